@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# Runs a server, all workloads and their floors in one go, and prints how far apart they are.
+#
+#   [SHERD=build/sherd] [BENCH=build/sherd-bench] [SECONDS_EACH=3] [CONNECTIONS=64]
+#   [DOCS=100000] [IDLE=10000] [PORT=27117] bench/run.sh [results.json]
+#
+# Floors and workloads are measured minutes apart at most, on the same machine, so that their ratio
+# means something even where the absolute numbers depend on the neighbours.
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+SHERD=${SHERD:-build/sherd}
+BENCH=${BENCH:-build/sherd-bench}
+SECONDS_EACH=${SECONDS_EACH:-3}
+CONNECTIONS=${CONNECTIONS:-64}
+DOCS=${DOCS:-100000}
+IDLE=${IDLE:-10000}
+PORT=${PORT:-27117}
+START_BUDGET_S=30
+RESULTS=${1:-}
+
+for program in "$SHERD" "$BENCH"; do
+    [ -x "$program" ] || { echo "bench: no program \"$program\"" >&2; exit 1; }
+done
+
+TEMP=$(mktemp -d)
+SERVER_PID=
+stop_server() {
+    [ -n "$SERVER_PID" ] || return 0
+    kill "$SERVER_PID" 2>/dev/null || true
+    wait "$SERVER_PID" 2>/dev/null || true
+    SERVER_PID=
+}
+trap 'stop_server; rm -rf "$TEMP"' EXIT
+
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+rss_kb() { awk '/^VmRSS/ {print $2}' "/proc/$SERVER_PID/status"; }
+
+# One workload; its JSON line goes to the results.
+measure() {
+    local name=$1
+    shift
+    local line
+    if ! line=$("$BENCH" --workload "$name" --uri "mongodb://127.0.0.1:$PORT/bench" \
+        --seconds "$SECONDS_EACH" --json "$@"); then
+        echo "bench: workload \"$name\" failed" >&2
+    fi
+    [ -z "$line" ] || echo "$line" | tee -a "$TEMP/results"
+}
+
+mkdir "$TEMP/db"
+touch "$TEMP/log"
+started_ms=$(now_ms)
+"$SHERD" serve --dbpath "$TEMP/db" --port "$PORT" > "$TEMP/log" 2>&1 &
+SERVER_PID=$!
+# The log line tells when it is ready; a ping proves it.
+is_ready() {
+    grep -qi "waiting for connections" "$TEMP/log" &&
+        "$BENCH" --workload ping --uri "mongodb://127.0.0.1:$PORT" --connections 1 \
+            --seconds 0.01 > /dev/null 2>&1
+}
+until is_ready; do
+    if ! kill -0 "$SERVER_PID" 2>/dev/null; then
+        echo "bench: the server ended:" >&2
+        tail -5 "$TEMP/log" >&2
+        exit 1
+    fi
+    if [ $(($(now_ms) - started_ms)) -ge $((START_BUDGET_S * 1000)) ]; then
+        echo "bench: the server did not start in $START_BUDGET_S s" >&2
+        exit 1
+    fi
+    sleep 0.005
+done
+start_ms=$(($(now_ms) - started_ms))
+sleep 1
+idle_rss_kb=$(rss_kb)
+
+# The floor is measured before and after; the better one counts.
+measure echo --connections "$CONNECTIONS"
+for name in ping point-read read-mostly update insert1 range-scan index-find; do
+    measure "$name" --connections "$CONNECTIONS" $([ "$name" = insert1 ] || echo --docs "$DOCS")
+done
+measure echo --connections "$CONNECTIONS"
+measure echo --connections 1
+measure ping --connections 1
+measure point-read --connections 1 --docs "$DOCS"
+measure wt-load --threads 2
+measure load --connections 4
+measure wt-scan --threads 1 --docs "$DOCS"
+measure scan --connections 1 --docs "$DOCS"
+for name in sort group count; do
+    measure "$name" --connections 1 --docs "$DOCS"
+done
+before_idle_rss_kb=$(rss_kb)
+measure point-read --connections "$CONNECTIONS" --docs "$DOCS" --idle "$IDLE" --server-pid "$SERVER_PID"
+
+python3 - "$TEMP/results" "$CONNECTIONS" "$start_ms" "$idle_rss_kb" "$before_idle_rss_kb" "$IDLE" "$RESULTS" <<'PYTHON'
+import json, sys
+path, conns, start_ms, idle_rss, before_rss, idle, out = sys.argv[1:]
+rows = [json.loads(line) for line in open(path)]
+conns = int(conns)
+
+def best(name, connections=None, idle=False):
+    found = [r for r in rows if r["workload"] == name and (connections is None or r["connections"] == connections)
+             and ("idle_connections" in r) == idle]
+    return max(found, key=lambda r: r["ops_per_s"]) if found else None
+
+figures = []
+def ratio(label, top, bottom, key="ops_per_s"):
+    if top is None or bottom is None or not bottom.get(key):
+        print(f"{label:28} not measured")
+        return
+    value = top[key] / bottom[key]
+    figures.append({"figure": label, "value": round(value, 4), "measured": top[key], "floor": bottom[key]})
+    print(f"{label:28} {value:8.3f}   {top[key]:14,.0f} / {bottom[key]:14,.0f}")
+
+print(f"\n{'figure':28} {'ratio':>8}   {'measured':>14} / {'floor':>14}   per second")
+echo = best("echo", conns)
+for name in ("ping", "point-read", "read-mostly", "update", "insert1", "range-scan", "index-find"):
+    ratio(f"{name}/echo", best(name, conns), echo)
+for name in ("ping", "point-read"):
+    ratio(f"{name}/echo, 1 connection", best(name, 1), best("echo", 1))
+ratio("load/wt-load", best("load"), best("wt-load"), "docs_per_s")
+ratio("scan/wt-scan", best("scan"), best("wt-scan"), "docs_per_s")
+loaded = best("point-read", conns, idle=True)
+ratio(f"point-read with {idle} idle/echo", loaded, echo)
+print(f"{'start-up':28} {int(start_ms):8} ms")
+print(f"{'memory, idle':28} {int(idle_rss) / 1024:8.1f} MB")
+if loaded:
+    grown = (loaded["server_rss_kb"] - int(before_rss)) / 1024
+    print(f"{'memory, ' + idle + ' idle more':28} {grown:+8.1f} MB")
+if out:
+    json.dump({"results": rows, "figures": figures, "start_ms": int(start_ms), "idle_rss_kb": int(idle_rss),
+               "loaded_rss_kb": loaded and loaded["server_rss_kb"]}, open(out, "w"), indent=1)
+PYTHON

@@ -1,0 +1,64 @@
+#include "base/alloc.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *check(void *memory, size_t size) {
+    if (UNLIKELY(memory == NULL))
+        panic("out of memory: %zu bytes", size);
+    return memory;
+}
+
+void *xmalloc(size_t size) {
+    return check(malloc(size ? size : 1), size);
+}
+
+void *xcalloc(size_t count, size_t size) {
+    return check(calloc(count ? count : 1, size ? size : 1), count * size);
+}
+
+void *xrealloc(void *old, size_t size) {
+    return check(realloc(old, size ? size : 1), size);
+}
+
+void *xmemdup(const void *data, size_t size) {
+    void *copy = xmalloc(size);
+    if (size > 0)
+        memcpy(copy, data, size);
+    return copy;
+}
+
+char *xstrdup(const char *text) {
+    return xmemdup(text, strlen(text) + 1);
+}
+
+char *xstrndup(const char *text, size_t size) {
+    char *copy = xmalloc(size + 1);
+    if (size > 0)
+        memcpy(copy, text, size);
+    copy[size] = '\0';
+    return copy;
+}
+
+char *xasprintf(const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    char *text = NULL;
+    int size = vasprintf(&text, fmt, args);
+    va_end(args);
+    if (size < 0)
+        panic("out of memory: formatted text");
+    return text;
+}
+
+void xfree(void *memory) {
+    free(memory);
+}
+
+void xfree_ptr(void *pointer_to_pointer) {
+    void *memory;
+    memcpy(&memory, pointer_to_pointer, sizeof(memory));
+    free(memory);
+}

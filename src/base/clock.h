@@ -1,0 +1,22 @@
+/*
+ * clock.h - the only way to ask what time it is.
+ *
+ * Wall time goes through an offset that tests can set (SHERD_CLOCK_OFFSET_MS at start, or
+ * clock_set_wall_offset_ms), so that skewed and jumping clocks can be tried per process.
+ */
+#pragma once
+
+#include <stdint.h>
+
+int64_t clock_mono_us(void);
+int64_t clock_wall_ms(void);
+int64_t clock_wall_us(void);
+/* CPU time of the calling thread. */
+int64_t clock_thread_cpu_us(void);
+void clock_set_wall_offset_ms(int64_t offset_ms);
+
+enum {
+    CLOCK_ISO8601_SIZE = 40,
+};
+/* "2026-11-15T12:00:00.000+00:00" */
+void clock_format_iso8601(int64_t wall_ms, char out[CLOCK_ISO8601_SIZE]);

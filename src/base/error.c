@@ -1,0 +1,128 @@
+#include "base/error.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+static void set_message(Error *err, const char *fmt, va_list args);
+
+ErrCode error_set(Error *err, ErrCode code, const char *fmt, ...) {
+    assert(code != ERR_OK);
+    error_reset(err);
+    err->code = code;
+    va_list args;
+    va_start(args, fmt);
+    set_message(err, fmt, args);
+    va_end(args);
+    return code;
+}
+
+ErrCode error_prefix(Error *err, const char *fmt, ...) {
+    assert(err->code != ERR_OK);
+    char prefix[256];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(prefix, sizeof(prefix), fmt, args);
+    va_end(args);
+
+    char *whole = xasprintf("%s: %s", prefix, error_message(err));
+    xfree(err->message_heap);
+    err->message_heap = whole;
+    return err->code;
+}
+
+void error_set_extra(Error *err, const uint8_t *doc) {
+    int32_t size;
+    memcpy(&size, doc, sizeof(size));
+    xfree(err->extra);
+    err->extra = xmemdup(doc, (size_t)size);
+}
+
+void error_reset(Error *err) {
+    xfree(err->message_heap);
+    xfree(err->extra);
+    err->message_heap = NULL;
+    err->extra = NULL;
+    err->message_inline[0] = '\0';
+    err->labels = 0;
+    err->code = ERR_OK;
+}
+
+void error_move(Error *to, Error *from) {
+    error_reset(to);
+    *to = *from;
+    from->message_heap = NULL;
+    from->extra = NULL;
+    error_reset(from);
+}
+
+const char *error_message(const Error *err) {
+    return err->message_heap != NULL ? err->message_heap : err->message_inline;
+}
+
+const char *error_code_name(ErrCode code, char buffer[32]) {
+    switch ((int)code) {
+    case ERR_OK:
+        return "OK";
+#define ERROR_CODE(number, symbol, name)                                                           \
+    case number:                                                                                   \
+        return name;
+#include "base/error_codes.def"
+#undef ERROR_CODE
+    default:
+        snprintf(buffer, 32, "Location%d", (int)code);
+        return buffer;
+    }
+}
+
+bool error_is_retriable(ErrCode code) {
+    static const ErrCode RETRIABLE[] = {
+        ERR_HOST_UNREACHABLE,
+        ERR_HOST_NOT_FOUND,
+        ERR_NETWORK_TIMEOUT,
+        ERR_SHUTDOWN_IN_PROGRESS,
+        ERR_READ_CONCERN_MAJORITY_NOT_AVAILABLE_YET,
+        ERR_PRIMARY_STEPPED_DOWN,
+        ERR_EXCEEDED_TIME_LIMIT,
+        ERR_INTERNAL_TRANSACTION_NOT_SUPPORTED,
+        ERR_SOCKET_EXCEPTION,
+        ERR_NOT_WRITABLE_PRIMARY,
+        ERR_INTERRUPTED_AT_SHUTDOWN,
+        ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE,
+        ERR_NOT_PRIMARY_NO_SECONDARY_OK,
+        ERR_NOT_PRIMARY_OR_SECONDARY,
+        ERR_BACKUP_CURSOR_OPEN_CONFLICT_WITH_CHECKPOINT,
+    };
+    for (size_t i = 0; i < ARRAY_LEN(RETRIABLE); i++)
+        if (RETRIABLE[i] == code)
+            return true;
+    return false;
+}
+
+void invariant_failed(const char *expr, const char *file, int line) {
+    panic("invariant failed: %s at %s:%d", expr, file, line);
+}
+
+void panic(const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    fputs("sherd: fatal: ", stderr);
+    vfprintf(stderr, fmt, args);
+    fputc('\n', stderr);
+    va_end(args);
+    abort();
+}
+
+static void set_message(Error *err, const char *fmt, va_list args) {
+    va_list again;
+    va_copy(again, args);
+    int size = vsnprintf(err->message_inline, sizeof(err->message_inline), fmt, args);
+    if (size >= (int)sizeof(err->message_inline)) {
+        err->message_heap = xmalloc((size_t)size + 1);
+        vsnprintf(err->message_heap, (size_t)size + 1, fmt, again);
+    }
+    va_end(again);
+}

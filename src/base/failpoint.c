@@ -1,0 +1,146 @@
+#include "base/failpoint.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/prng.h"
+#include "base/thread.h"
+
+enum {
+    CRASH_EXIT_CODE = 137,
+};
+
+typedef struct Failpoint {
+    /* Guarded by mu. */
+    FailpointConfig config;
+    int64_t fired_count;
+} Failpoint;
+
+static const char *const NAMES[FP_COUNT] = {
+#define FAILPOINT_ROW(symbol, name) [FP_##symbol] = name,
+#include "base/failpoints.def"
+#undef FAILPOINT_ROW
+};
+
+_Atomic bool failpoint_armed[FP_COUNT];
+static Failpoint failpoints[FP_COUNT];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static Mutex mu;
+
+static void init(void) {
+    mutex_init(&mu, LOCK_RANK_FAILPOINT);
+}
+
+static bool is_due_locked(Failpoint *fp);
+static uint8_t *copy_data(const uint8_t *data);
+
+bool failpoint_enter_slow(FailpointId id) {
+    pthread_once(&once, init);
+    mutex_lock(&mu);
+    Failpoint *fp = &failpoints[id];
+    bool is_due = is_due_locked(fp);
+    bool is_crash = fp->config.is_crash;
+    int64_t block_ms = fp->config.is_block ? fp->config.block_ms : 0;
+    mutex_unlock(&mu);
+    if (!is_due)
+        return false;
+    if (is_crash)
+        _exit(CRASH_EXIT_CODE);
+    if (block_ms > 0)
+        thread_sleep_us(block_ms * 1000);
+    return true;
+}
+
+ErrCode failpoint_check(FailpointId id, Error *err) {
+    if (!failpoint_enter(id))
+        return ERR_OK;
+    FailpointConfig config = failpoint_config(id);
+    xfree(config.data);
+    if (config.error_code == ERR_OK)
+        return ERR_OK;
+    return error_set(err, config.error_code, "failpoint \"%s\" is active", NAMES[id]);
+}
+
+bool failpoint_take_firing(FailpointId id) {
+    pthread_once(&once, init);
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&mu);
+    return is_due_locked(&failpoints[id]);
+}
+
+FailpointConfig failpoint_config(FailpointId id) {
+    pthread_once(&once, init);
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&mu);
+    FailpointConfig config = failpoints[id].config;
+    config.data = copy_data(config.data);
+    return config;
+}
+
+int64_t failpoint_configure(FailpointId id, const FailpointConfig *take_config) {
+    pthread_once(&once, init);
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&mu);
+    Failpoint *fp = &failpoints[id];
+    xfree(fp->config.data);
+    fp->config = *take_config;
+    atomic_store_explicit(&failpoint_armed[id], take_config->mode != FAILPOINT_OFF,
+                          memory_order_relaxed);
+    return fp->fired_count;
+}
+
+int64_t failpoint_fired_count(FailpointId id) {
+    pthread_once(&once, init);
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&mu);
+    return failpoints[id].fired_count;
+}
+
+int failpoint_find(const char *name) {
+    for (int i = 0; i < FP_COUNT; i++)
+        if (strcmp(NAMES[i], name) == 0)
+            return i;
+    return -1;
+}
+
+const char *failpoint_name(FailpointId id) {
+    return NAMES[id];
+}
+
+static bool is_due_locked(Failpoint *fp) {
+    assert_held(&mu);
+    FailpointConfig *config = &fp->config;
+    bool is_due = false;
+    switch (config->mode) {
+    case FAILPOINT_OFF:
+        break;
+    case FAILPOINT_ALWAYS_ON:
+        is_due = true;
+        break;
+    case FAILPOINT_TIMES:
+        is_due = config->count > 0;
+        config->count--;
+        if (config->count <= 0)
+            config->mode = FAILPOINT_OFF;
+        break;
+    case FAILPOINT_SKIP:
+        is_due = config->count <= 0;
+        config->count--;
+        break;
+    case FAILPOINT_RANDOM: {
+        uint64_t bits;
+        secure_random(&bits, sizeof(bits));
+        is_due = (double)(bits >> 11) * 0x1.0p-53 < config->probability;
+        break;
+    }
+    }
+    if (is_due)
+        fp->fired_count++;
+    return is_due;
+}
+
+static uint8_t *copy_data(const uint8_t *data) {
+    if (data == NULL)
+        return NULL;
+    int32_t size;
+    memcpy(&size, data, sizeof(size));
+    return xmemdup(data, (size_t)size);
+}

@@ -1,0 +1,76 @@
+/*
+ * failpoint.h - named places where tests make the server fail, wait or die.
+ *
+ * configureFailPoint sets a mode (off, alwaysOn, {times: n}, {skip: n}, {activationProbability: p}) and
+ * data, a document whose meaning belongs to the place. Three members of data mean the same everywhere:
+ * `crash: true` ends the process at once with _exit(137), `blockTimeMS` delays, `errorCode` fails
+ * failpoint_check.
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+typedef enum FailpointId {
+#define FAILPOINT_ROW(symbol, name) FP_##symbol,
+#include "base/failpoints.def"
+#undef FAILPOINT_ROW
+    FP_COUNT,
+} FailpointId;
+
+typedef enum FailpointMode {
+    FAILPOINT_OFF,
+    FAILPOINT_ALWAYS_ON,
+    FAILPOINT_TIMES,
+    FAILPOINT_SKIP,
+    FAILPOINT_RANDOM,
+} FailpointMode;
+
+typedef struct FailpointConfig {
+    FailpointMode mode;
+    int64_t count;       /* of FAILPOINT_TIMES and FAILPOINT_SKIP */
+    double probability;  /* of FAILPOINT_RANDOM */
+    bool is_crash;
+    bool is_block;       /* blocks for block_ms */
+    int64_t block_ms;
+    ErrCode error_code;  /* ERR_OK: none */
+    uint8_t *data;       /* heap copy of the whole data document; owned by the failpoint */
+} FailpointConfig;
+
+/* Atomic, relaxed: a test that arms a failpoint orders itself by the command's reply. */
+extern _Atomic bool failpoint_armed[FP_COUNT];
+
+bool failpoint_enter_slow(FailpointId id);
+
+/* True when the failpoint fires; crash and block have been done by then. */
+static inline bool failpoint_enter(FailpointId id) {
+    if (LIKELY(!atomic_load_explicit(&failpoint_armed[id], memory_order_relaxed)))
+        return false;
+    return failpoint_enter_slow(id);
+}
+
+#define FAILPOINT(symbol) failpoint_enter(FP_##symbol)
+
+/* For places that only crash or wait. */
+static inline void failpoint_hit(FailpointId id) {
+    (void)failpoint_enter(id);
+}
+
+/* Fails with the configured errorCode when the failpoint fires. */
+ErrCode failpoint_check(FailpointId id, Error *err) MUST_CHECK;
+
+/* Decides by the mode whether a firing is due, without acting: for failCommand, whose conditions are
+ * looked at before a firing is counted. */
+bool failpoint_take_firing(FailpointId id);
+
+/* A copy of the present configuration; `data` is a heap copy to be freed, or NULL. */
+FailpointConfig failpoint_config(FailpointId id);
+
+/* Takes ownership of config->data. Returns how often the failpoint fired before. */
+int64_t failpoint_configure(FailpointId id, const FailpointConfig *take_config);
+int64_t failpoint_fired_count(FailpointId id);
+int failpoint_find(const char *name); /* -1: none of that name */
+const char *failpoint_name(FailpointId id);

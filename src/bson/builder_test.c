@@ -1,0 +1,125 @@
+#include "bson/builder.h"
+
+#include "base/test.h"
+#include "bson/json.h"
+#include "bson/validate.h"
+
+static void append_all_kinds(DocBuilder *b) {
+    static const Oid OID = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}};
+    build_i32(b, "i32", -5);
+    build_i64(b, "i64", INT64_C(1) << 40);
+    build_f64(b, "f64", 1.5);
+    build_bool(b, "yes", true);
+    build_null(b, "null");
+    build_cstr(b, "cstr", "text");
+    build_str(b, "str", (Str){"a\0b", 3});
+    build_date(b, "date", 1000);
+    build_timestamp(b, "ts", UINT64_C(7) << 32 | 3);
+    build_oid(b, "oid", &OID);
+    build_binary(b, "bin", 0, "\x01\x02", 2);
+    size_t nested = build_open_doc(b, "doc");
+    size_t array = build_open_array(b, "array");
+    build_count(b, "0", 7);
+    build_count(b, "1", INT64_C(1) << 33);
+    build_close(b, array);
+    build_doc(b, "empty", DOC_EMPTY);
+    build_array(b, "none", DOC_EMPTY);
+    build_close(b, nested);
+}
+
+TEST(built_document_holds_what_was_appended) {
+    CLEANUP(arena_done) Arena arena = {0};
+    Error err = {0};
+    Buffer buf;
+    buffer_init_arena(&buf, &arena, 16, 1 << 16);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    append_all_kinds(&b);
+    Doc doc = doc_builder_end(&b);
+    REQUIRE_OK(buffer_check(&buf, "document", &err), err);
+    REQUIRE_OK(doc_validate(doc.data, buf.size, BSON_DEPTH_MAX, VALIDATE_UTF8, &err), err);
+    EXPECT_STR(shell_text_of_doc(doc, &arena),
+               "{ i32: -5, i64: 1099511627776, f64: 1.5, yes: true, null: null, cstr: \"text\", "
+               "str: \"a\\u0000b\", date: new Date(1000), ts: Timestamp(7, 3), "
+               "oid: ObjectId('0102030405060708090a0b0c'), bin: BinData(0, 0102), "
+               "doc: { array: [ 7, 8589934592 ], empty: {}, none: [] } }");
+    EXPECT_EQ_I64(elem_type(doc_get_path(doc, "doc.array")), BT_ARRAY);
+    Doc array = elem_doc(doc_get_path(doc, "doc.array"));
+    EXPECT_EQ_I64(elem_type(doc_get_lit(array, "0")), BT_INT32);
+    EXPECT_EQ_I64(elem_type(doc_get_lit(array, "1")), BT_INT64);
+}
+
+TEST(two_documents_can_share_a_buffer) {
+    CLEANUP(buffer_done) Buffer buf;
+    buffer_init(&buf, 1 << 16);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_i32(&b, "a", 1);
+    doc_builder_end(&b);
+    size_t second = buf.size;
+    doc_builder_init(&b, &buf);
+    build_i32(&b, "b", 2);
+    Doc doc = doc_builder_end(&b);
+    EXPECT(doc.data == buf.data + second);
+    EXPECT_EQ_I64(elem_i32(doc_get_lit(doc, "b")), 2);
+    EXPECT_EQ_I64(elem_i32(doc_get_lit((Doc){buf.data}, "a")), 1);
+}
+
+TEST(elements_are_copied_under_their_own_or_another_name) {
+    CLEANUP(arena_done) Arena arena = {0};
+    Error err = {0};
+    Doc source;
+    REQUIRE_OK(doc_from_json("{'a': 'x', 'b': [1], 'c': null}", &arena, &source, &err), err);
+    Buffer buf;
+    buffer_init_arena(&buf, &arena, 16, 1 << 16);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_elem(&b, doc_get_lit(source, "b"));
+    build_elem_as(&b, STR("z"), doc_get_lit(source, "a"));
+    build_elem_as(&b, STR(""), doc_get_lit(source, "c"));
+    build_all(&b, source);
+    EXPECT_STR(shell_text_of_doc(doc_builder_end(&b), &arena),
+               "{ b: [ 1 ], z: \"x\", : null, a: \"x\", b: [ 1 ], c: null }");
+    Elem copy = elem_copy(doc_get_lit(source, "a"), &arena);
+    EXPECT(str_is(elem_str(copy), "x"));
+    EXPECT_EQ_U64(copy.name_size, 0);
+    EXPECT(!elem_is_present(elem_copy(ELEM_MISSING, &arena)));
+}
+
+TEST(overflow_at_any_byte_is_reported_once_at_the_end) {
+    /* Goal: a builder never writes past its bound, wherever the bound falls.
+     * Method: build the same document with every bound from 0 to its size. */
+    size_t whole_size = SIZE_MAX;
+    for (size_t size_max = 0; size_max <= whole_size; size_max++) {
+        Error err = {0};
+        CLEANUP(buffer_done) Buffer buf;
+        buffer_init(&buf, size_max);
+        DocBuilder b;
+        doc_builder_init(&b, &buf);
+        append_all_kinds(&b);
+        Doc doc = doc_builder_end(&b);
+        if (buf.overflowed) {
+            REQUIRE(size_max < 4096);
+            EXPECT_EQ_I64(buffer_check(&buf, "document", &err), ERR_BSON_OBJECT_TOO_LARGE);
+            EXPECT(doc_is_empty(doc));
+        } else {
+            whole_size = buf.size;
+            EXPECT_EQ_U64(doc_size(doc), whole_size);
+        }
+        error_reset(&err);
+    }
+}
+
+TEST(index_names_are_decimal_and_terminated) {
+    static const struct {
+        uint32_t index;
+        const char *text;
+    } ROWS[] = {{0, "0"},   {9, "9"},     {10, "10"},
+                {99, "99"}, {100, "100"}, {UINT32_MAX, "4294967295"}};
+    for (size_t i = 0; i < ARRAY_LEN(ROWS); i++) {
+        char buffer[INDEX_NAME_SIZE];
+        Str name = index_name(ROWS[i].index, buffer);
+        EXPECT_STR(name.data, ROWS[i].text);
+        EXPECT_EQ_U64(name.size, strlen(ROWS[i].text));
+    }
+}

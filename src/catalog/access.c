@@ -1,0 +1,155 @@
+#include "catalog/access.h"
+
+#include <string.h>
+
+#include "storage/global_lock.h"
+#include "storage/recovery_unit.h"
+
+static ErrCode open_consistent_read(CollAccess *access, Error *err);
+static ErrCode take_write_locks(CollAccess *access, Error *err);
+static void release_locks(CollAccess *access);
+
+ErrCode access_read(OpCtx *op, const Ns *ns, CollAccess *ret_access, Error *err) {
+    *ret_access = (CollAccess){.ns = *ns};
+    TRY(op_lock_global(op, LOCK_IS, err));
+    ret_access->op = op;
+    ErrCode rc = open_consistent_read(ret_access, err);
+    if (rc != ERR_OK)
+        access_done(ret_access);
+    return rc;
+}
+
+ErrCode access_write(OpCtx *op, const Ns *ns, LockMode mode, CollAccess *ret_access, Error *err) {
+    *ret_access = (CollAccess){
+        .ns = *ns, .is_write = true, .db_mode = LOCK_IX, .coll_mode = mode, .is_coll_locked = true};
+    TRY(op_lock_global(op, LOCK_IX, err));
+    ret_access->op = op;
+    ErrCode rc = take_write_locks(ret_access, err);
+    if (rc != ERR_OK) {
+        ret_access->op = NULL;
+        op_unlock_global(op);
+    }
+    return rc;
+}
+
+ErrCode access_database(OpCtx *op, Str db, CollAccess *ret_access, Error *err) {
+    *ret_access = (CollAccess){.is_write = true, .db_mode = LOCK_X};
+    memcpy(ret_access->ns.text, db.data, db.size);
+    ret_access->ns.size = ret_access->ns.db_size = (uint16_t)db.size;
+    TRY(op_lock_global(op, LOCK_IX, err));
+    ret_access->op = op;
+    ErrCode rc = take_write_locks(ret_access, err);
+    if (rc != ERR_OK) {
+        ret_access->op = NULL;
+        op_unlock_global(op);
+    }
+    return rc;
+}
+
+void access_done(CollAccess *access) {
+    OpCtx *op = access->op;
+    if (op == NULL)
+        return;
+    access->op = NULL;
+    if (access->is_write)
+        release_locks(&(CollAccess){.op = op,
+                                    .ns = access->ns,
+                                    .is_coll_locked = access->is_coll_locked});
+    op_unlock_global(op);
+    catalog_release(access->catalog);
+    access->catalog = NULL;
+    access->coll = NULL;
+}
+
+ErrCode access_yield(CollAccess *access, Error *err) {
+    OpCtx *op = access->op;
+    bool had_coll = access->coll != NULL;
+    Uuid uuid = had_coll ? access->coll->uuid : (Uuid){{0}};
+    op->metrics.yields++;
+    TRY(op_check_interrupt_slow(op, err));
+
+    if (access->is_write)
+        release_locks(access);
+    op_unlock_global(op);
+    Catalog *old = access->catalog;
+    access->catalog = NULL;
+    access->coll = NULL;
+    ErrCode rc = op_lock_global(op, access->is_write ? LOCK_IX : LOCK_IS, err);
+    if (rc != ERR_OK) {
+        access->op = NULL;
+        catalog_release(old);
+        return rc;
+    }
+    rc = access->is_write ? take_write_locks(access, err) : open_consistent_read(access, err);
+    if (rc != ERR_OK) {
+        access->op = NULL;
+        op_unlock_global(op);
+        catalog_release(old);
+        return rc;
+    }
+    /* The old version is released last: plans borrow the collection and its indexes from it until they
+     * have been restored against the new one. */
+    bool is_same = access->coll != NULL && had_coll && uuid_equal(&access->coll->uuid, &uuid);
+    catalog_release(old);
+    if (had_coll && !is_same)
+        return error_set(err, ERR_QUERY_PLAN_KILLED, "collection dropped or renamed: '%s'",
+                         access->ns.text);
+    return ERR_OK;
+}
+
+/* A version and a snapshot that belong together: no version was published while the snapshot opened. */
+static ErrCode open_consistent_read(CollAccess *access, Error *err) {
+    OpCtx *op = access->op;
+    CatalogService *service = op_catalog(op);
+    bool has_snapshot = ru_snapshot_id(op->ru) != 0; /* nested inside a read that has both already */
+    for (;;) {
+        Catalog *before = catalog_acquire(service);
+        TRY(ru_open_snapshot(op->ru, err));
+        Catalog *after = catalog_acquire(service);
+        bool is_same = before == after;
+        catalog_release(before);
+        if (is_same || has_snapshot) {
+            access->catalog = after;
+            break;
+        }
+        catalog_release(after);
+        ru_abandon_snapshot(op->ru);
+    }
+    TRY(catalog_find_in_snapshot(op, access->catalog, &access->ns, &access->coll, err));
+    access->view = access->coll == NULL ? catalog_find_view(access->catalog, &access->ns) : NULL;
+    return ERR_OK;
+}
+
+static ErrCode take_write_locks(CollAccess *access, Error *err) {
+    OpCtx *op = access->op;
+    TRY(lock_acquire(op, RESOURCE_ID_RSTL, LOCK_IX, LOCK_DEFAULT, INT64_MAX, err));
+    ErrCode rc = lock_acquire(op, db_resource(ns_db(&access->ns)), access->db_mode, LOCK_DEFAULT,
+                              INT64_MAX, err);
+    if (rc != ERR_OK) {
+        lock_release(op, RESOURCE_ID_RSTL);
+        return rc;
+    }
+    if (access->is_coll_locked) {
+        rc = lock_acquire(op, ns_resource(&access->ns), access->coll_mode, LOCK_DEFAULT, INT64_MAX,
+                          err);
+        if (rc != ERR_OK) {
+            lock_release(op, db_resource(ns_db(&access->ns)));
+            lock_release(op, RESOURCE_ID_RSTL);
+            return rc;
+        }
+    }
+    access->catalog = catalog_acquire(op_catalog(op));
+    if (access->is_coll_locked) {
+        access->coll = catalog_find(access->catalog, &access->ns);
+        access->view = access->coll == NULL ? catalog_find_view(access->catalog, &access->ns) : NULL;
+    }
+    return ERR_OK;
+}
+
+static void release_locks(CollAccess *access) {
+    OpCtx *op = access->op;
+    if (access->is_coll_locked)
+        lock_release(op, ns_resource(&access->ns));
+    lock_release(op, db_resource(ns_db(&access->ns)));
+    lock_release(op, RESOURCE_ID_RSTL);
+}

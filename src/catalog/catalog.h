@@ -1,0 +1,83 @@
+/*
+ * catalog.h - which collections and views there are (CAT-3, CAT-4).
+ *
+ * The catalog is a chain of immutable versions. Readers take the current one (catalog_acquire) and see no
+ * later change. A DDL operation stages its changes inside a unit of work: they are written to the durable
+ * catalog in the same storage transaction, marked as pending just before it commits, and published as one
+ * new version right after. While a change is pending, a reader whose snapshot may lie on either side asks
+ * the durable catalog, in its own snapshot, which instance is right.
+ *
+ * Threading: any thread. Locks: DDL serialises publishing; CATALOG_INSTANCE guards the pointer.
+ */
+#pragma once
+
+#include "base/error.h"
+#include "catalog/collection.h"
+#include "concurrency/op_ctx.h"
+#include "concurrency/service_ctx.h"
+
+typedef struct CatalogService CatalogService;
+typedef struct Catalog Catalog; /* one version */
+
+typedef struct View {
+    _Atomic int32_t refs;
+    Arena arena;
+    Ns ns;
+    Ns view_on;
+    Doc pipeline; /* array */
+    Doc collation;
+    Doc definition; /* the document of system.views */
+} View;
+
+/* Opens the durable catalog, brings it in line with the tables there are (CAT-6) and loads everything. */
+ErrCode catalog_service_open(OpCtx *op, CatalogService **ret_service, Error *err) MUST_CHECK;
+void catalog_service_free(CatalogService *service);
+
+Catalog *catalog_acquire(CatalogService *service);
+void catalog_release(Catalog *catalog);
+CatalogService *op_catalog(const OpCtx *op);
+
+/* Borrowed from the version; NULL: none. */
+const Collection *catalog_find(const Catalog *catalog, const Ns *ns);
+const Collection *catalog_find_uuid(const Catalog *catalog, const Uuid *uuid);
+const View *catalog_find_view(const Catalog *catalog, const Ns *ns);
+/* The instance that fits the operation's open snapshot; looks at the durable catalog only while a change
+ * of this namespace is pending. */
+ErrCode catalog_find_in_snapshot(OpCtx *op, const Catalog *catalog, const Ns *ns,
+                                 const Collection **ret_coll, Error *err) MUST_CHECK;
+
+/* In UUID order; stops when the callback returns false. */
+void catalog_for_each_in_db(const Catalog *catalog, Str db,
+                            bool (*visit)(void *arg, const Collection *coll), void *arg);
+void catalog_for_each_view_in_db(const Catalog *catalog, Str db,
+                                 bool (*visit)(void *arg, const View *view), void *arg);
+/* Each database that has a collection, in name order. */
+void catalog_for_each_db(const Catalog *catalog, bool (*visit)(void *arg, Str db), void *arg);
+bool catalog_has_db(const Catalog *catalog, Str db);
+/* The existing database whose name differs from `db` only in case, if any. */
+bool catalog_find_db_ignoring_case(const Catalog *catalog, Str db, char ret_name[64]);
+size_t catalog_collection_count(const Catalog *catalog);
+
+/* ---- staging changes, inside a unit of work, with the collection locked ---- */
+
+/* Reserves the id of a new durable entry. */
+ErrCode catalog_new_id(OpCtx *op, int64_t *ret_id, Error *err) MUST_CHECK;
+/* A new collection: writes its durable entry. Takes the reference. */
+ErrCode catalog_stage_create(OpCtx *op, Collection *take_coll, Error *err) MUST_CHECK;
+/* A changed instance (indexes, options, or a new name). Takes the reference to the new one. */
+ErrCode catalog_stage_replace(OpCtx *op, const Collection *old, Collection *take_new,
+                              Error *err) MUST_CHECK;
+/* Removes the durable entry; the tables are dropped when nobody uses them any more. */
+ErrCode catalog_stage_drop(OpCtx *op, const Collection *coll, Error *err) MUST_CHECK;
+/* Index `position` leaves with the replacement; its table is dropped later. */
+void catalog_drop_index_table_on_commit(OpCtx *op, const IndexDesc *index);
+/* Views are rows of <db>.system.views; the caller has written the row. NULL definition: removed. */
+ErrCode catalog_stage_view(OpCtx *op, const Ns *ns, Doc definition, Error *err) MUST_CHECK;
+
+/* Persists multikey bits of an index in the operation's unit of work and makes them visible. */
+ErrCode catalog_set_multikey(OpCtx *op, const Collection *coll, const IndexDesc *index,
+                             const uint32_t *paths, Error *err) MUST_CHECK;
+
+/* The durable entry as stored, for $listCatalog; read in the operation's snapshot. */
+ErrCode catalog_read_entry(OpCtx *op, int64_t catalog_id, Arena *arena, Doc *ret_entry,
+                           Error *err) MUST_CHECK;

@@ -1,0 +1,63 @@
+/*
+ * catalog_internal.h - shared by the files of catalog/.
+ */
+#pragma once
+
+#include "base/pmap.h"
+#include "catalog/catalog.h"
+#include "catalog/write_observer.h"
+#include "storage/engine.h"
+
+/* A change between its storage commit and its publication. */
+typedef struct Pending {
+    _Atomic int32_t refs;
+    Ns ns;
+    Collection *before; /* NULL: none of this name */
+    Collection *after;  /* NULL: none of this name */
+} Pending;
+
+struct Catalog {
+    _Atomic int32_t refs;
+    PMap *by_ns;   /* "db.coll" -> Collection */
+    PMap *by_uuid; /* 16 bytes -> Collection */
+    PMap *by_db;   /* "db" NUL uuid: Collection.db_key -> Collection */
+    PMap *views;   /* "db.view" -> View */
+    PMap *pending; /* "db.coll" -> Pending */
+};
+
+struct CatalogService {
+    ServiceCtx *service;
+    StorageEngine *engine;
+    RecordStore *durable; /* the table _mdb_catalog */
+
+    WriteObservers observers; /* set at start, then constant */
+
+    Mutex ddl_mu;
+
+    Mutex mu;
+    /* Guarded by mu. */
+    Catalog *current;
+};
+
+/* durable_catalog.c */
+#define DURABLE_CATALOG_IDENT "_mdb_catalog"
+Doc durable_entry_build(const Collection *coll, Arena *arena);
+ErrCode durable_entry_parse(StorageEngine *engine, int64_t catalog_id, Doc entry,
+                            Collection **ret_coll, Error *err) MUST_CHECK;
+/* Equal apart from multikey bits, which change without a new instance. */
+bool durable_entry_matches(const Collection *coll, Doc entry);
+ErrCode durable_catalog_write(OpCtx *op, CatalogService *service, const Collection *coll,
+                              bool is_new, Error *err) MUST_CHECK;
+ErrCode durable_catalog_remove(OpCtx *op, CatalogService *service, int64_t catalog_id,
+                               Error *err) MUST_CHECK;
+
+/* reconcile.c */
+ErrCode catalog_reconcile_and_load(OpCtx *op, CatalogService *service, Error *err) MUST_CHECK;
+
+/* catalog.c */
+View *view_from_definition(const Ns *ns, Doc definition, Error *err);
+void view_unref(View *view);
+Catalog *catalog_version_empty(void);
+void catalog_version_put(Catalog *version, Collection *coll);
+void catalog_version_remove(Catalog *version, const Collection *coll);
+void catalog_version_put_view(Catalog *version, View *view);

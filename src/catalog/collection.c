@@ -1,0 +1,364 @@
+#include "catalog/collection.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "storage/engine.h"
+
+static void split_path(const char *dotted, Arena *arena, IndexField *ret_field);
+static CollectionShared *shared_ref(CollectionShared *shared);
+static void shared_unref(CollectionShared *shared);
+static ErrCode parse_clustered(Elem elem, Arena *arena, CollectionOptions *options, Error *err);
+static ErrCode parse_validation_enum(Elem elem, const char *const *names, size_t name_count,
+                                     int *ret_value, Error *err);
+static int64_t capped_size_rounded(int64_t size);
+
+Collection *collection_ref(Collection *coll) {
+    atomic_fetch_add_explicit(&coll->refs, 1, memory_order_relaxed);
+    return coll;
+}
+
+void collection_unref(Collection *coll) {
+    if (coll == NULL || atomic_fetch_sub_explicit(&coll->refs, 1, memory_order_acq_rel) > 1)
+        return;
+    for (uint32_t i = 0; i < coll->index_count; i++)
+        index_desc_unref(coll->indexes[i]);
+    xfree(coll->indexes);
+    record_store_unref(coll->records);
+    shared_unref(coll->shared);
+    arena_done(&coll->arena);
+    xfree(coll);
+}
+
+void collection_unref_ptr(Collection **coll) {
+    collection_unref(*coll);
+}
+
+Collection *collection_clone(const Collection *coll) {
+    Collection *copy = NEW(Collection);
+    copy->refs = 1;
+    arena_init(&copy->arena, 1024);
+    copy->ns = coll->ns;
+    copy->uuid = coll->uuid;
+    copy->catalog_id = coll->catalog_id;
+    copy->records = record_store_ref(coll->records);
+    copy->indexes = xcalloc(coll->index_count + 1, sizeof(*copy->indexes));
+    copy->index_count = coll->index_count;
+    for (uint32_t i = 0; i < coll->index_count; i++)
+        copy->indexes[i] = index_desc_ref(coll->indexes[i]);
+    copy->shared = shared_ref(coll->shared);
+    Error err = {0};
+    /* They were accepted before, so they parse. */
+    invariant(collection_set_options(copy, coll->options.doc, &err) == ERR_OK);
+    return copy;
+}
+
+ErrCode collection_set_options(Collection *coll, Doc options, Error *err) {
+    Doc copy = doc_copy(options, &coll->arena);
+    TRY(collection_options_parse(copy, &coll->arena, &coll->options, err));
+    coll->validator = NULL;
+    if (doc_is_present(coll->options.validator)) {
+        MatchExpr *validator;
+        MatchParseContext ctx = {0};
+        TRY(match_parse(coll->options.validator, &ctx, &coll->arena, &validator, err));
+        coll->validator = match_optimize(validator, &coll->arena);
+    }
+    if (coll->shared == NULL) {
+        coll->shared = NEW(CollectionShared);
+        coll->shared->refs = 1;
+        mutex_init(&coll->shared->mu, LOCK_RANK_CAPPED_WAITERS);
+        list_init(&coll->shared->capped_waiters);
+    }
+    return ERR_OK;
+}
+
+void collection_add_index(Collection *coll, IndexDesc *take_index) {
+    coll->indexes = xrealloc(coll->indexes, (coll->index_count + 1) * sizeof(*coll->indexes));
+    coll->indexes[coll->index_count++] = take_index;
+}
+
+void collection_remove_index(Collection *coll, uint32_t position) {
+    invariant(position < coll->index_count);
+    index_desc_unref(coll->indexes[position]);
+    memmove(&coll->indexes[position], &coll->indexes[position + 1],
+            (coll->index_count - position - 1) * sizeof(*coll->indexes));
+    coll->index_count--;
+}
+
+const IndexDesc *collection_find_index(const Collection *coll, Str name) {
+    int position = collection_index_position(coll, name);
+    return position < 0 ? NULL : coll->indexes[position];
+}
+
+int collection_index_position(const Collection *coll, Str name) {
+    for (uint32_t i = 0; i < coll->index_count; i++)
+        if (str_is(name, coll->indexes[i]->name))
+            return (int)i;
+    return -1;
+}
+
+const IndexDesc *collection_id_index(const Collection *coll) {
+    for (uint32_t i = 0; i < coll->index_count; i++)
+        if (coll->indexes[i]->is_id)
+            return coll->indexes[i];
+    return NULL;
+}
+
+ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_options, Error *err) {
+    static const char *const LEVELS[] = {"strict", "moderate", "off"};
+    static const char *const ACTIONS[] = {"error", "warn"};
+    CollectionOptions options = {.doc = doc};
+    DocIter iter = doc_iter(doc);
+    Elem elem;
+    while (doc_iter_next(&iter, &elem)) {
+        const char *name = elem_name(elem);
+        int value = 0;
+        if (strcmp(name, "capped") == 0) {
+            options.is_capped = elem_is_truthy(elem);
+        } else if (strcmp(name, "size") == 0) {
+            options.capped_size = capped_size_rounded(elem_as_i64(elem));
+        } else if (strcmp(name, "max") == 0) {
+            options.capped_max = elem_as_i64(elem);
+        } else if (strcmp(name, "temp") == 0) {
+            options.is_temp = elem_is_truthy(elem);
+        } else if (strcmp(name, "clusteredIndex") == 0) {
+            TRY(parse_clustered(elem, arena, &options, err));
+        } else if (strcmp(name, "validator") == 0) {
+            if (elem_type(elem) != BT_DOC)
+                return error_set(err, ERR_TYPE_MISMATCH, "\"validator\" has to be a document.");
+            if (!doc_is_empty(elem_doc(elem)))
+                options.validator = elem_doc(elem);
+        } else if (strcmp(name, "validationLevel") == 0) {
+            TRY(parse_validation_enum(elem, LEVELS, ARRAY_LEN(LEVELS), &value, err));
+            options.validation_level = (ValidationLevel)value;
+        } else if (strcmp(name, "validationAction") == 0) {
+            TRY(parse_validation_enum(elem, ACTIONS, ARRAY_LEN(ACTIONS), &value, err));
+            options.validation_action = (ValidationAction)value;
+        } else {
+            return error_set(err, ERR_NOT_IMPLEMENTED,
+                             "collection option \"%s\" is not supported yet", name);
+        }
+    }
+    if (options.is_capped && options.capped_size <= 0)
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "the 'size' field is required when 'capped' is true");
+    if (!options.is_capped && (options.capped_size > 0 || options.capped_max > 0))
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "the 'capped' field needs to be true when either the 'size' or 'max' fields "
+                         "are present");
+    if (options.is_capped && options.is_clustered)
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "Cannot create a clustered collection that is also capped");
+    *ret_options = options;
+    return ERR_OK;
+}
+
+/* ---- indexes ---- */
+
+ErrCode index_desc_new(struct StorageEngine *engine, Doc spec, const char *ident, bool is_clustered,
+                       bool is_ready, IndexState *state, IndexDesc **ret_index, Error *err) {
+    IndexDesc *index = NEW(IndexDesc);
+    index->refs = 1;
+    arena_init(&index->arena, 1024);
+    index->spec = doc_copy(spec, &index->arena);
+    index->key_pattern = elem_doc(doc_get_lit(index->spec, "key"));
+    index->name = elem_str(doc_get_lit(index->spec, "name")).data;
+    index->ident = arena_strdup(&index->arena, ident);
+    index->is_ready = is_ready;
+    index->is_unique = elem_is_truthy(doc_get_lit(index->spec, "unique"));
+    index->is_sparse = elem_is_truthy(doc_get_lit(index->spec, "sparse"));
+    index->is_hidden = elem_is_truthy(doc_get_lit(index->spec, "hidden"));
+
+    uint32_t field_count = doc_count(index->key_pattern);
+    invariant(field_count <= INDEX_FIELDS_MAX);
+    index->fields = ARENA_ARRAY(&index->arena, IndexField, field_count);
+    DocIter iter = doc_iter(index->key_pattern);
+    Elem elem;
+    while (doc_iter_next(&iter, &elem)) {
+        IndexField *field = &index->fields[index->field_count];
+        split_path(elem_name(elem), &index->arena, field);
+        field->is_descending = elem_is_number(elem) && elem_as_f64(elem) < 0;
+        if (field->is_descending)
+            index->order |= UINT32_C(1) << index->field_count;
+        index->field_count++;
+    }
+    index->is_id = index->field_count == 1 && strcmp(index->fields[0].path, "_id") == 0 &&
+                   strcmp(index->name, "_id_") == 0;
+    if (index->is_id)
+        index->is_unique = true;
+
+    if (state != NULL) {
+        atomic_fetch_add_explicit(&state->refs, 1, memory_order_relaxed);
+        index->state = state;
+    } else {
+        index->state = NEW(IndexState);
+        index->state->refs = 1;
+        index->state->since_wall_ms = clock_wall_ms();
+    }
+
+    ErrCode rc = ERR_OK;
+    Elem partial = doc_get_lit(index->spec, "partialFilterExpression");
+    if (elem_type(partial) == BT_DOC) {
+        MatchExpr *filter;
+        MatchParseContext ctx = {0};
+        index->partial_filter_doc = elem_doc(partial);
+        rc = match_parse(index->partial_filter_doc, &ctx, &index->arena, &filter, err);
+        if (rc == ERR_OK)
+            index->partial_filter = match_optimize(filter, &index->arena);
+    }
+    if (rc == ERR_OK && storage_has_table(engine, ident)) {
+        IndexFormat format = index->is_id ? INDEX_ID : index->is_unique ? INDEX_UNIQUE : INDEX_PLAIN;
+        rc = ordered_index_open(engine, ident, format, is_clustered, &index->store, err);
+    }
+    if (rc != ERR_OK) {
+        index_desc_unref(index);
+        return rc;
+    }
+    *ret_index = index;
+    return ERR_OK;
+}
+
+IndexDesc *index_desc_ref(IndexDesc *index) {
+    atomic_fetch_add_explicit(&index->refs, 1, memory_order_relaxed);
+    return index;
+}
+
+void index_desc_unref(IndexDesc *index) {
+    if (index == NULL || atomic_fetch_sub_explicit(&index->refs, 1, memory_order_acq_rel) > 1)
+        return;
+    ordered_index_unref(index->store);
+    if (atomic_fetch_sub_explicit(&index->state->refs, 1, memory_order_acq_rel) == 1)
+        xfree(index->state);
+    arena_done(&index->arena);
+    xfree(index);
+}
+
+bool index_is_multikey(const IndexDesc *index) {
+    return atomic_load_explicit(&index->state->is_multikey, memory_order_acquire);
+}
+
+uint32_t index_multikey_paths(const IndexDesc *index, uint32_t field) {
+    return atomic_load_explicit(&index->state->multikey_paths[field], memory_order_acquire);
+}
+
+/* ---- capped waiters ---- */
+
+uint64_t collection_capped_version(const Collection *coll) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&coll->shared->mu);
+    return coll->shared->capped_version;
+}
+
+void collection_capped_notify(const Collection *coll, bool is_dropped) {
+    CollectionShared *shared = coll->shared;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&shared->mu);
+    shared->capped_version++;
+    shared->is_dropped |= is_dropped;
+    LIST_FOR_EACH(&shared->capped_waiters, node)
+        op_signal(CONTAINER_OF(node, CappedWaiter, node)->op);
+}
+
+ErrCode collection_capped_wait(const Collection *coll, OpCtx *op, uint64_t seen, int64_t deadline_us,
+                               Error *err) {
+    CollectionShared *shared = coll->shared;
+    CappedWaiter waiter = {.op = op};
+    mutex_lock(&shared->mu);
+    list_push_back(&shared->capped_waiters, &waiter.node);
+    ErrCode rc = ERR_OK;
+    bool is_timed_out = false;
+    while (rc == ERR_OK && !is_timed_out && shared->capped_version == seen && !shared->is_dropped) {
+        mutex_unlock(&shared->mu);
+        rc = op_wait(op, deadline_us, &is_timed_out, err);
+        mutex_lock(&shared->mu);
+    }
+    list_remove(&waiter.node);
+    mutex_unlock(&shared->mu);
+    return rc;
+}
+
+/* ---- helpers ---- */
+
+static void split_path(const char *dotted, Arena *arena, IndexField *ret_field) {
+    ret_field->path = arena_strdup(arena, dotted);
+    uint32_t count = 1;
+    for (const char *at = dotted; *at != '\0'; at++)
+        count += *at == '.';
+    ret_field->parts = ARENA_ARRAY(arena, Str, count);
+    const char *start = ret_field->path;
+    for (uint32_t i = 0; i < count; i++) {
+        size_t size = strcspn(start, ".");
+        ret_field->parts[i] = (Str){start, size};
+        start += size + 1;
+    }
+    ret_field->part_count = count;
+}
+
+static CollectionShared *shared_ref(CollectionShared *shared) {
+    atomic_fetch_add_explicit(&shared->refs, 1, memory_order_relaxed);
+    return shared;
+}
+
+static void shared_unref(CollectionShared *shared) {
+    if (shared == NULL || atomic_fetch_sub_explicit(&shared->refs, 1, memory_order_acq_rel) > 1)
+        return;
+    mutex_done(&shared->mu);
+    xfree(shared);
+}
+
+static ErrCode parse_clustered(Elem elem, Arena *arena, CollectionOptions *options, Error *err) {
+    options->clustered_name = "_id_";
+    if (elem_type(elem) == BT_BOOL) {
+        options->is_clustered = elem_bool(elem);
+        return ERR_OK;
+    }
+    if (elem_type(elem) != BT_DOC)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "BSON field 'create.clusteredIndex' is the wrong type '%s', expected types "
+                         "'[bool, object]'",
+                         bson_type_name(elem_type(elem)));
+    DocIter iter = doc_iter(elem_doc(elem));
+    Elem member;
+    bool has_key = false, is_unique = false;
+    while (doc_iter_next(&iter, &member)) {
+        if (elem_name_is(member, STR("key"))) {
+            Elem id = elem_type(member) == BT_DOC ? doc_get_lit(elem_doc(member), "_id")
+                                                  : ELEM_MISSING;
+            has_key = elem_is_number(id) && elem_as_i64(id) == 1 && doc_count(elem_doc(member)) == 1;
+        } else if (elem_name_is(member, STR("unique"))) {
+            is_unique = elem_is_truthy(member);
+        } else if (elem_name_is(member, STR("name")) && elem_type(member) == BT_STRING) {
+            options->clustered_name = arena_strdup(arena, elem_str(member).data);
+        } else if (!elem_name_is(member, STR("v"))) {
+            return error_set(err, ERR_INVALID_INDEX_SPECIFICATION_OPTION,
+                             "BSON field 'clusteredIndex.%s' is an unknown field.",
+                             elem_name(member));
+        }
+    }
+    if (!has_key)
+        return error_set(err, ERR_INVALID_INDEX_SPECIFICATION_OPTION,
+                         "The clusteredIndex option requires key: {_id: 1}");
+    if (!is_unique)
+        return error_set(err, ERR_INVALID_INDEX_SPECIFICATION_OPTION,
+                         "The clusteredIndex option requires unique: true to be specified");
+    options->is_clustered = true;
+    return ERR_OK;
+}
+
+static ErrCode parse_validation_enum(Elem elem, const char *const *names, size_t name_count,
+                                     int *ret_value, Error *err) {
+    if (elem_type(elem) != BT_STRING)
+        return error_set(err, ERR_TYPE_MISMATCH, "'%s' has to be a string.", elem_name(elem));
+    for (size_t i = 0; i < name_count; i++) {
+        if (str_is(elem_str(elem), names[i])) {
+            *ret_value = (int)i;
+            return ERR_OK;
+        }
+    }
+    return error_set(err, ERR_BAD_VALUE, "Enumeration value '%s' for field '%s' is not a valid value.",
+                     elem_str(elem).data, elem_name(elem));
+}
+
+/* MongoDB rounds the size of a capped collection up to a multiple of 256. */
+static int64_t capped_size_rounded(int64_t size) {
+    return size <= 0 ? size : (size + 255) & ~(int64_t)255;
+}

@@ -1,0 +1,161 @@
+/*
+ * collection.h - one collection as an operation sees it: immutable, reference-counted.
+ *
+ * A DDL operation clones the present instance, changes the clone and installs it when its unit of work
+ * commits (catalog.h); readers keep what they have. What must be shared by all instances of a collection
+ * (multikey flags, waiters on a capped collection) sits in small shared objects.
+ *
+ * Ownership: instances are held by catalog versions and by whoever took a reference.
+ */
+#pragma once
+
+#include <stdatomic.h>
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/list.h"
+#include "base/thread.h"
+#include "bson/doc.h"
+#include "bson/uuid.h"
+#include "catalog/namespace.h"
+#include "query/match/match.h"
+#include "storage/ordered_index.h"
+#include "storage/record_store.h"
+
+enum {
+    INDEX_FIELDS_MAX = KEYSTRING_FIELDS_MAX,
+    INDEX_PATH_PARTS_MAX = 32, /* multikey bits kept per field; deeper parts count as multikey */
+    COLLECTION_INDEXES_MAX = 64,
+};
+
+/* What all instances of one index share. Multikey bits only ever go from 0 to 1. */
+typedef struct IndexState {
+    _Atomic int32_t refs;
+    /* Atomic. Set (release) before the commit of the first multikey document, so that whoever sees the
+     * document in its snapshot sees the bit (acquire). Bit p of field f: part p of the path is an array in
+     * some document. */
+    _Atomic uint32_t multikey_paths[INDEX_FIELDS_MAX];
+    _Atomic bool is_multikey;
+    /* Atomic. What the durable catalog has; lags behind while a writer's transaction is open. */
+    _Atomic uint32_t persisted_paths[INDEX_FIELDS_MAX];
+    _Atomic bool is_multikey_persisted;
+    _Atomic int64_t access_count;
+    int64_t since_wall_ms;
+} IndexState;
+
+typedef struct IndexField {
+    const char *path; /* dotted */
+    Str *parts;
+    uint32_t part_count;
+    bool is_descending;
+} IndexField;
+
+typedef struct IndexDesc {
+    _Atomic int32_t refs;
+    /* Set at creation, then constant. */
+    Arena arena; /* owns everything below that is a pointer */
+    const char *name;
+    Doc spec; /* as stored in the catalog */
+    Doc key_pattern;
+    char *ident;
+    OrderedIndex *store; /* NULL: its table is missing, the index is not used */
+    IndexState *state;
+    IndexField *fields;
+    uint32_t field_count;
+    KeyOrder order;
+    bool is_id;
+    bool is_unique;
+    bool is_sparse;
+    bool is_hidden;
+    bool is_ready;
+    const MatchExpr *partial_filter; /* NULL: none */
+    Doc partial_filter_doc;
+    bool has_build_uuid;
+    Uuid build_uuid;
+} IndexDesc;
+
+typedef enum ValidationLevel { VALIDATION_STRICT, VALIDATION_MODERATE, VALIDATION_OFF } ValidationLevel;
+typedef enum ValidationAction { VALIDATION_ERROR, VALIDATION_WARN } ValidationAction;
+
+typedef struct CollectionOptions {
+    Doc doc; /* the options as given and stored, without uuid */
+    bool is_capped;
+    int64_t capped_size; /* bytes */
+    int64_t capped_max;  /* documents; 0: no limit */
+    bool is_clustered;
+    const char *clustered_name;
+    bool is_temp;
+    Doc validator; /* DOC_NONE: none */
+    ValidationLevel validation_level;
+    ValidationAction validation_action;
+} CollectionOptions;
+
+/* Shared by all instances of a collection. */
+typedef struct CollectionShared {
+    _Atomic int32_t refs;
+    Mutex mu;
+    /* Guarded by mu. */
+    uint64_t capped_version; /* counts commits of inserts */
+    List capped_waiters;
+    bool is_dropped;
+    /* Atomic. */
+    _Atomic int64_t capped_first_hint; /* no record id below this one is left */
+} CollectionShared;
+
+typedef struct Collection {
+    _Atomic int32_t refs;
+    /* Set before the instance is published, then constant. */
+    Arena arena; /* options and validator */
+    Ns ns;
+    Uuid uuid;
+    int64_t catalog_id;
+    CollectionOptions options;
+    RecordStore *records;
+    IndexDesc **indexes;
+    uint32_t index_count;
+    CollectionShared *shared;
+    const MatchExpr *validator;
+    uint64_t min_valid_ts; /* commit timestamp of the change that made this instance; 0: none */
+} Collection;
+
+Collection *collection_ref(Collection *coll);
+void collection_unref(Collection *coll);
+void collection_unref_ptr(Collection **coll); /* for CLEANUP */
+/* A copy to change; shares record store, indexes and shared state. */
+Collection *collection_clone(const Collection *coll);
+/* Replaces the options of an instance not yet published. */
+ErrCode collection_set_options(Collection *coll, Doc options, Error *err) MUST_CHECK;
+void collection_add_index(Collection *coll, IndexDesc *take_index);
+void collection_remove_index(Collection *coll, uint32_t position);
+
+const IndexDesc *collection_find_index(const Collection *coll, Str name); /* NULL: none */
+const IndexDesc *collection_id_index(const Collection *coll);             /* NULL: clustered */
+int collection_index_position(const Collection *coll, Str name);         /* -1: none */
+
+/* Checks and parses the options of create and collMod; pointers go into `arena`. */
+ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_options,
+                                 Error *err) MUST_CHECK;
+
+/* ---- indexes ---- */
+
+/* Makes a descriptor from a checked spec; opens its table (missing table: store stays NULL). `state` is
+ * taken over from an earlier instance, or NULL for a new one. */
+ErrCode index_desc_new(struct StorageEngine *engine, Doc spec, const char *ident, bool is_clustered,
+                       bool is_ready, IndexState *state, IndexDesc **ret_index, Error *err) MUST_CHECK;
+IndexDesc *index_desc_ref(IndexDesc *index);
+void index_desc_unref(IndexDesc *index);
+bool index_is_multikey(const IndexDesc *index);
+/* Parts of field `f` that are arrays in some document. */
+uint32_t index_multikey_paths(const IndexDesc *index, uint32_t field);
+
+/* ---- waiting for the end of a capped collection ---- */
+
+typedef struct CappedWaiter {
+    ListNode node;
+    OpCtx *op;
+} CappedWaiter;
+uint64_t collection_capped_version(const Collection *coll);
+void collection_capped_notify(const Collection *coll, bool is_dropped);
+/* Waits until the version differs from `seen`, the collection is dropped, or the deadline passed. */
+ErrCode collection_capped_wait(const Collection *coll, OpCtx *op, uint64_t seen, int64_t deadline_us,
+                               Error *err) MUST_CHECK;

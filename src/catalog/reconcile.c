@@ -1,0 +1,243 @@
+/*
+ * reconcile.c - start-up: the durable catalog and the tables are brought in line (CAT-6).
+ *
+ * Creating a table and writing its catalog entry are two steps (table first), dropping is two steps (entry
+ * first), so after a crash there may be tables nobody points to. They are dropped:
+ *
+ *     create: table made | entry written | done          crash in between: table without entry, dropped
+ *     drop:   entry removed | table dropped | done       crash in between: table without entry, dropped
+ *
+ * The other way round must not be: a collection without its table is fatal. An index without its table is
+ * logged and not used (its table may have been dropped by a crash after the reaper but before the
+ * catalog's checkpoint). An index whose build had not finished is discarded: on a standalone node nobody
+ * was told that it exists.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "bson/validate.h"
+#include "catalog/catalog_internal.h"
+#include "storage/global_lock.h"
+#include "storage/recovery_unit.h"
+#include "storage/unit_of_work.h"
+
+typedef struct Idents {
+    char **rows;
+    size_t count;
+} Idents;
+
+static void idents_done(Idents *idents);
+static ErrCode load_collections(OpCtx *op, CatalogService *service, Catalog *version, Error *err);
+static ErrCode discard_unfinished(OpCtx *op, CatalogService *service, Catalog *version, Error *err);
+static ErrCode drop_unreferenced(CatalogService *service, const Catalog *version, Error *err);
+static ErrCode load_views(OpCtx *op, Catalog *version, Error *err);
+
+ErrCode catalog_reconcile_and_load(OpCtx *op, CatalogService *service, Error *err) {
+    TRY(op_lock_global(op, LOCK_X, err));
+    Catalog *version = service->current; /* not shared with anybody yet */
+    ErrCode rc = load_collections(op, service, version, err);
+    ru_abandon_snapshot(op->ru);
+    if (rc == ERR_OK)
+        rc = discard_unfinished(op, service, version, err);
+    if (rc == ERR_OK)
+        rc = drop_unreferenced(service, version, err);
+    if (rc == ERR_OK)
+        rc = load_views(op, version, err);
+    op_unlock_global(op);
+    return rc;
+}
+
+static ErrCode load_collections(OpCtx *op, CatalogService *service, Catalog *version, Error *err) {
+    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
+    TRY(record_cursor_open(op, service->durable, /* is_forward= */ true, &cursor, err));
+    for (;;) {
+        bool is_found;
+        RecordId rid;
+        Str data;
+        TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
+        if (!is_found)
+            return ERR_OK;
+        TRY(doc_validate((const uint8_t *)data.data, data.size, BSON_DEPTH_MAX, VALIDATE_BASIC, err));
+        Collection *coll;
+        ErrCode rc = durable_entry_parse(service->engine, rid.num,
+                                         (Doc){(const uint8_t *)data.data}, &coll, err);
+        if (rc != ERR_OK)
+            return error_prefix(err, "could not load catalog entry %lld", (long long)rid.num);
+        for (uint32_t i = 0; i < coll->index_count; i++)
+            if (coll->indexes[i]->store == NULL && coll->indexes[i]->is_ready)
+                LOG_WARN(LOG_STORAGE, 7100201, "Index has lost its table and is not used",
+                         LOG_STR("namespace", coll->ns.text),
+                         LOG_STR("index", coll->indexes[i]->name),
+                         LOG_STR("ident", coll->indexes[i]->ident));
+        catalog_version_put(version, coll);
+        collection_unref(coll);
+    }
+}
+
+typedef struct Unfinished {
+    Collection *rows[1024];
+    size_t count;
+} Unfinished;
+
+static bool collect_unfinished(void *arg, const void *key, size_t key_size, void *value) {
+    (void)key, (void)key_size;
+    Unfinished *found = arg;
+    Collection *coll = value;
+    for (uint32_t i = 0; i < coll->index_count; i++) {
+        if (!coll->indexes[i]->is_ready && found->count < ARRAY_LEN(found->rows)) {
+            found->rows[found->count++] = collection_ref(coll);
+            break;
+        }
+    }
+    return true;
+}
+
+static ErrCode discard_one(OpCtx *op, CatalogService *service, Catalog *version, Collection *old,
+                           Error *err) {
+    Collection *coll = collection_clone(old);
+    for (uint32_t i = coll->index_count; i-- > 0;) {
+        if (coll->indexes[i]->is_ready)
+            continue;
+        LOG_INFO(LOG_INDEX, 7100202, "Discarding unfinished index build",
+                 LOG_STR("namespace", coll->ns.text), LOG_STR("index", coll->indexes[i]->name));
+        collection_remove_index(coll, i);
+    }
+    ErrCode rc;
+    {
+        CLEANUP(uow_done) UnitOfWork uow = {0};
+        rc = uow_begin(op, &uow, err);
+        if (rc == ERR_OK)
+            rc = durable_catalog_write(op, service, coll, /* is_new= */ false, err);
+        if (rc == ERR_OK)
+            rc = uow_commit(&uow, err);
+    }
+    if (rc == ERR_OK)
+        catalog_version_put(version, coll);
+    collection_unref(coll);
+    return rc;
+}
+
+static ErrCode discard_unfinished(OpCtx *op, CatalogService *service, Catalog *version, Error *err) {
+    /* In rounds, so that any number is handled with bounded memory. */
+    for (;;) {
+        Unfinished *found = NEW(Unfinished);
+        pmap_for_each_from(version->by_ns, "", 0, collect_unfinished, found);
+        ErrCode rc = ERR_OK;
+        size_t count = found->count;
+        for (size_t i = 0; i < count; i++) {
+            if (rc == ERR_OK)
+                rc = discard_one(op, service, version, found->rows[i], err);
+            collection_unref(found->rows[i]);
+        }
+        xfree(found);
+        if (rc != ERR_OK || count == 0)
+            return rc;
+    }
+}
+
+static int compare_idents(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool collect_referenced(void *arg, const void *key, size_t key_size, void *value) {
+    (void)key, (void)key_size;
+    Idents *referenced = arg;
+    Collection *coll = value;
+    referenced->rows =
+        xrealloc(referenced->rows,
+                 (referenced->count + coll->index_count + 1) * sizeof(*referenced->rows));
+    referenced->rows[referenced->count++] = xstrdup(record_store_ident(coll->records));
+    for (uint32_t i = 0; i < coll->index_count; i++)
+        referenced->rows[referenced->count++] = xstrdup(coll->indexes[i]->ident);
+    return true;
+}
+
+static bool is_own_table(const char *ident) {
+    return strcmp(ident, DURABLE_CATALOG_IDENT) == 0 || strcmp(ident, "sizeStorer") == 0;
+}
+
+static ErrCode drop_unreferenced(CatalogService *service, const Catalog *version, Error *err) {
+    CLEANUP(idents_done) Idents tables = {0};
+    CLEANUP(idents_done) Idents referenced = {0};
+    TRY(storage_list_idents(service->engine, &tables.rows, &tables.count, err));
+    pmap_for_each_from(version->by_ns, "", 0, collect_referenced, &referenced);
+    if (referenced.count > 0)
+        qsort(referenced.rows, referenced.count, sizeof(*referenced.rows), compare_idents);
+    for (size_t i = 0; i < tables.count; i++) {
+        const char *ident = tables.rows[i];
+        bool is_referenced =
+            referenced.count > 0 && bsearch(&ident, referenced.rows, referenced.count,
+                                            sizeof(*referenced.rows), compare_idents) != NULL;
+        if (is_referenced || is_own_table(ident))
+            continue;
+        LOG_INFO(LOG_STORAGE, 22251, "Dropping unknown ident", LOG_STR("ident", ident));
+        bool is_busy;
+        TRY(storage_drop_table(service->engine, ident, &is_busy, err));
+        if (is_busy)
+            LOG_WARN(LOG_STORAGE, 7100203, "Unknown ident is busy and stays until the next start",
+                     LOG_STR("ident", ident));
+    }
+    return ERR_OK;
+}
+
+typedef struct ViewHomes {
+    Collection **rows;
+    size_t count;
+    size_t capacity;
+} ViewHomes;
+
+static bool collect_view_homes(void *arg, const void *key, size_t key_size, void *value) {
+    (void)key, (void)key_size;
+    ViewHomes *homes = arg;
+    Collection *coll = value;
+    if (str_is(ns_coll(&coll->ns), "system.views")) {
+        ARRAY_RESERVE(homes->rows, homes->count, homes->capacity);
+        homes->rows[homes->count++] = coll;
+    }
+    return true;
+}
+
+static ErrCode load_views_of(OpCtx *op, Catalog *version, Collection *home, Error *err) {
+    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
+    TRY(record_cursor_open(op, home->records, /* is_forward= */ true, &cursor, err));
+    for (;;) {
+        bool is_found;
+        RecordId rid;
+        Str data;
+        TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
+        if (!is_found)
+            return ERR_OK;
+        Doc definition = {(const uint8_t *)data.data};
+        Elem id = doc_get_lit(definition, "_id");
+        Ns ns;
+        View *view = NULL;
+        if (elem_type(id) == BT_STRING && ns_parse(elem_str(id), &ns, err) == ERR_OK)
+            view = view_from_definition(&ns, definition, err);
+        if (view == NULL) {
+            LOG_WARN(LOG_STORAGE, 7100204, "View definition is not valid and is ignored",
+                     LOG_STR("namespace", home->ns.text), LOG_STR("error", error_message(err)));
+            error_reset(err);
+            continue;
+        }
+        catalog_version_put_view(version, view);
+        view_unref(view);
+    }
+}
+
+static ErrCode load_views(OpCtx *op, Catalog *version, Error *err) {
+    ViewHomes homes = {0};
+    pmap_for_each_from(version->by_ns, "", 0, collect_view_homes, &homes);
+    ErrCode rc = ERR_OK;
+    for (size_t i = 0; rc == ERR_OK && i < homes.count; i++)
+        rc = load_views_of(op, version, homes.rows[i], err);
+    xfree(homes.rows);
+    return rc;
+}
+
+static void idents_done(Idents *idents) {
+    for (size_t i = 0; i < idents->count; i++)
+        xfree(idents->rows[i]);
+    xfree(idents->rows);
+}

@@ -1,0 +1,441 @@
+#include "commands/core/command_service.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "bson/json.h"
+#include "commands/core/fail_command.h"
+#include "commands/core/generic_args.h"
+#include "commands/core/slow_log.h"
+
+enum {
+    COMMAND_TABLE_SIZE = 512, /* a power of two, well above the number of names */
+};
+
+typedef struct CommandRow {
+    const CommandSpec *spec;
+    const char *name; /* the spec's name or alias */
+    _Atomic int64_t *total;
+    _Atomic int64_t *failed;
+} CommandRow;
+
+static const CommandSpec *const ALL_COMMANDS[] = {
+#define COMMAND(symbol) &symbol,
+#include "commands/command_list.def"
+#undef COMMAND
+};
+
+struct CommandService {
+    ServiceCtx *service;
+    CommandHooks hooks;
+    CommandRow table[COMMAND_TABLE_SIZE];
+    _Atomic int64_t totals[ARRAY_LEN(ALL_COMMANDS)];
+    _Atomic int64_t failures[ARRAY_LEN(ALL_COMMANDS)];
+    CommandStats stats;
+    CommandSettings settings;
+    Oid process_id;
+    _Atomic int64_t topology_counter;
+    _Atomic int64_t quiesce_until_us;
+};
+
+/* Per worker. */
+typedef struct WorkerState {
+    OpCtx *op;
+} WorkerState;
+
+static CommandRow *find_row(CommandService *service, Str name);
+static void add_name(CommandService *service, const char *name, size_t index);
+static HandleResult run_message(CommandService *cs, CommandCtx *ctx);
+static ErrCode run_command(CommandService *cs, CommandCtx *ctx, CommandRow **ret_row, Error *err);
+static ErrCode find_command(CommandService *cs, CommandCtx *ctx, CommandRow **ret_row, Error *err);
+static ErrCode finish_writes(CommandService *cs, CommandCtx *ctx, Error *err);
+static void note_finished(CommandService *cs, CommandCtx *ctx, CommandRow *row, ErrCode rc,
+                          const Error *err);
+static OpDescription describe(const CommandCtx *ctx, const char *ns);
+
+static void hook_block_begin(void *arg) {
+    worker_block_begin(arg);
+}
+static void hook_block_end(void *arg) {
+    worker_block_end(arg);
+}
+static void hook_long_running(void *arg) {
+    worker_is_long_running(arg);
+}
+static const BlockHooks WORKER_HOOKS = {hook_block_begin, hook_block_end, hook_long_running};
+
+CommandService *command_service_new(ServiceCtx *service, const CommandHooks *hooks) {
+    CommandService *cs = NEW(CommandService);
+    cs->service = service;
+    cs->hooks = *hooks;
+    cs->process_id = oid_new();
+    cs->settings.slow_ms = 100;
+    cs->settings.slow_sample_rate = 1.0;
+    for (size_t i = 0; i < ARRAY_LEN(ALL_COMMANDS); i++) {
+        add_name(cs, ALL_COMMANDS[i]->name, i);
+        if (ALL_COMMANDS[i]->alias != NULL)
+            add_name(cs, ALL_COMMANDS[i]->alias, i);
+    }
+    return cs;
+}
+
+void command_service_free(CommandService *service) {
+    xfree(service);
+}
+
+const CommandSpec *command_find(CommandService *service, Str name) {
+    CommandRow *row = find_row(service, name);
+    return row != NULL ? row->spec : NULL;
+}
+
+void command_for_each(CommandService *service,
+                      void (*visit)(void *arg, const CommandSpec *spec, int64_t total,
+                                    int64_t failed),
+                      void *arg) {
+    for (size_t i = 0; i < ARRAY_LEN(ALL_COMMANDS); i++)
+        visit(arg, ALL_COMMANDS[i], atomic_load(&service->totals[i]),
+              atomic_load(&service->failures[i]));
+}
+
+TopologyVersion topology_version(CommandService *service) {
+    return (TopologyVersion){service->process_id, atomic_load(&service->topology_counter)};
+}
+
+void topology_changed(CommandService *service) {
+    atomic_fetch_add(&service->topology_counter, 1);
+    if (service->service->transport != NULL)
+        transport_wake_parked(service->service->transport);
+}
+
+void command_service_begin_quiesce(CommandService *service, int64_t until_us) {
+    atomic_store(&service->quiesce_until_us, until_us);
+    topology_changed(service);
+}
+
+int64_t command_service_quiesce_until(CommandService *service) {
+    return atomic_load(&service->quiesce_until_us);
+}
+
+CommandStats *command_stats(ServiceCtx *service) {
+    return &service->commands->stats;
+}
+
+CommandSettings *command_settings(ServiceCtx *service) {
+    return &service->commands->settings;
+}
+
+/* ---- transport handler ---- */
+
+static void *on_worker_start(void *arg, Worker *worker) {
+    ServiceCtx *service = arg;
+    WorkerState *state = NEW(WorkerState);
+    state->op = op_ctx_new(service->ops, &WORKER_HOOKS, worker);
+    state->op->service = service;
+    service->commands->hooks.attach_op(service, state->op);
+    return state;
+}
+
+static void on_worker_stop(void *arg, Worker *worker) {
+    (void)arg;
+    WorkerState *state = worker_user(worker);
+    op_ctx_free(state->op);
+    xfree(state);
+}
+
+static bool on_connect(void *arg, Connection *conn) {
+    ServiceCtx *service = arg;
+    ClientState *client = NEW(ClientState);
+    client->conn = conn;
+    snprintf(client->name, sizeof(client->name), "conn%llu", (unsigned long long)conn->id);
+    conn->user = client;
+    if (!atomic_load_explicit(&service->commands->settings.is_quiet, memory_order_relaxed))
+        LOG_INFO(LOG_NETWORK, 22943, "Connection accepted", LOG_STR("remote", conn->peer),
+                 LOG_I64("connectionId", conn->id));
+    return true;
+}
+
+static void on_disconnect(void *arg, Connection *conn) {
+    ServiceCtx *service = arg;
+    ClientState *client = conn->user;
+    service->commands->hooks.on_disconnect(service, client);
+    if (!atomic_load_explicit(&service->commands->settings.is_quiet, memory_order_relaxed))
+        LOG_INFO(LOG_NETWORK, 22944, "Connection ended", LOG_STR("remote", conn->peer),
+                 LOG_I64("connectionId", conn->id));
+    xfree(client->metadata);
+    xfree(client->app_name);
+    xfree(client);
+}
+
+static HandleResult on_message(void *arg, Worker *worker, Connection *conn,
+                               const WireMessage *message, Reply *reply) {
+    ServiceCtx *service = arg;
+    WorkerState *state = worker_user(worker);
+    DocBuilder builder;
+    doc_builder_init(&builder, reply->buf);
+    CommandCtx ctx = {
+        .op = state->op,
+        .service = service,
+        .client = conn->user,
+        .worker = worker,
+        .message = message,
+        .body = message->body,
+        .reply = &builder,
+        .wire_reply = reply,
+    };
+    return run_message(service->commands, &ctx);
+}
+
+static void on_bad_message(void *arg, Worker *worker, Connection *conn, const WireMessage *message,
+                           const Error *why, Reply *reply) {
+    (void)worker, (void)message;
+    ServiceCtx *service = arg;
+    atomic_fetch_add_explicit(&service->commands->stats.asserts_user, 1, memory_order_relaxed);
+    LOG_DEBUG(LOG_NETWORK, 7100401, "Message could not be read", LOG_STR("remote", conn->peer),
+              LOG_STR("error", error_message(why)));
+    DocBuilder builder;
+    doc_builder_init(&builder, reply->buf);
+    build_error(&builder, why);
+    doc_builder_end(&builder);
+}
+
+static void on_stop_deadline(void *arg) {
+    ServiceCtx *service = arg;
+    op_registry_kill_all(service->ops, NULL, ERR_INTERRUPTED_AT_SHUTDOWN);
+}
+
+TransportHandler command_service_handler(void) {
+    return (TransportHandler){
+        .worker_start = on_worker_start,
+        .worker_stop = on_worker_stop,
+        .on_connect = on_connect,
+        .on_message = on_message,
+        .on_bad_message = on_bad_message,
+        .on_disconnect = on_disconnect,
+        .on_stop_deadline = on_stop_deadline,
+    };
+}
+
+/* ---- one message ---- */
+
+static HandleResult run_message(CommandService *cs, CommandCtx *ctx) {
+    OpDescription desc = describe(ctx, "");
+    op_begin(ctx->op, &desc);
+    ctx->op->client = ctx->client;
+    log_set_thread_name(ctx->client->name);
+
+    Error err = {0};
+    CommandRow *row = NULL;
+    ErrCode rc = run_command(cs, ctx, &row, &err);
+
+    HandleResult result = HANDLE_REPLY;
+    Reply *reply = ctx->wire_reply;
+    if (ctx->is_park_wanted) {
+        result = HANDLE_PARK;
+    } else if (reply->close_after && rc == ERR_SOCKET_EXCEPTION) {
+        result = HANDLE_CLOSE; /* failCommand asked for a dropped connection */
+    } else {
+        if (rc != ERR_OK) {
+            wire_reply_begin(reply->buf);
+            doc_builder_init(ctx->reply, reply->buf);
+            build_error(ctx->reply, &err);
+        } else {
+            build_f64(ctx->reply, "ok", 1.0);
+        }
+        doc_builder_end(ctx->reply);
+        reply->more_to_come = ctx->is_more_to_come && rc == ERR_OK;
+        reply->never_compress |= row != NULL && (row->spec->flags & CMD_HANDSHAKE) != 0;
+        if (wire_is_fire_and_forget(ctx->message))
+            result = HANDLE_NO_REPLY;
+    }
+    if (result != HANDLE_PARK)
+        note_finished(cs, ctx, row, rc, &err);
+    error_reset(&err);
+    op_end(ctx->op);
+    return result;
+}
+
+static ErrCode run_command(CommandService *cs, CommandCtx *ctx, CommandRow **ret_row, Error *err) {
+    TRY(find_command(cs, ctx, ret_row, err));
+    CommandRow *row = *ret_row;
+    ctx->spec = row->spec;
+    void *request;
+    TRY(command_parse(ctx, &request, err));
+    if (ctx->message->opcode == WIRE_OP_QUERY) {
+        /* The old handshake names the database in its collection name: "admin.$cmd". */
+        size_t size = strcspn(ctx->message->query_ns, ".");
+        ctx->args.db = (Str){ctx->message->query_ns, size};
+    }
+    if (ctx->args.db.size == 0)
+        return error_set(err, (ErrCode)40571, "OP_MSG requests require a $db argument");
+    if ((row->spec->flags & CMD_NEEDS_TEST_COMMANDS) != 0 &&
+        !atomic_load_explicit(&cs->settings.is_test_commands_enabled, memory_order_relaxed))
+        return error_set(err, ERR_COMMAND_NOT_FOUND,
+                         "no such command: '%s' (start the server with --setParameter "
+                         "enableTestCommands=1 to use it)",
+                         row->spec->name);
+    TRY(generic_args_check(ctx, err));
+
+    char ns[128];
+    Elem first = {ctx->body.data + 4, (uint32_t)strlen((const char *)ctx->body.data + 5)};
+    bool has_coll = elem_type(first) == BT_STRING;
+    snprintf(ns, sizeof(ns), "%.*s.%.*s", (int)ctx->args.db.size, ctx->args.db.data,
+             has_coll ? (int)elem_str(first).size : 4, has_coll ? elem_str(first).data : "$cmd");
+    ctx->ns_coll = has_coll ? elem_str(first) : (Str){"", 0};
+    OpDescription desc = describe(ctx, arena_strdup(cmd_arena(ctx), ns));
+    op_describe(ctx->op, &desc);
+
+    TRY(fail_command_check(ctx, err));
+    TRY(row->spec->run(ctx, request, err));
+    if (ctx->is_park_wanted)
+        return ERR_OK;
+    if ((row->spec->flags & CMD_WRITES) != 0)
+        TRY(finish_writes(cs, ctx, err));
+    return ERR_OK;
+}
+
+static ErrCode find_command(CommandService *cs, CommandCtx *ctx, CommandRow **ret_row, Error *err) {
+    if (doc_is_empty(ctx->body))
+        return error_set(err, ERR_COMMAND_NOT_FOUND, "no such command: ''");
+    Elem first = {ctx->body.data + 4, (uint32_t)strlen((const char *)ctx->body.data + 5)};
+    Str name = elem_name_str(first);
+    if (ctx->message->opcode == WIRE_OP_QUERY && str_is(name, "$query") &&
+        elem_type(first) == BT_DOC) { /* an older wrapping of the same command */
+        ctx->body = elem_doc(first);
+        return find_command(cs, ctx, ret_row, err);
+    }
+    CommandRow *row = find_row(cs, name);
+    if (row == NULL)
+        return error_set(err, ERR_COMMAND_NOT_FOUND, "no such command: '%.*s'", (int)name.size,
+                         name.data);
+    if (ctx->message->opcode == WIRE_OP_QUERY && (row->spec->flags & CMD_HANDSHAKE) == 0)
+        return error_set(err, ERR_UNSUPPORTED_OP_QUERY_COMMAND,
+                         "Unsupported OP_QUERY command: %s. The client driver may require an upgrade.",
+                         row->spec->name);
+    *ret_row = row;
+    return ERR_OK;
+}
+
+/* A failed write concern does not fail the command: the writes are done. */
+static ErrCode finish_writes(CommandService *cs, CommandCtx *ctx, Error *err) {
+    (void)err;
+    Error wc_err = {0};
+    ErrCode rc = ERR_OK;
+    if (ctx->write_concern.is_journaled)
+        rc = cs->hooks.wait_write_concern(ctx, &ctx->write_concern, &wc_err);
+    if (rc == ERR_OK && !fail_command_write_concern_error(ctx, &wc_err))
+        return ERR_OK;
+    size_t opened = build_open_doc(ctx->reply, "writeConcernError");
+    build_error_fields(ctx->reply, &wc_err, /* has_code_name= */ true);
+    build_close(ctx->reply, opened);
+    error_reset(&wc_err);
+    return ERR_OK;
+}
+
+static void note_finished(CommandService *cs, CommandCtx *ctx, CommandRow *row, ErrCode rc,
+                          const Error *err) {
+    if (row == NULL) {
+        atomic_fetch_add_explicit(&cs->stats.asserts_user, 1, memory_order_relaxed);
+        return;
+    }
+    int64_t duration_us = clock_mono_us() - ctx->op->start_us;
+    atomic_fetch_add_explicit(row->total, 1, memory_order_relaxed);
+    if (UNLIKELY(rc != ERR_OK || ctx->has_write_errors)) {
+        atomic_fetch_add_explicit(row->failed, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&cs->stats.asserts_user, 1, memory_order_relaxed);
+    }
+    LatencyStats *latency = (row->spec->flags & CMD_WRITES) != 0  ? &cs->stats.writes
+                            : (row->spec->flags & CMD_READS) != 0 ? &cs->stats.reads
+                                                                  : &cs->stats.commands;
+    atomic_fetch_add_explicit(&latency->ops, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&latency->latency_us, duration_us, memory_order_relaxed);
+    if ((row->spec->flags & CMD_NOT_LOGGED_WHEN_SLOW) != 0)
+        return;
+    int32_t slow_ms = atomic_load_explicit(&cs->settings.slow_ms, memory_order_relaxed);
+    if (UNLIKELY(duration_us >= (int64_t)slow_ms * 1000))
+        slow_log_write(ctx, duration_us, rc, err);
+    if (UNLIKELY(atomic_load_explicit(&cs->settings.profile_level, memory_order_relaxed) > 0))
+        cs->hooks.on_finished(ctx, duration_us, rc, err);
+}
+
+static OpDescription describe(const CommandCtx *ctx, const char *ns) {
+    return (OpDescription){
+        .op_type = ctx->spec != NULL && ctx->spec->op_type != NULL ? ctx->spec->op_type : "command",
+        .ns = ns,
+        .command = ctx->body.data,
+        .client = ctx->client->conn->peer,
+        .desc = ctx->client->name,
+        .app_name = ctx->client->app_name,
+        .client_metadata = ctx->client->metadata,
+        .connection_id = (int64_t)ctx->client->conn->id,
+    };
+}
+
+/* ---- errors ---- */
+
+void build_error(DocBuilder *b, const Error *err) {
+    build_f64(b, "ok", 0.0);
+    build_cstr(b, "errmsg", error_message(err));
+    build_i32(b, "code", (int32_t)err->code);
+    char name[32];
+    build_cstr(b, "codeName", error_code_name(err->code, name));
+    if (err->extra != NULL)
+        build_all(b, (Doc){err->extra});
+    static const struct {
+        ErrorLabel label;
+        const char *name;
+    } LABELS[] = {
+        {ERROR_LABEL_RETRYABLE_WRITE, "RetryableWriteError"},
+        {ERROR_LABEL_TRANSIENT_TRANSACTION, "TransientTransactionError"},
+        {ERROR_LABEL_RESUMABLE_CHANGE_STREAM, "ResumableChangeStreamError"},
+        {ERROR_LABEL_NO_WRITES_PERFORMED, "NoWritesPerformed"},
+    };
+    if (err->labels == 0)
+        return;
+    size_t opened = build_open_array(b, "errorLabels");
+    uint32_t at = 0;
+    for (size_t i = 0; i < ARRAY_LEN(LABELS); i++) {
+        char index[INDEX_NAME_SIZE];
+        if ((err->labels & LABELS[i].label) != 0)
+            build_cstr(b, index_name(at++, index).data, LABELS[i].name);
+    }
+    build_close(b, opened);
+}
+
+void build_error_fields(DocBuilder *b, const Error *err, bool has_code_name) {
+    build_i32(b, "code", (int32_t)err->code);
+    if (has_code_name) {
+        char name[32];
+        build_cstr(b, "codeName", error_code_name(err->code, name));
+    }
+    if (err->extra != NULL)
+        build_all(b, (Doc){err->extra});
+    build_cstr(b, "errmsg", error_message(err));
+}
+
+/* ---- table ---- */
+
+static void add_name(CommandService *service, const char *name, size_t index) {
+    size_t at = hash_text(name) & (COMMAND_TABLE_SIZE - 1);
+    while (service->table[at].spec != NULL) {
+        invariant(strcmp(service->table[at].name, name) != 0);
+        at = (at + 1) & (COMMAND_TABLE_SIZE - 1);
+    }
+    service->table[at] = (CommandRow){ALL_COMMANDS[index], name, &service->totals[index],
+                                      &service->failures[index]};
+}
+
+static CommandRow *find_row(CommandService *service, Str name) {
+    size_t at = hash_bytes(name.data, name.size) & (COMMAND_TABLE_SIZE - 1);
+    while (service->table[at].spec != NULL) {
+        if (str_is(name, service->table[at].name))
+            return &service->table[at];
+        at = (at + 1) & (COMMAND_TABLE_SIZE - 1);
+    }
+    return NULL;
+}

@@ -1,0 +1,102 @@
+/*
+ * command_service.h - from a message to a command and its reply.
+ *
+ * Ownership: made by server/, hangs off the ServiceCtx. Its handler functions are given to the transport.
+ */
+#pragma once
+
+#include <stdatomic.h>
+
+#include "commands/core/command.h"
+#include "transport/server.h"
+
+typedef struct CommandService CommandService;
+
+/* What the layers above the core plug in. */
+typedef struct CommandHooks {
+    /* Gives a new operation its storage. */
+    void (*attach_op)(ServiceCtx *service, OpCtx *op);
+    /* Waits until the writes of the command are as durable as asked. */
+    ErrCode (*wait_write_concern)(CommandCtx *ctx, const WriteConcern *concern, Error *err);
+    /* The connection is gone. */
+    void (*on_disconnect)(ServiceCtx *service, ClientState *client);
+    /* After each command: profiler. */
+    void (*on_finished)(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Error *err);
+} CommandHooks;
+
+CommandService *command_service_new(ServiceCtx *service, const CommandHooks *hooks);
+void command_service_free(CommandService *service);
+
+/* Functions and context for TransportConfig. */
+TransportHandler command_service_handler(void);
+
+const CommandSpec *command_find(CommandService *service, Str name);
+void command_for_each(CommandService *service, void (*visit)(void *arg, const CommandSpec *spec,
+                                                            int64_t total, int64_t failed),
+                      void *arg);
+
+/* Runs a command inside another one (explain, profiling); the reply's fields are appended to `reply`. */
+
+/* ---- topology version, for hello ---- */
+
+typedef struct TopologyVersion {
+    Oid process_id;
+    int64_t counter;
+} TopologyVersion;
+TopologyVersion topology_version(CommandService *service);
+/* Something visible in hello changed: wakes those who wait for it. */
+void topology_changed(CommandService *service);
+/* From now on hello says that the server is going away. */
+void command_service_begin_quiesce(CommandService *service, int64_t until_us);
+int64_t command_service_quiesce_until(CommandService *service); /* 0: not going away */
+
+/* ---- statistics ---- */
+
+typedef enum OpCounter {
+    OP_COUNTER_INSERT,
+    OP_COUNTER_QUERY,
+    OP_COUNTER_UPDATE,
+    OP_COUNTER_DELETE,
+    OP_COUNTER_GETMORE,
+    OP_COUNTER_COMMAND,
+    OP_COUNTER_COUNT,
+} OpCounter;
+typedef struct LatencyStats {
+    _Atomic int64_t ops;
+    _Atomic int64_t latency_us;
+} LatencyStats;
+typedef struct CommandStats {
+    _Atomic int64_t op_counters[OP_COUNTER_COUNT];
+    LatencyStats reads;
+    LatencyStats writes;
+    LatencyStats commands;
+    _Atomic int64_t asserts_user;
+    _Atomic int64_t asserts_warning;
+    _Atomic int64_t docs_inserted;
+    _Atomic int64_t docs_returned;
+    _Atomic int64_t docs_updated;
+    _Atomic int64_t docs_deleted;
+    _Atomic int64_t keys_examined;
+    _Atomic int64_t docs_examined;
+    _Atomic int64_t collection_scans;
+} CommandStats;
+CommandStats *command_stats(ServiceCtx *service);
+static inline void count_op(ServiceCtx *service, OpCounter counter, int64_t by) {
+    atomic_fetch_add_explicit(&command_stats(service)->op_counters[counter], by,
+                              memory_order_relaxed);
+}
+
+/* Settings read at run time; owned by the server parameters. */
+typedef struct CommandSettings {
+    _Atomic int32_t slow_ms;
+    _Atomic double slow_sample_rate;
+    _Atomic int32_t profile_level;
+    _Atomic bool is_test_commands_enabled;
+    _Atomic bool is_quiet;
+} CommandSettings;
+CommandSettings *command_settings(ServiceCtx *service);
+
+/* Writes {ok: 0, errmsg, code, codeName, errorLabels?} and the error's extra fields. */
+void build_error(DocBuilder *b, const Error *err);
+/* One row of writeErrors or a writeConcernError. */
+void build_error_fields(DocBuilder *b, const Error *err, bool has_code_name);

@@ -1,0 +1,117 @@
+#include "commands/core/fail_command.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/failpoint.h"
+
+static bool applies(CommandCtx *ctx, Doc data);
+static void set_labels(Error *err, Doc data);
+
+ErrCode fail_command_check(CommandCtx *ctx, Error *err) {
+    if (LIKELY(!atomic_load_explicit(&failpoint_armed[FP_FAIL_COMMAND], memory_order_relaxed)))
+        return ERR_OK;
+    FailpointConfig config = failpoint_config(FP_FAIL_COMMAND);
+    CLEANUP(xfree_ptr) uint8_t *bytes = config.data;
+    if (bytes == NULL)
+        return ERR_OK;
+    Doc data = {bytes};
+    if (!applies(ctx, data))
+        return ERR_OK;
+    bool is_close = elem_is_truthy(doc_get_lit(data, "closeConnection"));
+    bool is_block = elem_is_truthy(doc_get_lit(data, "blockConnection"));
+    Elem code = doc_get_lit(data, "errorCode");
+    bool has_code = elem_is_number(code);
+    bool has_wc_error = elem_type(doc_get_lit(data, "writeConcernError")) == BT_DOC;
+    if (has_wc_error && !has_code && !is_close && !is_block)
+        return ERR_OK; /* decided after the write */
+    if (!failpoint_take_firing(FP_FAIL_COMMAND))
+        return ERR_OK;
+    if (is_block)
+        TRY(op_sleep_us(ctx->op, elem_as_i64(doc_get_lit(data, "blockTimeMS")) * 1000, err));
+    if (is_close) {
+        ctx->wire_reply->close_after = true;
+        return error_set(err, ERR_SOCKET_EXCEPTION, "failCommand closes the connection");
+    }
+    if (!has_code)
+        return ERR_OK;
+    (void)error_set(err, (ErrCode)elem_as_i64(code), "Failing command via 'failCommand' failpoint");
+    set_labels(err, data);
+    return err->code;
+}
+
+bool fail_command_write_concern_error(CommandCtx *ctx, Error *wc_err) {
+    if (LIKELY(!atomic_load_explicit(&failpoint_armed[FP_FAIL_COMMAND], memory_order_relaxed)))
+        return false;
+    FailpointConfig config = failpoint_config(FP_FAIL_COMMAND);
+    CLEANUP(xfree_ptr) uint8_t *bytes = config.data;
+    if (bytes == NULL)
+        return false;
+    Elem wc = doc_get_lit((Doc){bytes}, "writeConcernError");
+    if (elem_type(wc) != BT_DOC || !applies(ctx, (Doc){bytes}) ||
+        !failpoint_take_firing(FP_FAIL_COMMAND))
+        return false;
+    Elem code = doc_get_lit(elem_doc(wc), "code");
+    Elem message = doc_get_lit(elem_doc(wc), "errmsg");
+    (void)error_set(wc_err, (ErrCode)elem_as_i64(code), "%s",
+                    elem_type(message) == BT_STRING ? elem_str(message).data : "");
+    Elem info = doc_get_lit(elem_doc(wc), "errInfo");
+    if (elem_type(info) == BT_DOC) {
+        Buffer buf;
+        buffer_init_arena(&buf, cmd_arena(ctx), 256, BSON_DOC_SIZE_MAX_INTERNAL);
+        DocBuilder b;
+        doc_builder_init(&b, &buf);
+        build_elem(&b, info);
+        error_set_extra(wc_err, doc_builder_end(&b).data);
+    }
+    return true;
+}
+
+static bool applies(CommandCtx *ctx, Doc data) {
+    if (strcmp(ctx->spec->name, "configureFailPoint") == 0)
+        return false;
+    Elem app = doc_get_lit(data, "appName");
+    if (elem_type(app) == BT_STRING &&
+        (ctx->client->app_name == NULL || !str_is(elem_str(app), ctx->client->app_name)))
+        return false;
+    Elem ns = doc_get_lit(data, "namespace");
+    if (elem_type(ns) == BT_STRING) {
+        Str want = elem_str(ns);
+        Str db = ctx->args.db;
+        bool is_same = want.size == db.size + 1 + ctx->ns_coll.size &&
+                       memcmp(want.data, db.data, db.size) == 0 &&
+                       memcmp(want.data + db.size + 1, ctx->ns_coll.data, ctx->ns_coll.size) == 0;
+        if (!is_same)
+            return false;
+    }
+    Elem commands = doc_get_lit(data, "failCommands");
+    if (elem_type(commands) != BT_ARRAY)
+        return false;
+    DocIter iter = doc_iter(elem_doc(commands));
+    Elem name;
+    while (doc_iter_next(&iter, &name)) {
+        if (elem_type(name) != BT_STRING)
+            continue;
+        if (str_is(elem_str(name), ctx->spec->name) ||
+            (ctx->spec->alias != NULL && str_is(elem_str(name), ctx->spec->alias)))
+            return true;
+    }
+    return false;
+}
+
+static void set_labels(Error *err, Doc data) {
+    Elem labels = doc_get_lit(data, "errorLabels");
+    if (elem_type(labels) != BT_ARRAY)
+        return;
+    /* Labels may be any text here, so they are passed on as they are. */
+    Arena arena;
+    arena_init(&arena, 512);
+    Buffer buf;
+    buffer_init_arena(&buf, &arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    if (!doc_is_empty(elem_doc(labels)))
+        build_elem(&b, labels);
+    error_set_extra(err, doc_builder_end(&b).data);
+    arena_done(&arena);
+}

@@ -1,0 +1,264 @@
+#include "commands/core/generic_args.h"
+
+#include <string.h>
+
+#include "bson/number.h"
+
+#define GENERIC(name, type, member) {name, type, FIELD_OPTIONAL, offsetof(GenericArgs, member)}
+#define GENERIC_IGNORED(name)       {name, FIELD_IGNORED, FIELD_OPTIONAL, 0}
+
+static const FieldSpec GENERIC_FIELDS[] = {
+    GENERIC("$db", FIELD_STRING, db),
+    GENERIC("lsid", FIELD_ELEM, lsid),
+    GENERIC("txnNumber", FIELD_ELEM, txn_number),
+    GENERIC("autocommit", FIELD_ELEM, autocommit),
+    GENERIC("startTransaction", FIELD_ELEM, start_transaction),
+    GENERIC("readConcern", FIELD_ELEM, read_concern),
+    GENERIC("writeConcern", FIELD_ELEM, write_concern),
+    GENERIC("$readPreference", FIELD_ELEM, read_preference),
+    GENERIC("comment", FIELD_ELEM, comment),
+    GENERIC("maxTimeMS", FIELD_ELEM, max_time_ms),
+    GENERIC("apiVersion", FIELD_ELEM, api_version),
+    GENERIC("apiStrict", FIELD_ELEM, api_strict),
+    GENERIC("apiDeprecationErrors", FIELD_ELEM, api_deprecation_errors),
+    GENERIC("$clusterTime", FIELD_ELEM, cluster_time),
+    GENERIC_IGNORED("$audit"),
+    GENERIC_IGNORED("$client"),
+    GENERIC_IGNORED("$configServerState"),
+    GENERIC_IGNORED("$queryOptions"),
+    GENERIC_IGNORED("maxTimeMSOpOnly"),
+    GENERIC_IGNORED("$maxTimeMS"),
+    GENERIC_IGNORED("help"),
+};
+
+static ErrCode parse_elem(CommandCtx *ctx, Elem elem, void *request, uint64_t *seen, Error *err);
+static ErrCode parse_sequences(CommandCtx *ctx, void *request, uint64_t *seen, Error *err);
+static ErrCode check_api(CommandCtx *ctx, Error *err);
+static ErrCode check_session(CommandCtx *ctx, Error *err);
+static ErrCode check_read_concern(CommandCtx *ctx, Error *err);
+static ErrCode parse_write_concern(CommandCtx *ctx, Error *err);
+static ErrCode parse_w(Elem elem, WriteConcern *concern, Error *err);
+
+ErrCode command_parse(CommandCtx *ctx, void **ret_request, Error *err) {
+    const CommandSpec *spec = ctx->spec;
+    void *request = arena_zalloc(cmd_arena(ctx), spec->request_size);
+    uint64_t seen = 0;
+    DocIter iter = doc_iter(ctx->body);
+    Elem elem;
+    while (doc_iter_next(&iter, &elem))
+        TRY(parse_elem(ctx, elem, request, &seen, err));
+    if (ctx->message->sequence_count > 0)
+        TRY(parse_sequences(ctx, request, &seen, err));
+    TRY(fields_check_required(spec->fields, spec->field_count, seen, spec->name, err));
+    *ret_request = request;
+    return ERR_OK;
+}
+
+ErrCode generic_args_check(CommandCtx *ctx, Error *err) {
+    if ((ctx->spec->flags & CMD_ADMIN_ONLY) != 0 && !str_is(ctx->args.db, "admin"))
+        return error_set(err, ERR_UNAUTHORIZED, "%s may only be run against the admin database.",
+                         ctx->spec->name);
+    if (elem_is_present(ctx->args.max_time_ms)) {
+        int64_t max_time_ms;
+        if (!elem_is_number(ctx->args.max_time_ms))
+            return error_set(err, ERR_TYPE_MISMATCH,
+                             "BSON field '%s.maxTimeMS' is the wrong type '%s', expected types '[int, "
+                             "decimal, double, long]'",
+                             ctx->spec->name, bson_type_name(elem_type(ctx->args.max_time_ms)));
+        if (!number_is_exact_i64(number_from_elem(ctx->args.max_time_ms), &max_time_ms))
+            return error_set(err, ERR_BAD_VALUE, "maxTimeMS has non-integral value");
+        if (max_time_ms < 0 || max_time_ms > INT32_MAX)
+            return error_set(err, ERR_BAD_VALUE,
+                             "%lld value for maxTimeMS is out of range [0, %d]",
+                             (long long)max_time_ms, INT32_MAX);
+        if (max_time_ms > 0)
+            op_set_max_time(ctx->op, max_time_ms);
+    }
+    TRY(check_api(ctx, err));
+    TRY(check_session(ctx, err));
+    TRY(check_read_concern(ctx, err));
+    return parse_write_concern(ctx, err);
+}
+
+static ErrCode parse_elem(CommandCtx *ctx, Elem elem, void *request, uint64_t *seen, Error *err) {
+    const CommandSpec *spec = ctx->spec;
+    size_t index;
+    const FieldSpec *field = field_find(spec->fields, spec->field_count, elem, &index);
+    if (field != NULL) {
+        if ((*seen >> index & 1) != 0)
+            return field_duplicate(spec->name, elem, err);
+        *seen |= UINT64_C(1) << index;
+        return field_parse(field, spec->name, elem, cmd_arena(ctx), request, err);
+    }
+    field = field_find(GENERIC_FIELDS, ARRAY_LEN(GENERIC_FIELDS), elem, &index);
+    if (field != NULL)
+        return field_parse(field, spec->name, elem, cmd_arena(ctx), &ctx->args, err);
+    /* The command's own name, possibly through its alias, is the first field. */
+    if (elem.data == ctx->body.data + 4 || (spec->flags & CMD_LOOSE) != 0)
+        return ERR_OK;
+    return field_unknown(spec->name, elem, err);
+}
+
+static ErrCode parse_sequences(CommandCtx *ctx, void *request, uint64_t *seen, Error *err) {
+    const CommandSpec *spec = ctx->spec;
+    for (uint32_t s = 0; s < ctx->message->sequence_count; s++) {
+        const WireSequence *sequence = &ctx->message->sequences[s];
+        const FieldSpec *field = NULL;
+        size_t index = 0;
+        for (; index < spec->field_count && field == NULL; index++)
+            if (spec->fields[index].type == FIELD_DOCS &&
+                str_is(sequence->name, spec->fields[index].name))
+                field = &spec->fields[index];
+        if (field == NULL)
+            return error_set(err, (ErrCode)LOCATION_UNKNOWN_FIELD,
+                             "BSON field '%s.%.*s' is an unknown field.", spec->name,
+                             (int)sequence->name.size, sequence->name.data);
+        *seen |= UINT64_C(1) << (index - 1);
+        Doc *docs = arena_alloc(cmd_arena(ctx), sizeof(Doc) * (sequence->count + 1));
+        const uint8_t *at = sequence->docs;
+        for (uint32_t i = 0; i < sequence->count; i++) {
+            docs[i] = (Doc){at};
+            at += doc_size(docs[i]);
+        }
+        *(DocList *)((char *)request + field->offset) = (DocList){docs, sequence->count};
+    }
+    return ERR_OK;
+}
+
+static ErrCode check_api(CommandCtx *ctx, Error *err) {
+    const GenericArgs *args = &ctx->args;
+    if (!elem_is_present(args->api_version)) {
+        if (elem_is_present(args->api_strict) || elem_is_present(args->api_deprecation_errors))
+            return error_set(err, (ErrCode)4886600,
+                             "Provided apiStrict or apiDeprecationErrors without passing apiVersion");
+        return ERR_OK;
+    }
+    if (elem_type(args->api_version) != BT_STRING || !str_is(elem_str(args->api_version), "1"))
+        return error_set(err, ERR_API_VERSION_ERROR, "API version must be \"1\"");
+    if (elem_is_truthy(args->api_strict) && (ctx->spec->flags & CMD_API_V1) == 0)
+        return error_set(err, ERR_API_STRICT_ERROR,
+                         "Provided apiStrict:true, but the command %s is not in API Version 1",
+                         ctx->spec->name);
+    return ERR_OK;
+}
+
+/* Sessions are accepted on a standalone node; what needs a replica set is refused as MongoDB does. */
+static ErrCode check_session(CommandCtx *ctx, Error *err) {
+    const GenericArgs *args = &ctx->args;
+    if (elem_is_present(args->lsid)) {
+        if (elem_type(args->lsid) != BT_DOC ||
+            elem_type(doc_get_lit(elem_doc(args->lsid), "id")) != BT_BINARY)
+            return error_set(err, ERR_TYPE_MISMATCH,
+                             "BSON field 'OperationSessionInfo.lsid' needs a document with a UUID 'id'");
+    } else if (elem_is_present(args->txn_number)) {
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "Transaction number requires a session ID to also be specified");
+    }
+    if (elem_is_present(args->txn_number))
+        return error_set(err, ERR_ILLEGAL_OPERATION,
+                         "Transaction numbers are only allowed on a replica set member or mongos");
+    if (elem_is_present(args->autocommit) || elem_is_present(args->start_transaction))
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "'autocommit' and 'startTransaction' require a transaction number");
+    return ERR_OK;
+}
+
+static ErrCode check_read_concern(CommandCtx *ctx, Error *err) {
+    static const char *const ALLOWED[] = {"local", "available", "majority"};
+    static const char *const REPLICA_ONLY[] = {"linearizable", "snapshot"};
+    Elem concern = ctx->args.read_concern;
+    if (!elem_is_present(concern))
+        return ERR_OK;
+    if (elem_type(concern) != BT_DOC)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "\"readConcern\" had the wrong type. Expected object, found %s",
+                         bson_type_name(elem_type(concern)));
+    DocIter iter = doc_iter(elem_doc(concern));
+    Elem member;
+    while (doc_iter_next(&iter, &member)) {
+        if (elem_name_is(member, STR("provenance")))
+            continue;
+        if (elem_name_is(member, STR("afterClusterTime")) ||
+            elem_name_is(member, STR("afterOpTime")) || elem_name_is(member, STR("atClusterTime")))
+            return error_set(err, ERR_ILLEGAL_OPERATION,
+                             "Cannot specify %s readConcern without replication enabled",
+                             elem_name(member));
+        if (!elem_name_is(member, STR("level")))
+            return error_set(err, ERR_INVALID_OPTIONS, "Unrecognized option in readConcern: %s",
+                             elem_name(member));
+        if (elem_type(member) != BT_STRING)
+            return error_set(err, ERR_TYPE_MISMATCH,
+                             "\"level\" had the wrong type. Expected string, found %s",
+                             bson_type_name(elem_type(member)));
+        bool is_known = false;
+        for (size_t i = 0; i < ARRAY_LEN(ALLOWED); i++)
+            is_known |= str_is(elem_str(member), ALLOWED[i]);
+        for (size_t i = 0; i < ARRAY_LEN(REPLICA_ONLY); i++)
+            if (str_is(elem_str(member), REPLICA_ONLY[i]))
+                return error_set(err, ERR_NOT_A_REPLICA_SET,
+                                 "node needs to be a replica set member to use read concern");
+        if (!is_known)
+            return error_set(err, ERR_FAILED_TO_PARSE,
+                             "readConcern.level must be either 'local', 'majority', 'linearizable', "
+                             "'available', or 'snapshot'");
+    }
+    return ERR_OK;
+}
+
+static ErrCode parse_write_concern(CommandCtx *ctx, Error *err) {
+    WriteConcern *concern = &ctx->write_concern;
+    concern->w = 1;
+    Elem elem = ctx->args.write_concern;
+    if (!elem_is_present(elem))
+        return ERR_OK;
+    if ((ctx->spec->flags & (CMD_WRITES | CMD_TAKES_WRITE_CONCERN)) == 0)
+        return error_set(err, ERR_INVALID_OPTIONS, "Command %s does not support writeConcern",
+                         ctx->spec->name);
+    if (elem_type(elem) != BT_DOC)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "BSON field '%s.writeConcern' is the wrong type '%s', expected type 'object'",
+                         ctx->spec->name, bson_type_name(elem_type(elem)));
+    concern->is_given = true;
+    DocIter iter = doc_iter(elem_doc(elem));
+    Elem member;
+    while (doc_iter_next(&iter, &member)) {
+        if (elem_name_is(member, STR("w"))) {
+            TRY(parse_w(member, concern, err));
+        } else if (elem_name_is(member, STR("j")) || elem_name_is(member, STR("fsync"))) {
+            if (elem_type(member) != BT_BOOL && !elem_is_number(member))
+                return error_set(err, ERR_FAILED_TO_PARSE, "%s must be numeric or a boolean value",
+                                 elem_name(member));
+            concern->is_journaled |= elem_is_truthy(member);
+        } else if (elem_name_is(member, STR("wtimeout"))) {
+            concern->wtimeout_ms = elem_is_number(member) ? elem_as_i64(member) : 0;
+        } else if (!elem_name_is(member, STR("provenance")) &&
+                   !elem_name_is(member, STR("getLastError"))) {
+            return error_set(err, ERR_FAILED_TO_PARSE, "unrecognized write concern field: %s",
+                             elem_name(member));
+        }
+    }
+    return ERR_OK;
+}
+
+static ErrCode parse_w(Elem elem, WriteConcern *concern, Error *err) {
+    concern->is_w_given = true;
+    if (elem_is_number(elem)) {
+        concern->w = elem_as_i64(elem);
+        if (concern->w < 0 || concern->w > 50)
+            return error_set(err, ERR_FAILED_TO_PARSE,
+                             "w has to be a non-negative number and not greater than 50");
+        if (concern->w > 1)
+            return error_set(err, ERR_BAD_VALUE,
+                             "cannot use 'w' > 1 when a host is not replicated");
+        return ERR_OK;
+    }
+    if (elem_type(elem) != BT_STRING)
+        return error_set(err, ERR_FAILED_TO_PARSE, "w has to be a number, string, or object");
+    concern->is_majority = str_is(elem_str(elem), "majority");
+    if (!concern->is_majority)
+        return error_set(err, ERR_BAD_VALUE,
+                         "cannot use non-majority 'w' mode %s when a host is not a member of a "
+                         "replica set",
+                         elem_str(elem).data);
+    return ERR_OK;
+}

@@ -1,0 +1,52 @@
+#include "commands/core/slow_log.h"
+
+#include "base/log.h"
+#include "base/prng.h"
+#include "bson/json.h"
+#include "commands/core/command_service.h"
+
+enum {
+    SLOW_COMMAND_TEXT_MAX = 8 * 1024,
+};
+
+/* A counter is written only when it says something. */
+static LogAttr counter(const char *name, int64_t value) {
+    return value != 0 ? LOG_I64(name, value) : (LogAttr){0};
+}
+
+void slow_log_write(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Error *err) {
+    double rate = atomic_load(&command_settings(ctx->service)->slow_sample_rate);
+    if (rate < 1.0) {
+        uint64_t bits;
+        secure_random(&bits, sizeof(bits));
+        if ((double)(bits >> 11) * 0x1.0p-53 >= rate)
+            return;
+    }
+    OpCtx *op = ctx->op;
+    const OpMetrics *m = &op->metrics;
+    Buffer text;
+    buffer_init_arena(&text, &op->arena, 1024, SLOW_COMMAND_TEXT_MAX * 2);
+    json_append_doc(&text, ctx->body, SLOW_COMMAND_TEXT_MAX);
+    buffer_append_byte(&text, '\0');
+    const char *plan = op->desc.plan_summary;
+    LOG_INFO(LOG_COMMAND, 51803, "Slow query", LOG_STR("type", op->desc.op_type),
+             LOG_STR("ns", op->desc.ns),
+             ctx->client->app_name != NULL ? LOG_STR("appName", ctx->client->app_name)
+                                           : (LogAttr){0},
+             LOG_JSON("command", (const char *)text.data),
+             plan != NULL ? LOG_STR("planSummary", plan) : (LogAttr){0},
+             counter("cursorid", m->cursor_id), counter("keysExamined", m->keys_examined),
+             counter("docsExamined", m->docs_examined), counter("nreturned", m->docs_returned),
+             counter("ninserted", m->docs_inserted), counter("nMatched", m->docs_matched),
+             counter("nModified", m->docs_modified), counter("ndeleted", m->docs_deleted),
+             counter("keysInserted", m->keys_inserted), counter("keysDeleted", m->keys_deleted),
+             counter("numYields", m->yields), counter("writeConflicts", m->write_conflicts),
+             counter("temporarilyUnavailableErrors", m->temporarily_unavailable),
+             m->has_sort_stage ? LOG_BOOL("hasSortStage", true) : (LogAttr){0},
+             rc != ERR_OK ? LOG_STR("errMsg", error_message(err)) : (LogAttr){0},
+             rc != ERR_OK ? LOG_I64("errCode", rc) : (LogAttr){0},
+             counter("lockWaitMicros", m->lock_wait_us),
+             counter("admissionWaitMicros", m->ticket_wait_us),
+             LOG_STR("protocol", "op_msg"), LOG_STR("remote", ctx->client->conn->peer),
+             LOG_I64("durationMillis", duration_us / 1000));
+}

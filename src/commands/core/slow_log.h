@@ -1,0 +1,8 @@
+/*
+ * slow_log.h - the "Slow query" line, in the shape that log tools read.
+ */
+#pragma once
+
+#include "commands/core/command.h"
+
+void slow_log_write(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Error *err);

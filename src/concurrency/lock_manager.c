@@ -1,0 +1,481 @@
+/*
+ * lock_manager.c - see lock_manager.h.
+ *
+ * A resource that somebody holds or waits for has a LockHead in one of the buckets. The three global
+ * resources have permanent heads with an extra atomic word:
+ *
+ *     bit 63      slow: somebody holds or waits for S or X; intents must go through the bucket
+ *     bits 31-61  number of IX holders that came the fast way
+ *     bits 0-30   number of IS holders that came the fast way
+ *
+ * Setting the slow bit and counting a fast holder are both read-modify-writes of the same word: either
+ * the S/X request sees the holder's count, or the holder sees the slow bit and takes the mutex.
+ */
+#include "concurrency/lock_manager.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/hash.h"
+
+enum {
+    BUCKET_COUNT = 256, /* a power of two */
+    GLOBAL_HEAD_COUNT = 3,
+};
+
+#define FAST_SLOW_BIT (UINT64_C(1) << 63)
+#define FAST_ONE_IS   UINT64_C(1)
+#define FAST_ONE_IX   (UINT64_C(1) << 31)
+#define FAST_MASK     ((UINT64_C(1) << 31) - 1)
+
+typedef struct LockHead {
+    ListNode node; /* in the bucket */
+    ResourceId id;
+    uint32_t granted[LOCK_MODE_COUNT]; /* holders that came through the bucket */
+    uint32_t compatible_first_count;
+    List waiters;
+} LockHead;
+
+typedef struct Waiter {
+    ListNode node;
+    OpCtx *op;
+    LockHead *head;
+    LockMode mode;
+    LockFlags flags;
+    bool is_granted; /* guarded by the bucket's mu */
+} Waiter;
+
+typedef struct Bucket {
+    Mutex mu;
+    /* Guarded by mu. */
+    List heads;
+    LockStats stats[RESOURCE_MUTEX + 1];
+} Bucket;
+
+typedef struct GlobalHead {
+    LockHead head;
+    _Alignas(64) _Atomic uint64_t fast;
+    _Atomic int64_t fast_acquired[2]; /* IS, IX; on the line that the word needs anyway */
+} GlobalHead;
+
+struct LockManager {
+    Bucket buckets[BUCKET_COUNT];
+    GlobalHead global[GLOBAL_HEAD_COUNT];
+};
+
+static LockManager *manager;
+
+static HeldLock *find_held(const Locker *locker, ResourceId id);
+static void add_held(OpCtx *op, ResourceId id, LockMode mode, LockFlags flags, bool is_fast);
+static GlobalHead *global_head(ResourceId id);
+static Bucket *bucket_of(ResourceId id);
+static LockHead *ensure_head_locked(Bucket *bucket, ResourceId id);
+static void drop_head_if_idle_locked(LockHead *head);
+static bool is_compatible_locked(const LockHead *head, LockMode mode);
+static void grant_waiters_locked(LockHead *head);
+static bool covers(LockMode held, LockMode requested);
+static ErrCode acquire_slow(OpCtx *op, ResourceId id, LockMode mode, LockFlags flags,
+                            int64_t deadline_us, Error *err);
+static ErrCode wait_for_grant(OpCtx *op, Bucket *bucket, Waiter *waiter, int64_t deadline_us,
+                              Error *err);
+static void release_held(OpCtx *op, HeldLock *held);
+
+void lock_manager_install(void) {
+    invariant(manager == NULL);
+    manager = aligned_alloc(64, (sizeof(LockManager) + 63) & ~(size_t)63);
+    invariant(manager != NULL);
+    memset(manager, 0, sizeof(*manager));
+    for (int i = 0; i < BUCKET_COUNT; i++) {
+        mutex_init(&manager->buckets[i].mu, LOCK_RANK_LOCK_BUCKET);
+        list_init(&manager->buckets[i].heads);
+    }
+    for (int i = 0; i < GLOBAL_HEAD_COUNT; i++) {
+        manager->global[i].head.id = RESOURCE_ID_GLOBAL + (ResourceId)i;
+        list_init(&manager->global[i].head.waiters);
+    }
+}
+
+void lock_manager_uninstall(void) {
+    if (manager == NULL)
+        return;
+    for (int i = 0; i < BUCKET_COUNT; i++) {
+        invariant(list_is_empty(&manager->buckets[i].heads));
+        mutex_done(&manager->buckets[i].mu);
+    }
+    xfree(manager);
+    manager = NULL;
+}
+
+ResourceId resource_id(ResourceType type, const char *name, size_t name_size) {
+    return (ResourceId)type << 61 | hash_bytes(name, name_size) >> 3;
+}
+
+ResourceType resource_type(ResourceId id) {
+    return (ResourceType)(id >> 61);
+}
+
+bool lock_modes_are_compatible(LockMode held, LockMode requested) {
+    static const bool COMPATIBLE[LOCK_MODE_COUNT][LOCK_MODE_COUNT] = {
+        /* held:      requested: IS,    IX,    S,     X */
+        [LOCK_IS] = {true, true, true, false},
+        [LOCK_IX] = {true, true, false, false},
+        [LOCK_S] = {true, false, true, false},
+        [LOCK_X] = {false, false, false, false},
+    };
+    return COMPATIBLE[held][requested];
+}
+
+ErrCode lock_acquire(OpCtx *op, ResourceId id, LockMode mode, LockFlags flags, int64_t deadline_us,
+                     Error *err) {
+    HeldLock *held = find_held(&op->locker, id);
+    if (held != NULL) {
+        invariant(covers(held->mode, mode));
+        if (held->is_release_deferred)
+            held->is_release_deferred = false; /* the put-off release and this one cancel out */
+        else
+            held->count++;
+        return ERR_OK;
+    }
+    GlobalHead *global = global_head(id);
+    if (global != NULL && (mode == LOCK_IS || mode == LOCK_IX)) {
+        uint64_t one = mode == LOCK_IS ? FAST_ONE_IS : FAST_ONE_IX;
+        uint64_t word = atomic_load_explicit(&global->fast, memory_order_relaxed);
+        while ((word & FAST_SLOW_BIT) == 0) {
+            /* Acquire pairs with the release in release_held of a former S or X holder's slow-bit
+             * clearing, so that we see what it did. */
+            if (atomic_compare_exchange_weak_explicit(&global->fast, &word, word + one,
+                                                      memory_order_acquire, memory_order_relaxed)) {
+                atomic_fetch_add_explicit(&global->fast_acquired[mode], 1, memory_order_relaxed);
+                add_held(op, id, mode, flags, /* is_fast= */ true);
+                return ERR_OK;
+            }
+        }
+    }
+    return acquire_slow(op, id, mode, flags, deadline_us, err);
+}
+
+void lock_release(OpCtx *op, ResourceId id) {
+    HeldLock *held = find_held(&op->locker, id);
+    invariant(held != NULL);
+    if (held->count > 1) {
+        held->count--;
+        return;
+    }
+    if (op->locker.unit_of_work_depth > 0) {
+        held->is_release_deferred = true;
+        return;
+    }
+    release_held(op, held);
+}
+
+bool lock_is_held(const OpCtx *op, ResourceId id, LockMode mode) {
+    const HeldLock *held = find_held(&op->locker, id);
+    return held != NULL && covers(held->mode, mode);
+}
+
+void lock_unit_of_work_begin(OpCtx *op) {
+    op->locker.unit_of_work_depth++;
+}
+
+void lock_unit_of_work_end(OpCtx *op) {
+    Locker *locker = &op->locker;
+    invariant(locker->unit_of_work_depth > 0);
+    if (--locker->unit_of_work_depth > 0)
+        return;
+    /* Innermost resources first; releasing moves the last row into the freed one. */
+    for (uint32_t i = locker->held_count; i-- > 0;)
+        if (i < locker->held_count && locker->held[i].is_release_deferred)
+            release_held(op, &locker->held[i]);
+}
+
+bool lock_save_and_release_all(OpCtx *op, LockSnapshot *ret_snapshot) {
+    Locker *locker = &op->locker;
+    if (locker->unit_of_work_depth > 0)
+        return false;
+    memcpy(ret_snapshot->held, locker->held, sizeof(HeldLock) * locker->held_count);
+    ret_snapshot->held_count = locker->held_count;
+    while (locker->held_count > 0)
+        release_held(op, &locker->held[locker->held_count - 1]);
+    return true;
+}
+
+ErrCode lock_restore_all(OpCtx *op, const LockSnapshot *snapshot, Error *err) {
+    /* Rows are in the order they were taken, since released rows leave from the end. */
+    for (uint32_t i = 0; i < snapshot->held_count; i++) {
+        const HeldLock *row = &snapshot->held[i];
+        ErrCode rc = lock_acquire(op, row->resource, row->mode, LOCK_DEFAULT, INT64_MAX, err);
+        if (rc != ERR_OK) {
+            while (op->locker.held_count > 0)
+                release_held(op, &op->locker.held[op->locker.held_count - 1]);
+            return rc;
+        }
+        find_held(&op->locker, row->resource)->count = row->count;
+    }
+    return ERR_OK;
+}
+
+void lock_for_each_waiter(void (*visit)(void *arg, const LockWaiterInfo *info), void *arg) {
+    for (int i = 0; i < BUCKET_COUNT; i++) {
+        Bucket *bucket = &manager->buckets[i];
+        LockWaiterInfo rows[64];
+        size_t count = 0;
+        mutex_lock(&bucket->mu);
+        LIST_FOR_EACH(&bucket->heads, node) {
+            LockHead *head = CONTAINER_OF(node, LockHead, node);
+            LIST_FOR_EACH(&head->waiters, waiting) {
+                Waiter *waiter = CONTAINER_OF(waiting, Waiter, node);
+                if (count < ARRAY_LEN(rows))
+                    rows[count++] = (LockWaiterInfo){head->id, waiter->op->op_id, waiter->mode};
+            }
+        }
+        mutex_unlock(&bucket->mu);
+        for (size_t r = 0; r < count; r++)
+            visit(arg, &rows[r]);
+    }
+}
+
+LockStats lock_stats(ResourceType type, ResourceId global_id) {
+    LockStats sum = {0};
+    if (type == RESOURCE_GLOBAL) {
+        GlobalHead *global = global_head(global_id);
+        for (int m = 0; m < 2; m++)
+            sum.acquired[m] =
+                atomic_load_explicit(&global->fast_acquired[m], memory_order_relaxed);
+    }
+    for (int i = 0; i < BUCKET_COUNT; i++) {
+        Bucket *bucket = &manager->buckets[i];
+        if (type == RESOURCE_GLOBAL && bucket != bucket_of(global_id))
+            continue;
+        CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&bucket->mu);
+        for (int m = 0; m < LOCK_MODE_COUNT; m++) {
+            sum.acquired[m] += bucket->stats[type].acquired[m];
+            sum.waited[m] += bucket->stats[type].waited[m];
+            sum.wait_us[m] += bucket->stats[type].wait_us[m];
+        }
+    }
+    return sum;
+}
+
+const char *lock_mode_name(LockMode mode) {
+    static const char *const NAMES[] = {"r", "w", "R", "W"};
+    return mode < LOCK_MODE_COUNT ? NAMES[mode] : "";
+}
+
+static ErrCode acquire_slow(OpCtx *op, ResourceId id, LockMode mode, LockFlags flags,
+                            int64_t deadline_us, Error *err) {
+#ifndef NDEBUG
+    for (uint32_t i = 0; i < op->locker.held_count; i++)
+        if (resource_type(id) != RESOURCE_MUTEX)
+            invariant(op->locker.held[i].resource < id ||
+                      resource_type(op->locker.held[i].resource) == RESOURCE_MUTEX);
+#endif
+    bool is_exclusive = mode == LOCK_S || mode == LOCK_X;
+    if (resource_type(id) == RESOURCE_GLOBAL && is_exclusive)
+        flags |= LOCK_AT_FRONT;
+
+    Bucket *bucket = bucket_of(id);
+    mutex_lock(&bucket->mu);
+    LockHead *head = ensure_head_locked(bucket, id);
+    GlobalHead *global = global_head(id);
+    if (global != NULL && is_exclusive)
+        atomic_fetch_or_explicit(&global->fast, FAST_SLOW_BIT, memory_order_acq_rel);
+
+    LockStats *stats = &bucket->stats[resource_type(id)];
+    stats->acquired[mode]++;
+    bool may_pass_queue = list_is_empty(&head->waiters) || head->compatible_first_count > 0 ||
+                          (flags & LOCK_AT_FRONT) != 0;
+    if (may_pass_queue && is_compatible_locked(head, mode)) {
+        head->granted[mode]++;
+        head->compatible_first_count += (flags & LOCK_COMPATIBLE_FIRST) != 0;
+        mutex_unlock(&bucket->mu);
+    } else {
+        stats->waited[mode]++;
+        Waiter waiter = {.op = op, .head = head, .mode = mode, .flags = flags};
+        if ((flags & LOCK_AT_FRONT) != 0)
+            list_push_front(&head->waiters, &waiter.node);
+        else
+            list_push_back(&head->waiters, &waiter.node);
+        TRY(wait_for_grant(op, bucket, &waiter, deadline_us, err)); /* unlocks */
+    }
+    add_held(op, id, mode, flags, /* is_fast= */ false);
+    return ERR_OK;
+}
+
+static ErrCode wait_for_grant(OpCtx *op, Bucket *bucket, Waiter *waiter, int64_t deadline_us,
+                              Error *err) {
+    assert_held(&bucket->mu);
+    ResourceId id = waiter->head->id;
+    int64_t start_us = clock_mono_us();
+    mutex_lock(&op->mu);
+    op->is_waiting_for_lock = true;
+    op->waiting_resource = id;
+    op->waiting_mode = waiter->mode;
+    mutex_unlock(&op->mu);
+
+    ErrCode rc = ERR_OK;
+    bool is_timed_out = false;
+    while (!waiter->is_granted && rc == ERR_OK && !is_timed_out) {
+        mutex_unlock(&bucket->mu);
+        rc = op_wait(op, deadline_us, &is_timed_out, err);
+        mutex_lock(&bucket->mu);
+    }
+    int64_t waited_us = clock_mono_us() - start_us;
+    bucket->stats[resource_type(id)].wait_us[waiter->mode] += waited_us;
+    op->metrics.lock_wait_us += waited_us;
+    if (waiter->is_granted) {
+        /* Granted in the moment of giving up: the lock is ours, and the interruption is seen at the next
+         * check point. */
+        if (rc != ERR_OK)
+            error_reset(err);
+        rc = ERR_OK;
+    } else {
+        list_remove(&waiter->node);
+        grant_waiters_locked(waiter->head); /* those behind us may go now */
+        drop_head_if_idle_locked(waiter->head);
+        if (rc == ERR_OK)
+            rc = error_set(err, ERR_LOCK_TIMEOUT, "could not get a lock in mode %s in time",
+                           lock_mode_name(waiter->mode));
+    }
+    mutex_unlock(&bucket->mu);
+
+    mutex_lock(&op->mu);
+    op->is_waiting_for_lock = false;
+    mutex_unlock(&op->mu);
+    return rc;
+}
+
+static void release_held(OpCtx *op, HeldLock *held) {
+    HeldLock row = *held;
+    Locker *locker = &op->locker;
+    uint32_t index = (uint32_t)(held - locker->held);
+    memmove(held, held + 1, sizeof(HeldLock) * (locker->held_count - index - 1));
+    locker->held_count--;
+
+    Bucket *bucket = bucket_of(row.resource);
+    if (row.is_fast) {
+        GlobalHead *global = global_head(row.resource);
+        uint64_t one = row.mode == LOCK_IS ? FAST_ONE_IS : FAST_ONE_IX;
+        uint64_t before = atomic_fetch_sub_explicit(&global->fast, one, memory_order_acq_rel);
+        if ((before & FAST_SLOW_BIT) == 0)
+            return;
+        mutex_lock(&bucket->mu);
+        grant_waiters_locked(&global->head);
+        mutex_unlock(&bucket->mu);
+        return;
+    }
+    mutex_lock(&bucket->mu);
+    LockHead *head = ensure_head_locked(bucket, row.resource);
+    invariant(head->granted[row.mode] > 0);
+    head->granted[row.mode]--;
+    head->compatible_first_count -= row.is_compatible_first;
+    grant_waiters_locked(head);
+    drop_head_if_idle_locked(head);
+    mutex_unlock(&bucket->mu);
+}
+
+static void grant_waiters_locked(LockHead *head) {
+    LIST_FOR_EACH(&head->waiters, node) {
+        Waiter *waiter = CONTAINER_OF(node, Waiter, node);
+        if (!is_compatible_locked(head, waiter->mode)) {
+            if (head->compatible_first_count > 0)
+                continue;
+            break;
+        }
+        list_remove(&waiter->node);
+        head->granted[waiter->mode]++;
+        head->compatible_first_count += (waiter->flags & LOCK_COMPATIBLE_FIRST) != 0;
+        waiter->is_granted = true;
+        op_signal(waiter->op);
+    }
+    GlobalHead *global = global_head(head->id);
+    if (global != NULL && list_is_empty(&head->waiters) && head->granted[LOCK_S] == 0 &&
+        head->granted[LOCK_X] == 0)
+        atomic_fetch_and_explicit(&global->fast, ~FAST_SLOW_BIT, memory_order_acq_rel);
+}
+
+static bool is_compatible_locked(const LockHead *head, LockMode mode) {
+    GlobalHead *global = global_head(head->id);
+    uint64_t fast =
+        global != NULL ? atomic_load_explicit(&global->fast, memory_order_acquire) : 0;
+    uint64_t counts[LOCK_MODE_COUNT] = {
+        [LOCK_IS] = head->granted[LOCK_IS] + (fast & FAST_MASK),
+        [LOCK_IX] = head->granted[LOCK_IX] + (fast >> 31 & FAST_MASK),
+        [LOCK_S] = head->granted[LOCK_S],
+        [LOCK_X] = head->granted[LOCK_X],
+    };
+    for (int held = 0; held < LOCK_MODE_COUNT; held++)
+        if (counts[held] > 0 && !lock_modes_are_compatible((LockMode)held, mode))
+            return false;
+    return true;
+}
+
+static LockHead *ensure_head_locked(Bucket *bucket, ResourceId id) {
+    GlobalHead *global = global_head(id);
+    if (global != NULL) {
+        if (global->head.node.next == NULL)
+            list_push_back(&bucket->heads, &global->head.node);
+        return &global->head;
+    }
+    LIST_FOR_EACH(&bucket->heads, node) {
+        LockHead *head = CONTAINER_OF(node, LockHead, node);
+        if (head->id == id)
+            return head;
+    }
+    LockHead *head = NEW(LockHead);
+    head->id = id;
+    list_init(&head->waiters);
+    list_push_front(&bucket->heads, &head->node);
+    return head;
+}
+
+static void drop_head_if_idle_locked(LockHead *head) {
+    for (int m = 0; m < LOCK_MODE_COUNT; m++)
+        if (head->granted[m] > 0)
+            return;
+    if (!list_is_empty(&head->waiters))
+        return;
+    list_remove(&head->node);
+    if (global_head(head->id) == NULL)
+        xfree(head);
+}
+
+static GlobalHead *global_head(ResourceId id) {
+    if (resource_type(id) != RESOURCE_GLOBAL)
+        return NULL;
+    return &manager->global[id - RESOURCE_ID_GLOBAL];
+}
+
+static Bucket *bucket_of(ResourceId id) {
+    return &manager->buckets[id & (BUCKET_COUNT - 1)];
+}
+
+static HeldLock *find_held(const Locker *locker, ResourceId id) {
+    for (uint32_t i = 0; i < locker->held_count; i++)
+        if (locker->held[i].resource == id)
+            return (HeldLock *)&locker->held[i];
+    return NULL;
+}
+
+static void add_held(OpCtx *op, ResourceId id, LockMode mode, LockFlags flags, bool is_fast) {
+    Locker *locker = &op->locker;
+    invariant(locker->held_count < LOCKER_REQUESTS_MAX);
+    locker->held[locker->held_count++] =
+        (HeldLock){.resource = id,
+                   .mode = mode,
+                   .count = 1,
+                   .is_fast = is_fast,
+                   .is_compatible_first = (flags & LOCK_COMPATIBLE_FIRST) != 0};
+    op->metrics.lock_acquired[mode]++;
+}
+
+static bool covers(LockMode held, LockMode requested) {
+    static const bool COVERS[LOCK_MODE_COUNT][LOCK_MODE_COUNT] = {
+        [LOCK_IS] = {true, false, false, false},
+        [LOCK_IX] = {true, true, false, false},
+        [LOCK_S] = {true, false, true, false},
+        [LOCK_X] = {true, true, true, true},
+    };
+    return COVERS[held][requested];
+}

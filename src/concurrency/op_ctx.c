@@ -1,0 +1,260 @@
+#include "concurrency/op_ctx.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+
+enum {
+    LONG_RUNNING_US = 10 * 1000,
+    ARENA_MB_MAX_DEFAULT = 512,
+};
+
+struct OpRegistry {
+    Mutex mu;
+    /* Guarded by mu. */
+    List ops;
+    /* Atomic, only counts up. */
+    _Atomic uint32_t last_op_id;
+};
+
+void (*op_ru_free_hook)(RecoveryUnit *ru);
+
+OpCtx *op_ctx_new(OpRegistry *registry, const BlockHooks *hooks, void *hooks_arg) {
+    OpCtx *op = NEW(OpCtx);
+    arena_init(&op->arena, ARENA_CHUNK_SIZE_DEFAULT);
+    op->deadline_us = INT64_MAX;
+    op->hooks = hooks;
+    op->hooks_arg = hooks_arg;
+    op->registry = registry;
+    op->size_max_arena_mb = ARENA_MB_MAX_DEFAULT;
+    mutex_init(&op->mu, LOCK_RANK_OP_CTX);
+    cond_init(&op->cond);
+    mutex_lock(&registry->mu);
+    list_push_back(&registry->ops, &op->registry_node);
+    mutex_unlock(&registry->mu);
+    return op;
+}
+
+void op_ctx_free(OpCtx *op) {
+    if (op == NULL)
+        return;
+    mutex_lock(&op->registry->mu);
+    list_remove(&op->registry_node);
+    mutex_unlock(&op->registry->mu);
+    if (op->ru != NULL)
+        op_ru_free_hook(op->ru);
+    arena_done(&op->arena);
+    cond_done(&op->cond);
+    mutex_done(&op->mu);
+    xfree(op);
+}
+
+void op_begin(OpCtx *op, const OpDescription *desc) {
+    op->start_us = clock_mono_us();
+    op->deadline_us = INT64_MAX;
+    op->next_check_us = op->start_us + LONG_RUNNING_US;
+    memset(&op->metrics, 0, sizeof(op->metrics));
+    uint32_t op_id = 1 + atomic_fetch_add_explicit(&op->registry->last_op_id, 1,
+                                                   memory_order_relaxed);
+    mutex_lock(&op->mu);
+    assert(!op->is_active);
+    atomic_store_explicit(&op->kill_code, ERR_OK, memory_order_relaxed);
+    op->is_signaled = false;
+    op->is_active = true;
+    op->op_id = op_id;
+    op->active_since_us = op->start_us;
+    op->desc = *desc;
+    mutex_unlock(&op->mu);
+}
+
+void op_end(OpCtx *op) {
+    invariant(op->locker.held_count == 0);
+    invariant(op->held_ticket == NULL);
+    mutex_lock(&op->mu);
+    op->is_active = false;
+    op->desc = (OpDescription){0};
+    mutex_unlock(&op->mu);
+    arena_reset(&op->arena);
+}
+
+void op_describe(OpCtx *op, const OpDescription *desc) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&op->mu);
+    op->desc = *desc;
+}
+
+void op_set_progress(OpCtx *op, const char *msg, int64_t done, int64_t total) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&op->mu);
+    op->desc.progress_msg = msg;
+    op->desc.progress_done = done;
+    op->desc.progress_total = total;
+}
+
+void op_set_max_time(OpCtx *op, int64_t max_time_ms) {
+    int64_t deadline_us = clock_mono_us() + max_time_ms * 1000;
+    if (deadline_us < op->deadline_us)
+        op->deadline_us = deadline_us;
+}
+
+ErrCode op_check_interrupt_slow(OpCtx *op, Error *err) {
+    if (op->is_uninterruptible)
+        return ERR_OK;
+    int kill_code = atomic_load_explicit(&op->kill_code, memory_order_acquire);
+    if (kill_code != ERR_OK)
+        return error_set(err, (ErrCode)kill_code,
+                         kill_code == ERR_INTERRUPTED_AT_SHUTDOWN
+                             ? "interrupted at shutdown"
+                             : "operation was interrupted");
+    int64_t now_us = clock_mono_us();
+    if (now_us >= op->deadline_us)
+        return error_set(err, ERR_MAX_TIME_MS_EXPIRED, "operation exceeded time limit");
+    if (now_us >= op->next_check_us) {
+        op->next_check_us = now_us + LONG_RUNNING_US;
+        if (op->hooks != NULL)
+            op->hooks->long_running(op->hooks_arg);
+    }
+    if (arena_used(&op->arena) >> 20 > op->size_max_arena_mb)
+        return error_set(err, ERR_EXCEEDED_MEMORY_LIMIT,
+                         "operation uses more than %u MB of memory", op->size_max_arena_mb);
+    return ERR_OK;
+}
+
+ErrCode op_wait(OpCtx *op, int64_t deadline_us, bool *ret_timed_out, Error *err) {
+    int64_t until_us = deadline_us;
+    if (!op->is_uninterruptible && op->deadline_us < until_us)
+        until_us = op->deadline_us;
+
+    op_block_begin(op);
+    bool is_in_time = true;
+    mutex_lock(&op->mu);
+    while (!op->is_signaled && is_in_time) {
+        if (!op->is_uninterruptible &&
+            atomic_load_explicit(&op->kill_code, memory_order_relaxed) != ERR_OK)
+            break;
+        is_in_time = cond_wait_until(&op->cond, &op->mu, until_us);
+    }
+    bool was_signaled = op->is_signaled;
+    op->is_signaled = false;
+    mutex_unlock(&op->mu);
+    op_block_end(op);
+
+    if (!was_signaled)
+        TRY(op_check_interrupt_slow(op, err));
+    *ret_timed_out = !was_signaled && !is_in_time;
+    return ERR_OK;
+}
+
+void op_signal(OpCtx *op) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&op->mu);
+    op->is_signaled = true;
+    cond_signal(&op->cond);
+}
+
+void op_clear_signal(OpCtx *op) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&op->mu);
+    op->is_signaled = false;
+}
+
+ErrCode op_sleep_us(OpCtx *op, int64_t us, Error *err) {
+    int64_t until_us = clock_mono_us() + us;
+    bool is_timed_out = false;
+    while (!is_timed_out)
+        TRY(op_wait(op, until_us, &is_timed_out, err));
+    return ERR_OK;
+}
+
+void op_block_begin(OpCtx *op) {
+    if (op->hooks != NULL)
+        op->hooks->begin(op->hooks_arg);
+}
+
+void op_block_end(OpCtx *op) {
+    if (op->hooks != NULL)
+        op->hooks->end(op->hooks_arg);
+}
+
+static void kill_locked(OpCtx *op, ErrCode code) {
+    assert_held(&op->mu);
+    int alive = ERR_OK;
+    /* The first killer's reason stays. */
+    atomic_compare_exchange_strong_explicit(&op->kill_code, &alive, (int)code, memory_order_release,
+                                            memory_order_relaxed);
+    cond_signal(&op->cond);
+}
+
+void op_kill(OpCtx *op, ErrCode code) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&op->mu);
+    if (op->is_active)
+        kill_locked(op, code);
+}
+
+OpRegistry *op_registry_new(void) {
+    OpRegistry *registry = NEW(OpRegistry);
+    mutex_init(&registry->mu, LOCK_RANK_OP_REGISTRY);
+    list_init(&registry->ops);
+    return registry;
+}
+
+void op_registry_free(OpRegistry *registry) {
+    if (registry == NULL)
+        return;
+    invariant(list_is_empty(&registry->ops));
+    mutex_done(&registry->mu);
+    xfree(registry);
+}
+
+bool op_registry_kill(OpRegistry *registry, uint32_t op_id, ErrCode code) {
+    bool is_found = false;
+    mutex_lock(&registry->mu);
+    LIST_FOR_EACH(&registry->ops, node) {
+        OpCtx *op = CONTAINER_OF(node, OpCtx, registry_node);
+        mutex_lock(&op->mu);
+        if (op->is_active && op->op_id == op_id && !op->is_kill_exempt) {
+            kill_locked(op, code);
+            is_found = true;
+        }
+        mutex_unlock(&op->mu);
+    }
+    mutex_unlock(&registry->mu);
+    return is_found;
+}
+
+int op_registry_kill_all(OpRegistry *registry, OpCtx *self, ErrCode code) {
+    int count = 0;
+    mutex_lock(&registry->mu);
+    LIST_FOR_EACH(&registry->ops, node) {
+        OpCtx *op = CONTAINER_OF(node, OpCtx, registry_node);
+        mutex_lock(&op->mu);
+        if (op != self && op->is_active && !op->is_kill_exempt) {
+            kill_locked(op, code);
+            count++;
+        }
+        mutex_unlock(&op->mu);
+    }
+    mutex_unlock(&registry->mu);
+    return count;
+}
+
+void op_registry_kill_connection(OpRegistry *registry, int64_t connection_id, ErrCode code) {
+    mutex_lock(&registry->mu);
+    LIST_FOR_EACH(&registry->ops, node) {
+        OpCtx *op = CONTAINER_OF(node, OpCtx, registry_node);
+        mutex_lock(&op->mu);
+        if (op->is_active && op->desc.connection_id == connection_id)
+            kill_locked(op, code);
+        mutex_unlock(&op->mu);
+    }
+    mutex_unlock(&registry->mu);
+}
+
+void op_registry_for_each(OpRegistry *registry, void (*visit)(void *arg, OpCtx *op), void *arg) {
+    mutex_lock(&registry->mu);
+    LIST_FOR_EACH(&registry->ops, node) {
+        OpCtx *op = CONTAINER_OF(node, OpCtx, registry_node);
+        mutex_lock(&op->mu);
+        visit(arg, op);
+        mutex_unlock(&op->mu);
+    }
+    mutex_unlock(&registry->mu);
+}

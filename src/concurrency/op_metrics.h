@@ -1,0 +1,33 @@
+/*
+ * op_metrics.h - what one operation used: for the slow log, the profiler and currentOp (MET-1).
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct OpMetrics {
+    int64_t keys_examined;
+    int64_t docs_examined;
+    int64_t docs_returned;
+    int64_t docs_inserted;
+    int64_t docs_matched;
+    int64_t docs_modified;
+    int64_t docs_deleted;
+    int64_t keys_inserted;
+    int64_t keys_deleted;
+    int64_t write_conflicts;
+    int64_t temporarily_unavailable;
+    int64_t yields;
+    int64_t lock_wait_us;
+    int64_t ticket_wait_us;
+    int64_t storage_bytes_read;
+    int64_t storage_bytes_written;
+    int64_t cursor_id;
+    int64_t lock_acquired[4]; /* by mode: IS, IX, S, X; of database and collection locks */
+    uint32_t check_count;     /* calls of op_check_interrupt */
+    bool has_sort_stage;
+    bool used_disk;
+    bool is_upsert;
+    bool is_cursor_exhausted;
+} OpMetrics;

@@ -1,0 +1,172 @@
+/* create.c - new collections. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/failpoint.h"
+#include "bson/builder.h"
+#include "catalog/write_observer.h"
+#include "ddl/ddl_internal.h"
+#include "index/spec.h"
+#include "storage/engine.h"
+
+static ErrCode make_tables(OpCtx *op, Collection *coll, Error *err);
+
+typedef struct CreateArgs {
+    const Ns *ns;
+    Doc options;
+    const Uuid *uuid;
+    bool is_existing_fine;
+} CreateArgs;
+
+static ErrCode commit_create(OpCtx *op, Collection *coll, Error *err) {
+    CLEANUP(uow_done) UnitOfWork uow = {0};
+    TRY(uow_begin(op, &uow, err));
+    TRY(ddl_observe(op, &coll->ns, &coll->uuid, ddl_simple_entry(op, "create", &coll->ns), err));
+    TRY(catalog_stage_create(op, collection_ref(coll), err));
+    TRY(uow_commit(&uow, err));
+    failpoint_hit(FP_COLL_CREATED_COMMIT);
+    return ERR_OK;
+}
+
+static ErrCode create_attempt(void *arg, OpCtx *op, Error *err) {
+    CreateArgs *args = arg;
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_write(op, args->ns, LOCK_X, &access, err));
+    if (access.coll != NULL && args->is_existing_fine)
+        return ERR_OK;
+    if (access.coll != NULL)
+        return error_set(err, ERR_NAMESPACE_EXISTS, "Collection %s already exists.", args->ns->text);
+    if (access.view != NULL && args->is_existing_fine)
+        return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
+                         "Namespace %s is a view, not a collection", args->ns->text);
+    if (access.view != NULL)
+        return error_set(err, ERR_NAMESPACE_EXISTS, "A view already exists. NS: %s",
+                         args->ns->text);
+    TRY(ddl_check_db_case(op, args->ns, err));
+    Collection *coll;
+    TRY(ddl_build_collection(op, args->ns, args->options, args->uuid, &coll, err));
+    ErrCode rc = commit_create(op, coll, err);
+    if (rc != ERR_OK)
+        ddl_discard_collection(op, coll);
+    collection_unref(coll);
+    return rc;
+}
+
+ErrCode ddl_create_collection(OpCtx *op, const Ns *ns, Doc options, const Uuid *uuid, Error *err) {
+    TRY(ns_check_creatable(ns, err));
+    CreateArgs args = {ns, options, uuid, /* is_existing_fine= */ false};
+    return op_run_with_retry(op, create_attempt, &args, err);
+}
+
+ErrCode ddl_ensure_collection(OpCtx *op, const Ns *ns, Error *err) {
+    TRY(ns_check_creatable(ns, err));
+    CreateArgs args = {ns, DOC_EMPTY, NULL, /* is_existing_fine= */ true};
+    return op_run_with_retry(op, create_attempt, &args, err);
+}
+
+ErrCode ddl_build_collection(OpCtx *op, const Ns *ns, Doc options, const Uuid *uuid,
+                             Collection **ret_coll, Error *err) {
+    Collection *coll = NEW(Collection);
+    coll->refs = 1;
+    arena_init(&coll->arena, 1024);
+    coll->ns = *ns;
+    coll->uuid = uuid != NULL ? *uuid : uuid_new();
+    ErrCode rc = collection_set_options(coll, options, err);
+    if (rc == ERR_OK)
+        rc = make_tables(op, coll, err);
+    if (rc == ERR_OK)
+        rc = catalog_new_id(op, &coll->catalog_id, err);
+    if (rc != ERR_OK) {
+        ddl_discard_collection(op, coll);
+        collection_unref(coll);
+        return rc;
+    }
+    failpoint_hit(FP_COLL_CREATED_TABLE);
+    *ret_coll = coll;
+    return ERR_OK;
+}
+
+static ErrCode make_tables(OpCtx *op, Collection *coll, Error *err) {
+    StorageEngine *engine = op_storage(op);
+    bool is_clustered = coll->options.is_clustered;
+    CLEANUP(xfree_ptr) char *ident = storage_new_ident(engine, "collection");
+    TRY(storage_create_table(engine, ident,
+                             is_clustered ? TABLE_RECORDS_CLUSTERED : TABLE_RECORDS, NULL, err));
+    TRY(record_store_open(engine, ident, is_clustered, &coll->records, err));
+    if (is_clustered)
+        return ERR_OK;
+    CLEANUP(xfree_ptr) char *id_ident = storage_new_ident(engine, "index");
+    TRY(storage_create_table(engine, id_ident, TABLE_INDEX, NULL, err));
+    IndexDesc *id_index;
+    TRY(index_desc_new(engine, index_id_spec(&op->arena), id_ident, is_clustered,
+                       /* is_ready= */ true, NULL, &id_index, err));
+    collection_add_index(coll, id_index);
+    return ERR_OK;
+}
+
+static bool always_unused(void *arg) {
+    (void)arg;
+    return true;
+}
+static void nothing(void *arg) {
+    (void)arg;
+}
+
+void ddl_discard_collection(OpCtx *op, Collection *coll) {
+    StorageEngine *engine = op_storage(op);
+    if (coll->records != NULL)
+        storage_drop_later(engine, record_store_ident(coll->records), 0, always_unused, nothing, NULL);
+    for (uint32_t i = 0; i < coll->index_count; i++)
+        storage_drop_later(engine, coll->indexes[i]->ident, 0, always_unused, nothing, NULL);
+}
+
+ErrCode ddl_check_db_case(OpCtx *op, const Ns *ns, Error *err) {
+    Catalog *catalog = catalog_acquire(op_catalog(op));
+    char present[64];
+    bool is_clash = !catalog_has_db(catalog, ns_db(ns)) &&
+                    catalog_find_db_ignoring_case(catalog, ns_db(ns), present);
+    catalog_release(catalog);
+    if (is_clash)
+        return error_set(err, ERR_DATABASE_DIFFER_CASE,
+                         "db already exists with different case already have: [%s] trying to create "
+                         "[%.*s]",
+                         present, (int)ns->db_size, ns->text);
+    return ERR_OK;
+}
+
+ErrCode ddl_observe(OpCtx *op, const Ns *ns, const Uuid *uuid, Doc o, Error *err) {
+    WriteObservers *observers = catalog_write_observers(op_catalog(op));
+    for (size_t i = 0; i < observers->count; i++)
+        TRY(observers->rows[i].on_ddl(observers->rows[i].arg, op, ns, uuid, o, err));
+    return ERR_OK;
+}
+
+Doc ddl_simple_entry(OpCtx *op, const char *command, const Ns *ns) {
+    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
+    buffer_init_arena(buf, &op->arena, 128, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, buf);
+    build_str(&b, command, ns_coll(ns));
+    return doc_builder_end(&b);
+}
+
+Doc ddl_options_with(Doc options, const char *const *names, const Elem *values, size_t count,
+                     Arena *arena) {
+    Buffer *buf = ARENA_NEW(arena, Buffer);
+    buffer_init_arena(buf, arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, buf);
+    DocIter iter = doc_iter(options);
+    Elem elem;
+    while (doc_iter_next(&iter, &elem)) {
+        bool is_replaced = false;
+        for (size_t i = 0; i < count; i++)
+            is_replaced |= elem_is_present(values[i]) && strcmp(elem_name(elem), names[i]) == 0;
+        if (!is_replaced)
+            build_elem(&b, elem);
+    }
+    for (size_t i = 0; i < count; i++)
+        if (elem_is_present(values[i]))
+            build_elem_as(&b, str_from(names[i]), values[i]);
+    return doc_builder_end(&b);
+}

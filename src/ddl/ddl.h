@@ -1,0 +1,68 @@
+/*
+ * ddl.h - changing what collections, views and indexes there are, on this node (CAT-5, CAT-7).
+ *
+ * Each function is one operation: it takes its locks, stages catalog changes in one unit of work and
+ * retries conflicts. Observers (replication) see it inside the same unit of work.
+ *
+ * Crash: tables are made before, and dropped after, the one commit that decides; what a crash leaves
+ * behind is found by catalog/reconcile.c.
+ */
+#pragma once
+
+#include "base/error.h"
+#include "catalog/access.h"
+
+/* Fails with ERR_NAMESPACE_EXISTS. `options` is checked by the catalog; `uuid` may be NULL. */
+ErrCode ddl_create_collection(OpCtx *op, const Ns *ns, Doc options, const Uuid *uuid,
+                              Error *err) MUST_CHECK;
+/* Makes the collection if there is none: for writes to new names. Fails for views. */
+ErrCode ddl_ensure_collection(OpCtx *op, const Ns *ns, Error *err) MUST_CHECK;
+ErrCode ddl_create_view(OpCtx *op, const Ns *ns, Str view_on, Doc pipeline, Elem collation,
+                        Error *err) MUST_CHECK;
+
+typedef struct DropResult {
+    bool was_found;
+    bool was_view;
+    uint32_t index_count;
+} DropResult;
+ErrCode ddl_drop(OpCtx *op, const Ns *ns, const Uuid *expected_uuid, DropResult *ret_result,
+                 Error *err) MUST_CHECK;
+/* All collections and views of the database; *ret_existed is false when there was none. */
+ErrCode ddl_drop_database(OpCtx *op, Str db, bool *ret_existed, Error *err) MUST_CHECK;
+
+ErrCode ddl_rename(OpCtx *op, const Ns *from, const Ns *to, bool is_drop_target,
+                   Error *err) MUST_CHECK;
+/* Copies the newest documents that fit into a capped collection of that size, then takes its place. */
+ErrCode ddl_convert_to_capped(OpCtx *op, const Ns *ns, int64_t size, Error *err) MUST_CHECK;
+
+/* What collMod can change; absent members are left as they are. */
+typedef struct CollModChange {
+    Elem validator;
+    Elem validation_level;
+    Elem validation_action;
+    Elem capped_size;
+    Elem capped_max;
+    Elem view_on;
+    Elem pipeline;
+    Doc index; /* {keyPattern or name, hidden}; DOC_NONE: none */
+} CollModChange;
+typedef struct CollModResult {
+    bool has_hidden_change;
+    bool hidden_old;
+    bool hidden_new;
+} CollModResult;
+ErrCode ddl_coll_mod(OpCtx *op, const Ns *ns, const CollModChange *change, CollModResult *ret_result,
+                     Error *err) MUST_CHECK;
+
+typedef struct CreateIndexesResult {
+    uint32_t count_before;
+    uint32_t count_after;
+    bool created_collection;
+} CreateIndexesResult;
+/* `specs` as given by the user. */
+ErrCode ddl_create_indexes(OpCtx *op, const Ns *ns, const Doc *specs, uint32_t count,
+                           CreateIndexesResult *ret_result, Error *err) MUST_CHECK;
+
+/* `which` is "*", a name, an array of names, or a key pattern. */
+ErrCode ddl_drop_indexes(OpCtx *op, const Ns *ns, Elem which, uint32_t *ret_count_before,
+                         Error *err) MUST_CHECK;

@@ -1,0 +1,96 @@
+/* drop.c - collections, views and databases go away. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/failpoint.h"
+#include "ddl/ddl_internal.h"
+#include "ddl/views.h"
+
+typedef struct DropArgs {
+    const Ns *ns;
+    const Uuid *expected_uuid;
+    DropResult *result;
+} DropArgs;
+
+static ErrCode drop_attempt(void *arg, OpCtx *op, Error *err) {
+    DropArgs *args = arg;
+    *args->result = (DropResult){0};
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_write(op, args->ns, LOCK_X, &access, err));
+    if (access.coll == NULL)
+        return ERR_OK;
+    if (args->expected_uuid != NULL && !uuid_equal(args->expected_uuid, &access.coll->uuid))
+        return error_set(err, ERR_COLLECTION_UUID_MISMATCH,
+                         "Collection UUID does not match that specified");
+    args->result->was_found = true;
+    args->result->index_count = access.coll->index_count;
+    CLEANUP(uow_done) UnitOfWork uow = {0};
+    TRY(uow_begin(op, &uow, err));
+    TRY(ddl_observe(op, args->ns, &access.coll->uuid, ddl_simple_entry(op, "drop", args->ns), err));
+    TRY(catalog_stage_drop(op, access.coll, err));
+    return uow_commit(&uow, err);
+}
+
+ErrCode ddl_drop(OpCtx *op, const Ns *ns, const Uuid *expected_uuid, DropResult *ret_result,
+                 Error *err) {
+    DropArgs args = {ns, expected_uuid, ret_result};
+    TRY(op_run_with_retry(op, drop_attempt, &args, err));
+    if (ret_result->was_found)
+        return ERR_OK;
+    bool was_view;
+    TRY(view_drop(op, ns, &was_view, err));
+    ret_result->was_found = ret_result->was_view = was_view;
+    return ERR_OK;
+}
+
+typedef struct DropDatabaseArgs {
+    Str db;
+    bool existed;
+} DropDatabaseArgs;
+
+typedef struct DbDropVisit {
+    OpCtx *op;
+    Error *err;
+    ErrCode rc;
+    bool existed;
+} DbDropVisit;
+
+static bool stage_drop_of(void *arg, const Collection *coll) {
+    DbDropVisit *visit = arg;
+    visit->existed = true;
+    visit->rc = ddl_observe(visit->op, &coll->ns, &coll->uuid,
+                            ddl_simple_entry(visit->op, "drop", &coll->ns), visit->err);
+    if (visit->rc == ERR_OK)
+        visit->rc = catalog_stage_drop(visit->op, coll, visit->err);
+    failpoint_hit(FP_DROP_DATABASE_EACH);
+    return visit->rc == ERR_OK;
+}
+
+static bool stage_view_drop_of(void *arg, const View *view) {
+    DbDropVisit *visit = arg;
+    visit->rc = catalog_stage_view(visit->op, &view->ns, DOC_NONE, visit->err);
+    return visit->rc == ERR_OK;
+}
+
+/* One unit of work: after a crash the database is there as it was, or gone. */
+static ErrCode drop_database_attempt(void *arg, OpCtx *op, Error *err) {
+    DropDatabaseArgs *args = arg;
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_database(op, args->db, &access, err));
+    CLEANUP(uow_done) UnitOfWork uow = {0};
+    TRY(uow_begin(op, &uow, err));
+    DbDropVisit visit = {op, err, ERR_OK, false};
+    catalog_for_each_in_db(access.catalog, args->db, stage_drop_of, &visit);
+    TRY(visit.rc);
+    catalog_for_each_view_in_db(access.catalog, args->db, stage_view_drop_of, &visit);
+    TRY(visit.rc);
+    args->existed = visit.existed;
+    return uow_commit(&uow, err);
+}
+
+ErrCode ddl_drop_database(OpCtx *op, Str db, bool *ret_existed, Error *err) {
+    DropDatabaseArgs args = {db, false};
+    TRY(op_run_with_retry(op, drop_database_attempt, &args, err));
+    *ret_existed = args.existed;
+    return ERR_OK;
+}

@@ -1,0 +1,323 @@
+/*
+ * rename.c - renameCollection, within a database and across, and convertToCapped.
+ *
+ * Within a database a rename is one catalog change (with dropTarget: two, in the same unit of work). Across
+ * databases the documents are copied into fresh tables that no catalog entry names yet; one unit of work then
+ * drops the source (and an old target) and creates the new collection on those tables:
+ *
+ *     tables filled | source dropped, copy created     crash before the last step: the source is untouched,
+ *                                                       the tables are found unreferenced at the next start
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/failpoint.h"
+#include "bson/builder.h"
+#include "ddl/ddl_internal.h"
+#include "index/build/build.h"
+#include "index/collection_write.h"
+#include "storage/engine.h"
+#include "storage/global_lock.h"
+#include "storage/recovery_unit.h"
+
+enum {
+    COPY_DOCS_PER_UNIT = 500,
+    COPY_BYTES_PER_UNIT = 16 * 1024 * 1024,
+};
+
+typedef struct RenameArgs {
+    const Ns *from;
+    const Ns *to;
+    bool is_drop_target;
+} RenameArgs;
+
+static ErrCode rename_here(void *arg, OpCtx *op, Error *err);
+static ErrCode rename_across(void *arg, OpCtx *op, Error *err);
+static ErrCode lock_two(OpCtx *op, const Ns *a, const Ns *b, Error *err);
+static void unlock_two(OpCtx *op, const Ns *a, const Ns *b);
+static ErrCode copy_documents(OpCtx *op, const Collection *from, const Collection *to,
+                              int64_t skip_bytes, Error *err);
+static ErrCode copy_collection(OpCtx *op, const Collection *from, const Ns *ns, Doc options,
+                               int64_t skip_bytes, Collection **ret_copy, Error *err);
+static ErrCode swap_in(OpCtx *op, const Collection *source, const Collection *target,
+                       Collection *copy, const Ns *to, Error *err);
+
+ErrCode ddl_rename(OpCtx *op, const Ns *from, const Ns *to, bool is_drop_target, Error *err) {
+    if (ns_equal(from, to))
+        return error_set(err, ERR_ILLEGAL_OPERATION, "Can't rename a collection to itself");
+    if (ns_is_system(from) != ns_is_system(to))
+        return error_set(err, ERR_ILLEGAL_OPERATION, "error with target namespace: cannot rename "
+                                                     "between system and user collections");
+    TRY(ns_check_creatable(to, err));
+    RenameArgs args = {from, to, is_drop_target};
+    bool is_same_db = str_equal(ns_db(from), ns_db(to));
+    return op_run_with_retry(op, is_same_db ? rename_here : rename_across, &args, err);
+}
+
+static ErrCode check_names(const Catalog *catalog, const RenameArgs *args,
+                           const Collection **ret_source, const Collection **ret_target,
+                           Error *err) {
+    *ret_source = catalog_find(catalog, args->from);
+    *ret_target = catalog_find(catalog, args->to);
+    if (*ret_source == NULL && catalog_find_view(catalog, args->from) != NULL)
+        return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW, "cannot rename view: %s",
+                         args->from->text);
+    if (*ret_source == NULL)
+        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "Source collection %s does not exist",
+                         args->from->text);
+    if (catalog_find_view(catalog, args->to) != NULL)
+        return error_set(err, ERR_NAMESPACE_EXISTS, "a view already exists with that name: %s",
+                         args->to->text);
+    if (*ret_target != NULL && !args->is_drop_target)
+        return error_set(err, ERR_NAMESPACE_EXISTS, "target namespace exists");
+    return ERR_OK;
+}
+
+static ErrCode rename_locked(OpCtx *op, const RenameArgs *args, const Catalog *catalog, Error *err) {
+    const Collection *source, *target;
+    TRY(check_names(catalog, args, &source, &target, err));
+    Collection *renamed = collection_clone(source);
+    renamed->ns = *args->to;
+    CLEANUP(uow_done) UnitOfWork uow = {0};
+    TRY(uow_begin(op, &uow, err));
+    ErrCode rc = ddl_observe(op, args->from, &source->uuid,
+                             ddl_simple_entry(op, "renameCollection", args->from), err);
+    if (rc == ERR_OK && target != NULL)
+        rc = catalog_stage_drop(op, target, err);
+    if (rc != ERR_OK) {
+        collection_unref(renamed);
+        return rc;
+    }
+    TRY(catalog_stage_replace(op, source, renamed, err));
+    TRY(uow_commit(&uow, err));
+    failpoint_hit(FP_RENAME_COMMIT);
+    return ERR_OK;
+}
+
+static ErrCode rename_here(void *arg, OpCtx *op, Error *err) {
+    RenameArgs *args = arg;
+    TRY(lock_two(op, args->from, args->to, err));
+    Catalog *catalog = catalog_acquire(op_catalog(op));
+    ErrCode rc = rename_locked(op, args, catalog, err);
+    catalog_release(catalog);
+    unlock_two(op, args->from, args->to);
+    return rc;
+}
+
+/* The source is locked in X over the copy: what is copied is what is dropped. */
+static ErrCode rename_across(void *arg, OpCtx *op, Error *err) {
+    RenameArgs *args = arg;
+    TRY(ddl_check_db_case(op, args->to, err));
+    TRY(lock_two(op, args->from, args->to, err));
+    Catalog *catalog = catalog_acquire(op_catalog(op));
+    const Collection *source, *target;
+    Collection *copy = NULL;
+    ErrCode rc = check_names(catalog, args, &source, &target, err);
+    if (rc == ERR_OK)
+        rc = copy_collection(op, source, args->to, source->options.doc, /* skip_bytes= */ 0, &copy,
+                             err);
+    if (rc == ERR_OK) {
+        failpoint_hit(FP_RENAME_COPIED);
+        rc = swap_in(op, source, target, copy, args->to, err);
+        if (rc != ERR_OK)
+            ddl_discard_collection(op, copy);
+        collection_unref(copy);
+    }
+    catalog_release(catalog);
+    unlock_two(op, args->from, args->to);
+    return rc;
+}
+
+/* One unit of work: source and old target leave, the copy appears. */
+static ErrCode swap_in(OpCtx *op, const Collection *source, const Collection *target,
+                       Collection *copy, const Ns *to, Error *err) {
+    CLEANUP(uow_done) UnitOfWork uow = {0};
+    TRY(uow_begin(op, &uow, err));
+    TRY(ddl_observe(op, to, &copy->uuid, ddl_simple_entry(op, "create", to), err));
+    if (target != NULL)
+        TRY(catalog_stage_drop(op, target, err));
+    if (source != target)
+        TRY(catalog_stage_drop(op, source, err));
+    TRY(catalog_stage_create(op, collection_ref(copy), err));
+    TRY(uow_commit(&uow, err));
+    failpoint_hit(FP_RENAME_COMMIT);
+    return ERR_OK;
+}
+
+/* A copy with all indexes whose tables exist but which is in no catalog yet: a crash leaves only tables
+ * nobody points to. */
+static ErrCode copy_collection(OpCtx *op, const Collection *from, const Ns *ns, Doc options,
+                               int64_t skip_bytes, Collection **ret_copy, Error *err) {
+    StorageEngine *engine = op_storage(op);
+    Collection *copy;
+    TRY(ddl_build_collection(op, ns, options, /* uuid= */ NULL, &copy, err));
+    ErrCode rc = ERR_OK;
+    for (uint32_t i = 0; rc == ERR_OK && i < from->index_count; i++) {
+        const IndexDesc *index = from->indexes[i];
+        if (index->is_id || index->store == NULL)
+            continue;
+        CLEANUP(xfree_ptr) char *ident = storage_new_ident(engine, "index");
+        IndexDesc *made;
+        rc = storage_create_table(engine, ident, TABLE_INDEX, NULL, err);
+        if (rc == ERR_OK)
+            rc = index_desc_new(engine, index->spec, ident, copy->options.is_clustered,
+                                /* is_ready= */ true, NULL, &made, err);
+        if (rc == ERR_OK) {
+            /* Array paths of the source cover those of the copy. */
+            for (uint32_t f = 0; f < index->field_count; f++) {
+                atomic_store(&made->state->multikey_paths[f], index_multikey_paths(index, f));
+                atomic_store(&made->state->persisted_paths[f], index_multikey_paths(index, f));
+            }
+            atomic_store(&made->state->is_multikey, index_is_multikey(index));
+            atomic_store(&made->state->is_multikey_persisted, index_is_multikey(index));
+            collection_add_index(copy, made);
+        }
+    }
+    if (rc == ERR_OK)
+        rc = copy_documents(op, from, copy, skip_bytes, err);
+    if (rc != ERR_OK) {
+        ddl_discard_collection(op, copy);
+        collection_unref(copy);
+        return rc;
+    }
+    *ret_copy = copy;
+    return ERR_OK;
+}
+
+typedef struct CopyUnit {
+    const Collection *to;
+    Doc docs[COPY_DOCS_PER_UNIT];
+    size_t count;
+    size_t bytes;
+    WriteScratch scratch;
+} CopyUnit;
+
+static ErrCode insert_unit(void *arg, OpCtx *op, Error *err) {
+    CopyUnit *unit = arg;
+    CLEANUP(uow_done) UnitOfWork uow = {0};
+    TRY(uow_begin(op, &uow, err));
+    TRY(collection_insert(op, unit->to, unit->docs, unit->count, &unit->scratch, err));
+    return uow_commit(&uow, err);
+}
+
+static ErrCode copy_documents(OpCtx *op, const Collection *from, const Collection *to,
+                              int64_t skip_bytes, Error *err) {
+    CopyUnit *unit = NEW(CopyUnit);
+    unit->to = to;
+    write_scratch_init(&unit->scratch);
+    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
+    ErrCode rc = record_cursor_open(op, from->records, /* is_forward= */ true, &cursor, err);
+    bool is_found = true;
+    Arena arena;
+    arena_init(&arena, 1024 * 1024);
+    while (rc == ERR_OK && is_found) {
+        RecordId rid;
+        Str data;
+        rc = record_cursor_next(&cursor, &is_found, &rid, &data, err);
+        if (rc == ERR_OK && is_found && skip_bytes > 0) {
+            skip_bytes -= (int64_t)data.size;
+            continue;
+        }
+        if (rc == ERR_OK && is_found) {
+            unit->docs[unit->count++] = doc_copy((Doc){(const uint8_t *)data.data}, &arena);
+            unit->bytes += data.size;
+        }
+        bool is_full = unit->count == COPY_DOCS_PER_UNIT || unit->bytes >= COPY_BYTES_PER_UNIT;
+        if (rc != ERR_OK || unit->count == 0 || (is_found && !is_full))
+            continue;
+        record_cursor_save(&cursor);
+        ru_abandon_snapshot(op->ru);
+        rc = op_check_interrupt_slow(op, err);
+        if (rc == ERR_OK)
+            rc = op_run_with_retry(op, insert_unit, unit, err);
+        bool is_kept;
+        if (rc == ERR_OK)
+            rc = record_cursor_restore(&cursor, op, &is_kept, err);
+        unit->count = unit->bytes = 0;
+        arena_reset(&arena);
+    }
+    arena_done(&arena);
+    write_scratch_done(&unit->scratch);
+    xfree(unit);
+    return rc;
+}
+
+typedef struct CappedArgs {
+    const Ns *ns;
+    int64_t size;
+} CappedArgs;
+
+static ErrCode convert_attempt(void *arg, OpCtx *op, Error *err) {
+    CappedArgs *args = arg;
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_write(op, args->ns, LOCK_X, &access, err));
+    if (access.view != NULL)
+        return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
+                         "Namespace %s is a view, not a collection", args->ns->text);
+    if (access.coll == NULL)
+        return error_set(err, ERR_NAMESPACE_NOT_FOUND,
+                         "source collection %s does not exist", args->ns->text);
+    Buffer buf;
+    buffer_init_arena(&buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_bool(&b, "capped", true);
+    build_i64(&b, "size", args->size);
+    Doc options = doc_builder_end(&b);
+    int64_t excess = record_store_data_size(access.coll->records) - args->size;
+    Collection *copy;
+    Collection *bare = collection_clone(access.coll); /* a capped collection starts with _id alone */
+    for (uint32_t i = bare->index_count; i-- > 0;)
+        if (!bare->indexes[i]->is_id)
+            collection_remove_index(bare, i);
+    ErrCode rc = copy_collection(op, bare, args->ns, options, excess > 0 ? excess : 0, &copy, err);
+    collection_unref(bare);
+    TRY(rc);
+    failpoint_hit(FP_RENAME_COPIED);
+    rc = swap_in(op, access.coll, access.coll, copy, args->ns, err);
+    if (rc != ERR_OK)
+        ddl_discard_collection(op, copy);
+    collection_unref(copy);
+    return rc;
+}
+
+ErrCode ddl_convert_to_capped(OpCtx *op, const Ns *ns, int64_t size, Error *err) {
+    CappedArgs args = {ns, size};
+    return op_run_with_retry(op, convert_attempt, &args, err);
+}
+
+/* Databases, then collections, each in ResourceId order, so that two renames cannot wait for each other. */
+static ErrCode lock_two(OpCtx *op, const Ns *a, const Ns *b, Error *err) {
+    TRY(op_lock_global(op, LOCK_IX, err));
+    ResourceId db_a = db_resource(ns_db(a)), db_b = db_resource(ns_db(b));
+    ResourceId coll_a = ns_resource(a), coll_b = ns_resource(b);
+    struct {
+        ResourceId id;
+        LockMode mode;
+    } rows[] = {
+        {RESOURCE_ID_RSTL, LOCK_IX},
+        {db_a < db_b ? db_a : db_b, LOCK_IX},
+        {db_a < db_b ? db_b : db_a, LOCK_IX},
+        {coll_a < coll_b ? coll_a : coll_b, LOCK_X},
+        {coll_a < coll_b ? coll_b : coll_a, LOCK_X},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        ErrCode rc = lock_acquire(op, rows[i].id, rows[i].mode, LOCK_DEFAULT, INT64_MAX, err);
+        if (rc != ERR_OK) {
+            while (i-- > 0)
+                lock_release(op, rows[i].id);
+            op_unlock_global(op);
+            return rc;
+        }
+    }
+    return ERR_OK;
+}
+
+static void unlock_two(OpCtx *op, const Ns *a, const Ns *b) {
+    lock_release(op, ns_resource(a));
+    lock_release(op, ns_resource(b));
+    lock_release(op, db_resource(ns_db(a)));
+    lock_release(op, db_resource(ns_db(b)));
+    lock_release(op, RESOURCE_ID_RSTL);
+    op_unlock_global(op);
+}

@@ -1,0 +1,142 @@
+#include "ddl/views.h"
+
+#include "bson/builder.h"
+#include "ddl/ddl_internal.h"
+#include "index/collection_write.h"
+
+typedef struct ViewArgs {
+    const Ns *ns;
+    Ns home; /* db.system.views */
+    Doc definition; /* DOC_NONE: remove */
+    bool is_create;
+    bool was_found;
+} ViewArgs;
+
+static ErrCode check_cycle(OpCtx *op, const Ns *ns, const Ns *view_on, Error *err);
+static ErrCode write_row(OpCtx *op, const Collection *home, Doc definition, Str id, Error *err);
+static ErrCode find_row(OpCtx *op, const Collection *home, Str id, RecordId *ret_rid, Doc *ret_row,
+                        Error *err);
+static Doc build_definition(const Ns *ns, Str view_on, Doc pipeline, Elem collation, Arena *arena);
+static ErrCode change_view(OpCtx *op, ViewArgs *args, Error *err);
+
+ErrCode ddl_create_view(OpCtx *op, const Ns *ns, Str view_on, Doc pipeline, Elem collation,
+                        Error *err) {
+    TRY(ns_check_creatable(ns, err));
+    Ns on;
+    TRY(ns_make(ns_db(ns), view_on, &on, err));
+    TRY(check_cycle(op, ns, &on, err));
+    ViewArgs args = {.ns = ns, .is_create = true};
+    TRY(ns_make(ns_db(ns), STR("system.views"), &args.home, err));
+    args.definition = build_definition(ns, view_on, pipeline, collation, &op->arena);
+    TRY(ddl_ensure_collection(op, &args.home, err));
+    return change_view(op, &args, err);
+}
+
+ErrCode view_drop(OpCtx *op, const Ns *ns, bool *ret_was_found, Error *err) {
+    ViewArgs args = {.ns = ns};
+    TRY(ns_make(ns_db(ns), STR("system.views"), &args.home, err));
+    TRY(change_view(op, &args, err));
+    *ret_was_found = args.was_found;
+    return ERR_OK;
+}
+
+ErrCode view_modify(OpCtx *op, const Ns *ns, Str view_on, Doc pipeline, Error *err) {
+    Ns on;
+    TRY(ns_make(ns_db(ns), view_on, &on, err));
+    TRY(check_cycle(op, ns, &on, err));
+    ViewArgs args = {.ns = ns};
+    TRY(ns_make(ns_db(ns), STR("system.views"), &args.home, err));
+    args.definition = build_definition(ns, view_on, pipeline, ELEM_MISSING, &op->arena);
+    return change_view(op, &args, err);
+}
+
+static ErrCode change_attempt(void *arg, OpCtx *op, Error *err) {
+    ViewArgs *args = arg;
+    args->was_found = false;
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_write(op, &args->home, LOCK_X, &access, err));
+    const View *present = catalog_find_view(access.catalog, args->ns);
+    if (args->is_create && (present != NULL || catalog_find(access.catalog, args->ns) != NULL))
+        return error_set(err, ERR_NAMESPACE_EXISTS, "Collection %s already exists.", args->ns->text);
+    if (!args->is_create && present == NULL)
+        return ERR_OK;
+    args->was_found = present != NULL;
+    CLEANUP(uow_done) UnitOfWork uow = {0};
+    TRY(uow_begin(op, &uow, err));
+    TRY(write_row(op, access.coll, args->definition, ns_str(args->ns), err));
+    TRY(catalog_stage_view(op, args->ns, args->definition, err));
+    return uow_commit(&uow, err);
+}
+
+static ErrCode change_view(OpCtx *op, ViewArgs *args, Error *err) {
+    return op_run_with_retry(op, change_attempt, args, err);
+}
+
+static ErrCode write_row(OpCtx *op, const Collection *home, Doc definition, Str id, Error *err) {
+    WriteScratch scratch;
+    write_scratch_init(&scratch);
+    RecordId rid = RECORD_ID_NONE;
+    Doc old = DOC_NONE;
+    ErrCode rc = find_row(op, home, id, &rid, &old, err);
+    if (rc == ERR_OK && doc_is_present(old) && doc_is_present(definition))
+        rc = collection_update(op, home, rid, old, definition, definition, &scratch, err);
+    else if (rc == ERR_OK && doc_is_present(old))
+        rc = collection_delete(op, home, rid, old, &scratch, err);
+    else if (rc == ERR_OK && doc_is_present(definition))
+        rc = collection_insert(op, home, &definition, 1, &scratch, err);
+    write_scratch_done(&scratch);
+    return rc;
+}
+
+static ErrCode find_row(OpCtx *op, const Collection *home, Str id, RecordId *ret_rid, Doc *ret_row,
+                        Error *err) {
+    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
+    TRY(record_cursor_open(op, home->records, /* is_forward= */ true, &cursor, err));
+    for (;;) {
+        bool is_found;
+        Str data;
+        TRY(record_cursor_next(&cursor, &is_found, ret_rid, &data, err));
+        if (!is_found)
+            return ERR_OK;
+        Doc row = {(const uint8_t *)data.data};
+        Elem row_id = doc_get_lit(row, "_id");
+        if (elem_type(row_id) == BT_STRING && str_equal(elem_str(row_id), id)) {
+            *ret_row = doc_copy(row, &op->arena);
+            return ERR_OK;
+        }
+    }
+}
+
+static ErrCode check_cycle(OpCtx *op, const Ns *ns, const Ns *view_on, Error *err) {
+    Catalog *catalog = catalog_acquire(op_catalog(op));
+    Ns at = *view_on;
+    ErrCode rc = ERR_OK;
+    for (int depth = 1; rc == ERR_OK; depth++) {
+        if (ns_equal(&at, ns)) {
+            rc = error_set(err, ERR_GRAPH_CONTAINS_CYCLE, "View cycle detected: \"%s\"", ns->text);
+            break;
+        }
+        const View *view = catalog_find_view(catalog, &at);
+        if (view == NULL)
+            break;
+        if (depth >= VIEW_DEPTH_MAX)
+            rc = error_set(err, ERR_VIEW_DEPTH_LIMIT_EXCEEDED,
+                           "View depth limit exceeded; maximum depth is %d", VIEW_DEPTH_MAX);
+        at = view->view_on;
+    }
+    catalog_release(catalog);
+    return rc;
+}
+
+static Doc build_definition(const Ns *ns, Str view_on, Doc pipeline, Elem collation, Arena *arena) {
+    Buffer *buf = ARENA_NEW(arena, Buffer);
+    buffer_init_arena(buf, arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, buf);
+    build_str(&b, "_id", ns_str(ns));
+    build_str(&b, "viewOn", view_on);
+    build_array(&b, "pipeline", pipeline);
+    if (elem_type(collation) == BT_DOC)
+        build_elem_as(&b, STR("collation"), collation);
+    return doc_builder_end(&b);
+}

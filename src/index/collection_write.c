@@ -1,0 +1,333 @@
+#include "index/collection_write.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "bson/json.h"
+#include "catalog/write_observer.h"
+#include "storage/recovery_unit.h"
+
+static ErrCode insert_one(OpCtx *op, const Collection *coll, Doc doc, WriteScratch *scratch,
+                          Error *err);
+static ErrCode insert_record(OpCtx *op, const Collection *coll, Doc doc, WriteScratch *scratch,
+                             RecordId *ret_rid, Error *err);
+static ErrCode add_keys(OpCtx *op, const Collection *coll, const IndexDesc *index, RecordId rid,
+                        const KeySet *keys, Error *err);
+static ErrCode remove_keys(OpCtx *op, const IndexDesc *index, RecordId rid, const KeySet *keys,
+                           Error *err);
+static ErrCode update_keys(OpCtx *op, const Collection *coll, const IndexDesc *index, RecordId rid,
+                           const KeySet *before, const KeySet *after, Error *err);
+static ErrCode trim_capped(OpCtx *op, const Collection *coll, WriteScratch *scratch, Error *err);
+static void notify_capped(void *arg, OpCtx *op, uint64_t commit_ts);
+
+static Str bytes_of(Doc doc) {
+    return (Str){(const char *)doc.data, doc_size(doc)};
+}
+
+void write_scratch_init(WriteScratch *scratch) {
+    key_set_init(&scratch->before);
+    key_set_init(&scratch->after);
+    key_builder_init(&scratch->rid);
+}
+
+void write_scratch_done(WriteScratch *scratch) {
+    key_set_done(&scratch->before);
+    key_set_done(&scratch->after);
+    key_builder_done(&scratch->rid);
+}
+
+ErrCode collection_insert(OpCtx *op, const Collection *coll, const Doc *docs, size_t count,
+                          WriteScratch *scratch, Error *err) {
+    WriteObservers *observers = catalog_write_observers(op_catalog(op));
+    for (size_t o = 0; o < observers->count; o++)
+        TRY(observers->rows[o].before_insert(observers->rows[o].arg, op, coll, docs, count, err));
+    /* Capped collections keep insertion order: one inserter at a time, until its commit. */
+    if (coll->options.is_capped) {
+        ResourceId mutex = resource_id(RESOURCE_MUTEX, coll->ns.text, coll->ns.size);
+        TRY(lock_acquire(op, mutex, LOCK_X, LOCK_DEFAULT, INT64_MAX, err));
+        lock_release(op, mutex); /* held to the end of the unit of work */
+    }
+    for (size_t i = 0; i < count; i++)
+        TRY(insert_one(op, coll, docs[i], scratch, err));
+    if (coll->options.is_capped) {
+        TRY(trim_capped(op, coll, scratch, err));
+        ru_on_commit(op->ru, notify_capped, (void *)coll);
+    }
+    op->metrics.docs_inserted += (int64_t)count;
+    return ERR_OK;
+}
+
+ErrCode collection_update(OpCtx *op, const Collection *coll, RecordId rid, Doc before, Doc after,
+                          Doc update, WriteScratch *scratch, Error *err) {
+    if (coll->options.is_capped && doc_size(before) != doc_size(after) &&
+        doc_size(after) > doc_size(before))
+        return error_set(err, ERR_ILLEGAL_OPERATION,
+                         "Cannot change the size of a document in a capped collection: %u != %u",
+                         doc_size(before), doc_size(after));
+    TRY(collection_check_validator(coll, before, after, err));
+    TRY(record_update(op, coll->records, rid, bytes_of(after), doc_size(before), err));
+    for (uint32_t i = 0; i < coll->index_count; i++) {
+        const IndexDesc *index = coll->indexes[i];
+        if (index->store == NULL || index->is_id)
+            continue; /* _id never changes */
+        TRY(index_keys_of(index, before, &scratch->before, err));
+        TRY(index_keys_of(index, after, &scratch->after, err));
+        TRY(update_keys(op, coll, index, rid, &scratch->before, &scratch->after, err));
+    }
+    WriteObservers *observers = catalog_write_observers(op_catalog(op));
+    for (size_t o = 0; o < observers->count; o++)
+        TRY(observers->rows[o].on_update(observers->rows[o].arg, op, coll, before, after, update,
+                                         err));
+    return ERR_OK;
+}
+
+ErrCode collection_delete(OpCtx *op, const Collection *coll, RecordId rid, Doc before,
+                          WriteScratch *scratch, Error *err) {
+    for (uint32_t i = 0; i < coll->index_count; i++) {
+        const IndexDesc *index = coll->indexes[i];
+        if (index->store == NULL)
+            continue;
+        TRY(index_keys_of(index, before, &scratch->before, err));
+        TRY(remove_keys(op, index, rid, &scratch->before, err));
+    }
+    TRY(record_delete(op, coll->records, rid, doc_size(before), err));
+    WriteObservers *observers = catalog_write_observers(op_catalog(op));
+    for (size_t o = 0; o < observers->count; o++)
+        TRY(observers->rows[o].on_delete(observers->rows[o].arg, op, coll, before, err));
+    op->metrics.docs_deleted++;
+    return ERR_OK;
+}
+
+ErrCode collection_check_validator(const Collection *coll, Doc before, Doc after, Error *err) {
+    if (LIKELY(coll->validator == NULL) || coll->options.validation_level == VALIDATION_OFF)
+        return ERR_OK;
+    if (match_doc(coll->validator, after, NULL))
+        return ERR_OK;
+    /* Moderate: documents that were not valid before may stay so. */
+    if (coll->options.validation_level == VALIDATION_MODERATE && doc_is_present(before) &&
+        !match_doc(coll->validator, before, NULL))
+        return ERR_OK;
+    if (coll->options.validation_action == VALIDATION_WARN) {
+        LOG_WARN(LOG_STORAGE, 20294, "Document would fail validation",
+                 LOG_STR("namespace", coll->ns.text));
+        return ERR_OK;
+    }
+    (void)error_set(err, ERR_DOCUMENT_VALIDATION_FAILURE, "Document failed validation");
+    Buffer buf;
+    buffer_init(&buf, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    size_t info = build_open_doc(&b, "errInfo");
+    Elem id = doc_get_lit(after, "_id");
+    if (elem_is_present(id))
+        build_elem_as(&b, STR("failingDocumentId"), id);
+    size_t details = build_open_doc(&b, "details");
+    build_doc(&b, "specifiedAs", coll->options.validator);
+    build_close(&b, details);
+    build_close(&b, info);
+    error_set_extra(err, doc_builder_end(&b).data);
+    buffer_done(&buf);
+    return err->code;
+}
+
+ErrCode duplicate_key_error(const Collection *coll, const IndexDesc *index, IndexKey key,
+                            Error *err) {
+    Arena arena;
+    arena_init(&arena, 4096);
+    Doc values;
+    Error ignored = {0};
+    Buffer buf;
+    buffer_init_arena(&buf, &arena, 512, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_doc(&b, "keyPattern", index->key_pattern);
+    size_t opened = build_open_doc(&b, "keyValue");
+    if (key_decode((const uint8_t *)key.key.data, key.key.size,
+                   (const uint8_t *)key.type_bits.data, key.type_bits.size, index->order, &arena,
+                   &values, &ignored) == ERR_OK) {
+        DocIter iter = doc_iter(values);
+        Elem value;
+        for (uint32_t f = 0; f < index->field_count && doc_iter_next(&iter, &value); f++)
+            build_elem_as(&b, str_from(index->fields[f].path), value);
+    }
+    error_reset(&ignored);
+    build_close(&b, opened);
+    Doc extra = doc_builder_end(&b);
+    Doc key_value = elem_doc(doc_get_lit(extra, "keyValue"));
+    ErrCode rc = error_set(err, ERR_DUPLICATE_KEY,
+                           "E11000 duplicate key error collection: %s index: %s dup key: %s",
+                           coll->ns.text, index->name, shell_text_of_doc(key_value, &arena));
+    error_set_extra(err, extra.data);
+    arena_done(&arena);
+    return rc;
+}
+
+static ErrCode insert_one(OpCtx *op, const Collection *coll, Doc doc, WriteScratch *scratch,
+                          Error *err) {
+    TRY(collection_check_validator(coll, DOC_NONE, doc, err));
+    RecordId rid;
+    TRY(insert_record(op, coll, doc, scratch, &rid, err));
+    for (uint32_t i = 0; i < coll->index_count; i++) {
+        const IndexDesc *index = coll->indexes[i];
+        if (index->store == NULL)
+            continue;
+        TRY(index_keys_of(index, doc, &scratch->after, err));
+        TRY(add_keys(op, coll, index, rid, &scratch->after, err));
+    }
+    return ERR_OK;
+}
+
+static ErrCode insert_record(OpCtx *op, const Collection *coll, Doc doc, WriteScratch *scratch,
+                             RecordId *ret_rid, Error *err) {
+    if (!coll->options.is_clustered) {
+        TRY(record_store_next_id(op, coll->records, ret_rid, err));
+        return record_insert(op, coll->records, *ret_rid, bytes_of(doc), err);
+    }
+    TRY(clustered_record_id(doc, &scratch->rid, ret_rid, err));
+    bool is_duplicate;
+    TRY(record_insert_unique(op, coll->records, *ret_rid, bytes_of(doc), &is_duplicate, err));
+    if (!is_duplicate)
+        return ERR_OK;
+    Elem id = doc_get_lit(doc, "_id");
+    Arena arena;
+    arena_init(&arena, 1024);
+    (void)error_set(err, ERR_DUPLICATE_KEY,
+                    "E11000 duplicate key error collection: %s dup key: { _id: %s }", coll->ns.text,
+                    shell_text_of_elem(id, &arena));
+    Buffer buf;
+    buffer_init_arena(&buf, &arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    size_t pattern = build_open_doc(&b, "keyPattern");
+    build_i32(&b, "_id", 1);
+    build_close(&b, pattern);
+    size_t value = build_open_doc(&b, "keyValue");
+    build_elem(&b, id);
+    build_close(&b, value);
+    error_set_extra(err, doc_builder_end(&b).data);
+    arena_done(&arena);
+    return err->code;
+}
+
+static ErrCode add_keys(OpCtx *op, const Collection *coll, const IndexDesc *index, RecordId rid,
+                        const KeySet *keys, Error *err) {
+    if (UNLIKELY(keys->is_multikey))
+        TRY(catalog_set_multikey(op, coll, index, keys->multikey_paths, err));
+    for (uint32_t k = 0; k < keys->count; k++) {
+        bool is_duplicate;
+        IndexKey key = key_set_get(keys, k);
+        TRY(ordered_index_insert(op, index->store, key, rid, /* is_dup_allowed= */ false,
+                                 &is_duplicate, err));
+        if (is_duplicate)
+            return duplicate_key_error(coll, index, key, err);
+        op->metrics.keys_inserted++;
+    }
+    return ERR_OK;
+}
+
+static ErrCode remove_keys(OpCtx *op, const IndexDesc *index, RecordId rid, const KeySet *keys,
+                           Error *err) {
+    for (uint32_t k = 0; k < keys->count; k++) {
+        bool is_found;
+        TRY(ordered_index_remove(op, index->store, key_set_get(keys, k), rid, &is_found, err));
+        if (!is_found)
+            LOG_WARN(LOG_INDEX, 7100301, "Index key to remove was not there; run validate",
+                     LOG_STR("index", index->name));
+        op->metrics.keys_deleted++;
+    }
+    return ERR_OK;
+}
+
+static int compare_keys(IndexKey a, IndexKey b) {
+    size_t size = a.key.size < b.key.size ? a.key.size : b.key.size;
+    int rc = memcmp(a.key.data, b.key.data, size);
+    if (rc != 0)
+        return rc;
+    return a.key.size < b.key.size ? -1 : a.key.size > b.key.size;
+}
+
+/* Both sets are sorted: one walk finds what leaves and what comes. Removals go first, so that a unique key
+ * that only changes its type bits does not meet itself. */
+static ErrCode update_keys(OpCtx *op, const Collection *coll, const IndexDesc *index, RecordId rid,
+                           const KeySet *before, const KeySet *after, Error *err) {
+    if (before->count == 1 && after->count == 1) { /* the common case, without the walks */
+        IndexKey a = key_set_get(before, 0), b = key_set_get(after, 0);
+        if (compare_keys(a, b) == 0 && str_equal(a.type_bits, b.type_bits) && !after->is_multikey)
+            return ERR_OK;
+    }
+    if (after->is_multikey)
+        TRY(catalog_set_multikey(op, coll, index, after->multikey_paths, err));
+    for (int pass = 0; pass < 2; pass++) {
+        const KeySet *mine = pass == 0 ? before : after;
+        const KeySet *other = pass == 0 ? after : before;
+        uint32_t j = 0;
+        for (uint32_t i = 0; i < mine->count; i++) {
+            IndexKey key = key_set_get(mine, i);
+            while (j < other->count && compare_keys(key_set_get(other, j), key) < 0)
+                j++;
+            if (j < other->count) {
+                IndexKey same = key_set_get(other, j);
+                if (compare_keys(same, key) == 0 && str_equal(same.type_bits, key.type_bits))
+                    continue;
+            }
+            bool flag;
+            if (pass == 0) {
+                TRY(ordered_index_remove(op, index->store, key, rid, &flag, err));
+                op->metrics.keys_deleted++;
+                continue;
+            }
+            TRY(ordered_index_insert(op, index->store, key, rid, /* is_dup_allowed= */ false, &flag,
+                                     err));
+            if (flag)
+                return duplicate_key_error(coll, index, key, err);
+            op->metrics.keys_inserted++;
+        }
+    }
+    return ERR_OK;
+}
+
+/* ---- capped collections (CAP-1) ---- */
+
+static void notify_capped(void *arg, OpCtx *op, uint64_t commit_ts) {
+    (void)op, (void)commit_ts;
+    collection_capped_notify(arg, /* is_dropped= */ false);
+}
+
+static void forget_capped_hint(void *arg, OpCtx *op, uint64_t commit_ts) {
+    (void)op, (void)commit_ts;
+    atomic_store(&((CollectionShared *)arg)->capped_first_hint, 0);
+}
+
+/* Deletes the oldest documents until the collection fits again, in the transaction of the insert. The
+ * counts are those of committed documents plus our own, since inserters are serialised. */
+static ErrCode trim_capped(OpCtx *op, const Collection *coll, WriteScratch *scratch, Error *err) {
+    int64_t count, size;
+    record_store_counts_in_txn(op, coll->records, &count, &size);
+    int64_t count_max = coll->options.capped_max > 0 ? coll->options.capped_max : INT64_MAX;
+    if (count <= count_max && size <= coll->options.capped_size)
+        return ERR_OK;
+    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
+    TRY(record_cursor_open(op, coll->records, /* is_forward= */ true, &cursor, err));
+    /* Skips the graves of earlier deletions. */
+    int64_t hint = atomic_load_explicit(&coll->shared->capped_first_hint, memory_order_relaxed);
+    if (hint > 0)
+        TRY(record_cursor_seek_near(&cursor, record_id_num(hint), err));
+    int64_t new_hint = hint;
+    while (count > count_max || size > coll->options.capped_size) {
+        bool is_found;
+        RecordId rid;
+        Str data;
+        TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
+        if (!is_found)
+            return ERR_OK;
+        Doc doc = doc_copy((Doc){(const uint8_t *)data.data}, &op->arena);
+        TRY(collection_delete(op, coll, rid, doc, scratch, err));
+        op->metrics.docs_deleted--; /* not the client's doing */
+        new_hint = rid.num;
+        count--;
+        size -= (int64_t)doc_size(doc);
+    }
+    atomic_store_explicit(&coll->shared->capped_first_hint, new_hint, memory_order_relaxed);
+    ru_on_rollback(op->ru, forget_capped_hint, coll->shared);
+    return ERR_OK;
+}

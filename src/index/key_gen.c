@@ -1,0 +1,254 @@
+#include "index/key_gen.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+/* Where the walk along one field's path stands. */
+typedef struct Spot {
+    Elem value;         /* the last element reached; missing: the path ends nowhere */
+    uint32_t next_part; /* part to look up below value; == part_count: value is the field's value */
+} Spot;
+
+typedef struct Walk {
+    const IndexDesc *index;
+    KeySet *set;
+    Error *err;
+} Walk;
+
+static void walk_path(const IndexField *field, Doc doc, Spot *spot);
+static bool is_at_array(const IndexField *field, const Spot *spot);
+static ErrCode expand(Walk *walk, const Spot *spots, bool is_nested);
+static ErrCode expand_element(Walk *walk, const Spot *spots, const uint8_t *array, Elem element);
+static void step_into(const IndexField *field, Spot *spot, Elem element);
+static ErrCode add_key(Walk *walk, const Spot *spots);
+static void sort_and_dedupe(KeySet *set);
+static bool is_numeric_part(Str part, uint32_t *ret_index);
+
+void key_set_init(KeySet *set) {
+    *set = (KeySet){0};
+    key_builder_init(&set->builder);
+    buffer_init(&set->bytes, SIZE_MAX / 2);
+}
+
+void key_set_done(KeySet *set) {
+    key_builder_done(&set->builder);
+    buffer_done(&set->bytes);
+    xfree(set->spans);
+    set->spans = NULL;
+}
+
+IndexKey key_set_get(const KeySet *set, uint32_t position) {
+    const struct KeySpan *span = &set->spans[position];
+    const char *at = (const char *)set->bytes.data + span->offset;
+    return (IndexKey){{at, span->key_size}, {at + span->key_size, span->type_bits_size}};
+}
+
+ErrCode index_keys_of(const IndexDesc *index, Doc doc, KeySet *ret_set, Error *err) {
+    ret_set->count = 0;
+    ret_set->is_multikey = false;
+    memset(ret_set->multikey_paths, 0, sizeof(uint32_t) * index->field_count);
+    buffer_clear(&ret_set->bytes);
+    if (index->partial_filter != NULL && !match_doc(index->partial_filter, doc, NULL))
+        return ERR_OK;
+
+    Spot spots[INDEX_FIELDS_MAX];
+    bool has_array = false, has_any = false;
+    for (uint32_t f = 0; f < index->field_count; f++) {
+        spots[f] = (Spot){ELEM_MISSING, 0};
+        walk_path(&index->fields[f], doc, &spots[f]);
+        has_array |= is_at_array(&index->fields[f], &spots[f]);
+        has_any |= elem_is_present(spots[f].value);
+    }
+    if (index->is_sparse && !has_any)
+        return ERR_OK;
+    Walk walk = {index, ret_set, err};
+    if (LIKELY(!has_array))
+        return add_key(&walk, spots);
+    TRY(expand(&walk, spots, /* is_nested= */ false));
+    if (index->is_sparse && ret_set->count == 0)
+        return ERR_OK;
+    sort_and_dedupe(ret_set);
+    for (uint32_t f = 0; f < index->field_count; f++)
+        ret_set->is_multikey |= ret_set->multikey_paths[f] != 0;
+    return ERR_OK;
+}
+
+ErrCode clustered_record_id(Doc doc, KeyBuilder *kb, RecordId *ret_rid, Error *err) {
+    Elem id = doc_get_lit(doc, "_id");
+    if (!elem_is_present(id))
+        return error_set(err, ERR_BAD_VALUE,
+                         "documents of a clustered collection need the field '_id'");
+    clustered_record_id_of_value(id, kb, ret_rid);
+    if (ret_rid->str_size > RECORD_ID_STR_SIZE_MAX)
+        return error_set(err, ERR_BAD_VALUE, "the value of '_id' is too large for a clustered collection");
+    return ERR_OK;
+}
+
+void clustered_record_id_of_value(Elem id, KeyBuilder *kb, RecordId *ret_rid) {
+    key_builder_reset(kb, 0);
+    key_append_elem(kb, id, NULL);
+    *ret_rid = (RecordId){0, kb->key.data, (uint32_t)kb->key.size};
+}
+
+/* Goes down from `doc` until the path ends, a field is missing, or an array is met that the next part does
+ * not index by position. */
+static void walk_path(const IndexField *field, Doc doc, Spot *spot) {
+    for (;;) {
+        Elem elem = doc_get(doc, field->parts[spot->next_part]);
+        spot->value = elem;
+        if (!elem_is_present(elem)) {
+            spot->next_part = field->part_count;
+            return;
+        }
+        spot->next_part++;
+        if (spot->next_part == field->part_count)
+            return;
+        BsonType type = elem_type(elem);
+        if (type == BT_DOC) {
+            doc = elem_doc(elem);
+            continue;
+        }
+        uint32_t position;
+        if (type == BT_ARRAY && is_numeric_part(field->parts[spot->next_part], &position)) {
+            Elem inner = doc_get(elem_doc(elem), field->parts[spot->next_part]);
+            if (elem_is_present(inner)) { /* "a.0": the element itself, not each element */
+                doc = elem_doc(elem);
+                continue;
+            }
+        }
+        if (type != BT_ARRAY) {
+            spot->value = ELEM_MISSING;
+            spot->next_part = field->part_count;
+        }
+        return;
+    }
+}
+
+static bool is_at_array(const IndexField *field, const Spot *spot) {
+    (void)field;
+    return elem_type(spot->value) == BT_ARRAY;
+}
+
+/* Expands the one array that the spots stand at, and recurses for arrays of documents with arrays. */
+static ErrCode expand(Walk *walk, const Spot *spots, bool is_nested) {
+    const IndexDesc *index = walk->index;
+    const uint8_t *array = NULL;
+    const char *array_path = NULL;
+    for (uint32_t f = 0; f < index->field_count; f++) {
+        const Spot *spot = &spots[f];
+        bool is_final_in_array = is_nested && spot->next_part == UINT32_MAX;
+        if (is_final_in_array || !is_at_array(&index->fields[f], spot))
+            continue;
+        if (array != NULL && array != spot->value.data)
+            return error_set(walk->err, ERR_CANNOT_INDEX_PARALLEL_ARRAYS,
+                             "cannot index parallel arrays [%s] [%s]", index->fields[f].path,
+                             array_path);
+        array = spot->value.data;
+        array_path = index->fields[f].path;
+        uint32_t part = spot->next_part - 1;
+        walk->set->multikey_paths[f] |=
+            UINT32_C(1) << (part < INDEX_PATH_PARTS_MAX ? part : INDEX_PATH_PARTS_MAX - 1);
+    }
+    if (array == NULL)
+        return add_key(walk, spots);
+
+    Elem array_elem = {array, (uint32_t)strlen((const char *)array + 1)};
+    DocIter iter = doc_iter(elem_doc(array_elem));
+    Elem element;
+    bool is_empty = true;
+    while (doc_iter_next(&iter, &element)) {
+        is_empty = false;
+        TRY(expand_element(walk, spots, array, element));
+        if (walk->set->count > INDEX_KEYS_PER_DOC_MAX)
+            return error_set(walk->err, ERR_CANNOT_INDEX_PARALLEL_ARRAYS,
+                             "index \"%s\" would have more than %d keys for one document",
+                             index->name, INDEX_KEYS_PER_DOC_MAX);
+    }
+    return is_empty ? expand_element(walk, spots, array, ELEM_MISSING) : ERR_OK;
+}
+
+static ErrCode expand_element(Walk *walk, const Spot *spots, const uint8_t *array, Elem element) {
+    static const uint8_t UNDEFINED[] = {BT_UNDEFINED, 0};
+    Spot next[INDEX_FIELDS_MAX];
+    for (uint32_t f = 0; f < walk->index->field_count; f++) {
+        next[f] = spots[f];
+        if (spots[f].value.data != array || spots[f].next_part == UINT32_MAX)
+            continue;
+        if (spots[f].next_part == walk->index->fields[f].part_count) {
+            /* The value itself; an array inside the array is not expanded again. */
+            next[f].value = elem_is_present(element) ? element : (Elem){UNDEFINED, 0};
+            next[f].next_part = UINT32_MAX;
+        } else {
+            step_into(&walk->index->fields[f], &next[f], element);
+        }
+    }
+    return expand(walk, next, /* is_nested= */ true);
+}
+
+static void step_into(const IndexField *field, Spot *spot, Elem element) {
+    if (elem_type(element) == BT_DOC) {
+        walk_path(field, elem_doc(element), spot);
+        return;
+    }
+    spot->value = ELEM_MISSING;
+    spot->next_part = UINT32_MAX;
+}
+
+static ErrCode add_key(Walk *walk, const Spot *spots) {
+    KeySet *set = walk->set;
+    KeyBuilder *kb = &set->builder;
+    key_builder_reset(kb, walk->index->order);
+    for (uint32_t f = 0; f < walk->index->field_count; f++)
+        key_append_elem(kb, spots[f].value, /* collator= */ NULL);
+    key_append_end(kb, KEY_END_EXACT);
+    Str type_bits = key_type_bits(kb);
+    ARRAY_RESERVE(set->spans, set->count, set->capacity);
+    set->spans[set->count++] = (struct KeySpan){(uint32_t)set->bytes.size, (uint32_t)kb->key.size,
+                                                (uint32_t)type_bits.size};
+    buffer_append(&set->bytes, kb->key.data, kb->key.size);
+    buffer_append(&set->bytes, type_bits.data, type_bits.size);
+    return ERR_OK;
+}
+
+static int compare_spans(const void *a, const void *b, void *bytes) {
+    const struct KeySpan *x = a, *y = b;
+    size_t size = x->key_size < y->key_size ? x->key_size : y->key_size;
+    int rc = memcmp((uint8_t *)bytes + x->offset, (uint8_t *)bytes + y->offset, size);
+    if (rc != 0)
+        return rc;
+    if (x->key_size != y->key_size)
+        return x->key_size < y->key_size ? -1 : 1;
+    /* Of equal keys the first one's type bits are kept. */
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+static void sort_and_dedupe(KeySet *set) {
+    if (set->count < 2)
+        return;
+    qsort_r(set->spans, set->count, sizeof(*set->spans), compare_spans, set->bytes.data);
+    uint32_t kept = 1;
+    for (uint32_t i = 1; i < set->count; i++) {
+        struct KeySpan *last = &set->spans[kept - 1], *span = &set->spans[i];
+        if (last->key_size == span->key_size &&
+            memcmp(set->bytes.data + last->offset, set->bytes.data + span->offset,
+                   span->key_size) == 0)
+            continue;
+        set->spans[kept++] = *span;
+    }
+    set->count = kept;
+}
+
+static bool is_numeric_part(Str part, uint32_t *ret_index) {
+    if (part.size == 0 || part.size > 9 || (part.size > 1 && part.data[0] == '0'))
+        return false;
+    uint32_t value = 0;
+    for (size_t i = 0; i < part.size; i++) {
+        if (part.data[i] < '0' || part.data[i] > '9')
+            return false;
+        value = value * 10 + (uint32_t)(part.data[i] - '0');
+    }
+    *ret_index = value;
+    return true;
+}

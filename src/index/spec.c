@@ -1,0 +1,280 @@
+#include "index/spec.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "bson/builder.h"
+#include "bson/compare.h"
+#include "bson/json.h"
+#include "bson/number.h"
+
+typedef enum OptionRule {
+    OPTION_KEEP_BOOL,  /* bool or number, kept as given */
+    OPTION_KEEP_DOC,
+    OPTION_DROP,       /* accepted, not stored */
+    OPTION_SPECIAL,    /* handled by name */
+    OPTION_REFUSED,    /* known, not supported yet */
+} OptionRule;
+
+static const struct {
+    const char *name;
+    OptionRule rule;
+} OPTIONS[] = {
+    {"v", OPTION_SPECIAL},
+    {"key", OPTION_SPECIAL},
+    {"name", OPTION_SPECIAL},
+    {"ns", OPTION_DROP},
+    {"background", OPTION_DROP},
+    {"unique", OPTION_KEEP_BOOL},
+    {"sparse", OPTION_KEEP_BOOL},
+    {"hidden", OPTION_KEEP_BOOL},
+    {"partialFilterExpression", OPTION_KEEP_DOC},
+    {"storageEngine", OPTION_REFUSED},
+    {"collation", OPTION_SPECIAL},
+    {"expireAfterSeconds", OPTION_REFUSED},
+    {"prepareUnique", OPTION_REFUSED},
+    {"clustered", OPTION_REFUSED},
+    {"weights", OPTION_REFUSED},
+    {"default_language", OPTION_REFUSED},
+    {"language_override", OPTION_REFUSED},
+    {"textIndexVersion", OPTION_REFUSED},
+    {"2dsphereIndexVersion", OPTION_REFUSED},
+    {"bits", OPTION_REFUSED},
+    {"min", OPTION_REFUSED},
+    {"max", OPTION_REFUSED},
+    {"bucketSize", OPTION_REFUSED},
+    {"wildcardProjection", OPTION_REFUSED},
+    {"columnstoreProjection", OPTION_REFUSED},
+    {"dropDups", OPTION_DROP},
+};
+
+static ErrCode check_key(Doc key, Error *err);
+static ErrCode check_special(Elem elem, Error *err);
+static ErrCode check_option(Elem elem, bool *ret_is_kept, Error *err);
+static bool same_options(Doc a, Doc b);
+
+ErrCode index_spec_check(Doc spec, Arena *arena, Doc *ret_spec, Error *err) {
+    Elem key = doc_get_lit(spec, "key");
+    if (elem_type(key) != BT_DOC)
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "The 'key' field is a required property of an index specification");
+    TRY(check_key(elem_doc(key), err));
+    Elem name = doc_get_lit(spec, "name");
+    if (!elem_is_present(name))
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "The 'name' field is a required property of an index specification");
+    if (elem_type(name) != BT_STRING)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "The field 'name' must be a string, but got %s",
+                         bson_type_name(elem_type(name)));
+    Elem id_only = doc_get_lit(elem_doc(key), "_id");
+    bool is_id = doc_count(elem_doc(key)) == 1 && elem_is_number(id_only);
+    if (elem_str(name).size == 0 || str_is(elem_str(name), "*"))
+        return error_set(err, ERR_BAD_VALUE, "The index name '%s' is not valid",
+                         elem_str(name).data);
+    if (str_is(elem_str(name), "_id_") && !is_id)
+        return error_set(err, ERR_BAD_VALUE,
+                         "The index name '_id_' is reserved for the _id index, which must have key "
+                         "pattern {_id: 1}, found key: %s",
+                         shell_text_of_doc(elem_doc(key), arena));
+
+    Buffer *buf = ARENA_NEW(arena, Buffer);
+    buffer_init_arena(buf, arena, 256, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, buf);
+    build_i32(&b, "v", 2);
+    build_doc(&b, "key", elem_doc(key));
+    build_cstr(&b, "name", is_id ? "_id_" : elem_str(name).data);
+    DocIter iter = doc_iter(spec);
+    Elem elem;
+    while (doc_iter_next(&iter, &elem)) {
+        bool is_kept = false;
+        TRY(check_option(elem, &is_kept, err));
+        if (is_kept && is_id && !elem_name_is(elem, STR("unique")))
+            return error_set(err, ERR_INVALID_INDEX_SPECIFICATION_OPTION,
+                             "The field '%s' is not valid for an _id index specification. "
+                             "Specification: %s",
+                             elem_name(elem), shell_text_of_doc(spec, arena));
+        if (is_kept && !is_id)
+            build_elem(&b, elem);
+    }
+    *ret_spec = doc_builder_end(&b);
+    if (elem_is_truthy(doc_get_lit(*ret_spec, "sparse")) &&
+        elem_is_present(doc_get_lit(*ret_spec, "partialFilterExpression")))
+        return error_set(err, ERR_CANNOT_CREATE_INDEX,
+                         "cannot mix \"partialFilterExpression\" and \"sparse\" options");
+    Elem partial = doc_get_lit(*ret_spec, "partialFilterExpression");
+    if (elem_is_present(partial)) {
+        MatchExpr *filter;
+        MatchParseContext ctx = {0};
+        TRY(match_parse(elem_doc(partial), &ctx, arena, &filter, err));
+    }
+    return buffer_check(buf, "the index specification", err);
+}
+
+char *index_default_name(Doc key, Arena *arena) {
+    Buffer buf;
+    buffer_init_arena(&buf, arena, 64, BSON_DOC_SIZE_MAX);
+    DocIter iter = doc_iter(key);
+    Elem elem;
+    bool is_first = true;
+    while (doc_iter_next(&iter, &elem)) {
+        buffer_printf(&buf, "%s%s_", is_first ? "" : "_", elem_name(elem));
+        if (elem_type(elem) == BT_STRING)
+            buffer_printf(&buf, "%s", elem_str(elem).data);
+        else
+            buffer_printf(&buf, "%lld", (long long)elem_as_i64(elem));
+        is_first = false;
+    }
+    buffer_append_byte(&buf, '\0');
+    return (char *)buf.data;
+}
+
+ErrCode index_spec_find_conflict(const Collection *coll, Doc spec, bool *ret_exists, Error *err) {
+    *ret_exists = false;
+    Str name = elem_str(doc_get_lit(spec, "name"));
+    Doc key = elem_doc(doc_get_lit(spec, "key"));
+    for (uint32_t i = 0; i < coll->index_count; i++) {
+        const IndexDesc *index = coll->indexes[i];
+        bool is_same_name = str_is(name, index->name);
+        bool is_same_key = doc_compare(index->key_pattern, key, NULL) == 0;
+        bool is_same_filter =
+            elem_compare(doc_get_lit(index->spec, "partialFilterExpression"),
+                         doc_get_lit(spec, "partialFilterExpression"), NULL) == 0;
+        if (is_same_name && is_same_key && same_options(index->spec, spec)) {
+            *ret_exists = true;
+            return ERR_OK;
+        }
+        if (is_same_name) {
+            Arena arena;
+            arena_init(&arena, 1024);
+            ErrCode rc = error_set(
+                err, ERR_INDEX_KEY_SPECS_CONFLICT,
+                "An existing index has the same name as the requested index. When index names are not "
+                "specified, they are auto generated and can cause conflicts. Requested index: %s, "
+                "existing index: %s",
+                shell_text_of_doc(spec, &arena), shell_text_of_doc(index->spec, &arena));
+            arena_done(&arena);
+            return rc;
+        }
+        if (is_same_key && is_same_filter)
+            return error_set(err, ERR_INDEX_OPTIONS_CONFLICT,
+                             "Index already exists with a different name: %s", index->name);
+    }
+    return ERR_OK;
+}
+
+Doc index_id_spec(Arena *arena) {
+    Buffer *buf = ARENA_NEW(arena, Buffer);
+    buffer_init_arena(buf, arena, 64, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, buf);
+    build_i32(&b, "v", 2);
+    size_t key = build_open_doc(&b, "key");
+    build_i32(&b, "_id", 1);
+    build_close(&b, key);
+    build_cstr(&b, "name", "_id_");
+    return doc_builder_end(&b);
+}
+
+static ErrCode check_key(Doc key, Error *err) {
+    if (doc_is_empty(key))
+        return error_set(err, ERR_CANNOT_CREATE_INDEX, "Index keys cannot be an empty field.");
+    if (doc_count(key) > INDEX_FIELDS_MAX)
+        return error_set(err, (ErrCode)13103, "too many compound keys, the limit is %d",
+                         INDEX_FIELDS_MAX);
+    DocIter iter = doc_iter(key);
+    Elem elem;
+    while (doc_iter_next(&iter, &elem)) {
+        const char *path = elem_name(elem);
+        size_t size = elem.name_size;
+        if (size == 0)
+            return error_set(err, ERR_CANNOT_CREATE_INDEX, "Index keys cannot be an empty field.");
+        if (path[0] == '.' || path[size - 1] == '.' || strstr(path, "..") != NULL)
+            return error_set(err, ERR_CANNOT_CREATE_INDEX, "Index keys cannot contain an empty field.");
+        if (strcmp(path, "$**") == 0 || (size > 4 && strcmp(path + size - 4, ".$**") == 0))
+            return error_set(err, ERR_NOT_IMPLEMENTED, "wildcard indexes are not supported yet");
+        if (path[0] == '$' || strstr(path, ".$") != NULL)
+            return error_set(err, ERR_CANNOT_CREATE_INDEX,
+                             "Index key contains an illegal field name: field name starts with '$'.");
+        if (elem_type(elem) == BT_STRING)
+            return error_set(err, ERR_NOT_IMPLEMENTED, "index kind '%s' is not supported yet",
+                             elem_str(elem).data);
+        if (!elem_is_number(elem))
+            return error_set(err, ERR_CANNOT_CREATE_INDEX,
+                             "Values in v:2 index key pattern cannot be of type %s. Only numbers > 0, "
+                             "numbers < 0, and strings are allowed.",
+                             bson_type_name(elem_type(elem)));
+        double direction = elem_as_f64(elem);
+        if (direction == 0 || isnan(direction))
+            return error_set(err, ERR_CANNOT_CREATE_INDEX,
+                             "Values in the index key pattern cannot be 0.");
+        DocIter rest = iter;
+        Elem other;
+        while (doc_iter_next(&rest, &other))
+            if (elem_name_is(other, elem_name_str(elem)))
+                return error_set(err, ERR_CANNOT_CREATE_INDEX,
+                                 "Index key pattern has the field '%s' twice", path);
+    }
+    return ERR_OK;
+}
+
+static ErrCode check_option(Elem elem, bool *ret_is_kept, Error *err) {
+    for (size_t i = 0; i < ARRAY_LEN(OPTIONS); i++) {
+        if (strcmp(OPTIONS[i].name, elem_name(elem)) != 0)
+            continue;
+        switch (OPTIONS[i].rule) {
+        case OPTION_KEEP_BOOL:
+            if (elem_type(elem) != BT_BOOL && !elem_is_number(elem))
+                return error_set(err, ERR_TYPE_MISMATCH,
+                                 "The field '%s' has value %s, which is not convertible to bool",
+                                 elem_name(elem), bson_type_name(elem_type(elem)));
+            *ret_is_kept = true;
+            return ERR_OK;
+        case OPTION_KEEP_DOC:
+            if (elem_type(elem) != BT_DOC)
+                return error_set(err, ERR_TYPE_MISMATCH,
+                                 "The field '%s' must be an object, but got %s", elem_name(elem),
+                                 bson_type_name(elem_type(elem)));
+            *ret_is_kept = true;
+            return ERR_OK;
+        case OPTION_DROP:
+            return ERR_OK;
+        case OPTION_SPECIAL:
+            return check_special(elem, err);
+        case OPTION_REFUSED:
+            return error_set(err, ERR_NOT_IMPLEMENTED, "index option '%s' is not supported yet",
+                             elem_name(elem));
+        }
+    }
+    return error_set(err, ERR_INVALID_INDEX_SPECIFICATION_OPTION,
+                     "The field '%s' is not valid for an index specification.", elem_name(elem));
+}
+
+static ErrCode check_special(Elem elem, Error *err) {
+    if (elem_name_is(elem, STR("v"))) {
+        int64_t version;
+        if (!elem_is_number(elem) || !number_is_exact_i64(number_from_elem(elem), &version))
+            return error_set(err, ERR_TYPE_MISMATCH, "The field 'v' must be a number");
+        if (version != 1 && version != 2)
+            return error_set(err, ERR_CANNOT_CREATE_INDEX, "Invalid index specification; cannot create "
+                                                           "an index with v=%lld",
+                             (long long)version);
+    }
+    if (elem_name_is(elem, STR("collation"))) {
+        Elem locale = elem_type(elem) == BT_DOC ? doc_get_lit(elem_doc(elem), "locale") : ELEM_MISSING;
+        if (elem_type(locale) != BT_STRING || !str_is(elem_str(locale), "simple"))
+            return error_set(err, ERR_NOT_IMPLEMENTED,
+                             "index option 'collation' is not supported yet");
+    }
+    return ERR_OK;
+}
+
+/* unique, sparse and the filter make another index; hidden does not. */
+static bool same_options(Doc a, Doc b) {
+    return elem_is_truthy(doc_get_lit(a, "unique")) == elem_is_truthy(doc_get_lit(b, "unique")) &&
+           elem_is_truthy(doc_get_lit(a, "sparse")) == elem_is_truthy(doc_get_lit(b, "sparse")) &&
+           elem_compare(doc_get_lit(a, "partialFilterExpression"),
+                        doc_get_lit(b, "partialFilterExpression"), NULL) == 0;
+}

@@ -1,0 +1,160 @@
+/*
+ * expr.c - evaluation of literals, fields and variables, and what others ask about an expression.
+ */
+#include <assert.h>
+
+#include "query/expr/expr_internal.h"
+
+enum {
+    STEPS_BETWEEN_CHECKS = 256,
+};
+
+static ErrCode path_of_array(const FieldPath *path, uint32_t at, Doc array, Arena *scratch,
+                             Value *ret, Error *err);
+
+ErrCode expr_eval(const Expr *expr, ExprEvalContext *ctx, Value *ret_value, Error *err) {
+    return expr->eval(expr, ctx, ret_value, err);
+}
+
+ErrCode expr_eval_literal(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+    (void)ctx;
+    (void)err;
+    *ret = expr->literal;
+    return ERR_OK;
+}
+
+ErrCode expr_eval_field(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+    const FieldPath *path = &expr->path;
+    if (path->count == 0) {
+        *ret = value_doc(ctx->root);
+        return ERR_OK;
+    }
+    Value value = value_from_elem(path_find_field(ctx->root, &path->parts[0]));
+    if (LIKELY(path->count == 1)) {
+        *ret = value;
+        return ERR_OK;
+    }
+    return expr_path_of_value(path, 1, value, ctx->scratch, ret, err);
+}
+
+ErrCode expr_eval_variable(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+    const ExprBinding *binding = ctx->bindings;
+    for (uint32_t i = 0; i < expr->scope_depth; i++)
+        binding = binding->outer;
+    if (expr->path.count == 0) {
+        *ret = binding->value;
+        return ERR_OK;
+    }
+    return expr_path_of_value(&expr->path, 0, binding->value, ctx->scratch, ret, err);
+}
+
+ErrCode expr_eval_path(const FieldPath *path, Doc doc, Arena *scratch, Value *ret_value,
+                       Error *err) {
+    return expr_path_of_value(path, 0, value_doc(doc), scratch, ret_value, err);
+}
+
+ErrCode expr_step(ExprEvalContext *ctx, Error *err) {
+    if (UNLIKELY(arena_used(ctx->scratch) > EXPR_SCRATCH_BYTES_MAX))
+        return error_set(err, ERR_EXCEEDED_MEMORY_LIMIT,
+                         "expression used more than %d bytes of memory", EXPR_SCRATCH_BYTES_MAX);
+    if (++ctx->step_count % STEPS_BETWEEN_CHECKS != 0)
+        return ERR_OK;
+    return check_hook_run(&ctx->check, err);
+}
+
+ErrCode expr_eval_let(Doc let, int64_t now_ms, Arena *arena, Doc *ret_values, Error *err) {
+    Buffer buf;
+    buffer_init_arena(&buf, arena, doc_size(let) + 64, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    ExprParseContext parse_ctx = {0};
+    ExprEvalContext ctx = {.root = DOC_EMPTY, .scratch = arena, .now_ms = now_ms};
+    DocIter iter = doc_iter(let);
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        TRY(expr_check_variable_name(elem_name_str(elem), err));
+        Expr *expr;
+        TRY(expr_parse(elem, &parse_ctx, arena, &expr, err));
+        PathSet paths = path_set(arena);
+        expr_add_paths(expr, &paths);
+        if (paths.is_all || paths.count > 0)
+            return error_set(err, (ErrCode)4890500,
+                             "Command let Expression tried to access a field, but this is not "
+                             "allowed because command let expressions run before the query "
+                             "examines any documents.");
+        Value value;
+        TRY(expr_eval(expr, &ctx, &value, err));
+        build_value_as(&b, elem_name_str(elem), value_is_missing(value) ? VALUE_NULL : value);
+    }
+    Doc values = doc_builder_end(&b);
+    TRY(buffer_check(&buf, "let", err));
+    *ret_values = values;
+    return ERR_OK;
+}
+
+void expr_add_paths(const Expr *expr, PathSet *set) {
+    if (expr->eval == expr_eval_field) {
+        if (expr->path.count == 0)
+            path_set_add_all(set);
+        else
+            path_set_add(set, expr->path.dotted);
+    }
+    for (uint32_t i = 0; i < expr->arg_count; i++)
+        if (expr->args[i] != NULL)
+            expr_add_paths(expr->args[i], set);
+}
+
+bool expr_is_literal(const Expr *expr, Value *ret_value) {
+    if (expr->eval != expr_eval_literal)
+        return false;
+    *ret_value = expr->literal;
+    return true;
+}
+
+const FieldPath *expr_field_path(const Expr *expr) {
+    return expr->eval == expr_eval_field && expr->path.count > 0 ? &expr->path : NULL;
+}
+
+void expr_to_bson(const Expr *expr, Str name, DocBuilder *b) {
+    if (!expr->is_source_operator) {
+        build_elem_as(b, name, expr->source);
+        return;
+    }
+    /* `source` of an operator is its element alone: the object around it is made again. */
+    size_t opened = build_open_doc_str(b, name);
+    build_elem(b, expr->source);
+    build_close(b, opened);
+}
+
+/* Component `at` is looked up in `value`. */
+ErrCode expr_path_of_value(const FieldPath *path, uint32_t at, Value value, Arena *scratch,
+                           Value *ret, Error *err) {
+    for (; at < path->count; at++) {
+        if (value.type == BT_ARRAY)
+            return path_of_array(path, at, value_as_doc(value), scratch, ret, err);
+        if (value.type != BT_DOC) {
+            *ret = VALUE_MISSING;
+            return ERR_OK;
+        }
+        value = value_from_elem(path_find_field(value_as_doc(value), &path->parts[at]));
+    }
+    *ret = value;
+    return ERR_OK;
+}
+
+/* The documents of the array answer, each for itself; elements of other types, also arrays, are
+ * passed over, and so is what is missing. */
+static ErrCode path_of_array(const FieldPath *path, uint32_t at, Doc array, Arena *scratch,
+                             Value *ret, Error *err) {
+    ArrayBuilder found;
+    array_builder_init(&found, scratch);
+    DocIter iter = doc_iter(array);
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        if (elem_type(elem) != BT_DOC)
+            continue;
+        Value value;
+        TRY(expr_path_of_value(path, at, value_from_elem(elem), scratch, &value, err));
+        if (!value_is_missing(value))
+            array_builder_add(&found, value);
+    }
+    return array_builder_end(&found, ret, err);
+}

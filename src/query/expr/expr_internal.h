@@ -1,0 +1,137 @@
+/*
+ * expr_internal.h - what the .c files of query/expr share.
+ */
+#pragma once
+
+#include "query/expr/expr.h"
+
+typedef struct ExprParser {
+    const ExprParseContext *ctx;
+    Arena *arena;
+    const ExprScope *scope;
+    uint32_t depth;
+} ExprParser;
+
+typedef struct ExprOperator ExprOperator;
+
+typedef ErrCode ExprEvalFn(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err);
+/* Fills in the arguments of `expr`; its `op` and `eval` are set. */
+typedef ErrCode ExprParseFn(ExprParser *p, Elem operand, Expr *expr, Error *err);
+
+typedef enum ExprFlags {
+    EXPR_PURE = 0,
+    EXPR_IMPURE = 1 << 0, /* not folded when its arguments are literals */
+} ExprFlags;
+
+enum {
+    EXPR_ARGS_ANY = UINT16_MAX,
+    EXPR_ARGS_MAX = 1 << 20, /* a 16 MB document holds no more */
+};
+
+struct ExprOperator {
+    Str name;
+    ExprParseFn *parse; /* NULL: a list of arguments; refused operators have no eval either */
+    ExprEvalFn *eval;
+    uint16_t args_min;
+    uint16_t args_max; /* EXPR_ARGS_ANY: no bound */
+    uint16_t flags;    /* ExprFlags */
+    uint16_t variant;  /* for functions that serve several operators */
+};
+
+struct Expr {
+    ExprEvalFn *eval;
+    const ExprOperator *op; /* NULL for literals, paths, objects, arrays */
+    Expr **args;            /* every sub-expression; NULL entries: optional ones not given */
+    uint32_t arg_count;
+    uint16_t variant;            /* of op */
+    bool is_source_operator; /* `source` is the element within {$op: ...} */
+    Elem source;
+    union {
+        Value literal;
+        struct {
+            FieldPath path;       /* count 0: the variable itself */
+            uint32_t scope_depth; /* of the variable: bindings between it and the innermost */
+        };
+        Str *names;       /* object: of the arguments */
+        const void *data; /* operators: their own */
+    };
+};
+
+/* ---- parsing ---- */
+
+ErrCode expr_parse_any(ExprParser *p, Elem spec, Expr **ret_expr, Error *err) MUST_CHECK;
+void expr_alloc_args(ExprParser *p, Expr *expr, uint32_t count);
+Expr *expr_new_literal(ExprParser *p, Value value, Elem source);
+
+/* Operators with named arguments: {$op: {a: ..., b: ...}}. */
+typedef struct ExprNamedArg {
+    const char *name;
+    bool is_required;
+} ExprNamedArg;
+
+typedef struct ExprNamedSpec {
+    const ExprNamedArg *args;
+    uint32_t count;
+    int not_object_code;
+    int unknown_code;
+    int missing_code;
+} ExprNamedSpec;
+
+/* Checks names and finds the arguments; absent ones are missing elements. */
+ErrCode expr_find_named(const ExprOperator *op, Elem operand, const ExprNamedSpec *spec,
+                        Elem *ret_elems, Error *err) MUST_CHECK;
+/* The same and parses them into expr->args, in the order of the specification. */
+ErrCode expr_parse_named(ExprParser *p, Elem operand, const ExprNamedSpec *spec, Expr *expr,
+                         Error *err) MUST_CHECK;
+
+/* Names of variables that users define: begin with a lower-case letter, or CURRENT. */
+ErrCode expr_check_variable_name(Str name, Error *err) MUST_CHECK;
+
+/* ---- evaluation ---- */
+
+/* Continues with component `at` of the path in `value`. */
+ErrCode expr_path_of_value(const FieldPath *path, uint32_t at, Value value, Arena *scratch,
+                           Value *ret, Error *err) MUST_CHECK;
+
+ExprEvalFn expr_eval_literal;
+ExprEvalFn expr_eval_field;
+ExprEvalFn expr_eval_variable;
+
+static inline ErrCode expr_eval_arg(const Expr *expr, uint32_t index, ExprEvalContext *ctx,
+                                    Value *ret, Error *err) {
+    return expr->args[index]->eval(expr->args[index], ctx, ret, err);
+}
+
+/* As expr_eval_arg; missing for an optional argument that was not given. */
+static inline ErrCode expr_eval_optional(const Expr *expr, uint32_t index, ExprEvalContext *ctx,
+                                         Value *ret, Error *err) {
+    if (expr->args[index] == NULL) {
+        *ret = VALUE_MISSING;
+        return ERR_OK;
+    }
+    return expr_eval_arg(expr, index, ctx, ret, err);
+}
+
+/* To be called once per turn of every loop that evaluates or allocates: bounds the scratch memory
+ * and asks from time to time whether to go on. */
+ErrCode expr_step(ExprEvalContext *ctx, Error *err) MUST_CHECK;
+
+static inline const char *expr_op_name(const Expr *expr) {
+    return expr->op->name.data;
+}
+
+static inline const char *value_type_name(Value value) {
+    return bson_type_name(value.type);
+}
+
+/* ---- operators ---- */
+
+#define EXPR_OPERATOR(name, eval, args_min, args_max, flags, variant) ExprEvalFn eval;
+#define EXPR_PARSED(name, parse, eval, variant)                                                    \
+    ExprParseFn parse;                                                                             \
+    ExprEvalFn eval;
+#define EXPR_REFUSED(name)
+#include "query/expr/expr_operators.def"
+#undef EXPR_OPERATOR
+#undef EXPR_PARSED
+#undef EXPR_REFUSED

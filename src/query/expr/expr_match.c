@@ -1,0 +1,59 @@
+/*
+ * expr_match.c - $expr: an expression as the judge of a document.
+ */
+#include "query/expr/expr_internal.h"
+
+typedef struct ExprCustom {
+    MatchCustom base;
+    const ExprMatchHook *hook;
+    const Expr *expr;
+    Elem operand;
+} ExprCustom;
+
+static ErrCode custom_parse(const MatchExprHook *base, Elem operand, Arena *arena,
+                            MatchCustom **ret_custom, Error *err);
+static ErrCode custom_eval(const MatchCustom *base, Doc doc, bool *ret_is_match, Error *err);
+static void custom_to_bson(const MatchCustom *base, DocBuilder *b);
+
+const MatchExprHook *expr_match_hook(ExprMatchHook *hook) {
+    hook->base.parse = custom_parse;
+    return &hook->base;
+}
+
+static ErrCode custom_parse(const MatchExprHook *base, Elem operand, Arena *arena,
+                            MatchCustom **ret_custom, Error *err) {
+    const ExprMatchHook *hook = (const ExprMatchHook *)base;
+    Expr *expr;
+    TRY(expr_parse(operand, &hook->parse, arena, &expr, err));
+    ExprCustom *custom = ARENA_NEW(arena, ExprCustom);
+    custom->base.eval = custom_eval;
+    custom->base.to_bson = custom_to_bson;
+    custom->hook = hook;
+    custom->expr = expr;
+    custom->operand = operand;
+    *ret_custom = &custom->base;
+    return ERR_OK;
+}
+
+/* The tree may be shared by threads, so the scratch memory is made per call. It costs nothing until
+ * something is allocated in it. */
+static ErrCode custom_eval(const MatchCustom *base, Doc doc, bool *ret_is_match, Error *err) {
+    const ExprCustom *custom = (const ExprCustom *)base;
+    CLEANUP(arena_done) Arena scratch = {0};
+    ExprEvalContext ctx = {
+        .root = doc,
+        .scratch = &scratch,
+        .now_ms = custom->hook->now_ms,
+        .collator = custom->hook->parse.collator,
+        .check = custom->hook->check,
+    };
+    Value value;
+    TRY(expr_eval(custom->expr, &ctx, &value, err));
+    *ret_is_match = value_is_truthy(value);
+    return ERR_OK;
+}
+
+static void custom_to_bson(const MatchCustom *base, DocBuilder *b) {
+    const ExprCustom *custom = (const ExprCustom *)base;
+    build_elem_as(b, STR("$expr"), custom->operand);
+}

@@ -1,0 +1,199 @@
+/*
+ * expr_ops_arith.c - $add, $subtract, $multiply, $divide, $mod.
+ *
+ * Integers widen as needed: int32 to int64, int64 to double. A decimal operand makes a decimal.
+ */
+#include <math.h>
+
+#include "query/expr/expr_internal.h"
+
+static ErrCode add_to(const Expr *expr, Value operand, Number *sum, bool *has_date, bool *is_int32,
+                      Error *err);
+static ErrCode date_from_number(Number number, Value *ret, Error *err);
+static Number number_subtract(Number a, Number b);
+static Number number_mod(Number a, Number b);
+static bool number_is_zero(Number number);
+
+ErrCode eval_add(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+    Number sum = number_i64(0);
+    bool has_date = false;
+    bool is_int32 = true;
+    for (uint32_t i = 0; i < expr->arg_count; i++) {
+        Value operand;
+        TRY(expr_eval_arg(expr, i, ctx, &operand, err));
+        if (value_is_nullish(operand)) {
+            *ret = VALUE_NULL;
+            return ERR_OK;
+        }
+        TRY(add_to(expr, operand, &sum, &has_date, &is_int32, err));
+    }
+    if (has_date)
+        return date_from_number(sum, ret, err);
+    bool is_long = sum.type == BT_INT64;
+    *ret = is_long && is_int32 ? value_count(sum.i64) : value_number(sum, ctx->scratch);
+    return ERR_OK;
+}
+
+ErrCode eval_subtract(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+    Value a;
+    Value b;
+    TRY(expr_eval_arg(expr, 0, ctx, &a, err));
+    TRY(expr_eval_arg(expr, 1, ctx, &b, err));
+    if (value_is_nullish(a) || value_is_nullish(b)) {
+        *ret = VALUE_NULL;
+        return ERR_OK;
+    }
+    if (value_is_number(a) && value_is_number(b)) {
+        *ret = value_number(number_subtract(value_as_number(a), value_as_number(b)), ctx->scratch);
+        return ERR_OK;
+    }
+    if (a.type == BT_DATE && b.type == BT_DATE) {
+        int64_t difference;
+        if (__builtin_sub_overflow(a.i64, b.i64, &difference))
+            return error_set(err, ERR_OVERFLOW, "overflow from subtraction of dates");
+        *ret = value_i64(difference);
+        return ERR_OK;
+    }
+    if (a.type == BT_DATE && value_is_number(b))
+        return date_from_number(number_subtract(number_i64(a.i64), value_as_number(b)), ret, err);
+    return error_set(err, ERR_TYPE_MISMATCH, "can't $subtract %s from %s", value_type_name(b),
+                     value_type_name(a));
+}
+
+ErrCode eval_multiply(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+    Number product = number_i32(1);
+    for (uint32_t i = 0; i < expr->arg_count; i++) {
+        Value operand;
+        TRY(expr_eval_arg(expr, i, ctx, &operand, err));
+        if (value_is_nullish(operand)) {
+            *ret = VALUE_NULL;
+            return ERR_OK;
+        }
+        if (!value_is_number(operand))
+            return error_set(err, ERR_TYPE_MISMATCH, "$multiply only supports numeric types, not %s",
+                             value_type_name(operand));
+        number_multiply(product, value_as_number(operand), /* is_widening_to_double= */ true,
+                        &product);
+    }
+    *ret = value_number(product, ctx->scratch);
+    return ERR_OK;
+}
+
+ErrCode eval_divide(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+    Value a;
+    Value b;
+    TRY(expr_eval_arg(expr, 0, ctx, &a, err));
+    TRY(expr_eval_arg(expr, 1, ctx, &b, err));
+    if (value_is_number(a) && value_is_number(b)) {
+        Number divisor = value_as_number(b);
+        if (number_is_zero(divisor))
+            return error_set(err, ERR_BAD_VALUE, "can't $divide by zero");
+        if (a.type == BT_DECIMAL || b.type == BT_DECIMAL)
+            *ret = value_number(number_decimal(number_to_decimal(value_as_number(a)) /
+                                               number_to_decimal(divisor)),
+                                ctx->scratch);
+        else
+            *ret = value_f64(number_to_f64(value_as_number(a)) / number_to_f64(divisor));
+        return ERR_OK;
+    }
+    if (value_is_nullish(a) || value_is_nullish(b)) {
+        *ret = VALUE_NULL;
+        return ERR_OK;
+    }
+    return error_set(err, ERR_TYPE_MISMATCH, "$divide only supports numeric types, not %s and %s",
+                     value_type_name(a), value_type_name(b));
+}
+
+ErrCode eval_mod(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+    Value a;
+    Value b;
+    TRY(expr_eval_arg(expr, 0, ctx, &a, err));
+    TRY(expr_eval_arg(expr, 1, ctx, &b, err));
+    if (value_is_number(a) && value_is_number(b)) {
+        if (number_is_zero(value_as_number(b)))
+            return error_set(err, (ErrCode)16610, "can't $mod by zero");
+        *ret = value_number(number_mod(value_as_number(a), value_as_number(b)), ctx->scratch);
+        return ERR_OK;
+    }
+    if (value_is_nullish(a) || value_is_nullish(b)) {
+        *ret = VALUE_NULL;
+        return ERR_OK;
+    }
+    return error_set(err, (ErrCode)16611, "$mod only supports numeric types, not %s and %s",
+                     value_type_name(a), value_type_name(b));
+}
+
+/* A date counts as its milliseconds; `is_int32` says whether only int32 were added so far. */
+static ErrCode add_to(const Expr *expr, Value operand, Number *sum, bool *has_date, bool *is_int32,
+                      Error *err) {
+    Number number;
+    if (value_is_number(operand)) {
+        number = value_as_number(operand);
+        if (number.type != BT_INT32)
+            *is_int32 = false;
+    } else if (operand.type == BT_DATE) {
+        if (*has_date)
+            return error_set(err, (ErrCode)16612, "only one date allowed in an %s expression",
+                             expr_op_name(expr));
+        *has_date = true;
+        number = number_i64(operand.i64);
+    } else {
+        return error_set(err, ERR_TYPE_MISMATCH, "%s only supports numeric or date types, not %s",
+                         expr_op_name(expr), value_type_name(operand));
+    }
+    number_add(*sum, number, /* is_widening_to_double= */ true, sum);
+    return ERR_OK;
+}
+
+static ErrCode date_from_number(Number number, Value *ret, Error *err) {
+    if (number.type == BT_DOUBLE || number.type == BT_DECIMAL) {
+        double ms = number_to_f64(number);
+        if (!(ms >= -0x1p63 && ms < 0x1p63))
+            return error_set(err, ERR_OVERFLOW, "date overflow in date arithmetic");
+        if (number.type == BT_DOUBLE)
+            ms = round(ms);
+        *ret = value_date(number.type == BT_DOUBLE ? (int64_t)ms : number_to_i64(number));
+        return ERR_OK;
+    }
+    *ret = value_date(number_to_i64(number));
+    return ERR_OK;
+}
+
+static Number number_subtract(Number a, Number b) {
+    if (a.type == BT_DECIMAL || b.type == BT_DECIMAL)
+        return number_decimal(number_to_decimal(a) - number_to_decimal(b));
+    if (a.type == BT_DOUBLE || b.type == BT_DOUBLE)
+        return number_f64(number_to_f64(a) - number_to_f64(b));
+    int64_t difference;
+    if (__builtin_sub_overflow(number_to_i64(a), number_to_i64(b), &difference))
+        return number_f64(number_to_f64(a) - number_to_f64(b));
+    bool is_int32 = a.type == BT_INT32 && b.type == BT_INT32;
+    bool fits = difference >= INT32_MIN && difference <= INT32_MAX;
+    return is_int32 && fits ? number_i32((int32_t)difference) : number_i64(difference);
+}
+
+/* The sign is the dividend's. */
+static Number number_mod(Number a, Number b) {
+    if (a.type == BT_DECIMAL || b.type == BT_DECIMAL) {
+        _Decimal128 x = number_to_decimal(a);
+        _Decimal128 y = number_to_decimal(b);
+        _Decimal128 quotient = x / y;
+        int64_t whole;
+        if (number_is_nan(number_decimal(quotient)))
+            return number_decimal(quotient);
+        whole = number_to_i64(number_decimal(quotient));
+        if (whole == INT64_MAX || whole == INT64_MIN)
+            return number_decimal(0); /* the quotient has no fraction left at this size */
+        return number_decimal(x - (_Decimal128)whole * y);
+    }
+    if (a.type == BT_DOUBLE || b.type == BT_DOUBLE)
+        return number_f64(fmod(number_to_f64(a), number_to_f64(b)));
+    int64_t divisor = number_to_i64(b);
+    int64_t rest = divisor == -1 ? 0 : number_to_i64(a) % divisor;
+    bool is_int32 = a.type == BT_INT32 && b.type == BT_INT32;
+    return is_int32 ? number_i32((int32_t)rest) : number_i64(rest);
+}
+
+static bool number_is_zero(Number number) {
+    return number_compare(number, number_i32(0)) == 0;
+}

@@ -1,0 +1,102 @@
+/*
+ * match_fuzz.c - filters from outside: parsing any of them is safe, matching with what parses is
+ * safe, and the optimized tree judges like the plain one.
+ *
+ * Input: one byte of form (fuzz_doc.h), then a filter, then documents.
+ */
+#include "query/match/fuzz_doc.h"
+#include "query/match/match.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const char *const NAMES[] = {
+    "a",
+    "b",
+    "0",
+    "1",
+    "a.b",
+    "a.0",
+    "a.0.b",
+    "b.a.0.1",
+    "$eq",
+    "$ne",
+    "$lt",
+    "$lte",
+    "$gt",
+    "$gte",
+    "$in",
+    "$nin",
+    "$and",
+    "$or",
+    "$nor",
+    "$not",
+    "$all",
+    "$mod",
+    "$size",
+    "$type",
+    "$elemMatch",
+    "$exists",
+    "$regex",
+    "$options",
+    "$comment",
+    "$bitsAllSet",
+    "$bitsAnyClear",
+    "$bitsAnySet",
+    "$alwaysTrue",
+    "$alwaysFalse",
+    "_id",
+};
+
+static ErrCode ignore_equality(void *ctx, const FieldPath *path, Elem operand, Error *err) {
+    (void)ctx, (void)path, (void)operand, (void)err;
+    return ERR_OK;
+}
+
+static void check_filter(FuzzInput *in, bool is_raw, Doc filter, Arena *arena) {
+    static const MatchParseContext CTX = {0};
+    Error err = {0};
+    MatchExpr *plain = NULL, *optimized = NULL;
+    match_find_id_equality(filter);
+    ErrCode rc = match_parse(filter, &CTX, arena, &plain, &err);
+    if (rc != ERR_OK) {
+        invariant(err.code == rc);
+        error_reset(&err);
+        return;
+    }
+    invariant(match_parse(filter, &CTX, arena, &optimized, &err) == ERR_OK);
+    optimized = match_optimize(optimized, arena);
+    invariant(match_equalities(optimized, ignore_equality, NULL, &err) == ERR_OK);
+
+    Buffer buf;
+    buffer_init_arena(&buf, arena, 256, 1 << 24);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    match_to_bson(optimized, &b);
+    Doc shown = doc_builder_end(&b);
+    rc = doc_validate(shown.data, doc_size(shown), 1000, VALIDATE_BASIC, &err);
+    invariant(rc == ERR_OK);
+
+    for (Doc doc; fuzz_next_doc(in, is_raw, arena, &doc);) {
+        MatchDetails details = MATCH_DETAILS_NONE;
+        bool is_match = match_doc(plain, doc, &details);
+        MatchDetails again = MATCH_DETAILS_NONE;
+        bool is_match_again = match_doc(optimized, doc, &again);
+        /* A regular expression that hit its limit has no verdict to compare. */
+        if (details.rc == ERR_OK && again.rc == ERR_OK)
+            invariant(is_match == is_match_again);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (size < 2)
+        return 0;
+    FuzzInput in = {data + 1, data + size, NAMES, ARRAY_LEN(NAMES)};
+    bool is_raw = data[0] == 0;
+    Arena arena;
+    arena_init(&arena, 0);
+    Doc filter;
+    if (fuzz_next_doc(&in, is_raw, &arena, &filter))
+        check_filter(&in, is_raw, filter, &arena);
+    arena_done(&arena);
+    return 0;
+}

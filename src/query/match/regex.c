@@ -1,0 +1,178 @@
+#include "query/match/regex.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "base/alloc.h"
+
+enum {
+    ERR_REGEX_MALFORMED = 51091,
+    ERR_REGEX_OPTION = 51108,
+    ERR_REGEX_FAILED = 51156,
+    SCRATCH_SIZE = 24 * 1024, /* match data and PCRE's first block of 20 KiB of frames */
+};
+
+/* Working memory of one match: a stack block first, the heap when that is used up. PCRE frees its
+ * blocks in any order; blocks of the stack are simply forgotten. */
+typedef struct Scratch {
+    size_t used;
+    _Alignas(16) uint8_t block[SCRATCH_SIZE];
+} Scratch;
+
+static ErrCode parse_options(Str options, uint32_t *ret_flags, Error *err);
+static void find_literals(MatchRegex *regex, uint32_t flags);
+static void *arena_memory(size_t size, void *arena);
+static void arena_memory_free(void *memory, void *arena);
+static void *scratch_memory(size_t size, void *scratch);
+static void scratch_memory_free(void *memory, void *scratch);
+
+ErrCode regex_compile(Str pattern, Str options, Arena *arena, MatchRegex **ret_regex, Error *err) {
+    uint32_t flags = 0;
+    TRY(parse_options(options, &flags, err));
+    if (pattern.size > REGEX_PATTERN_SIZE_MAX)
+        return error_set(err, (ErrCode)ERR_REGEX_MALFORMED,
+                         "Regular expression is invalid: pattern is longer than %d bytes",
+                         REGEX_PATTERN_SIZE_MAX);
+    MatchRegex *regex = ARENA_NEW(arena, MatchRegex);
+    regex->pattern = pattern;
+    regex->options = options;
+    regex->prefix = (Str){pattern.data, 0};
+    find_literals(regex, flags);
+    if (!regex->is_prefix_only && !regex->is_literal_only) {
+        pcre2_general_context *memory =
+            pcre2_general_context_create(arena_memory, arena_memory_free, arena);
+        pcre2_compile_context *context = pcre2_compile_context_create(memory);
+        int code;
+        size_t offset;
+        regex->code =
+            pcre2_compile((PCRE2_SPTR)pattern.data, pattern.size, flags, &code, &offset, context);
+        if (regex->code == NULL) {
+            char reason[160] = "";
+            pcre2_get_error_message(code, (PCRE2_UCHAR *)reason, sizeof(reason));
+            return error_set(err, (ErrCode)ERR_REGEX_MALFORMED, "Regular expression is invalid: %s",
+                             reason);
+        }
+    }
+    *ret_regex = regex;
+    return ERR_OK;
+}
+
+ErrCode regex_search(const MatchRegex *regex, Str text, bool *ret_is_match, Error *err) {
+    if (regex->is_prefix_only) {
+        *ret_is_match = text.size >= regex->prefix.size &&
+                        memcmp(text.data, regex->prefix.data, regex->prefix.size) == 0;
+        return ERR_OK;
+    }
+    if (regex->is_literal_only) {
+        *ret_is_match =
+            memmem(text.data, text.size, regex->pattern.data, regex->pattern.size) != NULL;
+        return ERR_OK;
+    }
+    Scratch scratch;
+    scratch.used = 0;
+    pcre2_general_context *memory =
+        pcre2_general_context_create(scratch_memory, scratch_memory_free, &scratch);
+    pcre2_match_context *context = pcre2_match_context_create(memory);
+    pcre2_set_match_limit(context, REGEX_MATCH_LIMIT);
+    pcre2_set_heap_limit(context, REGEX_HEAP_LIMIT_KIB);
+    pcre2_match_data *data = pcre2_match_data_create(1, memory);
+    int rc = pcre2_match(regex->code, (PCRE2_SPTR)text.data, text.size, 0, 0, data, context);
+    pcre2_match_data_free(data); /* may hold heap memory; the contexts never do */
+    if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) {
+        char reason[160] = "";
+        pcre2_get_error_message(rc, (PCRE2_UCHAR *)reason, sizeof(reason));
+        return error_set(err, (ErrCode)ERR_REGEX_FAILED,
+                         "Error occurred while executing regular expression: %s", reason);
+    }
+    *ret_is_match = rc >= 0;
+    return ERR_OK;
+}
+
+static ErrCode parse_options(Str options, uint32_t *ret_flags, Error *err) {
+    /* Text that is not UTF-8 is stored as it came; it simply matches nothing special. */
+    uint32_t flags = PCRE2_UTF | PCRE2_MATCH_INVALID_UTF;
+    for (size_t i = 0; i < options.size; i++) {
+        switch (options.data[i]) {
+        case 'i':
+            flags |= PCRE2_CASELESS;
+            break;
+        case 'm':
+            flags |= PCRE2_MULTILINE;
+            break;
+        case 's':
+            flags |= PCRE2_DOTALL;
+            break;
+        case 'x':
+            flags |= PCRE2_EXTENDED;
+            break;
+        case 'u':
+            break;
+        default:
+            return error_set(err, (ErrCode)ERR_REGEX_OPTION, "invalid flag in regex options: %c",
+                             options.data[i]);
+        }
+    }
+    *ret_flags = flags;
+    return ERR_OK;
+}
+
+static bool is_special(char c) {
+    return c == '\0' || strchr("\\^$.[]|()?*+{}", c) != NULL;
+}
+
+/* Finds plain text in the pattern. Only with options that leave plain characters and ^ as they are;
+ * the prefix must hold for the whole pattern, so an alternative at any level rules it out. */
+static void find_literals(MatchRegex *regex, uint32_t flags) {
+    if ((flags & (PCRE2_CASELESS | PCRE2_MULTILINE | PCRE2_EXTENDED)) != 0)
+        return;
+    Str pattern = regex->pattern;
+    bool is_anchored = pattern.size > 0 && pattern.data[0] == '^';
+    size_t start = is_anchored ? 1 : 0;
+    size_t end = start;
+    while (end < pattern.size && !is_special(pattern.data[end]))
+        end++;
+    if (!is_anchored) {
+        regex->is_literal_only = end == pattern.size && pattern.size > 0;
+        return;
+    }
+    if (end == pattern.size) {
+        regex->prefix = (Str){pattern.data + start, end - start};
+        regex->is_prefix_only = true;
+        return;
+    }
+    if (memchr(pattern.data, '|', pattern.size) != NULL)
+        return;
+    /* A quantifier takes back the character before it, which may have several bytes. */
+    if (strchr("?*+{", pattern.data[end]) != NULL) {
+        if (end > start)
+            end--;
+        while (end > start && ((uint8_t)pattern.data[end] & 0xC0) == 0x80)
+            end--;
+    }
+    regex->prefix = (Str){pattern.data + start, end - start};
+}
+
+static void *arena_memory(size_t size, void *arena) {
+    return arena_alloc(arena, size);
+}
+
+static void arena_memory_free(void *memory, void *arena) {
+    (void)memory, (void)arena;
+}
+
+static void *scratch_memory(size_t size, void *ctx) {
+    Scratch *scratch = ctx;
+    size_t rounded = (size + 15) & ~(size_t)15;
+    if (rounded > SCRATCH_SIZE - scratch->used)
+        return xmalloc(size); /* bounded by REGEX_HEAP_LIMIT_KIB */
+    void *memory = scratch->block + scratch->used;
+    scratch->used += rounded;
+    return memory;
+}
+
+static void scratch_memory_free(void *memory, void *ctx) {
+    Scratch *scratch = ctx;
+    uint8_t *at = memory;
+    if (at < scratch->block || at >= scratch->block + SCRATCH_SIZE)
+        xfree(memory);
+}

@@ -1,0 +1,36 @@
+/*
+ * regex.h - regular expressions of the query language, on PCRE2.
+ *
+ * Compiled code lives in the arena of the tree; matching takes its working memory from the stack
+ * (and the heap for hungry patterns), so that a compiled expression is constant and can be shared.
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "bson/doc.h"
+
+enum {
+    REGEX_PATTERN_SIZE_MAX = 32764, /* of a pattern in bytes, the limit clients know */
+    REGEX_MATCH_LIMIT = 1000000,    /* backtracking steps of one match */
+    REGEX_HEAP_LIMIT_KIB = 20000,
+};
+
+typedef struct MatchRegex {
+    Str pattern;
+    Str options;
+    /* Every match begins with these bytes (pattern begins with ^ and plain characters); empty if
+     * nothing is known. The planner turns it into index bounds. */
+    Str prefix;
+    bool is_prefix_only;  /* the prefix is all there is to the pattern */
+    bool is_literal_only; /* no special characters at all: `pattern` occurs anywhere */
+    void *code;           /* compiled, NULL when one of the two above holds */
+} MatchRegex;
+
+/* Options are i, m, s, x; u is taken and means nothing, as all text is UTF-8. Fails with 51108 on
+ * other options, 51091 on a malformed pattern. Borrows the texts. */
+ErrCode regex_compile(Str pattern, Str options, Arena *arena, MatchRegex **ret_regex, Error *err)
+    MUST_CHECK;
+
+/* Does the pattern occur in the text? Fails with 51156 when a resource limit is hit. */
+ErrCode regex_search(const MatchRegex *regex, Str text, bool *ret_is_match, Error *err) MUST_CHECK;

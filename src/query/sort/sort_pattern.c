@@ -1,0 +1,77 @@
+#include "query/sort/sort_pattern.h"
+
+#include "bson/json.h"
+
+static ErrCode parse_part(Elem elem, SortPattern *pattern, Arena *arena, Error *err);
+static ErrCode parse_natural(Elem elem, SortSyntax syntax, uint32_t part_count,
+                             SortPattern *pattern, Error *err);
+
+ErrCode sort_pattern_parse(Doc spec, SortSyntax syntax, Arena *arena, SortPattern **ret_pattern,
+                           Error *err) {
+    SortPattern *pattern = ARENA_NEW(arena, SortPattern);
+    pattern->spec = doc_copy(spec, arena);
+    uint32_t count = doc_count(pattern->spec);
+    if (count == 0 && syntax == SORT_SYNTAX_STAGE)
+        return error_set(err, (ErrCode)15976, "$sort stage must have at least one sort key");
+    if (count > KEYSTRING_FIELDS_MAX)
+        return error_set(err, (ErrCode)13103, "too many compound keys");
+    pattern->parts = ARENA_ARRAY(arena, SortPart, count);
+    DocIter iter = doc_iter(pattern->spec);
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        if (elem_name_is(elem, STR("$natural")))
+            TRY(parse_natural(elem, syntax, count, pattern, err));
+        else
+            TRY(parse_part(elem, pattern, arena, err));
+    }
+    *ret_pattern = pattern;
+    return ERR_OK;
+}
+
+static ErrCode parse_part(Elem elem, SortPattern *pattern, Arena *arena, Error *err) {
+    Str name = elem_name_str(elem);
+    if (elem_type(elem) == BT_DOC) {
+        if (elem_is_present(doc_get_lit(elem_doc(elem), "$meta")))
+            return error_set(err, ERR_NOT_IMPLEMENTED, "$meta sort is not supported yet");
+        return error_set(err, (ErrCode)15974,
+                         "Illegal key in $sort specification: %s", elem_name(elem));
+    }
+    if (!elem_is_number(elem))
+        return error_set(err, (ErrCode)15974, "Illegal key in $sort specification: %s: %s",
+                         elem_name(elem), shell_text_of_elem(elem, arena));
+    double direction = elem_as_f64(elem);
+    if (direction != 1 && direction != -1)
+        return error_set(err, (ErrCode)15975,
+                         "$sort key ordering must be 1 (for ascending) or -1 (for descending)");
+    if (name.size == 0)
+        return error_set(err, (ErrCode)40352, "FieldPath cannot be constructed with empty string");
+    if (name.data[0] == '$')
+        return error_set(err, (ErrCode)16410, "FieldPath field names may not start with '$'. "
+                                              "Consider using $getField or $setField.");
+    if (name.data[name.size - 1] == '.')
+        return error_set(err, (ErrCode)40353, "FieldPath must not end with a '.'.");
+    if (name.data[0] == '.' || strstr(name.data, "..") != NULL)
+        return error_set(err, (ErrCode)15998, "FieldPath field names may not be empty strings.");
+    SortPart *part = &pattern->parts[pattern->count];
+    TRY(path_parse(name, arena, &part->path, err));
+    part->is_descending = direction < 0;
+    if (part->is_descending)
+        pattern->order |= (KeyOrder)1 << pattern->count;
+    pattern->count++;
+    return ERR_OK;
+}
+
+static ErrCode parse_natural(Elem elem, SortSyntax syntax, uint32_t part_count,
+                             SortPattern *pattern, Error *err) {
+    if (syntax == SORT_SYNTAX_STAGE)
+        return error_set(err, (ErrCode)16410, "FieldPath field names may not start with '$'. "
+                                              "Consider using $getField or $setField.");
+    if (part_count != 1)
+        return error_set(err, ERR_BAD_VALUE, "$natural sort cannot be set to a value other than "
+                                             "-1 or 1, and must be the only sort key");
+    double direction = elem_is_number(elem) ? elem_as_f64(elem) : 0;
+    if (direction != 1 && direction != -1)
+        return error_set(err, ERR_BAD_VALUE,
+                         "$natural sort cannot be set to a value other than -1 or 1.");
+    pattern->natural_direction = (int)direction;
+    return ERR_OK;
+}

@@ -1,0 +1,179 @@
+/*
+ * background.c - the checkpointer, and the monitor: disk space, pending drops.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "base/log.h"
+#include "storage/storage_internal.h"
+
+enum {
+    MONITOR_INTERVAL_US = 1000 * 1000,
+    DISK_RESERVE_PERCENT = 5,
+};
+#define DISK_RESERVE_BYTES_MIN (INT64_C(40) << 20)
+#define DISK_RESERVE_BYTES_MAX (INT64_C(512) << 20)
+
+typedef struct PendingDrop {
+    ListNode node;
+    char *ident;
+    uint64_t drop_ts;
+    bool (*is_unused)(void *arg);
+    void (*done)(void *arg);
+    void *arg;
+} PendingDrop;
+
+void checkpointer_run(void *arg) {
+    StorageEngine *engine = arg;
+    log_set_thread_name("Checkpointer");
+    int64_t last_us = clock_mono_us();
+    mutex_lock(&engine->threads_mu);
+    while (!engine->is_stopping) {
+        int64_t interval_us = (int64_t)atomic_load(&engine->checkpoint_interval_s) * 1000000;
+        int64_t due_us = interval_us > 0 ? last_us + interval_us : INT64_MAX;
+        int64_t look_us = clock_mono_us() + MONITOR_INTERVAL_US; /* the interval may be changed */
+        cond_wait_until(&engine->threads_cond, &engine->threads_mu,
+                        due_us < look_us ? due_us : look_us);
+        if (engine->is_stopping || clock_mono_us() < due_us)
+            continue;
+        mutex_unlock(&engine->threads_mu);
+        Error err = {0};
+        if (storage_checkpoint(engine, &err) != ERR_OK)
+            LOG_ERROR(LOG_WTCHKPT, 7100106, "Checkpoint failed",
+                      LOG_STR("error", error_message(&err)));
+        error_reset(&err);
+        last_us = clock_mono_us();
+        mutex_lock(&engine->threads_mu);
+    }
+    mutex_unlock(&engine->threads_mu);
+}
+
+void monitor_run(void *arg) {
+    StorageEngine *engine = arg;
+    log_set_thread_name("StorageMonitor");
+    mutex_lock(&engine->threads_mu);
+    while (!engine->is_stopping) {
+        cond_wait_until(&engine->threads_cond, &engine->threads_mu,
+                        clock_mono_us() + MONITOR_INTERVAL_US);
+        mutex_unlock(&engine->threads_mu);
+        disk_space_check(engine);
+        storage_reap_idents(engine);
+        mutex_lock(&engine->threads_mu);
+    }
+    mutex_unlock(&engine->threads_mu);
+}
+
+/* WiredTiger panics when its journal cannot be written, so writes are refused before the disk is really
+ * full; reads go on. */
+void disk_space_check(StorageEngine *engine) {
+    atomic_store(&engine->bytes_written, 0);
+    struct statvfs fs;
+    if (statvfs(engine->dbpath, &fs) != 0)
+        return;
+    int64_t total = (int64_t)fs.f_blocks * (int64_t)fs.f_frsize;
+    int64_t available = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
+    int64_t reserve = total / 100 * DISK_RESERVE_PERCENT;
+    if (reserve < DISK_RESERVE_BYTES_MIN)
+        reserve = DISK_RESERVE_BYTES_MIN;
+    if (reserve > DISK_RESERVE_BYTES_MAX)
+        reserve = DISK_RESERVE_BYTES_MAX;
+    atomic_store(&engine->disk_free_bytes, available);
+    atomic_store(&engine->disk_total_bytes, total);
+    bool is_full = available < reserve;
+    if (atomic_exchange(&engine->is_disk_full, is_full) != is_full) {
+        if (is_full)
+            LOG_WARN(LOG_STORAGE, 7100107, "Disk is nearly full; writes are refused",
+                     LOG_I64("availableBytes", available), LOG_I64("reserveBytes", reserve));
+        else
+            LOG_INFO(LOG_STORAGE, 7100108, "Disk has room again; writes are accepted",
+                     LOG_I64("availableBytes", available));
+    }
+}
+
+ErrCode storage_check_disk(StorageEngine *engine, Error *err) {
+    if (LIKELY(!atomic_load_explicit(&engine->is_disk_full, memory_order_relaxed)))
+        return ERR_OK;
+    return error_set(err, ERR_OUT_OF_DISK_SPACE,
+                     "the disk of \"%s\" is nearly full: writes are refused until there is room",
+                     engine->dbpath);
+}
+
+void storage_drop_later(StorageEngine *engine, const char *ident, uint64_t drop_ts,
+                        bool (*is_unused)(void *arg), void (*done)(void *arg), void *arg) {
+    PendingDrop *drop = NEW(PendingDrop);
+    *drop = (PendingDrop){
+        .ident = xstrdup(ident), .drop_ts = drop_ts, .is_unused = is_unused, .done = done, .arg = arg};
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&engine->reaper_mu);
+    list_push_back(&engine->pending_drops, &drop->node);
+}
+
+static bool is_due(StorageEngine *engine, const PendingDrop *drop) {
+    if (!drop->is_unused(drop->arg))
+        return false;
+    if (drop->drop_ts == 0)
+        return true;
+    char hex[17];
+    if (engine->conn->query_timestamp(engine->conn, hex, "get=last_checkpoint") != 0)
+        return false;
+    return strtoull(hex, NULL, 16) > drop->drop_ts && storage_oldest_ts(engine) > drop->drop_ts;
+}
+
+static void free_drop(PendingDrop *drop) {
+    drop->done(drop->arg);
+    xfree(drop->ident);
+    xfree(drop);
+}
+
+size_t storage_reap_idents(StorageEngine *engine) {
+    /* Taken off the list one round at a time, so that no lock is held over the drops themselves. */
+    List round;
+    list_init(&round);
+    mutex_lock(&engine->reaper_mu);
+    LIST_FOR_EACH(&engine->pending_drops, node) {
+        list_remove(node);
+        list_push_back(&round, node);
+    }
+    mutex_unlock(&engine->reaper_mu);
+
+    /* The catalog change that made a table unused may still sit in the journal's buffer, while dropping a
+     * table is durable at once: a crash in between would leave an entry without its table. */
+    Error flush_err = {0};
+    if (!list_is_empty(&round) && storage_wait_durable(engine, NULL, &flush_err) != ERR_OK)
+        error_reset(&flush_err);
+
+    size_t left = 0;
+    LIST_FOR_EACH(&round, node) {
+        PendingDrop *drop = CONTAINER_OF(node, PendingDrop, node);
+        list_remove(node);
+        bool is_busy = true;
+        Error err = {0};
+        if (is_due(engine, drop) &&
+            storage_drop_table(engine, drop->ident, &is_busy, &err) != ERR_OK) {
+            LOG_WARN(LOG_STORAGE, 7100109, "Could not drop table; will try again",
+                     LOG_STR("ident", drop->ident), LOG_STR("error", error_message(&err)));
+            is_busy = true;
+        }
+        error_reset(&err);
+        if (!is_busy) {
+            failpoint_hit(FP_DROP_COLL_IDENT);
+            free_drop(drop);
+            continue;
+        }
+        left++;
+        mutex_lock(&engine->reaper_mu);
+        list_push_back(&engine->pending_drops, &drop->node);
+        mutex_unlock(&engine->reaper_mu);
+    }
+    return left;
+}
+
+void reaper_forget_all(StorageEngine *engine) {
+    LIST_FOR_EACH(&engine->pending_drops, node) {
+        list_remove(node);
+        free_drop(CONTAINER_OF(node, PendingDrop, node));
+    }
+}

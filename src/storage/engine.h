@@ -1,0 +1,145 @@
+/*
+ * engine.h - the storage engine: WiredTiger opened, kept durable, checkpointed and closed.
+ *
+ * Only this folder includes <wiredtiger.h>. Above it there are tables (record_store.h,
+ * ordered_index.h), transactions (recovery_unit.h, unit_of_work.h) and this.
+ *
+ * Ownership:  made by server/ before anything that stores, freed after everything that does.
+ * Threading:  any thread. Own threads: journal flusher, checkpointer, monitor.
+ * Durability: a committed unit of work survives a crash after the next journal flush: at most
+ *             journal_interval_ms later, or when storage_wait_durable returns.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "concurrency/op_ctx.h"
+#include "concurrency/tickets.h"
+
+typedef struct StorageEngine StorageEngine;
+
+typedef struct StorageConfig {
+    const char *dbpath;
+    int64_t cache_mb;          /* 0: half of the memory beyond 1 GB, at least 256 MB */
+    int32_t journal_interval_ms; /* 1 .. 500 */
+    int32_t checkpoint_interval_s; /* 0: only at clean stop and on request */
+    int32_t read_tickets;
+    int32_t write_tickets;
+    bool is_directory_per_db;
+    const char *engine_config_extra; /* appended to the open string, may be NULL */
+} StorageConfig;
+
+/* Opens or creates the database in config->dbpath and recovers it. Error codes: ERR_DB_PATH_IN_USE,
+ * ERR_ILLEGAL_OPERATION (permissions), ERR_NON_EXISTENT_PATH, ERR_DATA_CORRUPTION_DETECTED. */
+ErrCode storage_open(const StorageConfig *config, OpRegistry *registry, StorageEngine **ret_engine,
+                     Error *err) MUST_CHECK;
+/* Starts the background threads; called once start-up recovery above is done. */
+ErrCode storage_start_threads(StorageEngine *engine, Error *err) MUST_CHECK;
+/* Clean stop: last checkpoint, lock file emptied. Nothing may use the engine any more. */
+void storage_close(StorageEngine *engine);
+
+/* The engine of an operation (each has one from op_attach_storage on). */
+StorageEngine *op_storage(const OpCtx *op);
+/* Gives `op` a recovery unit on this engine. */
+void op_attach_storage(OpCtx *op, StorageEngine *engine);
+
+/* Waits until everything committed before the call is on disk: group commit. */
+ErrCode storage_wait_durable(StorageEngine *engine, OpCtx *op, Error *err) MUST_CHECK;
+/* Writes a checkpoint now; waits for a running one first. */
+ErrCode storage_checkpoint(StorageEngine *engine, Error *err) MUST_CHECK;
+
+/* Admission tickets; see tickets.h. */
+TicketPool *storage_tickets(StorageEngine *engine, bool is_write);
+
+/* ---- tables ---- */
+
+typedef enum TableKind {
+    TABLE_RECORDS,           /* 64-bit record ids */
+    TABLE_RECORDS_CLUSTERED, /* record ids are bytes */
+    TABLE_INDEX,
+} TableKind;
+
+/* "collection-7-1234567890": unique in this database, also over restarts. Heap memory. */
+char *storage_new_ident(StorageEngine *engine, const char *prefix);
+/* Durable at once, outside of any transaction: write the catalog entry after it. */
+ErrCode storage_create_table(StorageEngine *engine, const char *ident, TableKind kind,
+                             const char *extra_config, Error *err) MUST_CHECK;
+/* Removes the table for good. *ret_is_busy when someone still has it open: try again later. */
+ErrCode storage_drop_table(StorageEngine *engine, const char *ident, bool *ret_is_busy,
+                           Error *err) MUST_CHECK;
+/* All table idents; the array and its strings are heap memory. */
+ErrCode storage_list_idents(StorageEngine *engine, char ***ret_idents, size_t *ret_count,
+                            Error *err) MUST_CHECK;
+bool storage_has_table(StorageEngine *engine, const char *ident);
+int64_t storage_table_bytes(StorageEngine *engine, const char *ident);
+int64_t storage_table_reusable_bytes(StorageEngine *engine, const char *ident);
+/* WiredTiger's own check of a table's file. *ret_is_checked is false when it is in use. */
+ErrCode storage_verify_table(StorageEngine *engine, const char *ident, bool *ret_is_checked,
+                             Error *err) MUST_CHECK;
+
+/* ---- two-phase drop (CAT-5) ---- */
+
+/* Drops the table once `is_unused(arg)` says that nobody refers to it and, when `drop_ts` is not 0, both
+ * the last checkpoint and the oldest timestamp have passed it. `done(arg)` is called after that, or at
+ * close (the next start finds the table unreferenced and drops it). */
+void storage_drop_later(StorageEngine *engine, const char *ident, uint64_t drop_ts,
+                        bool (*is_unused)(void *arg), void (*done)(void *arg), void *arg);
+/* Tries all pending drops now; returns how many are left. */
+size_t storage_reap_idents(StorageEngine *engine);
+
+/* ---- timestamps: used by replication, unset on a standalone node ---- */
+
+/* A timestamp below which replicated commits are complete, as set by replication; 0: none. */
+void storage_set_majority_ts(StorageEngine *engine, uint64_t ts);
+void storage_set_last_applied_ts(StorageEngine *engine, uint64_t ts);
+/* WiredTiger's stable and oldest timestamps. */
+ErrCode storage_set_stable_and_oldest(StorageEngine *engine, uint64_t stable_ts, uint64_t oldest_ts,
+                                      Error *err) MUST_CHECK;
+uint64_t storage_all_durable_ts(StorageEngine *engine);
+uint64_t storage_oldest_ts(StorageEngine *engine);
+
+/* ---- state for serverStatus and friends ---- */
+
+typedef struct StorageStats {
+    int64_t cache_bytes_now;
+    int64_t cache_bytes_max;
+    int64_t cache_bytes_dirty;
+    int64_t cache_pages_read;
+    int64_t cache_pages_written;
+    int64_t lookaside_inserts;
+    int64_t log_bytes_written;
+    int64_t log_syncs;
+    int64_t transactions_begun;
+    int64_t transactions_committed;
+    int64_t transactions_rolled_back;
+    int64_t sessions_open;
+    int64_t cursors_open;
+    int64_t checkpoint_count;
+    int64_t checkpoint_ms_last;
+    int64_t write_conflicts;
+    int64_t temporarily_unavailable;
+    int64_t temporarily_unavailable_escaped;
+    int64_t transaction_too_large;
+    int64_t disk_free_bytes;
+    int64_t disk_total_bytes;
+    bool is_disk_full;
+} StorageStats;
+void storage_stats(StorageEngine *engine, StorageStats *ret_stats);
+const char *storage_dbpath(const StorageEngine *engine);
+/* True when the last stop was not a clean one. */
+bool storage_was_unclean(const StorageEngine *engine);
+
+/* Run-time parameters. */
+void storage_set_journal_interval(StorageEngine *engine, int32_t ms);
+void storage_set_checkpoint_interval(StorageEngine *engine, int32_t seconds);
+int32_t storage_journal_interval(const StorageEngine *engine);
+int32_t storage_checkpoint_interval(const StorageEngine *engine);
+typedef struct StorageRetryParams {
+    _Atomic bool is_temporarily_unavailable_enabled;
+    _Atomic int32_t temporarily_unavailable_retries_max;
+    _Atomic int32_t temporarily_unavailable_backoff_base_ms;
+    _Atomic double transaction_too_large_threshold;
+} StorageRetryParams;
+StorageRetryParams *storage_retry_params(StorageEngine *engine);

@@ -1,0 +1,445 @@
+#include "storage/ordered_index.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "storage/storage_internal.h"
+
+struct OrderedIndex {
+    _Atomic int32_t refs;
+    StorageEngine *engine;
+    char *ident;
+    char *uri;
+    IndexFormat format;
+    bool is_string_rid;
+};
+
+struct IndexBulk {
+    OrderedIndex *index;
+    WT_SESSION *session;
+    WT_CURSOR *cursor;
+    KeyBuilder key;
+    Buffer last_key; /* without record id, to find duplicates */
+    bool has_last;
+};
+
+static void set_item_key(WT_CURSOR *cursor, const void *data, size_t size);
+static void set_item_value(WT_CURSOR *cursor, const void *data, size_t size);
+static Str key_with_rid(KeyBuilder *scratch, Str key, RecordId rid);
+static Str id_value(KeyBuilder *scratch, RecordId rid, Str type_bits);
+static ErrCode insert_id(OpCtx *op, OrderedIndex *index, IndexKey key, RecordId rid,
+                         bool *ret_is_duplicate, Error *err);
+static ErrCode check_unique(OpCtx *op, OrderedIndex *index, Str key, RecordId rid,
+                            bool *ret_is_duplicate, bool *ret_is_present, Error *err);
+static ErrCode decode_entry(OrderedIndex *index, WT_CURSOR *wt, IndexEntry *ret_entry, Error *err);
+static ErrCode search_near(IndexCursor *cursor, Str key, bool *ret_is_exact, Error *err);
+static bool has_prefix(WT_ITEM item, Str prefix);
+
+ErrCode ordered_index_open(StorageEngine *engine, const char *ident, IndexFormat format,
+                           bool is_string_rid, OrderedIndex **ret_index, Error *err) {
+    if (!storage_has_table(engine, ident))
+        return error_set(err, ERR_DATA_CORRUPTION_DETECTED, "table \"%s\" is missing", ident);
+    OrderedIndex *index = NEW(OrderedIndex);
+    index->refs = 1;
+    index->engine = engine;
+    index->ident = xstrdup(ident);
+    index->uri = xasprintf("table:%s", ident);
+    index->format = format;
+    index->is_string_rid = is_string_rid;
+    *ret_index = index;
+    return ERR_OK;
+}
+
+OrderedIndex *ordered_index_ref(OrderedIndex *index) {
+    atomic_fetch_add_explicit(&index->refs, 1, memory_order_relaxed);
+    return index;
+}
+
+void ordered_index_unref(OrderedIndex *index) {
+    if (index == NULL || atomic_fetch_sub_explicit(&index->refs, 1, memory_order_acq_rel) > 1)
+        return;
+    xfree(index->ident);
+    xfree(index->uri);
+    xfree(index);
+}
+
+bool ordered_index_is_shared(const OrderedIndex *index) {
+    return atomic_load_explicit(&index->refs, memory_order_acquire) > 1;
+}
+
+const char *ordered_index_ident(const OrderedIndex *index) {
+    return index->ident;
+}
+
+IndexFormat ordered_index_format(const OrderedIndex *index) {
+    return index->format;
+}
+
+ErrCode ordered_index_insert(OpCtx *op, OrderedIndex *index, IndexKey key, RecordId rid,
+                             bool is_dup_allowed, bool *ret_is_duplicate, Error *err) {
+    *ret_is_duplicate = false;
+    if (index->format == INDEX_ID)
+        return insert_id(op, index, key, rid, ret_is_duplicate, err);
+    if (index->format == INDEX_UNIQUE && !is_dup_allowed) {
+        bool is_present;
+        TRY(check_unique(op, index, key.key, rid, ret_is_duplicate, &is_present, err));
+        if (*ret_is_duplicate || is_present)
+            return ERR_OK;
+    }
+    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
+    TRY(ru_open_write_cursor(op->ru, index->uri, NULL, &cursor, err));
+    Str whole = key_with_rid(&op->ru->scratch, key.key, rid);
+    set_item_key(cursor, whole.data, whole.size);
+    set_item_value(cursor, key.type_bits.data, key.type_bits.size);
+    int rc = cursor->insert(cursor);
+    if (rc != 0)
+        return ru_write_failed(op->ru, rc, "insert a key", index->ident, err);
+    ru_note_bytes(op->ru, whole.size);
+    return ERR_OK;
+}
+
+ErrCode ordered_index_remove(OpCtx *op, OrderedIndex *index, IndexKey key, RecordId rid,
+                             bool *ret_found, Error *err) {
+    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
+    TRY(ru_open_write_cursor(op->ru, index->uri, "overwrite=false", &cursor, err));
+    if (index->format == INDEX_ID) {
+        set_item_key(cursor, key.key.data, key.key.size);
+    } else {
+        Str whole = key_with_rid(&op->ru->scratch, key.key, rid);
+        set_item_key(cursor, whole.data, whole.size);
+    }
+    int rc = cursor->remove(cursor);
+    *ret_found = rc == 0;
+    if (rc != 0 && rc != WT_NOTFOUND)
+        return ru_write_failed(op->ru, rc, "remove a key", index->ident, err);
+    return ERR_OK;
+}
+
+ErrCode ordered_index_find(OpCtx *op, OrderedIndex *index, Str key, bool *ret_found,
+                           RecordId *ret_rid, Buffer *rid_buffer, Error *err) {
+    assert(index->format != INDEX_PLAIN);
+    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
+    TRY(ru_open_cursor(op->ru, index->uri, NULL, &cursor, err));
+    set_item_key(cursor, key.data, key.size);
+    int rc, compared = 0;
+    if (index->format == INDEX_ID) {
+        rc = cursor->search(cursor);
+    } else {
+        rc = cursor->search_near(cursor, &compared);
+        if (rc == 0 && compared < 0)
+            rc = cursor->next(cursor);
+        WT_ITEM stored;
+        if (rc == 0 && (cursor->get_key(cursor, &stored) != 0 || !has_prefix(stored, key)))
+            rc = WT_NOTFOUND;
+    }
+    *ret_found = rc == 0;
+    if (rc == WT_NOTFOUND)
+        return ERR_OK;
+    if (rc != 0)
+        return wt_error(index->engine, rc, "look up a key", index->ident, err);
+    IndexEntry entry;
+    TRY(decode_entry(index, cursor, &entry, err));
+    *ret_rid = entry.rid;
+    if (entry.rid.str != NULL) {
+        buffer_clear(rid_buffer);
+        buffer_append(rid_buffer, entry.rid.str, entry.rid.str_size);
+        ret_rid->str = rid_buffer->data;
+    }
+    return ERR_OK;
+}
+
+/* ---- cursors ---- */
+
+ErrCode index_cursor_open(OpCtx *op, OrderedIndex *index, bool is_forward, IndexCursor *ret_cursor,
+                          Error *err) {
+    *ret_cursor = (IndexCursor){.op = op, .index = index, .is_forward = is_forward};
+    buffer_init(&ret_cursor->place, SIZE_MAX / 2);
+    WT_CURSOR *wt;
+    TRY(ru_open_cursor(op->ru, index->uri, NULL, &wt, err));
+    ret_cursor->wt = wt;
+    return ERR_OK;
+}
+
+void index_cursor_done(IndexCursor *cursor) {
+    WT_CURSOR *wt = cursor->wt;
+    wt_cursor_close(&wt);
+    cursor->wt = NULL;
+    if (cursor->place.data != NULL)
+        buffer_done(&cursor->place);
+}
+
+ErrCode index_cursor_seek(IndexCursor *cursor, Str key, Error *err) {
+    bool is_exact;
+    if (key.size == 0) {
+        WT_CURSOR *wt = cursor->wt;
+        int rc = wt->reset(wt);
+        cursor->is_positioned = cursor->is_at_end = cursor->is_next_current = false;
+        return rc == 0 ? ERR_OK : wt_error(cursor->index->engine, rc, "seek", NULL, err);
+    }
+    TRY(search_near(cursor, key, &is_exact, err));
+    cursor->is_next_current = !cursor->is_at_end;
+    return ERR_OK;
+}
+
+ErrCode index_cursor_next(IndexCursor *cursor, bool *ret_found, IndexEntry *ret_entry, Error *err) {
+    *ret_found = false;
+    if (cursor->is_at_end)
+        return ERR_OK;
+    WT_CURSOR *wt = cursor->wt;
+    int rc = 0;
+    if (cursor->is_next_current)
+        cursor->is_next_current = false;
+    else
+        rc = cursor->is_forward ? wt->next(wt) : wt->prev(wt);
+    if (rc == WT_NOTFOUND) {
+        cursor->is_at_end = true;
+        return ERR_OK;
+    }
+    if (rc != 0)
+        return wt_error(cursor->index->engine, rc, "read", cursor->index->ident, err);
+    cursor->is_positioned = true;
+    TRY(decode_entry(cursor->index, wt, ret_entry, err));
+    *ret_found = true;
+    return ERR_OK;
+}
+
+void index_cursor_save(IndexCursor *cursor) {
+    if (cursor->wt == NULL)
+        return;
+    WT_CURSOR *wt = cursor->wt;
+    if (cursor->is_positioned && !cursor->is_at_end) {
+        WT_ITEM key;
+        invariant(wt->get_key(wt, &key) == 0);
+        buffer_clear(&cursor->place);
+        buffer_append(&cursor->place, key.data, key.size);
+    }
+    wt_cursor_close(&wt);
+    cursor->wt = NULL;
+}
+
+ErrCode index_cursor_restore(IndexCursor *cursor, OpCtx *op, Error *err) {
+    cursor->op = op;
+    if (cursor->wt == NULL) {
+        WT_CURSOR *wt;
+        TRY(ru_open_cursor(op->ru, cursor->index->uri, NULL, &wt, err));
+        cursor->wt = wt;
+    }
+    if (!cursor->is_positioned || cursor->is_at_end)
+        return ERR_OK;
+    bool was_next_current = cursor->is_next_current;
+    bool is_exact;
+    TRY(search_near(cursor, (Str){(const char *)cursor->place.data, cursor->place.size}, &is_exact,
+                    err));
+    cursor->is_next_current = !cursor->is_at_end && (was_next_current || !is_exact);
+    return ERR_OK;
+}
+
+/* ---- bulk load ---- */
+
+ErrCode index_bulk_open(StorageEngine *engine, OrderedIndex *index, IndexBulk **ret_bulk,
+                        Error *err) {
+    IndexBulk *bulk = NEW(IndexBulk);
+    bulk->index = ordered_index_ref(index);
+    key_builder_init(&bulk->key);
+    buffer_init(&bulk->last_key, SIZE_MAX / 2);
+    ErrCode rc = storage_open_session(engine, &bulk->session, err);
+    if (rc == ERR_OK) {
+        int wt_rc =
+            bulk->session->open_cursor(bulk->session, index->uri, NULL, "bulk", &bulk->cursor);
+        if (wt_rc != 0)
+            rc = wt_error(engine, wt_rc, "start a bulk load", index->ident, err);
+    }
+    if (rc != ERR_OK) {
+        index_bulk_free(bulk);
+        return rc;
+    }
+    *ret_bulk = bulk;
+    return ERR_OK;
+}
+
+ErrCode index_bulk_add(IndexBulk *bulk, IndexKey key, RecordId rid, bool *ret_is_duplicate,
+                       Error *err) {
+    OrderedIndex *index = bulk->index;
+    *ret_is_duplicate = false;
+    if (index->format != INDEX_PLAIN) {
+        *ret_is_duplicate = bulk->has_last && bulk->last_key.size == key.key.size &&
+                            memcmp(bulk->last_key.data, key.key.data, key.key.size) == 0;
+        if (*ret_is_duplicate)
+            return ERR_OK;
+        buffer_clear(&bulk->last_key);
+        buffer_append(&bulk->last_key, key.key.data, key.key.size);
+        bulk->has_last = true;
+    }
+    if (index->format == INDEX_ID) {
+        Str value = id_value(&bulk->key, rid, key.type_bits);
+        set_item_key(bulk->cursor, key.key.data, key.key.size);
+        set_item_value(bulk->cursor, value.data, value.size);
+    } else {
+        Str whole = key_with_rid(&bulk->key, key.key, rid);
+        set_item_key(bulk->cursor, whole.data, whole.size);
+        set_item_value(bulk->cursor, key.type_bits.data, key.type_bits.size);
+    }
+    int rc = bulk->cursor->insert(bulk->cursor);
+    return rc == 0 ? ERR_OK : wt_error(index->engine, rc, "load a key", index->ident, err);
+}
+
+ErrCode index_bulk_finish(IndexBulk *bulk, Error *err) {
+    int rc = bulk->cursor->close(bulk->cursor);
+    bulk->cursor = NULL;
+    return rc == 0 ? ERR_OK
+                   : wt_error(bulk->index->engine, rc, "finish a bulk load", bulk->index->ident, err);
+}
+
+void index_bulk_free(IndexBulk *bulk) {
+    if (bulk == NULL)
+        return;
+    wt_cursor_close(&bulk->cursor);
+    wt_session_close(&bulk->session);
+    key_builder_done(&bulk->key);
+    buffer_done(&bulk->last_key);
+    ordered_index_unref(bulk->index);
+    xfree(bulk);
+}
+
+/* ---- helpers ---- */
+
+static void set_item_key(WT_CURSOR *cursor, const void *data, size_t size) {
+    WT_ITEM key = {.data = data, .size = size};
+    cursor->set_key(cursor, &key);
+}
+
+static void set_item_value(WT_CURSOR *cursor, const void *data, size_t size) {
+    WT_ITEM value = {.data = data, .size = size};
+    cursor->set_value(cursor, &value);
+}
+
+static Str key_with_rid(KeyBuilder *scratch, Str key, RecordId rid) {
+    key_builder_reset(scratch, 0);
+    buffer_append(&scratch->key, key.data, key.size);
+    key_append_record_id(scratch, rid);
+    return (Str){(const char *)scratch->key.data, scratch->key.size};
+}
+
+static Str id_value(KeyBuilder *scratch, RecordId rid, Str type_bits) {
+    key_builder_reset(scratch, 0);
+    key_append_record_id(scratch, rid);
+    buffer_append(&scratch->key, type_bits.data, type_bits.size);
+    return (Str){(const char *)scratch->key.data, scratch->key.size};
+}
+
+static ErrCode insert_id(OpCtx *op, OrderedIndex *index, IndexKey key, RecordId rid,
+                         bool *ret_is_duplicate, Error *err) {
+    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
+    TRY(ru_open_write_cursor(op->ru, index->uri, "overwrite=false", &cursor, err));
+    Str value = id_value(&op->ru->scratch, rid, key.type_bits);
+    set_item_key(cursor, key.key.data, key.key.size);
+    set_item_value(cursor, value.data, value.size);
+    int rc = cursor->insert(cursor);
+    if (rc == WT_DUPLICATE_KEY) {
+        set_item_key(cursor, key.key.data, key.key.size);
+        rc = cursor->search(cursor);
+        IndexEntry entry;
+        if (rc == 0) {
+            TRY(decode_entry(index, cursor, &entry, err));
+            *ret_is_duplicate = record_id_compare(entry.rid, rid) != 0;
+            return ERR_OK;
+        }
+        /* Gone again between the two calls cannot be: both read the same snapshot. */
+        return ru_write_failed(op->ru, rc, "look up a duplicate key", index->ident, err);
+    }
+    if (rc != 0)
+        return ru_write_failed(op->ru, rc, "insert a key", index->ident, err);
+    ru_note_bytes(op->ru, key.key.size + value.size);
+    return ERR_OK;
+}
+
+static ErrCode check_unique(OpCtx *op, OrderedIndex *index, Str key, RecordId rid,
+                            bool *ret_is_duplicate, bool *ret_is_present, Error *err) {
+    *ret_is_duplicate = *ret_is_present = false;
+    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
+    TRY(ru_open_write_cursor(op->ru, index->uri, NULL, &cursor, err));
+    /* The bare key is never kept; writing and removing it makes two concurrent inserters of the same key
+     * conflict, whatever record ids they have. */
+    set_item_key(cursor, key.data, key.size);
+    set_item_value(cursor, "", 0);
+    int rc = cursor->insert(cursor);
+    if (rc == 0) {
+        set_item_key(cursor, key.data, key.size);
+        rc = cursor->remove(cursor);
+    }
+    if (rc != 0)
+        return ru_write_failed(op->ru, rc, "check a unique key", index->ident, err);
+
+    int compared;
+    set_item_key(cursor, key.data, key.size);
+    rc = cursor->search_near(cursor, &compared);
+    if (rc == 0 && compared < 0)
+        rc = cursor->next(cursor);
+    while (rc == 0) {
+        WT_ITEM stored;
+        invariant(cursor->get_key(cursor, &stored) == 0);
+        if (!has_prefix(stored, key))
+            return ERR_OK;
+        IndexEntry entry;
+        TRY(decode_entry(index, cursor, &entry, err));
+        if (record_id_compare(entry.rid, rid) == 0)
+            *ret_is_present = true;
+        else
+            *ret_is_duplicate = true;
+        rc = cursor->next(cursor);
+    }
+    return rc == WT_NOTFOUND ? ERR_OK
+                             : ru_write_failed(op->ru, rc, "check a unique key", index->ident, err);
+}
+
+static bool has_prefix(WT_ITEM item, Str prefix) {
+    return item.size >= prefix.size && memcmp(item.data, prefix.data, prefix.size) == 0;
+}
+
+static ErrCode decode_entry(OrderedIndex *index, WT_CURSOR *wt, IndexEntry *ret_entry, Error *err) {
+    WT_ITEM key, value;
+    invariant(wt->get_key(wt, &key) == 0);
+    invariant(wt->get_value(wt, &value) == 0);
+    if (index->format == INDEX_ID) {
+        size_t used = key_decode_record_id_at_start(value.data, value.size, /* is_string_rid= */ false,
+                                                    &ret_entry->rid);
+        if (used == 0)
+            return error_set(err, ERR_DATA_CORRUPTION_DETECTED,
+                             "table \"%s\" has an entry without record id", index->ident);
+        ret_entry->key = (Str){key.data, key.size};
+        ret_entry->type_bits = (Str){(const char *)value.data + used, value.size - used};
+        return ERR_OK;
+    }
+    size_t size = key_size_without_record_id(key.data, key.size, index->is_string_rid);
+    if (size == 0 ||
+        !key_decode_record_id_at_end(key.data, key.size, index->is_string_rid, &ret_entry->rid))
+        return error_set(err, ERR_DATA_CORRUPTION_DETECTED,
+                         "table \"%s\" has an entry without record id", index->ident);
+    ret_entry->key = (Str){key.data, size};
+    ret_entry->type_bits = (Str){value.data, value.size};
+    return ERR_OK;
+}
+
+/* Moves to the first entry at or beyond `key` in the cursor's direction. */
+static ErrCode search_near(IndexCursor *cursor, Str key, bool *ret_is_exact, Error *err) {
+    WT_CURSOR *wt = cursor->wt;
+    cursor->is_at_end = false;
+    *ret_is_exact = false;
+    set_item_key(wt, key.data, key.size);
+    int compared;
+    int rc = wt->search_near(wt, &compared);
+    if (rc == 0 && compared < 0 && cursor->is_forward)
+        rc = wt->next(wt);
+    else if (rc == 0 && compared > 0 && !cursor->is_forward)
+        rc = wt->prev(wt);
+    else if (rc == 0)
+        *ret_is_exact = compared == 0;
+    cursor->is_positioned = rc == 0;
+    if (rc == WT_NOTFOUND) {
+        cursor->is_at_end = true;
+        return ERR_OK;
+    }
+    return rc == 0 ? ERR_OK
+                   : wt_error(cursor->index->engine, rc, "seek", cursor->index->ident, err);
+}

@@ -1,0 +1,350 @@
+#include "storage/record_store.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "storage/storage_internal.h"
+
+static void set_key(WT_CURSOR *cursor, RecordId rid);
+static ErrCode read_next_id(RecordStore *rs, OpCtx *op, int64_t *ret_next, Error *err);
+static ErrCode cursor_reopen(RecordCursor *cursor, Error *err);
+static ErrCode current_record(RecordCursor *cursor, RecordId *ret_rid, Str *ret_data, Error *err);
+static ErrCode search_near(RecordCursor *cursor, RecordId rid, bool *ret_is_exact, Error *err);
+
+ErrCode record_store_open(StorageEngine *engine, const char *ident, bool is_clustered,
+                          RecordStore **ret_rs, Error *err) {
+    if (!storage_has_table(engine, ident))
+        return error_set(err, ERR_DATA_CORRUPTION_DETECTED, "table \"%s\" is missing", ident);
+    RecordStore *rs = NEW(RecordStore);
+    rs->refs = 1;
+    rs->engine = engine;
+    rs->ident = xstrdup(ident);
+    rs->uri = xasprintf("table:%s", ident);
+    rs->is_clustered = is_clustered;
+    mutex_init(&rs->next_id_mu, LOCK_RANK_LEAF);
+    size_store_load(rs);
+    mutex_lock(&engine->size_mu);
+    list_push_back(&engine->open_stores, &rs->engine_node);
+    mutex_unlock(&engine->size_mu);
+    *ret_rs = rs;
+    return ERR_OK;
+}
+
+RecordStore *record_store_ref(RecordStore *rs) {
+    atomic_fetch_add_explicit(&rs->refs, 1, memory_order_relaxed);
+    return rs;
+}
+
+void record_store_unref(RecordStore *rs) {
+    if (rs == NULL || atomic_fetch_sub_explicit(&rs->refs, 1, memory_order_acq_rel) > 1)
+        return;
+    mutex_lock(&rs->engine->size_mu);
+    list_remove(&rs->engine_node);
+    mutex_unlock(&rs->engine->size_mu);
+    mutex_done(&rs->next_id_mu);
+    xfree(rs->ident);
+    xfree(rs->uri);
+    xfree(rs);
+}
+
+bool record_store_is_shared(const RecordStore *rs) {
+    return atomic_load_explicit(&rs->refs, memory_order_acquire) > 1;
+}
+
+const char *record_store_ident(const RecordStore *rs) {
+    return rs->ident;
+}
+
+bool record_store_is_clustered(const RecordStore *rs) {
+    return rs->is_clustered;
+}
+
+int64_t record_store_count(const RecordStore *rs) {
+    int64_t count = atomic_load_explicit(&rs->count, memory_order_relaxed);
+    return count < 0 ? 0 : count;
+}
+
+int64_t record_store_data_size(const RecordStore *rs) {
+    int64_t size = atomic_load_explicit(&rs->data_size, memory_order_relaxed);
+    return size < 0 ? 0 : size;
+}
+
+void record_store_counts_in_txn(const OpCtx *op, const RecordStore *rs, int64_t *ret_count,
+                                int64_t *ret_data_size) {
+    *ret_count = record_store_count(rs);
+    *ret_data_size = record_store_data_size(rs);
+    for (uint32_t i = 0; i < op->ru->delta_count; i++) {
+        if (op->ru->deltas[i].rs == rs) {
+            *ret_count += op->ru->deltas[i].count;
+            *ret_data_size += op->ru->deltas[i].bytes;
+        }
+    }
+}
+
+void record_store_set_counts(RecordStore *rs, int64_t count, int64_t data_size) {
+    atomic_store(&rs->count, count);
+    atomic_store(&rs->data_size, data_size);
+    atomic_store(&rs->is_size_dirty, true);
+}
+
+ErrCode record_store_next_id(OpCtx *op, RecordStore *rs, RecordId *ret_rid, Error *err) {
+    assert(!rs->is_clustered);
+    if (UNLIKELY(atomic_load_explicit(&rs->next_id, memory_order_acquire) == 0)) {
+        int64_t next;
+        TRY(read_next_id(rs, op, &next, err));
+        CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&rs->next_id_mu);
+        if (atomic_load(&rs->next_id) == 0)
+            atomic_store(&rs->next_id, next);
+    }
+    *ret_rid = record_id_num(atomic_fetch_add_explicit(&rs->next_id, 1, memory_order_relaxed));
+    return ERR_OK;
+}
+
+ErrCode record_insert(OpCtx *op, RecordStore *rs, RecordId rid, Str data, Error *err) {
+    bool is_duplicate;
+    return record_insert_unique(op, rs, rid, data, &is_duplicate, err);
+}
+
+ErrCode record_insert_unique(OpCtx *op, RecordStore *rs, RecordId rid, Str data,
+                             bool *ret_is_duplicate, Error *err) {
+    TRY(storage_check_disk(rs->engine, err));
+    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
+    TRY(ru_open_write_cursor(op->ru, rs->uri, rs->is_clustered ? "overwrite=false" : NULL, &cursor,
+                             err));
+    set_key(cursor, rid);
+    WT_ITEM value = {.data = data.data, .size = data.size};
+    cursor->set_value(cursor, &value);
+    int rc = cursor->insert(cursor);
+    *ret_is_duplicate = rc == WT_DUPLICATE_KEY;
+    if (rc == WT_DUPLICATE_KEY)
+        return ERR_OK;
+    if (rc != 0)
+        return ru_write_failed(op->ru, rc, "insert a document", rs->ident, err);
+    ru_add_size_delta(op->ru, rs, 1, (int64_t)data.size);
+    ru_note_bytes(op->ru, data.size);
+    return ERR_OK;
+}
+
+ErrCode record_update(OpCtx *op, RecordStore *rs, RecordId rid, Str data, size_t old_size,
+                      Error *err) {
+    TRY(storage_check_disk(rs->engine, err));
+    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
+    TRY(ru_open_write_cursor(op->ru, rs->uri, NULL, &cursor, err));
+    set_key(cursor, rid);
+    WT_ITEM value = {.data = data.data, .size = data.size};
+    cursor->set_value(cursor, &value);
+    int rc = cursor->insert(cursor);
+    if (rc != 0)
+        return ru_write_failed(op->ru, rc, "update a document", rs->ident, err);
+    if (data.size != old_size)
+        ru_add_size_delta(op->ru, rs, 0, (int64_t)data.size - (int64_t)old_size);
+    ru_note_bytes(op->ru, data.size);
+    return ERR_OK;
+}
+
+ErrCode record_delete(OpCtx *op, RecordStore *rs, RecordId rid, size_t old_size, Error *err) {
+    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
+    TRY(ru_open_write_cursor(op->ru, rs->uri, NULL, &cursor, err));
+    set_key(cursor, rid);
+    int rc = cursor->remove(cursor);
+    if (rc != 0)
+        return ru_write_failed(op->ru, rc, "delete a document", rs->ident, err);
+    ru_add_size_delta(op->ru, rs, -1, -(int64_t)old_size);
+    return ERR_OK;
+}
+
+ErrCode record_store_truncate(OpCtx *op, RecordStore *rs, Error *err) {
+    CLEANUP(wt_cursor_close) WT_CURSOR *first = NULL;
+    TRY(ru_open_write_cursor(op->ru, rs->uri, NULL, &first, err));
+    int rc = first->next(first);
+    if (rc == WT_NOTFOUND)
+        return ERR_OK;
+    if (rc == 0)
+        rc = op->ru->session->truncate(op->ru->session, NULL, first, NULL, NULL);
+    if (rc != 0)
+        return ru_write_failed(op->ru, rc, "truncate", rs->ident, err);
+    ru_add_size_delta(op->ru, rs, -record_store_count(rs), -record_store_data_size(rs));
+    return ERR_OK;
+}
+
+/* ---- cursors ---- */
+
+ErrCode record_cursor_open(OpCtx *op, RecordStore *rs, bool is_forward, RecordCursor *ret_cursor,
+                           Error *err) {
+    *ret_cursor = (RecordCursor){.op = op, .rs = rs, .is_forward = is_forward};
+    buffer_init(&ret_cursor->rid_bytes, RECORD_ID_STR_SIZE_MAX);
+    WT_CURSOR *wt;
+    TRY(ru_open_cursor(op->ru, rs->uri, NULL, &wt, err));
+    ret_cursor->wt = wt;
+    return ERR_OK;
+}
+
+void record_cursor_done(RecordCursor *cursor) {
+    WT_CURSOR *wt = cursor->wt;
+    wt_cursor_close(&wt);
+    cursor->wt = NULL;
+    if (cursor->rid_bytes.data != NULL)
+        buffer_done(&cursor->rid_bytes);
+}
+
+ErrCode record_cursor_next(RecordCursor *cursor, bool *ret_found, RecordId *ret_rid, Str *ret_data,
+                           Error *err) {
+    *ret_found = false;
+    if (cursor->is_at_end)
+        return ERR_OK;
+    WT_CURSOR *wt = cursor->wt;
+    int rc = 0;
+    if (cursor->is_next_current)
+        cursor->is_next_current = false;
+    else
+        rc = cursor->is_forward ? wt->next(wt) : wt->prev(wt);
+    if (rc == WT_NOTFOUND) {
+        cursor->is_at_end = true;
+        return ERR_OK;
+    }
+    if (rc != 0)
+        return wt_error(cursor->rs->engine, rc, "read", cursor->rs->ident, err);
+    TRY(current_record(cursor, ret_rid, ret_data, err));
+    *ret_found = true;
+    return ERR_OK;
+}
+
+ErrCode record_cursor_seek_exact(RecordCursor *cursor, RecordId rid, bool *ret_found, Str *ret_data,
+                                 Error *err) {
+    WT_CURSOR *wt = cursor->wt;
+    cursor->is_at_end = false;
+    cursor->is_next_current = false;
+    set_key(wt, rid);
+    int rc = wt->search(wt);
+    *ret_found = rc == 0;
+    cursor->is_positioned = rc == 0;
+    if (rc == WT_NOTFOUND)
+        return ERR_OK;
+    if (rc != 0)
+        return wt_error(cursor->rs->engine, rc, "read", cursor->rs->ident, err);
+    WT_ITEM value;
+    invariant(wt->get_value(wt, &value) == 0);
+    *ret_data = (Str){value.data, value.size};
+    cursor->rid = rid;
+    return ERR_OK;
+}
+
+ErrCode record_cursor_seek_near(RecordCursor *cursor, RecordId rid, Error *err) {
+    bool is_exact;
+    TRY(search_near(cursor, rid, &is_exact, err));
+    cursor->is_next_current = !cursor->is_at_end;
+    return ERR_OK;
+}
+
+void record_cursor_save(RecordCursor *cursor) {
+    if (cursor->wt == NULL)
+        return;
+    if (cursor->is_positioned && cursor->rs->is_clustered) {
+        /* rid.str may point into the page. */
+        buffer_clear(&cursor->rid_bytes);
+        buffer_append(&cursor->rid_bytes, cursor->rid.str, cursor->rid.str_size);
+        cursor->rid.str = cursor->rid_bytes.data;
+    }
+    WT_CURSOR *wt = cursor->wt;
+    wt_cursor_close(&wt);
+    cursor->wt = NULL;
+}
+
+ErrCode record_cursor_restore(RecordCursor *cursor, OpCtx *op, bool *ret_is_kept, Error *err) {
+    *ret_is_kept = true;
+    cursor->op = op;
+    TRY(cursor_reopen(cursor, err));
+    if (!cursor->is_positioned || cursor->is_at_end)
+        return ERR_OK;
+    bool was_next_current = cursor->is_next_current;
+    bool is_exact;
+    TRY(search_near(cursor, cursor->rid, &is_exact, err));
+    *ret_is_kept = is_exact;
+    cursor->is_next_current = !cursor->is_at_end && (was_next_current || !is_exact);
+    return ERR_OK;
+}
+
+/* ---- helpers ---- */
+
+static void set_key(WT_CURSOR *cursor, RecordId rid) {
+    if (rid.str != NULL) {
+        WT_ITEM key = {.data = rid.str, .size = rid.str_size};
+        cursor->set_key(cursor, &key);
+    } else {
+        cursor->set_key(cursor, rid.num);
+    }
+}
+
+/* One more than the largest id, also of records that other transactions have not committed yet: those have
+ * been given ids through next_id, which is then not 0 any more. */
+static ErrCode read_next_id(RecordStore *rs, OpCtx *op, int64_t *ret_next, Error *err) {
+    CLEANUP(wt_session_close) WT_SESSION *session = NULL;
+    TRY(storage_open_session(op->ru->engine, &session, err));
+    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
+    int rc = session->open_cursor(session, rs->uri, NULL, NULL, &cursor);
+    if (rc == 0)
+        rc = cursor->prev(cursor);
+    int64_t last = 0;
+    if (rc == 0)
+        rc = cursor->get_key(cursor, &last);
+    if (rc != 0 && rc != WT_NOTFOUND)
+        return wt_error(rs->engine, rc, "find the last record", rs->ident, err);
+    *ret_next = last + 1;
+    return ERR_OK;
+}
+
+static ErrCode cursor_reopen(RecordCursor *cursor, Error *err) {
+    if (cursor->wt != NULL)
+        return ERR_OK;
+    WT_CURSOR *wt;
+    TRY(ru_open_cursor(cursor->op->ru, cursor->rs->uri, NULL, &wt, err));
+    cursor->wt = wt;
+    return ERR_OK;
+}
+
+static ErrCode current_record(RecordCursor *cursor, RecordId *ret_rid, Str *ret_data, Error *err) {
+    (void)err;
+    WT_CURSOR *wt = cursor->wt;
+    if (cursor->rs->is_clustered) {
+        WT_ITEM key;
+        invariant(wt->get_key(wt, &key) == 0);
+        cursor->rid = (RecordId){0, key.data, (uint32_t)key.size};
+    } else {
+        int64_t num;
+        invariant(wt->get_key(wt, &num) == 0);
+        cursor->rid = record_id_num(num);
+    }
+    WT_ITEM value;
+    invariant(wt->get_value(wt, &value) == 0);
+    cursor->is_positioned = true;
+    *ret_rid = cursor->rid;
+    *ret_data = (Str){value.data, value.size};
+    return ERR_OK;
+}
+
+/* Moves to `rid` or to the nearest record beyond it in the cursor's direction; sets is_at_end if there is
+ * none. */
+static ErrCode search_near(RecordCursor *cursor, RecordId rid, bool *ret_is_exact, Error *err) {
+    WT_CURSOR *wt = cursor->wt;
+    cursor->is_at_end = false;
+    *ret_is_exact = false;
+    set_key(wt, rid);
+    int compared;
+    int rc = wt->search_near(wt, &compared);
+    if (rc == 0 && compared < 0 && cursor->is_forward)
+        rc = wt->next(wt);
+    else if (rc == 0 && compared > 0 && !cursor->is_forward)
+        rc = wt->prev(wt);
+    else if (rc == 0)
+        *ret_is_exact = compared == 0;
+    if (rc == WT_NOTFOUND) {
+        cursor->is_at_end = true;
+        return ERR_OK;
+    }
+    if (rc != 0)
+        return wt_error(cursor->rs->engine, rc, "seek", cursor->rs->ident, err);
+    RecordId landed;
+    Str data;
+    return current_record(cursor, &landed, &data, err);
+}

@@ -1,0 +1,85 @@
+/*
+ * record_store.h - a table of documents by record id.
+ *
+ * Ownership: reference-counted; every collection instance of the catalog holds one reference, and the
+ * table is dropped for good only when the last is gone (CAT-5).
+ * Threading: any thread; cursors belong to their operation.
+ */
+#pragma once
+
+#include <stdatomic.h>
+
+#include "base/error.h"
+#include "bson/doc.h"
+#include "bson/keystring.h"
+#include "concurrency/op_ctx.h"
+
+typedef struct StorageEngine StorageEngine;
+typedef struct RecordStore RecordStore;
+
+/* Opens an existing table; `ident` is copied. */
+ErrCode record_store_open(StorageEngine *engine, const char *ident, bool is_clustered,
+                          RecordStore **ret_rs, Error *err) MUST_CHECK;
+RecordStore *record_store_ref(RecordStore *rs);
+void record_store_unref(RecordStore *rs);
+bool record_store_is_shared(const RecordStore *rs); /* more than one reference */
+const char *record_store_ident(const RecordStore *rs);
+bool record_store_is_clustered(const RecordStore *rs);
+
+/* Fast counts: exact after a clean stop, nearly so after a crash. */
+int64_t record_store_count(const RecordStore *rs);
+int64_t record_store_data_size(const RecordStore *rs);
+/* Counts with the changes of the operation's open unit of work. */
+void record_store_counts_in_txn(const OpCtx *op, const RecordStore *rs, int64_t *ret_count,
+                                int64_t *ret_data_size);
+/* Sets what validation counted. */
+void record_store_set_counts(RecordStore *rs, int64_t count, int64_t data_size);
+
+/* A fresh record id, larger than all before. */
+ErrCode record_store_next_id(OpCtx *op, RecordStore *rs, RecordId *ret_rid, Error *err) MUST_CHECK;
+
+/* ---- writes, inside a unit of work ---- */
+
+ErrCode record_insert(OpCtx *op, RecordStore *rs, RecordId rid, Str data, Error *err) MUST_CHECK;
+/* For clustered tables: *ret_is_duplicate instead of overwriting. */
+ErrCode record_insert_unique(OpCtx *op, RecordStore *rs, RecordId rid, Str data,
+                             bool *ret_is_duplicate, Error *err) MUST_CHECK;
+ErrCode record_update(OpCtx *op, RecordStore *rs, RecordId rid, Str data, size_t old_size,
+                      Error *err) MUST_CHECK;
+ErrCode record_delete(OpCtx *op, RecordStore *rs, RecordId rid, size_t old_size,
+                      Error *err) MUST_CHECK;
+/* Removes all records in one step; counts become 0. */
+ErrCode record_store_truncate(OpCtx *op, RecordStore *rs, Error *err) MUST_CHECK;
+
+/* ---- reads ---- */
+
+typedef struct RecordCursor {
+    OpCtx *op;
+    RecordStore *rs;
+    void *wt; /* WT_CURSOR, NULL while saved or closed */
+    bool is_forward;
+    bool is_positioned; /* on a record, or (after a restore) in the place of one that is gone */
+    bool is_next_current; /* restore landed on the next record: the next call returns it */
+    bool is_at_end;
+    RecordId rid;
+    Buffer rid_bytes; /* holds rid.str of clustered tables, and the saved place */
+} RecordCursor;
+
+/* Records in natural order, or backwards. */
+ErrCode record_cursor_open(OpCtx *op, RecordStore *rs, bool is_forward, RecordCursor *ret_cursor,
+                           Error *err) MUST_CHECK;
+void record_cursor_done(RecordCursor *cursor);
+/* The data is valid until the cursor moves, is saved, or is closed. */
+ErrCode record_cursor_next(RecordCursor *cursor, bool *ret_found, RecordId *ret_rid, Str *ret_data,
+                           Error *err) MUST_CHECK;
+ErrCode record_cursor_seek_exact(RecordCursor *cursor, RecordId rid, bool *ret_found, Str *ret_data,
+                                 Error *err) MUST_CHECK;
+/* Places the cursor so that `next` returns the first record at or after `rid` (at or before, when going
+ * backwards). */
+ErrCode record_cursor_seek_near(RecordCursor *cursor, RecordId rid, Error *err) MUST_CHECK;
+/* Gives up the WiredTiger cursor but remembers the place; restore finds it again, in a new snapshot.
+ * *ret_is_kept is false when the record of the place is gone (capped cursors have lost their place then;
+ * others just go on with the next). */
+void record_cursor_save(RecordCursor *cursor);
+ErrCode record_cursor_restore(RecordCursor *cursor, OpCtx *op, bool *ret_is_kept,
+                              Error *err) MUST_CHECK;

@@ -1,0 +1,439 @@
+#include "storage/recovery_unit.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "storage/storage_internal.h"
+#include "concurrency/lock_manager.h"
+#include "storage/unit_of_work.h"
+
+enum {
+    DISK_CHECK_BYTES = 16 * 1024 * 1024, /* written by us since the monitor last looked */
+    LARGE_TXN_BYTES = 1024 * 1024,       /* below it a rollback is never for lack of cache */
+};
+
+static void ru_free(RecoveryUnit *ru);
+static ErrCode begin_transaction(RecoveryUnit *ru, Error *err);
+static ErrCode resolve_read_ts(RecoveryUnit *ru, uint64_t *ret_ts, Error *err);
+static void end_transaction(RecoveryUnit *ru);
+static void add_change(RecoveryUnit *ru, RuChange change);
+static ErrCode run_before_commit(RecoveryUnit *ru, Error *err);
+static ErrCode commit_storage(RecoveryUnit *ru, Error *err);
+static void apply_size_deltas(RecoveryUnit *ru);
+static void finish(RecoveryUnit *ru, bool is_committed);
+static void run_rollback_handlers(RecoveryUnit *ru, RuChange *first);
+static ErrCode classify_conflict(RecoveryUnit *ru, Error *err);
+static int64_t conflict_backoff_us(int attempt);
+
+void op_attach_storage(OpCtx *op, StorageEngine *engine) {
+    invariant(op->ru == NULL);
+    op_ru_free_hook = ru_free;
+    RecoveryUnit *ru = NEW(RecoveryUnit);
+    ru->engine = engine;
+    ru->op = op;
+    ru->deltas = ru->deltas_inline;
+    ru->delta_capacity = RU_SIZE_DELTAS_INLINE;
+    key_builder_init(&ru->scratch);
+    op->ru = ru;
+}
+
+StorageEngine *op_storage(const OpCtx *op) {
+    return op->ru->engine;
+}
+
+void ru_set_read_source(RecoveryUnit *ru, ReadSource source, uint64_t ts) {
+    invariant(ru->snapshot_id == 0);
+    ru->read_source = source;
+    ru->provided_ts = ts;
+}
+
+ReadSource ru_read_source(const RecoveryUnit *ru) {
+    return ru->read_source;
+}
+
+uint64_t ru_read_ts(const RecoveryUnit *ru) {
+    return ru->read_ts;
+}
+
+ErrCode ru_open_snapshot(RecoveryUnit *ru, Error *err) {
+    WT_SESSION *session;
+    return ru_session(ru, &session, err);
+}
+
+void ru_abandon_snapshot(RecoveryUnit *ru) {
+    invariant(ru->depth == 0);
+    end_transaction(ru);
+}
+
+uint64_t ru_snapshot_id(const RecoveryUnit *ru) {
+    return ru->snapshot_id;
+}
+
+bool ru_is_in_unit_of_work(const RecoveryUnit *ru) {
+    return ru->depth > 0;
+}
+
+ErrCode ru_set_commit_ts(RecoveryUnit *ru, uint64_t ts, Error *err) {
+    invariant(ru->depth > 0);
+    WT_SESSION *session;
+    TRY(ru_session(ru, &session, err));
+    char config[48];
+    snprintf(config, sizeof(config), "commit_timestamp=%" PRIx64, ts);
+    int rc = session->timestamp_transaction(session, config);
+    if (rc != 0)
+        return ru_write_failed(ru, rc, "set the commit timestamp", NULL, err);
+    ru->commit_ts = ts;
+    return ERR_OK;
+}
+
+uint64_t ru_commit_ts(const RecoveryUnit *ru) {
+    return ru->commit_ts;
+}
+
+void ru_before_commit(RecoveryUnit *ru, RuBeforeCommit fn, void *arg) {
+    add_change(ru, (RuChange){.kind = CHANGE_BEFORE_COMMIT, .before_commit = fn, .arg = arg});
+}
+
+void ru_on_commit(RecoveryUnit *ru, RuHandler fn, void *arg) {
+    add_change(ru, (RuChange){.kind = CHANGE_ON_COMMIT, .handler = fn, .arg = arg});
+}
+
+void ru_on_rollback(RecoveryUnit *ru, RuHandler fn, void *arg) {
+    add_change(ru, (RuChange){.kind = CHANGE_ON_ROLLBACK, .handler = fn, .arg = arg});
+}
+
+ErrCode ru_session(RecoveryUnit *ru, WT_SESSION **ret_session, Error *err) {
+    if (UNLIKELY(ru->snapshot_id == 0))
+        TRY(begin_transaction(ru, err));
+    *ret_session = ru->session;
+    return ERR_OK;
+}
+
+ErrCode ru_open_cursor(RecoveryUnit *ru, const char *uri, const char *config,
+                       WT_CURSOR **ret_cursor, Error *err) {
+    WT_SESSION *session;
+    TRY(ru_session(ru, &session, err));
+    if (ru->read_source == READ_CHECKPOINT)
+        config = "checkpoint=WiredTigerCheckpoint";
+    int rc = session->open_cursor(session, uri, NULL, config, ret_cursor);
+    return rc == 0 ? ERR_OK : wt_error(ru->engine, rc, "open a cursor", uri, err);
+}
+
+ErrCode ru_open_write_cursor(RecoveryUnit *ru, const char *uri, const char *config,
+                             WT_CURSOR **ret_cursor, Error *err) {
+    invariant(ru->depth > 0);
+    ru->has_written = true;
+    if (FAILPOINT(WRITE_CONFLICT))
+        return ru_write_failed(ru, WT_ROLLBACK, "write", NULL, err);
+    return ru_open_cursor(ru, uri, config, ret_cursor, err);
+}
+
+ErrCode ru_write_failed(RecoveryUnit *ru, int rc, const char *what, const char *table, Error *err) {
+    ru->is_doomed = true;
+    if (rc != WT_ROLLBACK)
+        return wt_error(ru->engine, rc, what, table, err);
+    ErrCode code = wt_error(ru->engine, rc, what, table, err);
+    return ru->bytes_in_txn < LARGE_TXN_BYTES ? code : classify_conflict(ru, err);
+}
+
+void ru_add_size_delta(RecoveryUnit *ru, RecordStore *rs, int64_t count, int64_t bytes) {
+    for (uint32_t i = 0; i < ru->delta_count; i++) {
+        if (ru->deltas[i].rs == rs) {
+            ru->deltas[i].count += count;
+            ru->deltas[i].bytes += bytes;
+            return;
+        }
+    }
+    if (ru->delta_count == ru->delta_capacity) {
+        SizeDelta *grown = xmalloc(sizeof(SizeDelta) * ru->delta_capacity * 2);
+        memcpy(grown, ru->deltas, sizeof(SizeDelta) * ru->delta_count);
+        if (ru->deltas != ru->deltas_inline)
+            xfree(ru->deltas);
+        ru->deltas = grown;
+        ru->delta_capacity *= 2;
+    }
+    ru->deltas[ru->delta_count++] = (SizeDelta){rs, count, bytes};
+}
+
+void ru_note_bytes(RecoveryUnit *ru, size_t bytes) {
+    ru->bytes_in_txn += (int64_t)bytes;
+    ru->op->metrics.storage_bytes_written += (int64_t)bytes;
+}
+
+/* ---- units of work ---- */
+
+ErrCode uow_begin(OpCtx *op, UnitOfWork *uow, Error *err) {
+    (void)err;
+    RecoveryUnit *ru = op->ru;
+    /* Reads before the unit of work may have opened a snapshot; writes want a fresh one only when the
+     * caller abandons it, since what was read may be what is being changed. */
+    ru->depth++;
+    lock_unit_of_work_begin(op);
+    uow->op = op;
+    uow->is_committed = false;
+    return ERR_OK;
+}
+
+ErrCode uow_commit(UnitOfWork *uow, Error *err) {
+    invariant(!uow->is_committed);
+    RecoveryUnit *ru = uow->op->ru;
+    if (ru->depth > 1) {
+        invariant(!ru->is_doomed);
+        uow->is_committed = true;
+        return ERR_OK;
+    }
+    invariant(!ru->is_doomed);
+    TRY(run_before_commit(ru, err));
+    TRY(commit_storage(ru, err));
+    apply_size_deltas(ru);
+    uow->is_committed = true;
+    return ERR_OK;
+}
+
+void uow_done(UnitOfWork *uow) {
+    OpCtx *op = uow->op;
+    if (op == NULL)
+        return;
+    uow->op = NULL;
+    RecoveryUnit *ru = op->ru;
+    if (!uow->is_committed)
+        ru->is_doomed = true;
+    if (ru->depth == 1) {
+        if (!uow->is_committed)
+            end_transaction(ru);
+        finish(ru, uow->is_committed);
+    }
+    ru->depth--;
+    lock_unit_of_work_end(op);
+}
+
+ErrCode op_run_with_retry(OpCtx *op, ErrCode (*attempt)(void *arg, OpCtx *op, Error *err), void *arg,
+                          Error *err) {
+    RecoveryUnit *ru = op->ru;
+    StorageEngine *engine = ru->engine;
+    if (ru->depth > 0)
+        return attempt(arg, op, err);
+    int conflicts = 0, unavailable = 0;
+    for (;;) {
+        ErrCode rc = attempt(arg, op, err);
+        if (LIKELY(rc != ERR_WRITE_CONFLICT && rc != ERR_TEMPORARILY_UNAVAILABLE))
+            return rc;
+        end_transaction(ru);
+        if (rc == ERR_WRITE_CONFLICT) {
+            op->metrics.write_conflicts++;
+            TRY(op_check_interrupt_slow(op, err));
+            int64_t wait_us = conflict_backoff_us(conflicts++);
+            error_reset(err);
+            if (wait_us > 0)
+                TRY(op_sleep_us(op, wait_us, err));
+            continue;
+        }
+        op->metrics.temporarily_unavailable++;
+        atomic_fetch_add_explicit(&engine->temporarily_unavailable, 1, memory_order_relaxed);
+        if (++unavailable > atomic_load(&engine->retry.temporarily_unavailable_retries_max)) {
+            atomic_fetch_add_explicit(&engine->temporarily_unavailable_escaped, 1,
+                                      memory_order_relaxed);
+            return rc;
+        }
+        error_reset(err);
+        int64_t base_ms = atomic_load(&engine->retry.temporarily_unavailable_backoff_base_ms);
+        TRY(op_sleep_us(op, base_ms * 1000 * unavailable, err));
+    }
+}
+
+/* ---- helpers ---- */
+
+static void ru_free(RecoveryUnit *ru) {
+    invariant(ru->depth == 0);
+    end_transaction(ru);
+    wt_session_close(&ru->session);
+    if (ru->deltas != ru->deltas_inline)
+        xfree(ru->deltas);
+    key_builder_done(&ru->scratch);
+    xfree(ru);
+}
+
+static ErrCode begin_transaction(RecoveryUnit *ru, Error *err) {
+    if (ru->session == NULL)
+        TRY(storage_open_session(ru->engine, &ru->session, err));
+    char config[48];
+    const char *begin = NULL;
+    ru->read_ts = 0;
+    if (ru->read_source != READ_LATEST && ru->read_source != READ_CHECKPOINT) {
+        TRY(resolve_read_ts(ru, &ru->read_ts, err));
+        snprintf(config, sizeof(config), "read_timestamp=%" PRIx64, ru->read_ts);
+        begin = config;
+    }
+    int rc = ru->session->begin_transaction(ru->session, begin);
+    if (rc == EINVAL && begin != NULL) {
+        /* The begin itself went through; only its timestamp was refused. */
+        (void)ru->session->rollback_transaction(ru->session, NULL);
+        return error_set(err, ERR_SNAPSHOT_TOO_OLD,
+                         "read timestamp %" PRIu64 " is older than the oldest available one",
+                         ru->read_ts);
+    }
+    if (rc != 0)
+        return wt_error(ru->engine, rc, "begin a storage transaction", NULL, err);
+    ru->snapshot_id = 1 + atomic_fetch_add_explicit(&ru->engine->snapshot_counter, 1,
+                                                    memory_order_relaxed);
+    return ERR_OK;
+}
+
+static ErrCode resolve_read_ts(RecoveryUnit *ru, uint64_t *ret_ts, Error *err) {
+    uint64_t ts = 0;
+    switch (ru->read_source) {
+    case READ_MAJORITY:
+        ts = atomic_load(&ru->engine->majority_ts);
+        break;
+    case READ_LAST_APPLIED:
+        ts = atomic_load(&ru->engine->last_applied_ts);
+        break;
+    case READ_ALL_DURABLE:
+        ts = storage_all_durable_ts(ru->engine);
+        break;
+    case READ_PROVIDED:
+        ts = ru->provided_ts;
+        break;
+    case READ_LATEST:
+    case READ_CHECKPOINT:
+        break;
+    }
+    if (ts == 0)
+        return error_set(err, ERR_READ_CONCERN_MAJORITY_NOT_AVAILABLE_YET,
+                         "no timestamp to read at is available yet");
+    *ret_ts = ts;
+    return ERR_OK;
+}
+
+static void end_transaction(RecoveryUnit *ru) {
+    if (ru->snapshot_id == 0)
+        return;
+    /* Also right after a failed commit that rolled back by itself: then it only says so. */
+    (void)ru->session->rollback_transaction(ru->session, NULL);
+    ru->snapshot_id = 0;
+}
+
+static void add_change(RecoveryUnit *ru, RuChange change) {
+    invariant(ru->depth > 0);
+    RuChange *row = xmemdup(&change, sizeof(change));
+    row->next = NULL;
+    if (ru->changes_last != NULL)
+        ru->changes_last->next = row;
+    else
+        ru->changes_first = row;
+    ru->changes_last = row;
+}
+
+static ErrCode run_before_commit(RecoveryUnit *ru, Error *err) {
+    for (RuChange *change = ru->changes_first; change != NULL; change = change->next)
+        if (change->kind == CHANGE_BEFORE_COMMIT)
+            TRY(change->before_commit(change->arg, ru->op, err));
+    return ERR_OK;
+}
+
+static ErrCode commit_storage(RecoveryUnit *ru, Error *err) {
+    if (ru->snapshot_id == 0)
+        return ERR_OK; /* nothing was read or written */
+    int rc = ru->session->commit_transaction(ru->session, NULL);
+    if (rc != 0)
+        return ru_write_failed(ru, rc, "commit", NULL, err);
+    ru->snapshot_id = 0;
+    if (!ru->has_written)
+        return ERR_OK;
+    StorageEngine *engine = ru->engine;
+    if (!atomic_load_explicit(&engine->is_written_since_flush, memory_order_relaxed))
+        atomic_store(&engine->is_written_since_flush, true);
+    int64_t written = atomic_fetch_add_explicit(&engine->bytes_written, ru->bytes_in_txn,
+                                                memory_order_relaxed);
+    if (written + ru->bytes_in_txn > DISK_CHECK_BYTES)
+        disk_space_check(engine);
+    return ERR_OK;
+}
+
+static void apply_size_deltas(RecoveryUnit *ru) {
+    for (uint32_t i = 0; i < ru->delta_count; i++) {
+        SizeDelta *delta = &ru->deltas[i];
+        atomic_fetch_add_explicit(&delta->rs->count, delta->count, memory_order_relaxed);
+        atomic_fetch_add_explicit(&delta->rs->data_size, delta->bytes, memory_order_relaxed);
+        if (!atomic_load_explicit(&delta->rs->is_size_dirty, memory_order_relaxed))
+            atomic_store(&delta->rs->is_size_dirty, true);
+    }
+}
+
+/* The outermost unit is over: run handlers and forget everything about it. */
+static void finish(RecoveryUnit *ru, bool is_committed) {
+    RuChange *first = ru->changes_first;
+    ru->changes_first = ru->changes_last = NULL;
+    uint64_t commit_ts = ru->commit_ts;
+    ru->commit_ts = 0;
+    ru->delta_count = 0;
+    ru->bytes_in_txn = 0;
+    ru->is_doomed = false;
+    ru->has_written = false;
+    if (LIKELY(first == NULL))
+        return;
+    if (is_committed) {
+        for (RuChange *change = first; change != NULL; change = change->next)
+            if (change->kind == CHANGE_ON_COMMIT)
+                change->handler(change->arg, ru->op, commit_ts);
+    } else {
+        run_rollback_handlers(ru, first);
+    }
+    while (first != NULL) {
+        RuChange *next = first->next;
+        xfree(first);
+        first = next;
+    }
+}
+
+static void run_rollback_handlers(RecoveryUnit *ru, RuChange *first) {
+    size_t count = 0;
+    for (RuChange *change = first; change != NULL; change = change->next)
+        count++;
+    RuChange **order = xcalloc(count, sizeof(*order));
+    size_t at = 0;
+    for (RuChange *change = first; change != NULL; change = change->next)
+        order[at++] = change;
+    while (at-- > 0)
+        if (order[at]->kind == CHANGE_ON_ROLLBACK)
+            order[at]->handler(order[at]->arg, ru->op, 0);
+    xfree(order);
+}
+
+/* WiredTiger 3.2.1 says "rollback" both for a conflict and for a lack of cache. A transaction that holds
+ * much of the dirty cache is told that it will never fit; one that suffers from a full cache, that it
+ * should try later. */
+static ErrCode classify_conflict(RecoveryUnit *ru, Error *err) {
+    StorageEngine *engine = ru->engine;
+    StorageStats stats;
+    storage_stats(engine, &stats);
+    double threshold = atomic_load(&engine->retry.transaction_too_large_threshold);
+    bool is_under_pressure = stats.cache_bytes_dirty > stats.cache_bytes_max / 5;
+    if (!is_under_pressure)
+        return ERR_WRITE_CONFLICT;
+    if (threshold < 1.0 && (double)ru->bytes_in_txn > threshold * (double)stats.cache_bytes_dirty) {
+        atomic_fetch_add_explicit(&engine->transaction_too_large, 1, memory_order_relaxed);
+        return error_set(err, ERR_TRANSACTION_TOO_LARGE_FOR_CACHE,
+                         "transaction is too large and will not fit in the storage engine cache");
+    }
+    if (atomic_load(&engine->retry.is_temporarily_unavailable_enabled))
+        return error_set(err, ERR_TEMPORARILY_UNAVAILABLE,
+                         "the storage engine's cache is under pressure; try again later");
+    return ERR_WRITE_CONFLICT;
+}
+
+static int64_t conflict_backoff_us(int attempt) {
+    if (attempt < 4)
+        return 0;
+    if (attempt < 10)
+        return 1000;
+    if (attempt < 100)
+        return 5000;
+    return attempt < 200 ? 10000 : 100000;
+}

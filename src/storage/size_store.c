@@ -1,0 +1,88 @@
+/*
+ * size_store.c - record counts and data sizes, so that count() needs no scan.
+ *
+ * Counts live in the RecordStore and are written to the table "sizeStorer" (ident -> two int64) at every
+ * checkpoint and at a clean stop. After a crash they are those of the last checkpoint; validate sets
+ * them right.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "storage/storage_internal.h"
+
+#define SIZE_TABLE_URI "table:sizeStorer"
+
+typedef struct SizeRow {
+    int64_t count;
+    int64_t data_size;
+} SizeRow;
+
+ErrCode size_store_open(StorageEngine *engine, Error *err) {
+    CLEANUP(wt_session_close) WT_SESSION *session = NULL;
+    TRY(storage_open_session(engine, &session, err));
+    int rc = session->create(session, SIZE_TABLE_URI,
+                             "type=file,key_format=S,value_format=u,log=(enabled=true)");
+    if (rc != 0)
+        return wt_error(engine, rc, "create the file", "sizeStorer", err);
+    engine->is_size_table_ready = true;
+    return ERR_OK;
+}
+
+void size_store_load(RecordStore *rs) {
+    Error err = {0};
+    CLEANUP(wt_session_close) WT_SESSION *session = NULL;
+    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
+    if (storage_open_session(rs->engine, &session, &err) != ERR_OK ||
+        session->open_cursor(session, SIZE_TABLE_URI, NULL, NULL, &cursor) != 0) {
+        error_reset(&err);
+        return;
+    }
+    cursor->set_key(cursor, rs->ident);
+    WT_ITEM value;
+    if (cursor->search(cursor) == 0 && cursor->get_value(cursor, &value) == 0 &&
+        value.size == sizeof(SizeRow)) {
+        SizeRow row;
+        memcpy(&row, value.data, sizeof(row));
+        atomic_store(&rs->count, row.count);
+        atomic_store(&rs->data_size, row.data_size);
+    }
+}
+
+void size_store_forget(StorageEngine *engine, const char *ident) {
+    Error err = {0};
+    CLEANUP(wt_session_close) WT_SESSION *session = NULL;
+    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
+    if (storage_open_session(engine, &session, &err) != ERR_OK ||
+        session->open_cursor(session, SIZE_TABLE_URI, NULL, NULL, &cursor) != 0) {
+        error_reset(&err);
+        return;
+    }
+    cursor->set_key(cursor, ident);
+    (void)cursor->remove(cursor); /* an old row does no harm: idents are never used again */
+}
+
+ErrCode size_store_flush(StorageEngine *engine, Error *err) {
+    CLEANUP(wt_session_close) WT_SESSION *session = NULL;
+    TRY(storage_open_session(engine, &session, err));
+    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
+    int rc = session->open_cursor(session, SIZE_TABLE_URI, NULL, "overwrite=true", &cursor);
+    if (rc != 0)
+        return wt_error(engine, rc, "open the file", "sizeStorer", err);
+
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&engine->size_mu);
+    LIST_FOR_EACH(&engine->open_stores, node) {
+        RecordStore *rs = CONTAINER_OF(node, RecordStore, engine_node);
+        if (!atomic_exchange(&rs->is_size_dirty, false))
+            continue;
+        SizeRow row = {atomic_load(&rs->count), atomic_load(&rs->data_size)};
+        WT_ITEM value = {.data = &row, .size = sizeof(row)};
+        cursor->set_key(cursor, rs->ident);
+        cursor->set_value(cursor, &value);
+        rc = cursor->insert(cursor);
+        if (rc != 0) {
+            atomic_store(&rs->is_size_dirty, true);
+            return wt_error(engine, rc, "write record counts", rs->ident, err);
+        }
+    }
+    return ERR_OK;
+}

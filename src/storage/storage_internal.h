@@ -1,0 +1,172 @@
+/*
+ * storage_internal.h - what the files of storage/ share.
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <wiredtiger.h>
+
+#include "base/list.h"
+#include "base/thread.h"
+#include "storage/engine.h"
+#include "storage/record_store.h"
+#include "storage/recovery_unit.h"
+
+typedef struct JournalState {
+    Mutex mu;
+    Cond cond;
+    /* Guarded by mu. */
+    uint64_t requested; /* tickets given to those who want a flush */
+    uint64_t done;      /* highest ticket whose flush is on disk */
+    bool is_leader_at_work;
+    WT_SESSION *session; /* used by the leader of the moment */
+} JournalState;
+
+struct StorageEngine {
+    /* Set at open, then constant. */
+    char *dbpath;
+    int lock_fd;
+    WT_CONNECTION *conn;
+    OpRegistry *registry;
+    TicketPool *read_tickets;
+    TicketPool *write_tickets;
+    bool was_unclean;
+    bool is_directory_per_db;
+    uint64_t ident_random;
+
+    /* Atomic. */
+    _Atomic uint64_t ident_counter;
+    _Atomic uint64_t majority_ts;
+    _Atomic uint64_t last_applied_ts;
+    _Atomic uint64_t snapshot_counter;
+    _Atomic int64_t bytes_written;       /* since the last look at the disk */
+    _Atomic bool is_disk_full;
+    _Atomic bool is_written_since_flush; /* something for the journal flusher to do */
+    _Atomic int64_t write_conflicts;
+    _Atomic int64_t temporarily_unavailable;
+    _Atomic int64_t temporarily_unavailable_escaped;
+    _Atomic int64_t transaction_too_large;
+    _Atomic int64_t checkpoint_count;
+    _Atomic int64_t checkpoint_ms_last;
+    _Atomic int64_t disk_free_bytes;
+    _Atomic int64_t disk_total_bytes;
+    _Atomic int32_t journal_interval_ms;
+    _Atomic int32_t checkpoint_interval_s;
+    StorageRetryParams retry;
+
+    JournalState journal;
+
+    Mutex checkpoint_mu; /* held over a checkpoint: one at a time, and none during a rollback */
+
+    Mutex reaper_mu;
+    /* Guarded by reaper_mu. */
+    List pending_drops;
+
+    Mutex size_mu;
+    /* Guarded by size_mu. */
+    List open_stores; /* RecordStore.engine_node */
+    bool is_size_table_ready;
+
+    Mutex threads_mu;
+    Cond threads_cond;
+    /* Guarded by threads_mu. */
+    bool is_stopping;
+    bool is_checkpoint_wanted;
+    Thread flusher;
+    Thread checkpointer;
+    Thread monitor;
+};
+
+struct RecordStore {
+    _Atomic int32_t refs;
+    StorageEngine *engine;
+    char *ident;
+    char *uri;
+    bool is_clustered;
+    ListNode engine_node; /* guarded by engine->size_mu */
+    _Atomic int64_t next_id; /* 0: not known yet */
+    _Atomic int64_t count;
+    _Atomic int64_t data_size;
+    _Atomic bool is_size_dirty;
+    Mutex next_id_mu;
+};
+
+enum {
+    RU_SIZE_DELTAS_INLINE = 4,
+};
+
+typedef struct SizeDelta {
+    RecordStore *rs;
+    int64_t count;
+    int64_t bytes;
+} SizeDelta;
+
+typedef struct RuChange {
+    struct RuChange *next;
+    enum { CHANGE_BEFORE_COMMIT, CHANGE_ON_COMMIT, CHANGE_ON_ROLLBACK } kind;
+    RuBeforeCommit before_commit;
+    RuHandler handler;
+    void *arg;
+} RuChange;
+
+struct RecoveryUnit {
+    StorageEngine *engine;
+    OpCtx *op;
+    WT_SESSION *session; /* opened with the first access */
+    uint64_t snapshot_id; /* 0: no transaction open */
+    uint32_t depth;      /* nested units of work */
+    bool is_doomed;      /* an inner unit was left uncommitted, or a write failed */
+    bool has_written;
+    ReadSource read_source;
+    uint64_t provided_ts;
+    uint64_t read_ts;
+    uint64_t commit_ts;
+    int64_t bytes_in_txn;
+    RuChange *changes_first;
+    RuChange *changes_last;
+    SizeDelta *deltas; /* deltas_inline or heap */
+    uint32_t delta_count;
+    uint32_t delta_capacity;
+    SizeDelta deltas_inline[RU_SIZE_DELTAS_INLINE];
+    KeyBuilder scratch; /* for keys with their record id */
+};
+
+/* Turns a WiredTiger return code into ours. `what` completes "could not ...". WT_ROLLBACK becomes
+ * ERR_WRITE_CONFLICT, ENOSPC ERR_OUT_OF_DISK_SPACE; a panic of the engine ends the process. */
+ErrCode wt_error(StorageEngine *engine, int rc, const char *what, const char *table, Error *err);
+
+/* The operation's session with its transaction begun. */
+ErrCode ru_session(RecoveryUnit *ru, WT_SESSION **ret_session, Error *err) MUST_CHECK;
+/* A cursor on a table in the operation's snapshot; `config` may be NULL. */
+ErrCode ru_open_cursor(RecoveryUnit *ru, const char *uri, const char *config, WT_CURSOR **ret_cursor,
+                       Error *err) MUST_CHECK;
+/* Same for a write, inside a unit of work. */
+ErrCode ru_open_write_cursor(RecoveryUnit *ru, const char *uri, const char *config,
+                             WT_CURSOR **ret_cursor, Error *err) MUST_CHECK;
+/* A write failed: the transaction can only be rolled back. Returns the mapped error. */
+ErrCode ru_write_failed(RecoveryUnit *ru, int rc, const char *what, const char *table, Error *err);
+/* Fails with ERR_OUT_OF_DISK_SPACE when there is no room for more data. */
+ErrCode storage_check_disk(StorageEngine *engine, Error *err) MUST_CHECK;
+void ru_add_size_delta(RecoveryUnit *ru, RecordStore *rs, int64_t count, int64_t bytes);
+void ru_note_bytes(RecoveryUnit *ru, size_t bytes);
+/* A session apart from any operation, for background work. */
+ErrCode storage_open_session(StorageEngine *engine, WT_SESSION **ret_session, Error *err) MUST_CHECK;
+void wt_session_close(WT_SESSION **session);
+void wt_cursor_close(WT_CURSOR **cursor);
+
+/* journal.c */
+ErrCode journal_open(StorageEngine *engine, Error *err) MUST_CHECK;
+void journal_close(StorageEngine *engine);
+void journal_flusher_run(void *engine);
+
+/* background.c */
+void checkpointer_run(void *engine);
+void monitor_run(void *engine);
+void disk_space_check(StorageEngine *engine);
+void reaper_forget_all(StorageEngine *engine);
+
+/* size_store.c: counts of all record stores, kept in the table "sizeStorer". */
+ErrCode size_store_open(StorageEngine *engine, Error *err) MUST_CHECK;
+void size_store_load(RecordStore *rs);
+void size_store_forget(StorageEngine *engine, const char *ident);
+ErrCode size_store_flush(StorageEngine *engine, Error *err) MUST_CHECK;

@@ -1,0 +1,175 @@
+/*
+ * server.h - sockets and workers: takes messages from clients to a handler and replies back.
+ *
+ * All connections share one epoll. A worker that wakes for a readable connection reads the message,
+ * calls the handler and sends the reply itself, so that one request is epoll_wait, recv and send.
+ * A worker that is about to wait says so (worker_block_begin) and is replaced meanwhile. A request
+ * that only waits for something to change is parked: it holds memory but no worker.
+ *
+ * This layer knows frames, not commands: everything it does with a message is to call the handler.
+ * It does not log either; rare events go to the `note` function of the configuration.
+ *
+ * Ownership: a Connection belongs to the transport and lives from on_connect to on_disconnect.
+ * Threading: functions may be called from any thread unless they say otherwise. What the handler
+ *            may touch of a Connection is stated at its fields.
+ * Locks:     LOCK_RANK_CONNECTIONS, LOCK_RANK_WORKERS; neither is held while the handler runs, but
+ *            for the visitor of transport_for_each_connection.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+#include "base/error.h"
+#include "transport/wire.h"
+
+typedef struct Transport Transport;
+typedef struct Worker Worker;
+
+enum {
+    CONNECTION_ADDRESS_SIZE = 64,
+    TRANSPORT_LISTENERS_MAX = 32,
+};
+
+typedef struct Connection {
+    /* Set at connect, then constant. */
+    uint64_t id; /* 1, 2, 3, ... */
+    int64_t created_wall_ms;
+    bool is_unix;
+    char peer[CONNECTION_ADDRESS_SIZE];  /* "127.0.0.1:40112", "anonymous unix socket" */
+    char local[CONNECTION_ADDRESS_SIZE]; /* "127.0.0.1:27017" or the path of the unix socket */
+
+    /* Owned by the handler; only the thread inside one of its functions for this connection may
+     * touch them. The transport reads `compressors` to decide how to reply. */
+    void *user;
+    uint32_t compressors; /* WIRE_COMPRESSOR_BIT of those agreed on with this peer */
+
+    /* Atomic, relaxed: written by the worker that has the connection. */
+    uint64_t requests;
+    uint64_t bytes_in;
+    uint64_t bytes_out;
+} Connection;
+
+typedef enum HandleResult {
+    HANDLE_REPLY,    /* the body of the reply is in reply->buf */
+    HANDLE_NO_REPLY, /* nothing to send, for a client that asked for none */
+    HANDLE_PARK,     /* call again when woken or at reply->park_deadline_us */
+    HANDLE_CLOSE,    /* close without a word */
+} HandleResult;
+
+typedef struct Reply {
+    /* Room for the header is made already; append one document. To begin anew after a half-written
+     * reply: wire_reply_begin(reply->buf). */
+    Buffer *buf;
+    bool is_resumed;          /* in: the request was parked or is the next round of a stream */
+    bool never_compress;      /* handshake and authentication */
+    bool close_after;         /* close once the reply is sent */
+    bool more_to_come;        /* of a request with exhaustAllowed: run it again after this reply */
+    int64_t park_deadline_us; /* clock_mono_us; with HANDLE_PARK */
+    /* With more_to_come: body of the next round; absent: the same again. It is copied after the
+     * handler has returned, so it must outlive the call. */
+    Doc next_body;
+} Reply;
+
+/* What the layers above provide. All but on_message and on_bad_message may be NULL. */
+typedef struct TransportHandler {
+    /* On the new worker's own thread; the result is kept for worker_user. */
+    void *(*worker_start)(void *ctx, Worker *worker);
+    void (*worker_stop)(void *ctx, Worker *worker);
+
+    /* False refuses the connection, which is closed at once; on_disconnect is not called then. */
+    bool (*on_connect)(void *ctx, Connection *conn);
+    HandleResult (*on_message)(void *ctx, Worker *worker, Connection *conn,
+                               const WireMessage *message, Reply *reply);
+    /* Writes the error document for a message that could not be decoded, or for a reply that grew
+     * too large, into reply->buf. */
+    void (*on_bad_message)(void *ctx, Worker *worker, Connection *conn, const WireMessage *message,
+                           const Error *why, Reply *reply);
+    /* The last call for this connection. On a worker, or on the thread that stops the transport. */
+    void (*on_disconnect)(void *ctx, Connection *conn);
+
+    /* Requests still run at the deadline of transport_stop: make them end, it waits for them. */
+    void (*on_stop_deadline)(void *ctx);
+} TransportHandler;
+
+typedef struct TransportConfig {
+    const char *const *addresses; /* numeric IPv4 or IPv6; NULL: 127.0.0.1 */
+    uint32_t address_count;
+    uint16_t port; /* 0: any free one, the same for all addresses */
+    bool has_unix_socket;
+    const char *unix_prefix;   /* directory of the unix socket; NULL: /tmp */
+    uint32_t unix_permissions; /* 0: 0700 */
+    uint32_t connections_max;  /* 0: 1,000,000 */
+    uint32_t workers_target;   /* unblocked workers to keep; 0: number of processors, at least 2 */
+    uint32_t workers_max;      /* 0: 1,024 */
+    int64_t send_stall_us_max; /* a reader that takes nothing for so long is dropped; 0: 60 s */
+    int64_t spare_idle_us_max; /* a spare worker ends after this; 0: 10 s */
+    uint32_t compressors;      /* accepted from clients: WIRE_COMPRESSOR_BIT */
+    TransportHandler handler;
+    void *ctx; /* first argument of the handler's functions */
+    /* Rare events worth a log line; NULL: not reported. Never called with a lock held. */
+    void (*note)(void *ctx, const char *text);
+} TransportConfig;
+
+typedef struct TransportStats {
+    uint64_t connections_current;
+    uint64_t connections_available;
+    uint64_t connections_created;
+    uint64_t connections_refused;
+    uint64_t connections_active; /* a request is running */
+    uint64_t connections_parked; /* a request is waiting without a worker */
+    uint64_t requests;
+    uint64_t bytes_in; /* as the commands see them: uncompressed */
+    uint64_t bytes_out;
+    uint64_t physical_bytes_in; /* as they were on the wire */
+    uint64_t physical_bytes_out;
+    uint32_t workers;           /* threads, spare ones included */
+    uint32_t workers_unblocked; /* able to take requests */
+} TransportStats;
+
+/* Opens the listening sockets and starts threads; clients are served on return. Fails with
+ * ERR_SOCKET_EXCEPTION when an address cannot be listened on. `*ret_in_use` tells whether that was
+ * because someone else has it. */
+ErrCode transport_start(const TransportConfig *config, Transport **ret_transport, bool *ret_in_use,
+                        Error *err) MUST_CHECK;
+
+/* The port in use, which matters when it was chosen by the system. */
+uint16_t transport_port(const Transport *transport);
+/* NULL when there is none. */
+const char *transport_unix_path(const Transport *transport);
+
+/* Closes the listening sockets and removes the unix socket's file. Idempotent. */
+void transport_stop_accepting(Transport *transport);
+
+/* Ends everything: idle and parked connections at once, busy ones when their request is done. When
+ * `deadline_us` passes, on_stop_deadline is called and the remaining sockets are shut down. Returns
+ * when no thread is left. */
+void transport_stop(Transport *transport, int64_t deadline_us);
+void transport_free(Transport *transport); /* after transport_stop */
+
+/* Sends all parked requests to the handler again. A request that is just being parked on what the
+ * handler saw before this call is not missed. */
+void transport_wake_parked(Transport *transport);
+
+/* Ends one connection as if the client had gone. False when there is none of that id. */
+bool transport_close_connection(Transport *transport, uint64_t id);
+
+/* Calls `visit` for each connection under the lock of the set: it must be quick, take no lock of a
+ * lower rank, and may only read what Connection calls constant or atomic. */
+void transport_for_each_connection(Transport *transport,
+                                   void (*visit)(void *arg, const Connection *conn), void *arg);
+
+void transport_read_stats(Transport *transport, TransportStats *ret_stats);
+
+/* ---- for the code that runs inside on_message, on its own worker ---- */
+
+void *worker_user(const Worker *worker);
+
+/* Around anything that may wait for another request, a disk or a peer. May be nested. Cheap: atomic
+ * operations, and a wake-up or a new thread only when too few other workers are left. */
+void worker_block_begin(Worker *worker);
+void worker_block_end(Worker *worker);
+
+/* The request has been running for long and will go on: counts as blocked until it ends. */
+void worker_is_long_running(Worker *worker);

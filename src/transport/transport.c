@@ -1,0 +1,195 @@
+/*
+ * transport.c - starting, stopping and counting.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "transport/transport_internal.h"
+
+enum {
+    CONNECTIONS_MAX_DEFAULT = 1000000,
+    WORKERS_MAX_DEFAULT = 1024,
+    WORKERS_TARGET_MIN = 2,
+    SEND_STALL_US_DEFAULT = 60 * 1000 * 1000,
+    SPARE_IDLE_US_DEFAULT = 10 * 1000 * 1000,
+    DRAIN_LOOK_US = 1000,
+};
+
+static void apply_defaults(TransportConfig *config);
+static void raise_file_limit(void);
+static void work_pool_init(WorkPool *work, const TransportConfig *config);
+static ErrCode open_epoll(Transport *t, Error *err);
+static uint64_t connection_count(Transport *t);
+
+ErrCode transport_start(const TransportConfig *config, Transport **ret_transport, bool *ret_in_use,
+                        Error *err) {
+    *ret_in_use = false;
+    invariant(config->handler.on_message != NULL);
+    invariant(config->handler.on_bad_message != NULL);
+    raise_file_limit();
+
+    Transport *t = NEW(Transport);
+    t->config = *config;
+    t->epoll_fd = t->runnable_fd = t->stop_fd = -1;
+    apply_defaults(&t->config);
+    slot_table_init(&t->table, t->config.connections_max);
+    work_pool_init(&t->work, &t->config);
+
+    ErrCode rc = open_epoll(t, err);
+    if (rc == ERR_OK)
+        rc = listeners_open(t, ret_in_use, err);
+    if (rc == ERR_OK)
+        rc = workers_start(t, err);
+    if (rc == ERR_OK)
+        rc = listener_thread_start(t, err);
+    if (rc != ERR_OK) {
+        transport_stop(t, /* deadline_us= */ 0);
+        transport_free(t);
+        return rc;
+    }
+    *ret_transport = t;
+    return ERR_OK;
+}
+
+uint16_t transport_port(const Transport *t) {
+    return t->port;
+}
+
+const char *transport_unix_path(const Transport *t) {
+    return t->unix_path[0] != '\0' ? t->unix_path : NULL;
+}
+
+void transport_stop_accepting(Transport *t) {
+    listeners_close(t);
+}
+
+void transport_stop(Transport *t, int64_t deadline_us) {
+    transport_stop_accepting(t);
+    atomic_store_explicit(&t->is_draining, true, memory_order_relaxed);
+    bool is_late = false;
+    for (;;) {
+        /* Looked at again and again, because a worker that did not see the flag yet may leave one
+         * more connection idle. */
+        connections_close_idle(t);
+        if (connection_count(t) == 0)
+            break;
+        if (!is_late && clock_mono_us() >= deadline_us) {
+            is_late = true;
+            if (t->config.handler.on_stop_deadline != NULL)
+                t->config.handler.on_stop_deadline(t->config.ctx);
+            connections_shut_down(t);
+        }
+        thread_sleep_us(DRAIN_LOOK_US);
+    }
+    workers_stop(t);
+}
+
+void transport_free(Transport *t) {
+    if (t == NULL)
+        return;
+    if (t->epoll_fd >= 0)
+        close(t->epoll_fd);
+    if (t->runnable_fd >= 0)
+        close(t->runnable_fd);
+    if (t->stop_fd >= 0)
+        close(t->stop_fd);
+    cond_done(&t->work.governor_wake);
+    mutex_done(&t->work.mu);
+    slot_table_done(&t->table);
+    xfree(t);
+}
+
+void transport_read_stats(Transport *t, TransportStats *ret_stats) {
+    TransportStats stats = {0};
+    mutex_lock(&t->table.mu);
+    stats.connections_current = t->table.current_count;
+    stats.connections_created = t->table.next_id - 1;
+    stats.connections_refused = t->table.refused_count;
+    mutex_unlock(&t->table.mu);
+    if (stats.connections_current < t->config.connections_max)
+        stats.connections_available = t->config.connections_max - stats.connections_current;
+
+    WorkerStats sum = {0};
+    mutex_lock(&t->work.mu);
+    worker_stats_add(&sum, &t->work.ended_stats);
+    LIST_FOR_EACH (&t->work.workers, node) {
+        const Worker *w = CONTAINER_OF(node, Worker, in_pool);
+        worker_stats_add(&sum, &w->stats);
+        stats.connections_active += atomic_load_explicit(&w->sequence, memory_order_relaxed) & 1;
+    }
+    stats.workers = t->work.worker_count;
+    stats.connections_parked = t->work.parked_count;
+    mutex_unlock(&t->work.mu);
+    int32_t unblocked = atomic_load_explicit(&t->work.unblocked, memory_order_relaxed);
+    stats.workers_unblocked = unblocked > 0 ? (uint32_t)unblocked : 0;
+
+    stats.requests = sum.requests;
+    stats.bytes_in = sum.bytes_in;
+    stats.bytes_out = sum.bytes_out;
+    stats.physical_bytes_in = sum.physical_bytes_in;
+    stats.physical_bytes_out = sum.physical_bytes_out;
+    *ret_stats = stats;
+}
+
+static void apply_defaults(TransportConfig *config) {
+    if (config->connections_max == 0)
+        config->connections_max = CONNECTIONS_MAX_DEFAULT;
+    if (config->workers_target == 0) {
+        int cpus = thread_cpu_count();
+        config->workers_target = cpus < WORKERS_TARGET_MIN ? WORKERS_TARGET_MIN : (uint32_t)cpus;
+    }
+    if (config->workers_max == 0)
+        config->workers_max = WORKERS_MAX_DEFAULT;
+    if (config->workers_max < config->workers_target)
+        config->workers_max = config->workers_target;
+    if (config->send_stall_us_max == 0)
+        config->send_stall_us_max = SEND_STALL_US_DEFAULT;
+    if (config->spare_idle_us_max == 0)
+        config->spare_idle_us_max = SPARE_IDLE_US_DEFAULT;
+}
+
+/* Each connection is a file; the soft limit is usually far too low. Failing changes nothing. */
+static void raise_file_limit(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static void work_pool_init(WorkPool *work, const TransportConfig *config) {
+    mutex_init(&work->mu, LOCK_RANK_WORKERS);
+    cond_init(&work->governor_wake);
+    list_init(&work->workers);
+    list_init(&work->ended);
+    list_init(&work->spare);
+    list_init(&work->parked);
+    list_init(&work->runnable);
+    work->parked_deadline_us_min = INT64_MAX;
+    work->target = config->workers_target;
+    atomic_store_explicit(&work->retire_above, (int32_t)config->workers_target,
+                          memory_order_relaxed);
+    work->workers_max = config->workers_max;
+}
+
+static ErrCode open_epoll(Transport *t, Error *err) {
+    t->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    t->runnable_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    t->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = EVENT_RUNNABLE};
+    if (t->epoll_fd < 0 || t->runnable_fd < 0 || t->stop_fd < 0 ||
+        epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, t->runnable_fd, &event) != 0)
+        return error_set(err, ERR_INTERNAL_ERROR, "could not set up epoll: %s", strerror(errno));
+    return ERR_OK;
+}
+
+static uint64_t connection_count(Transport *t) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&t->table.mu);
+    return t->table.current_count;
+}

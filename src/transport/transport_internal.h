@@ -1,0 +1,261 @@
+/*
+ * transport_internal.h - what the files of this folder share.
+ *
+ * The state word of a connection, and who may move it:
+ *
+ *            accept                    event                        no more input
+ *     FREE ----------> IDLE <--------------------------- BUSY <------------------+
+ *      ^                |  worker that got the event      | |                    |
+ *      |                +-------------------------------->+ |  handler parks     |
+ *      |                                                  | +-----------> PARKED |
+ *      +--------------------------------------------------+                 |    |
+ *                          owner closes               wake, deadline        |    |
+ *                                            RUNNABLE <---------------------+    |
+ *                                               +---- worker takes it -----------+
+ *
+ * IDLE       nobody owns it; whoever moves it to BUSY does.
+ * BUSY       one worker owns all fields.
+ * PARKED     nobody owns it; it is in the parked list; moved on by a waker or by a hang-up.
+ * RUNNABLE   it is in the queue of runnable connections; the worker that takes it off owns it.
+ *
+ * An event that meets a connection it cannot take leaves a mark in the same word (PENDING, and
+ * HANGUP when the peer is gone). The owner can leave BUSY for IDLE only by a compare-and-swap from
+ * BUSY without marks, so no event is lost: either the event came before the swap, then the swap
+ * fails and the owner reads again; or after it, then the event finds IDLE and takes the connection.
+ *
+ * Slots of closed connections are reused but never given back while the transport lives, and the
+ * word carries a generation that is also in the epoll data. So a worker that holds an old event may
+ * look at the word at any time: the generation tells that the event is not for this connection.
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+#include "base/list.h"
+#include "base/thread.h"
+#include "transport/server.h"
+
+enum {
+    WORKER_READ_SIZE = 64 * 1024,
+    REPLY_KEEP_SIZE_MAX = 256 * 1024,
+    GOVERNOR_TICK_US = 100 * 1000,
+    SLOTS_PER_CHUNK = 64,
+    CACHE_LINE_SIZE = 64,
+    LISTEN_BACKLOG = 4096,
+};
+
+typedef enum ConnState {
+    CONN_FREE,
+    CONN_IDLE,
+    CONN_BUSY,
+    CONN_PARKED,
+    CONN_RUNNABLE,
+    CONN_STATE_MASK = 0xFF,
+    CONN_PENDING = 1 << 8, /* an event came meanwhile */
+    CONN_HANGUP = 1 << 9,  /* the peer is gone, or will be once its bytes are read */
+    CONN_MARKS = CONN_PENDING | CONN_HANGUP,
+} ConnState;
+
+#define CONN_GENERATION_SHIFT 32
+
+/* Epoll data of the event that says: the queue of runnable connections is not empty. Its index is
+ * past any connection's. */
+#define EVENT_RUNNABLE UINT64_MAX
+
+typedef struct Slot {
+    Connection conn; /* first: a Connection pointer is a Slot pointer */
+
+    _Atomic uint64_t word; /* generation and ConnState; see above for the order of its changes */
+    uint32_t index;        /* Set once. */
+
+    /* Owned by whoever owns the connection. `fd` is also read under table.mu, and changed only
+     * with it held. */
+    int fd;
+    int32_t next_reply_id;
+    bool held_has_checksum;
+    uint8_t held_compressor; /* WireCompressor */
+    uint8_t *input;          /* an incomplete message; NULL when there is none */
+    uint32_t input_size;
+    uint32_t input_capacity;
+    uint8_t *held; /* the request that was parked or goes on streaming, uncompressed */
+    uint32_t held_size;
+
+    /* Guarded by table.mu. */
+    ListNode in_table; /* live connections; a free slot is in the free list by the same node */
+
+    /* Guarded by work.mu. */
+    ListNode in_work; /* parked list or queue of runnable ones */
+    int64_t park_deadline_us;
+} Slot;
+
+/* Live and free connections. */
+typedef struct SlotTable {
+    Mutex mu; /* LOCK_RANK_CONNECTIONS */
+    /* Guarded by mu. */
+    List live;
+    List free;
+    uint64_t next_id;
+    uint64_t current_count;
+    uint64_t refused_count;
+    uint32_t slot_count;
+    /* Chunks are added under mu and never moved or freed before the transport: a reader that has an
+     * index of a slot got it from an event registered after the chunk was stored. */
+    _Atomic(Slot *) *chunks;
+    uint32_t chunk_count_max;
+} SlotTable;
+
+typedef struct WorkerStats {
+    _Atomic uint64_t requests;
+    _Atomic uint64_t bytes_in;
+    _Atomic uint64_t bytes_out;
+    _Atomic uint64_t physical_bytes_in;
+    _Atomic uint64_t physical_bytes_out;
+} WorkerStats;
+
+struct Worker {
+    Transport *transport;
+    void *user;
+    Thread thread;
+
+    /* Owned by the worker's thread. */
+    uint8_t *read_buffer;
+    Buffer reply;
+    Buffer packed; /* a compressed reply */
+    WireDecoder decoder;
+    WireMessage message;
+    int64_t park_deadline_us; /* of the request that is being parked, */
+    uint64_t park_epoch_seen; /* and what work.wake_epoch was when it looked around */
+    int block_depth;
+    bool is_long_running;
+    uint32_t small_streak; /* requests in a row that needed no large buffer */
+
+    /* Guarded by work.mu. */
+    ListNode in_pool; /* workers, or those that ended and wait to be joined */
+    ListNode in_spare;
+    Cond spare_wake;
+    bool is_woken;
+
+    /* Atomic. Written by the worker for every request, so away from other cache lines; the governor
+     * reads them. An odd sequence means that a request is running. */
+    char pad_before[CACHE_LINE_SIZE];
+    _Atomic uint64_t sequence;
+    _Atomic bool is_counted; /* in work.unblocked; whoever clears it subtracts */
+    WorkerStats stats;
+    char pad_after[CACHE_LINE_SIZE];
+    uint64_t sequence_at_last_tick; /* Owned by the governor. */
+};
+
+/* The pool of workers and the connections that wait for one. */
+typedef struct WorkPool {
+    Mutex mu; /* LOCK_RANK_WORKERS */
+    /* Guarded by mu. */
+    List workers;
+    List ended;
+    List spare;
+    List parked;
+    List runnable;
+    uint64_t parked_count;
+    int64_t parked_deadline_us_min; /* no parked request is due earlier */
+    uint32_t worker_count;
+    Cond governor_wake;
+    WorkerStats ended_stats;
+
+    /* Set at start, then constant. */
+    uint32_t target;
+    uint32_t workers_max;
+
+    _Atomic uint64_t wake_epoch; /* counts transport_wake_parked; changed under mu */
+    _Atomic bool is_exiting;     /* workers are to end; set under mu */
+    /* Workers that can take a request. Read at the end of each request, written when workers block;
+     * a cache line of its own keeps it from being dragged along by neighbours. */
+    char pad_before[CACHE_LINE_SIZE];
+    _Atomic int32_t unblocked;
+    _Atomic int32_t retire_above; /* set by the governor; see worker.c */
+    _Atomic uint32_t blocks;      /* how often workers were counted out since the last tick */
+    char pad_after[CACHE_LINE_SIZE];
+} WorkPool;
+
+typedef struct Listener {
+    int fd;
+    bool is_unix;
+} Listener;
+
+struct Transport {
+    /* Set at start, then constant. */
+    TransportConfig config;
+    int epoll_fd;
+    int runnable_fd; /* eventfd in the epoll */
+    int stop_fd;     /* eventfd that ends the listener thread */
+    uint16_t port;
+    char unix_path[108];
+
+    /* Owned by the thread that starts and stops. */
+    Listener listeners[TRANSPORT_LISTENERS_MAX + 1];
+    uint32_t listener_count;
+    Thread listener_thread;
+    Thread governor_thread;
+    bool is_started;
+
+    SlotTable table;
+    WorkPool work;
+    _Atomic bool is_draining; /* connections are closed instead of becoming idle */
+};
+
+/* listener.c */
+ErrCode listeners_open(Transport *t, bool *ret_in_use, Error *err) MUST_CHECK;
+ErrCode listener_thread_start(Transport *t, Error *err) MUST_CHECK;
+void listeners_close(Transport *t);
+
+/* connection.c */
+void slot_table_init(SlotTable *table, uint32_t connections_max);
+void slot_table_done(SlotTable *table);
+/* Takes over `fd`; refused or accepted, the caller is done with it. */
+void connection_accept(Transport *t, int fd, bool is_unix, const struct sockaddr_storage *peer);
+Slot *slot_of_event(SlotTable *table, uint64_t event_data);
+/* The caller owns the connection (BUSY) and does no more after this. */
+void connection_close(Transport *t, Slot *slot);
+/* Closes those that nobody owns; the others see is_draining. */
+void connections_close_idle(Transport *t);
+void connections_shut_down(Transport *t);
+
+static inline ConnState word_state(uint64_t word) {
+    return (ConnState)(word & CONN_STATE_MASK);
+}
+
+static inline uint64_t word_with_state(uint64_t word, ConnState state) {
+    return (word & ~(uint64_t)CONN_STATE_MASK) | state;
+}
+
+/* request.c */
+/* Serves a connection for which an event came, or does nothing when another has it. */
+void connection_on_event(Worker *w, uint64_t event_data, uint32_t events);
+/* Runs the held request of a connection just taken off the queue. */
+void connection_on_runnable(Worker *w, Slot *slot);
+
+/* parked.c */
+/* Hands over a BUSY connection with a held request; false when the peer is gone, and the connection
+ * still the caller's. */
+bool connection_park(Transport *t, Slot *slot, int64_t deadline_us, uint64_t epoch_seen);
+void connection_make_runnable(Transport *t, Slot *slot);
+/* Takes a connection that its owner moved out of PARKED off the list. */
+void parked_forget(Transport *t, Slot *slot);
+/* The next runnable connection, now BUSY, or NULL. */
+Slot *runnable_take(Transport *t);
+/* Makes those runnable that are due by then; true when there were any, to be signalled. */
+bool parked_release_locked(Transport *t, int64_t due_us);
+void runnable_signal(Transport *t);
+
+/* worker.c */
+ErrCode workers_start(Transport *t, Error *err) MUST_CHECK;
+void workers_stop(Transport *t);
+void worker_stats_add(WorkerStats *to, const WorkerStats *from);
+
+/* Gives back large buffers that have not been needed lately. */
+void worker_trim(Worker *w, bool is_idle);
+
+/* Adds to a counter that only this thread writes. */
+static inline void counter_add(_Atomic uint64_t *counter, uint64_t amount) {
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + amount,
+                          memory_order_relaxed);
+}
