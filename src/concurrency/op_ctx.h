@@ -64,6 +64,7 @@ struct OpCtx {
     void *hooks_arg;
     struct CatalogStage *catalog_stage; /* DDL changes of the open unit of work, or NULL */
     void *client;        /* ClientState of commands/core; NULL for internal operations */
+    bool is_validation_bypassed; /* bypassDocumentValidation of the running statement */
     bool is_uninterruptible; /* cleanup work: kill and deadline are not looked at */
     bool is_kill_exempt;     /* internal loops end by their own flag, not by killOp */
     uint32_t size_max_arena_mb;

@@ -64,7 +64,7 @@ ErrCode collection_update(OpCtx *op, const Collection *coll, RecordId rid, Doc b
         return error_set(err, ERR_ILLEGAL_OPERATION,
                          "Cannot change the size of a document in a capped collection: %u != %u",
                          doc_size(before), doc_size(after));
-    TRY(collection_check_validator(coll, before, after, err));
+    TRY(collection_check_validator(op, coll, before, after, err));
     TRY(record_update(op, coll->records, rid, bytes_of(after), doc_size(before), err));
     for (uint32_t i = 0; i < coll->index_count; i++) {
         const IndexDesc *index = coll->indexes[i];
@@ -98,8 +98,10 @@ ErrCode collection_delete(OpCtx *op, const Collection *coll, RecordId rid, Doc b
     return ERR_OK;
 }
 
-ErrCode collection_check_validator(const Collection *coll, Doc before, Doc after, Error *err) {
-    if (LIKELY(coll->validator == NULL) || coll->options.validation_level == VALIDATION_OFF)
+ErrCode collection_check_validator(OpCtx *op, const Collection *coll, Doc before, Doc after,
+                                   Error *err) {
+    if (LIKELY(coll->validator == NULL) || coll->options.validation_level == VALIDATION_OFF ||
+        op->is_validation_bypassed)
         return ERR_OK;
     if (match_doc(coll->validator, after, NULL))
         return ERR_OK;
@@ -164,7 +166,7 @@ ErrCode duplicate_key_error(const Collection *coll, const IndexDesc *index, Inde
 
 static ErrCode insert_one(OpCtx *op, const Collection *coll, Doc doc, WriteScratch *scratch,
                           Error *err) {
-    TRY(collection_check_validator(coll, DOC_NONE, doc, err));
+    TRY(collection_check_validator(op, coll, DOC_NONE, doc, err));
     RecordId rid;
     TRY(insert_record(op, coll, doc, scratch, &rid, err));
     for (uint32_t i = 0; i < coll->index_count; i++) {

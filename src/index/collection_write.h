@@ -32,7 +32,7 @@ ErrCode collection_delete(OpCtx *op, const Collection *coll, RecordId rid, Doc b
                           WriteScratch *scratch, Error *err) MUST_CHECK;
 
 /* Judges a document by the collection's validator. `before` is DOC_NONE for inserts. */
-ErrCode collection_check_validator(const Collection *coll, Doc before, Doc after,
+ErrCode collection_check_validator(OpCtx *op, const Collection *coll, Doc before, Doc after,
                                    Error *err) MUST_CHECK;
 
 /* The DuplicateKey error with keyPattern and keyValue. */

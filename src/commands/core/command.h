@@ -67,7 +67,8 @@ typedef struct ClientState {
     uint8_t *metadata; /* heap BSON of the first hello, or NULL */
     char *app_name;    /* or NULL */
     bool is_hello_done;
-    bool is_streaming_allowed;
+    bool is_hello_parked;    /* a hello waits for a change or its deadline */
+    bool is_hello_streaming; /* the next hello is a further round of an exhaust request */
     int64_t last_topology_counter; /* of the streamed hello */
 } ClientState;
 

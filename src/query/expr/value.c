@@ -170,6 +170,26 @@ ErrCode array_builder_end(ArrayBuilder *ab, Value *ret_array, Error *err) {
     return ERR_OK;
 }
 
+ErrCode doc_merge(Doc base, Doc over, Arena *arena, Doc *ret_doc, Error *err) {
+    Buffer buf;
+    buffer_init_arena(&buf, arena, doc_size(base) + doc_size(over), VALUE_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    DocIter iter = doc_iter(base);
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        Elem newer = doc_get(over, elem_name_str(elem));
+        build_elem(&b, elem_is_present(newer) ? newer : elem);
+    }
+    iter = doc_iter(over);
+    for (Elem elem; doc_iter_next(&iter, &elem);)
+        if (!elem_is_present(doc_get(base, elem_name_str(elem))))
+            build_elem(&b, elem);
+    Doc merged = doc_builder_end(&b);
+    TRY(buffer_check(&buf, "merged object", err));
+    *ret_doc = merged;
+    return ERR_OK;
+}
+
 /* One level here, deeper ones by elem_hash, which bounds its depth as comparison does. */
 static uint64_t hash_doc(Doc doc, bool with_names, const Collator *collator) {
     uint64_t hash = with_names ? BT_DOC : BT_ARRAY;

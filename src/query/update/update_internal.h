@@ -8,7 +8,6 @@
 
 enum {
     ERR_CANNOT_BACKFILL_ARRAY = 51,
-    ERR_NOT_EXACT_VALUE_FIELD = 111,
     UPDATE_CACHE_SIZE = 16,
     /* Only updates with many overlapping array filters make new nodes all the time. */
     UPDATE_MADE_NODES_MAX = 1 << 20,

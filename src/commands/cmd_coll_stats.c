@@ -1,0 +1,43 @@
+/* cmd_coll_stats.c - collStats: counts and sizes of one collection. */
+#include "commands/coll_stats.h"
+#include "commands/support.h"
+
+typedef struct CollStatsRequest {
+    Str coll;
+    Elem scale;
+    bool verbose;
+    bool wait_for_lock;
+} CollStatsRequest;
+
+static ErrCode coll_stats_run(CommandCtx *ctx, void *arg, Error *err) {
+    const CollStatsRequest *request = arg;
+    Ns ns;
+    int64_t scale;
+    TRY(cmd_ns(ctx, request->coll, &ns, err));
+    TRY(cmd_parse_scale(request->scale, &scale, err));
+    CLEANUP(catalog_guard_done) CatalogGuard guard = cmd_catalog(ctx);
+    if (catalog_find_view(guard.catalog, &ns) != NULL)
+        return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
+                         "Namespace %s is a view, not a collection", ns.text);
+    build_cstr(ctx->reply, "ns", ns.text);
+    build_collection_stats(ctx->reply, ctx->service, catalog_find(guard.catalog, &ns), scale);
+    return ERR_OK;
+}
+
+static const FieldSpec COLL_STATS_FIELDS[] = {
+    {"collStats", FIELD_COLL, FIELD_OPTIONAL, offsetof(CollStatsRequest, coll)},
+    {"collstats", FIELD_COLL, FIELD_OPTIONAL, offsetof(CollStatsRequest, coll)},
+    {"scale", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CollStatsRequest, scale)},
+    {"verbose", FIELD_BOOL, FIELD_OPTIONAL, offsetof(CollStatsRequest, verbose)},
+    {"waitForLock", FIELD_BOOL, FIELD_OPTIONAL, offsetof(CollStatsRequest, wait_for_lock)},
+};
+
+const CommandSpec CMD_COLL_STATS = {
+    .name = "collStats",
+    .alias = "collstats",
+    .summary = "Shows counts and sizes of a collection.",
+    .fields = COLL_STATS_FIELDS,
+    .field_count = ARRAY_LEN(COLL_STATS_FIELDS),
+    .request_size = sizeof(CollStatsRequest),
+    .run = coll_stats_run,
+};

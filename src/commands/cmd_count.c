@@ -1,0 +1,90 @@
+/* cmd_count.c - count: how many documents match. */
+#include "catalog/access.h"
+#include "commands/core/command_service.h"
+#include "commands/query_args.h"
+#include "commands/view_query.h"
+
+typedef struct CountRequest {
+    Str coll;
+    Doc query;
+    int64_t limit;
+    int64_t skip;
+    Elem hint;
+    Elem collation;
+} CountRequest;
+
+static const FieldSpec COUNT_FIELDS[] = {
+    {"count", FIELD_COLL, FIELD_REQUIRED, offsetof(CountRequest, coll)},
+    {"query", FIELD_DOC, FIELD_NULL_IS_ABSENT, offsetof(CountRequest, query)},
+    {"limit", FIELD_I64, FIELD_NULL_IS_ABSENT, offsetof(CountRequest, limit)},
+    {"skip", FIELD_COUNT, FIELD_NULL_IS_ABSENT, offsetof(CountRequest, skip)},
+    {"hint", FIELD_ELEM, FIELD_NULL_IS_ABSENT, offsetof(CountRequest, hint)},
+    {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CountRequest, collation)},
+    {"fields", FIELD_IGNORED, FIELD_OPTIONAL, 0},
+};
+
+static int64_t clip(int64_t count, int64_t skip, int64_t limit) {
+    count = count > skip ? count - skip : 0;
+    return limit > 0 && count > limit ? limit : count;
+}
+
+static ErrCode count_fast(CommandCtx *ctx, const Ns *ns, bool *ret_is_view, int64_t *ret_count,
+                          Error *err) {
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_read(ctx->op, ns, &access, err));
+    *ret_is_view = access.view != NULL;
+    *ret_count = access.coll != NULL ? record_store_count(access.coll->records) : 0;
+    return ERR_OK;
+}
+
+static ErrCode count_matching(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec, bool *ret_is_view,
+                              int64_t *ret_count, Error *err) {
+    CLEANUP(find_source_free_ptr) FindSource *source = NULL;
+    TRY(find_source_open(ctx->op, ns, spec, &source, ret_is_view, err));
+    if (*ret_is_view)
+        return ERR_OK;
+    for (*ret_count = 0;; ++*ret_count) {
+        bool is_found;
+        PlanRow row;
+        TRY(executor_next(source->exec, &is_found, &row, err));
+        if (!is_found)
+            break;
+    }
+    note_plan(ctx, source->exec);
+    return ERR_OK;
+}
+
+static ErrCode count_run(CommandCtx *ctx, void *arg, Error *err) {
+    CountRequest *request = arg;
+    count_op(ctx->service, OP_COUNTER_COMMAND, 1);
+    Ns ns;
+    TRY(request_ns(ctx, request->coll, &ns, err));
+    TRY(check_collation(request->collation, err));
+    int64_t limit = request->limit < 0 ? -request->limit : request->limit;
+    bool is_all = !doc_is_present(request->query) || doc_is_empty(request->query);
+    bool is_view;
+    int64_t count = 0;
+    if (is_all) {
+        TRY(count_fast(ctx, &ns, &is_view, &count, err));
+        count = clip(count, request->skip, limit);
+    } else {
+        QuerySpec spec = {
+            .filter = request->query, .hint = request->hint, .skip = request->skip, .limit = limit};
+        query_spec_defaults(ctx, &spec);
+        TRY(count_matching(ctx, &ns, &spec, &is_view, &count, err));
+    }
+    if (is_view)
+        return view_count(ctx, &ns, request->query, request->skip, limit, err);
+    build_count(ctx->reply, "n", count);
+    return ERR_OK;
+}
+
+const CommandSpec CMD_COUNT = {
+    .name = "count",
+    .summary = "Counts the documents that match a filter.",
+    .flags = CMD_READS | CMD_API_V1 | CMD_TAKES_READ_CONCERN,
+    .fields = COUNT_FIELDS,
+    .field_count = ARRAY_LEN(COUNT_FIELDS),
+    .request_size = sizeof(CountRequest),
+    .run = count_run,
+};

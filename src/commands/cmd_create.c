@@ -1,0 +1,197 @@
+/* cmd_create.c - create: a collection, plain, capped or clustered, or a view. */
+#include "bson/json.h"
+#include "commands/support.h"
+#include "ddl/ddl.h"
+
+typedef struct CreateRequest {
+    Str coll;
+    Elem capped;
+    Elem size;
+    Elem max;
+    Elem validator;
+    Elem validation_level;
+    Elem validation_action;
+    Elem clustered_index;
+    Elem collation;
+    Elem id_index;
+    Elem auto_index_id;
+    Elem index_option_defaults;
+    Elem storage_engine;
+    Str view_on;
+    Doc pipeline;
+    bool is_temp;
+} CreateRequest;
+
+enum {
+    CAPPED_BYTES_MAX_LOG2 = 50, /* a petabyte */
+    LOCATION_OUT_OF_RANGE = 51024,
+};
+
+static ErrCode check_collation(Elem collation, Error *err) {
+    if (!elem_is_present(collation))
+        return ERR_OK;
+    if (elem_type(collation) != BT_DOC)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "BSON field 'create.collation' is the wrong type '%s', expected type 'object'",
+                         bson_type_name(elem_type(collation)));
+    if (doc_is_empty(elem_doc(collation)))
+        return ERR_OK;
+    Elem locale = doc_get_lit(elem_doc(collation), "locale");
+    if (elem_type(locale) != BT_STRING || !str_is(elem_str(locale), "simple"))
+        return error_set(err, ERR_NOT_IMPLEMENTED, "'create.collation' is not supported yet");
+    return ERR_OK;
+}
+
+static ErrCode check_capped_number(Elem elem, const char *name, int64_t least, Error *err) {
+    if (!elem_is_present(elem))
+        return ERR_OK;
+    if (!elem_is_number(elem))
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "BSON field 'create.%s' is the wrong type '%s', expected types '[long, int, "
+                         "decimal, double]'",
+                         name, bson_type_name(elem_type(elem)));
+    int64_t value = elem_as_i64(elem);
+    if (value < least)
+        return error_set(err, (ErrCode)LOCATION_OUT_OF_RANGE,
+                         "BSON field '%s' value must be >= %lld, actual value '%lld'", name,
+                         (long long)least, (long long)value);
+    if (value > INT64_C(1) << CAPPED_BYTES_MAX_LOG2)
+        return error_set(err, (ErrCode)LOCATION_OUT_OF_RANGE,
+                         "BSON field '%s' value must be < %lld, actual value '%lld'", name,
+                         (long long)(INT64_C(1) << CAPPED_BYTES_MAX_LOG2), (long long)value);
+    return ERR_OK;
+}
+
+/* The _id index is made anyway; only one that says the same may be given. */
+static ErrCode check_id_index(Elem id_index, Error *err) {
+    if (!elem_is_present(id_index))
+        return ERR_OK;
+    if (elem_type(id_index) != BT_DOC)
+        return error_set(err, ERR_TYPE_MISMATCH, "'idIndex' has to be a document.");
+    DocIter iter = doc_iter(elem_doc(id_index));
+    Elem elem;
+    bool has_key = false;
+    while (doc_iter_next(&iter, &elem)) {
+        if (elem_name_is(elem, STR("key"))) {
+            Elem id = elem_type(elem) == BT_DOC ? doc_get_lit(elem_doc(elem), "_id") : ELEM_MISSING;
+            has_key = elem_is_number(id) && elem_as_i64(id) == 1 && doc_count(elem_doc(elem)) == 1;
+        } else if (elem_name_is(elem, STR("collation"))) {
+            TRY(check_collation(elem, err));
+        } else if (!elem_name_is(elem, STR("name")) && !elem_name_is(elem, STR("v")) &&
+                   !elem_name_is(elem, STR("ns"))) {
+            return error_set(err, ERR_INVALID_INDEX_SPECIFICATION_OPTION,
+                             "The field '%s' is not valid for an _id index specification",
+                             elem_name(elem));
+        }
+    }
+    if (!has_key)
+        return error_set(err, ERR_BAD_VALUE,
+                         "The field 'key' for an _id index must be {_id: 1}, but got %s",
+                         "another key");
+    return ERR_OK;
+}
+
+static ErrCode check_request(const CreateRequest *request, Error *err) {
+    TRY(check_collation(request->collation, err));
+    TRY(check_capped_number(request->size, "size", 1, err));
+    TRY(check_capped_number(request->max, "max", INT64_MIN, err));
+    TRY(check_id_index(request->id_index, err));
+    if (elem_is_present(request->auto_index_id) && !elem_is_truthy(request->auto_index_id))
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "autoIndexId:false is not allowed for collections in this database");
+    const Elem empty_only[] = {request->index_option_defaults, request->storage_engine};
+    static const char *const NAMES[] = {"indexOptionDefaults", "storageEngine"};
+    for (size_t i = 0; i < ARRAY_LEN(empty_only); i++)
+        if (elem_is_present(empty_only[i]) &&
+            (elem_type(empty_only[i]) != BT_DOC || !doc_is_empty(elem_doc(empty_only[i]))))
+            return error_set(err, ERR_NOT_IMPLEMENTED, "'create.%s' is not supported yet", NAMES[i]);
+    return ERR_OK;
+}
+
+static ErrCode create_view(CommandCtx *ctx, const CreateRequest *request, const Ns *ns, Error *err) {
+    const struct {
+        const char *name;
+        Elem value;
+    } NOT_FOR_VIEWS[] = {
+        {"capped", request->capped},       {"size", request->size},
+        {"max", request->max},             {"validator", request->validator},
+        {"idIndex", request->id_index},    {"autoIndexId", request->auto_index_id},
+        {"clusteredIndex", request->clustered_index},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(NOT_FOR_VIEWS); i++)
+        if (elem_is_truthy(NOT_FOR_VIEWS[i].value))
+            return error_set(err, ERR_INVALID_OPTIONS, "'%s' is not supported on a view",
+                             NOT_FOR_VIEWS[i].name);
+    Doc pipeline = doc_is_present(request->pipeline) ? request->pipeline : DOC_EMPTY;
+    return ddl_create_view(ctx->op, ns, request->view_on, pipeline, request->collation, err);
+}
+
+/* Absent options and those that mean nothing are not stored. */
+static Doc build_options(CommandCtx *ctx, const CreateRequest *request) {
+    ArenaDoc doc;
+    arena_doc_begin(&doc, cmd_arena(ctx));
+    if (elem_is_truthy(request->capped))
+        build_bool(&doc.b, "capped", true);
+    if (elem_is_present(request->size))
+        build_count(&doc.b, "size", elem_as_i64(request->size));
+    if (elem_is_present(request->max) && elem_as_i64(request->max) > 0)
+        build_count(&doc.b, "max", elem_as_i64(request->max));
+    if (request->is_temp)
+        build_bool(&doc.b, "temp", true);
+    const Elem others[] = {request->validator, request->validation_level,
+                           request->validation_action};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+        if (elem_is_present(others[i]))
+            build_elem(&doc.b, others[i]);
+    if (elem_is_present(request->clustered_index) &&
+        !(elem_type(request->clustered_index) == BT_BOOL && !elem_bool(request->clustered_index)))
+        build_elem(&doc.b, request->clustered_index);
+    return arena_doc_end(&doc);
+}
+
+static ErrCode create_run(CommandCtx *ctx, void *arg, Error *err) {
+    const CreateRequest *request = arg;
+    Ns ns;
+    TRY(cmd_ns(ctx, request->coll, &ns, err));
+    TRY(check_request(request, err));
+    if (request->view_on.data != NULL)
+        return create_view(ctx, request, &ns, err);
+    if (doc_is_present(request->pipeline))
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "'pipeline' requires 'viewOn' to also be specified");
+    return ddl_create_collection(ctx->op, &ns, build_options(ctx, request), NULL, err);
+}
+
+static const FieldSpec CREATE_FIELDS[] = {
+    {"create", FIELD_COLL, FIELD_REQUIRED, offsetof(CreateRequest, coll)},
+    {"capped", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, capped)},
+    {"size", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, size)},
+    {"max", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, max)},
+    {"validator", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, validator)},
+    {"validationLevel", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, validation_level)},
+    {"validationAction", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, validation_action)},
+    {"clusteredIndex", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, clustered_index)},
+    {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, collation)},
+    {"idIndex", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, id_index)},
+    {"autoIndexId", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, auto_index_id)},
+    {"indexOptionDefaults", FIELD_ELEM, FIELD_OPTIONAL,
+     offsetof(CreateRequest, index_option_defaults)},
+    {"storageEngine", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, storage_engine)},
+    {"viewOn", FIELD_STRING, FIELD_OPTIONAL, offsetof(CreateRequest, view_on)},
+    {"pipeline", FIELD_ARRAY, FIELD_OPTIONAL, offsetof(CreateRequest, pipeline)},
+    {"temp", FIELD_BOOL, FIELD_OPTIONAL, offsetof(CreateRequest, is_temp)},
+    {"timeseries", FIELD_REFUSED, FIELD_OPTIONAL, 0},
+    {"expireAfterSeconds", FIELD_REFUSED, FIELD_OPTIONAL, 0},
+    {"changeStreamPreAndPostImages", FIELD_REFUSED, FIELD_OPTIONAL, 0},
+    {"encryptedFields", FIELD_REFUSED, FIELD_OPTIONAL, 0},
+};
+
+const CommandSpec CMD_CREATE = {
+    .name = "create",
+    .summary = "Creates a collection or a view.",
+    .flags = CMD_WRITES | CMD_API_V1,
+    .fields = CREATE_FIELDS,
+    .field_count = ARRAY_LEN(CREATE_FIELDS),
+    .request_size = sizeof(CreateRequest),
+    .run = create_run,
+};

@@ -1,0 +1,94 @@
+/* cmd_delete.c - delete: removes documents. */
+#include "commands/query_args.h"
+#include "commands/write_reply.h"
+#include "query/exec/modify.h"
+
+typedef struct DeleteRequest {
+    Str coll;
+    DocList deletes;
+    Elem ordered;
+    Doc let;
+} DeleteRequest;
+
+static const FieldSpec DELETE_FIELDS[] = {
+    {"delete", FIELD_COLL, FIELD_REQUIRED, offsetof(DeleteRequest, coll)},
+    {"deletes", FIELD_DOCS, FIELD_REQUIRED, offsetof(DeleteRequest, deletes)},
+    {"ordered", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DeleteRequest, ordered)},
+    {"let", FIELD_DOC, FIELD_OPTIONAL, offsetof(DeleteRequest, let)},
+    {"bypassDocumentValidation", FIELD_IGNORED, FIELD_OPTIONAL, 0},
+};
+
+typedef struct DeleteStatement {
+    Doc q;
+    int64_t limit;
+    Elem hint;
+    Elem collation;
+} DeleteStatement;
+
+static const FieldSpec STATEMENT_FIELDS[] = {
+    {"q", FIELD_DOC, FIELD_REQUIRED, offsetof(DeleteStatement, q)},
+    {"limit", FIELD_I64, FIELD_REQUIRED, offsetof(DeleteStatement, limit)},
+    {"hint", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DeleteStatement, hint)},
+    {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DeleteStatement, collation)},
+};
+
+static ErrCode run_statement(CommandCtx *ctx, const Ns *ns, const DeleteRequest *request,
+                             Doc statement, ModifyOutcome *ret_outcome, Error *err) {
+    DeleteStatement parsed = {0};
+    TRY(fields_parse(STATEMENT_FIELDS, ARRAY_LEN(STATEMENT_FIELDS), "delete.deletes", statement,
+                     cmd_arena(ctx), &parsed, err));
+    TRY(check_collation(parsed.collation, err));
+    if (parsed.limit != 0 && parsed.limit != 1)
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "The limit field in delete objects must be 0 or 1. Got %lld",
+                         (long long)parsed.limit);
+    ModifyRequest modify = {
+        .kind = MODIFY_DELETE,
+        .query = {.filter = parsed.q, .hint = parsed.hint},
+        .is_multi = parsed.limit == 0,
+    };
+    query_spec_defaults(ctx, &modify.query);
+    TRY(query_spec_let(ctx, request->let, &modify.query, err));
+    return exec_modify(ctx->op, ns, &modify, ret_outcome, err);
+}
+
+static ErrCode delete_run(CommandCtx *ctx, void *arg, Error *err) {
+    DeleteRequest *request = arg;
+    TRY(write_batch_check(request->deletes.count, err));
+    TRY(write_ns_check(request->coll, err));
+    Ns ns;
+    TRY(request_ns(ctx, request->coll, &ns, err));
+    count_op(ctx->service, OP_COUNTER_DELETE, request->deletes.count);
+    bool is_ordered = !elem_is_present(request->ordered) || elem_is_truthy(request->ordered);
+    WriteErrors errors;
+    write_errors_init(&errors, ctx);
+    int64_t n = 0;
+    for (uint32_t i = 0; i < request->deletes.count; i++) {
+        ModifyOutcome outcome;
+        ErrCode rc = run_statement(ctx, &ns, request, request->deletes.docs[i], &outcome, err);
+        if (rc != ERR_OK && write_error_is_fatal(rc))
+            return rc;
+        if (rc == ERR_OK) {
+            n += outcome.modified;
+            continue;
+        }
+        write_errors_add(&errors, i, err);
+        error_reset(err);
+        if (is_ordered)
+            break;
+    }
+    build_count(ctx->reply, "n", n);
+    write_errors_build(&errors);
+    return ERR_OK;
+}
+
+const CommandSpec CMD_DELETE = {
+    .name = "delete",
+    .summary = "Removes documents of a collection.",
+    .flags = CMD_WRITES | CMD_API_V1,
+    .op_type = "remove",
+    .fields = DELETE_FIELDS,
+    .field_count = ARRAY_LEN(DELETE_FIELDS),
+    .request_size = sizeof(DeleteRequest),
+    .run = delete_run,
+};

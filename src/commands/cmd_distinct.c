@@ -1,0 +1,141 @@
+/* cmd_distinct.c - distinct: the different values of a field. */
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "bson/compare.h"
+#include "commands/core/command_service.h"
+#include "commands/query_args.h"
+#include "query/match/path.h"
+
+typedef struct DistinctRequest {
+    Str coll;
+    Str key;
+    Doc query;
+    Elem hint;
+    Elem collation;
+} DistinctRequest;
+
+static const FieldSpec DISTINCT_FIELDS[] = {
+    {"distinct", FIELD_COLL, FIELD_REQUIRED, offsetof(DistinctRequest, coll)},
+    {"key", FIELD_STRING, FIELD_REQUIRED, offsetof(DistinctRequest, key)},
+    {"query", FIELD_DOC, FIELD_NULL_IS_ABSENT, offsetof(DistinctRequest, query)},
+    {"hint", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DistinctRequest, hint)},
+    {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DistinctRequest, collation)},
+};
+
+/* Values seen: an open-addressing table of elements in the request's arena. */
+typedef struct ValueSet {
+    Arena *arena;
+    Elem *slots;
+    size_t slot_count;
+    size_t count;
+    size_t bytes;
+} ValueSet;
+
+static void put(Elem *slots, size_t slot_count, Elem value) {
+    size_t at = elem_hash(value, NULL) & (slot_count - 1);
+    while (elem_is_present(slots[at]))
+        at = (at + 1) & (slot_count - 1);
+    slots[at] = value;
+}
+
+static bool add_value(void *arg, Elem value, int32_t array_index) {
+    (void)array_index;
+    ValueSet *set = arg;
+    if (!elem_is_present(value))
+        return false;
+    if (set->count * 2 >= set->slot_count) {
+        size_t slot_count = set->slot_count == 0 ? 64 : set->slot_count * 2;
+        Elem *slots = xcalloc(slot_count, sizeof(Elem));
+        for (size_t i = 0; i < set->slot_count; i++)
+            if (elem_is_present(set->slots[i]))
+                put(slots, slot_count, set->slots[i]);
+        xfree(set->slots);
+        set->slots = slots;
+        set->slot_count = slot_count;
+    }
+    size_t at = elem_hash(value, NULL) & (set->slot_count - 1);
+    for (; elem_is_present(set->slots[at]); at = (at + 1) & (set->slot_count - 1))
+        if (elem_equal(set->slots[at], value, NULL))
+            return false;
+    set->slots[at] = elem_copy(value, set->arena);
+    set->count++;
+    set->bytes += elem_size(value) + 8;
+    return false;
+}
+
+/* An array stands for its elements here, not for itself. */
+static bool visit_value(void *arg, Elem value, int32_t array_index) {
+    if (elem_type(value) != BT_ARRAY)
+        return add_value(arg, value, array_index);
+    DocIter iter = doc_iter(elem_doc(value));
+    Elem member;
+    while (doc_iter_next(&iter, &member))
+        add_value(arg, member, array_index);
+    return false;
+}
+
+static int compare_values(const void *a, const void *b) {
+    return elem_compare(*(const Elem *)a, *(const Elem *)b, NULL);
+}
+
+static ErrCode collect(CommandCtx *ctx, FindSource *source, const FieldPath *path, ValueSet *set,
+                       Error *err) {
+    for (;;) {
+        bool is_found;
+        PlanRow row;
+        TRY(executor_next(source->exec, &is_found, &row, err));
+        if (!is_found)
+            break;
+        path_walk(path, row.doc, PATH_LEAF_WHOLE, visit_value, set);
+        if (set->bytes > BSON_DOC_SIZE_MAX)
+            return error_set(err, (ErrCode)17217, "distinct too big, 16mb cap");
+    }
+    note_plan(ctx, source->exec);
+    return ERR_OK;
+}
+
+static ErrCode distinct_run(CommandCtx *ctx, void *arg, Error *err) {
+    DistinctRequest *request = arg;
+    count_op(ctx->service, OP_COUNTER_COMMAND, 1);
+    Ns ns;
+    TRY(request_ns(ctx, request->coll, &ns, err));
+    TRY(check_collation(request->collation, err));
+    FieldPath path;
+    TRY(path_parse(request->key, cmd_arena(ctx), &path, err));
+    QuerySpec spec = {.filter = request->query, .hint = request->hint};
+    query_spec_defaults(ctx, &spec);
+    CLEANUP(find_source_free_ptr) FindSource *source = NULL;
+    bool is_view;
+    TRY(find_source_open(ctx->op, &ns, &spec, &source, &is_view, err));
+    if (is_view)
+        return error_set(err, ERR_NOT_IMPLEMENTED, "distinct on views is not supported yet");
+    ValueSet set = {.arena = cmd_arena(ctx)};
+    ErrCode rc = collect(ctx, source, &path, &set, err);
+    if (rc == ERR_OK) {
+        Elem *values = arena_alloc(cmd_arena(ctx), sizeof(Elem) * (set.count + 1));
+        size_t count = 0;
+        for (size_t i = 0; i < set.slot_count; i++)
+            if (elem_is_present(set.slots[i]))
+                values[count++] = set.slots[i];
+        qsort(values, count, sizeof(Elem), compare_values);
+        size_t opened = build_open_array(ctx->reply, "values");
+        for (size_t i = 0; i < count; i++) {
+            char name[INDEX_NAME_SIZE];
+            build_elem_as(ctx->reply, index_name((uint32_t)i, name), values[i]);
+        }
+        build_close(ctx->reply, opened);
+    }
+    xfree(set.slots);
+    return rc;
+}
+
+const CommandSpec CMD_DISTINCT = {
+    .name = "distinct",
+    .summary = "Lists the different values of a field.",
+    .flags = CMD_READS | CMD_TAKES_READ_CONCERN,
+    .fields = DISTINCT_FIELDS,
+    .field_count = ARRAY_LEN(DISTINCT_FIELDS),
+    .request_size = sizeof(DistinctRequest),
+    .run = distinct_run,
+};

@@ -1,0 +1,41 @@
+/* cmd_drop.c - drop: removes a collection or view; one that is not there is dropped already. */
+#include "commands/support.h"
+#include "ddl/ddl.h"
+
+typedef struct DropRequest {
+    Str coll;
+    Elem collection_uuid;
+} DropRequest;
+
+static ErrCode drop_run(CommandCtx *ctx, void *arg, Error *err) {
+    const DropRequest *request = arg;
+    Ns ns;
+    TRY(cmd_ns(ctx, request->coll, &ns, err));
+    Uuid uuid;
+    bool has_uuid = elem_is_present(request->collection_uuid);
+    if (has_uuid && !uuid_from_elem(request->collection_uuid, &uuid))
+        return error_set(err, ERR_TYPE_MISMATCH, "BSON field 'drop.collectionUUID' is not a UUID");
+    DropResult result = {0};
+    TRY(ddl_drop(ctx->op, &ns, has_uuid ? &uuid : NULL, &result, err));
+    if (!result.was_found)
+        return ERR_OK;
+    if (!result.was_view)
+        build_i32(ctx->reply, "nIndexesWas", (int32_t)result.index_count);
+    build_cstr(ctx->reply, "ns", ns.text);
+    return ERR_OK;
+}
+
+static const FieldSpec DROP_FIELDS[] = {
+    {"drop", FIELD_COLL, FIELD_REQUIRED, offsetof(DropRequest, coll)},
+    {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DropRequest, collection_uuid)},
+};
+
+const CommandSpec CMD_DROP = {
+    .name = "drop",
+    .summary = "Removes a collection or a view.",
+    .flags = CMD_WRITES | CMD_API_V1,
+    .fields = DROP_FIELDS,
+    .field_count = ARRAY_LEN(DROP_FIELDS),
+    .request_size = sizeof(DropRequest),
+    .run = drop_run,
+};

@@ -1,0 +1,36 @@
+/* cmd_drop_database.c - dropDatabase. */
+#include "commands/support.h"
+#include "ddl/ddl.h"
+
+typedef struct DropDatabaseRequest {
+    Elem drop_database;
+} DropDatabaseRequest;
+
+static ErrCode drop_database_run(CommandCtx *ctx, void *arg, Error *err) {
+    const DropDatabaseRequest *request = arg;
+    Str db = ctx->args.db;
+    if (!elem_is_number(request->drop_database) || elem_as_i64(request->drop_database) != 1)
+        return error_set(err, (ErrCode)5255100, "Have to pass 1 as 'drop' parameter");
+    TRY(db_name_check(db, err));
+    if (str_is(db, "admin"))
+        return error_set(err, ERR_ILLEGAL_OPERATION, "Dropping the 'admin' database is prohibited.");
+    bool existed = false;
+    TRY(ddl_drop_database(ctx->op, db, &existed, err));
+    if (existed)
+        build_str(ctx->reply, "dropped", db);
+    return ERR_OK;
+}
+
+static const FieldSpec DROP_DATABASE_FIELDS[] = {
+    {"dropDatabase", FIELD_ELEM, FIELD_REQUIRED, offsetof(DropDatabaseRequest, drop_database)},
+};
+
+const CommandSpec CMD_DROP_DATABASE = {
+    .name = "dropDatabase",
+    .summary = "Removes a database with all its collections.",
+    .flags = CMD_WRITES | CMD_API_V1,
+    .fields = DROP_DATABASE_FIELDS,
+    .field_count = ARRAY_LEN(DROP_DATABASE_FIELDS),
+    .request_size = sizeof(DropDatabaseRequest),
+    .run = drop_database_run,
+};

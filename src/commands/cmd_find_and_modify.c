@@ -1,0 +1,138 @@
+/* cmd_find_and_modify.c - findAndModify: changes or removes one document and returns it. */
+#include "commands/core/command_service.h"
+#include "commands/query_args.h"
+#include "commands/write_reply.h"
+#include "query/exec/modify.h"
+#include "query/project/project.h"
+
+typedef struct FindAndModifyRequest {
+    Str coll;
+    Doc query;
+    Doc sort;
+    Doc fields;
+    Elem update;
+    Doc array_filters;
+    Elem hint;
+    Elem collation;
+    Doc let;
+    bool is_remove;
+    bool is_new;
+    bool is_upsert;
+    bool is_validation_bypassed;
+} FindAndModifyRequest;
+
+#define FIELD(name, type, flags, member)                                                           \
+    {name, type, flags, offsetof(FindAndModifyRequest, member)}
+
+static const FieldSpec FIND_AND_MODIFY_FIELDS[] = {
+    FIELD("findAndModify", FIELD_COLL, FIELD_OPTIONAL, coll),
+    FIELD("findandmodify", FIELD_COLL, FIELD_OPTIONAL, coll),
+    FIELD("query", FIELD_DOC, FIELD_NULL_IS_ABSENT, query),
+    FIELD("sort", FIELD_DOC, FIELD_NULL_IS_ABSENT, sort),
+    FIELD("fields", FIELD_DOC, FIELD_NULL_IS_ABSENT, fields),
+    FIELD("update", FIELD_ELEM, FIELD_NULL_IS_ABSENT, update),
+    FIELD("arrayFilters", FIELD_ARRAY, FIELD_OPTIONAL, array_filters),
+    FIELD("hint", FIELD_ELEM, FIELD_OPTIONAL, hint),
+    FIELD("collation", FIELD_ELEM, FIELD_OPTIONAL, collation),
+    FIELD("let", FIELD_DOC, FIELD_OPTIONAL, let),
+    FIELD("remove", FIELD_BOOL, FIELD_OPTIONAL, is_remove),
+    FIELD("new", FIELD_BOOL, FIELD_OPTIONAL, is_new),
+    FIELD("upsert", FIELD_BOOL, FIELD_OPTIONAL, is_upsert),
+    FIELD("bypassDocumentValidation", FIELD_BOOL, FIELD_OPTIONAL, is_validation_bypassed),
+};
+
+static ErrCode check(const FindAndModifyRequest *request, Error *err) {
+    bool has_update = elem_is_present(request->update);
+    if (request->is_remove && has_update)
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "Cannot specify both an update and remove=true");
+    if (request->is_remove && request->is_upsert)
+        return error_set(err, ERR_FAILED_TO_PARSE, "Cannot specify both upsert=true and remove=true");
+    if (request->is_remove && request->is_new)
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "Cannot specify both new=true and remove=true; 'remove' always returns the "
+                         "deleted document");
+    if (!request->is_remove && !has_update)
+        return error_set(err, ERR_FAILED_TO_PARSE, "Either an update or remove=true must be specified");
+    if (has_update && elem_type(request->update) != BT_DOC && elem_type(request->update) != BT_ARRAY)
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "Update argument must be either an object or an array");
+    return ERR_OK;
+}
+
+/* The image with the requested fields. */
+static ErrCode project_image(CommandCtx *ctx, const FindAndModifyRequest *request,
+                             const QuerySpec *query, Doc image, Doc *ret_doc, Error *err) {
+    *ret_doc = image;
+    if (!doc_is_present(image) || !doc_is_present(request->fields) || doc_is_empty(request->fields))
+        return ERR_OK;
+    Arena *arena = cmd_arena(ctx);
+    ExprParseContext expr = {.let_values = query->let_values};
+    MatchParseContext match = {0};
+    ProjectContext context = {.syntax = PROJECT_FIND, .expr = &expr, .match = &match};
+    Projection *projection;
+    TRY(project_parse(request->fields, &context, arena, &projection, err));
+    MatchDetails details = MATCH_DETAILS_NONE;
+    if (project_needs_details(projection) && doc_is_present(request->query)) {
+        MatchExpr *filter;
+        TRY(match_parse(request->query, &match, arena, &filter, err));
+        match_doc(filter, image, &details);
+    }
+    ExprEvalContext eval = {.scratch = arena, .now_ms = query->now_ms};
+    ProjectInput input = {.details = &details, .eval = &eval};
+    Buffer *out = ARENA_NEW(arena, Buffer);
+    buffer_init_arena(out, arena, doc_size(image) + 16, BSON_DOC_SIZE_MAX_INTERNAL);
+    return project_apply(projection, image, &input, out, ret_doc, err);
+}
+
+static ErrCode find_and_modify_run(CommandCtx *ctx, void *arg, Error *err) {
+    FindAndModifyRequest *request = arg;
+    TRY(check(request, err));
+    TRY(check_collation(request->collation, err));
+    TRY(write_ns_check(request->coll, err));
+    Ns ns;
+    TRY(request_ns(ctx, request->coll, &ns, err));
+    count_op(ctx->service, OP_COUNTER_COMMAND, 1);
+    ModifyRequest modify = {
+        .kind = request->is_remove ? MODIFY_DELETE : MODIFY_UPDATE,
+        .query = {.filter = request->query, .sort = request->sort, .hint = request->hint},
+        .is_upsert = request->is_upsert,
+        .update = request->update,
+        .array_filters = request->array_filters,
+        .image = request->is_new ? IMAGE_AFTER : IMAGE_BEFORE,
+    };
+    query_spec_defaults(ctx, &modify.query);
+    TRY(query_spec_let(ctx, request->let, &modify.query, err));
+    ctx->op->is_validation_bypassed = request->is_validation_bypassed;
+    ModifyOutcome outcome;
+    ErrCode rc = exec_modify(ctx->op, &ns, &modify, &outcome, err);
+    ctx->op->is_validation_bypassed = false;
+    TRY(rc);
+    Doc image;
+    TRY(project_image(ctx, request, &modify.query, outcome.image, &image, err));
+
+    DocBuilder *b = ctx->reply;
+    size_t last = build_open_doc(b, "lastErrorObject");
+    build_count(b, "n", outcome.matched + outcome.is_upserted);
+    if (!request->is_remove)
+        build_bool(b, "updatedExisting", outcome.matched > 0);
+    if (outcome.is_upserted)
+        build_elem_as(b, STR("upserted"), outcome.upserted_id);
+    build_close(b, last);
+    if (doc_is_present(image))
+        build_doc(b, "value", image);
+    else
+        build_null(b, "value");
+    return ERR_OK;
+}
+
+const CommandSpec CMD_FIND_AND_MODIFY = {
+    .name = "findAndModify",
+    .alias = "findandmodify",
+    .summary = "Changes or removes one document and returns it.",
+    .flags = CMD_WRITES | CMD_API_V1,
+    .fields = FIND_AND_MODIFY_FIELDS,
+    .field_count = ARRAY_LEN(FIND_AND_MODIFY_FIELDS),
+    .request_size = sizeof(FindAndModifyRequest),
+    .run = find_and_modify_run,
+};

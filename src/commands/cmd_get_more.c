@@ -1,0 +1,121 @@
+/* cmd_get_more.c - getMore: the next batch of a cursor. */
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "commands/core/command_service.h"
+#include "catalog/catalog.h"
+#include "commands/find_request.h"
+
+enum {
+    AWAIT_MS_DEFAULT = 1000,
+};
+
+typedef struct GetMoreRequest {
+    Elem id;
+    Str coll;
+    Elem batch_size;
+    Elem term;
+} GetMoreRequest;
+
+static const FieldSpec GET_MORE_FIELDS[] = {
+    {"getMore", FIELD_ELEM, FIELD_REQUIRED, offsetof(GetMoreRequest, id)},
+    {"collection", FIELD_COLL, FIELD_REQUIRED, offsetof(GetMoreRequest, coll)},
+    {"batchSize", FIELD_ELEM, FIELD_OPTIONAL, offsetof(GetMoreRequest, batch_size)},
+    {"term", FIELD_IGNORED, FIELD_OPTIONAL, 0},
+    {"lastKnownCommittedOpTime", FIELD_IGNORED, FIELD_OPTIONAL, 0},
+};
+
+static ErrCode next_batch(CommandCtx *ctx, ClientCursor *cursor, int64_t docs_max,
+                          BatchResult *ret_batch, Error *err);
+
+static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
+    GetMoreRequest *request = arg;
+    count_op(ctx->service, OP_COUNTER_GETMORE, 1);
+    Ns ns;
+    TRY(request_ns(ctx, request->coll, &ns, err));
+    if (elem_type(request->id) != BT_INT64)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "BSON field 'getMore.getMore' is the wrong type '%s', expected type 'long'",
+                         bson_type_name(elem_type(request->id)));
+    int64_t batch_size;
+    TRY(batch_size_parse("getMore", request->batch_size, &batch_size, err));
+
+    CursorTable *table = ctx->service->cursors;
+    ClientCursor *cursor;
+    TRY(cursor_check_out(table, ctx->op, elem_i64(request->id), &cursor, err));
+    if (!ns_equal(&ns, &cursor->ns)) {
+        cursor_check_in(table, cursor);
+        return error_set(err, ERR_UNAUTHORIZED,
+                         "Requested getMore on namespace '%s', but cursor belongs to a different "
+                         "namespace %s",
+                         ns.text, cursor->ns.text);
+    }
+    ErrCode rc = failpoint_check(FP_FAIL_GET_MORE_AFTER_CURSOR_CHECKOUT, err);
+    BatchResult batch = {0};
+    DocBuilder *b = ctx->reply;
+    size_t opened = build_open_doc(b, "cursor");
+    if (rc == ERR_OK)
+        rc = next_batch(ctx, cursor, batch_size > 0 ? batch_size : INT64_MAX, &batch, err);
+    if (rc != ERR_OK) {
+        cursor_finish(table, cursor);
+        return rc;
+    }
+    cursor->returned_count += batch.count;
+    cursor->batch_count++;
+    int64_t id = cursor->id;
+    ctx->op->metrics.cursor_id = id;
+    if (batch.is_exhausted && !cursor->is_tailable) {
+        id = 0;
+        cursor_finish(table, cursor);
+        ctx->op->metrics.is_cursor_exhausted = true;
+    } else {
+        cursor_check_in(table, cursor);
+    }
+    build_i64(b, "id", id);
+    build_str(b, "ns", ns_str(&ns));
+    build_close(b, opened);
+    /* Exhaust cursors: the server goes on sending batches by itself. */
+    ctx->is_more_to_come = id != 0 && wire_is_exhaust_allowed(ctx->message);
+    return ERR_OK;
+}
+
+static ErrCode next_batch(CommandCtx *ctx, ClientCursor *cursor, int64_t docs_max,
+                          BatchResult *ret_batch, Error *err) {
+    CursorSource *source = cursor->source;
+    int64_t await_ms = AWAIT_MS_DEFAULT;
+    if (cursor->is_await_data && elem_is_present(ctx->args.max_time_ms)) {
+        await_ms = elem_as_i64(ctx->args.max_time_ms);
+        ctx->op->deadline_us = INT64_MAX; /* here it bounds the wait, not the work */
+    }
+    int64_t deadline_us = clock_mono_us() + await_ms * 1000;
+    for (;;) {
+        /* Taken before the read: an insert that the read misses makes the wait end at once. */
+        Catalog *catalog = catalog_acquire(ctx->service->catalog);
+        const Collection *coll = cursor->is_await_data ? catalog_find(catalog, &cursor->ns) : NULL;
+        uint64_t seen = coll != NULL ? collection_capped_version(coll) : 0;
+        size_t before = ctx->reply->buf->size;
+        ErrCode rc = source->ops->attach(source, ctx->op, err);
+        if (rc == ERR_OK) {
+            rc = build_batch(ctx, source, "nextBatch", docs_max, ret_batch, err);
+            source->ops->detach(source);
+        }
+        bool is_waiting = rc == ERR_OK && ret_batch->count == 0 && coll != NULL &&
+                          clock_mono_us() < deadline_us;
+        if (is_waiting)
+            rc = collection_capped_wait(coll, ctx->op, seen, deadline_us, err);
+        catalog_release(catalog);
+        if (rc != ERR_OK || !is_waiting)
+            return rc;
+        ctx->reply->buf->size = before; /* the batch is built anew */
+    }
+}
+
+const CommandSpec CMD_GET_MORE = {
+    .name = "getMore",
+    .summary = "Reads the next batch of a cursor.",
+    .flags = CMD_READS | CMD_API_V1,
+    .op_type = "getmore",
+    .fields = GET_MORE_FIELDS,
+    .field_count = ARRAY_LEN(GET_MORE_FIELDS),
+    .request_size = sizeof(GetMoreRequest),
+    .run = get_more_run,
+};

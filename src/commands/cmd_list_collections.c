@@ -1,0 +1,133 @@
+/*
+ * cmd_list_collections.c - listCollections: collections and views of a database.
+ *
+ * The list is made from one catalog version, so it never shows half of a change. It fits into one reply:
+ * there is no cursor to continue.
+ */
+#include "commands/support.h"
+
+typedef struct ListCollectionsRequest {
+    Elem list_collections;
+    Doc filter;
+    Doc cursor;
+    bool name_only;
+    bool authorized_collections;
+} ListCollectionsRequest;
+
+typedef struct ListState {
+    CommandCtx *ctx;
+    bool is_name_only;
+    const MatchExpr *filter;
+    ListReply reply;
+    ErrCode rc;
+    Error *err;
+} ListState;
+
+static bool add_row(ListState *state, Doc row) {
+    bool is_match;
+    state->rc = cmd_filter_matches(state->filter, row, &is_match, state->err);
+    if (state->rc != ERR_OK)
+        return false;
+    if (!is_match)
+        return true;
+    if (!state->is_name_only) {
+        list_reply_add(&state->reply, row);
+        return true;
+    }
+    /* The filter may ask for what is not shown. */
+    size_t opened = list_reply_open(&state->reply);
+    build_elem(state->reply.b, doc_get_lit(row, "name"));
+    build_elem(state->reply.b, doc_get_lit(row, "type"));
+    build_close(state->reply.b, opened);
+    return true;
+}
+
+static bool add_collection(void *arg, const Collection *coll) {
+    ListState *state = arg;
+    ArenaDoc doc;
+    arena_doc_begin(&doc, cmd_arena(state->ctx));
+    DocBuilder *b = &doc.b;
+    build_str(b, "name", ns_coll(&coll->ns));
+    build_cstr(b, "type", "collection");
+    build_doc(b, "options", coll->options.doc);
+    size_t info = build_open_doc(b, "info");
+    build_bool(b, "readOnly", false);
+    build_uuid(b, "uuid", &coll->uuid);
+    build_close(b, info);
+    const IndexDesc *id_index = collection_id_index(coll);
+    if (id_index != NULL)
+        build_doc(b, "idIndex", id_index->spec);
+    return add_row(state, arena_doc_end(&doc));
+}
+
+static bool add_view(void *arg, const View *view) {
+    ListState *state = arg;
+    ArenaDoc doc;
+    arena_doc_begin(&doc, cmd_arena(state->ctx));
+    DocBuilder *b = &doc.b;
+    build_str(b, "name", ns_coll(&view->ns));
+    build_cstr(b, "type", "view");
+    size_t options = build_open_doc(b, "options");
+    build_str(b, "viewOn", ns_coll(&view->view_on));
+    build_array(b, "pipeline", view->pipeline);
+    if (doc_is_present(view->collation) && !doc_is_empty(view->collation))
+        build_doc(b, "collation", view->collation);
+    build_close(b, options);
+    size_t info = build_open_doc(b, "info");
+    build_bool(b, "readOnly", true);
+    build_close(b, info);
+    return add_row(state, arena_doc_end(&doc));
+}
+
+static ErrCode check_cursor(Doc cursor, Error *err) {
+    if (!doc_is_present(cursor))
+        return ERR_OK;
+    DocIter iter = doc_iter(cursor);
+    Elem elem;
+    while (doc_iter_next(&iter, &elem)) {
+        if (!elem_name_is(elem, STR("batchSize")))
+            return field_unknown("listCollections.cursor", elem, err);
+        if (!elem_is_number(elem) || elem_as_i64(elem) < 0)
+            return error_set(err, ERR_BAD_VALUE, "cursor.batchSize has to be a number >= 0");
+    }
+    return ERR_OK;
+}
+
+static ErrCode list_collections_run(CommandCtx *ctx, void *arg, Error *err) {
+    const ListCollectionsRequest *request = arg;
+    TRY(check_cursor(request->cursor, err));
+    TRY(db_name_check(ctx->args.db, err));
+    MatchExpr *filter;
+    TRY(cmd_parse_filter(ctx, request->filter, &filter, err));
+    CLEANUP(catalog_guard_done) CatalogGuard guard = cmd_catalog(ctx);
+    ListState state = {
+        .ctx = ctx, .is_name_only = request->name_only, .filter = filter, .err = err};
+    list_reply_begin(&state.reply, ctx);
+    catalog_for_each_in_db(guard.catalog, ctx->args.db, add_collection, &state);
+    TRY(state.rc);
+    catalog_for_each_view_in_db(guard.catalog, ctx->args.db, add_view, &state);
+    TRY(state.rc);
+    list_reply_end(&state.reply, arena_printf(cmd_arena(ctx), "%.*s.$cmd.listCollections",
+                                              (int)ctx->args.db.size, ctx->args.db.data));
+    return ERR_OK;
+}
+
+static const FieldSpec LIST_COLLECTIONS_FIELDS[] = {
+    {"listCollections", FIELD_ELEM, FIELD_REQUIRED,
+     offsetof(ListCollectionsRequest, list_collections)},
+    {"filter", FIELD_DOC, FIELD_OPTIONAL, offsetof(ListCollectionsRequest, filter)},
+    {"cursor", FIELD_DOC, FIELD_OPTIONAL, offsetof(ListCollectionsRequest, cursor)},
+    {"nameOnly", FIELD_BOOL, FIELD_OPTIONAL, offsetof(ListCollectionsRequest, name_only)},
+    {"authorizedCollections", FIELD_BOOL, FIELD_OPTIONAL,
+     offsetof(ListCollectionsRequest, authorized_collections)},
+};
+
+const CommandSpec CMD_LIST_COLLECTIONS = {
+    .name = "listCollections",
+    .summary = "Lists the collections and views of a database.",
+    .flags = CMD_API_V1,
+    .fields = LIST_COLLECTIONS_FIELDS,
+    .field_count = ARRAY_LEN(LIST_COLLECTIONS_FIELDS),
+    .request_size = sizeof(ListCollectionsRequest),
+    .run = list_collections_run,
+};

@@ -1,0 +1,44 @@
+/* cmd_list_commands.c - listCommands: what there is, from the specs. */
+#include "commands/core/command.h"
+#include "commands/core/command_service.h"
+
+typedef struct ListCommandsRequest {
+    Elem list_commands;
+} ListCommandsRequest;
+
+static void add_command(void *arg, const CommandSpec *spec, int64_t total, int64_t failed) {
+    (void)total, (void)failed;
+    DocBuilder *b = arg;
+    size_t opened = build_open_doc(b, spec->name);
+    build_cstr(b, "help", spec->summary);
+    build_bool(b, "requiresAuth", (spec->flags & CMD_HANDSHAKE) == 0);
+    build_bool(b, "secondaryOk", (spec->flags & CMD_WRITES) == 0);
+    build_bool(b, "adminOnly", (spec->flags & CMD_ADMIN_ONLY) != 0);
+    size_t versions = build_open_array(b, "apiVersions");
+    if ((spec->flags & CMD_API_V1) != 0)
+        build_cstr(b, "0", "1");
+    build_close(b, versions);
+    build_close(b, build_open_array(b, "deprecatedApiVersions"));
+    build_close(b, opened);
+}
+
+static ErrCode list_commands_run(CommandCtx *ctx, void *request, Error *err) {
+    (void)request, (void)err;
+    size_t opened = build_open_doc(ctx->reply, "commands");
+    command_for_each(ctx->service->commands, add_command, ctx->reply);
+    build_close(ctx->reply, opened);
+    return ERR_OK;
+}
+
+static const FieldSpec LIST_COMMANDS_FIELDS[] = {
+    {"listCommands", FIELD_ELEM, FIELD_REQUIRED, offsetof(ListCommandsRequest, list_commands)},
+};
+
+const CommandSpec CMD_LIST_COMMANDS = {
+    .name = "listCommands",
+    .summary = "Lists all commands.",
+    .fields = LIST_COMMANDS_FIELDS,
+    .field_count = ARRAY_LEN(LIST_COMMANDS_FIELDS),
+    .request_size = sizeof(ListCommandsRequest),
+    .run = list_commands_run,
+};

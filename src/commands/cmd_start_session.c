@@ -1,0 +1,34 @@
+/* cmd_start_session.c - startSession: a new session id. */
+#include "bson/uuid.h"
+#include "commands/core/command.h"
+
+typedef struct StartSessionRequest {
+    Elem start_session;
+} StartSessionRequest;
+
+enum {
+    SESSION_TIMEOUT_MINUTES = 30,
+};
+
+static ErrCode start_session_run(CommandCtx *ctx, void *request, Error *err) {
+    (void)request, (void)err;
+    Uuid id = uuid_new();
+    size_t opened = build_open_doc(ctx->reply, "id");
+    build_uuid(ctx->reply, "id", &id);
+    build_close(ctx->reply, opened);
+    build_i32(ctx->reply, "timeoutMinutes", SESSION_TIMEOUT_MINUTES);
+    return ERR_OK;
+}
+
+static const FieldSpec START_SESSION_FIELDS[] = {
+    {"startSession", FIELD_ELEM, FIELD_REQUIRED, offsetof(StartSessionRequest, start_session)},
+};
+
+const CommandSpec CMD_START_SESSION = {
+    .name = "startSession",
+    .summary = "Makes a session id.",
+    .fields = START_SESSION_FIELDS,
+    .field_count = ARRAY_LEN(START_SESSION_FIELDS),
+    .request_size = sizeof(StartSessionRequest),
+    .run = start_session_run,
+};

@@ -1,0 +1,129 @@
+/* cmd_update.c - update: changes documents, one or many per statement. */
+#include "commands/query_args.h"
+#include "commands/write_reply.h"
+#include "query/exec/modify.h"
+
+typedef struct UpdateRequest {
+    Str coll;
+    DocList updates;
+    Elem ordered;
+    Doc let;
+    bool is_validation_bypassed;
+} UpdateRequest;
+
+static const FieldSpec UPDATE_FIELDS[] = {
+    {"update", FIELD_COLL, FIELD_REQUIRED, offsetof(UpdateRequest, coll)},
+    {"updates", FIELD_DOCS, FIELD_REQUIRED, offsetof(UpdateRequest, updates)},
+    {"ordered", FIELD_ELEM, FIELD_OPTIONAL, offsetof(UpdateRequest, ordered)},
+    {"let", FIELD_DOC, FIELD_OPTIONAL, offsetof(UpdateRequest, let)},
+    {"bypassDocumentValidation", FIELD_BOOL, FIELD_OPTIONAL,
+     offsetof(UpdateRequest, is_validation_bypassed)},
+};
+
+typedef struct UpdateStatement {
+    Doc q;
+    Elem u;
+    Doc c;
+    bool is_multi;
+    bool is_upsert;
+    Doc array_filters;
+    Elem hint;
+    Elem collation;
+} UpdateStatement;
+
+static const FieldSpec STATEMENT_FIELDS[] = {
+    {"q", FIELD_DOC, FIELD_REQUIRED, offsetof(UpdateStatement, q)},
+    {"u", FIELD_ELEM, FIELD_REQUIRED, offsetof(UpdateStatement, u)},
+    {"c", FIELD_DOC, FIELD_OPTIONAL, offsetof(UpdateStatement, c)},
+    {"multi", FIELD_BOOL, FIELD_OPTIONAL, offsetof(UpdateStatement, is_multi)},
+    {"upsert", FIELD_BOOL, FIELD_OPTIONAL, offsetof(UpdateStatement, is_upsert)},
+    {"arrayFilters", FIELD_ARRAY, FIELD_OPTIONAL, offsetof(UpdateStatement, array_filters)},
+    {"hint", FIELD_ELEM, FIELD_OPTIONAL, offsetof(UpdateStatement, hint)},
+    {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(UpdateStatement, collation)},
+};
+
+static ErrCode run_statement(CommandCtx *ctx, const Ns *ns, const UpdateRequest *request,
+                             Doc statement, ModifyOutcome *ret_outcome, Error *err) {
+    UpdateStatement parsed = {0};
+    TRY(fields_parse(STATEMENT_FIELDS, ARRAY_LEN(STATEMENT_FIELDS), "update.updates", statement,
+                     cmd_arena(ctx), &parsed, err));
+    TRY(check_collation(parsed.collation, err));
+    if (elem_type(parsed.u) != BT_DOC && elem_type(parsed.u) != BT_ARRAY)
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "Update argument must be either an object or an array");
+    if (doc_is_present(parsed.c))
+        return error_set(err, ERR_NOT_IMPLEMENTED, "'update.updates.c' is not supported yet");
+    ModifyRequest modify = {
+        .kind = MODIFY_UPDATE,
+        .query = {.filter = parsed.q, .hint = parsed.hint},
+        .is_multi = parsed.is_multi,
+        .is_upsert = parsed.is_upsert,
+        .update = parsed.u,
+        .array_filters = parsed.array_filters,
+    };
+    query_spec_defaults(ctx, &modify.query);
+    TRY(query_spec_let(ctx, request->let, &modify.query, err));
+    return exec_modify(ctx->op, ns, &modify, ret_outcome, err);
+}
+
+static ErrCode update_run(CommandCtx *ctx, void *arg, Error *err) {
+    UpdateRequest *request = arg;
+    TRY(write_batch_check(request->updates.count, err));
+    TRY(write_ns_check(request->coll, err));
+    Ns ns;
+    TRY(request_ns(ctx, request->coll, &ns, err));
+    count_op(ctx->service, OP_COUNTER_UPDATE, request->updates.count);
+    bool is_ordered = !elem_is_present(request->ordered) || elem_is_truthy(request->ordered);
+    WriteErrors errors;
+    write_errors_init(&errors, ctx);
+    Buffer upserted_buf;
+    buffer_init_arena(&upserted_buf, cmd_arena(ctx), 64, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder upserted;
+    doc_builder_init(&upserted, &upserted_buf);
+    uint32_t upserted_count = 0;
+    int64_t n = 0, modified = 0;
+    ctx->op->is_validation_bypassed = request->is_validation_bypassed;
+    for (uint32_t i = 0; i < request->updates.count; i++) {
+        ModifyOutcome outcome;
+        ErrCode rc = run_statement(ctx, &ns, request, request->updates.docs[i], &outcome, err);
+        if (rc != ERR_OK && write_error_is_fatal(rc)) {
+            ctx->op->is_validation_bypassed = false;
+            return rc;
+        }
+        if (rc != ERR_OK) {
+            write_errors_add(&errors, i, err);
+            error_reset(err);
+            if (is_ordered)
+                break;
+            continue;
+        }
+        n += outcome.matched + outcome.is_upserted;
+        modified += outcome.modified;
+        if (outcome.is_upserted) {
+            char name[INDEX_NAME_SIZE];
+            size_t row = build_open_doc_str(&upserted, index_name(upserted_count++, name));
+            build_i32(&upserted, "index", (int32_t)i);
+            build_elem_as(&upserted, STR("_id"), outcome.upserted_id);
+            build_close(&upserted, row);
+        }
+    }
+    ctx->op->is_validation_bypassed = false;
+    build_count(ctx->reply, "n", n);
+    Doc upserted_rows = doc_builder_end(&upserted);
+    if (upserted_count > 0)
+        build_array(ctx->reply, "upserted", upserted_rows);
+    build_count(ctx->reply, "nModified", modified);
+    write_errors_build(&errors);
+    return ERR_OK;
+}
+
+const CommandSpec CMD_UPDATE = {
+    .name = "update",
+    .summary = "Changes documents of a collection.",
+    .flags = CMD_WRITES | CMD_API_V1,
+    .op_type = "update",
+    .fields = UPDATE_FIELDS,
+    .field_count = ARRAY_LEN(UPDATE_FIELDS),
+    .request_size = sizeof(UpdateRequest),
+    .run = update_run,
+};

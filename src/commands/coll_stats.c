@@ -1,0 +1,44 @@
+#include "commands/coll_stats.h"
+
+#include "commands/support.h"
+#include "storage/engine.h"
+
+void build_collection_stats(DocBuilder *b, ServiceCtx *service, const Collection *coll,
+                            int64_t scale) {
+    CollectionSizes sizes = {0};
+    if (coll != NULL)
+        sizes = collection_sizes(service, coll);
+    build_scaled(b, "size", sizes.data_bytes, scale);
+    build_count(b, "count", sizes.count);
+    if (sizes.count > 0)
+        build_count(b, "avgObjSize", sizes.data_bytes / sizes.count);
+    build_i32(b, "numOrphanDocs", 0);
+    build_scaled(b, "storageSize", sizes.storage_bytes, scale);
+    build_scaled(b, "freeStorageSize", sizes.reusable_bytes, scale);
+    bool is_capped = coll != NULL && coll->options.is_capped;
+    build_bool(b, "capped", is_capped);
+    if (is_capped) {
+        build_count(b, "max", coll->options.capped_max > 0 ? coll->options.capped_max : INT32_MAX);
+        build_scaled(b, "maxSize", coll->options.capped_size, scale);
+    }
+    if (coll != NULL && coll->options.is_clustered)
+        build_bool(b, "clustered", true);
+    build_i32(b, "nindexes", coll != NULL ? (int32_t)coll->index_count : 0);
+    build_close(b, build_open_doc(b, "indexDetails"));
+    size_t builds = build_open_array(b, "indexBuilds");
+    uint32_t build_count_now = 0;
+    for (uint32_t i = 0; coll != NULL && i < coll->index_count; i++) {
+        char name[INDEX_NAME_SIZE];
+        if (!coll->indexes[i]->is_ready)
+            build_cstr(b, index_name(build_count_now++, name).data, coll->indexes[i]->name);
+    }
+    build_close(b, builds);
+    build_scaled(b, "totalIndexSize", sizes.index_bytes, scale);
+    build_scaled(b, "totalSize", sizes.index_bytes + sizes.storage_bytes, scale);
+    size_t index_sizes = build_open_doc(b, "indexSizes");
+    for (uint32_t i = 0; coll != NULL && i < coll->index_count; i++)
+        build_scaled(b, coll->indexes[i]->name,
+                     storage_table_bytes(service->storage, coll->indexes[i]->ident), scale);
+    build_close(b, index_sizes);
+    build_count(b, "scaleFactor", scale);
+}

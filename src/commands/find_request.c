@@ -1,0 +1,54 @@
+#include "commands/find_request.h"
+
+#include "bson/number.h"
+
+ErrCode find_request_check(CommandCtx *ctx, const FindRequest *request, QuerySpec *ret_spec,
+                           FirstBatchOptions *ret_batch, Error *err) {
+    TRY(check_collation(request->collation, err));
+    if (request->is_show_record_id)
+        return error_set(err, ERR_NOT_IMPLEMENTED, "'find.showRecordId' is not supported yet");
+    if (request->is_return_key)
+        return error_set(err, ERR_NOT_IMPLEMENTED, "'find.returnKey' is not supported yet");
+    if ((doc_is_present(request->min) && !doc_is_empty(request->min)) ||
+        (doc_is_present(request->max) && !doc_is_empty(request->max)))
+        return error_set(err, ERR_NOT_IMPLEMENTED, "'find.min' and 'find.max' are not supported yet");
+    if (request->is_await_data && !request->is_tailable)
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "Cannot set 'awaitData' without also setting 'tailable'");
+    *ret_spec = (QuerySpec){
+        .filter = request->filter,
+        .sort = request->sort,
+        .projection = request->projection,
+        .hint = request->hint,
+        .skip = request->skip,
+        .limit = request->limit,
+        .is_tailable = request->is_tailable,
+    };
+    query_spec_defaults(ctx, ret_spec);
+    TRY(query_spec_let(ctx, request->let, ret_spec, err));
+    *ret_batch = (FirstBatchOptions){
+        .is_single_batch = request->is_single_batch,
+        .is_tailable = request->is_tailable,
+        .is_await_data = request->is_await_data,
+        .has_no_timeout = request->has_no_timeout,
+    };
+    return batch_size_parse("find", request->batch_size, &ret_batch->batch_size, err);
+}
+
+ErrCode batch_size_parse(const char *command, Elem elem, int64_t *ret_size, Error *err) {
+    *ret_size = -1;
+    if (!elem_is_present(elem))
+        return ERR_OK;
+    if (!elem_is_number(elem))
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "BSON field '%s.batchSize' is the wrong type '%s', expected types '[int, "
+                         "decimal, double, long]'",
+                         command, bson_type_name(elem_type(elem)));
+    int64_t size = elem_as_i64(elem);
+    if (size < 0)
+        return error_set(err, (ErrCode)51024,
+                         "BSON field 'batchSize' value must be >= 0, actual value '%lld'",
+                         (long long)size);
+    *ret_size = size;
+    return ERR_OK;
+}

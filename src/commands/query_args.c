@@ -1,0 +1,117 @@
+#include "commands/query_args.h"
+
+#include "base/clock.h"
+#include "commands/core/params.h"
+#include "query/expr/expr.h"
+
+ErrCode request_ns(const CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) {
+    return ns_make(ctx->args.db, coll, ret_ns, err);
+}
+
+ErrCode check_collation(Elem collation, Error *err) {
+    if (!elem_is_present(collation))
+        return ERR_OK;
+    if (elem_type(collation) != BT_DOC)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "BSON field 'collation' is the wrong type '%s', expected type 'object'",
+                         bson_type_name(elem_type(collation)));
+    if (doc_is_empty(elem_doc(collation)))
+        return ERR_OK;
+    Elem locale = doc_get_lit(elem_doc(collation), "locale");
+    if (elem_type(locale) == BT_STRING && str_is(elem_str(locale), "simple"))
+        return ERR_OK;
+    return error_set(err, ERR_NOT_IMPLEMENTED,
+                     "'collation' is not supported yet, except for {locale: \"simple\"}");
+}
+
+void query_spec_defaults(const CommandCtx *ctx, QuerySpec *spec) {
+    spec->sort_memory_bytes = (size_t)param_i64(ctx->service, PARAM_SORT_MEMORY_BYTES_MAX);
+    spec->yield_period_us = param_i64(ctx->service, PARAM_YIELD_PERIOD_MS) * 1000;
+    spec->is_table_scan_refused = param_bool(ctx->service, PARAM_NO_TABLE_SCAN);
+    spec->now_ms = clock_wall_ms();
+}
+
+ErrCode query_spec_let(CommandCtx *ctx, Doc let, QuerySpec *spec, Error *err) {
+    if (!doc_is_present(let))
+        return ERR_OK;
+    return expr_eval_let(let, spec->now_ms, cmd_arena(ctx), &spec->let_values, err);
+}
+
+ErrCode build_batch(CommandCtx *ctx, CursorSource *source, const char *field, int64_t docs_max,
+                    BatchResult *ret_result, Error *err) {
+    *ret_result = (BatchResult){0};
+    DocBuilder *b = ctx->reply;
+    size_t start = b->buf->size;
+    size_t array = build_open_array(b, field);
+    while (ret_result->count < docs_max) {
+        bool is_found;
+        Doc doc;
+        TRY(source->ops->next(source, &is_found, &doc, err));
+        if (!is_found) {
+            ret_result->is_exhausted = true;
+            break;
+        }
+        size_t size = doc_size(doc);
+        /* One document always fits; beyond it the reply must stay below what clients accept. */
+        if (ret_result->count > 0 && b->buf->size - start + size + 16 > BATCH_BYTES_MAX) {
+            source->ops->give_back(source, doc);
+            break;
+        }
+        char name[INDEX_NAME_SIZE];
+        uint8_t *at = build_value(b, BT_DOC, index_name((uint32_t)ret_result->count, name), size);
+        if (at != NULL)
+            memcpy(at, doc.data, size);
+        ret_result->count++;
+    }
+    build_close(b, array);
+    ctx->op->metrics.docs_returned += ret_result->count;
+    return ERR_OK;
+}
+
+ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_source,
+                          const FirstBatchOptions *options, Error *err) {
+    DocBuilder *b = ctx->reply;
+    size_t cursor = build_open_doc(b, "cursor");
+    int64_t docs_max = options->batch_size >= 0 ? options->batch_size : FIRST_BATCH_DOCS;
+    BatchResult batch;
+    ErrCode rc = build_batch(ctx, take_source, "firstBatch", docs_max, &batch, err);
+    if (rc != ERR_OK) {
+        cursor_source_free(take_source);
+        return rc;
+    }
+    int64_t id = 0;
+    bool is_kept = options->is_tailable || (!batch.is_exhausted && !options->is_single_batch);
+    if (is_kept) {
+        take_source->ops->detach(take_source);
+        ClientCursor *client_cursor = client_cursor_new(ns, take_source);
+        client_cursor->is_tailable = options->is_tailable;
+        client_cursor->is_await_data = options->is_await_data;
+        client_cursor->has_no_timeout = options->has_no_timeout;
+        client_cursor->returned_count = batch.count;
+        client_cursor->batch_count = 1;
+        client_cursor->command = doc_copy_heap(ctx->body);
+        if (elem_is_present(ctx->args.lsid))
+            (void)uuid_from_elem(doc_get_lit(elem_doc(ctx->args.lsid), "id"),
+                                 &client_cursor->session);
+        id = cursor_table_add(ctx->service->cursors, client_cursor);
+    } else {
+        cursor_source_free(take_source);
+    }
+    ctx->op->metrics.cursor_id = id;
+    ctx->op->metrics.is_cursor_exhausted = id == 0;
+    build_i64(b, "id", id);
+    build_str(b, "ns", ns_str(ns));
+    build_close(b, cursor);
+    return ERR_OK;
+}
+
+void note_plan(CommandCtx *ctx, PlanExecutor *exec) {
+    OpCtx *op = ctx->op;
+    int64_t keys, docs;
+    stage_count_all(exec->root, &keys, &docs);
+    op->metrics.keys_examined += keys;
+    op->metrics.docs_examined += docs;
+    mutex_lock(&op->mu);
+    op->desc.plan_summary = arena_strdup(&op->arena, exec->summary);
+    mutex_unlock(&op->mu);
+}

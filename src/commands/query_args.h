@@ -1,0 +1,48 @@
+/*
+ * query_args.h - what the commands that read share: their common options and the building of batches.
+ */
+#pragma once
+
+#include "commands/core/command.h"
+#include "query/cursor/cursor_source.h"
+#include "query/cursor/cursor_table.h"
+
+enum {
+    FIRST_BATCH_DOCS = 101,
+    BATCH_BYTES_MAX = 16 * 1024 * 1024,
+};
+
+/* Namespace of the request, checked. */
+ErrCode request_ns(const CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) MUST_CHECK;
+
+/* Only the simple collation exists yet; others are refused by name. */
+ErrCode check_collation(Elem collation, Error *err) MUST_CHECK;
+
+/* Settings of the server that a query needs. */
+void query_spec_defaults(const CommandCtx *ctx, QuerySpec *spec);
+
+/* Evaluates `let` into spec->let_values. */
+ErrCode query_spec_let(CommandCtx *ctx, Doc let, QuerySpec *spec, Error *err) MUST_CHECK;
+
+/* Appends documents to the array `field` of the reply until the batch is full or the source ends. */
+typedef struct BatchResult {
+    int64_t count;
+    bool is_exhausted;
+} BatchResult;
+ErrCode build_batch(CommandCtx *ctx, CursorSource *source, const char *field, int64_t docs_max,
+                    BatchResult *ret_result, Error *err) MUST_CHECK;
+
+typedef struct FirstBatchOptions {
+    int64_t batch_size; /* -1: the default */
+    bool is_single_batch;
+    bool is_tailable;
+    bool is_await_data;
+    bool has_no_timeout;
+} FirstBatchOptions;
+/* Appends {cursor: {firstBatch, id, ns}} and keeps the rest as a client cursor. Takes the source, also when it
+ * fails. `ns` is shown to the client. */
+ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_source,
+                          const FirstBatchOptions *options, Error *err) MUST_CHECK;
+
+/* After a query: what it examined goes to the operation's metrics, plan to the description. */
+void note_plan(CommandCtx *ctx, PlanExecutor *exec);

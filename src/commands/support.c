@@ -1,0 +1,103 @@
+#include "commands/support.h"
+
+#include "storage/engine.h"
+
+ErrCode cmd_ns(CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) {
+    return ns_make(ctx->args.db, coll, ret_ns, err);
+}
+
+CatalogGuard cmd_catalog(CommandCtx *ctx) {
+    return (CatalogGuard){catalog_acquire(ctx->service->catalog)};
+}
+
+void catalog_guard_done(CatalogGuard *guard) {
+    if (guard->catalog != NULL)
+        catalog_release(guard->catalog);
+}
+
+void list_reply_begin(ListReply *list, CommandCtx *ctx) {
+    list->b = ctx->reply;
+    list->cursor = build_open_doc(list->b, "cursor");
+    list->batch = build_open_array(list->b, "firstBatch");
+    list->count = 0;
+}
+
+size_t list_reply_open(ListReply *list) {
+    char name[INDEX_NAME_SIZE];
+    return build_open_doc_str(list->b, index_name(list->count++, name));
+}
+
+void list_reply_add(ListReply *list, Doc doc) {
+    char name[INDEX_NAME_SIZE];
+    build_doc(list->b, index_name(list->count++, name).data, doc);
+}
+
+void list_reply_end(ListReply *list, const char *ns) {
+    build_close(list->b, list->batch);
+    build_i64(list->b, "id", 0);
+    build_cstr(list->b, "ns", ns);
+    build_close(list->b, list->cursor);
+}
+
+ErrCode cmd_parse_filter(CommandCtx *ctx, Doc filter, MatchExpr **ret_expr, Error *err) {
+    if (!doc_is_present(filter) || doc_is_empty(filter)) {
+        *ret_expr = NULL;
+        return ERR_OK;
+    }
+    MatchParseContext context = {0};
+    TRY(match_parse(filter, &context, cmd_arena(ctx), ret_expr, err));
+    *ret_expr = match_optimize(*ret_expr, cmd_arena(ctx));
+    return ERR_OK;
+}
+
+ErrCode cmd_filter_matches(const MatchExpr *expr, Doc doc, bool *ret_is_match, Error *err) {
+    if (expr == NULL) {
+        *ret_is_match = true;
+        return ERR_OK;
+    }
+    MatchDetails details = MATCH_DETAILS_NONE;
+    details.err = err;
+    *ret_is_match = match_doc(expr, doc, &details);
+    return details.rc;
+}
+
+void arena_doc_begin(ArenaDoc *doc, Arena *arena) {
+    buffer_init_arena(&doc->buf, arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
+    doc_builder_init(&doc->b, &doc->buf);
+}
+
+Doc arena_doc_end(ArenaDoc *doc) {
+    return doc_builder_end(&doc->b);
+}
+
+CollectionSizes collection_sizes(ServiceCtx *service, const Collection *coll) {
+    StorageEngine *engine = service->storage;
+    const char *ident = record_store_ident(coll->records);
+    CollectionSizes sizes = {
+        .count = record_store_count(coll->records),
+        .data_bytes = record_store_data_size(coll->records),
+        .storage_bytes = storage_table_bytes(engine, ident),
+        .reusable_bytes = storage_table_reusable_bytes(engine, ident),
+    };
+    for (uint32_t i = 0; i < coll->index_count; i++)
+        sizes.index_bytes += storage_table_bytes(engine, coll->indexes[i]->ident);
+    return sizes;
+}
+
+void build_scaled(DocBuilder *b, const char *name, int64_t value, int64_t scale) {
+    build_count(b, name, value / scale);
+}
+
+ErrCode cmd_parse_scale(Elem elem, int64_t *ret_scale, Error *err) {
+    *ret_scale = 1;
+    if (!elem_is_present(elem) || elem_type(elem) == BT_NULL)
+        return ERR_OK;
+    if (!elem_is_number(elem))
+        return error_set(err, ERR_TYPE_MISMATCH, "scale has to be a number, not %s",
+                         bson_type_name(elem_type(elem)));
+    *ret_scale = elem_as_i64(elem);
+    if (*ret_scale < 1)
+        return error_set(err, (ErrCode)51024, "BSON field 'scale' value must be >= 1, actual value '%lld'",
+                         (long long)*ret_scale);
+    return ERR_OK;
+}

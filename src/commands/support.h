@@ -1,0 +1,64 @@
+/*
+ * support.h - small things that several commands share.
+ */
+#pragma once
+
+#include "base/error.h"
+#include "catalog/catalog.h"
+#include "catalog/namespace.h"
+#include "commands/core/command.h"
+#include "query/match/match.h"
+
+/* The namespace of the request's database and `coll`. */
+ErrCode cmd_ns(CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) MUST_CHECK;
+
+/* Holds the present catalog version for a command that only looks: CLEANUP(catalog_guard_done). */
+typedef struct CatalogGuard {
+    Catalog *catalog;
+} CatalogGuard;
+CatalogGuard cmd_catalog(CommandCtx *ctx);
+void catalog_guard_done(CatalogGuard *guard);
+
+/* ---- {cursor: {firstBatch: [...], id: 0, ns: ...}} of a list that fits into one reply ---- */
+
+typedef struct ListReply {
+    DocBuilder *b;
+    size_t cursor;
+    size_t batch;
+    uint32_t count;
+} ListReply;
+void list_reply_begin(ListReply *list, CommandCtx *ctx);
+/* Opens the next document; close it with build_close. */
+size_t list_reply_open(ListReply *list);
+void list_reply_add(ListReply *list, Doc doc);
+void list_reply_end(ListReply *list, const char *ns);
+
+/* ---- filters of list commands ---- */
+
+/* NULL when `filter` is absent or empty. */
+ErrCode cmd_parse_filter(CommandCtx *ctx, Doc filter, MatchExpr **ret_expr, Error *err) MUST_CHECK;
+ErrCode cmd_filter_matches(const MatchExpr *expr, Doc doc, bool *ret_is_match, Error *err) MUST_CHECK;
+
+/* A fresh builder over arena memory. */
+typedef struct ArenaDoc {
+    Buffer buf;
+    DocBuilder b;
+} ArenaDoc;
+void arena_doc_begin(ArenaDoc *doc, Arena *arena);
+Doc arena_doc_end(ArenaDoc *doc);
+
+/* ---- sizes ---- */
+
+typedef struct CollectionSizes {
+    int64_t count;
+    int64_t data_bytes;
+    int64_t storage_bytes;
+    int64_t reusable_bytes;
+    int64_t index_bytes;
+} CollectionSizes;
+CollectionSizes collection_sizes(ServiceCtx *service, const Collection *coll);
+
+/* Numbers as MongoDB's statistics show them: divided by the scale, int32 if they fit. */
+void build_scaled(DocBuilder *b, const char *name, int64_t value, int64_t scale);
+/* The scale option of statistics: a number >= 1; absent: 1. */
+ErrCode cmd_parse_scale(Elem elem, int64_t *ret_scale, Error *err) MUST_CHECK;

@@ -1,0 +1,356 @@
+/*
+ * accumulators.c - accumulators of one expression: sums, extremes, first and last, lists.
+ */
+#include <math.h>
+
+#include "base/alloc.h"
+#include "query/agg/accumulator.h"
+#include "query/expr/number_sum.h"
+#include "query/expr/value_set.h"
+
+typedef struct AccRow {
+    Str name;
+    const AccClass *class; /* NULL: refused */
+} AccRow;
+
+static const AccRow ROWS[] = {
+#define ACCUMULATOR(name, class) {STR(name), &class},
+#define ACCUMULATOR_REFUSED(name) {STR(name), NULL},
+#include "query/agg/accumulators.def"
+#undef ACCUMULATOR
+#undef ACCUMULATOR_REFUSED
+};
+
+ErrCode acc_parse(Str field, Elem op, const ExprParseContext *ctx, Arena *arena, Acc *ret_acc,
+                  Error *err) {
+    const AccRow *row = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(ROWS) && row == NULL; i++)
+        if (elem_name_is(op, ROWS[i].name))
+            row = &ROWS[i];
+    if (row == NULL)
+        return error_set(err, (ErrCode)15952, "unknown group operator '%s'", elem_name(op));
+    if (row->class == NULL)
+        return error_set(err, ERR_NOT_IMPLEMENTED, "accumulator %s is not supported yet",
+                         elem_name(op));
+    *ret_acc = (Acc){.class = row->class, .field = field, .source = op};
+    if (row->class->parse != NULL)
+        return row->class->parse(op, ctx, arena, ret_acc, err);
+    if (elem_type(op) == BT_ARRAY)
+        return error_set(err, (ErrCode)40237, "The %s accumulator is a unary operator",
+                         elem_name(op));
+    return expr_parse(op, ctx, arena, &ret_acc->input, err);
+}
+
+void kept_value_set(KeptValue *kept, Value value, size_t *bytes) {
+    kept->is_set = true;
+    kept->value = value;
+    if (value_is_missing(value) || value_type_is_inline(value.type))
+        return;
+    uint32_t size = value_bytes_size(&value);
+    if (size > kept->capacity) {
+        *bytes += size - kept->capacity;
+        xfree(kept->memory);
+        kept->memory = xmalloc(size);
+        kept->capacity = size;
+    }
+    if (size > 0)
+        memcpy(kept->memory, value.bytes, size);
+    kept->value.bytes = kept->memory;
+}
+
+void kept_value_done(KeptValue *kept) {
+    xfree(kept->memory);
+    kept->memory = NULL;
+}
+
+/* ---- $sum, $avg, $count ---- */
+
+static void sum_init(void *state) {
+    number_sum_init(state);
+}
+
+static ErrCode sum_add(void *state, const Acc *acc, Value value, AccContext *ctx, Error *err) {
+    (void)acc;
+    (void)ctx;
+    (void)err;
+    if (value_is_number(value))
+        number_sum_add(state, value_as_number(value));
+    return ERR_OK;
+}
+
+static ErrCode sum_finish(void *state, const Acc *acc, Arena *arena, Value *ret, Error *err) {
+    (void)acc;
+    (void)err;
+    *ret = value_number(number_sum_total(state), arena);
+    return ERR_OK;
+}
+
+static ErrCode avg_finish(void *state, const Acc *acc, Arena *arena, Value *ret, Error *err) {
+    (void)acc;
+    (void)err;
+    *ret = number_sum_average(state, arena);
+    return ERR_OK;
+}
+
+/* {$count: {}} is {$sum: 1}. */
+static ErrCode count_parse(Elem operand, const ExprParseContext *ctx, Arena *arena, Acc *acc,
+                           Error *err) {
+    static const uint8_t ONE[] = {BT_INT32, 0, 1, 0, 0, 0};
+    if (elem_type(operand) != BT_DOC || !doc_is_empty(elem_doc(operand)))
+        return error_set(err, ERR_TYPE_MISMATCH, "$count takes no arguments, i.e. $count:{}");
+    return expr_parse((Elem){ONE, 0}, ctx, arena, &acc->input, err);
+}
+
+const AccClass ACC_SUM = {
+    .state_size = sizeof(NumberSum), .init = sum_init, .add = sum_add, .finish = sum_finish};
+const AccClass ACC_AVG = {
+    .state_size = sizeof(NumberSum), .init = sum_init, .add = sum_add, .finish = avg_finish};
+const AccClass ACC_COUNT = {.state_size = sizeof(NumberSum),
+                            .parse = count_parse,
+                            .init = sum_init,
+                            .add = sum_add,
+                            .finish = sum_finish};
+
+/* ---- $min, $max, $first, $last ---- */
+
+static ErrCode min_add(void *state, const Acc *acc, Value value, AccContext *ctx, Error *err) {
+    (void)acc;
+    (void)err;
+    KeptValue *kept = state;
+    if (value_is_nullish(value))
+        return ERR_OK;
+    if (!kept->is_set || values_compare(value, kept->value, ctx->collator) < 0)
+        kept_value_set(kept, value, ctx->bytes);
+    return ERR_OK;
+}
+
+static ErrCode max_add(void *state, const Acc *acc, Value value, AccContext *ctx, Error *err) {
+    (void)acc;
+    (void)err;
+    KeptValue *kept = state;
+    if (value_is_nullish(value))
+        return ERR_OK;
+    if (!kept->is_set || values_compare(value, kept->value, ctx->collator) > 0)
+        kept_value_set(kept, value, ctx->bytes);
+    return ERR_OK;
+}
+
+static ErrCode first_add(void *state, const Acc *acc, Value value, AccContext *ctx, Error *err) {
+    (void)acc;
+    (void)err;
+    KeptValue *kept = state;
+    if (!kept->is_set)
+        kept_value_set(kept, value, ctx->bytes);
+    return ERR_OK;
+}
+
+static ErrCode last_add(void *state, const Acc *acc, Value value, AccContext *ctx, Error *err) {
+    (void)acc;
+    (void)err;
+    kept_value_set(state, value, ctx->bytes);
+    return ERR_OK;
+}
+
+static ErrCode kept_finish(void *state, const Acc *acc, Arena *arena, Value *ret, Error *err) {
+    (void)acc;
+    (void)arena;
+    (void)err;
+    *ret = ((KeptValue *)state)->value;
+    return ERR_OK;
+}
+
+static void kept_done(void *state) {
+    kept_value_done(state);
+}
+
+const AccClass ACC_MIN = {
+    .state_size = sizeof(KeptValue), .add = min_add, .finish = kept_finish, .done = kept_done};
+const AccClass ACC_MAX = {
+    .state_size = sizeof(KeptValue), .add = max_add, .finish = kept_finish, .done = kept_done};
+const AccClass ACC_FIRST = {
+    .state_size = sizeof(KeptValue), .add = first_add, .finish = kept_finish, .done = kept_done};
+const AccClass ACC_LAST = {
+    .state_size = sizeof(KeptValue), .add = last_add, .finish = kept_finish, .done = kept_done};
+
+/* ---- $push ---- */
+
+typedef struct PushState {
+    Buffer buf;
+    uint32_t count;
+} PushState;
+
+static void push_init(void *state) {
+    PushState *push = state;
+    buffer_init(&push->buf, VALUE_SIZE_MAX);
+}
+
+static ErrCode push_add(void *state, const Acc *acc, Value value, AccContext *ctx, Error *err) {
+    (void)acc;
+    PushState *push = state;
+    if (value_is_missing(value))
+        return ERR_OK;
+    size_t capacity_before = push->buf.capacity;
+    DocBuilder b = {&push->buf, 0};
+    if (push->count == 0)
+        doc_builder_init(&b, &push->buf);
+    char name[INDEX_NAME_SIZE];
+    build_value_as(&b, index_name(push->count++, name), value);
+    *ctx->bytes += push->buf.capacity - capacity_before;
+    return buffer_check(&push->buf, "$push result", err);
+}
+
+static ErrCode push_finish(void *state, const Acc *acc, Arena *arena, Value *ret, Error *err) {
+    (void)acc;
+    (void)arena;
+    PushState *push = state;
+    if (push->count == 0) {
+        *ret = value_array(DOC_EMPTY);
+        return ERR_OK;
+    }
+    DocBuilder b = {&push->buf, 0};
+    *ret = value_array(doc_builder_end(&b));
+    return buffer_check(&push->buf, "$push result", err);
+}
+
+static void push_done(void *state) {
+    buffer_done(&((PushState *)state)->buf);
+}
+
+const AccClass ACC_PUSH = {.state_size = sizeof(PushState),
+                           .init = push_init,
+                           .add = push_add,
+                           .finish = push_finish,
+                           .done = push_done};
+
+/* ---- $addToSet ---- */
+
+typedef struct SetState {
+    Arena arena;
+    ValueSet set;
+} SetState;
+
+enum {
+    SET_CHUNK_SIZE = 1024, /* many groups have small sets */
+};
+
+static void set_init(void *state) {
+    SetState *s = state;
+    arena_init(&s->arena, SET_CHUNK_SIZE);
+}
+
+static ErrCode set_add(void *state, const Acc *acc, Value value, AccContext *ctx, Error *err) {
+    (void)acc;
+    (void)err;
+    SetState *s = state;
+    if (value_is_missing(value))
+        return ERR_OK;
+    if (s->set.arena == NULL)
+        value_set_init(&s->set, &s->arena, ctx->collator);
+    size_t used_before = arena_used(&s->arena);
+    value_set_add(&s->set, value, /* is_copied= */ true);
+    *ctx->bytes += arena_used(&s->arena) - used_before;
+    return ERR_OK;
+}
+
+static ErrCode set_finish(void *state, const Acc *acc, Arena *arena, Value *ret, Error *err) {
+    (void)acc;
+    const ValueSet *set = &((SetState *)state)->set;
+    ArrayBuilder array;
+    array_builder_init(&array, arena);
+    for (uint32_t i = 0; i < set->count; i++)
+        array_builder_add(&array, set->values[i]);
+    return array_builder_end(&array, ret, err);
+}
+
+static void set_done(void *state) {
+    arena_done(&((SetState *)state)->arena);
+}
+
+const AccClass ACC_ADD_TO_SET = {.state_size = sizeof(SetState),
+                                 .init = set_init,
+                                 .add = set_add,
+                                 .finish = set_finish,
+                                 .done = set_done};
+
+/* ---- $mergeObjects ---- */
+
+static ErrCode merge_add(void *state, const Acc *acc, Value value, AccContext *ctx, Error *err) {
+    (void)acc;
+    KeptValue *kept = state;
+    if (value_is_nullish(value))
+        return ERR_OK;
+    if (value.type != BT_DOC)
+        return error_set(err, (ErrCode)40400,
+                         "$mergeObjects requires object inputs, but input %s is of type %s",
+                         value_to_text(value, ctx->eval->scratch), bson_type_name(value.type));
+    if (kept->is_set) {
+        Doc merged;
+        TRY(doc_merge(value_as_doc(kept->value), value_as_doc(value), ctx->eval->scratch, &merged,
+                      err));
+        value = value_doc(merged);
+    }
+    kept_value_set(kept, value, ctx->bytes);
+    return ERR_OK;
+}
+
+static ErrCode merge_finish(void *state, const Acc *acc, Arena *arena, Value *ret, Error *err) {
+    (void)acc;
+    (void)arena;
+    (void)err;
+    const KeptValue *kept = state;
+    *ret = kept->is_set ? kept->value : value_doc(DOC_EMPTY);
+    return ERR_OK;
+}
+
+const AccClass ACC_MERGE_OBJECTS = {
+    .state_size = sizeof(KeptValue), .add = merge_add, .finish = merge_finish, .done = kept_done};
+
+/* ---- $stdDevPop, $stdDevSamp ---- */
+
+/* Welford's method: one pass, no cancellation. */
+typedef struct DeviationState {
+    uint64_t count;
+    double mean;
+    double squares;
+} DeviationState;
+
+static ErrCode deviation_add(void *state, const Acc *acc, Value value, AccContext *ctx,
+                             Error *err) {
+    (void)acc;
+    (void)ctx;
+    (void)err;
+    DeviationState *s = state;
+    if (!value_is_number(value))
+        return ERR_OK;
+    double x = number_to_f64(value_as_number(value));
+    double delta = x - s->mean;
+    s->count++;
+    s->mean += delta / (double)s->count;
+    s->squares += delta * (x - s->mean);
+    return ERR_OK;
+}
+
+static ErrCode deviation_pop_finish(void *state, const Acc *acc, Arena *arena, Value *ret,
+                                    Error *err) {
+    (void)acc;
+    (void)arena;
+    (void)err;
+    const DeviationState *s = state;
+    *ret = s->count == 0 ? VALUE_NULL : value_f64(sqrt(s->squares / (double)s->count));
+    return ERR_OK;
+}
+
+static ErrCode deviation_samp_finish(void *state, const Acc *acc, Arena *arena, Value *ret,
+                                     Error *err) {
+    (void)acc;
+    (void)arena;
+    (void)err;
+    const DeviationState *s = state;
+    *ret = s->count < 2 ? VALUE_NULL : value_f64(sqrt(s->squares / (double)(s->count - 1)));
+    return ERR_OK;
+}
+
+const AccClass ACC_STD_DEV_POP = {
+    .state_size = sizeof(DeviationState), .add = deviation_add, .finish = deviation_pop_finish};
+const AccClass ACC_STD_DEV_SAMP = {
+    .state_size = sizeof(DeviationState), .add = deviation_add, .finish = deviation_samp_finish};

@@ -1,0 +1,281 @@
+/*
+ * accumulators_n.c - accumulators that keep the first few of an order: $firstN, $lastN, $minN,
+ * $maxN, $top(N), $bottom(N).
+ */
+#include "base/alloc.h"
+#include "query/agg/accumulator.h"
+
+/* Kept values in the order of the result, or, for $lastN, a ring. */
+typedef struct NItem {
+    KeptValue value;
+    uint8_t *key; /* $top and its kin: sort key */
+    uint32_t key_size;
+} NItem;
+
+typedef struct NState {
+    NItem *items;
+    uint32_t count;
+    uint32_t capacity;
+    uint32_t oldest; /* $lastN */
+} NState;
+
+static ErrCode parse_n(Elem operand, Elem n_elem, const ExprParseContext *ctx, Arena *arena,
+                       Acc *acc, Error *err) {
+    Expr *expr;
+    TRY(expr_parse(n_elem, ctx, arena, &expr, err));
+    Value value;
+    if (!expr_is_literal(expr, &value))
+        return error_set(err, ERR_NOT_IMPLEMENTED, "'n' of %s must be a constant",
+                         elem_name(operand));
+    if (!value_is_number(value))
+        return error_set(err, (ErrCode)5787902, "Value for 'n' must be of integral type, but found %s",
+                         value_to_text(value, arena));
+    if (!number_is_exact_i64(value_as_number(value), &acc->n) || acc->n > ACC_N_MAX)
+        return error_set(err, (ErrCode)5787903, "Value for 'n' must be of integral type, but found %s",
+                         value_to_text(value, arena));
+    if (acc->n <= 0)
+        return error_set(err, (ErrCode)5787908, "'n' must be greater than 0, found %s",
+                         value_to_text(value, arena));
+    return ERR_OK;
+}
+
+/* {n: ..., input: ...} */
+static ErrCode parse_n_input(Elem operand, const ExprParseContext *ctx, Arena *arena, Acc *acc,
+                             Error *err) {
+    if (elem_type(operand) != BT_DOC)
+        return error_set(err, (ErrCode)5787900, "specification must be an object; found %s: %s",
+                         elem_name(operand), bson_type_name(elem_type(operand)));
+    bool has_n = false;
+    DocIter iter = doc_iter(elem_doc(operand));
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        if (elem_name_is(elem, STR("n"))) {
+            TRY(parse_n(operand, elem, ctx, arena, acc, err));
+            has_n = true;
+        } else if (elem_name_is(elem, STR("input"))) {
+            TRY(expr_parse(elem, ctx, arena, &acc->input, err));
+        } else {
+            return error_set(err, (ErrCode)5787901, "Unknown argument to %s: %s",
+                             elem_name(operand), elem_name(elem));
+        }
+    }
+    if (!has_n)
+        return error_set(err, (ErrCode)5787906, "Missing value for 'n'");
+    if (acc->input == NULL)
+        return error_set(err, (ErrCode)5787907, "Missing value for 'input'");
+    return ERR_OK;
+}
+
+/* {sortBy: ..., output: ...}, and n for $topN and $bottomN. */
+static ErrCode parse_sorted(Elem operand, const ExprParseContext *ctx, Arena *arena, Acc *acc,
+                            bool has_n, Error *err) {
+    if (elem_type(operand) != BT_DOC)
+        return error_set(err, (ErrCode)5788001, "specification must be an object; found %s: %s",
+                         elem_name(operand), bson_type_name(elem_type(operand)));
+    acc->n = has_n ? 0 : 1;
+    DocIter iter = doc_iter(elem_doc(operand));
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        if (has_n && elem_name_is(elem, STR("n"))) {
+            TRY(parse_n(operand, elem, ctx, arena, acc, err));
+        } else if (elem_name_is(elem, STR("output"))) {
+            TRY(expr_parse(elem, ctx, arena, &acc->input, err));
+        } else if (elem_name_is(elem, STR("sortBy"))) {
+            if (elem_type(elem) != BT_DOC)
+                return error_set(err, (ErrCode)5788604,
+                                 "expected 'sortBy' to already be an object in the arguments to %s",
+                                 elem_name(operand));
+            TRY(sort_pattern_parse(elem_doc(elem), SORT_SYNTAX_STAGE, arena, &acc->sort_by, err));
+        } else {
+            return error_set(err, (ErrCode)5788002, "Unknown argument to %s: %s",
+                             elem_name(operand), elem_name(elem));
+        }
+    }
+    if (acc->n == 0)
+        return error_set(err, (ErrCode)5788003, "Missing value for 'n'");
+    if (acc->input == NULL)
+        return error_set(err, (ErrCode)5788004, "Missing value for 'output'");
+    if (acc->sort_by == NULL)
+        return error_set(err, (ErrCode)5788005, "Missing value for 'sortBy'");
+    return ERR_OK;
+}
+
+static ErrCode parse_one_sorted(Elem operand, const ExprParseContext *ctx, Arena *arena, Acc *acc,
+                                Error *err) {
+    return parse_sorted(operand, ctx, arena, acc, /* has_n= */ false, err);
+}
+
+static ErrCode parse_n_sorted(Elem operand, const ExprParseContext *ctx, Arena *arena, Acc *acc,
+                              Error *err) {
+    return parse_sorted(operand, ctx, arena, acc, /* has_n= */ true, err);
+}
+
+static NItem *append_item(NState *s, AccContext *ctx) {
+    size_t capacity_before = s->capacity;
+    ARRAY_RESERVE(s->items, s->count, s->capacity);
+    *ctx->bytes += (s->capacity - capacity_before) * sizeof(NItem);
+    s->items[s->count] = (NItem){0};
+    return &s->items[s->count++];
+}
+
+static ErrCode first_n_add(void *state, const Acc *acc, Value value, AccContext *ctx, Error *err) {
+    (void)err;
+    NState *s = state;
+    if (s->count < acc->n)
+        kept_value_set(&append_item(s, ctx)->value, value, ctx->bytes);
+    return ERR_OK;
+}
+
+static ErrCode last_n_add(void *state, const Acc *acc, Value value, AccContext *ctx, Error *err) {
+    (void)err;
+    NState *s = state;
+    if (s->count < acc->n) {
+        kept_value_set(&append_item(s, ctx)->value, value, ctx->bytes);
+        return ERR_OK;
+    }
+    kept_value_set(&s->items[s->oldest].value, value, ctx->bytes);
+    s->oldest = (s->oldest + 1) % s->count;
+    return ERR_OK;
+}
+
+/* The place of `value` among the sorted items: after equal ones, so that the first stays first. */
+static uint32_t find_place(const NState *s, Value value, int direction, const Collator *collator) {
+    uint32_t low = 0;
+    uint32_t high = s->count;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (direction * values_compare(value, s->items[middle].value.value, collator) < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* Makes room at `place`; the last item's memory is used again when there are n already. */
+static NItem *insert_item(NState *s, const Acc *acc, uint32_t place, AccContext *ctx) {
+    if (s->count < acc->n)
+        append_item(s, ctx);
+    NItem last = s->items[s->count - 1];
+    memmove(&s->items[place + 1], &s->items[place], (s->count - 1 - place) * sizeof(NItem));
+    s->items[place] = last;
+    return &s->items[place];
+}
+
+static ErrCode extreme_n_add(void *state, const Acc *acc, Value value, AccContext *ctx,
+                             int direction) {
+    NState *s = state;
+    if (value_is_nullish(value))
+        return ERR_OK;
+    uint32_t place = find_place(s, value, direction, ctx->collator);
+    if (place < acc->n)
+        kept_value_set(&insert_item(s, acc, place, ctx)->value, value, ctx->bytes);
+    return ERR_OK;
+}
+
+static ErrCode min_n_add(void *state, const Acc *acc, Value value, AccContext *ctx, Error *err) {
+    (void)err;
+    return extreme_n_add(state, acc, value, ctx, 1);
+}
+
+static ErrCode max_n_add(void *state, const Acc *acc, Value value, AccContext *ctx, Error *err) {
+    (void)err;
+    return extreme_n_add(state, acc, value, ctx, -1);
+}
+
+static int compare_bytes(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size) {
+    int order = memcmp(a, b, a_size < b_size ? a_size : b_size);
+    return order != 0 ? order : (a_size > b_size) - (a_size < b_size);
+}
+
+/* Items are sorted by key, for $bottom from the end. */
+static ErrCode sorted_add(NState *s, const Acc *acc, Value value, AccContext *ctx, bool is_bottom,
+                          Error *err) {
+    TRY(sort_key_make(acc->sort_by, ctx->eval->root, ctx->collator, ctx->key, err));
+    const Buffer *key = &ctx->key->key;
+    uint32_t low = 0;
+    uint32_t high = s->count;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        const NItem *item = &s->items[middle];
+        int order = compare_bytes(key->data, key->size, item->key, item->key_size);
+        /* Equal keys: $top keeps the earlier before the later, and so, read from its end, must
+         * $bottom, where a later one is nearer to the end. */
+        bool goes_before = is_bottom ? order >= 0 : order < 0;
+        if (goes_before)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    if (low >= acc->n)
+        return ERR_OK;
+    NItem *item = insert_item(s, acc, low, ctx);
+    *ctx->bytes += key->size;
+    *ctx->bytes -= item->key_size;
+    xfree(item->key);
+    item->key = xmemdup(key->data, key->size);
+    item->key_size = (uint32_t)key->size;
+    kept_value_set(&item->value, value, ctx->bytes);
+    return ERR_OK;
+}
+
+static ErrCode top_add(void *state, const Acc *acc, Value value, AccContext *ctx, Error *err) {
+    return sorted_add(state, acc, value, ctx, /* is_bottom= */ false, err);
+}
+
+static ErrCode bottom_add(void *state, const Acc *acc, Value value, AccContext *ctx, Error *err) {
+    return sorted_add(state, acc, value, ctx, /* is_bottom= */ true, err);
+}
+
+static ErrCode n_finish(void *state, const Acc *acc, Arena *arena, Value *ret, Error *err) {
+    (void)acc;
+    const NState *s = state;
+    ArrayBuilder array;
+    array_builder_init(&array, arena);
+    for (uint32_t i = 0; i < s->count; i++)
+        array_builder_add(&array, s->items[(s->oldest + i) % s->count].value.value);
+    return array_builder_end(&array, ret, err);
+}
+
+static ErrCode n_finish_reversed(void *state, const Acc *acc, Arena *arena, Value *ret,
+                                 Error *err) {
+    (void)acc;
+    const NState *s = state;
+    ArrayBuilder array;
+    array_builder_init(&array, arena);
+    for (uint32_t i = s->count; i-- > 0;)
+        array_builder_add(&array, s->items[i].value.value);
+    return array_builder_end(&array, ret, err);
+}
+
+static ErrCode one_finish(void *state, const Acc *acc, Arena *arena, Value *ret, Error *err) {
+    (void)acc;
+    (void)arena;
+    (void)err;
+    const NState *s = state;
+    *ret = s->count == 0 ? VALUE_NULL : s->items[0].value.value;
+    return ERR_OK;
+}
+
+static void n_done(void *state) {
+    NState *s = state;
+    for (uint32_t i = 0; i < s->count; i++) {
+        kept_value_done(&s->items[i].value);
+        xfree(s->items[i].key);
+    }
+    xfree(s->items);
+}
+
+#define N_CLASS(parse_fn, add_fn, finish_fn)                                                       \
+    {.state_size = sizeof(NState),                                                                 \
+     .parse = (parse_fn),                                                                          \
+     .add = (add_fn),                                                                              \
+     .finish = (finish_fn),                                                                        \
+     .done = n_done}
+
+const AccClass ACC_FIRST_N = N_CLASS(parse_n_input, first_n_add, n_finish);
+const AccClass ACC_LAST_N = N_CLASS(parse_n_input, last_n_add, n_finish);
+const AccClass ACC_MIN_N = N_CLASS(parse_n_input, min_n_add, n_finish);
+const AccClass ACC_MAX_N = N_CLASS(parse_n_input, max_n_add, n_finish);
+const AccClass ACC_TOP = N_CLASS(parse_one_sorted, top_add, one_finish);
+const AccClass ACC_TOP_N = N_CLASS(parse_n_sorted, top_add, n_finish);
+const AccClass ACC_BOTTOM = N_CLASS(parse_one_sorted, bottom_add, one_finish);
+const AccClass ACC_BOTTOM_N = N_CLASS(parse_n_sorted, bottom_add, n_finish_reversed);

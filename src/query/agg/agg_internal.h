@@ -1,0 +1,134 @@
+/*
+ * agg_internal.h - what stages have in common.
+ *
+ * A stage is a parsed, constant AggStage (first member of a struct of its own), a class of
+ * functions, and per execution an AggStageExec (first member likewise).
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "base/buffer.h"
+#include "query/agg/pipeline.h"
+#include "query/project/project.h"
+#include "query/sort/sorter.h"
+
+typedef struct AggStage AggStage;
+typedef struct AggStageExec AggStageExec;
+
+typedef struct AggStageClass {
+    const char *name;
+    size_t exec_size; /* of the struct that begins with AggStageExec; it starts zeroed */
+    ErrCode (*exec_init)(AggStageExec *exec, Error *err); /* may be NULL */
+    void (*exec_done)(AggStageExec *exec);                /* may be NULL; also after a failed init */
+    ErrCode (*next)(AggStageExec *exec, bool *ret_found, Doc *ret_doc, Error *err);
+    /* Appends one element, {$name: ...}. NULL: the specification as given. */
+    void (*to_bson)(const AggStage *stage, DocBuilder *b);
+    /* Adds what the stage reads; true when nothing else of its input shows in its output. */
+    bool (*add_paths)(const AggStage *stage, PathSet *set);
+    /* Does every document keep what it has at the path, so that a filter may run before? NULL: no.
+     */
+    bool (*preserves_path)(const AggStage *stage, Str dotted);
+    bool is_one_to_one; /* one document out per document in: $limit and $skip may go before */
+} AggStageClass;
+
+struct AggStage {
+    const AggStageClass *class;
+    Elem spec; /* {$name: spec}; the element's name is the stage's */
+};
+
+struct AggStageExec {
+    const AggStage *stage;
+    DocSource input;
+    const AggExecContext *ctx;
+    Arena scratch; /* for the document at hand */
+    ExprEvalContext eval;
+    Prng prng;
+    uint64_t in_count;
+    uint64_t out_count;
+};
+
+struct Pipeline {
+    Arena *arena;
+    AggStage **stages;
+    uint32_t stage_count;
+    uint32_t stage_capacity;
+    AggSource *source;
+    const char *source_name;
+    Elem source_spec;
+    ExprMatchHook match_hook;
+    MatchParseContext match_ctx;
+};
+
+typedef struct AggParser {
+    const AggParseContext *ctx;
+    Arena *arena;
+    Pipeline *pipeline;
+} AggParser;
+
+/* Checks the specification and adds the stage (or several) to the pipeline. */
+typedef ErrCode AggParseFn(AggParser *p, Elem spec, Error *err);
+
+#define AGG_STAGE(name, parse) AggParseFn parse;
+#define AGG_REFUSED(name)
+#include "query/agg/agg_stages.def"
+#undef AGG_STAGE
+#undef AGG_REFUSED
+
+/* Adds a zeroed stage of `size` bytes. */
+void *agg_add_stage(AggParser *p, const AggStageClass *class, size_t size, Elem spec);
+
+/* The next document of the stage's input; asks from time to time whether to go on. */
+ErrCode agg_pull(AggStageExec *exec, bool *ret_found, Doc *ret_doc, Error *err) MUST_CHECK;
+
+/* Makes `doc` the root of expressions and forgets the last one's scratch memory. */
+static inline void agg_begin_doc(AggStageExec *exec, Doc doc) {
+    arena_reset(&exec->scratch);
+    exec->eval.root = doc;
+}
+
+static inline size_t agg_memory_bytes_max(const AggStageExec *exec) {
+    return exec->ctx->stage_memory_bytes == 0 ? AGG_STAGE_MEMORY_BYTES_DEFAULT
+                                              : exec->ctx->stage_memory_bytes;
+}
+
+static inline bool agg_preserves_all(const AggStage *stage, Str dotted) {
+    (void)stage;
+    (void)dotted;
+    return true;
+}
+
+static inline bool agg_reads_nothing(const AggStage *stage, PathSet *set) {
+    (void)stage;
+    (void)set;
+    return false;
+}
+
+/* ---- stages that the optimizer knows ---- */
+
+typedef struct MatchStage {
+    AggStage base;
+    MatchExpr *match;
+    Doc filter; /* DOC_NONE when put together by the optimizer */
+} MatchStage;
+
+typedef struct ProjectStage {
+    AggStage base;
+    Projection *projection;
+} ProjectStage;
+
+typedef struct SortStage {
+    AggStage base;
+    SortPattern *pattern;
+    int64_t limit; /* 0: none */
+} SortStage;
+
+typedef struct CountStage { /* $limit and $skip */
+    AggStage base;
+    int64_t count;
+} CountStage;
+
+extern const AggStageClass AGG_MATCH;
+extern const AggStageClass AGG_PROJECT;
+extern const AggStageClass AGG_SORT;
+extern const AggStageClass AGG_LIMIT;
+extern const AggStageClass AGG_SKIP;

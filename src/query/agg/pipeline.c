@@ -1,0 +1,173 @@
+/*
+ * pipeline.c - parsing a pipeline into stages, and what others ask about it.
+ */
+#include "query/agg/pipeline.h"
+
+#include <assert.h>
+
+#include "query/agg/agg_internal.h"
+
+typedef struct StageRow {
+    Str name;
+    AggParseFn *parse; /* NULL: refused */
+} StageRow;
+
+static const StageRow STAGES[] = {
+#define AGG_STAGE(name, parse) {STR(name), parse},
+#define AGG_REFUSED(name)      {STR(name), NULL},
+#include "query/agg/agg_stages.def"
+#undef AGG_STAGE
+#undef AGG_REFUSED
+};
+
+static ErrCode parse_stage(AggParser *p, Elem elem, uint32_t index, Error *err);
+static ErrCode parse_source(AggParser *p, const AggSourceRow *row, Elem spec, uint32_t index,
+                            Error *err);
+static const AggSourceRow *find_source_row(const AggParseContext *ctx, Str name);
+static const StageRow *find_stage_row(Str name);
+
+ErrCode pipeline_parse(Doc stages, const AggParseContext *ctx, Arena *arena,
+                       Pipeline **ret_pipeline, Error *err) {
+    Pipeline *pipeline = ARENA_NEW(arena, Pipeline);
+    pipeline->arena = arena;
+    pipeline->match_hook =
+        (ExprMatchHook){.parse = ctx->expr, .now_ms = ctx->now_ms, .check = ctx->check};
+    pipeline->match_ctx = (MatchParseContext){
+        .collator = ctx->expr.collator,
+        .expr_hook = expr_match_hook(&pipeline->match_hook),
+    };
+    AggParser parser = {.ctx = ctx, .arena = arena, .pipeline = pipeline};
+
+    Doc copy = doc_copy(stages, arena);
+    uint32_t count = doc_count(copy);
+    if (count > PIPELINE_STAGES_MAX)
+        return error_set(err, (ErrCode)7749501,
+                         "Pipeline length must be no longer than %d stages.", PIPELINE_STAGES_MAX);
+    DocIter iter = doc_iter(copy);
+    Elem elem;
+    for (uint32_t i = 0; doc_iter_next(&iter, &elem); i++)
+        TRY(parse_stage(&parser, elem, i, err));
+    if (ctx->is_collectionless && pipeline->source == NULL)
+        return error_set(err, ERR_INVALID_NAMESPACE,
+                         "{aggregate: 1} is not valid for an empty pipeline or one that does not "
+                         "begin with a stage that makes its own documents");
+    *ret_pipeline = pipeline;
+    return ERR_OK;
+}
+
+const AggSource *pipeline_source(const Pipeline *pipeline) {
+    return pipeline->source;
+}
+
+const char *pipeline_source_name(const Pipeline *pipeline) {
+    return pipeline->source_name;
+}
+
+uint32_t pipeline_stage_count(const Pipeline *pipeline) {
+    return pipeline->stage_count;
+}
+
+/* Stage after stage until one shows nothing but what it reads. What a stage computes is asked of
+ * the input as well; that is one path too many, never one too few. */
+void pipeline_needed_paths(const Pipeline *pipeline, PathSet *set) {
+    for (uint32_t i = 0; i < pipeline->stage_count; i++) {
+        const AggStage *stage = pipeline->stages[i];
+        if (stage->class->add_paths == NULL) {
+            path_set_add_all(set);
+            return;
+        }
+        if (stage->class->add_paths(stage, set))
+            return;
+    }
+    path_set_add_all(set);
+}
+
+void pipeline_to_bson(const Pipeline *pipeline, DocBuilder *array) {
+    char name[INDEX_NAME_SIZE];
+    uint32_t index = 0;
+    if (pipeline->source != NULL) {
+        size_t opened = build_open_doc_str(array, index_name(index++, name));
+        build_elem(array, pipeline->source_spec);
+        build_close(array, opened);
+    }
+    for (uint32_t i = 0; i < pipeline->stage_count; i++) {
+        const AggStage *stage = pipeline->stages[i];
+        size_t opened = build_open_doc_str(array, index_name(index++, name));
+        if (stage->class->to_bson != NULL)
+            stage->class->to_bson(stage, array);
+        else
+            build_elem(array, stage->spec);
+        build_close(array, opened);
+    }
+}
+
+void *agg_add_stage(AggParser *p, const AggStageClass *class, size_t size, Elem spec) {
+    Pipeline *pipeline = p->pipeline;
+    if (pipeline->stage_count == pipeline->stage_capacity) {
+        uint32_t capacity = pipeline->stage_capacity == 0 ? 8 : pipeline->stage_capacity * 2;
+        AggStage **stages = ARENA_ARRAY(p->arena, AggStage *, capacity);
+        if (pipeline->stage_count > 0)
+            memcpy(stages, pipeline->stages, pipeline->stage_count * sizeof(*stages));
+        pipeline->stages = stages;
+        pipeline->stage_capacity = capacity;
+    }
+    AggStage *stage = arena_zalloc(p->arena, size);
+    stage->class = class;
+    stage->spec = spec;
+    pipeline->stages[pipeline->stage_count++] = stage;
+    return stage;
+}
+
+static ErrCode parse_stage(AggParser *p, Elem elem, uint32_t index, Error *err) {
+    if (elem_type(elem) != BT_DOC)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "Each element of the 'pipeline' array must be an object");
+    Doc doc = elem_doc(elem);
+    if (doc_count(doc) != 1)
+        return error_set(err, (ErrCode)40323,
+                         "A pipeline stage specification object must contain exactly one field.");
+    DocIter iter = doc_iter(doc);
+    Elem spec;
+    doc_iter_next(&iter, &spec);
+    Str name = elem_name_str(spec);
+    const AggSourceRow *source_row = find_source_row(p->ctx, name);
+    if (source_row != NULL)
+        return parse_source(p, source_row, spec, index, err);
+    const StageRow *row = find_stage_row(name);
+    if (row == NULL)
+        return error_set(err, (ErrCode)40324, "Unrecognized pipeline stage name: '%s'",
+                         elem_name(spec));
+    if (row->parse == NULL)
+        return error_set(err, ERR_NOT_IMPLEMENTED, "%s is not supported yet", elem_name(spec));
+    return row->parse(p, spec, err);
+}
+
+static ErrCode parse_source(AggParser *p, const AggSourceRow *row, Elem spec, uint32_t index,
+                            Error *err) {
+    if (index != 0)
+        return error_set(err, (ErrCode)40602, "%s is only valid as the first stage in a pipeline",
+                         row->name);
+    if (row->is_collectionless && !p->ctx->is_collectionless)
+        return error_set(err, ERR_INVALID_NAMESPACE,
+                         "%s must be run against the database with {aggregate: 1}", row->name);
+    if (!row->is_collectionless && p->ctx->is_collectionless)
+        return error_set(err, ERR_INVALID_NAMESPACE,
+                         "%s must be run against a collection, not with {aggregate: 1}", row->name);
+    p->pipeline->source_name = row->name;
+    p->pipeline->source_spec = spec;
+    return row->parse(row, spec, p->arena, &p->pipeline->source, err);
+}
+
+static const AggSourceRow *find_source_row(const AggParseContext *ctx, Str name) {
+    for (uint32_t i = 0; i < ctx->source_row_count; i++)
+        if (str_is(name, ctx->source_rows[i].name))
+            return &ctx->source_rows[i];
+    return NULL;
+}
+
+static const StageRow *find_stage_row(Str name) {
+    for (size_t i = 0; i < ARRAY_LEN(STAGES); i++)
+        if (str_equal(STAGES[i].name, name))
+            return &STAGES[i];
+    return NULL;
+}

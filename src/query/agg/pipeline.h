@@ -1,0 +1,134 @@
+/*
+ * pipeline.h - aggregation pipelines: parsed and optimized once, then pulled document by document.
+ *
+ *     pipeline_parse, pipeline_optimize, [pipeline_split_leading], pipeline_exec_new,
+ *     pipeline_exec_next ... until nothing is found, pipeline_exec_free
+ *
+ * Nothing here touches a collection: documents come in through a DocSource, and stages that make
+ * documents of their own ($currentOp, $indexStats, ...) are rows that the layer above provides.
+ *
+ * Ownership: a Pipeline and a copy of its specification live in the arena given to pipeline_parse.
+ *            A document that comes out of a DocSource is borrowed until the next call; stages copy
+ *            what they keep.
+ * Threading: a Pipeline is constant once optimized; an execution belongs to one thread.
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "bson/builder.h"
+#include "bson/compare.h"
+#include "bson/doc.h"
+#include "query/expr/expr.h"
+#include "query/expr/path_set.h"
+#include "query/match/match.h"
+#include "query/sort/sort_pattern.h"
+#include "query/sort/spill.h"
+
+enum {
+    PIPELINE_STAGES_MAX = 1000,
+    AGG_STAGE_MEMORY_BYTES_DEFAULT = 100 * 1024 * 1024,
+};
+
+typedef struct Pipeline Pipeline;
+typedef struct PipelineExec PipelineExec;
+
+/* ---- sources ---- */
+
+typedef struct DocSource {
+    void *arg;
+    ErrCode (*next)(void *arg, bool *ret_found, Doc *ret_doc, Error *err);
+} DocSource;
+
+/* A parsed stage that makes documents itself. */
+typedef struct AggSource {
+    /* Begins an execution. */
+    ErrCode (*open)(const struct AggSource *source, DocSource *ret_docs, Error *err);
+    void (*close)(const struct AggSource *source, DocSource docs);
+} AggSource;
+
+/* A kind of such a stage. */
+typedef struct AggSourceRow {
+    const char *name; /* "$indexStats" */
+    bool is_collectionless; /* for {aggregate: 1} only; else for a collection only */
+    ErrCode (*parse)(const struct AggSourceRow *row, Elem spec, Arena *arena, AggSource **ret_source,
+                     Error *err);
+    void *arg; /* the layer's own */
+} AggSourceRow;
+
+/* ---- parsing ---- */
+
+typedef struct AggParseContext {
+    ExprParseContext expr;
+    const AggSourceRow *source_rows;
+    uint32_t source_row_count;
+    bool is_collectionless; /* {aggregate: 1}: must begin with a collectionless source */
+    int64_t now_ms;
+    CheckHook check; /* of $expr in $match; see AggExecContext for the rest */
+} AggParseContext;
+
+/* `stages` is an array of documents. Fails with 40324 for unknown stages, ERR_NOT_IMPLEMENTED for
+ * known ones that are not supported, 40602 when a source is not first. */
+ErrCode pipeline_parse(Doc stages, const AggParseContext *ctx, Arena *arena,
+                       Pipeline **ret_pipeline, Error *err) MUST_CHECK;
+
+/* Merges and reorders stages without changing the result. */
+void pipeline_optimize(Pipeline *pipeline);
+
+/* The stage that makes documents, if the pipeline begins with one: else it needs a DocSource. */
+const AggSource *pipeline_source(const Pipeline *pipeline);
+const char *pipeline_source_name(const Pipeline *pipeline); /* "$indexStats"; NULL: none */
+
+/* ---- what the layer below can do ---- */
+
+typedef struct PipelineLeading {
+    MatchExpr *match; /* NULL: none */
+    Doc match_doc;    /* the filter it was parsed from; DOC_NONE when merged from several */
+    const SortPattern *sort;
+    int64_t skip;  /* 0: none */
+    int64_t limit; /* 0: none; applies after skip */
+} PipelineLeading;
+
+/* Takes over the leading filter, and the sort, skip and limit that directly follow it: they leave
+ * the pipeline. To be called after pipeline_optimize. */
+void pipeline_split_leading(Pipeline *pipeline, PipelineLeading *ret_leading);
+
+/* What the pipeline reads of the documents from its source; is_all when it can show anything. */
+void pipeline_needed_paths(const Pipeline *pipeline, PathSet *set);
+
+uint32_t pipeline_stage_count(const Pipeline *pipeline);
+/* The stages as they will run: appends one document per stage to the open array. */
+void pipeline_to_bson(const Pipeline *pipeline, DocBuilder *array);
+
+/* ---- execution ---- */
+
+typedef struct AggExecContext {
+    CheckHook check;
+    size_t stage_memory_bytes; /* 0: AGG_STAGE_MEMORY_BYTES_DEFAULT */
+    bool allow_disk_use;
+    const Spill *spill; /* for $sort, used when allow_disk_use; NULL: none */
+    int64_t now_ms;
+    const Collator *collator;
+} AggExecContext;
+
+/* `source` is not used when the pipeline has its own. */
+ErrCode pipeline_exec_new(const Pipeline *pipeline, DocSource source, const AggExecContext *ctx,
+                          PipelineExec **ret_exec, Error *err) MUST_CHECK;
+void pipeline_exec_free(PipelineExec *exec);
+void pipeline_exec_free_ptr(PipelineExec **exec); /* for CLEANUP */
+
+/* The next result, valid until the next call. */
+ErrCode pipeline_exec_next(PipelineExec *exec, bool *ret_found, Doc *ret_doc,
+                           Error *err) MUST_CHECK;
+
+/* Per stage its specification and how many documents went in and out: appends one document per
+ * stage to the open array. */
+void pipeline_exec_stats(const PipelineExec *exec, DocBuilder *array);
+
+/* {<document>} as a source: for pipelines over values in hand. */
+typedef struct DocArraySource {
+    const Doc *docs;
+    uint32_t count;
+    uint32_t next;
+} DocArraySource;
+DocSource doc_array_source(DocArraySource *source);

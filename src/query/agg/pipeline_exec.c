@@ -1,0 +1,133 @@
+/*
+ * pipeline_exec.c - running a pipeline: each stage pulls from the one before it.
+ */
+#include <assert.h>
+
+#include "base/alloc.h"
+#include "query/agg/agg_internal.h"
+
+enum {
+    PULLS_BETWEEN_CHECKS = 128,
+};
+
+struct PipelineExec {
+    const Pipeline *pipeline;
+    AggExecContext ctx;
+    DocSource source; /* of the first stage */
+    bool is_source_open; /* it is the pipeline's own and to be closed */
+    AggStageExec **stages;
+    uint32_t stage_count; /* initialised ones, also when creation failed half-way */
+};
+
+static ErrCode new_stage(PipelineExec *exec, const AggStage *stage, DocSource input, Error *err);
+static ErrCode stage_next(void *arg, bool *ret_found, Doc *ret_doc, Error *err);
+static ErrCode array_next(void *arg, bool *ret_found, Doc *ret_doc, Error *err);
+
+ErrCode pipeline_exec_new(const Pipeline *pipeline, DocSource source, const AggExecContext *ctx,
+                          PipelineExec **ret_exec, Error *err) {
+    CLEANUP(pipeline_exec_free_ptr) PipelineExec *exec = NEW(PipelineExec);
+    exec->pipeline = pipeline;
+    exec->ctx = *ctx;
+    exec->source = source;
+    exec->stages = xcalloc(pipeline->stage_count + 1, sizeof(*exec->stages));
+    if (pipeline->source != NULL) {
+        TRY(pipeline->source->open(pipeline->source, &exec->source, err));
+        exec->is_source_open = true;
+    }
+    DocSource input = exec->source;
+    for (uint32_t i = 0; i < pipeline->stage_count; i++) {
+        TRY(new_stage(exec, pipeline->stages[i], input, err));
+        input = (DocSource){exec->stages[i], stage_next};
+    }
+    *ret_exec = TAKE_PTR(exec);
+    return ERR_OK;
+}
+
+void pipeline_exec_free(PipelineExec *exec) {
+    if (exec == NULL)
+        return;
+    for (uint32_t i = exec->stage_count; i-- > 0;) {
+        AggStageExec *stage = exec->stages[i];
+        if (stage->stage->class->exec_done != NULL)
+            stage->stage->class->exec_done(stage);
+        arena_done(&stage->scratch);
+        xfree(stage);
+    }
+    if (exec->is_source_open)
+        exec->pipeline->source->close(exec->pipeline->source, exec->source);
+    xfree(exec->stages);
+    xfree(exec);
+}
+
+void pipeline_exec_free_ptr(PipelineExec **exec) {
+    pipeline_exec_free(*exec);
+}
+
+ErrCode pipeline_exec_next(PipelineExec *exec, bool *ret_found, Doc *ret_doc, Error *err) {
+    if (exec->stage_count == 0)
+        return exec->source.next(exec->source.arg, ret_found, ret_doc, err);
+    return stage_next(exec->stages[exec->stage_count - 1], ret_found, ret_doc, err);
+}
+
+void pipeline_exec_stats(const PipelineExec *exec, DocBuilder *array) {
+    for (uint32_t i = 0; i < exec->stage_count; i++) {
+        const AggStageExec *stage = exec->stages[i];
+        char name[INDEX_NAME_SIZE];
+        size_t opened = build_open_doc_str(array, index_name(i, name));
+        if (stage->stage->class->to_bson != NULL)
+            stage->stage->class->to_bson(stage->stage, array);
+        else
+            build_elem(array, stage->stage->spec);
+        build_i64(array, "nIn", (int64_t)stage->in_count);
+        build_i64(array, "nReturned", (int64_t)stage->out_count);
+        build_close(array, opened);
+    }
+}
+
+DocSource doc_array_source(DocArraySource *source) {
+    return (DocSource){source, array_next};
+}
+
+ErrCode agg_pull(AggStageExec *exec, bool *ret_found, Doc *ret_doc, Error *err) {
+    if (UNLIKELY(++exec->in_count % PULLS_BETWEEN_CHECKS == 0))
+        TRY(check_hook_run(&exec->ctx->check, err));
+    TRY(exec->input.next(exec->input.arg, ret_found, ret_doc, err));
+    if (!*ret_found)
+        exec->in_count--;
+    return ERR_OK;
+}
+
+static ErrCode new_stage(PipelineExec *exec, const AggStage *stage, DocSource input, Error *err) {
+    AggStageExec *stage_exec = xcalloc(1, stage->class->exec_size);
+    stage_exec->stage = stage;
+    stage_exec->input = input;
+    stage_exec->ctx = &exec->ctx;
+    arena_init(&stage_exec->scratch, 0);
+    secure_random(&stage_exec->prng, sizeof(stage_exec->prng));
+    stage_exec->eval = (ExprEvalContext){
+        .root = DOC_EMPTY,
+        .scratch = &stage_exec->scratch,
+        .now_ms = exec->ctx.now_ms,
+        .collator = exec->ctx.collator,
+        .prng = &stage_exec->prng,
+        .check = exec->ctx.check,
+    };
+    exec->stages[exec->stage_count++] = stage_exec;
+    return stage->class->exec_init == NULL ? ERR_OK : stage->class->exec_init(stage_exec, err);
+}
+
+static ErrCode stage_next(void *arg, bool *ret_found, Doc *ret_doc, Error *err) {
+    AggStageExec *exec = arg;
+    TRY(exec->stage->class->next(exec, ret_found, ret_doc, err));
+    exec->out_count += *ret_found;
+    return ERR_OK;
+}
+
+static ErrCode array_next(void *arg, bool *ret_found, Doc *ret_doc, Error *err) {
+    (void)err;
+    DocArraySource *source = arg;
+    *ret_found = source->next < source->count;
+    if (*ret_found)
+        *ret_doc = source->docs[source->next++];
+    return ERR_OK;
+}

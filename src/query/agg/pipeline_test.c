@@ -1,0 +1,312 @@
+/*
+ * pipeline_test.c - pipelines, case by case: what comes out, what is refused, what the optimizer
+ * makes of them.
+ */
+#include "query/agg/pipeline.h"
+
+#include "base/prng.h"
+#include "base/test.h"
+#include "bson/json.h"
+
+enum {
+    DOCS_MAX = 64,
+};
+
+typedef struct PipelineCase {
+    const char *pipeline; /* an array; % stands for $ where JSON would see a value of its own */
+    const char *docs;     /* an array */
+    const char *expected; /* an array */
+} PipelineCase;
+
+typedef struct PipelineErrorCase {
+    const char *pipeline;
+    int code;
+    const char *message; /* a part of it */
+} PipelineErrorCase;
+
+static void restore_dollars(Doc doc) {
+    DocIter iter = doc_iter(doc);
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        if (elem.name_size > 1 && elem_name(elem)[0] == '%')
+            *((uint8_t *)elem.data + 1) = '$';
+        if (elem_type(elem) == BT_DOC || elem_type(elem) == BT_ARRAY)
+            restore_dollars(elem_doc(elem));
+    }
+}
+
+/* A document or array from JSON; arrays are wrapped for the JSON parser. */
+static Doc array_of(const char *json, Arena *arena) {
+    CLEANUP(error_reset) Error err = {0};
+    Doc doc = DOC_EMPTY;
+    char *wrapped = arena_printf(arena, "{'a': %s}", json);
+    EXPECT_OK(doc_from_json(wrapped, arena, &doc, &err), err);
+    doc = doc_copy(doc, arena);
+    restore_dollars(doc);
+    Elem elem = doc_get_lit(doc, "a");
+    return elem_is_present(elem) ? elem_doc(elem) : DOC_EMPTY;
+}
+
+static uint32_t docs_of(const char *json, Arena *arena, Doc docs[DOCS_MAX]) {
+    uint32_t count = 0;
+    DocIter iter = doc_iter(array_of(json, arena));
+    for (Elem elem; count < DOCS_MAX && doc_iter_next(&iter, &elem);)
+        docs[count++] = elem_doc(elem);
+    return count;
+}
+
+static const char *json_of(Doc doc, Arena *arena) {
+    Buffer text;
+    buffer_init_arena(&text, arena, 256, 1 << 20);
+    json_append_doc(&text, doc, 1 << 16);
+    buffer_append_byte(&text, 0);
+    return (const char *)text.data;
+}
+
+static ErrCode run(const char *stages, const char *docs_json, bool is_optimized,
+                   const AggExecContext *exec_ctx, Arena *arena, Doc *ret_array, Error *err) {
+    AggParseContext ctx = {.now_ms = 1000};
+    Pipeline *pipeline;
+    TRY(pipeline_parse(array_of(stages, arena), &ctx, arena, &pipeline, err));
+    if (is_optimized)
+        pipeline_optimize(pipeline);
+    Doc docs[DOCS_MAX];
+    DocArraySource source = {.docs = docs, .count = docs_of(docs_json, arena, docs)};
+    CLEANUP(pipeline_exec_free_ptr) PipelineExec *exec = NULL;
+    TRY(pipeline_exec_new(pipeline, doc_array_source(&source), exec_ctx, &exec, err));
+    Buffer buf;
+    buffer_init_arena(&buf, arena, 256, 1 << 24);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    for (uint32_t i = 0;; i++) {
+        bool found;
+        Doc doc;
+        TRY(pipeline_exec_next(exec, &found, &doc, err));
+        if (!found)
+            break;
+        char name[INDEX_NAME_SIZE];
+        build_value_as(&b, index_name(i, name), value_doc(doc));
+    }
+    *ret_array = doc_builder_end(&b);
+    return ERR_OK;
+}
+
+/* Each case runs as written and as optimized. Results are compared by their bytes: types and order
+ * of fields count. */
+static void run_cases(const PipelineCase *cases, size_t count) {
+    static const AggExecContext EXEC = {.now_ms = 1000};
+    for (size_t i = 0; i < 2 * count; i++) {
+        const PipelineCase *c = &cases[i / 2];
+        Arena arena;
+        arena_init(&arena, 0);
+        CLEANUP(error_reset) Error err = {0};
+        Doc expected = array_of(c->expected, &arena);
+        Doc actual = DOC_EMPTY;
+        if (run(c->pipeline, c->docs, i % 2 == 1, &EXEC, &arena, &actual, &err) != ERR_OK)
+            test_fail(__FILE__, __LINE__, "%s: %d %s", c->pipeline, (int)err.code,
+                      error_message(&err));
+        else if (!doc_equal_bytes(expected, actual))
+            test_fail(__FILE__, __LINE__, "%s%s on %s\n  gives    %s\n  expected %s",
+                      i % 2 == 1 ? "optimized " : "", c->pipeline, c->docs,
+                      json_of(actual, &arena), json_of(expected, &arena));
+        arena_done(&arena);
+    }
+}
+
+static void run_error_cases(const PipelineErrorCase *cases, size_t count) {
+    static const AggExecContext EXEC = {.now_ms = 1000};
+    for (size_t i = 0; i < count; i++) {
+        const PipelineErrorCase *c = &cases[i];
+        Arena arena;
+        arena_init(&arena, 0);
+        CLEANUP(error_reset) Error err = {0};
+        Doc ignored;
+        ErrCode rc =
+            run(c->pipeline, "[{'_id':1,'a':1,'s':'x'}]", false, &EXEC, &arena, &ignored, &err);
+        if ((int)rc != c->code || strstr(error_message(&err), c->message) == NULL)
+            test_fail(__FILE__, __LINE__, "%s gives %d \"%s\"", c->pipeline, (int)rc,
+                      error_message(&err));
+        arena_done(&arena);
+    }
+}
+
+TEST(match_sort_limit_and_skip_do_what_they_say) {
+    static const PipelineCase CASES[] = {
+        {"[]", "[{'a':1}]", "[{'a':1}]"},
+        {"[{'$match':{'a':{'$gt':1}}}]", "[{'a':1},{'a':2},{'a':3}]", "[{'a':2},{'a':3}]"},
+        {"[{'$match':{}},{'$match':{'a':2}}]", "[{'a':1},{'a':2}]", "[{'a':2}]"},
+        {"[{'$match':{'$expr':{'$gt':['$a','$b']}}}]", "[{'a':1,'b':2},{'a':2,'b':1}]",
+         "[{'a':2,'b':1}]"},
+        {"[{'$sort':{'a':1}}]", "[{'a':3},{'a':1},{'b':0},{'a':2}]",
+         "[{'b':0},{'a':1},{'a':2},{'a':3}]"},
+        {"[{'$sort':{'a':-1}}]", "[{'a':3},{'a':1},{'b':0},{'a':2}]",
+         "[{'a':3},{'a':2},{'a':1},{'b':0}]"},
+        {"[{'$sort':{'a':1,'b':-1}}]", "[{'a':1,'b':1},{'a':0,'b':1},{'a':1,'b':2}]",
+         "[{'a':0,'b':1},{'a':1,'b':2},{'a':1,'b':1}]"},
+        {"[{'$sort':{'a':1}},{'$limit':2}]", "[{'a':3},{'a':1},{'a':2}]", "[{'a':1},{'a':2}]"},
+        {"[{'$sort':{'a':1}},{'$skip':1},{'$limit':1}]", "[{'a':3},{'a':1},{'a':2}]", "[{'a':2}]"},
+        {"[{'$sort':{'a':1}},{'$limit':2},{'$match':{'a':3}}]", "[{'a':3},{'a':1},{'a':2}]", "[]"},
+        {"[{'$sort':{'a':1}},{'$match':{'a':{'$gt':1}}},{'$limit':1}]",
+         "[{'a':3},{'a':1},{'a':2}]", "[{'a':2}]"},
+        {"[{'$skip':1},{'$limit':1},{'$skip':0}]", "[{'a':3},{'a':1},{'a':2}]", "[{'a':1}]"},
+        {"[{'$limit':2},{'$skip':1},{'$skip':1}]", "[{'a':3},{'a':1},{'a':2}]", "[]"},
+        {"[{'$limit':{'$numberLong':'2'}},{'$limit':1.0}]", "[{'a':3},{'a':1}]", "[{'a':3}]"},
+    };
+    run_cases(CASES, ARRAY_LEN(CASES));
+}
+
+TEST(group_accumulates_per_value_of_id) {
+    static const PipelineCase CASES[] = {
+        {"[{'$group':{'_id':'$k','n':{'$sum':1}}}]", "[{'k':1},{'k':2},{'k':1.0}]",
+         "[{'_id':1,'n':2},{'_id':2,'n':1}]"},
+        {"[{'$group':{'_id':null,'n':{'$sum':'$a'},'m':{'$avg':'$a'}}}]",
+         "[{'a':1},{'a':2},{'a':'x'},{}]", "[{'_id':null,'n':3,'m':1.5}]"},
+        {"[{'$group':{'_id':'$k'}}]", "[{'k':null},{},{'k':[1]},{'k':[1.0]}]",
+         "[{'_id':null},{'_id':[1]}]"},
+        {"[{'$group':{'_id':{'x':'$a','y':'$b'},'n':{'$count':{}}}}]",
+         "[{'a':1,'b':2},{'a':1},{'a':1,'b':2}]",
+         "[{'_id':{'x':1,'y':2},'n':2},{'_id':{'x':1},'n':1}]"},
+        {"[{'$group':{'_id':null,'lo':{'$min':'$a'},'hi':{'$max':'$a'},'f':{'$first':'$a'},"
+         "'l':{'$last':'$a'}}}]",
+         "[{'a':2},{'a':null},{'a':'b'},{'a':1},{}]",
+         "[{'_id':null,'lo':1,'hi':'b','f':2,'l':null}]"},
+        {"[{'$group':{'_id':null,'p':{'$push':'$a'},'s':{'$addToSet':'$a'}}}]",
+         "[{'a':1},{'a':1.0},{},{'a':'x'},{'a':null}]",
+         "[{'_id':null,'p':[1,1.0,'x',null],'s':[1,'x',null]}]"},
+        {"[{'$group':{'_id':null,'m':{'$mergeObjects':'$a'}}}]",
+         "[{'a':{'x':1,'y':1}},{'a':null},{'a':{'y':2,'z':3}}]",
+         "[{'_id':null,'m':{'x':1,'y':2,'z':3}}]"},
+        {"[{'$group':{'_id':null,'s':{'$sum':'$a'}}}]", "[{'a':2147483647},{'a':1}]",
+         "[{'_id':null,'s':{'$numberLong':'2147483648'}}]"},
+        {"[{'$group':{'_id':null,'s':{'$sum':'$a'}}}]",
+         "[{'a':{'$numberLong':'9223372036854775807'}},{'a':1}]",
+         "[{'_id':null,'s':9223372036854775808.0}]"},
+        {"[{'$group':{'_id':null,'s':{'$sum':'$a'}}}]",
+         "[{'a':1},{'a':{'$numberDecimal':'1.5'}},{'a':0.5}]",
+         "[{'_id':null,'s':{'$numberDecimal':'3.000000000000000'}}]"},
+        {"[{'$group':{'_id':null,'s':{'$sum':'$a'}}}]", "[{'a':0.1},{'a':0.2},{'a':0.3}]",
+         "[{'_id':null,'s':0.6}]"},
+        {"[{'$group':{'_id':null,'p':{'$stdDevPop':'$a'},'s':{'$stdDevSamp':'$a'}}}]",
+         "[{'a':1},{'a':3}]", "[{'_id':null,'p':1.0,'s':1.4142135623730951}]"},
+        {"[{'$group':{'_id':null,'s':{'$sum':'$a'},'a':{'$avg':'$a'}}}]", "[{'b':1}]",
+         "[{'_id':null,'s':0,'a':null}]"},
+        {"[{'$group':{'_id':null,'f':{'$firstN':{'n':2,'input':'$a'}},"
+         "'l':{'$lastN':{'n':2,'input':'$a'}},'mi':{'$minN':{'n':2,'input':'$a'}},"
+         "'ma':{'$maxN':{'n':2,'input':'$a'}}}}]",
+         "[{'a':3},{'a':1},{'a':4},{'a':2}]",
+         "[{'_id':null,'f':[3,1],'l':[4,2],'mi':[1,2],'ma':[4,3]}]"},
+        {"[{'$group':{'_id':null,'t':{'$top':{'sortBy':{'a':1},'output':'$b'}},"
+         "'b':{'$bottom':{'sortBy':{'a':1},'output':'$b'}},"
+         "'tn':{'$topN':{'n':2,'sortBy':{'a':-1},'output':'$b'}},"
+         "'bn':{'$bottomN':{'n':2,'sortBy':{'a':1},'output':'$b'}}}}]",
+         "[{'a':3,'b':'x'},{'a':1,'b':'y'},{'a':4,'b':'z'}]",
+         "[{'_id':null,'t':'y','b':'z','tn':['z','x'],'bn':['x','z']}]"},
+        {"[{'$group':{'_id':'$k','n':{'$sum':1}}}]", "[]", "[]"},
+        {"[{'$sortByCount':'$k'}]", "[{'k':'a'},{'k':'b'},{'k':'b'}]",
+         "[{'_id':'b','count':2},{'_id':'a','count':1}]"},
+        {"[{'$count':'n'}]", "[{'k':'a'},{'k':'b'}]", "[{'n':2}]"},
+        {"[{'$count':'n'}]", "[]", "[]"},
+    };
+    run_cases(CASES, ARRAY_LEN(CASES));
+}
+
+TEST(unwind_makes_one_document_per_element) {
+    static const PipelineCase CASES[] = {
+        {"[{'$unwind':'$a'}]", "[{'x':1,'a':[1,2],'y':2},{'a':[]},{'a':null},{},{'a':5}]",
+         "[{'x':1,'a':1,'y':2},{'x':1,'a':2,'y':2},{'a':5}]"},
+        {"[{'$unwind':{'path':'$a','preserveNullAndEmptyArrays':true}}]",
+         "[{'x':1,'a':[]},{'a':null},{'b':1},{'a':5}]", "[{'x':1},{'a':null},{'b':1},{'a':5}]"},
+        {"[{'$unwind':{'path':'$a','includeArrayIndex':'i'}}]", "[{'a':[7,8]},{'a':5}]",
+         "[{'a':7,'i':{'$numberLong':'0'}},{'a':8,'i':{'$numberLong':'1'}},{'a':5,'i':null}]"},
+        {"[{'$unwind':{'path':'$a','includeArrayIndex':'i.j','preserveNullAndEmptyArrays':true}}]",
+         "[{'a':[],'i':{'k':1}}]", "[{'i':{'k':1,'j':null}}]"},
+        {"[{'$unwind':'$a.b'}]", "[{'a':{'b':[1,2],'c':3}},{'a':[{'b':[1]}]}]",
+         "[{'a':{'b':1,'c':3}},{'a':{'b':2,'c':3}}]"},
+        {"[{'$unwind':'$a'},{'$match':{'b':2,'a':1}}]", "[{'a':[1,2],'b':2},{'a':[1],'b':3}]",
+         "[{'a':1,'b':2}]"},
+    };
+    run_cases(CASES, ARRAY_LEN(CASES));
+}
+
+TEST(stages_that_reshape_documents_do_so) {
+    static const PipelineCase CASES[] = {
+        {"[{'$project':{'a':1}}]", "[{'_id':1,'a':1,'b':2}]", "[{'_id':1,'a':1}]"},
+        {"[{'$project':{'c':{'$add':['$a','$b']},'_id':0}}]", "[{'_id':1,'a':1,'b':2}]",
+         "[{'c':3}]"},
+        {"[{'$project':{'a':1}},{'$limit':1}]", "[{'a':1,'b':2},{'a':2}]", "[{'a':1}]"},
+        {"[{'$addFields':{'c':{'$add':['$a',1]},'a':'x'}}]", "[{'_id':1,'a':1,'b':2}]",
+         "[{'_id':1,'a':'x','b':2,'c':2}]"},
+        {"[{'$set':{'a':'$$REMOVE'}}]", "[{'a':1,'b':2}]", "[{'b':2}]"},
+        {"[{'$unset':['a','b.c']}]", "[{'a':1,'b':{'c':1,'d':2}}]", "[{'b':{'d':2}}]"},
+        {"[{'$unset':'a'}]", "[{'a':1,'b':2}]", "[{'b':2}]"},
+        {"[{'$replaceRoot':{'newRoot':'$a'}}]", "[{'a':{'x':1}}]", "[{'x':1}]"},
+        {"[{'$replaceWith':{'x':'$a','y':1}}]", "[{'a':2}]", "[{'x':2,'y':1}]"},
+        {"[{'$addFields':{'b':'$a'}},{'$match':{'b':1,'a':1}}]", "[{'a':1},{'a':2}]",
+         "[{'a':1,'b':1}]"},
+        {"[{'$project':{'a':1}},{'$match':{'a':1,'b':{'$exists':false}}}]", "[{'a':1,'b':2}]",
+         "[{'a':1}]"},
+        {"[{'$sample':{'size':5}}]", "[{'a':1}]", "[{'a':1}]"},
+    };
+    run_cases(CASES, ARRAY_LEN(CASES));
+}
+
+TEST(malformed_pipelines_are_refused_with_the_codes_of_the_language) {
+    static const PipelineErrorCase CASES[] = {
+        {"[{'$foo':1}]", 40324, "Unrecognized pipeline stage name: '$foo'"},
+        {"[{'$lookup':{}}]", ERR_NOT_IMPLEMENTED, "$lookup is not supported yet"},
+        {"[1]", ERR_TYPE_MISMATCH, "must be an object"},
+        {"[{}]", 40323, "exactly one field"},
+        {"[{'$match':1,'$limit':1}]", 40323, "exactly one field"},
+        {"[{'$match':1}]", 15959, "the match filter must be an expression in an object"},
+        {"[{'$match':{'a':{'$foo':1}}}]", ERR_BAD_VALUE, "unknown operator"},
+        {"[{'$limit':0}]", 15958, "the limit must be positive"},
+        {"[{'$limit':'x'}]", 5107201, "invalid argument to $limit stage: Expected a number"},
+        {"[{'$limit':-1}]", 5107201, "non-negative"},
+        {"[{'$skip':-1}]", 5107200, "Expected a non-negative number in: $skip: -1"},
+        {"[{'$skip':1.5}]", 5107200, "Expected an integer: $skip: 1.5"},
+        {"[{'$sort':{}}]", 15976, "$sort stage must have at least one sort key"},
+        {"[{'$sort':{'a':2}}]", 15975, "$sort key ordering must be 1"},
+        {"[{'$sort':{'a':'x'}}]", 15974, "Illegal key in $sort specification"},
+        {"[{'$sort':1}]", 15973, "the $sort key specification must be an object"},
+        {"[{'$sort':{'a':{'$meta':'textScore'}}}]", ERR_NOT_IMPLEMENTED, "$meta"},
+        {"[{'$project':{}}]", 51272,
+         "Invalid $project :: caused by :: projection specification must have at least one field"},
+        {"[{'$project':{'a':1,'b':0}}]", 31254,
+         "Invalid $project :: caused by :: Cannot do exclusion on field b in inclusion projection"},
+        {"[{'$project':{'a':0,'b':1}}]", 31253,
+         "Cannot do inclusion on field b in exclusion projection"},
+        {"[{'$project':1}]", 15969, "$project specification must be an object"},
+        {"[{'$addFields':1}]", 40272, "$addFields specification stage must be an object, got int"},
+        {"[{'$addFields':{}}]", 40177, "Invalid $addFields :: caused by"},
+        {"[{'$unset':1}]", 31002, "$unset"},
+        {"[{'$unset':[]}]", 31119, "$unset"},
+        {"[{'$unset':[1]}]", 31120, "$unset"},
+        {"[{'$replaceRoot':{'newRoot':'$a'}}]", 40228,
+         "'newRoot' expression must evaluate to an object"},
+        {"[{'$replaceRoot':{}}]", 40231, "newRoot"},
+        {"[{'$group':{}}]", 15955, "a group specification must include an _id"},
+        {"[{'$group':1}]", 15947, "a group's fields must be specified in an object"},
+        {"[{'$group':{'_id':1,'a':1}}]", 40234, "The field 'a' must be an accumulator object"},
+        {"[{'$group':{'_id':1,'a.b':{'$sum':1}}}]", 40235, "cannot contain '.'"},
+        {"[{'$group':{'_id':1,'$a':{'$sum':1}}}]", 40236, "cannot be an operator name"},
+        {"[{'$group':{'_id':1,'a':{'$sum':1,'$avg':1}}}]", 40238, "must specify one accumulator"},
+        {"[{'$group':{'_id':1,'a':{'$foo':1}}}]", 15952, "unknown group operator '$foo'"},
+        {"[{'$group':{'_id':1,'a':{'$sum':[1,2]}}}]", 40237, "unary operator"},
+        {"[{'$group':{'_id':1,'a':{'$mergeObjects':'$a'}}}]", 40400, "$mergeObjects requires"},
+        {"[{'$group':{'_id':'$$x'}}]", 17276, "Use of undefined variable: x"},
+        {"[{'$unwind':1}]", 15981, "$unwind"},
+        {"[{'$unwind':'a'}]", 28818, "prefixed with a '$': a"},
+        {"[{'$unwind':{}}]", 28812, "no path specified to $unwind stage"},
+        {"[{'$unwind':{'path':1}}]", 28808, "expected a string as the path"},
+        {"[{'$unwind':{'path':'$a','x':1}}]", 28811, "unrecognized option to $unwind stage: x"},
+        {"[{'$unwind':{'path':'$a','includeArrayIndex':'$x'}}]", 28822, "should not be prefixed"},
+        {"[{'$count':1}]", 40156, "count"},
+        {"[{'$count':'$a'}]", 40158, "count"},
+        {"[{'$count':'a.b'}]", 40160, "count"},
+        {"[{'$sortByCount':1}]", 40149, "sortByCount"},
+        {"[{'$sample':{'size':0}}]", 28747, "positive"},
+        {"[{'$project':{'a':{'$foo':1}}}]", ERR_INVALID_PIPELINE_OPERATOR,
+         "Unrecognized expression '$foo'"},
+        {"[{'$project':{'a':{'$divide':['$a',0]}}}]", ERR_BAD_VALUE, "can't $divide by zero"},
+    };
+    run_error_cases(CASES, ARRAY_LEN(CASES));
+}

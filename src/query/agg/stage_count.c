@@ -1,0 +1,85 @@
+/*
+ * stage_count.c - $count.
+ */
+#include "query/agg/agg_internal.h"
+
+typedef struct CountNameStage {
+    AggStage base;
+    Str name;
+} CountNameStage;
+
+typedef struct CountExec {
+    AggStageExec base;
+    Buffer out;
+    bool is_over;
+} CountExec;
+
+static ErrCode count_init(AggStageExec *base, Error *err);
+static void count_done(AggStageExec *base);
+static ErrCode count_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
+static bool count_add_paths(const AggStage *base, PathSet *set);
+
+static const AggStageClass COUNT = {
+    .name = "$count",
+    .exec_size = sizeof(CountExec),
+    .exec_init = count_init,
+    .exec_done = count_done,
+    .next = count_next,
+    .add_paths = count_add_paths,
+};
+
+ErrCode parse_count(AggParser *p, Elem spec, Error *err) {
+    if (elem_type(spec) != BT_STRING)
+        return error_set(err, (ErrCode)40156, "the count field must be a non-empty string");
+    Str name = elem_str(spec);
+    if (name.size == 0)
+        return error_set(err, (ErrCode)40157, "the count field must be a non-empty string");
+    if (name.data[0] == '$')
+        return error_set(err, (ErrCode)40158, "the count field cannot be a $-prefixed path");
+    if (memchr(name.data, '\0', name.size) != NULL)
+        return error_set(err, (ErrCode)40159, "the count field cannot contain a null byte");
+    if (memchr(name.data, '.', name.size) != NULL)
+        return error_set(err, (ErrCode)40160, "the count field cannot contain '.'");
+    CountNameStage *stage = agg_add_stage(p, &COUNT, sizeof(*stage), spec);
+    stage->name = name;
+    return ERR_OK;
+}
+
+static ErrCode count_init(AggStageExec *base, Error *err) {
+    (void)err;
+    buffer_init(&((CountExec *)base)->out, BSON_DOC_SIZE_MAX);
+    return ERR_OK;
+}
+
+static void count_done(AggStageExec *base) {
+    buffer_done(&((CountExec *)base)->out);
+}
+
+/* No document in, no document out. */
+static ErrCode count_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err) {
+    CountExec *exec = (CountExec *)base;
+    *ret_found = false;
+    if (exec->is_over)
+        return ERR_OK;
+    bool found;
+    do {
+        Doc doc;
+        TRY(agg_pull(base, &found, &doc, err));
+    } while (found);
+    exec->is_over = true;
+    if (base->in_count == 0)
+        return ERR_OK;
+    DocBuilder b;
+    doc_builder_init(&b, &exec->out);
+    build_value_as(&b, ((const CountNameStage *)base->stage)->name,
+                   value_count((int64_t)base->in_count));
+    *ret_doc = doc_builder_end(&b);
+    *ret_found = true;
+    return ERR_OK;
+}
+
+static bool count_add_paths(const AggStage *base, PathSet *set) {
+    (void)base;
+    (void)set;
+    return true;
+}

@@ -1,0 +1,88 @@
+/*
+ * stage_sample.c - $sample: a random choice of documents, each set of them equally likely.
+ *
+ * Every document gets a random number; the ones with the lowest stay. That is a sort with a limit,
+ * and so it is done by one.
+ */
+#include "query/agg/agg_internal.h"
+
+typedef struct SampleStage {
+    AggStage base;
+    int64_t size;
+    SortPattern pattern; /* without parts: keys are made here */
+} SampleStage;
+
+typedef struct SampleExec {
+    AggStageExec base;
+    Sorter *sorter;
+    bool is_filled;
+} SampleExec;
+
+static ErrCode sample_init(AggStageExec *base, Error *err);
+static void sample_done(AggStageExec *base);
+static ErrCode sample_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
+
+static const AggStageClass SAMPLE = {
+    .name = "$sample",
+    .exec_size = sizeof(SampleExec),
+    .exec_init = sample_init,
+    .exec_done = sample_done,
+    .next = sample_next,
+    .add_paths = agg_reads_nothing,
+};
+
+ErrCode parse_sample(AggParser *p, Elem spec, Error *err) {
+    if (elem_type(spec) != BT_DOC)
+        return error_set(err, (ErrCode)28745, "the $sample stage specification must be an object");
+    int64_t size = -1;
+    DocIter iter = doc_iter(elem_doc(spec));
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        if (!elem_name_is(elem, STR("size")))
+            return error_set(err, (ErrCode)28748, "unrecognized option to $sample: %s",
+                             elem_name(elem));
+        if (!elem_is_number(elem))
+            return error_set(err, (ErrCode)28746, "size argument to $sample must be a number");
+        size = elem_as_i64(elem);
+        if (size <= 0)
+            return error_set(err, (ErrCode)28747, "size argument to $sample must be a positive integer");
+    }
+    if (size < 0)
+        return error_set(err, (ErrCode)28749, "$sample stage must specify a size");
+    SampleStage *stage = agg_add_stage(p, &SAMPLE, sizeof(*stage), spec);
+    stage->size = size;
+    return ERR_OK;
+}
+
+static ErrCode sample_init(AggStageExec *base, Error *err) {
+    (void)err;
+    const SampleStage *stage = (const SampleStage *)base->stage;
+    SorterOptions options = {
+        .pattern = &stage->pattern,
+        .limit = (uint64_t)stage->size,
+        .memory_bytes = agg_memory_bytes_max(base),
+        .spill = base->ctx->allow_disk_use ? base->ctx->spill : NULL,
+    };
+    ((SampleExec *)base)->sorter = sorter_new(&options);
+    return ERR_OK;
+}
+
+static void sample_done(AggStageExec *base) {
+    sorter_free(((SampleExec *)base)->sorter);
+}
+
+static ErrCode sample_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err) {
+    SampleExec *exec = (SampleExec *)base;
+    while (!exec->is_filled) {
+        bool found;
+        Doc doc;
+        TRY(agg_pull(base, &found, &doc, err));
+        if (found) {
+            uint64_t key = prng_u64(&base->prng);
+            TRY(sorter_add_with_key(exec->sorter, (const uint8_t *)&key, sizeof(key), doc, err));
+        } else {
+            TRY(sorter_finish(exec->sorter, err));
+            exec->is_filled = true;
+        }
+    }
+    return sorter_next(exec->sorter, ret_found, ret_doc, err);
+}

@@ -1,0 +1,87 @@
+/*
+ * stage_sort.c - $sort, with the $limit that the optimizer found behind it.
+ */
+#include "query/agg/agg_internal.h"
+
+typedef struct SortExec {
+    AggStageExec base;
+    Sorter *sorter;
+    bool is_sorted;
+} SortExec;
+
+static ErrCode sort_init(AggStageExec *base, Error *err);
+static void sort_done(AggStageExec *base);
+static ErrCode sort_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
+static void sort_to_bson(const AggStage *base, DocBuilder *b);
+static bool sort_add_paths(const AggStage *base, PathSet *set);
+
+const AggStageClass AGG_SORT = {
+    .name = "$sort",
+    .exec_size = sizeof(SortExec),
+    .exec_init = sort_init,
+    .exec_done = sort_done,
+    .next = sort_next,
+    .to_bson = sort_to_bson,
+    .add_paths = sort_add_paths,
+    .preserves_path = agg_preserves_all,
+};
+
+ErrCode parse_sort(AggParser *p, Elem spec, Error *err) {
+    if (elem_type(spec) != BT_DOC)
+        return error_set(err, (ErrCode)15973, "the $sort key specification must be an object");
+    SortPattern *pattern;
+    TRY(sort_pattern_parse(elem_doc(spec), SORT_SYNTAX_STAGE, p->arena, &pattern, err));
+    SortStage *stage = agg_add_stage(p, &AGG_SORT, sizeof(*stage), spec);
+    stage->pattern = pattern;
+    return ERR_OK;
+}
+
+static ErrCode sort_init(AggStageExec *base, Error *err) {
+    (void)err;
+    const SortStage *stage = (const SortStage *)base->stage;
+    SorterOptions options = {
+        .pattern = stage->pattern,
+        .collator = base->ctx->collator,
+        .limit = (uint64_t)stage->limit,
+        .memory_bytes = agg_memory_bytes_max(base),
+        .spill = base->ctx->allow_disk_use ? base->ctx->spill : NULL,
+    };
+    ((SortExec *)base)->sorter = sorter_new(&options);
+    return ERR_OK;
+}
+
+static void sort_done(AggStageExec *base) {
+    sorter_free(((SortExec *)base)->sorter);
+}
+
+static ErrCode sort_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err) {
+    SortExec *exec = (SortExec *)base;
+    while (!exec->is_sorted) {
+        bool found;
+        Doc doc;
+        TRY(agg_pull(base, &found, &doc, err));
+        if (found) {
+            TRY(sorter_add(exec->sorter, doc, err));
+        } else {
+            TRY(sorter_finish(exec->sorter, err));
+            exec->is_sorted = true;
+        }
+    }
+    return sorter_next(exec->sorter, ret_found, ret_doc, err);
+}
+
+static void sort_to_bson(const AggStage *base, DocBuilder *b) {
+    const SortStage *stage = (const SortStage *)base;
+    size_t opened = build_open_doc(b, "$sort");
+    build_doc(b, "sortKey", stage->pattern->spec);
+    if (stage->limit > 0)
+        build_i64(b, "limit", stage->limit);
+    build_close(b, opened);
+}
+
+static bool sort_add_paths(const AggStage *base, PathSet *set) {
+    const SortStage *stage = (const SortStage *)base;
+    for (uint32_t i = 0; i < stage->pattern->count; i++)
+        path_set_add(set, stage->pattern->parts[i].path.dotted);
+    return false;
+}

@@ -1,0 +1,36 @@
+/*
+ * agg_source.h - a pipeline as the source of a cursor; its beginning runs as a find plan.
+ */
+#pragma once
+
+#include "query/agg/pipeline.h"
+#include "query/cursor/cursor_source.h"
+
+typedef struct AggOptions {
+    Elem hint;
+    Doc let_values;
+    bool allow_disk_use;
+    bool is_collectionless;
+    size_t stage_memory_bytes;
+    size_t sort_memory_bytes;
+    int64_t yield_period_us;
+    int64_t now_ms;
+    const AggSourceRow *source_rows;
+    uint32_t source_row_count;
+} AggOptions;
+
+typedef struct AggCursorSource AggCursorSource;
+
+/* Opens the pipeline on the collection, which must not be a view: see view_resolve. */
+ErrCode agg_source_open(OpCtx *op, const Ns *ns, Doc stages, const AggOptions *options,
+                        AggCursorSource **ret_source, Error *err) MUST_CHECK;
+CursorSource *agg_source_base(AggCursorSource *source);
+/* The find plan at its beginning; NULL when a stage makes the documents. */
+PlanExecutor *agg_source_executor(AggCursorSource *source);
+PipelineExec *agg_source_exec(AggCursorSource *source);
+const Pipeline *agg_source_pipeline(AggCursorSource *source);
+
+/* Follows views down to a collection: *ret_ns and the stages with those of the views in front, in arena
+ * memory. A name that is no view comes back as it is. */
+ErrCode view_resolve(OpCtx *op, const Ns *ns, Doc stages, Arena *arena, Ns *ret_ns, Doc *ret_stages,
+                     Error *err) MUST_CHECK;

@@ -1,0 +1,76 @@
+/*
+ * cursor_table.h - client cursors between their batches.
+ *
+ * A cursor is checked out by one getMore at a time and checked in again with its source detached. Idle ones
+ * are closed after cursorTimeoutMillis unless they asked not to be.
+ *
+ * Ownership: hangs off the ServiceCtx; owns its cursors.
+ * Threading: any thread. Lock: LOCK_RANK_CURSOR_TABLE, never held while a source works.
+ */
+#pragma once
+
+#include <stdatomic.h>
+
+#include "base/error.h"
+#include "bson/uuid.h"
+#include "catalog/namespace.h"
+#include "query/cursor/cursor_source.h"
+
+typedef struct CursorTable CursorTable;
+
+typedef struct ClientCursor {
+    /* Set at insertion, then constant. */
+    int64_t id;
+    Ns ns; /* as the client names it */
+    Uuid session; /* lsid.id; zero: none */
+    bool is_tailable;
+    bool is_await_data;
+    bool has_no_timeout;
+    uint8_t *command; /* heap copy of the originating command, for currentOp */
+    int64_t created_wall_ms;
+    /* Owned by whoever has the cursor checked out. */
+    CursorSource *source;
+    int64_t returned_count;
+    int64_t batch_count;
+    /* Guarded by the table. */
+    int64_t last_used_us;
+    OpCtx *pinned_by; /* NULL: not checked out */
+    bool is_killed;
+    struct ClientCursor *next_in_bucket;
+} ClientCursor;
+
+CursorTable *cursor_table_new(ServiceCtx *service);
+/* Starts the thread that closes idle cursors. The two functions give the run-time settings. */
+ErrCode cursor_table_start(CursorTable *table, int64_t (*timeout_ms)(ServiceCtx *service),
+                           int64_t (*interval_s)(ServiceCtx *service), Error *err) MUST_CHECK;
+void cursor_table_free(CursorTable *table); /* NULL is fine; stops the thread */
+
+/* A cursor with its source, which must be detached; gets its id here. Checked in. */
+ClientCursor *client_cursor_new(const Ns *ns, CursorSource *take_source);
+int64_t cursor_table_add(CursorTable *table, ClientCursor *take_cursor);
+
+/* ERR_CURSOR_NOT_FOUND, ERR_CURSOR_IN_USE. */
+ErrCode cursor_check_out(CursorTable *table, OpCtx *op, int64_t id, ClientCursor **ret_cursor,
+                         Error *err) MUST_CHECK;
+/* Back into the table; a cursor killed meanwhile is freed. */
+void cursor_check_in(CursorTable *table, ClientCursor *cursor);
+/* Exhausted or failed: gone. */
+void cursor_finish(CursorTable *table, ClientCursor *take_cursor);
+
+typedef enum CursorKillResult { CURSOR_KILLED, CURSOR_NOT_FOUND } CursorKillResult;
+/* One in use is interrupted and freed by its user. */
+CursorKillResult cursor_kill(CursorTable *table, int64_t id);
+/* Those of a session; returns how many. */
+int cursor_kill_session(CursorTable *table, const Uuid *session);
+
+typedef struct CursorStats {
+    int64_t open_total;
+    int64_t open_no_timeout;
+    int64_t open_pinned;
+    int64_t timed_out;
+    int64_t total_opened;
+} CursorStats;
+CursorStats cursor_table_stats(CursorTable *table);
+/* With the table's lock held: copy and return quickly. */
+void cursor_table_for_each(CursorTable *table, void (*visit)(void *arg, const ClientCursor *cursor),
+                           void *arg);

@@ -1,0 +1,217 @@
+/* insert.c - inserting documents, many per storage transaction (STX-6). */
+#include <string.h>
+
+#include "base/clock.h"
+#include "bson/builder.h"
+#include "bson/validate.h"
+#include "ddl/ddl.h"
+#include "index/collection_write.h"
+#include "query/exec/modify.h"
+#include "storage/recovery_unit.h"
+#include "storage/unit_of_work.h"
+
+enum {
+    BATCH_DOCS_MAX = 1000,
+    BATCH_BYTES_MAX = 4 * 1024 * 1024,
+    /* Each level of nesting takes at least 7 bytes, so smaller documents need no look at their depth. */
+    SIZE_OF_DEEP_DOC_MIN = BSON_DEPTH_MAX_STORED * 7,
+};
+
+typedef struct InsertBatch {
+    CollAccess *access;
+    const Doc *docs;
+    uint32_t count;
+    WriteScratch *scratch;
+} InsertBatch;
+
+typedef struct InsertRun {
+    const Ns *ns;
+    Doc *docs;
+    uint32_t count;
+    bool is_ordered;
+    InsertErrorFn on_error;
+    void *arg;
+    int64_t inserted;
+    bool is_stopped;
+    WriteScratch scratch;
+} InsertRun;
+
+static ErrCode check_id(Elem id, Error *err);
+static ErrCode run_batches(OpCtx *op, InsertRun *run, Error *err);
+static ErrCode insert_batch(OpCtx *op, InsertRun *run, CollAccess *access, uint32_t from, uint32_t to,
+                            Error *err);
+
+ErrCode document_prepare(Doc doc, Arena *arena, Doc *ret_doc, Error *err) {
+    uint32_t size = doc_size(doc);
+    if (size > BSON_DOC_SIZE_MAX)
+        return error_set(err, ERR_BSON_OBJECT_TOO_LARGE,
+                         "object to insert too large. size in bytes: %u, max size: %d", size,
+                         BSON_DOC_SIZE_MAX);
+    if (size >= SIZE_OF_DEEP_DOC_MIN)
+        TRY(doc_validate(doc.data, size, BSON_DEPTH_MAX_STORED, VALIDATE_BASIC, err));
+    Elem id = ELEM_MISSING;
+    bool is_id_first = true, has_empty_timestamp = false;
+    DocIter iter = doc_iter(doc);
+    Elem elem;
+    for (uint32_t i = 0; doc_iter_next(&iter, &elem); i++) {
+        if (elem_name_is(elem, STR("_id")) && !elem_is_present(id)) {
+            id = elem;
+            is_id_first = i == 0;
+        } else if (elem_type(elem) == BT_TIMESTAMP && elem_i64(elem) == 0) {
+            has_empty_timestamp = true;
+        }
+    }
+    if (elem_is_present(id))
+        TRY(check_id(id, err));
+    if (elem_is_present(id) && is_id_first && !has_empty_timestamp) {
+        *ret_doc = doc;
+        return ERR_OK;
+    }
+    Buffer buf;
+    buffer_init_arena(&buf, arena, size + 32, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    if (elem_is_present(id)) {
+        build_elem(&b, id);
+    } else {
+        Oid oid = oid_new();
+        build_oid(&b, "_id", &oid);
+    }
+    uint64_t now_ts = (uint64_t)(clock_wall_ms() / 1000) << 32 | 1;
+    iter = doc_iter(doc);
+    while (doc_iter_next(&iter, &elem)) {
+        if (elem.data == id.data)
+            continue;
+        if (elem_type(elem) == BT_TIMESTAMP && elem_i64(elem) == 0)
+            build_timestamp(&b, elem_name(elem), now_ts++);
+        else
+            build_elem(&b, elem);
+    }
+    *ret_doc = doc_builder_end(&b);
+    if (doc_size(*ret_doc) > BSON_DOC_SIZE_MAX)
+        return error_set(err, ERR_BSON_OBJECT_TOO_LARGE,
+                         "object to insert too large. size in bytes: %u, max size: %d",
+                         doc_size(*ret_doc), BSON_DOC_SIZE_MAX);
+    return ERR_OK;
+}
+
+static ErrCode check_id(Elem id, Error *err) {
+    BsonType type = elem_type(id);
+    if (type == BT_ARRAY || type == BT_REGEX || type == BT_UNDEFINED)
+        return error_set(err, ERR_INVALID_ID_FIELD, "The '_id' value cannot be of type %s",
+                         bson_type_name(type));
+    if (type != BT_DOC)
+        return ERR_OK;
+    DocIter iter = doc_iter(elem_doc(id));
+    Elem member;
+    while (doc_iter_next(&iter, &member))
+        if (elem_name(member)[0] == '$')
+            return error_set(err, ERR_DOLLAR_PREFIXED_FIELD_NAME,
+                             "_id fields may not contain '$'-prefixed fields: %s is not valid for "
+                             "storage.",
+                             elem_name(member));
+    return ERR_OK;
+}
+
+ErrCode exec_insert(OpCtx *op, const Ns *ns, const Doc *docs, uint32_t count, bool is_ordered,
+                    bool is_validation_bypassed, InsertErrorFn on_error, void *arg,
+                    int64_t *ret_inserted, Error *err) {
+    if (is_validation_bypassed)
+        op->is_validation_bypassed = true;
+    InsertRun run = {.ns = ns,
+                     .docs = arena_alloc(&op->arena, sizeof(Doc) * (count + 1)),
+                     .count = count,
+                     .is_ordered = is_ordered,
+                     .on_error = on_error,
+                     .arg = arg};
+    /* A document that cannot be stored ends an ordered insert there; what comes before it is inserted. */
+    uint32_t bad_index = UINT32_MAX;
+    CLEANUP(error_reset) Error bad = {0};
+    for (uint32_t i = 0; i < count && bad_index == UINT32_MAX; i++) {
+        if (document_prepare(docs[i], &op->arena, &run.docs[i], &bad) == ERR_OK)
+            continue;
+        if (is_ordered) {
+            bad_index = run.count = i;
+        } else {
+            on_error(arg, i, &bad);
+            error_reset(&bad);
+            run.docs[i] = DOC_NONE;
+        }
+    }
+    write_scratch_init(&run.scratch);
+    ErrCode rc = run_batches(op, &run, err);
+    write_scratch_done(&run.scratch);
+    op->is_validation_bypassed = false;
+    if (rc == ERR_OK && bad_index != UINT32_MAX && !run.is_stopped)
+        on_error(arg, bad_index, &bad);
+    *ret_inserted = run.inserted;
+    return rc;
+}
+
+static ErrCode run_batches(OpCtx *op, InsertRun *run, Error *err) {
+    uint32_t from = 0;
+    while (from < run->count && !run->is_stopped) {
+        if (!doc_is_present(run->docs[from])) {
+            from++;
+            continue;
+        }
+        TRY(op_check_interrupt_slow(op, err));
+        CLEANUP(access_done) CollAccess access = {0};
+        TRY(access_write(op, run->ns, LOCK_IX, &access, err));
+        if (access.view != NULL)
+            return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
+                             "Namespace %s is a view, not a collection", run->ns->text);
+        if (access.coll == NULL) {
+            access_done(&access);
+            TRY(ddl_ensure_collection(op, run->ns, err));
+            continue;
+        }
+        uint32_t to = from;
+        size_t bytes = 0;
+        while (to < run->count && to - from < BATCH_DOCS_MAX && doc_is_present(run->docs[to]) &&
+               (to == from || bytes + doc_size(run->docs[to]) <= BATCH_BYTES_MAX))
+            bytes += doc_size(run->docs[to++]);
+        TRY(insert_batch(op, run, &access, from, to, err));
+        from = to;
+    }
+    return ERR_OK;
+}
+
+static ErrCode insert_attempt(void *arg, OpCtx *op, Error *err) {
+    InsertBatch *batch = arg;
+    CLEANUP(uow_done) UnitOfWork uow = {0};
+    TRY(uow_begin(op, &uow, err));
+    TRY(collection_insert(op, batch->access->coll, batch->docs, batch->count, batch->scratch, err));
+    return uow_commit(&uow, err);
+}
+
+/* Errors that end the command, not just one document. */
+static bool is_fatal(ErrCode rc) {
+    return rc == ERR_INTERRUPTED || rc == ERR_INTERRUPTED_AT_SHUTDOWN || rc == ERR_MAX_TIME_MS_EXPIRED ||
+           rc == ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE;
+}
+
+/* All together first; when one of them fails, one by one to find out which. */
+static ErrCode insert_batch(OpCtx *op, InsertRun *run, CollAccess *access, uint32_t from, uint32_t to,
+                            Error *err) {
+    InsertBatch whole = {access, run->docs + from, to - from, &run->scratch};
+    int64_t counted = op->metrics.docs_inserted;
+    ErrCode rc = op_run_with_retry(op, insert_attempt, &whole, err);
+    if (rc == ERR_OK) {
+        run->inserted += to - from;
+        return ERR_OK;
+    }
+    op->metrics.docs_inserted = counted;
+    if (is_fatal(rc))
+        return rc;
+    if (to - from == 1) {
+        run->on_error(run->arg, from, err);
+        run->is_stopped = run->is_ordered;
+        error_reset(err);
+        return ERR_OK;
+    }
+    error_reset(err);
+    for (uint32_t i = from; i < to && !run->is_stopped; i++)
+        TRY(insert_batch(op, run, access, i, i + 1, err));
+    return ERR_OK;
+}

@@ -1,0 +1,294 @@
+#include "query/exec/modify.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "bson/builder.h"
+#include "ddl/ddl.h"
+#include "index/collection_write.h"
+#include "query/exec/rid_set.h"
+#include "storage/recovery_unit.h"
+#include "storage/unit_of_work.h"
+
+enum {
+    UPSERT_ATTEMPTS_MAX = 10,
+};
+
+typedef struct Modify {
+    OpCtx *op;
+    const Ns *ns;
+    const ModifyRequest *request;
+    ModifyOutcome *outcome;
+    UpdateProgram *program; /* updates */
+    MatchParseContext match;
+    WriteScratch scratch;
+    int64_t now_ms;
+} Modify;
+
+/* One document to change, over several attempts. */
+typedef struct Target {
+    Modify *m;
+    const Collection *coll;
+    const MatchExpr *filter;
+    RecordId rid;
+    Doc before;       /* as found, or read again */
+    bool is_first;    /* no attempt was made yet: `before` belongs to the open snapshot */
+    bool is_gone;     /* does not match any more */
+    bool is_modified;
+    Doc after;
+} Target;
+
+static ErrCode parse_update(Modify *m, Error *err);
+static ErrCode modify_found(Modify *m, CollAccess *access, Error *err);
+static ErrCode modify_by_id(Modify *m, CollAccess *access, Elem id, Error *err);
+static ErrCode modify_target(void *arg, OpCtx *op, Error *err);
+static ErrCode change_document(Target *t, OpCtx *op, Error *err);
+static ErrCode read_again(Target *t, OpCtx *op, Error *err);
+static void note_outcome(Modify *m, const Target *t);
+static ErrCode upsert(Modify *m, Error *err);
+static ErrCode find_record_id(OpCtx *op, const Collection *coll, Elem id, bool *ret_found,
+                              RecordId *ret_rid, KeyBuilder *kb, Error *err);
+
+ErrCode exec_modify(OpCtx *op, const Ns *ns, const ModifyRequest *request, ModifyOutcome *ret_outcome,
+                    Error *err) {
+    *ret_outcome = (ModifyOutcome){0};
+    Modify m = {.op = op,
+                .ns = ns,
+                .request = request,
+                .outcome = ret_outcome,
+                .now_ms = clock_wall_ms()};
+    if (request->kind == MODIFY_UPDATE)
+        TRY(parse_update(&m, err));
+    write_scratch_init(&m.scratch);
+    ErrCode rc = ERR_OK;
+    for (int attempt = 0; attempt < UPSERT_ATTEMPTS_MAX; attempt++) {
+        CLEANUP(access_done) CollAccess access = {0};
+        rc = access_write(op, ns, LOCK_IX, &access, err);
+        if (rc != ERR_OK)
+            break;
+        if (access.view != NULL) {
+            rc = error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
+                           "Namespace %s is a view, not a collection", ns->text);
+            break;
+        }
+        rc = modify_found(&m, &access, err);
+        if (rc != ERR_OK || ret_outcome->matched > 0 || !request->is_upsert)
+            break;
+        access_done(&access);
+        rc = upsert(&m, err);
+        /* Someone else inserted it meanwhile: then it is there to be updated. */
+        if (rc != ERR_DUPLICATE_KEY || attempt + 1 == UPSERT_ATTEMPTS_MAX)
+            break;
+        error_reset(err);
+    }
+    write_scratch_done(&m.scratch);
+    return rc;
+}
+
+static ErrCode parse_update(Modify *m, Error *err) {
+    const ModifyRequest *request = m->request;
+    UpdateParseContext ctx = {.array_filters = request->array_filters,
+                              .is_multi = request->is_multi,
+                              .is_upsert = request->is_upsert,
+                              .match = &m->match};
+    TRY(update_parse(request->update, &ctx, &m->op->arena, &m->program, err));
+    if (request->is_multi && update_is_replacement(m->program))
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "multi update is not supported for replacement-style update");
+    return ERR_OK;
+}
+
+static ErrCode modify_found(Modify *m, CollAccess *access, Error *err) {
+    const ModifyRequest *request = m->request;
+    bool is_plain = !doc_is_present(request->query.sort) && !elem_is_present(request->query.hint);
+    Elem id = is_plain && doc_is_present(request->query.filter)
+                  ? match_find_id_equality(request->query.filter)
+                  : ELEM_MISSING;
+    if (elem_is_present(id) && access->coll != NULL)
+        return modify_by_id(m, access, id, err);
+
+    OpCtx *op = m->op;
+    QuerySpec spec = request->query;
+    spec.limit = request->is_multi || !doc_is_present(spec.sort) ? 0 : 1;
+    CLEANUP(executor_free_ptr) PlanExecutor *exec = NULL;
+    TRY(plan_query(access, &spec, &exec, err));
+    CLEANUP(rid_set_done) RidSet done = {0};
+    for (;;) {
+        ArenaMark mark = arena_mark(&op->arena);
+        bool is_found;
+        PlanRow row;
+        TRY(executor_next(exec, &is_found, &row, err));
+        if (!is_found)
+            return ERR_OK;
+        Target target = {.m = m, .coll = access->coll, .filter = exec->filter, .is_first = true};
+        target.before = doc_copy(row.doc, &op->arena);
+        target.rid = row.rid;
+        if (row.rid.str != NULL)
+            target.rid.str = arena_memdup(&op->arena, row.rid.str, row.rid.str_size);
+        executor_save(exec);
+        bool is_located = true;
+        if (record_id_is_none(target.rid)) /* sorted: found again by its _id */
+            TRY(find_record_id(op, access->coll, doc_get_lit(target.before, "_id"), &is_located,
+                               &target.rid, &m->scratch.rid, err));
+        /* A document moved within the index by its own update must not be met twice. */
+        bool is_new = !request->is_multi || rid_set_add(&done, target.rid);
+        if (is_located && is_new) {
+            TRY(op_run_with_retry(op, modify_target, &target, err));
+            note_outcome(m, &target);
+            if (!target.is_gone && !request->is_multi)
+                return ERR_OK;
+        }
+        if (request->image == IMAGE_NONE)
+            arena_rewind(&op->arena, mark);
+        TRY(executor_restore(exec, access, err));
+    }
+}
+
+/* The common case, without a plan: everything happens in one unit of work. */
+static ErrCode modify_by_id(Modify *m, CollAccess *access, Elem id, Error *err) {
+    Target target = {.m = m, .coll = access->coll};
+    bool is_found;
+    TRY(find_record_id(m->op, access->coll, id, &is_found, &target.rid, &m->scratch.rid, err));
+    if (!is_found)
+        return ERR_OK;
+    if (target.rid.str != NULL)
+        target.rid.str = arena_memdup(&m->op->arena, target.rid.str, target.rid.str_size);
+    TRY(op_run_with_retry(m->op, modify_target, &target, err));
+    note_outcome(m, &target);
+    return ERR_OK;
+}
+
+static ErrCode modify_target(void *arg, OpCtx *op, Error *err) {
+    Target *t = arg;
+    t->is_gone = t->is_modified = false;
+    CLEANUP(uow_done) UnitOfWork uow = {0};
+    TRY(uow_begin(op, &uow, err));
+    if (!t->is_first) {
+        TRY(read_again(t, op, err));
+        if (t->is_gone)
+            return ERR_OK;
+    }
+    t->is_first = false;
+    TRY(change_document(t, op, err));
+    return uow_commit(&uow, err);
+}
+
+static ErrCode read_again(Target *t, OpCtx *op, Error *err) {
+    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
+    TRY(record_cursor_open(op, t->coll->records, /* is_forward= */ true, &cursor, err));
+    bool is_found;
+    Str data;
+    TRY(record_cursor_seek_exact(&cursor, t->rid, &is_found, &data, err));
+    t->is_gone = !is_found;
+    if (!is_found)
+        return ERR_OK;
+    op->metrics.docs_examined++;
+    t->before = doc_copy((Doc){(const uint8_t *)data.data}, &op->arena);
+    if (t->filter == NULL)
+        return ERR_OK;
+    MatchDetails details = MATCH_DETAILS_NONE;
+    details.err = err;
+    t->is_gone = !match_doc(t->filter, t->before, &details);
+    return t->is_gone ? details.rc : ERR_OK;
+}
+
+static ErrCode change_document(Target *t, OpCtx *op, Error *err) {
+    Modify *m = t->m;
+    if (m->request->kind == MODIFY_DELETE) {
+        t->is_modified = true;
+        return collection_delete(op, t->coll, t->rid, t->before, &m->scratch, err);
+    }
+    UpdateApplyContext ctx = {
+        .positional_index = -1, .now_ms = m->now_ms, .timestamp = (uint64_t)(m->now_ms / 1000) << 32 | 1};
+    if (update_needs_positional(m->program) && t->filter != NULL) {
+        MatchDetails details = MATCH_DETAILS_NONE;
+        match_doc(t->filter, t->before, &details);
+        ctx.positional_index = details.array_index;
+    }
+    UpdateResult result;
+    TRY(update_apply(m->program, t->before, &ctx, &op->arena, &result, err));
+    t->after = result.after;
+    if (result.is_noop)
+        return ERR_OK;
+    t->is_modified = true;
+    return collection_update(op, t->coll, t->rid, t->before, result.after, result.after, &m->scratch,
+                             err);
+}
+
+static void note_outcome(Modify *m, const Target *t) {
+    if (t->is_gone)
+        return;
+    m->outcome->matched++;
+    m->outcome->modified += t->is_modified;
+    m->op->metrics.docs_matched++;
+    m->op->metrics.docs_modified += t->is_modified && m->request->kind == MODIFY_UPDATE;
+    if (m->request->image == IMAGE_BEFORE)
+        m->outcome->image = t->before;
+    if (m->request->image == IMAGE_AFTER)
+        m->outcome->image = t->after;
+}
+
+typedef struct InsertOne {
+    CollAccess *access;
+    Doc doc;
+    WriteScratch *scratch;
+} InsertOne;
+
+static ErrCode insert_one(void *arg, OpCtx *op, Error *err) {
+    InsertOne *one = arg;
+    CLEANUP(uow_done) UnitOfWork uow = {0};
+    TRY(uow_begin(op, &uow, err));
+    TRY(collection_insert(op, one->access->coll, &one->doc, 1, one->scratch, err));
+    return uow_commit(&uow, err);
+}
+
+static ErrCode upsert(Modify *m, Error *err) {
+    OpCtx *op = m->op;
+    Arena *arena = &op->arena;
+    MatchExpr *filter;
+    Doc query = doc_is_present(m->request->query.filter) ? m->request->query.filter : DOC_EMPTY;
+    TRY(match_parse(query, &m->match, arena, &filter, err));
+    Doc base;
+    TRY(update_upsert_base(filter, update_is_replacement(m->program), arena, &base, err));
+    UpdateApplyContext ctx = {.positional_index = -1,
+                              .is_insert = true,
+                              .now_ms = m->now_ms,
+                              .timestamp = (uint64_t)(m->now_ms / 1000) << 32 | 1};
+    UpdateResult result;
+    TRY(update_apply(m->program, base, &ctx, arena, &result, err));
+    Doc doc;
+    TRY(document_prepare(result.after, arena, &doc, err));
+    for (;;) {
+        CLEANUP(access_done) CollAccess access = {0};
+        TRY(access_write(op, m->ns, LOCK_IX, &access, err));
+        if (access.coll == NULL) {
+            access_done(&access);
+            TRY(ddl_ensure_collection(op, m->ns, err));
+            continue;
+        }
+        InsertOne one = {&access, doc, &m->scratch};
+        TRY(op_run_with_retry(op, insert_one, &one, err));
+        break;
+    }
+    m->outcome->is_upserted = true;
+    m->outcome->upserted_id = elem_copy(doc_get_lit(doc, "_id"), arena);
+    op->metrics.is_upsert = true;
+    if (m->request->image == IMAGE_AFTER)
+        m->outcome->image = doc;
+    return ERR_OK;
+}
+
+static ErrCode find_record_id(OpCtx *op, const Collection *coll, Elem id, bool *ret_found,
+                              RecordId *ret_rid, KeyBuilder *kb, Error *err) {
+    *ret_found = true;
+    const IndexDesc *index = collection_id_index(coll);
+    if (index == NULL) {
+        clustered_record_id_of_value(id, kb, ret_rid);
+        return ERR_OK;
+    }
+    key_builder_reset(kb, 0);
+    key_append_elem(kb, id, NULL);
+    key_append_end(kb, KEY_END_EXACT);
+    op->metrics.keys_examined++;
+    return ordered_index_find(op, index->store, (Str){(const char *)kb->key.data, kb->key.size},
+                              ret_found, ret_rid, NULL, err);
+}

@@ -1,0 +1,91 @@
+/*
+ * stage.h - a plan is a tree of stages; each gives one row at a time.
+ *
+ * A row's memory belongs to the stage and is valid until its next call. Between calls the tree can be saved
+ * (it then holds no storage resources) and restored in a new snapshot: for yields, and between the batches
+ * of a cursor.
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "bson/builder.h"
+#include "bson/doc.h"
+#include "bson/keystring.h"
+#include "catalog/collection.h"
+#include "query/match/match.h"
+#include "query/plan/bounds.h"
+#include "query/project/project.h"
+#include "query/sort/sort_pattern.h"
+
+typedef struct PlanExecutor PlanExecutor;
+typedef struct PlanStage PlanStage;
+
+typedef struct PlanRow {
+    RecordId rid; /* none behind a sort */
+    Doc doc;
+} PlanRow;
+
+typedef struct PlanStageOps {
+    const char *name; /* as explain shows it: "COLLSCAN" */
+    ErrCode (*next)(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err);
+    void (*save)(PlanStage *stage); /* NULL: nothing to save */
+    ErrCode (*restore)(PlanStage *stage, Error *err);
+    void (*free)(PlanStage *stage); /* the stage itself is arena memory */
+    void (*explain)(PlanStage *stage, DocBuilder *b, bool has_stats);
+    void (*count)(const PlanStage *stage, int64_t *keys, int64_t *docs); /* adds what it examined */
+} PlanStageOps;
+
+/* Common head of all stages. */
+struct PlanStage {
+    const PlanStageOps *ops;
+    PlanExecutor *exec;
+    PlanStage *input; /* NULL for leaves */
+    int64_t works;
+    int64_t returned;
+    int64_t examined; /* documents or keys */
+};
+
+static inline ErrCode stage_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
+    stage->works++;
+    ErrCode rc = stage->ops->next(stage, ret_found, ret_row, err);
+    stage->returned += rc == ERR_OK && *ret_found;
+    return rc;
+}
+
+void stage_save_all(PlanStage *stage);
+ErrCode stage_restore_all(PlanStage *stage, Error *err) MUST_CHECK;
+void stage_free_all(PlanStage *stage);
+void stage_explain(PlanStage *stage, DocBuilder *b, const char *field, bool has_stats);
+void stage_count_all(const PlanStage *stage, int64_t *ret_keys, int64_t *ret_docs);
+
+/* ---- the stages ---- */
+
+/* All records, or those between two record ids of a clustered collection. */
+typedef struct ScanOptions {
+    const MatchExpr *filter; /* NULL: all */
+    bool is_forward;
+    bool is_tailable;        /* does not end: goes on when there is more */
+    RecordId low;            /* none: no bound */
+    RecordId high;           /* none: no bound; both inclusive */
+} ScanOptions;
+PlanStage *stage_collection_scan(PlanExecutor *exec, const Collection *coll,
+                                 const ScanOptions *options);
+
+/* Index entries in the bounds, fetched and filtered. */
+PlanStage *stage_index_scan(PlanExecutor *exec, const Collection *coll, IndexDesc *index,
+                            const IndexBounds *bounds, bool is_forward, const MatchExpr *filter);
+
+/* The document of one _id. */
+PlanStage *stage_id_lookup(PlanExecutor *exec, const Collection *coll, Elem id,
+                           const MatchExpr *filter);
+PlanStage *stage_nothing(PlanExecutor *exec);
+
+/* `limit` 0: all. */
+PlanStage *stage_sort(PlanExecutor *exec, PlanStage *input, const SortPattern *pattern,
+                      int64_t limit, size_t memory_bytes);
+PlanStage *stage_skip(PlanExecutor *exec, PlanStage *input, int64_t count);
+PlanStage *stage_limit(PlanExecutor *exec, PlanStage *input, int64_t count);
+/* `filter` finds the array position that `a.$` stands for. */
+PlanStage *stage_project(PlanExecutor *exec, PlanStage *input, const Projection *projection,
+                         const MatchExpr *filter, int64_t now_ms);

@@ -1,0 +1,124 @@
+/* stage_scan.c - COLLSCAN and CLUSTERED_IXSCAN: all records in natural order, or a range of them. */
+#include <string.h>
+
+#include "query/exec/executor.h"
+
+typedef struct ScanStage {
+    PlanStage base;
+    RecordStore *records;
+    ScanOptions options;
+    RecordCursor cursor;
+    bool is_open;
+    bool is_clustered;
+} ScanStage;
+
+static ErrCode open_cursor(ScanStage *scan, Error *err);
+static bool is_past_end(const ScanStage *scan, RecordId rid);
+
+static ErrCode scan_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
+    ScanStage *scan = (ScanStage *)stage;
+    *ret_found = false;
+    if (UNLIKELY(!scan->is_open))
+        TRY(open_cursor(scan, err));
+    const MatchExpr *filter = scan->options.filter;
+    for (;;) {
+        TRY(executor_tick(stage->exec, err));
+        bool is_found;
+        RecordId rid;
+        Str data;
+        TRY(record_cursor_next(&scan->cursor, &is_found, &rid, &data, err));
+        if (!is_found || (scan->is_clustered && is_past_end(scan, rid)))
+            return ERR_OK;
+        stage->examined++;
+        Doc doc = {(const uint8_t *)data.data};
+        if (filter != NULL) {
+            MatchDetails details = MATCH_DETAILS_NONE;
+            details.err = err;
+            if (!match_doc(filter, doc, &details)) {
+                TRY(details.rc);
+                continue;
+            }
+        }
+        *ret_row = (PlanRow){rid, doc};
+        *ret_found = true;
+        return ERR_OK;
+    }
+}
+
+static void scan_save(PlanStage *stage) {
+    ScanStage *scan = (ScanStage *)stage;
+    if (scan->is_open)
+        record_cursor_save(&scan->cursor);
+}
+
+static ErrCode scan_restore(PlanStage *stage, Error *err) {
+    ScanStage *scan = (ScanStage *)stage;
+    if (!scan->is_open)
+        return ERR_OK;
+    if (scan->options.is_tailable)
+        scan->cursor.is_at_end = false; /* there may be more by now */
+    bool is_kept;
+    TRY(record_cursor_restore(&scan->cursor, stage->exec->access->op, &is_kept, err));
+    if (!is_kept && scan->options.is_tailable)
+        return error_set(err, ERR_CAPPED_POSITION_LOST,
+                         "CollectionScan died due to position in capped collection being deleted");
+    return ERR_OK;
+}
+
+static void scan_free(PlanStage *stage) {
+    ScanStage *scan = (ScanStage *)stage;
+    if (scan->is_open)
+        record_cursor_done(&scan->cursor);
+    record_store_unref(scan->records);
+}
+
+static void scan_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
+    ScanStage *scan = (ScanStage *)stage;
+    if (scan->options.filter != NULL) {
+        size_t filter = build_open_doc(b, "filter");
+        match_to_bson(scan->options.filter, b);
+        build_close(b, filter);
+    }
+    build_cstr(b, "direction", scan->options.is_forward ? "forward" : "backward");
+    if (has_stats)
+        build_count(b, "docsExamined", stage->examined);
+}
+
+static void scan_count(const PlanStage *stage, int64_t *keys, int64_t *docs) {
+    (void)keys;
+    *docs += stage->examined;
+}
+
+static const PlanStageOps SCAN_OPS = {"COLLSCAN", scan_next, scan_save,
+                                      scan_restore, scan_free, scan_explain, scan_count};
+static const PlanStageOps CLUSTERED_SCAN_OPS = {"CLUSTERED_IXSCAN", scan_next, scan_save,
+                                                scan_restore, scan_free, scan_explain, scan_count};
+
+PlanStage *stage_collection_scan(PlanExecutor *exec, const Collection *coll,
+                                 const ScanOptions *options) {
+    ScanStage *scan = ARENA_NEW(&exec->arena, ScanStage);
+    bool is_bounded = !record_id_is_none(options->low) || !record_id_is_none(options->high);
+    scan->base = (PlanStage){.ops = is_bounded ? &CLUSTERED_SCAN_OPS : &SCAN_OPS, .exec = exec};
+    scan->records = record_store_ref(coll->records);
+    scan->options = *options;
+    scan->is_clustered = is_bounded;
+    return &scan->base;
+}
+
+static ErrCode open_cursor(ScanStage *scan, Error *err) {
+    TRY(record_cursor_open(scan->base.exec->access->op, scan->records, scan->options.is_forward,
+                           &scan->cursor, err));
+    scan->is_open = true;
+    RecordId start = scan->options.is_forward ? scan->options.low : scan->options.high;
+    if (!record_id_is_none(start))
+        return record_cursor_seek_near(&scan->cursor, start, err);
+    return ERR_OK;
+}
+
+static bool is_past_end(const ScanStage *scan, RecordId rid) {
+    RecordId end = scan->options.is_forward ? scan->options.high : scan->options.low;
+    if (record_id_is_none(end))
+        return false;
+    int rc = record_id_compare(rid, end);
+    return scan->options.is_forward ? rc > 0 : rc < 0;
+}

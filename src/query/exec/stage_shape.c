@@ -1,0 +1,184 @@
+/* stage_shape.c - SORT, SKIP, LIMIT and PROJECTION: stages that shape what the scans find. */
+#include "query/exec/executor.h"
+#include "query/sort/sorter.h"
+
+/* ---- sort ---- */
+
+typedef struct SortStage {
+    PlanStage base;
+    const SortPattern *pattern;
+    int64_t limit;
+    size_t memory_bytes;
+    Sorter *sorter;
+    bool is_filled;
+} SortStage;
+
+static ErrCode sort_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
+    SortStage *sort = (SortStage *)stage;
+    while (UNLIKELY(!sort->is_filled)) {
+        bool is_found;
+        PlanRow row;
+        TRY(stage_next(stage->input, &is_found, &row, err));
+        if (!is_found) {
+            TRY(sorter_finish(sort->sorter, err));
+            sort->is_filled = true;
+            break;
+        }
+        TRY(sorter_add(sort->sorter, row.doc, err));
+    }
+    ret_row->rid = RECORD_ID_NONE;
+    return sorter_next(sort->sorter, ret_found, &ret_row->doc, err);
+}
+
+static void sort_free(PlanStage *stage) {
+    sorter_free(((SortStage *)stage)->sorter);
+}
+
+static void sort_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
+    SortStage *sort = (SortStage *)stage;
+    build_doc(b, "sortPattern", sort->pattern->spec);
+    build_count(b, "memLimit", (int64_t)sort->memory_bytes);
+    if (sort->limit > 0)
+        build_count(b, "limitAmount", sort->limit);
+    build_cstr(b, "type", "simple");
+    if (has_stats) {
+        SorterStats stats = sorter_stats(sort->sorter);
+        build_count(b, "totalDataSizeSorted", (int64_t)stats.memory_bytes_peak);
+        build_bool(b, "usedDisk", stats.run_count > 0);
+        build_count(b, "spills", stats.run_count);
+    }
+}
+
+static const PlanStageOps SORT_OPS = {"SORT", sort_next, NULL, NULL, sort_free, sort_explain, NULL};
+
+PlanStage *stage_sort(PlanExecutor *exec, PlanStage *input, const SortPattern *pattern,
+                      int64_t limit, size_t memory_bytes) {
+    SortStage *sort = ARENA_NEW(&exec->arena, SortStage);
+    sort->base = (PlanStage){.ops = &SORT_OPS, .exec = exec, .input = input};
+    sort->pattern = pattern;
+    sort->limit = limit;
+    sort->memory_bytes = memory_bytes;
+    SorterOptions options = {
+        .pattern = pattern, .limit = (uint64_t)limit, .memory_bytes = memory_bytes};
+    sort->sorter = sorter_new(&options);
+    return &sort->base;
+}
+
+/* ---- skip and limit ---- */
+
+typedef struct CountStage {
+    PlanStage base;
+    int64_t amount;
+    int64_t left;
+} CountStage;
+
+static ErrCode skip_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
+    CountStage *skip = (CountStage *)stage;
+    for (; skip->left > 0; skip->left--) {
+        TRY(stage_next(stage->input, ret_found, ret_row, err));
+        if (!*ret_found)
+            return ERR_OK;
+    }
+    return stage_next(stage->input, ret_found, ret_row, err);
+}
+
+static ErrCode limit_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
+    CountStage *limit = (CountStage *)stage;
+    *ret_found = false;
+    if (limit->left == 0)
+        return ERR_OK;
+    limit->left--;
+    return stage_next(stage->input, ret_found, ret_row, err);
+}
+
+static void skip_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
+    (void)has_stats;
+    build_count(b, "skipAmount", ((CountStage *)stage)->amount);
+}
+
+static void limit_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
+    (void)has_stats;
+    build_count(b, "limitAmount", ((CountStage *)stage)->amount);
+}
+
+static const PlanStageOps SKIP_OPS = {"SKIP", skip_next, NULL, NULL, NULL, skip_explain, NULL};
+static const PlanStageOps LIMIT_OPS = {"LIMIT", limit_next, NULL, NULL, NULL, limit_explain, NULL};
+
+static PlanStage *count_stage(PlanExecutor *exec, const PlanStageOps *ops, PlanStage *input,
+                              int64_t count) {
+    CountStage *stage = ARENA_NEW(&exec->arena, CountStage);
+    *stage = (CountStage){{.ops = ops, .exec = exec, .input = input}, count, count};
+    return &stage->base;
+}
+
+PlanStage *stage_skip(PlanExecutor *exec, PlanStage *input, int64_t count) {
+    return count_stage(exec, &SKIP_OPS, input, count);
+}
+
+PlanStage *stage_limit(PlanExecutor *exec, PlanStage *input, int64_t count) {
+    return count_stage(exec, &LIMIT_OPS, input, count);
+}
+
+/* ---- projection ---- */
+
+typedef struct ProjectStage {
+    PlanStage base;
+    const Projection *projection;
+    const MatchExpr *filter;
+    Buffer out;
+    Arena scratch;
+    ExprEvalContext eval;
+} ProjectStage;
+
+static ErrCode project_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
+    ProjectStage *project = (ProjectStage *)stage;
+    TRY(stage_next(stage->input, ret_found, ret_row, err));
+    if (!*ret_found)
+        return ERR_OK;
+    MatchDetails details = MATCH_DETAILS_NONE;
+    ProjectInput input = {0};
+    if (project_needs_details(project->projection)) {
+        /* Matched once more to learn the position; only this kind of projection pays for it. */
+        if (project->filter != NULL)
+            match_doc(project->filter, ret_row->doc, &details);
+        input.details = &details;
+    }
+    if (project_has_exprs(project->projection)) {
+        arena_reset(&project->scratch);
+        input.eval = &project->eval;
+    }
+    buffer_clear(&project->out);
+    TRY(project_apply(project->projection, ret_row->doc, &input, &project->out, &ret_row->doc, err));
+    return buffer_check(&project->out, "the projected document", err);
+}
+
+static void project_free(PlanStage *stage) {
+    ProjectStage *project = (ProjectStage *)stage;
+    buffer_done(&project->out);
+    arena_done(&project->scratch);
+}
+
+static void project_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
+    (void)has_stats;
+    build_doc(b, "transformBy", project_spec(((ProjectStage *)stage)->projection));
+}
+
+static const PlanStageOps PROJECT_SIMPLE_OPS = {
+    "PROJECTION_SIMPLE", project_next, NULL, NULL, project_free, project_explain, NULL};
+static const PlanStageOps PROJECT_DEFAULT_OPS = {
+    "PROJECTION_DEFAULT", project_next, NULL, NULL, project_free, project_explain, NULL};
+
+PlanStage *stage_project(PlanExecutor *exec, PlanStage *input, const Projection *projection,
+                         const MatchExpr *filter, int64_t now_ms) {
+    ProjectStage *project = ARENA_NEW(&exec->arena, ProjectStage);
+    bool is_simple = !project_has_exprs(projection) && !project_needs_details(projection);
+    project->base = (PlanStage){.ops = is_simple ? &PROJECT_SIMPLE_OPS : &PROJECT_DEFAULT_OPS,
+                                .exec = exec,
+                                .input = input};
+    project->projection = projection;
+    project->filter = filter;
+    buffer_init(&project->out, BSON_DOC_SIZE_MAX_INTERNAL);
+    arena_init(&project->scratch, ARENA_CHUNK_SIZE_DEFAULT);
+    project->eval = (ExprEvalContext){.scratch = &project->scratch, .now_ms = now_ms};
+    return &project->base;
+}

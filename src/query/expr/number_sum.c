@@ -1,0 +1,93 @@
+#include "query/expr/number_sum.h"
+
+#include <math.h>
+
+static void add_double(NumberSum *sum, double value);
+static double double_total(const NumberSum *sum);
+static _Decimal128 decimal_of_integer(__int128 value);
+
+void number_sum_init(NumberSum *sum) {
+    memset(sum, 0, sizeof(*sum)); /* all bits zero is also the decimal 0 with the least exponent */
+    sum->decimals = 0;
+    sum->widest = BT_INT32;
+}
+
+void number_sum_add(NumberSum *sum, Number number) {
+    sum->count++;
+    switch (number.type) {
+    case BT_INT32:
+        sum->integers += number.i32;
+        break;
+    case BT_INT64:
+        sum->integers += number.i64;
+        if (sum->widest == BT_INT32)
+            sum->widest = BT_INT64;
+        break;
+    case BT_DOUBLE:
+        add_double(sum, number.f64);
+        if (sum->widest != BT_DECIMAL)
+            sum->widest = BT_DOUBLE;
+        break;
+    default:
+        sum->decimals += number.dec;
+        sum->widest = BT_DECIMAL;
+    }
+}
+
+Number number_sum_total(const NumberSum *sum) {
+    switch (sum->widest) {
+    case BT_INT32:
+    case BT_INT64:
+        if (sum->integers < INT64_MIN || sum->integers > INT64_MAX)
+            return number_f64((double)sum->integers);
+        if (sum->widest == BT_INT32 && sum->integers >= INT32_MIN && sum->integers <= INT32_MAX)
+            return number_i32((int32_t)sum->integers);
+        return number_i64((int64_t)sum->integers);
+    case BT_DOUBLE:
+        return number_f64(double_total(sum));
+    default: {
+        _Decimal128 total = sum->decimals + decimal_of_integer(sum->integers);
+        if (sum->high != 0)
+            total += number_to_decimal(number_f64(sum->high));
+        if (sum->low != 0 && isfinite(sum->low))
+            total += number_to_decimal(number_f64(sum->low));
+        return number_decimal(total);
+    }
+    }
+}
+
+Value number_sum_average(const NumberSum *sum, Arena *arena) {
+    if (sum->count == 0)
+        return VALUE_NULL;
+    if (sum->widest == BT_DECIMAL)
+        return value_number(
+            number_decimal(number_sum_total(sum).dec / (_Decimal128)(int64_t)sum->count), arena);
+    double total = sum->widest == BT_DOUBLE ? double_total(sum) : (double)sum->integers;
+    return value_f64(total / (double)sum->count);
+}
+
+/* What rounding loses in high + value is kept in low. Infinities and NaN have no such rest. */
+static void add_double(NumberSum *sum, double value) {
+    double total = sum->high + value;
+    if (!isfinite(total)) {
+        sum->high = total;
+        sum->low = 0;
+        return;
+    }
+    double of_value = total - sum->high;
+    sum->low += (sum->high - (total - of_value)) + (value - of_value);
+    sum->high = total;
+}
+
+static double double_total(const NumberSum *sum) {
+    NumberSum with_integers = *sum;
+    add_double(&with_integers, (double)sum->integers);
+    return with_integers.high + with_integers.low;
+}
+
+/* In two steps, as compilers convert no more than 64 bits. */
+static _Decimal128 decimal_of_integer(__int128 value) {
+    const int64_t step = INT64_C(1000000000000000000);
+    return (_Decimal128)(int64_t)(value / step) * (_Decimal128)step +
+           (_Decimal128)(int64_t)(value % step);
+}

@@ -1,0 +1,42 @@
+/*
+ * planner.h - from a query to a plan.
+ *
+ * The rules of this first planner: {_id: value} by its index; a hint as told; else the index whose leading
+ * fields the filter restricts best (most equalities, then a range, then delivering the sort order); else an
+ * index that delivers the sort; else a scan. The filter is always applied to what is found, so a bound may be
+ * too wide but never too narrow.
+ */
+#pragma once
+
+#include "base/error.h"
+#include "catalog/access.h"
+#include "query/exec/executor.h"
+
+/* A query as the find engine takes it. All documents are borrowed from the request; the planner copies what
+ * the executor needs. */
+typedef struct QuerySpec {
+    Doc filter;     /* DOC_NONE: everything */
+    Doc sort;       /* DOC_NONE: any order */
+    /* Given instead by pipelines, whose arena outlives the executor. */
+    MatchExpr *parsed_filter;
+    const SortPattern *parsed_sort;
+    Doc projection; /* DOC_NONE: whole documents */
+    Elem hint;      /* missing, a name, or a key pattern */
+    int64_t skip;
+    int64_t limit; /* 0: none */
+    Doc let_values;
+    bool is_tailable;
+    bool is_table_scan_refused;
+    size_t sort_memory_bytes;
+    int64_t yield_period_us;
+    int64_t now_ms;
+} QuerySpec;
+
+/* Plans against access->coll (NULL gives an empty result) and attaches the executor to the access. */
+ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret_exec,
+                   Error *err) MUST_CHECK;
+
+/* Appends queryPlanner fields: namespace, parsedQuery, winningPlan, ... */
+void plan_explain(PlanExecutor *exec, DocBuilder *b);
+/* Appends executionStats fields after the executor ran to its end. */
+void plan_explain_stats(PlanExecutor *exec, DocBuilder *b, int64_t returned, int64_t duration_ms);

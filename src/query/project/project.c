@@ -1,0 +1,386 @@
+/*
+ * project.c - applying a projection: one pass over the document, copying what the tree keeps.
+ */
+#include <assert.h>
+
+#include "query/project/project_internal.h"
+
+typedef struct Apply {
+    const Projection *projection;
+    const ProjectInput *input;
+    DocBuilder b;
+    bool is_position_used; /* `a.$` has picked its element in an array further up */
+    uint32_t depth;
+} Apply;
+
+static ErrCode apply_doc(Apply *a, const ProjectNode *node, Doc in, Error *err);
+static ErrCode include_fields(Apply *a, const ProjectNode *node, Doc in, Error *err);
+static ErrCode keep_other_fields(Apply *a, const ProjectNode *node, Doc in, Error *err);
+static ErrCode append_computed(Apply *a, const ProjectNode *node, Doc in, Error *err);
+static ErrCode apply_child(Apply *a, const ProjectNode *child, Elem elem, Error *err);
+static ErrCode apply_children(Apply *a, const ProjectNode *node, Str name, Elem elem, Error *err);
+static ErrCode apply_array(Apply *a, const ProjectNode *node, Str name, Doc array, Error *err);
+static ErrCode append_computed_doc(Apply *a, const ProjectNode *node, Str name, Error *err);
+static ErrCode append_expr(Apply *a, const ProjectNode *node, Error *err);
+static void append_slice(Apply *a, const ProjectNode *node, Elem elem);
+static ErrCode append_elem_match(Apply *a, const ProjectNode *node, Elem elem, Error *err);
+static ErrCode append_positional(Apply *a, Elem elem, Error *err);
+static ErrCode find_position(Apply *a, Doc array, Elem *ret_elem, Error *err);
+static void append_array_of_one(Apply *a, Str name, Elem elem);
+
+ErrCode project_apply(const Projection *projection, Doc in, const ProjectInput *input, Buffer *out,
+                      Doc *ret_doc, Error *err) {
+    Apply apply = {.projection = projection, .input = input};
+    if (projection->has_exprs)
+        input->eval->root = in;
+    doc_builder_init(&apply.b, out);
+    if (projection->computed_id != NULL)
+        TRY(append_expr(&apply, projection->computed_id, err));
+    TRY(apply_doc(&apply, &projection->root, in, err));
+    *ret_doc = doc_builder_end(&apply.b);
+    return buffer_check(out, "projected document", err);
+}
+
+bool project_is_identity(const Projection *projection) {
+    return projection->kind != PROJECT_KIND_INCLUSION && projection->root.child_count == 0;
+}
+
+bool project_needs_details(const Projection *projection) {
+    return projection->has_positional;
+}
+
+bool project_has_exprs(const Projection *projection) {
+    return projection->has_exprs;
+}
+
+bool project_is_inclusion(const Projection *projection) {
+    return projection->kind == PROJECT_KIND_INCLUSION;
+}
+
+Doc project_spec(const Projection *projection) {
+    return projection->spec;
+}
+
+static void add_node_paths(const ProjectNode *node, bool is_inclusion, PathSet *set) {
+    switch (node->kind) {
+    case NODE_CHILDREN:
+        for (uint32_t i = 0; i < node->child_count; i++)
+            add_node_paths(node->children[i], is_inclusion, set);
+        break;
+    case NODE_EXPR:
+        expr_add_paths(node->expr, set);
+        break;
+    case NODE_EXCLUDE:
+        break;
+    default:
+        if (is_inclusion)
+            path_set_add(set, node->path);
+    }
+}
+
+bool project_add_paths(const Projection *projection, PathSet *set) {
+    bool is_inclusion = projection->kind == PROJECT_KIND_INCLUSION;
+    add_node_paths(&projection->root, is_inclusion, set);
+    return is_inclusion;
+}
+
+/* Numbers in a path mean positions to a filter and names to a projection. */
+static bool has_numeric_part(Str dotted) {
+    size_t start = 0;
+    for (size_t i = 0; i <= dotted.size; i++) {
+        if (i < dotted.size && dotted.data[i] != '.')
+            continue;
+        if (path_index_of((Str){dotted.data + start, i - start}) >= 0)
+            return true;
+        start = i + 1;
+    }
+    return false;
+}
+
+bool project_preserves_path(const Projection *projection, Str dotted) {
+    if (has_numeric_part(dotted))
+        return false;
+    const ProjectNode *node = &projection->root;
+    size_t start = 0;
+    for (size_t i = 0; i <= dotted.size; i++) {
+        if (i < dotted.size && dotted.data[i] != '.')
+            continue;
+        Str name = {dotted.data + start, i - start};
+        const ProjectNode *child = NULL;
+        for (uint32_t j = 0; j < node->child_count && child == NULL; j++)
+            if (str_equal(node->children[j]->name.name, name))
+                child = node->children[j];
+        if (child == NULL)
+            return projection->kind != PROJECT_KIND_INCLUSION;
+        if (child->kind != NODE_CHILDREN)
+            return child->kind == NODE_INCLUDE;
+        node = child;
+        start = i + 1;
+    }
+    return false; /* something below the path changes */
+}
+
+static ErrCode apply_doc(Apply *a, const ProjectNode *node, Doc in, Error *err) {
+    if (a->projection->kind == PROJECT_KIND_INCLUSION)
+        TRY(include_fields(a, node, in, err));
+    else
+        TRY(keep_other_fields(a, node, in, err));
+    bool has_appended = node->has_computed || a->projection->kind == PROJECT_KIND_INCLUSION;
+    return has_appended ? append_computed(a, node, in, err) : ERR_OK;
+}
+
+/* Compares names by their first eight bytes, as path_find_field does; `at` is the type byte and at
+ * least nine bytes of the document follow it. */
+static inline bool name_matches(const uint8_t *at, uint64_t word, uint32_t name_size,
+                                const PathPart *part) {
+    return (word & part->mask) == part->word && name_size == part->name.size &&
+           (name_size < 8 || memcmp(at + 1, part->name.data, name_size) == 0);
+}
+
+static inline const ProjectNode *find_child(const ProjectNode *node, Elem elem, const uint8_t *end) {
+    if (LIKELY(end - elem.data >= 9)) {
+        uint64_t word;
+        memcpy(&word, elem.data + 1, sizeof(word));
+        for (uint32_t i = 0; i < node->child_count; i++)
+            if (name_matches(elem.data, word, elem.name_size, &node->children[i]->name))
+                return node->children[i];
+        return NULL;
+    }
+    for (uint32_t i = 0; i < node->child_count; i++)
+        if (elem_name_is(elem, node->children[i]->name.name))
+            return node->children[i];
+    return NULL;
+}
+
+/* Stops when every child was met: projections of the first fields do not read the rest. */
+static ErrCode include_fields(Apply *a, const ProjectNode *node, Doc in, Error *err) {
+    const uint8_t *end = in.data + doc_size(in);
+    uint32_t left = node->child_count;
+    DocIter iter = doc_iter(in);
+    for (Elem elem; left > 0 && doc_iter_next(&iter, &elem);) {
+        const ProjectNode *child = find_child(node, elem, end);
+        if (child == NULL)
+            continue;
+        left--;
+        if (LIKELY(child->kind == NODE_INCLUDE))
+            buffer_append(a->b.buf, elem.data, (size_t)(iter.next - elem.data));
+        else
+            TRY(apply_child(a, child, elem, err));
+    }
+    return ERR_OK;
+}
+
+/* Exclusion and added fields: stretches between fields that the tree names are copied whole. */
+static ErrCode keep_other_fields(Apply *a, const ProjectNode *node, Doc in, Error *err) {
+    const uint8_t *end = in.data + doc_size(in);
+    DocIter iter = doc_iter(in);
+    const uint8_t *stretch = iter.next;
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        const ProjectNode *child = find_child(node, elem, end);
+        if (child == NULL)
+            continue;
+        buffer_append(a->b.buf, stretch, (size_t)(elem.data - stretch));
+        stretch = iter.next;
+        TRY(apply_child(a, child, elem, err));
+    }
+    buffer_append(a->b.buf, stretch, (size_t)(iter.next - stretch));
+    return ERR_OK;
+}
+
+/* What is computed and was not put in the place of a field. */
+static ErrCode append_computed(Apply *a, const ProjectNode *node, Doc in, Error *err) {
+    bool is_inclusion = a->projection->kind == PROJECT_KIND_INCLUSION;
+    for (uint32_t i = 0; i < node->child_count; i++) {
+        const ProjectNode *child = node->children[i];
+        if (child->kind == NODE_EXPR) {
+            if (child == a->projection->computed_id)
+                continue;
+            if (is_inclusion || !elem_is_present(path_find_field(in, &child->name)))
+                TRY(append_expr(a, child, err));
+        } else if (child->kind == NODE_ELEM_MATCH && is_inclusion) {
+            Elem elem = path_find_field(in, &child->name);
+            if (elem_is_present(elem))
+                TRY(append_elem_match(a, child, elem, err));
+        } else if (child->kind == NODE_CHILDREN && child->has_computed) {
+            if (!elem_is_present(path_find_field(in, &child->name)))
+                TRY(append_computed_doc(a, child, child->name.name, err));
+        }
+    }
+    return ERR_OK;
+}
+
+/* The field `elem` is named by the tree. */
+static ErrCode apply_child(Apply *a, const ProjectNode *child, Elem elem, Error *err) {
+    bool is_inclusion = a->projection->kind == PROJECT_KIND_INCLUSION;
+    switch (child->kind) {
+    case NODE_CHILDREN:
+        return apply_children(a, child, elem_name_str(elem), elem, err);
+    case NODE_INCLUDE:
+        build_elem(&a->b, elem);
+        return ERR_OK;
+    case NODE_EXCLUDE:
+        return ERR_OK;
+    case NODE_EXPR: /* an inclusion appends it later */
+        return is_inclusion ? ERR_OK : append_expr(a, child, err);
+    case NODE_SLICE:
+        append_slice(a, child, elem);
+        return ERR_OK;
+    case NODE_ELEM_MATCH:
+        return is_inclusion ? ERR_OK : append_elem_match(a, child, elem, err);
+    case NODE_POSITIONAL:
+        return append_positional(a, elem, err);
+    }
+    return ERR_OK;
+}
+
+/* The tree goes on below this field. */
+static ErrCode apply_children(Apply *a, const ProjectNode *node, Str name, Elem elem, Error *err) {
+    if (a->depth >= PROJECT_DEPTH_MAX)
+        return error_set(err, ERR_OVERFLOW, "document is nested more than %d deep",
+                         PROJECT_DEPTH_MAX);
+    a->depth++;
+    if (elem_type(elem) == BT_DOC) {
+        size_t opened = build_open_doc_str(&a->b, name);
+        TRY(apply_doc(a, node, elem_doc(elem), err));
+        build_close(&a->b, opened);
+    } else if (elem_type(elem) == BT_ARRAY) {
+        TRY(apply_array(a, node, name, elem_doc(elem), err));
+    } else if (node->has_computed) {
+        TRY(append_computed_doc(a, node, name, err));
+    } else if (a->projection->kind == PROJECT_KIND_EXCLUSION) {
+        build_elem_as(&a->b, name, elem);
+    }
+    a->depth--;
+    return ERR_OK;
+}
+
+static ErrCode apply_array(Apply *a, const ProjectNode *node, Str name, Doc array, Error *err) {
+    bool is_picking = node->has_positional && !a->is_position_used;
+    Elem picked = ELEM_MISSING;
+    if (is_picking) {
+        TRY(find_position(a, array, &picked, err));
+        a->is_position_used = true;
+    }
+    size_t opened = build_open_array_str(&a->b, name);
+    uint32_t count = 0;
+    DocIter iter = doc_iter(array);
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        if (is_picking && elem.data != picked.data)
+            continue;
+        char buffer[INDEX_NAME_SIZE];
+        size_t size_before = a->b.buf->size;
+        TRY(apply_children(a, node, index_name(count, buffer), elem, err));
+        count += a->b.buf->size != size_before;
+    }
+    build_close(&a->b, opened);
+    if (is_picking)
+        a->is_position_used = false;
+    return ERR_OK;
+}
+
+/* A document of nothing but what the tree computes, where the input has none. */
+static ErrCode append_computed_doc(Apply *a, const ProjectNode *node, Str name, Error *err) {
+    size_t opened = build_open_doc_str(&a->b, name);
+    TRY(append_computed(a, node, DOC_EMPTY, err));
+    build_close(&a->b, opened);
+    return ERR_OK;
+}
+
+static ErrCode append_expr(Apply *a, const ProjectNode *node, Error *err) {
+    Value value;
+    TRY(expr_eval(node->expr, a->input->eval, &value, err));
+    build_value_as(&a->b, node->name.name, value);
+    return ERR_OK;
+}
+
+/* [from, to) of an array by the rules of $slice; see ProjectNode. */
+static void slice_bounds(const ProjectNode *node, int64_t count, int64_t *ret_from,
+                         int64_t *ret_to) {
+    int64_t skip = node->slice.skip;
+    int64_t limit = node->slice.limit;
+    if (!node->slice.has_skip) {
+        skip = limit < 0 ? limit : 0;
+        limit = limit < 0 ? -limit : limit;
+    }
+    int64_t from = skip < 0 ? count + skip : skip;
+    *ret_from = from < 0 ? 0 : from;
+    *ret_to = *ret_from + limit;
+}
+
+static void append_slice(Apply *a, const ProjectNode *node, Elem elem) {
+    if (elem_type(elem) != BT_ARRAY) {
+        build_elem(&a->b, elem);
+        return;
+    }
+    int64_t from;
+    int64_t to;
+    slice_bounds(node, doc_count(elem_doc(elem)), &from, &to);
+    size_t opened = build_open_array_str(&a->b, elem_name_str(elem));
+    int64_t index = 0;
+    uint32_t count = 0;
+    DocIter iter = doc_iter(elem_doc(elem));
+    for (Elem item; index < to && doc_iter_next(&iter, &item); index++) {
+        char buffer[INDEX_NAME_SIZE];
+        if (index >= from)
+            build_elem_as(&a->b, index_name(count++, buffer), item);
+    }
+    build_close(&a->b, opened);
+}
+
+/* The first element that matches, alone in an array; nothing when none does. */
+static ErrCode append_elem_match(Apply *a, const ProjectNode *node, Elem elem, Error *err) {
+    if (elem_type(elem) != BT_ARRAY)
+        return ERR_OK;
+    MatchDetails details = MATCH_DETAILS_NONE;
+    details.err = err;
+    bool is_match = match_elem(node->elem_match, node->name.name, elem, &details);
+    TRY(details.rc);
+    if (!is_match || details.array_index < 0)
+        return ERR_OK;
+    int32_t index = details.array_index;
+    DocIter iter = doc_iter(elem_doc(elem));
+    for (Elem item; doc_iter_next(&iter, &item); index--)
+        if (index == 0) {
+            append_array_of_one(a, elem_name_str(elem), item);
+            break;
+        }
+    return ERR_OK;
+}
+
+static ErrCode append_positional(Apply *a, Elem elem, Error *err) {
+    if (elem_type(elem) != BT_ARRAY || a->is_position_used) {
+        build_elem(&a->b, elem);
+        return ERR_OK;
+    }
+    Elem picked;
+    TRY(find_position(a, elem_doc(elem), &picked, err));
+    if (elem_is_present(picked))
+        append_array_of_one(a, elem_name_str(elem), picked);
+    else
+        build_elem(&a->b, elem);
+    return ERR_OK;
+}
+
+/* The element the query found. An empty array has none and may stay empty. */
+static ErrCode find_position(Apply *a, Doc array, Elem *ret_elem, Error *err) {
+    *ret_elem = ELEM_MISSING;
+    if (doc_is_empty(array))
+        return ERR_OK;
+    int32_t index = a->input->details == NULL ? -1 : a->input->details->array_index;
+    DocIter iter = doc_iter(array);
+    for (Elem elem; index >= 0 && doc_iter_next(&iter, &elem); index--) {
+        if (index == 0) {
+            *ret_elem = elem;
+            return ERR_OK;
+        }
+    }
+    return error_set(err, (ErrCode)51246,
+                     "Executor error during find command :: caused by :: positional operator '.$' "
+                     "couldn't find a matching element in the array");
+}
+
+static void append_array_of_one(Apply *a, Str name, Elem elem) {
+    size_t opened = build_open_array_str(&a->b, name);
+    build_elem_as(&a->b, STR("0"), elem);
+    build_close(&a->b, opened);
+}

@@ -1,0 +1,57 @@
+/*
+ * project_internal.h - what the .c files of query/project share.
+ */
+#pragma once
+
+#include "query/project/project.h"
+
+enum {
+    PROJECT_DEPTH_MAX = BSON_DEPTH_MAX, /* of the tree, and of arrays within arrays */
+};
+
+typedef enum ProjectKind {
+    PROJECT_KIND_UNKNOWN, /* only while parsing */
+    PROJECT_KIND_INCLUSION,
+    PROJECT_KIND_EXCLUSION,
+    PROJECT_KIND_ADD_FIELDS,
+} ProjectKind;
+
+typedef enum NodeKind {
+    NODE_CHILDREN,
+    NODE_INCLUDE,
+    NODE_EXCLUDE,
+    NODE_EXPR,
+    NODE_SLICE,
+    NODE_ELEM_MATCH,
+    NODE_POSITIONAL,
+} NodeKind;
+
+typedef struct ProjectNode ProjectNode;
+struct ProjectNode {
+    PathPart name;
+    NodeKind kind;
+    bool has_computed;   /* an expression here or below */
+    bool has_positional; /* here or below */
+    Str path;            /* from the root */
+    ProjectNode **children; /* in order of the specification */
+    uint32_t child_count;
+    uint32_t child_capacity;
+    union {
+        Expr *expr;
+        MatchExpr *elem_match; /* {<name>: {$elemMatch: ...}} */
+        struct {
+            int32_t skip; /* negative: from the end */
+            int32_t limit;
+            bool has_skip; /* without: a negative limit means the last ones */
+        } slice;
+    };
+};
+
+struct Projection {
+    ProjectKind kind;
+    ProjectNode root;
+    Doc spec;
+    const ProjectNode *computed_id; /* of an inclusion: goes before all else; or NULL */
+    bool has_exprs;
+    bool has_positional;
+};

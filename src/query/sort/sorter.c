@@ -1,0 +1,400 @@
+/*
+ * sorter.c - sorting in memory, by a heap of the best, and by merging spilled runs.
+ *
+ * States: adding -> (sorter_finish) -> reading. In state adding without a limit, `entries` is in
+ * order of arrival; with one, it is a heap whose root is the worst entry kept. In state reading it
+ * is sorted.
+ *
+ * An entry holds the first eight bytes of its key as a number: nearly all comparisons are decided
+ * there without touching the record. Keys are free of prefixes, so that filling up short ones with
+ * zeros is safe.
+ */
+#include "query/sort/sorter.h"
+
+#include <assert.h>
+
+#include "base/alloc.h"
+#include "base/arena.h"
+
+enum {
+    INSERTION_SORT_COUNT = 12, /* entries; where insertion sort was still faster than merging */
+    RECORD_HEADER_SIZE = 12,   /* sequence number and size of the key */
+};
+
+typedef struct Entry {
+    uint64_t prefix;
+    uint8_t *record; /* header, key, document */
+} Entry;
+
+/* A source of the merge: a spilled run, or what is left in memory. */
+typedef struct Run {
+    uint32_t spill_run;
+    bool is_memory;
+    size_t memory_index; /* next entry of a run in memory */
+    Entry head;
+} Run;
+
+struct Sorter {
+    SorterOptions options;
+    KeyBuilder key;
+    Entry *entries;
+    size_t count;
+    size_t capacity;
+    Arena records; /* without a limit; else each record is an allocation of its own */
+    size_t memory_bytes;
+    uint64_t next_seq;
+    uint64_t next_index; /* state reading: documents handed out */
+    bool is_reading;
+    bool is_merging;
+    Run *runs; /* spilled ones; when merging, a heap with the least head as its root */
+    uint32_t run_count;
+    uint32_t run_capacity;
+    bool is_head_taken; /* the root's record was handed out and is to be advanced */
+    SorterStats stats;
+};
+
+static ErrCode add_to_all(Sorter *sorter, const Entry *probe, Str key, Doc doc, Error *err);
+static ErrCode add_to_best(Sorter *sorter, const Entry *probe, Str key, Doc doc, Error *err);
+static ErrCode check_memory(Sorter *sorter, Error *err);
+static ErrCode spill_run(Sorter *sorter, Error *err);
+static ErrCode merge_begin(Sorter *sorter, Error *err);
+static ErrCode merge_next(Sorter *sorter, bool *ret_found, Doc *ret_doc, Error *err);
+static ErrCode run_advance(Sorter *sorter, Run *run, bool *ret_found, Error *err);
+static void runs_sift_down(Run *runs, uint32_t count, uint32_t at);
+static void fill_record(uint8_t *record, uint64_t seq, Str key, Doc doc);
+static void heap_sift_up(Entry *entries, size_t at);
+static void heap_sift_down(Entry *entries, size_t count, size_t at);
+static void sort_entries(Entry *entries, size_t count);
+
+static inline uint64_t record_seq(const uint8_t *record) {
+    return (uint64_t)load_i64(record);
+}
+
+static inline Str record_key(const uint8_t *record) {
+    return (Str){(const char *)record + RECORD_HEADER_SIZE, (uint32_t)load_i32(record + 8)};
+}
+
+static inline Doc record_doc(const uint8_t *record) {
+    return (Doc){record + RECORD_HEADER_SIZE + (uint32_t)load_i32(record + 8)};
+}
+
+static inline size_t record_size(const uint8_t *record) {
+    return RECORD_HEADER_SIZE + record_key(record).size + doc_size(record_doc(record));
+}
+
+static inline uint64_t key_prefix(const uint8_t *key, size_t size) {
+    uint64_t word = 0;
+    memcpy(&word, key, size < 8 ? size : 8);
+    return __builtin_bswap64(word);
+}
+
+static int compare_keys(Str a, Str b) {
+    size_t common = a.size < b.size ? a.size : b.size;
+    int order = memcmp(a.data, b.data, common);
+    return order != 0 ? order : (a.size > b.size) - (a.size < b.size);
+}
+
+/* Keys, then order of arrival: never equal. */
+static inline bool entry_is_less(const Entry *a, const Entry *b) {
+    if (LIKELY(a->prefix != b->prefix))
+        return a->prefix < b->prefix;
+    int order = compare_keys(record_key(a->record), record_key(b->record));
+    return order != 0 ? order < 0 : record_seq(a->record) < record_seq(b->record);
+}
+
+Sorter *sorter_new(const SorterOptions *options) {
+    Sorter *sorter = NEW(Sorter);
+    sorter->options = *options;
+    if (sorter->options.memory_bytes == 0)
+        sorter->options.memory_bytes = SORT_MEMORY_BYTES_DEFAULT;
+    key_builder_init(&sorter->key);
+    arena_init(&sorter->records, 0);
+    return sorter;
+}
+
+void sorter_free(Sorter *sorter) {
+    if (sorter == NULL)
+        return;
+    if (sorter->options.limit > 0)
+        for (size_t i = 0; i < sorter->count; i++)
+            xfree(sorter->entries[i].record);
+    arena_done(&sorter->records);
+    key_builder_done(&sorter->key);
+    xfree(sorter->entries);
+    xfree(sorter->runs);
+    xfree(sorter);
+}
+
+void sorter_free_ptr(Sorter **sorter) {
+    sorter_free(*sorter);
+}
+
+ErrCode sorter_add(Sorter *sorter, Doc doc, Error *err) {
+    TRY(sort_key_make(sorter->options.pattern, doc, sorter->options.collator, &sorter->key, err));
+    return sorter_add_with_key(sorter, sorter->key.key.data, sorter->key.key.size, doc, err);
+}
+
+ErrCode sorter_add_with_key(Sorter *sorter, const uint8_t *key, size_t key_size, Doc doc,
+                            Error *err) {
+    assert(!sorter->is_reading);
+    sorter->stats.added_count++;
+    Entry probe = {.prefix = key_prefix(key, key_size)};
+    Str key_str = {(const char *)key, key_size};
+    if (sorter->options.limit > 0)
+        return add_to_best(sorter, &probe, key_str, doc, err);
+    return add_to_all(sorter, &probe, key_str, doc, err);
+}
+
+ErrCode sorter_finish(Sorter *sorter, Error *err) {
+    assert(!sorter->is_reading);
+    sort_entries(sorter->entries, sorter->count);
+    sorter->is_reading = true;
+    sorter->is_merging = sorter->run_count > 0;
+    return sorter->is_merging ? merge_begin(sorter, err) : ERR_OK;
+}
+
+ErrCode sorter_next(Sorter *sorter, bool *ret_found, Doc *ret_doc, Error *err) {
+    assert(sorter->is_reading);
+    if (sorter->is_merging)
+        return merge_next(sorter, ret_found, ret_doc, err);
+    *ret_found = sorter->next_index < sorter->count;
+    if (*ret_found)
+        *ret_doc = record_doc(sorter->entries[sorter->next_index++].record);
+    return ERR_OK;
+}
+
+SorterStats sorter_stats(const Sorter *sorter) {
+    return sorter->stats;
+}
+
+static ErrCode add_to_all(Sorter *sorter, const Entry *probe, Str key, Doc doc, Error *err) {
+    size_t size = RECORD_HEADER_SIZE + key.size + doc_size(doc);
+    sorter->memory_bytes += size + sizeof(Entry);
+    TRY(check_memory(sorter, err));
+    ARRAY_RESERVE(sorter->entries, sorter->count, sorter->capacity);
+    uint8_t *record = arena_alloc(&sorter->records, size);
+    fill_record(record, sorter->next_seq++, key, doc);
+    sorter->entries[sorter->count++] = (Entry){probe->prefix, record};
+    return ERR_OK;
+}
+
+/* The heap's root is the last of the best. What is not below it is not even copied. */
+static ErrCode add_to_best(Sorter *sorter, const Entry *probe, Str key, Doc doc, Error *err) {
+    bool is_full = sorter->count == sorter->options.limit;
+    if (is_full) {
+        Entry *root = &sorter->entries[0];
+        if (probe->prefix > root->prefix ||
+            (probe->prefix == root->prefix && compare_keys(key, record_key(root->record)) >= 0))
+            return ERR_OK;
+        sorter->memory_bytes -= record_size(root->record) + sizeof(Entry);
+        xfree(root->record);
+        sorter->entries[0] = sorter->entries[--sorter->count];
+        heap_sift_down(sorter->entries, sorter->count, 0);
+    }
+    size_t size = RECORD_HEADER_SIZE + key.size + doc_size(doc);
+    sorter->memory_bytes += size + sizeof(Entry);
+    TRY(check_memory(sorter, err));
+    ARRAY_RESERVE(sorter->entries, sorter->count, sorter->capacity);
+    uint8_t *record = xmalloc(size);
+    fill_record(record, sorter->next_seq++, key, doc);
+    sorter->entries[sorter->count] = (Entry){probe->prefix, record};
+    heap_sift_up(sorter->entries, sorter->count++);
+    return ERR_OK;
+}
+
+static ErrCode check_memory(Sorter *sorter, Error *err) {
+    if (sorter->memory_bytes > sorter->stats.memory_bytes_peak)
+        sorter->stats.memory_bytes_peak = sorter->memory_bytes;
+    if (LIKELY(sorter->memory_bytes <= sorter->options.memory_bytes))
+        return ERR_OK;
+    if (sorter->options.spill == NULL)
+        return error_set(err, ERR_QUERY_EXCEEDED_MEMORY_LIMIT_NO_DISK_USE_ALLOWED,
+                         "Sort exceeded memory limit of %zu bytes, but did not opt in to external "
+                         "sorting.",
+                         sorter->options.memory_bytes);
+    return spill_run(sorter, err);
+}
+
+/* Writes all entries, sorted, as one run and forgets them. A heap is no different: the best of each
+ * run hold the best of all. */
+static ErrCode spill_run(Sorter *sorter, Error *err) {
+    if (sorter->count == 0)
+        return ERR_OK; /* one document over the limit: goes to memory alone */
+    if (sorter->run_count == SORT_RUNS_MAX)
+        return error_set(err, ERR_EXCEEDED_MEMORY_LIMIT, "sort needs more than %d spilled runs",
+                         SORT_RUNS_MAX);
+    const Spill *spill = sorter->options.spill;
+    sort_entries(sorter->entries, sorter->count);
+    Run run = {0};
+    TRY(spill->run_new(spill->arg, &run.spill_run, err));
+    size_t freed = 0;
+    for (size_t i = 0; i < sorter->count; i++) {
+        uint8_t *record = sorter->entries[i].record;
+        TRY(spill->run_append(spill->arg, run.spill_run, record, record_size(record), err));
+        freed += record_size(record) + sizeof(Entry);
+    }
+    TRY(spill->run_finish(spill->arg, run.spill_run, err));
+    if (sorter->options.limit > 0)
+        for (size_t i = 0; i < sorter->count; i++)
+            xfree(sorter->entries[i].record);
+    arena_reset(&sorter->records);
+    sorter->count = 0;
+    sorter->memory_bytes -= freed;
+    ARRAY_RESERVE(sorter->runs, sorter->run_count, sorter->run_capacity);
+    sorter->runs[sorter->run_count++] = run;
+    sorter->stats.run_count++;
+    return ERR_OK;
+}
+
+static ErrCode merge_begin(Sorter *sorter, Error *err) {
+    if (sorter->count > 0) {
+        ARRAY_RESERVE(sorter->runs, sorter->run_count, sorter->run_capacity);
+        sorter->runs[sorter->run_count++] = (Run){.is_memory = true};
+    }
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < sorter->run_count; i++) {
+        bool found;
+        TRY(run_advance(sorter, &sorter->runs[i], &found, err));
+        if (found)
+            sorter->runs[kept++] = sorter->runs[i];
+    }
+    sorter->run_count = kept;
+    for (uint32_t at = kept / 2; at-- > 0;)
+        runs_sift_down(sorter->runs, kept, at);
+    return ERR_OK;
+}
+
+static ErrCode merge_next(Sorter *sorter, bool *ret_found, Doc *ret_doc, Error *err) {
+    if (sorter->is_head_taken) {
+        bool found;
+        TRY(run_advance(sorter, &sorter->runs[0], &found, err));
+        if (!found)
+            sorter->runs[0] = sorter->runs[--sorter->run_count];
+        runs_sift_down(sorter->runs, sorter->run_count, 0);
+    }
+    bool is_over = sorter->options.limit > 0 && sorter->next_index == sorter->options.limit;
+    sorter->is_head_taken = sorter->run_count > 0;
+    *ret_found = sorter->run_count > 0 && !is_over;
+    if (*ret_found) {
+        *ret_doc = record_doc(sorter->runs[0].head.record);
+        sorter->next_index++;
+    }
+    return ERR_OK;
+}
+
+static ErrCode run_advance(Sorter *sorter, Run *run, bool *ret_found, Error *err) {
+    const uint8_t *record = NULL;
+    if (run->is_memory) {
+        *ret_found = run->memory_index < sorter->count;
+        if (*ret_found)
+            record = sorter->entries[run->memory_index++].record;
+    } else {
+        const Spill *spill = sorter->options.spill;
+        size_t size;
+        TRY(spill->run_next(spill->arg, run->spill_run, ret_found, &record, &size, err));
+        if (*ret_found && (size < RECORD_HEADER_SIZE + BSON_DOC_SIZE_MIN ||
+                           record_key(record).size > size - RECORD_HEADER_SIZE - BSON_DOC_SIZE_MIN ||
+                           record_size(record) != size))
+            return error_set(err, ERR_DATA_CORRUPTION_DETECTED, "damaged record in a sorted run");
+    }
+    if (*ret_found) {
+        Str key = record_key(record);
+        run->head = (Entry){key_prefix((const uint8_t *)key.data, key.size), (uint8_t *)record};
+    }
+    return ERR_OK;
+}
+
+static void runs_sift_down(Run *runs, uint32_t count, uint32_t at) {
+    while (true) {
+        uint32_t least = at;
+        for (uint32_t child = 2 * at + 1; child <= 2 * at + 2 && child < count; child++)
+            if (entry_is_less(&runs[child].head, &runs[least].head))
+                least = child;
+        if (least == at)
+            return;
+        Run swap = runs[at];
+        runs[at] = runs[least];
+        runs[least] = swap;
+        at = least;
+    }
+}
+
+static void fill_record(uint8_t *record, uint64_t seq, Str key, Doc doc) {
+    uint32_t key_size = (uint32_t)key.size;
+    memcpy(record, &seq, sizeof(seq));
+    memcpy(record + 8, &key_size, sizeof(key_size));
+    memcpy(record + RECORD_HEADER_SIZE, key.data, key.size);
+    memcpy(record + RECORD_HEADER_SIZE + key.size, doc.data, doc_size(doc));
+}
+
+static void heap_sift_up(Entry *entries, size_t at) {
+    while (at > 0) {
+        size_t parent = (at - 1) / 2;
+        if (!entry_is_less(&entries[parent], &entries[at]))
+            return;
+        Entry swap = entries[at];
+        entries[at] = entries[parent];
+        entries[parent] = swap;
+        at = parent;
+    }
+}
+
+static void heap_sift_down(Entry *entries, size_t count, size_t at) {
+    while (true) {
+        size_t worst = at;
+        for (size_t child = 2 * at + 1; child <= 2 * at + 2 && child < count; child++)
+            if (entry_is_less(&entries[worst], &entries[child]))
+                worst = child;
+        if (worst == at)
+            return;
+        Entry swap = entries[at];
+        entries[at] = entries[worst];
+        entries[worst] = swap;
+        at = worst;
+    }
+}
+
+static void insertion_sort(Entry *entries, size_t count) {
+    for (size_t i = 1; i < count; i++) {
+        Entry entry = entries[i];
+        size_t at = i;
+        for (; at > 0 && entry_is_less(&entry, &entries[at - 1]); at--)
+            entries[at] = entries[at - 1];
+        entries[at] = entry;
+    }
+}
+
+static void merge_halves(const Entry *from, size_t middle, size_t count, Entry *to) {
+    size_t left = 0;
+    size_t right = middle;
+    for (size_t i = 0; i < count; i++) {
+        bool takes_right = right < count &&
+                           (left == middle || entry_is_less(&from[right], &from[left]));
+        to[i] = takes_right ? from[right++] : from[left++];
+    }
+}
+
+/* Bottom-up merge sort between two arrays. */
+static void sort_entries(Entry *entries, size_t count) {
+    for (size_t start = 0; start < count; start += INSERTION_SORT_COUNT) {
+        size_t rest = count - start;
+        insertion_sort(entries + start, rest < INSERTION_SORT_COUNT ? rest : INSERTION_SORT_COUNT);
+    }
+    if (count <= INSERTION_SORT_COUNT)
+        return;
+    Entry *scratch = xmalloc(count * sizeof(Entry));
+    Entry *from = entries;
+    Entry *to = scratch;
+    for (size_t width = INSERTION_SORT_COUNT; width < count; width *= 2) {
+        for (size_t start = 0; start < count; start += 2 * width) {
+            size_t size = count - start < 2 * width ? count - start : 2 * width;
+            merge_halves(from + start, size < width ? size : width, size, to + start);
+        }
+        Entry *swap = from;
+        from = to;
+        to = swap;
+    }
+    if (from != entries)
+        memcpy(entries, from, count * sizeof(Entry));
+    xfree(scratch);
+}

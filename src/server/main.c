@@ -1,0 +1,154 @@
+/*
+ * main.c - the program `sherd`: picks the sub-command. Called as `mongod` it is `sherd serve`.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "commands/version.h"
+#include "server/exit_codes.h"
+#include "server/node.h"
+#include "server/options.h"
+
+static int serve(int argc, char **argv, const char *program, const char *process_name);
+static int run_in_background(const Options *options, const char *process_name);
+static int not_available(const char *what);
+static void print_help(void);
+static void print_version(void);
+static void print_mongod_version(void);
+
+int main(int argc, char **argv) {
+    const char *slash = strrchr(argv[0], '/');
+    const char *name = slash != NULL ? slash + 1 : argv[0];
+    if (strcmp(name, "mongod") == 0)
+        return serve(argc, argv, "mongod", "mongod");
+    if (strcmp(name, "mongos") == 0)
+        return not_available("the query router (mongos)");
+
+    const char *command = argc > 1 ? argv[1] : "--help";
+    if (strcmp(command, "serve") == 0)
+        return serve(argc - 1, argv + 1, "sherd serve", "sherd");
+    if (strcmp(command, "route") == 0)
+        return not_available("sherd route (the query router)");
+    if (strcmp(command, "up") == 0)
+        return not_available("sherd up (a whole cluster on this machine)");
+    if (strcmp(command, "--version") == 0) {
+        print_version();
+        return EXIT_CODE_CLEAN;
+    }
+    if (strcmp(command, "--help") == 0 || strcmp(command, "-h") == 0) {
+        print_help();
+        return argc > 1 ? EXIT_CODE_CLEAN : EXIT_CODE_BAD_OPTIONS;
+    }
+    fprintf(stderr, "sherd: unknown command '%s'\ntry 'sherd --help' for more information\n", command);
+    return EXIT_CODE_BAD_OPTIONS;
+}
+
+static int serve(int argc, char **argv, const char *program, const char *process_name) {
+    CLEANUP(options_done) Options options;
+    options_init(&options, program);
+    CLEANUP(error_reset) Error err = {0};
+    if (options_parse(&options, argc, argv, &err) != ERR_OK) {
+        fprintf(stderr, "%s\ntry '%s --help' for more information\n", error_message(&err), program);
+        return EXIT_CODE_BAD_OPTIONS;
+    }
+    if (option_is_set(&options, OPTION_HELP)) {
+        options_print_help(&options);
+        return EXIT_CODE_CLEAN;
+    }
+    if (option_is_set(&options, OPTION_VERSION)) {
+        if (strcmp(process_name, "mongod") == 0)
+            print_mongod_version();
+        else
+            print_version();
+        return EXIT_CODE_CLEAN;
+    }
+    if (option_bool(&options, OPTION_FORK))
+        return run_in_background(&options, process_name);
+    return node_run(&options, process_name, /* ready_fd= */ -1);
+}
+
+/* The parent stays until the child serves clients or has failed, so that scripts can rely on it. */
+static int run_in_background(const Options *options, const char *process_name) {
+    int ready[2];
+    if (pipe2(ready, O_CLOEXEC) != 0) {
+        fprintf(stderr, "could not make a pipe: %s\n", strerror(errno));
+        return EXIT_CODE_STARTUP;
+    }
+    printf("about to fork child process, waiting until server is ready for connections.\n");
+    fflush(stdout);
+    pid_t child = fork();
+    if (child < 0) {
+        fprintf(stderr, "could not fork: %s\n", strerror(errno));
+        return EXIT_CODE_STARTUP;
+    }
+    if (child == 0) {
+        close(ready[0]);
+        setsid();
+        int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+        dup2(null, STDIN_FILENO);
+        dup2(null, STDOUT_FILENO);
+        /* Standard error stays the terminal's until clients are served: it says why a start failed. */
+        return node_run(options, process_name, ready[1]);
+    }
+    close(ready[1]);
+    printf("forked process: %d\n", (int)child);
+    fflush(stdout);
+    char byte;
+    ssize_t got;
+    do {
+        got = read(ready[0], &byte, 1);
+    } while (got < 0 && errno == EINTR);
+    if (got == 1) {
+        printf("child process started successfully, parent exiting\n");
+        return EXIT_CODE_CLEAN;
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CODE_ABRUPT;
+    printf("ERROR: child process failed, exited with %d\n"
+           "To see additional information in this output, start without the \"--fork\" option.\n",
+           code);
+    return code;
+}
+
+static int not_available(const char *what) {
+    fprintf(stderr, "%s is not available in this version\n", what);
+    return EXIT_CODE_BAD_OPTIONS;
+}
+
+static void print_help(void) {
+    printf("Usage: sherd <command> [options]\n\n"
+           "Commands:\n"
+           "  serve      start a data node (see 'sherd serve --help')\n"
+           "  route      start a query router (not available in this version)\n"
+           "  up         start a cluster on this machine (not available in this version)\n\n"
+           "Options:\n"
+           "  --help     show this text\n"
+           "  --version  show the version\n\n"
+           "Called as 'mongod' the program is 'sherd serve'.\n");
+}
+
+static void print_version(void) {
+    printf("sherd version v%s (compatible with MongoDB %s)\n", SHERD_VERSION, COMPAT_VERSION);
+}
+
+static void print_mongod_version(void) {
+    printf("db version v%s\n"
+           "Build Info: {\n"
+           "    \"version\": \"%s\",\n"
+           "    \"gitVersion\": \"%s\",\n"
+           "    \"modules\": [],\n"
+           "    \"allocator\": \"system\",\n"
+           "    \"environment\": {\n"
+           "        \"distarch\": \"x86_64\",\n"
+           "        \"target_arch\": \"x86_64\",\n"
+           "        \"sherd\": \"%s\"\n"
+           "    }\n"
+           "}\n",
+           COMPAT_VERSION, COMPAT_VERSION, SHERD_GIT_VERSION, SHERD_VERSION);
+}

@@ -1,0 +1,468 @@
+#include "server/node.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "bson/json.h"
+#include "catalog/catalog.h"
+#include "commands/core/command_service.h"
+#include "commands/core/params.h"
+#include "commands/param_hooks.h"
+#include "commands/profiler.h"
+#include "commands/version.h"
+#include "concurrency/lock_manager.h"
+#include "server/exit_codes.h"
+#include "server/signals.h"
+#include "storage/engine.h"
+#include "transport/server.h"
+
+enum {
+    BIND_ADDRESSES_MAX = 32,
+    /* Requests that run when the stop begins may go on for so long; then they are killed. */
+    STOP_GRACE_US = 1000 * 1000,
+    OPEN_FILES_WANTED = 64000,
+};
+
+typedef struct Node {
+    const Options *options;
+    ServiceCtx service;
+    Signals signals;
+    Arena arena; /* what lives as long as the node */
+    OpCtx *start_op;
+    bool has_pid_file;
+} Node;
+
+static ErrCode node_start(Node *node, int *ret_exit_code, Error *err);
+static void node_stop(Node *node);
+static void wait_for_stop(Node *node);
+static ErrCode open_log(const Options *options, Error *err);
+static ErrCode set_parameters(Node *node, Error *err);
+static ErrCode fill_setup(Node *node, const char *process_name, Error *err);
+static ErrCode open_storage(Node *node, int *ret_exit_code, Error *err);
+static ErrCode open_catalog(Node *node, Error *err);
+static ErrCode start_transport(Node *node, int *ret_exit_code, Error *err);
+static ErrCode bind_addresses(Node *node, const char **ret_addresses, uint32_t *ret_count, Error *err);
+static ErrCode write_pid_file(Node *node, Error *err);
+static void log_start(Node *node);
+static void warn_at_start(Node *node);
+static void raise_open_files_limit(void);
+
+static void request_shutdown(ServiceCtx *service) {
+    signals_request_stop(&CONTAINER_OF(service, Node, service)->signals);
+}
+
+int node_run(const Options *options, const char *process_name, int ready_fd) {
+    Node node = {.options = options};
+    arena_init(&node.arena, ARENA_CHUNK_SIZE_DEFAULT);
+    CLEANUP(error_reset) Error err = {0};
+    int exit_code = EXIT_CODE_BAD_OPTIONS;
+    log_set_thread_name("initandlisten");
+    node.service.start_wall_ms = clock_wall_ms();
+    node.service.start_mono_us = clock_mono_us();
+    node.service.request_shutdown = request_shutdown;
+    node.service.params = server_params_new(PARAM_HOOKS);
+
+    ErrCode rc = signals_open(&node.signals, &err);
+    if (rc == ERR_OK)
+        rc = set_parameters(&node, &err);
+    if (rc == ERR_OK)
+        rc = fill_setup(&node, process_name, &err);
+    if (rc == ERR_OK) {
+        exit_code = EXIT_CODE_STARTUP;
+        rc = open_log(options, &err);
+    }
+    if (rc == ERR_OK)
+        rc = node_start(&node, &exit_code, &err);
+    if (rc == ERR_OK) {
+        exit_code = EXIT_CODE_CLEAN;
+        if (ready_fd >= 0) {
+            dup2(STDOUT_FILENO, STDERR_FILENO); /* the terminal belongs to others from now on */
+            if (write(ready_fd, "", 1) != 1)
+                LOG_WARN(LOG_CONTROL, 7200401, "The starting process is gone");
+            close(ready_fd);
+        }
+        wait_for_stop(&node);
+    } else {
+        LOG_ERROR(LOG_CONTROL, 20557, "DBException in initAndListen, terminating",
+                  LOG_STR("error", error_message(&err)));
+        fprintf(stderr, "%s: %s\n", options->program, error_message(&err));
+    }
+    node_stop(&node);
+    LOG_INFO(LOG_CONTROL, 23138, "Shutting down", LOG_I64("exitCode", exit_code));
+    server_params_free(node.service.params);
+    signals_close(&node.signals);
+    arena_done(&node.arena);
+    return exit_code;
+}
+
+/* ---- start ---- */
+
+static ErrCode node_start(Node *node, int *ret_exit_code, Error *err) {
+    ServiceCtx *service = &node->service;
+    raise_open_files_limit();
+    log_start(node);
+    TRY(write_pid_file(node, err));
+    lock_manager_install();
+    service->ops = op_registry_new();
+    TRY(open_storage(node, ret_exit_code, err));
+    TRY(open_catalog(node, err));
+    TRY(storage_start_threads(service->storage, err));
+    TRY(start_transport(node, ret_exit_code, err));
+    return ERR_OK;
+}
+
+static ErrCode open_log(const Options *options, Error *err) {
+    log_set_verbosity(LOG_DEFAULT, (int)option_i64(options, OPTION_VERBOSE));
+    const char *path = option_text(options, OPTION_LOG_PATH);
+    if (path == NULL)
+        return ERR_OK;
+    /* A log that is there already is kept aside unless it is to be continued. */
+    if (!option_bool(options, OPTION_LOG_APPEND) && access(path, F_OK) == 0) {
+        TRY(log_open_file(path, /* is_append= */ true, err));
+        return log_rotate(/* is_reopen= */ false, err);
+    }
+    return log_open_file(path, option_bool(options, OPTION_LOG_APPEND), err);
+}
+
+static ErrCode set_parameters(Node *node, Error *err) {
+    const Options *options = node->options;
+    ServerParams *params = node->service.params;
+    param_set_number(params, PARAM_SYNCDELAY, option_f64(options, OPTION_SYNCDELAY));
+    param_set_number(params, PARAM_JOURNAL_COMMIT_INTERVAL,
+                     (double)option_i64(options, OPTION_JOURNAL_COMMIT_INTERVAL));
+    param_set_number(params, PARAM_LOG_LEVEL, (double)option_i64(options, OPTION_VERBOSE));
+    param_set_number(params, PARAM_QUIET, option_bool(options, OPTION_QUIET));
+    const OptionValue *list = &options->values[OPTION_SET_PARAMETER];
+    for (uint32_t i = 0; i < list->list_count; i++) {
+        const char *pair = list->list[i];
+        size_t size = strcspn(pair, "=");
+        if (pair[size] == '\0')
+            return error_set(err, ERR_BAD_VALUE,
+                             "Illegal option assignment: \"%s\" (--setParameter takes name=value)", pair);
+        const char *name = arena_strndup(&node->arena, pair, size);
+        TRY(param_set_text(params, name, pair + size + 1, err));
+    }
+    return ERR_OK;
+}
+
+static ErrCode parse_compressors(const char *text, uint32_t *ret_bits, Error *err) {
+    uint32_t bits = 0;
+    if (strcmp(text, "disabled") == 0)
+        text = "";
+    while (*text != '\0') {
+        Str name = {text, strcspn(text, ",")};
+        WireCompressor compressor = wire_compressor_from_name(name);
+        if (compressor == WIRE_COMPRESSOR_NONE || compressor == WIRE_COMPRESSOR_NOOP)
+            return error_set(err, ERR_BAD_VALUE, "Invalid network message compressor specified: '%.*s'",
+                             (int)name.size, name.data);
+        bits |= WIRE_COMPRESSOR_BIT(compressor);
+        text += name.size + (text[name.size] == ',');
+    }
+    *ret_bits = bits;
+    return ERR_OK;
+}
+
+static ErrCode fill_setup(Node *node, const char *process_name, Error *err) {
+    ServerSetup *setup = server_setup(&node->service);
+    const Options *options = node->options;
+    char name[256];
+    if (gethostname(name, sizeof(name)) != 0)
+        snprintf(name, sizeof(name), "localhost");
+    name[sizeof(name) - 1] = '\0';
+    snprintf(setup->host, sizeof(setup->host), "%s:%d", name, (int)option_i64(options, OPTION_PORT));
+    setup->process = process_name;
+    setup->is_log_reopened = strcmp(option_text(options, OPTION_LOG_ROTATE), "reopen") == 0;
+    setup->argv = options_argv_doc(options, &node->arena);
+    setup->parsed = options_parsed_doc(options, &node->arena);
+    return parse_compressors(option_text(options, OPTION_COMPRESSORS), &setup->compressors, err);
+}
+
+static ErrCode open_storage(Node *node, int *ret_exit_code, Error *err) {
+    const Options *options = node->options;
+    ServiceCtx *service = &node->service;
+    StorageConfig config = {
+        .dbpath = option_text(options, OPTION_DB_PATH),
+        .cache_mb = (int64_t)(option_f64(options, OPTION_CACHE_SIZE_GB) * 1024),
+        .journal_interval_ms = (int32_t)param_i64(service, PARAM_JOURNAL_COMMIT_INTERVAL),
+        .checkpoint_interval_s = (int32_t)param_f64(service, PARAM_SYNCDELAY),
+        .read_tickets = (int32_t)param_i64(service, PARAM_READ_TICKETS),
+        .write_tickets = (int32_t)param_i64(service, PARAM_WRITE_TICKETS),
+        .engine_config_extra = option_text(options, OPTION_ENGINE_CONFIG),
+    };
+    ErrCode rc = storage_open(&config, service->ops, &service->storage, err);
+    if (rc == ERR_DATA_CORRUPTION_DETECTED || rc == ERR_UNKNOWN_ERROR)
+        *ret_exit_code = EXIT_CODE_ABRUPT;
+    if (rc == ERR_OK && storage_was_unclean(service->storage))
+        LOG_WARN(LOG_STORAGE, 22271, "Detected unclean shutdown - the journal has been replayed",
+                 LOG_STR("dbpath", config.dbpath));
+    return rc;
+}
+
+static ErrCode open_catalog(Node *node, Error *err) {
+    ServiceCtx *service = &node->service;
+    node->start_op = op_ctx_new(service->ops, NULL, NULL);
+    OpCtx *op = node->start_op;
+    op->service = service;
+    op_attach_storage(op, service->storage);
+    OpDescription desc = {.op_type = "none", .ns = "", .desc = "initandlisten"};
+    op_begin(op, &desc);
+    ErrCode rc = catalog_service_open(op, &service->catalog, err);
+    op_end(op);
+    op_ctx_free(TAKE_PTR(node->start_op));
+    return rc;
+}
+
+/* ---- commands ---- */
+
+static void attach_op(ServiceCtx *service, OpCtx *op) {
+    op_attach_storage(op, service->storage);
+}
+
+static ErrCode wait_write_concern(CommandCtx *ctx, const WriteConcern *concern, Error *err) {
+    if (!concern->is_journaled)
+        return ERR_OK;
+    return storage_wait_durable(ctx->service->storage, ctx->op, err);
+}
+
+static void on_disconnect(ServiceCtx *service, ClientState *client) {
+    (void)service, (void)client;
+}
+
+static void note_from_transport(void *ctx, const char *text) {
+    (void)ctx;
+    LOG_WARN(LOG_NETWORK, 7200402, "Network event", LOG_STR("event", text));
+}
+
+static ErrCode start_transport(Node *node, int *ret_exit_code, Error *err) {
+    ServiceCtx *service = &node->service;
+    const Options *options = node->options;
+    const CommandHooks hooks = {
+        .attach_op = attach_op,
+        .wait_write_concern = wait_write_concern,
+        .on_disconnect = on_disconnect,
+        .on_finished = profiler_on_finished,
+    };
+    service->commands = command_service_new(service, &hooks);
+    params_apply_all(service);
+    CommandSettings *settings = command_settings(service);
+    settings->slow_ms = (int32_t)option_i64(options, OPTION_SLOW_MS);
+    settings->slow_sample_rate = option_f64(options, OPTION_SLOW_SAMPLE_RATE);
+    server_setup(service)->profiler =
+        profiler_new(service, (int32_t)option_i64(options, OPTION_PROFILE));
+
+    const char *addresses[BIND_ADDRESSES_MAX];
+    TransportConfig config = {
+        .addresses = addresses,
+        .port = (uint16_t)option_i64(options, OPTION_PORT),
+        .has_unix_socket = !option_bool(options, OPTION_NO_UNIX_SOCKET),
+        .unix_prefix = option_text(options, OPTION_UNIX_SOCKET_PREFIX),
+        .unix_permissions =
+            (uint32_t)strtoul(option_text(options, OPTION_FILE_PERMISSIONS), NULL, 8),
+        .connections_max = (uint32_t)option_i64(options, OPTION_MAX_CONNS),
+        .compressors = server_setup(service)->compressors,
+        .handler = command_service_handler(),
+        .ctx = service,
+        .note = note_from_transport,
+    };
+    *ret_exit_code = EXIT_CODE_BAD_OPTIONS;
+    TRY(bind_addresses(node, addresses, &config.address_count, err));
+    warn_at_start(node);
+    *ret_exit_code = EXIT_CODE_NETWORK;
+    bool is_in_use = false;
+    if (transport_start(&config, &service->transport, &is_in_use, err) != ERR_OK) {
+        if (is_in_use)
+            return error_prefix(err, "Failed to set up listener: SocketException: Address already in "
+                                     "use");
+        return error_prefix(err, "Failed to set up listener");
+    }
+    /* The port may have been chosen by the system. */
+    ServerSetup *setup = server_setup(service);
+    char *colon = strrchr(setup->host, ':');
+    snprintf(colon, sizeof(setup->host) - (size_t)(colon - setup->host), ":%u",
+             transport_port(service->transport));
+    for (uint32_t i = 0; i < config.address_count; i++)
+        LOG_INFO(LOG_NETWORK, 23015, "Listening on", LOG_STR("address", addresses[i]));
+    if (transport_unix_path(service->transport) != NULL)
+        LOG_INFO(LOG_NETWORK, 23015, "Listening on",
+                 LOG_STR("address", transport_unix_path(service->transport)));
+    LOG_INFO(LOG_NETWORK, 23016, "Waiting for connections",
+             LOG_I64("port", transport_port(service->transport)), LOG_STR("ssl", "off"));
+    return ERR_OK;
+}
+
+static ErrCode add_address(Node *node, const char *address, const char **addresses, uint32_t *count,
+                           Error *err) {
+    if (*count == BIND_ADDRESSES_MAX)
+        return error_set(err, ERR_BAD_VALUE, "more than %d addresses in --bind_ip",
+                         BIND_ADDRESSES_MAX);
+    if (address[0] == '/')
+        return error_set(err, ERR_BAD_VALUE,
+                         "--bind_ip does not take paths of unix sockets (\"%s\"); use "
+                         "--unixSocketPrefix",
+                         address);
+    if (strchr(address, ':') != NULL && !option_bool(node->options, OPTION_IPV6))
+        return error_set(err, ERR_BAD_VALUE, "the address \"%s\" of --bind_ip needs --ipv6", address);
+    for (uint32_t i = 0; i < *count; i++)
+        if (strcmp(addresses[i], address) == 0)
+            return ERR_OK;
+    addresses[(*count)++] = address;
+    return ERR_OK;
+}
+
+static ErrCode bind_addresses(Node *node, const char **addresses, uint32_t *ret_count, Error *err) {
+    const Options *options = node->options;
+    bool is_ipv6 = option_bool(options, OPTION_IPV6);
+    const char *text = option_text(options, OPTION_BIND_IP);
+    if (option_bool(options, OPTION_BIND_IP_ALL))
+        text = "*";
+    else if (text == NULL || *text == '\0')
+        text = "localhost";
+    *ret_count = 0;
+    while (*text != '\0') {
+        size_t size = strcspn(text, ",");
+        char *one = arena_strndup(&node->arena, text, size);
+        text += size + (text[size] == ',');
+        one += strspn(one, " ");
+        one[strcspn(one, " ")] = '\0';
+        if (*one == '\0')
+            continue;
+        bool is_all = strcmp(one, "*") == 0;
+        if (is_all || strcmp(one, "localhost") == 0) {
+            TRY(add_address(node, is_all ? "0.0.0.0" : "127.0.0.1", addresses, ret_count, err));
+            if (is_ipv6)
+                TRY(add_address(node, is_all ? "::" : "::1", addresses, ret_count, err));
+        } else {
+            TRY(add_address(node, one, addresses, ret_count, err));
+        }
+    }
+    return ERR_OK;
+}
+
+static ErrCode write_pid_file(Node *node, Error *err) {
+    const char *path = option_text(node->options, OPTION_PID_FILE);
+    if (path == NULL)
+        return ERR_OK;
+    FILE *file = fopen(path, "we");
+    if (file == NULL || fprintf(file, "%d\n", (int)getpid()) < 0 || fclose(file) != 0)
+        return error_set(err, ERR_FILE_NOT_OPEN, "could not write process id to \"%s\": %s", path,
+                         strerror(errno));
+    node->has_pid_file = true;
+    return ERR_OK;
+}
+
+static void log_start(Node *node) {
+    const ServerSetup *setup = server_setup(&node->service);
+    Buffer text;
+    buffer_init_arena(&text, &node->arena, 1024, LOG_LINE_BYTES_MAX);
+    json_append_doc(&text, setup->parsed, LOG_LINE_BYTES_MAX / 2);
+    buffer_append_byte(&text, '\0');
+    LOG_INFO(LOG_CONTROL, 4615611, "Sherd starting", LOG_I64("pid", getpid()),
+             LOG_I64("port", option_i64(node->options, OPTION_PORT)),
+             LOG_STR("dbPath", option_text(node->options, OPTION_DB_PATH)),
+             LOG_STR("architecture", "64-bit"), LOG_STR("host", setup->host));
+    LOG_INFO(LOG_CONTROL, 23403, "Build Info", LOG_STR("version", SHERD_VERSION),
+             LOG_STR("compatibleWith", COMPAT_VERSION), LOG_STR("gitVersion", SHERD_GIT_VERSION));
+    LOG_INFO(LOG_CONTROL, 21951, "Options set by command line",
+             LOG_JSON("options", (const char *)text.data));
+}
+
+#define WARN_AT_START(id, msg, ...)                                                                \
+    do {                                                                                           \
+        const LogAttr attrs_[] = {__VA_ARGS__};                                                    \
+        log_startup_warning((id), (msg), attrs_, ARRAY_LEN(attrs_));                               \
+    } while (0)
+
+static void warn_at_start(Node *node) {
+    WARN_AT_START(22120, "Access control is not enabled for the database. Read and write access to "
+                         "data and configuration is unrestricted",
+                  (LogAttr){0});
+    if (geteuid() == 0)
+        WARN_AT_START(22138, "You are running this process as the root user, which is not recommended",
+                      (LogAttr){0});
+    if (!option_is_set(node->options, OPTION_BIND_IP) &&
+        !option_bool(node->options, OPTION_BIND_IP_ALL))
+        WARN_AT_START(22140, "This server is bound to localhost. Remote systems will be unable to "
+                             "connect to this server. Start the server with --bind_ip <address> to "
+                             "specify which IP addresses it should serve responses from, or with "
+                             "--bind_ip_all to bind to all interfaces",
+                      (LogAttr){0});
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < OPEN_FILES_WANTED)
+        WARN_AT_START(22184, "Soft rlimits for open file descriptors too low",
+                      LOG_I64("currentValue", limit.rlim_cur),
+                      LOG_I64("recommendedMinimum", OPEN_FILES_WANTED));
+}
+
+/* Each connection and each open table takes a descriptor. */
+static void raise_open_files_limit(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/* ---- run and stop ---- */
+
+static void wait_for_stop(Node *node) {
+    for (;;) {
+        SignalInfo info;
+        SignalEvent event = signals_wait(&node->signals, &info);
+        log_set_thread_name("SignalHandler");
+        if (event == SIGNAL_EVENT_ROTATE) {
+            CLEANUP(error_reset) Error err = {0};
+            if (log_rotate(server_setup(&node->service)->is_log_reopened, &err) != ERR_OK)
+                LOG_ERROR(LOG_CONTROL, 23168, "Unable to rotate logs",
+                          LOG_STR("error", error_message(&err)));
+            continue;
+        }
+        if (event == SIGNAL_EVENT_STOP) {
+            LOG_INFO(LOG_CONTROL, 23377, "Received signal", LOG_I64("signal", info.number),
+                     LOG_STR("error", strsignal(info.number)));
+            LOG_INFO(LOG_CONTROL, 23378, "Signal was sent by kill(2)", LOG_I64("pid", info.sender_pid),
+                     LOG_I64("uid", info.sender_uid));
+            LOG_INFO(LOG_CONTROL, 23381, "Will terminate after current cmd ends");
+        }
+        return;
+    }
+}
+
+/* Stops whatever was started, in reverse. */
+static void node_stop(Node *node) {
+    ServiceCtx *service = &node->service;
+    signals_arm_kill();
+    if (service->transport != NULL) {
+        int64_t deadline_us = clock_mono_us() + STOP_GRACE_US;
+        LOG_INFO(LOG_NETWORK, 20562, "Shutdown: going to close listening sockets");
+        transport_stop_accepting(service->transport);
+        command_service_begin_quiesce(service->commands, deadline_us);
+        LOG_INFO(LOG_COMMAND, 4784908, "Shutting down all open connections");
+        transport_stop(service->transport, deadline_us);
+    }
+    Transport *transport = TAKE_PTR(service->transport);
+    if (transport != NULL)
+        transport_free(transport);
+    profiler_free(server_setup(service)->profiler);
+    command_service_free(TAKE_PTR(service->commands));
+    op_ctx_free(TAKE_PTR(node->start_op));
+    catalog_service_free(TAKE_PTR(service->catalog));
+    if (service->storage != NULL) {
+        LOG_INFO(LOG_STORAGE, 4784930, "Shutting down the storage engine");
+        storage_close(TAKE_PTR(service->storage));
+    }
+    if (service->ops != NULL) {
+        op_registry_free(TAKE_PTR(service->ops));
+        lock_manager_uninstall();
+    }
+    if (node->has_pid_file)
+        unlink(option_text(node->options, OPTION_PID_FILE));
+}
