@@ -21,7 +21,7 @@ static ErrCode coll_mod_run(CommandCtx *ctx, void *arg, Error *err) {
 }
 
 #define CHANGE(name, type, member)                                                                 \
-    {name, type, FIELD_OPTIONAL, offsetof(CollModRequest, change.member)}
+    { name, type, FIELD_OPTIONAL, offsetof(CollModRequest, change.member) }
 
 static const FieldSpec COLL_MOD_FIELDS[] = {
     {"collMod", FIELD_COLL, FIELD_REQUIRED, offsetof(CollModRequest, coll)},

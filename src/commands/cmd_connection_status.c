@@ -29,7 +29,6 @@ static const FieldSpec CONNECTION_STATUS_FIELDS[] = {
 const CommandSpec CMD_CONNECTION_STATUS = {
     .name = "connectionStatus",
     .summary = "Tells which users this connection is authenticated as.",
-    .flags = CMD_API_V1,
     .fields = CONNECTION_STATUS_FIELDS,
     .field_count = ARRAY_LEN(CONNECTION_STATUS_FIELDS),
     .request_size = sizeof(ConnectionStatusRequest),

@@ -12,7 +12,8 @@ static ErrCode convert_to_capped_run(CommandCtx *ctx, void *arg, Error *err) {
     Ns ns;
     TRY(cmd_ns(ctx, request->coll, &ns, err));
     if (request->size <= 0)
-        return error_set(err, ERR_INVALID_OPTIONS, "Capped collection size must be greater than zero");
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "Capped collection size must be greater than zero");
     return ddl_convert_to_capped(ctx->op, &ns, request->size, err);
 }
 

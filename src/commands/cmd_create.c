@@ -31,9 +31,10 @@ static ErrCode check_collation(Elem collation, Error *err) {
     if (!elem_is_present(collation))
         return ERR_OK;
     if (elem_type(collation) != BT_DOC)
-        return error_set(err, ERR_TYPE_MISMATCH,
-                         "BSON field 'create.collation' is the wrong type '%s', expected type 'object'",
-                         bson_type_name(elem_type(collation)));
+        return error_set(
+            err, ERR_TYPE_MISMATCH,
+            "BSON field 'create.collation' is the wrong type '%s', expected type 'object'",
+            bson_type_name(elem_type(collation)));
     if (doc_is_empty(elem_doc(collation)))
         return ERR_OK;
     Elem locale = doc_get_lit(elem_doc(collation), "locale");
@@ -46,10 +47,11 @@ static ErrCode check_capped_number(Elem elem, const char *name, int64_t least, E
     if (!elem_is_present(elem))
         return ERR_OK;
     if (!elem_is_number(elem))
-        return error_set(err, ERR_TYPE_MISMATCH,
-                         "BSON field 'create.%s' is the wrong type '%s', expected types '[long, int, "
-                         "decimal, double]'",
-                         name, bson_type_name(elem_type(elem)));
+        return error_set(
+            err, ERR_TYPE_MISMATCH,
+            "BSON field 'create.%s' is the wrong type '%s', expected types '[long, int, "
+            "decimal, double]'",
+            name, bson_type_name(elem_type(elem)));
     int64_t value = elem_as_i64(elem);
     if (value < least)
         return error_set(err, (ErrCode)LOCATION_OUT_OF_RANGE,
@@ -104,18 +106,23 @@ static ErrCode check_request(const CreateRequest *request, Error *err) {
     for (size_t i = 0; i < ARRAY_LEN(empty_only); i++)
         if (elem_is_present(empty_only[i]) &&
             (elem_type(empty_only[i]) != BT_DOC || !doc_is_empty(elem_doc(empty_only[i]))))
-            return error_set(err, ERR_NOT_IMPLEMENTED, "'create.%s' is not supported yet", NAMES[i]);
+            return error_set(err, ERR_NOT_IMPLEMENTED, "'create.%s' is not supported yet",
+                             NAMES[i]);
     return ERR_OK;
 }
 
-static ErrCode create_view(CommandCtx *ctx, const CreateRequest *request, const Ns *ns, Error *err) {
+static ErrCode create_view(CommandCtx *ctx, const CreateRequest *request, const Ns *ns,
+                           Error *err) {
     const struct {
         const char *name;
         Elem value;
     } NOT_FOR_VIEWS[] = {
-        {"capped", request->capped},       {"size", request->size},
-        {"max", request->max},             {"validator", request->validator},
-        {"idIndex", request->id_index},    {"autoIndexId", request->auto_index_id},
+        {"capped", request->capped},
+        {"size", request->size},
+        {"max", request->max},
+        {"validator", request->validator},
+        {"idIndex", request->id_index},
+        {"autoIndexId", request->auto_index_id},
         {"clusteredIndex", request->clustered_index},
     };
     for (size_t i = 0; i < ARRAY_LEN(NOT_FOR_VIEWS); i++)

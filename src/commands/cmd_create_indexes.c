@@ -21,7 +21,8 @@ static ErrCode create_indexes_run(CommandCtx *ctx, void *arg, Error *err) {
         return error_set(err, ERR_NOT_IMPLEMENTED,
                          "'createIndexes.ignoreUnknownIndexOptions' is not supported yet");
     CreateIndexesResult result = {0};
-    TRY(ddl_create_indexes(ctx->op, &ns, request->indexes.docs, request->indexes.count, &result, err));
+    TRY(ddl_create_indexes(ctx->op, &ns, request->indexes.docs, request->indexes.count, &result,
+                           err));
     DocBuilder *b = ctx->reply;
     build_i32(b, "numIndexesBefore", (int32_t)result.count_before);
     build_i32(b, "numIndexesAfter", (int32_t)result.count_after);

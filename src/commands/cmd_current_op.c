@@ -19,10 +19,11 @@ typedef struct RowState {
 
 /* What is neither an option nor an argument of any command belongs to the filter. */
 static Doc filter_of(CommandCtx *ctx) {
-    static const char *const NOT_FILTER[] = {"$all",     "$ownOps", "$truncateOps", "$db",
-                                             "lsid",     "comment", "maxTimeMS",    "$readPreference",
-                                             "$clusterTime", "apiVersion", "apiStrict",
-                                             "apiDeprecationErrors", "readConcern"};
+    static const char *const NOT_FILTER[] = {
+        "$all",         "$ownOps",    "$truncateOps", "$db",
+        "lsid",         "comment",    "maxTimeMS",    "$readPreference",
+        "$clusterTime", "apiVersion", "apiStrict",    "apiDeprecationErrors",
+        "readConcern"};
     ArenaDoc doc;
     arena_doc_begin(&doc, cmd_arena(ctx));
     DocIter iter = doc_iter(ctx->body);
@@ -59,7 +60,7 @@ static ErrCode current_op_run(CommandCtx *ctx, void *arg, Error *err) {
     };
     RowState state = {.ctx = ctx, .filter = filter};
     size_t opened = build_open_array(ctx->reply, "inprog");
-    TRY(current_op_for_each(ctx->service, &query, cmd_arena(ctx), add_row, &state, err));
+    TRY(current_op_for_each(ctx->service, &query, add_row, &state, err));
     build_close(ctx->reply, opened);
     return ERR_OK;
 }

@@ -73,7 +73,8 @@ static ErrCode db_stats_run(CommandCtx *ctx, void *arg, Error *err) {
     }
     build_f64(b, "totalSize", (double)(sizes->storage_bytes + sizes->index_bytes) / divisor);
     build_i64(b, "scaleFactor", scale);
-    build_f64(b, "fsUsedSize", (double)(storage.disk_total_bytes - storage.disk_free_bytes) / divisor);
+    build_f64(b, "fsUsedSize",
+              (double)(storage.disk_total_bytes - storage.disk_free_bytes) / divisor);
     build_f64(b, "fsTotalSize", (double)storage.disk_total_bytes / divisor);
     return ERR_OK;
 }

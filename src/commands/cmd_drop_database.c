@@ -13,7 +13,8 @@ static ErrCode drop_database_run(CommandCtx *ctx, void *arg, Error *err) {
         return error_set(err, (ErrCode)5255100, "Have to pass 1 as 'drop' parameter");
     TRY(db_name_check(db, err));
     if (str_is(db, "admin"))
-        return error_set(err, ERR_ILLEGAL_OPERATION, "Dropping the 'admin' database is prohibited.");
+        return error_set(err, ERR_ILLEGAL_OPERATION,
+                         "Dropping the 'admin' database is prohibited.");
     bool existed = false;
     TRY(ddl_drop_database(ctx->op, db, &existed, err));
     if (existed)

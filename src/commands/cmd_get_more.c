@@ -61,6 +61,7 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
     }
     cursor->returned_count += batch.count;
     cursor->batch_count++;
+    batch.is_exhausted |= cursor->limit > 0 && cursor->returned_count >= cursor->limit;
     int64_t id = cursor->id;
     ctx->op->metrics.cursor_id = id;
     if (batch.is_exhausted && !cursor->is_tailable) {

@@ -31,7 +31,8 @@ static ErrCode parse_wanted(Elem elem, Wanted *ret_wanted, Error *err) {
             ret_wanted->is_detailed = elem_is_truthy(member);
         else
             return error_set(err, (ErrCode)LOCATION_UNKNOWN_FIELD,
-                             "BSON field 'getParameter.%s' is an unknown field.", elem_name(member));
+                             "BSON field 'getParameter.%s' is an unknown field.",
+                             elem_name(member));
     }
     return ERR_OK;
 }

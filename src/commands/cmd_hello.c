@@ -1,9 +1,10 @@
 /*
  * cmd_hello.c - hello, isMaster: the handshake, and how clients watch the server.
  *
- * A hello with topologyVersion and maxAwaitTimeMS waits, parked without a worker, until what hello says
- * changes. With exhaustAllowed its replies stream: each round waits from the counter of the last reply.
- * isMaster is the older name of the same; it calls the field isWritablePrimary "ismaster".
+ * A hello with topologyVersion and maxAwaitTimeMS waits, parked without a worker, until what hello
+ * says changes. With exhaustAllowed its replies stream: each round waits from the counter of the
+ * last reply. isMaster is the older name of the same; it calls the field isWritablePrimary
+ * "ismaster".
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -42,7 +43,7 @@ static void keep_metadata(CommandCtx *ctx, Doc metadata);
 static ErrCode wait_for_change(CommandCtx *ctx, const HelloRequest *request, bool *ret_is_parked,
                                Error *err);
 static ErrCode check_quiesce(CommandCtx *ctx, Error *err);
-static void build_topology_version(CommandCtx *ctx, DocBuilder *b, TopologyVersion version);
+static void build_topology_version(DocBuilder *b, TopologyVersion version);
 static void negotiate_compression(CommandCtx *ctx, Elem compression);
 
 static ErrCode hello_reply(CommandCtx *ctx, const HelloRequest *request, const char *primary_field,
@@ -63,7 +64,7 @@ static ErrCode hello_reply(CommandCtx *ctx, const HelloRequest *request, const c
     if (request->hello_ok)
         build_bool(b, "helloOk", true);
     build_bool(b, primary_field, true);
-    build_topology_version(ctx, b, version);
+    build_topology_version(b, version);
     build_i32(b, "maxBsonObjectSize", BSON_DOC_SIZE_MAX);
     build_i32(b, "maxMessageSizeBytes", WIRE_MESSAGE_SIZE_MAX);
     build_i32(b, "maxWriteBatchSize", WRITE_BATCH_STATEMENTS_MAX);
@@ -110,10 +111,11 @@ static ErrCode check_metadata(CommandCtx *ctx, Doc metadata, Error *err) {
                              REQUIRED[i]);
     Elem app = doc_get_path(metadata, "application.name");
     if (elem_type(app) == BT_STRING && elem_str(app).size > APP_NAME_BYTES_MAX)
-        return error_set(err, (ErrCode)184,
-                         "The 'application.name' field must be less then or equal to %d bytes in the "
-                         "client metadata document",
-                         APP_NAME_BYTES_MAX);
+        return error_set(
+            err, (ErrCode)184,
+            "The 'application.name' field must be less then or equal to %d bytes in the "
+            "client metadata document",
+            APP_NAME_BYTES_MAX);
     return ERR_OK;
 }
 
@@ -203,17 +205,17 @@ static ErrCode check_quiesce(CommandCtx *ctx, Error *err) {
     buffer_init_arena(&buf, cmd_arena(ctx), 128, BSON_DOC_SIZE_MAX);
     DocBuilder b;
     doc_builder_init(&b, &buf);
-    build_topology_version(ctx, &b, topology_version(ctx->service->commands));
+    build_topology_version(&b, topology_version(ctx->service->commands));
     build_i64(&b, "remainingQuiesceTimeMillis", left_us > 0 ? left_us / 1000 : 0);
-    (void)error_set(err, ERR_SHUTDOWN_IN_PROGRESS, "The server is in quiesce mode and will shut down");
+    (void)error_set(err, ERR_SHUTDOWN_IN_PROGRESS,
+                    "The server is in quiesce mode and will shut down");
     error_set_extra(err, doc_builder_end(&b).data);
     return err->code;
 }
 
 /* ---- parts of the reply ---- */
 
-static void build_topology_version(CommandCtx *ctx, DocBuilder *b, TopologyVersion version) {
-    (void)ctx;
+static void build_topology_version(DocBuilder *b, TopologyVersion version) {
     size_t opened = build_open_doc(b, "topologyVersion");
     build_oid(b, "processId", &version.process_id);
     build_i64(b, "counter", version.counter);

@@ -10,7 +10,8 @@ typedef struct KillOpRequest {
 static ErrCode kill_op_run(CommandCtx *ctx, void *arg, Error *err) {
     const KillOpRequest *request = arg;
     if (request->op < INT32_MIN || request->op > UINT32_MAX)
-        return error_set(err, (ErrCode)26823, "invalid op : %lld. Op ID cannot be represented with 32 bits",
+        return error_set(err, (ErrCode)26823,
+                         "invalid op : %lld. Op ID cannot be represented with 32 bits",
                          (long long)request->op);
     LOG_INFO(LOG_COMMAND, 20482, "Op is going to be killed", LOG_I64("opId", request->op));
     /* Whether there is such an operation is not told: it may just have ended. */

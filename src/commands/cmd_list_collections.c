@@ -1,8 +1,8 @@
 /*
  * cmd_list_collections.c - listCollections: collections and views of a database.
  *
- * The list is made from one catalog version, so it never shows half of a change. It fits into one reply:
- * there is no cursor to continue.
+ * The list is made from one catalog version, so it never shows half of a change. It fits into one
+ * reply: there is no cursor to continue.
  */
 #include "commands/support.h"
 

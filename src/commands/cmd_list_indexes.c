@@ -1,7 +1,8 @@
 /*
  * cmd_list_indexes.c - listIndexes: the indexes of a collection, options in their normal form.
  *
- * The catalog keeps what the user gave ({sparse: 1}); here it is shown as what it means ({sparse: true}).
+ * The catalog keeps what the user gave ({sparse: 1}); here it is shown as what it means ({sparse:
+ * true}).
  */
 #include "commands/support.h"
 
@@ -13,8 +14,8 @@ typedef struct ListIndexesRequest {
 } ListIndexesRequest;
 
 static void build_option(DocBuilder *b, Elem elem) {
-    static const char *const BOOLEANS[] = {"unique", "sparse", "hidden", "background", "clustered",
-                                           "prepareUnique"};
+    static const char *const BOOLEANS[] = {"unique",     "sparse",    "hidden",
+                                           "background", "clustered", "prepareUnique"};
     for (size_t i = 0; i < ARRAY_LEN(BOOLEANS); i++) {
         if (str_is(elem_name_str(elem), BOOLEANS[i])) {
             build_bool(b, BOOLEANS[i], elem_is_truthy(elem));

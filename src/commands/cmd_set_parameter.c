@@ -12,9 +12,10 @@ typedef struct SetParameterRequest {
 
 /* Arguments that every command may have are no parameters. */
 static bool is_generic(Elem elem) {
-    static const char *const NAMES[] = {"lsid",      "comment",      "maxTimeMS", "writeConcern",
-                                        "readConcern", "apiVersion", "apiStrict", "apiDeprecationErrors",
-                                        "txnNumber"};
+    static const char *const NAMES[] = {
+        "lsid",        "comment",    "maxTimeMS", "writeConcern",
+        "readConcern", "apiVersion", "apiStrict", "apiDeprecationErrors",
+        "txnNumber"};
     if (elem_name(elem)[0] == '$')
         return true;
     for (size_t i = 0; i < ARRAY_LEN(NAMES); i++)
@@ -28,9 +29,10 @@ static ErrCode find_settable(CommandCtx *ctx, Elem elem, ParamId *ret_id, Error 
     if (is_known && (param_spec(*ret_id)->flags & PARAM_TEST) != 0)
         is_known = param_bool(ctx->service, PARAM_ENABLE_TEST_COMMANDS);
     if (!is_known)
-        return error_set(err, ERR_INVALID_OPTIONS,
-                         "attempted to set unrecognized parameter [%s], use help:true to see options ",
-                         elem_name(elem));
+        return error_set(
+            err, ERR_INVALID_OPTIONS,
+            "attempted to set unrecognized parameter [%s], use help:true to see options ",
+            elem_name(elem));
     if ((param_spec(*ret_id)->flags & PARAM_RUNTIME) == 0)
         return error_set(err, ERR_ILLEGAL_OPERATION, "not allowed to change [%s] at runtime",
                          elem_name(elem));
@@ -43,7 +45,8 @@ static void log_change(CommandCtx *ctx, Elem elem) {
     json_append_elem(&text, elem, LOG_LINE_BYTES_MAX / 2);
     buffer_append_byte(&text, '\0');
     LOG_INFO(LOG_COMMAND, 23435, "Successfully set parameter",
-             LOG_STR("parameterName", elem_name(elem)), LOG_JSON("newValue", (const char *)text.data));
+             LOG_STR("parameterName", elem_name(elem)),
+             LOG_JSON("newValue", (const char *)text.data));
 }
 
 static ErrCode set_parameter_run(CommandCtx *ctx, void *request, Error *err) {
@@ -67,7 +70,8 @@ static ErrCode set_parameter_run(CommandCtx *ctx, void *request, Error *err) {
         }
     }
     if (count == 0)
-        return error_set(err, ERR_INVALID_OPTIONS, "no option found to set, use help:true to see options ");
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "no option found to set, use help:true to see options ");
     return ERR_OK;
 }
 

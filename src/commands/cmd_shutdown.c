@@ -1,6 +1,6 @@
 /*
- * cmd_shutdown.c - shutdown: stops the server. There is no reply: the connection ends, which is what clients
- * of MongoDB expect.
+ * cmd_shutdown.c - shutdown: stops the server. There is no reply: the connection ends, which is
+ * what clients of MongoDB expect.
  */
 #include "base/log.h"
 #include "commands/core/command.h"

@@ -5,6 +5,7 @@
 #include "catalog/collection.h"
 #include "concurrency/service_ctx.h"
 
-/* Appends size, count, ... to the open document. NULL: a collection that does not exist, all zero. */
+/* Appends size, count, ... to the open document. NULL: a collection that does not exist, all zero.
+ */
 void build_collection_stats(DocBuilder *b, ServiceCtx *service, const Collection *coll,
                             int64_t scale);

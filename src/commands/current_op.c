@@ -38,10 +38,9 @@ static void add_operation(void *arg, OpCtx *op);
 static void add_connection(void *arg, const Connection *conn);
 static void build_operation(DocBuilder *b, const Rows *rows, const OpCtx *op);
 
-ErrCode current_op_for_each(ServiceCtx *service, const CurrentOpQuery *query, Arena *arena,
+ErrCode current_op_for_each(ServiceCtx *service, const CurrentOpQuery *query,
                             ErrCode (*visit)(void *arg, Doc row, Error *err), void *arg,
                             Error *err) {
-    (void)arena;
     CLEANUP(rows_done) Rows rows = {.service = service, .query = query};
     buffer_init(&rows.bytes, 3 * (size_t)WIRE_MESSAGE_SIZE_MAX);
     clock_format_iso8601(clock_wall_ms(), rows.now_text);

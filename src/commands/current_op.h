@@ -10,12 +10,12 @@
 
 typedef struct CurrentOpQuery {
     bool has_idle_connections;
-    bool is_own_only;       /* those of `connection_id` */
+    bool is_own_only; /* those of `connection_id` */
     int64_t connection_id;
 } CurrentOpQuery;
 
-/* Calls back with one document per operation; `row` is valid during the call. Stops at the first failure and
- * returns it. No lock is held during the calls. */
-ErrCode current_op_for_each(ServiceCtx *service, const CurrentOpQuery *query, Arena *arena,
-                            ErrCode (*visit)(void *arg, Doc row, Error *err), void *arg,
-                            Error *err) MUST_CHECK;
+/* Calls back with one document per operation; `row` is valid during the call. Stops at the first
+ * failure and returns it. No lock is held during the calls. */
+ErrCode current_op_for_each(ServiceCtx *service, const CurrentOpQuery *query,
+                            ErrCode (*visit)(void *arg, Doc row, Error *err), void *arg, Error *err)
+    MUST_CHECK;

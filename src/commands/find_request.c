@@ -27,6 +27,7 @@ ErrCode find_request_check(CommandCtx *ctx, const FindRequest *request, QuerySpe
     query_spec_defaults(ctx, ret_spec);
     TRY(query_spec_let(ctx, request->let, ret_spec, err));
     *ret_batch = (FirstBatchOptions){
+        .limit = request->limit,
         .is_single_batch = request->is_single_batch,
         .is_tailable = request->is_tailable,
         .is_await_data = request->is_await_data,

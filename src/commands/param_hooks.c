@@ -36,7 +36,8 @@ static void apply_tickets(ServiceCtx *service, ParamId id) {
 static void apply_retries(ServiceCtx *service, ParamId id) {
     (void)id;
     StorageRetryParams *retry = storage_retry_params(service->storage);
-    retry->is_temporarily_unavailable_enabled = param_bool(service, PARAM_ENABLE_TEMPORARILY_UNAVAILABLE);
+    retry->is_temporarily_unavailable_enabled =
+        param_bool(service, PARAM_ENABLE_TEMPORARILY_UNAVAILABLE);
     retry->temporarily_unavailable_retries_max =
         (int32_t)param_i64(service, PARAM_TEMPORARILY_UNAVAILABLE_RETRIES);
     retry->temporarily_unavailable_backoff_base_ms =
@@ -51,7 +52,8 @@ static void build_fcv(ServiceCtx *service, const char *name, DocBuilder *b) {
     build_close(b, opened);
 }
 
-/* {verbosity: n, command: {verbosity: n}, ...}; the names are those of the log lines in lower case. */
+/* {verbosity: n, command: {verbosity: n}, ...}; the names are those of the log lines in lower case.
+ */
 static void component_key(LogComponent component, char out[32]) {
     const char *name = log_component_name(component);
     size_t i = 0;
@@ -76,8 +78,8 @@ static void build_component_verbosity(ServiceCtx *service, const char *name, Doc
 
 static ErrCode parse_verbosity(Elem elem, int least, Error *err) {
     if (!elem_is_number(elem) || elem_as_i64(elem) < least || elem_as_i64(elem) > 5)
-        return error_set(err, ERR_BAD_VALUE, "verbosity of a log component has to be a number from %d to 5",
-                         least);
+        return error_set(err, ERR_BAD_VALUE,
+                         "verbosity of a log component has to be a number from %d to 5", least);
     return ERR_OK;
 }
 

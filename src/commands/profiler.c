@@ -100,7 +100,8 @@ void profiler_on_finished(CommandCtx *ctx, int64_t duration_us, ErrCode rc, cons
         return;
     OpCtx *op = ctx->op;
     Doc doc = build_profile(ctx, duration_us, rc, err);
-    /* The operation may have been ended by a kill or its time limit; this is still to be written. */
+    /* The operation may have been ended by a kill or its time limit; this is still to be written.
+     */
     op->is_uninterruptible = true;
     if (write_profile(op, &ns, doc, &write_err) != ERR_OK)
         LOG_WARN(LOG_COMMAND, 20703, "Caught exception while trying to profile operation",

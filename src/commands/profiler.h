@@ -1,8 +1,8 @@
 /*
  * profiler.h - keeps documents about operations in <database>.system.profile.
  *
- * Each database has its own level (0: nothing, 1: slow operations, 2: all); the threshold and the sample
- * rate are those of the slow log. A level is forgotten when the server stops.
+ * Each database has its own level (0: nothing, 1: slow operations, 2: all); the threshold and the
+ * sample rate are those of the slow log. A level is forgotten when the server stops.
  *
  * Ownership: made by server/, hangs off the ServerSetup.
  * Threading: any thread. Lock: LOCK_RANK_PARAMETERS.
@@ -20,6 +20,6 @@ void profiler_free(Profiler *profiler);
 int32_t profiler_level(Profiler *profiler, Str db);
 void profiler_set_level(Profiler *profiler, Str db, int32_t level);
 
-/* Hook of the command service: writes the document if one is due. What goes wrong is logged, since the
- * operation itself is done. */
+/* Hook of the command service: writes the document if one is due. What goes wrong is logged, since
+ * the operation itself is done. */
 void profiler_on_finished(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Error *err);

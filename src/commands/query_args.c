@@ -80,6 +80,8 @@ ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_sour
         return rc;
     }
     int64_t id = 0;
+    /* A cursor that has given all it may is not worth another round trip. */
+    batch.is_exhausted |= options->limit > 0 && batch.count >= options->limit;
     bool is_kept = options->is_tailable || (!batch.is_exhausted && !options->is_single_batch);
     if (is_kept) {
         take_source->ops->detach(take_source);
@@ -87,6 +89,7 @@ ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_sour
         client_cursor->is_tailable = options->is_tailable;
         client_cursor->is_await_data = options->is_await_data;
         client_cursor->has_no_timeout = options->has_no_timeout;
+        client_cursor->limit = options->limit;
         client_cursor->returned_count = batch.count;
         client_cursor->batch_count = 1;
         client_cursor->command = doc_copy_heap(ctx->body);

@@ -34,6 +34,7 @@ ErrCode build_batch(CommandCtx *ctx, CursorSource *source, const char *field, in
 
 typedef struct FirstBatchOptions {
     int64_t batch_size; /* -1: the default */
+    int64_t limit;      /* of all batches together; 0: none */
     bool is_single_batch;
     bool is_tailable;
     bool is_await_data;

@@ -97,7 +97,8 @@ ErrCode cmd_parse_scale(Elem elem, int64_t *ret_scale, Error *err) {
                          bson_type_name(elem_type(elem)));
     *ret_scale = elem_as_i64(elem);
     if (*ret_scale < 1)
-        return error_set(err, (ErrCode)51024, "BSON field 'scale' value must be >= 1, actual value '%lld'",
+        return error_set(err, (ErrCode)51024,
+                         "BSON field 'scale' value must be >= 1, actual value '%lld'",
                          (long long)*ret_scale);
     return ERR_OK;
 }

@@ -37,7 +37,8 @@ void list_reply_end(ListReply *list, const char *ns);
 
 /* NULL when `filter` is absent or empty. */
 ErrCode cmd_parse_filter(CommandCtx *ctx, Doc filter, MatchExpr **ret_expr, Error *err) MUST_CHECK;
-ErrCode cmd_filter_matches(const MatchExpr *expr, Doc doc, bool *ret_is_match, Error *err) MUST_CHECK;
+ErrCode cmd_filter_matches(const MatchExpr *expr, Doc doc, bool *ret_is_match, Error *err)
+    MUST_CHECK;
 
 /* A fresh builder over arena memory. */
 typedef struct ArenaDoc {

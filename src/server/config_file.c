@@ -34,7 +34,8 @@ ErrCode options_read_file(Options *options, const char *path, Error *err) {
     if (has_failed)
         return error_set(err, ERR_BAD_VALUE, "Error reading config file '%s'", path);
     if (size > CONFIG_FILE_SIZE_MAX)
-        return error_set(err, ERR_BAD_VALUE, "Error reading config file '%s': it is too large", path);
+        return error_set(err, ERR_BAD_VALUE, "Error reading config file '%s': it is too large",
+                         path);
     if (options_read_yaml(options, text, size, err) != ERR_OK)
         return error_prefix(err, "Error parsing config file '%s'", path);
     return ERR_OK;
@@ -100,8 +101,9 @@ static ErrCode walk(Options *options, yaml_document_t *document, yaml_node_t *no
     /* YAML 1.1 has more words for booleans. */
     if (is_plain && (strcmp(text, "yes") == 0 || strcmp(text, "on") == 0))
         text = "true";
-    else if (is_plain && (strcmp(text, "no") == 0 ||
-                          (strcmp(text, "off") == 0 && strcmp(place, "operationProfiling.mode") != 0)))
+    else if (is_plain &&
+             (strcmp(text, "no") == 0 ||
+              (strcmp(text, "off") == 0 && strcmp(place, "operationProfiling.mode") != 0)))
         text = "false";
     if (options_set_place(options, place, text, err) != ERR_OK)
         return error_prefix(err, "line %zu", node->start_mark.line + 1);

@@ -14,7 +14,7 @@
 #include "server/node.h"
 #include "server/options.h"
 
-static int serve(int argc, char **argv, const char *program, const char *process_name);
+static int serve(int argc, char **argv, int skip, const char *program, const char *process_name);
 static int run_in_background(const Options *options, const char *process_name);
 static int not_available(const char *what);
 static void print_help(void);
@@ -25,13 +25,13 @@ int main(int argc, char **argv) {
     const char *slash = strrchr(argv[0], '/');
     const char *name = slash != NULL ? slash + 1 : argv[0];
     if (strcmp(name, "mongod") == 0)
-        return serve(argc, argv, "mongod", "mongod");
+        return serve(argc, argv, /* skip= */ 1, "mongod", "mongod");
     if (strcmp(name, "mongos") == 0)
         return not_available("the query router (mongos)");
 
     const char *command = argc > 1 ? argv[1] : "--help";
     if (strcmp(command, "serve") == 0)
-        return serve(argc - 1, argv + 1, "sherd serve", "sherd");
+        return serve(argc, argv, /* skip= */ 2, "sherd serve", "sherd");
     if (strcmp(command, "route") == 0)
         return not_available("sherd route (the query router)");
     if (strcmp(command, "up") == 0)
@@ -44,15 +44,17 @@ int main(int argc, char **argv) {
         print_help();
         return argc > 1 ? EXIT_CODE_CLEAN : EXIT_CODE_BAD_OPTIONS;
     }
-    fprintf(stderr, "sherd: unknown command '%s'\ntry 'sherd --help' for more information\n", command);
+    fprintf(stderr, "sherd: unknown command '%s'\ntry 'sherd --help' for more information\n",
+            command);
     return EXIT_CODE_BAD_OPTIONS;
 }
 
-static int serve(int argc, char **argv, const char *program, const char *process_name) {
+/* The first `skip` arguments name the sub-command. */
+static int serve(int argc, char **argv, int skip, const char *program, const char *process_name) {
     CLEANUP(options_done) Options options;
     options_init(&options, program);
     CLEANUP(error_reset) Error err = {0};
-    if (options_parse(&options, argc, argv, &err) != ERR_OK) {
+    if (options_parse(&options, argc, argv, skip, &err) != ERR_OK) {
         fprintf(stderr, "%s\ntry '%s --help' for more information\n", error_message(&err), program);
         return EXIT_CODE_BAD_OPTIONS;
     }
@@ -92,7 +94,8 @@ static int run_in_background(const Options *options, const char *process_name) {
         int null = open("/dev/null", O_RDWR | O_CLOEXEC);
         dup2(null, STDIN_FILENO);
         dup2(null, STDOUT_FILENO);
-        /* Standard error stays the terminal's until clients are served: it says why a start failed. */
+        /* Standard error stays the terminal's until clients are served: it says why a start failed.
+         */
         return node_run(options, process_name, ready[1]);
     }
     close(ready[1]);

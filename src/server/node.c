@@ -20,6 +20,7 @@
 #include "commands/profiler.h"
 #include "commands/version.h"
 #include "concurrency/lock_manager.h"
+#include "query/cursor/cursor_table.h"
 #include "server/exit_codes.h"
 #include "server/signals.h"
 #include "storage/engine.h"
@@ -39,6 +40,9 @@ typedef struct Node {
     Arena arena; /* what lives as long as the node */
     OpCtx *start_op;
     bool has_pid_file;
+    const char *addresses[BIND_ADDRESSES_MAX];
+    uint32_t address_count;
+    uint32_t unix_permissions;
 } Node;
 
 static ErrCode node_start(Node *node, int *ret_exit_code, Error *err);
@@ -50,7 +54,8 @@ static ErrCode fill_setup(Node *node, const char *process_name, Error *err);
 static ErrCode open_storage(Node *node, int *ret_exit_code, Error *err);
 static ErrCode open_catalog(Node *node, Error *err);
 static ErrCode start_transport(Node *node, int *ret_exit_code, Error *err);
-static ErrCode bind_addresses(Node *node, const char **ret_addresses, uint32_t *ret_count, Error *err);
+static ErrCode read_network_options(Node *node, Error *err);
+static ErrCode bind_addresses(Node *node, Error *err);
 static ErrCode write_pid_file(Node *node, Error *err);
 static void log_start(Node *node);
 static void warn_at_start(Node *node);
@@ -76,6 +81,8 @@ int node_run(const Options *options, const char *process_name, int ready_fd) {
         rc = set_parameters(&node, &err);
     if (rc == ERR_OK)
         rc = fill_setup(&node, process_name, &err);
+    if (rc == ERR_OK)
+        rc = read_network_options(&node, &err);
     if (rc == ERR_OK) {
         exit_code = EXIT_CODE_STARTUP;
         rc = open_log(options, &err);
@@ -147,7 +154,8 @@ static ErrCode set_parameters(Node *node, Error *err) {
         size_t size = strcspn(pair, "=");
         if (pair[size] == '\0')
             return error_set(err, ERR_BAD_VALUE,
-                             "Illegal option assignment: \"%s\" (--setParameter takes name=value)", pair);
+                             "Illegal option assignment: \"%s\" (--setParameter takes name=value)",
+                             pair);
         const char *name = arena_strndup(&node->arena, pair, size);
         TRY(param_set_text(params, name, pair + size + 1, err));
     }
@@ -162,8 +170,9 @@ static ErrCode parse_compressors(const char *text, uint32_t *ret_bits, Error *er
         Str name = {text, strcspn(text, ",")};
         WireCompressor compressor = wire_compressor_from_name(name);
         if (compressor == WIRE_COMPRESSOR_NONE || compressor == WIRE_COMPRESSOR_NOOP)
-            return error_set(err, ERR_BAD_VALUE, "Invalid network message compressor specified: '%.*s'",
-                             (int)name.size, name.data);
+            return error_set(err, ERR_BAD_VALUE,
+                             "Invalid network message compressor specified: '%.*s'", (int)name.size,
+                             name.data);
         bits |= WIRE_COMPRESSOR_BIT(compressor);
         text += name.size + (text[name.size] == ',');
     }
@@ -178,7 +187,8 @@ static ErrCode fill_setup(Node *node, const char *process_name, Error *err) {
     if (gethostname(name, sizeof(name)) != 0)
         snprintf(name, sizeof(name), "localhost");
     name[sizeof(name) - 1] = '\0';
-    snprintf(setup->host, sizeof(setup->host), "%s:%d", name, (int)option_i64(options, OPTION_PORT));
+    snprintf(setup->host, sizeof(setup->host), "%s:%d", name,
+             (int)option_i64(options, OPTION_PORT));
     setup->process = process_name;
     setup->is_log_reopened = strcmp(option_text(options, OPTION_LOG_ROTATE), "reopen") == 0;
     setup->argv = options_argv_doc(options, &node->arena);
@@ -237,6 +247,14 @@ static void on_disconnect(ServiceCtx *service, ClientState *client) {
     (void)service, (void)client;
 }
 
+static int64_t cursor_timeout_ms(ServiceCtx *service) {
+    return param_i64(service, PARAM_CURSOR_TIMEOUT_MILLIS);
+}
+
+static int64_t cursor_interval_s(ServiceCtx *service) {
+    return param_i64(service, PARAM_CURSOR_MONITOR_FREQUENCY_SECS);
+}
+
 static void note_from_transport(void *ctx, const char *text) {
     (void)ctx;
     LOG_WARN(LOG_NETWORK, 7200402, "Network event", LOG_STR("event", text));
@@ -259,30 +277,34 @@ static ErrCode start_transport(Node *node, int *ret_exit_code, Error *err) {
     server_setup(service)->profiler =
         profiler_new(service, (int32_t)option_i64(options, OPTION_PROFILE));
 
-    const char *addresses[BIND_ADDRESSES_MAX];
+    service->cursors = cursor_table_new(service);
+    TRY(cursor_table_start(service->cursors, cursor_timeout_ms, cursor_interval_s, err));
+
     TransportConfig config = {
-        .addresses = addresses,
+        .addresses = node->addresses,
+        .address_count = node->address_count,
         .port = (uint16_t)option_i64(options, OPTION_PORT),
         .has_unix_socket = !option_bool(options, OPTION_NO_UNIX_SOCKET),
         .unix_prefix = option_text(options, OPTION_UNIX_SOCKET_PREFIX),
-        .unix_permissions =
-            (uint32_t)strtoul(option_text(options, OPTION_FILE_PERMISSIONS), NULL, 8),
+        .unix_permissions = node->unix_permissions,
         .connections_max = (uint32_t)option_i64(options, OPTION_MAX_CONNS),
         .compressors = server_setup(service)->compressors,
         .handler = command_service_handler(),
         .ctx = service,
         .note = note_from_transport,
     };
-    *ret_exit_code = EXIT_CODE_BAD_OPTIONS;
-    TRY(bind_addresses(node, addresses, &config.address_count, err));
     warn_at_start(node);
     *ret_exit_code = EXIT_CODE_NETWORK;
     bool is_in_use = false;
     if (transport_start(&config, &service->transport, &is_in_use, err) != ERR_OK) {
-        if (is_in_use)
-            return error_prefix(err, "Failed to set up listener: SocketException: Address already in "
-                                     "use");
-        return error_prefix(err, "Failed to set up listener");
+        if (is_in_use) {
+            error_reset(err);
+            return error_set(err, ERR_SOCKET_EXCEPTION,
+                             "Failed to set up listener: SocketException: Address already in use "
+                             "(port %u)",
+                             config.port);
+        }
+        return error_prefix(err, "Failed to set up listener: SocketException");
     }
     /* The port may have been chosen by the system. */
     ServerSetup *setup = server_setup(service);
@@ -290,7 +312,7 @@ static ErrCode start_transport(Node *node, int *ret_exit_code, Error *err) {
     snprintf(colon, sizeof(setup->host) - (size_t)(colon - setup->host), ":%u",
              transport_port(service->transport));
     for (uint32_t i = 0; i < config.address_count; i++)
-        LOG_INFO(LOG_NETWORK, 23015, "Listening on", LOG_STR("address", addresses[i]));
+        LOG_INFO(LOG_NETWORK, 23015, "Listening on", LOG_STR("address", node->addresses[i]));
     if (transport_unix_path(service->transport) != NULL)
         LOG_INFO(LOG_NETWORK, 23015, "Listening on",
                  LOG_STR("address", transport_unix_path(service->transport)));
@@ -299,9 +321,20 @@ static ErrCode start_transport(Node *node, int *ret_exit_code, Error *err) {
     return ERR_OK;
 }
 
-static ErrCode add_address(Node *node, const char *address, const char **addresses, uint32_t *count,
-                           Error *err) {
-    if (*count == BIND_ADDRESSES_MAX)
+static ErrCode read_network_options(Node *node, Error *err) {
+    const char *permissions = option_text(node->options, OPTION_FILE_PERMISSIONS);
+    char *end;
+    unsigned long bits = strtoul(permissions, &end, 8);
+    if (*permissions == '\0' || *end != '\0' || bits == 0 || bits > 0777)
+        return error_set(err, ERR_BAD_VALUE,
+                         "--filePermissions has to be an octal number from 1 to 0777, not \"%s\"",
+                         permissions);
+    node->unix_permissions = (uint32_t)bits;
+    return bind_addresses(node, err);
+}
+
+static ErrCode add_address(Node *node, const char *address, Error *err) {
+    if (node->address_count == BIND_ADDRESSES_MAX)
         return error_set(err, ERR_BAD_VALUE, "more than %d addresses in --bind_ip",
                          BIND_ADDRESSES_MAX);
     if (address[0] == '/')
@@ -310,15 +343,16 @@ static ErrCode add_address(Node *node, const char *address, const char **address
                          "--unixSocketPrefix",
                          address);
     if (strchr(address, ':') != NULL && !option_bool(node->options, OPTION_IPV6))
-        return error_set(err, ERR_BAD_VALUE, "the address \"%s\" of --bind_ip needs --ipv6", address);
-    for (uint32_t i = 0; i < *count; i++)
-        if (strcmp(addresses[i], address) == 0)
+        return error_set(err, ERR_BAD_VALUE, "the address \"%s\" of --bind_ip needs --ipv6",
+                         address);
+    for (uint32_t i = 0; i < node->address_count; i++)
+        if (strcmp(node->addresses[i], address) == 0)
             return ERR_OK;
-    addresses[(*count)++] = address;
+    node->addresses[node->address_count++] = address;
     return ERR_OK;
 }
 
-static ErrCode bind_addresses(Node *node, const char **addresses, uint32_t *ret_count, Error *err) {
+static ErrCode bind_addresses(Node *node, Error *err) {
     const Options *options = node->options;
     bool is_ipv6 = option_bool(options, OPTION_IPV6);
     const char *text = option_text(options, OPTION_BIND_IP);
@@ -326,7 +360,6 @@ static ErrCode bind_addresses(Node *node, const char **addresses, uint32_t *ret_
         text = "*";
     else if (text == NULL || *text == '\0')
         text = "localhost";
-    *ret_count = 0;
     while (*text != '\0') {
         size_t size = strcspn(text, ",");
         char *one = arena_strndup(&node->arena, text, size);
@@ -337,11 +370,11 @@ static ErrCode bind_addresses(Node *node, const char **addresses, uint32_t *ret_
             continue;
         bool is_all = strcmp(one, "*") == 0;
         if (is_all || strcmp(one, "localhost") == 0) {
-            TRY(add_address(node, is_all ? "0.0.0.0" : "127.0.0.1", addresses, ret_count, err));
+            TRY(add_address(node, is_all ? "0.0.0.0" : "127.0.0.1", err));
             if (is_ipv6)
-                TRY(add_address(node, is_all ? "::" : "::1", addresses, ret_count, err));
+                TRY(add_address(node, is_all ? "::" : "::1", err));
         } else {
-            TRY(add_address(node, one, addresses, ret_count, err));
+            TRY(add_address(node, one, err));
         }
     }
     return ERR_OK;
@@ -382,18 +415,21 @@ static void log_start(Node *node) {
     } while (0)
 
 static void warn_at_start(Node *node) {
-    WARN_AT_START(22120, "Access control is not enabled for the database. Read and write access to "
-                         "data and configuration is unrestricted",
+    WARN_AT_START(22120,
+                  "Access control is not enabled for the database. Read and write access to "
+                  "data and configuration is unrestricted",
                   (LogAttr){0});
     if (geteuid() == 0)
-        WARN_AT_START(22138, "You are running this process as the root user, which is not recommended",
+        WARN_AT_START(22138,
+                      "You are running this process as the root user, which is not recommended",
                       (LogAttr){0});
     if (!option_is_set(node->options, OPTION_BIND_IP) &&
         !option_bool(node->options, OPTION_BIND_IP_ALL))
-        WARN_AT_START(22140, "This server is bound to localhost. Remote systems will be unable to "
-                             "connect to this server. Start the server with --bind_ip <address> to "
-                             "specify which IP addresses it should serve responses from, or with "
-                             "--bind_ip_all to bind to all interfaces",
+        WARN_AT_START(22140,
+                      "This server is bound to localhost. Remote systems will be unable to "
+                      "connect to this server. Start the server with --bind_ip <address> to "
+                      "specify which IP addresses it should serve responses from, or with "
+                      "--bind_ip_all to bind to all interfaces",
                       (LogAttr){0});
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < OPEN_FILES_WANTED)
@@ -428,8 +464,8 @@ static void wait_for_stop(Node *node) {
         if (event == SIGNAL_EVENT_STOP) {
             LOG_INFO(LOG_CONTROL, 23377, "Received signal", LOG_I64("signal", info.number),
                      LOG_STR("error", strsignal(info.number)));
-            LOG_INFO(LOG_CONTROL, 23378, "Signal was sent by kill(2)", LOG_I64("pid", info.sender_pid),
-                     LOG_I64("uid", info.sender_uid));
+            LOG_INFO(LOG_CONTROL, 23378, "Signal was sent by kill(2)",
+                     LOG_I64("pid", info.sender_pid), LOG_I64("uid", info.sender_uid));
             LOG_INFO(LOG_CONTROL, 23381, "Will terminate after current cmd ends");
         }
         return;
@@ -451,6 +487,7 @@ static void node_stop(Node *node) {
     Transport *transport = TAKE_PTR(service->transport);
     if (transport != NULL)
         transport_free(transport);
+    cursor_table_free(TAKE_PTR(service->cursors));
     profiler_free(server_setup(service)->profiler);
     command_service_free(TAKE_PTR(service->commands));
     op_ctx_free(TAKE_PTR(node->start_op));

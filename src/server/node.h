@@ -7,6 +7,6 @@
 
 #include "server/options.h"
 
-/* Runs until it is told to stop; returns the exit code of the process. `ready_fd` gets one byte when
- * clients are served (-1: nobody waits for it). */
+/* Runs until it is told to stop; returns the exit code of the process. `ready_fd` gets one byte
+ * when clients are served (-1: nobody waits for it). */
 int node_run(const Options *options, const char *process_name, int ready_fd);

@@ -45,9 +45,10 @@ typedef struct OptionSpec {
     const char *help;
 } OptionSpec;
 
-#define PLACE_OF(place)       ((place)[0] == '!' ? &(place)[1] : (place))
+#define PLACE_OF(place) ((place)[0] == '!' ? &(place)[1] : (place))
 static const OptionSpec SPECS[OPTION_COUNT] = {
-#define OPTION(symbol, flag_text, short_flag, file_place, value_type, first, how, part, text, help_text) \
+#define OPTION(symbol, flag_text, short_flag, file_place, value_type, first, how, part, text,      \
+               help_text)                                                                          \
     [OPTION_##symbol] = {.flag = flag_text,                                                        \
                          .letter = short_flag,                                                     \
                          .place = file_place,                                                      \
@@ -107,10 +108,10 @@ void options_done(Options *options) {
     arena_done(&options->arena);
 }
 
-ErrCode options_parse(Options *options, int argc, char **argv, Error *err) {
+ErrCode options_parse(Options *options, int argc, char **argv, int skip, Error *err) {
     options->argc = argc;
     options->argv = argv;
-    for (int at = 1; at < argc;)
+    for (int at = skip; at < argc;)
         TRY(parse_argument(options, &at, err));
     if (option_is_set(options, OPTION_HELP) || option_is_set(options, OPTION_VERSION))
         return ERR_OK;
@@ -137,7 +138,10 @@ ErrCode options_set_place(Options *options, const char *place, const char *text,
             for (size_t mode = 0; mode < ARRAY_LEN(MODES); mode++)
                 if (strcmp(text, MODES[mode]) == 0)
                     return set_value(options, OPTION_PROFILE, place,
-                                     mode == 0 ? "0" : mode == 1 ? "1" : "2", true, err);
+                                     mode == 0   ? "0"
+                                     : mode == 1 ? "1"
+                                                 : "2",
+                                     true, err);
             return error_set(err, ERR_BAD_VALUE, "Bad value for %s: \"%s\" (off, slowOp or all)",
                              place, text);
         }
@@ -187,16 +191,17 @@ static ErrCode parse_argument(Options *options, int *at, Error *err) {
                          /* is_from_file= */ false, err);
     }
     if (text == NULL && flag.id == OPTION_VERBOSE) {
-        bool has_number = *at < options->argc && options->argv[*at][0] >= '0' &&
-                          options->argv[*at][0] <= '9';
+        bool has_number =
+            *at < options->argc && options->argv[*at][0] >= '0' && options->argv[*at][0] <= '9';
         text = has_number ? options->argv[(*at)++] : "1";
     }
     if (text == NULL && *at < options->argc)
         text = options->argv[(*at)++];
     if (text == NULL)
-        return error_set(err, ERR_BAD_VALUE,
-                         "Error parsing command line: the required argument for option '%s' is missing",
-                         flag.shown);
+        return error_set(
+            err, ERR_BAD_VALUE,
+            "Error parsing command line: the required argument for option '%s' is missing",
+            flag.shown);
     return set_value(options, flag.id, flag.shown, text, /* is_from_file= */ false, err);
 }
 
@@ -256,8 +261,9 @@ static ErrCode set_value(Options *options, OptionId id, const char *shown, const
     OptionValue *value = &options->values[id];
     bool is_list = spec->type == OPTION_TYPE_LIST;
     if (value->is_set && !is_list && value->is_from_file == is_from_file)
-        return error_set(err, ERR_BAD_VALUE, "Error parsing command line: Multiple occurrences of "
-                                             "option \"%s\"",
+        return error_set(err, ERR_BAD_VALUE,
+                         "Error parsing command line: Multiple occurrences of "
+                         "option \"%s\"",
                          shown);
     if (spec->type == OPTION_TYPE_SWITCH) {
         TRY(parse_bool(shown, text, &value->boolean, err));
@@ -283,13 +289,14 @@ static ErrCode set_value(Options *options, OptionId id, const char *shown, const
     return ERR_OK;
 }
 
-static ErrCode check_state(const OptionSpec *spec, const char *shown, const char *text, Error *err) {
+static ErrCode check_state(const OptionSpec *spec, const char *shown, const char *text,
+                           Error *err) {
     if (spec->state == OPTION_STATE_REFUSED)
         return error_set(err, ERR_BAD_VALUE, "option '%s' is refused: %s", shown, spec->note);
     if (spec->state == OPTION_STATE_ONLY && strcmp(text, spec->note) != 0)
         return error_set(err, ERR_BAD_VALUE,
-                         "option '%s' with the value '%s' is refused: only '%s' is supported", shown,
-                         text, spec->note);
+                         "option '%s' with the value '%s' is refused: only '%s' is supported",
+                         shown, text, spec->note);
     if (spec->state != OPTION_STATE_SUPPORTED || strchr(spec->note, '|') == NULL)
         return ERR_OK;
     /* A choice: "rename|reopen". */
@@ -311,9 +318,10 @@ static ErrCode parse_number(const OptionSpec *spec, const char *shown, const cha
     bool is_int = spec->type == OPTION_TYPE_INT;
     double number = is_int ? (double)strtoll(text, &end, 10) : strtod(text, &end);
     if (end == text || *end != '\0' || errno != 0)
-        return error_set(err, ERR_BAD_VALUE,
-                         "Error parsing command line: the argument ('%s') for option '%s' is invalid",
-                         text, shown);
+        return error_set(
+            err, ERR_BAD_VALUE,
+            "Error parsing command line: the argument ('%s') for option '%s' is invalid", text,
+            shown);
     double least = strtod(spec->note, NULL);
     double greatest = strtod(strstr(spec->note, "..") + 2, NULL);
     if (!(number >= least) || !(number <= greatest))
@@ -328,7 +336,8 @@ static ErrCode parse_number(const OptionSpec *spec, const char *shown, const cha
 static ErrCode parse_bool(const char *shown, const char *text, bool *ret_value, Error *err) {
     *ret_value = strcmp(text, "true") == 0;
     if (!*ret_value && strcmp(text, "false") != 0)
-        return error_set(err, ERR_BAD_VALUE, "option '%s' takes true or false, not '%s'", shown, text);
+        return error_set(err, ERR_BAD_VALUE, "option '%s' takes true or false, not '%s'", shown,
+                         text);
     return ERR_OK;
 }
 
@@ -343,7 +352,8 @@ static ErrCode check_together(const Options *options, Error *err) {
         !option_bool(options, OPTION_LOG_APPEND))
         return error_set(err, ERR_BAD_VALUE, "logRotate with \"reopen\" requires logappend");
     if (option_is_set(options, OPTION_BIND_IP) && option_bool(options, OPTION_BIND_IP_ALL))
-        return error_set(err, ERR_BAD_VALUE, "--bind_ip and --bind_ip_all cannot be given together");
+        return error_set(err, ERR_BAD_VALUE,
+                         "--bind_ip and --bind_ip_all cannot be given together");
     return ERR_OK;
 }
 
@@ -425,8 +435,8 @@ static void build_place(DocBuilder *b, const char *prefix, const Options *option
         bool is_first = true;
         for (int j = 0; j < i && is_first; j++) {
             const char *other = PLACE_OF(SPECS[j].place);
-            is_first = !options->values[j].is_set ||
-                       strncmp(other, place, prefix_size + size + 1) != 0;
+            is_first =
+                !options->values[j].is_set || strncmp(other, place, prefix_size + size + 1) != 0;
         }
         if (!is_first)
             continue;

@@ -13,7 +13,8 @@
 #include "bson/doc.h"
 
 typedef enum OptionId {
-#define OPTION(symbol, flag, letter, place, type, initial, state, section, note, help) OPTION_##symbol,
+#define OPTION(symbol, flag, letter, place, type, initial, state, section, note, help)             \
+    OPTION_##symbol,
 #include "server/options.def"
 #undef OPTION
     OPTION_COUNT,
@@ -29,8 +30,8 @@ typedef struct OptionValue {
     bool boolean;
     int64_t i64;
     double f64;
-    const char *text;   /* as given; NULL: not given and no default */
-    const char **list;  /* of LIST options */
+    const char *text;  /* as given; NULL: not given and no default */
+    const char **list; /* of LIST options */
     uint32_t list_count;
 } OptionValue;
 
@@ -38,20 +39,20 @@ typedef struct Options {
     Arena arena;
     OptionValue values[OPTION_COUNT];
     int argc;
-    char **argv; /* borrowed */
+    char **argv;         /* borrowed */
     const char *program; /* "sherd serve" or "mongod", for messages */
 } Options;
 
 void options_init(Options *options, const char *program);
 void options_done(Options *options);
 
-/* Reads flags, then the configuration file that --config names. argv[0] is skipped. Fails with
- * ERR_BAD_VALUE and a message for the user. */
-ErrCode options_parse(Options *options, int argc, char **argv, Error *err) MUST_CHECK;
+/* Reads flags, then the configuration file that --config names. The first `skip` arguments
+ * are not looked at. Fails with ERR_BAD_VALUE and a message for the user. */
+ErrCode options_parse(Options *options, int argc, char **argv, int skip, Error *err) MUST_CHECK;
 
 /* Sets one option as the configuration file does; `place` is the dotted path. */
-ErrCode options_set_place(Options *options, const char *place, const char *text,
-                          Error *err) MUST_CHECK;
+ErrCode options_set_place(Options *options, const char *place, const char *text, Error *err)
+    MUST_CHECK;
 /* config_file.c */
 ErrCode options_read_file(Options *options, const char *path, Error *err) MUST_CHECK;
 ErrCode options_read_yaml(Options *options, const char *yaml, size_t size, Error *err) MUST_CHECK;

@@ -1,8 +1,9 @@
 /*
  * signals.h - signals become events that the main thread waits for.
  *
- * All are blocked before any thread starts, so that no other code ever runs inside of a signal handler. The
- * one exception comes last: while the server stops, a further SIGTERM or SIGINT ends it on the spot.
+ * All are blocked before any thread starts, so that no other code ever runs inside of a signal
+ * handler. The one exception comes last: while the server stops, a further SIGTERM or SIGINT ends
+ * it on the spot.
  */
 #pragma once
 
@@ -11,9 +12,9 @@
 #include "base/error.h"
 
 typedef enum SignalEvent {
-    SIGNAL_EVENT_STOP,     /* SIGTERM, SIGINT, SIGHUP */
-    SIGNAL_EVENT_ROTATE,   /* SIGUSR1 */
-    SIGNAL_EVENT_REQUEST,  /* signals_request_stop */
+    SIGNAL_EVENT_STOP,    /* SIGTERM, SIGINT, SIGHUP */
+    SIGNAL_EVENT_ROTATE,  /* SIGUSR1 */
+    SIGNAL_EVENT_REQUEST, /* signals_request_stop */
 } SignalEvent;
 
 typedef struct Signals {

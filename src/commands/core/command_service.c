@@ -54,6 +54,7 @@ static void add_name(CommandService *service, const char *name, size_t index);
 static HandleResult run_message(CommandService *cs, CommandCtx *ctx);
 static ErrCode run_command(CommandService *cs, CommandCtx *ctx, CommandRow **ret_row, Error *err);
 static ErrCode find_command(CommandService *cs, CommandCtx *ctx, CommandRow **ret_row, Error *err);
+static const char *join_ns(CommandCtx *ctx, Str coll);
 static ErrCode finish_writes(CommandService *cs, CommandCtx *ctx, Error *err);
 static void note_finished(CommandService *cs, CommandCtx *ctx, CommandRow *row, ErrCode rc,
                           const Error *err);
@@ -281,13 +282,10 @@ static ErrCode run_command(CommandService *cs, CommandCtx *ctx, CommandRow **ret
                          row->spec->name);
     TRY(generic_args_check(ctx, err));
 
-    char ns[128];
     Elem first = {ctx->body.data + 4, (uint32_t)strlen((const char *)ctx->body.data + 5)};
     bool has_coll = elem_type(first) == BT_STRING;
-    snprintf(ns, sizeof(ns), "%.*s.%.*s", (int)ctx->args.db.size, ctx->args.db.data,
-             has_coll ? (int)elem_str(first).size : 4, has_coll ? elem_str(first).data : "$cmd");
     ctx->ns_coll = has_coll ? elem_str(first) : (Str){"", 0};
-    OpDescription desc = describe(ctx, arena_strdup(cmd_arena(ctx), ns));
+    OpDescription desc = describe(ctx, join_ns(ctx, has_coll ? ctx->ns_coll : STR("$cmd")));
     op_describe(ctx->op, &desc);
 
     TRY(fail_command_check(ctx, err));
@@ -297,6 +295,17 @@ static ErrCode run_command(CommandService *cs, CommandCtx *ctx, CommandRow **ret
     if ((row->spec->flags & CMD_WRITES) != 0)
         TRY(finish_writes(cs, ctx, err));
     return ERR_OK;
+}
+
+/* "db.coll", for those who look at running operations. */
+static const char *join_ns(CommandCtx *ctx, Str coll) {
+    Str db = ctx->args.db;
+    char *ns = arena_alloc(cmd_arena(ctx), db.size + coll.size + 2);
+    memcpy(ns, db.data, db.size);
+    ns[db.size] = '.';
+    memcpy(ns + db.size + 1, coll.data, coll.size);
+    ns[db.size + 1 + coll.size] = '\0';
+    return ns;
 }
 
 static ErrCode find_command(CommandService *cs, CommandCtx *ctx, CommandRow **ret_row, Error *err) {

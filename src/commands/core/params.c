@@ -16,9 +16,9 @@ struct ServerParams {
     ServerSetup setup;
 };
 
-#define STARTUP        PARAM_STARTUP
-#define RUNTIME        PARAM_RUNTIME
-#define TEST           PARAM_TEST
+#define STARTUP PARAM_STARTUP
+#define RUNTIME PARAM_RUNTIME
+#define TEST    PARAM_TEST
 static const ParamSpec SPECS[PARAM_COUNT] = {
 #define PARAM(symbol, text_name, value_type, first, minimum, maximum, all_flags, text)             \
     [PARAM_##symbol] = {.name = text_name,                                                         \
@@ -80,7 +80,8 @@ ErrCode param_set_text(ServerParams *params, const char *name, const char *text,
         return error_set(err, ERR_BAD_VALUE, "Unknown --setParameter '%s'", name);
     const ParamSpec *spec = &SPECS[id];
     if ((spec->flags & PARAM_STARTUP) == 0)
-        return error_set(err, ERR_BAD_VALUE, "Cannot use --setParameter to set '%s' at startup", name);
+        return error_set(err, ERR_BAD_VALUE, "Cannot use --setParameter to set '%s' at startup",
+                         name);
     if (spec->type == PARAM_TYPE_DOC) {
         Arena arena;
         arena_init(&arena, 1024);
@@ -184,8 +185,9 @@ static ErrCode parse_text(const ParamSpec *spec, const char *text, int64_t *ret_
     if (spec->type == PARAM_TYPE_BOOL) {
         bool is_true = strcmp(text, "true") == 0 || strcmp(text, "1") == 0;
         if (!is_true && strcmp(text, "false") != 0 && strcmp(text, "0") != 0)
-            return error_set(err, ERR_BAD_VALUE, "Invalid value for parameter %s: %s is not a boolean",
-                             spec->name, text);
+            return error_set(err, ERR_BAD_VALUE,
+                             "Invalid value for parameter %s: %s is not a boolean", spec->name,
+                             text);
         *ret_value = is_true;
         return ERR_OK;
     }
@@ -204,9 +206,10 @@ static ErrCode parse_text(const ParamSpec *spec, const char *text, int64_t *ret_
 
 static ErrCode check_range(const ParamSpec *spec, double value, Error *err) {
     if (isnan(value) || value < spec->least)
-        return error_set(err, ERR_BAD_VALUE,
-                         "Invalid value for parameter %s: %.15g is not greater than or equal to %.15g",
-                         spec->name, value, spec->least);
+        return error_set(
+            err, ERR_BAD_VALUE,
+            "Invalid value for parameter %s: %.15g is not greater than or equal to %.15g",
+            spec->name, value, spec->least);
     if (value > spec->greatest)
         return error_set(err, ERR_BAD_VALUE,
                          "Invalid value for parameter %s: %.15g is not less than or equal to %.15g",

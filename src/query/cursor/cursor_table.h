@@ -26,6 +26,7 @@ typedef struct ClientCursor {
     bool is_tailable;
     bool is_await_data;
     bool has_no_timeout;
+    int64_t limit; /* of all batches together; 0: none */
     uint8_t *command; /* heap copy of the originating command, for currentOp */
     int64_t created_wall_ms;
     /* Owned by whoever has the cursor checked out. */

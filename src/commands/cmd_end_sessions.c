@@ -1,0 +1,94 @@
+/*
+ * cmd_end_sessions.c - what clients say about their sessions: refresh, end and kill them.
+ *
+ * On a standalone node a session is only a label: cursors carry it. Refreshing has nothing to do;
+ * ending and killing close the cursors of the session.
+ */
+#include "bson/uuid.h"
+#include "commands/core/command.h"
+#include "query/cursor/cursor_table.h"
+
+enum {
+    SESSIONS_PER_COMMAND_MAX = 10000,
+};
+
+typedef struct SessionsRequest {
+    Doc sessions; /* array */
+} SessionsRequest;
+
+/* Each member is {id: UUID, ...}; calls `act` after all have been checked. */
+static ErrCode for_each_session(CommandCtx *ctx, Doc sessions,
+                                void (*act)(CommandCtx *ctx, const Uuid *id), Error *err) {
+    if (doc_count(sessions) > SESSIONS_PER_COMMAND_MAX)
+        return error_set(err, (ErrCode)261, "Too many sessions: %u, at most %d are allowed",
+                         doc_count(sessions), SESSIONS_PER_COMMAND_MAX);
+    for (int pass = 0; pass < 2; pass++) {
+        DocIter iter = doc_iter(sessions);
+        Elem elem;
+        while (doc_iter_next(&iter, &elem)) {
+            Uuid id;
+            if (elem_type(elem) != BT_DOC ||
+                !uuid_from_elem(doc_get_lit(elem_doc(elem), "id"), &id))
+                return error_set(err, ERR_TYPE_MISMATCH,
+                                 "BSON field '%s.%s.%s' needs a document with a UUID 'id'",
+                                 ctx->spec->name, ctx->spec->name, elem_name(elem));
+            if (pass == 1 && act != NULL)
+                act(ctx, &id);
+        }
+    }
+    return ERR_OK;
+}
+
+static void kill_cursors_of(CommandCtx *ctx, const Uuid *id) {
+    if (ctx->service->cursors != NULL)
+        (void)cursor_kill_session(ctx->service->cursors, id);
+}
+
+static ErrCode refresh_run(CommandCtx *ctx, void *arg, Error *err) {
+    return for_each_session(ctx, ((SessionsRequest *)arg)->sessions, NULL, err);
+}
+
+static ErrCode end_run(CommandCtx *ctx, void *arg, Error *err) {
+    return for_each_session(ctx, ((SessionsRequest *)arg)->sessions, kill_cursors_of, err);
+}
+
+static const FieldSpec REFRESH_SESSIONS_FIELDS[] = {
+    {"refreshSessions", FIELD_ARRAY, FIELD_REQUIRED, offsetof(SessionsRequest, sessions)},
+};
+
+const CommandSpec CMD_REFRESH_SESSIONS = {
+    .name = "refreshSessions",
+    .summary = "Says that sessions are still in use.",
+    .flags = CMD_API_V1,
+    .fields = REFRESH_SESSIONS_FIELDS,
+    .field_count = ARRAY_LEN(REFRESH_SESSIONS_FIELDS),
+    .request_size = sizeof(SessionsRequest),
+    .run = refresh_run,
+};
+
+static const FieldSpec END_SESSIONS_FIELDS[] = {
+    {"endSessions", FIELD_ARRAY, FIELD_REQUIRED, offsetof(SessionsRequest, sessions)},
+};
+
+const CommandSpec CMD_END_SESSIONS = {
+    .name = "endSessions",
+    .summary = "Says that sessions are not used any more.",
+    .flags = CMD_API_V1,
+    .fields = END_SESSIONS_FIELDS,
+    .field_count = ARRAY_LEN(END_SESSIONS_FIELDS),
+    .request_size = sizeof(SessionsRequest),
+    .run = end_run,
+};
+
+static const FieldSpec KILL_SESSIONS_FIELDS[] = {
+    {"killSessions", FIELD_ARRAY, FIELD_REQUIRED, offsetof(SessionsRequest, sessions)},
+};
+
+const CommandSpec CMD_KILL_SESSIONS = {
+    .name = "killSessions",
+    .summary = "Ends sessions and what runs in them.",
+    .fields = KILL_SESSIONS_FIELDS,
+    .field_count = ARRAY_LEN(KILL_SESSIONS_FIELDS),
+    .request_size = sizeof(SessionsRequest),
+    .run = end_run,
+};

@@ -1,0 +1,62 @@
+/* cmd_profile.c - profile: what the profiler keeps, by database; the threshold of slow operations.
+ */
+#include "catalog/namespace.h"
+#include "commands/core/command.h"
+#include "commands/core/command_service.h"
+#include "commands/core/params.h"
+#include "commands/profiler.h"
+
+typedef struct ProfileRequest {
+    int64_t level;
+    Elem slow_ms;
+    Elem sample_rate;
+} ProfileRequest;
+
+static ErrCode profile_run(CommandCtx *ctx, void *arg, Error *err) {
+    const ProfileRequest *request = arg;
+    CommandSettings *settings = command_settings(ctx->service);
+    Profiler *profiler = server_setup(ctx->service)->profiler;
+    TRY(db_name_check(ctx->args.db, err));
+    if (elem_is_present(request->slow_ms) && !elem_is_number(request->slow_ms))
+        return error_set(
+            err, ERR_TYPE_MISMATCH,
+            "BSON field 'profile.slowms' is the wrong type '%s', expected types '[int, "
+            "decimal, double, long]'",
+            bson_type_name(elem_type(request->slow_ms)));
+    double rate = 0;
+    if (elem_is_present(request->sample_rate)) {
+        rate = elem_is_number(request->sample_rate) ? elem_as_f64(request->sample_rate) : -1;
+        if (!(rate >= 0.0) || !(rate <= 1.0))
+            return error_set(err, ERR_BAD_VALUE,
+                             "'sampleRate' must be between 0.0 and 1.0 inclusive");
+    }
+    DocBuilder *b = ctx->reply;
+    build_i32(b, "was", profiler_level(profiler, ctx->args.db));
+    build_i32(b, "slowms", settings->slow_ms);
+    build_f64(b, "sampleRate", settings->slow_sample_rate);
+    if (request->level >= 0 && request->level <= 2)
+        profiler_set_level(profiler, ctx->args.db, (int32_t)request->level);
+    if (elem_is_present(request->slow_ms)) {
+        int64_t slow_ms = elem_as_i64(request->slow_ms);
+        settings->slow_ms = slow_ms > INT32_MAX ? INT32_MAX : slow_ms < -1 ? -1 : (int32_t)slow_ms;
+    }
+    if (elem_is_present(request->sample_rate))
+        settings->slow_sample_rate = rate;
+    return ERR_OK;
+}
+
+static const FieldSpec PROFILE_FIELDS[] = {
+    {"profile", FIELD_I64, FIELD_REQUIRED, offsetof(ProfileRequest, level)},
+    {"slowms", FIELD_ELEM, FIELD_OPTIONAL, offsetof(ProfileRequest, slow_ms)},
+    {"sampleRate", FIELD_ELEM, FIELD_OPTIONAL, offsetof(ProfileRequest, sample_rate)},
+    {"filter", FIELD_REFUSED, FIELD_OPTIONAL, 0},
+};
+
+const CommandSpec CMD_PROFILE = {
+    .name = "profile",
+    .summary = "Shows and sets what the profiler keeps.",
+    .fields = PROFILE_FIELDS,
+    .field_count = ARRAY_LEN(PROFILE_FIELDS),
+    .request_size = sizeof(ProfileRequest),
+    .run = profile_run,
+};

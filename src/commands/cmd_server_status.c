@@ -1,0 +1,368 @@
+/*
+ * cmd_server_status.c - serverStatus: counters of the whole server, in sections.
+ *
+ * A section is a row of SECTIONS. {serverStatus: 1, metrics: 0} leaves one out, {serverStatus: 1,
+ * x: 1} puts in one that is not shown by default.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "commands/core/command.h"
+#include "commands/core/command_service.h"
+#include "commands/core/params.h"
+#include "commands/version.h"
+#include "concurrency/lock_manager.h"
+#include "concurrency/tickets.h"
+#include "query/cursor/cursor_table.h"
+#include "storage/engine.h"
+
+typedef struct StatusRequest {
+    Elem server_status;
+} StatusRequest;
+
+typedef struct StatusCtx {
+    ServiceCtx *service;
+    DocBuilder *b;
+    TransportStats transport;
+    StorageStats storage;
+    TicketStats read_tickets;
+    TicketStats write_tickets;
+    int64_t uptime_us;
+} StatusCtx;
+
+typedef struct StatusSection {
+    const char *name;
+    bool is_default;
+    void (*build)(StatusCtx *s);
+} StatusSection;
+
+static int64_t count_of(_Atomic int64_t *counter) {
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static void build_asserts(StatusCtx *s) {
+    CommandStats *stats = command_stats(s->service);
+    build_i32(s->b, "regular", 0);
+    build_count(s->b, "warning", count_of(&stats->asserts_warning));
+    build_i32(s->b, "msg", 0);
+    build_count(s->b, "user", count_of(&stats->asserts_user));
+    build_i32(s->b, "tripwire", 0);
+    build_i32(s->b, "rollovers", 0);
+}
+
+static void build_connections(StatusCtx *s) {
+    const TransportStats *t = &s->transport;
+    build_count(s->b, "current", (int64_t)t->connections_current);
+    build_count(s->b, "available", (int64_t)t->connections_available);
+    build_count(s->b, "totalCreated", (int64_t)t->connections_created);
+    build_count(s->b, "rejected", (int64_t)t->connections_refused);
+    build_count(s->b, "active", (int64_t)t->connections_active);
+    build_count(s->b, "threaded", (int64_t)t->workers);
+    build_count(s->b, "awaitingTopologyChanges", (int64_t)t->connections_parked);
+}
+
+static void build_extra_info(StatusCtx *s) {
+    struct rusage usage = {0};
+    getrusage(RUSAGE_SELF, &usage);
+    build_cstr(s->b, "note", "fields vary by platform");
+    build_i64(s->b, "user_time_us",
+              (int64_t)usage.ru_utime.tv_sec * 1000000 + usage.ru_utime.tv_usec);
+    build_i64(s->b, "system_time_us",
+              (int64_t)usage.ru_stime.tv_sec * 1000000 + usage.ru_stime.tv_usec);
+    build_i64(s->b, "maximum_resident_set_kb", usage.ru_maxrss);
+    build_i64(s->b, "page_faults", usage.ru_majflt);
+    build_i64(s->b, "page_reclaims", usage.ru_minflt);
+    build_i64(s->b, "input_blocks", usage.ru_inblock);
+    build_i64(s->b, "output_blocks", usage.ru_oublock);
+    build_i64(s->b, "voluntary_context_switches", usage.ru_nvcsw);
+    build_i64(s->b, "involuntary_context_switches", usage.ru_nivcsw);
+    build_i64(s->b, "threads", s->transport.workers);
+}
+
+static void build_three(DocBuilder *b, const char *name, int64_t readers, int64_t writers) {
+    size_t opened = build_open_doc(b, name);
+    build_count(b, "total", readers + writers);
+    build_count(b, "readers", readers);
+    build_count(b, "writers", writers);
+    build_close(b, opened);
+}
+
+static void build_global_lock(StatusCtx *s) {
+    build_i64(s->b, "totalTime", s->uptime_us);
+    build_three(s->b, "currentQueue", s->read_tickets.queued, s->write_tickets.queued);
+    build_three(s->b, "activeClients", s->read_tickets.out, s->write_tickets.out);
+}
+
+static void build_modes(DocBuilder *b, const char *name, const int64_t counts[LOCK_MODE_COUNT]) {
+    bool is_empty = true;
+    for (int mode = 0; mode < LOCK_MODE_COUNT; mode++)
+        is_empty &= counts[mode] == 0;
+    if (is_empty)
+        return;
+    size_t opened = build_open_doc(b, name);
+    for (int mode = 0; mode < LOCK_MODE_COUNT; mode++)
+        if (counts[mode] != 0)
+            build_i64(b, lock_mode_name((LockMode)mode), counts[mode]);
+    build_close(b, opened);
+}
+
+static void build_locks(StatusCtx *s) {
+    static const struct {
+        const char *name;
+        ResourceType type;
+        ResourceId global_id;
+    } ROWS[] = {
+        {"Global", RESOURCE_GLOBAL, RESOURCE_ID_GLOBAL},
+        {"ReplicationStateTransition", RESOURCE_GLOBAL, RESOURCE_ID_RSTL},
+        {"Database", RESOURCE_DATABASE, 0},
+        {"Collection", RESOURCE_COLLECTION, 0},
+        {"Mutex", RESOURCE_MUTEX, 0},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(ROWS); i++) {
+        LockStats stats = lock_stats(ROWS[i].type, ROWS[i].global_id);
+        size_t opened = build_open_doc(s->b, ROWS[i].name);
+        build_modes(s->b, "acquireCount", stats.acquired);
+        build_modes(s->b, "acquireWaitCount", stats.waited);
+        build_modes(s->b, "timeAcquiringMicros", stats.wait_us);
+        build_close(s->b, opened);
+    }
+}
+
+static void build_mem(StatusCtx *s) {
+    long pages_virtual = 0;
+    long pages_resident = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file != NULL) {
+        if (fscanf(file, "%ld %ld", &pages_virtual, &pages_resident) != 2)
+            pages_virtual = pages_resident = 0;
+        fclose(file);
+    }
+    int64_t page = sysconf(_SC_PAGESIZE);
+    build_i32(s->b, "bits", 64);
+    build_i32(s->b, "resident", (int32_t)(pages_resident * page / (1024 * 1024)));
+    build_i32(s->b, "virtual", (int32_t)(pages_virtual * page / (1024 * 1024)));
+    build_bool(s->b, "supported", true);
+}
+
+static void build_command_metric(void *arg, const CommandSpec *spec, int64_t total,
+                                 int64_t failed) {
+    DocBuilder *b = arg;
+    size_t opened = build_open_doc(b, spec->name);
+    build_i64(b, "failed", failed);
+    build_i64(b, "total", total);
+    build_close(b, opened);
+}
+
+static void build_cursor_metrics(StatusCtx *s) {
+    DocBuilder *b = s->b;
+    CursorStats stats = {0};
+    if (s->service->cursors != NULL)
+        stats = cursor_table_stats(s->service->cursors);
+    size_t opened = build_open_doc(b, "cursor");
+    build_i64(b, "timedOut", stats.timed_out);
+    build_i64(b, "totalOpened", stats.total_opened);
+    size_t open = build_open_doc(b, "open");
+    build_i64(b, "noTimeout", stats.open_no_timeout);
+    build_i64(b, "pinned", stats.open_pinned);
+    build_i64(b, "total", stats.open_total);
+    build_close(b, open);
+    build_close(b, opened);
+}
+
+static void build_metrics(StatusCtx *s) {
+    DocBuilder *b = s->b;
+    CommandStats *stats = command_stats(s->service);
+    size_t commands = build_open_doc(b, "commands");
+    command_for_each(s->service->commands, build_command_metric, b);
+    build_close(b, commands);
+    build_cursor_metrics(s);
+    size_t document = build_open_doc(b, "document");
+    build_i64(b, "deleted", count_of(&stats->docs_deleted));
+    build_i64(b, "inserted", count_of(&stats->docs_inserted));
+    build_i64(b, "returned", count_of(&stats->docs_returned));
+    build_i64(b, "updated", count_of(&stats->docs_updated));
+    build_close(b, document);
+    size_t operation = build_open_doc(b, "operation");
+    build_i64(b, "temporarilyUnavailableErrors", s->storage.temporarily_unavailable);
+    build_i64(b, "temporarilyUnavailableErrorsEscaped", s->storage.temporarily_unavailable_escaped);
+    build_i64(b, "transactionTooLargeForCacheErrors", s->storage.transaction_too_large);
+    build_i64(b, "writeConflicts", s->storage.write_conflicts);
+    build_close(b, operation);
+    size_t executor = build_open_doc(b, "queryExecutor");
+    build_i64(b, "scanned", count_of(&stats->keys_examined));
+    build_i64(b, "scannedObjects", count_of(&stats->docs_examined));
+    size_t scans = build_open_doc(b, "collectionScans");
+    build_i64(b, "total", count_of(&stats->collection_scans));
+    build_close(b, scans);
+    build_close(b, executor);
+}
+
+static void build_network(StatusCtx *s) {
+    const TransportStats *t = &s->transport;
+    build_i64(s->b, "bytesIn", (int64_t)t->bytes_in);
+    build_i64(s->b, "bytesOut", (int64_t)t->bytes_out);
+    build_i64(s->b, "physicalBytesIn", (int64_t)t->physical_bytes_in);
+    build_i64(s->b, "physicalBytesOut", (int64_t)t->physical_bytes_out);
+    build_i64(s->b, "numRequests", (int64_t)t->requests);
+}
+
+static void build_latency(DocBuilder *b, const char *name, LatencyStats *stats) {
+    size_t opened = build_open_doc(b, name);
+    build_i64(b, "latency", count_of(&stats->latency_us));
+    build_i64(b, "ops", count_of(&stats->ops));
+    build_close(b, opened);
+}
+
+static void build_op_latencies(StatusCtx *s) {
+    CommandStats *stats = command_stats(s->service);
+    build_latency(s->b, "reads", &stats->reads);
+    build_latency(s->b, "writes", &stats->writes);
+    build_latency(s->b, "commands", &stats->commands);
+}
+
+static void build_op_counters(StatusCtx *s) {
+    static const char *const NAMES[OP_COUNTER_COUNT] = {
+        [OP_COUNTER_INSERT] = "insert",   [OP_COUNTER_QUERY] = "query",
+        [OP_COUNTER_UPDATE] = "update",   [OP_COUNTER_DELETE] = "delete",
+        [OP_COUNTER_GETMORE] = "getmore", [OP_COUNTER_COMMAND] = "command",
+    };
+    CommandStats *stats = command_stats(s->service);
+    for (int i = 0; i < OP_COUNTER_COUNT; i++)
+        build_i64(s->b, NAMES[i], count_of(&stats->op_counters[i]));
+}
+
+static void build_storage_engine(StatusCtx *s) {
+    build_cstr(s->b, "name", "wiredTiger");
+    build_bool(s->b, "supportsCommittedReads", true);
+    build_bool(s->b, "supportsPendingDrops", true);
+    build_bool(s->b, "supportsSnapshotReadConcern", true);
+    build_bool(s->b, "readOnly", false);
+    build_bool(s->b, "persistent", true);
+    build_bool(s->b, "backupCursorOpen", false);
+}
+
+static void build_transactions(StatusCtx *s) {
+    static const char *const ZEROS[] = {"currentActive", "currentInactive", "currentOpen",
+                                        "totalAborted",  "totalCommitted",  "totalStarted"};
+    for (size_t i = 0; i < ARRAY_LEN(ZEROS); i++)
+        build_i64(s->b, ZEROS[i], 0);
+}
+
+static void build_tickets(DocBuilder *b, const char *name, const TicketStats *stats) {
+    size_t opened = build_open_doc(b, name);
+    build_i32(b, "out", stats->out);
+    build_i32(b, "available", stats->available);
+    build_i32(b, "totalTickets", stats->total);
+    build_i64(b, "queueLength", stats->queued);
+    build_i64(b, "totalTimeQueuedMicros", stats->wait_us_total);
+    build_close(b, opened);
+}
+
+static void build_wired_tiger(StatusCtx *s) {
+    DocBuilder *b = s->b;
+    const StorageStats *w = &s->storage;
+    size_t cache = build_open_doc(b, "cache");
+    build_i64(b, "bytes currently in the cache", w->cache_bytes_now);
+    build_i64(b, "maximum bytes configured", w->cache_bytes_max);
+    build_i64(b, "tracked dirty bytes in the cache", w->cache_bytes_dirty);
+    build_i64(b, "pages read into cache", w->cache_pages_read);
+    build_i64(b, "pages written from cache", w->cache_pages_written);
+    build_i64(b, "cache overflow table insert calls", w->lookaside_inserts);
+    build_close(b, cache);
+    size_t log = build_open_doc(b, "log");
+    build_i64(b, "log bytes written", w->log_bytes_written);
+    build_i64(b, "log sync operations", w->log_syncs);
+    build_close(b, log);
+    size_t session = build_open_doc(b, "session");
+    build_i64(b, "open session count", w->sessions_open);
+    build_i64(b, "open cursor count", w->cursors_open);
+    build_close(b, session);
+    size_t transaction = build_open_doc(b, "transaction");
+    build_i64(b, "transaction begins", w->transactions_begun);
+    build_i64(b, "transactions committed", w->transactions_committed);
+    build_i64(b, "transactions rolled back", w->transactions_rolled_back);
+    build_i64(b, "transaction checkpoints", w->checkpoint_count);
+    build_i64(b, "transaction checkpoint most recent time (msecs)", w->checkpoint_ms_last);
+    build_close(b, transaction);
+    size_t tickets = build_open_doc(b, "concurrentTransactions");
+    build_tickets(b, "write", &s->write_tickets);
+    build_tickets(b, "read", &s->read_tickets);
+    build_close(b, tickets);
+    size_t disk = build_open_doc(b, "disk");
+    build_i64(b, "free bytes", w->disk_free_bytes);
+    build_i64(b, "total bytes", w->disk_total_bytes);
+    build_bool(b, "is full", w->is_disk_full);
+    build_close(b, disk);
+}
+
+static const StatusSection SECTIONS[] = {
+    {"asserts", true, build_asserts},
+    {"connections", true, build_connections},
+    {"extra_info", true, build_extra_info},
+    {"globalLock", true, build_global_lock},
+    {"locks", true, build_locks},
+    {"network", true, build_network},
+    {"opLatencies", true, build_op_latencies},
+    {"opcounters", true, build_op_counters},
+    {"storageEngine", true, build_storage_engine},
+    {"transactions", true, build_transactions},
+    {"wiredTiger", true, build_wired_tiger},
+    {"mem", true, build_mem},
+    {"metrics", true, build_metrics},
+};
+
+static void read_counters(StatusCtx *s) {
+    ServiceCtx *service = s->service;
+    transport_read_stats(service->transport, &s->transport);
+    storage_stats(service->storage, &s->storage);
+    s->read_tickets = ticket_stats(storage_tickets(service->storage, /* is_write= */ false));
+    s->write_tickets = ticket_stats(storage_tickets(service->storage, /* is_write= */ true));
+    s->uptime_us = clock_mono_us() - service->start_mono_us;
+}
+
+static ErrCode server_status_run(CommandCtx *ctx, void *request, Error *err) {
+    (void)request, (void)err;
+    StatusCtx s = {.service = ctx->service, .b = ctx->reply};
+    read_counters(&s);
+    const ServerSetup *setup = server_setup(ctx->service);
+    DocBuilder *b = ctx->reply;
+    build_cstr(b, "host", setup->host);
+    build_cstr(b, "version", COMPAT_VERSION);
+    build_cstr(b, "process", setup->process);
+    build_i64(b, "pid", getpid());
+    build_f64(b, "uptime", (double)(s.uptime_us / 1000000));
+    build_i64(b, "uptimeMillis", s.uptime_us / 1000);
+    build_i64(b, "uptimeEstimate", s.uptime_us / 1000000);
+    build_date(b, "localTime", clock_wall_ms());
+    bool is_none = elem_is_truthy(doc_get_lit(ctx->body, "none"));
+    bool is_all = elem_is_truthy(doc_get_lit(ctx->body, "all"));
+    for (size_t i = 0; i < ARRAY_LEN(SECTIONS); i++) {
+        const StatusSection *section = &SECTIONS[i];
+        Elem wish = doc_get(ctx->body, str_from(section->name));
+        bool is_shown = elem_is_present(wish) ? elem_is_truthy(wish)
+                                              : (section->is_default || is_all) && !is_none;
+        if (!is_shown)
+            continue;
+        size_t opened = build_open_doc(b, section->name);
+        section->build(&s);
+        build_close(b, opened);
+    }
+    return ERR_OK;
+}
+
+static const FieldSpec SERVER_STATUS_FIELDS[] = {
+    {"serverStatus", FIELD_ELEM, FIELD_REQUIRED, offsetof(StatusRequest, server_status)},
+};
+
+const CommandSpec CMD_SERVER_STATUS = {
+    .name = "serverStatus",
+    .summary = "Shows counters of the whole server.",
+    .flags = CMD_LOOSE,
+    .fields = SERVER_STATUS_FIELDS,
+    .field_count = ARRAY_LEN(SERVER_STATUS_FIELDS),
+    .request_size = sizeof(StatusRequest),
+    .run = server_status_run,
+};

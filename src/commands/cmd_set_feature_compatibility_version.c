@@ -1,0 +1,44 @@
+/* cmd_set_feature_compatibility_version.c - there is one version; to set it again is fine. */
+#include "commands/core/command.h"
+#include "commands/version.h"
+
+typedef struct SetFcvRequest {
+    Str version;
+    bool confirm;
+} SetFcvRequest;
+
+enum {
+    LOCATION_FCV_NOT_CONFIRMED = 7369100,
+    LOCATION_FCV_INVALID = 4926900,
+};
+
+static ErrCode set_fcv_run(CommandCtx *ctx, void *arg, Error *err) {
+    (void)ctx;
+    const SetFcvRequest *request = arg;
+    if (!request->confirm)
+        return error_set(
+            err, (ErrCode)LOCATION_FCV_NOT_CONFIRMED,
+            "Once you have changed the feature compatibility version it may not be possible "
+            "to go back; run the command again with 'confirm: true' to go on");
+    if (!str_is(request->version, COMPAT_FCV))
+        return error_set(err, (ErrCode)LOCATION_FCV_INVALID,
+                         "Invalid feature compatibility version value '%.*s'; expected '%s'",
+                         (int)request->version.size, request->version.data, COMPAT_FCV);
+    return ERR_OK;
+}
+
+static const FieldSpec SET_FCV_FIELDS[] = {
+    {"setFeatureCompatibilityVersion", FIELD_STRING, FIELD_REQUIRED,
+     offsetof(SetFcvRequest, version)},
+    {"confirm", FIELD_BOOL, FIELD_OPTIONAL, offsetof(SetFcvRequest, confirm)},
+};
+
+const CommandSpec CMD_SET_FEATURE_COMPATIBILITY_VERSION = {
+    .name = "setFeatureCompatibilityVersion",
+    .summary = "Sets the version whose features are used.",
+    .flags = CMD_ADMIN_ONLY | CMD_TAKES_WRITE_CONCERN,
+    .fields = SET_FCV_FIELDS,
+    .field_count = ARRAY_LEN(SET_FCV_FIELDS),
+    .request_size = sizeof(SetFcvRequest),
+    .run = set_fcv_run,
+};

@@ -1,0 +1,64 @@
+/* cmd_validate.c - validate: checks a collection and its indexes. */
+#include "catalog/access.h"
+#include "commands/core/command_service.h"
+#include "commands/query_args.h"
+#include "index/validate.h"
+
+typedef struct ValidateRequest {
+    Str coll;
+    bool is_full;
+    bool is_background;
+    bool is_repair;
+    bool is_conformance;
+    bool is_fast_count_enforced;
+} ValidateRequest;
+
+static const FieldSpec VALIDATE_FIELDS[] = {
+    {"validate", FIELD_COLL, FIELD_REQUIRED, offsetof(ValidateRequest, coll)},
+    {"full", FIELD_BOOL, FIELD_OPTIONAL, offsetof(ValidateRequest, is_full)},
+    {"background", FIELD_BOOL, FIELD_OPTIONAL, offsetof(ValidateRequest, is_background)},
+    {"repair", FIELD_BOOL, FIELD_OPTIONAL, offsetof(ValidateRequest, is_repair)},
+    {"checkBSONConformance", FIELD_BOOL, FIELD_OPTIONAL, offsetof(ValidateRequest, is_conformance)},
+    {"enforceFastCount", FIELD_BOOL, FIELD_OPTIONAL,
+     offsetof(ValidateRequest, is_fast_count_enforced)},
+    {"metadata", FIELD_REFUSED, FIELD_OPTIONAL, 0},
+    {"logDiagnostics", FIELD_REFUSED, FIELD_OPTIONAL, 0},
+};
+
+static ErrCode validate_run(CommandCtx *ctx, void *arg, Error *err) {
+    ValidateRequest *request = arg;
+    Ns ns;
+    TRY(request_ns(ctx, request->coll, &ns, err));
+    if (request->is_repair)
+        return error_set(err, ERR_NOT_IMPLEMENTED, "'validate.repair' is not supported yet");
+    if (request->is_background && (request->is_full || request->is_fast_count_enforced))
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "Running the validate command with { background: true } is not supported with "
+                         "{ full: true } or { enforceFastCount: true }");
+    CLEANUP(access_done) CollAccess access = {0};
+    if (request->is_background)
+        TRY(access_read(ctx->op, &ns, &access, err));
+    else
+        TRY(access_write(ctx->op, &ns, LOCK_X, &access, err));
+    if (access.view != NULL)
+        return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW, "Cannot validate a view");
+    if (access.coll == NULL)
+        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "Collection '%s' does not exist to validate.",
+                         ns.text);
+    ValidateOptions options = {
+        .is_full = request->is_full,
+        .is_conformance = request->is_conformance || request->is_full,
+        .is_fast_count_enforced = request->is_fast_count_enforced,
+    };
+    return collection_validate(&access, &options, !request->is_background, ctx->reply, err);
+}
+
+const CommandSpec CMD_VALIDATE = {
+    .name = "validate",
+    .summary = "Checks a collection and its indexes.",
+    .flags = CMD_READS,
+    .fields = VALIDATE_FIELDS,
+    .field_count = ARRAY_LEN(VALIDATE_FIELDS),
+    .request_size = sizeof(ValidateRequest),
+    .run = validate_run,
+};

@@ -1,0 +1,264 @@
+/*
+ * expr_ops_set.c - arrays as sets, and numbers over arrays: $setUnion and its kin, $sum, $avg, $min,
+ * $max.
+ */
+#include <stdlib.h>
+
+#include "query/expr/expr_internal.h"
+#include "query/expr/number_sum.h"
+#include "query/expr/value_set.h"
+
+typedef struct SetItem {
+    Value value;
+    const Collator *collator;
+} SetItem;
+
+static void add_elements(ValueSet *set, Value array);
+static ErrCode sorted_array(const Value *values, uint32_t count, ExprEvalContext *ctx, Value *ret,
+                            Error *err);
+static int compare_set_items(const void *a, const void *b);
+
+ErrCode eval_set_union(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+    ValueSet set;
+    value_set_init(&set, ctx->scratch, ctx->collator);
+    for (uint32_t i = 0; i < expr->arg_count; i++) {
+        Value array;
+        TRY(expr_eval_arg(expr, i, ctx, &array, err));
+        if (value_is_nullish(array)) {
+            *ret = VALUE_NULL;
+            return ERR_OK;
+        }
+        if (array.type != BT_ARRAY)
+            return error_set(err, (ErrCode)17043,
+                             "All operands of $setUnion must be arrays. One argument is of type: %s",
+                             value_type_name(array));
+        add_elements(&set, array);
+        TRY(expr_step(ctx, err));
+    }
+    return sorted_array(set.values, set.count, ctx, ret, err);
+}
+
+ErrCode eval_set_intersection(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+    Value *common = NULL;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < expr->arg_count; i++) {
+        Value array;
+        TRY(expr_eval_arg(expr, i, ctx, &array, err));
+        if (value_is_nullish(array)) {
+            *ret = VALUE_NULL;
+            return ERR_OK;
+        }
+        if (array.type != BT_ARRAY)
+            return error_set(err, (ErrCode)17047,
+                             "All operands of $setIntersection must be arrays. One argument is of "
+                             "type: %s",
+                             value_type_name(array));
+        ValueSet set;
+        value_set_init(&set, ctx->scratch, ctx->collator);
+        add_elements(&set, array);
+        TRY(expr_step(ctx, err));
+        if (i == 0) {
+            common = set.values;
+            count = set.count;
+            continue;
+        }
+        uint32_t kept = 0;
+        for (uint32_t j = 0; j < count; j++)
+            if (value_set_find(&set, common[j]) >= 0)
+                common[kept++] = common[j];
+        count = kept;
+    }
+    return sorted_array(common, count, ctx, ret, err);
+}
+
+ErrCode eval_set_difference(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+    Value a;
+    Value b;
+    TRY(expr_eval_arg(expr, 0, ctx, &a, err));
+    TRY(expr_eval_arg(expr, 1, ctx, &b, err));
+    if (value_is_nullish(a) || value_is_nullish(b)) {
+        *ret = VALUE_NULL;
+        return ERR_OK;
+    }
+    if (a.type != BT_ARRAY)
+        return error_set(err, (ErrCode)17048,
+                         "both operands of $setDifference must be arrays. First argument is of "
+                         "type: %s",
+                         value_type_name(a));
+    if (b.type != BT_ARRAY)
+        return error_set(err, (ErrCode)17049,
+                         "both operands of $setDifference must be arrays. Second argument is of "
+                         "type: %s",
+                         value_type_name(b));
+    ValueSet taken;
+    value_set_init(&taken, ctx->scratch, ctx->collator);
+    add_elements(&taken, b);
+    ArrayBuilder rest;
+    array_builder_init(&rest, ctx->scratch);
+    DocIter iter = doc_iter(value_as_doc(a));
+    for (Elem elem; doc_iter_next(&iter, &elem);)
+        if (value_set_add(&taken, value_from_elem(elem), /* is_copied= */ false))
+            array_builder_add(&rest, value_from_elem(elem));
+    return array_builder_end(&rest, ret, err);
+}
+
+static bool is_subset(const ValueSet *inner, const ValueSet *outer) {
+    for (uint32_t i = 0; i < inner->count; i++)
+        if (value_set_find(outer, inner->values[i]) < 0)
+            return false;
+    return true;
+}
+
+ErrCode eval_set_equals(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+    ValueSet first;
+    bool is_equal = true;
+    for (uint32_t i = 0; i < expr->arg_count; i++) {
+        Value array;
+        TRY(expr_eval_arg(expr, i, ctx, &array, err));
+        if (array.type != BT_ARRAY)
+            return error_set(err, (ErrCode)17044,
+                             "All operands of $setEquals must be arrays. %u-th argument is of type: "
+                             "%s",
+                             i + 1, value_type_name(array));
+        ValueSet set;
+        value_set_init(&set, ctx->scratch, ctx->collator);
+        add_elements(&set, array);
+        if (i == 0)
+            first = set;
+        else
+            is_equal = is_equal && set.count == first.count && is_subset(&set, &first);
+    }
+    *ret = value_bool(is_equal);
+    return ERR_OK;
+}
+
+ErrCode eval_set_is_subset(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+    Value a;
+    Value b;
+    TRY(expr_eval_arg(expr, 0, ctx, &a, err));
+    TRY(expr_eval_arg(expr, 1, ctx, &b, err));
+    if (a.type != BT_ARRAY)
+        return error_set(err, (ErrCode)17046,
+                         "both operands of $setIsSubset must be arrays. First argument is of type: "
+                         "%s",
+                         value_type_name(a));
+    if (b.type != BT_ARRAY)
+        return error_set(err, (ErrCode)17042,
+                         "both operands of $setIsSubset must be arrays. Second argument is of type: "
+                         "%s",
+                         value_type_name(b));
+    ValueSet inner;
+    ValueSet outer;
+    value_set_init(&inner, ctx->scratch, ctx->collator);
+    value_set_init(&outer, ctx->scratch, ctx->collator);
+    add_elements(&inner, a);
+    add_elements(&outer, b);
+    *ret = value_bool(is_subset(&inner, &outer));
+    return ERR_OK;
+}
+
+/* $anyElementTrue, $allElementsTrue: variant 0, 1. */
+ErrCode eval_elements_true(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+    Value array;
+    TRY(expr_eval_arg(expr, 0, ctx, &array, err));
+    bool is_all = expr->variant == 1;
+    if (array.type != BT_ARRAY)
+        return error_set(err, is_all ? (ErrCode)17040 : (ErrCode)17041,
+                         "%s's argument must be an array, but is %s", expr_op_name(expr),
+                         value_type_name(array));
+    bool verdict = is_all;
+    DocIter iter = doc_iter(value_as_doc(array));
+    for (Elem elem; doc_iter_next(&iter, &elem);)
+        if (value_is_truthy(value_from_elem(elem)) != is_all)
+            verdict = !is_all;
+    *ret = value_bool(verdict);
+    return ERR_OK;
+}
+
+/* ---- $sum, $avg, $min, $max of an array or of the arguments ---- */
+
+typedef struct Fold {
+    NumberSum sum;
+    Value extreme;
+    int direction;
+    const Collator *collator;
+} Fold;
+
+static void fold_add(Fold *fold, Value value) {
+    if (value_is_number(value))
+        number_sum_add(&fold->sum, value_as_number(value));
+    if (fold->direction == 0 || value_is_nullish(value))
+        return;
+    if (value_is_missing(fold->extreme) ||
+        fold->direction * values_compare(value, fold->extreme, fold->collator) > 0)
+        fold->extreme = value;
+}
+
+/* One array stands for its elements; among several arguments an array is a value. */
+static ErrCode fold_args(const Expr *expr, ExprEvalContext *ctx, int direction, Fold *fold,
+                         Error *err) {
+    number_sum_init(&fold->sum);
+    fold->extreme = VALUE_MISSING;
+    fold->direction = direction;
+    fold->collator = ctx->collator;
+    for (uint32_t i = 0; i < expr->arg_count; i++) {
+        Value value;
+        TRY(expr_eval_arg(expr, i, ctx, &value, err));
+        if (expr->arg_count == 1 && value.type == BT_ARRAY) {
+            DocIter iter = doc_iter(value_as_doc(value));
+            for (Elem elem; doc_iter_next(&iter, &elem);)
+                fold_add(fold, value_from_elem(elem));
+        } else {
+            fold_add(fold, value);
+        }
+    }
+    return ERR_OK;
+}
+
+ErrCode eval_sum(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+    Fold fold;
+    TRY(fold_args(expr, ctx, 0, &fold, err));
+    *ret = value_number(number_sum_total(&fold.sum), ctx->scratch);
+    return ERR_OK;
+}
+
+ErrCode eval_avg(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+    Fold fold;
+    TRY(fold_args(expr, ctx, 0, &fold, err));
+    *ret = number_sum_average(&fold.sum, ctx->scratch);
+    return ERR_OK;
+}
+
+/* $min, $max: variant 0, 1. */
+ErrCode eval_extreme(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+    Fold fold;
+    TRY(fold_args(expr, ctx, expr->variant == 0 ? -1 : 1, &fold, err));
+    *ret = value_is_missing(fold.extreme) ? VALUE_NULL : fold.extreme;
+    return ERR_OK;
+}
+
+static void add_elements(ValueSet *set, Value array) {
+    DocIter iter = doc_iter(value_as_doc(array));
+    for (Elem elem; doc_iter_next(&iter, &elem);)
+        value_set_add(set, value_from_elem(elem), /* is_copied= */ false);
+}
+
+static ErrCode sorted_array(const Value *values, uint32_t count, ExprEvalContext *ctx, Value *ret,
+                            Error *err) {
+    SetItem *items = ARENA_ARRAY(ctx->scratch, SetItem, count);
+    for (uint32_t i = 0; i < count; i++)
+        items[i] = (SetItem){values[i], ctx->collator};
+    if (count > 1)
+        qsort(items, count, sizeof(*items), compare_set_items);
+    ArrayBuilder array;
+    array_builder_init(&array, ctx->scratch);
+    for (uint32_t i = 0; i < count; i++)
+        array_builder_add(&array, items[i].value);
+    return array_builder_end(&array, ret, err);
+}
+
+static int compare_set_items(const void *a_void, const void *b_void) {
+    const SetItem *a = a_void;
+    const SetItem *b = b_void;
+    return values_compare(a->value, b->value, a->collator);
+}

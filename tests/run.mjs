@@ -1,0 +1,81 @@
+/*
+ * run.mjs - runs test files and ends with one line: N passed, N failed.
+ *
+ *     node tests/run.mjs [--name PATTERN] [--verbose] FILE-OR-FOLDER...
+ *
+ * Files run two at a time, each with nodes of its own. Folders stand for their *.test.mjs files.
+ */
+import { readdirSync, statSync } from 'node:fs';
+import { dirname, join, relative, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { run } from 'node:test';
+import { parseArgs } from 'node:util';
+
+const HERE = dirname(fileURLToPath(import.meta.url));
+const TEST_MS_MAX = 300_000;
+
+const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: { name: { type: 'string' }, verbose: { type: 'boolean', default: false } },
+});
+
+function testFiles(path) {
+    if (!statSync(path).isDirectory())
+        return [path];
+    return readdirSync(path)
+        .filter((name) => name.endsWith('.test.mjs'))
+        .sort()
+        .map((name) => join(path, name));
+}
+
+const files = positionals.flatMap((path) => testFiles(resolve(path)));
+const started = Date.now();
+const count = { passed: 0, failed: 0, skipped: 0 };
+const isFile = (data) => data.nesting === 0 && files.includes(data.name);
+
+function report(outcome, data) {
+    if (data.details?.type === 'suite' || isFile(data))
+        return;
+    count[outcome]++;
+    const file = relative(HERE, data.file ?? '');
+    if (outcome === 'failed')
+        console.log(`FAIL ${file}: ${data.name}\n${describe(data.details.error)}`);
+    else if (outcome === 'skipped')
+        console.log(`skip ${file}: ${data.name} (${data.skip})`);
+    else if (values.verbose)
+        console.log(`ok   ${file}: ${data.name} (${Math.round(data.details.duration_ms)} ms)`);
+}
+
+function describe(error) {
+    const text = error?.cause?.stack ?? error?.cause ?? error?.stack ?? String(error);
+    return String(text).split('\n').slice(0, 24).map((line) => `    ${line}`).join('\n');
+}
+
+const stream = run({
+    files,
+    concurrency: 2,
+    timeout: TEST_MS_MAX,
+    testNamePatterns: values.name === undefined ? undefined : [new RegExp(values.name, 'i')],
+});
+stream.on('test:pass', (data) => report(data.skip === undefined ? 'passed' : 'skipped', data));
+stream.on('test:fail', (data) => {
+    const kind = data.details?.error?.failureType;
+    // A file or suite fails because a test in it did, unless it could not even run.
+    if (kind === 'subtestsFailed')
+        return;
+    if (isFile(data) || data.details?.type === 'suite') {
+        count.failed++;
+        console.log(`FAIL ${data.name}: ${kind}\n${describe(data.details.error)}`);
+        return;
+    }
+    report('failed', data);
+});
+stream.on('test:stderr', (data) => process.stderr.write(data.message));
+stream.on('test:stdout', (data) => values.verbose && process.stdout.write(data.message));
+stream.on('end', () => {
+    const seconds = ((Date.now() - started) / 1000).toFixed(1);
+    console.log(`${files.length} files in ${seconds} s, ${count.skipped} skipped`);
+    console.log(`${count.passed} passed, ${count.failed} failed`);
+    process.exitCode = count.failed === 0 ? 0 : 1;
+});
+stream.resume();

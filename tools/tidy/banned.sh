@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Functions with a wrapper in base/ are called only there (tests, fuzzers and benchmarks apart).
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+banned='(^|[^a-zA-Z0-9_>.])(malloc|calloc|realloc|free|strcpy|strcat|sprintf|atoi|rand|sleep|usleep|pthread_[a-z_]+) *\('
+found=$(git ls-files --cached --others --exclude-standard 'src/*.c' 'src/*.h' |
+    grep -Ev '^src/base/|_test\.c$|_fuzz\.c$|_bench\.c$' | xargs grep -nE "$banned" | grep -vE '^[^:]+:[0-9]+: *(/?\*|//)')
+[ -z "$found" ] && exit 0
+echo "$found"
+echo "use the wrappers of base/ (xmalloc, thread.h, ...)"
+exit 1
