@@ -3,13 +3,20 @@ BUILD ?= build
 TYPE ?= Release
 SANITIZE ?=
 T ?=
+F ?=
 
-.PHONY: build test unit clean
+.PHONY: build run test unit tidy bench fuzz asan tsan clean
 
 build:
 	@tools/install-packages.sh build
 	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=$(TYPE) -DSANITIZE=$(SANITIZE) > /dev/null
 	@cmake --build $(BUILD)
+
+# A node on 127.0.0.1:27017 with ./data; Ctrl-C stops it.
+run: build
+	@mkdir -p data
+	@echo "Sherd listens on 127.0.0.1:27017, data in ./data. Connect with: mongosh mongodb://127.0.0.1:27017/"
+	@exec $(BUILD)/sherd serve --dbpath data --port 27017
 
 # All tests, or with T=name those whose name contains it.
 test:
@@ -19,5 +26,24 @@ test:
 unit: build
 	@$(BUILD)/unit_tests $(T)
 
+tidy:
+	@tools/install-packages.sh test
+	@tools/tidy/run.sh
+
+# Workloads and floors in one run, as a table of ratios.
+bench: build
+	@bench/run.sh
+
+# Runs the fuzzers, or with F=name one of them, for RUNS executions each.
+fuzz:
+	@tools/install-packages.sh test
+	@tools/fuzz.sh $(F)
+
+asan:
+	@$(MAKE) --no-print-directory build BUILD=build-asan TYPE=Debug SANITIZE=address
+
+tsan:
+	@$(MAKE) --no-print-directory build BUILD=build-tsan TYPE=Debug SANITIZE=thread
+
 clean:
-	rm -rf build build-*
+	rm -rf build build-asan build-tsan build-fuzz

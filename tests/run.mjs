@@ -48,7 +48,8 @@ function report(outcome, data) {
 
 function describe(error) {
     const text = error?.cause?.stack ?? error?.cause ?? error?.stack ?? String(error);
-    return String(text).split('\n').slice(0, 24).map((line) => `    ${line}`).join('\n');
+    return String(text).split('\n').filter((line) => !/node:internal|\(node:/.test(line)).slice(0, 24)
+        .map((line) => `    ${line.slice(0, 300)}`).join('\n');
 }
 
 const stream = run({

@@ -47,7 +47,6 @@ ErrCode aggregate_request_check(CommandCtx *ctx, const AggregateRequest *request
 
 static ErrCode aggregate_run(CommandCtx *ctx, void *arg, Error *err) {
     AggregateRequest *request = arg;
-    count_op(ctx->service, OP_COUNTER_COMMAND, 1);
     Ns ns;
     AggOptions options;
     FirstBatchOptions batch;

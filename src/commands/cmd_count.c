@@ -56,7 +56,6 @@ static ErrCode count_matching(CommandCtx *ctx, const Ns *ns, const QuerySpec *sp
 
 static ErrCode count_run(CommandCtx *ctx, void *arg, Error *err) {
     CountRequest *request = arg;
-    count_op(ctx->service, OP_COUNTER_COMMAND, 1);
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
     TRY(check_collation(request->collation, err));

@@ -32,20 +32,28 @@ static const FieldSpec STATEMENT_FIELDS[] = {
     {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DeleteStatement, collation)},
 };
 
+/* All statements are parsed before the first one runs: a malformed command changes nothing. */
+static ErrCode parse_statements(CommandCtx *ctx, const DeleteRequest *request,
+                                DeleteStatement *statements, Error *err) {
+    for (uint32_t i = 0; i < request->deletes.count; i++) {
+        TRY(fields_parse(STATEMENT_FIELDS, ARRAY_LEN(STATEMENT_FIELDS), "delete.deletes",
+                         request->deletes.docs[i], cmd_arena(ctx), &statements[i], err));
+        TRY(check_collation(statements[i].collation, err));
+        if (statements[i].limit != 0 && statements[i].limit != 1)
+            return error_set(err, ERR_FAILED_TO_PARSE,
+                             "The limit field in delete objects must be 0 or 1. Got %lld",
+                             (long long)statements[i].limit);
+    }
+    return ERR_OK;
+}
+
 static ErrCode run_statement(CommandCtx *ctx, const Ns *ns, const DeleteRequest *request,
-                             Doc statement, ModifyOutcome *ret_outcome, Error *err) {
-    DeleteStatement parsed = {0};
-    TRY(fields_parse(STATEMENT_FIELDS, ARRAY_LEN(STATEMENT_FIELDS), "delete.deletes", statement,
-                     cmd_arena(ctx), &parsed, err));
-    TRY(check_collation(parsed.collation, err));
-    if (parsed.limit != 0 && parsed.limit != 1)
-        return error_set(err, ERR_FAILED_TO_PARSE,
-                         "The limit field in delete objects must be 0 or 1. Got %lld",
-                         (long long)parsed.limit);
+                             const DeleteStatement *statement, ModifyOutcome *ret_outcome,
+                             Error *err) {
     ModifyRequest modify = {
         .kind = MODIFY_DELETE,
-        .query = {.filter = parsed.q, .hint = parsed.hint},
-        .is_multi = parsed.limit == 0,
+        .query = {.filter = statement->q, .hint = statement->hint},
+        .is_multi = statement->limit == 0,
     };
     query_spec_defaults(ctx, &modify.query);
     TRY(query_spec_let(ctx, request->let, &modify.query, err));
@@ -58,20 +66,22 @@ static ErrCode delete_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(write_ns_check(request->coll, err));
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
+    DeleteStatement *statements =
+        ARENA_ARRAY(cmd_arena(ctx), DeleteStatement, request->deletes.count);
+    TRY(parse_statements(ctx, request, statements, err));
     count_op(ctx->service, OP_COUNTER_DELETE, request->deletes.count);
     bool is_ordered = !elem_is_present(request->ordered) || elem_is_truthy(request->ordered);
     WriteErrors errors;
     write_errors_init(&errors, ctx);
     int64_t n = 0;
     for (uint32_t i = 0; i < request->deletes.count; i++) {
-        ModifyOutcome outcome;
-        ErrCode rc = run_statement(ctx, &ns, request, request->deletes.docs[i], &outcome, err);
-        if (rc != ERR_OK && write_error_is_fatal(rc))
-            return rc;
-        if (rc == ERR_OK) {
-            n += outcome.modified;
+        ModifyOutcome outcome = {0};
+        ErrCode rc = run_statement(ctx, &ns, request, &statements[i], &outcome, err);
+        n += outcome.modified; /* what a failing statement had done before is done */
+        if (rc == ERR_OK)
             continue;
-        }
+        if (write_error_is_fatal(rc))
+            return rc;
         write_errors_add(&errors, i, err);
         error_reset(err);
         if (is_ordered)

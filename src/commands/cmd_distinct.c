@@ -97,7 +97,6 @@ static ErrCode collect(CommandCtx *ctx, FindSource *source, const FieldPath *pat
 
 static ErrCode distinct_run(CommandCtx *ctx, void *arg, Error *err) {
     DistinctRequest *request = arg;
-    count_op(ctx->service, OP_COUNTER_COMMAND, 1);
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
     TRY(check_collation(request->collation, err));

@@ -44,7 +44,6 @@ static const struct {
 
 static ErrCode explain_run(CommandCtx *ctx, void *arg, Error *err) {
     ExplainRequest *request = arg;
-    count_op(ctx->service, OP_COUNTER_COMMAND, 1);
     ExplainVerbosity verbosity;
     TRY(parse_verbosity(request->verbosity, &verbosity, err));
     if (doc_is_empty(request->command))

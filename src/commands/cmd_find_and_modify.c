@@ -92,7 +92,6 @@ static ErrCode find_and_modify_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(write_ns_check(request->coll, err));
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
-    count_op(ctx->service, OP_COUNTER_COMMAND, 1);
     ModifyRequest modify = {
         .kind = request->is_remove ? MODIFY_DELETE : MODIFY_UPDATE,
         .query = {.filter = request->query, .sort = request->sort, .hint = request->hint},

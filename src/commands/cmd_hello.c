@@ -97,22 +97,22 @@ static ErrCode is_master_run(CommandCtx *ctx, void *request, Error *err) {
 
 static ErrCode check_metadata(CommandCtx *ctx, Doc metadata, Error *err) {
     if (ctx->client->is_hello_done)
-        return error_set(err, (ErrCode)186,
+        return error_set(err, ERR_CLIENT_METADATA_CANNOT_BE_MUTATED,
                          "The client metadata document may only be sent in the first hello");
     if (doc_size(metadata) > CLIENT_METADATA_BYTES_MAX)
-        return error_set(err, (ErrCode)185,
+        return error_set(err, ERR_CLIENT_METADATA_DOCUMENT_TOO_LARGE,
                          "The client metadata document must be less then or equal to %d bytes",
                          CLIENT_METADATA_BYTES_MAX);
     static const char *const REQUIRED[] = {"driver.name", "driver.version", "os.type"};
     for (size_t i = 0; i < ARRAY_LEN(REQUIRED); i++)
         if (elem_type(doc_get_path(metadata, REQUIRED[i])) != BT_STRING)
-            return error_set(err, (ErrCode)183,
+            return error_set(err, ERR_CLIENT_METADATA_MISSING_FIELD,
                              "Missing required field '%s' in the client metadata document",
                              REQUIRED[i]);
     Elem app = doc_get_path(metadata, "application.name");
     if (elem_type(app) == BT_STRING && elem_str(app).size > APP_NAME_BYTES_MAX)
         return error_set(
-            err, (ErrCode)184,
+            err, ERR_CLIENT_METADATA_APP_NAME_TOO_LARGE,
             "The 'application.name' field must be less then or equal to %d bytes in the "
             "client metadata document",
             APP_NAME_BYTES_MAX);

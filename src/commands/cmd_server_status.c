@@ -316,7 +316,8 @@ static const StatusSection SECTIONS[] = {
 
 static void read_counters(StatusCtx *s) {
     ServiceCtx *service = s->service;
-    transport_read_stats(service->transport, &s->transport);
+    if (service->transport != NULL) /* it serves clients a moment before it is known here */
+        transport_read_stats(service->transport, &s->transport);
     storage_stats(service->storage, &s->storage);
     s->read_tickets = ticket_stats(storage_tickets(service->storage, /* is_write= */ false));
     s->write_tickets = ticket_stats(storage_tickets(service->storage, /* is_write= */ true));

@@ -42,24 +42,33 @@ static const FieldSpec STATEMENT_FIELDS[] = {
     {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(UpdateStatement, collation)},
 };
 
+/* All statements are parsed before the first one runs: a malformed command changes nothing. */
+static ErrCode parse_statements(CommandCtx *ctx, const UpdateRequest *request,
+                                UpdateStatement *statements, Error *err) {
+    for (uint32_t i = 0; i < request->updates.count; i++) {
+        UpdateStatement *statement = &statements[i];
+        TRY(fields_parse(STATEMENT_FIELDS, ARRAY_LEN(STATEMENT_FIELDS), "update.updates",
+                         request->updates.docs[i], cmd_arena(ctx), statement, err));
+        TRY(check_collation(statement->collation, err));
+        if (elem_type(statement->u) != BT_DOC && elem_type(statement->u) != BT_ARRAY)
+            return error_set(err, ERR_FAILED_TO_PARSE,
+                             "Update argument must be either an object or an array");
+        if (doc_is_present(statement->c))
+            return error_set(err, ERR_NOT_IMPLEMENTED, "'update.updates.c' is not supported yet");
+    }
+    return ERR_OK;
+}
+
 static ErrCode run_statement(CommandCtx *ctx, const Ns *ns, const UpdateRequest *request,
-                             Doc statement, ModifyOutcome *ret_outcome, Error *err) {
-    UpdateStatement parsed = {0};
-    TRY(fields_parse(STATEMENT_FIELDS, ARRAY_LEN(STATEMENT_FIELDS), "update.updates", statement,
-                     cmd_arena(ctx), &parsed, err));
-    TRY(check_collation(parsed.collation, err));
-    if (elem_type(parsed.u) != BT_DOC && elem_type(parsed.u) != BT_ARRAY)
-        return error_set(err, ERR_FAILED_TO_PARSE,
-                         "Update argument must be either an object or an array");
-    if (doc_is_present(parsed.c))
-        return error_set(err, ERR_NOT_IMPLEMENTED, "'update.updates.c' is not supported yet");
+                             const UpdateStatement *statement, ModifyOutcome *ret_outcome,
+                             Error *err) {
     ModifyRequest modify = {
         .kind = MODIFY_UPDATE,
-        .query = {.filter = parsed.q, .hint = parsed.hint},
-        .is_multi = parsed.is_multi,
-        .is_upsert = parsed.is_upsert,
-        .update = parsed.u,
-        .array_filters = parsed.array_filters,
+        .query = {.filter = statement->q, .hint = statement->hint},
+        .is_multi = statement->is_multi,
+        .is_upsert = statement->is_upsert,
+        .update = statement->u,
+        .array_filters = statement->array_filters,
     };
     query_spec_defaults(ctx, &modify.query);
     TRY(query_spec_let(ctx, request->let, &modify.query, err));
@@ -72,6 +81,9 @@ static ErrCode update_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(write_ns_check(request->coll, err));
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
+    UpdateStatement *statements =
+        ARENA_ARRAY(cmd_arena(ctx), UpdateStatement, request->updates.count);
+    TRY(parse_statements(ctx, request, statements, err));
     count_op(ctx->service, OP_COUNTER_UPDATE, request->updates.count);
     bool is_ordered = !elem_is_present(request->ordered) || elem_is_truthy(request->ordered);
     WriteErrors errors;
@@ -84,21 +96,21 @@ static ErrCode update_run(CommandCtx *ctx, void *arg, Error *err) {
     int64_t n = 0, modified = 0;
     ctx->op->is_validation_bypassed = request->is_validation_bypassed;
     for (uint32_t i = 0; i < request->updates.count; i++) {
-        ModifyOutcome outcome;
-        ErrCode rc = run_statement(ctx, &ns, request, request->updates.docs[i], &outcome, err);
+        ModifyOutcome outcome = {0};
+        ErrCode rc = run_statement(ctx, &ns, request, &statements[i], &outcome, err);
         if (rc != ERR_OK && write_error_is_fatal(rc)) {
             ctx->op->is_validation_bypassed = false;
             return rc;
         }
-        if (rc != ERR_OK) {
+        n += outcome.matched + outcome.is_upserted;
+        modified += outcome.modified;
+        if (rc != ERR_OK) { /* what a failing statement had done before is done */
             write_errors_add(&errors, i, err);
             error_reset(err);
             if (is_ordered)
                 break;
             continue;
         }
-        n += outcome.matched + outcome.is_upserted;
-        modified += outcome.modified;
         if (outcome.is_upserted) {
             char name[INDEX_NAME_SIZE];
             size_t row = build_open_doc_str(&upserted, index_name(upserted_count++, name));

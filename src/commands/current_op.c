@@ -45,7 +45,7 @@ ErrCode current_op_for_each(ServiceCtx *service, const CurrentOpQuery *query,
     buffer_init(&rows.bytes, 3 * (size_t)WIRE_MESSAGE_SIZE_MAX);
     clock_format_iso8601(clock_wall_ms(), rows.now_text);
     op_registry_for_each(service->ops, add_operation, &rows);
-    if (query->has_idle_connections)
+    if (query->has_idle_connections && service->transport != NULL)
         transport_for_each_connection(service->transport, add_connection, &rows);
     TRY(buffer_check(&rows.bytes, "the list of operations", err));
     for (size_t i = 0; i < rows.count; i++)

@@ -306,11 +306,12 @@ static ErrCode start_transport(Node *node, int *ret_exit_code, Error *err) {
         }
         return error_prefix(err, "Failed to set up listener: SocketException");
     }
-    /* The port may have been chosen by the system. */
-    ServerSetup *setup = server_setup(service);
-    char *colon = strrchr(setup->host, ':');
-    snprintf(colon, sizeof(setup->host) - (size_t)(colon - setup->host), ":%u",
-             transport_port(service->transport));
+    if (config.port == 0) { /* chosen by the system */
+        ServerSetup *setup = server_setup(service);
+        char *colon = strrchr(setup->host, ':');
+        snprintf(colon, sizeof(setup->host) - (size_t)(colon - setup->host), ":%u",
+                 transport_port(service->transport));
+    }
     for (uint32_t i = 0; i < config.address_count; i++)
         LOG_INFO(LOG_NETWORK, 23015, "Listening on", LOG_STR("address", node->addresses[i]));
     if (transport_unix_path(service->transport) != NULL)

@@ -22,6 +22,13 @@ enum {
     CACHE_MB_MIN = 256,
 };
 
+/* The process ends after a close, so freeing the cache page by page is wasted time; a leak check wants it. */
+#ifdef __SANITIZE_ADDRESS__
+#define CLOSE_CONFIG NULL
+#else
+#define CLOSE_CONFIG "leak_memory=true"
+#endif
+
 /* Entry point that WiredTiger finds by name in this executable; brings the compressors. */
 int sherd_wt_extensions(WT_CONNECTION *conn, WT_CONFIG_ARG *config);
 int snappy_extension_init(WT_CONNECTION *conn, WT_CONFIG_ARG *config);
@@ -112,7 +119,7 @@ void storage_close(StorageEngine *engine) {
         error_reset(&err);
         reaper_forget_all(engine);
         journal_close(engine);
-        int rc = engine->conn->close(engine->conn, "leak_memory=true");
+        int rc = engine->conn->close(engine->conn, CLOSE_CONFIG);
         is_clean = rc == 0;
         if (rc != 0)
             LOG_ERROR(LOG_STORAGE, 7100102, "WiredTiger did not close cleanly",

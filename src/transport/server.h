@@ -128,7 +128,8 @@ typedef struct TransportStats {
     uint32_t workers_unblocked; /* able to take requests */
 } TransportStats;
 
-/* Opens the listening sockets and starts threads; clients are served on return. Fails with
+/* Opens the listening sockets and starts threads; clients are served on return. `*ret_transport` is
+ * set before the first handler runs, and NULL again after a failure. Fails with
  * ERR_SOCKET_EXCEPTION when an address cannot be listened on. `*ret_in_use` tells whether that was
  * because someone else has it. */
 ErrCode transport_start(const TransportConfig *config, Transport **ret_transport, bool *ret_in_use,

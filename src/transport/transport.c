@@ -41,6 +41,8 @@ ErrCode transport_start(const TransportConfig *config, Transport **ret_transport
     slot_table_init(&t->table, t->config.connections_max);
     work_pool_init(&t->work, &t->config);
 
+    /* Before the first thread starts: handlers may ask for the transport through what they were given. */
+    *ret_transport = t;
     ErrCode rc = open_epoll(t, err);
     if (rc == ERR_OK)
         rc = listeners_open(t, ret_in_use, err);
@@ -51,10 +53,9 @@ ErrCode transport_start(const TransportConfig *config, Transport **ret_transport
     if (rc != ERR_OK) {
         transport_stop(t, /* deadline_us= */ 0);
         transport_free(t);
-        return rc;
+        *ret_transport = NULL;
     }
-    *ret_transport = t;
-    return ERR_OK;
+    return rc;
 }
 
 uint16_t transport_port(const Transport *t) {

@@ -13,6 +13,7 @@
 #include "commands/core/fail_command.h"
 #include "commands/core/generic_args.h"
 #include "commands/core/slow_log.h"
+#include "commands/core/top.h"
 
 enum {
     COMMAND_TABLE_SIZE = 512, /* a power of two, well above the number of names */
@@ -39,6 +40,7 @@ struct CommandService {
     _Atomic int64_t failures[ARRAY_LEN(ALL_COMMANDS)];
     CommandStats stats;
     CommandSettings settings;
+    TopTable *top;
     Oid process_id;
     _Atomic int64_t topology_counter;
     _Atomic int64_t quiesce_until_us;
@@ -76,6 +78,7 @@ CommandService *command_service_new(ServiceCtx *service, const CommandHooks *hoo
     cs->service = service;
     cs->hooks = *hooks;
     cs->process_id = oid_new();
+    cs->top = top_table_new();
     cs->settings.slow_ms = 100;
     cs->settings.slow_sample_rate = 1.0;
     for (size_t i = 0; i < ARRAY_LEN(ALL_COMMANDS); i++) {
@@ -87,6 +90,9 @@ CommandService *command_service_new(ServiceCtx *service, const CommandHooks *hoo
 }
 
 void command_service_free(CommandService *service) {
+    if (service == NULL)
+        return;
+    top_table_free(service->top);
     xfree(service);
 }
 
@@ -125,6 +131,10 @@ int64_t command_service_quiesce_until(CommandService *service) {
 
 CommandStats *command_stats(ServiceCtx *service) {
     return &service->commands->stats;
+}
+
+TopTable *command_top(ServiceCtx *service) {
+    return service->commands->top;
 }
 
 CommandSettings *command_settings(ServiceCtx *service) {
@@ -354,6 +364,8 @@ static void note_finished(CommandService *cs, CommandCtx *ctx, CommandRow *row, 
     }
     int64_t duration_us = clock_mono_us() - ctx->op->start_us;
     atomic_fetch_add_explicit(row->total, 1, memory_order_relaxed);
+    if (row->spec->op_type == NULL)
+        count_op(cs->service, OP_COUNTER_COMMAND, 1);
     if (UNLIKELY(rc != ERR_OK || ctx->has_write_errors)) {
         atomic_fetch_add_explicit(row->failed, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&cs->stats.asserts_user, 1, memory_order_relaxed);
@@ -363,6 +375,8 @@ static void note_finished(CommandService *cs, CommandCtx *ctx, CommandRow *row, 
                                                                   : &cs->stats.commands;
     atomic_fetch_add_explicit(&latency->ops, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&latency->latency_us, duration_us, memory_order_relaxed);
+    if (ctx->ns_coll.size > 0 && ctx->op->desc.ns != NULL)
+        top_count(cs->top, ctx->op->desc.ns, row->spec->op_type, duration_us);
     if ((row->spec->flags & CMD_NOT_LOGGED_WHEN_SLOW) != 0)
         return;
     int32_t slow_ms = atomic_load_explicit(&cs->settings.slow_ms, memory_order_relaxed);

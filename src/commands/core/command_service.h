@@ -35,8 +35,6 @@ void command_for_each(CommandService *service, void (*visit)(void *arg, const Co
                                                             int64_t total, int64_t failed),
                       void *arg);
 
-/* Runs a command inside another one (explain, profiling); the reply's fields are appended to `reply`. */
-
 /* ---- topology version, for hello ---- */
 
 typedef struct TopologyVersion {
@@ -85,6 +83,9 @@ static inline void count_op(ServiceCtx *service, OpCounter counter, int64_t by) 
     atomic_fetch_add_explicit(&command_stats(service)->op_counters[counter], by,
                               memory_order_relaxed);
 }
+
+/* Time per collection. */
+struct TopTable *command_top(ServiceCtx *service);
 
 /* Settings read at run time; owned by the server parameters. */
 typedef struct CommandSettings {

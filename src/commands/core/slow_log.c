@@ -24,16 +24,22 @@ void slow_log_write(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Erro
     }
     OpCtx *op = ctx->op;
     const OpMetrics *m = &op->metrics;
-    Buffer text;
+    Buffer text, line;
     buffer_init_arena(&text, &op->arena, 1024, SLOW_COMMAND_TEXT_MAX * 2);
     json_append_doc(&text, ctx->body, SLOW_COMMAND_TEXT_MAX);
-    buffer_append_byte(&text, '\0');
+    /* A text that was cut is no JSON any more and is logged as a string. */
+    bool is_cut = text.overflowed || text.size >= SLOW_COMMAND_TEXT_MAX;
+    buffer_init_arena(&line, &op->arena, text.size + 1, text.size + 1);
+    buffer_append(&line, text.data, text.size);
+    buffer_append_byte(&line, '\0');
+    const char *command = (const char *)line.data;
     const char *plan = op->desc.plan_summary;
     LOG_INFO(LOG_COMMAND, 51803, "Slow query", LOG_STR("type", op->desc.op_type),
              LOG_STR("ns", op->desc.ns),
              ctx->client->app_name != NULL ? LOG_STR("appName", ctx->client->app_name)
                                            : (LogAttr){0},
-             LOG_JSON("command", (const char *)text.data),
+             is_cut ? LOG_STR("command", command) : LOG_JSON("command", command),
+             is_cut ? LOG_BOOL("truncated", true) : (LogAttr){0},
              plan != NULL ? LOG_STR("planSummary", plan) : (LogAttr){0},
              counter("cursorid", m->cursor_id), counter("keysExamined", m->keys_examined),
              counter("docsExamined", m->docs_examined), counter("nreturned", m->docs_returned),

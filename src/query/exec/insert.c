@@ -44,7 +44,7 @@ static ErrCode insert_batch(OpCtx *op, InsertRun *run, CollAccess *access, uint3
 ErrCode document_prepare(Doc doc, Arena *arena, Doc *ret_doc, Error *err) {
     uint32_t size = doc_size(doc);
     if (size > BSON_DOC_SIZE_MAX)
-        return error_set(err, ERR_BSON_OBJECT_TOO_LARGE,
+        return error_set(err, ERR_BAD_VALUE,
                          "object to insert too large. size in bytes: %u, max size: %d", size,
                          BSON_DOC_SIZE_MAX);
     if (size >= SIZE_OF_DEEP_DOC_MIN)
@@ -89,7 +89,7 @@ ErrCode document_prepare(Doc doc, Arena *arena, Doc *ret_doc, Error *err) {
     }
     *ret_doc = doc_builder_end(&b);
     if (doc_size(*ret_doc) > BSON_DOC_SIZE_MAX)
-        return error_set(err, ERR_BSON_OBJECT_TOO_LARGE,
+        return error_set(err, ERR_BAD_VALUE,
                          "object to insert too large. size in bytes: %u, max size: %d",
                          doc_size(*ret_doc), BSON_DOC_SIZE_MAX);
     return ERR_OK;

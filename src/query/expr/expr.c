@@ -13,7 +13,10 @@ static ErrCode path_of_array(const FieldPath *path, uint32_t at, Doc array, Aren
                              Value *ret, Error *err);
 
 ErrCode expr_eval(const Expr *expr, ExprEvalContext *ctx, Value *ret_value, Error *err) {
-    return expr->eval(expr, ctx, ret_value, err);
+    const ExprBinding *bindings = ctx->bindings;
+    ErrCode rc = expr->eval(expr, ctx, ret_value, err);
+    ctx->bindings = bindings; /* a failure leaves those of the operator that failed */
+    return rc;
 }
 
 ErrCode expr_eval_literal(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
@@ -54,9 +57,11 @@ ErrCode expr_eval_path(const FieldPath *path, Doc doc, Arena *scratch, Value *re
 }
 
 ErrCode expr_step(ExprEvalContext *ctx, Error *err) {
-    if (UNLIKELY(arena_used(ctx->scratch) > EXPR_SCRATCH_BYTES_MAX))
+    size_t bytes_max =
+        ctx->scratch_bytes_max == 0 ? EXPR_SCRATCH_BYTES_MAX : ctx->scratch_bytes_max;
+    if (UNLIKELY(arena_used(ctx->scratch) > bytes_max))
         return error_set(err, ERR_EXCEEDED_MEMORY_LIMIT,
-                         "expression used more than %d bytes of memory", EXPR_SCRATCH_BYTES_MAX);
+                         "expression used more than %zu bytes of memory", bytes_max);
     if (++ctx->step_count % STEPS_BETWEEN_CHECKS != 0)
         return ERR_OK;
     return check_hook_run(&ctx->check, err);

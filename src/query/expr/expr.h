@@ -61,6 +61,7 @@ static inline ErrCode check_hook_run(const CheckHook *hook, Error *err) {
 typedef struct ExprEvalContext {
     Doc root;        /* $$ROOT, and $$CURRENT unless re-bound */
     Arena *scratch;  /* results; the caller resets it between documents */
+    size_t scratch_bytes_max; /* 0: EXPR_SCRATCH_BYTES_MAX */
     int64_t now_ms;  /* $$NOW */
     const Collator *collator;
     Prng *prng; /* $rand; NULL: seeded by the operating system per call */

@@ -3,6 +3,7 @@
  */
 #pragma once
 
+#include "query/expr/decimal_math.h"
 #include "query/expr/expr.h"
 
 typedef struct ExprParser {
@@ -18,14 +19,8 @@ typedef ErrCode ExprEvalFn(const Expr *expr, ExprEvalContext *ctx, Value *ret, E
 /* Fills in the arguments of `expr`; its `op` and `eval` are set. */
 typedef ErrCode ExprParseFn(ExprParser *p, Elem operand, Expr *expr, Error *err);
 
-typedef enum ExprFlags {
-    EXPR_PURE = 0,
-    EXPR_IMPURE = 1 << 0, /* not folded when its arguments are literals */
-} ExprFlags;
-
 enum {
     EXPR_ARGS_ANY = UINT16_MAX,
-    EXPR_ARGS_MAX = 1 << 20, /* a 16 MB document holds no more */
 };
 
 struct ExprOperator {
@@ -34,7 +29,6 @@ struct ExprOperator {
     ExprEvalFn *eval;
     uint16_t args_min;
     uint16_t args_max; /* EXPR_ARGS_ANY: no bound */
-    uint16_t flags;    /* ExprFlags */
     uint16_t variant;  /* for functions that serve several operators */
 };
 
@@ -126,7 +120,52 @@ static inline const char *value_type_name(Value value) {
 
 /* ---- operators ---- */
 
-#define EXPR_OPERATOR(name, eval, args_min, args_max, flags, variant) ExprEvalFn eval;
+/* Variants of operators that share a function. */
+typedef enum CompareOutcome { /* bits: the outcomes that are true */
+    COMPARE_LESS = 1,
+    COMPARE_EQUAL = 2,
+    COMPARE_GREATER = 4,
+} CompareOutcome;
+
+typedef enum TrimSide { /* bits */
+    TRIM_LEFT = 1,
+    TRIM_RIGHT = 2,
+} TrimSide;
+
+typedef enum AngleKind {
+    ANGLE_SIN,
+    ANGLE_COS,
+    ANGLE_TAN,
+    ANGLE_ASIN,
+    ANGLE_ACOS,
+    ANGLE_ATAN,
+    ANGLE_SINH,
+    ANGLE_COSH,
+    ANGLE_TANH,
+    ANGLE_ASINH,
+    ANGLE_ACOSH,
+    ANGLE_ATANH,
+    ANGLE_TO_RADIANS,
+    ANGLE_TO_DEGREES,
+} AngleKind;
+
+typedef enum DatePart {
+    DATE_YEAR,
+    DATE_MONTH,
+    DATE_DAY_OF_MONTH,
+    DATE_HOUR,
+    DATE_MINUTE,
+    DATE_SECOND,
+    DATE_MILLISECOND,
+    DATE_DAY_OF_WEEK,
+    DATE_DAY_OF_YEAR,
+    DATE_WEEK,
+    DATE_ISO_DAY_OF_WEEK,
+    DATE_ISO_WEEK,
+    DATE_ISO_WEEK_YEAR,
+} DatePart;
+
+#define EXPR_OPERATOR(name, eval, args_min, args_max, variant) ExprEvalFn eval;
 #define EXPR_PARSED(name, parse, eval, variant)                                                    \
     ExprParseFn parse;                                                                             \
     ExprEvalFn eval;

@@ -7,23 +7,6 @@
 #include "query/expr/civil_time.h"
 #include "query/expr/expr_internal.h"
 
-/* Arguments of the parts: date, timezone or NULL. */
-typedef enum DatePart {
-    DATE_YEAR,
-    DATE_MONTH,
-    DATE_DAY_OF_MONTH,
-    DATE_HOUR,
-    DATE_MINUTE,
-    DATE_SECOND,
-    DATE_MILLISECOND,
-    DATE_DAY_OF_WEEK,
-    DATE_DAY_OF_YEAR,
-    DATE_WEEK,
-    DATE_ISO_DAY_OF_WEEK,
-    DATE_ISO_WEEK,
-    DATE_ISO_WEEK_YEAR,
-} DatePart;
-
 static ErrCode value_to_ms(Value value, int64_t *ret, Error *err);
 static ErrCode eval_zone(const Expr *expr, uint32_t index, ExprEvalContext *ctx, bool *ret_is_null,
                          int64_t *ret_offset_ms, Error *err);
@@ -234,81 +217,74 @@ static ErrCode eval_zone(const Expr *expr, uint32_t index, ExprEvalContext *ctx,
     return error_set(err, (ErrCode)40485, "unrecognized time zone identifier: \"%s\"", text.data);
 }
 
+/* What a directive of a format stands for; digits is its least width. */
+static bool number_of_directive(char directive, const CivilTime *civil, int64_t *ret_number,
+                                int *ret_digits) {
+    int32_t iso_week;
+    int64_t iso_year;
+    civil_iso_week(civil, &iso_week, &iso_year);
+    const struct {
+        char directive;
+        int digits;
+        int64_t number;
+    } ROWS[] = {
+        {'Y', 4, civil->year},
+        {'G', 4, iso_year},
+        {'m', 2, civil->month},
+        {'d', 2, civil->day},
+        {'H', 2, civil->hour},
+        {'M', 2, civil->minute},
+        {'S', 2, civil->second},
+        {'L', 3, civil->ms},
+        {'j', 3, civil->year_day},
+        {'w', 1, civil->weekday},
+        {'u', 1, civil->weekday == 1 ? 7 : civil->weekday - 1},
+        {'U', 2, (civil->year_day - civil->weekday + 7) / 7},
+        {'V', 2, iso_week},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(ROWS); i++) {
+        if (ROWS[i].directive != directive)
+            continue;
+        *ret_number = ROWS[i].number;
+        *ret_digits = ROWS[i].digits;
+        return true;
+    }
+    return false;
+}
+
 static ErrCode format_date(int64_t wall_ms, int64_t offset_ms, Str format, Buffer *out,
                            Error *err) {
     int64_t local_ms;
     if (__builtin_add_overflow(wall_ms, offset_ms, &local_ms))
         return error_set(err, ERR_OVERFLOW, "date out of range");
     CivilTime civil = civil_from_ms(local_ms);
-    int32_t iso_week;
-    int64_t iso_year;
-    civil_iso_week(&civil, &iso_week, &iso_year);
-    bool has_bad_year = civil.year < 0 || civil.year > 9999;
-    int64_t offset_minutes = offset_ms / 60000;
-    int64_t absolute = offset_minutes < 0 ? -offset_minutes : offset_minutes;
+    long long offset_minutes = offset_ms / 60000;
+    long long absolute = offset_minutes < 0 ? -offset_minutes : offset_minutes;
     for (size_t i = 0; i < format.size; i++) {
         if (format.data[i] != '%') {
             buffer_append_byte(out, (uint8_t)format.data[i]);
             continue;
         }
-        char directive = ++i < format.size ? format.data[i] : '\0';
-        if (has_bad_year && (directive == 'Y' || directive == 'G'))
-            return error_set(err, (ErrCode)18537,
-                             "$dateToString is only defined on year 0-9999, tried to use year %lld",
-                             (long long)civil.year);
-        switch (directive) {
-        case 'Y':
-            buffer_printf(out, "%04lld", (long long)civil.year);
-            break;
-        case 'G':
-            buffer_printf(out, "%04lld", (long long)iso_year);
-            break;
-        case 'm':
-            buffer_printf(out, "%02d", civil.month);
-            break;
-        case 'd':
-            buffer_printf(out, "%02d", civil.day);
-            break;
-        case 'H':
-            buffer_printf(out, "%02d", civil.hour);
-            break;
-        case 'M':
-            buffer_printf(out, "%02d", civil.minute);
-            break;
-        case 'S':
-            buffer_printf(out, "%02d", civil.second);
-            break;
-        case 'L':
-            buffer_printf(out, "%03d", civil.ms);
-            break;
-        case 'j':
-            buffer_printf(out, "%03d", civil.year_day);
-            break;
-        case 'w':
-            buffer_printf(out, "%d", civil.weekday);
-            break;
-        case 'u':
-            buffer_printf(out, "%d", civil.weekday == 1 ? 7 : civil.weekday - 1);
-            break;
-        case 'U':
-            buffer_printf(out, "%02d", (civil.year_day - civil.weekday + 7) / 7);
-            break;
-        case 'V':
-            buffer_printf(out, "%02d", iso_week);
-            break;
-        case 'z':
-            buffer_printf(out, "%c%02lld%02lld", offset_minutes < 0 ? '-' : '+',
-                          (long long)(absolute / 60), (long long)(absolute % 60));
-            break;
-        case 'Z':
-            buffer_printf(out, "%+lld", (long long)offset_minutes);
-            break;
-        case '%':
-            buffer_append_byte(out, '%');
-            break;
-        case '\0':
+        if (++i == format.size)
             return error_set(err, (ErrCode)18535, "Unmatched '%%' at end of format string");
-        default:
+        char directive = format.data[i];
+        int64_t number;
+        int digits;
+        if (number_of_directive(directive, &civil, &number, &digits)) {
+            if (digits == 4 && (number < 0 || number > 9999))
+                return error_set(err, (ErrCode)18537,
+                                 "$dateToString is only defined on year 0-9999, tried to use year "
+                                 "%lld",
+                                 (long long)number);
+            buffer_printf(out, "%0*lld", digits, (long long)number);
+        } else if (directive == 'z') {
+            buffer_printf(out, "%c%02lld%02lld", offset_minutes < 0 ? '-' : '+', absolute / 60,
+                          absolute % 60);
+        } else if (directive == 'Z') {
+            buffer_printf(out, "%+lld", offset_minutes);
+        } else if (directive == '%') {
+            buffer_append_byte(out, '%');
+        } else {
             return error_set(err, (ErrCode)18536, "Invalid format character '%%%c' in format string",
                              directive);
         }

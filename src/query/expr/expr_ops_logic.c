@@ -6,15 +6,14 @@
 
 static ErrCode parse_branch(ExprParser *p, Elem elem, Expr **ret_case, Expr **ret_then, Error *err);
 
-/* Bits of `variant`: which outcomes of the comparison are true. */
+/* variant: CompareOutcome bits. */
 ErrCode eval_compare(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
-    enum { LESS = 1, EQUAL = 2, GREATER = 4 };
     Value a;
     Value b;
     TRY(expr_eval_arg(expr, 0, ctx, &a, err));
     TRY(expr_eval_arg(expr, 1, ctx, &b, err));
     int order = values_compare(a, b, ctx->collator);
-    uint32_t outcome = order < 0 ? LESS : order == 0 ? EQUAL : GREATER;
+    CompareOutcome outcome = order < 0 ? COMPARE_LESS : order == 0 ? COMPARE_EQUAL : COMPARE_GREATER;
     *ret = value_bool((expr->variant & outcome) != 0);
     return ERR_OK;
 }

@@ -4,7 +4,6 @@
 #include <float.h>
 #include <math.h>
 
-#include "query/expr/decimal_math.h"
 #include "query/expr/expr_internal.h"
 
 static ErrCode eval_number(const Expr *expr, ExprEvalContext *ctx, int code, Value *ret_value,
@@ -201,13 +200,13 @@ static double to_degrees(double radians) {
 /* Functions of angles: variant is the row. */
 ErrCode eval_angle(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     static const AngleFunction FUNCTIONS[] = {
-        [0] = {sin, -DBL_MAX, DBL_MAX},          [1] = {cos, -DBL_MAX, DBL_MAX},
-        [2] = {tan, -DBL_MAX, DBL_MAX},          [3] = {asin, -1, 1},
-        [4] = {acos, -1, 1},                     [5] = {atan, -INFINITY, INFINITY},
-        [6] = {sinh, -INFINITY, INFINITY},       [7] = {cosh, -INFINITY, INFINITY},
-        [8] = {tanh, -INFINITY, INFINITY},       [9] = {asinh, -INFINITY, INFINITY},
-        [10] = {acosh, 1, INFINITY},             [11] = {atanh, -1, 1},
-        [12] = {to_radians, -INFINITY, INFINITY}, [13] = {to_degrees, -INFINITY, INFINITY},
+        [ANGLE_SIN] = {sin, -DBL_MAX, DBL_MAX},          [ANGLE_COS] = {cos, -DBL_MAX, DBL_MAX},
+        [ANGLE_TAN] = {tan, -DBL_MAX, DBL_MAX},          [ANGLE_ASIN] = {asin, -1, 1},
+        [ANGLE_ACOS] = {acos, -1, 1},                     [ANGLE_ATAN] = {atan, -INFINITY, INFINITY},
+        [ANGLE_SINH] = {sinh, -INFINITY, INFINITY},       [ANGLE_COSH] = {cosh, -INFINITY, INFINITY},
+        [ANGLE_TANH] = {tanh, -INFINITY, INFINITY},       [ANGLE_ASINH] = {asinh, -INFINITY, INFINITY},
+        [ANGLE_ACOSH] = {acosh, 1, INFINITY},             [ANGLE_ATANH] = {atanh, -1, 1},
+        [ANGLE_TO_RADIANS] = {to_radians, -INFINITY, INFINITY}, [ANGLE_TO_DEGREES] = {to_degrees, -INFINITY, INFINITY},
     };
     Number number;
     TRY(eval_number(expr, ctx, 28765, ret, &number, err));

@@ -174,7 +174,7 @@ ErrCode eval_split(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *er
     return array_builder_end(&parts, ret, err);
 }
 
-/* $trim, $ltrim, $rtrim: variant bits 1 (left), 2 (right). */
+/* $trim, $ltrim, $rtrim: variant is a set of TrimSide. */
 ErrCode parse_trim(ExprParser *p, Elem operand, Expr *expr, Error *err) {
     static const ExprNamedArg ARGS[] = {{"input", true}, {"chars", false}};
     static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 50696, 50694, 50695};
@@ -205,13 +205,13 @@ ErrCode eval_trim(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err
     Str set = is_default ? STR("") : value_as_str(chars);
     size_t begin = 0;
     size_t end = text.size;
-    while ((expr->variant & 1) != 0 && begin < end) {
+    while ((expr->variant & TRIM_LEFT) != 0 && begin < end) {
         size_t size = utf8_size_at(text, begin);
         if (!is_trimmed(set, is_default, text, begin, size))
             break;
         begin += size;
     }
-    while ((expr->variant & 2) != 0 && begin < end) {
+    while ((expr->variant & TRIM_RIGHT) != 0 && begin < end) {
         size_t last = end - 1;
         while (last > begin && utf8_is_continuation(text.data[last]))
             last--;

@@ -3,14 +3,19 @@
  * with a list of arguments. Operators with a form of their own are parsed beside their evaluation.
  */
 #include <assert.h>
+#include <stdlib.h>
 
 #include "query/expr/expr_internal.h"
 
+enum {
+    FOLD_BYTES_MAX = 64 * 1024, /* scratch memory of evaluating a constant while parsing */
+};
+
 static const ExprOperator OPERATORS[] = {
-#define EXPR_OPERATOR(name, eval, args_min, args_max, flags, variant)                              \
-    {STR(name), NULL, eval, args_min, args_max, flags, variant},
-#define EXPR_PARSED(name, parse, eval, variant) {STR(name), parse, eval, 0, 0, 0, variant},
-#define EXPR_REFUSED(name)                      {STR(name), NULL, NULL, 0, 0, 0, 0},
+#define EXPR_OPERATOR(name, eval, args_min, args_max, variant)                                     \
+    {STR(name), NULL, eval, args_min, args_max, variant},
+#define EXPR_PARSED(name, parse, eval, variant) {STR(name), parse, eval, 0, 0, variant},
+#define EXPR_REFUSED(name)                      {STR(name), NULL, NULL, 0, 0, 0},
 #include "query/expr/expr_operators.def"
 #undef EXPR_OPERATOR
 #undef EXPR_PARSED
@@ -21,6 +26,8 @@ static ErrCode parse_string(ExprParser *p, Elem spec, Expr **ret_expr, Error *er
 static ErrCode parse_variable(ExprParser *p, Str dotted, Elem spec, Expr **ret_expr, Error *err);
 static ErrCode parse_builtin(ExprParser *p, Str name, Expr *expr, Error *err);
 static ErrCode parse_object(ExprParser *p, Elem spec, Expr **ret_expr, Error *err);
+static ErrCode check_unique_names(ExprParser *p, const Expr *expr, Error *err);
+static int compare_names(const void *a, const void *b);
 static ErrCode parse_array(ExprParser *p, Elem spec, Expr **ret_expr, Error *err);
 static ErrCode parse_operator(ExprParser *p, Elem op_elem, Expr **ret_expr, Error *err);
 static ErrCode parse_arg_list(ExprParser *p, Elem operand, Expr *expr, Error *err);
@@ -271,16 +278,30 @@ static ErrCode parse_object(ExprParser *p, Elem spec, Expr **ret_expr, Error *er
     for (uint32_t i = 0; doc_iter_next(&iter, &elem); i++) {
         Str name = elem_name_str(elem);
         TRY(expr_check_field_name(name, err));
-        for (uint32_t j = 0; j < i; j++)
-            if (str_equal(expr->names[j], name))
-                return error_set(err, (ErrCode)16406,
-                                 "duplicate field name specified in object expression: %s",
-                                 elem_name(elem));
         expr->names[i] = name;
         TRY(expr_parse_any(p, elem, &expr->args[i], err));
     }
+    TRY(check_unique_names(p, expr, err));
     *ret_expr = fold_if_constant(p, expr);
     return ERR_OK;
+}
+
+/* Sorted, as a hostile object may have a million names. */
+static ErrCode check_unique_names(ExprParser *p, const Expr *expr, Error *err) {
+    if (expr->arg_count < 2)
+        return ERR_OK;
+    Str *sorted = arena_memdup(p->arena, expr->names, expr->arg_count * sizeof(Str));
+    qsort(sorted, expr->arg_count, sizeof(Str), compare_names);
+    for (uint32_t i = 1; i < expr->arg_count; i++)
+        if (str_equal(sorted[i - 1], sorted[i]))
+            return error_set(err, (ErrCode)16406,
+                             "duplicate field name specified in object expression: %s",
+                             sorted[i].data);
+    return ERR_OK;
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(((const Str *)a)->data, ((const Str *)b)->data);
 }
 
 static ErrCode parse_array(ExprParser *p, Elem spec, Expr **ret_expr, Error *err) {
@@ -317,7 +338,7 @@ static ErrCode parse_operator(ExprParser *p, Elem op_elem, Expr **ret_expr, Erro
         return ERR_OK;
     }
     TRY(parse_arg_list(p, op_elem, expr, err));
-    *ret_expr = op->flags & EXPR_IMPURE ? expr : fold_if_constant(p, expr);
+    *ret_expr = fold_if_constant(p, expr);
     return ERR_OK;
 }
 
@@ -380,18 +401,25 @@ static bool find_in_scope(const ExprScope *scope, Str name, uint32_t *ret_depth)
     return false;
 }
 
-/* Evaluation that fails is left for later: the expression may never be reached. */
+/* Evaluation that fails, or makes much of little, is left for later: the expression may never be
+ * reached. */
 static Expr *fold_if_constant(ExprParser *p, Expr *expr) {
     for (uint32_t i = 0; i < expr->arg_count; i++)
         if (expr->args[i]->eval != expr_eval_literal)
             return expr;
     CLEANUP(error_reset) Error ignored = {0};
+    CLEANUP(arena_done) Arena scratch = {0};
     ExprEvalContext ctx = {
-        .root = DOC_EMPTY, .scratch = p->arena, .collator = p->ctx->collator, .step_count = 1};
+        .root = DOC_EMPTY,
+        .scratch = &scratch,
+        .scratch_bytes_max = FOLD_BYTES_MAX,
+        .collator = p->ctx->collator,
+    };
     Value value;
-    if (expr->eval(expr, &ctx, &value, &ignored) != ERR_OK)
+    if (expr->eval(expr, &ctx, &value, &ignored) != ERR_OK ||
+        arena_used(&scratch) > FOLD_BYTES_MAX)
         return expr;
-    Expr *literal = expr_new_literal(p, value, expr->source);
+    Expr *literal = expr_new_literal(p, value_copy(value, p->arena), expr->source);
     literal->is_source_operator = expr->is_source_operator;
     return literal;
 }

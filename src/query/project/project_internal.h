@@ -7,6 +7,9 @@
 
 enum {
     PROJECT_DEPTH_MAX = BSON_DEPTH_MAX, /* of the tree, and of arrays within arrays */
+    /* Fields are looked up one by one among their siblings; a hostile specification with a million
+     * of them would keep a thread busy for minutes. */
+    PROJECT_FIELDS_MAX = 10000,
 };
 
 typedef enum ProjectKind {

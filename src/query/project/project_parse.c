@@ -14,6 +14,7 @@ typedef struct Parser {
     bool is_id_excluded;
     bool has_elem_match;
     bool has_slice;
+    uint32_t node_count;
 } Parser;
 
 static ErrCode parse_spec(Parser *p, Error *err);
@@ -298,6 +299,9 @@ static ErrCode add_node(Parser *p, Str path, NodeKind kind, ProjectNode **ret_no
         ProjectNode *child = find_child(node, name);
         if (child != NULL && (is_last || child->kind != NODE_CHILDREN))
             return collision(p, path, is_last ? path.size : i, err);
+        if (child == NULL && ++p->node_count > PROJECT_FIELDS_MAX)
+            return error_set(err, ERR_BAD_VALUE, "projection has more than %d fields",
+                             PROJECT_FIELDS_MAX);
         node = child != NULL ? child : new_child(p, node, name, path_here);
         start = i + 1;
     }

@@ -97,7 +97,7 @@ ErrCode update_apply_operators(UpdateRun *run, Error *err) {
 
 static ErrCode finish(UpdateRun *run, Doc after, UpdateResult *ret_result, Error *err) {
     if (run->buf.overflowed || run->buf.size > BSON_DOC_SIZE_MAX)
-        return error_set(err, ERR_BSON_OBJECT_TOO_LARGE,
+        return error_set(err, ERR_UPDATED_DOCUMENT_TOO_LARGE,
                          "Resulting document after update is larger than %d", BSON_DOC_SIZE_MAX);
     if (run->ctx->is_insert)
         move_id_first(run, &after);

@@ -56,7 +56,7 @@ ErrCode update_list_to_value(UpdateRun *run, const Elem *items, size_t count,
     }
     Doc array = doc_builder_end(&b);
     if (buf.overflowed)
-        return error_set(err, ERR_BSON_OBJECT_TOO_LARGE,
+        return error_set(err, ERR_UPDATED_DOCUMENT_TOO_LARGE,
                          "Resulting document after update is larger than %d", BSON_DOC_SIZE_MAX);
     *ret_value = (UpdateValue){BT_ARRAY, array.data, doc_size(array)};
     return ERR_OK;

@@ -171,7 +171,7 @@ static ErrCode append_one(UpdateRun *run, Elem old, Elem item, UpdateValue *ret_
     build_elem_as(&b, index_name(doc_count(array), buffer), item);
     Doc longer = doc_builder_end(&b);
     if (buf.overflowed)
-        return error_set(err, ERR_BSON_OBJECT_TOO_LARGE,
+        return error_set(err, ERR_UPDATED_DOCUMENT_TOO_LARGE,
                          "Resulting document after update is larger than %d", BSON_DOC_SIZE_MAX);
     *ret_value = (UpdateValue){BT_ARRAY, longer.data, doc_size(longer)};
     return ERR_OK;

@@ -709,7 +709,7 @@ TEST(update_refuses_results_that_are_too_large_or_too_deep) {
     EXPECT_OK(update_parse(doc_get_lit(holder, "u"), &parse_ctx, &arena, &program, &err), err);
     EXPECT_OK(update_apply(program, DOC_EMPTY, &ctx, &arena, &result, &err), err);
     EXPECT_EQ_I64(update_apply(program, result.after, &ctx, &arena, &result, &err),
-                  ERR_BSON_OBJECT_TOO_LARGE);
+                  ERR_UPDATED_DOCUMENT_TOO_LARGE);
     free(text);
     buffer_done(&buf);
     buffer_done(&wrapped);

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Builds and runs the libFuzzer targets beside the code: fuzz.sh [name]. RUNS executions each (default 50,000),
+# starting from tests/fuzz_corpus/<name>; new finds of interest stay in build-fuzz/corpus.
+# Ends with: N passed, N failed.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+only=${1:-}
+runs=${RUNS:-50000}
+out=build-fuzz
+mkdir -p $out/obj $out/corpus
+cflags="-std=gnu17 -D_GNU_SOURCE -O1 -g -Isrc $(pkg-config --cflags libbson-1.0)"
+
+# The folders a fuzzer may reach: pure ones, and the codec of transport.
+sources=$(ls src/base/*.c src/bson/*.c src/query/{match,update,expr,project,sort,agg}/*.c \
+    src/transport/{wire,wire_build,compression,crc32c}.c 2> /dev/null | grep -Ev '_test\.c$|_fuzz\.c$|_bench\.c$|test_main\.c$')
+
+compile() {
+    local source=$1 object
+    object=$out/obj/$(echo "$source" | tr / _).o
+    [ "$object" -nt "$source" ] && [ -z "$(find src -name '*.h' -newer "$object" -print -quit)" ] && return 0
+    # clang has no _Decimal128; the few files that need it are compiled by gcc, without instrumentation.
+    clang $cflags -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined \
+        -Wno-everything -c "$source" -o "$object" 2> /dev/null ||
+        gcc $cflags -c "$source" -o "$object"
+}
+export -f compile
+export cflags out
+echo "$sources" | xargs -P "$(nproc)" -I{} bash -c 'compile {}' || exit 1
+
+passed=0
+failed=0
+for target in src/*/*_fuzz.c src/*/*/*_fuzz.c; do
+    name=$(basename "$target" .c)
+    [ -n "$only" ] && [ "$only" != "$name" ] && [ "$only" != "${name%_fuzz}" ] && continue
+    compile "$target" || exit 1
+    clang -fsanitize=fuzzer,address,undefined "$out/obj/$(echo "$target" | tr / _).o" \
+        $(echo "$sources" | tr / _ | sed "s,^,$out/obj/,;s,\$,.o,") \
+        -o "$out/$name" -lsnappy -lzstd -lz -lpcre2-8 -lbson-1.0 -lm -lpthread || exit 1
+    mkdir -p "$out/corpus/$name" "tests/fuzz_corpus/$name"
+    if "$out/$name" -runs="$runs" -max_len=4096 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+        "$out/corpus/$name" "tests/fuzz_corpus/$name" > "$out/$name.log" 2>&1; then
+        echo "fuzz: $name, $runs executions, nothing found"
+        passed=$((passed + 1))
+    else
+        echo "fuzz: $name FAILED"
+        tail -30 "$out/$name.log"
+        failed=$((failed + 1))
+    fi
+done
+echo "fuzz: $passed passed, $failed failed"
+[ "$failed" -eq 0 ]
