@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "bson/validate.h"
 #include "concurrency/lock_manager.h"
 
 static bool has_char_of(Str text, const char *set) {
@@ -18,7 +19,7 @@ ErrCode db_name_check(Str db, Error *err) {
     if (db.size > DB_NAME_SIZE_MAX)
         return error_set(err, ERR_INVALID_NAMESPACE, "database name is longer than %d characters: %.*s",
                          DB_NAME_SIZE_MAX, (int)db.size, db.data);
-    if (has_char_of(db, "/\\. \"$"))
+    if (has_char_of(db, "/\\. \"$") || !utf8_is_valid((const uint8_t *)db.data, db.size))
         return error_set(err, ERR_INVALID_NAMESPACE, "Invalid database name: '%.*s'", (int)db.size,
                          db.data);
     return ERR_OK;
@@ -29,7 +30,8 @@ ErrCode ns_make(Str db, Str coll, Ns *ret_ns, Error *err) {
     if (coll.size == 0)
         return error_set(err, ERR_INVALID_NAMESPACE, "Invalid namespace specified '%.*s.'",
                          (int)db.size, db.data);
-    if (coll.data[0] == '.' || coll.data[coll.size - 1] == '.' || has_char_of(coll, ""))
+    if (coll.data[0] == '.' || coll.data[coll.size - 1] == '.' || has_char_of(coll, "") ||
+        !utf8_is_valid((const uint8_t *)coll.data, coll.size))
         return error_set(err, ERR_INVALID_NAMESPACE, "Invalid namespace specified '%.*s.%.*s'",
                          (int)db.size, db.data, (int)coll.size, coll.data);
     if (db.size + 1 + coll.size >= NS_TEXT_SIZE)

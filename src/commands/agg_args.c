@@ -8,15 +8,14 @@ void agg_options_defaults(CommandCtx *ctx, AggOptions *options) {
     options->stage_memory_bytes = (size_t)param_i64(ctx->service, PARAM_GROUP_MEMORY_BYTES_MAX);
     options->sort_memory_bytes = (size_t)param_i64(ctx->service, PARAM_SORT_MEMORY_BYTES_MAX);
     options->yield_period_us = param_i64(ctx->service, PARAM_YIELD_PERIOD_MS) * 1000;
+    options->spill_dir = spill_dir(ctx);
     options->now_ms = clock_wall_ms();
-    /* The rows' parse functions find their operation through the row, so each command has its own. */
-    AggSourceRow *rows = ARENA_ARRAY(cmd_arena(ctx), AggSourceRow, ARRAY_LEN(LIST_CATALOG_ROWS));
-    for (size_t i = 0; i < ARRAY_LEN(LIST_CATALOG_ROWS); i++) {
-        rows[i] = LIST_CATALOG_ROWS[i];
-        rows[i].arg = ctx;
-    }
-    options->source_rows = rows;
-    options->source_row_count = ARRAY_LEN(LIST_CATALOG_ROWS);
+    /* The rows' parse functions find their command through the row, so each command has its own. */
+    AggSourceRow *row = ARENA_NEW(cmd_arena(ctx), AggSourceRow);
+    *row = list_catalog_row(options->is_collectionless);
+    row->arg = ctx;
+    options->source_rows = row;
+    options->source_row_count = 1;
 }
 
 ErrCode agg_reply(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOptions *options,

@@ -10,7 +10,7 @@ typedef struct AggregateRequest {
     Doc pipeline;
     Doc cursor;
     bool is_explain;
-    bool allow_disk_use;
+    Elem allow_disk_use;
     Elem hint;
     Elem collation;
     Doc let;
@@ -21,7 +21,7 @@ typedef struct AggregateRequest {
         {"pipeline", FIELD_ARRAY, FIELD_REQUIRED, offsetof(AggregateRequest, pipeline)},           \
         {"cursor", FIELD_DOC, FIELD_OPTIONAL, offsetof(AggregateRequest, cursor)},                 \
         {"explain", FIELD_BOOL, FIELD_OPTIONAL, offsetof(AggregateRequest, is_explain)},           \
-        {"allowDiskUse", FIELD_BOOL, FIELD_OPTIONAL, offsetof(AggregateRequest, allow_disk_use)},  \
+        {"allowDiskUse", FIELD_ELEM, FIELD_OPTIONAL, offsetof(AggregateRequest, allow_disk_use)},  \
         {"hint", FIELD_ELEM, FIELD_NULL_IS_ABSENT, offsetof(AggregateRequest, hint)},              \
         {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(AggregateRequest, collation)},          \
         {"let", FIELD_DOC, FIELD_OPTIONAL, offsetof(AggregateRequest, let)},                       \

@@ -12,14 +12,16 @@ static const FieldSpec AGGREGATE_FIELDS[] = {
 ErrCode aggregate_request_check(CommandCtx *ctx, const AggregateRequest *request, Ns *ret_ns,
                                 AggOptions *ret_options, FirstBatchOptions *ret_batch, Error *err) {
     TRY(check_collation(request->collation, err));
-    *ret_options = (AggOptions){.hint = request->hint, .allow_disk_use = request->allow_disk_use};
+    *ret_options = (AggOptions){.hint = request->hint};
+    ret_options->is_collectionless = elem_is_number(request->target);
     agg_options_defaults(ctx, ret_options);
-    if (elem_is_number(request->target)) {
+    if (elem_is_present(request->allow_disk_use) && !elem_is_truthy(request->allow_disk_use))
+        ret_options->spill_dir = NULL;
+    if (ret_options->is_collectionless) {
         if (elem_as_i64(request->target) != 1)
             return error_set(err, ERR_FAILED_TO_PARSE,
                              "Invalid command format: the 'aggregate' field must specify a collection "
                              "name or 1");
-        ret_options->is_collectionless = true;
         TRY(ns_make(ctx->args.db, STR("$cmd.aggregate"), ret_ns, err));
     } else if (elem_type(request->target) == BT_STRING) {
         TRY(request_ns(ctx, elem_str(request->target), ret_ns, err));

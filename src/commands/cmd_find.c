@@ -20,8 +20,9 @@ static ErrCode find_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(find_source_open(ctx->op, &ns, &spec, &source, &is_view, err));
     if (is_view)
         return view_find(ctx, &ns, request, &batch, err);
-    PlanExecutor *exec = source->exec;
-    note_plan(ctx, exec);
+    note_plan(ctx, source->exec);
+    if (spec.is_tailable)
+        batch.tailable_exec = source->exec;
     return reply_with_cursor(ctx, &ns, &source->base, &batch, err);
 }
 

@@ -27,6 +27,32 @@ static const FieldSpec GET_MORE_FIELDS[] = {
 static ErrCode next_batch(CommandCtx *ctx, ClientCursor *cursor, int64_t docs_max,
                           BatchResult *ret_batch, Error *err);
 
+/* A cursor belongs to the session it was opened in. */
+static ErrCode check_session(CommandCtx *ctx, const ClientCursor *cursor, Error *err) {
+    static const Uuid NONE = {{0}};
+    Uuid session = NONE;
+    if (elem_is_present(ctx->args.lsid))
+        (void)uuid_from_elem(doc_get_lit(elem_doc(ctx->args.lsid), "id"), &session);
+    if (uuid_equal(&session, &cursor->session))
+        return ERR_OK;
+    char mine[UUID_TEXT_SIZE], theirs[UUID_TEXT_SIZE];
+    uuid_to_text(&session, mine);
+    uuid_to_text(&cursor->session, theirs);
+    if (uuid_equal(&session, &NONE))
+        return error_set(err, (ErrCode)50736,
+                         "Cannot run getMore on cursor %lld, which was created in session %s, without "
+                         "an lsid",
+                         (long long)cursor->id, theirs);
+    if (uuid_equal(&cursor->session, &NONE))
+        return error_set(err, (ErrCode)50737,
+                         "Cannot run getMore on cursor %lld, which was not created in a session, in "
+                         "session %s",
+                         (long long)cursor->id, mine);
+    return error_set(err, (ErrCode)50738,
+                     "Cannot run getMore on cursor %lld, which was created in session %s, in session %s",
+                     (long long)cursor->id, theirs, mine);
+}
+
 static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
     GetMoreRequest *request = arg;
     count_op(ctx->service, OP_COUNTER_GETMORE, 1);
@@ -49,7 +75,12 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
                          "namespace %s",
                          ns.text, cursor->ns.text);
     }
-    ErrCode rc = failpoint_check(FP_FAIL_GET_MORE_AFTER_CURSOR_CHECKOUT, err);
+    ErrCode rc = check_session(ctx, cursor, err);
+    if (rc != ERR_OK) {
+        cursor_check_in(table, cursor);
+        return rc;
+    }
+    rc = failpoint_check(FP_FAIL_GET_MORE_AFTER_CURSOR_CHECKOUT, err);
     BatchResult batch = {0};
     DocBuilder *b = ctx->reply;
     size_t opened = build_open_doc(b, "cursor");
@@ -76,6 +107,7 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
     build_close(b, opened);
     /* Exhaust cursors: the server goes on sending batches by itself. */
     ctx->is_more_to_come = id != 0 && wire_is_exhaust_allowed(ctx->message);
+    ctx->client->streamed_cursor_id = ctx->is_more_to_come ? id : 0;
     return ERR_OK;
 }
 

@@ -146,7 +146,8 @@ static ErrCode parse_list_catalog(const AggSourceRow *row, Elem spec, Arena *are
     return ERR_OK;
 }
 
-const AggSourceRow LIST_CATALOG_ROWS[2] = {
-    {"$listCatalog", /* is_collectionless= */ true, parse_list_catalog, NULL},
-    {"$listCatalog", /* is_collectionless= */ false, parse_list_catalog, NULL},
-};
+AggSourceRow list_catalog_row(bool is_collectionless) {
+    return (AggSourceRow){.name = "$listCatalog",
+                          .is_collectionless = is_collectionless,
+                          .parse = parse_list_catalog};
+}

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "commands/core/params.h"
 #include "query/expr/expr.h"
+#include "storage/engine.h"
 
 ErrCode request_ns(const CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) {
     return ns_make(ctx->args.db, coll, ret_ns, err);
@@ -24,9 +25,14 @@ ErrCode check_collation(Elem collation, Error *err) {
                      "'collation' is not supported yet, except for {locale: \"simple\"}");
 }
 
+const char *spill_dir(const CommandCtx *ctx) {
+    return arena_printf(&ctx->op->arena, "%s/_tmp", storage_dbpath(ctx->service->storage));
+}
+
 void query_spec_defaults(const CommandCtx *ctx, QuerySpec *spec) {
     spec->sort_memory_bytes = (size_t)param_i64(ctx->service, PARAM_SORT_MEMORY_BYTES_MAX);
     spec->yield_period_us = param_i64(ctx->service, PARAM_YIELD_PERIOD_MS) * 1000;
+    spec->spill_dir = spill_dir(ctx);
     spec->is_table_scan_refused = param_bool(ctx->service, PARAM_NO_TABLE_SCAN);
     spec->now_ms = clock_wall_ms();
 }
@@ -82,7 +88,13 @@ ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_sour
     int64_t id = 0;
     /* A cursor that has given all it may is not worth another round trip. */
     batch.is_exhausted |= options->limit > 0 && batch.count >= options->limit;
-    bool is_kept = options->is_tailable || (!batch.is_exhausted && !options->is_single_batch);
+    bool is_tailing = options->is_tailable;
+    if (is_tailing && batch.count == 0 && options->tailable_exec != NULL) {
+        int64_t keys, docs;
+        stage_count_all(options->tailable_exec->root, &keys, &docs);
+        is_tailing = docs > 0; /* an empty collection has no place to wait at */
+    }
+    bool is_kept = is_tailing || (!options->is_tailable && !batch.is_exhausted && !options->is_single_batch);
     if (is_kept) {
         take_source->ops->detach(take_source);
         ClientCursor *client_cursor = client_cursor_new(ns, take_source);

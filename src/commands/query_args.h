@@ -18,6 +18,9 @@ ErrCode request_ns(const CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) MUST
 /* Only the simple collation exists yet; others are refused by name. */
 ErrCode check_collation(Elem collation, Error *err) MUST_CHECK;
 
+/* Where sorts put what does not fit in memory. In the operation's arena. */
+const char *spill_dir(const CommandCtx *ctx);
+
 /* Settings of the server that a query needs. */
 void query_spec_defaults(const CommandCtx *ctx, QuerySpec *spec);
 
@@ -39,6 +42,7 @@ typedef struct FirstBatchOptions {
     bool is_tailable;
     bool is_await_data;
     bool has_no_timeout;
+    const PlanExecutor *tailable_exec; /* to tell an empty collection from one without matches */
 } FirstBatchOptions;
 /* Appends {cursor: {firstBatch, id, ns}} and keeps the rest as a client cursor. Takes the source, also when it
  * fails. `ns` is shown to the client. */

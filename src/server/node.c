@@ -244,7 +244,9 @@ static ErrCode wait_write_concern(CommandCtx *ctx, const WriteConcern *concern, 
 }
 
 static void on_disconnect(ServiceCtx *service, ClientState *client) {
-    (void)service, (void)client;
+    /* An exhaust cursor whose reader is gone would wait for its time-out. */
+    if (client->streamed_cursor_id != 0)
+        (void)cursor_kill(service->cursors, client->streamed_cursor_id);
 }
 
 static int64_t cursor_timeout_ms(ServiceCtx *service) {

@@ -81,7 +81,7 @@ const FILTERS = [
     [{ a: { $gte: new Date(0) } }, [17]],
     [{ a: { $gt: new MinKey() } }, DOCUMENTS.map(({ _id }) => _id).filter((id) => id !== 20)],
     [{ a: { $lt: new MaxKey() } }, DOCUMENTS.map(({ _id }) => _id).filter((id) => id !== 21)],
-    [{ a: { $gt: [1, 2] } }, [10, 11, 14, 25].filter((id) => id !== 25 && id !== 14).concat([14])],
+    [{ a: { $gt: [1, 2] } }, [10, 11, 14]],
     [{ a: { $gt: { b: 1 } } }, [12, 13, 14, 26]],
     // sets
     [{ a: { $in: [1, 'abc', null] } }, [1, 2, 5, 7, 8, 10, 25]],
@@ -136,10 +136,11 @@ const FILTERS = [
     // numbers and bits
     [{ a: { $mod: [2, 0] } }, [3, 4, 10]],
     [{ a: { $mod: [3, -1] } }, [29]],
+    // -7 is ...11111001 in two's complement: bit 0 set, bits 1 and 2 clear.
     [{ a: { $bitsAllSet: 1 } }, [1, 2, 10, 11, 23, 29]],
-    [{ a: { $bitsAnySet: [1, 2] } }, [3, 10, 11, 23, 29].filter((id) => id !== 29).concat([])],
+    [{ a: { $bitsAnySet: [1, 2] } }, [3, 10, 11, 23]],
     [{ a: { $bitsAllClear: [0] } }, [3, 10]],
-    [{ a: { $bitsAnyClear: 3 } }, [1, 2, 3, 10]],
+    [{ a: { $bitsAnyClear: 3 } }, [1, 2, 3, 10, 29]],
     // expressions
     [{ $expr: { $eq: ['$a', 1] } }, [1, 2]],
     [{ $expr: { $and: [{ $gt: ['$_id', 2] }, { $lt: ['$_id', 5] }] } }, [3, 4]],
@@ -147,12 +148,6 @@ const FILTERS = [
     [{ _id: { $gt: 27 } }, [28, 29]],
     [{ _id: { $in: [3, 1, 99] } }, [1, 3]],
 ];
-// -7 is ...11111001 in two's complement: bit 0 set, bits 1 and 2 clear.
-const FIXED = new Map([
-    [JSON.stringify({ a: { $bitsAnyClear: 3 } }), [1, 2, 3, 10, 29]],
-    [JSON.stringify({ a: { $gt: [1, 2] } }), [10, 14]],
-]);
-
 function withoutIndex() {
     return node.db.collection('plain');
 }
@@ -166,8 +161,7 @@ test('the documents of the table are stored', async () => {
     await indexed.createIndex({ 'a.c': -1 });
 });
 
-for (const [filter, listed] of FILTERS) {
-    const expected = FIXED.get(JSON.stringify(filter)) ?? listed;
+for (const [filter, expected] of FILTERS) {
     const text = JSON.stringify(filter, (_, value) => (value instanceof RegExp ? String(value) : value));
     test(`${text} finds ${expected.length} of ${DOCUMENTS.length}, with and without index`, async () => {
         const want = [...expected].sort((x, y) => x - y);
@@ -196,7 +190,7 @@ const BAD_FILTERS = [
     [{ a: { $not: 1 } }, 2],
     [{ a: { $elemMatch: 1 } }, 2],
     [{ a: { $all: 1 } }, 2],
-    [{ a: { $bitsAllSet: -1 } }, 2],
+    [{ a: { $bitsAllSet: -1 } }, 9],
     [{ $expr: { $nonsense: 1 } }, 168],
     [{ $expr: '$$unknown' }, 17276],
 ];

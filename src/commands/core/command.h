@@ -66,6 +66,7 @@ typedef struct ClientState {
     char name[24]; /* "conn12" */
     uint8_t *metadata; /* heap BSON of the first hello, or NULL */
     char *app_name;    /* or NULL */
+    int64_t streamed_cursor_id; /* exhaust cursor whose batches are being sent; 0: none */
     bool is_hello_done;
     bool is_hello_parked;    /* a hello waits for a change or its deadline */
     bool is_hello_streaming; /* the next hello is a further round of an exhaust request */

@@ -9,7 +9,7 @@
 #include "base/failpoint.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "bson/json.h"
+#include "bson/validate.h"
 #include "commands/core/fail_command.h"
 #include "commands/core/generic_args.h"
 #include "commands/core/slow_log.h"
@@ -401,9 +401,31 @@ static OpDescription describe(const CommandCtx *ctx, const char *ns) {
 
 /* ---- errors ---- */
 
+/* Messages quote what the client sent, which may be any bytes; a reply must be UTF-8. */
+static void build_message(DocBuilder *b, const Error *err) {
+    const char *message = error_message(err);
+    size_t size = strlen(message);
+    if (LIKELY(utf8_is_valid((const uint8_t *)message, size))) {
+        build_cstr(b, "errmsg", message);
+        return;
+    }
+    char *escaped = xmalloc(size * 4 + 1);
+    size_t at = 0;
+    for (size_t i = 0; i < size; i++) {
+        unsigned char c = (unsigned char)message[i];
+        if (c < 0x80)
+            escaped[at++] = (char)c;
+        else
+            at += (size_t)snprintf(escaped + at, 5, "\\x%02x", c);
+    }
+    escaped[at] = '\0';
+    build_cstr(b, "errmsg", escaped);
+    xfree(escaped);
+}
+
 void build_error(DocBuilder *b, const Error *err) {
     build_f64(b, "ok", 0.0);
-    build_cstr(b, "errmsg", error_message(err));
+    build_message(b, err);
     build_i32(b, "code", (int32_t)err->code);
     char name[32];
     build_cstr(b, "codeName", error_code_name(err->code, name));
@@ -438,7 +460,7 @@ void build_error_fields(DocBuilder *b, const Error *err, bool has_code_name) {
     }
     if (err->extra != NULL)
         build_all(b, (Doc){err->extra});
-    build_cstr(b, "errmsg", error_message(err));
+    build_message(b, err);
 }
 
 /* ---- table ---- */

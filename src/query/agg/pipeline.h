@@ -7,7 +7,8 @@
  * Nothing here touches a collection: documents come in through a DocSource, and stages that make
  * documents of their own ($currentOp, $indexStats, ...) are rows that the layer above provides.
  *
- * Ownership: a Pipeline and a copy of its specification live in the arena given to pipeline_parse.
+ * Ownership: a Pipeline and a copy of its specification live in the arena given to pipeline_parse;
+ *            executions borrow it and end before that arena does.
  *            A document that comes out of a DocSource is borrowed until the next call; stages copy
  *            what they keep.
  * Threading: a Pipeline is constant once optimized; an execution belongs to one thread.

@@ -310,3 +310,153 @@ TEST(malformed_pipelines_are_refused_with_the_codes_of_the_language) {
     };
     run_error_cases(CASES, ARRAY_LEN(CASES));
 }
+
+TEST(group_stops_at_its_memory_limit) {
+    Arena arena;
+    arena_init(&arena, 0);
+    CLEANUP(error_reset) Error err = {0};
+    AggExecContext ctx = {.stage_memory_bytes = 2000};
+    Doc ignored;
+    ErrCode rc = run("[{'$group':{'_id':1,'p':{'$push':'$s'}}}]",
+                     "[{'s':'a long string that takes some bytes, a long string that takes some "
+                     "bytes, a long string that takes some bytes, a long string'}]",
+                     false, &ctx, &arena, &ignored, &err);
+    EXPECT_OK(rc, err);
+    ctx.stage_memory_bytes = 600;
+    rc = run("[{'$group':{'_id':'$k','p':{'$push':'$s'}}}]",
+             "[{'k':1,'s':'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'},{'k':2,'s':'bbbbbbbbbbbbbbbbbbbbbb'},"
+             "{'k':3},{'k':4}]",
+             false, &ctx, &arena, &ignored, &err);
+    EXPECT(rc == ERR_QUERY_EXCEEDED_MEMORY_LIMIT_NO_DISK_USE_ALLOWED);
+    EXPECT(strstr(error_message(&err), "Exceeded memory limit for $group") != NULL);
+    arena_done(&arena);
+}
+
+/* ---- stages that the layer above brings ---- */
+
+typedef struct TestSource {
+    AggSource base;
+    Doc doc;
+    int open_count;
+} TestSource;
+
+typedef struct TestSourceDocs {
+    Doc doc;
+    int left;
+} TestSourceDocs;
+
+static TestSourceDocs test_docs;
+
+static ErrCode test_source_next(void *arg, bool *ret_found, Doc *ret_doc, Error *err) {
+    (void)err;
+    TestSourceDocs *docs = arg;
+    *ret_found = docs->left-- > 0;
+    *ret_doc = docs->doc;
+    return ERR_OK;
+}
+
+static ErrCode test_source_open(const AggSource *base, DocSource *ret_docs, Error *err) {
+    (void)err;
+    test_docs = (TestSourceDocs){((const TestSource *)base)->doc, 2};
+    *ret_docs = (DocSource){&test_docs, test_source_next};
+    return ERR_OK;
+}
+
+static void test_source_close(const AggSource *base, DocSource docs) {
+    (void)base;
+    ((TestSourceDocs *)docs.arg)->left = -100;
+}
+
+static ErrCode test_source_parse(const AggSourceRow *row, Elem spec, Arena *arena,
+                                 AggSource **ret_source, Error *err) {
+    (void)row;
+    if (elem_type(spec) != BT_DOC)
+        return error_set(err, ERR_BAD_VALUE, "must be an object");
+    TestSource *source = ARENA_NEW(arena, TestSource);
+    source->base = (AggSource){test_source_open, test_source_close};
+    source->doc = elem_doc(spec);
+    *ret_source = &source->base;
+    return ERR_OK;
+}
+
+TEST(sources_of_the_layer_above_must_be_first) {
+    static const AggSourceRow ROWS[] = {
+        {"$indexStats", false, test_source_parse, NULL},
+        {"$currentOp", true, test_source_parse, NULL},
+    };
+    static const struct {
+        const char *pipeline;
+        bool is_collectionless;
+        int code;
+    } CASES[] = {
+        {"[{'$indexStats':{'a':1}},{'$project':{'a':1}}]", false, 0},
+        {"[{'$currentOp':{'a':1}}]", true, 0},
+        {"[{'$match':{}},{'$indexStats':{}}]", false, 40602},
+        {"[{'$currentOp':{}}]", false, ERR_INVALID_NAMESPACE},
+        {"[{'$indexStats':{}}]", true, ERR_INVALID_NAMESPACE},
+        {"[]", true, ERR_INVALID_NAMESPACE},
+        {"[{'$indexStats':1}]", false, ERR_BAD_VALUE},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+        Arena arena;
+        arena_init(&arena, 0);
+        CLEANUP(error_reset) Error err = {0};
+        AggParseContext ctx = {.source_rows = ROWS,
+                               .source_row_count = ARRAY_LEN(ROWS),
+                               .is_collectionless = CASES[i].is_collectionless};
+        Pipeline *pipeline = NULL;
+        ErrCode rc =
+            pipeline_parse(array_of(CASES[i].pipeline, &arena), &ctx, &arena, &pipeline, &err);
+        if ((int)rc != CASES[i].code)
+            test_fail(__FILE__, __LINE__, "%s gives %d %s", CASES[i].pipeline, (int)rc,
+                      error_message(&err));
+        if (rc == ERR_OK) {
+            AggExecContext exec_ctx = {0};
+            PipelineExec *exec = NULL;
+            EXPECT_OK(pipeline_exec_new(pipeline, (DocSource){0}, &exec_ctx, &exec, &err), err);
+            int count = 0;
+            for (bool found = true; found; count += found) {
+                Doc doc;
+                EXPECT_OK(pipeline_exec_next(exec, &found, &doc, &err), err);
+            }
+            EXPECT_EQ_I64(count, 2);
+            pipeline_exec_free(exec);
+            EXPECT_EQ_I64(test_docs.left, -100);
+        }
+        arena_done(&arena);
+    }
+}
+
+TEST(an_execution_reports_what_went_through_its_stages) {
+    Arena arena;
+    arena_init(&arena, 0);
+    CLEANUP(error_reset) Error err = {0};
+    AggParseContext ctx = {0};
+    AggExecContext exec_ctx = {0};
+    Pipeline *pipeline = NULL;
+    Doc docs[DOCS_MAX];
+    DocArraySource source = {.docs = docs,
+                             .count = docs_of("[{'a':1},{'a':2},{'a':1}]", &arena, docs)};
+    REQUIRE_OK(pipeline_parse(array_of("[{'$match':{'a':1}},{'$count':'n'}]", &arena), &ctx, &arena,
+                              &pipeline, &err),
+               err);
+    PipelineExec *exec = NULL;
+    REQUIRE_OK(pipeline_exec_new(pipeline, doc_array_source(&source), &exec_ctx, &exec, &err), err);
+    for (bool found = true; found;) {
+        Doc doc;
+        REQUIRE_OK(pipeline_exec_next(exec, &found, &doc, &err), err);
+    }
+    Buffer buf;
+    buffer_init_arena(&buf, &arena, 256, 1 << 20);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    pipeline_exec_stats(exec, &b);
+    EXPECT_STR(json_of(doc_builder_end(&b), &arena),
+               json_of(array_of("[{'$match':{'a':{'$eq':1}},'nIn':{'$numberLong':'3'},"
+                                "'nReturned':{'$numberLong':'2'}},{'$count':'n',"
+                                "'nIn':{'$numberLong':'2'},'nReturned':{'$numberLong':'1'}}]",
+                                &arena),
+                       &arena));
+    pipeline_exec_free(exec);
+    arena_done(&arena);
+}

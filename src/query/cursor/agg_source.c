@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "bson/builder.h"
+#include "query/exec/file_spill.h"
 
 enum {
     VIEW_DEPTH_MAX = 20,
@@ -14,6 +15,7 @@ struct AggCursorSource {
     Pipeline *pipeline;
     PipelineExec *exec;
     FindSource *inner; /* NULL: the pipeline makes its documents itself */
+    FileSpill *spill;  /* of $sort; NULL: not allowed */
     uint8_t *stashed;  /* given back by the consumer, or NULL */
 };
 
@@ -64,6 +66,7 @@ static ErrCode agg_attach(CursorSource *base, OpCtx *op, Error *err) {
 static void agg_free(CursorSource *base) {
     AggCursorSource *source = (AggCursorSource *)base;
     pipeline_exec_free(source->exec);
+    file_spill_free(source->spill);
     if (source->inner != NULL)
         cursor_source_free(&source->inner->base);
     xfree(source->stashed);
@@ -86,6 +89,7 @@ static ErrCode open_inner(AggCursorSource *source, const Ns *ns, const AggOption
         .limit = leading.limit,
         .let_values = options->let_values,
         .sort_memory_bytes = options->sort_memory_bytes,
+        .spill_dir = options->spill_dir,
         .yield_period_us = options->yield_period_us,
         .now_ms = options->now_ms,
     };
@@ -116,10 +120,12 @@ static ErrCode open_source(AggCursorSource *source, const Ns *ns, Doc stages,
         TRY(open_inner(source, ns, options, err));
         docs = (DocSource){source, pull_inner};
     }
+    source->spill = options->spill_dir != NULL ? file_spill_new(options->spill_dir) : NULL;
     AggExecContext exec = {
         .check = check,
         .stage_memory_bytes = options->stage_memory_bytes,
-        .allow_disk_use = options->allow_disk_use,
+        .allow_disk_use = options->spill_dir != NULL,
+        .spill = source->spill != NULL ? file_spill_interface(source->spill) : NULL,
         .now_ms = options->now_ms,
     };
     return pipeline_exec_new(source->pipeline, docs, &exec, &source->exec, err);

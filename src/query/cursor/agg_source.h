@@ -9,7 +9,7 @@
 typedef struct AggOptions {
     Elem hint;
     Doc let_values;
-    bool allow_disk_use;
+    const char *spill_dir; /* NULL: stages may not use the disk */
     bool is_collectionless;
     size_t stage_memory_bytes;
     size_t sort_memory_bytes;

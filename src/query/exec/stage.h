@@ -81,9 +81,9 @@ PlanStage *stage_id_lookup(PlanExecutor *exec, const Collection *coll, Elem id,
                            const MatchExpr *filter);
 PlanStage *stage_nothing(PlanExecutor *exec);
 
-/* `limit` 0: all. */
+/* `limit` 0: all. `spill_dir` NULL: a sort beyond its memory fails. */
 PlanStage *stage_sort(PlanExecutor *exec, PlanStage *input, const SortPattern *pattern,
-                      int64_t limit, size_t memory_bytes);
+                      int64_t limit, size_t memory_bytes, const char *spill_dir);
 PlanStage *stage_skip(PlanExecutor *exec, PlanStage *input, int64_t count);
 PlanStage *stage_limit(PlanExecutor *exec, PlanStage *input, int64_t count);
 /* `filter` finds the array position that `a.$` stands for. */

@@ -1,5 +1,6 @@
 /* stage_shape.c - SORT, SKIP, LIMIT and PROJECTION: stages that shape what the scans find. */
 #include "query/exec/executor.h"
+#include "query/exec/file_spill.h"
 #include "query/sort/sorter.h"
 
 /* ---- sort ---- */
@@ -9,6 +10,7 @@ typedef struct SortStage {
     const SortPattern *pattern;
     int64_t limit;
     size_t memory_bytes;
+    FileSpill *spill; /* NULL: not allowed */
     Sorter *sorter;
     bool is_filled;
 } SortStage;
@@ -31,7 +33,9 @@ static ErrCode sort_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Er
 }
 
 static void sort_free(PlanStage *stage) {
-    sorter_free(((SortStage *)stage)->sorter);
+    SortStage *sort = (SortStage *)stage;
+    sorter_free(sort->sorter);
+    file_spill_free(sort->spill);
 }
 
 static void sort_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
@@ -52,14 +56,17 @@ static void sort_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
 static const PlanStageOps SORT_OPS = {"SORT", sort_next, NULL, NULL, sort_free, sort_explain, NULL};
 
 PlanStage *stage_sort(PlanExecutor *exec, PlanStage *input, const SortPattern *pattern,
-                      int64_t limit, size_t memory_bytes) {
+                      int64_t limit, size_t memory_bytes, const char *spill_dir) {
     SortStage *sort = ARENA_NEW(&exec->arena, SortStage);
     sort->base = (PlanStage){.ops = &SORT_OPS, .exec = exec, .input = input};
     sort->pattern = pattern;
     sort->limit = limit;
     sort->memory_bytes = memory_bytes;
-    SorterOptions options = {
-        .pattern = pattern, .limit = (uint64_t)limit, .memory_bytes = memory_bytes};
+    sort->spill = spill_dir != NULL ? file_spill_new(spill_dir) : NULL;
+    SorterOptions options = {.pattern = pattern,
+                             .limit = (uint64_t)limit,
+                             .memory_bytes = memory_bytes,
+                             .spill = sort->spill != NULL ? file_spill_interface(sort->spill) : NULL};
     sort->sorter = sorter_new(&options);
     return &sort->base;
 }

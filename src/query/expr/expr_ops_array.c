@@ -258,6 +258,10 @@ ErrCode eval_reverse_array(const Expr *expr, ExprEvalContext *ctx, Value *ret, E
         return ERR_OK;
     }
     uint32_t count = doc_count(value_as_doc(array));
+    if (count < 2) {
+        *ret = array;
+        return ERR_OK;
+    }
     Value *values = ARENA_ARRAY(ctx->scratch, Value, count);
     DocIter iter = doc_iter(value_as_doc(array));
     Elem elem;
@@ -284,6 +288,10 @@ ErrCode eval_array_to_object(const Expr *expr, ExprEvalContext *ctx, Value *ret,
     ValueSet keys;
     value_set_init(&keys, ctx->scratch, NULL);
     uint32_t count = doc_count(value_as_doc(array));
+    if (count == 0) {
+        *ret = value_doc(DOC_EMPTY);
+        return ERR_OK;
+    }
     Value *values = ARENA_ARRAY(ctx->scratch, Value, count);
     DocIter iter = doc_iter(value_as_doc(array));
     for (Elem elem; doc_iter_next(&iter, &elem);) {

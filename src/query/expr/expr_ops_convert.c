@@ -324,9 +324,9 @@ static ErrCode to_object_id(Value input, Arena *arena, Value *ret, Error *err) {
                                                  : c >= 'A' && c <= 'F'   ? c - 'A' + 10
                                                                           : -1;
         is_hex = digit >= 0;
-        if (i % 2 == 0)
+        if (is_hex && i % 2 == 0)
             oid.bytes[i / 2] = (uint8_t)(digit << 4);
-        else
+        else if (is_hex)
             oid.bytes[i / 2] |= (uint8_t)digit;
     }
     if (!is_hex)

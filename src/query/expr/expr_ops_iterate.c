@@ -185,14 +185,15 @@ ErrCode parse_let(ExprParser *p, Elem operand, Expr *expr, Error *err) {
 
 ErrCode eval_let(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     uint32_t count = expr->arg_count - 1;
+    if (count == 0)
+        return expr_eval_arg(expr, 0, ctx, ret, err);
     ExprBinding *bindings = ARENA_ARRAY(ctx->scratch, ExprBinding, count);
     const ExprBinding *outer = ctx->bindings;
     for (uint32_t i = 0; i < count; i++) {
         TRY(expr_eval_arg(expr, i, ctx, &bindings[i].value, err));
         bindings[i].outer = i == 0 ? outer : &bindings[i - 1];
     }
-    if (count > 0)
-        ctx->bindings = &bindings[count - 1];
+    ctx->bindings = &bindings[count - 1];
     TRY(expr_eval_arg(expr, count, ctx, ret, err));
     ctx->bindings = outer;
     return ERR_OK;
@@ -320,6 +321,10 @@ ErrCode eval_sort_array(const Expr *expr, ExprEvalContext *ctx, Value *ret, Erro
                          "The input argument to $sortArray must be an array, but was of type: %s",
                          value_type_name(input));
     uint32_t count = doc_count(value_as_doc(input));
+    if (count < 2) {
+        *ret = input;
+        return ERR_OK;
+    }
     SortItem *items = ARENA_ARRAY(ctx->scratch, SortItem, count);
     DocIter iter = doc_iter(value_as_doc(input));
     Elem elem;
@@ -338,8 +343,7 @@ ErrCode eval_sort_array(const Expr *expr, ExprEvalContext *ctx, Value *ret, Erro
             items[i].key = (Str){(const char *)key.key.data, key.key.size};
         }
     }
-    if (count > 1)
-        qsort(items, count, sizeof(*items), compare_items);
+    qsort(items, count, sizeof(*items), compare_items);
     ArrayBuilder sorted;
     array_builder_init(&sorted, ctx->scratch);
     for (uint32_t i = 0; i < count; i++)

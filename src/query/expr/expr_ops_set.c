@@ -245,11 +245,14 @@ static void add_elements(ValueSet *set, Value array) {
 
 static ErrCode sorted_array(const Value *values, uint32_t count, ExprEvalContext *ctx, Value *ret,
                             Error *err) {
+    if (count == 0) {
+        *ret = value_array(DOC_EMPTY);
+        return ERR_OK;
+    }
     SetItem *items = ARENA_ARRAY(ctx->scratch, SetItem, count);
     for (uint32_t i = 0; i < count; i++)
         items[i] = (SetItem){values[i], ctx->collator};
-    if (count > 1)
-        qsort(items, count, sizeof(*items), compare_set_items);
+    qsort(items, count, sizeof(*items), compare_set_items);
     ArrayBuilder array;
     array_builder_init(&array, ctx->scratch);
     for (uint32_t i = 0; i < count; i++)

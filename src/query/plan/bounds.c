@@ -278,7 +278,10 @@ static bool intervals_of(const MatchExpr *expr, Arena *arena, Intervals *ret) {
         *ret = all_values(arena);
         for (uint32_t i = 0; i < expr->child_count; i++) {
             Intervals child;
-            if (!intervals_of(expr->children[i], arena, &child))
+            /* A second $elemMatch looks into arrays inside the array, which are indexed as a whole. */
+            MatchKind kind = expr->children[i]->kind;
+            if (kind == MATCH_ELEM_MATCH_VALUE || kind == MATCH_ELEM_MATCH_OBJECT ||
+                !intervals_of(expr->children[i], arena, &child))
                 continue;
             intersect(ret, &child, arena);
             ret->is_all = false;

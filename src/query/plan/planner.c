@@ -295,7 +295,8 @@ static ErrCode finish(Planning *p, PlanStage *stage, bool is_sorted, Error *err)
         int64_t keep = spec->limit > 0 && spec->limit < INT64_MAX - spec->skip
                            ? spec->limit + spec->skip
                            : 0;
-        exec->root = stage = stage_sort(exec, stage, p->sort, keep, spec->sort_memory_bytes);
+        exec->root = stage = stage_sort(exec, stage, p->sort, keep, spec->sort_memory_bytes,
+                                        spec->spill_dir);
         p->access->op->metrics.has_sort_stage = true;
     }
     if (spec->skip > 0)

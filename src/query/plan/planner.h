@@ -28,6 +28,7 @@ typedef struct QuerySpec {
     bool is_tailable;
     bool is_table_scan_refused;
     size_t sort_memory_bytes;
+    const char *spill_dir; /* NULL: a sort may not use the disk */
     int64_t yield_period_us;
     int64_t now_ms;
 } QuerySpec;

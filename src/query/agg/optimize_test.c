@@ -1,0 +1,147 @@
+/*
+ * optimize_test.c - what the optimizer makes of pipelines, and what it hands to the layer below.
+ */
+#include "base/test.h"
+#include "bson/json.h"
+#include "query/agg/pipeline.h"
+
+static Doc array_of(const char *json, Arena *arena) {
+    CLEANUP(error_reset) Error err = {0};
+    Doc doc = DOC_EMPTY;
+    EXPECT_OK(doc_from_json(arena_printf(arena, "{'a': %s}", json), arena, &doc, &err), err);
+    return elem_doc(doc_get_lit(doc, "a"));
+}
+
+static Pipeline *pipeline_of(const char *json, Arena *arena) {
+    static const AggParseContext CTX = {0};
+    CLEANUP(error_reset) Error err = {0};
+    Pipeline *pipeline = NULL;
+    EXPECT_OK(pipeline_parse(array_of(json, arena), &CTX, arena, &pipeline, &err), err);
+    return pipeline;
+}
+
+static Doc bson_of(const Pipeline *pipeline, Arena *arena) {
+    Buffer buf;
+    buffer_init_arena(&buf, arena, 256, 1 << 20);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    pipeline_to_bson(pipeline, &b);
+    return doc_builder_end(&b);
+}
+
+static const char *json_of(Doc doc, Arena *arena) {
+    Buffer text;
+    buffer_init_arena(&text, arena, 256, 1 << 20);
+    json_append_doc(&text, doc, 1 << 16);
+    buffer_append_byte(&text, 0);
+    return (const char *)text.data;
+}
+
+TEST(pipelines_are_rewritten_to_do_less) {
+    static const struct {
+        const char *pipeline;
+        const char *optimized; /* names of stages, filters in their parsed form */
+    } CASES[] = {
+        {"[{'$match':{}}]", "[]"},
+        {"[{'$sort':{'a':1}},{'$match':{'b':1}}]",
+         "[{'$match':{'b':{'$eq':1}}},{'$sort':{'sortKey':{'a':1}}}]"},
+        {"[{'$sort':{'a':1}},{'$limit':5},{'$match':{'b':1}}]",
+         "[{'$sort':{'sortKey':{'a':1},'limit':{'$numberLong':'5'}}},{'$match':{'b':{'$eq':1}}}]"},
+        {"[{'$sort':{'a':1}},{'$skip':3},{'$limit':5}]",
+         "[{'$sort':{'sortKey':{'a':1},'limit':{'$numberLong':'8'}}},"
+         "{'$skip':{'$numberLong':'3'}}]"},
+        {"[{'$sort':{'a':1}},{'$project':{'a':1}},{'$limit':5}]",
+         "[{'$sort':{'sortKey':{'a':1},'limit':{'$numberLong':'5'}}},{'$project':{'a':1}}]"},
+        {"[{'$limit':9},{'$limit':5},{'$skip':1},{'$skip':2}]",
+         "[{'$limit':{'$numberLong':'5'}},{'$skip':{'$numberLong':'3'}}]"},
+        {"[{'$project':{'a':1,'x':'$y'}},{'$match':{'a':1}}]",
+         "[{'$match':{'a':{'$eq':1}}},{'$project':{'a':1,'x':'$y'}}]"},
+        {"[{'$addFields':{'x':'$y'}},{'$match':{'x':1}}]",
+         "[{'$addFields':{'x':'$y'}},{'$match':{'x':{'$eq':1}}}]"},
+        {"[{'$addFields':{'x':'$y'}},{'$match':{'a':1,'x':1}}]",
+         "[{'$match':{'a':{'$eq':1}}},{'$addFields':{'x':'$y'}},{'$match':{'x':{'$eq':1}}}]"},
+        {"[{'$limit':5},{'$match':{'a':1}}]",
+         "[{'$limit':{'$numberLong':'5'}},{'$match':{'a':{'$eq':1}}}]"},
+        {"[{'$group':{'_id':'$a'}},{'$match':{'_id':1}}]",
+         "[{'$group':{'_id':'$a'}},{'$match':{'_id':{'$eq':1}}}]"},
+        {"[{'$unwind':'$a'},{'$match':{'b':1}},{'$match':{'a.x':1}}]",
+         "[{'$match':{'b':{'$eq':1}}},{'$unwind':'$a'},{'$match':{'a.x':{'$eq':1}}}]"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+        Arena arena;
+        arena_init(&arena, 0);
+        Pipeline *pipeline = pipeline_of(CASES[i].pipeline, &arena);
+        pipeline_optimize(pipeline);
+        Doc actual = bson_of(pipeline, &arena);
+        if (!doc_equal_bytes(actual, array_of(CASES[i].optimized, &arena)))
+            test_fail(__FILE__, __LINE__, "%s becomes %s", CASES[i].pipeline,
+                      json_of(actual, &arena));
+        arena_done(&arena);
+    }
+}
+
+TEST(the_leading_part_goes_to_the_layer_below) {
+    static const struct {
+        const char *pipeline;
+        bool has_match;
+        bool has_sort;
+        int64_t skip;
+        int64_t limit;
+        uint32_t rest; /* stages that stay */
+    } CASES[] = {
+        {"[]", false, false, 0, 0, 0},
+        {"[{'$match':{'a':1}}]", true, false, 0, 0, 0},
+        {"[{'$match':{'a':1}},{'$sort':{'b':1}},{'$skip':2},{'$limit':3}]", true, true, 2, 3, 0},
+        {"[{'$limit':3},{'$skip':2}]", false, false, 2, 1, 0},
+        {"[{'$limit':3},{'$skip':5}]", false, false, 0, 3, 1},
+        {"[{'$skip':2},{'$limit':3},{'$group':{'_id':1}}]", false, false, 2, 3, 1},
+        {"[{'$sort':{'b':1}},{'$group':{'_id':1}},{'$limit':1}]", false, true, 0, 0, 2},
+        {"[{'$group':{'_id':1}},{'$match':{'a':1}}]", false, false, 0, 0, 2},
+        {"[{'$project':{'a':1}},{'$match':{'a':1}}]", true, false, 0, 0, 1},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+        Arena arena;
+        arena_init(&arena, 0);
+        Pipeline *pipeline = pipeline_of(CASES[i].pipeline, &arena);
+        pipeline_optimize(pipeline);
+        PipelineLeading leading;
+        pipeline_split_leading(pipeline, &leading);
+        if ((leading.match != NULL) != CASES[i].has_match ||
+            (leading.sort != NULL) != CASES[i].has_sort || leading.skip != CASES[i].skip ||
+            leading.limit != CASES[i].limit || pipeline_stage_count(pipeline) != CASES[i].rest)
+            test_fail(__FILE__, __LINE__, "%s: match %d sort %d skip %lld limit %lld rest %u",
+                      CASES[i].pipeline, leading.match != NULL, leading.sort != NULL,
+                      (long long)leading.skip, (long long)leading.limit,
+                      pipeline_stage_count(pipeline));
+        arena_done(&arena);
+    }
+}
+
+TEST(a_pipeline_tells_which_paths_it_needs) {
+    static const struct {
+        const char *pipeline;
+        const char *paths; /* joined by spaces; "*" for all */
+    } CASES[] = {
+        {"[]", "*"},
+        {"[{'$match':{'a':1}}]", "*"},
+        {"[{'$match':{'a':1}},{'$group':{'_id':'$b.c','n':{'$sum':'$d'}}}]", "a b.c d"},
+        {"[{'$sort':{'x':1}},{'$project':{'y':1,'_id':0}},{'$match':{'q':1}}]", "x y"},
+        {"[{'$addFields':{'z':'$w'}},{'$count':'n'}]", "w"},
+        {"[{'$match':{'$expr':{'$eq':['$a',1]}}},{'$count':'n'}]", "*"},
+        {"[{'$unwind':'$a'},{'$group':{'_id':'$a.b'}}]", "a"},
+        {"[{'$replaceRoot':{'newRoot':{'a':'$b'}}}]", "b"},
+        {"[{'$group':{'_id':1,'t':{'$top':{'sortBy':{'s':1},'output':'$o'}}}}]", "o s"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+        Arena arena;
+        arena_init(&arena, 0);
+        PathSet set = path_set(&arena);
+        pipeline_needed_paths(pipeline_of(CASES[i].pipeline, &arena), &set);
+        char *text = arena_strdup(&arena, set.is_all ? "*" : "");
+        for (uint32_t j = 0; j < set.count; j++)
+            text = arena_printf(&arena, "%s%s%.*s", text, j == 0 ? "" : " ",
+                                (int)set.paths[j].size, set.paths[j].data);
+        EXPECT_STR(text, CASES[i].paths);
+        arena_done(&arena);
+    }
+}

@@ -1,0 +1,198 @@
+/*
+ * pipeline_fuzz.c - pipelines from outside: parsing any of them is safe, running what parses is
+ * safe, and the optimized pipeline gives what the plain one gives.
+ *
+ * Input: one byte of form (fuzz_doc.h), then a pipeline, then documents.
+ */
+#include "query/agg/pipeline.h"
+
+#include "query/expr/fuzz_expr.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum {
+    DOCS_MAX = 16,
+    STAGES_MAX = 6,
+};
+
+static const char *const STAGES[] = {
+    "$addFields", "$count", "$group",       "$limit", "$match",       "$project", "$replaceRoot",
+    "$skip",      "$sort",  "$sortByCount", "$unset", "$unwind",      "$set",     "$replaceWith",
+    "$limit",     "$match", "$project",     "$sort",  "$unwind",      "$group",
+};
+
+static const char *const PATHS[] = {"a", "b", "_id", "a.b", "x", "b.a", "a.0"};
+
+static const char *const ACCUMULATORS[] = {
+    "$sum",   "$avg",      "$min",   "$max",    "$first",        "$last", "$push", "$addToSet",
+    "$count", "$stdDevPop", "$minN", "$lastN", "$mergeObjects", "$top",  "$bottomN",
+};
+
+static const char *const FILTER_NAMES[] = {"a",   "b",   "x",    "a.b",     "_id",
+                                           "$or", "$gt", "$and", "$exists", "$in"};
+
+static Str take_name(FuzzInput *in, const char *const *names, size_t count) {
+    return str_from(names[fuzz_take(in) % count]);
+}
+
+/* A document of that many fields at most, named by paths, with values as the stage could have. */
+static void fuzz_stage_fields(FuzzInput *in, DocBuilder *b, Str stage) {
+    bool is_group = str_is(stage, "$group");
+    bool is_sort = str_is(stage, "$sort");
+    if (is_group)
+        fuzz_expr(in, b, STR("_id"), 2);
+    uint32_t count = fuzz_take(in) % 4;
+    for (uint32_t i = 0; i < count; i++) {
+        Str name = take_name(in, PATHS, ARRAY_LEN(PATHS));
+        uint8_t choice = fuzz_take(in);
+        if (is_sort) {
+            build_i32(b, name.data, choice & 1 ? 1 : -1);
+        } else if (is_group) {
+            size_t acc = build_open_doc_str(b, name);
+            fuzz_expr(in, b, take_name(in, ACCUMULATORS, ARRAY_LEN(ACCUMULATORS)), 2);
+            build_close(b, acc);
+        } else if (choice < 128) {
+            build_i32(b, name.data, choice & 1);
+        } else {
+            fuzz_expr(in, b, name, 3);
+        }
+    }
+}
+
+static void fuzz_stage(FuzzInput *in, DocBuilder *b, Str index) {
+    size_t stage = build_open_doc_str(b, index);
+    Str name = take_name(in, STAGES, ARRAY_LEN(STAGES));
+    uint8_t choice = fuzz_take(in);
+    if (choice < 16) {
+        fuzz_expr(in, b, name, 3); /* anything */
+    } else if (str_is(name, "$limit") || str_is(name, "$skip")) {
+        build_i32(b, name.data, choice % 8);
+    } else if (str_is(name, "$unwind")) {
+        build_cstr(b, name.data, choice & 1 ? "$a" : "$a.b");
+    } else if (str_is(name, "$match")) {
+        in->names = FILTER_NAMES;
+        in->name_count = ARRAY_LEN(FILTER_NAMES);
+        size_t filter = build_open_doc_str(b, name);
+        fuzz_fields(in, b, /* is_array= */ false, 3);
+        build_close(b, filter);
+    } else {
+        size_t fields = build_open_doc_str(b, name);
+        fuzz_stage_fields(in, b, name);
+        build_close(b, fields);
+    }
+    build_close(b, stage);
+}
+
+static ErrCode count_down(void *arg, Error *err) {
+    int *left = arg;
+    return --*left > 0 ? ERR_OK : error_set(err, ERR_INTERRUPTED, "long enough");
+}
+
+/* The results as one array of documents. */
+static ErrCode run(const Pipeline *pipeline, const Doc *docs, uint32_t count, Arena *arena,
+                   Doc *ret_results) {
+    Error err = {0};
+    int left = 500;
+    AggExecContext ctx = {.check = {count_down, &left}, .stage_memory_bytes = 1 << 20};
+    DocArraySource source = {.docs = docs, .count = count};
+    PipelineExec *exec = NULL;
+    ErrCode rc = pipeline_exec_new(pipeline, doc_array_source(&source), &ctx, &exec, &err);
+    invariant(rc == ERR_OK);
+    Buffer buf;
+    buffer_init_arena(&buf, arena, 256, 1 << 26);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    bool found = true;
+    for (uint32_t i = 0; rc == ERR_OK && found; i++) {
+        Doc doc;
+        rc = pipeline_exec_next(exec, &found, &doc, &err);
+        char name[INDEX_NAME_SIZE];
+        if (rc == ERR_OK && found)
+            build_value_as(&b, index_name(i, name), value_doc(doc));
+    }
+    *ret_results = doc_builder_end(&b);
+    if (rc == ERR_OK && buf.overflowed)
+        rc = ERR_OVERFLOW;
+    pipeline_exec_free(exec);
+    error_reset(&err);
+    return rc;
+}
+
+/* Chance and time would make two runs differ. */
+static bool is_repeatable(Doc stages) {
+    DocIter iter = doc_iter(stages);
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        if (elem_name_is(elem, STR("$rand")) || elem_name_is(elem, STR("$sample")))
+            return false;
+        bool is_nested = elem_type(elem) == BT_DOC || elem_type(elem) == BT_ARRAY;
+        if (is_nested && !is_repeatable(elem_doc(elem)))
+            return false;
+    }
+    return true;
+}
+
+static void check_pipeline(FuzzInput *in, Doc stages, Arena *arena) {
+    Error err = {0};
+    AggParseContext ctx = {0};
+    Pipeline *plain;
+    Pipeline *optimized;
+    ErrCode rc = pipeline_parse(stages, &ctx, arena, &plain, &err);
+    if (rc != ERR_OK) {
+        invariant(rc == err.code);
+        error_reset(&err);
+        return;
+    }
+    invariant(pipeline_parse(stages, &ctx, arena, &optimized, &err) == ERR_OK);
+    pipeline_optimize(optimized);
+    PathSet paths = path_set(arena);
+    pipeline_needed_paths(optimized, &paths);
+
+    in->names = PATHS;
+    in->name_count = 5;
+    Doc docs[DOCS_MAX];
+    uint32_t count = 0;
+    while (count < DOCS_MAX && fuzz_next_doc(in, /* is_raw= */ false, arena, &docs[count]))
+        count++;
+    Doc plain_results;
+    Doc optimized_results;
+    rc = run(plain, docs, count, arena, &plain_results);
+    ErrCode optimized_rc = run(optimized, docs, count, arena, &optimized_results);
+    /* The optimized one may not reach the document that makes the plain one fail. */
+    if (rc == ERR_OK && optimized_rc == ERR_OK && is_repeatable(stages))
+        invariant(doc_equal_bytes(plain_results, optimized_results));
+    if (rc == ERR_OK) {
+        invariant(optimized_rc == ERR_OK || optimized_rc == ERR_INTERRUPTED ||
+                  !is_repeatable(stages));
+        rc = doc_validate(plain_results.data, doc_size(plain_results), 1000, VALIDATE_BASIC, &err);
+        invariant(rc == ERR_OK || rc == ERR_OVERFLOW);
+        error_reset(&err);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (size < 2)
+        return 0;
+    FuzzInput in = {data + 1, data + size, PATHS, ARRAY_LEN(PATHS)};
+    Arena arena;
+    arena_init(&arena, 0);
+    Doc stages;
+    if (data[0] == 0) {
+        if (fuzz_next_doc(&in, /* is_raw= */ true, &arena, &stages))
+            check_pipeline(&in, stages, &arena);
+    } else {
+        Buffer buf;
+        buffer_init_arena(&buf, &arena, 256, 1 << 20);
+        DocBuilder b;
+        doc_builder_init(&b, &buf);
+        uint32_t count = fuzz_take(&in) % STAGES_MAX;
+        for (uint32_t i = 0; i < count; i++) {
+            char name[INDEX_NAME_SIZE];
+            fuzz_stage(&in, &b, index_name(i, name));
+        }
+        stages = doc_builder_end(&b);
+        if (!buf.overflowed)
+            check_pipeline(&in, stages, &arena);
+    }
+    arena_done(&arena);
+    return 0;
+}

@@ -1,0 +1,204 @@
+/* Projection, sort, skip, limit, hint, let, collation, read concern of find. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Decimal128, Double, Int32, Long, MaxKey, MinKey, ObjectId, Timestamp } from 'mongodb';
+import { fails, ids, random, seedOfRun } from '../lib/expect.mjs';
+import { useServer } from '../lib/fixture.mjs';
+
+const node = useServer();
+
+/* ---- projection ---- */
+
+const SOURCE = { _id: 1, a: 1, b: { c: 2, d: 3 }, e: [{ f: 1, g: 1 }, { f: 2, g: 2 }], n: [1, 2, 3, 4, 5] };
+const PROJECTIONS = [
+    ['inclusion keeps _id', { a: 1 }, { _id: 1, a: 1 }],
+    ['inclusion without _id', { a: true, _id: 0 }, { a: 1 }],
+    ['exclusion', { b: 0, e: 0, n: 0 }, { _id: 1, a: 1 }],
+    ['exclusion of _id alone', { _id: 0 }, { a: 1, b: SOURCE.b, e: SOURCE.e, n: SOURCE.n }],
+    ['inclusion of _id alone', { _id: 1 }, { _id: 1 }],
+    ['a path', { 'b.c': 1 }, { _id: 1, b: { c: 2 } }],
+    ['an excluded path', { 'b.c': 0, e: 0, n: 0 }, { _id: 1, a: 1, b: { d: 3 } }],
+    ['a nested specification', { b: { d: 1 } }, { _id: 1, b: { d: 3 } }],
+    ['paths through arrays', { 'e.f': 1 }, { _id: 1, e: [{ f: 1 }, { f: 2 }] }],
+    ['$slice from the start', { n: { $slice: 2 }, a: 1 }, { _id: 1, a: 1, n: [1, 2] }],
+    ['$slice from the end', { n: { $slice: -2 }, a: 1 }, { _id: 1, a: 1, n: [4, 5] }],
+    ['$slice with skip', { n: { $slice: [1, 2] }, a: 1 }, { _id: 1, a: 1, n: [2, 3] }],
+    ['$elemMatch', { e: { $elemMatch: { f: 2 } } }, { _id: 1, e: [{ f: 2, g: 2 }] }],
+    ['$elemMatch without match', { e: { $elemMatch: { f: 9 } } }, { _id: 1 }],
+    ['a computed field', { x: { $add: ['$a', 1] } }, { _id: 1, x: 2 }],
+    ['a path as value', { x: '$b.c' }, { _id: 1, x: 2 }],
+    ['a literal', { x: { $literal: 1 } }, { _id: 1, x: 1 }],
+    ['a missing field', { zz: 1 }, { _id: 1 }],
+];
+for (const [claim, projection, expected] of PROJECTIONS) {
+    test(`projection: ${claim}`, async () => {
+        const c = await node.collection([SOURCE]);
+        assert.deepEqual(await c.findOne({}, { projection }), expected);
+    });
+}
+
+test('projection: $ keeps the element the filter matched', async () => {
+    const c = await node.collection([SOURCE]);
+    assert.deepEqual(await c.findOne({ 'e.f': 2 }, { projection: { 'e.$': 1 } }),
+        { _id: 1, e: [{ f: 2, g: 2 }] });
+});
+
+test('projection: inclusion keeps the order of the document', async () => {
+    const c = await node.collection([{ _id: 1, z: 1, y: 2, x: 3 }]);
+    assert.deepEqual(Object.keys(await c.findOne({}, { projection: { x: 1, z: 1 } })), ['_id', 'z', 'x']);
+});
+
+for (const [projection, code] of [
+    [{ a: 1, b: 0 }, 31254], [{ a: 0, b: 1 }, 31253], [{ a: 1, 'a.b': 1 }, 31249], [{ '': 1 }, 40352],
+    [{ 'a.': 1 }, 40353], [{ 'a.$': 1, 'b.$': 1 }, 31276], [{ a: { $slice: 'x' } }, 28667],
+    [{ 'n.$': 1 }, 51246],
+]) {
+    test(`projection: ${JSON.stringify(projection)} is refused with ${code}`, async () => {
+        const c = await node.collection([SOURCE]);
+        await fails(c.findOne({}, { projection }), code);
+    });
+}
+
+/* ---- sort, skip, limit ---- */
+
+test('sort follows the BSON order of types', async () => {
+    const values = [
+        new MinKey(), null, new Double(NaN), new Double(-Infinity), new Int32(-1), Decimal128.fromString('0.5'),
+        Long.fromNumber(3), new Double(Infinity), '', 'a', { a: 1 }, Buffer.from([1]), new ObjectId(), false, true,
+        new Date(0), new Timestamp({ t: 1, i: 0 }), /a/, new MaxKey(),
+    ];
+    const order = values.map((_, i) => i);
+    const shuffled = order.map((i) => ({ _id: i, v: values[i] })).sort((x, y) => (x._id * 7) % 19 - (y._id * 7) % 19);
+    const c = await node.collection(shuffled);
+    for (const index of [false, true]) {
+        if (index)
+            await c.createIndex({ v: 1 });
+        assert.deepEqual(ids(await c.find().sort({ v: 1 }).toArray()), order);
+        assert.deepEqual(ids(await c.find().sort({ v: -1 }).toArray()), [...order].reverse());
+    }
+});
+
+test('arrays sort by their least element upwards and by their greatest downwards', async () => {
+    const c = await node.collection([{ _id: 1, a: [5, 1] }, { _id: 2, a: 3 }, { _id: 3, a: [] }, { _id: 4, a: [2, 9] }]);
+    for (const index of [false, true]) {
+        if (index)
+            await c.createIndex({ a: 1 });
+        assert.deepEqual(ids(await c.find().sort({ a: 1 }).toArray()), [3, 1, 4, 2]);
+        assert.deepEqual(ids(await c.find().sort({ a: -1 }).toArray()), [4, 1, 2, 3]);
+    }
+});
+
+test('sort by several fields, each with its direction', async () => {
+    const c = await node.collection([[1, 1], [1, 2], [2, 1], [2, 2]].map(([a, b], _id) => ({ _id, a, b })));
+    assert.deepEqual(ids(await c.find().sort([['a', -1], ['b', 1]]).toArray()), [2, 3, 0, 1]);
+    assert.deepEqual(ids(await c.find().sort([['b', 1], ['a', -1]]).toArray()), [2, 0, 3, 1]);
+});
+
+test('skip and limit cut the sorted result', async () => {
+    const c = await node.collection(Array.from({ length: 20 }, (_, _id) => ({ _id, a: -_id })));
+    assert.deepEqual(ids(await c.find().sort({ a: 1 }).skip(3).limit(4).toArray()), [16, 15, 14, 13]);
+    assert.deepEqual(ids(await c.find().sort({ a: 1 }).skip(18).limit(5).toArray()), [1, 0]);
+    assert.deepEqual(await c.find().skip(100).toArray(), []);
+    assert.equal((await c.find().limit(0).toArray()).length, 20);
+});
+
+test('a sort beyond its memory fails unless it may use the disk', async () => {
+    const documents = Array.from({ length: 300 }, (_, _id) => ({ _id, a: (_id * 37) % 300, s: 'x'.repeat(10_000) }));
+    const c = await node.collection(documents);
+    await node.admin.command({ setParameter: 1, internalQueryMaxBlockingSortMemoryUsageBytes: 1_000_000 });
+    try {
+        await fails(c.find().sort({ a: 1 }).allowDiskUse(false).toArray(), 292);
+        const sorted = await c.find({}, { projection: { a: 1 } }).sort({ a: 1 }).allowDiskUse().toArray();
+        assert.deepEqual(sorted.map(({ a }) => a), Array.from({ length: 300 }, (_, i) => i));
+        assert.equal((await c.find().sort({ a: 1 }).limit(5).toArray()).length, 5);
+    } finally {
+        await node.admin.command({ setParameter: 1, internalQueryMaxBlockingSortMemoryUsageBytes: 104_857_600 });
+    }
+});
+
+test('random sorts agree with and without index', async () => {
+    const seed = seedOfRun();
+    const rand = random(seed);
+    const value = () => rand.pick([rand.below(5), rand.below(5) + 0.5, 'abc'[rand.below(3)], null, [rand.below(4), rand.below(4)], { x: rand.below(3) }]);
+    const c = await node.collection(Array.from({ length: 300 }, (_, _id) => ({ _id, a: value(), b: value() })));
+    const query = (hint, sort) => c.find({}, { sort, hint }).map(({ _id }) => _id).toArray();
+    const sorts = [{ a: 1, _id: 1 }, { a: -1, _id: -1 }];
+    const scans = [];
+    for (const sort of sorts)
+        scans.push(await query({ $natural: 1 }, sort));
+    await c.createIndex({ a: 1, _id: 1 });
+    for (const [i, sort] of sorts.entries())
+        assert.deepEqual(await query({ a: 1, _id: 1 }, sort), scans[i], `seed ${seed}`);
+});
+
+for (const sort of [{ a: 2 }, { a: 'x' }, { a: 0 }, { 'a..b': 1 }, { $foo: 1 }]) {
+    test(`sort ${JSON.stringify(sort)} is refused`, () =>
+        assert.rejects(node.db.command({ find: 'x', sort }), (error) => error.code > 0));
+}
+
+/* ---- hint, let, the rest ---- */
+
+test('hint by name, pattern and $natural chooses the plan', async () => {
+    const c = await node.collection([{ _id: 1, a: 1 }, { _id: 2, a: 2 }]);
+    await c.createIndex({ a: 1 });
+    const stage = async (hint) => {
+        const { queryPlanner } = await c.find({ a: 1 }).hint(hint).explain('queryPlanner');
+        return JSON.stringify(queryPlanner.winningPlan);
+    };
+    assert.match(await stage('a_1'), /IXSCAN/);
+    assert.match(await stage({ a: 1 }), /IXSCAN/);
+    assert.match(await stage({ $natural: 1 }), /COLLSCAN/);
+    await fails(c.find().hint('nope').toArray(), 2, { message: /hint/ });
+    await fails(c.find().hint({ zz: 1 }).toArray(), 2, { message: /hint/ });
+});
+
+test('$natural gives insertion order forwards and backwards', async () => {
+    const c = await node.collection([3, 1, 2].map((_id) => ({ _id })));
+    assert.deepEqual(ids(await c.find().sort({ $natural: 1 }).toArray()), [3, 1, 2]);
+    assert.deepEqual(ids(await c.find().sort({ $natural: -1 }).toArray()), [2, 1, 3]);
+    assert.deepEqual(ids(await c.find().hint({ $natural: -1 }).toArray()), [2, 1, 3]);
+});
+
+test('let gives variables to $expr', async () => {
+    const c = await node.collection([{ _id: 1, a: 1 }, { _id: 2, a: 2 }]);
+    const found = await c.find({ $expr: { $eq: ['$a', '$$x'] } }, { let: { x: 2 } }).toArray();
+    assert.deepEqual(ids(found), [2]);
+    await fails(c.find({ $expr: { $eq: ['$a', '$$y'] } }, { let: { x: 2 } }).toArray(), 17276);
+});
+
+test('collation other than the simple one is refused by name', async () => {
+    const c = await node.collection([{ _id: 1 }]);
+    const collation = { locale: 'en', strength: 2 };
+    const refusal = { name: 'NotImplemented', message: /collation/ };
+    await fails(c.find().collation(collation).toArray(), 238, refusal);
+    await fails(c.aggregate([], { collation }).toArray(), 238, refusal);
+    await fails(c.distinct('a', {}, { collation }), 238, refusal);
+    await fails(node.db.command({ count: c.collectionName, collation }), 238, refusal);
+    await fails(c.updateOne({}, { $set: { a: 1 } }, { collation }), 238);
+    await fails(c.deleteOne({}, { collation }), 238);
+    await fails(c.findOneAndUpdate({}, { $set: { a: 1 } }, { collation }), 238, refusal);
+    await fails(c.createIndex({ a: 1 }, { collation }), 238, refusal);
+    await fails(node.db.createCollection('withcollation', { collation }), 238, refusal);
+    assert.deepEqual(ids(await c.find().collation({ locale: 'simple' }).toArray()), [1]);
+});
+
+test('read concerns local, available and majority read; snapshot and linearizable need a replica set', async () => {
+    const c = await node.collection([{ _id: 1 }]);
+    for (const level of ['local', 'available', 'majority'])
+        assert.equal((await c.find({}, { readConcern: { level } }).toArray()).length, 1, level);
+    for (const level of ['snapshot', 'linearizable'])
+        await fails(c.find({}, { readConcern: { level } }).toArray(), 123, { name: 'NotAReplicaSet' });
+    await fails(node.db.command({ find: 'x', readConcern: { level: 'nonsense' } }), 9);
+});
+
+test('notablescan refuses collection scans only', async () => {
+    const c = await node.collection([{ _id: 1, a: 1 }]);
+    await c.createIndex({ a: 1 });
+    await node.admin.command({ setParameter: 1, notablescan: true });
+    try {
+        await fails(c.find({ b: 1 }).toArray(), 291, { name: 'NoQueryExecutionPlans' });
+        assert.equal((await c.find({ a: 1 }).toArray()).length, 1);
+    } finally {
+        await node.admin.command({ setParameter: 1, notablescan: false });
+    }
+});
