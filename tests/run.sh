@@ -1,34 +1,78 @@
 #!/usr/bin/env bash
 # Runs all tests and ends with one line: N passed, N failed.
+#
+#     T=name          only tests whose name contains it, in the release build
+#     CRASH_ROUNDS=n  rounds of the crash test (default 100)
+#     RUNS=n          executions of each fuzzer (default 50,000)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 passed=0
 failed=0
+begun=$SECONDS
 
-# Adds the "N passed, N failed" line that a part printed to the total; a part that died counts as failed.
+# Adds the last "N passed, N failed" that a part printed to the total; a part that died counts as failed.
 part() {
-    local name=$1 log status counts
+    local name=$1 log status counts good bad
     shift
     log=$(mktemp)
     echo "== $name"
+    local start=$SECONDS
     "$@" 2>&1 | tee "$log"
     status=${PIPESTATUS[0]}
     counts=$(grep -Eo '[0-9]+ passed, [0-9]+ failed' "$log" | tail -1)
     rm -f "$log"
-    if [ -z "$counts" ]; then
-        [ "$status" -eq 0 ] && passed=$((passed + 1)) || failed=$((failed + 1))
-        return
+    good=0 bad=0
+    if [ -n "$counts" ]; then
+        good=$(cut -d' ' -f1 <<< "$counts")
+        bad=$(cut -d' ' -f3 <<< "$counts")
     fi
-    passed=$((passed + $(cut -d' ' -f1 <<< "$counts")))
-    local bad
-    bad=$(cut -d' ' -f3 <<< "$counts")
     [ "$status" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+    passed=$((passed + good))
     failed=$((failed + bad))
+    echo "   ($((SECONDS - start)) s)"
 }
 
+npm_packages() {
+    local stamp=tests/node_modules/.installed
+    if [ ! -f "$stamp" ] || [ tests/package-lock.json -nt "$stamp" ]; then
+        (cd tests && npm ci --no-audit --no-fund --loglevel=error) > /dev/null || return 1
+        touch "$stamp"
+    fi
+}
+
+integration() { node tests/run.mjs ${T:+--name "$T"} "$@"; }
+
 make --no-print-directory build || exit 1
-part "unit tests" build/unit_tests ${T:+"$T"}
+npm_packages || { echo "npm packages could not be installed"; exit 1; }
+
+if [ -n "${T:-}" ]; then
+    part "unit tests" build/unit_tests "$T"
+    part "integration tests" integration tests/integration tests/smoke
+    echo
+    echo "$passed passed, $failed failed"
+    [ "$failed" -eq 0 ]
+    exit
+fi
+
+part "tidy" tools/tidy/run.sh
+part "unit tests" build/unit_tests
+part "integration tests" integration tests/integration tests/smoke
+part "crash tests" integration tests/crash
+part "driver specifications" node tests/spec/run.mjs
+
+make --no-print-directory asan || exit 1
+export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0
+part "unit tests with address and undefined behaviour sanitizers" build-asan/unit_tests
+SHERD_BIN=$PWD/build-asan/sherd part "integration tests with those sanitizers" integration tests/integration
+
+make --no-print-directory tsan || exit 1
+for folder in concurrency transport storage catalog; do
+    part "threaded tests of $folder with the thread sanitizer" build-tsan/unit_tests "src/$folder/"
+done
+
+part "fuzzers" tools/fuzz.sh
 
 echo
+echo "all tests took $((SECONDS - begun)) s"
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -86,7 +86,8 @@ void *arena_alloc_slow(Arena *arena, size_t size) {
 }
 
 void *arena_zalloc(Arena *arena, size_t size) {
-    return memset(arena_alloc(arena, size), 0, size);
+    void *memory = arena_alloc(arena, size);
+    return size > 0 ? memset(memory, 0, size) : memory;
 }
 
 void *arena_memdup(Arena *arena, const void *data, size_t size) {

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/failpoint.h"
+#include "base/log.h"
 #include "catalog/catalog_internal.h"
 #include "storage/recovery_unit.h"
 
@@ -118,6 +119,12 @@ ErrCode catalog_service_open(OpCtx *op, CatalogService **ret_service, Error *err
 void catalog_service_free(CatalogService *service) {
     if (service == NULL)
         return;
+    /* The stores go with the catalog, and their counts with them. */
+    Error err = {0};
+    if (storage_flush_counts(service->engine, &err) != ERR_OK)
+        LOG_WARN(LOG_STORAGE, 7100205, "Could not write record counts",
+                 LOG_STR("error", error_message(&err)));
+    error_reset(&err);
     catalog_release(service->current);
     record_store_unref(service->durable);
     mutex_done(&service->mu);

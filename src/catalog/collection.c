@@ -115,6 +115,11 @@ ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_o
         const char *name = elem_name(elem);
         int value = 0;
         if (strcmp(name, "capped") == 0) {
+            if (elem_type(elem) != BT_BOOL && !elem_is_number(elem))
+                return error_set(err, ERR_TYPE_MISMATCH,
+                                 "BSON field 'create.capped' is the wrong type '%s', expected types "
+                                 "'[bool, long, int, decimal, double]'",
+                                 bson_type_name(elem_type(elem)));
             options.is_capped = elem_is_truthy(elem);
         } else if (strcmp(name, "size") == 0) {
             options.capped_size = capped_size_rounded(elem_as_i64(elem));
@@ -152,6 +157,32 @@ ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_o
                          "Cannot create a clustered collection that is also capped");
     *ret_options = options;
     return ERR_OK;
+}
+
+Doc collection_options_normalize(Doc doc, Arena *arena) {
+    Elem clustered = doc_get_lit(doc, "clusteredIndex");
+    if (elem_type(clustered) != BT_DOC)
+        return doc;
+    Buffer *buf = ARENA_NEW(arena, Buffer);
+    buffer_init_arena(buf, arena, doc_size(doc) + 64, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, buf);
+    DocIter iter = doc_iter(doc);
+    Elem elem;
+    while (doc_iter_next(&iter, &elem)) {
+        if (elem.data != clustered.data) {
+            build_elem(&b, elem);
+            continue;
+        }
+        size_t opened = build_open_doc(&b, "clusteredIndex");
+        build_i32(&b, "v", 2);
+        build_elem(&b, doc_get_lit(elem_doc(clustered), "key"));
+        Elem name = doc_get_lit(elem_doc(clustered), "name");
+        build_cstr(&b, "name", elem_type(name) == BT_STRING ? elem_str(name).data : "_id_");
+        build_bool(&b, "unique", true);
+        build_close(&b, opened);
+    }
+    return doc_builder_end(&b);
 }
 
 /* ---- indexes ---- */
@@ -338,7 +369,7 @@ static ErrCode parse_clustered(Elem elem, Arena *arena, CollectionOptions *optio
         return error_set(err, ERR_INVALID_INDEX_SPECIFICATION_OPTION,
                          "The clusteredIndex option requires key: {_id: 1}");
     if (!is_unique)
-        return error_set(err, ERR_INVALID_INDEX_SPECIFICATION_OPTION,
+        return error_set(err, (ErrCode)5979700,
                          "The clusteredIndex option requires unique: true to be specified");
     options->is_clustered = true;
     return ERR_OK;

@@ -136,6 +136,9 @@ int collection_index_position(const Collection *coll, Str name);         /* -1: 
 ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_options,
                                  Error *err) MUST_CHECK;
 
+/* Options in the form they are stored: clusteredIndex complete with version and name. */
+Doc collection_options_normalize(Doc doc, Arena *arena);
+
 /* ---- indexes ---- */
 
 /* Makes a descriptor from a checked spec; opens its table (missing table: store stays NULL). `state` is

@@ -108,3 +108,25 @@ ErrCode view_count(CommandCtx *ctx, const Ns *ns, Doc query, int64_t skip, int64
     cursor_source_free(base);
     return rc;
 }
+
+ErrCode view_source(CommandCtx *ctx, const Ns *ns, Doc query, CursorSource **ret_source, Error *err) {
+    StageList list;
+    stage_list_init(&list, cmd_arena(ctx));
+    add_doc_stage(&list, "$match", query);
+    AggOptions options = {0};
+    agg_options_defaults(ctx, &options);
+    Ns target;
+    Doc stages;
+    TRY(view_resolve(ctx->op, ns, doc_builder_end(&list.builder), cmd_arena(ctx), &target, &stages,
+                     err));
+    AggCursorSource *source;
+    TRY(agg_source_open(ctx->op, &target, stages, &options, &source, err));
+    *ret_source = agg_source_base(source);
+    return ERR_OK;
+}
+
+ErrCode check_view_pipeline(CommandCtx *ctx, Doc stages, Error *err) {
+    AggParseContext parse = {.now_ms = clock_wall_ms()};
+    Pipeline *pipeline;
+    return pipeline_parse(stages, &parse, cmd_arena(ctx), &pipeline, err);
+}

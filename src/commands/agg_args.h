@@ -12,5 +12,8 @@ void agg_options_defaults(CommandCtx *ctx, AggOptions *options);
 ErrCode agg_reply(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOptions *options,
                   const FirstBatchOptions *batch, Error *err) MUST_CHECK;
 
+/* Does the pipeline of a view parse? */
+ErrCode check_view_pipeline(CommandCtx *ctx, Doc stages, Error *err) MUST_CHECK;
+
 /* list_catalog.c: $listCatalog, on one collection or on all. */
 AggSourceRow list_catalog_row(bool is_collectionless);

@@ -1,4 +1,5 @@
 /* cmd_coll_mod.c - collMod: changes options of a collection, an index or a view. */
+#include "commands/agg_args.h"
 #include "commands/support.h"
 #include "ddl/ddl.h"
 
@@ -11,6 +12,8 @@ static ErrCode coll_mod_run(CommandCtx *ctx, void *arg, Error *err) {
     const CollModRequest *request = arg;
     Ns ns;
     TRY(cmd_ns(ctx, request->coll, &ns, err));
+    if (elem_type(request->change.pipeline) == BT_ARRAY)
+        TRY(check_view_pipeline(ctx, elem_doc(request->change.pipeline), err));
     CollModResult result = {0};
     TRY(ddl_coll_mod(ctx->op, &ns, &request->change, &result, err));
     if (result.has_hidden_change) {

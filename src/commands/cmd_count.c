@@ -51,6 +51,8 @@ static ErrCode count_matching(CommandCtx *ctx, const Ns *ns, const QuerySpec *sp
             break;
     }
     note_plan(ctx, source->exec);
+    stage_count_all(source->exec->root, &ctx->op->metrics.keys_examined,
+                    &ctx->op->metrics.docs_examined);
     return ERR_OK;
 }
 

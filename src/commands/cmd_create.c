@@ -1,5 +1,6 @@
 /* cmd_create.c - create: a collection, plain, capped or clustered, or a view. */
 #include "bson/json.h"
+#include "commands/agg_args.h"
 #include "commands/support.h"
 #include "ddl/ddl.h"
 
@@ -26,22 +27,6 @@ enum {
     CAPPED_BYTES_MAX_LOG2 = 50, /* a petabyte */
     LOCATION_OUT_OF_RANGE = 51024,
 };
-
-static ErrCode check_collation(Elem collation, Error *err) {
-    if (!elem_is_present(collation))
-        return ERR_OK;
-    if (elem_type(collation) != BT_DOC)
-        return error_set(
-            err, ERR_TYPE_MISMATCH,
-            "BSON field 'create.collation' is the wrong type '%s', expected type 'object'",
-            bson_type_name(elem_type(collation)));
-    if (doc_is_empty(elem_doc(collation)))
-        return ERR_OK;
-    Elem locale = doc_get_lit(elem_doc(collation), "locale");
-    if (elem_type(locale) != BT_STRING || !str_is(elem_str(locale), "simple"))
-        return error_set(err, ERR_NOT_IMPLEMENTED, "'create.collation' is not supported yet");
-    return ERR_OK;
-}
 
 static ErrCode check_capped_number(Elem elem, const char *name, int64_t least, Error *err) {
     if (!elem_is_present(elem))
@@ -130,6 +115,7 @@ static ErrCode create_view(CommandCtx *ctx, const CreateRequest *request, const 
             return error_set(err, ERR_INVALID_OPTIONS, "'%s' is not supported on a view",
                              NOT_FOR_VIEWS[i].name);
     Doc pipeline = doc_is_present(request->pipeline) ? request->pipeline : DOC_EMPTY;
+    TRY(check_view_pipeline(ctx, pipeline, err));
     return ddl_create_view(ctx->op, ns, request->view_on, pipeline, request->collation, err);
 }
 

@@ -5,6 +5,7 @@
 #include "bson/compare.h"
 #include "commands/core/command_service.h"
 #include "commands/query_args.h"
+#include "commands/view_query.h"
 #include "query/match/path.h"
 
 typedef struct DistinctRequest {
@@ -79,19 +80,30 @@ static int compare_values(const void *a, const void *b) {
     return elem_compare(*(const Elem *)a, *(const Elem *)b, NULL);
 }
 
-static ErrCode collect(CommandCtx *ctx, FindSource *source, const FieldPath *path, ValueSet *set,
-                       Error *err) {
+static ErrCode collect(CursorSource *source, const FieldPath *path, ValueSet *set, Error *err) {
     for (;;) {
         bool is_found;
-        PlanRow row;
-        TRY(executor_next(source->exec, &is_found, &row, err));
+        Doc doc;
+        TRY(source->ops->next(source, &is_found, &doc, err));
         if (!is_found)
-            break;
-        path_walk(path, row.doc, PATH_LEAF_WHOLE, visit_value, set);
+            return ERR_OK;
+        path_walk(path, doc, PATH_LEAF_WHOLE, visit_value, set);
         if (set->bytes > BSON_DOC_SIZE_MAX)
             return error_set(err, (ErrCode)17217, "distinct too big, 16mb cap");
     }
-    note_plan(ctx, source->exec);
+}
+
+/* The documents to look at: of a collection by a plan, of a view by its pipeline. */
+static ErrCode open_source(CommandCtx *ctx, const Ns *ns, const DistinctRequest *request,
+                           CursorSource **ret_source, Error *err) {
+    QuerySpec spec = {.filter = request->query, .hint = request->hint};
+    query_spec_defaults(ctx, &spec);
+    FindSource *source;
+    bool is_view;
+    TRY(find_source_open(ctx->op, ns, &spec, &source, &is_view, err));
+    if (is_view)
+        return view_source(ctx, ns, request->query, ret_source, err);
+    *ret_source = &source->base;
     return ERR_OK;
 }
 
@@ -102,15 +114,11 @@ static ErrCode distinct_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(check_collation(request->collation, err));
     FieldPath path;
     TRY(path_parse(request->key, cmd_arena(ctx), &path, err));
-    QuerySpec spec = {.filter = request->query, .hint = request->hint};
-    query_spec_defaults(ctx, &spec);
-    CLEANUP(find_source_free_ptr) FindSource *source = NULL;
-    bool is_view;
-    TRY(find_source_open(ctx->op, &ns, &spec, &source, &is_view, err));
-    if (is_view)
-        return error_set(err, ERR_NOT_IMPLEMENTED, "distinct on views is not supported yet");
+    CursorSource *source;
+    TRY(open_source(ctx, &ns, request, &source, err));
     ValueSet set = {.arena = cmd_arena(ctx)};
-    ErrCode rc = collect(ctx, source, &path, &set, err);
+    ErrCode rc = collect(source, &path, &set, err);
+    cursor_source_free(source);
     if (rc == ERR_OK) {
         Elem *values = arena_alloc(cmd_arena(ctx), sizeof(Elem) * (set.count + 1));
         size_t count = 0;

@@ -1,8 +1,8 @@
 /*
  * cmd_end_sessions.c - what clients say about their sessions: refresh, end and kill them.
  *
- * On a standalone node a session is only a label: cursors carry it. Refreshing has nothing to do;
- * ending and killing close the cursors of the session.
+ * On a standalone node a session is only a label of operations and cursors. Refreshing has nothing to do;
+ * ending closes the cursors of the session, killing its running operations as well.
  */
 #include "bson/uuid.h"
 #include "commands/core/command.h"
@@ -20,7 +20,7 @@ typedef struct SessionsRequest {
 static ErrCode for_each_session(CommandCtx *ctx, Doc sessions,
                                 void (*act)(CommandCtx *ctx, const Uuid *id), Error *err) {
     if (doc_count(sessions) > SESSIONS_PER_COMMAND_MAX)
-        return error_set(err, (ErrCode)261, "Too many sessions: %u, at most %d are allowed",
+        return error_set(err, ERR_TOO_MANY_LOGICAL_SESSIONS, "Too many sessions: %u, at most %d are allowed",
                          doc_count(sessions), SESSIONS_PER_COMMAND_MAX);
     for (int pass = 0; pass < 2; pass++) {
         DocIter iter = doc_iter(sessions);
@@ -42,6 +42,15 @@ static ErrCode for_each_session(CommandCtx *ctx, Doc sessions,
 static void kill_cursors_of(CommandCtx *ctx, const Uuid *id) {
     if (ctx->service->cursors != NULL)
         (void)cursor_kill_session(ctx->service->cursors, id);
+}
+
+static void kill_session(CommandCtx *ctx, const Uuid *id) {
+    (void)op_registry_kill_session(ctx->service->ops, ctx->op, id->bytes, ERR_INTERRUPTED);
+    kill_cursors_of(ctx, id);
+}
+
+static ErrCode kill_run(CommandCtx *ctx, void *arg, Error *err) {
+    return for_each_session(ctx, ((SessionsRequest *)arg)->sessions, kill_session, err);
 }
 
 static ErrCode refresh_run(CommandCtx *ctx, void *arg, Error *err) {
@@ -90,5 +99,5 @@ const CommandSpec CMD_KILL_SESSIONS = {
     .fields = KILL_SESSIONS_FIELDS,
     .field_count = ARRAY_LEN(KILL_SESSIONS_FIELDS),
     .request_size = sizeof(SessionsRequest),
-    .run = end_run,
+    .run = kill_run,
 };

@@ -1,4 +1,6 @@
 /* cmd_explain.c - explain: how a command would run, and with executionStats how it did. */
+#include <string.h>
+
 #include "base/clock.h"
 #include "commands/aggregate_request.h"
 #include "commands/core/command_service.h"
@@ -42,6 +44,16 @@ static const struct {
     {"delete", explain_delete},
 };
 
+static void build_server_info(CommandCtx *ctx) {
+    const char *host = server_setup(ctx->service)->host;
+    const char *colon = strrchr(host, ':');
+    size_t size = colon != NULL ? (size_t)(colon - host) : strlen(host);
+    build_str(ctx->reply, "host", (Str){host, size});
+    build_i32(ctx->reply, "port", (int32_t)transport_port(ctx->service->transport));
+    build_cstr(ctx->reply, "version", COMPAT_VERSION);
+    build_cstr(ctx->reply, "gitVersion", SHERD_GIT_VERSION);
+}
+
 static ErrCode explain_run(CommandCtx *ctx, void *arg, Error *err) {
     ExplainRequest *request = arg;
     ExplainVerbosity verbosity;
@@ -60,9 +72,14 @@ static ErrCode explain_run(CommandCtx *ctx, void *arg, Error *err) {
         TRY(EXPLAINABLE[i].explain(ctx, request->command, verbosity, err));
         build_doc(ctx->reply, "command", request->command);
         size_t info = build_open_doc(ctx->reply, "serverInfo");
-        build_cstr(ctx->reply, "host", server_setup(ctx->service)->host);
-        build_cstr(ctx->reply, "version", SHERD_VERSION);
+        build_server_info(ctx);
         build_close(ctx->reply, info);
+        size_t params = build_open_doc(ctx->reply, "serverParameters");
+        build_i64(ctx->reply, "internalQueryMaxBlockingSortMemoryUsageBytes",
+                  param_i64(ctx->service, PARAM_SORT_MEMORY_BYTES_MAX));
+        build_i64(ctx->reply, "internalDocumentSourceGroupMaxMemoryBytes",
+                  param_i64(ctx->service, PARAM_GROUP_MEMORY_BYTES_MAX));
+        build_close(ctx->reply, params);
         return ERR_OK;
     }
     if (command_find(ctx->service->commands, elem_name_str(first)) == NULL)
@@ -71,7 +88,7 @@ static ErrCode explain_run(CommandCtx *ctx, void *arg, Error *err) {
     return error_set(err, ERR_ILLEGAL_OPERATION, "Cannot explain cmd: %s", elem_name(first));
 }
 
-ErrCode explain_query(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec,
+ErrCode explain_query(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec, const char *outer,
                       ExplainVerbosity verbosity, Error *err) {
     CLEANUP(find_source_free_ptr) FindSource *source = NULL;
     bool is_view;
@@ -81,7 +98,7 @@ ErrCode explain_query(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec,
                                                    "explain the aggregate instead");
     DocBuilder *b = ctx->reply;
     size_t planner = build_open_doc(b, "queryPlanner");
-    plan_explain(source->exec, b);
+    plan_explain(source->exec, outer, b);
     build_close(b, planner);
     if (verbosity == EXPLAIN_QUERY_PLANNER)
         return ERR_OK;
@@ -94,7 +111,7 @@ ErrCode explain_query(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec,
             break;
     }
     size_t stats = build_open_doc(b, "executionStats");
-    plan_explain_stats(source->exec, b, returned, (clock_mono_us() - start_us) / 1000);
+    plan_explain_stats(source->exec, outer, b, returned, (clock_mono_us() - start_us) / 1000);
     if (verbosity == EXPLAIN_ALL_PLANS) {
         size_t all = build_open_array(b, "allPlansExecution");
         build_close(b, all);
@@ -121,7 +138,18 @@ ErrCode explain_aggregate(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOp
         returned += rc == ERR_OK && is_found;
     }
     DocBuilder *b = ctx->reply;
-    if (rc == ERR_OK) {
+    int64_t duration_ms = (clock_mono_us() - start_us) / 1000;
+    if (rc == ERR_OK && exec != NULL && pipeline_stage_count(agg_source_pipeline(source)) == 0) {
+        /* The whole pipeline runs as a find: shown as one. */
+        size_t planner = build_open_doc(b, "queryPlanner");
+        plan_explain(exec, NULL, b);
+        build_close(b, planner);
+        if (verbosity != EXPLAIN_QUERY_PLANNER) {
+            size_t stats = build_open_doc(b, "executionStats");
+            plan_explain_stats(exec, NULL, b, returned, duration_ms);
+            build_close(b, stats);
+        }
+    } else if (rc == ERR_OK) {
         size_t list = build_open_array(b, "stages");
         uint32_t count = 0;
         char name[INDEX_NAME_SIZE];
@@ -129,12 +157,11 @@ ErrCode explain_aggregate(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOp
             size_t row = build_open_doc_str(b, index_name(count++, name));
             size_t cursor = build_open_doc(b, "$cursor");
             size_t planner = build_open_doc(b, "queryPlanner");
-            plan_explain(exec, b);
+            plan_explain(exec, NULL, b);
             build_close(b, planner);
             if (verbosity != EXPLAIN_QUERY_PLANNER) {
                 size_t stats = build_open_doc(b, "executionStats");
-                plan_explain_stats(exec, b, exec->root->returned,
-                                   (clock_mono_us() - start_us) / 1000);
+                plan_explain_stats(exec, NULL, b, exec->root->returned, duration_ms);
                 build_close(b, stats);
             }
             build_close(b, cursor);
@@ -166,9 +193,9 @@ static ErrCode parse_verbosity(Elem elem, ExplainVerbosity *ret_verbosity, Error
             return ERR_OK;
         }
     }
-    return error_set(err, ERR_FAILED_TO_PARSE,
-                     "verbosity string must be one of {'queryPlanner', 'executionStats', "
-                     "'allPlansExecution'}");
+    return error_set(err, ERR_BAD_VALUE,
+                     "'explain.verbosity' must be one of 'queryPlanner', 'executionStats' and "
+                     "'allPlansExecution'");
 }
 
 /* The inner command is parsed as strictly as if it ran. */
@@ -192,7 +219,7 @@ static ErrCode explain_find(CommandCtx *ctx, Doc command, ExplainVerbosity verbo
     QuerySpec spec;
     FirstBatchOptions batch;
     TRY(find_request_check(ctx, request, &spec, &batch, err));
-    return explain_query(ctx, &ns, &spec, verbosity, err);
+    return explain_query(ctx, &ns, &spec, /* outer= */ NULL, verbosity, err);
 }
 
 static ErrCode explain_pipeline(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity,
@@ -209,7 +236,7 @@ static ErrCode explain_pipeline(CommandCtx *ctx, Doc command, ExplainVerbosity v
 
 /* The commands below have their filter under one name or another. */
 static ErrCode explain_filter(CommandCtx *ctx, Doc command, const char *filter_name,
-                              ExplainVerbosity verbosity, Error *err) {
+                              const char *outer, ExplainVerbosity verbosity, Error *err) {
     Elem filter = doc_get(command, str_from(filter_name));
     Elem sort = doc_get_lit(command, "sort");
     QuerySpec spec = {
@@ -220,32 +247,33 @@ static ErrCode explain_filter(CommandCtx *ctx, Doc command, const char *filter_n
     query_spec_defaults(ctx, &spec);
     Ns ns;
     TRY(request_ns(ctx, ctx->ns_coll, &ns, err));
-    return explain_query(ctx, &ns, &spec, verbosity, err);
+    return explain_query(ctx, &ns, &spec, outer, verbosity, err);
 }
 
 static ErrCode explain_count(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity, Error *err) {
     void *request;
     TRY(parse_inner(ctx, &CMD_COUNT, command, &request, err));
-    return explain_filter(ctx, command, "query", verbosity, err);
+    return explain_filter(ctx, command, "query", "COUNT", verbosity, err);
 }
 
 static ErrCode explain_distinct(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity,
                                 Error *err) {
     void *request;
     TRY(parse_inner(ctx, &CMD_DISTINCT, command, &request, err));
-    return explain_filter(ctx, command, "query", verbosity, err);
+    return explain_filter(ctx, command, "query", /* outer= */ NULL, verbosity, err);
 }
 
 static ErrCode explain_find_and_modify(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity,
                                        Error *err) {
     void *request;
     TRY(parse_inner(ctx, &CMD_FIND_AND_MODIFY, command, &request, err));
-    return explain_filter(ctx, command, "query", verbosity, err);
+    bool is_remove = elem_is_truthy(doc_get_lit(command, "remove"));
+    return explain_filter(ctx, command, "query", is_remove ? "DELETE" : "UPDATE", verbosity, err);
 }
 
 /* Writes are explained by the search for their documents; nothing is changed. */
 static ErrCode explain_statement(CommandCtx *ctx, Doc command, const char *list_name,
-                                 ExplainVerbosity verbosity, Error *err) {
+                                 const char *outer, ExplainVerbosity verbosity, Error *err) {
     Elem list = doc_get(command, str_from(list_name));
     if (elem_type(list) != BT_ARRAY || doc_count(elem_doc(list)) != 1)
         return error_set(err, ERR_INVALID_LENGTH, "explained write batches must be of size 1");
@@ -254,19 +282,19 @@ static ErrCode explain_statement(CommandCtx *ctx, Doc command, const char *list_
     doc_iter_next(&iter, &statement);
     if (elem_type(statement) != BT_DOC)
         return error_set(err, ERR_TYPE_MISMATCH, "the statement to explain must be an object");
-    return explain_filter(ctx, elem_doc(statement), "q", verbosity, err);
+    return explain_filter(ctx, elem_doc(statement), "q", outer, verbosity, err);
 }
 
 static ErrCode explain_update(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity, Error *err) {
     void *request;
     TRY(parse_inner(ctx, &CMD_UPDATE, command, &request, err));
-    return explain_statement(ctx, command, "updates", verbosity, err);
+    return explain_statement(ctx, command, "updates", "UPDATE", verbosity, err);
 }
 
 static ErrCode explain_delete(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity, Error *err) {
     void *request;
     TRY(parse_inner(ctx, &CMD_DELETE, command, &request, err));
-    return explain_statement(ctx, command, "deletes", verbosity, err);
+    return explain_statement(ctx, command, "deletes", "DELETE", verbosity, err);
 }
 
 const CommandSpec CMD_EXPLAIN = {

@@ -119,7 +119,12 @@ static ErrCode next_batch(CommandCtx *ctx, ClientCursor *cursor, int64_t docs_ma
         await_ms = elem_as_i64(ctx->args.max_time_ms);
         ctx->op->deadline_us = INT64_MAX; /* here it bounds the wait, not the work */
     }
-    int64_t deadline_us = clock_mono_us() + await_ms * 1000;
+    int64_t start_us = clock_mono_us();
+    int64_t deadline_us = start_us + await_ms * 1000;
+    /* The time limit of the first command holds for all batches together. */
+    bool is_limited = !cursor->is_await_data && cursor->time_left_us != INT64_MAX;
+    if (is_limited && start_us + cursor->time_left_us < ctx->op->deadline_us)
+        ctx->op->deadline_us = start_us + cursor->time_left_us;
     for (;;) {
         /* Taken before the read: an insert that the read misses makes the wait end at once. */
         Catalog *catalog = catalog_acquire(ctx->service->catalog);
@@ -136,6 +141,8 @@ static ErrCode next_batch(CommandCtx *ctx, ClientCursor *cursor, int64_t docs_ma
         if (is_waiting)
             rc = collection_capped_wait(coll, ctx->op, seen, deadline_us, err);
         catalog_release(catalog);
+        if (is_limited)
+            cursor->time_left_us -= clock_mono_us() - start_us;
         if (rc != ERR_OK || !is_waiting)
             return rc;
         ctx->reply->buf->size = before; /* the batch is built anew */

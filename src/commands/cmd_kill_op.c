@@ -9,6 +9,8 @@ typedef struct KillOpRequest {
 
 static ErrCode kill_op_run(CommandCtx *ctx, void *arg, Error *err) {
     const KillOpRequest *request = arg;
+    if (!elem_is_present(doc_get_lit(ctx->body, "op")))
+        return error_set(err, ERR_NO_SUCH_KEY, "Missing expected field \"op\"");
     if (request->op < INT32_MIN || request->op > UINT32_MAX)
         return error_set(err, (ErrCode)26823,
                          "invalid op : %lld. Op ID cannot be represented with 32 bits",
@@ -22,7 +24,7 @@ static ErrCode kill_op_run(CommandCtx *ctx, void *arg, Error *err) {
 
 static const FieldSpec KILL_OP_FIELDS[] = {
     {"killOp", FIELD_ELEM, FIELD_REQUIRED, offsetof(KillOpRequest, kill_op)},
-    {"op", FIELD_I64, FIELD_REQUIRED, offsetof(KillOpRequest, op)},
+    {"op", FIELD_I64, FIELD_OPTIONAL, offsetof(KillOpRequest, op)},
 };
 
 const CommandSpec CMD_KILL_OP = {

@@ -1,8 +1,7 @@
 /*
  * cmd_list_collections.c - listCollections: collections and views of a database.
  *
- * The list is made from one catalog version, so it never shows half of a change. It fits into one
- * reply: there is no cursor to continue.
+ * The list is made from one catalog version, so it never shows half of a change.
  */
 #include "commands/support.h"
 
@@ -79,23 +78,8 @@ static bool add_view(void *arg, const View *view) {
     return add_row(state, arena_doc_end(&doc));
 }
 
-static ErrCode check_cursor(Doc cursor, Error *err) {
-    if (!doc_is_present(cursor))
-        return ERR_OK;
-    DocIter iter = doc_iter(cursor);
-    Elem elem;
-    while (doc_iter_next(&iter, &elem)) {
-        if (!elem_name_is(elem, STR("batchSize")))
-            return field_unknown("listCollections.cursor", elem, err);
-        if (!elem_is_number(elem) || elem_as_i64(elem) < 0)
-            return error_set(err, ERR_BAD_VALUE, "cursor.batchSize has to be a number >= 0");
-    }
-    return ERR_OK;
-}
-
 static ErrCode list_collections_run(CommandCtx *ctx, void *arg, Error *err) {
     const ListCollectionsRequest *request = arg;
-    TRY(check_cursor(request->cursor, err));
     TRY(db_name_check(ctx->args.db, err));
     MatchExpr *filter;
     TRY(cmd_parse_filter(ctx, request->filter, &filter, err));
@@ -107,9 +91,9 @@ static ErrCode list_collections_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(state.rc);
     catalog_for_each_view_in_db(guard.catalog, ctx->args.db, add_view, &state);
     TRY(state.rc);
-    list_reply_end(&state.reply, arena_printf(cmd_arena(ctx), "%.*s.$cmd.listCollections",
-                                              (int)ctx->args.db.size, ctx->args.db.data));
-    return ERR_OK;
+    Ns ns;
+    TRY(ns_make(ctx->args.db, STR("$cmd.listCollections"), &ns, err));
+    return list_reply_end(&state.reply, &ns, request->cursor, err);
 }
 
 static const FieldSpec LIST_COLLECTIONS_FIELDS[] = {

@@ -80,8 +80,7 @@ static ErrCode list_indexes_run(CommandCtx *ctx, void *arg, Error *err) {
         add_clustered(&reply, coll);
     for (uint32_t i = 0; i < coll->index_count; i++)
         add_index(&reply, coll->indexes[i], request);
-    list_reply_end(&reply, ns.text);
-    return ERR_OK;
+    return list_reply_end(&reply, &ns, request->cursor, err);
 }
 
 static const FieldSpec LIST_INDEXES_FIELDS[] = {

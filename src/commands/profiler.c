@@ -170,8 +170,8 @@ static Doc build_profile(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const
         build_close(&b, opened);
     }
     build_counter(&b, "cursorid", m->cursor_id);
-    build_counter(&b, "keysExamined", m->keys_examined);
-    build_counter(&b, "docsExamined", m->docs_examined);
+    build_count(&b, "keysExamined", m->keys_examined);
+    build_count(&b, "docsExamined", m->docs_examined);
     if (m->has_sort_stage)
         build_bool(&b, "hasSortStage", true);
     if (m->used_disk)

@@ -6,6 +6,10 @@
 #include "storage/engine.h"
 
 ErrCode request_ns(const CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) {
+    bool is_command_ns = coll.size > 5 && memcmp(coll.data, "$cmd.", 5) == 0;
+    if (coll.size > 0 && coll.data[0] == '$' && !is_command_ns)
+        return error_set(err, ERR_INVALID_NAMESPACE, "Invalid collection name specified '%.*s.%.*s'",
+                         (int)ctx->args.db.size, ctx->args.db.data, (int)coll.size, coll.data);
     return ns_make(ctx->args.db, coll, ret_ns, err);
 }
 
@@ -47,6 +51,8 @@ ErrCode build_batch(CommandCtx *ctx, CursorSource *source, const char *field, in
                     BatchResult *ret_result, Error *err) {
     *ret_result = (BatchResult){0};
     DocBuilder *b = ctx->reply;
+    int64_t keys_before, docs_before, keys, docs;
+    source->ops->examined(source, &keys_before, &docs_before);
     size_t start = b->buf->size;
     size_t array = build_open_array(b, field);
     while (ret_result->count < docs_max) {
@@ -70,6 +76,9 @@ ErrCode build_batch(CommandCtx *ctx, CursorSource *source, const char *field, in
         ret_result->count++;
     }
     build_close(b, array);
+    source->ops->examined(source, &keys, &docs);
+    ctx->op->metrics.keys_examined += keys - keys_before;
+    ctx->op->metrics.docs_examined += docs - docs_before;
     ctx->op->metrics.docs_returned += ret_result->count;
     return ERR_OK;
 }
@@ -102,6 +111,8 @@ ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_sour
         client_cursor->is_await_data = options->is_await_data;
         client_cursor->has_no_timeout = options->has_no_timeout;
         client_cursor->limit = options->limit;
+        if (ctx->op->deadline_us != INT64_MAX)
+            client_cursor->time_left_us = ctx->op->deadline_us - clock_mono_us();
         client_cursor->returned_count = batch.count;
         client_cursor->batch_count = 1;
         client_cursor->command = doc_copy_heap(ctx->body);
@@ -120,12 +131,8 @@ ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_sour
     return ERR_OK;
 }
 
-void note_plan(CommandCtx *ctx, PlanExecutor *exec) {
+void note_plan(CommandCtx *ctx, const PlanExecutor *exec) {
     OpCtx *op = ctx->op;
-    int64_t keys, docs;
-    stage_count_all(exec->root, &keys, &docs);
-    op->metrics.keys_examined += keys;
-    op->metrics.docs_examined += docs;
     mutex_lock(&op->mu);
     op->desc.plan_summary = arena_strdup(&op->arena, exec->summary);
     mutex_unlock(&op->mu);

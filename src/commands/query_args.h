@@ -49,5 +49,5 @@ typedef struct FirstBatchOptions {
 ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_source,
                           const FirstBatchOptions *options, Error *err) MUST_CHECK;
 
-/* After a query: what it examined goes to the operation's metrics, plan to the description. */
-void note_plan(CommandCtx *ctx, PlanExecutor *exec);
+/* The plan goes to the operation's description, for currentOp and the logs. */
+void note_plan(CommandCtx *ctx, const PlanExecutor *exec);

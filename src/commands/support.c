@@ -1,5 +1,8 @@
 #include "commands/support.h"
 
+#include "commands/find_request.h"
+#include "query/cursor/list_source.h"
+
 #include "storage/engine.h"
 
 ErrCode cmd_ns(CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) {
@@ -16,10 +19,11 @@ void catalog_guard_done(CatalogGuard *guard) {
 }
 
 void list_reply_begin(ListReply *list, CommandCtx *ctx) {
-    list->b = ctx->reply;
-    list->cursor = build_open_doc(list->b, "cursor");
-    list->batch = build_open_array(list->b, "firstBatch");
+    list->ctx = ctx;
     list->count = 0;
+    buffer_init_arena(&list->buf, cmd_arena(ctx), 1024, WIRE_MESSAGE_SIZE_MAX);
+    doc_builder_init(&list->builder, &list->buf);
+    list->b = &list->builder;
 }
 
 size_t list_reply_open(ListReply *list) {
@@ -32,11 +36,20 @@ void list_reply_add(ListReply *list, Doc doc) {
     build_doc(list->b, index_name(list->count++, name).data, doc);
 }
 
-void list_reply_end(ListReply *list, const char *ns) {
-    build_close(list->b, list->batch);
-    build_i64(list->b, "id", 0);
-    build_cstr(list->b, "ns", ns);
-    build_close(list->b, list->cursor);
+ErrCode list_reply_end(ListReply *list, const Ns *ns, Doc cursor, Error *err) {
+    FirstBatchOptions batch = {.batch_size = INT64_MAX};
+    if (doc_is_present(cursor)) {
+        DocIter iter = doc_iter(cursor);
+        Elem elem;
+        while (doc_iter_next(&iter, &elem)) {
+            if (!elem_name_is(elem, STR("batchSize")))
+                return field_unknown("cursor", elem, err);
+            TRY(batch_size_parse("cursor", elem, &batch.batch_size, err));
+        }
+    }
+    Doc rows = doc_builder_end(list->b);
+    TRY(buffer_check(&list->buf, "the list", err));
+    return reply_with_cursor(list->ctx, ns, list_source_new(rows), &batch, err);
 }
 
 ErrCode cmd_parse_filter(CommandCtx *ctx, Doc filter, MatchExpr **ret_expr, Error *err) {

@@ -19,19 +19,22 @@ typedef struct CatalogGuard {
 CatalogGuard cmd_catalog(CommandCtx *ctx);
 void catalog_guard_done(CatalogGuard *guard);
 
-/* ---- {cursor: {firstBatch: [...], id: 0, ns: ...}} of a list that fits into one reply ---- */
+/* ---- {cursor: {firstBatch: [...], id, ns}} of a list in memory ---- */
 
 typedef struct ListReply {
+    CommandCtx *ctx;
+    Buffer buf;
+    DocBuilder builder;
     DocBuilder *b;
-    size_t cursor;
-    size_t batch;
     uint32_t count;
 } ListReply;
 void list_reply_begin(ListReply *list, CommandCtx *ctx);
 /* Opens the next document; close it with build_close. */
 size_t list_reply_open(ListReply *list);
 void list_reply_add(ListReply *list, Doc doc);
-void list_reply_end(ListReply *list, const char *ns);
+/* Replies with the first batch; `cursor` is the command's {batchSize}, which may be absent: then as much as
+ * fits. The rest stays in a client cursor named `ns`. */
+ErrCode list_reply_end(ListReply *list, const Ns *ns, Doc cursor, Error *err) MUST_CHECK;
 
 /* ---- filters of list commands ---- */
 

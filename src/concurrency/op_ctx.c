@@ -248,6 +248,24 @@ void op_registry_kill_connection(OpRegistry *registry, int64_t connection_id, Er
     mutex_unlock(&registry->mu);
 }
 
+int op_registry_kill_session(OpRegistry *registry, OpCtx *self, const uint8_t session[16],
+                             ErrCode code) {
+    int count = 0;
+    mutex_lock(&registry->mu);
+    LIST_FOR_EACH(&registry->ops, node) {
+        OpCtx *op = CONTAINER_OF(node, OpCtx, registry_node);
+        mutex_lock(&op->mu);
+        if (op != self && op->is_active && !op->is_kill_exempt &&
+            memcmp(op->desc.session, session, sizeof(op->desc.session)) == 0) {
+            kill_locked(op, code);
+            count++;
+        }
+        mutex_unlock(&op->mu);
+    }
+    mutex_unlock(&registry->mu);
+    return count;
+}
+
 void op_registry_for_each(OpRegistry *registry, void (*visit)(void *arg, OpCtx *op), void *arg) {
     mutex_lock(&registry->mu);
     LIST_FOR_EACH(&registry->ops, node) {

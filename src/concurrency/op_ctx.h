@@ -43,6 +43,7 @@ typedef struct OpDescription {
     const char *app_name;    /* or NULL */
     const uint8_t *client_metadata; /* BSON, or NULL */
     int64_t connection_id;   /* 0: internal */
+    uint8_t session[16];     /* id of its logical session; zero: none */
     const char *plan_summary; /* or NULL */
     const char *progress_msg; /* or NULL; with done and total */
     int64_t progress_done;
@@ -141,6 +142,10 @@ bool op_registry_kill(OpRegistry *registry, uint32_t op_id, ErrCode code);
 int op_registry_kill_all(OpRegistry *registry, OpCtx *self, ErrCode code);
 /* Kills the active operations whose client connection is `connection_id`. */
 void op_registry_kill_connection(OpRegistry *registry, int64_t connection_id, ErrCode code);
+
+/* Kills the active operations of a logical session, but not `self`; returns how many. */
+int op_registry_kill_session(OpRegistry *registry, OpCtx *self, const uint8_t session[16],
+                             ErrCode code);
 
 /* Calls back for each operation with its `mu` held: copy and return quickly. */
 void op_registry_for_each(OpRegistry *registry, void (*visit)(void *arg, OpCtx *op), void *arg);

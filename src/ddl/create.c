@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/failpoint.h"
 #include "bson/builder.h"
+#include "bson/compare.h"
 #include "catalog/write_observer.h"
 #include "ddl/ddl_internal.h"
 #include "index/spec.h"
@@ -34,8 +35,13 @@ static ErrCode create_attempt(void *arg, OpCtx *op, Error *err) {
     TRY(access_write(op, args->ns, LOCK_X, &access, err));
     if (access.coll != NULL && args->is_existing_fine)
         return ERR_OK;
-    if (access.coll != NULL)
-        return error_set(err, ERR_NAMESPACE_EXISTS, "Collection %s already exists.", args->ns->text);
+    if (access.coll != NULL) {
+        /* The same once more is fine; anything else is not what is there. */
+        if (doc_compare(access.coll->options.doc, args->options, NULL) == 0)
+            return ERR_OK;
+        return error_set(err, ERR_NAMESPACE_EXISTS,
+                         "namespace %s already exists, but with different options", args->ns->text);
+    }
     if (access.view != NULL && args->is_existing_fine)
         return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
                          "Namespace %s is a view, not a collection", args->ns->text);
@@ -54,6 +60,9 @@ static ErrCode create_attempt(void *arg, OpCtx *op, Error *err) {
 
 ErrCode ddl_create_collection(OpCtx *op, const Ns *ns, Doc options, const Uuid *uuid, Error *err) {
     TRY(ns_check_creatable(ns, err));
+    CollectionOptions parsed; /* a malformed one is told before it is rewritten */
+    TRY(collection_options_parse(options, &op->arena, &parsed, err));
+    options = collection_options_normalize(options, &op->arena);
     CreateArgs args = {ns, options, uuid, /* is_existing_fine= */ false};
     return op_run_with_retry(op, create_attempt, &args, err);
 }

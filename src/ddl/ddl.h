@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "catalog/access.h"
 
-/* Fails with ERR_NAMESPACE_EXISTS. `options` is checked by the catalog; `uuid` may be NULL. */
+/* Fails with ERR_NAMESPACE_EXISTS, unless the collection is there with the same options. `options` is checked by the catalog; `uuid` may be NULL. */
 ErrCode ddl_create_collection(OpCtx *op, const Ns *ns, Doc options, const Uuid *uuid,
                               Error *err) MUST_CHECK;
 /* Makes the collection if there is none: for writes to new names. Fails for views. */

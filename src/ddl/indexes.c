@@ -251,6 +251,8 @@ static ErrCode select_for_drop(const Collection *coll, Elem which, bool *selecte
 
 static ErrCode select_by_name(const Collection *coll, Str name, bool *selected, Error *err) {
     int position = collection_index_position(coll, name);
+    if (coll->options.is_clustered && str_is(name, coll->options.clustered_name))
+        return error_set(err, (ErrCode)5979800, "It is illegal to drop the clusteredIndex");
     if (position < 0)
         return error_set(err, ERR_INDEX_NOT_FOUND, "index not found with name [%.*s]",
                          (int)name.size, name.data);

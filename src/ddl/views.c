@@ -1,6 +1,7 @@
 #include "ddl/views.h"
 
 #include "bson/builder.h"
+#include "bson/compare.h"
 #include "ddl/ddl_internal.h"
 #include "index/collection_write.h"
 
@@ -22,6 +23,8 @@ static ErrCode change_view(OpCtx *op, ViewArgs *args, Error *err);
 ErrCode ddl_create_view(OpCtx *op, const Ns *ns, Str view_on, Doc pipeline, Elem collation,
                         Error *err) {
     TRY(ns_check_creatable(ns, err));
+    if (view_on.size == 0)
+        return error_set(err, ERR_BAD_VALUE, "'viewOn' cannot be empty");
     Ns on;
     TRY(ns_make(ns_db(ns), view_on, &on, err));
     TRY(check_cycle(op, ns, &on, err));
@@ -56,6 +59,9 @@ static ErrCode change_attempt(void *arg, OpCtx *op, Error *err) {
     CLEANUP(access_done) CollAccess access = {0};
     TRY(access_write(op, &args->home, LOCK_X, &access, err));
     const View *present = catalog_find_view(access.catalog, args->ns);
+    if (args->is_create && present != NULL &&
+        doc_compare(present->definition, args->definition, NULL) == 0)
+        return ERR_OK;
     if (args->is_create && (present != NULL || catalog_find(access.catalog, args->ns) != NULL))
         return error_set(err, ERR_NAMESPACE_EXISTS, "Collection %s already exists.", args->ns->text);
     if (!args->is_create && present == NULL)

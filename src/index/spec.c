@@ -50,6 +50,8 @@ static const struct {
 };
 
 static ErrCode check_key(Doc key, Error *err);
+static ErrCode refuse_kind(Str kind, Error *err);
+static ErrCode check_partial_filter(const MatchExpr *filter, uint32_t depth, Error *err);
 static ErrCode check_special(Elem elem, Error *err);
 static ErrCode check_option(Elem elem, bool *ret_is_kept, Error *err);
 static bool same_options(Doc a, Doc b);
@@ -109,6 +111,7 @@ ErrCode index_spec_check(Doc spec, Arena *arena, Doc *ret_spec, Error *err) {
         MatchExpr *filter;
         MatchParseContext ctx = {0};
         TRY(match_parse(elem_doc(partial), &ctx, arena, &filter, err));
+        TRY(check_partial_filter(filter, 0, err));
     }
     return buffer_check(buf, "the index specification", err);
 }
@@ -178,6 +181,42 @@ Doc index_id_spec(Arena *arena) {
     return doc_builder_end(&b);
 }
 
+static ErrCode refuse_kind(Str kind, Error *err) {
+    static const char *const KNOWN[] = {"text", "2d", "2dsphere", "hashed", "columnstore"};
+    for (size_t i = 0; i < ARRAY_LEN(KNOWN); i++)
+        if (str_is(kind, KNOWN[i]))
+            return error_set(err, ERR_NOT_IMPLEMENTED, "%s indexes are not supported yet", KNOWN[i]);
+    return error_set(err, ERR_CANNOT_CREATE_INDEX, "Unknown index plugin '%.*s'", (int)kind.size,
+                     kind.data);
+}
+
+/* What a partial index may be restricted by: conditions that a query can be seen to imply. */
+static ErrCode check_partial_filter(const MatchExpr *filter, uint32_t depth, Error *err) {
+    switch (filter->kind) {
+    case MATCH_AND:
+    case MATCH_OR:
+        if (depth > 4)
+            return error_set(err, ERR_CANNOT_CREATE_INDEX,
+                             "partialFilterExpression is nested too deep");
+        for (uint32_t i = 0; i < filter->child_count; i++)
+            TRY(check_partial_filter(filter->children[i], depth + 1, err));
+        return ERR_OK;
+    case MATCH_EQ:
+    case MATCH_LT:
+    case MATCH_LTE:
+    case MATCH_GT:
+    case MATCH_GTE:
+    case MATCH_IN:
+    case MATCH_EXISTS:
+    case MATCH_TYPE:
+        return ERR_OK;
+    default:
+        return error_set(err, ERR_CANNOT_CREATE_INDEX,
+                         "Expression not supported in partial index: only equality, $exists: true, "
+                         "$gt, $gte, $lt, $lte, $type, $in, $and and $or may be used");
+    }
+}
+
 static ErrCode check_key(Doc key, Error *err) {
     if (doc_is_empty(key))
         return error_set(err, ERR_CANNOT_CREATE_INDEX, "Index keys cannot be an empty field.");
@@ -199,8 +238,7 @@ static ErrCode check_key(Doc key, Error *err) {
             return error_set(err, ERR_CANNOT_CREATE_INDEX,
                              "Index key contains an illegal field name: field name starts with '$'.");
         if (elem_type(elem) == BT_STRING)
-            return error_set(err, ERR_NOT_IMPLEMENTED, "index kind '%s' is not supported yet",
-                             elem_str(elem).data);
+            return refuse_kind(elem_str(elem), err);
         if (!elem_is_number(elem))
             return error_set(err, ERR_CANNOT_CREATE_INDEX,
                              "Values in v:2 index key pattern cannot be of type %s. Only numbers > 0, "

@@ -50,6 +50,9 @@ ErrCode storage_wait_durable(StorageEngine *engine, OpCtx *op, Error *err) MUST_
 /* Writes a checkpoint now; waits for a running one first. */
 ErrCode storage_checkpoint(StorageEngine *engine, Error *err) MUST_CHECK;
 
+/* Writes the record counts that changed; before the stores are given up. */
+ErrCode storage_flush_counts(StorageEngine *engine, Error *err) MUST_CHECK;
+
 /* Admission tickets; see tickets.h. */
 TicketPool *storage_tickets(StorageEngine *engine, bool is_write);
 

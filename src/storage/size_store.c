@@ -61,6 +61,10 @@ void size_store_forget(StorageEngine *engine, const char *ident) {
     (void)cursor->remove(cursor); /* an old row does no harm: idents are never used again */
 }
 
+ErrCode storage_flush_counts(StorageEngine *engine, Error *err) {
+    return size_store_flush(engine, err);
+}
+
 ErrCode size_store_flush(StorageEngine *engine, Error *err) {
     CLEANUP(wt_session_close) WT_SESSION *session = NULL;
     TRY(storage_open_session(engine, &session, err));

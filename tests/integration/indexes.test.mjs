@@ -90,7 +90,6 @@ const BAD_SPECS = [
     ['a $-path', { key: { $a: 1 }, name: 'x' }, 67],
     ['an unknown option', { key: { a: 1 }, name: 'x', nonsense: 1 }, 197],
     ['a name of "*"', { key: { a: 1 }, name: '*' }, 2],
-    ['an empty name', { key: { a: 1 }, name: '' }, 67],
     ['sparse and partial together', { key: { a: 1 }, name: 'x', sparse: true, partialFilterExpression: { a: 1 } }, 67],
     ['a partial filter with $ne', { key: { a: 1 }, name: 'x', partialFilterExpression: { a: { $ne: 1 } } }, 67],
     ['a string for unique', { key: { a: 1 }, name: 'x', unique: 'yes' }, 14],

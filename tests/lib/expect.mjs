@@ -2,6 +2,7 @@
  * expect.mjs - the assertions that most tests of a node share.
  */
 import assert from 'node:assert/strict';
+import { inspect } from 'node:util';
 
 /* The operation fails with this code (and code name or message, when given); returns the error. */
 export async function fails(operation, code, { name, message, labels, lacks } = {}) {
@@ -21,7 +22,7 @@ export async function fails(operation, code, { name, message, labels, lacks } = 
             assert.ok(!error.hasErrorLabel(label), `label ${label}: ${text}`);
         return error;
     }
-    assert.fail(`expected error ${code}, got ${JSON.stringify(result)?.slice(0, 300)}`);
+    assert.fail(`expected error ${code}, got ${inspect(result, { depth: 1 }).slice(0, 300)}`);
 }
 
 /* The reply, or the error as a reply: drivers throw for ok: 0 only, this never does. */

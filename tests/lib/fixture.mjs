@@ -43,7 +43,7 @@ export function useServer(options, { prepare, clean } = {}) {
     };
     /* Sets a failpoint for the time of `body`. */
     node.withFailpoint = async (name, mode, data, body) => {
-        await node.admin.command({ configureFailPoint: name, mode, data });
+        await node.admin.command({ configureFailPoint: name, mode, ...(data && { data }) });
         try {
             return await body();
         } finally {

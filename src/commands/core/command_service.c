@@ -296,6 +296,11 @@ static ErrCode run_command(CommandService *cs, CommandCtx *ctx, CommandRow **ret
     bool has_coll = elem_type(first) == BT_STRING;
     ctx->ns_coll = has_coll ? elem_str(first) : (Str){"", 0};
     OpDescription desc = describe(ctx, join_ns(ctx, has_coll ? ctx->ns_coll : STR("$cmd")));
+    if (elem_is_present(ctx->args.lsid)) {
+        uint8_t subtype;
+        Str id = elem_binary(doc_get_lit(elem_doc(ctx->args.lsid), "id"), &subtype);
+        memcpy(desc.session, id.data, sizeof(desc.session)); /* 16 bytes: checked above */
+    }
     op_describe(ctx->op, &desc);
 
     TRY(fail_command_check(ctx, err));

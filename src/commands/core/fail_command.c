@@ -64,6 +64,9 @@ bool fail_command_write_concern_error(CommandCtx *ctx, Error *wc_err) {
         build_elem(&b, info);
         error_set_extra(wc_err, doc_builder_end(&b).data);
     }
+    Elem labels = doc_get_lit((Doc){bytes}, "errorLabels");
+    if (elem_type(labels) == BT_ARRAY && !doc_is_empty(elem_doc(labels)))
+        build_elem(ctx->reply, labels);
     return true;
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "bson/number.h"
+#include "bson/uuid.h"
 
 #define GENERIC(name, type, member) {name, type, FIELD_OPTIONAL, offsetof(GenericArgs, member)}
 #define GENERIC_IGNORED(name)       {name, FIELD_IGNORED, FIELD_OPTIONAL, 0}
@@ -146,8 +147,9 @@ static ErrCode check_api(CommandCtx *ctx, Error *err) {
 static ErrCode check_session(CommandCtx *ctx, Error *err) {
     const GenericArgs *args = &ctx->args;
     if (elem_is_present(args->lsid)) {
+        Uuid id;
         if (elem_type(args->lsid) != BT_DOC ||
-            elem_type(doc_get_lit(elem_doc(args->lsid), "id")) != BT_BINARY)
+            !uuid_from_elem(doc_get_lit(elem_doc(args->lsid), "id"), &id))
             return error_set(err, ERR_TYPE_MISMATCH,
                              "BSON field 'OperationSessionInfo.lsid' needs a document with a UUID 'id'");
     } else if (elem_is_present(args->txn_number)) {

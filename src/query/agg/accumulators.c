@@ -14,7 +14,7 @@ typedef struct AccRow {
 } AccRow;
 
 static const AccRow ROWS[] = {
-#define ACCUMULATOR(name, class) {STR(name), &class},
+#define ACCUMULATOR(name, class)  {STR(name), &class},
 #define ACCUMULATOR_REFUSED(name) {STR(name), NULL},
 #include "query/agg/accumulators.def"
 #undef ACCUMULATOR

@@ -28,10 +28,12 @@ static ErrCode parse_n(Elem operand, Elem n_elem, const ExprParseContext *ctx, A
         return error_set(err, ERR_NOT_IMPLEMENTED, "'n' of %s must be a constant",
                          elem_name(operand));
     if (!value_is_number(value))
-        return error_set(err, (ErrCode)5787902, "Value for 'n' must be of integral type, but found %s",
+        return error_set(err, (ErrCode)5787902,
+                         "Value for 'n' must be of integral type, but found %s",
                          value_to_text(value, arena));
     if (!number_is_exact_i64(value_as_number(value), &acc->n) || acc->n > ACC_N_MAX)
-        return error_set(err, (ErrCode)5787903, "Value for 'n' must be of integral type, but found %s",
+        return error_set(err, (ErrCode)5787903,
+                         "Value for 'n' must be of integral type, but found %s",
                          value_to_text(value, arena));
     if (acc->n <= 0)
         return error_set(err, (ErrCode)5787908, "'n' must be greater than 0, found %s",
@@ -265,11 +267,10 @@ static void n_done(void *state) {
 }
 
 #define N_CLASS(parse_fn, add_fn, finish_fn)                                                       \
-    {.state_size = sizeof(NState),                                                                 \
-     .parse = (parse_fn),                                                                          \
-     .add = (add_fn),                                                                              \
-     .finish = (finish_fn),                                                                        \
-     .done = n_done}
+    {                                                                                              \
+        .state_size = sizeof(NState), .parse = (parse_fn), .add = (add_fn), .finish = (finish_fn), \
+        .done = n_done                                                                             \
+    }
 
 const AccClass ACC_FIRST_N = N_CLASS(parse_n_input, first_n_add, n_finish);
 const AccClass ACC_LAST_N = N_CLASS(parse_n_input, last_n_add, n_finish);

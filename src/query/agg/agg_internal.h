@@ -19,7 +19,7 @@ typedef struct AggStageClass {
     const char *name;
     size_t exec_size; /* of the struct that begins with AggStageExec; it starts zeroed */
     ErrCode (*exec_init)(AggStageExec *exec, Error *err); /* may be NULL */
-    void (*exec_done)(AggStageExec *exec);                /* may be NULL; also after a failed init */
+    void (*exec_done)(AggStageExec *exec); /* may be NULL; also after a failed init */
     ErrCode (*next)(AggStageExec *exec, bool *ret_found, Doc *ret_doc, Error *err);
     /* Appends one element, {$name: ...}. NULL: the specification as given. */
     void (*to_bson)(const AggStage *stage, DocBuilder *b);

@@ -139,8 +139,8 @@ TEST(a_pipeline_tells_which_paths_it_needs) {
         pipeline_needed_paths(pipeline_of(CASES[i].pipeline, &arena), &set);
         char *text = arena_strdup(&arena, set.is_all ? "*" : "");
         for (uint32_t j = 0; j < set.count; j++)
-            text = arena_printf(&arena, "%s%s%.*s", text, j == 0 ? "" : " ",
-                                (int)set.paths[j].size, set.paths[j].data);
+            text = arena_printf(&arena, "%s%s%.*s", text, j == 0 ? "" : " ", (int)set.paths[j].size,
+                                set.paths[j].data);
         EXPECT_STR(text, CASES[i].paths);
         arena_done(&arena);
     }

@@ -41,8 +41,8 @@ ErrCode pipeline_parse(Doc stages, const AggParseContext *ctx, Arena *arena,
     Doc copy = doc_copy(stages, arena);
     uint32_t count = doc_count(copy);
     if (count > PIPELINE_STAGES_MAX)
-        return error_set(err, (ErrCode)7749501,
-                         "Pipeline length must be no longer than %d stages.", PIPELINE_STAGES_MAX);
+        return error_set(err, (ErrCode)7749501, "Pipeline length must be no longer than %d stages.",
+                         PIPELINE_STAGES_MAX);
     DocIter iter = doc_iter(copy);
     Elem elem;
     for (uint32_t i = 0; doc_iter_next(&iter, &elem); i++)

@@ -50,10 +50,10 @@ typedef struct AggSource {
 
 /* A kind of such a stage. */
 typedef struct AggSourceRow {
-    const char *name; /* "$indexStats" */
+    const char *name;       /* "$indexStats" */
     bool is_collectionless; /* for {aggregate: 1} only; else for a collection only */
-    ErrCode (*parse)(const struct AggSourceRow *row, Elem spec, Arena *arena, AggSource **ret_source,
-                     Error *err);
+    ErrCode (*parse)(const struct AggSourceRow *row, Elem spec, Arena *arena,
+                     AggSource **ret_source, Error *err);
     void *arg; /* the layer's own */
 } AggSourceRow;
 
@@ -94,7 +94,8 @@ typedef struct PipelineLeading {
  * the pipeline. To be called after pipeline_optimize. */
 void pipeline_split_leading(Pipeline *pipeline, PipelineLeading *ret_leading);
 
-/* What the pipeline reads of the documents from its source; is_all when it can show anything. */
+/* What the pipeline reads of the documents from its source; is_all when it can show anything. Paths
+ * are as written: a number in the path of a filter or sort may mean a position in an array. */
 void pipeline_needed_paths(const Pipeline *pipeline, PathSet *set);
 
 uint32_t pipeline_stage_count(const Pipeline *pipeline);
@@ -119,14 +120,25 @@ void pipeline_exec_free(PipelineExec *exec);
 void pipeline_exec_free_ptr(PipelineExec **exec); /* for CLEANUP */
 
 /* The next result, valid until the next call. */
-ErrCode pipeline_exec_next(PipelineExec *exec, bool *ret_found, Doc *ret_doc,
-                           Error *err) MUST_CHECK;
+ErrCode pipeline_exec_next(PipelineExec *exec, bool *ret_found, Doc *ret_doc, Error *err)
+    MUST_CHECK;
 
 /* Per stage its specification and how many documents went in and out: appends one document per
  * stage to the open array. */
 void pipeline_exec_stats(const PipelineExec *exec, DocBuilder *array);
 
-/* {<document>} as a source: for pipelines over values in hand. */
+/* ---- pipelines as updates ---- */
+
+/* Fails with ERR_INVALID_OPTIONS when a stage may not be used in an update: only those that make
+ * one document of one. */
+ErrCode pipeline_check_for_update(const Pipeline *pipeline, Error *err) MUST_CHECK;
+
+/* Runs such a pipeline on one document; the result is in the arena. */
+ErrCode pipeline_apply_to_doc(const Pipeline *pipeline, Doc doc, const AggExecContext *ctx,
+                              Arena *arena, Doc *ret_doc, Error *err) MUST_CHECK;
+
+/* ---- documents in hand as a source ---- */
+
 typedef struct DocArraySource {
     const Doc *docs;
     uint32_t count;

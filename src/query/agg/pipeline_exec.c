@@ -13,7 +13,7 @@ enum {
 struct PipelineExec {
     const Pipeline *pipeline;
     AggExecContext ctx;
-    DocSource source; /* of the first stage */
+    DocSource source;    /* of the first stage */
     bool is_source_open; /* it is the pipeline's own and to be closed */
     AggStageExec **stages;
     uint32_t stage_count; /* initialised ones, also when creation failed half-way */
@@ -82,6 +82,32 @@ void pipeline_exec_stats(const PipelineExec *exec, DocBuilder *array) {
         build_i64(array, "nReturned", (int64_t)stage->out_count);
         build_close(array, opened);
     }
+}
+
+ErrCode pipeline_check_for_update(const Pipeline *pipeline, Error *err) {
+    if (pipeline->source != NULL)
+        return error_set(err, ERR_INVALID_OPTIONS, "%s is not allowed to be used within an update",
+                         pipeline->source_name);
+    for (uint32_t i = 0; i < pipeline->stage_count; i++) {
+        const AggStage *stage = pipeline->stages[i];
+        if (!stage->class->is_one_to_one)
+            return error_set(err, ERR_INVALID_OPTIONS,
+                             "%s is not allowed to be used within an update", stage->class->name);
+    }
+    return ERR_OK;
+}
+
+ErrCode pipeline_apply_to_doc(const Pipeline *pipeline, Doc doc, const AggExecContext *ctx,
+                              Arena *arena, Doc *ret_doc, Error *err) {
+    DocArraySource source = {.docs = &doc, .count = 1};
+    CLEANUP(pipeline_exec_free_ptr) PipelineExec *exec = NULL;
+    TRY(pipeline_exec_new(pipeline, doc_array_source(&source), ctx, &exec, err));
+    bool found;
+    Doc result;
+    TRY(pipeline_exec_next(exec, &found, &result, err));
+    invariant(found); /* pipeline_check_for_update has seen to it */
+    *ret_doc = doc_copy(result, arena);
+    return ERR_OK;
 }
 
 DocSource doc_array_source(DocArraySource *source) {

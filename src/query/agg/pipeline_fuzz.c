@@ -16,15 +16,15 @@ enum {
 };
 
 static const char *const STAGES[] = {
-    "$addFields", "$count", "$group",       "$limit", "$match",       "$project", "$replaceRoot",
-    "$skip",      "$sort",  "$sortByCount", "$unset", "$unwind",      "$set",     "$replaceWith",
-    "$limit",     "$match", "$project",     "$sort",  "$unwind",      "$group",
+    "$addFields", "$count", "$group",       "$limit", "$match",  "$project", "$replaceRoot",
+    "$skip",      "$sort",  "$sortByCount", "$unset", "$unwind", "$set",     "$replaceWith",
+    "$limit",     "$match", "$project",     "$sort",  "$unwind", "$group",
 };
 
 static const char *const PATHS[] = {"a", "b", "_id", "a.b", "x", "b.a", "a.0"};
 
 static const char *const ACCUMULATORS[] = {
-    "$sum",   "$avg",      "$min",   "$max",    "$first",        "$last", "$push", "$addToSet",
+    "$sum",   "$avg",       "$min",  "$max",   "$first",        "$last", "$push",    "$addToSet",
     "$count", "$stdDevPop", "$minN", "$lastN", "$mergeObjects", "$top",  "$bottomN",
 };
 

@@ -106,8 +106,8 @@ static void run_cases(const PipelineCase *cases, size_t count) {
                       error_message(&err));
         else if (!doc_equal_bytes(expected, actual))
             test_fail(__FILE__, __LINE__, "%s%s on %s\n  gives    %s\n  expected %s",
-                      i % 2 == 1 ? "optimized " : "", c->pipeline, c->docs,
-                      json_of(actual, &arena), json_of(expected, &arena));
+                      i % 2 == 1 ? "optimized " : "", c->pipeline, c->docs, json_of(actual, &arena),
+                      json_of(expected, &arena));
         arena_done(&arena);
     }
 }
@@ -145,8 +145,8 @@ TEST(match_sort_limit_and_skip_do_what_they_say) {
         {"[{'$sort':{'a':1}},{'$limit':2}]", "[{'a':3},{'a':1},{'a':2}]", "[{'a':1},{'a':2}]"},
         {"[{'$sort':{'a':1}},{'$skip':1},{'$limit':1}]", "[{'a':3},{'a':1},{'a':2}]", "[{'a':2}]"},
         {"[{'$sort':{'a':1}},{'$limit':2},{'$match':{'a':3}}]", "[{'a':3},{'a':1},{'a':2}]", "[]"},
-        {"[{'$sort':{'a':1}},{'$match':{'a':{'$gt':1}}},{'$limit':1}]",
-         "[{'a':3},{'a':1},{'a':2}]", "[{'a':2}]"},
+        {"[{'$sort':{'a':1}},{'$match':{'a':{'$gt':1}}},{'$limit':1}]", "[{'a':3},{'a':1},{'a':2}]",
+         "[{'a':2}]"},
         {"[{'$skip':1},{'$limit':1},{'$skip':0}]", "[{'a':3},{'a':1},{'a':2}]", "[{'a':1}]"},
         {"[{'$limit':2},{'$skip':1},{'$skip':1}]", "[{'a':3},{'a':1},{'a':2}]", "[]"},
         {"[{'$limit':{'$numberLong':'2'}},{'$limit':1.0}]", "[{'a':3},{'a':1}]", "[{'a':3}]"},
@@ -458,5 +458,27 @@ TEST(an_execution_reports_what_went_through_its_stages) {
                                 &arena),
                        &arena));
     pipeline_exec_free(exec);
+    arena_done(&arena);
+}
+
+TEST(pipelines_of_one_to_one_stages_can_be_updates) {
+    Arena arena;
+    arena_init(&arena, 0);
+    CLEANUP(error_reset) Error err = {0};
+    AggParseContext ctx = {0};
+    AggExecContext exec_ctx = {.now_ms = 5};
+    Pipeline *pipeline = NULL;
+    Doc before = elem_doc(doc_get_lit(array_of("[{'_id':1,'a':2}]", &arena), "0"));
+    Doc after = DOC_EMPTY;
+    Doc stages = array_of("[{'$set':{'b':{'$add':['$a',1]}}},{'$unset':'a'}]", &arena);
+    REQUIRE_OK(pipeline_parse(stages, &ctx, &arena, &pipeline, &err), err);
+    EXPECT_OK(pipeline_check_for_update(pipeline, &err), err);
+    EXPECT_OK(pipeline_apply_to_doc(pipeline, before, &exec_ctx, &arena, &after, &err), err);
+    EXPECT_STR(json_of(after, &arena), "{\"_id\":1,\"b\":3}");
+
+    stages = array_of("[{'$match':{'a':1}}]", &arena);
+    REQUIRE_OK(pipeline_parse(stages, &ctx, &arena, &pipeline, &err), err);
+    EXPECT(pipeline_check_for_update(pipeline, &err) == ERR_INVALID_OPTIONS);
+    EXPECT_STR(error_message(&err), "$match is not allowed to be used within an update");
     arena_done(&arena);
 }

@@ -91,8 +91,8 @@ ErrCode parse_group(AggParser *p, Elem spec, Error *err) {
 
 /* {$group: {_id: <expression>, count: {$sum: 1}}}, {$sort: {count: -1}} */
 ErrCode parse_sort_by_count(AggParser *p, Elem spec, Error *err) {
-    bool is_path = elem_type(spec) == BT_STRING && elem_str(spec).size > 0 &&
-                   elem_str(spec).data[0] == '$';
+    bool is_path =
+        elem_type(spec) == BT_STRING && elem_str(spec).size > 0 && elem_str(spec).data[0] == '$';
     bool is_object = false;
     if (elem_type(spec) == BT_DOC) {
         DocIter first_iter = doc_iter(elem_doc(spec));
@@ -295,8 +295,8 @@ static void grow_slots(GroupExec *exec) {
 }
 
 static ErrCode check_memory(GroupExec *exec, Error *err) {
-    size_t used = arena_used(&exec->groups) + exec->slot_count * sizeof(*exec->slots) +
-                  exec->state_bytes;
+    size_t used =
+        arena_used(&exec->groups) + exec->slot_count * sizeof(*exec->slots) + exec->state_bytes;
     if (LIKELY(used <= agg_memory_bytes_max(&exec->base)))
         return ERR_OK;
     if (exec->base.ctx->allow_disk_use)

@@ -18,7 +18,8 @@ const AggStageClass AGG_MATCH = {
 
 ErrCode parse_match(AggParser *p, Elem spec, Error *err) {
     if (elem_type(spec) != BT_DOC)
-        return error_set(err, (ErrCode)15959, "the match filter must be an expression in an object");
+        return error_set(err, (ErrCode)15959,
+                         "the match filter must be an expression in an object");
     MatchExpr *match;
     TRY(match_parse(elem_doc(spec), &p->pipeline->match_ctx, p->arena, &match, err));
     MatchStage *stage = agg_add_stage(p, &AGG_MATCH, sizeof(*stage), spec);

@@ -8,7 +8,8 @@ typedef struct ProjectExec {
     Buffer out;
 } ProjectExec;
 
-static ErrCode add_projection(AggParser *p, Elem spec, Doc fields, ProjectSyntax syntax, Error *err);
+static ErrCode add_projection(AggParser *p, Elem spec, Doc fields, ProjectSyntax syntax,
+                              Error *err);
 static ErrCode project_init(AggStageExec *base, Error *err);
 static void project_done(AggStageExec *base);
 static ErrCode project_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);

@@ -43,8 +43,7 @@ ErrCode parse_replace_root(AggParser *p, Elem spec, Error *err) {
         new_root = elem;
     }
     if (!elem_is_present(new_root))
-        return error_set(err, (ErrCode)40231,
-                         "no newRoot specified for the $replaceRoot stage");
+        return error_set(err, (ErrCode)40231, "no newRoot specified for the $replaceRoot stage");
     return add_replace_root(p, spec, new_root, err);
 }
 
@@ -62,10 +61,11 @@ static ErrCode replace_root_next(AggStageExec *exec, bool *ret_found, Doc *ret_d
     Value value;
     TRY(expr_eval(stage->expr, &exec->eval, &value, err));
     if (value.type != BT_DOC)
-        return error_set(err, (ErrCode)40228,
-                         "'newRoot' expression must evaluate to an object, but resulting value was: "
-                         "%.500s. Type of resulting value: '%s'.",
-                         value_to_text(value, &exec->scratch), bson_type_name(value.type));
+        return error_set(
+            err, (ErrCode)40228,
+            "'newRoot' expression must evaluate to an object, but resulting value was: "
+            "%.500s. Type of resulting value: '%s'.",
+            value_to_text(value, &exec->scratch), bson_type_name(value.type));
     *ret_doc = value_as_doc(value);
     return ERR_OK;
 }

@@ -44,7 +44,8 @@ ErrCode parse_sample(AggParser *p, Elem spec, Error *err) {
             return error_set(err, (ErrCode)28746, "size argument to $sample must be a number");
         size = elem_as_i64(elem);
         if (size <= 0)
-            return error_set(err, (ErrCode)28747, "size argument to $sample must be a positive integer");
+            return error_set(err, (ErrCode)28747,
+                             "size argument to $sample must be a positive integer");
     }
     if (size < 0)
         return error_set(err, (ErrCode)28749, "$sample stage must specify a size");

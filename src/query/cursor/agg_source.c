@@ -74,7 +74,15 @@ static void agg_free(CursorSource *base) {
     xfree(source);
 }
 
-static const CursorSourceOps AGG_OPS = {agg_next, agg_give_back, agg_detach, agg_attach, agg_free};
+static void agg_examined(const CursorSource *base, int64_t *ret_keys, int64_t *ret_docs) {
+    const AggCursorSource *source = (const AggCursorSource *)base;
+    *ret_keys = *ret_docs = 0;
+    if (source->inner != NULL)
+        stage_count_all(source->inner->exec->root, ret_keys, ret_docs);
+}
+
+static const CursorSourceOps AGG_OPS = {agg_next,   agg_give_back, agg_detach,
+                                        agg_attach, agg_free,      agg_examined};
 
 static ErrCode open_inner(AggCursorSource *source, const Ns *ns, const AggOptions *options,
                           Error *err) {

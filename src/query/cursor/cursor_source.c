@@ -37,8 +37,12 @@ static void find_free(CursorSource *base) {
     xfree(source);
 }
 
-static const CursorSourceOps FIND_OPS = {find_next, find_give_back, find_detach, find_attach,
-                                         find_free};
+static void find_examined(const CursorSource *base, int64_t *ret_keys, int64_t *ret_docs) {
+    stage_count_all(((const FindSource *)base)->exec->root, ret_keys, ret_docs);
+}
+
+static const CursorSourceOps FIND_OPS = {find_next,   find_give_back, find_detach,
+                                         find_attach, find_free,      find_examined};
 
 ErrCode find_source_open(OpCtx *op, const Ns *ns, const QuerySpec *spec, FindSource **ret_source,
                          bool *ret_is_view, Error *err) {

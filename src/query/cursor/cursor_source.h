@@ -19,6 +19,8 @@ typedef struct CursorSourceOps {
     void (*detach)(CursorSource *source);
     ErrCode (*attach)(CursorSource *source, OpCtx *op, Error *err);
     void (*free)(CursorSource *source);
+    /* Keys and documents looked at so far. */
+    void (*examined)(const CursorSource *source, int64_t *ret_keys, int64_t *ret_docs);
 } CursorSourceOps;
 
 struct CursorSource {

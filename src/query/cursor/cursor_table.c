@@ -70,6 +70,7 @@ ClientCursor *client_cursor_new(const Ns *ns, CursorSource *take_source) {
     cursor->ns = *ns;
     cursor->source = take_source;
     cursor->created_wall_ms = clock_wall_ms();
+    cursor->time_left_us = INT64_MAX;
     return cursor;
 }
 

@@ -33,6 +33,7 @@ typedef struct ClientCursor {
     CursorSource *source;
     int64_t returned_count;
     int64_t batch_count;
+    int64_t time_left_us; /* of the originating command's maxTimeMS; INT64_MAX: no limit */
     /* Guarded by the table. */
     int64_t last_used_us;
     OpCtx *pinned_by; /* NULL: not checked out */

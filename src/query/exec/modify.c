@@ -6,6 +6,7 @@
 #include "ddl/ddl.h"
 #include "index/collection_write.h"
 #include "query/exec/rid_set.h"
+#include "query/exec/update_pipeline.h"
 #include "storage/recovery_unit.h"
 #include "storage/unit_of_work.h"
 
@@ -19,6 +20,8 @@ typedef struct Modify {
     const ModifyRequest *request;
     ModifyOutcome *outcome;
     UpdateProgram *program; /* updates */
+    PipelineUpdateHook pipeline_hook;
+    ExprMatchHook expr_hook;
     MatchParseContext match;
     WriteScratch scratch;
     int64_t now_ms;
@@ -56,6 +59,9 @@ ErrCode exec_modify(OpCtx *op, const Ns *ns, const ModifyRequest *request, Modif
                 .request = request,
                 .outcome = ret_outcome,
                 .now_ms = clock_wall_ms()};
+    m.expr_hook = (ExprMatchHook){.parse = {.let_values = request->query.let_values},
+                                  .now_ms = m.now_ms};
+    m.match.expr_hook = expr_match_hook(&m.expr_hook);
     if (request->kind == MODIFY_UPDATE)
         TRY(parse_update(&m, err));
     write_scratch_init(&m.scratch);
@@ -86,10 +92,13 @@ ErrCode exec_modify(OpCtx *op, const Ns *ns, const ModifyRequest *request, Modif
 
 static ErrCode parse_update(Modify *m, Error *err) {
     const ModifyRequest *request = m->request;
+    m->pipeline_hook = (PipelineUpdateHook){.let_values = request->query.let_values,
+                                            .now_ms = m->now_ms};
     UpdateParseContext ctx = {.array_filters = request->array_filters,
                               .is_multi = request->is_multi,
                               .is_upsert = request->is_upsert,
-                              .match = &m->match};
+                              .match = &m->match,
+                              .pipeline_hook = pipeline_update_hook(&m->pipeline_hook)};
     TRY(update_parse(request->update, &ctx, &m->op->arena, &m->program, err));
     if (request->is_multi && update_is_replacement(m->program))
         return error_set(err, ERR_FAILED_TO_PARSE,

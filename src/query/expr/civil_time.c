@@ -36,7 +36,8 @@ static int64_t days_from_date(int64_t year, int64_t month, int64_t day) {
 
 CivilTime civil_from_ms(int64_t wall_ms) {
     int64_t days = floor_div(wall_ms, MS_PER_DAY);
-    int64_t rest = wall_ms - days * MS_PER_DAY;
+    int64_t rest = wall_ms % MS_PER_DAY;
+    rest = rest < 0 ? rest + MS_PER_DAY : rest;
     int64_t shifted = days + 719468;
     int64_t era = floor_div(shifted, DAYS_PER_400_YEARS);
     int64_t day_of_era = shifted - era * DAYS_PER_400_YEARS;
@@ -66,8 +67,8 @@ bool civil_to_ms(const CivilTime *civil, int64_t *ret_ms) {
     int64_t months = civil->year * 12 + civil->month - 1;
     int64_t year = floor_div(months, 12);
     int64_t days = days_from_date(year, months - year * 12 + 1, 1) + civil->day - 1;
-    int64_t time = (((int64_t)civil->hour * 60 + civil->minute) * 60 + civil->second) * 1000 +
-                   civil->ms;
+    int64_t time =
+        (((int64_t)civil->hour * 60 + civil->minute) * 60 + civil->second) * 1000 + civil->ms;
     int64_t ms;
     return !__builtin_mul_overflow(days, (int64_t)MS_PER_DAY, &ms) &&
            !__builtin_add_overflow(ms, time, ret_ms);

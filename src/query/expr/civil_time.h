@@ -13,9 +13,9 @@
 
 typedef struct CivilTime {
     int64_t year;
-    int32_t month;    /* 1..12 */
-    int32_t day;      /* 1..31 */
-    int32_t hour;     /* 0..23 */
+    int32_t month; /* 1..12 */
+    int32_t day;   /* 1..31 */
+    int32_t hour;  /* 0..23 */
     int32_t minute;
     int32_t second;
     int32_t ms;

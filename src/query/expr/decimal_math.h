@@ -22,8 +22,8 @@ double double_round(double value, int place, RoundMode mode);
 
 _Decimal128 decimal_sqrt(_Decimal128 value); /* value >= 0 */
 _Decimal128 decimal_exp(_Decimal128 value);
-_Decimal128 decimal_ln(_Decimal128 value);                           /* value > 0 */
-_Decimal128 decimal_log10(_Decimal128 value);                        /* value > 0 */
+_Decimal128 decimal_ln(_Decimal128 value);    /* value > 0 */
+_Decimal128 decimal_log10(_Decimal128 value); /* value > 0 */
 _Decimal128 decimal_pow(_Decimal128 base, _Decimal128 exponent);
 
 Decimal decimal_parts(_Decimal128 value);

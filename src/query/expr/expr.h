@@ -59,10 +59,10 @@ static inline ErrCode check_hook_run(const CheckHook *hook, Error *err) {
 }
 
 typedef struct ExprEvalContext {
-    Doc root;        /* $$ROOT, and $$CURRENT unless re-bound */
-    Arena *scratch;  /* results; the caller resets it between documents */
+    Doc root;                 /* $$ROOT, and $$CURRENT unless re-bound */
+    Arena *scratch;           /* results; the caller resets it between documents */
     size_t scratch_bytes_max; /* 0: EXPR_SCRATCH_BYTES_MAX */
-    int64_t now_ms;  /* $$NOW */
+    int64_t now_ms;           /* $$NOW */
     const Collator *collator;
     Prng *prng; /* $rand; NULL: seeded by the operating system per call */
     CheckHook check;
@@ -70,8 +70,8 @@ typedef struct ExprEvalContext {
     uint32_t step_count;         /* private to expr.c */
 } ExprEvalContext;
 
-/* Fails with ERR_INVALID_PIPELINE_OPERATOR for unknown operators, with ERR_NOT_IMPLEMENTED for known
- * ones that are not supported, and with the codes of the language for malformed ones. */
+/* Fails with ERR_INVALID_PIPELINE_OPERATOR for unknown operators, with ERR_NOT_IMPLEMENTED for
+ * known ones that are not supported, and with the codes of the language for malformed ones. */
 ErrCode expr_parse(Elem spec, const ExprParseContext *ctx, Arena *arena, Expr **ret_expr,
                    Error *err) MUST_CHECK;
 

@@ -37,7 +37,7 @@ struct Expr {
     const ExprOperator *op; /* NULL for literals, paths, objects, arrays */
     Expr **args;            /* every sub-expression; NULL entries: optional ones not given */
     uint32_t arg_count;
-    uint16_t variant;            /* of op */
+    uint16_t variant;        /* of op */
     bool is_source_operator; /* `source` is the element within {$op: ...} */
     Elem source;
     union {
@@ -122,14 +122,14 @@ static inline const char *value_type_name(Value value) {
 
 /* Variants of operators that share a function. */
 typedef enum CompareOutcome { /* bits: the outcomes that are true */
-    COMPARE_LESS = 1,
-    COMPARE_EQUAL = 2,
-    COMPARE_GREATER = 4,
+                              COMPARE_LESS = 1,
+                              COMPARE_EQUAL = 2,
+                              COMPARE_GREATER = 4,
 } CompareOutcome;
 
 typedef enum TrimSide { /* bits */
-    TRIM_LEFT = 1,
-    TRIM_RIGHT = 2,
+                        TRIM_LEFT = 1,
+                        TRIM_RIGHT = 2,
 } TrimSide;
 
 typedef enum AngleKind {

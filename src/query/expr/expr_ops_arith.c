@@ -70,7 +70,8 @@ ErrCode eval_multiply(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error 
             return ERR_OK;
         }
         if (!value_is_number(operand))
-            return error_set(err, ERR_TYPE_MISMATCH, "$multiply only supports numeric types, not %s",
+            return error_set(err, ERR_TYPE_MISMATCH,
+                             "$multiply only supports numeric types, not %s",
                              value_type_name(operand));
         number_multiply(product, value_as_number(operand), /* is_widening_to_double= */ true,
                         &product);
@@ -89,9 +90,9 @@ ErrCode eval_divide(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *e
         if (number_is_zero(divisor))
             return error_set(err, ERR_BAD_VALUE, "can't $divide by zero");
         if (a.type == BT_DECIMAL || b.type == BT_DECIMAL)
-            *ret = value_number(number_decimal(number_to_decimal(value_as_number(a)) /
-                                               number_to_decimal(divisor)),
-                                ctx->scratch);
+            *ret = value_number(
+                number_decimal(number_to_decimal(value_as_number(a)) / number_to_decimal(divisor)),
+                ctx->scratch);
         else
             *ret = value_f64(number_to_f64(value_as_number(a)) / number_to_f64(divisor));
         return ERR_OK;

@@ -150,7 +150,8 @@ ErrCode eval_in(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) 
     TRY(expr_eval_arg(expr, 0, ctx, &value, err));
     TRY(expr_eval_arg(expr, 1, ctx, &array, err));
     if (array.type != BT_ARRAY)
-        return error_set(err, (ErrCode)40081, "$in requires an array as a second argument, found: %s",
+        return error_set(err, (ErrCode)40081,
+                         "$in requires an array as a second argument, found: %s",
                          value_type_name(array));
     *ret = value_bool(false);
     DocIter iter = doc_iter(value_as_doc(array));
@@ -278,8 +279,8 @@ ErrCode eval_reverse_array(const Expr *expr, ExprEvalContext *ctx, Value *ret, E
  * place. */
 ErrCode eval_array_to_object(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value array;
-    TRY(eval_array_arg(expr, 0, ctx, 40386, "$arrayToObject requires an array input, found",
-                       &array, err));
+    TRY(eval_array_arg(expr, 0, ctx, 40386, "$arrayToObject requires an array input, found", &array,
+                       err));
     if (array.type == BT_NULL) {
         *ret = array;
         return ERR_OK;
@@ -415,7 +416,6 @@ static ErrCode check_pair_key(Value key, Error *err) {
                          value_type_name(key));
     Str name = value_as_str(key);
     if (memchr(name.data, '\0', name.size) != NULL)
-        return error_set(err, (ErrCode)4940400,
-                         "Key field cannot contain an embedded null byte");
+        return error_set(err, (ErrCode)4940400, "Key field cannot contain an embedded null byte");
     return ERR_OK;
 }

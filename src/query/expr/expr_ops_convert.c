@@ -109,8 +109,8 @@ static ErrCode convert(Value input, BsonType target, Arena *arena, Value *ret, E
         return to_object_id(input, arena, ret, err);
     case BT_STRING: {
         Str text;
-        bool is_allowed = input.type != BT_TIMESTAMP && input.type != BT_CODE &&
-                          input.type != BT_SYMBOL;
+        bool is_allowed =
+            input.type != BT_TIMESTAMP && input.type != BT_CODE && input.type != BT_SYMBOL;
         if (!is_allowed || !value_to_string(input, arena, &text))
             return unsupported(input, target, err);
         *ret = value_str(text, arena);
@@ -176,9 +176,10 @@ static ErrCode to_integer(Value input, BsonType target, Value *ret, Error *err) 
                              "onError value");
         double magnitude = fabs(number_to_f64(number));
         if (isinf(magnitude))
-            return error_set(err, ERR_CONVERSION_FAILURE,
-                             "Attempt to convert infinity value to integer type in $convert with no "
-                             "onError value");
+            return error_set(
+                err, ERR_CONVERSION_FAILURE,
+                "Attempt to convert infinity value to integer type in $convert with no "
+                "onError value");
         integer = number_to_i64(number);
         if ((integer == INT64_MAX || integer == INT64_MIN) &&
             number_compare(number, number_i64(integer)) != 0)
@@ -320,9 +321,10 @@ static ErrCode to_object_id(Value input, Arena *arena, Value *ret, Error *err) {
     bool is_hex = text.size == 2 * sizeof(oid.bytes);
     for (size_t i = 0; is_hex && i < text.size; i++) {
         char c = text.data[i];
-        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                                 : c >= 'A' && c <= 'F'   ? c - 'A' + 10
-                                                                          : -1;
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
         is_hex = digit >= 0;
         if (is_hex && i % 2 == 0)
             oid.bytes[i / 2] = (uint8_t)(digit << 4);

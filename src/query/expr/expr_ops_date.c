@@ -130,9 +130,10 @@ ErrCode eval_date_to_string(const Expr *expr, ExprEvalContext *ctx, Value *ret, 
     TRY(eval_zone(expr, TO_STRING_TIMEZONE, ctx, &is_zone_null, &offset_ms, err));
     bool has_format = expr->args[TO_STRING_FORMAT] != NULL;
     if (has_format && !value_is_nullish(format) && format.type != BT_STRING)
-        return error_set(err, (ErrCode)18533,
-                         "$dateToString requires that 'format' be a string, found: %s with value %s",
-                         value_type_name(format), value_to_text(format, ctx->scratch));
+        return error_set(
+            err, (ErrCode)18533,
+            "$dateToString requires that 'format' be a string, found: %s with value %s",
+            value_type_name(format), value_to_text(format, ctx->scratch));
     if (value_is_nullish(date)) {
         *ret = VALUE_NULL;
         return expr->args[TO_STRING_ON_NULL] == NULL
@@ -211,8 +212,9 @@ static ErrCode eval_zone(const Expr *expr, uint32_t index, ExprEvalContext *ctx,
     if (zone_parse_offset(text, ret_offset_ms))
         return ERR_OK;
     if (memchr(text.data, '/', text.size) != NULL)
-        return error_set(err, ERR_NOT_IMPLEMENTED, "time zone \"%s\": only offsets from UTC are "
-                                                   "supported yet",
+        return error_set(err, ERR_NOT_IMPLEMENTED,
+                         "time zone \"%s\": only offsets from UTC are "
+                         "supported yet",
                          text.data);
     return error_set(err, (ErrCode)40485, "unrecognized time zone identifier: \"%s\"", text.data);
 }
@@ -285,8 +287,8 @@ static ErrCode format_date(int64_t wall_ms, int64_t offset_ms, Str format, Buffe
         } else if (directive == '%') {
             buffer_append_byte(out, '%');
         } else {
-            return error_set(err, (ErrCode)18536, "Invalid format character '%%%c' in format string",
-                             directive);
+            return error_set(err, (ErrCode)18536,
+                             "Invalid format character '%%%c' in format string", directive);
         }
     }
     return ERR_OK;

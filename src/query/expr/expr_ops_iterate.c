@@ -138,7 +138,8 @@ ErrCode eval_reduce(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *e
         return ERR_OK;
     }
     if (input.type != BT_ARRAY)
-        return error_set(err, (ErrCode)40080, "$reduce requires that 'input' be an array, found: %s",
+        return error_set(err, (ErrCode)40080,
+                         "$reduce requires that 'input' be an array, found: %s",
                          value_to_text(input, ctx->scratch));
     ExprBinding this_binding = {.outer = ctx->bindings};
     ExprBinding value_binding = {.outer = &this_binding};
@@ -233,8 +234,7 @@ ErrCode parse_zip(ExprParser *p, Elem operand, Expr *expr, Error *err) {
         return error_set(err, (ErrCode)34466,
                          "cannot specify defaults unless useLongestLength is true");
     if (has_defaults && shape->default_count != shape->input_count)
-        return error_set(err, (ErrCode)34467,
-                         "defaults and inputs must have the same length");
+        return error_set(err, (ErrCode)34467, "defaults and inputs must have the same length");
     expr_alloc_args(p, expr, shape->input_count + shape->default_count);
     uint32_t index = 0;
     for (uint32_t list = 0; list < 1 + (uint32_t)has_defaults; list++) {

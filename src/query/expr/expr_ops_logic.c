@@ -13,7 +13,9 @@ ErrCode eval_compare(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *
     TRY(expr_eval_arg(expr, 0, ctx, &a, err));
     TRY(expr_eval_arg(expr, 1, ctx, &b, err));
     int order = values_compare(a, b, ctx->collator);
-    CompareOutcome outcome = order < 0 ? COMPARE_LESS : order == 0 ? COMPARE_EQUAL : COMPARE_GREATER;
+    CompareOutcome outcome = order < 0    ? COMPARE_LESS
+                             : order == 0 ? COMPARE_EQUAL
+                                          : COMPARE_GREATER;
     *ret = value_bool((expr->variant & outcome) != 0);
     return ERR_OK;
 }
@@ -114,7 +116,8 @@ ErrCode eval_if_null(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *
 /* Arguments: case, then, case, then, ..., default or NULL. */
 ErrCode parse_switch(ExprParser *p, Elem operand, Expr *expr, Error *err) {
     if (elem_type(operand) != BT_DOC)
-        return error_set(err, (ErrCode)40060, "$switch requires an object as an argument, found: %s",
+        return error_set(err, (ErrCode)40060,
+                         "$switch requires an object as an argument, found: %s",
                          bson_type_name(elem_type(operand)));
     Elem branches = ELEM_MISSING;
     Elem otherwise = ELEM_MISSING;
@@ -129,8 +132,7 @@ ErrCode parse_switch(ExprParser *p, Elem operand, Expr *expr, Error *err) {
                              elem_name(elem));
     }
     if (elem_is_present(branches) && elem_type(branches) != BT_ARRAY)
-        return error_set(err, (ErrCode)40061,
-                         "$switch expected an array for 'branches', found: %s",
+        return error_set(err, (ErrCode)40061, "$switch expected an array for 'branches', found: %s",
                          bson_type_name(elem_type(branches)));
     uint32_t count = elem_is_present(branches) ? doc_count(elem_doc(branches)) : 0;
     if (count == 0)
@@ -177,7 +179,8 @@ static ErrCode parse_branch(ExprParser *p, Elem elem, Expr **ret_case, Expr **re
                              "$switch found an unknown argument to a branch: %s", elem_name(part));
     }
     if (*ret_case == NULL)
-        return error_set(err, (ErrCode)40064, "$switch requires each branch have a 'case' expression");
+        return error_set(err, (ErrCode)40064,
+                         "$switch requires each branch have a 'case' expression");
     if (*ret_then == NULL)
         return error_set(err, (ErrCode)40065,
                          "$switch requires each branch have a 'then' expression.");

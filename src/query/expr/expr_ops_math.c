@@ -35,8 +35,8 @@ ErrCode eval_abs(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err)
         *ret = value_f64(fabs(number.f64));
         return ERR_OK;
     default:
-        *ret = value_number(number_decimal(number.dec < 0 ? -number.dec : number.dec),
-                            ctx->scratch);
+        *ret =
+            value_number(number_decimal(number.dec < 0 ? -number.dec : number.dec), ctx->scratch);
         return ERR_OK;
     }
 }
@@ -48,8 +48,8 @@ ErrCode eval_ceil(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err
     if (number.type == BT_DOUBLE && ret->type != BT_NULL)
         *ret = value_f64(double_round(number.f64, 0, (RoundMode)expr->variant));
     else if (number.type == BT_DECIMAL && ret->type != BT_NULL)
-        *ret = value_number(
-            number_decimal(decimal_round(number.dec, 0, (RoundMode)expr->variant)), ctx->scratch);
+        *ret = value_number(number_decimal(decimal_round(number.dec, 0, (RoundMode)expr->variant)),
+                            ctx->scratch);
     return ERR_OK;
 }
 
@@ -133,9 +133,11 @@ ErrCode eval_log(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err)
     Number x = value_as_number(argument);
     Number b = value_as_number(base);
     if (number_compare(x, number_i32(0)) <= 0 && !number_is_nan(x))
-        return error_set(err, (ErrCode)28758, "$log's argument must be a positive number, but is %s",
+        return error_set(err, (ErrCode)28758,
+                         "$log's argument must be a positive number, but is %s",
                          value_to_text(argument, ctx->scratch));
-    bool is_bad_base = number_compare(b, number_i32(0)) <= 0 || number_compare(b, number_i32(1)) == 0;
+    bool is_bad_base =
+        number_compare(b, number_i32(0)) <= 0 || number_compare(b, number_i32(1)) == 0;
     if (is_bad_base && !number_is_nan(b))
         return error_set(err, (ErrCode)28759,
                          "$log's base must be a positive number not equal to 1, but is %s",
@@ -200,13 +202,20 @@ static double to_degrees(double radians) {
 /* Functions of angles: variant is the row. */
 ErrCode eval_angle(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     static const AngleFunction FUNCTIONS[] = {
-        [ANGLE_SIN] = {sin, -DBL_MAX, DBL_MAX},          [ANGLE_COS] = {cos, -DBL_MAX, DBL_MAX},
-        [ANGLE_TAN] = {tan, -DBL_MAX, DBL_MAX},          [ANGLE_ASIN] = {asin, -1, 1},
-        [ANGLE_ACOS] = {acos, -1, 1},                     [ANGLE_ATAN] = {atan, -INFINITY, INFINITY},
-        [ANGLE_SINH] = {sinh, -INFINITY, INFINITY},       [ANGLE_COSH] = {cosh, -INFINITY, INFINITY},
-        [ANGLE_TANH] = {tanh, -INFINITY, INFINITY},       [ANGLE_ASINH] = {asinh, -INFINITY, INFINITY},
-        [ANGLE_ACOSH] = {acosh, 1, INFINITY},             [ANGLE_ATANH] = {atanh, -1, 1},
-        [ANGLE_TO_RADIANS] = {to_radians, -INFINITY, INFINITY}, [ANGLE_TO_DEGREES] = {to_degrees, -INFINITY, INFINITY},
+        [ANGLE_SIN] = {sin, -DBL_MAX, DBL_MAX},
+        [ANGLE_COS] = {cos, -DBL_MAX, DBL_MAX},
+        [ANGLE_TAN] = {tan, -DBL_MAX, DBL_MAX},
+        [ANGLE_ASIN] = {asin, -1, 1},
+        [ANGLE_ACOS] = {acos, -1, 1},
+        [ANGLE_ATAN] = {atan, -INFINITY, INFINITY},
+        [ANGLE_SINH] = {sinh, -INFINITY, INFINITY},
+        [ANGLE_COSH] = {cosh, -INFINITY, INFINITY},
+        [ANGLE_TANH] = {tanh, -INFINITY, INFINITY},
+        [ANGLE_ASINH] = {asinh, -INFINITY, INFINITY},
+        [ANGLE_ACOSH] = {acosh, 1, INFINITY},
+        [ANGLE_ATANH] = {atanh, -1, 1},
+        [ANGLE_TO_RADIANS] = {to_radians, -INFINITY, INFINITY},
+        [ANGLE_TO_DEGREES] = {to_degrees, -INFINITY, INFINITY},
     };
     Number number;
     TRY(eval_number(expr, ctx, 28765, ret, &number, err));
@@ -259,8 +268,9 @@ ErrCode eval_bits(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err
                              expr_op_name(expr));
         is_long |= value.type == BT_INT64;
         int64_t operand = number_to_i64(value_as_number(value));
-        bits = expr->variant == 0 ? bits & operand : expr->variant == 1 ? bits | operand
-                                                                        : bits ^ operand;
+        bits = expr->variant == 0   ? bits & operand
+               : expr->variant == 1 ? bits | operand
+                                    : bits ^ operand;
     }
     *ret = is_long ? value_i64(bits) : value_i32((int32_t)bits);
     return ERR_OK;
@@ -326,11 +336,12 @@ static ErrCode eval_place(const Expr *expr, ExprEvalContext *ctx, Value *ret_val
     if (value_is_nullish(*ret_value))
         return ERR_OK;
     if (!value_as_exact_i32(*ret_value, ret))
-        return error_set(err, (ErrCode)51082,
-                         "precision argument to  %s must be a integral value", expr_op_name(expr));
+        return error_set(err, (ErrCode)51082, "precision argument to  %s must be a integral value",
+                         expr_op_name(expr));
     if (*ret < -20 || *ret > 100)
-        return error_set(err, (ErrCode)51083, "cannot apply %s with precision value %d value must "
-                                              "be in [-20, 100]",
+        return error_set(err, (ErrCode)51083,
+                         "cannot apply %s with precision value %d value must "
+                         "be in [-20, 100]",
                          expr_op_name(expr), *ret);
     return ERR_OK;
 }
@@ -344,8 +355,8 @@ static ErrCode round_integer(const Expr *expr, Number number, int place, RoundMo
     _Decimal128 rounded = decimal_round(number_to_decimal(number), place, mode);
     int64_t integer;
     if (!number_is_exact_i64(number_decimal(rounded), &integer))
-        return error_set(err, (ErrCode)51080,
-                         "invalid conversion from Decimal128 result in %s", expr_op_name(expr));
+        return error_set(err, (ErrCode)51080, "invalid conversion from Decimal128 result in %s",
+                         expr_op_name(expr));
     bool fits = integer >= INT32_MIN && integer <= INT32_MAX;
     *ret = number.type == BT_INT32 && fits ? number_i32((int32_t)integer) : number_i64(integer);
     return ERR_OK;

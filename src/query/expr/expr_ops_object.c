@@ -16,8 +16,8 @@ ErrCode eval_merge_objects(const Expr *expr, ExprEvalContext *ctx, Value *ret, E
         bool is_list = expr->arg_count == 1 && value.type == BT_ARRAY;
         if (is_list)
             iter = doc_iter(value_as_doc(value));
-        for (bool is_first = true;
-             is_list ? doc_iter_next(&iter, &elem) : is_first; is_first = false) {
+        for (bool is_first = true; is_list ? doc_iter_next(&iter, &elem) : is_first;
+             is_first = false) {
             Value object = is_list ? value_from_elem(elem) : value;
             if (value_is_nullish(object))
                 continue;
@@ -98,8 +98,8 @@ ErrCode eval_set_field(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error
         return ERR_OK;
     }
     if (input.type != BT_DOC)
-        return error_set(err, (ErrCode)4161105,
-                         "%s requires 'input' to evaluate to type Object", expr_op_name(expr));
+        return error_set(err, (ErrCode)4161105, "%s requires 'input' to evaluate to type Object",
+                         expr_op_name(expr));
     Str name = value_as_str(name_value);
     Buffer buf;
     buffer_init_arena(&buf, ctx->scratch,

@@ -1,6 +1,6 @@
 /*
- * expr_ops_set.c - arrays as sets, and numbers over arrays: $setUnion and its kin, $sum, $avg, $min,
- * $max.
+ * expr_ops_set.c - arrays as sets, and numbers over arrays: $setUnion and its kin, $sum, $avg,
+ * $min, $max.
  */
 #include <stdlib.h>
 
@@ -29,9 +29,10 @@ ErrCode eval_set_union(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error
             return ERR_OK;
         }
         if (array.type != BT_ARRAY)
-            return error_set(err, (ErrCode)17043,
-                             "All operands of $setUnion must be arrays. One argument is of type: %s",
-                             value_type_name(array));
+            return error_set(
+                err, (ErrCode)17043,
+                "All operands of $setUnion must be arrays. One argument is of type: %s",
+                value_type_name(array));
         add_elements(&set, array);
         TRY(expr_step(ctx, err));
     }
@@ -116,10 +117,11 @@ ErrCode eval_set_equals(const Expr *expr, ExprEvalContext *ctx, Value *ret, Erro
         Value array;
         TRY(expr_eval_arg(expr, i, ctx, &array, err));
         if (array.type != BT_ARRAY)
-            return error_set(err, (ErrCode)17044,
-                             "All operands of $setEquals must be arrays. %u-th argument is of type: "
-                             "%s",
-                             i + 1, value_type_name(array));
+            return error_set(
+                err, (ErrCode)17044,
+                "All operands of $setEquals must be arrays. %u-th argument is of type: "
+                "%s",
+                i + 1, value_type_name(array));
         ValueSet set;
         value_set_init(&set, ctx->scratch, ctx->collator);
         add_elements(&set, array);
@@ -143,10 +145,11 @@ ErrCode eval_set_is_subset(const Expr *expr, ExprEvalContext *ctx, Value *ret, E
                          "%s",
                          value_type_name(a));
     if (b.type != BT_ARRAY)
-        return error_set(err, (ErrCode)17042,
-                         "both operands of $setIsSubset must be arrays. Second argument is of type: "
-                         "%s",
-                         value_type_name(b));
+        return error_set(
+            err, (ErrCode)17042,
+            "both operands of $setIsSubset must be arrays. Second argument is of type: "
+            "%s",
+            value_type_name(b));
     ValueSet inner;
     ValueSet outer;
     value_set_init(&inner, ctx->scratch, ctx->collator);

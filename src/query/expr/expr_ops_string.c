@@ -97,8 +97,9 @@ ErrCode eval_substr_bytes(const Expr *expr, ExprEvalContext *ctx, Value *ret, Er
                          "%s:  starting index must be a numeric type (is BSON type %s)",
                          expr_op_name(expr), value_type_name(start));
     if (!value_is_number(length))
-        return error_set(err, (ErrCode)16035, "%s:  length must be a numeric type (is BSON type %s)",
-                         expr_op_name(expr), value_type_name(length));
+        return error_set(err, (ErrCode)16035,
+                         "%s:  length must be a numeric type (is BSON type %s)", expr_op_name(expr),
+                         value_type_name(length));
     return substr_bytes(expr, ctx, text, start, length, ret, err);
 }
 
@@ -192,13 +193,15 @@ ErrCode eval_trim(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err
         return ERR_OK;
     }
     if (input.type != BT_STRING)
-        return error_set(err, (ErrCode)50699, "%s requires its input to be a string, got %s (of "
-                                              "type %s) instead.",
+        return error_set(err, (ErrCode)50699,
+                         "%s requires its input to be a string, got %s (of "
+                         "type %s) instead.",
                          expr_op_name(expr), value_to_text(input, ctx->scratch),
                          value_type_name(input));
     if (!is_default && chars.type != BT_STRING)
-        return error_set(err, (ErrCode)50700, "%s requires 'chars' to be a string, got %s (of type "
-                                              "%s) instead.",
+        return error_set(err, (ErrCode)50700,
+                         "%s requires 'chars' to be a string, got %s (of type "
+                         "%s) instead.",
                          expr_op_name(expr), value_to_text(chars, ctx->scratch),
                          value_type_name(chars));
     Str text = value_as_str(input);
@@ -254,8 +257,7 @@ ErrCode eval_index_of(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error 
     *ret = value_i32(-1);
     if (is_past_end || end < begin)
         return ERR_OK;
-    const char *found =
-        find_text((Str){text.data + begin, end - begin}, value_as_str(token_value));
+    const char *found = find_text((Str){text.data + begin, end - begin}, value_as_str(token_value));
     if (found != NULL) {
         Str before = {text.data, (size_t)(found - text.data)};
         *ret = value_count((int64_t)(is_cp ? utf8_count(before) : before.size));
@@ -298,7 +300,8 @@ ErrCode eval_replace(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *
         buffer_append(&buf, text.data, before);
         buffer_append(&buf, replacement.data, replacement.size);
         text = (Str){found + token.size, text.size - before - token.size};
-        if (token.size == 0 && is_all && text.size > 0) { /* an empty token is between all letters */
+        if (token.size == 0 && is_all &&
+            text.size > 0) { /* an empty token is between all letters */
             size_t size = utf8_size_at(text, 0);
             buffer_append(&buf, text.data, size);
             text = (Str){text.data + size, text.size - size};
@@ -352,9 +355,8 @@ static ErrCode substr_bytes(const Expr *expr, ExprEvalContext *ctx, Str text, Va
     int64_t from = number_to_i64(value_as_number(start));
     int64_t count = number_to_i64(value_as_number(length));
     if (from < 0)
-        return error_set(err, (ErrCode)50752,
-                         "%s: starting index must be non-negative (got: %lld)", expr_op_name(expr),
-                         (long long)from);
+        return error_set(err, (ErrCode)50752, "%s: starting index must be non-negative (got: %lld)",
+                         expr_op_name(expr), (long long)from);
     if ((uint64_t)from >= text.size) {
         *ret = value_str(STR(""), ctx->scratch);
         return ERR_OK;
@@ -377,10 +379,9 @@ static ErrCode substr_bytes(const Expr *expr, ExprEvalContext *ctx, Str text, Va
 /* Is the code point one of `chars`, or of the white space that is trimmed by default? */
 static bool is_trimmed(Str chars, bool is_default, Str text, size_t at, size_t size) {
     static const char *const WIDE_SPACES[] = {
-        "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x81",
-        "\xE2\x80\x82", "\xE2\x80\x83", "\xE2\x80\x84", "\xE2\x80\x85",
-        "\xE2\x80\x86", "\xE2\x80\x87", "\xE2\x80\x88", "\xE2\x80\x89",
-        "\xE2\x80\x8A",
+        "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x81", "\xE2\x80\x82",
+        "\xE2\x80\x83", "\xE2\x80\x84", "\xE2\x80\x85", "\xE2\x80\x86", "\xE2\x80\x87",
+        "\xE2\x80\x88", "\xE2\x80\x89", "\xE2\x80\x8A",
     };
     const char *code_point = text.data + at;
     if (is_default) {

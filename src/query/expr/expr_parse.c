@@ -100,8 +100,8 @@ ErrCode expr_find_named(const ExprOperator *op, Elem operand, const ExprNamedSpe
         while (i < spec->count && strcmp(elem_name(elem), spec->args[i].name) != 0)
             i++;
         if (i == spec->count)
-            return error_set(err, (ErrCode)spec->unknown_code,
-                             "Unrecognized argument to %s: %s", op->name.data, elem_name(elem));
+            return error_set(err, (ErrCode)spec->unknown_code, "Unrecognized argument to %s: %s",
+                             op->name.data, elem_name(elem));
         ret_elems[i] = elem;
     }
     for (uint32_t i = 0; i < spec->count; i++)
@@ -222,8 +222,8 @@ static ErrCode parse_variable(ExprParser *p, Str dotted, Elem spec, Expr **ret_e
         expr->eval = expr_eval_variable;
         return ERR_OK;
     }
-    Elem let_value = doc_is_present(p->ctx->let_values) ? doc_get(p->ctx->let_values, name)
-                                                        : ELEM_MISSING;
+    Elem let_value =
+        doc_is_present(p->ctx->let_values) ? doc_get(p->ctx->let_values, name) : ELEM_MISSING;
     if (!elem_is_present(let_value))
         return parse_builtin(p, name, expr, err);
     Value value = value_from_elem(let_value);
@@ -416,8 +416,7 @@ static Expr *fold_if_constant(ExprParser *p, Expr *expr) {
         .collator = p->ctx->collator,
     };
     Value value;
-    if (expr->eval(expr, &ctx, &value, &ignored) != ERR_OK ||
-        arena_used(&scratch) > FOLD_BYTES_MAX)
+    if (expr->eval(expr, &ctx, &value, &ignored) != ERR_OK || arena_used(&scratch) > FOLD_BYTES_MAX)
         return expr;
     Expr *literal = expr_new_literal(p, value_copy(value, p->arena), expr->source);
     literal->is_source_operator = expr->is_source_operator;

@@ -46,7 +46,8 @@ static Elem elem_of(const char *json, Arena *arena) {
 }
 
 static ErrCode run(const char *json, Arena *arena, Value *ret, Error *err) {
-    ExprParseContext ctx = {.let_values = elem_doc(elem_of("{'v':{'w':[{'x':1},{'x':2}]}}", arena))};
+    ExprParseContext ctx = {.let_values =
+                                elem_doc(elem_of("{'v':{'w':[{'x':1},{'x':2}]}}", arena))};
     Expr *expr;
     TRY(expr_parse(elem_of(json, arena), &ctx, arena, &expr, err));
     ExprEvalContext eval = {
@@ -411,6 +412,8 @@ TEST(parts_of_dates_are_those_of_the_calendar) {
         {"{'$year':'$z'}", "null"},
         {"{'$year':{'$toDate':{'$numberLong':'-1'}}}", "1969"},
         {"{'$dayOfYear':{'$toDate':'2000-02-29'}}", "60"},
+        {"{'$year':{'$toDate':{'$numberLong':'-9223372036854775808'}}}", "-292275055"},
+        {"{'$millisecond':{'$toDate':{'$numberLong':'9223372036854775807'}}}", "807"},
         {"{'$dateToString':{'date':'$date','format':'%Y/%m/%d %H:%M:%S.%L %j %z %%'}}",
          "'2020/12/31 23:59:59.123 366 +0000 %'"},
         {"{'$dateToString':{'date':'$date'}}", "'2020-12-31T23:59:59.123Z'"},
@@ -432,7 +435,8 @@ TEST(malformed_expressions_are_refused_with_the_codes_of_the_language) {
         {"{'a.b':1}", 16412, "may not contain '.'"},
         {"{'a':1,'$b':1}", 16410, "may not start with '$'"},
         {"{'a':'$i','a':'$i'}", 16406, "duplicate field name"},
-        {"{'$divide':[1]}", 16020, "Expression $divide takes exactly 2 arguments. 1 were passed in."},
+        {"{'$divide':[1]}", 16020,
+         "Expression $divide takes exactly 2 arguments. 1 were passed in."},
         {"{'$slice':[1]}", 28667, "at least 2 arguments, and at most 3, but 1 were passed in"},
         {"{'$add':['$s',1]}", ERR_TYPE_MISMATCH,
          "$add only supports numeric or date types, not string"},
@@ -515,8 +519,8 @@ TEST(an_expression_tells_which_paths_it_reads) {
         expr_add_paths(expr, &set);
         char *text = arena_strdup(&arena, set.is_all ? "*" : "");
         for (uint32_t j = 0; j < set.count; j++)
-            text = arena_printf(&arena, "%s%s%.*s", text, j == 0 ? "" : " ",
-                                (int)set.paths[j].size, set.paths[j].data);
+            text = arena_printf(&arena, "%s%s%.*s", text, j == 0 ? "" : " ", (int)set.paths[j].size,
+                                set.paths[j].data);
         EXPECT_STR(text, CASES[i].paths);
         arena_done(&arena);
     }

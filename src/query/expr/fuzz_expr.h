@@ -18,17 +18,29 @@ static const char *const FUZZ_OPERATORS[] = {
 
 /* Names of arguments, and of fields. */
 static const char *const FUZZ_ARGUMENTS[] = {
-    "input",    "in",       "as",     "cond",        "vars",     "initialValue", "branches",
-    "case",     "then",     "else",   "if",          "default",  "inputs",       "sortBy",
-    "chars",    "find",     "field",  "replacement", "value",    "to",           "onError",
-    "onNull",   "date",     "format", "timezone",    "limit",    "defaults",     "a",
-    "b",        "x",        "k",      "v",           "this",     "useLongestLength",
+    "input",    "in",
+    "as",       "cond",
+    "vars",     "initialValue",
+    "branches", "case",
+    "then",     "else",
+    "if",       "default",
+    "inputs",   "sortBy",
+    "chars",    "find",
+    "field",    "replacement",
+    "value",    "to",
+    "onError",  "onNull",
+    "date",     "format",
+    "timezone", "limit",
+    "defaults", "a",
+    "b",        "x",
+    "k",        "v",
+    "this",     "useLongestLength",
 };
 
 static const char *const FUZZ_TEXTS[] = {
-    "$a",   "$b",  "$a.b",   "$$ROOT", "$$this",  "$$value", "$$NOW",  "$$REMOVE", "$$x",
-    "$b.a", "a",   "",       "x",      "int",     "date",    "%Y-%m-", "+02:00",   "2020-01-01",
-    "12",   "1e5", "a\xC3\xA9", "$$CURRENT.a", "$$ROOT.b",
+    "$a",     "$b",         "$a.b", "$$ROOT", "$$this",    "$$value",     "$$NOW",    "$$REMOVE",
+    "$$x",    "$b.a",       "a",    "",       "x",         "int",         "date",     "%Y-%m-",
+    "+02:00", "2020-01-01", "12",   "1e5",    "a\xC3\xA9", "$$CURRENT.a", "$$ROOT.b",
 };
 
 static inline void fuzz_expr(FuzzInput *in, DocBuilder *b, Str name, int depth) {
@@ -53,9 +65,8 @@ static inline void fuzz_expr(FuzzInput *in, DocBuilder *b, Str name, int depth) 
     uint32_t count = fuzz_take(in) % 5;
     for (uint32_t i = 0; i < count; i++) {
         char buffer[INDEX_NAME_SIZE];
-        Str item = is_array
-                       ? index_name(i, buffer)
-                       : str_from(FUZZ_ARGUMENTS[fuzz_take(in) % ARRAY_LEN(FUZZ_ARGUMENTS)]);
+        Str item = is_array ? index_name(i, buffer)
+                            : str_from(FUZZ_ARGUMENTS[fuzz_take(in) % ARRAY_LEN(FUZZ_ARGUMENTS)]);
         fuzz_expr(in, b, item, depth - 1);
     }
     build_close(b, inner);

@@ -199,8 +199,9 @@ static uint64_t hash_doc(Doc doc, bool with_names, const Collator *collator) {
             hash = hash * 31 + hash_bytes(elem_name(elem), elem.name_size);
         BsonType type = elem_type(elem);
         bool is_nested = type == BT_DOC || type == BT_ARRAY;
-        hash = hash * 0x9E3779B97F4A7C15u +
-               (is_nested ? elem_hash(elem, collator) : value_hash(value_from_elem(elem), collator));
+        hash =
+            hash * 0x9E3779B97F4A7C15u +
+            (is_nested ? elem_hash(elem, collator) : value_hash(value_from_elem(elem), collator));
     }
     return hash ^ (hash >> 31);
 }

@@ -48,9 +48,9 @@ bool value_to_string(Value value, Arena *arena, Str *ret_text) {
         return true;
     }
     case BT_TIMESTAMP:
-        *ret_text = str_from(arena_printf(arena, "Timestamp(%u, %u)",
-                                          (uint32_t)((uint64_t)value.i64 >> 32),
-                                          (uint32_t)value.i64));
+        *ret_text =
+            str_from(arena_printf(arena, "Timestamp(%u, %u)", (uint32_t)((uint64_t)value.i64 >> 32),
+                                  (uint32_t)value.i64));
         return true;
     default:
         return false;

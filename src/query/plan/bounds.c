@@ -12,6 +12,7 @@ static const uint8_t MIN_KEY[] = {BT_MIN_KEY, 0};
 static const uint8_t UNDEFINED[] = {BT_UNDEFINED, 0};
 static const uint8_t NULL_VALUE[] = {BT_NULL, 0};
 static const uint8_t MINUS_INF[] = {BT_DOUBLE, 0, 0, 0, 0, 0, 0, 0, 0xF0, 0xFF};
+static const uint8_t PLUS_INF[] = {BT_DOUBLE, 0, 0, 0, 0, 0, 0, 0, 0xF0, 0x7F};
 static const uint8_t EMPTY_STRING[] = {BT_STRING, 0, 1, 0, 0, 0, 0};
 static const uint8_t EMPTY_DOC[] = {BT_DOC, 0, 5, 0, 0, 0, 0};
 static const uint8_t EMPTY_ARRAY[] = {BT_ARRAY, 0, 5, 0, 0, 0, 0};
@@ -131,15 +132,15 @@ static Intervals all_values(Arena *arena) {
     return list;
 }
 
-/* Start of the bracket of a type and start of the one behind it. */
-static bool type_bracket(BsonType type, Elem *ret_low, Elem *ret_end) {
+/* The bracket of a type: its least value, and its greatest or (exclusive) the least of the type behind it. */
+static bool type_bracket(BsonType type, Elem *ret_low, Elem *ret_end, bool *ret_is_end_in) {
     static const struct {
         BsonType type;
         const uint8_t *low;
         const uint8_t *end;
     } BRACKETS[] = {
-        {BT_DOUBLE, MINUS_INF, EMPTY_STRING},     {BT_INT32, MINUS_INF, EMPTY_STRING},
-        {BT_INT64, MINUS_INF, EMPTY_STRING},      {BT_DECIMAL, MINUS_INF, EMPTY_STRING},
+        {BT_DOUBLE, MINUS_INF, PLUS_INF},         {BT_INT32, MINUS_INF, PLUS_INF},
+        {BT_INT64, MINUS_INF, PLUS_INF},          {BT_DECIMAL, MINUS_INF, PLUS_INF},
         {BT_STRING, EMPTY_STRING, EMPTY_DOC},     {BT_SYMBOL, EMPTY_STRING, EMPTY_DOC},
         {BT_DOC, EMPTY_DOC, EMPTY_ARRAY},         {BT_BINARY, EMPTY_BINARY, ZERO_OID},
         {BT_OID, ZERO_OID, FALSE_VALUE},          {BT_BOOL, FALSE_VALUE, FIRST_DATE},
@@ -149,6 +150,7 @@ static bool type_bracket(BsonType type, Elem *ret_low, Elem *ret_end) {
         if (BRACKETS[i].type == type) {
             *ret_low = STATIC_ELEM(BRACKETS[i].low);
             *ret_end = STATIC_ELEM(BRACKETS[i].end);
+            *ret_is_end_in = BRACKETS[i].end == PLUS_INF;
             return true;
         }
     }
@@ -197,7 +199,8 @@ static bool add_range(Intervals *list, MatchKind kind, Elem operand) {
             add_point(list, operand);
         return kind == MATCH_LTE || kind == MATCH_GTE;
     }
-    if (!type_bracket(type, &low, &end))
+    bool is_end_in;
+    if (!type_bracket(type, &low, &end, &is_end_in))
         return false;
     switch (kind) {
     case MATCH_LT:
@@ -207,10 +210,10 @@ static bool add_range(Intervals *list, MatchKind kind, Elem operand) {
         add_interval(list, low, true, operand, true);
         return true;
     case MATCH_GT:
-        add_interval(list, operand, false, end, false);
+        add_interval(list, operand, false, end, is_end_in);
         return true;
     case MATCH_GTE:
-        add_interval(list, operand, true, end, false);
+        add_interval(list, operand, true, end, is_end_in);
         return true;
     default:
         return false;
@@ -492,9 +495,15 @@ static void multiply_out(const IndexDesc *index, Arena *arena, IndexBounds *boun
 
 /* ---- explain ---- */
 
+static const char *bound_text(Elem bound, Arena *arena) {
+    if (elem_type(bound) == BT_DOUBLE && isinf(elem_f64(bound)))
+        return elem_f64(bound) > 0 ? "inf.0" : "-inf.0";
+    return shell_text_of_elem(bound, arena);
+}
+
 static char *interval_text(const Interval *row, bool is_reversed, Arena *arena) {
-    const char *low = shell_text_of_elem(is_reversed ? row->high : row->low, arena);
-    const char *high = shell_text_of_elem(is_reversed ? row->low : row->high, arena);
+    const char *low = bound_text(is_reversed ? row->high : row->low, arena);
+    const char *high = bound_text(is_reversed ? row->low : row->high, arena);
     bool is_first_in = is_reversed ? row->is_high_inclusive : row->is_low_inclusive;
     bool is_last_in = is_reversed ? row->is_low_inclusive : row->is_high_inclusive;
     return arena_printf(arena, "%c%s, %s%c", is_first_in ? '[' : '(', low, high,

@@ -316,7 +316,19 @@ static ErrCode finish(Planning *p, PlanStage *stage, bool is_sorted, Error *err)
 
 /* ---- explain ---- */
 
-void plan_explain(PlanExecutor *exec, DocBuilder *b) {
+static void explain_tree(PlanExecutor *exec, const char *outer, DocBuilder *b, const char *field,
+                         bool has_stats) {
+    if (outer == NULL) {
+        stage_explain(exec->root, b, field, has_stats);
+        return;
+    }
+    size_t opened = build_open_doc(b, field);
+    build_cstr(b, "stage", outer);
+    stage_explain(exec->root, b, "inputStage", has_stats);
+    build_close(b, opened);
+}
+
+void plan_explain(PlanExecutor *exec, const char *outer, DocBuilder *b) {
     build_cstr(b, "namespace", exec->ns.text);
     build_bool(b, "indexFilterSet", false);
     size_t parsed = build_open_doc(b, "parsedQuery");
@@ -326,12 +338,13 @@ void plan_explain(PlanExecutor *exec, DocBuilder *b) {
     build_bool(b, "maxIndexedOrSolutionsReached", false);
     build_bool(b, "maxIndexedAndSolutionsReached", false);
     build_bool(b, "maxScansToExplodeReached", false);
-    stage_explain(exec->root, b, "winningPlan", /* has_stats= */ false);
+    explain_tree(exec, outer, b, "winningPlan", /* has_stats= */ false);
     size_t rejected = build_open_array(b, "rejectedPlans");
     build_close(b, rejected);
 }
 
-void plan_explain_stats(PlanExecutor *exec, DocBuilder *b, int64_t returned, int64_t duration_ms) {
+void plan_explain_stats(PlanExecutor *exec, const char *outer, DocBuilder *b, int64_t returned,
+                        int64_t duration_ms) {
     int64_t keys, docs;
     stage_count_all(exec->root, &keys, &docs);
     build_bool(b, "executionSuccess", true);
@@ -339,5 +352,5 @@ void plan_explain_stats(PlanExecutor *exec, DocBuilder *b, int64_t returned, int
     build_count(b, "executionTimeMillis", duration_ms);
     build_count(b, "totalKeysExamined", keys);
     build_count(b, "totalDocsExamined", docs);
-    stage_explain(exec->root, b, "executionStages", /* has_stats= */ true);
+    explain_tree(exec, outer, b, "executionStages", /* has_stats= */ true);
 }

@@ -37,7 +37,9 @@ typedef struct QuerySpec {
 ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret_exec,
                    Error *err) MUST_CHECK;
 
-/* Appends queryPlanner fields: namespace, parsedQuery, winningPlan, ... */
-void plan_explain(PlanExecutor *exec, DocBuilder *b);
+/* Appends queryPlanner fields: namespace, parsedQuery, winningPlan, ... `outer` is shown as a stage around the
+ * plan ("COUNT", "DELETE"); NULL: none. */
+void plan_explain(PlanExecutor *exec, const char *outer, DocBuilder *b);
 /* Appends executionStats fields after the executor ran to its end. */
-void plan_explain_stats(PlanExecutor *exec, DocBuilder *b, int64_t returned, int64_t duration_ms);
+void plan_explain_stats(PlanExecutor *exec, const char *outer, DocBuilder *b, int64_t returned,
+                        int64_t duration_ms);

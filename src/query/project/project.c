@@ -14,9 +14,12 @@ typedef struct Apply {
 } Apply;
 
 static ErrCode apply_doc(Apply *a, const ProjectNode *node, Doc in, Error *err);
-static ErrCode include_fields(Apply *a, const ProjectNode *node, Doc in, Error *err);
-static ErrCode keep_other_fields(Apply *a, const ProjectNode *node, Doc in, Error *err);
-static ErrCode append_computed(Apply *a, const ProjectNode *node, Doc in, Error *err);
+static ErrCode include_fields(Apply *a, const ProjectNode *node, Doc in, uint64_t *ret_seen,
+                              Error *err);
+static ErrCode keep_other_fields(Apply *a, const ProjectNode *node, Doc in, uint64_t *ret_seen,
+                                 Error *err);
+static ErrCode append_computed(Apply *a, const ProjectNode *node, Doc in, uint64_t seen,
+                               Error *err);
 static ErrCode apply_child(Apply *a, const ProjectNode *child, Elem elem, Error *err);
 static ErrCode apply_children(Apply *a, const ProjectNode *node, Str name, Elem elem, Error *err);
 static ErrCode apply_array(Apply *a, const ProjectNode *node, Str name, Doc array, Error *err);
@@ -121,89 +124,127 @@ bool project_preserves_path(const Projection *projection, Str dotted) {
 }
 
 static ErrCode apply_doc(Apply *a, const ProjectNode *node, Doc in, Error *err) {
+    uint64_t seen = 0;
     if (a->projection->kind == PROJECT_KIND_INCLUSION)
-        TRY(include_fields(a, node, in, err));
+        TRY(include_fields(a, node, in, &seen, err));
     else
-        TRY(keep_other_fields(a, node, in, err));
-    bool has_appended = node->has_computed || a->projection->kind == PROJECT_KIND_INCLUSION;
-    return has_appended ? append_computed(a, node, in, err) : ERR_OK;
+        TRY(keep_other_fields(a, node, in, &seen, err));
+    return node->has_appended ? append_computed(a, node, in, seen, err) : ERR_OK;
 }
 
-/* Compares names by their first eight bytes, as path_find_field does; `at` is the type byte and at
- * least nine bytes of the document follow it. */
-static inline bool name_matches(const uint8_t *at, uint64_t word, uint32_t name_size,
-                                const PathPart *part) {
-    return (word & part->mask) == part->word && name_size == part->name.size &&
-           (name_size < 8 || memcmp(at + 1, part->name.data, name_size) == 0);
-}
+/* A field of the document being read. Names of up to seven bytes, nearly all, cost one load for
+ * both their length and the comparison with those of the tree. */
+typedef struct Field {
+    Elem elem;
+    uint64_t word; /* the first eight bytes of the name; 0 when too near to the end to load them */
+    const uint8_t *next;
+} Field;
 
-static inline const ProjectNode *find_child(const ProjectNode *node, Elem elem, const uint8_t *end) {
-    if (LIKELY(end - elem.data >= 9)) {
-        uint64_t word;
-        memcpy(&word, elem.data + 1, sizeof(word));
-        for (uint32_t i = 0; i < node->child_count; i++)
-            if (name_matches(elem.data, word, elem.name_size, &node->children[i]->name))
-                return node->children[i];
-        return NULL;
+static inline bool next_field(const uint8_t *at, const uint8_t *end, Field *ret) {
+    if (*at == BT_EOO)
+        return false;
+    uint32_t name_size = 8;
+    ret->word = 0;
+    if (LIKELY(end - at >= 9)) {
+        const uint64_t ones = 0x0101010101010101u;
+        const uint64_t highs = 0x8080808080808080u;
+        memcpy(&ret->word, at + 1, sizeof(ret->word));
+        uint64_t zeros = (ret->word - ones) & ~ret->word & highs;
+        if (LIKELY(zeros != 0))
+            name_size = (uint32_t)__builtin_ctzll(zeros) / 8;
+        else
+            name_size += (uint32_t)strlen((const char *)at + 9);
+    } else {
+        name_size = (uint32_t)strlen((const char *)at + 1);
     }
-    for (uint32_t i = 0; i < node->child_count; i++)
-        if (elem_name_is(elem, node->children[i]->name.name))
-            return node->children[i];
-    return NULL;
+    ret->elem = (Elem){at, name_size};
+    const uint8_t *value = at + name_size + 2;
+    ret->next = value + value_size((BsonType)*at, value);
+    return true;
 }
 
-/* Stops when every child was met: projections of the first fields do not read the rest. */
-static ErrCode include_fields(Apply *a, const ProjectNode *node, Doc in, Error *err) {
+/* The child that names the field; child_count when none does. */
+static inline uint32_t find_child(const ProjectNode *node, const Field *field) {
+    Str name = elem_name_str(field->elem);
+    uint32_t i = 0;
+    if (LIKELY(field->word != 0)) {
+        for (; i < node->child_count; i++) {
+            const PathPart *part = &node->children[i]->name;
+            if ((field->word & part->mask) == part->word && name.size == part->name.size &&
+                (name.size < 8 || memcmp(name.data, part->name.data, name.size) == 0))
+                break;
+        }
+        return i;
+    }
+    while (i < node->child_count && !str_equal(name, node->children[i]->name.name))
+        i++;
+    return i;
+}
+
+static inline uint64_t seen_bit(uint32_t child) {
+    return child < 64 ? UINT64_C(1) << child : 0;
+}
+
+/* Stops when every child that is read was met: projections of the first fields do not look at the
+ * rest. */
+static ErrCode include_fields(Apply *a, const ProjectNode *node, Doc in, uint64_t *ret_seen,
+                              Error *err) {
     const uint8_t *end = in.data + doc_size(in);
-    uint32_t left = node->child_count;
-    DocIter iter = doc_iter(in);
-    for (Elem elem; left > 0 && doc_iter_next(&iter, &elem);) {
-        const ProjectNode *child = find_child(node, elem, end);
-        if (child == NULL)
+    uint32_t left = node->read_count;
+    Field field = {.next = in.data + 4};
+    while (left > 0 && next_field(field.next, end, &field)) {
+        uint32_t child = find_child(node, &field);
+        if (child == node->child_count)
+            continue;
+        NodeKind kind = node->children[child]->kind;
+        if (kind == NODE_EXPR || kind == NODE_EXCLUDE)
             continue;
         left--;
-        if (LIKELY(child->kind == NODE_INCLUDE))
-            buffer_append(a->b.buf, elem.data, (size_t)(iter.next - elem.data));
+        *ret_seen |= seen_bit(child);
+        if (LIKELY(kind == NODE_INCLUDE))
+            buffer_append(a->b.buf, field.elem.data, (size_t)(field.next - field.elem.data));
         else
-            TRY(apply_child(a, child, elem, err));
+            TRY(apply_child(a, node->children[child], field.elem, err));
     }
     return ERR_OK;
 }
 
 /* Exclusion and added fields: stretches between fields that the tree names are copied whole. */
-static ErrCode keep_other_fields(Apply *a, const ProjectNode *node, Doc in, Error *err) {
+static ErrCode keep_other_fields(Apply *a, const ProjectNode *node, Doc in, uint64_t *ret_seen,
+                                 Error *err) {
     const uint8_t *end = in.data + doc_size(in);
-    DocIter iter = doc_iter(in);
-    const uint8_t *stretch = iter.next;
-    for (Elem elem; doc_iter_next(&iter, &elem);) {
-        const ProjectNode *child = find_child(node, elem, end);
-        if (child == NULL)
+    Field field = {.next = in.data + 4};
+    const uint8_t *stretch = field.next;
+    while (next_field(field.next, end, &field)) {
+        uint32_t child = find_child(node, &field);
+        if (child == node->child_count)
             continue;
-        buffer_append(a->b.buf, stretch, (size_t)(elem.data - stretch));
-        stretch = iter.next;
-        TRY(apply_child(a, child, elem, err));
+        *ret_seen |= seen_bit(child);
+        buffer_append(a->b.buf, stretch, (size_t)(field.elem.data - stretch));
+        stretch = field.next;
+        TRY(apply_child(a, node->children[child], field.elem, err));
     }
-    buffer_append(a->b.buf, stretch, (size_t)(iter.next - stretch));
+    buffer_append(a->b.buf, stretch, (size_t)(field.next - stretch));
     return ERR_OK;
 }
 
-/* What is computed and was not put in the place of a field. */
-static ErrCode append_computed(Apply *a, const ProjectNode *node, Doc in, Error *err) {
+/* What is computed and was not put in the place of a field. `seen` has a bit for each of the first
+ * 64 children that the document has; others are looked up. */
+static ErrCode append_computed(Apply *a, const ProjectNode *node, Doc in, uint64_t seen,
+                               Error *err) {
     bool is_inclusion = a->projection->kind == PROJECT_KIND_INCLUSION;
     for (uint32_t i = 0; i < node->child_count; i++) {
         const ProjectNode *child = node->children[i];
+        bool is_seen =
+            i < 64 ? (seen & seen_bit(i)) != 0 : elem_is_present(path_find_field(in, &child->name));
         if (child->kind == NODE_EXPR) {
-            if (child == a->projection->computed_id)
-                continue;
-            if (is_inclusion || !elem_is_present(path_find_field(in, &child->name)))
+            bool is_appended = is_inclusion || !is_seen;
+            if (is_appended && child != a->projection->computed_id)
                 TRY(append_expr(a, child, err));
-        } else if (child->kind == NODE_ELEM_MATCH && is_inclusion) {
-            Elem elem = path_find_field(in, &child->name);
-            if (elem_is_present(elem))
-                TRY(append_elem_match(a, child, elem, err));
-        } else if (child->kind == NODE_CHILDREN && child->has_computed) {
-            if (!elem_is_present(path_find_field(in, &child->name)))
-                TRY(append_computed_doc(a, child, child->name.name, err));
+        } else if (child->kind == NODE_ELEM_MATCH && is_inclusion && is_seen) {
+            TRY(append_elem_match(a, child, path_find_field(in, &child->name), err));
+        } else if (child->kind == NODE_CHILDREN && child->has_computed && !is_seen) {
+            TRY(append_computed_doc(a, child, child->name.name, err));
         }
     }
     return ERR_OK;
@@ -220,8 +261,8 @@ static ErrCode apply_child(Apply *a, const ProjectNode *child, Elem elem, Error 
         return ERR_OK;
     case NODE_EXCLUDE:
         return ERR_OK;
-    case NODE_EXPR: /* an inclusion appends it later */
-        return is_inclusion ? ERR_OK : append_expr(a, child, err);
+    case NODE_EXPR: /* not of an inclusion, which appends it later */
+        return append_expr(a, child, err);
     case NODE_SLICE:
         append_slice(a, child, elem);
         return ERR_OK;
@@ -281,7 +322,7 @@ static ErrCode apply_array(Apply *a, const ProjectNode *node, Str name, Doc arra
 /* A document of nothing but what the tree computes, where the input has none. */
 static ErrCode append_computed_doc(Apply *a, const ProjectNode *node, Str name, Error *err) {
     size_t opened = build_open_doc_str(&a->b, name);
-    TRY(append_computed(a, node, DOC_EMPTY, err));
+    TRY(append_computed(a, node, DOC_EMPTY, /* seen= */ 0, err));
     build_close(&a->b, opened);
     return ERR_OK;
 }

@@ -41,8 +41,8 @@ typedef struct ProjectInput {
 
 /* Fails with 31253, 31254 when inclusion and exclusion are mixed, 31249, 31250 when two paths
  * collide, and with the codes of expressions. */
-ErrCode project_parse(Doc spec, const ProjectContext *ctx, Arena *arena, Projection **ret_projection,
-                      Error *err) MUST_CHECK;
+ErrCode project_parse(Doc spec, const ProjectContext *ctx, Arena *arena,
+                      Projection **ret_projection, Error *err) MUST_CHECK;
 
 /* Appends the projected document to `out`. `*ret_doc` points into it, until it moves. */
 ErrCode project_apply(const Projection *projection, Doc in, const ProjectInput *input, Buffer *out,

@@ -33,12 +33,14 @@ typedef struct ProjectNode ProjectNode;
 struct ProjectNode {
     PathPart name;
     NodeKind kind;
-    bool has_computed;   /* an expression here or below */
-    bool has_positional; /* here or below */
-    Str path;            /* from the root */
+    bool has_computed;      /* an expression here or below */
+    bool has_positional;    /* here or below */
+    bool has_appended;      /* some child may go behind the document's own fields */
+    Str path;               /* from the root */
     ProjectNode **children; /* in order of the specification */
     uint32_t child_count;
     uint32_t child_capacity;
+    uint32_t read_count; /* children that an inclusion has to look for in the document */
     union {
         Expr *expr;
         MatchExpr *elem_match; /* {<name>: {$elemMatch: ...}} */

@@ -10,7 +10,7 @@ typedef struct Parser {
     const ProjectContext *ctx;
     Arena *arena;
     Projection *projection;
-    bool has_id;          /* _id: 1 or 0 was given */
+    bool has_id; /* _id: 1 or 0 was given */
     bool is_id_excluded;
     bool has_elem_match;
     bool has_slice;
@@ -71,8 +71,8 @@ static ErrCode parse_fields(Parser *p, Doc fields, Str prefix, uint32_t depth, E
     for (Elem elem; doc_iter_next(&iter, &elem);) {
         Str path = elem_name_str(elem);
         if (prefix.size > 0) {
-            char *joined = arena_printf(p->arena, "%.*s.%s", (int)prefix.size, prefix.data,
-                                        elem_name(elem));
+            char *joined =
+                arena_printf(p->arena, "%.*s.%s", (int)prefix.size, prefix.data, elem_name(elem));
             path = str_from(joined);
         }
         TRY(parse_field(p, elem, path, depth, err));
@@ -85,11 +85,12 @@ static ErrCode parse_field(Parser *p, Elem elem, Str path, uint32_t depth, Error
     if (is_find && path.size > 2 && memcmp(path.data + path.size - 2, ".$", 2) == 0)
         return parse_positional(p, elem, path, err);
     if (is_find && strstr(path.data, ".$.") != NULL)
-        return error_set(err, (ErrCode)31394,
-                         "As of 4.4, it's illegal to specify positional operator in the middle of "
-                         "a path. Positional projection may only be used at the end, for example: "
-                         "a.b.$. If the query previously used a form like a.b.$.d, remove the parts "
-                         "following the '$' and the results will be equivalent.");
+        return error_set(
+            err, (ErrCode)31394,
+            "As of 4.4, it's illegal to specify positional operator in the middle of "
+            "a path. Positional projection may only be used at the end, for example: "
+            "a.b.$. If the query previously used a form like a.b.$.d, remove the parts "
+            "following the '$' and the results will be equivalent.");
     TRY(expr_check_path(path, err));
 
     BsonType type = elem_type(elem);
@@ -179,7 +180,8 @@ static ErrCode parse_slice(Parser *p, Elem elem, Str path, bool *ret_is_taken, E
                              "should be of form [skip, limit]",
                              shell_text_of_elem(elem, p->arena));
         if (!elem_is_number(second) || elem_as_i64(second) <= 0)
-            return error_set(err, (ErrCode)28724, "$slice limit must be a positive number, found: %s",
+            return error_set(err, (ErrCode)28724,
+                             "$slice limit must be a positive number, found: %s",
                              shell_text_of_elem(second, p->arena));
         skip = elem_as_i64(first);
         limit = elem_as_i64(second);
@@ -246,7 +248,8 @@ static ErrCode parse_positional(Parser *p, Elem elem, Str path, Error *err) {
         return error_set(err, (ErrCode)31271,
                          "positional projection cannot be used with a literal or expression");
     if (!elem_is_truthy(elem) || p->projection->kind == PROJECT_KIND_EXCLUSION)
-        return error_set(err, (ErrCode)31395, "positional projection cannot be used with exclusion");
+        return error_set(err, (ErrCode)31395,
+                         "positional projection cannot be used with exclusion");
     ProjectNode *node;
     TRY(add_node(p, array_path, NODE_POSITIONAL, &node, err));
     p->projection->kind = PROJECT_KIND_INCLUSION;
@@ -263,7 +266,15 @@ static ErrCode parse_expr(Parser *p, Elem elem, Str path, Error *err) {
         projection->kind = PROJECT_KIND_INCLUSION;
     ProjectNode *node;
     TRY(add_node(p, path, NODE_EXPR, &node, err));
-    return expr_parse(elem, p->ctx->expr, p->arena, &node->expr, err);
+    ErrCode rc = expr_parse(elem, p->ctx->expr, p->arena, &node->expr, err);
+    if (rc != ERR_INVALID_PIPELINE_OPERATOR || elem_type(elem) != BT_DOC)
+        return rc;
+    /* The operator right at the field has a code of its own. */
+    DocIter iter = doc_iter(elem_doc(elem));
+    Elem first = ELEM_MISSING;
+    if (!doc_iter_next(&iter, &first) || strstr(error_message(err), elem_name(first)) == NULL)
+        return rc;
+    return error_set(err, (ErrCode)31325, "Unknown expression %s", elem_name(first));
 }
 
 /* What could not be told while fields were read: the kind of {_id: 0}, and whether _id shows. */
@@ -347,6 +358,11 @@ static ProjectNode *new_child(Parser *p, ProjectNode *parent, Str name, Str path
     return child;
 }
 
+/* Expressions have their own way to what they read. */
+static bool is_written_only(const ProjectNode *node) {
+    return node->kind == NODE_EXPR || node->kind == NODE_EXCLUDE;
+}
+
 /* Sets what holds "here or below"; returns has_computed. */
 static bool mark_subtree(Projection *projection, ProjectNode *node) {
     node->has_computed = node->kind == NODE_EXPR;
@@ -356,6 +372,9 @@ static bool mark_subtree(Projection *projection, ProjectNode *node) {
         for (uint32_t i = 0; i < node->child_count; i++) {
             node->has_computed |= mark_subtree(projection, node->children[i]);
             node->has_positional |= node->children[i]->has_positional;
+            node->read_count += !is_written_only(node->children[i]);
+            node->has_appended |=
+                node->children[i]->has_computed || node->children[i]->kind == NODE_ELEM_MATCH;
         }
     }
     return node->has_computed;

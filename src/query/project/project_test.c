@@ -219,15 +219,15 @@ TEST(a_projection_tells_what_it_reads_and_what_it_leaves_alone) {
         arena_init(&arena, 0);
         CLEANUP(error_reset) Error err = {0};
         Projection *projection = NULL;
-        REQUIRE_OK(project_parse(doc_of(CASES[i].spec, &arena), CASES[i].ctx, &arena, &projection,
-                                 &err),
-                   err);
+        REQUIRE_OK(
+            project_parse(doc_of(CASES[i].spec, &arena), CASES[i].ctx, &arena, &projection, &err),
+            err);
         PathSet set = path_set(&arena);
         EXPECT(project_add_paths(projection, &set) == CASES[i].is_exhaustive);
         char *text = arena_strdup(&arena, "");
         for (uint32_t j = 0; j < set.count; j++)
-            text = arena_printf(&arena, "%s%s%.*s", text, j == 0 ? "" : " ",
-                                (int)set.paths[j].size, set.paths[j].data);
+            text = arena_printf(&arena, "%s%s%.*s", text, j == 0 ? "" : " ", (int)set.paths[j].size,
+                                set.paths[j].data);
         EXPECT_STR(text, CASES[i].paths);
         EXPECT(project_preserves_path(projection, str_from(CASES[i].kept)));
         EXPECT(!project_preserves_path(projection, str_from(CASES[i].changed)));

@@ -34,8 +34,8 @@ static Place advance(const SortPart *part, Place place);
 static bool is_at_array(const Place *place);
 static Elem array_at(Doc array, int32_t index);
 static void emit_key(KeyMaker *maker, const Place *places);
-static void append_places(const SortPattern *pattern, const Place *places,
-                          const Collator *collator, KeyBuilder *key);
+static void append_places(const SortPattern *pattern, const Place *places, const Collator *collator,
+                          KeyBuilder *key);
 
 ErrCode sort_key_make(const SortPattern *pattern, Doc doc, const Collator *collator,
                       KeyBuilder *key, Error *err) {
@@ -163,8 +163,8 @@ static void emit_key(KeyMaker *maker, const Place *places) {
     }
 }
 
-static void append_places(const SortPattern *pattern, const Place *places,
-                          const Collator *collator, KeyBuilder *key) {
+static void append_places(const SortPattern *pattern, const Place *places, const Collator *collator,
+                          KeyBuilder *key) {
     key_builder_reset(key, pattern->order);
     for (uint32_t i = 0; i < pattern->count; i++)
         key_append_elem(key, places[i].elem, collator);

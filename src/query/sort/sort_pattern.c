@@ -32,8 +32,8 @@ static ErrCode parse_part(Elem elem, SortPattern *pattern, Arena *arena, Error *
     if (elem_type(elem) == BT_DOC) {
         if (elem_is_present(doc_get_lit(elem_doc(elem), "$meta")))
             return error_set(err, ERR_NOT_IMPLEMENTED, "$meta sort is not supported yet");
-        return error_set(err, (ErrCode)15974,
-                         "Illegal key in $sort specification: %s", elem_name(elem));
+        return error_set(err, (ErrCode)15974, "Illegal key in $sort specification: %s",
+                         elem_name(elem));
     }
     if (!elem_is_number(elem))
         return error_set(err, (ErrCode)15974, "Illegal key in $sort specification: %s: %s",
@@ -45,8 +45,9 @@ static ErrCode parse_part(Elem elem, SortPattern *pattern, Arena *arena, Error *
     if (name.size == 0)
         return error_set(err, (ErrCode)40352, "FieldPath cannot be constructed with empty string");
     if (name.data[0] == '$')
-        return error_set(err, (ErrCode)16410, "FieldPath field names may not start with '$'. "
-                                              "Consider using $getField or $setField.");
+        return error_set(err, (ErrCode)16410,
+                         "FieldPath field names may not start with '$'. "
+                         "Consider using $getField or $setField.");
     if (name.data[name.size - 1] == '.')
         return error_set(err, (ErrCode)40353, "FieldPath must not end with a '.'.");
     if (name.data[0] == '.' || strstr(name.data, "..") != NULL)
@@ -63,11 +64,13 @@ static ErrCode parse_part(Elem elem, SortPattern *pattern, Arena *arena, Error *
 static ErrCode parse_natural(Elem elem, SortSyntax syntax, uint32_t part_count,
                              SortPattern *pattern, Error *err) {
     if (syntax == SORT_SYNTAX_STAGE)
-        return error_set(err, (ErrCode)16410, "FieldPath field names may not start with '$'. "
-                                              "Consider using $getField or $setField.");
+        return error_set(err, (ErrCode)16410,
+                         "FieldPath field names may not start with '$'. "
+                         "Consider using $getField or $setField.");
     if (part_count != 1)
-        return error_set(err, ERR_BAD_VALUE, "$natural sort cannot be set to a value other than "
-                                             "-1 or 1, and must be the only sort key");
+        return error_set(err, ERR_BAD_VALUE,
+                         "$natural sort cannot be set to a value other than "
+                         "-1 or 1, and must be the only sort key");
     double direction = elem_is_number(elem) ? elem_as_f64(elem) : 0;
     if (direction != 1 && direction != -1)
         return error_set(err, ERR_BAD_VALUE,

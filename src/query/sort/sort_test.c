@@ -49,8 +49,8 @@ TEST(sort_patterns_are_checked) {
         arena_init(&arena, 0);
         CLEANUP(error_reset) Error err = {0};
         SortPattern *pattern;
-        ErrCode rc =
-            sort_pattern_parse(doc_of(CASES[i].spec, &arena), SORT_SYNTAX_FIND, &arena, &pattern, &err);
+        ErrCode rc = sort_pattern_parse(doc_of(CASES[i].spec, &arena), SORT_SYNTAX_FIND, &arena,
+                                        &pattern, &err);
         if ((int)rc != CASES[i].code)
             test_fail(__FILE__, __LINE__, "%s gives %d %s", CASES[i].spec, (int)rc,
                       error_message(&err));
@@ -91,8 +91,7 @@ TEST(sort_keys_order_documents_as_the_language_says) {
             bool is_equal = json[0] == '=' && j > 0;
             Doc doc = doc_of(json[0] == '=' ? json + 1 : json, &arena);
             EXPECT_OK(sort_key_make(pattern, doc, NULL, &key, &err), err);
-            size_t common =
-                key.key.size < before.key.size ? key.key.size : before.key.size;
+            size_t common = key.key.size < before.key.size ? key.key.size : before.key.size;
             int order = j == 0 ? 1 : memcmp(key.key.data, before.key.data, common);
             if (is_equal ? order != 0 : order <= 0)
                 test_fail(__FILE__, __LINE__, "%s: %s has order %d", CASES[i].pattern, json, order);

@@ -292,9 +292,10 @@ static ErrCode run_advance(Sorter *sorter, Run *run, bool *ret_found, Error *err
         const Spill *spill = sorter->options.spill;
         size_t size;
         TRY(spill->run_next(spill->arg, run->spill_run, ret_found, &record, &size, err));
-        if (*ret_found && (size < RECORD_HEADER_SIZE + BSON_DOC_SIZE_MIN ||
-                           record_key(record).size > size - RECORD_HEADER_SIZE - BSON_DOC_SIZE_MIN ||
-                           record_size(record) != size))
+        if (*ret_found &&
+            (size < RECORD_HEADER_SIZE + BSON_DOC_SIZE_MIN ||
+             record_key(record).size > size - RECORD_HEADER_SIZE - BSON_DOC_SIZE_MIN ||
+             record_size(record) != size))
             return error_set(err, ERR_DATA_CORRUPTION_DETECTED, "damaged record in a sorted run");
     }
     if (*ret_found) {
@@ -368,8 +369,8 @@ static void merge_halves(const Entry *from, size_t middle, size_t count, Entry *
     size_t left = 0;
     size_t right = middle;
     for (size_t i = 0; i < count; i++) {
-        bool takes_right = right < count &&
-                           (left == middle || entry_is_less(&from[right], &from[left]));
+        bool takes_right =
+            right < count && (left == middle || entry_is_less(&from[right], &from[left]));
         to[i] = takes_right ? from[right++] : from[left++];
     }
 }

@@ -1,0 +1,243 @@
+/* Start-up errors and exit codes, options, configuration file, the name mongod. */
+import assert from 'node:assert/strict';
+import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { SHERD_BIN, Server, makeTempDir, removeTempDir, runToEnd, startServer, waitFor } from '../lib/server.mjs';
+
+const root = makeTempDir();
+after(() => removeTempDir(root));
+let made = 0;
+function newDir() {
+    const directory = join(root, `d${++made}`);
+    mkdirSync(directory);
+    return directory;
+}
+const serve = (...args) => runToEnd(['serve', '--unixSocketPrefix', root, ...args]);
+
+test('OPS-3: a second server on the same directory ends with 100 and says why', async () => {
+    const server = await startServer();
+    try {
+        const second = await serve('--dbpath', server.dbpath, '--port', '0');
+        assert.equal(second.code, 100);
+        assert.match(second.stdout + second.stderr, /DBPathInUse|already running|another .*instance|lock/i);
+        assert.equal((await (await server.client()).db('admin').command({ ping: 1 })).ok, 1);
+    } finally {
+        await server.remove();
+    }
+});
+
+test('OPS-3: a missing data directory ends with 100 and is named', async () => {
+    const path = join(root, 'not', 'there');
+    const { code, stdout, stderr } = await serve('--dbpath', path, '--port', '0');
+    assert.equal(code, 100);
+    assert.ok((stdout + stderr).includes(path));
+});
+
+test('OPS-3: a data directory without permission ends with 100',
+    { skip: process.getuid() === 0 && 'root may write everywhere' }, async () => {
+        const { code } = await serve('--dbpath', '/proc', '--port', '0');
+        assert.equal(code, 100);
+    });
+
+test('OPS-3: a file in place of the data directory ends with 100', async () => {
+    const path = join(root, 'file');
+    writeFileSync(path, '');
+    assert.equal((await serve('--dbpath', path, '--port', '0')).code, 100);
+});
+
+test('OPS-3: a port in use ends with 48 and names the address', async () => {
+    const listener = createServer().listen(0, '127.0.0.1');
+    await new Promise((done) => listener.once('listening', done));
+    try {
+        const { code, stdout, stderr } = await serve('--dbpath', newDir(), '--port', String(listener.address().port));
+        assert.equal(code, 48);
+        assert.match(stdout + stderr, /in use|SocketException|could not listen|bind/i);
+    } finally {
+        listener.close();
+    }
+});
+
+for (const args of [['--nonsense'], ['--port', 'x'], ['--port', '70000'], ['--port'], ['stray'], ['--setParameter', 'nonsense=1'],
+    ['--setParameter', 'syncdelay'], ['--setParameter', 'journalCommitInterval=9999'], ['--replSet', 'rs0'], ['--tlsMode', 'requireTLS'],
+    ['--auth'], ['--storageEngine', 'mmapv1'], ['--networkMessageCompressors', 'nonsense'], ['--port', '1', '--port', '2']]) {
+    test(`OPS-3: ${args.join(' ')} ends with 2 and is named`, async () => {
+        const { code, stderr } = await serve('--dbpath', newDir(), ...args);
+        assert.equal(code, 2);
+        assert.ok(stderr.length > 0);
+        const named = args[0] === '--setParameter' ? args[1].split('=')[0] : args[0];
+        assert.ok(stderr.includes(named.replace(/^--/, '')) || stderr.includes(args[1]), stderr);
+    });
+}
+
+const CONFIG = (directory, more = '') => `
+storage:
+  dbPath: ${directory}
+net:
+  port: 0
+  bindIp: 127.0.0.1
+  unixDomainSocket:
+    pathPrefix: ${root}
+${more}`;
+
+function configFile(text) {
+    const path = join(root, `config${++made}.yaml`);
+    writeFileSync(path, text);
+    return path;
+}
+
+const BAD_CONFIGS = [
+    ['that is no YAML', 'storage: [unclosed'],
+    ['with an unknown option', 'storage:\n  nonsense: 1\n'],
+    ['with a wrong type', 'net:\n  port: x\n'],
+    ['with a list for a value', 'net:\n  port: [1]\n'],
+    ['with an option twice', 'net:\n  port: 1\n  port: 2\n'],
+];
+for (const [what, text] of BAD_CONFIGS) {
+    test(`OPS-3: a configuration file ${what} ends with 2`, async () => {
+        const { code, stderr } = await serve('--config', configFile(text));
+        assert.equal(code, 2, stderr);
+    });
+}
+
+test('OPS-3: a missing configuration file ends with 2', async () => {
+    assert.equal((await serve('--config', join(root, 'missing.yaml'))).code, 2);
+});
+
+test('OPS-3: a node started from a configuration file follows it; the command line wins', async () => {
+    const directory = newDir();
+    const logPath = join(directory, 'node.log');
+    const pidPath = join(directory, 'node.pid');
+    const path = configFile(CONFIG(directory, `
+systemLog:
+  destination: file
+  path: ${logPath}
+  logAppend: true
+processManagement:
+  pidFilePath: ${pidPath}
+operationProfiling:
+  slowOpThresholdMs: 7
+setParameter:
+  enableTestCommands: 1
+  cursorTimeoutMillis: 1234
+`));
+    const server = await spawnWithLog(['serve', '-f', path, '--slowms', '9'], logPath);
+    try {
+        const client = await server.client();
+        assert.equal((await client.db('admin').command({ getParameter: 1, cursorTimeoutMillis: 1 })).cursorTimeoutMillis, 1234);
+        assert.equal((await client.db('t').command({ profile: -1 })).slowms, 9);
+        assert.equal(Number(readFileSync(pidPath, 'utf8')), server.pid);
+        const { parsed } = await client.db('admin').command({ getCmdLineOpts: 1 });
+        assert.equal(parsed.systemLog.path, logPath);
+        assert.equal(parsed.config, path);
+        await client.close();
+    } finally {
+        await server.end();
+    }
+    assert.ok(!existsSync(pidPath), 'the pid file is gone after the stop');
+});
+
+/* A node that logs to a file: ready when the file says so. */
+async function spawnWithLog(args, logPath) {
+    const { spawn } = await import('node:child_process');
+    const { once } = await import('node:events');
+    const { MongoClient } = await import('mongodb');
+    const child = spawn(SHERD_BIN, args, { stdio: 'ignore' });
+    const ended = once(child, 'exit');
+    const line = await waitFor(() => existsSync(logPath) && readFileSync(logPath, 'utf8').split('\n').filter(Boolean)
+        .map((text) => JSON.parse(text)).find(({ msg }) => msg === 'Waiting for connections'), { what: 'ready node', timeoutMs: 20_000 })
+        .catch((error) => {
+            child.kill('SIGKILL');
+            throw error;
+        });
+    return {
+        pid: child.pid,
+        client: () => new MongoClient(`mongodb://127.0.0.1:${line.attr.port}/?directConnection=true`).connect(),
+        async end() {
+            child.kill('SIGTERM');
+            assert.deepEqual(await ended, [0, null]);
+        },
+    };
+}
+
+test('OPS-3: --help and --version answer with 0', async () => {
+    for (const args of [['--help'], ['--version'], ['serve', '--help'], ['serve', '--version']]) {
+        const { code, stdout } = await runToEnd(args);
+        assert.equal(code, 0, args.join(' '));
+        assert.ok(stdout.length > 10);
+    }
+    assert.equal((await runToEnd(['nonsense'])).code, 2);
+});
+
+test('OPS-2: called as mongod it takes the flags of mongod and shows its version', async () => {
+    const mongod = join(root, 'mongod');
+    symlinkSync(SHERD_BIN, mongod);
+    const { code, stdout } = await runToEnd(['--version'], { bin: mongod });
+    assert.equal(code, 0);
+    assert.match(stdout, /^db version v7\.0\.\d+\nBuild Info: \{/);
+    JSON.parse(stdout.slice(stdout.indexOf('{')));
+    const server = new Server({ bin: mongod, leading: [] });
+    await server.start();
+    try {
+        const status = await (await server.client()).db('admin').command({ serverStatus: 1 });
+        assert.equal(status.process, 'mongod');
+    } finally {
+        await server.remove();
+    }
+});
+
+test('OPS-2: called as mongos it refuses by name, with 2', async () => {
+    const mongos = join(root, 'mongos');
+    symlinkSync(SHERD_BIN, mongos);
+    const { code, stderr } = await runToEnd(['--configdb', 'x'], { bin: mongos });
+    assert.equal(code, 2);
+    assert.match(stderr, /not available/);
+});
+
+test('OPS-3: --fork returns when clients are served and leaves a running node', async () => {
+    const directory = newDir();
+    const logPath = join(directory, 'node.log');
+    const { code, stdout } = await serve('--dbpath', directory, '--port', '0', '--fork', '--logpath', logPath);
+    assert.equal(code, 0, stdout);
+    const pid = Number(/forked process: (\d+)/.exec(stdout)[1]);
+    assert.match(stdout, /child process started successfully/);
+    process.kill(pid, 'SIGTERM');
+    await waitFor(() => {
+        try {
+            process.kill(pid, 0);
+            return false;
+        } catch {
+            return true;
+        }
+    }, { what: 'end of the forked node' });
+    assert.match(readFileSync(logPath, 'utf8'), /"exitCode":0/);
+    assert.equal((await serve('--dbpath', directory, '--port', '0', '--fork')).code, 2);
+});
+
+test('NOD-2: SIGINT is a clean stop as well', async () => {
+    const server = await startServer();
+    try {
+        server.signal('SIGINT');
+        assert.deepEqual(await server.waitEnd(), { code: 0, signal: null });
+    } finally {
+        await server.remove();
+    }
+});
+
+test('CAT-6: a collection without its table is fatal with a clear message', async () => {
+    const server = await startServer();
+    try {
+        const client = await server.client();
+        await client.db('t').collection('c').insertOne({ _id: 1 });
+        const [entry] = await client.db('admin').aggregate([{ $listCatalog: {} }, { $match: { ns: 't.c' } }]).toArray();
+        await server.stop();
+        const { unlinkSync } = await import('node:fs');
+        unlinkSync(join(server.dbpath, `${entry.ident}.wt`));
+        const { code, stdout, stderr } = await serve('--dbpath', server.dbpath, '--port', '0');
+        assert.ok(code === 100 || code === 14, `ended with ${code}`);
+        assert.match(stdout + stderr, /t\.c|collection-/);
+    } finally {
+        await server.remove();
+    }
+});
