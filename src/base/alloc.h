@@ -37,7 +37,7 @@ void xfree_ptr(void *pointer_to_pointer);
 #define ARRAY_RESERVE(array, count, capacity)                                                      \
     do {                                                                                           \
         if ((count) == (capacity)) {                                                               \
-            (capacity) = (capacity) ? (capacity) * 2 : 8;                                          \
+            (capacity) = (capacity) ? (capacity)*2 : 8;                                            \
             (array) = xrealloc((array), (capacity) * sizeof(*(array)));                            \
         }                                                                                          \
     } while (0)

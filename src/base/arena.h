@@ -20,8 +20,8 @@ typedef struct ArenaChunk ArenaChunk;
 typedef struct Arena {
     uint8_t *next;
     uint8_t *end;
-    ArenaChunk *chunk;     /* newest chunk, linked to older ones */
-    size_t used_in_older;  /* bytes of all chunks but the newest */
+    ArenaChunk *chunk;    /* newest chunk, linked to older ones */
+    size_t used_in_older; /* bytes of all chunks but the newest */
     size_t chunk_size;
 } Arena;
 

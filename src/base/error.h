@@ -45,9 +45,9 @@ typedef enum ErrorLabel {
 
 typedef struct Error {
     ErrCode code;
-    uint32_t labels;     /* ErrorLabel bits */
-    char *message_heap;  /* set when the message does not fit inline */
-    uint8_t *extra;      /* BSON document whose fields are appended to the reply, or NULL */
+    uint32_t labels;    /* ErrorLabel bits */
+    char *message_heap; /* set when the message does not fit inline */
+    uint8_t *extra;     /* BSON document whose fields are appended to the reply, or NULL */
     char message_inline[ERROR_MESSAGE_INLINE];
 } Error;
 

@@ -1,10 +1,10 @@
 /*
  * failpoint.h - named places where tests make the server fail, wait or die.
  *
- * configureFailPoint sets a mode (off, alwaysOn, {times: n}, {skip: n}, {activationProbability: p}) and
- * data, a document whose meaning belongs to the place. Three members of data mean the same everywhere:
- * `crash: true` ends the process at once with _exit(137), `blockTimeMS` delays, `errorCode` fails
- * failpoint_check.
+ * configureFailPoint sets a mode (off, alwaysOn, {times: n}, {skip: n}, {activationProbability: p})
+ * and data, a document whose meaning belongs to the place. Three members of data mean the same
+ * everywhere: `crash: true` ends the process at once with _exit(137), `blockTimeMS` delays,
+ * `errorCode` fails failpoint_check.
  */
 #pragma once
 
@@ -31,13 +31,13 @@ typedef enum FailpointMode {
 
 typedef struct FailpointConfig {
     FailpointMode mode;
-    int64_t count;       /* of FAILPOINT_TIMES and FAILPOINT_SKIP */
-    double probability;  /* of FAILPOINT_RANDOM */
+    int64_t count;      /* of FAILPOINT_TIMES and FAILPOINT_SKIP */
+    double probability; /* of FAILPOINT_RANDOM */
     bool is_crash;
-    bool is_block;       /* blocks for block_ms */
+    bool is_block; /* blocks for block_ms */
     int64_t block_ms;
-    ErrCode error_code;  /* ERR_OK: none */
-    uint8_t *data;       /* heap copy of the whole data document; owned by the failpoint */
+    ErrCode error_code; /* ERR_OK: none */
+    uint8_t *data;      /* heap copy of the whole data document; owned by the failpoint */
 } FailpointConfig;
 
 /* Atomic, relaxed: a test that arms a failpoint orders itself by the command's reply. */
@@ -62,8 +62,8 @@ static inline void failpoint_hit(FailpointId id) {
 /* Fails with the configured errorCode when the failpoint fires. */
 ErrCode failpoint_check(FailpointId id, Error *err) MUST_CHECK;
 
-/* Decides by the mode whether a firing is due, without acting: for failCommand, whose conditions are
- * looked at before a firing is counted. */
+/* Decides by the mode whether a firing is due, without acting: for failCommand, whose conditions
+ * are looked at before a firing is counted. */
 bool failpoint_take_firing(FailpointId id);
 
 /* A copy of the present configuration; `data` is a heap copy to be freed, or NULL. */

@@ -82,8 +82,8 @@ const char *log_thread_name(void) {
 
 ErrCode log_open_file(const char *path, bool is_append, Error *err) {
     pthread_once(&sink.once, sink_init);
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (is_append ? O_APPEND : O_TRUNC | O_APPEND),
-                  0600);
+    int fd = open(
+        path, O_WRONLY | O_CREAT | O_CLOEXEC | (is_append ? O_APPEND : O_TRUNC | O_APPEND), 0600);
     if (fd < 0)
         return error_set(err, ERR_FILE_NOT_OPEN, "could not open log file \"%s\": %s", path,
                          strerror(errno));
@@ -113,7 +113,8 @@ ErrCode log_rotate(bool is_reopen, Error *err) {
         CLEANUP(xfree_ptr) char *aside = xasprintf("%s.%s", path, stamp);
         if (access(aside, F_OK) == 0)
             return error_set(err, ERR_FILE_STREAM_FAILED,
-                             "could not rotate log file \"%s\": \"%s\" exists already", path, aside);
+                             "could not rotate log file \"%s\": \"%s\" exists already", path,
+                             aside);
         if (rename(path, aside) != 0)
             return error_set(err, ERR_FILE_STREAM_FAILED, "could not rename log file \"%s\": %s",
                              path, strerror(errno));
@@ -134,8 +135,9 @@ void log_set_verbosity(LogComponent component, int verbosity) {
 
 int log_verbosity(LogComponent component) {
     int verbosity = atomic_load_explicit(&sink.verbosity[component], memory_order_relaxed);
-    return verbosity >= 0 ? verbosity
-                          : atomic_load_explicit(&sink.verbosity[LOG_DEFAULT], memory_order_relaxed);
+    return verbosity >= 0
+               ? verbosity
+               : atomic_load_explicit(&sink.verbosity[LOG_DEFAULT], memory_order_relaxed);
 }
 
 const char *log_component_name(LogComponent component) {
@@ -186,8 +188,8 @@ static void write_line(LogSeverity severity, LogComponent component, int id, con
     if (is_startup_warning)
         ring_add(&sink.rings[LOG_RING_STARTUP_WARNINGS], (const char *)line.data, line.size - 1);
     bool is_written = !sink.is_quiet || severity <= LOG_SEV_WARNING;
-    /* The descriptor may be replaced by a rotation; writing under the lock is the one exception to "no
-     * I/O under a mutex", and it is the innermost one. */
+    /* The descriptor may be replaced by a rotation; writing under the lock is the one exception to
+     * "no I/O under a mutex", and it is the innermost one. */
     if (is_written && write(sink.fd, line.data, line.size) < 0) {
         /* A log that cannot be written must not stop the server. */
     }

@@ -86,8 +86,8 @@ const char *log_thread_name(void);
 
 /* Where lines go: standard output until a file is opened. */
 ErrCode log_open_file(const char *path, bool is_append, Error *err) MUST_CHECK;
-/* Moves the present file aside (name.<UTC time>) and starts a new one; with `is_reopen` it only closes
- * and opens it again, for use with logrotate. */
+/* Moves the present file aside (name.<UTC time>) and starts a new one; with `is_reopen` it only
+ * closes and opens it again, for use with logrotate. */
 ErrCode log_rotate(bool is_reopen, Error *err) MUST_CHECK;
 void log_set_quiet(bool is_quiet);
 void log_set_verbosity(LogComponent component, int verbosity); /* 0 .. 5; -1: as the default */

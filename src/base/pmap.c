@@ -61,8 +61,8 @@ void pmap_unref(PMap *map, const PMapType *type) {
 }
 
 /* Splits into keys below and above `key` (which is not in the map); both are new references. */
-static void split(PMap *map, const PMapType *type, const void *key, size_t key_size, PMap **ret_below,
-                  PMap **ret_above) {
+static void split(PMap *map, const PMapType *type, const void *key, size_t key_size,
+                  PMap **ret_below, PMap **ret_above) {
     if (map == NULL) {
         *ret_below = *ret_above = NULL;
         return;
@@ -96,8 +96,7 @@ static PMap *put_new(PMap *map, const PMapType *type, uint64_t priority, const v
         return make(type, priority, key, key_size, value, below, above);
     }
     if (compare(key, key_size, map->key, map->key_size) < 0)
-        return with_children(type, map,
-                             put_new(map->left, type, priority, key, key_size, value),
+        return with_children(type, map, put_new(map->left, type, priority, key, key_size, value),
                              pmap_ref(map->right));
     return with_children(type, map, pmap_ref(map->left),
                          put_new(map->right, type, priority, key, key_size, value));

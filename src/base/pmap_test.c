@@ -58,7 +58,8 @@ static bool collect(void *arg, const void *key, size_t key_size, void *value) {
 
 TEST(pmap_versions_do_not_disturb_each_other) {
     /* Goal: an old version keeps its content through any later puts and removes, and nothing leaks.
-     * Method: random puts and removes against an array model; one version is kept from the middle. */
+     * Method: random puts and removes against an array model; one version is kept from the middle.
+     */
     Prng prng = prng_seeded(test_seed());
     bool model[500] = {0}, kept_model[500];
     PMap *map = NULL, *kept = NULL;

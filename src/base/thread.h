@@ -70,8 +70,8 @@ ErrCode thread_start(Thread *thread, const char *name, void (*run)(void *arg), v
                      Error *err) MUST_CHECK;
 void thread_join(Thread *thread);
 /* A thread nobody joins. */
-ErrCode thread_start_detached(const char *name, void (*run)(void *arg), void *arg,
-                              Error *err) MUST_CHECK;
+ErrCode thread_start_detached(const char *name, void (*run)(void *arg), void *arg, Error *err)
+    MUST_CHECK;
 
 void thread_sleep_us(int64_t us);
 int thread_cpu_count(void);

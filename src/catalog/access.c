@@ -52,9 +52,8 @@ void access_done(CollAccess *access) {
         return;
     access->op = NULL;
     if (access->is_write)
-        release_locks(&(CollAccess){.op = op,
-                                    .ns = access->ns,
-                                    .is_coll_locked = access->is_coll_locked});
+        release_locks(
+            &(CollAccess){.op = op, .ns = access->ns, .is_coll_locked = access->is_coll_locked});
     op_unlock_global(op);
     catalog_release(access->catalog);
     access->catalog = NULL;
@@ -87,8 +86,8 @@ ErrCode access_yield(CollAccess *access, Error *err) {
         catalog_release(old);
         return rc;
     }
-    /* The old version is released last: plans borrow the collection and its indexes from it until they
-     * have been restored against the new one. */
+    /* The old version is released last: plans borrow the collection and its indexes from it until
+     * they have been restored against the new one. */
     bool is_same = access->coll != NULL && had_coll && uuid_equal(&access->coll->uuid, &uuid);
     catalog_release(old);
     if (had_coll && !is_same)
@@ -97,11 +96,13 @@ ErrCode access_yield(CollAccess *access, Error *err) {
     return ERR_OK;
 }
 
-/* A version and a snapshot that belong together: no version was published while the snapshot opened. */
+/* A version and a snapshot that belong together: no version was published while the snapshot
+ * opened. */
 static ErrCode open_consistent_read(CollAccess *access, Error *err) {
     OpCtx *op = access->op;
     CatalogService *service = op_catalog(op);
-    bool has_snapshot = ru_snapshot_id(op->ru) != 0; /* nested inside a read that has both already */
+    bool has_snapshot =
+        ru_snapshot_id(op->ru) != 0; /* nested inside a read that has both already */
     for (;;) {
         Catalog *before = catalog_acquire(service);
         TRY(ru_open_snapshot(op->ru, err));
@@ -141,7 +142,8 @@ static ErrCode take_write_locks(CollAccess *access, Error *err) {
     access->catalog = catalog_acquire(op_catalog(op));
     if (access->is_coll_locked) {
         access->coll = catalog_find(access->catalog, &access->ns);
-        access->view = access->coll == NULL ? catalog_find_view(access->catalog, &access->ns) : NULL;
+        access->view =
+            access->coll == NULL ? catalog_find_view(access->catalog, &access->ns) : NULL;
     }
     return ERR_OK;
 }

@@ -1,9 +1,9 @@
 /*
  * access.h - getting hold of a collection for reading or writing.
  *
- * Reads take no collection lock (STX-4): they take the global lock in IS, a catalog version and a storage
- * snapshot that belong together, and keep both. Writes lock the collection (or more) and use the newest
- * version.
+ * Reads take no collection lock (STX-4): they take the global lock in IS, a catalog version and a
+ * storage snapshot that belong together, and keep both. Writes lock the collection (or more) and
+ * use the newest version.
  */
 #pragma once
 
@@ -27,16 +27,17 @@ typedef struct CollAccess {
 /* Lock-free read access. */
 ErrCode access_read(OpCtx *op, const Ns *ns, CollAccess *ret_access, Error *err) MUST_CHECK;
 /* Write access: global, RSTL and database in intent mode, the collection in `mode` (IX or X). */
-ErrCode access_write(OpCtx *op, const Ns *ns, LockMode mode, CollAccess *ret_access,
-                     Error *err) MUST_CHECK;
+ErrCode access_write(OpCtx *op, const Ns *ns, LockMode mode, CollAccess *ret_access, Error *err)
+    MUST_CHECK;
 /* The whole database in X; no collection. */
 ErrCode access_database(OpCtx *op, Str db, CollAccess *ret_access, Error *err) MUST_CHECK;
 void access_done(CollAccess *access);
 
-/* Locks one more collection of a database already locked by `access` (system.views, a rename's target);
- * released with the access's unit of work or by lock_release. Take them in ResourceId order. */
+/* Locks one more collection of a database already locked by `access` (system.views, a rename's
+ * target); released with the access's unit of work or by lock_release. Take them in ResourceId
+ * order. */
 
-/* Gives everything up for a moment so that others get through, then takes it again with a new snapshot.
- * Cursors must be saved before and restored after. Fails with ERR_QUERY_PLAN_KILLED when the collection was
- * dropped or changed its identity meanwhile. */
+/* Gives everything up for a moment so that others get through, then takes it again with a new
+ * snapshot. Cursors must be saved before and restored after. Fails with ERR_QUERY_PLAN_KILLED when
+ * the collection was dropped or changed its identity meanwhile. */
 ErrCode access_yield(CollAccess *access, Error *err) MUST_CHECK;

@@ -381,8 +381,8 @@ ErrCode catalog_set_multikey(OpCtx *op, const Collection *coll, const IndexDesc 
         is_persisted &= (paths[f] & ~atomic_load(&state->persisted_paths[f])) == 0;
     if (is_persisted)
         return ERR_OK;
-    /* Visible before the commit: a reader that sees the document must see the bits. If the unit of work
-     * rolls back they stay, which only makes plans more careful. */
+    /* Visible before the commit: a reader that sees the document must see the bits. If the unit of
+     * work rolls back they stay, which only makes plans more careful. */
     for (uint32_t f = 0; f < index->field_count; f++)
         atomic_fetch_or_explicit(&state->multikey_paths[f], paths[f], memory_order_release);
     atomic_store_explicit(&state->is_multikey, true, memory_order_release);
@@ -413,10 +413,10 @@ void catalog_version_put(Catalog *version, Collection *coll) {
     replace_map(&version->by_ns,
                 pmap_put(version->by_ns, &COLLECTIONS, coll->ns.text, coll->ns.size, coll),
                 &COLLECTIONS);
-    replace_map(&version->by_uuid,
-                pmap_put(version->by_uuid, &COLLECTIONS, coll->uuid.bytes, sizeof(coll->uuid.bytes),
-                         coll),
-                &COLLECTIONS);
+    replace_map(
+        &version->by_uuid,
+        pmap_put(version->by_uuid, &COLLECTIONS, coll->uuid.bytes, sizeof(coll->uuid.bytes), coll),
+        &COLLECTIONS);
     DbRow *row = NEW(DbRow);
     row->refs = 1;
     row->coll = collection_ref(coll);
@@ -430,10 +430,10 @@ void catalog_version_remove(Catalog *version, const Collection *coll) {
     replace_map(&version->by_ns,
                 pmap_remove(version->by_ns, &COLLECTIONS, coll->ns.text, coll->ns.size),
                 &COLLECTIONS);
-    replace_map(&version->by_uuid,
-                pmap_remove(version->by_uuid, &COLLECTIONS, coll->uuid.bytes,
-                            sizeof(coll->uuid.bytes)),
-                &COLLECTIONS);
+    replace_map(
+        &version->by_uuid,
+        pmap_remove(version->by_uuid, &COLLECTIONS, coll->uuid.bytes, sizeof(coll->uuid.bytes)),
+        &COLLECTIONS);
     uint8_t key[DB_NAME_SIZE_MAX + 17];
     size_t key_size;
     db_key(coll, key, &key_size);
@@ -565,10 +565,10 @@ static void clear_pending(Catalog *version, const Stage *stage) {
         const Collection *sides[] = {change->before, change->after};
         for (size_t s = 0; s < ARRAY_LEN(sides); s++)
             if (sides[s] != NULL)
-                replace_map(&version->pending,
-                            pmap_remove(version->pending, &PENDINGS, sides[s]->ns.text,
-                                        sides[s]->ns.size),
-                            &PENDINGS);
+                replace_map(
+                    &version->pending,
+                    pmap_remove(version->pending, &PENDINGS, sides[s]->ns.text, sides[s]->ns.size),
+                    &PENDINGS);
     }
 }
 
@@ -591,9 +591,10 @@ static void publish_stage(void *arg, OpCtx *op, uint64_t commit_ts) {
         if (change->is_view && change->view != NULL)
             catalog_version_put_view(next, change->view);
         else if (change->is_view)
-            replace_map(&next->views,
-                        pmap_remove(next->views, &VIEWS, change->view_ns.text, change->view_ns.size),
-                        &VIEWS);
+            replace_map(
+                &next->views,
+                pmap_remove(next->views, &VIEWS, change->view_ns.text, change->view_ns.size),
+                &VIEWS);
     }
     clear_pending(next, stage);
     publish(service, next);
@@ -635,7 +636,8 @@ static void stage_free(OpCtx *op, Stage *stage) {
     op->catalog_stage = NULL;
 }
 
-/* ---- two-phase drop: the reaper keeps the last reference and waits until it is the only one ---- */
+/* ---- two-phase drop: the reaper keeps the last reference and waits until it is the only one ----
+ */
 
 static bool records_unused(void *arg) {
     return !record_store_is_shared(arg);

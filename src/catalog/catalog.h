@@ -1,11 +1,11 @@
 /*
  * catalog.h - which collections and views there are (CAT-3, CAT-4).
  *
- * The catalog is a chain of immutable versions. Readers take the current one (catalog_acquire) and see no
- * later change. A DDL operation stages its changes inside a unit of work: they are written to the durable
- * catalog in the same storage transaction, marked as pending just before it commits, and published as one
- * new version right after. While a change is pending, a reader whose snapshot may lie on either side asks
- * the durable catalog, in its own snapshot, which instance is right.
+ * The catalog is a chain of immutable versions. Readers take the current one (catalog_acquire) and
+ * see no later change. A DDL operation stages its changes inside a unit of work: they are written
+ * to the durable catalog in the same storage transaction, marked as pending just before it commits,
+ * and published as one new version right after. While a change is pending, a reader whose snapshot
+ * may lie on either side asks the durable catalog, in its own snapshot, which instance is right.
  *
  * Threading: any thread. Locks: DDL serialises publishing; CATALOG_INSTANCE guards the pointer.
  */
@@ -29,7 +29,8 @@ typedef struct View {
     Doc definition; /* the document of system.views */
 } View;
 
-/* Opens the durable catalog, brings it in line with the tables there are (CAT-6) and loads everything. */
+/* Opens the durable catalog, brings it in line with the tables there are (CAT-6) and loads
+ * everything. */
 ErrCode catalog_service_open(OpCtx *op, CatalogService **ret_service, Error *err) MUST_CHECK;
 void catalog_service_free(CatalogService *service);
 
@@ -41,8 +42,8 @@ CatalogService *op_catalog(const OpCtx *op);
 const Collection *catalog_find(const Catalog *catalog, const Ns *ns);
 const Collection *catalog_find_uuid(const Catalog *catalog, const Uuid *uuid);
 const View *catalog_find_view(const Catalog *catalog, const Ns *ns);
-/* The instance that fits the operation's open snapshot; looks at the durable catalog only while a change
- * of this namespace is pending. */
+/* The instance that fits the operation's open snapshot; looks at the durable catalog only while a
+ * change of this namespace is pending. */
 ErrCode catalog_find_in_snapshot(OpCtx *op, const Catalog *catalog, const Ns *ns,
                                  const Collection **ret_coll, Error *err) MUST_CHECK;
 
@@ -65,8 +66,8 @@ ErrCode catalog_new_id(OpCtx *op, int64_t *ret_id, Error *err) MUST_CHECK;
 /* A new collection: writes its durable entry. Takes the reference. */
 ErrCode catalog_stage_create(OpCtx *op, Collection *take_coll, Error *err) MUST_CHECK;
 /* A changed instance (indexes, options, or a new name). Takes the reference to the new one. */
-ErrCode catalog_stage_replace(OpCtx *op, const Collection *old, Collection *take_new,
-                              Error *err) MUST_CHECK;
+ErrCode catalog_stage_replace(OpCtx *op, const Collection *old, Collection *take_new, Error *err)
+    MUST_CHECK;
 /* Removes the durable entry; the tables are dropped when nobody uses them any more. */
 ErrCode catalog_stage_drop(OpCtx *op, const Collection *coll, Error *err) MUST_CHECK;
 /* Index `position` leaves with the replacement; its table is dropped later. */
@@ -79,5 +80,5 @@ ErrCode catalog_set_multikey(OpCtx *op, const Collection *coll, const IndexDesc 
                              const uint32_t *paths, Error *err) MUST_CHECK;
 
 /* The durable entry as stored, for $listCatalog; read in the operation's snapshot. */
-ErrCode catalog_read_entry(OpCtx *op, int64_t catalog_id, Arena *arena, Doc *ret_entry,
-                           Error *err) MUST_CHECK;
+ErrCode catalog_read_entry(OpCtx *op, int64_t catalog_id, Arena *arena, Doc *ret_entry, Error *err)
+    MUST_CHECK;

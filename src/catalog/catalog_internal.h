@@ -48,8 +48,8 @@ ErrCode durable_entry_parse(StorageEngine *engine, int64_t catalog_id, Doc entry
 bool durable_entry_matches(const Collection *coll, Doc entry);
 ErrCode durable_catalog_write(OpCtx *op, CatalogService *service, const Collection *coll,
                               bool is_new, Error *err) MUST_CHECK;
-ErrCode durable_catalog_remove(OpCtx *op, CatalogService *service, int64_t catalog_id,
-                               Error *err) MUST_CHECK;
+ErrCode durable_catalog_remove(OpCtx *op, CatalogService *service, int64_t catalog_id, Error *err)
+    MUST_CHECK;
 
 /* reconcile.c */
 ErrCode catalog_reconcile_and_load(OpCtx *op, CatalogService *service, Error *err) MUST_CHECK;

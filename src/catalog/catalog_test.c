@@ -38,8 +38,8 @@ static bool exists(StorageFixture *fx, const char *full) {
 }
 
 TEST(catalog_survives_a_restart_and_drops_tables_nobody_names) {
-    /* Goal (CAT-1, CAT-6): collections are there after a restart; a table without an entry, as a crash
-     * between the two steps of create leaves it, is dropped. */
+    /* Goal (CAT-1, CAT-6): collections are there after a restart; a table without an entry, as a
+     * crash between the two steps of create leaves it, is dropped. */
     StorageFixture fx;
     fixture_init(&fx);
     open_catalog(&fx);
@@ -60,8 +60,8 @@ TEST(catalog_survives_a_restart_and_drops_tables_nobody_names) {
 }
 
 TEST(a_reader_keeps_the_collection_it_started_with) {
-    /* Goal (CAT-3, CAT-4, CAT-5): a read that began before a drop goes on reading the dropped collection,
-     * its tables stay until the reader is gone, and then they go. */
+    /* Goal (CAT-3, CAT-4, CAT-5): a read that began before a drop goes on reading the dropped
+     * collection, its tables stay until the reader is gone, and then they go. */
     StorageFixture fx;
     fixture_init(&fx);
     open_catalog(&fx);
@@ -91,9 +91,9 @@ TEST(a_reader_keeps_the_collection_it_started_with) {
 }
 
 TEST(rename_with_drop_target_is_one_step_for_readers) {
-    /* Goal (CAT-7): no catalog version shows the target's name missing, or both collections gone. Method:
-     * the versions before and after are looked at; there is none in between that a reader could take,
-     * because both changes are published together. */
+    /* Goal (CAT-7): no catalog version shows the target's name missing, or both collections gone.
+     * Method: the versions before and after are looked at; there is none in between that a reader
+     * could take, because both changes are published together. */
     StorageFixture fx;
     fixture_init(&fx);
     open_catalog(&fx);
@@ -136,8 +136,8 @@ static ErrCode snoop(void *arg, OpCtx *op, Error *err) {
 }
 
 TEST(a_reader_during_the_commit_sees_what_its_snapshot_has) {
-    /* Goal (CAT-4): while a create is pending a lock-free reader asks the durable catalog in its snapshot,
-     * and does not see the collection before the storage commit. */
+    /* Goal (CAT-4): while a create is pending a lock-free reader asks the durable catalog in its
+     * snapshot, and does not see the collection before the storage commit. */
     StorageFixture fx;
     fixture_init(&fx);
     open_catalog(&fx);

@@ -105,7 +105,8 @@ const IndexDesc *collection_id_index(const Collection *coll) {
     return NULL;
 }
 
-ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_options, Error *err) {
+ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_options,
+                                 Error *err) {
     static const char *const LEVELS[] = {"strict", "moderate", "off"};
     static const char *const ACTIONS[] = {"error", "warn"};
     CollectionOptions options = {.doc = doc};
@@ -116,10 +117,11 @@ ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_o
         int value = 0;
         if (strcmp(name, "capped") == 0) {
             if (elem_type(elem) != BT_BOOL && !elem_is_number(elem))
-                return error_set(err, ERR_TYPE_MISMATCH,
-                                 "BSON field 'create.capped' is the wrong type '%s', expected types "
-                                 "'[bool, long, int, decimal, double]'",
-                                 bson_type_name(elem_type(elem)));
+                return error_set(
+                    err, ERR_TYPE_MISMATCH,
+                    "BSON field 'create.capped' is the wrong type '%s', expected types "
+                    "'[bool, long, int, decimal, double]'",
+                    bson_type_name(elem_type(elem)));
             options.is_capped = elem_is_truthy(elem);
         } else if (strcmp(name, "size") == 0) {
             options.capped_size = capped_size_rounded(elem_as_i64(elem));
@@ -149,9 +151,10 @@ ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_o
         return error_set(err, ERR_INVALID_OPTIONS,
                          "the 'size' field is required when 'capped' is true");
     if (!options.is_capped && (options.capped_size > 0 || options.capped_max > 0))
-        return error_set(err, ERR_INVALID_OPTIONS,
-                         "the 'capped' field needs to be true when either the 'size' or 'max' fields "
-                         "are present");
+        return error_set(
+            err, ERR_INVALID_OPTIONS,
+            "the 'capped' field needs to be true when either the 'size' or 'max' fields "
+            "are present");
     if (options.is_capped && options.is_clustered)
         return error_set(err, ERR_INVALID_OPTIONS,
                          "Cannot create a clustered collection that is also capped");
@@ -239,7 +242,9 @@ ErrCode index_desc_new(struct StorageEngine *engine, Doc spec, const char *ident
             index->partial_filter = match_optimize(filter, &index->arena);
     }
     if (rc == ERR_OK && storage_has_table(engine, ident)) {
-        IndexFormat format = index->is_id ? INDEX_ID : index->is_unique ? INDEX_UNIQUE : INDEX_PLAIN;
+        IndexFormat format = index->is_id       ? INDEX_ID
+                             : index->is_unique ? INDEX_UNIQUE
+                                                : INDEX_PLAIN;
         rc = ordered_index_open(engine, ident, format, is_clustered, &index->store, err);
     }
     if (rc != ERR_OK) {
@@ -285,12 +290,12 @@ void collection_capped_notify(const Collection *coll, bool is_dropped) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&shared->mu);
     shared->capped_version++;
     shared->is_dropped |= is_dropped;
-    LIST_FOR_EACH(&shared->capped_waiters, node)
+    LIST_FOR_EACH (&shared->capped_waiters, node)
         op_signal(CONTAINER_OF(node, CappedWaiter, node)->op);
 }
 
-ErrCode collection_capped_wait(const Collection *coll, OpCtx *op, uint64_t seen, int64_t deadline_us,
-                               Error *err) {
+ErrCode collection_capped_wait(const Collection *coll, OpCtx *op, uint64_t seen,
+                               int64_t deadline_us, Error *err) {
     CollectionShared *shared = coll->shared;
     CappedWaiter waiter = {.op = op};
     mutex_lock(&shared->mu);
@@ -343,18 +348,20 @@ static ErrCode parse_clustered(Elem elem, Arena *arena, CollectionOptions *optio
         return ERR_OK;
     }
     if (elem_type(elem) != BT_DOC)
-        return error_set(err, ERR_TYPE_MISMATCH,
-                         "BSON field 'create.clusteredIndex' is the wrong type '%s', expected types "
-                         "'[bool, object]'",
-                         bson_type_name(elem_type(elem)));
+        return error_set(
+            err, ERR_TYPE_MISMATCH,
+            "BSON field 'create.clusteredIndex' is the wrong type '%s', expected types "
+            "'[bool, object]'",
+            bson_type_name(elem_type(elem)));
     DocIter iter = doc_iter(elem_doc(elem));
     Elem member;
     bool has_key = false, is_unique = false;
     while (doc_iter_next(&iter, &member)) {
         if (elem_name_is(member, STR("key"))) {
-            Elem id = elem_type(member) == BT_DOC ? doc_get_lit(elem_doc(member), "_id")
-                                                  : ELEM_MISSING;
-            has_key = elem_is_number(id) && elem_as_i64(id) == 1 && doc_count(elem_doc(member)) == 1;
+            Elem id =
+                elem_type(member) == BT_DOC ? doc_get_lit(elem_doc(member), "_id") : ELEM_MISSING;
+            has_key =
+                elem_is_number(id) && elem_as_i64(id) == 1 && doc_count(elem_doc(member)) == 1;
         } else if (elem_name_is(member, STR("unique"))) {
             is_unique = elem_is_truthy(member);
         } else if (elem_name_is(member, STR("name")) && elem_type(member) == BT_STRING) {
@@ -385,7 +392,8 @@ static ErrCode parse_validation_enum(Elem elem, const char *const *names, size_t
             return ERR_OK;
         }
     }
-    return error_set(err, ERR_BAD_VALUE, "Enumeration value '%s' for field '%s' is not a valid value.",
+    return error_set(err, ERR_BAD_VALUE,
+                     "Enumeration value '%s' for field '%s' is not a valid value.",
                      elem_str(elem).data, elem_name(elem));
 }
 

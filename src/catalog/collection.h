@@ -1,9 +1,9 @@
 /*
  * collection.h - one collection as an operation sees it: immutable, reference-counted.
  *
- * A DDL operation clones the present instance, changes the clone and installs it when its unit of work
- * commits (catalog.h); readers keep what they have. What must be shared by all instances of a collection
- * (multikey flags, waiters on a capped collection) sits in small shared objects.
+ * A DDL operation clones the present instance, changes the clone and installs it when its unit of
+ * work commits (catalog.h); readers keep what they have. What must be shared by all instances of a
+ * collection (multikey flags, waiters on a capped collection) sits in small shared objects.
  *
  * Ownership: instances are held by catalog versions and by whoever took a reference.
  */
@@ -31,9 +31,9 @@ enum {
 /* What all instances of one index share. Multikey bits only ever go from 0 to 1. */
 typedef struct IndexState {
     _Atomic int32_t refs;
-    /* Atomic. Set (release) before the commit of the first multikey document, so that whoever sees the
-     * document in its snapshot sees the bit (acquire). Bit p of field f: part p of the path is an array in
-     * some document. */
+    /* Atomic. Set (release) before the commit of the first multikey document, so that whoever sees
+     * the document in its snapshot sees the bit (acquire). Bit p of field f: part p of the path is
+     * an array in some document. */
     _Atomic uint32_t multikey_paths[INDEX_FIELDS_MAX];
     _Atomic bool is_multikey;
     /* Atomic. What the durable catalog has; lags behind while a writer's transaction is open. */
@@ -74,7 +74,11 @@ typedef struct IndexDesc {
     Uuid build_uuid;
 } IndexDesc;
 
-typedef enum ValidationLevel { VALIDATION_STRICT, VALIDATION_MODERATE, VALIDATION_OFF } ValidationLevel;
+typedef enum ValidationLevel {
+    VALIDATION_STRICT,
+    VALIDATION_MODERATE,
+    VALIDATION_OFF
+} ValidationLevel;
 typedef enum ValidationAction { VALIDATION_ERROR, VALIDATION_WARN } ValidationAction;
 
 typedef struct CollectionOptions {
@@ -130,21 +134,22 @@ void collection_remove_index(Collection *coll, uint32_t position);
 
 const IndexDesc *collection_find_index(const Collection *coll, Str name); /* NULL: none */
 const IndexDesc *collection_id_index(const Collection *coll);             /* NULL: clustered */
-int collection_index_position(const Collection *coll, Str name);         /* -1: none */
+int collection_index_position(const Collection *coll, Str name);          /* -1: none */
 
 /* Checks and parses the options of create and collMod; pointers go into `arena`. */
-ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_options,
-                                 Error *err) MUST_CHECK;
+ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_options, Error *err)
+    MUST_CHECK;
 
 /* Options in the form they are stored: clusteredIndex complete with version and name. */
 Doc collection_options_normalize(Doc doc, Arena *arena);
 
 /* ---- indexes ---- */
 
-/* Makes a descriptor from a checked spec; opens its table (missing table: store stays NULL). `state` is
- * taken over from an earlier instance, or NULL for a new one. */
+/* Makes a descriptor from a checked spec; opens its table (missing table: store stays NULL).
+ * `state` is taken over from an earlier instance, or NULL for a new one. */
 ErrCode index_desc_new(struct StorageEngine *engine, Doc spec, const char *ident, bool is_clustered,
-                       bool is_ready, IndexState *state, IndexDesc **ret_index, Error *err) MUST_CHECK;
+                       bool is_ready, IndexState *state, IndexDesc **ret_index, Error *err)
+    MUST_CHECK;
 IndexDesc *index_desc_ref(IndexDesc *index);
 void index_desc_unref(IndexDesc *index);
 bool index_is_multikey(const IndexDesc *index);
@@ -159,6 +164,7 @@ typedef struct CappedWaiter {
 } CappedWaiter;
 uint64_t collection_capped_version(const Collection *coll);
 void collection_capped_notify(const Collection *coll, bool is_dropped);
-/* Waits until the version differs from `seen`, the collection is dropped, or the deadline passed. */
-ErrCode collection_capped_wait(const Collection *coll, OpCtx *op, uint64_t seen, int64_t deadline_us,
-                               Error *err) MUST_CHECK;
+/* Waits until the version differs from `seen`, the collection is dropped, or the deadline passed.
+ */
+ErrCode collection_capped_wait(const Collection *coll, OpCtx *op, uint64_t seen,
+                               int64_t deadline_us, Error *err) MUST_CHECK;

@@ -87,8 +87,9 @@ ErrCode durable_entry_parse(StorageEngine *engine, int64_t catalog_id, Doc entry
             build_elem(&b, elem);
     TRY(collection_set_options(coll, doc_builder_end(&b), err));
 
-    TRY(record_store_open(engine, elem_str(ident).data, coll->options.is_clustered, &coll->records,
-                          err));
+    if (record_store_open(engine, elem_str(ident).data, coll->options.is_clustered, &coll->records,
+                          err) != ERR_OK)
+        return error_prefix(err, "collection \"%s\" cannot be opened", coll->ns.text);
     iter = doc_iter(elem_doc(indexes));
     while (doc_iter_next(&iter, &elem)) {
         if (elem_type(elem) != BT_DOC)
@@ -116,12 +117,12 @@ bool durable_entry_matches(const Collection *coll, Doc entry) {
     for (uint32_t i = 0; is_match && i < coll->index_count; i++) {
         char name[INDEX_NAME_SIZE];
         Elem row = doc_get(elem_doc(theirs), index_name(i, name));
-        is_match = elem_type(row) == BT_DOC &&
-                   elem_is_truthy(doc_get_lit(elem_doc(row), "ready")) ==
-                       coll->indexes[i]->is_ready &&
-                   elem_type(doc_get_lit(elem_doc(row), "spec")) == BT_DOC &&
-                   doc_compare(elem_doc(doc_get_lit(elem_doc(row), "spec")), coll->indexes[i]->spec,
-                               NULL) == 0;
+        is_match =
+            elem_type(row) == BT_DOC &&
+            elem_is_truthy(doc_get_lit(elem_doc(row), "ready")) == coll->indexes[i]->is_ready &&
+            elem_type(doc_get_lit(elem_doc(row), "spec")) == BT_DOC &&
+            doc_compare(elem_doc(doc_get_lit(elem_doc(row), "spec")), coll->indexes[i]->spec,
+                        NULL) == 0;
     }
     arena_done(&arena);
     return is_match;
@@ -140,7 +141,8 @@ ErrCode durable_catalog_write(OpCtx *op, CatalogService *service, const Collecti
     Str data = {(const char *)entry.data, doc_size(entry)};
     if (data.size > BSON_DOC_SIZE_MAX)
         return error_set(err, ERR_BSON_OBJECT_TOO_LARGE,
-                         "the catalog entry of collection \"%s\" would be too large", coll->ns.text);
+                         "the catalog entry of collection \"%s\" would be too large",
+                         coll->ns.text);
     RecordId rid = record_id_num(coll->catalog_id);
     if (is_new)
         return record_insert(op, service->durable, rid, data, err);
@@ -151,7 +153,8 @@ ErrCode durable_catalog_remove(OpCtx *op, CatalogService *service, int64_t catal
     return record_delete(op, service->durable, record_id_num(catalog_id), 0, err);
 }
 
-ErrCode catalog_read_entry(OpCtx *op, int64_t catalog_id, Arena *arena, Doc *ret_entry, Error *err) {
+ErrCode catalog_read_entry(OpCtx *op, int64_t catalog_id, Arena *arena, Doc *ret_entry,
+                           Error *err) {
     CLEANUP(record_cursor_done) RecordCursor cursor = {0};
     TRY(record_cursor_open(op, op_catalog(op)->durable, /* is_forward= */ true, &cursor, err));
     bool is_found;

@@ -17,8 +17,9 @@ ErrCode db_name_check(Str db, Error *err) {
     if (db.size == 0)
         return error_set(err, ERR_INVALID_NAMESPACE, "database name cannot be empty");
     if (db.size > DB_NAME_SIZE_MAX)
-        return error_set(err, ERR_INVALID_NAMESPACE, "database name is longer than %d characters: %.*s",
-                         DB_NAME_SIZE_MAX, (int)db.size, db.data);
+        return error_set(err, ERR_INVALID_NAMESPACE,
+                         "database name is longer than %d characters: %.*s", DB_NAME_SIZE_MAX,
+                         (int)db.size, db.data);
     if (has_char_of(db, "/\\. \"$") || !utf8_is_valid((const uint8_t *)db.data, db.size))
         return error_set(err, ERR_INVALID_NAMESPACE, "Invalid database name: '%.*s'", (int)db.size,
                          db.data);
@@ -62,8 +63,8 @@ bool ns_is_system(const Ns *ns) {
 }
 
 ErrCode ns_check_creatable(const Ns *ns, Error *err) {
-    static const char *const SYSTEM_ALLOWED[] = {"system.views", "system.js", "system.profile",
-                                                 "system.users", "system.roles", "system.version",
+    static const char *const SYSTEM_ALLOWED[] = {"system.views",   "system.js",    "system.profile",
+                                                 "system.users",   "system.roles", "system.version",
                                                  "system.sessions"};
     Str coll = ns_coll(ns);
     if (memchr(coll.data, '$', coll.size) != NULL)

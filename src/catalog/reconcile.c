@@ -1,16 +1,17 @@
 /*
  * reconcile.c - start-up: the durable catalog and the tables are brought in line (CAT-6).
  *
- * Creating a table and writing its catalog entry are two steps (table first), dropping is two steps (entry
- * first), so after a crash there may be tables nobody points to. They are dropped:
+ * Creating a table and writing its catalog entry are two steps (table first), dropping is two steps
+ * (entry first), so after a crash there may be tables nobody points to. They are dropped:
  *
- *     create: table made | entry written | done          crash in between: table without entry, dropped
- *     drop:   entry removed | table dropped | done       crash in between: table without entry, dropped
+ *     create: table made | entry written | done          crash in between: table without entry,
+ * dropped drop:   entry removed | table dropped | done       crash in between: table without entry,
+ * dropped
  *
- * The other way round must not be: a collection without its table is fatal. An index without its table is
- * logged and not used (its table may have been dropped by a crash after the reaper but before the
- * catalog's checkpoint). An index whose build had not finished is discarded: on a standalone node nobody
- * was told that it exists.
+ * The other way round must not be: a collection without its table is fatal. An index without its
+ * table is logged and not used (its table may have been dropped by a crash after the reaper but
+ * before the catalog's checkpoint). An index whose build had not finished is discarded: on a
+ * standalone node nobody was told that it exists.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +60,8 @@ static ErrCode load_collections(OpCtx *op, CatalogService *service, Catalog *ver
         TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
         if (!is_found)
             return ERR_OK;
-        TRY(doc_validate((const uint8_t *)data.data, data.size, BSON_DEPTH_MAX, VALIDATE_BASIC, err));
+        TRY(doc_validate((const uint8_t *)data.data, data.size, BSON_DEPTH_MAX, VALIDATE_BASIC,
+                         err));
         Collection *coll;
         ErrCode rc = durable_entry_parse(service->engine, rid.num,
                                          (Doc){(const uint8_t *)data.data}, &coll, err);
@@ -119,7 +121,8 @@ static ErrCode discard_one(OpCtx *op, CatalogService *service, Catalog *version,
     return rc;
 }
 
-static ErrCode discard_unfinished(OpCtx *op, CatalogService *service, Catalog *version, Error *err) {
+static ErrCode discard_unfinished(OpCtx *op, CatalogService *service, Catalog *version,
+                                  Error *err) {
     /* In rounds, so that any number is handled with bounded memory. */
     for (;;) {
         Unfinished *found = NEW(Unfinished);
@@ -145,9 +148,8 @@ static bool collect_referenced(void *arg, const void *key, size_t key_size, void
     (void)key, (void)key_size;
     Idents *referenced = arg;
     Collection *coll = value;
-    referenced->rows =
-        xrealloc(referenced->rows,
-                 (referenced->count + coll->index_count + 1) * sizeof(*referenced->rows));
+    referenced->rows = xrealloc(referenced->rows, (referenced->count + coll->index_count + 1) *
+                                                      sizeof(*referenced->rows));
     referenced->rows[referenced->count++] = xstrdup(record_store_ident(coll->records));
     for (uint32_t i = 0; i < coll->index_count; i++)
         referenced->rows[referenced->count++] = xstrdup(coll->indexes[i]->ident);

@@ -14,14 +14,15 @@
 typedef struct WriteObserver {
     void *arg;
     /* One call per unit of work for vectored inserts; `count` documents in order. May set a commit
-     * timestamp per document through ru_set_commit_ts before each is written: it is called first. */
+     * timestamp per document through ru_set_commit_ts before each is written: it is called first.
+     */
     ErrCode (*before_insert)(void *arg, OpCtx *op, const Collection *coll, const Doc *docs,
                              size_t count, Error *err);
     ErrCode (*on_update)(void *arg, OpCtx *op, const Collection *coll, Doc before, Doc after,
                          Doc update, Error *err);
     ErrCode (*on_delete)(void *arg, OpCtx *op, const Collection *coll, Doc before, Error *err);
-    /* DDL: "create", "drop", "renameCollection", "collMod", "createIndexes", "dropIndexes"; `o` is the
-     * command in the form of an oplog entry. */
+    /* DDL: "create", "drop", "renameCollection", "collMod", "createIndexes", "dropIndexes"; `o` is
+     * the command in the form of an oplog entry. */
     ErrCode (*on_ddl)(void *arg, OpCtx *op, const Ns *ns, const Uuid *uuid, Doc o, Error *err);
 } WriteObserver;
 

@@ -82,7 +82,8 @@ ErrCode view_find(CommandCtx *ctx, const Ns *ns, const FindRequest *request,
     return agg_reply(ctx, ns, doc_builder_end(&list.builder), &options, batch, err);
 }
 
-ErrCode view_count(CommandCtx *ctx, const Ns *ns, Doc query, int64_t skip, int64_t limit, Error *err) {
+ErrCode view_count(CommandCtx *ctx, const Ns *ns, Doc query, int64_t skip, int64_t limit,
+                   Error *err) {
     StageList list;
     stage_list_init(&list, cmd_arena(ctx));
     add_doc_stage(&list, "$match", query);
@@ -109,7 +110,8 @@ ErrCode view_count(CommandCtx *ctx, const Ns *ns, Doc query, int64_t skip, int64
     return rc;
 }
 
-ErrCode view_source(CommandCtx *ctx, const Ns *ns, Doc query, CursorSource **ret_source, Error *err) {
+ErrCode view_source(CommandCtx *ctx, const Ns *ns, Doc query, CursorSource **ret_source,
+                    Error *err) {
     StageList list;
     stage_list_init(&list, cmd_arena(ctx));
     add_doc_stage(&list, "$match", query);

@@ -24,11 +24,10 @@ typedef struct AggregateRequest {
         {"allowDiskUse", FIELD_ELEM, FIELD_OPTIONAL, offsetof(AggregateRequest, allow_disk_use)},  \
         {"hint", FIELD_ELEM, FIELD_NULL_IS_ABSENT, offsetof(AggregateRequest, hint)},              \
         {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(AggregateRequest, collation)},          \
-        {"let", FIELD_DOC, FIELD_OPTIONAL, offsetof(AggregateRequest, let)},                       \
-    {                                                                                              \
+        {"let", FIELD_DOC, FIELD_OPTIONAL, offsetof(AggregateRequest, let)}, {                     \
         "bypassDocumentValidation", FIELD_IGNORED, FIELD_OPTIONAL, 0                               \
     }
 
 ErrCode aggregate_request_check(CommandCtx *ctx, const AggregateRequest *request, Ns *ret_ns,
-                                AggOptions *ret_options, FirstBatchOptions *ret_batch,
-                                Error *err) MUST_CHECK;
+                                AggOptions *ret_options, FirstBatchOptions *ret_batch, Error *err)
+    MUST_CHECK;

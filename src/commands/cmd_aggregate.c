@@ -19,15 +19,15 @@ ErrCode aggregate_request_check(CommandCtx *ctx, const AggregateRequest *request
         ret_options->spill_dir = NULL;
     if (ret_options->is_collectionless) {
         if (elem_as_i64(request->target) != 1)
-            return error_set(err, ERR_FAILED_TO_PARSE,
-                             "Invalid command format: the 'aggregate' field must specify a collection "
-                             "name or 1");
+            return error_set(
+                err, ERR_FAILED_TO_PARSE,
+                "Invalid command format: the 'aggregate' field must specify a collection "
+                "name or 1");
         TRY(ns_make(ctx->args.db, STR("$cmd.aggregate"), ret_ns, err));
     } else if (elem_type(request->target) == BT_STRING) {
         TRY(request_ns(ctx, elem_str(request->target), ret_ns, err));
     } else {
-        return error_set(err, ERR_TYPE_MISMATCH,
-                         "collection name has invalid type %s",
+        return error_set(err, ERR_TYPE_MISMATCH, "collection name has invalid type %s",
                          bson_type_name(elem_type(request->target)));
     }
     if (doc_is_present(request->let))

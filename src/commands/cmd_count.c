@@ -37,8 +37,8 @@ static ErrCode count_fast(CommandCtx *ctx, const Ns *ns, bool *ret_is_view, int6
     return ERR_OK;
 }
 
-static ErrCode count_matching(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec, bool *ret_is_view,
-                              int64_t *ret_count, Error *err) {
+static ErrCode count_matching(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec,
+                              bool *ret_is_view, int64_t *ret_count, Error *err) {
     CLEANUP(find_source_free_ptr) FindSource *source = NULL;
     TRY(find_source_open(ctx->op, ns, spec, &source, ret_is_view, err));
     if (*ret_is_view)

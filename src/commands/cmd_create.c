@@ -80,6 +80,13 @@ static ErrCode check_id_index(Elem id_index, Error *err) {
 
 static ErrCode check_request(const CreateRequest *request, Error *err) {
     TRY(check_collation(request->collation, err));
+    if (elem_is_present(request->capped) && elem_type(request->capped) != BT_BOOL &&
+        !elem_is_number(request->capped))
+        return error_set(
+            err, ERR_TYPE_MISMATCH,
+            "BSON field 'create.capped' is the wrong type '%s', expected types '[bool, long, "
+            "int, decimal, double]'",
+            bson_type_name(elem_type(request->capped)));
     TRY(check_capped_number(request->size, "size", 1, err));
     TRY(check_capped_number(request->max, "max", INT64_MIN, err));
     TRY(check_id_index(request->id_index, err));

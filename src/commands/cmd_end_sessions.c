@@ -1,8 +1,8 @@
 /*
  * cmd_end_sessions.c - what clients say about their sessions: refresh, end and kill them.
  *
- * On a standalone node a session is only a label of operations and cursors. Refreshing has nothing to do;
- * ending closes the cursors of the session, killing its running operations as well.
+ * On a standalone node a session is only a label of operations and cursors. Refreshing has nothing
+ * to do; ending closes the cursors of the session, killing its running operations as well.
  */
 #include "bson/uuid.h"
 #include "commands/core/command.h"
@@ -20,8 +20,9 @@ typedef struct SessionsRequest {
 static ErrCode for_each_session(CommandCtx *ctx, Doc sessions,
                                 void (*act)(CommandCtx *ctx, const Uuid *id), Error *err) {
     if (doc_count(sessions) > SESSIONS_PER_COMMAND_MAX)
-        return error_set(err, ERR_TOO_MANY_LOGICAL_SESSIONS, "Too many sessions: %u, at most %d are allowed",
-                         doc_count(sessions), SESSIONS_PER_COMMAND_MAX);
+        return error_set(err, ERR_TOO_MANY_LOGICAL_SESSIONS,
+                         "Too many sessions: %u, at most %d are allowed", doc_count(sessions),
+                         SESSIONS_PER_COMMAND_MAX);
     for (int pass = 0; pass < 2; pass++) {
         DocIter iter = doc_iter(sessions);
         Elem elem;

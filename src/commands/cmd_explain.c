@@ -22,9 +22,11 @@ static const FieldSpec EXPLAIN_FIELDS[] = {
 
 static ErrCode parse_verbosity(Elem elem, ExplainVerbosity *ret_verbosity, Error *err);
 static ErrCode explain_find(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity, Error *err);
-static ErrCode explain_pipeline(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity, Error *err);
+static ErrCode explain_pipeline(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity,
+                                Error *err);
 static ErrCode explain_count(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity, Error *err);
-static ErrCode explain_distinct(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity, Error *err);
+static ErrCode explain_distinct(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity,
+                                Error *err);
 static ErrCode explain_find_and_modify(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity,
                                        Error *err);
 static ErrCode explain_update(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity, Error *err);
@@ -94,8 +96,9 @@ ErrCode explain_query(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec, cons
     bool is_view;
     TRY(find_source_open(ctx->op, ns, spec, &source, &is_view, err));
     if (is_view)
-        return error_set(err, ERR_NOT_IMPLEMENTED, "explain of find on a view is not supported yet; "
-                                                   "explain the aggregate instead");
+        return error_set(err, ERR_NOT_IMPLEMENTED,
+                         "explain of find on a view is not supported yet; "
+                         "explain the aggregate instead");
     DocBuilder *b = ctx->reply;
     size_t planner = build_open_doc(b, "queryPlanner");
     plan_explain(source->exec, outer, b);
@@ -199,8 +202,8 @@ static ErrCode parse_verbosity(Elem elem, ExplainVerbosity *ret_verbosity, Error
 }
 
 /* The inner command is parsed as strictly as if it ran. */
-static ErrCode parse_inner(CommandCtx *ctx, const CommandSpec *spec, Doc command, void **ret_request,
-                           Error *err) {
+static ErrCode parse_inner(CommandCtx *ctx, const CommandSpec *spec, Doc command,
+                           void **ret_request, Error *err) {
     CommandCtx inner = *ctx;
     WireMessage message = *ctx->message;
     message.sequence_count = 0;
@@ -285,13 +288,15 @@ static ErrCode explain_statement(CommandCtx *ctx, Doc command, const char *list_
     return explain_filter(ctx, elem_doc(statement), "q", outer, verbosity, err);
 }
 
-static ErrCode explain_update(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity, Error *err) {
+static ErrCode explain_update(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity,
+                              Error *err) {
     void *request;
     TRY(parse_inner(ctx, &CMD_UPDATE, command, &request, err));
     return explain_statement(ctx, command, "updates", "UPDATE", verbosity, err);
 }
 
-static ErrCode explain_delete(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity, Error *err) {
+static ErrCode explain_delete(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity,
+                              Error *err) {
     void *request;
     TRY(parse_inner(ctx, &CMD_DELETE, command, &request, err));
     return explain_statement(ctx, command, "deletes", "DELETE", verbosity, err);

@@ -22,7 +22,7 @@ typedef struct FindAndModifyRequest {
 } FindAndModifyRequest;
 
 #define FIELD(name, type, flags, member)                                                           \
-    {name, type, flags, offsetof(FindAndModifyRequest, member)}
+    { name, type, flags, offsetof(FindAndModifyRequest, member) }
 
 static const FieldSpec FIND_AND_MODIFY_FIELDS[] = {
     FIELD("findAndModify", FIELD_COLL, FIELD_OPTIONAL, coll),
@@ -44,17 +44,20 @@ static const FieldSpec FIND_AND_MODIFY_FIELDS[] = {
 static ErrCode check(const FindAndModifyRequest *request, Error *err) {
     bool has_update = elem_is_present(request->update);
     if (request->is_remove && has_update)
-        return error_set(err, ERR_FAILED_TO_PARSE,
-                         "Cannot specify both an update and remove=true");
+        return error_set(err, ERR_FAILED_TO_PARSE, "Cannot specify both an update and remove=true");
     if (request->is_remove && request->is_upsert)
-        return error_set(err, ERR_FAILED_TO_PARSE, "Cannot specify both upsert=true and remove=true");
-    if (request->is_remove && request->is_new)
         return error_set(err, ERR_FAILED_TO_PARSE,
-                         "Cannot specify both new=true and remove=true; 'remove' always returns the "
-                         "deleted document");
+                         "Cannot specify both upsert=true and remove=true");
+    if (request->is_remove && request->is_new)
+        return error_set(
+            err, ERR_FAILED_TO_PARSE,
+            "Cannot specify both new=true and remove=true; 'remove' always returns the "
+            "deleted document");
     if (!request->is_remove && !has_update)
-        return error_set(err, ERR_FAILED_TO_PARSE, "Either an update or remove=true must be specified");
-    if (has_update && elem_type(request->update) != BT_DOC && elem_type(request->update) != BT_ARRAY)
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "Either an update or remove=true must be specified");
+    if (has_update && elem_type(request->update) != BT_DOC &&
+        elem_type(request->update) != BT_ARRAY)
         return error_set(err, ERR_FAILED_TO_PARSE,
                          "Update argument must be either an object or an array");
     return ERR_OK;

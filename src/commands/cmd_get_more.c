@@ -39,18 +39,21 @@ static ErrCode check_session(CommandCtx *ctx, const ClientCursor *cursor, Error 
     uuid_to_text(&session, mine);
     uuid_to_text(&cursor->session, theirs);
     if (uuid_equal(&session, &NONE))
-        return error_set(err, (ErrCode)50736,
-                         "Cannot run getMore on cursor %lld, which was created in session %s, without "
-                         "an lsid",
-                         (long long)cursor->id, theirs);
+        return error_set(
+            err, (ErrCode)50736,
+            "Cannot run getMore on cursor %lld, which was created in session %s, without "
+            "an lsid",
+            (long long)cursor->id, theirs);
     if (uuid_equal(&cursor->session, &NONE))
-        return error_set(err, (ErrCode)50737,
-                         "Cannot run getMore on cursor %lld, which was not created in a session, in "
-                         "session %s",
-                         (long long)cursor->id, mine);
-    return error_set(err, (ErrCode)50738,
-                     "Cannot run getMore on cursor %lld, which was created in session %s, in session %s",
-                     (long long)cursor->id, theirs, mine);
+        return error_set(
+            err, (ErrCode)50737,
+            "Cannot run getMore on cursor %lld, which was not created in a session, in "
+            "session %s",
+            (long long)cursor->id, mine);
+    return error_set(
+        err, (ErrCode)50738,
+        "Cannot run getMore on cursor %lld, which was created in session %s, in session %s",
+        (long long)cursor->id, theirs, mine);
 }
 
 static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
@@ -59,9 +62,10 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
     if (elem_type(request->id) != BT_INT64)
-        return error_set(err, ERR_TYPE_MISMATCH,
-                         "BSON field 'getMore.getMore' is the wrong type '%s', expected type 'long'",
-                         bson_type_name(elem_type(request->id)));
+        return error_set(
+            err, ERR_TYPE_MISMATCH,
+            "BSON field 'getMore.getMore' is the wrong type '%s', expected type 'long'",
+            bson_type_name(elem_type(request->id)));
     int64_t batch_size;
     TRY(batch_size_parse("getMore", request->batch_size, &batch_size, err));
 
@@ -136,8 +140,8 @@ static ErrCode next_batch(CommandCtx *ctx, ClientCursor *cursor, int64_t docs_ma
             rc = build_batch(ctx, source, "nextBatch", docs_max, ret_batch, err);
             source->ops->detach(source);
         }
-        bool is_waiting = rc == ERR_OK && ret_batch->count == 0 && coll != NULL &&
-                          clock_mono_us() < deadline_us;
+        bool is_waiting =
+            rc == ERR_OK && ret_batch->count == 0 && coll != NULL && clock_mono_us() < deadline_us;
         if (is_waiting)
             rc = collection_capped_wait(coll, ctx->op, seen, deadline_us, err);
         catalog_release(catalog);

@@ -23,10 +23,11 @@ static ErrCode kill_cursors_run(CommandCtx *ctx, void *arg, Error *err) {
     Elem elem;
     while (doc_iter_next(&iter, &elem)) {
         if (elem_type(elem) != BT_INT64)
-            return error_set(err, ERR_TYPE_MISMATCH,
-                             "BSON field 'killCursors.cursors.%s' is the wrong type '%s', expected type "
-                             "'long'",
-                             elem_name(elem), bson_type_name(elem_type(elem)));
+            return error_set(
+                err, ERR_TYPE_MISMATCH,
+                "BSON field 'killCursors.cursors.%s' is the wrong type '%s', expected type "
+                "'long'",
+                elem_name(elem), bson_type_name(elem_type(elem)));
         if (cursor_kill(ctx->service->cursors, elem_i64(elem)) == CURSOR_KILLED)
             killed[killed_count++] = elem_i64(elem);
         else

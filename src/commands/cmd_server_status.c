@@ -200,6 +200,13 @@ static void build_metrics(StatusCtx *s) {
     build_close(b, executor);
 }
 
+static void build_in_out(DocBuilder *b, const char *name, const uint64_t bytes[2]) {
+    size_t opened = build_open_doc(b, name);
+    build_i64(b, "bytesIn", (int64_t)bytes[0]);
+    build_i64(b, "bytesOut", (int64_t)bytes[1]);
+    build_close(b, opened);
+}
+
 static void build_network(StatusCtx *s) {
     const TransportStats *t = &s->transport;
     build_i64(s->b, "bytesIn", (int64_t)t->bytes_in);
@@ -207,6 +214,14 @@ static void build_network(StatusCtx *s) {
     build_i64(s->b, "physicalBytesIn", (int64_t)t->physical_bytes_in);
     build_i64(s->b, "physicalBytesOut", (int64_t)t->physical_bytes_out);
     build_i64(s->b, "numRequests", (int64_t)t->requests);
+    size_t compression = build_open_doc(s->b, "compression");
+    for (int c = WIRE_COMPRESSOR_SNAPPY; c < WIRE_COMPRESSOR_COUNT; c++) {
+        size_t row = build_open_doc(s->b, wire_compressor_name((WireCompressor)c));
+        build_in_out(s->b, "compressor", t->packed[c]);
+        build_in_out(s->b, "decompressor", t->unpacked[c]);
+        build_close(s->b, row);
+    }
+    build_close(s->b, compression);
 }
 
 static void build_latency(DocBuilder *b, const char *name, LatencyStats *stats) {
@@ -298,12 +313,21 @@ static void build_wired_tiger(StatusCtx *s) {
     build_close(b, disk);
 }
 
+/* A standalone node keeps no record of sessions: there is nothing to refresh or to end. */
+static void build_sessions(StatusCtx *s) {
+    build_i32(s->b, "activeSessionsCount", 0);
+    build_i32(s->b, "sessionsCollectionJobCount", 0);
+    build_i32(s->b, "transactionReaperJobCount", 0);
+    build_i32(s->b, "sessionCatalogSize", 0);
+}
+
 static const StatusSection SECTIONS[] = {
     {"asserts", true, build_asserts},
     {"connections", true, build_connections},
     {"extra_info", true, build_extra_info},
     {"globalLock", true, build_global_lock},
     {"locks", true, build_locks},
+    {"logicalSessionRecordCache", true, build_sessions},
     {"network", true, build_network},
     {"opLatencies", true, build_op_latencies},
     {"opcounters", true, build_op_counters},

@@ -32,9 +32,10 @@ static ErrCode validate_run(CommandCtx *ctx, void *arg, Error *err) {
     if (request->is_repair)
         return error_set(err, ERR_NOT_IMPLEMENTED, "'validate.repair' is not supported yet");
     if (request->is_background && (request->is_full || request->is_fast_count_enforced))
-        return error_set(err, ERR_INVALID_OPTIONS,
-                         "Running the validate command with { background: true } is not supported with "
-                         "{ full: true } or { enforceFastCount: true }");
+        return error_set(
+            err, ERR_INVALID_OPTIONS,
+            "Running the validate command with { background: true } is not supported with "
+            "{ full: true } or { enforceFastCount: true }");
     CLEANUP(access_done) CollAccess access = {0};
     if (request->is_background)
         TRY(access_read(ctx->op, &ns, &access, err));
@@ -43,8 +44,8 @@ static ErrCode validate_run(CommandCtx *ctx, void *arg, Error *err) {
     if (access.view != NULL)
         return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW, "Cannot validate a view");
     if (access.coll == NULL)
-        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "Collection '%s' does not exist to validate.",
-                         ns.text);
+        return error_set(err, ERR_NAMESPACE_NOT_FOUND,
+                         "Collection '%s' does not exist to validate.", ns.text);
     ValidateOptions options = {
         .is_full = request->is_full,
         .is_conformance = request->is_conformance || request->is_full,

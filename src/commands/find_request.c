@@ -11,7 +11,8 @@ ErrCode find_request_check(CommandCtx *ctx, const FindRequest *request, QuerySpe
         return error_set(err, ERR_NOT_IMPLEMENTED, "'find.returnKey' is not supported yet");
     if ((doc_is_present(request->min) && !doc_is_empty(request->min)) ||
         (doc_is_present(request->max) && !doc_is_empty(request->max)))
-        return error_set(err, ERR_NOT_IMPLEMENTED, "'find.min' and 'find.max' are not supported yet");
+        return error_set(err, ERR_NOT_IMPLEMENTED,
+                         "'find.min' and 'find.max' are not supported yet");
     if (request->is_await_data && !request->is_tailable)
         return error_set(err, ERR_FAILED_TO_PARSE,
                          "Cannot set 'awaitData' without also setting 'tailable'");

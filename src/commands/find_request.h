@@ -52,8 +52,7 @@ typedef struct FindRequest {
          offsetof(FindRequest, is_allow_partial)},                                                 \
         {"allowDiskUse", FIELD_ELEM, FIELD_OPTIONAL, offsetof(FindRequest, allow_disk_use)},       \
         {"oplogReplay", FIELD_IGNORED, FIELD_OPTIONAL, 0},                                         \
-        {"min", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, min)},                            \
-    {                                                                                              \
+        {"min", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, min)}, {                          \
         "max", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, max)                               \
     }
 

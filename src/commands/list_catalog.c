@@ -1,8 +1,8 @@
 /*
  * list_catalog.c - $listCatalog: the durable catalog as documents (CAT-2).
  *
- * All entries are read in one snapshot that belongs to one catalog version, views are joined in from
- * it. The result is made when the pipeline starts; it is as large as the catalog.
+ * All entries are read in one snapshot that belongs to one catalog version, views are joined in
+ * from it. The result is made when the pipeline starts; it is as large as the catalog.
  */
 #include "base/alloc.h"
 #include "catalog/access.h"
@@ -39,8 +39,8 @@ static void add_doc(Listing *listing, Doc doc) {
 static bool add_collection(void *arg, const Collection *coll) {
     Visit *visit = arg;
     Doc entry;
-    visit->rc = catalog_read_entry(visit->op, coll->catalog_id, &visit->listing->arena, &entry,
-                                   visit->err);
+    visit->rc =
+        catalog_read_entry(visit->op, coll->catalog_id, &visit->listing->arena, &entry, visit->err);
     if (visit->rc != ERR_OK)
         return false;
     if (!doc_is_present(entry))
@@ -135,9 +135,10 @@ static ErrCode parse_list_catalog(const AggSourceRow *row, Elem spec, Arena *are
         return error_set(err, (ErrCode)6200600,
                          "The $listCatalog stage specification must be an empty object");
     if (row->is_collectionless && !str_is(ctx->args.db, "admin"))
-        return error_set(err, ERR_INVALID_NAMESPACE,
-                         "Collectionless $listCatalog must be run against the 'admin' database with "
-                         "{aggregate: 1}");
+        return error_set(
+            err, ERR_INVALID_NAMESPACE,
+            "Collectionless $listCatalog must be run against the 'admin' database with "
+            "{aggregate: 1}");
     ListCatalogSource *source = ARENA_NEW(arena, ListCatalogSource);
     source->base = (AggSource){open_listing, close_listing};
     source->ctx = ctx;

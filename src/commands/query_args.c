@@ -8,8 +8,9 @@
 ErrCode request_ns(const CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) {
     bool is_command_ns = coll.size > 5 && memcmp(coll.data, "$cmd.", 5) == 0;
     if (coll.size > 0 && coll.data[0] == '$' && !is_command_ns)
-        return error_set(err, ERR_INVALID_NAMESPACE, "Invalid collection name specified '%.*s.%.*s'",
-                         (int)ctx->args.db.size, ctx->args.db.data, (int)coll.size, coll.data);
+        return error_set(err, ERR_INVALID_NAMESPACE,
+                         "Invalid collection name specified '%.*s.%.*s'", (int)ctx->args.db.size,
+                         ctx->args.db.data, (int)coll.size, coll.data);
     return ns_make(ctx->args.db, coll, ret_ns, err);
 }
 
@@ -103,7 +104,8 @@ ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_sour
         stage_count_all(options->tailable_exec->root, &keys, &docs);
         is_tailing = docs > 0; /* an empty collection has no place to wait at */
     }
-    bool is_kept = is_tailing || (!options->is_tailable && !batch.is_exhausted && !options->is_single_batch);
+    bool is_kept =
+        is_tailing || (!options->is_tailable && !batch.is_exhausted && !options->is_single_batch);
     if (is_kept) {
         take_source->ops->detach(take_source);
         ClientCursor *client_cursor = client_cursor_new(ns, take_source);

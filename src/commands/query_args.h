@@ -1,5 +1,6 @@
 /*
- * query_args.h - what the commands that read share: their common options and the building of batches.
+ * query_args.h - what the commands that read share: their common options and the building of
+ * batches.
  */
 #pragma once
 
@@ -27,7 +28,8 @@ void query_spec_defaults(const CommandCtx *ctx, QuerySpec *spec);
 /* Evaluates `let` into spec->let_values. */
 ErrCode query_spec_let(CommandCtx *ctx, Doc let, QuerySpec *spec, Error *err) MUST_CHECK;
 
-/* Appends documents to the array `field` of the reply until the batch is full or the source ends. */
+/* Appends documents to the array `field` of the reply until the batch is full or the source ends.
+ */
 typedef struct BatchResult {
     int64_t count;
     bool is_exhausted;
@@ -44,8 +46,8 @@ typedef struct FirstBatchOptions {
     bool has_no_timeout;
     const PlanExecutor *tailable_exec; /* to tell an empty collection from one without matches */
 } FirstBatchOptions;
-/* Appends {cursor: {firstBatch, id, ns}} and keeps the rest as a client cursor. Takes the source, also when it
- * fails. `ns` is shown to the client. */
+/* Appends {cursor: {firstBatch, id, ns}} and keeps the rest as a client cursor. Takes the source,
+ * also when it fails. `ns` is shown to the client. */
 ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_source,
                           const FirstBatchOptions *options, Error *err) MUST_CHECK;
 

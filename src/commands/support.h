@@ -32,8 +32,8 @@ void list_reply_begin(ListReply *list, CommandCtx *ctx);
 /* Opens the next document; close it with build_close. */
 size_t list_reply_open(ListReply *list);
 void list_reply_add(ListReply *list, Doc doc);
-/* Replies with the first batch; `cursor` is the command's {batchSize}, which may be absent: then as much as
- * fits. The rest stays in a client cursor named `ns`. */
+/* Replies with the first batch; `cursor` is the command's {batchSize}, which may be absent: then as
+ * much as fits. The rest stays in a client cursor named `ns`. */
 ErrCode list_reply_end(ListReply *list, const Ns *ns, Doc cursor, Error *err) MUST_CHECK;
 
 /* ---- filters of list commands ---- */

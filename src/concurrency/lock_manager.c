@@ -1,15 +1,16 @@
 /*
  * lock_manager.c - see lock_manager.h.
  *
- * A resource that somebody holds or waits for has a LockHead in one of the buckets. The three global
- * resources have permanent heads with an extra atomic word:
+ * A resource that somebody holds or waits for has a LockHead in one of the buckets. The three
+ * global resources have permanent heads with an extra atomic word:
  *
  *     bit 63      slow: somebody holds or waits for S or X; intents must go through the bucket
  *     bits 31-61  number of IX holders that came the fast way
  *     bits 0-30   number of IS holders that came the fast way
  *
- * Setting the slow bit and counting a fast holder are both read-modify-writes of the same word: either
- * the S/X request sees the holder's count, or the holder sees the slow bit and takes the mutex.
+ * Setting the slow bit and counting a fast holder are both read-modify-writes of the same word:
+ * either the S/X request sees the holder's count, or the holder sees the slow bit and takes the
+ * mutex.
  */
 #include "concurrency/lock_manager.h"
 
@@ -222,9 +223,9 @@ void lock_for_each_waiter(void (*visit)(void *arg, const LockWaiterInfo *info), 
         LockWaiterInfo rows[64];
         size_t count = 0;
         mutex_lock(&bucket->mu);
-        LIST_FOR_EACH(&bucket->heads, node) {
+        LIST_FOR_EACH (&bucket->heads, node) {
             LockHead *head = CONTAINER_OF(node, LockHead, node);
-            LIST_FOR_EACH(&head->waiters, waiting) {
+            LIST_FOR_EACH (&head->waiters, waiting) {
                 Waiter *waiter = CONTAINER_OF(waiting, Waiter, node);
                 if (count < ARRAY_LEN(rows))
                     rows[count++] = (LockWaiterInfo){head->id, waiter->op->op_id, waiter->mode};
@@ -241,8 +242,7 @@ LockStats lock_stats(ResourceType type, ResourceId global_id) {
     if (type == RESOURCE_GLOBAL) {
         GlobalHead *global = global_head(global_id);
         for (int m = 0; m < 2; m++)
-            sum.acquired[m] =
-                atomic_load_explicit(&global->fast_acquired[m], memory_order_relaxed);
+            sum.acquired[m] = atomic_load_explicit(&global->fast_acquired[m], memory_order_relaxed);
     }
     for (int i = 0; i < BUCKET_COUNT; i++) {
         Bucket *bucket = &manager->buckets[i];
@@ -325,8 +325,8 @@ static ErrCode wait_for_grant(OpCtx *op, Bucket *bucket, Waiter *waiter, int64_t
     bucket->stats[resource_type(id)].wait_us[waiter->mode] += waited_us;
     op->metrics.lock_wait_us += waited_us;
     if (waiter->is_granted) {
-        /* Granted in the moment of giving up: the lock is ours, and the interruption is seen at the next
-         * check point. */
+        /* Granted in the moment of giving up: the lock is ours, and the interruption is seen at the
+         * next check point. */
         if (rc != ERR_OK)
             error_reset(err);
         rc = ERR_OK;
@@ -376,7 +376,7 @@ static void release_held(OpCtx *op, HeldLock *held) {
 }
 
 static void grant_waiters_locked(LockHead *head) {
-    LIST_FOR_EACH(&head->waiters, node) {
+    LIST_FOR_EACH (&head->waiters, node) {
         Waiter *waiter = CONTAINER_OF(node, Waiter, node);
         if (!is_compatible_locked(head, waiter->mode)) {
             if (head->compatible_first_count > 0)
@@ -397,8 +397,7 @@ static void grant_waiters_locked(LockHead *head) {
 
 static bool is_compatible_locked(const LockHead *head, LockMode mode) {
     GlobalHead *global = global_head(head->id);
-    uint64_t fast =
-        global != NULL ? atomic_load_explicit(&global->fast, memory_order_acquire) : 0;
+    uint64_t fast = global != NULL ? atomic_load_explicit(&global->fast, memory_order_acquire) : 0;
     uint64_t counts[LOCK_MODE_COUNT] = {
         [LOCK_IS] = head->granted[LOCK_IS] + (fast & FAST_MASK),
         [LOCK_IX] = head->granted[LOCK_IX] + (fast >> 31 & FAST_MASK),
@@ -418,7 +417,7 @@ static LockHead *ensure_head_locked(Bucket *bucket, ResourceId id) {
             list_push_back(&bucket->heads, &global->head.node);
         return &global->head;
     }
-    LIST_FOR_EACH(&bucket->heads, node) {
+    LIST_FOR_EACH (&bucket->heads, node) {
         LockHead *head = CONTAINER_OF(node, LockHead, node);
         if (head->id == id)
             return head;

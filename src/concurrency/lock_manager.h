@@ -6,10 +6,10 @@
  * kind takes them in rising ResourceId order: that rule, asserted in debug builds, is what keeps
  * deadlocks away. Locks are taken in their final mode; there are no upgrades.
  *
- * Granting is first come, first served: a compatible request waits behind an incompatible one that came
- * before it, so that X is not starved. Two exceptions: requests marked LOCK_AT_FRONT (S and X on the
- * global resources) go to the head of the queue, and a holder marked LOCK_COMPATIBLE_FIRST lets
- * compatible requests pass the queue while it holds.
+ * Granting is first come, first served: a compatible request waits behind an incompatible one that
+ * came before it, so that X is not starved. Two exceptions: requests marked LOCK_AT_FRONT (S and X
+ * on the global resources) go to the head of the queue, and a holder marked LOCK_COMPATIBLE_FIRST
+ * lets compatible requests pass the queue while it holds.
  *
  * Intent modes on the global resources touch one atomic word while nobody asks for S or X.
  */
@@ -38,8 +38,8 @@ typedef enum LockFlags {
 
 typedef struct LockManager LockManager;
 
-/* The one lock manager of the process is made at start and hangs off the service; functions below find
- * it through lock_manager_install, since every operation uses the same one. */
+/* The one lock manager of the process is made at start and hangs off the service; functions below
+ * find it through lock_manager_install, since every operation uses the same one. */
 void lock_manager_install(void);
 void lock_manager_uninstall(void);
 
@@ -47,8 +47,8 @@ ResourceId resource_id(ResourceType type, const char *name, size_t name_size);
 ResourceType resource_type(ResourceId id);
 bool lock_modes_are_compatible(LockMode held, LockMode requested);
 
-/* Takes the lock or fails: interrupted, or ERR_LOCK_TIMEOUT after `deadline_us` (INT64_MAX: none). Taking
- * a lock already held in the same or a covering mode only counts. */
+/* Takes the lock or fails: interrupted, or ERR_LOCK_TIMEOUT after `deadline_us` (INT64_MAX: none).
+ * Taking a lock already held in the same or a covering mode only counts. */
 ErrCode lock_acquire(OpCtx *op, ResourceId id, LockMode mode, LockFlags flags, int64_t deadline_us,
                      Error *err) MUST_CHECK;
 /* Gives one acquisition back; inside a unit of work that happens when the outermost one ends. */
@@ -64,7 +64,8 @@ typedef struct LockSnapshot {
     HeldLock held[LOCKER_REQUESTS_MAX];
     uint32_t held_count;
 } LockSnapshot;
-bool lock_save_and_release_all(OpCtx *op, LockSnapshot *ret_snapshot); /* false inside a unit of work */
+bool lock_save_and_release_all(OpCtx *op,
+                               LockSnapshot *ret_snapshot); /* false inside a unit of work */
 ErrCode lock_restore_all(OpCtx *op, const LockSnapshot *snapshot, Error *err) MUST_CHECK;
 
 /* One row per resource that has waiters; holders are found through the operations. For lockInfo. */

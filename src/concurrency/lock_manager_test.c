@@ -39,8 +39,8 @@ static bool try_lock(OpCtx *op, ResourceId id, LockMode mode) {
 }
 
 TEST(locks_follow_the_compatibility_matrix) {
-    /* Goal (LCK-1): for every pair of modes, on global and other resources, a second holder is admitted
-     * exactly when the matrix of the design says so. */
+    /* Goal (LCK-1): for every pair of modes, on global and other resources, a second holder is
+     * admitted exactly when the matrix of the design says so. */
     static const bool EXPECTED[4][4] = {
         [LOCK_IS] = {true, true, true, false},
         [LOCK_IX] = {true, true, false, false},
@@ -49,9 +49,9 @@ TEST(locks_follow_the_compatibility_matrix) {
     };
     LockFixture fx;
     fixture_init(&fx);
-    ResourceId ids[] = {RESOURCE_ID_GLOBAL, RESOURCE_ID_RSTL, resource_id(RESOURCE_DATABASE, "a", 1),
-                        resource_id(RESOURCE_COLLECTION, "a.b", 3),
-                        resource_id(RESOURCE_MUTEX, "m", 1)};
+    ResourceId ids[] = {
+        RESOURCE_ID_GLOBAL, RESOURCE_ID_RSTL, resource_id(RESOURCE_DATABASE, "a", 1),
+        resource_id(RESOURCE_COLLECTION, "a.b", 3), resource_id(RESOURCE_MUTEX, "m", 1)};
     for (size_t r = 0; r < ARRAY_LEN(ids); r++) {
         for (int held = 0; held < 4; held++) {
             for (int asked = 0; asked < 4; asked++) {
@@ -104,7 +104,8 @@ static void start_waiting(Waiting *w) {
 
 TEST(locks_are_granted_in_order_of_arrival) {
     /* Goal: a reader that comes after a waiting X waits behind it, and at-front requests go first.
-     * Method: op 0 holds S; X (1), IS (2) and an at-front X (3) queue up; release and look at the order. */
+     * Method: op 0 holds S; X (1), IS (2) and an at-front X (3) queue up; release and look at the
+     * order. */
     LockFixture fx;
     fixture_init(&fx);
     ResourceId id = resource_id(RESOURCE_COLLECTION, "a.b", 3);
@@ -173,7 +174,8 @@ static void stress_run(void *arg) {
         static const LockMode MODES[] = {LOCK_IS, LOCK_IX, LOCK_IX, LOCK_S, LOCK_X};
         LockMode mode = MODES[prng_below(&prng, ARRAY_LEN(MODES))];
         Error err = {0};
-        EXPECT_OK(lock_acquire(s->op, RESOURCE_ID_GLOBAL, mode, LOCK_DEFAULT, INT64_MAX, &err), err);
+        EXPECT_OK(lock_acquire(s->op, RESOURCE_ID_GLOBAL, mode, LOCK_DEFAULT, INT64_MAX, &err),
+                  err);
         if (mode == LOCK_X) {
             /* Nobody else is inside: both halves change together. */
             s->shared[0]++;
@@ -186,8 +188,9 @@ static void stress_run(void *arg) {
 }
 
 TEST(exclusive_global_lock_excludes_the_fast_path) {
-    /* Goal: the fast path of intent locks never lets a holder in beside X. Method: threads take random
-     * modes; X holders change two counters, all others check that they are equal (also for TSan). */
+    /* Goal: the fast path of intent locks never lets a holder in beside X. Method: threads take
+     * random modes; X holders change two counters, all others check that they are equal (also for
+     * TSan). */
     LockFixture fx;
     fixture_init(&fx);
     int64_t shared[2] = {0, 0};

@@ -1,8 +1,8 @@
 /*
  * locker.h - the locks one operation holds.
  *
- * Part of OpCtx; see lock_manager.h for taking and releasing them. Inside a unit of work releases are
- * deferred to its end (two-phase locking).
+ * Part of OpCtx; see lock_manager.h for taking and releasing them. Inside a unit of work releases
+ * are deferred to its end (two-phase locking).
  */
 #pragma once
 
@@ -27,8 +27,8 @@ enum {
 typedef struct HeldLock {
     ResourceId resource;
     LockMode mode;
-    uint32_t count;       /* nested acquisitions */
-    bool is_fast;         /* counted in the head's word instead of its table */
+    uint32_t count; /* nested acquisitions */
+    bool is_fast;   /* counted in the head's word instead of its table */
     bool is_compatible_first;
     bool is_release_deferred;
 } HeldLock;

@@ -54,10 +54,11 @@ void op_ctx_free(OpCtx *op) {
 void op_begin(OpCtx *op, const OpDescription *desc) {
     op->start_us = clock_mono_us();
     op->deadline_us = INT64_MAX;
+    op->is_ended_with_client = false;
     op->next_check_us = op->start_us + LONG_RUNNING_US;
     memset(&op->metrics, 0, sizeof(op->metrics));
-    uint32_t op_id = 1 + atomic_fetch_add_explicit(&op->registry->last_op_id, 1,
-                                                   memory_order_relaxed);
+    uint32_t op_id =
+        1 + atomic_fetch_add_explicit(&op->registry->last_op_id, 1, memory_order_relaxed);
     mutex_lock(&op->mu);
     assert(!op->is_active);
     atomic_store_explicit(&op->kill_code, ERR_OK, memory_order_relaxed);
@@ -103,20 +104,23 @@ ErrCode op_check_interrupt_slow(OpCtx *op, Error *err) {
     int kill_code = atomic_load_explicit(&op->kill_code, memory_order_acquire);
     if (kill_code != ERR_OK)
         return error_set(err, (ErrCode)kill_code,
-                         kill_code == ERR_INTERRUPTED_AT_SHUTDOWN
-                             ? "interrupted at shutdown"
-                             : "operation was interrupted");
+                         kill_code == ERR_INTERRUPTED_AT_SHUTDOWN ? "interrupted at shutdown"
+                                                                  : "operation was interrupted");
     int64_t now_us = clock_mono_us();
     if (now_us >= op->deadline_us)
         return error_set(err, ERR_MAX_TIME_MS_EXPIRED, "operation exceeded time limit");
     if (now_us >= op->next_check_us) {
         op->next_check_us = now_us + LONG_RUNNING_US;
-        if (op->hooks != NULL)
+        if (op->hooks != NULL) {
             op->hooks->long_running(op->hooks_arg);
+            if (op->is_ended_with_client && op->hooks->is_client_gone(op->hooks_arg, op))
+                return error_set(err, ERR_CLIENT_DISCONNECT,
+                                 "operation was interrupted because the client disconnected");
+        }
     }
     if (arena_used(&op->arena) >> 20 > op->size_max_arena_mb)
-        return error_set(err, ERR_EXCEEDED_MEMORY_LIMIT,
-                         "operation uses more than %u MB of memory", op->size_max_arena_mb);
+        return error_set(err, ERR_EXCEEDED_MEMORY_LIMIT, "operation uses more than %u MB of memory",
+                         op->size_max_arena_mb);
     return ERR_OK;
 }
 
@@ -207,7 +211,7 @@ void op_registry_free(OpRegistry *registry) {
 bool op_registry_kill(OpRegistry *registry, uint32_t op_id, ErrCode code) {
     bool is_found = false;
     mutex_lock(&registry->mu);
-    LIST_FOR_EACH(&registry->ops, node) {
+    LIST_FOR_EACH (&registry->ops, node) {
         OpCtx *op = CONTAINER_OF(node, OpCtx, registry_node);
         mutex_lock(&op->mu);
         if (op->is_active && op->op_id == op_id && !op->is_kill_exempt) {
@@ -223,7 +227,7 @@ bool op_registry_kill(OpRegistry *registry, uint32_t op_id, ErrCode code) {
 int op_registry_kill_all(OpRegistry *registry, OpCtx *self, ErrCode code) {
     int count = 0;
     mutex_lock(&registry->mu);
-    LIST_FOR_EACH(&registry->ops, node) {
+    LIST_FOR_EACH (&registry->ops, node) {
         OpCtx *op = CONTAINER_OF(node, OpCtx, registry_node);
         mutex_lock(&op->mu);
         if (op != self && op->is_active && !op->is_kill_exempt) {
@@ -238,7 +242,7 @@ int op_registry_kill_all(OpRegistry *registry, OpCtx *self, ErrCode code) {
 
 void op_registry_kill_connection(OpRegistry *registry, int64_t connection_id, ErrCode code) {
     mutex_lock(&registry->mu);
-    LIST_FOR_EACH(&registry->ops, node) {
+    LIST_FOR_EACH (&registry->ops, node) {
         OpCtx *op = CONTAINER_OF(node, OpCtx, registry_node);
         mutex_lock(&op->mu);
         if (op->is_active && op->desc.connection_id == connection_id)
@@ -252,7 +256,7 @@ int op_registry_kill_session(OpRegistry *registry, OpCtx *self, const uint8_t se
                              ErrCode code) {
     int count = 0;
     mutex_lock(&registry->mu);
-    LIST_FOR_EACH(&registry->ops, node) {
+    LIST_FOR_EACH (&registry->ops, node) {
         OpCtx *op = CONTAINER_OF(node, OpCtx, registry_node);
         mutex_lock(&op->mu);
         if (op != self && op->is_active && !op->is_kill_exempt &&
@@ -268,7 +272,7 @@ int op_registry_kill_session(OpRegistry *registry, OpCtx *self, const uint8_t se
 
 void op_registry_for_each(OpRegistry *registry, void (*visit)(void *arg, OpCtx *op), void *arg) {
     mutex_lock(&registry->mu);
-    LIST_FOR_EACH(&registry->ops, node) {
+    LIST_FOR_EACH (&registry->ops, node) {
         OpCtx *op = CONTAINER_OF(node, OpCtx, registry_node);
         mutex_lock(&op->mu);
         visit(arg, op);

@@ -2,11 +2,12 @@
  * op_ctx.h - one running operation: its memory, deadline, interruption, locks and storage state.
  *
  * Every request, and every round of a background task, runs under an OpCtx. Whatever waits, waits
- * through it (op_wait), so that maxTimeMS, killOp and shutdown end the wait. Workers keep one OpCtx for
- * life and begin/end operations on it: no allocation per request.
+ * through it (op_wait), so that maxTimeMS, killOp and shutdown end the wait. Workers keep one OpCtx
+ * for life and begin/end operations on it: no allocation per request.
  *
  * Ownership: created by a worker or background thread; registered in an OpRegistry while it lives.
- * Threading: used by one thread. Others may only op_kill it, op_signal it, or read what is under `mu`.
+ * Threading: used by one thread. Others may only op_kill it, op_signal it, or read what is under
+ * `mu`.
  */
 #pragma once
 
@@ -21,6 +22,7 @@
 #include "concurrency/locker.h"
 #include "concurrency/op_metrics.h"
 
+typedef struct OpCtx OpCtx;
 typedef struct OpRegistry OpRegistry;
 typedef struct RecoveryUnit RecoveryUnit;
 typedef struct TicketPool TicketPool;
@@ -30,22 +32,24 @@ typedef struct ServiceCtx ServiceCtx;
 typedef struct BlockHooks {
     void (*begin)(void *arg);
     void (*end)(void *arg);
-    void (*long_running)(void *arg); /* the operation uses its thread for long; may come repeatedly */
+    void (*long_running)(
+        void *arg); /* the operation uses its thread for long; may come repeatedly */
+    bool (*is_client_gone)(void *arg, const OpCtx *op); /* nobody waits for the answer any more */
 } BlockHooks;
 
 /* What currentOp shows of an operation. Pointers are borrowed for the operation's duration. */
 typedef struct OpDescription {
-    const char *op_type;     /* "command", "query", "insert", "update", "remove", "getmore", "none" */
-    const char *ns;          /* "" when none */
-    const uint8_t *command;  /* BSON of the request, or NULL */
-    const char *client;      /* "127.0.0.1:1234", or NULL for internal operations */
-    const char *desc;        /* "conn12", "Checkpointer" */
-    const char *app_name;    /* or NULL */
+    const char *op_type; /* "command", "query", "insert", "update", "remove", "getmore", "none" */
+    const char *ns;      /* "" when none */
+    const uint8_t *command;         /* BSON of the request, or NULL */
+    const char *client;             /* "127.0.0.1:1234", or NULL for internal operations */
+    const char *desc;               /* "conn12", "Checkpointer" */
+    const char *app_name;           /* or NULL */
     const uint8_t *client_metadata; /* BSON, or NULL */
-    int64_t connection_id;   /* 0: internal */
-    uint8_t session[16];     /* id of its logical session; zero: none */
-    const char *plan_summary; /* or NULL */
-    const char *progress_msg; /* or NULL; with done and total */
+    int64_t connection_id;          /* 0: internal */
+    uint8_t session[16];            /* id of its logical session; zero: none */
+    const char *plan_summary;       /* or NULL */
+    const char *progress_msg;       /* or NULL; with done and total */
     int64_t progress_done;
     int64_t progress_total;
 } OpDescription;
@@ -57,21 +61,22 @@ struct OpCtx {
     int64_t start_us;    /* clock_mono_us */
     int64_t deadline_us; /* INT64_MAX: none */
     int64_t next_check_us;
-    RecoveryUnit *ru;    /* storage transaction state; made on first use, kept */
+    RecoveryUnit *ru; /* storage transaction state; made on first use, kept */
     Locker locker;
     TicketPool *held_ticket; /* the pool our admission ticket comes from, or NULL */
     OpMetrics metrics;
     const BlockHooks *hooks;
     void *hooks_arg;
     struct CatalogStage *catalog_stage; /* DDL changes of the open unit of work, or NULL */
-    void *client;        /* ClientState of commands/core; NULL for internal operations */
+    void *client;                /* ClientState of commands/core; NULL for internal operations */
     bool is_validation_bypassed; /* bypassDocumentValidation of the running statement */
-    bool is_uninterruptible; /* cleanup work: kill and deadline are not looked at */
-    bool is_kill_exempt;     /* internal loops end by their own flag, not by killOp */
+    bool is_ended_with_client;   /* a read: not worth finishing once the client is gone */
+    bool is_uninterruptible;     /* cleanup work: kill and deadline are not looked at */
+    bool is_kill_exempt;         /* internal loops end by their own flag, not by killOp */
     uint32_t size_max_arena_mb;
 
-    /* Atomic. Set by killers with release after their reason is complete (it is this one word), read
-     * with relaxed order at check points: a late look only delays the end. */
+    /* Atomic. Set by killers with release after their reason is complete (it is this one word),
+     * read with relaxed order at check points: a late look only delays the end. */
     _Atomic int kill_code; /* ErrCode; ERR_OK: alive */
 
     OpRegistry *registry;
@@ -90,15 +95,13 @@ struct OpCtx {
     OpDescription desc;
 };
 
-typedef struct OpCtx OpCtx;
-
 OpCtx *op_ctx_new(OpRegistry *registry, const BlockHooks *hooks, void *hooks_arg);
 void op_ctx_free(OpCtx *op); /* NULL is fine; releases the recovery unit through ru_free_hook */
 /* Set once at start by storage, which is above this folder. */
 extern void (*op_ru_free_hook)(RecoveryUnit *ru);
 
-/* Between these two the operation is visible to currentOp and can be killed. op_begin clears what the
- * last one left; op_end resets the arena and invariants that no lock is held. */
+/* Between these two the operation is visible to currentOp and can be killed. op_begin clears what
+ * the last one left; op_end resets the arena and invariants that no lock is held. */
 void op_begin(OpCtx *op, const OpDescription *desc);
 void op_end(OpCtx *op);
 /* Changes the visible description. */
@@ -108,8 +111,8 @@ void op_set_progress(OpCtx *op, const char *msg, int64_t done, int64_t total);
 /* The deadline is the nearer one of the present and `max_time_ms` (> 0) from now. */
 void op_set_max_time(OpCtx *op, int64_t max_time_ms);
 
-/* Fails when the operation was killed, its time is up, or its memory is past the bound. Cheap enough
- * for every document: the clock is read at most once in some microseconds of calls. */
+/* Fails when the operation was killed, its time is up, or its memory is past the bound. Cheap
+ * enough for every document: the clock is read at most once in some microseconds of calls. */
 ErrCode op_check_interrupt_slow(OpCtx *op, Error *err) MUST_CHECK;
 static inline ErrCode op_check_interrupt(OpCtx *op, Error *err) {
     if (LIKELY(atomic_load_explicit(&op->kill_code, memory_order_relaxed) == ERR_OK &&
@@ -118,8 +121,9 @@ static inline ErrCode op_check_interrupt(OpCtx *op, Error *err) {
     return op_check_interrupt_slow(op, err);
 }
 
-/* Waits until op_signal, an interruption (an error) or `deadline_us` (*ret_timed_out). A signal that came
- * before the wait ends it at once; spurious returns are possible, so loop on your condition. */
+/* Waits until op_signal, an interruption (an error) or `deadline_us` (*ret_timed_out). A signal
+ * that came before the wait ends it at once; spurious returns are possible, so loop on your
+ * condition. */
 ErrCode op_wait(OpCtx *op, int64_t deadline_us, bool *ret_timed_out, Error *err) MUST_CHECK;
 void op_signal(OpCtx *op);
 void op_clear_signal(OpCtx *op);

@@ -11,8 +11,9 @@ typedef struct TicketWaiter {
 
 struct TicketPool {
     const char *name;
-    /* Atomic, sequentially consistent: a releaser adds a ticket and then looks for waiters; a waiter
-     * announces itself and then looks for a ticket. In one total order one of them sees the other. */
+    /* Atomic, sequentially consistent: a releaser adds a ticket and then looks for waiters; a
+     * waiter announces itself and then looks for a ticket. In one total order one of them sees the
+     * other. */
     _Atomic int32_t available; /* below 0 only while a pool is being shrunk */
     _Atomic int32_t waiter_count;
     _Atomic int64_t acquired_total;

@@ -1,9 +1,9 @@
 /*
  * tickets.h - admission: how many operations may be inside the storage engine at once.
  *
- * WiredTiger 3.2.1 collapses with several hundred threads inside it, so every operation holds a ticket
- * of the read or the write pool from its first global lock to its last, and gives it back while it
- * waits for something else. First come, first served.
+ * WiredTiger 3.2.1 collapses with several hundred threads inside it, so every operation holds a
+ * ticket of the read or the write pool from its first global lock to its last, and gives it back
+ * while it waits for something else. First come, first served.
  */
 #pragma once
 

@@ -52,8 +52,8 @@ static ErrCode coll_mod_attempt(void *arg, OpCtx *op, Error *err) {
     return ERR_OK;
 }
 
-ErrCode ddl_coll_mod(OpCtx *op, const Ns *ns, const CollModChange *change, CollModResult *ret_result,
-                     Error *err) {
+ErrCode ddl_coll_mod(OpCtx *op, const Ns *ns, const CollModChange *change,
+                     CollModResult *ret_result, Error *err) {
     *ret_result = (CollModResult){0};
     Catalog *catalog = catalog_acquire(op_catalog(op));
     const View *view = catalog_find_view(catalog, ns);
@@ -90,8 +90,7 @@ static ErrCode apply_options(Collection *changed, const CollModChange *change, A
         is_any |= elem_is_present(values[i]);
     if (!is_any)
         return ERR_OK;
-    Doc options =
-        ddl_options_with(changed->options.doc, NAMES, values, ARRAY_LEN(NAMES), arena);
+    Doc options = ddl_options_with(changed->options.doc, NAMES, values, ARRAY_LEN(NAMES), arena);
     return collection_set_options(changed, options, err);
 }
 
@@ -145,7 +144,8 @@ static ErrCode apply_index(OpCtx *op, Collection *changed, Doc request, CollModR
     IndexDesc *made;
     TRY(index_desc_new(op_storage(op), doc_builder_end(&b), old->ident,
                        changed->options.is_clustered, old->is_ready, old->state, &made, err));
-    /* Both descriptors must count as users of the same table, or its drop would not wait for the other. */
+    /* Both descriptors must count as users of the same table, or its drop would not wait for the
+     * other. */
     ordered_index_unref(made->store);
     made->store = old->store != NULL ? ordered_index_ref(old->store) : NULL;
     changed->indexes[position] = made;

@@ -99,8 +99,8 @@ static ErrCode make_tables(OpCtx *op, Collection *coll, Error *err) {
     StorageEngine *engine = op_storage(op);
     bool is_clustered = coll->options.is_clustered;
     CLEANUP(xfree_ptr) char *ident = storage_new_ident(engine, "collection");
-    TRY(storage_create_table(engine, ident,
-                             is_clustered ? TABLE_RECORDS_CLUSTERED : TABLE_RECORDS, NULL, err));
+    TRY(storage_create_table(engine, ident, is_clustered ? TABLE_RECORDS_CLUSTERED : TABLE_RECORDS,
+                             NULL, err));
     TRY(record_store_open(engine, ident, is_clustered, &coll->records, err));
     if (is_clustered)
         return ERR_OK;
@@ -124,7 +124,8 @@ static void nothing(void *arg) {
 void ddl_discard_collection(OpCtx *op, Collection *coll) {
     StorageEngine *engine = op_storage(op);
     if (coll->records != NULL)
-        storage_drop_later(engine, record_store_ident(coll->records), 0, always_unused, nothing, NULL);
+        storage_drop_later(engine, record_store_ident(coll->records), 0, always_unused, nothing,
+                           NULL);
     for (uint32_t i = 0; i < coll->index_count; i++)
         storage_drop_later(engine, coll->indexes[i]->ident, 0, always_unused, nothing, NULL);
 }
@@ -136,10 +137,11 @@ ErrCode ddl_check_db_case(OpCtx *op, const Ns *ns, Error *err) {
                     catalog_find_db_ignoring_case(catalog, ns_db(ns), present);
     catalog_release(catalog);
     if (is_clash)
-        return error_set(err, ERR_DATABASE_DIFFER_CASE,
-                         "db already exists with different case already have: [%s] trying to create "
-                         "[%.*s]",
-                         present, (int)ns->db_size, ns->text);
+        return error_set(
+            err, ERR_DATABASE_DIFFER_CASE,
+            "db already exists with different case already have: [%s] trying to create "
+            "[%.*s]",
+            present, (int)ns->db_size, ns->text);
     return ERR_OK;
 }
 

@@ -1,20 +1,21 @@
 /*
  * ddl.h - changing what collections, views and indexes there are, on this node (CAT-5, CAT-7).
  *
- * Each function is one operation: it takes its locks, stages catalog changes in one unit of work and
- * retries conflicts. Observers (replication) see it inside the same unit of work.
+ * Each function is one operation: it takes its locks, stages catalog changes in one unit of work
+ * and retries conflicts. Observers (replication) see it inside the same unit of work.
  *
- * Crash: tables are made before, and dropped after, the one commit that decides; what a crash leaves
- * behind is found by catalog/reconcile.c.
+ * Crash: tables are made before, and dropped after, the one commit that decides; what a crash
+ * leaves behind is found by catalog/reconcile.c.
  */
 #pragma once
 
 #include "base/error.h"
 #include "catalog/access.h"
 
-/* Fails with ERR_NAMESPACE_EXISTS, unless the collection is there with the same options. `options` is checked by the catalog; `uuid` may be NULL. */
-ErrCode ddl_create_collection(OpCtx *op, const Ns *ns, Doc options, const Uuid *uuid,
-                              Error *err) MUST_CHECK;
+/* Fails with ERR_NAMESPACE_EXISTS, unless the collection is there with the same options. `options`
+ * is checked by the catalog; `uuid` may be NULL. */
+ErrCode ddl_create_collection(OpCtx *op, const Ns *ns, Doc options, const Uuid *uuid, Error *err)
+    MUST_CHECK;
 /* Makes the collection if there is none: for writes to new names. Fails for views. */
 ErrCode ddl_ensure_collection(OpCtx *op, const Ns *ns, Error *err) MUST_CHECK;
 ErrCode ddl_create_view(OpCtx *op, const Ns *ns, Str view_on, Doc pipeline, Elem collation,
@@ -30,9 +31,10 @@ ErrCode ddl_drop(OpCtx *op, const Ns *ns, const Uuid *expected_uuid, DropResult 
 /* All collections and views of the database; *ret_existed is false when there was none. */
 ErrCode ddl_drop_database(OpCtx *op, Str db, bool *ret_existed, Error *err) MUST_CHECK;
 
-ErrCode ddl_rename(OpCtx *op, const Ns *from, const Ns *to, bool is_drop_target,
-                   Error *err) MUST_CHECK;
-/* Copies the newest documents that fit into a capped collection of that size, then takes its place. */
+ErrCode ddl_rename(OpCtx *op, const Ns *from, const Ns *to, bool is_drop_target, Error *err)
+    MUST_CHECK;
+/* Copies the newest documents that fit into a capped collection of that size, then takes its place.
+ */
 ErrCode ddl_convert_to_capped(OpCtx *op, const Ns *ns, int64_t size, Error *err) MUST_CHECK;
 
 /* What collMod can change; absent members are left as they are. */
@@ -51,8 +53,8 @@ typedef struct CollModResult {
     bool hidden_old;
     bool hidden_new;
 } CollModResult;
-ErrCode ddl_coll_mod(OpCtx *op, const Ns *ns, const CollModChange *change, CollModResult *ret_result,
-                     Error *err) MUST_CHECK;
+ErrCode ddl_coll_mod(OpCtx *op, const Ns *ns, const CollModChange *change,
+                     CollModResult *ret_result, Error *err) MUST_CHECK;
 
 typedef struct CreateIndexesResult {
     uint32_t count_before;

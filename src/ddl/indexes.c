@@ -1,7 +1,8 @@
 /*
  * indexes.c - createIndexes and dropIndexes.
  *
- *     tables made | filled | entry written, ready       crash before the last step: unreferenced tables
+ *     tables made | filled | entry written, ready       crash before the last step: unreferenced
+ * tables
  */
 #include <string.h>
 
@@ -25,7 +26,8 @@ typedef struct CreateIndexesArgs {
 static ErrCode create_attempt(void *arg, OpCtx *op, Error *err);
 static ErrCode make_indexes(CollAccess *access, const CreateIndexesArgs *args, IndexDesc **made,
                             uint32_t *made_count, Error *err);
-static ErrCode commit_indexes(CollAccess *access, IndexDesc **made, uint32_t made_count, Error *err);
+static ErrCode commit_indexes(CollAccess *access, IndexDesc **made, uint32_t made_count,
+                              Error *err);
 static void discard_indexes(OpCtx *op, IndexDesc **made, uint32_t made_count);
 static ErrCode drop_attempt(void *arg, OpCtx *op, Error *err);
 static ErrCode select_for_drop(const Collection *coll, Elem which, bool *selected, Error *err);
@@ -96,8 +98,8 @@ static ErrCode make_indexes(CollAccess *access, const CreateIndexesArgs *args, I
             if (is_same_name && !is_same_spec)
                 return error_set(err, ERR_INDEX_KEY_SPECS_CONFLICT,
                                  "two different indexes named '%s' in one command", made[m]->name);
-            if (!is_same_name && doc_compare(made[m]->key_pattern,
-                                             elem_doc(doc_get_lit(spec, "key")), NULL) == 0)
+            if (!is_same_name &&
+                doc_compare(made[m]->key_pattern, elem_doc(doc_get_lit(spec, "key")), NULL) == 0)
                 return error_set(err, ERR_INDEX_OPTIONS_CONFLICT,
                                  "Index already exists with a different name: %s", made[m]->name);
             exists = is_same_name;
@@ -105,10 +107,10 @@ static ErrCode make_indexes(CollAccess *access, const CreateIndexesArgs *args, I
         if (exists)
             continue;
         if (access->coll->index_count + *made_count >= COLLECTION_INDEXES_MAX)
-            return error_set(err, ERR_CANNOT_CREATE_INDEX,
-                             "add index fails, too many indexes for %s key:%s", args->ns->text,
-                             shell_text_of_doc(elem_doc(doc_get_lit(spec, "key")),
-                                               &access->op->arena));
+            return error_set(
+                err, ERR_CANNOT_CREATE_INDEX, "add index fails, too many indexes for %s key:%s",
+                args->ns->text,
+                shell_text_of_doc(elem_doc(doc_get_lit(spec, "key")), &access->op->arena));
         CLEANUP(xfree_ptr) char *ident = storage_new_ident(engine, "index");
         TRY(storage_create_table(engine, ident, TABLE_INDEX, NULL, err));
         TRY(index_desc_new(engine, spec, ident, access->coll->options.is_clustered,
@@ -119,7 +121,8 @@ static ErrCode make_indexes(CollAccess *access, const CreateIndexesArgs *args, I
     return ERR_OK;
 }
 
-static ErrCode commit_indexes(CollAccess *access, IndexDesc **made, uint32_t made_count, Error *err) {
+static ErrCode commit_indexes(CollAccess *access, IndexDesc **made, uint32_t made_count,
+                              Error *err) {
     OpCtx *op = access->op;
     Collection *changed = collection_clone(access->coll);
     for (uint32_t i = 0; i < made_count; i++)

@@ -1,12 +1,13 @@
 /*
  * rename.c - renameCollection, within a database and across, and convertToCapped.
  *
- * Within a database a rename is one catalog change (with dropTarget: two, in the same unit of work). Across
- * databases the documents are copied into fresh tables that no catalog entry names yet; one unit of work then
- * drops the source (and an old target) and creates the new collection on those tables:
+ * Within a database a rename is one catalog change (with dropTarget: two, in the same unit of
+ * work). Across databases the documents are copied into fresh tables that no catalog entry names
+ * yet; one unit of work then drops the source (and an old target) and creates the new collection on
+ * those tables:
  *
- *     tables filled | source dropped, copy created     crash before the last step: the source is untouched,
- *                                                       the tables are found unreferenced at the next start
+ *     tables filled | source dropped, copy created     crash before the last step: the source is
+ * untouched, the tables are found unreferenced at the next start
  */
 #include <string.h>
 
@@ -46,8 +47,9 @@ ErrCode ddl_rename(OpCtx *op, const Ns *from, const Ns *to, bool is_drop_target,
     if (ns_equal(from, to))
         return error_set(err, ERR_ILLEGAL_OPERATION, "Can't rename a collection to itself");
     if (ns_is_system(from) != ns_is_system(to))
-        return error_set(err, ERR_ILLEGAL_OPERATION, "error with target namespace: cannot rename "
-                                                     "between system and user collections");
+        return error_set(err, ERR_ILLEGAL_OPERATION,
+                         "error with target namespace: cannot rename "
+                         "between system and user collections");
     TRY(ns_check_creatable(to, err));
     RenameArgs args = {from, to, is_drop_target};
     bool is_same_db = str_equal(ns_db(from), ns_db(to));
@@ -73,7 +75,8 @@ static ErrCode check_names(const Catalog *catalog, const RenameArgs *args,
     return ERR_OK;
 }
 
-static ErrCode rename_locked(OpCtx *op, const RenameArgs *args, const Catalog *catalog, Error *err) {
+static ErrCode rename_locked(OpCtx *op, const RenameArgs *args, const Catalog *catalog,
+                             Error *err) {
     const Collection *source, *target;
     TRY(check_names(catalog, args, &source, &target, err));
     Collection *renamed = collection_clone(source);
@@ -144,8 +147,8 @@ static ErrCode swap_in(OpCtx *op, const Collection *source, const Collection *ta
     return ERR_OK;
 }
 
-/* A copy with all indexes whose tables exist but which is in no catalog yet: a crash leaves only tables
- * nobody points to. */
+/* A copy with all indexes whose tables exist but which is in no catalog yet: a crash leaves only
+ * tables nobody points to. */
 static ErrCode copy_collection(OpCtx *op, const Collection *from, const Ns *ns, Doc options,
                                int64_t skip_bytes, Collection **ret_copy, Error *err) {
     StorageEngine *engine = op_storage(op);
@@ -255,8 +258,8 @@ static ErrCode convert_attempt(void *arg, OpCtx *op, Error *err) {
         return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
                          "Namespace %s is a view, not a collection", args->ns->text);
     if (access.coll == NULL)
-        return error_set(err, ERR_NAMESPACE_NOT_FOUND,
-                         "source collection %s does not exist", args->ns->text);
+        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "source collection %s does not exist",
+                         args->ns->text);
     Buffer buf;
     buffer_init_arena(&buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
     DocBuilder b;
@@ -266,7 +269,8 @@ static ErrCode convert_attempt(void *arg, OpCtx *op, Error *err) {
     Doc options = doc_builder_end(&b);
     int64_t excess = record_store_data_size(access.coll->records) - args->size;
     Collection *copy;
-    Collection *bare = collection_clone(access.coll); /* a capped collection starts with _id alone */
+    Collection *bare =
+        collection_clone(access.coll); /* a capped collection starts with _id alone */
     for (uint32_t i = bare->index_count; i-- > 0;)
         if (!bare->indexes[i]->is_id)
             collection_remove_index(bare, i);
@@ -286,7 +290,8 @@ ErrCode ddl_convert_to_capped(OpCtx *op, const Ns *ns, int64_t size, Error *err)
     return op_run_with_retry(op, convert_attempt, &args, err);
 }
 
-/* Databases, then collections, each in ResourceId order, so that two renames cannot wait for each other. */
+/* Databases, then collections, each in ResourceId order, so that two renames cannot wait for each
+ * other. */
 static ErrCode lock_two(OpCtx *op, const Ns *a, const Ns *b, Error *err) {
     TRY(op_lock_global(op, LOCK_IX, err));
     ResourceId db_a = db_resource(ns_db(a)), db_b = db_resource(ns_db(b));

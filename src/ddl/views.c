@@ -7,7 +7,7 @@
 
 typedef struct ViewArgs {
     const Ns *ns;
-    Ns home; /* db.system.views */
+    Ns home;        /* db.system.views */
     Doc definition; /* DOC_NONE: remove */
     bool is_create;
     bool was_found;
@@ -63,7 +63,8 @@ static ErrCode change_attempt(void *arg, OpCtx *op, Error *err) {
         doc_compare(present->definition, args->definition, NULL) == 0)
         return ERR_OK;
     if (args->is_create && (present != NULL || catalog_find(access.catalog, args->ns) != NULL))
-        return error_set(err, ERR_NAMESPACE_EXISTS, "Collection %s already exists.", args->ns->text);
+        return error_set(err, ERR_NAMESPACE_EXISTS, "Collection %s already exists.",
+                         args->ns->text);
     if (!args->is_create && present == NULL)
         return ERR_OK;
     args->was_found = present != NULL;

@@ -144,9 +144,8 @@ ErrCode duplicate_key_error(const Collection *coll, const IndexDesc *index, Inde
     doc_builder_init(&b, &buf);
     build_doc(&b, "keyPattern", index->key_pattern);
     size_t opened = build_open_doc(&b, "keyValue");
-    if (key_decode((const uint8_t *)key.key.data, key.key.size,
-                   (const uint8_t *)key.type_bits.data, key.type_bits.size, index->order, &arena,
-                   &values, &ignored) == ERR_OK) {
+    if (key_decode((const uint8_t *)key.key.data, key.key.size, (const uint8_t *)key.type_bits.data,
+                   key.type_bits.size, index->order, &arena, &values, &ignored) == ERR_OK) {
         DocIter iter = doc_iter(values);
         Elem value;
         for (uint32_t f = 0; f < index->field_count && doc_iter_next(&iter, &value); f++)
@@ -248,8 +247,8 @@ static int compare_keys(IndexKey a, IndexKey b) {
     return a.key.size < b.key.size ? -1 : a.key.size > b.key.size;
 }
 
-/* Both sets are sorted: one walk finds what leaves and what comes. Removals go first, so that a unique key
- * that only changes its type bits does not meet itself. */
+/* Both sets are sorted: one walk finds what leaves and what comes. Removals go first, so that a
+ * unique key that only changes its type bits does not meet itself. */
 static ErrCode update_keys(OpCtx *op, const Collection *coll, const IndexDesc *index, RecordId rid,
                            const KeySet *before, const KeySet *after, Error *err) {
     if (before->count == 1 && after->count == 1) { /* the common case, without the walks */
@@ -300,8 +299,8 @@ static void forget_capped_hint(void *arg, OpCtx *op, uint64_t commit_ts) {
     atomic_store(&((CollectionShared *)arg)->capped_first_hint, 0);
 }
 
-/* Deletes the oldest documents until the collection fits again, in the transaction of the insert. The
- * counts are those of committed documents plus our own, since inserters are serialised. */
+/* Deletes the oldest documents until the collection fits again, in the transaction of the insert.
+ * The counts are those of committed documents plus our own, since inserters are serialised. */
 static ErrCode trim_capped(OpCtx *op, const Collection *coll, WriteScratch *scratch, Error *err) {
     int64_t count, size;
     record_store_counts_in_txn(op, coll->records, &count, &size);

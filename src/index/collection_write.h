@@ -1,8 +1,9 @@
 /*
- * collection_write.h - writing documents: record, index keys and observers in one storage transaction.
+ * collection_write.h - writing documents: record, index keys and observers in one storage
+ * transaction.
  *
- * All functions are called inside a unit of work with the collection locked in IX (or X). On failure the
- * caller leaves the unit of work uncommitted; nothing of the document stays.
+ * All functions are called inside a unit of work with the collection locked in IX (or X). On
+ * failure the caller leaves the unit of work uncommitted; nothing of the document stays.
  */
 #pragma once
 
@@ -24,8 +25,8 @@ void write_scratch_done(WriteScratch *scratch);
  * ERR_DUPLICATE_KEY naming index and key. */
 ErrCode collection_insert(OpCtx *op, const Collection *coll, const Doc *docs, size_t count,
                           WriteScratch *scratch, Error *err) MUST_CHECK;
-/* `before` is the present document of `rid`, read in this transaction's snapshot. `update` describes the
- * change for observers. */
+/* `before` is the present document of `rid`, read in this transaction's snapshot. `update`
+ * describes the change for observers. */
 ErrCode collection_update(OpCtx *op, const Collection *coll, RecordId rid, Doc before, Doc after,
                           Doc update, WriteScratch *scratch, Error *err) MUST_CHECK;
 ErrCode collection_delete(OpCtx *op, const Collection *coll, RecordId rid, Doc before,

@@ -82,7 +82,8 @@ ErrCode clustered_record_id(Doc doc, KeyBuilder *kb, RecordId *ret_rid, Error *e
                          "documents of a clustered collection need the field '_id'");
     clustered_record_id_of_value(id, kb, ret_rid);
     if (ret_rid->str_size > RECORD_ID_STR_SIZE_MAX)
-        return error_set(err, ERR_BAD_VALUE, "the value of '_id' is too large for a clustered collection");
+        return error_set(err, ERR_BAD_VALUE,
+                         "the value of '_id' is too large for a clustered collection");
     return ERR_OK;
 }
 
@@ -92,8 +93,8 @@ void clustered_record_id_of_value(Elem id, KeyBuilder *kb, RecordId *ret_rid) {
     *ret_rid = (RecordId){0, kb->key.data, (uint32_t)kb->key.size};
 }
 
-/* Goes down from `doc` until the path ends, a field is missing, or an array is met that the next part does
- * not index by position. */
+/* Goes down from `doc` until the path ends, a field is missing, or an array is met that the next
+ * part does not index by position. */
 static void walk_path(const IndexField *field, Doc doc, Spot *spot) {
     for (;;) {
         Elem elem = doc_get(doc, field->parts[spot->next_part]);
@@ -131,7 +132,8 @@ static bool is_at_array(const IndexField *field, const Spot *spot) {
     return elem_type(spot->value) == BT_ARRAY;
 }
 
-/* Expands the one array that the spots stand at, and recurses for arrays of documents with arrays. */
+/* Expands the one array that the spots stand at, and recurses for arrays of documents with arrays.
+ */
 static ErrCode expand(Walk *walk, const Spot *spots, bool is_nested) {
     const IndexDesc *index = walk->index;
     const uint8_t *array = NULL;

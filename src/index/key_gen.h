@@ -1,9 +1,9 @@
 /*
  * key_gen.h - from a document to its index keys.
  *
- * Without arrays on the indexed paths a document has exactly one key. An array makes one key per element
- * (multikey); at most one array may be expanded per document in a compound index. A missing field is
- * indexed as null, an empty array as undefined.
+ * Without arrays on the indexed paths a document has exactly one key. An array makes one key per
+ * element (multikey); at most one array may be expanded per document in a compound index. A missing
+ * field is indexed as null, an empty array as undefined.
  */
 #pragma once
 
@@ -15,7 +15,8 @@ enum {
     INDEX_KEYS_PER_DOC_MAX = 100000,
 };
 
-/* The keys of one document in one index: sorted, without duplicates. Memory is kept between documents. */
+/* The keys of one document in one index: sorted, without duplicates. Memory is kept between
+ * documents. */
 typedef struct KeySet {
     KeyBuilder builder;
     Buffer bytes; /* keys and type bits behind each other */
@@ -23,7 +24,7 @@ typedef struct KeySet {
         uint32_t offset;
         uint32_t key_size;
         uint32_t type_bits_size;
-    } *spans;
+    } * spans;
     uint32_t count;
     uint32_t capacity;
     uint32_t multikey_paths[INDEX_FIELDS_MAX]; /* parts of the path that were arrays */

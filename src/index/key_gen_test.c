@@ -8,8 +8,8 @@ typedef struct KeyCase {
     const char *key;
     const char *options; /* further members of the spec, starting with a comma, or "" */
     const char *doc;
-    const char *keys;      /* array of arrays of values, sorted */
-    const char *multikey;  /* paths that are arrays: bits per field as an array of numbers */
+    const char *keys;     /* array of arrays of values, sorted */
+    const char *multikey; /* paths that are arrays: bits per field as an array of numbers */
 } KeyCase;
 
 static const KeyCase CASES[] = {
@@ -50,15 +50,16 @@ static void check_case(StorageEngine *engine, const KeyCase *c) {
     Arena arena;
     arena_init(&arena, 4096);
     Error err = {0};
-    Doc spec = parse(arena_printf(&arena, "{'v': 2, 'key': %s, 'name': 'test'%s}", c->key, c->options),
-                     &arena);
+    Doc spec = parse(
+        arena_printf(&arena, "{'v': 2, 'key': %s, 'name': 'test'%s}", c->key, c->options), &arena);
     IndexDesc *index = NULL;
     EXPECT_OK(index_desc_new(engine, spec, "none", false, true, NULL, &index, &err), err);
     KeySet keys;
     key_set_init(&keys);
     EXPECT_OK(index_keys_of(index, parse(c->doc, &arena), &keys, &err), err);
 
-    Doc wanted = elem_doc(doc_get_lit(parse(arena_printf(&arena, "{'k': %s}", c->keys), &arena), "k"));
+    Doc wanted =
+        elem_doc(doc_get_lit(parse(arena_printf(&arena, "{'k': %s}", c->keys), &arena), "k"));
     if (keys.count != doc_count(wanted))
         test_fail(__FILE__, __LINE__, "%s of %s: %u keys, expected %s", c->key, c->doc, keys.count,
                   c->keys);
@@ -75,7 +76,8 @@ static void check_case(StorageEngine *engine, const KeyCase *c) {
             test_fail(__FILE__, __LINE__, "%s of %s: key %u is %s, expected %s", c->key, c->doc, k,
                       shell_text_of_doc(got, &arena), c->keys);
     }
-    Doc bits = elem_doc(doc_get_lit(parse(arena_printf(&arena, "{'k': %s}", c->multikey), &arena), "k"));
+    Doc bits =
+        elem_doc(doc_get_lit(parse(arena_printf(&arena, "{'k': %s}", c->multikey), &arena), "k"));
     iter = doc_iter(bits);
     for (uint32_t f = 0; doc_iter_next(&iter, &want); f++)
         EXPECT_EQ_I64(keys.multikey_paths[f], elem_as_i64(want));
@@ -99,7 +101,8 @@ TEST(parallel_arrays_cannot_be_indexed) {
     arena_init(&arena, 4096);
     Error err = {0};
     IndexDesc *index = NULL;
-    EXPECT_OK(index_desc_new(fx.engine, parse("{'v': 2, 'key': {'a': 1, 'b': 1}, 'name': 't'}", &arena),
+    EXPECT_OK(index_desc_new(fx.engine,
+                             parse("{'v': 2, 'key': {'a': 1, 'b': 1}, 'name': 't'}", &arena),
                              "none", false, true, NULL, &index, &err),
               err);
     KeySet keys;

@@ -10,11 +10,11 @@
 #include "bson/number.h"
 
 typedef enum OptionRule {
-    OPTION_KEEP_BOOL,  /* bool or number, kept as given */
+    OPTION_KEEP_BOOL, /* bool or number, kept as given */
     OPTION_KEEP_DOC,
-    OPTION_DROP,       /* accepted, not stored */
-    OPTION_SPECIAL,    /* handled by name */
-    OPTION_REFUSED,    /* known, not supported yet */
+    OPTION_DROP,    /* accepted, not stored */
+    OPTION_SPECIAL, /* handled by name */
+    OPTION_REFUSED, /* known, not supported yet */
 } OptionRule;
 
 static const struct {
@@ -67,8 +67,7 @@ ErrCode index_spec_check(Doc spec, Arena *arena, Doc *ret_spec, Error *err) {
         return error_set(err, ERR_FAILED_TO_PARSE,
                          "The 'name' field is a required property of an index specification");
     if (elem_type(name) != BT_STRING)
-        return error_set(err, ERR_TYPE_MISMATCH,
-                         "The field 'name' must be a string, but got %s",
+        return error_set(err, ERR_TYPE_MISMATCH, "The field 'name' must be a string, but got %s",
                          bson_type_name(elem_type(name)));
     Elem id_only = doc_get_lit(elem_doc(key), "_id");
     bool is_id = doc_count(elem_doc(key)) == 1 && elem_is_number(id_only);
@@ -142,9 +141,8 @@ ErrCode index_spec_find_conflict(const Collection *coll, Doc spec, bool *ret_exi
         const IndexDesc *index = coll->indexes[i];
         bool is_same_name = str_is(name, index->name);
         bool is_same_key = doc_compare(index->key_pattern, key, NULL) == 0;
-        bool is_same_filter =
-            elem_compare(doc_get_lit(index->spec, "partialFilterExpression"),
-                         doc_get_lit(spec, "partialFilterExpression"), NULL) == 0;
+        bool is_same_filter = elem_compare(doc_get_lit(index->spec, "partialFilterExpression"),
+                                           doc_get_lit(spec, "partialFilterExpression"), NULL) == 0;
         if (is_same_name && is_same_key && same_options(index->spec, spec)) {
             *ret_exists = true;
             return ERR_OK;
@@ -154,7 +152,8 @@ ErrCode index_spec_find_conflict(const Collection *coll, Doc spec, bool *ret_exi
             arena_init(&arena, 1024);
             ErrCode rc = error_set(
                 err, ERR_INDEX_KEY_SPECS_CONFLICT,
-                "An existing index has the same name as the requested index. When index names are not "
+                "An existing index has the same name as the requested index. When index names are "
+                "not "
                 "specified, they are auto generated and can cause conflicts. Requested index: %s, "
                 "existing index: %s",
                 shell_text_of_doc(spec, &arena), shell_text_of_doc(index->spec, &arena));
@@ -185,7 +184,8 @@ static ErrCode refuse_kind(Str kind, Error *err) {
     static const char *const KNOWN[] = {"text", "2d", "2dsphere", "hashed", "columnstore"};
     for (size_t i = 0; i < ARRAY_LEN(KNOWN); i++)
         if (str_is(kind, KNOWN[i]))
-            return error_set(err, ERR_NOT_IMPLEMENTED, "%s indexes are not supported yet", KNOWN[i]);
+            return error_set(err, ERR_NOT_IMPLEMENTED, "%s indexes are not supported yet",
+                             KNOWN[i]);
     return error_set(err, ERR_CANNOT_CREATE_INDEX, "Unknown index plugin '%.*s'", (int)kind.size,
                      kind.data);
 }
@@ -231,19 +231,22 @@ static ErrCode check_key(Doc key, Error *err) {
         if (size == 0)
             return error_set(err, ERR_CANNOT_CREATE_INDEX, "Index keys cannot be an empty field.");
         if (path[0] == '.' || path[size - 1] == '.' || strstr(path, "..") != NULL)
-            return error_set(err, ERR_CANNOT_CREATE_INDEX, "Index keys cannot contain an empty field.");
+            return error_set(err, ERR_CANNOT_CREATE_INDEX,
+                             "Index keys cannot contain an empty field.");
         if (strcmp(path, "$**") == 0 || (size > 4 && strcmp(path + size - 4, ".$**") == 0))
             return error_set(err, ERR_NOT_IMPLEMENTED, "wildcard indexes are not supported yet");
         if (path[0] == '$' || strstr(path, ".$") != NULL)
-            return error_set(err, ERR_CANNOT_CREATE_INDEX,
-                             "Index key contains an illegal field name: field name starts with '$'.");
+            return error_set(
+                err, ERR_CANNOT_CREATE_INDEX,
+                "Index key contains an illegal field name: field name starts with '$'.");
         if (elem_type(elem) == BT_STRING)
             return refuse_kind(elem_str(elem), err);
         if (!elem_is_number(elem))
-            return error_set(err, ERR_CANNOT_CREATE_INDEX,
-                             "Values in v:2 index key pattern cannot be of type %s. Only numbers > 0, "
-                             "numbers < 0, and strings are allowed.",
-                             bson_type_name(elem_type(elem)));
+            return error_set(
+                err, ERR_CANNOT_CREATE_INDEX,
+                "Values in v:2 index key pattern cannot be of type %s. Only numbers > 0, "
+                "numbers < 0, and strings are allowed.",
+                bson_type_name(elem_type(elem)));
         double direction = elem_as_f64(elem);
         if (direction == 0 || isnan(direction))
             return error_set(err, ERR_CANNOT_CREATE_INDEX,
@@ -296,12 +299,14 @@ static ErrCode check_special(Elem elem, Error *err) {
         if (!elem_is_number(elem) || !number_is_exact_i64(number_from_elem(elem), &version))
             return error_set(err, ERR_TYPE_MISMATCH, "The field 'v' must be a number");
         if (version != 1 && version != 2)
-            return error_set(err, ERR_CANNOT_CREATE_INDEX, "Invalid index specification; cannot create "
-                                                           "an index with v=%lld",
+            return error_set(err, ERR_CANNOT_CREATE_INDEX,
+                             "Invalid index specification; cannot create "
+                             "an index with v=%lld",
                              (long long)version);
     }
     if (elem_name_is(elem, STR("collation"))) {
-        Elem locale = elem_type(elem) == BT_DOC ? doc_get_lit(elem_doc(elem), "locale") : ELEM_MISSING;
+        Elem locale =
+            elem_type(elem) == BT_DOC ? doc_get_lit(elem_doc(elem), "locale") : ELEM_MISSING;
         if (elem_type(locale) != BT_STRING || !str_is(elem_str(locale), "simple"))
             return error_set(err, ERR_NOT_IMPLEMENTED,
                              "index option 'collation' is not supported yet");

@@ -6,17 +6,18 @@
 #include "base/error.h"
 #include "catalog/collection.h"
 
-/* Checks a specification from createIndexes and brings it into the stored form {v, key, name, ...}. Kinds
- * and options that do not exist yet are refused by name. */
+/* Checks a specification from createIndexes and brings it into the stored form {v, key, name, ...}.
+ * Kinds and options that do not exist yet are refused by name. */
 ErrCode index_spec_check(Doc spec, Arena *arena, Doc *ret_spec, Error *err) MUST_CHECK;
 
 /* "a_1_b_-1". In arena memory. */
 char *index_default_name(Doc key, Arena *arena);
 
 /* Compares with the collection's indexes: *ret_exists when the very same index is there; fails with
- * ERR_INDEX_OPTIONS_CONFLICT or ERR_INDEX_KEY_SPECS_CONFLICT when a different one stands in the way. */
-ErrCode index_spec_find_conflict(const Collection *coll, Doc spec, bool *ret_exists,
-                                 Error *err) MUST_CHECK;
+ * ERR_INDEX_OPTIONS_CONFLICT or ERR_INDEX_KEY_SPECS_CONFLICT when a different one stands in the
+ * way. */
+ErrCode index_spec_find_conflict(const Collection *coll, Doc spec, bool *ret_exists, Error *err)
+    MUST_CHECK;
 
 /* The stored form of the _id index. */
 Doc index_id_spec(Arena *arena);

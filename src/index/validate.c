@@ -134,7 +134,8 @@ static ErrCode scan_records(Validation *v, Error *err) {
             v->bytes += (int64_t)data.size;
             if (!is_sound) {
                 v->invalid++;
-                add_text(v, &v->corrupt, "record %lld: %s", (long long)rid.num, error_message(&bad));
+                add_text(v, &v->corrupt, "record %lld: %s", (long long)rid.num,
+                         error_message(&bad));
             } else if (v->options->is_conformance &&
                        doc_validate(doc.data, data.size, BSON_DEPTH_MAX,
                                     VALIDATE_UTF8 | VALIDATE_UNIQUE, &bad) != ERR_OK) {
@@ -215,8 +216,8 @@ static ErrCode scan_index(Validation *v, IndexCheck *check, Error *err) {
 
 static void count_key(Validation *v, IndexCheck *check, Str key, RecordId rid, int delta) {
     uint64_t hash = hash_bytes(key.data, key.size);
-    uint64_t rid_hash = rid.str != NULL ? hash_bytes(rid.str, rid.str_size)
-                                        : hash_bytes(&rid.num, sizeof(rid.num));
+    uint64_t rid_hash =
+        rid.str != NULL ? hash_bytes(rid.str, rid.str_size) : hash_bytes(&rid.num, sizeof(rid.num));
     hash = hash * 0x9E3779B97F4A7C15u ^ rid_hash;
     int32_t *bucket = &check->buckets[hash >> 48];
     if (!v->is_second_pass) {
@@ -307,7 +308,8 @@ static bool judge_index(Validation *v, IndexCheck *check) {
         add_text(v, &check->errors, "index '%s' has %lld entries too many", check->index->name,
                  (long long)extra);
     if (check->is_multikey_missing)
-        add_text(v, &check->errors, "index '%s' is not marked as multikey but has multikey documents",
+        add_text(v, &check->errors,
+                 "index '%s' is not marked as multikey but has multikey documents",
                  check->index->name);
     if (check->index->is_id && check->entries != v->records - v->invalid)
         add_text(v, &check->errors, "_id index has %lld entries for %lld documents",
@@ -327,7 +329,8 @@ static void verify_files(Validation *v) {
             add_text(v, &v->errors, "%s", error_message(&err));
         else if (!is_checked)
             add_text(v, &v->warnings,
-                     "table \"%s\" is in use, so its file could not be verified by the engine", ident);
+                     "table \"%s\" is in use, so its file could not be verified by the engine",
+                     ident);
         error_reset(&err);
     }
 }

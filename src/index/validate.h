@@ -1,9 +1,10 @@
 /*
- * validate.h - does a collection agree with its indexes, and are its documents sound? (DUR-5, first form)
+ * validate.h - does a collection agree with its indexes, and are its documents sound? (DUR-5, first
+ * form)
  *
- * One pass over the records adds each expected key to a table of counters, hashed; one pass over each index
- * takes each entry away. A counter that is not zero at the end points to missing or extra entries; a second
- * pass over only those buckets names them.
+ * One pass over the records adds each expected key to a table of counters, hashed; one pass over
+ * each index takes each entry away. A counter that is not zero at the end points to missing or
+ * extra entries; a second pass over only those buckets names them.
  */
 #pragma once
 
@@ -17,7 +18,7 @@ typedef struct ValidateOptions {
     bool is_fast_count_enforced;
 } ValidateOptions;
 
-/* Validates access->coll in the operation's snapshot and appends the report's fields. Under an X lock the
- * fast counts are set right. */
+/* Validates access->coll in the operation's snapshot and appends the report's fields. Under an X
+ * lock the fast counts are set right. */
 ErrCode collection_validate(CollAccess *access, const ValidateOptions *options, bool is_locked,
                             DocBuilder *b, Error *err) MUST_CHECK;

@@ -67,8 +67,8 @@ void monitor_run(void *arg) {
     mutex_unlock(&engine->threads_mu);
 }
 
-/* WiredTiger panics when its journal cannot be written, so writes are refused before the disk is really
- * full; reads go on. */
+/* WiredTiger panics when its journal cannot be written, so writes are refused before the disk is
+ * really full; reads go on. */
 void disk_space_check(StorageEngine *engine) {
     atomic_store(&engine->bytes_written, 0);
     struct statvfs fs;
@@ -105,8 +105,11 @@ ErrCode storage_check_disk(StorageEngine *engine, Error *err) {
 void storage_drop_later(StorageEngine *engine, const char *ident, uint64_t drop_ts,
                         bool (*is_unused)(void *arg), void (*done)(void *arg), void *arg) {
     PendingDrop *drop = NEW(PendingDrop);
-    *drop = (PendingDrop){
-        .ident = xstrdup(ident), .drop_ts = drop_ts, .is_unused = is_unused, .done = done, .arg = arg};
+    *drop = (PendingDrop){.ident = xstrdup(ident),
+                          .drop_ts = drop_ts,
+                          .is_unused = is_unused,
+                          .done = done,
+                          .arg = arg};
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&engine->reaper_mu);
     list_push_back(&engine->pending_drops, &drop->node);
 }
@@ -133,20 +136,21 @@ size_t storage_reap_idents(StorageEngine *engine) {
     List round;
     list_init(&round);
     mutex_lock(&engine->reaper_mu);
-    LIST_FOR_EACH(&engine->pending_drops, node) {
+    LIST_FOR_EACH (&engine->pending_drops, node) {
         list_remove(node);
         list_push_back(&round, node);
     }
     mutex_unlock(&engine->reaper_mu);
 
-    /* The catalog change that made a table unused may still sit in the journal's buffer, while dropping a
-     * table is durable at once: a crash in between would leave an entry without its table. */
+    /* The catalog change that made a table unused may still sit in the journal's buffer, while
+     * dropping a table is durable at once: a crash in between would leave an entry without its
+     * table. */
     Error flush_err = {0};
     if (!list_is_empty(&round) && storage_wait_durable(engine, NULL, &flush_err) != ERR_OK)
         error_reset(&flush_err);
 
     size_t left = 0;
-    LIST_FOR_EACH(&round, node) {
+    LIST_FOR_EACH (&round, node) {
         PendingDrop *drop = CONTAINER_OF(node, PendingDrop, node);
         list_remove(node);
         bool is_busy = true;
@@ -172,7 +176,7 @@ size_t storage_reap_idents(StorageEngine *engine) {
 }
 
 void reaper_forget_all(StorageEngine *engine) {
-    LIST_FOR_EACH(&engine->pending_drops, node) {
+    LIST_FOR_EACH (&engine->pending_drops, node) {
         list_remove(node);
         free_drop(CONTAINER_OF(node, PendingDrop, node));
     }

@@ -22,7 +22,8 @@ enum {
     CACHE_MB_MIN = 256,
 };
 
-/* The process ends after a close, so freeing the cache page by page is wasted time; a leak check wants it. */
+/* The process ends after a close, so freeing the cache page by page is wasted time; a leak check
+ * wants it. */
 #ifdef __SANITIZE_ADDRESS__
 #define CLOSE_CONFIG NULL
 #else
@@ -299,14 +300,14 @@ ErrCode wt_error(StorageEngine *engine, int rc, const char *what, const char *ta
         return error_set(err, ERR_OUT_OF_DISK_SPACE, "could not %s%s%s%s%s: the disk is full", what,
                          space, quote, table, quote);
     default:
-        return error_set(err, rc == WT_TRY_SALVAGE ? ERR_DATA_CORRUPTION_DETECTED : ERR_UNKNOWN_ERROR,
-                         "could not %s%s%s%s%s: %s", what, space, quote, table, quote,
-                         wiredtiger_strerror(rc));
+        return error_set(
+            err, rc == WT_TRY_SALVAGE ? ERR_DATA_CORRUPTION_DETECTED : ERR_UNKNOWN_ERROR,
+            "could not %s%s%s%s%s: %s", what, space, quote, table, quote, wiredtiger_strerror(rc));
     }
 }
 
 __attribute__((visibility("default"), used)) int sherd_wt_extensions(WT_CONNECTION *conn,
-                                                                      WT_CONFIG_ARG *config) {
+                                                                     WT_CONFIG_ARG *config) {
     return snappy_extension_init(conn, config);
 }
 
@@ -346,8 +347,8 @@ static ErrCode take_lock_file(StorageEngine *engine, Error *err) {
     }
     struct stat st;
     engine->was_unclean = fstat(engine->lock_fd, &st) == 0 && st.st_size > 0;
-    if (ftruncate(engine->lock_fd, 0) != 0 ||
-        dprintf(engine->lock_fd, "%d\n", (int)getpid()) < 0 || fsync(engine->lock_fd) != 0)
+    if (ftruncate(engine->lock_fd, 0) != 0 || dprintf(engine->lock_fd, "%d\n", (int)getpid()) < 0 ||
+        fsync(engine->lock_fd) != 0)
         return error_set(err, errno == ENOSPC ? ERR_OUT_OF_DISK_SPACE : ERR_FILE_STREAM_FAILED,
                          "could not write lock file \"%s\": %s", path, strerror(errno));
     return ERR_OK;
@@ -369,17 +370,18 @@ static ErrCode check_not_half_deleted(const char *dbpath, Error *err) {
     }
     closedir(dir);
     if (has_tables)
-        return error_set(err, ERR_DATA_CORRUPTION_DETECTED,
-                         "data directory \"%s\" has table files but no \"WiredTiger.turtle\": it is "
-                         "damaged; restore that file or start from a backup",
-                         dbpath);
+        return error_set(
+            err, ERR_DATA_CORRUPTION_DETECTED,
+            "data directory \"%s\" has table files but no \"WiredTiger.turtle\": it is "
+            "damaged; restore that file or start from a backup",
+            dbpath);
     return ERR_OK;
 }
 
 static ErrCode open_connection(StorageEngine *engine, const StorageConfig *config, Error *err) {
     int64_t cache_mb = config->cache_mb > 0 ? config->cache_mb : default_cache_mb();
-    /* The numbers and their reasons: dirty 40/70 keeps random updates from being throttled by eviction;
-     * 32 MB journal files open in a tenth of the time of the default 100 MB ones. */
+    /* The numbers and their reasons: dirty 40/70 keeps random updates from being throttled by
+     * eviction; 32 MB journal files open in a tenth of the time of the default 100 MB ones. */
     CLEANUP(xfree_ptr)
     char *options = xasprintf(
         "create,cache_size=%" PRId64 "M,cache_overflow=(file_max=0),session_max=33000,"
@@ -434,8 +436,7 @@ static int64_t read_stat(WT_CURSOR *cursor, int key) {
     const char *text;
     int64_t value = 0;
     cursor->set_key(cursor, key);
-    if (cursor->search(cursor) == 0 &&
-        cursor->get_value(cursor, &description, &text, &value) != 0)
+    if (cursor->search(cursor) == 0 && cursor->get_value(cursor, &description, &text, &value) != 0)
         value = 0;
     return value;
 }

@@ -22,8 +22,8 @@ typedef struct StorageEngine StorageEngine;
 
 typedef struct StorageConfig {
     const char *dbpath;
-    int64_t cache_mb;          /* 0: half of the memory beyond 1 GB, at least 256 MB */
-    int32_t journal_interval_ms; /* 1 .. 500 */
+    int64_t cache_mb;              /* 0: half of the memory beyond 1 GB, at least 256 MB */
+    int32_t journal_interval_ms;   /* 1 .. 500 */
     int32_t checkpoint_interval_s; /* 0: only at clean stop and on request */
     int32_t read_tickets;
     int32_t write_tickets;
@@ -70,8 +70,8 @@ char *storage_new_ident(StorageEngine *engine, const char *prefix);
 ErrCode storage_create_table(StorageEngine *engine, const char *ident, TableKind kind,
                              const char *extra_config, Error *err) MUST_CHECK;
 /* Removes the table for good. *ret_is_busy when someone still has it open: try again later. */
-ErrCode storage_drop_table(StorageEngine *engine, const char *ident, bool *ret_is_busy,
-                           Error *err) MUST_CHECK;
+ErrCode storage_drop_table(StorageEngine *engine, const char *ident, bool *ret_is_busy, Error *err)
+    MUST_CHECK;
 /* All table idents; the array and its strings are heap memory. */
 ErrCode storage_list_idents(StorageEngine *engine, char ***ret_idents, size_t *ret_count,
                             Error *err) MUST_CHECK;
@@ -84,9 +84,9 @@ ErrCode storage_verify_table(StorageEngine *engine, const char *ident, bool *ret
 
 /* ---- two-phase drop (CAT-5) ---- */
 
-/* Drops the table once `is_unused(arg)` says that nobody refers to it and, when `drop_ts` is not 0, both
- * the last checkpoint and the oldest timestamp have passed it. `done(arg)` is called after that, or at
- * close (the next start finds the table unreferenced and drops it). */
+/* Drops the table once `is_unused(arg)` says that nobody refers to it and, when `drop_ts` is not 0,
+ * both the last checkpoint and the oldest timestamp have passed it. `done(arg)` is called after
+ * that, or at close (the next start finds the table unreferenced and drops it). */
 void storage_drop_later(StorageEngine *engine, const char *ident, uint64_t drop_ts,
                         bool (*is_unused)(void *arg), void (*done)(void *arg), void *arg);
 /* Tries all pending drops now; returns how many are left. */

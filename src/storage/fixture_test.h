@@ -1,5 +1,6 @@
 /*
- * fixture_test.h - an engine in a temporary directory, for tests of storage and of what is above it.
+ * fixture_test.h - an engine in a temporary directory, for tests of storage and of what is above
+ * it.
  */
 #pragma once
 

@@ -1,8 +1,8 @@
 /*
  * global_lock.h - entering the storage engine: an admission ticket, then the global lock.
  *
- * Everything that touches tables is between these two. Nested calls count; the ticket goes back with the
- * last release.
+ * Everything that touches tables is between these two. Nested calls count; the ticket goes back
+ * with the last release.
  */
 #pragma once
 

@@ -1,13 +1,13 @@
 /*
  * journal.c - group commit: many waiters, one fsync.
  *
- * A waiter takes a ticket. If nobody is flushing it becomes the leader: it notes the highest ticket given
- * so far, flushes, and marks all tickets up to it as done. Others wait. Whoever came while the leader was
- * flushing is served by the next leader, one of the waiters. (WiredTiger's own grouping gives a fifth of
- * the throughput at 32 writers.)
+ * A waiter takes a ticket. If nobody is flushing it becomes the leader: it notes the highest ticket
+ * given so far, flushes, and marks all tickets up to it as done. Others wait. Whoever came while
+ * the leader was flushing is served by the next leader, one of the waiters. (WiredTiger's own
+ * grouping gives a fifth of the throughput at 32 writers.)
  *
- * A failed fsync is final: the kernel may have dropped the dirty pages, so trying again could report
- * success for lost data. All waiters fail and the process stops.
+ * A failed fsync is final: the kernel may have dropped the dirty pages, so trying again could
+ * report success for lost data. All waiters fail and the process stops.
  */
 #include <unistd.h>
 

@@ -287,8 +287,9 @@ ErrCode index_bulk_add(IndexBulk *bulk, IndexKey key, RecordId rid, bool *ret_is
 ErrCode index_bulk_finish(IndexBulk *bulk, Error *err) {
     int rc = bulk->cursor->close(bulk->cursor);
     bulk->cursor = NULL;
-    return rc == 0 ? ERR_OK
-                   : wt_error(bulk->index->engine, rc, "finish a bulk load", bulk->index->ident, err);
+    return rc == 0
+               ? ERR_OK
+               : wt_error(bulk->index->engine, rc, "finish a bulk load", bulk->index->ident, err);
 }
 
 void index_bulk_free(IndexBulk *bulk) {
@@ -359,8 +360,8 @@ static ErrCode check_unique(OpCtx *op, OrderedIndex *index, Str key, RecordId ri
     *ret_is_duplicate = *ret_is_present = false;
     CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
     TRY(ru_open_write_cursor(op->ru, index->uri, NULL, &cursor, err));
-    /* The bare key is never kept; writing and removing it makes two concurrent inserters of the same key
-     * conflict, whatever record ids they have. */
+    /* The bare key is never kept; writing and removing it makes two concurrent inserters of the
+     * same key conflict, whatever record ids they have. */
     set_item_key(cursor, key.data, key.size);
     set_item_value(cursor, "", 0);
     int rc = cursor->insert(cursor);
@@ -402,8 +403,8 @@ static ErrCode decode_entry(OrderedIndex *index, WT_CURSOR *wt, IndexEntry *ret_
     invariant(wt->get_key(wt, &key) == 0);
     invariant(wt->get_value(wt, &value) == 0);
     if (index->format == INDEX_ID) {
-        size_t used = key_decode_record_id_at_start(value.data, value.size, /* is_string_rid= */ false,
-                                                    &ret_entry->rid);
+        size_t used = key_decode_record_id_at_start(value.data, value.size,
+                                                    /* is_string_rid= */ false, &ret_entry->rid);
         if (used == 0)
             return error_set(err, ERR_DATA_CORRUPTION_DETECTED,
                              "table \"%s\" has an entry without record id", index->ident);

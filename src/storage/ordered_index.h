@@ -39,10 +39,10 @@ typedef struct IndexKey {
     Str type_bits;
 } IndexKey;
 
-/* Adds one entry. For INDEX_ID, and for INDEX_UNIQUE unless `is_dup_allowed`, an entry with the same key
- * and another record id sets *ret_is_duplicate and nothing is written. Two concurrent inserts of one
- * unique key conflict: each writes and removes the bare key first, which WiredTiger lets only one of them
- * do. Adding an entry that is there already is a no-op. */
+/* Adds one entry. For INDEX_ID, and for INDEX_UNIQUE unless `is_dup_allowed`, an entry with the
+ * same key and another record id sets *ret_is_duplicate and nothing is written. Two concurrent
+ * inserts of one unique key conflict: each writes and removes the bare key first, which WiredTiger
+ * lets only one of them do. Adding an entry that is there already is a no-op. */
 ErrCode ordered_index_insert(OpCtx *op, OrderedIndex *index, IndexKey key, RecordId rid,
                              bool is_dup_allowed, bool *ret_is_duplicate, Error *err) MUST_CHECK;
 /* Removes one entry; *ret_found tells whether it was there (validation cares, writers assert). */
@@ -50,12 +50,13 @@ ErrCode ordered_index_remove(OpCtx *op, OrderedIndex *index, IndexKey key, Recor
                              bool *ret_found, Error *err) MUST_CHECK;
 
 typedef struct IndexEntry {
-    Str key;       /* fields and end byte */
+    Str key; /* fields and end byte */
     Str type_bits;
     RecordId rid;
 } IndexEntry;
 
-/* The record id of an exact key of an INDEX_ID or INDEX_UNIQUE table. `rid_buffer` holds string ids. */
+/* The record id of an exact key of an INDEX_ID or INDEX_UNIQUE table. `rid_buffer` holds string
+ * ids. */
 ErrCode ordered_index_find(OpCtx *op, OrderedIndex *index, Str key, bool *ret_found,
                            RecordId *ret_rid, Buffer *rid_buffer, Error *err) MUST_CHECK;
 
@@ -74,16 +75,18 @@ ErrCode index_cursor_open(OpCtx *op, OrderedIndex *index, bool is_forward, Index
                           Error *err) MUST_CHECK;
 void index_cursor_done(IndexCursor *cursor);
 /* Places the cursor before the first entry >= `key` (<= when going backwards); bounds are made with
- * KEY_END_BEFORE and KEY_END_AFTER, so there is no question of equality. An empty key is the start. */
+ * KEY_END_BEFORE and KEY_END_AFTER, so there is no question of equality. An empty key is the start.
+ */
 ErrCode index_cursor_seek(IndexCursor *cursor, Str key, Error *err) MUST_CHECK;
 /* The entry's memory is valid until the cursor moves, is saved or closed. */
-ErrCode index_cursor_next(IndexCursor *cursor, bool *ret_found, IndexEntry *ret_entry,
-                          Error *err) MUST_CHECK;
+ErrCode index_cursor_next(IndexCursor *cursor, bool *ret_found, IndexEntry *ret_entry, Error *err)
+    MUST_CHECK;
 void index_cursor_save(IndexCursor *cursor);
 ErrCode index_cursor_restore(IndexCursor *cursor, OpCtx *op, Error *err) MUST_CHECK;
 
-/* Fills a new, empty index from sorted keys, much faster than inserts; outside of transactions. The keys
- * are given with their record ids in order; equal keys of a unique format set *ret_is_duplicate. */
+/* Fills a new, empty index from sorted keys, much faster than inserts; outside of transactions. The
+ * keys are given with their record ids in order; equal keys of a unique format set
+ * *ret_is_duplicate. */
 typedef struct IndexBulk IndexBulk;
 ErrCode index_bulk_open(StorageEngine *engine, OrderedIndex *index, IndexBulk **ret_bulk,
                         Error *err) MUST_CHECK;

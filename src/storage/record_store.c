@@ -276,8 +276,8 @@ static void set_key(WT_CURSOR *cursor, RecordId rid) {
     }
 }
 
-/* One more than the largest id, also of records that other transactions have not committed yet: those have
- * been given ids through next_id, which is then not 0 any more. */
+/* One more than the largest id, also of records that other transactions have not committed yet:
+ * those have been given ids through next_id, which is then not 0 any more. */
 static ErrCode read_next_id(RecordStore *rs, OpCtx *op, int64_t *ret_next, Error *err) {
     CLEANUP(wt_session_close) WT_SESSION *session = NULL;
     TRY(storage_open_session(op->ru->engine, &session, err));
@@ -323,8 +323,8 @@ static ErrCode current_record(RecordCursor *cursor, RecordId *ret_rid, Str *ret_
     return ERR_OK;
 }
 
-/* Moves to `rid` or to the nearest record beyond it in the cursor's direction; sets is_at_end if there is
- * none. */
+/* Moves to `rid` or to the nearest record beyond it in the cursor's direction; sets is_at_end if
+ * there is none. */
 static ErrCode search_near(RecordCursor *cursor, RecordId rid, bool *ret_is_exact, Error *err) {
     WT_CURSOR *wt = cursor->wt;
     cursor->is_at_end = false;

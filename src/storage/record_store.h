@@ -1,9 +1,9 @@
 /*
  * record_store.h - a table of documents by record id.
  *
- * Ownership: reference-counted; every collection instance of the catalog holds one reference, and the
- * table is dropped for good only when the last is gone (CAT-5).
- * Threading: any thread; cursors belong to their operation.
+ * Ownership: reference-counted; every collection instance of the catalog holds one reference, and
+ * the table is dropped for good only when the last is gone (CAT-5). Threading: any thread; cursors
+ * belong to their operation.
  */
 #pragma once
 
@@ -46,8 +46,8 @@ ErrCode record_insert_unique(OpCtx *op, RecordStore *rs, RecordId rid, Str data,
                              bool *ret_is_duplicate, Error *err) MUST_CHECK;
 ErrCode record_update(OpCtx *op, RecordStore *rs, RecordId rid, Str data, size_t old_size,
                       Error *err) MUST_CHECK;
-ErrCode record_delete(OpCtx *op, RecordStore *rs, RecordId rid, size_t old_size,
-                      Error *err) MUST_CHECK;
+ErrCode record_delete(OpCtx *op, RecordStore *rs, RecordId rid, size_t old_size, Error *err)
+    MUST_CHECK;
 /* Removes all records in one step; counts become 0. */
 ErrCode record_store_truncate(OpCtx *op, RecordStore *rs, Error *err) MUST_CHECK;
 
@@ -58,7 +58,7 @@ typedef struct RecordCursor {
     RecordStore *rs;
     void *wt; /* WT_CURSOR, NULL while saved or closed */
     bool is_forward;
-    bool is_positioned; /* on a record, or (after a restore) in the place of one that is gone */
+    bool is_positioned;   /* on a record, or (after a restore) in the place of one that is gone */
     bool is_next_current; /* restore landed on the next record: the next call returns it */
     bool is_at_end;
     RecordId rid;
@@ -74,12 +74,12 @@ ErrCode record_cursor_next(RecordCursor *cursor, bool *ret_found, RecordId *ret_
                            Error *err) MUST_CHECK;
 ErrCode record_cursor_seek_exact(RecordCursor *cursor, RecordId rid, bool *ret_found, Str *ret_data,
                                  Error *err) MUST_CHECK;
-/* Places the cursor so that `next` returns the first record at or after `rid` (at or before, when going
- * backwards). */
+/* Places the cursor so that `next` returns the first record at or after `rid` (at or before, when
+ * going backwards). */
 ErrCode record_cursor_seek_near(RecordCursor *cursor, RecordId rid, Error *err) MUST_CHECK;
-/* Gives up the WiredTiger cursor but remembers the place; restore finds it again, in a new snapshot.
- * *ret_is_kept is false when the record of the place is gone (capped cursors have lost their place then;
- * others just go on with the next). */
+/* Gives up the WiredTiger cursor but remembers the place; restore finds it again, in a new
+ * snapshot. *ret_is_kept is false when the record of the place is gone (capped cursors have lost
+ * their place then; others just go on with the next). */
 void record_cursor_save(RecordCursor *cursor);
-ErrCode record_cursor_restore(RecordCursor *cursor, OpCtx *op, bool *ret_is_kept,
-                              Error *err) MUST_CHECK;
+ErrCode record_cursor_restore(RecordCursor *cursor, OpCtx *op, bool *ret_is_kept, Error *err)
+    MUST_CHECK;

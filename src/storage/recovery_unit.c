@@ -171,8 +171,8 @@ void ru_note_bytes(RecoveryUnit *ru, size_t bytes) {
 ErrCode uow_begin(OpCtx *op, UnitOfWork *uow, Error *err) {
     (void)err;
     RecoveryUnit *ru = op->ru;
-    /* Reads before the unit of work may have opened a snapshot; writes want a fresh one only when the
-     * caller abandons it, since what was read may be what is being changed. */
+    /* Reads before the unit of work may have opened a snapshot; writes want a fresh one only when
+     * the caller abandons it, since what was read may be what is being changed. */
     ru->depth++;
     lock_unit_of_work_begin(op);
     uow->op = op;
@@ -213,8 +213,8 @@ void uow_done(UnitOfWork *uow) {
     lock_unit_of_work_end(op);
 }
 
-ErrCode op_run_with_retry(OpCtx *op, ErrCode (*attempt)(void *arg, OpCtx *op, Error *err), void *arg,
-                          Error *err) {
+ErrCode op_run_with_retry(OpCtx *op, ErrCode (*attempt)(void *arg, OpCtx *op, Error *err),
+                          void *arg, Error *err) {
     RecoveryUnit *ru = op->ru;
     StorageEngine *engine = ru->engine;
     if (ru->depth > 0)
@@ -280,8 +280,8 @@ static ErrCode begin_transaction(RecoveryUnit *ru, Error *err) {
     }
     if (rc != 0)
         return wt_error(ru->engine, rc, "begin a storage transaction", NULL, err);
-    ru->snapshot_id = 1 + atomic_fetch_add_explicit(&ru->engine->snapshot_counter, 1,
-                                                    memory_order_relaxed);
+    ru->snapshot_id =
+        1 + atomic_fetch_add_explicit(&ru->engine->snapshot_counter, 1, memory_order_relaxed);
     return ERR_OK;
 }
 
@@ -349,8 +349,8 @@ static ErrCode commit_storage(RecoveryUnit *ru, Error *err) {
     StorageEngine *engine = ru->engine;
     if (!atomic_load_explicit(&engine->is_written_since_flush, memory_order_relaxed))
         atomic_store(&engine->is_written_since_flush, true);
-    int64_t written = atomic_fetch_add_explicit(&engine->bytes_written, ru->bytes_in_txn,
-                                                memory_order_relaxed);
+    int64_t written =
+        atomic_fetch_add_explicit(&engine->bytes_written, ru->bytes_in_txn, memory_order_relaxed);
     if (written + ru->bytes_in_txn > DISK_CHECK_BYTES)
         disk_space_check(engine);
     return ERR_OK;
@@ -406,9 +406,9 @@ static void run_rollback_handlers(RecoveryUnit *ru, RuChange *first) {
     xfree(order);
 }
 
-/* WiredTiger 3.2.1 says "rollback" both for a conflict and for a lack of cache. A transaction that holds
- * much of the dirty cache is told that it will never fit; one that suffers from a full cache, that it
- * should try later. */
+/* WiredTiger 3.2.1 says "rollback" both for a conflict and for a lack of cache. A transaction that
+ * holds much of the dirty cache is told that it will never fit; one that suffers from a full cache,
+ * that it should try later. */
 static ErrCode classify_conflict(RecoveryUnit *ru, Error *err) {
     StorageEngine *engine = ru->engine;
     StorageStats stats;

@@ -1,8 +1,9 @@
 /*
- * recovery_unit.h - one operation's storage transaction: snapshot, writes, what to do at its end (STX-1).
+ * recovery_unit.h - one operation's storage transaction: snapshot, writes, what to do at its end
+ * (STX-1).
  *
- * The WiredTiger transaction starts with the first access (lazily) and ends with the unit of work, or
- * with ru_abandon_snapshot for reads. Every operation keeps its WiredTiger session for life.
+ * The WiredTiger transaction starts with the first access (lazily) and ends with the unit of work,
+ * or with ru_abandon_snapshot for reads. Every operation keeps its WiredTiger session for life.
  */
 #pragma once
 
@@ -29,21 +30,21 @@ uint64_t ru_read_ts(const RecoveryUnit *ru);
 
 /* Opens the snapshot now; else the first access does. */
 ErrCode ru_open_snapshot(RecoveryUnit *ru, Error *err) MUST_CHECK;
-/* Ends the snapshot: the next access opens a new one. Not inside a unit of work; every cursor on it must
- * have been saved. */
+/* Ends the snapshot: the next access opens a new one. Not inside a unit of work; every cursor on it
+ * must have been saved. */
 void ru_abandon_snapshot(RecoveryUnit *ru);
 /* A number that changes with every new snapshot of this unit; 0 while none is open. */
 uint64_t ru_snapshot_id(const RecoveryUnit *ru);
 bool ru_is_in_unit_of_work(const RecoveryUnit *ru);
 
-/* Timestamp of the following writes of the unit of work. May be called again with a later one before
- * each document (vectored inserts). Unused on a standalone node. */
+/* Timestamp of the following writes of the unit of work. May be called again with a later one
+ * before each document (vectored inserts). Unused on a standalone node. */
 ErrCode ru_set_commit_ts(RecoveryUnit *ru, uint64_t ts, Error *err) MUST_CHECK;
 uint64_t ru_commit_ts(const RecoveryUnit *ru);
 
-/* Handlers of the unit of work. `before_commit` ones run before the storage commit and may still fail it
- * by their error; on_commit ones run in the order given, on_rollback ones in reverse; all while the
- * locks are held. `arg` is the caller's. */
+/* Handlers of the unit of work. `before_commit` ones run before the storage commit and may still
+ * fail it by their error; on_commit ones run in the order given, on_rollback ones in reverse; all
+ * while the locks are held. `arg` is the caller's. */
 typedef ErrCode (*RuBeforeCommit)(void *arg, OpCtx *op, Error *err);
 typedef void (*RuHandler)(void *arg, OpCtx *op, uint64_t commit_ts);
 void ru_before_commit(RecoveryUnit *ru, RuBeforeCommit fn, void *arg);

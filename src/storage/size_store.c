@@ -1,9 +1,9 @@
 /*
  * size_store.c - record counts and data sizes, so that count() needs no scan.
  *
- * Counts live in the RecordStore and are written to the table "sizeStorer" (ident -> two int64) at every
- * checkpoint and at a clean stop. After a crash they are those of the last checkpoint; validate sets
- * them right.
+ * Counts live in the RecordStore and are written to the table "sizeStorer" (ident -> two int64) at
+ * every checkpoint and at a clean stop. After a crash they are those of the last checkpoint;
+ * validate sets them right.
  */
 #include <string.h>
 
@@ -74,7 +74,7 @@ ErrCode size_store_flush(StorageEngine *engine, Error *err) {
         return wt_error(engine, rc, "open the file", "sizeStorer", err);
 
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&engine->size_mu);
-    LIST_FOR_EACH(&engine->open_stores, node) {
+    LIST_FOR_EACH (&engine->open_stores, node) {
         RecordStore *rs = CONTAINER_OF(node, RecordStore, engine_node);
         if (!atomic_exchange(&rs->is_size_dirty, false))
             continue;

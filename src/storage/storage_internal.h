@@ -39,7 +39,7 @@ struct StorageEngine {
     _Atomic uint64_t majority_ts;
     _Atomic uint64_t last_applied_ts;
     _Atomic uint64_t snapshot_counter;
-    _Atomic int64_t bytes_written;       /* since the last look at the disk */
+    _Atomic int64_t bytes_written; /* since the last look at the disk */
     _Atomic bool is_disk_full;
     _Atomic bool is_written_since_flush; /* something for the journal flusher to do */
     _Atomic int64_t write_conflicts;
@@ -83,7 +83,7 @@ struct RecordStore {
     char *ident;
     char *uri;
     bool is_clustered;
-    ListNode engine_node; /* guarded by engine->size_mu */
+    ListNode engine_node;    /* guarded by engine->size_mu */
     _Atomic int64_t next_id; /* 0: not known yet */
     _Atomic int64_t count;
     _Atomic int64_t data_size;
@@ -112,10 +112,10 @@ typedef struct RuChange {
 struct RecoveryUnit {
     StorageEngine *engine;
     OpCtx *op;
-    WT_SESSION *session; /* opened with the first access */
+    WT_SESSION *session;  /* opened with the first access */
     uint64_t snapshot_id; /* 0: no transaction open */
-    uint32_t depth;      /* nested units of work */
-    bool is_doomed;      /* an inner unit was left uncommitted, or a write failed */
+    uint32_t depth;       /* nested units of work */
+    bool is_doomed;       /* an inner unit was left uncommitted, or a write failed */
     bool has_written;
     ReadSource read_source;
     uint64_t provided_ts;
@@ -138,8 +138,8 @@ ErrCode wt_error(StorageEngine *engine, int rc, const char *what, const char *ta
 /* The operation's session with its transaction begun. */
 ErrCode ru_session(RecoveryUnit *ru, WT_SESSION **ret_session, Error *err) MUST_CHECK;
 /* A cursor on a table in the operation's snapshot; `config` may be NULL. */
-ErrCode ru_open_cursor(RecoveryUnit *ru, const char *uri, const char *config, WT_CURSOR **ret_cursor,
-                       Error *err) MUST_CHECK;
+ErrCode ru_open_cursor(RecoveryUnit *ru, const char *uri, const char *config,
+                       WT_CURSOR **ret_cursor, Error *err) MUST_CHECK;
 /* Same for a write, inside a unit of work. */
 ErrCode ru_open_write_cursor(RecoveryUnit *ru, const char *uri, const char *config,
                              WT_CURSOR **ret_cursor, Error *err) MUST_CHECK;
@@ -150,7 +150,8 @@ ErrCode storage_check_disk(StorageEngine *engine, Error *err) MUST_CHECK;
 void ru_add_size_delta(RecoveryUnit *ru, RecordStore *rs, int64_t count, int64_t bytes);
 void ru_note_bytes(RecoveryUnit *ru, size_t bytes);
 /* A session apart from any operation, for background work. */
-ErrCode storage_open_session(StorageEngine *engine, WT_SESSION **ret_session, Error *err) MUST_CHECK;
+ErrCode storage_open_session(StorageEngine *engine, WT_SESSION **ret_session, Error *err)
+    MUST_CHECK;
 void wt_session_close(WT_SESSION **session);
 void wt_cursor_close(WT_CURSOR **cursor);
 

@@ -38,8 +38,8 @@ static bool has(OpCtx *op, RecordStore *rs, int64_t rid, const char *value) {
 }
 
 TEST(unit_of_work_commits_all_or_nothing) {
-    /* Goal (STX-2): what is left uncommitted is gone, counts included; what is committed is seen by new
-     * snapshots only. */
+    /* Goal (STX-2): what is left uncommitted is gone, counts included; what is committed is seen by
+     * new snapshots only. */
     StorageFixture fx;
     fixture_init(&fx);
     Error err = {0};
@@ -115,7 +115,8 @@ static ErrCode conflicting_attempt(void *arg, OpCtx *op, Error *err) {
 }
 
 TEST(write_conflicts_are_retried_until_they_are_gone) {
-    /* Goal (STX-3): a writer that loses three times succeeds at the fourth attempt, and it is counted. */
+    /* Goal (STX-3): a writer that loses three times succeeds at the fourth attempt, and it is
+     * counted. */
     StorageFixture fx;
     fixture_init(&fx);
     Error err = {0};
@@ -132,8 +133,8 @@ TEST(write_conflicts_are_retried_until_they_are_gone) {
 }
 
 TEST(record_cursor_finds_its_place_again) {
-    /* Goal: after save and restore a scan goes on behind the last record it gave, also when that record is
-     * gone; forward and backward. */
+    /* Goal: after save and restore a scan goes on behind the last record it gave, also when that
+     * record is gone; forward and backward. */
     StorageFixture fx;
     fixture_init(&fx);
     Error err = {0};
@@ -178,8 +179,8 @@ static IndexKey key_of(KeyBuilder *kb, int32_t value) {
 }
 
 TEST(unique_index_admits_one_of_two_concurrent_inserts) {
-    /* Goal (KEY-2): two open transactions insert the same unique key with different record ids; one of them
-     * conflicts, and after its retry finds the duplicate. */
+    /* Goal (KEY-2): two open transactions insert the same unique key with different record ids; one
+     * of them conflicts, and after its retry finds the duplicate. */
     StorageFixture fx;
     fixture_init(&fx);
     Error err = {0};
@@ -218,7 +219,8 @@ TEST(unique_index_admits_one_of_two_concurrent_inserts) {
     }
     RecordId rid;
     bool is_found;
-    EXPECT_OK(ordered_index_find(fx.op, index, key_of(&kb, 7).key, &is_found, &rid, NULL, &err), err);
+    EXPECT_OK(ordered_index_find(fx.op, index, key_of(&kb, 7).key, &is_found, &rid, NULL, &err),
+              err);
     EXPECT(is_found);
     EXPECT_EQ_I64(rid.num, 1);
     ru_abandon_snapshot(fx.op->ru);
@@ -228,11 +230,13 @@ TEST(unique_index_admits_one_of_two_concurrent_inserts) {
 }
 
 TEST(reads_at_a_timestamp_see_the_past) {
-    /* Goal (STX-1): with commit timestamps, a snapshot at an earlier one does not see later commits. */
+    /* Goal (STX-1): with commit timestamps, a snapshot at an earlier one does not see later
+     * commits. */
     StorageFixture fx;
     fixture_init(&fx);
     Error err = {0};
-    EXPECT_OK(storage_create_table(fx.engine, "ts", TABLE_RECORDS, "log=(enabled=false)", &err), err);
+    EXPECT_OK(storage_create_table(fx.engine, "ts", TABLE_RECORDS, "log=(enabled=false)", &err),
+              err);
     RecordStore *rs = NULL;
     EXPECT_OK(record_store_open(fx.engine, "ts", false, &rs, &err), err);
     for (uint64_t ts = 10; ts <= 30; ts += 10) {
@@ -263,8 +267,8 @@ TEST(reads_at_a_timestamp_see_the_past) {
 }
 
 TEST(durable_writes_survive_sudden_death) {
-    /* Goal (DUR-1): what storage_wait_durable has waited for is there after the process dies without a
-     * word; the counts are near. Method: a child writes, flushes and exits at once. */
+    /* Goal (DUR-1): what storage_wait_durable has waited for is there after the process dies
+     * without a word; the counts are near. Method: a child writes, flushes and exits at once. */
     char dir[128];
     snprintf(dir, sizeof(dir), "%s", test_temp_dir());
     pid_t child = fork();

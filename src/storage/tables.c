@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "storage/storage_internal.h"
@@ -97,8 +98,10 @@ bool storage_has_table(StorageEngine *engine, const char *ident) {
         return false;
     }
     CLEANUP(xfree_ptr) char *uri = xasprintf("table:%s", ident);
+    /* The file itself may have been taken away behind WiredTiger's back. */
+    CLEANUP(xfree_ptr) char *path = xasprintf("%s/%s.wt", engine->dbpath, ident);
     cursor->set_key(cursor, uri);
-    return cursor->search(cursor) == 0;
+    return cursor->search(cursor) == 0 && access(path, F_OK) == 0;
 }
 
 static int64_t table_stat(StorageEngine *engine, const char *ident, int key) {

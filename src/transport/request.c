@@ -99,6 +99,11 @@ void connection_on_event(Worker *w, uint64_t event_data, uint32_t events) {
     }
 }
 
+bool transport_is_peer_gone(const Connection *conn) {
+    const Slot *slot = CONTAINER_OF(conn, Slot, conn);
+    return (atomic_load_explicit(&slot->word, memory_order_relaxed) & CONN_HANGUP) != 0;
+}
+
 void connection_on_runnable(Worker *w, Slot *slot) {
     /* Without a held request it only waited for its turn to read on. */
     bool is_held = slot->held != NULL;
@@ -286,6 +291,10 @@ static Verdict run_message(Worker *w, Slot *slot, const uint8_t *data, uint32_t 
     counter_add(&w->stats.bytes_in, w->message.size);
     if (UNLIKELY(rc != ERR_OK))
         return handle_bad_message(w, slot, &err);
+    if (w->message.compressor < WIRE_COMPRESSOR_COUNT) {
+        counter_add(&w->stats.unpacked[w->message.compressor][0], size);
+        counter_add(&w->stats.unpacked[w->message.compressor][1], w->message.size);
+    }
     return dispatch(w, slot, /* is_resumed= */ false);
 }
 
@@ -394,6 +403,10 @@ static bool send_reply(Worker *w, Slot *slot, Reply *reply, int32_t *ret_reply_i
     *ret_reply_id = info.request_id;
     counter_add(&w->stats.bytes_out, w->reply.size);
     counter_add(&w->stats.physical_bytes_out, out->size);
+    if (out != &w->reply && info.compressor < WIRE_COMPRESSOR_COUNT) {
+        counter_add(&w->stats.packed[info.compressor][0], w->reply.size);
+        counter_add(&w->stats.packed[info.compressor][1], out->size);
+    }
     conn_counter_add(&slot->conn.bytes_out, out->size);
     return send_all(w, slot, out->data, out->size);
 }

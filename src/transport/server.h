@@ -124,6 +124,9 @@ typedef struct TransportStats {
     uint64_t bytes_out;
     uint64_t physical_bytes_in; /* as they were on the wire */
     uint64_t physical_bytes_out;
+    /* By compressor: bytes before and after packing, and before and after unpacking. */
+    uint64_t packed[WIRE_COMPRESSOR_COUNT][2];
+    uint64_t unpacked[WIRE_COMPRESSOR_COUNT][2];
     uint32_t workers;           /* threads, spare ones included */
     uint32_t workers_unblocked; /* able to take requests */
 } TransportStats;
@@ -155,6 +158,10 @@ void transport_wake_parked(Transport *transport);
 
 /* Ends one connection as if the client had gone. False when there is none of that id. */
 bool transport_close_connection(Transport *transport, uint64_t id);
+
+/* Has the peer closed its end? For the code that runs a request of this connection: after a while
+ * nobody may be waiting for the answer. */
+bool transport_is_peer_gone(const Connection *conn);
 
 /* Calls `visit` for each connection under the lock of the set: it must be quick, take no lock of a
  * lower rank, and may only read what Connection calls constant or atomic. */

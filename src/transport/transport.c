@@ -41,7 +41,8 @@ ErrCode transport_start(const TransportConfig *config, Transport **ret_transport
     slot_table_init(&t->table, t->config.connections_max);
     work_pool_init(&t->work, &t->config);
 
-    /* Before the first thread starts: handlers may ask for the transport through what they were given. */
+    /* Before the first thread starts: handlers may ask for the transport through what they were
+     * given. */
     *ret_transport = t;
     ErrCode rc = open_epoll(t, err);
     if (rc == ERR_OK)
@@ -135,6 +136,12 @@ void transport_read_stats(Transport *t, TransportStats *ret_stats) {
     stats.bytes_out = sum.bytes_out;
     stats.physical_bytes_in = sum.physical_bytes_in;
     stats.physical_bytes_out = sum.physical_bytes_out;
+    for (int c = 0; c < WIRE_COMPRESSOR_COUNT; c++) {
+        for (int side = 0; side < 2; side++) {
+            stats.packed[c][side] = sum.packed[c][side];
+            stats.unpacked[c][side] = sum.unpacked[c][side];
+        }
+    }
     *ret_stats = stats;
 }
 

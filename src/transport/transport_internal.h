@@ -111,6 +111,9 @@ typedef struct WorkerStats {
     _Atomic uint64_t bytes_out;
     _Atomic uint64_t physical_bytes_in;
     _Atomic uint64_t physical_bytes_out;
+    /* By compressor: bytes before and after packing, and before and after unpacking. */
+    _Atomic uint64_t packed[WIRE_COMPRESSOR_COUNT][2];
+    _Atomic uint64_t unpacked[WIRE_COMPRESSOR_COUNT][2];
 } WorkerStats;
 
 struct Worker {

@@ -113,6 +113,14 @@ void worker_stats_add(WorkerStats *to, const WorkerStats *from) {
                 atomic_load_explicit(&from->physical_bytes_in, memory_order_relaxed));
     counter_add(&to->physical_bytes_out,
                 atomic_load_explicit(&from->physical_bytes_out, memory_order_relaxed));
+    for (int c = 0; c < WIRE_COMPRESSOR_COUNT; c++) {
+        for (int side = 0; side < 2; side++) {
+            counter_add(&to->packed[c][side],
+                        atomic_load_explicit(&from->packed[c][side], memory_order_relaxed));
+            counter_add(&to->unpacked[c][side],
+                        atomic_load_explicit(&from->unpacked[c][side], memory_order_relaxed));
+        }
+    }
 }
 
 /* ---- one worker ---- */

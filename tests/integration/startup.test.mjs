@@ -1,12 +1,14 @@
 /* Start-up errors and exit codes, options, configuration file, the name mongod. */
 import assert from 'node:assert/strict';
-import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readFileSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { SHERD_BIN, Server, makeTempDir, removeTempDir, runToEnd, startServer, waitFor } from '../lib/server.mjs';
 
+const NOBODY = 65534;
 const root = makeTempDir();
+chmodSync(root, 0o755); // nobody looks into it, too
 after(() => removeTempDir(root));
 let made = 0;
 function newDir() {
@@ -21,7 +23,7 @@ test('OPS-3: a second server on the same directory ends with 100 and says why', 
     try {
         const second = await serve('--dbpath', server.dbpath, '--port', '0');
         assert.equal(second.code, 100);
-        assert.match(second.stdout + second.stderr, /DBPathInUse|already running|another .*instance|lock/i);
+        assert.match(second.stdout + second.stderr, /DBPathInUse|in use by another/i);
         assert.equal((await (await server.client()).db('admin').command({ ping: 1 })).ok, 1);
     } finally {
         await server.remove();
@@ -35,11 +37,16 @@ test('OPS-3: a missing data directory ends with 100 and is named', async () => {
     assert.ok((stdout + stderr).includes(path));
 });
 
-test('OPS-3: a data directory without permission ends with 100',
-    { skip: process.getuid() === 0 && 'root may write everywhere' }, async () => {
-        const { code } = await serve('--dbpath', '/proc', '--port', '0');
-        assert.equal(code, 100);
-    });
+test('OPS-3: a data directory without permission ends with 100 and is named', async () => {
+    const directory = newDir();
+    const isRoot = process.getuid() === 0;
+    chmodSync(directory, isRoot ? 0o700 : 0o500);
+    // Root may write everywhere, so it starts the node as nobody.
+    const user = isRoot ? { uid: NOBODY, gid: NOBODY } : {};
+    const { code, stdout, stderr } = await runToEnd(['serve', '--dbpath', directory, '--port', '0', '--nounixsocket'], user);
+    assert.equal(code, 100, stderr);
+    assert.ok((stdout + stderr).includes(directory));
+});
 
 test('OPS-3: a file in place of the data directory ends with 100', async () => {
     const path = join(root, 'file');
@@ -232,9 +239,9 @@ test('CAT-6: a collection without its table is fatal with a clear message', asyn
         await client.db('t').collection('c').insertOne({ _id: 1 });
         const [entry] = await client.db('admin').aggregate([{ $listCatalog: {} }, { $match: { ns: 't.c' } }]).toArray();
         await server.stop();
-        const { unlinkSync } = await import('node:fs');
         unlinkSync(join(server.dbpath, `${entry.ident}.wt`));
-        const { code, stdout, stderr } = await serve('--dbpath', server.dbpath, '--port', '0');
+        const { code, stdout, stderr } = await runToEnd(
+            ['serve', '--dbpath', server.dbpath, '--port', '0', '--nounixsocket'], { timeoutMs: 5000 });
         assert.ok(code === 100 || code === 14, `ended with ${code}`);
         assert.match(stdout + stderr, /t\.c|collection-/);
     } finally {

@@ -2,11 +2,11 @@
  * command.h - what a command is: one row of command_list.def, one spec, one small file.
  *
  * To add a command: write cmd_<name>.c with `const CommandSpec CMD_<NAME>`, and a row in
- * commands/command_list.def. Strict parsing, help, statistics, failCommand, time limits and the write
- * concern come from the spec.
+ * commands/command_list.def. Strict parsing, help, statistics, failCommand, time limits and the
+ * write concern come from the spec.
  *
- * run() appends the fields of a successful reply (all but "ok") to ctx->reply, or fails; what it had
- * appended is dropped then. It is straight-line blocking code.
+ * run() appends the fields of a successful reply (all but "ok") to ctx->reply, or fails; what it
+ * had appended is dropped then. It is straight-line blocking code.
  */
 #pragma once
 
@@ -20,25 +20,25 @@
 #include "transport/wire.h"
 
 typedef enum CommandFlags {
-    CMD_READS = 1 << 0,        /* reads documents: counts as a read in the latency statistics */
-    CMD_WRITES = 1 << 1,       /* waits for the write concern afterwards */
-    CMD_ADMIN_ONLY = 1 << 2,   /* only on the database "admin" */
-    CMD_API_V1 = 1 << 3,       /* part of the Stable API, version 1 */
-    CMD_HANDSHAKE = 1 << 4,    /* allowed through OP_QUERY; reply never compressed */
+    CMD_READS = 1 << 0,      /* reads documents: counts as a read in the latency statistics */
+    CMD_WRITES = 1 << 1,     /* waits for the write concern afterwards */
+    CMD_ADMIN_ONLY = 1 << 2, /* only on the database "admin" */
+    CMD_API_V1 = 1 << 3,     /* part of the Stable API, version 1 */
+    CMD_HANDSHAKE = 1 << 4,  /* allowed through OP_QUERY; reply never compressed */
     CMD_NEEDS_TEST_COMMANDS = 1 << 5,
     CMD_TAKES_READ_CONCERN = 1 << 6,
-    CMD_TAKES_WRITE_CONCERN = 1 << 7, /* implied by CMD_WRITES */
+    CMD_TAKES_WRITE_CONCERN = 1 << 7,  /* implied by CMD_WRITES */
     CMD_NOT_LOGGED_WHEN_SLOW = 1 << 8, /* waits by design: awaitable hello */
-    CMD_LOOSE = 1 << 9,        /* unknown fields are accepted (handshake, old commands) */
+    CMD_LOOSE = 1 << 9,                /* unknown fields are accepted (handshake, old commands) */
 } CommandFlags;
 
 typedef struct WriteConcern {
     bool is_given;
     bool is_w_given;
     bool is_majority;
-    int64_t w;            /* 1 unless given */
-    Str w_tag;            /* w as a string other than "majority" */
-    bool is_journaled;    /* j or fsync */
+    int64_t w;         /* 1 unless given */
+    Str w_tag;         /* w as a string other than "majority" */
+    bool is_journaled; /* j or fsync */
     int64_t wtimeout_ms;
 } WriteConcern;
 
@@ -63,13 +63,13 @@ typedef struct GenericArgs {
 /* State of one client connection. Made at connect, freed at disconnect. */
 typedef struct ClientState {
     Connection *conn;
-    char name[24]; /* "conn12" */
-    uint8_t *metadata; /* heap BSON of the first hello, or NULL */
-    char *app_name;    /* or NULL */
+    char name[24];              /* "conn12" */
+    uint8_t *metadata;          /* heap BSON of the first hello, or NULL */
+    char *app_name;             /* or NULL */
     int64_t streamed_cursor_id; /* exhaust cursor whose batches are being sent; 0: none */
     bool is_hello_done;
-    bool is_hello_parked;    /* a hello waits for a change or its deadline */
-    bool is_hello_streaming; /* the next hello is a further round of an exhaust request */
+    bool is_hello_parked;          /* a hello waits for a change or its deadline */
+    bool is_hello_streaming;       /* the next hello is a further round of an exhaust request */
     int64_t last_topology_counter; /* of the streamed hello */
 } ClientState;
 
@@ -86,10 +86,10 @@ typedef struct CommandCtx {
     GenericArgs args;
     WriteConcern write_concern;
     DocBuilder *reply;
-    Reply *wire_reply; /* for exhaust, parking and closing */
-    Str ns_coll;       /* collection of the request, for logs; empty: none */
-    bool is_park_wanted; /* run() wants to be called again later */
-    bool is_more_to_come; /* run() streams: another reply follows */
+    Reply *wire_reply;     /* for exhaust, parking and closing */
+    Str ns_coll;           /* collection of the request, for logs; empty: none */
+    bool is_park_wanted;   /* run() wants to be called again later */
+    bool is_more_to_come;  /* run() streams: another reply follows */
     bool has_write_errors; /* counts as failed although ok is 1 */
 } CommandCtx;
 

@@ -71,7 +71,13 @@ static void hook_block_end(void *arg) {
 static void hook_long_running(void *arg) {
     worker_is_long_running(arg);
 }
-static const BlockHooks WORKER_HOOKS = {hook_block_begin, hook_block_end, hook_long_running};
+static bool hook_is_client_gone(void *arg, const OpCtx *op) {
+    (void)arg;
+    const ClientState *client = op->client;
+    return client != NULL && transport_is_peer_gone(client->conn);
+}
+static const BlockHooks WORKER_HOOKS = {hook_block_begin, hook_block_end, hook_long_running,
+                                        hook_is_client_gone};
 
 CommandService *command_service_new(ServiceCtx *service, const CommandHooks *hooks) {
     CommandService *cs = NEW(CommandService);
@@ -303,6 +309,7 @@ static ErrCode run_command(CommandService *cs, CommandCtx *ctx, CommandRow **ret
     }
     op_describe(ctx->op, &desc);
 
+    ctx->op->is_ended_with_client = (row->spec->flags & CMD_READS) != 0;
     TRY(fail_command_check(ctx, err));
     TRY(row->spec->run(ctx, request, err));
     if (ctx->is_park_wanted)
@@ -338,9 +345,10 @@ static ErrCode find_command(CommandService *cs, CommandCtx *ctx, CommandRow **re
         return error_set(err, ERR_COMMAND_NOT_FOUND, "no such command: '%.*s'", (int)name.size,
                          name.data);
     if (ctx->message->opcode == WIRE_OP_QUERY && (row->spec->flags & CMD_HANDSHAKE) == 0)
-        return error_set(err, ERR_UNSUPPORTED_OP_QUERY_COMMAND,
-                         "Unsupported OP_QUERY command: %s. The client driver may require an upgrade.",
-                         row->spec->name);
+        return error_set(
+            err, ERR_UNSUPPORTED_OP_QUERY_COMMAND,
+            "Unsupported OP_QUERY command: %s. The client driver may require an upgrade.",
+            row->spec->name);
     *ret_row = row;
     return ERR_OK;
 }
@@ -476,8 +484,8 @@ static void add_name(CommandService *service, const char *name, size_t index) {
         invariant(strcmp(service->table[at].name, name) != 0);
         at = (at + 1) & (COMMAND_TABLE_SIZE - 1);
     }
-    service->table[at] = (CommandRow){ALL_COMMANDS[index], name, &service->totals[index],
-                                      &service->failures[index]};
+    service->table[at] =
+        (CommandRow){ALL_COMMANDS[index], name, &service->totals[index], &service->failures[index]};
 }
 
 static CommandRow *find_row(CommandService *service, Str name) {

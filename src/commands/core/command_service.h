@@ -1,7 +1,8 @@
 /*
  * command_service.h - from a message to a command and its reply.
  *
- * Ownership: made by server/, hangs off the ServiceCtx. Its handler functions are given to the transport.
+ * Ownership: made by server/, hangs off the ServiceCtx. Its handler functions are given to the
+ * transport.
  */
 #pragma once
 
@@ -31,8 +32,9 @@ void command_service_free(CommandService *service);
 TransportHandler command_service_handler(void);
 
 const CommandSpec *command_find(CommandService *service, Str name);
-void command_for_each(CommandService *service, void (*visit)(void *arg, const CommandSpec *spec,
-                                                            int64_t total, int64_t failed),
+void command_for_each(CommandService *service,
+                      void (*visit)(void *arg, const CommandSpec *spec, int64_t total,
+                                    int64_t failed),
                       void *arg);
 
 /* ---- topology version, for hello ---- */

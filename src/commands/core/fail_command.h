@@ -1,5 +1,6 @@
 /*
- * fail_command.h - the failpoint "failCommand": makes chosen commands fail, for the tests of drivers.
+ * fail_command.h - the failpoint "failCommand": makes chosen commands fail, for the tests of
+ * drivers.
  */
 #pragma once
 

@@ -7,8 +7,8 @@
 
 static ErrCode wrong_type(const char *context, const char *name, BsonType got, const char *expected,
                           Error *err);
-static ErrCode parse_integer(const char *context, const char *name, Elem elem, int64_t min, int64_t max,
-                             const char *expected, int64_t *ret_value, Error *err);
+static ErrCode parse_integer(const char *context, const char *name, Elem elem, int64_t min,
+                             int64_t max, const char *expected, int64_t *ret_value, Error *err);
 static ErrCode parse_doc_list(const char *context, const char *name, Elem elem, Arena *arena,
                               DocList *ret_list, Error *err);
 
@@ -27,10 +27,11 @@ ErrCode field_parse(const FieldSpec *spec, const char *context, Elem elem, Arena
         return ERR_OK;
     case FIELD_BOOL:
         if (type != BT_BOOL && !type_is_number(type))
-            return error_set(err, ERR_TYPE_MISMATCH,
-                             "BSON field '%s.%s' is the wrong type '%s', expected types '[bool, long, "
-                             "int, decimal, double]'",
-                             context, spec->name, bson_type_name(type));
+            return error_set(
+                err, ERR_TYPE_MISMATCH,
+                "BSON field '%s.%s' is the wrong type '%s', expected types '[bool, long, "
+                "int, decimal, double]'",
+                context, spec->name, bson_type_name(type));
         *(bool *)at = elem_is_truthy(elem);
         return ERR_OK;
     case FIELD_I32:
@@ -113,8 +114,8 @@ const FieldSpec *field_find(const FieldSpec *specs, size_t spec_count, Elem elem
 }
 
 ErrCode field_unknown(const char *context, Elem elem, Error *err) {
-    return error_set(err, (ErrCode)LOCATION_UNKNOWN_FIELD, "BSON field '%s.%s' is an unknown field.",
-                     context, elem_name(elem));
+    return error_set(err, (ErrCode)LOCATION_UNKNOWN_FIELD,
+                     "BSON field '%s.%s' is an unknown field.", context, elem_name(elem));
 }
 
 ErrCode field_duplicate(const char *context, Elem elem, Error *err) {
@@ -139,8 +140,8 @@ static ErrCode wrong_type(const char *context, const char *name, BsonType got, c
                      bson_type_name(got), expected);
 }
 
-static ErrCode parse_integer(const char *context, const char *name, Elem elem, int64_t min, int64_t max,
-                             const char *expected, int64_t *ret_value, Error *err) {
+static ErrCode parse_integer(const char *context, const char *name, Elem elem, int64_t min,
+                             int64_t max, const char *expected, int64_t *ret_value, Error *err) {
     if (!elem_is_number(elem))
         return wrong_type(context, name, elem_type(elem), expected, err);
     if (!number_is_exact_i64(number_from_elem(elem), ret_value)) {
@@ -151,8 +152,8 @@ static ErrCode parse_integer(const char *context, const char *name, Elem elem, i
         *ret_value = (int64_t)f64; /* MongoDB truncates here as well */
     }
     if (*ret_value < min || *ret_value > max)
-        return error_set(err, ERR_BAD_VALUE, "BSON field '%s.%s' value is out of range: %lld", context,
-                         name, (long long)*ret_value);
+        return error_set(err, ERR_BAD_VALUE, "BSON field '%s.%s' value is out of range: %lld",
+                         context, name, (long long)*ret_value);
     return ERR_OK;
 }
 

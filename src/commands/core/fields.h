@@ -1,9 +1,9 @@
 /*
  * fields.h - strict parsing of documents into C structs by a table of fields.
  *
- * A row names a field, its type and where it goes. Whatever is not in the table is an error that names the
- * field; so are wrong types, missing required fields and repeated ones. Absent fields leave the zeroed
- * struct as it is.
+ * A row names a field, its type and where it goes. Whatever is not in the table is an error that
+ * names the field; so are wrong types, missing required fields and repeated ones. Absent fields
+ * leave the zeroed struct as it is.
  */
 #pragma once
 
@@ -14,17 +14,17 @@
 #include "bson/doc.h"
 
 typedef enum FieldType {
-    FIELD_STRING, /* Str */
-    FIELD_BOOL,   /* bool; numbers are taken as in MongoDB's safeBool */
-    FIELD_I32,    /* int32_t; any number with an integral value that fits */
-    FIELD_I64,    /* int64_t */
-    FIELD_COUNT,  /* int64_t >= 0 */
-    FIELD_F64,    /* double */
-    FIELD_DOC,    /* Doc */
-    FIELD_ARRAY,  /* Doc of type array */
-    FIELD_ELEM,   /* Elem, any type */
-    FIELD_DOCS,   /* DocList: an array of documents or an OP_MSG document sequence */
-    FIELD_COLL,   /* Str: a collection name */
+    FIELD_STRING,  /* Str */
+    FIELD_BOOL,    /* bool; numbers are taken as in MongoDB's safeBool */
+    FIELD_I32,     /* int32_t; any number with an integral value that fits */
+    FIELD_I64,     /* int64_t */
+    FIELD_COUNT,   /* int64_t >= 0 */
+    FIELD_F64,     /* double */
+    FIELD_DOC,     /* Doc */
+    FIELD_ARRAY,   /* Doc of type array */
+    FIELD_ELEM,    /* Elem, any type */
+    FIELD_DOCS,    /* DocList: an array of documents or an OP_MSG document sequence */
+    FIELD_COLL,    /* Str: a collection name */
     FIELD_IGNORED, /* accepted, has no meaning here */
     FIELD_REFUSED, /* known to MongoDB, not supported: NotImplemented naming the field */
 } FieldType;
@@ -47,7 +47,8 @@ typedef struct DocList {
     uint32_t count;
 } DocList;
 
-/* Parses one element by its row. `context` is the dotted prefix of error messages ("update.updates"). */
+/* Parses one element by its row. `context` is the dotted prefix of error messages
+ * ("update.updates"). */
 ErrCode field_parse(const FieldSpec *spec, const char *context, Elem elem, Arena *arena, void *out,
                     Error *err) MUST_CHECK;
 
@@ -55,7 +56,8 @@ ErrCode field_parse(const FieldSpec *spec, const char *context, Elem elem, Arena
 ErrCode fields_parse(const FieldSpec *specs, size_t spec_count, const char *context, Doc doc,
                      Arena *arena, void *out, Error *err) MUST_CHECK;
 
-const FieldSpec *field_find(const FieldSpec *specs, size_t spec_count, Elem elem, size_t *ret_index);
+const FieldSpec *field_find(const FieldSpec *specs, size_t spec_count, Elem elem,
+                            size_t *ret_index);
 ErrCode field_unknown(const char *context, Elem elem, Error *err);
 ErrCode field_duplicate(const char *context, Elem elem, Error *err);
 /* Fails for the first required row whose bit is not in `seen`. */

@@ -5,8 +5,10 @@
 #include "bson/number.h"
 #include "bson/uuid.h"
 
-#define GENERIC(name, type, member) {name, type, FIELD_OPTIONAL, offsetof(GenericArgs, member)}
-#define GENERIC_IGNORED(name)       {name, FIELD_IGNORED, FIELD_OPTIONAL, 0}
+#define GENERIC(name, type, member)                                                                \
+    { name, type, FIELD_OPTIONAL, offsetof(GenericArgs, member) }
+#define GENERIC_IGNORED(name)                                                                      \
+    { name, FIELD_IGNORED, FIELD_OPTIONAL, 0 }
 
 static const FieldSpec GENERIC_FIELDS[] = {
     GENERIC("$db", FIELD_STRING, db),
@@ -62,15 +64,15 @@ ErrCode generic_args_check(CommandCtx *ctx, Error *err) {
     if (elem_is_present(ctx->args.max_time_ms)) {
         int64_t max_time_ms;
         if (!elem_is_number(ctx->args.max_time_ms))
-            return error_set(err, ERR_TYPE_MISMATCH,
-                             "BSON field '%s.maxTimeMS' is the wrong type '%s', expected types '[int, "
-                             "decimal, double, long]'",
-                             ctx->spec->name, bson_type_name(elem_type(ctx->args.max_time_ms)));
+            return error_set(
+                err, ERR_TYPE_MISMATCH,
+                "BSON field '%s.maxTimeMS' is the wrong type '%s', expected types '[int, "
+                "decimal, double, long]'",
+                ctx->spec->name, bson_type_name(elem_type(ctx->args.max_time_ms)));
         if (!number_is_exact_i64(number_from_elem(ctx->args.max_time_ms), &max_time_ms))
             return error_set(err, ERR_BAD_VALUE, "maxTimeMS has non-integral value");
         if (max_time_ms < 0 || max_time_ms > INT32_MAX)
-            return error_set(err, ERR_BAD_VALUE,
-                             "%lld value for maxTimeMS is out of range [0, %d]",
+            return error_set(err, ERR_BAD_VALUE, "%lld value for maxTimeMS is out of range [0, %d]",
                              (long long)max_time_ms, INT32_MAX);
         if (max_time_ms > 0)
             op_set_max_time(ctx->op, max_time_ms);
@@ -130,8 +132,9 @@ static ErrCode check_api(CommandCtx *ctx, Error *err) {
     const GenericArgs *args = &ctx->args;
     if (!elem_is_present(args->api_version)) {
         if (elem_is_present(args->api_strict) || elem_is_present(args->api_deprecation_errors))
-            return error_set(err, (ErrCode)4886600,
-                             "Provided apiStrict or apiDeprecationErrors without passing apiVersion");
+            return error_set(
+                err, (ErrCode)4886600,
+                "Provided apiStrict or apiDeprecationErrors without passing apiVersion");
         return ERR_OK;
     }
     if (elem_type(args->api_version) != BT_STRING || !str_is(elem_str(args->api_version), "1"))
@@ -143,15 +146,17 @@ static ErrCode check_api(CommandCtx *ctx, Error *err) {
     return ERR_OK;
 }
 
-/* Sessions are accepted on a standalone node; what needs a replica set is refused as MongoDB does. */
+/* Sessions are accepted on a standalone node; what needs a replica set is refused as MongoDB does.
+ */
 static ErrCode check_session(CommandCtx *ctx, Error *err) {
     const GenericArgs *args = &ctx->args;
     if (elem_is_present(args->lsid)) {
         Uuid id;
         if (elem_type(args->lsid) != BT_DOC ||
             !uuid_from_elem(doc_get_lit(elem_doc(args->lsid), "id"), &id))
-            return error_set(err, ERR_TYPE_MISMATCH,
-                             "BSON field 'OperationSessionInfo.lsid' needs a document with a UUID 'id'");
+            return error_set(
+                err, ERR_TYPE_MISMATCH,
+                "BSON field 'OperationSessionInfo.lsid' needs a document with a UUID 'id'");
     } else if (elem_is_present(args->txn_number)) {
         return error_set(err, ERR_INVALID_OPTIONS,
                          "Transaction number requires a session ID to also be specified");
@@ -200,9 +205,10 @@ static ErrCode check_read_concern(CommandCtx *ctx, Error *err) {
                 return error_set(err, ERR_NOT_A_REPLICA_SET,
                                  "node needs to be a replica set member to use read concern");
         if (!is_known)
-            return error_set(err, ERR_FAILED_TO_PARSE,
-                             "readConcern.level must be either 'local', 'majority', 'linearizable', "
-                             "'available', or 'snapshot'");
+            return error_set(
+                err, ERR_FAILED_TO_PARSE,
+                "readConcern.level must be either 'local', 'majority', 'linearizable', "
+                "'available', or 'snapshot'");
     }
     return ERR_OK;
 }
@@ -217,9 +223,10 @@ static ErrCode parse_write_concern(CommandCtx *ctx, Error *err) {
         return error_set(err, ERR_INVALID_OPTIONS, "Command %s does not support writeConcern",
                          ctx->spec->name);
     if (elem_type(elem) != BT_DOC)
-        return error_set(err, ERR_TYPE_MISMATCH,
-                         "BSON field '%s.writeConcern' is the wrong type '%s', expected type 'object'",
-                         ctx->spec->name, bson_type_name(elem_type(elem)));
+        return error_set(
+            err, ERR_TYPE_MISMATCH,
+            "BSON field '%s.writeConcern' is the wrong type '%s', expected type 'object'",
+            ctx->spec->name, bson_type_name(elem_type(elem)));
     concern->is_given = true;
     DocIter iter = doc_iter(elem_doc(elem));
     Elem member;

@@ -33,26 +33,30 @@ void slow_log_write(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Erro
     buffer_append(&line, text.data, text.size);
     buffer_append_byte(&line, '\0');
     const char *command = (const char *)line.data;
+    bool is_read = (ctx->spec->flags & CMD_READS) != 0;
+    char code_name[32];
     const char *plan = op->desc.plan_summary;
-    LOG_INFO(LOG_COMMAND, 51803, "Slow query", LOG_STR("type", op->desc.op_type),
-             LOG_STR("ns", op->desc.ns),
-             ctx->client->app_name != NULL ? LOG_STR("appName", ctx->client->app_name)
-                                           : (LogAttr){0},
-             is_cut ? LOG_STR("command", command) : LOG_JSON("command", command),
-             is_cut ? LOG_BOOL("truncated", true) : (LogAttr){0},
-             plan != NULL ? LOG_STR("planSummary", plan) : (LogAttr){0},
-             counter("cursorid", m->cursor_id), counter("keysExamined", m->keys_examined),
-             counter("docsExamined", m->docs_examined), counter("nreturned", m->docs_returned),
-             counter("ninserted", m->docs_inserted), counter("nMatched", m->docs_matched),
-             counter("nModified", m->docs_modified), counter("ndeleted", m->docs_deleted),
-             counter("keysInserted", m->keys_inserted), counter("keysDeleted", m->keys_deleted),
-             counter("numYields", m->yields), counter("writeConflicts", m->write_conflicts),
-             counter("temporarilyUnavailableErrors", m->temporarily_unavailable),
-             m->has_sort_stage ? LOG_BOOL("hasSortStage", true) : (LogAttr){0},
-             rc != ERR_OK ? LOG_STR("errMsg", error_message(err)) : (LogAttr){0},
-             rc != ERR_OK ? LOG_I64("errCode", rc) : (LogAttr){0},
-             counter("lockWaitMicros", m->lock_wait_us),
-             counter("admissionWaitMicros", m->ticket_wait_us),
-             LOG_STR("protocol", "op_msg"), LOG_STR("remote", ctx->client->conn->peer),
-             LOG_I64("durationMillis", duration_us / 1000));
+    LOG_INFO(
+        LOG_COMMAND, 51803, "Slow query", LOG_STR("type", op->desc.op_type),
+        LOG_STR("ns", op->desc.ns),
+        ctx->client->app_name != NULL ? LOG_STR("appName", ctx->client->app_name) : (LogAttr){0},
+        is_cut ? LOG_STR("command", command) : LOG_JSON("command", command),
+        is_cut ? LOG_BOOL("truncated", true) : (LogAttr){0},
+        plan != NULL ? LOG_STR("planSummary", plan) : (LogAttr){0},
+        counter("cursorid", m->cursor_id),
+        is_read ? LOG_I64("keysExamined", m->keys_examined) : (LogAttr){0},
+        is_read ? LOG_I64("docsExamined", m->docs_examined) : (LogAttr){0},
+        is_read ? LOG_I64("nreturned", m->docs_returned) : (LogAttr){0},
+        counter("ninserted", m->docs_inserted), counter("nMatched", m->docs_matched),
+        counter("nModified", m->docs_modified), counter("ndeleted", m->docs_deleted),
+        counter("keysInserted", m->keys_inserted), counter("keysDeleted", m->keys_deleted),
+        counter("numYields", m->yields), counter("writeConflicts", m->write_conflicts),
+        counter("temporarilyUnavailableErrors", m->temporarily_unavailable),
+        m->has_sort_stage ? LOG_BOOL("hasSortStage", true) : (LogAttr){0},
+        rc != ERR_OK ? LOG_STR("errMsg", error_message(err)) : (LogAttr){0},
+        rc != ERR_OK ? LOG_STR("errName", error_code_name(rc, code_name)) : (LogAttr){0},
+        rc != ERR_OK ? LOG_I64("errCode", rc) : (LogAttr){0},
+        counter("lockWaitMicros", m->lock_wait_us),
+        counter("admissionWaitMicros", m->ticket_wait_us), LOG_STR("protocol", "op_msg"),
+        LOG_STR("remote", ctx->client->conn->peer), LOG_I64("durationMillis", duration_us / 1000));
 }

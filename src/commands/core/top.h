@@ -1,8 +1,8 @@
 /*
  * top.h - time spent per collection, for the command `top`.
  *
- * A fixed table without locks: a row is made by the first operation on a namespace and stays. When the table is
- * full, further namespaces are not counted.
+ * A fixed table without locks: a row is made by the first operation on a namespace and stays. When
+ * the table is full, further namespaces are not counted.
  */
 #pragma once
 

@@ -40,7 +40,8 @@ static ErrCode load_bulk(CollAccess *access, Run *run, Error *err);
 static ErrCode write_out(CollAccess *access, Run *run, Error *err);
 static IndexKey run_key(const Run *run, const RunKey *key, RecordId *ret_rid);
 
-ErrCode index_build_fill(CollAccess *access, IndexDesc *const *indexes, uint32_t count, Error *err) {
+ErrCode index_build_fill(CollAccess *access, IndexDesc *const *indexes, uint32_t count,
+                         Error *err) {
     Run *runs = xcalloc(count, sizeof(Run));
     for (uint32_t i = 0; i < count; i++) {
         runs[i].index = indexes[i];
@@ -86,8 +87,8 @@ static ErrCode scan(CollAccess *access, Run *runs, uint32_t count, Error *err) {
         }
         if (!is_full)
             continue;
-        /* Out of memory for this run: sorted inserts instead of the bulk load. The scan's snapshot ends
-         * with the unit of work, but nobody can write under our X lock. */
+        /* Out of memory for this run: sorted inserts instead of the bulk load. The scan's snapshot
+         * ends with the unit of work, but nobody can write under our X lock. */
         record_cursor_save(&cursor);
         ru_abandon_snapshot(op->ru);
         for (uint32_t i = 0; i < count; i++) {

@@ -104,7 +104,8 @@ static ErrCode open_inner(AggCursorSource *source, const Ns *ns, const AggOption
     bool is_view;
     TRY(find_source_open(source->op, ns, &spec, &source->inner, &is_view, err));
     if (is_view) /* became one between view_resolve and here */
-        return error_set(err, ERR_QUERY_PLAN_KILLED, "collection dropped or renamed: '%s'", ns->text);
+        return error_set(err, ERR_QUERY_PLAN_KILLED, "collection dropped or renamed: '%s'",
+                         ns->text);
     return ERR_OK;
 }
 
@@ -198,9 +199,8 @@ ErrCode view_resolve(OpCtx *op, const Ns *ns, Doc stages, Arena *arena, Ns *ret_
     Catalog *catalog = catalog_acquire(op_catalog(op));
     ErrCode rc = ERR_OK;
     for (int depth = 0;; depth++) {
-        const View *view = catalog_find(catalog, ret_ns) == NULL
-                               ? catalog_find_view(catalog, ret_ns)
-                               : NULL;
+        const View *view =
+            catalog_find(catalog, ret_ns) == NULL ? catalog_find_view(catalog, ret_ns) : NULL;
         if (view == NULL)
             break;
         if (depth >= VIEW_DEPTH_MAX) {

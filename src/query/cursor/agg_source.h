@@ -30,7 +30,7 @@ PlanExecutor *agg_source_executor(AggCursorSource *source);
 PipelineExec *agg_source_exec(AggCursorSource *source);
 const Pipeline *agg_source_pipeline(AggCursorSource *source);
 
-/* Follows views down to a collection: *ret_ns and the stages with those of the views in front, in arena
- * memory. A name that is no view comes back as it is. */
+/* Follows views down to a collection: *ret_ns and the stages with those of the views in front, in
+ * arena memory. A name that is no view comes back as it is. */
 ErrCode view_resolve(OpCtx *op, const Ns *ns, Doc stages, Arena *arena, Ns *ret_ns, Doc *ret_stages,
                      Error *err) MUST_CHECK;

@@ -34,8 +34,8 @@ typedef struct FindSource {
     PlanExecutor *exec;
 } FindSource;
 
-/* Opens the collection for reading, plans and attaches. When the name is a view, *ret_is_view is set and there
- * is no source. */
+/* Opens the collection for reading, plans and attaches. When the name is a view, *ret_is_view is
+ * set and there is no source. */
 ErrCode find_source_open(OpCtx *op, const Ns *ns, const QuerySpec *spec, FindSource **ret_source,
                          bool *ret_is_view, Error *err) MUST_CHECK;
 void cursor_source_free(CursorSource *source);

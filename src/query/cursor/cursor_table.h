@@ -1,8 +1,8 @@
 /*
  * cursor_table.h - client cursors between their batches.
  *
- * A cursor is checked out by one getMore at a time and checked in again with its source detached. Idle ones
- * are closed after cursorTimeoutMillis unless they asked not to be.
+ * A cursor is checked out by one getMore at a time and checked in again with its source detached.
+ * Idle ones are closed after cursorTimeoutMillis unless they asked not to be.
  *
  * Ownership: hangs off the ServiceCtx; owns its cursors.
  * Threading: any thread. Lock: LOCK_RANK_CURSOR_TABLE, never held while a source works.
@@ -21,12 +21,12 @@ typedef struct CursorTable CursorTable;
 typedef struct ClientCursor {
     /* Set at insertion, then constant. */
     int64_t id;
-    Ns ns; /* as the client names it */
+    Ns ns;        /* as the client names it */
     Uuid session; /* lsid.id; zero: none */
     bool is_tailable;
     bool is_await_data;
     bool has_no_timeout;
-    int64_t limit; /* of all batches together; 0: none */
+    int64_t limit;    /* of all batches together; 0: none */
     uint8_t *command; /* heap copy of the originating command, for currentOp */
     int64_t created_wall_ms;
     /* Owned by whoever has the cursor checked out. */

@@ -58,8 +58,8 @@ void executor_save(PlanExecutor *exec) {
 }
 
 ErrCode executor_restore(PlanExecutor *exec, CollAccess *access, Error *err) {
-    bool is_same = access->coll != NULL && exec->has_coll &&
-                   uuid_equal(&access->coll->uuid, &exec->uuid);
+    bool is_same =
+        access->coll != NULL && exec->has_coll && uuid_equal(&access->coll->uuid, &exec->uuid);
     if (exec->has_coll && !is_same)
         return error_set(err, ERR_QUERY_PLAN_KILLED, "collection dropped or renamed: '%s'",
                          exec->ns.text);
@@ -116,7 +116,8 @@ void stage_explain(PlanStage *stage, DocBuilder *b, const char *field, bool has_
         build_count(b, "nReturned", stage->returned);
         build_count(b, "works", stage->works);
         build_count(b, "advanced", stage->returned);
-        build_count(b, "needTime", stage->works > stage->returned ? stage->works - stage->returned : 0);
+        build_count(b, "needTime",
+                    stage->works > stage->returned ? stage->works - stage->returned : 0);
         build_i32(b, "isEOF", stage->works > stage->returned);
     }
     if (stage->ops->explain != NULL)

@@ -1,9 +1,9 @@
 /*
  * executor.h - a planned query while it runs: its stages, its place in the storage, its yields.
  *
- * Ownership: made by the planner, owned by the command or, between batches, by the cursor table. Everything
- * it needs lives in its own arena, since it may outlive the request.
- * Threading: one thread at a time.
+ * Ownership: made by the planner, owned by the command or, between batches, by the cursor table.
+ * Everything it needs lives in its own arena, since it may outlive the request. Threading: one
+ * thread at a time.
  */
 #pragma once
 
@@ -16,13 +16,13 @@ struct PlanExecutor {
     Arena arena;
     Ns ns;
     Uuid uuid;
-    bool has_coll;      /* planned against an existing collection */
+    bool has_coll; /* planned against an existing collection */
     PlanStage *root;
     CollAccess *access; /* NULL while saved */
     const MatchExpr *filter;
     const char *summary; /* "IXSCAN { a: 1 }" */
     bool is_tailable;
-    bool is_capped_lost; /* the place of a tailable cursor was overwritten */
+    bool is_capped_lost;   /* the place of a tailable cursor was overwritten */
     bool is_without_yield; /* inside a unit of work of somebody else */
     uint32_t ticks;
     int64_t last_yield_us;
@@ -42,8 +42,8 @@ ErrCode executor_next(PlanExecutor *exec, bool *ret_found, PlanRow *ret_row, Err
 /* The row just got is not wanted yet: the next call returns it again (without record id). */
 void executor_give_back(PlanExecutor *exec, Doc doc);
 
-/* Lets go of all storage resources, and takes them again under a new access of the same collection. Fails
- * with ERR_QUERY_PLAN_KILLED when the collection or an index of the plan is gone, and with
+/* Lets go of all storage resources, and takes them again under a new access of the same collection.
+ * Fails with ERR_QUERY_PLAN_KILLED when the collection or an index of the plan is gone, and with
  * ERR_CAPPED_POSITION_LOST when a tailable cursor fell behind. */
 void executor_save(PlanExecutor *exec);
 ErrCode executor_restore(PlanExecutor *exec, CollAccess *access, Error *err) MUST_CHECK;

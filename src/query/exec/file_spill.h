@@ -1,5 +1,6 @@
 /*
- * file_spill.h - the Spill of sort/spill.h on files: what does not fit in memory goes to <dbpath>/_tmp.
+ * file_spill.h - the Spill of sort/spill.h on files: what does not fit in memory goes to
+ * <dbpath>/_tmp.
  *
  * Files have no name from the moment they are open, so that nothing is left behind by a crash.
  *

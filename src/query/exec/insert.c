@@ -13,7 +13,8 @@
 enum {
     BATCH_DOCS_MAX = 1000,
     BATCH_BYTES_MAX = 4 * 1024 * 1024,
-    /* Each level of nesting takes at least 7 bytes, so smaller documents need no look at their depth. */
+    /* Each level of nesting takes at least 7 bytes, so smaller documents need no look at their
+       depth. */
     SIZE_OF_DEEP_DOC_MIN = BSON_DEPTH_MAX_STORED * 7,
 };
 
@@ -38,8 +39,8 @@ typedef struct InsertRun {
 
 static ErrCode check_id(Elem id, Error *err);
 static ErrCode run_batches(OpCtx *op, InsertRun *run, Error *err);
-static ErrCode insert_batch(OpCtx *op, InsertRun *run, CollAccess *access, uint32_t from, uint32_t to,
-                            Error *err);
+static ErrCode insert_batch(OpCtx *op, InsertRun *run, CollAccess *access, uint32_t from,
+                            uint32_t to, Error *err);
 
 ErrCode document_prepare(Doc doc, Arena *arena, Doc *ret_doc, Error *err) {
     uint32_t size = doc_size(doc);
@@ -124,7 +125,8 @@ ErrCode exec_insert(OpCtx *op, const Ns *ns, const Doc *docs, uint32_t count, bo
                      .is_ordered = is_ordered,
                      .on_error = on_error,
                      .arg = arg};
-    /* A document that cannot be stored ends an ordered insert there; what comes before it is inserted. */
+    /* A document that cannot be stored ends an ordered insert there; what comes before it is
+     * inserted. */
     uint32_t bad_index = UINT32_MAX;
     CLEANUP(error_reset) Error bad = {0};
     for (uint32_t i = 0; i < count && bad_index == UINT32_MAX; i++) {
@@ -187,13 +189,13 @@ static ErrCode insert_attempt(void *arg, OpCtx *op, Error *err) {
 
 /* Errors that end the command, not just one document. */
 static bool is_fatal(ErrCode rc) {
-    return rc == ERR_INTERRUPTED || rc == ERR_INTERRUPTED_AT_SHUTDOWN || rc == ERR_MAX_TIME_MS_EXPIRED ||
-           rc == ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE;
+    return rc == ERR_INTERRUPTED || rc == ERR_INTERRUPTED_AT_SHUTDOWN ||
+           rc == ERR_MAX_TIME_MS_EXPIRED || rc == ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE;
 }
 
 /* All together first; when one of them fails, one by one to find out which. */
-static ErrCode insert_batch(OpCtx *op, InsertRun *run, CollAccess *access, uint32_t from, uint32_t to,
-                            Error *err) {
+static ErrCode insert_batch(OpCtx *op, InsertRun *run, CollAccess *access, uint32_t from,
+                            uint32_t to, Error *err) {
     InsertBatch whole = {access, run->docs + from, to - from, &run->scratch};
     int64_t counted = op->metrics.docs_inserted;
     ErrCode rc = op_run_with_retry(op, insert_attempt, &whole, err);

@@ -33,9 +33,9 @@ typedef struct Target {
     const Collection *coll;
     const MatchExpr *filter;
     RecordId rid;
-    Doc before;       /* as found, or read again */
-    bool is_first;    /* no attempt was made yet: `before` belongs to the open snapshot */
-    bool is_gone;     /* does not match any more */
+    Doc before;    /* as found, or read again */
+    bool is_first; /* no attempt was made yet: `before` belongs to the open snapshot */
+    bool is_gone;  /* does not match any more */
     bool is_modified;
     Doc after;
 } Target;
@@ -51,16 +51,13 @@ static ErrCode upsert(Modify *m, Error *err);
 static ErrCode find_record_id(OpCtx *op, const Collection *coll, Elem id, bool *ret_found,
                               RecordId *ret_rid, KeyBuilder *kb, Error *err);
 
-ErrCode exec_modify(OpCtx *op, const Ns *ns, const ModifyRequest *request, ModifyOutcome *ret_outcome,
-                    Error *err) {
+ErrCode exec_modify(OpCtx *op, const Ns *ns, const ModifyRequest *request,
+                    ModifyOutcome *ret_outcome, Error *err) {
     *ret_outcome = (ModifyOutcome){0};
-    Modify m = {.op = op,
-                .ns = ns,
-                .request = request,
-                .outcome = ret_outcome,
-                .now_ms = clock_wall_ms()};
-    m.expr_hook = (ExprMatchHook){.parse = {.let_values = request->query.let_values},
-                                  .now_ms = m.now_ms};
+    Modify m = {
+        .op = op, .ns = ns, .request = request, .outcome = ret_outcome, .now_ms = clock_wall_ms()};
+    m.expr_hook =
+        (ExprMatchHook){.parse = {.let_values = request->query.let_values}, .now_ms = m.now_ms};
     m.match.expr_hook = expr_match_hook(&m.expr_hook);
     if (request->kind == MODIFY_UPDATE)
         TRY(parse_update(&m, err));
@@ -92,8 +89,8 @@ ErrCode exec_modify(OpCtx *op, const Ns *ns, const ModifyRequest *request, Modif
 
 static ErrCode parse_update(Modify *m, Error *err) {
     const ModifyRequest *request = m->request;
-    m->pipeline_hook = (PipelineUpdateHook){.let_values = request->query.let_values,
-                                            .now_ms = m->now_ms};
+    m->pipeline_hook =
+        (PipelineUpdateHook){.let_values = request->query.let_values, .now_ms = m->now_ms};
     UpdateParseContext ctx = {.array_filters = request->array_filters,
                               .is_multi = request->is_multi,
                               .is_upsert = request->is_upsert,
@@ -206,8 +203,9 @@ static ErrCode change_document(Target *t, OpCtx *op, Error *err) {
         t->is_modified = true;
         return collection_delete(op, t->coll, t->rid, t->before, &m->scratch, err);
     }
-    UpdateApplyContext ctx = {
-        .positional_index = -1, .now_ms = m->now_ms, .timestamp = (uint64_t)(m->now_ms / 1000) << 32 | 1};
+    UpdateApplyContext ctx = {.positional_index = -1,
+                              .now_ms = m->now_ms,
+                              .timestamp = (uint64_t)(m->now_ms / 1000) << 32 | 1};
     if (update_needs_positional(m->program) && t->filter != NULL) {
         MatchDetails details = MATCH_DETAILS_NONE;
         match_doc(t->filter, t->before, &details);
@@ -219,8 +217,8 @@ static ErrCode change_document(Target *t, OpCtx *op, Error *err) {
     if (result.is_noop)
         return ERR_OK;
     t->is_modified = true;
-    return collection_update(op, t->coll, t->rid, t->before, result.after, result.after, &m->scratch,
-                             err);
+    return collection_update(op, t->coll, t->rid, t->before, result.after, result.after,
+                             &m->scratch, err);
 }
 
 static void note_outcome(Modify *m, const Target *t) {

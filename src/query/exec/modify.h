@@ -1,9 +1,10 @@
 /*
- * modify.h - updates, deletes and findAndModify: find documents, change each in its own unit of work.
+ * modify.h - updates, deletes and findAndModify: find documents, change each in its own unit of
+ * work.
  *
- * A document is found by a plan, then changed in the snapshot it was found in. If another writer was faster,
- * the document is read again in a new snapshot, checked against the filter again, and changed or passed
- * over. Between two documents of a multi-document write others get through.
+ * A document is found by a plan, then changed in the snapshot it was found in. If another writer
+ * was faster, the document is read again in a new snapshot, checked against the filter again, and
+ * changed or passed over. Between two documents of a multi-document write others get through.
  */
 #pragma once
 
@@ -35,15 +36,16 @@ typedef struct ModifyOutcome {
     Doc image;        /* in the operation's arena; DOC_NONE: none */
 } ModifyOutcome;
 
-ErrCode exec_modify(OpCtx *op, const Ns *ns, const ModifyRequest *request, ModifyOutcome *ret_outcome,
-                    Error *err) MUST_CHECK;
+ErrCode exec_modify(OpCtx *op, const Ns *ns, const ModifyRequest *request,
+                    ModifyOutcome *ret_outcome, Error *err) MUST_CHECK;
 
-/* Brings a document into stored form: _id first (made if missing), size and depth checked, empty timestamps
- * filled. In arena memory when it had to change. */
+/* Brings a document into stored form: _id first (made if missing), size and depth checked, empty
+ * timestamps filled. In arena memory when it had to change. */
 ErrCode document_prepare(Doc doc, Arena *arena, Doc *ret_doc, Error *err) MUST_CHECK;
 
-/* Inserts in vectored units of work. Calls `on_error` for each document that failed (index in `docs`); with
- * `is_ordered` the first failure ends it. *ret_inserted counts. Fails itself only when nothing can go on. */
+/* Inserts in vectored units of work. Calls `on_error` for each document that failed (index in
+ * `docs`); with `is_ordered` the first failure ends it. *ret_inserted counts. Fails itself only
+ * when nothing can go on. */
 typedef void (*InsertErrorFn)(void *arg, uint32_t index, const Error *err);
 ErrCode exec_insert(OpCtx *op, const Ns *ns, const Doc *docs, uint32_t count, bool is_ordered,
                     bool is_validation_bypassed, InsertErrorFn on_error, void *arg,

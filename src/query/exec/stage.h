@@ -1,9 +1,9 @@
 /*
  * stage.h - a plan is a tree of stages; each gives one row at a time.
  *
- * A row's memory belongs to the stage and is valid until its next call. Between calls the tree can be saved
- * (it then holds no storage resources) and restored in a new snapshot: for yields, and between the batches
- * of a cursor.
+ * A row's memory belongs to the stage and is valid until its next call. Between calls the tree can
+ * be saved (it then holds no storage resources) and restored in a new snapshot: for yields, and
+ * between the batches of a cursor.
  */
 #pragma once
 
@@ -65,9 +65,9 @@ void stage_count_all(const PlanStage *stage, int64_t *ret_keys, int64_t *ret_doc
 typedef struct ScanOptions {
     const MatchExpr *filter; /* NULL: all */
     bool is_forward;
-    bool is_tailable;        /* does not end: goes on when there is more */
-    RecordId low;            /* none: no bound */
-    RecordId high;           /* none: no bound; both inclusive */
+    bool is_tailable; /* does not end: goes on when there is more */
+    RecordId low;     /* none: no bound */
+    RecordId high;    /* none: no bound; both inclusive */
 } ScanOptions;
 PlanStage *stage_collection_scan(PlanExecutor *exec, const Collection *coll,
                                  const ScanOptions *options);

@@ -67,10 +67,9 @@ static ErrCode next_entry(IndexStage *scan, bool *ret_found, IndexEntry *ret_ent
                 return ERR_OK;
             uint32_t at = scan->is_forward ? scan->range : bounds->range_count - 1 - scan->range;
             scan->range++;
-            TRY(index_cursor_seek(&scan->cursor,
-                                  scan->is_forward ? bounds->ranges[at].start
-                                                   : bounds->ranges[at].end,
-                                  err));
+            TRY(index_cursor_seek(
+                &scan->cursor, scan->is_forward ? bounds->ranges[at].start : bounds->ranges[at].end,
+                err));
             scan->is_in_range = true;
         }
         TRY(index_cursor_next(&scan->cursor, ret_found, ret_entry, err));
@@ -191,8 +190,8 @@ static void index_count(const PlanStage *stage, int64_t *keys, int64_t *docs) {
     *docs += ((const IndexStage *)stage)->docs_examined;
 }
 
-static const PlanStageOps INDEX_OPS = {"FETCH", index_next, index_save,
-                                       index_restore, index_free, index_explain, index_count};
+static const PlanStageOps INDEX_OPS = {"FETCH",    index_next,    index_save, index_restore,
+                                       index_free, index_explain, index_count};
 
 PlanStage *stage_index_scan(PlanExecutor *exec, const Collection *coll, IndexDesc *index,
                             const IndexBounds *bounds, bool is_forward, const MatchExpr *filter) {
@@ -284,7 +283,8 @@ static void id_count(const PlanStage *stage, int64_t *keys, int64_t *docs) {
     *docs += stage->returned;
 }
 
-static const PlanStageOps ID_OPS = {"IDHACK", id_next, id_save, NULL, id_free, id_explain, id_count};
+static const PlanStageOps ID_OPS = {"IDHACK", id_next,    id_save, NULL,
+                                    id_free,  id_explain, id_count};
 
 PlanStage *stage_id_lookup(PlanExecutor *exec, const Collection *coll, Elem id,
                            const MatchExpr *filter) {

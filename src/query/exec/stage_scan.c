@@ -1,4 +1,5 @@
-/* stage_scan.c - COLLSCAN and CLUSTERED_IXSCAN: all records in natural order, or a range of them. */
+/* stage_scan.c - COLLSCAN and CLUSTERED_IXSCAN: all records in natural order, or a range of them.
+ */
 #include <string.h>
 
 #include "query/exec/executor.h"
@@ -89,10 +90,10 @@ static void scan_count(const PlanStage *stage, int64_t *keys, int64_t *docs) {
     *docs += stage->examined;
 }
 
-static const PlanStageOps SCAN_OPS = {"COLLSCAN", scan_next, scan_save,
-                                      scan_restore, scan_free, scan_explain, scan_count};
-static const PlanStageOps CLUSTERED_SCAN_OPS = {"CLUSTERED_IXSCAN", scan_next, scan_save,
-                                                scan_restore, scan_free, scan_explain, scan_count};
+static const PlanStageOps SCAN_OPS = {"COLLSCAN", scan_next,    scan_save, scan_restore,
+                                      scan_free,  scan_explain, scan_count};
+static const PlanStageOps CLUSTERED_SCAN_OPS = {
+    "CLUSTERED_IXSCAN", scan_next, scan_save, scan_restore, scan_free, scan_explain, scan_count};
 
 PlanStage *stage_collection_scan(PlanExecutor *exec, const Collection *coll,
                                  const ScanOptions *options) {

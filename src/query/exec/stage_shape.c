@@ -66,7 +66,8 @@ PlanStage *stage_sort(PlanExecutor *exec, PlanStage *input, const SortPattern *p
     SorterOptions options = {.pattern = pattern,
                              .limit = (uint64_t)limit,
                              .memory_bytes = memory_bytes,
-                             .spill = sort->spill != NULL ? file_spill_interface(sort->spill) : NULL};
+                             .spill =
+                                 sort->spill != NULL ? file_spill_interface(sort->spill) : NULL};
     sort->sorter = sorter_new(&options);
     return &sort->base;
 }
@@ -155,7 +156,8 @@ static ErrCode project_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row,
         input.eval = &project->eval;
     }
     buffer_clear(&project->out);
-    TRY(project_apply(project->projection, ret_row->doc, &input, &project->out, &ret_row->doc, err));
+    TRY(project_apply(project->projection, ret_row->doc, &input, &project->out, &ret_row->doc,
+                      err));
     return buffer_check(&project->out, "the projected document", err);
 }
 
@@ -170,10 +172,10 @@ static void project_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
     build_doc(b, "transformBy", project_spec(((ProjectStage *)stage)->projection));
 }
 
-static const PlanStageOps PROJECT_SIMPLE_OPS = {
-    "PROJECTION_SIMPLE", project_next, NULL, NULL, project_free, project_explain, NULL};
-static const PlanStageOps PROJECT_DEFAULT_OPS = {
-    "PROJECTION_DEFAULT", project_next, NULL, NULL, project_free, project_explain, NULL};
+static const PlanStageOps PROJECT_SIMPLE_OPS = {"PROJECTION_SIMPLE", project_next,    NULL, NULL,
+                                                project_free,        project_explain, NULL};
+static const PlanStageOps PROJECT_DEFAULT_OPS = {"PROJECTION_DEFAULT", project_next,    NULL, NULL,
+                                                 project_free,         project_explain, NULL};
 
 PlanStage *stage_project(PlanExecutor *exec, PlanStage *input, const Projection *projection,
                          const MatchExpr *filter, int64_t now_ms) {

@@ -6,8 +6,10 @@
 
 #include "bson/json.h"
 #include "bson/keystring.h"
+#include "query/plan/implies.h"
 
-/* The least value of each type, in canonical order: the end of one bracket is the start of the next. */
+/* The least value of each type, in canonical order: the end of one bracket is the start of the
+ * next. */
 static const uint8_t MIN_KEY[] = {BT_MIN_KEY, 0};
 static const uint8_t UNDEFINED[] = {BT_UNDEFINED, 0};
 static const uint8_t NULL_VALUE[] = {BT_NULL, 0};
@@ -84,8 +86,8 @@ bool bounds_for_clustered(const MatchExpr *filter, Arena *arena, Intervals *ret_
 
 /* ---- from predicates to intervals ---- */
 
-/* Finds the conditions that every matching document fulfils on exactly this path: below AND, and below an
- * $elemMatch of a leading part of the path. */
+/* Finds the conditions that every matching document fulfils on exactly this path: below AND, and
+ * below an $elemMatch of a leading part of the path. */
 static void collect_predicates(const MatchExpr *expr, Str path, Str prefix, FieldPredicates *found,
                                bool is_below_elem_match) {
     if (expr->kind == MATCH_AND) {
@@ -132,19 +134,20 @@ static Intervals all_values(Arena *arena) {
     return list;
 }
 
-/* The bracket of a type: its least value, and its greatest or (exclusive) the least of the type behind it. */
+/* The bracket of a type: its least value, and its greatest or (exclusive) the least of the type
+ * behind it. */
 static bool type_bracket(BsonType type, Elem *ret_low, Elem *ret_end, bool *ret_is_end_in) {
     static const struct {
         BsonType type;
         const uint8_t *low;
         const uint8_t *end;
     } BRACKETS[] = {
-        {BT_DOUBLE, MINUS_INF, PLUS_INF},         {BT_INT32, MINUS_INF, PLUS_INF},
-        {BT_INT64, MINUS_INF, PLUS_INF},          {BT_DECIMAL, MINUS_INF, PLUS_INF},
-        {BT_STRING, EMPTY_STRING, EMPTY_DOC},     {BT_SYMBOL, EMPTY_STRING, EMPTY_DOC},
-        {BT_DOC, EMPTY_DOC, EMPTY_ARRAY},         {BT_BINARY, EMPTY_BINARY, ZERO_OID},
-        {BT_OID, ZERO_OID, FALSE_VALUE},          {BT_BOOL, FALSE_VALUE, FIRST_DATE},
-        {BT_DATE, FIRST_DATE, ZERO_TIMESTAMP},    {BT_TIMESTAMP, ZERO_TIMESTAMP, EMPTY_REGEX},
+        {BT_DOUBLE, MINUS_INF, PLUS_INF},      {BT_INT32, MINUS_INF, PLUS_INF},
+        {BT_INT64, MINUS_INF, PLUS_INF},       {BT_DECIMAL, MINUS_INF, PLUS_INF},
+        {BT_STRING, EMPTY_STRING, EMPTY_DOC},  {BT_SYMBOL, EMPTY_STRING, EMPTY_DOC},
+        {BT_DOC, EMPTY_DOC, EMPTY_ARRAY},      {BT_BINARY, EMPTY_BINARY, ZERO_OID},
+        {BT_OID, ZERO_OID, FALSE_VALUE},       {BT_BOOL, FALSE_VALUE, FIRST_DATE},
+        {BT_DATE, FIRST_DATE, ZERO_TIMESTAMP}, {BT_TIMESTAMP, ZERO_TIMESTAMP, EMPTY_REGEX},
     };
     for (size_t i = 0; i < ARRAY_LEN(BRACKETS); i++) {
         if (BRACKETS[i].type == type) {
@@ -276,12 +279,13 @@ static bool intervals_of(const MatchExpr *expr, Arena *arena, Intervals *ret) {
                 return false;
         break;
     case MATCH_ELEM_MATCH_VALUE:
-        /* All conditions hold for one element, so any one of them restricts; ranges of one element may
-         * be cut with each other. */
+        /* All conditions hold for one element, so any one of them restricts; ranges of one element
+         * may be cut with each other. */
         *ret = all_values(arena);
         for (uint32_t i = 0; i < expr->child_count; i++) {
             Intervals child;
-            /* A second $elemMatch looks into arrays inside the array, which are indexed as a whole. */
+            /* A second $elemMatch looks into arrays inside the array, which are indexed as a whole.
+             */
             MatchKind kind = expr->children[i]->kind;
             if (kind == MATCH_ELEM_MATCH_VALUE || kind == MATCH_ELEM_MATCH_OBJECT ||
                 !intervals_of(expr->children[i], arena, &child))
@@ -329,8 +333,8 @@ static void intersect(Intervals *a, const Intervals *b, Arena *arena) {
     *a = out;
 }
 
-/* Over an array different elements may fulfil different conditions, so only one of them restricts: the
- * most selective kind. */
+/* Over an array different elements may fulfil different conditions, so only one of them restricts:
+ * the most selective kind. */
 static bool combine(const FieldPredicates *found, bool is_multikey, Arena *arena, Intervals *ret) {
     bool has_any = false;
     uint32_t best_rank = UINT32_MAX;
@@ -368,7 +372,7 @@ static bool field_may_be_missing(const MatchExpr *filter, const IndexDesc *index
 }
 
 static bool may_miss_documents(const IndexDesc *index, const MatchExpr *filter) {
-    if (index->partial_filter != NULL)
+    if (index->partial_filter != NULL && !match_implies(filter, index->partial_filter))
         return true;
     return index->is_sparse && field_may_be_missing(filter, index);
 }
@@ -510,8 +514,8 @@ static char *interval_text(const Interval *row, bool is_reversed, Arena *arena) 
                         is_last_in ? ']' : ')');
 }
 
-void bounds_to_bson(const IndexBounds *bounds, const IndexDesc *index, bool is_forward, Arena *arena,
-                    DocBuilder *b) {
+void bounds_to_bson(const IndexBounds *bounds, const IndexDesc *index, bool is_forward,
+                    Arena *arena, DocBuilder *b) {
     for (uint32_t f = 0; f < index->field_count; f++) {
         const Intervals *list = &bounds->fields[f];
         bool is_reversed = index->fields[f].is_descending == is_forward;

@@ -12,7 +12,7 @@ typedef struct Planning {
     const Collection *coll;
     const QuerySpec *spec;
     PlanExecutor *exec;
-    MatchExpr *filter; /* NULL: everything matches */
+    MatchExpr *filter;       /* NULL: everything matches */
     const SortPattern *sort; /* NULL: any order */
     ExprParseContext expr;
     ExprMatchHook expr_hook;
@@ -63,8 +63,9 @@ ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret
 static ErrCode parse(Planning *p, Error *err) {
     Arena *arena = &p->exec->arena;
     const QuerySpec *spec = p->spec;
-    p->expr = (ExprParseContext){
-        .let_values = doc_is_present(spec->let_values) ? doc_copy(spec->let_values, arena) : DOC_NONE};
+    p->expr = (ExprParseContext){.let_values = doc_is_present(spec->let_values)
+                                                   ? doc_copy(spec->let_values, arena)
+                                                   : DOC_NONE};
     ExprMatchHook *hook = ARENA_NEW(arena, ExprMatchHook);
     hook->parse = p->expr;
     hook->now_ms = spec->now_ms;
@@ -101,10 +102,11 @@ static ErrCode plan_access(Planning *p, PlanStage **ret_stage, bool *ret_is_sort
 
     if (p->spec->is_tailable) {
         if (!coll->options.is_capped)
-            return error_set(err, ERR_BAD_VALUE,
-                             "error processing query: ns=%s tailable cursor requested on non capped "
-                             "collection",
-                             coll->ns.text);
+            return error_set(
+                err, ERR_BAD_VALUE,
+                "error processing query: ns=%s tailable cursor requested on non capped "
+                "collection",
+                coll->ns.text);
         if (p->sort != NULL && p->sort->natural_direction != 1)
             return error_set(err, ERR_BAD_VALUE,
                              "error processing query: tailable cursors need natural order");
@@ -133,7 +135,8 @@ static ErrCode plan_access(Planning *p, PlanStage **ret_stage, bool *ret_is_sort
     }
     if (best.index != NULL) {
         exec->summary = index_summary(p, best.index);
-        *ret_stage = stage_index_scan(exec, coll, best.index, &best.bounds, best.is_forward, p->filter);
+        *ret_stage =
+            stage_index_scan(exec, coll, best.index, &best.bounds, best.is_forward, p->filter);
         *ret_is_sorted |= best.is_sorted;
         return ERR_OK;
     }
@@ -160,8 +163,8 @@ static IndexDesc *find_hinted(const Collection *coll, Elem hint) {
     for (uint32_t i = 0; i < coll->index_count; i++) {
         IndexDesc *index = coll->indexes[i];
         bool is_named = elem_type(hint) == BT_STRING && str_is(elem_str(hint), index->name);
-        bool is_keyed = elem_type(hint) == BT_DOC &&
-                        doc_compare(index->key_pattern, elem_doc(hint), NULL) == 0;
+        bool is_keyed =
+            elem_type(hint) == BT_DOC && doc_compare(index->key_pattern, elem_doc(hint), NULL) == 0;
         if ((is_named || is_keyed) && index->store != NULL && index->is_ready && !index->is_hidden)
             return index;
     }
@@ -187,18 +190,19 @@ static ErrCode plan_hint(Planning *p, Candidate *ret_best, bool *ret_is_scan, bo
         }
     }
     Elem id_key = elem_type(hint) == BT_DOC ? doc_get_lit(elem_doc(hint), "_id") : ELEM_MISSING;
-    bool is_clustered_hint =
-        p->coll->options.is_clustered &&
-        ((elem_type(hint) == BT_STRING && str_is(elem_str(hint), p->coll->options.clustered_name)) ||
-         (elem_is_number(id_key) && doc_count(elem_doc(hint)) == 1));
+    bool is_clustered_hint = p->coll->options.is_clustered &&
+                             ((elem_type(hint) == BT_STRING &&
+                               str_is(elem_str(hint), p->coll->options.clustered_name)) ||
+                              (elem_is_number(id_key) && doc_count(elem_doc(hint)) == 1));
     if (is_clustered_hint)
         return ERR_OK; /* the scan by record id, bounded if the filter allows */
     IndexDesc *index = find_hinted(p->coll, hint);
     if (index == NULL)
-        return error_set(err, ERR_BAD_VALUE,
-                         "error processing query: ns=%s planner returned error :: caused by :: hint "
-                         "provided does not correspond to an existing index",
-                         p->coll->ns.text);
+        return error_set(
+            err, ERR_BAD_VALUE,
+            "error processing query: ns=%s planner returned error :: caused by :: hint "
+            "provided does not correspond to an existing index",
+            p->coll->ns.text);
     Candidate told = {.index = index, .is_forward = true};
     if (p->filter == NULL || !bounds_for_index(p->filter, index, &p->exec->arena, &told.bounds))
         bounds_all(index, &p->exec->arena, &told.bounds);
@@ -211,15 +215,16 @@ static void consider(Planning *p, IndexDesc *index, Candidate *best) {
     if (index->store == NULL || !index->is_ready || index->is_hidden)
         return;
     Candidate candidate = {.index = index, .is_forward = true};
-    bool is_bounded = p->filter != NULL &&
-                      bounds_for_index(p->filter, index, &p->exec->arena, &candidate.bounds);
+    bool is_bounded =
+        p->filter != NULL && bounds_for_index(p->filter, index, &p->exec->arena, &candidate.bounds);
     if (is_bounded) {
-        candidate.score = 1000 * (int)candidate.bounds.point_fields +
-                          500 * candidate.bounds.has_range_field;
+        candidate.score =
+            1000 * (int)candidate.bounds.point_fields + 500 * candidate.bounds.has_range_field;
         bool is_exact_key = candidate.bounds.point_fields == index->field_count && index->is_unique;
         candidate.score += 100000 * is_exact_key;
     } else {
-        /* Without a restriction an index is only good for its order, and only if it has every document. */
+        /* Without a restriction an index is only good for its order, and only if it has every
+         * document. */
         if (p->sort == NULL || index->is_sparse || index->partial_filter != NULL)
             return;
         bounds_all(index, &p->exec->arena, &candidate.bounds);
@@ -229,9 +234,9 @@ static void consider(Planning *p, IndexDesc *index, Candidate *best) {
         return;
     candidate.score += 200 * candidate.is_sorted + 1;
     /* Of two equally good ones the shorter index wins: fewer bytes to read. */
-    bool is_better = candidate.score > best->score ||
-                     (candidate.score == best->score && best->index != NULL &&
-                      index->field_count < best->index->field_count);
+    bool is_better =
+        candidate.score > best->score || (candidate.score == best->score && best->index != NULL &&
+                                          index->field_count < best->index->field_count);
     if (is_better)
         *best = candidate;
 }
@@ -292,11 +297,10 @@ static ErrCode finish(Planning *p, PlanStage *stage, bool is_sorted, Error *err)
     PlanExecutor *exec = p->exec;
     const QuerySpec *spec = p->spec;
     if (!is_sorted) {
-        int64_t keep = spec->limit > 0 && spec->limit < INT64_MAX - spec->skip
-                           ? spec->limit + spec->skip
-                           : 0;
-        exec->root = stage = stage_sort(exec, stage, p->sort, keep, spec->sort_memory_bytes,
-                                        spec->spill_dir);
+        int64_t keep =
+            spec->limit > 0 && spec->limit < INT64_MAX - spec->skip ? spec->limit + spec->skip : 0;
+        exec->root = stage =
+            stage_sort(exec, stage, p->sort, keep, spec->sort_memory_bytes, spec->spill_dir);
         p->access->op->metrics.has_sort_stage = true;
     }
     if (spec->skip > 0)
@@ -304,8 +308,7 @@ static ErrCode finish(Planning *p, PlanStage *stage, bool is_sorted, Error *err)
     if (spec->limit > 0)
         exec->root = stage = stage_limit(exec, stage, spec->limit);
     if (doc_is_present(spec->projection) && !doc_is_empty(spec->projection)) {
-        ProjectContext ctx = {
-            .syntax = PROJECT_FIND, .expr = &p->expr, .match = &p->match};
+        ProjectContext ctx = {.syntax = PROJECT_FIND, .expr = &p->expr, .match = &p->match};
         Projection *projection;
         TRY(project_parse(spec->projection, &ctx, &exec->arena, &projection, err));
         if (!project_is_identity(projection))

@@ -1,10 +1,10 @@
 /*
  * planner.h - from a query to a plan.
  *
- * The rules of this first planner: {_id: value} by its index; a hint as told; else the index whose leading
- * fields the filter restricts best (most equalities, then a range, then delivering the sort order); else an
- * index that delivers the sort; else a scan. The filter is always applied to what is found, so a bound may be
- * too wide but never too narrow.
+ * The rules of this first planner: {_id: value} by its index; a hint as told; else the index whose
+ * leading fields the filter restricts best (most equalities, then a range, then delivering the sort
+ * order); else an index that delivers the sort; else a scan. The filter is always applied to what
+ * is found, so a bound may be too wide but never too narrow.
  */
 #pragma once
 
@@ -12,11 +12,11 @@
 #include "catalog/access.h"
 #include "query/exec/executor.h"
 
-/* A query as the find engine takes it. All documents are borrowed from the request; the planner copies what
- * the executor needs. */
+/* A query as the find engine takes it. All documents are borrowed from the request; the planner
+ * copies what the executor needs. */
 typedef struct QuerySpec {
-    Doc filter;     /* DOC_NONE: everything */
-    Doc sort;       /* DOC_NONE: any order */
+    Doc filter; /* DOC_NONE: everything */
+    Doc sort;   /* DOC_NONE: any order */
     /* Given instead by pipelines, whose arena outlives the executor. */
     MatchExpr *parsed_filter;
     const SortPattern *parsed_sort;
@@ -33,12 +33,13 @@ typedef struct QuerySpec {
     int64_t now_ms;
 } QuerySpec;
 
-/* Plans against access->coll (NULL gives an empty result) and attaches the executor to the access. */
-ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret_exec,
-                   Error *err) MUST_CHECK;
+/* Plans against access->coll (NULL gives an empty result) and attaches the executor to the access.
+ */
+ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret_exec, Error *err)
+    MUST_CHECK;
 
-/* Appends queryPlanner fields: namespace, parsedQuery, winningPlan, ... `outer` is shown as a stage around the
- * plan ("COUNT", "DELETE"); NULL: none. */
+/* Appends queryPlanner fields: namespace, parsedQuery, winningPlan, ... `outer` is shown as a stage
+ * around the plan ("COUNT", "DELETE"); NULL: none. */
 void plan_explain(PlanExecutor *exec, const char *outer, DocBuilder *b);
 /* Appends executionStats fields after the executor ran to its end. */
 void plan_explain_stats(PlanExecutor *exec, const char *outer, DocBuilder *b, int64_t returned,
