@@ -45,6 +45,8 @@ ErrCode catalog_reconcile_and_load(OpCtx *op, CatalogService *service, Error *er
     if (rc == ERR_OK)
         rc = drop_unreferenced(service, version, err);
     if (rc == ERR_OK)
+        rc = storage_remove_stray_files(service->engine, err);
+    if (rc == ERR_OK)
         rc = load_views(op, version, err);
     op_unlock_global(op);
     return rc;

@@ -10,12 +10,8 @@ void agg_options_defaults(CommandCtx *ctx, AggOptions *options) {
     options->yield_period_us = param_i64(ctx->service, PARAM_YIELD_PERIOD_MS) * 1000;
     options->spill_dir = spill_dir(ctx);
     options->now_ms = clock_wall_ms();
-    /* The rows' parse functions find their command through the row, so each command has its own. */
-    AggSourceRow *row = ARENA_NEW(cmd_arena(ctx), AggSourceRow);
-    *row = list_catalog_row(options->is_collectionless);
-    row->arg = ctx;
-    options->source_rows = row;
-    options->source_row_count = 1;
+    agg_source_rows(ctx, options->is_collectionless, &options->source_rows,
+                    &options->source_row_count);
 }
 
 ErrCode agg_reply(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOptions *options,

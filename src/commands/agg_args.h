@@ -15,5 +15,6 @@ ErrCode agg_reply(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOptions *o
 /* Does the pipeline of a view parse? */
 ErrCode check_view_pipeline(CommandCtx *ctx, Doc stages, Error *err) MUST_CHECK;
 
-/* list_catalog.c: $listCatalog, on one collection or on all. */
-AggSourceRow list_catalog_row(bool is_collectionless);
+/* agg_sources.c: the stages that make documents; in the command's arena. */
+void agg_source_rows(CommandCtx *ctx, bool is_collectionless, const AggSourceRow **ret_rows,
+                     uint32_t *ret_count);

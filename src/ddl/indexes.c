@@ -85,6 +85,7 @@ static ErrCode create_attempt(void *arg, OpCtx *op, Error *err) {
 static ErrCode make_indexes(CollAccess *access, const CreateIndexesArgs *args, IndexDesc **made,
                             uint32_t *made_count, Error *err) {
     StorageEngine *engine = op_storage(access->op);
+    TRY(storage_check_disk(engine, err));
     for (uint32_t i = 0; i < args->count; i++) {
         Doc spec = args->specs[i];
         bool exists;

@@ -15,7 +15,7 @@ enum {
     MONITOR_INTERVAL_US = 1000 * 1000,
     DISK_RESERVE_PERCENT = 5,
 };
-#define DISK_RESERVE_BYTES_MIN (INT64_C(40) << 20)
+#define DISK_RESERVE_BYTES_MIN (INT64_C(64) << 20) /* two journal files */
 #define DISK_RESERVE_BYTES_MAX (INT64_C(512) << 20)
 
 typedef struct PendingDrop {
@@ -67,8 +67,9 @@ void monitor_run(void *arg) {
     mutex_unlock(&engine->threads_mu);
 }
 
-/* WiredTiger panics when its journal cannot be written, so writes are refused before the disk is
- * really full; reads go on. */
+/* WiredTiger panics when its journal or a page cannot be written, so writes are refused before the
+ * disk is really full; reads go on. What is dirty in the cache will be written sooner or later: it
+ * counts as used already. */
 void disk_space_check(StorageEngine *engine) {
     atomic_store(&engine->bytes_written, 0);
     struct statvfs fs;
@@ -76,6 +77,7 @@ void disk_space_check(StorageEngine *engine) {
         return;
     int64_t total = (int64_t)fs.f_blocks * (int64_t)fs.f_frsize;
     int64_t available = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
+    int64_t dirty = storage_dirty_bytes(engine);
     int64_t reserve = total / 100 * DISK_RESERVE_PERCENT;
     if (reserve < DISK_RESERVE_BYTES_MIN)
         reserve = DISK_RESERVE_BYTES_MIN;
@@ -83,11 +85,12 @@ void disk_space_check(StorageEngine *engine) {
         reserve = DISK_RESERVE_BYTES_MAX;
     atomic_store(&engine->disk_free_bytes, available);
     atomic_store(&engine->disk_total_bytes, total);
-    bool is_full = available < reserve;
+    bool is_full = available - dirty < reserve;
     if (atomic_exchange(&engine->is_disk_full, is_full) != is_full) {
         if (is_full)
             LOG_WARN(LOG_STORAGE, 7100107, "Disk is nearly full; writes are refused",
-                     LOG_I64("availableBytes", available), LOG_I64("reserveBytes", reserve));
+                     LOG_I64("availableBytes", available), LOG_I64("dirtyBytes", dirty),
+                     LOG_I64("reserveBytes", reserve));
         else
             LOG_INFO(LOG_STORAGE, 7100108, "Disk has room again; writes are accepted",
                      LOG_I64("availableBytes", available));

@@ -235,6 +235,18 @@ void storage_stats(StorageEngine *engine, StorageStats *ret_stats) {
     cursor->close(cursor);
 }
 
+int64_t storage_dirty_bytes(StorageEngine *engine) {
+    Error err = {0};
+    CLEANUP(wt_session_close) WT_SESSION *session = NULL;
+    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
+    if (storage_open_session(engine, &session, &err) != ERR_OK ||
+        session->open_cursor(session, "statistics:", NULL, "statistics=(fast)", &cursor) != 0) {
+        error_reset(&err);
+        return 0;
+    }
+    return read_stat(cursor, WT_STAT_CONN_CACHE_BYTES_DIRTY);
+}
+
 const char *storage_dbpath(const StorageEngine *engine) {
     return engine->dbpath;
 }

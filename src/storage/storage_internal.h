@@ -145,8 +145,8 @@ ErrCode ru_open_write_cursor(RecoveryUnit *ru, const char *uri, const char *conf
                              WT_CURSOR **ret_cursor, Error *err) MUST_CHECK;
 /* A write failed: the transaction can only be rolled back. Returns the mapped error. */
 ErrCode ru_write_failed(RecoveryUnit *ru, int rc, const char *what, const char *table, Error *err);
-/* Fails with ERR_OUT_OF_DISK_SPACE when there is no room for more data. */
-ErrCode storage_check_disk(StorageEngine *engine, Error *err) MUST_CHECK;
+/* Bytes of the cache that are not on disk yet. */
+int64_t storage_dirty_bytes(StorageEngine *engine);
 void ru_add_size_delta(RecoveryUnit *ru, RecordStore *rs, int64_t count, int64_t bytes);
 void ru_note_bytes(RecoveryUnit *ru, size_t bytes);
 /* A session apart from any operation, for background work. */

@@ -1,6 +1,7 @@
 /*
  * tables.c - creating, listing and dropping WiredTiger tables by ident.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,7 +10,11 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "storage/storage_internal.h"
+
+/* Never waits: whoever is in the way makes it busy, and it is tried again. */
+#define DROP_CONFIG "force,checkpoint_wait=false,lock_wait=false"
 
 static const char *const TABLE_CONFIG[] = {
     [TABLE_RECORDS] = "type=file,memory_page_max=10m,split_pct=90,leaf_value_max=64MB,checksum=on,"
@@ -31,7 +36,6 @@ char *storage_new_ident(StorageEngine *engine, const char *prefix) {
 
 ErrCode storage_create_table(StorageEngine *engine, const char *ident, TableKind kind,
                              const char *extra_config, Error *err) {
-    TRY(storage_check_disk(engine, err));
     CLEANUP(wt_session_close) WT_SESSION *session = NULL;
     TRY(storage_open_session(engine, &session, err));
     CLEANUP(xfree_ptr) char *uri = xasprintf("table:%s", ident);
@@ -42,20 +46,75 @@ ErrCode storage_create_table(StorageEngine *engine, const char *ident, TableKind
     return rc == 0 ? ERR_OK : wt_error(engine, rc, "create the file", ident, err);
 }
 
+static bool metadata_has(WT_SESSION *session, const char *uri) {
+    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
+    if (session->open_cursor(session, "metadata:", NULL, NULL, &cursor) != 0)
+        return false;
+    cursor->set_key(cursor, uri);
+    return cursor->search(cursor) == 0;
+}
+
 ErrCode storage_drop_table(StorageEngine *engine, const char *ident, bool *ret_is_busy,
                            Error *err) {
     CLEANUP(wt_session_close) WT_SESSION *session = NULL;
     TRY(storage_open_session(engine, &session, err));
     CLEANUP(xfree_ptr) char *uri = xasprintf("table:%s", ident);
-    int rc = session->drop(session, uri, "force,checkpoint_wait=false,lock_wait=false");
-    if (rc == EBUSY) {
-        *ret_is_busy = true;
+    CLEANUP(xfree_ptr) char *file = xasprintf("file:%s.wt", ident);
+    /* After a crash in the middle of a create the file may be known without its table. */
+    bool is_table = metadata_has(session, uri);
+    int rc = session->drop(session, is_table ? uri : file, DROP_CONFIG);
+    *ret_is_busy = rc == EBUSY;
+    if (rc == EBUSY)
         return ERR_OK;
-    }
-    *ret_is_busy = false;
     if (rc != 0 && rc != ENOENT)
         return wt_error(engine, rc, "drop the file", ident, err);
     size_store_forget(engine, ident);
+    return ERR_OK;
+}
+
+static bool is_table_file(const char *name) {
+    size_t size = strlen(name);
+    bool is_ours = strncmp(name, "collection-", 11) == 0 || strncmp(name, "index-", 6) == 0;
+    return is_ours && size > 3 && strcmp(name + size - 3, ".wt") == 0;
+}
+
+/* "table:x" means ident x, and so does "file:x.wt" of a table that is not there; NULL: neither. */
+static char *ident_of_uri(WT_SESSION *session, const char *uri) {
+    if (strncmp(uri, "table:", 6) == 0)
+        return xstrdup(uri + 6);
+    if (strncmp(uri, "file:", 5) != 0 || !is_table_file(uri + 5))
+        return NULL;
+    CLEANUP(xfree_ptr) char *ident = xstrndup(uri + 5, strlen(uri + 5) - 3);
+    CLEANUP(xfree_ptr) char *table = xasprintf("table:%s", ident);
+    return metadata_has(session, table) ? NULL : TAKE_PTR(ident);
+}
+
+ErrCode storage_remove_stray_files(StorageEngine *engine, Error *err) {
+    CLEANUP(wt_session_close) WT_SESSION *session = NULL;
+    TRY(storage_open_session(engine, &session, err));
+    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
+    int rc = session->open_cursor(session, "metadata:", NULL, NULL, &cursor);
+    if (rc != 0)
+        return wt_error(engine, rc, "list the tables", NULL, err);
+    DIR *dir = opendir(engine->dbpath);
+    if (dir == NULL)
+        return error_set(err, ERR_FILE_NOT_OPEN, "could not list \"%s\": %s", engine->dbpath,
+                         strerror(errno));
+    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
+        if (!is_table_file(entry->d_name))
+            continue;
+        CLEANUP(xfree_ptr) char *uri = xasprintf("file:%s", entry->d_name);
+        cursor->set_key(cursor, uri);
+        if (cursor->search(cursor) != WT_NOTFOUND)
+            continue;
+        CLEANUP(xfree_ptr) char *path = xasprintf("%s/%s", engine->dbpath, entry->d_name);
+        LOG_INFO(LOG_STORAGE, 7100110, "Removing a table file that no table owns",
+                 LOG_STR("file", entry->d_name));
+        if (unlink(path) != 0)
+            LOG_WARN(LOG_STORAGE, 7100111, "Could not remove the file",
+                     LOG_STR("file", entry->d_name), LOG_STR("error", strerror(errno)));
+    }
+    closedir(dir);
     return ERR_OK;
 }
 
@@ -72,10 +131,11 @@ ErrCode storage_list_idents(StorageEngine *engine, char ***ret_idents, size_t *r
     while ((rc = cursor->next(cursor)) == 0) {
         const char *uri;
         invariant(cursor->get_key(cursor, &uri) == 0);
-        if (strncmp(uri, "table:", 6) != 0)
+        char *ident = ident_of_uri(session, uri);
+        if (ident == NULL)
             continue;
         ARRAY_RESERVE(idents, count, capacity);
-        idents[count++] = xstrdup(uri + 6);
+        idents[count++] = ident;
     }
     if (rc != WT_NOTFOUND) {
         for (size_t i = 0; i < count; i++)

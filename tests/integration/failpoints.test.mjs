@@ -44,8 +44,8 @@ test('off ends it', async () => {
 });
 
 test('errorLabels come with the error', () =>
-    failCommand({ times: 1 }, { failCommands: ['insert'], errorCode: 91, errorLabels: ['RetryableWriteError', 'Mine'] }, () =>
-        fails(node.db.command({ insert: 'c', documents: [{}] }), 91, { labels: ['RetryableWriteError', 'Mine'] })));
+    failCommand({ times: 1 }, { failCommands: ['insert'], errorCode: 112, errorLabels: ['RetryableWriteError', 'Mine'] }, () =>
+        fails(node.db.command({ insert: 'c', documents: [{}] }), 112, { labels: ['RetryableWriteError', 'Mine'] })));
 
 test('closeConnection closes without an answer, and a driver retries the read', () =>
     failCommand({ times: 1 }, { failCommands: ['find'], closeConnection: true }, async () => {
@@ -62,11 +62,11 @@ test('closeConnection without retry is a network error', () =>
         assert.rejects(node.db.command({ ping: 1 }), { name: 'MongoNetworkError' })));
 
 test('writeConcernError is added to the reply of a write that was done', () =>
-    failCommand({ times: 1 }, { failCommands: ['insert'], writeConcernError: { code: 91, errmsg: 'mine' } }, async () => {
+    failCommand({ times: 1 }, { failCommands: ['insert'], writeConcernError: { code: 64, errmsg: 'mine' } }, async () => {
         const reply = await node.db.command({ insert: 'wce', documents: [{ _id: 1 }] }).catch((error) => error.errorResponse ?? error.result);
-        assert.equal(reply.writeConcernError.code, 91);
+        assert.equal(reply.writeConcernError.code, 64);
         assert.equal(reply.writeConcernError.errmsg, 'mine');
-        assert.equal(reply.writeConcernError.codeName, 'ShutdownInProgress');
+        assert.equal(reply.writeConcernError.codeName, 'WriteConcernFailed');
         assert.equal(await node.db.collection('wce').countDocuments(), 1);
     }));
 

@@ -58,7 +58,7 @@ test('OPS-2: queries with chained conditions, sort, select, limit and cursor', a
 });
 
 test('OPS-2: upserts, bulk writes and findOneAndUpdate', async () => {
-    const made = await User.findOneAndUpdate({ email: 'u@x' }, { name: 'U', age: 1 }, { upsert: true, new: true });
+    const made = await User.findOneAndUpdate({ email: 'u@x' }, { name: 'U', age: 1 }, { upsert: true, returnDocument: 'after' });
     assert.equal(made.name, 'U');
     const result = await User.bulkWrite([
         { insertOne: { document: { name: 'B', email: 'b@x' } } },

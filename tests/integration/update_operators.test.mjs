@@ -136,7 +136,9 @@ for (const [update, code] of BAD) {
     });
 }
 
-test('pipeline updates are out of scope and refused by name', async () => {
-    const c = await node.collection([{ _id: 1 }]);
-    await fails(c.updateOne({}, [{ $set: { a: 1 } }]), 238, { message: /pipeline/ });
+test('pipelines as updates compute from the document and refuse stages that make more of it', async () => {
+    const c = await node.collection([{ _id: 1, a: 2, b: 3, c: 4 }]);
+    await c.updateOne({}, [{ $set: { sum: { $add: ['$a', '$b'] } } }, { $unset: 'c' }]);
+    assert.deepEqual(await c.findOne(), { _id: 1, a: 2, b: 3, sum: 5 });
+    await fails(c.updateOne({}, [{ $group: { _id: 1 } }]), 72);
 });

@@ -118,7 +118,7 @@ export class Server {
     async #waitReady(child) {
         return new Promise((done, fail) => {
             const giveUp = (why) =>
-                fail(new Error(`node ${why}; log: ${JSON.stringify(this.log.slice(-5))} ${this.stderr}`));
+                fail(new Error(`node ${why}: ${this.stderr} ${JSON.stringify(this.log.slice(-5))}`));
             const timer = setTimeout(() => giveUp('not ready in time'), START_MS_MAX);
             timer.unref();
             createInterface({ input: child.stdout }).on('line', (line) => {

@@ -173,7 +173,7 @@ TEST(malformed_projections_are_refused_with_the_codes_of_the_language) {
         {"{'a.b':1,'a':{'b':1}}", 31250, "Path collision at a.b"},
         {"{'a':{}}", 51270, "empty sub-projection"},
         {"{'a':{'$meta':'textScore'}}", ERR_NOT_IMPLEMENTED, "$meta"},
-        {"{'a':{'$foo':1}}", ERR_INVALID_PIPELINE_OPERATOR, "Unrecognized expression '$foo'"},
+        {"{'a':{'$foo':1}}", 31325, "Unknown expression $foo"},
         {"{'a':{'$slice':'x'}}", 28667, "$slice"},
         {"{'a':{'$slice':[1,0]}}", 28724, "positive"},
         {"{'a':{'$elemMatch':1}}", 31274, "object required"},
@@ -188,7 +188,7 @@ TEST(malformed_projections_are_refused_with_the_codes_of_the_language) {
     static const ErrorCase STAGE_CASES[] = {
         {"{}", 51272, "Invalid $project :: caused by :: projection specification must have"},
         {"{'a.$':1}", 16410, "start with '$'"},
-        {"{'a':{'$elemMatch':{'x':1}}}", ERR_INVALID_PIPELINE_OPERATOR, "$elemMatch"},
+        {"{'a':{'$elemMatch':{'x':1}}}", 31325, "$elemMatch"},
     };
     static const ErrorCase ADD_CASES[] = {
         {"{}", 40177, "Invalid $addFields :: caused by :: specification must have at least one"},

@@ -1,0 +1,327 @@
+/*
+ * agg_sources.c - stages that make documents: $listCatalog, $collStats, $indexStats, $currentOp and
+ * $listLocalSessions.
+ *
+ * Each is a row of SOURCES with one function that lists all its documents when the pipeline starts. Lists are
+ * as large as what they tell about: the catalog, the indexes, the operations.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "catalog/access.h"
+#include "commands/agg_args.h"
+#include "commands/coll_stats.h"
+#include "commands/core/params.h"
+#include "commands/current_op.h"
+
+/* An execution: the documents, in their own arena. */
+typedef struct Listing {
+    CommandCtx *ctx;
+    Doc spec; /* of the stage */
+    Arena arena;
+    Doc *docs;
+    size_t count;
+    size_t capacity;
+    size_t next;
+} Listing;
+
+typedef struct ListingKind {
+    const char *name;
+    bool is_collectionless;
+    bool is_admin_only;
+    bool takes_options;
+    ErrCode (*list)(Listing *listing, Error *err);
+} ListingKind;
+
+typedef struct ListingSource {
+    AggSource base;
+    const ListingKind *kind;
+    CommandCtx *ctx;
+    Doc spec;
+} ListingSource;
+
+static ErrCode list_catalog_all(Listing *listing, Error *err);
+static ErrCode list_catalog_one(Listing *listing, Error *err);
+static ErrCode list_coll_stats(Listing *listing, Error *err);
+static ErrCode list_index_stats(Listing *listing, Error *err);
+static ErrCode list_current_op(Listing *listing, Error *err);
+static ErrCode list_nothing(Listing *listing, Error *err);
+
+static const ListingKind SOURCES[] = {
+    /* name, collectionless, admin only, takes options, function */
+    {"$listCatalog", true, true, false, list_catalog_all},
+    {"$listCatalog", false, false, false, list_catalog_one},
+    {"$collStats", false, false, true, list_coll_stats},
+    {"$indexStats", false, false, false, list_index_stats},
+    {"$currentOp", true, true, true, list_current_op},
+    /* A standalone node keeps no record of sessions. */
+    {"$listLocalSessions", true, false, true, list_nothing},
+};
+
+static ErrCode next_doc(void *arg, bool *ret_found, Doc *ret_doc, Error *err) {
+    (void)err;
+    Listing *listing = arg;
+    *ret_found = listing->next < listing->count;
+    if (*ret_found)
+        *ret_doc = listing->docs[listing->next++];
+    return ERR_OK;
+}
+
+static void close_listing(const AggSource *base, DocSource docs) {
+    (void)base;
+    Listing *listing = docs.arg;
+    if (listing == NULL)
+        return;
+    arena_done(&listing->arena);
+    xfree(listing->docs);
+    xfree(listing);
+}
+
+static ErrCode open_listing(const AggSource *base, DocSource *ret_docs, Error *err) {
+    const ListingSource *source = (const ListingSource *)base;
+    Listing *listing = NEW(Listing);
+    arena_init(&listing->arena, ARENA_CHUNK_SIZE_DEFAULT);
+    listing->ctx = source->ctx;
+    listing->spec = source->spec;
+    *ret_docs = (DocSource){listing, next_doc};
+    ErrCode rc = source->kind->list(listing, err);
+    if (rc != ERR_OK)
+        close_listing(base, *ret_docs);
+    return rc;
+}
+
+static ErrCode parse_listing(const AggSourceRow *row, Elem spec, Arena *arena,
+                             AggSource **ret_source, Error *err) {
+    CommandCtx *ctx = row->arg;
+    const ListingKind *kind = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(SOURCES); i++)
+        if (strcmp(SOURCES[i].name, row->name) == 0 &&
+            SOURCES[i].is_collectionless == row->is_collectionless)
+            kind = &SOURCES[i];
+    invariant(kind != NULL);
+    if (elem_type(spec) != BT_DOC)
+        return error_set(err, ERR_FAILED_TO_PARSE, "the %s stage specification must be an object",
+                         kind->name);
+    if (!kind->takes_options && !doc_is_empty(elem_doc(spec)))
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "the %s stage specification must be an empty object", kind->name);
+    if (kind->is_admin_only && !str_is(ctx->args.db, "admin"))
+        return error_set(err, ERR_INVALID_NAMESPACE,
+                         "%s must be run against the 'admin' database with {aggregate: 1}",
+                         kind->name);
+    ListingSource *source = ARENA_NEW(arena, ListingSource);
+    source->base = (AggSource){open_listing, close_listing};
+    source->kind = kind;
+    source->ctx = ctx;
+    source->spec = doc_copy(elem_doc(spec), arena);
+    *ret_source = &source->base;
+    return ERR_OK;
+}
+
+void agg_source_rows(CommandCtx *ctx, bool is_collectionless, const AggSourceRow **ret_rows,
+                     uint32_t *ret_count) {
+    /* A stage that exists in both forms must be found in the one that fits. */
+    AggSourceRow *rows = ARENA_ARRAY(cmd_arena(ctx), AggSourceRow, ARRAY_LEN(SOURCES));
+    uint32_t count = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < ARRAY_LEN(SOURCES); i++)
+            if ((SOURCES[i].is_collectionless == is_collectionless) == (pass == 0))
+                rows[count++] =
+                    (AggSourceRow){.name = SOURCES[i].name,
+                                   .is_collectionless = SOURCES[i].is_collectionless,
+                                   .parse = parse_listing,
+                                   .arg = ctx};
+    *ret_rows = rows;
+    *ret_count = count;
+}
+
+/* ---- documents of a listing ---- */
+
+static DocBuilder *begin_doc(Listing *listing) {
+    Buffer *buf = ARENA_NEW(&listing->arena, Buffer);
+    buffer_init_arena(buf, &listing->arena, 512, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder *b = ARENA_NEW(&listing->arena, DocBuilder);
+    doc_builder_init(b, buf);
+    return b;
+}
+
+static void add_doc(Listing *listing, Doc doc) {
+    ARRAY_RESERVE(listing->docs, listing->count, listing->capacity);
+    listing->docs[listing->count++] = doc;
+}
+
+static void end_doc(Listing *listing, DocBuilder *b) {
+    add_doc(listing, doc_builder_end(b));
+}
+
+/* ---- $listCatalog (CAT-2): entries read in one snapshot that belongs to one catalog version ---- */
+
+typedef struct CatalogVisit {
+    Listing *listing;
+    const Catalog *catalog;
+    Error *err;
+    ErrCode rc;
+} CatalogVisit;
+
+static bool add_collection(void *arg, const Collection *coll) {
+    CatalogVisit *visit = arg;
+    Listing *listing = visit->listing;
+    Doc entry;
+    visit->rc = catalog_read_entry(listing->ctx->op, coll->catalog_id, &listing->arena, &entry,
+                                   visit->err);
+    if (visit->rc != ERR_OK)
+        return false;
+    if (!doc_is_present(entry))
+        return true; /* dropped in our snapshot already */
+    DocBuilder *b = begin_doc(listing);
+    build_str(b, "db", ns_db(&coll->ns));
+    build_str(b, "name", ns_coll(&coll->ns));
+    build_cstr(b, "type", "collection");
+    build_all(b, entry);
+    end_doc(listing, b);
+    return true;
+}
+
+static bool add_view(void *arg, const View *view) {
+    CatalogVisit *visit = arg;
+    DocBuilder *b = begin_doc(visit->listing);
+    build_str(b, "db", ns_db(&view->ns));
+    build_str(b, "name", ns_coll(&view->ns));
+    build_cstr(b, "type", "view");
+    build_str(b, "ns", ns_str(&view->ns));
+    build_all(b, view->definition);
+    end_doc(visit->listing, b);
+    return true;
+}
+
+static bool add_database(void *arg, Str db) {
+    CatalogVisit *visit = arg;
+    catalog_for_each_in_db(visit->catalog, db, add_collection, visit);
+    if (visit->rc == ERR_OK)
+        catalog_for_each_view_in_db(visit->catalog, db, add_view, visit);
+    return visit->rc == ERR_OK;
+}
+
+static ErrCode list_catalog_all(Listing *listing, Error *err) {
+    Ns any;
+    TRY(ns_make(STR("admin"), STR("$cmd"), &any, err));
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_read(listing->ctx->op, &any, &access, err));
+    CatalogVisit visit = {listing, access.catalog, err, ERR_OK};
+    catalog_for_each_db(access.catalog, add_database, &visit);
+    return visit.rc;
+}
+
+static ErrCode open_target(Listing *listing, CollAccess *access, Error *err) {
+    Ns ns;
+    TRY(request_ns(listing->ctx, listing->ctx->ns_coll, &ns, err));
+    return access_read(listing->ctx->op, &ns, access, err);
+}
+
+static ErrCode list_catalog_one(Listing *listing, Error *err) {
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(open_target(listing, &access, err));
+    CatalogVisit visit = {listing, access.catalog, err, ERR_OK};
+    if (access.coll != NULL)
+        add_collection(&visit, access.coll);
+    else if (access.view != NULL)
+        add_view(&visit, access.view);
+    return visit.rc;
+}
+
+/* ---- $collStats ---- */
+
+static ErrCode check_options(Doc spec, const char *stage, const char *const *names, size_t count,
+                             Error *err) {
+    DocIter iter = doc_iter(spec);
+    Elem elem;
+    while (doc_iter_next(&iter, &elem)) {
+        bool is_known = false;
+        for (size_t i = 0; i < count; i++)
+            is_known |= str_is(elem_name_str(elem), names[i]);
+        if (!is_known)
+            return error_set(err, ERR_NOT_IMPLEMENTED, "option '%s' of %s is not supported yet",
+                             elem_name(elem), stage);
+    }
+    return ERR_OK;
+}
+
+static ErrCode list_coll_stats(Listing *listing, Error *err) {
+    static const char *const KNOWN[] = {"storageStats", "count"};
+    TRY(check_options(listing->spec, "$collStats", KNOWN, ARRAY_LEN(KNOWN), err));
+    Elem storage = doc_get_lit(listing->spec, "storageStats");
+    int64_t scale = 1;
+    if (elem_type(storage) == BT_DOC) {
+        Elem given = doc_get_lit(elem_doc(storage), "scale");
+        if (elem_is_present(given) && (!elem_is_number(given) || elem_as_i64(given) < 1))
+            return error_set(err, ERR_BAD_VALUE, "scale has to be a number >= 1");
+        scale = elem_is_number(given) ? elem_as_i64(given) : 1;
+    }
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(open_target(listing, &access, err));
+    if (access.coll == NULL)
+        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "Collection [%s] not found.",
+                         access.ns.text);
+    DocBuilder *b = begin_doc(listing);
+    build_str(b, "ns", ns_str(&access.ns));
+    build_cstr(b, "host", server_setup(listing->ctx->service)->host);
+    build_date(b, "localTime", clock_wall_ms());
+    if (elem_is_present(storage)) {
+        size_t opened = build_open_doc(b, "storageStats");
+        build_collection_stats(b, listing->ctx->service, access.coll, scale);
+        build_close(b, opened);
+    }
+    if (elem_is_present(doc_get_lit(listing->spec, "count")))
+        build_count(b, "count", record_store_count(access.coll->records));
+    end_doc(listing, b);
+    return ERR_OK;
+}
+
+/* ---- $indexStats ---- */
+
+static ErrCode list_index_stats(Listing *listing, Error *err) {
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(open_target(listing, &access, err));
+    for (uint32_t i = 0; access.coll != NULL && i < access.coll->index_count; i++) {
+        const IndexDesc *index = access.coll->indexes[i];
+        DocBuilder *b = begin_doc(listing);
+        build_cstr(b, "name", index->name);
+        build_doc(b, "key", index->key_pattern);
+        build_cstr(b, "host", server_setup(listing->ctx->service)->host);
+        size_t accesses = build_open_doc(b, "accesses");
+        build_i64(b, "ops",
+                  atomic_load_explicit(&index->state->access_count, memory_order_relaxed));
+        build_date(b, "since", index->state->since_wall_ms);
+        build_close(b, accesses);
+        build_doc(b, "spec", index->spec);
+        end_doc(listing, b);
+    }
+    return ERR_OK;
+}
+
+/* ---- $currentOp ---- */
+
+static ErrCode add_op(void *arg, Doc row, Error *err) {
+    (void)err;
+    Listing *listing = arg;
+    add_doc(listing, doc_copy(row, &listing->arena));
+    return ERR_OK;
+}
+
+static ErrCode list_current_op(Listing *listing, Error *err) {
+    static const char *const KNOWN[] = {"allUsers",       "idleConnections", "idleCursors",
+                                        "idleSessions",   "localOps",        "truncateOps",
+                                        "targetAllNodes", "backtrace"};
+    TRY(check_options(listing->spec, "$currentOp", KNOWN, ARRAY_LEN(KNOWN), err));
+    /* Without access control all operations are of the same, nameless user. */
+    CurrentOpQuery query = {
+        .has_idle_connections = elem_is_truthy(doc_get_lit(listing->spec, "idleConnections")),
+    };
+    return current_op_for_each(listing->ctx->service, &query, add_op, listing, err);
+}
+
+static ErrCode list_nothing(Listing *listing, Error *err) {
+    (void)listing, (void)err;
+    return ERR_OK;
+}
