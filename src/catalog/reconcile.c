@@ -162,6 +162,14 @@ static bool is_own_table(const char *ident) {
     return strcmp(ident, DURABLE_CATALOG_IDENT) == 0 || strcmp(ident, "sizeStorer") == 0;
 }
 
+static bool is_unused(void *arg) {
+    (void)arg;
+    return true;
+}
+static void nothing(void *arg) {
+    (void)arg;
+}
+
 static ErrCode drop_unreferenced(CatalogService *service, const Catalog *version, Error *err) {
     CLEANUP(idents_done) Idents tables = {0};
     CLEANUP(idents_done) Idents referenced = {0};
@@ -179,9 +187,8 @@ static ErrCode drop_unreferenced(CatalogService *service, const Catalog *version
         LOG_INFO(LOG_STORAGE, 22251, "Dropping unknown ident", LOG_STR("ident", ident));
         bool is_busy;
         TRY(storage_drop_table(service->engine, ident, &is_busy, err));
-        if (is_busy)
-            LOG_WARN(LOG_STORAGE, 7100203, "Unknown ident is busy and stays until the next start",
-                     LOG_STR("ident", ident));
+        if (is_busy) /* by WiredTiger's own threads: the monitor will try again */
+            storage_drop_later(service->engine, ident, 0, is_unused, nothing, NULL);
     }
     return ERR_OK;
 }

@@ -2,8 +2,8 @@
  * agg_sources.c - stages that make documents: $listCatalog, $collStats, $indexStats, $currentOp and
  * $listLocalSessions.
  *
- * Each is a row of SOURCES with one function that lists all its documents when the pipeline starts. Lists are
- * as large as what they tell about: the catalog, the indexes, the operations.
+ * Each is a row of SOURCES with one function that lists all its documents when the pipeline starts.
+ * Lists are as large as what they tell about: the catalog, the indexes, the operations.
  */
 #include <string.h>
 
@@ -127,11 +127,10 @@ void agg_source_rows(CommandCtx *ctx, bool is_collectionless, const AggSourceRow
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < ARRAY_LEN(SOURCES); i++)
             if ((SOURCES[i].is_collectionless == is_collectionless) == (pass == 0))
-                rows[count++] =
-                    (AggSourceRow){.name = SOURCES[i].name,
-                                   .is_collectionless = SOURCES[i].is_collectionless,
-                                   .parse = parse_listing,
-                                   .arg = ctx};
+                rows[count++] = (AggSourceRow){.name = SOURCES[i].name,
+                                               .is_collectionless = SOURCES[i].is_collectionless,
+                                               .parse = parse_listing,
+                                               .arg = ctx};
     *ret_rows = rows;
     *ret_count = count;
 }
@@ -155,7 +154,8 @@ static void end_doc(Listing *listing, DocBuilder *b) {
     add_doc(listing, doc_builder_end(b));
 }
 
-/* ---- $listCatalog (CAT-2): entries read in one snapshot that belongs to one catalog version ---- */
+/* ---- $listCatalog (CAT-2): entries read in one snapshot that belongs to one catalog version ----
+ */
 
 typedef struct CatalogVisit {
     Listing *listing;
@@ -168,8 +168,8 @@ static bool add_collection(void *arg, const Collection *coll) {
     CatalogVisit *visit = arg;
     Listing *listing = visit->listing;
     Doc entry;
-    visit->rc = catalog_read_entry(listing->ctx->op, coll->catalog_id, &listing->arena, &entry,
-                                   visit->err);
+    visit->rc =
+        catalog_read_entry(listing->ctx->op, coll->catalog_id, &listing->arena, &entry, visit->err);
     if (visit->rc != ERR_OK)
         return false;
     if (!doc_is_present(entry))

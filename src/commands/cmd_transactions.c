@@ -1,4 +1,5 @@
-/* cmd_transactions.c - commitTransaction and abortTransaction: there are no transactions on a standalone node. */
+/* cmd_transactions.c - commitTransaction and abortTransaction: there are no transactions on a
+ * standalone node. */
 #include "commands/core/command.h"
 
 /* With a transaction number it was refused before; what comes here has none. */

@@ -158,11 +158,17 @@ size_t storage_reap_idents(StorageEngine *engine) {
         list_remove(node);
         bool is_busy = true;
         Error err = {0};
-        if (is_due(engine, drop) &&
-            storage_drop_table(engine, drop->ident, &is_busy, &err) != ERR_OK) {
-            LOG_WARN(LOG_STORAGE, 7100109, "Could not drop table; will try again",
-                     LOG_STR("ident", drop->ident), LOG_STR("error", error_message(&err)));
-            is_busy = true;
+        if (is_due(engine, drop)) {
+            /* A table cannot be dropped while a checkpoint runs. With both once a second, without
+             * this the two could meet every time and the drop would never happen. */
+            mutex_lock(&engine->checkpoint_mu);
+            ErrCode rc = storage_drop_table(engine, drop->ident, &is_busy, &err);
+            mutex_unlock(&engine->checkpoint_mu);
+            if (rc != ERR_OK) {
+                LOG_WARN(LOG_STORAGE, 7100109, "Could not drop table; will try again",
+                         LOG_STR("ident", drop->ident), LOG_STR("error", error_message(&err)));
+                is_busy = true;
+            }
         }
         error_reset(&err);
         if (!is_busy) {

@@ -78,8 +78,8 @@ ErrCode storage_drop_table(StorageEngine *engine, const char *ident, bool *ret_i
 /* All table idents; the array and its strings are heap memory. */
 ErrCode storage_list_idents(StorageEngine *engine, char ***ret_idents, size_t *ret_count,
                             Error *err) MUST_CHECK;
-/* Deletes table files of ours that WiredTiger does not know: a crash in the middle of a create or a drop
- * leaves them. At start-up only. */
+/* Deletes table files of ours that WiredTiger does not know: a crash in the middle of a create or a
+ * drop leaves them. At start-up only. */
 ErrCode storage_remove_stray_files(StorageEngine *engine, Error *err) MUST_CHECK;
 bool storage_has_table(StorageEngine *engine, const char *ident);
 int64_t storage_table_bytes(StorageEngine *engine, const char *ident);

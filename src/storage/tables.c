@@ -13,8 +13,9 @@
 #include "base/log.h"
 #include "storage/storage_internal.h"
 
-/* Never waits: whoever is in the way makes it busy, and it is tried again. */
-#define DROP_CONFIG "force,checkpoint_wait=false,lock_wait=false"
+/* Waits for WiredTiger's own locks: without that a drop can meet its sweep and eviction threads
+ * again and again. Called by the start-up and by the reaper, who have the time. */
+#define DROP_CONFIG "force"
 
 static const char *const TABLE_CONFIG[] = {
     [TABLE_RECORDS] = "type=file,memory_page_max=10m,split_pct=90,leaf_value_max=64MB,checksum=on,"

@@ -1,6 +1,6 @@
 /*
- * consistency.mjs - what must hold on any node after any start: indexes agree with their collections,
- * `validate` finds nothing, and the files are those the catalog names.
+ * consistency.mjs - what must hold on any node after any start: indexes agree with their
+ * collections, `validate` finds nothing, and the files are those the catalog names.
  */
 import assert from 'node:assert/strict';
 import { readdirSync } from 'node:fs';
@@ -9,7 +9,10 @@ import { waitFor } from '../lib/server.mjs';
 const OWN_FILES = /^(WiredTiger.*|_mdb_catalog|sizeStorer)\.wt$/;
 
 export async function checkConsistency(server, client, where) {
-    const entries = await client.db('admin').aggregate([{ $listCatalog: {} }]).toArray();
+    const entries = await client
+        .db('admin')
+        .aggregate([{ $listCatalog: {} }])
+        .toArray();
     for (const entry of entries.filter(({ type }) => type !== 'view'))
         await checkCollection(client.db(entry.db), entry, where);
     await checkFiles(server, client, where);
@@ -18,7 +21,10 @@ export async function checkConsistency(server, client, where) {
 /* Reading through each index gives the same documents as reading the collection. */
 async function checkCollection(db, entry, where) {
     const collection = db.collection(entry.name);
-    const read = async (hint) => (await collection.find().hint(hint).toArray()).map((document) => JSON.stringify(document)).sort();
+    const read = async (hint) => {
+        const documents = await collection.find().hint(hint).toArray();
+        return documents.map((document) => JSON.stringify(document)).sort();
+    };
     const documents = await read({ $natural: 1 });
     for (const { spec, ready } of entry.md.indexes) {
         const what = `${where}: index ${spec.name} of ${entry.ns}`;
@@ -30,17 +36,27 @@ async function checkCollection(db, entry, where) {
     assert.equal(Number(nrecords), documents.length, `${where}: nrecords of ${entry.ns}`);
 }
 
-/* No table without a catalog entry, no entry without a table. Dropped tables may take a moment to go. */
+/* No table without a catalog entry, no entry without a table. Dropped ones may take a moment. */
 async function checkFiles(server, client, where) {
     let difference = '';
-    await waitFor(async () => {
-        const entries = await client.db('admin').aggregate([{ $listCatalog: {} }]).toArray();
-        const named = entries.filter(({ type }) => type !== 'view')
-            .flatMap(({ ident, idxIdent }) => [ident, ...Object.values(idxIdent ?? {})]).map((ident) => `${ident}.wt`);
-        const files = readdirSync(server.dbpath).filter((name) => name.endsWith('.wt') && !OWN_FILES.test(name));
-        const extra = files.filter((name) => !named.includes(name));
-        const missing = named.filter((name) => !files.includes(name));
-        difference = `extra files ${extra}, missing files ${missing}`;
-        return extra.length === 0 && missing.length === 0;
-    }, { timeoutMs: 5000 }).catch(() => assert.fail(`${where}: ${difference}`));
+    await waitFor(
+        async () => {
+            const entries = await client
+                .db('admin')
+                .aggregate([{ $listCatalog: {} }])
+                .toArray();
+            const named = entries
+                .filter(({ type }) => type !== 'view')
+                .flatMap(({ ident, idxIdent }) => [ident, ...Object.values(idxIdent ?? {})])
+                .map((ident) => `${ident}.wt`);
+            const files = readdirSync(server.dbpath).filter(
+                (name) => name.endsWith('.wt') && !OWN_FILES.test(name),
+            );
+            const extra = files.filter((name) => !named.includes(name));
+            const missing = named.filter((name) => !files.includes(name));
+            difference = `extra files ${extra}, missing files ${missing}`;
+            return extra.length === 0 && missing.length === 0;
+        },
+        { timeoutMs: 5000 },
+    ).catch(() => assert.fail(`${where}: ${difference}`));
 }

@@ -1,9 +1,9 @@
 /*
- * Goal (invariants 1, 3 and NOD-2): whatever instant the node is killed at, after the restart every write
- * acknowledged with j: true is there, nothing deleted is back, indexes agree with collections, DDL
- * happened or did not, and no table is left over.
- * Method: concurrent writers keep a ledger while the node is killed at random instants and at each named
- * failpoint; then it is started again on the same directory and compared with ledger and model.
+ * Goal (invariants 1, 3 and NOD-2): whatever instant the node is killed at, after the restart every
+ * write acknowledged with j: true is there, nothing deleted is back, indexes agree with
+ * collections, DDL happened or did not, and no table is left over. Method: concurrent writers keep
+ * a ledger while the node is killed at random instants and at each named failpoint; then it is
+ * started again on the same directory and compared with ledger and model.
  *
  * CRASH_ROUNDS: how many rounds (100). TEST_SEED: repeat a run.
  */
@@ -52,7 +52,11 @@ class Victim {
 
     async start(where) {
         await this.server.start();
-        this.client = await this.server.client({ serverSelectionTimeoutMS: 3000, retryWrites: false, retryReads: false });
+        this.client = await this.server.client({
+            serverSelectionTimeoutMS: 3000,
+            retryWrites: false,
+            retryReads: false,
+        });
         await this.ledger.check(this.client, where);
         await this.world.check(this.client, where);
         await checkConsistency(this.server, this.client, where);
@@ -62,15 +66,13 @@ class Victim {
     async crash(kill, isDdl) {
         let isOver = false;
         const work = [this.ledger.write(this.client, rand.below(2 ** 30), () => isOver)];
-        if (isDdl)
-            work.push(this.world.run(this.client, rand, () => isOver));
+        if (isDdl) work.push(this.world.run(this.client, rand, () => isOver));
         work.push(kill(this.client));
         const end = await this.server.waitEnd();
         isOver = true;
         const failed = (await Promise.allSettled(work)).find(({ status }) => status === 'rejected');
         await this.server.closeClients();
-        if (failed !== undefined)
-            throw failed.reason;
+        if (failed !== undefined) throw failed.reason;
         return end;
     }
 }
@@ -82,8 +84,7 @@ async function discard() {
     const old = victim;
     victim = null;
     await old?.server.closeClients();
-    if (old?.server.isRunning())
-        await old.server.kill();
+    if (old?.server.isRunning()) await old.server.kill();
     await old?.server.remove();
 }
 
@@ -115,53 +116,61 @@ async function runInto(client, failpoint, kind) {
     const mode = kind === null ? { skip: rand.below(20) } : 'alwaysOn';
     const deadline = Date.now() + HIT_MS_MAX;
     try {
-        await client.db('admin').command({ configureFailPoint: failpoint, mode, data: { crash: true } });
+        await client
+            .db('admin')
+            .command({ configureFailPoint: failpoint, mode, data: { crash: true } });
         while (victim.server.isRunning()) {
             assert.ok(Date.now() < deadline, `failpoint ${failpoint} was not hit`);
-            if (kind === 'fsync')
-                await client.db('admin').command({ fsync: 1 });
+            if (kind === 'fsync') await client.db('admin').command({ fsync: 1 });
             else if (kind !== null && !(await victim.world.step(client, rand, kind)))
                 await victim.world.renew(client, rand);
             await new Promise((done) => setTimeout(done, 20));
         }
     } catch (error) {
-        if (isConnectionLoss(error))
-            return;
+        if (isConnectionLoss(error)) return;
         victim.server.signal('SIGKILL');
         throw error;
     }
 }
 
 for (const [i, [failpoint, kind]] of FAILPOINTS.entries()) {
-    crashTest(`NOD-2: a crash at ${failpoint} loses nothing and leaves nothing behind`, async () => {
-        if (i % 6 === 0)
-            await discard(); // a young database has other crashes than an old one
-        for (let round = 0; round < FAILPOINT_ROUNDS; round++) {
-            const where = `seed ${seed}, ${failpoint}, round ${round}`;
-            await prepare(where);
-            const end = await victim.crash((client) => runInto(client, failpoint, kind), /* isDdl= */ false);
-            assert.equal(end.code, 137, `${where}: ended with ${end.signal ?? end.code}`);
-            await victim.start(where);
-        }
-    });
+    crashTest(
+        `NOD-2: a crash at ${failpoint} loses nothing and leaves nothing behind`,
+        async () => {
+            if (i % 6 === 0) await discard(); // a young database has other crashes than an old one
+            for (let round = 0; round < FAILPOINT_ROUNDS; round++) {
+                const where = `seed ${seed}, ${failpoint}, round ${round}`;
+                await prepare(where);
+                const end = await victim.crash(
+                    (client) => runInto(client, failpoint, kind),
+                    /* isDdl= */ false,
+                );
+                assert.equal(end.code, 137, `${where}: ended with ${end.signal ?? end.code}`);
+                await victim.start(where);
+            }
+        },
+    );
 }
 
 for (let first = 0; first < RANDOM_ROUNDS; first += ROUNDS_PER_DIRECTORY) {
     const rounds = Math.min(ROUNDS_PER_DIRECTORY, RANDOM_ROUNDS - first);
-    crashTest(`NOD-2: kills at random instants, rounds ${first} to ${first + rounds - 1}, lose nothing`, async () => {
-        await discard();
-        for (let round = first; round < first + rounds; round++) {
-            const where = `seed ${seed}, random round ${round}`;
-            await prepare(where);
-            const delay = rand() < 0.3 ? rand.below(30) : rand.below(350);
-            await victim.crash(async () => {
-                await new Promise((done) => setTimeout(done, delay));
-                victim.server.signal('SIGKILL');
-            }, /* isDdl= */ true);
-            await victim.start(where);
-        }
-        assert.ok(victim.ledger.acknowledged > 0);
-    });
+    crashTest(
+        `NOD-2: kills at random instants, rounds ${first} to ${first + rounds - 1}, lose nothing`,
+        async () => {
+            await discard();
+            for (let round = first; round < first + rounds; round++) {
+                const where = `seed ${seed}, random round ${round}`;
+                await prepare(where);
+                const delay = rand() < 0.3 ? rand.below(30) : rand.below(350);
+                await victim.crash(async () => {
+                    await new Promise((done) => setTimeout(done, delay));
+                    victim.server.signal('SIGKILL');
+                }, /* isDdl= */ true);
+                await victim.start(where);
+            }
+            assert.ok(victim.ledger.acknowledged > 0);
+        },
+    );
 }
 
 crashTest('NOD-2: after all that a clean stop and start finds everything', async () => {

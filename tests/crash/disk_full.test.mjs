@@ -1,7 +1,7 @@
 /*
- * Goal: a full disk is an error for writers, not the end: OutOfDiskSpace for writes, reads go on, writes
- * work again once there is room, the next start is clean.
- * Method: a small ext4 of its own, loop-mounted, with a ballast file that is deleted later. Needs root.
+ * Goal: a full disk is an error for writers, not the end: OutOfDiskSpace for writes, reads go on,
+ * writes work again once there is room, the next start is clean. Method: a small ext4 of its own,
+ * loop-mounted, with a ballast file that is deleted later. Needs root.
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -29,29 +29,32 @@ function run(program, ...args) {
 
 /* Null when the disk is there, else why it cannot be. */
 function mountSmallDisk() {
-    if (process.getuid() !== 0)
-        return 'mounting a small disk needs root';
+    if (process.getuid() !== 0) return 'mounting a small disk needs root';
     mkdirSync(mountPoint);
     const image = join(root, 'disk.img');
-    return run('truncate', '-s', `${DISK_MB}M`, image) ?? run('mkfs.ext4', '-q', '-m', '0', image) ??
-        run('mount', '-o', 'loop', image, mountPoint);
+    return (
+        run('truncate', '-s', `${DISK_MB}M`, image) ??
+        run('mkfs.ext4', '-q', '-m', '0', image) ??
+        run('mount', '-o', 'loop', image, mountPoint)
+    );
 }
 
 const obstacle = mountSmallDisk();
 process.on('exit', () => obstacle === null && run('umount', '-l', mountPoint));
 
 before(async () => {
-    if (obstacle !== null)
-        return;
+    if (obstacle !== null) return;
     assert.equal(run('fallocate', '-l', `${BALLAST_MB}M`, ballast), null);
-    server = new Server({ dbpath: join(mountPoint, 'db'), args: ['--wiredTigerCacheSizeGB', '0.25', '--syncdelay', '2'] });
+    server = new Server({
+        dbpath: join(mountPoint, 'db'),
+        args: ['--wiredTigerCacheSizeGB', '0.25', '--syncdelay', '2'],
+    });
     await server.start();
     client = await server.client();
 });
 after(async () => {
     await server?.remove();
-    if (obstacle === null)
-        assert.equal(run('umount', mountPoint), null);
+    if (obstacle === null) assert.equal(run('umount', mountPoint), null);
     removeTempDir(root);
 });
 
@@ -86,7 +89,10 @@ test('inserts into a full disk fail with OutOfDiskSpace', options, async () => {
 
 test('reads go on while the disk is full', options, async () => {
     assert.equal(await collection().countDocuments(), stored);
-    assert.equal((await collection().find({ n: 3 }).toArray()).every(({ n }) => n === 3), true);
+    assert.equal(
+        (await collection().find({ n: 3 }).toArray()).every(({ n }) => n === 3),
+        true,
+    );
     await fails(collection().insertOne({ _id: 'x' }), OUT_OF_DISK_SPACE);
     await fails(collection().updateMany({}, { $set: { y: 1 } }), OUT_OF_DISK_SPACE);
     await fails(client.db('disk').createCollection('other'), OUT_OF_DISK_SPACE);
@@ -101,10 +107,19 @@ test('a restart on the full disk serves reads', options, async () => {
 
 test('writes work again once there is room, without a restart', options, async () => {
     rmSync(ballast);
-    await waitFor(() => collection().insertOne({ _id: 'again' }).then(() => true, (error) => {
-        assert.equal(error.code, OUT_OF_DISK_SPACE, String(error));
-        return false;
-    }), { timeoutMs: 15_000, what: 'accepted write' });
+    await waitFor(
+        () =>
+            collection()
+                .insertOne({ _id: 'again' })
+                .then(
+                    () => true,
+                    (error) => {
+                        assert.equal(error.code, OUT_OF_DISK_SPACE, String(error));
+                        return false;
+                    },
+                ),
+        { timeoutMs: 15_000, what: 'accepted write' },
+    );
     assert.equal(await collection().countDocuments(), stored + 1);
 });
 

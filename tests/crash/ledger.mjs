@@ -1,9 +1,9 @@
 /*
  * ledger.mjs - writers that remember what the server acknowledged.
  *
- * For each _id the ledger keeps the states that may be found after a crash: one when the last write was
- * acknowledged (with j: true), two while a write is under way. A state is the document as text, or null for
- * "not there".
+ * For each _id the ledger keeps the states that may be found after a crash: one when the last write
+ * was acknowledged (with j: true), two while a write is under way. A state is the document as text,
+ * or null for "not there".
  */
 import assert from 'node:assert/strict';
 import { random } from '../lib/expect.mjs';
@@ -33,10 +33,20 @@ export class Ledger {
 
     /* Writes until `isOver()` or until the server is gone. */
     async write(client, seed, isOver) {
-        const collection = client.db(LEDGER_DB).collection(LEDGER_COLLECTION, { writeConcern: { w: 1, j: true } });
-        const ids = [...this.#states].filter(([, states]) => states[0] !== null).map(([_id]) => _id);
+        const collection = client
+            .db(LEDGER_DB)
+            .collection(LEDGER_COLLECTION, { writeConcern: { w: 1, j: true } });
+        const ids = [...this.#states]
+            .filter(([, states]) => states[0] !== null)
+            .map(([_id]) => _id);
         const writers = Array.from({ length: WRITERS }, (_, i) =>
-            this.#writer(collection, random(seed + i), ids.filter((_id) => _id % WRITERS === i), isOver));
+            this.#writer(
+                collection,
+                random(seed + i),
+                ids.filter((_id) => _id % WRITERS === i),
+                isOver,
+            ),
+        );
         await Promise.all(writers);
     }
 
@@ -49,14 +59,11 @@ export class Ledger {
             try {
                 if (ids.length === 0 || (kind < 0.5 && !isFull))
                     ids.push(await this.#insert(collection, rand));
-                else if (kind < 0.75)
-                    await this.#update(collection, ids[at], rand);
-                else
-                    await this.#remove(collection, ids.splice(at, 1)[0]);
+                else if (kind < 0.75) await this.#update(collection, ids[at], rand);
+                else await this.#remove(collection, ids.splice(at, 1)[0]);
                 this.acknowledged++;
             } catch (error) {
-                if (!isConnectionLoss(error))
-                    throw error;
+                if (!isConnectionLoss(error)) throw error;
                 return;
             }
         }
@@ -78,7 +85,9 @@ export class Ledger {
     async #update(collection, _id, rand) {
         const document = makeDocument(_id, rand);
         const { _id: _, ...fields } = document;
-        await this.#change(_id, JSON.stringify(document), () => collection.replaceOne({ _id }, fields));
+        await this.#change(_id, JSON.stringify(document), () =>
+            collection.replaceOne({ _id }, fields),
+        );
     }
 
     async #remove(collection, _id) {
@@ -88,11 +97,18 @@ export class Ledger {
     /* Compares with what the server has; from then on that is what is known. */
     async check(client, where) {
         const found = new Map();
-        for await (const document of client.db(LEDGER_DB).collection(LEDGER_COLLECTION).find().hint({ $natural: 1 }))
+        for await (const document of client
+            .db(LEDGER_DB)
+            .collection(LEDGER_COLLECTION)
+            .find()
+            .hint({ $natural: 1 }))
             found.set(document._id, JSON.stringify(document));
         for (const [_id, states] of this.#states) {
             const text = found.get(_id) ?? null;
-            assert.ok(states.includes(text), `${where}: document ${_id} is ${text}, expected ${states.join(' or ')}`);
+            assert.ok(
+                states.includes(text),
+                `${where}: document ${_id} is ${text}, expected ${states.join(' or ')}`,
+            );
         }
         for (const _id of found.keys())
             assert.ok(this.#states.has(_id), `${where}: document ${_id} was never written`);
@@ -102,12 +118,23 @@ export class Ledger {
 
 function makeDocument(_id, rand) {
     const tags = Array.from({ length: rand.below(4) }, () => rand.below(20));
-    return { _id, n: rand.below(1000), u: `u${_id}`, tags, x: rand.below(50), pad: 'p'.repeat(rand.below(2000)) };
+    return {
+        _id,
+        n: rand.below(1000),
+        u: `u${_id}`,
+        tags,
+        x: rand.below(50),
+        pad: 'p'.repeat(rand.below(2000)),
+    };
 }
 
 /* The driver has many names for "the server is gone". */
-const LOST = /Network|ServerSelection|PoolClear|PoolClosed|NotConnected|ClientClosed|TopologyClosed/;
+const LOST =
+    /Network|ServerSelection|PoolClear|PoolClosed|NotConnected|ClientClosed|TopologyClosed/;
 
 export function isConnectionLoss(error) {
-    return LOST.test(error.name) || ['ECONNRESET', 'EPIPE', 'ECONNREFUSED', 91, 11600].includes(error.code);
+    return (
+        LOST.test(error.name) ||
+        ['ECONNRESET', 'EPIPE', 'ECONNREFUSED', 91, 11600].includes(error.code)
+    );
 }

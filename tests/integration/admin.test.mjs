@@ -13,15 +13,32 @@ const onTest = (command) => node.db.command(command);
 test('hello describes a standalone node that takes writes', async () => {
     const reply = await admin({ hello: 1 });
     hasShape(reply, {
-        isWritablePrimary: 'boolean', topologyVersion: { processId: 'ObjectId', counter: 'number' },
-        maxBsonObjectSize: 'number', maxMessageSizeBytes: 'number', maxWriteBatchSize: 'number', localTime: 'date',
-        logicalSessionTimeoutMinutes: 'number', connectionId: 'number', minWireVersion: 'number', maxWireVersion: 'number',
-        readOnly: 'boolean', ok: 'number',
+        isWritablePrimary: 'boolean',
+        topologyVersion: { processId: 'ObjectId', counter: 'number' },
+        maxBsonObjectSize: 'number',
+        maxMessageSizeBytes: 'number',
+        maxWriteBatchSize: 'number',
+        localTime: 'date',
+        logicalSessionTimeoutMinutes: 'number',
+        connectionId: 'number',
+        minWireVersion: 'number',
+        maxWireVersion: 'number',
+        readOnly: 'boolean',
+        ok: 'number',
     });
     assert.deepEqual(
-        [reply.isWritablePrimary, reply.maxBsonObjectSize, reply.maxMessageSizeBytes, reply.maxWriteBatchSize,
-            reply.logicalSessionTimeoutMinutes, reply.minWireVersion, reply.maxWireVersion, reply.readOnly],
-        [true, 16777216, 48000000, 100000, 30, 0, 21, false]);
+        [
+            reply.isWritablePrimary,
+            reply.maxBsonObjectSize,
+            reply.maxMessageSizeBytes,
+            reply.maxWriteBatchSize,
+            reply.logicalSessionTimeoutMinutes,
+            reply.minWireVersion,
+            reply.maxWireVersion,
+            reply.readOnly,
+        ],
+        [true, 16777216, 48000000, 100000, 30, 0, 21, false],
+    );
     assert.ok(!('setName' in reply));
 });
 
@@ -46,8 +63,16 @@ test('hello with topologyVersion and maxAwaitTimeMS waits that long', async () =
 
 test('buildInfo says 7.0 to clients', async () => {
     const reply = await admin({ buildInfo: 1 });
-    hasShape(reply, { version: 'string', versionArray: 'array', gitVersion: 'string', bits: 'number', debug: 'boolean',
-        maxBsonObjectSize: 'number', storageEngines: 'array', modules: 'array' });
+    hasShape(reply, {
+        version: 'string',
+        versionArray: 'array',
+        gitVersion: 'string',
+        bits: 'number',
+        debug: 'boolean',
+        maxBsonObjectSize: 'number',
+        storageEngines: 'array',
+        modules: 'array',
+    });
     assert.match(reply.version, /^7\.0\.\d+$/);
     assert.deepEqual(reply.versionArray.slice(0, 2), [7, 0]);
     assert.ok(reply.storageEngines.includes('wiredTiger'));
@@ -56,9 +81,18 @@ test('buildInfo says 7.0 to clients', async () => {
 
 test('hostInfo describes the machine', async () => {
     hasShape(await admin({ hostInfo: 1 }), {
-        system: { currentTime: 'date', hostname: 'string', cpuAddrSize: 'number', memSizeMB: 'number', memLimitMB: 'number',
-            numCores: 'number', cpuArch: 'string', numaEnabled: 'boolean' },
-        os: { type: 'string', name: 'string', version: 'string' }, extra: 'object',
+        system: {
+            currentTime: 'date',
+            hostname: 'string',
+            cpuAddrSize: 'number',
+            memSizeMB: 'number',
+            memLimitMB: 'number',
+            numCores: 'number',
+            cpuArch: 'string',
+            numaEnabled: 'boolean',
+        },
+        os: { type: 'string', name: 'string', version: 'string' },
+        extra: 'object',
     });
 });
 
@@ -66,23 +100,57 @@ test('serverStatus has the sections monitors read', async () => {
     await node.db.collection('status').insertOne({ a: 1 });
     const reply = await admin({ serverStatus: 1 });
     hasShape(reply, {
-        host: 'string', version: 'string', process: 'string', pid: 'number', uptime: 'number', uptimeMillis: 'number',
-        uptimeEstimate: 'number', localTime: 'date',
+        host: 'string',
+        version: 'string',
+        process: 'string',
+        pid: 'number',
+        uptime: 'number',
+        uptimeMillis: 'number',
+        uptimeEstimate: 'number',
+        localTime: 'date',
         asserts: { regular: 'number', warning: 'number', msg: 'number', user: 'number' },
-        connections: { current: 'number', available: 'number', totalCreated: 'number', active: 'number' },
-        globalLock: { totalTime: 'number', currentQueue: { total: 'number', readers: 'number', writers: 'number' },
-            activeClients: { total: 'number', readers: 'number', writers: 'number' } },
+        connections: {
+            current: 'number',
+            available: 'number',
+            totalCreated: 'number',
+            active: 'number',
+        },
+        globalLock: {
+            totalTime: 'number',
+            currentQueue: { total: 'number', readers: 'number', writers: 'number' },
+            activeClients: { total: 'number', readers: 'number', writers: 'number' },
+        },
         locks: 'object',
         network: { bytesIn: 'number', bytesOut: 'number', numRequests: 'number' },
-        opcounters: { insert: 'number', query: 'number', update: 'number', delete: 'number', getmore: 'number', command: 'number' },
+        opcounters: {
+            insert: 'number',
+            query: 'number',
+            update: 'number',
+            delete: 'number',
+            getmore: 'number',
+            command: 'number',
+        },
         opLatencies: { reads: 'object', writes: 'object', commands: 'object' },
         mem: { bits: 'number', resident: 'number', virtual: 'number', supported: 'boolean' },
-        metrics: { cursor: { timedOut: 'number', open: { noTimeout: 'number', pinned: 'number', total: 'number' } },
-            commands: 'object', document: { deleted: 'number', inserted: 'number', returned: 'number', updated: 'number' } },
+        metrics: {
+            cursor: {
+                timedOut: 'number',
+                open: { noTimeout: 'number', pinned: 'number', total: 'number' },
+            },
+            commands: 'object',
+            document: {
+                deleted: 'number',
+                inserted: 'number',
+                returned: 'number',
+                updated: 'number',
+            },
+        },
         storageEngine: { name: 'string', persistent: 'boolean' },
         wiredTiger: { cache: 'object', transaction: 'object', log: 'object' },
         logicalSessionRecordCache: { activeSessionsCount: 'number' },
-        transactions: 'object', extra_info: 'object', ok: 'number',
+        transactions: 'object',
+        extra_info: 'object',
+        ok: 'number',
     });
     assert.equal(reply.storageEngine.name, 'wiredTiger');
     assert.equal(Number(reply.pid), node.server.pid);
@@ -96,15 +164,26 @@ test('serverStatus counts operations and leaves out sections on request', async 
     await c.deleteOne({ _id: 2 });
     await c.findOne();
     const after = await counters();
-    assert.deepEqual([after.insert - before.insert, after.update - before.update, after.delete - before.delete,
-        after.query - before.query], [3, 1, 1, 1]);
+    assert.deepEqual(
+        [
+            after.insert - before.insert,
+            after.update - before.update,
+            after.delete - before.delete,
+            after.query - before.query,
+        ],
+        [3, 1, 1, 1],
+    );
     const less = await admin({ serverStatus: 1, metrics: 0, wiredTiger: 0 });
     assert.ok(!('metrics' in less) && !('wiredTiger' in less) && 'network' in less);
 });
 
 test('connectionStatus, whatsmyuri, getCmdLineOpts and ping', async () => {
     const status = await admin({ connectionStatus: 1, showPrivileges: true });
-    assert.deepEqual(status.authInfo, { authenticatedUsers: [], authenticatedUserRoles: [], authenticatedUserPrivileges: [] });
+    assert.deepEqual(status.authInfo, {
+        authenticatedUsers: [],
+        authenticatedUserRoles: [],
+        authenticatedUserPrivileges: [],
+    });
     assert.match((await admin({ whatsmyuri: 1 })).you, /^127\.0\.0\.1:\d+$/);
     const options = await admin({ getCmdLineOpts: 1 });
     assert.ok(options.argv.includes('--dbpath'));
@@ -113,24 +192,42 @@ test('connectionStatus, whatsmyuri, getCmdLineOpts and ping', async () => {
 });
 
 test('getParameter gives one, several or all parameters, with details on request', async () => {
-    assert.equal((await admin({ getParameter: 1, cursorTimeoutMillis: 1 })).cursorTimeoutMillis, 600000);
+    assert.equal(
+        (await admin({ getParameter: 1, cursorTimeoutMillis: 1 })).cursorTimeoutMillis,
+        600000,
+    );
     const all = await admin({ getParameter: '*' });
     assert.ok('logLevel' in all && 'syncdelay' in all && Object.keys(all).length > 10);
     const detail = await admin({ getParameter: { showDetails: true }, logLevel: 1 });
-    hasShape(detail.logLevel, { value: 'number', settableAtRuntime: 'boolean', settableAtStartup: 'boolean' });
-    await fails(admin({ getParameter: 1, nonsense: 1 }), 72, { name: 'InvalidOptions', message: /no option found/ });
-    const { featureCompatibilityVersion } = await admin({ getParameter: 1, featureCompatibilityVersion: 1 });
+    hasShape(detail.logLevel, {
+        value: 'number',
+        settableAtRuntime: 'boolean',
+        settableAtStartup: 'boolean',
+    });
+    await fails(admin({ getParameter: 1, nonsense: 1 }), 72, {
+        name: 'InvalidOptions',
+        message: /no option found/,
+    });
+    const { featureCompatibilityVersion } = await admin({
+        getParameter: 1,
+        featureCompatibilityVersion: 1,
+    });
     assert.equal(featureCompatibilityVersion.version, '7.0');
 });
 
 test('setParameter changes a value and says what it was', async () => {
     const reply = await admin({ setParameter: 1, journalCommitInterval: 50 });
     assert.equal(reply.was, 100);
-    assert.equal((await admin({ getParameter: 1, journalCommitInterval: 1 })).journalCommitInterval, 50);
+    assert.equal(
+        (await admin({ getParameter: 1, journalCommitInterval: 1 })).journalCommitInterval,
+        50,
+    );
     await admin({ setParameter: 1, journalCommitInterval: 100 });
     await fails(admin({ setParameter: 1, nonsense: 1 }), 72);
     await fails(admin({ setParameter: 1, journalCommitInterval: 5000 }), 2);
-    await assert.rejects(admin({ setParameter: 1, journalCommitInterval: 'x' }), ({ code }) => [2, 14].includes(code));
+    await assert.rejects(admin({ setParameter: 1, journalCommitInterval: 'x' }), ({ code }) =>
+        [2, 14].includes(code),
+    );
     await fails(admin({ setParameter: 1, enableTestCommands: true }), 20);
     await fails(admin({ setParameter: 1 }), 72);
 });
@@ -140,7 +237,11 @@ test('getLog gives the recent lines as JSON texts', async () => {
     assert.ok(names.names.includes('global') && names.names.includes('startupWarnings'));
     const reply = await admin({ getLog: 'global' });
     assert.equal(reply.log.length, Math.min(reply.totalLinesWritten, 1024));
-    assert.ok(reply.log.map((line) => JSON.parse(line)).some(({ msg }) => msg === 'Waiting for connections'));
+    assert.ok(
+        reply.log
+            .map((line) => JSON.parse(line))
+            .some(({ msg }) => msg === 'Waiting for connections'),
+    );
     const warnings = await admin({ getLog: 'startupWarnings' });
     assert.ok(warnings.log.every((line) => JSON.parse(line).s === 'W'));
     await fails(admin({ getLog: 'nonsense' }), 96);
@@ -149,29 +250,56 @@ test('getLog gives the recent lines as JSON texts', async () => {
 test('listCommands describes every command', async () => {
     const { commands } = await admin({ listCommands: 1 });
     for (const name of ['find', 'insert', 'aggregate', 'hello', 'shutdown'])
-        hasShape(commands[name], { help: 'string', requiresAuth: 'boolean', adminOnly: 'boolean', secondaryOk: 'boolean' });
+        hasShape(commands[name], {
+            help: 'string',
+            requiresAuth: 'boolean',
+            adminOnly: 'boolean',
+            secondaryOk: 'boolean',
+        });
     assert.equal(commands.shutdown.adminOnly, true);
     assert.equal(commands.find.adminOnly, false);
 });
 
 test('listDatabases gives names and sizes', async () => {
-    await node.client.db('sized').collection('c').insertOne({ a: 'x'.repeat(1000) });
+    await node.client
+        .db('sized')
+        .collection('c')
+        .insertOne({ a: 'x'.repeat(1000) });
     const reply = await admin({ listDatabases: 1 });
     hasShape(reply, { databases: 'array', totalSize: 'number', totalSizeMb: 'number' });
-    hasShape(reply.databases.find(({ name }) => name === 'sized'), { name: 'string', sizeOnDisk: 'number', empty: 'boolean' });
+    hasShape(
+        reply.databases.find(({ name }) => name === 'sized'),
+        { name: 'string', sizeOnDisk: 'number', empty: 'boolean' },
+    );
     const filtered = await admin({ listDatabases: 1, filter: { name: /^siz/ }, nameOnly: true });
     assert.deepEqual(filtered.databases, [{ name: 'sized' }]);
     await fails(onTest({ listDatabases: 1 }), 13, { message: /admin/ });
 });
 
 test('collStats counts documents, bytes and indexes', async () => {
-    const c = await node.collection(Array.from({ length: 100 }, (_, _id) => ({ _id, s: 'x'.repeat(100) })));
+    const c = await node.collection(
+        Array.from({ length: 100 }, (_, _id) => ({ _id, s: 'x'.repeat(100) })),
+    );
     await c.createIndex({ s: 1 });
     const reply = await onTest({ collStats: c.collectionName });
-    hasShape(reply, { ns: 'string', size: 'number', count: 'number', avgObjSize: 'number', storageSize: 'number',
-        freeStorageSize: 'number', capped: 'boolean', nindexes: 'number', totalIndexSize: 'number', totalSize: 'number',
-        indexSizes: { _id_: 'number', s_1: 'number' }, scaleFactor: 'number' });
-    assert.deepEqual([reply.count, reply.nindexes, reply.capped, reply.ns], [100, 2, false, `test.${c.collectionName}`]);
+    hasShape(reply, {
+        ns: 'string',
+        size: 'number',
+        count: 'number',
+        avgObjSize: 'number',
+        storageSize: 'number',
+        freeStorageSize: 'number',
+        capped: 'boolean',
+        nindexes: 'number',
+        totalIndexSize: 'number',
+        totalSize: 'number',
+        indexSizes: { _id_: 'number', s_1: 'number' },
+        scaleFactor: 'number',
+    });
+    assert.deepEqual(
+        [reply.count, reply.nindexes, reply.capped, reply.ns],
+        [100, 2, false, `test.${c.collectionName}`],
+    );
     assert.equal(reply.size, 100 * reply.avgObjSize);
     const scaled = await onTest({ collStats: c.collectionName, scale: 1024 });
     assert.equal(scaled.size, Math.floor(reply.size / 1024));
@@ -201,9 +329,21 @@ test('dbStats adds up a database', async () => {
     await db.collection('b').insertOne({});
     await db.createCollection('v', { viewOn: 'a', pipeline: [] });
     const reply = await db.command({ dbStats: 1 });
-    hasShape(reply, { db: 'string', collections: 'number', views: 'number', objects: 'number', avgObjSize: 'number',
-        dataSize: 'number', storageSize: 'number', indexes: 'number', indexSize: 'number', totalSize: 'number',
-        scaleFactor: 'number', fsUsedSize: 'number', fsTotalSize: 'number' });
+    hasShape(reply, {
+        db: 'string',
+        collections: 'number',
+        views: 'number',
+        objects: 'number',
+        avgObjSize: 'number',
+        dataSize: 'number',
+        storageSize: 'number',
+        indexes: 'number',
+        indexSize: 'number',
+        totalSize: 'number',
+        scaleFactor: 'number',
+        fsUsedSize: 'number',
+        fsTotalSize: 'number',
+    });
     // system.views counts as a collection with an index of its own.
     assert.deepEqual([reply.db, reply.views, reply.objects], ['summed', 1, 4]);
     assert.equal((await node.client.db('nodb').command({ dbStats: 1 })).collections, 0);
@@ -215,18 +355,38 @@ test('dataSize measures a collection and refuses ranges by name', async () => {
     const all = await onTest({ dataSize: ns });
     hasShape(all, { size: 'number', numObjects: 'number', millis: 'number' });
     assert.equal(all.numObjects, 10);
-    await fails(onTest({ dataSize: ns, keyPattern: { _id: 1 }, min: { _id: 2 }, max: { _id: 5 } }), 238);
+    await fails(
+        onTest({ dataSize: ns, keyPattern: { _id: 1 }, min: { _id: 2 }, max: { _id: 5 } }),
+        238,
+    );
 });
 
 test('DUR-5: validate finds a healthy collection valid', async () => {
-    const c = await node.collection(Array.from({ length: 50 }, (_, _id) => ({ _id, a: [_id, -_id] })));
+    const c = await node.collection(
+        Array.from({ length: 50 }, (_, _id) => ({ _id, a: [_id, -_id] })),
+    );
     await c.createIndex({ a: 1 });
     for (const full of [false, true]) {
         const reply = await onTest({ validate: c.collectionName, full });
-        hasShape(reply, { ns: 'string', nInvalidDocuments: 'number', nrecords: 'number', nIndexes: 'number',
-            keysPerIndex: 'object', indexDetails: 'object', valid: 'boolean', repaired: 'boolean', warnings: 'array',
-            errors: 'array', extraIndexEntries: 'array', missingIndexEntries: 'array', corruptRecords: 'array' });
-        assert.deepEqual([reply.valid, reply.nrecords, reply.nIndexes, reply.errors], [true, 50, 2, []]);
+        hasShape(reply, {
+            ns: 'string',
+            nInvalidDocuments: 'number',
+            nrecords: 'number',
+            nIndexes: 'number',
+            keysPerIndex: 'object',
+            indexDetails: 'object',
+            valid: 'boolean',
+            repaired: 'boolean',
+            warnings: 'array',
+            errors: 'array',
+            extraIndexEntries: 'array',
+            missingIndexEntries: 'array',
+            corruptRecords: 'array',
+        });
+        assert.deepEqual(
+            [reply.valid, reply.nrecords, reply.nIndexes, reply.errors],
+            [true, 50, 2, []],
+        );
         assert.deepEqual(reply.keysPerIndex, { _id_: 50, a_1: 99 });
     }
     await fails(onTest({ validate: 'missing' }), 26);
@@ -236,8 +396,19 @@ test('currentOp shows running operations and killOp takes their ids', async () =
     const reply = await admin({ currentOp: 1, $all: true });
     assert.ok(Array.isArray(reply.inprog));
     const own = reply.inprog.find(({ command }) => command?.currentOp !== undefined);
-    hasShape(own, { type: 'string', host: 'string', desc: 'string', connectionId: 'number', client: 'string', active: 'boolean',
-        currentOpTime: 'string', opid: 'number', op: 'string', ns: 'string', command: 'object' });
+    hasShape(own, {
+        type: 'string',
+        host: 'string',
+        desc: 'string',
+        connectionId: 'number',
+        client: 'string',
+        active: 'boolean',
+        currentOpTime: 'string',
+        opid: 'number',
+        op: 'string',
+        ns: 'string',
+        command: 'object',
+    });
     const killed = await admin({ killOp: 1, op: 987654321 });
     assert.equal(killed.info, 'attempting to kill op');
     await fails(admin({ killOp: 1 }), 4);
@@ -246,10 +417,8 @@ test('currentOp shows running operations and killOp takes their ids', async () =
 test('fsync flushes, and refuses to lock while that is out of scope', async () => {
     assert.equal((await admin({ fsync: 1 })).ok, 1);
     const lock = await admin({ fsync: 1, lock: true }).catch((error) => error);
-    if (lock.ok === 1)
-        await admin({ fsyncUnlock: 1 });
-    else
-        assert.equal(lock.code, 238);
+    if (lock.ok === 1) await admin({ fsyncUnlock: 1 });
+    else assert.equal(lock.code, 238);
     await fails(admin({ fsyncUnlock: 1 }), 20);
 });
 
@@ -275,12 +444,26 @@ test('MET-1: the profiler records what it is told to', async () => {
     hasShape(was, { slowms: 'number', sampleRate: 'number' });
     const entries = await db.collection('system.profile').find().toArray();
     const query = entries.find(({ op }) => op === 'query');
-    hasShape(query, { op: 'string', ns: 'string', command: 'object', keysExamined: 'number', docsExamined: 'number',
-        nreturned: 'number', responseLength: 'number', millis: 'number', ts: 'date', client: 'string', planSummary: 'string' });
+    hasShape(query, {
+        op: 'string',
+        ns: 'string',
+        command: 'object',
+        keysExamined: 'number',
+        docsExamined: 'number',
+        nreturned: 'number',
+        responseLength: 'number',
+        millis: 'number',
+        ts: 'date',
+        client: 'string',
+        planSummary: 'string',
+    });
     assert.equal(query.ns, 'profiled.c');
     assert.equal(query.command.comment, 'look');
     assert.ok(entries.some(({ op, ninserted }) => op === 'insert' && ninserted === 1));
-    assert.equal((await db.listCollections({ name: 'system.profile' }).toArray())[0].options.capped, true);
+    assert.equal(
+        (await db.listCollections({ name: 'system.profile' }).toArray())[0].options.capped,
+        true,
+    );
 });
 
 test('top counts time by collection', async () => {
@@ -288,7 +471,17 @@ test('top counts time by collection', async () => {
     await c.findOne();
     const { totals } = await admin({ top: 1 });
     const entry = totals[`test.${c.collectionName}`];
-    for (const part of ['total', 'readLock', 'writeLock', 'queries', 'getmore', 'insert', 'update', 'remove', 'commands'])
+    for (const part of [
+        'total',
+        'readLock',
+        'writeLock',
+        'queries',
+        'getmore',
+        'insert',
+        'update',
+        'remove',
+        'commands',
+    ])
         hasShape(entry[part], { time: 'number', count: 'number' });
     assert.ok(entry.queries.count >= 1 && entry.insert.count >= 1);
 });
@@ -303,7 +496,12 @@ test('dbHash is equal for equal data and differs otherwise', async () => {
         await db.collection('c').insertMany([{ _id: 1, a: 1 }, { _id: 2 }]);
     const hash = (db) => db.command({ dbHash: 1 });
     const first = await hash(one);
-    hasShape(first, { host: 'string', collections: { c: 'string' }, md5: 'string', timeMillis: 'number' });
+    hasShape(first, {
+        host: 'string',
+        collections: { c: 'string' },
+        md5: 'string',
+        timeMillis: 'number',
+    });
     assert.match(first.md5, /^[0-9a-f]{32}$/);
     assert.equal((await hash(two)).collections.c, first.collections.c);
     await two.collection('c').updateOne({ _id: 1 }, { $set: { a: 2 } });
@@ -326,7 +524,10 @@ test('shutdown ends the process with code 0 and needs admin', async () => {
         const client = await server.client();
         await fails(client.db('test').command({ shutdown: 1 }), 13);
         await client.db('t').collection('c').insertOne({ _id: 1 });
-        await client.db('admin').command({ shutdown: 1 }).catch((error) => assert.match(error.name, /Network|ServerError/));
+        await client
+            .db('admin')
+            .command({ shutdown: 1 })
+            .catch((error) => assert.match(error.name, /Network|ServerError/));
         assert.deepEqual(await server.waitEnd(), { code: 0, signal: null });
     } finally {
         await server.remove();
@@ -334,8 +535,17 @@ test('shutdown ends the process with code 0 and needs admin', async () => {
 });
 
 test('commands that may only run on admin are refused elsewhere', async () => {
-    for (const command of [{ listDatabases: 1 }, { getParameter: 1, logLevel: 1 }, { fsync: 1 }, { top: 1 }, { getLog: 'global' },
-        { replSetGetStatus: 1 }, { currentOp: 1 }, { killOp: 1, op: 1 }, { configureFailPoint: 'failCommand', mode: 'off' }])
+    for (const command of [
+        { listDatabases: 1 },
+        { getParameter: 1, logLevel: 1 },
+        { fsync: 1 },
+        { top: 1 },
+        { getLog: 'global' },
+        { replSetGetStatus: 1 },
+        { currentOp: 1 },
+        { killOp: 1, op: 1 },
+        { configureFailPoint: 'failCommand', mode: 'off' },
+    ])
         await fails(onTest(command), 13, { name: 'Unauthorized' });
 });
 
@@ -343,7 +553,9 @@ test('test commands are unknown unless the server was started with them', async 
     const server = await startServer({ testCommands: false });
     try {
         const db = (await server.client()).db('admin');
-        await fails(db.command({ configureFailPoint: 'failCommand', mode: 'off' }), 59, { name: 'CommandNotFound' });
+        await fails(db.command({ configureFailPoint: 'failCommand', mode: 'off' }), 59, {
+            name: 'CommandNotFound',
+        });
     } finally {
         await server.remove();
     }

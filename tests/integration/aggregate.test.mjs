@@ -17,39 +17,160 @@ const SALES = [
 
 const PIPELINES = [
     ['an empty pipeline returns all', [], SALES],
-    ['$match filters', [{ $match: { shop: 'a' } }, { $project: { n: 1 } }], [{ _id: 1, n: 5 }, { _id: 3, n: 7 }]],
-    ['$sort, $skip and $limit cut', [{ $sort: { n: -1 } }, { $skip: 1 }, { $limit: 2 }, { $project: { _id: 1 } }],
-        [{ _id: 3 }, { _id: 1 }]],
-    ['$project computes, includes and drops', [{ $match: { _id: 1 } },
-        { $project: { _id: 0, twice: { $multiply: ['$n', 2] }, shop: 1 } }], [{ shop: 'a', twice: 10 }]],
-    ['$project excludes', [{ $match: { _id: 2 } }, { $project: { tags: 0, n: 0 } }], [{ _id: 2, shop: 'b' }]],
-    ['$group sums, averages, finds extremes', [{ $group: { _id: '$shop', sum: { $sum: '$n' }, avg: { $avg: '$n' },
-        min: { $min: '$n' }, max: { $max: '$n' }, count: { $sum: 1 } } }, { $sort: { _id: 1 } }],
-    [{ _id: 'a', sum: 12, avg: 6, min: 5, max: 7, count: 2 }, { _id: 'b', sum: 10, avg: 5, min: 1, max: 9, count: 2 },
-        { _id: 'c', sum: 2, avg: 2, min: 2, max: 2, count: 1 }]],
-    ['$group collects first, last, push and sets', [{ $sort: { _id: 1 } }, { $group: { _id: null, first: { $first: '$_id' },
-        last: { $last: '$_id' }, all: { $push: '$n' }, shops: { $addToSet: '$shop' } } },
-    { $project: { _id: 0, first: 1, last: 1, all: 1 } }], [{ first: 1, last: 5, all: [5, 1, 7, 2, 9] }]],
-    ['$group by a document of expressions', [{ $group: { _id: { s: '$shop', big: { $gt: ['$n', 4] } }, c: { $count: {} } } },
-        { $sort: { '_id.s': 1, '_id.big': 1 } }],
-    [{ _id: { s: 'a', big: true }, c: 2 }, { _id: { s: 'b', big: false }, c: 1 }, { _id: { s: 'b', big: true }, c: 1 },
-        { _id: { s: 'c', big: false }, c: 1 }]],
-    ['$group of nothing is nothing', [{ $match: { _id: 99 } }, { $group: { _id: null, c: { $sum: 1 } } }], []],
-    ['$unwind yields one document per element', [{ $unwind: '$tags' }, { $project: { tags: 1 } }, { $sort: { _id: 1, tags: 1 } }],
-        [{ _id: 1, tags: 'x' }, { _id: 1, tags: 'y' }, { _id: 2, tags: 'y' }]],
-    ['$unwind keeps empty ones when asked, with index', [{ $unwind: { path: '$tags', preserveNullAndEmptyArrays: true,
-        includeArrayIndex: 'i' } }, { $project: { tags: 1, i: 1 } }, { $sort: { _id: 1, i: 1 } }],
-    [{ _id: 1, tags: 'x', i: 0 }, { _id: 1, tags: 'y', i: 1 }, { _id: 2, tags: 'y', i: 0 }, { _id: 3, i: null },
-        { _id: 4, i: null }, { _id: 5, tags: null, i: null }]],
+    [
+        '$match filters',
+        [{ $match: { shop: 'a' } }, { $project: { n: 1 } }],
+        [
+            { _id: 1, n: 5 },
+            { _id: 3, n: 7 },
+        ],
+    ],
+    [
+        '$sort, $skip and $limit cut',
+        [{ $sort: { n: -1 } }, { $skip: 1 }, { $limit: 2 }, { $project: { _id: 1 } }],
+        [{ _id: 3 }, { _id: 1 }],
+    ],
+    [
+        '$project computes, includes and drops',
+        [
+            { $match: { _id: 1 } },
+            { $project: { _id: 0, twice: { $multiply: ['$n', 2] }, shop: 1 } },
+        ],
+        [{ shop: 'a', twice: 10 }],
+    ],
+    [
+        '$project excludes',
+        [{ $match: { _id: 2 } }, { $project: { tags: 0, n: 0 } }],
+        [{ _id: 2, shop: 'b' }],
+    ],
+    [
+        '$group sums, averages, finds extremes',
+        [
+            {
+                $group: {
+                    _id: '$shop',
+                    sum: { $sum: '$n' },
+                    avg: { $avg: '$n' },
+                    min: { $min: '$n' },
+                    max: { $max: '$n' },
+                    count: { $sum: 1 },
+                },
+            },
+            { $sort: { _id: 1 } },
+        ],
+        [
+            { _id: 'a', sum: 12, avg: 6, min: 5, max: 7, count: 2 },
+            { _id: 'b', sum: 10, avg: 5, min: 1, max: 9, count: 2 },
+            { _id: 'c', sum: 2, avg: 2, min: 2, max: 2, count: 1 },
+        ],
+    ],
+    [
+        '$group collects first, last, push and sets',
+        [
+            { $sort: { _id: 1 } },
+            {
+                $group: {
+                    _id: null,
+                    first: { $first: '$_id' },
+                    last: { $last: '$_id' },
+                    all: { $push: '$n' },
+                    shops: { $addToSet: '$shop' },
+                },
+            },
+            { $project: { _id: 0, first: 1, last: 1, all: 1 } },
+        ],
+        [{ first: 1, last: 5, all: [5, 1, 7, 2, 9] }],
+    ],
+    [
+        '$group by a document of expressions',
+        [
+            { $group: { _id: { s: '$shop', big: { $gt: ['$n', 4] } }, c: { $count: {} } } },
+            { $sort: { '_id.s': 1, '_id.big': 1 } },
+        ],
+        [
+            { _id: { s: 'a', big: true }, c: 2 },
+            { _id: { s: 'b', big: false }, c: 1 },
+            { _id: { s: 'b', big: true }, c: 1 },
+            { _id: { s: 'c', big: false }, c: 1 },
+        ],
+    ],
+    [
+        '$group of nothing is nothing',
+        [{ $match: { _id: 99 } }, { $group: { _id: null, c: { $sum: 1 } } }],
+        [],
+    ],
+    [
+        '$unwind yields one document per element',
+        [{ $unwind: '$tags' }, { $project: { tags: 1 } }, { $sort: { _id: 1, tags: 1 } }],
+        [
+            { _id: 1, tags: 'x' },
+            { _id: 1, tags: 'y' },
+            { _id: 2, tags: 'y' },
+        ],
+    ],
+    [
+        '$unwind keeps empty ones when asked, with index',
+        [
+            {
+                $unwind: {
+                    path: '$tags',
+                    preserveNullAndEmptyArrays: true,
+                    includeArrayIndex: 'i',
+                },
+            },
+            { $project: { tags: 1, i: 1 } },
+            { $sort: { _id: 1, i: 1 } },
+        ],
+        [
+            { _id: 1, tags: 'x', i: 0 },
+            { _id: 1, tags: 'y', i: 1 },
+            { _id: 2, tags: 'y', i: 0 },
+            { _id: 3, i: null },
+            { _id: 4, i: null },
+            { _id: 5, tags: null, i: null },
+        ],
+    ],
     ['$count counts', [{ $match: { n: { $gt: 1 } } }, { $count: 'many' }], [{ many: 4 }]],
     ['$count of nothing gives no document', [{ $match: { _id: 99 } }, { $count: 'many' }], []],
-    ['$addFields, $unset and $replaceRoot', [{ $match: { _id: 1 } }, { $addFields: { d: { e: '$n' } } }, { $unset: 'tags' },
-        { $replaceRoot: { newRoot: '$d' } }], [{ e: 5 }]],
-    ['$sortByCount', [{ $sortByCount: '$shop' }, { $match: { count: 2 } }, { $sort: { _id: 1 } }],
-        [{ _id: 'a', count: 2 }, { _id: 'b', count: 2 }]],
-    ['$limit after $sort takes the top', [{ $sort: { n: -1 } }, { $limit: 1 }, { $project: { n: 1 } }], [{ _id: 5, n: 9 }]],
-    ['$cond, $ifNull and $switch decide', [{ $match: { _id: { $in: [1, 4] } } }, { $project: { size: { $cond: [{ $gt: ['$n', 3] }, 'big', 'small'] },
-        tags: { $ifNull: ['$tags', 'none'] } } }], [{ _id: 1, size: 'big', tags: ['x', 'y'] }, { _id: 4, size: 'small', tags: 'none' }]],
+    [
+        '$addFields, $unset and $replaceRoot',
+        [
+            { $match: { _id: 1 } },
+            { $addFields: { d: { e: '$n' } } },
+            { $unset: 'tags' },
+            { $replaceRoot: { newRoot: '$d' } },
+        ],
+        [{ e: 5 }],
+    ],
+    [
+        '$sortByCount',
+        [{ $sortByCount: '$shop' }, { $match: { count: 2 } }, { $sort: { _id: 1 } }],
+        [
+            { _id: 'a', count: 2 },
+            { _id: 'b', count: 2 },
+        ],
+    ],
+    [
+        '$limit after $sort takes the top',
+        [{ $sort: { n: -1 } }, { $limit: 1 }, { $project: { n: 1 } }],
+        [{ _id: 5, n: 9 }],
+    ],
+    [
+        '$cond, $ifNull and $switch decide',
+        [
+            { $match: { _id: { $in: [1, 4] } } },
+            {
+                $project: {
+                    size: { $cond: [{ $gt: ['$n', 3] }, 'big', 'small'] },
+                    tags: { $ifNull: ['$tags', 'none'] },
+                },
+            },
+        ],
+        [
+            { _id: 1, size: 'big', tags: ['x', 'y'] },
+            { _id: 4, size: 'small', tags: 'none' },
+        ],
+    ],
 ];
 for (const [claim, pipeline, expected] of PIPELINES) {
     test(claim, async () => {
@@ -61,7 +182,9 @@ for (const [claim, pipeline, expected] of PIPELINES) {
 test('$sum keeps the widest type that is needed', async () => {
     const sum = async (values) => {
         const c = await node.collection(values.map((v, _id) => ({ _id, v })));
-        const [{ s }] = await c.aggregate([{ $group: { _id: null, s: { $sum: '$v' } } }], { promoteValues: false }).toArray();
+        const [{ s }] = await c
+            .aggregate([{ $group: { _id: null, s: { $sum: '$v' } } }], { promoteValues: false })
+            .toArray();
         return s;
     };
     assert.ok((await sum([new Int32(1), new Int32(2)])) instanceof Int32);
@@ -74,11 +197,15 @@ test('$sum keeps the widest type that is needed', async () => {
 test('aggregate replies in batches', async () => {
     const c = await node.collection(Array.from({ length: 250 }, (_, _id) => ({ _id })));
     const reply = await node.db.command({
-        aggregate: c.collectionName, pipeline: [{ $sort: { _id: 1 } }], cursor: { batchSize: 10 },
+        aggregate: c.collectionName,
+        pipeline: [{ $sort: { _id: 1 } }],
+        cursor: { batchSize: 10 },
     });
     assert.equal(reply.cursor.firstBatch.length, 10);
-    assert.deepEqual(ids(await c.aggregate([{ $sort: { _id: 1 } }], { batchSize: 7 }).toArray()),
-        Array.from({ length: 250 }, (_, i) => i));
+    assert.deepEqual(
+        ids(await c.aggregate([{ $sort: { _id: 1 } }], { batchSize: 7 }).toArray()),
+        Array.from({ length: 250 }, (_, i) => i),
+    );
 });
 
 test('a $match at the start uses an index', async () => {
@@ -89,13 +216,21 @@ test('a $match at the start uses an index', async () => {
 });
 
 test('a $group beyond its memory goes to disk only when allowed', async () => {
-    const c = await node.collection(Array.from({ length: 2000 }, (_, _id) => ({ _id, s: 'x'.repeat(1000) })));
+    const c = await node.collection(
+        Array.from({ length: 2000 }, (_, _id) => ({ _id, s: 'x'.repeat(1000) })),
+    );
     const pipeline = [{ $group: { _id: '$_id', s: { $push: '$s' } } }, { $count: 'n' }];
-    await node.admin.command({ setParameter: 1, internalDocumentSourceGroupMaxMemoryBytes: 200_000 });
+    await node.admin.command({
+        setParameter: 1,
+        internalDocumentSourceGroupMaxMemoryBytes: 200_000,
+    });
     try {
         await fails(c.aggregate(pipeline, { allowDiskUse: false }).toArray(), 292);
     } finally {
-        await node.admin.command({ setParameter: 1, internalDocumentSourceGroupMaxMemoryBytes: 104_857_600 });
+        await node.admin.command({
+            setParameter: 1,
+            internalDocumentSourceGroupMaxMemoryBytes: 104_857_600,
+        });
     }
     assert.deepEqual(await c.aggregate(pipeline).toArray(), [{ n: 2000 }]);
 });
@@ -129,8 +264,18 @@ test('aggregate without cursor is refused with FailedToParse', () =>
 
 test('stages out of scope are refused by name', async () => {
     const c = await node.collection(SALES);
-    for (const stage of ['$lookup', '$facet', '$out', '$merge', '$graphLookup', '$bucket', '$unionWith'])
-        await fails(c.aggregate([{ [stage]: {} }]).toArray(), 238, { message: new RegExp(`\\${stage}`) });
+    for (const stage of [
+        '$lookup',
+        '$facet',
+        '$out',
+        '$merge',
+        '$graphLookup',
+        '$bucket',
+        '$unionWith',
+    ])
+        await fails(c.aggregate([{ [stage]: {} }]).toArray(), 238, {
+            message: new RegExp(`\\${stage}`),
+        });
 });
 
 test('a collectionless aggregation needs a stage that makes documents', async () => {
@@ -151,7 +296,10 @@ test('CAT-2: $listCatalog of a collection shows its catalog entry', async () => 
     assert.equal(entry.ns, `test.${c.collectionName}`);
     assert.equal(entry.md.ns, entry.ns);
     assert.ok(entry.md.options.uuid);
-    assert.deepEqual(entry.md.indexes.map(({ spec }) => spec.name), ['_id_', 'a_1']);
+    assert.deepEqual(
+        entry.md.indexes.map(({ spec }) => spec.name),
+        ['_id_', 'a_1'],
+    );
     assert.ok(entry.md.indexes.every(({ ready }) => ready === true));
     assert.deepEqual(Object.keys(entry.idxIdent), ['_id_', 'a_1']);
     assert.equal(typeof entry.ident, 'string');
@@ -160,19 +308,27 @@ test('CAT-2: $listCatalog of a collection shows its catalog entry', async () => 
 test('CAT-2: $listCatalog on admin shows all collections and views', async () => {
     const c = await node.collection([{ _id: 1 }]);
     const view = node.newName('view');
-    await node.db.createCollection(view, { viewOn: c.collectionName, pipeline: [{ $match: { a: 1 } }] });
+    await node.db.createCollection(view, {
+        viewOn: c.collectionName,
+        pipeline: [{ $match: { a: 1 } }],
+    });
     const entries = await node.admin.aggregate([{ $listCatalog: {} }]).toArray();
     assert.ok(entries.some(({ ns }) => ns === `test.${c.collectionName}`));
     const row = entries.find(({ ns }) => ns === `test.${view}`);
     assert.equal(row.type, 'view');
     assert.equal(row.viewOn, c.collectionName);
     assert.deepEqual(row.pipeline, [{ $match: { a: 1 } }]);
-    const one = await node.admin.aggregate([{ $listCatalog: {} }, { $match: { name: c.collectionName } },
-        { $project: { name: 1 } }]).toArray();
+    const one = await node.admin
+        .aggregate([
+            { $listCatalog: {} },
+            { $match: { name: c.collectionName } },
+            { $project: { name: 1 } },
+        ])
+        .toArray();
     assert.deepEqual(one, [{ name: c.collectionName }]);
 });
 
-test('CAT-2: $listCatalog without collection is for the admin database, and must come first', async () => {
+test('CAT-2: $listCatalog without collection is for admin, and must come first', async () => {
     await fails(node.db.aggregate([{ $listCatalog: {} }]).toArray(), 73);
     const c = await node.collection([{ _id: 1 }]);
     await fails(c.aggregate([{ $match: {} }, { $listCatalog: {} }]).toArray(), 40602);

@@ -1,8 +1,18 @@
 /* Insert, update, delete, findAndModify, count, distinct: results, errors, options. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { BSON, Binary, Decimal128, Double, Int32, Long, MaxKey, MinKey, ObjectId, Timestamp }
-    from 'mongodb';
+import {
+    BSON,
+    Binary,
+    Decimal128,
+    Double,
+    Int32,
+    Long,
+    MaxKey,
+    MinKey,
+    ObjectId,
+    Timestamp,
+} from 'mongodb';
 import { fails, ids } from '../lib/expect.mjs';
 import { useServer } from '../lib/fixture.mjs';
 
@@ -12,7 +22,10 @@ const node = useServer();
 
 test('insert returns how many documents were stored and they are found again', async () => {
     const c = await node.collection();
-    const reply = await node.db.command({ insert: c.collectionName, documents: [{ _id: 1 }, { _id: 2 }] });
+    const reply = await node.db.command({
+        insert: c.collectionName,
+        documents: [{ _id: 1 }, { _id: 2 }],
+    });
     assert.deepEqual({ n: reply.n, ok: reply.ok }, { n: 2, ok: 1 });
     assert.deepEqual(ids(await c.find().sort({ _id: 1 }).toArray()), [1, 2]);
 });
@@ -33,12 +46,25 @@ test('insert moves _id to the front', async () => {
 
 test('every BSON type comes back with its type and value', async () => {
     const document = {
-        _id: new ObjectId(), double: new Double(1), string: 'añ\u0000b', object: { a: {} }, array: [[], [1]],
-        binary: new Binary(Buffer.from([1, 2]), 128), bool: false, date: new Date(-1), null: null,
-        regex: /a"b/im, code: new BSON.Code('x', { y: new Int32(1) }), int: new Int32(-5),
-        timestamp: new Timestamp({ t: 7, i: 9 }), long: Long.fromString('9007199254740993'),
-        decimal: Decimal128.fromString('1.20E+3'), min: new MinKey(), max: new MaxKey(),
-        symbol: new BSON.BSONSymbol('s'), dbref: new BSON.DBRef('c', new ObjectId()),
+        _id: new ObjectId(),
+        double: new Double(1),
+        string: 'añ\u0000b',
+        object: { a: {} },
+        array: [[], [1]],
+        binary: new Binary(Buffer.from([1, 2]), 128),
+        bool: false,
+        date: new Date(-1),
+        null: null,
+        regex: /a"b/im,
+        code: new BSON.Code('x', { y: new Int32(1) }),
+        int: new Int32(-5),
+        timestamp: new Timestamp({ t: 7, i: 9 }),
+        long: Long.fromString('9007199254740993'),
+        decimal: Decimal128.fromString('1.20E+3'),
+        min: new MinKey(),
+        max: new MaxKey(),
+        symbol: new BSON.BSONSymbol('s'),
+        dbref: new BSON.DBRef('c', new ObjectId()),
     };
     const c = await node.collection();
     await c.insertOne(document);
@@ -47,7 +73,9 @@ test('every BSON type comes back with its type and value', async () => {
 });
 
 test('a top-level empty timestamp is replaced by the time of the server', async () => {
-    const c = await node.collection([{ _id: 1, t: new Timestamp(0n), in: { t: new Timestamp(0n) } }]);
+    const c = await node.collection([
+        { _id: 1, t: new Timestamp(0n), in: { t: new Timestamp(0n) } },
+    ]);
     const found = await c.findOne();
     assert.ok(found.t.t > 1_600_000_000);
     assert.equal(found.in.t.t, 0);
@@ -56,7 +84,8 @@ test('a top-level empty timestamp is replaced by the time of the server', async 
 test('an ordered insert stops at the first error', async () => {
     const c = await node.collection([{ _id: 2 }]);
     const reply = await node.db.command({
-        insert: c.collectionName, documents: [{ _id: 1 }, { _id: 2 }, { _id: 3 }],
+        insert: c.collectionName,
+        documents: [{ _id: 1 }, { _id: 2 }, { _id: 3 }],
     });
     assert.equal(reply.ok, 1);
     assert.equal(reply.n, 1);
@@ -66,18 +95,29 @@ test('an ordered insert stops at the first error', async () => {
     assert.equal(error.code, 11000);
     assert.deepEqual(error.keyPattern, { _id: 1 });
     assert.deepEqual(error.keyValue, { _id: 2 });
-    assert.equal(error.errmsg, `E11000 duplicate key error collection: test.${c.collectionName} ` +
-        'index: _id_ dup key: { _id: 2 }');
+    assert.equal(
+        error.errmsg,
+        `E11000 duplicate key error collection: test.${c.collectionName} ` +
+            'index: _id_ dup key: { _id: 2 }',
+    );
     assert.equal(await c.countDocuments(), 2);
 });
 
 test('an unordered insert goes on after errors and reports each with its index', async () => {
     const c = await node.collection([{ _id: 2 }, { _id: 4 }]);
     const reply = await node.db.command({
-        insert: c.collectionName, documents: [1, 2, 3, 4, 5].map((_id) => ({ _id })), ordered: false,
+        insert: c.collectionName,
+        documents: [1, 2, 3, 4, 5].map((_id) => ({ _id })),
+        ordered: false,
     });
     assert.equal(reply.n, 3);
-    assert.deepEqual(reply.writeErrors.map(({ index, code }) => [index, code]), [[1, 11000], [3, 11000]]);
+    assert.deepEqual(
+        reply.writeErrors.map(({ index, code }) => [index, code]),
+        [
+            [1, 11000],
+            [3, 11000],
+        ],
+    );
     assert.equal(await c.countDocuments(), 5);
 });
 
@@ -142,24 +182,38 @@ test('a write with w: 0 is done although nobody waits for it', async () => {
 
 test('write concerns that need other members are refused on a standalone node', async () => {
     const c = await node.collection();
-    const insert = (w) => node.db.command({
-        insert: c.collectionName, documents: [{}], writeConcern: { w },
-    });
+    const insert = (w) =>
+        node.db.command({
+            insert: c.collectionName,
+            documents: [{}],
+            writeConcern: { w },
+        });
     await fails(insert(2), 2, { name: 'BadValue', message: /not replicated/ });
-    for (const w of [0, 1, 'majority'])
-        assert.equal((await insert(w)).ok, 1);
-    assert.equal((await node.db.command({
-        insert: c.collectionName, documents: [{}], writeConcern: { w: 1, j: true, wtimeout: 10 },
-    })).ok, 1);
+    for (const w of [0, 1, 'majority']) assert.equal((await insert(w)).ok, 1);
+    assert.equal(
+        (
+            await node.db.command({
+                insert: c.collectionName,
+                documents: [{}],
+                writeConcern: { w: 1, j: true, wtimeout: 10 },
+            })
+        ).ok,
+        1,
+    );
 });
 
 /* ---- update ---- */
 
 test('update tells matched and modified apart', async () => {
-    const c = await node.collection([{ _id: 1, a: 1 }, { _id: 2, a: 1 }]);
-    const update = (u, multi = false) => node.db.command({
-        update: c.collectionName, updates: [{ q: { a: 1 }, u, multi }],
-    });
+    const c = await node.collection([
+        { _id: 1, a: 1 },
+        { _id: 2, a: 1 },
+    ]);
+    const update = (u, multi = false) =>
+        node.db.command({
+            update: c.collectionName,
+            updates: [{ q: { a: 1 }, u, multi }],
+        });
     let reply = await update({ $set: { a: 1 } }, true);
     assert.deepEqual([reply.n, reply.nModified], [2, 0]);
     reply = await update({ $set: { b: 1 } });
@@ -174,7 +228,11 @@ test('upsert inserts what the filter and the update say and reports the _id', as
     const reply = await node.db.command({
         update: c.collectionName,
         updates: [
-            { q: { _id: 7, a: 1, b: { $gt: 3 } }, u: { $set: { c: 1 }, $setOnInsert: { d: 2 } }, upsert: true },
+            {
+                q: { _id: 7, a: 1, b: { $gt: 3 } },
+                u: { $set: { c: 1 }, $setOnInsert: { d: 2 } },
+                upsert: true,
+            },
             { q: { _id: 7 }, u: { $set: { c: 2 }, $setOnInsert: { d: 9 } }, upsert: true },
             { q: { x: 1 }, u: { y: 1 }, upsert: true },
         ],
@@ -200,15 +258,26 @@ const BAD_UPDATES = [
     ['a change of _id', { q: { _id: 1 }, u: { $set: { _id: 2 } } }, 66],
     ['a replacement with another _id', { q: { _id: 1 }, u: { _id: 2 } }, 66],
     ['two operators on one path', { q: {}, u: { $set: { a: 1 }, $inc: { a: 1 } } }, 40],
-    ['two operators on a path and its parent', { q: {}, u: { $set: { a: 1 }, $inc: { 'a.b': 1 } } }, 40],
+    [
+        'two operators on a path and its parent',
+        { q: {}, u: { $set: { a: 1 }, $inc: { 'a.b': 1 } } },
+        40,
+    ],
     ['an empty path', { q: {}, u: { $set: { '': 1 } } }, 56],
     ['$inc of a string field', { q: { _id: 1 }, u: { $inc: { s: 1 } } }, 14],
     ['$inc with a string', { q: { _id: 1 }, u: { $inc: { n: 'x' } } }, 14],
     ['$push to a field that is no array', { q: { _id: 1 }, u: { $push: { n: 1 } } }, 2],
     ['a path through a scalar', { q: { _id: 1 }, u: { $set: { 'n.x': 1 } } }, 28],
-    ['a positional operator without array in the filter', { q: { _id: 1 }, u: { $set: { 'a.$': 1 } } }, 2],
-    ['an array filter nobody uses',
-        { q: { _id: 1 }, u: { $set: { a: 1 } }, arrayFilters: [{ 'x.y': 1 }] }, 9],
+    [
+        'a positional operator without array in the filter',
+        { q: { _id: 1 }, u: { $set: { 'a.$': 1 } } },
+        2,
+    ],
+    [
+        'an array filter nobody uses',
+        { q: { _id: 1 }, u: { $set: { a: 1 } }, arrayFilters: [{ 'x.y': 1 }] },
+        9,
+    ],
     ['an identifier without array filter', { q: { _id: 1 }, u: { $set: { 'a.$[x]': 1 } } }, 2],
 ];
 for (const [what, statement, code] of BAD_UPDATES) {
@@ -229,7 +298,10 @@ for (const [what, statement, code] of BAD_UPDATES) {
 }
 
 test('ordered updates stop at the first error, unordered ones go on', async () => {
-    for (const [ordered, n] of [[true, 1], [false, 2]]) {
+    for (const [ordered, n] of [
+        [true, 1],
+        [false, 2],
+    ]) {
         const c = await node.collection([{ _id: 1, s: 'x' }, { _id: 2 }, { _id: 3 }]);
         const reply = await node.db.command({
             update: c.collectionName,
@@ -237,18 +309,33 @@ test('ordered updates stop at the first error, unordered ones go on', async () =
             updates: [2, 1, 3].map((_id) => ({ q: { _id }, u: { $inc: { s: 1 } } })),
         });
         assert.equal(reply.n, n);
-        assert.deepEqual(reply.writeErrors.map(({ index, code }) => [index, code]), [[1, 14]]);
+        assert.deepEqual(
+            reply.writeErrors.map(({ index, code }) => [index, code]),
+            [[1, 14]],
+        );
     }
 });
 
-test('update honours hint, arrayFilters, let, sort-free multi and collation-free filters', async () => {
-    const c = await node.collection([{ _id: 1, a: 5, l: [1, 5, 9] }, { _id: 2, a: 6, l: [5] }]);
+test('update honours hint, arrayFilters and let', async () => {
+    const c = await node.collection([
+        { _id: 1, a: 5, l: [1, 5, 9] },
+        { _id: 2, a: 6, l: [5] },
+    ]);
     await c.createIndex({ a: 1 });
-    await c.updateOne({ a: 5 }, { $set: { 'l.$[big]': 0 } }, {
-        hint: { a: 1 }, arrayFilters: [{ big: { $gte: 5 } }],
-    });
+    await c.updateOne(
+        { a: 5 },
+        { $set: { 'l.$[big]': 0 } },
+        {
+            hint: { a: 1 },
+            arrayFilters: [{ big: { $gte: 5 } }],
+        },
+    );
     assert.deepEqual((await c.findOne({ _id: 1 })).l, [1, 0, 0]);
-    await c.updateMany({ $expr: { $eq: ['$a', '$$want'] } }, { $set: { hit: true } }, { let: { want: 6 } });
+    await c.updateMany(
+        { $expr: { $eq: ['$a', '$$want'] } },
+        { $set: { hit: true } },
+        { let: { want: 6 } },
+    );
     assert.deepEqual(ids(await c.find({ hit: true }).toArray()), [2]);
     await fails(c.updateOne({ a: 5 }, { $set: { z: 1 } }, { hint: 'none' }), 2);
 });
@@ -263,7 +350,9 @@ test('an update that makes a document too large fails and leaves it as it was', 
 
 test('concurrent $inc of one document loses nothing', async () => {
     const c = await node.collection([{ _id: 1, n: 0 }]);
-    const increments = Array.from({ length: 200 }, () => c.updateOne({ _id: 1 }, { $inc: { n: 1 } }));
+    const increments = Array.from({ length: 200 }, () =>
+        c.updateOne({ _id: 1 }, { $inc: { n: 1 } }),
+    );
     await Promise.all(increments);
     assert.equal((await c.findOne()).n, 200);
 });
@@ -272,7 +361,8 @@ test('concurrent upserts of one key make one document', async () => {
     const c = await node.collection([], {});
     await c.createIndex({ k: 1 }, { unique: true });
     const upserts = Array.from({ length: 50 }, () =>
-        c.updateOne({ k: 1 }, { $inc: { n: 1 } }, { upsert: true }));
+        c.updateOne({ k: 1 }, { $inc: { n: 1 } }, { upsert: true }),
+    );
     await Promise.all(upserts);
     assert.deepEqual(await c.find({}, { projection: { _id: 0 } }).toArray(), [{ k: 1, n: 50 }]);
 });
@@ -281,7 +371,8 @@ test('concurrent upserts of one key make one document', async () => {
 
 test('delete removes one with limit 1 and all with limit 0', async () => {
     const c = await node.collection([1, 2, 3].map((_id) => ({ _id, a: 1 })));
-    const remove = (limit) => node.db.command({ delete: c.collectionName, deletes: [{ q: { a: 1 }, limit }] });
+    const remove = (limit) =>
+        node.db.command({ delete: c.collectionName, deletes: [{ q: { a: 1 }, limit }] });
     assert.equal((await remove(1)).n, 1);
     assert.equal((await remove(0)).n, 2);
     assert.equal((await remove(0)).n, 0);
@@ -292,20 +383,34 @@ test('delete refuses other limits with FailedToParse', async () => {
 });
 
 test('ordered deletes stop at the first error, unordered ones go on', async () => {
-    for (const [ordered, n] of [[true, 1], [false, 2]]) {
+    for (const [ordered, n] of [
+        [true, 1],
+        [false, 2],
+    ]) {
         const c = await node.collection([1, 2, 3].map((_id) => ({ _id })));
-        const deletes = [{ _id: 1 }, { _id: { $foo: 1 } }, { _id: 2 }].map((q) => ({ q, limit: 1 }));
+        const deletes = [{ _id: 1 }, { _id: { $foo: 1 } }, { _id: 2 }].map((q) => ({
+            q,
+            limit: 1,
+        }));
         const reply = await node.db.command({ delete: c.collectionName, deletes, ordered });
         assert.equal(reply.n, n);
-        assert.deepEqual(reply.writeErrors.map(({ index, code }) => [index, code]), [[1, 2]]);
+        assert.deepEqual(
+            reply.writeErrors.map(({ index, code }) => [index, code]),
+            [[1, 2]],
+        );
     }
 });
 
 test('delete honours hint and let', async () => {
-    const c = await node.collection([{ _id: 1, a: 1 }, { _id: 2, a: 2 }]);
+    const c = await node.collection([
+        { _id: 1, a: 1 },
+        { _id: 2, a: 2 },
+    ]);
     await c.createIndex({ a: 1 });
-    const { deletedCount } = await c.deleteMany({ $expr: { $eq: ['$a', '$$x'] } },
-        { let: { x: 2 }, hint: 'a_1' });
+    const { deletedCount } = await c.deleteMany(
+        { $expr: { $eq: ['$a', '$$x'] } },
+        { let: { x: 2 }, hint: 'a_1' },
+    );
     assert.equal(deletedCount, 1);
     await fails(c.deleteMany({}, { hint: { zz: 1 } }), 2);
 });
@@ -314,7 +419,8 @@ test('delete honours hint and let', async () => {
 
 test('findAndModify returns the old document, or the new one when asked', async () => {
     const c = await node.collection([{ _id: 1, n: 1 }]);
-    const run = (more) => node.db.command({ findAndModify: c.collectionName, query: { _id: 1 }, ...more });
+    const run = (more) =>
+        node.db.command({ findAndModify: c.collectionName, query: { _id: 1 }, ...more });
     let reply = await run({ update: { $inc: { n: 1 } } });
     assert.deepEqual(reply.value, { _id: 1, n: 1 });
     assert.deepEqual(reply.lastErrorObject, { n: 1, updatedExisting: true });
@@ -326,14 +432,22 @@ test('findAndModify returns the old document, or the new one when asked', async 
     reply = await run({ remove: true });
     assert.deepEqual([reply.value, reply.lastErrorObject], [null, { n: 0 }]);
     reply = await run({ update: { $set: { n: 1 } } });
-    assert.deepEqual([reply.value, reply.lastErrorObject], [null, { n: 0, updatedExisting: false }]);
+    assert.deepEqual(
+        [reply.value, reply.lastErrorObject],
+        [null, { n: 0, updatedExisting: false }],
+    );
 });
 
 test('findAndModify upserts and reports it', async () => {
     const c = await node.collection();
-    const run = (more) => node.db.command({
-        findAndModify: c.collectionName, query: { _id: 5 }, update: { $set: { a: 1 } }, upsert: true, ...more,
-    });
+    const run = (more) =>
+        node.db.command({
+            findAndModify: c.collectionName,
+            query: { _id: 5 },
+            update: { $set: { a: 1 } },
+            upsert: true,
+            ...more,
+        });
     let reply = await run({});
     assert.equal(reply.value, null);
     assert.deepEqual(reply.lastErrorObject, { n: 1, updatedExisting: false, upserted: 5 });
@@ -343,10 +457,19 @@ test('findAndModify upserts and reports it', async () => {
 });
 
 test('findAndModify takes the first in sort order and projects', async () => {
-    const c = await node.collection([{ _id: 1, a: 1, b: 1 }, { _id: 2, a: 2, b: 2 }]);
-    const value = await c.findOneAndUpdate({}, { $set: { hit: 1 } }, {
-        sort: { a: -1 }, projection: { b: 1, _id: 0 }, returnDocument: 'after',
-    });
+    const c = await node.collection([
+        { _id: 1, a: 1, b: 1 },
+        { _id: 2, a: 2, b: 2 },
+    ]);
+    const value = await c.findOneAndUpdate(
+        {},
+        { $set: { hit: 1 } },
+        {
+            sort: { a: -1 },
+            projection: { b: 1, _id: 0 },
+            returnDocument: 'after',
+        },
+    );
     assert.deepEqual(value, { b: 2 });
     assert.deepEqual(ids(await c.find({ hit: 1 }).toArray()), [2]);
 });
@@ -363,7 +486,10 @@ for (const [what, more] of BAD_FIND_AND_MODIFY) {
 }
 
 test('findAndModify with a duplicate key fails with 11000 and keyValue', async () => {
-    const c = await node.collection([{ _id: 1, k: 1 }, { _id: 2, k: 2 }]);
+    const c = await node.collection([
+        { _id: 1, k: 1 },
+        { _id: 2, k: 2 },
+    ]);
     await c.createIndex({ k: 1 }, { unique: true });
     const error = await fails(c.findOneAndUpdate({ _id: 2 }, { $set: { k: 1 } }), 11000);
     assert.deepEqual(error.keyValue ?? error.errorResponse.keyValue, { k: 1 });
@@ -389,8 +515,13 @@ test('count honours query, skip, limit and hint', async () => {
 
 test('distinct returns each value once, elements of arrays one by one', async () => {
     const c = await node.collection([
-        { _id: 1, a: 1 }, { _id: 2, a: [1, 2] }, { _id: 3 }, { _id: 4, a: null }, { _id: 5, a: 1.0 },
-        { _id: 6, a: [[3]] }, { _id: 7, b: [{ c: 1 }, { c: 2 }] },
+        { _id: 1, a: 1 },
+        { _id: 2, a: [1, 2] },
+        { _id: 3 },
+        { _id: 4, a: null },
+        { _id: 5, a: 1.0 },
+        { _id: 6, a: [[3]] },
+        { _id: 7, b: [{ c: 1 }, { c: 2 }] },
     ]);
     assert.deepEqual(await c.distinct('a'), [null, 1, 2, [3]]);
     assert.deepEqual(await c.distinct('a', { _id: { $lt: 3 } }), [1, 2]);
@@ -411,9 +542,15 @@ test('a driver bulk write counts each kind', async () => {
         { deleteOne: { filter: { _id: 2 } } },
     ]);
     assert.deepEqual(
-        [result.insertedCount, result.matchedCount, result.modifiedCount, result.deletedCount,
-            result.upsertedCount],
-        [1, 3, 3, 1, 1]);
+        [
+            result.insertedCount,
+            result.matchedCount,
+            result.modifiedCount,
+            result.deletedCount,
+            result.upsertedCount,
+        ],
+        [1, 3, 3, 1, 1],
+    );
 });
 
 test('a driver bulk write reports its errors in order', async () => {
@@ -421,7 +558,10 @@ test('a driver bulk write reports its errors in order', async () => {
     const inserts = [1, 2, 1].map((_id) => ({ insertOne: { document: { _id } } }));
     await assert.rejects(c.bulkWrite(inserts, { ordered: false }), (error) => {
         assert.equal(error.code, 11000);
-        assert.deepEqual(error.writeErrors.map(({ index }) => index), [0, 2]);
+        assert.deepEqual(
+            error.writeErrors.map(({ index }) => index),
+            [0, 2],
+        );
         assert.equal(error.result.insertedCount, 1);
         return true;
     });
@@ -433,7 +573,13 @@ test('writes to system collections other than the known ones are refused', async
 
 test('numbers keep their type through $inc and $mul', async () => {
     const c = await node.collection([
-        { _id: 1, i: new Int32(2147483647), l: Long.MAX_VALUE, d: 1.5, m: Decimal128.fromString('1.5') },
+        {
+            _id: 1,
+            i: new Int32(2147483647),
+            l: Long.MAX_VALUE,
+            d: 1.5,
+            m: Decimal128.fromString('1.5'),
+        },
     ]);
     await c.updateOne({}, { $inc: { i: new Int32(1), d: 1, m: 1 } });
     const found = await c.findOne({}, { promoteValues: false });

@@ -4,31 +4,47 @@ import { test } from 'node:test';
 import { fails, hasShape } from '../lib/expect.mjs';
 import { useServer } from '../lib/fixture.mjs';
 
-const node = useServer({}, {
-    prepare: async ({ db }) => {
-        await db.collection('c').insertMany(Array.from({ length: 50 }, (_, _id) => ({ _id, a: _id % 5, b: _id })));
-        await db.collection('c').createIndex({ a: 1, b: -1 });
+const node = useServer(
+    {},
+    {
+        prepare: async ({ db }) => {
+            await db
+                .collection('c')
+                .insertMany(Array.from({ length: 50 }, (_, _id) => ({ _id, a: _id % 5, b: _id })));
+            await db.collection('c').createIndex({ a: 1, b: -1 });
+        },
     },
-});
+);
 const explain = (command, verbosity) => node.db.command({ explain: command, verbosity });
 
 /* All stages of a plan, outermost first. */
 function stages(plan) {
-    if (plan === undefined)
-        return [];
+    if (plan === undefined) return [];
     const inner = plan.inputStages ?? (plan.inputStage === undefined ? [] : [plan.inputStage]);
     return [plan.stage, ...inner.flatMap(stages)];
 }
 const findStage = (plan, name) =>
-    plan.stage === name ? plan : [plan.inputStage, ...(plan.inputStages ?? [])].filter(Boolean)
-        .map((inner) => findStage(inner, name)).find(Boolean);
+    plan.stage === name
+        ? plan
+        : [plan.inputStage, ...(plan.inputStages ?? [])]
+              .filter(Boolean)
+              .map((inner) => findStage(inner, name))
+              .find(Boolean);
 
 test('explain of find names the plan without running it', async () => {
     const reply = await explain({ find: 'c', filter: { a: 2 } }, 'queryPlanner');
     hasShape(reply, {
-        explainVersion: 'string', command: 'object', serverInfo: { host: 'string', port: 'number', version: 'string' },
-        serverParameters: 'object', ok: 'number',
-        queryPlanner: { namespace: 'string', parsedQuery: 'object', winningPlan: { stage: 'string' }, rejectedPlans: 'array' },
+        explainVersion: 'string',
+        command: 'object',
+        serverInfo: { host: 'string', port: 'number', version: 'string' },
+        serverParameters: 'object',
+        ok: 'number',
+        queryPlanner: {
+            namespace: 'string',
+            parsedQuery: 'object',
+            winningPlan: { stage: 'string' },
+            rejectedPlans: 'array',
+        },
     });
     assert.equal(reply.queryPlanner.namespace, 'test.c');
     assert.deepEqual(reply.queryPlanner.parsedQuery, { a: { $eq: 2 } });
@@ -44,15 +60,32 @@ test('explain of an index scan shows index, direction and bounds', async () => {
     assert.equal(scan.direction, 'forward');
     assert.deepEqual(scan.indexBounds.a, ['[2, 2]']);
     assert.deepEqual(scan.indexBounds.b, ['[inf.0, 10)']);
-    hasShape(scan, { isMultiKey: 'boolean', isUnique: 'boolean', isSparse: 'boolean', isPartial: 'boolean', indexVersion: 'number' });
+    hasShape(scan, {
+        isMultiKey: 'boolean',
+        isUnique: 'boolean',
+        isSparse: 'boolean',
+        isPartial: 'boolean',
+        indexVersion: 'number',
+    });
 });
 
 test('executionStats counts keys, documents and results', async () => {
-    const { executionStats: stats } = await explain({ find: 'c', filter: { a: 2 } }, 'executionStats');
-    hasShape(stats, { executionSuccess: 'boolean', nReturned: 'number', executionTimeMillis: 'number',
-        totalKeysExamined: 'number', totalDocsExamined: 'number', executionStages: { stage: 'string', nReturned: 'number' } });
-    assert.deepEqual([stats.executionSuccess, stats.nReturned, stats.totalKeysExamined, stats.totalDocsExamined],
-        [true, 10, 10, 10]);
+    const { executionStats: stats } = await explain(
+        { find: 'c', filter: { a: 2 } },
+        'executionStats',
+    );
+    hasShape(stats, {
+        executionSuccess: 'boolean',
+        nReturned: 'number',
+        executionTimeMillis: 'number',
+        totalKeysExamined: 'number',
+        totalDocsExamined: 'number',
+        executionStages: { stage: 'string', nReturned: 'number' },
+    });
+    assert.deepEqual(
+        [stats.executionSuccess, stats.nReturned, stats.totalKeysExamined, stats.totalDocsExamined],
+        [true, 10, 10, 10],
+    );
 });
 
 test('allPlansExecution is the default and adds allPlansExecution', async () => {
@@ -63,10 +96,18 @@ test('allPlansExecution is the default and adds allPlansExecution', async () => 
 const PLANS = [
     ['a filter without index scans the collection', { filter: { zz: 1 } }, ['COLLSCAN']],
     ['_id is looked up directly', { filter: { _id: 3 } }, ['IDHACK']],
-    ['a sort an index gives needs no SORT', { filter: { a: 1 }, sort: { b: -1 } }, ['FETCH', 'IXSCAN']],
+    [
+        'a sort an index gives needs no SORT',
+        { filter: { a: 1 }, sort: { b: -1 } },
+        ['FETCH', 'IXSCAN'],
+    ],
     ['a sort without index has SORT', { filter: {}, sort: { zz: 1 } }, ['SORT', 'COLLSCAN']],
     ['limit is a stage on top', { filter: { a: 1 }, limit: 2 }, ['LIMIT', 'FETCH', 'IXSCAN']],
-    ['projection of whole documents is simple', { filter: { zz: 1 }, projection: { a: 1 } }, ['PROJECTION_SIMPLE', 'COLLSCAN']],
+    [
+        'projection of whole documents is simple',
+        { filter: { zz: 1 }, projection: { a: 1 } },
+        ['PROJECTION_SIMPLE', 'COLLSCAN'],
+    ],
     ['a missing collection is EOF', { find: 'missing' }, ['EOF']],
 ];
 for (const [claim, more, expected] of PLANS) {
@@ -78,26 +119,44 @@ for (const [claim, more, expected] of PLANS) {
 
 test('explain of count, distinct, delete, update and findAndModify changes nothing', async () => {
     const before = await node.db.collection('c').find().toArray();
-    const plan = async (command) => (await explain(command, 'executionStats')).queryPlanner.winningPlan;
+    const plan = async (command) =>
+        (await explain(command, 'executionStats')).queryPlanner.winningPlan;
     assert.ok(stages(await plan({ count: 'c', query: { a: 1 } })).some((s) => /COUNT/.test(s)));
     assert.ok((await plan({ distinct: 'c', key: 'a' })).stage.length > 0);
-    assert.equal((await plan({ delete: 'c', deletes: [{ q: { a: 1 }, limit: 0 }] })).stage, 'DELETE');
-    assert.equal((await plan({ update: 'c', updates: [{ q: { a: 1 }, u: { $set: { z: 1 } } }] })).stage, 'UPDATE');
-    assert.ok((await plan({ findAndModify: 'c', query: { a: 1 }, update: { $set: { z: 1 } } })).stage.length > 0);
+    assert.equal(
+        (await plan({ delete: 'c', deletes: [{ q: { a: 1 }, limit: 0 }] })).stage,
+        'DELETE',
+    );
+    assert.equal(
+        (await plan({ update: 'c', updates: [{ q: { a: 1 }, u: { $set: { z: 1 } } }] })).stage,
+        'UPDATE',
+    );
+    assert.ok(
+        (await plan({ findAndModify: 'c', query: { a: 1 }, update: { $set: { z: 1 } } })).stage
+            .length > 0,
+    );
     assert.deepEqual(await node.db.collection('c').find().toArray(), before);
 });
 
 test('explain of aggregate shows the plan, and stages where there are some', async () => {
-    const simple = await explain({ aggregate: 'c', pipeline: [{ $match: { a: 1 } }], cursor: {} }, 'queryPlanner');
+    const simple = await explain(
+        { aggregate: 'c', pipeline: [{ $match: { a: 1 } }], cursor: {} },
+        'queryPlanner',
+    );
     assert.deepEqual(stages(simple.queryPlanner.winningPlan), ['FETCH', 'IXSCAN']);
     const grouped = await explain(
-        { aggregate: 'c', pipeline: [{ $match: { a: 1 } }, { $group: { _id: '$b' } }], cursor: {} }, 'queryPlanner');
+        { aggregate: 'c', pipeline: [{ $match: { a: 1 } }, { $group: { _id: '$b' } }], cursor: {} },
+        'queryPlanner',
+    );
     assert.ok(grouped.stages[0].$cursor.queryPlanner.winningPlan);
     assert.ok('$group' in grouped.stages[1]);
 });
 
 test('explain refuses unknown verbosity and commands it cannot explain', async () => {
-    await assert.rejects(explain({ find: 'c' }, 'nonsense'), ({ code }) => code === 2 || code === 9);
+    await assert.rejects(
+        explain({ find: 'c' }, 'nonsense'),
+        ({ code }) => code === 2 || code === 9,
+    );
     await fails(explain({ ping: 1 }, 'queryPlanner'), 20);
     await fails(explain({ nope: 1 }, 'queryPlanner'), 59);
 });

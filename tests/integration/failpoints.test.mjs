@@ -9,7 +9,10 @@ const failCommand = (mode, data, body) => node.withFailpoint('failCommand', mode
 
 test('errorCode makes the named commands fail and no others', () =>
     failCommand('alwaysOn', { failCommands: ['find', 'insert'], errorCode: 8 }, async () => {
-        await fails(node.db.command({ find: 'c' }), 8, { name: 'UnknownError', message: /failCommand/ });
+        await fails(node.db.command({ find: 'c' }), 8, {
+            name: 'UnknownError',
+            message: /failCommand/,
+        });
         await fails(node.db.command({ insert: 'c', documents: [{}] }), 8);
         assert.equal((await node.db.command({ count: 'c' })).ok, 1);
     }));
@@ -30,22 +33,35 @@ test('{skip: n} lets n pass first', () =>
     }));
 
 test('{activationProbability: p} fails some', () =>
-    failCommand({ activationProbability: 0.5 }, { failCommands: ['ping'], errorCode: 8 }, async () => {
-        let failed = 0;
-        for (let i = 0; i < 200; i++)
-            await node.db.command({ ping: 1 }).catch(() => failed++);
-        assert.ok(failed > 40 && failed < 160, `${failed} of 200`);
-    }));
+    failCommand(
+        { activationProbability: 0.5 },
+        { failCommands: ['ping'], errorCode: 8 },
+        async () => {
+            let failed = 0;
+            for (let i = 0; i < 200; i++) await node.db.command({ ping: 1 }).catch(() => failed++);
+            assert.ok(failed > 40 && failed < 160, `${failed} of 200`);
+        },
+    ));
 
 test('off ends it', async () => {
-    await node.admin.command({ configureFailPoint: 'failCommand', mode: 'alwaysOn', data: { failCommands: ['ping'], errorCode: 8 } });
+    await node.admin.command({
+        configureFailPoint: 'failCommand',
+        mode: 'alwaysOn',
+        data: { failCommands: ['ping'], errorCode: 8 },
+    });
     await node.admin.command({ configureFailPoint: 'failCommand', mode: 'off' });
     assert.equal((await node.db.command({ ping: 1 })).ok, 1);
 });
 
 test('errorLabels come with the error', () =>
-    failCommand({ times: 1 }, { failCommands: ['insert'], errorCode: 112, errorLabels: ['RetryableWriteError', 'Mine'] }, () =>
-        fails(node.db.command({ insert: 'c', documents: [{}] }), 112, { labels: ['RetryableWriteError', 'Mine'] })));
+    failCommand(
+        { times: 1 },
+        { failCommands: ['insert'], errorCode: 112, errorLabels: ['RetryableWriteError', 'Mine'] },
+        () =>
+            fails(node.db.command({ insert: 'c', documents: [{}] }), 112, {
+                labels: ['RetryableWriteError', 'Mine'],
+            }),
+    ));
 
 test('closeConnection closes without an answer, and a driver retries the read', () =>
     failCommand({ times: 1 }, { failCommands: ['find'], closeConnection: true }, async () => {
@@ -59,85 +75,129 @@ test('closeConnection closes without an answer, and a driver retries the read', 
 
 test('closeConnection without retry is a network error', () =>
     failCommand({ times: 1 }, { failCommands: ['ping'], closeConnection: true }, () =>
-        assert.rejects(node.db.command({ ping: 1 }), { name: 'MongoNetworkError' })));
+        assert.rejects(node.db.command({ ping: 1 }), { name: 'MongoNetworkError' }),
+    ));
 
 test('writeConcernError is added to the reply of a write that was done', () =>
-    failCommand({ times: 1 }, { failCommands: ['insert'], writeConcernError: { code: 64, errmsg: 'mine' } }, async () => {
-        const reply = await node.db.command({ insert: 'wce', documents: [{ _id: 1 }] }).catch((error) => error.errorResponse ?? error.result);
-        assert.equal(reply.writeConcernError.code, 64);
-        assert.equal(reply.writeConcernError.errmsg, 'mine');
-        assert.equal(reply.writeConcernError.codeName, 'WriteConcernFailed');
-        assert.equal(await node.db.collection('wce').countDocuments(), 1);
-    }));
+    failCommand(
+        { times: 1 },
+        { failCommands: ['insert'], writeConcernError: { code: 64, errmsg: 'mine' } },
+        async () => {
+            const reply = await node.db
+                .command({ insert: 'wce', documents: [{ _id: 1 }] })
+                .catch((error) => error.errorResponse ?? error.result);
+            assert.equal(reply.writeConcernError.code, 64);
+            assert.equal(reply.writeConcernError.errmsg, 'mine');
+            assert.equal(reply.writeConcernError.codeName, 'WriteConcernFailed');
+            assert.equal(await node.db.collection('wce').countDocuments(), 1);
+        },
+    ));
 
 test('writeConcernError with errInfo and errorLabels', () =>
-    failCommand({ times: 1 }, { failCommands: ['delete'], errorLabels: ['Mine'],
-        writeConcernError: { code: 64, errmsg: 'waiting', errInfo: { writeConcern: { w: 2 } } } }, async () => {
-        const reply = await node.db.command({ delete: 'wce', deletes: [{ q: {}, limit: 0 }] })
-            .catch((error) => error.errorResponse ?? error.result);
-        assert.deepEqual(reply.writeConcernError.errInfo, { writeConcern: { w: 2 } });
-        assert.deepEqual(reply.errorLabels, ['Mine']);
-    }));
+    failCommand(
+        { times: 1 },
+        {
+            failCommands: ['delete'],
+            errorLabels: ['Mine'],
+            writeConcernError: { code: 64, errmsg: 'waiting', errInfo: { writeConcern: { w: 2 } } },
+        },
+        async () => {
+            const reply = await node.db
+                .command({ delete: 'wce', deletes: [{ q: {}, limit: 0 }] })
+                .catch((error) => error.errorResponse ?? error.result);
+            assert.deepEqual(reply.writeConcernError.errInfo, { writeConcern: { w: 2 } });
+            assert.deepEqual(reply.errorLabels, ['Mine']);
+        },
+    ));
 
 test('blockConnection delays and then goes on', () =>
-    failCommand({ times: 1 }, { failCommands: ['ping'], blockConnection: true, blockTimeMS: 300 }, async () => {
-        const started = Date.now();
-        assert.equal((await node.db.command({ ping: 1 })).ok, 1);
-        assert.ok(Date.now() - started >= 280);
-    }));
+    failCommand(
+        { times: 1 },
+        { failCommands: ['ping'], blockConnection: true, blockTimeMS: 300 },
+        async () => {
+            const started = Date.now();
+            assert.equal((await node.db.command({ ping: 1 })).ok, 1);
+            assert.ok(Date.now() - started >= 280);
+        },
+    ));
 
 test('a blocked command keeps nobody else waiting', () =>
-    failCommand({ times: 1 }, { failCommands: ['count'], blockConnection: true, blockTimeMS: 1500 }, async () => {
-        const blocked = node.db.command({ count: 'c' });
-        const started = Date.now();
-        assert.equal((await node.db.command({ ping: 1 })).ok, 1);
-        assert.ok(Date.now() - started < 1000);
-        await blocked;
-    }));
+    failCommand(
+        { times: 1 },
+        { failCommands: ['count'], blockConnection: true, blockTimeMS: 1500 },
+        async () => {
+            const blocked = node.db.command({ count: 'c' });
+            const started = Date.now();
+            assert.equal((await node.db.command({ ping: 1 })).ok, 1);
+            assert.ok(Date.now() - started < 1000);
+            await blocked;
+        },
+    ));
 
 test('appName limits it to one client', async () => {
     const other = await node.server.client({ appName: 'victim' });
-    await failCommand('alwaysOn', { failCommands: ['ping'], errorCode: 8, appName: 'victim' }, async () => {
-        assert.equal((await node.db.command({ ping: 1 })).ok, 1);
-        await fails(other.db('test').command({ ping: 1 }), 8);
-    });
+    await failCommand(
+        'alwaysOn',
+        { failCommands: ['ping'], errorCode: 8, appName: 'victim' },
+        async () => {
+            assert.equal((await node.db.command({ ping: 1 })).ok, 1);
+            await fails(other.db('test').command({ ping: 1 }), 8);
+        },
+    );
     await other.close();
 });
 
 test('namespace limits it to one collection', () =>
-    failCommand('alwaysOn', { failCommands: ['find'], errorCode: 8, namespace: 'test.victim' }, async () => {
-        assert.equal((await node.db.command({ find: 'c' })).ok, 1);
-        await fails(node.db.command({ find: 'victim' }), 8);
-    }));
+    failCommand(
+        'alwaysOn',
+        { failCommands: ['find'], errorCode: 8, namespace: 'test.victim' },
+        async () => {
+            assert.equal((await node.db.command({ find: 'c' })).ok, 1);
+            await fails(node.db.command({ find: 'victim' }), 8);
+        },
+    ));
 
 test('hello can fail without hurting other connections', async () => {
-    await failCommand({ times: 1 }, { failCommands: ['hello', 'isMaster'], errorCode: 91, appName: 'onlyme' }, async () => {
-        const client = await node.server.client({ appName: 'onlyme' });
-        assert.equal((await client.db('test').command({ ping: 1 })).ok, 1);
-        await client.close();
-    });
+    await failCommand(
+        { times: 1 },
+        { failCommands: ['hello', 'isMaster'], errorCode: 91, appName: 'onlyme' },
+        async () => {
+            const client = await node.server.client({ appName: 'onlyme' });
+            assert.equal((await client.db('test').command({ ping: 1 })).ok, 1);
+            await client.close();
+        },
+    );
 });
 
 test('failGetMoreAfterCursorCheckout fails getMore', async () => {
     const c = await node.collection(Array.from({ length: 10 }, (_, _id) => ({ _id })));
     const { cursor } = await node.db.command({ find: c.collectionName, batchSize: 1 });
-    await node.withFailpoint('failGetMoreAfterCursorCheckout', { times: 1 }, { errorCode: 280 }, () =>
-        fails(node.db.command({ getMore: cursor.id, collection: c.collectionName }), 280));
+    await node.withFailpoint(
+        'failGetMoreAfterCursorCheckout',
+        { times: 1 },
+        { errorCode: 280 },
+        () => fails(node.db.command({ getMore: cursor.id, collection: c.collectionName }), 280),
+    );
 });
 
 test('STX-3: write conflicts are retried until the write succeeds', async () => {
     const c = await node.collection([{ _id: 1, n: 0 }]);
-    await node.withFailpoint('WTWriteConflictException', { activationProbability: 0.5 }, undefined, async () => {
-        for (let i = 0; i < 50; i++)
-            await c.updateOne({ _id: 1 }, { $inc: { n: 1 } });
-    });
+    await node.withFailpoint(
+        'WTWriteConflictException',
+        { activationProbability: 0.5 },
+        undefined,
+        async () => {
+            for (let i = 0; i < 50; i++) await c.updateOne({ _id: 1 }, { $inc: { n: 1 } });
+        },
+    );
     assert.equal((await c.findOne()).n, 50);
 });
 
 test('configureFailPoint refuses what it does not know', async () => {
     const configure = (more) => node.admin.command({ configureFailPoint: 'failCommand', ...more });
-    await fails(node.admin.command({ configureFailPoint: 'nonsense', mode: 'off' }), 4, { message: /nonsense/ })
-        .catch((error) => assert.match(error.message, /249|51006/));
+    await fails(node.admin.command({ configureFailPoint: 'nonsense', mode: 'off' }), 4, {
+        message: /nonsense/,
+    }).catch((error) => assert.match(error.message, /249|51006/));
     await fails(configure({ mode: 'nonsense' }), 2);
     await fails(configure({ mode: { times: 'x' } }), 14);
     await fails(configure({ mode: { activationProbability: 2 } }), 2);
@@ -146,9 +206,16 @@ test('configureFailPoint refuses what it does not know', async () => {
 });
 
 test('waitForFailPoint returns once it was hit that often', async () => {
-    const reply = await node.admin.command({ configureFailPoint: 'failCommand', mode: { times: 1 },
-        data: { failCommands: ['count'], errorCode: 8 } });
-    const waiting = node.admin.command({ waitForFailPoint: 'failCommand', timesEntered: Number(reply.count) + 1, maxTimeMS: 5000 });
+    const reply = await node.admin.command({
+        configureFailPoint: 'failCommand',
+        mode: { times: 1 },
+        data: { failCommands: ['count'], errorCode: 8 },
+    });
+    const waiting = node.admin.command({
+        waitForFailPoint: 'failCommand',
+        timesEntered: Number(reply.count) + 1,
+        maxTimeMS: 5000,
+    });
     await fails(node.db.command({ count: 'c' }), 8);
     assert.equal((await waiting).ok, 1);
 });

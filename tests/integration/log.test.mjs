@@ -9,24 +9,46 @@ import { makeTempDir, removeTempDir, runToEnd, startServer, waitFor } from '../l
 
 const node = useServer({ args: ['--slowms', '0'] });
 
-test('OPS-3: every line is one JSON object with time, severity, component, id, context and message', async () => {
+test('OPS-3: every line is one JSON object with the members tools read', async () => {
     await node.admin.command({ ping: 1 });
     for (const line of node.server.log) {
-        hasShape(line, { t: { $date: 'string' }, s: 'string', c: 'string', id: 'number', ctx: 'string', msg: 'string' });
+        hasShape(line, {
+            t: { $date: 'string' },
+            s: 'string',
+            c: 'string',
+            id: 'number',
+            ctx: 'string',
+            msg: 'string',
+        });
         assert.match(line.s, /^(F|E|W|I|D[1-5])$/);
         assert.ok(!Number.isNaN(Date.parse(line.t.$date)));
     }
 });
 
 test('MET-1: a slow operation leaves one line that tells what it did', async () => {
-    const c = await node.collection([{ _id: 1, a: 1 }, { _id: 2, a: 2 }]);
+    const c = await node.collection([
+        { _id: 1, a: 1 },
+        { _id: 2, a: 2 },
+    ]);
     await c.find({ a: { $gt: 0 } }, { comment: 'find me "quoted" \u0007' }).toArray();
-    const line = await node.server.waitLog(({ msg, attr }) =>
-        msg === 'Slow query' && attr.command?.find === c.collectionName);
+    const line = await node.server.waitLog(
+        ({ msg, attr }) => msg === 'Slow query' && attr.command?.find === c.collectionName,
+    );
     assert.equal(line.id, 51803);
     assert.equal(line.c, 'COMMAND');
-    hasShape(line.attr, { type: 'string', ns: 'string', command: 'object', planSummary: 'string', keysExamined: 'number',
-        docsExamined: 'number', nreturned: 'number', reslen: 'number', protocol: 'string', remote: 'string', durationMillis: 'number' });
+    hasShape(line.attr, {
+        type: 'string',
+        ns: 'string',
+        command: 'object',
+        planSummary: 'string',
+        keysExamined: 'number',
+        docsExamined: 'number',
+        nreturned: 'number',
+        reslen: 'number',
+        protocol: 'string',
+        remote: 'string',
+        durationMillis: 'number',
+    });
     assert.equal(line.attr.ns, `test.${c.collectionName}`);
     assert.equal(line.attr.planSummary, 'COLLSCAN');
     assert.deepEqual([line.attr.docsExamined, line.attr.nreturned], [2, 2]);
@@ -35,7 +57,9 @@ test('MET-1: a slow operation leaves one line that tells what it did', async () 
 
 test('MET-1: failed operations are logged with their code', async () => {
     await node.db.command({ find: 'x', filter: { $nonsense: 1 } }).catch(() => {});
-    const line = await node.server.waitLog(({ msg, attr }) => msg === 'Slow query' && attr.command?.filter?.$nonsense === 1);
+    const line = await node.server.waitLog(
+        ({ msg, attr }) => msg === 'Slow query' && attr.command?.filter?.$nonsense === 1,
+    );
     assert.equal(line.attr.errCode, 2);
     assert.equal(line.attr.errName, 'BadValue');
 });
@@ -44,8 +68,11 @@ test('huge commands are cut in the log, and the line stays JSON', async () => {
     const c = await node.collection();
     await c.insertOne({ _id: 1, s: 'x'.repeat(100_000) });
     const ns = `test.${c.collectionName}`;
-    const line = await node.server.waitLog(({ msg, malformed, attr }) =>
-        malformed?.includes(ns) || (msg === 'Slow query' && attr.ns === ns && attr.type === 'insert'));
+    const line = await node.server.waitLog(
+        ({ msg, malformed, attr }) =>
+            malformed?.includes(ns) ||
+            (msg === 'Slow query' && attr.ns === ns && attr.type === 'insert'),
+    );
     assert.equal(line.malformed, undefined, 'line is JSON');
     assert.ok(JSON.stringify(line).length < 50_000);
     assert.equal(line.attr.ninserted, 1);
@@ -55,8 +82,9 @@ test('connections and client metadata are logged', async () => {
     const client = await node.server.client({ appName: 'the app' });
     await client.db('admin').command({ ping: 1 });
     await node.server.waitLog(({ msg }) => msg === 'Connection accepted');
-    const line = await node.server.waitLog(({ msg, attr }) =>
-        msg === 'client metadata' && attr.doc?.application?.name === 'the app');
+    const line = await node.server.waitLog(
+        ({ msg, attr }) => msg === 'client metadata' && attr.doc?.application?.name === 'the app',
+    );
     assert.equal(line.attr.doc.driver.name, 'nodejs');
     await client.close();
     await node.server.waitLog(({ msg }) => msg === 'Connection ended');
@@ -66,10 +94,19 @@ test('logLevel and logComponentVerbosity change what is logged', async () => {
     await node.admin.command({ setParameter: 1, logLevel: 2 });
     assert.equal((await node.admin.command({ getParameter: 1, logLevel: 1 })).logLevel, 2);
     await node.admin.command({ setParameter: 1, logLevel: 0 });
-    await node.admin.command({ setParameter: 1, logComponentVerbosity: { command: { verbosity: 1 } } });
-    const { logComponentVerbosity } = await node.admin.command({ getParameter: 1, logComponentVerbosity: 1 });
+    await node.admin.command({
+        setParameter: 1,
+        logComponentVerbosity: { command: { verbosity: 1 } },
+    });
+    const { logComponentVerbosity } = await node.admin.command({
+        getParameter: 1,
+        logComponentVerbosity: 1,
+    });
     assert.equal(logComponentVerbosity.command.verbosity, 1);
-    await node.admin.command({ setParameter: 1, logComponentVerbosity: { command: { verbosity: -1 } } });
+    await node.admin.command({
+        setParameter: 1,
+        logComponentVerbosity: { command: { verbosity: -1 } },
+    });
 });
 
 for (const mode of ['rename', 'reopen']) {
@@ -77,10 +114,17 @@ for (const mode of ['rename', 'reopen']) {
         const directory = makeTempDir();
         const logPath = join(directory, 'node.log');
         const args = ['--logpath', logPath, '--logRotate', mode, '--slowms', '0'];
-        if (mode === 'reopen')
-            args.push('--logappend');
-        const files = () => readdirSync(directory).filter((name) => name.startsWith('node.log')).sort();
-        const lines = (name) => readFileSync(join(directory, name), 'utf8').trim().split('\n').filter(Boolean).map((l) => JSON.parse(l));
+        if (mode === 'reopen') args.push('--logappend');
+        const files = () =>
+            readdirSync(directory)
+                .filter((name) => name.startsWith('node.log'))
+                .sort();
+        const lines = (name) =>
+            readFileSync(join(directory, name), 'utf8')
+                .trim()
+                .split('\n')
+                .filter(Boolean)
+                .map((l) => JSON.parse(l));
         const server = await forked(args, directory);
         try {
             if (mode === 'reopen') {
@@ -88,9 +132,13 @@ for (const mode of ['rename', 'reopen']) {
                 renameSync(logPath, `${logPath}.old`);
             }
             process.kill(server.pid, 'SIGUSR1');
-            await waitFor(() => files().length === 2 && existsSync(logPath), { what: 'second log file' });
+            await waitFor(() => files().length === 2 && existsSync(logPath), {
+                what: 'second log file',
+            });
             process.kill(server.pid, 'SIGTERM');
-            await waitFor(() => readFileSync(logPath, 'utf8').includes('"exitCode":0'), { what: 'last line' });
+            await waitFor(() => readFileSync(logPath, 'utf8').includes('"exitCode":0'), {
+                what: 'last line',
+            });
             const [newest, older] = files();
             assert.ok(lines(older).some(({ msg }) => msg === 'Waiting for connections'));
             assert.ok(!lines(newest).some(({ msg }) => msg === 'Waiting for connections'));
@@ -102,12 +150,22 @@ for (const mode of ['rename', 'reopen']) {
 
 /* A node in the background, which logs to a file. */
 async function forked(args, directory) {
-    const { code, stdout } = await runToEnd(['serve', '--dbpath', directory, '--port', '0', '--unixSocketPrefix', directory, '--fork', ...args]);
+    const { code, stdout } = await runToEnd([
+        'serve',
+        '--dbpath',
+        directory,
+        '--port',
+        '0',
+        '--unixSocketPrefix',
+        directory,
+        '--fork',
+        ...args,
+    ]);
     assert.equal(code, 0, stdout);
     return { pid: Number(/forked process: (\d+)/.exec(stdout)[1]) };
 }
 
-test('a restart without logappend keeps the old log aside, with it continues the file', async () => {
+test('a restart keeps the old log aside, with logappend continues it', async () => {
     const server = await startServer();
     await server.remove();
     const directory = makeTempDir();
@@ -116,7 +174,10 @@ test('a restart without logappend keeps the old log aside, with it continues the
         const once = async (...more) => {
             const { pid } = await forked(['--logpath', logPath, ...more], directory);
             process.kill(pid, 'SIGTERM');
-            await waitFor(() => readFileSync(logPath, 'utf8').trimEnd().endsWith('"exitCode":0}}'), { what: 'end' });
+            await waitFor(
+                () => readFileSync(logPath, 'utf8').trimEnd().endsWith('"exitCode":0}}'),
+                { what: 'end' },
+            );
             await waitFor(() => {
                 try {
                     process.kill(pid, 0);

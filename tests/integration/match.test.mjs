@@ -1,10 +1,20 @@
 /*
- * The query language through the wire: tables of filter and expected _ids, asked without and with an index
- * on the field, which must not make a difference.
+ * The query language through the wire: tables of filter and expected _ids, asked without and with
+ * an index on the field, which must not make a difference.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Binary, Decimal128, Double, Int32, Long, MaxKey, MinKey, ObjectId, Timestamp } from 'mongodb';
+import {
+    Binary,
+    Decimal128,
+    Double,
+    Int32,
+    Long,
+    MaxKey,
+    MinKey,
+    ObjectId,
+    Timestamp,
+} from 'mongodb';
 import { fails, sortedIds } from '../lib/expect.mjs';
 import { useServer } from '../lib/fixture.mjs';
 
@@ -25,7 +35,13 @@ const DOCUMENTS = [
     { _id: 11, a: [[1, 2], 3] },
     { _id: 12, a: { b: 1, c: 2 } },
     { _id: 13, a: { c: 2, b: 1 } },
-    { _id: 14, a: [{ b: 1, c: 5 }, { b: 2, c: 3 }] },
+    {
+        _id: 14,
+        a: [
+            { b: 1, c: 5 },
+            { b: 2, c: 3 },
+        ],
+    },
     { _id: 15, a: true },
     { _id: 16, a: false },
     { _id: 17, a: new Date(1000) },
@@ -50,8 +66,13 @@ const FILTERS = [
     [{ a: { $eq: 2 } }, [3, 10]],
     [{ a: 2.5 }, [4]],
     [{ a: null }, [7, 8, 25]],
-    [{ a: { $ne: null } },
-        [1, 2, 3, 4, 5, 6, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 27, 28, 29]],
+    [
+        { a: { $ne: null } },
+        [
+            1, 2, 3, 4, 5, 6, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 27,
+            28, 29,
+        ],
+    ],
     [{ a: [] }, [9]],
     [{ a: [1, 2, 3] }, [10]],
     [{ a: [1, 2] }, [11]],
@@ -87,8 +108,10 @@ const FILTERS = [
     [{ a: { $in: [1, 'abc', null] } }, [1, 2, 5, 7, 8, 10, 25]],
     [{ a: { $in: [] } }, []],
     [{ a: { $in: [/^A/, 3] } }, [6, 10, 11]],
-    [{ a: { $nin: [1, 2, 3, null] } },
-        [4, 5, 6, 9, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 27, 28, 29]],
+    [
+        { a: { $nin: [1, 2, 3, null] } },
+        [4, 5, 6, 9, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 27, 28, 29],
+    ],
     [{ a: { $in: [[1, 2], []] } }, [9, 11]],
     // existence and type
     [{ a: { $exists: false } }, [8]],
@@ -162,11 +185,17 @@ test('the documents of the table are stored', async () => {
 });
 
 for (const [filter, expected] of FILTERS) {
-    const text = JSON.stringify(filter, (_, value) => (value instanceof RegExp ? String(value) : value));
-    test(`${text} finds ${expected.length} of ${DOCUMENTS.length}, with and without index`, async () => {
+    const text = JSON.stringify(filter, (_, value) =>
+        value instanceof RegExp ? String(value) : value,
+    );
+    test(`${text} finds ${expected.length}, with and without index`, async () => {
         const want = [...expected].sort((x, y) => x - y);
         assert.deepEqual(sortedIds(await withoutIndex().find(filter).toArray()), want, 'by scan');
-        assert.deepEqual(sortedIds(await node.db.collection('indexed').find(filter).toArray()), want, 'by index');
+        assert.deepEqual(
+            sortedIds(await node.db.collection('indexed').find(filter).toArray()),
+            want,
+            'by index',
+        );
         assert.equal(await withoutIndex().countDocuments(filter), want.length);
     });
 }
@@ -199,9 +228,16 @@ for (const [filter, code] of BAD_FILTERS) {
         fails(withoutIndex().find(filter).toArray(), code));
 }
 
-for (const filter of [{ $where: '1' }, { $text: { $search: 'x' } }, { $jsonSchema: {} },
-    { a: { $near: [0, 0] } }, { a: { $geoWithin: {} } }]) {
+for (const filter of [
+    { $where: '1' },
+    { $text: { $search: 'x' } },
+    { $jsonSchema: {} },
+    { a: { $near: [0, 0] } },
+    { a: { $geoWithin: {} } },
+]) {
     test(`${JSON.stringify(filter)} is out of scope and refused by name`, () =>
-        fails(withoutIndex().find(filter).toArray(), 238,
-            { name: 'NotImplemented', message: /\$(where|text|jsonSchema|near|geoWithin)/ }));
+        fails(withoutIndex().find(filter).toArray(), 238, {
+            name: 'NotImplemented',
+            message: /\$(where|text|jsonSchema|near|geoWithin)/,
+        }));
 }

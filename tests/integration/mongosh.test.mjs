@@ -8,14 +8,24 @@ import { fileURLToPath } from 'node:url';
 import { useServer } from '../lib/fixture.mjs';
 
 const node = useServer();
-const MONGOSH = join(dirname(fileURLToPath(import.meta.url)), '..', 'node_modules', '.bin', 'mongosh');
+const MONGOSH = join(
+    dirname(fileURLToPath(import.meta.url)),
+    '..',
+    'node_modules',
+    '.bin',
+    'mongosh',
+);
 
 /* Output of the shell for statements, each given with --eval. */
 async function shell(...statements) {
     const args = ['--quiet', '--norc', `mongodb://127.0.0.1:${node.server.port}/shell`];
     const evals = statements.flatMap((statement) => ['--eval', statement]);
     // The shell keeps its history and settings in HOME: give it one that goes away.
-    const env = { ...process.env, HOME: node.server.root, MONGOSH_FORCE_DISABLE_TELEMETRY_FOR_TESTING: '1' };
+    const env = {
+        ...process.env,
+        HOME: node.server.root,
+        MONGOSH_FORCE_DISABLE_TELEMETRY_FOR_TESTING: '1',
+    };
     const child = spawn(MONGOSH, [...args, ...evals], { stdio: ['ignore', 'pipe', 'pipe'], env });
     let stdout = '';
     let stderr = '';
@@ -28,14 +38,23 @@ async function shell(...statements) {
 const json = async (expression) => JSON.parse(await shell(`print(EJSON.stringify(${expression}))`));
 
 test('OPS-2: mongosh inserts, finds, updates and deletes', async () => {
-    assert.deepEqual(await json(`(() => {
+    assert.deepEqual(
+        await json(`(() => {
         db.pets.drop();
         db.pets.insertOne({ _id: 1, name: 'Rex' });
         db.pets.insertMany([{ _id: 2, name: 'Tom' }, { _id: 3, name: 'Kim' }]);
         db.pets.updateOne({ _id: 1 }, { $set: { age: 3 } });
         db.pets.deleteOne({ _id: 2 });
         return { all: db.pets.find().sort({ _id: 1 }).toArray(), count: db.pets.countDocuments() };
-    })()`), { all: [{ _id: 1, name: 'Rex', age: 3 }, { _id: 3, name: 'Kim' }], count: 2 });
+    })()`),
+        {
+            all: [
+                { _id: 1, name: 'Rex', age: 3 },
+                { _id: 3, name: 'Kim' },
+            ],
+            count: 2,
+        },
+    );
 });
 
 test('OPS-2: mongosh shows databases and collections', async () => {
@@ -46,7 +65,10 @@ test('OPS-2: mongosh shows databases and collections', async () => {
 });
 
 test('OPS-2: db.stats(), collection stats and serverStatus print', async () => {
-    await node.client.db('shell').collection('stats').insertMany([{ a: 1 }, { a: 2 }]);
+    await node.client
+        .db('shell')
+        .collection('stats')
+        .insertMany([{ a: 1 }, { a: 2 }]);
     const stats = await json('db.stats()');
     assert.equal(stats.db, 'shell');
     assert.ok(stats.objects >= 2);
@@ -73,16 +95,30 @@ test('OPS-2: the helpers of mongosh for users and administrators', async () => {
     const result = await json(`({
         hello: db.hello().ok, version: db.version(), ops: db.currentOp().ok, host: db.hostInfo().ok,
         names: db.getCollectionNames().length >= 0, dbs: db.adminCommand({ listDatabases: 1 }).ok,
-        log: db.adminCommand({ getLog: 'global' }).ok, parameters: db.adminCommand({ getParameter: '*' }).ok,
-        profile: db.getProfilingStatus().ok, commands: Object.keys(db.runCommand({ listCommands: 1 }).commands).length > 10,
+        log: db.adminCommand({ getLog: 'global' }).ok,
+        parameters: db.adminCommand({ getParameter: '*' }).ok,
+        profile: db.getProfilingStatus().ok,
+        commands: Object.keys(db.runCommand({ listCommands: 1 }).commands).length > 10,
     })`);
-    assert.deepEqual(result, { hello: 1, version: result.version, ops: 1, host: 1, names: true, dbs: 1, log: 1, parameters: 1,
-        profile: 1, commands: true });
+    assert.deepEqual(result, {
+        hello: 1,
+        version: result.version,
+        ops: 1,
+        host: 1,
+        names: true,
+        dbs: 1,
+        log: 1,
+        parameters: 1,
+        profile: 1,
+        commands: true,
+    });
     assert.match(result.version, /^7\.0/);
 });
 
 test('OPS-2: an error in mongosh names the code', async () => {
-    const out = await shell(`db.dup.insertOne({ _id: 1 })`,
-        `try { db.dup.insertOne({ _id: 1 }) } catch (e) { print(e.code, e.message) }`);
+    const out = await shell(
+        `db.dup.insertOne({ _id: 1 })`,
+        `try { db.dup.insertOne({ _id: 1 }) } catch (e) { print(e.code, e.message) }`,
+    );
     assert.match(out, /11000.*E11000 duplicate key error collection: shell.dup/);
 });

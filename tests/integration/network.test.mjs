@@ -11,7 +11,10 @@ import { RawConnection, msg } from '../lib/wire.mjs';
 const node = useServer({ args: ['--ipv6', '--bind_ip', '127.0.0.1,::1'] });
 
 test('a client connects over IPv6', async () => {
-    const client = await node.server.client({}, `mongodb://[::1]:${node.server.port}/?directConnection=true`);
+    const client = await node.server.client(
+        {},
+        `mongodb://[::1]:${node.server.port}/?directConnection=true`,
+    );
     assert.match((await client.db('admin').command({ whatsmyuri: 1 })).you, /^\[?::1\]?:\d+$/);
     await client.close();
 });
@@ -48,7 +51,9 @@ test('--nounixsocket makes none', async () => {
 });
 
 test('OPS-4: nothing listens beyond loopback unless told', async () => {
-    const others = Object.values(networkInterfaces()).flat().filter(({ internal, family }) => !internal && family === 'IPv4');
+    const others = Object.values(networkInterfaces())
+        .flat()
+        .filter(({ internal, family }) => !internal && family === 'IPv4');
     for (const { address } of others) {
         const outcome = await new Promise((done) => {
             const socket = connect(node.server.port, address);
@@ -67,11 +72,11 @@ test('maxConns refuses connections beyond the limit and serves those it has', as
         let refused = 0;
         for (let i = 0; i < 12; i++) {
             const connection = await RawConnection.open(address);
-            const reply = await connection.roundTrip(msg({ ping: 1, $db: 'admin' })).catch(() => null);
-            if (reply === null)
-                refused++;
-            else
-                held.push(connection);
+            const reply = await connection
+                .roundTrip(msg({ ping: 1, $db: 'admin' }))
+                .catch(() => null);
+            if (reply === null) refused++;
+            else held.push(connection);
         }
         assert.equal(held.length, 5);
         assert.equal(refused, 7);
@@ -86,7 +91,10 @@ for (const compressor of ['snappy', 'zlib']) {
     test(`a driver works with ${compressor} compression`, async () => {
         const client = await node.server.client({ compressors: [compressor] });
         const c = client.db('test').collection(`with_${compressor}`);
-        const documents = Array.from({ length: 500 }, (_, _id) => ({ _id, s: `text ${_id} `.repeat(50) }));
+        const documents = Array.from({ length: 500 }, (_, _id) => ({
+            _id,
+            s: `text ${_id} `.repeat(50),
+        }));
         await c.insertMany(documents);
         assert.deepEqual(await c.find().sort({ _id: 1 }).toArray(), documents);
         const { network } = await node.admin.command({ serverStatus: 1 });
@@ -99,7 +107,8 @@ for (const compressor of ['snappy', 'zlib']) {
 
 test('hello offers only compressors both sides know, in the order of the client', async () => {
     const connection = await RawConnection.open({ host: '127.0.0.1', port: node.server.port });
-    const offered = async (compression) => (await connection.command({ hello: 1, compression })).compression;
+    const offered = async (compression) =>
+        (await connection.command({ hello: 1, compression })).compression;
     assert.deepEqual(await offered(['zlib', 'nonsense', 'snappy']), ['zlib', 'snappy']);
     assert.deepEqual(await offered(['zstd']), ['zstd']);
     assert.ok(!((await offered(['nonsense']))?.length > 0));
@@ -110,7 +119,10 @@ test('--networkMessageCompressors disabled offers none', async () => {
     const server = await startServer({ args: ['--networkMessageCompressors', 'disabled'] });
     try {
         const connection = await RawConnection.open({ host: '127.0.0.1', port: server.port });
-        const reply = await connection.command({ hello: 1, compression: ['zlib', 'snappy', 'zstd'] });
+        const reply = await connection.command({
+            hello: 1,
+            compression: ['zlib', 'snappy', 'zstd'],
+        });
         assert.ok(!(reply.compression?.length > 0));
         connection.close();
     } finally {
@@ -119,12 +131,17 @@ test('--networkMessageCompressors disabled offers none', async () => {
 });
 
 test('a hundred clients at once are served', async () => {
-    const connections = await Promise.all(Array.from({ length: 100 }, () =>
-        RawConnection.open({ host: '127.0.0.1', port: node.server.port })));
-    const replies = await Promise.all(connections.map(async (connection, i) => {
-        await connection.command({ insert: 'crowd', documents: [{ _id: i }], $db: 'test' });
-        return connection.command({ find: 'crowd', filter: { _id: i }, $db: 'test' });
-    }));
+    const connections = await Promise.all(
+        Array.from({ length: 100 }, () =>
+            RawConnection.open({ host: '127.0.0.1', port: node.server.port }),
+        ),
+    );
+    const replies = await Promise.all(
+        connections.map(async (connection, i) => {
+            await connection.command({ insert: 'crowd', documents: [{ _id: i }], $db: 'test' });
+            return connection.command({ find: 'crowd', filter: { _id: i }, $db: 'test' });
+        }),
+    );
     replies.forEach((reply, i) => assert.deepEqual(reply.cursor.firstBatch, [{ _id: i }]));
     connections.forEach((connection) => connection.close());
 });

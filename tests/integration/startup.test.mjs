@@ -1,10 +1,26 @@
 /* Start-up errors and exit codes, options, configuration file, the name mongod. */
 import assert from 'node:assert/strict';
-import { chmodSync, existsSync, mkdirSync, readFileSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
+import {
+    chmodSync,
+    existsSync,
+    mkdirSync,
+    readFileSync,
+    symlinkSync,
+    unlinkSync,
+    writeFileSync,
+} from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { SHERD_BIN, Server, makeTempDir, removeTempDir, runToEnd, startServer, waitFor } from '../lib/server.mjs';
+import {
+    SHERD_BIN,
+    Server,
+    makeTempDir,
+    removeTempDir,
+    runToEnd,
+    startServer,
+    waitFor,
+} from '../lib/server.mjs';
 
 const NOBODY = 65534;
 const root = makeTempDir();
@@ -43,7 +59,10 @@ test('OPS-3: a data directory without permission ends with 100 and is named', as
     chmodSync(directory, isRoot ? 0o700 : 0o500);
     // Root may write everywhere, so it starts the node as nobody.
     const user = isRoot ? { uid: NOBODY, gid: NOBODY } : {};
-    const { code, stdout, stderr } = await runToEnd(['serve', '--dbpath', directory, '--port', '0', '--nounixsocket'], user);
+    const { code, stdout, stderr } = await runToEnd(
+        ['serve', '--dbpath', directory, '--port', '0', '--nounixsocket'],
+        user,
+    );
     assert.equal(code, 100, stderr);
     assert.ok((stdout + stderr).includes(directory));
 });
@@ -58,7 +77,12 @@ test('OPS-3: a port in use ends with 48 and names the address', async () => {
     const listener = createServer().listen(0, '127.0.0.1');
     await new Promise((done) => listener.once('listening', done));
     try {
-        const { code, stdout, stderr } = await serve('--dbpath', newDir(), '--port', String(listener.address().port));
+        const { code, stdout, stderr } = await serve(
+            '--dbpath',
+            newDir(),
+            '--port',
+            String(listener.address().port),
+        );
         assert.equal(code, 48);
         assert.match(stdout + stderr, /in use|SocketException|could not listen|bind/i);
     } finally {
@@ -66,9 +90,22 @@ test('OPS-3: a port in use ends with 48 and names the address', async () => {
     }
 });
 
-for (const args of [['--nonsense'], ['--port', 'x'], ['--port', '70000'], ['--port'], ['stray'], ['--setParameter', 'nonsense=1'],
-    ['--setParameter', 'syncdelay'], ['--setParameter', 'journalCommitInterval=9999'], ['--replSet', 'rs0'], ['--tlsMode', 'requireTLS'],
-    ['--auth'], ['--storageEngine', 'mmapv1'], ['--networkMessageCompressors', 'nonsense'], ['--port', '1', '--port', '2']]) {
+for (const args of [
+    ['--nonsense'],
+    ['--port', 'x'],
+    ['--port', '70000'],
+    ['--port'],
+    ['stray'],
+    ['--setParameter', 'nonsense=1'],
+    ['--setParameter', 'syncdelay'],
+    ['--setParameter', 'journalCommitInterval=9999'],
+    ['--replSet', 'rs0'],
+    ['--tlsMode', 'requireTLS'],
+    ['--auth'],
+    ['--storageEngine', 'mmapv1'],
+    ['--networkMessageCompressors', 'nonsense'],
+    ['--port', '1', '--port', '2'],
+]) {
     test(`OPS-3: ${args.join(' ')} ends with 2 and is named`, async () => {
         const { code, stderr } = await serve('--dbpath', newDir(), ...args);
         assert.equal(code, 2);
@@ -112,11 +149,14 @@ test('OPS-3: a missing configuration file ends with 2', async () => {
     assert.equal((await serve('--config', join(root, 'missing.yaml'))).code, 2);
 });
 
-test('OPS-3: a node started from a configuration file follows it; the command line wins', async () => {
+test('OPS-3: a node follows its configuration file; the command line wins', async () => {
     const directory = newDir();
     const logPath = join(directory, 'node.log');
     const pidPath = join(directory, 'node.pid');
-    const path = configFile(CONFIG(directory, `
+    const path = configFile(
+        CONFIG(
+            directory,
+            `
 systemLog:
   destination: file
   path: ${logPath}
@@ -128,11 +168,17 @@ operationProfiling:
 setParameter:
   enableTestCommands: 1
   cursorTimeoutMillis: 1234
-`));
+`,
+        ),
+    );
     const server = await spawnWithLog(['serve', '-f', path, '--slowms', '9'], logPath);
     try {
         const client = await server.client();
-        assert.equal((await client.db('admin').command({ getParameter: 1, cursorTimeoutMillis: 1 })).cursorTimeoutMillis, 1234);
+        assert.equal(
+            (await client.db('admin').command({ getParameter: 1, cursorTimeoutMillis: 1 }))
+                .cursorTimeoutMillis,
+            1234,
+        );
         assert.equal((await client.db('t').command({ profile: -1 })).slowms, 9);
         assert.equal(Number(readFileSync(pidPath, 'utf8')), server.pid);
         const { parsed } = await client.db('admin').command({ getCmdLineOpts: 1 });
@@ -152,15 +198,25 @@ async function spawnWithLog(args, logPath) {
     const { MongoClient } = await import('mongodb');
     const child = spawn(SHERD_BIN, args, { stdio: 'ignore' });
     const ended = once(child, 'exit');
-    const line = await waitFor(() => existsSync(logPath) && readFileSync(logPath, 'utf8').split('\n').filter(Boolean)
-        .map((text) => JSON.parse(text)).find(({ msg }) => msg === 'Waiting for connections'), { what: 'ready node', timeoutMs: 20_000 })
-        .catch((error) => {
-            child.kill('SIGKILL');
-            throw error;
-        });
+    const line = await waitFor(
+        () =>
+            existsSync(logPath) &&
+            readFileSync(logPath, 'utf8')
+                .split('\n')
+                .filter(Boolean)
+                .map((text) => JSON.parse(text))
+                .find(({ msg }) => msg === 'Waiting for connections'),
+        { what: 'ready node', timeoutMs: 20_000 },
+    ).catch((error) => {
+        child.kill('SIGKILL');
+        throw error;
+    });
     return {
         pid: child.pid,
-        client: () => new MongoClient(`mongodb://127.0.0.1:${line.attr.port}/?directConnection=true`).connect(),
+        client: () =>
+            new MongoClient(
+                `mongodb://127.0.0.1:${line.attr.port}/?directConnection=true`,
+            ).connect(),
         async end() {
             child.kill('SIGTERM');
             assert.deepEqual(await ended, [0, null]);
@@ -205,19 +261,30 @@ test('OPS-2: called as mongos it refuses by name, with 2', async () => {
 test('OPS-3: --fork returns when clients are served and leaves a running node', async () => {
     const directory = newDir();
     const logPath = join(directory, 'node.log');
-    const { code, stdout } = await serve('--dbpath', directory, '--port', '0', '--fork', '--logpath', logPath);
+    const { code, stdout } = await serve(
+        '--dbpath',
+        directory,
+        '--port',
+        '0',
+        '--fork',
+        '--logpath',
+        logPath,
+    );
     assert.equal(code, 0, stdout);
     const pid = Number(/forked process: (\d+)/.exec(stdout)[1]);
     assert.match(stdout, /child process started successfully/);
     process.kill(pid, 'SIGTERM');
-    await waitFor(() => {
-        try {
-            process.kill(pid, 0);
-            return false;
-        } catch {
-            return true;
-        }
-    }, { what: 'end of the forked node' });
+    await waitFor(
+        () => {
+            try {
+                process.kill(pid, 0);
+                return false;
+            } catch {
+                return true;
+            }
+        },
+        { what: 'end of the forked node' },
+    );
     assert.match(readFileSync(logPath, 'utf8'), /"exitCode":0/);
     assert.equal((await serve('--dbpath', directory, '--port', '0', '--fork')).code, 2);
 });
@@ -237,11 +304,16 @@ test('CAT-6: a collection without its table is fatal with a clear message', asyn
     try {
         const client = await server.client();
         await client.db('t').collection('c').insertOne({ _id: 1 });
-        const [entry] = await client.db('admin').aggregate([{ $listCatalog: {} }, { $match: { ns: 't.c' } }]).toArray();
+        const [entry] = await client
+            .db('admin')
+            .aggregate([{ $listCatalog: {} }, { $match: { ns: 't.c' } }])
+            .toArray();
         await server.stop();
         unlinkSync(join(server.dbpath, `${entry.ident}.wt`));
         const { code, stdout, stderr } = await runToEnd(
-            ['serve', '--dbpath', server.dbpath, '--port', '0', '--nounixsocket'], { timeoutMs: 5000 });
+            ['serve', '--dbpath', server.dbpath, '--port', '0', '--nounixsocket'],
+            { timeoutMs: 5000 },
+        );
         assert.ok(code === 100 || code === 14, `ended with ${code}`);
         assert.match(stdout + stderr, /t\.c|collection-/);
     } finally {

@@ -20,56 +20,112 @@ async function withRaw(body) {
 }
 
 test('an unknown command fails with CommandNotFound', () =>
-    fails(run({ nonsense: 1 }), 59, { name: 'CommandNotFound', message: /no such command: 'nonsense'/ }));
+    fails(run({ nonsense: 1 }), 59, {
+        name: 'CommandNotFound',
+        message: /no such command: 'nonsense'/,
+    }));
 
 const ONE_OF_EACH = [
-    { find: 'c' }, { insert: 'c', documents: [{}] }, { update: 'c', updates: [] }, { delete: 'c', deletes: [] },
-    { aggregate: 'c', pipeline: [], cursor: {} }, { count: 'c' }, { distinct: 'c', key: 'a' },
-    { findAndModify: 'c', remove: true }, { create: 'unknownfield' }, { drop: 'c' }, { createIndexes: 'c', indexes: [] },
-    { dropIndexes: 'c', index: '*' }, { listIndexes: 'c' }, { listCollections: 1 }, { collMod: 'c' },
-    { killCursors: 'c', cursors: [] }, { getMore: Long.ONE, collection: 'c' },
+    { find: 'c' },
+    { insert: 'c', documents: [{}] },
+    { update: 'c', updates: [] },
+    { delete: 'c', deletes: [] },
+    { aggregate: 'c', pipeline: [], cursor: {} },
+    { count: 'c' },
+    { distinct: 'c', key: 'a' },
+    { findAndModify: 'c', remove: true },
+    { create: 'unknownfield' },
+    { drop: 'c' },
+    { createIndexes: 'c', indexes: [] },
+    { dropIndexes: 'c', index: '*' },
+    { listIndexes: 'c' },
+    { listCollections: 1 },
+    { collMod: 'c' },
+    { killCursors: 'c', cursors: [] },
+    { getMore: Long.ONE, collection: 'c' },
 ];
 for (const command of ONE_OF_EACH) {
     const [name] = Object.keys(command);
     test(`${name} refuses an unknown field with 40415`, () =>
-        fails(run({ ...command, nonsense: 1 }), 40415,
-            { message: new RegExp(`BSON field '${name}.nonsense' is an unknown field`) }));
+        fails(run({ ...command, nonsense: 1 }), 40415, {
+            message: new RegExp(`BSON field '${name}.nonsense' is an unknown field`),
+        }));
 }
 
 const MISSING = [
-    [{ insert: 'c' }, 'documents'], [{ update: 'c' }, 'updates'], [{ delete: 'c' }, 'deletes'],
-    [{ update: 'c', updates: [{ q: {} }] }, 'u'], [{ delete: 'c', deletes: [{ q: {} }] }, 'limit'],
-    [{ aggregate: 'c', cursor: {} }, 'pipeline'], [{ distinct: 'c' }, 'key'], [{ createIndexes: 'c' }, 'indexes'],
-    [{ dropIndexes: 'c' }, 'index'], [{ getMore: Long.ONE }, 'collection'], [{ killCursors: 'c' }, 'cursors'],
+    [{ insert: 'c' }, 'documents'],
+    [{ update: 'c' }, 'updates'],
+    [{ delete: 'c' }, 'deletes'],
+    [{ update: 'c', updates: [{ q: {} }] }, 'u'],
+    [{ delete: 'c', deletes: [{ q: {} }] }, 'limit'],
+    [{ aggregate: 'c', cursor: {} }, 'pipeline'],
+    [{ distinct: 'c' }, 'key'],
+    [{ createIndexes: 'c' }, 'indexes'],
+    [{ dropIndexes: 'c' }, 'index'],
+    [{ getMore: Long.ONE }, 'collection'],
+    [{ killCursors: 'c' }, 'cursors'],
 ];
 for (const [command, field] of MISSING) {
     test(`${Object.keys(command)[0]} without ${field} fails with 40414`, () =>
-        fails(run(command), 40414, { message: new RegExp(`${field}' is missing but a required field`) }));
+        fails(run(command), 40414, {
+            message: new RegExp(`${field}' is missing but a required field`),
+        }));
 }
 
 const WRONG_TYPES = [
-    { find: 'c', filter: 1 }, { find: 'c', sort: 'x' }, { find: 'c', limit: 'x' }, { find: 'c', singleBatch: 'x' },
-    { find: 'c', projection: [] }, { insert: 'c', documents: 1 }, { insert: 'c', documents: [1] },
-    { update: 'c', updates: {} }, { update: 'c', updates: [{ q: 1, u: {} }] }, { delete: 'c', deletes: 'x' },
-    { aggregate: 'c', pipeline: {}, cursor: {} }, { aggregate: 'c', pipeline: [], cursor: 1 },
-    { count: 'c', query: 1 }, { distinct: 'c', key: 5 }, { create: 'wrongtype', capped: 'x' }, { createIndexes: 'c', indexes: 5 },
-    { getMore: 'x', collection: 'c' }, { killCursors: 'c', cursors: 5 }, { find: 'c', maxTimeMS: 'x' },
-    { find: 'c', readConcern: 5 }, { insert: 'c', documents: [{}], writeConcern: 5 }, { find: 'c', comment: { any: 1 }, skip: {} },
+    { find: 'c', filter: 1 },
+    { find: 'c', sort: 'x' },
+    { find: 'c', limit: 'x' },
+    { find: 'c', singleBatch: 'x' },
+    { find: 'c', projection: [] },
+    { insert: 'c', documents: 1 },
+    { insert: 'c', documents: [1] },
+    { update: 'c', updates: {} },
+    { update: 'c', updates: [{ q: 1, u: {} }] },
+    { delete: 'c', deletes: 'x' },
+    { aggregate: 'c', pipeline: {}, cursor: {} },
+    { aggregate: 'c', pipeline: [], cursor: 1 },
+    { count: 'c', query: 1 },
+    { distinct: 'c', key: 5 },
+    { create: 'wrongtype', capped: 'x' },
+    { createIndexes: 'c', indexes: 5 },
+    { getMore: 'x', collection: 'c' },
+    { killCursors: 'c', cursors: 5 },
+    { find: 'c', maxTimeMS: 'x' },
+    { find: 'c', readConcern: 5 },
+    { insert: 'c', documents: [{}], writeConcern: 5 },
+    { find: 'c', comment: { any: 1 }, skip: {} },
 ];
 for (const command of WRONG_TYPES) {
-    test(`${JSON.stringify(command)} fails with TypeMismatch`, () => fails(run(command), 14, { name: 'TypeMismatch' }));
+    test(`${JSON.stringify(command)} fails with TypeMismatch`, () =>
+        fails(run(command), 14, { name: 'TypeMismatch' }));
 }
 
-test('a field given twice is refused with 40413', () => withRaw(async (connection) => {
-    const field = (name, value) => Buffer.concat([Buffer.from([16]), Buffer.from(`${name}\0`), int32(value)]);
-    const text = (name, value) =>
-        Buffer.concat([Buffer.from([2]), Buffer.from(`${name}\0`), int32(value.length + 1), Buffer.from(`${value}\0`)]);
-    const inner = [text('find', 'c'), field('limit', 1), field('limit', 2), text('$db', 'test'), Buffer.from([0])];
-    const size = inner.reduce((sum, part) => sum + part.length, 4);
-    const { document: reply } = await connection.roundTrip(msg([bodySection(Buffer.concat([int32(size), ...inner]))]));
-    assert.equal(reply.ok, 0);
-    assert.equal(reply.code, 40413, reply.errmsg);
-}));
+test('a field given twice is refused with 40413', () =>
+    withRaw(async (connection) => {
+        const field = (name, value) =>
+            Buffer.concat([Buffer.from([16]), Buffer.from(`${name}\0`), int32(value)]);
+        const text = (name, value) =>
+            Buffer.concat([
+                Buffer.from([2]),
+                Buffer.from(`${name}\0`),
+                int32(value.length + 1),
+                Buffer.from(`${value}\0`),
+            ]);
+        const inner = [
+            text('find', 'c'),
+            field('limit', 1),
+            field('limit', 2),
+            text('$db', 'test'),
+            Buffer.from([0]),
+        ];
+        const size = inner.reduce((sum, part) => sum + part.length, 4);
+        const { document: reply } = await connection.roundTrip(
+            msg([bodySection(Buffer.concat([int32(size), ...inner]))]),
+        );
+        assert.equal(reply.ok, 0);
+        assert.equal(reply.code, 40413, reply.errmsg);
+    }));
 
 const BAD_NAMESPACES = ['', '.x', 'a\0b'];
 for (const name of BAD_NAMESPACES) {
@@ -87,7 +143,12 @@ test('a collection name that is no string is refused', async () => {
 
 test('numbers may be of any numeric type where a number is wanted', async () => {
     await node.db.collection('num').insertMany([{ _id: 1 }, { _id: 2 }]);
-    const reply = await run({ find: 'num', limit: new Double(1), batchSize: Long.fromNumber(5), singleBatch: 1 });
+    const reply = await run({
+        find: 'num',
+        limit: new Double(1),
+        batchSize: Long.fromNumber(5),
+        singleBatch: 1,
+    });
     assert.equal(reply.cursor.firstBatch.length, 1);
 });
 
@@ -104,15 +165,22 @@ test('comment and $-prefixed generic arguments are taken by every command', asyn
 
 /* ---- sessions and transactions ---- */
 
-test('a session id is accepted, a malformed one is not', () => withRaw(async (connection) => {
-    assert.equal((await connection.command({ ping: 1, lsid: { id: new UUID() } })).ok, 1);
-    for (const lsid of [5, { id: 5 }])
-        assert.equal((await connection.command({ ping: 1, lsid })).code, 14);
-}));
+test('a session id is accepted, a malformed one is not', () =>
+    withRaw(async (connection) => {
+        assert.equal((await connection.command({ ping: 1, lsid: { id: new UUID() } })).ok, 1);
+        for (const lsid of [5, { id: 5 }])
+            assert.equal((await connection.command({ ping: 1, lsid })).code, 14);
+    }));
 
 test('retryable writes are refused on a standalone node with IllegalOperation', () =>
-    fails(run({ insert: 'c', documents: [{}], lsid: { id: new UUID() }, txnNumber: Long.ONE }), 20,
-        { name: 'IllegalOperation', message: /Transaction numbers are only allowed on a replica set member or mongos/ }));
+    fails(
+        run({ insert: 'c', documents: [{}], lsid: { id: new UUID() }, txnNumber: Long.ONE }),
+        20,
+        {
+            name: 'IllegalOperation',
+            message: /Transaction numbers are only allowed on a replica set member or mongos/,
+        },
+    ));
 
 test('transactions are refused on a standalone node and change nothing', async () => {
     await node.db.collection('txn').insertOne({ _id: 0 });
@@ -120,20 +188,35 @@ test('transactions are refused on a standalone node and change nothing', async (
     try {
         session.startTransaction();
         // The driver replaces the server's words when it may have been a retryable write.
-        await assert.rejects(node.db.collection('txn').insertOne({ _id: 1 }, { session }),
-            /Transaction numbers are only allowed|does not support retryable writes/);
+        await assert.rejects(
+            node.db.collection('txn').insertOne({ _id: 1 }, { session }),
+            /Transaction numbers are only allowed|does not support retryable writes/,
+        );
         await session.abortTransaction().catch(() => {});
     } finally {
         await session.endSession();
     }
     assert.equal(await node.db.collection('txn').countDocuments(), 1);
-    await fails(run({ find: 'c', startTransaction: true, autocommit: false, lsid: { id: new UUID() }, txnNumber: Long.ONE }), 20);
+    await fails(
+        run({
+            find: 'c',
+            startTransaction: true,
+            autocommit: false,
+            lsid: { id: new UUID() },
+            txnNumber: Long.ONE,
+        }),
+        20,
+    );
 });
 
 test('parts of a transaction without the others are refused with InvalidOptions', () =>
     withRaw(async (connection) => {
         const lsid = { id: new UUID() };
-        for (const parts of [{ lsid, autocommit: false }, { lsid, startTransaction: true }, { txnNumber: Long.ONE }]) {
+        for (const parts of [
+            { lsid, autocommit: false },
+            { lsid, startTransaction: true },
+            { txnNumber: Long.ONE },
+        ]) {
             const reply = await connection.command({ find: 'c', ...parts, $db: 'test' });
             assert.equal(reply.code, 72, `${Object.keys(parts)}: ${reply.errmsg}`);
         }
@@ -148,12 +231,16 @@ test('apiVersion 1 is accepted, others are not', async () => {
 });
 
 test('apiStrict refuses commands outside of version 1 with APIStrictError', async () => {
-    await fails(node.admin.command({ serverStatus: 1, apiVersion: '1', apiStrict: true }), 323, { name: 'APIStrictError' });
+    await fails(node.admin.command({ serverStatus: 1, apiVersion: '1', apiStrict: true }), 323, {
+        name: 'APIStrictError',
+    });
     assert.equal((await run({ find: 'c', apiVersion: '1', apiStrict: true })).ok, 1);
 });
 
 test('a driver with the stable API works', async () => {
-    const client = await node.server.client({ serverApi: { version: '1', strict: true, deprecationErrors: true } });
+    const client = await node.server.client({
+        serverApi: { version: '1', strict: true, deprecationErrors: true },
+    });
     const c = client.db('test').collection('api');
     await c.insertOne({ _id: 1 });
     assert.deepEqual(await c.findOne({ _id: 1 }), { _id: 1 });
@@ -162,7 +249,11 @@ test('a driver with the stable API works', async () => {
 
 test('write concern fields are checked', async () => {
     const insert = (writeConcern) => run({ insert: 'wc', documents: [{}], writeConcern });
-    const code = (writeConcern) => insert(writeConcern).then(() => 0, (error) => error.code);
+    const code = (writeConcern) =>
+        insert(writeConcern).then(
+            () => 0,
+            (error) => error.code,
+        );
     assert.ok([9, 40415].includes(await code({ nonsense: 1 })));
     assert.ok([2, 79].includes(await code({ w: 'nonsense' })));
     assert.equal(await code({ w: -1 }), 9);

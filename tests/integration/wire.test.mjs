@@ -1,7 +1,8 @@
 /*
  * Bad input on the wire. Goal: the server answers or closes the connection, stays alive, and never
- * returns bytes of another request. Method: each message goes out on a connection of its own, right after
- * other requests left a marker in the server's buffers; then the server must still answer a ping.
+ * returns bytes of another request. Method: each message goes out on a connection of its own, right
+ * after other requests left a marker in the server's buffers; then the server must still answer a
+ * ping.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -9,15 +10,32 @@ import { BSON } from 'mongodb';
 import { random, seedOfRun } from '../lib/expect.mjs';
 import { useServer } from '../lib/fixture.mjs';
 import { waitFor } from '../lib/server.mjs';
-import { CHECKSUM_PRESENT, MORE_TO_COME, OP_COMPRESSED, OP_MSG, OP_QUERY, OP_REPLY, RawConnection,
-    bodySection, compressed, frame, int32, msg, msgWithChecksum, query, sequenceSection }
-    from '../lib/wire.mjs';
+import {
+    CHECKSUM_PRESENT,
+    MORE_TO_COME,
+    OP_COMPRESSED,
+    OP_MSG,
+    OP_QUERY,
+    OP_REPLY,
+    RawConnection,
+    bodySection,
+    compressed,
+    frame,
+    int32,
+    msg,
+    msgWithChecksum,
+    query,
+    sequenceSection,
+} from '../lib/wire.mjs';
 
 let watcher; // stays connected all the time: it must never lose its connection
-const node = useServer({}, {
-    prepare: async () => (watcher = await open()),
-    clean: () => watcher.close(),
-});
+const node = useServer(
+    {},
+    {
+        prepare: async () => (watcher = await open()),
+        clean: () => watcher.close(),
+    },
+);
 const MARKER = 'SECRET-OF-ANOTHER-REQUEST';
 const PING = { ping: 1, $db: 'admin' };
 
@@ -43,8 +61,7 @@ async function provoke(bytes, { end = false } = {}) {
     await leaveMarker();
     const reply = await withConnection(async (connection) => {
         connection.write(bytes);
-        if (end)
-            connection.socket.end();
+        if (end) connection.socket.end();
         return connection.receive();
     });
     if (reply !== null)
@@ -80,23 +97,40 @@ for (const length of [0, 1, 15, 16, 19, -1, -2147483648, 48_000_001, 2147483647]
 test('a message that ends early leads to nothing but the end of the connection', () =>
     closes(msg(PING).subarray(0, 20), { end: true }));
 
-test('a message that comes byte by byte is answered', () => withConnection(async (connection) => {
-    connection.socket.setNoDelay(true);
-    for (const byte of msg(PING)) {
-        connection.write(Buffer.from([byte]));
-        await new Promise((done) => setImmediate(done));
-    }
-    assert.equal((await connection.receive()).document.ok, 1);
-}));
+test('a message that comes byte by byte is answered', () =>
+    withConnection(async (connection) => {
+        connection.socket.setNoDelay(true);
+        for (const byte of msg(PING)) {
+            connection.write(Buffer.from([byte]));
+            await new Promise((done) => setImmediate(done));
+        }
+        assert.equal((await connection.receive()).document.ok, 1);
+    }));
 
-test('requests sent in one go are answered in order', () => withConnection(async (connection) => {
-    const messages = Array.from({ length: 50 }, (_, i) => msg(PING, { requestId: 5000 + i }));
-    connection.write(Buffer.concat(messages));
-    for (let i = 0; i < 50; i++)
-        assert.equal((await connection.receive()).responseTo, 5000 + i);
-}));
+test('requests sent in one go are answered in order', () =>
+    withConnection(async (connection) => {
+        const messages = Array.from({ length: 50 }, (_, i) => msg(PING, { requestId: 5000 + i }));
+        connection.write(Buffer.concat(messages));
+        for (let i = 0; i < 50; i++)
+            assert.equal((await connection.receive()).responseTo, 5000 + i);
+    }));
 
-for (const opCode of [0, 2, 1000, 2001, 2002, 2003, 2005, 2006, 2007, 2010, 2011, 2014, -1, OP_REPLY]) {
+for (const opCode of [
+    0,
+    2,
+    1000,
+    2001,
+    2002,
+    2003,
+    2005,
+    2006,
+    2007,
+    2010,
+    2011,
+    2014,
+    -1,
+    OP_REPLY,
+]) {
     test(`opcode ${opCode} is refused`, () => refuses(frame(opCode, Buffer.alloc(32))));
 }
 
@@ -119,11 +153,12 @@ test('a right checksum is accepted and answered with a checksum or without', asy
     assert.equal(reply.document.ok, 1);
 });
 
-test('a wrong checksum ends the connection', () => withConnection(async (connection) => {
-    const reply = await connection.roundTrip(msgWithChecksum(PING, 1));
-    assert.equal(reply?.document.code ?? 288, 288);
-    assert.equal(await connection.receive(), null);
-}));
+test('a wrong checksum ends the connection', () =>
+    withConnection(async (connection) => {
+        const reply = await connection.roundTrip(msgWithChecksum(PING, 1));
+        assert.equal(reply?.document.code ?? 288, 288);
+        assert.equal(await connection.receive(), null);
+    }));
 
 test('a checksum flag without room for a checksum is refused', () =>
     refuses(frame(OP_MSG, int32(CHECKSUM_PRESENT))));
@@ -147,10 +182,16 @@ const BAD_MESSAGES = {
     'an unknown BSON type': [bodySection(damaged(PING, 4, 0x42))],
     'a string with a lying length': [bodySection(damaged({ ping: 'x', $db: 'admin' }, 10, 200))],
     'a string of length 0': [bodySection(damaged({ ping: 'x', $db: 'admin' }, 10, 0))],
-    'a sequence longer than the message': [bodySection(PING), sequenceSection('documents', [{}], 5000)],
+    'a sequence longer than the message': [
+        bodySection(PING),
+        sequenceSection('documents', [{}], 5000),
+    ],
     'a sequence of negative size': [bodySection(PING), sequenceSection('documents', [{}], -3)],
     'a sequence shorter than its name': [bodySection(PING), sequenceSection('documents', [{}], 6)],
-    'a sequence that cuts a document': [bodySection(PING), sequenceSection('documents', [{ a: 1 }], 18)],
+    'a sequence that cuts a document': [
+        bodySection(PING),
+        sequenceSection('documents', [{ a: 1 }], 18),
+    ],
     'a sequence alone': [sequenceSection('documents', [{}])],
     'an unended sequence name': [bodySection(PING), Buffer.from([1]), int32(6), Buffer.from('xx')],
     'bytes behind the last section': [bodySection(PING), Buffer.from([0, 1])],
@@ -160,14 +201,29 @@ for (const [what, sections] of Object.entries(BAD_MESSAGES))
     test(`a message with ${what} is refused`, () => refuses(msg(sections)));
 
 test('a field given both in the body and as a sequence is refused', () =>
-    refuses(msg([bodySection({ insert: 'c', documents: [{}], $db: 'test' }), sequenceSection('documents', [{}])])));
+    refuses(
+        msg([
+            bodySection({ insert: 'c', documents: [{}], $db: 'test' }),
+            sequenceSection('documents', [{}]),
+        ]),
+    ));
 
-test('the same sequence twice is refused', () => refuses(msg([bodySection({ insert: 'c', $db: 'test' }),
-    sequenceSection('documents', [{}]), sequenceSection('documents', [{}])])));
+test('the same sequence twice is refused', () =>
+    refuses(
+        msg([
+            bodySection({ insert: 'c', $db: 'test' }),
+            sequenceSection('documents', [{}]),
+            sequenceSection('documents', [{}]),
+        ]),
+    ));
 
 test('a sequence may stand before the body', async () => {
-    const reply = await provoke(msg([sequenceSection('documents', [{ _id: 1 }]),
-        bodySection({ insert: 'before', $db: 'test' })]));
+    const reply = await provoke(
+        msg([
+            sequenceSection('documents', [{ _id: 1 }]),
+            bodySection({ insert: 'before', $db: 'test' }),
+        ]),
+    );
     assert.equal(reply.document.n, 1);
 });
 
@@ -179,58 +235,90 @@ function deep(depth, inner = {}) {
     let bytes = document(inner);
     for (let i = 0; i < depth; i++) {
         const size = 4 + 1 + 2 + bytes.length + 1;
-        bytes = Buffer.concat([int32(size), Buffer.from([3]), Buffer.from('a\0'), bytes, Buffer.from([0])]);
+        bytes = Buffer.concat([
+            int32(size),
+            Buffer.from([3]),
+            Buffer.from('a\0'),
+            bytes,
+            Buffer.from([0]),
+        ]);
     }
     return bytes;
 }
 function insertOf(bytes) {
-    return msg([bodySection({ insert: 'deep', $db: 'test' }), sequenceSection('documents', [bytes])]);
+    return msg([
+        bodySection({ insert: 'deep', $db: 'test' }),
+        sequenceSection('documents', [bytes]),
+    ]);
 }
 
 test('documents nested 250, 10,000 and 2,000,000 levels deep are refused', async () => {
     for (const depth of [250, 10_000]) {
         const reply = await provoke(insertOf(deep(depth)));
-        assert.ok(reply === null || reply.document.ok === 0 || reply.document.writeErrors?.length === 1);
+        assert.ok(
+            reply === null || reply.document.ok === 0 || reply.document.writeErrors?.length === 1,
+        );
     }
     // Built backwards in one buffer: a chain of 2,000,000 openings, whose lengths lie.
     const opening = Buffer.concat([int32(0x7ffffff), Buffer.from([3]), Buffer.from('a\0')]);
     const bytes = Buffer.alloc(opening.length * 2_000_000, opening);
-    await refuses(msg([bodySection({ insert: 'deep', $db: 'test' }), sequenceSection('documents', [bytes])]));
+    await refuses(
+        msg([bodySection({ insert: 'deep', $db: 'test' }), sequenceSection('documents', [bytes])]),
+    );
 });
 
 test('a filter nested 190 levels deep is judged or refused, without harm', async () => {
     let filter = { a: 1 };
-    for (let i = 0; i < 95; i++)
-        filter = { $or: [filter] };
+    for (let i = 0; i < 95; i++) filter = { $or: [filter] };
     const reply = await provoke(msg({ find: 'deep', filter, $db: 'test' }));
     assert.ok(reply !== null);
 });
 
 test('a document of 17 MB is refused and the connection of others lives on', () =>
-    refuses(msg([bodySection({ insert: 'big', $db: 'test' }),
-        sequenceSection('documents', [document({ s: 'x'.repeat(17 << 20) })])])));
+    refuses(
+        msg([
+            bodySection({ insert: 'big', $db: 'test' }),
+            sequenceSection('documents', [document({ s: 'x'.repeat(17 << 20) })]),
+        ]),
+    ));
 
 test('a message of just under 48 MB is taken', async () => {
-    const documents = Array.from({ length: 3 }, (_, _id) => document({ _id, s: 'x'.repeat(15 << 20) }));
-    const reply = await provoke(msg([bodySection({ insert: 'big', $db: 'test' }),
-        sequenceSection('documents', documents)]));
+    const documents = Array.from({ length: 3 }, (_, _id) =>
+        document({ _id, s: 'x'.repeat(15 << 20) }),
+    );
+    const reply = await provoke(
+        msg([bodySection({ insert: 'big', $db: 'test' }), sequenceSection('documents', documents)]),
+    );
     assert.equal(reply.document.n, 3);
     await node.db.collection('big').drop();
 });
 
-test('moreToCome writes are done and not answered', () => withConnection(async (connection) => {
-    connection.write(msg({ insert: 'fire', documents: [{ _id: 1 }], writeConcern: { w: 0 }, $db: 'test' },
-        { flags: MORE_TO_COME }));
-    connection.write(msg({ insert: 'fire', documents: [{ _id: 1 }], writeConcern: { w: 0 }, $db: 'test' },
-        { flags: MORE_TO_COME }));
-    const reply = await connection.roundTrip(msg({ count: 'fire', $db: 'test' }, { requestId: 99 }));
-    assert.equal(reply.responseTo, 99);
-    assert.equal(reply.document.n, 1);
-}));
+test('moreToCome writes are done and not answered', () =>
+    withConnection(async (connection) => {
+        connection.write(
+            msg(
+                { insert: 'fire', documents: [{ _id: 1 }], writeConcern: { w: 0 }, $db: 'test' },
+                { flags: MORE_TO_COME },
+            ),
+        );
+        connection.write(
+            msg(
+                { insert: 'fire', documents: [{ _id: 1 }], writeConcern: { w: 0 }, $db: 'test' },
+                { flags: MORE_TO_COME },
+            ),
+        );
+        const reply = await connection.roundTrip(
+            msg({ count: 'fire', $db: 'test' }, { requestId: 99 }),
+        );
+        assert.equal(reply.responseTo, 99);
+        assert.equal(reply.document.n, 1);
+    }));
 
 test('an unacknowledged write that fails to parse is not answered either', () =>
     withConnection(async (connection) => {
-        connection.write(msg({ insert: 'fire', nonsense: 1, $db: 'test' }, { flags: MORE_TO_COME }));
+        connection.write(
+            msg({ insert: 'fire', nonsense: 1, $db: 'test' }, { flags: MORE_TO_COME }),
+        );
         const reply = await connection.roundTrip(msg(PING, { requestId: 98 }));
         assert.equal(reply.responseTo, 98);
     }));
@@ -250,33 +338,44 @@ for (const name of ['isMaster', 'ismaster', 'hello']) {
 test('other commands over OP_QUERY fail with UnsupportedOpQueryCommand', () =>
     answersWith(352, query({ ping: 1 })));
 
-test('a query of a collection over OP_QUERY fails', () => refuses(query({ a: 1 }, { ns: 'test.c' })));
+test('a query of a collection over OP_QUERY fails', () =>
+    refuses(query({ a: 1 }, { ns: 'test.c' })));
 
 const QUERY_BODIES = {
-    'nothing': Buffer.alloc(0),
+    nothing: Buffer.alloc(0),
     'flags alone': int32(0),
     'an unended namespace': Buffer.concat([int32(0), Buffer.from('admin.$cmd')]),
     'no document': Buffer.concat([int32(0), Buffer.from('admin.$cmd\0'), int32(0, -1)]),
-    'a document with a lying length': Buffer.concat([int32(0), Buffer.from('admin.$cmd\0'), int32(0, -1, 500),
-        Buffer.from([0])]),
-    'an empty namespace': Buffer.concat([int32(0), Buffer.from('\0'), int32(0, -1), document({ hello: 1 })]),
+    'a document with a lying length': Buffer.concat([
+        int32(0),
+        Buffer.from('admin.$cmd\0'),
+        int32(0, -1, 500),
+        Buffer.from([0]),
+    ]),
+    'an empty namespace': Buffer.concat([
+        int32(0),
+        Buffer.from('\0'),
+        int32(0, -1),
+        document({ hello: 1 }),
+    ]),
 };
 for (const [what, body] of Object.entries(QUERY_BODIES))
     test(`OP_QUERY with ${what} is refused`, () => refuses(frame(OP_QUERY, body)));
 
 /* ---- OP_COMPRESSED ---- */
 
-test('a compressed request is answered, compressed or not', () => withConnection(async (connection) => {
-    const hello = await connection.command({ hello: 1, compression: ['zlib'] });
-    assert.deepEqual(hello.compression, ['zlib']);
-    let reply = await connection.roundTrip(compressed(msg(PING, { requestId: 321 })));
-    assert.equal(reply.document.ok, 1);
-    assert.equal(reply.responseTo, 321);
-    // Tiny replies may come as they are; one that gains from it is compressed.
-    reply = await connection.roundTrip(compressed(msg({ listCommands: 1, $db: 'admin' })));
-    assert.equal(reply.document.ok, 1);
-    assert.equal(reply.raw.readInt32LE(12), OP_COMPRESSED);
-}));
+test('a compressed request is answered, compressed or not', () =>
+    withConnection(async (connection) => {
+        const hello = await connection.command({ hello: 1, compression: ['zlib'] });
+        assert.deepEqual(hello.compression, ['zlib']);
+        let reply = await connection.roundTrip(compressed(msg(PING, { requestId: 321 })));
+        assert.equal(reply.document.ok, 1);
+        assert.equal(reply.responseTo, 321);
+        // Tiny replies may come as they are; one that gains from it is compressed.
+        reply = await connection.roundTrip(compressed(msg({ listCommands: 1, $db: 'admin' })));
+        assert.equal(reply.document.ok, 1);
+        assert.equal(reply.raw.readInt32LE(12), OP_COMPRESSED);
+    }));
 
 test('compressed requests are answered with and without negotiation, or refused', async () => {
     const reply = await provoke(compressed(msg(PING)));
@@ -293,14 +392,21 @@ const COMPRESSED = {
     'an unknown compressor': { compressor: 9 },
     'garbage as data': { data: Buffer.from('this is no zlib stream at all') },
     'no data': { data: Buffer.alloc(0) },
-    'snappy data that lie about their length': { compressor: 1, data: Buffer.from([0xff, 0xff, 0xff, 0x0f, 0]) },
-    'zstd garbage': { compressor: 3, data: Buffer.from([0x28, 0xb5, 0x2f, 0xfd, 0xff, 0xff, 1, 2, 3]) },
+    'snappy data that lie about their length': {
+        compressor: 1,
+        data: Buffer.from([0xff, 0xff, 0xff, 0x0f, 0]),
+    },
+    'zstd garbage': {
+        compressor: 3,
+        data: Buffer.from([0x28, 0xb5, 0x2f, 0xfd, 0xff, 0xff, 1, 2, 3]),
+    },
     'another compressed message inside': { opCode: OP_COMPRESSED },
     'an unknown opcode inside': { opCode: 4711 },
     'noop data shorter than said': { compressor: 0, data: Buffer.alloc(5), size: 4000 },
 };
 for (const [what, parts] of Object.entries(COMPRESSED))
-    test(`a compressed message with ${what} is refused`, () => refuses(compressed(msg(PING), parts)));
+    test(`a compressed message with ${what} is refused`, () =>
+        refuses(compressed(msg(PING), parts)));
 
 test('a compressed message without its own header is refused', () =>
     refuses(frame(OP_COMPRESSED, Buffer.alloc(5))));
@@ -326,8 +432,15 @@ test('random damage of good messages never harms the server or others', async ()
     const good = [
         msg(PING),
         msg({ find: 'marker', filter: { s: { $in: ['a', /b/] }, x: { $gt: 1 } }, $db: 'test' }),
-        msg([bodySection({ insert: 'noise', $db: 'test' }), sequenceSection('documents', [{ a: 1 }, { b: 'x' }])]),
-        msg({ update: 'noise', updates: [{ q: { a: 1 }, u: { $set: { 'b.c': [1, 2] } } }], $db: 'test' }),
+        msg([
+            bodySection({ insert: 'noise', $db: 'test' }),
+            sequenceSection('documents', [{ a: 1 }, { b: 'x' }]),
+        ]),
+        msg({
+            update: 'noise',
+            updates: [{ q: { a: 1 }, u: { $set: { 'b.c': [1, 2] } } }],
+            $db: 'test',
+        }),
         msg({ aggregate: 'noise', pipeline: [{ $group: { _id: '$a' } }], cursor: {}, $db: 'test' }),
         compressed(msg(PING)),
         query({ hello: 1 }),
@@ -352,11 +465,11 @@ test('random damage of good messages never harms the server or others', async ()
 
 test('connections that say nothing or half a header cost nothing and are let go', async () => {
     const idle = await Promise.all(Array.from({ length: 200 }, open));
-    for (const connection of idle.slice(0, 100))
-        connection.write(Buffer.from([16, 0, 0]));
+    for (const connection of idle.slice(0, 100)) connection.write(Buffer.from([16, 0, 0]));
     assert.equal((await watcher.command({ ping: 1 })).ok, 1);
-    for (const connection of idle)
-        connection.close();
-    await waitFor(async () =>
-        (await node.admin.command({ serverStatus: 1 })).connections.current < 50, { what: 'closed connections' });
+    for (const connection of idle) connection.close();
+    await waitFor(
+        async () => (await node.admin.command({ serverStatus: 1 })).connections.current < 50,
+        { what: 'closed connections' },
+    );
 });

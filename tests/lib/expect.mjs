@@ -12,10 +12,8 @@ export async function fails(operation, code, { name, message, labels, lacks } = 
     } catch (error) {
         const text = `${error.codeName ?? ''} ${error.message}`;
         assert.equal(error.code, code, `wrong code: ${error.code} ${text}`);
-        if (name !== undefined)
-            assert.equal(error.codeName, name, text);
-        if (message !== undefined)
-            assert.match(error.message, message);
+        if (name !== undefined) assert.equal(error.codeName, name, text);
+        if (message !== undefined) assert.match(error.message, message);
         for (const label of labels ?? [])
             assert.ok(error.hasErrorLabel(label), `no label ${label}: ${text}`);
         for (const label of lacks ?? [])
@@ -30,8 +28,7 @@ export async function replyOf(db, command, options) {
     try {
         return await db.command(command, options);
     } catch (error) {
-        if (error.errorResponse === undefined)
-            throw error;
+        if (error.errorResponse === undefined) throw error;
         return error.errorResponse;
     }
 }
@@ -41,20 +38,15 @@ export function hasShape(document, shape, where = '') {
     for (const [key, want] of Object.entries(shape)) {
         const at = where === '' ? key : `${where}.${key}`;
         assert.ok(document !== null && key in document, `${at} is missing`);
-        if (typeof want === 'object')
-            hasShape(document[key], want, at);
-        else
-            assert.equal(typeName(document[key]), want, `type of ${at}`);
+        if (typeof want === 'object') hasShape(document[key], want, at);
+        else assert.equal(typeName(document[key]), want, `type of ${at}`);
     }
 }
 
 function typeName(value) {
-    if (value === null)
-        return 'null';
-    if (Array.isArray(value))
-        return 'array';
-    if (value instanceof Date)
-        return 'date';
+    if (value === null) return 'null';
+    if (Array.isArray(value)) return 'array';
+    if (value instanceof Date) return 'date';
     if (value._bsontype !== undefined)
         return ['Double', 'Int32', 'Long'].includes(value._bsontype) ? 'number' : value._bsontype;
     return typeof value;

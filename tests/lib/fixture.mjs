@@ -6,9 +6,9 @@ import assert from 'node:assert/strict';
 import { startServer } from './server.mjs';
 
 /*
- * Registers the hooks of the calling file and returns an object whose members are set once they ran:
- * server, client, admin (database), db (database "test"). `prepare(node)` and `clean(node)` run after
- * the start and before the end.
+ * Registers the hooks of the calling file and returns an object whose members are set once they
+ * ran: server, client, admin (database), db (database "test"). `prepare(node)` and `clean(node)`
+ * run after the start and before the end.
  */
 export function useServer(options, { prepare, clean } = {}) {
     const node = { server: null, client: null, admin: null, db: null };
@@ -21,10 +21,10 @@ export function useServer(options, { prepare, clean } = {}) {
         await prepare?.(node);
     });
     after(async () => {
-        if (node.server === null)
-            return;
+        if (node.server === null) return;
         await clean?.(node);
-        const malformed = node.server.log.filter((entry) => entry.malformed !== undefined)
+        const malformed = node.server.log
+            .filter((entry) => entry.malformed !== undefined)
             .map((entry) => entry.malformed.slice(0, 200));
         await node.server.remove();
         assert.deepEqual(malformed, [], 'every log line is JSON');
@@ -34,11 +34,9 @@ export function useServer(options, { prepare, clean } = {}) {
     /* A new collection with these documents, made with `create` when there are options. */
     node.collection = async (documents = [], createOptions) => {
         const name = node.newName();
-        if (createOptions !== undefined)
-            await node.db.createCollection(name, createOptions);
+        if (createOptions !== undefined) await node.db.createCollection(name, createOptions);
         const collection = node.db.collection(name);
-        if (documents.length > 0)
-            await collection.insertMany(documents);
+        if (documents.length > 0) await collection.insertMany(documents);
         return collection;
     };
     /* Sets a failpoint for the time of `body`. */

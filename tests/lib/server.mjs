@@ -1,9 +1,10 @@
 /*
- * server.mjs - a Sherd node of its own for a test: starts it on a free port in a fresh directory, waits
- * for the log line that says it is ready, stops, kills and restarts it, and removes everything.
+ * server.mjs - a Sherd node of its own for a test: starts it on a free port in a fresh directory,
+ * waits for the log line that says it is ready, stops, kills and restarts it, and removes
+ * everything.
  *
- * Whatever happens to the test, its nodes are ended (by process id) and its directories removed when
- * the test's process exits.
+ * Whatever happens to the test, its nodes are ended (by process id) and its directories removed
+ * when the test's process exits.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -25,13 +26,10 @@ const running = new Set(); // child processes
 const directories = new Set();
 
 process.on('exit', () => {
-    for (const child of running)
-        child.kill('SIGKILL');
-    for (const directory of directories)
-        rmSync(directory, { recursive: true, force: true });
+    for (const child of running) child.kill('SIGKILL');
+    for (const directory of directories) rmSync(directory, { recursive: true, force: true });
 });
-for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'])
-    process.on(signal, () => process.exit(1));
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => process.exit(1));
 
 /* A directory that is removed when the process exits. */
 export function makeTempDir(prefix = 'sherd-test-') {
@@ -66,10 +64,16 @@ export class Server {
     #clients = new Set();
 
     /*
-     * args: more options of the program. dbpath: use this directory, which is then the caller's to remove.
-     * bin, leading: the program and what stands before the options, normally `sherd serve`.
+     * args: more options of the program. dbpath: use this directory, which is then the caller's to
+     * remove. bin, leading: the program and what stands before the options, normally `sherd serve`.
      */
-    constructor({ args = [], dbpath, testCommands = true, bin = SHERD_BIN, leading = ['serve'] } = {}) {
+    constructor({
+        args = [],
+        dbpath,
+        testCommands = true,
+        bin = SHERD_BIN,
+        leading = ['serve'],
+    } = {}) {
         this.root = makeTempDir();
         this.dbpath = dbpath ?? join(this.root, 'db');
         this.args = args;
@@ -98,8 +102,7 @@ export class Server {
         mkdirSync(this.dbpath, { recursive: true });
         const args = [...this.leading, '--dbpath', this.dbpath, '--port', '0'];
         args.push('--unixSocketPrefix', this.root);
-        if (this.testCommands)
-            args.push('--setParameter', 'enableTestCommands=1');
+        if (this.testCommands) args.push('--setParameter', 'enableTestCommands=1');
         args.push(...this.args);
         this.log = [];
         this.stderr = '';
@@ -118,14 +121,15 @@ export class Server {
     async #waitReady(child) {
         return new Promise((done, fail) => {
             const giveUp = (why) =>
-                fail(new Error(`node ${why}: ${this.stderr} ${JSON.stringify(this.log.slice(-5))}`));
+                fail(
+                    new Error(`node ${why}: ${this.stderr} ${JSON.stringify(this.log.slice(-5))}`),
+                );
             const timer = setTimeout(() => giveUp('not ready in time'), START_MS_MAX);
             timer.unref();
             createInterface({ input: child.stdout }).on('line', (line) => {
                 const entry = parseLogLine(line);
                 this.log.push(entry);
-                if (entry.msg !== READY)
-                    return;
+                if (entry.msg !== READY) return;
                 clearTimeout(timer);
                 done(entry.attr.port);
             });
@@ -151,7 +155,9 @@ export class Server {
     }
 
     isRunning() {
-        return this.#child !== null && this.#child.exitCode === null && this.#child.signalCode === null;
+        return (
+            this.#child !== null && this.#child.exitCode === null && this.#child.signalCode === null
+        );
     }
 
     /* Resolves to {code, signal} once the process is gone. */
@@ -169,8 +175,7 @@ export class Server {
     /* Clean stop; anything but exit code 0 is an error. */
     async stop() {
         await this.closeClients();
-        if (!this.isRunning())
-            return;
+        if (!this.isRunning()) return;
         this.signal('SIGTERM');
         const { code, signal } = await this.waitEnd();
         if (code !== 0)
@@ -179,8 +184,7 @@ export class Server {
 
     /* kill -9 */
     async kill() {
-        if (this.isRunning())
-            this.signal('SIGKILL');
+        if (this.isRunning()) this.signal('SIGKILL');
         await this.waitEnd();
         await this.closeClients();
     }
@@ -195,8 +199,7 @@ export class Server {
         try {
             await this.stop();
         } finally {
-            if (this.isRunning())
-                await this.kill();
+            if (this.isRunning()) await this.kill();
             removeTempDir(this.root);
         }
     }
@@ -230,10 +233,8 @@ export async function waitFor(condition, { timeoutMs = 5000, what = 'condition' 
     const deadline = Date.now() + timeoutMs;
     for (;;) {
         const value = await condition();
-        if (value)
-            return value;
-        if (Date.now() > deadline)
-            throw new Error(`${what}: not reached within ${timeoutMs} ms`);
+        if (value) return value;
+        if (Date.now() > deadline) throw new Error(`${what}: not reached within ${timeoutMs} ms`);
         await new Promise((done) => setTimeout(done, 5));
     }
 }

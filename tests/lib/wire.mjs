@@ -1,5 +1,6 @@
 /*
- * wire.mjs - messages of the wire protocol, made and taken apart by hand: for what a driver never sends.
+ * wire.mjs - messages of the wire protocol, made and taken apart by hand: for what a driver never
+ * sends.
  */
 import { once } from 'node:events';
 import { connect } from 'node:net';
@@ -34,13 +35,18 @@ export function frame(opCode, body, { requestId = ++lastRequestId, lengthSaid } 
 }
 
 export const bodySection = (document) =>
-    Buffer.concat([Buffer.from([0]), Buffer.isBuffer(document) ? document : BSON.serialize(document)]);
+    Buffer.concat([
+        Buffer.from([0]),
+        Buffer.isBuffer(document) ? document : BSON.serialize(document),
+    ]);
 
 /* A document sequence; `sizeSaid` lies about its size. */
 export function sequenceSection(name, documents, sizeSaid) {
     const rest = Buffer.concat([
         Buffer.from(`${name}\0`),
-        ...documents.map((document) => (Buffer.isBuffer(document) ? document : BSON.serialize(document))),
+        ...documents.map((document) =>
+            Buffer.isBuffer(document) ? document : BSON.serialize(document),
+        ),
     ]);
     return Buffer.concat([Buffer.from([1]), int32(sizeSaid ?? rest.length + 4), rest]);
 }
@@ -78,8 +84,7 @@ export function crc32c(buffer) {
     let crc = ~0;
     for (const byte of buffer) {
         crc ^= byte;
-        for (let bit = 0; bit < 8; bit++)
-            crc = (crc >>> 1) ^ (crc & 1 ? 0x82f63b78 : 0);
+        for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0x82f63b78 : 0);
     }
     return ~crc;
 }
@@ -89,16 +94,18 @@ export function parseReply(raw) {
     let opCode = raw.readInt32LE(12);
     let body = raw.subarray(HEADER_SIZE);
     if (opCode === OP_COMPRESSED) {
-        if (body[8] !== COMPRESSOR_ZLIB)
-            throw new Error(`reply compressed with ${body[8]}`);
+        if (body[8] !== COMPRESSOR_ZLIB) throw new Error(`reply compressed with ${body[8]}`);
         opCode = body.readInt32LE(0);
         body = inflateSync(body.subarray(9));
     }
     const reply = { opCode, requestId: raw.readInt32LE(4), responseTo: raw.readInt32LE(8), raw };
     if (opCode === OP_REPLY)
-        return { ...reply, flags: body.readInt32LE(0), document: BSON.deserialize(body.subarray(20)) };
-    if (opCode !== OP_MSG)
-        throw new Error(`reply with opcode ${opCode}`);
+        return {
+            ...reply,
+            flags: body.readInt32LE(0),
+            document: BSON.deserialize(body.subarray(20)),
+        };
+    if (opCode !== OP_MSG) throw new Error(`reply with opcode ${opCode}`);
     const flags = body.readUInt32LE(0);
     const end = flags & CHECKSUM_PRESENT ? body.length - 4 : body.length;
     return { ...reply, flags, document: BSON.deserialize(body.subarray(5, end)) };
@@ -140,8 +147,7 @@ export class RawConnection {
                 this.#buffer = this.#buffer.subarray(length);
                 return parseReply(raw);
             }
-            if (this.isClosed)
-                return null;
+            if (this.isClosed) return null;
             if (Date.now() > deadline)
                 throw new Error(`neither reply nor end of the connection within ${timeoutMs} ms`);
             await new Promise((done) => {
@@ -165,7 +171,9 @@ export class RawConnection {
 
     /* The reply document of a command. */
     async command(document, options) {
-        const reply = await this.roundTrip(msg({ ...document, $db: document.$db ?? 'admin' }, options));
+        const reply = await this.roundTrip(
+            msg({ ...document, $db: document.$db ?? 'admin' }, options),
+        );
         return reply?.document;
     }
 

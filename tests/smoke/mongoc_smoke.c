@@ -1,6 +1,6 @@
 /*
- * mongoc_smoke.c - smoke test with libmongoc: mongoc_smoke URI. Prints what it checked; exit code 0 if all
- * held. The URI may ask for a compressor, which is how zstd gets tested.
+ * mongoc_smoke.c - smoke test with libmongoc: mongoc_smoke URI. Prints what it checked; exit code 0
+ * if all held. The URI may ask for a compressor, which is how zstd gets tested.
  */
 #include <mongoc/mongoc.h>
 
@@ -19,12 +19,14 @@ static void insert_many(mongoc_collection_t *coll, int count) {
     bson_error_t error = {0};
     mongoc_bulk_operation_t *bulk = mongoc_collection_create_bulk_operation_with_opts(coll, NULL);
     for (int i = 0; i < count; i++) {
-        bson_t *doc = BCON_NEW("_id", BCON_INT32(i), "s",
-                               "a text that is long enough to be worth compressing, a text that is long enough");
+        bson_t *doc = BCON_NEW(
+            "_id", BCON_INT32(i), "s",
+            "a text that is long enough to be worth compressing, a text that is long enough");
         mongoc_bulk_operation_insert(bulk, doc);
         bson_destroy(doc);
     }
-    check("a bulk insert is stored", mongoc_bulk_operation_execute(bulk, NULL, &error) != 0, &error);
+    check("a bulk insert is stored", mongoc_bulk_operation_execute(bulk, NULL, &error) != 0,
+          &error);
     mongoc_bulk_operation_destroy(bulk);
 }
 
@@ -41,7 +43,8 @@ static void read_all(mongoc_collection_t *coll, int count) {
             break;
         seen++;
     }
-    check("a cursor reads all in order", seen == count && !mongoc_cursor_error(cursor, &error), &error);
+    check("a cursor reads all in order", seen == count && !mongoc_cursor_error(cursor, &error),
+          &error);
     mongoc_cursor_destroy(cursor);
     bson_destroy(opts);
     bson_destroy(filter);
@@ -51,11 +54,13 @@ static void update_and_delete(mongoc_collection_t *coll) {
     bson_error_t error = {0};
     bson_t *filter = BCON_NEW("_id", "{", "$lt", BCON_INT32(10), "}");
     bson_t *update = BCON_NEW("$set", "{", "x", BCON_INT32(1), "}");
-    check("updates are done", mongoc_collection_update_many(coll, filter, update, NULL, NULL, &error), &error);
+    check("updates are done",
+          mongoc_collection_update_many(coll, filter, update, NULL, NULL, &error), &error);
     bson_t *touched = BCON_NEW("x", BCON_INT32(1));
-    check("they are counted", mongoc_collection_count_documents(coll, touched, NULL, NULL, NULL, &error) == 10,
+    check("they are counted",
+          mongoc_collection_count_documents(coll, touched, NULL, NULL, NULL, &error) == 10, &error);
+    check("deletes are done", mongoc_collection_delete_many(coll, touched, NULL, NULL, &error),
           &error);
-    check("deletes are done", mongoc_collection_delete_many(coll, touched, NULL, NULL, &error), &error);
     bson_t *duplicate = BCON_NEW("_id", BCON_INT32(20));
     bool is_stored = mongoc_collection_insert_one(coll, duplicate, NULL, NULL, &error);
     check("a duplicate fails with 11000", !is_stored && error.code == 11000, &error);

@@ -57,6 +57,7 @@ void slow_log_write(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Erro
         rc != ERR_OK ? LOG_STR("errName", error_code_name(rc, code_name)) : (LogAttr){0},
         rc != ERR_OK ? LOG_I64("errCode", rc) : (LogAttr){0},
         counter("lockWaitMicros", m->lock_wait_us),
-        counter("admissionWaitMicros", m->ticket_wait_us), LOG_I64("reslen", ctx->wire_reply->buf->size), LOG_STR("protocol", "op_msg"),
+        counter("admissionWaitMicros", m->ticket_wait_us),
+        LOG_I64("reslen", ctx->wire_reply->buf->size), LOG_STR("protocol", "op_msg"),
         LOG_STR("remote", ctx->client->conn->peer), LOG_I64("durationMillis", duration_us / 1000));
 }

@@ -304,8 +304,7 @@ TEST(malformed_pipelines_are_refused_with_the_codes_of_the_language) {
         {"[{'$count':'a.b'}]", 40160, "count"},
         {"[{'$sortByCount':1}]", 40149, "sortByCount"},
         {"[{'$sample':{'size':0}}]", 28747, "positive"},
-        {"[{'$project':{'a':{'$foo':1}}}]", 31325,
-         "Unknown expression $foo"},
+        {"[{'$project':{'a':{'$foo':1}}}]", 31325, "Unknown expression $foo"},
         {"[{'$project':{'a':{'$divide':['$a',0]}}}]", ERR_BAD_VALUE, "can't $divide by zero"},
     };
     run_error_cases(CASES, ARRAY_LEN(CASES));

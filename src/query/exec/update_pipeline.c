@@ -1,5 +1,6 @@
 #include "query/exec/update_pipeline.h"
 
+#include "bson/builder.h"
 #include "query/agg/pipeline.h"
 
 typedef struct PipelineUpdate {
@@ -11,7 +12,19 @@ static ErrCode apply(const UpdatePipeline *base, Doc before, const UpdateApplyCo
                      Arena *arena, Doc *ret_after, Error *err) {
     const PipelineUpdate *update = (const PipelineUpdate *)base;
     AggExecContext exec = {.now_ms = ctx->now_ms};
-    return pipeline_apply_to_doc(update->pipeline, before, &exec, arena, ret_after, err);
+    TRY(pipeline_apply_to_doc(update->pipeline, before, &exec, arena, ret_after, err));
+    Elem id = doc_get_lit(before, "_id");
+    if (!elem_is_present(id) || elem_is_present(doc_get_lit(*ret_after, "_id")))
+        return ERR_OK;
+    /* A pipeline that drops _id ($replaceRoot) keeps the document's identity all the same. */
+    Buffer *buf = ARENA_NEW(arena, Buffer);
+    buffer_init_arena(buf, arena, doc_size(*ret_after) + elem_size(id), BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, buf);
+    build_elem(&b, id);
+    build_all(&b, *ret_after);
+    *ret_after = doc_builder_end(&b);
+    return ERR_OK;
 }
 
 static ErrCode parse(const UpdatePipelineHook *base, Doc stages, Arena *arena,
