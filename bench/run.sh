@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs a server, all workloads and their floors in one go, and prints how far apart they are.
 #
-#   [SHERD=build/sherd] [BENCH=build/sherd-bench] [SECONDS_EACH=3] [CONNECTIONS=64]
-#   [DOCS=100000] [IDLE=10000] [PORT=27117] bench/run.sh [results.json]
+#   [SHERD=build/sherd] [BENCH=build/sherd-bench] [SECONDS_EACH=3] [CONNECTIONS=8]
+#   [DOCS=100000] [IDLE=10000] [PORT=random] bench/run.sh [results.json]
 #
 # Floors and workloads are measured minutes apart at most, on the same machine, so that their ratio
 # means something even where the absolute numbers depend on the neighbours.
@@ -12,10 +12,10 @@ cd "$(dirname "$0")/.."
 SHERD=${SHERD:-build/sherd}
 BENCH=${BENCH:-build/sherd-bench}
 SECONDS_EACH=${SECONDS_EACH:-3}
-CONNECTIONS=${CONNECTIONS:-64}
+CONNECTIONS=${CONNECTIONS:-8}
 DOCS=${DOCS:-100000}
 IDLE=${IDLE:-10000}
-PORT=${PORT:-27117}
+PORT=${PORT:-$(shuf -i 20000-30000 -n 1)}
 START_BUDGET_S=30
 RESULTS=${1:-}
 
