@@ -589,3 +589,12 @@ test('numbers keep their type through $inc and $mul', async () => {
     assert.equal(found.m.toString(), '2.5');
     await fails(c.updateOne({}, { $inc: { l: new Int32(1) } }), 2);
 });
+
+test('null is an _id like any other', async () => {
+    const c = await node.collection();
+    await node.db.command({ insert: c.collectionName, documents: [{ _id: null, a: 1 }] });
+    for (const filter of [{ _id: null }, { _id: { $type: 'null' } }, { _id: { $type: 10 } }]) {
+        assert.equal(await c.countDocuments(filter), 1, JSON.stringify(filter));
+        assert.equal((await c.find(filter).toArray()).length, 1, JSON.stringify(filter));
+    }
+});
