@@ -83,6 +83,8 @@ ErrCode access_yield(CollAccess *access, Error *err) {
     if (rc != ERR_OK) {
         access->op = NULL;
         op_unlock_global(op);
+        catalog_release(access->catalog);
+        access->catalog = NULL;
         catalog_release(old);
         return rc;
     }
@@ -105,7 +107,11 @@ static ErrCode open_consistent_read(CollAccess *access, Error *err) {
         ru_snapshot_id(op->ru) != 0; /* nested inside a read that has both already */
     for (;;) {
         Catalog *before = catalog_acquire(service);
-        TRY(ru_open_snapshot(op->ru, err));
+        ErrCode rc = ru_open_snapshot(op->ru, err);
+        if (rc != ERR_OK) {
+            catalog_release(before);
+            return rc;
+        }
         Catalog *after = catalog_acquire(service);
         bool is_same = before == after;
         catalog_release(before);

@@ -266,6 +266,9 @@ test('pipelines as updates compute from the document, some stages are refused', 
 
 test('an update pipeline that replaces the root keeps _id', async () => {
     const c = await node.collection([{ _id: 1, t: { u: { v: 1 } } }]);
-    await c.updateOne({ _id: 1 }, [{ $replaceRoot: { newRoot: '$t' } }, { $addFields: { foo: 1 } }]);
+    await c.updateOne({ _id: 1 }, [
+        { $replaceRoot: { newRoot: '$t' } },
+        { $addFields: { foo: 1 } },
+    ]);
     assert.deepEqual(await c.findOne(), { _id: 1, u: { v: 1 }, foo: 1 });
 });
