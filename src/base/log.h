@@ -3,7 +3,7 @@
  *
  *     LOG_INFO(LOG_NETWORK, 23016, "Waiting for connections", LOG_I64("port", port));
  *
- * Numbers identify the message, not the place; they are listed in log_ids.md of docs/. The last
+ * Numbers identify the message, not the place; those MongoDB has too are MongoDB's. The last
  * LOG_RING_LINES lines are kept for getLog; warnings of start-up are kept apart.
  *
  * Threading: any thread; one write(2) per line, so lines never mix.

@@ -33,10 +33,6 @@ ErrCode access_write(OpCtx *op, const Ns *ns, LockMode mode, CollAccess *ret_acc
 ErrCode access_database(OpCtx *op, Str db, CollAccess *ret_access, Error *err) MUST_CHECK;
 void access_done(CollAccess *access);
 
-/* Locks one more collection of a database already locked by `access` (system.views, a rename's
- * target); released with the access's unit of work or by lock_release. Take them in ResourceId
- * order. */
-
 /* Gives everything up for a moment so that others get through, then takes it again with a new
  * snapshot. Cursors must be saved before and restored after. Fails with ERR_QUERY_PLAN_KILLED when
  * the collection was dropped or changed its identity meanwhile. */

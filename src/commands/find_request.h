@@ -15,7 +15,6 @@ typedef struct FindRequest {
     Doc let;
     int64_t skip;
     int64_t limit;
-    Elem limit_given;
     Elem batch_size;
     bool is_single_batch;
     bool is_tailable;

@@ -74,8 +74,6 @@ ErrCode executor_restore(PlanExecutor *exec, CollAccess *access, Error *err) {
 ErrCode executor_tick_slow(PlanExecutor *exec, Error *err) {
     OpCtx *op = exec->access->op;
     TRY(op_check_interrupt_slow(op, err));
-    if (exec->is_without_yield)
-        return ERR_OK;
     if (clock_mono_us() - exec->last_yield_us < exec->yield_period_us)
         return ERR_OK;
     return yield(exec, err);

@@ -22,8 +22,6 @@ struct PlanExecutor {
     const MatchExpr *filter;
     const char *summary; /* "IXSCAN { a: 1 }" */
     bool is_tailable;
-    bool is_capped_lost;   /* the place of a tailable cursor was overwritten */
-    bool is_without_yield; /* inside a unit of work of somebody else */
     uint32_t ticks;
     int64_t last_yield_us;
     int64_t yield_period_us;

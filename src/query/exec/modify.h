@@ -25,7 +25,6 @@ typedef struct ModifyRequest {
     Elem update;       /* document or pipeline */
     Doc array_filters; /* DOC_NONE: none */
     ModifyImage image;
-    bool is_explain; /* plan only */
 } ModifyRequest;
 
 typedef struct ModifyOutcome {

@@ -45,7 +45,3 @@ bool rid_set_add(RidSet *set, RecordId rid) {
     set->count += is_new;
     return is_new;
 }
-
-size_t rid_set_bytes(const RidSet *set) {
-    return set->slot_count * sizeof(RidSlot);
-}

@@ -21,4 +21,3 @@ typedef struct RidSet {
 void rid_set_done(RidSet *set);
 /* False when it was there already. */
 bool rid_set_add(RidSet *set, RecordId rid);
-size_t rid_set_bytes(const RidSet *set);
