@@ -87,8 +87,8 @@ ErrCode ordered_index_insert(OpCtx *op, OrderedIndex *index, IndexKey key, Recor
         if (*ret_is_duplicate || is_present)
             return ERR_OK;
     }
-    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
-    TRY(ru_open_write_cursor(op->ru, index->uri, NULL, &cursor, err));
+    WT_CURSOR *cursor;
+    TRY(ru_write_cursor(op->ru, index->uri, /* is_overwrite= */ true, &cursor, err));
     Str whole = key_with_rid(&op->ru->scratch, key.key, rid);
     set_item_key(cursor, whole.data, whole.size);
     set_item_value(cursor, key.type_bits.data, key.type_bits.size);
@@ -101,8 +101,8 @@ ErrCode ordered_index_insert(OpCtx *op, OrderedIndex *index, IndexKey key, Recor
 
 ErrCode ordered_index_remove(OpCtx *op, OrderedIndex *index, IndexKey key, RecordId rid,
                              bool *ret_found, Error *err) {
-    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
-    TRY(ru_open_write_cursor(op->ru, index->uri, "overwrite=false", &cursor, err));
+    WT_CURSOR *cursor;
+    TRY(ru_write_cursor(op->ru, index->uri, /* is_overwrite= */ false, &cursor, err));
     if (index->format == INDEX_ID) {
         set_item_key(cursor, key.key.data, key.key.size);
     } else {
@@ -331,8 +331,8 @@ static Str id_value(KeyBuilder *scratch, RecordId rid, Str type_bits) {
 
 static ErrCode insert_id(OpCtx *op, OrderedIndex *index, IndexKey key, RecordId rid,
                          bool *ret_is_duplicate, Error *err) {
-    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
-    TRY(ru_open_write_cursor(op->ru, index->uri, "overwrite=false", &cursor, err));
+    WT_CURSOR *cursor;
+    TRY(ru_write_cursor(op->ru, index->uri, /* is_overwrite= */ false, &cursor, err));
     Str value = id_value(&op->ru->scratch, rid, key.type_bits);
     set_item_key(cursor, key.key.data, key.key.size);
     set_item_value(cursor, value.data, value.size);
@@ -358,8 +358,8 @@ static ErrCode insert_id(OpCtx *op, OrderedIndex *index, IndexKey key, RecordId 
 static ErrCode check_unique(OpCtx *op, OrderedIndex *index, Str key, RecordId rid,
                             bool *ret_is_duplicate, bool *ret_is_present, Error *err) {
     *ret_is_duplicate = *ret_is_present = false;
-    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
-    TRY(ru_open_write_cursor(op->ru, index->uri, NULL, &cursor, err));
+    WT_CURSOR *cursor;
+    TRY(ru_write_cursor(op->ru, index->uri, /* is_overwrite= */ true, &cursor, err));
     /* The bare key is never kept; writing and removing it makes two concurrent inserters of the
      * same key conflict, whatever record ids they have. */
     set_item_key(cursor, key.data, key.size);

@@ -109,9 +109,8 @@ ErrCode record_insert(OpCtx *op, RecordStore *rs, RecordId rid, Str data, Error 
 ErrCode record_insert_unique(OpCtx *op, RecordStore *rs, RecordId rid, Str data,
                              bool *ret_is_duplicate, Error *err) {
     TRY(storage_check_disk(rs->engine, err));
-    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
-    TRY(ru_open_write_cursor(op->ru, rs->uri, rs->is_clustered ? "overwrite=false" : NULL, &cursor,
-                             err));
+    WT_CURSOR *cursor;
+    TRY(ru_write_cursor(op->ru, rs->uri, !rs->is_clustered, &cursor, err));
     set_key(cursor, rid);
     WT_ITEM value = {.data = data.data, .size = data.size};
     cursor->set_value(cursor, &value);
@@ -129,8 +128,8 @@ ErrCode record_insert_unique(OpCtx *op, RecordStore *rs, RecordId rid, Str data,
 ErrCode record_update(OpCtx *op, RecordStore *rs, RecordId rid, Str data, size_t old_size,
                       Error *err) {
     TRY(storage_check_disk(rs->engine, err));
-    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
-    TRY(ru_open_write_cursor(op->ru, rs->uri, NULL, &cursor, err));
+    WT_CURSOR *cursor;
+    TRY(ru_write_cursor(op->ru, rs->uri, /* is_overwrite= */ true, &cursor, err));
     set_key(cursor, rid);
     WT_ITEM value = {.data = data.data, .size = data.size};
     cursor->set_value(cursor, &value);
@@ -144,8 +143,8 @@ ErrCode record_update(OpCtx *op, RecordStore *rs, RecordId rid, Str data, size_t
 }
 
 ErrCode record_delete(OpCtx *op, RecordStore *rs, RecordId rid, size_t old_size, Error *err) {
-    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
-    TRY(ru_open_write_cursor(op->ru, rs->uri, NULL, &cursor, err));
+    WT_CURSOR *cursor;
+    TRY(ru_write_cursor(op->ru, rs->uri, /* is_overwrite= */ true, &cursor, err));
     set_key(cursor, rid);
     int rc = cursor->remove(cursor);
     if (rc != 0)
@@ -155,9 +154,11 @@ ErrCode record_delete(OpCtx *op, RecordStore *rs, RecordId rid, size_t old_size,
 }
 
 ErrCode record_store_truncate(OpCtx *op, RecordStore *rs, Error *err) {
-    CLEANUP(wt_cursor_close) WT_CURSOR *first = NULL;
-    TRY(ru_open_write_cursor(op->ru, rs->uri, NULL, &first, err));
-    int rc = first->next(first);
+    WT_CURSOR *first;
+    TRY(ru_write_cursor(op->ru, rs->uri, /* is_overwrite= */ true, &first, err));
+    int rc = first->reset(first);
+    if (rc == 0)
+        rc = first->next(first);
     if (rc == WT_NOTFOUND)
         return ERR_OK;
     if (rc == 0)

@@ -22,6 +22,7 @@ static void ru_free(RecoveryUnit *ru);
 static ErrCode begin_transaction(RecoveryUnit *ru, Error *err);
 static ErrCode resolve_read_ts(RecoveryUnit *ru, uint64_t *ret_ts, Error *err);
 static void end_transaction(RecoveryUnit *ru);
+static void close_write_cursors(RecoveryUnit *ru);
 static void add_change(RecoveryUnit *ru, RuChange change);
 static ErrCode run_before_commit(RecoveryUnit *ru, Error *err);
 static ErrCode commit_storage(RecoveryUnit *ru, Error *err);
@@ -125,13 +126,26 @@ ErrCode ru_open_cursor(RecoveryUnit *ru, const char *uri, const char *config,
     return rc == 0 ? ERR_OK : wt_error(ru->engine, rc, "open a cursor", uri, err);
 }
 
-ErrCode ru_open_write_cursor(RecoveryUnit *ru, const char *uri, const char *config,
-                             WT_CURSOR **ret_cursor, Error *err) {
+ErrCode ru_write_cursor(RecoveryUnit *ru, const char *uri, bool is_overwrite,
+                        WT_CURSOR **ret_cursor, Error *err) {
     invariant(ru->depth > 0);
     ru->has_written = true;
     if (FAILPOINT(WRITE_CONFLICT))
         return ru_write_failed(ru, WT_ROLLBACK, "write", NULL, err);
-    return ru_open_cursor(ru, uri, config, ret_cursor, err);
+    for (uint32_t i = 0; i < ru->write_cursor_count; i++) {
+        WriteCursor *open = &ru->write_cursors[i];
+        if (open->uri == uri && open->is_overwrite == is_overwrite) {
+            *ret_cursor = open->wt;
+            return ERR_OK;
+        }
+    }
+    if (ru->write_cursor_count == RU_WRITE_CURSORS)
+        close_write_cursors(ru);
+    WT_CURSOR *wt;
+    TRY(ru_open_cursor(ru, uri, is_overwrite ? NULL : "overwrite=false", &wt, err));
+    ru->write_cursors[ru->write_cursor_count++] = (WriteCursor){wt, uri, is_overwrite};
+    *ret_cursor = wt;
+    return ERR_OK;
 }
 
 ErrCode ru_write_failed(RecoveryUnit *ru, int rc, const char *what, const char *table, Error *err) {
@@ -314,9 +328,16 @@ static ErrCode resolve_read_ts(RecoveryUnit *ru, uint64_t *ret_ts, Error *err) {
 static void end_transaction(RecoveryUnit *ru) {
     if (ru->snapshot_id == 0)
         return;
+    close_write_cursors(ru);
     /* Also right after a failed commit that rolled back by itself: then it only says so. */
     (void)ru->session->rollback_transaction(ru->session, NULL);
     ru->snapshot_id = 0;
+}
+
+static void close_write_cursors(RecoveryUnit *ru) {
+    for (uint32_t i = 0; i < ru->write_cursor_count; i++)
+        wt_cursor_close(&ru->write_cursors[i].wt);
+    ru->write_cursor_count = 0;
 }
 
 static void add_change(RecoveryUnit *ru, RuChange change) {
@@ -340,6 +361,7 @@ static ErrCode run_before_commit(RecoveryUnit *ru, Error *err) {
 static ErrCode commit_storage(RecoveryUnit *ru, Error *err) {
     if (ru->snapshot_id == 0)
         return ERR_OK; /* nothing was read or written */
+    close_write_cursors(ru);
     int rc = ru->session->commit_transaction(ru->session, NULL);
     if (rc != 0)
         return ru_write_failed(ru, rc, "commit", NULL, err);

@@ -93,6 +93,7 @@ struct RecordStore {
 
 enum {
     RU_SIZE_DELTAS_INLINE = 4,
+    RU_WRITE_CURSORS = 8,
 };
 
 typedef struct SizeDelta {
@@ -100,6 +101,13 @@ typedef struct SizeDelta {
     int64_t count;
     int64_t bytes;
 } SizeDelta;
+
+/* Known by the address of the uri: that of a table outlives every transaction that writes to it. */
+typedef struct WriteCursor {
+    WT_CURSOR *wt;
+    const char *uri;
+    bool is_overwrite;
+} WriteCursor;
 
 typedef struct RuChange {
     struct RuChange *next;
@@ -128,6 +136,8 @@ struct RecoveryUnit {
     uint32_t delta_count;
     uint32_t delta_capacity;
     SizeDelta deltas_inline[RU_SIZE_DELTAS_INLINE];
+    WriteCursor write_cursors[RU_WRITE_CURSORS]; /* kept open to the end of the transaction */
+    uint32_t write_cursor_count;
     KeyBuilder scratch; /* for keys with their record id */
 };
 
@@ -140,9 +150,11 @@ ErrCode ru_session(RecoveryUnit *ru, WT_SESSION **ret_session, Error *err) MUST_
 /* A cursor on a table in the operation's snapshot; `config` may be NULL. */
 ErrCode ru_open_cursor(RecoveryUnit *ru, const char *uri, const char *config,
                        WT_CURSOR **ret_cursor, Error *err) MUST_CHECK;
-/* Same for a write, inside a unit of work. */
-ErrCode ru_open_write_cursor(RecoveryUnit *ru, const char *uri, const char *config,
-                             WT_CURSOR **ret_cursor, Error *err) MUST_CHECK;
+/* A cursor for writes, inside a unit of work; borrowed until the next write, closed with the
+ * transaction, so that a batch of documents opens those of its tables once. `is_overwrite`: an
+ * insert replaces what has the same key, and a remove does not ask whether there is something. */
+ErrCode ru_write_cursor(RecoveryUnit *ru, const char *uri, bool is_overwrite,
+                        WT_CURSOR **ret_cursor, Error *err) MUST_CHECK;
 /* A write failed: the transaction can only be rolled back. Returns the mapped error. */
 ErrCode ru_write_failed(RecoveryUnit *ru, int rc, const char *what, const char *table, Error *err);
 /* Bytes of the cache that are not on disk yet. */
