@@ -33,6 +33,8 @@ static StagedChange *stage_add(OpCtx *op);
 static ErrCode mark_pending(void *arg, OpCtx *op, Error *err);
 static void publish_stage(void *arg, OpCtx *op, uint64_t commit_ts);
 static void discard_stage(void *arg, OpCtx *op, uint64_t commit_ts);
+static void remember_past(const Catalog *old, Catalog *next, const Stage *stage, uint64_t commit_ts,
+                          uint64_t oldest_ts);
 static void stage_free(OpCtx *op, Stage *stage);
 static void drop_tables_of(StorageEngine *engine, Collection *coll, uint64_t commit_ts);
 static void drop_index_table(void *arg, OpCtx *op, uint64_t commit_ts);
@@ -148,6 +150,8 @@ void catalog_release(Catalog *catalog) {
     pmap_unref(catalog->by_db, &DB_ROWS);
     pmap_unref(catalog->views, &VIEWS);
     pmap_unref(catalog->pending, &PENDINGS);
+    history_unref(catalog->past_by_ns);
+    history_unref(catalog->past_by_uuid);
     xfree(catalog);
 }
 
@@ -173,6 +177,9 @@ const View *catalog_find_view(const Catalog *catalog, const Ns *ns) {
 
 ErrCode catalog_find_in_snapshot(OpCtx *op, const Catalog *catalog, const Ns *ns,
                                  const Collection **ret_coll, Error *err) {
+    uint64_t read_ts = ru_read_ts(op->ru);
+    if (read_ts != 0 && history_find(catalog->past_by_ns, ns->text, ns->size, read_ts, ret_coll))
+        return ERR_OK;
     const Pending *pending = pmap_get(catalog->pending, ns->text, ns->size);
     if (LIKELY(pending == NULL)) {
         *ret_coll = catalog_find(catalog, ns);
@@ -193,6 +200,29 @@ ErrCode catalog_find_in_snapshot(OpCtx *op, const Catalog *catalog, const Ns *ns
     }
     *ret_coll = NULL;
     return ERR_OK;
+}
+
+const Collection *catalog_find_uuid_in_snapshot(const OpCtx *op, const Catalog *catalog,
+                                                const Uuid *uuid) {
+    uint64_t read_ts = ru_read_ts(op->ru);
+    const Collection *coll;
+    if (read_ts != 0 &&
+        history_find(catalog->past_by_uuid, uuid->bytes, sizeof(uuid->bytes), read_ts, &coll))
+        return coll;
+    return catalog_find_uuid(catalog, uuid);
+}
+
+void catalog_trim_history(CatalogService *service) {
+    uint64_t oldest_ts = storage_oldest_ts(service->engine);
+    mutex_lock(&service->ddl_mu);
+    Catalog *next = version_clone(service->current);
+    size_t changed = history_trim(&next->past_by_ns, oldest_ts);
+    changed += history_trim(&next->past_by_uuid, oldest_ts);
+    if (changed > 0)
+        publish(service, next);
+    else
+        catalog_release(next);
+    mutex_unlock(&service->ddl_mu);
 }
 
 typedef struct DbVisit {
@@ -482,6 +512,8 @@ static Catalog *version_clone(const Catalog *version) {
     copy->by_db = pmap_ref(version->by_db);
     copy->views = pmap_ref(version->views);
     copy->pending = pmap_ref(version->pending);
+    copy->past_by_ns = pmap_ref(version->past_by_ns);
+    copy->past_by_uuid = pmap_ref(version->past_by_uuid);
     return copy;
 }
 
@@ -572,6 +604,25 @@ static void clear_pending(Catalog *version, const Stage *stage) {
     }
 }
 
+/* `old` and `next` are the versions before and after the commit. */
+static void remember_past(const Catalog *old, Catalog *next, const Stage *stage, uint64_t commit_ts,
+                          uint64_t oldest_ts) {
+    for (uint32_t i = 0; i < stage->count; i++) {
+        const Collection *sides[] = {stage->changes[i].before, stage->changes[i].after};
+        for (size_t s = 0; s < ARRAY_LEN(sides); s++) {
+            if (sides[s] == NULL)
+                continue;
+            const Ns *ns = &sides[s]->ns;
+            history_add(&next->past_by_ns, ns->text, ns->size, (Collection *)catalog_find(old, ns),
+                        (Collection *)catalog_find(next, ns), commit_ts, oldest_ts);
+            const Uuid *uuid = &sides[s]->uuid;
+            history_add(&next->past_by_uuid, uuid->bytes, sizeof(uuid->bytes),
+                        (Collection *)catalog_find_uuid(old, uuid),
+                        (Collection *)catalog_find_uuid(next, uuid), commit_ts, oldest_ts);
+        }
+    }
+}
+
 /* Second phase: committed; all changes become visible as one version. */
 static void publish_stage(void *arg, OpCtx *op, uint64_t commit_ts) {
     (void)arg;
@@ -596,6 +647,8 @@ static void publish_stage(void *arg, OpCtx *op, uint64_t commit_ts) {
                 pmap_remove(next->views, &VIEWS, change->view_ns.text, change->view_ns.size),
                 &VIEWS);
     }
+    if (commit_ts != 0)
+        remember_past(service->current, next, stage, commit_ts, storage_oldest_ts(service->engine));
     clear_pending(next, stage);
     publish(service, next);
     mutex_unlock(&service->ddl_mu);

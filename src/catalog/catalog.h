@@ -42,10 +42,16 @@ CatalogService *op_catalog(const OpCtx *op);
 const Collection *catalog_find(const Catalog *catalog, const Ns *ns);
 const Collection *catalog_find_uuid(const Catalog *catalog, const Uuid *uuid);
 const View *catalog_find_view(const Catalog *catalog, const Ns *ns);
-/* The instance that fits the operation's open snapshot; looks at the durable catalog only while a
- * change of this namespace is pending. */
+/* The instance that fits the operation's open snapshot, also one at an earlier timestamp; looks at
+ * the durable catalog only while a change of this namespace is pending. */
 ErrCode catalog_find_in_snapshot(OpCtx *op, const Catalog *catalog, const Ns *ns,
                                  const Collection **ret_coll, Error *err) MUST_CHECK;
+/* What had this UUID at the timestamp of the operation's snapshot; the present without one. */
+const Collection *catalog_find_uuid_in_snapshot(const OpCtx *op, const Catalog *catalog,
+                                                const Uuid *uuid);
+/* Forgets instances that no read can ask for any more. To be called after the oldest timestamp was
+ * moved on: their tables can then be dropped. */
+void catalog_trim_history(CatalogService *service);
 
 /* In UUID order; stops when the callback returns false. */
 void catalog_for_each_in_db(const Catalog *catalog, Str db,

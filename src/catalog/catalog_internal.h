@@ -5,6 +5,7 @@
 
 #include "base/pmap.h"
 #include "catalog/catalog.h"
+#include "catalog/history.h"
 #include "catalog/write_observer.h"
 #include "storage/engine.h"
 
@@ -18,11 +19,13 @@ typedef struct Pending {
 
 struct Catalog {
     _Atomic int32_t refs;
-    PMap *by_ns;   /* "db.coll" -> Collection */
-    PMap *by_uuid; /* 16 bytes -> Collection */
-    PMap *by_db;   /* "db" NUL uuid: Collection.db_key -> Collection */
-    PMap *views;   /* "db.view" -> View */
-    PMap *pending; /* "db.coll" -> Pending */
+    PMap *by_ns;      /* "db.coll" -> Collection */
+    PMap *by_uuid;    /* 16 bytes -> Collection */
+    PMap *by_db;      /* "db" NUL uuid: Collection.db_key -> Collection */
+    PMap *views;      /* "db.view" -> View */
+    PMap *pending;    /* "db.coll" -> Pending */
+    PMap *past_by_ns; /* "db.coll" and 16 bytes -> history.h */
+    PMap *past_by_uuid;
 };
 
 struct CatalogService {

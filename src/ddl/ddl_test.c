@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "catalog/access.h"
+#include "catalog/write_observer.h"
 #include "ddl/ddl.h"
 #include "storage/fixture_test.h"
 
@@ -86,6 +87,105 @@ TEST(a_reader_keeps_the_collection_it_started_with) {
     access_done(&access);
     EXPECT_EQ_U64(storage_reap_idents(fx.engine), 0);
     EXPECT(!storage_has_table(fx.engine, ident));
+    close_catalog(&fx);
+    fixture_close(&fx);
+}
+
+static const Collection *find_at(StorageFixture *fx, const char *full, uint64_t ts,
+                                 CollAccess *ret_access) {
+    Error err = {0};
+    Ns ns = ns_of(full);
+    ru_set_read_source(fx->other->ru, READ_PROVIDED, ts);
+    EXPECT_OK(access_read(fx->other, &ns, ret_access, &err), err);
+    return ret_access->coll;
+}
+
+static void done_at(StorageFixture *fx, CollAccess *access) {
+    access_done(access);
+    ru_abandon_snapshot(fx->other->ru);
+    ru_set_read_source(fx->other->ru, READ_LATEST, 0);
+}
+
+typedef enum PastChange { PAST_CREATE, PAST_RENAME, PAST_DROP } PastChange;
+
+/* Gives the change a timestamp inside its own unit of work, as the oplog will. */
+static ErrCode stamp_ddl(void *arg, OpCtx *op, const Ns *ns, const Uuid *uuid, Doc o, Error *err) {
+    (void)ns, (void)uuid, (void)o;
+    return ru_set_commit_ts(op->ru, *(uint64_t *)arg, err);
+}
+
+static void change_at(StorageFixture *fx, PastChange change, const char *full, const char *to,
+                      uint64_t ts) {
+    Error err = {0};
+    Ns ns = ns_of(full);
+    WriteObservers *observers = catalog_write_observers(fx->service.catalog);
+    observers->rows[0] = (WriteObserver){.arg = &ts, .on_ddl = stamp_ddl};
+    observers->count = 1;
+    DropResult dropped;
+    Ns target = to != NULL ? ns_of(to) : ns;
+    if (change == PAST_CREATE)
+        EXPECT_OK(ddl_create_collection(fx->op, &ns, DOC_EMPTY, NULL, &err), err);
+    else if (change == PAST_RENAME)
+        EXPECT_OK(ddl_rename(fx->op, &ns, &target, /* is_drop_target= */ true, &err), err);
+    else
+        EXPECT_OK(ddl_drop(fx->op, &ns, NULL, &dropped, &err), err);
+    observers->count = 0;
+}
+
+TEST(reads_at_a_timestamp_find_the_collection_of_that_time) {
+    /* Goal (CAT-4): by name and by UUID a read at an earlier timestamp finds the instance that was
+     * valid then; a dropped one keeps its tables until the oldest timestamp has passed.
+     * Method: create a@10, create b@20, rename a over b@30, drop b@40; look at each moment. */
+    StorageFixture fx;
+    fixture_init(&fx);
+    open_catalog(&fx);
+    change_at(&fx, PAST_CREATE, "db.a", NULL, 10);
+    change_at(&fx, PAST_CREATE, "db.b", NULL, 20);
+    Catalog *catalog = catalog_acquire(fx.service.catalog);
+    Ns a = ns_of("db.a"), b = ns_of("db.b");
+    Uuid uuid_a = catalog_find(catalog, &a)->uuid, uuid_b = catalog_find(catalog, &b)->uuid;
+    CLEANUP(xfree_ptr)
+    char *ident_a = xstrdup(record_store_ident(catalog_find(catalog, &a)->records));
+    catalog_release(catalog);
+    change_at(&fx, PAST_RENAME, "db.a", "db.b", 30);
+    change_at(&fx, PAST_DROP, "db.b", NULL, 40);
+
+    static const struct {
+        uint64_t ts;
+        char a, b; /* which collection stands at the name: first, second, none */
+    } MOMENTS[] = {{5, '-', '-'},  {10, '1', '-'}, {19, '1', '-'}, {20, '1', '2'}, {29, '1', '2'},
+                   {30, '-', '1'}, {39, '-', '1'}, {40, '-', '-'}, {50, '-', '-'}};
+    for (size_t i = 0; i < ARRAY_LEN(MOMENTS); i++) {
+        const char *names[] = {"db.a", "db.b"};
+        for (size_t n = 0; n < ARRAY_LEN(names); n++) {
+            CollAccess access = {0};
+            const Collection *coll = find_at(&fx, names[n], MOMENTS[i].ts, &access);
+            char found = coll == NULL                       ? '-'
+                         : uuid_equal(&coll->uuid, &uuid_a) ? '1'
+                         : uuid_equal(&coll->uuid, &uuid_b) ? '2'
+                                                            : '?';
+            char wanted = n == 0 ? MOMENTS[i].a : MOMENTS[i].b;
+            EXPECT_EQ_U64((uint64_t)found, (uint64_t)wanted);
+            const Collection *by_uuid =
+                catalog_find_uuid_in_snapshot(fx.other, access.catalog, &uuid_a);
+            EXPECT((by_uuid != NULL) == (MOMENTS[i].ts >= 10 && MOMENTS[i].ts < 40));
+            if (by_uuid != NULL)
+                EXPECT(ns_equal(&by_uuid->ns, MOMENTS[i].ts < 30 ? &a : &b));
+            done_at(&fx, &access);
+        }
+    }
+
+    Error err = {0};
+    EXPECT_OK(storage_set_stable_and_oldest(fx.engine, 35, 35, &err), err);
+    EXPECT_OK(storage_checkpoint(fx.engine, &err), err);
+    catalog_trim_history(fx.service.catalog);
+    (void)storage_reap_idents(fx.engine);
+    EXPECT(storage_has_table(fx.engine, ident_a));
+    EXPECT_OK(storage_set_stable_and_oldest(fx.engine, 50, 50, &err), err);
+    EXPECT_OK(storage_checkpoint(fx.engine, &err), err);
+    catalog_trim_history(fx.service.catalog);
+    EXPECT_EQ_U64(storage_reap_idents(fx.engine), 0);
+    EXPECT(!storage_has_table(fx.engine, ident_a));
     close_catalog(&fx);
     fixture_close(&fx);
 }

@@ -149,8 +149,9 @@ size_t storage_reap_idents(StorageEngine *engine) {
      * dropping a table is durable at once: a crash in between would leave an entry without its
      * table. */
     Error flush_err = {0};
-    if (!list_is_empty(&round) && storage_wait_durable(engine, NULL, &flush_err) != ERR_OK)
-        error_reset(&flush_err);
+    bool is_durable =
+        list_is_empty(&round) || storage_wait_durable(engine, NULL, &flush_err) == ERR_OK;
+    error_reset(&flush_err);
 
     size_t left = 0;
     LIST_FOR_EACH (&round, node) {
@@ -158,7 +159,7 @@ size_t storage_reap_idents(StorageEngine *engine) {
         list_remove(node);
         bool is_busy = true;
         Error err = {0};
-        if (is_due(engine, drop)) {
+        if (is_durable && is_due(engine, drop)) {
             /* A table cannot be dropped while a checkpoint runs. With both once a second, without
              * this the two could meet every time and the drop would never happen. */
             mutex_lock(&engine->checkpoint_mu);
