@@ -14,6 +14,7 @@
 enum {
     MONITOR_INTERVAL_US = 1000 * 1000,
     DISK_RESERVE_PERCENT = 5,
+    BUSY_COUNT_REPORTED = 4,
 };
 #define DISK_RESERVE_BYTES_MIN (INT64_C(64) << 20) /* two journal files */
 #define DISK_RESERVE_BYTES_MAX (INT64_C(512) << 20)
@@ -22,6 +23,7 @@ typedef struct PendingDrop {
     ListNode node;
     char *ident;
     uint64_t drop_ts;
+    uint32_t busy_count; /* how often WiredTiger refused, although nobody of ours used it */
     bool (*is_unused)(void *arg);
     void (*done)(void *arg);
     void *arg;
@@ -170,6 +172,9 @@ size_t storage_reap_idents(StorageEngine *engine) {
                          LOG_STR("ident", drop->ident), LOG_STR("error", error_message(&err)));
                 is_busy = true;
             }
+            if (is_busy && ++drop->busy_count % BUSY_COUNT_REPORTED == 0)
+                LOG_WARN(LOG_STORAGE, 7100112, "Table is busy and cannot be dropped yet",
+                         LOG_STR("ident", drop->ident), LOG_I64("tries", drop->busy_count));
         }
         error_reset(&err);
         if (!is_busy) {

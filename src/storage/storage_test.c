@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "storage/fixture_test.h"
+#include "storage/storage_internal.h"
 #include "storage/ordered_index.h"
 #include "storage/record_store.h"
 
@@ -263,6 +264,36 @@ TEST(reads_at_a_timestamp_see_the_past) {
     ru_abandon_snapshot(fx.op->ru);
     ru_set_read_source(fx.op->ru, READ_LATEST, 0);
     record_store_unref(rs);
+    fixture_close(&fx);
+}
+
+TEST(a_half_created_table_is_dropped_with_its_file) {
+    /* Goal (CAT-6): a crash in the middle of a create can leave a table and its file in
+     * WiredTiger's metadata without the row that ties them; dropping it must leave neither. Method:
+     * take that row away by hand. */
+    StorageFixture fx;
+    fixture_init(&fx);
+    Error err = {0};
+    EXPECT_OK(storage_create_table(fx.engine, "collection-7-7", TABLE_RECORDS, NULL, &err), err);
+    {
+        CLEANUP(wt_session_close) WT_SESSION *session = NULL;
+        EXPECT_OK(storage_open_session(fx.engine, &session, &err), err);
+        CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
+        REQUIRE(session->open_cursor(session, "file:WiredTiger.wt", NULL, NULL, &cursor) == 0);
+        cursor->set_key(cursor, "colgroup:collection-7-7");
+        REQUIRE(cursor->remove(cursor) == 0);
+    }
+    fixture_close(&fx);
+
+    fixture_open(&fx);
+    EXPECT(storage_has_table(fx.engine, "collection-7-7"));
+    bool is_busy;
+    EXPECT_OK(storage_drop_table(fx.engine, "collection-7-7", &is_busy, &err), err);
+    EXPECT(!is_busy);
+    EXPECT(!storage_has_table(fx.engine, "collection-7-7"));
+    char path[256];
+    snprintf(path, sizeof(path), "%s/collection-7-7.wt", fx.dir);
+    EXPECT(access(path, F_OK) != 0);
     fixture_close(&fx);
 }
 

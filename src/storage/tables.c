@@ -61,9 +61,11 @@ ErrCode storage_drop_table(StorageEngine *engine, const char *ident, bool *ret_i
     TRY(storage_open_session(engine, &session, err));
     CLEANUP(xfree_ptr) char *uri = xasprintf("table:%s", ident);
     CLEANUP(xfree_ptr) char *file = xasprintf("file:%s.wt", ident);
-    /* After a crash in the middle of a create the file may be known without its table. */
-    bool is_table = metadata_has(session, uri);
-    int rc = session->drop(session, is_table ? uri : file, DROP_CONFIG);
+    /* A crash in the middle of a create leaves the file known without its table, or the table
+     * without the tie between the two: dropping such a table leaves the file. */
+    int rc = metadata_has(session, uri) ? session->drop(session, uri, DROP_CONFIG) : 0;
+    if (rc == 0 && metadata_has(session, file))
+        rc = session->drop(session, file, DROP_CONFIG);
     *ret_is_busy = rc == EBUSY;
     if (rc == EBUSY)
         return ERR_OK;
