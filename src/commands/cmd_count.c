@@ -69,8 +69,11 @@ static ErrCode count_run(CommandCtx *ctx, void *arg, Error *err) {
         TRY(count_fast(ctx, &ns, &is_view, &count, err));
         count = clip(count, request->skip, limit);
     } else {
-        QuerySpec spec = {
-            .filter = request->query, .hint = request->hint, .skip = request->skip, .limit = limit};
+        QuerySpec spec = {.filter = request->query,
+                          .hint = request->hint,
+                          .skip = request->skip,
+                          .limit = limit,
+                          .is_count = true};
         query_spec_defaults(ctx, &spec);
         TRY(count_matching(ctx, &ns, &spec, &is_view, &count, err));
     }

@@ -96,7 +96,12 @@ static ErrCode collect(CursorSource *source, const FieldPath *path, ValueSet *se
 /* The documents to look at: of a collection by a plan, of a view by its pipeline. */
 static ErrCode open_source(CommandCtx *ctx, const Ns *ns, const DistinctRequest *request,
                            CursorSource **ret_source, Error *err) {
-    QuerySpec spec = {.filter = request->query, .hint = request->hint};
+    PathSet needed = path_set(cmd_arena(ctx));
+    path_set_add(&needed, request->key);
+    QuerySpec spec = {.filter = request->query,
+                      .hint = request->hint,
+                      .needed_paths = &needed,
+                      .is_distinct = true};
     query_spec_defaults(ctx, &spec);
     FindSource *source;
     bool is_view;

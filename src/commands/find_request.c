@@ -5,14 +5,11 @@
 ErrCode find_request_check(CommandCtx *ctx, const FindRequest *request, QuerySpec *ret_spec,
                            FirstBatchOptions *ret_batch, Error *err) {
     TRY(check_collation(request->collation, err));
-    if (request->is_show_record_id)
-        return error_set(err, ERR_NOT_IMPLEMENTED, "'find.showRecordId' is not supported yet");
-    if (request->is_return_key)
-        return error_set(err, ERR_NOT_IMPLEMENTED, "'find.returnKey' is not supported yet");
-    if ((doc_is_present(request->min) && !doc_is_empty(request->min)) ||
-        (doc_is_present(request->max) && !doc_is_empty(request->max)))
-        return error_set(err, ERR_NOT_IMPLEMENTED,
-                         "'find.min' and 'find.max' are not supported yet");
+    bool has_min = doc_is_present(request->min) && !doc_is_empty(request->min);
+    bool has_max = doc_is_present(request->max) && !doc_is_empty(request->max);
+    if ((has_min || has_max) && !elem_is_present(request->hint))
+        return error_set(err, (ErrCode)51173,
+                         "When using min()/max() a hint of which index to use must be provided");
     if (request->is_await_data && !request->is_tailable)
         return error_set(err, ERR_FAILED_TO_PARSE,
                          "Cannot set 'awaitData' without also setting 'tailable'");
@@ -24,6 +21,10 @@ ErrCode find_request_check(CommandCtx *ctx, const FindRequest *request, QuerySpe
         .skip = request->skip,
         .limit = request->limit,
         .is_tailable = request->is_tailable,
+        .min = has_min ? request->min : DOC_NONE,
+        .max = has_max ? request->max : DOC_NONE,
+        .is_return_key = request->is_return_key,
+        .is_show_record_id = request->is_show_record_id,
     };
     query_spec_defaults(ctx, ret_spec);
     if (elem_is_present(request->allow_disk_use) && !elem_is_truthy(request->allow_disk_use))
