@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "query/expr/civil_time.h"
+#include "query/expr/date_text.h"
 #include "query/expr/expr_internal.h"
 #include "query/expr/value_text.h"
 
@@ -300,11 +300,7 @@ static ErrCode to_date(Value input, Value *ret, Error *err) {
         return ERR_OK;
     case BT_STRING: {
         int64_t ms;
-        Str text = value_as_str(input);
-        if (!civil_parse(text, &ms))
-            return error_set(err, ERR_CONVERSION_FAILURE,
-                             "Error parsing date string '%.*s' in $convert with no onError value",
-                             (int)(text.size > 200 ? 200 : text.size), text.data);
+        TRY(date_read_free(value_as_str(input), /* zone= */ NULL, &ms, err));
         *ret = value_date(ms);
         return ERR_OK;
     }
