@@ -1,10 +1,12 @@
 /*
- * expr_ops_convert.c - types and conversions: $type, $isNumber, $convert and $to<Type>.
+ * expr_ops_convert.c - types and conversions: $type, $isNumber, $convert and $to<Type>,
+ * $toHashedIndexKey.
  */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
+#include "bson/index_hash.h"
 #include "query/expr/date_text.h"
 #include "query/expr/expr_internal.h"
 #include "query/expr/value_text.h"
@@ -30,6 +32,13 @@ ErrCode eval_is_number(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error
     Value value;
     TRY(expr_eval_arg(expr, 0, ctx, &value, err));
     *ret = value_bool(value_is_number(value));
+    return ERR_OK;
+}
+
+ErrCode eval_to_hashed_index_key(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+    Value value;
+    TRY(expr_eval_arg(expr, 0, ctx, &value, err));
+    *ret = value_i64(index_hash(value_to_elem(value, ctx->scratch)));
     return ERR_OK;
 }
 
