@@ -45,7 +45,7 @@ struct AccClass {
     ErrCode (*parse)(Elem operand, const ExprParseContext *ctx, Arena *arena, Acc *acc, Error *err);
     void (*init)(void *state); /* NULL: zeroed is right */
     ErrCode (*add)(void *state, const Acc *acc, Value value, AccContext *ctx, Error *err);
-    /* The result; may use the arena and borrow from the state. */
+    /* The result so far; may use the arena and borrow from the state until the next call. */
     ErrCode (*finish)(void *state, const Acc *acc, Arena *arena, Value *ret, Error *err);
     void (*done)(void *state); /* NULL: nothing to free */
 };

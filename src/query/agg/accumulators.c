@@ -209,7 +209,9 @@ static ErrCode push_finish(void *state, const Acc *acc, Arena *arena, Value *ret
     }
     DocBuilder b = {&push->buf, 0};
     *ret = value_array(doc_builder_end(&b));
-    return buffer_check(&push->buf, "$push result", err);
+    TRY(buffer_check(&push->buf, "$push result", err));
+    push->buf.size--; /* a window goes on to add behind the last element */
+    return ERR_OK;
 }
 
 static void push_done(void *state) {
