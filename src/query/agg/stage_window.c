@@ -134,9 +134,7 @@ static ErrCode parse_outputs(AggParser *p, Elem output, WindowStage *stage, Erro
         return error_set(err, ERR_FAILED_TO_PARSE, "$setWindowFields has more than %d outputs",
                          OUTPUTS_MAX);
     WindowParser wp = {.agg = p, .sort_by = stage->sort_by};
-    stage->fns = arena_zalloc(p->arena, count * sizeof(WindowFn) + ACC_STATE_ALIGN);
-    stage->fns = (WindowFn *)(((uintptr_t)stage->fns + ACC_STATE_ALIGN - 1) &
-                              ~(uintptr_t)(ACC_STATE_ALIGN - 1));
+    stage->fns = ARENA_ARRAY(p->arena, WindowFn, count);
     DocIter iter = doc_iter(elem_doc(output));
     for (Elem field; doc_iter_next(&iter, &field);) {
         WindowFn *fn = &stage->fns[stage->fn_count++];
@@ -517,59 +515,6 @@ static ErrCode compute(WindowExec *exec, uint32_t index, Value *ret, Error *err)
     return ERR_OK;
 }
 
-/* Appends the fields of `in` with the one at the path set. Documents within arrays are entered;
- * what stands in the way is replaced by a document. */
-static void set_path(DocBuilder *b, const FieldPath *path, uint32_t at, Doc in, Value value);
-
-static void set_in_array(DocBuilder *b, const FieldPath *path, uint32_t at, Doc in, Value value) {
-    DocIter iter = doc_iter(in);
-    for (Elem elem; doc_iter_next(&iter, &elem);) {
-        bool is_array = elem_type(elem) == BT_ARRAY;
-        size_t opened = is_array ? build_open_array_str(b, elem_name_str(elem))
-                                 : build_open_doc_str(b, elem_name_str(elem));
-        if (is_array)
-            set_in_array(b, path, at, elem_doc(elem), value);
-        else
-            set_path(b, path, at, elem_type(elem) == BT_DOC ? elem_doc(elem) : DOC_EMPTY, value);
-        build_close(b, opened);
-    }
-}
-
-static void set_path(DocBuilder *b, const FieldPath *path, uint32_t at, Doc in, Value value) {
-    const PathPart *part = &path->parts[at];
-    bool is_last = at + 1 == path->count;
-    bool is_set = false;
-    DocIter iter = doc_iter(in);
-    for (Elem elem; doc_iter_next(&iter, &elem);) {
-        if (is_set || !elem_name_is(elem, part->name)) {
-            build_elem(b, elem);
-            continue;
-        }
-        is_set = true;
-        if (is_last) {
-            build_value_as(b, part->name, value);
-        } else if (elem_type(elem) == BT_ARRAY) {
-            size_t opened = build_open_array_str(b, part->name);
-            set_in_array(b, path, at + 1, elem_doc(elem), value);
-            build_close(b, opened);
-        } else {
-            size_t opened = build_open_doc_str(b, part->name);
-            set_path(b, path, at + 1, elem_type(elem) == BT_DOC ? elem_doc(elem) : DOC_EMPTY,
-                     value);
-            build_close(b, opened);
-        }
-    }
-    if (is_set)
-        return;
-    if (is_last) {
-        build_value_as(b, part->name, value);
-    } else {
-        size_t opened = build_open_doc_str(b, part->name);
-        set_path(b, path, at + 1, DOC_EMPTY, value);
-        build_close(b, opened);
-    }
-}
-
 /* All outputs are fields of the document itself: one pass. */
 static void set_fields(DocBuilder *b, const WindowStage *stage, Doc in, const Value *values,
                        bool *is_set) {
@@ -606,7 +551,7 @@ static ErrCode emit(WindowExec *exec, const Value *values, Doc *ret_doc, Error *
         Buffer *out = i % 2 == 0 ? &exec->out : &exec->out2;
         buffer_clear(out);
         doc_builder_init(&b, out);
-        set_path(&b, &stage->fns[i].path, 0, doc, values[i]);
+        agg_build_with_path(&b, &stage->fns[i].path, 0, doc, values[i]);
         doc = doc_builder_end(&b);
         TRY(buffer_check(out, "document", err));
     }

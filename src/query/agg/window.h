@@ -26,8 +26,8 @@ typedef enum WindowBoundKind {
 
 typedef struct WindowBound {
     WindowBoundKind kind;
-    int64_t documents; /* offset from the current document */
-    Number range;      /* offset from its sort value; with a unit a whole number */
+    int64_t documents; /* offset from the current document, or in units */
+    Value range;       /* offset from its sort value; with a unit a whole number */
 } WindowBound;
 
 typedef struct WindowBounds {
@@ -50,7 +50,7 @@ typedef struct WindowFn {
     Expr *input2;        /* covariance */
     int64_t shift_by;    /* $shift */
     Value shift_default; /* $shift */
-    _Decimal128 alpha;   /* $expMovingAvg */
+    Value alpha;         /* $expMovingAvg */
     bool has_unit;       /* $derivative, $integral */
     int64_t unit_ms;
     bool is_sample; /* $covarianceSamp, $stdDevSamp */

@@ -72,7 +72,7 @@ ErrCode window_bounds_parse(Elem window, const WindowParser *wp, WindowBounds *r
 
 static ErrCode parse_bound(Elem elem, const WindowBounds *bounds, Arena *arena, WindowBound *ret,
                            Error *err) {
-    *ret = (WindowBound){.kind = BOUND_OFFSET, .range = number_i32(0)};
+    *ret = (WindowBound){.kind = BOUND_OFFSET, .range = value_i32(0)};
     if (elem_type(elem) == BT_STRING && str_is(elem_str(elem), "unbounded")) {
         ret->kind = BOUND_UNBOUNDED;
         return ERR_OK;
@@ -84,8 +84,8 @@ static ErrCode parse_bound(Elem elem, const WindowBounds *bounds, Arena *arena, 
         return error_set(err, ERR_FAILED_TO_PARSE,
                          "Window bounds must be 'unbounded', 'current', or a number, found: %s",
                          value_to_text(value, arena));
-    ret->range = value_as_number(value);
-    bool is_whole = number_is_exact_i64(ret->range, &ret->documents);
+    ret->range = value;
+    bool is_whole = number_is_exact_i64(value_as_number(value), &ret->documents);
     if (bounds->is_range && bounds->has_unit && !is_whole)
         return error_set(err, ERR_FAILED_TO_PARSE,
                          "With 'unit', range-based bounds must be an integer");
@@ -98,7 +98,7 @@ static ErrCode parse_bound(Elem elem, const WindowBounds *bounds, Arena *arena, 
 
 static ErrCode check_order(const WindowBounds *bounds, Error *err) {
     if (bounds->lower.kind == BOUND_UNBOUNDED || bounds->upper.kind == BOUND_UNBOUNDED ||
-        number_compare(bounds->lower.range, bounds->upper.range) <= 0)
+        values_compare(bounds->lower.range, bounds->upper.range, NULL) <= 0)
         return ERR_OK;
     return error_set(err, (ErrCode)5339900, "Lower bound must not exceed upper bound");
 }
@@ -136,15 +136,16 @@ static ErrCode move_documents(const WindowBounds *bounds, WindowPartition *p, in
 }
 
 /* The sort value of a window's bound, as a date's milliseconds or a number. */
-static ErrCode add_bound(const WindowBounds *bounds, Value value, Number offset, Number *ret,
-                         Error *err) {
+static ErrCode add_bound(const WindowBounds *bounds, Value value, const WindowBound *bound,
+                         Number *ret, Error *err) {
     if (!bounds->has_unit) {
-        number_add(value_as_number(value), offset, /* is_widening_to_double= */ true, ret);
+        number_add(value_as_number(value), value_as_number(bound->range),
+                   /* is_widening_to_double= */ true, ret);
         return ERR_OK;
     }
     int64_t ms;
     TimeZone utc = TIME_ZONE_UTC;
-    if (!date_add(value.i64, bounds->unit, number_to_i64(offset), &utc, &ms))
+    if (!date_add(value.i64, bounds->unit, bound->documents, &utc, &ms))
         return error_set(err, (ErrCode)5166406, "window bound overflowed");
     *ret = number_i64(ms);
     return ERR_OK;
@@ -177,7 +178,7 @@ static ErrCode move_range(const WindowBounds *bounds, WindowPartition *p, int64_
     if (bounds->upper.kind == BOUND_UNBOUNDED) {
         TRY(fetch_all(p, high, err));
     } else {
-        TRY(add_bound(bounds, current, bounds->upper.range, &limit, err));
+        TRY(add_bound(bounds, current, &bounds->upper, &limit, err));
         while (true) {
             bool found;
             TRY(window_fetch(p, *high, &found, err));
@@ -191,7 +192,7 @@ static ErrCode move_range(const WindowBounds *bounds, WindowPartition *p, int64_
     }
     if (bounds->lower.kind == BOUND_UNBOUNDED)
         return ERR_OK;
-    TRY(add_bound(bounds, current, bounds->lower.range, &limit, err));
+    TRY(add_bound(bounds, current, &bounds->lower, &limit, err));
     for (; *low < *high; ++*low) {
         TRY(range_value(bounds, p, *low, &value, err));
         if (number_compare(number_of(bounds, value), limit) >= 0)

@@ -429,11 +429,11 @@ static ErrCode exp_moving_avg_result(void *state, const WindowFn *fn, WindowPart
             s->decimal = number_to_decimal(number_f64(s->binary));
         }
         if (s->is_decimal) {
+            _Decimal128 alpha = value_as_number(fn->alpha).dec;
             _Decimal128 decimal = number_to_decimal(number);
-            s->decimal =
-                s->has_value ? decimal * fn->alpha + s->decimal * (1 - fn->alpha) : decimal;
+            s->decimal = s->has_value ? decimal * alpha + s->decimal * (1 - alpha) : decimal;
         } else {
-            double alpha = (double)fn->alpha;
+            double alpha = number_to_f64(value_as_number(fn->alpha));
             double binary = number_to_f64(number);
             s->binary = s->has_value ? binary * alpha + s->binary * (1 - alpha) : binary;
         }
@@ -470,8 +470,9 @@ ErrCode parse_window_exp_moving_avg(const WindowParser *wp, Elem op, WindowFn *f
                              "'alpha' field must be a number, but found "
                              "type %s",
                              bson_type_name(elem_type(alpha)));
-        fn->alpha = number_to_decimal(number_from_elem(alpha));
-        if (!(fn->alpha > 0 && fn->alpha < 1))
+        _Decimal128 weight = number_to_decimal(number_from_elem(alpha));
+        fn->alpha = value_number(number_decimal(weight), wp->agg->arena);
+        if (!(weight > 0 && weight < 1))
             return error_set(err, ERR_FAILED_TO_PARSE,
                              "'alpha' must be between 0 and 1 (exclusive), found alpha: %s",
                              value_to_text(value_from_elem(alpha), wp->agg->arena));
@@ -485,7 +486,8 @@ ErrCode parse_window_exp_moving_avg(const WindowParser *wp, Elem op, WindowFn *f
     if (count <= 0)
         return error_set(err, ERR_FAILED_TO_PARSE, "'N' must be greater than zero. Got %lld",
                          (long long)count);
-    fn->alpha = (_Decimal128)2 / ((_Decimal128)count + 1);
+    fn->alpha =
+        value_number(number_decimal((_Decimal128)2 / ((_Decimal128)count + 1)), wp->agg->arena);
     return ERR_OK;
 }
 
