@@ -79,6 +79,14 @@ TEST(group_accumulates_per_value_of_id) {
          "'bn':{'$bottomN':{'n':2,'sortBy':{'a':1},'output':'$b'}}}}]",
          "[{'a':3,'b':'x'},{'a':1,'b':'y'},{'a':4,'b':'z'}]",
          "[{'_id':null,'t':'y','b':'z','tn':['z','x'],'bn':['x','z']}]"},
+        {"[{'$group':{'_id':null,'m':{'$median':{'input':'$a','method':'approximate'}},"
+         "'p':{'$percentile':{'input':'$a','p':[0.25,1],'method':'approximate'}}}}]",
+         "[{'a':3},{'a':1},{'a':4},{'a':2},{'a':'x'}]", "[{'_id':null,'m':2.0,'p':[1.0,4.0]}]"},
+        /* n may be computed from the key. */
+        {"[{'$group':{'_id':{'k':'$k'},'f':{'$firstN':{'n':{'$add':['$k',1]},'input':'$a'}},"
+         "'t':{'$topN':{'n':'$k','sortBy':{'a':-1},'output':'$a'}}}}]",
+         "[{'k':1,'a':1},{'k':2,'a':2},{'k':1,'a':3},{'k':1,'a':4}]",
+         "[{'_id':{'k':1},'f':[1,3],'t':[4]},{'_id':{'k':2},'f':[2],'t':[2]}]"},
         {"[{'$group':{'_id':'$k','n':{'$sum':1}}}]", "[]", "[]"},
         {"[{'$sortByCount':'$k'}]", "[{'k':'a'},{'k':'b'},{'k':'b'}]",
          "[{'_id':'b','count':2},{'_id':'a','count':1}]"},
