@@ -14,6 +14,7 @@ static const char *const MONTHS[] = {"January",   "February", "March",    "April
 
 static bool number_of_directive(char directive, const CivilTime *civil, int64_t *ret_number,
                                 int *ret_digits);
+static void append_digits(Buffer *out, int64_t number, int digits);
 static ErrCode read_directive(DateReader *r, char directive, Error *err);
 
 ErrCode date_check_format(Str format, DateFormatUse use, Error *err) {
@@ -52,7 +53,7 @@ ErrCode date_write(int64_t wall_ms, const TimeZone *zone, Str format, Buffer *ou
                                  "$dateToString is only defined on year 0-9999, tried to use year "
                                  "%lld",
                                  (long long)number);
-            buffer_printf(out, "%0*lld", digits, (long long)number);
+            append_digits(out, number, digits);
         } else if (directive == 'b') {
             buffer_append(out, MONTHS[civil.month - 1], 3);
         } else if (directive == 'B') {
@@ -91,34 +92,65 @@ static bool number_of_directive(char directive, const CivilTime *civil, int64_t 
                                 int *ret_digits) {
     int32_t iso_week;
     int64_t iso_year;
-    civil_iso_week(civil, &iso_week, &iso_year);
-    const struct {
-        char directive;
-        int digits;
-        int64_t number;
-    } ROWS[] = {
-        {'Y', 4, civil->year},
-        {'G', 4, iso_year},
-        {'m', 2, civil->month},
-        {'d', 2, civil->day},
-        {'H', 2, civil->hour},
-        {'M', 2, civil->minute},
-        {'S', 2, civil->second},
-        {'L', 3, civil->ms},
-        {'j', 3, civil->year_day},
-        {'w', 1, civil->weekday},
-        {'u', 1, civil->weekday == 1 ? 7 : civil->weekday - 1},
-        {'U', 2, (civil->year_day - civil->weekday + 7) / 7},
-        {'V', 2, iso_week},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(ROWS); i++) {
-        if (ROWS[i].directive != directive)
-            continue;
-        *ret_number = ROWS[i].number;
-        *ret_digits = ROWS[i].digits;
+    *ret_digits = 2;
+    switch (directive) {
+    case 'Y':
+        *ret_number = civil->year;
+        *ret_digits = 4;
         return true;
+    case 'm':
+        *ret_number = civil->month;
+        return true;
+    case 'd':
+        *ret_number = civil->day;
+        return true;
+    case 'H':
+        *ret_number = civil->hour;
+        return true;
+    case 'M':
+        *ret_number = civil->minute;
+        return true;
+    case 'S':
+        *ret_number = civil->second;
+        return true;
+    case 'L':
+        *ret_number = civil->ms;
+        *ret_digits = 3;
+        return true;
+    case 'j':
+        *ret_number = civil->year_day;
+        *ret_digits = 3;
+        return true;
+    case 'U':
+        *ret_number = (civil->year_day - civil->weekday + 7) / 7;
+        return true;
+    case 'w':
+        *ret_number = civil->weekday;
+        *ret_digits = 1;
+        return true;
+    case 'u':
+        *ret_number = civil->weekday == 1 ? 7 : civil->weekday - 1;
+        *ret_digits = 1;
+        return true;
+    case 'G':
+    case 'V':
+        civil_iso_week(civil, &iso_week, &iso_year);
+        *ret_number = directive == 'G' ? iso_year : iso_week;
+        *ret_digits = directive == 'G' ? 4 : 2;
+        return true;
+    default:
+        return false;
     }
-    return false;
+}
+
+/* Numbers of dates fit their width; printf would be most of the cost of a date. */
+static void append_digits(Buffer *out, int64_t number, int digits) {
+    uint8_t *at = buffer_reserve(out, (size_t)digits);
+    if (at == NULL)
+        return;
+    for (int i = digits; i-- > 0; number /= 10)
+        at[i] = (uint8_t)('0' + number % 10);
+    out->size += (size_t)digits;
 }
 
 /* "+90": minutes. */

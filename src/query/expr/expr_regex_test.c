@@ -110,3 +110,36 @@ TEST(malformed_regular_expressions_and_counts_are_refused) {
     };
     expr_run_error_cases(CASES, ARRAY_LEN(CASES));
 }
+
+TEST(sample_rate_judges_by_chance) {
+    /* Goal: about as many documents match as the rate says; 0 and 1 are none and all.
+     * Method: the same document many times. */
+    static const struct {
+        const char *filter;
+        uint32_t low;
+        uint32_t high;
+    } CASES[] = {
+        {"{'$sampleRate':0}", 0, 0},
+        {"{'$sampleRate':1}", 2000, 2000},
+        {"{'$sampleRate':0.25}", 350, 650},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+        Arena arena;
+        arena_init(&arena, 0);
+        CLEANUP(error_reset) Error err = {0};
+        ExprMatchHook hook = {0};
+        MatchParseContext ctx = {.expr_hook = expr_match_hook(&hook)};
+        MatchExpr *match = NULL;
+        Doc filter = elem_doc(expr_test_elem(CASES[i].filter, &arena));
+        REQUIRE_OK(match_parse(filter, &ctx, &arena, &match, &err), err);
+        uint32_t count = 0;
+        for (int j = 0; j < 2000; j++) {
+            MatchDetails details = {0};
+            count += match_doc(match, DOC_EMPTY, &details);
+            EXPECT(details.rc == ERR_OK);
+        }
+        EXPECT(count >= CASES[i].low);
+        EXPECT(count <= CASES[i].high);
+        arena_done(&arena);
+    }
+}
