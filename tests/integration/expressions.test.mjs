@@ -120,7 +120,7 @@ const ERRORS = [
     ['a bad date', { $dateFromString: { dateString: 'soon' } }, 241],
     ['a bad regular expression', { $regexMatch: { input: '$text', regex: '(' } }, 51111],
     ['n of 0', { $firstN: { n: 0, input: '$list' } }, 5787908],
-    ['a cluster time that is not there', '$$CLUSTER_TIME', 238],
+    ['a cluster time that is not there', '$$CLUSTER_TIME', 51144],
 ];
 
 const SERIES = [

@@ -11,6 +11,7 @@
 #include "query/agg/window.h"
 
 enum {
+    DOCS_BETWEEN_CHECKS = 128, /* whether to go on */
     OUTPUTS_MAX = 1000,
     EVICTED_MAX = 64, /* free places in front before the rest moves up */
 };
@@ -256,6 +257,8 @@ static ErrCode window_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Er
         if (!*ret_found)
             return ERR_OK;
     }
+    if (exec->at % DOCS_BETWEEN_CHECKS == 0)
+        TRY(check_hook_run(&base->ctx->check, err));
     arena_reset(&base->scratch);
     Value *values = ARENA_ARRAY(&base->scratch, Value, stage->fn_count + 1);
     for (uint32_t i = 0; i < stage->fn_count; i++)
@@ -499,7 +502,7 @@ static ErrCode compute(WindowExec *exec, uint32_t index, Value *ret, Error *err)
         TRY(class->add(state->state, fn, p, i, err));
         arena_rewind(&exec->base.scratch, mark); /* states copy what they keep */
         TRY(check_memory(exec, err));
-        if (i % 128 == 0)
+        if (i % DOCS_BETWEEN_CHECKS == 0)
             TRY(check_hook_run(&exec->base.ctx->check, err));
     }
     state->bytes += p->state_bytes - bytes_before;

@@ -434,6 +434,8 @@ static ErrCode list_result(void *state, const WindowFn *fn, WindowPartition *p, 
     array_builder_init(&array, &p->base->scratch);
     for (int64_t i = low; i < high; i++) {
         Value value;
+        if ((i - low) % 128 == 127)
+            TRY(check_hook_run(&p->base->ctx->check, err));
         TRY(window_eval(p, fn->acc.input, i, &value, err));
         if (!is_push || !value_is_missing(value))
             array_builder_add(&array, value);

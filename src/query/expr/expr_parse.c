@@ -245,8 +245,10 @@ static ErrCode parse_builtin(ExprParser *p, Str name, Expr *expr, Error *err) {
     } else if (str_is(name, "REMOVE")) {
         expr->eval = expr_eval_literal;
         expr->literal = VALUE_MISSING;
-    } else if (str_is(name, "CLUSTER_TIME") || str_is(name, "SEARCH_META") ||
-               str_is(name, "USER_ROLES") || str_is(name, "JS_SCOPE") || str_is(name, "IS_MR")) {
+    } else if (str_is(name, "CLUSTER_TIME")) { /* only replica sets and clusters have one */
+        return error_set(err, (ErrCode)51144, "Builtin variable '$$CLUSTER_TIME' is not available");
+    } else if (str_is(name, "SEARCH_META") || str_is(name, "USER_ROLES") ||
+               str_is(name, "JS_SCOPE") || str_is(name, "IS_MR")) {
         return error_set(err, ERR_NOT_IMPLEMENTED, "variable $$%.*s is not supported yet",
                          (int)name.size, name.data);
     } else {

@@ -336,6 +336,11 @@ TEST(malformed_expressions_are_refused_with_the_codes_of_the_language) {
     static const ExprErrorCase CASES[] = {
         {"{'$foo':1}", ERR_INVALID_PIPELINE_OPERATOR, "Unrecognized expression '$foo'"},
         {"{'$function':1}", ERR_NOT_IMPLEMENTED, "$function"},
+        {"'$$CLUSTER_TIME'", 51144, "not available"},
+        {"'$$USER_ROLES'", ERR_NOT_IMPLEMENTED, "USER_ROLES"},
+        {"{'$getField':'$i'}", 5654600, "Did you mean {$literal: '$i'}?"},
+        {"{'$getField':{'$concat':['$s','x']}}", 5654601, "constant"},
+        {"{'$getField':{'field':5,'input':'$o'}}", 5654602, "but got int"},
         {"'$$nope'", 17276, "Use of undefined variable: nope"},
         {"'$'", 16872, "'$' by itself is not a valid FieldPath"},
         {"'$a..b'", 15998, "empty strings"},
