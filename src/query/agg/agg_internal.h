@@ -103,6 +103,10 @@ static inline bool agg_reads_nothing(const AggStage *stage, PathSet *set) {
     return false;
 }
 
+/* Appends the fields of `in` with the one at the path, from its component `at` on, set to the
+ * value. Documents within arrays are entered; what stands in the way is replaced by a document. */
+void agg_build_with_path(DocBuilder *b, const FieldPath *path, uint32_t at, Doc in, Value value);
+
 /* ---- stages that the optimizer knows ---- */
 
 typedef struct MatchStage {

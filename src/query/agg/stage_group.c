@@ -239,6 +239,7 @@ static ErrCode fill(GroupExec *exec, Error *err) {
         Value id;
         TRY(expr_eval(stage->id, &base->eval, &id, err));
         Group *group = find_or_add(exec, value_is_missing(id) ? VALUE_NULL : id);
+        acc_ctx.group_id = group->id;
         for (uint32_t i = 0; i < stage->acc_count; i++) {
             const Acc *acc = &stage->accs[i];
             Value value;

@@ -104,6 +104,10 @@ ErrCode expr_check_path(Str dotted, Error *err) MUST_CHECK;
 /* The same for one field name, which may also not contain dots. */
 ErrCode expr_check_field_name(Str name, Error *err) MUST_CHECK;
 
+/* `n` of $firstN and its kin: fails with 5787902, 5787903 and 5787908 for what is not a whole
+ * number above 0. */
+ErrCode expr_check_n(Value value, Arena *arena, int64_t *ret_n, Error *err) MUST_CHECK;
+
 /* The specification as given. */
 void expr_to_bson(const Expr *expr, Str name, DocBuilder *b);
 

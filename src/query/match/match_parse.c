@@ -337,6 +337,33 @@ ErrCode match_op_expr(MatchParser *p, const MatchSite *site, Elem operand, Match
     return ERR_OK;
 }
 
+/* {$sampleRate: x} is {$expr: {$lt: [{$rand: {}}, x]}}. */
+ErrCode match_op_sample_rate(MatchParser *p, const MatchSite *site, Elem operand,
+                             MatchExpr **ret_expr, Error *err) {
+    if (!elem_is_number(operand))
+        return error_set(err, ERR_BAD_VALUE, "argument to $sampleRate must be a numeric type");
+    double rate = elem_as_f64(operand);
+    if (!(rate >= 0 && rate <= 1))
+        return error_set(err, ERR_BAD_VALUE, "numeric argument to $sampleRate must be in [0, 1]");
+    if (rate == 0 || rate == 1) {
+        *ret_expr = match_new(p, rate == 0 ? MATCH_ALWAYS_FALSE : MATCH_ALWAYS_TRUE, NULL);
+        return ERR_OK;
+    }
+    Buffer buf;
+    buffer_init_arena(&buf, p->arena, 128, 1024);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    size_t object = build_open_doc(&b, "$expr");
+    size_t array = build_open_array(&b, "$lt");
+    size_t random = build_open_doc(&b, "0");
+    build_doc(&b, "$rand", DOC_EMPTY);
+    build_close(&b, random);
+    build_f64(&b, "1", rate);
+    build_close(&b, array);
+    build_close(&b, object);
+    return match_op_expr(p, site, doc_get_lit(doc_builder_end(&b), "$expr"), ret_expr, err);
+}
+
 ErrCode match_op_always(MatchParser *p, const MatchSite *site, Elem operand, MatchExpr **ret_expr,
                         Error *err) {
     if (!elem_is_number(operand) || elem_as_f64(operand) != 1.0)
