@@ -117,10 +117,10 @@ DocSource doc_array_source(DocArraySource *source) {
 ErrCode agg_pull(AggStageExec *exec, bool *ret_found, Doc *ret_doc, Error *err) {
     if (UNLIKELY(++exec->in_count % PULLS_BETWEEN_CHECKS == 0))
         TRY(check_hook_run(&exec->ctx->check, err));
-    TRY(exec->input.next(exec->input.arg, ret_found, ret_doc, err));
-    if (!*ret_found)
+    ErrCode rc = exec->input.next(exec->input.arg, ret_found, ret_doc, err);
+    if (UNLIKELY(rc != ERR_OK) || !*ret_found)
         exec->in_count--;
-    return ERR_OK;
+    return rc;
 }
 
 static ErrCode new_stage(PipelineExec *exec, const AggStage *stage, DocSource input, Error *err) {

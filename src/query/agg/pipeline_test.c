@@ -252,7 +252,7 @@ TEST(stages_that_reshape_documents_do_so) {
 TEST(malformed_pipelines_are_refused_with_the_codes_of_the_language) {
     static const PipelineErrorCase CASES[] = {
         {"[{'$foo':1}]", 40324, "Unrecognized pipeline stage name: '$foo'"},
-        {"[{'$lookup':{}}]", ERR_NOT_IMPLEMENTED, "$lookup is not supported yet"},
+        {"[{'$geoNear':{}}]", ERR_NOT_IMPLEMENTED, "$geoNear is not supported yet"},
         {"[1]", ERR_TYPE_MISMATCH, "must be an object"},
         {"[{}]", 40323, "exactly one field"},
         {"[{'$match':1,'$limit':1}]", 40323, "exactly one field"},

@@ -44,8 +44,9 @@ typedef struct ExprBinding {
 
 typedef struct ExprParseContext {
     const Collator *collator; /* of constant comparisons */
-    Doc let_values;           /* values of the command's `let`, or DOC_NONE; see expr_eval_let */
-    const ExprScope *scope;   /* NULL: no variables but the built-in ones */
+    /* Values of the command's `let`, or DOC_NONE; see expr_eval_let. Undefined means missing. */
+    Doc let_values;
+    const ExprScope *scope; /* NULL: no variables but the built-in ones */
 } ExprParseContext;
 
 /* Asks whether to go on: fails when the operation was killed or ran out of time. */
