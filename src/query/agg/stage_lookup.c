@@ -202,7 +202,10 @@ static ErrCode lookup_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Er
 static void lookup_to_bson(const AggStage *base, DocBuilder *b) {
     const LookupStage *stage = (const LookupStage *)base;
     size_t opened = build_open_doc(b, "$lookup");
-    build_all(b, elem_doc(base->spec));
+    DocIter iter = doc_iter(elem_doc(base->spec));
+    for (Elem elem; doc_iter_next(&iter, &elem);)
+        if (!elem_name_is(elem, STR("pipeline")))
+            build_elem(b, elem);
     if (stage->unwind != NULL) {
         size_t unwinding = build_open_doc(b, "unwinding");
         build_bool(b, "preserveNullAndEmptyArrays", stage->unwind->preserves_empty);
@@ -210,6 +213,9 @@ static void lookup_to_bson(const AggStage *base, DocBuilder *b) {
             build_str(b, "includeArrayIndex", stage->unwind->index_path.dotted);
         build_close(b, unwinding);
     }
+    bool has_pipeline = elem_is_present(doc_get_lit(elem_doc(base->spec), "pipeline"));
+    if (has_pipeline || !doc_is_empty(stage->pipeline))
+        build_array(b, "pipeline", stage->pipeline);
     build_close(b, opened);
 }
 
