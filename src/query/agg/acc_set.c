@@ -51,16 +51,6 @@ void acc_states_init(const AccSet *set, void *states) {
             set->accs[i].class->init((uint8_t *)states + set->offsets[i]);
 }
 
-ErrCode acc_states_add(const AccSet *set, void *states, AccContext *ctx, Error *err) {
-    for (uint32_t i = 0; i < set->count; i++) {
-        const Acc *acc = &set->accs[i];
-        Value value;
-        TRY(expr_eval(acc->input, ctx->eval, &value, err));
-        TRY(acc->class->add((uint8_t *)states + set->offsets[i], acc, value, ctx, err));
-    }
-    return ERR_OK;
-}
-
 ErrCode acc_states_build(const AccSet *set, void *states, Arena *scratch, DocBuilder *b,
                          Error *err) {
     for (uint32_t i = 0; i < set->count; i++) {

@@ -27,7 +27,16 @@ void acc_set_add_paths(const AccSet *set, PathSet *paths);
 
 void acc_states_init(const AccSet *set, void *states);
 /* Adds the document that is the root of ctx->eval. */
-ErrCode acc_states_add(const AccSet *set, void *states, AccContext *ctx, Error *err) MUST_CHECK;
+MUST_CHECK static inline ErrCode acc_states_add(const AccSet *set, void *states, AccContext *ctx,
+                                                Error *err) {
+    for (uint32_t i = 0; i < set->count; i++) {
+        const Acc *acc = &set->accs[i];
+        Value value;
+        TRY(expr_eval(acc->input, ctx->eval, &value, err));
+        TRY(acc->class->add((uint8_t *)states + set->offsets[i], acc, value, ctx, err));
+    }
+    return ERR_OK;
+}
 /* Appends a field per accumulator; null for missing. */
 ErrCode acc_states_build(const AccSet *set, void *states, Arena *scratch, DocBuilder *b, Error *err)
     MUST_CHECK;

@@ -90,7 +90,7 @@ ErrCode pipeline_check_for_update(const Pipeline *pipeline, Error *err) {
                          pipeline->source_name);
     for (uint32_t i = 0; i < pipeline->stage_count; i++) {
         const AggStage *stage = pipeline->stages[i];
-        if (!stage->class->is_one_to_one)
+        if (!stage->class->is_one_to_one || stage->class->uses_foreign)
             return error_set(err, ERR_INVALID_OPTIONS,
                              "%s is not allowed to be used within an update", stage->class->name);
     }

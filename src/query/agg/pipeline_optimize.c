@@ -42,6 +42,11 @@ static bool is_class(const Pipeline *pipeline, uint32_t at, const AggStageClass 
     return at < pipeline->stage_count && pipeline->stages[at]->class == class;
 }
 
+static bool is_one_to_one(const AggStage *stage) {
+    bool is_unwinding = stage->class == &AGG_LOOKUP && ((const LookupStage *)stage)->unwind != NULL;
+    return stage->class->is_one_to_one && !is_unwinding;
+}
+
 static int64_t *count_of(const Pipeline *pipeline, uint32_t at) {
     return &((CountStage *)pipeline->stages[at])->count;
 }
@@ -119,7 +124,7 @@ static bool merge_counts(Pipeline *pipeline, uint32_t at) {
         remove_stages(pipeline, at + 1, 1);
         return true;
     }
-    if (pipeline->stages[at]->class->is_one_to_one) {
+    if (is_one_to_one(pipeline->stages[at])) {
         swap_stages(pipeline, at);
         return true;
     }
@@ -243,6 +248,9 @@ static bool is_movable(const MatchExpr *match, const AggStage *stage) {
     if (match->kind == MATCH_EXPR) {
         if (stage->class == &AGG_SORT) /* keeps whole documents */
             return true;
+        /* It may fail for a document that the stage would have taken away. */
+        if (!is_one_to_one(stage))
+            return false;
         CLEANUP(arena_done) Arena scratch = {0};
         PathSet paths = path_set(&scratch);
         expr_match_add_paths(match->custom, &paths);

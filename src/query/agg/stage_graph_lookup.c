@@ -53,6 +53,7 @@ static const AggStageClass GRAPH_LOOKUP = {
     .next = graph_next,
     .add_paths = graph_add_paths,
     .preserves_path = graph_preserves_path,
+    .is_one_to_one = true,
     .uses_foreign = true,
 };
 

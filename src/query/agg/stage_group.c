@@ -83,6 +83,7 @@ typedef struct GroupExec {
     Partition *partitions; /* a stack */
     size_t partition_count;
     size_t partition_capacity;
+    AccContext acc_ctx;
     KeyBuilder key;
     Buffer out;
 } GroupExec;
@@ -259,6 +260,12 @@ static ErrCode next_of_run(GroupExec *exec, bool *ret_found, Doc *ret_doc, Error
 }
 
 static ErrCode fill(GroupExec *exec, Error *err) {
+    exec->acc_ctx = (AccContext){
+        .collator = exec->base.ctx->collator,
+        .bytes = &exec->table->state_bytes,
+        .eval = &exec->base.eval,
+        .key = &exec->key,
+    };
     while (true) {
         bool found;
         Doc doc;
@@ -291,13 +298,7 @@ static ErrCode add_document(GroupExec *exec, Doc doc, Error *err) {
     }
     if (group == NULL)
         group = add_group(exec, id, hash, slot);
-    AccContext acc_ctx = {
-        .collator = base->ctx->collator,
-        .bytes = &table->state_bytes,
-        .eval = &base->eval,
-        .key = &exec->key,
-    };
-    TRY(acc_states_add(&stage->accs, states_of(group), &acc_ctx, err));
+    TRY(acc_states_add(&stage->accs, states_of(group), &exec->acc_ctx, err));
     size_t used =
         arena_used(&table->arena) + table->slot_count * sizeof(*table->slots) + table->state_bytes;
     if (UNLIKELY(used > table->budget) && !table->is_closed)
@@ -305,12 +306,23 @@ static ErrCode add_document(GroupExec *exec, Doc doc, Error *err) {
     return ERR_OK;
 }
 
+/* As values_equal, with a short way for the most frequent keys. */
+static inline bool is_same_id(Value a, Value b, const Collator *collator) {
+    if (a.type == b.type) {
+        if (a.type == BT_INT32)
+            return a.i32 == b.i32;
+        if (a.type == BT_INT64 || a.type == BT_DATE)
+            return a.i64 == b.i64;
+    }
+    return values_equal(a, b, collator);
+}
+
 static Group *find_slot(const GroupExec *exec, Value id, uint64_t hash, size_t *ret_slot) {
     const GroupTable *table = exec->table;
     size_t slot = hash & (table->slot_count - 1);
     for (Group *group; (group = table->slots[slot]) != NULL;
          slot = (slot + 1) & (table->slot_count - 1)) {
-        if (group->hash == hash && values_equal(group->id, id, exec->base.ctx->collator))
+        if (group->hash == hash && is_same_id(group->id, id, exec->base.ctx->collator))
             return group;
     }
     *ret_slot = slot;

@@ -53,6 +53,7 @@ const AggStageClass AGG_LOOKUP = {
     .to_bson = lookup_to_bson,
     .add_paths = lookup_add_paths,
     .preserves_path = lookup_preserves_path,
+    .is_one_to_one = true, /* unless it unwinds; the optimizer knows */
     .uses_foreign = true,
 };
 
