@@ -54,6 +54,8 @@ static const ListingKind SOURCES[] = {
     {"$listCatalog", false, false, false, list_catalog_one},
     {"$collStats", false, false, true, list_coll_stats},
     {"$indexStats", false, false, false, list_index_stats},
+    /* Plans are not kept from one query to the next, so there are none to list. */
+    {"$planCacheStats", false, false, false, list_nothing},
     {"$currentOp", true, true, true, list_current_op},
     /* A standalone node keeps no record of sessions. */
     {"$listLocalSessions", true, false, true, list_nothing},

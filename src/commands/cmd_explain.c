@@ -180,7 +180,10 @@ ErrCode explain_aggregate(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOp
         buffer_init_arena(&buf, cmd_arena(ctx), 512, BSON_DOC_SIZE_MAX_INTERNAL);
         DocBuilder rest;
         doc_builder_init(&rest, &buf);
-        pipeline_to_bson(agg_source_pipeline(source), &rest);
+        if (verbosity == EXPLAIN_QUERY_PLANNER || exec == NULL)
+            pipeline_to_bson(agg_source_pipeline(source), &rest);
+        else
+            pipeline_exec_stats(agg_source_exec(source), &rest);
         DocIter iter = doc_iter(doc_builder_end(&rest));
         Elem stage;
         while (doc_iter_next(&iter, &stage))

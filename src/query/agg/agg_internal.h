@@ -23,6 +23,8 @@ typedef struct AggStageClass {
     ErrCode (*next)(AggStageExec *exec, bool *ret_found, Doc *ret_doc, Error *err);
     /* Appends one element, {$name: ...}. NULL: the specification as given. */
     void (*to_bson)(const AggStage *stage, DocBuilder *b);
+    /* Appends what an execution did, for explain. NULL: nothing to tell. */
+    void (*stats)(const AggStageExec *exec, DocBuilder *b);
     /* Adds what the stage reads; true when nothing else of its input shows in its output. */
     bool (*add_paths)(const AggStage *stage, PathSet *set);
     /* Does every document keep what it has at the path, so that a filter may run before? NULL: no.

@@ -194,8 +194,8 @@ void pipeline_exec_free_ptr(PipelineExec **exec); /* for CLEANUP */
 ErrCode pipeline_exec_next(PipelineExec *exec, bool *ret_found, Doc *ret_doc, Error *err)
     MUST_CHECK;
 
-/* Per stage its specification and how many documents went in and out: appends one document per
- * stage to the open array. */
+/* Per stage its specification, how many documents came out of it and what else it tells: appends
+ * one document per stage, under the names 0, 1, ... */
 void pipeline_exec_stats(const PipelineExec *exec, DocBuilder *array);
 
 /* ---- pipelines as updates ---- */

@@ -78,8 +78,9 @@ void pipeline_exec_stats(const PipelineExec *exec, DocBuilder *array) {
             stage->stage->class->to_bson(stage->stage, array);
         else
             build_elem(array, stage->stage->spec);
-        build_i64(array, "nIn", (int64_t)stage->in_count);
         build_i64(array, "nReturned", (int64_t)stage->out_count);
+        if (stage->stage->class->stats != NULL)
+            stage->stage->class->stats(stage, array);
         build_close(array, opened);
     }
 }

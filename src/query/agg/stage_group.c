@@ -83,6 +83,7 @@ typedef struct GroupExec {
     Partition *partitions; /* a stack */
     size_t partition_count;
     size_t partition_capacity;
+    int64_t close_count; /* tables that were too small */
     AccContext acc_ctx;
     KeyBuilder key;
     Buffer out;
@@ -91,6 +92,7 @@ typedef struct GroupExec {
 static ErrCode group_init(AggStageExec *base, Error *err);
 static void group_done(AggStageExec *base);
 static ErrCode group_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
+static void group_stats(const AggStageExec *base, DocBuilder *b);
 static bool group_add_paths(const AggStage *base, PathSet *set);
 static ErrCode fill(GroupExec *exec, Error *err);
 static ErrCode add_document(GroupExec *exec, Doc doc, Error *err);
@@ -111,6 +113,7 @@ const AggStageClass AGG_GROUP = {
     .exec_init = group_init,
     .exec_done = group_done,
     .next = group_next,
+    .stats = group_stats,
     .add_paths = group_add_paths,
 };
 
@@ -234,6 +237,12 @@ static ErrCode group_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Err
         if (!next_partition(exec))
             return ERR_OK;
     }
+}
+
+static void group_stats(const AggStageExec *base, DocBuilder *b) {
+    const GroupExec *exec = (const GroupExec *)base;
+    build_bool(b, "usedDisk", exec->close_count > 0);
+    build_i64(b, "spills", exec->close_count);
 }
 
 static bool group_add_paths(const AggStage *base, PathSet *set) {
@@ -378,6 +387,7 @@ static ErrCode close_table(GroupExec *exec, Error *err) {
     for (uint32_t i = 0; i < PARTITION_COUNT; i++)
         TRY(ctx->spill->run_new(ctx->spill->arg, &table->runs[i], err));
     table->is_closed = true;
+    exec->close_count++;
     return ERR_OK;
 }
 
