@@ -2,11 +2,11 @@
  * pipeline_test.c - pipelines, case by case: what comes out, what is refused, what the optimizer
  * makes of them.
  */
-#include "query/agg/pipeline_test.h"
+#include "query/agg/pipeline.h"
 
 #include "base/prng.h"
 #include "base/test.h"
-#include "bson/json.h"
+#include "query/agg/pipeline_cases_test.h"
 
 TEST(match_sort_limit_and_skip_do_what_they_say) {
     static const PipelineCase CASES[] = {
@@ -30,7 +30,7 @@ TEST(match_sort_limit_and_skip_do_what_they_say) {
         {"[{'$limit':2},{'$skip':1},{'$skip':1}]", "[{'a':3},{'a':1},{'a':2}]", "[]"},
         {"[{'$limit':{'$numberLong':'2'}},{'$limit':1.0}]", "[{'a':3},{'a':1}]", "[{'a':3}]"},
     };
-    run_cases(CASES, ARRAY_LEN(CASES));
+    pipeline_run_cases(CASES, ARRAY_LEN(CASES));
 }
 
 TEST(group_accumulates_per_value_of_id) {
@@ -85,7 +85,7 @@ TEST(group_accumulates_per_value_of_id) {
         {"[{'$count':'n'}]", "[{'k':'a'},{'k':'b'}]", "[{'n':2}]"},
         {"[{'$count':'n'}]", "[]", "[]"},
     };
-    run_cases(CASES, ARRAY_LEN(CASES));
+    pipeline_run_cases(CASES, ARRAY_LEN(CASES));
 }
 
 TEST(unwind_makes_one_document_per_element) {
@@ -103,7 +103,7 @@ TEST(unwind_makes_one_document_per_element) {
         {"[{'$unwind':'$a'},{'$match':{'b':2,'a':1}}]", "[{'a':[1,2],'b':2},{'a':[1],'b':3}]",
          "[{'a':1,'b':2}]"},
     };
-    run_cases(CASES, ARRAY_LEN(CASES));
+    pipeline_run_cases(CASES, ARRAY_LEN(CASES));
 }
 
 TEST(stages_that_reshape_documents_do_so) {
@@ -125,7 +125,7 @@ TEST(stages_that_reshape_documents_do_so) {
          "[{'a':1}]"},
         {"[{'$sample':{'size':5}}]", "[{'a':1}]", "[{'a':1}]"},
     };
-    run_cases(CASES, ARRAY_LEN(CASES));
+    pipeline_run_cases(CASES, ARRAY_LEN(CASES));
 }
 
 TEST(malformed_pipelines_are_refused_with_the_codes_of_the_language) {
@@ -186,7 +186,7 @@ TEST(malformed_pipelines_are_refused_with_the_codes_of_the_language) {
         {"[{'$project':{'a':{'$foo':1}}}]", 31325, "Unknown expression $foo"},
         {"[{'$project':{'a':{'$divide':['$a',0]}}}]", ERR_BAD_VALUE, "can't $divide by zero"},
     };
-    run_error_cases(CASES, ARRAY_LEN(CASES));
+    pipeline_run_error_cases(CASES, ARRAY_LEN(CASES));
 }
 
 TEST(group_stops_at_its_memory_limit) {
@@ -195,16 +195,18 @@ TEST(group_stops_at_its_memory_limit) {
     CLEANUP(error_reset) Error err = {0};
     AggExecContext ctx = {.stage_memory_bytes = 2000};
     Doc ignored;
-    ErrCode rc = run("[{'$group':{'_id':1,'p':{'$push':'$s'}}}]",
-                     "[{'s':'a long string that takes some bytes, a long string that takes some "
-                     "bytes, a long string that takes some bytes, a long string'}]",
-                     false, &ctx, &arena, &ignored, &err);
+    ErrCode rc = pipeline_test_run(
+        "[{'$group':{'_id':1,'p':{'$push':'$s'}}}]",
+        "[{'s':'a long string that takes some bytes, a long string that takes some "
+        "bytes, a long string that takes some bytes, a long string'}]",
+        false, &ctx, &arena, &ignored, &err);
     EXPECT_OK(rc, err);
     ctx.stage_memory_bytes = 600;
-    rc = run("[{'$group':{'_id':'$k','p':{'$push':'$s'}}}]",
-             "[{'k':1,'s':'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'},{'k':2,'s':'bbbbbbbbbbbbbbbbbbbbbb'},"
-             "{'k':3},{'k':4}]",
-             false, &ctx, &arena, &ignored, &err);
+    rc = pipeline_test_run(
+        "[{'$group':{'_id':'$k','p':{'$push':'$s'}}}]",
+        "[{'k':1,'s':'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'},{'k':2,'s':'bbbbbbbbbbbbbbbbbbbbbb'},"
+        "{'k':3},{'k':4}]",
+        false, &ctx, &arena, &ignored, &err);
     EXPECT(rc == ERR_QUERY_EXCEEDED_MEMORY_LIMIT_NO_DISK_USE_ALLOWED);
     EXPECT(strstr(error_message(&err), "Exceeded memory limit for $group") != NULL);
     arena_done(&arena);
@@ -283,8 +285,8 @@ TEST(sources_of_the_layer_above_must_be_first) {
                                .source_row_count = ARRAY_LEN(ROWS),
                                .is_collectionless = CASES[i].is_collectionless};
         Pipeline *pipeline = NULL;
-        ErrCode rc =
-            pipeline_parse(array_of(CASES[i].pipeline, &arena), &ctx, &arena, &pipeline, &err);
+        ErrCode rc = pipeline_parse(pipeline_test_array(CASES[i].pipeline, &arena), &ctx, &arena,
+                                    &pipeline, &err);
         if ((int)rc != CASES[i].code)
             test_fail(__FILE__, __LINE__, "%s gives %d %s", CASES[i].pipeline, (int)rc,
                       error_message(&err));
@@ -312,11 +314,11 @@ TEST(an_execution_reports_what_went_through_its_stages) {
     AggParseContext ctx = {0};
     AggExecContext exec_ctx = {0};
     Pipeline *pipeline = NULL;
-    Doc docs[DOCS_MAX];
-    DocArraySource source = {.docs = docs,
-                             .count = docs_of("[{'a':1},{'a':2},{'a':1}]", &arena, docs)};
-    REQUIRE_OK(pipeline_parse(array_of("[{'$match':{'a':1}},{'$count':'n'}]", &arena), &ctx, &arena,
-                              &pipeline, &err),
+    Doc docs[PIPELINE_TEST_DOCS_MAX];
+    DocArraySource source = {
+        .docs = docs, .count = pipeline_test_docs("[{'a':1},{'a':2},{'a':1}]", &arena, docs)};
+    REQUIRE_OK(pipeline_parse(pipeline_test_array("[{'$match':{'a':1}},{'$count':'n'}]", &arena),
+                              &ctx, &arena, &pipeline, &err),
                err);
     PipelineExec *exec = NULL;
     REQUIRE_OK(pipeline_exec_new(pipeline, doc_array_source(&source), &exec_ctx, &exec, &err), err);
@@ -329,11 +331,12 @@ TEST(an_execution_reports_what_went_through_its_stages) {
     DocBuilder b;
     doc_builder_init(&b, &buf);
     pipeline_exec_stats(exec, &b);
-    EXPECT_STR(json_of(doc_builder_end(&b), &arena),
-               json_of(array_of("[{'$match':{'a':{'$eq':1}},'nReturned':{'$numberLong':'2'}},"
-                                "{'$count':'n','nReturned':{'$numberLong':'1'}}]",
-                                &arena),
-                       &arena));
+    EXPECT_STR(pipeline_test_json(doc_builder_end(&b), &arena),
+               pipeline_test_json(pipeline_test_array(
+                                      "[{'$match':{'a':{'$eq':1}},'nReturned':{'$numberLong':'2'}},"
+                                      "{'$count':'n','nReturned':{'$numberLong':'1'}}]",
+                                      &arena),
+                                  &arena));
     pipeline_exec_free(exec);
     arena_done(&arena);
 }
@@ -345,15 +348,15 @@ TEST(pipelines_of_one_to_one_stages_can_be_updates) {
     AggParseContext ctx = {0};
     AggExecContext exec_ctx = {.now_ms = 5};
     Pipeline *pipeline = NULL;
-    Doc before = elem_doc(doc_get_lit(array_of("[{'_id':1,'a':2}]", &arena), "0"));
+    Doc before = elem_doc(doc_get_lit(pipeline_test_array("[{'_id':1,'a':2}]", &arena), "0"));
     Doc after = DOC_EMPTY;
-    Doc stages = array_of("[{'$set':{'b':{'$add':['$a',1]}}},{'$unset':'a'}]", &arena);
+    Doc stages = pipeline_test_array("[{'$set':{'b':{'$add':['$a',1]}}},{'$unset':'a'}]", &arena);
     REQUIRE_OK(pipeline_parse(stages, &ctx, &arena, &pipeline, &err), err);
     EXPECT_OK(pipeline_check_for_update(pipeline, &err), err);
     EXPECT_OK(pipeline_apply_to_doc(pipeline, before, &exec_ctx, &arena, &after, &err), err);
-    EXPECT_STR(json_of(after, &arena), "{\"_id\":1,\"b\":3}");
+    EXPECT_STR(pipeline_test_json(after, &arena), "{\"_id\":1,\"b\":3}");
 
-    stages = array_of("[{'$match':{'a':1}}]", &arena);
+    stages = pipeline_test_array("[{'$match':{'a':1}}]", &arena);
     REQUIRE_OK(pipeline_parse(stages, &ctx, &arena, &pipeline, &err), err);
     EXPECT(pipeline_check_for_update(pipeline, &err) == ERR_INVALID_OPTIONS);
     EXPECT_STR(error_message(&err), "$match is not allowed to be used within an update");

@@ -4,7 +4,8 @@
  */
 #include "base/alloc.h"
 #include "base/prng.h"
-#include "query/agg/pipeline_test.h"
+#include "base/test.h"
+#include "query/agg/pipeline_cases_test.h"
 #include "query/sort/memory_spill_test.h"
 
 enum {
@@ -42,7 +43,8 @@ static Doc results_of(const char *json, const Doc *docs, size_t memory_bytes, co
     AggExecContext ctx = {
         .stage_memory_bytes = memory_bytes, .allow_disk_use = spill != NULL, .spill = spill};
     Pipeline *pipeline = NULL;
-    EXPECT_OK(pipeline_parse(array_of(json, arena), &parse, arena, &pipeline, &err), err);
+    EXPECT_OK(pipeline_parse(pipeline_test_array(json, arena), &parse, arena, &pipeline, &err),
+              err);
     DocArraySource source = {.docs = docs, .count = DOC_COUNT};
     CLEANUP(pipeline_exec_free_ptr) PipelineExec *exec = NULL;
     EXPECT_OK(pipeline_exec_new(pipeline, doc_array_source(&source), &ctx, &exec, &err), err);

@@ -3,8 +3,9 @@
  * case; the collections are tables here.
  */
 #include "base/alloc.h"
+#include "base/test.h"
 #include "query/agg/granularity.h"
-#include "query/agg/pipeline_test.h"
+#include "query/agg/pipeline_cases_test.h"
 
 TEST(bucket_groups_by_ranges) {
     static const PipelineCase CASES[] = {
@@ -16,7 +17,7 @@ TEST(bucket_groups_by_ranges) {
          "'output':{'n':{'$sum':'$a'}}}}]",
          "[{'a':7},{'a':1}]", "[{'_id':0,'n':8}]"},
     };
-    run_cases(CASES, ARRAY_LEN(CASES));
+    pipeline_run_cases(CASES, ARRAY_LEN(CASES));
     static const PipelineErrorCase ERRORS[] = {
         {"[{'$bucket':1}]", 40201, "must be an object"},
         {"[{'$bucket':{'groupBy':'a','boundaries':[0,1]}}]", 40202, "groupBy"},
@@ -32,7 +33,7 @@ TEST(bucket_groups_by_ranges) {
         {"[{'$bucket':{'groupBy':'$a','boundaries':[0,5],'default':1}}]", 40199, "lowest"},
         {"[{'$bucket':{'groupBy':'$a','boundaries':[3,5]}}]", 40066, "$switch"},
     };
-    run_error_cases(ERRORS, ARRAY_LEN(ERRORS));
+    pipeline_run_error_cases(ERRORS, ARRAY_LEN(ERRORS));
 }
 
 TEST(bucket_auto_makes_buckets_of_like_size) {
@@ -53,7 +54,7 @@ TEST(bucket_auto_makes_buckets_of_like_size) {
          "[{'a':1},{'a':2},{'a':3},{'a':30}]",
          "[{'_id':{'min':0.5,'max':4.0},'count':3},{'_id':{'min':4.0,'max':32.0},'count':1}]"},
     };
-    run_cases(CASES, ARRAY_LEN(CASES));
+    pipeline_run_cases(CASES, ARRAY_LEN(CASES));
     static const PipelineErrorCase ERRORS[] = {
         {"[{'$bucketAuto':1}]", 40240, "must be an object"},
         {"[{'$bucketAuto':{'groupBy':'a','buckets':1}}]", 40239, "groupBy"},
@@ -69,7 +70,7 @@ TEST(bucket_auto_makes_buckets_of_like_size) {
         {"[{'$bucketAuto':{'groupBy':{'$subtract':[0,'$a']},'buckets':1,'granularity':'R5'}}]",
          40260, "negative"},
     };
-    run_error_cases(ERRORS, ARRAY_LEN(ERRORS));
+    pipeline_run_error_cases(ERRORS, ARRAY_LEN(ERRORS));
 }
 
 TEST(granularities_round_to_the_next_number_of_their_series) {
@@ -112,11 +113,11 @@ TEST(redact_keeps_prunes_and_descends) {
         {"[{'$redact':{'$cond':[{'$eq':['$l','$$ROOT.l']},'$$DESCEND','$$PRUNE']}}]",
          "[{'l':1,'a':{'l':2},'b':{'l':1}}]", "[{'l':1,'b':{'l':1}}]"},
     };
-    run_cases(CASES, ARRAY_LEN(CASES));
+    pipeline_run_cases(CASES, ARRAY_LEN(CASES));
     static const PipelineErrorCase ERRORS[] = {
         {"[{'$redact':'$a'}]", 17053, "should not return anything aside"},
     };
-    run_error_cases(ERRORS, ARRAY_LEN(ERRORS));
+    pipeline_run_error_cases(ERRORS, ARRAY_LEN(ERRORS));
 }
 
 TEST(facet_feeds_all_its_pipelines_from_one_input) {
@@ -132,7 +133,7 @@ TEST(facet_feeds_all_its_pipelines_from_one_input) {
          "{'$project':{'b':1}}]",
          "[{'a':1},{'a':2}]", "[{'b':[{'a':1}]}]"},
     };
-    run_cases(CASES, ARRAY_LEN(CASES));
+    pipeline_run_cases(CASES, ARRAY_LEN(CASES));
 }
 
 /* ---- other collections ---- */
@@ -147,7 +148,7 @@ static const struct {
 
 typedef struct FakeSource {
     Arena arena;
-    Doc docs[DOCS_MAX];
+    Doc docs[PIPELINE_TEST_DOCS_MAX];
     DocArraySource source;
     PipelineExec *exec;
 } FakeSource;
@@ -175,8 +176,8 @@ static ErrCode fake_open(void *arg, Str coll, Doc stages, Doc let_values, DocSou
     for (size_t i = 0; i < ARRAY_LEN(COLLECTIONS); i++)
         if (str_is(coll, COLLECTIONS[i].name))
             json = COLLECTIONS[i].docs;
-    fake->source =
-        (DocArraySource){.docs = fake->docs, .count = docs_of(json, &fake->arena, fake->docs)};
+    fake->source = (DocArraySource){.docs = fake->docs,
+                                    .count = pipeline_test_docs(json, &fake->arena, fake->docs)};
     Doc let = doc_is_present(let_values) ? doc_copy(let_values, &fake->arena) : DOC_NONE;
     AggParseContext ctx = {.expr.let_values = let, .is_collectionless = coll.size == 0};
     Pipeline *pipeline;
@@ -228,7 +229,21 @@ TEST(other_collections_are_joined_and_appended) {
          "{'$project':{'n':{'$size':'$f'}}}]}}]",
          "[{'a':1}]", "[{'x':[{'n':3}]}]"},
     };
-    run_cases_with(CASES, ARRAY_LEN(CASES), &FAKE_EXEC);
+    for (size_t i = 0; i < 2 * ARRAY_LEN(CASES); i++) {
+        const PipelineCase *c = &CASES[i / 2];
+        bool is_optimized = i % 2 == 1;
+        Arena arena;
+        arena_init(&arena, 0);
+        CLEANUP(error_reset) Error err = {0};
+        Doc actual = DOC_EMPTY;
+        ErrCode rc = pipeline_test_run(c->pipeline, c->docs, is_optimized, &FAKE_EXEC, &arena,
+                                       &actual, &err);
+        if (rc != ERR_OK || !doc_equal_bytes(actual, pipeline_test_array(c->expected, &arena)))
+            test_fail(__FILE__, __LINE__, "%s%s: %d %s\n  gives %s",
+                      is_optimized ? "optimized " : "", c->pipeline, (int)rc, error_message(&err),
+                      pipeline_test_json(actual, &arena));
+        arena_done(&arena);
+    }
 }
 
 TEST(stages_that_write_are_last_and_outermost) {
@@ -241,7 +256,7 @@ TEST(stages_that_write_are_last_and_outermost) {
         {"[{'$documents':[]}]", ERR_INVALID_NAMESPACE, "{aggregate: 1}"},
         {"[{'$match':{}},{'$documents':[]}]", 40602, "first stage"},
     };
-    run_error_cases(ERRORS, ARRAY_LEN(ERRORS));
+    pipeline_run_error_cases(ERRORS, ARRAY_LEN(ERRORS));
 }
 
 TEST(pipelines_within_pipelines_have_a_limit) {
@@ -255,6 +270,6 @@ TEST(pipelines_within_pipelines_have_a_limit) {
     buffer_append_byte(&json, 0);
     PipelineErrorCase error = {(const char *)json.data, ERR_MAX_SUB_PIPELINE_DEPTH_EXCEEDED,
                                "Limit is 20"};
-    run_error_cases(&error, 1);
+    pipeline_run_error_cases(&error, 1);
     buffer_done(&json);
 }

@@ -1,29 +1,9 @@
-/*
- * pipeline_test.h - tables of pipelines, documents and results, shared by the tests of query/agg.
- */
-#pragma once
+#include "query/agg/pipeline_cases_test.h"
 
 #include "base/test.h"
 #include "bson/json.h"
-#include "query/agg/pipeline.h"
 
-enum {
-    DOCS_MAX = 64,
-};
-
-typedef struct PipelineCase {
-    const char *pipeline; /* an array; % stands for $ where JSON would see a value of its own */
-    const char *docs;     /* an array */
-    const char *expected; /* an array */
-} PipelineCase;
-
-typedef struct PipelineErrorCase {
-    const char *pipeline;
-    int code;
-    const char *message; /* a part of it */
-} PipelineErrorCase;
-
-static inline void restore_dollars(Doc doc) {
+static void restore_dollars(Doc doc) {
     DocIter iter = doc_iter(doc);
     for (Elem elem; doc_iter_next(&iter, &elem);) {
         if (elem.name_size > 1 && elem_name(elem)[0] == '%')
@@ -34,7 +14,7 @@ static inline void restore_dollars(Doc doc) {
 }
 
 /* A document or array from JSON; arrays are wrapped for the JSON parser. */
-static inline Doc array_of(const char *json, Arena *arena) {
+Doc pipeline_test_array(const char *json, Arena *arena) {
     CLEANUP(error_reset) Error err = {0};
     Doc doc = DOC_EMPTY;
     char *wrapped = arena_printf(arena, "{'a': %s}", json);
@@ -45,15 +25,15 @@ static inline Doc array_of(const char *json, Arena *arena) {
     return elem_is_present(elem) ? elem_doc(elem) : DOC_EMPTY;
 }
 
-static inline uint32_t docs_of(const char *json, Arena *arena, Doc docs[DOCS_MAX]) {
+uint32_t pipeline_test_docs(const char *json, Arena *arena, Doc docs[PIPELINE_TEST_DOCS_MAX]) {
     uint32_t count = 0;
-    DocIter iter = doc_iter(array_of(json, arena));
-    for (Elem elem; count < DOCS_MAX && doc_iter_next(&iter, &elem);)
+    DocIter iter = doc_iter(pipeline_test_array(json, arena));
+    for (Elem elem; count < PIPELINE_TEST_DOCS_MAX && doc_iter_next(&iter, &elem);)
         docs[count++] = elem_doc(elem);
     return count;
 }
 
-static inline const char *json_of(Doc doc, Arena *arena) {
+const char *pipeline_test_json(Doc doc, Arena *arena) {
     Buffer text;
     buffer_init_arena(&text, arena, 256, 1 << 20);
     json_append_doc(&text, doc, 1 << 16);
@@ -61,16 +41,16 @@ static inline const char *json_of(Doc doc, Arena *arena) {
     return (const char *)text.data;
 }
 
-static inline ErrCode run(const char *stages, const char *docs_json, bool is_optimized,
+ErrCode pipeline_test_run(const char *stages, const char *docs_json, bool is_optimized,
                           const AggExecContext *exec_ctx, Arena *arena, Doc *ret_array,
                           Error *err) {
     AggParseContext ctx = {.now_ms = 1000};
     Pipeline *pipeline;
-    TRY(pipeline_parse(array_of(stages, arena), &ctx, arena, &pipeline, err));
+    TRY(pipeline_parse(pipeline_test_array(stages, arena), &ctx, arena, &pipeline, err));
     if (is_optimized)
         pipeline_optimize(pipeline);
-    Doc docs[DOCS_MAX];
-    DocArraySource source = {.docs = docs, .count = docs_of(docs_json, arena, docs)};
+    Doc docs[PIPELINE_TEST_DOCS_MAX];
+    DocArraySource source = {.docs = docs, .count = pipeline_test_docs(docs_json, arena, docs)};
     CLEANUP(pipeline_exec_free_ptr) PipelineExec *exec = NULL;
     TRY(pipeline_exec_new(pipeline, doc_array_source(&source), exec_ctx, &exec, err));
     Buffer buf;
@@ -92,32 +72,28 @@ static inline ErrCode run(const char *stages, const char *docs_json, bool is_opt
 
 /* Each case runs as written and as optimized. Results are compared by their bytes: types and order
  * of fields count. */
-static inline void run_cases_with(const PipelineCase *cases, size_t count,
-                                  const AggExecContext *exec) {
+void pipeline_run_cases(const PipelineCase *cases, size_t count) {
+    static const AggExecContext EXEC = {.now_ms = 1000};
     for (size_t i = 0; i < 2 * count; i++) {
         const PipelineCase *c = &cases[i / 2];
         Arena arena;
         arena_init(&arena, 0);
         CLEANUP(error_reset) Error err = {0};
-        Doc expected = array_of(c->expected, &arena);
+        Doc expected = pipeline_test_array(c->expected, &arena);
         Doc actual = DOC_EMPTY;
-        if (run(c->pipeline, c->docs, i % 2 == 1, exec, &arena, &actual, &err) != ERR_OK)
+        if (pipeline_test_run(c->pipeline, c->docs, i % 2 == 1, &EXEC, &arena, &actual, &err) !=
+            ERR_OK)
             test_fail(__FILE__, __LINE__, "%s: %d %s", c->pipeline, (int)err.code,
                       error_message(&err));
         else if (!doc_equal_bytes(expected, actual))
             test_fail(__FILE__, __LINE__, "%s%s on %s\n  gives    %s\n  expected %s",
-                      i % 2 == 1 ? "optimized " : "", c->pipeline, c->docs, json_of(actual, &arena),
-                      json_of(expected, &arena));
+                      i % 2 == 1 ? "optimized " : "", c->pipeline, c->docs,
+                      pipeline_test_json(actual, &arena), pipeline_test_json(expected, &arena));
         arena_done(&arena);
     }
 }
 
-static inline void run_cases(const PipelineCase *cases, size_t count) {
-    static const AggExecContext EXEC = {.now_ms = 1000};
-    run_cases_with(cases, count, &EXEC);
-}
-
-static inline void run_error_cases(const PipelineErrorCase *cases, size_t count) {
+void pipeline_run_error_cases(const PipelineErrorCase *cases, size_t count) {
     static const AggExecContext EXEC = {.now_ms = 1000};
     for (size_t i = 0; i < count; i++) {
         const PipelineErrorCase *c = &cases[i];
@@ -125,8 +101,8 @@ static inline void run_error_cases(const PipelineErrorCase *cases, size_t count)
         arena_init(&arena, 0);
         CLEANUP(error_reset) Error err = {0};
         Doc ignored;
-        ErrCode rc =
-            run(c->pipeline, "[{'_id':1,'a':1,'s':'x'}]", false, &EXEC, &arena, &ignored, &err);
+        ErrCode rc = pipeline_test_run(c->pipeline, "[{'_id':1,'a':1,'s':'x'}]", false, &EXEC,
+                                       &arena, &ignored, &err);
         if ((int)rc != c->code || strstr(error_message(&err), c->message) == NULL)
             test_fail(__FILE__, __LINE__, "%s gives %d \"%s\"", c->pipeline, (int)rc,
                       error_message(&err));
