@@ -81,7 +81,7 @@ typedef struct AggParser {
 typedef ErrCode AggParseFn(AggParser *p, Elem spec, Error *err);
 
 #define AGG_STAGE(name, parse) AggParseFn parse;
-#define AGG_REFUSED(name)
+#define AGG_REFUSED(name, code, message)
 #include "query/agg/agg_stages.def"
 #undef AGG_STAGE
 #undef AGG_REFUSED

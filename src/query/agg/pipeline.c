@@ -10,11 +10,13 @@
 typedef struct StageRow {
     Str name;
     AggParseFn *parse; /* NULL: refused */
+    int code;
+    const char *message; /* behind the stage's name */
 } StageRow;
 
 static const StageRow STAGES[] = {
-#define AGG_STAGE(name, parse) {STR(name), parse},
-#define AGG_REFUSED(name)      {STR(name), NULL},
+#define AGG_STAGE(name, parse)           {STR(name), parse, 0, NULL},
+#define AGG_REFUSED(name, code, message) {STR(name), NULL, code, message},
 #include "query/agg/agg_stages.def"
 #undef AGG_STAGE
 #undef AGG_REFUSED
@@ -154,7 +156,7 @@ static ErrCode parse_stage(AggParser *p, Elem elem, uint32_t index, Error *err) 
         return error_set(err, (ErrCode)40324, "Unrecognized pipeline stage name: '%s'",
                          elem_name(spec));
     if (row->parse == NULL)
-        return error_set(err, ERR_NOT_IMPLEMENTED, "%s is not supported yet", elem_name(spec));
+        return error_set(err, (ErrCode)row->code, "%s %s", elem_name(spec), row->message);
     return row->parse(p, spec, err);
 }
 
