@@ -480,3 +480,48 @@ test('$documents makes the input of a pipeline of the database', async () => {
     await fails(() => node.db.aggregate([{ $documents: [1] }]).toArray(), 40228);
     await fails(() => c.aggregate([{ $documents: [] }]).toArray(), 73);
 });
+
+test('documents that sub-pipelines examine are counted', async () => {
+    const [left, right] = await twoCollections(
+        [{ _id: 1, k: 1 }],
+        Array.from({ length: 40 }, (_, i) => ({ _id: i, k: i })),
+    );
+    await node.db.command({ profile: 2 });
+    try {
+        await looked(left, {
+            from: right.collectionName,
+            localField: 'k',
+            foreignField: 'k',
+            as: 'found',
+        });
+    } finally {
+        await node.db.command({ profile: 0 });
+    }
+    const [entry] = await node.db
+        .collection('system.profile')
+        .find({ ns: `test.${left.collectionName}`, op: 'command' })
+        .toArray();
+    assert.equal(entry.docsExamined, 41);
+});
+
+test('pipelines with sub-pipelines and sinks run beside writers', async () => {
+    const [left, right] = await twoCollections(
+        Array.from({ length: 2000 }, (_, i) => ({ _id: i, k: i % 50 })),
+        Array.from({ length: 50 }, (_, i) => ({ _id: i, k: i, n: 0 })),
+    );
+    const target = node.newName();
+    const join = {
+        $lookup: { from: right.collectionName, localField: 'k', foreignField: 'k', as: 'f' },
+    };
+    const work = [
+        () => looked(left, join.$lookup).then((all) => assert.equal(all.length, 2000)),
+        () => left.aggregate([join, { $merge: { into: target } }]).toArray(),
+        () => left.aggregate([join, { $out: `${target}_out` }]).toArray(),
+        () => left.aggregate([join, { $unwind: '$f' }, { $group: { _id: '$f.n' } }]).toArray(),
+        () => right.updateMany({}, { $inc: { n: 1 } }),
+        () => left.updateMany({ k: 7 }, { $inc: { touched: 1 } }),
+    ];
+    for (let round = 0; round < 5; round++) await Promise.all(work.map((each) => each()));
+    assert.equal(await node.db.collection(target).countDocuments(), 2000);
+    assert.equal(await node.db.collection(`${target}_out`).countDocuments(), 2000);
+});

@@ -38,6 +38,8 @@ struct AggCursorSource {
     Buffer batch; /* documents, one behind the other */
     size_t batch_next;
     size_t batch_bytes;
+    int64_t keys_examined; /* by pipelines that were opened from here and closed */
+    int64_t docs_examined;
     FileSpill *spill; /* NULL: not allowed */
     uint8_t *stashed; /* given back by the consumer, or NULL */
 };
@@ -158,6 +160,8 @@ static void agg_examined(const CursorSource *base, int64_t *ret_keys, int64_t *r
     *ret_keys = *ret_docs = 0;
     if (source->inner != NULL)
         stage_count_all(source->inner->exec->root, ret_keys, ret_docs);
+    *ret_keys += source->keys_examined;
+    *ret_docs += source->docs_examined;
 }
 
 static const CursorSourceOps AGG_OPS = {agg_next,   agg_give_back, agg_detach,
@@ -309,8 +313,12 @@ static ErrCode open_foreign(void *arg, Str coll, Doc stages, Doc let_values, Doc
 }
 
 static void close_foreign(void *arg, DocSource docs) {
-    (void)arg;
+    AggCursorSource *parent = arg;
     AggCursorSource *source = docs.arg;
+    int64_t keys, doc_count;
+    agg_examined(&source->base, &keys, &doc_count);
+    parent->keys_examined += keys;
+    parent->docs_examined += doc_count;
     agg_free(&source->base);
 }
 
