@@ -97,6 +97,9 @@ ErrCode agg_parse_sub(AggParser *p, Doc stages, const AggSubSpec *spec, Pipeline
                       Error *err) MUST_CHECK;
 
 /* The variables of {let: {name: expression, ...}}. */
+enum {
+    AGG_LET_VARIABLES_MAX = 1000, /* they are looked up one by one */
+};
 typedef struct AggLet {
     Str *names;
     Expr **exprs;
@@ -204,6 +207,12 @@ typedef struct LookupStage {
     const UnwindStage *unwind; /* of `as`, found behind it by the optimizer; or NULL */
 } LookupStage;
 
+typedef struct UnionStage {
+    AggStage base;
+    Str coll; /* empty: the pipeline makes its documents */
+    Doc pipeline;
+} UnionStage;
+
 typedef struct CountStage { /* $limit and $skip */
     AggStage base;
     int64_t count;
@@ -216,6 +225,7 @@ extern const AggStageClass AGG_LIMIT;
 extern const AggStageClass AGG_SKIP;
 extern const AggStageClass AGG_UNWIND;
 extern const AggStageClass AGG_LOOKUP;
+extern const AggStageClass AGG_UNION_WITH;
 extern const AggStageClass AGG_GROUP;
 /* The expression that a $group's _id is. */
 const Expr *agg_group_id(const AggStage *stage);

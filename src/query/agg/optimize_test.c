@@ -77,6 +77,9 @@ TEST(pipelines_are_rewritten_to_do_less) {
          "[{'$addFields':{'x':'$y'}},{'$match':{'$expr':{'$gt':['$x','$b']}}}]"},
         {"[{'$unwind':'$x'},{'$match':{'$expr':{'$gt':['$a','$b']}}}]",
          "[{'$unwind':'$x'},{'$match':{'$expr':{'$gt':['$a','$b']}}}]"},
+        {"[{'$unionWith':'f'},{'$match':{'b':1}}]",
+         "[{'$match':{'b':{'$eq':1}}},"
+         "{'$unionWith':{'coll':'f','pipeline':[{'$match':{'b':1}}]}}]"},
         {"[{'$lookup':{'from':'f','pipeline':[],'as':'c'}},{'$limit':2}]",
          "[{'$limit':{'$numberLong':'2'}},{'$lookup':{'from':'f','as':'c','pipeline':[]}}]"},
         {"[{'$match':{'$expr':{'$eq':['$a',1]}}}]",

@@ -14,6 +14,7 @@
  *     group by a, match     match, group           conditions on _id, as conditions on a
  *     lookup, unwind        lookup that unwinds    of its array
  *     lookup, match         lookup with a filter   one that unwinds; conditions on its documents
+ *     union, match          match, union           with the filter in its pipeline too
  *
  * Every rewrite removes a stage or moves a filter, limit or skip to the left, so there is an end.
  * Before that, equalities in $expr are said in the query language too, since that has indexes.
@@ -30,6 +31,7 @@ static bool move_match_left(Pipeline *pipeline, uint32_t at);
 static bool merge_lookup_unwind(Pipeline *pipeline, uint32_t at);
 static bool move_match_before_group(Pipeline *pipeline, uint32_t at);
 static bool move_match_into_lookup(Pipeline *pipeline, uint32_t at);
+static bool move_match_into_union(Pipeline *pipeline, uint32_t at);
 static bool is_movable(const MatchExpr *match, const AggStage *stage);
 static void add_equalities(Pipeline *pipeline, MatchStage *match);
 static MatchExpr *new_and(Pipeline *pipeline, MatchExpr **children, uint32_t count);
@@ -111,7 +113,7 @@ static bool rewrite_at(Pipeline *pipeline, uint32_t at) {
     return merge_counts(pipeline, at) || merge_sort_limit(pipeline, at) ||
            merge_matches(pipeline, at) || move_match_left(pipeline, at) ||
            merge_lookup_unwind(pipeline, at) || move_match_before_group(pipeline, at) ||
-           move_match_into_lookup(pipeline, at);
+           move_match_into_lookup(pipeline, at) || move_match_into_union(pipeline, at);
 }
 
 static bool merge_counts(Pipeline *pipeline, uint32_t at) {
@@ -314,6 +316,25 @@ static bool merge_lookup_unwind(Pipeline *pipeline, uint32_t at) {
     return true;
 }
 
+/* Appends {$match: filter} to a pipeline; false when that would be too large. */
+static bool append_match(Pipeline *pipeline, Doc *stages, Doc filter) {
+    Buffer buf;
+    buffer_init_arena(&buf, pipeline->arena, doc_size(*stages) + doc_size(filter) + 64,
+                      BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_all(&b, *stages);
+    char name[INDEX_NAME_SIZE];
+    size_t stage = build_open_doc_str(&b, index_name(doc_count(*stages), name));
+    build_doc(&b, "$match", filter);
+    build_close(&b, stage);
+    Doc longer = doc_builder_end(&b);
+    if (buf.overflowed || doc_count(longer) > PIPELINE_STAGES_MAX)
+        return false;
+    *stages = longer;
+    return true;
+}
+
 static bool is_on_looked_up(const MatchExpr *match, const AggStage *stage) {
     return agg_match_is_renamable(match, ((const LookupStage *)stage)->as.dotted,
                                   /* is_below= */ true);
@@ -333,23 +354,21 @@ static bool move_match_into_lookup(Pipeline *pipeline, uint32_t at) {
     if (split.moved == NULL)
         return false;
     Doc filter = agg_match_renamed(split.moved, lookup->as.dotted, STR(""), pipeline->arena);
-    if (parse_again(pipeline, filter) == NULL)
+    if (parse_again(pipeline, filter) == NULL || !append_match(pipeline, &lookup->pipeline, filter))
         return false;
-    Buffer buf;
-    buffer_init_arena(&buf, pipeline->arena, doc_size(lookup->pipeline) + doc_size(filter) + 64,
-                      BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
-    build_all(&b, lookup->pipeline);
-    char name[INDEX_NAME_SIZE];
-    size_t stage = build_open_doc_str(&b, index_name(doc_count(lookup->pipeline), name));
-    build_doc(&b, "$match", filter);
-    build_close(&b, stage);
-    Doc stages = doc_builder_end(&b);
-    if (buf.overflowed)
-        return false;
-    lookup->pipeline = stages;
     keep_staying(pipeline, at, &split);
+    return true;
+}
+
+/* Both halves are filtered alike. Only as long as the filter is as it was written. */
+static bool move_match_into_union(Pipeline *pipeline, uint32_t at) {
+    if (!is_class(pipeline, at, &AGG_UNION_WITH) || !is_class(pipeline, at + 1, &AGG_MATCH))
+        return false;
+    UnionStage *stage = (UnionStage *)pipeline->stages[at];
+    const MatchStage *match = (const MatchStage *)pipeline->stages[at + 1];
+    if (!doc_is_present(match->filter) || !append_match(pipeline, &stage->pipeline, match->filter))
+        return false;
+    swap_stages(pipeline, at);
     return true;
 }
 

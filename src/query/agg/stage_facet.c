@@ -11,6 +11,7 @@
 
 enum {
     BATCH_BYTES = 1024 * 1024, /* one document more may be in it */
+    FACETS_MAX = 1000, /* each is a pipeline with buffers; a message has room for a million */
 };
 
 typedef struct Facet {
@@ -69,6 +70,8 @@ ErrCode parse_facet(AggParser *p, Elem spec, Error *err) {
                          "the $facet specification must be a non-empty object, but found: %s",
                          elem_type(spec) == BT_DOC ? "{}" : bson_type_name(elem_type(spec)));
     Doc doc = elem_doc(spec);
+    if (doc_count(doc) > FACETS_MAX)
+        return error_set(err, ERR_BAD_VALUE, "$facet may have at most %d pipelines", FACETS_MAX);
     FacetStage parsed = {.facets = ARENA_ARRAY(p->arena, Facet, doc_count(doc))};
     DocIter iter = doc_iter(doc);
     for (Elem elem; doc_iter_next(&iter, &elem);) {

@@ -3,12 +3,6 @@
  */
 #include "query/agg/agg_internal.h"
 
-typedef struct UnionStage {
-    AggStage base;
-    Str coll; /* empty: the pipeline makes its documents */
-    Doc pipeline;
-} UnionStage;
-
 typedef struct UnionExec {
     AggStageExec base;
     bool is_input_over;
@@ -19,12 +13,14 @@ typedef struct UnionExec {
 
 static ErrCode union_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
 static void union_done(AggStageExec *base);
+static void union_to_bson(const AggStage *base, DocBuilder *b);
 
-static const AggStageClass UNION_WITH = {
+const AggStageClass AGG_UNION_WITH = {
     .name = "$unionWith",
     .exec_size = sizeof(UnionExec),
     .exec_done = union_done,
     .next = union_next,
+    .to_bson = union_to_bson,
     .uses_foreign = true,
 };
 
@@ -79,7 +75,7 @@ ErrCode parse_union_with(AggParser *p, Elem spec, Error *err) {
                       .is_collectionless = parsed.coll.size == 0};
     Pipeline *checked;
     TRY(agg_parse_sub(p, parsed.pipeline, &sub, &checked, err));
-    UnionStage *stage = agg_add_stage(p, &UNION_WITH, sizeof(*stage), spec);
+    UnionStage *stage = agg_add_stage(p, &AGG_UNION_WITH, sizeof(*stage), spec);
     parsed.base = stage->base;
     *stage = parsed;
     return ERR_OK;
@@ -116,4 +112,13 @@ static void union_done(AggStageExec *base) {
     if (exec->is_open)
         base->ctx->foreign->close(base->ctx->foreign->arg, exec->foreign);
     exec->is_open = false;
+}
+
+static void union_to_bson(const AggStage *base, DocBuilder *b) {
+    const UnionStage *stage = (const UnionStage *)base;
+    size_t opened = build_open_doc(b, "$unionWith");
+    if (stage->coll.size > 0)
+        build_str(b, "coll", stage->coll);
+    build_array(b, "pipeline", stage->pipeline);
+    build_close(b, opened);
 }

@@ -46,6 +46,9 @@ ErrCode agg_parse_let(AggParser *p, Elem let, AggLet *ret_let, Error *err) {
     AggLet parsed = {.scope = p->ctx->expr.scope};
     if (elem_is_present(let)) {
         uint32_t count = doc_count(elem_doc(let));
+        if (count > AGG_LET_VARIABLES_MAX)
+            return error_set(err, ERR_BAD_VALUE, "'let' may have at most %d variables",
+                             AGG_LET_VARIABLES_MAX);
         parsed.names = ARENA_ARRAY(p->arena, Str, count);
         parsed.exprs = ARENA_ARRAY(p->arena, Expr *, count);
         DocIter iter = doc_iter(elem_doc(let));
