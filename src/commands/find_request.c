@@ -27,8 +27,8 @@ ErrCode find_request_check(CommandCtx *ctx, const FindRequest *request, QuerySpe
         .is_show_record_id = request->is_show_record_id,
     };
     query_spec_defaults(ctx, ret_spec);
-    if (elem_is_present(request->allow_disk_use) && !elem_is_truthy(request->allow_disk_use))
-        ret_spec->spill_dir = NULL;
+    if (elem_is_present(request->allow_disk_use))
+        ret_spec->spill_dir = elem_is_truthy(request->allow_disk_use) ? spill_dir(ctx) : NULL;
     TRY(query_spec_let(ctx, request->let, ret_spec, err));
     *ret_batch = (FirstBatchOptions){
         .limit = request->limit,

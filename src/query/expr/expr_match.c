@@ -57,3 +57,27 @@ static void custom_to_bson(const MatchCustom *base, DocBuilder *b) {
     const ExprCustom *custom = (const ExprCustom *)base;
     build_elem_as(b, STR("$expr"), custom->operand);
 }
+
+void expr_match_add_paths(const MatchCustom *base, PathSet *set) {
+    expr_add_paths(((const ExprCustom *)base)->expr, set);
+}
+
+static void visit_equalities(const Expr *expr, ExprEqualityFn visit, void *ctx) {
+    if (expr->op == NULL)
+        return;
+    if (str_is(expr->op->name, "$and"))
+        for (uint32_t i = 0; i < expr->arg_count; i++)
+            visit_equalities(expr->args[i], visit, ctx);
+    if (!str_is(expr->op->name, "$eq"))
+        return;
+    for (uint32_t i = 0; i < 2; i++) {
+        Value literal;
+        const FieldPath *path = expr_field_path(expr->args[i]);
+        if (path != NULL && expr_is_literal(expr->args[1 - i], &literal))
+            visit(ctx, path, literal);
+    }
+}
+
+void expr_match_equalities(const MatchCustom *base, ExprEqualityFn visit, void *ctx) {
+    visit_equalities(((const ExprCustom *)base)->expr, visit, ctx);
+}

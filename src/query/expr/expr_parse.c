@@ -227,7 +227,9 @@ static ErrCode parse_variable(ExprParser *p, Str dotted, Elem spec, Expr **ret_e
         doc_is_present(p->ctx->let_values) ? doc_get(p->ctx->let_values, name) : ELEM_MISSING;
     if (!elem_is_present(let_value))
         return parse_builtin(p, name, expr, err);
-    Value value = value_from_elem(let_value);
+    /* Documents cannot hold what is missing; see ExprParseContext. */
+    bool is_missing = elem_type(let_value) == BT_UNDEFINED;
+    Value value = is_missing ? VALUE_MISSING : value_from_elem(let_value);
     TRY(expr_path_of_value(&expr->path, 0, value, p->arena, &value, err));
     expr->eval = expr_eval_literal;
     expr->literal = value;
