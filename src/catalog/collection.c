@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "bson/collator.h"
 #include "storage/engine.h"
 
 static void split_path(const char *dotted, Arena *arena, IndexField *ret_field);
@@ -60,7 +61,7 @@ ErrCode collection_set_options(Collection *coll, Doc options, Error *err) {
     coll->validator = NULL;
     if (doc_is_present(coll->options.validator)) {
         MatchExpr *validator;
-        MatchParseContext ctx = {0};
+        MatchParseContext ctx = {.collator = coll->options.collator};
         TRY(match_parse(coll->options.validator, &ctx, &coll->arena, &validator, err));
         coll->validator = match_optimize(validator, &coll->arena);
     }
@@ -142,6 +143,8 @@ ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_o
         } else if (strcmp(name, "validationAction") == 0) {
             TRY(parse_validation_enum(elem, ACTIONS, ARRAY_LEN(ACTIONS), &value, err));
             options.validation_action = (ValidationAction)value;
+        } else if (strcmp(name, "collation") == 0) {
+            TRY(collator_parse_elem(elem, "create.collation", &options.collator, err));
         } else {
             return error_set(err, ERR_NOT_IMPLEMENTED,
                              "collection option \"%s\" is not supported yet", name);
@@ -162,18 +165,25 @@ ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_o
     return ERR_OK;
 }
 
-Doc collection_options_normalize(Doc doc, Arena *arena) {
+Doc collection_options_normalize(const CollectionOptions *options, Arena *arena) {
+    Doc doc = options->doc;
     Elem clustered = doc_get_lit(doc, "clusteredIndex");
-    if (elem_type(clustered) != BT_DOC)
+    Elem collation = doc_get_lit(doc, "collation");
+    if (elem_type(clustered) != BT_DOC && !elem_is_present(collation))
         return doc;
     Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, doc_size(doc) + 64, BSON_DOC_SIZE_MAX_INTERNAL);
+    buffer_init_arena(buf, arena, doc_size(doc) + 512, BSON_DOC_SIZE_MAX_INTERNAL);
     DocBuilder b;
     doc_builder_init(&b, buf);
     DocIter iter = doc_iter(doc);
     Elem elem;
     while (doc_iter_next(&iter, &elem)) {
-        if (elem.data != clustered.data) {
+        if (elem.data == collation.data) {
+            if (options->collator != NULL)
+                build_doc(&b, "collation", options->collator->spec);
+            continue;
+        }
+        if (elem.data != clustered.data || elem_type(clustered) != BT_DOC) {
             build_elem(&b, elem);
             continue;
         }
@@ -232,10 +242,15 @@ ErrCode index_desc_new(struct StorageEngine *engine, Doc spec, const char *ident
     }
 
     ErrCode rc = ERR_OK;
+    Elem collation = doc_get_lit(index->spec, "collation");
+    if (elem_is_present(collation))
+        rc = collator_parse_elem(collation, "collation", &index->collator, err);
+    if (index->collator != NULL)
+        index->collation = index->collator->spec;
     Elem partial = doc_get_lit(index->spec, "partialFilterExpression");
-    if (elem_type(partial) == BT_DOC) {
+    if (rc == ERR_OK && elem_type(partial) == BT_DOC) {
         MatchExpr *filter;
-        MatchParseContext ctx = {0};
+        MatchParseContext ctx = {.collator = index->collator};
         index->partial_filter_doc = elem_doc(partial);
         rc = match_parse(index->partial_filter_doc, &ctx, &index->arena, &filter, err);
         if (rc == ERR_OK)

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/list.h"
 #include "base/thread.h"
+#include "bson/compare.h"
 #include "bson/doc.h"
 #include "bson/uuid.h"
 #include "catalog/namespace.h"
@@ -70,6 +71,9 @@ typedef struct IndexDesc {
     bool is_ready;
     const MatchExpr *partial_filter; /* NULL: none */
     Doc partial_filter_doc;
+    /* Its keys hold sort keys of this collation: strings cannot be read back out of them. */
+    const Collator *collator; /* NULL: simple */
+    Doc collation;            /* complete; DOC_NONE: simple */
     bool has_build_uuid;
     Uuid build_uuid;
 } IndexDesc;
@@ -92,6 +96,7 @@ typedef struct CollectionOptions {
     Doc validator; /* DOC_NONE: none */
     ValidationLevel validation_level;
     ValidationAction validation_action;
+    const Collator *collator; /* default of its queries and indexes; NULL: simple */
 } CollectionOptions;
 
 /* Shared by all instances of a collection. */
@@ -140,8 +145,9 @@ int collection_index_position(const Collection *coll, Str name);          /* -1:
 ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_options, Error *err)
     MUST_CHECK;
 
-/* Options in the form they are stored: clusteredIndex complete with version and name. */
-Doc collection_options_normalize(Doc doc, Arena *arena);
+/* Checked options in the form they are stored: clusteredIndex complete with version and name,
+ * collation with all its fields, or without it when it is the simple one. */
+Doc collection_options_normalize(const CollectionOptions *options, Arena *arena);
 
 /* ---- indexes ---- */
 

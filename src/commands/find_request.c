@@ -4,7 +4,6 @@
 
 ErrCode find_request_check(CommandCtx *ctx, const FindRequest *request, QuerySpec *ret_spec,
                            FirstBatchOptions *ret_batch, Error *err) {
-    TRY(check_collation(request->collation, err));
     if (request->is_show_record_id)
         return error_set(err, ERR_NOT_IMPLEMENTED, "'find.showRecordId' is not supported yet");
     if (request->is_return_key)
@@ -26,6 +25,7 @@ ErrCode find_request_check(CommandCtx *ctx, const FindRequest *request, QuerySpe
         .is_tailable = request->is_tailable,
     };
     query_spec_defaults(ctx, ret_spec);
+    TRY(request_collation(request->collation, &ret_spec->has_collation, &ret_spec->collator, err));
     if (elem_is_present(request->allow_disk_use) && !elem_is_truthy(request->allow_disk_use))
         ret_spec->spill_dir = NULL;
     TRY(query_spec_let(ctx, request->let, ret_spec, err));

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "bson/json.h"
 #include "catalog/write_observer.h"
+#include "index/key_show.h"
 #include "storage/recovery_unit.h"
 
 static ErrCode insert_one(OpCtx *op, const Collection *coll, Doc doc, WriteScratch *scratch,
@@ -136,28 +137,24 @@ ErrCode duplicate_key_error(const Collection *coll, const IndexDesc *index, Inde
                             Error *err) {
     Arena arena;
     arena_init(&arena, 4096);
-    Doc values;
-    Error ignored = {0};
     Buffer buf;
-    buffer_init_arena(&buf, &arena, 512, BSON_DOC_SIZE_MAX_INTERNAL);
+    buffer_init_arena(&buf, &arena, 512, SIZE_MAX);
     DocBuilder b;
     doc_builder_init(&b, &buf);
     build_doc(&b, "keyPattern", index->key_pattern);
     size_t opened = build_open_doc(&b, "keyValue");
-    if (key_decode((const uint8_t *)key.key.data, key.key.size, (const uint8_t *)key.type_bits.data,
-                   key.type_bits.size, index->order, &arena, &values, &ignored) == ERR_OK) {
-        DocIter iter = doc_iter(values);
-        Elem value;
-        for (uint32_t f = 0; f < index->field_count && doc_iter_next(&iter, &value); f++)
-            build_elem_as(&b, str_from(index->fields[f].path), value);
-    }
-    error_reset(&ignored);
+    build_key_values(&b, index, key, /* has_paths= */ true);
     build_close(&b, opened);
+    if (index->collator != NULL)
+        build_doc(&b, "collation", index->collation);
     Doc extra = doc_builder_end(&b);
     Doc key_value = elem_doc(doc_get_lit(extra, "keyValue"));
-    ErrCode rc = error_set(err, ERR_DUPLICATE_KEY,
-                           "E11000 duplicate key error collection: %s index: %s dup key: %s",
-                           coll->ns.text, index->name, shell_text_of_doc(key_value, &arena));
+    ErrCode rc =
+        error_set(err, ERR_DUPLICATE_KEY,
+                  "E11000 duplicate key error collection: %s index: %s%s%s dup key: %s",
+                  coll->ns.text, index->name, index->collator != NULL ? " collation: " : "",
+                  index->collator != NULL ? shell_text_of_doc(index->collation, &arena) : "",
+                  shell_text_of_doc(key_value, &arena));
     error_set_extra(err, extra.data);
     arena_done(&arena);
     return rc;
@@ -184,7 +181,7 @@ static ErrCode insert_record(OpCtx *op, const Collection *coll, Doc doc, WriteSc
         TRY(record_store_next_id(op, coll->records, ret_rid, err));
         return record_insert(op, coll->records, *ret_rid, bytes_of(doc), err);
     }
-    TRY(clustered_record_id(doc, &scratch->rid, ret_rid, err));
+    TRY(clustered_record_id(doc, coll->options.collator, &scratch->rid, ret_rid, err));
     bool is_duplicate;
     TRY(record_insert_unique(op, coll->records, *ret_rid, bytes_of(doc), &is_duplicate, err));
     if (!is_duplicate)

@@ -17,6 +17,7 @@ struct AggCursorSource {
     FindSource *inner; /* NULL: the pipeline makes its documents itself */
     FileSpill *spill;  /* of $sort; NULL: not allowed */
     uint8_t *stashed;  /* given back by the consumer, or NULL */
+    const Collator *collator;
 };
 
 static ErrCode pull_inner(void *arg, bool *ret_found, Doc *ret_doc, Error *err) {
@@ -93,6 +94,8 @@ static ErrCode open_inner(AggCursorSource *source, const Ns *ns, const AggOption
         .parsed_filter = leading.match,
         .parsed_sort = leading.sort,
         .hint = options->hint,
+        .has_collation = true,
+        .collator = source->collator,
         .skip = leading.skip,
         .limit = leading.limit,
         .let_values = options->let_values,
@@ -109,11 +112,23 @@ static ErrCode open_inner(AggCursorSource *source, const Ns *ns, const AggOption
     return ERR_OK;
 }
 
+static const Collator *default_collator(OpCtx *op, const Ns *ns) {
+    Catalog *catalog = catalog_acquire(op_catalog(op));
+    const Collection *coll = catalog_find(catalog, ns);
+    const Collator *collator = coll != NULL ? coll->options.collator : NULL;
+    catalog_release(catalog);
+    return collator;
+}
+
 static ErrCode open_source(AggCursorSource *source, const Ns *ns, Doc stages,
                            const AggOptions *options, Error *err) {
     CheckHook check = {check_op, source};
+    source->collator = options->has_collation || options->is_collectionless
+                           ? options->collator
+                           : default_collator(source->op, ns);
     AggParseContext parse = {
-        .expr = {.let_values = doc_is_present(options->let_values)
+        .expr = {.collator = source->collator,
+                 .let_values = doc_is_present(options->let_values)
                                    ? doc_copy(options->let_values, &source->arena)
                                    : DOC_NONE},
         .source_rows = options->source_rows,
@@ -136,6 +151,7 @@ static ErrCode open_source(AggCursorSource *source, const Ns *ns, Doc stages,
         .allow_disk_use = options->spill_dir != NULL,
         .spill = source->spill != NULL ? file_spill_interface(source->spill) : NULL,
         .now_ms = options->now_ms,
+        .collator = source->collator,
     };
     return pipeline_exec_new(source->pipeline, docs, &exec, &source->exec, err);
 }
@@ -192,8 +208,8 @@ static Doc concat_arrays(Doc first, Doc second, Arena *arena) {
     return doc_builder_end(&b);
 }
 
-ErrCode view_resolve(OpCtx *op, const Ns *ns, Doc stages, Arena *arena, Ns *ret_ns, Doc *ret_stages,
-                     Error *err) {
+ErrCode view_resolve(OpCtx *op, const Ns *ns, Doc stages, Arena *arena, AggOptions *options,
+                     Ns *ret_ns, Doc *ret_stages, Error *err) {
     *ret_ns = *ns;
     *ret_stages = stages;
     Catalog *catalog = catalog_acquire(op_catalog(op));
@@ -209,6 +225,13 @@ ErrCode view_resolve(OpCtx *op, const Ns *ns, Doc stages, Arena *arena, Ns *ret_
                            VIEW_DEPTH_MAX);
             break;
         }
+        if (options->has_collation && options->collator != view->collator) {
+            rc = error_set(err, ERR_OPTION_NOT_SUPPORTED_ON_VIEW,
+                           "Cannot override a view's default collation: %s", ret_ns->text);
+            break;
+        }
+        options->has_collation = true;
+        options->collator = view->collator;
         *ret_stages = concat_arrays(view->pipeline, *ret_stages, arena);
         *ret_ns = view->view_on;
     }

@@ -20,7 +20,8 @@ struct PlanExecutor {
     PlanStage *root;
     CollAccess *access; /* NULL while saved */
     const MatchExpr *filter;
-    const char *summary; /* "IXSCAN { a: 1 }" */
+    const Collator *collator; /* of the query; NULL: simple */
+    const char *summary;      /* "IXSCAN { a: 1 }" */
     bool is_tailable;
     uint32_t ticks;
     int64_t last_yield_us;

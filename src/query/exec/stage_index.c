@@ -215,6 +215,7 @@ typedef struct IdStage {
     RecordStore *records;
     const MatchExpr *filter;
     Elem id;
+    const Collator *collator; /* of a clustered collection's record ids */
     bool is_done;
     RecordCursor cursor;
     KeyBuilder key;
@@ -232,13 +233,13 @@ static ErrCode id_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Erro
     key_builder_init(&lookup->key);
     if (lookup->index != NULL) {
         key_builder_reset(&lookup->key, 0);
-        key_append_elem(&lookup->key, lookup->id, NULL);
+        key_append_elem(&lookup->key, lookup->id, lookup->index->collator);
         key_append_end(&lookup->key, KEY_END_EXACT);
         Str key = {(const char *)lookup->key.key.data, lookup->key.key.size};
         TRY(ordered_index_find(op, lookup->index->store, key, &is_found, &rid, NULL, err));
         stage->examined += is_found;
     } else {
-        clustered_record_id_of_value(lookup->id, &lookup->key, &rid);
+        clustered_record_id_of_value(lookup->id, lookup->collator, &lookup->key, &rid);
     }
     if (!is_found)
         return ERR_OK;
@@ -294,6 +295,7 @@ PlanStage *stage_id_lookup(PlanExecutor *exec, const Collection *coll, Elem id,
     lookup->index = index != NULL ? index_desc_ref((IndexDesc *)index) : NULL;
     lookup->records = record_store_ref(coll->records);
     lookup->id = id;
+    lookup->collator = coll->options.collator;
     lookup->filter = filter;
     return &lookup->base;
 }

@@ -64,6 +64,7 @@ PlanStage *stage_sort(PlanExecutor *exec, PlanStage *input, const SortPattern *p
     sort->memory_bytes = memory_bytes;
     sort->spill = spill_dir != NULL ? file_spill_new(spill_dir) : NULL;
     SorterOptions options = {.pattern = pattern,
+                             .collator = exec->collator,
                              .limit = (uint64_t)limit,
                              .memory_bytes = memory_bytes,
                              .spill =
@@ -188,6 +189,7 @@ PlanStage *stage_project(PlanExecutor *exec, PlanStage *input, const Projection 
     project->filter = filter;
     buffer_init(&project->out, BSON_DOC_SIZE_MAX_INTERNAL);
     arena_init(&project->scratch, ARENA_CHUNK_SIZE_DEFAULT);
-    project->eval = (ExprEvalContext){.scratch = &project->scratch, .now_ms = now_ms};
+    project->eval = (ExprEvalContext){
+        .scratch = &project->scratch, .now_ms = now_ms, .collator = exec->collator};
     return &project->base;
 }

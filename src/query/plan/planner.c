@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "bson/collator.h"
 #include "bson/json.h"
 #include "index/key_gen.h"
 #include "query/expr/expr.h"
@@ -17,6 +18,7 @@ typedef struct Planning {
     ExprParseContext expr;
     ExprMatchHook expr_hook;
     MatchParseContext match;
+    const Collator *collator;
 } Planning;
 
 typedef struct Candidate {
@@ -42,6 +44,7 @@ ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret
     exec->yield_period_us = spec->yield_period_us;
     exec->is_tailable = spec->is_tailable;
     Planning p = {.access = access, .coll = access->coll, .spec = spec, .exec = exec};
+    exec->collator = p.collator = query_collator(spec, p.coll);
     TRY(parse(&p, err));
     exec->filter = p.filter;
     PlanStage *stage = NULL;
@@ -63,7 +66,9 @@ ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret
 static ErrCode parse(Planning *p, Error *err) {
     Arena *arena = &p->exec->arena;
     const QuerySpec *spec = p->spec;
-    p->expr = (ExprParseContext){.let_values = doc_is_present(spec->let_values)
+    p->match.collator = p->collator;
+    p->expr = (ExprParseContext){.collator = p->collator,
+                                 .let_values = doc_is_present(spec->let_values)
                                                    ? doc_copy(spec->let_values, arena)
                                                    : DOC_NONE};
     ExprMatchHook *hook = ARENA_NEW(arena, ExprMatchHook);
@@ -87,6 +92,16 @@ static ErrCode parse(Planning *p, Error *err) {
     if (spec->parsed_sort != NULL)
         p->sort = spec->parsed_sort;
     return ERR_OK;
+}
+
+/* Does the _id index, which has the collection's collation, tell values apart as the query does? */
+static bool is_id_key(const Planning *p, Elem id) {
+    return p->collator == p->coll->options.collator || !type_is_collatable(elem_type(id));
+}
+
+/* Bounds compare by bytes: with a collation on either side all keys are looked at. */
+static bool has_plain_keys(const Planning *p, const IndexDesc *index) {
+    return p->collator == NULL && index->collator == NULL;
 }
 
 static char *index_summary(Planning *p, const IndexDesc *index) {
@@ -123,7 +138,7 @@ static ErrCode plan_access(Planning *p, PlanStage **ret_stage, bool *ret_is_sort
     } else if (!is_scan_told) {
         Elem id = doc_is_present(p->spec->filter) ? match_find_id_equality(p->spec->filter)
                                                   : ELEM_MISSING;
-        if (elem_is_present(id) &&
+        if (elem_is_present(id) && is_id_key(p, id) &&
             (collection_id_index(coll) != NULL || coll->options.is_clustered)) {
             exec->summary = "IDHACK";
             *ret_stage = stage_id_lookup(exec, coll, elem_copy(id, &exec->arena), NULL);
@@ -204,15 +219,17 @@ static ErrCode plan_hint(Planning *p, Candidate *ret_best, bool *ret_is_scan, bo
             "provided does not correspond to an existing index",
             p->coll->ns.text);
     Candidate told = {.index = index, .is_forward = true};
-    if (p->filter == NULL || !bounds_for_index(p->filter, index, &p->exec->arena, &told.bounds))
+    if (p->filter == NULL || !has_plain_keys(p, index) ||
+        !bounds_for_index(p->filter, index, &p->exec->arena, &told.bounds))
         bounds_all(index, &p->exec->arena, &told.bounds);
-    told.is_sorted = delivers_sort(p, index, &told.bounds, &told.is_forward);
+    told.is_sorted =
+        index->collator == p->collator && delivers_sort(p, index, &told.bounds, &told.is_forward);
     *ret_best = told;
     return ERR_OK;
 }
 
 static void consider(Planning *p, IndexDesc *index, Candidate *best) {
-    if (index->store == NULL || !index->is_ready || index->is_hidden)
+    if (index->store == NULL || !index->is_ready || index->is_hidden || !has_plain_keys(p, index))
         return;
     Candidate candidate = {.index = index, .is_forward = true};
     bool is_bounded =
@@ -278,7 +295,8 @@ static bool delivers_sort(const Planning *p, const IndexDesc *index, const Index
 static PlanStage *clustered_scan(Planning *p, bool is_forward) {
     Arena *arena = &p->exec->arena;
     Intervals intervals;
-    if (!bounds_for_clustered(p->filter, arena, &intervals))
+    if (p->collator != NULL || p->coll->options.collator != NULL ||
+        !bounds_for_clustered(p->filter, arena, &intervals))
         return NULL;
     ScanOptions options = {.filter = p->filter, .is_forward = is_forward};
     if (intervals.count == 0)
@@ -286,9 +304,10 @@ static PlanStage *clustered_scan(Planning *p, bool is_forward) {
     /* From the lowest to the highest value; the filter does the rest. */
     KeyBuilder kb;
     key_builder_init_arena(&kb, arena);
-    clustered_record_id_of_value(intervals.rows[0].low, &kb, &options.low);
+    clustered_record_id_of_value(intervals.rows[0].low, NULL, &kb, &options.low);
     options.low.str = arena_memdup(arena, options.low.str, options.low.str_size);
-    clustered_record_id_of_value(intervals.rows[intervals.count - 1].high, &kb, &options.high);
+    clustered_record_id_of_value(intervals.rows[intervals.count - 1].high, NULL, &kb,
+                                 &options.high);
     options.high.str = arena_memdup(arena, options.high.str, options.high.str_size);
     return stage_collection_scan(p->exec, p->coll, &options);
 }

@@ -23,7 +23,9 @@ typedef struct QuerySpec {
     Doc projection; /* DOC_NONE: whole documents */
     Elem hint;      /* missing, a name, or a key pattern */
     int64_t skip;
-    int64_t limit; /* 0: none */
+    int64_t limit;      /* 0: none */
+    bool has_collation; /* else the collection's default is used */
+    const Collator *collator;
     Doc let_values;
     bool is_tailable;
     bool is_table_scan_refused;
@@ -32,6 +34,13 @@ typedef struct QuerySpec {
     int64_t yield_period_us;
     int64_t now_ms;
 } QuerySpec;
+
+/* The collation that the query has on that collection, which may be NULL. */
+static inline const Collator *query_collator(const QuerySpec *spec, const Collection *coll) {
+    if (spec->has_collation || coll == NULL)
+        return spec->collator;
+    return coll->options.collator;
+}
 
 /* Plans against access->coll (NULL gives an empty result) and attaches the executor to the access.
  */
