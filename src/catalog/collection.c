@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "bson/collator.h"
+#include "query/expr/expr.h"
 #include "storage/engine.h"
 
 static void split_path(const char *dotted, Arena *arena, IndexField *ret_field);
@@ -14,6 +15,7 @@ static ErrCode parse_clustered(Elem elem, Arena *arena, CollectionOptions *optio
 static ErrCode parse_validation_enum(Elem elem, const char *const *names, size_t name_count,
                                      int *ret_value, Error *err);
 static int64_t capped_size_rounded(int64_t size);
+static ErrCode check_validator_place(const Ns *ns, Error *err);
 
 Collection *collection_ref(Collection *coll) {
     atomic_fetch_add_explicit(&coll->refs, 1, memory_order_relaxed);
@@ -60,9 +62,9 @@ ErrCode collection_set_options(Collection *coll, Doc options, Error *err) {
     TRY(collection_options_parse(copy, &coll->arena, &coll->options, err));
     coll->validator = NULL;
     if (doc_is_present(coll->options.validator)) {
+        TRY(check_validator_place(&coll->ns, err));
         MatchExpr *validator;
-        MatchParseContext ctx = {.collator = coll->options.collator};
-        TRY(match_parse(coll->options.validator, &ctx, &coll->arena, &validator, err));
+        TRY(collection_parse_validator(coll, &coll->arena, &validator, err));
         coll->validator = match_optimize(validator, &coll->arena);
     }
     if (coll->shared == NULL) {
@@ -72,6 +74,31 @@ ErrCode collection_set_options(Collection *coll, Doc options, Error *err) {
         list_init(&coll->shared->capped_waiters);
     }
     return ERR_OK;
+}
+
+static ErrCode check_validator_place(const Ns *ns, Error *err) {
+    static const char *const INTERNAL[] = {"admin", "local", "config"};
+    for (size_t i = 0; i < ARRAY_LEN(INTERNAL); i++)
+        if (str_is(ns_db(ns), INTERNAL[i]))
+            return error_set(err, ERR_INVALID_OPTIONS,
+                             "Document validators are not allowed on collection %s in the %s "
+                             "internal database",
+                             ns->text, INTERNAL[i]);
+    Str coll = ns_coll(ns);
+    if (coll.size > 7 && memcmp(coll.data, "system.", 7) == 0)
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "Document validators are not allowed on system collection %s", ns->text);
+    return ERR_OK;
+}
+
+ErrCode collection_parse_validator(const Collection *coll, Arena *arena, MatchExpr **ret_filter,
+                                   Error *err) {
+    ExprMatchHook *hook = ARENA_NEW(arena, ExprMatchHook); /* lives as long as the tree */
+    hook->parse.collator = coll->options.collator;
+    MatchParseContext ctx = {.collator = coll->options.collator,
+                             .expr_hook = expr_match_hook(hook),
+                             .is_validator = true};
+    return match_parse(coll->options.validator, &ctx, arena, ret_filter, err);
 }
 
 void collection_add_index(Collection *coll, IndexDesc *take_index) {

@@ -141,6 +141,10 @@ const IndexDesc *collection_find_index(const Collection *coll, Str name); /* NUL
 const IndexDesc *collection_id_index(const Collection *coll);             /* NULL: clustered */
 int collection_index_position(const Collection *coll, Str name);          /* -1: none */
 
+/* The validator's filter as it was written, with its own $expr hook in the arena. */
+ErrCode collection_parse_validator(const Collection *coll, Arena *arena, MatchExpr **ret_filter,
+                                   Error *err) MUST_CHECK;
+
 /* Checks and parses the options of create and collMod; pointers go into `arena`. */
 ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_options, Error *err)
     MUST_CHECK;

@@ -99,40 +99,6 @@ ErrCode collection_delete(OpCtx *op, const Collection *coll, RecordId rid, Doc b
     return ERR_OK;
 }
 
-ErrCode collection_check_validator(OpCtx *op, const Collection *coll, Doc before, Doc after,
-                                   Error *err) {
-    if (LIKELY(coll->validator == NULL) || coll->options.validation_level == VALIDATION_OFF ||
-        op->is_validation_bypassed)
-        return ERR_OK;
-    if (match_doc(coll->validator, after, NULL))
-        return ERR_OK;
-    /* Moderate: documents that were not valid before may stay so. */
-    if (coll->options.validation_level == VALIDATION_MODERATE && doc_is_present(before) &&
-        !match_doc(coll->validator, before, NULL))
-        return ERR_OK;
-    if (coll->options.validation_action == VALIDATION_WARN) {
-        LOG_WARN(LOG_STORAGE, 20294, "Document would fail validation",
-                 LOG_STR("namespace", coll->ns.text));
-        return ERR_OK;
-    }
-    (void)error_set(err, ERR_DOCUMENT_VALIDATION_FAILURE, "Document failed validation");
-    Buffer buf;
-    buffer_init(&buf, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
-    size_t info = build_open_doc(&b, "errInfo");
-    Elem id = doc_get_lit(after, "_id");
-    if (elem_is_present(id))
-        build_elem_as(&b, STR("failingDocumentId"), id);
-    size_t details = build_open_doc(&b, "details");
-    build_doc(&b, "specifiedAs", coll->options.validator);
-    build_close(&b, details);
-    build_close(&b, info);
-    error_set_extra(err, doc_builder_end(&b).data);
-    buffer_done(&buf);
-    return err->code;
-}
-
 ErrCode duplicate_key_error(const Collection *coll, const IndexDesc *index, IndexKey key,
                             Error *err) {
     Arena arena;

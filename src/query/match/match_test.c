@@ -724,7 +724,6 @@ TEST(match_parse_refuses_malformed_filters) {
         {"{'$where': 'true'}", 238, "$where is not supported"},
         {"{'$text': {'$search': 'x'}}", 238, "$text is not supported"},
         {"{'$expr': true}", 238, "$expr is not supported"},
-        {"{'$jsonSchema': {}}", 238, "$jsonSchema is not supported"},
         {"{'a': {'$near': [1, 2]}}", 238, "$near is not supported"},
         {"{'a': {'$geoWithin': {}}}", 238, "$geoWithin is not supported"},
         {"{'a': {'$geoIntersects': {}}}", 238, "$geoIntersects is not supported"},
