@@ -79,6 +79,8 @@ static ErrCode project_image(CommandCtx *ctx, const FindAndModifyRequest *reques
     ProjectContext context = {.syntax = PROJECT_FIND, .expr = &expr, .match = &match};
     Projection *projection;
     TRY(project_parse(request->fields, &context, arena, &projection, err));
+    if (project_needed_meta(projection) != 0)
+        return error_set(err, ERR_NOT_IMPLEMENTED, "$meta is not supported in findAndModify");
     MatchDetails details = MATCH_DETAILS_NONE;
     if (project_needs_details(projection) && doc_is_present(request->query)) {
         MatchExpr *filter;

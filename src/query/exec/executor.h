@@ -21,6 +21,7 @@ struct PlanExecutor {
     CollAccess *access; /* NULL while saved */
     const MatchExpr *filter;
     const Collator *collator; /* of the query; NULL: simple */
+    const SortPattern *sort;  /* NULL: any order */
     const char *summary;      /* "IXSCAN { a: 1 }" */
     bool is_tailable;
     uint32_t ticks;

@@ -24,6 +24,7 @@ typedef struct Modify {
     PipelineUpdateHook pipeline_hook;
     ExprMatchHook expr_hook;
     MatchParseContext match;
+    MatchExpr *upsert_filter; /* upserts: what the new document starts from */
     const Collator *collator;
     WriteScratch scratch;
     int64_t now_ms;
@@ -96,7 +97,15 @@ static ErrCode parse(Modify *m, const Collection *coll, Error *err) {
     m->expr_hook = (ExprMatchHook){
         .parse = {.collator = m->collator, .let_values = query->let_values}, .now_ms = m->now_ms};
     m->match.expr_hook = expr_match_hook(&m->expr_hook);
-    return m->request->kind == MODIFY_UPDATE ? parse_update(m, err) : ERR_OK;
+    if (m->request->kind == MODIFY_DELETE)
+        return ERR_OK;
+    if (m->request->is_upsert) {
+        MatchParseContext ctx = m->match;
+        ctx.is_upsert = true;
+        TRY(match_parse(doc_is_present(query->filter) ? query->filter : DOC_EMPTY, &ctx,
+                        &m->op->arena, &m->upsert_filter, err));
+    }
+    return parse_update(m, err);
 }
 
 static ErrCode parse_update(Modify *m, Error *err) {
@@ -267,11 +276,8 @@ static ErrCode insert_one(void *arg, OpCtx *op, Error *err) {
 static ErrCode upsert(Modify *m, Error *err) {
     OpCtx *op = m->op;
     Arena *arena = &op->arena;
-    MatchExpr *filter;
-    Doc query = doc_is_present(m->request->query.filter) ? m->request->query.filter : DOC_EMPTY;
-    TRY(match_parse(query, &m->match, arena, &filter, err));
     Doc base;
-    TRY(update_upsert_base(filter, update_is_replacement(m->program), arena, &base, err));
+    TRY(update_upsert_base(m->upsert_filter, update_is_replacement(m->program), arena, &base, err));
     UpdateApplyContext ctx = {.positional_index = -1,
                               .is_insert = true,
                               .now_ms = m->now_ms,

@@ -67,6 +67,9 @@ static inline uint32_t match_type_bit(BsonType type) {
                                 : (uint32_t)type;
 }
 
+/* $sampleRate: true for that part of all documents, by chance. */
+MatchCustom *sample_rate_new(double rate, Arena *arena);
+
 /* Sorts and removes duplicates. */
 uint32_t match_sort_values(Elem *values, uint32_t count, const Collator *collator);
 

@@ -347,6 +347,31 @@ ErrCode match_op_json_schema(MatchParser *p, const MatchSite *site, Elem operand
     return ERR_OK;
 }
 
+/* Text search needs an index, and there is no kind of index that could serve it. */
+ErrCode match_op_text(MatchParser *p, const MatchSite *site, Elem operand, MatchExpr **ret_expr,
+                      Error *err) {
+    if (p->ctx->is_validator)
+        return match_op_refused(p, site, operand, ret_expr, err);
+    return error_set(err, ERR_INDEX_NOT_FOUND, "text index required for $text query");
+}
+
+ErrCode match_op_sample_rate(MatchParser *p, const MatchSite *site, Elem operand,
+                             MatchExpr **ret_expr, Error *err) {
+    if (!elem_is_number(operand))
+        return error_set(err, ERR_BAD_VALUE, "argument to $sampleRate must be a numeric type");
+    double rate = elem_as_f64(operand);
+    if (!(rate >= 0 && rate <= 1))
+        return error_set(err, ERR_BAD_VALUE, "numeric argument to $sampleRate must be in [0, 1]");
+    if (rate == 0 || rate == 1) {
+        *ret_expr = match_new(p, rate == 0 ? MATCH_ALWAYS_FALSE : MATCH_ALWAYS_TRUE, NULL);
+        return ERR_OK;
+    }
+    MatchExpr *expr = match_new(p, site->kind, NULL);
+    expr->custom = sample_rate_new(rate, p->arena);
+    *ret_expr = expr;
+    return ERR_OK;
+}
+
 ErrCode match_op_always(MatchParser *p, const MatchSite *site, Elem operand, MatchExpr **ret_expr,
                         Error *err) {
     if (!elem_is_number(operand) || elem_as_f64(operand) != 1.0)

@@ -166,7 +166,8 @@ static ErrCode add_type(Elem elem, uint32_t *type_set, Error *err) {
             return ERR_OK;
         }
     }
-    return error_set(err, ERR_BAD_VALUE, "Invalid numerical type code: %.17g", elem_as_f64(elem));
+    return error_set(err, ERR_BAD_VALUE, "Invalid numerical type code: %.17g%s", elem_as_f64(elem),
+                     elem_as_f64(elem) == 0 ? ". Instead use {$exists:false}." : "");
 }
 
 /* ---- $regex, $options ---- */

@@ -47,6 +47,7 @@ ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret
     exec->collator = p.collator = query_collator(spec, p.coll);
     TRY(parse(&p, err));
     exec->filter = p.filter;
+    exec->sort = p.sort;
     PlanStage *stage = NULL;
     bool is_sorted = true;
     if (p.coll == NULL) {
@@ -312,6 +313,23 @@ static PlanStage *clustered_scan(Planning *p, bool is_forward) {
     return stage_collection_scan(p->exec, p->coll, &options);
 }
 
+/* What {$meta: ...} can show of a plan. */
+static ErrCode check_meta(const Planning *p, uint32_t needed, Error *err) {
+    if ((needed >> PROJECT_META_TEXT_SCORE & 1) != 0)
+        return error_set(err, (ErrCode)40218,
+                         "query requires text score metadata, but it is not available");
+    if ((needed >> PROJECT_META_INDEX_KEY & 1) != 0)
+        return error_set(err, ERR_NOT_IMPLEMENTED, "$meta 'indexKey' is not supported yet");
+    if ((needed >> PROJECT_META_SORT_KEY & 1) == 0)
+        return ERR_OK;
+    if (p->sort == NULL || p->sort->count == 0)
+        return error_set(err, ERR_BAD_VALUE, "cannot use sortKey $meta projection without a sort");
+    if (p->collator != NULL)
+        return error_set(err, ERR_NOT_IMPLEMENTED,
+                         "$meta 'sortKey' is not supported with a collation");
+    return ERR_OK;
+}
+
 static ErrCode finish(Planning *p, PlanStage *stage, bool is_sorted, Error *err) {
     PlanExecutor *exec = p->exec;
     const QuerySpec *spec = p->spec;
@@ -330,6 +348,7 @@ static ErrCode finish(Planning *p, PlanStage *stage, bool is_sorted, Error *err)
         ProjectContext ctx = {.syntax = PROJECT_FIND, .expr = &p->expr, .match = &p->match};
         Projection *projection;
         TRY(project_parse(spec->projection, &ctx, &exec->arena, &projection, err));
+        TRY(check_meta(p, project_needed_meta(projection), err));
         if (!project_is_identity(projection))
             exec->root = stage_project(exec, stage, projection, p->filter, spec->now_ms);
     }
