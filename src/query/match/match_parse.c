@@ -347,14 +347,6 @@ ErrCode match_op_json_schema(MatchParser *p, const MatchSite *site, Elem operand
     return ERR_OK;
 }
 
-/* Text search needs an index, and there is no kind of index that could serve it. */
-ErrCode match_op_text(MatchParser *p, const MatchSite *site, Elem operand, MatchExpr **ret_expr,
-                      Error *err) {
-    if (p->ctx->is_validator)
-        return match_op_refused(p, site, operand, ret_expr, err);
-    return error_set(err, ERR_INDEX_NOT_FOUND, "text index required for $text query");
-}
-
 ErrCode match_op_sample_rate(MatchParser *p, const MatchSite *site, Elem operand,
                              MatchExpr **ret_expr, Error *err) {
     if (!elem_is_number(operand))
@@ -393,5 +385,8 @@ ErrCode match_op_refused(MatchParser *p, const MatchSite *site, Elem operand, Ma
     if (p->ctx->is_validator)
         return error_set(err, ERR_BAD_VALUE, "%s is not allowed in this context",
                          elem_name(operand));
+    /* Text search needs an index, and there is no kind of index that could serve it. */
+    if (elem_name_is(operand, STR("$text")))
+        return error_set(err, ERR_INDEX_NOT_FOUND, "text index required for $text query");
     return error_set(err, ERR_NOT_IMPLEMENTED, "%s is not supported", elem_name(operand));
 }
