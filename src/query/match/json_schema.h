@@ -36,6 +36,10 @@ typedef struct SchemaParser {
     uint32_t depth;
 } SchemaParser;
 
+enum {
+    SCHEMA_NAMES_SHORT = 16, /* lists up to this size are looked through */
+};
+
 typedef enum SchemaApplies {
     SCHEMA_ANY,
     SCHEMA_NUMBER,
@@ -61,6 +65,13 @@ typedef struct SchemaEntry {
     Doc names;                /* dependencies: an array of names */
 } SchemaEntry;
 
+/* Names and where they stand in a list: with it a document of many fields meets a schema of many
+ * names in one pass. */
+typedef struct SchemaNames {
+    uint32_t *slots; /* position + 1; 0: free. NULL: the list is short, look through it */
+    uint32_t mask;
+} SchemaNames;
+
 struct SchemaRule {
     const SchemaKeyword *keyword;
     const JsonSchema *owner;
@@ -73,6 +84,7 @@ struct SchemaRule {
     const JsonSchema *schema; /* the only one; NULL: none */
     SchemaEntry *entries;
     uint32_t entry_count;
+    SchemaNames names; /* of entries */
 };
 
 struct JsonSchema {
@@ -90,6 +102,18 @@ bool schema_fits(const JsonSchema *schema, SchemaValue value, SchemaRun *run);
 void schema_explain(const JsonSchema *schema, SchemaValue value, DocBuilder *b);
 
 bool schema_rule_fits(const SchemaRule *rule, SchemaValue value, SchemaRun *run);
+/* To be called when the entries of a rule have their names. */
+void schema_index_names(SchemaRule *rule, Arena *arena);
+/* The entry of that name, or NULL. */
+const SchemaEntry *schema_find_entry(const SchemaRule *rule, Str name);
+
+/* Calls `visit` for each of the names (an array of strings) that is no field of the document, until
+ * it returns true; returns that. */
+bool schema_visit_missing(Doc doc, Doc names, bool (*visit)(void *ctx, Elem name), void *ctx);
+
+/* Does the object have what the entry of `dependencies` asks of it? */
+bool schema_dependency_fits(const SchemaEntry *entry, SchemaValue value);
+
 /* The rule of that keyword in the same schema, or NULL. */
 const SchemaRule *schema_sibling(const SchemaRule *rule, Str keyword);
 /* Is the name told by properties or patternProperties of the same schema? */

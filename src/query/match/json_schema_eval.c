@@ -204,9 +204,8 @@ const SchemaRule *schema_sibling(const SchemaRule *rule, Str keyword) {
 
 bool schema_is_known_property(const SchemaRule *rule, Elem property, SchemaRun *run) {
     const SchemaRule *properties = schema_sibling(rule, STR("properties"));
-    for (uint32_t i = 0; properties != NULL && i < properties->entry_count; i++)
-        if (elem_name_is(property, properties->entries[i].name))
-            return true;
+    if (properties != NULL && schema_find_entry(properties, elem_name_str(property)) != NULL)
+        return true;
     const SchemaRule *patterns = schema_sibling(rule, STR("patternProperties"));
     for (uint32_t i = 0; patterns != NULL && i < patterns->entry_count; i++)
         if (regex_finds(patterns->entries[i].regex, elem_name_str(property), run))
@@ -214,7 +213,101 @@ bool schema_is_known_property(const SchemaRule *rule, Elem property, SchemaRun *
     return false;
 }
 
+/* ---- names ---- */
+
+static uint32_t *find_slot(const SchemaNames *names, Str name, const SchemaEntry *entries) {
+    uint64_t hash = hash_bytes(name.data, name.size) * UINT64_C(0x9E3779B97F4A7C15);
+    for (uint32_t at = (uint32_t)(hash >> 32) & names->mask;; at = (at + 1) & names->mask) {
+        uint32_t *slot = &names->slots[at];
+        if (*slot == 0 || str_equal(entries[*slot - 1].name, name))
+            return slot;
+    }
+}
+
+static uint32_t slot_count(uint32_t count) {
+    uint32_t slots = 64;
+    while (slots < count * 2)
+        slots *= 2;
+    return slots;
+}
+
+/* Of equal names the first counts, as in a lookup one by one. */
+static void fill_names(SchemaNames *names, const SchemaEntry *entries, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t *slot = find_slot(names, entries[i].name, entries);
+        if (*slot == 0)
+            *slot = i + 1;
+    }
+}
+
+void schema_index_names(SchemaRule *rule, Arena *arena) {
+    if (rule->entry_count <= SCHEMA_NAMES_SHORT)
+        return;
+    uint32_t slots = slot_count(rule->entry_count);
+    rule->names = (SchemaNames){ARENA_ARRAY(arena, uint32_t, slots), slots - 1};
+    fill_names(&rule->names, rule->entries, rule->entry_count);
+}
+
+const SchemaEntry *schema_find_entry(const SchemaRule *rule, Str name) {
+    if (rule->names.slots != NULL) {
+        uint32_t found = *find_slot(&rule->names, name, rule->entries);
+        return found != 0 ? &rule->entries[found - 1] : NULL;
+    }
+    for (uint32_t i = 0; i < rule->entry_count; i++)
+        if (str_equal(rule->entries[i].name, name))
+            return &rule->entries[i];
+    return NULL;
+}
+
+/* A long list of names against the fields of a document, which are put in a table first. */
+static bool visit_missing_of_many(Doc doc, Doc names, bool (*visit)(void *ctx, Elem name),
+                                  void *ctx) {
+    uint32_t count = doc_count(doc), slots = slot_count(count), at = 0;
+    CLEANUP(xfree_ptr) SchemaEntry *fields = xcalloc(count + 1, sizeof(*fields));
+    CLEANUP(xfree_ptr) uint32_t *memory = xcalloc(slots, sizeof(*memory));
+    SchemaNames table = {memory, slots - 1};
+    DocIter iter = doc_iter(doc);
+    for (Elem elem; doc_iter_next(&iter, &elem);)
+        fields[at++].name = elem_name_str(elem);
+    fill_names(&table, fields, count);
+    iter = doc_iter(names);
+    for (Elem name; doc_iter_next(&iter, &name);)
+        if (*find_slot(&table, elem_str(name), fields) == 0 && visit(ctx, name))
+            return true;
+    return false;
+}
+
+bool schema_visit_missing(Doc doc, Doc names, bool (*visit)(void *ctx, Elem name), void *ctx) {
+    if (doc_count(names) > SCHEMA_NAMES_SHORT)
+        return visit_missing_of_many(doc, names, visit, ctx);
+    DocIter iter = doc_iter(names);
+    for (Elem name; doc_iter_next(&iter, &name);)
+        if (!elem_is_present(doc_get(doc, elem_str(name))) && visit(ctx, name))
+            return true;
+    return false;
+}
+
+static bool stop(void *ctx, Elem name) {
+    (void)ctx, (void)name;
+    return true;
+}
+
+static bool has_all(Doc doc, Doc names) {
+    return !schema_visit_missing(doc, names, stop, NULL);
+}
+
+/* ---- what objects have ---- */
+
 bool schema_eval_properties(const SchemaRule *rule, SchemaValue value, SchemaRun *run) {
+    DocIter iter = doc_iter(doc_of(value));
+    if (rule->names.slots != NULL) {
+        for (Elem elem; doc_iter_next(&iter, &elem);) {
+            const SchemaEntry *entry = schema_find_entry(rule, elem_name_str(elem));
+            if (entry != NULL && !schema_fits(entry->schema, schema_value(elem), run))
+                return false;
+        }
+        return true;
+    }
     for (uint32_t i = 0; i < rule->entry_count; i++) {
         Elem elem = doc_get(doc_of(value), rule->entries[i].name);
         if (elem_is_present(elem) && !schema_fits(rule->entries[i].schema, schema_value(elem), run))
@@ -244,14 +337,6 @@ bool schema_eval_additional_properties(const SchemaRule *rule, SchemaValue value
     return true;
 }
 
-static bool has_all(Doc doc, Doc names) {
-    DocIter iter = doc_iter(names);
-    for (Elem name; doc_iter_next(&iter, &name);)
-        if (!elem_is_present(doc_get(doc, elem_str(name))))
-            return false;
-    return true;
-}
-
 bool schema_eval_required(const SchemaRule *rule, SchemaValue value, SchemaRun *run) {
     (void)run;
     return has_all(doc_of(value), elem_doc(rule->spec));
@@ -265,14 +350,23 @@ bool schema_eval_max_properties(const SchemaRule *rule, SchemaValue value, Schem
     return schema_eval_max_items(rule, value, run);
 }
 
+static bool dependency_fits(const SchemaEntry *entry, SchemaValue value, SchemaRun *run) {
+    return entry->schema != NULL ? schema_fits(entry->schema, value, run)
+                                 : has_all(doc_of(value), entry->names);
+}
+
+bool schema_dependency_fits(const SchemaEntry *entry, SchemaValue value) {
+    SchemaRun run = {0};
+    return dependency_fits(entry, value, &run);
+}
+
 bool schema_eval_dependencies(const SchemaRule *rule, SchemaValue value, SchemaRun *run) {
-    for (uint32_t i = 0; i < rule->entry_count; i++) {
-        const SchemaEntry *entry = &rule->entries[i];
-        if (!elem_is_present(doc_get(doc_of(value), entry->name)))
+    DocIter iter = doc_iter(doc_of(value));
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        const SchemaEntry *entry = schema_find_entry(rule, elem_name_str(elem));
+        if (entry == NULL)
             continue;
-        bool is_fulfilled = entry->schema != NULL ? schema_fits(entry->schema, value, run)
-                                                  : has_all(doc_of(value), entry->names);
-        if (!is_fulfilled)
+        if (!dependency_fits(entry, value, run))
             return false;
     }
     return true;

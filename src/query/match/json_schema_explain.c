@@ -153,20 +153,32 @@ void schema_explain_additional_items(const SchemaRule *rule, SchemaValue value, 
 
 /* ---- objects ---- */
 
+static void explain_property(const SchemaEntry *entry, Elem elem, uint32_t *count, DocBuilder *b) {
+    if (!elem_is_present(elem) || fits(entry->schema, schema_value(elem)))
+        return;
+    char name[INDEX_NAME_SIZE];
+    size_t row = build_open_doc_str(b, index_name((*count)++, name));
+    build_str(b, "propertyName", entry->name);
+    build_texts(entry->schema, b);
+    build_details(entry->schema, schema_value(elem), b);
+    build_close(b, row);
+}
+
+/* In the order of the schema or, when it is long, of the document. */
 void schema_explain_properties(const SchemaRule *rule, SchemaValue value, DocBuilder *b) {
     size_t list = build_open_array(b, "propertiesNotSatisfied");
     uint32_t count = 0;
-    for (uint32_t i = 0; i < rule->entry_count; i++) {
-        const SchemaEntry *entry = &rule->entries[i];
-        Elem elem = doc_get(doc_of(value), entry->name);
-        if (!elem_is_present(elem) || fits(entry->schema, schema_value(elem)))
-            continue;
-        char name[INDEX_NAME_SIZE];
-        size_t row = build_open_doc_str(b, index_name(count++, name));
-        build_str(b, "propertyName", entry->name);
-        build_texts(entry->schema, b);
-        build_details(entry->schema, schema_value(elem), b);
-        build_close(b, row);
+    if (rule->names.slots == NULL) {
+        for (uint32_t i = 0; i < rule->entry_count; i++)
+            explain_property(&rule->entries[i], doc_get(doc_of(value), rule->entries[i].name),
+                             &count, b);
+    } else {
+        DocIter iter = doc_iter(doc_of(value));
+        for (Elem elem; doc_iter_next(&iter, &elem);) {
+            const SchemaEntry *entry = schema_find_entry(rule, elem_name_str(elem));
+            if (entry != NULL)
+                explain_property(entry, elem, &count, b);
+        }
     }
     build_close(b, list);
 }
@@ -221,16 +233,23 @@ void schema_explain_additional_properties(const SchemaRule *rule, SchemaValue va
     }
 }
 
+typedef struct NameList {
+    DocBuilder *b;
+    uint32_t count;
+} NameList;
+
+static bool add_name(void *ctx, Elem name) {
+    NameList *list = ctx;
+    char position[INDEX_NAME_SIZE];
+    build_elem_as(list->b, index_name(list->count++, position), name);
+    return false;
+}
+
 static void build_missing(Doc doc, Doc names, DocBuilder *b) {
-    size_t list = build_open_array(b, "missingProperties");
-    uint32_t count = 0;
-    DocIter iter = doc_iter(names);
-    for (Elem name; doc_iter_next(&iter, &name);) {
-        char position[INDEX_NAME_SIZE];
-        if (!elem_is_present(doc_get(doc, elem_str(name))))
-            build_elem_as(b, index_name(count++, position), name);
-    }
-    build_close(b, list);
+    size_t opened = build_open_array(b, "missingProperties");
+    NameList list = {b, 0};
+    schema_visit_missing(doc, names, add_name, &list);
+    build_close(b, opened);
 }
 
 void schema_explain_required(const SchemaRule *rule, SchemaValue value, DocBuilder *b) {
@@ -247,13 +266,10 @@ void schema_explain_property_count(const SchemaRule *rule, SchemaValue value, Do
 void schema_explain_dependencies(const SchemaRule *rule, SchemaValue value, DocBuilder *b) {
     size_t list = build_open_array(b, "failingDependencies");
     uint32_t count = 0;
-    for (uint32_t i = 0; i < rule->entry_count; i++) {
-        const SchemaEntry *entry = &rule->entries[i];
-        SchemaRun run = {0};
-        SchemaRule alone = *rule;
-        alone.entries = &rule->entries[i];
-        alone.entry_count = 1;
-        if (schema_eval_dependencies(&alone, value, &run))
+    DocIter iter = doc_iter(doc_of(value));
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        const SchemaEntry *entry = schema_find_entry(rule, elem_name_str(elem));
+        if (entry == NULL || schema_dependency_fits(entry, value))
             continue;
         char name[INDEX_NAME_SIZE];
         size_t row = build_open_doc_str(b, index_name(count++, name));

@@ -356,6 +356,7 @@ ErrCode schema_parse_properties(SchemaParser *p, SchemaRule *rule, Error *err) {
         TRY(parse_sub_schema(p, elem, "Nested schema for $jsonSchema property", &entry->schema,
                              err));
     }
+    schema_index_names(rule, p->arena);
     return ERR_OK;
 }
 
@@ -394,6 +395,7 @@ ErrCode schema_parse_dependencies(SchemaParser *p, SchemaRule *rule, Error *err)
             TRY(parse_sub_schema(p, elem, "$jsonSchema dependency", &entry->schema, err));
         }
     }
+    schema_index_names(rule, p->arena);
     return ERR_OK;
 }
 

@@ -376,6 +376,8 @@ void plan_explain(PlanExecutor *exec, const char *outer, DocBuilder *b) {
     if (exec->filter != NULL)
         match_to_bson(exec->filter, b);
     build_close(b, parsed);
+    if (exec->collator != NULL)
+        build_doc(b, "collation", exec->collator->spec);
     build_bool(b, "maxIndexedOrSolutionsReached", false);
     build_bool(b, "maxIndexedAndSolutionsReached", false);
     build_bool(b, "maxScansToExplodeReached", false);
