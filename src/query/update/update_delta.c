@@ -3,6 +3,10 @@
 #include "base/hash.h"
 #include "bson/builder.h"
 
+enum {
+    FEW_CHANGES = 8, /* of one level: looked up one by one, more of them through a table */
+};
+
 typedef enum ChangeKind {
     CHANGE_DELETE,
     CHANGE_UPDATE,
@@ -36,6 +40,8 @@ static bool diff_arrays(Doc before, Doc after, Arena *arena, Doc *ret_delta);
 static void add_changed_value(ChangeList *list, Elem before, Elem after, uint32_t index);
 static Doc build_doc_delta(const ChangeList *list, Arena *arena);
 static Doc build_array_delta(const ChangeList *list, int64_t length, Arena *arena);
+static void drop_moves(ChangeList *list);
+static bool changes_tell_fields_apart(const ChangeList *list, Doc doc);
 static bool has_unique_names(Doc doc, Arena *arena);
 static bool has_array_names(Doc array);
 static ErrCode apply_to_doc(Doc before, Doc delta, Arena *arena, DocBuilder *b, Error *err);
@@ -102,24 +108,29 @@ static bool diff_docs(Doc before, Doc after, Arena *arena, Doc *ret_delta) {
     }
     for (; has_new; has_new = doc_iter_next(&new_iter, &new_elem))
         add_change(&list, (Change){.kind = CHANGE_INSERT, .elem = new_elem});
-    if (list.count > 0 && (!has_unique_names(before, arena) || !has_unique_names(after, arena)))
+    if (!changes_tell_fields_apart(&list, before) || !changes_tell_fields_apart(&list, after))
         return false;
-    /* What moves is inserted; that alone takes it from its old place. */
-    NameTable table = name_table(list.count, arena);
-    for (uint32_t i = 0; deleted > 0 && i < list.count; i++)
-        if (list.items[i].kind == CHANGE_INSERT)
-            *find_slot(&table, elem_name_str(list.items[i].elem), list.items) = i + 1;
-    uint32_t kept = 0;
-    for (uint32_t i = 0; deleted > 0 && i < list.count; i++)
-        list.items[i].is_done =
-            list.items[i].kind == CHANGE_DELETE &&
-            *find_slot(&table, elem_name_str(list.items[i].elem), list.items) != 0;
-    for (uint32_t i = 0; i < list.count; i++)
-        if (!list.items[i].is_done)
-            list.items[kept++] = list.items[i];
-    list.count = kept;
+    if (deleted > 0)
+        drop_moves(&list);
     *ret_delta = build_doc_delta(&list, arena);
     return true;
+}
+
+/* What moves is inserted; that alone takes it from its old place. */
+static void drop_moves(ChangeList *list) {
+    NameTable table = name_table(list->count, list->arena);
+    for (uint32_t i = 0; i < list->count; i++)
+        if (list->items[i].kind == CHANGE_INSERT)
+            *find_slot(&table, elem_name_str(list->items[i].elem), list->items) = i + 1;
+    for (uint32_t i = 0; i < list->count; i++)
+        list->items[i].is_done =
+            list->items[i].kind == CHANGE_DELETE &&
+            *find_slot(&table, elem_name_str(list->items[i].elem), list->items) != 0;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < list->count; i++)
+        if (!list->items[i].is_done)
+            list->items[kept++] = list->items[i];
+    list->count = kept;
 }
 
 static bool diff_arrays(Doc before, Doc after, Arena *arena, Doc *ret_delta) {
@@ -223,6 +234,29 @@ static Doc build_array_delta(const ChangeList *list, int64_t length, Arena *aren
             build_elem_as(&b, (Str){name, index.size + 1}, change->elem);
     }
     return doc_builder_end(&b);
+}
+
+static bool is_named_twice(Doc doc, Str name) {
+    bool is_found = false;
+    DocIter iter = doc_iter(doc);
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        if (!elem_name_is(elem, name))
+            continue;
+        if (is_found)
+            return true;
+        is_found = true;
+    }
+    return false;
+}
+
+/* A delta names fields: each that it changes must be the only one of its name. */
+static bool changes_tell_fields_apart(const ChangeList *list, Doc doc) {
+    if (list->count > FEW_CHANGES)
+        return has_unique_names(doc, list->arena);
+    for (uint32_t i = 0; i < list->count; i++)
+        if (is_named_twice(doc, elem_name_str(list->items[i].elem)))
+            return false;
+    return true;
 }
 
 static bool has_unique_names(Doc doc, Arena *arena) {
