@@ -2,6 +2,8 @@
 
 #include "base/prng.h"
 #include "base/test.h"
+#include "base/thread.h"
+#include "bson/builder.h"
 #include "bson/json.h"
 
 static ErrCode parse(const char *json, Arena *arena, const Collator **ret_collator, Error *err) {
@@ -240,5 +242,52 @@ TEST(sort_keys_of_long_texts_are_whole) {
     collator->append_sort_key(collator, (Str){text, sizeof(text) - 3}, &shorter);
     EXPECT(whole.size > shorter.size);
     EXPECT(whole.size > 1000);
+    arena_done(&arena);
+}
+
+enum {
+    RACERS = 4,
+    RACED_SPECS = 40,
+};
+
+typedef struct Racer {
+    Thread thread;
+    Doc specs[RACED_SPECS];
+    const Collator *made[RACED_SPECS];
+    ErrCode rc;
+} Racer;
+
+static void race(void *arg) {
+    Racer *racer = arg;
+    CLEANUP(error_reset) Error err = {0};
+    for (int i = 0; racer->rc == ERR_OK && i < RACED_SPECS; i++)
+        racer->rc = collator_parse(racer->specs[i], &racer->made[i], &err);
+}
+
+TEST(threads_that_make_the_same_collation_get_the_same_collator) {
+    static const char *const LOCALES[] = {"it", "es", "pt", "nl", "fi", "pl", "cs", "ro"};
+    Arena arena;
+    arena_init(&arena, 4096);
+    CLEANUP(error_reset) Error err = {0};
+    Racer racers[RACERS] = {0};
+    for (int i = 0; i < RACED_SPECS; i++) {
+        Buffer *buf = ARENA_NEW(&arena, Buffer);
+        buffer_init_arena(buf, &arena, 64, 1024);
+        DocBuilder b;
+        doc_builder_init(&b, buf);
+        build_cstr(&b, "locale", LOCALES[i % (int)ARRAY_LEN(LOCALES)]);
+        build_i32(&b, "strength", 1 + i / (int)ARRAY_LEN(LOCALES));
+        Doc spec = doc_builder_end(&b);
+        for (int r = 0; r < RACERS; r++)
+            racers[r].specs[i] = spec;
+    }
+    for (int r = 0; r < RACERS; r++)
+        REQUIRE_OK(thread_start(&racers[r].thread, "racer", race, &racers[r], &err), err);
+    for (int r = 0; r < RACERS; r++)
+        thread_join(&racers[r].thread);
+    for (int r = 0; r < RACERS; r++) {
+        EXPECT_EQ_I64(racers[r].rc, ERR_OK);
+        EXPECT(memcmp(racers[r].made, racers[0].made, sizeof(racers[r].made)) == 0);
+    }
     arena_done(&arena);
 }

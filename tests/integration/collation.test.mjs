@@ -3,7 +3,7 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { fails, sortedIds } from '../lib/expect.mjs';
+import { fails, ids, random, seedOfRun, sortedIds } from '../lib/expect.mjs';
 import { useServer } from '../lib/fixture.mjs';
 
 const node = useServer();
@@ -218,6 +218,58 @@ test('malformed collations are refused everywhere', async () => {
     assert.equal((await coll.find({}, { collation: {} }).toArray()).length, WORDS.length);
     await fails(coll.createIndex({ _id: 1 }, { collation: { locale: 'fr' } }), 2);
     await fails(node.db.command({ collMod: 'refused', collation: ANY_CASE }), 40415);
+});
+
+test('indexes with any collation change no result', async () => {
+    /* Goal: whatever index a plan takes, the result is that of a scan.
+     * Method: random values, filters, sorts and collations, each asked with and without a scan. */
+    const seed = seedOfRun();
+    const rand = random(seed);
+    const collations = [
+        undefined,
+        { locale: 'simple' },
+        ANY_CASE,
+        { locale: 'en', strength: 1 },
+        { locale: 'sv', numericOrdering: true },
+    ];
+    const texts = ['a', 'A', 'á', 'b', 'B', 'z', 'ö', '10', '9', 'ab', 'Ab', '', 'a b', 'a-b'];
+    const value = () => {
+        const kind = rand.below(8);
+        if (kind < 5) return rand.pick(texts);
+        if (kind === 5) return rand.below(12);
+        if (kind === 6) return [rand.pick(texts), rand.pick(texts), rand.below(3)];
+        return { k: rand.pick(texts) };
+    };
+    for (const collation of [undefined, ANY_CASE]) {
+        const coll = await node.collection([], collation && { collation });
+        const documents = Array.from({ length: 150 }, (_, i) => ({ _id: i, v: value(), w: rand.pick(texts) }));
+        await coll.insertMany(documents);
+        await coll.createIndex({ v: 1 });
+        await coll.createIndex({ v: 1 }, { name: 'any', collation: { locale: 'en', strength: 1 } });
+        await coll.createIndex({ w: -1, v: 1 }, { collation: ANY_CASE });
+        await coll.createIndex({ w: 1 }, { name: 'bytes', collation: { locale: 'simple' } });
+        const condition = () => {
+            const operand = rand.below(10) === 0 ? null : rand.pick([value(), rand.pick(texts)]);
+            const op = rand.pick(['$eq', '$gt', '$gte', '$lt', '$lte', '$ne', '$in', '$regex']);
+            if (op === '$in') return { $in: [operand, rand.pick(texts), rand.pick(texts)] };
+            if (op === '$regex') return { $regex: `^${rand.pick(['a', 'A', 'b', '1'])}` };
+            return { [op]: operand };
+        };
+        for (let round = 0; round < 250; round++) {
+            const filter = {};
+            for (const field of ['v', 'w']) if (rand.below(2) === 0) filter[field] = condition();
+            const options = { collation: rand.pick(collations) };
+            if (options.collation === undefined) delete options.collation;
+            const sort = rand.pick([{ _id: 1 }, { v: 1, _id: 1 }, { w: -1, v: 1, _id: 1 }]);
+            const ask = async (more) =>
+                ids(await coll.find(filter, { ...options, ...more }).sort(sort).toArray());
+            const where = `seed ${seed}: ${JSON.stringify({ filter, options, sort })}`;
+            const scanned = await ask({ hint: { $natural: 1 } });
+            assert.deepEqual(await ask({}), scanned, where);
+            const hint = rand.pick(['v_1', 'any', 'w_-1_v_1', 'bytes']);
+            assert.deepEqual(await ask({ hint }), scanned, `${where} with ${hint}`);
+        }
+    }
 });
 
 test('collations survive a restart', async () => {
