@@ -134,6 +134,14 @@ ErrCode collator_parse_elem(Elem spec, const char *field, const Collator **ret_c
     return collator_parse(elem_doc(spec), ret_collator, err);
 }
 
+void collator_data_version(const Collator *collator, char out[COLLATOR_VERSION_SIZE]) {
+    UVersionInfo version;
+    ucol_getVersion(((const IcuCollator *)collator)->icu, version);
+    _Static_assert((int)COLLATOR_VERSION_SIZE >= (int)U_MAX_VERSION_STRING_LENGTH,
+                   "room for ICU's text");
+    u_versionToString(version, out);
+}
+
 /* ---- reading the document ---- */
 
 static const FieldRow *find_field(Str name) {

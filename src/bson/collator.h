@@ -34,6 +34,13 @@ ErrCode collator_parse(Doc spec, const Collator **ret_collator, Error *err) MUST
 ErrCode collator_parse_elem(Elem spec, const char *field, const Collator **ret_collator, Error *err)
     MUST_CHECK;
 
+enum {
+    COLLATOR_VERSION_SIZE = 20,
+};
+/* The version of ICU's data behind the collator, such as "153.120.44". Sort keys of different
+ * versions do not compare with each other. */
+void collator_data_version(const Collator *collator, char out[COLLATOR_VERSION_SIZE]);
+
 /* Can values of that type compare differently under different collations? */
 static inline bool type_is_collatable(BsonType type) {
     return type == BT_STRING || type == BT_SYMBOL || type == BT_DOC || type == BT_ARRAY ||

@@ -272,8 +272,12 @@ ErrCode index_desc_new(struct StorageEngine *engine, Doc spec, const char *ident
     Elem collation = doc_get_lit(index->spec, "collation");
     if (elem_is_present(collation))
         rc = collator_parse_elem(collation, "collation", &index->collator, err);
-    if (index->collator != NULL)
+    if (index->collator != NULL) {
         index->collation = index->collator->spec;
+        char version[COLLATOR_VERSION_SIZE];
+        collator_data_version(index->collator, version);
+        index->sort_key_version = arena_strdup(&index->arena, version);
+    }
     Elem partial = doc_get_lit(index->spec, "partialFilterExpression");
     if (rc == ERR_OK && elem_type(partial) == BT_DOC) {
         MatchExpr *filter;

@@ -74,6 +74,7 @@ typedef struct IndexDesc {
     /* Its keys hold sort keys of this collation: strings cannot be read back out of them. */
     const Collator *collator; /* NULL: simple */
     Doc collation;            /* complete; DOC_NONE: simple */
+    char *sort_key_version;   /* of ICU's data when it was built; NULL without a collator */
     bool has_build_uuid;
     Uuid build_uuid;
 } IndexDesc;

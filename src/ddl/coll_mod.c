@@ -149,6 +149,8 @@ static ErrCode apply_index(OpCtx *op, Collection *changed, Doc request, CollModR
      * other. */
     ordered_index_unref(made->store);
     made->store = old->store != NULL ? ordered_index_ref(old->store) : NULL;
+    if (old->sort_key_version != NULL)
+        made->sort_key_version = arena_strdup(&made->arena, old->sort_key_version);
     changed->indexes[position] = made;
     index_desc_unref(old);
     return ERR_OK;

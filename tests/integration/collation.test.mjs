@@ -129,6 +129,7 @@ test('a collection passes its collation on to queries and indexes', async () => 
     assert.deepEqual(info.idIndex.collation, COMPLETE);
     const [entry] = await coll.aggregate([{ $listCatalog: {} }]).toArray();
     assert.deepEqual(entry.md.options.collation, COMPLETE);
+    assert.match(entry.md.indexes[0].sortKeyVersion, /^\d+\./);
 
     await coll.createIndex({ w: 1 });
     await coll.createIndex({ tags: 1 }, { collation: { locale: 'simple' } });
