@@ -45,7 +45,7 @@ TXT
 
 ## Also refused by name
 
-- Collations other than `{locale: "simple"}`, everywhere.
+- `$meta` other than `sortKey` and `recordId` in find; `encrypt` in `$jsonSchema`.
 - Indexes: hashed, wildcard, text, geo, TTL (`expireAfterSeconds`), `prepareUnique`.
 - `create`: time series, `changeStreamPreAndPostImages`, `expireAfterSeconds`, `encryptedFields`.
 - `find`: `min`, `max`, `returnKey`, `showRecordId`.

@@ -17,6 +17,7 @@ typedef struct Collator Collator;
 struct Collator {
     int (*compare)(const Collator *collator, Str a, Str b);
     void (*append_sort_key)(const Collator *collator, Str text, Buffer *out);
+    Doc spec; /* complete, as stored and shown; see collator.h */
 };
 
 /* Deeper nesting than any validated document has; past it values compare by their bytes. */

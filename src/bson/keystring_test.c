@@ -366,7 +366,7 @@ static int compare_lower_case(const Collator *collator, Str a, Str b) {
 
 TEST(collation_applies_to_strings_at_every_level) {
     CLEANUP(fixture_done) Fixture fx = fixture();
-    static const Collator LOWER = {compare_lower_case, append_lower_case};
+    static const Collator LOWER = {compare_lower_case, append_lower_case, {NULL}};
     Doc a;
     Doc b;
     REQUIRE_OK(doc_from_json("{'': {'x': ['AbC']}}", &fx.arena, &a, &fx.err), fx.err);

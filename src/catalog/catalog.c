@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "bson/collator.h"
 #include "catalog/catalog_internal.h"
 #include "storage/recovery_unit.h"
 
@@ -494,7 +495,12 @@ View *view_from_definition(const Ns *ns, Doc definition, Error *err) {
     view->definition = doc_copy(definition, &view->arena);
     view->pipeline = elem_doc(doc_get_lit(view->definition, "pipeline"));
     Elem collation = doc_get_lit(view->definition, "collation");
-    view->collation = elem_type(collation) == BT_DOC ? elem_doc(collation) : DOC_NONE;
+    if (elem_is_present(collation) &&
+        collator_parse_elem(collation, "collation", &view->collator, err) != ERR_OK) {
+        view_unref(view);
+        return NULL;
+    }
+    view->collation = view->collator != NULL ? view->collator->spec : DOC_NONE;
     return view;
 }
 

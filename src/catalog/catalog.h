@@ -24,9 +24,10 @@ typedef struct View {
     Arena arena;
     Ns ns;
     Ns view_on;
-    Doc pipeline; /* array */
-    Doc collation;
-    Doc definition; /* the document of system.views */
+    Doc pipeline;             /* array */
+    Doc collation;            /* complete; DOC_NONE: simple */
+    const Collator *collator; /* NULL: simple */
+    Doc definition;           /* the document of system.views */
 } View;
 
 /* Opens the durable catalog, brings it in line with the tables there are (CAT-6) and loads

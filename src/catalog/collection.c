@@ -4,6 +4,8 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "bson/collator.h"
+#include "query/expr/expr.h"
 #include "storage/engine.h"
 
 static void split_path(const char *dotted, Arena *arena, IndexField *ret_field);
@@ -13,6 +15,7 @@ static ErrCode parse_clustered(Elem elem, Arena *arena, CollectionOptions *optio
 static ErrCode parse_validation_enum(Elem elem, const char *const *names, size_t name_count,
                                      int *ret_value, Error *err);
 static int64_t capped_size_rounded(int64_t size);
+static ErrCode check_validator_place(const Ns *ns, Error *err);
 
 Collection *collection_ref(Collection *coll) {
     atomic_fetch_add_explicit(&coll->refs, 1, memory_order_relaxed);
@@ -62,9 +65,9 @@ ErrCode collection_set_options(Collection *coll, Doc options, Error *err) {
     TRY(collection_options_parse(copy, &coll->arena, &coll->options, err));
     coll->validator = NULL;
     if (doc_is_present(coll->options.validator)) {
+        TRY(check_validator_place(&coll->ns, err));
         MatchExpr *validator;
-        MatchParseContext ctx = {0};
-        TRY(match_parse(coll->options.validator, &ctx, &coll->arena, &validator, err));
+        TRY(collection_parse_validator(coll, &coll->arena, &validator, err));
         coll->validator = match_optimize(validator, &coll->arena);
     }
     if (coll->shared == NULL) {
@@ -74,6 +77,31 @@ ErrCode collection_set_options(Collection *coll, Doc options, Error *err) {
         list_init(&coll->shared->capped_waiters);
     }
     return ERR_OK;
+}
+
+static ErrCode check_validator_place(const Ns *ns, Error *err) {
+    static const char *const INTERNAL[] = {"admin", "local", "config"};
+    for (size_t i = 0; i < ARRAY_LEN(INTERNAL); i++)
+        if (str_is(ns_db(ns), INTERNAL[i]))
+            return error_set(err, ERR_INVALID_OPTIONS,
+                             "Document validators are not allowed on collection %s in the %s "
+                             "internal database",
+                             ns->text, INTERNAL[i]);
+    Str coll = ns_coll(ns);
+    if (coll.size > 7 && memcmp(coll.data, "system.", 7) == 0)
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "Document validators are not allowed on system collection %s", ns->text);
+    return ERR_OK;
+}
+
+ErrCode collection_parse_validator(const Collection *coll, Arena *arena, MatchExpr **ret_filter,
+                                   Error *err) {
+    ExprMatchHook *hook = ARENA_NEW(arena, ExprMatchHook); /* lives as long as the tree */
+    hook->parse.collator = coll->options.collator;
+    MatchParseContext ctx = {.collator = coll->options.collator,
+                             .expr_hook = expr_match_hook(hook),
+                             .is_validator = true};
+    return match_parse(coll->options.validator, &ctx, arena, ret_filter, err);
 }
 
 void collection_add_index(Collection *coll, IndexDesc *take_index) {
@@ -145,6 +173,8 @@ ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_o
         } else if (strcmp(name, "validationAction") == 0) {
             TRY(parse_validation_enum(elem, ACTIONS, ARRAY_LEN(ACTIONS), &value, err));
             options.validation_action = (ValidationAction)value;
+        } else if (strcmp(name, "collation") == 0) {
+            TRY(collator_parse_elem(elem, "create.collation", &options.collator, err));
         } else {
             return error_set(err, ERR_NOT_IMPLEMENTED,
                              "collection option \"%s\" is not supported yet", name);
@@ -165,18 +195,25 @@ ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_o
     return ERR_OK;
 }
 
-Doc collection_options_normalize(Doc doc, Arena *arena) {
+Doc collection_options_normalize(const CollectionOptions *options, Arena *arena) {
+    Doc doc = options->doc;
     Elem clustered = doc_get_lit(doc, "clusteredIndex");
-    if (elem_type(clustered) != BT_DOC)
+    Elem collation = doc_get_lit(doc, "collation");
+    if (elem_type(clustered) != BT_DOC && !elem_is_present(collation))
         return doc;
     Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, doc_size(doc) + 64, BSON_DOC_SIZE_MAX_INTERNAL);
+    buffer_init_arena(buf, arena, doc_size(doc) + 512, BSON_DOC_SIZE_MAX_INTERNAL);
     DocBuilder b;
     doc_builder_init(&b, buf);
     DocIter iter = doc_iter(doc);
     Elem elem;
     while (doc_iter_next(&iter, &elem)) {
-        if (elem.data != clustered.data) {
+        if (elem.data == collation.data) {
+            if (options->collator != NULL)
+                build_doc(&b, "collation", options->collator->spec);
+            continue;
+        }
+        if (elem.data != clustered.data || elem_type(clustered) != BT_DOC) {
             build_elem(&b, elem);
             continue;
         }
@@ -235,10 +272,19 @@ ErrCode index_desc_new(struct StorageEngine *engine, Doc spec, const char *ident
     }
 
     ErrCode rc = ERR_OK;
+    Elem collation = doc_get_lit(index->spec, "collation");
+    if (elem_is_present(collation))
+        rc = collator_parse_elem(collation, "collation", &index->collator, err);
+    if (index->collator != NULL) {
+        index->collation = index->collator->spec;
+        char version[COLLATOR_VERSION_SIZE];
+        collator_data_version(index->collator, version);
+        index->sort_key_version = arena_strdup(&index->arena, version);
+    }
     Elem partial = doc_get_lit(index->spec, "partialFilterExpression");
-    if (elem_type(partial) == BT_DOC) {
+    if (rc == ERR_OK && elem_type(partial) == BT_DOC) {
         MatchExpr *filter;
-        MatchParseContext ctx = {0};
+        MatchParseContext ctx = {.collator = index->collator};
         index->partial_filter_doc = elem_doc(partial);
         rc = match_parse(index->partial_filter_doc, &ctx, &index->arena, &filter, err);
         if (rc == ERR_OK)

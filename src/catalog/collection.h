@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/list.h"
 #include "base/thread.h"
+#include "bson/compare.h"
 #include "bson/doc.h"
 #include "bson/uuid.h"
 #include "catalog/namespace.h"
@@ -70,7 +71,10 @@ typedef struct IndexDesc {
     bool is_ready;
     const MatchExpr *partial_filter; /* NULL: none */
     Doc partial_filter_doc;
-    const Collator *collator; /* of its strings; NULL: by bytes */
+    /* Its keys hold sort keys of this collation: strings cannot be read back out of them. */
+    const Collator *collator; /* NULL: simple */
+    Doc collation;            /* complete; DOC_NONE: simple */
+    char *sort_key_version;   /* of ICU's data when it was built; NULL without a collator */
     bool has_build_uuid;
     Uuid build_uuid;
 } IndexDesc;
@@ -93,6 +97,7 @@ typedef struct CollectionOptions {
     Doc validator; /* DOC_NONE: none */
     ValidationLevel validation_level;
     ValidationAction validation_action;
+    const Collator *collator; /* default of its queries and indexes; NULL: simple */
 } CollectionOptions;
 
 /* Shared by all instances of a collection. */
@@ -145,12 +150,17 @@ const IndexDesc *collection_find_index(const Collection *coll, Str name); /* NUL
 const IndexDesc *collection_id_index(const Collection *coll);             /* NULL: clustered */
 int collection_index_position(const Collection *coll, Str name);          /* -1: none */
 
+/* The validator's filter as it was written, with its own $expr hook in the arena. */
+ErrCode collection_parse_validator(const Collection *coll, Arena *arena, MatchExpr **ret_filter,
+                                   Error *err) MUST_CHECK;
+
 /* Checks and parses the options of create and collMod; pointers go into `arena`. */
 ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_options, Error *err)
     MUST_CHECK;
 
-/* Options in the form they are stored: clusteredIndex complete with version and name. */
-Doc collection_options_normalize(Doc doc, Arena *arena);
+/* Checked options in the form they are stored: clusteredIndex complete with version and name,
+ * collation with all its fields, or without it when it is the simple one. */
+Doc collection_options_normalize(const CollectionOptions *options, Arena *arena);
 
 /* ---- indexes ---- */
 

@@ -2,11 +2,13 @@
  * durable_catalog.c - collections as documents of the table _mdb_catalog (CAT-1).
  *
  *     {md: {ns, options: {uuid, ...}, indexes: [{spec, ready, multikey, multikeyPaths, head,
- *      backgroundSecondary, buildUUID?}]}, idxIdent: {<index name>: <ident>}, ns, ident}
+ *      backgroundSecondary, buildUUID?, sortKeyVersion?}]}, idxIdent: {<index name>: <ident>}, ns,
+ * ident}
  */
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "bson/builder.h"
 #include "bson/compare.h"
 #include "catalog/catalog_internal.h"
@@ -15,6 +17,7 @@ static void build_multikey_paths(DocBuilder *b, const IndexDesc *index);
 static ErrCode load_index(StorageEngine *engine, Collection *coll, Doc idx_idents, Doc row,
                           Error *err);
 static void load_multikey(IndexDesc *index, Doc row);
+static void load_sort_key_version(const Collection *coll, IndexDesc *index, Doc row);
 static ErrCode damaged(int64_t catalog_id, const char *what, Error *err);
 
 Doc durable_entry_build(const Collection *coll, Arena *arena) {
@@ -41,6 +44,8 @@ Doc durable_entry_build(const Collection *coll, Arena *arena) {
         build_bool(&b, "backgroundSecondary", false);
         if (index->has_build_uuid)
             build_uuid(&b, "buildUUID", &index->build_uuid);
+        if (index->sort_key_version != NULL)
+            build_cstr(&b, "sortKeyVersion", index->sort_key_version);
         build_close(&b, row);
     }
     build_close(&b, indexes);
@@ -195,9 +200,25 @@ static ErrCode load_index(StorageEngine *engine, Collection *coll, Doc idx_ident
     TRY(index_desc_new(engine, elem_doc(spec), elem_str(ident).data, coll->options.is_clustered,
                        elem_is_truthy(doc_get_lit(row, "ready")), /* state= */ NULL, &index, err));
     load_multikey(index, row);
+    load_sort_key_version(coll, index, row);
     index->has_build_uuid = uuid_from_elem(doc_get_lit(row, "buildUUID"), &index->build_uuid);
     collection_add_index(coll, index);
     return ERR_OK;
+}
+
+/* Sort keys of another version of ICU's data are in another order: the index finds too little, and
+ * finds duplicates where there are none. */
+static void load_sort_key_version(const Collection *coll, IndexDesc *index, Doc row) {
+    Elem version = doc_get_lit(row, "sortKeyVersion");
+    if (index->collator == NULL || elem_type(version) != BT_STRING ||
+        str_is(elem_str(version), index->sort_key_version))
+        return;
+    LOG_WARN(LOG_INDEX, 7100302,
+             "Index was built with another version of ICU; drop it and create it again",
+             LOG_STR("namespace", coll->ns.text), LOG_STR("index", index->name),
+             LOG_STR("builtWith", elem_str(version).data),
+             LOG_STR("runningWith", index->sort_key_version));
+    index->sort_key_version = arena_strdup(&index->arena, elem_str(version).data);
 }
 
 static void load_multikey(IndexDesc *index, Doc row) {

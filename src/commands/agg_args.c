@@ -19,9 +19,10 @@ ErrCode agg_reply(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOptions *o
                   const FirstBatchOptions *batch, Error *err) {
     Ns target;
     Doc resolved;
-    TRY(view_resolve(ctx->op, ns, stages, cmd_arena(ctx), &target, &resolved, err));
+    AggOptions with_view = *options;
+    TRY(view_resolve(ctx->op, ns, stages, cmd_arena(ctx), &with_view, &target, &resolved, err));
     AggCursorSource *source;
-    TRY(agg_source_open(ctx->op, &target, resolved, options, &source, err));
+    TRY(agg_source_open(ctx->op, &target, resolved, &with_view, &source, err));
     if (agg_source_executor(source) != NULL)
         note_plan(ctx, agg_source_executor(source));
     FirstBatchOptions options_of_batch = *batch;
@@ -82,12 +83,13 @@ ErrCode view_find(CommandCtx *ctx, const Ns *ns, const FindRequest *request,
     add_number_stage(&list, "$limit", request->limit);
     add_doc_stage(&list, "$project", request->projection);
     AggOptions options = {.hint = request->hint};
+    TRY(request_collation(request->collation, &options.has_collation, &options.collator, err));
     agg_options_defaults(ctx, &options);
     return agg_reply(ctx, ns, doc_builder_end(&list.builder), &options, batch, err);
 }
 
-ErrCode view_count(CommandCtx *ctx, const Ns *ns, Doc query, int64_t skip, int64_t limit,
-                   Error *err) {
+ErrCode view_count(CommandCtx *ctx, const Ns *ns, AggOptions *options, Doc query, int64_t skip,
+                   int64_t limit, Error *err) {
     StageList list;
     stage_list_init(&list, cmd_arena(ctx));
     add_doc_stage(&list, "$match", query);
@@ -96,14 +98,13 @@ ErrCode view_count(CommandCtx *ctx, const Ns *ns, Doc query, int64_t skip, int64
     size_t opened = stage_open(&list);
     build_cstr(&list.builder, "$count", "n");
     build_close(&list.builder, opened);
-    AggOptions options = {0};
-    agg_options_defaults(ctx, &options);
+    agg_options_defaults(ctx, options);
     Ns target;
     Doc stages;
-    TRY(view_resolve(ctx->op, ns, doc_builder_end(&list.builder), cmd_arena(ctx), &target, &stages,
-                     err));
+    TRY(view_resolve(ctx->op, ns, doc_builder_end(&list.builder), cmd_arena(ctx), options, &target,
+                     &stages, err));
     AggCursorSource *source;
-    TRY(agg_source_open(ctx->op, &target, stages, &options, &source, err));
+    TRY(agg_source_open(ctx->op, &target, stages, options, &source, err));
     CursorSource *base = agg_source_base(source);
     bool is_found;
     Doc doc;
@@ -114,19 +115,18 @@ ErrCode view_count(CommandCtx *ctx, const Ns *ns, Doc query, int64_t skip, int64
     return rc;
 }
 
-ErrCode view_source(CommandCtx *ctx, const Ns *ns, Doc query, CursorSource **ret_source,
-                    Error *err) {
+ErrCode view_source(CommandCtx *ctx, const Ns *ns, AggOptions *options, Doc query,
+                    CursorSource **ret_source, Error *err) {
     StageList list;
     stage_list_init(&list, cmd_arena(ctx));
     add_doc_stage(&list, "$match", query);
-    AggOptions options = {0};
-    agg_options_defaults(ctx, &options);
+    agg_options_defaults(ctx, options);
     Ns target;
     Doc stages;
-    TRY(view_resolve(ctx->op, ns, doc_builder_end(&list.builder), cmd_arena(ctx), &target, &stages,
-                     err));
+    TRY(view_resolve(ctx->op, ns, doc_builder_end(&list.builder), cmd_arena(ctx), options, &target,
+                     &stages, err));
     AggCursorSource *source;
-    TRY(agg_source_open(ctx->op, &target, stages, &options, &source, err));
+    TRY(agg_source_open(ctx->op, &target, stages, options, &source, err));
     *ret_source = agg_source_base(source);
     return ERR_OK;
 }

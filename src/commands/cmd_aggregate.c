@@ -11,8 +11,9 @@ static const FieldSpec AGGREGATE_FIELDS[] = {
 
 ErrCode aggregate_request_check(CommandCtx *ctx, const AggregateRequest *request, Ns *ret_ns,
                                 AggOptions *ret_options, FirstBatchOptions *ret_batch, Error *err) {
-    TRY(check_collation(request->collation, err));
     *ret_options = (AggOptions){.hint = request->hint};
+    TRY(request_collation(request->collation, &ret_options->has_collation, &ret_options->collator,
+                          err));
     ret_options->is_collectionless = elem_is_number(request->target);
     agg_options_defaults(ctx, ret_options);
     ret_options->is_validation_bypassed = request->is_validation_bypassed;

@@ -60,7 +60,9 @@ static ErrCode count_run(CommandCtx *ctx, void *arg, Error *err) {
     CountRequest *request = arg;
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
-    TRY(check_collation(request->collation, err));
+    AggOptions view_options = {0};
+    TRY(request_collation(request->collation, &view_options.has_collation, &view_options.collator,
+                          err));
     int64_t limit = request->limit < 0 ? -request->limit : request->limit;
     bool is_all = !doc_is_present(request->query) || doc_is_empty(request->query);
     bool is_view;
@@ -73,12 +75,14 @@ static ErrCode count_run(CommandCtx *ctx, void *arg, Error *err) {
                           .hint = request->hint,
                           .skip = request->skip,
                           .limit = limit,
+                          .has_collation = view_options.has_collation,
+                          .collator = view_options.collator,
                           .is_count = true};
         query_spec_defaults(ctx, &spec);
         TRY(count_matching(ctx, &ns, &spec, &is_view, &count, err));
     }
     if (is_view)
-        return view_count(ctx, &ns, request->query, request->skip, limit, err);
+        return view_count(ctx, &ns, &view_options, request->query, request->skip, limit, err);
     build_count(ctx->reply, "n", count);
     return ERR_OK;
 }

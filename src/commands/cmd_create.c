@@ -1,4 +1,5 @@
 /* cmd_create.c - create: a collection, plain, capped or clustered, or a view. */
+#include "bson/collator.h"
 #include "bson/json.h"
 #include "commands/agg_args.h"
 #include "commands/support.h"
@@ -50,7 +51,7 @@ static ErrCode check_capped_number(Elem elem, const char *name, int64_t least, E
 }
 
 /* The _id index is made anyway; only one that says the same may be given. */
-static ErrCode check_id_index(Elem id_index, Error *err) {
+static ErrCode check_id_index(Elem id_index, const Collator *coll_collator, Error *err) {
     if (!elem_is_present(id_index))
         return ERR_OK;
     if (elem_type(id_index) != BT_DOC)
@@ -63,7 +64,11 @@ static ErrCode check_id_index(Elem id_index, Error *err) {
             Elem id = elem_type(elem) == BT_DOC ? doc_get_lit(elem_doc(elem), "_id") : ELEM_MISSING;
             has_key = elem_is_number(id) && elem_as_i64(id) == 1 && doc_count(elem_doc(elem)) == 1;
         } else if (elem_name_is(elem, STR("collation"))) {
-            TRY(check_collation(elem, err));
+            const Collator *collator;
+            TRY(collator_parse_elem(elem, "create.idIndex.collation", &collator, err));
+            if (collator != coll_collator)
+                return error_set(err, ERR_BAD_VALUE,
+                                 "'idIndex' must have the same collation as the collection");
         } else if (!elem_name_is(elem, STR("name")) && !elem_name_is(elem, STR("v")) &&
                    !elem_name_is(elem, STR("ns"))) {
             return error_set(err, ERR_INVALID_INDEX_SPECIFICATION_OPTION,
@@ -79,7 +84,9 @@ static ErrCode check_id_index(Elem id_index, Error *err) {
 }
 
 static ErrCode check_request(const CreateRequest *request, Error *err) {
-    TRY(check_collation(request->collation, err));
+    const Collator *collator = NULL;
+    if (elem_is_present(request->collation))
+        TRY(collator_parse_elem(request->collation, "create.collation", &collator, err));
     if (elem_is_present(request->capped) && elem_type(request->capped) != BT_BOOL &&
         !elem_is_number(request->capped))
         return error_set(
@@ -89,7 +96,7 @@ static ErrCode check_request(const CreateRequest *request, Error *err) {
             bson_type_name(elem_type(request->capped)));
     TRY(check_capped_number(request->size, "size", 1, err));
     TRY(check_capped_number(request->max, "max", INT64_MIN, err));
-    TRY(check_id_index(request->id_index, err));
+    TRY(check_id_index(request->id_index, collator, err));
     if (elem_is_present(request->auto_index_id) && !elem_is_truthy(request->auto_index_id))
         return error_set(err, ERR_INVALID_OPTIONS,
                          "autoIndexId:false is not allowed for collections in this database");
@@ -138,7 +145,7 @@ static Doc build_options(CommandCtx *ctx, const CreateRequest *request) {
         build_count(&doc.b, "max", elem_as_i64(request->max));
     if (request->is_temp)
         build_bool(&doc.b, "temp", true);
-    const Elem others[] = {request->validator, request->validation_level,
+    const Elem others[] = {request->collation, request->validator, request->validation_level,
                            request->validation_action};
     for (size_t i = 0; i < ARRAY_LEN(others); i++)
         if (elem_is_present(others[i]))

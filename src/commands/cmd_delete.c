@@ -23,6 +23,8 @@ typedef struct DeleteStatement {
     int64_t limit;
     Elem hint;
     Elem collation;
+    bool has_collation;
+    const Collator *collator;
 } DeleteStatement;
 
 static const FieldSpec STATEMENT_FIELDS[] = {
@@ -38,7 +40,8 @@ static ErrCode parse_statements(CommandCtx *ctx, const DeleteRequest *request,
     for (uint32_t i = 0; i < request->deletes.count; i++) {
         TRY(fields_parse(STATEMENT_FIELDS, ARRAY_LEN(STATEMENT_FIELDS), "delete.deletes",
                          request->deletes.docs[i], cmd_arena(ctx), &statements[i], err));
-        TRY(check_collation(statements[i].collation, err));
+        TRY(request_collation(statements[i].collation, &statements[i].has_collation,
+                              &statements[i].collator, err));
         if (statements[i].limit != 0 && statements[i].limit != 1)
             return error_set(err, ERR_FAILED_TO_PARSE,
                              "The limit field in delete objects must be 0 or 1. Got %lld",
@@ -52,7 +55,10 @@ static ErrCode run_statement(CommandCtx *ctx, const Ns *ns, const DeleteRequest 
                              Error *err) {
     ModifyRequest modify = {
         .kind = MODIFY_DELETE,
-        .query = {.filter = statement->q, .hint = statement->hint},
+        .query = {.filter = statement->q,
+                  .hint = statement->hint,
+                  .has_collation = statement->has_collation,
+                  .collator = statement->collator},
         .is_multi = statement->limit == 0,
     };
     query_spec_defaults(ctx, &modify.query);

@@ -31,10 +31,11 @@ typedef struct ValueSet {
     size_t slot_count;
     size_t count;
     size_t bytes;
+    const Collator *collator;
 } ValueSet;
 
-static void put(Elem *slots, size_t slot_count, Elem value) {
-    size_t at = elem_hash(value, NULL) & (slot_count - 1);
+static void put(Elem *slots, size_t slot_count, Elem value, const Collator *collator) {
+    size_t at = elem_hash(value, collator) & (slot_count - 1);
     while (elem_is_present(slots[at]))
         at = (at + 1) & (slot_count - 1);
     slots[at] = value;
@@ -50,14 +51,14 @@ static bool add_value(void *arg, Elem value, int32_t array_index) {
         Elem *slots = xcalloc(slot_count, sizeof(Elem));
         for (size_t i = 0; i < set->slot_count; i++)
             if (elem_is_present(set->slots[i]))
-                put(slots, slot_count, set->slots[i]);
+                put(slots, slot_count, set->slots[i], set->collator);
         xfree(set->slots);
         set->slots = slots;
         set->slot_count = slot_count;
     }
-    size_t at = elem_hash(value, NULL) & (set->slot_count - 1);
+    size_t at = elem_hash(value, set->collator) & (set->slot_count - 1);
     for (; elem_is_present(set->slots[at]); at = (at + 1) & (set->slot_count - 1))
-        if (elem_equal(set->slots[at], value, NULL))
+        if (elem_equal(set->slots[at], value, set->collator))
             return false;
     set->slots[at] = elem_copy(value, set->arena);
     set->count++;
@@ -76,8 +77,8 @@ static bool visit_value(void *arg, Elem value, int32_t array_index) {
     return false;
 }
 
-static int compare_values(const void *a, const void *b) {
-    return elem_compare(*(const Elem *)a, *(const Elem *)b, NULL);
+static int compare_values(const void *a, const void *b, void *collator) {
+    return elem_compare(*(const Elem *)a, *(const Elem *)b, collator);
 }
 
 static ErrCode collect(CursorSource *source, const FieldPath *path, ValueSet *set, Error *err) {
@@ -95,7 +96,7 @@ static ErrCode collect(CursorSource *source, const FieldPath *path, ValueSet *se
 
 /* The documents to look at: of a collection by a plan, of a view by its pipeline. */
 static ErrCode open_source(CommandCtx *ctx, const Ns *ns, const DistinctRequest *request,
-                           CursorSource **ret_source, Error *err) {
+                           CursorSource **ret_source, const Collator **ret_collator, Error *err) {
     PathSet needed = path_set(cmd_arena(ctx));
     path_set_add(&needed, request->key);
     QuerySpec spec = {.filter = request->query,
@@ -103,11 +104,17 @@ static ErrCode open_source(CommandCtx *ctx, const Ns *ns, const DistinctRequest 
                       .needed_paths = &needed,
                       .is_distinct = true};
     query_spec_defaults(ctx, &spec);
+    TRY(request_collation(request->collation, &spec.has_collation, &spec.collator, err));
     FindSource *source;
     bool is_view;
     TRY(find_source_open(ctx->op, ns, &spec, &source, &is_view, err));
-    if (is_view)
-        return view_source(ctx, ns, request->query, ret_source, err);
+    if (is_view) {
+        AggOptions options = {.has_collation = spec.has_collation, .collator = spec.collator};
+        TRY(view_source(ctx, ns, &options, request->query, ret_source, err));
+        *ret_collator = options.collator;
+        return ERR_OK;
+    }
+    *ret_collator = source->exec->collator;
     *ret_source = &source->base;
     return ERR_OK;
 }
@@ -116,12 +123,11 @@ static ErrCode distinct_run(CommandCtx *ctx, void *arg, Error *err) {
     DistinctRequest *request = arg;
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
-    TRY(check_collation(request->collation, err));
     FieldPath path;
     TRY(path_parse(request->key, cmd_arena(ctx), &path, err));
     CursorSource *source;
-    TRY(open_source(ctx, &ns, request, &source, err));
     ValueSet set = {.arena = cmd_arena(ctx)};
+    TRY(open_source(ctx, &ns, request, &source, &set.collator, err));
     ErrCode rc = collect(source, &path, &set, err);
     cursor_source_free(source);
     if (rc == ERR_OK) {
@@ -130,7 +136,7 @@ static ErrCode distinct_run(CommandCtx *ctx, void *arg, Error *err) {
         for (size_t i = 0; i < set.slot_count; i++)
             if (elem_is_present(set.slots[i]))
                 values[count++] = set.slots[i];
-        qsort(values, count, sizeof(Elem), compare_values);
+        qsort_r(values, count, sizeof(Elem), compare_values, (void *)set.collator);
         size_t opened = build_open_array(ctx->reply, "values");
         for (size_t i = 0; i < count; i++) {
             char name[INDEX_NAME_SIZE];

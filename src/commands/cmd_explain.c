@@ -127,9 +127,10 @@ ErrCode explain_aggregate(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOp
                           ExplainVerbosity verbosity, Error *err) {
     Ns target;
     Doc resolved;
-    TRY(view_resolve(ctx->op, ns, stages, cmd_arena(ctx), &target, &resolved, err));
+    AggOptions with_view = *options;
+    TRY(view_resolve(ctx->op, ns, stages, cmd_arena(ctx), &with_view, &target, &resolved, err));
     AggCursorSource *source;
-    TRY(agg_source_open(ctx->op, &target, resolved, options, &source, err));
+    TRY(agg_source_open(ctx->op, &target, resolved, &with_view, &source, err));
     CursorSource *base = agg_source_base(source);
     PlanExecutor *exec = agg_source_executor(source);
     if (verbosity != EXPLAIN_QUERY_PLANNER && pipeline_is_writing(agg_source_pipeline(source))) {
@@ -265,6 +266,8 @@ static ErrCode explain_filter(CommandCtx *ctx, Doc command, const char *filter_n
         spec.is_distinct = true;
     }
     query_spec_defaults(ctx, &spec);
+    TRY(request_collation(doc_get_lit(command, "collation"), &spec.has_collation, &spec.collator,
+                          err));
     Ns ns;
     TRY(request_ns(ctx, ctx->ns_coll, &ns, err));
     return explain_query(ctx, &ns, &spec, outer, verbosity, err);

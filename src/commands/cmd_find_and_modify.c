@@ -65,23 +65,30 @@ static ErrCode check(const FindAndModifyRequest *request, Error *err) {
 
 /* The image with the requested fields. */
 static ErrCode project_image(CommandCtx *ctx, const FindAndModifyRequest *request,
-                             const QuerySpec *query, Doc image, Doc *ret_doc, Error *err) {
+                             const QuerySpec *query, const ModifyOutcome *outcome, Doc *ret_doc,
+                             Error *err) {
+    Doc image = outcome->image;
     *ret_doc = image;
     if (!doc_is_present(image) || !doc_is_present(request->fields) || doc_is_empty(request->fields))
         return ERR_OK;
     Arena *arena = cmd_arena(ctx);
-    ExprParseContext expr = {.let_values = query->let_values};
-    MatchParseContext match = {0};
+    ExprParseContext expr = {.collator = outcome->collator, .let_values = query->let_values};
+    ExprMatchHook expr_hook = {.parse = expr, .now_ms = query->now_ms};
+    MatchParseContext match = {.collator = outcome->collator,
+                               .expr_hook = expr_match_hook(&expr_hook)};
     ProjectContext context = {.syntax = PROJECT_FIND, .expr = &expr, .match = &match};
     Projection *projection;
     TRY(project_parse(request->fields, &context, arena, &projection, err));
+    if (project_needed_meta(projection) != 0)
+        return error_set(err, ERR_NOT_IMPLEMENTED, "$meta is not supported in findAndModify");
     MatchDetails details = MATCH_DETAILS_NONE;
     if (project_needs_details(projection) && doc_is_present(request->query)) {
         MatchExpr *filter;
         TRY(match_parse(request->query, &match, arena, &filter, err));
         match_doc(filter, image, &details);
     }
-    ExprEvalContext eval = {.scratch = arena, .now_ms = query->now_ms};
+    ExprEvalContext eval = {
+        .scratch = arena, .now_ms = query->now_ms, .collator = outcome->collator};
     ProjectInput input = {.details = &details, .eval = &eval};
     Buffer *out = ARENA_NEW(arena, Buffer);
     buffer_init_arena(out, arena, doc_size(image) + 16, BSON_DOC_SIZE_MAX_INTERNAL);
@@ -91,7 +98,6 @@ static ErrCode project_image(CommandCtx *ctx, const FindAndModifyRequest *reques
 static ErrCode find_and_modify_run(CommandCtx *ctx, void *arg, Error *err) {
     FindAndModifyRequest *request = arg;
     TRY(check(request, err));
-    TRY(check_collation(request->collation, err));
     TRY(write_ns_check(request->coll, err));
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
@@ -104,6 +110,8 @@ static ErrCode find_and_modify_run(CommandCtx *ctx, void *arg, Error *err) {
         .image = request->is_new ? IMAGE_AFTER : IMAGE_BEFORE,
     };
     query_spec_defaults(ctx, &modify.query);
+    TRY(request_collation(request->collation, &modify.query.has_collation, &modify.query.collator,
+                          err));
     TRY(query_spec_let(ctx, request->let, &modify.query, err));
     ctx->op->is_validation_bypassed = request->is_validation_bypassed;
     ModifyOutcome outcome;
@@ -111,7 +119,7 @@ static ErrCode find_and_modify_run(CommandCtx *ctx, void *arg, Error *err) {
     ctx->op->is_validation_bypassed = false;
     TRY(rc);
     Doc image;
-    TRY(project_image(ctx, request, &modify.query, outcome.image, &image, err));
+    TRY(project_image(ctx, request, &modify.query, &outcome, &image, err));
 
     DocBuilder *b = ctx->reply;
     size_t last = build_open_doc(b, "lastErrorObject");

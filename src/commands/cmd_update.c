@@ -29,6 +29,8 @@ typedef struct UpdateStatement {
     Doc array_filters;
     Elem hint;
     Elem collation;
+    bool has_collation;
+    const Collator *collator;
 } UpdateStatement;
 
 static const FieldSpec STATEMENT_FIELDS[] = {
@@ -49,7 +51,8 @@ static ErrCode parse_statements(CommandCtx *ctx, const UpdateRequest *request,
         UpdateStatement *statement = &statements[i];
         TRY(fields_parse(STATEMENT_FIELDS, ARRAY_LEN(STATEMENT_FIELDS), "update.updates",
                          request->updates.docs[i], cmd_arena(ctx), statement, err));
-        TRY(check_collation(statement->collation, err));
+        TRY(request_collation(statement->collation, &statement->has_collation, &statement->collator,
+                              err));
         if (elem_type(statement->u) != BT_DOC && elem_type(statement->u) != BT_ARRAY)
             return error_set(err, ERR_FAILED_TO_PARSE,
                              "Update argument must be either an object or an array");
@@ -64,7 +67,10 @@ static ErrCode run_statement(CommandCtx *ctx, const Ns *ns, const UpdateRequest 
                              Error *err) {
     ModifyRequest modify = {
         .kind = MODIFY_UPDATE,
-        .query = {.filter = statement->q, .hint = statement->hint},
+        .query = {.filter = statement->q,
+                  .hint = statement->hint,
+                  .has_collation = statement->has_collation,
+                  .collator = statement->collator},
         .is_multi = statement->is_multi,
         .is_upsert = statement->is_upsert,
         .update = statement->u,

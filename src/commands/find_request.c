@@ -4,7 +4,6 @@
 
 ErrCode find_request_check(CommandCtx *ctx, const FindRequest *request, QuerySpec *ret_spec,
                            FirstBatchOptions *ret_batch, Error *err) {
-    TRY(check_collation(request->collation, err));
     bool has_min = doc_is_present(request->min) && !doc_is_empty(request->min);
     bool has_max = doc_is_present(request->max) && !doc_is_empty(request->max);
     if ((has_min || has_max) && !elem_is_present(request->hint))
@@ -27,6 +26,7 @@ ErrCode find_request_check(CommandCtx *ctx, const FindRequest *request, QuerySpe
         .is_show_record_id = request->is_show_record_id,
     };
     query_spec_defaults(ctx, ret_spec);
+    TRY(request_collation(request->collation, &ret_spec->has_collation, &ret_spec->collator, err));
     if (elem_is_present(request->allow_disk_use))
         ret_spec->spill_dir = elem_is_truthy(request->allow_disk_use) ? spill_dir(ctx) : NULL;
     TRY(query_spec_let(ctx, request->let, ret_spec, err));

@@ -1,6 +1,7 @@
 #include "commands/query_args.h"
 
 #include "base/clock.h"
+#include "bson/collator.h"
 #include "commands/core/params.h"
 #include "query/expr/expr.h"
 #include "storage/engine.h"
@@ -14,20 +15,15 @@ ErrCode request_ns(const CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) {
     return ns_make(ctx->args.db, coll, ret_ns, err);
 }
 
-ErrCode check_collation(Elem collation, Error *err) {
+ErrCode request_collation(Elem collation, bool *ret_is_given, const Collator **ret_collator,
+                          Error *err) {
+    *ret_is_given = false;
+    *ret_collator = NULL;
     if (!elem_is_present(collation))
         return ERR_OK;
-    if (elem_type(collation) != BT_DOC)
-        return error_set(err, ERR_TYPE_MISMATCH,
-                         "BSON field 'collation' is the wrong type '%s', expected type 'object'",
-                         bson_type_name(elem_type(collation)));
-    if (doc_is_empty(elem_doc(collation)))
-        return ERR_OK;
-    Elem locale = doc_get_lit(elem_doc(collation), "locale");
-    if (elem_type(locale) == BT_STRING && str_is(elem_str(locale), "simple"))
-        return ERR_OK;
-    return error_set(err, ERR_NOT_IMPLEMENTED,
-                     "'collation' is not supported yet, except for {locale: \"simple\"}");
+    TRY(collator_parse_elem(collation, "collation", ret_collator, err));
+    *ret_is_given = !doc_is_empty(elem_doc(collation));
+    return ERR_OK;
 }
 
 const char *spill_dir(const CommandCtx *ctx) {

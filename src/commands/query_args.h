@@ -16,8 +16,10 @@ enum {
 /* Namespace of the request, checked. */
 ErrCode request_ns(const CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) MUST_CHECK;
 
-/* Only the simple collation exists yet; others are refused by name. */
-ErrCode check_collation(Elem collation, Error *err) MUST_CHECK;
+/* The collation a request asks for; *ret_is_given is false when it is missing or empty, and the
+ * collection's default counts. */
+ErrCode request_collation(Elem collation, bool *ret_is_given, const Collator **ret_collator,
+                          Error *err) MUST_CHECK;
 
 /* Where sorts put what does not fit in memory. In the operation's arena. */
 const char *spill_dir(const CommandCtx *ctx);

@@ -60,6 +60,7 @@ ErrCode ddl_coll_mod(OpCtx *op, const Ns *ns, const CollModChange *change,
     bool is_view = view != NULL;
     Str view_on = {"", 0};
     Doc pipeline = DOC_NONE;
+    const Collator *collator = is_view ? view->collator : NULL;
     if (is_view) {
         view_on = elem_type(change->view_on) == BT_STRING
                       ? elem_str(change->view_on)
@@ -71,7 +72,7 @@ ErrCode ddl_coll_mod(OpCtx *op, const Ns *ns, const CollModChange *change,
     }
     catalog_release(catalog);
     if (is_view)
-        return view_modify(op, ns, view_on, pipeline, err);
+        return view_modify(op, ns, view_on, pipeline, collator, err);
     CollModArgs args = {ns, change, ret_result};
     return op_run_with_retry(op, coll_mod_attempt, &args, err);
 }
@@ -148,6 +149,8 @@ static ErrCode apply_index(OpCtx *op, Collection *changed, Doc request, CollModR
      * other. */
     ordered_index_unref(made->store);
     made->store = old->store != NULL ? ordered_index_ref(old->store) : NULL;
+    if (old->sort_key_version != NULL)
+        made->sort_key_version = arena_strdup(&made->arena, old->sort_key_version);
     changed->indexes[position] = made;
     index_desc_unref(old);
     return ERR_OK;

@@ -62,7 +62,7 @@ ErrCode ddl_create_collection(OpCtx *op, const Ns *ns, Doc options, const Uuid *
     TRY(ns_check_creatable(ns, err));
     CollectionOptions parsed; /* a malformed one is told before it is rewritten */
     TRY(collection_options_parse(options, &op->arena, &parsed, err));
-    options = collection_options_normalize(options, &op->arena);
+    options = collection_options_normalize(&parsed, &op->arena);
     CreateArgs args = {ns, options, uuid, /* is_existing_fine= */ false};
     return op_run_with_retry(op, create_attempt, &args, err);
 }
@@ -108,7 +108,8 @@ static ErrCode make_tables(OpCtx *op, Collection *coll, Error *err) {
     CLEANUP(xfree_ptr) char *id_ident = storage_new_ident(engine, "index");
     TRY(storage_create_table(engine, id_ident, TABLE_INDEX, NULL, err));
     IndexDesc *id_index;
-    TRY(index_desc_new(engine, index_id_spec(&op->arena), id_ident, is_clustered,
+    TRY(index_desc_new(engine, index_id_spec(coll->options.collator, &op->arena), id_ident,
+                       is_clustered,
                        /* is_ready= */ true, NULL, &id_index, err));
     collection_add_index(coll, id_index);
     return ERR_OK;

@@ -87,7 +87,9 @@ static ErrCode make_indexes(CollAccess *access, const CreateIndexesArgs *args, I
     StorageEngine *engine = op_storage(access->op);
     TRY(storage_check_disk(engine, err));
     for (uint32_t i = 0; i < args->count; i++) {
-        Doc spec = args->specs[i];
+        Doc spec;
+        TRY(index_spec_complete(args->specs[i], access->coll->options.collator, &access->op->arena,
+                                &spec, err));
         bool exists;
         TRY(index_spec_find_conflict(access->coll, spec, &exists, err));
         if (access->coll->options.is_clustered &&
@@ -100,7 +102,9 @@ static ErrCode make_indexes(CollAccess *access, const CreateIndexesArgs *args, I
                 return error_set(err, ERR_INDEX_KEY_SPECS_CONFLICT,
                                  "two different indexes named '%s' in one command", made[m]->name);
             if (!is_same_name &&
-                doc_compare(made[m]->key_pattern, elem_doc(doc_get_lit(spec, "key")), NULL) == 0)
+                doc_compare(made[m]->key_pattern, elem_doc(doc_get_lit(spec, "key")), NULL) == 0 &&
+                elem_equal(doc_get_lit(made[m]->spec, "collation"), doc_get_lit(spec, "collation"),
+                           NULL))
                 return error_set(err, ERR_INDEX_OPTIONS_CONFLICT,
                                  "Index already exists with a different name: %s", made[m]->name);
             exists = is_same_name;

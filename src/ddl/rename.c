@@ -266,6 +266,8 @@ static ErrCode convert_attempt(void *arg, OpCtx *op, Error *err) {
     doc_builder_init(&b, &buf);
     build_bool(&b, "capped", true);
     build_i64(&b, "size", args->size);
+    if (access.coll->options.collator != NULL)
+        build_doc(&b, "collation", access.coll->options.collator->spec);
     Doc options = doc_builder_end(&b);
     int64_t excess = record_store_data_size(access.coll->records) - args->size;
     Collection *copy;

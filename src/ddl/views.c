@@ -1,6 +1,7 @@
 #include "ddl/views.h"
 
 #include "bson/builder.h"
+#include "bson/collator.h"
 #include "bson/compare.h"
 #include "ddl/ddl_internal.h"
 #include "index/collection_write.h"
@@ -13,11 +14,13 @@ typedef struct ViewArgs {
     bool was_found;
 } ViewArgs;
 
-static ErrCode check_cycle(OpCtx *op, const Ns *ns, const Ns *view_on, Error *err);
+static ErrCode check_below(OpCtx *op, const Ns *ns, const Ns *view_on, const Collator *collator,
+                           Error *err);
 static ErrCode write_row(OpCtx *op, const Collection *home, Doc definition, Str id, Error *err);
 static ErrCode find_row(OpCtx *op, const Collection *home, Str id, RecordId *ret_rid, Doc *ret_row,
                         Error *err);
-static Doc build_definition(const Ns *ns, Str view_on, Doc pipeline, Elem collation, Arena *arena);
+static Doc build_definition(const Ns *ns, Str view_on, Doc pipeline, const Collator *collator,
+                            Arena *arena);
 static ErrCode change_view(OpCtx *op, ViewArgs *args, Error *err);
 
 ErrCode ddl_create_view(OpCtx *op, const Ns *ns, Str view_on, Doc pipeline, Elem collation,
@@ -27,10 +30,13 @@ ErrCode ddl_create_view(OpCtx *op, const Ns *ns, Str view_on, Doc pipeline, Elem
         return error_set(err, ERR_BAD_VALUE, "'viewOn' cannot be empty");
     Ns on;
     TRY(ns_make(ns_db(ns), view_on, &on, err));
-    TRY(check_cycle(op, ns, &on, err));
+    const Collator *collator = NULL;
+    if (elem_is_present(collation))
+        TRY(collator_parse_elem(collation, "create.collation", &collator, err));
+    TRY(check_below(op, ns, &on, collator, err));
     ViewArgs args = {.ns = ns, .is_create = true};
     TRY(ns_make(ns_db(ns), STR("system.views"), &args.home, err));
-    args.definition = build_definition(ns, view_on, pipeline, collation, &op->arena);
+    args.definition = build_definition(ns, view_on, pipeline, collator, &op->arena);
     TRY(ddl_ensure_collection(op, &args.home, err));
     return change_view(op, &args, err);
 }
@@ -43,13 +49,14 @@ ErrCode view_drop(OpCtx *op, const Ns *ns, bool *ret_was_found, Error *err) {
     return ERR_OK;
 }
 
-ErrCode view_modify(OpCtx *op, const Ns *ns, Str view_on, Doc pipeline, Error *err) {
+ErrCode view_modify(OpCtx *op, const Ns *ns, Str view_on, Doc pipeline, const Collator *collator,
+                    Error *err) {
     Ns on;
     TRY(ns_make(ns_db(ns), view_on, &on, err));
-    TRY(check_cycle(op, ns, &on, err));
+    TRY(check_below(op, ns, &on, collator, err));
     ViewArgs args = {.ns = ns};
     TRY(ns_make(ns_db(ns), STR("system.views"), &args.home, err));
-    args.definition = build_definition(ns, view_on, pipeline, ELEM_MISSING, &op->arena);
+    args.definition = build_definition(ns, view_on, pipeline, collator, &op->arena);
     return change_view(op, &args, err);
 }
 
@@ -114,7 +121,9 @@ static ErrCode find_row(OpCtx *op, const Collection *home, Str id, RecordId *ret
     }
 }
 
-static ErrCode check_cycle(OpCtx *op, const Ns *ns, const Ns *view_on, Error *err) {
+/* The views below: no cycle, not too many, all of the same collation. */
+static ErrCode check_below(OpCtx *op, const Ns *ns, const Ns *view_on, const Collator *collator,
+                           Error *err) {
     Catalog *catalog = catalog_acquire(op_catalog(op));
     Ns at = *view_on;
     ErrCode rc = ERR_OK;
@@ -129,13 +138,18 @@ static ErrCode check_cycle(OpCtx *op, const Ns *ns, const Ns *view_on, Error *er
         if (depth >= VIEW_DEPTH_MAX)
             rc = error_set(err, ERR_VIEW_DEPTH_LIMIT_EXCEEDED,
                            "View depth limit exceeded; maximum depth is %d", VIEW_DEPTH_MAX);
+        if (rc == ERR_OK && view->collator != collator)
+            rc = error_set(err, ERR_OPTION_NOT_SUPPORTED_ON_VIEW,
+                           "View %s has conflicting collation with view %s", ns->text,
+                           view->ns.text);
         at = view->view_on;
     }
     catalog_release(catalog);
     return rc;
 }
 
-static Doc build_definition(const Ns *ns, Str view_on, Doc pipeline, Elem collation, Arena *arena) {
+static Doc build_definition(const Ns *ns, Str view_on, Doc pipeline, const Collator *collator,
+                            Arena *arena) {
     Buffer *buf = ARENA_NEW(arena, Buffer);
     buffer_init_arena(buf, arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
     DocBuilder b;
@@ -143,7 +157,7 @@ static Doc build_definition(const Ns *ns, Str view_on, Doc pipeline, Elem collat
     build_str(&b, "_id", ns_str(ns));
     build_str(&b, "viewOn", view_on);
     build_array(&b, "pipeline", pipeline);
-    if (elem_type(collation) == BT_DOC)
-        build_elem_as(&b, STR("collation"), collation);
+    if (collator != NULL)
+        build_doc(&b, "collation", collator->spec);
     return doc_builder_end(&b);
 }

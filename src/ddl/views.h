@@ -10,5 +10,6 @@ enum {
 };
 
 ErrCode view_drop(OpCtx *op, const Ns *ns, bool *ret_was_found, Error *err) MUST_CHECK;
-/* Replaces viewOn and pipeline of an existing view. */
-ErrCode view_modify(OpCtx *op, const Ns *ns, Str view_on, Doc pipeline, Error *err) MUST_CHECK;
+/* Replaces viewOn and pipeline of an existing view; `collator` is the one it has. */
+ErrCode view_modify(OpCtx *op, const Ns *ns, Str view_on, Doc pipeline, const Collator *collator,
+                    Error *err) MUST_CHECK;

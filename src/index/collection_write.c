@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "bson/json.h"
 #include "catalog/write_observer.h"
+#include "index/key_show.h"
 #include "storage/recovery_unit.h"
 
 static ErrCode insert_one(OpCtx *op, const Collection *coll, Doc doc, WriteScratch *scratch,
@@ -98,66 +99,28 @@ ErrCode collection_delete(OpCtx *op, const Collection *coll, RecordId rid, Doc b
     return ERR_OK;
 }
 
-ErrCode collection_check_validator(OpCtx *op, const Collection *coll, Doc before, Doc after,
-                                   Error *err) {
-    if (LIKELY(coll->validator == NULL) || coll->options.validation_level == VALIDATION_OFF ||
-        op->is_validation_bypassed)
-        return ERR_OK;
-    if (match_doc(coll->validator, after, NULL))
-        return ERR_OK;
-    /* Moderate: documents that were not valid before may stay so. */
-    if (coll->options.validation_level == VALIDATION_MODERATE && doc_is_present(before) &&
-        !match_doc(coll->validator, before, NULL))
-        return ERR_OK;
-    if (coll->options.validation_action == VALIDATION_WARN) {
-        LOG_WARN(LOG_STORAGE, 20294, "Document would fail validation",
-                 LOG_STR("namespace", coll->ns.text));
-        return ERR_OK;
-    }
-    (void)error_set(err, ERR_DOCUMENT_VALIDATION_FAILURE, "Document failed validation");
-    Buffer buf;
-    buffer_init(&buf, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
-    size_t info = build_open_doc(&b, "errInfo");
-    Elem id = doc_get_lit(after, "_id");
-    if (elem_is_present(id))
-        build_elem_as(&b, STR("failingDocumentId"), id);
-    size_t details = build_open_doc(&b, "details");
-    build_doc(&b, "specifiedAs", coll->options.validator);
-    build_close(&b, details);
-    build_close(&b, info);
-    error_set_extra(err, doc_builder_end(&b).data);
-    buffer_done(&buf);
-    return err->code;
-}
-
 ErrCode duplicate_key_error(const Collection *coll, const IndexDesc *index, IndexKey key,
                             Error *err) {
     Arena arena;
     arena_init(&arena, 4096);
-    Doc values;
-    Error ignored = {0};
     Buffer buf;
-    buffer_init_arena(&buf, &arena, 512, BSON_DOC_SIZE_MAX_INTERNAL);
+    buffer_init_arena(&buf, &arena, 512, SIZE_MAX);
     DocBuilder b;
     doc_builder_init(&b, &buf);
     build_doc(&b, "keyPattern", index->key_pattern);
     size_t opened = build_open_doc(&b, "keyValue");
-    if (key_decode((const uint8_t *)key.key.data, key.key.size, (const uint8_t *)key.type_bits.data,
-                   key.type_bits.size, index->order, &arena, &values, &ignored) == ERR_OK) {
-        DocIter iter = doc_iter(values);
-        Elem value;
-        for (uint32_t f = 0; f < index->field_count && doc_iter_next(&iter, &value); f++)
-            build_elem_as(&b, str_from(index->fields[f].path), value);
-    }
-    error_reset(&ignored);
+    build_key_values(&b, index, key, /* has_paths= */ true);
     build_close(&b, opened);
+    if (index->collator != NULL)
+        build_doc(&b, "collation", index->collation);
     Doc extra = doc_builder_end(&b);
     Doc key_value = elem_doc(doc_get_lit(extra, "keyValue"));
-    ErrCode rc = error_set(err, ERR_DUPLICATE_KEY,
-                           "E11000 duplicate key error collection: %s index: %s dup key: %s",
-                           coll->ns.text, index->name, shell_text_of_doc(key_value, &arena));
+    ErrCode rc =
+        error_set(err, ERR_DUPLICATE_KEY,
+                  "E11000 duplicate key error collection: %s index: %s%s%s dup key: %s",
+                  coll->ns.text, index->name, index->collator != NULL ? " collation: " : "",
+                  index->collator != NULL ? shell_text_of_doc(index->collation, &arena) : "",
+                  shell_text_of_doc(key_value, &arena));
     error_set_extra(err, extra.data);
     arena_done(&arena);
     return rc;
@@ -184,7 +147,7 @@ static ErrCode insert_record(OpCtx *op, const Collection *coll, Doc doc, WriteSc
         TRY(record_store_next_id(op, coll->records, ret_rid, err));
         return record_insert(op, coll->records, *ret_rid, bytes_of(doc), err);
     }
-    TRY(clustered_record_id(doc, &scratch->rid, ret_rid, err));
+    TRY(clustered_record_id(doc, coll->options.collator, &scratch->rid, ret_rid, err));
     bool is_duplicate;
     TRY(record_insert_unique(op, coll->records, *ret_rid, bytes_of(doc), &is_duplicate, err));
     if (!is_duplicate)

@@ -75,21 +75,23 @@ ErrCode index_keys_of(const IndexDesc *index, Doc doc, KeySet *ret_set, Error *e
     return ERR_OK;
 }
 
-ErrCode clustered_record_id(Doc doc, KeyBuilder *kb, RecordId *ret_rid, Error *err) {
+ErrCode clustered_record_id(Doc doc, const Collator *collator, KeyBuilder *kb, RecordId *ret_rid,
+                            Error *err) {
     Elem id = doc_get_lit(doc, "_id");
     if (!elem_is_present(id))
         return error_set(err, ERR_BAD_VALUE,
                          "documents of a clustered collection need the field '_id'");
-    clustered_record_id_of_value(id, kb, ret_rid);
+    clustered_record_id_of_value(id, collator, kb, ret_rid);
     if (ret_rid->str_size > RECORD_ID_STR_SIZE_MAX)
         return error_set(err, ERR_BAD_VALUE,
                          "the value of '_id' is too large for a clustered collection");
     return ERR_OK;
 }
 
-void clustered_record_id_of_value(Elem id, KeyBuilder *kb, RecordId *ret_rid) {
+void clustered_record_id_of_value(Elem id, const Collator *collator, KeyBuilder *kb,
+                                  RecordId *ret_rid) {
     key_builder_reset(kb, 0);
-    key_append_elem(kb, id, NULL);
+    key_append_elem(kb, id, collator);
     *ret_rid = (RecordId){0, kb->key.data, (uint32_t)kb->key.size};
 }
 
@@ -203,7 +205,7 @@ static ErrCode add_key(Walk *walk, const Spot *spots) {
     KeyBuilder *kb = &set->builder;
     key_builder_reset(kb, walk->index->order);
     for (uint32_t f = 0; f < walk->index->field_count; f++)
-        key_append_elem(kb, spots[f].value, /* collator= */ NULL);
+        key_append_elem(kb, spots[f].value, walk->index->collator);
     key_append_end(kb, KEY_END_EXACT);
     Str type_bits = key_type_bits(kb);
     ARRAY_RESERVE(set->spans, set->count, set->capacity);

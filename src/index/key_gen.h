@@ -38,6 +38,9 @@ IndexKey key_set_get(const KeySet *set, uint32_t position);
 /* Fails with ERR_CANNOT_INDEX_PARALLEL_ARRAYS, or when a document has too many keys. */
 ErrCode index_keys_of(const IndexDesc *index, Doc doc, KeySet *ret_set, Error *err) MUST_CHECK;
 
-/* Record id of a document in a clustered collection: the key of its _id. In `kb`'s memory. */
-ErrCode clustered_record_id(Doc doc, KeyBuilder *kb, RecordId *ret_rid, Error *err) MUST_CHECK;
-void clustered_record_id_of_value(Elem id, KeyBuilder *kb, RecordId *ret_rid);
+/* Record id of a document in a clustered collection: the key of its _id under the collection's
+ * default collation. In `kb`'s memory. */
+ErrCode clustered_record_id(Doc doc, const Collator *collator, KeyBuilder *kb, RecordId *ret_rid,
+                            Error *err) MUST_CHECK;
+void clustered_record_id_of_value(Elem id, const Collator *collator, KeyBuilder *kb,
+                                  RecordId *ret_rid);

@@ -5,6 +5,7 @@
 
 #include "base/buffer.h"
 #include "bson/builder.h"
+#include "bson/collator.h"
 #include "bson/compare.h"
 #include "bson/json.h"
 #include "bson/number.h"
@@ -31,7 +32,7 @@ static const struct {
     {"hidden", OPTION_KEEP_BOOL},
     {"partialFilterExpression", OPTION_KEEP_DOC},
     {"storageEngine", OPTION_REFUSED},
-    {"collation", OPTION_SPECIAL},
+    {"collation", OPTION_KEEP_DOC},
     {"expireAfterSeconds", OPTION_REFUSED},
     {"prepareUnique", OPTION_REFUSED},
     {"clustered", OPTION_REFUSED},
@@ -54,6 +55,7 @@ static ErrCode refuse_kind(Str kind, Error *err);
 static ErrCode check_partial_filter(const MatchExpr *filter, uint32_t depth, Error *err);
 static ErrCode check_special(Elem elem, Error *err);
 static ErrCode check_option(Elem elem, bool *ret_is_kept, Error *err);
+static bool same_collation(Doc a, Doc b);
 static bool same_options(Doc a, Doc b);
 
 ErrCode index_spec_check(Doc spec, Arena *arena, Doc *ret_spec, Error *err) {
@@ -92,12 +94,17 @@ ErrCode index_spec_check(Doc spec, Arena *arena, Doc *ret_spec, Error *err) {
     while (doc_iter_next(&iter, &elem)) {
         bool is_kept = false;
         TRY(check_option(elem, &is_kept, err));
-        if (is_kept && is_id && !elem_name_is(elem, STR("unique")))
+        bool is_collation = elem_name_is(elem, STR("collation"));
+        if (is_kept && is_id && !is_collation && !elem_name_is(elem, STR("unique")))
             return error_set(err, ERR_INVALID_INDEX_SPECIFICATION_OPTION,
                              "The field '%s' is not valid for an _id index specification. "
                              "Specification: %s",
                              elem_name(elem), shell_text_of_doc(spec, arena));
-        if (is_kept && !is_id)
+        if (is_collation) {
+            const Collator *collator; /* checked here, completed by index_spec_complete */
+            TRY(collator_parse(elem_doc(elem), &collator, err));
+        }
+        if (is_kept && (!is_id || is_collation))
             build_elem(&b, elem);
     }
     *ret_spec = doc_builder_end(&b);
@@ -112,6 +119,41 @@ ErrCode index_spec_check(Doc spec, Arena *arena, Doc *ret_spec, Error *err) {
         TRY(match_parse(elem_doc(partial), &ctx, arena, &filter, err));
         TRY(check_partial_filter(filter, 0, err));
     }
+    return buffer_check(buf, "the index specification", err);
+}
+
+ErrCode index_spec_complete(Doc spec, const Collator *coll_collator, Arena *arena, Doc *ret_spec,
+                            Error *err) {
+    Elem given = doc_get_lit(spec, "collation");
+    const Collator *collator = coll_collator;
+    if (elem_is_present(given))
+        TRY(collator_parse(elem_doc(given), &collator, err));
+    bool is_id = str_is(elem_str(doc_get_lit(spec, "name")), "_id_");
+    if (is_id && collator != coll_collator)
+        return error_set(
+            err, ERR_BAD_VALUE,
+            "The _id index must have the same collation as the collection. Index collation: %s, "
+            "collection collation: %s",
+            collator != NULL ? shell_text_of_doc(collator->spec, arena) : "{}",
+            coll_collator != NULL ? shell_text_of_doc(coll_collator->spec, arena) : "{}");
+    Elem key;
+    for (DocIter iter = doc_iter(elem_doc(doc_get_lit(spec, "key"))); doc_iter_next(&iter, &key);)
+        if (collator != NULL && elem_type(key) == BT_STRING &&
+            (str_is(elem_str(key), "text") || str_is(elem_str(key), "2d")))
+            return error_set(err, ERR_CANNOT_CREATE_INDEX,
+                             "Index type '%s' does not support collation: %s", elem_str(key).data,
+                             shell_text_of_doc(collator->spec, arena));
+    Buffer *buf = ARENA_NEW(arena, Buffer);
+    buffer_init_arena(buf, arena, doc_size(spec) + 256, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, buf);
+    Elem elem;
+    for (DocIter iter = doc_iter(spec); doc_iter_next(&iter, &elem);)
+        if (elem.data != given.data)
+            build_elem(&b, elem);
+    if (collator != NULL)
+        build_doc(&b, "collation", collator->spec);
+    *ret_spec = doc_builder_end(&b);
     return buffer_check(buf, "the index specification", err);
 }
 
@@ -160,14 +202,14 @@ ErrCode index_spec_find_conflict(const Collection *coll, Doc spec, bool *ret_exi
             arena_done(&arena);
             return rc;
         }
-        if (is_same_key && is_same_filter)
+        if (is_same_key && is_same_filter && same_collation(index->spec, spec))
             return error_set(err, ERR_INDEX_OPTIONS_CONFLICT,
                              "Index already exists with a different name: %s", index->name);
     }
     return ERR_OK;
 }
 
-Doc index_id_spec(Arena *arena) {
+Doc index_id_spec(const Collator *coll_collator, Arena *arena) {
     Buffer *buf = ARENA_NEW(arena, Buffer);
     buffer_init_arena(buf, arena, 64, BSON_DOC_SIZE_MAX);
     DocBuilder b;
@@ -177,6 +219,8 @@ Doc index_id_spec(Arena *arena) {
     build_i32(&b, "_id", 1);
     build_close(&b, key);
     build_cstr(&b, "name", "_id_");
+    if (coll_collator != NULL)
+        build_doc(&b, "collation", coll_collator->spec);
     return doc_builder_end(&b);
 }
 
@@ -304,20 +348,19 @@ static ErrCode check_special(Elem elem, Error *err) {
                              "an index with v=%lld",
                              (long long)version);
     }
-    if (elem_name_is(elem, STR("collation"))) {
-        Elem locale =
-            elem_type(elem) == BT_DOC ? doc_get_lit(elem_doc(elem), "locale") : ELEM_MISSING;
-        if (elem_type(locale) != BT_STRING || !str_is(elem_str(locale), "simple"))
-            return error_set(err, ERR_NOT_IMPLEMENTED,
-                             "index option 'collation' is not supported yet");
-    }
     return ERR_OK;
 }
 
-/* unique, sparse and the filter make another index; hidden does not. */
+/* Complete collations are equal exactly when their documents are. */
+static bool same_collation(Doc a, Doc b) {
+    return elem_compare(doc_get_lit(a, "collation"), doc_get_lit(b, "collation"), NULL) == 0;
+}
+
+/* unique, sparse, collation and the filter make another index; hidden does not. */
 static bool same_options(Doc a, Doc b) {
     return elem_is_truthy(doc_get_lit(a, "unique")) == elem_is_truthy(doc_get_lit(b, "unique")) &&
            elem_is_truthy(doc_get_lit(a, "sparse")) == elem_is_truthy(doc_get_lit(b, "sparse")) &&
+           same_collation(a, b) &&
            elem_compare(doc_get_lit(a, "partialFilterExpression"),
                         doc_get_lit(b, "partialFilterExpression"), NULL) == 0;
 }

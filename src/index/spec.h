@@ -10,6 +10,12 @@
  * Kinds and options that do not exist yet are refused by name. */
 ErrCode index_spec_check(Doc spec, Arena *arena, Doc *ret_spec, Error *err) MUST_CHECK;
 
+/* Gives a checked specification the collation it will have: its own, else the collection's; the
+ * simple one is not stored. Fails with ERR_BAD_VALUE when an _id index would have another one than
+ * the collection. */
+ErrCode index_spec_complete(Doc spec, const Collator *coll_collator, Arena *arena, Doc *ret_spec,
+                            Error *err) MUST_CHECK;
+
 /* "a_1_b_-1". In arena memory. */
 char *index_default_name(Doc key, Arena *arena);
 
@@ -19,5 +25,5 @@ char *index_default_name(Doc key, Arena *arena);
 ErrCode index_spec_find_conflict(const Collection *coll, Doc spec, bool *ret_exists, Error *err)
     MUST_CHECK;
 
-/* The stored form of the _id index. */
-Doc index_id_spec(Arena *arena);
+/* The stored form of the _id index, which has the collection's collation. */
+Doc index_id_spec(const Collator *coll_collator, Arena *arena);

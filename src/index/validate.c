@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "bson/validate.h"
 #include "index/key_gen.h"
+#include "index/key_show.h"
 #include "storage/engine.h"
 
 enum {
@@ -283,12 +284,10 @@ static void build_suspects(Validation *v, DocBuilder *b, const char *name, bool 
             size_t row = build_open_doc_str(b, index_name(count++, index));
             build_cstr(b, "indexName", check->index->name);
             build_i64(b, "recordId", suspect->rid.num);
-            Doc values;
-            Error ignored = {0};
-            if (key_decode(suspect->key, suspect->key_size, NULL, 0, check->index->order, v->arena,
-                           &values, &ignored) == ERR_OK)
-                build_doc(b, "indexKey", values);
-            error_reset(&ignored);
+            size_t shown = build_open_doc(b, "indexKey");
+            IndexKey key = {{(const char *)suspect->key, suspect->key_size}, {NULL, 0}};
+            build_key_values(b, check->index, key, /* has_paths= */ false);
+            build_close(b, shown);
             build_close(b, row);
         }
     }

@@ -1,4 +1,4 @@
-/* Projection, sort, skip, limit, hint, let, collation, read concern of find. */
+/* Projection, sort, skip, limit, hint, let, $meta, read concern of find. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Decimal128, Double, Int32, Long, MaxKey, MinKey, ObjectId, Timestamp } from 'mongodb';
@@ -278,22 +278,6 @@ test('let gives variables to $expr', async () => {
     await fails(c.find({ $expr: { $eq: ['$a', '$$y'] } }, { let: { x: 2 } }).toArray(), 17276);
 });
 
-test('collation other than the simple one is refused by name', async () => {
-    const c = await node.collection([{ _id: 1 }]);
-    const collation = { locale: 'en', strength: 2 };
-    const refusal = { name: 'NotImplemented', message: /collation/ };
-    await fails(c.find().collation(collation).toArray(), 238, refusal);
-    await fails(c.aggregate([], { collation }).toArray(), 238, refusal);
-    await fails(c.distinct('a', {}, { collation }), 238, refusal);
-    await fails(node.db.command({ count: c.collectionName, collation }), 238, refusal);
-    await fails(c.updateOne({}, { $set: { a: 1 } }, { collation }), 238);
-    await fails(c.deleteOne({}, { collation }), 238);
-    await fails(c.findOneAndUpdate({}, { $set: { a: 1 } }, { collation }), 238, refusal);
-    await fails(c.createIndex({ a: 1 }, { collation }), 238, refusal);
-    await fails(node.db.createCollection('withcollation', { collation }), 238, refusal);
-    assert.deepEqual(ids(await c.find().collation({ locale: 'simple' }).toArray()), [1]);
-});
-
 test('read concerns snapshot and linearizable need a replica set, others do not', async () => {
     const c = await node.collection([{ _id: 1 }]);
     for (const level of ['local', 'available', 'majority'])
@@ -315,4 +299,28 @@ test('notablescan refuses collection scans only', async () => {
     } finally {
         await node.admin.command({ setParameter: 1, notablescan: false });
     }
+});
+
+test('$meta shows the sort key and the record id, and refuses what there is not', async () => {
+    const c = await node.collection([
+        { _id: 1, a: [3, 1], b: 'x' },
+        { _id: 2, a: 2, b: 'y' },
+    ]);
+    const sorted = await c
+        .find({}, { projection: { _id: 1, key: { $meta: 'sortKey' } } })
+        .sort({ a: 1, b: -1 })
+        .toArray();
+    assert.deepEqual(sorted, [
+        { _id: 1, key: [1, 'x'] },
+        { _id: 2, key: [2, 'y'] },
+    ]);
+    const [row] = await c.find({ _id: 2 }, { projection: { r: { $meta: 'recordId' } } }).toArray();
+    assert.deepEqual(row, { _id: 2, a: 2, b: 'y', r: 2 }, 'whole documents, and one field more');
+    const project = (projection) => c.find({}, { projection }).toArray();
+    await fails(project({ k: { $meta: 'sortKey' } }), 2);
+    await fails(project({ k: { $meta: 'textScore' } }), 40218);
+    await fails(project({ k: { $meta: 'indexKey' } }), 238);
+    await fails(project({ k: { $meta: 'nonsense' } }), 17308);
+    await fails(c.find().sort({ k: { $meta: 'textScore' } }).toArray(), 40218);
+    await fails(c.findOneAndDelete({}, { projection: { k: { $meta: 'recordId' } } }), 238);
 });

@@ -156,7 +156,7 @@ TEST(malformed_pipelines_are_refused_with_the_codes_of_the_language) {
         {"[{'$sort':{'a':2}}]", 15975, "$sort key ordering must be 1"},
         {"[{'$sort':{'a':'x'}}]", 15974, "Illegal key in $sort specification"},
         {"[{'$sort':1}]", 15973, "the $sort key specification must be an object"},
-        {"[{'$sort':{'a':{'$meta':'textScore'}}}]", ERR_NOT_IMPLEMENTED, "$meta"},
+        {"[{'$sort':{'a':{'$meta':'textScore'}}}]", 40218, "text score"},
         {"[{'$project':{}}]", 51272,
          "Invalid $project :: caused by :: projection specification must have at least one field"},
         {"[{'$project':{'a':1,'b':0}}]", 31254,

@@ -42,6 +42,7 @@ struct AggCursorSource {
     int64_t docs_examined;
     FileSpill *spill; /* NULL: not allowed */
     uint8_t *stashed; /* given back by the consumer, or NULL */
+    const Collator *collator;
 };
 
 static ErrCode open_foreign(void *arg, Str coll, Doc stages, Doc let_values, DocSource *ret_docs,
@@ -176,6 +177,8 @@ static ErrCode open_inner(AggCursorSource *source, const Ns *ns, const AggOption
         .parsed_filter = leading.match,
         .parsed_sort = leading.sort,
         .hint = options->hint,
+        .has_collation = true,
+        .collator = source->collator,
         .skip = leading.skip,
         .limit = leading.limit,
         .let_values = options->let_values,
@@ -184,6 +187,9 @@ static ErrCode open_inner(AggCursorSource *source, const Ns *ns, const AggOption
         .yield_period_us = options->yield_period_us,
         .now_ms = options->now_ms,
     };
+    PathSet needed = path_set(&source->arena);
+    pipeline_needed_paths(source->pipeline, &needed);
+    spec.needed_paths = &needed;
     bool is_view;
     TRY(find_source_open(source_op(source), ns, &spec, &source->inner, &is_view, err));
     if (is_view) /* became one between view_resolve and here */
@@ -206,12 +212,25 @@ static void keep_options(AggCursorSource *source, const Ns *ns, const AggOptions
         source->options.spill_dir = arena_strdup(&source->arena, options->spill_dir);
 }
 
+static const Collator *default_collator(OpCtx *op, const Ns *ns) {
+    Catalog *catalog = catalog_acquire(op_catalog(op));
+    const Collection *coll = catalog_find(catalog, ns);
+    const Collator *collator = coll != NULL ? coll->options.collator : NULL;
+    catalog_release(catalog);
+    return collator;
+}
+
 static ErrCode open_source(AggCursorSource *source, const Ns *ns, Doc stages,
                            const AggOptions *options, Error *err) {
     CheckHook check = {check_op, source};
     keep_options(source, ns, options);
+    source->collator = options->has_collation || options->is_collectionless
+                           ? options->collator
+                           : default_collator(source_op(source), ns);
+    source->options.has_collation = true;
+    source->options.collator = source->collator;
     AggParseContext parse = {
-        .expr = {.let_values = source->options.let_values},
+        .expr = {.collator = source->collator, .let_values = source->options.let_values},
         .depth = options->depth,
         .source_rows = options->source_rows,
         .source_row_count = options->source_row_count,
@@ -236,6 +255,7 @@ static ErrCode open_source(AggCursorSource *source, const Ns *ns, Doc stages,
         .spill = source->spill != NULL ? file_spill_interface(source->spill) : NULL,
         .foreign = &source->foreign,
         .now_ms = options->now_ms,
+        .collator = source->collator,
     };
     return pipeline_exec_new(source->pipeline, docs, &exec, &source->exec, err);
 }
@@ -304,7 +324,7 @@ static ErrCode open_foreign(void *arg, Str coll, Doc stages, Doc let_values, Doc
     } else {
         Ns ns;
         TRY(ns_make(ns_db(&parent->ns), coll, &ns, err));
-        TRY(view_resolve(op, &ns, stages, &scratch, &target, &stages, err));
+        TRY(view_resolve(op, &ns, stages, &scratch, &options, &target, &stages, err));
     }
     AggCursorSource *source;
     TRY(open_child(parent, /* op= */ NULL, &target, stages, &options, &source, err));
@@ -354,8 +374,8 @@ static Doc concat_arrays(Doc first, Doc second, Arena *arena) {
     return doc_builder_end(&b);
 }
 
-ErrCode view_resolve(OpCtx *op, const Ns *ns, Doc stages, Arena *arena, Ns *ret_ns, Doc *ret_stages,
-                     Error *err) {
+ErrCode view_resolve(OpCtx *op, const Ns *ns, Doc stages, Arena *arena, AggOptions *options,
+                     Ns *ret_ns, Doc *ret_stages, Error *err) {
     *ret_ns = *ns;
     *ret_stages = stages;
     Catalog *catalog = catalog_acquire(op_catalog(op));
@@ -371,6 +391,13 @@ ErrCode view_resolve(OpCtx *op, const Ns *ns, Doc stages, Arena *arena, Ns *ret_
                            VIEW_DEPTH_MAX);
             break;
         }
+        if (options->has_collation && options->collator != view->collator) {
+            rc = error_set(err, ERR_OPTION_NOT_SUPPORTED_ON_VIEW,
+                           "Cannot override a view's default collation: %s", ret_ns->text);
+            break;
+        }
+        options->has_collation = true;
+        options->collator = view->collator;
         *ret_stages = concat_arrays(view->pipeline, *ret_stages, arena);
         *ret_ns = view->view_on;
     }

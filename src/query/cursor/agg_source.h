@@ -8,6 +8,8 @@
 
 typedef struct AggOptions {
     Elem hint;
+    bool has_collation; /* else the collection's default is used */
+    const Collator *collator;
     Doc let_values;
     const char *spill_dir; /* NULL: stages may not use the disk */
     bool is_collectionless;
@@ -33,6 +35,7 @@ PipelineExec *agg_source_exec(AggCursorSource *source);
 const Pipeline *agg_source_pipeline(AggCursorSource *source);
 
 /* Follows views down to a collection: *ret_ns and the stages with those of the views in front, in
- * arena memory. A name that is no view comes back as it is. */
-ErrCode view_resolve(OpCtx *op, const Ns *ns, Doc stages, Arena *arena, Ns *ret_ns, Doc *ret_stages,
-                     Error *err) MUST_CHECK;
+ * arena memory. A name that is no view comes back as it is. A view's collation goes into the
+ * options; fails with ERR_OPTION_NOT_SUPPORTED_ON_VIEW when they ask for another. */
+ErrCode view_resolve(OpCtx *op, const Ns *ns, Doc stages, Arena *arena, AggOptions *options,
+                     Ns *ret_ns, Doc *ret_stages, Error *err) MUST_CHECK;

@@ -31,7 +31,9 @@ struct PlanExecutor {
     PlanStage *root;
     CollAccess *access; /* NULL while saved */
     const MatchExpr *filter;
-    const char *summary; /* "IXSCAN { a: 1 }" */
+    const Collator *collator; /* of the query; NULL: simple */
+    const SortPattern *sort;  /* NULL: any order */
+    const char *summary;      /* "IXSCAN { a: 1 }" */
     bool is_tailable;
     bool has_shape;
     PlanShape shape;       /* when the query could be found in the plan cache */

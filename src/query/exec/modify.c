@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "bson/builder.h"
+#include "bson/collator.h"
 #include "ddl/ddl.h"
 #include "index/collection_write.h"
 #include "query/exec/rid_set.h"
@@ -23,6 +24,8 @@ typedef struct Modify {
     PipelineUpdateHook pipeline_hook;
     ExprMatchHook expr_hook;
     MatchParseContext match;
+    MatchExpr *upsert_filter; /* upserts: what the new document starts from */
+    const Collator *collator;
     WriteScratch scratch;
     int64_t now_ms;
 } Modify;
@@ -40,6 +43,7 @@ typedef struct Target {
     Doc after;
 } Target;
 
+static ErrCode parse(Modify *m, const Collection *coll, Error *err);
 static ErrCode parse_update(Modify *m, Error *err);
 static ErrCode modify_found(Modify *m, CollAccess *access, Error *err);
 static ErrCode modify_by_id(Modify *m, CollAccess *access, Elem id, Error *err);
@@ -56,11 +60,6 @@ ErrCode exec_modify(OpCtx *op, const Ns *ns, const ModifyRequest *request,
     *ret_outcome = (ModifyOutcome){0};
     Modify m = {
         .op = op, .ns = ns, .request = request, .outcome = ret_outcome, .now_ms = clock_wall_ms()};
-    m.expr_hook =
-        (ExprMatchHook){.parse = {.let_values = request->query.let_values}, .now_ms = m.now_ms};
-    m.match.expr_hook = expr_match_hook(&m.expr_hook);
-    if (request->kind == MODIFY_UPDATE)
-        TRY(parse_update(&m, err));
     write_scratch_init(&m.scratch);
     ErrCode rc = ERR_OK;
     for (int attempt = 0; attempt < UPSERT_ATTEMPTS_MAX; attempt++) {
@@ -73,7 +72,10 @@ ErrCode exec_modify(OpCtx *op, const Ns *ns, const ModifyRequest *request,
                            "Namespace %s is a view, not a collection", ns->text);
             break;
         }
-        rc = modify_found(&m, &access, err);
+        if (attempt == 0)
+            rc = parse(&m, access.coll, err);
+        if (rc == ERR_OK)
+            rc = modify_found(&m, &access, err);
         if (rc != ERR_OK || ret_outcome->matched > 0 || !request->is_upsert)
             break;
         access_done(&access);
@@ -87,10 +89,29 @@ ErrCode exec_modify(OpCtx *op, const Ns *ns, const ModifyRequest *request,
     return rc;
 }
 
+/* The collation, and with it what the update means, depends on the collection. */
+static ErrCode parse(Modify *m, const Collection *coll, Error *err) {
+    const QuerySpec *query = &m->request->query;
+    m->outcome->collator = m->collator = query_collator(query, coll);
+    m->match.collator = m->collator;
+    m->expr_hook = (ExprMatchHook){
+        .parse = {.collator = m->collator, .let_values = query->let_values}, .now_ms = m->now_ms};
+    m->match.expr_hook = expr_match_hook(&m->expr_hook);
+    if (m->request->kind == MODIFY_DELETE)
+        return ERR_OK;
+    if (m->request->is_upsert) {
+        MatchParseContext ctx = m->match;
+        ctx.is_upsert = true;
+        TRY(match_parse(doc_is_present(query->filter) ? query->filter : DOC_EMPTY, &ctx,
+                        &m->op->arena, &m->upsert_filter, err));
+    }
+    return parse_update(m, err);
+}
+
 static ErrCode parse_update(Modify *m, Error *err) {
     const ModifyRequest *request = m->request;
-    m->pipeline_hook =
-        (PipelineUpdateHook){.let_values = request->query.let_values, .now_ms = m->now_ms};
+    m->pipeline_hook = (PipelineUpdateHook){
+        .let_values = request->query.let_values, .now_ms = m->now_ms, .collator = m->collator};
     UpdateParseContext ctx = {.array_filters = request->array_filters,
                               .is_multi = request->is_multi,
                               .is_upsert = request->is_upsert,
@@ -109,11 +130,15 @@ static ErrCode modify_found(Modify *m, CollAccess *access, Error *err) {
     Elem id = is_plain && doc_is_present(request->query.filter)
                   ? match_find_id_equality(request->query.filter)
                   : ELEM_MISSING;
-    if (elem_is_present(id) && access->coll != NULL)
+    bool is_id_key = access->coll != NULL && (m->collator == access->coll->options.collator ||
+                                              !type_is_collatable(elem_type(id)));
+    if (elem_is_present(id) && is_id_key)
         return modify_by_id(m, access, id, err);
 
     OpCtx *op = m->op;
     QuerySpec spec = request->query;
+    spec.has_collation = true;
+    spec.collator = m->collator;
     spec.limit = request->is_multi || !doc_is_present(spec.sort) ? 0 : 1;
     CLEANUP(executor_free_ptr) PlanExecutor *exec = NULL;
     TRY(plan_query(access, &spec, &exec, err));
@@ -251,11 +276,8 @@ static ErrCode insert_one(void *arg, OpCtx *op, Error *err) {
 static ErrCode upsert(Modify *m, Error *err) {
     OpCtx *op = m->op;
     Arena *arena = &op->arena;
-    MatchExpr *filter;
-    Doc query = doc_is_present(m->request->query.filter) ? m->request->query.filter : DOC_EMPTY;
-    TRY(match_parse(query, &m->match, arena, &filter, err));
     Doc base;
-    TRY(update_upsert_base(filter, update_is_replacement(m->program), arena, &base, err));
+    TRY(update_upsert_base(m->upsert_filter, update_is_replacement(m->program), arena, &base, err));
     UpdateApplyContext ctx = {.positional_index = -1,
                               .is_insert = true,
                               .now_ms = m->now_ms,
@@ -289,11 +311,11 @@ static ErrCode find_record_id(OpCtx *op, const Collection *coll, Elem id, bool *
     *ret_found = true;
     const IndexDesc *index = collection_id_index(coll);
     if (index == NULL) {
-        clustered_record_id_of_value(id, kb, ret_rid);
+        clustered_record_id_of_value(id, coll->options.collator, kb, ret_rid);
         return ERR_OK;
     }
     key_builder_reset(kb, 0);
-    key_append_elem(kb, id, NULL);
+    key_append_elem(kb, id, index->collator);
     key_append_end(kb, KEY_END_EXACT);
     op->metrics.keys_examined++;
     return ordered_index_find(op, index->store, (Str){(const char *)kb->key.data, kb->key.size},

@@ -33,6 +33,7 @@ typedef struct ModifyOutcome {
     bool is_upserted;
     Elem upserted_id; /* in the operation's arena */
     Doc image;        /* in the operation's arena; DOC_NONE: none */
+    const Collator *collator;
 } ModifyOutcome;
 
 ErrCode exec_modify(OpCtx *op, const Ns *ns, const ModifyRequest *request,

@@ -7,6 +7,7 @@ typedef struct IdStage {
     IndexDesc *index; /* NULL: clustered */
     RecordStore *records;
     Elem id;
+    const Collator *collator; /* of a clustered collection's record ids */
     bool is_done;
     RecordCursor cursor;
     KeyBuilder key;
@@ -30,7 +31,7 @@ static ErrCode id_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Erro
         TRY(ordered_index_find(op, lookup->index->store, key, &is_found, &rid, NULL, err));
         stage->examined += is_found;
     } else {
-        clustered_record_id_of_value(lookup->id, &lookup->key, &rid);
+        clustered_record_id_of_value(lookup->id, lookup->collator, &lookup->key, &rid);
     }
     if (!is_found)
         return ERR_OK;
@@ -79,6 +80,7 @@ PlanStage *stage_id_lookup(PlanExecutor *exec, const Collection *coll, Elem id) 
     lookup->index = index != NULL ? index_desc_ref((IndexDesc *)index) : NULL;
     lookup->records = record_store_ref(coll->records);
     lookup->id = id;
+    lookup->collator = coll->options.collator;
     return &lookup->base;
 }
 

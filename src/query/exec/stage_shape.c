@@ -136,7 +136,53 @@ typedef struct ProjectStage {
     Buffer out;
     Arena scratch;
     ExprEvalContext eval;
+    ProjectMeta meta;
 } ProjectStage;
+
+/* [<value per part of the sort>], out of the key that the sort compares. */
+static ErrCode collect_sort_key(ProjectStage *project, Doc doc, DocBuilder *b, Error *err) {
+    const SortPattern *sort = project->base.exec->sort;
+    KeyBuilder key;
+    key_builder_init_arena(&key, &project->scratch);
+    TRY(sort_key_make(sort, doc, /* collator= */ NULL, &key, err));
+    key_append_end(&key, KEY_END_EXACT);
+    Str type_bits = key_type_bits(&key);
+    Doc values;
+    TRY(key_decode(key.key.data, key.key.size, (const uint8_t *)type_bits.data, type_bits.size,
+                   sort->order, &project->scratch, &values, err));
+    size_t array = build_open_array(b, "sortKey");
+    uint32_t index = 0;
+    DocIter iter = doc_iter(values);
+    for (Elem value; doc_iter_next(&iter, &value);) {
+        char name[INDEX_NAME_SIZE];
+        build_elem_as(b, index_name(index++, name), value);
+    }
+    build_close(b, array);
+    return ERR_OK;
+}
+
+static ErrCode collect_meta(ProjectStage *project, const PlanRow *row, Error *err) {
+    uint32_t needed = project_needed_meta(project->projection);
+    Buffer *buf = ARENA_NEW(&project->scratch, Buffer);
+    buffer_init_arena(buf, &project->scratch, 64, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, buf);
+    if ((needed >> PROJECT_META_RECORD_ID & 1) != 0) {
+        if (record_id_is_none(row->rid))
+            return error_set(err, ERR_NOT_IMPLEMENTED,
+                             "$meta 'recordId' is not supported behind a sort");
+        if (row->rid.str == NULL)
+            build_i64(&b, "recordId", row->rid.num);
+        else
+            build_binary(&b, "recordId", 0, row->rid.str, row->rid.str_size);
+    }
+    if ((needed >> PROJECT_META_SORT_KEY & 1) != 0)
+        TRY(collect_sort_key(project, row->doc, &b, err));
+    Doc known = doc_builder_end(&b);
+    project->meta.values[PROJECT_META_RECORD_ID] = doc_get_lit(known, "recordId");
+    project->meta.values[PROJECT_META_SORT_KEY] = doc_get_lit(known, "sortKey");
+    return buffer_check(buf, "the sort key", err);
+}
 
 static ErrCode project_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
     ProjectStage *project = (ProjectStage *)stage;
@@ -154,6 +200,10 @@ static ErrCode project_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row,
     if (project_has_exprs(project->projection)) {
         arena_reset(&project->scratch);
         input.eval = &project->eval;
+    }
+    if (project_needed_meta(project->projection) != 0) {
+        TRY(collect_meta(project, ret_row, err));
+        input.meta = &project->meta;
     }
     buffer_clear(&project->out);
     TRY(project_apply(project->projection, ret_row->doc, &input, &project->out, &ret_row->doc,
@@ -193,7 +243,8 @@ PlanStage *stage_project(PlanExecutor *exec, PlanStage *input, const Projection 
     project->filter = filter;
     buffer_init(&project->out, BSON_DOC_SIZE_MAX_INTERNAL);
     arena_init(&project->scratch, ARENA_CHUNK_SIZE_DEFAULT);
-    project->eval = (ExprEvalContext){.scratch = &project->scratch, .now_ms = now_ms};
+    project->eval = (ExprEvalContext){
+        .scratch = &project->scratch, .now_ms = now_ms, .collator = exec->collator};
     return &project->base;
 }
 

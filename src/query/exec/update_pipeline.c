@@ -7,12 +7,13 @@
 typedef struct PipelineUpdate {
     UpdatePipeline base;
     Pipeline *pipeline;
+    const Collator *collator;
 } PipelineUpdate;
 
 static ErrCode apply(const UpdatePipeline *base, Doc before, const UpdateApplyContext *ctx,
                      Arena *arena, Doc *ret_after, Error *err) {
     const PipelineUpdate *update = (const PipelineUpdate *)base;
-    AggExecContext exec = {.now_ms = ctx->now_ms};
+    AggExecContext exec = {.now_ms = ctx->now_ms, .collator = update->collator};
     TRY(pipeline_apply_to_doc(update->pipeline, before, &exec, arena, ret_after, err));
     Elem id = doc_get_lit(before, "_id");
     if (!elem_is_present(id))
@@ -44,7 +45,9 @@ static ErrCode parse(const UpdatePipelineHook *base, Doc stages, Arena *arena,
     const PipelineUpdateHook *hook = (const PipelineUpdateHook *)base;
     PipelineUpdate *update = ARENA_NEW(arena, PipelineUpdate);
     update->base.apply = apply;
-    AggParseContext ctx = {.expr = {.let_values = hook->let_values}, .now_ms = hook->now_ms};
+    update->collator = hook->collator;
+    AggParseContext ctx = {.expr = {.collator = hook->collator, .let_values = hook->let_values},
+                           .now_ms = hook->now_ms};
     TRY(pipeline_parse(stages, &ctx, arena, &update->pipeline, err));
     TRY(pipeline_check_for_update(update->pipeline, err));
     pipeline_optimize(update->pipeline);

@@ -9,6 +9,7 @@ typedef struct PipelineUpdateHook {
     UpdatePipelineHook base;
     Doc let_values; /* DOC_NONE: none */
     int64_t now_ms;
+    const Collator *collator; /* NULL: simple */
 } PipelineUpdateHook;
 
 /* Fills in `base` and returns it; the hook must live as long as the programs parsed with it. */

@@ -119,7 +119,7 @@ void expr_to_bson(const Expr *expr, Str name, DocBuilder *b);
 typedef struct ExprMatchHook {
     MatchExprHook base;
     ExprParseContext parse;
-    int64_t now_ms;
+    int64_t now_ms; /* 0: the clock is asked per document, for trees that live long */
     CheckHook check;
 } ExprMatchHook;
 

@@ -1,6 +1,7 @@
 /*
  * expr_match.c - $expr: an expression as the judge of a document.
  */
+#include "base/clock.h"
 #include "query/expr/expr_internal.h"
 
 typedef struct ExprCustom {
@@ -14,6 +15,7 @@ static ErrCode custom_parse(const MatchExprHook *base, Elem operand, Arena *aren
                             MatchCustom **ret_custom, Error *err);
 static ErrCode custom_eval(const MatchCustom *base, Doc doc, bool *ret_is_match, Error *err);
 static void custom_to_bson(const MatchCustom *base, DocBuilder *b);
+static void custom_explain(const MatchCustom *base, Doc doc, bool is_inverted, DocBuilder *b);
 
 const MatchExprHook *expr_match_hook(ExprMatchHook *hook) {
     hook->base.parse = custom_parse;
@@ -28,6 +30,7 @@ static ErrCode custom_parse(const MatchExprHook *base, Elem operand, Arena *aren
     ExprCustom *custom = ARENA_NEW(arena, ExprCustom);
     custom->base.eval = custom_eval;
     custom->base.to_bson = custom_to_bson;
+    custom->base.explain = custom_explain;
     custom->hook = hook;
     custom->expr = expr;
     custom->operand = operand;
@@ -43,7 +46,7 @@ static ErrCode custom_eval(const MatchCustom *base, Doc doc, bool *ret_is_match,
     ExprEvalContext ctx = {
         .root = doc,
         .scratch = &scratch,
-        .now_ms = custom->hook->now_ms,
+        .now_ms = custom->hook->now_ms != 0 ? custom->hook->now_ms : clock_wall_ms(),
         .collator = custom->hook->parse.collator,
         .check = custom->hook->check,
     };
@@ -80,4 +83,25 @@ static void visit_equalities(const Expr *expr, ExprEqualityFn visit, void *ctx) 
 
 void expr_match_equalities(const MatchCustom *base, ExprEqualityFn visit, void *ctx) {
     visit_equalities(((const ExprCustom *)base)->expr, visit, ctx);
+}
+
+static void custom_explain(const MatchCustom *base, Doc doc, bool is_inverted, DocBuilder *b) {
+    const ExprCustom *custom = (const ExprCustom *)base;
+    build_cstr(b, "operatorName", "$expr");
+    size_t given = build_open_doc(b, "specifiedAs");
+    custom_to_bson(base, b);
+    build_close(b, given);
+    build_cstr(b, "reason", is_inverted ? "expression did match" : "expression did not match");
+    CLEANUP(arena_done) Arena scratch = {0};
+    CLEANUP(error_reset) Error ignored = {0};
+    ExprEvalContext ctx = {
+        .root = doc,
+        .scratch = &scratch,
+        .now_ms = custom->hook->now_ms != 0 ? custom->hook->now_ms : clock_wall_ms(),
+        .collator = custom->hook->parse.collator,
+        .check = custom->hook->check,
+    };
+    Value value;
+    if (expr_eval(custom->expr, &ctx, &value, &ignored) == ERR_OK)
+        build_value_as(b, STR("expressionResult"), value);
 }

@@ -26,7 +26,7 @@ typedef enum MatchKind {
     MATCH_NOT, /* one child */
     MATCH_ALWAYS_TRUE,
     MATCH_ALWAYS_FALSE,
-    MATCH_EXPR, /* judged by an interface; see MatchExprHook */
+    MATCH_EXPR, /* $expr, $jsonSchema: judged by an interface; see MatchCustom */
     /* Leaves: path, and operand unless said otherwise. */
     MATCH_EQ,
     MATCH_LT,
@@ -54,11 +54,13 @@ enum {
 typedef struct MatchRegex MatchRegex; /* regex.h */
 typedef struct MatchExpr MatchExpr;
 
-/* A judge of whole documents that lives elsewhere ($expr). */
+/* A judge of whole documents by means of its own ($expr, $jsonSchema). */
 typedef struct MatchCustom {
     /* May fail, as expressions can; then match_doc reports through MatchDetails. */
     ErrCode (*eval)(const struct MatchCustom *custom, Doc doc, bool *ret_is_match, Error *err);
     void (*to_bson)(const struct MatchCustom *custom, DocBuilder *b); /* appends `$expr: ...` */
+    /* Why the document does not match or, inverted, why it does: see match_explain_failure. */
+    void (*explain)(const struct MatchCustom *custom, Doc doc, bool is_inverted, DocBuilder *b);
 } MatchCustom;
 
 typedef struct MatchExprHook {
@@ -70,6 +72,7 @@ typedef struct MatchParseContext {
     const Collator *collator;       /* NULL: strings by bytes */
     const MatchExprHook *expr_hook; /* NULL: $expr is refused */
     bool is_upsert;                 /* refuses what an upsert may not use ($expr) */
+    bool is_validator;              /* refuses what a validator may not use ($text, $near, ...) */
 } MatchParseContext;
 
 /* Which canonical types $type asks for: bit n for type n, and two for the types out of row. */
@@ -110,6 +113,7 @@ struct MatchExpr {
         MatchBits bits;
         MatchRegex *regex;
         MatchCustom *custom;
+        const char *spelling; /* MATCH_NOT: "$ne", "$nin", "$exists" if written so; else NULL */
         uint32_t type_set;
         int64_t size; /* -1: matches no array */
         struct {
@@ -157,6 +161,11 @@ bool match_value(const MatchExpr *expr, Elem elem, MatchDetails *details);
 
 /* True when the tree holds a MATCH_EXPR or a regular expression: matching can fail. */
 bool match_can_fail(const MatchExpr *expr);
+
+/* Why the filter does not match the document, for people: appends {operatorName, specifiedAs,
+ * reason, consideredValue, ...} members to the open document. Only for trees that were not
+ * optimized, and documents that do not match. */
+void match_explain_failure(const MatchExpr *expr, Doc doc, DocBuilder *b);
 
 /* Calls `visit` for every equality that each matching document must fulfil: EQ, also below AND, OR
  * of one child, IN of one value. Stops at the first failure and returns it. */

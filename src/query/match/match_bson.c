@@ -8,7 +8,6 @@
 static void append_operator(const MatchExpr *expr, DocBuilder *b);
 static void append_operators(const MatchExpr *expr, DocBuilder *b);
 static void append_children(const MatchExpr *expr, const char *name, DocBuilder *b);
-static void append_in(const MatchExpr *expr, DocBuilder *b);
 static void append_types(const MatchExpr *expr, DocBuilder *b);
 static void append_bits(const MatchExpr *expr, DocBuilder *b);
 static void append_regex_value(const MatchRegex *regex, Str name, DocBuilder *b);
@@ -118,7 +117,7 @@ static void append_operator(const MatchExpr *expr, DocBuilder *b) {
         build_elem_as(b, str_from(name), expr->operand);
         return;
     case MATCH_IN:
-        append_in(expr, b);
+        match_build_in(expr, name, b);
         return;
     case MATCH_EXISTS:
         build_bool(b, name, true);
@@ -191,8 +190,8 @@ static void append_children(const MatchExpr *expr, const char *name, DocBuilder 
     build_close(b, array);
 }
 
-static void append_in(const MatchExpr *expr, DocBuilder *b) {
-    size_t array = build_open_array(b, "$in");
+void match_build_in(const MatchExpr *expr, const char *name, DocBuilder *b) {
+    size_t array = build_open_array(b, name);
     uint32_t at = 0;
     char buffer[INDEX_NAME_SIZE];
     for (uint32_t i = 0; i < expr->in.value_count; i++)

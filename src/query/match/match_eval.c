@@ -224,10 +224,7 @@ static bool eval_value(const MatchExpr *expr, Elem elem, MatchRun *run) {
         return elem_is_present(elem);
     case MATCH_TYPE: {
         BsonType type = elem_type(elem);
-        uint32_t bit = type == BT_MIN_KEY   ? MATCH_TYPE_BIT_MIN_KEY
-                       : type == BT_MAX_KEY ? MATCH_TYPE_BIT_MAX_KEY
-                                            : (uint32_t)type;
-        return type != BT_EOO && (expr->type_set >> bit & 1) != 0;
+        return type != BT_EOO && (expr->type_set >> match_type_bit(type) & 1) != 0;
     }
     case MATCH_REGEX:
         return eval_regex(expr->regex, elem, run);

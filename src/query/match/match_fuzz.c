@@ -38,6 +38,27 @@ static const char *const NAMES[] = {
     "$exists",
     "$regex",
     "$options",
+    "$jsonSchema",
+    "properties",
+    "patternProperties",
+    "additionalProperties",
+    "required",
+    "bsonType",
+    "type",
+    "enum",
+    "items",
+    "additionalItems",
+    "uniqueItems",
+    "multipleOf",
+    "minimum",
+    "exclusiveMinimum",
+    "minLength",
+    "maxItems",
+    "pattern",
+    "dependencies",
+    "anyOf",
+    "oneOf",
+    "not",
     "$comment",
     "$bitsAllSet",
     "$bitsAnyClear",
@@ -84,6 +105,14 @@ static void check_filter(FuzzInput *in, bool is_raw, Doc filter, Arena *arena) {
         /* A regular expression that hit its limit has no verdict to compare. */
         if (details.rc == ERR_OK && again.rc == ERR_OK)
             invariant(is_match == is_match_again);
+        if (details.rc != ERR_OK || is_match)
+            continue;
+        buffer_clear(&buf);
+        doc_builder_init(&b, &buf);
+        match_explain_failure(plain, doc, &b);
+        Doc told = doc_builder_end(&b);
+        invariant(buf.overflowed ||
+                  doc_validate(told.data, doc_size(told), 1000, VALIDATE_BASIC, &err) == ERR_OK);
     }
 }
 

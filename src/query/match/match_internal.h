@@ -32,7 +32,8 @@ typedef ErrCode MatchParseFn(MatchParser *p, const MatchSite *site, Elem operand
 
 /* A node of that kind with the parser's collator. */
 MatchExpr *match_new(MatchParser *p, MatchKind kind, const FieldPath *path);
-MatchExpr *match_new_not(MatchParser *p, MatchExpr *child);
+/* `spelling` is the operator that stands for the negation, NULL for $not itself. */
+MatchExpr *match_new_not(MatchParser *p, MatchExpr *child, const char *spelling);
 /* The last step for a leaf whose fields are filled in: chooses how it is evaluated. */
 void match_finish_leaf(MatchExpr *expr);
 
@@ -59,7 +60,20 @@ ErrCode match_parse_regex_value(MatchParser *p, const FieldPath *path, Elem rege
 /* Is this object a set of operators ({$gt: 1}) and not a value ({a: 1}, a DBRef)? */
 bool match_is_operator_object(Elem elem);
 
+/* The bit of a type in MatchExpr.type_set. */
+static inline uint32_t match_type_bit(BsonType type) {
+    return type == BT_MIN_KEY   ? MATCH_TYPE_BIT_MIN_KEY
+           : type == BT_MAX_KEY ? MATCH_TYPE_BIT_MAX_KEY
+                                : (uint32_t)type;
+}
+
+/* $sampleRate: true for that part of all documents, by chance. */
+MatchCustom *sample_rate_new(double rate, Arena *arena);
+
 /* Sorts and removes duplicates. */
 uint32_t match_sort_values(Elem *values, uint32_t count, const Collator *collator);
+
+/* Appends the values of a MATCH_IN as an array of that name. */
+void match_build_in(const MatchExpr *expr, const char *name, DocBuilder *b);
 
 const char *match_operator_name(MatchKind kind); /* "$lt"; of leaves and logical kinds */

@@ -4,6 +4,7 @@
  */
 #include <assert.h>
 
+#include "query/match/json_schema.h"
 #include "query/match/match_internal.h"
 
 typedef struct OperatorRow {
@@ -120,8 +121,9 @@ MatchExpr *match_new(MatchParser *p, MatchKind kind, const FieldPath *path) {
     return expr;
 }
 
-MatchExpr *match_new_not(MatchParser *p, MatchExpr *child) {
+MatchExpr *match_new_not(MatchParser *p, MatchExpr *child, const char *spelling) {
     MatchExpr *expr = match_new(p, MATCH_NOT, NULL);
+    expr->spelling = spelling;
     expr->children = ARENA_ARRAY(p->arena, MatchExpr *, 1);
     expr->children[0] = child;
     expr->child_count = 1;
@@ -236,7 +238,7 @@ ErrCode match_op_not(MatchParser *p, const MatchSite *site, Elem operand, MatchE
     MatchExpr *child = NULL;
     if (elem_type(operand) == BT_REGEX) {
         TRY(match_parse_regex_value(p, &site->path, operand, &child, err));
-        *ret_expr = match_new_not(p, child);
+        *ret_expr = match_new_not(p, child, NULL);
         return ERR_OK;
     }
     if (elem_type(operand) != BT_DOC)
@@ -245,7 +247,7 @@ ErrCode match_op_not(MatchParser *p, const MatchSite *site, Elem operand, MatchE
         return error_set(err, ERR_BAD_VALUE, "$not cannot be empty");
     MatchList list = {0};
     TRY(match_parse_operators(p, &site->path, elem_doc(operand), &list, err));
-    *ret_expr = match_new_not(p, match_list_to_and(&list, p));
+    *ret_expr = match_new_not(p, match_list_to_and(&list, p), NULL);
     return ERR_OK;
 }
 
@@ -337,7 +339,14 @@ ErrCode match_op_expr(MatchParser *p, const MatchSite *site, Elem operand, Match
     return ERR_OK;
 }
 
-/* {$sampleRate: x} is {$expr: {$lt: [{$rand: {}}, x]}}. */
+ErrCode match_op_json_schema(MatchParser *p, const MatchSite *site, Elem operand,
+                             MatchExpr **ret_expr, Error *err) {
+    MatchExpr *expr = match_new(p, site->kind, NULL);
+    TRY(json_schema_new(operand, p->arena, &expr->custom, err));
+    *ret_expr = expr;
+    return ERR_OK;
+}
+
 ErrCode match_op_sample_rate(MatchParser *p, const MatchSite *site, Elem operand,
                              MatchExpr **ret_expr, Error *err) {
     if (!elem_is_number(operand))
@@ -349,19 +358,10 @@ ErrCode match_op_sample_rate(MatchParser *p, const MatchSite *site, Elem operand
         *ret_expr = match_new(p, rate == 0 ? MATCH_ALWAYS_FALSE : MATCH_ALWAYS_TRUE, NULL);
         return ERR_OK;
     }
-    Buffer buf;
-    buffer_init_arena(&buf, p->arena, 128, 1024);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
-    size_t object = build_open_doc(&b, "$expr");
-    size_t array = build_open_array(&b, "$lt");
-    size_t random = build_open_doc(&b, "0");
-    build_doc(&b, "$rand", DOC_EMPTY);
-    build_close(&b, random);
-    build_f64(&b, "1", rate);
-    build_close(&b, array);
-    build_close(&b, object);
-    return match_op_expr(p, site, doc_get_lit(doc_builder_end(&b), "$expr"), ret_expr, err);
+    MatchExpr *expr = match_new(p, site->kind, NULL);
+    expr->custom = sample_rate_new(rate, p->arena);
+    *ret_expr = expr;
+    return ERR_OK;
 }
 
 ErrCode match_op_always(MatchParser *p, const MatchSite *site, Elem operand, MatchExpr **ret_expr,
@@ -381,6 +381,12 @@ ErrCode match_op_comment(MatchParser *p, const MatchSite *site, Elem operand, Ma
 
 ErrCode match_op_refused(MatchParser *p, const MatchSite *site, Elem operand, MatchExpr **ret_expr,
                          Error *err) {
-    (void)p, (void)site, (void)ret_expr;
+    (void)site, (void)ret_expr;
+    if (p->ctx->is_validator)
+        return error_set(err, ERR_BAD_VALUE, "%s is not allowed in this context",
+                         elem_name(operand));
+    /* Text search needs an index, and there is no kind of index that could serve it. */
+    if (elem_name_is(operand, STR("$text")))
+        return error_set(err, ERR_INDEX_NOT_FOUND, "text index required for $text query");
     return error_set(err, ERR_NOT_IMPLEMENTED, "%s is not supported", elem_name(operand));
 }

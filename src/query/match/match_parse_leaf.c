@@ -47,7 +47,7 @@ ErrCode match_op_not_equal(MatchParser *p, const MatchSite *site, Elem operand,
         return error_set(err, ERR_BAD_VALUE, "Can't have regex as arg to $ne.");
     MatchExpr *child = NULL;
     TRY(match_parse_equality(p, &site->path, operand, &child, err));
-    *ret_expr = match_new_not(p, child);
+    *ret_expr = match_new_not(p, child, "$ne");
     return ERR_OK;
 }
 
@@ -62,7 +62,7 @@ ErrCode match_op_not_in(MatchParser *p, const MatchSite *site, Elem operand, Mat
                         Error *err) {
     MatchExpr *child = NULL;
     TRY(parse_in_values(p, site, operand, &child, err));
-    *ret_expr = match_new_not(p, child);
+    *ret_expr = match_new_not(p, child, "$nin");
     return ERR_OK;
 }
 
@@ -115,7 +115,7 @@ ErrCode match_op_exists(MatchParser *p, const MatchSite *site, Elem operand, Mat
     MatchExpr *expr = match_new(p, MATCH_EXISTS, &site->path);
     expr->operand = operand;
     match_finish_leaf(expr);
-    *ret_expr = elem_is_truthy(operand) ? expr : match_new_not(p, expr);
+    *ret_expr = elem_is_truthy(operand) ? expr : match_new_not(p, expr, "$exists");
     return ERR_OK;
 }
 
@@ -149,9 +149,7 @@ static ErrCode add_type(Elem elem, uint32_t *type_set, Error *err) {
         if (type < 0)
             return error_set(err, ERR_BAD_VALUE, "Unknown type name alias: %.*s", (int)alias.size,
                              alias.data);
-        *type_set |= type == BT_MIN_KEY   ? 1u << MATCH_TYPE_BIT_MIN_KEY
-                     : type == BT_MAX_KEY ? 1u << MATCH_TYPE_BIT_MAX_KEY
-                                          : 1u << type;
+        *type_set |= 1u << match_type_bit((BsonType)type);
         return ERR_OK;
     }
     if (!elem_is_number(elem))
@@ -168,7 +166,8 @@ static ErrCode add_type(Elem elem, uint32_t *type_set, Error *err) {
             return ERR_OK;
         }
     }
-    return error_set(err, ERR_BAD_VALUE, "Invalid numerical type code: %.17g", elem_as_f64(elem));
+    return error_set(err, ERR_BAD_VALUE, "Invalid numerical type code: %.17g%s", elem_as_f64(elem),
+                     elem_as_f64(elem) == 0 ? ". Instead use {$exists:false}." : "");
 }
 
 /* ---- $regex, $options ---- */

@@ -722,9 +722,11 @@ TEST(match_parse_refuses_malformed_filters) {
         {"{'$alwaysTrue': 2}", 9, "must be an integer value of 1"},
         {"{'a.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0': 1}", 2, "numeric components"},
         {"{'$where': 'true'}", 238, "$where is not supported"},
-        {"{'$text': {'$search': 'x'}}", 238, "$text is not supported"},
+        {"{'$text': {'$search': 'x'}}", 27, "text index required for $text query"},
+        {"{'$sampleRate': 1.5}", 2, "must be in [0, 1]"},
+        {"{'$sampleRate': 'x'}", 2, "numeric type"},
+        {"{'a': {'%type': 0}}", 2, "{$exists:false}"},
         {"{'$expr': true}", 238, "$expr is not supported"},
-        {"{'$jsonSchema': {}}", 238, "$jsonSchema is not supported"},
         {"{'a': {'$near': [1, 2]}}", 238, "$near is not supported"},
         {"{'a': {'$geoWithin': {}}}", 238, "$geoWithin is not supported"},
         {"{'a': {'$geoIntersects': {}}}", 238, "$geoIntersects is not supported"},
@@ -1057,4 +1059,20 @@ TEST(match_optimize_never_changes_a_verdict) {
         arena_done(&arena);
     }
     EXPECT(match_count > ROUNDS / 2);
+}
+
+TEST(sample_rate_takes_about_its_part) {
+    Arena arena;
+    arena_init(&arena, 0);
+    CLEANUP(error_reset) Error err = {0};
+    MatchExpr *expr = NULL;
+    REQUIRE_OK(match_parse(doc_of("{'$sampleRate': 0.25}", &arena), &PLAIN, &arena, &expr, &err),
+               err);
+    Doc doc = doc_of("{'a': 1}", &arena);
+    int taken = 0;
+    for (int i = 0; i < 10000; i++)
+        taken += match_doc(expr, doc, NULL);
+    /* Ten standard deviations of sqrt(10000 * 0.25 * 0.75). */
+    EXPECT(taken > 2500 - 433 && taken < 2500 + 433);
+    arena_done(&arena);
 }

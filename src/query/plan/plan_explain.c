@@ -22,6 +22,8 @@ void plan_explain(PlanExecutor *exec, const char *outer, DocBuilder *b) {
     if (exec->filter != NULL)
         match_to_bson(exec->filter, b);
     build_close(b, parsed);
+    if (exec->collator != NULL)
+        build_doc(b, "collation", exec->collator->spec);
     if (exec->has_shape) {
         char hex[16];
         snprintf(hex, sizeof(hex), "%08X", exec->shape.query_hash);

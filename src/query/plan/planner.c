@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "bson/collator.h"
 #include "bson/json.h"
 #include "index/key_gen.h"
 #include "query/expr/expr.h"
@@ -28,9 +29,10 @@ ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret
     p->coll = access->coll;
     p->spec = spec;
     p->exec = exec;
-    p->collator = spec->collator;
+    exec->collator = p->collator = query_collator(spec, p->coll);
     TRY(parse(p, err));
     exec->filter = p->filter;
+    exec->sort = p->sort;
     if (p->coll == NULL) {
         exec->root = stage_nothing(exec);
     } else {
@@ -53,12 +55,12 @@ static ErrCode parse(Planning *p, Error *err) {
     p->expr = (ExprParseContext){.let_values = doc_is_present(spec->let_values)
                                                    ? doc_copy(spec->let_values, arena)
                                                    : DOC_NONE,
-                                 .collator = spec->collator};
+                                 .collator = p->collator};
     ExprMatchHook *hook = ARENA_NEW(arena, ExprMatchHook);
     hook->parse = p->expr;
     hook->now_ms = spec->now_ms;
     p->match.expr_hook = expr_match_hook(hook);
-    p->match.collator = spec->collator;
+    p->match.collator = p->collator;
     if (doc_is_present(spec->filter) && !doc_is_empty(spec->filter)) {
         TRY(match_parse(spec->filter, &p->match, arena, &p->filter, err));
         p->filter = match_optimize(p->filter, arena);
@@ -78,6 +80,23 @@ static ErrCode parse(Planning *p, Error *err) {
     return parse_projection(p, err);
 }
 
+/* What {$meta: ...} can show of a plan. */
+static ErrCode check_meta(const Planning *p, uint32_t needed, Error *err) {
+    if ((needed >> PROJECT_META_TEXT_SCORE & 1) != 0)
+        return error_set(err, (ErrCode)40218,
+                         "query requires text score metadata, but it is not available");
+    if ((needed >> PROJECT_META_INDEX_KEY & 1) != 0)
+        return error_set(err, ERR_NOT_IMPLEMENTED, "$meta 'indexKey' is not supported yet");
+    if ((needed >> PROJECT_META_SORT_KEY & 1) == 0)
+        return ERR_OK;
+    if (p->sort == NULL || p->sort->count == 0)
+        return error_set(err, ERR_BAD_VALUE, "cannot use sortKey $meta projection without a sort");
+    if (p->collator != NULL)
+        return error_set(err, ERR_NOT_IMPLEMENTED,
+                         "$meta 'sortKey' is not supported with a collation");
+    return ERR_OK;
+}
+
 /* Also finds out what is needed of the documents: if keys of an index have it, they need not be
  * fetched. */
 static ErrCode parse_projection(Planning *p, Error *err) {
@@ -93,9 +112,11 @@ static ErrCode parse_projection(Planning *p, Error *err) {
         ProjectContext ctx = {.syntax = PROJECT_FIND, .expr = &p->expr, .match = &p->match};
         Projection *projection;
         TRY(project_parse(spec->projection, &ctx, &p->exec->arena, &projection, err));
+        TRY(check_meta(p, project_needed_meta(projection), err));
         if (!project_is_identity(projection))
             p->projection = projection;
         is_known = p->projection != NULL && !project_needs_details(projection) &&
+                   project_needed_meta(projection) == 0 &&
                    project_add_paths(projection, &p->needed);
     }
     /* A sort by a stage of its own reads its fields too. */
@@ -105,6 +126,12 @@ static ErrCode parse_projection(Planning *p, Error *err) {
     if (!is_known || spec->is_show_record_id)
         path_set_add_all(&p->needed);
     return ERR_OK;
+}
+
+/* Do the keys of _id, which have the collection's collation, tell values apart as the query does?
+ */
+static bool is_id_key(const Planning *p, Elem id) {
+    return p->collator == p->coll->options.collator || !type_is_collatable(elem_type(id));
 }
 
 static ErrCode plan_access(Planning *p, PlanStage **ret_stage, Error *err) {
@@ -124,9 +151,8 @@ static ErrCode plan_access(Planning *p, PlanStage **ret_stage, Error *err) {
     Elem id =
         doc_is_present(p->spec->filter) ? match_find_id_equality(p->spec->filter) : ELEM_MISSING;
     const IndexDesc *id_index = collection_id_index(coll);
-    bool is_id_known = id_index != NULL ? id_index->collator == p->collator
-                                        : coll->options.is_clustered && p->collator == NULL;
-    if (elem_is_present(id) && is_id_known && !p->spec->is_return_key) {
+    bool has_id_keys = id_index != NULL || coll->options.is_clustered;
+    if (elem_is_present(id) && has_id_keys && is_id_key(p, id) && !p->spec->is_return_key) {
         p->exec->summary = "IDHACK";
         *ret_stage = stage_id_lookup(p->exec, coll, elem_copy(id, &p->exec->arena));
         return ERR_OK; /* one document at most: any order will do */
@@ -318,7 +344,8 @@ static ErrCode plan_scan(Planning *p, bool is_forward, bool is_told, PlanStage *
 static PlanStage *clustered_scan(Planning *p, bool is_forward) {
     Arena *arena = &p->exec->arena;
     Intervals intervals;
-    if (!bounds_for_clustered(p->filter, p->collator, arena, &intervals))
+    const Collator *collator = p->coll->options.collator;
+    if (collator != p->collator || !bounds_for_clustered(p->filter, collator, arena, &intervals))
         return NULL;
     ScanOptions options = {.filter = p->filter, .is_forward = is_forward};
     if (intervals.count == 0)
@@ -326,9 +353,10 @@ static PlanStage *clustered_scan(Planning *p, bool is_forward) {
     /* From the lowest to the highest value; the filter does the rest. */
     KeyBuilder kb;
     key_builder_init_arena(&kb, arena);
-    clustered_record_id_of_value(intervals.rows[0].low, &kb, &options.low);
+    clustered_record_id_of_value(intervals.rows[0].low, collator, &kb, &options.low);
     options.low.str = arena_memdup(arena, options.low.str, options.low.str_size);
-    clustered_record_id_of_value(intervals.rows[intervals.count - 1].high, &kb, &options.high);
+    clustered_record_id_of_value(intervals.rows[intervals.count - 1].high, collator, &kb,
+                                 &options.high);
     options.high.str = arena_memdup(arena, options.high.str, options.high.str_size);
     return stage_collection_scan(p->exec, p->coll, &options);
 }

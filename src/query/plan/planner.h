@@ -28,9 +28,10 @@ typedef struct QuerySpec {
     Doc min;                     /* of find: bounds of the hinted index, or DOC_NONE */
     Doc max;
     int64_t skip;
-    int64_t limit; /* 0: none */
-    Doc let_values;
+    int64_t limit;      /* 0: none */
+    bool has_collation; /* else the collection's default is used */
     const Collator *collator;
+    Doc let_values;
     bool is_tailable;
     bool is_table_scan_refused;
     bool is_count;    /* only the number of rows matters */
@@ -43,6 +44,13 @@ typedef struct QuerySpec {
     int64_t yield_period_us;
     int64_t now_ms;
 } QuerySpec;
+
+/* The collation that the query has on that collection, which may be NULL. */
+static inline const Collator *query_collator(const QuerySpec *spec, const Collection *coll) {
+    if (spec->has_collation || coll == NULL)
+        return spec->collator;
+    return coll->options.collator;
+}
 
 /* Plans against access->coll (NULL gives an empty result) and attaches the executor to the access.
  */

@@ -60,6 +60,10 @@ bool project_is_inclusion(const Projection *projection) {
     return projection->kind == PROJECT_KIND_INCLUSION;
 }
 
+uint32_t project_needed_meta(const Projection *projection) {
+    return projection->needed_meta;
+}
+
 Doc project_spec(const Projection *projection) {
     return projection->spec;
 }
@@ -71,7 +75,8 @@ static void add_node_paths(const ProjectNode *node, bool is_inclusion, PathSet *
             add_node_paths(node->children[i], is_inclusion, set);
         break;
     case NODE_EXPR:
-        expr_add_paths(node->expr, set);
+        if (!node->is_meta)
+            expr_add_paths(node->expr, set);
         break;
     case NODE_EXCLUDE:
         break;
@@ -328,6 +333,12 @@ static ErrCode append_computed_doc(Apply *a, const ProjectNode *node, Str name, 
 }
 
 static ErrCode append_expr(Apply *a, const ProjectNode *node, Error *err) {
+    if (node->is_meta) {
+        Elem known = a->input->meta->values[node->meta];
+        if (elem_is_present(known))
+            build_elem_as(&a->b, node->name.name, known);
+        return ERR_OK;
+    }
     Value value;
     TRY(expr_eval(node->expr, a->input->eval, &value, err));
     build_value_as(&a->b, node->name.name, value);

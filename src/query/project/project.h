@@ -34,9 +34,23 @@ typedef struct ProjectContext {
     const MatchParseContext *match; /* for $elemMatch; needed with PROJECT_FIND */
 } ProjectContext;
 
+/* What is known about a document besides its fields: {$meta: "recordId"}. */
+typedef enum ProjectMetaKind {
+    PROJECT_META_SORT_KEY,
+    PROJECT_META_RECORD_ID,
+    PROJECT_META_INDEX_KEY,
+    PROJECT_META_TEXT_SCORE,
+    PROJECT_META_COUNT,
+} ProjectMetaKind;
+
+typedef struct ProjectMeta {
+    Elem values[PROJECT_META_COUNT]; /* missing ones do not show */
+} ProjectMeta;
+
 typedef struct ProjectInput {
     const MatchDetails *details; /* for `a.$`; NULL when project_needs_details is false */
     ExprEvalContext *eval;       /* its root is set here; NULL when project_has_exprs is false */
+    const ProjectMeta *meta;     /* NULL when project_needed_meta is 0 */
 } ProjectInput;
 
 /* Fails with 31253, 31254 when inclusion and exclusion are mixed, 31249, 31250 when two paths
@@ -53,6 +67,9 @@ bool project_is_identity(const Projection *projection);
 /* The query must report the matched array element. */
 bool project_needs_details(const Projection *projection);
 bool project_has_exprs(const Projection *projection);
+/* A bit for each ProjectMetaKind that is shown. Who applies the projection refuses what it does not
+ * have. */
+uint32_t project_needed_meta(const Projection *projection);
 bool project_is_inclusion(const Projection *projection);
 
 /* Adds the paths that are read. True when nothing else of the input can show in the output; when

@@ -23,7 +23,7 @@ typedef enum NodeKind {
     NODE_CHILDREN,
     NODE_INCLUDE,
     NODE_EXCLUDE,
-    NODE_EXPR,
+    NODE_EXPR, /* also {$meta: ...}: is_meta */
     NODE_SLICE,
     NODE_ELEM_MATCH,
     NODE_POSITIONAL,
@@ -36,6 +36,7 @@ struct ProjectNode {
     bool has_computed;      /* an expression here or below */
     bool has_positional;    /* here or below */
     bool has_appended;      /* some child may go behind the document's own fields */
+    bool is_meta;           /* NODE_EXPR: `meta` */
     Str path;               /* from the root */
     ProjectNode **children; /* in order of the specification */
     uint32_t child_count;
@@ -43,6 +44,7 @@ struct ProjectNode {
     uint32_t read_count; /* children that an inclusion has to look for in the document */
     union {
         Expr *expr;
+        ProjectMetaKind meta;
         MatchExpr *elem_match; /* {<name>: {$elemMatch: ...}} */
         struct {
             int32_t skip; /* negative: from the end */
@@ -59,4 +61,5 @@ struct Projection {
     const ProjectNode *computed_id; /* of an inclusion: goes before all else; or NULL */
     bool has_exprs;
     bool has_positional;
+    uint32_t needed_meta;
 };

@@ -22,6 +22,7 @@ static ErrCode parse_fields(Parser *p, Doc fields, Str prefix, uint32_t depth, E
 static ErrCode parse_field(Parser *p, Elem elem, Str path, uint32_t depth, Error *err);
 static ErrCode parse_flag(Parser *p, Elem elem, Str path, Error *err);
 static ErrCode parse_operator(Parser *p, Elem elem, Str path, Error *err);
+static ErrCode parse_meta(Parser *p, Elem elem, Elem op, Str path, Error *err);
 static ErrCode parse_slice(Parser *p, Elem elem, Str path, bool *ret_is_taken, Error *err);
 static ErrCode parse_elem_match(Parser *p, Elem elem, Str path, Error *err);
 static ErrCode parse_positional(Parser *p, Elem elem, Str path, Error *err);
@@ -141,7 +142,7 @@ static ErrCode parse_operator(Parser *p, Elem elem, Str path, Error *err) {
     Elem op;
     doc_iter_next(&iter, &op);
     if (elem_name_is(op, STR("$meta")))
-        return error_set(err, ERR_NOT_IMPLEMENTED, "$meta projection is not supported yet");
+        return parse_meta(p, elem, op, path, err);
     if (p->ctx->syntax != PROJECT_FIND)
         return parse_expr(p, elem, path, err);
     if (elem_name_is(op, STR("$elemMatch")))
@@ -153,6 +154,48 @@ static ErrCode parse_operator(Parser *p, Elem elem, Str path, Error *err) {
             return ERR_OK;
     }
     return parse_expr(p, elem, path, err);
+}
+
+/* Goes with inclusion and exclusion, and says nothing about which of them it is. */
+static ErrCode parse_meta(Parser *p, Elem elem, Elem op, Str path, Error *err) {
+    static const struct {
+        const char *name;
+        int kind; /* -1: known, not supported */
+    } ROWS[] = {
+        {"sortKey", PROJECT_META_SORT_KEY},
+        {"recordId", PROJECT_META_RECORD_ID},
+        {"indexKey", PROJECT_META_INDEX_KEY},
+        {"textScore", PROJECT_META_TEXT_SCORE},
+        {"geoNearDistance", -1},
+        {"geoNearPoint", -1},
+        {"randVal", -1},
+        {"searchScore", -1},
+        {"searchHighlights", -1},
+        {"searchScoreDetails", -1},
+        {"timeseriesBucketMinTime", -1},
+        {"timeseriesBucketMaxTime", -1},
+    };
+    if (p->ctx->syntax != PROJECT_FIND)
+        return error_set(err, ERR_NOT_IMPLEMENTED, "$meta is not supported in pipelines yet");
+    if (elem_type(op) != BT_STRING)
+        return error_set(err, (ErrCode)17307, "$meta only supports string arguments");
+    if (doc_count(elem_doc(elem)) != 1)
+        return error_set(err, ERR_BAD_VALUE,
+                         "an object with $meta must have exactly one field, found: %s",
+                         shell_text_of_elem(elem, p->arena));
+    for (size_t i = 0; i < ARRAY_LEN(ROWS); i++) {
+        if (!str_is(elem_str(op), ROWS[i].name))
+            continue;
+        if (ROWS[i].kind < 0)
+            return error_set(err, ERR_NOT_IMPLEMENTED, "$meta '%s' is not supported", ROWS[i].name);
+        ProjectNode *node;
+        TRY(add_node(p, path, NODE_EXPR, &node, err));
+        node->is_meta = true;
+        node->meta = (ProjectMetaKind)ROWS[i].kind;
+        p->projection->needed_meta |= UINT32_C(1) << ROWS[i].kind;
+        return ERR_OK;
+    }
+    return error_set(err, (ErrCode)17308, "Unsupported argument to $meta: %s", elem_str(op).data);
 }
 
 /* find's own $slice: a number, or [skip, limit]. An array whose first element is no number is the
@@ -289,7 +332,7 @@ static ErrCode finish_kind(Parser *p, Error *err) {
         return ERR_OK;
     if (id == NULL)
         return add_node(p, STR("_id"), NODE_INCLUDE, &id, err);
-    if (id->kind == NODE_EXPR)
+    if (id->kind == NODE_EXPR && !id->is_meta)
         projection->computed_id = id;
     return ERR_OK;
 }

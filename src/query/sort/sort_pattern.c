@@ -27,11 +27,28 @@ ErrCode sort_pattern_parse(Doc spec, SortSyntax syntax, Arena *arena, SortPatter
     return ERR_OK;
 }
 
+/* There is no text search whose score could be sorted by. */
+static ErrCode parse_meta(Elem elem, Error *err) {
+    Elem meta = doc_get_lit(elem_doc(elem), "$meta");
+    if (doc_count(elem_doc(elem)) != 1)
+        return error_set(err, (ErrCode)17312, "$meta is the only expression supported by $sort");
+    if (elem_type(meta) != BT_STRING)
+        return error_set(err, (ErrCode)31137, "Illegal $meta sort: $meta: not a string");
+    if (str_is(elem_str(meta), "textScore"))
+        return error_set(err, (ErrCode)40218,
+                         "query requires text score metadata, but it is not available");
+    if (str_is(elem_str(meta), "randVal") || str_is(elem_str(meta), "geoNearDistance") ||
+        str_is(elem_str(meta), "searchScore"))
+        return error_set(err, ERR_NOT_IMPLEMENTED, "$meta sort by '%s' is not supported",
+                         elem_str(meta).data);
+    return error_set(err, (ErrCode)31138, "Illegal $meta sort: $meta: \"%s\"", elem_str(meta).data);
+}
+
 static ErrCode parse_part(Elem elem, SortPattern *pattern, Arena *arena, Error *err) {
     Str name = elem_name_str(elem);
     if (elem_type(elem) == BT_DOC) {
         if (elem_is_present(doc_get_lit(elem_doc(elem), "$meta")))
-            return error_set(err, ERR_NOT_IMPLEMENTED, "$meta sort is not supported yet");
+            return parse_meta(elem, err);
         return error_set(err, (ErrCode)15974, "Illegal key in $sort specification: %s",
                          elem_name(elem));
     }

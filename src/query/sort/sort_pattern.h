@@ -35,7 +35,8 @@ typedef enum SortSyntax {
     SORT_SYNTAX_STAGE, /* $sort: needs at least one part, knows no $natural */
 } SortSyntax;
 
-/* Fails with 15973..15976 for malformed patterns, ERR_NOT_IMPLEMENTED for $meta. */
+/* Fails with 15973..15976 for malformed patterns, 40218 for the score of a text search that
+ * there is not. */
 ErrCode sort_pattern_parse(Doc spec, SortSyntax syntax, Arena *arena, SortPattern **ret_pattern,
                            Error *err) MUST_CHECK;
 

@@ -10,6 +10,7 @@
 static ErrCode parse_filter(UpdateParser *p, Doc doc, UpdateFilter *filter, Error *err);
 static ErrCode find_name(const MatchExpr *expr, Str *name, Error *err);
 static bool is_identifier(Str name);
+static bool has_document_judge(const MatchExpr *expr);
 
 ErrCode update_parse_filters(UpdateParser *p, Error *err) {
     Doc array = p->ctx->array_filters;
@@ -53,6 +54,8 @@ static ErrCode parse_filter(UpdateParser *p, Doc doc, UpdateFilter *filter, Erro
     MatchParseContext ctx = *p->ctx->match;
     ctx.expr_hook = NULL; /* an element has no document to compute with */
     ErrCode rc = match_parse(doc, &ctx, p->arena, &filter->expr, err);
+    if (rc == ERR_OK && has_document_judge(filter->expr))
+        rc = error_set(err, ERR_BAD_VALUE, "$jsonSchema is not allowed in this context");
     if (rc == ERR_OK)
         rc = find_name(filter->expr, &filter->name, err);
     if (rc != ERR_OK)
@@ -68,6 +71,15 @@ static ErrCode parse_filter(UpdateParser *p, Doc doc, UpdateFilter *filter, Erro
             (int)filter->name.size, filter->name.data);
     filter->expr = match_optimize(filter->expr, p->arena);
     return ERR_OK;
+}
+
+static bool has_document_judge(const MatchExpr *expr) {
+    if (expr->kind == MATCH_EXPR)
+        return true;
+    for (uint32_t i = 0; i < expr->child_count; i++)
+        if (has_document_judge(expr->children[i]))
+            return true;
+    return false;
 }
 
 /* The first component of all paths, which must be one and the same. */

@@ -1,0 +1,12 @@
+/*
+ * key_show.h - index keys for people: in error messages and reports.
+ */
+#pragma once
+
+#include "bson/builder.h"
+#include "catalog/collection.h"
+
+/* Appends the values of a stored key to the open document, under the paths of the index or, without
+ * `has_paths`, under empty names. Strings of an index with a collation are sort keys and no text:
+ * they are shown in hexadecimal. A damaged key appends nothing. */
+void build_key_values(DocBuilder *b, const IndexDesc *index, IndexKey key, bool has_paths);
