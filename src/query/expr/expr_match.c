@@ -61,7 +61,16 @@ static void custom_to_bson(const MatchCustom *base, DocBuilder *b) {
     build_elem_as(b, STR("$expr"), custom->operand);
 }
 
+/* Other judges of whole documents, such as $jsonSchema, are not ours to look into. */
+static bool is_expr(const MatchCustom *base) {
+    return base->eval == custom_eval;
+}
+
 void expr_match_add_paths(const MatchCustom *base, PathSet *set) {
+    if (!is_expr(base)) {
+        path_set_add_all(set);
+        return;
+    }
     expr_add_paths(((const ExprCustom *)base)->expr, set);
 }
 
@@ -82,7 +91,8 @@ static void visit_equalities(const Expr *expr, ExprEqualityFn visit, void *ctx) 
 }
 
 void expr_match_equalities(const MatchCustom *base, ExprEqualityFn visit, void *ctx) {
-    visit_equalities(((const ExprCustom *)base)->expr, visit, ctx);
+    if (is_expr(base))
+        visit_equalities(((const ExprCustom *)base)->expr, visit, ctx);
 }
 
 static void custom_explain(const MatchCustom *base, Doc doc, bool is_inverted, DocBuilder *b) {
