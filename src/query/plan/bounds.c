@@ -113,7 +113,7 @@ static void collect_predicates(const MatchExpr *expr, Str path, Str prefix, Fiel
     Str rest = {path.data + skip, path.size - skip};
     if (str_equal(expr->path.dotted, rest)) {
         if (expr->kind != MATCH_ELEM_MATCH_OBJECT)
-            found->rows[found->count++] = (Predicate){expr, is_negated};
+            found->rows[found->count++] = (Predicate){expr, is_negated, is_below_elem_match};
         return;
     }
     if (expr->kind == MATCH_ELEM_MATCH_OBJECT && !is_negated && !is_below_elem_match &&
@@ -173,7 +173,7 @@ static bool combine(const FieldPredicates *found, const IntervalContext *ctx, In
         bool is_exact;
         if (!intervals_of_predicate(found->rows[i], ctx, &list, &is_exact))
             continue;
-        *ret_exact_count += is_exact;
+        *ret_exact_count += is_exact && !found->rows[i].is_below_elem_match;
         MatchKind kind = found->rows[i].expr->kind;
         uint32_t rank = found->rows[i].is_negated ? 4
                         : kind == MATCH_EQ        ? 0

@@ -353,9 +353,9 @@ static bool of_elem_match(const MatchExpr *expr, const IntervalContext *ctx, Int
     for (uint32_t i = 0; i < expr->child_count; i++) {
         Intervals child;
         bool is_exact;
-        Predicate predicate = {expr->children[i], false};
+        Predicate predicate = {.expr = expr->children[i]};
         if (predicate.expr->kind == MATCH_NOT)
-            predicate = (Predicate){predicate.expr->children[0], true};
+            predicate = (Predicate){.expr = predicate.expr->children[0], .is_negated = true};
         /* A second $elemMatch looks into arrays inside the array, which are indexed as a whole. */
         MatchKind kind = predicate.expr->kind;
         if (kind == MATCH_ELEM_MATCH_VALUE || kind == MATCH_ELEM_MATCH_OBJECT ||

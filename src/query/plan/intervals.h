@@ -30,10 +30,11 @@ typedef struct IntervalContext {
     bool is_multikey;         /* the path passes an array in some document */
 } IntervalContext;
 
-/* A condition on one path; negated: the document must not fulfil it. */
+/* A condition on one path. */
 typedef struct Predicate {
     const MatchExpr *expr;
-    bool is_negated;
+    bool is_negated;          /* the document must not fulfil it */
+    bool is_below_elem_match; /* it is about one element of an array, which must be there */
 } Predicate;
 
 Intervals intervals_all(Arena *arena);
