@@ -25,6 +25,9 @@ Collection *collection_ref(Collection *coll) {
 void collection_unref(Collection *coll) {
     if (coll == NULL || atomic_fetch_sub_explicit(&coll->refs, 1, memory_order_acq_rel) > 1)
         return;
+    CollectionExtra *plan_cache = atomic_load(&coll->plan_cache);
+    if (plan_cache != NULL)
+        plan_cache->free(plan_cache);
     for (uint32_t i = 0; i < coll->index_count; i++)
         index_desc_unref(coll->indexes[i]);
     xfree(coll->indexes);

@@ -112,6 +112,11 @@ typedef struct CollectionShared {
     _Atomic int64_t capped_first_hint; /* no record id below this one is left */
 } CollectionShared;
 
+/* Something that a layer above hangs on an instance: the head of its struct. */
+typedef struct CollectionExtra {
+    void (*free)(struct CollectionExtra *extra);
+} CollectionExtra;
+
 typedef struct Collection {
     _Atomic int32_t refs;
     /* Set before the instance is published, then constant. */
@@ -125,6 +130,9 @@ typedef struct Collection {
     uint32_t index_count;
     CollectionShared *shared;
     const MatchExpr *validator;
+    /* Atomic. What the planner remembers of queries on this instance; made by its first user, freed
+     * with the instance: every change of indexes starts anew. */
+    _Atomic(CollectionExtra *) plan_cache;
     uint64_t min_valid_ts; /* commit timestamp of the change that made this instance; 0: none */
 } Collection;
 

@@ -1,6 +1,6 @@
 /*
- * agg_sources.c - stages that make documents: $listCatalog, $collStats, $indexStats, $currentOp and
- * $listLocalSessions.
+ * agg_sources.c - stages that make documents: $listCatalog, $collStats, $indexStats,
+ * $planCacheStats, $currentOp and $listLocalSessions.
  *
  * Each is a row of SOURCES with one function that lists all its documents when the pipeline starts.
  * Lists are as large as what they tell about: the catalog, the indexes, the operations.
@@ -14,6 +14,7 @@
 #include "commands/coll_stats.h"
 #include "commands/core/params.h"
 #include "commands/current_op.h"
+#include "query/plan/plan_cache.h"
 
 /* An execution: the documents, in their own arena. */
 typedef struct Listing {
@@ -45,6 +46,7 @@ static ErrCode list_catalog_all(Listing *listing, Error *err);
 static ErrCode list_catalog_one(Listing *listing, Error *err);
 static ErrCode list_coll_stats(Listing *listing, Error *err);
 static ErrCode list_index_stats(Listing *listing, Error *err);
+static ErrCode list_plan_cache(Listing *listing, Error *err);
 static ErrCode list_current_op(Listing *listing, Error *err);
 static ErrCode list_nothing(Listing *listing, Error *err);
 
@@ -54,6 +56,7 @@ static const ListingKind SOURCES[] = {
     {"$listCatalog", false, false, false, list_catalog_one},
     {"$collStats", false, false, true, list_coll_stats},
     {"$indexStats", false, false, false, list_index_stats},
+    {"$planCacheStats", false, false, false, list_plan_cache},
     {"$currentOp", true, true, true, list_current_op},
     /* A standalone node keeps no record of sessions. */
     {"$listLocalSessions", true, false, true, list_nothing},
@@ -295,6 +298,28 @@ static ErrCode list_index_stats(Listing *listing, Error *err) {
         build_date(b, "since", index->state->since_wall_ms);
         build_close(b, accesses);
         build_doc(b, "spec", index->spec);
+        end_doc(listing, b);
+    }
+    return ERR_OK;
+}
+
+/* ---- $planCacheStats ---- */
+
+static ErrCode list_plan_cache(Listing *listing, Error *err) {
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(open_target(listing, &access, err));
+    if (access.coll == NULL)
+        return ERR_OK;
+    Buffer buf;
+    buffer_init_arena(&buf, &listing->arena, 1024, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder array;
+    doc_builder_init(&array, &buf);
+    plan_cache_to_bson(access.coll, &array);
+    DocIter iter = doc_iter(doc_builder_end(&array));
+    for (Elem entry; doc_iter_next(&iter, &entry);) {
+        DocBuilder *b = begin_doc(listing);
+        build_all(b, elem_doc(entry));
+        build_cstr(b, "host", server_setup(listing->ctx->service)->host);
         end_doc(listing, b);
     }
     return ERR_OK;

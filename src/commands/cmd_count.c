@@ -75,6 +75,7 @@ static ErrCode count_run(CommandCtx *ctx, void *arg, Error *err) {
                           .hint = request->hint,
                           .skip = request->skip,
                           .limit = limit,
+                          .is_count = true,
                           .has_collation = view_options.has_collation,
                           .collator = view_options.collator};
         query_spec_defaults(ctx, &spec);

@@ -97,7 +97,12 @@ static ErrCode collect(CursorSource *source, const FieldPath *path, ValueSet *se
 /* The documents to look at: of a collection by a plan, of a view by its pipeline. */
 static ErrCode open_source(CommandCtx *ctx, const Ns *ns, const DistinctRequest *request,
                            CursorSource **ret_source, const Collator **ret_collator, Error *err) {
-    QuerySpec spec = {.filter = request->query, .hint = request->hint};
+    PathSet needed = path_set(cmd_arena(ctx));
+    path_set_add(&needed, request->key);
+    QuerySpec spec = {.filter = request->query,
+                      .hint = request->hint,
+                      .needed_paths = &needed,
+                      .is_distinct = true};
     query_spec_defaults(ctx, &spec);
     TRY(request_collation(request->collation, &spec.has_collation, &spec.collator, err));
     FindSource *source;

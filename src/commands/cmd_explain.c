@@ -94,7 +94,9 @@ ErrCode explain_query(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec, cons
                       ExplainVerbosity verbosity, Error *err) {
     CLEANUP(find_source_free_ptr) FindSource *source = NULL;
     bool is_view;
-    TRY(find_source_open(ctx->op, ns, spec, &source, &is_view, err));
+    QuerySpec shown = *spec;
+    shown.is_explain = true;
+    TRY(find_source_open(ctx->op, ns, &shown, &source, &is_view, err));
     if (is_view)
         return error_set(err, ERR_NOT_IMPLEMENTED,
                          "explain of find on a view is not supported yet; "
@@ -115,10 +117,8 @@ ErrCode explain_query(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec, cons
     }
     size_t stats = build_open_doc(b, "executionStats");
     plan_explain_stats(source->exec, outer, b, returned, (clock_mono_us() - start_us) / 1000);
-    if (verbosity == EXPLAIN_ALL_PLANS) {
-        size_t all = build_open_array(b, "allPlansExecution");
-        build_close(b, all);
-    }
+    if (verbosity == EXPLAIN_ALL_PLANS)
+        plan_explain_trials(source->exec, b);
     build_close(b, stats);
     return ERR_OK;
 }
@@ -248,6 +248,14 @@ static ErrCode explain_filter(CommandCtx *ctx, Doc command, const char *filter_n
         .sort = elem_type(sort) == BT_DOC ? elem_doc(sort) : DOC_NONE,
         .hint = doc_get_lit(command, "hint"),
     };
+    spec.is_count = outer != NULL && strcmp(outer, "COUNT") == 0;
+    PathSet needed = path_set(cmd_arena(ctx));
+    Elem key = doc_get_lit(command, "key");
+    if (outer == NULL && elem_type(key) == BT_STRING) {
+        path_set_add(&needed, elem_str(key));
+        spec.needed_paths = &needed;
+        spec.is_distinct = true;
+    }
     query_spec_defaults(ctx, &spec);
     TRY(request_collation(doc_get_lit(command, "collation"), &spec.has_collation, &spec.collator,
                           err));

@@ -4,14 +4,11 @@
 
 ErrCode find_request_check(CommandCtx *ctx, const FindRequest *request, QuerySpec *ret_spec,
                            FirstBatchOptions *ret_batch, Error *err) {
-    if (request->is_show_record_id)
-        return error_set(err, ERR_NOT_IMPLEMENTED, "'find.showRecordId' is not supported yet");
-    if (request->is_return_key)
-        return error_set(err, ERR_NOT_IMPLEMENTED, "'find.returnKey' is not supported yet");
-    if ((doc_is_present(request->min) && !doc_is_empty(request->min)) ||
-        (doc_is_present(request->max) && !doc_is_empty(request->max)))
-        return error_set(err, ERR_NOT_IMPLEMENTED,
-                         "'find.min' and 'find.max' are not supported yet");
+    bool has_min = doc_is_present(request->min) && !doc_is_empty(request->min);
+    bool has_max = doc_is_present(request->max) && !doc_is_empty(request->max);
+    if ((has_min || has_max) && !elem_is_present(request->hint))
+        return error_set(err, (ErrCode)51173,
+                         "When using min()/max() a hint of which index to use must be provided");
     if (request->is_await_data && !request->is_tailable)
         return error_set(err, ERR_FAILED_TO_PARSE,
                          "Cannot set 'awaitData' without also setting 'tailable'");
@@ -23,6 +20,10 @@ ErrCode find_request_check(CommandCtx *ctx, const FindRequest *request, QuerySpe
         .skip = request->skip,
         .limit = request->limit,
         .is_tailable = request->is_tailable,
+        .min = has_min ? request->min : DOC_NONE,
+        .max = has_max ? request->max : DOC_NONE,
+        .is_return_key = request->is_return_key,
+        .is_show_record_id = request->is_show_record_id,
     };
     query_spec_defaults(ctx, ret_spec);
     TRY(request_collation(request->collation, &ret_spec->has_collation, &ret_spec->collator, err));

@@ -182,7 +182,7 @@ ErrCode index_cursor_seek(IndexCursor *cursor, Str key, Error *err) {
     return ERR_OK;
 }
 
-ErrCode index_cursor_next(IndexCursor *cursor, bool *ret_found, IndexEntry *ret_entry, Error *err) {
+static ErrCode move(IndexCursor *cursor, bool *ret_found, Error *err) {
     *ret_found = false;
     if (cursor->is_at_end)
         return ERR_OK;
@@ -199,8 +199,23 @@ ErrCode index_cursor_next(IndexCursor *cursor, bool *ret_found, IndexEntry *ret_
     if (rc != 0)
         return wt_error(cursor->index->engine, rc, "read", cursor->index->ident, err);
     cursor->is_positioned = true;
-    TRY(decode_entry(cursor->index, wt, ret_entry, err));
     *ret_found = true;
+    return ERR_OK;
+}
+
+ErrCode index_cursor_next(IndexCursor *cursor, bool *ret_found, IndexEntry *ret_entry, Error *err) {
+    TRY(move(cursor, ret_found, err));
+    return *ret_found ? decode_entry(cursor->index, cursor->wt, ret_entry, err) : ERR_OK;
+}
+
+ErrCode index_cursor_next_raw(IndexCursor *cursor, bool *ret_found, Str *ret_key, Error *err) {
+    TRY(move(cursor, ret_found, err));
+    if (*ret_found) {
+        WT_CURSOR *wt = cursor->wt;
+        WT_ITEM key;
+        invariant(wt->get_key(wt, &key) == 0);
+        *ret_key = (Str){key.data, key.size};
+    }
     return ERR_OK;
 }
 

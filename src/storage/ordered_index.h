@@ -81,6 +81,9 @@ ErrCode index_cursor_seek(IndexCursor *cursor, Str key, Error *err) MUST_CHECK;
 /* The entry's memory is valid until the cursor moves, is saved or closed. */
 ErrCode index_cursor_next(IndexCursor *cursor, bool *ret_found, IndexEntry *ret_entry, Error *err)
     MUST_CHECK;
+/* The same without taking the entry apart: its key as it is stored, with the record id. */
+ErrCode index_cursor_next_raw(IndexCursor *cursor, bool *ret_found, Str *ret_key, Error *err)
+    MUST_CHECK;
 void index_cursor_save(IndexCursor *cursor);
 ErrCode index_cursor_restore(IndexCursor *cursor, OpCtx *op, Error *err) MUST_CHECK;
 

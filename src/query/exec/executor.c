@@ -1,15 +1,26 @@
 #include "query/exec/executor.h"
 
+#include <string.h>
+
 #include "base/alloc.h"
 #include "base/clock.h"
 
+enum {
+    TICKS_PER_LOOK = 128,
+    JUDGED_RESULTS = 101, /* as many as a trial waits for */
+    JUDGED_WORKS_FACTOR = 10,
+    JUDGED_WORKS_MIN = 1000,
+};
+
 static ErrCode yield(PlanExecutor *exec, Error *err);
+static void judge_cached_plan(PlanExecutor *exec, bool is_found);
 
 PlanExecutor *executor_new(const Ns *ns) {
     PlanExecutor *exec = NEW(PlanExecutor);
     arena_init(&exec->arena, 2048);
     exec->ns = *ns;
     exec->summary = "EOF";
+    exec->pause_at = UINT64_MAX;
     exec->last_yield_us = clock_mono_us();
     return exec;
 }
@@ -41,7 +52,20 @@ ErrCode executor_next(PlanExecutor *exec, bool *ret_found, PlanRow *ret_row, Err
         *ret_found = true;
         return ERR_OK;
     }
-    return stage_next(exec->root, ret_found, ret_row, err);
+    TRY(stage_next(exec->root, ret_found, ret_row, err));
+    if (exec->cached_works > 0)
+        judge_cached_plan(exec, *ret_found);
+    return ERR_OK;
+}
+
+/* A plan from the cache that takes much more work than when it was tried is not the best any more:
+ * the next query of its shape will try again. */
+static void judge_cached_plan(PlanExecutor *exec, bool is_found) {
+    if (is_found && ++exec->returned < JUDGED_RESULTS)
+        return;
+    if (exec->ticks > JUDGED_WORKS_FACTOR * exec->cached_works + JUDGED_WORKS_MIN)
+        plan_cache_forget(exec->access->coll, &exec->shape);
+    exec->cached_works = 0;
 }
 
 void executor_give_back(PlanExecutor *exec, Doc doc) {
@@ -71,12 +95,26 @@ ErrCode executor_restore(PlanExecutor *exec, CollAccess *access, Error *err) {
     return rc;
 }
 
+void executor_set_pause(PlanExecutor *exec, uint64_t ticks_from_now) {
+    exec->pause_at =
+        ticks_from_now > UINT64_MAX - exec->ticks ? UINT64_MAX : exec->ticks + ticks_from_now;
+    exec->tick_limit = exec->ticks; /* looked at with the next tick */
+}
+
 ErrCode executor_tick_slow(PlanExecutor *exec, Error *err) {
+    if (exec->ticks >= exec->pause_at)
+        return ERR_PLAN_PAUSED;
     OpCtx *op = exec->access->op;
     TRY(op_check_interrupt_slow(op, err));
-    if (clock_mono_us() - exec->last_yield_us < exec->yield_period_us)
-        return ERR_OK;
-    return yield(exec, err);
+    /* Plans on trial do not yield: their turns are short, and there are several of them. */
+    if (exec->pause_at == UINT64_MAX &&
+        clock_mono_us() - exec->last_yield_us >= exec->yield_period_us)
+        TRY(yield(exec, err));
+    exec->ticks++;
+    exec->tick_limit = exec->ticks + TICKS_PER_LOOK;
+    if (exec->tick_limit > exec->pause_at)
+        exec->tick_limit = exec->pause_at;
+    return ERR_OK;
 }
 
 static ErrCode yield(PlanExecutor *exec, Error *err) {
@@ -89,45 +127,81 @@ static ErrCode yield(PlanExecutor *exec, Error *err) {
 /* ---- trees ---- */
 
 void stage_save_all(PlanStage *stage) {
-    for (; stage != NULL; stage = stage->input)
-        if (stage->ops->save != NULL)
-            stage->ops->save(stage);
+    if (stage->ops->save != NULL)
+        stage->ops->save(stage);
+    for (PlanStage *input = stage->input; input != NULL; input = input->sibling)
+        stage_save_all(input);
 }
 
 ErrCode stage_restore_all(PlanStage *stage, Error *err) {
-    for (; stage != NULL; stage = stage->input)
-        if (stage->ops->restore != NULL)
-            TRY(stage->ops->restore(stage, err));
+    if (stage->ops->restore != NULL)
+        TRY(stage->ops->restore(stage, err));
+    for (PlanStage *input = stage->input; input != NULL; input = input->sibling)
+        TRY(stage_restore_all(input, err));
     return ERR_OK;
 }
 
 void stage_free_all(PlanStage *stage) {
-    for (; stage != NULL; stage = stage->input)
-        if (stage->ops->free != NULL)
-            stage->ops->free(stage);
+    if (stage == NULL)
+        return;
+    if (stage->ops->free != NULL)
+        stage->ops->free(stage);
+    for (PlanStage *input = stage->input; input != NULL; input = input->sibling)
+        stage_free_all(input);
+}
+
+static void explain_members(PlanStage *stage, DocBuilder *b, bool has_stats) {
+    build_cstr(b, "stage", stage->ops->name);
+    if (has_stats) {
+        int64_t idle = stage->works - stage->returned - stage->is_at_end;
+        build_count(b, "nReturned", stage->returned);
+        build_count(b, "executionTimeMillisEstimate", 0);
+        build_count(b, "works", stage->works);
+        build_count(b, "advanced", stage->returned);
+        build_count(b, "needTime", idle > 0 ? idle : 0);
+        build_count(b, "needYield", 0);
+        build_i32(b, "isEOF", stage->is_at_end);
+    }
+    if (stage->ops->explain != NULL)
+        stage->ops->explain(stage, b, has_stats);
+    if (stage->input == NULL)
+        return;
+    if (stage->input->sibling == NULL) {
+        stage_explain(stage->input, b, "inputStage", has_stats);
+        return;
+    }
+    size_t inputs = build_open_array(b, "inputStages");
+    uint32_t count = 0;
+    for (PlanStage *input = stage->input; input != NULL; input = input->sibling) {
+        char name[INDEX_NAME_SIZE];
+        stage_explain(input, b, index_name(count++, name).data, has_stats);
+    }
+    build_close(b, inputs);
 }
 
 void stage_explain(PlanStage *stage, DocBuilder *b, const char *field, bool has_stats) {
     size_t opened = build_open_doc(b, field);
-    build_cstr(b, "stage", stage->ops->name);
-    if (has_stats) {
-        build_count(b, "nReturned", stage->returned);
-        build_count(b, "works", stage->works);
-        build_count(b, "advanced", stage->returned);
-        build_count(b, "needTime",
-                    stage->works > stage->returned ? stage->works - stage->returned : 0);
-        build_i32(b, "isEOF", stage->works > stage->returned);
-    }
-    if (stage->ops->explain != NULL)
-        stage->ops->explain(stage, b, has_stats);
-    if (stage->input != NULL)
-        stage_explain(stage->input, b, "inputStage", has_stats);
+    explain_members(stage, b, has_stats);
     build_close(b, opened);
+}
+
+static void add_counts(const PlanStage *stage, int64_t *keys, int64_t *docs) {
+    if (stage->ops->count != NULL)
+        stage->ops->count(stage, keys, docs);
+    for (const PlanStage *input = stage->input; input != NULL; input = input->sibling)
+        add_counts(input, keys, docs);
 }
 
 void stage_count_all(const PlanStage *stage, int64_t *ret_keys, int64_t *ret_docs) {
     *ret_keys = *ret_docs = 0;
-    for (; stage != NULL; stage = stage->input)
-        if (stage->ops->count != NULL)
-            stage->ops->count(stage, ret_keys, ret_docs);
+    add_counts(stage, ret_keys, ret_docs);
+}
+
+bool stage_has(const PlanStage *stage, const char *name) {
+    if (strcmp(stage->ops->name, name) == 0)
+        return true;
+    for (const PlanStage *input = stage->input; input != NULL; input = input->sibling)
+        if (stage_has(input, name))
+            return true;
+    return false;
 }

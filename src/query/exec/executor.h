@@ -11,6 +11,17 @@
 #include "base/error.h"
 #include "catalog/access.h"
 #include "query/exec/stage.h"
+#include "query/plan/plan_cache.h"
+
+/* What the trial of one candidate showed, for explain. */
+typedef struct PlanTrial {
+    Doc shown; /* {plan, stats} */
+    double score;
+    int64_t keys;
+    int64_t docs;
+    int64_t results;
+    bool is_winner;
+} PlanTrial;
 
 struct PlanExecutor {
     Arena arena;
@@ -24,7 +35,15 @@ struct PlanExecutor {
     const SortPattern *sort;  /* NULL: any order */
     const char *summary;      /* "IXSCAN { a: 1 }" */
     bool is_tailable;
-    uint32_t ticks;
+    bool has_shape;
+    PlanShape shape;       /* when the query could be found in the plan cache */
+    uint64_t cached_works; /* of a plan from the cache; 0: it was not, or has proved itself */
+    uint32_t returned;     /* counted until the cached plan was judged */
+    PlanTrial *trials;     /* of all candidates, with QuerySpec.is_explain */
+    uint32_t trial_count;
+    uint64_t ticks;      /* entries and documents looked at */
+    uint64_t tick_limit; /* when to look up from the work: for a yield, or for pause_at */
+    uint64_t pause_at;   /* UINT64_MAX: never */
     int64_t last_yield_us;
     int64_t yield_period_us;
     Doc stashed; /* given back by the consumer; heap copy */
@@ -48,10 +67,16 @@ void executor_give_back(PlanExecutor *exec, Doc doc);
 void executor_save(PlanExecutor *exec);
 ErrCode executor_restore(PlanExecutor *exec, CollAccess *access, Error *err) MUST_CHECK;
 
+/* What a stage returns when pause_at is reached; never leaves the planner. */
+#define ERR_PLAN_PAUSED ((ErrCode)-1)
+void executor_set_pause(PlanExecutor *exec, uint64_t ticks_from_now); /* UINT64_MAX: never */
+
 /* For stages that examine: counts, checks for interruption and yields when it is time. */
 ErrCode executor_tick_slow(PlanExecutor *exec, Error *err) MUST_CHECK;
 static inline ErrCode executor_tick(PlanExecutor *exec, Error *err) {
-    if (LIKELY(++exec->ticks % 128 != 0))
+    if (LIKELY(exec->ticks < exec->tick_limit)) {
+        exec->ticks++;
         return ERR_OK;
+    }
     return executor_tick_slow(exec, err);
 }

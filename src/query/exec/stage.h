@@ -3,7 +3,8 @@
  *
  * A row's memory belongs to the stage and is valid until its next call. Between calls the tree can
  * be saved (it then holds no storage resources) and restored in a new snapshot: for yields, and
- * between the batches of a cursor.
+ * between the batches of a cursor. A call that fails with ERR_PLAN_PAUSED can be made again and
+ * goes on where it stopped: that is how the planner tries several plans in turns.
  */
 #pragma once
 
@@ -23,7 +24,7 @@ typedef struct PlanStage PlanStage;
 
 typedef struct PlanRow {
     RecordId rid; /* none behind a sort */
-    Doc doc;
+    Doc doc;      /* DOC_NONE: not fetched */
 } PlanRow;
 
 typedef struct PlanStageOps {
@@ -40,24 +41,31 @@ typedef struct PlanStageOps {
 struct PlanStage {
     const PlanStageOps *ops;
     PlanExecutor *exec;
-    PlanStage *input; /* NULL for leaves */
+    PlanStage *input;   /* NULL for leaves; the first of several */
+    PlanStage *sibling; /* the next input of the same stage; NULL: none */
     int64_t works;
     int64_t returned;
     int64_t examined; /* documents or keys */
+    bool is_at_end;
 };
 
 static inline ErrCode stage_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
     stage->works++;
     ErrCode rc = stage->ops->next(stage, ret_found, ret_row, err);
-    stage->returned += rc == ERR_OK && *ret_found;
+    if (LIKELY(rc == ERR_OK)) {
+        stage->returned += *ret_found;
+        stage->is_at_end = !*ret_found;
+    }
     return rc;
 }
 
 void stage_save_all(PlanStage *stage);
 ErrCode stage_restore_all(PlanStage *stage, Error *err) MUST_CHECK;
-void stage_free_all(PlanStage *stage);
+void stage_free_all(PlanStage *stage); /* NULL is fine */
 void stage_explain(PlanStage *stage, DocBuilder *b, const char *field, bool has_stats);
 void stage_count_all(const PlanStage *stage, int64_t *ret_keys, int64_t *ret_docs);
+/* Is there a stage of that name in the tree? */
+bool stage_has(const PlanStage *stage, const char *name);
 
 /* ---- the stages ---- */
 
@@ -72,20 +80,49 @@ typedef struct ScanOptions {
 PlanStage *stage_collection_scan(PlanExecutor *exec, const Collection *coll,
                                  const ScanOptions *options);
 
-/* Index entries in the bounds, fetched and filtered. */
-PlanStage *stage_index_scan(PlanExecutor *exec, const Collection *coll, IndexDesc *index,
-                            const IndexBounds *bounds, bool is_forward, const MatchExpr *filter);
+/* Index entries in the bounds, each record once. What the key tells can be used without fetching
+ * the document: to filter, and to stand for it. A key that has null does not tell whether the
+ * document has the field, so the document itself is looked at then. */
+typedef struct IndexScanOptions {
+    IndexDesc *index;
+    const IndexBounds *bounds;
+    bool is_forward;
+    uint32_t key_fields;     /* which fields of the index make up the key's document; bits */
+    const MatchExpr *filter; /* on the key's document; NULL: none */
+    bool is_covering;        /* rows carry the key's document */
+    bool is_counting;        /* rows carry nothing: only their number matters */
+    bool is_distinct;        /* one row per value of the first field; with is_covering */
+} IndexScanOptions;
+PlanStage *stage_index_scan(PlanExecutor *exec, const Collection *coll,
+                            const IndexScanOptions *options);
+
+/* The documents of the input's records. */
+PlanStage *stage_fetch(PlanExecutor *exec, const Collection *coll, PlanStage *input,
+                       const MatchExpr *filter);
+
+/* Rows of all inputs (siblings of the first), each record once: one input after the other, or, with
+ * a pattern, in the order that every input has already. */
+PlanStage *stage_union(PlanExecutor *exec, PlanStage *inputs);
+PlanStage *stage_merge(PlanExecutor *exec, PlanStage *inputs, const SortPattern *pattern,
+                       const Collator *collator);
 
 /* The document of one _id. */
-PlanStage *stage_id_lookup(PlanExecutor *exec, const Collection *coll, Elem id,
-                           const MatchExpr *filter);
+PlanStage *stage_id_lookup(PlanExecutor *exec, const Collection *coll, Elem id);
 PlanStage *stage_nothing(PlanExecutor *exec);
 
 /* `limit` 0: all. `spill_dir` NULL: a sort beyond its memory fails. */
-PlanStage *stage_sort(PlanExecutor *exec, PlanStage *input, const SortPattern *pattern,
-                      int64_t limit, size_t memory_bytes, const char *spill_dir);
+typedef struct SortOptions {
+    const SortPattern *pattern;
+    const Collator *collator;
+    int64_t limit;
+    size_t memory_bytes;
+    const char *spill_dir;
+} SortOptions;
+PlanStage *stage_sort(PlanExecutor *exec, PlanStage *input, const SortOptions *options);
 PlanStage *stage_skip(PlanExecutor *exec, PlanStage *input, int64_t count);
 PlanStage *stage_limit(PlanExecutor *exec, PlanStage *input, int64_t count);
 /* `filter` finds the array position that `a.$` stands for. */
 PlanStage *stage_project(PlanExecutor *exec, PlanStage *input, const Projection *projection,
                          const MatchExpr *filter, int64_t now_ms);
+/* Adds the record id to each document, as `$recordId`. */
+PlanStage *stage_show_record_id(PlanExecutor *exec, PlanStage *input);

@@ -1,30 +1,38 @@
-/* stage_index.c - IXSCAN with its FETCH, and the look-up of one _id. */
+/* stage_index.c - IXSCAN and its kinds (COUNT_SCAN, DISTINCT_SCAN), and FETCH. */
 #include <string.h>
 
-#include "index/key_gen.h"
 #include "query/exec/executor.h"
+#include "query/exec/key_doc.h"
 #include "query/exec/rid_set.h"
 
 typedef struct IndexStage {
     PlanStage base;
-    IndexDesc *index;
-    RecordStore *records;
+    IndexScanOptions options;
     IndexBounds bounds;
-    const MatchExpr *filter;
-    bool is_forward;
+    RecordStore *records;
     bool was_multikey; /* when the plan was made */
     IndexCursor cursor;
-    RecordCursor fetch;
+    RecordCursor fetch; /* for keys that do not tell enough */
     bool is_open;
+    bool is_fetch_open;
     bool is_in_range;
-    uint32_t range; /* number of ranges begun */
-    RidSet seen;
+    bool is_skip_due; /* go on behind skip_key */
+    uint32_t range;   /* number of ranges begun */
     int64_t docs_examined;
+    RidSet seen;
+    KeyDoc key_doc;
+    KeyBuilder skip_key;
 } IndexStage;
 
+static ErrCode open_cursor(IndexStage *scan, Error *err);
 static ErrCode next_entry(IndexStage *scan, bool *ret_found, IndexEntry *ret_entry, Error *err);
-static ErrCode fetch_matching(IndexStage *scan, RecordId rid, bool *ret_found, PlanRow *ret_row,
-                              Error *err);
+static ErrCode count_next(IndexStage *scan, bool *ret_found, Error *err);
+static ErrCode begin_range(IndexStage *scan, bool *ret_found, Error *err);
+static ErrCode use_key(IndexStage *scan, const IndexEntry *entry, bool *ret_is_match,
+                       PlanRow *ret_row, Error *err);
+static ErrCode fetch_uncertain(IndexStage *scan, RecordId rid, bool *ret_found, Doc *ret_doc,
+                               Error *err);
+static ErrCode judge(const MatchExpr *filter, Doc doc, bool *ret_is_match, Error *err);
 
 static int compare_bytes(Str a, Str b) {
     size_t size = a.size < b.size ? a.size : b.size;
@@ -35,11 +43,11 @@ static int compare_bytes(Str a, Str b) {
 static ErrCode index_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
     IndexStage *scan = (IndexStage *)stage;
     *ret_found = false;
-    if (UNLIKELY(!scan->is_open)) {
-        OpCtx *op = stage->exec->access->op;
-        TRY(index_cursor_open(op, scan->index->store, scan->is_forward, &scan->cursor, err));
-        scan->is_open = true;
-        TRY(record_cursor_open(op, scan->records, /* is_forward= */ true, &scan->fetch, err));
+    if (UNLIKELY(!scan->is_open))
+        TRY(open_cursor(scan, err));
+    if (scan->options.is_counting) {
+        *ret_row = (PlanRow){RECORD_ID_NONE, DOC_NONE};
+        return count_next(scan, ret_found, err);
     }
     for (;;) {
         TRY(executor_tick(stage->exec, err));
@@ -51,118 +59,187 @@ static ErrCode index_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, E
         stage->examined++;
         if (scan->was_multikey && !rid_set_add(&scan->seen, entry.rid))
             continue;
-        TRY(fetch_matching(scan, entry.rid, ret_found, ret_row, err));
-        if (*ret_found)
-            return ERR_OK;
+        *ret_row = (PlanRow){entry.rid, DOC_NONE};
+        bool is_match = true;
+        if (scan->options.key_fields != 0)
+            TRY(use_key(scan, &entry, &is_match, ret_row, err));
+        if (!is_match)
+            continue;
+        *ret_found = true;
+        return ERR_OK;
     }
+}
+
+static ErrCode open_cursor(IndexStage *scan, Error *err) {
+    OpCtx *op = scan->base.exec->access->op;
+    TRY(index_cursor_open(op, scan->options.index->store, scan->options.is_forward, &scan->cursor,
+                          err));
+    scan->is_open = true;
+    return ERR_OK;
+}
+
+static const KeyRange *current_range(const IndexStage *scan) {
+    return &scan->bounds.ranges[scan->options.is_forward ? scan->range - 1
+                                                         : scan->bounds.range_count - scan->range];
+}
+
+static bool is_in_current_range(const IndexStage *scan, Str key) {
+    const KeyRange *range = current_range(scan);
+    return scan->options.is_forward ? compare_bytes(key, range->end) < 0
+                                    : compare_bytes(key, range->start) > 0;
+}
+
+static ErrCode begin_range(IndexStage *scan, bool *ret_found, Error *err) {
+    *ret_found = false;
+    if (scan->range == scan->bounds.range_count)
+        return ERR_OK;
+    scan->range++;
+    const KeyRange *range = current_range(scan);
+    Str start = scan->options.is_forward ? range->start : range->end;
+    /* A distinct scan that has passed the beginning of this range goes on from where it is. */
+    Str skip = {(const char *)scan->skip_key.key.data, scan->skip_key.key.size};
+    if (scan->is_skip_due && compare_bytes(start, skip) < 0)
+        start = skip;
+    scan->is_skip_due = false;
+    TRY(index_cursor_seek(&scan->cursor, start, err));
+    scan->is_in_range = *ret_found = true;
+    return ERR_OK;
 }
 
 /* The next entry inside the bounds. */
 static ErrCode next_entry(IndexStage *scan, bool *ret_found, IndexEntry *ret_entry, Error *err) {
-    const IndexBounds *bounds = &scan->bounds;
+    if (scan->is_skip_due && scan->is_in_range) {
+        scan->is_skip_due = false;
+        Str skip = {(const char *)scan->skip_key.key.data, scan->skip_key.key.size};
+        TRY(index_cursor_seek(&scan->cursor, skip, err));
+    }
     for (;;) {
         if (!scan->is_in_range) {
-            *ret_found = false;
-            if (scan->range == bounds->range_count)
+            TRY(begin_range(scan, ret_found, err));
+            if (!*ret_found)
                 return ERR_OK;
-            uint32_t at = scan->is_forward ? scan->range : bounds->range_count - 1 - scan->range;
-            scan->range++;
-            TRY(index_cursor_seek(
-                &scan->cursor, scan->is_forward ? bounds->ranges[at].start : bounds->ranges[at].end,
-                err));
-            scan->is_in_range = true;
         }
         TRY(index_cursor_next(&scan->cursor, ret_found, ret_entry, err));
-        uint32_t at = scan->is_forward ? scan->range - 1 : bounds->range_count - scan->range;
-        const KeyRange *range = &bounds->ranges[at];
-        if (*ret_found && (scan->is_forward ? compare_bytes(ret_entry->key, range->end) < 0
-                                            : compare_bytes(ret_entry->key, range->start) > 0))
+        if (*ret_found && is_in_current_range(scan, ret_entry->key))
             return ERR_OK;
         scan->is_in_range = false; /* past this range's end: on to the next */
     }
 }
 
-static ErrCode fetch_matching(IndexStage *scan, RecordId rid, bool *ret_found, PlanRow *ret_row,
-                              Error *err) {
+static ErrCode count_next(IndexStage *scan, bool *ret_found, Error *err) {
+    TRY(executor_tick(scan->base.exec, err));
+    for (;;) {
+        if (UNLIKELY(!scan->is_in_range)) {
+            TRY(begin_range(scan, ret_found, err));
+            if (!*ret_found)
+                return ERR_OK;
+        }
+        Str key;
+        TRY(index_cursor_next_raw(&scan->cursor, ret_found, &key, err));
+        if (LIKELY(*ret_found && is_in_current_range(scan, key))) {
+            scan->base.examined++;
+            return ERR_OK;
+        }
+        scan->is_in_range = false;
+    }
+}
+
+/* Filters by the key and, for a covering scan, makes the row's document of it. */
+static ErrCode use_key(IndexStage *scan, const IndexEntry *entry, bool *ret_is_match,
+                       PlanRow *ret_row, Error *err) {
+    const IndexScanOptions *options = &scan->options;
+    bool is_certain;
+    Doc doc;
+    TRY(key_doc_make(&scan->key_doc, entry, &is_certain, &doc, err));
+    if (!is_certain && !options->is_covering)
+        return ERR_OK; /* the fetch will filter */
+    if (options->is_distinct && is_certain) {
+        key_builder_reset(&scan->skip_key, options->index->order);
+        key_append_elem(&scan->skip_key, key_doc_first_value(&scan->key_doc),
+                        options->index->collator);
+        key_append_end(&scan->skip_key, KEY_END_AFTER);
+        scan->is_skip_due = true;
+    }
+    if (!is_certain) {
+        TRY(fetch_uncertain(scan, entry->rid, ret_is_match, &doc, err));
+        if (!*ret_is_match)
+            return ERR_OK;
+    }
+    if (options->filter != NULL)
+        TRY(judge(options->filter, doc, ret_is_match, err));
+    if (options->is_covering)
+        ret_row->doc = doc;
+    return ERR_OK;
+}
+
+static ErrCode fetch_uncertain(IndexStage *scan, RecordId rid, bool *ret_found, Doc *ret_doc,
+                               Error *err) {
+    if (!scan->is_fetch_open) {
+        TRY(record_cursor_open(scan->base.exec->access->op, scan->records, /* is_forward= */ true,
+                               &scan->fetch, err));
+        scan->is_fetch_open = true;
+    }
     Str data;
     TRY(record_cursor_seek_exact(&scan->fetch, rid, ret_found, &data, err));
-    if (!*ret_found)
-        return ERR_OK;
-    scan->docs_examined++;
-    Doc doc = {(const uint8_t *)data.data};
-    if (scan->filter != NULL) {
-        MatchDetails details = MATCH_DETAILS_NONE;
-        details.err = err;
-        *ret_found = match_doc(scan->filter, doc, &details);
-        if (!*ret_found)
-            return details.rc;
-    }
-    *ret_row = (PlanRow){rid, doc};
+    scan->docs_examined += *ret_found;
+    if (*ret_found)
+        *ret_doc = (Doc){(const uint8_t *)data.data};
     return ERR_OK;
+}
+
+static ErrCode judge(const MatchExpr *filter, Doc doc, bool *ret_is_match, Error *err) {
+    MatchDetails details = MATCH_DETAILS_NONE;
+    details.err = err;
+    *ret_is_match = match_doc(filter, doc, &details);
+    return *ret_is_match ? ERR_OK : details.rc;
 }
 
 static void index_save(PlanStage *stage) {
     IndexStage *scan = (IndexStage *)stage;
-    if (!scan->is_open)
-        return;
-    index_cursor_save(&scan->cursor);
-    record_cursor_save(&scan->fetch);
+    if (scan->is_open)
+        index_cursor_save(&scan->cursor);
+    if (scan->is_fetch_open)
+        record_cursor_save(&scan->fetch);
 }
 
 static ErrCode index_restore(PlanStage *stage, Error *err) {
     IndexStage *scan = (IndexStage *)stage;
     const Collection *coll = stage->exec->access->coll;
-    const IndexDesc *present = collection_find_index(coll, str_from(scan->index->name));
-    if (present == NULL || present->store != scan->index->store)
+    const IndexDesc *index = scan->options.index;
+    const IndexDesc *present = collection_find_index(coll, str_from(index->name));
+    if (present == NULL || present->store != index->store)
         return error_set(err, ERR_QUERY_PLAN_KILLED, "query plan killed :: index '%s' dropped",
-                         scan->index->name);
-    if (index_is_multikey(scan->index) != scan->was_multikey)
+                         index->name);
+    if (index_is_multikey(index) != scan->was_multikey)
         return error_set(err, ERR_QUERY_PLAN_KILLED,
                          "query plan killed :: index '%s' became multikey; run the query again",
-                         scan->index->name);
-    if (!scan->is_open)
-        return ERR_OK;
+                         index->name);
     OpCtx *op = stage->exec->access->op;
-    TRY(index_cursor_restore(&scan->cursor, op, err));
+    if (scan->is_open)
+        TRY(index_cursor_restore(&scan->cursor, op, err));
     bool is_kept;
-    return record_cursor_restore(&scan->fetch, op, &is_kept, err);
+    return scan->is_fetch_open ? record_cursor_restore(&scan->fetch, op, &is_kept, err) : ERR_OK;
 }
 
 static void index_free(PlanStage *stage) {
     IndexStage *scan = (IndexStage *)stage;
-    if (scan->is_open) {
+    if (scan->is_open)
         index_cursor_done(&scan->cursor);
+    if (scan->is_fetch_open)
         record_cursor_done(&scan->fetch);
-    }
     rid_set_done(&scan->seen);
+    key_doc_done(&scan->key_doc);
+    key_builder_done(&scan->skip_key);
     record_store_unref(scan->records);
-    index_desc_unref(scan->index);
+    index_desc_unref(scan->options.index);
 }
 
-/* Shown as the two stages that it is. */
-static void index_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
-    IndexStage *scan = (IndexStage *)stage;
-    if (scan->filter != NULL) {
-        size_t filter = build_open_doc(b, "filter");
-        match_to_bson(scan->filter, b);
-        build_close(b, filter);
-    }
-    if (has_stats)
-        build_count(b, "docsExamined", scan->docs_examined);
-    size_t input = build_open_doc(b, "inputStage");
-    build_cstr(b, "stage", "IXSCAN");
-    if (has_stats) {
-        build_count(b, "nReturned", stage->examined);
-        build_count(b, "keysExamined", stage->examined);
-    }
-    build_doc(b, "keyPattern", scan->index->key_pattern);
-    build_cstr(b, "indexName", scan->index->name);
-    build_bool(b, "isMultiKey", scan->was_multikey);
+static void explain_multikey_paths(const IndexDesc *index, DocBuilder *b) {
     size_t paths = build_open_doc(b, "multiKeyPaths");
-    for (uint32_t f = 0; f < scan->index->field_count; f++) {
-        const IndexField *field = &scan->index->fields[f];
+    for (uint32_t f = 0; f < index->field_count; f++) {
+        const IndexField *field = &index->fields[f];
         size_t rows = build_open_array(b, field->path);
-        uint32_t bits = index_multikey_paths(scan->index, f), count = 0;
+        uint32_t bits = index_multikey_paths(index, f), count = 0;
         for (uint32_t p = 0; p < field->part_count && p < INDEX_PATH_PARTS_MAX; p++) {
             if ((bits >> p & 1) == 0)
                 continue;
@@ -174,15 +251,38 @@ static void index_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
         build_close(b, rows);
     }
     build_close(b, paths);
-    build_bool(b, "isUnique", scan->index->is_unique);
-    build_bool(b, "isSparse", scan->index->is_sparse);
-    build_bool(b, "isPartial", scan->index->partial_filter != NULL);
+}
+
+static void explain_filter(const MatchExpr *filter, DocBuilder *b) {
+    if (filter == NULL)
+        return;
+    size_t opened = build_open_doc(b, "filter");
+    match_to_bson(filter, b);
+    build_close(b, opened);
+}
+
+static void index_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
+    IndexStage *scan = (IndexStage *)stage;
+    const IndexDesc *index = scan->options.index;
+    explain_filter(scan->options.filter, b);
+    build_doc(b, "keyPattern", index->key_pattern);
+    build_cstr(b, "indexName", index->name);
+    build_bool(b, "isMultiKey", scan->was_multikey);
+    explain_multikey_paths(index, b);
+    build_bool(b, "isUnique", index->is_unique);
+    build_bool(b, "isSparse", index->is_sparse);
+    build_bool(b, "isPartial", index->partial_filter != NULL);
     build_i32(b, "indexVersion", 2);
-    build_cstr(b, "direction", scan->is_forward ? "forward" : "backward");
+    build_cstr(b, "direction", scan->options.is_forward ? "forward" : "backward");
     size_t bounds = build_open_doc(b, "indexBounds");
-    bounds_to_bson(&scan->bounds, scan->index, scan->is_forward, &stage->exec->arena, b);
+    bounds_to_bson(&scan->bounds, index, scan->options.is_forward, &stage->exec->arena, b);
     build_close(b, bounds);
-    build_close(b, input);
+    if (has_stats) {
+        build_count(b, "keysExamined", stage->examined);
+        build_count(b, "seeks", scan->range);
+        if (scan->docs_examined > 0)
+            build_count(b, "docsExamined", scan->docs_examined);
+    }
 }
 
 static void index_count(const PlanStage *stage, int64_t *keys, int64_t *docs) {
@@ -190,128 +290,105 @@ static void index_count(const PlanStage *stage, int64_t *keys, int64_t *docs) {
     *docs += ((const IndexStage *)stage)->docs_examined;
 }
 
-static const PlanStageOps INDEX_OPS = {"FETCH",    index_next,    index_save, index_restore,
+static const PlanStageOps INDEX_OPS = {"IXSCAN",   index_next,    index_save, index_restore,
                                        index_free, index_explain, index_count};
+static const PlanStageOps COUNT_OPS = {"COUNT_SCAN", index_next,    index_save, index_restore,
+                                       index_free,   index_explain, index_count};
+static const PlanStageOps DISTINCT_OPS = {"DISTINCT_SCAN", index_next,    index_save, index_restore,
+                                          index_free,      index_explain, index_count};
 
-PlanStage *stage_index_scan(PlanExecutor *exec, const Collection *coll, IndexDesc *index,
-                            const IndexBounds *bounds, bool is_forward, const MatchExpr *filter) {
+PlanStage *stage_index_scan(PlanExecutor *exec, const Collection *coll,
+                            const IndexScanOptions *options) {
     IndexStage *scan = ARENA_NEW(&exec->arena, IndexStage);
-    scan->base = (PlanStage){.ops = &INDEX_OPS, .exec = exec};
-    scan->index = index_desc_ref(index);
+    scan->base = (PlanStage){.ops = options->is_counting   ? &COUNT_OPS
+                                    : options->is_distinct ? &DISTINCT_OPS
+                                                           : &INDEX_OPS,
+                             .exec = exec};
+    scan->options = *options;
+    scan->bounds = *options->bounds;
+    scan->options.index = index_desc_ref(options->index);
     scan->records = record_store_ref(coll->records);
-    scan->bounds = *bounds;
-    scan->filter = filter;
-    scan->is_forward = is_forward;
-    scan->was_multikey = index_is_multikey(index);
-    atomic_fetch_add_explicit(&index->state->access_count, 1, memory_order_relaxed);
+    scan->was_multikey = index_is_multikey(options->index);
+    key_builder_init(&scan->skip_key);
+    if (options->key_fields != 0)
+        key_doc_init(&scan->key_doc, options->index, options->key_fields);
     return &scan->base;
 }
 
-/* ---- one _id ---- */
+/* ---- fetch ---- */
 
-typedef struct IdStage {
+typedef struct FetchStage {
     PlanStage base;
-    IndexDesc *index; /* NULL: clustered */
     RecordStore *records;
-    const MatchExpr *filter;
-    Elem id;
-    const Collator *collator; /* of a clustered collection's record ids */
-    bool is_done;
+    const MatchExpr *filter; /* NULL: all */
     RecordCursor cursor;
-    KeyBuilder key;
-} IdStage;
+    bool is_open;
+} FetchStage;
 
-static ErrCode id_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
-    IdStage *lookup = (IdStage *)stage;
-    *ret_found = false;
-    if (lookup->is_done)
-        return ERR_OK;
-    lookup->is_done = true;
-    OpCtx *op = stage->exec->access->op;
-    RecordId rid;
-    bool is_found = true;
-    key_builder_init(&lookup->key);
-    if (lookup->index != NULL) {
-        key_builder_reset(&lookup->key, 0);
-        key_append_elem(&lookup->key, lookup->id, lookup->index->collator);
-        key_append_end(&lookup->key, KEY_END_EXACT);
-        Str key = {(const char *)lookup->key.key.data, lookup->key.key.size};
-        TRY(ordered_index_find(op, lookup->index->store, key, &is_found, &rid, NULL, err));
-        stage->examined += is_found;
-    } else {
-        clustered_record_id_of_value(lookup->id, lookup->collator, &lookup->key, &rid);
+static ErrCode fetch_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
+    FetchStage *fetch = (FetchStage *)stage;
+    if (UNLIKELY(!fetch->is_open)) {
+        TRY(record_cursor_open(stage->exec->access->op, fetch->records, /* is_forward= */ true,
+                               &fetch->cursor, err));
+        fetch->is_open = true;
     }
-    if (!is_found)
-        return ERR_OK;
-    TRY(record_cursor_open(op, lookup->records, /* is_forward= */ true, &lookup->cursor, err));
-    Str data;
-    TRY(record_cursor_seek_exact(&lookup->cursor, rid, &is_found, &data, err));
-    if (!is_found)
-        return ERR_OK;
-    Doc doc = {(const uint8_t *)data.data};
-    if (lookup->filter != NULL) {
-        MatchDetails details = MATCH_DETAILS_NONE;
-        details.err = err;
-        if (!match_doc(lookup->filter, doc, &details))
-            return details.rc;
+    for (;;) {
+        TRY(stage_next(stage->input, ret_found, ret_row, err));
+        if (!*ret_found)
+            return ERR_OK;
+        Str data;
+        TRY(record_cursor_seek_exact(&fetch->cursor, ret_row->rid, ret_found, &data, err));
+        if (!*ret_found)
+            continue;
+        stage->examined++;
+        ret_row->doc = (Doc){(const uint8_t *)data.data};
+        if (fetch->filter != NULL)
+            TRY(judge(fetch->filter, ret_row->doc, ret_found, err));
+        if (*ret_found)
+            return ERR_OK;
     }
-    *ret_row = (PlanRow){rid, doc};
-    *ret_found = true;
-    return ERR_OK;
 }
 
-static void id_save(PlanStage *stage) {
-    record_cursor_save(&((IdStage *)stage)->cursor);
+static void fetch_save(PlanStage *stage) {
+    FetchStage *fetch = (FetchStage *)stage;
+    if (fetch->is_open)
+        record_cursor_save(&fetch->cursor);
 }
 
-static void id_free(PlanStage *stage) {
-    IdStage *lookup = (IdStage *)stage;
-    record_cursor_done(&lookup->cursor);
-    key_builder_done(&lookup->key);
-    record_store_unref(lookup->records);
-    index_desc_unref(lookup->index);
+static ErrCode fetch_restore(PlanStage *stage, Error *err) {
+    FetchStage *fetch = (FetchStage *)stage;
+    bool is_kept;
+    return fetch->is_open
+               ? record_cursor_restore(&fetch->cursor, stage->exec->access->op, &is_kept, err)
+               : ERR_OK;
 }
 
-static void id_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
-    if (!has_stats)
-        return;
-    build_count(b, "keysExamined", stage->examined);
-    build_count(b, "docsExamined", stage->returned);
+static void fetch_free(PlanStage *stage) {
+    FetchStage *fetch = (FetchStage *)stage;
+    if (fetch->is_open)
+        record_cursor_done(&fetch->cursor);
+    record_store_unref(fetch->records);
 }
 
-static void id_count(const PlanStage *stage, int64_t *keys, int64_t *docs) {
-    *keys += stage->examined;
-    *docs += stage->returned;
+static void fetch_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
+    explain_filter(((FetchStage *)stage)->filter, b);
+    if (has_stats)
+        build_count(b, "docsExamined", stage->examined);
 }
 
-static const PlanStageOps ID_OPS = {"IDHACK", id_next,    id_save, NULL,
-                                    id_free,  id_explain, id_count};
-
-PlanStage *stage_id_lookup(PlanExecutor *exec, const Collection *coll, Elem id,
-                           const MatchExpr *filter) {
-    IdStage *lookup = ARENA_NEW(&exec->arena, IdStage);
-    lookup->base = (PlanStage){.ops = &ID_OPS, .exec = exec};
-    const IndexDesc *index = collection_id_index(coll);
-    lookup->index = index != NULL ? index_desc_ref((IndexDesc *)index) : NULL;
-    lookup->records = record_store_ref(coll->records);
-    lookup->id = id;
-    lookup->collator = coll->options.collator;
-    lookup->filter = filter;
-    return &lookup->base;
+static void fetch_count(const PlanStage *stage, int64_t *keys, int64_t *docs) {
+    (void)keys;
+    *docs += stage->examined;
 }
 
-/* ---- no collection, no rows ---- */
+static const PlanStageOps FETCH_OPS = {"FETCH",    fetch_next,    fetch_save, fetch_restore,
+                                       fetch_free, fetch_explain, fetch_count};
 
-static ErrCode nothing_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
-    (void)stage, (void)ret_row, (void)err;
-    *ret_found = false;
-    return ERR_OK;
-}
-
-static const PlanStageOps NOTHING_OPS = {"EOF", nothing_next, NULL, NULL, NULL, NULL, NULL};
-
-PlanStage *stage_nothing(PlanExecutor *exec) {
-    PlanStage *stage = ARENA_NEW(&exec->arena, PlanStage);
-    *stage = (PlanStage){.ops = &NOTHING_OPS, .exec = exec};
-    return stage;
+PlanStage *stage_fetch(PlanExecutor *exec, const Collection *coll, PlanStage *input,
+                       const MatchExpr *filter) {
+    FetchStage *fetch = ARENA_NEW(&exec->arena, FetchStage);
+    fetch->base = (PlanStage){.ops = &FETCH_OPS, .exec = exec, .input = input};
+    fetch->records = record_store_ref(coll->records);
+    fetch->filter = filter;
+    return &fetch->base;
 }

@@ -55,21 +55,19 @@ static void sort_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
 
 static const PlanStageOps SORT_OPS = {"SORT", sort_next, NULL, NULL, sort_free, sort_explain, NULL};
 
-PlanStage *stage_sort(PlanExecutor *exec, PlanStage *input, const SortPattern *pattern,
-                      int64_t limit, size_t memory_bytes, const char *spill_dir) {
+PlanStage *stage_sort(PlanExecutor *exec, PlanStage *input, const SortOptions *options) {
     SortStage *sort = ARENA_NEW(&exec->arena, SortStage);
     sort->base = (PlanStage){.ops = &SORT_OPS, .exec = exec, .input = input};
-    sort->pattern = pattern;
-    sort->limit = limit;
-    sort->memory_bytes = memory_bytes;
-    sort->spill = spill_dir != NULL ? file_spill_new(spill_dir) : NULL;
-    SorterOptions options = {.pattern = pattern,
-                             .collator = exec->collator,
-                             .limit = (uint64_t)limit,
-                             .memory_bytes = memory_bytes,
-                             .spill =
-                                 sort->spill != NULL ? file_spill_interface(sort->spill) : NULL};
-    sort->sorter = sorter_new(&options);
+    sort->pattern = options->pattern;
+    sort->limit = options->limit;
+    sort->memory_bytes = options->memory_bytes;
+    sort->spill = options->spill_dir != NULL ? file_spill_new(options->spill_dir) : NULL;
+    sort->sorter = sorter_new(
+        &(SorterOptions){.pattern = options->pattern,
+                         .collator = options->collator,
+                         .limit = (uint64_t)options->limit,
+                         .memory_bytes = options->memory_bytes,
+                         .spill = sort->spill != NULL ? file_spill_interface(sort->spill) : NULL});
     return &sort->base;
 }
 
@@ -96,8 +94,9 @@ static ErrCode limit_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, E
     *ret_found = false;
     if (limit->left == 0)
         return ERR_OK;
+    TRY(stage_next(stage->input, ret_found, ret_row, err));
     limit->left--;
-    return stage_next(stage->input, ret_found, ret_row, err);
+    return ERR_OK;
 }
 
 static void skip_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
@@ -225,6 +224,8 @@ static void project_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
 
 static const PlanStageOps PROJECT_SIMPLE_OPS = {"PROJECTION_SIMPLE", project_next,    NULL, NULL,
                                                 project_free,        project_explain, NULL};
+static const PlanStageOps PROJECT_COVERED_OPS = {"PROJECTION_COVERED", project_next,    NULL, NULL,
+                                                 project_free,         project_explain, NULL};
 static const PlanStageOps PROJECT_DEFAULT_OPS = {"PROJECTION_DEFAULT", project_next,    NULL, NULL,
                                                  project_free,         project_explain, NULL};
 
@@ -232,7 +233,10 @@ PlanStage *stage_project(PlanExecutor *exec, PlanStage *input, const Projection 
                          const MatchExpr *filter, int64_t now_ms) {
     ProjectStage *project = ARENA_NEW(&exec->arena, ProjectStage);
     bool is_simple = !project_has_exprs(projection) && !project_needs_details(projection);
-    project->base = (PlanStage){.ops = is_simple ? &PROJECT_SIMPLE_OPS : &PROJECT_DEFAULT_OPS,
+    bool is_covered = stage_has(input, "IXSCAN") && !stage_has(input, "FETCH");
+    project->base = (PlanStage){.ops = is_covered  ? &PROJECT_COVERED_OPS
+                                       : is_simple ? &PROJECT_SIMPLE_OPS
+                                                   : &PROJECT_DEFAULT_OPS,
                                 .exec = exec,
                                 .input = input};
     project->projection = projection;
@@ -242,4 +246,42 @@ PlanStage *stage_project(PlanExecutor *exec, PlanStage *input, const Projection 
     project->eval = (ExprEvalContext){
         .scratch = &project->scratch, .now_ms = now_ms, .collator = exec->collator};
     return &project->base;
+}
+
+/* ---- record ids ---- */
+
+typedef struct RecordIdStage {
+    PlanStage base;
+    Buffer out;
+} RecordIdStage;
+
+static ErrCode record_id_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
+    RecordIdStage *show = (RecordIdStage *)stage;
+    TRY(stage_next(stage->input, ret_found, ret_row, err));
+    if (!*ret_found || record_id_is_none(ret_row->rid))
+        return ERR_OK;
+    buffer_clear(&show->out);
+    DocBuilder b;
+    doc_builder_init(&b, &show->out);
+    build_all(&b, ret_row->doc);
+    if (ret_row->rid.str != NULL)
+        build_binary(&b, "$recordId", 0, ret_row->rid.str, ret_row->rid.str_size);
+    else
+        build_i64(&b, "$recordId", ret_row->rid.num);
+    ret_row->doc = doc_builder_end(&b);
+    return buffer_check(&show->out, "the document with its record id", err);
+}
+
+static void record_id_free(PlanStage *stage) {
+    buffer_done(&((RecordIdStage *)stage)->out);
+}
+
+static const PlanStageOps RECORD_ID_OPS = {"PROJECTION_DEFAULT", record_id_next, NULL, NULL,
+                                           record_id_free,       NULL,           NULL};
+
+PlanStage *stage_show_record_id(PlanExecutor *exec, PlanStage *input) {
+    RecordIdStage *show = ARENA_NEW(&exec->arena, RecordIdStage);
+    show->base = (PlanStage){.ops = &RECORD_ID_OPS, .exec = exec, .input = input};
+    buffer_init(&show->out, BSON_DOC_SIZE_MAX_INTERNAL);
+    return &show->base;
 }

@@ -1,16 +1,18 @@
 /*
  * planner.h - from a query to a plan.
  *
- * The rules of this first planner: {_id: value} by its index; a hint as told; else the index whose
- * leading fields the filter restricts best (most equalities, then a range, then delivering the sort
- * order); else an index that delivers the sort; else a scan. The filter is always applied to what
- * is found, so a bound may be too wide but never too narrow.
+ * {_id: value} goes by its index, a hint as told. Else every index that the filter restricts, or
+ * that delivers the sort, is a candidate; so is the union of indexes for the branches of an $or. Of
+ * several candidates the most productive in a short trial wins, and is remembered for queries of
+ * the same shape (plan_cache.h). Without a candidate the collection is scanned. A bound may be too
+ * wide but never too narrow: unless it is known to be exact the filter is applied to what is found.
  */
 #pragma once
 
 #include "base/error.h"
 #include "catalog/access.h"
 #include "query/exec/executor.h"
+#include "query/expr/path_set.h"
 
 /* A query as the find engine takes it. All documents are borrowed from the request; the planner
  * copies what the executor needs. */
@@ -20,8 +22,11 @@ typedef struct QuerySpec {
     /* Given instead by pipelines, whose arena outlives the executor. */
     MatchExpr *parsed_filter;
     const SortPattern *parsed_sort;
-    Doc projection; /* DOC_NONE: whole documents */
-    Elem hint;      /* missing, a name, or a key pattern */
+    const PathSet *needed_paths; /* what the pipeline reads of the documents; NULL: anything */
+    Doc projection;              /* DOC_NONE: whole documents */
+    Elem hint;                   /* missing, a name, or a key pattern */
+    Doc min;                     /* of find: bounds of the hinted index, or DOC_NONE */
+    Doc max;
     int64_t skip;
     int64_t limit;      /* 0: none */
     bool has_collation; /* else the collection's default is used */
@@ -29,6 +34,11 @@ typedef struct QuerySpec {
     Doc let_values;
     bool is_tailable;
     bool is_table_scan_refused;
+    bool is_count;    /* only the number of rows matters */
+    bool is_distinct; /* only the different values of needed_paths' one path matter */
+    bool is_return_key;
+    bool is_show_record_id;
+    bool is_explain; /* keep what the trial of the candidates showed */
     size_t sort_memory_bytes;
     const char *spill_dir; /* NULL: a sort may not use the disk */
     int64_t yield_period_us;
@@ -53,3 +63,5 @@ void plan_explain(PlanExecutor *exec, const char *outer, DocBuilder *b);
 /* Appends executionStats fields after the executor ran to its end. */
 void plan_explain_stats(PlanExecutor *exec, const char *outer, DocBuilder *b, int64_t returned,
                         int64_t duration_ms);
+/* Appends allPlansExecution: what the trial of each candidate showed. */
+void plan_explain_trials(PlanExecutor *exec, DocBuilder *b);

@@ -1,0 +1,28 @@
+/*
+ * key_doc.h - an index key shown as the document it came from, as far as it tells.
+ *
+ * Ownership: belongs to one stage; the document is valid until the next call.
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "base/buffer.h"
+#include "catalog/collection.h"
+#include "storage/ordered_index.h"
+
+typedef struct KeyDoc {
+    const IndexDesc *index;
+    uint32_t fields; /* bits: which fields of the index to show */
+    Arena scratch;
+    Buffer out;
+} KeyDoc;
+
+void key_doc_init(KeyDoc *key_doc, const IndexDesc *index, uint32_t fields);
+void key_doc_done(KeyDoc *key_doc);
+
+/* *ret_is_certain is false when a field is null in the key: the document may have null there, or
+ * nothing. */
+ErrCode key_doc_make(KeyDoc *key_doc, const IndexEntry *entry, bool *ret_is_certain, Doc *ret_doc,
+                     Error *err) MUST_CHECK;
+/* The value of the first field of the last key made. */
+Elem key_doc_first_value(const KeyDoc *key_doc);

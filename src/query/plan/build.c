@@ -1,0 +1,190 @@
+/*
+ * build.c - from a candidate to its stages.
+ *
+ * A scan that finds exactly what the filter asks for needs no filter behind it. What the filter
+ * asks of indexed fields is checked on the keys, before documents are fetched. When keys tell all
+ * that is wanted, documents are not fetched at all.
+ */
+#include <string.h>
+
+#include "query/plan/planner_internal.h"
+
+static uint32_t fields_of_filter(const MatchExpr *filter, const IndexDesc *index);
+static uint32_t fields_of_paths(const PathSet *paths, const IndexDesc *index);
+static const MatchExpr *part_on_keys(const Planning *p, const IndexPath *path,
+                                     uint32_t *ret_fields);
+static PlanStage *build_single(Planning *p, const IndexPath *path);
+static PlanStage *build_several(Planning *p, const Candidate *candidate);
+
+enum {
+    FIELDS_UNKNOWN = 0, /* of fields_of_*: a key does not tell */
+};
+
+PlanStage *build_access(Planning *p, const Candidate *candidate) {
+    for (uint32_t i = 0; i < candidate->path_count; i++)
+        atomic_fetch_add_explicit(&candidate->paths[i].index->state->access_count,
+                                  i == 0 || candidate->is_union, memory_order_relaxed);
+    return candidate->path_count == 1 && !candidate->is_union
+               ? build_single(p, &candidate->paths[0])
+               : build_several(p, candidate);
+}
+
+PlanStage *build_sorted(Planning *p, PlanStage *stage, bool is_sorted) {
+    if (is_sorted)
+        return stage;
+    const QuerySpec *spec = p->spec;
+    SortOptions options = {.pattern = p->sort,
+                           .collator = p->collator,
+                           .memory_bytes = spec->sort_memory_bytes,
+                           .spill_dir = spec->spill_dir};
+    if (spec->limit > 0 && spec->limit < INT64_MAX - spec->skip)
+        options.limit = spec->limit + spec->skip;
+    return stage_sort(p->exec, stage, &options);
+}
+
+PlanStage *build_shape(Planning *p, PlanStage *stage) {
+    const QuerySpec *spec = p->spec;
+    if (spec->skip > 0)
+        stage = stage_skip(p->exec, stage, spec->skip);
+    if (spec->limit > 0)
+        stage = stage_limit(p->exec, stage, spec->limit);
+    if (p->projection != NULL)
+        stage = stage_project(p->exec, stage, p->projection, p->filter, spec->now_ms);
+    if (spec->is_show_record_id)
+        stage = stage_show_record_id(p->exec, stage);
+    return stage;
+}
+
+/* ---- one index ---- */
+
+static PlanStage *build_single(Planning *p, const IndexPath *path) {
+    IndexDesc *index = path->index;
+    IndexScanOptions options = {
+        .index = index, .bounds = &path->bounds, .is_forward = path->is_forward};
+    bool is_exact = p->filter == NULL || path->bounds.is_exact;
+    bool is_multikey = index_is_multikey(index);
+    if (p->spec->is_count && is_exact && !is_multikey) {
+        options.is_counting = true;
+        return stage_index_scan(p->exec, p->coll, &options);
+    }
+    if (p->spec->is_return_key) {
+        options.key_fields = (uint32_t)((UINT64_C(1) << index->field_count) - 1);
+        options.is_covering = is_exact && index->collator == NULL;
+        if (options.is_covering)
+            return stage_index_scan(p->exec, p->coll, &options);
+        options.key_fields = 0;
+    }
+    /* Everything that is read of the documents is in the keys? */
+    uint32_t of_filter = is_exact ? 0 : fields_of_filter(p->filter, index);
+    uint32_t of_paths = p->needed.is_all ? FIELDS_UNKNOWN : fields_of_paths(&p->needed, index);
+    bool is_told = (is_exact || of_filter != FIELDS_UNKNOWN) &&
+                   (of_paths != FIELDS_UNKNOWN || (!p->needed.is_all && p->needed.count == 0));
+    if (is_told && !is_multikey && index->collator == NULL && (of_filter | of_paths) != 0) {
+        options.key_fields = of_filter | of_paths;
+        options.is_covering = true;
+        options.filter = is_exact ? NULL : p->filter;
+        options.is_distinct = p->spec->is_distinct && is_exact && path->is_forward &&
+                              of_paths == 1; /* the first field alone */
+        return stage_index_scan(p->exec, p->coll, &options);
+    }
+    if (!is_exact && index->collator == NULL)
+        options.filter = part_on_keys(p, path, &options.key_fields);
+    PlanStage *scan = stage_index_scan(p->exec, p->coll, &options);
+    return stage_fetch(p->exec, p->coll, scan, is_exact ? NULL : p->filter);
+}
+
+/* ---- several scans ---- */
+
+static PlanStage *build_several(Planning *p, const Candidate *candidate) {
+    PlanStage *first = NULL;
+    PlanStage **next = &first;
+    bool is_exact =
+        !candidate->is_union && (p->filter == NULL || candidate->paths[0].bounds.is_exact);
+    for (uint32_t i = 0; i < candidate->path_count; i++) {
+        const IndexPath *path = &candidate->paths[i];
+        IndexScanOptions options = {
+            .index = path->index, .bounds = &path->bounds, .is_forward = path->is_forward};
+        PlanStage *scan = stage_index_scan(p->exec, p->coll, &options);
+        /* A merge needs the documents, for the values to sort by. */
+        if (candidate->is_merged)
+            scan = stage_fetch(p->exec, p->coll, scan, is_exact ? NULL : p->filter);
+        *next = scan;
+        next = &scan->sibling;
+    }
+    if (candidate->is_merged)
+        return stage_merge(p->exec, first, p->sort, p->collator);
+    return stage_fetch(p->exec, p->coll, stage_union(p->exec, first), p->filter);
+}
+
+/* ---- what keys tell ---- */
+
+/* The field of the index with this path, if its keys hold the value whole; -1: none. */
+static int find_field(const IndexDesc *index, Str path) {
+    for (uint32_t f = 0; f < index->field_count; f++) {
+        if (!str_is(path, index->fields[f].path))
+            continue;
+        if (index_multikey_paths(index, f) != 0)
+            return -1;
+        for (uint32_t part = 0; part < index->fields[f].part_count; part++)
+            if (index->fields[f].parts[part].size == 0 ||
+                (index->fields[f].parts[part].data[0] >= '0' &&
+                 index->fields[f].parts[part].data[0] <= '9'))
+                return -1; /* may mean a position in an array */
+        return (int)f;
+    }
+    return -1;
+}
+
+static uint32_t fields_of_filter(const MatchExpr *filter, const IndexDesc *index) {
+    if (filter->kind == MATCH_EXPR)
+        return FIELDS_UNKNOWN;
+    if (filter->kind >= MATCH_EQ) {
+        int field = find_field(index, filter->path.dotted);
+        return field < 0 ? FIELDS_UNKNOWN : 1u << field;
+    }
+    uint32_t fields = 0;
+    for (uint32_t i = 0; i < filter->child_count; i++) {
+        uint32_t below = fields_of_filter(filter->children[i], index);
+        if (below == FIELDS_UNKNOWN)
+            return FIELDS_UNKNOWN;
+        fields |= below;
+    }
+    return fields;
+}
+
+static uint32_t fields_of_paths(const PathSet *paths, const IndexDesc *index) {
+    uint32_t fields = 0;
+    for (uint32_t i = 0; i < paths->count; i++) {
+        int field = find_field(index, paths->paths[i]);
+        if (field < 0)
+            return FIELDS_UNKNOWN;
+        fields |= 1u << field;
+    }
+    return fields;
+}
+
+/* Have the bounds done with this condition? */
+static bool is_settled(const MatchExpr *expr, uint32_t fields, const IndexBounds *bounds) {
+    uint32_t bounded = bounds->point_fields + bounds->has_range_field;
+    return expr->kind >= MATCH_EQ && expr->kind <= MATCH_IN && fields < 1u << bounded;
+}
+
+/* The conditions that keys can answer, without those that the bounds have answered already. */
+static const MatchExpr *part_on_keys(const Planning *p, const IndexPath *path,
+                                     uint32_t *ret_fields) {
+    *ret_fields = 0;
+    MatchExpr *part = ARENA_NEW(&p->exec->arena, MatchExpr);
+    *part = (MatchExpr){.kind = MATCH_AND};
+    bool is_and = p->filter->kind == MATCH_AND;
+    uint32_t count = is_and ? p->filter->child_count : 1;
+    part->children = ARENA_ARRAY(&p->exec->arena, MatchExpr *, count);
+    for (uint32_t i = 0; i < count; i++) {
+        MatchExpr *child = is_and ? p->filter->children[i] : p->filter;
+        uint32_t fields = fields_of_filter(child, path->index);
+        if (fields == FIELDS_UNKNOWN || is_settled(child, fields, &path->bounds))
+            continue;
+        part->children[part->child_count++] = child;
+        *ret_fields |= fields;
+    }
+    return part->child_count > 0 ? part : NULL;
+}

@@ -1,0 +1,236 @@
+/*
+ * candidates.c - which indexes could find the documents of a query, and how.
+ *
+ * An index is a candidate when the filter restricts its first field, or when it delivers the order
+ * that is asked for. An $or whose branches all have an index is a candidate too. A list of values
+ * in front of the order's fields becomes several scans that are merged.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "query/plan/planner_internal.h"
+
+static bool delivers_sort(const Planning *p, const IndexDesc *index, uint32_t fixed_fields,
+                          bool *ret_is_forward);
+static bool path_delivers_sort(const Planning *p, IndexPath *path);
+static bool split_for_sort(Planning *p, Candidate *candidate);
+static int rank_of(const Planning *p, const Candidate *candidate);
+static const MatchExpr *find_or(const MatchExpr *filter);
+static bool branch_path(Planning *p, const MatchExpr *branch, IndexPath *ret_path);
+
+bool index_is_usable(const IndexDesc *index) {
+    return index->store != NULL && index->is_ready && !index->is_hidden;
+}
+
+bool candidate_for_index(Planning *p, IndexDesc *index, bool is_told, Candidate *ret_candidate) {
+    Arena *arena = &p->exec->arena;
+    IndexPath *path = ARENA_NEW(arena, IndexPath);
+    *path = (IndexPath){.index = index, .is_forward = true};
+    *ret_candidate = (Candidate){.paths = path, .path_count = 1};
+    bool is_bounded = bounds_for_index(p->filter, index, p->collator, arena, &path->bounds);
+    if (!is_bounded) {
+        /* Without a restriction an index is only good for its order, and only if it has every
+         * document. */
+        if (!is_told && (p->sort == NULL || bounds_may_miss_documents(p->filter, index)))
+            return false;
+        bounds_all(index, arena, &path->bounds);
+    }
+    ret_candidate->is_sorted = path_delivers_sort(p, path);
+    if (!ret_candidate->is_sorted && is_bounded)
+        split_for_sort(p, ret_candidate);
+    if (!is_bounded && !ret_candidate->is_sorted && !is_told)
+        return false;
+    ret_candidate->rank = rank_of(p, ret_candidate);
+    return true;
+}
+
+bool candidates_are_many(const Planning *p) {
+    uint32_t count = find_or(p->filter) != NULL;
+    for (uint32_t i = 0; i < p->coll->index_count && count < 2; i++) {
+        const IndexDesc *index = p->coll->indexes[i];
+        if (!index_is_usable(index))
+            continue;
+        bool is_first_sorted = p->sort != NULL && p->sort->count > 0 &&
+                               str_is(p->sort->parts[0].path.dotted, index->fields[0].path);
+        count += is_first_sorted || bounds_is_relevant(p->filter, index, p->collator);
+    }
+    return count >= 2;
+}
+
+bool candidate_for_distinct(Planning *p, Candidate *ret_candidate) {
+    Str path = p->needed.count == 1 ? p->needed.paths[0] : STR("");
+    for (uint32_t i = 0; i < p->coll->index_count; i++) {
+        IndexDesc *index = p->coll->indexes[i];
+        /* What lacks the field has no value to tell: a sparse index will do. */
+        if (!index_is_usable(index) || !str_is(path, index->fields[0].path) ||
+            index->partial_filter != NULL || index->collator != p->collator ||
+            index_is_multikey(index))
+            continue;
+        if (candidate_for_index(p, index, /* is_told= */ true, ret_candidate) &&
+            ret_candidate->path_count == 1 &&
+            (p->filter == NULL || ret_candidate->paths[0].bounds.is_exact))
+            return true;
+    }
+    return false;
+}
+
+static int compare_ranks(const void *a, const void *b) {
+    return ((const Candidate *)b)->rank - ((const Candidate *)a)->rank;
+}
+
+void candidates_find(Planning *p) {
+    p->candidate_count = 0;
+    for (uint32_t i = 0; i < p->coll->index_count; i++) {
+        IndexDesc *index = p->coll->indexes[i];
+        if (p->candidate_count < CANDIDATES_MAX - 1 && index_is_usable(index) &&
+            candidate_for_index(p, index, /* is_told= */ false, &p->candidates[p->candidate_count]))
+            p->candidate_count++;
+    }
+    if (candidate_for_or(p, &p->candidates[p->candidate_count]))
+        p->candidate_count++;
+    qsort(p->candidates, p->candidate_count, sizeof(Candidate), compare_ranks);
+    /* The whole key of a unique index: one document at most, nothing can be better. */
+    for (uint32_t i = 0; i < p->candidate_count; i++) {
+        const IndexPath *path = &p->candidates[i].paths[0];
+        if (p->candidates[i].path_count == 1 && path->index->is_unique &&
+            path->bounds.range_count <= 1 &&
+            path->bounds.point_fields == path->index->field_count) {
+            p->candidates[0] = p->candidates[i];
+            p->candidate_count = 1;
+        }
+    }
+}
+
+/* A guess that counts where no trial is made: equalities, then a range, then saving the sort. Of
+ * two equal ones the shorter index has fewer bytes to read. */
+static int rank_of(const Planning *p, const Candidate *candidate) {
+    const IndexPath *path = &candidate->paths[0];
+    int rank = 10000 * (int)path->bounds.point_fields + 5000 * path->bounds.has_range_field;
+    rank += p->sort != NULL && candidate->is_sorted ? 2000 : 0;
+    return rank - (int)path->index->field_count;
+}
+
+/* ---- order ---- */
+
+/* Fields fixed to one value may be left out of the sort; the rest must follow the index, all in one
+ * direction or all in the other. Array fields have no single place in the order. */
+static bool delivers_sort(const Planning *p, const IndexDesc *index, uint32_t fixed_fields,
+                          bool *ret_is_forward) {
+    const SortPattern *sort = p->sort;
+    *ret_is_forward = true;
+    if (sort == NULL || sort->natural_direction != 0)
+        return true;
+    if (index->collator != p->collator)
+        return false;
+    uint32_t at = 0;
+    bool is_direction_known = false;
+    for (uint32_t s = 0; s < sort->count; s++) {
+        const SortPart *part = &sort->parts[s];
+        while (at < index->field_count && at < fixed_fields &&
+               !str_is(part->path.dotted, index->fields[at].path))
+            at++;
+        if (at == index->field_count || !str_is(part->path.dotted, index->fields[at].path))
+            return false;
+        if (index_multikey_paths(index, at) != 0)
+            return false;
+        bool is_forward = part->is_descending == index->fields[at].is_descending;
+        if (at >= fixed_fields) {
+            if (is_direction_known && is_forward != *ret_is_forward)
+                return false;
+            *ret_is_forward = is_forward;
+            is_direction_known = true;
+        }
+        at++;
+    }
+    return true;
+}
+
+/* Also sets the direction. Several points in front of the order's fields spoil it. */
+static bool path_delivers_sort(const Planning *p, IndexPath *path) {
+    const IndexBounds *bounds = &path->bounds;
+    bool is_sorted =
+        delivers_sort(p, path->index, bounds->has_single_points ? bounds->point_fields : 0,
+                      &path->is_forward) &&
+        (p->sort == NULL || bounds->has_single_points);
+    if (!is_sorted)
+        path->is_forward = true;
+    return is_sorted;
+}
+
+/* {a: {$in: [1, 2]}} sorted by b, on an index of a and b: a scan for each value of a delivers the
+ * order of b, and merged they keep it. */
+static bool split_for_sort(Planning *p, Candidate *candidate) {
+    IndexPath whole = candidate->paths[0];
+    IndexBounds *bounds = &whole.bounds;
+    if (p->sort == NULL || bounds->point_fields == 0 || index_is_multikey(whole.index))
+        return false;
+    uint64_t scans = 1;
+    for (uint32_t f = 0; f < bounds->point_fields; f++)
+        scans *= bounds->fields[f].count;
+    uint32_t ranges_per_scan = scans > 0 ? (uint32_t)(bounds->range_count / scans) : 0;
+    if (scans < 2 || scans > MERGED_SCANS_MAX || ranges_per_scan == 0 ||
+        !delivers_sort(p, whole.index, bounds->point_fields, &whole.is_forward))
+        return false;
+    IndexPath *paths = ARENA_ARRAY(&p->exec->arena, IndexPath, scans);
+    for (uint64_t i = 0; i < scans; i++) {
+        paths[i] = whole;
+        paths[i].bounds.ranges = bounds->ranges + i * ranges_per_scan;
+        paths[i].bounds.range_count = ranges_per_scan;
+    }
+    candidate->paths = paths;
+    candidate->path_count = (uint32_t)scans;
+    candidate->is_merged = candidate->is_sorted = true;
+    return true;
+}
+
+/* ---- $or ---- */
+
+/* The $or that every matching document fulfils. */
+static const MatchExpr *find_or(const MatchExpr *filter) {
+    if (filter == NULL || filter->kind == MATCH_OR)
+        return filter;
+    if (filter->kind == MATCH_AND)
+        for (uint32_t i = 0; i < filter->child_count; i++)
+            if (filter->children[i]->kind == MATCH_OR)
+                return filter->children[i];
+    return NULL;
+}
+
+bool candidate_for_or(Planning *p, Candidate *ret_candidate) {
+    const MatchExpr * or = find_or(p->filter);
+    if (or == NULL || or->child_count == 0 || or->child_count > UNION_BRANCHES_MAX)
+        return false;
+    *ret_candidate = (Candidate){.paths = ARENA_ARRAY(&p->exec->arena, IndexPath, or->child_count),
+                                 .path_count = or->child_count,
+                                 .is_union = true,
+                                 .is_sorted = p->sort == NULL,
+                                 .is_merged = p->sort != NULL && p->sort->natural_direction == 0};
+    for (uint32_t i = 0; i < or->child_count; i++) {
+        IndexPath *path = &ret_candidate->paths[i];
+        if (!branch_path(p, or->children[i], path))
+            return false;
+        ret_candidate->is_merged &= path_delivers_sort(p, path);
+    }
+    ret_candidate->is_sorted |= ret_candidate->is_merged;
+    ret_candidate->rank = rank_of(p, ret_candidate);
+    return true;
+}
+
+/* The best index for one branch, by the rules alone. */
+static bool branch_path(Planning *p, const MatchExpr *branch, IndexPath *ret_path) {
+    int best = -1;
+    for (uint32_t i = 0; i < p->coll->index_count; i++) {
+        IndexPath path = {.index = p->coll->indexes[i], .is_forward = true};
+        if (!index_is_usable(path.index) ||
+            !bounds_for_index(branch, path.index, p->collator, &p->exec->arena, &path.bounds))
+            continue;
+        Candidate alone = {.paths = &path, .path_count = 1};
+        alone.is_sorted = path_delivers_sort(p, &path);
+        int rank = rank_of(p, &alone) + 100;
+        if (rank > best) {
+            best = rank;
+            *ret_path = path;
+        }
+    }
+    return best >= 0;
+}

@@ -1,0 +1,232 @@
+#include "query/plan/plan_cache.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/thread.h"
+#include "query/plan/bounds.h"
+
+enum {
+    PLAN_CACHE_PLACES = 512,
+    SHAPE_SIZE_MAX = 64 * 1024,
+};
+
+typedef struct CacheEntry {
+    Str key; /* heap */
+    uint32_t query_hash;
+    uint32_t key_hash;
+    PlanChoice choice;
+    uint8_t *filter; /* heap copies, or NULL */
+    uint8_t *sort;
+    uint8_t *projection;
+    int64_t created_wall_ms;
+    int64_t hits;
+} CacheEntry;
+
+struct PlanCache {
+    CollectionExtra base;
+    Mutex mu;
+    /* Guarded by mu. */
+    CacheEntry *places[PLAN_CACHE_PLACES];
+};
+
+static PlanCache *cache_of(const Collection *coll, bool is_made);
+static void cache_free(CollectionExtra *base);
+static void entry_free(CacheEntry *entry);
+static void append_filter(const MatchExpr *filter, Buffer *out);
+
+/* ---- shapes ---- */
+
+void plan_shape_make(const Collection *coll, const MatchExpr *filter, const SortPattern *sort,
+                     Doc projection, const Collator *collator, Arena *arena, PlanShape *ret_shape) {
+    Buffer *out = ARENA_NEW(arena, Buffer);
+    buffer_init_arena(out, arena, 512, SHAPE_SIZE_MAX);
+    if (filter != NULL)
+        append_filter(filter, out);
+    buffer_append(out, "|", 1);
+    if (sort != NULL)
+        buffer_append(out, sort->spec.data, doc_size(sort->spec));
+    buffer_append(out, "|", 1);
+    if (doc_is_present(projection))
+        buffer_append(out, projection.data, doc_size(projection));
+    buffer_append(out, &collator, sizeof(collator));
+    ret_shape->query_hash = (uint32_t)hash_bytes(out->data, out->size);
+    for (uint32_t i = 0; i < coll->index_count; i++) {
+        const IndexDesc *index = coll->indexes[i];
+        uint8_t eligible =
+            index->partial_filter != NULL || index->is_sparse || index->collator != collator;
+        if (eligible)
+            eligible += bounds_is_relevant(filter, index, collator);
+        buffer_append(out, &eligible, 1);
+    }
+    ret_shape->bytes = (Str){(const char *)out->data, out->size};
+    ret_shape->key_hash = (uint32_t)hash_bytes(out->data, out->size);
+}
+
+/* Kinds and paths in the order of the tree; of values only what decides about bounds. */
+static void append_filter(const MatchExpr *filter, Buffer *out) {
+    uint8_t kind = (uint8_t)filter->kind;
+    buffer_append(out, &kind, 1);
+    if (filter->kind >= MATCH_EQ) {
+        buffer_append(out, filter->path.dotted.data, filter->path.dotted.size);
+        buffer_append(out, "", 1);
+    }
+    for (uint32_t i = 0; i < filter->child_count; i++)
+        append_filter(filter->children[i], out);
+    buffer_append(out, ")", 1);
+}
+
+/* ---- entries ---- */
+
+bool plan_cache_get(const Collection *coll, const PlanShape *shape, PlanChoice *ret_choice) {
+    PlanCache *cache = cache_of(coll, /* is_made= */ false);
+    if (cache == NULL)
+        return false;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&cache->mu);
+    CacheEntry *entry = cache->places[shape->key_hash % PLAN_CACHE_PLACES];
+    if (entry == NULL || !str_equal(entry->key, shape->bytes))
+        return false;
+    entry->hits++;
+    *ret_choice = entry->choice;
+    return true;
+}
+
+void plan_cache_put(const Collection *coll, const PlanShape *shape, const PlanChoice *choice,
+                    Doc filter, Doc sort, Doc projection) {
+    if (shape->bytes.size >= SHAPE_SIZE_MAX)
+        return; /* cut off: would stand for others too */
+    CacheEntry *entry = NEW(CacheEntry);
+    entry->key = (Str){xmemdup(shape->bytes.data, shape->bytes.size), shape->bytes.size};
+    entry->query_hash = shape->query_hash;
+    entry->key_hash = shape->key_hash;
+    entry->choice = *choice;
+    entry->filter = doc_is_present(filter) ? doc_copy_heap(filter) : NULL;
+    entry->sort = doc_is_present(sort) ? doc_copy_heap(sort) : NULL;
+    entry->projection = doc_is_present(projection) ? doc_copy_heap(projection) : NULL;
+    entry->created_wall_ms = clock_wall_ms();
+    PlanCache *cache = cache_of(coll, /* is_made= */ true);
+    mutex_lock(&cache->mu);
+    CacheEntry **place = &cache->places[shape->key_hash % PLAN_CACHE_PLACES];
+    CacheEntry *old = *place;
+    *place = entry;
+    mutex_unlock(&cache->mu);
+    entry_free(old);
+}
+
+void plan_cache_forget(const Collection *coll, const PlanShape *shape) {
+    PlanCache *cache = cache_of(coll, /* is_made= */ false);
+    if (cache == NULL)
+        return;
+    mutex_lock(&cache->mu);
+    CacheEntry **place = &cache->places[shape->key_hash % PLAN_CACHE_PLACES];
+    CacheEntry *old = *place;
+    bool is_same = old != NULL && str_equal(old->key, shape->bytes);
+    if (is_same)
+        *place = NULL;
+    mutex_unlock(&cache->mu);
+    if (is_same)
+        entry_free(old);
+}
+
+uint32_t plan_cache_clear(const Collection *coll, const uint32_t *query_hash) {
+    PlanCache *cache = cache_of(coll, /* is_made= */ false);
+    if (cache == NULL)
+        return 0;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < PLAN_CACHE_PLACES; i++) {
+        mutex_lock(&cache->mu);
+        CacheEntry *old = cache->places[i];
+        bool is_wanted = old != NULL && (query_hash == NULL || old->query_hash == *query_hash);
+        if (is_wanted)
+            cache->places[i] = NULL;
+        mutex_unlock(&cache->mu);
+        if (is_wanted) {
+            entry_free(old);
+            count++;
+        }
+    }
+    return count;
+}
+
+static void entry_to_bson(const CacheEntry *entry, const Collection *coll, DocBuilder *b) {
+    size_t created = build_open_doc(b, "createdFromQuery");
+    build_doc(b, "query", entry->filter != NULL ? (Doc){entry->filter} : DOC_EMPTY);
+    build_doc(b, "sort", entry->sort != NULL ? (Doc){entry->sort} : DOC_EMPTY);
+    build_doc(b, "projection", entry->projection != NULL ? (Doc){entry->projection} : DOC_EMPTY);
+    build_close(b, created);
+    char hex[16];
+    snprintf(hex, sizeof(hex), "%08X", entry->query_hash);
+    build_cstr(b, "queryHash", hex);
+    snprintf(hex, sizeof(hex), "%08X", entry->key_hash);
+    build_cstr(b, "planCacheKey", hex);
+    build_bool(b, "isActive", true);
+    build_i64(b, "works", (int64_t)entry->choice.works);
+    build_date(b, "timeOfCreation", entry->created_wall_ms);
+    build_i64(b, "hits", entry->hits);
+    size_t plan = build_open_doc(b, "cachedPlan");
+    build_cstr(b, "stage", "FETCH");
+    size_t input = build_open_doc(b, "inputStage");
+    build_cstr(b, "stage", entry->choice.index_ident[0] != '\0' ? "IXSCAN" : "OR");
+    for (uint32_t i = 0; i < coll->index_count; i++) {
+        if (strcmp(coll->indexes[i]->ident, entry->choice.index_ident) != 0)
+            continue;
+        build_doc(b, "keyPattern", coll->indexes[i]->key_pattern);
+        build_cstr(b, "indexName", coll->indexes[i]->name);
+    }
+    build_close(b, input);
+    build_close(b, plan);
+    build_bool(b, "indexFilterSet", false);
+}
+
+void plan_cache_to_bson(const Collection *coll, DocBuilder *array) {
+    PlanCache *cache = cache_of(coll, /* is_made= */ false);
+    if (cache == NULL)
+        return;
+    uint32_t count = 0;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&cache->mu);
+    for (uint32_t i = 0; i < PLAN_CACHE_PLACES; i++) {
+        if (cache->places[i] == NULL)
+            continue;
+        char name[INDEX_NAME_SIZE];
+        size_t opened = build_open_doc(array, index_name(count++, name).data);
+        entry_to_bson(cache->places[i], coll, array);
+        build_close(array, opened);
+    }
+}
+
+/* ---- the cache of an instance ---- */
+
+static PlanCache *cache_of(const Collection *coll, bool is_made) {
+    _Atomic(CollectionExtra *) *slot = &((Collection *)coll)->plan_cache;
+    CollectionExtra *present = atomic_load_explicit(slot, memory_order_acquire);
+    if (present != NULL || !is_made)
+        return (PlanCache *)present;
+    PlanCache *made = NEW(PlanCache);
+    made->base.free = cache_free;
+    mutex_init(&made->mu, LOCK_RANK_LEAF);
+    if (atomic_compare_exchange_strong(slot, &present, &made->base))
+        return made;
+    cache_free(&made->base); /* somebody was faster */
+    return (PlanCache *)present;
+}
+
+static void cache_free(CollectionExtra *base) {
+    PlanCache *cache = (PlanCache *)base;
+    for (uint32_t i = 0; i < PLAN_CACHE_PLACES; i++)
+        entry_free(cache->places[i]);
+    mutex_done(&cache->mu);
+    xfree(cache);
+}
+
+static void entry_free(CacheEntry *entry) {
+    if (entry == NULL)
+        return;
+    xfree((void *)entry->key.data);
+    xfree(entry->filter);
+    xfree(entry->sort);
+    xfree(entry->projection);
+    xfree(entry);
+}

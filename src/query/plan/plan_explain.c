@@ -1,0 +1,75 @@
+/* plan_explain.c - plans as explain shows them. */
+#include <stdio.h>
+
+#include "query/plan/planner.h"
+
+static void explain_tree(PlanExecutor *exec, const char *outer, DocBuilder *b, const char *field,
+                         bool has_stats) {
+    if (outer == NULL) {
+        stage_explain(exec->root, b, field, has_stats);
+        return;
+    }
+    size_t opened = build_open_doc(b, field);
+    build_cstr(b, "stage", outer);
+    stage_explain(exec->root, b, "inputStage", has_stats);
+    build_close(b, opened);
+}
+
+void plan_explain(PlanExecutor *exec, const char *outer, DocBuilder *b) {
+    build_cstr(b, "namespace", exec->ns.text);
+    build_bool(b, "indexFilterSet", false);
+    size_t parsed = build_open_doc(b, "parsedQuery");
+    if (exec->filter != NULL)
+        match_to_bson(exec->filter, b);
+    build_close(b, parsed);
+    if (exec->collator != NULL)
+        build_doc(b, "collation", exec->collator->spec);
+    if (exec->has_shape) {
+        char hex[16];
+        snprintf(hex, sizeof(hex), "%08X", exec->shape.query_hash);
+        build_cstr(b, "queryHash", hex);
+        snprintf(hex, sizeof(hex), "%08X", exec->shape.key_hash);
+        build_cstr(b, "planCacheKey", hex);
+    }
+    build_bool(b, "maxIndexedOrSolutionsReached", false);
+    build_bool(b, "maxIndexedAndSolutionsReached", false);
+    build_bool(b, "maxScansToExplodeReached", false);
+    explain_tree(exec, outer, b, "winningPlan", /* has_stats= */ false);
+    size_t rejected = build_open_array(b, "rejectedPlans");
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < exec->trial_count; i++) {
+        char name[INDEX_NAME_SIZE];
+        if (!exec->trials[i].is_winner)
+            build_elem_as(b, index_name(count++, name), doc_get_lit(exec->trials[i].shown, "plan"));
+    }
+    build_close(b, rejected);
+}
+
+void plan_explain_stats(PlanExecutor *exec, const char *outer, DocBuilder *b, int64_t returned,
+                        int64_t duration_ms) {
+    int64_t keys, docs;
+    stage_count_all(exec->root, &keys, &docs);
+    build_bool(b, "executionSuccess", true);
+    build_count(b, "nReturned", returned);
+    build_count(b, "executionTimeMillis", duration_ms);
+    build_count(b, "totalKeysExamined", keys);
+    build_count(b, "totalDocsExamined", docs);
+    explain_tree(exec, outer, b, "executionStages", /* has_stats= */ true);
+}
+
+void plan_explain_trials(PlanExecutor *exec, DocBuilder *b) {
+    size_t all = build_open_array(b, "allPlansExecution");
+    for (uint32_t i = 0; i < exec->trial_count; i++) {
+        const PlanTrial *trial = &exec->trials[i];
+        char name[INDEX_NAME_SIZE];
+        size_t row = build_open_doc(b, index_name(i, name).data);
+        build_count(b, "nReturned", trial->results);
+        build_count(b, "executionTimeMillisEstimate", 0);
+        build_count(b, "totalKeysExamined", trial->keys);
+        build_count(b, "totalDocsExamined", trial->docs);
+        build_f64(b, "score", trial->score);
+        build_elem_as(b, STR("executionStages"), doc_get_lit(trial->shown, "stats"));
+        build_close(b, row);
+    }
+    build_close(b, all);
+}

@@ -1,0 +1,72 @@
+/*
+ * planner_internal.h - shared by the files of query/plan: a query while it is planned, and the ways
+ * of finding its documents.
+ */
+#pragma once
+
+#include "query/expr/path_set.h"
+#include "query/plan/plan_cache.h"
+#include "query/plan/planner.h"
+
+enum {
+    CANDIDATES_MAX = 64,
+    MERGED_SCANS_MAX = 200, /* more scans than that are not worth saving a sort */
+    UNION_BRANCHES_MAX = 256,
+};
+
+/* One scan of an index. */
+typedef struct IndexPath {
+    IndexDesc *index;
+    IndexBounds bounds;
+    bool is_forward;
+} IndexPath;
+
+/* One way of finding the documents. */
+typedef struct Candidate {
+    IndexPath *paths; /* one, or several whose rows are put together */
+    uint32_t path_count;
+    bool is_union;  /* paths are the branches of an $or: what they find must be filtered */
+    bool is_merged; /* each path has the query's order: merged, they keep it */
+    bool is_sorted; /* delivers the query's order */
+    int rank;       /* by rules; the higher the better */
+} Candidate;
+
+typedef struct Planning {
+    CollAccess *access;
+    const Collection *coll;
+    const QuerySpec *spec;
+    PlanExecutor *exec;
+    MatchExpr *filter;       /* NULL: everything matches */
+    const SortPattern *sort; /* NULL: any order */
+    const Collator *collator;
+    Projection *projection; /* NULL: whole documents */
+    PathSet needed;         /* what consumers read of the documents; is_all: anything */
+    ExprParseContext expr;
+    MatchParseContext match;
+    Candidate candidates[CANDIDATES_MAX];
+    uint32_t candidate_count;
+} Planning;
+
+/* candidates.c */
+/* All sensible ways by indexes; none: only a scan is left. */
+void candidates_find(Planning *p);
+/* The same for one index only: what the plan cache or a hint says. */
+bool candidate_for_index(Planning *p, IndexDesc *index, bool is_told, Candidate *ret_candidate);
+bool candidate_for_or(Planning *p, Candidate *ret_candidate);
+/* An index that has the values of the one needed path in order, so that equal ones can be skipped.
+ */
+bool candidate_for_distinct(Planning *p, Candidate *ret_candidate);
+/* Can the index be asked at all? */
+bool index_is_usable(const IndexDesc *index);
+/* Could several indexes serve the query, so that it pays to remember which was best? */
+bool candidates_are_many(const Planning *p);
+
+/* build.c: the stages of a candidate, without and with what shapes the result. */
+PlanStage *build_access(Planning *p, const Candidate *candidate);
+PlanStage *build_sorted(Planning *p, PlanStage *stage, bool is_sorted);
+PlanStage *build_shape(Planning *p, PlanStage *stage);
+
+/* rank.c: runs the candidates in turns and picks the most productive; *ret_works is what it took to
+ * its first results. */
+ErrCode rank_candidates(Planning *p, uint32_t *ret_best, uint64_t *ret_works, Error *err)
+    MUST_CHECK;

@@ -1,0 +1,128 @@
+/*
+ * rank.c - which candidate is best: they run in turns until one has shown enough.
+ *
+ * A candidate's score is results per unit of work, and a plan that reached its end beats one that
+ * did not. Trees are built for the trial and thrown away; the winner is built again, so that what
+ * the trial read is not mixed into the answer.
+ */
+#include <string.h>
+
+#include "query/plan/planner_internal.h"
+
+enum {
+    TRIAL_RESULTS = 101,   /* as many as a first batch has */
+    TRIAL_WORKS = 10000,   /* of each candidate */
+    TRIAL_TURN_FIRST = 16, /* works of the first turn; turns grow */
+};
+
+typedef struct Trial {
+    PlanStage *root;
+    uint64_t works;
+    uint32_t results;
+    bool is_at_end;
+    bool is_failed;
+    double score;
+} Trial;
+
+static ErrCode take_turn(Planning *p, Trial *trial, uint64_t works, Error *err);
+static double score_of(const Trial *trial);
+static void keep_for_explain(Planning *p, const Trial *trials, uint32_t best);
+
+ErrCode rank_candidates(Planning *p, uint32_t *ret_best, uint64_t *ret_works, Error *err) {
+    Trial trials[CANDIDATES_MAX] = {0};
+    uint32_t count = p->candidate_count;
+    for (uint32_t i = 0; i < count; i++)
+        trials[i].root =
+            build_sorted(p, build_access(p, &p->candidates[i]), p->candidates[i].is_sorted);
+    executor_attach(p->exec, p->access);
+    ErrCode rc = ERR_OK;
+    bool is_over = false;
+    uint64_t used = 0;
+    for (uint64_t turn = TRIAL_TURN_FIRST; rc == ERR_OK && !is_over; turn *= 2) {
+        if (used + turn > TRIAL_WORKS) {
+            turn = TRIAL_WORKS - used;
+            is_over = true;
+        }
+        used += turn;
+        uint32_t failed = 0;
+        for (uint32_t i = 0; rc == ERR_OK && i < count; i++) {
+            Trial *trial = &trials[i];
+            if (!trial->is_failed)
+                rc = take_turn(p, trial, turn, err);
+            failed += trial->is_failed;
+            /* One plan that fails (a sort out of memory) leaves the others; all of them do not. */
+            if (trial->is_failed && failed < count && rc != ERR_OK && rc != ERR_INTERRUPTED) {
+                error_reset(err);
+                rc = ERR_OK;
+            }
+            is_over |= trial->is_at_end || trial->results >= TRIAL_RESULTS;
+        }
+    }
+    *ret_best = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        trials[i].score = score_of(&trials[i]);
+        if (trials[i].score > trials[*ret_best].score)
+            *ret_best = i;
+    }
+    *ret_works = trials[*ret_best].works;
+    if (rc == ERR_OK && p->spec->is_explain)
+        keep_for_explain(p, trials, *ret_best);
+    for (uint32_t i = 0; i < count; i++)
+        stage_free_all(trials[i].root);
+    executor_set_pause(p->exec, UINT64_MAX);
+    p->exec->access = NULL;
+    return rc;
+}
+
+static ErrCode take_turn(Planning *p, Trial *trial, uint64_t works, Error *err) {
+    if (trial->is_at_end || trial->results >= TRIAL_RESULTS)
+        return ERR_OK;
+    PlanExecutor *exec = p->exec;
+    uint64_t before = exec->ticks;
+    executor_set_pause(exec, works);
+    ErrCode rc = ERR_OK;
+    while (rc == ERR_OK && !trial->is_at_end && trial->results < TRIAL_RESULTS) {
+        bool is_found;
+        PlanRow row;
+        rc = stage_next(trial->root, &is_found, &row, err);
+        if (rc == ERR_OK && is_found)
+            trial->results++;
+        else if (rc == ERR_OK)
+            trial->is_at_end = true;
+    }
+    trial->works += exec->ticks - before;
+    if (rc == ERR_PLAN_PAUSED)
+        return ERR_OK;
+    trial->is_failed = rc != ERR_OK;
+    return rc;
+}
+
+static double score_of(const Trial *trial) {
+    if (trial->is_failed)
+        return -1;
+    double works = (double)(trial->works > 0 ? trial->works : 1);
+    double small = 1 / (10 * works) < 1e-4 ? 1 / (10 * works) : 1e-4;
+    double score = 1 + trial->results / works;
+    score += stage_has(trial->root, "FETCH") ? 0 : small;
+    score += stage_has(trial->root, "SORT") ? 0 : small;
+    return score + trial->is_at_end;
+}
+
+static void keep_for_explain(Planning *p, const Trial *trials, uint32_t best) {
+    PlanExecutor *exec = p->exec;
+    exec->trials = ARENA_ARRAY(&exec->arena, PlanTrial, p->candidate_count);
+    for (uint32_t i = 0; i < p->candidate_count; i++) {
+        Buffer *buf = ARENA_NEW(&exec->arena, Buffer);
+        buffer_init_arena(buf, &exec->arena, 1024, BSON_DOC_SIZE_MAX_INTERNAL);
+        DocBuilder b;
+        doc_builder_init(&b, buf);
+        stage_explain(trials[i].root, &b, "plan", /* has_stats= */ false);
+        stage_explain(trials[i].root, &b, "stats", /* has_stats= */ true);
+        PlanTrial *kept = &exec->trials[exec->trial_count++];
+        *kept = (PlanTrial){.shown = doc_builder_end(&b),
+                            .score = trials[i].score,
+                            .results = trials[i].results,
+                            .is_winner = i == best};
+        stage_count_all(trials[i].root, &kept->keys, &kept->docs);
+    }
+}
