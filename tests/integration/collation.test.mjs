@@ -140,6 +140,10 @@ test('a collection passes its collation on to queries and indexes', async () => 
     assert.equal(byName.german.collation.locale, 'de');
     assert.deepEqual(sortedIds(await coll.find({ w: 'APPLE' }).toArray()), [0, 1]);
     assert.deepEqual(sortedIds(await coll.find({ w: 'APPLE' }, { hint: 'german' }).toArray()), [0, 1]);
+    const { queryPlanner } = await coll.find({ w: 'APPLE' }).explain('queryPlanner');
+    assert.deepEqual(queryPlanner.collation, COMPLETE);
+    assert.equal(queryPlanner.winningPlan.inputStage.indexName, 'w_1');
+    assert.deepEqual(queryPlanner.winningPlan.inputStage.collation, COMPLETE);
     const { valid, nIndexes } = await node.db.command({ validate: 'inherits', full: true });
     assert.deepEqual([valid, nIndexes], [true, 4]);
 });
