@@ -32,7 +32,7 @@ compile_gcc() {
     gcc $cflags -fsanitize=address,undefined -fno-sanitize-recover=undefined -c "$source" -o "$object"
 }
 objects() { tr / _ | sed "s,^,$out/$1/,;s,\$,.o,"; }
-libs="-lsnappy -lzstd -lz -lpcre2-8 -licui18n -licuuc -lbson-1.0 -lm -lpthread"
+libs="-lsnappy -lzstd -lz -lpcre2-8 -licui18n -licuuc -lcrypto -lbson-1.0 -lm -lpthread"
 export -f compile compile_gcc
 export cflags out
 echo "$sources" | xargs -P "$(nproc)" -I{} bash -c 'compile {}' || exit 1

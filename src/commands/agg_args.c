@@ -8,7 +8,8 @@ void agg_options_defaults(CommandCtx *ctx, AggOptions *options) {
     options->stage_memory_bytes = (size_t)param_i64(ctx->service, PARAM_GROUP_MEMORY_BYTES_MAX);
     options->sort_memory_bytes = (size_t)param_i64(ctx->service, PARAM_SORT_MEMORY_BYTES_MAX);
     options->yield_period_us = param_i64(ctx->service, PARAM_YIELD_PERIOD_MS) * 1000;
-    options->spill_dir = spill_dir(ctx);
+    options->spill_dir =
+        param_bool(ctx->service, PARAM_ALLOW_DISK_USE_BY_DEFAULT) ? spill_dir(ctx) : NULL;
     options->now_ms = clock_wall_ms();
     agg_source_rows(ctx, options->is_collectionless, &options->source_rows,
                     &options->source_row_count);
@@ -24,7 +25,14 @@ ErrCode agg_reply(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOptions *o
     TRY(agg_source_open(ctx->op, &target, resolved, &with_view, &source, err));
     if (agg_source_executor(source) != NULL)
         note_plan(ctx, agg_source_executor(source));
-    return reply_with_cursor(ctx, ns, agg_source_base(source), batch, err);
+    FirstBatchOptions options_of_batch = *batch;
+    if (pipeline_is_writing(agg_source_pipeline(source))) {
+        /* It gives no documents, so asking for one runs all of it: no cursor is left open. */
+        options_of_batch.batch_size = 1;
+        ctx->is_writing = true;
+        ctx->op->is_ended_with_client = false;
+    }
+    return reply_with_cursor(ctx, ns, agg_source_base(source), &options_of_batch, err);
 }
 
 /* ---- reads of views ---- */
@@ -124,7 +132,7 @@ ErrCode view_source(CommandCtx *ctx, const Ns *ns, AggOptions *options, Doc quer
 }
 
 ErrCode check_view_pipeline(CommandCtx *ctx, Doc stages, Error *err) {
-    AggParseContext parse = {.now_ms = clock_wall_ms()};
+    AggParseContext parse = {.place = AGG_PLACE_VIEW, .now_ms = clock_wall_ms()};
     Pipeline *pipeline;
     return pipeline_parse(stages, &parse, cmd_arena(ctx), &pipeline, err);
 }

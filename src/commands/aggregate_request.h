@@ -14,6 +14,7 @@ typedef struct AggregateRequest {
     Elem hint;
     Elem collation;
     Doc let;
+    bool is_validation_bypassed;
 } AggregateRequest;
 
 #define AGGREGATE_REQUEST_FIELDS                                                                   \
@@ -25,7 +26,8 @@ typedef struct AggregateRequest {
         {"hint", FIELD_ELEM, FIELD_NULL_IS_ABSENT, offsetof(AggregateRequest, hint)},              \
         {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(AggregateRequest, collation)},          \
         {"let", FIELD_DOC, FIELD_OPTIONAL, offsetof(AggregateRequest, let)}, {                     \
-        "bypassDocumentValidation", FIELD_IGNORED, FIELD_OPTIONAL, 0                               \
+        "bypassDocumentValidation", FIELD_BOOL, FIELD_OPTIONAL,                                    \
+            offsetof(AggregateRequest, is_validation_bypassed)                                     \
     }
 
 ErrCode aggregate_request_check(CommandCtx *ctx, const AggregateRequest *request, Ns *ret_ns,

@@ -16,8 +16,9 @@ ErrCode aggregate_request_check(CommandCtx *ctx, const AggregateRequest *request
                           err));
     ret_options->is_collectionless = elem_is_number(request->target);
     agg_options_defaults(ctx, ret_options);
-    if (elem_is_present(request->allow_disk_use) && !elem_is_truthy(request->allow_disk_use))
-        ret_options->spill_dir = NULL;
+    ret_options->is_validation_bypassed = request->is_validation_bypassed;
+    if (elem_is_present(request->allow_disk_use))
+        ret_options->spill_dir = elem_is_truthy(request->allow_disk_use) ? spill_dir(ctx) : NULL;
     if (ret_options->is_collectionless) {
         if (elem_as_i64(request->target) != 1)
             return error_set(

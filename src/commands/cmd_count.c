@@ -75,9 +75,9 @@ static ErrCode count_run(CommandCtx *ctx, void *arg, Error *err) {
                           .hint = request->hint,
                           .skip = request->skip,
                           .limit = limit,
-                          .is_count = true,
                           .has_collation = view_options.has_collation,
-                          .collator = view_options.collator};
+                          .collator = view_options.collator,
+                          .is_count = true};
         query_spec_defaults(ctx, &spec);
         TRY(count_matching(ctx, &ns, &spec, &is_view, &count, err));
     }

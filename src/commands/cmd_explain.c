@@ -133,6 +133,12 @@ ErrCode explain_aggregate(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOp
     TRY(agg_source_open(ctx->op, &target, resolved, &with_view, &source, err));
     CursorSource *base = agg_source_base(source);
     PlanExecutor *exec = agg_source_executor(source);
+    if (verbosity != EXPLAIN_QUERY_PLANNER && pipeline_is_writing(agg_source_pipeline(source))) {
+        cursor_source_free(base);
+        return error_set(err, (ErrCode)51029,
+                         "explain of a pipeline with $out or $merge is only possible with "
+                         "verbosity 'queryPlanner'");
+    }
     int64_t start_us = clock_mono_us(), returned = 0;
     ErrCode rc = ERR_OK;
     bool is_found = verbosity != EXPLAIN_QUERY_PLANNER;
@@ -175,7 +181,10 @@ ErrCode explain_aggregate(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOp
         buffer_init_arena(&buf, cmd_arena(ctx), 512, BSON_DOC_SIZE_MAX_INTERNAL);
         DocBuilder rest;
         doc_builder_init(&rest, &buf);
-        pipeline_to_bson(agg_source_pipeline(source), &rest);
+        if (verbosity == EXPLAIN_QUERY_PLANNER || exec == NULL)
+            pipeline_to_bson(agg_source_pipeline(source), &rest);
+        else
+            pipeline_exec_stats(agg_source_exec(source), &rest);
         DocIter iter = doc_iter(doc_builder_end(&rest));
         Elem stage;
         while (doc_iter_next(&iter, &stage))

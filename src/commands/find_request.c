@@ -27,8 +27,8 @@ ErrCode find_request_check(CommandCtx *ctx, const FindRequest *request, QuerySpe
     };
     query_spec_defaults(ctx, ret_spec);
     TRY(request_collation(request->collation, &ret_spec->has_collation, &ret_spec->collator, err));
-    if (elem_is_present(request->allow_disk_use) && !elem_is_truthy(request->allow_disk_use))
-        ret_spec->spill_dir = NULL;
+    if (elem_is_present(request->allow_disk_use))
+        ret_spec->spill_dir = elem_is_truthy(request->allow_disk_use) ? spill_dir(ctx) : NULL;
     TRY(query_spec_let(ctx, request->let, ret_spec, err));
     *ret_batch = (FirstBatchOptions){
         .limit = request->limit,

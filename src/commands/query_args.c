@@ -33,7 +33,8 @@ const char *spill_dir(const CommandCtx *ctx) {
 void query_spec_defaults(const CommandCtx *ctx, QuerySpec *spec) {
     spec->sort_memory_bytes = (size_t)param_i64(ctx->service, PARAM_SORT_MEMORY_BYTES_MAX);
     spec->yield_period_us = param_i64(ctx->service, PARAM_YIELD_PERIOD_MS) * 1000;
-    spec->spill_dir = spill_dir(ctx);
+    spec->spill_dir =
+        param_bool(ctx->service, PARAM_ALLOW_DISK_USE_BY_DEFAULT) ? spill_dir(ctx) : NULL;
     spec->is_table_scan_refused = param_bool(ctx->service, PARAM_NO_TABLE_SCAN);
     spec->now_ms = clock_wall_ms();
 }

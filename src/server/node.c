@@ -21,6 +21,7 @@
 #include "commands/version.h"
 #include "concurrency/lock_manager.h"
 #include "query/cursor/cursor_table.h"
+#include "query/exec/agg_sink.h"
 #include "server/exit_codes.h"
 #include "server/signals.h"
 #include "storage/engine.h"
@@ -226,6 +227,8 @@ static ErrCode open_catalog(Node *node, Error *err) {
     OpDescription desc = {.op_type = "none", .ns = "", .desc = "initandlisten"};
     op_begin(op, &desc);
     ErrCode rc = catalog_service_open(op, &service->catalog, err);
+    if (rc == ERR_OK)
+        rc = agg_sink_clean_up(op, err);
     op_end(op);
     op_ctx_free(TAKE_PTR(node->start_op));
     return rc;

@@ -91,6 +91,7 @@ typedef struct CommandCtx {
     bool is_park_wanted;   /* run() wants to be called again later */
     bool is_more_to_come;  /* run() streams: another reply follows */
     bool has_write_errors; /* counts as failed although ok is 1 */
+    bool is_writing;       /* run() wrote, although not every run of its command does */
 } CommandCtx;
 
 struct CommandSpec {

@@ -314,7 +314,7 @@ static ErrCode run_command(CommandService *cs, CommandCtx *ctx, CommandRow **ret
     TRY(row->spec->run(ctx, request, err));
     if (ctx->is_park_wanted)
         return ERR_OK;
-    if ((row->spec->flags & CMD_WRITES) != 0)
+    if ((row->spec->flags & CMD_WRITES) != 0 || ctx->is_writing)
         TRY(finish_writes(cs, ctx, err));
     return ERR_OK;
 }

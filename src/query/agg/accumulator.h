@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "query/expr/expr.h"
+#include "query/expr/percentile.h"
 #include "query/expr/value.h"
 #include "query/sort/sort_pattern.h"
 
@@ -16,7 +17,6 @@ typedef struct AccClass AccClass;
 
 enum {
     ACC_STATE_ALIGN = 16,
-    ACC_N_MAX = INT32_MAX,
 };
 
 /* An accumulator as it stands in a specification. */
@@ -25,8 +25,10 @@ typedef struct Acc {
     Str field;
     Elem source; /* {$sum: ...} within the field */
     Expr *input;
-    int64_t n;            /* of $firstN and its kin; 1 for $top and $bottom */
-    SortPattern *sort_by; /* $top and its kin */
+    int64_t n; /* of $firstN and its kin; 1 for $top and $bottom; 0: n_expr of the group's key */
+    Expr *n_expr;
+    SortPattern *sort_by;       /* $top and its kin */
+    PercentileSpec *percentile; /* $median, $percentile */
 } Acc;
 
 typedef struct AccContext {
@@ -34,6 +36,7 @@ typedef struct AccContext {
     size_t *bytes; /* heap memory of all states */
     ExprEvalContext *eval;
     KeyBuilder *key; /* for sort_by */
+    Value group_id;  /* of the group whose state is added to; for n_expr */
 } AccContext;
 
 struct AccClass {
@@ -42,7 +45,7 @@ struct AccClass {
     ErrCode (*parse)(Elem operand, const ExprParseContext *ctx, Arena *arena, Acc *acc, Error *err);
     void (*init)(void *state); /* NULL: zeroed is right */
     ErrCode (*add)(void *state, const Acc *acc, Value value, AccContext *ctx, Error *err);
-    /* The result; may use the arena and borrow from the state. */
+    /* The result so far; may use the arena and borrow from the state until the next call. */
     ErrCode (*finish)(void *state, const Acc *acc, Arena *arena, Value *ret, Error *err);
     void (*done)(void *state); /* NULL: nothing to free */
 };

@@ -209,7 +209,9 @@ static ErrCode push_finish(void *state, const Acc *acc, Arena *arena, Value *ret
     }
     DocBuilder b = {&push->buf, 0};
     *ret = value_array(doc_builder_end(&b));
-    return buffer_check(&push->buf, "$push result", err);
+    TRY(buffer_check(&push->buf, "$push result", err));
+    push->buf.size--; /* a window goes on to add behind the last element */
+    return ERR_OK;
 }
 
 static void push_done(void *state) {
@@ -307,50 +309,34 @@ const AccClass ACC_MERGE_OBJECTS = {
 
 /* ---- $stdDevPop, $stdDevSamp ---- */
 
-/* Welford's method: one pass, no cancellation. */
-typedef struct DeviationState {
-    uint64_t count;
-    double mean;
-    double squares;
-} DeviationState;
-
-static ErrCode deviation_add(void *state, const Acc *acc, Value value, AccContext *ctx,
-                             Error *err) {
+static ErrCode std_dev_add(void *state, const Acc *acc, Value value, AccContext *ctx, Error *err) {
     (void)acc;
     (void)ctx;
     (void)err;
-    DeviationState *s = state;
-    if (!value_is_number(value))
-        return ERR_OK;
-    double x = number_to_f64(value_as_number(value));
-    double delta = x - s->mean;
-    s->count++;
-    s->mean += delta / (double)s->count;
-    s->squares += delta * (x - s->mean);
+    if (value_is_number(value))
+        deviation_add(state, number_to_f64(value_as_number(value)));
     return ERR_OK;
 }
 
-static ErrCode deviation_pop_finish(void *state, const Acc *acc, Arena *arena, Value *ret,
-                                    Error *err) {
+static ErrCode std_dev_pop_finish(void *state, const Acc *acc, Arena *arena, Value *ret,
+                                  Error *err) {
     (void)acc;
     (void)arena;
     (void)err;
-    const DeviationState *s = state;
-    *ret = s->count == 0 ? VALUE_NULL : value_f64(sqrt(s->squares / (double)s->count));
+    *ret = deviation_result(state, /* is_sample= */ false);
     return ERR_OK;
 }
 
-static ErrCode deviation_samp_finish(void *state, const Acc *acc, Arena *arena, Value *ret,
-                                     Error *err) {
+static ErrCode std_dev_samp_finish(void *state, const Acc *acc, Arena *arena, Value *ret,
+                                   Error *err) {
     (void)acc;
     (void)arena;
     (void)err;
-    const DeviationState *s = state;
-    *ret = s->count < 2 ? VALUE_NULL : value_f64(sqrt(s->squares / (double)(s->count - 1)));
+    *ret = deviation_result(state, /* is_sample= */ true);
     return ERR_OK;
 }
 
 const AccClass ACC_STD_DEV_POP = {
-    .state_size = sizeof(DeviationState), .add = deviation_add, .finish = deviation_pop_finish};
+    .state_size = sizeof(Deviation), .add = std_dev_add, .finish = std_dev_pop_finish};
 const AccClass ACC_STD_DEV_SAMP = {
-    .state_size = sizeof(DeviationState), .add = deviation_add, .finish = deviation_samp_finish};
+    .state_size = sizeof(Deviation), .add = std_dev_add, .finish = std_dev_samp_finish};

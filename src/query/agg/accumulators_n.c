@@ -17,28 +17,30 @@ typedef struct NState {
     uint32_t count;
     uint32_t capacity;
     uint32_t oldest; /* $lastN */
+    int64_t n;       /* 0: not known yet */
 } NState;
 
-static ErrCode parse_n(Elem operand, Elem n_elem, const ExprParseContext *ctx, Arena *arena,
-                       Acc *acc, Error *err) {
-    Expr *expr;
-    TRY(expr_parse(n_elem, ctx, arena, &expr, err));
+static ErrCode parse_n(Elem n_elem, const ExprParseContext *ctx, Arena *arena, Acc *acc,
+                       Error *err) {
+    TRY(expr_parse(n_elem, ctx, arena, &acc->n_expr, err));
     Value value;
-    if (!expr_is_literal(expr, &value))
-        return error_set(err, ERR_NOT_IMPLEMENTED, "'n' of %s must be a constant",
-                         elem_name(operand));
-    if (!value_is_number(value))
-        return error_set(err, (ErrCode)5787902,
-                         "Value for 'n' must be of integral type, but found %s",
-                         value_to_text(value, arena));
-    if (!number_is_exact_i64(value_as_number(value), &acc->n) || acc->n > ACC_N_MAX)
-        return error_set(err, (ErrCode)5787903,
-                         "Value for 'n' must be of integral type, but found %s",
-                         value_to_text(value, arena));
-    if (acc->n <= 0)
-        return error_set(err, (ErrCode)5787908, "'n' must be greater than 0, found %s",
-                         value_to_text(value, arena));
+    if (expr_is_literal(acc->n_expr, &value))
+        return expr_check_n(value, arena, &acc->n, err);
     return ERR_OK;
+}
+
+/* `n` of a state: constant, or computed from the group's key when the first value comes. */
+static ErrCode ensure_n(NState *s, const Acc *acc, AccContext *ctx, Error *err) {
+    if (LIKELY(s->n > 0))
+        return ERR_OK;
+    s->n = acc->n;
+    if (s->n > 0)
+        return ERR_OK;
+    ExprEvalContext eval = *ctx->eval;
+    eval.root = ctx->group_id.type == BT_DOC ? value_as_doc(ctx->group_id) : DOC_EMPTY;
+    Value value;
+    TRY(expr_eval(acc->n_expr, &eval, &value, err));
+    return expr_check_n(value, eval.scratch, &s->n, err);
 }
 
 /* {n: ..., input: ...} */
@@ -47,12 +49,10 @@ static ErrCode parse_n_input(Elem operand, const ExprParseContext *ctx, Arena *a
     if (elem_type(operand) != BT_DOC)
         return error_set(err, (ErrCode)5787900, "specification must be an object; found %s: %s",
                          elem_name(operand), bson_type_name(elem_type(operand)));
-    bool has_n = false;
     DocIter iter = doc_iter(elem_doc(operand));
     for (Elem elem; doc_iter_next(&iter, &elem);) {
         if (elem_name_is(elem, STR("n"))) {
-            TRY(parse_n(operand, elem, ctx, arena, acc, err));
-            has_n = true;
+            TRY(parse_n(elem, ctx, arena, acc, err));
         } else if (elem_name_is(elem, STR("input"))) {
             TRY(expr_parse(elem, ctx, arena, &acc->input, err));
         } else {
@@ -60,7 +60,7 @@ static ErrCode parse_n_input(Elem operand, const ExprParseContext *ctx, Arena *a
                              elem_name(operand), elem_name(elem));
         }
     }
-    if (!has_n)
+    if (acc->n_expr == NULL)
         return error_set(err, (ErrCode)5787906, "Missing value for 'n'");
     if (acc->input == NULL)
         return error_set(err, (ErrCode)5787907, "Missing value for 'input'");
@@ -77,7 +77,7 @@ static ErrCode parse_sorted(Elem operand, const ExprParseContext *ctx, Arena *ar
     DocIter iter = doc_iter(elem_doc(operand));
     for (Elem elem; doc_iter_next(&iter, &elem);) {
         if (has_n && elem_name_is(elem, STR("n"))) {
-            TRY(parse_n(operand, elem, ctx, arena, acc, err));
+            TRY(parse_n(elem, ctx, arena, acc, err));
         } else if (elem_name_is(elem, STR("output"))) {
             TRY(expr_parse(elem, ctx, arena, &acc->input, err));
         } else if (elem_name_is(elem, STR("sortBy"))) {
@@ -91,7 +91,7 @@ static ErrCode parse_sorted(Elem operand, const ExprParseContext *ctx, Arena *ar
                              elem_name(operand), elem_name(elem));
         }
     }
-    if (acc->n == 0)
+    if (has_n && acc->n_expr == NULL)
         return error_set(err, (ErrCode)5788003, "Missing value for 'n'");
     if (acc->input == NULL)
         return error_set(err, (ErrCode)5788004, "Missing value for 'output'");
@@ -119,17 +119,17 @@ static NItem *append_item(NState *s, AccContext *ctx) {
 }
 
 static ErrCode first_n_add(void *state, const Acc *acc, Value value, AccContext *ctx, Error *err) {
-    (void)err;
     NState *s = state;
-    if (s->count < acc->n)
+    TRY(ensure_n(s, acc, ctx, err));
+    if (s->count < s->n)
         kept_value_set(&append_item(s, ctx)->value, value, ctx->bytes);
     return ERR_OK;
 }
 
 static ErrCode last_n_add(void *state, const Acc *acc, Value value, AccContext *ctx, Error *err) {
-    (void)err;
     NState *s = state;
-    if (s->count < acc->n) {
+    TRY(ensure_n(s, acc, ctx, err));
+    if (s->count < s->n) {
         kept_value_set(&append_item(s, ctx)->value, value, ctx->bytes);
         return ERR_OK;
     }
@@ -153,8 +153,8 @@ static uint32_t find_place(const NState *s, Value value, int direction, const Co
 }
 
 /* Makes room at `place`; the last item's memory is used again when there are n already. */
-static NItem *insert_item(NState *s, const Acc *acc, uint32_t place, AccContext *ctx) {
-    if (s->count < acc->n)
+static NItem *insert_item(NState *s, uint32_t place, AccContext *ctx) {
+    if (s->count < s->n)
         append_item(s, ctx);
     NItem last = s->items[s->count - 1];
     memmove(&s->items[place + 1], &s->items[place], (s->count - 1 - place) * sizeof(NItem));
@@ -163,24 +163,23 @@ static NItem *insert_item(NState *s, const Acc *acc, uint32_t place, AccContext 
 }
 
 static ErrCode extreme_n_add(void *state, const Acc *acc, Value value, AccContext *ctx,
-                             int direction) {
+                             int direction, Error *err) {
     NState *s = state;
+    TRY(ensure_n(s, acc, ctx, err));
     if (value_is_nullish(value))
         return ERR_OK;
     uint32_t place = find_place(s, value, direction, ctx->collator);
-    if (place < acc->n)
-        kept_value_set(&insert_item(s, acc, place, ctx)->value, value, ctx->bytes);
+    if (place < s->n)
+        kept_value_set(&insert_item(s, place, ctx)->value, value, ctx->bytes);
     return ERR_OK;
 }
 
 static ErrCode min_n_add(void *state, const Acc *acc, Value value, AccContext *ctx, Error *err) {
-    (void)err;
-    return extreme_n_add(state, acc, value, ctx, 1);
+    return extreme_n_add(state, acc, value, ctx, 1, err);
 }
 
 static ErrCode max_n_add(void *state, const Acc *acc, Value value, AccContext *ctx, Error *err) {
-    (void)err;
-    return extreme_n_add(state, acc, value, ctx, -1);
+    return extreme_n_add(state, acc, value, ctx, -1, err);
 }
 
 static int compare_bytes(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size) {
@@ -191,6 +190,7 @@ static int compare_bytes(const uint8_t *a, size_t a_size, const uint8_t *b, size
 /* Items are sorted by key, for $bottom from the end. */
 static ErrCode sorted_add(NState *s, const Acc *acc, Value value, AccContext *ctx, bool is_bottom,
                           Error *err) {
+    TRY(ensure_n(s, acc, ctx, err));
     TRY(sort_key_make(acc->sort_by, ctx->eval->root, ctx->collator, ctx->key, err));
     const Buffer *key = &ctx->key->key;
     uint32_t low = 0;
@@ -207,9 +207,9 @@ static ErrCode sorted_add(NState *s, const Acc *acc, Value value, AccContext *ct
         else
             low = middle + 1;
     }
-    if (low >= acc->n)
+    if (low >= s->n)
         return ERR_OK;
-    NItem *item = insert_item(s, acc, low, ctx);
+    NItem *item = insert_item(s, low, ctx);
     *ctx->bytes += key->size;
     *ctx->bytes -= item->key_size;
     xfree(item->key);

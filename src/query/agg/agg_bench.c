@@ -1,5 +1,5 @@
 /*
- * agg_bench.c - what a document costs in $group, $project and $sort.
+ * agg_bench.c - what a document costs in $group, $project, $sort and $setWindowFields.
  *
  *     agg_bench [documents]
  *
@@ -106,6 +106,30 @@ int main(int argc, char **argv) {
             count);
     measure("sort, limit 10", "{'p':[{'$sort':{'random':1}},{'$limit':10}]}", docs, count);
     measure("sort all", "{'p':[{'$sort':{'random':1}}]}", docs, count);
+    measure("day in a time zone",
+            "{'p':[{'$project':{'d':{'$dateTrunc':{'date':'$created','unit':'day','timezone':"
+            "'Europe/Berlin'}}}}]}",
+            docs, count);
+    measure("date as text in a time zone",
+            "{'p':[{'$project':{'d':{'$dateToString':{'date':'$created','timezone':"
+            "'Europe/Berlin'}}}}]}",
+            docs, count);
+    measure("running total",
+            "{'p':[{'$setWindowFields':{'sortBy':{'created':1},'output':{'t':{'$sum':'$quantity',"
+            "'window':{'documents':['unbounded',0]}}}}}]}",
+            docs, count);
+    measure("average of 100 documents",
+            "{'p':[{'$setWindowFields':{'sortBy':{'created':1},'output':{'t':{'$avg':'$amount',"
+            "'window':{'documents':[-99,0]}}}}}]}",
+            docs, count);
+    measure("maximum of 100 documents",
+            "{'p':[{'$setWindowFields':{'sortBy':{'created':1},'output':{'t':{'$max':'$amount',"
+            "'window':{'documents':[-99,0]}}}}}]}",
+            docs, count);
+    measure("rank in partitions",
+            "{'p':[{'$setWindowFields':{'partitionBy':'$customer','sortBy':{'amount':1},"
+            "'output':{'t':{'$rank':{}}}}}]}",
+            docs, count);
     xfree(docs);
     if (argc == 1) {
         buffer_clear(&buf);

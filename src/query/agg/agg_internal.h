@@ -23,18 +23,30 @@ typedef struct AggStageClass {
     ErrCode (*next)(AggStageExec *exec, bool *ret_found, Doc *ret_doc, Error *err);
     /* Appends one element, {$name: ...}. NULL: the specification as given. */
     void (*to_bson)(const AggStage *stage, DocBuilder *b);
+    /* Appends what an execution did, for explain. NULL: nothing to tell. */
+    void (*stats)(const AggStageExec *exec, DocBuilder *b);
     /* Adds what the stage reads; true when nothing else of its input shows in its output. */
     bool (*add_paths)(const AggStage *stage, PathSet *set);
     /* Does every document keep what it has at the path, so that a filter may run before? NULL: no.
      */
     bool (*preserves_path)(const AggStage *stage, Str dotted);
     bool is_one_to_one; /* one document out per document in: $limit and $skip may go before */
+    bool uses_foreign;
+    bool is_sink; /* $out, $merge: last, in the outermost pipeline only */
+    bool is_kept_outside_facets;
+    /* What else the pipeline is to say of itself when it holds sub-pipelines of its own; NULL. */
+    bool (*inner_uses_foreign)(const AggStage *stage);
 } AggStageClass;
 
 struct AggStage {
     const AggStageClass *class;
     Elem spec; /* {$name: spec}; the element's name is the stage's */
 };
+
+/* A pull's way of saying "nothing now, ask again": how $facet feeds several pipelines from one
+ * input. It comes up through the stages as a failure without a message. So that they can be asked
+ * again, stages keep what they have gathered in their exec and never in variables of a call. */
+#define AGG_PAUSED ((ErrCode)-2)
 
 struct AggStageExec {
     const AggStage *stage;
@@ -69,10 +81,51 @@ typedef struct AggParser {
 typedef ErrCode AggParseFn(AggParser *p, Elem spec, Error *err);
 
 #define AGG_STAGE(name, parse) AggParseFn parse;
-#define AGG_REFUSED(name)
+#define AGG_REFUSED(name, code, message)
 #include "query/agg/agg_stages.def"
 #undef AGG_STAGE
 #undef AGG_REFUSED
+
+/* Checks a pipeline within this one, an array of stages, and parses it. `scope` are the variables
+ * that it sees besides those around it; NULL: none. */
+typedef struct AggSubSpec {
+    AggPlace place;
+    const ExprScope *scope; /* ends in p->ctx->expr.scope */
+    bool is_collectionless;
+} AggSubSpec;
+ErrCode agg_parse_sub(AggParser *p, Doc stages, const AggSubSpec *spec, Pipeline **ret_pipeline,
+                      Error *err) MUST_CHECK;
+
+/* The variables of {let: {name: expression, ...}}. */
+enum {
+    AGG_LET_VARIABLES_MAX = 1000, /* they are looked up one by one */
+};
+typedef struct AggLet {
+    Str *names;
+    Expr **exprs;
+    uint32_t count;
+    const ExprScope *scope; /* the names, on top of those around */
+} AggLet;
+ErrCode agg_parse_let(AggParser *p, Elem let, AggLet *ret_let, Error *err) MUST_CHECK;
+/* Their values for the document at hand, in the scratch arena. What is missing becomes undefined,
+ * which stands for missing in ExprParseContext.let_values. */
+ErrCode agg_eval_let(const AggLet *let, AggStageExec *exec, Doc *ret_values, Error *err) MUST_CHECK;
+
+/* Documents one behind the other, in memory. */
+typedef struct DocList {
+    Buffer buf;
+    size_t next; /* offset of the one to be read next */
+    uint64_t count;
+} DocList;
+void doc_list_init(DocList *list, size_t size_max);
+void doc_list_done(DocList *list);
+void doc_list_clear(DocList *list);
+bool doc_list_add(DocList *list, Doc doc); /* false: does not fit, and is not added */
+bool doc_list_next(DocList *list, Doc *ret_doc);
+
+/* Appends the fields of `in` with the one at the path replaced, added at the end or, by a missing
+ * value, left out. What stands in the way of the path is replaced by a document. */
+void agg_set_path(DocBuilder *b, const FieldPath *path, Doc in, Value value);
 
 /* Adds a zeroed stage of `size` bytes. */
 void *agg_add_stage(AggParser *p, const AggStageClass *class, size_t size, Elem spec);
@@ -103,6 +156,23 @@ static inline bool agg_reads_nothing(const AggStage *stage, PathSet *set) {
     return false;
 }
 
+/* Appends the fields of `in` with the one at the path, from its component `at` on, set to the
+ * value. Documents within arrays are entered; what stands in the way is replaced by a document. */
+void agg_build_with_path(DocBuilder *b, const FieldPath *path, uint32_t at, Doc in, Value value);
+
+/* ---- filters for other places; optimize_match.c ---- */
+
+/* Can the condition be said of a document whose paths are named otherwise: are all its paths `from`
+ * or below it (with `is_below`: truly below)? */
+bool agg_match_is_renamable(const MatchExpr *match, Str from, bool is_below);
+/* The filter as a document, with `to` in place of `from` in all paths; an empty `to` takes away
+ * `from` and its dot. */
+Doc agg_match_renamed(const MatchExpr *match, Str from, Str to, Arena *arena);
+/* What a filter's $expr demands by equalities of fields, said in the query language as well, which
+ * indexes understand. NULL: nothing. */
+MatchExpr *agg_match_of_equalities(const MatchExpr *match, const MatchParseContext *ctx,
+                                   Arena *arena);
+
 /* ---- stages that the optimizer knows ---- */
 
 typedef struct MatchStage {
@@ -122,6 +192,31 @@ typedef struct SortStage {
     int64_t limit; /* 0: none */
 } SortStage;
 
+typedef struct UnwindStage {
+    AggStage base;
+    FieldPath path;
+    FieldPath index_path; /* includeArrayIndex; count 0: none */
+    bool preserves_empty;
+} UnwindStage;
+
+typedef struct LookupStage {
+    AggStage base;
+    Str from; /* empty: the pipeline makes its documents */
+    FieldPath as;
+    FieldPath local; /* count 0: no equality */
+    Str foreign;
+    Doc pipeline; /* an array, perhaps empty */
+    AggLet let;
+    bool is_same_for_all;      /* gives the same for each document: run once and kept */
+    const UnwindStage *unwind; /* of `as`, found behind it by the optimizer; or NULL */
+} LookupStage;
+
+typedef struct UnionStage {
+    AggStage base;
+    Str coll; /* empty: the pipeline makes its documents */
+    Doc pipeline;
+} UnionStage;
+
 typedef struct CountStage { /* $limit and $skip */
     AggStage base;
     int64_t count;
@@ -132,3 +227,9 @@ extern const AggStageClass AGG_PROJECT;
 extern const AggStageClass AGG_SORT;
 extern const AggStageClass AGG_LIMIT;
 extern const AggStageClass AGG_SKIP;
+extern const AggStageClass AGG_UNWIND;
+extern const AggStageClass AGG_LOOKUP;
+extern const AggStageClass AGG_UNION_WITH;
+extern const AggStageClass AGG_GROUP;
+/* The expression that a $group's _id is. */
+const Expr *agg_group_id(const AggStage *stage);

@@ -63,7 +63,41 @@ TEST(pipelines_are_rewritten_to_do_less) {
         {"[{'$limit':5},{'$match':{'a':1}}]",
          "[{'$limit':{'$numberLong':'5'}},{'$match':{'a':{'$eq':1}}}]"},
         {"[{'$group':{'_id':'$a'}},{'$match':{'_id':1}}]",
-         "[{'$group':{'_id':'$a'}},{'$match':{'_id':{'$eq':1}}}]"},
+         "[{'$match':{'a':{'$eq':1}}},{'$group':{'_id':'$a'}}]"},
+        {"[{'$group':{'_id':'$a','n':{'$sum':1}}},{'$match':{'_id':{'$gt':1},'n':2}}]",
+         "[{'$match':{'a':{'$gt':1}}},{'$group':{'_id':'$a','n':{'$sum':1}}},"
+         "{'$match':{'n':{'$eq':2}}}]"},
+        {"[{'$group':{'_id':'$a.b'}},{'$match':{'_id':1}}]",
+         "[{'$group':{'_id':'$a.b'}},{'$match':{'_id':{'$eq':1}}}]"},
+        {"[{'$group':{'_id':'$a'}},{'$match':{'_id':{'$exists':true}}}]",
+         "[{'$group':{'_id':'$a'}},{'$match':{'_id':{'$exists':true}}}]"},
+        {"[{'$addFields':{'x':'$y'}},{'$match':{'$expr':{'$gt':['$a','$b']}}}]",
+         "[{'$match':{'$expr':{'$gt':['$a','$b']}}},{'$addFields':{'x':'$y'}}]"},
+        {"[{'$addFields':{'x':'$y'}},{'$match':{'$expr':{'$gt':['$x','$b']}}}]",
+         "[{'$addFields':{'x':'$y'}},{'$match':{'$expr':{'$gt':['$x','$b']}}}]"},
+        {"[{'$unwind':'$x'},{'$match':{'$expr':{'$gt':['$a','$b']}}}]",
+         "[{'$unwind':'$x'},{'$match':{'$expr':{'$gt':['$a','$b']}}}]"},
+        {"[{'$unionWith':'f'},{'$match':{'b':1}}]",
+         "[{'$match':{'b':{'$eq':1}}},"
+         "{'$unionWith':{'coll':'f','pipeline':[{'$match':{'b':1}}]}}]"},
+        {"[{'$lookup':{'from':'f','pipeline':[],'as':'c'}},{'$limit':2}]",
+         "[{'$limit':{'$numberLong':'2'}},{'$lookup':{'from':'f','as':'c','pipeline':[]}}]"},
+        {"[{'$match':{'$expr':{'$eq':['$a',1]}}}]",
+         "[{'$match':{'$and':[{'$expr':{'$eq':['$a',1]}},{'a':{'$eq':1}}]}}]"},
+        {"[{'$match':{'$expr':{'$eq':['$a.b',[1]]}}}]",
+         "[{'$match':{'$expr':{'$eq':['$a.b',[1]]}}}]"},
+        {"[{'$lookup':{'from':'f','localField':'a','foreignField':'b','as':'c'}},{'$unwind':'$c'}]",
+         "[{'$lookup':{'from':'f','localField':'a','foreignField':'b','as':'c',"
+         "'unwinding':{'preserveNullAndEmptyArrays':false}}}]"},
+        {"[{'$lookup':{'from':'f','localField':'a','foreignField':'b','as':'c'}},"
+         "{'$match':{'d':1,'c.x':1}}]",
+         "[{'$match':{'d':{'$eq':1}}},{'$lookup':{'from':'f','localField':'a','foreignField':'b',"
+         "'as':'c'}},{'$match':{'c.x':{'$eq':1}}}]"},
+        {"[{'$lookup':{'from':'f','localField':'a','foreignField':'b','as':'c'}},"
+         "{'$unwind':'$c'},{'$match':{'d':1,'c.x':1,'c':2}}]",
+         "[{'$match':{'d':{'$eq':1}}},{'$lookup':{'from':'f','localField':'a','foreignField':'b',"
+         "'as':'c','unwinding':{'preserveNullAndEmptyArrays':false},"
+         "'pipeline':[{'$match':{'x':{'$eq':1}}}]}},{'$match':{'c':{'$eq':2}}}]"},
         {"[{'$unwind':'$a'},{'$match':{'b':1}},{'$match':{'a.x':1}}]",
          "[{'$match':{'b':{'$eq':1}}},{'$unwind':'$a'},{'$match':{'a.x':{'$eq':1}}}]"},
     };
@@ -127,7 +161,8 @@ TEST(a_pipeline_tells_which_paths_it_needs) {
         {"[{'$match':{'a':1}},{'$group':{'_id':'$b.c','n':{'$sum':'$d'}}}]", "a b.c d"},
         {"[{'$sort':{'x':1}},{'$project':{'y':1,'_id':0}},{'$match':{'q':1}}]", "x y"},
         {"[{'$addFields':{'z':'$w'}},{'$count':'n'}]", "w"},
-        {"[{'$match':{'$expr':{'$eq':['$a',1]}}},{'$count':'n'}]", "*"},
+        {"[{'$match':{'$expr':{'$eq':['$a',1]}}},{'$count':'n'}]", "a"},
+        {"[{'$match':{'$expr':{'$eq':['$$ROOT',1]}}},{'$count':'n'}]", "*"},
         {"[{'$unwind':'$a'},{'$group':{'_id':'$a.b'}}]", "a"},
         {"[{'$replaceRoot':{'newRoot':{'a':'$b'}}}]", "b"},
         {"[{'$group':{'_id':1,'t':{'$top':{'sortBy':{'s':1},'output':'$o'}}}}]", "o s"},

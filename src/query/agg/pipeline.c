@@ -10,11 +10,13 @@
 typedef struct StageRow {
     Str name;
     AggParseFn *parse; /* NULL: refused */
+    int code;
+    const char *message; /* behind the stage's name */
 } StageRow;
 
 static const StageRow STAGES[] = {
-#define AGG_STAGE(name, parse) {STR(name), parse},
-#define AGG_REFUSED(name)      {STR(name), NULL},
+#define AGG_STAGE(name, parse)           {STR(name), parse, 0, NULL},
+#define AGG_REFUSED(name, code, message) {STR(name), NULL, code, message},
 #include "query/agg/agg_stages.def"
 #undef AGG_STAGE
 #undef AGG_REFUSED
@@ -23,6 +25,7 @@ static const StageRow STAGES[] = {
 static ErrCode parse_stage(AggParser *p, Elem elem, uint32_t index, Error *err);
 static ErrCode parse_source(AggParser *p, const AggSourceRow *row, Elem spec, uint32_t index,
                             Error *err);
+static ErrCode check_places(const Pipeline *pipeline, const AggParseContext *ctx, Error *err);
 static const AggSourceRow *find_source_row(const AggParseContext *ctx, Str name);
 static const StageRow *find_stage_row(Str name);
 
@@ -47,6 +50,7 @@ ErrCode pipeline_parse(Doc stages, const AggParseContext *ctx, Arena *arena,
     Elem elem;
     for (uint32_t i = 0; doc_iter_next(&iter, &elem); i++)
         TRY(parse_stage(&parser, elem, i, err));
+    TRY(check_places(pipeline, ctx, err));
     if (ctx->is_collectionless && pipeline->source == NULL)
         return error_set(err, ERR_INVALID_NAMESPACE,
                          "{aggregate: 1} is not valid for an empty pipeline or one that does not "
@@ -61,6 +65,20 @@ const AggSource *pipeline_source(const Pipeline *pipeline) {
 
 const char *pipeline_source_name(const Pipeline *pipeline) {
     return pipeline->source_name;
+}
+
+bool pipeline_uses_foreign(const Pipeline *pipeline) {
+    for (uint32_t i = 0; i < pipeline->stage_count; i++) {
+        const AggStageClass *class = pipeline->stages[i]->class;
+        if (class->uses_foreign ||
+            (class->inner_uses_foreign != NULL && class->inner_uses_foreign(pipeline->stages[i])))
+            return true;
+    }
+    return false;
+}
+
+bool pipeline_is_writing(const Pipeline *pipeline) {
+    return pipeline->stage_count > 0 && pipeline->stages[pipeline->stage_count - 1]->class->is_sink;
 }
 
 uint32_t pipeline_stage_count(const Pipeline *pipeline) {
@@ -138,7 +156,7 @@ static ErrCode parse_stage(AggParser *p, Elem elem, uint32_t index, Error *err) 
         return error_set(err, (ErrCode)40324, "Unrecognized pipeline stage name: '%s'",
                          elem_name(spec));
     if (row->parse == NULL)
-        return error_set(err, ERR_NOT_IMPLEMENTED, "%s is not supported yet", elem_name(spec));
+        return error_set(err, (ErrCode)row->code, "%s %s", elem_name(spec), row->message);
     return row->parse(p, spec, err);
 }
 
@@ -156,6 +174,36 @@ static ErrCode parse_source(AggParser *p, const AggSourceRow *row, Elem spec, ui
     p->pipeline->source_name = row->name;
     p->pipeline->source_spec = spec;
     return row->parse(row, spec, p->arena, &p->pipeline->source, err);
+}
+
+/* Stages that write must be last, and of the outermost pipeline; few may not be in a $facet. */
+static ErrCode check_places(const Pipeline *pipeline, const AggParseContext *ctx, Error *err) {
+    bool is_facet = ctx->place == AGG_PLACE_FACET;
+    if (is_facet && pipeline->source != NULL)
+        return error_set(err, (ErrCode)40600, "%s is not allowed to be used within a $facet stage",
+                         pipeline->source_name);
+    for (uint32_t i = 0; i < pipeline->stage_count; i++) {
+        const AggStageClass *class = pipeline->stages[i]->class;
+        if (is_facet && (class->is_sink || class->is_kept_outside_facets))
+            return error_set(err, (ErrCode)40600,
+                             "%s is not allowed to be used within a $facet stage", class->name);
+        if (!class->is_sink)
+            continue;
+        if (ctx->place == AGG_PLACE_LOOKUP)
+            return error_set(err, (ErrCode)51047,
+                             "%s is not allowed within a $lookup's sub-pipeline", class->name);
+        if (ctx->place == AGG_PLACE_UNION)
+            return error_set(err, (ErrCode)31441,
+                             "%s is not allowed within a $unionWith's sub-pipeline", class->name);
+        if (ctx->place == AGG_PLACE_VIEW)
+            return error_set(err, ERR_OPTION_NOT_SUPPORTED_ON_VIEW,
+                             "The aggregation stage %s in a view definition is not supported",
+                             class->name);
+        if (i + 1 < pipeline->stage_count)
+            return error_set(err, (ErrCode)40601, "%s can only be the final stage in the pipeline",
+                             class->name);
+    }
+    return ERR_OK;
 }
 
 static const AggSourceRow *find_source_row(const AggParseContext *ctx, Str name) {

@@ -4,8 +4,9 @@
  *     pipeline_parse, pipeline_optimize, [pipeline_split_leading], pipeline_exec_new,
  *     pipeline_exec_next ... until nothing is found, pipeline_exec_free
  *
- * Nothing here touches a collection: documents come in through a DocSource, and stages that make
- * documents of their own ($currentOp, $indexStats, ...) are rows that the layer above provides.
+ * Nothing here touches a collection: documents come in through a DocSource, stages that make
+ * documents of their own ($currentOp, $indexStats, ...) are rows that the layer above provides, and
+ * stages that read or write other collections ($lookup, $merge, ...) ask an AggForeign.
  *
  * Ownership: a Pipeline and a copy of its specification live in the arena given to pipeline_parse;
  *            executions borrow it and end before that arena does.
@@ -28,6 +29,7 @@
 
 enum {
     PIPELINE_STAGES_MAX = 1000,
+    PIPELINE_DEPTH_MAX = 20, /* of pipelines within pipelines */
     AGG_STAGE_MEMORY_BYTES_DEFAULT = 100 * 1024 * 1024,
 };
 
@@ -57,10 +59,74 @@ typedef struct AggSourceRow {
     void *arg; /* the layer's own */
 } AggSourceRow;
 
+/* ---- other collections ---- */
+
+typedef enum MergeMatched {
+    MERGE_REPLACE,
+    MERGE_KEEP_EXISTING,
+    MERGE_MERGE,
+    MERGE_FAIL,
+    MERGE_PIPELINE,
+} MergeMatched;
+
+typedef enum MergeNotMatched {
+    MERGE_INSERT,
+    MERGE_DISCARD,
+    MERGE_NOT_MATCHED_FAIL,
+} MergeNotMatched;
+
+/* Where results go: $out replaces the collection, $merge puts them into it. Borrowed from the
+ * pipeline. */
+typedef struct AggSinkSpec {
+    bool is_merge;
+    Str db; /* empty: that of the pipeline */
+    Str coll;
+    const Str *on; /* $merge: the fields that identify a document; empty: _id */
+    uint32_t on_count;
+    MergeMatched when_matched;
+    MergeNotMatched when_not_matched;
+    Doc pipeline; /* of MERGE_PIPELINE */
+} AggSinkSpec;
+
+typedef struct AggSink {
+    void *arg;
+    /* `let_values` are for the pipeline of $merge. */
+    ErrCode (*add)(void *arg, Doc doc, Doc let_values, Error *err);
+    /* Everything was added: makes it visible ($out). */
+    ErrCode (*finish)(void *arg, Error *err);
+    void (*free)(void *arg); /* without finish: undoes $out */
+} AggSink;
+
+/* What stages know of other collections; the layer above has them.
+ *
+ * A source opened here holds neither locks nor snapshots between two calls of its `next`. Whoever
+ * feeds a pipeline that uses this interface must see to the same for its own source. */
+typedef struct AggForeign {
+    void *arg;
+    /* Runs `stages` on the collection or view `coll` of the pipeline's database; an empty name:
+     * the stages make their documents ($documents). `let_values` are variables for them, besides
+     * those that the present pipeline has; DOC_NONE: none. All arguments are copied. */
+    ErrCode (*open)(void *arg, Str coll, Doc stages, Doc let_values, DocSource *ret_docs,
+                    Error *err);
+    void (*close)(void *arg, DocSource docs);
+    ErrCode (*open_sink)(void *arg, const AggSinkSpec *spec, AggSink *ret_sink, Error *err);
+} AggForeign;
+
 /* ---- parsing ---- */
+
+/* What a pipeline is part of: some stages may not be used everywhere. */
+typedef enum AggPlace {
+    AGG_PLACE_TOP,
+    AGG_PLACE_VIEW,
+    AGG_PLACE_LOOKUP,
+    AGG_PLACE_UNION,
+    AGG_PLACE_FACET,
+} AggPlace;
 
 typedef struct AggParseContext {
     ExprParseContext expr;
+    AggPlace place;
+    uint32_t depth; /* pipelines around this one */
     const AggSourceRow *source_rows;
     uint32_t source_row_count;
     bool is_collectionless; /* {aggregate: 1}: must begin with a collectionless source */
@@ -79,6 +145,10 @@ void pipeline_optimize(Pipeline *pipeline);
 /* The stage that makes documents, if the pipeline begins with one: else it needs a DocSource. */
 const AggSource *pipeline_source(const Pipeline *pipeline);
 const char *pipeline_source_name(const Pipeline *pipeline); /* "$indexStats"; NULL: none */
+/* Does a stage need AggExecContext.foreign? */
+bool pipeline_uses_foreign(const Pipeline *pipeline);
+/* Does it end in $out or $merge? Then it gives no documents. */
+bool pipeline_is_writing(const Pipeline *pipeline);
 
 /* ---- what the layer below can do ---- */
 
@@ -108,7 +178,8 @@ typedef struct AggExecContext {
     CheckHook check;
     size_t stage_memory_bytes; /* 0: AGG_STAGE_MEMORY_BYTES_DEFAULT */
     bool allow_disk_use;
-    const Spill *spill; /* for $sort, used when allow_disk_use; NULL: none */
+    const Spill *spill;        /* used when allow_disk_use; NULL: none */
+    const AggForeign *foreign; /* NULL only when pipeline_uses_foreign says no */
     int64_t now_ms;
     const Collator *collator;
 } AggExecContext;
@@ -123,8 +194,8 @@ void pipeline_exec_free_ptr(PipelineExec **exec); /* for CLEANUP */
 ErrCode pipeline_exec_next(PipelineExec *exec, bool *ret_found, Doc *ret_doc, Error *err)
     MUST_CHECK;
 
-/* Per stage its specification and how many documents went in and out: appends one document per
- * stage to the open array. */
+/* Per stage its specification, how many documents came out of it and what else it tells: appends
+ * one document per stage, under the names 0, 1, ... */
 void pipeline_exec_stats(const PipelineExec *exec, DocBuilder *array);
 
 /* ---- pipelines as updates ---- */

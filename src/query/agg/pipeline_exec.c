@@ -78,8 +78,9 @@ void pipeline_exec_stats(const PipelineExec *exec, DocBuilder *array) {
             stage->stage->class->to_bson(stage->stage, array);
         else
             build_elem(array, stage->stage->spec);
-        build_i64(array, "nIn", (int64_t)stage->in_count);
         build_i64(array, "nReturned", (int64_t)stage->out_count);
+        if (stage->stage->class->stats != NULL)
+            stage->stage->class->stats(stage, array);
         build_close(array, opened);
     }
 }
@@ -90,7 +91,7 @@ ErrCode pipeline_check_for_update(const Pipeline *pipeline, Error *err) {
                          pipeline->source_name);
     for (uint32_t i = 0; i < pipeline->stage_count; i++) {
         const AggStage *stage = pipeline->stages[i];
-        if (!stage->class->is_one_to_one)
+        if (!stage->class->is_one_to_one || stage->class->uses_foreign)
             return error_set(err, ERR_INVALID_OPTIONS,
                              "%s is not allowed to be used within an update", stage->class->name);
     }
@@ -117,10 +118,10 @@ DocSource doc_array_source(DocArraySource *source) {
 ErrCode agg_pull(AggStageExec *exec, bool *ret_found, Doc *ret_doc, Error *err) {
     if (UNLIKELY(++exec->in_count % PULLS_BETWEEN_CHECKS == 0))
         TRY(check_hook_run(&exec->ctx->check, err));
-    TRY(exec->input.next(exec->input.arg, ret_found, ret_doc, err));
-    if (!*ret_found)
+    ErrCode rc = exec->input.next(exec->input.arg, ret_found, ret_doc, err);
+    if (UNLIKELY(rc != ERR_OK) || !*ret_found)
         exec->in_count--;
-    return ERR_OK;
+    return rc;
 }
 
 static ErrCode new_stage(PipelineExec *exec, const AggStage *stage, DocSource input, Error *err) {

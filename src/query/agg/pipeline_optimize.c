@@ -11,8 +11,13 @@
  *     skip m, skip n        skip m+n
  *     one-to-one, limit     limit, one-to-one      also skip
  *     sort, limit n         sort that keeps n
+ *     group by a, match     match, group           conditions on _id, as conditions on a
+ *     lookup, unwind        lookup that unwinds    of its array
+ *     lookup, match         lookup with a filter   one that unwinds; conditions on its documents
+ *     union, match          match, union           with the filter in its pipeline too
  *
  * Every rewrite removes a stage or moves a filter, limit or skip to the left, so there is an end.
+ * Before that, equalities in $expr are said in the query language too, since that has indexes.
  */
 #include <assert.h>
 
@@ -23,7 +28,12 @@ static bool merge_counts(Pipeline *pipeline, uint32_t at);
 static bool merge_sort_limit(Pipeline *pipeline, uint32_t at);
 static bool merge_matches(Pipeline *pipeline, uint32_t at);
 static bool move_match_left(Pipeline *pipeline, uint32_t at);
+static bool merge_lookup_unwind(Pipeline *pipeline, uint32_t at);
+static bool move_match_before_group(Pipeline *pipeline, uint32_t at);
+static bool move_match_into_lookup(Pipeline *pipeline, uint32_t at);
+static bool move_match_into_union(Pipeline *pipeline, uint32_t at);
 static bool is_movable(const MatchExpr *match, const AggStage *stage);
+static void add_equalities(Pipeline *pipeline, MatchStage *match);
 static MatchExpr *new_and(Pipeline *pipeline, MatchExpr **children, uint32_t count);
 static bool is_always_true(const MatchExpr *match);
 static void remove_stages(Pipeline *pipeline, uint32_t at, uint32_t count);
@@ -34,11 +44,19 @@ static bool is_class(const Pipeline *pipeline, uint32_t at, const AggStageClass 
     return at < pipeline->stage_count && pipeline->stages[at]->class == class;
 }
 
+static bool is_one_to_one(const AggStage *stage) {
+    bool is_unwinding = stage->class == &AGG_LOOKUP && ((const LookupStage *)stage)->unwind != NULL;
+    return stage->class->is_one_to_one && !is_unwinding;
+}
+
 static int64_t *count_of(const Pipeline *pipeline, uint32_t at) {
     return &((CountStage *)pipeline->stages[at])->count;
 }
 
 void pipeline_optimize(Pipeline *pipeline) {
+    for (uint32_t i = 0; i < pipeline->stage_count; i++)
+        if (is_class(pipeline, i, &AGG_MATCH))
+            add_equalities(pipeline, (MatchStage *)pipeline->stages[i]);
     uint32_t at = 0;
     while (at < pipeline->stage_count) {
         MatchStage *match = (MatchStage *)pipeline->stages[at];
@@ -93,7 +111,9 @@ static bool rewrite_at(Pipeline *pipeline, uint32_t at) {
     if (at + 1 >= pipeline->stage_count)
         return false;
     return merge_counts(pipeline, at) || merge_sort_limit(pipeline, at) ||
-           merge_matches(pipeline, at) || move_match_left(pipeline, at);
+           merge_matches(pipeline, at) || move_match_left(pipeline, at) ||
+           merge_lookup_unwind(pipeline, at) || move_match_before_group(pipeline, at) ||
+           move_match_into_lookup(pipeline, at) || move_match_into_union(pipeline, at);
 }
 
 static bool merge_counts(Pipeline *pipeline, uint32_t at) {
@@ -106,7 +126,7 @@ static bool merge_counts(Pipeline *pipeline, uint32_t at) {
         remove_stages(pipeline, at + 1, 1);
         return true;
     }
-    if (pipeline->stages[at]->class->is_one_to_one) {
+    if (is_one_to_one(pipeline->stages[at])) {
         swap_stages(pipeline, at);
         return true;
     }
@@ -155,6 +175,54 @@ static bool merge_matches(Pipeline *pipeline, uint32_t at) {
     return true;
 }
 
+/* The conditions of a filter in two parts: those the stage before it has nothing against, and the
+ * others. */
+typedef struct Split {
+    MatchExpr *moved; /* NULL: none */
+    MatchExpr *staying;
+} Split;
+typedef bool ConditionFn(const MatchExpr *condition, const AggStage *stage);
+
+static Split split_match(Pipeline *pipeline, const MatchStage *match, const AggStage *stage,
+                         ConditionFn *is_moved) {
+    bool is_and = match->match->kind == MATCH_AND;
+    MatchExpr *const *conditions = is_and ? match->match->children : &match->match;
+    uint32_t count = is_and ? match->match->child_count : 1;
+    MatchExpr **moved = ARENA_ARRAY(pipeline->arena, MatchExpr *, count);
+    MatchExpr **staying = ARENA_ARRAY(pipeline->arena, MatchExpr *, count);
+    uint32_t moved_count = 0;
+    uint32_t staying_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (is_moved(conditions[i], stage))
+            moved[moved_count++] = conditions[i];
+        else
+            staying[staying_count++] = conditions[i];
+    }
+    return (Split){
+        .moved = moved_count == 0 ? NULL : new_and(pipeline, moved, moved_count),
+        .staying = staying_count == 0 ? NULL : new_and(pipeline, staying, staying_count),
+    };
+}
+
+/* The filter behind stage `at` keeps only what stays, or goes. */
+static void keep_staying(Pipeline *pipeline, uint32_t at, const Split *split) {
+    if (split->staying == NULL) {
+        remove_stages(pipeline, at + 1, 1);
+        return;
+    }
+    MatchStage *match = (MatchStage *)pipeline->stages[at + 1];
+    match->match = split->staying;
+    match->filter = DOC_NONE;
+}
+
+static AggStage *new_match(Pipeline *pipeline, const MatchStage *like, MatchExpr *conditions) {
+    MatchStage *match = ARENA_NEW(pipeline->arena, MatchStage);
+    match->base = like->base;
+    match->match = conditions;
+    match->filter = DOC_NONE;
+    return &match->base;
+}
+
 /* Conditions that hold before the stage exactly when they hold after it go before it; the others
  * stay. */
 static bool move_match_left(Pipeline *pipeline, uint32_t at) {
@@ -164,46 +232,155 @@ static bool move_match_left(Pipeline *pipeline, uint32_t at) {
     bool is_top_k = stage->class == &AGG_SORT && ((const SortStage *)stage)->limit > 0;
     if (stage->class->preserves_path == NULL || is_top_k)
         return false;
-
-    MatchStage *match = (MatchStage *)pipeline->stages[at + 1];
-    bool is_and = match->match->kind == MATCH_AND;
-    MatchExpr **conditions = is_and ? match->match->children : &match->match;
-    uint32_t count = is_and ? match->match->child_count : 1;
-    MatchExpr **moved = ARENA_ARRAY(pipeline->arena, MatchExpr *, count);
-    MatchExpr **staying = ARENA_ARRAY(pipeline->arena, MatchExpr *, count);
-    uint32_t moved_count = 0;
-    uint32_t staying_count = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        if (is_movable(conditions[i], stage))
-            moved[moved_count++] = conditions[i];
-        else
-            staying[staying_count++] = conditions[i];
-    }
-    if (moved_count == 0)
+    const MatchStage *match = (const MatchStage *)pipeline->stages[at + 1];
+    Split split = split_match(pipeline, match, stage, is_movable);
+    if (split.moved == NULL)
         return false;
-    if (staying_count == 0) {
+    if (split.staying == NULL) {
         swap_stages(pipeline, at);
         return true;
     }
-    match->match = new_and(pipeline, staying, staying_count);
-    match->filter = DOC_NONE;
-    MatchStage *before = ARENA_NEW(pipeline->arena, MatchStage);
-    before->base = match->base;
-    before->match = new_and(pipeline, moved, moved_count);
-    before->filter = DOC_NONE;
-    insert_stage(pipeline, at, &before->base);
+    AggStage *before = new_match(pipeline, match, split.moved);
+    keep_staying(pipeline, at, &split);
+    insert_stage(pipeline, at, before);
     return true;
 }
 
 static bool is_movable(const MatchExpr *match, const AggStage *stage) {
-    if (match->kind == MATCH_EXPR)
-        return stage->class == &AGG_SORT; /* keeps whole documents */
+    if (match->kind == MATCH_EXPR) {
+        if (stage->class == &AGG_SORT) /* keeps whole documents */
+            return true;
+        /* It may fail for a document that the stage would have taken away. */
+        if (!is_one_to_one(stage))
+            return false;
+        CLEANUP(arena_done) Arena scratch = {0};
+        PathSet paths = path_set(&scratch);
+        expr_match_add_paths(match->custom, &paths);
+        for (uint32_t i = 0; i < paths.count; i++)
+            if (!stage->class->preserves_path(stage, paths.paths[i]))
+                return false;
+        return !paths.is_all;
+    }
     if (match->path.count > 0)
         return stage->class->preserves_path(stage, match->path.dotted);
     for (uint32_t i = 0; i < match->child_count; i++)
         if (!is_movable(match->children[i], stage))
             return false;
     return true;
+}
+
+static bool is_on_group_key(const MatchExpr *match, const AggStage *stage) {
+    (void)stage;
+    return agg_match_is_renamable(match, STR("_id"), /* is_below= */ false);
+}
+
+/* Parses a filter that comes from a parsed one; NULL when it is not understood after all. */
+static MatchExpr *parse_again(Pipeline *pipeline, Doc filter) {
+    CLEANUP(error_reset) Error ignored = {0};
+    MatchExpr *match = NULL;
+    if (match_parse(filter, &pipeline->match_ctx, pipeline->arena, &match, &ignored) != ERR_OK)
+        return NULL;
+    return match;
+}
+
+/* Only for one field: a path through arrays has another meaning as an expression. */
+static bool move_match_before_group(Pipeline *pipeline, uint32_t at) {
+    if (!is_class(pipeline, at, &AGG_GROUP) || !is_class(pipeline, at + 1, &AGG_MATCH))
+        return false;
+    const FieldPath *key = expr_field_path(agg_group_id(pipeline->stages[at]));
+    if (key == NULL || key->count != 1 || key->parts[0].index >= 0)
+        return false;
+    const MatchStage *match = (const MatchStage *)pipeline->stages[at + 1];
+    Split split = split_match(pipeline, match, pipeline->stages[at], is_on_group_key);
+    if (split.moved == NULL)
+        return false;
+    Doc renamed = agg_match_renamed(split.moved, STR("_id"), key->dotted, pipeline->arena);
+    MatchExpr *before = parse_again(pipeline, renamed);
+    if (before == NULL)
+        return false;
+    AggStage *stage = new_match(pipeline, match, before);
+    keep_staying(pipeline, at, &split);
+    insert_stage(pipeline, at, stage);
+    return true;
+}
+
+static bool merge_lookup_unwind(Pipeline *pipeline, uint32_t at) {
+    if (!is_class(pipeline, at, &AGG_LOOKUP) || !is_class(pipeline, at + 1, &AGG_UNWIND))
+        return false;
+    LookupStage *lookup = (LookupStage *)pipeline->stages[at];
+    const UnwindStage *unwind = (const UnwindStage *)pipeline->stages[at + 1];
+    if (lookup->unwind != NULL || !str_equal(lookup->as.dotted, unwind->path.dotted))
+        return false;
+    lookup->unwind = unwind;
+    remove_stages(pipeline, at + 1, 1);
+    return true;
+}
+
+/* Appends {$match: filter} to a pipeline; false when that would be too large. */
+static bool append_match(Pipeline *pipeline, Doc *stages, Doc filter) {
+    Buffer buf;
+    buffer_init_arena(&buf, pipeline->arena, doc_size(*stages) + doc_size(filter) + 64,
+                      BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_all(&b, *stages);
+    char name[INDEX_NAME_SIZE];
+    size_t stage = build_open_doc_str(&b, index_name(doc_count(*stages), name));
+    build_doc(&b, "$match", filter);
+    build_close(&b, stage);
+    Doc longer = doc_builder_end(&b);
+    if (buf.overflowed || doc_count(longer) > PIPELINE_STAGES_MAX)
+        return false;
+    *stages = longer;
+    return true;
+}
+
+static bool is_on_looked_up(const MatchExpr *match, const AggStage *stage) {
+    return agg_match_is_renamable(match, ((const LookupStage *)stage)->as.dotted,
+                                  /* is_below= */ true);
+}
+
+/* Documents that nothing was found for must not come out, and positions must not be counted:
+ * otherwise it matters that the filter comes later. */
+static bool move_match_into_lookup(Pipeline *pipeline, uint32_t at) {
+    if (!is_class(pipeline, at, &AGG_LOOKUP) || !is_class(pipeline, at + 1, &AGG_MATCH))
+        return false;
+    LookupStage *lookup = (LookupStage *)pipeline->stages[at];
+    if (lookup->unwind == NULL || lookup->unwind->preserves_empty ||
+        lookup->unwind->index_path.count > 0)
+        return false;
+    const MatchStage *match = (const MatchStage *)pipeline->stages[at + 1];
+    Split split = split_match(pipeline, match, &lookup->base, is_on_looked_up);
+    if (split.moved == NULL)
+        return false;
+    Doc filter = agg_match_renamed(split.moved, lookup->as.dotted, STR(""), pipeline->arena);
+    if (parse_again(pipeline, filter) == NULL || !append_match(pipeline, &lookup->pipeline, filter))
+        return false;
+    keep_staying(pipeline, at, &split);
+    return true;
+}
+
+/* Both halves are filtered alike. Only as long as the filter is as it was written. */
+static bool move_match_into_union(Pipeline *pipeline, uint32_t at) {
+    if (!is_class(pipeline, at, &AGG_UNION_WITH) || !is_class(pipeline, at + 1, &AGG_MATCH))
+        return false;
+    UnionStage *stage = (UnionStage *)pipeline->stages[at];
+    const MatchStage *match = (const MatchStage *)pipeline->stages[at + 1];
+    if (!doc_is_present(match->filter) || !append_match(pipeline, &stage->pipeline, match->filter))
+        return false;
+    swap_stages(pipeline, at);
+    return true;
+}
+
+static void add_equalities(Pipeline *pipeline, MatchStage *match) {
+    MatchExpr *added = agg_match_of_equalities(match->match, &pipeline->match_ctx, pipeline->arena);
+    if (added == NULL)
+        return;
+    MatchExpr **children = ARENA_ARRAY(pipeline->arena, MatchExpr *, 2);
+    children[0] = match->match;
+    children[1] = added;
+    match->match = match_optimize(new_and(pipeline, children, 2), pipeline->arena);
+    match->filter = DOC_NONE;
 }
 
 static MatchExpr *new_and(Pipeline *pipeline, MatchExpr **children, uint32_t count) {

@@ -6,128 +6,7 @@
 
 #include "base/prng.h"
 #include "base/test.h"
-#include "bson/json.h"
-
-enum {
-    DOCS_MAX = 64,
-};
-
-typedef struct PipelineCase {
-    const char *pipeline; /* an array; % stands for $ where JSON would see a value of its own */
-    const char *docs;     /* an array */
-    const char *expected; /* an array */
-} PipelineCase;
-
-typedef struct PipelineErrorCase {
-    const char *pipeline;
-    int code;
-    const char *message; /* a part of it */
-} PipelineErrorCase;
-
-static void restore_dollars(Doc doc) {
-    DocIter iter = doc_iter(doc);
-    for (Elem elem; doc_iter_next(&iter, &elem);) {
-        if (elem.name_size > 1 && elem_name(elem)[0] == '%')
-            *((uint8_t *)elem.data + 1) = '$';
-        if (elem_type(elem) == BT_DOC || elem_type(elem) == BT_ARRAY)
-            restore_dollars(elem_doc(elem));
-    }
-}
-
-/* A document or array from JSON; arrays are wrapped for the JSON parser. */
-static Doc array_of(const char *json, Arena *arena) {
-    CLEANUP(error_reset) Error err = {0};
-    Doc doc = DOC_EMPTY;
-    char *wrapped = arena_printf(arena, "{'a': %s}", json);
-    EXPECT_OK(doc_from_json(wrapped, arena, &doc, &err), err);
-    doc = doc_copy(doc, arena);
-    restore_dollars(doc);
-    Elem elem = doc_get_lit(doc, "a");
-    return elem_is_present(elem) ? elem_doc(elem) : DOC_EMPTY;
-}
-
-static uint32_t docs_of(const char *json, Arena *arena, Doc docs[DOCS_MAX]) {
-    uint32_t count = 0;
-    DocIter iter = doc_iter(array_of(json, arena));
-    for (Elem elem; count < DOCS_MAX && doc_iter_next(&iter, &elem);)
-        docs[count++] = elem_doc(elem);
-    return count;
-}
-
-static const char *json_of(Doc doc, Arena *arena) {
-    Buffer text;
-    buffer_init_arena(&text, arena, 256, 1 << 20);
-    json_append_doc(&text, doc, 1 << 16);
-    buffer_append_byte(&text, 0);
-    return (const char *)text.data;
-}
-
-static ErrCode run(const char *stages, const char *docs_json, bool is_optimized,
-                   const AggExecContext *exec_ctx, Arena *arena, Doc *ret_array, Error *err) {
-    AggParseContext ctx = {.now_ms = 1000};
-    Pipeline *pipeline;
-    TRY(pipeline_parse(array_of(stages, arena), &ctx, arena, &pipeline, err));
-    if (is_optimized)
-        pipeline_optimize(pipeline);
-    Doc docs[DOCS_MAX];
-    DocArraySource source = {.docs = docs, .count = docs_of(docs_json, arena, docs)};
-    CLEANUP(pipeline_exec_free_ptr) PipelineExec *exec = NULL;
-    TRY(pipeline_exec_new(pipeline, doc_array_source(&source), exec_ctx, &exec, err));
-    Buffer buf;
-    buffer_init_arena(&buf, arena, 256, 1 << 24);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
-    for (uint32_t i = 0;; i++) {
-        bool found;
-        Doc doc;
-        TRY(pipeline_exec_next(exec, &found, &doc, err));
-        if (!found)
-            break;
-        char name[INDEX_NAME_SIZE];
-        build_value_as(&b, index_name(i, name), value_doc(doc));
-    }
-    *ret_array = doc_builder_end(&b);
-    return ERR_OK;
-}
-
-/* Each case runs as written and as optimized. Results are compared by their bytes: types and order
- * of fields count. */
-static void run_cases(const PipelineCase *cases, size_t count) {
-    static const AggExecContext EXEC = {.now_ms = 1000};
-    for (size_t i = 0; i < 2 * count; i++) {
-        const PipelineCase *c = &cases[i / 2];
-        Arena arena;
-        arena_init(&arena, 0);
-        CLEANUP(error_reset) Error err = {0};
-        Doc expected = array_of(c->expected, &arena);
-        Doc actual = DOC_EMPTY;
-        if (run(c->pipeline, c->docs, i % 2 == 1, &EXEC, &arena, &actual, &err) != ERR_OK)
-            test_fail(__FILE__, __LINE__, "%s: %d %s", c->pipeline, (int)err.code,
-                      error_message(&err));
-        else if (!doc_equal_bytes(expected, actual))
-            test_fail(__FILE__, __LINE__, "%s%s on %s\n  gives    %s\n  expected %s",
-                      i % 2 == 1 ? "optimized " : "", c->pipeline, c->docs, json_of(actual, &arena),
-                      json_of(expected, &arena));
-        arena_done(&arena);
-    }
-}
-
-static void run_error_cases(const PipelineErrorCase *cases, size_t count) {
-    static const AggExecContext EXEC = {.now_ms = 1000};
-    for (size_t i = 0; i < count; i++) {
-        const PipelineErrorCase *c = &cases[i];
-        Arena arena;
-        arena_init(&arena, 0);
-        CLEANUP(error_reset) Error err = {0};
-        Doc ignored;
-        ErrCode rc =
-            run(c->pipeline, "[{'_id':1,'a':1,'s':'x'}]", false, &EXEC, &arena, &ignored, &err);
-        if ((int)rc != c->code || strstr(error_message(&err), c->message) == NULL)
-            test_fail(__FILE__, __LINE__, "%s gives %d \"%s\"", c->pipeline, (int)rc,
-                      error_message(&err));
-        arena_done(&arena);
-    }
-}
+#include "query/agg/pipeline_cases_test.h"
 
 TEST(match_sort_limit_and_skip_do_what_they_say) {
     static const PipelineCase CASES[] = {
@@ -151,7 +30,7 @@ TEST(match_sort_limit_and_skip_do_what_they_say) {
         {"[{'$limit':2},{'$skip':1},{'$skip':1}]", "[{'a':3},{'a':1},{'a':2}]", "[]"},
         {"[{'$limit':{'$numberLong':'2'}},{'$limit':1.0}]", "[{'a':3},{'a':1}]", "[{'a':3}]"},
     };
-    run_cases(CASES, ARRAY_LEN(CASES));
+    pipeline_run_cases(CASES, ARRAY_LEN(CASES));
 }
 
 TEST(group_accumulates_per_value_of_id) {
@@ -200,13 +79,21 @@ TEST(group_accumulates_per_value_of_id) {
          "'bn':{'$bottomN':{'n':2,'sortBy':{'a':1},'output':'$b'}}}}]",
          "[{'a':3,'b':'x'},{'a':1,'b':'y'},{'a':4,'b':'z'}]",
          "[{'_id':null,'t':'y','b':'z','tn':['z','x'],'bn':['x','z']}]"},
+        {"[{'$group':{'_id':null,'m':{'$median':{'input':'$a','method':'approximate'}},"
+         "'p':{'$percentile':{'input':'$a','p':[0.25,1],'method':'approximate'}}}}]",
+         "[{'a':3},{'a':1},{'a':4},{'a':2},{'a':'x'}]", "[{'_id':null,'m':2.0,'p':[1.0,4.0]}]"},
+        /* n may be computed from the key. */
+        {"[{'$group':{'_id':{'k':'$k'},'f':{'$firstN':{'n':{'$add':['$k',1]},'input':'$a'}},"
+         "'t':{'$topN':{'n':'$k','sortBy':{'a':-1},'output':'$a'}}}}]",
+         "[{'k':1,'a':1},{'k':2,'a':2},{'k':1,'a':3},{'k':1,'a':4}]",
+         "[{'_id':{'k':1},'f':[1,3],'t':[4]},{'_id':{'k':2},'f':[2],'t':[2]}]"},
         {"[{'$group':{'_id':'$k','n':{'$sum':1}}}]", "[]", "[]"},
         {"[{'$sortByCount':'$k'}]", "[{'k':'a'},{'k':'b'},{'k':'b'}]",
          "[{'_id':'b','count':2},{'_id':'a','count':1}]"},
         {"[{'$count':'n'}]", "[{'k':'a'},{'k':'b'}]", "[{'n':2}]"},
         {"[{'$count':'n'}]", "[]", "[]"},
     };
-    run_cases(CASES, ARRAY_LEN(CASES));
+    pipeline_run_cases(CASES, ARRAY_LEN(CASES));
 }
 
 TEST(unwind_makes_one_document_per_element) {
@@ -224,7 +111,7 @@ TEST(unwind_makes_one_document_per_element) {
         {"[{'$unwind':'$a'},{'$match':{'b':2,'a':1}}]", "[{'a':[1,2],'b':2},{'a':[1],'b':3}]",
          "[{'a':1,'b':2}]"},
     };
-    run_cases(CASES, ARRAY_LEN(CASES));
+    pipeline_run_cases(CASES, ARRAY_LEN(CASES));
 }
 
 TEST(stages_that_reshape_documents_do_so) {
@@ -246,13 +133,15 @@ TEST(stages_that_reshape_documents_do_so) {
          "[{'a':1}]"},
         {"[{'$sample':{'size':5}}]", "[{'a':1}]", "[{'a':1}]"},
     };
-    run_cases(CASES, ARRAY_LEN(CASES));
+    pipeline_run_cases(CASES, ARRAY_LEN(CASES));
 }
 
 TEST(malformed_pipelines_are_refused_with_the_codes_of_the_language) {
     static const PipelineErrorCase CASES[] = {
         {"[{'$foo':1}]", 40324, "Unrecognized pipeline stage name: '$foo'"},
-        {"[{'$lookup':{}}]", ERR_NOT_IMPLEMENTED, "$lookup is not supported yet"},
+        {"[{'$geoNear':{}}]", ERR_NOT_IMPLEMENTED, "$geoNear is not supported yet"},
+        {"[{'$changeStream':{}}]", 40573, "$changeStream is only supported on replica sets"},
+        {"[{'$search':{}}]", 31082, "$search"},
         {"[1]", ERR_TYPE_MISMATCH, "must be an object"},
         {"[{}]", 40323, "exactly one field"},
         {"[{'$match':1,'$limit':1}]", 40323, "exactly one field"},
@@ -307,7 +196,7 @@ TEST(malformed_pipelines_are_refused_with_the_codes_of_the_language) {
         {"[{'$project':{'a':{'$foo':1}}}]", 31325, "Unknown expression $foo"},
         {"[{'$project':{'a':{'$divide':['$a',0]}}}]", ERR_BAD_VALUE, "can't $divide by zero"},
     };
-    run_error_cases(CASES, ARRAY_LEN(CASES));
+    pipeline_run_error_cases(CASES, ARRAY_LEN(CASES));
 }
 
 TEST(group_stops_at_its_memory_limit) {
@@ -316,16 +205,18 @@ TEST(group_stops_at_its_memory_limit) {
     CLEANUP(error_reset) Error err = {0};
     AggExecContext ctx = {.stage_memory_bytes = 2000};
     Doc ignored;
-    ErrCode rc = run("[{'$group':{'_id':1,'p':{'$push':'$s'}}}]",
-                     "[{'s':'a long string that takes some bytes, a long string that takes some "
-                     "bytes, a long string that takes some bytes, a long string'}]",
-                     false, &ctx, &arena, &ignored, &err);
+    ErrCode rc = pipeline_test_run(
+        "[{'$group':{'_id':1,'p':{'$push':'$s'}}}]",
+        "[{'s':'a long string that takes some bytes, a long string that takes some "
+        "bytes, a long string that takes some bytes, a long string'}]",
+        false, &ctx, &arena, &ignored, &err);
     EXPECT_OK(rc, err);
     ctx.stage_memory_bytes = 600;
-    rc = run("[{'$group':{'_id':'$k','p':{'$push':'$s'}}}]",
-             "[{'k':1,'s':'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'},{'k':2,'s':'bbbbbbbbbbbbbbbbbbbbbb'},"
-             "{'k':3},{'k':4}]",
-             false, &ctx, &arena, &ignored, &err);
+    rc = pipeline_test_run(
+        "[{'$group':{'_id':'$k','p':{'$push':'$s'}}}]",
+        "[{'k':1,'s':'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'},{'k':2,'s':'bbbbbbbbbbbbbbbbbbbbbb'},"
+        "{'k':3},{'k':4}]",
+        false, &ctx, &arena, &ignored, &err);
     EXPECT(rc == ERR_QUERY_EXCEEDED_MEMORY_LIMIT_NO_DISK_USE_ALLOWED);
     EXPECT(strstr(error_message(&err), "Exceeded memory limit for $group") != NULL);
     arena_done(&arena);
@@ -404,8 +295,8 @@ TEST(sources_of_the_layer_above_must_be_first) {
                                .source_row_count = ARRAY_LEN(ROWS),
                                .is_collectionless = CASES[i].is_collectionless};
         Pipeline *pipeline = NULL;
-        ErrCode rc =
-            pipeline_parse(array_of(CASES[i].pipeline, &arena), &ctx, &arena, &pipeline, &err);
+        ErrCode rc = pipeline_parse(pipeline_test_array(CASES[i].pipeline, &arena), &ctx, &arena,
+                                    &pipeline, &err);
         if ((int)rc != CASES[i].code)
             test_fail(__FILE__, __LINE__, "%s gives %d %s", CASES[i].pipeline, (int)rc,
                       error_message(&err));
@@ -433,11 +324,11 @@ TEST(an_execution_reports_what_went_through_its_stages) {
     AggParseContext ctx = {0};
     AggExecContext exec_ctx = {0};
     Pipeline *pipeline = NULL;
-    Doc docs[DOCS_MAX];
-    DocArraySource source = {.docs = docs,
-                             .count = docs_of("[{'a':1},{'a':2},{'a':1}]", &arena, docs)};
-    REQUIRE_OK(pipeline_parse(array_of("[{'$match':{'a':1}},{'$count':'n'}]", &arena), &ctx, &arena,
-                              &pipeline, &err),
+    Doc docs[PIPELINE_TEST_DOCS_MAX];
+    DocArraySource source = {
+        .docs = docs, .count = pipeline_test_docs("[{'a':1},{'a':2},{'a':1}]", &arena, docs)};
+    REQUIRE_OK(pipeline_parse(pipeline_test_array("[{'$match':{'a':1}},{'$count':'n'}]", &arena),
+                              &ctx, &arena, &pipeline, &err),
                err);
     PipelineExec *exec = NULL;
     REQUIRE_OK(pipeline_exec_new(pipeline, doc_array_source(&source), &exec_ctx, &exec, &err), err);
@@ -450,12 +341,12 @@ TEST(an_execution_reports_what_went_through_its_stages) {
     DocBuilder b;
     doc_builder_init(&b, &buf);
     pipeline_exec_stats(exec, &b);
-    EXPECT_STR(json_of(doc_builder_end(&b), &arena),
-               json_of(array_of("[{'$match':{'a':{'$eq':1}},'nIn':{'$numberLong':'3'},"
-                                "'nReturned':{'$numberLong':'2'}},{'$count':'n',"
-                                "'nIn':{'$numberLong':'2'},'nReturned':{'$numberLong':'1'}}]",
-                                &arena),
-                       &arena));
+    EXPECT_STR(pipeline_test_json(doc_builder_end(&b), &arena),
+               pipeline_test_json(pipeline_test_array(
+                                      "[{'$match':{'a':{'$eq':1}},'nReturned':{'$numberLong':'2'}},"
+                                      "{'$count':'n','nReturned':{'$numberLong':'1'}}]",
+                                      &arena),
+                                  &arena));
     pipeline_exec_free(exec);
     arena_done(&arena);
 }
@@ -467,15 +358,15 @@ TEST(pipelines_of_one_to_one_stages_can_be_updates) {
     AggParseContext ctx = {0};
     AggExecContext exec_ctx = {.now_ms = 5};
     Pipeline *pipeline = NULL;
-    Doc before = elem_doc(doc_get_lit(array_of("[{'_id':1,'a':2}]", &arena), "0"));
+    Doc before = elem_doc(doc_get_lit(pipeline_test_array("[{'_id':1,'a':2}]", &arena), "0"));
     Doc after = DOC_EMPTY;
-    Doc stages = array_of("[{'$set':{'b':{'$add':['$a',1]}}},{'$unset':'a'}]", &arena);
+    Doc stages = pipeline_test_array("[{'$set':{'b':{'$add':['$a',1]}}},{'$unset':'a'}]", &arena);
     REQUIRE_OK(pipeline_parse(stages, &ctx, &arena, &pipeline, &err), err);
     EXPECT_OK(pipeline_check_for_update(pipeline, &err), err);
     EXPECT_OK(pipeline_apply_to_doc(pipeline, before, &exec_ctx, &arena, &after, &err), err);
-    EXPECT_STR(json_of(after, &arena), "{\"_id\":1,\"b\":3}");
+    EXPECT_STR(pipeline_test_json(after, &arena), "{\"_id\":1,\"b\":3}");
 
-    stages = array_of("[{'$match':{'a':1}}]", &arena);
+    stages = pipeline_test_array("[{'$match':{'a':1}}]", &arena);
     REQUIRE_OK(pipeline_parse(stages, &ctx, &arena, &pipeline, &err), err);
     EXPECT(pipeline_check_for_update(pipeline, &err) == ERR_INVALID_OPTIONS);
     EXPECT_STR(error_message(&err), "$match is not allowed to be used within an update");

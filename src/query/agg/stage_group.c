@@ -2,81 +2,147 @@
  * stage_group.c - $group: a hash table from the value of _id to accumulator states, filled with the
  * whole input before the first group comes out. $sortByCount is made of it.
  *
- * Groups come out in the order in which their first document came in.
+ * Groups come out in the order in which their first document came in, as long as all fits.
+ *
+ * When the table reaches its budget it is closed to new groups, and the documents of groups that it
+ * does not have go, as they are, to spilled runs: one of PARTITION_COUNT, by some bits of the hash.
+ * At the end of the input each run is grouped like an input of its own, with other bits of the
+ * hash. States need not be written anywhere, so accumulators know nothing of all this.
+ *
+ *     states of fixed size    A group in the table takes all its documents, also later ones: at the
+ *     ($sum, $avg, ...)       end the table's groups are complete and come out; then it is freed
+ * and the runs follow, each with the whole budget. growing states          Later documents go to
+ * the runs for all groups, or the table would grow
+ *     ($push, $first, ...)    on. When a run is read, its groups of the closed table are put in the
+ *                             new table first: they continue where they were, in order. The closed
+ *                             table stays until its last run is done; hence each level has half of
+ *                             the budget of the one before.
  */
 #include <assert.h>
 
 #include "base/alloc.h"
-#include "query/agg/accumulator.h"
+#include "query/agg/acc_set.h"
 #include "query/agg/agg_internal.h"
 
 enum {
     SLOT_COUNT_FIRST = 64, /* a power of two */
+    PARTITION_BITS = 4,
+    PARTITION_COUNT = 1 << PARTITION_BITS,
+    /* With a sixteenth of the groups on each: enough for 4,000 times the memory. What does not get
+     * smaller by it is one group that is too large. */
+    LEVEL_COUNT_MAX = 4,
 };
 
 typedef struct GroupStage {
     AggStage base;
     Expr *id;
-    Acc *accs;
-    size_t *offsets; /* of the states within a group */
-    uint32_t acc_count;
-    size_t group_size;
-    bool has_sort_by;
+    AccSet accs;
 } GroupStage;
 
-/* States follow at their offsets. */
+/* States follow, aligned. */
 typedef struct Group {
     Value id;
     uint64_t hash;
     struct Group *next; /* in order of arrival */
 } Group;
 
-typedef struct GroupExec {
-    AggStageExec base;
-    Arena groups; /* groups with their states, and the bytes of their ids */
+typedef struct GroupList {
+    Group *first;
+    Group *last;
+} GroupList;
+
+typedef struct GroupTable {
+    uint32_t refs;            /* the execution while in use, and its partitions */
+    struct GroupTable *upper; /* owns the memory of inherited groups; or NULL */
+    uint32_t level;
+    Arena arena; /* groups with their states, and the bytes of their ids */
     Group **slots;
     size_t slot_count;
     size_t group_count;
-    Group *first;
-    Group *last;
+    GroupList groups;   /* those not yet given out */
     size_t state_bytes; /* heap memory of the states */
-    KeyBuilder key;
+    size_t budget;
+    bool is_closed;
+    uint32_t runs[PARTITION_COUNT];
+} GroupTable;
+
+/* A run waiting to be grouped. */
+typedef struct Partition {
+    GroupTable *table; /* that it comes from; a reference when it inherits groups, else NULL */
+    uint32_t level;
+    uint32_t run;
+    GroupList inherited;
+} Partition;
+
+typedef struct GroupExec {
+    AggStageExec base;
+    GroupTable *table;
     bool is_filled;
-    Group *next_out;
+    bool is_from_run; /* the table is filled from `run` and not from the input */
+    uint32_t run;
+    Partition *partitions; /* a stack */
+    size_t partition_count;
+    size_t partition_capacity;
+    int64_t close_count; /* tables that were too small */
+    AccContext acc_ctx;
+    KeyBuilder key;
     Buffer out;
 } GroupExec;
 
-static ErrCode parse_field(AggParser *p, Elem elem, GroupStage *stage, Error *err);
-static void lay_out(AggParser *p, GroupStage *stage);
 static ErrCode group_init(AggStageExec *base, Error *err);
 static void group_done(AggStageExec *base);
 static ErrCode group_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
+static void group_stats(const AggStageExec *base, DocBuilder *b);
 static bool group_add_paths(const AggStage *base, PathSet *set);
 static ErrCode fill(GroupExec *exec, Error *err);
-static Group *find_or_add(GroupExec *exec, Value id);
+static ErrCode add_document(GroupExec *exec, Doc doc, Error *err);
+static Group *find_slot(const GroupExec *exec, Value id, uint64_t hash, size_t *ret_slot);
 static Group *add_group(GroupExec *exec, Value id, uint64_t hash, size_t slot);
-static void grow_slots(GroupExec *exec);
-static ErrCode check_memory(GroupExec *exec, Error *err);
+static void grow_slots(GroupTable *table);
+static ErrCode close_table(GroupExec *exec, Error *err);
+static ErrCode queue_partitions(GroupExec *exec, Error *err);
+static bool next_partition(GroupExec *exec);
+static GroupTable *table_new(const GroupExec *exec, uint32_t level);
+static void table_unref(GroupTable *table);
+static void free_groups(const GroupStage *stage, GroupList *groups);
 static ErrCode emit(GroupExec *exec, Group *group, Doc *ret_doc, Error *err);
 
-static const AggStageClass GROUP = {
+const AggStageClass AGG_GROUP = {
     .name = "$group",
     .exec_size = sizeof(GroupExec),
     .exec_init = group_init,
     .exec_done = group_done,
     .next = group_next,
+    .stats = group_stats,
     .add_paths = group_add_paths,
 };
+
+static inline void *states_of(Group *group) {
+    return (uint8_t *)group + acc_align(sizeof(Group));
+}
+
+static void list_add(GroupList *list, Group *group) {
+    group->next = NULL;
+    if (list->first == NULL)
+        list->first = group;
+    else
+        list->last->next = group;
+    list->last = group;
+}
+
+static uint32_t partition_of(uint64_t hash, uint32_t level) {
+    return (uint32_t)(hash >> (64 - PARTITION_BITS * (level + 1))) & (PARTITION_COUNT - 1);
+}
 
 ErrCode parse_group(AggParser *p, Elem spec, Error *err) {
     if (elem_type(spec) != BT_DOC)
         return error_set(err, (ErrCode)15947, "a group's fields must be specified in an object");
-    GroupStage *stage = agg_add_stage(p, &GROUP, sizeof(*stage), spec);
-    stage->accs = ARENA_ARRAY(p->arena, Acc, doc_count(elem_doc(spec)));
+    GroupStage *stage = agg_add_stage(p, &AGG_GROUP, sizeof(*stage), spec);
+    acc_set_init(&stage->accs, doc_count(elem_doc(spec)), p->arena);
     DocIter iter = doc_iter(elem_doc(spec));
     for (Elem elem; doc_iter_next(&iter, &elem);) {
         if (!elem_name_is(elem, STR("_id"))) {
-            TRY(parse_field(p, elem, stage, err));
+            TRY(acc_set_parse(&stage->accs, elem, &p->ctx->expr, p->arena, err));
             continue;
         }
         if (stage->id != NULL)
@@ -85,7 +151,6 @@ ErrCode parse_group(AggParser *p, Elem spec, Error *err) {
     }
     if (stage->id == NULL)
         return error_set(err, (ErrCode)15955, "a group specification must include an _id");
-    lay_out(p, stage);
     return ERR_OK;
 }
 
@@ -130,184 +195,287 @@ ErrCode parse_sort_by_count(AggParser *p, Elem spec, Error *err) {
     return parse_sort(p, doc_get_lit(stages, "$sort"), err);
 }
 
-static ErrCode parse_field(AggParser *p, Elem elem, GroupStage *stage, Error *err) {
-    Str field = elem_name_str(elem);
-    if (memchr(field.data, '.', field.size) != NULL)
-        return error_set(err, (ErrCode)40235, "The field name '%s' cannot contain '.'",
-                         elem_name(elem));
-    if (field.size > 0 && field.data[0] == '$')
-        return error_set(err, (ErrCode)40236, "The field name '%s' cannot be an operator name",
-                         elem_name(elem));
-    if (elem_type(elem) != BT_DOC || doc_is_empty(elem_doc(elem)))
-        return error_set(err, (ErrCode)40234, "The field '%s' must be an accumulator object",
-                         elem_name(elem));
-    if (doc_count(elem_doc(elem)) != 1)
-        return error_set(err, (ErrCode)40238, "The field '%s' must specify one accumulator",
-                         elem_name(elem));
-    DocIter iter = doc_iter(elem_doc(elem));
-    Elem op;
-    doc_iter_next(&iter, &op);
-    Acc *acc = &stage->accs[stage->acc_count++];
-    TRY(acc_parse(field, op, &p->ctx->expr, p->arena, acc, err));
-    stage->has_sort_by |= acc->sort_by != NULL;
-    return ERR_OK;
-}
-
-static size_t aligned(size_t size) {
-    return (size + ACC_STATE_ALIGN - 1) & ~(size_t)(ACC_STATE_ALIGN - 1);
-}
-
-static void lay_out(AggParser *p, GroupStage *stage) {
-    stage->offsets = ARENA_ARRAY(p->arena, size_t, stage->acc_count);
-    stage->group_size = aligned(sizeof(Group));
-    for (uint32_t i = 0; i < stage->acc_count; i++) {
-        stage->offsets[i] = stage->group_size;
-        stage->group_size += aligned(stage->accs[i].class->state_size);
-    }
+const Expr *agg_group_id(const AggStage *base) {
+    return ((const GroupStage *)base)->id;
 }
 
 static ErrCode group_init(AggStageExec *base, Error *err) {
     (void)err;
     GroupExec *exec = (GroupExec *)base;
-    arena_init(&exec->groups, 0);
     buffer_init(&exec->out, VALUE_SIZE_MAX);
     key_builder_init(&exec->key);
-    exec->slot_count = SLOT_COUNT_FIRST;
-    exec->slots = xcalloc(exec->slot_count, sizeof(*exec->slots));
+    exec->table = table_new(exec, /* level= */ 0);
     return ERR_OK;
 }
 
 static void group_done(AggStageExec *base) {
     GroupExec *exec = (GroupExec *)base;
     const GroupStage *stage = (const GroupStage *)base->stage;
-    for (uint32_t i = 0; i < stage->acc_count; i++) {
-        if (stage->accs[i].class->done == NULL)
-            continue;
-        for (Group *group = exec->first; group != NULL; group = group->next)
-            stage->accs[i].class->done((uint8_t *)group + stage->offsets[i]);
+    if (exec->table != NULL)
+        free_groups(stage, &exec->table->groups);
+    table_unref(exec->table);
+    for (size_t i = 0; i < exec->partition_count; i++) {
+        free_groups(stage, &exec->partitions[i].inherited);
+        table_unref(exec->partitions[i].table);
     }
-    arena_done(&exec->groups);
+    xfree(exec->partitions);
     buffer_done(&exec->out);
     key_builder_done(&exec->key);
-    xfree(exec->slots);
 }
 
 static ErrCode group_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err) {
     GroupExec *exec = (GroupExec *)base;
-    if (!exec->is_filled) {
-        TRY(fill(exec, err));
-        exec->is_filled = true;
-        exec->next_out = exec->first;
+    while (true) {
+        if (!exec->is_filled) {
+            TRY(fill(exec, err));
+            exec->is_filled = true;
+        }
+        Group *group = exec->table->groups.first;
+        *ret_found = group != NULL;
+        if (group != NULL)
+            return emit(exec, group, ret_doc, err);
+        if (!next_partition(exec))
+            return ERR_OK;
     }
-    Group *group = exec->next_out;
-    *ret_found = group != NULL;
-    if (group == NULL)
-        return ERR_OK;
-    exec->next_out = group->next;
-    return emit(exec, group, ret_doc, err);
+}
+
+static void group_stats(const AggStageExec *base, DocBuilder *b) {
+    const GroupExec *exec = (const GroupExec *)base;
+    build_bool(b, "usedDisk", exec->close_count > 0);
+    build_i64(b, "spills", exec->close_count);
 }
 
 static bool group_add_paths(const AggStage *base, PathSet *set) {
     const GroupStage *stage = (const GroupStage *)base;
     expr_add_paths(stage->id, set);
-    for (uint32_t i = 0; i < stage->acc_count; i++) {
-        const Acc *acc = &stage->accs[i];
-        expr_add_paths(acc->input, set);
-        for (uint32_t j = 0; acc->sort_by != NULL && j < acc->sort_by->count; j++)
-            path_set_add(set, acc->sort_by->parts[j].path.dotted);
-    }
+    acc_set_add_paths(&stage->accs, set);
     return true;
 }
 
-/* Pulls everything and accumulates it. */
+/* ---- filling a table ---- */
+
+static ErrCode next_of_run(GroupExec *exec, bool *ret_found, Doc *ret_doc, Error *err) {
+    const Spill *spill = exec->base.ctx->spill;
+    const uint8_t *record;
+    size_t size;
+    TRY(check_hook_run(&exec->base.ctx->check, err));
+    TRY(spill->run_next(spill->arg, exec->run, ret_found, &record, &size, err));
+    if (!*ret_found)
+        return ERR_OK;
+    *ret_doc = (Doc){record};
+    if (size < BSON_DOC_SIZE_MIN || doc_size(*ret_doc) != size)
+        return error_set(err, ERR_DATA_CORRUPTION_DETECTED, "damaged record of a spilled group");
+    return ERR_OK;
+}
+
 static ErrCode fill(GroupExec *exec, Error *err) {
-    AggStageExec *base = &exec->base;
-    const GroupStage *stage = (const GroupStage *)base->stage;
-    AccContext acc_ctx = {
-        .collator = base->ctx->collator,
-        .bytes = &exec->state_bytes,
-        .eval = &base->eval,
+    exec->acc_ctx = (AccContext){
+        .collator = exec->base.ctx->collator,
+        .bytes = &exec->table->state_bytes,
+        .eval = &exec->base.eval,
         .key = &exec->key,
     };
     while (true) {
         bool found;
         Doc doc;
-        TRY(agg_pull(base, &found, &doc, err));
+        if (exec->is_from_run)
+            TRY(next_of_run(exec, &found, &doc, err));
+        else
+            TRY(agg_pull(&exec->base, &found, &doc, err));
         if (!found)
-            return ERR_OK;
-        agg_begin_doc(base, doc);
-        Value id;
-        TRY(expr_eval(stage->id, &base->eval, &id, err));
-        Group *group = find_or_add(exec, value_is_missing(id) ? VALUE_NULL : id);
-        for (uint32_t i = 0; i < stage->acc_count; i++) {
-            const Acc *acc = &stage->accs[i];
-            Value value;
-            TRY(expr_eval(acc->input, &base->eval, &value, err));
-            TRY(acc->class->add((uint8_t *)group + stage->offsets[i], acc, value, &acc_ctx, err));
-        }
-        TRY(check_memory(exec, err));
+            return exec->table->is_closed ? queue_partitions(exec, err) : ERR_OK;
+        TRY(add_document(exec, doc, err));
     }
 }
 
-static Group *find_or_add(GroupExec *exec, Value id) {
-    const Collator *collator = exec->base.ctx->collator;
-    uint64_t hash = value_hash(id, collator);
-    size_t slot = hash & (exec->slot_count - 1);
-    for (Group *group; (group = exec->slots[slot]) != NULL;
-         slot = (slot + 1) & (exec->slot_count - 1)) {
-        if (group->hash == hash && values_equal(group->id, id, collator))
+static ErrCode add_document(GroupExec *exec, Doc doc, Error *err) {
+    AggStageExec *base = &exec->base;
+    const GroupStage *stage = (const GroupStage *)base->stage;
+    GroupTable *table = exec->table;
+    agg_begin_doc(base, doc);
+    Value id;
+    TRY(expr_eval(stage->id, &base->eval, &id, err));
+    if (value_is_missing(id))
+        id = VALUE_NULL;
+    uint64_t hash = value_hash(id, base->ctx->collator);
+    size_t slot;
+    Group *group = find_slot(exec, id, hash, &slot);
+    if (UNLIKELY(table->is_closed) && (group == NULL || stage->accs.has_growing)) {
+        const Spill *spill = base->ctx->spill;
+        uint32_t run = table->runs[partition_of(hash, table->level)];
+        return spill->run_append(spill->arg, run, doc.data, doc_size(doc), err);
+    }
+    if (group == NULL)
+        group = add_group(exec, id, hash, slot);
+    exec->acc_ctx.group_id = group->id;
+    TRY(acc_states_add(&stage->accs, states_of(group), &exec->acc_ctx, err));
+    size_t used =
+        arena_used(&table->arena) + table->slot_count * sizeof(*table->slots) + table->state_bytes;
+    if (UNLIKELY(used > table->budget) && !table->is_closed)
+        return close_table(exec, err);
+    return ERR_OK;
+}
+
+/* As values_equal, with a short way for the most frequent keys. */
+static inline bool is_same_id(Value a, Value b, const Collator *collator) {
+    if (a.type == b.type) {
+        if (a.type == BT_INT32)
+            return a.i32 == b.i32;
+        if (a.type == BT_INT64 || a.type == BT_DATE)
+            return a.i64 == b.i64;
+    }
+    return values_equal(a, b, collator);
+}
+
+static Group *find_slot(const GroupExec *exec, Value id, uint64_t hash, size_t *ret_slot) {
+    const GroupTable *table = exec->table;
+    size_t slot = hash & (table->slot_count - 1);
+    for (Group *group; (group = table->slots[slot]) != NULL;
+         slot = (slot + 1) & (table->slot_count - 1)) {
+        if (group->hash == hash && is_same_id(group->id, id, exec->base.ctx->collator))
             return group;
     }
-    return add_group(exec, id, hash, slot);
+    *ret_slot = slot;
+    return NULL;
+}
+
+static void put_group(GroupTable *table, Group *group, size_t slot) {
+    list_add(&table->groups, group);
+    table->slots[slot] = group;
+    if (++table->group_count * 2 > table->slot_count)
+        grow_slots(table);
 }
 
 static Group *add_group(GroupExec *exec, Value id, uint64_t hash, size_t slot) {
     const GroupStage *stage = (const GroupStage *)exec->base.stage;
+    GroupTable *table = exec->table;
     /* The arena aligns to 8 bytes, states want more. */
-    uint8_t *memory = arena_zalloc(&exec->groups, stage->group_size + ACC_STATE_ALIGN);
-    Group *group = (Group *)aligned((uintptr_t)memory);
-    group->id = value_copy(id, &exec->groups);
+    size_t size = acc_align(sizeof(Group)) + stage->accs.size + ACC_STATE_ALIGN;
+    Group *group = (Group *)acc_align((uintptr_t)arena_zalloc(&table->arena, size));
+    group->id = value_copy(id, &table->arena);
     group->hash = hash;
-    for (uint32_t i = 0; i < stage->acc_count; i++)
-        if (stage->accs[i].class->init != NULL)
-            stage->accs[i].class->init((uint8_t *)group + stage->offsets[i]);
-    if (exec->last == NULL)
-        exec->first = group;
-    else
-        exec->last->next = group;
-    exec->last = group;
-    exec->slots[slot] = group;
-    if (++exec->group_count * 2 > exec->slot_count)
-        grow_slots(exec);
+    acc_states_init(&stage->accs, states_of(group));
+    put_group(table, group, slot);
     return group;
 }
 
-static void grow_slots(GroupExec *exec) {
-    xfree(exec->slots);
-    exec->slot_count *= 2;
-    exec->slots = xcalloc(exec->slot_count, sizeof(*exec->slots));
-    for (Group *group = exec->first; group != NULL; group = group->next) {
-        size_t slot = group->hash & (exec->slot_count - 1);
-        while (exec->slots[slot] != NULL)
-            slot = (slot + 1) & (exec->slot_count - 1);
-        exec->slots[slot] = group;
+static void grow_slots(GroupTable *table) {
+    xfree(table->slots);
+    table->slot_count *= 2;
+    table->slots = xcalloc(table->slot_count, sizeof(*table->slots));
+    for (Group *group = table->groups.first; group != NULL; group = group->next) {
+        size_t slot = group->hash & (table->slot_count - 1);
+        while (table->slots[slot] != NULL)
+            slot = (slot + 1) & (table->slot_count - 1);
+        table->slots[slot] = group;
     }
 }
 
-static ErrCode check_memory(GroupExec *exec, Error *err) {
-    size_t used =
-        arena_used(&exec->groups) + exec->slot_count * sizeof(*exec->slots) + exec->state_bytes;
-    if (LIKELY(used <= agg_memory_bytes_max(&exec->base)))
-        return ERR_OK;
-    if (exec->base.ctx->allow_disk_use)
+/* ---- spilling ---- */
+
+static ErrCode close_table(GroupExec *exec, Error *err) {
+    const AggExecContext *ctx = exec->base.ctx;
+    GroupTable *table = exec->table;
+    if (!ctx->allow_disk_use || ctx->spill == NULL)
         return error_set(err, ERR_QUERY_EXCEEDED_MEMORY_LIMIT_NO_DISK_USE_ALLOWED,
-                         "Exceeded memory limit for $group of %zu bytes; spilling groups to disk "
-                         "is not supported yet",
+                         "Exceeded memory limit for $group, but didn't allow external sort. Pass "
+                         "allowDiskUse:true to opt in.");
+    if (table->level + 1 == LEVEL_COUNT_MAX)
+        return error_set(err, ERR_EXCEEDED_MEMORY_LIMIT,
+                         "$group used too much memory and cannot spill to disk further. Memory "
+                         "limit: %zu bytes",
                          agg_memory_bytes_max(&exec->base));
-    return error_set(err, ERR_QUERY_EXCEEDED_MEMORY_LIMIT_NO_DISK_USE_ALLOWED,
-                     "Exceeded memory limit for $group, but didn't allow external sort. Pass "
-                     "allowDiskUse:true to opt in.");
+    for (uint32_t i = 0; i < PARTITION_COUNT; i++)
+        TRY(ctx->spill->run_new(ctx->spill->arg, &table->runs[i], err));
+    table->is_closed = true;
+    exec->close_count++;
+    return ERR_OK;
 }
+
+static void push_partition(GroupExec *exec, Partition partition) {
+    ARRAY_RESERVE(exec->partitions, exec->partition_count, exec->partition_capacity);
+    exec->partitions[exec->partition_count++] = partition;
+}
+
+/* The closed table has seen all its documents. */
+static ErrCode queue_partitions(GroupExec *exec, Error *err) {
+    const Spill *spill = exec->base.ctx->spill;
+    GroupTable *table = exec->table;
+    bool is_inherited = ((const GroupStage *)exec->base.stage)->accs.has_growing;
+    GroupList lists[PARTITION_COUNT] = {0};
+    if (is_inherited) {
+        for (Group *group = table->groups.first, *next; group != NULL; group = next) {
+            next = group->next;
+            list_add(&lists[partition_of(group->hash, table->level)], group);
+        }
+        table->groups = (GroupList){0};
+    }
+    for (uint32_t i = 0; i < PARTITION_COUNT; i++) {
+        push_partition(exec, (Partition){.table = is_inherited ? table : NULL,
+                                         .level = table->level + 1,
+                                         .run = table->runs[i],
+                                         .inherited = lists[i]});
+        table->refs += is_inherited;
+    }
+    for (uint32_t i = 0; i < PARTITION_COUNT; i++)
+        TRY(spill->run_finish(spill->arg, table->runs[i], err));
+    return ERR_OK;
+}
+
+/* Begins with the next run, if there is one; the present table is finished. */
+static bool next_partition(GroupExec *exec) {
+    if (exec->partition_count == 0)
+        return false;
+    Partition partition = exec->partitions[--exec->partition_count];
+    table_unref(exec->table);
+    exec->table = table_new(exec, partition.level);
+    exec->table->upper = partition.table;
+    for (Group *group = partition.inherited.first, *next; group != NULL; group = next) {
+        next = group->next;
+        GroupTable *table = exec->table;
+        size_t slot = group->hash & (table->slot_count - 1);
+        while (table->slots[slot] != NULL)
+            slot = (slot + 1) & (table->slot_count - 1);
+        put_group(table, group, slot);
+    }
+    exec->is_from_run = true;
+    exec->run = partition.run;
+    exec->is_filled = false;
+    return true;
+}
+
+static GroupTable *table_new(const GroupExec *exec, uint32_t level) {
+    bool is_growing = ((const GroupStage *)exec->base.stage)->accs.has_growing;
+    bool is_spilling = exec->base.ctx->allow_disk_use && exec->base.ctx->spill != NULL;
+    GroupTable *table = NEW(GroupTable);
+    table->refs = 1;
+    table->level = level;
+    table->budget = agg_memory_bytes_max(&exec->base);
+    if (is_growing && is_spilling)
+        table->budget >>= level + 1;
+    arena_init(&table->arena, 0);
+    table->slot_count = SLOT_COUNT_FIRST;
+    table->slots = xcalloc(table->slot_count, sizeof(*table->slots));
+    return table;
+}
+
+static void table_unref(GroupTable *table) {
+    while (table != NULL && --table->refs == 0) {
+        GroupTable *upper = table->upper;
+        arena_done(&table->arena);
+        xfree(table->slots);
+        xfree(table);
+        table = upper;
+    }
+}
+
+static void free_groups(const GroupStage *stage, GroupList *groups) {
+    for (Group *group = groups->first; group != NULL; group = group->next)
+        acc_states_done(&stage->accs, states_of(group));
+    *groups = (GroupList){0};
+}
+
+/* ---- output ---- */
 
 static ErrCode emit(GroupExec *exec, Group *group, Doc *ret_doc, Error *err) {
     const GroupStage *stage = (const GroupStage *)exec->base.stage;
@@ -316,13 +484,9 @@ static ErrCode emit(GroupExec *exec, Group *group, Doc *ret_doc, Error *err) {
     DocBuilder b;
     doc_builder_init(&b, &exec->out);
     build_value_as(&b, STR("_id"), group->id);
-    for (uint32_t i = 0; i < stage->acc_count; i++) {
-        const Acc *acc = &stage->accs[i];
-        Value value;
-        TRY(acc->class->finish((uint8_t *)group + stage->offsets[i], acc, &exec->base.scratch,
-                               &value, err));
-        build_value_as(&b, acc->field, value_is_missing(value) ? VALUE_NULL : value);
-    }
+    TRY(acc_states_build(&stage->accs, states_of(group), &exec->base.scratch, &b, err));
+    exec->table->groups.first = group->next;
+    acc_states_done(&stage->accs, states_of(group));
     *ret_doc = doc_builder_end(&b);
     return buffer_check(&exec->out, "group", err);
 }

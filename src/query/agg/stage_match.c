@@ -49,10 +49,9 @@ static void match_to_stage_bson(const AggStage *base, DocBuilder *b) {
     build_close(b, opened);
 }
 
-/* An expression's paths are not told by the filter's tree: everything, then. */
 static void add_match_paths(const MatchExpr *match, PathSet *set) {
     if (match->kind == MATCH_EXPR)
-        path_set_add_all(set);
+        expr_match_add_paths(match->custom, set);
     if (match->path.count > 0) {
         path_set_add(set, match->path.dotted);
         return;

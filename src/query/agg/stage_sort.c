@@ -13,6 +13,7 @@ static ErrCode sort_init(AggStageExec *base, Error *err);
 static void sort_done(AggStageExec *base);
 static ErrCode sort_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
 static void sort_to_bson(const AggStage *base, DocBuilder *b);
+static void sort_stats(const AggStageExec *base, DocBuilder *b);
 static bool sort_add_paths(const AggStage *base, PathSet *set);
 
 const AggStageClass AGG_SORT = {
@@ -22,6 +23,7 @@ const AggStageClass AGG_SORT = {
     .exec_done = sort_done,
     .next = sort_next,
     .to_bson = sort_to_bson,
+    .stats = sort_stats,
     .add_paths = sort_add_paths,
     .preserves_path = agg_preserves_all,
 };
@@ -84,4 +86,10 @@ static bool sort_add_paths(const AggStage *base, PathSet *set) {
     for (uint32_t i = 0; i < stage->pattern->count; i++)
         path_set_add(set, stage->pattern->parts[i].path.dotted);
     return false;
+}
+
+static void sort_stats(const AggStageExec *base, DocBuilder *b) {
+    SorterStats stats = sorter_stats(((const SortExec *)base)->sorter);
+    build_bool(b, "usedDisk", stats.run_count > 0);
+    build_i64(b, "spills", stats.run_count);
 }

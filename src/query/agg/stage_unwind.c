@@ -4,13 +4,6 @@
 #include "bson/json.h"
 #include "query/agg/agg_internal.h"
 
-typedef struct UnwindStage {
-    AggStage base;
-    FieldPath path;
-    FieldPath index_path; /* includeArrayIndex; count 0: none */
-    bool preserves_empty;
-} UnwindStage;
-
 typedef struct UnwindExec {
     AggStageExec base;
     Doc doc; /* being unwound, borrowed from the input: it stays until we pull again */
@@ -31,9 +24,8 @@ static bool unwind_preserves_path(const AggStage *base, Str dotted);
 static Elem find_plain(const FieldPath *path, Doc doc);
 static ErrCode emit(UnwindExec *exec, Value element, bool is_replaced, Value index, Doc *ret_doc,
                     Error *err);
-static void set_path(DocBuilder *b, const FieldPath *path, uint32_t at, Doc in, Value value);
 
-static const AggStageClass UNWIND = {
+const AggStageClass AGG_UNWIND = {
     .name = "$unwind",
     .exec_size = sizeof(UnwindExec),
     .exec_init = unwind_init,
@@ -63,7 +55,7 @@ ErrCode parse_unwind(AggParser *p, Elem spec, Error *err) {
     Str dotted = {text.data + 1, text.size - 1};
     TRY(expr_check_path(dotted, err));
     TRY(path_parse(dotted, p->arena, &parsed.path, err));
-    UnwindStage *stage = agg_add_stage(p, &UNWIND, sizeof(*stage), spec);
+    UnwindStage *stage = agg_add_stage(p, &AGG_UNWIND, sizeof(*stage), spec);
     parsed.base = stage->base;
     *stage = parsed;
     return ERR_OK;
@@ -189,50 +181,17 @@ static ErrCode emit(UnwindExec *exec, Value element, bool is_replaced, Value ind
     if (is_replaced) {
         buffer_clear(&exec->out);
         doc_builder_init(&b, &exec->out);
-        set_path(&b, &stage->path, 0, doc, element);
+        agg_set_path(&b, &stage->path, doc, element);
         doc = doc_builder_end(&b);
         TRY(buffer_check(&exec->out, "unwound document", err));
     }
     if (stage->index_path.count > 0) {
         buffer_clear(&exec->with_index);
         doc_builder_init(&b, &exec->with_index);
-        set_path(&b, &stage->index_path, 0, doc, index);
+        agg_set_path(&b, &stage->index_path, doc, index);
         doc = doc_builder_end(&b);
         TRY(buffer_check(&exec->with_index, "unwound document", err));
     }
     *ret_doc = doc;
     return ERR_OK;
-}
-
-/* Appends the fields of `in` with the one at the path replaced, added at the end or left out. What
- * stands in the way of the path is replaced by a document. */
-static void set_path(DocBuilder *b, const FieldPath *path, uint32_t at, Doc in, Value value) {
-    bool is_last = at + 1 == path->count;
-    bool is_set = false;
-    const PathPart *part = &path->parts[at];
-    DocIter iter = doc_iter(in);
-    for (Elem elem; doc_iter_next(&iter, &elem);) {
-        if (is_set || !elem_name_is(elem, part->name)) {
-            build_elem(b, elem);
-            continue;
-        }
-        is_set = true;
-        if (is_last) {
-            build_value_as(b, part->name, value);
-        } else {
-            size_t opened = build_open_doc_str(b, part->name);
-            bool is_doc = elem_type(elem) == BT_DOC;
-            set_path(b, path, at + 1, is_doc ? elem_doc(elem) : DOC_EMPTY, value);
-            build_close(b, opened);
-        }
-    }
-    if (is_set)
-        return;
-    if (is_last) {
-        build_value_as(b, part->name, value);
-    } else {
-        size_t opened = build_open_doc_str(b, part->name);
-        set_path(b, path, at + 1, DOC_EMPTY, value);
-        build_close(b, opened);
-    }
 }

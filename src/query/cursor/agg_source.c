@@ -1,24 +1,60 @@
+/*
+ * agg_source.c - pipelines over collections.
+ *
+ * An operation has one snapshot, and a plan that yields gives it up; so no two plans may be at work
+ * in one operation. A pipeline whose stages open others ($lookup, $out, ...), and every pipeline
+ * opened by such a stage, therefore reads its own collection in batches: it copies a batch,
+ * detaches its plan, and attaches it again for the next one. While its stages run it holds nothing.
+ * Pipelines without such stages read straight from their plan.
+ */
 #include "query/cursor/agg_source.h"
 
 #include "base/alloc.h"
 #include "bson/builder.h"
+#include "query/exec/agg_sink.h"
 #include "query/exec/file_spill.h"
 
 enum {
     VIEW_DEPTH_MAX = 20,
+    /* A first batch is small, as most sub-pipelines find few documents; they grow by doubling. */
+    BATCH_BYTES_FIRST = 16 * 1024,
+    BATCH_BYTES_MAX = 1024 * 1024,
 };
 
 struct AggCursorSource {
     CursorSource base;
-    Arena arena; /* pipeline, let values */
-    OpCtx *op;   /* of the present request */
+    AggCursorSource *parent; /* that a stage of which opened this one; NULL: a client's cursor */
+    Arena arena;             /* pipeline, let values */
+    OpCtx *op;               /* of the present request; of the outermost one only */
+    Ns ns;
+    AggOptions options; /* for pipelines opened from here; what it points to is in the arena */
     Pipeline *pipeline;
     PipelineExec *exec;
+    AggForeign foreign;
     FindSource *inner; /* NULL: the pipeline makes its documents itself */
-    FileSpill *spill;  /* of $sort; NULL: not allowed */
-    uint8_t *stashed;  /* given back by the consumer, or NULL */
+    bool is_attached;  /* the inner source holds its place in the storage */
+    bool is_inner_over;
+    bool is_batched;
+    Buffer batch; /* documents, one behind the other */
+    size_t batch_next;
+    size_t batch_bytes;
+    int64_t keys_examined; /* by pipelines that were opened from here and closed */
+    int64_t docs_examined;
+    FileSpill *spill; /* NULL: not allowed */
+    uint8_t *stashed; /* given back by the consumer, or NULL */
     const Collator *collator;
 };
+
+static ErrCode open_foreign(void *arg, Str coll, Doc stages, Doc let_values, DocSource *ret_docs,
+                            Error *err);
+static void close_foreign(void *arg, DocSource docs);
+static ErrCode open_sink(void *arg, const AggSinkSpec *spec, AggSink *ret_sink, Error *err);
+
+static OpCtx *source_op(const AggCursorSource *source) {
+    while (source->parent != NULL)
+        source = source->parent;
+    return source->op;
+}
 
 static ErrCode pull_inner(void *arg, bool *ret_found, Doc *ret_doc, Error *err) {
     AggCursorSource *source = arg;
@@ -29,8 +65,55 @@ static ErrCode pull_inner(void *arg, bool *ret_found, Doc *ret_doc, Error *err) 
     return ERR_OK;
 }
 
+static void detach_inner(AggCursorSource *source) {
+    if (source->inner != NULL && source->is_attached)
+        source->inner->base.ops->detach(&source->inner->base);
+    source->is_attached = false;
+}
+
+static ErrCode attach_inner(AggCursorSource *source, Error *err) {
+    if (source->inner == NULL || source->is_attached)
+        return ERR_OK;
+    CursorSource *inner = &source->inner->base;
+    TRY(inner->ops->attach(inner, source_op(source), err));
+    source->is_attached = true;
+    return ERR_OK;
+}
+
+static ErrCode fill_batch(AggCursorSource *source, Error *err) {
+    buffer_clear(&source->batch);
+    source->batch_next = 0;
+    TRY(attach_inner(source, err));
+    ErrCode rc = ERR_OK;
+    while (rc == ERR_OK && !source->is_inner_over && source->batch.size < source->batch_bytes) {
+        bool found;
+        PlanRow row;
+        rc = executor_next(source->inner->exec, &found, &row, err);
+        if (rc == ERR_OK && found)
+            buffer_append(&source->batch, row.doc.data, doc_size(row.doc));
+        else
+            source->is_inner_over = true;
+    }
+    if (source->batch_bytes < BATCH_BYTES_MAX)
+        source->batch_bytes *= 2;
+    detach_inner(source);
+    return rc;
+}
+
+static ErrCode pull_batched(void *arg, bool *ret_found, Doc *ret_doc, Error *err) {
+    AggCursorSource *source = arg;
+    if (source->batch_next == source->batch.size && !source->is_inner_over)
+        TRY(fill_batch(source, err));
+    *ret_found = source->batch_next < source->batch.size;
+    if (*ret_found) {
+        *ret_doc = (Doc){source->batch.data + source->batch_next};
+        source->batch_next += doc_size(*ret_doc);
+    }
+    return ERR_OK;
+}
+
 static ErrCode check_op(void *arg, Error *err) {
-    return op_check_interrupt(((AggCursorSource *)arg)->op, err);
+    return op_check_interrupt(source_op(arg), err);
 }
 
 static ErrCode agg_next(CursorSource *base, bool *ret_found, Doc *ret_doc, Error *err) {
@@ -51,17 +134,14 @@ static void agg_give_back(CursorSource *base, Doc doc) {
 
 static void agg_detach(CursorSource *base) {
     AggCursorSource *source = (AggCursorSource *)base;
-    if (source->inner != NULL)
-        source->inner->base.ops->detach(&source->inner->base);
+    detach_inner(source);
     source->op = NULL;
 }
 
 static ErrCode agg_attach(CursorSource *base, OpCtx *op, Error *err) {
     AggCursorSource *source = (AggCursorSource *)base;
     source->op = op;
-    if (source->inner == NULL)
-        return ERR_OK;
-    return source->inner->base.ops->attach(&source->inner->base, op, err);
+    return source->is_batched ? ERR_OK : attach_inner(source, err);
 }
 
 static void agg_free(CursorSource *base) {
@@ -71,6 +151,7 @@ static void agg_free(CursorSource *base) {
     if (source->inner != NULL)
         cursor_source_free(&source->inner->base);
     xfree(source->stashed);
+    buffer_done(&source->batch);
     arena_done(&source->arena);
     xfree(source);
 }
@@ -80,6 +161,8 @@ static void agg_examined(const CursorSource *base, int64_t *ret_keys, int64_t *r
     *ret_keys = *ret_docs = 0;
     if (source->inner != NULL)
         stage_count_all(source->inner->exec->root, ret_keys, ret_docs);
+    *ret_keys += source->keys_examined;
+    *ret_docs += source->docs_examined;
 }
 
 static const CursorSourceOps AGG_OPS = {agg_next,   agg_give_back, agg_detach,
@@ -104,12 +187,29 @@ static ErrCode open_inner(AggCursorSource *source, const Ns *ns, const AggOption
         .yield_period_us = options->yield_period_us,
         .now_ms = options->now_ms,
     };
+    PathSet needed = path_set(&source->arena);
+    pipeline_needed_paths(source->pipeline, &needed);
+    spec.needed_paths = &needed;
     bool is_view;
-    TRY(find_source_open(source->op, ns, &spec, &source->inner, &is_view, err));
+    TRY(find_source_open(source_op(source), ns, &spec, &source->inner, &is_view, err));
     if (is_view) /* became one between view_resolve and here */
         return error_set(err, ERR_QUERY_PLAN_KILLED, "collection dropped or renamed: '%s'",
                          ns->text);
+    source->is_attached = true;
     return ERR_OK;
+}
+
+/* What pipelines opened later need outlives the request. */
+static void keep_options(AggCursorSource *source, const Ns *ns, const AggOptions *options) {
+    source->ns = *ns;
+    source->options = *options;
+    source->options.hint = ELEM_MISSING;
+    source->options.source_rows = NULL;
+    source->options.source_row_count = 0;
+    if (doc_is_present(options->let_values))
+        source->options.let_values = doc_copy(options->let_values, &source->arena);
+    if (options->spill_dir != NULL)
+        source->options.spill_dir = arena_strdup(&source->arena, options->spill_dir);
 }
 
 static const Collator *default_collator(OpCtx *op, const Ns *ns) {
@@ -123,14 +223,15 @@ static const Collator *default_collator(OpCtx *op, const Ns *ns) {
 static ErrCode open_source(AggCursorSource *source, const Ns *ns, Doc stages,
                            const AggOptions *options, Error *err) {
     CheckHook check = {check_op, source};
+    keep_options(source, ns, options);
     source->collator = options->has_collation || options->is_collectionless
                            ? options->collator
-                           : default_collator(source->op, ns);
+                           : default_collator(source_op(source), ns);
+    source->options.has_collation = true;
+    source->options.collator = source->collator;
     AggParseContext parse = {
-        .expr = {.collator = source->collator,
-                 .let_values = doc_is_present(options->let_values)
-                                   ? doc_copy(options->let_values, &source->arena)
-                                   : DOC_NONE},
+        .expr = {.collator = source->collator, .let_values = source->options.let_values},
+        .depth = options->depth,
         .source_rows = options->source_rows,
         .source_row_count = options->source_row_count,
         .is_collectionless = options->is_collectionless,
@@ -139,10 +240,12 @@ static ErrCode open_source(AggCursorSource *source, const Ns *ns, Doc stages,
     };
     TRY(pipeline_parse(stages, &parse, &source->arena, &source->pipeline, err));
     pipeline_optimize(source->pipeline);
+    source->is_batched = source->parent != NULL || pipeline_uses_foreign(source->pipeline);
+    source->foreign = (AggForeign){source, open_foreign, close_foreign, open_sink};
     DocSource docs = {0};
     if (pipeline_source(source->pipeline) == NULL) {
         TRY(open_inner(source, ns, options, err));
-        docs = (DocSource){source, pull_inner};
+        docs = (DocSource){source, source->is_batched ? pull_batched : pull_inner};
     }
     source->spill = options->spill_dir != NULL ? file_spill_new(options->spill_dir) : NULL;
     AggExecContext exec = {
@@ -150,17 +253,21 @@ static ErrCode open_source(AggCursorSource *source, const Ns *ns, Doc stages,
         .stage_memory_bytes = options->stage_memory_bytes,
         .allow_disk_use = options->spill_dir != NULL,
         .spill = source->spill != NULL ? file_spill_interface(source->spill) : NULL,
+        .foreign = &source->foreign,
         .now_ms = options->now_ms,
         .collator = source->collator,
     };
     return pipeline_exec_new(source->pipeline, docs, &exec, &source->exec, err);
 }
 
-ErrCode agg_source_open(OpCtx *op, const Ns *ns, Doc stages, const AggOptions *options,
-                        AggCursorSource **ret_source, Error *err) {
+static ErrCode open_child(AggCursorSource *parent, OpCtx *op, const Ns *ns, Doc stages,
+                          const AggOptions *options, AggCursorSource **ret_source, Error *err) {
     AggCursorSource *source = NEW(AggCursorSource);
     source->base.ops = &AGG_OPS;
+    source->parent = parent;
     source->op = op;
+    source->batch_bytes = BATCH_BYTES_FIRST;
+    buffer_init(&source->batch, SIZE_MAX / 2);
     arena_init(&source->arena, 4096);
     ErrCode rc = open_source(source, ns, stages, options, err);
     if (rc != ERR_OK) {
@@ -169,6 +276,11 @@ ErrCode agg_source_open(OpCtx *op, const Ns *ns, Doc stages, const AggOptions *o
     }
     *ret_source = source;
     return ERR_OK;
+}
+
+ErrCode agg_source_open(OpCtx *op, const Ns *ns, Doc stages, const AggOptions *options,
+                        AggCursorSource **ret_source, Error *err) {
+    return open_child(/* parent= */ NULL, op, ns, stages, options, ret_source, err);
 }
 
 CursorSource *agg_source_base(AggCursorSource *source) {
@@ -185,6 +297,60 @@ PipelineExec *agg_source_exec(AggCursorSource *source) {
 
 const Pipeline *agg_source_pipeline(AggCursorSource *source) {
     return source->pipeline;
+}
+
+/* ---- other collections, for stages ---- */
+
+static ErrCode next_foreign(void *arg, bool *ret_found, Doc *ret_doc, Error *err) {
+    AggCursorSource *source = arg;
+    return pipeline_exec_next(source->exec, ret_found, ret_doc, err);
+}
+
+static ErrCode open_foreign(void *arg, Str coll, Doc stages, Doc let_values, DocSource *ret_docs,
+                            Error *err) {
+    AggCursorSource *parent = arg;
+    OpCtx *op = source_op(parent);
+    AggOptions options = parent->options;
+    options.depth++;
+    options.is_collectionless = coll.size == 0;
+    CLEANUP(arena_done) Arena scratch = {0};
+    if (doc_is_present(let_values) && doc_is_present(options.let_values))
+        TRY(doc_merge(options.let_values, let_values, &scratch, &options.let_values, err));
+    else if (doc_is_present(let_values))
+        options.let_values = let_values;
+    Ns target;
+    if (options.is_collectionless) {
+        TRY(ns_make(ns_db(&parent->ns), STR("$cmd.aggregate"), &target, err));
+    } else {
+        Ns ns;
+        TRY(ns_make(ns_db(&parent->ns), coll, &ns, err));
+        TRY(view_resolve(op, &ns, stages, &scratch, &options, &target, &stages, err));
+    }
+    AggCursorSource *source;
+    TRY(open_child(parent, /* op= */ NULL, &target, stages, &options, &source, err));
+    *ret_docs = (DocSource){source, next_foreign};
+    return ERR_OK;
+}
+
+static void close_foreign(void *arg, DocSource docs) {
+    AggCursorSource *parent = arg;
+    AggCursorSource *source = docs.arg;
+    int64_t keys, doc_count;
+    agg_examined(&source->base, &keys, &doc_count);
+    parent->keys_examined += keys;
+    parent->docs_examined += doc_count;
+    agg_free(&source->base);
+}
+
+static ErrCode open_sink(void *arg, const AggSinkSpec *spec, AggSink *ret_sink, Error *err) {
+    AggCursorSource *source = arg;
+    Ns ns;
+    TRY(ns_make(spec->db.size > 0 ? spec->db : ns_db(&source->ns), spec->coll, &ns, err));
+    AggSinkOptions options = {
+        .let_values = source->options.let_values,
+        .is_validation_bypassed = source->options.is_validation_bypassed,
+    };
+    return agg_sink_open(source_op(source), &ns, spec, &options, ret_sink, err);
 }
 
 /* ---- views ---- */

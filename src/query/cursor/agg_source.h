@@ -13,6 +13,8 @@ typedef struct AggOptions {
     Doc let_values;
     const char *spill_dir; /* NULL: stages may not use the disk */
     bool is_collectionless;
+    bool is_validation_bypassed; /* of documents that $out and $merge write */
+    uint32_t depth;              /* pipelines around this one; set by those that open others */
     size_t stage_memory_bytes;
     size_t sort_memory_bytes;
     int64_t yield_period_us;

@@ -16,7 +16,7 @@ enum {
 
 /* Records as they were appended: a 32-bit size, then that many bytes. */
 typedef struct SpillRun {
-    FILE *file;
+    FILE *file;    /* NULL: read to its end and given back */
     Buffer record; /* the one read last */
 } SpillRun;
 
@@ -38,7 +38,7 @@ static ErrCode run_new(void *arg, uint32_t *ret_run, Error *err) {
     FileSpill *spill = arg;
     if (mkdir(spill->dir, 0700) != 0 && errno != EEXIST)
         return failed(spill, "make the directory of a", err);
-    CLEANUP(xfree_ptr) char *path = xasprintf("%s/sort-XXXXXX", spill->dir);
+    CLEANUP(xfree_ptr) char *path = xasprintf("%s/spill-XXXXXX", spill->dir);
     int fd = mkostemp(path, O_CLOEXEC);
     if (fd < 0)
         return failed(spill, "create a", err);
@@ -80,8 +80,18 @@ static ErrCode run_next(void *arg, uint32_t index, bool *ret_found, const uint8_
     SpillRun *run = &spill->runs[index];
     uint32_t length;
     *ret_found = false;
-    if (fread(&length, sizeof(length), 1, run->file) != 1)
-        return ferror(run->file) ? failed(spill, "read a", err) : ERR_OK;
+    if (run->file == NULL)
+        return ERR_OK;
+    if (fread(&length, sizeof(length), 1, run->file) != 1) {
+        if (ferror(run->file))
+            return failed(spill, "read a", err);
+        /* Disk space and memory go back at once: what is merged is written once more. */
+        fclose(run->file);
+        run->file = NULL;
+        buffer_done(&run->record);
+        buffer_init(&run->record, SIZE_MAX / 2);
+        return ERR_OK;
+    }
     buffer_clear(&run->record);
     uint8_t *at = buffer_reserve(&run->record, length);
     invariant(at != NULL);
@@ -104,7 +114,8 @@ void file_spill_free(FileSpill *spill) {
     if (spill == NULL)
         return;
     for (size_t i = 0; i < spill->count; i++) {
-        fclose(spill->runs[i].file);
+        if (spill->runs[i].file != NULL)
+            fclose(spill->runs[i].file);
         buffer_done(&spill->runs[i].record);
     }
     xfree(spill->runs);

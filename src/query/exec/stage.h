@@ -90,7 +90,7 @@ typedef struct IndexScanOptions {
     uint32_t key_fields;     /* which fields of the index make up the key's document; bits */
     const MatchExpr *filter; /* on the key's document; NULL: none */
     bool is_covering;        /* rows carry the key's document */
-    bool is_counting;        /* rows carry nothing: only their number matters */
+    bool is_counting;        /* rows carry an empty document: only their number matters */
     bool is_distinct;        /* one row per value of the first field; with is_covering */
 } IndexScanOptions;
 PlanStage *stage_index_scan(PlanExecutor *exec, const Collection *coll,

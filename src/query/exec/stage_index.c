@@ -46,7 +46,7 @@ static ErrCode index_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, E
     if (UNLIKELY(!scan->is_open))
         TRY(open_cursor(scan, err));
     if (scan->options.is_counting) {
-        *ret_row = (PlanRow){RECORD_ID_NONE, DOC_NONE};
+        *ret_row = (PlanRow){RECORD_ID_NONE, DOC_EMPTY};
         return count_next(scan, ret_found, err);
     }
     for (;;) {

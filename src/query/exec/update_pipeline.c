@@ -1,6 +1,7 @@
 #include "query/exec/update_pipeline.h"
 
 #include "bson/builder.h"
+#include "bson/compare.h"
 #include "query/agg/pipeline.h"
 
 typedef struct PipelineUpdate {
@@ -15,15 +16,26 @@ static ErrCode apply(const UpdatePipeline *base, Doc before, const UpdateApplyCo
     AggExecContext exec = {.now_ms = ctx->now_ms, .collator = update->collator};
     TRY(pipeline_apply_to_doc(update->pipeline, before, &exec, arena, ret_after, err));
     Elem id = doc_get_lit(before, "_id");
-    if (!elem_is_present(id) || elem_is_present(doc_get_lit(*ret_after, "_id")))
+    if (!elem_is_present(id))
         return ERR_OK;
-    /* A pipeline that drops _id ($replaceRoot) keeps the document's identity all the same. */
+    Elem id_after = doc_get_lit(*ret_after, "_id");
+    if (elem_is_present(id_after) && elem_compare(id, id_after, NULL) != 0)
+        return error_set(err, ERR_IMMUTABLE_FIELD,
+                         "Performing an update on the path '_id' would modify the immutable field "
+                         "'_id'");
+    if (elem_is_present(id_after) && elem_equal_bytes(id, id_after))
+        return ERR_OK;
+    /* A pipeline that drops _id ($replaceRoot) keeps the document's identity all the same, and the
+     * stored bytes win over an equal number of another type. */
     Buffer *buf = ARENA_NEW(arena, Buffer);
     buffer_init_arena(buf, arena, doc_size(*ret_after) + elem_size(id), BSON_DOC_SIZE_MAX_INTERNAL);
     DocBuilder b;
     doc_builder_init(&b, buf);
     build_elem(&b, id);
-    build_all(&b, *ret_after);
+    DocIter iter = doc_iter(*ret_after);
+    for (Elem elem; doc_iter_next(&iter, &elem);)
+        if (elem.data != id_after.data)
+            build_elem(&b, elem);
     *ret_after = doc_builder_end(&b);
     return ERR_OK;
 }

@@ -90,101 +90,24 @@ void civil_iso_week(const CivilTime *civil, int32_t *ret_week, int64_t *ret_year
     *ret_year = year;
 }
 
+bool civil_from_iso_week(int64_t year, int64_t week, int64_t weekday, CivilTime *civil) {
+    const int64_t bound = 1000000;
+    if (year < -bound || year > bound || week < -bound || week > bound || weekday < -bound ||
+        weekday > bound)
+        return false;
+    /* The fourth of January is always in week 1. */
+    int64_t fourth = days_from_date(year, 1, 4);
+    CivilTime of_fourth = civil_from_ms(fourth * MS_PER_DAY);
+    int64_t monday = fourth - (of_fourth.weekday + 5) % 7;
+    CivilTime date = civil_from_ms((monday + (week - 1) * 7 + weekday - 1) * MS_PER_DAY);
+    civil->year = date.year;
+    civil->month = date.month;
+    civil->day = date.day;
+    return true;
+}
+
 void civil_to_text(int64_t wall_ms, char out[CIVIL_TEXT_SIZE]) {
     CivilTime civil = civil_from_ms(wall_ms);
     snprintf(out, CIVIL_TEXT_SIZE, "%04lld-%02d-%02dT%02d:%02d:%02d.%03dZ", (long long)civil.year,
              civil.month, civil.day, civil.hour, civil.minute, civil.second, civil.ms);
-}
-
-/* Exactly `count` digits. */
-static bool take_digits(Str *text, int count, int32_t *ret_number) {
-    if (text->size < (size_t)count)
-        return false;
-    int32_t number = 0;
-    for (int i = 0; i < count; i++) {
-        char c = text->data[i];
-        if (c < '0' || c > '9')
-            return false;
-        number = number * 10 + (c - '0');
-    }
-    *text = (Str){text->data + count, text->size - (size_t)count};
-    *ret_number = number;
-    return true;
-}
-
-static bool take_char(Str *text, char c) {
-    if (text->size == 0 || text->data[0] != c)
-        return false;
-    *text = (Str){text->data + 1, text->size - 1};
-    return true;
-}
-
-static bool parse_time(Str *text, CivilTime *civil) {
-    if (!take_digits(text, 2, &civil->hour) || !take_char(text, ':') ||
-        !take_digits(text, 2, &civil->minute))
-        return false;
-    if (take_char(text, ':') && !take_digits(text, 2, &civil->second))
-        return false;
-    if (take_char(text, '.')) {
-        int32_t digit;
-        int32_t scale = 100;
-        if (!take_digits(text, 1, &digit))
-            return false;
-        do {
-            civil->ms += digit * scale;
-            scale /= 10;
-        } while (take_digits(text, 1, &digit));
-    }
-    return civil->hour <= 23 && civil->minute <= 59 && civil->second <= 59;
-}
-
-bool civil_parse(Str text, int64_t *ret_ms) {
-    CivilTime civil = {0};
-    int32_t year;
-    if (!take_digits(&text, 4, &year) || !take_char(&text, '-') ||
-        !take_digits(&text, 2, &civil.month) || !take_char(&text, '-') ||
-        !take_digits(&text, 2, &civil.day))
-        return false;
-    civil.year = year;
-    int64_t offset_ms = 0;
-    if (text.size > 0) {
-        if (!take_char(&text, 'T') && !take_char(&text, 't') && !take_char(&text, ' '))
-            return false;
-        if (!parse_time(&text, &civil))
-            return false;
-        while (take_char(&text, ' ')) {
-        }
-        if (text.size > 0 && !zone_parse_offset(text, &offset_ms))
-            return false;
-    }
-    int64_t ms;
-    if (!civil_to_ms(&civil, &ms))
-        return false;
-    CivilTime back = civil_from_ms(ms); /* tells the 31st of April */
-    if (back.month != civil.month || back.day != civil.day)
-        return false;
-    *ret_ms = ms - offset_ms;
-    return true;
-}
-
-bool zone_parse_offset(Str text, int64_t *ret_offset_ms) {
-    if (str_is(text, "Z") || str_is(text, "z") || str_is(text, "UTC") || str_is(text, "GMT")) {
-        *ret_offset_ms = 0;
-        return true;
-    }
-    bool is_west = take_char(&text, '-');
-    if (!is_west && !take_char(&text, '+'))
-        return false;
-    int32_t hours;
-    int32_t minutes = 0;
-    if (!take_digits(&text, 2, &hours))
-        return false;
-    if (text.size > 0) {
-        take_char(&text, ':');
-        if (!take_digits(&text, 2, &minutes) || text.size > 0)
-            return false;
-    }
-    int64_t offset = ((int64_t)hours * 60 + minutes) * 60000;
-    *ret_offset_ms = is_west ? -offset : offset;
-    return true;
 }

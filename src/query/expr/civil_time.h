@@ -35,12 +35,9 @@ bool civil_to_ms(const CivilTime *civil, int64_t *ret_ms);
 /* ISO 8601 week: its number, and the year it belongs to. */
 void civil_iso_week(const CivilTime *civil, int32_t *ret_week, int64_t *ret_year);
 
+/* The date of a day of an ISO week: sets year, month and day alone. Week and weekday (1 is Monday)
+ * need not be in range. False when the result does not fit. */
+bool civil_from_iso_week(int64_t year, int64_t week, int64_t weekday, CivilTime *civil);
+
 /* "2026-11-15T12:00:00.000Z" */
 void civil_to_text(int64_t wall_ms, char out[CIVIL_TEXT_SIZE]);
-
-/* "2026-11-15", "2026-11-15T12:00", "2026-11-15 12:00:00.123+02:00", ...: false for all else. */
-bool civil_parse(Str text, int64_t *ret_ms);
-
-/* "Z", "UTC", "GMT", "+02:00", "-0330", "+02": milliseconds east of UTC. False for all else, also
- * names of places. */
-bool zone_parse_offset(Str text, int64_t *ret_offset_ms);

@@ -44,8 +44,9 @@ typedef struct ExprBinding {
 
 typedef struct ExprParseContext {
     const Collator *collator; /* of constant comparisons */
-    Doc let_values;           /* values of the command's `let`, or DOC_NONE; see expr_eval_let */
-    const ExprScope *scope;   /* NULL: no variables but the built-in ones */
+    /* Values of the command's `let`, or DOC_NONE; see expr_eval_let. Undefined means missing. */
+    Doc let_values;
+    const ExprScope *scope; /* NULL: no variables but the built-in ones */
 } ExprParseContext;
 
 /* Asks whether to go on: fails when the operation was killed or ran out of time. */
@@ -104,6 +105,10 @@ ErrCode expr_check_path(Str dotted, Error *err) MUST_CHECK;
 /* The same for one field name, which may also not contain dots. */
 ErrCode expr_check_field_name(Str name, Error *err) MUST_CHECK;
 
+/* `n` of $firstN and its kin: fails with 5787902, 5787903 and 5787908 for what is not a whole
+ * number above 0. */
+ErrCode expr_check_n(Value value, Arena *arena, int64_t *ret_n, Error *err) MUST_CHECK;
+
 /* The specification as given. */
 void expr_to_bson(const Expr *expr, Str name, DocBuilder *b);
 
@@ -120,3 +125,10 @@ typedef struct ExprMatchHook {
 
 /* Fills in `base` and returns it. */
 const MatchExprHook *expr_match_hook(ExprMatchHook *hook);
+
+/* Of a judge that this hook made: which paths it reads. */
+void expr_match_add_paths(const MatchCustom *custom, PathSet *set);
+/* The same: calls `visit` for each {$eq: [<path of the root>, <literal>]} that must hold, alone or
+ * below $and. */
+typedef void (*ExprEqualityFn)(void *ctx, const FieldPath *path, Value literal);
+void expr_match_equalities(const MatchCustom *custom, ExprEqualityFn visit, void *ctx);

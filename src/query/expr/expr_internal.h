@@ -39,6 +39,7 @@ struct Expr {
     uint32_t arg_count;
     uint16_t variant;        /* of op */
     bool is_source_operator; /* `source` is the element within {$op: ...} */
+    bool is_foldable;        /* depends on nothing but its arguments */
     Elem source;
     union {
         Value literal;
@@ -74,7 +75,8 @@ typedef struct ExprNamedSpec {
 /* Checks names and finds the arguments; absent ones are missing elements. */
 ErrCode expr_find_named(const ExprOperator *op, Elem operand, const ExprNamedSpec *spec,
                         Elem *ret_elems, Error *err) MUST_CHECK;
-/* The same and parses them into expr->args, in the order of the specification. */
+/* The same and parses them into expr->args, in the order of the specification. For operators that
+ * depend on nothing else: they are evaluated now when all arguments are literals. */
 ErrCode expr_parse_named(ExprParser *p, Elem operand, const ExprNamedSpec *spec, Expr *expr,
                          Error *err) MUST_CHECK;
 

@@ -61,6 +61,40 @@ static void custom_to_bson(const MatchCustom *base, DocBuilder *b) {
     build_elem_as(b, STR("$expr"), custom->operand);
 }
 
+/* Other judges of whole documents, such as $jsonSchema, are not ours to look into. */
+static bool is_expr(const MatchCustom *base) {
+    return base->eval == custom_eval;
+}
+
+void expr_match_add_paths(const MatchCustom *base, PathSet *set) {
+    if (!is_expr(base)) {
+        path_set_add_all(set);
+        return;
+    }
+    expr_add_paths(((const ExprCustom *)base)->expr, set);
+}
+
+static void visit_equalities(const Expr *expr, ExprEqualityFn visit, void *ctx) {
+    if (expr->op == NULL)
+        return;
+    if (str_is(expr->op->name, "$and"))
+        for (uint32_t i = 0; i < expr->arg_count; i++)
+            visit_equalities(expr->args[i], visit, ctx);
+    if (!str_is(expr->op->name, "$eq"))
+        return;
+    for (uint32_t i = 0; i < 2; i++) {
+        Value literal;
+        const FieldPath *path = expr_field_path(expr->args[i]);
+        if (path != NULL && expr_is_literal(expr->args[1 - i], &literal))
+            visit(ctx, path, literal);
+    }
+}
+
+void expr_match_equalities(const MatchCustom *base, ExprEqualityFn visit, void *ctx) {
+    if (is_expr(base))
+        visit_equalities(((const ExprCustom *)base)->expr, visit, ctx);
+}
+
 static void custom_explain(const MatchCustom *base, Doc doc, bool is_inverted, DocBuilder *b) {
     const ExprCustom *custom = (const ExprCustom *)base;
     build_cstr(b, "operatorName", "$expr");

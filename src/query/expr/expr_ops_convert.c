@@ -1,11 +1,13 @@
 /*
- * expr_ops_convert.c - types and conversions: $type, $isNumber, $convert and $to<Type>.
+ * expr_ops_convert.c - types and conversions: $type, $isNumber, $convert and $to<Type>,
+ * $toHashedIndexKey.
  */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
-#include "query/expr/civil_time.h"
+#include "bson/index_hash.h"
+#include "query/expr/date_text.h"
 #include "query/expr/expr_internal.h"
 #include "query/expr/value_text.h"
 
@@ -30,6 +32,13 @@ ErrCode eval_is_number(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error
     Value value;
     TRY(expr_eval_arg(expr, 0, ctx, &value, err));
     *ret = value_bool(value_is_number(value));
+    return ERR_OK;
+}
+
+ErrCode eval_to_hashed_index_key(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+    Value value;
+    TRY(expr_eval_arg(expr, 0, ctx, &value, err));
+    *ret = value_i64(index_hash(value_to_elem(value, ctx->scratch)));
     return ERR_OK;
 }
 
@@ -300,11 +309,7 @@ static ErrCode to_date(Value input, Value *ret, Error *err) {
         return ERR_OK;
     case BT_STRING: {
         int64_t ms;
-        Str text = value_as_str(input);
-        if (!civil_parse(text, &ms))
-            return error_set(err, ERR_CONVERSION_FAILURE,
-                             "Error parsing date string '%.*s' in $convert with no onError value",
-                             (int)(text.size > 200 ? 200 : text.size), text.data);
+        TRY(date_read_free(value_as_str(input), /* zone= */ NULL, &ms, err));
         *ret = value_date(ms);
         return ERR_OK;
     }

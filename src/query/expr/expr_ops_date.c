@@ -1,16 +1,11 @@
 /*
- * expr_ops_date.c - parts of dates and dates as text. Time zones are offsets from UTC; names of
- * places are refused.
+ * expr_ops_date.c - parts of dates, dates from parts, and what the other operators on dates share.
  */
-#include <stdio.h>
-
 #include "query/expr/civil_time.h"
-#include "query/expr/expr_internal.h"
+#include "query/expr/expr_date.h"
 
-static ErrCode value_to_ms(Value value, int64_t *ret, Error *err);
-static ErrCode eval_zone(const Expr *expr, uint32_t index, ExprEvalContext *ctx, bool *ret_is_null,
-                         int64_t *ret_offset_ms, Error *err);
-static ErrCode format_date(int64_t wall_ms, int64_t offset_ms, Str format, Buffer *out, Error *err);
+static ErrCode eval_part(const Expr *expr, uint32_t index, ExprEvalContext *ctx, int64_t fallback,
+                         bool *is_null, int64_t *ret, Error *err);
 
 static bool is_named_form(Elem operand) {
     if (elem_type(operand) != BT_DOC)
@@ -24,8 +19,11 @@ static bool is_named_form(Elem operand) {
 ErrCode parse_date_part(ExprParser *p, Elem operand, Expr *expr, Error *err) {
     static const ExprNamedArg ARGS[] = {{"date", true}, {"timezone", false}};
     static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 40536, 40535, 40539};
-    if (is_named_form(operand))
-        return expr_parse_named(p, operand, &SPEC, expr, err);
+    if (is_named_form(operand)) {
+        TRY(expr_parse_named(p, operand, &SPEC, expr, err));
+        expr_date_prepare_zone(p, expr, 1);
+        return ERR_OK;
+    }
     expr_alloc_args(p, expr, 2);
     if (elem_type(operand) == BT_ARRAY) {
         if (doc_count(elem_doc(operand)) != 1)
@@ -42,16 +40,16 @@ ErrCode parse_date_part(ExprParser *p, Elem operand, Expr *expr, Error *err) {
 ErrCode eval_date_part(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value date;
     bool is_zone_null;
-    int64_t offset_ms;
+    TimeZone zone;
     int64_t ms;
     TRY(expr_eval_arg(expr, 0, ctx, &date, err));
-    TRY(eval_zone(expr, 1, ctx, &is_zone_null, &offset_ms, err));
+    TRY(expr_date_eval_zone(expr, 1, ctx, &is_zone_null, &zone, err));
     if (value_is_nullish(date) || is_zone_null) {
         *ret = VALUE_NULL;
         return ERR_OK;
     }
-    TRY(value_to_ms(date, &ms, err));
-    if (__builtin_add_overflow(ms, offset_ms, &ms))
+    TRY(expr_date_require(date, &ms, err));
+    if (!time_zone_to_local(&zone, ms, &ms))
         return error_set(err, ERR_OVERFLOW, "date out of range");
     CivilTime civil = civil_from_ms(ms);
     int32_t iso_week;
@@ -101,57 +99,161 @@ ErrCode eval_date_part(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error
     return ERR_OK;
 }
 
+/* ---- $dateToParts ---- */
+
 enum {
-    TO_STRING_DATE,
-    TO_STRING_FORMAT,
-    TO_STRING_TIMEZONE,
-    TO_STRING_ON_NULL,
+    TO_PARTS_DATE,
+    TO_PARTS_TIMEZONE,
+    TO_PARTS_ISO,
 };
 
-ErrCode parse_date_to_string(ExprParser *p, Elem operand, Expr *expr, Error *err) {
+ErrCode parse_date_to_parts(ExprParser *p, Elem operand, Expr *expr, Error *err) {
     static const ExprNamedArg ARGS[] = {
-        [TO_STRING_DATE] = {"date", true},
-        [TO_STRING_FORMAT] = {"format", false},
-        [TO_STRING_TIMEZONE] = {"timezone", false},
-        [TO_STRING_ON_NULL] = {"onNull", false},
+        [TO_PARTS_DATE] = {"date", true},
+        [TO_PARTS_TIMEZONE] = {"timezone", false},
+        [TO_PARTS_ISO] = {"iso8601", false},
     };
-    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 18629, 18534, 18628};
-    return expr_parse_named(p, operand, &SPEC, expr, err);
+    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 40524, 40520, 40522};
+    TRY(expr_parse_named(p, operand, &SPEC, expr, err));
+    expr_date_prepare_zone(p, expr, TO_PARTS_TIMEZONE);
+    return ERR_OK;
 }
 
-ErrCode eval_date_to_string(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+ErrCode eval_date_to_parts(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value date;
-    Value format;
+    Value iso;
     bool is_zone_null;
-    int64_t offset_ms;
+    TimeZone zone;
     int64_t ms;
-    TRY(expr_eval_arg(expr, TO_STRING_DATE, ctx, &date, err));
-    TRY(expr_eval_optional(expr, TO_STRING_FORMAT, ctx, &format, err));
-    TRY(eval_zone(expr, TO_STRING_TIMEZONE, ctx, &is_zone_null, &offset_ms, err));
-    bool has_format = expr->args[TO_STRING_FORMAT] != NULL;
-    if (has_format && !value_is_nullish(format) && format.type != BT_STRING)
-        return error_set(
-            err, (ErrCode)18533,
-            "$dateToString requires that 'format' be a string, found: %s with value %s",
-            value_type_name(format), value_to_text(format, ctx->scratch));
-    if (value_is_nullish(date)) {
-        *ret = VALUE_NULL;
-        return expr->args[TO_STRING_ON_NULL] == NULL
-                   ? ERR_OK
-                   : expr_eval_arg(expr, TO_STRING_ON_NULL, ctx, ret, err);
-    }
-    if (is_zone_null || (has_format && value_is_nullish(format))) {
+    TRY(expr_eval_arg(expr, TO_PARTS_DATE, ctx, &date, err));
+    TRY(expr_date_eval_zone(expr, TO_PARTS_TIMEZONE, ctx, &is_zone_null, &zone, err));
+    TRY(expr_eval_optional(expr, TO_PARTS_ISO, ctx, &iso, err));
+    bool is_iso_null = expr->args[TO_PARTS_ISO] != NULL && value_is_nullish(iso);
+    if (!value_is_nullish(iso) && iso.type != BT_BOOL)
+        return error_set(err, (ErrCode)40521, "iso8601 must evaluate to a bool, found %s",
+                         value_type_name(iso));
+    if (value_is_nullish(date) || is_zone_null || is_iso_null) {
         *ret = VALUE_NULL;
         return ERR_OK;
     }
-    TRY(value_to_ms(date, &ms, err));
-    Str default_format = expr->args[TO_STRING_TIMEZONE] == NULL ? STR("%Y-%m-%dT%H:%M:%S.%LZ")
-                                                                : STR("%Y-%m-%dT%H:%M:%S.%L");
-    Buffer text;
-    buffer_init_arena(&text, ctx->scratch, 64, VALUE_SIZE_MAX);
-    TRY(format_date(ms, offset_ms, has_format ? value_as_str(format) : default_format, &text, err));
-    TRY(buffer_check(&text, "string", err));
-    *ret = value_str((Str){(const char *)text.data, text.size}, ctx->scratch);
+    TRY(expr_date_require(date, &ms, err));
+    if (!time_zone_to_local(&zone, ms, &ms))
+        return error_set(err, ERR_OVERFLOW, "date out of range");
+    CivilTime civil = civil_from_ms(ms);
+    Buffer buf;
+    buffer_init_arena(&buf, ctx->scratch, 160, VALUE_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    if (iso.type == BT_BOOL && iso.boolean) {
+        int32_t week;
+        int64_t year;
+        civil_iso_week(&civil, &week, &year);
+        build_count(&b, "isoWeekYear", year);
+        build_i32(&b, "isoWeek", week);
+        build_i32(&b, "isoDayOfWeek", civil.weekday == 1 ? 7 : civil.weekday - 1);
+    } else {
+        build_count(&b, "year", civil.year);
+        build_i32(&b, "month", civil.month);
+        build_i32(&b, "day", civil.day);
+    }
+    build_i32(&b, "hour", civil.hour);
+    build_i32(&b, "minute", civil.minute);
+    build_i32(&b, "second", civil.second);
+    build_i32(&b, "millisecond", civil.ms);
+    *ret = value_doc(doc_builder_end(&b));
+    return buffer_check(&buf, "object", err);
+}
+
+/* ---- $dateFromParts ---- */
+
+enum {
+    FROM_PARTS_YEAR,
+    FROM_PARTS_MONTH,
+    FROM_PARTS_DAY,
+    FROM_PARTS_HOUR,
+    FROM_PARTS_MINUTE,
+    FROM_PARTS_SECOND,
+    FROM_PARTS_MILLISECOND,
+    FROM_PARTS_ISO_YEAR,
+    FROM_PARTS_ISO_WEEK,
+    FROM_PARTS_ISO_WEEKDAY,
+    FROM_PARTS_TIMEZONE,
+    FROM_PARTS_COUNT,
+};
+
+static const ExprNamedArg FROM_PARTS_ARGS[] = {
+    [FROM_PARTS_YEAR] = {"year", false},
+    [FROM_PARTS_MONTH] = {"month", false},
+    [FROM_PARTS_DAY] = {"day", false},
+    [FROM_PARTS_HOUR] = {"hour", false},
+    [FROM_PARTS_MINUTE] = {"minute", false},
+    [FROM_PARTS_SECOND] = {"second", false},
+    [FROM_PARTS_MILLISECOND] = {"millisecond", false},
+    [FROM_PARTS_ISO_YEAR] = {"isoWeekYear", false},
+    [FROM_PARTS_ISO_WEEK] = {"isoWeek", false},
+    [FROM_PARTS_ISO_WEEKDAY] = {"isoDayOfWeek", false},
+    [FROM_PARTS_TIMEZONE] = {"timezone", false},
+};
+
+ErrCode parse_date_from_parts(ExprParser *p, Elem operand, Expr *expr, Error *err) {
+    static const ExprNamedSpec SPEC = {FROM_PARTS_ARGS, ARRAY_LEN(FROM_PARTS_ARGS), 40519, 40518,
+                                       40518};
+    TRY(expr_parse_named(p, operand, &SPEC, expr, err));
+    Expr *const *args = expr->args;
+    if (args[FROM_PARTS_YEAR] == NULL && args[FROM_PARTS_ISO_YEAR] == NULL)
+        return error_set(err, (ErrCode)40516,
+                         "$dateFromParts requires either 'year' or 'isoWeekYear' to be present");
+    if (args[FROM_PARTS_YEAR] != NULL &&
+        (args[FROM_PARTS_ISO_YEAR] != NULL || args[FROM_PARTS_ISO_WEEK] != NULL ||
+         args[FROM_PARTS_ISO_WEEKDAY] != NULL))
+        return error_set(err, (ErrCode)40489,
+                         "$dateFromParts does not allow mixing natural dates with ISO dates");
+    if (args[FROM_PARTS_ISO_YEAR] != NULL &&
+        (args[FROM_PARTS_MONTH] != NULL || args[FROM_PARTS_DAY] != NULL))
+        return error_set(err, (ErrCode)40525,
+                         "$dateFromParts does not allow mixing ISO dates with natural dates");
+    expr_date_prepare_zone(p, expr, FROM_PARTS_TIMEZONE);
+    return ERR_OK;
+}
+
+ErrCode eval_date_from_parts(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+    bool is_iso = expr->args[FROM_PARTS_ISO_YEAR] != NULL;
+    bool is_null = false;
+    int64_t parts[FROM_PARTS_TIMEZONE];
+    for (uint32_t i = 0; i < FROM_PARTS_TIMEZONE; i++) {
+        bool is_date = i <= FROM_PARTS_DAY || i >= FROM_PARTS_ISO_YEAR;
+        TRY(eval_part(expr, i, ctx, /* fallback= */ is_date, &is_null, &parts[i], err));
+    }
+    bool is_zone_null;
+    TimeZone zone;
+    TRY(expr_date_eval_zone(expr, FROM_PARTS_TIMEZONE, ctx, &is_zone_null, &zone, err));
+    if (is_null || is_zone_null) {
+        *ret = VALUE_NULL;
+        return ERR_OK;
+    }
+    int64_t year = parts[is_iso ? FROM_PARTS_ISO_YEAR : FROM_PARTS_YEAR];
+    if (year < 1 || year > 9999)
+        return error_set(err, is_iso ? (ErrCode)31095 : (ErrCode)40523,
+                         "'%s' must evaluate to an integer in the range 1 to 9999, found %lld",
+                         is_iso ? "isoWeekYear" : "year", (long long)year);
+    /* Seconds and milliseconds may be any number, the others were bounded. */
+    CivilTime civil = {.year = year,
+                       .month = (int32_t)parts[FROM_PARTS_MONTH],
+                       .day = (int32_t)parts[FROM_PARTS_DAY],
+                       .hour = (int32_t)parts[FROM_PARTS_HOUR],
+                       .minute = (int32_t)parts[FROM_PARTS_MINUTE]};
+    if (is_iso)
+        civil_from_iso_week(year, parts[FROM_PARTS_ISO_WEEK], parts[FROM_PARTS_ISO_WEEKDAY],
+                            &civil);
+    int64_t ms;
+    int64_t seconds_ms;
+    if (!civil_to_ms(&civil, &ms) ||
+        __builtin_mul_overflow(parts[FROM_PARTS_SECOND], (int64_t)1000, &seconds_ms) ||
+        __builtin_add_overflow(ms, seconds_ms, &ms) ||
+        __builtin_add_overflow(ms, parts[FROM_PARTS_MILLISECOND], &ms) ||
+        !time_zone_from_local(&zone, ms, &ms))
+        return error_set(err, ERR_DURATION_OVERFLOW, "$dateFromParts: date out of range");
+    *ret = value_date(ms);
     return ERR_OK;
 }
 
@@ -172,34 +274,80 @@ ErrCode eval_timestamp_part(const Expr *expr, ExprEvalContext *ctx, Value *ret, 
     return ERR_OK;
 }
 
-/* Dates, timestamps and object ids have a time. */
-static ErrCode value_to_ms(Value value, int64_t *ret, Error *err) {
+/* An integer, the fallback when it was not given. */
+static ErrCode eval_part(const Expr *expr, uint32_t index, ExprEvalContext *ctx, int64_t fallback,
+                         bool *is_null, int64_t *ret, Error *err) {
+    *ret = fallback;
+    if (expr->args[index] == NULL)
+        return ERR_OK;
+    const char *name = FROM_PARTS_ARGS[index].name;
+    Value value;
+    TRY(expr_eval_arg(expr, index, ctx, &value, err));
+    if (value_is_nullish(value)) {
+        *is_null = true;
+        return ERR_OK;
+    }
+    if (!value_is_number(value) || !number_is_exact_i64(value_as_number(value), ret))
+        return error_set(err, (ErrCode)40515,
+                         "'%s' must evaluate to an integer, found %s with value %s", name,
+                         value_type_name(value), value_to_text(value, ctx->scratch));
+    bool is_bounded = index != FROM_PARTS_YEAR && index != FROM_PARTS_ISO_YEAR &&
+                      index != FROM_PARTS_SECOND && index != FROM_PARTS_MILLISECOND;
+    if (is_bounded && (*ret < INT16_MIN || *ret > INT16_MAX))
+        return error_set(err, (ErrCode)31034,
+                         "'%s' must evaluate to a value in the range [%d, %d]; value %lld is not "
+                         "in range",
+                         name, INT16_MIN, INT16_MAX, (long long)*ret);
+    return ERR_OK;
+}
+
+/* ---- shared ---- */
+
+bool expr_date_of_value(Value value, int64_t *ret_ms) {
     switch (value.type) {
     case BT_DATE:
-        *ret = value.i64;
-        return ERR_OK;
+        *ret_ms = value.i64;
+        return true;
     case BT_TIMESTAMP:
-        *ret = (int64_t)((uint64_t)value.i64 >> 32) * 1000;
-        return ERR_OK;
+        *ret_ms = (int64_t)((uint64_t)value.i64 >> 32) * 1000;
+        return true;
     case BT_OID:
-        *ret = ((int64_t)value.bytes[0] << 24 | value.bytes[1] << 16 | value.bytes[2] << 8 |
-                value.bytes[3]) *
-               1000;
-        return ERR_OK;
+        *ret_ms = ((int64_t)value.bytes[0] << 24 | value.bytes[1] << 16 | value.bytes[2] << 8 |
+                   value.bytes[3]) *
+                  1000;
+        return true;
     default:
-        return error_set(err, (ErrCode)16006, "can't convert from BSON type %s to Date",
-                         value_type_name(value));
+        return false;
     }
 }
 
-static ErrCode eval_zone(const Expr *expr, uint32_t index, ExprEvalContext *ctx, bool *ret_is_null,
-                         int64_t *ret_offset_ms, Error *err) {
-    *ret_is_null = false;
-    *ret_offset_ms = 0;
-    if (expr->args[index] == NULL)
+ErrCode expr_date_require(Value value, int64_t *ret_ms, Error *err) {
+    if (expr_date_of_value(value, ret_ms))
         return ERR_OK;
+    return error_set(err, (ErrCode)16006, "can't convert from BSON type %s to Date",
+                     value_type_name(value));
+}
+
+void expr_date_prepare_zone(ExprParser *p, Expr *expr, uint32_t zone_arg) {
+    Value value;
+    TimeZone zone;
+    if (expr->args[zone_arg] != NULL && expr_is_literal(expr->args[zone_arg], &value) &&
+        value.type == BT_STRING && time_zone_parse(value_as_str(value), &zone))
+        expr->data = arena_memdup(p->arena, &zone, sizeof(zone));
+}
+
+ErrCode expr_date_eval_zone(const Expr *expr, uint32_t zone_arg, ExprEvalContext *ctx,
+                            bool *ret_is_null, TimeZone *ret_zone, Error *err) {
+    *ret_is_null = false;
+    *ret_zone = TIME_ZONE_UTC;
+    if (expr->args[zone_arg] == NULL)
+        return ERR_OK;
+    if (expr->data != NULL) {
+        *ret_zone = *(const TimeZone *)expr->data;
+        return ERR_OK;
+    }
     Value zone;
-    TRY(expr_eval_arg(expr, index, ctx, &zone, err));
+    TRY(expr_eval_arg(expr, zone_arg, ctx, &zone, err));
     *ret_is_null = value_is_nullish(zone);
     if (*ret_is_null)
         return ERR_OK;
@@ -209,87 +357,8 @@ static ErrCode eval_zone(const Expr *expr, uint32_t index, ExprEvalContext *ctx,
                          expr_op_name(expr), value_type_name(zone),
                          value_to_text(zone, ctx->scratch));
     Str text = value_as_str(zone);
-    if (zone_parse_offset(text, ret_offset_ms))
-        return ERR_OK;
-    if (memchr(text.data, '/', text.size) != NULL)
-        return error_set(err, ERR_NOT_IMPLEMENTED,
-                         "time zone \"%s\": only offsets from UTC are "
-                         "supported yet",
-                         text.data);
-    return error_set(err, (ErrCode)40485, "unrecognized time zone identifier: \"%s\"", text.data);
-}
-
-/* What a directive of a format stands for; digits is its least width. */
-static bool number_of_directive(char directive, const CivilTime *civil, int64_t *ret_number,
-                                int *ret_digits) {
-    int32_t iso_week;
-    int64_t iso_year;
-    civil_iso_week(civil, &iso_week, &iso_year);
-    const struct {
-        char directive;
-        int digits;
-        int64_t number;
-    } ROWS[] = {
-        {'Y', 4, civil->year},
-        {'G', 4, iso_year},
-        {'m', 2, civil->month},
-        {'d', 2, civil->day},
-        {'H', 2, civil->hour},
-        {'M', 2, civil->minute},
-        {'S', 2, civil->second},
-        {'L', 3, civil->ms},
-        {'j', 3, civil->year_day},
-        {'w', 1, civil->weekday},
-        {'u', 1, civil->weekday == 1 ? 7 : civil->weekday - 1},
-        {'U', 2, (civil->year_day - civil->weekday + 7) / 7},
-        {'V', 2, iso_week},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(ROWS); i++) {
-        if (ROWS[i].directive != directive)
-            continue;
-        *ret_number = ROWS[i].number;
-        *ret_digits = ROWS[i].digits;
-        return true;
-    }
-    return false;
-}
-
-static ErrCode format_date(int64_t wall_ms, int64_t offset_ms, Str format, Buffer *out,
-                           Error *err) {
-    int64_t local_ms;
-    if (__builtin_add_overflow(wall_ms, offset_ms, &local_ms))
-        return error_set(err, ERR_OVERFLOW, "date out of range");
-    CivilTime civil = civil_from_ms(local_ms);
-    long long offset_minutes = offset_ms / 60000;
-    long long absolute = offset_minutes < 0 ? -offset_minutes : offset_minutes;
-    for (size_t i = 0; i < format.size; i++) {
-        if (format.data[i] != '%') {
-            buffer_append_byte(out, (uint8_t)format.data[i]);
-            continue;
-        }
-        if (++i == format.size)
-            return error_set(err, (ErrCode)18535, "Unmatched '%%' at end of format string");
-        char directive = format.data[i];
-        int64_t number;
-        int digits;
-        if (number_of_directive(directive, &civil, &number, &digits)) {
-            if (digits == 4 && (number < 0 || number > 9999))
-                return error_set(err, (ErrCode)18537,
-                                 "$dateToString is only defined on year 0-9999, tried to use year "
-                                 "%lld",
-                                 (long long)number);
-            buffer_printf(out, "%0*lld", digits, (long long)number);
-        } else if (directive == 'z') {
-            buffer_printf(out, "%c%02lld%02lld", offset_minutes < 0 ? '-' : '+', absolute / 60,
-                          absolute % 60);
-        } else if (directive == 'Z') {
-            buffer_printf(out, "%+lld", offset_minutes);
-        } else if (directive == '%') {
-            buffer_append_byte(out, '%');
-        } else {
-            return error_set(err, (ErrCode)18536,
-                             "Invalid format character '%%%c' in format string", directive);
-        }
-    }
+    if (!time_zone_parse(text, ret_zone))
+        return error_set(err, (ErrCode)40485, "unrecognized time zone identifier: \"%.*s\"",
+                         (int)(text.size > 200 ? 200 : text.size), text.data);
     return ERR_OK;
 }

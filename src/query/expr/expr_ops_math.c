@@ -185,8 +185,10 @@ ErrCode eval_pow(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err)
     return ERR_OK;
 }
 
+/* Decimals go through binary numbers of 113 bits, which is 33 to 34 digits. */
 typedef struct AngleFunction {
     double (*fn)(double);
+    _Float128 (*wide_fn)(_Float128);
     double low; /* bounds of the argument */
     double high;
 } AngleFunction;
@@ -199,38 +201,54 @@ static double to_degrees(double radians) {
     return radians * (180 / M_PI);
 }
 
+static _Float128 to_radians_wide(_Float128 degrees) {
+    return degrees * M_PIf128 / 180;
+}
+
+static _Float128 to_degrees_wide(_Float128 radians) {
+    return radians * 180 / M_PIf128;
+}
+
+/* 0.5 as 0.5, not with the 33 zeros that a conversion leaves behind it. */
+static Value value_of_wide(_Float128 wide, Arena *arena) {
+    _Decimal128 decimal = (_Decimal128)wide;
+    double narrow = (double)wide;
+    if ((_Float128)narrow == wide && narrow == trunc(narrow) && fabs(narrow) < 1e15)
+        decimal = (_Decimal128)(int64_t)narrow;
+    return value_number(number_decimal(decimal), arena);
+}
+
 /* Functions of angles: variant is the row. */
 ErrCode eval_angle(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     static const AngleFunction FUNCTIONS[] = {
-        [ANGLE_SIN] = {sin, -DBL_MAX, DBL_MAX},
-        [ANGLE_COS] = {cos, -DBL_MAX, DBL_MAX},
-        [ANGLE_TAN] = {tan, -DBL_MAX, DBL_MAX},
-        [ANGLE_ASIN] = {asin, -1, 1},
-        [ANGLE_ACOS] = {acos, -1, 1},
-        [ANGLE_ATAN] = {atan, -INFINITY, INFINITY},
-        [ANGLE_SINH] = {sinh, -INFINITY, INFINITY},
-        [ANGLE_COSH] = {cosh, -INFINITY, INFINITY},
-        [ANGLE_TANH] = {tanh, -INFINITY, INFINITY},
-        [ANGLE_ASINH] = {asinh, -INFINITY, INFINITY},
-        [ANGLE_ACOSH] = {acosh, 1, INFINITY},
-        [ANGLE_ATANH] = {atanh, -1, 1},
-        [ANGLE_TO_RADIANS] = {to_radians, -INFINITY, INFINITY},
-        [ANGLE_TO_DEGREES] = {to_degrees, -INFINITY, INFINITY},
+        [ANGLE_SIN] = {sin, sinf128, -DBL_MAX, DBL_MAX},
+        [ANGLE_COS] = {cos, cosf128, -DBL_MAX, DBL_MAX},
+        [ANGLE_TAN] = {tan, tanf128, -DBL_MAX, DBL_MAX},
+        [ANGLE_ASIN] = {asin, asinf128, -1, 1},
+        [ANGLE_ACOS] = {acos, acosf128, -1, 1},
+        [ANGLE_ATAN] = {atan, atanf128, -INFINITY, INFINITY},
+        [ANGLE_SINH] = {sinh, sinhf128, -INFINITY, INFINITY},
+        [ANGLE_COSH] = {cosh, coshf128, -INFINITY, INFINITY},
+        [ANGLE_TANH] = {tanh, tanhf128, -INFINITY, INFINITY},
+        [ANGLE_ASINH] = {asinh, asinhf128, -INFINITY, INFINITY},
+        [ANGLE_ACOSH] = {acosh, acoshf128, 1, INFINITY},
+        [ANGLE_ATANH] = {atanh, atanhf128, -1, 1},
+        [ANGLE_TO_RADIANS] = {to_radians, to_radians_wide, -INFINITY, INFINITY},
+        [ANGLE_TO_DEGREES] = {to_degrees, to_degrees_wide, -INFINITY, INFINITY},
     };
     Number number;
     TRY(eval_number(expr, ctx, 28765, ret, &number, err));
     if (ret->type == BT_NULL)
         return ERR_OK;
-    if (number.type == BT_DECIMAL)
-        return error_set(err, ERR_NOT_IMPLEMENTED, "%s of a decimal is not supported yet",
-                         expr_op_name(expr));
     const AngleFunction *function = &FUNCTIONS[expr->variant];
     double argument = number_to_f64(number);
     if (argument < function->low || argument > function->high)
         return error_set(err, (ErrCode)50989, "cannot apply %s to %s, value must be in [%g,%g]",
                          expr_op_name(expr), value_to_text(*ret, ctx->scratch), function->low,
                          function->high);
-    *ret = value_f64(function->fn(argument));
+    *ret = number.type == BT_DECIMAL
+               ? value_of_wide(function->wide_fn((_Float128)number.dec), ctx->scratch)
+               : value_f64(function->fn(argument));
     return ERR_OK;
 }
 
@@ -246,8 +264,12 @@ ErrCode eval_atan2(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *er
     if (!value_is_number(y) || !value_is_number(x))
         return error_set(err, (ErrCode)51044, "$atan2 only supports numeric types, not %s and %s",
                          value_type_name(y), value_type_name(x));
-    if (y.type == BT_DECIMAL || x.type == BT_DECIMAL)
-        return error_set(err, ERR_NOT_IMPLEMENTED, "$atan2 of a decimal is not supported yet");
+    if (y.type == BT_DECIMAL || x.type == BT_DECIMAL) {
+        _Float128 wide_y = (_Float128)number_to_decimal(value_as_number(y));
+        _Float128 wide_x = (_Float128)number_to_decimal(value_as_number(x));
+        *ret = value_of_wide(atan2f128(wide_y, wide_x), ctx->scratch);
+        return ERR_OK;
+    }
     *ret = value_f64(atan2(number_to_f64(value_as_number(y)), number_to_f64(value_as_number(x))));
     return ERR_OK;
 }

@@ -43,19 +43,34 @@ ErrCode parse_get_field(ExprParser *p, Elem operand, Expr *expr, Error *err) {
         Elem first;
         is_named = !doc_iter_next(&iter, &first) || elem_name(first)[0] != '$';
     }
-    if (is_named)
-        return expr_parse_named(p, operand, &SPEC, expr, err);
-    expr_alloc_args(p, expr, 2);
-    return expr_parse_any(p, operand, &expr->args[0], err);
+    if (is_named) {
+        TRY(expr_parse_named(p, operand, &SPEC, expr, err));
+    } else {
+        expr_alloc_args(p, expr, 2);
+        TRY(expr_parse_any(p, operand, &expr->args[0], err));
+    }
+    const Expr *field = expr->args[0];
+    Value name;
+    if (expr_field_path(field) != NULL)
+        return error_set(err, (ErrCode)5654600,
+                         "'$%.*s' is a field path reference which is not allowed in this context. "
+                         "Did you mean {$literal: '$%.*s'}?",
+                         (int)field->path.dotted.size, field->path.dotted.data,
+                         (int)field->path.dotted.size, field->path.dotted.data);
+    if (!expr_is_literal(field, &name))
+        return error_set(err, (ErrCode)5654601,
+                         "$getField requires 'field' to evaluate to a constant, but got a "
+                         "non-constant argument");
+    if (name.type != BT_STRING)
+        return error_set(err, (ErrCode)5654602,
+                         "$getField requires 'field' to evaluate to type String, but got %s",
+                         value_type_name(name));
+    return ERR_OK;
 }
 
 ErrCode eval_get_field(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value name;
     TRY(expr_eval_arg(expr, 0, ctx, &name, err));
-    if (name.type != BT_STRING)
-        return error_set(err, (ErrCode)3041704,
-                         "$getField requires 'field' to evaluate to type String, but got %s",
-                         value_type_name(name));
     Value input = value_doc(ctx->root);
     if (expr->args[1] != NULL)
         TRY(expr_eval_arg(expr, 1, ctx, &input, err));

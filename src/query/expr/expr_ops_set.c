@@ -1,6 +1,6 @@
 /*
  * expr_ops_set.c - arrays as sets, and numbers over arrays: $setUnion and its kin, $sum, $avg,
- * $min, $max.
+ * $min, $max, $stdDevPop, $stdDevSamp.
  */
 #include <stdlib.h>
 
@@ -178,17 +178,21 @@ ErrCode eval_elements_true(const Expr *expr, ExprEvalContext *ctx, Value *ret, E
     return ERR_OK;
 }
 
-/* ---- $sum, $avg, $min, $max of an array or of the arguments ---- */
+/* ---- $sum, $avg, $min, $max, $stdDev* of an array or of the arguments ---- */
 
 typedef struct Fold {
     NumberSum sum;
+    Deviation deviation;
+    bool has_deviation;
     Value extreme;
     int direction;
     const Collator *collator;
 } Fold;
 
 static void fold_add(Fold *fold, Value value) {
-    if (value_is_number(value))
+    if (value_is_number(value) && fold->has_deviation)
+        deviation_add(&fold->deviation, number_to_f64(value_as_number(value)));
+    else if (value_is_number(value))
         number_sum_add(&fold->sum, value_as_number(value));
     if (fold->direction == 0 || value_is_nullish(value))
         return;
@@ -201,6 +205,8 @@ static void fold_add(Fold *fold, Value value) {
 static ErrCode fold_args(const Expr *expr, ExprEvalContext *ctx, int direction, Fold *fold,
                          Error *err) {
     number_sum_init(&fold->sum);
+    fold->deviation = (Deviation){0};
+    fold->has_deviation = expr->op->eval == eval_std_dev;
     fold->extreme = VALUE_MISSING;
     fold->direction = direction;
     fold->collator = ctx->collator;
@@ -229,6 +235,14 @@ ErrCode eval_avg(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err)
     Fold fold;
     TRY(fold_args(expr, ctx, 0, &fold, err));
     *ret = number_sum_average(&fold.sum, ctx->scratch);
+    return ERR_OK;
+}
+
+/* $stdDevPop, $stdDevSamp: variant 0, 1. */
+ErrCode eval_std_dev(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+    Fold fold;
+    TRY(fold_args(expr, ctx, 0, &fold, err));
+    *ret = deviation_result(&fold.deviation, /* is_sample= */ expr->variant == 1);
     return ERR_OK;
 }
 

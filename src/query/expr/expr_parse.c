@@ -116,6 +116,7 @@ ErrCode expr_parse_named(ExprParser *p, Elem operand, const ExprNamedSpec *spec,
     Elem *elems = ARENA_ARRAY(p->arena, Elem, spec->count);
     TRY(expr_find_named(expr->op, operand, spec, elems, err));
     expr_alloc_args(p, expr, spec->count);
+    expr->is_foldable = true;
     for (uint32_t i = 0; i < spec->count; i++)
         if (elem_is_present(elems[i]))
             TRY(expr_parse_any(p, elems[i], &expr->args[i], err));
@@ -226,7 +227,9 @@ static ErrCode parse_variable(ExprParser *p, Str dotted, Elem spec, Expr **ret_e
         doc_is_present(p->ctx->let_values) ? doc_get(p->ctx->let_values, name) : ELEM_MISSING;
     if (!elem_is_present(let_value))
         return parse_builtin(p, name, expr, err);
-    Value value = value_from_elem(let_value);
+    /* Documents cannot hold what is missing; see ExprParseContext. */
+    bool is_missing = elem_type(let_value) == BT_UNDEFINED;
+    Value value = is_missing ? VALUE_MISSING : value_from_elem(let_value);
     TRY(expr_path_of_value(&expr->path, 0, value, p->arena, &value, err));
     expr->eval = expr_eval_literal;
     expr->literal = value;
@@ -244,8 +247,10 @@ static ErrCode parse_builtin(ExprParser *p, Str name, Expr *expr, Error *err) {
     } else if (str_is(name, "REMOVE")) {
         expr->eval = expr_eval_literal;
         expr->literal = VALUE_MISSING;
-    } else if (str_is(name, "CLUSTER_TIME") || str_is(name, "SEARCH_META") ||
-               str_is(name, "USER_ROLES") || str_is(name, "JS_SCOPE") || str_is(name, "IS_MR")) {
+    } else if (str_is(name, "CLUSTER_TIME")) { /* only replica sets and clusters have one */
+        return error_set(err, (ErrCode)51144, "Builtin variable '$$CLUSTER_TIME' is not available");
+    } else if (str_is(name, "SEARCH_META") || str_is(name, "USER_ROLES") ||
+               str_is(name, "JS_SCOPE") || str_is(name, "IS_MR")) {
         return error_set(err, ERR_NOT_IMPLEMENTED, "variable $$%.*s is not supported yet",
                          (int)name.size, name.data);
     } else {
@@ -334,7 +339,7 @@ static ErrCode parse_operator(ExprParser *p, Elem op_elem, Expr **ret_expr, Erro
     expr->is_source_operator = true;
     if (op->parse != NULL) {
         TRY(op->parse(p, op_elem, expr, err));
-        *ret_expr = expr;
+        *ret_expr = expr->is_foldable ? fold_if_constant(p, expr) : expr;
         return ERR_OK;
     }
     TRY(parse_arg_list(p, op_elem, expr, err));
@@ -405,7 +410,7 @@ static bool find_in_scope(const ExprScope *scope, Str name, uint32_t *ret_depth)
  * reached. */
 static Expr *fold_if_constant(ExprParser *p, Expr *expr) {
     for (uint32_t i = 0; i < expr->arg_count; i++)
-        if (expr->args[i]->eval != expr_eval_literal)
+        if (expr->args[i] != NULL && expr->args[i]->eval != expr_eval_literal)
             return expr;
     CLEANUP(error_reset) Error ignored = {0};
     CLEANUP(arena_done) Arena scratch = {0};

@@ -66,6 +66,20 @@ Value number_sum_average(const NumberSum *sum, Arena *arena) {
     return value_f64(total / (double)sum->count);
 }
 
+void deviation_add(Deviation *deviation, double number) {
+    double delta = number - deviation->mean;
+    deviation->count++;
+    deviation->mean += delta / (double)deviation->count;
+    deviation->squares += delta * (number - deviation->mean);
+}
+
+Value deviation_result(const Deviation *deviation, bool is_sample) {
+    if (deviation->count < (is_sample ? 2 : 1))
+        return VALUE_NULL;
+    double divisor = (double)(deviation->count - (is_sample ? 1 : 0));
+    return value_f64(sqrt(deviation->squares / divisor));
+}
+
 /* What rounding loses in high + value is kept in low. Infinities and NaN have no such rest. */
 static void add_double(NumberSum *sum, double value) {
     double total = sum->high + value;

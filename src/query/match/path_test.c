@@ -129,3 +129,36 @@ TEST(path_find_field_agrees_with_doc_get) {
         arena_done(&arena);
     }
 }
+
+TEST(fields_are_found_by_names_of_all_lengths) {
+    /* Goal: names are told apart however long they are and wherever the document ends.
+     * Method: two fields without values whose names differ in the last byte or in length. */
+    static const char NAME[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+    for (size_t size = 1; size < sizeof(NAME); size++) {
+        Arena arena;
+        arena_init(&arena, 0);
+        char *first = arena_strndup(&arena, NAME, size);
+        char *longer = arena_printf(&arena, "%sX", first);
+        char *other = arena_strdup(&arena, first);
+        other[size - 1] = 'X';
+        Buffer buf;
+        buffer_init_arena(&buf, &arena, 256, 4096);
+        DocBuilder b;
+        doc_builder_init(&b, &buf);
+        build_null(&b, longer);
+        build_null(&b, first);
+        Doc doc = doc_builder_end(&b);
+        const struct {
+            const char *name;
+            bool is_there;
+        } CASES[] = {{first, true}, {longer, true}, {other, false}};
+        for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+            PathPart part = path_part(str_from(CASES[i].name));
+            Elem found = path_find_field(doc, &part);
+            EXPECT(elem_is_present(found) == CASES[i].is_there);
+            if (CASES[i].is_there && elem_is_present(found))
+                EXPECT_STR(elem_name(found), CASES[i].name);
+        }
+        arena_done(&arena);
+    }
+}

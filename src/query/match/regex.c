@@ -21,6 +21,8 @@ typedef struct Scratch {
 
 static ErrCode parse_options(Str options, uint32_t *ret_flags, Error *err);
 static void find_literals(MatchRegex *regex, uint32_t flags);
+static ErrCode match_code(const MatchRegex *regex, Str text, size_t from, RegexSpan *ret_spans,
+                          uint32_t span_count, bool *ret_is_match, Error *err);
 static void *arena_memory(size_t size, void *arena);
 static void arena_memory_free(void *memory, void *arena);
 static void *scratch_memory(size_t size, void *scratch);
@@ -68,6 +70,38 @@ ErrCode regex_search(const MatchRegex *regex, Str text, bool *ret_is_match, Erro
             memmem(text.data, text.size, regex->pattern.data, regex->pattern.size) != NULL;
         return ERR_OK;
     }
+    return match_code(regex, text, 0, NULL, 0, ret_is_match, err);
+}
+
+uint32_t regex_group_count(const MatchRegex *regex) {
+    uint32_t count = 0;
+    if (regex->code != NULL)
+        pcre2_pattern_info(regex->code, PCRE2_INFO_CAPTURECOUNT, &count);
+    return count;
+}
+
+ErrCode regex_find(const MatchRegex *regex, Str text, size_t from, RegexSpan *ret_spans,
+                   bool *ret_is_match, Error *err) {
+    if (regex->code != NULL)
+        return match_code(regex, text, from, ret_spans, regex_group_count(regex) + 1, ret_is_match,
+                          err);
+    Str wanted = regex->is_prefix_only ? regex->prefix : regex->pattern;
+    const char *at = NULL;
+    if (!regex->is_prefix_only)
+        at = memmem(text.data + from, text.size - from, wanted.data, wanted.size);
+    else if (from == 0 && text.size >= wanted.size &&
+             memcmp(text.data, wanted.data, wanted.size) == 0)
+        at = text.data;
+    *ret_is_match = at != NULL;
+    if (at != NULL)
+        ret_spans[0] =
+            (RegexSpan){(size_t)(at - text.data), (size_t)(at - text.data) + wanted.size};
+    return ERR_OK;
+}
+
+/* `span_count` 0: only whether there is a match. */
+static ErrCode match_code(const MatchRegex *regex, Str text, size_t from, RegexSpan *ret_spans,
+                          uint32_t span_count, bool *ret_is_match, Error *err) {
     Scratch scratch;
     scratch.used = 0;
     pcre2_general_context *memory =
@@ -75,8 +109,11 @@ ErrCode regex_search(const MatchRegex *regex, Str text, bool *ret_is_match, Erro
     pcre2_match_context *context = pcre2_match_context_create(memory);
     pcre2_set_match_limit(context, REGEX_MATCH_LIMIT);
     pcre2_set_heap_limit(context, REGEX_HEAP_LIMIT_KIB);
-    pcre2_match_data *data = pcre2_match_data_create(1, memory);
-    int rc = pcre2_match(regex->code, (PCRE2_SPTR)text.data, text.size, 0, 0, data, context);
+    pcre2_match_data *data = pcre2_match_data_create(span_count == 0 ? 1 : span_count, memory);
+    int rc = pcre2_match(regex->code, (PCRE2_SPTR)text.data, text.size, from, 0, data, context);
+    const PCRE2_SIZE *offsets = pcre2_get_ovector_pointer(data);
+    for (uint32_t i = 0; rc >= 0 && i < span_count; i++)
+        ret_spans[i] = (RegexSpan){offsets[2 * i], offsets[2 * i + 1]};
     pcre2_match_data_free(data); /* may hold heap memory; the contexts never do */
     if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) {
         char reason[160] = "";

@@ -34,3 +34,17 @@ ErrCode regex_compile(Str pattern, Str options, Arena *arena, MatchRegex **ret_r
 
 /* Does the pattern occur in the text? Fails with 51156 when a resource limit is hit. */
 ErrCode regex_search(const MatchRegex *regex, Str text, bool *ret_is_match, Error *err) MUST_CHECK;
+
+/* Bytes of the text; start is SIZE_MAX for a group that took no part. */
+typedef struct RegexSpan {
+    size_t start;
+    size_t end;
+} RegexSpan;
+
+/* How many groups in parentheses the pattern captures. */
+uint32_t regex_group_count(const MatchRegex *regex);
+
+/* The first match that begins at `from` or later: the span of all of it, then those of its groups.
+ * `ret_spans` has room for regex_group_count() + 1. Fails as regex_search. */
+ErrCode regex_find(const MatchRegex *regex, Str text, size_t from, RegexSpan *ret_spans,
+                   bool *ret_is_match, Error *err) MUST_CHECK;

@@ -81,11 +81,11 @@ void bounds_all(const IndexDesc *index, Arena *arena, IndexBounds *ret_bounds) {
 
 bool bounds_for_clustered(const MatchExpr *filter, const Collator *collator, Arena *arena,
                           Intervals *ret_intervals) {
-    if (filter == NULL || collator != NULL)
-        return false; /* record ids hold strings by bytes */
+    if (filter == NULL)
+        return false;
     FieldPredicates found = {.count = 0};
     collect_predicates(filter, STR("_id"), STR(""), &found, false);
-    IntervalContext ctx = {arena, NULL, false};
+    IntervalContext ctx = {arena, collator, false};
     uint32_t exact_count;
     return found.count > 0 && combine(&found, &ctx, ret_intervals, &exact_count) &&
            !ret_intervals->is_all;

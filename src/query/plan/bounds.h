@@ -51,7 +51,8 @@ void bounds_all(const IndexDesc *index, Arena *arena, IndexBounds *ret_bounds);
  * ones leave that side open. */
 void bounds_min_max(const IndexDesc *index, Doc min, Doc max, Arena *arena,
                     IndexBounds *ret_bounds);
-/* Intervals on `_id` of a clustered collection; false: none. */
+/* Intervals on `_id` of a clustered collection, whose collation must be the query's; false: none.
+ */
 bool bounds_for_clustered(const MatchExpr *filter, const Collator *collator, Arena *arena,
                           Intervals *ret_intervals);
 

@@ -63,7 +63,7 @@ static PlanStage *build_single(Planning *p, const IndexPath *path) {
         .index = index, .bounds = &path->bounds, .is_forward = path->is_forward};
     bool is_exact = p->filter == NULL || path->bounds.is_exact;
     bool is_multikey = index_is_multikey(index);
-    if (p->spec->is_count && is_exact && !is_multikey) {
+    if (!p->needed.is_all && p->needed.count == 0 && is_exact && !is_multikey) {
         options.is_counting = true;
         return stage_index_scan(p->exec, p->coll, &options);
     }

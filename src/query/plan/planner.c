@@ -29,7 +29,7 @@ ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret
     p->coll = access->coll;
     p->spec = spec;
     p->exec = exec;
-    p->collator = exec->collator = query_collator(spec, p->coll);
+    exec->collator = p->collator = query_collator(spec, p->coll);
     TRY(parse(p, err));
     exec->filter = p->filter;
     exec->sort = p->sort;
@@ -116,6 +116,7 @@ static ErrCode parse_projection(Planning *p, Error *err) {
         if (!project_is_identity(projection))
             p->projection = projection;
         is_known = p->projection != NULL && !project_needs_details(projection) &&
+                   project_needed_meta(projection) == 0 &&
                    project_add_paths(projection, &p->needed);
     }
     /* A sort by a stage of its own reads its fields too. */
@@ -125,6 +126,12 @@ static ErrCode parse_projection(Planning *p, Error *err) {
     if (!is_known || spec->is_show_record_id)
         path_set_add_all(&p->needed);
     return ERR_OK;
+}
+
+/* Do the keys of _id, which have the collection's collation, tell values apart as the query does?
+ */
+static bool is_id_key(const Planning *p, Elem id) {
+    return p->collator == p->coll->options.collator || !type_is_collatable(elem_type(id));
 }
 
 static ErrCode plan_access(Planning *p, PlanStage **ret_stage, Error *err) {
@@ -143,11 +150,9 @@ static ErrCode plan_access(Planning *p, PlanStage **ret_stage, Error *err) {
         return plan_scan(p, p->sort->natural_direction > 0, /* is_told= */ true, ret_stage, err);
     Elem id =
         doc_is_present(p->spec->filter) ? match_find_id_equality(p->spec->filter) : ELEM_MISSING;
-    /* The _id index, or the order of records, has the collection's collation. */
-    bool is_id_known =
-        (collection_id_index(coll) != NULL || coll->options.is_clustered) &&
-        (p->collator == coll->options.collator || !type_is_collatable(elem_type(id)));
-    if (elem_is_present(id) && is_id_known && !p->spec->is_return_key) {
+    const IndexDesc *id_index = collection_id_index(coll);
+    bool has_id_keys = id_index != NULL || coll->options.is_clustered;
+    if (elem_is_present(id) && has_id_keys && is_id_key(p, id) && !p->spec->is_return_key) {
         p->exec->summary = "IDHACK";
         *ret_stage = stage_id_lookup(p->exec, coll, elem_copy(id, &p->exec->arena));
         return ERR_OK; /* one document at most: any order will do */
@@ -339,8 +344,8 @@ static ErrCode plan_scan(Planning *p, bool is_forward, bool is_told, PlanStage *
 static PlanStage *clustered_scan(Planning *p, bool is_forward) {
     Arena *arena = &p->exec->arena;
     Intervals intervals;
-    if (p->coll->options.collator != NULL || /* records are in the order of sort keys */
-        !bounds_for_clustered(p->filter, p->collator, arena, &intervals))
+    const Collator *collator = p->coll->options.collator;
+    if (collator != p->collator || !bounds_for_clustered(p->filter, collator, arena, &intervals))
         return NULL;
     ScanOptions options = {.filter = p->filter, .is_forward = is_forward};
     if (intervals.count == 0)
@@ -348,9 +353,9 @@ static PlanStage *clustered_scan(Planning *p, bool is_forward) {
     /* From the lowest to the highest value; the filter does the rest. */
     KeyBuilder kb;
     key_builder_init_arena(&kb, arena);
-    clustered_record_id_of_value(intervals.rows[0].low, NULL, &kb, &options.low);
+    clustered_record_id_of_value(intervals.rows[0].low, collator, &kb, &options.low);
     options.low.str = arena_memdup(arena, options.low.str, options.low.str_size);
-    clustered_record_id_of_value(intervals.rows[intervals.count - 1].high, NULL, &kb,
+    clustered_record_id_of_value(intervals.rows[intervals.count - 1].high, collator, &kb,
                                  &options.high);
     options.high.str = arena_memdup(arena, options.high.str, options.high.str_size);
     return stage_collection_scan(p->exec, p->coll, &options);

@@ -8,6 +8,7 @@
 #include "base/test.h"
 #include "bson/builder.h"
 #include "bson/json.h"
+#include "query/sort/memory_spill_test.h"
 #include "query/sort/sorter.h"
 
 static Doc doc_of(const char *json, Arena *arena) {
@@ -120,61 +121,6 @@ TEST(parallel_arrays_cannot_be_sorted_by) {
 
 /* ---- the sorter against a plain reference ---- */
 
-enum {
-    RUNS_MAX = 64,
-};
-
-/* A spill in memory. */
-typedef struct MemoryRun {
-    Buffer records;
-    size_t read_offset;
-} MemoryRun;
-
-typedef struct MemorySpill {
-    MemoryRun runs[RUNS_MAX];
-    uint32_t count;
-} MemorySpill;
-
-static ErrCode spill_new(void *arg, uint32_t *ret_run, Error *err) {
-    (void)err;
-    MemorySpill *spill = arg;
-    invariant(spill->count < RUNS_MAX);
-    buffer_init(&spill->runs[spill->count].records, SIZE_MAX);
-    *ret_run = spill->count++;
-    return ERR_OK;
-}
-
-static ErrCode spill_append(void *arg, uint32_t run, const void *record, size_t size, Error *err) {
-    (void)err;
-    Buffer *records = &((MemorySpill *)arg)->runs[run].records;
-    buffer_append(records, &size, sizeof(size));
-    buffer_append(records, record, size);
-    return ERR_OK;
-}
-
-static ErrCode spill_finish(void *arg, uint32_t run, Error *err) {
-    (void)arg, (void)run, (void)err;
-    return ERR_OK;
-}
-
-static ErrCode spill_next(void *arg, uint32_t run, bool *ret_found, const uint8_t **ret_record,
-                          size_t *ret_size, Error *err) {
-    (void)err;
-    MemoryRun *r = &((MemorySpill *)arg)->runs[run];
-    *ret_found = r->read_offset < r->records.size;
-    if (*ret_found) {
-        memcpy(ret_size, r->records.data + r->read_offset, sizeof(*ret_size));
-        *ret_record = r->records.data + r->read_offset + sizeof(*ret_size);
-        r->read_offset += sizeof(*ret_size) + *ret_size;
-    }
-    return ERR_OK;
-}
-
-static void spill_free(MemorySpill *spill) {
-    for (uint32_t i = 0; i < spill->count; i++)
-        buffer_done(&spill->runs[i].records);
-}
-
 /* Sorts `count` documents {k: random, s: sequence} and checks order, stability and completeness. */
 static void check_sorter(size_t count, uint64_t distinct, uint64_t limit, size_t memory_bytes,
                          bool expects_runs) {
@@ -183,7 +129,7 @@ static void check_sorter(size_t count, uint64_t distinct, uint64_t limit, size_t
     arena_init(&arena, 0);
     CLEANUP(error_reset) Error err = {0};
     MemorySpill memory = {0};
-    Spill spill = {&memory, spill_new, spill_append, spill_finish, spill_next};
+    Spill spill = memory_spill_interface(&memory);
     SorterOptions options = {
         .pattern = pattern_of("{'k':-1}", &arena),
         .limit = limit,
@@ -253,6 +199,12 @@ TEST(the_sorter_merges_spilled_runs) {
     check_sorter(5000, 300, 0, 40000, true);
     check_sorter(5000, 5000, 0, 500000, true);
     check_sorter(5000, 300, 2000, 60000, true);
+}
+
+TEST(the_sorter_merges_more_runs_than_may_be_open_in_several_passes) {
+    check_sorter(20000, 300, 0, 4000, true);   /* about 500 runs */
+    check_sorter(60000, 60000, 0, 1000, true); /* about 6,000, some merged twice */
+    check_sorter(20000, 3000, 5000, 4000, true);
 }
 
 TEST(the_sorter_stops_at_its_memory_limit_without_a_spill) {

@@ -29,6 +29,7 @@ typedef struct Entry {
 /* A source of the merge: a spilled run, or what is left in memory. */
 typedef struct Run {
     uint32_t spill_run;
+    uint32_t level; /* 0: written from memory; n: merged from runs of level n - 1 */
     bool is_memory;
     size_t memory_index; /* next entry of a run in memory */
     Entry head;
@@ -57,7 +58,9 @@ static ErrCode add_to_all(Sorter *sorter, const Entry *probe, Str key, Doc doc, 
 static ErrCode add_to_best(Sorter *sorter, const Entry *probe, Str key, Doc doc, Error *err);
 static ErrCode check_memory(Sorter *sorter, Error *err);
 static ErrCode spill_run(Sorter *sorter, Error *err);
+static ErrCode merge_lowest_level(Sorter *sorter, Error *err);
 static ErrCode merge_begin(Sorter *sorter, Error *err);
+static ErrCode heap_begin(Sorter *sorter, Run *runs, uint32_t *count, Error *err);
 static ErrCode merge_next(Sorter *sorter, bool *ret_found, Doc *ret_doc, Error *err);
 static ErrCode run_advance(Sorter *sorter, Run *run, bool *ret_found, Error *err);
 static void runs_sift_down(Run *runs, uint32_t count, uint32_t at);
@@ -221,8 +224,7 @@ static ErrCode spill_run(Sorter *sorter, Error *err) {
     if (sorter->count == 0)
         return ERR_OK; /* one document over the limit: goes to memory alone */
     if (sorter->run_count == SORT_RUNS_MAX)
-        return error_set(err, ERR_EXCEEDED_MEMORY_LIMIT, "sort needs more than %d spilled runs",
-                         SORT_RUNS_MAX);
+        TRY(merge_lowest_level(sorter, err));
     const Spill *spill = sorter->options.spill;
     sort_entries(sorter->entries, sorter->count);
     Run run = {0};
@@ -246,21 +248,75 @@ static ErrCode spill_run(Sorter *sorter, Error *err) {
     return ERR_OK;
 }
 
+/* Writes the records of a heap of runs as one run. */
+static ErrCode merge_to_run(Sorter *sorter, Run *runs, uint32_t count, uint32_t target,
+                            Error *err) {
+    const Spill *spill = sorter->options.spill;
+    for (uint64_t written = 0; count > 0; written++) {
+        if (sorter->options.limit > 0 && written == sorter->options.limit)
+            break;
+        const uint8_t *record = runs[0].head.record;
+        TRY(spill->run_append(spill->arg, target, record, record_size(record), err));
+        bool found;
+        TRY(run_advance(sorter, &runs[0], &found, err));
+        if (!found)
+            runs[0] = runs[--count];
+        runs_sift_down(runs, count, 0);
+    }
+    return spill->run_finish(spill->arg, target, err);
+}
+
+/* All runs of the lowest level become one of the next; when there is just one, all runs become one.
+ * So each record is written once more per factor of SORT_RUNS_MAX, about. */
+static ErrCode merge_lowest_level(Sorter *sorter, Error *err) {
+    const Spill *spill = sorter->options.spill;
+    uint32_t lowest = UINT32_MAX, highest = 0;
+    for (uint32_t i = 0; i < sorter->run_count; i++) {
+        lowest = sorter->runs[i].level < lowest ? sorter->runs[i].level : lowest;
+        highest = sorter->runs[i].level > highest ? sorter->runs[i].level : highest;
+    }
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < sorter->run_count; i++) {
+        if (sorter->runs[i].level == lowest)
+            continue;
+        Run swap = sorter->runs[kept];
+        sorter->runs[kept++] = sorter->runs[i];
+        sorter->runs[i] = swap;
+    }
+    Run merged = {.level = lowest + 1};
+    if (sorter->run_count - kept < 2) {
+        kept = 0;
+        merged.level = highest + 1;
+    }
+    TRY(spill->run_new(spill->arg, &merged.spill_run, err));
+    uint32_t count = sorter->run_count - kept;
+    TRY(heap_begin(sorter, sorter->runs + kept, &count, err));
+    TRY(merge_to_run(sorter, sorter->runs + kept, count, merged.spill_run, err));
+    sorter->runs[kept] = merged;
+    sorter->run_count = kept + 1;
+    return ERR_OK;
+}
+
 static ErrCode merge_begin(Sorter *sorter, Error *err) {
     if (sorter->count > 0) {
         ARRAY_RESERVE(sorter->runs, sorter->run_count, sorter->run_capacity);
         sorter->runs[sorter->run_count++] = (Run){.is_memory = true};
     }
+    return heap_begin(sorter, sorter->runs, &sorter->run_count, err);
+}
+
+/* Reads the first record of each run; empty ones leave, the others become a heap. */
+static ErrCode heap_begin(Sorter *sorter, Run *runs, uint32_t *count, Error *err) {
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < sorter->run_count; i++) {
+    for (uint32_t i = 0; i < *count; i++) {
         bool found;
-        TRY(run_advance(sorter, &sorter->runs[i], &found, err));
+        TRY(run_advance(sorter, &runs[i], &found, err));
         if (found)
-            sorter->runs[kept++] = sorter->runs[i];
+            runs[kept++] = runs[i];
     }
-    sorter->run_count = kept;
+    *count = kept;
     for (uint32_t at = kept / 2; at-- > 0;)
-        runs_sift_down(sorter->runs, kept, at);
+        runs_sift_down(runs, kept, at);
     return ERR_OK;
 }
 

@@ -20,7 +20,9 @@
 
 enum {
     SORT_MEMORY_BYTES_DEFAULT = 100 * 1024 * 1024,
-    SORT_RUNS_MAX = 1024, /* runs are at least as large as the memory limit */
+    /* Spilled runs there may be at once: each has an open file with a buffer. Past it, runs of like
+     * size are merged into larger ones. */
+    SORT_RUNS_MAX = 64,
 };
 
 typedef struct Sorter Sorter;

@@ -1,0 +1,126 @@
+/*
+ * optimize_match.c - filters put in other words, so that they can go to other places.
+ */
+#include "query/agg/agg_internal.h"
+
+static bool is_path_in(Str path, Str from, bool is_below) {
+    return path_is_prefix(from, path) &&
+           (is_below ? path.size > from.size : path.size == from.size);
+}
+
+/* Only conditions that come out of their parsed form as they went in, and that a missing field and
+ * a null answer alike: as the key of a group one is the other. */
+bool agg_match_is_renamable(const MatchExpr *match, Str from, bool is_below) {
+    switch (match->kind) {
+    case MATCH_AND:
+    case MATCH_OR:
+    case MATCH_NOR:
+    case MATCH_NOT:
+        for (uint32_t i = 0; i < match->child_count; i++)
+            if (!agg_match_is_renamable(match->children[i], from, is_below))
+                return false;
+        return match->child_count > 0;
+    case MATCH_EXISTS:
+    case MATCH_SIZE:
+        return is_below && is_path_in(match->path.dotted, from, is_below);
+    case MATCH_EQ:
+    case MATCH_LT:
+    case MATCH_LTE:
+    case MATCH_GT:
+    case MATCH_GTE:
+    case MATCH_IN:
+    case MATCH_REGEX:
+    case MATCH_MOD:
+        return is_path_in(match->path.dotted, from, is_below);
+    default:
+        return false;
+    }
+}
+
+static void rename_fields(DocBuilder *b, Doc filter, Str from, Str to, Arena *arena) {
+    DocIter iter = doc_iter(filter);
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        Str name = elem_name_str(elem);
+        if (name.size > 0 && name.data[0] == '$') { /* $and, $or, $nor */
+            size_t array = build_open_array_str(b, name);
+            DocIter children = doc_iter(elem_doc(elem));
+            for (Elem child; doc_iter_next(&children, &child);) {
+                size_t opened = build_open_doc_str(b, elem_name_str(child));
+                rename_fields(b, elem_doc(child), from, to, arena);
+                build_close(b, opened);
+            }
+            build_close(b, array);
+            continue;
+        }
+        Str rest = {name.data + from.size, name.size - from.size}; /* "" or ".b" */
+        if (to.size == 0)
+            rest = (Str){rest.data + 1, rest.size - 1};
+        char *renamed =
+            arena_printf(arena, "%.*s%.*s", (int)to.size, to.data, (int)rest.size, rest.data);
+        build_elem_as(b, str_from(renamed), elem);
+    }
+}
+
+Doc agg_match_renamed(const MatchExpr *match, Str from, Str to, Arena *arena) {
+    Buffer *before = ARENA_NEW(arena, Buffer);
+    Buffer *after = ARENA_NEW(arena, Buffer);
+    buffer_init_arena(before, arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
+    buffer_init_arena(after, arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, before);
+    match_to_bson(match, &b);
+    Doc filter = doc_builder_end(&b);
+    doc_builder_init(&b, after);
+    rename_fields(&b, filter, from, to, arena);
+    return doc_builder_end(&b);
+}
+
+typedef struct Equalities {
+    DocBuilder b; /* an array of filters */
+    uint32_t count;
+} Equalities;
+
+/* The expression compares whole values, the query language also looks into arrays: what it says is
+ * weaker, so saying it too changes nothing. The exception is an array at the end of a path through
+ * arrays, which only expressions put together. */
+static void add_equality(void *ctx, const FieldPath *path, Value literal) {
+    Equalities *equalities = ctx;
+    bool is_array = literal.type == BT_ARRAY;
+    if (literal.type == BT_EOO || literal.type == BT_UNDEFINED || (is_array && path->count > 1))
+        return;
+    for (uint32_t i = 0; i < path->count; i++)
+        if (path->parts[i].index >= 0) /* a field here, perhaps a position there */
+            return;
+    char name[INDEX_NAME_SIZE];
+    size_t row = build_open_doc_str(&equalities->b, index_name(equalities->count++, name));
+    size_t field = build_open_doc_str(&equalities->b, path->dotted);
+    build_value_as(&equalities->b, STR("$eq"), literal);
+    build_close(&equalities->b, field);
+    build_close(&equalities->b, row);
+}
+
+static void visit_match(const MatchExpr *match, Equalities *equalities) {
+    if (match->kind == MATCH_EXPR)
+        expr_match_equalities(match->custom, add_equality, equalities);
+    for (uint32_t i = 0; match->kind == MATCH_AND && i < match->child_count; i++)
+        visit_match(match->children[i], equalities);
+}
+
+MatchExpr *agg_match_of_equalities(const MatchExpr *match, const MatchParseContext *ctx,
+                                   Arena *arena) {
+    Buffer buf;
+    buffer_init_arena(&buf, arena, 64, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder filter;
+    doc_builder_init(&filter, &buf);
+    size_t all = build_open_array(&filter, "$and");
+    Equalities equalities = {.b = filter};
+    visit_match(match, &equalities);
+    build_close(&filter, all);
+    Doc doc = doc_builder_end(&filter);
+    CLEANUP(error_reset) Error ignored = {0};
+    MatchExpr *added = NULL;
+    if (equalities.count == 0 || buf.overflowed ||
+        match_parse(doc, ctx, arena, &added, &ignored) != ERR_OK)
+        return NULL;
+    return added;
+}

@@ -1,0 +1,38 @@
+/*
+ * pipeline_cases_test.h - tables of pipelines and what they give, for the tests of this folder.
+ */
+#pragma once
+
+#include "query/agg/pipeline.h"
+
+enum {
+    PIPELINE_TEST_DOCS_MAX = 64,
+};
+
+typedef struct PipelineCase {
+    const char *pipeline; /* an array; % stands for $ where JSON would see a value of its own */
+    const char *docs;     /* an array */
+    const char *expected; /* an array */
+} PipelineCase;
+
+typedef struct PipelineErrorCase {
+    const char *pipeline;
+    int code;
+    const char *message; /* a part of it */
+} PipelineErrorCase;
+
+/* A document or array from JSON. */
+Doc pipeline_test_array(const char *json, Arena *arena);
+uint32_t pipeline_test_docs(const char *json, Arena *arena, Doc docs[PIPELINE_TEST_DOCS_MAX]);
+const char *pipeline_test_json(Doc doc, Arena *arena);
+
+/* The results as one array. */
+ErrCode pipeline_test_run(const char *stages, const char *docs_json, bool is_optimized,
+                          const AggExecContext *exec_ctx, Arena *arena, Doc *ret_array, Error *err)
+    MUST_CHECK;
+
+/* Each case runs as written and as optimized. Results are compared by their bytes: types and order
+ * of fields count. */
+void pipeline_run_cases(const PipelineCase *cases, size_t count);
+/* On one document, {_id: 1, a: 1, s: 'x'}. */
+void pipeline_run_error_cases(const PipelineErrorCase *cases, size_t count);

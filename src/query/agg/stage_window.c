@@ -1,0 +1,563 @@
+/*
+ * stage_window.c - $setWindowFields: documents sorted by partition and sortBy, each with fields
+ * computed from the documents around it.
+ *
+ * Input is sorted first, unless there is nothing to sort by. Then documents of one partition are
+ * read as far ahead as the windows reach, and kept as far back as they do.
+ */
+#include <assert.h>
+
+#include "base/alloc.h"
+#include "query/agg/window.h"
+
+enum {
+    DOCS_BETWEEN_CHECKS = 128, /* whether to go on */
+    OUTPUTS_MAX = 1000,
+    EVICTED_MAX = 64, /* free places in front before the rest moves up */
+};
+
+typedef struct WindowStage {
+    AggStage base;
+    Expr *partition_by;   /* NULL: one partition */
+    SortPattern *sort_by; /* NULL: as they come */
+    WindowFn *fns;
+    uint32_t fn_count;
+    bool has_dotted_output;
+} WindowStage;
+
+typedef struct WindowFnExec {
+    void *state;
+    int64_t low;
+    int64_t high;
+    size_t bytes;     /* of the state, within the partition's */
+    KeptValue result; /* of a window that is the whole partition */
+} WindowFnExec;
+
+typedef struct WindowExec {
+    AggStageExec base;
+    WindowPartition partition;
+    WindowFnExec *fns;
+    Sorter *sorter; /* NULL: nothing to sort by */
+    bool is_sorted;
+    bool is_exhausted; /* no more input */
+    KeyBuilder key;    /* of the partition, and of accumulators */
+    KeyBuilder sort_key;
+    KeptValue partition_id;
+    int64_t at;        /* the document to come out next */
+    uint8_t *waiting;  /* first document of the next partition; NULL: none */
+    size_t kept_bytes; /* of partition_id and results */
+    Buffer out;
+    Buffer out2; /* dotted outputs are set one after the other */
+} WindowExec;
+
+static ErrCode parse_sort_by(AggParser *p, Elem elem, WindowStage *stage, Error *err);
+static ErrCode parse_outputs(AggParser *p, Elem output, WindowStage *stage, Error *err);
+static ErrCode parse_output(const WindowParser *wp, Elem field, WindowFn *fn, Error *err);
+static ErrCode check_outputs(const WindowStage *stage, Error *err);
+static ErrCode window_init(AggStageExec *base, Error *err);
+static void window_done(AggStageExec *base);
+static ErrCode window_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
+static ErrCode pull_sorted(WindowExec *exec, bool *ret_found, Doc *ret_doc, Error *err);
+static ErrCode add_to_sorter(WindowExec *exec, Doc doc, Error *err);
+static ErrCode partition_id_of(WindowExec *exec, Doc doc, Value *ret, Error *err);
+static ErrCode begin_partition(WindowExec *exec, bool *ret_found, Error *err);
+static void keep_doc(WindowPartition *p, uint8_t *take_doc);
+static void evict_docs(WindowExec *exec);
+static void drop_docs(WindowPartition *p, int64_t until);
+static void reset_fn(WindowFnExec *fn, const WindowClass *class);
+static ErrCode check_memory(WindowExec *exec, Error *err);
+static ErrCode compute(WindowExec *exec, uint32_t index, Value *ret, Error *err);
+static ErrCode emit(WindowExec *exec, const Value *values, Doc *ret_doc, Error *err);
+
+static const AggStageClass SET_WINDOW_FIELDS = {
+    .name = "$setWindowFields",
+    .exec_size = sizeof(WindowExec),
+    .exec_init = window_init,
+    .exec_done = window_done,
+    .next = window_next,
+};
+
+/* ---- parsing ---- */
+
+ErrCode parse_set_window_fields(AggParser *p, Elem spec, Error *err) {
+    if (elem_type(spec) != BT_DOC)
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "the $setWindowFields stage specification must be an object, found %s",
+                         bson_type_name(elem_type(spec)));
+    WindowStage *stage = agg_add_stage(p, &SET_WINDOW_FIELDS, sizeof(*stage), spec);
+    Elem output = ELEM_MISSING;
+    DocIter iter = doc_iter(elem_doc(spec));
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        if (elem_name_is(elem, STR("partitionBy")))
+            TRY(expr_parse(elem, &p->ctx->expr, p->arena, &stage->partition_by, err));
+        else if (elem_name_is(elem, STR("sortBy")))
+            TRY(parse_sort_by(p, elem, stage, err));
+        else if (elem_name_is(elem, STR("output")))
+            output = elem;
+        else
+            return error_set(err, (ErrCode)40415,
+                             "BSON field '$setWindowFields.%s' is an unknown field.",
+                             elem_name(elem));
+    }
+    if (!elem_is_present(output))
+        return error_set(err, (ErrCode)40414,
+                         "BSON field '$setWindowFields.output' is missing but a required field");
+    Value constant;
+    if (stage->partition_by != NULL && expr_is_literal(stage->partition_by, &constant)) {
+        if (constant.type == BT_ARRAY)
+            return error_set(err, ERR_TYPE_MISMATCH,
+                             "An expression used to partition cannot evaluate to value of type "
+                             "array");
+        stage->partition_by = NULL;
+    }
+    return parse_outputs(p, output, stage, err);
+}
+
+static ErrCode parse_sort_by(AggParser *p, Elem elem, WindowStage *stage, Error *err) {
+    if (elem_type(elem) != BT_DOC)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "BSON field '$setWindowFields.sortBy' is the wrong type '%s', expected "
+                         "type 'object'",
+                         bson_type_name(elem_type(elem)));
+    if (doc_is_empty(elem_doc(elem)))
+        return ERR_OK;
+    return sort_pattern_parse(elem_doc(elem), SORT_SYNTAX_STAGE, p->arena, &stage->sort_by, err);
+}
+
+static ErrCode parse_outputs(AggParser *p, Elem output, WindowStage *stage, Error *err) {
+    if (elem_type(output) != BT_DOC)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "BSON field '$setWindowFields.output' is the wrong type '%s', expected "
+                         "type 'object'",
+                         bson_type_name(elem_type(output)));
+    uint32_t count = doc_count(elem_doc(output));
+    if (count > OUTPUTS_MAX)
+        return error_set(err, ERR_FAILED_TO_PARSE, "$setWindowFields has more than %d outputs",
+                         OUTPUTS_MAX);
+    WindowParser wp = {.agg = p, .sort_by = stage->sort_by};
+    stage->fns = ARENA_ARRAY(p->arena, WindowFn, count);
+    DocIter iter = doc_iter(elem_doc(output));
+    for (Elem field; doc_iter_next(&iter, &field);) {
+        WindowFn *fn = &stage->fns[stage->fn_count++];
+        TRY(parse_output(&wp, field, fn, err));
+        stage->has_dotted_output |= fn->path.count > 1;
+    }
+    return check_outputs(stage, err);
+}
+
+/* {$sum: ..., window: {...}} */
+static ErrCode parse_output(const WindowParser *wp, Elem field, WindowFn *fn, Error *err) {
+    TRY(expr_check_path(elem_name_str(field), err));
+    TRY(path_parse(elem_name_str(field), wp->agg->arena, &fn->path, err));
+    if (elem_type(field) != BT_DOC)
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "The field '%s' must be a window function object", elem_name(field));
+    Elem op = ELEM_MISSING;
+    DocIter iter = doc_iter(elem_doc(field));
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        if (elem_name_is(elem, STR("window")))
+            TRY(window_bounds_parse(elem, wp, &fn->bounds, err));
+        else if (elem_name(elem)[0] != '$')
+            return error_set(err, ERR_FAILED_TO_PARSE,
+                             "Window function found an unknown argument: %s", elem_name(elem));
+        else if (elem_is_present(op))
+            return error_set(err, ERR_FAILED_TO_PARSE,
+                             "Cannot specify two functions in window function spec");
+        else
+            op = elem;
+    }
+    if (!elem_is_present(op))
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "Expected a $-prefixed window function, in the field '%s'",
+                         elem_name(field));
+    return window_fn_parse(wp, op, fn, err);
+}
+
+/* No output may be a part of another. */
+static ErrCode check_outputs(const WindowStage *stage, Error *err) {
+    for (uint32_t i = 0; i < stage->fn_count; i++) {
+        for (uint32_t j = 0; j < stage->fn_count; j++) {
+            Str a = stage->fns[i].path.dotted;
+            Str b = stage->fns[j].path.dotted;
+            if (i != j && path_is_prefix(a, b))
+                return error_set(err, (ErrCode)40176,
+                                 "specification contains two conflicting paths. Cannot specify "
+                                 "both '%.*s' and '%.*s'",
+                                 (int)a.size, a.data, (int)b.size, b.data);
+        }
+    }
+    return ERR_OK;
+}
+
+/* ---- execution ---- */
+
+static ErrCode window_init(AggStageExec *base, Error *err) {
+    (void)err;
+    WindowExec *exec = (WindowExec *)base;
+    const WindowStage *stage = (const WindowStage *)base->stage;
+    key_builder_init(&exec->key);
+    key_builder_init(&exec->sort_key);
+    buffer_init(&exec->out, VALUE_SIZE_MAX);
+    buffer_init(&exec->out2, VALUE_SIZE_MAX);
+    exec->fns = xcalloc(stage->fn_count + 1, sizeof(*exec->fns));
+    for (uint32_t i = 0; i < stage->fn_count; i++)
+        exec->fns[i].state = xcalloc(1, stage->fns[i].class->state_size + 1);
+    WindowPartition *p = &exec->partition;
+    p->base = base;
+    p->sort_by = stage->sort_by;
+    p->is_complete = true;
+    p->acc_ctx = (AccContext){
+        .collator = base->ctx->collator,
+        .bytes = &p->state_bytes,
+        .eval = &base->eval,
+        .key = &exec->key,
+        .group_id = VALUE_MISSING,
+    };
+    if (stage->partition_by != NULL || stage->sort_by != NULL) {
+        SorterOptions options = {
+            .pattern = stage->sort_by,
+            .collator = base->ctx->collator,
+            .memory_bytes = agg_memory_bytes_max(base),
+            .spill = base->ctx->allow_disk_use ? base->ctx->spill : NULL,
+        };
+        exec->sorter = sorter_new(&options);
+    }
+    return ERR_OK;
+}
+
+static void window_done(AggStageExec *base) {
+    WindowExec *exec = (WindowExec *)base;
+    const WindowStage *stage = (const WindowStage *)base->stage;
+    for (uint32_t i = 0; i < stage->fn_count; i++) {
+        const WindowClass *class = stage->fns[i].class;
+        if (class->done != NULL)
+            class->done(exec->fns[i].state);
+        xfree(exec->fns[i].state);
+        kept_value_done(&exec->fns[i].result);
+    }
+    xfree(exec->fns);
+    drop_docs(&exec->partition, exec->partition.end);
+    xfree(exec->partition.docs);
+    xfree(exec->waiting);
+    kept_value_done(&exec->partition_id);
+    sorter_free(exec->sorter);
+    key_builder_done(&exec->key);
+    key_builder_done(&exec->sort_key);
+    buffer_done(&exec->out);
+    buffer_done(&exec->out2);
+}
+
+static ErrCode window_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err) {
+    WindowExec *exec = (WindowExec *)base;
+    const WindowStage *stage = (const WindowStage *)base->stage;
+    WindowPartition *p = &exec->partition;
+    TRY(window_fetch(p, exec->at, ret_found, err));
+    if (!*ret_found) {
+        TRY(begin_partition(exec, ret_found, err));
+        if (!*ret_found)
+            return ERR_OK;
+    }
+    if (exec->at % DOCS_BETWEEN_CHECKS == 0)
+        TRY(check_hook_run(&base->ctx->check, err));
+    arena_reset(&base->scratch);
+    Value *values = ARENA_ARRAY(&base->scratch, Value, stage->fn_count + 1);
+    for (uint32_t i = 0; i < stage->fn_count; i++)
+        TRY(compute(exec, i, &values[i], err));
+    TRY(emit(exec, values, ret_doc, err));
+    exec->at++;
+    evict_docs(exec);
+    return check_memory(exec, err);
+}
+
+/* The next document in order, valid until the next call. */
+static ErrCode pull_sorted(WindowExec *exec, bool *ret_found, Doc *ret_doc, Error *err) {
+    if (exec->sorter == NULL) {
+        TRY(agg_pull(&exec->base, ret_found, ret_doc, err));
+        exec->is_exhausted = !*ret_found;
+        return ERR_OK;
+    }
+    while (!exec->is_sorted) {
+        bool found;
+        Doc doc;
+        TRY(agg_pull(&exec->base, &found, &doc, err));
+        if (found) {
+            TRY(add_to_sorter(exec, doc, err));
+        } else {
+            TRY(sorter_finish(exec->sorter, err));
+            exec->is_sorted = true;
+        }
+    }
+    TRY(sorter_next(exec->sorter, ret_found, ret_doc, err));
+    exec->is_exhausted = !*ret_found;
+    return ERR_OK;
+}
+
+/* The sort key is that of the partition, then that of sortBy. */
+static ErrCode add_to_sorter(WindowExec *exec, Doc doc, Error *err) {
+    const WindowStage *stage = (const WindowStage *)exec->base.stage;
+    if (stage->partition_by == NULL)
+        return sorter_add(exec->sorter, doc, err);
+    arena_reset(&exec->base.scratch);
+    Value id;
+    TRY(partition_id_of(exec, doc, &id, err));
+    const Collator *collator = exec->base.ctx->collator;
+    key_builder_reset(&exec->key, 0);
+    key_append_value(&exec->key, id.type, value_bytes(&id), collator);
+    if (stage->sort_by != NULL) {
+        TRY(sort_key_make(stage->sort_by, doc, collator, &exec->sort_key, err));
+        buffer_append(&exec->key.key, exec->sort_key.key.data, exec->sort_key.key.size);
+    }
+    TRY(buffer_check(&exec->key.key, "sort key", err));
+    return sorter_add_with_key(exec->sorter, exec->key.key.data, exec->key.key.size, doc, err);
+}
+
+static ErrCode partition_id_of(WindowExec *exec, Doc doc, Value *ret, Error *err) {
+    const WindowStage *stage = (const WindowStage *)exec->base.stage;
+    exec->base.eval.root = doc;
+    TRY(expr_eval(stage->partition_by, &exec->base.eval, ret, err));
+    if (ret->type == BT_ARRAY)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "An expression used to partition cannot evaluate to value of type array");
+    if (value_is_missing(*ret))
+        *ret = VALUE_NULL;
+    return ERR_OK;
+}
+
+/* Begins with the document that ended the last partition, or the first of all. */
+static ErrCode begin_partition(WindowExec *exec, bool *ret_found, Error *err) {
+    const WindowStage *stage = (const WindowStage *)exec->base.stage;
+    WindowPartition *p = &exec->partition;
+    drop_docs(p, p->end);
+    p->first = p->end = 0;
+    p->state_bytes = 0;
+    exec->at = 0;
+    for (uint32_t i = 0; i < stage->fn_count; i++) {
+        reset_fn(&exec->fns[i], stage->fns[i].class);
+        exec->fns[i].low = exec->fns[i].high = 0;
+        exec->fns[i].bytes = 0;
+        exec->fns[i].result.is_set = false;
+    }
+    if (exec->waiting == NULL && !exec->is_exhausted) {
+        Doc doc;
+        TRY(pull_sorted(exec, ret_found, &doc, err));
+        if (*ret_found)
+            exec->waiting = doc_copy_heap(doc);
+    }
+    *ret_found = exec->waiting != NULL;
+    if (exec->waiting == NULL)
+        return ERR_OK;
+    Doc first = {exec->waiting};
+    if (stage->partition_by != NULL) {
+        Value id;
+        TRY(partition_id_of(exec, first, &id, err));
+        kept_value_set(&exec->partition_id, id, &exec->kept_bytes);
+    }
+    keep_doc(p, TAKE_PTR(exec->waiting));
+    p->is_complete = false;
+    return ERR_OK;
+}
+
+ErrCode window_fetch(WindowPartition *p, int64_t index, bool *ret_found, Error *err) {
+    WindowExec *exec = (WindowExec *)p->base;
+    const WindowStage *stage = (const WindowStage *)exec->base.stage;
+    while (index >= p->end && !p->is_complete) {
+        bool found;
+        Doc doc;
+        TRY(pull_sorted(exec, &found, &doc, err));
+        if (!found) {
+            p->is_complete = true;
+            break;
+        }
+        if (stage->partition_by != NULL) {
+            Value id;
+            ArenaMark mark = arena_mark(&exec->base.scratch);
+            TRY(partition_id_of(exec, doc, &id, err));
+            bool is_same = values_equal(id, exec->partition_id.value, exec->base.ctx->collator);
+            arena_rewind(&exec->base.scratch, mark);
+            if (!is_same) {
+                exec->waiting = doc_copy_heap(doc);
+                p->is_complete = true;
+                break;
+            }
+        }
+        keep_doc(p, doc_copy_heap(doc));
+        TRY(check_memory(exec, err));
+    }
+    *ret_found = index < p->end;
+    return ERR_OK;
+}
+
+ErrCode window_eval(WindowPartition *p, const Expr *expr, int64_t index, Value *ret, Error *err) {
+    p->base->eval.root = window_doc(p, index);
+    return expr_eval(expr, &p->base->eval, ret, err);
+}
+
+ErrCode window_sort_value(WindowPartition *p, int64_t index, Value *ret, Error *err) {
+    TRY(expr_eval_path(&p->sort_by->parts[0].path, window_doc(p, index), &p->base->scratch, ret,
+                       err));
+    if (value_is_missing(*ret))
+        *ret = VALUE_NULL;
+    return ERR_OK;
+}
+
+/* ---- documents in hand ---- */
+
+static void keep_doc(WindowPartition *p, uint8_t *take_doc) {
+    size_t used = p->evicted + (size_t)(p->end - p->first);
+    ARRAY_RESERVE(p->docs, used, p->capacity);
+    p->docs[used] = (Doc){take_doc};
+    p->doc_bytes += doc_size((Doc){take_doc}) + sizeof(Doc);
+    p->end++;
+}
+
+/* Documents that are out and that no window reaches back to. */
+static void evict_docs(WindowExec *exec) {
+    const WindowStage *stage = (const WindowStage *)exec->base.stage;
+    int64_t until = exec->at;
+    for (uint32_t i = 0; i < stage->fn_count; i++) {
+        const WindowFn *fn = &stage->fns[i];
+        if (fn->bounds.is_given) {
+            /* A window from the start may end before the current document. */
+            int64_t needed =
+                window_is_from_start(&fn->bounds) ? exec->fns[i].high - 1 : exec->fns[i].low;
+            until = needed < until ? needed : until;
+        }
+        if (fn->shift_by < 0 && exec->at + fn->shift_by < until)
+            until = exec->at + fn->shift_by;
+    }
+    if (until > exec->partition.first)
+        drop_docs(&exec->partition, until);
+}
+
+static void drop_docs(WindowPartition *p, int64_t until) {
+    for (; p->first < until && p->first < p->end; p->first++) {
+        Doc doc = window_doc(p, p->first);
+        p->doc_bytes -= doc_size(doc) + sizeof(Doc);
+        xfree((void *)doc.data);
+        p->evicted++;
+    }
+    size_t count = (size_t)(p->end - p->first);
+    if (p->evicted > EVICTED_MAX && p->evicted > count) {
+        memmove(p->docs, p->docs + p->evicted, count * sizeof(*p->docs));
+        p->evicted = 0;
+    }
+}
+
+static void reset_fn(WindowFnExec *fn, const WindowClass *class) {
+    if (class->done != NULL)
+        class->done(fn->state);
+    memset(fn->state, 0, class->state_size);
+    if (class->init != NULL)
+        class->init(fn->state);
+}
+
+static ErrCode check_memory(WindowExec *exec, Error *err) {
+    const WindowPartition *p = &exec->partition;
+    size_t used = p->doc_bytes + p->state_bytes + exec->kept_bytes;
+    size_t bytes_max = agg_memory_bytes_max(&exec->base);
+    if (LIKELY(used <= bytes_max))
+        return ERR_OK;
+    if (exec->base.ctx->allow_disk_use)
+        return error_set(err, (ErrCode)5414201,
+                         "Exceeded memory limit in $setWindowFields, used %zu bytes but max "
+                         "allowed is %zu; windows cannot be kept on disk",
+                         used, bytes_max);
+    return error_set(err, (ErrCode)5643011,
+                     "Exceeded memory limit in $setWindowFields, used %zu bytes but max allowed is "
+                     "%zu. Set allowDiskUse: true to allow spilling",
+                     used, bytes_max);
+}
+
+/* ---- results ---- */
+
+/* Moves the function's window to the current document. */
+static ErrCode compute(WindowExec *exec, uint32_t index, Value *ret, Error *err) {
+    const WindowStage *stage = (const WindowStage *)exec->base.stage;
+    const WindowFn *fn = &stage->fns[index];
+    const WindowClass *class = fn->class;
+    WindowFnExec *state = &exec->fns[index];
+    WindowPartition *p = &exec->partition;
+    if (state->result.is_set) {
+        *ret = state->result.value;
+        return ERR_OK;
+    }
+    int64_t low = state->low;
+    int64_t high = state->high;
+    bool has_window = fn->bounds.is_given || class->add != NULL || fn->acc.class != NULL;
+    if (has_window)
+        TRY(window_bounds_move(&fn->bounds, p, exec->at, &low, &high, err));
+    int64_t add_from = state->high > low ? state->high : low;
+    if (class->remove != NULL) {
+        for (int64_t i = state->low; i < low && i < state->high; i++)
+            TRY(class->remove(state->state, fn, p, i, err));
+    } else if (class->add != NULL && low > state->low) {
+        reset_fn(state, class);
+        p->state_bytes -= state->bytes;
+        state->bytes = 0;
+        add_from = low;
+    }
+    size_t bytes_before = p->state_bytes;
+    for (int64_t i = add_from; class->add != NULL && i < high; i++) {
+        ArenaMark mark = arena_mark(&exec->base.scratch);
+        TRY(class->add(state->state, fn, p, i, err));
+        arena_rewind(&exec->base.scratch, mark); /* states copy what they keep */
+        TRY(check_memory(exec, err));
+        if (i % DOCS_BETWEEN_CHECKS == 0)
+            TRY(check_hook_run(&exec->base.ctx->check, err));
+    }
+    state->bytes += p->state_bytes - bytes_before;
+    state->low = low;
+    state->high = high;
+    TRY(class->result(state->state, fn, p, low, high, exec->at, ret, err));
+    bool is_whole =
+        has_window && window_is_from_start(&fn->bounds) && fn->bounds.upper.kind == BOUND_UNBOUNDED;
+    if (is_whole) {
+        kept_value_set(&state->result, *ret, &exec->kept_bytes);
+        *ret = state->result.value;
+    }
+    return ERR_OK;
+}
+
+/* All outputs are fields of the document itself: one pass. */
+static void set_fields(DocBuilder *b, const WindowStage *stage, Doc in, const Value *values,
+                       bool *is_set) {
+    DocIter iter = doc_iter(in);
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        uint32_t i = 0;
+        while (i < stage->fn_count && !elem_name_is(elem, stage->fns[i].path.dotted))
+            i++;
+        if (i == stage->fn_count) {
+            build_elem(b, elem);
+        } else if (!is_set[i]) {
+            build_value_as(b, elem_name_str(elem), values[i]);
+            is_set[i] = true;
+        }
+    }
+    for (uint32_t i = 0; i < stage->fn_count; i++)
+        if (!is_set[i])
+            build_value_as(b, stage->fns[i].path.dotted, values[i]);
+}
+
+static ErrCode emit(WindowExec *exec, const Value *values, Doc *ret_doc, Error *err) {
+    const WindowStage *stage = (const WindowStage *)exec->base.stage;
+    Doc doc = window_doc(&exec->partition, exec->at);
+    DocBuilder b;
+    if (!stage->has_dotted_output) {
+        bool *is_set = ARENA_ARRAY(&exec->base.scratch, bool, stage->fn_count + 1);
+        buffer_clear(&exec->out);
+        doc_builder_init(&b, &exec->out);
+        set_fields(&b, stage, doc, values, is_set);
+        *ret_doc = doc_builder_end(&b);
+        return buffer_check(&exec->out, "document", err);
+    }
+    for (uint32_t i = 0; i < stage->fn_count; i++) {
+        Buffer *out = i % 2 == 0 ? &exec->out : &exec->out2;
+        buffer_clear(out);
+        doc_builder_init(&b, out);
+        agg_build_with_path(&b, &stage->fns[i].path, 0, doc, values[i]);
+        doc = doc_builder_end(&b);
+        TRY(buffer_check(out, "document", err));
+    }
+    *ret_doc = doc;
+    return ERR_OK;
+}

@@ -1,0 +1,194 @@
+/*
+ * expr_ops_regex.c - $regexMatch, $regexFind, $regexFindAll.
+ */
+#include "query/expr/expr_internal.h"
+#include "query/expr/utf8.h"
+#include "query/match/regex.h"
+
+enum {
+    REGEX_INPUT,
+    REGEX_PATTERN,
+    REGEX_OPTIONS,
+};
+
+typedef enum RegexResult { /* variants */
+                           RESULT_MATCH,
+                           RESULT_FIND,
+                           RESULT_FIND_ALL,
+} RegexResult;
+
+/* Where a search in a text stands: bytes, and the code points before them. */
+typedef struct Search {
+    const MatchRegex *regex;
+    Str text;
+    RegexSpan *spans;
+    uint32_t group_count;
+    size_t from;
+    size_t counted_bytes;
+    int64_t counted_points;
+} Search;
+
+static ErrCode compile(const Expr *expr, Value pattern, Value options, Arena *arena,
+                       MatchRegex **ret_regex, Error *err);
+static ErrCode found_value(Search *search, ExprEvalContext *ctx, Value *ret, Error *err);
+static ErrCode find_all(Search *search, ExprEvalContext *ctx, Value *ret, Error *err);
+
+ErrCode parse_regex(ExprParser *p, Elem operand, Expr *expr, Error *err) {
+    static const ExprNamedArg ARGS[] = {
+        [REGEX_INPUT] = {"input", true},
+        [REGEX_PATTERN] = {"regex", false},
+        [REGEX_OPTIONS] = {"options", false},
+    };
+    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 51103, 31024, 31022};
+    TRY(expr_parse_named(p, operand, &SPEC, expr, err));
+    if (expr->args[REGEX_PATTERN] == NULL)
+        return error_set(err, (ErrCode)31023, "%s requires 'regex' parameter", expr_op_name(expr));
+    Value pattern;
+    Value options = VALUE_MISSING;
+    bool is_constant =
+        expr_is_literal(expr->args[REGEX_PATTERN], &pattern) &&
+        (expr->args[REGEX_OPTIONS] == NULL || expr_is_literal(expr->args[REGEX_OPTIONS], &options));
+    if (!is_constant || value_is_nullish(pattern))
+        return ERR_OK;
+    MatchRegex *regex;
+    TRY(compile(expr, pattern, options, p->arena, &regex, err));
+    expr->data = regex;
+    return ERR_OK;
+}
+
+static void none_found(const Expr *expr, Value *ret) {
+    *ret = expr->variant == RESULT_MATCH  ? value_bool(false)
+           : expr->variant == RESULT_FIND ? VALUE_NULL
+                                          : value_array(DOC_EMPTY);
+}
+
+ErrCode eval_regex(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+    Value input;
+    Value pattern;
+    Value options;
+    TRY(expr_eval_arg(expr, REGEX_INPUT, ctx, &input, err));
+    TRY(expr_eval_arg(expr, REGEX_PATTERN, ctx, &pattern, err));
+    TRY(expr_eval_optional(expr, REGEX_OPTIONS, ctx, &options, err));
+    if (!value_is_nullish(input) && input.type != BT_STRING)
+        return error_set(err, (ErrCode)51104, "%s needs 'input' to be of type string",
+                         expr_op_name(expr));
+    const MatchRegex *regex = expr->data;
+    if (regex == NULL && !value_is_nullish(pattern)) {
+        MatchRegex *compiled;
+        TRY(compile(expr, pattern, options, ctx->scratch, &compiled, err));
+        regex = compiled;
+    }
+    if (value_is_nullish(input) || regex == NULL) {
+        none_found(expr, ret);
+        return ERR_OK;
+    }
+    bool is_match;
+    if (expr->variant == RESULT_MATCH) {
+        TRY(regex_search(regex, value_as_str(input), &is_match, err));
+        *ret = value_bool(is_match);
+        return ERR_OK;
+    }
+    Search search = {
+        .regex = regex, .text = value_as_str(input), .group_count = regex_group_count(regex)};
+    search.spans = ARENA_ARRAY(ctx->scratch, RegexSpan, search.group_count + 1);
+    if (expr->variant == RESULT_FIND_ALL)
+        return find_all(&search, ctx, ret, err);
+    TRY(regex_find(regex, search.text, 0, search.spans, &is_match, err));
+    if (is_match)
+        return found_value(&search, ctx, ret, err);
+    none_found(expr, ret);
+    return ERR_OK;
+}
+
+static ErrCode find_all(Search *search, ExprEvalContext *ctx, Value *ret, Error *err) {
+    ArrayBuilder all;
+    array_builder_init(&all, ctx->scratch);
+    while (search->from <= search->text.size) {
+        TRY(expr_step(ctx, err));
+        bool is_match;
+        TRY(regex_find(search->regex, search->text, search->from, search->spans, &is_match, err));
+        if (!is_match)
+            break;
+        Value found;
+        RegexSpan span = search->spans[0];
+        TRY(found_value(search, ctx, &found, err));
+        array_builder_add(&all, found);
+        search->from = span.end;
+        if (span.end == span.start) /* an empty match must not be found again */
+            search->from += span.end < search->text.size ? utf8_size_at(search->text, span.end) : 1;
+    }
+    return array_builder_end(&all, ret, err);
+}
+
+/* {match: text, idx: code points before it, captures: [...]} */
+static ErrCode found_value(Search *search, ExprEvalContext *ctx, Value *ret, Error *err) {
+    RegexSpan span = search->spans[0];
+    const char *data = search->text.data;
+    if (span.start > search->counted_bytes) {
+        search->counted_points += (int64_t)utf8_count(
+            (Str){data + search->counted_bytes, span.start - search->counted_bytes});
+        search->counted_bytes = span.start;
+    }
+    Buffer buf;
+    buffer_init_arena(&buf, ctx->scratch, 128, VALUE_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    /* \K can put the start of a match behind its end. */
+    size_t size = span.end > span.start ? span.end - span.start : 0;
+    build_str(&b, "match", (Str){data + span.start, size});
+    build_count(&b, "idx", search->counted_points);
+    size_t captures = build_open_array(&b, "captures");
+    for (uint32_t i = 0; i < search->group_count; i++) {
+        RegexSpan group = search->spans[i + 1];
+        char name[INDEX_NAME_SIZE];
+        Str index = index_name(i, name);
+        if (group.start == SIZE_MAX || group.start > group.end)
+            build_value(&b, BT_NULL, index, 0);
+        else
+            build_value_as(
+                &b, index,
+                value_str((Str){data + group.start, group.end - group.start}, ctx->scratch));
+    }
+    build_close(&b, captures);
+    *ret = value_doc(doc_builder_end(&b));
+    return buffer_check(&buf, "object", err);
+}
+
+static ErrCode compile(const Expr *expr, Value pattern, Value options, Arena *arena,
+                       MatchRegex **ret_regex, Error *err) {
+    const char *op = expr_op_name(expr);
+    Str pattern_text;
+    Str option_text = {"", 0};
+    if (pattern.type == BT_REGEX) {
+        pattern_text = str_from((const char *)pattern.bytes);
+        option_text = str_from((const char *)pattern.bytes + pattern_text.size + 1);
+    } else if (pattern.type == BT_STRING) {
+        pattern_text = value_as_str(pattern);
+    } else {
+        return error_set(err, (ErrCode)51105, "%s needs 'regex' to be of type string or regex", op);
+    }
+    if (!value_is_nullish(options)) {
+        if (options.type != BT_STRING)
+            return error_set(err, (ErrCode)51106, "%s needs 'options' to be of type string", op);
+        if (option_text.size > 0)
+            return error_set(err, (ErrCode)51107,
+                             "%s: found regex option(s) specified in both 'regex' and 'option' "
+                             "fields",
+                             op);
+        option_text = value_as_str(options);
+    }
+    if (memchr(pattern_text.data, '\0', pattern_text.size) != NULL)
+        return error_set(err, (ErrCode)51109,
+                         "%s: regular expression cannot contain an embedded "
+                         "null byte",
+                         op);
+    if (memchr(option_text.data, '\0', option_text.size) != NULL)
+        return error_set(err, (ErrCode)51110,
+                         "%s: regular expression options cannot contain an embedded null byte", op);
+    ErrCode rc = regex_compile(pattern_text, option_text, arena, ret_regex, err);
+    if ((int)rc != 51091)
+        return rc;
+    char *reason = arena_strdup(arena, error_message(err));
+    error_reset(err);
+    return error_set(err, (ErrCode)51111, "Invalid Regex in %s: %s", op, reason);
+}
