@@ -253,6 +253,11 @@ test('indexes with any collation change no result', async () => {
         await coll.createIndex({ v: 1 }, { name: 'any', collation: { locale: 'en', strength: 1 } });
         await coll.createIndex({ w: -1, v: 1 }, { collation: ANY_CASE });
         await coll.createIndex({ w: 1 }, { name: 'bytes', collation: { locale: 'simple' } });
+        const partialFilterExpression = { w: { $gte: 'A', $lte: 'b' } };
+        await coll.createIndex(
+            { v: 1, w: 1 },
+            { partialFilterExpression, collation: { locale: 'simple' } },
+        );
         const condition = () => {
             const operand = rand.below(10) === 0 ? null : rand.pick([value(), rand.pick(texts)]);
             const op = rand.pick(['$eq', '$gt', '$gte', '$lt', '$lte', '$ne', '$in', '$regex']);
