@@ -127,10 +127,6 @@ ErrCode collator_parse_elem(Elem spec, const char *field, const Collator **ret_c
         return error_set(err, ERR_TYPE_MISMATCH,
                          "BSON field '%s' is the wrong type '%s', expected type 'object'", field,
                          bson_type_name(elem_type(spec)));
-    if (doc_is_empty(elem_doc(spec))) {
-        *ret_collator = NULL;
-        return ERR_OK;
-    }
     return collator_parse(elem_doc(spec), ret_collator, err);
 }
 

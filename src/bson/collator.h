@@ -29,8 +29,7 @@ enum {
  * *ret_collator is NULL for {locale: "simple"}. */
 ErrCode collator_parse(Doc spec, const Collator **ret_collator, Error *err) MUST_CHECK;
 
-/* As collator_parse, for an element that has to be a document; `field` is its name in messages. An
- * empty document is the simple collation. */
+/* As collator_parse, for an element that has to be a document; `field` is its name in messages. */
 ErrCode collator_parse_elem(Elem spec, const char *field, const Collator **ret_collator, Error *err)
     MUST_CHECK;
 

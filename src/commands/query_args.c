@@ -19,11 +19,11 @@ ErrCode request_collation(Elem collation, bool *ret_is_given, const Collator **r
                           Error *err) {
     *ret_is_given = false;
     *ret_collator = NULL;
-    if (!elem_is_present(collation))
+    bool is_empty = elem_type(collation) == BT_DOC && doc_is_empty(elem_doc(collation));
+    if (!elem_is_present(collation) || is_empty)
         return ERR_OK;
-    TRY(collator_parse_elem(collation, "collation", ret_collator, err));
-    *ret_is_given = !doc_is_empty(elem_doc(collation));
-    return ERR_OK;
+    *ret_is_given = true;
+    return collator_parse_elem(collation, "collation", ret_collator, err);
 }
 
 const char *spill_dir(const CommandCtx *ctx) {

@@ -101,6 +101,9 @@ ErrCode index_spec_check(Doc spec, Arena *arena, Doc *ret_spec, Error *err) {
                              "Specification: %s",
                              elem_name(elem), shell_text_of_doc(spec, arena));
         if (is_collation) {
+            if (doc_is_empty(elem_doc(elem)))
+                return error_set(err, ERR_BAD_VALUE,
+                                 "The field 'collation' cannot be an empty object.");
             const Collator *collator; /* checked here, completed by index_spec_complete */
             TRY(collator_parse(elem_doc(elem), &collator, err));
         }

@@ -39,7 +39,7 @@ static const struct {
      ERR_BAD_VALUE, NULL},
     {"{'key': {'_id': 1}, 'name': '_id_', 'collation': {'locale': 'simple'}}", "{'locale': 'fr'}",
      ERR_BAD_VALUE, NULL},
-    {"{'key': {'a': 1}, 'name': 'x', 'collation': {}}", "{'locale': 'fr'}", 40414, NULL},
+    {"{'key': {'a': 1}, 'name': 'x', 'collation': {}}", "{'locale': 'fr'}", ERR_BAD_VALUE, NULL},
     {"{'key': {'a': 1}, 'name': 'x', 'collation': 'fr'}", "{'locale': 'fr'}", ERR_TYPE_MISMATCH,
      NULL},
     {"{'key': {'a': 1}, 'name': 'x', 'collation': {'locale': 'nonsense'}}", "{'locale': 'fr'}",

@@ -97,6 +97,32 @@ test('pipelines group, match and sort by the collation', async () => {
     assert.equal(row.same, true);
 });
 
+test('stages on other collections compare by the collation of the pipeline', async () => {
+    const words = await node.collection(WORDS);
+    const german = await node.collection(WORDS, { collation: { locale: 'de' } });
+    const from = german.collectionName;
+    const lookup = [
+        { $match: { _id: 1 } },
+        { $lookup: { from, localField: 'w', foreignField: 'w', as: 'same' } },
+    ];
+    const found = async (options) =>
+        sortedIds((await words.aggregate(lookup, options).toArray())[0].same);
+    assert.deepEqual(await found({}), [1], 'not the collation of the other collection');
+    assert.deepEqual(await found({ collation: ANY_CASE }), [0, 1]);
+    await german.createIndex({ w: 1 }, { collation: ANY_CASE });
+    assert.deepEqual(await found({ collation: ANY_CASE }), [0, 1]);
+    assert.deepEqual(await found({}), [1]);
+    const union = [
+        { $match: { w: 'CHERRY' } },
+        { $unionWith: { coll: from, pipeline: [{ $match: { w: 'CHERRY' } }] } },
+    ];
+    assert.equal((await words.aggregate(union, { collation: ANY_CASE }).toArray()).length, 2);
+    assert.equal((await words.aggregate(union).toArray()).length, 0);
+    const facet = [{ $facet: { n: [{ $match: { w: 'APPLE' } }, { $count: 'n' }] } }];
+    const [row] = await words.aggregate(facet, { collation: ANY_CASE }).toArray();
+    assert.deepEqual(row, { n: [{ n: 2 }] });
+});
+
 test('writes find documents and array elements by the collation', async () => {
     const coll = await fresh('writes');
     const c = { collation: ANY_CASE };
@@ -140,6 +166,10 @@ test('a collection passes its collation on to queries and indexes', async () => 
     assert.equal(byName.german.collation.locale, 'de');
     assert.deepEqual(sortedIds(await coll.find({ w: 'APPLE' }).toArray()), [0, 1]);
     assert.deepEqual(sortedIds(await coll.find({ w: 'APPLE' }, { hint: 'german' }).toArray()), [0, 1]);
+    const { queryPlanner } = await coll.find({ w: 'APPLE' }).explain('queryPlanner');
+    assert.deepEqual(queryPlanner.collation, COMPLETE);
+    assert.equal(queryPlanner.winningPlan.inputStage.indexName, 'w_1');
+    assert.deepEqual(queryPlanner.winningPlan.inputStage.collation, COMPLETE);
     const { valid, nIndexes } = await node.db.command({ validate: 'inherits', full: true });
     assert.deepEqual([valid, nIndexes], [true, 4]);
 });
@@ -249,6 +279,11 @@ test('indexes with any collation change no result', async () => {
         await coll.createIndex({ v: 1 }, { name: 'any', collation: { locale: 'en', strength: 1 } });
         await coll.createIndex({ w: -1, v: 1 }, { collation: ANY_CASE });
         await coll.createIndex({ w: 1 }, { name: 'bytes', collation: { locale: 'simple' } });
+        const partialFilterExpression = { w: { $gte: 'A', $lte: 'b' } };
+        await coll.createIndex(
+            { v: 1, w: 1 },
+            { partialFilterExpression, collation: { locale: 'simple' } },
+        );
         const condition = () => {
             const operand = rand.below(10) === 0 ? null : rand.pick([value(), rand.pick(texts)]);
             const op = rand.pick(['$eq', '$gt', '$gte', '$lt', '$lte', '$ne', '$in', '$regex']);

@@ -267,6 +267,8 @@ static void index_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
     explain_filter(scan->options.filter, b);
     build_doc(b, "keyPattern", index->key_pattern);
     build_cstr(b, "indexName", index->name);
+    if (index->collator != NULL)
+        build_doc(b, "collation", index->collation);
     build_bool(b, "isMultiKey", scan->was_multikey);
     explain_multikey_paths(index, b);
     build_bool(b, "isUnique", index->is_unique);

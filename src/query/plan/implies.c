@@ -1,10 +1,11 @@
 #include "query/plan/implies.h"
 
-#include "bson/compare.h"
+#include "bson/collator.h"
 
 static bool leaf_implies(const MatchExpr *query, const MatchExpr *wanted);
 static bool range_implies(const MatchExpr *query, const MatchExpr *wanted);
-static bool value_implies(Elem value, const MatchExpr *wanted);
+static bool value_implies(const MatchExpr *query, Elem value, const MatchExpr *wanted);
+static bool is_told_alike(const MatchExpr *query, BsonType type, const MatchExpr *wanted);
 
 bool match_implies(const MatchExpr *query, const MatchExpr *wanted) {
     if (wanted->kind == MATCH_AND) {
@@ -44,10 +45,10 @@ static bool leaf_implies(const MatchExpr *query, const MatchExpr *wanted) {
         return !query->matches_missing;
     switch (query->kind) {
     case MATCH_EQ:
-        return value_implies(query->operand, wanted);
+        return value_implies(query, query->operand, wanted);
     case MATCH_IN:
         for (uint32_t i = 0; i < query->in.value_count; i++)
-            if (!value_implies(query->in.values[i], wanted))
+            if (!value_implies(query, query->in.values[i], wanted))
                 return false;
         return query->in.regex_count == 0 && !query->in.has_null;
     case MATCH_LT:
@@ -62,8 +63,15 @@ static bool leaf_implies(const MatchExpr *query, const MatchExpr *wanted) {
     }
 }
 
-static bool value_implies(Elem value, const MatchExpr *wanted) {
+/* Values that are equal in one collation need not be so in another. */
+static bool is_told_alike(const MatchExpr *query, BsonType type, const MatchExpr *wanted) {
+    return query->collator == wanted->collator || !type_is_collatable(type);
+}
+
+static bool value_implies(const MatchExpr *query, Elem value, const MatchExpr *wanted) {
     BsonType type = elem_type(value);
+    if (!is_told_alike(query, type, wanted))
+        return false;
     if (type == BT_NULL || type == BT_UNDEFINED || type == BT_ARRAY)
         return false; /* these match in ways of their own */
     MatchDetails details = MATCH_DETAILS_NONE;
@@ -71,8 +79,9 @@ static bool value_implies(Elem value, const MatchExpr *wanted) {
 }
 
 static bool range_implies(const MatchExpr *query, const MatchExpr *wanted) {
-    if (bson_canonical_rank(elem_type(query->operand)) !=
-        bson_canonical_rank(elem_type(wanted->operand)))
+    if (!is_told_alike(query, elem_type(query->operand), wanted) ||
+        bson_canonical_rank(elem_type(query->operand)) !=
+            bson_canonical_rank(elem_type(wanted->operand)))
         return false;
     bool is_up = query->kind == MATCH_GT || query->kind == MATCH_GTE;
     bool is_wanted_up = wanted->kind == MATCH_GT || wanted->kind == MATCH_GTE;

@@ -1,6 +1,7 @@
 #include "query/plan/implies.h"
 
 #include "base/test.h"
+#include "bson/collator.h"
 #include "bson/json.h"
 
 typedef struct ImpliesCase {
@@ -33,14 +34,18 @@ static const ImpliesCase CASES[] = {
     {"{'a': {'$ne': 5}}", "{'a': {'$gt': 3}}", false},
 };
 
-static const MatchExpr *parse(const char *json, Arena *arena) {
+static const MatchExpr *parse_collated(const char *json, const Collator *collator, Arena *arena) {
     Error err = {0};
     Doc doc;
-    MatchParseContext ctx = {0};
+    MatchParseContext ctx = {.collator = collator};
     MatchExpr *expr = NULL;
     EXPECT_OK(doc_from_json(json, arena, &doc, &err), err);
     EXPECT_OK(match_parse(doc, &ctx, arena, &expr, &err), err);
     return match_optimize(expr, arena);
+}
+
+static const MatchExpr *parse(const char *json, Arena *arena) {
+    return parse_collated(json, NULL, arena);
 }
 
 TEST(filters_imply_each_other_only_when_it_is_sure) {
@@ -53,4 +58,37 @@ TEST(filters_imply_each_other_only_when_it_is_sure) {
                       c->is_implied);
         arena_done(&arena);
     }
+}
+
+TEST(filters_of_different_collations_imply_nothing_about_text) {
+    static const struct {
+        const char *query;
+        const char *wanted;
+        bool is_implied_if_same;
+        bool is_implied;
+    } TEXTS[] = {
+        {"{'a': 'X'}", "{'a': 'X'}", true, false},
+        {"{'a': 'x'}", "{'a': 'X'}", true, false}, /* equal in this collation */
+        {"{'a': {'$gt': 'x'}}", "{'a': {'$gte': 'X'}}", true, false},
+        {"{'a': {'$in': ['x', 1]}}", "{'a': {'$in': ['X', 1]}}", true, false},
+        {"{'a': {'b': 'x'}}", "{'a': {'b': 'x'}}", true, false},
+        {"{'a': 5}", "{'a': {'$gt': 3}}", true, true},
+        {"{'a': {'$gt': 'x'}}", "{'a': {'$exists': true}}", true, true},
+    };
+    Arena arena;
+    arena_init(&arena, 4096);
+    CLEANUP(error_reset) Error err = {0};
+    Doc spec;
+    const Collator *collator = NULL;
+    REQUIRE_OK(doc_from_json("{'locale': 'en', 'strength': 2}", &arena, &spec, &err), err);
+    REQUIRE_OK(collator_parse(spec, &collator, &err), err);
+    for (size_t i = 0; i < ARRAY_LEN(TEXTS); i++) {
+        const MatchExpr *query = parse_collated(TEXTS[i].query, collator, &arena);
+        const MatchExpr *same = parse_collated(TEXTS[i].wanted, collator, &arena);
+        const MatchExpr *other = parse(TEXTS[i].wanted, &arena);
+        if (match_implies(query, same) != TEXTS[i].is_implied_if_same ||
+            match_implies(query, other) != TEXTS[i].is_implied)
+            test_fail(__FILE__, __LINE__, "%s and %s", TEXTS[i].query, TEXTS[i].wanted);
+    }
+    arena_done(&arena);
 }

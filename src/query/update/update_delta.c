@@ -69,7 +69,7 @@ static NameTable name_table(uint32_t count, Arena *arena) {
     return (NameTable){ARENA_ARRAY(arena, uint32_t, slots), slots - 1};
 }
 
-/* The slot of the name, or the free one where it belongs. `elems` has what the table points to. */
+/* The slot of the name, or the free one where it belongs. `items` is what the table points to. */
 static uint32_t *find_slot(const NameTable *table, Str name, const Change *items) {
     uint64_t hash = hash_bytes(name.data, name.size) * UINT64_C(0x9E3779B97F4A7C15);
     for (uint32_t at = (uint32_t)(hash >> 32) & table->mask;; at = (at + 1) & table->mask) {
