@@ -49,6 +49,9 @@ static bool build_scan(WorkloadRun *run, Prng *prng, DocBuilder *b);
 static bool build_range_scan(WorkloadRun *run, Prng *prng, DocBuilder *b);
 static bool build_sort(WorkloadRun *run, Prng *prng, DocBuilder *b);
 static bool build_group(WorkloadRun *run, Prng *prng, DocBuilder *b);
+static bool build_sort_all(WorkloadRun *run, Prng *prng, DocBuilder *b);
+static bool build_pipeline(WorkloadRun *run, Prng *prng, DocBuilder *b);
+static bool build_count_range(WorkloadRun *run, Prng *prng, DocBuilder *b);
 static bool build_index_find(WorkloadRun *run, Prng *prng, DocBuilder *b);
 static bool build_count_command(WorkloadRun *run, Prng *prng, DocBuilder *b);
 static ErrCode make_collection(WorkloadRun *run, int fd, Buffer *buf, Error *err);
@@ -80,6 +83,12 @@ static const Workload WORKLOADS[] = {
      build_group},
     {"index-find", "find by an indexed field", "indexed", false, true, DOCS_ONE, CHECK_ONE_DOC,
      build_index_find},
+    {"sort-all", "all documents by an unindexed field, then counted", "docs", false, false,
+     DOCS_ALL, CHECK_ONE_DOC, build_sort_all},
+    {"pipeline", "$match, $group, $sort and $limit", "docs", false, false, DOCS_ALL, CHECK_ONE_DOC,
+     build_pipeline},
+    {"count-range", "the count command with a range of an indexed field", "indexed", false, true,
+     DOCS_ALL, CHECK_OK, build_count_range},
     {"count", "the count command with an unindexed predicate", "docs", false, false, DOCS_ALL,
      CHECK_OK, build_count_command},
 };
@@ -271,11 +280,9 @@ static bool build_sort(WorkloadRun *run, Prng *prng, DocBuilder *b) {
     return true;
 }
 
-static bool build_group(WorkloadRun *run, Prng *prng, DocBuilder *b) {
-    (void)prng;
-    build_cstr(b, "aggregate", run->workload->collection);
-    size_t pipeline = build_open_array(b, "pipeline");
-    size_t stage = build_open_doc(b, "0");
+/* {$group: {_id: "$g", total: {$sum: "$n"}}} as a stage of the open array. */
+static void build_group_stage(DocBuilder *b, const char *position) {
+    size_t stage = build_open_doc(b, position);
     size_t group = build_open_doc(b, "$group");
     build_cstr(b, "_id", "$g");
     size_t total = build_open_doc(b, "total");
@@ -283,9 +290,76 @@ static bool build_group(WorkloadRun *run, Prng *prng, DocBuilder *b) {
     build_close(b, total);
     build_close(b, group);
     build_close(b, stage);
-    build_close(b, pipeline);
+}
+
+static void build_cursor_options(DocBuilder *b) {
     size_t cursor = build_open_doc(b, "cursor");
     build_close(b, cursor);
+}
+
+static bool build_group(WorkloadRun *run, Prng *prng, DocBuilder *b) {
+    (void)prng;
+    build_cstr(b, "aggregate", run->workload->collection);
+    size_t pipeline = build_open_array(b, "pipeline");
+    build_group_stage(b, "0");
+    build_close(b, pipeline);
+    build_cursor_options(b);
+    return true;
+}
+
+static bool build_pipeline(WorkloadRun *run, Prng *prng, DocBuilder *b) {
+    (void)prng;
+    build_cstr(b, "aggregate", run->workload->collection);
+    size_t pipeline = build_open_array(b, "pipeline");
+    size_t stage = build_open_doc(b, "0");
+    size_t match = build_open_doc(b, "$match");
+    size_t range = build_open_doc(b, "g");
+    build_i32(b, "$gte", 0);
+    build_close(b, range);
+    build_close(b, match);
+    build_close(b, stage);
+    build_group_stage(b, "1");
+    stage = build_open_doc(b, "2");
+    size_t sort = build_open_doc(b, "$sort");
+    build_i32(b, "total", -1);
+    build_i32(b, "_id", 1);
+    build_close(b, sort);
+    build_close(b, stage);
+    stage = build_open_doc(b, "3");
+    build_i32(b, "$limit", 10);
+    build_close(b, stage);
+    build_close(b, pipeline);
+    build_cursor_options(b);
+    return true;
+}
+
+/* Counted behind the sort, so that the documents are sorted but not sent. */
+static bool build_sort_all(WorkloadRun *run, Prng *prng, DocBuilder *b) {
+    (void)prng;
+    build_cstr(b, "aggregate", run->workload->collection);
+    size_t pipeline = build_open_array(b, "pipeline");
+    size_t stage = build_open_doc(b, "0");
+    size_t sort = build_open_doc(b, "$sort");
+    build_i32(b, "r", 1);
+    build_close(b, sort);
+    build_close(b, stage);
+    stage = build_open_doc(b, "1");
+    build_cstr(b, "$count", "n");
+    build_close(b, stage);
+    build_close(b, pipeline);
+    build_bool(b, "allowDiskUse", true);
+    build_cursor_options(b);
+    return true;
+}
+
+static bool build_count_range(WorkloadRun *run, Prng *prng, DocBuilder *b) {
+    (void)prng;
+    build_cstr(b, "count", run->workload->collection);
+    size_t query = build_open_doc(b, "query");
+    size_t range = build_open_doc(b, "k");
+    build_i32(b, "$gte", 0);
+    build_close(b, range);
+    build_close(b, query);
     return true;
 }
 
@@ -383,6 +457,18 @@ static ErrCode load_documents(WorkloadRun *run, int fd, Buffer *buf, Error *err)
     return ERR_OK;
 }
 
+static void build_index(DocBuilder *b, const char *position, const char *name, bool has_group) {
+    size_t index = build_open_doc(b, position);
+    size_t key = build_open_doc(b, "key");
+    build_i32(b, "k", 1);
+    if (has_group)
+        build_i32(b, "g", 1);
+    build_close(b, key);
+    build_cstr(b, "name", name);
+    build_close(b, index);
+}
+
+/* Two that both serve: so that there is a plan to choose and to remember. */
 static ErrCode make_index(WorkloadRun *run, int fd, Buffer *buf, Error *err) {
     buffer_clear(buf);
     size_t started = wire_request_begin(buf);
@@ -390,12 +476,8 @@ static ErrCode make_index(WorkloadRun *run, int fd, Buffer *buf, Error *err) {
     doc_builder_init(&b, buf);
     build_cstr(&b, "createIndexes", run->workload->collection);
     size_t indexes = build_open_array(&b, "indexes");
-    size_t index = build_open_doc(&b, "0");
-    size_t key = build_open_doc(&b, "key");
-    build_i32(&b, "k", 1);
-    build_close(&b, key);
-    build_cstr(&b, "name", "k_1");
-    build_close(&b, index);
+    build_index(&b, "0", "k_1", /* has_group= */ false);
+    build_index(&b, "1", "k_1_g_1", /* has_group= */ true);
     build_close(&b, indexes);
     build_cstr(&b, "$db", run->database);
     doc_builder_end(&b);

@@ -61,6 +61,7 @@ int bench_extensions(WT_CONNECTION *conn, WT_CONFIG_ARG *config);
 static int step_load(WtThread *wt);
 static int step_insert(WtThread *wt);
 static int step_scan(WtThread *wt);
+static int step_index_scan(WtThread *wt);
 static int step_point_read(WtThread *wt);
 static int step_update(WtThread *wt);
 static ErrCode open_engine(WtRun *run, const char *dir, Error *err);
@@ -75,6 +76,7 @@ static const WtWorkload WT_WORKLOADS[] = {
     {"wt-insert", "floor: inserts of one document", false, 1, step_insert},
     {"wt-point-read", "floor: read by _id through the index", true, 1, step_point_read},
     {"wt-update", "floor: read by _id and replace", true, 1, step_update},
+    {"wt-index-scan", "floor: walk over all keys of the index", true, UINT32_MAX, step_index_scan},
     {"wt-scan", "floor: walk over all documents, reading their bytes", true, UINT32_MAX, step_scan},
 };
 
@@ -372,6 +374,22 @@ static int step_scan(WtThread *wt) {
         seen++;
     }
     wt->records->reset(wt->records);
+    wt->session->rollback_transaction(wt->session, NULL);
+    if (rc != WT_NOTFOUND)
+        return rc;
+    return seen == wt->run->options->docs ? 0 : WT_ERROR;
+}
+
+static int step_index_scan(WtThread *wt) {
+    int rc = wt->session->begin_transaction(wt->session, NULL);
+    uint32_t seen = 0;
+    while (rc == 0 && (rc = wt->index->next(wt->index)) == 0) {
+        WT_ITEM key;
+        rc = wt->index->get_key(wt->index, &key);
+        wt->touched += *(const uint8_t *)key.data;
+        seen++;
+    }
+    wt->index->reset(wt->index);
     wt->session->rollback_transaction(wt->session, NULL);
     if (rc != WT_NOTFOUND)
         return rc;
