@@ -525,3 +525,30 @@ test('pipelines with sub-pipelines and sinks run beside writers', async () => {
     assert.equal(await node.db.collection(target).countDocuments(), 2000);
     assert.equal(await node.db.collection(`${target}_out`).countDocuments(), 2000);
 });
+
+test('sub-pipelines and $merge use the collation of the aggregation', async () => {
+    const [left, right] = await twoCollections(
+        [{ _id: 1, k: 'A' }],
+        [
+            { _id: 1, k: 'a' },
+            { _id: 2, k: 'b' },
+        ],
+    );
+    const lookup = {
+        $lookup: { from: right.collectionName, localField: 'k', foreignField: 'k', as: 'f' },
+    };
+    const collation = { locale: 'en', strength: 2 };
+    const [plain] = await left.aggregate([lookup]).toArray();
+    assert.deepEqual(plain.f, []);
+    const [folded] = await left.aggregate([lookup], { collation }).toArray();
+    assert.deepEqual(folded.f, [{ _id: 1, k: 'a' }]);
+    const merge = [
+        { $project: { _id: 0, k: 1, merged: { $literal: true } } },
+        { $merge: { into: right.collectionName, on: 'k', whenMatched: 'merge' } },
+    ];
+    await right.createIndex({ k: 1 }, { unique: true });
+    await fails(() => left.aggregate(merge, { collation }).toArray(), 51183);
+    await right.createIndex({ k: 1 }, { unique: true, name: 'folded', collation });
+    await left.aggregate(merge, { collation }).toArray();
+    assert.deepEqual(await right.findOne({ _id: 1 }), { _id: 1, k: 'A', merged: true });
+});

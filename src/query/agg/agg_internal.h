@@ -162,9 +162,12 @@ void agg_build_with_path(DocBuilder *b, const FieldPath *path, uint32_t at, Doc 
 
 /* ---- filters for other places; optimize_match.c ---- */
 
+typedef enum MatchReach { REACH_SELF, REACH_BELOW, REACH_SELF_OR_BELOW } MatchReach;
+
 /* Can the condition be said of a document whose paths are named otherwise: are all its paths `from`
- * or below it (with `is_below`: truly below)? */
-bool agg_match_is_renamable(const MatchExpr *match, Str from, bool is_below);
+ * or below it, as `reach` says, and all its operators of the kind that can be written anew? With
+ * REACH_SELF, only those that answer missing and null alike. */
+bool agg_match_is_renamable(const MatchExpr *match, Str from, MatchReach reach);
 /* The filter as a document, with `to` in place of `from` in all paths; an empty `to` takes away
  * `from` and its dot. */
 Doc agg_match_renamed(const MatchExpr *match, Str from, Str to, Arena *arena);

@@ -3,26 +3,25 @@
  */
 #include "query/agg/agg_internal.h"
 
-static bool is_path_in(Str path, Str from, bool is_below) {
-    return path_is_prefix(from, path) &&
-           (is_below ? path.size > from.size : path.size == from.size);
+static bool is_in_reach(Str path, Str from, MatchReach reach) {
+    if (!path_is_prefix(from, path))
+        return false;
+    return reach == REACH_SELF_OR_BELOW || (reach == REACH_BELOW) == (path.size > from.size);
 }
 
-/* Only conditions that come out of their parsed form as they went in, and that a missing field and
- * a null answer alike: as the key of a group one is the other. */
-bool agg_match_is_renamable(const MatchExpr *match, Str from, bool is_below) {
+bool agg_match_is_renamable(const MatchExpr *match, Str from, MatchReach reach) {
     switch (match->kind) {
     case MATCH_AND:
     case MATCH_OR:
     case MATCH_NOR:
     case MATCH_NOT:
         for (uint32_t i = 0; i < match->child_count; i++)
-            if (!agg_match_is_renamable(match->children[i], from, is_below))
+            if (!agg_match_is_renamable(match->children[i], from, reach))
                 return false;
         return match->child_count > 0;
     case MATCH_EXISTS:
     case MATCH_SIZE:
-        return is_below && is_path_in(match->path.dotted, from, is_below);
+        return reach != REACH_SELF && is_in_reach(match->path.dotted, from, reach);
     case MATCH_EQ:
     case MATCH_LT:
     case MATCH_LTE:
@@ -31,7 +30,7 @@ bool agg_match_is_renamable(const MatchExpr *match, Str from, bool is_below) {
     case MATCH_IN:
     case MATCH_REGEX:
     case MATCH_MOD:
-        return is_path_in(match->path.dotted, from, is_below);
+        return is_in_reach(match->path.dotted, from, reach);
     default:
         return false;
     }

@@ -57,9 +57,18 @@ TEST(pipelines_are_rewritten_to_do_less) {
         {"[{'$project':{'a':1,'x':'$y'}},{'$match':{'a':1}}]",
          "[{'$match':{'a':{'$eq':1}}},{'$project':{'a':1,'x':'$y'}}]"},
         {"[{'$addFields':{'x':'$y'}},{'$match':{'x':1}}]",
-         "[{'$addFields':{'x':'$y'}},{'$match':{'x':{'$eq':1}}}]"},
-        {"[{'$addFields':{'x':'$y'}},{'$match':{'a':1,'x':1}}]",
-         "[{'$match':{'a':{'$eq':1}}},{'$addFields':{'x':'$y'}},{'$match':{'x':{'$eq':1}}}]"},
+         "[{'$match':{'y':{'$eq':1}}},{'$addFields':{'x':'$y'}}]"},
+        {"[{'$addFields':{'x':'$y.z'}},{'$match':{'x':1}}]",
+         "[{'$addFields':{'x':'$y.z'}},{'$match':{'x':{'$eq':1}}}]"},
+        {"[{'$addFields':{'x':'$y.z'}},{'$match':{'a':1,'x':1}}]",
+         "[{'$match':{'a':{'$eq':1}}},{'$addFields':{'x':'$y.z'}},{'$match':{'x':{'$eq':1}}}]"},
+        {"[{'$project':{'x':'$y','z':'$w'}},{'$match':{'$or':[{'x.a':1},{'x':{'$exists':true}}],"
+         "'z':{'$in':[1,2]}}}]",
+         "[{'$match':{'$and':[{'$or':[{'y.a':{'$eq':1}},{'y':{'$exists':true}}]},"
+         "{'w':{'$in':[1,2]}}]}},{'$project':{'x':'$y','z':'$w'}}]"},
+        {"[{'$project':{'x':'$y','z':'$w'}},{'$match':{'$or':[{'x':1},{'z':1}]}}]",
+         "[{'$project':{'x':'$y','z':'$w'}},"
+         "{'$match':{'$or':[{'x':{'$eq':1}},{'z':{'$eq':1}}]}}]"},
         {"[{'$limit':5},{'$match':{'a':1}}]",
          "[{'$limit':{'$numberLong':'5'}},{'$match':{'a':{'$eq':1}}}]"},
         {"[{'$group':{'_id':'$a'}},{'$match':{'_id':1}}]",

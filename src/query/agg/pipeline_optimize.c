@@ -12,6 +12,7 @@
  *     one-to-one, limit     limit, one-to-one      also skip
  *     sort, limit n         sort that keeps n
  *     group by a, match     match, group           conditions on _id, as conditions on a
+ *     project x: "$a", match x    match a, project
  *     lookup, unwind        lookup that unwinds    of its array
  *     lookup, match         lookup with a filter   one that unwinds; conditions on its documents
  *     union, match          match, union           with the filter in its pipeline too
@@ -30,6 +31,7 @@ static bool merge_matches(Pipeline *pipeline, uint32_t at);
 static bool move_match_left(Pipeline *pipeline, uint32_t at);
 static bool merge_lookup_unwind(Pipeline *pipeline, uint32_t at);
 static bool move_match_before_group(Pipeline *pipeline, uint32_t at);
+static bool move_match_through_renames(Pipeline *pipeline, uint32_t at);
 static bool move_match_into_lookup(Pipeline *pipeline, uint32_t at);
 static bool move_match_into_union(Pipeline *pipeline, uint32_t at);
 static bool is_movable(const MatchExpr *match, const AggStage *stage);
@@ -112,8 +114,9 @@ static bool rewrite_at(Pipeline *pipeline, uint32_t at) {
         return false;
     return merge_counts(pipeline, at) || merge_sort_limit(pipeline, at) ||
            merge_matches(pipeline, at) || move_match_left(pipeline, at) ||
-           merge_lookup_unwind(pipeline, at) || move_match_before_group(pipeline, at) ||
-           move_match_into_lookup(pipeline, at) || move_match_into_union(pipeline, at);
+           move_match_through_renames(pipeline, at) || merge_lookup_unwind(pipeline, at) ||
+           move_match_before_group(pipeline, at) || move_match_into_lookup(pipeline, at) ||
+           move_match_into_union(pipeline, at);
 }
 
 static bool merge_counts(Pipeline *pipeline, uint32_t at) {
@@ -271,7 +274,7 @@ static bool is_movable(const MatchExpr *match, const AggStage *stage) {
 
 static bool is_on_group_key(const MatchExpr *match, const AggStage *stage) {
     (void)stage;
-    return agg_match_is_renamable(match, STR("_id"), /* is_below= */ false);
+    return agg_match_is_renamable(match, STR("_id"), REACH_SELF);
 }
 
 /* Parses a filter that comes from a parsed one; NULL when it is not understood after all. */
@@ -301,6 +304,54 @@ static bool move_match_before_group(Pipeline *pipeline, uint32_t at) {
     AggStage *stage = new_match(pipeline, match, before);
     keep_staying(pipeline, at, &split);
     insert_stage(pipeline, at, stage);
+    return true;
+}
+
+static Str first_path(const MatchExpr *match) {
+    while (match->path.count == 0 && match->child_count > 0)
+        match = match->children[0];
+    return match->path.count > 0 ? match->path.dotted : STR("");
+}
+
+/* The condition in terms of the projection's input, when it is about one field that the projection
+ * only renames; else NULL. */
+static MatchExpr *rename_back(Pipeline *pipeline, const MatchExpr *condition,
+                              const Projection *projection) {
+    Str field = path_first_part(first_path(condition));
+    Str source = field.size > 0 ? project_renamed_field(projection, field) : field;
+    if (source.size == 0 || !agg_match_is_renamable(condition, field, REACH_SELF_OR_BELOW))
+        return NULL;
+    return parse_again(pipeline, agg_match_renamed(condition, field, source, pipeline->arena));
+}
+
+static bool move_match_through_renames(Pipeline *pipeline, uint32_t at) {
+    if (!is_class(pipeline, at, &AGG_PROJECT) || !is_class(pipeline, at + 1, &AGG_MATCH))
+        return false;
+    const Projection *projection = ((const ProjectStage *)pipeline->stages[at])->projection;
+    MatchStage *match = (MatchStage *)pipeline->stages[at + 1];
+    bool is_and = match->match->kind == MATCH_AND;
+    MatchExpr *const *conditions = is_and ? match->match->children : &match->match;
+    uint32_t count = is_and ? match->match->child_count : 1;
+    MatchExpr **moved = ARENA_ARRAY(pipeline->arena, MatchExpr *, count);
+    MatchExpr **staying = ARENA_ARRAY(pipeline->arena, MatchExpr *, count);
+    uint32_t moved_count = 0;
+    uint32_t staying_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        MatchExpr *renamed = rename_back(pipeline, conditions[i], projection);
+        if (renamed != NULL)
+            moved[moved_count++] = renamed;
+        else
+            staying[staying_count++] = conditions[i];
+    }
+    if (moved_count == 0)
+        return false;
+    Split split = {
+        .moved = new_and(pipeline, moved, moved_count),
+        .staying = staying_count == 0 ? NULL : new_and(pipeline, staying, staying_count),
+    };
+    AggStage *before = new_match(pipeline, match, split.moved);
+    keep_staying(pipeline, at, &split);
+    insert_stage(pipeline, at, before);
     return true;
 }
 
@@ -336,8 +387,7 @@ static bool append_match(Pipeline *pipeline, Doc *stages, Doc filter) {
 }
 
 static bool is_on_looked_up(const MatchExpr *match, const AggStage *stage) {
-    return agg_match_is_renamable(match, ((const LookupStage *)stage)->as.dotted,
-                                  /* is_below= */ true);
+    return agg_match_is_renamable(match, ((const LookupStage *)stage)->as.dotted, REACH_BELOW);
 }
 
 /* Documents that nothing was found for must not come out, and positions must not be counted:

@@ -5,7 +5,8 @@
  * Groups come out in the order in which their first document came in, as long as all fits.
  *
  * When the table reaches its budget it is closed to new groups, and the documents of groups that it
- * does not have go, as they are, to spilled runs: one of PARTITION_COUNT, by some bits of the hash.
+ * does not have go, with the fields that are needed, to spilled runs: one of PARTITION_COUNT, by
+ * some bits of the hash.
  * At the end of the input each run is grouped like an input of its own, with other bits of the
  * hash. States need not be written anywhere, so accumulators know nothing of all this.
  *
@@ -37,6 +38,7 @@ typedef struct GroupStage {
     AggStage base;
     Expr *id;
     AccSet accs;
+    PathSet needed; /* of a document */
 } GroupStage;
 
 /* States follow, aligned. */
@@ -99,6 +101,7 @@ static ErrCode add_document(GroupExec *exec, Doc doc, Error *err);
 static Group *find_slot(const GroupExec *exec, Value id, uint64_t hash, size_t *ret_slot);
 static Group *add_group(GroupExec *exec, Value id, uint64_t hash, size_t slot);
 static void grow_slots(GroupTable *table);
+static ErrCode spill_document(GroupExec *exec, Doc doc, uint32_t run, Error *err);
 static ErrCode close_table(GroupExec *exec, Error *err);
 static ErrCode queue_partitions(GroupExec *exec, Error *err);
 static bool next_partition(GroupExec *exec);
@@ -151,6 +154,8 @@ ErrCode parse_group(AggParser *p, Elem spec, Error *err) {
     }
     if (stage->id == NULL)
         return error_set(err, (ErrCode)15955, "a group specification must include an _id");
+    stage->needed = path_set(p->arena);
+    group_add_paths(&stage->base, &stage->needed);
     return ERR_OK;
 }
 
@@ -300,11 +305,8 @@ static ErrCode add_document(GroupExec *exec, Doc doc, Error *err) {
     uint64_t hash = value_hash(id, base->ctx->collator);
     size_t slot;
     Group *group = find_slot(exec, id, hash, &slot);
-    if (UNLIKELY(table->is_closed) && (group == NULL || stage->accs.has_growing)) {
-        const Spill *spill = base->ctx->spill;
-        uint32_t run = table->runs[partition_of(hash, table->level)];
-        return spill->run_append(spill->arg, run, doc.data, doc_size(doc), err);
-    }
+    if (UNLIKELY(table->is_closed) && (group == NULL || stage->accs.has_growing))
+        return spill_document(exec, doc, table->runs[partition_of(hash, table->level)], err);
     if (group == NULL)
         group = add_group(exec, id, hash, slot);
     exec->acc_ctx.group_id = group->id;
@@ -372,6 +374,30 @@ static void grow_slots(GroupTable *table) {
 }
 
 /* ---- spilling ---- */
+
+static bool is_needed(const GroupStage *stage, Str field) {
+    for (uint32_t i = 0; i < stage->needed.count; i++)
+        if (str_equal(path_first_part(stage->needed.paths[i]), field))
+            return true;
+    return false;
+}
+
+static ErrCode spill_document(GroupExec *exec, Doc doc, uint32_t run, Error *err) {
+    const GroupStage *stage = (const GroupStage *)exec->base.stage;
+    const Spill *spill = exec->base.ctx->spill;
+    if (!stage->needed.is_all && !exec->is_from_run) {
+        buffer_clear(&exec->out);
+        DocBuilder b;
+        doc_builder_init(&b, &exec->out);
+        DocIter iter = doc_iter(doc);
+        for (Elem elem; doc_iter_next(&iter, &elem);)
+            if (is_needed(stage, elem_name_str(elem)))
+                build_elem(&b, elem);
+        doc = doc_builder_end(&b);
+        TRY(buffer_check(&exec->out, "spilled document", err));
+    }
+    return spill->run_append(spill->arg, run, doc.data, doc_size(doc), err);
+}
 
 static ErrCode close_table(GroupExec *exec, Error *err) {
     const AggExecContext *ctx = exec->base.ctx;

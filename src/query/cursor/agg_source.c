@@ -348,6 +348,7 @@ static ErrCode open_sink(void *arg, const AggSinkSpec *spec, AggSink *ret_sink, 
     TRY(ns_make(spec->db.size > 0 ? spec->db : ns_db(&source->ns), spec->coll, &ns, err));
     AggSinkOptions options = {
         .let_values = source->options.let_values,
+        .collator = source->collator,
         .is_validation_bypassed = source->options.is_validation_bypassed,
     };
     return agg_sink_open(source_op(source), &ns, spec, &options, ret_sink, err);

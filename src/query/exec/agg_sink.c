@@ -199,13 +199,15 @@ typedef struct MergeSink {
     Arena arena;
     Arena scratch; /* of one document */
     Doc let_values;
+    const Collator *collator;
     Elem update; /* for MERGE_MERGE and MERGE_KEEP_EXISTING */
 } MergeSink;
 
 static bool has_on_fields(const IndexDesc *index, const MergeSink *merge) {
     if (!index->is_unique && !index->is_id)
         return false;
-    if (!index->is_ready || index->partial_filter != NULL || index->field_count != merge->on_count)
+    if (!index->is_ready || index->partial_filter != NULL || index->collator != merge->collator ||
+        index->field_count != merge->on_count)
         return false;
     for (uint32_t i = 0; i < merge->on_count; i++) {
         bool is_found = false;
@@ -223,7 +225,8 @@ static ErrCode check_merge_target(MergeSink *merge, Error *err) {
     if (access.view != NULL)
         return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
                          "Namespace %s is a view, not a collection", merge->target.text);
-    if (merge->on_count == 1 && str_is(merge->on[0].dotted, "_id"))
+    bool is_by_id = merge->on_count == 1 && str_is(merge->on[0].dotted, "_id");
+    if (is_by_id && (access.coll == NULL || access.coll->options.collator == merge->collator))
         return ERR_OK;
     for (uint32_t i = 0; access.coll != NULL && i < access.coll->index_count; i++)
         if (has_on_fields(access.coll->indexes[i], merge))
@@ -313,6 +316,8 @@ static ErrCode update_match(MergeSink *merge, Doc doc, Doc let_values, bool *ret
                             Error *err) {
     ModifyRequest request = {.kind = MODIFY_UPDATE, .array_filters = DOC_NONE};
     request.query.sort = request.query.projection = DOC_NONE;
+    request.query.has_collation = true;
+    request.query.collator = merge->collator;
     TRY(build_merge_filter(merge, doc, &request.query.filter, err));
     TRY(build_merge_let(merge, doc, let_values, &request.query.let_values, err));
     switch (merge->spec->when_matched) {
@@ -418,6 +423,7 @@ ErrCode agg_sink_open(OpCtx *op, const Ns *ns, const AggSinkSpec *spec,
         merge->target = *ns;
         merge->spec = spec;
         merge->let_values = options->let_values;
+        merge->collator = options->collator;
         merge->is_validation_bypassed = options->is_validation_bypassed;
         arena_init(&merge->arena, 0);
         arena_init(&merge->scratch, 0);

@@ -15,7 +15,8 @@
 #include "query/agg/pipeline.h"
 
 typedef struct AggSinkOptions {
-    Doc let_values; /* of the command, for the pipeline of $merge */
+    Doc let_values;           /* of the command, for the pipeline of $merge */
+    const Collator *collator; /* of the pipeline: how $merge finds documents */
     bool is_validation_bypassed;
 } AggSinkOptions;
 

@@ -128,6 +128,20 @@ bool project_preserves_path(const Projection *projection, Str dotted) {
     return false; /* something below the path changes */
 }
 
+Str project_renamed_field(const Projection *projection, Str field) {
+    const ProjectNode *root = &projection->root;
+    for (uint32_t i = 0; i < root->child_count; i++) {
+        const ProjectNode *child = root->children[i];
+        if (child->kind != NODE_EXPR || !str_equal(child->name.name, field))
+            continue;
+        const FieldPath *path = expr_field_path(child->expr);
+        /* A longer path, through arrays, has another meaning in filters. */
+        if (path != NULL && path->count == 1 && path->parts[0].index < 0)
+            return path->dotted;
+    }
+    return STR("");
+}
+
 static ErrCode apply_doc(Apply *a, const ProjectNode *node, Doc in, Error *err) {
     uint64_t seen = 0;
     if (a->projection->kind == PROJECT_KIND_INCLUSION)
