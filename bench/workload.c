@@ -83,7 +83,7 @@ static const Workload WORKLOADS[] = {
      build_group},
     {"index-find", "find by an indexed field", "indexed", false, true, DOCS_ONE, CHECK_ONE_DOC,
      build_index_find},
-    {"sort-all", "all documents by an unindexed field, then counted", "docs", false, false,
+    {"sort-all", "all documents by an unindexed field, of which the last is sent", "docs", false, false,
      DOCS_ALL, CHECK_ONE_DOC, build_sort_all},
     {"pipeline", "$match, $group, $sort and $limit", "docs", false, false, DOCS_ALL, CHECK_ONE_DOC,
      build_pipeline},
@@ -333,7 +333,7 @@ static bool build_pipeline(WorkloadRun *run, Prng *prng, DocBuilder *b) {
     return true;
 }
 
-/* Counted behind the sort, so that the documents are sorted but not sent. */
+/* Whole documents are sorted, and the last one is sent. */
 static bool build_sort_all(WorkloadRun *run, Prng *prng, DocBuilder *b) {
     (void)prng;
     build_cstr(b, "aggregate", run->workload->collection);
@@ -344,7 +344,7 @@ static bool build_sort_all(WorkloadRun *run, Prng *prng, DocBuilder *b) {
     build_close(b, sort);
     build_close(b, stage);
     stage = build_open_doc(b, "1");
-    build_cstr(b, "$count", "n");
+    build_i32(b, "$skip", (int32_t)run->options->docs - 1);
     build_close(b, stage);
     build_close(b, pipeline);
     build_bool(b, "allowDiskUse", true);
