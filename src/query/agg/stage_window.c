@@ -153,13 +153,13 @@ static ErrCode parse_output(const WindowParser *wp, Elem field, WindowFn *fn, Er
         return error_set(err, ERR_FAILED_TO_PARSE,
                          "The field '%s' must be a window function object", elem_name(field));
     Elem op = ELEM_MISSING;
+    Elem unknown = ELEM_MISSING;
     DocIter iter = doc_iter(elem_doc(field));
     for (Elem elem; doc_iter_next(&iter, &elem);) {
         if (elem_name_is(elem, STR("window")))
-            TRY(window_bounds_parse(elem, wp, &fn->bounds, err));
+            fn->window = elem;
         else if (elem_name(elem)[0] != '$')
-            return error_set(err, ERR_FAILED_TO_PARSE,
-                             "Window function found an unknown argument: %s", elem_name(elem));
+            unknown = elem;
         else if (elem_is_present(op))
             return error_set(err, ERR_FAILED_TO_PARSE,
                              "Cannot specify two functions in window function spec");
@@ -167,10 +167,15 @@ static ErrCode parse_output(const WindowParser *wp, Elem field, WindowFn *fn, Er
             op = elem;
     }
     if (!elem_is_present(op))
+        return error_set(err, ERR_FAILED_TO_PARSE, "Expected a $-prefixed window function%s%s",
+                         elem_is_present(unknown) ? ", " : "",
+                         elem_is_present(unknown) ? elem_name(unknown) : "");
+    TRY(window_fn_parse(wp, op, fn, err));
+    if (elem_is_present(unknown))
         return error_set(err, ERR_FAILED_TO_PARSE,
-                         "Expected a $-prefixed window function, in the field '%s'",
-                         elem_name(field));
-    return window_fn_parse(wp, op, fn, err);
+                         "Window function %s found an unknown argument: %s", elem_name(op),
+                         elem_name(unknown));
+    return ERR_OK;
 }
 
 /* No output may be a part of another. */
@@ -180,7 +185,7 @@ static ErrCode check_outputs(const WindowStage *stage, Error *err) {
             Str a = stage->fns[i].path.dotted;
             Str b = stage->fns[j].path.dotted;
             if (i != j && path_is_prefix(a, b))
-                return error_set(err, (ErrCode)40176,
+                return error_set(err, (ErrCode)6307900,
                                  "specification contains two conflicting paths. Cannot specify "
                                  "both '%.*s' and '%.*s'",
                                  (int)a.size, a.data, (int)b.size, b.data);

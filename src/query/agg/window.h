@@ -44,6 +44,7 @@ typedef struct WindowFn {
     const WindowClass *class;
     FieldPath path; /* of the output */
     Elem source;    /* {$sum: ...} within it */
+    Elem window;    /* as given; the missing element when not */
     WindowBounds bounds;
     Acc acc; /* accumulators */
     Expr *input;
@@ -108,9 +109,9 @@ ErrCode window_sort_value(WindowPartition *p, int64_t index, Value *ret, Error *
 
 /* ---- bounds ---- */
 
-/* `window` is {documents: ...} or {range: ..., unit: ...}. */
-ErrCode window_bounds_parse(Elem window, const WindowParser *wp, WindowBounds *ret, Error *err)
-    MUST_CHECK;
+/* From fn->window, {documents: ...} or {range: ..., unit: ...}, to fn->bounds. For the functions
+ * that take windows. */
+ErrCode window_bounds_parse(const WindowParser *wp, WindowFn *fn, Error *err) MUST_CHECK;
 
 static inline bool window_is_from_start(const WindowBounds *bounds) {
     return bounds->lower.kind == BOUND_UNBOUNDED;
@@ -122,7 +123,7 @@ ErrCode window_bounds_move(const WindowBounds *bounds, WindowPartition *p, int64
 
 /* ---- functions ---- */
 
-/* How a row of window_functions.def is parsed: fills in class and arguments; bounds are known. */
+/* How a row of window_functions.def is parsed: fills in class, arguments and bounds. */
 typedef ErrCode WindowParseFn(const WindowParser *wp, Elem op, WindowFn *fn, Error *err);
 
 /* `op` is {$sum: ...} within an output field. Fails with ERR_FAILED_TO_PARSE for unknown ones. */
