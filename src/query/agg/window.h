@@ -73,7 +73,12 @@ struct WindowClass {
     /* The first document leaves. NULL with `add`: when one leaves, the state is made anew. */
     ErrCode (*remove)(void *state, const WindowFn *fn, WindowPartition *p, int64_t index,
                       Error *err);
-    /* The window is [low, high); `at` is the current document. */
+    /* Reads as far ahead as `result` will look, apart from the window. NULL: no further. Reading
+     * may stop and be asked for again: nothing may be done twice because of that. */
+    ErrCode (*look_ahead)(void *state, const WindowFn *fn, WindowPartition *p, int64_t at,
+                          Error *err);
+    /* The window is [low, high); `at` is the current document. Called once per document, in order;
+     * does not read. */
     ErrCode (*result)(void *state, const WindowFn *fn, WindowPartition *p, int64_t low,
                       int64_t high, int64_t at, Value *ret, Error *err);
 };
@@ -117,7 +122,8 @@ static inline bool window_is_from_start(const WindowBounds *bounds) {
     return bounds->lower.kind == BOUND_UNBOUNDED;
 }
 
-/* Moves the two indexes to the window of the document at `at`. */
+/* Moves the two indexes to the window of the document at `at`, and reads as far. When that fails
+ * half-way it can go on from there. */
 ErrCode window_bounds_move(const WindowBounds *bounds, WindowPartition *p, int64_t at, int64_t *low,
                            int64_t *high, Error *err) MUST_CHECK;
 

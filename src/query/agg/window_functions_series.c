@@ -89,18 +89,22 @@ static ErrCode shift_result(void *state, const WindowFn *fn, WindowPartition *p,
                             int64_t high, int64_t at, Value *ret, Error *err) {
     (void)state, (void)low, (void)high;
     int64_t index = at + fn->shift_by;
-    bool found = false;
-    if (index >= 0)
-        TRY(window_fetch(p, index, &found, err));
     *ret = VALUE_MISSING;
-    if (found)
+    if (index >= 0 && index < p->end)
         TRY(window_eval(p, fn->input, index, ret, err));
     if (value_is_missing(*ret))
         *ret = fn->shift_default;
     return ERR_OK;
 }
 
-static const WindowClass WINDOW_SHIFT = {.result = shift_result};
+static ErrCode shift_look_ahead(void *state, const WindowFn *fn, WindowPartition *p, int64_t at,
+                                Error *err) {
+    (void)state;
+    bool ignored;
+    return fn->shift_by <= 0 ? ERR_OK : window_fetch(p, at + fn->shift_by, &ignored, err);
+}
+
+static const WindowClass WINDOW_SHIFT = {.look_ahead = shift_look_ahead, .result = shift_result};
 
 ErrCode parse_window_shift(const WindowParser *wp, Elem op, WindowFn *fn, Error *err) {
     TRY(refuse_window(op, fn, err));
@@ -553,23 +557,27 @@ typedef struct FillState {
     bool has_last_time;
 } FillState;
 
-static ErrCode find_next(FillState *s, const WindowFn *fn, WindowPartition *p, int64_t at,
-                         Error *err) {
-    s->has_next = false;
-    for (int64_t i = at + 1;; i++) {
-        bool found;
-        TRY(window_fetch(p, i, &found, err));
-        s->next_index = i;
-        if (!found)
-            return ERR_OK;
+/* Looks for the next point when the current document is in a gap that is not known yet. */
+static ErrCode linear_fill_look_ahead(void *state, const WindowFn *fn, WindowPartition *p,
+                                      int64_t at, Error *err) {
+    FillState *s = state;
+    Point point;
+    TRY(point_at(fn, p, at, &point, err));
+    if (!point.is_null || !s->has_last || s->next_index > at)
+        return ERR_OK;
+    bool found = true;
+    int64_t i = at;
+    while (found && point.is_null) {
+        TRY(window_fetch(p, ++i, &found, err));
         ArenaMark mark = arena_mark(&p->base->scratch);
-        TRY(point_at(fn, p, i, &s->next, err));
+        if (found)
+            TRY(point_at(fn, p, i, &point, err));
         arena_rewind(&p->base->scratch, mark);
-        if (!s->next.is_null) {
-            s->has_next = true;
-            return ERR_OK;
-        }
     }
+    s->next = point;
+    s->next_index = i;
+    s->has_next = found;
+    return ERR_OK;
 }
 
 static ErrCode linear_fill_result(void *state, const WindowFn *fn, WindowPartition *p, int64_t low,
@@ -591,8 +599,6 @@ static ErrCode linear_fill_result(void *state, const WindowFn *fn, WindowPartiti
     *ret = VALUE_NULL;
     if (!s->has_last)
         return ERR_OK;
-    if (s->next_index <= at)
-        TRY(find_next(s, fn, p, at, err));
     if (!s->has_next)
         return ERR_OK;
     if (s->next.is_date != s->last.is_date)
@@ -605,6 +611,7 @@ static ErrCode linear_fill_result(void *state, const WindowFn *fn, WindowPartiti
 }
 
 static const WindowClass WINDOW_LINEAR_FILL = {.state_size = sizeof(FillState),
+                                               .look_ahead = linear_fill_look_ahead,
                                                .result = linear_fill_result};
 
 ErrCode parse_window_linear_fill(const WindowParser *wp, Elem op, WindowFn *fn, Error *err) {
