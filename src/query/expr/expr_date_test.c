@@ -274,6 +274,8 @@ TEST(malformed_dates_are_refused_with_the_codes_of_the_language) {
          "unrecognized time zone identifier: \"Mars/Olympus\""},
         {"{'$year':{'date':'$date','timezone':'PST'}}", 40485, "PST"},
         {"{'$year':{'date':'$date','timezone':'GMT+5'}}", 40485, "GMT+5"},
+        {"{'$year':{'date':'$date','timezone':'europe/berlin'}}", 40485, "berlin"},
+        {"{'$year':{'date':'$date','timezone':'SystemV/PST8'}}", 40485, "SystemV"},
         {"{'$year':{'date':'$date','timezone':''}}", 40485, "unrecognized"},
         {"{'$year':{'date':'$date','timezone':5}}", 40533, "was given a int"},
         {"{'$dateToString':{'date':'$date','format':'%q'}}", 18536, "'%q'"},
