@@ -33,8 +33,16 @@ TEST(regular_expressions_find_text_and_captures) {
          "a\xC3\xA9"
          "b','regex':'([ab])'}}",
          "[" FOUND("a", "1", "'a'") "," FOUND("b", "3", "'b'") "]"},
-        {"{'%regexFindAll':{'input':'\xC3\xA9','regex':'x*'}}",
+        {"{'%regexFindAll':{'input':'\xC3\xA9"
+         "b','regex':'x*'}}",
          "[" FOUND("", "0", "") "," FOUND("", "1", "") "]"},
+        {"{'%regexFindAll':{'input':'','regex':''}}", "[" FOUND("", "0", "") "]"},
+        {"{'%regexFindAll':{'input':'bb','regex':'()'}}",
+         "[" FOUND("", "0", "''") "," FOUND("", "1", "''") "]"},
+        /* What is not given is null. */
+        {"{'%regexFindAll':{}}", "[]"},
+        {"{'%regexFind':{'regex':'x'}}", "null"},
+        {"{'%regexMatch':{'input':'$s'}}", "false"},
         {"{'%regexFindAll':{'input':'aa','regex':'^a'}}", "[" FOUND("a", "0", "") "]"},
         {"{'%regexFindAll':{'input':'$missing','regex':'x'}}", "[]"},
         {"{'%regexFindAll':{'input':'a1b22','regex':'\\\\d+'}}",
@@ -86,8 +94,9 @@ TEST(accumulators_work_on_arrays_too) {
 TEST(malformed_regular_expressions_and_counts_are_refused) {
     static const ExprErrorCase CASES[] = {
         {"{'%regexMatch':1}", 51103, "object"},
-        {"{'%regexMatch':{'input':'a'}}", 31023, "requires 'regex' parameter"},
-        {"{'%regexMatch':{'regex':'a'}}", 31022, "input"},
+        {"{'%regexMatch':{'options':'I'}}", 51108, "I"},
+        {"{'%regexMatch':{'regex':'['}}", 51111, "Invalid Regex"},
+        {"{'%regexMatch':{'input':'$a'}}", 51104, "'input' to be of type string"},
         {"{'%regexMatch':{'input':'a','regex':'a','x':1}}", 31024, "x"},
         {"{'%regexMatch':{'input':1,'regex':'a'}}", 51104, "'input' to be of type string"},
         {"{'%regexMatch':{'input':'a','regex':1}}", 51105, "string or regex"},
