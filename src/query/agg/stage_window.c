@@ -536,6 +536,8 @@ static ErrCode compute(WindowExec *exec, uint32_t index, Value *ret, Error *err)
     state->low = low;
     state->high = high;
     TRY(class->result(state->state, fn, p, low, high, exec->at, ret, err));
+    if (value_is_missing(*ret))
+        *ret = VALUE_NULL;
     bool is_whole = has_window(fn) && window_is_from_start(&fn->bounds) &&
                     fn->bounds.upper.kind == BOUND_UNBOUNDED;
     if (is_whole) {

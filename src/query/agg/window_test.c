@@ -73,6 +73,18 @@ TEST(windows_of_documents_move_with_the_current_one) {
          R5("0.0", "1.0", "-0.75", "1.75", "-1.25")},
         {WINDOW("{'$covarianceSamp':['$t','$v'],'window':{'documents':['unbounded',0]}}"),
          "[{'t':1,'v':1},{'t':2,'v':5},{'t':3,'v':'x'}]", "[{'r':null},{'r':2.0},{'r':2.0}]"},
+        /* Nothing is null, whatever the function. */
+        {WINDOW("{'$max':'$q','window':{'documents':['unbounded',0]}}"), "[{'t':1},{'t':2}]",
+         "[{'r':null},{'r':null}]"},
+        {WINDOW("{'$min':'$q'}"), "[{'t':1}]", "[{'r':null}]"},
+        {WINDOW("{'$first':'$q'}"), "[{'t':1}]", "[{'r':null}]"},
+        {WINDOW("{'$last':'$q','window':{'documents':['unbounded',-1]}}"), "[{'t':1}]",
+         "[{'r':null}]"},
+        {WINDOW("{'$avg':'$q','window':{'documents':['unbounded',-1]}}"), "[{'t':1}]",
+         "[{'r':null}]"},
+        {WINDOW("{'$sum':'$q','window':{'documents':['unbounded',-1]}}"), "[{'t':1}]", "[{'r':0}]"},
+        {WINDOW("{'$stdDevPop':'$q','window':{'documents':['unbounded',-1]}}"), "[{'t':1}]",
+         "[{'r':null}]"},
         /* Types of sums are those of what is in the window. */
         {WINDOW("{'$sum':'$v','window':{'documents':[0,0]}}"),
          "[{'t':1,'v':1},{'t':2,'v':0.1},{'t':3,'v':{'$numberLong':'3'}},{'t':4,'v':null},"
