@@ -67,6 +67,9 @@ TEST(windows_of_documents_move_with_the_current_one) {
          R5("null", "null", "null", "null", "null")},
         {WINDOW("{'$median':{'input':'$v','method':'approximate'},'window':{'documents':[-2,0]}}"),
          POINTS, R5("1.0", "1.0", "2.0", "5.0", "4.0")},
+        {WINDOW("{'$median':{'input':'$v','method':'approximate'},'window':{'documents':"
+                "['unbounded',0]}}"),
+         POINTS, R5("1.0", "1.0", "2.0", "2.0", "4.0")},
         {WINDOW("{'$percentile':{'input':'$v','p':[0.5,1],'method':'approximate'}}"), POINTS,
          R5("[4.0,9.0]", "[4.0,9.0]", "[4.0,9.0]", "[4.0,9.0]", "[4.0,9.0]")},
         {WINDOW("{'$covariancePop':['$t','$v'],'window':{'documents':[-1,0]}}"), POINTS,
