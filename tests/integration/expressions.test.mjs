@@ -256,4 +256,31 @@ test('windows', async (t) => {
         assert.equal(docs[4999].r, 10);
         assert.ok(!Long.isLong(docs[0].r));
     });
+    await t.test('windows within $facet are those without it', async () => {
+        const stages = [
+            { $match: { k: 'm' } },
+            {
+                $setWindowFields: {
+                    sortBy: { t: 1 },
+                    output: {
+                        rank: { $rank: {} },
+                        next: { $shift: { output: '$_id', by: 3 } },
+                        avg: { $expMovingAvg: { input: '$_id', N: 4 } },
+                        fill: { $linearFill: { $cond: [{ $mod: ['$_id', 7] }, null, '$_id'] } },
+                        sum: { $sum: '$_id', window: { documents: [-2, 500] } },
+                    },
+                },
+            },
+        ];
+        const plain = await c.aggregate(stages).toArray();
+        assert.equal(plain.length, 5000);
+        const facets = await c
+            .aggregate([
+                { $facet: { a: stages, b: stages.slice(0, 1) } },
+                { $unwind: '$a' },
+                { $replaceRoot: { newRoot: '$a' } },
+            ])
+            .toArray();
+        assert.deepEqual(facets, plain);
+    });
 });

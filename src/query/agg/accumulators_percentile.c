@@ -10,6 +10,7 @@
 typedef struct NumbersState {
     double *values;
     size_t count;
+    size_t sorted_count; /* the first ones, since the last result */
     size_t capacity;
 } NumbersState;
 
@@ -49,6 +50,8 @@ static ErrCode numbers_add(void *state, const Acc *acc, Value value, AccContext 
 
 static ErrCode numbers_finish(void *state, const Acc *acc, Arena *arena, Value *ret, Error *err) {
     NumbersState *s = state;
+    percentile_sort(s->values, s->sorted_count, s->count);
+    s->sorted_count = s->count;
     return percentile_compute(acc->percentile, s->values, s->count, arena, ret, err);
 }
 

@@ -142,11 +142,14 @@ static ErrCode parse_partition(AggParser *p, Elem elem, DensifyStage *stage, Err
                              "expected type 'string'",
                              elem_name(item), bson_type_name(elem_type(item)));
         TRY(expr_check_path(elem_str(item), err));
-        if (path_is_prefix(elem_str(item), stage->field.dotted) ||
-            path_is_prefix(stage->field.dotted, elem_str(item)))
+        if (path_is_prefix(stage->field.dotted, elem_str(item)))
             return error_set(err, (ErrCode)8993000,
                              "BSON field '$densify.partitionByFields' contains the field that is "
-                             "being densified, or one that shares a path with it");
+                             "being densified");
+        if (path_is_prefix(elem_str(item), stage->field.dotted))
+            return error_set(err, (ErrCode)9554500,
+                             "The field that is being densified contains the BSON field "
+                             "'$densify.partitionByFields'");
         TRY(path_parse(elem_str(item), p->arena, &stage->partition[stage->partition_count++], err));
     }
     return ERR_OK;
@@ -168,8 +171,15 @@ static ErrCode parse_range(AggParser *p, Elem range, DensifyStage *stage, Error 
         } else if (elem_name_is(elem, STR("bounds"))) {
             bounds = elem;
         } else if (elem_name_is(elem, STR("unit"))) {
-            if (elem_type(elem) != BT_STRING || !time_unit_parse(elem_str(elem), &stage->unit))
-                return error_set(err, ERR_FAILED_TO_PARSE, "unknown time unit value");
+            if (elem_type(elem) != BT_STRING)
+                return error_set(
+                    err, ERR_TYPE_MISMATCH,
+                    "BSON field '$densify.range.unit' is the wrong type '%s', expected "
+                    "type 'string'",
+                    bson_type_name(elem_type(elem)));
+            if (!time_unit_parse(elem_str(elem), &stage->unit))
+                return error_set(err, ERR_FAILED_TO_PARSE, "unknown time unit value: %s",
+                                 elem_str(elem).data);
             stage->has_unit = true;
         } else {
             return error_set(err, (ErrCode)40415,
@@ -181,7 +191,12 @@ static ErrCode parse_range(AggParser *p, Elem range, DensifyStage *stage, Error 
         return error_set(err, (ErrCode)40414,
                          "BSON field '$densify.range.%s' is missing but a required field",
                          elem_is_present(step) ? "bounds" : "step");
-    if (!elem_is_number(step) || number_compare(number_from_elem(step), number_i32(0)) <= 0)
+    if (!elem_is_number(step))
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "BSON field '$densify.range.step' is the wrong type '%s', expected types "
+                         "'[int, decimal, double, long']",
+                         bson_type_name(elem_type(step)));
+    if (number_compare(number_from_elem(step), number_i32(0)) <= 0)
         return error_set(err, (ErrCode)5733401,
                          "the step parameter in a range statement must be a strictly positive "
                          "numeric value");
@@ -219,12 +234,15 @@ static ErrCode parse_bounds(AggParser *p, Elem elem, DensifyStage *stage, Error 
     stage->high = value_copy(value_from_elem(high), p->arena);
     bool are_numbers = value_is_number(stage->low) && value_is_number(stage->high);
     bool are_dates = stage->low.type == BT_DATE && stage->high.type == BT_DATE;
-    if ((!are_numbers && !are_dates) || values_compare(stage->low, stage->high, NULL) > 0)
+    if (value_is_number(stage->low) && stage->has_unit)
+        return error_set(err, (ErrCode)5733409, "numeric bounds may not have unit parameter");
+    if (!are_numbers && !are_dates && !stage->has_unit)
         return error_set(err, (ErrCode)5733406,
+                         "a bounding array must contain either both dates or both numeric types");
+    if ((!are_numbers && !are_dates) || values_compare(stage->low, stage->high, NULL) > 0)
+        return error_set(err, (ErrCode)5733402,
                          "a bounding array must be an ascending array of either two dates or two "
                          "numbers");
-    if (are_numbers && stage->has_unit)
-        return error_set(err, (ErrCode)5733409, "numeric bounds may not have unit parameter");
     if (are_dates && !stage->has_unit)
         return error_set(err, (ErrCode)5733410, "A bounding array of dates must specify a unit");
     return ERR_OK;

@@ -55,7 +55,9 @@ ErrCode parse_fill(AggParser *p, Elem spec, Error *err) {
 
 static ErrCode find_fields(Elem spec, FillSpec *ret, Error *err) {
     if (elem_type(spec) != BT_DOC)
-        return error_set(err, (ErrCode)6050200, "$fill specification must be an object");
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "the $fill stage specification must be an object, found %s",
+                         bson_type_name(elem_type(spec)));
     *ret = (FillSpec){0};
     const struct {
         Str name;
@@ -122,22 +124,41 @@ static ErrCode build_partition(const FillSpec *fill, DocBuilder *b, Error *err) 
     return ERR_OK;
 }
 
+/* The one element of {value: ...} or {method: ...}. */
+static ErrCode find_how(Elem field, Elem *ret, Error *err) {
+    if (elem_type(field) != BT_DOC)
+        return error_set(err, (ErrCode)6050200,
+                         "The field '%s' of 'output' of $fill must be an object", elem_name(field));
+    *ret = ELEM_MISSING;
+    DocIter iter = doc_iter(elem_doc(field));
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        if (!elem_name_is(elem, STR("value")) && !elem_name_is(elem, STR("method")))
+            return error_set(err, (ErrCode)40415,
+                             "BSON field '$fill.output.%s' is an unknown field.", elem_name(elem));
+        if (elem_is_present(*ret))
+            return error_set(err, (ErrCode)6050201,
+                             "Each output of $fill must have exactly one of 'value' and 'method', "
+                             "but '%s' has both",
+                             elem_name(field));
+        *ret = elem;
+    }
+    if (!elem_is_present(*ret))
+        return error_set(err, (ErrCode)6050201,
+                         "Each output of $fill must have exactly one of 'value' and 'method', but "
+                         "'%s' has none",
+                         elem_name(field));
+    return ERR_OK;
+}
+
 static ErrCode build_outputs(AggParser *p, const FillSpec *fill, DocBuilder *windows,
                              DocBuilder *values, Error *err) {
+    if (doc_is_empty(elem_doc(fill->output)))
+        return error_set(err, (ErrCode)6050203, "The 'output' of $fill must name a field");
     DocIter iter = doc_iter(elem_doc(fill->output));
     for (Elem field; doc_iter_next(&iter, &field);) {
-        Elem how = ELEM_MISSING;
-        if (elem_type(field) == BT_DOC && doc_count(elem_doc(field)) == 1) {
-            DocIter inner = doc_iter(elem_doc(field));
-            doc_iter_next(&inner, &how);
-        }
-        bool is_value = elem_is_present(how) && elem_name_is(how, STR("value"));
-        bool is_method = elem_is_present(how) && elem_name_is(how, STR("method"));
-        if (!is_value && !is_method)
-            return error_set(err, (ErrCode)6050202,
-                             "Each field of 'output' of $fill must be an object with exactly one "
-                             "of 'value' and 'method', but '%s' is not",
-                             elem_name(field));
+        Elem how;
+        TRY(find_how(field, &how, err));
+        bool is_value = elem_name_is(how, STR("value"));
         Str path = elem_name_str(field);
         TRY(expr_check_path(path, err));
         const char *dollar_path = arena_printf(p->arena, "$%s", path.data);
@@ -156,10 +177,6 @@ static ErrCode build_outputs(AggParser *p, const FillSpec *fill, DocBuilder *win
             return error_set(err, (ErrCode)6050202,
                              "Method must be either \"linear\" or \"locf\", in the field '%s'",
                              elem_name(field));
-        if (!elem_is_present(fill->sort_by))
-            return error_set(err, (ErrCode)6050203,
-                             "$fill with the method \"%s\" requires a 'sortBy'",
-                             elem_str(how).data);
         size_t object = build_open_doc_str(windows, path);
         build_cstr(windows, is_linear ? "$linearFill" : "$locf", dollar_path);
         build_close(windows, object);

@@ -27,8 +27,10 @@ typedef struct WindowStage {
 
 typedef struct WindowFnExec {
     void *state;
-    int64_t low;
+    int64_t low; /* what the state holds */
     int64_t high;
+    int64_t next_low; /* the window of the current document */
+    int64_t next_high;
     size_t bytes;     /* of the state, within the partition's */
     KeptValue result; /* of a window that is the whole partition */
 } WindowFnExec;
@@ -66,6 +68,7 @@ static void evict_docs(WindowExec *exec);
 static void drop_docs(WindowPartition *p, int64_t until);
 static void reset_fn(WindowFnExec *fn, const WindowClass *class);
 static ErrCode check_memory(WindowExec *exec, Error *err);
+static ErrCode look_ahead(WindowExec *exec, uint32_t index, Error *err);
 static ErrCode compute(WindowExec *exec, uint32_t index, Value *ret, Error *err);
 static ErrCode emit(WindowExec *exec, const Value *values, Doc *ret_doc, Error *err);
 
@@ -153,13 +156,13 @@ static ErrCode parse_output(const WindowParser *wp, Elem field, WindowFn *fn, Er
         return error_set(err, ERR_FAILED_TO_PARSE,
                          "The field '%s' must be a window function object", elem_name(field));
     Elem op = ELEM_MISSING;
+    Elem unknown = ELEM_MISSING;
     DocIter iter = doc_iter(elem_doc(field));
     for (Elem elem; doc_iter_next(&iter, &elem);) {
         if (elem_name_is(elem, STR("window")))
-            TRY(window_bounds_parse(elem, wp, &fn->bounds, err));
+            fn->window = elem;
         else if (elem_name(elem)[0] != '$')
-            return error_set(err, ERR_FAILED_TO_PARSE,
-                             "Window function found an unknown argument: %s", elem_name(elem));
+            unknown = elem;
         else if (elem_is_present(op))
             return error_set(err, ERR_FAILED_TO_PARSE,
                              "Cannot specify two functions in window function spec");
@@ -167,10 +170,15 @@ static ErrCode parse_output(const WindowParser *wp, Elem field, WindowFn *fn, Er
             op = elem;
     }
     if (!elem_is_present(op))
+        return error_set(err, ERR_FAILED_TO_PARSE, "Expected a $-prefixed window function%s%s",
+                         elem_is_present(unknown) ? ", " : "",
+                         elem_is_present(unknown) ? elem_name(unknown) : "");
+    TRY(window_fn_parse(wp, op, fn, err));
+    if (elem_is_present(unknown))
         return error_set(err, ERR_FAILED_TO_PARSE,
-                         "Expected a $-prefixed window function, in the field '%s'",
-                         elem_name(field));
-    return window_fn_parse(wp, op, fn, err);
+                         "Window function %s found an unknown argument: %s", elem_name(op),
+                         elem_name(unknown));
+    return ERR_OK;
 }
 
 /* No output may be a part of another. */
@@ -180,7 +188,7 @@ static ErrCode check_outputs(const WindowStage *stage, Error *err) {
             Str a = stage->fns[i].path.dotted;
             Str b = stage->fns[j].path.dotted;
             if (i != j && path_is_prefix(a, b))
-                return error_set(err, (ErrCode)40176,
+                return error_set(err, (ErrCode)6307900,
                                  "specification contains two conflicting paths. Cannot specify "
                                  "both '%.*s' and '%.*s'",
                                  (int)a.size, a.data, (int)b.size, b.data);
@@ -261,6 +269,9 @@ static ErrCode window_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Er
         TRY(check_hook_run(&base->ctx->check, err));
     arena_reset(&base->scratch);
     Value *values = ARENA_ARRAY(&base->scratch, Value, stage->fn_count + 1);
+    /* All reading comes first, as it may be interrupted and begun again; functions count. */
+    for (uint32_t i = 0; i < stage->fn_count; i++)
+        TRY(look_ahead(exec, i, err));
     for (uint32_t i = 0; i < stage->fn_count; i++)
         TRY(compute(exec, i, &values[i], err));
     TRY(emit(exec, values, ret_doc, err));
@@ -334,6 +345,7 @@ static ErrCode begin_partition(WindowExec *exec, bool *ret_found, Error *err) {
     for (uint32_t i = 0; i < stage->fn_count; i++) {
         reset_fn(&exec->fns[i], stage->fns[i].class);
         exec->fns[i].low = exec->fns[i].high = 0;
+        exec->fns[i].next_low = exec->fns[i].next_high = 0;
         exec->fns[i].bytes = 0;
         exec->fns[i].result.is_set = false;
     }
@@ -470,7 +482,25 @@ static ErrCode check_memory(WindowExec *exec, Error *err) {
 
 /* ---- results ---- */
 
+static bool has_window(const WindowFn *fn) {
+    return fn->bounds.is_given || fn->class->add != NULL || fn->acc.class != NULL;
+}
+
 /* Moves the function's window to the current document. */
+static ErrCode look_ahead(WindowExec *exec, uint32_t index, Error *err) {
+    const WindowFn *fn = &((const WindowStage *)exec->base.stage)->fns[index];
+    WindowFnExec *state = &exec->fns[index];
+    if (state->result.is_set)
+        return ERR_OK;
+    if (has_window(fn))
+        TRY(window_bounds_move(&fn->bounds, &exec->partition, exec->at, &state->next_low,
+                               &state->next_high, err));
+    return fn->class->look_ahead == NULL
+               ? ERR_OK
+               : fn->class->look_ahead(state->state, fn, &exec->partition, exec->at, err);
+}
+
+/* Lets documents in and out of the state, and asks for its value. */
 static ErrCode compute(WindowExec *exec, uint32_t index, Value *ret, Error *err) {
     const WindowStage *stage = (const WindowStage *)exec->base.stage;
     const WindowFn *fn = &stage->fns[index];
@@ -481,11 +511,8 @@ static ErrCode compute(WindowExec *exec, uint32_t index, Value *ret, Error *err)
         *ret = state->result.value;
         return ERR_OK;
     }
-    int64_t low = state->low;
-    int64_t high = state->high;
-    bool has_window = fn->bounds.is_given || class->add != NULL || fn->acc.class != NULL;
-    if (has_window)
-        TRY(window_bounds_move(&fn->bounds, p, exec->at, &low, &high, err));
+    int64_t low = state->next_low;
+    int64_t high = state->next_high;
     int64_t add_from = state->high > low ? state->high : low;
     if (class->remove != NULL) {
         for (int64_t i = state->low; i < low && i < state->high; i++)
@@ -509,8 +536,10 @@ static ErrCode compute(WindowExec *exec, uint32_t index, Value *ret, Error *err)
     state->low = low;
     state->high = high;
     TRY(class->result(state->state, fn, p, low, high, exec->at, ret, err));
-    bool is_whole =
-        has_window && window_is_from_start(&fn->bounds) && fn->bounds.upper.kind == BOUND_UNBOUNDED;
+    if (value_is_missing(*ret))
+        *ret = VALUE_NULL;
+    bool is_whole = has_window(fn) && window_is_from_start(&fn->bounds) &&
+                    fn->bounds.upper.kind == BOUND_UNBOUNDED;
     if (is_whole) {
         kept_value_set(&state->result, *ret, &exec->kept_bytes);
         *ret = state->result.value;

@@ -44,6 +44,7 @@ typedef struct WindowFn {
     const WindowClass *class;
     FieldPath path; /* of the output */
     Elem source;    /* {$sum: ...} within it */
+    Elem window;    /* as given; the missing element when not */
     WindowBounds bounds;
     Acc acc; /* accumulators */
     Expr *input;
@@ -72,7 +73,12 @@ struct WindowClass {
     /* The first document leaves. NULL with `add`: when one leaves, the state is made anew. */
     ErrCode (*remove)(void *state, const WindowFn *fn, WindowPartition *p, int64_t index,
                       Error *err);
-    /* The window is [low, high); `at` is the current document. */
+    /* Reads as far ahead as `result` will look, apart from the window. NULL: no further. Reading
+     * may stop and be asked for again: nothing may be done twice because of that. */
+    ErrCode (*look_ahead)(void *state, const WindowFn *fn, WindowPartition *p, int64_t at,
+                          Error *err);
+    /* The window is [low, high); `at` is the current document. Called once per document, in order;
+     * does not read. */
     ErrCode (*result)(void *state, const WindowFn *fn, WindowPartition *p, int64_t low,
                       int64_t high, int64_t at, Value *ret, Error *err);
 };
@@ -108,21 +114,22 @@ ErrCode window_sort_value(WindowPartition *p, int64_t index, Value *ret, Error *
 
 /* ---- bounds ---- */
 
-/* `window` is {documents: ...} or {range: ..., unit: ...}. */
-ErrCode window_bounds_parse(Elem window, const WindowParser *wp, WindowBounds *ret, Error *err)
-    MUST_CHECK;
+/* From fn->window, {documents: ...} or {range: ..., unit: ...}, to fn->bounds. For the functions
+ * that take windows. */
+ErrCode window_bounds_parse(const WindowParser *wp, WindowFn *fn, Error *err) MUST_CHECK;
 
 static inline bool window_is_from_start(const WindowBounds *bounds) {
     return bounds->lower.kind == BOUND_UNBOUNDED;
 }
 
-/* Moves the two indexes to the window of the document at `at`. */
+/* Moves the two indexes to the window of the document at `at`, and reads as far. When that fails
+ * half-way it can go on from there. */
 ErrCode window_bounds_move(const WindowBounds *bounds, WindowPartition *p, int64_t at, int64_t *low,
                            int64_t *high, Error *err) MUST_CHECK;
 
 /* ---- functions ---- */
 
-/* How a row of window_functions.def is parsed: fills in class and arguments; bounds are known. */
+/* How a row of window_functions.def is parsed: fills in class, arguments and bounds. */
 typedef ErrCode WindowParseFn(const WindowParser *wp, Elem op, WindowFn *fn, Error *err);
 
 /* `op` is {$sum: ...} within an output field. Fails with ERR_FAILED_TO_PARSE for unknown ones. */

@@ -3,15 +3,20 @@
  */
 #include "query/agg/window.h"
 
-static ErrCode parse_bound(Elem elem, const WindowBounds *bounds, Arena *arena, WindowBound *ret,
-                           Error *err);
+static ErrCode parse_bounds(Elem window, const WindowParser *wp, WindowBounds *ret, Error *err);
+static ErrCode parse_bound(Elem elem, const WindowBounds *bounds, const WindowParser *wp,
+                           WindowBound *ret, Error *err);
 static ErrCode check_order(const WindowBounds *bounds, Error *err);
 static ErrCode move_documents(const WindowBounds *bounds, WindowPartition *p, int64_t at,
                               int64_t *low, int64_t *high, Error *err);
 static ErrCode move_range(const WindowBounds *bounds, WindowPartition *p, int64_t at, int64_t *low,
                           int64_t *high, Error *err);
 
-ErrCode window_bounds_parse(Elem window, const WindowParser *wp, WindowBounds *ret, Error *err) {
+ErrCode window_bounds_parse(const WindowParser *wp, WindowFn *fn, Error *err) {
+    return elem_is_present(fn->window) ? parse_bounds(fn->window, wp, &fn->bounds, err) : ERR_OK;
+}
+
+static ErrCode parse_bounds(Elem window, const WindowParser *wp, WindowBounds *ret, Error *err) {
     if (elem_type(window) != BT_DOC)
         return error_set(err, ERR_FAILED_TO_PARSE, "'window' field must be an object");
     Elem array = ELEM_MISSING;
@@ -57,8 +62,8 @@ ErrCode window_bounds_parse(Elem window, const WindowParser *wp, WindowBounds *r
     if (count != 2)
         return error_set(err, ERR_FAILED_TO_PARSE, "Window bounds must be a 2-element array: %s",
                          elem_name(array));
-    TRY(parse_bound(items[0], ret, wp->agg->arena, &ret->lower, err));
-    TRY(parse_bound(items[1], ret, wp->agg->arena, &ret->upper, err));
+    TRY(parse_bound(items[0], ret, wp, &ret->lower, err));
+    TRY(parse_bound(items[1], ret, wp, &ret->upper, err));
     TRY(check_order(ret, err));
     bool is_unbounded = ret->lower.kind == BOUND_UNBOUNDED && ret->upper.kind == BOUND_UNBOUNDED;
     if (!ret->is_range && !is_unbounded && wp->sort_by == NULL)
@@ -70,8 +75,8 @@ ErrCode window_bounds_parse(Elem window, const WindowParser *wp, WindowBounds *r
     return ERR_OK;
 }
 
-static ErrCode parse_bound(Elem elem, const WindowBounds *bounds, Arena *arena, WindowBound *ret,
-                           Error *err) {
+static ErrCode parse_bound(Elem elem, const WindowBounds *bounds, const WindowParser *wp,
+                           WindowBound *ret, Error *err) {
     *ret = (WindowBound){.kind = BOUND_OFFSET, .range = value_i32(0)};
     if (elem_type(elem) == BT_STRING && str_is(elem_str(elem), "unbounded")) {
         ret->kind = BOUND_UNBOUNDED;
@@ -79,11 +84,13 @@ static ErrCode parse_bound(Elem elem, const WindowBounds *bounds, Arena *arena, 
     }
     if (elem_type(elem) == BT_STRING && str_is(elem_str(elem), "current"))
         return ERR_OK;
-    Value value = value_from_elem(elem);
-    if (!value_is_number(value))
+    Expr *expr;
+    Value value;
+    TRY(expr_parse(elem, &wp->agg->ctx->expr, wp->agg->arena, &expr, err));
+    if (!expr_is_literal(expr, &value) || !value_is_number(value))
         return error_set(err, ERR_FAILED_TO_PARSE,
-                         "Window bounds must be 'unbounded', 'current', or a number, found: %s",
-                         value_to_text(value, arena));
+                         bounds->is_range ? "Range-based bounds expression must be a number"
+                                          : "Numeric document-based bounds must be an integer");
     ret->range = value;
     bool is_whole = number_is_exact_i64(value_as_number(value), &ret->documents);
     if (bounds->is_range && bounds->has_unit && !is_whole)
@@ -158,8 +165,12 @@ static ErrCode range_value(const WindowBounds *bounds, WindowPartition *p, int64
         return error_set(err, (ErrCode)5429513,
                          "Invalid range: Expected the sortBy field to be a Date, but it was %s",
                          bson_type_name(ret->type));
+    if (!bounds->has_unit && ret->type == BT_DATE)
+        return error_set(err, (ErrCode)5429413,
+                         "Invalid range: For windows that involve date or time ranges, a unit must "
+                         "be provided.");
     if (!bounds->has_unit && !value_is_number(*ret))
-        return error_set(err, (ErrCode)5429514,
+        return error_set(err, (ErrCode)5429414,
                          "Invalid range: Expected the sortBy field to be a number, but it was %s",
                          bson_type_name(ret->type));
     return ERR_OK;

@@ -472,6 +472,7 @@ static const WindowClass *moving_class(const AccClass *class) {
 }
 
 ErrCode parse_window_acc(const WindowParser *wp, Elem op, WindowFn *fn, Error *err) {
+    TRY(window_bounds_parse(wp, fn, err));
     TRY(acc_parse(fn->path.dotted, op, &wp->agg->ctx->expr, wp->agg->arena, &fn->acc, err));
     if (fn->acc.n_expr != NULL && fn->acc.n == 0)
         return error_set(err, ERR_FAILED_TO_PARSE, "'n' of %s must be a constant in a window",

@@ -15,30 +15,41 @@ static ErrCode time_of(const WindowFn *fn, WindowPartition *p, int64_t index, Nu
 
 /* ---- $rank, $denseRank, $documentNumber ---- */
 
+/* Documents are equal when their sort keys are: an array counts by its least element. */
 typedef struct RankState {
-    KeptValue last;
+    Buffer last_key;
+    bool has_last;
     int64_t rank;
     int64_t number;
 } RankState;
+
+static void rank_init(void *state) {
+    buffer_init(&((RankState *)state)->last_key, SIZE_MAX);
+}
 
 static ErrCode rank_result(void *state, const WindowFn *fn, WindowPartition *p, int64_t low,
                            int64_t high, int64_t at, Value *ret, Error *err) {
     (void)low, (void)high;
     RankState *s = state;
-    Value value;
-    TRY(window_sort_value(p, at, &value, err));
-    bool is_equal = s->last.is_set && values_equal(s->last.value, value, p->acc_ctx.collator);
+    KeyBuilder *key = p->acc_ctx.key;
+    TRY(sort_key_make(p->sort_by, window_doc(p, at), p->acc_ctx.collator, key, err));
+    bool is_equal = s->has_last && s->last_key.size == key->key.size &&
+                    memcmp(s->last_key.data, key->key.data, key->key.size) == 0;
     s->number++;
     if (!is_equal) {
         s->rank = fn->is_dense ? s->rank + 1 : s->number;
-        kept_value_set(&s->last, value, &p->state_bytes);
+        s->has_last = true;
+        buffer_clear(&s->last_key);
+        buffer_append(&s->last_key, key->key.data, key->key.size);
     }
     *ret = value_count(s->rank);
     return ERR_OK;
 }
 
 static void rank_done(void *state) {
-    kept_value_done(&((RankState *)state)->last);
+    RankState *s = state;
+    if (s->last_key.size_max > 0) /* initialised */
+        buffer_done(&s->last_key);
 }
 
 static ErrCode document_number_result(void *state, const WindowFn *fn, WindowPartition *p,
@@ -50,12 +61,12 @@ static ErrCode document_number_result(void *state, const WindowFn *fn, WindowPar
 }
 
 static const WindowClass WINDOW_RANK = {
-    .state_size = sizeof(RankState), .done = rank_done, .result = rank_result};
+    .state_size = sizeof(RankState), .init = rank_init, .done = rank_done, .result = rank_result};
 static const WindowClass WINDOW_DOCUMENT_NUMBER = {.result = document_number_result};
 
 ErrCode parse_window_rank(const WindowParser *wp, Elem op, WindowFn *fn, Error *err) {
     bool is_number = elem_name_is(op, STR("$documentNumber"));
-    if (fn->bounds.is_given)
+    if (elem_is_present(fn->window))
         return error_set(err, (ErrCode)5371601,
                          "Rank style window functions take no other "
                          "arguments");
@@ -78,14 +89,22 @@ static ErrCode shift_result(void *state, const WindowFn *fn, WindowPartition *p,
                             int64_t high, int64_t at, Value *ret, Error *err) {
     (void)state, (void)low, (void)high;
     int64_t index = at + fn->shift_by;
-    bool found = false;
-    if (index >= 0)
-        TRY(window_fetch(p, index, &found, err));
-    *ret = fn->shift_default;
-    return found ? window_eval(p, fn->input, index, ret, err) : ERR_OK;
+    *ret = VALUE_MISSING;
+    if (index >= 0 && index < p->end)
+        TRY(window_eval(p, fn->input, index, ret, err));
+    if (value_is_missing(*ret))
+        *ret = fn->shift_default;
+    return ERR_OK;
 }
 
-static const WindowClass WINDOW_SHIFT = {.result = shift_result};
+static ErrCode shift_look_ahead(void *state, const WindowFn *fn, WindowPartition *p, int64_t at,
+                                Error *err) {
+    (void)state;
+    bool ignored;
+    return fn->shift_by <= 0 ? ERR_OK : window_fetch(p, at + fn->shift_by, &ignored, err);
+}
+
+static const WindowClass WINDOW_SHIFT = {.look_ahead = shift_look_ahead, .result = shift_result};
 
 ErrCode parse_window_shift(const WindowParser *wp, Elem op, WindowFn *fn, Error *err) {
     TRY(refuse_window(op, fn, err));
@@ -132,8 +151,9 @@ ErrCode parse_window_shift(const WindowParser *wp, Elem op, WindowFn *fn, Error 
 typedef struct Point {
     double time;
     double value;
-    bool is_null;
+    bool is_null; /* there is no value */
     bool is_decimal;
+    bool is_date; /* so is the time */
 } Point;
 
 /* The first point is kept for windows that begin with the partition, whose documents go. */
@@ -149,10 +169,13 @@ static ErrCode point_at(const WindowFn *fn, WindowPartition *p, int64_t index, P
     TRY(time_of(fn, p, index, &time, err));
     TRY(window_eval(p, fn->input, index, &value, err));
     *ret = (Point){.time = number_to_f64(time), .is_null = value_is_nullish(value)};
+    Value sort_value;
+    TRY(window_sort_value(p, index, &sort_value, err));
+    ret->is_date = sort_value.type == BT_DATE;
     if (ret->is_null)
         return ERR_OK;
     if (!value_is_number(value))
-        return error_set(err, (ErrCode)5624903, "%s requires numeric 'input', but found %s",
+        return error_set(err, ERR_TYPE_MISMATCH, "%s requires numeric 'input', but found %s",
                          elem_name(fn->source), bson_type_name(value.type));
     ret->value = number_to_f64(value_as_number(value));
     ret->is_decimal = value.type == BT_DECIMAL || time.type == BT_DECIMAL;
@@ -195,6 +218,7 @@ static const WindowClass WINDOW_DERIVATIVE = {.state_size = sizeof(DerivativeSta
 
 /* {input: ..., unit: ...}, with a window. */
 static ErrCode parse_over_time(const WindowParser *wp, Elem op, WindowFn *fn, Error *err) {
+    TRY(window_bounds_parse(wp, fn, err));
     if (elem_type(op) != BT_DOC)
         return error_set(err, ERR_FAILED_TO_PARSE, "%s expects an object, but got a %s",
                          elem_name(op), bson_type_name(elem_type(op)));
@@ -218,7 +242,7 @@ static ErrCode parse_over_time(const WindowParser *wp, Elem op, WindowFn *fn, Er
         fn->has_unit = true;
         fn->unit_ms = time_unit_ms(unit);
         if (fn->unit_ms == 0) /* months and more have no length */
-            return error_set(err, (ErrCode)5490704, "unit must be 'week' or smaller");
+            return error_set(err, (ErrCode)5490710, "unit must be 'week' or smaller");
     }
     if (fn->input == NULL)
         return error_set(err, ERR_FAILED_TO_PARSE, "%s requires an 'input' expression",
@@ -392,6 +416,7 @@ static const WindowClass WINDOW_COVARIANCE = {.state_size = sizeof(CovarianceSta
                                               .result = covariance_result};
 
 ErrCode parse_window_covariance(const WindowParser *wp, Elem op, WindowFn *fn, Error *err) {
+    TRY(window_bounds_parse(wp, fn, err));
     if (elem_type(op) != BT_ARRAY || doc_count(elem_doc(op)) != 2)
         return error_set(err, ERR_FAILED_TO_PARSE,
                          "%s expects an array of two expressions as its argument", elem_name(op));
@@ -532,23 +557,27 @@ typedef struct FillState {
     bool has_last_time;
 } FillState;
 
-static ErrCode find_next(FillState *s, const WindowFn *fn, WindowPartition *p, int64_t at,
-                         Error *err) {
-    s->has_next = false;
-    for (int64_t i = at + 1;; i++) {
-        bool found;
-        TRY(window_fetch(p, i, &found, err));
-        s->next_index = i;
-        if (!found)
-            return ERR_OK;
+/* Looks for the next point when the current document is in a gap that is not known yet. */
+static ErrCode linear_fill_look_ahead(void *state, const WindowFn *fn, WindowPartition *p,
+                                      int64_t at, Error *err) {
+    FillState *s = state;
+    Point point;
+    TRY(point_at(fn, p, at, &point, err));
+    if (!point.is_null || !s->has_last || s->next_index > at)
+        return ERR_OK;
+    bool found = true;
+    int64_t i = at;
+    while (found && point.is_null) {
+        TRY(window_fetch(p, ++i, &found, err));
         ArenaMark mark = arena_mark(&p->base->scratch);
-        TRY(point_at(fn, p, i, &s->next, err));
+        if (found)
+            TRY(point_at(fn, p, i, &point, err));
         arena_rewind(&p->base->scratch, mark);
-        if (!s->next.is_null) {
-            s->has_next = true;
-            return ERR_OK;
-        }
     }
+    s->next = point;
+    s->next_index = i;
+    s->has_next = found;
+    return ERR_OK;
 }
 
 static ErrCode linear_fill_result(void *state, const WindowFn *fn, WindowPartition *p, int64_t low,
@@ -570,10 +599,11 @@ static ErrCode linear_fill_result(void *state, const WindowFn *fn, WindowPartiti
     *ret = VALUE_NULL;
     if (!s->has_last)
         return ERR_OK;
-    if (s->next_index <= at)
-        TRY(find_next(s, fn, p, at, err));
     if (!s->has_next)
         return ERR_OK;
+    if (s->next.is_date != s->last.is_date)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "$linearFill cannot mix dates and numbers in the sortBy field");
     double slope = (s->next.value - s->last.value) / (s->next.time - s->last.time);
     *ret = value_of_double(s->last.value + slope * (point.time - s->last.time),
                            s->last.is_decimal || s->next.is_decimal, &p->base->scratch);
@@ -581,6 +611,7 @@ static ErrCode linear_fill_result(void *state, const WindowFn *fn, WindowPartiti
 }
 
 static const WindowClass WINDOW_LINEAR_FILL = {.state_size = sizeof(FillState),
+                                               .look_ahead = linear_fill_look_ahead,
                                                .result = linear_fill_result};
 
 ErrCode parse_window_linear_fill(const WindowParser *wp, Elem op, WindowFn *fn, Error *err) {
@@ -600,7 +631,7 @@ static ErrCode parse_named_input(const WindowParser *wp, Elem op, WindowFn *fn, 
 }
 
 static ErrCode refuse_window(Elem op, const WindowFn *fn, Error *err) {
-    if (fn->bounds.is_given)
+    if (elem_is_present(fn->window))
         return error_set(err, ERR_FAILED_TO_PARSE, "%s does not accept a 'window' field",
                          elem_name(op));
     return ERR_OK;
@@ -625,10 +656,12 @@ static ErrCode time_of(const WindowFn *fn, WindowPartition *p, int64_t index, Nu
                          "$linearFill requires the sortBy field to be a number or a date, but it "
                          "was %s",
                          bson_type_name(value.type));
-    return error_set(err, fn->has_unit ? (ErrCode)5624901 : (ErrCode)5624902,
-                     fn->has_unit ? "%s with 'unit' expects the sortBy field to be a Date, but it "
-                                    "was %s"
-                                  : "%s (with no 'unit') expects the sortBy field to be numeric, "
-                                    "but it was %s",
+    bool is_integral = fn->class == &WINDOW_INTEGRAL;
+    if (fn->has_unit)
+        return error_set(err, is_integral ? (ErrCode)5423901 : (ErrCode)5624900,
+                         "%s with 'unit' expects the sortBy field to be a Date, but it was %s",
+                         elem_name(fn->source), bson_type_name(value.type));
+    return error_set(err, is_integral ? (ErrCode)5423902 : (ErrCode)5624901,
+                     "%s (with no 'unit') expects the sortBy field to be numeric, but it was %s",
                      elem_name(fn->source), bson_type_name(value.type));
 }

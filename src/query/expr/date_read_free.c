@@ -14,6 +14,7 @@ static bool read_year_first(DateReader *r);
 static bool read_month_name_first(DateReader *r);
 static bool read_day_first(DateReader *r);
 static bool read_time(DateReader *r);
+static bool read_named_time(DateReader *r);
 static uint32_t count_digits(const DateReader *r);
 
 ErrCode date_read_free(Str text, const TimeZone *zone, int64_t *ret_ms, Error *err) {
@@ -33,7 +34,7 @@ ErrCode date_read_free(Str text, const TimeZone *zone, int64_t *ret_ms, Error *e
         date_take_char(&r, ',');
         date_take_spaces(&r);
     }
-    if ((has_t || count_digits(&r) > 0) && !read_time(&r))
+    if (!read_named_time(&r) && (has_t || count_digits(&r) > 0) && !read_time(&r))
         return date_read_failed(&r, "Unexpected character", err);
     date_take_spaces(&r);
     if (r.rest.size > 0 && !date_take_zone(&r))
@@ -53,6 +54,8 @@ static bool read_date(DateReader *r) {
     uint32_t digits = count_digits(r);
     if (digits == 0)
         return read_month_name_first(r);
+    if (digits <= 2 && r->rest.size > digits && r->rest.data[digits] == ':')
+        return true; /* only a time: told as incomplete */
     return digits >= 4 ? read_year_first(r) : read_day_first(r);
 }
 
@@ -130,6 +133,16 @@ static bool take_year(DateReader *r) {
     return true;
 }
 
+/* Those of this century up to 69. */
+static bool take_short_year(DateReader *r) {
+    int32_t year;
+    if (!date_take_number(r, 2, 2, &year))
+        return false;
+    r->civil.year = year + (year < 70 ? 2000 : 1900);
+    r->has_year = true;
+    return true;
+}
+
 /* November 15th, 2026 */
 static bool read_month_name_first(DateReader *r) {
     r->has_month = date_take_month_name(r, &r->civil.month);
@@ -140,7 +153,7 @@ static bool read_month_name_first(DateReader *r) {
         return false;
     skip_day_suffix(r);
     skip_separators(r);
-    return take_year(r);
+    return r->rest.size == 0 || take_year(r); /* without one it is incomplete */
 }
 
 /* 15 Nov 2026, 15.11.2026, 11/15/2026 */
@@ -152,7 +165,7 @@ static bool read_day_first(DateReader *r) {
         r->civil.month = first;
         r->has_month = true;
         return take_date_part(r, &r->civil.day, &r->has_day) && date_take_char(r, '/') &&
-               take_year(r);
+               (count_digits(r) == 2 ? take_short_year(r) : take_year(r));
     }
     r->civil.day = first;
     r->has_day = true;
@@ -182,6 +195,16 @@ static bool read_half_of_day(DateReader *r) {
     return true;
 }
 
+static bool read_named_time(DateReader *r) {
+    Str word = date_peek_word(r);
+    bool is_noon = word.size == 4 && strncasecmp(word.data, "noon", 4) == 0;
+    if (!is_noon && !(word.size == 8 && strncasecmp(word.data, "midnight", 8) == 0))
+        return false;
+    r->rest = (Str){r->rest.data + word.size, r->rest.size - word.size};
+    r->civil.hour = is_noon ? 12 : 0;
+    return true;
+}
+
 /* 12:00, 12:00:00.123, 120000, 3pm */
 static bool read_time(DateReader *r) {
     CivilTime *civil = &r->civil;
@@ -192,7 +215,9 @@ static bool read_time(DateReader *r) {
         return read_half_of_day(r);
     if (!date_take_number(r, 2, 2, &civil->minute))
         return false;
-    bool has_seconds = has_colons ? date_take_char(r, ':') : count_digits(r) > 0;
+    /* Some write 12:00.30 for the seconds. */
+    bool has_seconds =
+        has_colons ? date_take_char(r, ':') || date_take_char(r, '.') : count_digits(r) > 0;
     if (has_seconds) {
         if (!date_take_number(r, 2, 2, &civil->second))
             return false;

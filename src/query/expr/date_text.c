@@ -75,6 +75,8 @@ ErrCode date_read(Str text, Str format, const TimeZone *zone, int64_t *ret_ms, E
     DateReader r = {.text = text, .rest = text};
     for (size_t i = 0; i < format.size; i++) {
         char c = format.data[i];
+        if (r.rest.size == 0)
+            return date_read_failed(&r, "Data missing", err);
         if (c != '%') {
             if (!date_take_char(&r, c))
                 return date_read_failed(&r, "Format literal not found", err);
@@ -169,7 +171,7 @@ static ErrCode read_directive(DateReader *r, char directive, Error *err) {
     switch (directive) {
     case 'Y':
     case 'G':
-        if (!date_take_number(r, 4, 4, &year))
+        if (!date_take_number(r, 1, 4, &year))
             return date_read_failed(r, "A four digit year could not be found", err);
         r->civil.year = year;
         *(directive == 'Y' ? &r->has_year : &r->has_iso_year) = true;
@@ -298,16 +300,31 @@ bool date_take_month_name(DateReader *r, int32_t *ret_month) {
     return false;
 }
 
+/* A is an hour east, M twelve, N an hour west, Y twelve; Z is UTC and J is none. */
+static bool military_zone(char letter, int64_t *ret_offset_ms) {
+    int upper = letter & ~0x20;
+    if (upper < 'A' || upper > 'Z' || upper == 'J')
+        return false;
+    int hours = upper == 'Z'  ? 0
+                : upper < 'J' ? upper - 'A' + 1
+                : upper < 'N' ? upper - 'A'
+                              : 'M' - upper;
+    *ret_offset_ms = (int64_t)hours * 3600000;
+    return true;
+}
+
 bool date_take_zone(DateReader *r) {
     static const struct {
         const char *name;
         int32_t hours;
-    } NAMES[] = {{"Z", 0},    {"UTC", 0},  {"GMT", 0},  {"EST", -5}, {"EDT", -4}, {"CST", -6},
-                 {"CDT", -5}, {"MST", -7}, {"MDT", -6}, {"PST", -8}, {"PDT", -7}, {"CET", 1},
-                 {"CEST", 2}, {"WET", 0},  {"WEST", 1}, {"EET", 2},  {"EEST", 3}};
+    } NAMES[] = {{"UTC", 0},  {"GMT", 0},  {"EST", -5}, {"EDT", -4}, {"CST", -6}, {"CDT", -5},
+                 {"MST", -7}, {"MDT", -6}, {"PST", -8}, {"PDT", -7}, {"CET", 1},  {"CEST", 2},
+                 {"WET", 0},  {"WEST", 1}, {"EET", 2},  {"EEST", 3}, {"BST", 1}};
+    date_take_spaces(r);
     Str word = date_peek_word(r);
-    bool has_name = false;
-    r->offset_ms = 0;
+    bool has_name = word.size == 1 && military_zone(word.data[0], &r->offset_ms);
+    if (!has_name)
+        r->offset_ms = 0;
     for (size_t i = 0; i < ARRAY_LEN(NAMES) && !has_name; i++) {
         has_name = word.size == strlen(NAMES[i].name) &&
                    strncasecmp(word.data, NAMES[i].name, word.size) == 0;
@@ -350,11 +367,11 @@ ErrCode date_read_failed(const DateReader *r, const char *reason, Error *err) {
 
 /* Fills in the calendar date of a week or of a day of the year. */
 static bool resolve_date(CivilTime *civil, const DateReader *r) {
-    if (r->has_iso_week) {
+    if (r->has_iso_year) {
+        int32_t week = r->has_iso_week ? r->iso_week : 1;
         int32_t weekday = r->iso_weekday == 0 ? 1 : r->iso_weekday;
-        *civil = r->civil;
-        return r->has_iso_year && r->iso_week >= 1 && r->iso_week <= 53 && weekday <= 7 &&
-               civil_from_iso_week(civil->year, r->iso_week, weekday, civil);
+        return week >= 1 && week <= 53 && weekday <= 7 &&
+               civil_from_iso_week(civil->year, week, weekday, civil);
     }
     if (r->has_year_day) {
         civil->month = 1;
@@ -374,6 +391,8 @@ ErrCode date_read_end(const DateReader *r, const TimeZone *zone, int64_t *ret_ms
                          "Error parsing date string '%.*s'; Mixing of ISO dates with natural "
                          "dates is not allowed",
                          shown, r->text.data);
+    if (!r->has_iso_year && (r->has_iso_week || r->iso_weekday != 0))
+        return date_read_failed(r, "The parsed date was invalid", err);
     if (!resolve_date(&civil, r))
         return error_set(err, ERR_CONVERSION_FAILURE,
                          "an incomplete date/time string has been found, with elements missing: "
@@ -387,7 +406,7 @@ ErrCode date_read_end(const DateReader *r, const TimeZone *zone, int64_t *ret_ms
     bool is_time = civil.hour <= 23 && civil.minute <= 59 && civil.second <= 59;
     if (!is_time || !civil_to_ms(&civil, &local_ms))
         return date_read_failed(r, "Unexpected character", err);
-    if (!r->has_iso_week && !r->has_year_day) {
+    if (!r->has_iso_year && !r->has_year_day) {
         CivilTime back = civil_from_ms(local_ms); /* tells the 31st of April */
         if (back.month != civil.month || back.day != civil.day)
             return date_read_failed(r, "The parsed date was invalid", err);

@@ -15,6 +15,16 @@ ErrCode expr_date_require(Value value, int64_t *ret_ms, Error *err) MUST_CHECK;
  * expr->data. */
 void expr_date_prepare_zone(ExprParser *p, Expr *expr, uint32_t zone_arg);
 
-/* The zone that the argument tells, UTC when it was not given. Fails with 40533, 40485. */
+/* The value of the zone's argument, to see first whether it is null; missing stands for null only
+ * when the argument was given. */
+ErrCode expr_date_eval_zone_value(const Expr *expr, uint32_t zone_arg, ExprEvalContext *ctx,
+                                  Value *ret_value, bool *ret_is_null, Error *err) MUST_CHECK;
+
+/* The zone that this value tells, UTC when the argument was not given. Fails with 40517 (40533 for
+ * parts of dates) and 40485. */
+ErrCode expr_date_zone_of(const Expr *expr, uint32_t zone_arg, Value value, ExprEvalContext *ctx,
+                          TimeZone *ret_zone, Error *err) MUST_CHECK;
+
+/* Both. */
 ErrCode expr_date_eval_zone(const Expr *expr, uint32_t zone_arg, ExprEvalContext *ctx,
                             bool *ret_is_null, TimeZone *ret_zone, Error *err) MUST_CHECK;

@@ -247,6 +247,11 @@ ErrCode eval_date_from_parts(const Expr *expr, ExprEvalContext *ctx, Value *ret,
                             &civil);
     int64_t ms;
     int64_t seconds_ms;
+    int64_t ignored;
+    if (__builtin_mul_overflow(parts[FROM_PARTS_MILLISECOND], (int64_t)1000, &ignored))
+        return error_set(err, ERR_DURATION_OVERFLOW,
+                         "Overflow casting from a lower-precision duration to a higher-precision "
+                         "duration");
     if (!civil_to_ms(&civil, &ms) ||
         __builtin_mul_overflow(parts[FROM_PARTS_SECOND], (int64_t)1000, &seconds_ms) ||
         __builtin_add_overflow(ms, seconds_ms, &ms) ||
@@ -336,9 +341,15 @@ void expr_date_prepare_zone(ExprParser *p, Expr *expr, uint32_t zone_arg) {
         expr->data = arena_memdup(p->arena, &zone, sizeof(zone));
 }
 
-ErrCode expr_date_eval_zone(const Expr *expr, uint32_t zone_arg, ExprEvalContext *ctx,
-                            bool *ret_is_null, TimeZone *ret_zone, Error *err) {
-    *ret_is_null = false;
+ErrCode expr_date_eval_zone_value(const Expr *expr, uint32_t zone_arg, ExprEvalContext *ctx,
+                                  Value *ret_value, bool *ret_is_null, Error *err) {
+    TRY(expr_eval_optional(expr, zone_arg, ctx, ret_value, err));
+    *ret_is_null = expr->args[zone_arg] != NULL && value_is_nullish(*ret_value);
+    return ERR_OK;
+}
+
+ErrCode expr_date_zone_of(const Expr *expr, uint32_t zone_arg, Value value, ExprEvalContext *ctx,
+                          TimeZone *ret_zone, Error *err) {
     *ret_zone = TIME_ZONE_UTC;
     if (expr->args[zone_arg] == NULL)
         return ERR_OK;
@@ -346,19 +357,24 @@ ErrCode expr_date_eval_zone(const Expr *expr, uint32_t zone_arg, ExprEvalContext
         *ret_zone = *(const TimeZone *)expr->data;
         return ERR_OK;
     }
-    Value zone;
-    TRY(expr_eval_arg(expr, zone_arg, ctx, &zone, err));
-    *ret_is_null = value_is_nullish(zone);
-    if (*ret_is_null)
-        return ERR_OK;
-    if (zone.type != BT_STRING)
+    if (value.type != BT_STRING && expr->op->eval == eval_date_part)
         return error_set(err, (ErrCode)40533,
                          "%s requires a string for the timezone argument, but was given a %s (%s)",
-                         expr_op_name(expr), value_type_name(zone),
-                         value_to_text(zone, ctx->scratch));
-    Str text = value_as_str(zone);
+                         expr_op_name(expr), value_type_name(value),
+                         value_to_text(value, ctx->scratch));
+    if (value.type != BT_STRING)
+        return error_set(err, (ErrCode)40517, "timezone must evaluate to a string, found %s",
+                         value_type_name(value));
+    Str text = value_as_str(value);
     if (!time_zone_parse(text, ret_zone))
         return error_set(err, (ErrCode)40485, "unrecognized time zone identifier: \"%.*s\"",
                          (int)(text.size > 200 ? 200 : text.size), text.data);
     return ERR_OK;
+}
+
+ErrCode expr_date_eval_zone(const Expr *expr, uint32_t zone_arg, ExprEvalContext *ctx,
+                            bool *ret_is_null, TimeZone *ret_zone, Error *err) {
+    Value value;
+    TRY(expr_date_eval_zone_value(expr, zone_arg, ctx, &value, ret_is_null, err));
+    return *ret_is_null ? ERR_OK : expr_date_zone_of(expr, zone_arg, value, ctx, ret_zone, err);
 }

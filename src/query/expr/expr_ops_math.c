@@ -261,9 +261,12 @@ ErrCode eval_atan2(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *er
         *ret = VALUE_NULL;
         return ERR_OK;
     }
-    if (!value_is_number(y) || !value_is_number(x))
-        return error_set(err, (ErrCode)51044, "$atan2 only supports numeric types, not %s and %s",
-                         value_type_name(y), value_type_name(x));
+    if (!value_is_number(y))
+        return error_set(err, (ErrCode)51044, "$atan2 only supports numeric types, not %s",
+                         value_type_name(y));
+    if (!value_is_number(x))
+        return error_set(err, (ErrCode)51045, "$atan2 only supports numeric types, not %s",
+                         value_type_name(x));
     if (y.type == BT_DECIMAL || x.type == BT_DECIMAL) {
         _Float128 wide_y = (_Float128)number_to_decimal(value_as_number(y));
         _Float128 wide_x = (_Float128)number_to_decimal(value_as_number(x));

@@ -134,11 +134,12 @@ ErrCode eval_percentile(const Expr *expr, ExprEvalContext *ctx, Value *ret, Erro
     double *numbers = ARENA_ARRAY(ctx->scratch, double, capacity + 1);
     TRY(expr_step(ctx, err));
     size_t count = 0;
-    if (value_is_number(input))
+    if (value_is_number(input) && !number_is_nan(value_as_number(input)))
         numbers[count++] = number_to_f64(value_as_number(input));
     DocIter iter = doc_iter(is_array ? value_as_doc(input) : DOC_EMPTY);
     for (Elem elem; doc_iter_next(&iter, &elem);)
         if (elem_is_number(elem) && !isnan(elem_as_f64(elem)))
             numbers[count++] = elem_as_f64(elem);
+    percentile_sort(numbers, 0, count);
     return percentile_compute(expr->data, numbers, count, ctx->scratch, ret, err);
 }

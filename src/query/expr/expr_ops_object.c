@@ -5,6 +5,7 @@
 #include "query/expr/expr_internal.h"
 
 static ErrCode check_constant_name(const Expr *expr, Error *err);
+static ErrCode check_field_of_get(const Expr *field, Error *err);
 
 ErrCode eval_merge_objects(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Doc merged = DOC_EMPTY;
@@ -35,7 +36,7 @@ ErrCode eval_merge_objects(const Expr *expr, ExprEvalContext *ctx, Value *ret, E
 
 /* {$getField: name} reads of the current document. Arguments: field, input or NULL. */
 ErrCode parse_get_field(ExprParser *p, Elem operand, Expr *expr, Error *err) {
-    static const ExprNamedArg ARGS[] = {{"field", true}, {"input", true}};
+    static const ExprNamedArg ARGS[] = {{"field", true}, {"input", false}};
     static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 3041701, 3041701, 3041702};
     bool is_named = false;
     if (elem_type(operand) == BT_DOC) {
@@ -45,19 +46,30 @@ ErrCode parse_get_field(ExprParser *p, Elem operand, Expr *expr, Error *err) {
     }
     if (is_named) {
         TRY(expr_parse_named(p, operand, &SPEC, expr, err));
+        if (expr->args[1] == NULL)
+            return error_set(err, (ErrCode)3041703, "$getField requires 'input' to be specified");
     } else {
         expr_alloc_args(p, expr, 2);
         TRY(expr_parse_any(p, operand, &expr->args[0], err));
     }
-    const Expr *field = expr->args[0];
+    return check_field_of_get(expr->args[0], err);
+}
+
+/* A plain string or a $literal: expressions that happen to be constant are not taken. */
+static ErrCode check_field_of_get(const Expr *field, Error *err) {
+    Str path = field->path.dotted;
     Value name;
-    if (expr_field_path(field) != NULL)
+    if (field->eval == expr_eval_field || field->eval == expr_eval_variable)
         return error_set(err, (ErrCode)5654600,
                          "'$%.*s' is a field path reference which is not allowed in this context. "
                          "Did you mean {$literal: '$%.*s'}?",
-                         (int)field->path.dotted.size, field->path.dotted.data,
-                         (int)field->path.dotted.size, field->path.dotted.data);
-    if (!expr_is_literal(field, &name))
+                         (int)path.size, path.data == NULL ? "" : path.data, (int)path.size,
+                         path.data == NULL ? "" : path.data);
+    BsonType source = elem_type(field->source);
+    bool is_literal = field->is_source_operator ? elem_name_is(field->source, STR("$literal")) ||
+                                                      elem_name_is(field->source, STR("$const"))
+                                                : source != BT_DOC && source != BT_ARRAY;
+    if (!expr_is_literal(field, &name) || !is_literal)
         return error_set(err, (ErrCode)5654601,
                          "$getField requires 'field' to evaluate to a constant, but got a "
                          "non-constant argument");

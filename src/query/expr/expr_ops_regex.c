@@ -35,20 +35,18 @@ static ErrCode find_all(Search *search, ExprEvalContext *ctx, Value *ret, Error 
 
 ErrCode parse_regex(ExprParser *p, Elem operand, Expr *expr, Error *err) {
     static const ExprNamedArg ARGS[] = {
-        [REGEX_INPUT] = {"input", true},
+        [REGEX_INPUT] = {"input", false},
         [REGEX_PATTERN] = {"regex", false},
         [REGEX_OPTIONS] = {"options", false},
     };
     static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 51103, 31024, 31022};
     TRY(expr_parse_named(p, operand, &SPEC, expr, err));
-    if (expr->args[REGEX_PATTERN] == NULL)
-        return error_set(err, (ErrCode)31023, "%s requires 'regex' parameter", expr_op_name(expr));
-    Value pattern;
+    Value pattern = VALUE_MISSING;
     Value options = VALUE_MISSING;
-    bool is_constant =
-        expr_is_literal(expr->args[REGEX_PATTERN], &pattern) &&
-        (expr->args[REGEX_OPTIONS] == NULL || expr_is_literal(expr->args[REGEX_OPTIONS], &options));
-    if (!is_constant || value_is_nullish(pattern))
+    const Expr *pattern_arg = expr->args[REGEX_PATTERN];
+    const Expr *options_arg = expr->args[REGEX_OPTIONS];
+    if ((pattern_arg != NULL && !expr_is_literal(pattern_arg, &pattern)) ||
+        (options_arg != NULL && !expr_is_literal(options_arg, &options)))
         return ERR_OK;
     MatchRegex *regex;
     TRY(compile(expr, pattern, options, p->arena, &regex, err));
@@ -66,14 +64,14 @@ ErrCode eval_regex(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *er
     Value input;
     Value pattern;
     Value options;
-    TRY(expr_eval_arg(expr, REGEX_INPUT, ctx, &input, err));
-    TRY(expr_eval_arg(expr, REGEX_PATTERN, ctx, &pattern, err));
+    TRY(expr_eval_optional(expr, REGEX_INPUT, ctx, &input, err));
+    TRY(expr_eval_optional(expr, REGEX_PATTERN, ctx, &pattern, err));
     TRY(expr_eval_optional(expr, REGEX_OPTIONS, ctx, &options, err));
     if (!value_is_nullish(input) && input.type != BT_STRING)
         return error_set(err, (ErrCode)51104, "%s needs 'input' to be of type string",
                          expr_op_name(expr));
     const MatchRegex *regex = expr->data;
-    if (regex == NULL && !value_is_nullish(pattern)) {
+    if (regex == NULL && !(value_is_nullish(pattern) && value_is_nullish(options))) {
         MatchRegex *compiled;
         TRY(compile(expr, pattern, options, ctx->scratch, &compiled, err));
         regex = compiled;
@@ -103,7 +101,7 @@ ErrCode eval_regex(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *er
 static ErrCode find_all(Search *search, ExprEvalContext *ctx, Value *ret, Error *err) {
     ArrayBuilder all;
     array_builder_init(&all, ctx->scratch);
-    while (search->from <= search->text.size) {
+    do { /* an empty match at the very end counts only when there is nothing else */
         TRY(expr_step(ctx, err));
         bool is_match;
         TRY(regex_find(search->regex, search->text, search->from, search->spans, &is_match, err));
@@ -116,7 +114,7 @@ static ErrCode find_all(Search *search, ExprEvalContext *ctx, Value *ret, Error 
         search->from = span.end;
         if (span.end == span.start) /* an empty match must not be found again */
             search->from += span.end < search->text.size ? utf8_size_at(search->text, span.end) : 1;
-    }
+    } while (search->from < search->text.size);
     return array_builder_end(&all, ret, err);
 }
 
@@ -154,6 +152,7 @@ static ErrCode found_value(Search *search, ExprEvalContext *ctx, Value *ret, Err
     return buffer_check(&buf, "object", err);
 }
 
+/* NULL for a pattern that is null; its options are checked all the same. */
 static ErrCode compile(const Expr *expr, Value pattern, Value options, Arena *arena,
                        MatchRegex **ret_regex, Error *err) {
     const char *op = expr_op_name(expr);
@@ -164,6 +163,8 @@ static ErrCode compile(const Expr *expr, Value pattern, Value options, Arena *ar
         option_text = str_from((const char *)pattern.bytes + pattern_text.size + 1);
     } else if (pattern.type == BT_STRING) {
         pattern_text = value_as_str(pattern);
+    } else if (value_is_nullish(pattern)) {
+        pattern_text = (Str){"", 0};
     } else {
         return error_set(err, (ErrCode)51105, "%s needs 'regex' to be of type string or regex", op);
     }
@@ -186,6 +187,8 @@ static ErrCode compile(const Expr *expr, Value pattern, Value options, Arena *ar
         return error_set(err, (ErrCode)51110,
                          "%s: regular expression options cannot contain an embedded null byte", op);
     ErrCode rc = regex_compile(pattern_text, option_text, arena, ret_regex, err);
+    if (rc == ERR_OK && value_is_nullish(pattern))
+        *ret_regex = NULL;
     if ((int)rc != 51091)
         return rc;
     char *reason = arena_strdup(arena, error_message(err));

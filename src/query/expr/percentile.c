@@ -87,10 +87,30 @@ static ErrCode parse_ranks(Elem elem, const ExprParseContext *ctx, Arena *arena,
     return ERR_OK;
 }
 
-ErrCode percentile_compute(const PercentileSpec *spec, double *numbers, size_t count, Arena *arena,
-                           Value *ret, Error *err) {
-    if (count > 1)
+void percentile_sort(double *numbers, size_t sorted_count, size_t count) {
+    enum { INSERTED_MAX = 8 };
+    if (count - sorted_count > INSERTED_MAX) {
         qsort(numbers, count, sizeof(*numbers), compare_doubles);
+        return;
+    }
+    for (size_t i = sorted_count; i < count; i++) {
+        double number = numbers[i];
+        size_t low = 0;
+        size_t high = i;
+        while (low < high) {
+            size_t middle = (low + high) / 2;
+            if (number < numbers[middle])
+                high = middle;
+            else
+                low = middle + 1;
+        }
+        memmove(&numbers[low + 1], &numbers[low], (i - low) * sizeof(*numbers));
+        numbers[low] = number;
+    }
+}
+
+ErrCode percentile_compute(const PercentileSpec *spec, const double *numbers, size_t count,
+                           Arena *arena, Value *ret, Error *err) {
     ArrayBuilder all;
     array_builder_init(&all, arena);
     for (uint32_t i = 0; i < spec->rank_count; i++) {

@@ -19,6 +19,9 @@ typedef struct PercentileSpec {
 ErrCode percentile_parse(Elem op, bool is_median, const ExprParseContext *ctx, Arena *arena,
                          PercentileSpec *ret_spec, Error *err) MUST_CHECK;
 
-/* Sorts the numbers. Null, or an array of them, when there are none. */
-ErrCode percentile_compute(const PercentileSpec *spec, double *numbers, size_t count, Arena *arena,
-                           Value *ret, Error *err) MUST_CHECK;
+/* Sorts numbers of which the first `sorted_count` are sorted already: a few more cost little. */
+void percentile_sort(double *numbers, size_t sorted_count, size_t count);
+
+/* Of sorted numbers. Null, or an array of them, when there are none. */
+ErrCode percentile_compute(const PercentileSpec *spec, const double *numbers, size_t count,
+                           Arena *arena, Value *ret, Error *err) MUST_CHECK;

@@ -144,8 +144,8 @@ static const ZoneTable *find_table(Str name) {
 static bool is_name_of_place(Str name) {
     static const char *const SHORT_NAMES[] = {"CET", "EET", "EST", "HST", "MET", "MST",
                                               "PRC", "ROC", "ROK", "UCT", "WET"};
-    if (name.size != 3)
-        return true;
+    if (name.size != 3) /* and names of an old system, which it keeps as well */
+        return name.size < 8 || memcmp(name.data, "SystemV/", 8) != 0;
     for (size_t i = 0; i < ARRAY_LEN(SHORT_NAMES); i++)
         if (str_is(name, SHORT_NAMES[i]))
             return true;
