@@ -18,7 +18,9 @@
 
 enum {
     INSERTION_SORT_COUNT = 12, /* entries; where insertion sort was still faster than merging */
+    RADIX_SORT_COUNT = 4096,   /* entries; from here on passes over bytes beat comparing */
     RECORD_HEADER_SIZE = 12,   /* sequence number and size of the key */
+    PREFETCH_DISTANCE = 8,     /* entries */
 };
 
 typedef struct Entry {
@@ -161,6 +163,9 @@ ErrCode sorter_next(Sorter *sorter, bool *ret_found, Doc *ret_doc, Error *err) {
     if (sorter->is_merging)
         return merge_next(sorter, ret_found, ret_doc, err);
     *ret_found = sorter->next_index < sorter->count;
+    /* Records lie in the order of arrival: the next ones are far away. */
+    if (sorter->next_index + PREFETCH_DISTANCE < sorter->count)
+        __builtin_prefetch(sorter->entries[sorter->next_index + PREFETCH_DISTANCE].record);
     if (*ret_found)
         *ret_doc = record_doc(sorter->entries[sorter->next_index++].record);
     return ERR_OK;
@@ -431,8 +436,37 @@ static void merge_halves(const Entry *from, size_t middle, size_t count, Entry *
     }
 }
 
+/* By the bytes of the prefix, the last one first; each pass keeps the order of the one before.
+ * Bytes that all entries share, such as the type, cost nothing. */
+static void radix_sort(Entry *entries, Entry *scratch, size_t count) {
+    static const uint32_t BYTES = sizeof(entries->prefix);
+    size_t counts[sizeof(entries->prefix)][256] = {0};
+    for (size_t i = 0; i < count; i++)
+        for (uint32_t byte = 0; byte < BYTES; byte++)
+            counts[byte][entries[i].prefix >> 8 * byte & 0xFF]++;
+    Entry *from = entries, *to = scratch;
+    for (uint32_t byte = 0; byte < BYTES; byte++) {
+        size_t *starts = counts[byte];
+        if (starts[from[0].prefix >> 8 * byte & 0xFF] == count)
+            continue;
+        size_t start = 0;
+        for (uint32_t value = 0; value < 256; value++) {
+            size_t here = starts[value];
+            starts[value] = start;
+            start += here;
+        }
+        for (size_t i = 0; i < count; i++)
+            to[starts[from[i].prefix >> 8 * byte & 0xFF]++] = from[i];
+        Entry *swap = from;
+        from = to;
+        to = swap;
+    }
+    if (from != entries)
+        memcpy(entries, from, count * sizeof(Entry));
+}
+
 /* Bottom-up merge sort between two arrays. */
-static void sort_entries(Entry *entries, size_t count) {
+static void merge_sort(Entry *entries, size_t count) {
     for (size_t start = 0; start < count; start += INSERTION_SORT_COUNT) {
         size_t rest = count - start;
         insertion_sort(entries + start, rest < INSERTION_SORT_COUNT ? rest : INSERTION_SORT_COUNT);
@@ -454,4 +488,23 @@ static void sort_entries(Entry *entries, size_t count) {
     if (from != entries)
         memcpy(entries, from, count * sizeof(Entry));
     xfree(scratch);
+}
+
+static void sort_entries(Entry *entries, size_t count) {
+    if (count < RADIX_SORT_COUNT) {
+        merge_sort(entries, count);
+        return;
+    }
+    Entry *scratch = xmalloc_huge(count * sizeof(Entry));
+    radix_sort(entries, scratch, count);
+    xfree(scratch);
+    /* Where prefixes are equal the rest of the keys decides. */
+    for (size_t start = 0; start < count;) {
+        size_t end = start + 1;
+        while (end < count && entries[end].prefix == entries[start].prefix)
+            end++;
+        if (end - start > 1)
+            merge_sort(entries + start, end - start);
+        start = end;
+    }
 }
