@@ -48,7 +48,7 @@ TXT
 - `$meta` other than `sortKey` and `recordId` in find; `encrypt` in `$jsonSchema`.
 - Indexes: hashed, wildcard, text, geo, TTL (`expireAfterSeconds`), `prepareUnique`.
 - `create`: time series, `changeStreamPreAndPostImages`, `expireAfterSeconds`, `encryptedFields`.
-- `find`: `min`, `max`, `returnKey`, `showRecordId`.
+- `$meta: "indexKey"`; `allowPartialResults` and `mirrored` of `find` are taken and mean nothing on one node.
 - `validate`: `repair`, `metadata`; `fsync {lock: true}`; ranges of `dataSize`.
 - Start-up: replication, sharding, access control and TLS options.
 TXT
