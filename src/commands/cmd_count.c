@@ -60,10 +60,14 @@ static ErrCode count_run(CommandCtx *ctx, void *arg, Error *err) {
     CountRequest *request = arg;
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
-    AggOptions view_options = {0};
-    TRY(request_collation(request->collation, &view_options.has_collation, &view_options.collator,
-                          err));
     int64_t limit = request->limit < 0 ? -request->limit : request->limit;
+    QuerySpec spec = {.filter = request->query,
+                      .hint = request->hint,
+                      .skip = request->skip,
+                      .limit = limit,
+                      .is_count = true};
+    TRY(request_collation(request->collation, &spec.has_collation, &spec.collator, err));
+    query_spec_defaults(ctx, &spec);
     bool is_all = !doc_is_present(request->query) || doc_is_empty(request->query);
     bool is_view;
     int64_t count = 0;
@@ -71,18 +75,10 @@ static ErrCode count_run(CommandCtx *ctx, void *arg, Error *err) {
         TRY(count_fast(ctx, &ns, &is_view, &count, err));
         count = clip(count, request->skip, limit);
     } else {
-        QuerySpec spec = {.filter = request->query,
-                          .hint = request->hint,
-                          .skip = request->skip,
-                          .limit = limit,
-                          .has_collation = view_options.has_collation,
-                          .collator = view_options.collator,
-                          .is_count = true};
-        query_spec_defaults(ctx, &spec);
         TRY(count_matching(ctx, &ns, &spec, &is_view, &count, err));
     }
     if (is_view)
-        return view_count(ctx, &ns, &view_options, request->query, request->skip, limit, err);
+        return view_count(ctx, &ns, &spec, err);
     build_count(ctx->reply, "n", count);
     return ERR_OK;
 }

@@ -108,12 +108,8 @@ static ErrCode open_source(CommandCtx *ctx, const Ns *ns, const DistinctRequest 
     FindSource *source;
     bool is_view;
     TRY(find_source_open(ctx->op, ns, &spec, &source, &is_view, err));
-    if (is_view) {
-        AggOptions options = {.has_collation = spec.has_collation, .collator = spec.collator};
-        TRY(view_source(ctx, ns, &options, request->query, ret_source, err));
-        *ret_collator = options.collator;
-        return ERR_OK;
-    }
+    if (is_view)
+        return view_source(ctx, ns, &spec, ret_collator, ret_source, err);
     *ret_collator = source->exec->collator;
     *ret_source = &source->base;
     return ERR_OK;

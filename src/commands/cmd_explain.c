@@ -9,6 +9,7 @@
 #include "commands/explain.h"
 #include "commands/find_request.h"
 #include "commands/version.h"
+#include "commands/view_query.h"
 
 typedef struct ExplainRequest {
     Doc command;
@@ -97,10 +98,11 @@ ErrCode explain_query(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec, cons
     QuerySpec shown = *spec;
     shown.is_explain = true;
     TRY(find_source_open(ctx->op, ns, &shown, &source, &is_view, err));
-    if (is_view)
-        return error_set(err, ERR_NOT_IMPLEMENTED,
-                         "explain of find on a view is not supported yet; "
-                         "explain the aggregate instead");
+    if (is_view) {
+        AggOptions options;
+        view_options(ctx, &shown, &options);
+        return explain_aggregate(ctx, ns, view_stages(ctx, &shown), &options, verbosity, err);
+    }
     DocBuilder *b = ctx->reply;
     size_t planner = build_open_doc(b, "queryPlanner");
     plan_explain(source->exec, outer, b);
@@ -128,6 +130,7 @@ ErrCode explain_aggregate(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOp
     Ns target;
     Doc resolved;
     AggOptions with_view = *options;
+    with_view.is_explain = true;
     TRY(view_resolve(ctx->op, ns, stages, cmd_arena(ctx), &with_view, &target, &resolved, err));
     AggCursorSource *source;
     TRY(agg_source_open(ctx->op, &target, resolved, &with_view, &source, err));

@@ -19,7 +19,7 @@ static ErrCode find_run(CommandCtx *ctx, void *arg, Error *err) {
     bool is_view;
     TRY(find_source_open(ctx->op, &ns, &spec, &source, &is_view, err));
     if (is_view)
-        return view_find(ctx, &ns, request, &batch, err);
+        return view_find(ctx, &ns, &spec, &batch, err);
     note_plan(ctx, source->exec);
     if (spec.is_tailable)
         batch.tailable_exec = source->exec;

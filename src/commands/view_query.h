@@ -3,14 +3,19 @@
  */
 #pragma once
 
-#include "commands/find_request.h"
+#include "commands/query_args.h"
 #include "query/cursor/agg_source.h"
 
-ErrCode view_find(CommandCtx *ctx, const Ns *ns, const FindRequest *request,
+/* The stages that do to the documents of a view what the query says; is_count: counts them too. */
+Doc view_stages(CommandCtx *ctx, const QuerySpec *spec);
+/* Options of that pipeline. */
+void view_options(CommandCtx *ctx, const QuerySpec *spec, AggOptions *ret_options);
+
+ErrCode view_find(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec,
                   const FirstBatchOptions *batch, Error *err) MUST_CHECK;
-/* Of the options only the collation has to be set. */
-ErrCode view_count(CommandCtx *ctx, const Ns *ns, AggOptions *options, Doc query, int64_t skip,
-                   int64_t limit, Error *err) MUST_CHECK;
-/* The documents of a view that match; options->collator becomes the view's. */
-ErrCode view_source(CommandCtx *ctx, const Ns *ns, AggOptions *options, Doc query,
-                    CursorSource **ret_source, Error *err) MUST_CHECK;
+/* Replies with {n}; spec->is_count is set. */
+ErrCode view_count(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec, Error *err) MUST_CHECK;
+/* The documents of a view that match, and the view's collation. */
+ErrCode view_source(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec,
+                    const Collator **ret_collator, CursorSource **ret_source, Error *err)
+    MUST_CHECK;

@@ -177,6 +177,7 @@ static ErrCode open_inner(AggCursorSource *source, const Ns *ns, const AggOption
         .parsed_filter = leading.match,
         .parsed_sort = leading.sort,
         .hint = options->hint,
+        .is_explain = options->is_explain,
         .has_collation = true,
         .collator = source->collator,
         .skip = leading.skip,

@@ -186,5 +186,7 @@ static const MatchExpr *part_on_keys(const Planning *p, const IndexPath *path,
         part->children[part->child_count++] = child;
         *ret_fields |= fields;
     }
-    return part->child_count > 0 ? part : NULL;
+    if (part->child_count < 2)
+        return part->child_count == 1 ? part->children[0] : NULL;
+    return part;
 }

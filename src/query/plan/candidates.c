@@ -157,6 +157,24 @@ static bool path_delivers_sort(const Planning *p, IndexPath *path) {
     return is_sorted;
 }
 
+/* The intervals of one of the scans that a list of points is split into: one point per field, the
+ * last field's changing fastest. */
+static Intervals *fields_of_scan(Planning *p, const IndexPath *whole, uint64_t scan) {
+    const IndexBounds *bounds = &whole->bounds;
+    uint32_t count = whole->index->field_count;
+    Intervals *fields = ARENA_ARRAY(&p->exec->arena, Intervals, count);
+    memcpy(fields, bounds->fields, count * sizeof(*fields));
+    for (uint32_t f = bounds->point_fields; f-- > 0;) {
+        const Intervals *points = &bounds->fields[f];
+        uint32_t at = (uint32_t)(scan % points->count);
+        scan /= points->count;
+        fields[f].rows =
+            &points->rows[whole->index->fields[f].is_descending ? points->count - 1 - at : at];
+        fields[f].count = 1;
+    }
+    return fields;
+}
+
 /* {a: {$in: [1, 2]}} sorted by b, on an index of a and b: a scan for each value of a delivers the
  * order of b, and merged they keep it. */
 static bool split_for_sort(Planning *p, Candidate *candidate) {
@@ -174,6 +192,7 @@ static bool split_for_sort(Planning *p, Candidate *candidate) {
     IndexPath *paths = ARENA_ARRAY(&p->exec->arena, IndexPath, scans);
     for (uint64_t i = 0; i < scans; i++) {
         paths[i] = whole;
+        paths[i].bounds.fields = fields_of_scan(p, &whole, i);
         paths[i].bounds.ranges = bounds->ranges + i * ranges_per_scan;
         paths[i].bounds.range_count = ranges_per_scan;
     }

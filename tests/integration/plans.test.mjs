@@ -1,0 +1,212 @@
+/* QRY-1, IDX-1: which plan is chosen, and what it examines. That every plan finds the same is proved in
+ * src/query/exec/plan_diff_test.c; here is what a user sees of them. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { fails } from '../lib/expect.mjs';
+import { useServer } from '../lib/fixture.mjs';
+
+let c;
+let db;
+
+useServer(
+    {},
+    {
+        prepare: async (node) => {
+            db = node.db;
+            c = db.collection('c');
+            await c.insertMany(
+                Array.from({ length: 1000 }, (_, i) => ({
+                    _id: i,
+                    a: i % 10,
+                    b: i % 7,
+                    s: `x${i % 50}`,
+                    n: i,
+                    ...(i % 20 === 0 ? { t: [i % 3, i % 5] } : {}),
+                })),
+            );
+            await c.createIndexes([
+                { key: { a: 1 } },
+                { key: { a: 1, b: 1 } },
+                { key: { b: -1 } },
+                { key: { s: 1, n: 1 } },
+                { key: { t: 1 } },
+            ]);
+        },
+    },
+);
+
+/* Stages from the root down to the first leaf. */
+function chain(plan) {
+    const names = [];
+    for (let stage = plan; stage; stage = stage.inputStage ?? stage.inputStages?.[0]) names.push(stage.stage);
+    return names.join(' ');
+}
+
+function leaf(plan) {
+    let stage = plan;
+    while (stage.inputStage ?? stage.inputStages?.[0]) stage = stage.inputStage ?? stage.inputStages[0];
+    return stage;
+}
+
+async function explained(cursor) {
+    const { queryPlanner, executionStats } = await cursor.explain('executionStats');
+    return {
+        plan: chain(queryPlanner.winningPlan),
+        leaf: leaf(queryPlanner.winningPlan),
+        rejected: queryPlanner.rejectedPlans.length,
+        keys: executionStats.totalKeysExamined,
+        docs: executionStats.totalDocsExamined,
+        n: executionStats.nReturned,
+    };
+}
+
+test('QRY-1: of several indexes the one that examines least wins, and the others are shown as rejected', async () => {
+    const found = await explained(c.find({ a: 3, b: 2 }));
+    assert.equal(found.plan, 'FETCH IXSCAN');
+    assert.equal(found.leaf.indexName, 'a_1_b_1');
+    assert.equal(found.rejected, 2);
+    assert.equal(found.keys, found.n);
+    const { executionStats } = await c.find({ a: 3, b: 2 }).explain('allPlansExecution');
+    assert.equal(executionStats.allPlansExecution.length, 3);
+    assert.ok(executionStats.allPlansExecution.every(({ score }) => score >= 1));
+});
+
+test('QRY-1: the branches of an $or use an index each', async () => {
+    const found = await explained(c.find({ $or: [{ a: 3 }, { s: 'x5' }] }));
+    assert.equal(found.plan, 'FETCH OR IXSCAN');
+    assert.equal(found.n, 120);
+    assert.equal(found.keys, 120);
+    const scan = await explained(c.find({ $or: [{ a: 3 }, { n: 5 }] }));
+    assert.equal(scan.plan, 'COLLSCAN', 'one branch without an index makes all of them useless');
+    const merged = await explained(c.find({ $or: [{ s: 'x1' }, { s: 'x2' }] }).sort({ n: 1 }));
+    assert.equal(merged.plan, 'SORT_MERGE FETCH IXSCAN');
+});
+
+test('QRY-1: a list of values in front of the sort is merged, not sorted', async () => {
+    const found = await explained(
+        c
+            .find({ a: { $in: [1, 2, 3] } })
+            .sort({ b: -1 })
+            .hint('a_1_b_1'),
+    );
+    assert.equal(found.plan, 'SORT_MERGE FETCH IXSCAN');
+    const values = await c
+        .find({ a: { $in: [1, 2, 3] } })
+        .sort({ b: -1 })
+        .hint('a_1_b_1')
+        .toArray();
+    assert.deepEqual(
+        values.map(({ b }) => b),
+        values.map(({ b }) => b).toSorted((x, y) => y - x),
+    );
+});
+
+test('QRY-1: a query whose fields are all in the index fetches no document', async () => {
+    const found = await explained(c.find({ a: 3 }, { projection: { _id: 0, a: 1, b: 1 } }));
+    assert.equal(found.plan, 'PROJECTION_COVERED IXSCAN');
+    assert.equal(found.docs, 0);
+    const pipeline = await c.aggregate([{ $match: { a: 3 } }, { $group: { _id: '$b', n: { $sum: 1 } } }]).explain('executionStats');
+    assert.equal(pipeline.stages[0].$cursor.executionStats.totalDocsExamined, 0);
+    const arrays = await explained(c.find({ t: 1 }, { projection: { _id: 0, t: 1 } }));
+    assert.equal(arrays.plan, 'PROJECTION_SIMPLE FETCH IXSCAN', 'keys of arrays do not tell the array');
+});
+
+test('QRY-1: a key with null does not tell null from missing, so the document is looked at', async () => {
+    const d = db.collection('nulls');
+    await d.insertMany([{ _id: 1, x: null }, { _id: 2 }, { _id: 3, x: 5 }]);
+    await d.createIndex({ x: 1 });
+    const found = await d.find({ x: { $lte: 5 } }, { projection: { _id: 0, x: 1 } }).toArray();
+    assert.deepEqual(found, [{ x: 5 }]);
+    const nulls = await d.find({ x: null }, { projection: { _id: 0, x: 1 } }).sort({ x: 1 }).hint({ x: 1 }).toArray();
+    assert.equal(nulls.length, 2);
+    assert.ok(nulls.some((doc) => 'x' in doc) && nulls.some((doc) => !('x' in doc)));
+    assert.deepEqual(await d.distinct('x'), [null, 5]);
+    await d.deleteOne({ _id: 1 });
+    assert.deepEqual(await d.distinct('x'), [5], 'what is missing is no value');
+});
+
+test('QRY-1: count and distinct read keys only', async () => {
+    const count = await db.command({ explain: { count: 'c', query: { a: { $gt: 5 } } }, verbosity: 'executionStats' });
+    assert.equal(chain(count.queryPlanner.winningPlan), 'COUNT COUNT_SCAN');
+    assert.equal(count.executionStats.totalDocsExamined, 0);
+    assert.equal(await c.countDocuments({ a: { $gt: 5 } }), 400);
+    const distinct = await db.command({ explain: { distinct: 'c', key: 's' }, verbosity: 'executionStats' });
+    assert.equal(distinct.queryPlanner.winningPlan.stage, 'DISTINCT_SCAN');
+    assert.equal(distinct.executionStats.totalKeysExamined, 50);
+    assert.equal((await c.distinct('s')).length, 50);
+    assert.deepEqual(await c.distinct('a', { a: { $gte: 8 } }), [8, 9]);
+});
+
+test('QRY-1: the beginning of a regular expression bounds the keys', async () => {
+    const found = await explained(c.find({ s: /^x4/ }));
+    assert.equal(found.keys, found.n);
+    assert.deepEqual(found.leaf.indexBounds.s, ['["x4", "x5")', '[/^x4/, /^x4/]']);
+    const inside = await explained(c.find({ s: /4$/ }));
+    assert.equal(inside.plan, 'FETCH IXSCAN');
+    assert.equal(inside.docs, inside.n, 'keys are filtered before documents are fetched');
+});
+
+test('QRY-1: negations and missing fields have bounds', async () => {
+    const ne = await explained(c.find({ b: { $ne: 3 } }).hint({ b: -1 }));
+    assert.deepEqual(ne.leaf.indexBounds.b, ['[MaxKey, 3)', '(3, MinKey]']);
+    assert.equal(ne.keys, ne.n);
+    const missing = await explained(c.find({ a: { $exists: false } }).hint({ a: 1 }));
+    assert.equal(missing.keys, 0);
+});
+
+test('QRY-1: a plan is remembered for the shape of its query, until the indexes change', async () => {
+    await db.command({ planCacheClear: 'c' });
+    for (let i = 0; i < 3; i++) await c.find({ a: i, b: i }).toArray();
+    const stats = () => c.aggregate([{ $planCacheStats: {} }]).toArray();
+    const [entry, ...others] = await stats();
+    assert.equal(others.length, 0);
+    assert.equal(Number(entry.hits), 2);
+    assert.equal(entry.cachedPlan.inputStage.indexName, 'a_1_b_1');
+    const { queryPlanner } = await c.find({ a: 7, b: 1 }).explain();
+    assert.equal(queryPlanner.planCacheKey, entry.planCacheKey);
+    await db.command({ planCacheClear: 'c', query: { b: 1 } });
+    assert.equal((await stats()).length, 1, 'another shape');
+    await db.command({ planCacheClear: 'c', query: { a: 1, b: 1 } });
+    assert.equal((await stats()).length, 0);
+    await c.find({ a: 1, b: 1 }).toArray();
+    assert.equal((await stats()).length, 1);
+    await c.createIndex({ n: 1, a: 1 });
+    assert.equal((await stats()).length, 0, 'new indexes, new choice');
+});
+
+test('QRY-1: a remembered plan that has become bad is tried again', async () => {
+    const d = db.collection('turn');
+    await d.insertMany(Array.from({ length: 5000 }, (_, i) => ({ x: i, y: i % 2 })));
+    await d.createIndexes([{ key: { x: 1 } }, { key: { y: 1 } }]);
+    const find = () => d.find({ x: { $gte: 0 }, y: 2 }).toArray();
+    const cached = async () => (await d.aggregate([{ $planCacheStats: {} }]).toArray())[0]?.cachedPlan.inputStage.indexName;
+    await find();
+    assert.equal(await cached(), 'y_1');
+    await d.updateMany({}, { $set: { y: 2 } });
+    await d.updateMany({}, { $inc: { x: -10_000 } });
+    await find(); // examines all that y_1 has, and finds nothing
+    assert.equal(await cached(), undefined);
+    await find();
+    assert.equal(await cached(), 'x_1');
+});
+
+test('find takes min and max of a hinted index, returnKey and showRecordId', async () => {
+    const range = c.find({}).min({ a: 3 }).max({ a: 5 }).hint({ a: 1 });
+    assert.equal((await range.toArray()).length, 200);
+    await fails(c.find({}).min({ a: 3 }).toArray(), 51173);
+    await fails(c.find({}).min({ b: 3 }).hint({ a: 1 }).toArray(), 51174);
+    assert.deepEqual(await c.find({ a: 3 }).returnKey(true).hint({ a: 1 }).limit(1).toArray(), [{ a: 3 }]);
+    const [shown] = await c.find({ _id: 0 }).showRecordId(true).toArray();
+    assert.equal(Number(shown.$recordId), 1);
+});
+
+test('explain of find, count and distinct on a view shows the plan below', async () => {
+    await db.createCollection('v', { viewOn: 'c', pipeline: [{ $match: { a: { $gt: 3 } } }] });
+    const { queryPlanner } = await db.collection('v').find({ b: 1 }).explain();
+    assert.ok(queryPlanner.winningPlan.inputStage.indexName);
+    const found = await db
+        .collection('v')
+        .find({ $expr: { $eq: ['$b', '$$x'] } }, { let: { x: 3 } })
+        .toArray();
+    assert.ok(found.length > 0 && found.every(({ b }) => b === 3), 'let reaches the pipeline');
+});
