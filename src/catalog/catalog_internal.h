@@ -17,6 +17,14 @@ typedef struct Pending {
     Collection *after;  /* NULL: none of this name */
 } Pending;
 
+/* The by_db map needs keys that live in the value; this little row holds one. */
+typedef struct DbRow {
+    _Atomic int32_t refs;
+    Collection *coll;
+    size_t key_size;
+    uint8_t key[DB_NAME_SIZE_MAX + 17];
+} DbRow;
+
 struct Catalog {
     _Atomic int32_t refs;
     PMap *by_ns;      /* "db.coll" -> Collection */
@@ -57,10 +65,17 @@ ErrCode durable_catalog_remove(OpCtx *op, CatalogService *service, int64_t catal
 /* reconcile.c */
 ErrCode catalog_reconcile_and_load(OpCtx *op, CatalogService *service, Error *err) MUST_CHECK;
 
-/* catalog.c */
+/* catalog_version.c: versions are changed only before they are published. */
 View *view_from_definition(const Ns *ns, Doc definition, Error *err);
 void view_unref(View *view);
 Catalog *catalog_version_empty(void);
 void catalog_version_put(Catalog *version, Collection *coll);
 void catalog_version_remove(Catalog *version, const Collection *coll);
 void catalog_version_put_view(Catalog *version, View *view);
+void catalog_version_remove_view(Catalog *version, const Ns *ns);
+void catalog_version_put_pending(Catalog *version, const Ns *ns, Collection *before,
+                                 Collection *after);
+void catalog_version_clear_pending(Catalog *version, const Ns *ns);
+Catalog *catalog_version_clone(const Catalog *version);
+/* Makes the version the current one; with ddl_mu held. */
+void catalog_publish(CatalogService *service, Catalog *take_version);

@@ -1,0 +1,293 @@
+/*
+ * catalog_stage.c - changes of the catalog: staged in a unit of work, pending while it commits,
+ * published as one version; and the two-phase drop of tables (CAT-4, CAT-5).
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/failpoint.h"
+#include "catalog/catalog_internal.h"
+#include "storage/recovery_unit.h"
+
+typedef struct StagedChange {
+    Collection *before;
+    Collection *after;
+    bool is_view;
+    Ns view_ns;
+    View *view; /* NULL: removed */
+} StagedChange;
+
+/* All catalog changes of one unit of work; published together. Hangs off the operation. */
+typedef struct CatalogStage {
+    StagedChange *changes;
+    uint32_t count;
+    uint32_t capacity;
+    bool is_pending_marked;
+} Stage;
+
+static Stage *stage_of(OpCtx *op);
+static StagedChange *stage_add(OpCtx *op);
+static ErrCode mark_pending(void *arg, OpCtx *op, Error *err);
+static void publish_stage(void *arg, OpCtx *op, uint64_t commit_ts);
+static void discard_stage(void *arg, OpCtx *op, uint64_t commit_ts);
+static void stage_free(OpCtx *op, Stage *stage);
+static void drop_tables_of(StorageEngine *engine, Collection *coll, uint64_t commit_ts);
+static void drop_index_table(void *arg, OpCtx *op, uint64_t commit_ts);
+static void keep_index_table(void *arg, OpCtx *op, uint64_t commit_ts);
+
+ErrCode catalog_stage_create(OpCtx *op, Collection *take_coll, Error *err) {
+    stage_add(op)->after = take_coll;
+    return durable_catalog_write(op, op_catalog(op), take_coll, /* is_new= */ true, err);
+}
+
+ErrCode catalog_stage_replace(OpCtx *op, const Collection *old, Collection *take_new, Error *err) {
+    StagedChange *change = stage_add(op);
+    change->before = collection_ref((Collection *)old);
+    change->after = take_new;
+    return durable_catalog_write(op, op_catalog(op), take_new, /* is_new= */ false, err);
+}
+
+ErrCode catalog_stage_drop(OpCtx *op, const Collection *coll, Error *err) {
+    stage_add(op)->before = collection_ref((Collection *)coll);
+    return durable_catalog_remove(op, op_catalog(op), coll->catalog_id, err);
+}
+
+void catalog_drop_index_table_on_commit(OpCtx *op, const IndexDesc *index) {
+    ru_on_commit(op->ru, drop_index_table, index_desc_ref((IndexDesc *)index));
+    ru_on_rollback(op->ru, keep_index_table, (IndexDesc *)index);
+}
+
+ErrCode catalog_stage_view(OpCtx *op, const Ns *ns, Doc definition, Error *err) {
+    View *view = NULL;
+    if (doc_is_present(definition)) {
+        view = view_from_definition(ns, definition, err);
+        if (view == NULL)
+            return err->code;
+    }
+    StagedChange *change = stage_add(op);
+    change->is_view = true;
+    change->view_ns = *ns;
+    change->view = view;
+    return ERR_OK;
+}
+
+typedef struct MultikeyChange {
+    IndexState *state;
+    uint32_t field_count;
+    uint32_t paths[INDEX_FIELDS_MAX];
+} MultikeyChange;
+
+static void multikey_persisted(void *arg, OpCtx *op, uint64_t commit_ts) {
+    (void)op, (void)commit_ts;
+    MultikeyChange *change = arg;
+    for (uint32_t f = 0; f < change->field_count; f++)
+        atomic_fetch_or(&change->state->persisted_paths[f], change->paths[f]);
+    atomic_store(&change->state->is_multikey_persisted, true);
+    xfree(change);
+}
+
+static void multikey_discarded(void *arg, OpCtx *op, uint64_t commit_ts) {
+    (void)op, (void)commit_ts;
+    xfree(arg);
+}
+
+ErrCode catalog_set_multikey(OpCtx *op, const Collection *coll, const IndexDesc *index,
+                             const uint32_t *paths, Error *err) {
+    IndexState *state = index->state;
+    bool is_persisted = atomic_load(&state->is_multikey_persisted);
+    for (uint32_t f = 0; f < index->field_count; f++)
+        is_persisted &= (paths[f] & ~atomic_load(&state->persisted_paths[f])) == 0;
+    if (is_persisted)
+        return ERR_OK;
+    /* Visible before the commit: a reader that sees the document must see the bits. If the unit of
+     * work rolls back they stay, which only makes plans more careful. */
+    for (uint32_t f = 0; f < index->field_count; f++)
+        atomic_fetch_or_explicit(&state->multikey_paths[f], paths[f], memory_order_release);
+    atomic_store_explicit(&state->is_multikey, true, memory_order_release);
+
+    MultikeyChange *change = NEW(MultikeyChange);
+    change->state = state; /* lives as long as the collection, which is locked */
+    change->field_count = index->field_count;
+    memcpy(change->paths, paths, sizeof(uint32_t) * index->field_count);
+    ru_on_commit(op->ru, multikey_persisted, change);
+    ru_on_rollback(op->ru, multikey_discarded, change);
+    return durable_catalog_write(op, op_catalog(op), coll, /* is_new= */ false, err);
+}
+
+/* ---- publication in two phases ---- */
+
+static Stage *stage_of(OpCtx *op) {
+    if (op->catalog_stage == NULL) {
+        invariant(ru_is_in_unit_of_work(op->ru));
+        op->catalog_stage = NEW(Stage);
+        ru_before_commit(op->ru, mark_pending, NULL);
+        ru_on_commit(op->ru, publish_stage, NULL);
+        ru_on_rollback(op->ru, discard_stage, NULL);
+    }
+    return op->catalog_stage;
+}
+
+static StagedChange *stage_add(OpCtx *op) {
+    Stage *stage = stage_of(op);
+    ARRAY_RESERVE(stage->changes, stage->count, stage->capacity);
+    StagedChange *change = &stage->changes[stage->count++];
+    *change = (StagedChange){0};
+    return change;
+}
+
+/* First phase: the storage transaction is about to commit. */
+static ErrCode mark_pending(void *arg, OpCtx *op, Error *err) {
+    (void)arg, (void)err;
+    CatalogService *service = op_catalog(op);
+    Stage *stage = op->catalog_stage;
+    mutex_lock(&service->ddl_mu);
+    Catalog *next = catalog_version_clone(service->current);
+    for (uint32_t i = 0; i < stage->count; i++) {
+        StagedChange *change = &stage->changes[i];
+        if (change->is_view)
+            continue;
+        if (change->before != NULL && change->after != NULL &&
+            ns_equal(&change->before->ns, &change->after->ns)) {
+            catalog_version_put_pending(next, &change->before->ns, change->before, change->after);
+            continue;
+        }
+        if (change->before != NULL)
+            catalog_version_put_pending(next, &change->before->ns, change->before, NULL);
+        if (change->after != NULL)
+            catalog_version_put_pending(next, &change->after->ns, NULL, change->after);
+    }
+    catalog_publish(service, next);
+    mutex_unlock(&service->ddl_mu);
+    stage->is_pending_marked = true;
+    return ERR_OK;
+}
+
+static void clear_pending(Catalog *version, const Stage *stage) {
+    for (uint32_t i = 0; i < stage->count; i++) {
+        const Collection *sides[] = {stage->changes[i].before, stage->changes[i].after};
+        for (size_t s = 0; s < ARRAY_LEN(sides); s++)
+            if (sides[s] != NULL)
+                catalog_version_clear_pending(version, &sides[s]->ns);
+    }
+}
+
+/* `old` and `next` are the versions before and after the commit. */
+static void remember_past(const Catalog *old, Catalog *next, const Stage *stage, uint64_t commit_ts,
+                          uint64_t oldest_ts) {
+    for (uint32_t i = 0; i < stage->count; i++) {
+        const Collection *sides[] = {stage->changes[i].before, stage->changes[i].after};
+        for (size_t s = 0; s < ARRAY_LEN(sides); s++) {
+            if (sides[s] == NULL)
+                continue;
+            const Ns *ns = &sides[s]->ns;
+            history_add(&next->past_by_ns, ns->text, ns->size, (Collection *)catalog_find(old, ns),
+                        (Collection *)catalog_find(next, ns), commit_ts, oldest_ts);
+            const Uuid *uuid = &sides[s]->uuid;
+            history_add(&next->past_by_uuid, uuid->bytes, sizeof(uuid->bytes),
+                        (Collection *)catalog_find_uuid(old, uuid),
+                        (Collection *)catalog_find_uuid(next, uuid), commit_ts, oldest_ts);
+        }
+    }
+}
+
+/* Second phase: committed; all changes become visible as one version. */
+static void publish_stage(void *arg, OpCtx *op, uint64_t commit_ts) {
+    (void)arg;
+    CatalogService *service = op_catalog(op);
+    Stage *stage = op->catalog_stage;
+    mutex_lock(&service->ddl_mu);
+    Catalog *next = catalog_version_clone(service->current);
+    for (uint32_t i = 0; i < stage->count; i++)
+        if (stage->changes[i].before != NULL)
+            catalog_version_remove(next, stage->changes[i].before);
+    for (uint32_t i = 0; i < stage->count; i++) {
+        StagedChange *change = &stage->changes[i];
+        if (change->after != NULL) {
+            change->after->min_valid_ts = commit_ts;
+            catalog_version_put(next, change->after);
+        }
+        if (change->is_view && change->view != NULL)
+            catalog_version_put_view(next, change->view);
+        else if (change->is_view)
+            catalog_version_remove_view(next, &change->view_ns);
+    }
+    if (commit_ts != 0)
+        remember_past(service->current, next, stage, commit_ts, storage_oldest_ts(service->engine));
+    clear_pending(next, stage);
+    catalog_publish(service, next);
+    mutex_unlock(&service->ddl_mu);
+
+    for (uint32_t i = 0; i < stage->count; i++) {
+        StagedChange *change = &stage->changes[i];
+        if (change->before != NULL && change->after == NULL) {
+            failpoint_hit(FP_DROP_COLL_CATALOG);
+            collection_capped_notify(change->before, /* is_dropped= */ true);
+            drop_tables_of(service->engine, change->before, commit_ts);
+        }
+    }
+    stage_free(op, stage);
+}
+
+static void discard_stage(void *arg, OpCtx *op, uint64_t commit_ts) {
+    (void)arg, (void)commit_ts;
+    CatalogService *service = op_catalog(op);
+    Stage *stage = op->catalog_stage;
+    if (stage->is_pending_marked) { /* the storage commit failed after the first phase */
+        mutex_lock(&service->ddl_mu);
+        Catalog *next = catalog_version_clone(service->current);
+        clear_pending(next, stage);
+        catalog_publish(service, next);
+        mutex_unlock(&service->ddl_mu);
+    }
+    stage_free(op, stage);
+}
+
+static void stage_free(OpCtx *op, Stage *stage) {
+    for (uint32_t i = 0; i < stage->count; i++) {
+        collection_unref(stage->changes[i].before);
+        collection_unref(stage->changes[i].after);
+        view_unref(stage->changes[i].view);
+    }
+    xfree(stage->changes);
+    xfree(stage);
+    op->catalog_stage = NULL;
+}
+
+/* ---- two-phase drop: the reaper keeps the last reference and waits until it is the only one ----
+ */
+
+static bool records_unused(void *arg) {
+    return !record_store_is_shared(arg);
+}
+static void records_done(void *arg) {
+    record_store_unref(arg);
+}
+static bool index_unused(void *arg) {
+    return !ordered_index_is_shared(arg);
+}
+static void index_done(void *arg) {
+    ordered_index_unref(arg);
+}
+
+static void drop_tables_of(StorageEngine *engine, Collection *coll, uint64_t commit_ts) {
+    storage_drop_later(engine, record_store_ident(coll->records), commit_ts, records_unused,
+                       records_done, record_store_ref(coll->records));
+    for (uint32_t i = 0; i < coll->index_count; i++)
+        if (coll->indexes[i]->store != NULL)
+            storage_drop_later(engine, coll->indexes[i]->ident, commit_ts, index_unused, index_done,
+                               ordered_index_ref(coll->indexes[i]->store));
+}
+
+static void drop_index_table(void *arg, OpCtx *op, uint64_t commit_ts) {
+    IndexDesc *index = arg;
+    failpoint_hit(FP_DROP_INDEX_CATALOG);
+    if (index->store != NULL)
+        storage_drop_later(op_storage(op), index->ident, commit_ts, index_unused, index_done,
+                           ordered_index_ref(index->store));
+    index_desc_unref(index);
+}
+
+static void keep_index_table(void *arg, OpCtx *op, uint64_t commit_ts) {
+    (void)op, (void)commit_ts;
+    index_desc_unref(arg);
+}
