@@ -163,3 +163,22 @@ static ErrCode path_of_array(const FieldPath *path, uint32_t at, Doc array, Aren
     }
     return array_builder_end(&found, ret, err);
 }
+
+ErrCode expr_eval_index(const Expr *expr, uint32_t arg, ExprEvalContext *ctx, const char *what,
+                        int32_t otherwise, int32_t *ret, Error *err) {
+    *ret = otherwise;
+    if (arg >= expr->arg_count)
+        return ERR_OK;
+    Value value;
+    TRY(expr_eval_arg(expr, arg, ctx, &value, err));
+    if (!value_as_exact_i32(value, ret))
+        return error_set(err, (ErrCode)40096,
+                         "%s requires an integral %s index, found a value of type: %s, with value: "
+                         "%s",
+                         expr_op_name(expr), what, value_type_name(value),
+                         value_to_text(value, ctx->scratch));
+    if (*ret < 0)
+        return error_set(err, (ErrCode)40097, "%s requires a nonnegative %s index, found: %d",
+                         expr_op_name(expr), what, *ret);
+    return ERR_OK;
+}

@@ -108,6 +108,11 @@ static inline ErrCode expr_eval_optional(const Expr *expr, uint32_t index, ExprE
     return expr_eval_arg(expr, index, ctx, ret, err);
 }
 
+/* An argument that is a position, such as the start of $indexOfArray; `otherwise` when it is not
+ * given. `what` names it in messages. */
+ErrCode expr_eval_index(const Expr *expr, uint32_t arg, ExprEvalContext *ctx, const char *what,
+                        int32_t otherwise, int32_t *ret, Error *err) MUST_CHECK;
+
 /* To be called once per turn of every loop that evaluates or allocates: bounds the scratch memory
  * and asks from time to time whether to go on. */
 ErrCode expr_step(ExprEvalContext *ctx, Error *err) MUST_CHECK;

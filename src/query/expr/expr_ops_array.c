@@ -164,25 +164,6 @@ ErrCode eval_in(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) 
     return ERR_OK;
 }
 
-static ErrCode array_bound(const Expr *expr, uint32_t index, ExprEvalContext *ctx, const char *what,
-                           int32_t otherwise, int32_t *ret, Error *err) {
-    *ret = otherwise;
-    if (index >= expr->arg_count)
-        return ERR_OK;
-    Value value;
-    TRY(expr_eval_arg(expr, index, ctx, &value, err));
-    if (!value_as_exact_i32(value, ret))
-        return error_set(err, (ErrCode)40096,
-                         "%s requires an integral %s index, found a value of type: %s, with value: "
-                         "%s",
-                         expr_op_name(expr), what, value_type_name(value),
-                         value_to_text(value, ctx->scratch));
-    if (*ret < 0)
-        return error_set(err, (ErrCode)40097, "%s requires a nonnegative %s index, found: %d",
-                         expr_op_name(expr), what, *ret);
-    return ERR_OK;
-}
-
 ErrCode eval_index_of_array(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value array;
     Value value;
@@ -198,8 +179,8 @@ ErrCode eval_index_of_array(const Expr *expr, ExprEvalContext *ctx, Value *ret, 
     int32_t from;
     int32_t to;
     TRY(expr_eval_arg(expr, 1, ctx, &value, err));
-    TRY(array_bound(expr, 2, ctx, "starting", 0, &from, err));
-    TRY(array_bound(expr, 3, ctx, "ending", INT32_MAX, &to, err));
+    TRY(expr_eval_index(expr, 2, ctx, "starting", 0, &from, err));
+    TRY(expr_eval_index(expr, 3, ctx, "ending", INT32_MAX, &to, err));
     *ret = value_i32(-1);
     DocIter iter = doc_iter(value_as_doc(array));
     Elem elem;

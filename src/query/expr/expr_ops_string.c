@@ -7,8 +7,6 @@
 
 static ErrCode eval_text(const Expr *expr, uint32_t index, ExprEvalContext *ctx, Str *ret,
                          Error *err);
-static ErrCode eval_index(const Expr *expr, uint32_t arg, ExprEvalContext *ctx, const char *what,
-                          int32_t otherwise, int32_t *ret, Error *err);
 static ErrCode substr_bytes(const Expr *expr, ExprEvalContext *ctx, Str text, Value start,
                             Value length, Value *ret, Error *err);
 static bool is_trimmed(Str chars, bool is_default, Str text, size_t at, size_t size);
@@ -248,8 +246,8 @@ ErrCode eval_index_of(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error 
     Str text = value_as_str(input);
     int32_t from;
     int32_t to;
-    TRY(eval_index(expr, 2, ctx, "starting", 0, &from, err));
-    TRY(eval_index(expr, 3, ctx, "ending", INT32_MAX, &to, err));
+    TRY(expr_eval_index(expr, 2, ctx, "starting", 0, &from, err));
+    TRY(expr_eval_index(expr, 3, ctx, "ending", INT32_MAX, &to, err));
     size_t begin = is_cp ? utf8_offset(text, (size_t)from) : (size_t)from;
     size_t end = is_cp && (size_t)to < text.size ? utf8_offset(text, (size_t)to) : (size_t)to;
     bool is_past_end = is_cp ? (size_t)from > utf8_count(text) : begin > text.size;
@@ -329,25 +327,6 @@ static ErrCode eval_text(const Expr *expr, uint32_t index, ExprEvalContext *ctx,
         return ERR_OK;
     return error_set(err, (ErrCode)16007, "can't convert from BSON type %s to String",
                      value_type_name(value));
-}
-
-static ErrCode eval_index(const Expr *expr, uint32_t arg, ExprEvalContext *ctx, const char *what,
-                          int32_t otherwise, int32_t *ret, Error *err) {
-    *ret = otherwise;
-    if (arg >= expr->arg_count)
-        return ERR_OK;
-    Value value;
-    TRY(expr_eval_arg(expr, arg, ctx, &value, err));
-    if (!value_as_exact_i32(value, ret))
-        return error_set(err, (ErrCode)40096,
-                         "%s requires an integral %s index, found a value of type: %s, with value: "
-                         "%s",
-                         expr_op_name(expr), what, value_type_name(value),
-                         value_to_text(value, ctx->scratch));
-    if (*ret < 0)
-        return error_set(err, (ErrCode)40097, "%s requires a nonnegative %s index, found: %d",
-                         expr_op_name(expr), what, *ret);
-    return ERR_OK;
 }
 
 static ErrCode substr_bytes(const Expr *expr, ExprEvalContext *ctx, Str text, Value start,
