@@ -49,7 +49,7 @@ TXT
 - Indexes: hashed, wildcard, text, geo, TTL (`expireAfterSeconds`), `prepareUnique`.
 - `create`: time series, `changeStreamPreAndPostImages`, `expireAfterSeconds`, `encryptedFields`.
 - `$meta: "indexKey"`; `allowPartialResults` and `mirrored` of `find` are taken and mean nothing on one node.
-- `validate`: `repair`, `metadata`; `fsync {lock: true}`; ranges of `dataSize`.
+- `validate`: `logDiagnostics`; `fsync {lock: true}`; ranges of `dataSize`.
 - Start-up: replication, sharding, access control and TLS options.
 TXT
 }

@@ -89,3 +89,7 @@ ErrCode catalog_set_multikey(OpCtx *op, const Collection *coll, const IndexDesc 
 /* The durable entry as stored, for $listCatalog; read in the operation's snapshot. */
 ErrCode catalog_read_entry(OpCtx *op, int64_t catalog_id, Arena *arena, Doc *ret_entry, Error *err)
     MUST_CHECK;
+/* Does the durable entry, read in the operation's snapshot, say what the instance says? Multikey
+ * bits aside. */
+ErrCode catalog_entry_matches(OpCtx *op, const Collection *coll, bool *ret_is_same, Error *err)
+    MUST_CHECK;

@@ -247,3 +247,10 @@ static ErrCode damaged(int64_t catalog_id, const char *what, Error *err) {
                      "catalog entry %lld is damaged: %s; restore the data from a backup",
                      (long long)catalog_id, what);
 }
+
+ErrCode catalog_entry_matches(OpCtx *op, const Collection *coll, bool *ret_is_same, Error *err) {
+    Doc entry;
+    TRY(catalog_read_entry(op, coll->catalog_id, &op->arena, &entry, err));
+    *ret_is_same = doc_is_present(entry) && durable_entry_matches(coll, entry);
+    return ERR_OK;
+}

@@ -11,6 +11,7 @@ typedef struct ValidateRequest {
     bool is_repair;
     bool is_conformance;
     bool is_fast_count_enforced;
+    bool is_metadata_only;
 } ValidateRequest;
 
 static const FieldSpec VALIDATE_FIELDS[] = {
@@ -21,7 +22,7 @@ static const FieldSpec VALIDATE_FIELDS[] = {
     {"checkBSONConformance", FIELD_BOOL, FIELD_OPTIONAL, offsetof(ValidateRequest, is_conformance)},
     {"enforceFastCount", FIELD_BOOL, FIELD_OPTIONAL,
      offsetof(ValidateRequest, is_fast_count_enforced)},
-    {"metadata", FIELD_REFUSED, FIELD_OPTIONAL, 0},
+    {"metadata", FIELD_BOOL, FIELD_OPTIONAL, offsetof(ValidateRequest, is_metadata_only)},
     {"logDiagnostics", FIELD_REFUSED, FIELD_OPTIONAL, 0},
 };
 
@@ -29,13 +30,18 @@ static ErrCode validate_run(CommandCtx *ctx, void *arg, Error *err) {
     ValidateRequest *request = arg;
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
-    if (request->is_repair)
-        return error_set(err, ERR_NOT_IMPLEMENTED, "'validate.repair' is not supported yet");
-    if (request->is_background && (request->is_full || request->is_fast_count_enforced))
+    if (request->is_background &&
+        (request->is_full || request->is_fast_count_enforced || request->is_repair))
         return error_set(
             err, ERR_INVALID_OPTIONS,
             "Running the validate command with { background: true } is not supported with "
-            "{ full: true } or { enforceFastCount: true }");
+            "{ full: true }, { enforceFastCount: true } or { repair: true }");
+    if (request->is_metadata_only &&
+        (request->is_full || request->is_background || request->is_repair ||
+         request->is_conformance || request->is_fast_count_enforced))
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "Running the validate command with { metadata: true } is not supported "
+                         "with any other options");
     CLEANUP(access_done) CollAccess access = {0};
     if (request->is_background)
         TRY(access_read(ctx->op, &ns, &access, err));
@@ -50,6 +56,8 @@ static ErrCode validate_run(CommandCtx *ctx, void *arg, Error *err) {
         .is_full = request->is_full,
         .is_conformance = request->is_conformance || request->is_full,
         .is_fast_count_enforced = request->is_fast_count_enforced,
+        .is_repair = request->is_repair,
+        .is_metadata_only = request->is_metadata_only,
     };
     return collection_validate(&access, &options, !request->is_background, ctx->reply, err);
 }

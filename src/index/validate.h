@@ -1,10 +1,9 @@
 /*
- * validate.h - does a collection agree with its indexes, and are its documents sound? (DUR-5, first
- * form)
+ * validate.h - does a collection agree with its indexes, and is it sound? (DUR-5)
  *
  * One pass over the records adds each expected key to a table of counters, hashed; one pass over
  * each index takes each entry away. A counter that is not zero at the end points to missing or
- * extra entries; a second pass over only those buckets names them.
+ * extra entries; a second pass over only those buckets names them, and repair mends them.
  */
 #pragma once
 
@@ -13,9 +12,11 @@
 #include "catalog/access.h"
 
 typedef struct ValidateOptions {
-    bool is_full;        /* also WiredTiger's own check of the files */
-    bool is_conformance; /* also UTF-8 and repeated field names */
+    bool is_metadata_only; /* the catalog entry and the specifications of indexes, no data */
+    bool is_full;          /* also WiredTiger's own check of the files */
+    bool is_conformance;   /* also UTF-8 and repeated field names */
     bool is_fast_count_enforced;
+    bool is_repair; /* mends what it can; needs the X lock */
 } ValidateOptions;
 
 /* Validates access->coll in the operation's snapshot and appends the report's fields. Under an X

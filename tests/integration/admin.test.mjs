@@ -389,7 +389,15 @@ test('DUR-5: validate finds a healthy collection valid', async () => {
         );
         assert.deepEqual(reply.keysPerIndex, { _id_: 50, a_1: 99 });
     }
+    const background = await onTest({ validate: c.collectionName, background: true });
+    assert.deepEqual([background.valid, background.nrecords], [true, 50]);
+    const repair = await onTest({ validate: c.collectionName, repair: true });
+    assert.deepEqual([repair.valid, repair.repaired, repair.numRemovedCorruptRecords], [true, false, 0]);
+    const metadata = await onTest({ validate: c.collectionName, metadata: true });
+    assert.deepEqual([metadata.valid, metadata.nrecords], [true, 0], 'no data is read');
     await fails(onTest({ validate: 'missing' }), 26);
+    await fails(onTest({ validate: c.collectionName, background: true, repair: true }), 72);
+    await fails(onTest({ validate: c.collectionName, metadata: true, full: true }), 72);
 });
 
 test('currentOp shows running operations and killOp takes their ids', async () => {
