@@ -21,7 +21,10 @@ void *xmalloc(size_t size) {
 }
 
 void *xmalloc_huge(size_t size) {
-    void *memory = check(aligned_alloc(HUGE_PAGE_SIZE, size), size);
+    void *memory = NULL;
+    if (posix_memalign(&memory, HUGE_PAGE_SIZE, size) != 0)
+        memory = NULL;
+    check(memory, size);
     (void)madvise(memory, size, MADV_HUGEPAGE); /* only faster: not having it is fine */
     return memory;
 }

@@ -10,6 +10,7 @@ void agg_options_defaults(CommandCtx *ctx, AggOptions *options) {
     options->yield_period_us = param_i64(ctx->service, PARAM_YIELD_PERIOD_MS) * 1000;
     options->spill_dir =
         param_bool(ctx->service, PARAM_ALLOW_DISK_USE_BY_DEFAULT) ? spill_dir(ctx) : NULL;
+    options->is_scan_deprioritized = param_bool(ctx->service, PARAM_DEPRIORITIZE_SCANS);
     options->now_ms = clock_wall_ms();
     agg_source_rows(ctx, options->is_collectionless, &options->source_rows,
                     &options->source_row_count);

@@ -266,13 +266,34 @@ static void build_transactions(StatusCtx *s) {
         build_i64(s->b, ZEROS[i], 0);
 }
 
-static void build_tickets(DocBuilder *b, const char *name, const TicketStats *stats) {
+static void build_priority(DocBuilder *b, const char *name, const TicketQueueStats *stats) {
+    size_t opened = build_open_doc(b, name);
+    build_i64(b, "addedToQueue", stats->queued_total);
+    build_i64(b, "removedFromQueue", stats->dequeued_total);
+    build_i64(b, "queueLength", stats->queued);
+    build_i64(b, "startedProcessing", stats->admitted_total);
+    build_i64(b, "canceled", stats->cancelled_total);
+    build_i64(b, "totalTimeQueuedMicros", stats->wait_us_total);
+    build_close(b, opened);
+}
+
+static void build_tickets(StatusCtx *s, const char *name, bool is_write) {
+    DocBuilder *b = s->b;
+    const TicketStats *stats = is_write ? &s->write_tickets : &s->read_tickets;
     size_t opened = build_open_doc(b, name);
     build_i32(b, "out", stats->out);
     build_i32(b, "available", stats->available);
     build_i32(b, "totalTickets", stats->total);
     build_i64(b, "queueLength", stats->queued);
+    build_i64(b, "finishedProcessing", stats->finished_total);
     build_i64(b, "totalTimeQueuedMicros", stats->wait_us_total);
+    build_priority(b, "normalPriority", &stats->normal);
+    build_priority(b, "lowPriority", &stats->low);
+    build_i64(b, "expedited", stats->low_expedited_total);
+    build_i64(b, "exempt", stats->exempt_total);
+    AdmissionStats admission = storage_admission_stats(s->service->storage, is_write);
+    build_i64(b, "timesIncreased", admission.increased_total);
+    build_i64(b, "timesDecreased", admission.decreased_total);
     build_close(b, opened);
 }
 
@@ -303,8 +324,8 @@ static void build_wired_tiger(StatusCtx *s) {
     build_i64(b, "transaction checkpoint most recent time (msecs)", w->checkpoint_ms_last);
     build_close(b, transaction);
     size_t tickets = build_open_doc(b, "concurrentTransactions");
-    build_tickets(b, "write", &s->write_tickets);
-    build_tickets(b, "read", &s->read_tickets);
+    build_tickets(s, "write", /* is_write= */ true);
+    build_tickets(s, "read", /* is_write= */ false);
     build_close(b, tickets);
     size_t disk = build_open_doc(b, "disk");
     build_i64(b, "free bytes", w->disk_free_bytes);

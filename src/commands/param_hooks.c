@@ -29,8 +29,14 @@ static void apply_quiet(ServiceCtx *service, ParamId id) {
 }
 
 static void apply_tickets(ServiceCtx *service, ParamId id) {
-    ticket_pool_resize(storage_tickets(service->storage, /* is_write= */ id == PARAM_WRITE_TICKETS),
-                       (int32_t)param_i64(service, id));
+    storage_set_tickets(service->storage, /* is_write= */ id == PARAM_WRITE_TICKETS,
+                        (int32_t)param_i64(service, id));
+}
+
+static void apply_bypass(ServiceCtx *service, ParamId id) {
+    for (int is_write = 0; is_write < 2; is_write++)
+        ticket_pool_set_bypass_threshold(storage_tickets(service->storage, is_write != 0),
+                                         (int32_t)param_i64(service, id));
 }
 
 static void apply_retries(ServiceCtx *service, ParamId id) {
@@ -122,6 +128,7 @@ const ParamHooks PARAM_HOOKS[PARAM_COUNT] = {
     [PARAM_LOG_COMPONENT_VERBOSITY] = {.build = build_component_verbosity,
                                        .set_doc = set_component_verbosity},
     [PARAM_LOG_LEVEL] = {.apply = apply_log_level},
+    [PARAM_LOW_PRIORITY_BYPASS] = {.apply = apply_bypass},
     [PARAM_QUIET] = {.apply = apply_quiet},
     [PARAM_READ_TICKETS] = {.apply = apply_tickets},
     [PARAM_SYNCDELAY] = {.apply = apply_syncdelay},

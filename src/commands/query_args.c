@@ -36,6 +36,7 @@ void query_spec_defaults(const CommandCtx *ctx, QuerySpec *spec) {
     spec->spill_dir =
         param_bool(ctx->service, PARAM_ALLOW_DISK_USE_BY_DEFAULT) ? spill_dir(ctx) : NULL;
     spec->is_table_scan_refused = param_bool(ctx->service, PARAM_NO_TABLE_SCAN);
+    spec->is_scan_deprioritized = param_bool(ctx->service, PARAM_DEPRIORITIZE_SCANS);
     spec->now_ms = clock_wall_ms();
 }
 

@@ -226,7 +226,60 @@ static void ticket_run(void *arg) {
         if (i % 16 == 0)
             thread_sleep_us(50);
         atomic_fetch_sub(u->inside, 1);
-        ticket_release(u->pool, u->op);
+        ticket_release(u->op);
+    }
+}
+
+typedef struct TicketTurn {
+    OpCtx *op;
+    TicketPool *pool;
+    _Atomic int *turns;
+    int turn; /* when it was let in */
+    Thread thread;
+} TicketTurn;
+
+static void take_turn(void *arg) {
+    TicketTurn *t = arg;
+    Error err = {0};
+    EXPECT_OK(ticket_acquire(t->pool, t->op, &err), err);
+    t->turn = atomic_fetch_add(t->turns, 1);
+    ticket_release(t->op);
+}
+
+static void wait_until_queued(TicketPool *pool, int32_t count) {
+    while (ticket_stats(pool).queued < count)
+        thread_sleep_us(100);
+}
+
+TEST(tickets_go_to_normal_priority_first_but_low_is_not_starved) {
+    /* Goal (LCK-2): of waiters queued as low, normal, normal, normal, normal the low one comes
+     * third with a threshold of two, and last without one; immediate priority does not wait. */
+    for (int32_t threshold = 0; threshold <= 2; threshold += 2) {
+        LockFixture fx;
+        fixture_init(&fx);
+        TicketPool *pool = ticket_pool_new("test", 1);
+        ticket_pool_set_bypass_threshold(pool, threshold);
+        Error err = {0};
+        EXPECT_OK(ticket_acquire(pool, fx.ops[7], &err), err);
+        _Atomic int turns = 0;
+        TicketTurn waiters[5];
+        for (int i = 0; i < 5; i++) {
+            waiters[i] = (TicketTurn){.op = fx.ops[i], .pool = pool, .turns = &turns};
+            fx.ops[i]->admission_priority = i == 0 ? ADMISSION_LOW : ADMISSION_NORMAL;
+            EXPECT_OK(thread_start(&waiters[i].thread, "turn", take_turn, &waiters[i], &err), err);
+            wait_until_queued(pool, i + 1);
+        }
+        fx.ops[6]->admission_priority = ADMISSION_IMMEDIATE;
+        EXPECT_OK(ticket_acquire(pool, fx.ops[6], &err), err);
+        ticket_release(fx.ops[6]);
+        EXPECT_EQ_I64(ticket_stats(pool).exempt_total, 1);
+        ticket_release(fx.ops[7]);
+        for (int i = 0; i < 5; i++)
+            thread_join(&waiters[i].thread);
+        EXPECT_EQ_I64(waiters[0].turn, threshold == 0 ? 4 : 2);
+        EXPECT_EQ_I64(ticket_stats(pool).low_expedited_total, threshold == 0 ? 0 : 1);
+        ticket_pool_free(pool);
+        fixture_done(&fx);
     }
 }
 
@@ -247,7 +300,8 @@ TEST(tickets_bound_the_number_inside) {
     TicketStats stats = ticket_stats(pool);
     EXPECT_EQ_I64(stats.available, 3);
     EXPECT_EQ_I64(stats.queued, 0);
-    EXPECT_EQ_I64(stats.acquired_total, 8 * 500);
+    EXPECT_EQ_I64(stats.finished_total, 8 * 500);
+    EXPECT_EQ_I64(stats.normal.admitted_total, 8 * 500);
     ticket_pool_free(pool);
     fixture_done(&fx);
 }

@@ -55,6 +55,7 @@ void op_begin(OpCtx *op, const OpDescription *desc) {
     op->start_us = clock_mono_us();
     op->deadline_us = INT64_MAX;
     op->is_ended_with_client = false;
+    op->admission_priority = ADMISSION_NORMAL;
     op->next_check_us = op->start_us + LONG_RUNNING_US;
     memset(&op->metrics, 0, sizeof(op->metrics));
     uint32_t op_id =

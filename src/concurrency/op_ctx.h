@@ -54,6 +54,13 @@ typedef struct OpDescription {
     int64_t progress_total;
 } OpDescription;
 
+/* Who goes first when there are no tickets; see tickets.h. */
+typedef enum AdmissionPriority {
+    ADMISSION_NORMAL,
+    ADMISSION_LOW,
+    ADMISSION_IMMEDIATE,
+} AdmissionPriority;
+
 struct OpCtx {
     /* Owned by the running thread. */
     Arena arena;
@@ -64,6 +71,7 @@ struct OpCtx {
     RecoveryUnit *ru; /* storage transaction state; made on first use, kept */
     Locker locker;
     TicketPool *held_ticket; /* the pool our admission ticket comes from, or NULL */
+    AdmissionPriority admission_priority;
     OpMetrics metrics;
     const BlockHooks *hooks;
     void *hooks_arg;

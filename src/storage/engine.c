@@ -72,8 +72,11 @@ ErrCode storage_open(const StorageConfig *config, OpRegistry *registry, StorageE
     cond_init(&engine->threads_cond);
     mutex_init(&engine->journal.mu, LOCK_RANK_JOURNAL);
     cond_init(&engine->journal.cond);
-    engine->read_tickets = ticket_pool_new("read", config->read_tickets);
-    engine->write_tickets = ticket_pool_new("write", config->write_tickets);
+    mutex_init(&engine->admission_mu, LOCK_RANK_ADMISSION);
+    engine->read_tickets = ticket_pool_new("read", TICKETS_INITIAL);
+    engine->write_tickets = ticket_pool_new("write", TICKETS_INITIAL);
+    storage_set_tickets(engine, /* is_write= */ false, config->read_tickets);
+    storage_set_tickets(engine, /* is_write= */ true, config->write_tickets);
 
     ErrCode rc = take_lock_file(engine, err);
     if (rc == ERR_OK)
@@ -96,6 +99,7 @@ ErrCode storage_open(const StorageConfig *config, OpRegistry *registry, StorageE
 ErrCode storage_start_threads(StorageEngine *engine, Error *err) {
     TRY(thread_start(&engine->flusher, "JournalFlusher", journal_flusher_run, engine, err));
     TRY(thread_start(&engine->checkpointer, "Checkpointer", checkpointer_run, engine, err));
+    TRY(thread_start(&engine->admission, "Admission", admission_run, engine, err));
     return thread_start(&engine->monitor, "StorageMonitor", monitor_run, engine, err);
 }
 
@@ -109,6 +113,7 @@ void storage_close(StorageEngine *engine) {
     thread_join(&engine->flusher);
     thread_join(&engine->checkpointer);
     thread_join(&engine->monitor);
+    thread_join(&engine->admission);
 
     bool is_clean = false;
     if (engine->conn != NULL) {
@@ -135,6 +140,7 @@ void storage_close(StorageEngine *engine) {
     }
     ticket_pool_free(engine->read_tickets);
     ticket_pool_free(engine->write_tickets);
+    mutex_done(&engine->admission_mu);
     cond_done(&engine->threads_cond);
     mutex_done(&engine->threads_mu);
     cond_done(&engine->journal.cond);
@@ -162,10 +168,6 @@ ErrCode storage_checkpoint(StorageEngine *engine, Error *err) {
     atomic_fetch_add(&engine->checkpoint_count, 1);
     atomic_store(&engine->checkpoint_ms_last, (clock_mono_us() - start_us) / 1000);
     return ERR_OK;
-}
-
-TicketPool *storage_tickets(StorageEngine *engine, bool is_write) {
-    return is_write ? engine->write_tickets : engine->read_tickets;
 }
 
 void storage_set_majority_ts(StorageEngine *engine, uint64_t ts) {

@@ -25,7 +25,7 @@ typedef struct StorageConfig {
     int64_t cache_mb;              /* 0: half of the memory beyond 1 GB, at least 256 MB */
     int32_t journal_interval_ms;   /* 1 .. 500 */
     int32_t checkpoint_interval_s; /* 0: only at clean stop and on request */
-    int32_t read_tickets;
+    int32_t read_tickets;          /* 0: as many as give the most throughput */
     int32_t write_tickets;
     bool is_directory_per_db;
     const char *engine_config_extra; /* appended to the open string, may be NULL */
@@ -55,6 +55,13 @@ ErrCode storage_flush_counts(StorageEngine *engine, Error *err) MUST_CHECK;
 
 /* Admission tickets; see tickets.h. */
 TicketPool *storage_tickets(StorageEngine *engine, bool is_write);
+/* A fixed number, or 0 to have it found out; see throughput_probe.h. */
+void storage_set_tickets(StorageEngine *engine, bool is_write, int32_t total);
+typedef struct AdmissionStats {
+    int64_t increased_total;
+    int64_t decreased_total;
+} AdmissionStats;
+AdmissionStats storage_admission_stats(StorageEngine *engine, bool is_write);
 
 /* Fails with ERR_OUT_OF_DISK_SPACE when there is no room for more data. */
 ErrCode storage_check_disk(StorageEngine *engine, Error *err) MUST_CHECK;

@@ -9,7 +9,7 @@ ErrCode op_lock_global(OpCtx *op, LockMode mode, Error *err) {
                            err));
     ErrCode rc = lock_acquire(op, RESOURCE_ID_GLOBAL, mode, LOCK_DEFAULT, INT64_MAX, err);
     if (rc != ERR_OK && op->locker.held_count == 0)
-        ticket_release(op->held_ticket, op);
+        ticket_release(op);
     return rc;
 }
 
@@ -20,5 +20,5 @@ void op_unlock_global(OpCtx *op) {
         return;
     /* Reads end their snapshot with the last global lock: nothing may pin it beyond. */
     ru_abandon_snapshot(op->ru);
-    ticket_release(op->held_ticket, op);
+    ticket_release(op);
 }

@@ -8,6 +8,7 @@
 
 #include "base/list.h"
 #include "base/thread.h"
+#include "concurrency/throughput_probe.h"
 #include "storage/engine.h"
 #include "storage/record_store.h"
 #include "storage/recovery_unit.h"
@@ -30,6 +31,11 @@ struct StorageEngine {
     OpRegistry *registry;
     TicketPool *read_tickets;
     TicketPool *write_tickets;
+    Mutex admission_mu;
+    /* Guarded by admission_mu; of the read and the write pool. */
+    ThroughputProbe probes[2];
+    bool is_probing[2];
+    int64_t finished[2]; /* operations, when last looked at */
     bool was_unclean;
     bool is_directory_per_db;
     uint64_t ident_random;
@@ -75,6 +81,7 @@ struct StorageEngine {
     Thread flusher;
     Thread checkpointer;
     Thread monitor;
+    Thread admission;
 };
 
 struct RecordStore {
@@ -94,6 +101,7 @@ struct RecordStore {
 enum {
     RU_SIZE_DELTAS_INLINE = 4,
     RU_WRITE_CURSORS = 8,
+    TICKETS_INITIAL = 32, /* of each pool, until it is known better */
 };
 
 typedef struct SizeDelta {
@@ -175,6 +183,7 @@ void journal_flusher_run(void *engine);
 /* background.c */
 void checkpointer_run(void *engine);
 void monitor_run(void *engine);
+void admission_run(void *engine);
 void disk_space_check(StorageEngine *engine);
 void reaper_forget_all(StorageEngine *engine);
 

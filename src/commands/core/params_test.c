@@ -41,7 +41,7 @@ TEST(parameters_start_with_their_defaults) {
     CLEANUP(fixture_done) Fixture fx;
     fixture_init(&fx);
     EXPECT_EQ_I64(param_i64(&fx.service, PARAM_CURSOR_TIMEOUT_MILLIS), 600000);
-    EXPECT_EQ_I64(param_i64(&fx.service, PARAM_READ_TICKETS), 32);
+    EXPECT_EQ_I64(param_i64(&fx.service, PARAM_READ_TICKETS), 0);
     EXPECT(param_f64(&fx.service, PARAM_TXN_TOO_LARGE_THRESHOLD) == 0.75);
     EXPECT(!param_bool(&fx.service, PARAM_ENABLE_TEST_COMMANDS));
 }

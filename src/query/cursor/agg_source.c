@@ -178,6 +178,7 @@ static ErrCode open_inner(AggCursorSource *source, const Ns *ns, const AggOption
         .parsed_sort = leading.sort,
         .hint = options->hint,
         .is_explain = options->is_explain,
+        .is_scan_deprioritized = options->is_scan_deprioritized,
         .has_collation = true,
         .collator = source->collator,
         .skip = leading.skip,

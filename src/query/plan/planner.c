@@ -333,6 +333,9 @@ static ErrCode plan_scan(Planning *p, bool is_forward, bool is_told, PlanStage *
                              "error processing query: ns=%s planner returned error :: No indexed "
                              "plans available, and running with 'notablescan'",
                              p->coll->ns.text);
+        /* Counts from its first yield on: short scans are over by then. */
+        if (p->spec->is_scan_deprioritized && p->spec->limit == 0)
+            p->access->op->admission_priority = ADMISSION_LOW;
         ScanOptions options = {.filter = p->filter, .is_forward = is_forward};
         p->exec->summary = "COLLSCAN";
         scan = stage_collection_scan(p->exec, p->coll, &options);
