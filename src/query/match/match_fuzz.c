@@ -9,6 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* Every operator and every keyword of schemas, after some names of fields and arguments. */
 static const char *const NAMES[] = {
     "a",
     "b",
@@ -18,54 +19,17 @@ static const char *const NAMES[] = {
     "a.0",
     "a.0.b",
     "b.a.0.1",
-    "$eq",
-    "$ne",
-    "$lt",
-    "$lte",
-    "$gt",
-    "$gte",
-    "$in",
-    "$nin",
-    "$and",
-    "$or",
-    "$nor",
-    "$not",
-    "$all",
-    "$mod",
-    "$size",
-    "$type",
-    "$elemMatch",
-    "$exists",
-    "$regex",
-    "$options",
-    "$jsonSchema",
-    "properties",
-    "patternProperties",
-    "additionalProperties",
-    "required",
-    "bsonType",
-    "type",
-    "enum",
-    "items",
-    "additionalItems",
-    "uniqueItems",
-    "multipleOf",
-    "minimum",
-    "exclusiveMinimum",
-    "minLength",
-    "maxItems",
-    "pattern",
-    "dependencies",
-    "anyOf",
-    "oneOf",
-    "not",
-    "$comment",
-    "$bitsAllSet",
-    "$bitsAnyClear",
-    "$bitsAnySet",
-    "$alwaysTrue",
-    "$alwaysFalse",
     "_id",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+#define MATCH_FIELD_OPERATOR(name, parse, kind) name,
+#define MATCH_TOP_OPERATOR(name, parse, kind)   name,
+#include "query/match/match_operators.def"
+#undef MATCH_FIELD_OPERATOR
+#undef MATCH_TOP_OPERATOR
+#define SCHEMA_KEYWORD(name, types, parse, eval, explain) name,
+#include "query/match/json_schema_keywords.def"
+#undef SCHEMA_KEYWORD
 };
 
 static ErrCode ignore_equality(void *ctx, const FieldPath *path, Elem operand, Error *err) {
