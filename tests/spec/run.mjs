@@ -27,6 +27,15 @@ const SUITES = [
     'run-command',
     'command-logging-and-monitoring',
     'bson-corpus',
+    'gridfs',
+    'retryable-reads',
+    'sessions',
+    'versioned-api',
+    'unified-test-format',
+    'client-side-operations-timeout',
+    'server-discovery-and-monitoring',
+    'read-write-concern',
+    'causal-consistency',
 ];
 const DRIVER = '7'; // the runner's name for the driver that these tests have installed
 
