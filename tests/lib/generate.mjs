@@ -1,6 +1,7 @@
 /*
- * generate.mjs - random expressions, filters and pipelines of the aggregation language, made so that
- * most of them make sense: arguments have the type that their operator wants, or are null or missing.
+ * generate.mjs - random expressions, filters and pipelines of the aggregation language, made so
+ * that most of them make sense: arguments have the type that their operator wants, or are null or
+ * missing.
  * All chance comes from the generator that is passed in, so a seed repeats a run.
  */
 
@@ -98,7 +99,10 @@ LEAVES.any = ['num', 'str', 'bool', 'date', 'nums', 'strs', 'objs', 'obj'].flatM
 );
 
 const one = (type) => (make) => make(type);
-const listed = (...types) => (make) => types.map(make);
+const listed =
+    (...types) =>
+    (make) =>
+        types.map(make);
 const several = (type) => (make, rand) =>
     Array.from({ length: 1 + rand.below(3) }, () => make(type));
 const rows = (names, maker) => names.map((name) => [name, maker]);
@@ -118,9 +122,7 @@ const replace = (make, rand) => ({
     replacement: rand.pick(['', '-', '$1', '$&', 'YY']),
 });
 const zoned = (make, rand) =>
-    rand.below(2) === 0
-        ? make('date')
-        : { date: make('date'), timezone: rand.pick(ZONES) };
+    rand.below(2) === 0 ? make('date') : { date: make('date'), timezone: rand.pick(ZONES) };
 const dateMove = (make, rand) => ({
     startDate: make('date'),
     unit: rand.pick([...UNITS, 'millisecond']),
@@ -132,8 +134,7 @@ const ofElements = (list, type, result) => (make, rand, all) => ({
     ...all.with({ type, name: 'e' }, () => result(make)),
 });
 const nOf = (type) => (make, rand) => ({ n: 1 + rand.below(3), input: make(type) });
-const sortBy = (rand) =>
-    rand.pick([{ v: 1 }, { v: -1, k: 1 }, { k: 1, v: 1 }, { k: -1, v: -1 }]);
+const sortBy = (rand) => rand.pick([{ v: 1 }, { v: -1, k: 1 }, { k: 1, v: 1 }, { k: -1, v: -1 }]);
 const branches = (type) => (make, rand) => ({
     branches: Array.from({ length: 1 + rand.below(2) }, () => ({
         case: make('bool'),
@@ -209,7 +210,7 @@ export const OPERATORS = {
             $add: [{ $abs: make('num') }, 1],
         })),
         ...rows(['$asin', '$acos', '$atanh'], (make) => ({ $divide: [make('int'), 64] })),
-        ['$atan2', listed('num', 'num')],
+        ['$atan2', (make) => [make('num'), { $add: [{ $abs: make('num') }, 1] }]],
         ['$add', several('num')],
         ['$multiply', several('num')],
         ['$subtract', listed('num', 'num')],
@@ -220,9 +221,8 @@ export const OPERATORS = {
         ...rows(['$round', '$trunc'], (make, rand) =>
             rand.below(2) ? [make('num'), rand.below(4) - 1] : make('num'),
         ),
-        ...rows(
-            ['$sum', '$avg', '$min', '$max', '$stdDevPop', '$stdDevSamp'],
-            (make, rand) => (rand.below(2) ? make('nums') : [make('num'), make('num')]),
+        ...rows(['$sum', '$avg', '$min', '$max', '$stdDevPop', '$stdDevSamp'], (make, rand) =>
+            rand.below(2) ? make('nums') : [make('num'), make('num')],
         ),
         ['$arrayElemAt', (make, rand) => [make('nums'), rand.below(7) - 3]],
         ...rows(['$first', '$last'], one('nums')),
@@ -368,10 +368,13 @@ export const OPERATORS = {
     ],
     objs: [
         ['$objectToArray', one('obj')],
-        ['$zip', (make, rand) => ({
-            inputs: [make('nums'), make('strs')],
-            ...(rand.below(2) && { useLongestLength: true }),
-        })],
+        [
+            '$zip',
+            (make, rand) => ({
+                inputs: [make('nums'), make('strs')],
+                ...(rand.below(2) && { useLongestLength: true }),
+            }),
+        ],
         ['$sortArray', (make, rand) => ({ input: make('objs'), sortBy: sortBy(rand) })],
         ['$regexFindAll', regex],
         ['$filter', ofElements('objs', 'obj', (make) => ({ cond: make('bool') }))],
@@ -424,13 +427,20 @@ function makeCondition(rand, depth) {
         () => ({ $gt: rand.below(10) - 10, $lte: rand.below(10) }),
         () => ({ [rand.pick(['$in', '$nin'])]: [operand(), operand(), operand()] }),
         () => ({ $exists: rand.below(2) === 0 }),
-        () => ({ $type: rand.pick(['string', 'bool', 'date', 'array', 'object', 'null', 'number']) }),
+        () => ({
+            $type: rand.pick(['string', 'bool', 'date', 'array', 'object', 'null', 'number']),
+        }),
         () => ({ $mod: [1 + rand.below(4), rand.below(3)] }),
-        () => ({ $regex: rand.pick(['^a', 'b', 'X', 'é$']), ...(rand.below(2) && { $options: 'i' }) }),
+        () => ({
+            $regex: rand.pick(['^a', 'b', 'X', 'é$']),
+            ...(rand.below(2) && { $options: 'i' }),
+        }),
         () => ({ $size: rand.below(4) }),
         () => ({ $all: [rand.below(5), rand.below(5)] }),
         () => ({ $elemMatch: { $gt: rand.below(10) - 5, $lt: rand.below(20) } }),
-        () => ({ [rand.pick(['$bitsAllSet', '$bitsAnySet', '$bitsAllClear', '$bitsAnyClear'])]: bits() }),
+        () => ({
+            [rand.pick(['$bitsAllSet', '$bitsAnySet', '$bitsAllClear', '$bitsAnyClear'])]: bits(),
+        }),
         () => (depth > 0 ? { $not: { $in: [operand(), operand()] } } : operand()),
     ])();
 }
@@ -515,57 +525,90 @@ function windowStage(rand, expressions) {
 /* [stage, maker of its argument]: stages that take documents as they were made. */
 export const STAGES = [
     ['$match', makeSimpleFilter],
-    ['$project', (rand, expressions) => ({
-        i: 1,
-        'o.x': 1,
-        'items.v': 1,
-        made: expressions.make('num', 2),
-    })],
+    [
+        '$project',
+        (rand, expressions) => ({
+            i: 1,
+            'o.x': 1,
+            'items.v': 1,
+            made: expressions.make('num', 2),
+        }),
+    ],
     ['$project', (rand) => rand.pick([{ ns: 0, 'o.y': 0 }, { 'items.k': 0 }, { s: 1, _id: 0 }])],
-    ['$addFields', (rand, expressions) => ({
-        d: expressions.make('num', 2),
-        'o.n': expressions.make('str', 2),
-    })],
+    [
+        '$addFields',
+        (rand, expressions) => ({
+            d: expressions.make('num', 2),
+            'o.n': expressions.make('str', 2),
+        }),
+    ],
     ['$set', (rand) => ({ [rand.pick(['i', 'o.x', 'new.a'])]: rand.below(5) })],
     ['$unset', (rand) => rand.pick(['ns', 'o.x', ['s', 'items.v']])],
     ['$unwind', (rand) => rand.pick(['$ns', '$ss', '$items'])],
-    ['$unwind', (rand) => ({
-        path: rand.pick(['$ns', '$items', '$d']),
-        includeArrayIndex: 'at',
-        preserveNullAndEmptyArrays: rand.below(2) === 0,
-    })],
-    ['$group', (rand, expressions) => ({
-        _id: rand.pick(GROUP_KEYS),
-        ...accumulators(rand, expressions),
-    })],
-    ['$sort', (rand) => ({ [rand.pick(['i', 'd', 's', 'when', 'o.x', 'ns'])]: rand.pick([1, -1]), _id: 1 })],
+    [
+        '$unwind',
+        (rand) => ({
+            path: rand.pick(['$ns', '$items', '$d']),
+            includeArrayIndex: 'at',
+            preserveNullAndEmptyArrays: rand.below(2) === 0,
+        }),
+    ],
+    [
+        '$group',
+        (rand, expressions) => ({
+            _id: rand.pick(GROUP_KEYS),
+            ...accumulators(rand, expressions),
+        }),
+    ],
+    [
+        '$sort',
+        (rand) => ({
+            [rand.pick(['i', 'd', 's', 'when', 'o.x', 'ns'])]: rand.pick([1, -1]),
+            _id: 1,
+        }),
+    ],
     ['$limit', (rand) => 1 + rand.below(20)],
     ['$skip', (rand) => rand.below(10)],
     ['$count', () => 'n'],
     ['$sortByCount', (rand) => rand.pick(['$b', '$i', '$s'])],
-    ['$bucket', (rand, expressions) => ({
-        groupBy: rand.pick(['$i', '$d']),
-        boundaries: [-20.01, -5.01, -0.01, 2.51, 8.01],
-        default: 'other',
-        output: accumulators(rand, expressions),
-    })],
+    [
+        '$bucket',
+        (rand, expressions) => ({
+            groupBy: rand.pick(['$i', '$d']),
+            boundaries: [-20.01, -5.01, -0.01, 2.51, 8.01],
+            default: 'other',
+            output: accumulators(rand, expressions),
+        }),
+    ],
     ['$replaceRoot', () => ({ newRoot: { $mergeObjects: [{ _id: '$_id', i: 0 }, '$o'] } })],
     ['$replaceWith', () => ({ _id: '$_id', d: '$d', items: '$items' })],
-    ['$redact', (rand, expressions) => ({
-        $cond: [expressions.make('bool', 1), '$$DESCEND', rand.pick(['$$PRUNE', '$$KEEP'])],
-    })],
+    [
+        '$redact',
+        (rand, expressions) => ({
+            $cond: [expressions.make('bool', 1), '$$DESCEND', rand.pick(['$$PRUNE', '$$KEEP'])],
+        }),
+    ],
     ['$setWindowFields', windowStage],
-    ['$facet', (rand) => ({
-        one: [{ $match: makeSimpleFilter(rand) }, { $limit: 4 }],
-        two: [{ $sort: { d: 1, _id: 1 } }, { $limit: 3 }, { $project: { d: 1 } }],
-    })],
-    ['$fill', () => ({ sortBy: { _id: 1 }, output: { d: { method: 'locf' }, s: { value: 'filled' } } })],
-    ['$lookup', (rand) => ({
-        from: 'other',
-        localField: rand.pick(['i', 'ns', 'o.x']),
-        foreignField: rand.pick(['n', 'many']),
-        as: 'found',
-    })],
+    [
+        '$facet',
+        (rand) => ({
+            one: [{ $match: makeSimpleFilter(rand) }, { $limit: 4 }],
+            two: [{ $sort: { d: 1, _id: 1 } }, { $limit: 3 }, { $project: { d: 1 } }],
+        }),
+    ],
+    [
+        '$fill',
+        () => ({ sortBy: { _id: 1 }, output: { d: { method: 'locf' }, s: { value: 'filled' } } }),
+    ],
+    [
+        '$lookup',
+        (rand) => ({
+            from: 'other',
+            localField: rand.pick(['i', 'ns', 'o.x']),
+            foreignField: rand.pick(['n', 'many']),
+            as: 'found',
+        }),
+    ],
     ['$unionWith', () => ({ coll: 'other', pipeline: [{ $match: { n: { $gt: 0 } } }] })],
 ];
 
