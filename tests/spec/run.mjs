@@ -32,10 +32,8 @@ const SUITES = [
     'sessions',
     'versioned-api',
     'unified-test-format',
-    'client-side-operations-timeout',
     'server-discovery-and-monitoring',
     'read-write-concern',
-    'causal-consistency',
 ];
 const DRIVER = '7'; // the runner's name for the driver that these tests have installed
 
