@@ -94,6 +94,22 @@ static ErrCode open_listing(const AggSource *base, DocSource *ret_docs, Error *e
     return rc;
 }
 
+/* The only source of the stable API is $collStats, with its count. */
+static ErrCode check_api_strict(const ListingKind *kind, Doc spec, Error *err) {
+    if (kind->list != list_coll_stats)
+        return error_set(err, ERR_API_STRICT_ERROR,
+                         "stage %s is not allowed with 'apiStrict: true' in API Version 1",
+                         kind->name);
+    DocIter iter = doc_iter(spec);
+    for (Elem option; doc_iter_next(&iter, &option);)
+        if (!elem_name_is(option, STR("count")))
+            return error_set(err, ERR_API_STRICT_ERROR,
+                             "only the 'count' option of %s is allowed with 'apiStrict: true' in "
+                             "API Version 1",
+                             kind->name);
+    return ERR_OK;
+}
+
 static ErrCode parse_listing(const AggSourceRow *row, Elem spec, Arena *arena,
                              AggSource **ret_source, Error *err) {
     CommandCtx *ctx = row->arg;
@@ -113,6 +129,8 @@ static ErrCode parse_listing(const AggSourceRow *row, Elem spec, Arena *arena,
         return error_set(err, ERR_INVALID_NAMESPACE,
                          "%s must be run against the 'admin' database with {aggregate: 1}",
                          kind->name);
+    if (elem_is_truthy(ctx->args.api_strict))
+        TRY(check_api_strict(kind, elem_doc(spec), err));
     ListingSource *source = ARENA_NEW(arena, ListingSource);
     source->base = (AggSource){open_listing, close_listing};
     source->kind = kind;

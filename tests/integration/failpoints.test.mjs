@@ -169,6 +169,18 @@ test('hello can fail without hurting other connections', async () => {
     );
 });
 
+test('appName is known from the very hello that tells it', () =>
+    failCommand(
+        'alwaysOn',
+        { failCommands: ['hello', 'isMaster'], closeConnection: true, appName: 'unwelcome' },
+        async () => {
+            const options = { appName: 'unwelcome', serverSelectionTimeoutMS: 200 };
+            await assert.rejects(node.server.client(options), /MongoServerSelectionError|closed/);
+            const client = await node.server.client({ appName: 'welcome' });
+            assert.equal((await client.db('test').command({ ping: 1 })).ok, 1);
+        },
+    ));
+
 test('failGetMoreAfterCursorCheckout fails getMore', async () => {
     const c = await node.collection(Array.from({ length: 10 }, (_, _id) => ({ _id })));
     const { cursor } = await node.db.command({ find: c.collectionName, batchSize: 1 });

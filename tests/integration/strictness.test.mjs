@@ -237,6 +237,25 @@ test('apiStrict refuses commands outside of version 1 with APIStrictError', asyn
     assert.equal((await run({ find: 'c', apiVersion: '1', apiStrict: true })).ok, 1);
 });
 
+test('apiStrict refuses stages outside of version 1 with APIStrictError', async () => {
+    const c = await node.collection([{ _id: 1 }]);
+    const strictly = (database, aggregate, stage) =>
+        database.command({
+            aggregate,
+            pipeline: [stage],
+            cursor: {},
+            apiVersion: '1',
+            apiStrict: true,
+        });
+    const name = c.collectionName;
+    await fails(strictly(node.admin, 1, { $currentOp: {} }), 323, { name: 'APIStrictError' });
+    await fails(strictly(node.admin, 1, { $listLocalSessions: {} }), 323);
+    await fails(strictly(node.db, name, { $indexStats: {} }), 323);
+    await fails(strictly(node.db, name, { $collStats: { storageStats: {} } }), 323);
+    const { cursor } = await strictly(node.db, name, { $collStats: { count: {} } });
+    assert.equal(cursor.firstBatch[0].count, 1);
+});
+
 test('a driver with the stable API works', async () => {
     const client = await node.server.client({
         serverApi: { version: '1', strict: true, deprecationErrors: true },

@@ -22,6 +22,13 @@ export function useServer(options, { prepare, clean } = {}) {
     });
     after(async () => {
         if (node.server === null) return;
+        if (!node.server.isRunning()) {
+            const { code, signal } = await node.server.waitEnd();
+            const why = `the node ended with ${signal ?? code}: ${node.server.stderr}`;
+            await node.server.remove();
+            assert.equal(code, 0, why);
+            return;
+        }
         await clean?.(node);
         const malformed = node.server.log
             .filter((entry) => entry.malformed !== undefined)

@@ -89,6 +89,9 @@ export function crc32c(buffer) {
     return ~crc;
 }
 
+/* Strings are stored as they came, so a reply may hold text that is no UTF-8; drivers mind. */
+const deserialize = (bytes) => BSON.deserialize(bytes, { validation: { utf8: false } });
+
 /* {opCode, requestId, responseTo, flags, document, raw} of a whole message from the server. */
 export function parseReply(raw) {
     let opCode = raw.readInt32LE(12);
@@ -103,12 +106,12 @@ export function parseReply(raw) {
         return {
             ...reply,
             flags: body.readInt32LE(0),
-            document: BSON.deserialize(body.subarray(20)),
+            document: deserialize(body.subarray(20)),
         };
     if (opCode !== OP_MSG) throw new Error(`reply with opcode ${opCode}`);
     const flags = body.readUInt32LE(0);
     const end = flags & CHECKSUM_PRESENT ? body.length - 4 : body.length;
-    return { ...reply, flags, document: BSON.deserialize(body.subarray(5, end)) };
+    return { ...reply, flags, document: deserialize(body.subarray(5, end)) };
 }
 
 export class RawConnection {

@@ -27,6 +27,13 @@ const SUITES = [
     'run-command',
     'command-logging-and-monitoring',
     'bson-corpus',
+    'gridfs',
+    'retryable-reads',
+    'sessions',
+    'versioned-api',
+    'unified-test-format',
+    'server-discovery-and-monitoring',
+    'read-write-concern',
 ];
 const DRIVER = '7'; // the runner's name for the driver that these tests have installed
 

@@ -70,12 +70,21 @@ bool fail_command_write_concern_error(CommandCtx *ctx, Error *wc_err) {
     return true;
 }
 
+/* The name of the client's application: that of its first hello, also while that is handled. */
+static bool is_app(CommandCtx *ctx, Str name) {
+    if (ctx->client->app_name != NULL)
+        return str_is(name, ctx->client->app_name);
+    bool is_hello =
+        strcmp(ctx->spec->name, "hello") == 0 || strcmp(ctx->spec->name, "isMaster") == 0;
+    Elem told = doc_get_path(ctx->body, "client.application.name");
+    return is_hello && elem_type(told) == BT_STRING && str_equal(elem_str(told), name);
+}
+
 static bool applies(CommandCtx *ctx, Doc data) {
     if (strcmp(ctx->spec->name, "configureFailPoint") == 0)
         return false;
     Elem app = doc_get_lit(data, "appName");
-    if (elem_type(app) == BT_STRING &&
-        (ctx->client->app_name == NULL || !str_is(elem_str(app), ctx->client->app_name)))
+    if (elem_type(app) == BT_STRING && !is_app(ctx, elem_str(app)))
         return false;
     Elem ns = doc_get_lit(data, "namespace");
     if (elem_type(ns) == BT_STRING) {

@@ -2,7 +2,8 @@
  * pipeline_fuzz.c - pipelines from outside: parsing any of them is safe, running what parses is
  * safe, and the optimized pipeline gives what the plain one gives.
  *
- * Input: one byte of form (fuzz_doc.h), then a pipeline, then documents.
+ * Input: one byte of form (fuzz_doc.h; 2: a pipeline on no collection), then a pipeline, then
+ * documents.
  */
 #include "query/agg/pipeline.h"
 
@@ -48,20 +49,63 @@ static const char *const STAGES[] = {
     "$setWindowFields",
     "$densify",
     "$fill",
+    "$sample",
+    "$documents",
+    "$unionWith",
+    "$merge",
+    "$out",
 };
 
 static const char *const PATHS[] = {"a", "b", "_id", "a.b", "x", "b.a", "a.0"};
 
 static const char *const ACCUMULATORS[] = {
-    "$sum",   "$avg",       "$min",  "$max",   "$first",        "$last", "$push",    "$addToSet",
-    "$count", "$stdDevPop", "$minN", "$lastN", "$mergeObjects", "$top",  "$bottomN",
+#define ACCUMULATOR(name, class)  name,
+#define ACCUMULATOR_REFUSED(name) name,
+#include "query/agg/accumulators.def"
+#undef ACCUMULATOR
+#undef ACCUMULATOR_REFUSED
 };
 
 static const char *const WINDOW_FUNCTIONS[] = {
-    "$sum",      "$avg",        "$min",       "$max",           "$push",         "$addToSet",
-    "$first",    "$last",       "$top",       "$minN",          "$firstN",       "$stdDevPop",
-    "$median",   "$count",      "$rank",      "$locf",          "$shift",        "$derivative",
-    "$integral", "$linearFill", "$denseRank", "$covariancePop", "$expMovingAvg", "$documentNumber",
+#define WINDOW_FUNCTION(name, parse) name,
+#include "query/agg/window_functions.def"
+#undef WINDOW_FUNCTION
+};
+
+/* Arguments of accumulators and window functions that want a document with certain names. */
+enum {
+    ARG_INPUT = 1 << 0,
+    ARG_OUTPUT = 1 << 1,
+    ARG_BY = 1 << 2,
+    ARG_N = 1 << 3,
+    ARG_SORT = 1 << 4,
+    ARG_CAPITAL_N = 1 << 5,
+    ARG_METHOD = 1 << 6,
+    ARG_P = 1 << 7,
+};
+
+static const struct {
+    const char *name;
+    int arguments; /* 0: an empty document */
+} NAMED_ARGUMENTS[] = {
+    {"$rank", 0},
+    {"$denseRank", 0},
+    {"$count", 0},
+    {"$documentNumber", 0},
+    {"$minN", ARG_INPUT | ARG_N},
+    {"$maxN", ARG_INPUT | ARG_N},
+    {"$firstN", ARG_INPUT | ARG_N},
+    {"$lastN", ARG_INPUT | ARG_N},
+    {"$top", ARG_OUTPUT | ARG_SORT},
+    {"$bottom", ARG_OUTPUT | ARG_SORT},
+    {"$topN", ARG_OUTPUT | ARG_SORT | ARG_N},
+    {"$bottomN", ARG_OUTPUT | ARG_SORT | ARG_N},
+    {"$shift", ARG_OUTPUT | ARG_BY},
+    {"$derivative", ARG_INPUT},
+    {"$integral", ARG_INPUT},
+    {"$expMovingAvg", ARG_INPUT | ARG_CAPITAL_N},
+    {"$median", ARG_INPUT | ARG_METHOD},
+    {"$percentile", ARG_INPUT | ARG_METHOD | ARG_P},
 };
 
 static const char *const FILTER_NAMES[] = {"a",   "b",   "x",    "a.b",     "_id",
@@ -69,6 +113,43 @@ static const char *const FILTER_NAMES[] = {"a",   "b",   "x",    "a.b",     "_id
 
 static Str take_name(FuzzInput *in, const char *const *names, size_t count) {
     return str_from(names[fuzz_take(in) % count]);
+}
+
+/* The argument that an accumulator or a window function wants, more or less. */
+static void fuzz_function(FuzzInput *in, DocBuilder *b, Str name) {
+    size_t row = 0;
+    while (row < ARRAY_LEN(NAMED_ARGUMENTS) &&
+           !str_equal(name, str_from(NAMED_ARGUMENTS[row].name)))
+        row++;
+    if (row == ARRAY_LEN(NAMED_ARGUMENTS)) {
+        fuzz_expr(in, b, name, 2);
+        return;
+    }
+    int arguments = NAMED_ARGUMENTS[row].arguments;
+    size_t object = build_open_doc_str(b, name);
+    if (arguments & ARG_INPUT)
+        fuzz_expr(in, b, STR("input"), 1);
+    if (arguments & ARG_OUTPUT)
+        fuzz_expr(in, b, STR("output"), 1);
+    if (arguments & ARG_BY)
+        build_i32(b, "by", (int8_t)fuzz_take(in) % 5);
+    if (arguments & ARG_N)
+        build_i32(b, "n", fuzz_take(in) % 4);
+    if (arguments & ARG_CAPITAL_N)
+        build_i32(b, "N", fuzz_take(in) % 4);
+    if (arguments & ARG_METHOD)
+        build_cstr(b, "method", "approximate");
+    if (arguments & ARG_P) {
+        size_t p = build_open_array(b, "p");
+        build_f64(b, "0", fuzz_take(in) / 255.0);
+        build_close(b, p);
+    }
+    if (arguments & ARG_SORT) {
+        size_t sort = build_open_doc(b, "sortBy");
+        build_i32(b, "b", 1);
+        build_close(b, sort);
+    }
+    build_close(b, object);
 }
 
 /* A document of that many fields at most, named by paths, with values as the stage could have. */
@@ -85,7 +166,7 @@ static void fuzz_stage_fields(FuzzInput *in, DocBuilder *b, Str stage) {
             build_i32(b, name.data, choice & 1 ? 1 : -1);
         } else if (is_group) {
             size_t acc = build_open_doc_str(b, name);
-            fuzz_expr(in, b, take_name(in, ACCUMULATORS, ARRAY_LEN(ACCUMULATORS)), 2);
+            fuzz_function(in, b, take_name(in, ACCUMULATORS, ARRAY_LEN(ACCUMULATORS)));
             build_close(b, acc);
         } else if (choice < 128) {
             build_i32(b, name.data, choice & 1);
@@ -93,36 +174,6 @@ static void fuzz_stage_fields(FuzzInput *in, DocBuilder *b, Str stage) {
             fuzz_expr(in, b, name, 3);
         }
     }
-}
-
-/* The argument that a window function wants, more or less. */
-static void fuzz_window_function(FuzzInput *in, DocBuilder *b, Str name) {
-    bool is_empty = str_is(name, "$rank") || str_is(name, "$denseRank") || str_is(name, "$count") ||
-                    str_is(name, "$documentNumber");
-    bool has_names = str_is(name, "$minN") || str_is(name, "$firstN") || str_is(name, "$shift") ||
-                     str_is(name, "$derivative") || str_is(name, "$integral") ||
-                     str_is(name, "$expMovingAvg") || str_is(name, "$top");
-    if (!is_empty && !has_names) {
-        fuzz_expr(in, b, name, 2);
-        return;
-    }
-    size_t object = build_open_doc_str(b, name);
-    if (has_names) {
-        bool has_output = str_is(name, "$shift") || str_is(name, "$top");
-        fuzz_expr(in, b, has_output ? STR("output") : STR("input"), 1);
-        if (str_is(name, "$shift"))
-            build_i32(b, "by", (int8_t)fuzz_take(in) % 5);
-        if (str_is(name, "$minN") || str_is(name, "$firstN"))
-            build_i32(b, "n", fuzz_take(in) % 4);
-        if (str_is(name, "$expMovingAvg"))
-            build_i32(b, "N", fuzz_take(in) % 4);
-        if (str_is(name, "$top")) {
-            size_t sort = build_open_doc(b, "sortBy");
-            build_i32(b, "b", 1);
-            build_close(b, sort);
-        }
-    }
-    build_close(b, object);
 }
 
 static void fuzz_bound(FuzzInput *in, DocBuilder *b, const char *name) {
@@ -149,7 +200,7 @@ static void fuzz_windows(FuzzInput *in, DocBuilder *b) {
     for (uint32_t i = 0; i < count; i++) {
         static const char *const OUTPUTS[] = {"x", "y.a", "a", "z"};
         size_t field = build_open_doc(b, OUTPUTS[i]);
-        fuzz_window_function(in, b, take_name(in, WINDOW_FUNCTIONS, ARRAY_LEN(WINDOW_FUNCTIONS)));
+        fuzz_function(in, b, take_name(in, WINDOW_FUNCTIONS, ARRAY_LEN(WINDOW_FUNCTIONS)));
         uint8_t form = fuzz_take(in) % 4;
         if (form > 0) {
             size_t window = build_open_doc(b, "window");
@@ -219,6 +270,19 @@ static void fuzz_stage(FuzzInput *in, DocBuilder *b, Str index) {
             build_close(b, array);
         }
         build_close(b, facets);
+    } else if (str_is(name, "$sample")) {
+        size_t sample = build_open_doc_str(b, name);
+        build_i32(b, "size", choice % 5);
+        build_close(b, sample);
+    } else if (str_is(name, "$documents")) {
+        size_t docs = build_open_array_str(b, name);
+        for (uint32_t i = 0; i < choice % 4u; i++) {
+            char buffer[INDEX_NAME_SIZE];
+            size_t doc = build_open_doc_str(b, index_name(i, buffer));
+            fuzz_expr(in, b, STR("a"), 2);
+            build_close(b, doc);
+        }
+        build_close(b, docs);
     } else if (str_is(name, "$bucketAuto")) {
         size_t bucket = build_open_doc_str(b, name);
         fuzz_expr(in, b, STR("groupBy"), 2);
@@ -302,9 +366,9 @@ static bool is_repeatable(Doc stages) {
     return true;
 }
 
-static void check_pipeline(FuzzInput *in, Doc stages, Arena *arena) {
+static void check_pipeline(FuzzInput *in, Doc stages, bool is_collectionless, Arena *arena) {
     Error err = {0};
-    AggParseContext ctx = {0};
+    AggParseContext ctx = {.is_collectionless = is_collectionless};
     Pipeline *plain;
     Pipeline *optimized;
     ErrCode rc = pipeline_parse(stages, &ctx, arena, &plain, &err);
@@ -346,12 +410,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 2)
         return 0;
     FuzzInput in = {data + 1, data + size, PATHS, ARRAY_LEN(PATHS)};
+    bool is_collectionless = data[0] == 2;
     Arena arena;
     arena_init(&arena, 0);
     Doc stages;
     if (data[0] == 0) {
         if (fuzz_next_doc(&in, /* is_raw= */ true, &arena, &stages))
-            check_pipeline(&in, stages, &arena);
+            check_pipeline(&in, stages, is_collectionless, &arena);
     } else {
         Buffer buf;
         buffer_init_arena(&buf, &arena, 256, 1 << 20);
@@ -364,7 +429,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
         stages = doc_builder_end(&b);
         if (!buf.overflowed)
-            check_pipeline(&in, stages, &arena);
+            check_pipeline(&in, stages, is_collectionless, &arena);
     }
     arena_done(&arena);
     return 0;

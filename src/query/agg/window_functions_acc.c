@@ -82,8 +82,12 @@ static ErrCode acc_result(void *state, const WindowFn *fn, WindowPartition *p, i
                           int64_t high, int64_t at, Value *ret, Error *err) {
     (void)low, (void)high, (void)at;
     AccState *s = state;
-    if (s->state != NULL)
-        return fn->acc.class->finish(s->state, &fn->acc, &p->base->scratch, ret, err);
+    if (s->state != NULL) {
+        TRY(fn->acc.class->finish(s->state, &fn->acc, &p->base->scratch, ret, err));
+        if (value_is_missing(*ret)) /* as in $group */
+            *ret = VALUE_NULL;
+        return ERR_OK;
+    }
     /* An empty window. */
     void *empty = arena_zalloc(&p->base->scratch, fn->acc.class->state_size + ACC_STATE_ALIGN);
     empty = (void *)(((uintptr_t)empty + ACC_STATE_ALIGN - 1) & ~(uintptr_t)(ACC_STATE_ALIGN - 1));
@@ -274,7 +278,8 @@ static void deviation_remove(Deviation *d, double number) {
     double delta = number - d->mean;
     d->mean -= delta / (double)d->count;
     d->squares -= delta * (number - d->mean);
-    if (d->squares < 0) /* by rounding */
+    /* By rounding: never below 0, and a number does not differ from itself. */
+    if (d->squares < 0 || d->count == 1)
         d->squares = 0;
 }
 

@@ -51,6 +51,11 @@ TEST(windows_of_documents_move_with_the_current_one) {
          R5("1", "1", "5", "2", "9")},
         {WINDOW("{'$first':'$v','window':{'documents':['unbounded',0]}}"), POINTS,
          R5("1", "1", "1", "1", "1")},
+        {WINDOW("{'$first':'$x','window':{'documents':['unbounded',0]}}"), POINTS,
+         R5("null", "null", "null", "null", "null")},
+        {WINDOW("{'$max':{'$cond':[{'$gt':['$t',2]},'$v','$x']},"
+                "'window':{'documents':['unbounded',0]}}"),
+         POINTS, R5("null", "null", "2", "9", "9")},
         {WINDOW("{'$last':'$v','window':{'documents':[1,1]}}"), POINTS,
          R5("5", "2", "9", "4", "null")},
         {WINDOW("{'$lastN':{'n':2,'input':'$v'},'window':{'documents':[-2,0]}}"), POINTS,

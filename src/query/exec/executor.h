@@ -48,6 +48,7 @@ struct PlanExecutor {
     int64_t yield_period_us;
     Doc stashed; /* given back by the consumer; heap copy */
     bool has_stashed;
+    bool is_outdated; /* killed because an index became multikey: a new plan would work */
 };
 
 PlanExecutor *executor_new(const Ns *ns);

@@ -210,10 +210,12 @@ static ErrCode index_restore(PlanStage *stage, Error *err) {
     if (present == NULL || present->store != index->store)
         return error_set(err, ERR_QUERY_PLAN_KILLED, "query plan killed :: index '%s' dropped",
                          index->name);
-    if (index_is_multikey(index) != scan->was_multikey)
+    if (index_is_multikey(index) != scan->was_multikey) {
+        stage->exec->is_outdated = true;
         return error_set(err, ERR_QUERY_PLAN_KILLED,
                          "query plan killed :: index '%s' became multikey; run the query again",
                          index->name);
+    }
     OpCtx *op = stage->exec->access->op;
     if (scan->is_open)
         TRY(index_cursor_restore(&scan->cursor, op, err));

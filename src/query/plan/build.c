@@ -50,7 +50,8 @@ PlanStage *build_shape(Planning *p, PlanStage *stage) {
         stage = stage_limit(p->exec, stage, spec->limit);
     if (p->projection != NULL)
         stage = stage_project(p->exec, stage, p->projection, p->filter, spec->now_ms);
-    if (spec->is_show_record_id)
+    /* returnKey shows keys and nothing else. */
+    if (spec->is_show_record_id && !spec->is_return_key)
         stage = stage_show_record_id(p->exec, stage);
     return stage;
 }
