@@ -31,8 +31,16 @@ ErrCode ddl_drop(OpCtx *op, const Ns *ns, const Uuid *expected_uuid, DropResult 
 /* All collections and views of the database; *ret_existed is false when there was none. */
 ErrCode ddl_drop_database(OpCtx *op, Str db, bool *ret_existed, Error *err) MUST_CHECK;
 
+/* Asked with both names locked, before anything changes: fails to keep the target as it is.
+ * `target` is NULL when there is none. */
+typedef struct RenameCheck {
+    ErrCode (*check)(void *arg, const Collection *target, Error *err); /* NULL: nothing to ask */
+    void *arg;
+} RenameCheck;
 ErrCode ddl_rename(OpCtx *op, const Ns *from, const Ns *to, bool is_drop_target, Error *err)
     MUST_CHECK;
+ErrCode ddl_rename_if(OpCtx *op, const Ns *from, const Ns *to, RenameCheck check, Error *err)
+    MUST_CHECK; /* drops the target */
 /* Copies the newest documents that fit into a capped collection of that size, then takes its place.
  */
 ErrCode ddl_convert_to_capped(OpCtx *op, const Ns *ns, int64_t size, Error *err) MUST_CHECK;

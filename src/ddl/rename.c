@@ -30,8 +30,11 @@ typedef struct RenameArgs {
     const Ns *from;
     const Ns *to;
     bool is_drop_target;
+    RenameCheck check;
 } RenameArgs;
 
+static ErrCode rename_collection(OpCtx *op, const Ns *from, const Ns *to, bool is_drop_target,
+                                 RenameCheck check, Error *err);
 static ErrCode rename_here(void *arg, OpCtx *op, Error *err);
 static ErrCode rename_across(void *arg, OpCtx *op, Error *err);
 static ErrCode lock_two(OpCtx *op, const Ns *a, const Ns *b, Error *err);
@@ -44,6 +47,15 @@ static ErrCode swap_in(OpCtx *op, const Collection *source, const Collection *ta
                        Collection *copy, const Ns *to, Error *err);
 
 ErrCode ddl_rename(OpCtx *op, const Ns *from, const Ns *to, bool is_drop_target, Error *err) {
+    return rename_collection(op, from, to, is_drop_target, (RenameCheck){0}, err);
+}
+
+ErrCode ddl_rename_if(OpCtx *op, const Ns *from, const Ns *to, RenameCheck check, Error *err) {
+    return rename_collection(op, from, to, /* is_drop_target= */ true, check, err);
+}
+
+static ErrCode rename_collection(OpCtx *op, const Ns *from, const Ns *to, bool is_drop_target,
+                                 RenameCheck check, Error *err) {
     if (ns_equal(from, to))
         return error_set(err, ERR_ILLEGAL_OPERATION, "Can't rename a collection to itself");
     if (ns_is_system(from) != ns_is_system(to))
@@ -51,7 +63,7 @@ ErrCode ddl_rename(OpCtx *op, const Ns *from, const Ns *to, bool is_drop_target,
                          "error with target namespace: cannot rename "
                          "between system and user collections");
     TRY(ns_check_creatable(to, err));
-    RenameArgs args = {from, to, is_drop_target};
+    RenameArgs args = {from, to, is_drop_target, check};
     bool is_same_db = str_equal(ns_db(from), ns_db(to));
     return op_run_with_retry(op, is_same_db ? rename_here : rename_across, &args, err);
 }
@@ -72,7 +84,8 @@ static ErrCode check_names(const Catalog *catalog, const RenameArgs *args,
                          args->to->text);
     if (*ret_target != NULL && !args->is_drop_target)
         return error_set(err, ERR_NAMESPACE_EXISTS, "target namespace exists");
-    return ERR_OK;
+    return args->check.check != NULL ? args->check.check(args->check.arg, *ret_target, err)
+                                     : ERR_OK;
 }
 
 static ErrCode rename_locked(OpCtx *op, const RenameArgs *args, const Catalog *catalog,

@@ -41,20 +41,10 @@ typedef struct TargetShape {
     Doc indexes;
 } TargetShape;
 
-static ErrCode read_shape(OpCtx *op, const Ns *ns, Arena *arena, TargetShape *ret_shape,
-                          Error *err) {
-    CLEANUP(access_done) CollAccess access = {0};
-    TRY(access_read(op, ns, &access, err));
+static void shape_of(const Collection *coll, Arena *arena, TargetShape *ret_shape) {
     *ret_shape = (TargetShape){DOC_NONE, DOC_EMPTY};
-    if (access.view != NULL)
-        return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
-                         "Namespace %s is a view, not a collection", ns->text);
-    const Collection *coll = access.coll;
     if (coll == NULL)
-        return ERR_OK;
-    if (coll->options.is_capped)
-        return error_set(err, (ErrCode)17152,
-                         "namespace '%s' is capped so it can't be used for $out", ns->text);
+        return;
     ret_shape->options =
         doc_copy(doc_is_present(coll->options.doc) ? coll->options.doc : DOC_EMPTY, arena);
     Buffer *buf = ARENA_NEW(arena, Buffer);
@@ -68,6 +58,19 @@ static ErrCode read_shape(OpCtx *op, const Ns *ns, Arena *arena, TargetShape *re
             build_value_as(&b, index_name(count++, name), value_doc(coll->indexes[i]->spec));
     }
     ret_shape->indexes = doc_builder_end(&b);
+}
+
+static ErrCode read_shape(OpCtx *op, const Ns *ns, Arena *arena, TargetShape *ret_shape,
+                          Error *err) {
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_read(op, ns, &access, err));
+    if (access.view != NULL)
+        return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
+                         "Namespace %s is a view, not a collection", ns->text);
+    if (access.coll != NULL && access.coll->options.is_capped)
+        return error_set(err, (ErrCode)17152,
+                         "namespace '%s' is capped so it can't be used for $out", ns->text);
+    shape_of(access.coll, arena, ret_shape);
     return ERR_OK;
 }
 
@@ -153,11 +156,11 @@ static bool is_same_doc(Doc a, Doc b) {
     return doc_is_present(a) == doc_is_present(b) && (!doc_is_present(a) || doc_equal_bytes(a, b));
 }
 
-static ErrCode out_finish(void *arg, Error *err) {
+/* With the target locked: what was copied at the beginning must still be true of it. */
+static ErrCode check_unchanged(void *arg, const Collection *target, Error *err) {
     OutSink *out = arg;
-    TRY(flush_out(out, err));
     TargetShape now;
-    TRY(read_shape(out->op, &out->target, &out->arena, &now, err));
+    shape_of(target, &out->arena, &now);
     if (!is_same_doc(now.options, out->options) && doc_is_present(out->options))
         return error_set(err, ERR_COMMAND_FAILED,
                          "collection options of target collection %s changed during processing",
@@ -166,7 +169,14 @@ static ErrCode out_finish(void *arg, Error *err) {
         return error_set(err, ERR_COMMAND_FAILED,
                          "indexes of target collection %s changed during processing",
                          out->target.text);
-    TRY(ddl_rename(out->op, &out->temporary, &out->target, /* is_drop_target= */ true, err));
+    return ERR_OK;
+}
+
+static ErrCode out_finish(void *arg, Error *err) {
+    OutSink *out = arg;
+    TRY(flush_out(out, err));
+    RenameCheck check = {check_unchanged, out};
+    TRY(ddl_rename_if(out->op, &out->temporary, &out->target, check, err));
     out->is_made = false;
     return ERR_OK;
 }
