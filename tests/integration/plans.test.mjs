@@ -184,9 +184,7 @@ test('QRY-1: a remembered plan that has become bad is tried again', async () => 
     assert.equal(await cached(), 'y_1');
     await d.updateMany({}, { $set: { y: 2 } });
     await d.updateMany({}, { $inc: { x: -10_000 } });
-    await find(); // examines all that y_1 has, and finds nothing
-    assert.equal(await cached(), undefined);
-    await find();
+    assert.deepEqual(await find(), []); // begins with y_1, which has 5000 keys now, and turns to x_1
     assert.equal(await cached(), 'x_1');
 });
 

@@ -52,15 +52,26 @@ ErrCode executor_next(PlanExecutor *exec, bool *ret_found, PlanRow *ret_row, Err
         *ret_found = true;
         return ERR_OK;
     }
-    TRY(stage_next(exec->root, ret_found, ret_row, err));
-    if (exec->cached_works > 0)
+    ErrCode rc = stage_next(exec->root, ret_found, ret_row, err);
+    if (UNLIKELY(rc == ERR_PLAN_PAUSED)) {
+        TRY(exec->replan(exec, err));
+        rc = stage_next(exec->root, ret_found, ret_row, err);
+    }
+    if (rc == ERR_OK && exec->cached_works > 0)
         judge_cached_plan(exec, *ret_found);
-    return ERR_OK;
+    return rc;
+}
+
+void executor_expect_works(PlanExecutor *exec, uint64_t works) {
+    exec->cached_works = works;
+    executor_set_pause(exec, JUDGED_WORKS_FACTOR * works + JUDGED_WORKS_MIN);
 }
 
 /* A plan from the cache that takes much more work than when it was tried is not the best any more:
  * the next query of its shape will try again. */
 static void judge_cached_plan(PlanExecutor *exec, bool is_found) {
+    if (exec->returned == 0) /* there is a first result: no way back from here */
+        executor_set_pause(exec, UINT64_MAX);
     if (is_found && ++exec->returned < JUDGED_RESULTS)
         return;
     if (exec->ticks > JUDGED_WORKS_FACTOR * exec->cached_works + JUDGED_WORKS_MIN)
@@ -107,8 +118,7 @@ ErrCode executor_tick_slow(PlanExecutor *exec, Error *err) {
     OpCtx *op = exec->access->op;
     TRY(op_check_interrupt_slow(op, err));
     /* Plans on trial do not yield: their turns are short, and there are several of them. */
-    if (exec->pause_at == UINT64_MAX &&
-        clock_mono_us() - exec->last_yield_us >= exec->yield_period_us)
+    if (!exec->is_on_trial && clock_mono_us() - exec->last_yield_us >= exec->yield_period_us)
         TRY(yield(exec, err));
     exec->ticks++;
     exec->tick_limit = exec->ticks + TICKS_PER_LOOK;

@@ -39,7 +39,12 @@ struct PlanExecutor {
     PlanShape shape;       /* when the query could be found in the plan cache */
     uint64_t cached_works; /* of a plan from the cache; 0: it was not, or has proved itself */
     uint32_t returned;     /* counted until the cached plan was judged */
-    PlanTrial *trials;     /* of all candidates, with QuerySpec.is_explain */
+    /* Of a plan from the cache: makes another plan when this one has done too much for no result.
+     */
+    ErrCode (*replan)(PlanExecutor *exec, Error *err);
+    void *planning; /* the planner's own, for replan */
+    bool is_on_trial;
+    PlanTrial *trials; /* of all candidates, with QuerySpec.is_explain */
     uint32_t trial_count;
     uint64_t ticks;      /* entries and documents looked at */
     uint64_t tick_limit; /* when to look up from the work: for a yield, or for pause_at */
@@ -68,9 +73,11 @@ void executor_give_back(PlanExecutor *exec, Doc doc);
 void executor_save(PlanExecutor *exec);
 ErrCode executor_restore(PlanExecutor *exec, CollAccess *access, Error *err) MUST_CHECK;
 
-/* What a stage returns when pause_at is reached; never leaves the planner. */
+/* What a stage returns when pause_at is reached; never leaves the executor. */
 #define ERR_PLAN_PAUSED ((ErrCode)-1)
 void executor_set_pause(PlanExecutor *exec, uint64_t ticks_from_now); /* UINT64_MAX: never */
+/* The plan is from the cache and took so much work when it was tried. */
+void executor_expect_works(PlanExecutor *exec, uint64_t works);
 
 /* For stages that examine: counts, checks for interruption and yields when it is time. */
 ErrCode executor_tick_slow(PlanExecutor *exec, Error *err) MUST_CHECK;

@@ -16,6 +16,7 @@ static ErrCode plan_tailable(Planning *p, PlanStage **ret_stage, Error *err);
 static ErrCode plan_hint(Planning *p, PlanStage **ret_stage, bool *ret_is_planned, Error *err);
 static ErrCode plan_by_index(Planning *p, PlanStage **ret_stage, Error *err);
 static PlanStage *use(Planning *p, const Candidate *candidate);
+static void keep_for_replan(Planning *p, uint64_t works);
 static ErrCode plan_scan(Planning *p, bool is_forward, bool is_told, PlanStage **ret_stage,
                          Error *err);
 static PlanStage *clustered_scan(Planning *p, bool is_forward);
@@ -286,8 +287,8 @@ static ErrCode plan_by_index(Planning *p, PlanStage **ret_stage, Error *err) {
         Candidate known;
         if (!p->spec->is_explain && plan_cache_get(p->coll, &exec->shape, &choice) &&
             use_cached(p, &choice, &known)) {
-            exec->cached_works = choice.works;
             *ret_stage = use(p, &known);
+            keep_for_replan(p, choice.works);
             return ERR_OK;
         }
     }
@@ -303,6 +304,53 @@ static ErrCode plan_by_index(Planning *p, PlanStage **ret_stage, Error *err) {
     }
     *ret_stage = use(p, &p->candidates[best]);
     return ERR_OK;
+}
+
+/* The cached plan has done much more than when it was tried, and found nothing yet: all candidates
+ * are tried again. */
+static ErrCode replan(PlanExecutor *exec, Error *err) {
+    Planning *p = exec->planning;
+    p->access = exec->access;
+    p->coll = exec->access->coll;
+    plan_cache_forget(p->coll, &exec->shape);
+    exec->cached_works = 0;
+    executor_set_pause(exec, UINT64_MAX);
+    stage_free_all(exec->root);
+    exec->root = stage_nothing(exec); /* in case of a failure below */
+    candidates_find(p);
+    uint32_t best = 0;
+    uint64_t works = 0;
+    if (p->candidate_count > 1) {
+        TRY(rank_candidates(p, &best, &works, err));
+        remember(p, &exec->shape, &p->candidates[best], works);
+    }
+    PlanStage *stage = NULL;
+    if (p->candidate_count > 0)
+        stage = use(p, &p->candidates[best]);
+    else
+        TRY(plan_scan(p, true, /* is_told= */ false, &stage, err));
+    exec->root = build_shape(p, stage);
+    executor_attach(exec, p->access);
+    return ERR_OK;
+}
+
+/* What the request lent is copied: it may be gone by then. */
+static void keep_for_replan(Planning *p, uint64_t works) {
+    Arena *arena = &p->exec->arena;
+    QuerySpec *spec = ARENA_NEW(arena, QuerySpec);
+    *spec = *p->spec;
+    if (spec->spill_dir != NULL)
+        spec->spill_dir = arena_strdup(arena, spec->spill_dir);
+    spec->hint = ELEM_MISSING;
+    spec->needed_paths = NULL;
+    spec->filter = doc_is_present(spec->filter) ? doc_copy(spec->filter, arena) : DOC_NONE;
+    spec->sort = doc_is_present(spec->sort) ? doc_copy(spec->sort, arena) : DOC_NONE;
+    spec->projection =
+        doc_is_present(spec->projection) ? doc_copy(spec->projection, arena) : DOC_NONE;
+    p->spec = spec;
+    p->exec->planning = p;
+    p->exec->replan = replan;
+    executor_expect_works(p->exec, works);
 }
 
 static PlanStage *use(Planning *p, const Candidate *candidate) {

@@ -35,6 +35,7 @@ ErrCode rank_candidates(Planning *p, uint32_t *ret_best, uint64_t *ret_works, Er
         trials[i].root =
             build_sorted(p, build_access(p, &p->candidates[i]), p->candidates[i].is_sorted);
     executor_attach(p->exec, p->access);
+    p->exec->is_on_trial = true;
     ErrCode rc = ERR_OK;
     bool is_over = false;
     uint64_t used = 0;
@@ -70,6 +71,7 @@ ErrCode rank_candidates(Planning *p, uint32_t *ret_best, uint64_t *ret_works, Er
     for (uint32_t i = 0; i < count; i++)
         stage_free_all(trials[i].root);
     executor_set_pause(p->exec, UINT64_MAX);
+    p->exec->is_on_trial = false;
     p->exec->access = NULL;
     return rc;
 }
