@@ -324,3 +324,9 @@ test('$meta shows the sort key and the record id, and refuses what there is not'
     await fails(c.find().sort({ k: { $meta: 'textScore' } }).toArray(), 40218);
     await fails(c.findOneAndDelete({}, { projection: { k: { $meta: 'recordId' } } }), 238);
 });
+
+test('returnKey shows keys alone, also with showRecordId', async () => {
+    const c = await node.collection([{ _id: 1, a: 5 }]);
+    const options = { returnKey: true, showRecordId: true };
+    assert.deepEqual(await c.find({ _id: { $gt: 0 } }, options).toArray(), [{ _id: 1 }]);
+});

@@ -106,8 +106,8 @@ const DIFFERENCES = [
         why: 'has no ISO weeks, and days and hours beyond the month go astray',
     },
     {
-        operators: ['$week', '$isoWeekYear', '$isoWeek'],
-        when: () => true,
+        operators: ['$week', '$isoWeekYear', '$isoWeek', '$dateToParts'],
+        when: ({ operator, args }) => operator !== '$dateToParts' || args?.iso8601 === true,
         why: 'weeks begin with that of January 1st, which is always of its own year',
     },
     {
