@@ -229,6 +229,11 @@ const STAGE_DIFFERENCES = [
         why: 'what is missing counts as null',
     },
     {
+        stages: ['$setWindowFields'],
+        when: ({ output }) => Object.values(output).some((w) => w.$shift?.default !== undefined),
+        why: 'a document that lacks the field has no default',
+    },
+    {
         stages: ['$redact'],
         when: (spec, { ours }) =>
             JSON.stringify(spec).includes('$$PRUNE') ||
