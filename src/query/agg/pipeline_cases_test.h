@@ -26,13 +26,17 @@ Doc pipeline_test_array(const char *json, Arena *arena);
 uint32_t pipeline_test_docs(const char *json, Arena *arena, Doc docs[PIPELINE_TEST_DOCS_MAX]);
 const char *pipeline_test_json(Doc doc, Arena *arena);
 
-/* The results as one array. */
+/* Leaves of the documents only what the pipeline says it needs. */
+ErrCode pipeline_test_narrow(const Pipeline *pipeline, Doc *docs, uint32_t count, Arena *arena,
+                             Error *err) MUST_CHECK;
+
+/* The results as one array. Optimized: also on documents narrowed to the needed paths. */
 ErrCode pipeline_test_run(const char *stages, const char *docs_json, bool is_optimized,
                           const AggExecContext *exec_ctx, Arena *arena, Doc *ret_array, Error *err)
     MUST_CHECK;
 
-/* Each case runs as written and as optimized. Results are compared by their bytes: types and order
- * of fields count. */
+/* Each case runs as written, and optimized on narrowed documents. Results are compared by their
+ * bytes: types and order of fields count. */
 void pipeline_run_cases(const PipelineCase *cases, size_t count);
 /* On one document, {_id: 1, a: 1, s: 'x'}. */
 void pipeline_run_error_cases(const PipelineErrorCase *cases, size_t count);

@@ -6,6 +6,7 @@
  * documents.
  */
 #include "query/agg/pipeline.h"
+#include "query/project/project.h"
 
 #include "query/expr/fuzz_expr.h"
 
@@ -454,6 +455,16 @@ static void check_pipeline(FuzzInput *in, Doc stages, bool is_collectionless, Ar
     if (pipeline_uses_foreign(plain))
         return; /* nobody is there to open them */
     rc = run(plain, docs, count, arena, &plain_results);
+    Projection *only = project_only(&paths, arena);
+    for (uint32_t i = 0; only != NULL && i < count; i++) {
+        Buffer *narrowed = ARENA_NEW(arena, Buffer);
+        buffer_init_arena(narrowed, arena, 256, 1 << 24);
+        ProjectInput input = {0};
+        if (project_apply(only, docs[i], &input, narrowed, &docs[i], &err) != ERR_OK) {
+            error_reset(&err); /* nested deeper than projections go */
+            return;
+        }
+    }
     ErrCode optimized_rc = run(optimized, docs, count, arena, &optimized_results);
     /* The optimized one may not reach the document that makes the plain one fail. */
     if (rc == ERR_OK && optimized_rc == ERR_OK && is_repeatable(stages))

@@ -18,9 +18,6 @@ static bool stage_is_covering(const PlanStage *stage);
 static PlanStage *build_single(Planning *p, const IndexPath *path);
 static PlanStage *build_several(Planning *p, const Candidate *candidate);
 
-static const uint8_t TRUE_BYTES[] = {BT_BOOL, 0, 1};
-#define TRUE_ELEM ((Elem){TRUE_BYTES, 0})
-
 enum {
     FIELDS_UNKNOWN = 0, /* of fields_of_*: a key does not tell */
 };
@@ -51,41 +48,12 @@ PlanStage *build_sorted(Planning *p, PlanStage *stage, bool is_sorted) {
     return stage_sort(p->exec, stage, &options);
 }
 
-/* The part of a path in front of a number, which may mean a position in an array. */
-static Str before_number(Str path) {
-    for (size_t at = 0; at < path.size; at++)
-        if ((at == 0 || path.data[at - 1] == '.') && path.data[at] >= '0' && path.data[at] <= '9')
-            return (Str){path.data, at > 0 ? at - 1 : 0};
-    return path;
-}
-
 /* Lets only the needed paths of each document through. */
 static PlanStage *narrow(Planning *p, PlanStage *stage) {
-    const PathSet *needed = &p->needed;
-    if (needed->is_all || stage_is_covering(stage))
+    Projection *projection =
+        stage_is_covering(stage) ? NULL : project_only(&p->needed, &p->exec->arena);
+    if (projection == NULL)
         return stage;
-    Arena *arena = &p->exec->arena;
-    PathSet kept = path_set(arena);
-    for (uint32_t i = 0; i < needed->count; i++) {
-        Str path = before_number(needed->paths[i]);
-        if (path.size == 0)
-            return stage;
-        path_set_add(&kept, path);
-    }
-    Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, 128, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
-    for (uint32_t i = 0; i < kept.count; i++)
-        build_elem_as(&b, kept.paths[i], TRUE_ELEM);
-    if (!path_set_covers(&kept, STR("_id")))
-        build_bool(&b, "_id", false);
-    ProjectContext ctx = {
-        .syntax = PROJECT_STAGE, .stage_name = "$project", .expr = &p->expr, .match = &p->match};
-    Projection *projection;
-    CLEANUP(error_reset) Error refused = {0};
-    if (project_parse(doc_builder_end(&b), &ctx, arena, &projection, &refused) != ERR_OK)
-        return stage; /* a path that projections do not take: whole documents then */
     return stage_project(p->exec, stage, projection, /* filter= */ NULL, p->spec->now_ms);
 }
 

@@ -58,6 +58,11 @@ typedef struct ProjectInput {
 ErrCode project_parse(Doc spec, const ProjectContext *ctx, Arena *arena,
                       Projection **ret_projection, Error *err) MUST_CHECK;
 
+/* An inclusion of just these paths, with `_id` only if it is one of them. A path is cut in front of
+ * a number, which may mean a position in an array. NULL when the set is everything, or has a path
+ * that projections do not take. */
+Projection *project_only(const PathSet *paths, Arena *arena);
+
 /* Appends the projected document to `out`. `*ret_doc` points into it, until it moves. */
 ErrCode project_apply(const Projection *projection, Doc in, const ProjectInput *input, Buffer *out,
                       Doc *ret_doc, Error *err) MUST_CHECK;

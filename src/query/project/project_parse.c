@@ -422,3 +422,38 @@ static bool mark_subtree(Projection *projection, ProjectNode *node) {
     }
     return node->has_computed;
 }
+
+static Str before_number(Str path) {
+    for (size_t at = 0; at < path.size; at++)
+        if ((at == 0 || path.data[at - 1] == '.') && path.data[at] >= '0' && path.data[at] <= '9')
+            return (Str){path.data, at > 0 ? at - 1 : 0};
+    return path;
+}
+
+Projection *project_only(const PathSet *paths, Arena *arena) {
+    static const uint8_t TRUE_BYTES[] = {BT_BOOL, 0, 1};
+    if (paths->is_all || paths->count == 0)
+        return NULL;
+    PathSet kept = path_set(arena);
+    for (uint32_t i = 0; i < paths->count; i++) {
+        Str path = before_number(paths->paths[i]);
+        if (path.size == 0)
+            return NULL;
+        path_set_add(&kept, path);
+    }
+    Buffer buf;
+    buffer_init_arena(&buf, arena, 128, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    for (uint32_t i = 0; i < kept.count; i++)
+        build_elem_as(&b, kept.paths[i], (Elem){TRUE_BYTES, 0});
+    if (!path_set_covers(&kept, STR("_id")))
+        build_bool(&b, "_id", false);
+    ExprParseContext expr = {.let_values = DOC_NONE};
+    ProjectContext ctx = {.syntax = PROJECT_STAGE, .stage_name = "$project", .expr = &expr};
+    Projection *projection;
+    CLEANUP(error_reset) Error refused = {0};
+    return project_parse(doc_builder_end(&b), &ctx, arena, &projection, &refused) == ERR_OK
+               ? projection
+               : NULL;
+}
