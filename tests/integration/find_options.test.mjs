@@ -321,7 +321,13 @@ test('$meta shows the sort key and the record id, and refuses what there is not'
     await fails(project({ k: { $meta: 'textScore' } }), 40218);
     await fails(project({ k: { $meta: 'indexKey' } }), 238);
     await fails(project({ k: { $meta: 'nonsense' } }), 17308);
-    await fails(c.find().sort({ k: { $meta: 'textScore' } }).toArray(), 40218);
+    await fails(
+        c
+            .find()
+            .sort({ k: { $meta: 'textScore' } })
+            .toArray(),
+        40218,
+    );
     await fails(c.findOneAndDelete({}, { projection: { k: { $meta: 'recordId' } } }), 238);
 });
 

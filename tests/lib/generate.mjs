@@ -490,7 +490,7 @@ const WINDOW_FUNCTIONS = [
 ];
 const RANKING = [
     ...rows(['$rank', '$denseRank', '$documentNumber'], () => ({})),
-    ['$shift', (make, rand) => ({ output: '$d', by: rand.below(5) - 2, default: 'none' })],
+    ['$shift', (make, rand) => ({ output: '$_id', by: rand.below(5) - 2, default: 'none' })],
     ['$expMovingAvg', () => ({ input: '$_id', alpha: 0.5 })],
     ['$locf', () => '$d'],
 ];

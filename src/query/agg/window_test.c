@@ -12,6 +12,17 @@
 #define POINTS            "[{'t':1,'v':1},{'t':2,'v':5},{'t':3,'v':2},{'t':4,'v':9},{'t':5,'v':4}]"
 #define R5(a, b, c, d, e) "[{'r':" a "},{'r':" b "},{'r':" c "},{'r':" d "},{'r':" e "}]"
 
+/* One number does not differ from itself, whatever rounding left behind when the others went. */
+TEST(deviations_forget_what_left_the_window) {
+    static const PipelineCase CASES[] = {
+        {"[{'$setWindowFields':{'sortBy':{'t':1},'output':{'r':{'$stdDevPop':'$v',"
+         "'window':{'documents':['current','unbounded']}}}}},{'$match':{'t':4}},"
+         "{'$project':{'r':1,'_id':0}}]",
+         "[{'t':1,'v':1000.1},{'t':2,'v':0.2},{'t':3,'v':0.7},{'t':4,'v':0.3}]", "[{'r':0.0}]"},
+    };
+    pipeline_run_cases(CASES, ARRAY_LEN(CASES));
+}
+
 TEST(windows_of_documents_move_with_the_current_one) {
     static const PipelineCase CASES[] = {
         {WINDOW("{'$sum':'$v'}"), POINTS, R5("21", "21", "21", "21", "21")},
