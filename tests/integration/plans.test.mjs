@@ -208,3 +208,20 @@ test('explain of find, count and distinct on a view shows the plan below', async
         .toArray();
     assert.ok(found.length > 0 && found.every(({ b }) => b === 3), 'let reaches the pipeline');
 });
+
+test('QRY-1: a cursor goes on when an array makes its index multikey', async () => {
+    const d = db.collection('turning');
+    await d.insertMany(Array.from({ length: 100 }, (_, i) => ({ _id: i, x: i })));
+    await d.createIndex({ x: 1 });
+    const cursor = d.find({ x: { $gte: 0, $ne: 95 } }, { batchSize: 10 }).hint({ x: 1 });
+    const seen = [];
+    for (let i = 0; i < 10; i++) seen.push((await cursor.next())._id);
+    await d.updateOne({ _id: 50 }, { $set: { x: [50, 60, 70] } });
+    await d.updateOne({ _id: 80 }, { $set: { x: [80, 95] } });
+    for await (const { _id } of cursor) seen.push(_id);
+    const expected = Array.from({ length: 100 }, (_, i) => i).filter((i) => i !== 95 && i !== 80);
+    assert.deepEqual(
+        seen.toSorted((a, b) => a - b),
+        expected,
+    );
+});

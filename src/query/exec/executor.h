@@ -44,7 +44,8 @@ struct PlanExecutor {
     ErrCode (*replan)(PlanExecutor *exec, Error *err);
     void *planning; /* the planner's own, for replan */
     bool is_on_trial;
-    PlanTrial *trials; /* of all candidates, with QuerySpec.is_explain */
+    bool is_recheck_due; /* an index became multikey: its bounds are not exact any more */
+    PlanTrial *trials;   /* of all candidates, with QuerySpec.is_explain */
     uint32_t trial_count;
     uint64_t ticks;      /* entries and documents looked at */
     uint64_t tick_limit; /* when to look up from the work: for a yield, or for pause_at */
@@ -53,7 +54,6 @@ struct PlanExecutor {
     int64_t yield_period_us;
     Doc stashed; /* given back by the consumer; heap copy */
     bool has_stashed;
-    bool is_outdated; /* killed because an index became multikey: a new plan would work */
 };
 
 PlanExecutor *executor_new(const Ns *ns);

@@ -46,8 +46,7 @@ typedef struct Target {
 static ErrCode parse(Modify *m, const Collection *coll, Error *err);
 static ErrCode parse_update(Modify *m, Error *err);
 static ErrCode modify_found(Modify *m, CollAccess *access, Error *err);
-static ErrCode modify_planned(Modify *m, CollAccess *access, PlanExecutor *exec, RidSet *done,
-                              Error *err);
+static ErrCode modify_planned(Modify *m, CollAccess *access, PlanExecutor *exec, Error *err);
 static ErrCode modify_by_id(Modify *m, CollAccess *access, Elem id, Error *err);
 static ErrCode modify_target(void *arg, OpCtx *op, Error *err);
 static ErrCode change_document(Target *t, OpCtx *op, Error *err);
@@ -141,22 +140,13 @@ static ErrCode modify_found(Modify *m, CollAccess *access, Error *err) {
     spec.has_collation = true;
     spec.collator = m->collator;
     spec.limit = request->is_multi || !doc_is_present(spec.sort) ? 0 : 1;
-    CLEANUP(rid_set_done) RidSet done = {0};
-    /* An update that makes the index it goes by multikey, or someone else who does, asks for a new
-     * plan. That ends: no index does so twice. */
-    for (;;) {
-        CLEANUP(executor_free_ptr) PlanExecutor *exec = NULL;
-        TRY(plan_query(access, &spec, &exec, err));
-        ErrCode rc = modify_planned(m, access, exec, &done, err);
-        if (rc != ERR_QUERY_PLAN_KILLED || !exec->is_outdated)
-            return rc;
-        error_reset(err);
-    }
+    CLEANUP(executor_free_ptr) PlanExecutor *exec = NULL;
+    TRY(plan_query(access, &spec, &exec, err));
+    return modify_planned(m, access, exec, err);
 }
 
-/* Changes what the plan finds, except those in `done`, and adds them there. */
-static ErrCode modify_planned(Modify *m, CollAccess *access, PlanExecutor *exec, RidSet *done,
-                              Error *err) {
+static ErrCode modify_planned(Modify *m, CollAccess *access, PlanExecutor *exec, Error *err) {
+    CLEANUP(rid_set_done) RidSet done = {0};
     OpCtx *op = m->op;
     const ModifyRequest *request = m->request;
     for (;;) {
@@ -177,7 +167,7 @@ static ErrCode modify_planned(Modify *m, CollAccess *access, PlanExecutor *exec,
             TRY(find_record_id(op, access->coll, doc_get_lit(target.before, "_id"), &is_located,
                                &target.rid, &m->scratch.rid, err));
         /* A document moved within the index by its own update must not be met twice. */
-        bool is_new = !request->is_multi || rid_set_add(done, target.rid);
+        bool is_new = !request->is_multi || rid_set_add(&done, target.rid);
         if (is_located && is_new) {
             TRY(op_run_with_retry(op, modify_target, &target, err));
             note_outcome(m, &target);

@@ -96,9 +96,10 @@ typedef struct IndexScanOptions {
 PlanStage *stage_index_scan(PlanExecutor *exec, const Collection *coll,
                             const IndexScanOptions *options);
 
-/* The documents of the input's records. */
+/* The documents of the input's records. `is_exact`: all that the input finds match the filter, as
+ * long as its index does not become multikey. */
 PlanStage *stage_fetch(PlanExecutor *exec, const Collection *coll, PlanStage *input,
-                       const MatchExpr *filter);
+                       const MatchExpr *filter, bool is_exact);
 
 /* Rows of all inputs (siblings of the first), each record once: one input after the other, or, with
  * a pattern, in the order that every input has already. */

@@ -202,6 +202,19 @@ static void index_save(PlanStage *stage) {
         record_cursor_save(&scan->fetch);
 }
 
+/* Somebody stored an array under the index meanwhile. From now on a record can be met twice and a
+ * key no longer tells the whole value: what rests on that cannot go on. */
+static ErrCode become_multikey(IndexStage *scan, Error *err) {
+    if (scan->options.is_counting || scan->options.is_covering)
+        return error_set(err, ERR_QUERY_PLAN_KILLED,
+                         "query plan killed :: index '%s' became multikey; run the query again",
+                         scan->options.index->name);
+    scan->was_multikey = true;
+    scan->options.key_fields = 0;
+    scan->base.exec->is_recheck_due = true;
+    return ERR_OK;
+}
+
 static ErrCode index_restore(PlanStage *stage, Error *err) {
     IndexStage *scan = (IndexStage *)stage;
     const Collection *coll = stage->exec->access->coll;
@@ -210,12 +223,8 @@ static ErrCode index_restore(PlanStage *stage, Error *err) {
     if (present == NULL || present->store != index->store)
         return error_set(err, ERR_QUERY_PLAN_KILLED, "query plan killed :: index '%s' dropped",
                          index->name);
-    if (index_is_multikey(index) != scan->was_multikey) {
-        stage->exec->is_outdated = true;
-        return error_set(err, ERR_QUERY_PLAN_KILLED,
-                         "query plan killed :: index '%s' became multikey; run the query again",
-                         index->name);
-    }
+    if (index_is_multikey(index) && !scan->was_multikey)
+        TRY(become_multikey(scan, err));
     OpCtx *op = stage->exec->access->op;
     if (scan->is_open)
         TRY(index_cursor_restore(&scan->cursor, op, err));
@@ -324,7 +333,8 @@ PlanStage *stage_index_scan(PlanExecutor *exec, const Collection *coll,
 typedef struct FetchStage {
     PlanStage base;
     RecordStore *records;
-    const MatchExpr *filter; /* NULL: all */
+    const MatchExpr *filter;  /* NULL: all */
+    const MatchExpr *recheck; /* for exec->is_recheck_due: the filter that the bounds stood for */
     RecordCursor cursor;
     bool is_open;
 } FetchStage;
@@ -346,8 +356,11 @@ static ErrCode fetch_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, E
             continue;
         stage->examined++;
         ret_row->doc = (Doc){(const uint8_t *)data.data};
-        if (fetch->filter != NULL)
-            TRY(judge(fetch->filter, ret_row->doc, ret_found, err));
+        const MatchExpr *filter = fetch->filter;
+        if (UNLIKELY(stage->exec->is_recheck_due) && filter == NULL)
+            filter = fetch->recheck;
+        if (filter != NULL)
+            TRY(judge(filter, ret_row->doc, ret_found, err));
         if (*ret_found)
             return ERR_OK;
     }
@@ -389,10 +402,11 @@ static const PlanStageOps FETCH_OPS = {"FETCH",    fetch_next,    fetch_save, fe
                                        fetch_free, fetch_explain, fetch_count};
 
 PlanStage *stage_fetch(PlanExecutor *exec, const Collection *coll, PlanStage *input,
-                       const MatchExpr *filter) {
+                       const MatchExpr *filter, bool is_exact) {
     FetchStage *fetch = ARENA_NEW(&exec->arena, FetchStage);
     fetch->base = (PlanStage){.ops = &FETCH_OPS, .exec = exec, .input = input};
     fetch->records = record_store_ref(coll->records);
-    fetch->filter = filter;
+    fetch->filter = is_exact ? NULL : filter;
+    fetch->recheck = filter;
     return &fetch->base;
 }

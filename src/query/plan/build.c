@@ -110,7 +110,7 @@ static PlanStage *build_single(Planning *p, const IndexPath *path) {
     if (!is_exact && index->collator == NULL)
         options.filter = part_on_keys(p, path, &options.key_fields);
     PlanStage *scan = stage_index_scan(p->exec, p->coll, &options);
-    return stage_fetch(p->exec, p->coll, scan, is_exact ? NULL : p->filter);
+    return stage_fetch(p->exec, p->coll, scan, p->filter, is_exact);
 }
 
 /* ---- several scans ---- */
@@ -127,13 +127,14 @@ static PlanStage *build_several(Planning *p, const Candidate *candidate) {
         PlanStage *scan = stage_index_scan(p->exec, p->coll, &options);
         /* A merge needs the documents, for the values to sort by. */
         if (candidate->is_merged)
-            scan = stage_fetch(p->exec, p->coll, scan, is_exact ? NULL : p->filter);
+            scan = stage_fetch(p->exec, p->coll, scan, p->filter, is_exact);
         *next = scan;
         next = &scan->sibling;
     }
     if (candidate->is_merged)
         return stage_merge(p->exec, first, p->sort, p->collator);
-    return stage_fetch(p->exec, p->coll, stage_union(p->exec, first), p->filter);
+    return stage_fetch(p->exec, p->coll, stage_union(p->exec, first), p->filter,
+                       /* is_exact= */ false);
 }
 
 /* ---- what keys tell ---- */
