@@ -27,8 +27,6 @@ ErrCode collection_validate(CollAccess *access, const ValidateOptions *options, 
     arena_init(&v.arena, 4096);
     v.checks = xcalloc(coll->index_count + 1, sizeof(IndexCheck));
     for (uint32_t i = 0; i < coll->index_count; i++) {
-        if (!coll->indexes[i]->is_ready)
-            continue; /* being built */
         if (coll->indexes[i]->store == NULL) {
             validate_add_text(&v, &v.warnings, "index '%s' has lost its table and was not checked",
                               coll->indexes[i]->name);

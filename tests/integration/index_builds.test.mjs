@@ -46,7 +46,7 @@ function newDocument(r, _id) {
     return {
         _id,
         u: `u${_id}`,
-        v: r.below(4 * KEYS) === 0 ? _id - 1 : _id,
+        v: r.below(KEYS) === 0 ? _id - 1 : _id,
         a: r.below(100),
         s: `${r.pick(['Ab', 'aB', 'ab', 'é', 'Z'])}${r.below(50)}`,
         ...(r.below(3) === 0 && { maybe: r.below(10) }),

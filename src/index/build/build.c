@@ -156,7 +156,7 @@ static void log_phase(const IndexBuild *build, const char *msg, int32_t id, int6
              LOG_I64("durationMillis", (clock_mono_us() - since_us) / 1000));
 }
 
-ErrCode index_build_run(IndexBuild *build, Error *err) {
+static ErrCode run_phases(IndexBuild *build, Error *err) {
     OpCtx *op = build->active.op;
     int64_t begin_us = clock_mono_us();
     TRY(build_scan(build, err));
@@ -169,6 +169,15 @@ ErrCode index_build_run(IndexBuild *build, Error *err) {
     op_set_progress(op, NULL, 0, 0);
     log_phase(build, "Index build: drained side writes", 20689, begin_us);
     return ERR_OK;
+}
+
+ErrCode index_build_run(IndexBuild *build, Error *err) {
+    OpCtx *op = build->active.op;
+    AdmissionPriority priority = op->admission_priority;
+    op->admission_priority = ADMISSION_LOW; /* tickets go to clients first */
+    ErrCode rc = run_phases(build, err);
+    op->admission_priority = priority;
+    return rc;
 }
 
 ErrCode index_build_finish_locked(IndexBuild *build, CollAccess *access, Error *err) {
