@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/thread.h"
 #include "bench.h"
+#include "bson/doc.h"
 
 enum {
     WT_THREADS_MAX = 128, /* the engine stalls with many more */
@@ -23,6 +24,9 @@ enum {
 
 #define RECORD_URI "table:records"
 #define INDEX_URI  "table:index"
+#define INDEX_CONFIG                                                                               \
+    "type=file,internal_page_max=16k,leaf_page_max=16k,checksum=on,prefix_compression=true,"       \
+    "key_format=u,value_format=u,log=(enabled=true)"
 
 typedef struct WtRun WtRun;
 
@@ -62,6 +66,7 @@ static int step_load(WtThread *wt);
 static int step_insert(WtThread *wt);
 static int step_scan(WtThread *wt);
 static int step_index_scan(WtThread *wt);
+static int step_build(WtThread *wt);
 static int step_point_read(WtThread *wt);
 static int step_update(WtThread *wt);
 static ErrCode open_engine(WtRun *run, const char *dir, Error *err);
@@ -77,6 +82,7 @@ static const WtWorkload WT_WORKLOADS[] = {
     {"wt-point-read", "floor: read by _id through the index", true, 1, step_point_read},
     {"wt-update", "floor: read by _id and replace", true, 1, step_update},
     {"wt-index-scan", "floor: walk over all keys of the index", true, UINT32_MAX, step_index_scan},
+    {"wt-build", "floor: an index on k by scan, sort and bulk load", true, UINT32_MAX, step_build},
     {"wt-scan", "floor: walk over all documents, reading their bytes", true, UINT32_MAX, step_scan},
 };
 
@@ -165,10 +171,7 @@ static ErrCode open_engine(WtRun *run, const char *dir, Error *err) {
                              "checksum=on,block_compressor=snappy,key_format=q,value_format=u,"
                              "log=(enabled=true)");
     if (rc == 0)
-        rc = session->create(session, INDEX_URI,
-                             "type=file,internal_page_max=16k,leaf_page_max=16k,checksum=on,"
-                             "prefix_compression=true,key_format=u,value_format=u,"
-                             "log=(enabled=true)");
+        rc = session->create(session, INDEX_URI, INDEX_CONFIG);
     if (rc != 0)
         return fail(err, "create the tables", rc);
     session->close(session, NULL);
@@ -394,6 +397,69 @@ static int step_index_scan(WtThread *wt) {
     if (rc != WT_NOTFOUND)
         return rc;
     return seen == wt->run->options->docs ? 0 : WT_ERROR;
+}
+
+/* An index key as a node stores it: the number with its type and end, then the record id. */
+typedef struct BuiltKey {
+    uint8_t bytes[ID_KEY_SIZE + sizeof(int64_t)];
+} BuiltKey;
+
+static int compare_built_keys(const void *a, const void *b) {
+    return memcmp(a, b, sizeof(BuiltKey));
+}
+
+static int collect_keys(WtThread *wt, BuiltKey *keys, uint32_t *ret_count) {
+    uint32_t count = 0;
+    int rc = wt->session->begin_transaction(wt->session, NULL);
+    while (rc == 0 && (rc = wt->records->next(wt->records)) == 0) {
+        WT_ITEM doc;
+        int64_t rid;
+        rc = wt->records->get_value(wt->records, &doc);
+        if (rc == 0)
+            rc = wt->records->get_key(wt->records, &rid);
+        if (rc != 0 || count == wt->run->options->docs)
+            break;
+        make_id_key(elem_i32(doc_get_lit((Doc){doc.data}, "k")), keys[count].bytes);
+        uint64_t big = htobe64((uint64_t)rid);
+        memcpy(keys[count++].bytes + ID_KEY_SIZE, &big, sizeof(big));
+    }
+    wt->records->reset(wt->records);
+    wt->session->rollback_transaction(wt->session, NULL);
+    *ret_count = count;
+    return rc == WT_NOTFOUND ? 0 : rc;
+}
+
+static int load_keys(WtThread *wt, const BuiltKey *keys, uint32_t count) {
+    WT_CURSOR *bulk;
+    char uri[64];
+    snprintf(uri, sizeof(uri), "table:built-%llu", (unsigned long long)now_in_ns());
+    int rc = wt->session->create(wt->session, uri, INDEX_CONFIG);
+    if (rc == 0)
+        rc = wt->session->open_cursor(wt->session, uri, NULL, "bulk", &bulk);
+    if (rc != 0)
+        return rc;
+    for (uint32_t i = 0; rc == 0 && i < count; i++) {
+        WT_ITEM key = {.data = keys[i].bytes, .size = sizeof(keys[i].bytes)};
+        WT_ITEM value = {.data = "", .size = 0};
+        bulk->set_key(bulk, &key);
+        bulk->set_value(bulk, &value);
+        rc = bulk->insert(bulk);
+    }
+    int close_rc = bulk->close(bulk);
+    return rc != 0 ? rc : close_rc;
+}
+
+/* Scan, sort in memory, bulk load; into a new table each time. */
+static int step_build(WtThread *wt) {
+    uint32_t count = 0;
+    BuiltKey *keys = xmalloc(wt->run->options->docs * sizeof(BuiltKey));
+    int rc = collect_keys(wt, keys, &count);
+    if (rc == 0) {
+        qsort(keys, count, sizeof(*keys), compare_built_keys);
+        rc = count == wt->run->options->docs ? load_keys(wt, keys, count) : WT_ERROR;
+    }
+    xfree(keys);
+    return rc;
 }
 
 static ErrCode fail(Error *err, const char *what, int wt_error) {

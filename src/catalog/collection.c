@@ -313,6 +313,7 @@ void index_desc_unref(IndexDesc *index) {
     if (index == NULL || atomic_fetch_sub_explicit(&index->refs, 1, memory_order_acq_rel) > 1)
         return;
     ordered_index_unref(index->store);
+    record_store_unref(index->side_writes);
     if (atomic_fetch_sub_explicit(&index->state->refs, 1, memory_order_acq_rel) == 1)
         xfree(index->state);
     arena_done(&index->arena);

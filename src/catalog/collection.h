@@ -77,6 +77,8 @@ typedef struct IndexDesc {
     char *sort_key_version;   /* of ICU's data when it was built; NULL without a collator */
     bool has_build_uuid;
     Uuid build_uuid;
+    /* Being built: writers put its keys here (index/side_writes.h); NULL: into the index itself. */
+    RecordStore *side_writes;
 } IndexDesc;
 
 typedef enum ValidationLevel {

@@ -316,6 +316,8 @@ static ErrCode list_index_stats(Listing *listing, Error *err) {
         build_date(b, "since", index->state->since_wall_ms);
         build_close(b, accesses);
         build_doc(b, "spec", index->spec);
+        if (!index->is_ready)
+            build_bool(b, "building", true);
         end_doc(listing, b);
     }
     return ERR_OK;

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "commands/core/command_service.h"
 #include "commands/version.h"
+#include "index/build/registry.h"
 #include "storage/engine.h"
 
 static void apply_test_commands(ServiceCtx *service, ParamId id) {
@@ -49,6 +50,14 @@ static void apply_retries(ServiceCtx *service, ParamId id) {
     retry->temporarily_unavailable_backoff_base_ms =
         (int32_t)param_i64(service, PARAM_TEMPORARILY_UNAVAILABLE_BACKOFF_MS);
     retry->transaction_too_large_threshold = param_f64(service, PARAM_TXN_TOO_LARGE_THRESHOLD);
+}
+
+static void apply_index_builds(ServiceCtx *service, ParamId id) {
+    (void)id;
+    index_builds_set_params(service->index_builds,
+                            param_i64(service, PARAM_INDEX_BUILD_MEMORY_MB_MAX),
+                            param_i64(service, PARAM_INDEX_BUILDS_ACTIVE_MAX),
+                            param_i64(service, PARAM_INDEX_BUILD_DISK_MB_MIN));
 }
 
 static void build_fcv(ServiceCtx *service, const char *name, DocBuilder *b) {
@@ -124,6 +133,9 @@ const ParamHooks PARAM_HOOKS[PARAM_COUNT] = {
     [PARAM_ENABLE_TEMPORARILY_UNAVAILABLE] = {.apply = apply_retries},
     [PARAM_ENABLE_TEST_COMMANDS] = {.apply = apply_test_commands},
     [PARAM_FEATURE_COMPATIBILITY_VERSION] = {.build = build_fcv},
+    [PARAM_INDEX_BUILDS_ACTIVE_MAX] = {.apply = apply_index_builds},
+    [PARAM_INDEX_BUILD_DISK_MB_MIN] = {.apply = apply_index_builds},
+    [PARAM_INDEX_BUILD_MEMORY_MB_MAX] = {.apply = apply_index_builds},
     [PARAM_JOURNAL_COMMIT_INTERVAL] = {.apply = apply_journal_interval},
     [PARAM_LOG_COMPONENT_VERBOSITY] = {.build = build_component_verbosity,
                                        .set_doc = set_component_verbosity},

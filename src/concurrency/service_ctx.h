@@ -11,6 +11,7 @@ typedef struct ServiceCtx {
     struct OpRegistry *ops;
     struct StorageEngine *storage;
     struct CatalogService *catalog;
+    struct IndexBuilds *index_builds;
     struct CursorTable *cursors;
     struct Transport *transport;
     struct CommandService *commands;

@@ -123,7 +123,7 @@ static ErrCode apply_index(OpCtx *op, Collection *changed, Doc request, CollModR
         return error_set(err, ERR_INVALID_OPTIONS,
                          "no expireAfterSeconds, hidden, unique, or prepareUnique field");
     int position = find_index(changed, request);
-    if (position < 0)
+    if (position < 0 || !changed->indexes[position]->is_ready)
         return error_set(err, ERR_INDEX_NOT_FOUND, "cannot find index for ns %s", changed->ns.text);
     IndexDesc *old = changed->indexes[position];
     if (old->is_id && elem_is_truthy(hidden))

@@ -13,6 +13,9 @@ ErrCode ddl_build_collection(OpCtx *op, const Ns *ns, Doc options, const Uuid *u
 void ddl_discard_collection(OpCtx *op, Collection *coll);
 /* A database name that differs from an existing one only in case is refused. */
 ErrCode ddl_check_db_case(OpCtx *op, const Ns *ns, Error *err) MUST_CHECK;
+/* Fails with ERR_BACKGROUND_OPERATION_IN_PROGRESS_FOR_NAMESPACE while an index of the collection is
+ * being built; NULL is fine. */
+ErrCode ddl_check_no_build(const Collection *coll, Error *err) MUST_CHECK;
 /* Tells the observers. */
 ErrCode ddl_observe(OpCtx *op, const Ns *ns, const Uuid *uuid, Doc o, Error *err) MUST_CHECK;
 /* {<command>: <collection>} for observers, in the operation's arena. */

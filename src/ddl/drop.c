@@ -5,6 +5,7 @@
 #include "base/failpoint.h"
 #include "ddl/ddl_internal.h"
 #include "ddl/views.h"
+#include "index/build/registry.h"
 
 typedef struct DropArgs {
     const Ns *ns;
@@ -28,7 +29,9 @@ static ErrCode drop_attempt(void *arg, OpCtx *op, Error *err) {
     TRY(uow_begin(op, &uow, err));
     TRY(ddl_observe(op, args->ns, &access.coll->uuid, ddl_simple_entry(op, "drop", args->ns), err));
     TRY(catalog_stage_drop(op, access.coll, err));
-    return uow_commit(&uow, err);
+    TRY(uow_commit(&uow, err));
+    index_builds_abort_collection(op_index_builds(op), &access.coll->uuid);
+    return ERR_OK;
 }
 
 ErrCode ddl_drop(OpCtx *op, const Ns *ns, const Uuid *expected_uuid, DropResult *ret_result,
@@ -66,6 +69,11 @@ static bool stage_drop_of(void *arg, const Collection *coll) {
     return visit->rc == ERR_OK;
 }
 
+static bool abort_builds_of(void *arg, const Collection *coll) {
+    index_builds_abort_collection(op_index_builds(arg), &coll->uuid);
+    return true;
+}
+
 static bool stage_view_drop_of(void *arg, const View *view) {
     DbDropVisit *visit = arg;
     visit->rc = catalog_stage_view(visit->op, &view->ns, DOC_NONE, visit->err);
@@ -85,7 +93,9 @@ static ErrCode drop_database_attempt(void *arg, OpCtx *op, Error *err) {
     catalog_for_each_view_in_db(access.catalog, args->db, stage_view_drop_of, &visit);
     TRY(visit.rc);
     args->existed = visit.existed;
-    return uow_commit(&uow, err);
+    TRY(uow_commit(&uow, err));
+    catalog_for_each_in_db(access.catalog, args->db, abort_builds_of, op);
+    return ERR_OK;
 }
 
 ErrCode ddl_drop_database(OpCtx *op, Str db, bool *ret_existed, Error *err) {

@@ -15,7 +15,6 @@
 #include "base/failpoint.h"
 #include "bson/builder.h"
 #include "ddl/ddl_internal.h"
-#include "index/build/build.h"
 #include "index/collection_write.h"
 #include "storage/engine.h"
 #include "storage/global_lock.h"
@@ -84,6 +83,8 @@ static ErrCode check_names(const Catalog *catalog, const RenameArgs *args,
                          args->to->text);
     if (*ret_target != NULL && !args->is_drop_target)
         return error_set(err, ERR_NAMESPACE_EXISTS, "target namespace exists");
+    TRY(ddl_check_no_build(*ret_source, err));
+    TRY(ddl_check_no_build(*ret_target, err));
     return args->check.check != NULL ? args->check.check(args->check.arg, *ret_target, err)
                                      : ERR_OK;
 }
@@ -273,6 +274,7 @@ static ErrCode convert_attempt(void *arg, OpCtx *op, Error *err) {
     if (access.coll == NULL)
         return error_set(err, ERR_NAMESPACE_NOT_FOUND, "source collection %s does not exist",
                          args->ns->text);
+    TRY(ddl_check_no_build(access.coll, err));
     Buffer buf;
     buffer_init_arena(&buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
     DocBuilder b;

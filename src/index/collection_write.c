@@ -6,6 +6,7 @@
 #include "bson/json.h"
 #include "catalog/write_observer.h"
 #include "index/key_show.h"
+#include "index/side_writes.h"
 #include "storage/recovery_unit.h"
 
 static ErrCode insert_one(OpCtx *op, const Collection *coll, Doc doc, WriteScratch *scratch,
@@ -18,6 +19,8 @@ static ErrCode remove_keys(OpCtx *op, const IndexDesc *index, RecordId rid, cons
                            Error *err);
 static ErrCode update_keys(OpCtx *op, const Collection *coll, const IndexDesc *index, RecordId rid,
                            const KeySet *before, const KeySet *after, Error *err);
+static ErrCode write_aside(OpCtx *op, const IndexDesc *index, RecordId rid, Doc before, Doc after,
+                           WriteScratch *scratch, Error *err);
 static ErrCode trim_capped(OpCtx *op, const Collection *coll, WriteScratch *scratch, Error *err);
 static void notify_capped(void *arg, OpCtx *op, uint64_t commit_ts);
 
@@ -29,12 +32,14 @@ void write_scratch_init(WriteScratch *scratch) {
     key_set_init(&scratch->before);
     key_set_init(&scratch->after);
     key_builder_init(&scratch->rid);
+    buffer_init(&scratch->side, SIZE_MAX / 2);
 }
 
 void write_scratch_done(WriteScratch *scratch) {
     key_set_done(&scratch->before);
     key_set_done(&scratch->after);
     key_builder_done(&scratch->rid);
+    buffer_done(&scratch->side);
 }
 
 ErrCode collection_insert(OpCtx *op, const Collection *coll, const Doc *docs, size_t count,
@@ -71,6 +76,10 @@ ErrCode collection_update(OpCtx *op, const Collection *coll, RecordId rid, Doc b
         const IndexDesc *index = coll->indexes[i];
         if (index->store == NULL || index->is_id)
             continue; /* _id never changes */
+        if (UNLIKELY(index->side_writes != NULL)) {
+            TRY(write_aside(op, index, rid, before, after, scratch, err));
+            continue;
+        }
         TRY(index_keys_of(index, before, &scratch->before, err));
         TRY(index_keys_of(index, after, &scratch->after, err));
         TRY(update_keys(op, coll, index, rid, &scratch->before, &scratch->after, err));
@@ -88,6 +97,10 @@ ErrCode collection_delete(OpCtx *op, const Collection *coll, RecordId rid, Doc b
         const IndexDesc *index = coll->indexes[i];
         if (index->store == NULL)
             continue;
+        if (UNLIKELY(index->side_writes != NULL)) {
+            TRY(write_aside(op, index, rid, before, DOC_NONE, scratch, err));
+            continue;
+        }
         TRY(index_keys_of(index, before, &scratch->before, err));
         TRY(remove_keys(op, index, rid, &scratch->before, err));
     }
@@ -135,6 +148,10 @@ static ErrCode insert_one(OpCtx *op, const Collection *coll, Doc doc, WriteScrat
         const IndexDesc *index = coll->indexes[i];
         if (index->store == NULL)
             continue;
+        if (UNLIKELY(index->side_writes != NULL)) {
+            TRY(write_aside(op, index, rid, DOC_NONE, doc, scratch, err));
+            continue;
+        }
         TRY(index_keys_of(index, doc, &scratch->after, err));
         TRY(add_keys(op, coll, index, rid, &scratch->after, err));
     }
@@ -248,6 +265,21 @@ static ErrCode update_keys(OpCtx *op, const Collection *coll, const IndexDesc *i
         }
     }
     return ERR_OK;
+}
+
+/* The index is being built. A document that was there before the build may have no keys (parallel
+ * arrays, say): then the build has skipped it, and there is nothing to take back. */
+static ErrCode write_aside(OpCtx *op, const IndexDesc *index, RecordId rid, Doc before, Doc after,
+                           WriteScratch *scratch, Error *err) {
+    bool has_before =
+        doc_is_present(before) && index_keys_of(index, before, &scratch->before, err) == ERR_OK;
+    if (!has_before)
+        error_reset(err);
+    bool has_after = doc_is_present(after);
+    if (has_after)
+        TRY(index_keys_of(index, after, &scratch->after, err));
+    return side_write(op, index, rid, has_before ? &scratch->before : NULL,
+                      has_after ? &scratch->after : NULL, &scratch->side, err);
 }
 
 /* ---- capped collections (CAP-1) ---- */

@@ -16,6 +16,7 @@ typedef struct WriteScratch {
     KeySet before;
     KeySet after;
     KeyBuilder rid;
+    Buffer side; /* one record of an index being built */
 } WriteScratch;
 void write_scratch_init(WriteScratch *scratch);
 void write_scratch_done(WriteScratch *scratch);

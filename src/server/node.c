@@ -20,6 +20,7 @@
 #include "commands/profiler.h"
 #include "commands/version.h"
 #include "concurrency/lock_manager.h"
+#include "index/build/registry.h"
 #include "query/cursor/cursor_table.h"
 #include "query/exec/agg_sink.h"
 #include "server/exit_codes.h"
@@ -121,6 +122,7 @@ static ErrCode node_start(Node *node, int *ret_exit_code, Error *err) {
     TRY(write_pid_file(node, err));
     lock_manager_install();
     service->ops = op_registry_new();
+    service->index_builds = index_builds_new();
     TRY(open_storage(node, ret_exit_code, err));
     TRY(open_catalog(node, err));
     TRY(storage_start_threads(service->storage, err));
@@ -497,6 +499,7 @@ static void node_stop(Node *node) {
     profiler_free(server_setup(service)->profiler);
     command_service_free(TAKE_PTR(service->commands));
     op_ctx_free(TAKE_PTR(node->start_op));
+    index_builds_free(TAKE_PTR(service->index_builds));
     catalog_service_free(TAKE_PTR(service->catalog));
     if (service->storage != NULL) {
         LOG_INFO(LOG_STORAGE, 4784930, "Shutting down the storage engine");

@@ -1,10 +1,16 @@
 #include "storage/ordered_index.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "storage/storage_internal.h"
+
+enum {
+    BULK_OPEN_TRIES_MAX = 2000,
+    BULK_OPEN_WAIT_US = 5000,
+};
 
 struct OrderedIndex {
     _Atomic int32_t refs;
@@ -19,7 +25,6 @@ struct IndexBulk {
     OrderedIndex *index;
     WT_SESSION *session;
     WT_CURSOR *cursor;
-    KeyBuilder key;
     Buffer last_key; /* without record id, to find duplicates */
     bool has_last;
 };
@@ -252,17 +257,21 @@ ErrCode index_cursor_restore(IndexCursor *cursor, OpCtx *op, Error *err) {
 
 /* ---- bulk load ---- */
 
-ErrCode index_bulk_open(StorageEngine *engine, OrderedIndex *index, IndexBulk **ret_bulk,
-                        Error *err) {
+ErrCode index_bulk_open(OpCtx *op, OrderedIndex *index, IndexBulk **ret_bulk, Error *err) {
+    invariant(index->format != INDEX_ID);
+    StorageEngine *engine = index->engine;
     IndexBulk *bulk = NEW(IndexBulk);
     bulk->index = ordered_index_ref(index);
-    key_builder_init(&bulk->key);
     buffer_init(&bulk->last_key, SIZE_MAX / 2);
     ErrCode rc = storage_open_session(engine, &bulk->session, err);
-    if (rc == ERR_OK) {
+    for (int tries = 0; rc == ERR_OK && bulk->cursor == NULL; tries++) {
         int wt_rc =
             bulk->session->open_cursor(bulk->session, index->uri, NULL, "bulk", &bulk->cursor);
-        if (wt_rc != 0)
+        /* The load wants the table for itself: a checkpoint or someone's look at its statistics can
+         * be in the way for a moment. */
+        if (wt_rc == EBUSY && tries < BULK_OPEN_TRIES_MAX)
+            rc = op_sleep_us(op, BULK_OPEN_WAIT_US, err);
+        else if (wt_rc != 0)
             rc = wt_error(engine, wt_rc, "start a bulk load", index->ident, err);
     }
     if (rc != ERR_OK) {
@@ -273,28 +282,19 @@ ErrCode index_bulk_open(StorageEngine *engine, OrderedIndex *index, IndexBulk **
     return ERR_OK;
 }
 
-ErrCode index_bulk_add(IndexBulk *bulk, IndexKey key, RecordId rid, bool *ret_is_duplicate,
-                       Error *err) {
+ErrCode index_bulk_add(IndexBulk *bulk, Str whole, size_t key_size, Str type_bits,
+                       bool *ret_is_duplicate, Error *err) {
     OrderedIndex *index = bulk->index;
     *ret_is_duplicate = false;
-    if (index->format != INDEX_PLAIN) {
-        *ret_is_duplicate = bulk->has_last && bulk->last_key.size == key.key.size &&
-                            memcmp(bulk->last_key.data, key.key.data, key.key.size) == 0;
-        if (*ret_is_duplicate)
-            return ERR_OK;
+    if (index->format == INDEX_UNIQUE) {
+        *ret_is_duplicate = bulk->has_last && bulk->last_key.size == key_size &&
+                            memcmp(bulk->last_key.data, whole.data, key_size) == 0;
         buffer_clear(&bulk->last_key);
-        buffer_append(&bulk->last_key, key.key.data, key.key.size);
+        buffer_append(&bulk->last_key, whole.data, key_size);
         bulk->has_last = true;
     }
-    if (index->format == INDEX_ID) {
-        Str value = id_value(&bulk->key, rid, key.type_bits);
-        set_item_key(bulk->cursor, key.key.data, key.key.size);
-        set_item_value(bulk->cursor, value.data, value.size);
-    } else {
-        Str whole = key_with_rid(&bulk->key, key.key, rid);
-        set_item_key(bulk->cursor, whole.data, whole.size);
-        set_item_value(bulk->cursor, key.type_bits.data, key.type_bits.size);
-    }
+    set_item_key(bulk->cursor, whole.data, whole.size);
+    set_item_value(bulk->cursor, type_bits.data, type_bits.size);
     int rc = bulk->cursor->insert(bulk->cursor);
     return rc == 0 ? ERR_OK : wt_error(index->engine, rc, "load a key", index->ident, err);
 }
@@ -312,7 +312,6 @@ void index_bulk_free(IndexBulk *bulk) {
         return;
     wt_cursor_close(&bulk->cursor);
     wt_session_close(&bulk->session);
-    key_builder_done(&bulk->key);
     buffer_done(&bulk->last_key);
     ordered_index_unref(bulk->index);
     xfree(bulk);

@@ -87,13 +87,14 @@ ErrCode index_cursor_next_raw(IndexCursor *cursor, bool *ret_found, Str *ret_key
 void index_cursor_save(IndexCursor *cursor);
 ErrCode index_cursor_restore(IndexCursor *cursor, OpCtx *op, Error *err) MUST_CHECK;
 
-/* Fills a new, empty index from sorted keys, much faster than inserts; outside of transactions. The
- * keys are given with their record ids in order; equal keys of a unique format set
- * *ret_is_duplicate. */
+/* Fills a new, empty index of an INDEX_PLAIN or INDEX_UNIQUE format from sorted keys, much faster
+ * than inserts; outside of transactions. `whole` is the key with its record id, `key_size` the size
+ * without it. Equal keys of a unique format set *ret_is_duplicate and are loaded all the same: what
+ * that means is for the caller to decide. */
 typedef struct IndexBulk IndexBulk;
-ErrCode index_bulk_open(StorageEngine *engine, OrderedIndex *index, IndexBulk **ret_bulk,
-                        Error *err) MUST_CHECK;
-ErrCode index_bulk_add(IndexBulk *bulk, IndexKey key, RecordId rid, bool *ret_is_duplicate,
-                       Error *err) MUST_CHECK;
+ErrCode index_bulk_open(OpCtx *op, OrderedIndex *index, IndexBulk **ret_bulk, Error *err)
+    MUST_CHECK;
+ErrCode index_bulk_add(IndexBulk *bulk, Str whole, size_t key_size, Str type_bits,
+                       bool *ret_is_duplicate, Error *err) MUST_CHECK;
 ErrCode index_bulk_finish(IndexBulk *bulk, Error *err) MUST_CHECK;
 void index_bulk_free(IndexBulk *bulk);

@@ -77,7 +77,8 @@ ErrCode storage_drop_table(StorageEngine *engine, const char *ident, bool *ret_i
 
 static bool is_table_file(const char *name) {
     size_t size = strlen(name);
-    bool is_ours = strncmp(name, "collection-", 11) == 0 || strncmp(name, "index-", 6) == 0;
+    bool is_ours = strncmp(name, "collection-", 11) == 0 || strncmp(name, "index-", 6) == 0 ||
+                   strncmp(name, "internal-", 9) == 0;
     return is_ours && size > 3 && strcmp(name + size - 3, ".wt") == 0;
 }
 

@@ -20,7 +20,8 @@ const seed = seedOfRun();
 const rand = random(seed);
 console.error(`crash tests: ${ROUNDS} rounds, TEST_SEED=${seed}`);
 
-/* Failpoint and the kind of operation that runs into it; null: the writers do. */
+/* Failpoint and the kind of operation that runs into it; null: the writers do. Builds are those of
+ * the collection that the writers write to. */
 const FAILPOINTS = [
     ['create.tableCreated', 'create'],
     ['create.catalogCommitted', 'create'],
@@ -29,8 +30,16 @@ const FAILPOINTS = [
     ['rename.catalogCommitted', 'rename'],
     ['rename.documentsCopied', 'renameAcross'],
     ['createIndexes.tableCreated', 'createIndexes'],
-    ['createIndexes.scanned', 'createIndexes'],
-    ['createIndexes.catalogCommitted', 'createIndexes'],
+    ['indexBuild.startEntryWritten', 'build'],
+    ['indexBuild.sideTableInstalled', 'build'],
+    ['indexBuild.scanning', 'build'],
+    ['indexBuild.sorterSpilled', 'build'],
+    ['indexBuild.bulkLoading', 'build'],
+    ['indexBuild.firstDrain', 'build'],
+    ['indexBuild.finalDrainX', 'build'],
+    ['indexBuild.commitEntryWritten', 'build'],
+    ['indexBuild.commitEntryWritten', 'createIndexes'],
+    ['indexBuild.abortEntryWritten', 'failingBuild'],
     ['dropIndexes.catalogEntryRemoved', 'dropIndexes'],
     ['collMod.catalogCommitted', 'collMod'],
     ['dropDatabase.eachCollection', 'dropDatabase'],
@@ -66,7 +75,10 @@ class Victim {
     async crash(kill, isDdl) {
         let isOver = false;
         const work = [this.ledger.write(this.client, rand.below(2 ** 30), () => isOver)];
-        if (isDdl) work.push(this.world.run(this.client, rand, () => isOver));
+        if (isDdl) {
+            work.push(this.world.run(this.client, rand, () => isOver));
+            work.push(Ledger.buildOften(this.client, rand, () => isOver));
+        }
         work.push(kill(this.client));
         const end = await this.server.waitEnd();
         isOver = true;
@@ -119,9 +131,15 @@ async function runInto(client, failpoint, kind) {
         await client
             .db('admin')
             .command({ configureFailPoint: failpoint, mode, data: { crash: true } });
+        if (failpoint === 'indexBuild.sorterSpilled')
+            await client
+                .db('admin')
+                .command({ configureFailPoint: 'indexBuild.smallMemory', mode: 'alwaysOn' });
         while (victim.server.isRunning()) {
             assert.ok(Date.now() < deadline, `failpoint ${failpoint} was not hit`);
-            if (kind === 'fsync') await client.db('admin').command({ fsync: 1 });
+            if (kind === 'build') await Ledger.build(client, rand, /* isFailing= */ false);
+            else if (kind === 'failingBuild') await Ledger.build(client, rand, true);
+            else if (kind === 'fsync') await client.db('admin').command({ fsync: 1 });
             else if (kind !== null && !(await victim.world.step(client, rand, kind)))
                 await victim.world.renew(client, rand);
             await new Promise((done) => setTimeout(done, 20));

@@ -10,6 +10,7 @@ import { random } from '../lib/expect.mjs';
 
 const WRITERS = 3;
 const DOCUMENTS_MAX = 400; // deletes win from here on, which bounds the time of a check
+const BUILT = ['x', 'tagsN', 'padU', 'failing'];
 export const LEDGER_DB = 'ledger';
 export const LEDGER_COLLECTION = 'w';
 
@@ -29,6 +30,40 @@ export class Ledger {
         await collection.createIndex({ n: 1, _id: -1 }, { writeConcern });
         await collection.createIndex({ u: 1 }, { unique: true, writeConcern });
         await collection.createIndex({ tags: 1 }, { writeConcern });
+    }
+
+    /* Builds indexes that were not there, under the writers; with isFailing one that cannot be. */
+    static async build(client, rand, isFailing) {
+        const collection = client
+            .db(LEDGER_DB)
+            .collection(LEDGER_COLLECTION, { writeConcern: { w: 1, j: true } });
+        const present = (await collection.indexes()).map(({ name }) => name);
+        for (const name of BUILT.filter((name) => present.includes(name)))
+            await collection.dropIndex(name);
+        if (isFailing) {
+            await collection
+                .createIndexes([{ key: { x: 1 }, name: 'failing', unique: true }])
+                .then(() => collection.dropIndex('failing')) // there were hardly any documents
+                .catch((error) => {
+                    if (error.code !== 11000) throw error;
+                });
+            return;
+        }
+        const specs = [
+            { key: { x: 1 }, name: 'x' },
+            { key: { tags: 1, n: -1 }, name: 'tagsN' },
+            { key: { pad: 1, u: 1 }, name: 'padU', unique: true },
+        ];
+        await collection.createIndexes(specs.slice(rand.below(3)));
+    }
+
+    /* The same without pause until `isOver()` or until the server is gone. */
+    static async buildOften(client, rand, isOver) {
+        try {
+            while (!isOver()) await Ledger.build(client, rand, rand() < 0.2);
+        } catch (error) {
+            if (!isConnectionLoss(error)) throw error;
+        }
     }
 
     /* Writes until `isOver()` or until the server is gone. */

@@ -130,7 +130,7 @@ test('an operation whose client went away is ended', async () => {
 
 test('an index build can be ended by killOp and leaves no index', async () => {
     await node.withFailpoint(
-        'createIndexes.scanned',
+        'indexBuild.scanning',
         'alwaysOn',
         { blockTimeMS: 3000 },
         async () => {

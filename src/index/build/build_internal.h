@@ -1,0 +1,39 @@
+/*
+ * build_internal.h - shared by the files of index/build/.
+ */
+#pragma once
+
+#include "index/build/build.h"
+
+enum {
+    BUILD_SLICE_US = 10 * 1000, /* between two yields, as queries */
+};
+
+/* Fails with ERR_INDEX_BUILD_ABORTED unless the build is still wanted. */
+ErrCode build_check_installed(const IndexBuild *build, const CollAccess *access, Error *err)
+    MUST_CHECK;
+
+/* Scans the collection into the sorters. */
+ErrCode build_scan(IndexBuild *build, Error *err) MUST_CHECK;
+/* From the sorters into the empty index tables. */
+ErrCode build_load(IndexBuild *build, Error *err) MUST_CHECK;
+
+/* Applies side writes: all there are and then again under S, so that only what comes after the
+ * return is left. */
+ErrCode build_drain(IndexBuild *build, Error *err) MUST_CHECK;
+/* Applies the rest, with the collection locked in X. */
+ErrCode build_drain_locked(IndexBuild *build, Error *err) MUST_CHECK;
+
+/* Keeps a key that is in the table twice, for the check at the end. */
+void build_note_duplicate(IndexBuildItem *item, Str key, Str type_bits);
+/* Writes what was noted into the table; in a unit of work. */
+ErrCode build_write_duplicates(OpCtx *op, IndexBuildItem *item, Error *err) MUST_CHECK;
+void build_note_skipped(IndexBuildItem *item, RecordId rid);
+/* Writes what was noted into the table, which is made with the first; takes its locks itself. */
+ErrCode build_flush_skipped(IndexBuild *build, Error *err) MUST_CHECK;
+/* Documents that had no keys: gone, or with keys now. */
+ErrCode build_recheck_skipped(IndexBuild *build, CollAccess *access, Error *err) MUST_CHECK;
+/* Keys that were there twice must not be any more. */
+ErrCode build_recheck_duplicates(IndexBuild *build, CollAccess *access, Error *err) MUST_CHECK;
+/* A new, empty temporary table. */
+ErrCode build_temp_table(OpCtx *op, RecordStore **ret_store, Error *err) MUST_CHECK;

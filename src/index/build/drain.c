@@ -1,0 +1,187 @@
+/*
+ * drain.c - side writes are applied to the index in the order in which they were made.
+ *
+ * Positions in the side table are given out when a writer writes, and become visible when it
+ * commits: a later position may be seen before an earlier one. That does not matter for the order
+ * (two writers of one document conflict, so their positions are in the order of their commits), but
+ * it does for knowing what has been applied. `drained_to` is therefore moved only to positions that
+ * were taken under a lock that excludes writers: what is below is there, or never will be.
+ *
+ * What is applied is removed from the side table in the same transaction.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "index/build/build_internal.h"
+#include "index/side_writes.h"
+#include "storage/recovery_unit.h"
+#include "storage/unit_of_work.h"
+
+enum {
+    BATCH_RECORDS_MAX = 500,
+    BATCH_BYTES_MAX = 1024 * 1024,
+    /* So many positions may be left to be looked at under S: some milliseconds. */
+    LOCKED_POSITIONS_MAX = 2000,
+    /* Rounds after which the rest is done under S even if writers are as fast as we are. */
+    ROUNDS_MAX = 12,
+};
+
+typedef struct DrainUnit {
+    IndexBuildItem *item;
+    bool is_clustered;
+    int64_t from;
+    int64_t to;
+    /* Set by the unit. */
+    int64_t next;
+    int64_t applied;
+    bool is_at_end;
+} DrainUnit;
+
+static ErrCode drain_freely(IndexBuild *build, IndexBuildItem *item, int64_t from, int64_t to,
+                            Error *err);
+static ErrCode drain_here(IndexBuild *build, IndexBuildItem *item, int64_t from, int64_t to,
+                          Error *err);
+static ErrCode drain_unit(void *arg, OpCtx *op, Error *err);
+static ErrCode apply_record(OpCtx *op, IndexBuildItem *item, Str record, bool is_clustered,
+                            Error *err);
+
+ErrCode build_drain(IndexBuild *build, Error *err) {
+    OpCtx *op = build->active.op;
+    for (uint32_t i = 0; i < build->count; i++)
+        TRY(drain_freely(build, &build->items[i], 1, INT64_MAX, err));
+    failpoint_hit(FP_INDEX_BUILD_FIRST_DRAIN);
+    for (int round = 0;; round++) {
+        int64_t ends[COLLECTION_INDEXES_MAX];
+        bool is_little = true;
+        {
+            CLEANUP(access_done) CollAccess access = {0};
+            TRY(access_write(op, &build->ns, LOCK_S, &access, err));
+            TRY(build_check_installed(build, &access, err));
+            for (uint32_t i = 0; i < build->count; i++) {
+                IndexBuildItem *item = &build->items[i];
+                RecordId end; /* every writer's position is below, and decided */
+                TRY(record_store_next_id(op, item->side_writes, &end, err));
+                ends[i] = end.num;
+                is_little &= end.num - item->drained_to <= LOCKED_POSITIONS_MAX;
+            }
+            for (uint32_t i = 0; (is_little || round == ROUNDS_MAX) && i < build->count; i++) {
+                IndexBuildItem *item = &build->items[i];
+                TRY(drain_here(build, item, item->drained_to, ends[i], err));
+                item->drained_to = ends[i];
+            }
+        }
+        if (is_little || round == ROUNDS_MAX)
+            return ERR_OK;
+        for (uint32_t i = 0; i < build->count; i++) {
+            IndexBuildItem *item = &build->items[i];
+            TRY(drain_freely(build, item, item->drained_to, ends[i], err));
+            item->drained_to = ends[i];
+            TRY(drain_freely(build, item, ends[i], INT64_MAX, err));
+        }
+    }
+}
+
+ErrCode build_drain_locked(IndexBuild *build, Error *err) {
+    for (uint32_t i = 0; i < build->count; i++)
+        TRY(drain_here(build, &build->items[i], build->items[i].drained_to, INT64_MAX, err));
+    return ERR_OK;
+}
+
+static ErrCode run_unit(OpCtx *op, DrainUnit *unit, Error *err) {
+    TRY(op_run_with_retry(op, drain_unit, unit, err));
+    unit->item->drained_count += unit->applied;
+    unit->from = unit->next;
+    return ERR_OK;
+}
+
+/* Under IX, which is given up after each batch. */
+static ErrCode drain_freely(IndexBuild *build, IndexBuildItem *item, int64_t from, int64_t to,
+                            Error *err) {
+    OpCtx *op = build->active.op;
+    DrainUnit unit = {.item = item, .is_clustered = build->is_clustered, .from = from, .to = to};
+    int64_t begun_at = item->drained_count;
+    while (!unit.is_at_end) {
+        TRY(op_check_interrupt_slow(op, err));
+        TRY(index_build_check_disk(op, err));
+        op_set_progress(op, "Index Build: draining writes received during build",
+                        item->drained_count - begun_at,
+                        item->drained_count - begun_at + record_store_count(item->side_writes));
+        CLEANUP(access_done) CollAccess access = {0};
+        TRY(access_write(op, &build->ns, LOCK_IX, &access, err));
+        TRY(build_check_installed(build, &access, err));
+        TRY(run_unit(op, &unit, err));
+    }
+    return ERR_OK;
+}
+
+/* Under a lock that the caller holds. */
+static ErrCode drain_here(IndexBuild *build, IndexBuildItem *item, int64_t from, int64_t to,
+                          Error *err) {
+    OpCtx *op = build->active.op;
+    DrainUnit unit = {.item = item, .is_clustered = build->is_clustered, .from = from, .to = to};
+    while (!unit.is_at_end) {
+        TRY(op_check_interrupt_slow(op, err));
+        TRY(run_unit(op, &unit, err));
+    }
+    return ERR_OK;
+}
+
+static ErrCode drain_unit(void *arg, OpCtx *op, Error *err) {
+    DrainUnit *unit = arg;
+    IndexBuildItem *item = unit->item;
+    unit->next = unit->from;
+    unit->applied = 0;
+    unit->is_at_end = false;
+    buffer_clear(&item->pending_duplicates);
+    CLEANUP(uow_done) UnitOfWork uow = {0};
+    TRY(uow_begin(op, &uow, err));
+    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
+    TRY(record_cursor_open(op, item->side_writes, /* is_forward= */ true, &cursor, err));
+    TRY(record_cursor_seek_near(&cursor, record_id_num(unit->from), err));
+    size_t bytes = 0;
+    while (unit->applied < BATCH_RECORDS_MAX && bytes < BATCH_BYTES_MAX) {
+        bool is_found;
+        RecordId position;
+        Str record;
+        TRY(record_cursor_next(&cursor, &is_found, &position, &record, err));
+        if (!is_found || position.num >= unit->to) {
+            unit->is_at_end = true;
+            break;
+        }
+        bytes += record.size;
+        TRY(apply_record(op, item, record, unit->is_clustered, err));
+        TRY(record_delete(op, item->side_writes, position, record.size, err));
+        unit->next = position.num + 1;
+        unit->applied++;
+    }
+    TRY(build_write_duplicates(op, item, err));
+    record_cursor_save(&cursor);
+    TRY(uow_commit(&uow, err));
+    buffer_clear(&item->pending_duplicates);
+    return ERR_OK;
+}
+
+static ErrCode apply_record(OpCtx *op, IndexBuildItem *item, Str record, bool is_clustered,
+                            Error *err) {
+    OrderedIndex *store = item->index->store;
+    SideReader reader;
+    TRY(side_reader_open(&reader, record, is_clustered, err));
+    SideOp side_op;
+    IndexKey key;
+    while (side_reader_next(&reader, &side_op, &key)) {
+        bool is_found, is_duplicate;
+        if (side_op == SIDE_REMOVE) {
+            TRY(ordered_index_remove(op, store, key, reader.rid, &is_found, err));
+            continue;
+        }
+        TRY(ordered_index_insert(op, store, key, reader.rid, /* is_dup_allowed= */ false,
+                                 &is_duplicate, err));
+        if (!is_duplicate)
+            continue;
+        build_note_duplicate(item, key.key, key.type_bits);
+        TRY(ordered_index_insert(op, store, key, reader.rid, /* is_dup_allowed= */ true,
+                                 &is_duplicate, err));
+    }
+    return ERR_OK;
+}

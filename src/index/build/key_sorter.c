@@ -1,0 +1,481 @@
+/*
+ * key_sorter.c - the keys lie in chunks; what is sorted is an array of pointers, each with the
+ * first eight bytes of its key, which decide most comparisons without touching the key.
+ *
+ * A record, in a chunk and in a run:  RecordHead, key and record id, type bits.
+ */
+#include "index/build/key_sorter.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/failpoint.h"
+
+enum {
+    CHUNK_BYTES = 1024 * 1024,
+    RUN_BUFFER_BYTES = 128 * 1024,
+    INSERTION_SORT_COUNT = 12,
+    MEMORY_BYTES_UNDER_TEST = 2048, /* of the failpoint that makes small builds spill */
+};
+
+typedef struct RecordHead {
+    uint32_t key_size;
+    uint32_t rid_size;
+    uint32_t type_bits_size;
+} RecordHead;
+
+typedef struct Entry {
+    uint64_t prefix;
+    const uint8_t *record;
+} Entry;
+
+typedef struct Chunk {
+    struct Chunk *next;
+    size_t size;
+    size_t capacity;
+    uint8_t bytes[];
+} Chunk;
+
+/* A sorted file. While it is written the buffer holds what is not in it yet, later what was read
+ * ahead. */
+typedef struct Run {
+    int fd;
+    uint8_t *buffer;
+    size_t capacity;
+    size_t next;
+    size_t filled;
+    off_t offset;
+    off_t size;
+    Entry head; /* its first record, in the buffer */
+} Run;
+
+struct KeySorter {
+    char *dir;
+    size_t memory_bytes_max;
+    size_t chunk_bytes; /* all chunks */
+    Chunk *chunks;
+    Entry *entries;
+    size_t count;
+    size_t capacity;
+    size_t next; /* of entries, once finished */
+    Run *runs[KEY_SORTER_RUNS_MAX];
+    uint32_t run_count;
+    uint32_t heap_count; /* runs that are not at their end; a heap by their heads */
+    uint64_t added_count;
+    uint32_t spill_count;
+    bool is_finished;
+    bool is_head_used; /* the record of runs[0] was given out */
+};
+
+static ErrCode spill(KeySorter *sorter, Error *err);
+static void sort_entries(KeySorter *sorter);
+static void clear_memory(KeySorter *sorter);
+static ErrCode merge_runs(KeySorter *sorter, Error *err);
+static ErrCode heap_open(KeySorter *sorter, Error *err);
+static ErrCode heap_next(KeySorter *sorter, bool *ret_found, const uint8_t **ret_record,
+                         Error *err);
+static ErrCode run_new(KeySorter *sorter, Run **ret_run, Error *err);
+static void run_free(Run *run);
+static ErrCode run_append(KeySorter *sorter, Run *run, const uint8_t *data, size_t size,
+                          Error *err);
+static ErrCode run_finish(KeySorter *sorter, Run *run, Error *err);
+static ErrCode run_next(KeySorter *sorter, Run *run, bool *ret_found, Error *err);
+
+static inline RecordHead head_of(const uint8_t *record) {
+    RecordHead head;
+    memcpy(&head, record, sizeof(head));
+    return head;
+}
+
+static inline size_t record_size(RecordHead head) {
+    return sizeof(head) + head.key_size + head.rid_size + head.type_bits_size;
+}
+
+static inline uint64_t prefix_of(const uint8_t *key, size_t size) {
+    uint64_t prefix = 0;
+    memcpy(&prefix, key, size < sizeof(prefix) ? size : sizeof(prefix));
+    return __builtin_bswap64(prefix);
+}
+
+static inline int compare_entries(const Entry *a, const Entry *b) {
+    if (a->prefix != b->prefix)
+        return a->prefix < b->prefix ? -1 : 1;
+    RecordHead x = head_of(a->record), y = head_of(b->record);
+    size_t x_size = x.key_size + x.rid_size, y_size = y.key_size + y.rid_size;
+    int rc =
+        memcmp(a->record + sizeof(x), b->record + sizeof(y), x_size < y_size ? x_size : y_size);
+    if (rc != 0)
+        return rc;
+    return x_size < y_size ? -1 : x_size > y_size;
+}
+
+KeySorter *key_sorter_new(const char *dir, size_t memory_bytes) {
+    KeySorter *sorter = NEW(KeySorter);
+    sorter->dir = xstrdup(dir);
+    sorter->memory_bytes_max = memory_bytes;
+    if (FAILPOINT(INDEX_BUILD_SMALL_MEMORY))
+        sorter->memory_bytes_max = MEMORY_BYTES_UNDER_TEST;
+    return sorter;
+}
+
+void key_sorter_free(KeySorter *sorter) {
+    if (sorter == NULL)
+        return;
+    clear_memory(sorter);
+    xfree(sorter->entries);
+    for (uint32_t i = 0; i < sorter->run_count; i++)
+        run_free(sorter->runs[i]);
+    xfree(sorter->dir);
+    xfree(sorter);
+}
+
+static uint8_t *reserve(KeySorter *sorter, size_t size) {
+    Chunk *chunk = sorter->chunks;
+    if (chunk == NULL || chunk->capacity - chunk->size < size) {
+        size_t wanted = CHUNK_BYTES;
+        if (wanted > sorter->memory_bytes_max / 4)
+            wanted = sorter->memory_bytes_max / 4;
+        size_t capacity = size > wanted ? size : wanted;
+        chunk = xmalloc(sizeof(Chunk) + capacity);
+        *chunk = (Chunk){.next = sorter->chunks, .capacity = capacity};
+        sorter->chunks = chunk;
+        sorter->chunk_bytes += capacity;
+    }
+    uint8_t *at = chunk->bytes + chunk->size;
+    chunk->size += size;
+    return at;
+}
+
+ErrCode key_sorter_add(KeySorter *sorter, IndexKey key, Str rid, Error *err) {
+    assert(!sorter->is_finished);
+    /* Sorting needs the array of entries a second time. */
+    if (sorter->chunk_bytes + sorter->count * 2 * sizeof(Entry) > sorter->memory_bytes_max &&
+        sorter->count > 0)
+        TRY(spill(sorter, err));
+    RecordHead head = {(uint32_t)key.key.size, (uint32_t)rid.size, (uint32_t)key.type_bits.size};
+    uint8_t *record = reserve(sorter, record_size(head));
+    uint8_t *at = record + sizeof(head);
+    memcpy(record, &head, sizeof(head));
+    memcpy(at, key.key.data, key.key.size);
+    memcpy(at + key.key.size, rid.data, rid.size);
+    if (key.type_bits.size > 0)
+        memcpy(at + key.key.size + rid.size, key.type_bits.data, key.type_bits.size);
+    ARRAY_RESERVE(sorter->entries, sorter->count, sorter->capacity);
+    sorter->entries[sorter->count++] = (Entry){prefix_of(at, key.key.size + rid.size), record};
+    sorter->added_count++;
+    return ERR_OK;
+}
+
+ErrCode key_sorter_finish(KeySorter *sorter, Error *err) {
+    assert(!sorter->is_finished);
+    if (sorter->run_count > 0 && sorter->count > 0)
+        TRY(spill(sorter, err));
+    sorter->is_finished = true;
+    if (sorter->run_count > 0)
+        return heap_open(sorter, err);
+    sort_entries(sorter);
+    return ERR_OK;
+}
+
+ErrCode key_sorter_next(KeySorter *sorter, bool *ret_found, SortedKey *ret_key, Error *err) {
+    assert(sorter->is_finished);
+    const uint8_t *record = NULL;
+    if (sorter->run_count > 0) {
+        TRY(heap_next(sorter, ret_found, &record, err));
+    } else {
+        *ret_found = sorter->next < sorter->count;
+        if (*ret_found)
+            record = sorter->entries[sorter->next++].record;
+    }
+    if (!*ret_found)
+        return ERR_OK;
+    RecordHead head = head_of(record);
+    const char *at = (const char *)record + sizeof(head);
+    *ret_key = (SortedKey){
+        .whole = {at, head.key_size + head.rid_size},
+        .key_size = head.key_size,
+        .type_bits = {at + head.key_size + head.rid_size, head.type_bits_size},
+    };
+    return ERR_OK;
+}
+
+uint64_t key_sorter_count(const KeySorter *sorter) {
+    return sorter->added_count;
+}
+
+uint32_t key_sorter_spills(const KeySorter *sorter) {
+    return sorter->spill_count;
+}
+
+/* ---- in memory ---- */
+
+static void insertion_sort(Entry *entries, size_t count) {
+    for (size_t i = 1; i < count; i++) {
+        Entry entry = entries[i];
+        size_t at = i;
+        while (at > 0 && compare_entries(&entry, &entries[at - 1]) < 0) {
+            entries[at] = entries[at - 1];
+            at--;
+        }
+        entries[at] = entry;
+    }
+}
+
+static void merge(const Entry *from, Entry *to, size_t left, size_t middle, size_t right) {
+    /* Input that is in order already, as that of a growing field, costs one comparison. */
+    if (middle >= right || compare_entries(&from[middle - 1], &from[middle]) < 0) {
+        memcpy(to + left, from + left, (right - left) * sizeof(Entry));
+        return;
+    }
+    size_t i = left, j = middle;
+    for (size_t at = left; at < right; at++) {
+        bool is_left = j >= right || (i < middle && compare_entries(&from[i], &from[j]) < 0);
+        to[at] = is_left ? from[i++] : from[j++];
+    }
+}
+
+static void sort_entries(KeySorter *sorter) {
+    size_t count = sorter->count;
+    for (size_t at = 0; at < count; at += INSERTION_SORT_COUNT)
+        insertion_sort(sorter->entries + at,
+                       count - at < INSERTION_SORT_COUNT ? count - at : INSERTION_SORT_COUNT);
+    if (count <= INSERTION_SORT_COUNT)
+        return;
+    Entry *from = sorter->entries;
+    Entry *to = xmalloc(count * sizeof(Entry));
+    for (size_t width = INSERTION_SORT_COUNT; width < count; width *= 2) {
+        for (size_t left = 0; left < count; left += 2 * width) {
+            size_t middle = left + width < count ? left + width : count;
+            size_t right = left + 2 * width < count ? left + 2 * width : count;
+            merge(from, to, left, middle, right);
+        }
+        Entry *swap = from;
+        from = to;
+        to = swap;
+    }
+    sorter->entries = from;
+    sorter->capacity = count;
+    xfree(to);
+}
+
+static void clear_memory(KeySorter *sorter) {
+    while (sorter->chunks != NULL) {
+        Chunk *next = sorter->chunks->next;
+        xfree(sorter->chunks);
+        sorter->chunks = next;
+    }
+    sorter->chunk_bytes = 0;
+    sorter->count = 0;
+}
+
+/* ---- runs ---- */
+
+static ErrCode spill(KeySorter *sorter, Error *err) {
+    if (sorter->run_count == KEY_SORTER_RUNS_MAX)
+        TRY(merge_runs(sorter, err));
+    sort_entries(sorter);
+    Run *run;
+    TRY(run_new(sorter, &run, err));
+    sorter->runs[sorter->run_count++] = run;
+    for (size_t i = 0; i < sorter->count; i++) {
+        const uint8_t *record = sorter->entries[i].record;
+        TRY(run_append(sorter, run, record, record_size(head_of(record)), err));
+    }
+    TRY(run_finish(sorter, run, err));
+    clear_memory(sorter);
+    sorter->spill_count++;
+    failpoint_hit(FP_INDEX_BUILD_SORTER_SPILLED);
+    return ERR_OK;
+}
+
+static ErrCode merge_runs(KeySorter *sorter, Error *err) {
+    TRY(heap_open(sorter, err));
+    Run *merged;
+    TRY(run_new(sorter, &merged, err));
+    ErrCode rc = ERR_OK;
+    bool is_found = true;
+    while (rc == ERR_OK && is_found) {
+        const uint8_t *record;
+        rc = heap_next(sorter, &is_found, &record, err);
+        if (rc == ERR_OK && is_found)
+            rc = run_append(sorter, merged, record, record_size(head_of(record)), err);
+    }
+    if (rc == ERR_OK)
+        rc = run_finish(sorter, merged, err);
+    if (rc != ERR_OK) {
+        run_free(merged);
+        return rc;
+    }
+    for (uint32_t i = 0; i < sorter->run_count; i++)
+        run_free(sorter->runs[i]);
+    sorter->runs[0] = merged;
+    sorter->run_count = 1;
+    return ERR_OK;
+}
+
+static void sift_down(KeySorter *sorter, uint32_t at) {
+    Run **runs = sorter->runs;
+    for (;;) {
+        uint32_t least = at;
+        for (uint32_t child = 2 * at + 1; child <= 2 * at + 2 && child < sorter->heap_count;
+             child++)
+            if (compare_entries(&runs[child]->head, &runs[least]->head) < 0)
+                least = child;
+        if (least == at)
+            return;
+        Run *swap = runs[at];
+        runs[at] = runs[least];
+        runs[least] = swap;
+        at = least;
+    }
+}
+
+static ErrCode heap_open(KeySorter *sorter, Error *err) {
+    sorter->heap_count = sorter->run_count;
+    for (uint32_t i = 0; i < sorter->run_count; i++) {
+        bool is_found;
+        TRY(run_next(sorter, sorter->runs[i], &is_found, err));
+        invariant(is_found); /* no run is empty */
+    }
+    for (uint32_t i = sorter->heap_count; i-- > 0;)
+        sift_down(sorter, i);
+    sorter->is_head_used = false;
+    return ERR_OK;
+}
+
+/* The record stays in its run's buffer until the next call. */
+static ErrCode heap_next(KeySorter *sorter, bool *ret_found, const uint8_t **ret_record,
+                         Error *err) {
+    if (sorter->is_head_used) {
+        sorter->is_head_used = false;
+        bool is_found;
+        TRY(run_next(sorter, sorter->runs[0], &is_found, err));
+        if (!is_found) {
+            Run *ended = sorter->runs[0];
+            sorter->runs[0] = sorter->runs[--sorter->heap_count];
+            sorter->runs[sorter->heap_count] = ended;
+        }
+        sift_down(sorter, 0);
+    }
+    *ret_found = sorter->heap_count > 0;
+    if (*ret_found) {
+        *ret_record = sorter->runs[0]->head.record;
+        sorter->is_head_used = true;
+    }
+    return ERR_OK;
+}
+
+static ErrCode failed(const KeySorter *sorter, const char *what, Error *err) {
+    return error_set(err, errno == ENOSPC ? ERR_OUT_OF_DISK_SPACE : ERR_FILE_STREAM_FAILED,
+                     "could not %s temporary file in \"%s\": %s", what, sorter->dir,
+                     strerror(errno));
+}
+
+static ErrCode run_new(KeySorter *sorter, Run **ret_run, Error *err) {
+    if (mkdir(sorter->dir, 0700) != 0 && errno != EEXIST)
+        return failed(sorter, "make the directory of a", err);
+    CLEANUP(xfree_ptr) char *path = xasprintf("%s/index-build-XXXXXX", sorter->dir);
+    int fd = mkostemp(path, O_CLOEXEC);
+    if (fd < 0)
+        return failed(sorter, "create a", err);
+    unlink(path);
+    Run *run = NEW(Run);
+    run->fd = fd;
+    run->capacity = RUN_BUFFER_BYTES;
+    run->buffer = xmalloc(run->capacity);
+    *ret_run = run;
+    return ERR_OK;
+}
+
+static void run_free(Run *run) {
+    close(run->fd);
+    xfree(run->buffer);
+    xfree(run);
+}
+
+static ErrCode write_all(KeySorter *sorter, Run *run, const uint8_t *data, size_t size,
+                         Error *err) {
+    while (size > 0) {
+        ssize_t written = pwrite(run->fd, data, size, run->offset);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written < 0)
+            return failed(sorter, "write a", err);
+        data += written;
+        size -= (size_t)written;
+        run->offset += written;
+    }
+    return ERR_OK;
+}
+
+static ErrCode run_append(KeySorter *sorter, Run *run, const uint8_t *data, size_t size,
+                          Error *err) {
+    if (run->filled + size > run->capacity) {
+        TRY(write_all(sorter, run, run->buffer, run->filled, err));
+        run->filled = 0;
+        if (size > run->capacity)
+            return write_all(sorter, run, data, size, err);
+    }
+    memcpy(run->buffer + run->filled, data, size);
+    run->filled += size;
+    return ERR_OK;
+}
+
+static ErrCode run_finish(KeySorter *sorter, Run *run, Error *err) {
+    TRY(write_all(sorter, run, run->buffer, run->filled, err));
+    run->size = run->offset;
+    run->offset = 0;
+    run->next = run->filled = 0;
+    return ERR_OK;
+}
+
+/* Makes `size` bytes stand at run->next. */
+static ErrCode read_ahead(KeySorter *sorter, Run *run, size_t size, Error *err) {
+    if (run->filled - run->next >= size)
+        return ERR_OK;
+    memmove(run->buffer, run->buffer + run->next, run->filled - run->next);
+    run->filled -= run->next;
+    run->next = 0;
+    if (size > run->capacity) {
+        run->capacity = size;
+        run->buffer = xrealloc(run->buffer, size);
+    }
+    while (run->filled < run->capacity && run->offset < run->size) {
+        ssize_t got =
+            pread(run->fd, run->buffer + run->filled, run->capacity - run->filled, run->offset);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            errno = got == 0 ? EIO : errno;
+            return failed(sorter, "read a", err);
+        }
+        run->filled += (size_t)got;
+        run->offset += got;
+    }
+    if (run->filled < size) {
+        errno = EIO;
+        return failed(sorter, "read a", err);
+    }
+    return ERR_OK;
+}
+
+/* Makes the next record the run's head. */
+static ErrCode run_next(KeySorter *sorter, Run *run, bool *ret_found, Error *err) {
+    *ret_found = run->next < run->filled || run->offset < run->size;
+    if (!*ret_found)
+        return ERR_OK;
+    TRY(read_ahead(sorter, run, sizeof(RecordHead), err));
+    RecordHead head = head_of(run->buffer + run->next);
+    TRY(read_ahead(sorter, run, record_size(head), err));
+    const uint8_t *record = run->buffer + run->next;
+    run->next += record_size(head);
+    run->head = (Entry){prefix_of(record + sizeof(head), head.key_size + head.rid_size), record};
+    return ERR_OK;
+}

@@ -1,0 +1,203 @@
+/*
+ * scan.c - the collection through the key generator into the sorters, and from there into the
+ * indexes.
+ *
+ * The scan works in slices: each has a snapshot of its own, so that it holds back nothing. What
+ * happens to a document between its slice and the end is in the side writes, which began before the
+ * first slice.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "index/build/build_internal.h"
+#include "index/key_gen.h"
+#include "index/side_writes.h"
+#include "storage/engine.h"
+#include "storage/recovery_unit.h"
+#include "storage/unit_of_work.h"
+
+enum {
+    DOCS_PER_CLOCK = 64,
+    PENDING_BYTES_MAX = 1024 * 1024, /* of notes in one slice */
+};
+
+typedef struct Scan {
+    IndexBuild *build;
+    RecordCursor cursor;
+    KeySet keys;
+    KeyBuilder rid;
+    int64_t done;
+    bool is_open;
+    bool is_at_end;
+} Scan;
+
+static ErrCode scan_slice(Scan *scan, Error *err);
+static ErrCode collect(IndexBuildItem *item, Doc doc, RecordId rid, Str rid_bytes, KeySet *keys,
+                       Error *err);
+static ErrCode load_one(IndexBuild *build, IndexBuildItem *item, CollAccess *access, Error *err);
+
+static void scan_done(Scan *scan) {
+    if (scan->is_open)
+        record_cursor_done(&scan->cursor);
+    key_set_done(&scan->keys);
+    key_builder_done(&scan->rid);
+}
+
+ErrCode build_scan(IndexBuild *build, Error *err) {
+    OpCtx *op = build->active.op;
+    size_t memory_bytes =
+        (size_t)atomic_load(&index_build_params(op_index_builds(op))->memory_mb_max) * 1024 * 1024;
+    const char *dir = arena_printf(&op->arena, "%s/_tmp", storage_dbpath(op_storage(op)));
+    for (uint32_t i = 0; i < build->count; i++)
+        build->items[i].sorter = key_sorter_new(dir, memory_bytes / build->count);
+    CLEANUP(scan_done) Scan scan = {.build = build};
+    key_set_init(&scan.keys);
+    key_builder_init(&scan.rid);
+    while (!scan.is_at_end) {
+        TRY(op_check_interrupt_slow(op, err));
+        TRY(index_build_check_disk(op, err));
+        op_set_progress(op, "Index Build: scanning collection", scan.done,
+                        record_store_count(build->records));
+        TRY(scan_slice(&scan, err));
+        TRY(build_flush_skipped(build, err));
+        failpoint_hit(FP_INDEX_BUILD_SCANNING);
+    }
+    return ERR_OK;
+}
+
+static ErrCode scan_documents(Scan *scan, Error *err) {
+    IndexBuild *build = scan->build;
+    int64_t until_us = clock_mono_us() + BUILD_SLICE_US;
+    size_t noted_bytes = 0;
+    while (noted_bytes < PENDING_BYTES_MAX) {
+        RecordId rid;
+        Str data;
+        bool is_found;
+        TRY(record_cursor_next(&scan->cursor, &is_found, &rid, &data, err));
+        if (!is_found) {
+            scan->is_at_end = true;
+            return ERR_OK;
+        }
+        key_builder_reset(&scan->rid, 0);
+        key_append_record_id(&scan->rid, rid);
+        Str rid_bytes = {(const char *)scan->rid.key.data, scan->rid.key.size};
+        noted_bytes = 0;
+        for (uint32_t i = 0; i < build->count; i++) {
+            IndexBuildItem *item = &build->items[i];
+            TRY(collect(item, (Doc){(const uint8_t *)data.data}, rid, rid_bytes, &scan->keys, err));
+            noted_bytes += item->pending_skipped.size;
+        }
+        if (++scan->done % DOCS_PER_CLOCK == 0 && clock_mono_us() >= until_us)
+            return ERR_OK;
+    }
+    return ERR_OK;
+}
+
+static ErrCode scan_slice(Scan *scan, Error *err) {
+    OpCtx *op = scan->build->active.op;
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_read(op, &scan->build->ns, &access, err));
+    TRY(build_check_installed(scan->build, &access, err));
+    if (scan->is_open) {
+        bool is_kept;
+        TRY(record_cursor_restore(&scan->cursor, op, &is_kept, err));
+    } else {
+        scan->is_open = true;
+        TRY(record_cursor_open(op, scan->build->records, /* is_forward= */ true, &scan->cursor,
+                               err));
+    }
+    ErrCode rc = scan_documents(scan, err);
+    record_cursor_save(&scan->cursor);
+    return rc;
+}
+
+static ErrCode collect(IndexBuildItem *item, Doc doc, RecordId rid, Str rid_bytes, KeySet *keys,
+                       Error *err) {
+    if (index_keys_of(item->index, doc, keys, err) != ERR_OK) {
+        /* It may be gone or different by the end. */
+        error_reset(err);
+        build_note_skipped(item, rid);
+        return ERR_OK;
+    }
+    index_note_multikey(item->index, keys);
+    for (uint32_t k = 0; k < keys->count; k++)
+        TRY(key_sorter_add(item->sorter, key_set_get(keys, k), rid_bytes, err));
+    return ERR_OK;
+}
+
+/* ---- bulk load ---- */
+
+ErrCode build_load(IndexBuild *build, Error *err) {
+    OpCtx *op = build->active.op;
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_write(op, &build->ns, LOCK_IX, &access, err));
+    TRY(build_check_installed(build, &access, err));
+    for (uint32_t i = 0; i < build->count; i++)
+        TRY(load_one(build, &build->items[i], &access, err));
+    return ERR_OK;
+}
+
+typedef struct DuplicatesUnit {
+    IndexBuildItem *item;
+} DuplicatesUnit;
+
+static ErrCode write_duplicates_unit(void *arg, OpCtx *op, Error *err) {
+    CLEANUP(uow_done) UnitOfWork uow = {0};
+    TRY(uow_begin(op, &uow, err));
+    TRY(build_write_duplicates(op, ((DuplicatesUnit *)arg)->item, err));
+    return uow_commit(&uow, err);
+}
+
+static ErrCode flush_duplicates(OpCtx *op, IndexBuildItem *item, Error *err) {
+    if (item->pending_duplicates.size == 0)
+        return ERR_OK;
+    DuplicatesUnit unit = {item};
+    TRY(op_run_with_retry(op, write_duplicates_unit, &unit, err));
+    buffer_clear(&item->pending_duplicates);
+    return ERR_OK;
+}
+
+static ErrCode load_keys(IndexBuild *build, IndexBuildItem *item, IndexBulk *bulk,
+                         CollAccess *access, Error *err) {
+    OpCtx *op = build->active.op;
+    int64_t total = (int64_t)key_sorter_count(item->sorter);
+    int64_t until_us = clock_mono_us() + BUILD_SLICE_US;
+    bool was_duplicate = false;
+    for (int64_t done = 0;; done++) {
+        bool is_found, is_duplicate;
+        SortedKey key;
+        TRY(key_sorter_next(item->sorter, &is_found, &key, err));
+        if (!is_found)
+            return flush_duplicates(op, item, err);
+        TRY(index_bulk_add(bulk, key.whole, key.key_size, key.type_bits, &is_duplicate, err));
+        if (UNLIKELY(is_duplicate && !was_duplicate)) /* once for all that are equal */
+            build_note_duplicate(item, (Str){key.whole.data, key.key_size}, key.type_bits);
+        was_duplicate = is_duplicate;
+        bool is_slice_over = done % DOCS_PER_CLOCK == 0 && clock_mono_us() >= until_us;
+        if (!is_slice_over && item->pending_duplicates.size < PENDING_BYTES_MAX)
+            continue;
+        op_set_progress(op, "Index Build: inserting keys from external sorter into index", done,
+                        total);
+        TRY(flush_duplicates(op, item, err));
+        TRY(index_build_check_disk(op, err));
+        TRY(access_yield(access, err));
+        TRY(build_check_installed(build, access, err));
+        failpoint_hit(FP_INDEX_BUILD_LOADING);
+        until_us = clock_mono_us() + BUILD_SLICE_US;
+    }
+}
+
+static ErrCode load_one(IndexBuild *build, IndexBuildItem *item, CollAccess *access, Error *err) {
+    TRY(key_sorter_finish(item->sorter, err));
+    IndexBulk *bulk;
+    TRY(index_bulk_open(build->active.op, item->index->store, &bulk, err));
+    ErrCode rc = load_keys(build, item, bulk, access, err);
+    failpoint_hit(FP_INDEX_BUILD_LOADING);
+    if (rc == ERR_OK)
+        rc = index_bulk_finish(bulk, err);
+    index_bulk_free(bulk);
+    key_sorter_free(item->sorter);
+    item->sorter = NULL;
+    return rc;
+}

@@ -1,0 +1,43 @@
+/*
+ * side_writes.h - what writers do to an index that is being built: its keys go to a side table, in
+ * the transaction of the document, and the build applies them later (build/README.md).
+ *
+ * One record of the side table is one document's change of one index:
+ *
+ *     entry ... entry, each:  1 byte   SIDE_INSERT or SIDE_REMOVE
+ *                             4 bytes  size of the key      then the key, without record id
+ *                             4 bytes  size of type bits    then the type bits
+ *     behind the last:        the record id: 8 bytes, or of a clustered collection its bytes
+ *     first of all:           4 bytes  where the record id begins
+ *
+ * Integers are in the machine's order: side tables do not outlive the process.
+ */
+#pragma once
+
+#include "base/error.h"
+#include "catalog/collection.h"
+#include "index/key_gen.h"
+
+typedef enum SideOp {
+    SIDE_INSERT = 1,
+    SIDE_REMOVE = 2,
+} SideOp;
+
+/* Writes down that the document's keys change from `before` to `after` (either may be NULL); inside
+ * the unit of work that changes the document. Notes array paths in the index's state. `scratch` is
+ * overwritten. */
+ErrCode side_write(OpCtx *op, const IndexDesc *index, RecordId rid, const KeySet *before,
+                   const KeySet *after, Buffer *scratch, Error *err) MUST_CHECK;
+
+/* Reads the entries of one record. */
+typedef struct SideReader {
+    const uint8_t *at;
+    const uint8_t *end;
+    RecordId rid; /* points into the record */
+} SideReader;
+/* Fails with ERR_DATA_CORRUPTION_DETECTED. */
+ErrCode side_reader_open(SideReader *reader, Str record, bool is_string_rid, Error *err) MUST_CHECK;
+bool side_reader_next(SideReader *reader, SideOp *ret_op, IndexKey *ret_key);
+
+/* Adds the array paths of a document to those of an index that nobody uses yet. */
+void index_note_multikey(const IndexDesc *index, const KeySet *keys);
