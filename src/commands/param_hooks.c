@@ -7,6 +7,7 @@
 #include "commands/core/command_service.h"
 #include "commands/version.h"
 #include "storage/engine.h"
+#include "ttl/ttl.h"
 
 static void apply_test_commands(ServiceCtx *service, ParamId id) {
     command_settings(service)->is_test_commands_enabled = param_bool(service, id);
@@ -49,6 +50,11 @@ static void apply_retries(ServiceCtx *service, ParamId id) {
     retry->temporarily_unavailable_backoff_base_ms =
         (int32_t)param_i64(service, PARAM_TEMPORARILY_UNAVAILABLE_BACKOFF_MS);
     retry->transaction_too_large_threshold = param_f64(service, PARAM_TXN_TOO_LARGE_THRESHOLD);
+}
+
+static void apply_ttl(ServiceCtx *service, ParamId id) {
+    (void)id;
+    ttl_monitor_wake(server_setup(service)->ttl);
 }
 
 static void build_fcv(ServiceCtx *service, const char *name, DocBuilder *b) {
@@ -134,6 +140,8 @@ const ParamHooks PARAM_HOOKS[PARAM_COUNT] = {
     [PARAM_SYNCDELAY] = {.apply = apply_syncdelay},
     [PARAM_TEMPORARILY_UNAVAILABLE_BACKOFF_MS] = {.apply = apply_retries},
     [PARAM_TEMPORARILY_UNAVAILABLE_RETRIES] = {.apply = apply_retries},
+    [PARAM_TTL_MONITOR_ENABLED] = {.apply = apply_ttl},
+    [PARAM_TTL_MONITOR_SLEEP_SECS] = {.apply = apply_ttl},
     [PARAM_TXN_TOO_LARGE_THRESHOLD] = {.apply = apply_retries},
     [PARAM_WRITE_TICKETS] = {.apply = apply_tickets},
 };
