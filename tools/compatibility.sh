@@ -46,8 +46,8 @@ TXT
 ## Also refused by name
 
 - `$meta` other than `sortKey` and `recordId` in find; `encrypt` in `$jsonSchema`.
-- Indexes: hashed, wildcard, text, geo, TTL (`expireAfterSeconds`), `prepareUnique`.
-- `create`: time series, `changeStreamPreAndPostImages`, `expireAfterSeconds`, `encryptedFields`.
+- Indexes: text, geo, columnstore.
+- `create`: time series, `changeStreamPreAndPostImages`, `encryptedFields`.
 - `$meta: "indexKey"`; `allowPartialResults` and `mirrored` of `find` are taken and mean nothing on one node.
 - `validate`: `logDiagnostics`; `fsync {lock: true}`; ranges of `dataSize`.
 - Start-up: replication, sharding, access control and TLS options.

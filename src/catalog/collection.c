@@ -1,5 +1,6 @@
 #include "catalog/collection.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -140,7 +141,7 @@ ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_o
                                  Error *err) {
     static const char *const LEVELS[] = {"strict", "moderate", "off"};
     static const char *const ACTIONS[] = {"error", "warn"};
-    CollectionOptions options = {.doc = doc};
+    CollectionOptions options = {.doc = doc, .expire_after_s = -1};
     DocIter iter = doc_iter(doc);
     Elem elem;
     while (doc_iter_next(&iter, &elem)) {
@@ -175,6 +176,8 @@ ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_o
             options.validation_action = (ValidationAction)value;
         } else if (strcmp(name, "collation") == 0) {
             TRY(collator_parse_elem(elem, "create.collation", &options.collator, err));
+        } else if (strcmp(name, "expireAfterSeconds") == 0) {
+            TRY(expire_after_parse(elem, ERR_INVALID_OPTIONS, &options.expire_after_s, err));
         } else {
             return error_set(err, ERR_NOT_IMPLEMENTED,
                              "collection option \"%s\" is not supported yet", name);
@@ -191,6 +194,10 @@ ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_o
     if (options.is_capped && options.is_clustered)
         return error_set(err, ERR_INVALID_OPTIONS,
                          "Cannot create a clustered collection that is also capped");
+    if (options.expire_after_s >= 0 && !options.is_clustered)
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "'expireAfterSeconds' is only supported on time-series collections or "
+                         "when the 'clusteredIndex' option is specified");
     *ret_options = options;
     return ERR_OK;
 }
@@ -253,8 +260,17 @@ ErrCode index_desc_new(struct StorageEngine *engine, Doc spec, const char *ident
         IndexField *field = &index->fields[index->field_count];
         split_path(elem_name(elem), &index->arena, field);
         field->is_descending = elem_is_number(elem) && elem_as_f64(elem) < 0;
+        if (wildcard_is_field(elem_name_str(elem))) {
+            index->kind = INDEX_KIND_WILDCARD;
+            index->special_field = index->field_count;
+        } else if (elem_type(elem) == BT_STRING && str_is(elem_str(elem), "hashed")) {
+            index->kind = INDEX_KIND_HASHED;
+            index->special_field = index->field_count;
+        }
+        /* The path of a wildcard stands before its value. */
+        uint32_t place = index->field_count + (index->kind == INDEX_KIND_WILDCARD);
         if (field->is_descending)
-            index->order |= UINT32_C(1) << index->field_count;
+            index->order |= UINT32_C(1) << place;
         index->field_count++;
     }
     index->is_id = index->field_count == 1 && strcmp(index->fields[0].path, "_id") == 0 &&
@@ -272,8 +288,21 @@ ErrCode index_desc_new(struct StorageEngine *engine, Doc spec, const char *ident
     }
 
     ErrCode rc = ERR_OK;
+    if (index->kind == INDEX_KIND_WILDCARD) {
+        Elem projection = doc_get_lit(index->spec, "wildcardProjection");
+        WildcardPaths *wildcard = NULL;
+        rc = wildcard_paths_parse(str_from(index->fields[index->special_field].path),
+                                  elem_type(projection) == BT_DOC ? elem_doc(projection) : DOC_NONE,
+                                  &index->arena, &wildcard, err);
+        index->wildcard = wildcard;
+    }
+    index->is_prepare_unique = elem_is_truthy(doc_get_lit(index->spec, "prepareUnique"));
+    index->expire_after_s = -1;
+    Elem expire = doc_get_lit(index->spec, "expireAfterSeconds");
+    if (rc == ERR_OK && elem_is_present(expire))
+        rc = expire_after_parse(expire, ERR_CANNOT_CREATE_INDEX, &index->expire_after_s, err);
     Elem collation = doc_get_lit(index->spec, "collation");
-    if (elem_is_present(collation))
+    if (rc == ERR_OK && elem_is_present(collation))
         rc = collator_parse_elem(collation, "collation", &index->collator, err);
     if (index->collator != NULL) {
         index->collation = index->collator->spec;
@@ -291,9 +320,9 @@ ErrCode index_desc_new(struct StorageEngine *engine, Doc spec, const char *ident
             index->partial_filter = match_optimize(filter, &index->arena);
     }
     if (rc == ERR_OK && storage_has_table(engine, ident)) {
-        IndexFormat format = index->is_id       ? INDEX_ID
-                             : index->is_unique ? INDEX_UNIQUE
-                                                : INDEX_PLAIN;
+        IndexFormat format = index->is_id                                   ? INDEX_ID
+                             : index->is_unique || index->is_prepare_unique ? INDEX_UNIQUE
+                                                                            : INDEX_PLAIN;
         rc = ordered_index_open(engine, ident, format, is_clustered, &index->store, err);
     }
     if (rc != ERR_OK) {
@@ -305,11 +334,14 @@ ErrCode index_desc_new(struct StorageEngine *engine, Doc spec, const char *ident
 }
 
 IndexDesc *index_desc_ref(IndexDesc *index) {
-    atomic_fetch_add_explicit(&index->refs, 1, memory_order_relaxed);
+    IndexDesc *counted = index->whole != NULL ? index->whole : index;
+    atomic_fetch_add_explicit(&counted->refs, 1, memory_order_relaxed);
     return index;
 }
 
 void index_desc_unref(IndexDesc *index) {
+    if (index != NULL && index->whole != NULL)
+        index = index->whole;
     if (index == NULL || atomic_fetch_sub_explicit(&index->refs, 1, memory_order_acq_rel) > 1)
         return;
     ordered_index_unref(index->store);
@@ -326,6 +358,28 @@ bool index_is_multikey(const IndexDesc *index) {
 
 uint32_t index_multikey_paths(const IndexDesc *index, uint32_t field) {
     return atomic_load_explicit(&index->state->multikey_paths[field], memory_order_acquire);
+}
+
+ErrCode expire_after_parse(Elem elem, ErrCode code, int64_t *ret_seconds, Error *err) {
+    if (!elem_is_number(elem))
+        return error_set(err, code,
+                         "TTL index 'expireAfterSeconds' option must be numeric, but received a "
+                         "type of '%s'",
+                         bson_type_name(elem_type(elem)));
+    double seconds = elem_as_f64(elem);
+    if (isnan(seconds)) {
+        *ret_seconds = -1;
+        return ERR_OK;
+    }
+    if (seconds < 0)
+        return error_set(err, code, "TTL index 'expireAfterSeconds' option cannot be less than 0");
+    if (seconds > EXPIRE_AFTER_S_MAX)
+        return error_set(err, code,
+                         "TTL index 'expireAfterSeconds' option must be within an acceptable "
+                         "range, try a different number than %lld",
+                         (long long)elem_as_i64(elem));
+    *ret_seconds = (int64_t)seconds;
+    return ERR_OK;
 }
 
 /* ---- capped waiters ---- */

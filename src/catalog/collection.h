@@ -19,6 +19,7 @@
 #include "bson/doc.h"
 #include "bson/uuid.h"
 #include "catalog/namespace.h"
+#include "catalog/wildcard.h"
 #include "query/match/match.h"
 #include "storage/ordered_index.h"
 #include "storage/record_store.h"
@@ -51,6 +52,12 @@ typedef struct IndexField {
     bool is_descending;
 } IndexField;
 
+typedef enum IndexKind {
+    INDEX_KIND_ORDERED,
+    INDEX_KIND_HASHED,   /* one field is stored as a hash of its value */
+    INDEX_KIND_WILDCARD, /* one field stands for many paths: its keys are [path, value] */
+} IndexKind;
+
 typedef struct IndexDesc {
     _Atomic int32_t refs;
     /* Set at creation, then constant. */
@@ -63,9 +70,16 @@ typedef struct IndexDesc {
     IndexState *state;
     IndexField *fields;
     uint32_t field_count;
-    KeyOrder order;
+    IndexKind kind;
+    uint32_t special_field; /* which field is hashed, or the wildcard */
+    KeyOrder order;         /* of the keys: a wildcard takes two places in them */
+    const WildcardPaths *wildcard;
+    /* A wildcard index as the planner sees it for one path: fields[special_field] is "$_path" and
+     * the next one the path. References count for the whole index. NULL: the index itself. */
+    struct IndexDesc *whole;
     bool is_id;
     bool is_unique;
+    bool is_prepare_unique; /* new duplicates are refused, old ones may be there */
     bool is_sparse;
     bool is_hidden;
     bool is_ready;
@@ -74,6 +88,7 @@ typedef struct IndexDesc {
     /* Its keys hold sort keys of this collation: strings cannot be read back out of them. */
     const Collator *collator; /* NULL: simple */
     Doc collation;            /* complete; DOC_NONE: simple */
+    int64_t expire_after_s;   /* documents expire so long after the date they hold; -1: never */
     char *sort_key_version;   /* of ICU's data when it was built; NULL without a collator */
     bool has_build_uuid;
     Uuid build_uuid;
@@ -100,6 +115,7 @@ typedef struct CollectionOptions {
     ValidationLevel validation_level;
     ValidationAction validation_action;
     const Collator *collator; /* default of its queries and indexes; NULL: simple */
+    int64_t expire_after_s;   /* of a clustered collection, by the date in _id; -1: never */
 } CollectionOptions;
 
 /* Shared by all instances of a collection. */
@@ -176,6 +192,17 @@ void index_desc_unref(IndexDesc *index);
 bool index_is_multikey(const IndexDesc *index);
 /* Parts of field `f` that are arrays in some document. */
 uint32_t index_multikey_paths(const IndexDesc *index, uint32_t field);
+/* Do its keys hold hashes of this field's values? */
+static inline bool index_field_is_hashed(const IndexDesc *index, uint32_t field) {
+    return index->kind == INDEX_KIND_HASHED && index->special_field == field;
+}
+
+/* expireAfterSeconds of an index or a collection: *ret_seconds is -1 for what never expires (NaN,
+ * which earlier versions took). Fails with `code`. */
+enum {
+    EXPIRE_AFTER_S_MAX = INT32_MAX,
+};
+ErrCode expire_after_parse(Elem elem, ErrCode code, int64_t *ret_seconds, Error *err) MUST_CHECK;
 
 /* ---- waiting for the end of a capped collection ---- */
 

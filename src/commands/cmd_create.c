@@ -15,6 +15,7 @@ typedef struct CreateRequest {
     Elem validation_action;
     Elem clustered_index;
     Elem collation;
+    Elem expire_after;
     Elem id_index;
     Elem auto_index_id;
     Elem index_option_defaults;
@@ -97,6 +98,10 @@ static ErrCode check_request(const CreateRequest *request, Error *err) {
     TRY(check_capped_number(request->size, "size", 1, err));
     TRY(check_capped_number(request->max, "max", INT64_MIN, err));
     TRY(check_id_index(request->id_index, collator, err));
+    if (elem_is_present(request->expire_after)) {
+        int64_t seconds;
+        TRY(expire_after_parse(request->expire_after, ERR_INVALID_OPTIONS, &seconds, err));
+    }
     if (elem_is_present(request->auto_index_id) && !elem_is_truthy(request->auto_index_id))
         return error_set(err, ERR_INVALID_OPTIONS,
                          "autoIndexId:false is not allowed for collections in this database");
@@ -123,6 +128,7 @@ static ErrCode create_view(CommandCtx *ctx, const CreateRequest *request, const 
         {"idIndex", request->id_index},
         {"autoIndexId", request->auto_index_id},
         {"clusteredIndex", request->clustered_index},
+        {"expireAfterSeconds", request->expire_after},
     };
     for (size_t i = 0; i < ARRAY_LEN(NOT_FOR_VIEWS); i++)
         if (elem_is_truthy(NOT_FOR_VIEWS[i].value))
@@ -153,6 +159,8 @@ static Doc build_options(CommandCtx *ctx, const CreateRequest *request) {
     if (elem_is_present(request->clustered_index) &&
         !(elem_type(request->clustered_index) == BT_BOOL && !elem_bool(request->clustered_index)))
         build_elem(&doc.b, request->clustered_index);
+    if (elem_is_number(request->expire_after))
+        build_i64(&doc.b, "expireAfterSeconds", elem_as_i64(request->expire_after));
     return arena_doc_end(&doc);
 }
 
@@ -188,7 +196,7 @@ static const FieldSpec CREATE_FIELDS[] = {
     {"pipeline", FIELD_ARRAY, FIELD_OPTIONAL, offsetof(CreateRequest, pipeline)},
     {"temp", FIELD_BOOL, FIELD_OPTIONAL, offsetof(CreateRequest, is_temp)},
     {"timeseries", FIELD_REFUSED, FIELD_OPTIONAL, 0},
-    {"expireAfterSeconds", FIELD_REFUSED, FIELD_OPTIONAL, 0},
+    {"expireAfterSeconds", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, expire_after)},
     {"changeStreamPreAndPostImages", FIELD_REFUSED, FIELD_OPTIONAL, 0},
     {"encryptedFields", FIELD_REFUSED, FIELD_OPTIONAL, 0},
 };

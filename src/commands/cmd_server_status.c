@@ -18,6 +18,7 @@
 #include "concurrency/tickets.h"
 #include "query/cursor/cursor_table.h"
 #include "storage/engine.h"
+#include "ttl/ttl.h"
 
 typedef struct StatusRequest {
     Elem server_status;
@@ -198,6 +199,13 @@ static void build_metrics(StatusCtx *s) {
     build_i64(b, "total", count_of(&stats->collection_scans));
     build_close(b, scans);
     build_close(b, executor);
+    TtlStats ttl = ttl_monitor_stats(server_setup(s->service)->ttl);
+    size_t expiry = build_open_doc(b, "ttl");
+    build_i64(b, "deletedDocuments", ttl.deleted);
+    build_i64(b, "invalidTTLIndexSkips", ttl.invalid_skips);
+    build_i64(b, "passes", ttl.passes);
+    build_i64(b, "subPasses", ttl.sub_passes);
+    build_close(b, expiry);
 }
 
 static void build_in_out(DocBuilder *b, const char *name, const uint64_t bytes[2]) {

@@ -8,6 +8,7 @@
 #include "commands/version.h"
 #include "index/build/registry.h"
 #include "storage/engine.h"
+#include "ttl/ttl.h"
 
 static void apply_test_commands(ServiceCtx *service, ParamId id) {
     command_settings(service)->is_test_commands_enabled = param_bool(service, id);
@@ -58,6 +59,11 @@ static void apply_index_builds(ServiceCtx *service, ParamId id) {
                             param_i64(service, PARAM_INDEX_BUILD_MEMORY_MB_MAX),
                             param_i64(service, PARAM_INDEX_BUILDS_ACTIVE_MAX),
                             param_i64(service, PARAM_INDEX_BUILD_DISK_MB_MIN));
+}
+
+static void apply_ttl(ServiceCtx *service, ParamId id) {
+    (void)id;
+    ttl_monitor_wake(server_setup(service)->ttl);
 }
 
 static void build_fcv(ServiceCtx *service, const char *name, DocBuilder *b) {
@@ -146,6 +152,8 @@ const ParamHooks PARAM_HOOKS[PARAM_COUNT] = {
     [PARAM_SYNCDELAY] = {.apply = apply_syncdelay},
     [PARAM_TEMPORARILY_UNAVAILABLE_BACKOFF_MS] = {.apply = apply_retries},
     [PARAM_TEMPORARILY_UNAVAILABLE_RETRIES] = {.apply = apply_retries},
+    [PARAM_TTL_MONITOR_ENABLED] = {.apply = apply_ttl},
+    [PARAM_TTL_MONITOR_SLEEP_SECS] = {.apply = apply_ttl},
     [PARAM_TXN_TOO_LARGE_THRESHOLD] = {.apply = apply_retries},
     [PARAM_WRITE_TICKETS] = {.apply = apply_tickets},
 };

@@ -1,4 +1,4 @@
-/* coll_mod.c - changing a collection's options and an index's visibility. */
+/* coll_mod.c - changing options of a collection and of its indexes. */
 #include <string.h>
 
 #include "base/failpoint.h"
@@ -6,6 +6,7 @@
 #include "bson/compare.h"
 #include "ddl/ddl_internal.h"
 #include "ddl/views.h"
+#include "index/unique_check.h"
 #include "storage/engine.h"
 
 typedef struct CollModArgs {
@@ -16,8 +17,10 @@ typedef struct CollModArgs {
 
 static ErrCode apply_options(Collection *changed, const CollModChange *change, Arena *arena,
                              Error *err);
-static ErrCode apply_index(OpCtx *op, Collection *changed, Doc request, CollModResult *result,
-                           Error *err);
+static ErrCode change_expiry(const Collection *coll, Elem given, Arena *arena, Doc *options,
+                             Error *err);
+static ErrCode apply_index(OpCtx *op, Collection *changed, const CollModChange *change,
+                           CollModResult *result, IndexDesc **ret_changed, Error *err);
 
 static ErrCode coll_mod_attempt(void *arg, OpCtx *op, Error *err) {
     CollModArgs *args = arg;
@@ -31,9 +34,10 @@ static ErrCode coll_mod_attempt(void *arg, OpCtx *op, Error *err) {
                          "'viewOn' and 'pipeline' are only valid for views");
     Collection *changed = collection_clone(access.coll);
     ErrCode rc = apply_options(changed, args->change, &op->arena, err);
+    IndexDesc *index = NULL;
     if (rc == ERR_OK && doc_is_present(args->change->index))
-        rc = apply_index(op, changed, args->change->index, args->result, err);
-    if (rc != ERR_OK) {
+        rc = apply_index(op, changed, args->change, args->result, &index, err);
+    if (rc != ERR_OK || args->change->is_dry_run) {
         collection_unref(changed);
         return rc;
     }
@@ -48,6 +52,8 @@ static ErrCode coll_mod_attempt(void *arg, OpCtx *op, Error *err) {
     }
     TRY(catalog_stage_replace(op, access.coll, changed, err));
     TRY(uow_commit(&uow, err));
+    if (index != NULL && index->store != NULL && !index->is_id)
+        ordered_index_set_unique(index->store, index->is_unique || index->is_prepare_unique);
     failpoint_hit(FP_COLL_MOD_COMMIT);
     return ERR_OK;
 }
@@ -81,18 +87,47 @@ static ErrCode apply_options(Collection *changed, const CollModChange *change, A
                              Error *err) {
     static const char *const NAMES[] = {"validator", "validationLevel", "validationAction", "size",
                                         "max"};
+    Doc options = changed->options.doc;
+    TRY(change_expiry(changed, change->expire_after, arena, &options, err));
     const Elem values[] = {change->validator, change->validation_level, change->validation_action,
                            change->capped_size, change->capped_max};
     if ((elem_is_present(change->capped_size) || elem_is_present(change->capped_max)) &&
         !changed->options.is_capped)
         return error_set(err, ERR_INVALID_OPTIONS, "Collection must be capped.");
-    bool is_any = false;
+    bool is_any = elem_is_present(change->expire_after);
     for (size_t i = 0; i < ARRAY_LEN(values); i++)
         is_any |= elem_is_present(values[i]);
     if (!is_any)
         return ERR_OK;
-    Doc options = ddl_options_with(changed->options.doc, NAMES, values, ARRAY_LEN(NAMES), arena);
+    options = ddl_options_with(options, NAMES, values, ARRAY_LEN(NAMES), arena);
     return collection_set_options(changed, options, err);
+}
+
+/* The options with another expiry, or with "off" without one. */
+static ErrCode change_expiry(const Collection *coll, Elem given, Arena *arena, Doc *options,
+                             Error *err) {
+    if (!elem_is_present(given))
+        return ERR_OK;
+    if (!coll->options.is_clustered)
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "'expireAfterSeconds' is only supported on time-series collections or "
+                         "when the 'clusteredIndex' option is specified");
+    bool is_off = elem_type(given) == BT_STRING && str_is(elem_str(given), "off");
+    int64_t seconds = -1;
+    if (!is_off)
+        TRY(expire_after_parse(given, ERR_INVALID_OPTIONS, &seconds, err));
+    Buffer *buf = ARENA_NEW(arena, Buffer);
+    buffer_init_arena(buf, arena, doc_size(*options) + 64, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, buf);
+    DocIter iter = doc_iter(*options);
+    for (Elem elem; doc_iter_next(&iter, &elem);)
+        if (!elem_name_is(elem, STR("expireAfterSeconds")))
+            build_elem(&b, elem);
+    if (seconds >= 0)
+        build_i64(&b, "expireAfterSeconds", seconds);
+    *options = doc_builder_end(&b);
+    return ERR_OK;
 }
 
 static int find_index(const Collection *coll, Doc request) {
@@ -106,45 +141,156 @@ static int find_index(const Collection *coll, Doc request) {
     return -1;
 }
 
-static ErrCode apply_index(OpCtx *op, Collection *changed, Doc request, CollModResult *result,
-                           Error *err) {
+typedef struct IndexChange {
+    Elem hidden;
+    Elem expire_after;
+    Elem unique;
+    Elem prepare_unique;
+} IndexChange;
+
+static ErrCode parse_index_change(Doc request, IndexChange *ret_change, Error *err) {
+    *ret_change = (IndexChange){ELEM_MISSING, ELEM_MISSING, ELEM_MISSING, ELEM_MISSING};
+    const struct {
+        const char *name;
+        Elem *member;
+    } MEMBERS[] = {
+        {"name", NULL},
+        {"keyPattern", NULL},
+        {"hidden", &ret_change->hidden},
+        {"expireAfterSeconds", &ret_change->expire_after},
+        {"unique", &ret_change->unique},
+        {"prepareUnique", &ret_change->prepare_unique},
+    };
+    bool is_any = false;
     DocIter iter = doc_iter(request);
-    Elem elem;
-    while (doc_iter_next(&iter, &elem)) {
-        const char *name = elem_name(elem);
-        if (strcmp(name, "name") == 0 || strcmp(name, "keyPattern") == 0 ||
-            strcmp(name, "hidden") == 0)
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        size_t i = 0;
+        while (i < ARRAY_LEN(MEMBERS) && strcmp(elem_name(elem), MEMBERS[i].name) != 0)
+            i++;
+        if (i == ARRAY_LEN(MEMBERS))
+            return error_set(err, (ErrCode)40415,
+                             "BSON field 'collMod.index.%s' is an unknown "
+                             "field.",
+                             elem_name(elem));
+        if (MEMBERS[i].member == NULL)
             continue;
-        return error_set(err, ERR_NOT_IMPLEMENTED, "collMod option 'index.%s' is not supported yet",
-                         name);
+        *MEMBERS[i].member = elem;
+        is_any = true;
     }
-    Elem hidden = doc_get_lit(request, "hidden");
-    if (!elem_is_present(hidden))
+    if (!is_any)
         return error_set(err, ERR_INVALID_OPTIONS,
                          "no expireAfterSeconds, hidden, unique, or prepareUnique field");
-    int position = find_index(changed, request);
+    bool has_name = elem_is_present(doc_get_lit(request, "name"));
+    if (has_name == elem_is_present(doc_get_lit(request, "keyPattern")))
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         has_name ? "Cannot specify both key pattern and name."
+                                  : "Must specify either index name or key pattern.");
+    return ERR_OK;
+}
+
+static ErrCode check_index_change(const Collection *coll, const IndexDesc *index,
+                                  const IndexChange *change, bool is_dry_run, Error *err) {
+    if (index->is_id && elem_is_truthy(change->hidden))
+        return error_set(err, ERR_BAD_VALUE, "can't hide _id index");
+    if (elem_is_present(change->expire_after)) {
+        int64_t seconds;
+        if (index->is_id)
+            return error_set(err, ERR_INVALID_OPTIONS,
+                             "the _id field does not support TTL indexes");
+        if (coll->options.is_capped)
+            return error_set(err, ERR_INVALID_OPTIONS,
+                             "TTL indexes are not supported for capped collections.");
+        if (index->field_count > 1 || index->kind != INDEX_KIND_ORDERED)
+            return error_set(err, ERR_INVALID_OPTIONS,
+                             "TTL indexes are single-field indexes, compound indexes do not "
+                             "support TTL");
+        TRY(expire_after_parse(change->expire_after, ERR_INVALID_OPTIONS, &seconds, err));
+    }
+    bool is_unique_asked =
+        elem_is_present(change->unique) || elem_is_present(change->prepare_unique);
+    if (is_unique_asked && (index->is_id || index->kind != INDEX_KIND_ORDERED))
+        return error_set(err, ERR_INVALID_OPTIONS, "index \"%s\" cannot be converted to unique",
+                         index->name);
+    if (elem_is_present(change->unique) && !elem_is_truthy(change->unique))
+        return error_set(err, ERR_BAD_VALUE, "Cannot make index non-unique");
+    if (is_dry_run && !elem_is_present(change->unique))
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "The 'dryRun' mode is only supported for converting an index to unique");
+    if (elem_is_present(change->unique) && !is_dry_run && !index->is_unique &&
+        !index->is_prepare_unique)
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "Cannot make index unique with 'prepareUnique=false'. Run collMod to set "
+                         "it first.");
+    return ERR_OK;
+}
+
+/* The spec with what the change says; tells in `result` what that is. */
+static Doc changed_spec(const IndexDesc *old, const IndexChange *change, CollModResult *result,
+                        Arena *arena) {
+    bool is_unique = old->is_unique, is_prepare_unique = old->is_prepare_unique;
+    bool is_hidden = old->is_hidden;
+    int64_t expire_s = old->expire_after_s;
+    if (elem_is_present(change->hidden)) {
+        result->has_hidden_change = true;
+        result->hidden_old = old->is_hidden;
+        result->hidden_new = is_hidden = elem_is_truthy(change->hidden);
+    }
+    if (elem_is_present(change->expire_after)) {
+        double seconds = elem_as_f64(change->expire_after);
+        expire_s = seconds == seconds ? (int64_t)seconds : EXPIRE_AFTER_S_MAX;
+        result->has_expire_change = true;
+        result->expire_old = old->expire_after_s;
+        result->expire_new = expire_s;
+    }
+    if (elem_is_present(change->prepare_unique)) {
+        result->has_prepare_unique_change = true;
+        result->prepare_unique_old = old->is_prepare_unique;
+        result->prepare_unique_new = is_prepare_unique = elem_is_truthy(change->prepare_unique);
+    }
+    if (elem_is_present(change->unique) && !old->is_unique) {
+        is_unique = result->is_made_unique = true;
+        is_prepare_unique = false; /* has served its purpose */
+    }
+    static const char *const CHANGED[] = {"hidden", "expireAfterSeconds", "prepareUnique",
+                                          "unique"};
+    Buffer buf;
+    buffer_init_arena(&buf, arena, 256, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    DocIter iter = doc_iter(old->spec);
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        bool is_changed = false;
+        for (size_t i = 0; i < ARRAY_LEN(CHANGED); i++)
+            is_changed |= strcmp(elem_name(elem), CHANGED[i]) == 0;
+        if (!is_changed)
+            build_elem(&b, elem);
+    }
+    if (is_unique && !old->is_id)
+        build_bool(&b, "unique", true);
+    if (is_hidden)
+        build_bool(&b, "hidden", true);
+    if (expire_s >= 0)
+        build_i32(&b, "expireAfterSeconds", (int32_t)expire_s);
+    if (is_prepare_unique)
+        build_bool(&b, "prepareUnique", true);
+    return doc_builder_end(&b);
+}
+
+static ErrCode apply_index(OpCtx *op, Collection *changed, const CollModChange *change,
+                           CollModResult *result, IndexDesc **ret_changed, Error *err) {
+    IndexChange index_change;
+    TRY(parse_index_change(change->index, &index_change, err));
+    int position = find_index(changed, change->index);
     if (position < 0 || !changed->indexes[position]->is_ready)
         return error_set(err, ERR_INDEX_NOT_FOUND, "cannot find index for ns %s", changed->ns.text);
     IndexDesc *old = changed->indexes[position];
-    if (old->is_id && elem_is_truthy(hidden))
-        return error_set(err, ERR_BAD_VALUE, "can't hide _id index");
-    result->has_hidden_change = true;
-    result->hidden_old = old->is_hidden;
-    result->hidden_new = elem_is_truthy(hidden);
-
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, 256, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
-    iter = doc_iter(old->spec);
-    while (doc_iter_next(&iter, &elem))
-        if (!elem_name_is(elem, STR("hidden")))
-            build_elem(&b, elem);
-    if (result->hidden_new)
-        build_bool(&b, "hidden", true);
+    TRY(check_index_change(changed, old, &index_change, change->is_dry_run, err));
+    if (elem_is_present(index_change.unique) && !old->is_unique)
+        TRY(index_check_unique(op, changed, old, err));
+    Doc spec = changed_spec(old, &index_change, result, &op->arena);
     IndexDesc *made;
-    TRY(index_desc_new(op_storage(op), doc_builder_end(&b), old->ident,
-                       changed->options.is_clustered, old->is_ready, old->state, &made, err));
+    TRY(index_desc_new(op_storage(op), spec, old->ident, changed->options.is_clustered,
+                       old->is_ready, old->state, &made, err));
     /* Both descriptors must count as users of the same table, or its drop would not wait for the
      * other. */
     ordered_index_unref(made->store);
@@ -153,5 +299,6 @@ static ErrCode apply_index(OpCtx *op, Collection *changed, Doc request, CollModR
         made->sort_key_version = arena_strdup(&made->arena, old->sort_key_version);
     changed->indexes[position] = made;
     index_desc_unref(old);
+    *ret_changed = made;
     return ERR_OK;
 }

@@ -54,13 +54,26 @@ typedef struct CollModChange {
     Elem capped_max;
     Elem view_on;
     Elem pipeline;
-    Doc index; /* {keyPattern or name, hidden}; DOC_NONE: none */
+    Elem expire_after; /* of a clustered collection: seconds, or "off" */
+    /* {keyPattern or name, and one or more of hidden, expireAfterSeconds, prepareUnique, unique};
+     * DOC_NONE: none */
+    Doc index;
+    bool is_dry_run; /* only looks whether the index could be made unique */
 } CollModChange;
 typedef struct CollModResult {
     bool has_hidden_change;
     bool hidden_old;
     bool hidden_new;
+    bool has_expire_change;
+    int64_t expire_old; /* -1: it did not expire */
+    int64_t expire_new;
+    bool has_prepare_unique_change;
+    bool prepare_unique_old;
+    bool prepare_unique_new;
+    bool is_made_unique;
 } CollModResult;
+/* Fails with ERR_CANNOT_CONVERT_INDEX_TO_UNIQUE and {violations: [{ids: [...]}, ...]} when an index
+ * to be made unique has duplicates. */
 ErrCode ddl_coll_mod(OpCtx *op, const Ns *ns, const CollModChange *change,
                      CollModResult *ret_result, Error *err) MUST_CHECK;
 

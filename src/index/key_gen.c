@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "bson/collator.h"
+#include "bson/index_hash.h"
 
 /* Where the walk along one field's path stands. */
 typedef struct Spot {
@@ -23,6 +25,10 @@ static ErrCode expand(Walk *walk, const Spot *spots, bool is_nested);
 static ErrCode expand_element(Walk *walk, const Spot *spots, const uint8_t *array, Elem element);
 static void step_into(const IndexField *field, Spot *spot, Elem element);
 static ErrCode add_key(Walk *walk, const Spot *spots);
+static ErrCode add_wildcard_keys(Walk *walk, const Spot *spots);
+static ErrCode keep_key(Walk *walk);
+static ErrCode wildcard_keys_of(const IndexDesc *index, Doc doc, KeySet *set, Error *err);
+static ErrCode refuse_hashed_array(const IndexDesc *index, const Spot *spots, Error *err);
 static void sort_and_dedupe(KeySet *set);
 static bool is_numeric_part(Str part, uint32_t *ret_index);
 
@@ -30,11 +36,15 @@ void key_set_init(KeySet *set) {
     *set = (KeySet){0};
     key_builder_init(&set->builder);
     buffer_init(&set->bytes, SIZE_MAX / 2);
+    buffer_init(&set->wildcard.paths, SIZE_MAX / 2);
 }
 
 void key_set_done(KeySet *set) {
     key_builder_done(&set->builder);
     buffer_done(&set->bytes);
+    buffer_done(&set->wildcard.paths);
+    xfree(set->wildcard.rows);
+    set->wildcard.rows = NULL;
     xfree(set->spans);
     set->spans = NULL;
 }
@@ -53,6 +63,8 @@ ErrCode index_keys_of(const IndexDesc *index, Doc doc, KeySet *ret_set, Error *e
     if (index->partial_filter != NULL && !match_doc(index->partial_filter, doc, NULL))
         return ERR_OK;
 
+    if (index->kind == INDEX_KIND_WILDCARD)
+        return wildcard_keys_of(index, doc, ret_set, err);
     Spot spots[INDEX_FIELDS_MAX];
     bool has_array = false, has_any = false;
     for (uint32_t f = 0; f < index->field_count; f++) {
@@ -66,6 +78,8 @@ ErrCode index_keys_of(const IndexDesc *index, Doc doc, KeySet *ret_set, Error *e
     Walk walk = {index, ret_set, err};
     if (LIKELY(!has_array))
         return add_key(&walk, spots);
+    if (index->kind == INDEX_KIND_HASHED)
+        return refuse_hashed_array(index, spots, err);
     TRY(expand(&walk, spots, /* is_nested= */ false));
     if (index->is_sparse && ret_set->count == 0)
         return ERR_OK;
@@ -73,6 +87,71 @@ ErrCode index_keys_of(const IndexDesc *index, Doc doc, KeySet *ret_set, Error *e
     for (uint32_t f = 0; f < index->field_count; f++)
         ret_set->is_multikey |= ret_set->multikey_paths[f] != 0;
     return ERR_OK;
+}
+
+/* The fields beside the wildcard make their keys as usual; each is joined with each entry. */
+static ErrCode wildcard_keys_of(const IndexDesc *index, Doc doc, KeySet *set, Error *err) {
+    TRY(wildcard_entries_of(index, doc, &set->wildcard, err));
+    if (set->wildcard.count == 0 && index->field_count == 1)
+        return ERR_OK;
+    Spot spots[INDEX_FIELDS_MAX];
+    const char *array_path = NULL;
+    for (uint32_t f = 0; f < index->field_count; f++) {
+        spots[f] = (Spot){ELEM_MISSING, UINT32_MAX};
+        if (f == index->special_field)
+            continue;
+        spots[f].next_part = 0;
+        walk_path(&index->fields[f], doc, &spots[f]);
+        if (is_at_array(&index->fields[f], &spots[f]))
+            array_path = index->fields[f].path;
+    }
+    if (set->wildcard.has_array && array_path != NULL)
+        return error_set(err, ERR_CANNOT_INDEX_PARALLEL_ARRAYS,
+                         "cannot index parallel arrays [%s] [%s]", array_path,
+                         index->fields[index->special_field].path);
+    Walk walk = {index, set, err};
+    TRY(expand(&walk, spots, /* is_nested= */ false));
+    if (set->count > INDEX_KEYS_PER_DOC_MAX)
+        return error_set(err, ERR_CANNOT_BUILD_INDEX_KEYS,
+                         "index \"%s\" would have more than %d keys for one document", index->name,
+                         INDEX_KEYS_PER_DOC_MAX);
+    sort_and_dedupe(set);
+    set->multikey_paths[index->special_field] |= set->wildcard.has_array;
+    for (uint32_t f = 0; f < index->field_count; f++)
+        set->is_multikey |= set->multikey_paths[f] != 0;
+    return ERR_OK;
+}
+
+static ErrCode refuse_hashed_array(const IndexDesc *index, const Spot *spots, Error *err) {
+    uint32_t f = 0;
+    while (!is_at_array(&index->fields[f], &spots[f]))
+        f++;
+    const IndexField *field = &index->fields[f];
+    const Str last = field->parts[spots[f].next_part - 1];
+    return error_set(err, (ErrCode)16766,
+                     "hashed indexes do not currently support array values. Found array at path: "
+                     "%.*s",
+                     (int)(last.data + last.size - field->path), field->path);
+}
+
+int64_t hashed_key_of(Elem value, const Collator *collator) {
+    if (collator == NULL || !type_is_collatable(elem_type(value)))
+        return index_hash(value);
+    /* Text is hashed by what the collation makes of it: as the bytes of its key. */
+    KeyBuilder kb;
+    key_builder_init(&kb);
+    key_append_elem(&kb, value, collator);
+    int32_t size = (int32_t)kb.key.size;
+    uint8_t *binary = xmalloc(kb.key.size + 7);
+    binary[0] = BT_BINARY;
+    binary[1] = '\0';
+    memcpy(binary + 2, &size, sizeof(size));
+    binary[6] = 0; /* subtype */
+    memcpy(binary + 7, kb.key.data, kb.key.size);
+    int64_t hash = index_hash((Elem){binary, 0});
+    xfree(binary);
+    key_builder_done(&kb);
+    return hash;
 }
 
 ErrCode clustered_record_id(Doc doc, const Collator *collator, KeyBuilder *kb, RecordId *ret_rid,
@@ -200,12 +279,61 @@ static void step_into(const IndexField *field, Spot *spot, Elem element) {
     spot->next_part = UINT32_MAX;
 }
 
+static void append_hash(KeyBuilder *kb, Elem value, const Collator *collator) {
+    int64_t hash = hashed_key_of(value, collator);
+    key_append_value(kb, BT_INT64, (const uint8_t *)&hash, NULL);
+}
+
 static ErrCode add_key(Walk *walk, const Spot *spots) {
+    const IndexDesc *index = walk->index;
+    if (index->kind == INDEX_KIND_WILDCARD)
+        return add_wildcard_keys(walk, spots);
+    KeyBuilder *kb = &walk->set->builder;
+    key_builder_reset(kb, index->order);
+    for (uint32_t f = 0; f < index->field_count; f++) {
+        if (UNLIKELY(index_field_is_hashed(index, f)))
+            append_hash(kb, spots[f].value, index->collator);
+        else
+            key_append_elem(kb, spots[f].value, index->collator);
+    }
+    return keep_key(walk);
+}
+
+/* One key for each entry of the wildcard, or one without any. */
+static ErrCode add_wildcard_keys(Walk *walk, const Spot *spots) {
+    static const uint8_t MIN_KEY[] = {BT_MIN_KEY, 0};
+    static const int32_t MARK = 1;
+    const IndexDesc *index = walk->index;
+    const WildcardEntries *entries = &walk->set->wildcard;
+    KeyBuilder *kb = &walk->set->builder;
+    uint32_t count = entries->count > 0 ? entries->count : 1;
+    for (uint32_t i = 0; i < count; i++) {
+        const WildcardEntry *entry = entries->count > 0 ? &entries->rows[i] : NULL;
+        bool is_mark = entry != NULL && entry->is_array_mark;
+        key_builder_reset(kb, index->order);
+        for (uint32_t f = 0; f < index->field_count; f++) {
+            if (f != index->special_field) {
+                key_append_elem(kb, is_mark ? (Elem){MIN_KEY, 0} : spots[f].value, index->collator);
+            } else if (entry == NULL) {
+                key_append_elem(kb, (Elem){MIN_KEY, 0}, NULL);
+                key_append_elem(kb, (Elem){MIN_KEY, 0}, NULL);
+            } else {
+                const uint8_t *path = entries->paths.data + entry->path;
+                if (is_mark)
+                    key_append_value(kb, BT_INT32, (const uint8_t *)&MARK, NULL);
+                key_append_value(kb, BT_STRING, path, NULL);
+                if (!is_mark)
+                    key_append_elem(kb, entry->value, index->collator);
+            }
+        }
+        TRY(keep_key(walk));
+    }
+    return ERR_OK;
+}
+
+static ErrCode keep_key(Walk *walk) {
     KeySet *set = walk->set;
     KeyBuilder *kb = &set->builder;
-    key_builder_reset(kb, walk->index->order);
-    for (uint32_t f = 0; f < walk->index->field_count; f++)
-        key_append_elem(kb, spots[f].value, walk->index->collator);
     key_append_end(kb, KEY_END_EXACT);
     Str type_bits = key_type_bits(kb);
     ARRAY_RESERVE(set->spans, set->count, set->capacity);
@@ -213,6 +341,10 @@ static ErrCode add_key(Walk *walk, const Spot *spots) {
                                                 (uint32_t)type_bits.size};
     buffer_append(&set->bytes, kb->key.data, kb->key.size);
     buffer_append(&set->bytes, type_bits.data, type_bits.size);
+    if (UNLIKELY(set->bytes.size > INDEX_KEY_BYTES_PER_DOC_MAX))
+        return error_set(walk->err, ERR_CANNOT_BUILD_INDEX_KEYS,
+                         "index \"%s\" would have more than %d bytes of keys for one document",
+                         walk->index->name, INDEX_KEY_BYTES_PER_DOC_MAX);
     return ERR_OK;
 }
 

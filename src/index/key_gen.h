@@ -4,6 +4,16 @@
  * Without arrays on the indexed paths a document has exactly one key. An array makes one key per
  * element (multikey); at most one array may be expanded per document in a compound index. A missing
  * field is indexed as null, an empty array as undefined.
+ *
+ * A hashed field is stored as the 64-bit hash of its value (bson/index_hash.h); arrays are refused.
+ * A wildcard field takes two places of the key: the path of each value that is no document (arrays
+ * are looked into), and the value. Beside these, each array has an entry that only tells of it:
+ *
+ *     fields before   path   value    fields after
+ *     MinKey          1      <path>   MinKey
+ *
+ * so that the planner can ask, in its own snapshot, whether a path passes an array. In a compound
+ * index a document without any such path has one key with MinKey for both.
  */
 #pragma once
 
@@ -13,7 +23,23 @@
 
 enum {
     INDEX_KEYS_PER_DOC_MAX = 100000,
+    /* Together; few large values can be multiplied by many small ones. */
+    INDEX_KEY_BYTES_PER_DOC_MAX = 256 * 1024 * 1024,
 };
+
+/* What a wildcard index has of one document. */
+typedef struct WildcardEntry {
+    size_t path; /* where it stands in `paths`, as the value of a BSON string */
+    Elem value;
+    bool is_array_mark;
+} WildcardEntry;
+typedef struct WildcardEntries {
+    Buffer paths;
+    WildcardEntry *rows;
+    uint32_t count;
+    uint32_t capacity;
+    bool has_array;
+} WildcardEntries;
 
 /* The keys of one document in one index: sorted, without duplicates. Memory is kept between
  * documents. */
@@ -27,6 +53,7 @@ typedef struct KeySet {
     } * spans;
     uint32_t count;
     uint32_t capacity;
+    WildcardEntries wildcard;                  /* of the document at hand */
     uint32_t multikey_paths[INDEX_FIELDS_MAX]; /* parts of the path that were arrays */
     bool is_multikey;
 } KeySet;
@@ -35,8 +62,20 @@ void key_set_init(KeySet *set);
 void key_set_done(KeySet *set);
 IndexKey key_set_get(const KeySet *set, uint32_t position);
 
-/* Fails with ERR_CANNOT_INDEX_PARALLEL_ARRAYS, or when a document has too many keys. */
+/* Fails with ERR_CANNOT_INDEX_PARALLEL_ARRAYS, with 16766 for arrays under a hashed index, or when
+ * a document has too many keys. */
 ErrCode index_keys_of(const IndexDesc *index, Doc doc, KeySet *ret_set, Error *err) MUST_CHECK;
+
+/* What a hashed field holds for a value; equal values under the index's collation have one hash. */
+int64_t hashed_key_of(Elem value, const Collator *collator);
+
+/* A name with a dot in it must not be taken for a path: the dot is stored as this. */
+enum {
+    WILDCARD_DOT = '\x01',
+};
+/* Finds the paths and values of a document; wildcard_keys.c. */
+ErrCode wildcard_entries_of(const IndexDesc *index, Doc doc, WildcardEntries *ret_entries,
+                            Error *err) MUST_CHECK;
 
 /* Record id of a document in a clustered collection: the key of its _id under the collection's
  * default collation. In `kb`'s memory. */

@@ -37,6 +37,45 @@ static const KeyCase CASES[] = {
     {"{'a': 1}", ", 'partialFilterExpression': {'b': {'$gt': 5}}", "{'a': 1, 'b': 3}", "[]", "[0]"},
     {"{'a': 1}", ", 'partialFilterExpression': {'b': {'$gt': 5}}", "{'a': 1, 'b': 9}", "[[1]]",
      "[0]"},
+    /* Hashes as $toHashedIndexKey has them. */
+    {"{'a': 'hashed'}", "", "{'a': 1}", "[[{'$numberLong': '5902408780260971510'}]]", "[0]"},
+    {"{'a': 'hashed'}", "", "{'a': 1.7}", "[[{'$numberLong': '5902408780260971510'}]]", "[0]"},
+    {"{'a': 'hashed'}", "", "{}", "[[{'$numberLong': '2338878944348059895'}]]", "[0]"},
+    {"{'a': 'hashed'}", ", 'sparse': true", "{}", "[]", "[0]"},
+    {"{'b': -1, 'a.c': 'hashed'}", "", "{'a': {'c': null}, 'b': 'x'}",
+     "[['x', {'$numberLong': '2338878944348059895'}]]", "[0, 0]"},
+    /* Wildcards: path and value; arrays have a mark of their own. */
+    {"{'$**': 1}", "", "{'_id': 1, 'b': 'x', 'a': {'c': 5, 'd': {}}}",
+     "[['a.c', 5], ['a.d', {}], ['b', 'x']]", "[0]"},
+    {"{'$**': 1}", "", "{'_id': 1}", "[]", "[0]"},
+    {"{'$**': 1}", "", "{'a': [1, {'b': 2}, [3], {}]}",
+     "[[1, 'a'], ['a', 1], ['a', {}], ['a', [3]], ['a.b', 2]]", "[1]"},
+    {"{'$**': 1}", "", "{'a': []}", "[[1, 'a'], ['a', {'$undefined': true}]]", "[1]"},
+    {"{'$**': -1}", "", "{'a': [1, 2]}", "[[1, 'a'], ['a', 2], ['a', 1]]", "[1]"},
+    {"{'a.$**': 1}", "", "{'a': {'b': 1}, 'ab': 2, 'c': 3}", "[['a.b', 1]]", "[0]"},
+    {"{'a.$**': 1}", "", "{'a': 7}", "[['a', 7]]", "[0]"},
+    {"{'$**': 1}", ", 'wildcardProjection': {'a.b': 1, '_id': 1}",
+     "{'_id': 1, 'a': {'b': {'c': 2}, 'd': 3}, 'e': 4}", "[['_id', 1], ['a.b.c', 2]]", "[0]"},
+    {"{'$**': 1}", ", 'wildcardProjection': {'a.b': 1}", "{'a': 5}", "[]", "[0]"},
+    {"{'$**': 1}", ", 'wildcardProjection': {'a': {'b': 0}, 'e': 0}",
+     "{'_id': 1, 'a': {'b': 2, 'd': 3}, 'e': 4, 'f': 5}", "[['a.d', 3], ['f', 5]]", "[0]"},
+    {"{'x': 1, 'a.$**': 1, 'y': -1}", "", "{'x': 1, 'a': {'b': 2, 'c': 3}, 'y': 4}",
+     "[[1, 'a.b', 2, 4], [1, 'a.c', 3, 4]]", "[0, 0, 0]"},
+    {"{'x': 1, 'a.$**': 1}", "", "{'x': 1}", "[[1, {'$minKey': 1}, {'$minKey': 1}]]", "[0, 0]"},
+    {"{'x': 1, 'a.$**': 1}", "", "{'x': 1, 'a': [2]}", "[[{'$minKey': 1}, 1, 'a'], [1, 'a', 2]]",
+     "[0, 1]"},
+    {"{'x': 1, 'a.$**': 1}", "", "{'x': [1, 2], 'a': 3}", "[[1, 'a', 3], [2, 'a', 3]]", "[1, 0]"},
+};
+
+static const struct {
+    const char *key;
+    const char *doc;
+    int code;
+} REFUSED[] = {
+    {"{'a': 'hashed'}", "{'a': [1]}", 16766},
+    {"{'a.b': 'hashed'}", "{'a': [{'b': 1}]}", 16766},
+    {"{'a': 'hashed', 'b': 1}", "{'a': 1, 'b': []}", 16766},
+    {"{'x': 1, 'a.$**': 1}", "{'x': [1], 'a': [2]}", ERR_CANNOT_INDEX_PARALLEL_ARRAYS},
 };
 
 static Doc parse(const char *json, Arena *arena) {
@@ -84,6 +123,31 @@ static void check_case(StorageEngine *engine, const KeyCase *c) {
     key_set_done(&keys);
     index_desc_unref(index);
     arena_done(&arena);
+}
+
+static void check_refused(StorageEngine *engine, const char *key, const char *doc, int code) {
+    Arena arena;
+    arena_init(&arena, 4096);
+    CLEANUP(error_reset) Error err = {0};
+    Doc spec = parse(arena_printf(&arena, "{'v': 2, 'key': %s, 'name': 'test'}", key), &arena);
+    IndexDesc *index = NULL;
+    EXPECT_OK(index_desc_new(engine, spec, "none", false, true, NULL, &index, &err), err);
+    KeySet keys;
+    key_set_init(&keys);
+    int rc = (int)index_keys_of(index, parse(doc, &arena), &keys, &err);
+    if (rc != code)
+        test_fail(__FILE__, __LINE__, "%s of %s gives %d, expected %d", key, doc, rc, code);
+    key_set_done(&keys);
+    index_desc_unref(index);
+    arena_done(&arena);
+}
+
+TEST(arrays_are_refused_where_an_index_cannot_have_them) {
+    StorageFixture fx;
+    fixture_init(&fx);
+    for (size_t i = 0; i < ARRAY_LEN(REFUSED); i++)
+        check_refused(fx.engine, REFUSED[i].key, REFUSED[i].doc, REFUSED[i].code);
+    fixture_close(&fx);
 }
 
 TEST(keys_follow_the_rules_for_arrays_and_missing_fields) {

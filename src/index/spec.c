@@ -13,9 +13,10 @@
 typedef enum OptionRule {
     OPTION_KEEP_BOOL, /* bool or number, kept as given */
     OPTION_KEEP_DOC,
-    OPTION_DROP,    /* accepted, not stored */
-    OPTION_SPECIAL, /* handled by name */
-    OPTION_REFUSED, /* known, not supported yet */
+    OPTION_DROP,         /* accepted, not stored */
+    OPTION_KEEP_SECONDS, /* kept as an int */
+    OPTION_SPECIAL,      /* handled by name */
+    OPTION_REFUSED,      /* known, not supported yet */
 } OptionRule;
 
 static const struct {
@@ -33,8 +34,8 @@ static const struct {
     {"partialFilterExpression", OPTION_KEEP_DOC},
     {"storageEngine", OPTION_REFUSED},
     {"collation", OPTION_KEEP_DOC},
-    {"expireAfterSeconds", OPTION_REFUSED},
-    {"prepareUnique", OPTION_REFUSED},
+    {"expireAfterSeconds", OPTION_KEEP_SECONDS},
+    {"prepareUnique", OPTION_KEEP_BOOL},
     {"clustered", OPTION_REFUSED},
     {"weights", OPTION_REFUSED},
     {"default_language", OPTION_REFUSED},
@@ -45,16 +46,24 @@ static const struct {
     {"min", OPTION_REFUSED},
     {"max", OPTION_REFUSED},
     {"bucketSize", OPTION_REFUSED},
-    {"wildcardProjection", OPTION_REFUSED},
+    {"wildcardProjection", OPTION_KEEP_DOC},
     {"columnstoreProjection", OPTION_REFUSED},
     {"dropDups", OPTION_DROP},
 };
 
+typedef struct KindCount {
+    uint32_t hashed;
+    uint32_t wildcard;
+    Str wildcard_field;
+} KindCount;
+
 static ErrCode check_key(Doc key, Error *err);
+static ErrCode check_wildcard(Doc spec, const KindCount *count, Arena *arena, Error *err);
 static ErrCode refuse_kind(Str kind, Error *err);
 static ErrCode check_partial_filter(const MatchExpr *filter, uint32_t depth, Error *err);
 static ErrCode check_special(Elem elem, Error *err);
 static ErrCode check_option(Elem elem, bool *ret_is_kept, Error *err);
+static ErrCode check_kind(Doc spec, Arena *arena, Error *err);
 static bool same_collation(Doc a, Doc b);
 static bool same_options(Doc a, Doc b);
 
@@ -107,10 +116,18 @@ ErrCode index_spec_check(Doc spec, Arena *arena, Doc *ret_spec, Error *err) {
             const Collator *collator; /* checked here, completed by index_spec_complete */
             TRY(collator_parse(elem_doc(elem), &collator, err));
         }
-        if (is_kept && (!is_id || is_collation))
+        if (is_kept && elem_name_is(elem, STR("expireAfterSeconds"))) {
+            /* What never expires is stored as what expires too late to matter. */
+            int64_t seconds;
+            TRY(expire_after_parse(elem, ERR_CANNOT_CREATE_INDEX, &seconds, err));
+            build_i32(&b, "expireAfterSeconds",
+                      seconds < 0 ? EXPIRE_AFTER_S_MAX : (int32_t)seconds);
+        } else if (is_kept && (!is_id || is_collation)) {
             build_elem(&b, elem);
+        }
     }
     *ret_spec = doc_builder_end(&b);
+    TRY(check_kind(*ret_spec, arena, err));
     if (elem_is_truthy(doc_get_lit(*ret_spec, "sparse")) &&
         elem_is_present(doc_get_lit(*ret_spec, "partialFilterExpression")))
         return error_set(err, ERR_CANNOT_CREATE_INDEX,
@@ -178,34 +195,46 @@ char *index_default_name(Doc key, Arena *arena) {
     return (char *)buf.data;
 }
 
+static ErrCode conflict(ErrCode code, const char *what, Doc requested, Doc existing, Error *err) {
+    Arena arena;
+    arena_init(&arena, 1024);
+    ErrCode rc =
+        error_set(err, code, "%s. Requested index: %s, existing index: %s", what,
+                  shell_text_of_doc(requested, &arena), shell_text_of_doc(existing, &arena));
+    arena_done(&arena);
+    return rc;
+}
+
 ErrCode index_spec_find_conflict(const Collection *coll, Doc spec, bool *ret_exists, Error *err) {
     *ret_exists = false;
+    if (coll->options.is_capped && elem_is_present(doc_get_lit(spec, "expireAfterSeconds")))
+        return error_set(err, ERR_CANNOT_CREATE_INDEX,
+                         "Cannot create TTL index on a capped collection");
     Str name = elem_str(doc_get_lit(spec, "name"));
     Doc key = elem_doc(doc_get_lit(spec, "key"));
     for (uint32_t i = 0; i < coll->index_count; i++) {
         const IndexDesc *index = coll->indexes[i];
         bool is_same_name = str_is(name, index->name);
-        bool is_same_key = doc_compare(index->key_pattern, key, NULL) == 0;
-        bool is_same_filter = elem_compare(doc_get_lit(index->spec, "partialFilterExpression"),
-                                           doc_get_lit(spec, "partialFilterExpression"), NULL) == 0;
-        if (is_same_name && is_same_key && same_options(index->spec, spec)) {
+        bool is_same_index =
+            doc_compare(index->key_pattern, key, NULL) == 0 && same_options(index->spec, spec);
+        bool is_same_expiry = elem_compare(doc_get_lit(index->spec, "expireAfterSeconds"),
+                                           doc_get_lit(spec, "expireAfterSeconds"), NULL) == 0;
+        if (is_same_name && is_same_index && is_same_expiry) {
             *ret_exists = true;
             return ERR_OK;
         }
-        if (is_same_name) {
-            Arena arena;
-            arena_init(&arena, 1024);
-            ErrCode rc = error_set(
-                err, ERR_INDEX_KEY_SPECS_CONFLICT,
-                "An existing index has the same name as the requested index. When index names are "
-                "not "
-                "specified, they are auto generated and can cause conflicts. Requested index: %s, "
-                "existing index: %s",
-                shell_text_of_doc(spec, &arena), shell_text_of_doc(index->spec, &arena));
-            arena_done(&arena);
-            return rc;
-        }
-        if (is_same_key && is_same_filter && same_collation(index->spec, spec))
+        if (is_same_name && is_same_index)
+            return conflict(ERR_INDEX_OPTIONS_CONFLICT,
+                            "An equivalent index already exists with the same name but different "
+                            "options",
+                            spec, index->spec, err);
+        if (is_same_name)
+            return conflict(ERR_INDEX_KEY_SPECS_CONFLICT,
+                            "An existing index has the same name as the requested index. When "
+                            "index names are not specified, they are auto generated and can cause "
+                            "conflicts",
+                            spec, index->spec, err);
+        if (is_same_index)
             return error_set(err, ERR_INDEX_OPTIONS_CONFLICT,
                              "Index already exists with a different name: %s", index->name);
     }
@@ -228,7 +257,7 @@ Doc index_id_spec(const Collator *coll_collator, Arena *arena) {
 }
 
 static ErrCode refuse_kind(Str kind, Error *err) {
-    static const char *const KNOWN[] = {"text", "2d", "2dsphere", "hashed", "columnstore"};
+    static const char *const KNOWN[] = {"text", "2d", "2dsphere", "columnstore"};
     for (size_t i = 0; i < ARRAY_LEN(KNOWN); i++)
         if (str_is(kind, KNOWN[i]))
             return error_set(err, ERR_NOT_IMPLEMENTED, "%s indexes are not supported yet",
@@ -264,6 +293,90 @@ static ErrCode check_partial_filter(const MatchExpr *filter, uint32_t depth, Err
     }
 }
 
+static KindCount count_kinds(Doc key) {
+    KindCount count = {0};
+    DocIter iter = doc_iter(key);
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        count.hashed += elem_type(elem) == BT_STRING && str_is(elem_str(elem), "hashed");
+        if (wildcard_is_field(elem_name_str(elem))) {
+            count.wildcard++;
+            count.wildcard_field = elem_name_str(elem);
+        }
+    }
+    return count;
+}
+
+/* What hashed, wildcard and TTL indexes cannot be. */
+static ErrCode check_kind(Doc spec, Arena *arena, Error *err) {
+    Doc key = elem_doc(doc_get_lit(spec, "key"));
+    KindCount count = count_kinds(key);
+    bool is_unique = elem_is_truthy(doc_get_lit(spec, "unique"));
+    bool is_ttl = elem_is_present(doc_get_lit(spec, "expireAfterSeconds"));
+    if (count.hashed > 1)
+        return error_set(err, (ErrCode)31303,
+                         "A maximum of one index field is allowed to be hashed but found %u for "
+                         "'key' %s",
+                         count.hashed, shell_text_of_doc(key, arena));
+    if (count.hashed > 0 && is_unique)
+        return error_set(err, (ErrCode)16764,
+                         "Currently hashed indexes cannot guarantee uniqueness. Use a regular "
+                         "index.");
+    if (is_ttl && doc_count(key) > 1)
+        return error_set(err, ERR_CANNOT_CREATE_INDEX,
+                         "TTL indexes are single-field indexes, compound indexes do not support "
+                         "TTL. Index spec: %s",
+                         shell_text_of_doc(spec, arena));
+    if (is_ttl && count.hashed > 0)
+        return error_set(err, ERR_CANNOT_CREATE_INDEX, "Index type 'hashed' cannot be a TTL index");
+    return check_wildcard(spec, &count, arena, err);
+}
+
+static ErrCode check_wildcard(Doc spec, const KindCount *count, Arena *arena, Error *err) {
+    Doc key = elem_doc(doc_get_lit(spec, "key"));
+    Elem projection = doc_get_lit(spec, "wildcardProjection");
+    if (count->wildcard == 0)
+        return elem_is_present(projection)
+                   ? error_set(err, ERR_BAD_VALUE,
+                               "The field 'wildcardProjection' is only allowed in an 'wildcard' "
+                               "index")
+                   : ERR_OK;
+    if (count->wildcard > 1 || count->hashed > 0)
+        return error_set(err, ERR_CANNOT_CREATE_INDEX,
+                         "wildcard indexes do not allow more than one wildcard field, nor hashed "
+                         "fields: %s",
+                         shell_text_of_doc(key, arena));
+    static const char *const REFUSED[] = {"unique", "sparse", "prepareUnique"};
+    for (size_t i = 0; i < ARRAY_LEN(REFUSED); i++)
+        if (elem_is_truthy(doc_get(spec, str_from(REFUSED[i]))))
+            return error_set(err, ERR_CANNOT_CREATE_INDEX,
+                             "Index type 'wildcard' does not support the %s option", REFUSED[i]);
+    if (elem_is_present(doc_get_lit(spec, "expireAfterSeconds")))
+        return error_set(err, ERR_CANNOT_CREATE_INDEX,
+                         "Index type 'wildcard' cannot be a TTL index");
+    if (doc_count(key) >= INDEX_FIELDS_MAX) /* path and value take two places in the keys */
+        return error_set(err, (ErrCode)13103, "too many compound keys with a wildcard");
+    if (elem_is_present(projection) && !str_is(count->wildcard_field, "$**"))
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "The field 'wildcardProjection' is only allowed when 'key' is "
+                         "{\"$**\": ±1}");
+    if (elem_is_present(projection) && doc_is_empty(elem_doc(projection)))
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "The 'wildcardProjection' field can't be an empty object");
+    WildcardPaths *paths;
+    TRY(wildcard_paths_parse(count->wildcard_field,
+                             elem_is_present(projection) ? elem_doc(projection) : DOC_NONE, arena,
+                             &paths, err));
+    DocIter iter = doc_iter(key);
+    for (Elem elem; doc_iter_next(&iter, &elem);)
+        if (!wildcard_is_field(elem_name_str(elem)) &&
+            wildcard_reach(paths, elem_name_str(elem)) != WILDCARD_OUTSIDE)
+            return error_set(err, ERR_CANNOT_CREATE_INDEX,
+                             "the field '%s' of a compound wildcard index is also reached by its "
+                             "wildcard; leave it out by a wildcardProjection",
+                             elem_name(elem));
+    return ERR_OK;
+}
+
 static ErrCode check_key(Doc key, Error *err) {
     if (doc_is_empty(key))
         return error_set(err, ERR_CANNOT_CREATE_INDEX, "Index keys cannot be an empty field.");
@@ -280,12 +393,14 @@ static ErrCode check_key(Doc key, Error *err) {
         if (path[0] == '.' || path[size - 1] == '.' || strstr(path, "..") != NULL)
             return error_set(err, ERR_CANNOT_CREATE_INDEX,
                              "Index keys cannot contain an empty field.");
-        if (strcmp(path, "$**") == 0 || (size > 4 && strcmp(path + size - 4, ".$**") == 0))
-            return error_set(err, ERR_NOT_IMPLEMENTED, "wildcard indexes are not supported yet");
-        if (path[0] == '$' || strstr(path, ".$") != NULL)
+        const char *dollar = path[0] == '$' ? path : strstr(path, ".$");
+        bool is_wildcard = wildcard_is_field(elem_name_str(elem));
+        if (dollar != NULL && !(is_wildcard && dollar == path + size - (size > 3 ? 4 : 3)))
             return error_set(
                 err, ERR_CANNOT_CREATE_INDEX,
                 "Index key contains an illegal field name: field name starts with '$'.");
+        if (elem_type(elem) == BT_STRING && !is_wildcard && str_is(elem_str(elem), "hashed"))
+            continue;
         if (elem_type(elem) == BT_STRING)
             return refuse_kind(elem_str(elem), err);
         if (!elem_is_number(elem))
@@ -327,6 +442,11 @@ static ErrCode check_option(Elem elem, bool *ret_is_kept, Error *err) {
                                  bson_type_name(elem_type(elem)));
             *ret_is_kept = true;
             return ERR_OK;
+        case OPTION_KEEP_SECONDS: {
+            int64_t seconds;
+            *ret_is_kept = true;
+            return expire_after_parse(elem, ERR_CANNOT_CREATE_INDEX, &seconds, err);
+        }
         case OPTION_DROP:
             return ERR_OK;
         case OPTION_SPECIAL:
@@ -359,11 +479,13 @@ static bool same_collation(Doc a, Doc b) {
     return elem_compare(doc_get_lit(a, "collation"), doc_get_lit(b, "collation"), NULL) == 0;
 }
 
-/* unique, sparse, collation and the filter make another index; hidden does not. */
+/* unique, sparse, collation, filter and projection make another index; hidden does not. */
 static bool same_options(Doc a, Doc b) {
     return elem_is_truthy(doc_get_lit(a, "unique")) == elem_is_truthy(doc_get_lit(b, "unique")) &&
            elem_is_truthy(doc_get_lit(a, "sparse")) == elem_is_truthy(doc_get_lit(b, "sparse")) &&
            same_collation(a, b) &&
+           elem_compare(doc_get_lit(a, "wildcardProjection"), doc_get_lit(b, "wildcardProjection"),
+                        NULL) == 0 &&
            elem_compare(doc_get_lit(a, "partialFilterExpression"),
                         doc_get_lit(b, "partialFilterExpression"), NULL) == 0;
 }

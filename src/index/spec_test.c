@@ -1,5 +1,5 @@
 /*
- * spec_test.c - collations of index specifications.
+ * spec_test.c - collations of index specifications; what each kind of index may be.
  */
 #include "index/spec.h"
 
@@ -71,4 +71,78 @@ TEST(indexes_inherit_the_collation_of_their_collection) {
         }
         arena_done(&arena);
     }
+}
+
+static const struct {
+    const char *spec;
+    int code;
+} KINDS[] = {
+    {"{'key': {'a': 'hashed'}, 'name': 'x'}", 0},
+    {"{'key': {'a': 1, 'b': 'hashed'}, 'name': 'x'}", 0},
+    {"{'key': {'a': 'hashed', 'b': 'hashed'}, 'name': 'x'}", 31303},
+    {"{'key': {'a': 'hashed'}, 'name': 'x', 'unique': true}", 16764},
+    {"{'key': {'a': 'nonsense'}, 'name': 'x'}", ERR_CANNOT_CREATE_INDEX},
+    {"{'key': {'a': 'text'}, 'name': 'x'}", ERR_NOT_IMPLEMENTED},
+    {"{'key': {'$**': 1}, 'name': 'x'}", 0},
+    {"{'key': {'$**': -1}, 'name': 'x'}", 0},
+    {"{'key': {'a.b.$**': 1}, 'name': 'x'}", 0},
+    {"{'key': {'a.$**.b': 1}, 'name': 'x'}", ERR_CANNOT_CREATE_INDEX},
+    {"{'key': {'$**.b': 1}, 'name': 'x'}", ERR_CANNOT_CREATE_INDEX},
+    {"{'key': {'a$**': 1}, 'name': 'x'}", 0}, /* a field of that name */
+    {"{'key': {'$a': 1}, 'name': 'x'}", ERR_CANNOT_CREATE_INDEX},
+    {"{'key': {'$**': 'hashed'}, 'name': 'x'}", ERR_CANNOT_CREATE_INDEX},
+    {"{'key': {'$**': 1}, 'name': 'x', 'unique': true}", ERR_CANNOT_CREATE_INDEX},
+    {"{'key': {'$**': 1}, 'name': 'x', 'sparse': true}", ERR_CANNOT_CREATE_INDEX},
+    {"{'key': {'$**': 1}, 'name': 'x', 'expireAfterSeconds': 1}", ERR_CANNOT_CREATE_INDEX},
+    {"{'key': {'$**': 1}, 'name': 'x', 'wildcardProjection': {'a': 1}}", 0},
+    {"{'key': {'$**': 1}, 'name': 'x', 'wildcardProjection': {'a': 1, '_id': 0}}", 0},
+    {"{'key': {'$**': 1}, 'name': 'x', 'wildcardProjection': {'a': 0, '_id': 1}}", 0},
+    {"{'key': {'$**': 1}, 'name': 'x', 'wildcardProjection': {'a': 0, 'b': 1}}", 31253},
+    {"{'key': {'$**': 1}, 'name': 'x', 'wildcardProjection': {'a': 1, 'b': 0}}", 31254},
+    {"{'key': {'$**': 1}, 'name': 'x', 'wildcardProjection': {}}", ERR_FAILED_TO_PARSE},
+    {"{'key': {'$**': 1}, 'name': 'x', 'wildcardProjection': 1}", ERR_TYPE_MISMATCH},
+    {"{'key': {'a.$**': 1}, 'name': 'x', 'wildcardProjection': {'a': 1}}", ERR_FAILED_TO_PARSE},
+    {"{'key': {'a': 1}, 'name': 'x', 'wildcardProjection': {'a': 1}}", ERR_BAD_VALUE},
+    {"{'key': {'a': 1, 'b.$**': 1}, 'name': 'x'}", 0},
+    {"{'key': {'b.c': 1, 'b.$**': 1}, 'name': 'x'}", ERR_CANNOT_CREATE_INDEX},
+    {"{'key': {'a': 1, '$**': 1}, 'name': 'x'}", ERR_CANNOT_CREATE_INDEX},
+    {"{'key': {'a': 1, '$**': 1}, 'name': 'x', 'wildcardProjection': {'a': 0}}", 0},
+    {"{'key': {'a.$**': 1, 'b.$**': 1}, 'name': 'x'}", ERR_CANNOT_CREATE_INDEX},
+    {"{'key': {'a': 1}, 'name': 'x', 'expireAfterSeconds': 0}", 0},
+    {"{'key': {'a': 1}, 'name': 'x', 'expireAfterSeconds': 2147483647}", 0},
+    {"{'key': {'a': 1}, 'name': 'x', 'expireAfterSeconds': 2147483648}", ERR_CANNOT_CREATE_INDEX},
+    {"{'key': {'a': 1}, 'name': 'x', 'expireAfterSeconds': -1}", ERR_CANNOT_CREATE_INDEX},
+    {"{'key': {'a': 1}, 'name': 'x', 'expireAfterSeconds': 'x'}", ERR_CANNOT_CREATE_INDEX},
+    {"{'key': {'a': 1, 'b': 1}, 'name': 'x', 'expireAfterSeconds': 1}", ERR_CANNOT_CREATE_INDEX},
+    {"{'key': {'_id': 1}, 'name': '_id_', 'expireAfterSeconds': 1}",
+     ERR_INVALID_INDEX_SPECIFICATION_OPTION},
+    {"{'key': {'a': 1}, 'name': 'x', 'prepareUnique': true}", 0},
+};
+
+TEST(each_kind_of_index_has_its_rules) {
+    for (size_t i = 0; i < ARRAY_LEN(KINDS); i++) {
+        Arena arena;
+        arena_init(&arena, 4096);
+        CLEANUP(error_reset) Error err = {0};
+        Doc spec;
+        int rc = (int)index_spec_check(json(KINDS[i].spec, &arena), &arena, &spec, &err);
+        if (rc != KINDS[i].code)
+            test_fail(__FILE__, __LINE__, "%s gives %d %s, expected %d", KINDS[i].spec, rc,
+                      error_message(&err), KINDS[i].code);
+        arena_done(&arena);
+    }
+}
+
+TEST(a_ttl_index_of_no_number_never_expires) {
+    Arena arena;
+    arena_init(&arena, 4096);
+    CLEANUP(error_reset) Error err = {0};
+    Doc spec = DOC_EMPTY;
+    EXPECT_OK(index_spec_check(json("{'key': {'a': 1}, 'name': 'x', 'expireAfterSeconds': "
+                                    "{'$numberDouble': 'NaN'}}",
+                                    &arena),
+                               &arena, &spec, &err),
+              err);
+    EXPECT_EQ_I64(elem_as_i64(doc_get_lit(spec, "expireAfterSeconds")), INT32_MAX);
+    arena_done(&arena);
 }

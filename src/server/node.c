@@ -27,6 +27,7 @@
 #include "server/signals.h"
 #include "storage/engine.h"
 #include "transport/server.h"
+#include "ttl/ttl.h"
 
 enum {
     BIND_ADDRESSES_MAX = 32,
@@ -262,6 +263,17 @@ static int64_t cursor_interval_s(ServiceCtx *service) {
     return param_i64(service, PARAM_CURSOR_MONITOR_FREQUENCY_SECS);
 }
 
+static TtlSettings ttl_settings(ServiceCtx *service) {
+    return (TtlSettings){
+        .is_enabled = param_bool(service, PARAM_TTL_MONITOR_ENABLED),
+        .is_batched = param_bool(service, PARAM_TTL_MONITOR_BATCH_DELETES),
+        .sleep_s = param_i64(service, PARAM_TTL_MONITOR_SLEEP_SECS),
+        .sub_pass_s = param_i64(service, PARAM_TTL_MONITOR_SUB_PASS_TARGET_SECS),
+        .index_docs = param_i64(service, PARAM_TTL_INDEX_DELETE_TARGET_DOCS),
+        .index_ms = param_i64(service, PARAM_TTL_INDEX_DELETE_TARGET_TIME_MS),
+    };
+}
+
 static void note_from_transport(void *ctx, const char *text) {
     (void)ctx;
     LOG_WARN(LOG_NETWORK, 7200402, "Network event", LOG_STR("event", text));
@@ -286,6 +298,7 @@ static ErrCode start_transport(Node *node, int *ret_exit_code, Error *err) {
 
     service->cursors = cursor_table_new(service);
     TRY(cursor_table_start(service->cursors, cursor_timeout_ms, cursor_interval_s, err));
+    TRY(ttl_monitor_start(service, ttl_settings, &server_setup(service)->ttl, err));
 
     TransportConfig config = {
         .addresses = node->addresses,
@@ -484,6 +497,7 @@ static void wait_for_stop(Node *node) {
 static void node_stop(Node *node) {
     ServiceCtx *service = &node->service;
     signals_arm_kill();
+    ttl_monitor_stop(server_setup(service)->ttl);
     if (service->transport != NULL) {
         int64_t deadline_us = clock_mono_us() + STOP_GRACE_US;
         LOG_INFO(LOG_NETWORK, 20562, "Shutdown: going to close listening sockets");
@@ -496,6 +510,7 @@ static void node_stop(Node *node) {
     if (transport != NULL)
         transport_free(transport);
     cursor_table_free(TAKE_PTR(service->cursors));
+    ttl_monitor_free(TAKE_PTR(server_setup(service)->ttl));
     profiler_free(server_setup(service)->profiler);
     command_service_free(TAKE_PTR(service->commands));
     op_ctx_free(TAKE_PTR(node->start_op));

@@ -17,7 +17,7 @@ struct OrderedIndex {
     StorageEngine *engine;
     char *ident;
     char *uri;
-    IndexFormat format;
+    _Atomic IndexFormat format; /* see ordered_index_set_unique */
     bool is_string_rid;
 };
 
@@ -79,6 +79,11 @@ const char *ordered_index_ident(const OrderedIndex *index) {
 
 IndexFormat ordered_index_format(const OrderedIndex *index) {
     return index->format;
+}
+
+void ordered_index_set_unique(OrderedIndex *index, bool is_unique) {
+    invariant(index->format != INDEX_ID);
+    index->format = is_unique ? INDEX_UNIQUE : INDEX_PLAIN;
 }
 
 ErrCode ordered_index_insert(OpCtx *op, OrderedIndex *index, IndexKey key, RecordId rid,

@@ -32,6 +32,9 @@ void ordered_index_unref(OrderedIndex *index);
 bool ordered_index_is_shared(const OrderedIndex *index);
 const char *ordered_index_ident(const OrderedIndex *index);
 IndexFormat ordered_index_format(const OrderedIndex *index);
+/* From INDEX_PLAIN to INDEX_UNIQUE or back, which are stored alike. Nobody may be writing: the
+ * caller holds the collection in X; readers do not care. */
+void ordered_index_set_unique(OrderedIndex *index, bool is_unique);
 
 /* A key to write: fields and end byte, without record id. */
 typedef struct IndexKey {

@@ -97,5 +97,6 @@ typedef struct ServerSetup {
     Doc argv;             /* array of strings */
     Doc parsed;           /* the options in the form of a configuration file */
     struct Profiler *profiler;
+    struct TtlMonitor *ttl;
 } ServerSetup;
 ServerSetup *server_setup(const ServiceCtx *service);

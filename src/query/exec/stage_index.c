@@ -11,6 +11,7 @@ typedef struct IndexStage {
     IndexBounds bounds;
     RecordStore *records;
     bool was_multikey; /* when the plan was made */
+    bool has_repeats;  /* a record may be found more than once */
     IndexCursor cursor;
     RecordCursor fetch; /* for keys that do not tell enough */
     bool is_open;
@@ -57,7 +58,7 @@ static ErrCode index_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, E
         if (!is_found)
             return ERR_OK;
         stage->examined++;
-        if (scan->was_multikey && !rid_set_add(&scan->seen, entry.rid))
+        if (scan->has_repeats && !rid_set_add(&scan->seen, entry.rid))
             continue;
         *ret_row = (PlanRow){entry.rid, DOC_NONE};
         bool is_match = true;
@@ -322,6 +323,7 @@ PlanStage *stage_index_scan(PlanExecutor *exec, const Collection *coll,
     scan->options.index = index_desc_ref(options->index);
     scan->records = record_store_ref(coll->records);
     scan->was_multikey = index_is_multikey(options->index);
+    scan->has_repeats = scan->was_multikey || options->index->whole != NULL;
     key_builder_init(&scan->skip_key);
     if (options->key_fields != 0)
         key_doc_init(&scan->key_doc, options->index, options->key_fields);

@@ -6,6 +6,7 @@
 #include "bson/json.h"
 #include "bson/keystring.h"
 #include "query/plan/implies.h"
+#include "query/plan/wildcard.h"
 
 typedef struct FieldPredicates {
     Predicate rows[64];
@@ -18,6 +19,7 @@ static bool combine(const FieldPredicates *found, const IntervalContext *ctx, In
                     uint32_t *ret_exact_count);
 static bool is_comparable(Predicate predicate, const IndexDesc *index, const Collator *collator);
 static uint32_t count_leaves(const MatchExpr *filter);
+static bool has_only_existence(const FieldPredicates *found);
 static bool has_numeric_part(const IndexDesc *index);
 static bool shares_array(const IndexDesc *index, uint32_t a, uint32_t b);
 static void multiply_out(const IndexDesc *index, Arena *arena, IndexBounds *bounds);
@@ -26,9 +28,11 @@ static void collect_for_field(const MatchExpr *filter, const IndexDesc *index, u
                               const Collator *collator, FieldPredicates *found) {
     found->count = 0;
     collect_predicates(filter, str_from(index->fields[field].path), STR(""), found, false);
+    bool is_wildcard_value = index->whole != NULL && field == index->special_field + 1;
     uint32_t kept = 0;
     for (uint32_t i = 0; i < found->count; i++)
-        if (is_comparable(found->rows[i], index, collator))
+        if (is_comparable(found->rows[i], index, collator) &&
+            (!is_wildcard_value || wildcard_has_predicate(found->rows[i])))
             found->rows[kept++] = found->rows[i];
     found->count = kept;
 }
@@ -36,6 +40,8 @@ static void collect_for_field(const MatchExpr *filter, const IndexDesc *index, u
 bool bounds_is_relevant(const MatchExpr *filter, const IndexDesc *index, const Collator *collator) {
     if (filter == NULL)
         return false;
+    if (index->kind == INDEX_KIND_WILDCARD) /* which paths it has is seen later */
+        return !bounds_may_miss_documents(filter, index);
     FieldPredicates found;
     collect_for_field(filter, index, 0, collator, &found);
     return found.count > 0 && !bounds_may_miss_documents(filter, index);
@@ -50,6 +56,12 @@ bool bounds_for_index(const MatchExpr *filter, const IndexDesc *index, const Col
     bool is_multikey = index_is_multikey(index);
     for (uint32_t f = 0; f < index->field_count; f++) {
         FieldPredicates found;
+        if (index->whole != NULL && f == index->special_field) {
+            collect_for_field(filter, index, f + 1, collator, &found);
+            fields[f] = intervals_of_path(str_from(index->fields[f + 1].path),
+                                          /* is_subtree= */ has_only_existence(&found), arena);
+            continue;
+        }
         collect_for_field(filter, index, f, collator, &found);
         IntervalContext ctx = {arena, index->collator,
                                is_multikey && index_multikey_paths(index, f) != 0};
@@ -58,6 +70,11 @@ bool bounds_for_index(const MatchExpr *filter, const IndexDesc *index, const Col
             is_usable = fields[g].is_all || !shares_array(index, f, g);
         if (!is_usable || !combine(&found, &ctx, &fields[f], &exact_counts[f]))
             fields[f] = intervals_all(arena);
+        if (index_field_is_hashed(index, f)) {
+            exact_counts[f] = 0; /* others may have the same hash */
+            if (!intervals_hash(&fields[f], &ctx))
+                fields[f] = intervals_all(arena);
+        }
         if (f == 0 && fields[0].is_all)
             return false;
     }
@@ -66,8 +83,8 @@ bool bounds_for_index(const MatchExpr *filter, const IndexDesc *index, const Col
     uint32_t used = ret_bounds->point_fields + ret_bounds->has_range_field, exact_count = 0;
     for (uint32_t f = 0; f < used; f++)
         exact_count += exact_counts[f];
-    ret_bounds->is_exact =
-        !is_multikey && exact_count == count_leaves(filter) && !has_numeric_part(index);
+    ret_bounds->is_exact = !is_multikey && index->whole == NULL &&
+                           exact_count == count_leaves(filter) && !has_numeric_part(index);
     return true;
 }
 
@@ -194,6 +211,14 @@ static bool combine(const FieldPredicates *found, const IntervalContext *ctx, In
     return has_any;
 }
 
+/* Documents that only have the path are found by it, or by what is below it. */
+static bool has_only_existence(const FieldPredicates *found) {
+    for (uint32_t i = 0; i < found->count; i++)
+        if (found->rows[i].expr->kind != MATCH_EXISTS)
+            return false;
+    return true;
+}
+
 /* How many predicates must hold; UINT32_MAX: the filter is more than predicates joined by AND. */
 static uint32_t count_leaves(const MatchExpr *filter) {
     if (filter->kind == MATCH_NOT)
@@ -226,6 +251,8 @@ static bool has_numeric_part(const IndexDesc *index) {
 
 /* Matches documents that lack the field? Then a sparse index does not have them all. */
 static bool field_may_be_missing(const MatchExpr *filter, const IndexDesc *index) {
+    if (index->kind == INDEX_KIND_WILDCARD)
+        return false; /* its views take only predicates that need the field */
     FieldPredicates found = {.count = 0};
     collect_predicates(filter, str_from(index->fields[0].path), STR(""), &found, false);
     for (uint32_t i = 0; i < found.count; i++)
@@ -274,14 +301,18 @@ static Str keep_key(KeyBuilder *kb, Arena *arena) {
     return (Str){arena_memdup(arena, kb->key.data, kb->key.size), kb->key.size};
 }
 
+/* Paths of a wildcard index are not text of the collation. */
+static const Collator *field_collator(const IndexDesc *index, uint32_t field) {
+    return index->whole != NULL && field == index->special_field ? NULL : index->collator;
+}
+
 static void add_key_range(RangeBuilder *rb, uint32_t point_count, const Interval *last) {
-    const Collator *collator = rb->index->collator;
     bool is_descending = last != NULL && rb->index->fields[point_count].is_descending;
     key_builder_reset(&rb->low, rb->index->order);
     key_builder_reset(&rb->high, rb->index->order);
     for (uint32_t f = 0; f < point_count; f++) {
-        key_append_elem(&rb->low, rb->points[f], collator);
-        key_append_elem(&rb->high, rb->points[f], collator);
+        key_append_elem(&rb->low, rb->points[f], field_collator(rb->index, f));
+        key_append_elem(&rb->high, rb->points[f], field_collator(rb->index, f));
     }
     KeyEnd low_end = KEY_END_BEFORE, high_end = KEY_END_AFTER;
     if (last != NULL) {
@@ -290,6 +321,7 @@ static void add_key_range(RangeBuilder *rb, uint32_t point_count, const Interval
         Elem second = is_descending ? last->low : last->high;
         bool is_first_in = is_descending ? last->is_high_inclusive : last->is_low_inclusive;
         bool is_second_in = is_descending ? last->is_low_inclusive : last->is_high_inclusive;
+        const Collator *collator = field_collator(rb->index, point_count);
         key_append_elem(&rb->low, first, collator);
         key_append_elem(&rb->high, second, collator);
         low_end = is_first_in ? KEY_END_BEFORE : KEY_END_AFTER;

@@ -23,9 +23,12 @@ enum {
 };
 
 PlanStage *build_access(Planning *p, const Candidate *candidate) {
-    for (uint32_t i = 0; i < candidate->path_count; i++)
-        atomic_fetch_add_explicit(&candidate->paths[i].index->state->access_count,
-                                  i == 0 || candidate->is_union, memory_order_relaxed);
+    for (uint32_t i = 0; i < candidate->path_count; i++) {
+        const IndexDesc *index = candidate->paths[i].index;
+        IndexState *state = index->whole != NULL ? index->whole->state : index->state;
+        atomic_fetch_add_explicit(&state->access_count, i == 0 || candidate->is_union,
+                                  memory_order_relaxed);
+    }
     return candidate->path_count == 1 && !candidate->is_union
                ? build_single(p, &candidate->paths[0])
                : build_several(p, candidate);
@@ -89,7 +92,7 @@ static PlanStage *build_single(Planning *p, const IndexPath *path) {
     }
     if (p->spec->is_return_key) {
         options.key_fields = (uint32_t)((UINT64_C(1) << index->field_count) - 1);
-        options.is_covering = is_exact && index->collator == NULL;
+        options.is_covering = is_exact && index->collator == NULL && index->whole == NULL;
         if (options.is_covering)
             return stage_index_scan(p->exec, p->coll, &options);
         options.key_fields = 0;
@@ -141,10 +144,12 @@ static PlanStage *build_several(Planning *p, const Candidate *candidate) {
 
 /* The field of the index with this path, if its keys hold the value whole; -1: none. */
 static int find_field(const IndexDesc *index, Str path) {
+    if (index->whole != NULL)
+        return -1; /* its keys do not tell a document from its parts */
     for (uint32_t f = 0; f < index->field_count; f++) {
         if (!str_is(path, index->fields[f].path))
             continue;
-        if (index_multikey_paths(index, f) != 0)
+        if (index_multikey_paths(index, f) != 0 || index_field_is_hashed(index, f))
             return -1;
         for (uint32_t part = 0; part < index->fields[f].part_count; part++)
             if (index->fields[f].parts[part].size == 0 ||

@@ -28,6 +28,8 @@ bool candidate_for_index(Planning *p, IndexDesc *index, bool is_told, Candidate 
     *path = (IndexPath){.index = index, .is_forward = true};
     *ret_candidate = (Candidate){.paths = path, .path_count = 1};
     bool is_bounded = bounds_for_index(p->filter, index, p->collator, arena, &path->bounds);
+    if (!is_bounded && index->kind == INDEX_KIND_WILDCARD)
+        return false; /* it lacks documents that do not have the path */
     if (!is_bounded) {
         /* Without a restriction an index is only good for its order, and only if it has every
          * document. */
@@ -57,14 +59,26 @@ bool candidates_are_many(const Planning *p) {
     return count >= 2;
 }
 
+ErrCode candidates_for_wildcard(Planning *p, IndexDesc *index, Candidate *ret_candidates,
+                                uint32_t *ret_count, Error *err) {
+    IndexDesc *views[WILDCARD_VIEWS_MAX];
+    uint32_t view_count;
+    *ret_count = 0;
+    TRY(wildcard_views(p->access->op, index, p->filter, &p->exec->arena, views, &view_count, err));
+    for (uint32_t i = 0; i < view_count; i++)
+        if (candidate_for_index(p, views[i], /* is_told= */ false, &ret_candidates[*ret_count]))
+            ++*ret_count;
+    return ERR_OK;
+}
+
 bool candidate_for_distinct(Planning *p, Candidate *ret_candidate) {
     Str path = p->needed.count == 1 ? p->needed.paths[0] : STR("");
     for (uint32_t i = 0; i < p->coll->index_count; i++) {
         IndexDesc *index = p->coll->indexes[i];
         /* What lacks the field has no value to tell: a sparse index will do. */
         if (!index_is_usable(index) || !str_is(path, index->fields[0].path) ||
-            index->partial_filter != NULL || index->collator != p->collator ||
-            index_is_multikey(index))
+            index_field_is_hashed(index, 0) || index->partial_filter != NULL ||
+            index->collator != p->collator || index_is_multikey(index))
             continue;
         if (candidate_for_index(p, index, /* is_told= */ true, ret_candidate) &&
             ret_candidate->path_count == 1 &&
@@ -78,10 +92,19 @@ static int compare_ranks(const void *a, const void *b) {
     return ((const Candidate *)b)->rank - ((const Candidate *)a)->rank;
 }
 
-void candidates_find(Planning *p) {
+ErrCode candidates_find(Planning *p, Error *err) {
     p->candidate_count = 0;
     for (uint32_t i = 0; i < p->coll->index_count; i++) {
         IndexDesc *index = p->coll->indexes[i];
+        if (index->kind == INDEX_KIND_WILDCARD) {
+            uint32_t count = 0;
+            if (p->candidate_count < CANDIDATES_MAX - 1 - WILDCARD_VIEWS_MAX &&
+                index_is_usable(index))
+                TRY(candidates_for_wildcard(p, index, &p->candidates[p->candidate_count], &count,
+                                            err));
+            p->candidate_count += count;
+            continue;
+        }
         if (p->candidate_count < CANDIDATES_MAX - 1 && index_is_usable(index) &&
             candidate_for_index(p, index, /* is_told= */ false, &p->candidates[p->candidate_count]))
             p->candidate_count++;
@@ -99,6 +122,7 @@ void candidates_find(Planning *p) {
             p->candidate_count = 1;
         }
     }
+    return ERR_OK;
 }
 
 /* A guess that counts where no trial is made: equalities, then a range, then saving the sort. Of
@@ -122,6 +146,9 @@ static bool delivers_sort(const Planning *p, const IndexDesc *index, uint32_t fi
         return true;
     if (index->collator != p->collator)
         return false;
+    /* Away from one path a wildcard index also has the marks of arrays, in a place of their own. */
+    if (index->whole != NULL && fixed_fields <= index->special_field)
+        return false;
     uint32_t at = 0;
     bool is_direction_known = false;
     for (uint32_t s = 0; s < sort->count; s++) {
@@ -131,7 +158,7 @@ static bool delivers_sort(const Planning *p, const IndexDesc *index, uint32_t fi
             at++;
         if (at == index->field_count || !str_is(part->path.dotted, index->fields[at].path))
             return false;
-        if (index_multikey_paths(index, at) != 0)
+        if (index_multikey_paths(index, at) != 0 || index_field_is_hashed(index, at))
             return false;
         bool is_forward = part->is_descending == index->fields[at].is_descending;
         if (at >= fixed_fields) {
@@ -235,21 +262,39 @@ bool candidate_for_or(Planning *p, Candidate *ret_candidate) {
     return true;
 }
 
+static void try_branch(Planning *p, const MatchExpr *branch, IndexDesc *index, int *best,
+                       IndexPath *best_path) {
+    IndexPath path = {.index = index, .is_forward = true};
+    if (!bounds_for_index(branch, index, p->collator, &p->exec->arena, &path.bounds))
+        return;
+    Candidate alone = {.paths = &path, .path_count = 1};
+    alone.is_sorted = path_delivers_sort(p, &path);
+    int rank = rank_of(p, &alone) + 100;
+    if (rank > *best) {
+        *best = rank;
+        *best_path = path;
+    }
+}
+
 /* The best index for one branch, by the rules alone. */
 static bool branch_path(Planning *p, const MatchExpr *branch, IndexPath *ret_path) {
     int best = -1;
     for (uint32_t i = 0; i < p->coll->index_count; i++) {
-        IndexPath path = {.index = p->coll->indexes[i], .is_forward = true};
-        if (!index_is_usable(path.index) ||
-            !bounds_for_index(branch, path.index, p->collator, &p->exec->arena, &path.bounds))
+        IndexDesc *index = p->coll->indexes[i];
+        if (!index_is_usable(index))
             continue;
-        Candidate alone = {.paths = &path, .path_count = 1};
-        alone.is_sorted = path_delivers_sort(p, &path);
-        int rank = rank_of(p, &alone) + 100;
-        if (rank > best) {
-            best = rank;
-            *ret_path = path;
+        if (index->kind != INDEX_KIND_WILDCARD) {
+            try_branch(p, branch, index, &best, ret_path);
+            continue;
         }
+        /* An index that cannot be asked is left out; what runs will meet the error again. */
+        CLEANUP(error_reset) Error ignored = {0};
+        IndexDesc *views[WILDCARD_VIEWS_MAX];
+        uint32_t count;
+        if (wildcard_views(p->access->op, index, branch, &p->exec->arena, views, &count,
+                           &ignored) == ERR_OK)
+            for (uint32_t v = 0; v < count; v++)
+                try_branch(p, branch, views[v], &best, ret_path);
     }
     return best >= 0;
 }

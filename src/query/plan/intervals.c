@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "index/key_gen.h"
 #include "query/match/regex.h"
 
 /* The least value of each type, in canonical order: the end of one bracket is the start of the
@@ -35,6 +36,7 @@ static void of_regex(const MatchRegex *regex, const IntervalContext *ctx, Interv
 static bool of_elem_match(const MatchExpr *expr, const IntervalContext *ctx, Intervals *ret_list);
 static void complement(Intervals *list, const IntervalContext *ctx);
 static bool is_plain_value(Elem value);
+static Elem string_elem(Str text, Arena *arena);
 static void sort_and_merge(Intervals *list, const Collator *collator);
 
 static Intervals list_of(Arena *arena, uint32_t capacity) {
@@ -129,6 +131,34 @@ bool intervals_of_predicate(Predicate predicate, const IntervalContext *ctx, Int
         return false;
     complement(ret_list, ctx);
     return true;
+}
+
+bool intervals_hash(Intervals *list, const IntervalContext *ctx) {
+    if (list->is_all || !intervals_are_points(list, ctx->collator))
+        return false;
+    Intervals hashed = list_of(ctx->arena, list->count);
+    for (uint32_t i = 0; i < list->count; i++) {
+        int64_t hash = hashed_key_of(list->rows[i].low, ctx->collator);
+        uint8_t *bytes = arena_alloc(ctx->arena, 2 + sizeof(hash));
+        bytes[0] = BT_INT64;
+        bytes[1] = '\0';
+        memcpy(bytes + 2, &hash, sizeof(hash));
+        add_point(&hashed, (Elem){bytes, 0});
+    }
+    sort_and_merge(&hashed, NULL);
+    *list = hashed;
+    return true;
+}
+
+Intervals intervals_of_path(Str path, bool is_subtree, Arena *arena) {
+    Intervals list = list_of(arena, 2);
+    add_point(&list, string_elem(path, arena));
+    if (is_subtree) { /* what begins with "path.": up to the character behind the dot */
+        Str below = {arena_printf(arena, "%.*s.", (int)path.size, path.data), path.size + 1};
+        Str end = {arena_printf(arena, "%.*s/", (int)path.size, path.data), path.size + 1};
+        add_interval(&list, string_elem(below, arena), true, string_elem(end, arena), false);
+    }
+    return list;
 }
 
 void intervals_intersect(Intervals *list, const Intervals *other, const IntervalContext *ctx) {

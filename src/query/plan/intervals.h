@@ -47,4 +47,9 @@ bool intervals_are_points(const Intervals *list, const Collator *collator);
 bool intervals_of_predicate(Predicate predicate, const IntervalContext *ctx, Intervals *ret_list,
                             bool *ret_is_exact);
 
+/* Turns points into the points of their hashes; false: they are not all points. */
+bool intervals_hash(Intervals *list, const IntervalContext *ctx);
+/* A path of a wildcard index, and with `is_subtree` those below it. */
+Intervals intervals_of_path(Str path, bool is_subtree, Arena *arena);
+
 void intervals_intersect(Intervals *list, const Intervals *other, const IntervalContext *ctx);

@@ -215,6 +215,26 @@ static ErrCode check_min_max(const IndexDesc *index, Doc bound, Error *err) {
     return ERR_OK;
 }
 
+/* The path that restricts most, by the rules alone. */
+static ErrCode plan_wildcard_hint(Planning *p, IndexDesc *index, PlanStage **ret_stage,
+                                  Error *err) {
+    if (doc_is_present(p->spec->min) || doc_is_present(p->spec->max))
+        return error_set(err, (ErrCode)51174, "The index chosen is not compatible with min/max");
+    Candidate candidates[WILDCARD_VIEWS_MAX];
+    uint32_t count, best = 0;
+    TRY(candidates_for_wildcard(p, index, candidates, &count, err));
+    if (count == 0)
+        return error_set(err, ERR_NO_QUERY_EXECUTION_PLANS,
+                         "error processing query: ns=%s planner returned error :: caused by :: No "
+                         "query solutions: the hinted wildcard index has no path of the filter",
+                         p->coll->ns.text);
+    for (uint32_t i = 1; i < count; i++)
+        if (candidates[i].rank > candidates[best].rank)
+            best = i;
+    *ret_stage = use(p, &candidates[best]);
+    return ERR_OK;
+}
+
 static ErrCode plan_hint(Planning *p, PlanStage **ret_stage, bool *ret_is_planned, Error *err) {
     Elem hint = p->spec->hint;
     *ret_is_planned = true;
@@ -239,6 +259,8 @@ static ErrCode plan_hint(Planning *p, PlanStage **ret_stage, bool *ret_is_planne
             "error processing query: ns=%s planner returned error :: caused by :: hint "
             "provided does not correspond to an existing index",
             p->coll->ns.text);
+    if (index->kind == INDEX_KIND_WILDCARD)
+        return plan_wildcard_hint(p, index, ret_stage, err);
     Candidate told;
     (void)candidate_for_index(p, index, /* is_told= */ true, &told);
     if (doc_is_present(p->spec->min) || doc_is_present(p->spec->max)) {
@@ -258,7 +280,7 @@ static bool use_cached(Planning *p, const PlanChoice *choice, Candidate *ret_can
     for (uint32_t i = 0; i < p->coll->index_count; i++) {
         IndexDesc *index = p->coll->indexes[i];
         if (strcmp(index->ident, choice->index_ident) == 0)
-            return index_is_usable(index) &&
+            return index_is_usable(index) && index->kind != INDEX_KIND_WILDCARD &&
                    candidate_for_index(p, index, /* is_told= */ false, ret_candidate);
     }
     return false;
@@ -292,7 +314,7 @@ static ErrCode plan_by_index(Planning *p, PlanStage **ret_stage, Error *err) {
             return ERR_OK;
         }
     }
-    candidates_find(p);
+    TRY(candidates_find(p, err));
     if (p->candidate_count == 0)
         return plan_scan(p, true, /* is_told= */ false, ret_stage, err);
     uint32_t best = 0;
@@ -317,7 +339,7 @@ static ErrCode replan(PlanExecutor *exec, Error *err) {
     executor_set_pause(exec, UINT64_MAX);
     stage_free_all(exec->root);
     exec->root = stage_nothing(exec); /* in case of a failure below */
-    candidates_find(p);
+    TRY(candidates_find(p, err));
     uint32_t best = 0;
     uint64_t works = 0;
     if (p->candidate_count > 1) {

@@ -7,6 +7,7 @@
 #include "query/expr/path_set.h"
 #include "query/plan/plan_cache.h"
 #include "query/plan/planner.h"
+#include "query/plan/wildcard.h"
 
 enum {
     CANDIDATES_MAX = 64,
@@ -49,7 +50,10 @@ typedef struct Planning {
 
 /* candidates.c */
 /* All sensible ways by indexes; none: only a scan is left. */
-void candidates_find(Planning *p);
+ErrCode candidates_find(Planning *p, Error *err) MUST_CHECK;
+/* One for each path of the filter that the wildcard index has; at most WILDCARD_VIEWS_MAX. */
+ErrCode candidates_for_wildcard(Planning *p, IndexDesc *index, Candidate *ret_candidates,
+                                uint32_t *ret_count, Error *err) MUST_CHECK;
 /* The same for one index only: what the plan cache or a hint says. */
 bool candidate_for_index(Planning *p, IndexDesc *index, bool is_told, Candidate *ret_candidate);
 bool candidate_for_or(Planning *p, Candidate *ret_candidate);

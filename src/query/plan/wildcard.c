@@ -1,0 +1,213 @@
+#include "query/plan/wildcard.h"
+
+#include <string.h>
+
+#include "bson/builder.h"
+#include "index/key_gen.h"
+
+typedef struct PathList {
+    const IndexDesc *index;
+    Arena *arena;
+    Str paths[WILDCARD_VIEWS_MAX];
+    uint32_t count;
+} PathList;
+
+static void collect_paths(PathList *list, const MatchExpr *expr, Str prefix);
+static void add_path(PathList *list, Str prefix, Str path);
+static IndexDesc *make_view(IndexDesc *index, Str path, Arena *arena);
+static ErrCode find_arrays(OpCtx *op, IndexDesc *view, Error *err);
+
+/* ---- which conditions ---- */
+
+static bool is_stored_value(Elem value) {
+    switch (elem_type(value)) {
+    case BT_DOC:
+    case BT_ARRAY:
+    case BT_NULL:
+    case BT_UNDEFINED:
+    case BT_REGEX:
+    case BT_MIN_KEY:
+    case BT_MAX_KEY:
+        return false;
+    default:
+        return true;
+    }
+}
+
+bool wildcard_has_predicate(Predicate predicate) {
+    const MatchExpr *expr = predicate.expr;
+    if (predicate.is_negated)
+        return false;
+    switch (expr->kind) {
+    case MATCH_EQ:
+    case MATCH_LT:
+    case MATCH_LTE:
+    case MATCH_GT:
+    case MATCH_GTE:
+        return is_stored_value(expr->operand);
+    case MATCH_IN:
+        for (uint32_t i = 0; i < expr->in.value_count; i++)
+            if (!is_stored_value(expr->in.values[i]))
+                return false;
+        return true;
+    case MATCH_TYPE: {
+        uint32_t not_stored = 1u << BT_DOC | 1u << BT_ARRAY | 1u << BT_NULL | 1u << BT_UNDEFINED;
+        return (expr->type_set & not_stored) == 0;
+    }
+    case MATCH_ELEM_MATCH_VALUE:
+        for (uint32_t i = 0; i < expr->child_count; i++)
+            if (expr->children[i]->kind < MATCH_EQ || expr->children[i]->kind == MATCH_EXISTS ||
+                !wildcard_has_predicate((Predicate){.expr = expr->children[i]}))
+                return false;
+        return true;
+    case MATCH_EXISTS:
+    case MATCH_REGEX:
+    case MATCH_MOD:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* ---- which paths ---- */
+
+ErrCode wildcard_views(OpCtx *op, IndexDesc *index, const MatchExpr *filter, Arena *arena,
+                       IndexDesc *ret_views[WILDCARD_VIEWS_MAX], uint32_t *ret_count, Error *err) {
+    PathList list = {.index = index, .arena = arena};
+    if (filter != NULL)
+        collect_paths(&list, filter, STR(""));
+    for (uint32_t i = 0; i < list.count; i++) {
+        ret_views[i] = make_view(index, list.paths[i], arena);
+        if (index_is_multikey(index))
+            TRY(find_arrays(op, ret_views[i], err));
+    }
+    *ret_count = list.count;
+    return ERR_OK;
+}
+
+static void collect_paths(PathList *list, const MatchExpr *expr, Str prefix) {
+    if (expr->kind == MATCH_AND) {
+        for (uint32_t i = 0; i < expr->child_count; i++)
+            collect_paths(list, expr->children[i], prefix);
+    } else if (expr->kind == MATCH_ELEM_MATCH_OBJECT && prefix.size == 0) {
+        collect_paths(list, expr->children[0], expr->path.dotted);
+    } else if (expr->kind >= MATCH_EQ && expr->kind != MATCH_ELEM_MATCH_OBJECT &&
+               wildcard_has_predicate((Predicate){.expr = expr})) {
+        add_path(list, prefix, expr->path.dotted);
+    }
+}
+
+/* A number in a path may be a position in an array, which paths of the index do not have. */
+static bool has_number(Str path) {
+    bool is_part_start = true;
+    for (size_t i = 0; i < path.size; i++) {
+        if (is_part_start && path.data[i] >= '0' && path.data[i] <= '9')
+            return true;
+        is_part_start = path.data[i] == '.';
+    }
+    return false;
+}
+
+static void add_path(PathList *list, Str prefix, Str path) {
+    if (path.size == 0 || list->count == WILDCARD_VIEWS_MAX)
+        return;
+    if (prefix.size > 0) {
+        const char *text = arena_printf(list->arena, "%.*s.%.*s", (int)prefix.size, prefix.data,
+                                        (int)path.size, path.data);
+        path = str_from(text);
+    }
+    for (uint32_t i = 0; i < list->count; i++)
+        if (str_equal(list->paths[i], path))
+            return;
+    if (has_number(path) || memchr(path.data, WILDCARD_DOT, path.size) != NULL ||
+        wildcard_reach(list->index->wildcard, path) != WILDCARD_INSIDE)
+        return;
+    list->paths[list->count++] = path;
+}
+
+/* ---- views ---- */
+
+static void split_path(Str dotted, Arena *arena, IndexField *field) {
+    field->path = arena_strndup(arena, dotted.data, dotted.size);
+    field->part_count = 1;
+    for (size_t i = 0; i < dotted.size; i++)
+        field->part_count += dotted.data[i] == '.';
+    field->parts = ARENA_ARRAY(arena, Str, field->part_count);
+    const char *at = field->path;
+    for (uint32_t p = 0; p < field->part_count; p++) {
+        field->parts[p] = (Str){at, strcspn(at, ".")};
+        at += field->parts[p].size + 1;
+    }
+}
+
+static IndexDesc *make_view(IndexDesc *index, Str path, Arena *arena) {
+    IndexDesc *view = ARENA_NEW(arena, IndexDesc);
+    memcpy(view, index, sizeof(*view));
+    view->whole = index;
+    view->field_count = index->field_count + 1;
+    view->fields = ARENA_ARRAY(arena, IndexField, view->field_count);
+    view->state = ARENA_NEW(arena, IndexState);
+    Buffer *buf = ARENA_NEW(arena, Buffer);
+    buffer_init_arena(buf, arena, 128, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, buf);
+    DocIter iter = doc_iter(index->key_pattern);
+    Elem elem;
+    for (uint32_t f = 0; doc_iter_next(&iter, &elem); f++) {
+        uint32_t place = f + (f > index->special_field);
+        if (f != index->special_field) {
+            view->fields[place] = index->fields[f];
+            atomic_init(&view->state->multikey_paths[place], index_multikey_paths(index, f));
+            build_elem(&b, elem);
+            continue;
+        }
+        split_path(STR("$_path"), arena, &view->fields[place]);
+        split_path(path, arena, &view->fields[place + 1]);
+        view->fields[place + 1].is_descending = index->fields[f].is_descending;
+        build_i32(&b, "$_path", 1);
+        build_elem_as(&b, path, elem);
+    }
+    view->key_pattern = doc_builder_end(&b);
+    for (uint32_t f = 0; f < view->field_count; f++)
+        if (atomic_load(&view->state->multikey_paths[f]) != 0)
+            atomic_store(&view->state->is_multikey, true);
+    return view;
+}
+
+/* Asks the index for the marks of arrays on the path and each part in front of it. */
+static ErrCode find_arrays(OpCtx *op, IndexDesc *view, Error *err) {
+    static const uint8_t MIN_KEY[] = {BT_MIN_KEY, 0};
+    static const int32_t MARK = 1;
+    const IndexField *field = &view->fields[view->special_field + 1];
+    CLEANUP(index_cursor_done) IndexCursor cursor = {0};
+    TRY(index_cursor_open(op, view->store, /* is_forward= */ true, &cursor, err));
+    CLEANUP(key_builder_done) KeyBuilder kb;
+    key_builder_init(&kb);
+    uint32_t bits = 0;
+    for (uint32_t p = 0; p < field->part_count; p++) {
+        int32_t size = (int32_t)(field->parts[p].data + field->parts[p].size - field->path);
+        key_builder_reset(&kb, view->order);
+        for (uint32_t f = 0; f < view->special_field; f++)
+            key_append_elem(&kb, (Elem){MIN_KEY, 0}, NULL);
+        key_append_value(&kb, BT_INT32, (const uint8_t *)&MARK, NULL);
+        uint8_t *text = arena_alloc(&op->arena, (size_t)size + 5);
+        int32_t stored = size + 1;
+        memcpy(text, &stored, sizeof(stored));
+        memcpy(text + 4, field->path, (size_t)size);
+        text[4 + size] = '\0';
+        key_append_value(&kb, BT_STRING, text, NULL);
+        size_t fields_size = kb.key.size;
+        key_append_end(&kb, KEY_END_BEFORE);
+        TRY(index_cursor_seek(&cursor, (Str){(const char *)kb.key.data, kb.key.size}, err));
+        bool is_found;
+        IndexEntry entry;
+        TRY(index_cursor_next(&cursor, &is_found, &entry, err));
+        if (is_found && entry.key.size > fields_size &&
+            memcmp(entry.key.data, kb.key.data, fields_size) == 0)
+            bits |= UINT32_C(1) << (p < INDEX_PATH_PARTS_MAX ? p : INDEX_PATH_PARTS_MAX - 1);
+    }
+    atomic_store(&view->state->multikey_paths[view->special_field + 1], bits);
+    if (bits != 0)
+        atomic_store(&view->state->is_multikey, true);
+    return ERR_OK;
+}

@@ -1,0 +1,31 @@
+/*
+ * wildcard.h - a wildcard index as an index on one path of a query.
+ *
+ * For each path that the filter restricts and the index has, the planner sees a view: an index on
+ * [the fields before, "$_path", the path, the fields behind]. Whether the path passes arrays is
+ * asked of the index itself, in the snapshot of the query (index/key_gen.h says how).
+ *
+ * Only conditions that need a value which is no document and no null can use it: documents without
+ * the path have no entry, and documents as values are stored by their parts.
+ *
+ * Ownership: views live in the arena given; references to a view count for its index.
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "catalog/collection.h"
+#include "query/match/match.h"
+#include "query/plan/intervals.h"
+
+enum {
+    WILDCARD_VIEWS_MAX = 16, /* paths of one filter that are looked at */
+};
+
+/* Can the values under a path of the index answer this condition? */
+bool wildcard_has_predicate(Predicate predicate);
+
+/* The views that the filter can use; *ret_count may be 0. */
+ErrCode wildcard_views(OpCtx *op, IndexDesc *index, const MatchExpr *filter, Arena *arena,
+                       IndexDesc *ret_views[WILDCARD_VIEWS_MAX], uint32_t *ret_count, Error *err)
+    MUST_CHECK;
