@@ -104,7 +104,7 @@ ErrCode collator_parse(Doc spec, const Collator **ret_collator, Error *err) {
             return error_set(err, ERR_BAD_VALUE,
                              "If 'locale' is 'simple', no other options should be set");
     } else {
-        UCollator *icu;
+        UCollator *icu = NULL;
         TRY(open_icu(spec, locale, &icu, err));
         CLEANUP(buffer_done) Buffer buf;
         buffer_init(&buf, BSON_DOC_SIZE_MAX);

@@ -303,7 +303,7 @@ static ErrCode add_document(GroupExec *exec, Doc doc, Error *err) {
     if (value_is_missing(id))
         id = VALUE_NULL;
     uint64_t hash = value_hash(id, base->ctx->collator);
-    size_t slot;
+    size_t slot = 0;
     Group *group = find_slot(exec, id, hash, &slot);
     if (UNLIKELY(table->is_closed) && (group == NULL || stage->accs.has_growing))
         return spill_document(exec, doc, table->runs[partition_of(hash, table->level)], err);
