@@ -66,6 +66,7 @@ part "unit tests with address and undefined behaviour sanitizers" build-asan/uni
 SHERD_BIN=$PWD/build-asan/sherd part "integration tests with those sanitizers" integration tests/integration
 
 make --no-print-directory tsan || exit 1
+export TSAN_OPTIONS=suppressions=$PWD/tests/tsan.supp
 for folder in concurrency transport storage ddl; do
     part "threaded tests of $folder with the thread sanitizer" build-tsan/unit_tests "src/$folder/"
 done
