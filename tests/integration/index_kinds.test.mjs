@@ -244,3 +244,29 @@ test('long integers hash as what they are', async () => {
     assert.equal(await c.countDocuments({ a: Long.fromString('9007199254740993') }), 1);
     assert.equal(await c.countDocuments({ a: Long.fromString('9007199254740992') }), 0);
 });
+
+test('kinds and options of indexes last over a restart', async () => {
+    let c = await node.collection([
+        { _id: 1, a: 1, b: { c: [1] } },
+        { _id: 2, a: 2, b: { d: 5 } },
+    ]);
+    await create(
+        c,
+        { key: { a: 'hashed' }, name: 'h' },
+        { key: { 'b.$**': 1 }, name: 'w' },
+        { key: { p: 1 }, name: 'p' },
+        { key: { at: 1 }, name: 't', expireAfterSeconds: 3600 },
+    );
+    await modify(c, { name: 'p', prepareUnique: true });
+    const before = await c.indexes();
+    await node.server.restart();
+    node.db = (await node.server.client()).db('test');
+    c = node.db.collection(c.collectionName);
+    assert.deepEqual(await c.indexes(), before);
+    assert.equal((await scanOf(c.find({ a: 2 }))).indexName, 'h');
+    assert.equal((await scanOf(c.find({ 'b.c': 1 }))).isMultiKey, true);
+    assert.equal((await scanOf(c.find({ 'b.d': 5 }))).isMultiKey, false);
+    await fails(c.insertOne({ _id: 3, a: 3 }), 11000); /* two documents without p */
+    await c.insertOne({ _id: 4, p: 1 });
+    await isValid(c);
+});
