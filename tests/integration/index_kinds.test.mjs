@@ -144,6 +144,9 @@ test('a compound wildcard index is searched by its prefix and a path', async () 
         [scan.indexName, scan.keyPattern, scan.nReturned, scan.keysExamined],
         ['tp', { t: 1, $_path: 1, 'p.x': 1 }, 3, 3],
     );
+    await c.insertOne({ _id: 100, t: 2 }); /* without a path for the wildcard */
+    const prefix = await scanOf(c.find({ t: 2 }));
+    assert.deepEqual([prefix.indexName, prefix.nReturned], ['tp', 21]);
     await fails(c.insertOne({ t: [1], p: { x: [1] } }), 171);
     await isValid(c);
 });
