@@ -69,6 +69,7 @@ static int step_index_scan(WtThread *wt);
 static int step_build(WtThread *wt);
 static int step_point_read(WtThread *wt);
 static int step_update(WtThread *wt);
+static int step_delete(WtThread *wt);
 static ErrCode open_engine(WtRun *run, const char *dir, Error *err);
 static ErrCode run_threads(WtRun *run, BenchResult *result, Error *err);
 static int thread_open(WtThread *wt, WtRun *run);
@@ -81,6 +82,7 @@ static const WtWorkload WT_WORKLOADS[] = {
     {"wt-insert", "floor: inserts of one document", false, 1, step_insert},
     {"wt-point-read", "floor: read by _id through the index", true, 1, step_point_read},
     {"wt-update", "floor: read by _id and replace", true, 1, step_update},
+    {"wt-delete", "floor: read by _id and remove, until --docs are gone", true, 1, step_delete},
     {"wt-index-scan", "floor: walk over all keys of the index", true, UINT32_MAX, step_index_scan},
     {"wt-build", "floor: an index on k by scan, sort and bulk load", true, UINT32_MAX, step_build},
     {"wt-scan", "floor: walk over all documents, reading their bytes", true, UINT32_MAX, step_scan},
@@ -356,6 +358,28 @@ static int step_update(WtThread *wt) {
         wt->records->set_value(wt->records, &changed);
         rc = wt->records->update(wt->records);
     }
+    if (rc == 0)
+        rc = wt->session->commit_transaction(wt->session, NULL);
+    else
+        wt->session->rollback_transaction(wt->session, NULL);
+    wt->index->reset(wt->index);
+    wt->records->reset(wt->records);
+    return as_error(rc);
+}
+
+/* Each document once, in the order of _id, as expired documents are met. */
+static int step_delete(WtThread *wt) {
+    int64_t id = atomic_fetch_add(&wt->run->next_id, 1);
+    if (id >= (int64_t)wt->run->options->docs)
+        return WT_NOTFOUND;
+    int rc = wt->session->begin_transaction(wt->session, NULL);
+    WT_ITEM doc;
+    if (rc == 0)
+        rc = find_by_id(wt, (int32_t)id, &doc);
+    if (rc == 0)
+        rc = wt->records->remove(wt->records);
+    if (rc == 0)
+        rc = wt->index->remove(wt->index);
     if (rc == 0)
         rc = wt->session->commit_transaction(wt->session, NULL);
     else

@@ -242,7 +242,7 @@ static Doc changed_spec(const IndexDesc *old, const IndexChange *change, CollMod
         result->expire_old = old->expire_after_s;
         result->expire_new = expire_s;
     }
-    if (elem_is_present(change->prepare_unique)) {
+    if (elem_is_present(change->prepare_unique) && !old->is_unique) {
         result->has_prepare_unique_change = true;
         result->prepare_unique_old = old->is_prepare_unique;
         result->prepare_unique_new = is_prepare_unique = elem_is_truthy(change->prepare_unique);

@@ -317,6 +317,7 @@ static ErrCode check_kind(Doc spec, Arena *arena, Error *err) {
                          "A maximum of one index field is allowed to be hashed but found %u for "
                          "'key' %s",
                          count.hashed, shell_text_of_doc(key, arena));
+    is_unique |= elem_is_truthy(doc_get_lit(spec, "prepareUnique"));
     if (count.hashed > 0 && is_unique)
         return error_set(err, (ErrCode)16764,
                          "Currently hashed indexes cannot guarantee uniqueness. Use a regular "

@@ -271,6 +271,7 @@ static TtlSettings ttl_settings(ServiceCtx *service) {
         .sub_pass_s = param_i64(service, PARAM_TTL_MONITOR_SUB_PASS_TARGET_SECS),
         .index_docs = param_i64(service, PARAM_TTL_INDEX_DELETE_TARGET_DOCS),
         .index_ms = param_i64(service, PARAM_TTL_INDEX_DELETE_TARGET_TIME_MS),
+        .low_priority_sub_passes = param_i64(service, PARAM_TTL_LOW_PRIORITY_SUB_PASSES),
     };
 }
 

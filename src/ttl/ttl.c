@@ -18,7 +18,8 @@ struct TtlMonitor {
     ServiceCtx *service;
     TtlSettingsFn settings;
     Thread thread;
-    OpCtx *op; /* used by the thread; killed by ttl_monitor_free */
+    OpCtx *op;        /* used by the thread; killed by ttl_monitor_free */
+    TtlBehind behind; /* used by the thread */
     Mutex mu;
     Cond cond;
     /* Guarded by mu. */
@@ -73,6 +74,7 @@ void ttl_monitor_free(TtlMonitor *monitor) {
         return;
     ttl_monitor_stop(monitor);
     op_ctx_free(monitor->op);
+    xfree(monitor->behind.rows);
     cond_done(&monitor->cond);
     mutex_done(&monitor->mu);
     xfree(monitor);
@@ -143,6 +145,7 @@ static bool run_sub_pass(TtlMonitor *monitor) {
         else
             ttl_row_turn(&row, run_turn(monitor, &row.tasks[row.next], &settings));
     }
+    ttl_behind_update(&monitor->behind, &row);
     bool is_left = row.count > 0 && !atomic_load(&monitor->is_stopping);
     arena_done(&arena);
     atomic_fetch_add_explicit(&monitor->sub_passes, 1, memory_order_relaxed);
@@ -159,6 +162,10 @@ static bool run_turn(TtlMonitor *monitor, const TtlTask *task, const TtlSettings
         op_end(op);
         return false;
     }
+    op->admission_priority =
+        ttl_behind_count(&monitor->behind, &task->uuid) < settings->low_priority_sub_passes
+            ? ADMISSION_LOW
+            : ADMISSION_NORMAL;
     RangeDelete request = {.uuid = task->uuid,
                            .ident = task->ident,
                            .batch_docs = settings->is_batched ? BATCH_DOCS : 1,

@@ -5,7 +5,8 @@
  * long after it a document lives; a clustered collection may say so of the date in _id. A thread
  * looks every few seconds. Such a pass consists of sub-passes, each of which asks the catalog anew
  * and goes round the indexes in turns, a limited number of documents and milliseconds each, so that
- * none has to wait for another to be done.
+ * none has to wait for another to be done. It is admitted after everybody else, but for collections
+ * where it falls behind.
  *
  * Ownership:  made by server/ once the catalog is open, freed before it.
  * Threading:  one thread of its own; statistics can be read by any.
@@ -28,6 +29,8 @@ typedef struct TtlSettings {
     int64_t sub_pass_s;
     int64_t index_docs; /* per turn; 0: no limit */
     int64_t index_ms;   /* per turn; 0: no limit */
+    /* A collection that was not done with so many sub-passes in a row gets normal priority. */
+    int64_t low_priority_sub_passes;
 } TtlSettings;
 typedef TtlSettings (*TtlSettingsFn)(ServiceCtx *service);
 

@@ -1,6 +1,7 @@
 /* ttl_tasks.c - what documents expire by, and when: the part that does nothing by itself. */
 #include <string.h>
 
+#include "base/alloc.h"
 #include "bson/builder.h"
 #include "ttl/ttl_internal.h"
 
@@ -85,6 +86,28 @@ Doc ttl_filter(const TtlTask *task, int64_t now_ms, Arena *arena, Elem *ret_low,
     *ret_low = doc_get_lit(dates, "$gte");
     *ret_high = doc_get_lit(dates, "$lte");
     return filter;
+}
+
+int64_t ttl_behind_count(const TtlBehind *behind, const Uuid *uuid) {
+    for (uint32_t i = 0; i < behind->count; i++)
+        if (uuid_equal(&behind->rows[i].uuid, uuid))
+            return behind->rows[i].sub_passes;
+    return 0;
+}
+
+void ttl_behind_update(TtlBehind *behind, const TtlRow *row) {
+    TtlBehind now = {0};
+    if (row->count > 0)
+        now.rows = xcalloc(row->count, sizeof(*now.rows));
+    for (uint32_t i = 0; i < row->count; i++) {
+        const Uuid *uuid = &row->tasks[i].uuid;
+        if (ttl_behind_count(&now, uuid) == 0) {
+            now.rows[now.count].uuid = *uuid;
+            now.rows[now.count++].sub_passes = ttl_behind_count(behind, uuid) + 1;
+        }
+    }
+    xfree(behind->rows);
+    *behind = now;
 }
 
 void ttl_row_turn(TtlRow *row, bool has_more) {

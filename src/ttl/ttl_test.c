@@ -1,6 +1,7 @@
 /*
  * ttl_test.c - who has its turn, and what counts as expired.
  */
+#include "base/alloc.h"
 #include "base/test.h"
 #include "bson/json.h"
 #include "query/match/match.h"
@@ -21,6 +22,21 @@ TEST(ttl_indexes_take_turns) {
         ttl_row_turn(&row, TURNS[i].has_more);
     }
     EXPECT_EQ_I64(row.count, 0);
+}
+
+TEST(collections_that_are_not_done_with_fall_behind) {
+    TtlTask tasks[2] = {{.uuid = {{1}}}, {.uuid = {{2}}}};
+    TtlRow both = {.tasks = tasks, .count = 2}, first = {.tasks = tasks, .count = 1}, none = {0};
+    TtlBehind behind = {0};
+    ttl_behind_update(&behind, &both);
+    ttl_behind_update(&behind, &both);
+    EXPECT_EQ_I64(ttl_behind_count(&behind, &tasks[1].uuid), 2);
+    ttl_behind_update(&behind, &first);
+    EXPECT_EQ_I64(ttl_behind_count(&behind, &tasks[0].uuid), 3);
+    EXPECT_EQ_I64(ttl_behind_count(&behind, &tasks[1].uuid), 0);
+    ttl_behind_update(&behind, &none);
+    EXPECT_EQ_I64(ttl_behind_count(&behind, &tasks[0].uuid), 0);
+    xfree(behind.rows);
 }
 
 static const struct {

@@ -144,6 +144,9 @@ test('a compound wildcard index is searched by its prefix and a path', async () 
         [scan.indexName, scan.keyPattern, scan.nReturned, scan.keysExamined],
         ['tp', { t: 1, $_path: 1, 'p.x': 1 }, 3, 3],
     );
+    await c.insertOne({ _id: 100, t: 2 }); /* without a path for the wildcard */
+    const prefix = await scanOf(c.find({ t: 2 }));
+    assert.deepEqual([prefix.indexName, prefix.nReturned], ['tp', 21]);
     await fails(c.insertOne({ t: [1], p: { x: [1] } }), 171);
     await isValid(c);
 });
@@ -243,4 +246,30 @@ test('long integers hash as what they are', async () => {
     await create(c, { key: { a: 'hashed' }, name: 'h' });
     assert.equal(await c.countDocuments({ a: Long.fromString('9007199254740993') }), 1);
     assert.equal(await c.countDocuments({ a: Long.fromString('9007199254740992') }), 0);
+});
+
+test('kinds and options of indexes last over a restart', async () => {
+    let c = await node.collection([
+        { _id: 1, a: 1, b: { c: [1] } },
+        { _id: 2, a: 2, b: { d: 5 } },
+    ]);
+    await create(
+        c,
+        { key: { a: 'hashed' }, name: 'h' },
+        { key: { 'b.$**': 1 }, name: 'w' },
+        { key: { p: 1 }, name: 'p' },
+        { key: { at: 1 }, name: 't', expireAfterSeconds: 3600 },
+    );
+    await modify(c, { name: 'p', prepareUnique: true });
+    const before = await c.indexes();
+    await node.server.restart();
+    node.db = (await node.server.client()).db('test');
+    c = node.db.collection(c.collectionName);
+    assert.deepEqual(await c.indexes(), before);
+    assert.equal((await scanOf(c.find({ a: 2 }))).indexName, 'h');
+    assert.equal((await scanOf(c.find({ 'b.c': 1 }))).isMultiKey, true);
+    assert.equal((await scanOf(c.find({ 'b.d': 5 }))).isMultiKey, false);
+    await fails(c.insertOne({ _id: 3, a: 3 }), 11000); /* two documents without p */
+    await c.insertOne({ _id: 4, p: 1 });
+    await isValid(c);
 });

@@ -154,3 +154,31 @@ test('TTL indexes have their rules', async () => {
     const capped = await node.collection([], { capped: true, size: 4096 });
     await fails(create(capped, { key: { a: 1 }, name: 'ttl', expireAfterSeconds: 1 }), 67);
 });
+
+test('a document whose date is moved on in time is not deleted', async () => {
+    /* Goal: a deletion looks at the document again in its own transaction.
+     * Method: updates race with the monitor; what an update found must still be there. */
+    await node.admin.command({ setParameter: 1, ttlMonitorEnabled: false });
+    const c = await node.collection();
+    const count = 4000;
+    await c.insertMany(Array.from({ length: count }, (_, i) => ({ _id: i, at: ago(1000 + i) })));
+    await create(c, { key: { at: 1 }, name: 'ttl', expireAfterSeconds: 1 });
+    const passesBefore = Number((await metrics()).passes);
+    await node.admin.command({ setParameter: 1, ttlMonitorEnabled: true });
+    const saved = [];
+    const rescue = async (from) => {
+        for (let i = from; i < count; i += 8) {
+            const result = await c.updateOne({ _id: i }, { $set: { at: ago(-1000) } });
+            if (result.modifiedCount === 1) saved.push(i);
+        }
+    };
+    await Promise.all(Array.from({ length: 8 }, (_, i) => rescue(i)));
+    while (Number((await metrics()).passes) <= passesBefore) await onePass();
+    await onePass();
+    assert.deepEqual(
+        await idsOf(c.find()),
+        saved.sort((a, b) => a - b),
+    );
+    const report = await node.db.command({ validate: c.collectionName });
+    assert.equal(report.valid, true);
+});

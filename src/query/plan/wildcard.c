@@ -15,6 +15,7 @@ typedef struct PathList {
 static void collect_paths(PathList *list, const MatchExpr *expr, Str prefix);
 static void add_path(PathList *list, Str prefix, Str path);
 static IndexDesc *make_view(IndexDesc *index, Str path, Arena *arena);
+static IndexDesc *make_prefix_view(IndexDesc *index, Arena *arena);
 static ErrCode find_arrays(OpCtx *op, IndexDesc *view, Error *err);
 
 /* ---- which conditions ---- */
@@ -82,6 +83,10 @@ ErrCode wildcard_views(OpCtx *op, IndexDesc *index, const MatchExpr *filter, Are
             TRY(find_arrays(op, ret_views[i], err));
     }
     *ret_count = list.count;
+    if (list.count == 0 && index->special_field > 0 && filter != NULL) {
+        ret_views[0] = make_prefix_view(index, arena);
+        *ret_count = 1;
+    }
     return ERR_OK;
 }
 
@@ -171,6 +176,33 @@ static IndexDesc *make_view(IndexDesc *index, Str path, Arena *arena) {
     for (uint32_t f = 0; f < view->field_count; f++)
         if (atomic_load(&view->state->multikey_paths[f]) != 0)
             atomic_store(&view->state->is_multikey, true);
+    return view;
+}
+
+/* The fields before the wildcard alone, which every document has: entries of all paths are read. */
+static IndexDesc *make_prefix_view(IndexDesc *index, Arena *arena) {
+    IndexDesc *view = ARENA_NEW(arena, IndexDesc);
+    memcpy(view, index, sizeof(*view));
+    view->whole = index;
+    view->field_count = index->special_field;
+    view->special_field = WILDCARD_FIELD_NONE;
+    view->state = ARENA_NEW(arena, IndexState);
+    for (uint32_t f = 0; f < view->field_count; f++) {
+        uint32_t bits = index_multikey_paths(index, f);
+        atomic_init(&view->state->multikey_paths[f], bits);
+        if (bits != 0)
+            atomic_store(&view->state->is_multikey, true);
+    }
+    Buffer *buf = ARENA_NEW(arena, Buffer);
+    buffer_init_arena(buf, arena, 128, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, buf);
+    DocIter iter = doc_iter(index->key_pattern);
+    Elem elem;
+    for (uint32_t f = 0; f < view->field_count && doc_iter_next(&iter, &elem); f++)
+        build_elem(&b, elem);
+    build_i32(&b, "$_path", 1);
+    view->key_pattern = doc_builder_end(&b);
     return view;
 }
 

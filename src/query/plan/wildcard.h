@@ -2,7 +2,8 @@
  * wildcard.h - a wildcard index as an index on one path of a query.
  *
  * For each path that the filter restricts and the index has, the planner sees a view: an index on
- * [the fields before, "$_path", the path, the fields behind]. Whether the path passes arrays is
+ * [the fields before, "$_path", the path, the fields behind]; if there is no such path but fields
+ * before the wildcard, an index on these. Whether the path passes arrays is
  * asked of the index itself, in the snapshot of the query (index/key_gen.h says how).
  *
  * Only conditions that need a value which is no document and no null can use it: documents without
@@ -19,7 +20,8 @@
 #include "query/plan/intervals.h"
 
 enum {
-    WILDCARD_VIEWS_MAX = 16, /* paths of one filter that are looked at */
+    WILDCARD_VIEWS_MAX = 16,                /* paths of one filter that are looked at */
+    WILDCARD_FIELD_NONE = INDEX_FIELDS_MAX, /* special_field of a view without a path */
 };
 
 /* Can the values under a path of the index answer this condition? */
