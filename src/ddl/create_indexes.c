@@ -74,12 +74,18 @@ ErrCode ddl_create_indexes(OpCtx *op, const Ns *ns, const Doc *specs, uint32_t c
     if (!exists)
         TRY(ddl_ensure_collection(op, ns, err));
     Creation creation = {.ns = ns, .specs = checked, .spec_count = count};
+    Uuid waited_for = {{0}};
     for (;;) {
         TRY(op_check_interrupt_slow(op, err));
         CLEANUP(plan_done) Plan plan = {0};
         TRY(make_plan(&creation, op, &plan, err));
         if (plan.is_waiting) {
+            /* A build is over when its entry is: one that is still there could not be taken out. */
+            if (uuid_equal(&waited_for, &plan.wait_for))
+                return error_set(err, ERR_INDEX_BUILD_ALREADY_IN_PROGRESS,
+                                 "an index of %s is left over from a build that failed", ns->text);
             TRY(index_builds_wait_end(op_index_builds(op), op, &plan.wait_for, err));
+            waited_for = plan.wait_for;
             continue;
         }
         ret_result->count_before = plan.count_before;
