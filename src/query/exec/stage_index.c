@@ -210,7 +210,7 @@ static ErrCode become_multikey(IndexStage *scan, Error *err) {
         return error_set(err, ERR_QUERY_PLAN_KILLED,
                          "query plan killed :: index '%s' became multikey; run the query again",
                          scan->options.index->name);
-    scan->was_multikey = true;
+    scan->was_multikey = scan->has_repeats = true;
     scan->options.key_fields = 0;
     scan->base.exec->is_recheck_due = true;
     return ERR_OK;
