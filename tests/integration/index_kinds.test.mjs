@@ -239,6 +239,11 @@ test('a preparation for unique can be taken back', async () => {
     await c.insertOne({ _id: 2, a: 1 });
     assert.deepEqual(await idsOf(c.find({ a: 1 })), [1, 2]);
     await fails(modify(c, { name: 'a', hidden: true }, { dryRun: true }), 72);
+    /* An index that is made so begins without duplicates. */
+    await fails(create(c, { key: { a: -1 }, name: 'p', prepareUnique: true }), 11000);
+    await c.deleteOne({ _id: 2 });
+    await create(c, { key: { a: -1 }, name: 'p', prepareUnique: true });
+    await fails(c.insertOne({ a: 1 }), 11000);
 });
 
 test('long integers hash as what they are', async () => {
@@ -272,4 +277,37 @@ test('kinds and options of indexes last over a restart', async () => {
     await fails(c.insertOne({ _id: 3, a: 3 }), 11000); /* two documents without p */
     await c.insertOne({ _id: 4, p: 1 });
     await isValid(c);
+});
+
+test('hashed and wildcard indexes are built while others write', async () => {
+    const make = (i) => ({ _id: i, a: i % 50, s: { x: i % 7, list: [i % 3, { y: i % 5 }] } });
+    const c = await node.collection(Array.from({ length: 4000 }, (_, i) => make(i)));
+    let isOver = false;
+    const write = async (from) => {
+        for (let i = from; !isOver; i = (i + 37) % 5000) {
+            await c.replaceOne({ _id: i }, { ...make(i * 3), _id: i }, { upsert: true });
+            await c.updateOne({ _id: (i * 7) % 5000 }, { $set: { 's.list': i % 4 }, $inc: { a: 1 } });
+            await c.deleteOne({ _id: (i * 11) % 5000 });
+        }
+    };
+    const writers = [1, 2, 3].map(write);
+    try {
+        for (let round = 0; round < 5; round++) {
+            await create(
+                c,
+                { key: { a: 'hashed' }, name: 'h' },
+                { key: { '$**': 1 }, name: 'w' },
+                { key: { a: 1, 's.$**': -1 }, name: 'cw' },
+            );
+            if (round < 4) await c.dropIndexes(['h', 'w', 'cw']);
+        }
+    } finally {
+        isOver = true;
+        await Promise.all(writers);
+    }
+    await isValid(c);
+    for (const filter of [{ a: 7 }, { 's.x': 3 }, { 's.list.y': 2 }, { a: 3, 's.list': 1 }]) {
+        const scanned = await idsOf(c.find(filter).hint({ $natural: 1 }));
+        assert.deepEqual(await idsOf(c.find(filter)), scanned, JSON.stringify(filter));
+    }
 });

@@ -25,6 +25,8 @@ const INDEXES = [
     { key: { s: 1 }, name: 'sparse', sparse: true },
     { key: { b: 1, a: 1 }, name: 'partial', partialFilterExpression: { b: { $gt: 0 } } },
     { key: { t: 1, a: 1 }, name: 'collated', collation: { locale: 'en', strength: 1 } },
+    { key: { u: 'hashed', b: 1 }, name: 'hashed' },
+    { key: { '$**': 1 }, name: 'wildcard' },
 ];
 
 /* ---- what is written ---- */
@@ -146,6 +148,8 @@ const QUERIES = {
     unique: [{ u: { $gt: 50 } }],
     sparse: [{ s: { $gte: 0 } }, { s: { $exists: true } }],
     partial: [{ b: { $gt: 0 } }, { b: 3, a: { $gt: 1 } }],
+    hashed: [{ u: 3 }, { u: { $in: [1, 50] }, b: { $gt: 0 } }, { u: null }],
+    wildcard: [{ 'items.k': 2 }, { list: { $gt: 2, $lt: 5 } }, { 'o.y.z': 3 }, { o: { $exists: true } }],
     collated: [{ t: 'a' }, { t: { $gte: 'a', $lt: 'z' } }],
 };
 
@@ -175,6 +179,7 @@ const EXPECTED_ERRORS = [
     171, // CannotIndexParallelArrays
     28764, // $concatArrays of what is no array
     17124, // $size of what is no array
+    16766, // an array under a hashed index
 ];
 
 test('random updates of all kinds leave all indexes true', async () => {
