@@ -25,11 +25,11 @@
 typedef struct IndexBuildItem {
     IndexDesc *index;         /* not ready */
     RecordStore *side_writes; /* what writers did to it since the start */
-    RecordStore *duplicates;  /* keys that were there twice at some time; NULL: not unique */
-    RecordStore *skipped;     /* documents that had no keys at scan time; NULL: none so far */
-    KeySorter *sorter;        /* NULL before the scan and after the load */
-    int64_t drained_to;       /* every side write below it has been applied */
-    Buffer pending_skipped;   /* record ids, not in the table yet */
+    RecordStore *duplicates; /* keys that were there twice at some time; NULL: they do not matter */
+    RecordStore *skipped;    /* documents that had no keys at scan time; NULL: none so far */
+    KeySorter *sorter;       /* NULL before the scan and after the load */
+    int64_t drained_to;      /* every side write below it has been applied */
+    Buffer pending_skipped;  /* record ids, not in the table yet */
     Buffer pending_duplicates;
     int64_t drained_count;
 } IndexBuildItem;

@@ -35,6 +35,8 @@ static ErrCode write_notes(OpCtx *op, RecordStore *store, const Buffer *notes, E
 }
 
 void build_note_duplicate(IndexBuildItem *item, Str key, Str type_bits) {
+    if (item->duplicates == NULL)
+        return; /* prepareUnique: what is there already may be there twice */
     Buffer *notes = &item->pending_duplicates;
     uint32_t key_size = (uint32_t)key.size;
     uint32_t size = (uint32_t)(sizeof(key_size) + key.size + type_bits.size);
