@@ -32,6 +32,10 @@ ErrCode collection_validate(CollAccess *access, const ValidateOptions *options, 
                               coll->indexes[i]->name);
             continue;
         }
+        if (!coll->indexes[i]->is_ready && options->is_repair)
+            return error_set(err, ERR_BACKGROUND_OPERATION_IN_PROGRESS_FOR_NAMESPACE,
+                             "cannot repair while index '%s' is being built",
+                             coll->indexes[i]->name);
         if (!coll->indexes[i]->is_ready) {
             validate_add_text(&v, &v.warnings, "index '%s' is being built and was not checked",
                               coll->indexes[i]->name);

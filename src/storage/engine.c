@@ -72,6 +72,7 @@ ErrCode storage_open(const StorageConfig *config, OpRegistry *registry, StorageE
     cond_init(&engine->threads_cond);
     mutex_init(&engine->journal.mu, LOCK_RANK_JOURNAL);
     cond_init(&engine->journal.cond);
+    ru_install_hooks();
     mutex_init(&engine->admission_mu, LOCK_RANK_ADMISSION);
     engine->read_tickets = ticket_pool_new("read", TICKETS_INITIAL);
     engine->write_tickets = ticket_pool_new("write", TICKETS_INITIAL);

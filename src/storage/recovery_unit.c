@@ -32,9 +32,12 @@ static void run_rollback_handlers(RecoveryUnit *ru, RuChange *first);
 static ErrCode classify_conflict(RecoveryUnit *ru, Error *err);
 static int64_t conflict_backoff_us(int attempt);
 
+void ru_install_hooks(void) {
+    op_ru_free_hook = ru_free;
+}
+
 void op_attach_storage(OpCtx *op, StorageEngine *engine) {
     invariant(op->ru == NULL);
-    op_ru_free_hook = ru_free;
     RecoveryUnit *ru = NEW(RecoveryUnit);
     ru->engine = engine;
     ru->op = op;

@@ -153,6 +153,8 @@ struct RecoveryUnit {
  * ERR_WRITE_CONFLICT, ENOSPC ERR_OUT_OF_DISK_SPACE; a panic of the engine ends the process. */
 ErrCode wt_error(StorageEngine *engine, int rc, const char *what, const char *table, Error *err);
 
+/* Tells operations how to free their recovery unit; before there are any. */
+void ru_install_hooks(void);
 /* The operation's session with its transaction begun. */
 ErrCode ru_session(RecoveryUnit *ru, WT_SESSION **ret_session, Error *err) MUST_CHECK;
 /* A cursor on a table in the operation's snapshot; `config` may be NULL. */
