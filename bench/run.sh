@@ -167,3 +167,10 @@ if out:
     json.dump({"results": rows, "figures": figures, "start_ms": int(start_ms), "idle_rss_kb": int(idle_rss),
                "loaded_rss_kb": loaded and loaded["server_rss_kb"]}, open(out, "w"), indent=1)
 PYTHON
+
+if [ -d tests/node_modules ]; then
+    echo
+    SHERD=$SHERD BENCH=$BENCH DOCS=$MANY_DOCS node bench/index_build.mjs
+else
+    echo "index builds are measured once the npm packages of the tests are there (make test)"
+fi
