@@ -4,11 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-
-enum {
-    HUGE_PAGE_SIZE = 2 * 1024 * 1024,
-};
 
 static void *check(void *memory, size_t size) {
     if (UNLIKELY(memory == NULL))
@@ -18,15 +13,6 @@ static void *check(void *memory, size_t size) {
 
 void *xmalloc(size_t size) {
     return check(malloc(size ? size : 1), size);
-}
-
-void *xmalloc_huge(size_t size) {
-    void *memory = NULL;
-    if (posix_memalign(&memory, HUGE_PAGE_SIZE, size) != 0)
-        memory = NULL;
-    check(memory, size);
-    (void)madvise(memory, size, MADV_HUGEPAGE); /* only faster: not having it is fine */
-    return memory;
 }
 
 void *xcalloc(size_t count, size_t size) {

@@ -12,8 +12,6 @@
 #include "base/error.h"
 
 void *xmalloc(size_t size) __attribute__((malloc, returns_nonnull));
-/* For large pieces that will be filled: asks for huge pages. Freed as any other. */
-void *xmalloc_huge(size_t size) __attribute__((malloc, returns_nonnull));
 void *xcalloc(size_t count, size_t size) __attribute__((malloc, returns_nonnull));
 void *xrealloc(void *old, size_t size) __attribute__((returns_nonnull));
 void *xmemdup(const void *data, size_t size) __attribute__((returns_nonnull));

@@ -6,10 +6,6 @@
 
 #include "base/alloc.h"
 
-enum {
-    HUGE_CHUNK_SIZE = 4 * 1024 * 1024, /* worth huge pages: fewer faults while it is filled */
-};
-
 struct ArenaChunk {
     ArenaChunk *older;
     size_t size; /* of data[] */
@@ -130,8 +126,7 @@ char *arena_printf(Arena *arena, const char *fmt, ...) {
 static void push_chunk(Arena *arena, size_t size) {
     if (arena->chunk != NULL)
         arena->used_in_older += (size_t)(arena->next - arena->chunk->data);
-    ArenaChunk *chunk = size >= HUGE_CHUNK_SIZE ? xmalloc_huge(sizeof(ArenaChunk) + size)
-                                                : xmalloc(sizeof(ArenaChunk) + size);
+    ArenaChunk *chunk = xmalloc(sizeof(ArenaChunk) + size);
     chunk->older = arena->chunk;
     chunk->size = size;
     use_chunk(arena, chunk);

@@ -5,10 +5,12 @@
  * Input: one byte of form (fuzz_doc.h; some: on no collection), then a pipeline, then
  * documents.
  */
-#include "query/agg/pipeline.h"
-#include "query/project/project.h"
+#include <stdio.h>
 
+#include "bson/json.h"
+#include "query/agg/pipeline.h"
 #include "query/expr/fuzz_expr.h"
+#include "query/project/project.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -467,8 +469,13 @@ static void check_pipeline(FuzzInput *in, Doc stages, bool is_collectionless, Ar
     }
     ErrCode optimized_rc = run(optimized, docs, count, arena, &optimized_results);
     /* The optimized one may not reach the document that makes the plain one fail. */
-    if (rc == ERR_OK && optimized_rc == ERR_OK && is_repeatable(stages))
+    if (rc == ERR_OK && optimized_rc == ERR_OK && is_repeatable(stages)) {
+        if (!doc_equal_bytes(plain_results, optimized_results))
+            fprintf(stderr, "%s\n  plain     %s\n  optimized %s\n",
+                    shell_text_of_doc(stages, arena), shell_text_of_doc(plain_results, arena),
+                    shell_text_of_doc(optimized_results, arena));
         invariant(doc_equal_bytes(plain_results, optimized_results));
+    }
     if (rc == ERR_OK) {
         /* An expression of $match may be moved before a filter that spared it a bad document. */
         invariant(optimized_rc == ERR_OK || optimized_rc == ERR_INTERRUPTED ||

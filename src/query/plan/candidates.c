@@ -93,6 +93,8 @@ static int compare_ranks(const void *a, const void *b) {
 }
 
 ErrCode candidates_find(Planning *p, Error *err) {
+    if (p->candidates == NULL)
+        p->candidates = ARENA_ARRAY(&p->exec->arena, Candidate, CANDIDATES_MAX);
     p->candidate_count = 0;
     for (uint32_t i = 0; i < p->coll->index_count; i++) {
         IndexDesc *index = p->coll->indexes[i];

@@ -365,10 +365,7 @@ static void keep_for_replan(Planning *p, uint64_t works) {
         spec->spill_dir = arena_strdup(arena, spec->spill_dir);
     spec->hint = ELEM_MISSING;
     spec->needed_paths = NULL;
-    spec->filter = doc_is_present(spec->filter) ? doc_copy(spec->filter, arena) : DOC_NONE;
-    spec->sort = doc_is_present(spec->sort) ? doc_copy(spec->sort, arena) : DOC_NONE;
-    spec->projection =
-        doc_is_present(spec->projection) ? doc_copy(spec->projection, arena) : DOC_NONE;
+    spec->filter = spec->sort = spec->projection = DOC_NONE; /* parsed by now */
     p->spec = spec;
     p->exec->planning = p;
     p->exec->replan = replan;

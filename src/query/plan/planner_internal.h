@@ -44,7 +44,7 @@ typedef struct Planning {
     PathSet needed;         /* what consumers read of the documents; is_all: anything */
     ExprParseContext expr;
     MatchParseContext match;
-    Candidate candidates[CANDIDATES_MAX];
+    Candidate *candidates; /* CANDIDATES_MAX of them, once they are looked for */
     uint32_t candidate_count;
 } Planning;
 

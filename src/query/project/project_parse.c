@@ -423,24 +423,13 @@ static bool mark_subtree(Projection *projection, ProjectNode *node) {
     return node->has_computed;
 }
 
-static Str before_number(Str path) {
-    for (size_t at = 0; at < path.size; at++)
-        if ((at == 0 || path.data[at - 1] == '.') && path.data[at] >= '0' && path.data[at] <= '9')
-            return (Str){path.data, at > 0 ? at - 1 : 0};
-    return path;
-}
-
 Projection *project_only(const PathSet *paths, Arena *arena) {
     static const uint8_t TRUE_BYTES[] = {BT_BOOL, 0, 1};
     if (paths->is_all || paths->count == 0)
         return NULL;
     PathSet kept = path_set(arena);
-    for (uint32_t i = 0; i < paths->count; i++) {
-        Str path = before_number(paths->paths[i]);
-        if (path.size == 0)
-            return NULL;
-        path_set_add(&kept, path);
-    }
+    for (uint32_t i = 0; i < paths->count; i++)
+        path_set_add(&kept, path_first_part(paths->paths[i]));
     Buffer buf;
     buffer_init_arena(&buf, arena, 128, BSON_DOC_SIZE_MAX_INTERNAL);
     DocBuilder b;

@@ -505,7 +505,7 @@ static void sort_entries(Entry *entries, size_t count) {
         merge_sort(entries, count);
         return;
     }
-    Entry *scratch = xmalloc_huge(count * sizeof(Entry));
+    Entry *scratch = xmalloc(count * sizeof(Entry));
     radix_sort(entries, scratch, count);
     xfree(scratch);
     /* Where prefixes are equal the rest of the keys decides. */
