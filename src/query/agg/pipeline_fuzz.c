@@ -458,6 +458,12 @@ static void check_pipeline(FuzzInput *in, Doc stages, bool is_collectionless, Ar
         return; /* nobody is there to open them */
     rc = run(plain, docs, count, arena, &plain_results);
     Projection *only = project_only(&paths, arena);
+    /* Which of two fields of one name counts is open. */
+    for (uint32_t i = 0; i < count; i++) {
+        if (doc_validate(docs[i].data, doc_size(docs[i]), 1000, VALIDATE_UNIQUE, &err) != ERR_OK)
+            only = NULL;
+        error_reset(&err);
+    }
     for (uint32_t i = 0; only != NULL && i < count; i++) {
         Buffer *narrowed = ARENA_NEW(arena, Buffer);
         buffer_init_arena(narrowed, arena, 256, 1 << 24);

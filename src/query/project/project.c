@@ -71,6 +71,9 @@ Doc project_spec(const Projection *projection) {
 static void add_node_paths(const ProjectNode *node, bool is_inclusion, PathSet *set) {
     switch (node->kind) {
     case NODE_CHILDREN:
+        /* What is computed inside goes into each element of an array that may be there. */
+        if (node->has_computed && node->path.size > 0)
+            path_set_add(set, node->path);
         for (uint32_t i = 0; i < node->child_count; i++)
             add_node_paths(node->children[i], is_inclusion, set);
         break;
