@@ -214,7 +214,8 @@ TEST(a_projection_tells_what_it_reads_and_what_it_leaves_alone) {
         {"{'a':1,'b.c':1,'x':'$y'}", &STAGE, true, "a b.c y _id", "b.c.d", "x"},
         {"{'a':1,'_id':0}", &STAGE, true, "a", "a.b", "_id"},
         {"{'a':0}", &STAGE, false, "", "b", "a.b"},
-        {"{'a.b':'$c'}", &ADD_FIELDS, false, "c", "a.c", "a"},
+        {"{'a.b':'$c'}", &ADD_FIELDS, false, "a c", "a.c", "a"},
+        {"{'a.b':'$c','d':1,'_id':0}", &STAGE, true, "a c d", "d", "a"},
     };
     for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
         Arena arena;
