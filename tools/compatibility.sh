@@ -48,7 +48,7 @@ TXT
 - `$meta` other than `sortKey` and `recordId` in find; `encrypt` in `$jsonSchema`.
 - Indexes: text, geo, columnstore.
 - `create`: time series, `changeStreamPreAndPostImages`, `encryptedFields`.
-- `$meta: "indexKey"`; `allowPartialResults` and `mirrored` of `find` are taken and mean nothing on one node.
+- `$meta: "indexKey"`; `returnKey` where the keys of the index do not answer alone; `allowPartialResults` and `mirrored` of `find` are taken and mean nothing on one node.
 - `validate`: `logDiagnostics`; `fsync {lock: true}`; ranges of `dataSize`.
 - Start-up: replication, sharding, access control and TLS options.
 TXT

@@ -194,6 +194,7 @@ test('find takes min and max of a hinted index, returnKey and showRecordId', asy
     await fails(c.find({}).min({ a: 3 }).toArray(), 51173);
     await fails(c.find({}).min({ b: 3 }).hint({ a: 1 }).toArray(), 51174);
     assert.deepEqual(await c.find({ a: 3 }).returnKey(true).hint({ a: 1 }).limit(1).toArray(), [{ a: 3 }]);
+    await fails(c.find({ n: { $mod: [7, 1] } }).returnKey(true).hint({ $natural: 1 }).toArray(), 238);
     const [shown] = await c.find({ _id: 0 }).showRecordId(true).toArray();
     assert.equal(Number(shown.$recordId), 1);
 });

@@ -7,20 +7,15 @@
 #include "index/build/key_sorter.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/failpoint.h"
+#include "base/run_file.h"
 
 enum {
     CHUNK_BYTES = 1024 * 1024,
-    RUN_BUFFER_BYTES = 128 * 1024,
     INSERTION_SORT_COUNT = 12,
     MEMORY_BYTES_UNDER_TEST = 2048, /* of the failpoint that makes small builds spill */
 };
@@ -43,17 +38,10 @@ typedef struct Chunk {
     uint8_t bytes[];
 } Chunk;
 
-/* A sorted file. While it is written the buffer holds what is not in it yet, later what was read
- * ahead. */
+/* A sorted file. */
 typedef struct Run {
-    int fd;
-    uint8_t *buffer;
-    size_t capacity;
-    size_t next;
-    size_t filled;
-    off_t offset;
-    off_t size;
-    Entry head; /* its first record, in the buffer */
+    RunFile *file;
+    Entry head; /* its first record that was not given out yet, in the file's buffer */
 } Run;
 
 struct KeySorter {
@@ -83,10 +71,7 @@ static ErrCode heap_next(KeySorter *sorter, bool *ret_found, const uint8_t **ret
                          Error *err);
 static ErrCode run_new(KeySorter *sorter, Run **ret_run, Error *err);
 static void run_free(Run *run);
-static ErrCode run_append(KeySorter *sorter, Run *run, const uint8_t *data, size_t size,
-                          Error *err);
-static ErrCode run_finish(KeySorter *sorter, Run *run, Error *err);
-static ErrCode run_next(KeySorter *sorter, Run *run, bool *ret_found, Error *err);
+static ErrCode run_next(Run *run, bool *ret_found, Error *err);
 
 static inline RecordHead head_of(const uint8_t *record) {
     RecordHead head;
@@ -286,9 +271,9 @@ static ErrCode spill(KeySorter *sorter, Error *err) {
     sorter->runs[sorter->run_count++] = run;
     for (size_t i = 0; i < sorter->count; i++) {
         const uint8_t *record = sorter->entries[i].record;
-        TRY(run_append(sorter, run, record, record_size(head_of(record)), err));
+        TRY(run_file_append(run->file, record, record_size(head_of(record)), err));
     }
-    TRY(run_finish(sorter, run, err));
+    TRY(run_file_finish(run->file, err));
     clear_memory(sorter);
     sorter->spill_count++;
     failpoint_hit(FP_INDEX_BUILD_SORTER_SPILLED);
@@ -305,10 +290,10 @@ static ErrCode merge_runs(KeySorter *sorter, Error *err) {
         const uint8_t *record;
         rc = heap_next(sorter, &is_found, &record, err);
         if (rc == ERR_OK && is_found)
-            rc = run_append(sorter, merged, record, record_size(head_of(record)), err);
+            rc = run_file_append(merged->file, record, record_size(head_of(record)), err);
     }
     if (rc == ERR_OK)
-        rc = run_finish(sorter, merged, err);
+        rc = run_file_finish(merged->file, err);
     if (rc != ERR_OK) {
         run_free(merged);
         return rc;
@@ -341,7 +326,7 @@ static ErrCode heap_open(KeySorter *sorter, Error *err) {
     sorter->heap_count = sorter->run_count;
     for (uint32_t i = 0; i < sorter->run_count; i++) {
         bool is_found;
-        TRY(run_next(sorter, sorter->runs[i], &is_found, err));
+        TRY(run_next(sorter->runs[i], &is_found, err));
         invariant(is_found); /* no run is empty */
     }
     for (uint32_t i = sorter->heap_count; i-- > 0;)
@@ -356,7 +341,7 @@ static ErrCode heap_next(KeySorter *sorter, bool *ret_found, const uint8_t **ret
     if (sorter->is_head_used) {
         sorter->is_head_used = false;
         bool is_found;
-        TRY(run_next(sorter, sorter->runs[0], &is_found, err));
+        TRY(run_next(sorter->runs[0], &is_found, err));
         if (!is_found) {
             Run *ended = sorter->runs[0];
             sorter->runs[0] = sorter->runs[--sorter->heap_count];
@@ -372,110 +357,28 @@ static ErrCode heap_next(KeySorter *sorter, bool *ret_found, const uint8_t **ret
     return ERR_OK;
 }
 
-static ErrCode failed(const KeySorter *sorter, const char *what, Error *err) {
-    return error_set(err, errno == ENOSPC ? ERR_OUT_OF_DISK_SPACE : ERR_FILE_STREAM_FAILED,
-                     "could not %s temporary file in \"%s\": %s", what, sorter->dir,
-                     strerror(errno));
-}
-
 static ErrCode run_new(KeySorter *sorter, Run **ret_run, Error *err) {
-    if (mkdir(sorter->dir, 0700) != 0 && errno != EEXIST)
-        return failed(sorter, "make the directory of a", err);
-    CLEANUP(xfree_ptr) char *path = xasprintf("%s/index-build-XXXXXX", sorter->dir);
-    int fd = mkostemp(path, O_CLOEXEC);
-    if (fd < 0)
-        return failed(sorter, "create a", err);
-    unlink(path);
+    RunFile *file;
+    TRY(run_file_new(sorter->dir, &file, err));
     Run *run = NEW(Run);
-    run->fd = fd;
-    run->capacity = RUN_BUFFER_BYTES;
-    run->buffer = xmalloc(run->capacity);
+    run->file = file;
     *ret_run = run;
     return ERR_OK;
 }
 
 static void run_free(Run *run) {
-    close(run->fd);
-    xfree(run->buffer);
+    run_file_free(run->file);
     xfree(run);
 }
 
-static ErrCode write_all(KeySorter *sorter, Run *run, const uint8_t *data, size_t size,
-                         Error *err) {
-    while (size > 0) {
-        ssize_t written = pwrite(run->fd, data, size, run->offset);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written < 0)
-            return failed(sorter, "write a", err);
-        data += written;
-        size -= (size_t)written;
-        run->offset += written;
-    }
-    return ERR_OK;
-}
-
-static ErrCode run_append(KeySorter *sorter, Run *run, const uint8_t *data, size_t size,
-                          Error *err) {
-    if (run->filled + size > run->capacity) {
-        TRY(write_all(sorter, run, run->buffer, run->filled, err));
-        run->filled = 0;
-        if (size > run->capacity)
-            return write_all(sorter, run, data, size, err);
-    }
-    memcpy(run->buffer + run->filled, data, size);
-    run->filled += size;
-    return ERR_OK;
-}
-
-static ErrCode run_finish(KeySorter *sorter, Run *run, Error *err) {
-    TRY(write_all(sorter, run, run->buffer, run->filled, err));
-    run->size = run->offset;
-    run->offset = 0;
-    run->next = run->filled = 0;
-    return ERR_OK;
-}
-
-/* Makes `size` bytes stand at run->next. */
-static ErrCode read_ahead(KeySorter *sorter, Run *run, size_t size, Error *err) {
-    if (run->filled - run->next >= size)
-        return ERR_OK;
-    memmove(run->buffer, run->buffer + run->next, run->filled - run->next);
-    run->filled -= run->next;
-    run->next = 0;
-    if (size > run->capacity) {
-        run->capacity = size;
-        run->buffer = xrealloc(run->buffer, size);
-    }
-    while (run->filled < run->capacity && run->offset < run->size) {
-        ssize_t got =
-            pread(run->fd, run->buffer + run->filled, run->capacity - run->filled, run->offset);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0) {
-            errno = got == 0 ? EIO : errno;
-            return failed(sorter, "read a", err);
-        }
-        run->filled += (size_t)got;
-        run->offset += got;
-    }
-    if (run->filled < size) {
-        errno = EIO;
-        return failed(sorter, "read a", err);
-    }
-    return ERR_OK;
-}
-
 /* Makes the next record the run's head. */
-static ErrCode run_next(KeySorter *sorter, Run *run, bool *ret_found, Error *err) {
-    *ret_found = run->next < run->filled || run->offset < run->size;
+static ErrCode run_next(Run *run, bool *ret_found, Error *err) {
+    const uint8_t *record;
+    size_t size;
+    TRY(run_file_next(run->file, ret_found, &record, &size, err));
     if (!*ret_found)
         return ERR_OK;
-    TRY(read_ahead(sorter, run, sizeof(RecordHead), err));
-    RecordHead head = head_of(run->buffer + run->next);
-    TRY(read_ahead(sorter, run, record_size(head), err));
-    const uint8_t *record = run->buffer + run->next;
-    run->next += record_size(head);
+    RecordHead head = head_of(record);
     run->head = (Entry){prefix_of(record + sizeof(head), head.key_size + head.rid_size), record};
     return ERR_OK;
 }

@@ -14,7 +14,6 @@ static uint32_t fields_of_paths(const PathSet *paths, const IndexDesc *index);
 static const MatchExpr *part_on_keys(const Planning *p, const IndexPath *path,
                                      uint32_t *ret_fields);
 static PlanStage *narrow(Planning *p, PlanStage *stage);
-static bool stage_is_covering(const PlanStage *stage);
 static PlanStage *build_single(Planning *p, const IndexPath *path);
 static PlanStage *build_several(Planning *p, const Candidate *candidate);
 
@@ -60,7 +59,7 @@ static PlanStage *narrow(Planning *p, PlanStage *stage) {
     return stage_project(p->exec, stage, projection, /* filter= */ NULL, p->spec->now_ms);
 }
 
-static bool stage_is_covering(const PlanStage *stage) {
+bool stage_is_covering(const PlanStage *stage) {
     return stage_has(stage, "IXSCAN") && !stage_has(stage, "FETCH");
 }
 

@@ -42,6 +42,11 @@ ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret
         PlanStage *stage = NULL;
         TRY(plan_access(p, &stage, err));
         exec->root = stage; /* freed with the executor from here on */
+        if (spec->is_return_key && !stage_is_covering(stage))
+            return error_set(err, ERR_NOT_IMPLEMENTED,
+                             "'find.returnKey' is not supported yet for a query that its index "
+                             "does not answer alone; its plan is %s",
+                             exec->summary);
     }
     exec->root = build_shape(p, exec->root);
     access->op->metrics.has_sort_stage |= stage_has(exec->root, "SORT");

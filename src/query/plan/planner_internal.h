@@ -69,6 +69,8 @@ bool candidates_are_many(const Planning *p);
 PlanStage *build_access(Planning *p, const Candidate *candidate);
 PlanStage *build_sorted(Planning *p, PlanStage *stage, bool is_sorted);
 PlanStage *build_shape(Planning *p, PlanStage *stage);
+/* Are its rows made of keys alone? */
+bool stage_is_covering(const PlanStage *stage);
 
 /* rank.c: runs the candidates in turns and picks the most productive; *ret_works is what it took to
  * its first results. */

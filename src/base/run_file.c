@@ -1,0 +1,161 @@
+#include "base/run_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+
+enum {
+    BUFFER_BYTES = 128 * 1024,
+    /* Disk space is asked for in such steps: writing into it costs half of what growing does. */
+    GROWTH_BYTES = 8 * 1024 * 1024,
+    LENGTH_SIZE = 4,
+};
+
+/* A record is a 32-bit size, then that many bytes. While writing, the buffer holds what is not in
+ * the file yet; while reading, what was read ahead. */
+struct RunFile {
+    const char *dir;
+    int fd; /* -1: read to its end and given back */
+    uint8_t *buffer;
+    size_t capacity;
+    size_t next;   /* reading: where the next record begins */
+    size_t filled; /* bytes in the buffer */
+    off_t offset;  /* of the file: where the next write or read goes */
+    off_t size;
+    off_t reserved;
+};
+
+static ErrCode failed(const RunFile *run, const char *what, Error *err) {
+    return error_set(err, errno == ENOSPC ? ERR_OUT_OF_DISK_SPACE : ERR_FILE_STREAM_FAILED,
+                     "could not %s temporary file in \"%s\": %s", what, run->dir, strerror(errno));
+}
+
+static void give_back(RunFile *run) {
+    if (run->fd >= 0)
+        close(run->fd);
+    run->fd = -1;
+    xfree(run->buffer);
+    run->buffer = NULL;
+}
+
+ErrCode run_file_new(const char *dir, RunFile **ret_run, Error *err) {
+    const RunFile in_dir = {.dir = dir};
+    if (mkdir(dir, 0700) != 0 && errno != EEXIST)
+        return failed(&in_dir, "make the directory of a", err);
+    CLEANUP(xfree_ptr) char *path = xasprintf("%s/run-XXXXXX", dir);
+    int fd = mkostemp(path, O_CLOEXEC);
+    if (fd < 0)
+        return failed(&in_dir, "create a", err);
+    unlink(path);
+    RunFile *run = NEW(RunFile);
+    *run =
+        (RunFile){.dir = dir, .fd = fd, .buffer = xmalloc(BUFFER_BYTES), .capacity = BUFFER_BYTES};
+    *ret_run = run;
+    return ERR_OK;
+}
+
+void run_file_free(RunFile *run) {
+    if (run == NULL)
+        return;
+    give_back(run);
+    xfree(run);
+}
+
+static ErrCode write_all(RunFile *run, const uint8_t *data, size_t size, Error *err) {
+    if (run->offset + (off_t)size > run->reserved) {
+        run->reserved = run->offset + (off_t)size + GROWTH_BYTES;
+        (void)fallocate(run->fd, FALLOC_FL_KEEP_SIZE, run->offset, run->reserved - run->offset);
+    }
+    while (size > 0) {
+        ssize_t written = pwrite(run->fd, data, size, run->offset);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written < 0)
+            return failed(run, "write a", err);
+        data += written;
+        size -= (size_t)written;
+        run->offset += written;
+    }
+    return ERR_OK;
+}
+
+static ErrCode append_bytes(RunFile *run, const void *data, size_t size, Error *err) {
+    if (run->filled + size > run->capacity) {
+        TRY(write_all(run, run->buffer, run->filled, err));
+        run->filled = 0;
+        if (size > run->capacity)
+            return write_all(run, data, size, err);
+    }
+    memcpy(run->buffer + run->filled, data, size);
+    run->filled += size;
+    return ERR_OK;
+}
+
+ErrCode run_file_append(RunFile *run, const void *record, size_t size, Error *err) {
+    uint32_t length = (uint32_t)size;
+    TRY(append_bytes(run, &length, LENGTH_SIZE, err));
+    return append_bytes(run, record, size, err);
+}
+
+ErrCode run_file_finish(RunFile *run, Error *err) {
+    TRY(write_all(run, run->buffer, run->filled, err));
+    run->size = run->offset;
+    run->offset = 0;
+    run->next = run->filled = 0;
+    return ERR_OK;
+}
+
+/* Makes `size` bytes stand at run->next; fewer only at the end of the file. */
+static ErrCode read_ahead(RunFile *run, size_t size, Error *err) {
+    if (run->filled - run->next >= size)
+        return ERR_OK;
+    memmove(run->buffer, run->buffer + run->next, run->filled - run->next);
+    run->filled -= run->next;
+    run->next = 0;
+    if (size > run->capacity) {
+        run->capacity = size;
+        run->buffer = xrealloc(run->buffer, size);
+    }
+    while (run->filled < run->capacity && run->offset < run->size) {
+        ssize_t got =
+            pread(run->fd, run->buffer + run->filled, run->capacity - run->filled, run->offset);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            errno = got == 0 ? EIO : errno;
+            return failed(run, "read a", err);
+        }
+        run->filled += (size_t)got;
+        run->offset += got;
+    }
+    return ERR_OK;
+}
+
+ErrCode run_file_next(RunFile *run, bool *ret_found, const uint8_t **ret_record, size_t *ret_size,
+                      Error *err) {
+    *ret_found = false;
+    if (run->fd < 0)
+        return ERR_OK;
+    TRY(read_ahead(run, LENGTH_SIZE, err));
+    if (run->filled == run->next) {
+        give_back(run);
+        return ERR_OK;
+    }
+    uint32_t length;
+    memcpy(&length, run->buffer + run->next, LENGTH_SIZE);
+    TRY(read_ahead(run, LENGTH_SIZE + (size_t)length, err));
+    if (run->filled - run->next < LENGTH_SIZE + (size_t)length) {
+        errno = EIO;
+        return failed(run, "read a", err);
+    }
+    *ret_record = run->buffer + run->next + LENGTH_SIZE;
+    *ret_size = length;
+    run->next += LENGTH_SIZE + (size_t)length;
+    *ret_found = true;
+    return ERR_OK;
+}
