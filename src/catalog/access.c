@@ -2,12 +2,17 @@
 
 #include <string.h>
 
+#include "catalog/catalog_internal.h"
 #include "storage/global_lock.h"
-#include "storage/recovery_unit.h"
 
+static void choose_read_source(CollAccess *access);
 static ErrCode open_consistent_read(CollAccess *access, Error *err);
 static ErrCode take_write_locks(CollAccess *access, Error *err);
 static void release_locks(CollAccess *access);
+
+void catalog_set_access_policy(CatalogService *service, const AccessPolicy *policy) {
+    service->policy = *policy;
+}
 
 ErrCode access_read(OpCtx *op, const Ns *ns, CollAccess *ret_access, Error *err) {
     *ret_access = (CollAccess){.ns = *ns};
@@ -55,6 +60,8 @@ void access_done(CollAccess *access) {
         release_locks(
             &(CollAccess){.op = op, .ns = access->ns, .is_coll_locked = access->is_coll_locked});
     op_unlock_global(op);
+    if (access->is_source_chosen && ru_snapshot_id(op->ru) == 0)
+        ru_set_read_source(op->ru, READ_LATEST, 0);
     catalog_release(access->catalog);
     access->catalog = NULL;
     access->coll = NULL;
@@ -98,6 +105,19 @@ ErrCode access_yield(CollAccess *access, Error *err) {
     return ERR_OK;
 }
 
+static void choose_read_source(CollAccess *access) {
+    OpCtx *op = access->op;
+    const AccessPolicy *policy = &op_catalog(op)->policy;
+    if (policy->read_source == NULL || op->is_unreplicated ||
+        (ru_read_source(op->ru) != READ_LATEST && !access->is_source_chosen))
+        return;
+    ReadSource source = ns_is_replicated(&access->ns)
+                            ? policy->read_source(policy->arg, op, &access->ns)
+                            : READ_LATEST;
+    access->is_source_chosen = true;
+    ru_set_read_source(op->ru, source, 0);
+}
+
 /* A version and a snapshot that belong together: no version was published while the snapshot
  * opened. */
 static ErrCode open_consistent_read(CollAccess *access, Error *err) {
@@ -107,6 +127,8 @@ static ErrCode open_consistent_read(CollAccess *access, Error *err) {
         ru_snapshot_id(op->ru) != 0; /* nested inside a read that has both already */
     for (;;) {
         Catalog *before = catalog_acquire(service);
+        if (!has_snapshot)
+            choose_read_source(access);
         ErrCode rc = ru_open_snapshot(op->ru, err);
         if (rc != ERR_OK) {
             catalog_release(before);
@@ -127,11 +149,22 @@ static ErrCode open_consistent_read(CollAccess *access, Error *err) {
     return ERR_OK;
 }
 
+/* Also where only the database is named. */
+static bool is_replicated(const CollAccess *access) {
+    return access->is_coll_locked ? ns_is_replicated(&access->ns)
+                                  : !str_is(ns_db(&access->ns), "local");
+}
+
 static ErrCode take_write_locks(CollAccess *access, Error *err) {
     OpCtx *op = access->op;
     TRY(lock_acquire(op, RESOURCE_ID_RSTL, LOCK_IX, LOCK_DEFAULT, INT64_MAX, err));
-    ErrCode rc = lock_acquire(op, db_resource(ns_db(&access->ns)), access->db_mode, LOCK_DEFAULT,
-                              INT64_MAX, err);
+    const AccessPolicy *policy = &op_catalog(op)->policy;
+    ErrCode rc = ERR_OK;
+    if (policy->check_write != NULL && !op->is_unreplicated && is_replicated(access))
+        rc = policy->check_write(policy->arg, op, &access->ns, err);
+    if (rc == ERR_OK)
+        rc = lock_acquire(op, db_resource(ns_db(&access->ns)), access->db_mode, LOCK_DEFAULT,
+                          INT64_MAX, err);
     if (rc != ERR_OK) {
         lock_release(op, RESOURCE_ID_RSTL);
         return rc;

@@ -11,6 +11,7 @@
 #include "catalog/catalog.h"
 #include "concurrency/lock_manager.h"
 #include "concurrency/op_ctx.h"
+#include "storage/recovery_unit.h"
 
 typedef struct CollAccess {
     OpCtx *op; /* NULL: nothing held */
@@ -22,7 +23,20 @@ typedef struct CollAccess {
     LockMode db_mode;
     LockMode coll_mode;
     bool is_coll_locked;
+    bool is_source_chosen; /* the read source is the policy's, to be taken back */
 } CollAccess;
+
+/* What the node's place in a replica set allows. A standalone node has none. */
+typedef struct AccessPolicy {
+    void *arg;
+    /* Asked for each write access to something replicated, with the RSTL held: the answer holds as
+     * long as the access does. Not for operations with `is_unreplicated`. */
+    ErrCode (*check_write)(void *arg, OpCtx *op, const Ns *ns, Error *err);
+    /* Where a read begins that has no wish of its own (READ_LATEST). */
+    ReadSource (*read_source)(void *arg, OpCtx *op, const Ns *ns);
+} AccessPolicy;
+/* Before any access; constant afterwards. */
+void catalog_set_access_policy(CatalogService *service, const AccessPolicy *policy);
 
 /* Lock-free read access. */
 ErrCode access_read(OpCtx *op, const Ns *ns, CollAccess *ret_access, Error *err) MUST_CHECK;

@@ -20,7 +20,10 @@ ErrCode catalog_service_open(OpCtx *op, CatalogService **ret_service, Error *err
 
     ErrCode rc = ERR_OK;
     if (!storage_has_table(engine, DURABLE_CATALOG_IDENT))
-        rc = storage_create_table(engine, DURABLE_CATALOG_IDENT, TABLE_RECORDS, NULL, err);
+        rc = storage_create_table(engine, DURABLE_CATALOG_IDENT, TABLE_RECORDS,
+                                  storage_log_config(engine, /* is_replicated= */ true), err);
+    else
+        rc = storage_fit_log_config(engine, DURABLE_CATALOG_IDENT, /* is_replicated= */ true, err);
     if (rc == ERR_OK)
         rc = record_store_open(engine, DURABLE_CATALOG_IDENT, /* is_clustered= */ false,
                                &service->durable, err);

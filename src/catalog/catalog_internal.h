@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/pmap.h"
+#include "catalog/access.h"
 #include "catalog/catalog.h"
 #include "catalog/history.h"
 #include "catalog/write_observer.h"
@@ -42,6 +43,7 @@ struct CatalogService {
     RecordStore *durable; /* the table _mdb_catalog */
 
     WriteObservers observers; /* set at start, then constant */
+    AccessPolicy policy;      /* likewise */
 
     Mutex ddl_mu;
 

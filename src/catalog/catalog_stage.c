@@ -270,11 +270,11 @@ static void index_done(void *arg) {
 }
 
 static void drop_tables_of(StorageEngine *engine, Collection *coll, uint64_t commit_ts) {
-    storage_drop_later(engine, record_store_ident(coll->records), commit_ts, records_unused,
+    storage_drop_named(engine, record_store_ident(coll->records), commit_ts, records_unused,
                        records_done, record_store_ref(coll->records));
     for (uint32_t i = 0; i < coll->index_count; i++)
         if (coll->indexes[i]->store != NULL)
-            storage_drop_later(engine, coll->indexes[i]->ident, commit_ts, index_unused, index_done,
+            storage_drop_named(engine, coll->indexes[i]->ident, commit_ts, index_unused, index_done,
                                ordered_index_ref(coll->indexes[i]->store));
 }
 
@@ -282,7 +282,7 @@ static void drop_index_table(void *arg, OpCtx *op, uint64_t commit_ts) {
     IndexDesc *index = arg;
     failpoint_hit(FP_DROP_INDEX_CATALOG);
     if (index->store != NULL)
-        storage_drop_later(op_storage(op), index->ident, commit_ts, index_unused, index_done,
+        storage_drop_named(op_storage(op), index->ident, commit_ts, index_unused, index_done,
                            ordered_index_ref(index->store));
     index_desc_unref(index);
 }

@@ -95,6 +95,8 @@ ErrCode durable_entry_parse(StorageEngine *engine, int64_t catalog_id, Doc entry
     if (record_store_open(engine, elem_str(ident).data, coll->options.is_clustered, &coll->records,
                           err) != ERR_OK)
         return error_prefix(err, "collection \"%s\" cannot be opened", coll->ns.text);
+    if (ns_is_oplog(&coll->ns))
+        record_store_set_oplog(coll->records);
     iter = doc_iter(elem_doc(indexes));
     while (doc_iter_next(&iter, &elem)) {
         if (elem_type(elem) != BT_DOC)

@@ -62,6 +62,14 @@ bool ns_is_system(const Ns *ns) {
     return coll.size >= 7 && memcmp(coll.data, "system.", 7) == 0;
 }
 
+bool ns_is_replicated(const Ns *ns) {
+    return !str_is(ns_db(ns), "local") && !str_is(ns_coll(ns), "system.profile");
+}
+
+bool ns_is_oplog(const Ns *ns) {
+    return str_is(ns_str(ns), "local.oplog.rs");
+}
+
 ErrCode ns_check_creatable(const Ns *ns, Error *err) {
     static const char *const SYSTEM_ALLOWED[] = {"system.views",   "system.js",    "system.profile",
                                                  "system.users",   "system.roles", "system.version",

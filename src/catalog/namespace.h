@@ -39,6 +39,10 @@ static inline bool ns_equal(const Ns *a, const Ns *b) {
     return a->size == b->size && memcmp(a->text, b->text, a->size) == 0;
 }
 bool ns_is_system(const Ns *ns); /* collection part starts with "system." */
+/* Is it the same on all members of a replica set? Databases' profiles and all of "local" are not.
+ */
+bool ns_is_replicated(const Ns *ns);
+bool ns_is_oplog(const Ns *ns);
 
 ResourceId ns_resource(const Ns *ns);
 ResourceId db_resource(Str db);

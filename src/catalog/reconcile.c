@@ -52,6 +52,16 @@ ErrCode catalog_reconcile_and_load(OpCtx *op, CatalogService *service, Error *er
     return rc;
 }
 
+/* The node may have been started alone before, and as a member of a replica set now. */
+static ErrCode fit_tables(StorageEngine *engine, const Collection *coll, Error *err) {
+    bool is_replicated = ns_is_replicated(&coll->ns);
+    TRY(storage_fit_log_config(engine, record_store_ident(coll->records), is_replicated, err));
+    for (uint32_t i = 0; i < coll->index_count; i++)
+        if (coll->indexes[i]->store != NULL)
+            TRY(storage_fit_log_config(engine, coll->indexes[i]->ident, is_replicated, err));
+    return ERR_OK;
+}
+
 static ErrCode load_collections(OpCtx *op, CatalogService *service, Catalog *version, Error *err) {
     CLEANUP(record_cursor_done) RecordCursor cursor = {0};
     TRY(record_cursor_open(op, service->durable, /* is_forward= */ true, &cursor, err));
@@ -69,6 +79,11 @@ static ErrCode load_collections(OpCtx *op, CatalogService *service, Catalog *ver
                                          (Doc){(const uint8_t *)data.data}, &coll, err);
         if (rc != ERR_OK)
             return error_prefix(err, "could not load catalog entry %lld", (long long)rid.num);
+        rc = fit_tables(service->engine, coll, err);
+        if (rc != ERR_OK) {
+            collection_unref(coll);
+            return rc;
+        }
         for (uint32_t i = 0; i < coll->index_count; i++)
             if (coll->indexes[i]->store == NULL && coll->indexes[i]->is_ready)
                 LOG_WARN(LOG_STORAGE, 7100201, "Index has lost its table and is not used",
@@ -188,7 +203,7 @@ static ErrCode drop_unreferenced(CatalogService *service, const Catalog *version
         bool is_busy;
         TRY(storage_drop_table(service->engine, ident, &is_busy, err));
         if (is_busy) /* by WiredTiger's own threads: the monitor will try again */
-            storage_drop_later(service->engine, ident, 0, is_unused, nothing, NULL);
+            storage_drop_later(service->engine, ident, is_unused, nothing, NULL);
     }
     return ERR_OK;
 }

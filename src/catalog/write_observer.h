@@ -11,19 +11,26 @@
 #include "catalog/collection.h"
 #include "concurrency/op_ctx.h"
 
+/* A change of the catalog in the form of an oplog entry. */
+typedef struct DdlEntry {
+    const Ns *ns;
+    const Uuid *uuid; /* of the collection; NULL: none */
+    Doc o;            /* the command: {create: "c", ...} */
+    Doc o2;           /* what was before; DOC_NONE: nothing to tell */
+} DdlEntry;
+
 typedef struct WriteObserver {
     void *arg;
-    /* One call per unit of work for vectored inserts; `count` documents in order. May set a commit
-     * timestamp per document through ru_set_commit_ts before each is written: it is called first.
-     */
-    ErrCode (*before_insert)(void *arg, OpCtx *op, const Collection *coll, const Doc *docs,
-                             size_t count, Error *err);
+    /* Before the documents of one insert are written, all of them in one unit of work. */
+    ErrCode (*before_inserts)(void *arg, OpCtx *op, const Collection *coll, const Doc *docs,
+                              size_t count, Error *err);
+    /* Before document `i` of them: the place to set a commit timestamp of its own. */
+    ErrCode (*on_insert)(void *arg, OpCtx *op, const Collection *coll, Doc doc, size_t i,
+                         Error *err);
     ErrCode (*on_update)(void *arg, OpCtx *op, const Collection *coll, Doc before, Doc after,
-                         Doc update, Error *err);
+                         Error *err);
     ErrCode (*on_delete)(void *arg, OpCtx *op, const Collection *coll, Doc before, Error *err);
-    /* DDL: "create", "drop", "renameCollection", "collMod", "createIndexes", "dropIndexes"; `o` is
-     * the command in the form of an oplog entry. */
-    ErrCode (*on_ddl)(void *arg, OpCtx *op, const Ns *ns, const Uuid *uuid, Doc o, Error *err);
+    ErrCode (*on_ddl)(void *arg, OpCtx *op, const DdlEntry *entry, Error *err);
 } WriteObserver;
 
 enum {

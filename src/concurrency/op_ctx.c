@@ -20,6 +20,7 @@ struct OpRegistry {
 };
 
 void (*op_ru_free_hook)(RecoveryUnit *ru);
+void (*op_oplog_stage_free_hook)(struct OplogStage *stage);
 
 OpCtx *op_ctx_new(OpRegistry *registry, const BlockHooks *hooks, void *hooks_arg) {
     OpCtx *op = NEW(OpCtx);
@@ -45,6 +46,8 @@ void op_ctx_free(OpCtx *op) {
     mutex_unlock(&op->registry->mu);
     if (op->ru != NULL)
         op_ru_free_hook(op->ru);
+    if (op->oplog_stage != NULL)
+        op_oplog_stage_free_hook(op->oplog_stage);
     arena_done(&op->arena);
     cond_done(&op->cond);
     mutex_done(&op->mu);
@@ -56,6 +59,7 @@ void op_begin(OpCtx *op, const OpDescription *desc) {
     op->deadline_us = INT64_MAX;
     op->is_ended_with_client = false;
     op->admission_priority = ADMISSION_NORMAL;
+    op->last_optime = OPTIME_NONE;
     op->next_check_us = op->start_us + LONG_RUNNING_US;
     memset(&op->metrics, 0, sizeof(op->metrics));
     uint32_t op_id =

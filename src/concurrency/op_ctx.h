@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "base/list.h"
 #include "base/thread.h"
+#include "bson/optime.h"
 #include "concurrency/locker.h"
 #include "concurrency/op_metrics.h"
 
@@ -76,6 +77,9 @@ struct OpCtx {
     const BlockHooks *hooks;
     void *hooks_arg;
     struct CatalogStage *catalog_stage; /* DDL changes of the open unit of work, or NULL */
+    struct OplogStage *oplog_stage;     /* what the oplog will be told of the open unit of work */
+    OpTime last_optime;                 /* of the last replicated write; none: did not write */
+    bool is_unreplicated;               /* applies the oplog, or repairs this node alone */
     void *client;                /* ClientState of commands/core; NULL for internal operations */
     bool is_validation_bypassed; /* bypassDocumentValidation of the running statement */
     bool is_ended_with_client;   /* a read: not worth finishing once the client is gone */
@@ -107,6 +111,8 @@ OpCtx *op_ctx_new(OpRegistry *registry, const BlockHooks *hooks, void *hooks_arg
 void op_ctx_free(OpCtx *op); /* NULL is fine; releases the recovery unit through ru_free_hook */
 /* Set once at start by storage, which is above this folder. */
 extern void (*op_ru_free_hook)(RecoveryUnit *ru);
+/* The same for replication's part; NULL on a standalone node. */
+extern void (*op_oplog_stage_free_hook)(struct OplogStage *stage);
 
 /* Between these two the operation is visible to currentOp and can be killed. op_begin clears what
  * the last one left; op_end resets the arena and invariants that no lock is held. */

@@ -44,8 +44,9 @@ static ErrCode coll_mod_attempt(void *arg, OpCtx *op, Error *err) {
     CLEANUP(uow_done) UnitOfWork uow = {0};
     rc = uow_begin(op, &uow, err);
     if (rc == ERR_OK)
-        rc = ddl_observe(op, args->ns, &changed->uuid, ddl_simple_entry(op, "collMod", args->ns),
-                         err);
+        rc = ddl_observe(op, args->ns, &changed->uuid,
+                         ddl_entry_coll_mod(op, args->ns, args->change),
+                         ddl_entry_coll_mod_before(op, access.coll, index), err);
     if (rc != ERR_OK) {
         collection_unref(changed);
         return rc;

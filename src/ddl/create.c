@@ -5,7 +5,6 @@
 #include "base/failpoint.h"
 #include "bson/builder.h"
 #include "bson/compare.h"
-#include "catalog/write_observer.h"
 #include "ddl/ddl_internal.h"
 #include "index/spec.h"
 #include "storage/engine.h"
@@ -22,7 +21,7 @@ typedef struct CreateArgs {
 static ErrCode commit_create(OpCtx *op, Collection *coll, Error *err) {
     CLEANUP(uow_done) UnitOfWork uow = {0};
     TRY(uow_begin(op, &uow, err));
-    TRY(ddl_observe(op, &coll->ns, &coll->uuid, ddl_simple_entry(op, "create", &coll->ns), err));
+    TRY(ddl_observe(op, &coll->ns, &coll->uuid, ddl_entry_create(op, coll), DOC_NONE, err));
     TRY(catalog_stage_create(op, collection_ref(coll), err));
     TRY(uow_commit(&uow, err));
     failpoint_hit(FP_COLL_CREATED_COMMIT);
@@ -100,13 +99,16 @@ static ErrCode make_tables(OpCtx *op, Collection *coll, Error *err) {
     StorageEngine *engine = op_storage(op);
     bool is_clustered = coll->options.is_clustered;
     CLEANUP(xfree_ptr) char *ident = storage_new_ident(engine, "collection");
+    const char *log_config = storage_log_config(engine, ns_is_replicated(&coll->ns));
     TRY(storage_create_table(engine, ident, is_clustered ? TABLE_RECORDS_CLUSTERED : TABLE_RECORDS,
-                             NULL, err));
+                             log_config, err));
     TRY(record_store_open(engine, ident, is_clustered, &coll->records, err));
-    if (is_clustered)
+    if (ns_is_oplog(&coll->ns))
+        record_store_set_oplog(coll->records);
+    if (is_clustered || ns_is_oplog(&coll->ns)) /* both are found by their record ids */
         return ERR_OK;
     CLEANUP(xfree_ptr) char *id_ident = storage_new_ident(engine, "index");
-    TRY(storage_create_table(engine, id_ident, TABLE_INDEX, NULL, err));
+    TRY(storage_create_table(engine, id_ident, TABLE_INDEX, log_config, err));
     IndexDesc *id_index;
     TRY(index_desc_new(engine, index_id_spec(coll->options.collator, &op->arena), id_ident,
                        is_clustered,
@@ -126,10 +128,9 @@ static void nothing(void *arg) {
 void ddl_discard_collection(OpCtx *op, Collection *coll) {
     StorageEngine *engine = op_storage(op);
     if (coll->records != NULL)
-        storage_drop_later(engine, record_store_ident(coll->records), 0, always_unused, nothing,
-                           NULL);
+        storage_drop_later(engine, record_store_ident(coll->records), always_unused, nothing, NULL);
     for (uint32_t i = 0; i < coll->index_count; i++)
-        storage_drop_later(engine, coll->indexes[i]->ident, 0, always_unused, nothing, NULL);
+        storage_drop_later(engine, coll->indexes[i]->ident, always_unused, nothing, NULL);
 }
 
 ErrCode ddl_check_db_case(OpCtx *op, const Ns *ns, Error *err) {
@@ -145,22 +146,6 @@ ErrCode ddl_check_db_case(OpCtx *op, const Ns *ns, Error *err) {
             "[%.*s]",
             present, (int)ns->db_size, ns->text);
     return ERR_OK;
-}
-
-ErrCode ddl_observe(OpCtx *op, const Ns *ns, const Uuid *uuid, Doc o, Error *err) {
-    WriteObservers *observers = catalog_write_observers(op_catalog(op));
-    for (size_t i = 0; i < observers->count; i++)
-        TRY(observers->rows[i].on_ddl(observers->rows[i].arg, op, ns, uuid, o, err));
-    return ERR_OK;
-}
-
-Doc ddl_simple_entry(OpCtx *op, const char *command, const Ns *ns) {
-    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
-    buffer_init_arena(buf, &op->arena, 128, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
-    build_str(&b, command, ns_coll(ns));
-    return doc_builder_end(&b);
 }
 
 Doc ddl_options_with(Doc options, const char *const *names, const Elem *values, size_t count,

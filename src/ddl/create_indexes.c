@@ -216,7 +216,8 @@ static ErrCode create_on_empty(Creation *creation, OpCtx *op, Error *err) {
     uint32_t made = 0;
     while (rc == ERR_OK && made < plan->count) {
         CLEANUP(xfree_ptr) char *ident = storage_new_ident(engine, "index");
-        rc = storage_create_table(engine, ident, TABLE_INDEX, NULL, err);
+        rc = storage_create_table(engine, ident, TABLE_INDEX,
+                                  storage_log_config(engine, ns_is_replicated(creation->ns)), err);
         if (rc == ERR_OK)
             rc = index_desc_new(engine, plan->specs[made], ident, plan->coll->options.is_clustered,
                                 /* is_ready= */ true, NULL, &creation->ready[made], err);
@@ -228,7 +229,7 @@ static ErrCode create_on_empty(Creation *creation, OpCtx *op, Error *err) {
     for (uint32_t i = 0; i < made; i++) {
         IndexDesc *index = creation->ready[i];
         if ((rc != ERR_OK || creation->is_changed) && index->store != NULL)
-            storage_drop_later(engine, index->ident, 0, is_unused, release_index,
+            storage_drop_later(engine, index->ident, is_unused, release_index,
                                ordered_index_ref(index->store));
         index_desc_unref(index);
     }
@@ -435,9 +436,13 @@ static ErrCode stage_and_commit(OpCtx *op, const Collection *old, Collection *ta
                                 bool is_observed, Error *err) {
     CLEANUP(uow_done) UnitOfWork uow = {0};
     ErrCode rc = uow_begin(op, &uow, err);
-    if (rc == ERR_OK && is_observed)
-        rc = ddl_observe(op, &take_changed->ns, &take_changed->uuid,
-                         ddl_simple_entry(op, "createIndexes", &take_changed->ns), err);
+    for (uint32_t i = 0; is_observed && rc == ERR_OK && i < take_changed->index_count; i++) {
+        const IndexDesc *index = take_changed->indexes[i];
+        int before = collection_index_position(old, str_from(index->name));
+        if (index->is_ready && (before < 0 || !old->indexes[before]->is_ready))
+            rc = ddl_observe(op, &take_changed->ns, &take_changed->uuid,
+                             ddl_entry_create_index(op, &take_changed->ns, index), DOC_NONE, err);
+    }
     if (rc != ERR_OK) {
         collection_unref(take_changed);
         return rc;

@@ -16,10 +16,20 @@ ErrCode ddl_check_db_case(OpCtx *op, const Ns *ns, Error *err) MUST_CHECK;
 /* Fails with ERR_BACKGROUND_OPERATION_IN_PROGRESS_FOR_NAMESPACE while an index of the collection is
  * being built; NULL is fine. */
 ErrCode ddl_check_no_build(const Collection *coll, Error *err) MUST_CHECK;
-/* Tells the observers. */
-ErrCode ddl_observe(OpCtx *op, const Ns *ns, const Uuid *uuid, Doc o, Error *err) MUST_CHECK;
-/* {<command>: <collection>} for observers, in the operation's arena. */
-Doc ddl_simple_entry(OpCtx *op, const char *command, const Ns *ns);
+/* Tells the observers: `o` is the command as an entry of the oplog, `o2` what was before. */
+ErrCode ddl_observe(OpCtx *op, const Ns *ns, const Uuid *uuid, Doc o, Doc o2, Error *err)
+    MUST_CHECK;
+/* entries.c: those documents, in the operation's arena. */
+Doc ddl_entry_create(OpCtx *op, const Collection *coll);
+Doc ddl_entry_drop(OpCtx *op, const Ns *ns);
+Doc ddl_entry_num_records(OpCtx *op, const Collection *coll); /* o2 of drop and rename */
+Doc ddl_entry_drop_database(OpCtx *op);
+Doc ddl_entry_rename(OpCtx *op, const Ns *from, const Ns *to, const Uuid *dropped);
+Doc ddl_entry_create_index(OpCtx *op, const Ns *ns, const IndexDesc *index);
+Doc ddl_entry_drop_index(OpCtx *op, const Ns *ns, const IndexDesc *index);
+Doc ddl_entry_coll_mod(OpCtx *op, const Ns *ns, const CollModChange *change);
+/* {collectionOptions_old, indexOptions_old?}; `index` is NULL when none is changed. */
+Doc ddl_entry_coll_mod_before(OpCtx *op, const Collection *coll, const IndexDesc *index);
 /* Replaces, adds or removes (missing value) members of an options document. */
 Doc ddl_options_with(Doc options, const char *const *names, const Elem *values, size_t count,
                      Arena *arena);

@@ -109,8 +109,8 @@ static void done_at(StorageFixture *fx, CollAccess *access) {
 typedef enum PastChange { PAST_CREATE, PAST_RENAME, PAST_DROP } PastChange;
 
 /* Gives the change a timestamp inside its own unit of work, as the oplog will. */
-static ErrCode stamp_ddl(void *arg, OpCtx *op, const Ns *ns, const Uuid *uuid, Doc o, Error *err) {
-    (void)ns, (void)uuid, (void)o;
+static ErrCode stamp_ddl(void *arg, OpCtx *op, const DdlEntry *entry, Error *err) {
+    (void)entry;
     return ru_set_commit_ts(op->ru, *(uint64_t *)arg, err);
 }
 

@@ -27,7 +27,8 @@ static ErrCode drop_attempt(void *arg, OpCtx *op, Error *err) {
     args->result->index_count = access.coll->index_count;
     CLEANUP(uow_done) UnitOfWork uow = {0};
     TRY(uow_begin(op, &uow, err));
-    TRY(ddl_observe(op, args->ns, &access.coll->uuid, ddl_simple_entry(op, "drop", args->ns), err));
+    TRY(ddl_observe(op, args->ns, &access.coll->uuid, ddl_entry_drop(op, args->ns),
+                    ddl_entry_num_records(op, access.coll), err));
     TRY(catalog_stage_drop(op, access.coll, err));
     TRY(uow_commit(&uow, err));
     index_builds_abort_collection(op_index_builds(op), &access.coll->uuid);
@@ -61,10 +62,7 @@ typedef struct DbDropVisit {
 static bool stage_drop_of(void *arg, const Collection *coll) {
     DbDropVisit *visit = arg;
     visit->existed = true;
-    visit->rc = ddl_observe(visit->op, &coll->ns, &coll->uuid,
-                            ddl_simple_entry(visit->op, "drop", &coll->ns), visit->err);
-    if (visit->rc == ERR_OK)
-        visit->rc = catalog_stage_drop(visit->op, coll, visit->err);
+    visit->rc = catalog_stage_drop(visit->op, coll, visit->err);
     failpoint_hit(FP_DROP_DATABASE_EACH);
     return visit->rc == ERR_OK;
 }
@@ -93,6 +91,8 @@ static ErrCode drop_database_attempt(void *arg, OpCtx *op, Error *err) {
     catalog_for_each_view_in_db(access.catalog, args->db, stage_view_drop_of, &visit);
     TRY(visit.rc);
     args->existed = visit.existed;
+    if (visit.existed)
+        TRY(ddl_observe(op, &access.ns, NULL, ddl_entry_drop_database(op), DOC_NONE, err));
     TRY(uow_commit(&uow, err));
     catalog_for_each_in_db(access.catalog, args->db, abort_builds_of, op);
     return ERR_OK;

@@ -48,15 +48,17 @@ static ErrCode drop_attempt(void *arg, OpCtx *op, Error *err) {
 
     Collection *changed = collection_clone(access.coll);
     CLEANUP(uow_done) UnitOfWork uow = {0};
-    TRY(uow_begin(op, &uow, err));
+    ErrCode rc = uow_begin(op, &uow, err);
     for (uint32_t i = access.coll->index_count; i-- > 0;) {
         if (!selected[i])
             continue;
-        catalog_drop_index_table_on_commit(op, access.coll->indexes[i]);
+        const IndexDesc *index = access.coll->indexes[i];
+        catalog_drop_index_table_on_commit(op, index);
+        if (rc == ERR_OK && index->is_ready)
+            rc = ddl_observe(op, args->ns, &changed->uuid,
+                             ddl_entry_drop_index(op, args->ns, index), index->spec, err);
         collection_remove_index(changed, i);
     }
-    ErrCode rc = ddl_observe(op, args->ns, &changed->uuid,
-                             ddl_simple_entry(op, "dropIndexes", args->ns), err);
     if (rc != ERR_OK) {
         collection_unref(changed);
         return rc;

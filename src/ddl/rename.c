@@ -97,8 +97,10 @@ static ErrCode rename_locked(OpCtx *op, const RenameArgs *args, const Catalog *c
     renamed->ns = *args->to;
     CLEANUP(uow_done) UnitOfWork uow = {0};
     TRY(uow_begin(op, &uow, err));
-    ErrCode rc = ddl_observe(op, args->from, &source->uuid,
-                             ddl_simple_entry(op, "renameCollection", args->from), err);
+    ErrCode rc = ddl_observe(
+        op, args->from, &source->uuid,
+        ddl_entry_rename(op, args->from, args->to, target != NULL ? &target->uuid : NULL),
+        target != NULL ? ddl_entry_num_records(op, target) : DOC_NONE, err);
     if (rc == ERR_OK && target != NULL)
         rc = catalog_stage_drop(op, target, err);
     if (rc != ERR_OK) {
@@ -150,7 +152,7 @@ static ErrCode swap_in(OpCtx *op, const Collection *source, const Collection *ta
                        Collection *copy, const Ns *to, Error *err) {
     CLEANUP(uow_done) UnitOfWork uow = {0};
     TRY(uow_begin(op, &uow, err));
-    TRY(ddl_observe(op, to, &copy->uuid, ddl_simple_entry(op, "create", to), err));
+    TRY(ddl_observe(op, to, &copy->uuid, ddl_entry_create(op, copy), DOC_NONE, err));
     if (target != NULL)
         TRY(catalog_stage_drop(op, target, err));
     if (source != target)
@@ -175,7 +177,8 @@ static ErrCode copy_collection(OpCtx *op, const Collection *from, const Ns *ns, 
             continue;
         CLEANUP(xfree_ptr) char *ident = storage_new_ident(engine, "index");
         IndexDesc *made;
-        rc = storage_create_table(engine, ident, TABLE_INDEX, NULL, err);
+        rc = storage_create_table(engine, ident, TABLE_INDEX,
+                                  storage_log_config(engine, ns_is_replicated(ns)), err);
         if (rc == ERR_OK)
             rc = index_desc_new(engine, index->spec, ident, copy->options.is_clustered,
                                 /* is_ready= */ true, NULL, &made, err);

@@ -46,15 +46,18 @@ ErrCode collection_insert(OpCtx *op, const Collection *coll, const Doc *docs, si
                           WriteScratch *scratch, Error *err) {
     WriteObservers *observers = catalog_write_observers(op_catalog(op));
     for (size_t o = 0; o < observers->count; o++)
-        TRY(observers->rows[o].before_insert(observers->rows[o].arg, op, coll, docs, count, err));
+        TRY(observers->rows[o].before_inserts(observers->rows[o].arg, op, coll, docs, count, err));
     /* Capped collections keep insertion order: one inserter at a time, until its commit. */
     if (coll->options.is_capped) {
         ResourceId mutex = resource_id(RESOURCE_MUTEX, coll->ns.text, coll->ns.size);
         TRY(lock_acquire(op, mutex, LOCK_X, LOCK_DEFAULT, INT64_MAX, err));
         lock_release(op, mutex); /* held to the end of the unit of work */
     }
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        for (size_t o = 0; o < observers->count; o++)
+            TRY(observers->rows[o].on_insert(observers->rows[o].arg, op, coll, docs[i], i, err));
         TRY(insert_one(op, coll, docs[i], scratch, err));
+    }
     if (coll->options.is_capped) {
         TRY(trim_capped(op, coll, scratch, err));
         ru_on_commit(op->ru, notify_capped, (void *)coll);
@@ -64,7 +67,7 @@ ErrCode collection_insert(OpCtx *op, const Collection *coll, const Doc *docs, si
 }
 
 ErrCode collection_update(OpCtx *op, const Collection *coll, RecordId rid, Doc before, Doc after,
-                          Doc update, WriteScratch *scratch, Error *err) {
+                          WriteScratch *scratch, Error *err) {
     if (coll->options.is_capped && doc_size(before) != doc_size(after) &&
         doc_size(after) > doc_size(before))
         return error_set(err, ERR_ILLEGAL_OPERATION,
@@ -86,8 +89,7 @@ ErrCode collection_update(OpCtx *op, const Collection *coll, RecordId rid, Doc b
     }
     WriteObservers *observers = catalog_write_observers(op_catalog(op));
     for (size_t o = 0; o < observers->count; o++)
-        TRY(observers->rows[o].on_update(observers->rows[o].arg, op, coll, before, after, update,
-                                         err));
+        TRY(observers->rows[o].on_update(observers->rows[o].arg, op, coll, before, after, err));
     return ERR_OK;
 }
 

@@ -26,10 +26,9 @@ void write_scratch_done(WriteScratch *scratch);
  * ERR_DUPLICATE_KEY naming index and key. */
 ErrCode collection_insert(OpCtx *op, const Collection *coll, const Doc *docs, size_t count,
                           WriteScratch *scratch, Error *err) MUST_CHECK;
-/* `before` is the present document of `rid`, read in this transaction's snapshot. `update`
- * describes the change for observers. */
+/* `before` is the present document of `rid`, read in this transaction's snapshot. */
 ErrCode collection_update(OpCtx *op, const Collection *coll, RecordId rid, Doc before, Doc after,
-                          Doc update, WriteScratch *scratch, Error *err) MUST_CHECK;
+                          WriteScratch *scratch, Error *err) MUST_CHECK;
 ErrCode collection_delete(OpCtx *op, const Collection *coll, RecordId rid, Doc before,
                           WriteScratch *scratch, Error *err) MUST_CHECK;
 

@@ -23,11 +23,15 @@ typedef struct PendingDrop {
     ListNode node;
     char *ident;
     uint64_t drop_ts;
-    uint32_t busy_count; /* how often WiredTiger refused, although nobody of ours used it */
+    int64_t checkpoint_seq; /* of the last checkpoint that may not have the change; -1: any has */
+    uint32_t busy_count;    /* how often WiredTiger refused, although nobody of ours used it */
     bool (*is_unused)(void *arg);
     void (*done)(void *arg);
     void *arg;
 } PendingDrop;
+
+static void add_drop(StorageEngine *engine, PendingDrop init);
+static void free_drop(PendingDrop *drop);
 
 void checkpointer_run(void *arg) {
     StorageEngine *engine = arg;
@@ -107,14 +111,40 @@ ErrCode storage_check_disk(StorageEngine *engine, Error *err) {
                      engine->dbpath);
 }
 
-void storage_drop_later(StorageEngine *engine, const char *ident, uint64_t drop_ts,
+void storage_drop_later(StorageEngine *engine, const char *ident, bool (*is_unused)(void *arg),
+                        void (*done)(void *arg), void *arg) {
+    add_drop(engine, (PendingDrop){.ident = xstrdup(ident),
+                                   .checkpoint_seq = -1,
+                                   .is_unused = is_unused,
+                                   .done = done,
+                                   .arg = arg});
+}
+
+void storage_drop_named(StorageEngine *engine, const char *ident, uint64_t drop_ts,
                         bool (*is_unused)(void *arg), void (*done)(void *arg), void *arg) {
-    PendingDrop *drop = NEW(PendingDrop);
-    *drop = (PendingDrop){.ident = xstrdup(ident),
-                          .drop_ts = drop_ts,
-                          .is_unused = is_unused,
-                          .done = done,
-                          .arg = arg};
+    add_drop(engine, (PendingDrop){.ident = xstrdup(ident),
+                                   .drop_ts = drop_ts,
+                                   .checkpoint_seq = engine->is_replicated && drop_ts == 0
+                                                         ? atomic_load(&engine->checkpoint_started)
+                                                         : -1,
+                                   .is_unused = is_unused,
+                                   .done = done,
+                                   .arg = arg});
+}
+
+void storage_forget_drops_after(StorageEngine *engine, uint64_t stable_ts) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&engine->reaper_mu);
+    LIST_FOR_EACH (&engine->pending_drops, node) {
+        PendingDrop *drop = CONTAINER_OF(node, PendingDrop, node);
+        if (drop->drop_ts > stable_ts) {
+            list_remove(node);
+            free_drop(drop);
+        }
+    }
+}
+
+static void add_drop(StorageEngine *engine, PendingDrop init) {
+    PendingDrop *drop = xmemdup(&init, sizeof(init));
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&engine->reaper_mu);
     list_push_back(&engine->pending_drops, &drop->node);
 }
@@ -122,12 +152,10 @@ void storage_drop_later(StorageEngine *engine, const char *ident, uint64_t drop_
 static bool is_due(StorageEngine *engine, const PendingDrop *drop) {
     if (!drop->is_unused(drop->arg))
         return false;
-    if (drop->drop_ts == 0)
-        return true;
-    char hex[17];
-    if (engine->conn->query_timestamp(engine->conn, hex, "get=last_checkpoint") != 0)
-        return false;
-    return strtoull(hex, NULL, 16) > drop->drop_ts && storage_oldest_ts(engine) > drop->drop_ts;
+    if (drop->drop_ts != 0)
+        return storage_checkpoint_ts(engine) > drop->drop_ts &&
+               storage_oldest_ts(engine) > drop->drop_ts;
+    return atomic_load(&engine->checkpoint_done) > drop->checkpoint_seq;
 }
 
 static void free_drop(PendingDrop *drop) {

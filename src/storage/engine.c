@@ -55,6 +55,7 @@ ErrCode storage_open(const StorageConfig *config, OpRegistry *registry, StorageE
     engine->lock_fd = -1;
     engine->registry = registry;
     engine->is_directory_per_db = config->is_directory_per_db;
+    engine->is_replicated = config->is_replicated;
     engine->journal_interval_ms = config->journal_interval_ms;
     engine->checkpoint_interval_s = config->checkpoint_interval_s;
     engine->retry.is_temporarily_unavailable_enabled = true;
@@ -161,7 +162,10 @@ ErrCode storage_checkpoint(StorageEngine *engine, Error *err) {
     int64_t start_us = clock_mono_us();
     /* The exception to "no I/O under a mutex": this one is there to serialise that very I/O. */
     mutex_lock(&engine->checkpoint_mu);
+    int64_t number = 1 + atomic_fetch_add(&engine->checkpoint_started, 1);
     int rc = session->checkpoint(session, NULL);
+    if (rc == 0)
+        atomic_store(&engine->checkpoint_done, number);
     mutex_unlock(&engine->checkpoint_mu);
     failpoint_hit(FP_AFTER_CHECKPOINT);
     if (rc != 0)
@@ -201,6 +205,47 @@ uint64_t storage_all_durable_ts(StorageEngine *engine) {
 
 uint64_t storage_oldest_ts(StorageEngine *engine) {
     return query_ts(engine, "get=oldest");
+}
+
+uint64_t storage_stable_ts(StorageEngine *engine) {
+    return query_ts(engine, "get=stable");
+}
+
+uint64_t storage_recovery_ts(StorageEngine *engine) {
+    return query_ts(engine, "get=recovery");
+}
+
+uint64_t storage_checkpoint_ts(StorageEngine *engine) {
+    return query_ts(engine, "get=last_checkpoint");
+}
+
+ErrCode storage_rollback_to_stable(StorageEngine *engine, Error *err) {
+    /* A checkpoint that runs beside it has been seen to mix data of both sides. */
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&engine->checkpoint_mu);
+    int rc = engine->conn->rollback_to_stable(engine->conn, NULL);
+    if (rc != 0)
+        return wt_error(engine, rc, "roll back to the stable timestamp", NULL, err);
+    char config[64];
+    snprintf(config, sizeof(config), "force=true,durable_timestamp=%" PRIx64,
+             storage_stable_ts(engine));
+    rc = engine->conn->set_timestamp(engine->conn, config);
+    return rc == 0 ? ERR_OK : wt_error(engine, rc, "reset the timestamps", NULL, err);
+}
+
+void storage_set_oplog_visible_ts(StorageEngine *engine, uint64_t ts) {
+    atomic_store_explicit(&engine->oplog_visible_ts, ts, memory_order_release);
+}
+
+uint64_t storage_oplog_visible_ts(const StorageEngine *engine) {
+    return atomic_load_explicit(&engine->oplog_visible_ts, memory_order_acquire);
+}
+
+void storage_set_hooks(StorageEngine *engine, const StorageHooks *hooks) {
+    engine->hooks = *hooks;
+}
+
+bool storage_is_replicated(const StorageEngine *engine) {
+    return engine->is_replicated;
 }
 
 void storage_stats(StorageEngine *engine, StorageStats *ret_stats) {

@@ -28,6 +28,7 @@ typedef struct StorageConfig {
     int32_t read_tickets;          /* 0: as many as give the most throughput */
     int32_t write_tickets;
     bool is_directory_per_db;
+    bool is_replicated;              /* a member of a replica set: see storage_log_config */
     const char *engine_config_extra; /* appended to the open string, may be NULL */
 } StorageConfig;
 
@@ -79,6 +80,15 @@ char *storage_new_ident(StorageEngine *engine, const char *prefix);
 /* Durable at once, outside of any transaction: write the catalog entry after it. */
 ErrCode storage_create_table(StorageEngine *engine, const char *ident, TableKind kind,
                              const char *extra_config, Error *err) MUST_CHECK;
+/* What to add to the configuration of a table. The tables of a standalone node are journaled. On a
+ * member of a replica set the oplog is the journal of whatever is replicated: those tables are
+ * written by checkpoints only, as of the stable timestamp, and the oplog is replayed from there. */
+const char *storage_log_config(const StorageEngine *engine, bool is_replicated);
+/* Makes an existing table what storage_log_config says, since a database may be started in either
+ * way. At start-up only: nobody may have the table open. */
+ErrCode storage_fit_log_config(StorageEngine *engine, const char *ident, bool is_replicated,
+                               Error *err) MUST_CHECK;
+bool storage_is_replicated(const StorageEngine *engine);
 /* Removes the table for good. *ret_is_busy when someone still has it open: try again later. */
 ErrCode storage_drop_table(StorageEngine *engine, const char *ident, bool *ret_is_busy, Error *err)
     MUST_CHECK;
@@ -97,11 +107,19 @@ ErrCode storage_verify_table(StorageEngine *engine, const char *ident, bool *ret
 
 /* ---- two-phase drop (CAT-5) ---- */
 
-/* Drops the table once `is_unused(arg)` says that nobody refers to it and, when `drop_ts` is not 0,
- * both the last checkpoint and the oldest timestamp have passed it. `done(arg)` is called after
- * that, or at close (the next start finds the table unreferenced and drops it). */
-void storage_drop_later(StorageEngine *engine, const char *ident, uint64_t drop_ts,
+/* Drops a table that the catalog does not name (any more, or never did) once `is_unused(arg)` says
+ * that nobody refers to it. `done(arg)` is called after that, or at close (the next start finds the
+ * table unreferenced and drops it). */
+void storage_drop_later(StorageEngine *engine, const char *ident, bool (*is_unused)(void *arg),
+                        void (*done)(void *arg), void *arg);
+/* The same for a table that the catalog named until now. Where the catalog is not journaled the
+ * change must be in a checkpoint first, or a crash would leave an entry without its table: both the
+ * last checkpoint and the oldest timestamp have to pass `drop_ts`; for a change without a timestamp
+ * (0) a checkpoint has to be taken. */
+void storage_drop_named(StorageEngine *engine, const char *ident, uint64_t drop_ts,
                         bool (*is_unused)(void *arg), void (*done)(void *arg), void *arg);
+/* Forgets the drops of named tables after `stable_ts`: the catalog names them again. */
+void storage_forget_drops_after(StorageEngine *engine, uint64_t stable_ts);
 /* Tries all pending drops now; returns how many are left. */
 size_t storage_reap_idents(StorageEngine *engine);
 
@@ -115,6 +133,30 @@ ErrCode storage_set_stable_and_oldest(StorageEngine *engine, uint64_t stable_ts,
                                       Error *err) MUST_CHECK;
 uint64_t storage_all_durable_ts(StorageEngine *engine);
 uint64_t storage_oldest_ts(StorageEngine *engine);
+uint64_t storage_stable_ts(StorageEngine *engine);
+/* Of the checkpoint that this start began with; 0: it had none. */
+uint64_t storage_recovery_ts(StorageEngine *engine);
+/* Of the last checkpoint; 0: none with a timestamp. */
+uint64_t storage_checkpoint_ts(StorageEngine *engine);
+/* Forgets everything after the stable timestamp in tables that are not journaled. No operation may
+ * be inside the engine; no checkpoint runs meanwhile. */
+ErrCode storage_rollback_to_stable(StorageEngine *engine, Error *err) MUST_CHECK;
+/* Entries of the oplog up to this timestamp may be read forwards: no earlier one can still come. */
+void storage_set_oplog_visible_ts(StorageEngine *engine, uint64_t ts);
+uint64_t storage_oplog_visible_ts(const StorageEngine *engine);
+
+/* What replication does around the storage of others. Set once, before any write; `arg` first. */
+typedef struct StorageHooks {
+    void *arg;
+    /* Of units of work that called ru_request_commit_hook: before the commit, which it may fail,
+     * and after the end of the unit. */
+    ErrCode (*before_commit)(void *arg, OpCtx *op, Error *err);
+    void (*after_unit)(void *arg, OpCtx *op, bool is_committed);
+    /* Around every journal flush: the token of the first is given to the second. */
+    uint64_t (*before_flush)(void *arg);
+    void (*after_flush)(void *arg, uint64_t token);
+} StorageHooks;
+void storage_set_hooks(StorageEngine *engine, const StorageHooks *hooks);
 
 /* ---- state for serverStatus and friends ---- */
 

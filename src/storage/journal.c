@@ -35,6 +35,8 @@ static void flush_as_leader(StorageEngine *engine, JournalState *journal) {
     mutex_unlock(&journal->mu);
 
     atomic_store(&engine->is_written_since_flush, false);
+    const StorageHooks *hooks = &engine->hooks;
+    uint64_t token = hooks->before_flush != NULL ? hooks->before_flush(hooks->arg) : 0;
     failpoint_hit(FP_JOURNAL_FLUSH_BEFORE);
     int rc = journal->session->log_flush(journal->session, "sync=on");
     failpoint_hit(FP_JOURNAL_FLUSH_AFTER);
@@ -43,6 +45,8 @@ static void flush_as_leader(StorageEngine *engine, JournalState *journal) {
                   LOG_STR("error", wiredtiger_strerror(rc)));
         _exit(EXIT_FSYNC_FAILED);
     }
+    if (hooks->after_flush != NULL)
+        hooks->after_flush(hooks->arg, token);
 
     mutex_lock(&journal->mu);
     journal->done = covers;

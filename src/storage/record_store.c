@@ -7,6 +7,7 @@
 #include "storage/storage_internal.h"
 
 static void set_key(WT_CURSOR *cursor, RecordId rid);
+static ErrCode stop_before(RecordCursor *cursor, Error *err);
 static ErrCode read_next_id(RecordStore *rs, OpCtx *op, int64_t *ret_next, Error *err);
 static ErrCode cursor_reopen(RecordCursor *cursor, Error *err);
 static ErrCode current_record(RecordCursor *cursor, RecordId *ret_rid, Str *ret_data, Error *err);
@@ -58,6 +59,10 @@ const char *record_store_ident(const RecordStore *rs) {
 
 bool record_store_is_clustered(const RecordStore *rs) {
     return rs->is_clustered;
+}
+
+void record_store_set_oplog(RecordStore *rs) {
+    rs->is_oplog = true;
 }
 
 int64_t record_store_count(const RecordStore *rs) {
@@ -170,6 +175,22 @@ ErrCode record_store_truncate(OpCtx *op, RecordStore *rs, Error *err) {
     return ERR_OK;
 }
 
+ErrCode record_store_truncate_range(OpCtx *op, RecordStore *rs, RecordId first, RecordId last,
+                                    int64_t count, int64_t bytes, Error *err) {
+    CLEANUP(wt_cursor_close) WT_CURSOR *from = NULL;
+    CLEANUP(wt_cursor_close) WT_CURSOR *to = NULL;
+    TRY(ru_open_cursor(op->ru, rs->uri, NULL, &from, err));
+    TRY(ru_open_cursor(op->ru, rs->uri, NULL, &to, err));
+    set_key(from, first);
+    set_key(to, last);
+    op->ru->has_written = true;
+    int rc = op->ru->session->truncate(op->ru->session, NULL, from, to, NULL);
+    if (rc != 0 && rc != WT_NOTFOUND)
+        return ru_write_failed(op->ru, rc, "truncate", rs->ident, err);
+    ru_add_size_delta(op->ru, rs, -count, -bytes);
+    return ERR_OK;
+}
+
 /* ---- cursors ---- */
 
 ErrCode record_cursor_open(OpCtx *op, RecordStore *rs, bool is_forward, RecordCursor *ret_cursor,
@@ -208,6 +229,9 @@ ErrCode record_cursor_next(RecordCursor *cursor, bool *ret_found, RecordId *ret_
     if (rc != 0)
         return wt_error(cursor->rs->engine, rc, "read", cursor->rs->ident, err);
     TRY(current_record(cursor, ret_rid, ret_data, err));
+    if (UNLIKELY(cursor->rs->is_oplog) && cursor->is_forward &&
+        (uint64_t)ret_rid->num > cursor->op->ru->oplog_visible_ts)
+        return stop_before(cursor, err);
     *ret_found = true;
     return ERR_OK;
 }
@@ -268,6 +292,22 @@ ErrCode record_cursor_restore(RecordCursor *cursor, OpCtx *op, bool *ret_is_kept
 }
 
 /* ---- helpers ---- */
+
+/* The record must not be seen yet: the place is the one before it, from where a later restore goes
+ * on. */
+static ErrCode stop_before(RecordCursor *cursor, Error *err) {
+    WT_CURSOR *wt = cursor->wt;
+    cursor->is_at_end = true;
+    int rc = wt->prev(wt);
+    cursor->is_positioned = rc == 0;
+    if (rc == WT_NOTFOUND)
+        return ERR_OK;
+    if (rc != 0)
+        return wt_error(cursor->rs->engine, rc, "read", cursor->rs->ident, err);
+    RecordId rid;
+    Str data;
+    return current_record(cursor, &rid, &data, err);
+}
 
 static void set_key(WT_CURSOR *cursor, RecordId rid) {
     if (rid.str != NULL) {

@@ -25,6 +25,13 @@ void record_store_unref(RecordStore *rs);
 bool record_store_is_shared(const RecordStore *rs); /* more than one reference */
 const char *record_store_ident(const RecordStore *rs);
 bool record_store_is_clustered(const RecordStore *rs);
+/* Its record ids are timestamps of the oplog: forward cursors stop at storage_oplog_visible_ts.
+ * Before it is used. */
+void record_store_set_oplog(RecordStore *rs);
+/* Removes the records from `first` to `last`, both included, in one step; the caller knows how many
+ * and how large they are. */
+ErrCode record_store_truncate_range(OpCtx *op, RecordStore *rs, RecordId first, RecordId last,
+                                    int64_t count, int64_t bytes, Error *err) MUST_CHECK;
 
 /* Fast counts: exact after a clean stop, nearly so after a crash. */
 int64_t record_store_count(const RecordStore *rs);

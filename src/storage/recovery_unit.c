@@ -112,6 +112,11 @@ void ru_on_rollback(RecoveryUnit *ru, RuHandler fn, void *arg) {
     add_change(ru, (RuChange){.kind = CHANGE_ON_ROLLBACK, .handler = fn, .arg = arg});
 }
 
+void ru_request_commit_hook(RecoveryUnit *ru) {
+    invariant(ru->depth > 0);
+    ru->is_hook_wanted = true;
+}
+
 ErrCode ru_session(RecoveryUnit *ru, WT_SESSION **ret_session, Error *err) {
     if (UNLIKELY(ru->snapshot_id == 0))
         TRY(begin_transaction(ru, err));
@@ -207,6 +212,8 @@ ErrCode uow_commit(UnitOfWork *uow, Error *err) {
     }
     invariant(!ru->is_doomed);
     TRY(run_before_commit(ru, err));
+    if (ru->is_hook_wanted)
+        TRY(ru->engine->hooks.before_commit(ru->engine->hooks.arg, ru->op, err));
     TRY(commit_storage(ru, err));
     apply_size_deltas(ru);
     uow->is_committed = true;
@@ -287,6 +294,8 @@ static ErrCode begin_transaction(RecoveryUnit *ru, Error *err) {
         snprintf(config, sizeof(config), "read_timestamp=%" PRIx64, ru->read_ts);
         begin = config;
     }
+    ru->oplog_visible_ts =
+        atomic_load_explicit(&ru->engine->oplog_visible_ts, memory_order_acquire);
     int rc = ru->session->begin_transaction(ru->session, begin);
     if (rc == EINVAL && begin != NULL) {
         /* The begin itself went through; only its timestamp was refused. */
@@ -401,6 +410,10 @@ static void finish(RecoveryUnit *ru, bool is_committed) {
     ru->bytes_in_txn = 0;
     ru->is_doomed = false;
     ru->has_written = false;
+    if (ru->is_hook_wanted) {
+        ru->is_hook_wanted = false;
+        ru->engine->hooks.after_unit(ru->engine->hooks.arg, ru->op, is_committed);
+    }
     if (LIKELY(first == NULL))
         return;
     if (is_committed) {

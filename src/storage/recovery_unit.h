@@ -49,4 +49,6 @@ typedef ErrCode (*RuBeforeCommit)(void *arg, OpCtx *op, Error *err);
 typedef void (*RuHandler)(void *arg, OpCtx *op, uint64_t commit_ts);
 void ru_before_commit(RecoveryUnit *ru, RuBeforeCommit fn, void *arg);
 void ru_on_commit(RecoveryUnit *ru, RuHandler fn, void *arg);
+/* The hooks of engine.h are to be called for this unit of work: cheaper than handlers. */
+void ru_request_commit_hook(RecoveryUnit *ru);
 void ru_on_rollback(RecoveryUnit *ru, RuHandler fn, void *arg);

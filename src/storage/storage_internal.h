@@ -38,12 +38,15 @@ struct StorageEngine {
     int64_t finished[2]; /* operations, when last looked at */
     bool was_unclean;
     bool is_directory_per_db;
+    bool is_replicated;
+    StorageHooks hooks; /* set before any write, then constant */
     uint64_t ident_random;
 
     /* Atomic. */
     _Atomic uint64_t ident_counter;
     _Atomic uint64_t majority_ts;
     _Atomic uint64_t last_applied_ts;
+    _Atomic uint64_t oplog_visible_ts;
     _Atomic uint64_t snapshot_counter;
     _Atomic int64_t bytes_written; /* since the last look at the disk */
     _Atomic bool is_disk_full;
@@ -53,6 +56,8 @@ struct StorageEngine {
     _Atomic int64_t temporarily_unavailable_escaped;
     _Atomic int64_t transaction_too_large;
     _Atomic int64_t checkpoint_count;
+    _Atomic int64_t checkpoint_started; /* number of the last one that was begun */
+    _Atomic int64_t checkpoint_done;    /* and of the last one that is complete */
     _Atomic int64_t checkpoint_ms_last;
     _Atomic int64_t disk_free_bytes;
     _Atomic int64_t disk_total_bytes;
@@ -90,6 +95,7 @@ struct RecordStore {
     char *ident;
     char *uri;
     bool is_clustered;
+    bool is_oplog;           /* forward cursors end where entries may still be missing */
     ListNode engine_node;    /* guarded by engine->size_mu */
     _Atomic int64_t next_id; /* 0: not known yet */
     _Atomic int64_t count;
@@ -133,6 +139,8 @@ struct RecoveryUnit {
     uint32_t depth;       /* nested units of work */
     bool is_doomed;       /* an inner unit was left uncommitted, or a write failed */
     bool has_written;
+    bool is_hook_wanted;
+    uint64_t oplog_visible_ts; /* taken before the snapshot was */
     ReadSource read_source;
     uint64_t provided_ts;
     uint64_t read_ts;

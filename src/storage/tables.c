@@ -47,6 +47,33 @@ ErrCode storage_create_table(StorageEngine *engine, const char *ident, TableKind
     return rc == 0 ? ERR_OK : wt_error(engine, rc, "create the file", ident, err);
 }
 
+const char *storage_log_config(const StorageEngine *engine, bool is_replicated) {
+    return engine->is_replicated && is_replicated ? "log=(enabled=false)" : "log=(enabled=true)";
+}
+
+static bool is_journaled(WT_SESSION *session, const char *ident) {
+    CLEANUP(xfree_ptr) char *file = xasprintf("file:%s.wt", ident);
+    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
+    if (session->open_cursor(session, "metadata:", NULL, NULL, &cursor) != 0)
+        return true;
+    cursor->set_key(cursor, file);
+    const char *config;
+    if (cursor->search(cursor) != 0 || cursor->get_value(cursor, &config) != 0)
+        return true;
+    return strstr(config, ",log=(enabled=false)") == NULL;
+}
+
+ErrCode storage_fit_log_config(StorageEngine *engine, const char *ident, bool is_replicated,
+                               Error *err) {
+    CLEANUP(wt_session_close) WT_SESSION *session = NULL;
+    TRY(storage_open_session(engine, &session, err));
+    if (is_journaled(session, ident) != (engine->is_replicated && is_replicated))
+        return ERR_OK;
+    CLEANUP(xfree_ptr) char *uri = xasprintf("table:%s", ident);
+    int rc = session->alter(session, uri, storage_log_config(engine, is_replicated));
+    return rc == 0 || rc == ENOENT ? ERR_OK : wt_error(engine, rc, "change the file", ident, err);
+}
+
 static bool metadata_has(WT_SESSION *session, const char *uri) {
     CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
     if (session->open_cursor(session, "metadata:", NULL, NULL, &cursor) != 0)

@@ -37,7 +37,7 @@ IndexBuild *index_build_new(OpCtx *op, const Collection *coll) {
 
 static void drop_temp_table(OpCtx *op, RecordStore *take_store) {
     if (take_store != NULL)
-        storage_drop_later(op_storage(op), record_store_ident(take_store), 0, is_store_unused,
+        storage_drop_later(op_storage(op), record_store_ident(take_store), is_store_unused,
                            release_store, take_store);
 }
 
@@ -75,7 +75,8 @@ ErrCode index_build_add(IndexBuild *build, Doc spec, Error *err) {
     StorageEngine *engine = op_storage(op);
     invariant(build->count < ARRAY_LEN(build->items));
     CLEANUP(xfree_ptr) char *ident = storage_new_ident(engine, "index");
-    TRY(storage_create_table(engine, ident, TABLE_INDEX, NULL, err));
+    TRY(storage_create_table(engine, ident, TABLE_INDEX,
+                             storage_log_config(engine, ns_is_replicated(&build->ns)), err));
     IndexDesc *index;
     TRY(index_desc_new(engine, spec, ident, build->is_clustered, /* is_ready= */ false, NULL,
                        &index, err));
@@ -96,7 +97,7 @@ void index_build_discard_tables(IndexBuild *build) {
     for (uint32_t i = 0; i < build->count; i++) {
         IndexDesc *index = build->items[i].index;
         if (index->store != NULL)
-            storage_drop_later(op_storage(build->active.op), index->ident, 0, is_index_unused,
+            storage_drop_later(op_storage(build->active.op), index->ident, is_index_unused,
                                release_index, ordered_index_ref(index->store));
     }
 }

@@ -248,8 +248,7 @@ static ErrCode change_document(Target *t, OpCtx *op, Error *err) {
     if (result.is_noop)
         return ERR_OK;
     t->is_modified = true;
-    return collection_update(op, t->coll, t->rid, t->before, result.after, result.after,
-                             &m->scratch, err);
+    return collection_update(op, t->coll, t->rid, t->before, result.after, &m->scratch, err);
 }
 
 static void note_outcome(Modify *m, const Target *t) {

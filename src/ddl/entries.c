@@ -1,0 +1,113 @@
+/*
+ * entries.c - changes of the catalog as the oplog tells them: what another node has to do to have
+ * the same catalog.
+ */
+#include "bson/builder.h"
+#include "catalog/write_observer.h"
+#include "ddl/ddl_internal.h"
+#include "index/spec.h"
+
+static void begin(OpCtx *op, DocBuilder *ret_builder) {
+    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
+    buffer_init_arena(buf, &op->arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
+    doc_builder_init(ret_builder, buf);
+}
+
+ErrCode ddl_observe(OpCtx *op, const Ns *ns, const Uuid *uuid, Doc o, Doc o2, Error *err) {
+    WriteObservers *observers = catalog_write_observers(op_catalog(op));
+    const DdlEntry entry = {ns, uuid, o, o2};
+    for (size_t i = 0; i < observers->count; i++)
+        TRY(observers->rows[i].on_ddl(observers->rows[i].arg, op, &entry, err));
+    return ERR_OK;
+}
+
+Doc ddl_entry_create(OpCtx *op, const Collection *coll) {
+    DocBuilder b;
+    begin(op, &b);
+    build_str(&b, "create", ns_coll(&coll->ns));
+    build_all(&b, coll->options.doc);
+    const IndexDesc *id_index = collection_id_index(coll);
+    if (id_index != NULL)
+        build_doc(&b, "idIndex", id_index->spec);
+    return doc_builder_end(&b);
+}
+
+Doc ddl_entry_drop(OpCtx *op, const Ns *ns) {
+    DocBuilder b;
+    begin(op, &b);
+    build_str(&b, "drop", ns_coll(ns));
+    return doc_builder_end(&b);
+}
+
+Doc ddl_entry_num_records(OpCtx *op, const Collection *coll) {
+    DocBuilder b;
+    begin(op, &b);
+    build_count(&b, "numRecords", record_store_count(coll->records));
+    return doc_builder_end(&b);
+}
+
+Doc ddl_entry_drop_database(OpCtx *op) {
+    DocBuilder b;
+    begin(op, &b);
+    build_i32(&b, "dropDatabase", 1);
+    return doc_builder_end(&b);
+}
+
+Doc ddl_entry_rename(OpCtx *op, const Ns *from, const Ns *to, const Uuid *dropped) {
+    DocBuilder b;
+    begin(op, &b);
+    build_str(&b, "renameCollection", ns_str(from));
+    build_str(&b, "to", ns_str(to));
+    build_bool(&b, "stayTemp", false);
+    if (dropped != NULL)
+        build_uuid(&b, "dropTarget", dropped);
+    return doc_builder_end(&b);
+}
+
+Doc ddl_entry_create_index(OpCtx *op, const Ns *ns, const IndexDesc *index) {
+    DocBuilder b;
+    begin(op, &b);
+    build_str(&b, "createIndexes", ns_coll(ns));
+    build_all(&b, index->spec);
+    return doc_builder_end(&b);
+}
+
+Doc ddl_entry_drop_index(OpCtx *op, const Ns *ns, const IndexDesc *index) {
+    DocBuilder b;
+    begin(op, &b);
+    build_str(&b, "dropIndexes", ns_coll(ns));
+    build_cstr(&b, "index", index->name);
+    return doc_builder_end(&b);
+}
+
+Doc ddl_entry_coll_mod(OpCtx *op, const Ns *ns, const CollModChange *change) {
+    DocBuilder b;
+    begin(op, &b);
+    build_str(&b, "collMod", ns_coll(ns));
+    const struct {
+        const char *name;
+        Elem value;
+    } fields[] = {
+        {"validator", change->validator},
+        {"validationLevel", change->validation_level},
+        {"validationAction", change->validation_action},
+        {"cappedSize", change->capped_size},
+        {"cappedMax", change->capped_max},
+        {"expireAfterSeconds", change->expire_after},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(fields); i++)
+        if (elem_is_present(fields[i].value))
+            build_elem_as(&b, str_from(fields[i].name), fields[i].value);
+    if (doc_is_present(change->index))
+        build_doc(&b, "index", change->index);
+    return doc_builder_end(&b);
+}
+
+Doc ddl_entry_coll_mod_before(OpCtx *op, const Collection *coll, const IndexDesc *index) {
+    DocBuilder b;
+    begin(op, &b);
+    build_doc(&b, "collectionOptions_old", coll->options.doc);
+    if (index != NULL)
+        build_doc(&b, "indexOptions_old", index->spec);
+    return doc_builder_end(&b);
+}
