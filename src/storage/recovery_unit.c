@@ -410,23 +410,22 @@ static void finish(RecoveryUnit *ru, bool is_committed) {
     ru->bytes_in_txn = 0;
     ru->is_doomed = false;
     ru->has_written = false;
-    if (ru->is_hook_wanted) {
-        ru->is_hook_wanted = false;
-        ru->engine->hooks.after_unit(ru->engine->hooks.arg, ru->op, is_committed);
-    }
-    if (LIKELY(first == NULL))
-        return;
     if (is_committed) {
         for (RuChange *change = first; change != NULL; change = change->next)
             if (change->kind == CHANGE_ON_COMMIT)
                 change->handler(change->arg, ru->op, commit_ts);
-    } else {
+    } else if (first != NULL) {
         run_rollback_handlers(ru, first);
     }
     while (first != NULL) {
         RuChange *next = first->next;
         xfree(first);
         first = next;
+    }
+    /* Last: whoever is told of the write by this must find all its effects. */
+    if (ru->is_hook_wanted) {
+        ru->is_hook_wanted = false;
+        ru->engine->hooks.after_unit(ru->engine->hooks.arg, ru->op, is_committed);
     }
 }
 

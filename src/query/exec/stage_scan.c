@@ -10,7 +10,7 @@ typedef struct ScanStage {
     ScanOptions options;
     RecordCursor cursor;
     bool is_open;
-    bool is_clustered;
+    bool is_bounded;
 } ScanStage;
 
 static ErrCode open_cursor(ScanStage *scan, Error *err);
@@ -28,7 +28,7 @@ static ErrCode scan_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Er
         RecordId rid;
         Str data;
         TRY(record_cursor_next(&scan->cursor, &is_found, &rid, &data, err));
-        if (!is_found || (scan->is_clustered && is_past_end(scan, rid)))
+        if (!is_found || (scan->is_bounded && is_past_end(scan, rid)))
             return ERR_OK;
         stage->examined++;
         Doc doc = {(const uint8_t *)data.data};
@@ -60,6 +60,9 @@ static ErrCode scan_restore(PlanStage *stage, Error *err) {
         scan->cursor.is_at_end = false; /* there may be more by now */
     bool is_kept;
     TRY(record_cursor_restore(&scan->cursor, stage->exec->access->op, &is_kept, err));
+    RecordId start = scan->options.is_forward ? scan->options.low : scan->options.high;
+    if (!scan->cursor.is_positioned && !record_id_is_none(start))
+        return record_cursor_seek_near(&scan->cursor, start, err); /* nothing was there yet */
     if (!is_kept && scan->options.is_tailable)
         return error_set(err, ERR_CAPPED_POSITION_LOST,
                          "CollectionScan died due to position in capped collection being deleted");
@@ -99,10 +102,12 @@ PlanStage *stage_collection_scan(PlanExecutor *exec, const Collection *coll,
                                  const ScanOptions *options) {
     ScanStage *scan = ARENA_NEW(&exec->arena, ScanStage);
     bool is_bounded = !record_id_is_none(options->low) || !record_id_is_none(options->high);
-    scan->base = (PlanStage){.ops = is_bounded ? &CLUSTERED_SCAN_OPS : &SCAN_OPS, .exec = exec};
+    scan->base = (PlanStage){.ops = is_bounded && coll->options.is_clustered ? &CLUSTERED_SCAN_OPS
+                                                                             : &SCAN_OPS,
+                             .exec = exec};
     scan->records = record_store_ref(coll->records);
     scan->options = *options;
-    scan->is_clustered = is_bounded;
+    scan->is_bounded = is_bounded;
     return &scan->base;
 }
 

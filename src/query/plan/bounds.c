@@ -96,12 +96,12 @@ void bounds_all(const IndexDesc *index, Arena *arena, IndexBounds *ret_bounds) {
     ret_bounds->has_range_field = false;
 }
 
-bool bounds_for_clustered(const MatchExpr *filter, const Collator *collator, Arena *arena,
-                          Intervals *ret_intervals) {
+bool bounds_for_records(const MatchExpr *filter, Str path, const Collator *collator, Arena *arena,
+                        Intervals *ret_intervals) {
     if (filter == NULL)
         return false;
     FieldPredicates found = {.count = 0};
-    collect_predicates(filter, STR("_id"), STR(""), &found, false);
+    collect_predicates(filter, path, STR(""), &found, false);
     IntervalContext ctx = {arena, collator, false};
     uint32_t exact_count;
     return found.count > 0 && combine(&found, &ctx, ret_intervals, &exact_count) &&

@@ -51,10 +51,10 @@ void bounds_all(const IndexDesc *index, Arena *arena, IndexBounds *ret_bounds);
  * ones leave that side open. */
 void bounds_min_max(const IndexDesc *index, Doc min, Doc max, Arena *arena,
                     IndexBounds *ret_bounds);
-/* Intervals on `_id` of a clustered collection, whose collation must be the query's; false: none.
- */
-bool bounds_for_clustered(const MatchExpr *filter, const Collator *collator, Arena *arena,
-                          Intervals *ret_intervals);
+/* Intervals on the field that the record ids are made of: `_id` of a clustered collection, whose
+ * collation must be the query's, or `ts` of the oplog; false: none. */
+bool bounds_for_records(const MatchExpr *filter, Str path, const Collator *collator, Arena *arena,
+                        Intervals *ret_intervals);
 
 /* "[1, 5)" and so on, for explain; appends {field: ["..."]} members. */
 void bounds_to_bson(const IndexBounds *bounds, const IndexDesc *index, bool is_forward,

@@ -19,6 +19,7 @@ static PlanStage *use(Planning *p, const Candidate *candidate);
 static void keep_for_replan(Planning *p, uint64_t works);
 static ErrCode plan_scan(Planning *p, bool is_forward, bool is_told, PlanStage **ret_stage,
                          Error *err);
+static void bound_by_ts(Planning *p, ScanOptions *options);
 static PlanStage *clustered_scan(Planning *p, bool is_forward);
 
 ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret_exec, Error *err) {
@@ -176,6 +177,8 @@ static ErrCode plan_tailable(Planning *p, PlanStage **ret_stage, Error *err) {
         return error_set(err, ERR_BAD_VALUE,
                          "error processing query: tailable cursors need natural order");
     ScanOptions options = {.filter = p->filter, .is_forward = true, .is_tailable = true};
+    if (ns_is_oplog(&p->coll->ns))
+        bound_by_ts(p, &options);
     p->exec->summary = "COLLSCAN";
     *ret_stage = stage_collection_scan(p->exec, p->coll, &options);
     return ERR_OK;
@@ -409,6 +412,8 @@ static ErrCode plan_scan(Planning *p, bool is_forward, bool is_told, PlanStage *
         if (p->spec->is_scan_deprioritized && p->spec->limit == 0)
             p->access->op->admission_priority = ADMISSION_LOW;
         ScanOptions options = {.filter = p->filter, .is_forward = is_forward};
+        if (ns_is_oplog(&p->coll->ns))
+            bound_by_ts(p, &options);
         p->exec->summary = "COLLSCAN";
         scan = stage_collection_scan(p->exec, p->coll, &options);
     }
@@ -416,11 +421,25 @@ static ErrCode plan_scan(Planning *p, bool is_forward, bool is_told, PlanStage *
     return ERR_OK;
 }
 
+/* Record ids of the oplog are the timestamps of its entries. */
+static void bound_by_ts(Planning *p, ScanOptions *options) {
+    Intervals found;
+    if (!bounds_for_records(p->filter, STR("ts"), NULL, &p->exec->arena, &found) ||
+        found.count == 0)
+        return;
+    Elem low = found.rows[0].low, high = found.rows[found.count - 1].high;
+    if (elem_type(low) == BT_TIMESTAMP && elem_i64(low) > 0)
+        options->low = record_id_num(elem_i64(low));
+    if (elem_type(high) == BT_TIMESTAMP && elem_i64(high) > 0)
+        options->high = record_id_num(elem_i64(high));
+}
+
 static PlanStage *clustered_scan(Planning *p, bool is_forward) {
     Arena *arena = &p->exec->arena;
     Intervals intervals;
     const Collator *collator = p->coll->options.collator;
-    if (collator != p->collator || !bounds_for_clustered(p->filter, collator, arena, &intervals))
+    if (collator != p->collator ||
+        !bounds_for_records(p->filter, STR("_id"), collator, arena, &intervals))
         return NULL;
     ScanOptions options = {.filter = p->filter, .is_forward = is_forward};
     if (intervals.count == 0)

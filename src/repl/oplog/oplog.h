@@ -1,0 +1,106 @@
+/*
+ * oplog.h - local.oplog.rs: the order of all replicated writes (OPL-1 to OPL-4).
+ *
+ * On a primary every unit of work that writes reserves its place in the order (a slot), writes its
+ * entry in the same storage transaction and gives the slot back at its end. What lies before the
+ * oldest open slot is complete: that is how far readers may go (the visible timestamp), and it is
+ * the primary's "last applied". On a secondary entries come in batches, in order; the visible
+ * timestamp moves with each applied batch.
+ *
+ * Ownership: made by repl/, freed after the last operation. Threading: any thread.
+ * Locks:     LOCK_RANK_OPLOG, held for list work only.
+ */
+#pragma once
+
+#include "base/error.h"
+#include "base/list.h"
+#include "bson/optime.h"
+#include "catalog/catalog.h"
+#include "concurrency/op_ctx.h"
+
+typedef struct Oplog Oplog;
+
+enum {
+    OPLOG_VERSION = 2,
+};
+
+/* Told when the visible optime has moved on; any thread, no lock held. Must be quick. */
+typedef void (*OplogMovedFn)(void *arg);
+
+/* Looks for an existing oplog. No unit of work may have begun yet: registers the write observer and
+ * the storage hooks. */
+ErrCode oplog_open(OpCtx *op, Oplog **ret_oplog, Error *err) MUST_CHECK;
+void oplog_free(Oplog *oplog); /* NULL is fine */
+/* Called whenever oplog_applied may have a new answer. */
+void oplog_set_moved(Oplog *oplog, OplogMovedFn fn, void *arg);
+
+/* Makes local.oplog.rs when there is none; `bytes` 0: a twentieth of the disk, within bounds. */
+ErrCode oplog_ensure(Oplog *oplog, OpCtx *op, int64_t bytes, Error *err) MUST_CHECK;
+bool oplog_exists(const Oplog *oplog);
+/* Borrowed; NULL: there is none. */
+const Collection *oplog_collection(const Oplog *oplog);
+
+/* ---- positions ---- */
+
+/* All entries up to this one are complete and visible; none: the oplog is empty. */
+OpTime oplog_applied(const Oplog *oplog);
+/* Wall clock of that entry, as far as known. */
+int64_t oplog_applied_wall_ms(const Oplog *oplog);
+/* Those that survive a crash of this machine. */
+OpTime oplog_durable(const Oplog *oplog);
+int64_t oplog_durable_wall_ms(const Oplog *oplog);
+/* Sets both anew: at start, after a batch, an initial sync or a rollback. */
+void oplog_set_applied(Oplog *oplog, OpTime optime, int64_t wall_ms);
+void oplog_set_durable(Oplog *oplog, OpTime optime, int64_t wall_ms);
+
+/* Newest and oldest entry in the table, whole; DOC_NONE: empty. In the operation's arena. */
+ErrCode oplog_read_last(Oplog *oplog, OpCtx *op, Doc *ret_entry, Error *err) MUST_CHECK;
+ErrCode oplog_read_first(Oplog *oplog, OpCtx *op, Doc *ret_entry, Error *err) MUST_CHECK;
+/* The entry of exactly this timestamp; DOC_NONE: none. */
+ErrCode oplog_read_at(Oplog *oplog, OpCtx *op, uint64_t ts, Doc *ret_entry, Error *err) MUST_CHECK;
+/* Optime and wall clock of an entry; fails with ERR_FAILED_TO_PARSE. */
+ErrCode oplog_entry_position(Doc entry, OpTime *ret_optime, int64_t *ret_wall_ms, Error *err)
+    MUST_CHECK;
+
+/* ---- the logical clock (ClusterTime) ---- */
+
+uint64_t oplog_cluster_time(const Oplog *oplog);
+/* Someone else's time; smaller ones are ignored. */
+void oplog_advance_cluster_time(Oplog *oplog, uint64_t ts);
+
+/* ---- writing, as primary ---- */
+
+/* The term of entries from now on. OPTIME_TERM_NONE: not primary. */
+void oplog_set_term(Oplog *oplog, int64_t term);
+/* A no-op entry {op: "n", o: `message`} in a unit of work of its own. */
+ErrCode oplog_write_noop(Oplog *oplog, OpCtx *op, Doc message, OpTime *ret_optime, Error *err)
+    MUST_CHECK;
+
+/* ---- writing, as secondary ---- */
+
+/* Whole entries of others, in order, in one storage transaction: all of them or none survive a
+ * crash. Visible only by oplog_set_applied. */
+ErrCode oplog_append_batch(Oplog *oplog, OpCtx *op, const Doc *entries, size_t count, Error *err)
+    MUST_CHECK;
+/* Removes all entries after `ts`. */
+ErrCode oplog_truncate_after(Oplog *oplog, OpCtx *op, uint64_t ts, Error *err) MUST_CHECK;
+
+/* ---- entries that may have gaps before them after a crash (OPL-4) ---- */
+
+/* 0: there can be none. Kept on a primary at each journal flush. */
+ErrCode oplog_read_truncate_after_point(Oplog *oplog, OpCtx *op, uint64_t *ret_ts, Error *err)
+    MUST_CHECK;
+ErrCode oplog_clear_truncate_after_point(Oplog *oplog, OpCtx *op, Error *err) MUST_CHECK;
+
+/* ---- size (OPL-3, TRM-1): markers.c ---- */
+
+typedef struct OplogLimits {
+    int64_t bytes_max;
+    double hours_min; /* 0: none */
+} OplogLimits;
+OplogLimits oplog_limits(const Oplog *oplog);
+/* Persisted with the collection's options by the caller. */
+void oplog_set_limits(Oplog *oplog, OplogLimits limits);
+/* Removes whole markers from the old end while the oplog is too large; never entries at or after
+ * `keep_from_ts`, which recovery, rollback or a lagging reader still needs. */
+ErrCode oplog_trim(Oplog *oplog, OpCtx *op, uint64_t keep_from_ts, Error *err) MUST_CHECK;

@@ -1,0 +1,172 @@
+/*
+ * truncate_point.c - local.replset.oplogTruncateAfterPoint (OPL-4).
+ *
+ * Writers of a primary commit in another order than that of their timestamps, and the journal has
+ * them in the order of their commits: after a crash an entry may be there while an earlier one is
+ * not. So before each flush of the journal a primary notes up to where everything is complete; at
+ * the next start the oplog is cut after that point. What lies beyond it was not reported as durable
+ * to anybody.
+ *
+ * The note comes before all later writes in the journal, so it survives whenever they do. A
+ * secondary writes whole batches in order and needs no note: it clears the one it has before it
+ * reports anything as durable.
+ */
+#include "base/alloc.h"
+#include "base/failpoint.h"
+#include "base/log.h"
+#include "bson/builder.h"
+#include "ddl/ddl.h"
+#include "index/collection_write.h"
+#include "repl/oplog/oplog_internal.h"
+#include "storage/unit_of_work.h"
+
+static const Ns POINT_NS = {
+    .size = 37, .db_size = 5, .text = "local.replset.oplogTruncateAfterPoint"};
+
+static Doc point_doc(uint64_t ts, Arena *arena) {
+    Buffer buf;
+    buffer_init_arena(&buf, arena, 96, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_cstr(&b, "_id", "oplogTruncateAfterPoint");
+    build_timestamp(&b, "oplogTruncateAfterPoint", ts);
+    return doc_builder_end(&b);
+}
+
+static ErrCode insert_attempt(void *arg, OpCtx *op, Error *err) {
+    const Collection *coll = arg;
+    Doc doc = point_doc(0, &op->arena);
+    WriteScratch scratch;
+    write_scratch_init(&scratch);
+    ErrCode rc;
+    {
+        CLEANUP(uow_done) UnitOfWork uow = {0};
+        rc = uow_begin(op, &uow, err);
+        if (rc == ERR_OK)
+            rc = collection_insert(op, coll, &doc, 1, &scratch, err);
+        if (rc == ERR_OK)
+            rc = uow_commit(&uow, err);
+    }
+    write_scratch_done(&scratch);
+    return rc;
+}
+
+static ErrCode first_record(OpCtx *op, RecordStore *rs, bool *ret_found, RecordId *ret_rid,
+                            Doc *ret_doc, Error *err) {
+    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
+    TRY(record_cursor_open(op, rs, /* is_forward= */ true, &cursor, err));
+    Str data;
+    TRY(record_cursor_next(&cursor, ret_found, ret_rid, &data, err));
+    *ret_doc = *ret_found ? doc_copy((Doc){(const uint8_t *)data.data}, &op->arena) : DOC_NONE;
+    return ERR_OK;
+}
+
+ErrCode truncate_point_open(Oplog *oplog, OpCtx *op, Error *err) {
+    TRY(ddl_ensure_collection(op, &POINT_NS, err));
+    {
+        CLEANUP(access_done) CollAccess access = {0};
+        TRY(access_write(op, &POINT_NS, LOCK_IX, &access, err));
+        bool is_found;
+        RecordId rid;
+        Doc doc;
+        TRY(first_record(op, access.coll->records, &is_found, &rid, &doc, err));
+        ru_abandon_snapshot(op->ru);
+        if (!is_found)
+            TRY(op_run_with_retry(op, insert_attempt, (void *)access.coll, err));
+        oplog->truncate_point = record_store_ref(access.coll->records);
+    }
+    oplog->flush_op = op_ctx_new(oplog->service->ops, NULL, NULL);
+    oplog->flush_op->service = oplog->service;
+    oplog->flush_op->is_uninterruptible = true;
+    oplog->flush_op->is_kill_exempt = true;
+    oplog->flush_op->is_unreplicated = true;
+    op_attach_storage(oplog->flush_op, oplog->engine);
+    return ERR_OK;
+}
+
+typedef struct PointArgs {
+    Oplog *oplog;
+    uint64_t ts;
+} PointArgs;
+
+static ErrCode write_attempt(void *arg, OpCtx *op, Error *err) {
+    PointArgs *args = arg;
+    RecordStore *rs = args->oplog->truncate_point;
+    CLEANUP(uow_done) UnitOfWork uow = {0};
+    TRY(uow_begin(op, &uow, err));
+    bool is_found;
+    RecordId rid;
+    Doc before;
+    TRY(first_record(op, rs, &is_found, &rid, &before, err));
+    if (!is_found)
+        return error_set(err, ERR_NO_SUCH_KEY, "\"%s\" has lost its document", POINT_NS.text);
+    Doc after = point_doc(args->ts, &op->arena);
+    Str data = {(const char *)after.data, doc_size(after)};
+    TRY(record_update(op, rs, rid, data, doc_size(before), err));
+    return uow_commit(&uow, err);
+}
+
+static ErrCode write_point(Oplog *oplog, OpCtx *op, uint64_t ts, Error *err) {
+    PointArgs args = {oplog, ts};
+    return op_run_with_retry(op, write_attempt, &args, err);
+}
+
+ErrCode oplog_read_truncate_after_point(Oplog *oplog, OpCtx *op, uint64_t *ret_ts, Error *err) {
+    *ret_ts = 0;
+    if (oplog->truncate_point == NULL)
+        return ERR_OK;
+    bool is_found;
+    RecordId rid;
+    Doc doc;
+    TRY(first_record(op, oplog->truncate_point, &is_found, &rid, &doc, err));
+    ru_abandon_snapshot(op->ru);
+    Elem ts = is_found ? doc_get_lit(doc, "oplogTruncateAfterPoint") : ELEM_MISSING;
+    if (elem_type(ts) == BT_TIMESTAMP)
+        *ret_ts = (uint64_t)elem_i64(ts);
+    return ERR_OK;
+}
+
+ErrCode oplog_clear_truncate_after_point(Oplog *oplog, OpCtx *op, Error *err) {
+    if (oplog->truncate_point == NULL)
+        return ERR_OK;
+    oplog->noted_point = 0;
+    return write_point(oplog, op, 0, err);
+}
+
+/* By whoever flushes the journal, one at a time. */
+uint64_t oplog_before_flush(void *arg) {
+    Oplog *oplog = arg;
+    mutex_lock(&oplog->mu);
+    OpTime applied = oplog->applied;
+    oplog->flushing = applied;
+    oplog->flushing_wall_ms = oplog->applied_wall_ms;
+    mutex_unlock(&oplog->mu);
+    uint64_t point = atomic_load(&oplog->term) != OPTIME_TERM_NONE ? applied.ts : 0;
+    if (oplog->truncate_point == NULL || point == oplog->noted_point)
+        return applied.ts;
+    OpCtx *op = oplog->flush_op;
+    CLEANUP(error_reset) Error err = {0};
+    op_begin(op, &(OpDescription){.op_type = "none", .ns = "", .desc = "JournalFlusher"});
+    if (write_point(oplog, op, point, &err) == ERR_OK)
+        oplog->noted_point = point;
+    else
+        LOG_ERROR(LOG_REPL, 7300101, "Could not note up to where the oplog is complete",
+                  LOG_STR("error", error_message(&err)));
+    op_end(op);
+    failpoint_hit(FP_OPLOG_POINT_NOTED);
+    return applied.ts;
+}
+
+void oplog_after_flush(void *arg, uint64_t token) {
+    Oplog *oplog = arg;
+    mutex_lock(&oplog->mu);
+    bool is_moved = oplog->flushing.ts == token && token != 0 &&
+                    optime_compare(oplog->flushing, oplog->durable) > 0;
+    if (is_moved) {
+        oplog->durable = oplog->flushing;
+        oplog->durable_wall_ms = oplog->flushing_wall_ms;
+    }
+    mutex_unlock(&oplog->mu);
+    if (is_moved && oplog->moved != NULL)
+        oplog->moved(oplog->moved_arg);
+}
