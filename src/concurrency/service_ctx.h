@@ -12,6 +12,7 @@ typedef struct ServiceCtx {
     struct StorageEngine *storage;
     struct CatalogService *catalog;
     struct IndexBuilds *index_builds;
+    struct Repl *repl; /* NULL: a standalone node */
     struct CursorTable *cursors;
     struct Transport *transport;
     struct CommandService *commands;

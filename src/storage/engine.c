@@ -183,6 +183,10 @@ void storage_set_last_applied_ts(StorageEngine *engine, uint64_t ts) {
     atomic_store(&engine->last_applied_ts, ts);
 }
 
+uint64_t storage_last_applied_ts(const StorageEngine *engine) {
+    return atomic_load_explicit(&engine->last_applied_ts, memory_order_relaxed);
+}
+
 ErrCode storage_set_stable_and_oldest(StorageEngine *engine, uint64_t stable_ts, uint64_t oldest_ts,
                                       Error *err) {
     char config[96];

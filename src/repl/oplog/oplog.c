@@ -133,7 +133,7 @@ static void announce(Oplog *oplog, uint64_t visible_ts) {
     if (oplog->coll != NULL)
         collection_capped_notify(oplog->coll, /* is_dropped= */ false);
     if (oplog->moved != NULL)
-        oplog->moved(oplog->moved_arg);
+        oplog->moved(oplog->moved_arg, /* is_durable= */ false);
 }
 
 void oplog_set_applied(Oplog *oplog, OpTime optime, int64_t wall_ms) {
@@ -153,7 +153,7 @@ void oplog_set_durable(Oplog *oplog, OpTime optime, int64_t wall_ms) {
     oplog->durable_wall_ms = wall_ms;
     mutex_unlock(&oplog->mu);
     if (oplog->moved != NULL)
-        oplog->moved(oplog->moved_arg);
+        oplog->moved(oplog->moved_arg, /* is_durable= */ true);
 }
 
 /* ---- reading ---- */
@@ -233,8 +233,14 @@ void oplog_advance_cluster_time(Oplog *oplog, uint64_t ts) {
 
 /* ---- slots ---- */
 
-void oplog_set_term(Oplog *oplog, int64_t term) {
+ErrCode oplog_begin_term(Oplog *oplog, OpCtx *op, int64_t term, Error *err) {
+    TRY(truncate_point_note(oplog, op, oplog_applied(oplog).ts, err));
     atomic_store(&oplog->term, term);
+    return ERR_OK;
+}
+
+void oplog_end_term(Oplog *oplog) {
+    atomic_store(&oplog->term, OPTIME_TERM_NONE);
 }
 
 static void grow_slots(Oplog *oplog) {

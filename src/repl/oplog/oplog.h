@@ -24,14 +24,14 @@ enum {
     OPLOG_VERSION = 2,
 };
 
-/* Told when the visible optime has moved on; any thread, no lock held. Must be quick. */
-typedef void (*OplogMovedFn)(void *arg);
+/* Told when the applied or the durable optime has moved on; any thread, no lock held. Must be
+ * quick. */
+typedef void (*OplogMovedFn)(void *arg, bool is_durable);
 
 /* Looks for an existing oplog. No unit of work may have begun yet: registers the write observer and
  * the storage hooks. */
 ErrCode oplog_open(OpCtx *op, Oplog **ret_oplog, Error *err) MUST_CHECK;
 void oplog_free(Oplog *oplog); /* NULL is fine */
-/* Called whenever oplog_applied may have a new answer. */
 void oplog_set_moved(Oplog *oplog, OplogMovedFn fn, void *arg);
 
 /* Makes local.oplog.rs when there is none; `bytes` 0: a twentieth of the disk, within bounds. */
@@ -70,8 +70,10 @@ void oplog_advance_cluster_time(Oplog *oplog, uint64_t ts);
 
 /* ---- writing, as primary ---- */
 
-/* The term of entries from now on. OPTIME_TERM_NONE: not primary. */
-void oplog_set_term(Oplog *oplog, int64_t term);
+/* Entries are of this term from now on. With the RSTL in X: no write is under way. */
+ErrCode oplog_begin_term(Oplog *oplog, OpCtx *op, int64_t term, Error *err) MUST_CHECK;
+/* Not primary any more; likewise. */
+void oplog_end_term(Oplog *oplog);
 /* A no-op entry {op: "n", o: `message`} in a unit of work of its own. */
 ErrCode oplog_write_noop(Oplog *oplog, OpCtx *op, Doc message, OpTime *ret_optime, Error *err)
     MUST_CHECK;

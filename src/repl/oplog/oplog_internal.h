@@ -101,6 +101,7 @@ void oplog_after_unit(void *oplog, OpCtx *op, bool is_committed);
 void oplog_stage_free(struct OplogStage *stage);
 
 /* truncate_point.c */
+ErrCode truncate_point_note(Oplog *oplog, OpCtx *op, uint64_t ts, Error *err) MUST_CHECK;
 ErrCode truncate_point_open(Oplog *oplog, OpCtx *op, Error *err) MUST_CHECK;
 uint64_t oplog_before_flush(void *oplog);
 void oplog_after_flush(void *oplog, uint64_t token);

@@ -111,6 +111,13 @@ static ErrCode write_point(Oplog *oplog, OpCtx *op, uint64_t ts, Error *err) {
     return op_run_with_retry(op, write_attempt, &args, err);
 }
 
+/* While nobody else writes it: no flush notes anything new then. */
+ErrCode truncate_point_note(Oplog *oplog, OpCtx *op, uint64_t ts, Error *err) {
+    TRY(write_point(oplog, op, ts, err));
+    oplog->noted_point = ts;
+    return ERR_OK;
+}
+
 ErrCode oplog_read_truncate_after_point(Oplog *oplog, OpCtx *op, uint64_t *ret_ts, Error *err) {
     *ret_ts = 0;
     if (oplog->truncate_point == NULL)
@@ -129,8 +136,7 @@ ErrCode oplog_read_truncate_after_point(Oplog *oplog, OpCtx *op, uint64_t *ret_t
 ErrCode oplog_clear_truncate_after_point(Oplog *oplog, OpCtx *op, Error *err) {
     if (oplog->truncate_point == NULL)
         return ERR_OK;
-    oplog->noted_point = 0;
-    return write_point(oplog, op, 0, err);
+    return truncate_point_note(oplog, op, 0, err);
 }
 
 /* By whoever flushes the journal, one at a time. */
@@ -168,5 +174,5 @@ void oplog_after_flush(void *arg, uint64_t token) {
     }
     mutex_unlock(&oplog->mu);
     if (is_moved && oplog->moved != NULL)
-        oplog->moved(oplog->moved_arg);
+        oplog->moved(oplog->moved_arg, /* is_durable= */ true);
 }

@@ -1,0 +1,368 @@
+/*
+ * coordinator.c - events to the core, and its actions carried out.
+ *
+ * Every event locks the core, lets it decide and releases it again. What can be done at once is
+ * done by the thread that brought the event (queueing a message, waking a waiter, moving the commit
+ * point on); what waits for a disk or a lock goes to the coordinator's thread, which keeps the
+ * order.
+ */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "catalog/catalog.h"
+#include "repl/repl_internal.h"
+#include "storage/unit_of_work.h"
+
+enum {
+    STABLE_INTERVAL_US = 10 * 1000,
+    TRIM_INTERVAL_US = 1000 * 1000,
+    HISTORY_SECS = 10, /* how far back reads at a timestamp may go */
+};
+
+/* What is left to do after the core is unlocked. */
+typedef struct LightWork {
+    bool is_topology_changed;
+    bool is_source_wanted;
+    bool is_report_wanted;
+    bool is_kick_wanted;
+    bool is_catch_up;
+    OpTime catch_up_target;
+    int64_t drain_term; /* OPTIME_TERM_NONE: none */
+} LightWork;
+
+static void sort_actions(Repl *repl, LightWork *work);
+static void do_light(Repl *repl, const LightWork *work);
+static void do_heavy(Repl *repl, OpCtx *op, ReplAction *action);
+static void advance_stable(Repl *repl);
+
+ReplNow repl_now(void) {
+    return (ReplNow){clock_mono_us() / 1000, clock_wall_ms()};
+}
+
+OpCtx *repl_op_new(Repl *repl, const char *name) {
+    OpCtx *op = op_ctx_new(repl->service->ops, NULL, NULL);
+    op->service = repl->service;
+    op->is_kill_exempt = true;
+    op->is_unreplicated = true;
+    op_attach_storage(op, repl->engine);
+    op_begin(op, &(OpDescription){.op_type = "none", .ns = "", .desc = name});
+    return op;
+}
+
+void repl_event(Repl *repl, ReplEventFn event, void *arg) {
+    LightWork work = {.drain_term = OPTIME_TERM_NONE};
+    mutex_lock(&repl->mu);
+    repl_actions_clear(&repl->scratch);
+    int state_before = atomic_load(&repl->state);
+    event(arg, repl->core, repl_now(), &repl->scratch);
+    sort_actions(repl, &work);
+    int state = (int)repl_core_state(repl->core);
+    atomic_store(&repl->state, state);
+    atomic_store(&repl->is_core_writable, repl_core_is_writable(repl->core));
+    work.is_kick_wanted = state != state_before;
+    repl_wake_waiters(repl);
+    mutex_unlock(&repl->mu);
+    do_light(repl, &work);
+}
+
+typedef struct PositionArgs {
+    ReplPosition applied;
+    ReplPosition durable;
+} PositionArgs;
+
+static void own_position(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
+    PositionArgs *args = arg;
+    repl_core_on_own_position(core, now, args->applied, args->durable, actions);
+}
+
+ReplPosition repl_own_applied(const Repl *repl) {
+    return (ReplPosition){oplog_applied(repl->oplog), oplog_applied_wall_ms(repl->oplog)};
+}
+
+ReplPosition repl_own_durable(const Repl *repl) {
+    return (ReplPosition){oplog_durable(repl->oplog), oplog_durable_wall_ms(repl->oplog)};
+}
+
+void repl_feed_positions(Repl *repl) {
+    PositionArgs args = {repl_own_applied(repl), repl_own_durable(repl)};
+    repl_event(repl, own_position, &args);
+}
+
+/* ---- actions ---- */
+
+static void push_heavy(Repl *repl, ReplAction *action) {
+    ReplActions *heavy = &repl->heavy;
+    ARRAY_RESERVE(heavy->items, heavy->count, heavy->capacity);
+    heavy->items[heavy->count++] = *action;
+    action->config = NULL; /* its reference went along */
+    cond_signal(&repl->cond);
+}
+
+static void note_commit_point(Repl *repl, OpTime commit) {
+    OpTime applied = oplog_applied(repl->oplog);
+    uint64_t ts = commit.ts < applied.ts ? commit.ts : applied.ts;
+    if (ts <= repl->committed_ts)
+        return;
+    repl->committed_ts = ts;
+    storage_set_majority_ts(repl->engine, ts);
+    repl->is_stable_dirty = true;
+}
+
+static void note_ended(Repl *repl, ReplWaiterKind kind, const ReplAction *action) {
+    LIST_FOR_EACH (&repl->waiters, node) {
+        ReplWaiter *waiter = CONTAINER_OF(node, ReplWaiter, node);
+        if (waiter->kind != kind || (kind == WAIT_ELECTION && waiter->token != action->token))
+            continue;
+        waiter->is_over = true;
+        waiter->is_good = kind == WAIT_ELECTION && action->is_won;
+        waiter->why = action->reason;
+    }
+}
+
+static void sort_actions(Repl *repl, LightWork *work) {
+    assert_held(&repl->mu);
+    for (uint32_t i = 0; i < repl->scratch.count; i++) {
+        ReplAction *action = &repl->scratch.items[i];
+        switch (action->kind) {
+        case REPL_ACTION_HEARTBEAT:
+        case REPL_ACTION_REQUEST_VOTE:
+        case REPL_ACTION_HAND_OFF:
+            messenger_send(repl->messenger, action);
+            break;
+        case REPL_ACTION_ELECTION_ENDED:
+            note_ended(repl, WAIT_ELECTION, action);
+            break;
+        case REPL_ACTION_STEP_DOWN_FAILED:
+            note_ended(repl, WAIT_STEP_DOWN, action);
+            break;
+        case REPL_ACTION_COMMIT_POINT:
+            note_commit_point(repl, action->optime);
+            break;
+        case REPL_ACTION_TOPOLOGY_CHANGED:
+            work->is_topology_changed = true;
+            break;
+        case REPL_ACTION_CHOOSE_SOURCE:
+            work->is_source_wanted = true;
+            break;
+        case REPL_ACTION_REPORT_POSITION:
+            work->is_report_wanted = true;
+            break;
+        case REPL_ACTION_START_CATCH_UP:
+            work->is_catch_up = true;
+            work->catch_up_target = action->optime;
+            break;
+        case REPL_ACTION_START_DRAIN:
+            work->drain_term = action->term;
+            break;
+        case REPL_ACTION_PERSIST_OWN_VOTE:
+        case REPL_ACTION_BECOME_WRITABLE:
+        case REPL_ACTION_STEP_DOWN:
+        case REPL_ACTION_STORE_CONFIG:
+        case REPL_ACTION_REMOVE_NEWLY_ADDED:
+            push_heavy(repl, action);
+            break;
+        }
+    }
+}
+
+static void do_light(Repl *repl, const LightWork *work) {
+    if (work->is_catch_up)
+        sync_catch_up(repl->sync, work->catch_up_target);
+    if (work->drain_term != OPTIME_TERM_NONE)
+        sync_drain(repl->sync, work->drain_term);
+    if (work->is_source_wanted)
+        sync_change_source(repl->sync);
+    if (work->is_report_wanted)
+        sync_report_now(repl->sync);
+    if (work->is_kick_wanted)
+        sync_kick(repl->sync);
+    if (work->is_topology_changed && repl->hooks.topology_changed != NULL)
+        repl->hooks.topology_changed(repl->service);
+    advance_stable(repl);
+}
+
+/* Stable follows the commit point, a little behind so that WiredTiger is not told of every write;
+ * oldest follows stable. */
+static void advance_stable(Repl *repl) {
+    mutex_lock(&repl->mu);
+    int64_t now_us = clock_mono_us();
+    bool is_due = repl->is_stable_dirty && now_us - repl->stable_set_us >= STABLE_INTERVAL_US;
+    if (!is_due) {
+        mutex_unlock(&repl->mu);
+        return;
+    }
+    repl->is_stable_dirty = false;
+    repl->stable_set_us = now_us;
+    uint64_t stable_ts = repl->committed_ts;
+    bool is_trim_due = now_us - repl->trimmed_us >= TRIM_INTERVAL_US;
+    if (is_trim_due)
+        repl->trimmed_us = now_us;
+    mutex_unlock(&repl->mu);
+
+    uint64_t history = (uint64_t)HISTORY_SECS << 32;
+    uint64_t oldest_ts = stable_ts > history ? stable_ts - history : 1;
+    if (oldest_ts < repl->oldest_ts_min)
+        oldest_ts = repl->oldest_ts_min;
+    CLEANUP(error_reset) Error err = {0};
+    if (storage_set_stable_and_oldest(repl->engine, stable_ts, oldest_ts, &err) != ERR_OK)
+        LOG_WARN(LOG_REPL, 7300201, "Could not move the stable timestamp on",
+                 LOG_STR("error", error_message(&err)));
+    if (is_trim_due)
+        catalog_trim_history(repl->service->catalog);
+}
+
+/* ---- the coordinator's thread ---- */
+
+static void tick(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
+    (void)arg;
+    repl_core_tick(core, now, actions);
+}
+
+void coordinator_run(void *arg) {
+    Repl *repl = arg;
+    log_set_thread_name("ReplCoord");
+    OpCtx *op = repl_op_new(repl, "ReplCoord");
+    ReplActions round = {0};
+    mutex_lock(&repl->mu);
+    while (!repl->is_stopping) {
+        if (repl->heavy.count > 0) {
+            ReplActions taken = repl->heavy;
+            repl->heavy = round;
+            round = taken;
+            mutex_unlock(&repl->mu);
+            for (uint32_t i = 0; i < round.count; i++)
+                do_heavy(repl, op, &round.items[i]);
+            repl_actions_clear(&round);
+            mutex_lock(&repl->mu);
+            continue;
+        }
+        int64_t now_us = clock_mono_us();
+        int64_t due_us = repl_core_next_tick_ms(repl->core) * 1000;
+        if (due_us > now_us) {
+            int64_t until_us = repl->is_stable_dirty && now_us + STABLE_INTERVAL_US < due_us
+                                   ? now_us + STABLE_INTERVAL_US
+                                   : due_us;
+            (void)cond_wait_until(&repl->cond, &repl->mu, until_us);
+        }
+        bool is_tick_due = clock_mono_us() >= repl_core_next_tick_ms(repl->core) * 1000;
+        bool is_stable_dirty = repl->is_stable_dirty;
+        mutex_unlock(&repl->mu);
+        if (is_tick_due) {
+            repl_feed_positions(repl);
+            repl_event(repl, tick, NULL);
+        } else if (is_stable_dirty) {
+            advance_stable(repl);
+        }
+        mutex_lock(&repl->mu);
+    }
+    mutex_unlock(&repl->mu);
+    repl_actions_done(&round);
+    op_end(op);
+    op_ctx_free(op);
+}
+
+/* ---- heavy actions ---- */
+
+typedef struct OutcomeArgs {
+    int64_t term;
+    bool is_good;
+    const ReplConfig *config;
+    int32_t self_index;
+    int32_t member_id;
+    ErrCode rc;
+    ReplConfig *made;
+} OutcomeArgs;
+
+static void own_vote_persisted(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
+    OutcomeArgs *args = arg;
+    repl_core_own_vote_persisted(core, now, args->term, args->is_good, actions);
+}
+
+static void stepped_down(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
+    (void)arg;
+    repl_core_on_stepped_down(core, now, actions);
+}
+
+static void config_stored(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
+    OutcomeArgs *args = arg;
+    if (args->is_good)
+        repl_core_config_stored(core, now, args->config, args->self_index, actions);
+    else
+        repl_core_config_store_failed(core);
+}
+
+static void begin_without_newly_added(void *arg, ReplCore *core, ReplNow now,
+                                      ReplActions *actions) {
+    (void)now, (void)actions;
+    OutcomeArgs *args = arg;
+    CLEANUP(error_reset) Error err = {0};
+    args->rc = repl_core_begin_reconfig(core, /* is_force= */ false, &err);
+    if (args->rc != ERR_OK)
+        return;
+    args->made = repl_core_config_for_newly_added(core, args->member_id);
+    if (args->made == NULL)
+        repl_core_config_store_failed(core);
+}
+
+void repl_install_config(Repl *repl, OpCtx *op, const ReplConfig *config) {
+    CLEANUP(error_reset) Error err = {0};
+    OutcomeArgs args = {.config = config, .self_index = repl_find_self(repl, config)};
+    args.is_good = local_store_config(op, config, &err) == ERR_OK;
+    if (args.is_good)
+        LOG_INFO(LOG_REPL, 21392, "New replica set config in use",
+                 LOG_I64("version", config->version), LOG_I64("term", config->term),
+                 LOG_I64("members", config->member_count), LOG_I64("self", args.self_index));
+    else
+        LOG_ERROR(LOG_REPL, 7300202, "Could not store the replica set config",
+                  LOG_STR("error", error_message(&err)));
+    repl_event(repl, config_stored, &args);
+}
+
+static void step_down(Repl *repl, OpCtx *op, const ReplAction *action) {
+    LOG_INFO(LOG_REPL, 21343, "Stepping down from primary",
+             LOG_STR("reason", action->reason != NULL ? action->reason : ""),
+             LOG_I64("term", action->term));
+    transition_step_down(repl, op);
+    repl_event(repl, stepped_down, NULL);
+    mutex_lock(&repl->mu);
+    LIST_FOR_EACH (&repl->waiters, node) {
+        ReplWaiter *waiter = CONTAINER_OF(node, ReplWaiter, node);
+        if (waiter->kind == WAIT_STEP_DOWN)
+            waiter->is_over = waiter->is_good = true;
+    }
+    repl_wake_waiters(repl);
+    mutex_unlock(&repl->mu);
+}
+
+static void do_heavy(Repl *repl, OpCtx *op, ReplAction *action) {
+    CLEANUP(error_reset) Error err = {0};
+    OutcomeArgs args = {.term = action->term, .member_id = action->member_id};
+    switch (action->kind) {
+    case REPL_ACTION_PERSIST_OWN_VOTE:
+        args.term = action->last_vote.term;
+        args.is_good = local_store_last_vote(op, action->last_vote, &err) == ERR_OK;
+        repl_event(repl, own_vote_persisted, &args);
+        break;
+    case REPL_ACTION_BECOME_WRITABLE:
+        if (transition_become_writable(repl, op, action->term, &err) != ERR_OK)
+            LOG_ERROR(LOG_REPL, 7300203, "Could not take writes as primary",
+                      LOG_STR("error", error_message(&err)));
+        break;
+    case REPL_ACTION_STEP_DOWN:
+        step_down(repl, op, action);
+        break;
+    case REPL_ACTION_STORE_CONFIG:
+        repl_install_config(repl, op, action->config);
+        break;
+    case REPL_ACTION_REMOVE_NEWLY_ADDED:
+        repl_event(repl, begin_without_newly_added, &args);
+        if (args.made != NULL) {
+            repl_install_config(repl, op, args.made);
+            repl_config_unref(args.made);
+        }
+        break;
+    default:
+        break;
+    }
+    arena_reset(&op->arena);
+}

@@ -1,0 +1,145 @@
+/*
+ * local_state.c - what a member remembers about itself, as documents of "local": its configuration,
+ * its last vote, how often it rolled back, whether an initial sync was left unfinished.
+ *
+ * All of these are journaled and not replicated; a store returns when the document is on disk.
+ */
+#include "base/failpoint.h"
+#include "bson/builder.h"
+#include "ddl/ddl.h"
+#include "query/exec/modify.h"
+#include "repl/repl_internal.h"
+#include "storage/global_lock.h"
+
+#define LOCAL_NS(symbol, name)                                                                     \
+    static const Ns symbol = {.size = sizeof(name) - 1, .db_size = 5, .text = name}
+
+LOCAL_NS(CONFIG_NS, "local.system.replset");
+LOCAL_NS(VOTE_NS, "local.replset.election");
+LOCAL_NS(MINVALID_NS, "local.replset.minvalid");
+LOCAL_NS(ROLLBACK_NS, "local.system.rollback.id");
+
+static const Ns *const ALL[] = {&CONFIG_NS, &VOTE_NS, &MINVALID_NS, &ROLLBACK_NS};
+
+ErrCode local_state_open(OpCtx *op, Error *err) {
+    bool is_any_made = false;
+    for (size_t i = 0; i < ARRAY_LEN(ALL); i++) {
+        Catalog *catalog = catalog_acquire(op_catalog(op));
+        bool is_there = catalog_find(catalog, ALL[i]) != NULL;
+        catalog_release(catalog);
+        if (is_there)
+            continue;
+        TRY(ddl_ensure_collection(op, ALL[i], err));
+        is_any_made = true;
+    }
+    /* The catalog is not journaled: documents must not outlive the names of their tables. */
+    return is_any_made ? storage_checkpoint(op_storage(op), err) : ERR_OK;
+}
+
+/* The only document of the collection, in the operation's arena; DOC_NONE: none. */
+static ErrCode load(OpCtx *op, const Ns *ns, Doc *ret_doc, Error *err) {
+    *ret_doc = DOC_NONE;
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_read(op, ns, &access, err));
+    if (access.coll == NULL)
+        return ERR_OK;
+    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
+    TRY(record_cursor_open(op, access.coll->records, /* is_forward= */ true, &cursor, err));
+    bool is_found;
+    RecordId rid;
+    Str data;
+    TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
+    if (is_found)
+        *ret_doc = doc_copy((Doc){(const uint8_t *)data.data}, &op->arena);
+    return ERR_OK;
+}
+
+/* Replaces the only document of the collection. Its _id stays as it was, if it had one. */
+static ErrCode store(OpCtx *op, const Ns *ns, Doc doc, Error *err) {
+    Buffer buf;
+    buffer_init_arena(&buf, &op->arena, doc_size(doc) + 64, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_doc(&b, "u", doc);
+    Doc wrapped = doc_builder_end(&b);
+    ModifyRequest request = {.kind = MODIFY_UPDATE,
+                             .query = {.filter = DOC_EMPTY},
+                             .is_upsert = true,
+                             .update = doc_get_lit(wrapped, "u")};
+    ModifyOutcome outcome;
+    TRY(exec_modify(op, ns, &request, &outcome, err));
+    return storage_wait_durable(op_storage(op), op, err);
+}
+
+ErrCode local_load_config(OpCtx *op, ReplConfig **ret_config, Error *err) {
+    *ret_config = NULL;
+    Doc doc;
+    TRY(load(op, &CONFIG_NS, &doc, err));
+    if (!doc_is_present(doc))
+        return ERR_OK;
+    if (repl_config_parse(doc, REPL_CONFIG_PARSE_DEFAULT, ret_config, err) != ERR_OK)
+        return error_prefix(err, "the stored replica set config cannot be used");
+    return ERR_OK;
+}
+
+ErrCode local_store_config(OpCtx *op, const ReplConfig *config, Error *err) {
+    return store(op, &CONFIG_NS, config->doc, err);
+}
+
+ErrCode local_load_last_vote(OpCtx *op, ReplLastVote *ret_vote, Error *err) {
+    *ret_vote = REPL_LAST_VOTE_NONE;
+    Doc doc;
+    TRY(load(op, &VOTE_NS, &doc, err));
+    return doc_is_present(doc) ? parse_last_vote(doc, ret_vote, err) : ERR_OK;
+}
+
+ErrCode local_store_last_vote(OpCtx *op, ReplLastVote vote, Error *err) {
+    Buffer buf;
+    buffer_init_arena(&buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_last_vote(&b, &vote);
+    TRY(store(op, &VOTE_NS, doc_builder_end(&b), err));
+    failpoint_hit(FP_REPL_LAST_VOTE_WRITTEN);
+    return ERR_OK;
+}
+
+ErrCode local_load_rollback_id(OpCtx *op, int32_t *ret_id, Error *err) {
+    *ret_id = 1;
+    Doc doc;
+    TRY(load(op, &ROLLBACK_NS, &doc, err));
+    if (doc_is_present(doc) && elem_is_number(doc_get_lit(doc, "rollbackId")))
+        *ret_id = (int32_t)elem_as_i64(doc_get_lit(doc, "rollbackId"));
+    return ERR_OK;
+}
+
+ErrCode local_store_rollback_id(OpCtx *op, int32_t id, Error *err) {
+    Buffer buf;
+    buffer_init_arena(&buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_cstr(&b, "_id", "rollbackId");
+    build_i32(&b, "rollbackId", id);
+    return store(op, &ROLLBACK_NS, doc_builder_end(&b), err);
+}
+
+ErrCode local_load_initial_sync_flag(OpCtx *op, bool *ret_is_set, Error *err) {
+    Doc doc;
+    TRY(load(op, &MINVALID_NS, &doc, err));
+    *ret_is_set =
+        doc_is_present(doc) && elem_is_truthy(doc_get_lit(doc, "doingInitialSync"));
+    return ERR_OK;
+}
+
+ErrCode local_store_initial_sync_flag(OpCtx *op, bool is_set, Error *err) {
+    Buffer buf;
+    buffer_init_arena(&buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_cstr(&b, "_id", "minvalid");
+    build_timestamp(&b, "ts", 0);
+    build_i64(&b, "t", OPTIME_TERM_NONE);
+    if (is_set)
+        build_bool(&b, "doingInitialSync", true);
+    return store(op, &MINVALID_NS, doc_builder_end(&b), err);
+}

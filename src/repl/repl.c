@@ -1,0 +1,306 @@
+#include "repl/repl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/prng.h"
+#include "catalog/catalog.h"
+#include "repl/repl_internal.h"
+
+enum {
+    APPLIER_THREADS_MAX = 16,
+};
+
+static void moved(void *repl, bool is_durable);
+
+Repl *op_repl(const OpCtx *op) {
+    return op->service->repl;
+}
+
+Oplog *repl_oplog(Repl *repl) {
+    return repl->oplog;
+}
+
+static ErrCode open_core(Repl *repl, OpCtx *op, Error *err) {
+    CLEANUP(repl_config_unref_ptr) ReplConfig *config = NULL;
+    TRY(local_load_config(op, &config, err));
+    if (config != NULL && strcmp(config->set_name, repl->set_name) != 0)
+        return error_set(err, ERR_INVALID_REPLICA_SET_CONFIG,
+                         "this node belongs to the replica set \"%s\", but was started with "
+                         "--replSet %s",
+                         config->set_name, repl->set_name);
+    ReplStart start = {.set_name = repl->set_name,
+                       .self_host = repl->host,
+                       .config = config,
+                       .self_index = REPL_INDEX_NONE,
+                       .last_applied = repl_own_applied(repl)};
+    if (config != NULL)
+        start.self_index = repl_find_self(repl, config);
+    if (start.self_index >= 0)
+        start.self_host = config->members[start.self_index].host;
+    TRY(local_load_last_vote(op, &start.last_vote, err));
+    int32_t rollback_id;
+    TRY(local_load_rollback_id(op, &rollback_id, err));
+    atomic_store(&repl->rollback_id, rollback_id);
+    secure_random(&start.seed, sizeof(start.seed));
+    ReplOptions options = repl_options_default();
+    repl->core = repl_core_new(&start, &options, repl_now());
+    atomic_store(&repl->state, (int)repl_core_state(repl->core));
+    return ERR_OK;
+}
+
+ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hooks, Repl **ret_repl,
+                  Error *err) {
+    Repl *repl = NEW(Repl);
+    repl->service = op->service;
+    repl->engine = op_storage(op);
+    repl->hooks = *hooks;
+    repl->port = settings->port;
+    repl->oplog_bytes = settings->oplog_bytes;
+    snprintf(repl->set_name, sizeof(repl->set_name), "%s", settings->set_name);
+    snprintf(repl->host, sizeof(repl->host), "%s", settings->host);
+    mutex_init(&repl->mu, LOCK_RANK_REPL);
+    cond_init(&repl->cond);
+    list_init(&repl->waiters);
+    repl->messenger = messenger_new(repl);
+    repl->sync = sync_new(repl);
+    op->is_unreplicated = true;
+    ErrCode rc = oplog_open(op, &repl->oplog, err);
+    if (rc == ERR_OK)
+        rc = local_state_open(op, err);
+    uint32_t threads = 2 * (uint32_t)thread_cpu_count();
+    if (rc == ERR_OK)
+        rc = applier_new(op->service, threads < APPLIER_THREADS_MAX ? threads : APPLIER_THREADS_MAX,
+                         &repl->applier, err);
+    if (rc == ERR_OK)
+        rc = repl_recover(repl, op, err);
+    if (rc == ERR_OK)
+        rc = open_core(repl, op, err);
+    op->is_unreplicated = false;
+    if (rc != ERR_OK) {
+        repl_free(repl);
+        return rc;
+    }
+    oplog_set_moved(repl->oplog, moved, repl);
+    transition_set_policy(repl);
+    *ret_repl = repl;
+    return ERR_OK;
+}
+
+static void come_up(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
+    (void)repl_core_set_follower_state(core, now, *(ReplState *)arg, actions);
+}
+
+ErrCode repl_start(Repl *repl, Error *err) {
+    /* A member with data serves at once; one without has to copy them first. */
+    if (atomic_load(&repl->state) == REPL_STARTUP2 && !sync_needs_copy(repl->sync)) {
+        ReplState state = REPL_SECONDARY;
+        repl_event(repl, come_up, &state);
+    }
+    TRY(thread_start(&repl->coordinator, "ReplCoord", coordinator_run, repl, err));
+    return sync_start(repl->sync, err);
+}
+
+static void shut_down(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
+    (void)arg;
+    repl_core_shut_down(core, now, actions);
+}
+
+void repl_stop(Repl *repl) {
+    if (repl == NULL || repl->core == NULL)
+        return;
+    repl_event(repl, shut_down, NULL);
+    sync_stop(repl->sync);
+    messenger_stop(repl->messenger);
+    mutex_lock(&repl->mu);
+    repl->is_stopping = true;
+    cond_signal(&repl->cond);
+    mutex_unlock(&repl->mu);
+    thread_join(&repl->coordinator);
+    if (!atomic_load(&repl->accepts_writes))
+        return;
+    OpCtx *op = repl_op_new(repl, "ReplStop");
+    transition_step_down(repl, op);
+    op_end(op);
+    op_ctx_free(op);
+}
+
+void repl_free(Repl *repl) {
+    if (repl == NULL)
+        return;
+    sync_free(repl->sync);
+    messenger_free(repl->messenger);
+    applier_free(repl->applier);
+    oplog_free(repl->oplog);
+    if (repl->core != NULL)
+        repl_core_free(repl->core);
+    repl_actions_done(&repl->heavy);
+    repl_actions_done(&repl->scratch);
+    cond_done(&repl->cond);
+    mutex_done(&repl->mu);
+    xfree(repl);
+}
+
+/* By whoever wrote or flushed. A primary's own commits concern nobody but those who wait for them
+ * to be applied. */
+static void moved(void *arg, bool is_durable) {
+    Repl *repl = arg;
+    if (atomic_load_explicit(&repl->accepts_writes, memory_order_relaxed)) {
+        bool is_waited_for =
+            is_durable ? atomic_load_explicit(&repl->waiter_count, memory_order_relaxed) > 0
+                       : atomic_load_explicit(&repl->applied_waiter_count, memory_order_relaxed) > 0;
+        if (is_waited_for)
+            repl_feed_positions(repl);
+        return;
+    }
+    if (repl->core == NULL)
+        return;
+    repl_feed_positions(repl);
+    sync_report_now(repl->sync);
+}
+
+/* ---- state ---- */
+
+void repl_look(Repl *repl, void (*look)(void *arg, const ReplCore *core), void *arg) {
+    repl_feed_positions(repl);
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
+    look(arg, repl->core);
+}
+
+bool repl_is_writable(const Repl *repl) {
+    return atomic_load_explicit(&repl->accepts_writes, memory_order_relaxed) &&
+           atomic_load_explicit(&repl->is_core_writable, memory_order_relaxed);
+}
+
+bool repl_is_readable(const Repl *repl) {
+    int state = atomic_load_explicit(&repl->state, memory_order_relaxed);
+    return state == REPL_PRIMARY || state == REPL_SECONDARY;
+}
+
+int32_t repl_rollback_id(const Repl *repl) {
+    return atomic_load(&repl->rollback_id);
+}
+
+/* ---- messages of other members ---- */
+
+typedef struct Message {
+    Repl *repl;
+    union {
+        ReplHeartbeat heartbeat;
+        ReplVoteRequest vote_request;
+        ReplUpdatePosition update;
+    };
+    bool has_data;
+    ReplHeartbeatReply heartbeat_reply;
+    ReplVoteReply vote_reply;
+    bool must_persist;
+    bool is_durable;
+    ReplLastVote vote;
+    bool is_news;
+    ErrCode rc;
+    Error *err;
+} Message;
+
+static void on_heartbeat(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
+    Message *m = arg;
+    m->rc = repl_core_on_heartbeat(core, now, &m->heartbeat, m->has_data, &m->heartbeat_reply,
+                                   actions, m->err);
+}
+
+static bool has_user_data(Repl *repl) {
+    Catalog *catalog = catalog_acquire(repl->service->catalog);
+    size_t local = 0;
+    size_t total = catalog_collection_count(catalog);
+    const char *names[] = {"local.system.replset", "local.replset.election",
+                           "local.replset.minvalid", "local.system.rollback.id", "local.oplog.rs",
+                           "local.replset.oplogTruncateAfterPoint", "local.startup_log"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        Ns ns;
+        CLEANUP(error_reset) Error err = {0};
+        if (ns_parse(str_from(names[i]), &ns, &err) == ERR_OK && catalog_find(catalog, &ns) != NULL)
+            local++;
+    }
+    catalog_release(catalog);
+    return total > local;
+}
+
+ErrCode repl_handle_heartbeat(Repl *repl, OpCtx *op, Doc request, DocBuilder *reply, Error *err) {
+    (void)op;
+    Message *m = ARENA_NEW(&op->arena, Message);
+    m->err = err;
+    TRY(parse_heartbeat(request, &m->heartbeat, err));
+    m->has_data = m->heartbeat.is_empty_check && has_user_data(repl);
+    repl_feed_positions(repl);
+    repl_event(repl, on_heartbeat, m);
+    TRY(m->rc);
+    build_heartbeat_reply(reply, &m->heartbeat_reply);
+    return ERR_OK;
+}
+
+static void on_vote_request(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
+    Message *m = arg;
+    m->rc = repl_core_on_vote_request(core, now, &m->vote_request, &m->vote_reply, &m->must_persist,
+                                      &m->vote, actions, m->err);
+}
+
+static void on_vote_persisted(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
+    (void)actions;
+    Message *m = arg;
+    repl_core_vote_persisted(core, now, m->vote, m->is_durable, &m->vote_reply);
+}
+
+ErrCode repl_handle_vote_request(Repl *repl, OpCtx *op, Doc request, DocBuilder *reply,
+                                 Error *err) {
+    Message *m = ARENA_NEW(&op->arena, Message);
+    m->err = err;
+    TRY(parse_vote_request(request, &m->vote_request, err));
+    repl_feed_positions(repl);
+    repl_event(repl, on_vote_request, m);
+    TRY(m->rc);
+    if (m->must_persist) {
+        CLEANUP(error_reset) Error store_err = {0};
+        m->is_durable = local_store_last_vote(op, m->vote, &store_err) == ERR_OK;
+        repl_event(repl, on_vote_persisted, m);
+    }
+    build_vote_reply(reply, &m->vote_reply);
+    return ERR_OK;
+}
+
+static void on_update_position(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
+    Message *m = arg;
+    repl_core_on_own_position(core, now, repl_own_applied(m->repl), repl_own_durable(m->repl),
+                              actions);
+    m->rc = repl_core_on_update_position(core, now, &m->update, &m->is_news, actions, m->err);
+}
+
+ErrCode repl_handle_update_position(Repl *repl, OpCtx *op, Doc request, Error *err) {
+    Message *m = ARENA_NEW(&op->arena, Message);
+    m->repl = repl;
+    m->err = err;
+    TRY(parse_update_position(request, &m->update, err));
+    repl_event(repl, on_update_position, m);
+    TRY(m->rc);
+    if (m->is_news && !repl_is_writable(repl))
+        sync_report_now(repl->sync);
+    return ERR_OK;
+}
+
+void repl_build_metadata(Repl *repl, DocBuilder *b) {
+    ReplMetadata metadata;
+    mutex_lock(&repl->mu);
+    repl_core_metadata(repl->core, &metadata);
+    mutex_unlock(&repl->mu);
+    build_repl_metadata(b, &metadata);
+}
+
+void repl_build_oplog_metadata(Repl *repl, DocBuilder *b) {
+    ReplOplogMetadata metadata;
+    mutex_lock(&repl->mu);
+    repl_core_oplog_metadata(repl->core, repl_rollback_id(repl), &metadata);
+    mutex_unlock(&repl->mu);
+    metadata.last_applied = oplog_applied(repl->oplog);
+    build_oplog_metadata(b, &metadata);
+}

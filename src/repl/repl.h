@@ -1,0 +1,94 @@
+/*
+ * repl.h - this node as a member of a replica set.
+ *
+ * The deciding is done by repl/election, which is pure; the history is kept by repl/oplog, entries
+ * become data by repl/apply. Here they are tied to threads, sockets and storage, and offered to the
+ * commands. A standalone node has no Repl (service->repl is NULL).
+ *
+ * Threading: any thread, unless said otherwise.
+ */
+#pragma once
+
+#include "base/error.h"
+#include "bson/builder.h"
+#include "concurrency/op_ctx.h"
+#include "repl/election/core.h"
+#include "repl/oplog/oplog.h"
+
+typedef struct Repl Repl;
+
+typedef struct ReplSettings {
+    const char *set_name;
+    const char *host;    /* "name:port" others can reach this node at, as far as it knows */
+    uint16_t port;       /* to find itself in a configuration */
+    int64_t oplog_bytes; /* 0: by the size of the disk */
+} ReplSettings;
+
+/* What the server gives to this layer; called from any thread. */
+typedef struct ReplHooks {
+    void (*topology_changed)(ServiceCtx *service);
+} ReplHooks;
+
+/* Reads what is stored, and brings the data up to the newest entry of the oplog. Before the node
+ * serves anybody. */
+ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hooks, Repl **ret_repl,
+                  Error *err) MUST_CHECK;
+/* Starts to take part. */
+ErrCode repl_start(Repl *repl, Error *err) MUST_CHECK;
+/* Ends taking part: a primary steps down first. No thread is left; commands still find answers. */
+void repl_stop(Repl *repl);
+void repl_free(Repl *repl); /* NULL is fine */
+
+/* NULL on a standalone node. */
+Repl *op_repl(const OpCtx *op);
+Oplog *repl_oplog(Repl *repl);
+
+/* ---- state ---- */
+
+/* Runs `look` with the core locked: copy what is needed and return. */
+void repl_look(Repl *repl, void (*look)(void *arg, const ReplCore *core), void *arg);
+ReplNow repl_now(void);
+bool repl_is_writable(const Repl *repl);
+/* PRIMARY or SECONDARY: may serve reads. */
+bool repl_is_readable(const Repl *repl);
+int32_t repl_rollback_id(const Repl *repl);
+
+/* ---- commands of operators ---- */
+
+/* `config` DOC_NONE or empty: a set of this node alone. */
+ErrCode repl_initiate(Repl *repl, OpCtx *op, Doc config, Error *err) MUST_CHECK;
+ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc config, bool is_force, Error *err) MUST_CHECK;
+ErrCode repl_step_down(Repl *repl, OpCtx *op, int64_t secs, int64_t catch_up_secs, bool is_force,
+                       Error *err) MUST_CHECK;
+ErrCode repl_step_up(Repl *repl, OpCtx *op, bool skips_dry_run, Error *err) MUST_CHECK;
+ErrCode repl_freeze(Repl *repl, int64_t secs, Error *err) MUST_CHECK;
+ErrCode repl_maintenance(Repl *repl, bool is_on, Error *err) MUST_CHECK;
+ErrCode repl_sync_from(Repl *repl, const char *host, const char **ret_warning,
+                       char ret_previous_host[REPL_HOST_SIZE], Error *err) MUST_CHECK;
+ErrCode repl_abort_catch_up(Repl *repl, Error *err) MUST_CHECK;
+
+/* ---- messages of other members ---- */
+
+ErrCode repl_handle_heartbeat(Repl *repl, OpCtx *op, Doc request, DocBuilder *reply, Error *err)
+    MUST_CHECK;
+ErrCode repl_handle_vote_request(Repl *repl, OpCtx *op, Doc request, DocBuilder *reply, Error *err)
+    MUST_CHECK;
+ErrCode repl_handle_update_position(Repl *repl, OpCtx *op, Doc request, Error *err) MUST_CHECK;
+/* $replData and $oplogQueryData, for the replies that have them. */
+void repl_build_metadata(Repl *repl, DocBuilder *b);
+void repl_build_oplog_metadata(Repl *repl, DocBuilder *b);
+
+/* ---- concerns: wait.c ---- */
+
+/* Waits until `optime` (none: the newest entry) is where the concern wants it. `deadline_us` of
+ * wtimeout: ERR_WRITE_CONCERN_FAILED. Fails with ERR_PRIMARY_STEPPED_DOWN when this node is not the
+ * primary of that term any more. */
+ErrCode repl_wait_write_concern(Repl *repl, OpCtx *op, const ReplWriteConcern *concern,
+                                bool is_journaled, OpTime optime, int64_t deadline_us, Error *err)
+    MUST_CHECK;
+/* Waits until everything up to `ts` is applied here. On a primary that is behind, writes a no-op. */
+ErrCode repl_wait_applied(Repl *repl, OpCtx *op, uint64_t ts, Error *err) MUST_CHECK;
+/* Waits until everything up to `ts` is majority-committed; 0: until anything is. */
+ErrCode repl_wait_committed(Repl *repl, OpCtx *op, uint64_t ts, Error *err) MUST_CHECK;
+/* Proves that this node was primary after the call began: a no-op that a majority has. */
+ErrCode repl_wait_linearizable(Repl *repl, OpCtx *op, int64_t deadline_us, Error *err) MUST_CHECK;

@@ -1,0 +1,165 @@
+/*
+ * repl_internal.h - shared by the files of repl/.
+ */
+#pragma once
+
+#include <stdatomic.h>
+
+#include "base/list.h"
+#include "base/thread.h"
+#include "repl/apply/apply.h"
+#include "repl/repl.h"
+#include "storage/engine.h"
+
+typedef struct Messenger Messenger;
+typedef struct Sync Sync;
+
+typedef enum ReplWaiterKind {
+    WAIT_CONCERN,   /* until enough members have `optime` */
+    WAIT_APPLIED,   /* until this one has */
+    WAIT_COMMITTED, /* until it is majority-committed */
+    WAIT_ELECTION,  /* until the election `token` is over */
+    WAIT_STEP_DOWN,
+    WAIT_CONFIG, /* until the configuration is on a majority */
+} ReplWaiterKind;
+
+/* Someone who waits for a position or a state; see wait.c. Guarded by the Repl's mu. */
+typedef struct ReplWaiter {
+    ListNode node;
+    ReplWaiterKind kind;
+    OpCtx *op;
+    ReplWriteConcern concern;
+    bool is_journaled;
+    OpTime optime;
+    uint64_t token;
+    bool is_over;
+    bool is_good; /* over as wished; else `rc` or `why` tells */
+    ErrCode rc;
+    const char *why;
+} ReplWaiter;
+
+struct Repl {
+    ServiceCtx *service;
+    StorageEngine *engine;
+    ReplHooks hooks;
+    char set_name[REPL_SET_NAME_SIZE];
+    char host[REPL_HOST_SIZE];
+    uint16_t port;
+    int64_t oplog_bytes;
+    uint64_t oldest_ts_min; /* where the history of this run begins */
+    bool is_copy_unfinished; /* an initial sync was begun and not finished */
+    Oplog *oplog;
+    Applier *applier;
+    Messenger *messenger;
+    Sync *sync;
+
+    /* Atomic copies of the core's state, for hot paths. accepts_writes changes only with the RSTL
+     * held in X. */
+    _Atomic bool accepts_writes;
+    _Atomic bool is_core_writable;
+    _Atomic int state;
+    _Atomic int32_t rollback_id;
+    _Atomic bool is_initiating;
+    _Atomic int32_t waiter_count;         /* all */
+    _Atomic int32_t applied_waiter_count; /* those of WAIT_APPLIED */
+
+    Mutex mu;
+    /* Guarded by mu. */
+    ReplCore *core;
+    List waiters;
+    ReplActions heavy; /* for the coordinator's thread, in order */
+    ReplActions scratch;
+    bool is_stopping;
+    bool is_stable_dirty;
+    int64_t stable_set_us;
+    uint64_t committed_ts; /* what majority reads see */
+    int64_t trimmed_us;
+    Cond cond; /* wakes the coordinator */
+
+    Thread coordinator;
+};
+
+/* ---- coordinator.c ---- */
+
+/* An event: `event` runs with the core locked; light actions are done before this returns, heavy
+ * ones by the coordinator's thread. */
+typedef void (*ReplEventFn)(void *arg, ReplCore *core, ReplNow now, ReplActions *actions);
+void repl_event(Repl *repl, ReplEventFn event, void *arg);
+/* The oplog has moved: tells the core. */
+void repl_feed_positions(Repl *repl);
+void coordinator_run(void *repl);
+/* Stores and uses a configuration. */
+void repl_install_config(Repl *repl, OpCtx *op, const ReplConfig *config);
+/* Wakes those whose wait is over; with mu held. */
+void repl_wake_waiters(Repl *repl);
+/* Positions of the own log, for the core. */
+ReplPosition repl_own_applied(const Repl *repl);
+ReplPosition repl_own_durable(const Repl *repl);
+OpCtx *repl_op_new(Repl *repl, const char *name);
+
+/* ---- messenger.c: one thread per other member ---- */
+
+Messenger *messenger_new(Repl *repl);
+void messenger_stop(Messenger *messenger);
+void messenger_free(Messenger *messenger);
+/* Takes a copy of the action: HEARTBEAT, REQUEST_VOTE or HAND_OFF. */
+void messenger_send(Messenger *messenger, const ReplAction *action);
+
+/* ---- local_state.c: documents of "local" ---- */
+
+ErrCode local_state_open(OpCtx *op, Error *err) MUST_CHECK; /* makes the collections */
+ErrCode local_load_config(OpCtx *op, ReplConfig **ret_config, Error *err) MUST_CHECK; /* or NULL */
+ErrCode local_store_config(OpCtx *op, const ReplConfig *config, Error *err) MUST_CHECK;
+ErrCode local_load_last_vote(OpCtx *op, ReplLastVote *ret_vote, Error *err) MUST_CHECK;
+ErrCode local_store_last_vote(OpCtx *op, ReplLastVote vote, Error *err) MUST_CHECK;
+ErrCode local_load_rollback_id(OpCtx *op, int32_t *ret_id, Error *err) MUST_CHECK;
+ErrCode local_store_rollback_id(OpCtx *op, int32_t id, Error *err) MUST_CHECK;
+/* An initial sync that was begun and not finished: the data are worth nothing. */
+ErrCode local_load_initial_sync_flag(OpCtx *op, bool *ret_is_set, Error *err) MUST_CHECK;
+ErrCode local_store_initial_sync_flag(OpCtx *op, bool is_set, Error *err) MUST_CHECK;
+
+/* ---- transitions.c ---- */
+
+ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *err) MUST_CHECK;
+void transition_step_down(Repl *repl, OpCtx *op);
+void transition_set_policy(Repl *repl);
+
+/* ---- recovery.c ---- */
+
+ErrCode repl_recover(Repl *repl, OpCtx *op, Error *err) MUST_CHECK;
+/* Applies the entries after `from_ts` up to the end of the oplog. */
+ErrCode repl_replay(Repl *repl, OpCtx *op, uint64_t from_ts, OpTime *ret_last,
+                    int64_t *ret_wall_ms, Error *err) MUST_CHECK;
+
+/* ---- self.c ---- */
+
+/* Which member this node is; -1: none. */
+int32_t repl_find_self(const Repl *repl, const ReplConfig *config);
+
+/* ---- sync.h's side: fetching and applying, as secondary ---- */
+
+Sync *sync_new(Repl *repl);
+ErrCode sync_start(Sync *sync, Error *err) MUST_CHECK;
+void sync_stop(Sync *sync);
+void sync_free(Sync *sync);
+/* Has this member no data it could go on from? */
+bool sync_needs_copy(const Sync *sync);
+/* The member's state or wishes changed: look again. */
+void sync_kick(Sync *sync);
+void sync_report_now(Sync *sync);
+void sync_change_source(Sync *sync);
+/* Elected: no more fetching; the core is told when the rest is applied. */
+void sync_drain(Sync *sync, int64_t term);
+/* Fetch up to `target` before draining; none: as far as the source goes. */
+void sync_catch_up(Sync *sync, OpTime target);
+
+/* ---- wait.c ---- */
+
+/* Waits until the waiter's wish is fulfilled or cannot be any more (waiter->is_over). */
+ErrCode repl_wait(Repl *repl, ReplWaiter *waiter, int64_t deadline_us, bool *ret_timed_out,
+                  Error *err) MUST_CHECK;
+/* The same in two steps, for those who begin what they wait for in between. */
+void repl_waiter_enter(Repl *repl, ReplWaiter *waiter);
+void repl_waiter_leave(Repl *repl, ReplWaiter *waiter);
+ErrCode repl_wait_entered(Repl *repl, ReplWaiter *waiter, int64_t deadline_us,
+                          bool *ret_timed_out, Error *err) MUST_CHECK;

@@ -1,0 +1,277 @@
+/*
+ * sync.c - a secondary keeps up: entries are fetched, applied, made durable and reported.
+ *
+ *     fetcher --queue--> applier --> flusher --> reporter
+ *
+ * Each is a thread, so that the network, the data, the disk and the way back overlap. Entries are in
+ * the oplog before they are applied; readers see them when the whole batch is applied.
+ */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "repl/sync_internal.h"
+#include "storage/engine.h"
+
+enum {
+    BATCH_ENTRIES_MAX = 5000,
+    BATCH_BYTES_MAX = 16 * 1024 * 1024,
+    EXIT_APPLY_FAILED = 14,
+};
+
+static void apply_run(void *sync);
+static void flush_run(void *sync);
+
+Sync *sync_new(Repl *repl) {
+    Sync *sync = NEW(Sync);
+    sync->repl = repl;
+    sync->drain_term = OPTIME_TERM_NONE;
+    sync->last_fetched = OPTIME_NONE;
+    mutex_init(&sync->mu, LOCK_RANK_SYNC);
+    cond_init(&sync->fetch_cond);
+    cond_init(&sync->apply_cond);
+    cond_init(&sync->flush_cond);
+    cond_init(&sync->report_cond);
+    list_init(&sync->queue);
+    return sync;
+}
+
+ErrCode sync_start(Sync *sync, Error *err) {
+    TRY(thread_start(&sync->applier, "ReplApply", apply_run, sync, err));
+    TRY(thread_start(&sync->flusher, "ReplFlush", flush_run, sync, err));
+    TRY(thread_start(&sync->reporter, "ReplReport", report_run, sync, err));
+    return thread_start(&sync->fetcher, "ReplFetch", fetch_run, sync, err);
+}
+
+static void wake_all(Sync *sync) {
+    cond_broadcast(&sync->fetch_cond);
+    cond_broadcast(&sync->apply_cond);
+    cond_broadcast(&sync->flush_cond);
+    cond_broadcast(&sync->report_cond);
+}
+
+void sync_stop(Sync *sync) {
+    mutex_lock(&sync->mu);
+    sync->is_stopping = true;
+    if (sync->fetch_peer != NULL)
+        peer_interrupt(sync->fetch_peer);
+    if (sync->report_peer != NULL)
+        peer_interrupt(sync->report_peer);
+    wake_all(sync);
+    mutex_unlock(&sync->mu);
+    thread_join(&sync->fetcher);
+    thread_join(&sync->applier);
+    thread_join(&sync->flusher);
+    thread_join(&sync->reporter);
+}
+
+static void free_queue(Sync *sync) {
+    LIST_FOR_EACH (&sync->queue, node) {
+        FetchedBatch *batch = CONTAINER_OF(node, FetchedBatch, node);
+        list_remove(node);
+        buffer_done(&batch->docs);
+        xfree(batch);
+    }
+    sync->queued_bytes = 0;
+}
+
+void sync_free(Sync *sync) {
+    if (sync == NULL)
+        return;
+    free_queue(sync);
+    cond_done(&sync->fetch_cond);
+    cond_done(&sync->apply_cond);
+    cond_done(&sync->flush_cond);
+    cond_done(&sync->report_cond);
+    mutex_done(&sync->mu);
+    xfree(sync);
+}
+
+bool sync_needs_copy(const Sync *sync) {
+    return optime_is_none(oplog_applied(sync->repl->oplog)) || sync->repl->is_copy_unfinished;
+}
+
+void sync_kick(Sync *sync) {
+    mutex_lock(&sync->mu);
+    if (sync->fetch_peer != NULL && atomic_load(&sync->repl->state) != REPL_SECONDARY &&
+        !sync->is_catching_up)
+        peer_interrupt(sync->fetch_peer);
+    wake_all(sync);
+    mutex_unlock(&sync->mu);
+}
+
+void sync_report_now(Sync *sync) {
+    mutex_lock(&sync->mu);
+    sync->is_report_wanted = true;
+    cond_signal(&sync->report_cond);
+    mutex_unlock(&sync->mu);
+}
+
+void sync_change_source(Sync *sync) {
+    mutex_lock(&sync->mu);
+    sync->is_source_change_wanted = true;
+    if (sync->fetch_peer != NULL)
+        peer_interrupt(sync->fetch_peer);
+    cond_broadcast(&sync->fetch_cond);
+    mutex_unlock(&sync->mu);
+}
+
+void sync_catch_up(Sync *sync, OpTime target) {
+    (void)target; /* the core decides when it is reached */
+    mutex_lock(&sync->mu);
+    sync->is_catching_up = true;
+    cond_broadcast(&sync->fetch_cond);
+    mutex_unlock(&sync->mu);
+}
+
+void sync_drain(Sync *sync, int64_t term) {
+    mutex_lock(&sync->mu);
+    sync->is_catching_up = false;
+    sync->drain_term = term;
+    if (sync->fetch_peer != NULL)
+        peer_interrupt(sync->fetch_peer);
+    wake_all(sync);
+    mutex_unlock(&sync->mu);
+}
+
+bool sync_is_fetching_over(Sync *sync) {
+    int state = atomic_load(&sync->repl->state);
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&sync->mu);
+    bool is_wanted = state == REPL_SECONDARY || state == REPL_RECOVERING ||
+                     (state == REPL_PRIMARY && sync->is_catching_up);
+    return sync->is_stopping || sync->is_source_change_wanted || !is_wanted ||
+           sync->drain_term != OPTIME_TERM_NONE;
+}
+
+void sync_set_peer(Sync *sync, Peer **place, Peer *peer) {
+    mutex_lock(&sync->mu);
+    *place = peer;
+    if (peer != NULL && sync->is_stopping)
+        peer_interrupt(peer);
+    mutex_unlock(&sync->mu);
+}
+
+/* ---- applying ---- */
+
+/* Entries of the queue, in order, as many as fit into one batch. They stay where they are until
+ * the batch is done. */
+static size_t take_entries(Sync *sync, Doc *entries) {
+    size_t count = 0, bytes = 0;
+    LIST_FOR_EACH (&sync->queue, node) {
+        FetchedBatch *batch = CONTAINER_OF(node, FetchedBatch, node);
+        size_t at = batch->offset;
+        for (uint32_t i = batch->taken; i < batch->count; i++) {
+            Doc doc = {batch->docs.data + at};
+            if (count == BATCH_ENTRIES_MAX || bytes >= BATCH_BYTES_MAX)
+                return count;
+            entries[count++] = doc;
+            bytes += doc_size(doc);
+            at += doc_size(doc);
+        }
+    }
+    return count;
+}
+
+static void drop_entries(Sync *sync, size_t count) {
+    LIST_FOR_EACH (&sync->queue, node) {
+        FetchedBatch *batch = CONTAINER_OF(node, FetchedBatch, node);
+        while (count > 0 && batch->taken < batch->count) {
+            uint32_t size = doc_size((Doc){batch->docs.data + batch->offset});
+            batch->offset += size;
+            batch->taken++;
+            sync->queued_bytes -= size;
+            count--;
+        }
+        if (batch->taken < batch->count)
+            return;
+        list_remove(node);
+        buffer_done(&batch->docs);
+        xfree(batch);
+    }
+}
+
+static ErrCode apply_batch(Sync *sync, OpCtx *op, const Doc *entries, size_t count, Error *err) {
+    Repl *repl = sync->repl;
+    TRY(oplog_append_batch(repl->oplog, op, entries, count, err));
+    mutex_lock(&sync->mu);
+    sync->is_flush_wanted = true; /* durable needs the oplog only: no need to wait for the data */
+    mutex_unlock(&sync->mu);
+    for (size_t done = 0; done < count;) {
+        size_t end = apply_batch_end(entries + done, count - done);
+        TRY(applier_run(repl->applier, op, entries + done, end, APPLY_STEADY, err));
+        done += end;
+    }
+    OpTime last;
+    int64_t wall_ms;
+    TRY(oplog_entry_position(entries[count - 1], &last, &wall_ms, err));
+    storage_set_last_applied_ts(repl->engine, last.ts);
+    oplog_set_applied(repl->oplog, last, wall_ms);
+    return ERR_OK;
+}
+
+static void drained(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
+    repl_core_on_drained(core, now, *(int64_t *)arg, actions);
+}
+
+static void apply_run(void *arg) {
+    Sync *sync = arg;
+    log_set_thread_name("ReplApply");
+    OpCtx *op = repl_op_new(sync->repl, "ReplApply");
+    op->is_uninterruptible = true;
+    Doc *entries = xcalloc(BATCH_ENTRIES_MAX, sizeof(Doc));
+    mutex_lock(&sync->mu);
+    for (;;) {
+        size_t count = take_entries(sync, entries);
+        if (count == 0 && sync->drain_term != OPTIME_TERM_NONE && sync->fetch_peer == NULL) {
+            int64_t term = sync->drain_term;
+            sync->drain_term = OPTIME_TERM_NONE;
+            mutex_unlock(&sync->mu);
+            repl_feed_positions(sync->repl);
+            repl_event(sync->repl, drained, &term);
+            mutex_lock(&sync->mu);
+            continue;
+        }
+        if (sync->is_stopping)
+            break;
+        if (count == 0) {
+            cond_wait(&sync->apply_cond, &sync->mu);
+            continue;
+        }
+        sync->is_applying = true;
+        mutex_unlock(&sync->mu);
+        CLEANUP(error_reset) Error err = {0};
+        if (apply_batch(sync, op, entries, count, &err) != ERR_OK) {
+            /* Data and oplog would part: better to start over from the last checkpoint. */
+            LOG_FATAL(LOG_REPL, 21238, "Failed to apply the oplog; stopping at once",
+                      LOG_STR("error", error_message(&err)));
+            _exit(EXIT_APPLY_FAILED);
+        }
+        arena_reset(&op->arena);
+        mutex_lock(&sync->mu);
+        sync->is_applying = false;
+        drop_entries(sync, count);
+        cond_signal(&sync->flush_cond);
+        cond_signal(&sync->fetch_cond);
+    }
+    mutex_unlock(&sync->mu);
+    xfree(entries);
+    op_end(op);
+    op_ctx_free(op);
+}
+
+static void flush_run(void *arg) {
+    Sync *sync = arg;
+    log_set_thread_name("ReplFlush");
+    mutex_lock(&sync->mu);
+    while (!sync->is_stopping) {
+        if (!sync->is_flush_wanted) {
+            cond_wait(&sync->flush_cond, &sync->mu);
+            continue;
+        }
+        sync->is_flush_wanted = false;
+        mutex_unlock(&sync->mu);
+        CLEANUP(error_reset) Error err = {0};
+        (void)storage_wait_durable(sync->repl->engine, NULL, &err);
+        mutex_lock(&sync->mu);
+    }
+    mutex_unlock(&sync->mu);
+}

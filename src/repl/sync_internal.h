@@ -1,0 +1,58 @@
+/*
+ * sync_internal.h - shared by the files that fetch and apply: sync.c, fetch.c, report.c.
+ */
+#pragma once
+
+#include "repl/repl_internal.h"
+#include "transport/peer.h"
+
+/* One reply of the source: entries back to back. */
+typedef struct FetchedBatch {
+    ListNode node;
+    Buffer docs;
+    uint32_t count;
+    uint32_t taken; /* of them, handed to the applier */
+    size_t offset;  /* of the next one */
+} FetchedBatch;
+
+struct Sync {
+    Repl *repl;
+    Thread fetcher;
+    Thread applier;
+    Thread flusher;
+    Thread reporter;
+
+    Mutex mu;
+    /* Guarded by mu. */
+    Cond fetch_cond;  /* room in the queue, or something changed */
+    Cond apply_cond;  /* entries in the queue, or something changed */
+    Cond flush_cond;
+    Cond report_cond;
+    List queue; /* FetchedBatch */
+    size_t queued_bytes;
+    bool is_applying;
+    bool is_stopping;
+    bool is_source_change_wanted;
+    bool is_catching_up;
+    int64_t drain_term; /* OPTIME_TERM_NONE: not draining */
+    bool is_flush_wanted;
+    bool is_report_wanted;
+    OpTime last_fetched;
+    char source_host[REPL_HOST_SIZE]; /* "": none */
+    /* Connections that others may interrupt. */
+    Peer *fetch_peer;
+    Peer *report_peer;
+};
+
+/* fetch.c: from a source until it is of no use any more. */
+void fetch_run(void *sync);
+/* report.c */
+void report_run(void *sync);
+/* True once no more fetching is wanted. */
+bool sync_is_fetching_over(Sync *sync);
+void sync_set_peer(Sync *sync, Peer **place, Peer *peer);
+
+/* initial_sync.c: all data of another member; ERR_OK when this one can go on by its oplog. */
+ErrCode initial_sync(Sync *sync, OpCtx *op, Error *err) MUST_CHECK;
+/* rollback.c: gives up what others do not have. */
+ErrCode rollback_run(Sync *sync, OpCtx *op, Peer *source, Error *err) MUST_CHECK;

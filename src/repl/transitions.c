@@ -1,0 +1,100 @@
+/*
+ * transitions.c - from secondary to primary and back.
+ *
+ * What a node may do changes only while it holds the replication state lock (RSTL) in X: every
+ * writer holds it in IX, so no write spans a change.
+ */
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "base/log.h"
+#include "catalog/access.h"
+#include "repl/repl_internal.h"
+#include "storage/global_lock.h"
+
+static ErrCode check_write(void *arg, OpCtx *op, const Ns *ns, Error *err) {
+    (void)op, (void)ns;
+    const Repl *repl = arg;
+    if (LIKELY(atomic_load_explicit(&repl->accepts_writes, memory_order_relaxed) &&
+               atomic_load_explicit(&repl->is_core_writable, memory_order_relaxed)))
+        return ERR_OK;
+    return error_set(err, ERR_NOT_WRITABLE_PRIMARY, "not primary");
+}
+
+/* A secondary shows the state after whole batches of the oplog. */
+static ReadSource read_source(void *arg, OpCtx *op, const Ns *ns) {
+    (void)op, (void)ns;
+    const Repl *repl = arg;
+    if (atomic_load_explicit(&repl->accepts_writes, memory_order_relaxed) ||
+        storage_last_applied_ts(repl->engine) == 0)
+        return READ_LATEST;
+    return READ_LAST_APPLIED;
+}
+
+void transition_set_policy(Repl *repl) {
+    const AccessPolicy policy = {repl, check_write, read_source};
+    catalog_set_access_policy(repl->service->catalog, &policy);
+}
+
+static ErrCode lock_state(OpCtx *op, Error *err) {
+    TRY(op_lock_global(op, LOCK_IX, err));
+    ErrCode rc = lock_acquire(op, RESOURCE_ID_RSTL, LOCK_X, LOCK_AT_FRONT, INT64_MAX, err);
+    if (rc != ERR_OK)
+        op_unlock_global(op);
+    return rc;
+}
+
+static void unlock_state(OpCtx *op) {
+    lock_release(op, RESOURCE_ID_RSTL);
+    op_unlock_global(op);
+}
+
+static Doc message(OpCtx *op, const char *text) {
+    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
+    buffer_init_arena(buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, buf);
+    build_cstr(&b, "msg", text);
+    return doc_builder_end(&b);
+}
+
+ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *err) {
+    TRY(lock_state(op, err));
+    ErrCode rc = ERR_OK;
+    mutex_lock(&repl->mu);
+    bool is_current = repl_core_state(repl->core) == REPL_PRIMARY &&
+                      repl_core_term(repl->core) == term;
+    mutex_unlock(&repl->mu);
+    if (is_current) {
+        rc = oplog_begin_term(repl->oplog, op, term, err);
+        OpTime optime;
+        if (rc == ERR_OK)
+            rc = oplog_write_noop(repl->oplog, op, message(op, "new primary"), &optime, err);
+        if (rc == ERR_OK)
+            atomic_store(&repl->accepts_writes, true);
+    }
+    unlock_state(op);
+    failpoint_hit(FP_REPL_NEW_TERM_NOOP);
+    TRY(rc);
+    if (is_current) {
+        LOG_INFO(LOG_REPL, 21331, "Transition to primary complete; database writes are now "
+                                  "permitted",
+                 LOG_I64("term", term));
+        repl_feed_positions(repl);
+    }
+    return ERR_OK;
+}
+
+void transition_step_down(Repl *repl, OpCtx *op) {
+    failpoint_hit(FP_REPL_STEP_DOWN);
+    CLEANUP(error_reset) Error err = {0};
+    bool was_uninterruptible = op->is_uninterruptible;
+    op->is_uninterruptible = true;
+    if (lock_state(op, &err) == ERR_OK) {
+        atomic_store(&repl->accepts_writes, false);
+        oplog_end_term(repl->oplog);
+        storage_set_last_applied_ts(repl->engine, oplog_applied(repl->oplog).ts);
+        unlock_state(op);
+    }
+    op->is_uninterruptible = was_uninterruptible;
+    repl_feed_positions(repl);
+}

@@ -1,0 +1,173 @@
+/*
+ * wait.c - waiting for positions and states (REP-3).
+ *
+ * Waiters stand in one list under the lock of the core. Whoever moves something on looks through the
+ * list and wakes those whose wait is over, so that nobody wakes up in vain.
+ */
+#include "base/clock.h"
+#include "repl/repl_internal.h"
+#include "storage/engine.h"
+
+/* With mu held. True when the wait is over; waiter->is_good tells how. */
+static bool look_at(Repl *repl, ReplWaiter *waiter) {
+    if (waiter->is_over)
+        return true;
+    const ReplCore *core = repl->core;
+    bool is_primary = repl_core_state(core) == REPL_PRIMARY;
+    switch (waiter->kind) {
+    case WAIT_CONCERN:
+        waiter->is_good = repl_core_is_concern_met(core, &waiter->concern, waiter->is_journaled,
+                                                   waiter->optime);
+        if (!waiter->is_good && (!is_primary || repl_core_term(core) != waiter->optime.term)) {
+            waiter->is_over = true;
+            waiter->rc = ERR_PRIMARY_STEPPED_DOWN;
+            waiter->why = "primary stepped down while waiting for replication";
+        }
+        break;
+    case WAIT_APPLIED:
+        waiter->is_good = repl_core_own_applied(core).optime.ts >= waiter->optime.ts;
+        break;
+    case WAIT_COMMITTED:
+        waiter->is_good = repl->committed_ts >= waiter->optime.ts && repl->committed_ts > 0;
+        break;
+    case WAIT_CONFIG:
+        waiter->is_good = repl_core_is_config_committed(core);
+        if (!waiter->is_good && !is_primary) {
+            waiter->is_over = true;
+            waiter->rc = ERR_PRIMARY_STEPPED_DOWN;
+            waiter->why = "primary stepped down while the configuration was being replicated";
+        }
+        break;
+    case WAIT_ELECTION:
+    case WAIT_STEP_DOWN:
+        break; /* told by an action */
+    }
+    waiter->is_over |= waiter->is_good;
+    return waiter->is_over;
+}
+
+void repl_wake_waiters(Repl *repl) {
+    assert_held(&repl->mu);
+    LIST_FOR_EACH (&repl->waiters, node) {
+        ReplWaiter *waiter = CONTAINER_OF(node, ReplWaiter, node);
+        if (look_at(repl, waiter))
+            op_signal(waiter->op);
+    }
+}
+
+void repl_waiter_enter(Repl *repl, ReplWaiter *waiter) {
+    op_clear_signal(waiter->op);
+    mutex_lock(&repl->mu);
+    list_push_back(&repl->waiters, &waiter->node);
+    mutex_unlock(&repl->mu);
+    atomic_fetch_add(&repl->waiter_count, 1);
+    if (waiter->kind == WAIT_APPLIED)
+        atomic_fetch_add(&repl->applied_waiter_count, 1);
+}
+
+void repl_waiter_leave(Repl *repl, ReplWaiter *waiter) {
+    mutex_lock(&repl->mu);
+    list_remove(&waiter->node);
+    mutex_unlock(&repl->mu);
+    atomic_fetch_sub(&repl->waiter_count, 1);
+    if (waiter->kind == WAIT_APPLIED)
+        atomic_fetch_sub(&repl->applied_waiter_count, 1);
+}
+
+ErrCode repl_wait_entered(Repl *repl, ReplWaiter *waiter, int64_t deadline_us,
+                          bool *ret_timed_out, Error *err) {
+    *ret_timed_out = false;
+    ErrCode rc = ERR_OK;
+    bool is_over = false;
+    for (;;) {
+        mutex_lock(&repl->mu);
+        is_over = look_at(repl, waiter);
+        mutex_unlock(&repl->mu);
+        if (is_over || rc != ERR_OK || *ret_timed_out)
+            break;
+        rc = op_wait(waiter->op, deadline_us, ret_timed_out, err);
+    }
+    repl_waiter_leave(repl, waiter);
+    if (!is_over)
+        return rc;
+    *ret_timed_out = false;
+    error_reset(err);
+    return ERR_OK;
+}
+
+ErrCode repl_wait(Repl *repl, ReplWaiter *waiter, int64_t deadline_us, bool *ret_timed_out,
+                  Error *err) {
+    repl_waiter_enter(repl, waiter);
+    repl_feed_positions(repl);
+    return repl_wait_entered(repl, waiter, deadline_us, ret_timed_out, err);
+}
+
+ErrCode repl_wait_write_concern(Repl *repl, OpCtx *op, const ReplWriteConcern *concern,
+                                bool is_journaled, OpTime optime, int64_t deadline_us,
+                                Error *err) {
+    if (optime_is_none(optime))
+        optime = oplog_applied(repl->oplog);
+    bool is_local = concern->kind == REPL_W_NUMBER && concern->number <= 1;
+    if (is_journaled)
+        TRY(storage_wait_durable(repl->engine, op, err));
+    if (is_local)
+        return ERR_OK;
+    mutex_lock(&repl->mu);
+    const ReplConfig *config = repl_core_config(repl->core);
+    ErrCode rc = config != NULL ? repl_config_check_write_concern(config, concern, err) : ERR_OK;
+    mutex_unlock(&repl->mu);
+    TRY(rc);
+    ReplWaiter waiter = {.kind = WAIT_CONCERN,
+                         .op = op,
+                         .concern = *concern,
+                         .is_journaled = is_journaled,
+                         .optime = optime};
+    bool is_timed_out;
+    TRY(repl_wait(repl, &waiter, deadline_us, &is_timed_out, err));
+    if (waiter.is_good)
+        return ERR_OK;
+    if (is_timed_out)
+        return error_set(err, ERR_WRITE_CONCERN_FAILED, "waiting for replication timed out");
+    return error_set(err, waiter.rc, "%s", waiter.why);
+}
+
+static ErrCode write_note(Repl *repl, OpCtx *op, const char *text, OpTime *ret_optime, Error *err) {
+    Buffer buf;
+    buffer_init_arena(&buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_cstr(&b, "msg", text);
+    return oplog_write_noop(repl->oplog, op, doc_builder_end(&b), ret_optime, err);
+}
+
+ErrCode repl_wait_applied(Repl *repl, OpCtx *op, uint64_t ts, Error *err) {
+    if (oplog_applied(repl->oplog).ts >= ts)
+        return ERR_OK;
+    if (ts > oplog_cluster_time(repl->oplog))
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "readConcern afterClusterTime value must not be greater than the current "
+                         "clusterTime");
+    /* Nothing of ours may be coming up to that time: the primary makes something. */
+    if (repl_is_writable(repl)) {
+        OpTime optime;
+        CLEANUP(error_reset) Error ignored = {0};
+        (void)write_note(repl, op, "advance to the time of a read", &optime, &ignored);
+    }
+    ReplWaiter waiter = {.kind = WAIT_APPLIED, .op = op, .optime = {ts, OPTIME_TERM_NONE}};
+    bool is_timed_out;
+    return repl_wait(repl, &waiter, INT64_MAX, &is_timed_out, err);
+}
+
+ErrCode repl_wait_committed(Repl *repl, OpCtx *op, uint64_t ts, Error *err) {
+    ReplWaiter waiter = {.kind = WAIT_COMMITTED, .op = op, .optime = {ts, OPTIME_TERM_NONE}};
+    bool is_timed_out;
+    return repl_wait(repl, &waiter, INT64_MAX, &is_timed_out, err);
+}
+
+ErrCode repl_wait_linearizable(Repl *repl, OpCtx *op, int64_t deadline_us, Error *err) {
+    OpTime optime;
+    TRY(write_note(repl, op, "linearizable read", &optime, err));
+    ReplWriteConcern majority = {.kind = REPL_W_MAJORITY};
+    return repl_wait_write_concern(repl, op, &majority, /* is_journaled= */ true, optime,
+                                   deadline_us, err);
+}
