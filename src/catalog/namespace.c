@@ -71,10 +71,10 @@ bool ns_is_oplog(const Ns *ns) {
 }
 
 ErrCode ns_check_creatable(const Ns *ns, Error *err) {
-    static const char *const SYSTEM_ALLOWED[] = {"system.views",   "system.js",    "system.profile",
-                                                 "system.users",   "system.roles", "system.version",
-                                                 "system.sessions", "system.replset", "system.rollback.id",
-                                                 "system.indexBuilds", "system.keys"};
+    static const char *const SYSTEM_ALLOWED[] = {
+        "system.views",       "system.js",          "system.profile",  "system.users",
+        "system.roles",       "system.version",     "system.sessions", "system.replset",
+        "system.rollback.id", "system.indexBuilds", "system.keys"};
     Str coll = ns_coll(ns);
     if (memchr(coll.data, '$', coll.size) != NULL)
         return error_set(err, ERR_INVALID_NAMESPACE, "Invalid collection name: %.*s",

@@ -62,8 +62,8 @@ static void learn(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) 
     Choice *choice = arg;
     repl_core_on_source_metadata(core, now, choice->source_index, choice->term, &choice->metadata,
                                  actions);
-    choice->is_change_wanted = repl_core_should_change_source(
-        core, now, choice->last_fetched, &choice->metadata, &choice->reason);
+    choice->is_change_wanted = repl_core_should_change_source(core, now, choice->last_fetched,
+                                                              &choice->metadata, &choice->reason);
 }
 
 static void deny_source(Sync *sync, const char *host, int64_t for_ms) {
@@ -184,8 +184,8 @@ static ErrCode take_metadata(Sync *sync, Choice *choice, Doc reply, Error *err) 
 
 static Doc batch_of(Doc reply, const char *name) {
     Elem cursor = doc_get_lit(reply, "cursor");
-    Elem batch = elem_type(cursor) == BT_DOC ? doc_get(elem_doc(cursor), str_from(name))
-                                             : ELEM_MISSING;
+    Elem batch =
+        elem_type(cursor) == BT_DOC ? doc_get(elem_doc(cursor), str_from(name)) : ELEM_MISSING;
     return elem_type(batch) == BT_ARRAY ? elem_doc(batch) : DOC_EMPTY;
 }
 

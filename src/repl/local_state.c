@@ -126,8 +126,7 @@ ErrCode local_store_rollback_id(OpCtx *op, int32_t id, Error *err) {
 ErrCode local_load_initial_sync_flag(OpCtx *op, bool *ret_is_set, Error *err) {
     Doc doc;
     TRY(load(op, &MINVALID_NS, &doc, err));
-    *ret_is_set =
-        doc_is_present(doc) && elem_is_truthy(doc_get_lit(doc, "doingInitialSync"));
+    *ret_is_set = doc_is_present(doc) && elem_is_truthy(doc_get_lit(doc, "doingInitialSync"));
     return ERR_OK;
 }
 

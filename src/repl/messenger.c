@@ -1,8 +1,8 @@
 /*
  * messenger.c - heartbeats, vote requests and hand-offs on their way to other members.
  *
- * Each host has a line: a thread with a connection and a queue. A host that does not answer holds up
- * only its own line, and its messages would be lost anyway.
+ * Each host has a line: a thread with a connection and a queue. A host that does not answer holds
+ * up only its own line, and its messages would be lost anyway.
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,8 +14,8 @@
 #include "transport/peer.h"
 
 enum {
-    LINES_MAX = 256,   /* hosts ever spoken to in one run */
-    QUEUE_MAX = 16,    /* of one line; more than that is not worth sending any more */
+    LINES_MAX = 256, /* hosts ever spoken to in one run */
+    QUEUE_MAX = 16,  /* of one line; more than that is not worth sending any more */
     HAND_OFF_MS = 1000,
 };
 

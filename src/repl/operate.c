@@ -84,7 +84,8 @@ static ErrCode parse_initiate(Repl *repl, Doc doc, ReplConfig **ret_config, int3
     if (!doc_is_present(doc) || doc_is_empty(doc)) {
         CLEANUP(repl_config_unref_ptr) ReplConfig *one = NULL;
         TRY(repl_config_for_one(repl->set_name, repl->host, &one, err));
-        ReplConfigEdit edit = {.version = 1, .term = REPL_CONFIG_TERM_NONE, .replica_set_id = &set_id};
+        ReplConfigEdit edit = {
+            .version = 1, .term = REPL_CONFIG_TERM_NONE, .replica_set_id = &set_id};
         *ret_config = repl_config_edit(one, &edit);
         *ret_self = 0;
         return ERR_OK;
@@ -192,10 +193,11 @@ static void forget_reconfig(void *arg, ReplCore *core, ReplNow now, ReplActions 
 static ErrCode check_default_concern(const ReplConfig *a, const ReplConfig *b, Error *err) {
     if (repl_config_implicit_write_concern(a).kind == repl_config_implicit_write_concern(b).kind)
         return ERR_OK;
-    return error_set(err, ERR_NEW_REPLICA_SET_CONFIGURATION_INCOMPATIBLE,
-                     "Reconfig attempted to install a config that would change the implicit default "
-                     "write concern. Use the setDefaultRWConcern command to set a cluster-wide "
-                     "write concern and try the reconfig again");
+    return error_set(
+        err, ERR_NEW_REPLICA_SET_CONFIGURATION_INCOMPATIBLE,
+        "Reconfig attempted to install a config that would change the implicit default "
+        "write concern. Use the setDefaultRWConcern command to set a cluster-wide "
+        "write concern and try the reconfig again");
 }
 
 ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc doc, bool is_force, Error *err) {
@@ -280,10 +282,7 @@ static void begin_step_up(void *arg, ReplCore *core, ReplNow now, ReplActions *a
 
 ErrCode repl_step_up(Repl *repl, OpCtx *op, bool skips_dry_run, Error *err) {
     ReplWaiter waiter = {.kind = WAIT_ELECTION, .op = op, .rc = ERR_COMMAND_FAILED};
-    Order order = {.repl = repl,
-                   .skips_dry_run = skips_dry_run,
-                   .waiter = &waiter,
-                   .err = err};
+    Order order = {.repl = repl, .skips_dry_run = skips_dry_run, .waiter = &waiter, .err = err};
     repl_waiter_enter(repl, &waiter);
     repl_event(repl, begin_step_up, &order);
     if (order.rc != ERR_OK) {
@@ -324,16 +323,14 @@ ErrCode repl_maintenance(Repl *repl, bool is_on, Error *err) {
 
 static void sync_from(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
     Order *order = arg;
-    order->rc = repl_core_sync_from(core, now, order->host, order->ret_warning,
-                                    order->ret_previous, actions, order->err);
+    order->rc = repl_core_sync_from(core, now, order->host, order->ret_warning, order->ret_previous,
+                                    actions, order->err);
 }
 
 ErrCode repl_sync_from(Repl *repl, const char *host, const char **ret_warning,
                        char ret_previous_host[REPL_HOST_SIZE], Error *err) {
-    Order order = {.host = host,
-                   .ret_warning = ret_warning,
-                   .ret_previous = ret_previous_host,
-                   .err = err};
+    Order order = {
+        .host = host, .ret_warning = ret_warning, .ret_previous = ret_previous_host, .err = err};
     repl_event(repl, sync_from, &order);
     return order.rc;
 }

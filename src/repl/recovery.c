@@ -40,8 +40,8 @@ static ErrCode read_batch(Repl *repl, OpCtx *op, uint64_t after, Doc *entries, s
     return ERR_OK;
 }
 
-ErrCode repl_replay(Repl *repl, OpCtx *op, uint64_t from_ts, OpTime *ret_last,
-                    int64_t *ret_wall_ms, Error *err) {
+ErrCode repl_replay(Repl *repl, OpCtx *op, uint64_t from_ts, OpTime *ret_last, int64_t *ret_wall_ms,
+                    Error *err) {
     Doc last;
     TRY(oplog_read_last(repl->oplog, op, &last, err));
     if (!doc_is_present(last))

@@ -150,8 +150,9 @@ static void moved(void *arg, bool is_durable) {
     Repl *repl = arg;
     if (atomic_load_explicit(&repl->accepts_writes, memory_order_relaxed)) {
         bool is_waited_for =
-            is_durable ? atomic_load_explicit(&repl->waiter_count, memory_order_relaxed) > 0
-                       : atomic_load_explicit(&repl->applied_waiter_count, memory_order_relaxed) > 0;
+            is_durable
+                ? atomic_load_explicit(&repl->waiter_count, memory_order_relaxed) > 0
+                : atomic_load_explicit(&repl->applied_waiter_count, memory_order_relaxed) > 0;
         if (is_waited_for)
             repl_feed_positions(repl);
         return;
@@ -214,9 +215,10 @@ static bool has_user_data(Repl *repl) {
     Catalog *catalog = catalog_acquire(repl->service->catalog);
     size_t local = 0;
     size_t total = catalog_collection_count(catalog);
-    const char *names[] = {"local.system.replset", "local.replset.election",
-                           "local.replset.minvalid", "local.system.rollback.id", "local.oplog.rs",
-                           "local.replset.oplogTruncateAfterPoint", "local.startup_log"};
+    const char *names[] = {"local.system.replset",   "local.replset.election",
+                           "local.replset.minvalid", "local.system.rollback.id",
+                           "local.oplog.rs",         "local.replset.oplogTruncateAfterPoint",
+                           "local.startup_log"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         Ns ns;
         CLEANUP(error_reset) Error err = {0};

@@ -86,7 +86,8 @@ void repl_build_oplog_metadata(Repl *repl, DocBuilder *b);
 ErrCode repl_wait_write_concern(Repl *repl, OpCtx *op, const ReplWriteConcern *concern,
                                 bool is_journaled, OpTime optime, int64_t deadline_us, Error *err)
     MUST_CHECK;
-/* Waits until everything up to `ts` is applied here. On a primary that is behind, writes a no-op. */
+/* Waits until everything up to `ts` is applied here. On a primary that is behind, writes a no-op.
+ */
 ErrCode repl_wait_applied(Repl *repl, OpCtx *op, uint64_t ts, Error *err) MUST_CHECK;
 /* Waits until everything up to `ts` is majority-committed; 0: until anything is. */
 ErrCode repl_wait_committed(Repl *repl, OpCtx *op, uint64_t ts, Error *err) MUST_CHECK;

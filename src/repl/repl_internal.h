@@ -46,7 +46,7 @@ struct Repl {
     char host[REPL_HOST_SIZE];
     uint16_t port;
     int64_t oplog_bytes;
-    uint64_t oldest_ts_min; /* where the history of this run begins */
+    uint64_t oldest_ts_min;  /* where the history of this run begins */
     bool is_copy_unfinished; /* an initial sync was begun and not finished */
     Oplog *oplog;
     Applier *applier;
@@ -128,8 +128,8 @@ void transition_set_policy(Repl *repl);
 
 ErrCode repl_recover(Repl *repl, OpCtx *op, Error *err) MUST_CHECK;
 /* Applies the entries after `from_ts` up to the end of the oplog. */
-ErrCode repl_replay(Repl *repl, OpCtx *op, uint64_t from_ts, OpTime *ret_last,
-                    int64_t *ret_wall_ms, Error *err) MUST_CHECK;
+ErrCode repl_replay(Repl *repl, OpCtx *op, uint64_t from_ts, OpTime *ret_last, int64_t *ret_wall_ms,
+                    Error *err) MUST_CHECK;
 
 /* ---- self.c ---- */
 
@@ -161,5 +161,5 @@ ErrCode repl_wait(Repl *repl, ReplWaiter *waiter, int64_t deadline_us, bool *ret
 /* The same in two steps, for those who begin what they wait for in between. */
 void repl_waiter_enter(Repl *repl, ReplWaiter *waiter);
 void repl_waiter_leave(Repl *repl, ReplWaiter *waiter);
-ErrCode repl_wait_entered(Repl *repl, ReplWaiter *waiter, int64_t deadline_us,
-                          bool *ret_timed_out, Error *err) MUST_CHECK;
+ErrCode repl_wait_entered(Repl *repl, ReplWaiter *waiter, int64_t deadline_us, bool *ret_timed_out,
+                          Error *err) MUST_CHECK;

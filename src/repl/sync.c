@@ -3,9 +3,11 @@
  *
  *     fetcher --queue--> applier --> flusher --> reporter
  *
- * Each is a thread, so that the network, the data, the disk and the way back overlap. Entries are in
- * the oplog before they are applied; readers see them when the whole batch is applied.
+ * Each is a thread, so that the network, the data, the disk and the way back overlap. Entries are
+ * in the oplog before they are applied; readers see them when the whole batch is applied.
  */
+#include <unistd.h>
+
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -270,7 +272,9 @@ static void flush_run(void *arg) {
         sync->is_flush_wanted = false;
         mutex_unlock(&sync->mu);
         CLEANUP(error_reset) Error err = {0};
-        (void)storage_wait_durable(sync->repl->engine, NULL, &err);
+        if (storage_wait_durable(sync->repl->engine, NULL, &err) != ERR_OK)
+            LOG_WARN(LOG_REPL, 7300220, "Could not flush the journal",
+                     LOG_STR("error", error_message(&err)));
         mutex_lock(&sync->mu);
     }
     mutex_unlock(&sync->mu);

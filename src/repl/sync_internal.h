@@ -24,8 +24,8 @@ struct Sync {
 
     Mutex mu;
     /* Guarded by mu. */
-    Cond fetch_cond;  /* room in the queue, or something changed */
-    Cond apply_cond;  /* entries in the queue, or something changed */
+    Cond fetch_cond; /* room in the queue, or something changed */
+    Cond apply_cond; /* entries in the queue, or something changed */
     Cond flush_cond;
     Cond report_cond;
     List queue; /* FetchedBatch */

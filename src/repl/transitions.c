@@ -61,8 +61,8 @@ ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *e
     TRY(lock_state(op, err));
     ErrCode rc = ERR_OK;
     mutex_lock(&repl->mu);
-    bool is_current = repl_core_state(repl->core) == REPL_PRIMARY &&
-                      repl_core_term(repl->core) == term;
+    bool is_current =
+        repl_core_state(repl->core) == REPL_PRIMARY && repl_core_term(repl->core) == term;
     mutex_unlock(&repl->mu);
     if (is_current) {
         rc = oplog_begin_term(repl->oplog, op, term, err);
@@ -76,8 +76,9 @@ ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *e
     failpoint_hit(FP_REPL_NEW_TERM_NOOP);
     TRY(rc);
     if (is_current) {
-        LOG_INFO(LOG_REPL, 21331, "Transition to primary complete; database writes are now "
-                                  "permitted",
+        LOG_INFO(LOG_REPL, 21331,
+                 "Transition to primary complete; database writes are now "
+                 "permitted",
                  LOG_I64("term", term));
         repl_feed_positions(repl);
     }

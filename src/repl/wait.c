@@ -1,8 +1,8 @@
 /*
  * wait.c - waiting for positions and states (REP-3).
  *
- * Waiters stand in one list under the lock of the core. Whoever moves something on looks through the
- * list and wakes those whose wait is over, so that nobody wakes up in vain.
+ * Waiters stand in one list under the lock of the core. Whoever moves something on looks through
+ * the list and wakes those whose wait is over, so that nobody wakes up in vain.
  */
 #include "base/clock.h"
 #include "repl/repl_internal.h"
@@ -16,8 +16,8 @@ static bool look_at(Repl *repl, ReplWaiter *waiter) {
     bool is_primary = repl_core_state(core) == REPL_PRIMARY;
     switch (waiter->kind) {
     case WAIT_CONCERN:
-        waiter->is_good = repl_core_is_concern_met(core, &waiter->concern, waiter->is_journaled,
-                                                   waiter->optime);
+        waiter->is_good =
+            repl_core_is_concern_met(core, &waiter->concern, waiter->is_journaled, waiter->optime);
         if (!waiter->is_good && (!is_primary || repl_core_term(core) != waiter->optime.term)) {
             waiter->is_over = true;
             waiter->rc = ERR_PRIMARY_STEPPED_DOWN;
@@ -74,8 +74,8 @@ void repl_waiter_leave(Repl *repl, ReplWaiter *waiter) {
         atomic_fetch_sub(&repl->applied_waiter_count, 1);
 }
 
-ErrCode repl_wait_entered(Repl *repl, ReplWaiter *waiter, int64_t deadline_us,
-                          bool *ret_timed_out, Error *err) {
+ErrCode repl_wait_entered(Repl *repl, ReplWaiter *waiter, int64_t deadline_us, bool *ret_timed_out,
+                          Error *err) {
     *ret_timed_out = false;
     ErrCode rc = ERR_OK;
     bool is_over = false;
@@ -103,8 +103,7 @@ ErrCode repl_wait(Repl *repl, ReplWaiter *waiter, int64_t deadline_us, bool *ret
 }
 
 ErrCode repl_wait_write_concern(Repl *repl, OpCtx *op, const ReplWriteConcern *concern,
-                                bool is_journaled, OpTime optime, int64_t deadline_us,
-                                Error *err) {
+                                bool is_journaled, OpTime optime, int64_t deadline_us, Error *err) {
     if (optime_is_none(optime))
         optime = oplog_applied(repl->oplog);
     bool is_local = concern->kind == REPL_W_NUMBER && concern->number <= 1;

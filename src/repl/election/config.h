@@ -25,7 +25,8 @@ enum {
     REPL_PORT_DEFAULT = 27017,
 };
 #define REPL_CONFIG_VERSION_MAX      INT32_MAX
-#define REPL_CONFIG_TERM_NONE        (-1) /* of a forced or not yet elected configuration */
+#define REPL_CONFIG_TERM_NONE        (-1) /* of a forced one: only versions compare */
+#define REPL_CONFIG_TERM_INITIAL     0    /* of a fresh one, until the first primary rewrites it */
 #define REPL_CONFIG_VERSION_NONE     (-2) /* what a member without a configuration sends */
 #define REPL_INDEX_NONE              (-1)
 #define REPL_WRITE_CONCERN_MAJORITY  "majority"
@@ -125,6 +126,10 @@ typedef struct ReplConfigEdit {
  * electability, which must hold (at least one member electable without newly added ones). */
 ReplConfig *repl_config_edit(const ReplConfig *config, const ReplConfigEdit *edit);
 
+/* Appends the document as replSetGetConfig shows it: without newlyAdded, which users may not set.
+ */
+void repl_config_build_for_user(Buffer *buf, const ReplConfig *config);
+
 /* The smallest valid configuration of one member, as replSetInitiate without argument makes it. */
 ErrCode repl_config_for_one(const char *set_name, const char *host, ReplConfig **ret_config,
                             Error *err) MUST_CHECK;
@@ -150,8 +155,8 @@ bool repl_host_normalise(Str host, char ret_host[REPL_HOST_SIZE]);
 /* ---- checks for commands ---- */
 
 /* replSetInitiate: the document as the user gave it, parsed by the flags FROM_USER; `self_host`
- * must be one of its members. The result has version 1, no term, and the given new replica set id.
- * Fails with ERR_INVALID_REPLICA_SET_CONFIG. */
+ * must be one of its members. The result has version 1, the initial term, and the given new replica
+ * set id. Fails with ERR_INVALID_REPLICA_SET_CONFIG. */
 ErrCode repl_config_for_initiate(Doc doc, const char *set_name, const char *self_host,
                                  const Oid *replica_set_id, ReplConfigParseFlags flags,
                                  ReplConfig **ret_config, Error *err) MUST_CHECK;

@@ -60,7 +60,8 @@ typedef enum ReplActionKind {
     /* Send `vote_request` to `host` within `timeout_ms`; outcome: repl_core_on_vote_reply or
      * _failure with the same `token` and `member_index`. */
     REPL_ACTION_REQUEST_VOTE,
-    /* Make `last_vote` (for this member itself) durable, then repl_core_own_vote_persisted. */
+    /* Make `last_vote` (for this member itself) durable, then repl_core_own_vote_persisted. Of two
+     * votes being stored at once the one of the higher term must stay on disk. */
     REPL_ACTION_PERSIST_OWN_VOTE,
     /* An election ended: `is_won`, `reason` says why not. replSetStepUp waits for this (`token`).
      */
