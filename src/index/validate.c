@@ -63,6 +63,7 @@ static void validation_done(Validation *v) {
     }
     xfree(v->checks);
     xfree(v->corrupt);
+    catalog_release(v->lost_catalog);
     arena_done(&v->arena);
 }
 

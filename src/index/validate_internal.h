@@ -60,12 +60,17 @@ typedef struct Validation {
     TextList warnings;
     bool is_second_pass;
     bool is_cut_off; /* more suspects than memory for them */
+    /* Where documents with duplicate keys go; NULL until the first one. */
+    Catalog *lost_catalog;
+    const Collection *lost;
     /* What was mended. */
     bool is_repaired;
     int64_t inserted_keys;
     int64_t removed_keys;
     int64_t removed_records;
     int64_t marked_multikey;
+    int64_t moved_records; /* to the lost and found */
+    int64_t outdated_keys; /* missing ones of records that have been moved before */
 } Validation;
 
 void validate_add_text(Validation *v, TextList *list, const char *fmt, ...) PRINTF_LIKE(3, 4);
@@ -80,6 +85,10 @@ void validate_count_suspects(const IndexCheck *check, int64_t *ret_missing, int6
 
 /* validate_repair.c: fails only when nothing can go on; what cannot be mended stays reported. */
 ErrCode validate_repair(Validation *v, Error *err) MUST_CHECK;
+
+/* validate_lost.c: false when there is no place for it. */
+ErrCode validate_move_to_lost(Validation *v, RecordId rid, bool *ret_is_moved, Error *err)
+    MUST_CHECK;
 
 /* validate_report.c */
 void validate_judge(Validation *v, bool is_locked);
