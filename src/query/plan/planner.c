@@ -380,7 +380,21 @@ static void keep_for_replan(Planning *p, uint64_t works) {
     executor_expect_works(p->exec, works);
 }
 
+/* Does it read an index from end to end? Where keys are skipped for the sake of distinct values it
+ * does not. */
+static bool is_unbounded(const Planning *p, const Candidate *candidate) {
+    if (p->spec->is_distinct || doc_is_present(p->spec->min) || doc_is_present(p->spec->max))
+        return false;
+    for (uint32_t i = 0; i < candidate->path_count; i++)
+        if (candidate->paths[i].bounds.point_fields == 0 &&
+            !candidate->paths[i].bounds.has_range_field)
+            return true;
+    return false;
+}
+
 static PlanStage *use(Planning *p, const Candidate *candidate) {
+    p->exec->is_low_priority =
+        p->spec->is_index_scan_deprioritized && p->spec->limit == 0 && is_unbounded(p, candidate);
     Arena *arena = &p->exec->arena;
     const char *kind = p->spec->is_count ? "COUNT_SCAN" : "IXSCAN";
     char *summary = NULL;
@@ -408,9 +422,7 @@ static ErrCode plan_scan(Planning *p, bool is_forward, bool is_told, PlanStage *
                              "error processing query: ns=%s planner returned error :: No indexed "
                              "plans available, and running with 'notablescan'",
                              p->coll->ns.text);
-        /* Counts from its first yield on: short scans are over by then. */
-        if (p->spec->is_scan_deprioritized && p->spec->limit == 0)
-            p->access->op->admission_priority = ADMISSION_LOW;
+        p->exec->is_low_priority = p->spec->is_scan_deprioritized && p->spec->limit == 0;
         ScanOptions options = {.filter = p->filter, .is_forward = is_forward};
         if (ns_is_oplog(&p->coll->ns))
             bound_by_ts(p, &options);
