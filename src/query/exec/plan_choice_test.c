@@ -103,3 +103,69 @@ TEST(scans_from_end_to_end_have_low_priority) {
     }
     chooser_done(&c);
 }
+
+/* Plans and throws away; what is remembered stays. */
+static void plan_once(Chooser *c, const char *filter, bool *ret_is_cached, const char **ret_plan) {
+    QuerySpec spec = {.filter = json(c, filter), .yield_period_us = 1000000};
+    Error err = {0};
+    CLEANUP(access_done) CollAccess access = {0};
+    CLEANUP(executor_free_ptr) PlanExecutor *exec = NULL;
+    EXPECT_OK(access_read(c->fx.op, &c->ns, &access, &err), err);
+    EXPECT_OK(plan_query(&access, &spec, &exec, &err), err);
+    *ret_is_cached = exec->cached_works > 0;
+    *ret_plan = arena_strdup(&c->arena, exec->summary);
+}
+
+static void no_error(void *arg, uint32_t index, const Error *err) {
+    (void)arg, (void)index;
+    test_fail(__FILE__, __LINE__, "%s", error_message(err));
+}
+
+TEST(plans_by_wildcard_indexes_are_remembered_with_their_path) {
+    /* Method: of the fields only `few` restricts much; each filter is planned twice, the second
+     * time with other values. */
+    static const char *const INDEXES[] = {"{'key': {'$**': 1}, 'name': 'all'}",
+                                          "{'key': {'many': 1}, 'name': 'many'}"};
+#define LONG_NAME                                                                                  \
+    "long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_"   \
+    "long_long_long_long_long_long_long_long"
+    static const struct {
+        const char *first;
+        const char *second;
+        const char *plan; /* of the second */
+        bool is_cached;
+    } CASES[] = {
+        {"{'few': 3, 'many': 1}", "{'few': 4, 'many': 0}", "IXSCAN { $_path: 1, few: 1 }", true},
+        {"{'few': {'$lt': 3}, 'same': 1}", "{'few': {'$lt': 2}, 'same': 0}",
+         "IXSCAN { $_path: 1, few: 1 }", true},
+        {"{'many': {'$in': [1]}, 'few': {'$in': [3]}}",
+         "{'many': {'$in': [1]}, 'few': {'$in': [null]}}", "IXSCAN { ", false},
+        {"{'many': 1, '" LONG_NAME "': {'$gte': 7}}", "{'many': 0, '" LONG_NAME "': {'$gte': 8}}",
+         "IXSCAN { $_path: 1, long_", false},
+    };
+    Chooser c = {0};
+    chooser_init(&c, INDEXES, ARRAY_LEN(INDEXES));
+    Doc docs[200];
+    for (uint32_t i = 0; i < ARRAY_LEN(docs); i++) {
+        const char *text = arena_printf(
+            &c.arena, "{'_id': %u, 'few': %u, 'many': %u, 'same': 1, '" LONG_NAME "': %u}", i,
+            i % 100, i % 2, i % 100 == 7 ? 7 : 0);
+        docs[i] = json(&c, text);
+    }
+    int64_t inserted;
+    Error err = {0};
+    EXPECT_OK(exec_insert(c.fx.op, &c.ns, docs, ARRAY_LEN(docs), /* is_ordered= */ true,
+                          /* is_validation_bypassed= */ false, no_error, NULL, &inserted, &err),
+              err);
+    for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+        bool is_cached;
+        const char *plan;
+        plan_once(&c, CASES[i].first, &is_cached, &plan);
+        EXPECT(!is_cached);
+        plan_once(&c, CASES[i].second, &is_cached, &plan);
+        if (is_cached != CASES[i].is_cached || strstr(plan, CASES[i].plan) == NULL)
+            test_fail(__FILE__, __LINE__, "%s is %s, %s", CASES[i].second, plan,
+                      is_cached ? "from the cache" : "planned anew");
+    }
+    chooser_done(&c);
+}

@@ -282,22 +282,48 @@ static ErrCode plan_hint(Planning *p, PlanStage **ret_stage, bool *ret_is_planne
 
 /* ---- indexes ---- */
 
+static bool has_wildcard_path(Planning *p, const IndexDesc *index, Str path) {
+    Str paths[WILDCARD_VIEWS_MAX];
+    uint32_t count = wildcard_paths(index, p->filter, &p->exec->arena, paths);
+    for (uint32_t i = 0; i < count; i++)
+        if (str_equal(paths[i], path))
+            return true;
+    return false;
+}
+
 static bool use_cached(Planning *p, const PlanChoice *choice, Candidate *ret_candidate) {
     if (choice->index_ident[0] == '\0')
         return candidate_for_or(p, ret_candidate);
     for (uint32_t i = 0; i < p->coll->index_count; i++) {
         IndexDesc *index = p->coll->indexes[i];
-        if (strcmp(index->ident, choice->index_ident) == 0)
-            return index_is_usable(index) && index->kind != INDEX_KIND_WILDCARD &&
-                   candidate_for_index(p, index, /* is_told= */ false, ret_candidate);
+        if (strcmp(index->ident, choice->index_ident) != 0)
+            continue;
+        if (!index_is_usable(index))
+            return false;
+        if (index->kind == INDEX_KIND_WILDCARD) {
+            /* An index that cannot be asked is met again where all candidates are looked for. */
+            CLEANUP(error_reset) Error ignored = {0};
+            Str path = str_from(choice->wildcard_path);
+            if (!has_wildcard_path(p, index, path) ||
+                wildcard_view(p->access->op, index, path, &p->exec->arena, &index, &ignored) !=
+                    ERR_OK)
+                return false;
+        }
+        return candidate_for_index(p, index, /* is_told= */ false, ret_candidate);
     }
     return false;
 }
 
 static void remember(Planning *p, const PlanShape *shape, const Candidate *best, uint64_t works) {
     PlanChoice choice = {.works = works};
-    if (!best->is_union)
-        strncpy(choice.index_ident, best->paths[0].index->ident, sizeof(choice.index_ident) - 1);
+    if (!best->is_union) {
+        const IndexDesc *index = best->paths[0].index;
+        Str path = index->whole != NULL ? wildcard_view_path(index) : STR("");
+        if (path.size >= sizeof(choice.wildcard_path))
+            return;
+        strncpy(choice.index_ident, index->ident, sizeof(choice.index_ident) - 1);
+        memcpy(choice.wildcard_path, path.data, path.size);
+    }
     plan_cache_put(p->coll, shape, &choice, p->spec->filter, p->spec->sort, p->spec->projection);
 }
 
