@@ -63,6 +63,7 @@ static void validation_done(Validation *v) {
     }
     xfree(v->checks);
     xfree(v->corrupt);
+    error_reset(&v->bad);
     catalog_release(v->lost_catalog);
     arena_done(&v->arena);
 }
@@ -136,16 +137,15 @@ static ErrCode scan_records(Validation *v, Error *err) {
 /* Returns whether it is a document; the first pass tells and counts what is wrong with it. */
 static bool check_record(Validation *v, RecordId rid, Str data, RecordId *last) {
     const uint8_t *bytes = (const uint8_t *)data.data;
-    Error bad = {0};
-    bool is_doc = doc_validate(bytes, data.size, BSON_DEPTH_MAX, VALIDATE_BASIC, &bad) == ERR_OK;
+    bool is_doc = doc_validate(bytes, data.size, BSON_DEPTH_MAX, VALIDATE_BASIC, &v->bad) == ERR_OK;
     if (v->is_second_pass) {
-        error_reset(&bad);
+        error_reset(&v->bad);
         return is_doc;
     }
     v->records++;
     if (!is_doc) {
         validate_add_text(v, &v->warnings, "record %llu is not valid BSON: %s",
-                          (unsigned long long)validate_rid_num(rid), error_message(&bad));
+                          (unsigned long long)validate_rid_num(rid), error_message(&v->bad));
         ARRAY_RESERVE(v->corrupt, v->corrupt_count, v->corrupt_capacity);
         CorruptRecord *corrupt = &v->corrupt[v->corrupt_count++];
         *corrupt = (CorruptRecord){rid, data.size};
@@ -154,11 +154,11 @@ static bool check_record(Validation *v, RecordId rid, Str data, RecordId *last) 
     } else {
         v->bytes += (int64_t)data.size;
         if (v->options->is_conformance &&
-            doc_validate(bytes, data.size, BSON_DEPTH_MAX, VALIDATE_UTF8 | VALIDATE_UNIQUE, &bad) !=
-                ERR_OK)
+            doc_validate(bytes, data.size, BSON_DEPTH_MAX, VALIDATE_UTF8 | VALIDATE_UNIQUE,
+                         &v->bad) != ERR_OK)
             v->noncompliant++;
     }
-    error_reset(&bad);
+    error_reset(&v->bad);
     if (rid.str == NULL && last->num >= rid.num)
         validate_add_text(v, &v->errors, "record ids are out of order at %lld", (long long)rid.num);
     *last = rid.str == NULL ? rid : RECORD_ID_NONE;
@@ -168,12 +168,12 @@ static bool check_record(Validation *v, RecordId rid, Str data, RecordId *last) 
 static void check_keys(Validation *v, Doc doc, RecordId rid, KeySet *keys) {
     for (uint32_t i = 0; i < v->check_count; i++) {
         IndexCheck *check = &v->checks[i];
-        Error bad = {0};
-        if (index_keys_of(check->index, doc, keys, &bad) != ERR_OK) {
+        if (index_keys_of(check->index, doc, keys, &v->bad) != ERR_OK) {
             if (!v->is_second_pass)
                 validate_add_text(v, &check->errors, "keys of record %llu cannot be made: %s",
-                                  (unsigned long long)validate_rid_num(rid), error_message(&bad));
-            error_reset(&bad);
+                                  (unsigned long long)validate_rid_num(rid),
+                                  error_message(&v->bad));
+            error_reset(&v->bad);
             continue;
         }
         if (keys->is_multikey && !v->is_second_pass) {

@@ -30,6 +30,8 @@ typedef struct Suspect {
 typedef struct IndexCheck {
     const IndexDesc *index;
     int32_t *buckets;
+    int32_t *next_bucket; /* counted with the next key, when it has come into the cache */
+    int next_delta;
     int64_t entries;
     bool is_multikey_missing;
     uint32_t multikey_paths[INDEX_FIELDS_MAX]; /* that documents have */
@@ -58,6 +60,7 @@ typedef struct Validation {
     uint32_t corrupt_capacity;
     TextList errors;
     TextList warnings;
+    Error bad; /* why a record is refused; clean in between, since cleaning costs */
     bool is_second_pass;
     bool is_cut_off; /* more suspects than memory for them */
     /* Where documents with duplicate keys go; NULL until the first one. */
@@ -80,7 +83,8 @@ static inline uint64_t validate_rid_num(RecordId rid) {
 
 /* validate_keys.c: first pass: counts; second pass: collects what is in uneven buckets. */
 void validate_count_key(Validation *v, IndexCheck *check, IndexKey key, RecordId rid, int delta);
-bool validate_has_uneven_bucket(const IndexCheck *check);
+/* At the end of the first pass. */
+bool validate_has_uneven_bucket(IndexCheck *check);
 void validate_count_suspects(const IndexCheck *check, int64_t *ret_missing, int64_t *ret_extra);
 
 /* validate_repair.c: fails only when nothing can go on; what cannot be mended stays reported. */
