@@ -171,6 +171,8 @@ PYTHON
 if [ -d tests/node_modules ]; then
     echo
     SHERD=$SHERD BENCH=$BENCH DOCS=$MANY_DOCS node bench/index_build.mjs
+    echo
+    SHERD=$SHERD BENCH=$BENCH DOCS=$MANY_DOCS node bench/background.mjs
 else
-    echo "index builds are measured once the npm packages of the tests are there (make test)"
+    echo "index builds, TTL and validate are measured once the npm packages of the tests are there (make test)"
 fi

@@ -66,6 +66,7 @@ static int step_load(WtThread *wt);
 static int step_insert(WtThread *wt);
 static int step_scan(WtThread *wt);
 static int step_index_scan(WtThread *wt);
+static int step_scan_all(WtThread *wt);
 static int step_build(WtThread *wt);
 static int step_point_read(WtThread *wt);
 static int step_update(WtThread *wt);
@@ -84,6 +85,8 @@ static const WtWorkload WT_WORKLOADS[] = {
     {"wt-update", "floor: read by _id and replace", true, 1, step_update},
     {"wt-delete", "floor: read by _id and remove, until --docs are gone", true, 1, step_delete},
     {"wt-index-scan", "floor: walk over all keys of the index", true, UINT32_MAX, step_index_scan},
+    {"wt-scan-all", "floor: wt-scan, then the keys of two indexes", true, UINT32_MAX,
+     step_scan_all},
     {"wt-build", "floor: an index on k by scan, sort and bulk load", true, UINT32_MAX, step_build},
     {"wt-scan", "floor: walk over all documents, reading their bytes", true, UINT32_MAX, step_scan},
 };
@@ -421,6 +424,15 @@ static int step_index_scan(WtThread *wt) {
     if (rc != WT_NOTFOUND)
         return rc;
     return seen == wt->run->options->docs ? 0 : WT_ERROR;
+}
+
+/* The second index is the first one again: as many keys, and with their record ids as many bytes.
+ */
+static int step_scan_all(WtThread *wt) {
+    int rc = step_scan(wt);
+    for (int i = 0; rc == 0 && i < 2; i++)
+        rc = step_index_scan(wt);
+    return rc;
 }
 
 /* An index key as a node stores it: the number with its type and end, then the record id. */

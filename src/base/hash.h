@@ -19,9 +19,16 @@ static inline uint64_t hash_bytes(const void *data, size_t size) {
         at += 8;
         size -= 8;
     }
+    /* The rest in words that may overlap: a copy of a size not known is a loop. */
     uint64_t tail = 0;
-    if (size > 0)
-        memcpy(&tail, at, size);
+    if (size >= 4) {
+        uint32_t low, high;
+        memcpy(&low, at, 4);
+        memcpy(&high, at + size - 4, 4);
+        tail = low | (uint64_t)high << 32;
+    } else if (size > 0) {
+        tail = at[0] | (uint64_t)at[size / 2] << 8 | (uint64_t)at[size - 1] << 16;
+    }
     __uint128_t product = (__uint128_t)(h ^ tail) * 0xA0761D6478BD642Fu;
     h = (uint64_t)product ^ (uint64_t)(product >> 64);
     return h ^ (h >> 29);

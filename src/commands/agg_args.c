@@ -11,6 +11,7 @@ void agg_options_defaults(CommandCtx *ctx, AggOptions *options) {
     options->spill_dir =
         param_bool(ctx->service, PARAM_ALLOW_DISK_USE_BY_DEFAULT) ? spill_dir(ctx) : NULL;
     options->is_scan_deprioritized = param_bool(ctx->service, PARAM_DEPRIORITIZE_SCANS);
+    options->is_index_scan_deprioritized = param_bool(ctx->service, PARAM_DEPRIORITIZE_INDEX_SCANS);
     options->now_ms = clock_wall_ms();
     agg_source_rows(ctx, options->is_collectionless, &options->source_rows,
                     &options->source_row_count);

@@ -2,6 +2,7 @@
 #include "catalog/access.h"
 #include "commands/core/command_service.h"
 #include "commands/query_args.h"
+#include "ddl/ddl.h"
 #include "index/validate.h"
 
 typedef struct ValidateRequest {
@@ -42,6 +43,9 @@ static ErrCode validate_run(CommandCtx *ctx, void *arg, Error *err) {
         return error_set(err, ERR_INVALID_OPTIONS,
                          "Running the validate command with { metadata: true } is not supported "
                          "with any other options");
+    CLEANUP(repair_lock_done) RepairLock repair_lock = {0};
+    if (request->is_repair)
+        TRY(ddl_lock_for_repair(ctx->op, &ns, &repair_lock, err));
     CLEANUP(access_done) CollAccess access = {0};
     if (request->is_background)
         TRY(access_read(ctx->op, &ns, &access, err));
@@ -57,6 +61,7 @@ static ErrCode validate_run(CommandCtx *ctx, void *arg, Error *err) {
         .is_conformance = request->is_conformance || request->is_full,
         .is_fast_count_enforced = request->is_fast_count_enforced,
         .is_repair = request->is_repair,
+        .ensure_collection = ddl_ensure_collection,
         .is_metadata_only = request->is_metadata_only,
     };
     return collection_validate(&access, &options, !request->is_background, ctx->reply, err);

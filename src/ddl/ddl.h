@@ -89,3 +89,14 @@ ErrCode ddl_create_indexes(OpCtx *op, const Ns *ns, const Doc *specs, uint32_t c
 /* `which` is "*", a name, an array of names, or a key pattern. */
 ErrCode ddl_drop_indexes(OpCtx *op, const Ns *ns, Elem which, uint32_t *ret_count_before,
                          Error *err) MUST_CHECK;
+
+/* For a repair: the collection and the place for documents that it cannot keep (lost_and_found_ns),
+ * both names in X. The former is then opened as always, which only counts. A collection that does
+ * not exist is not locked. */
+typedef struct RepairLock {
+    OpCtx *op; /* NULL: nothing held */
+    Ns ns;
+    Ns lost_and_found;
+} RepairLock;
+ErrCode ddl_lock_for_repair(OpCtx *op, const Ns *ns, RepairLock *ret_lock, Error *err) MUST_CHECK;
+void repair_lock_done(RepairLock *lock);

@@ -16,6 +16,10 @@ ErrCode ddl_check_db_case(OpCtx *op, const Ns *ns, Error *err) MUST_CHECK;
 /* Fails with ERR_BACKGROUND_OPERATION_IN_PROGRESS_FOR_NAMESPACE while an index of the collection is
  * being built; NULL is fine. */
 ErrCode ddl_check_no_build(const Collection *coll, Error *err) MUST_CHECK;
+/* Both names in X; databases, then collections, each in ResourceId order, so that two operations
+ * cannot wait for each other. */
+ErrCode ddl_lock_two(OpCtx *op, const Ns *a, const Ns *b, Error *err) MUST_CHECK;
+void ddl_unlock_two(OpCtx *op, const Ns *a, const Ns *b);
 /* Tells the observers: `o` is the command as an entry of the oplog, `o2` what was before. */
 ErrCode ddl_observe(OpCtx *op, const Ns *ns, const Uuid *uuid, Doc o, Doc o2, Error *err)
     MUST_CHECK;

@@ -36,8 +36,6 @@ static ErrCode rename_collection(OpCtx *op, const Ns *from, const Ns *to, bool i
                                  RenameCheck check, Error *err);
 static ErrCode rename_here(void *arg, OpCtx *op, Error *err);
 static ErrCode rename_across(void *arg, OpCtx *op, Error *err);
-static ErrCode lock_two(OpCtx *op, const Ns *a, const Ns *b, Error *err);
-static void unlock_two(OpCtx *op, const Ns *a, const Ns *b);
 static ErrCode copy_documents(OpCtx *op, const Collection *from, const Collection *to,
                               int64_t skip_bytes, Error *err);
 static ErrCode copy_collection(OpCtx *op, const Collection *from, const Ns *ns, Doc options,
@@ -115,11 +113,11 @@ static ErrCode rename_locked(OpCtx *op, const RenameArgs *args, const Catalog *c
 
 static ErrCode rename_here(void *arg, OpCtx *op, Error *err) {
     RenameArgs *args = arg;
-    TRY(lock_two(op, args->from, args->to, err));
+    TRY(ddl_lock_two(op, args->from, args->to, err));
     Catalog *catalog = catalog_acquire(op_catalog(op));
     ErrCode rc = rename_locked(op, args, catalog, err);
     catalog_release(catalog);
-    unlock_two(op, args->from, args->to);
+    ddl_unlock_two(op, args->from, args->to);
     return rc;
 }
 
@@ -127,7 +125,7 @@ static ErrCode rename_here(void *arg, OpCtx *op, Error *err) {
 static ErrCode rename_across(void *arg, OpCtx *op, Error *err) {
     RenameArgs *args = arg;
     TRY(ddl_check_db_case(op, args->to, err));
-    TRY(lock_two(op, args->from, args->to, err));
+    TRY(ddl_lock_two(op, args->from, args->to, err));
     Catalog *catalog = catalog_acquire(op_catalog(op));
     const Collection *source, *target;
     Collection *copy = NULL;
@@ -143,7 +141,7 @@ static ErrCode rename_across(void *arg, OpCtx *op, Error *err) {
         collection_unref(copy);
     }
     catalog_release(catalog);
-    unlock_two(op, args->from, args->to);
+    ddl_unlock_two(op, args->from, args->to);
     return rc;
 }
 
@@ -310,9 +308,7 @@ ErrCode ddl_convert_to_capped(OpCtx *op, const Ns *ns, int64_t size, Error *err)
     return op_run_with_retry(op, convert_attempt, &args, err);
 }
 
-/* Databases, then collections, each in ResourceId order, so that two renames cannot wait for each
- * other. */
-static ErrCode lock_two(OpCtx *op, const Ns *a, const Ns *b, Error *err) {
+ErrCode ddl_lock_two(OpCtx *op, const Ns *a, const Ns *b, Error *err) {
     TRY(op_lock_global(op, LOCK_IX, err));
     ResourceId db_a = db_resource(ns_db(a)), db_b = db_resource(ns_db(b));
     ResourceId coll_a = ns_resource(a), coll_b = ns_resource(b);
@@ -338,7 +334,7 @@ static ErrCode lock_two(OpCtx *op, const Ns *a, const Ns *b, Error *err) {
     return ERR_OK;
 }
 
-static void unlock_two(OpCtx *op, const Ns *a, const Ns *b) {
+void ddl_unlock_two(OpCtx *op, const Ns *a, const Ns *b) {
     lock_release(op, ns_resource(a));
     lock_release(op, ns_resource(b));
     lock_release(op, db_resource(ns_db(a)));

@@ -1,8 +1,8 @@
 /*
  * validate_test.c - validate finds planted faults, names them, and repair mends them (DUR-5).
  *
- * Method: a healthy collection of ten documents with indexes on a and b; each case damages its
- * tables behind the back of the catalog. Wrong order cannot be planted: WiredTiger keeps keys
+ * Method: a healthy collection of ten documents with indexes on a and b (unique); each case damages
+ * its tables behind the back of the catalog. Wrong order cannot be planted: WiredTiger keeps keys
  * sorted.
  */
 #include <string.h>
@@ -44,7 +44,7 @@ static Doc doc_of(Patient *p, int32_t id, bool has_array) {
     return doc_builder_end(&b);
 }
 
-static void create_index(Patient *p, const char *field) {
+static void create_index(Patient *p, const char *field, bool is_unique) {
     Buffer buf;
     buffer_init_arena(&buf, &p->arena, 128, 4096);
     DocBuilder b;
@@ -53,6 +53,8 @@ static void create_index(Patient *p, const char *field) {
     build_i32(&b, field, 1);
     build_close(&b, key);
     build_cstr(&b, "name", field);
+    if (is_unique)
+        build_bool(&b, "unique", true);
     Doc spec = doc_builder_end(&b);
     CreateIndexesResult result;
     Error err = {0};
@@ -67,8 +69,8 @@ static void patient_init(Patient *p) {
     EXPECT_OK(catalog_service_open(p->fx.op, &service, &err), err);
     EXPECT_OK(ns_parse(STR("db.patient"), &p->ns, &err), err);
     EXPECT_OK(ddl_create_collection(p->fx.op, &p->ns, DOC_EMPTY, NULL, &err), err);
-    create_index(p, "a");
-    create_index(p, "b");
+    create_index(p, "a", /* is_unique= */ false);
+    create_index(p, "b", /* is_unique= */ true);
     Doc docs[DOCS];
     for (int32_t i = 0; i < DOCS; i++)
         docs[i] = doc_of(p, i, false);
@@ -96,6 +98,9 @@ static Doc examine(Patient *p, const ValidateOptions *options) {
     DocBuilder b;
     doc_builder_init(&b, buf);
     Error err = {0};
+    CLEANUP(repair_lock_done) RepairLock lock = {0};
+    if (options->is_repair)
+        EXPECT_OK(ddl_lock_for_repair(p->fx.op, &p->ns, &lock, &err), err);
     CLEANUP(access_done) CollAccess access = {0};
     EXPECT_OK(access_write(p->fx.op, &p->ns, LOCK_X, &access, &err), err);
     EXPECT_OK(collection_validate(&access, options, /* is_locked= */ true, &b, &err), err);
@@ -228,4 +233,109 @@ TEST(validate_finds_planted_faults_and_repair_mends_them) {
         EXPECT(!flag(examine(&p, &REPAIR), "repaired"));
         patient_done(&p);
     }
+}
+
+/* A record with the keys that nobody else has, under a record id beyond the others. */
+static void plant_record(Patient *p, const Collection *coll, int64_t num, int32_t id, int32_t b) {
+    Error err = {0};
+    Buffer *buf = ARENA_NEW(&p->arena, Buffer);
+    buffer_init_arena(buf, &p->arena, 128, 4096);
+    DocBuilder builder;
+    doc_builder_init(&builder, buf);
+    build_i32(&builder, "_id", id);
+    build_i32(&builder, "a", 0);
+    build_i32(&builder, "b", b);
+    Doc doc = doc_builder_end(&builder);
+    RecordId rid = record_id_num(num);
+    EXPECT_OK(record_insert(p->fx.op, coll->records, rid,
+                            (Str){(const char *)doc.data, doc_size(doc)}, &err),
+              err);
+    for (uint32_t i = 0; i < coll->index_count; i++) {
+        KeySet keys;
+        IndexKey key = key_of(coll, coll->indexes[i]->name, doc, &keys);
+        bool is_duplicate;
+        EXPECT_OK(ordered_index_insert(p->fx.op, coll->indexes[i]->store, key, rid,
+                                       /* is_dup_allowed= */ false, &is_duplicate, &err),
+                  err);
+        key_set_done(&keys);
+    }
+}
+
+static void plant_duplicates(Patient *p, const Collection *coll, Error *err) {
+    (void)err;
+    plant_record(p, coll, 60, /* id= */ 60, /* b= */ 4); /* b of another one */
+    plant_record(p, coll, 61, /* id= */ 3, /* b= */ 61); /* _id of another one */
+    plant_record(p, coll, 62, /* id= */ 3, /* b= */ 5);  /* both */
+}
+
+/* All documents of a collection as text, in the order of their record ids. */
+static const char *texts_of(Patient *p, const Ns *ns) {
+    Error err = {0};
+    CLEANUP(access_done) CollAccess access = {0};
+    EXPECT_OK(access_read(p->fx.op, ns, &access, &err), err);
+    if (access.coll == NULL)
+        return "";
+    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
+    EXPECT_OK(record_cursor_open(p->fx.op, access.coll->records, true, &cursor, &err), err);
+    const char *text = "";
+    for (;;) {
+        bool is_found;
+        RecordId rid;
+        Str data;
+        EXPECT_OK(record_cursor_next(&cursor, &is_found, &rid, &data, &err), err);
+        if (!is_found)
+            return text;
+        Doc doc = {(const uint8_t *)data.data};
+        Elem inner = doc_get_lit(doc, "document"); /* of those with an _id made for them */
+        text = arena_printf(
+            &p->arena, "%s%s%s;", text, elem_is_present(inner) ? "in " : "",
+            shell_text_of_doc(elem_is_present(inner) ? elem_doc(inner) : doc, &p->arena));
+    }
+}
+
+TEST(repair_moves_documents_with_duplicate_keys_to_the_lost_and_found) {
+    /* Goal: what cannot have its unique key leaves with all its other keys, is kept elsewhere even
+     * if its _id is there already, and takes nothing from the document that has the key. */
+    static const ValidateOptions FULL = {.is_conformance = true, .is_fast_count_enforced = true};
+    static const ValidateOptions STAY = {.is_repair = true};
+    static const ValidateOptions MOVE = {.is_repair = true,
+                                         .ensure_collection = ddl_ensure_collection};
+    Patient p = {0};
+    patient_init(&p);
+    const char *before = texts_of(&p, &p.ns);
+    damage(&p, plant_duplicates);
+    Doc report = examine(&p, &FULL);
+    EXPECT(!flag(report, "valid"));
+    EXPECT_EQ_I64(rows(report, "missingIndexEntries"), 4);
+    Uuid uuid;
+    EXPECT(uuid_from_elem(doc_get_lit(report, "uuid"), &uuid));
+    Ns lost;
+    Error err = {0};
+    EXPECT_OK(lost_and_found_ns(&uuid, &lost, &err), err);
+
+    Doc stayed = examine(&p, &STAY); /* nowhere to put them */
+    EXPECT(!flag(stayed, "valid"));
+    EXPECT(!flag(stayed, "repaired"));
+    EXPECT_EQ_I64(number(stayed, "nrecords"), DOCS + 3);
+    EXPECT_STR(texts_of(&p, &lost), "");
+
+    Doc moved = examine(&p, &MOVE);
+    EXPECT(flag(moved, "valid"));
+    EXPECT(flag(moved, "repaired"));
+    EXPECT_EQ_I64(number(moved, "nrecords"), DOCS);
+    EXPECT_EQ_I64(number(moved, "numDocumentsMovedToLostAndFound"), 3);
+    EXPECT_EQ_I64(number(moved, "numOutdatedMissingIndexEntry"), 1);
+    EXPECT_EQ_I64(number(moved, "numInsertedMissingIndexEntries"), 0);
+    const char *kept = texts_of(&p, &lost);
+    static const char *const KEPT[] = {"{ _id: 60, a: 0, b: 4 };", "{ _id: 3, a: 0, b: 61 };",
+                                       "{ _id: 3, a: 0, b: 5 };", ";in { _id: 3,"};
+    for (size_t i = 0; i < ARRAY_LEN(KEPT); i++)
+        if (strstr(kept, KEPT[i]) == NULL)
+            test_fail(__FILE__, __LINE__, "%s is not in %s", KEPT[i], kept);
+    EXPECT_STR(texts_of(&p, &p.ns), before);
+    Doc after = examine(&p, &FULL);
+    if (!flag(after, "valid"))
+        test_fail(__FILE__, __LINE__, "not sound: %s", shell_text_of_doc(after, &p.arena));
+    EXPECT(!flag(examine(&p, &MOVE), "repaired"));
+    patient_done(&p);
 }

@@ -13,7 +13,7 @@ static void validation_done(Validation *v);
 static ErrCode check_metadata(Validation *v, Error *err);
 static ErrCode check_data(Validation *v, Error *err);
 static ErrCode scan_records(Validation *v, Error *err);
-static void check_record(Validation *v, RecordId rid, Str data, RecordId *last);
+static bool check_record(Validation *v, RecordId rid, Str data, RecordId *last);
 static void check_keys(Validation *v, Doc doc, RecordId rid, KeySet *keys);
 static ErrCode scan_index(Validation *v, IndexCheck *check, Error *err);
 static void check_order(Validation *v, IndexCheck *check, const IndexEntry *entry, Buffer *last,
@@ -63,6 +63,8 @@ static void validation_done(Validation *v) {
     }
     xfree(v->checks);
     xfree(v->corrupt);
+    error_reset(&v->bad);
+    catalog_release(v->lost_catalog);
     arena_done(&v->arena);
 }
 
@@ -127,23 +129,23 @@ static ErrCode scan_records(Validation *v, Error *err) {
             op_set_progress(op, "Validate: scanning collection", n,
                             record_store_count(v->access->coll->records));
         }
-        if (!v->is_second_pass)
-            check_record(v, rid, data, &last);
-        Error bad = {0};
-        if (doc_validate((const uint8_t *)data.data, data.size, BSON_DEPTH_MAX, VALIDATE_BASIC,
-                         &bad) == ERR_OK)
+        if (check_record(v, rid, data, &last))
             check_keys(v, (Doc){(const uint8_t *)data.data}, rid, &keys);
-        error_reset(&bad);
     }
 }
 
-static void check_record(Validation *v, RecordId rid, Str data, RecordId *last) {
-    v->records++;
+/* Returns whether it is a document; the first pass tells and counts what is wrong with it. */
+static bool check_record(Validation *v, RecordId rid, Str data, RecordId *last) {
     const uint8_t *bytes = (const uint8_t *)data.data;
-    Error bad = {0};
-    if (doc_validate(bytes, data.size, BSON_DEPTH_MAX, VALIDATE_BASIC, &bad) != ERR_OK) {
+    bool is_doc = doc_validate(bytes, data.size, BSON_DEPTH_MAX, VALIDATE_BASIC, &v->bad) == ERR_OK;
+    if (v->is_second_pass) {
+        error_reset(&v->bad);
+        return is_doc;
+    }
+    v->records++;
+    if (!is_doc) {
         validate_add_text(v, &v->warnings, "record %llu is not valid BSON: %s",
-                          (unsigned long long)validate_rid_num(rid), error_message(&bad));
+                          (unsigned long long)validate_rid_num(rid), error_message(&v->bad));
         ARRAY_RESERVE(v->corrupt, v->corrupt_count, v->corrupt_capacity);
         CorruptRecord *corrupt = &v->corrupt[v->corrupt_count++];
         *corrupt = (CorruptRecord){rid, data.size};
@@ -152,25 +154,26 @@ static void check_record(Validation *v, RecordId rid, Str data, RecordId *last) 
     } else {
         v->bytes += (int64_t)data.size;
         if (v->options->is_conformance &&
-            doc_validate(bytes, data.size, BSON_DEPTH_MAX, VALIDATE_UTF8 | VALIDATE_UNIQUE, &bad) !=
-                ERR_OK)
+            doc_validate(bytes, data.size, BSON_DEPTH_MAX, VALIDATE_UTF8 | VALIDATE_UNIQUE,
+                         &v->bad) != ERR_OK)
             v->noncompliant++;
     }
-    error_reset(&bad);
+    error_reset(&v->bad);
     if (rid.str == NULL && last->num >= rid.num)
         validate_add_text(v, &v->errors, "record ids are out of order at %lld", (long long)rid.num);
     *last = rid.str == NULL ? rid : RECORD_ID_NONE;
+    return is_doc;
 }
 
 static void check_keys(Validation *v, Doc doc, RecordId rid, KeySet *keys) {
     for (uint32_t i = 0; i < v->check_count; i++) {
         IndexCheck *check = &v->checks[i];
-        Error bad = {0};
-        if (index_keys_of(check->index, doc, keys, &bad) != ERR_OK) {
+        if (index_keys_of(check->index, doc, keys, &v->bad) != ERR_OK) {
             if (!v->is_second_pass)
                 validate_add_text(v, &check->errors, "keys of record %llu cannot be made: %s",
-                                  (unsigned long long)validate_rid_num(rid), error_message(&bad));
-            error_reset(&bad);
+                                  (unsigned long long)validate_rid_num(rid),
+                                  error_message(&v->bad));
+            error_reset(&v->bad);
             continue;
         }
         if (keys->is_multikey && !v->is_second_pass) {

@@ -17,7 +17,13 @@ typedef struct ValidateOptions {
     bool is_conformance;   /* also UTF-8 and repeated field names */
     bool is_fast_count_enforced;
     bool is_repair; /* mends what it can; needs the X lock */
+    /* Makes a collection if there is none: for documents that cannot get their key in a unique
+     * index. Where it is NULL, or lost_and_found_ns is not locked in X, they stay and are told. */
+    ErrCode (*ensure_collection)(OpCtx *op, const Ns *ns, Error *err);
 } ValidateOptions;
+
+/* Where a repair puts such documents of the collection with that uuid. */
+ErrCode lost_and_found_ns(const Uuid *uuid, Ns *ret_ns, Error *err) MUST_CHECK;
 
 /* Validates access->coll in the operation's snapshot and appends the report's fields. Under an X
  * lock the fast counts are set right. */

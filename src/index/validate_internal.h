@@ -30,6 +30,8 @@ typedef struct Suspect {
 typedef struct IndexCheck {
     const IndexDesc *index;
     int32_t *buckets;
+    int32_t *next_bucket; /* counted with the next key, when it has come into the cache */
+    int next_delta;
     int64_t entries;
     bool is_multikey_missing;
     uint32_t multikey_paths[INDEX_FIELDS_MAX]; /* that documents have */
@@ -58,14 +60,20 @@ typedef struct Validation {
     uint32_t corrupt_capacity;
     TextList errors;
     TextList warnings;
+    Error bad; /* why a record is refused; clean in between, since cleaning costs */
     bool is_second_pass;
     bool is_cut_off; /* more suspects than memory for them */
+    /* Where documents with duplicate keys go; NULL until the first one. */
+    Catalog *lost_catalog;
+    const Collection *lost;
     /* What was mended. */
     bool is_repaired;
     int64_t inserted_keys;
     int64_t removed_keys;
     int64_t removed_records;
     int64_t marked_multikey;
+    int64_t moved_records; /* to the lost and found */
+    int64_t outdated_keys; /* missing ones of records that have been moved before */
 } Validation;
 
 void validate_add_text(Validation *v, TextList *list, const char *fmt, ...) PRINTF_LIKE(3, 4);
@@ -75,11 +83,16 @@ static inline uint64_t validate_rid_num(RecordId rid) {
 
 /* validate_keys.c: first pass: counts; second pass: collects what is in uneven buckets. */
 void validate_count_key(Validation *v, IndexCheck *check, IndexKey key, RecordId rid, int delta);
-bool validate_has_uneven_bucket(const IndexCheck *check);
+/* At the end of the first pass. */
+bool validate_has_uneven_bucket(IndexCheck *check);
 void validate_count_suspects(const IndexCheck *check, int64_t *ret_missing, int64_t *ret_extra);
 
 /* validate_repair.c: fails only when nothing can go on; what cannot be mended stays reported. */
 ErrCode validate_repair(Validation *v, Error *err) MUST_CHECK;
+
+/* validate_lost.c: false when there is no place for it. */
+ErrCode validate_move_to_lost(Validation *v, RecordId rid, bool *ret_is_moved, Error *err)
+    MUST_CHECK;
 
 /* validate_report.c */
 void validate_judge(Validation *v, bool is_locked);

@@ -1,6 +1,7 @@
 /*
  * validate_repair.c - mends what a validation found: records that are no BSON are removed, missing
- * keys inserted, extra ones removed, indexes marked as multikey.
+ * keys inserted, extra ones removed, indexes marked as multikey. Documents that cannot have their
+ * key are moved away (validate_lost.c).
  *
  * Each remedy is a small unit of work of its own; a crash in between leaves the rest to the next
  * repair. The collection is locked in X.
@@ -15,6 +16,7 @@ typedef struct Remedy {
     Suspect *suspect;
     const CorruptRecord *corrupt;
     bool is_done;
+    bool is_outdated; /* the record has been moved away */
 } Remedy;
 
 static ErrCode remove_record(void *arg, OpCtx *op, Error *err) {
@@ -28,6 +30,14 @@ static ErrCode remove_record(void *arg, OpCtx *op, Error *err) {
     return ERR_OK;
 }
 
+static ErrCode record_is_there(Validation *v, RecordId rid, bool *ret_is_there, Error *err) {
+    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
+    Str data;
+    TRY(record_cursor_open(v->access->op, v->access->coll->records, /* is_forward= */ true, &cursor,
+                           err));
+    return record_cursor_seek_exact(&cursor, rid, ret_is_there, &data, err);
+}
+
 static ErrCode mend_key(void *arg, OpCtx *op, Error *err) {
     Remedy *remedy = arg;
     OrderedIndex *store = remedy->check->index->store;
@@ -39,6 +49,10 @@ static ErrCode mend_key(void *arg, OpCtx *op, Error *err) {
         TRY(ordered_index_remove(op, store, suspect->key, suspect->rid, &is_there, err));
         remedy->is_done = is_there;
     } else {
+        TRY(record_is_there(remedy->v, suspect->rid, &is_there, err));
+        remedy->is_outdated = !is_there;
+        if (!is_there)
+            return ERR_OK;
         TRY(ordered_index_insert(op, store, suspect->key, suspect->rid, /* is_dup_allowed= */ false,
                                  &is_there, err));
         remedy->is_done = !is_there;
@@ -65,15 +79,19 @@ static ErrCode mend_keys(Validation *v, IndexCheck *check, bool is_missing, Erro
             continue;
         Remedy remedy = {.v = v, .check = check, .suspect = suspect};
         TRY(op_run_with_retry(v->access->op, mend_key, &remedy, err));
-        if (!remedy.is_done) {
+        bool is_moved = false;
+        if (!remedy.is_done && is_missing && !remedy.is_outdated)
+            TRY(validate_move_to_lost(v, suspect->rid, &is_moved, err));
+        if (!remedy.is_done && !remedy.is_outdated && !is_moved) {
             validate_add_text(v, &check->errors,
                               "a key of record %llu could not be mended: another record has it",
                               (unsigned long long)validate_rid_num(suspect->rid));
             continue;
         }
         suspect->is_mended = true;
-        v->inserted_keys += is_missing;
-        v->removed_keys += !is_missing;
+        v->outdated_keys += remedy.is_outdated;
+        v->inserted_keys += remedy.is_done && is_missing;
+        v->removed_keys += remedy.is_done && !is_missing;
     }
     return ERR_OK;
 }
@@ -97,7 +115,8 @@ ErrCode validate_repair(Validation *v, Error *err) {
         TRY(mend_keys(v, check, /* is_missing= */ false, err));
         TRY(mend_keys(v, check, /* is_missing= */ true, err));
     }
-    v->is_repaired =
-        v->removed_records + v->inserted_keys + v->removed_keys + v->marked_multikey > 0;
+    v->is_repaired = v->removed_records + v->inserted_keys + v->removed_keys + v->marked_multikey +
+                         v->moved_records >
+                     0;
     return ERR_OK;
 }

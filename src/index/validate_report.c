@@ -52,7 +52,7 @@ static void judge_index(Validation *v, IndexCheck *check, int64_t sound_records)
 
 void validate_judge(Validation *v, bool is_locked) {
     const Collection *coll = v->access->coll;
-    int64_t records = v->records - v->removed_records;
+    int64_t records = v->records - v->removed_records - v->moved_records;
     int64_t fast_count = record_store_count(coll->records);
     if (is_locked && !v->options->is_metadata_only && fast_count != records) {
         if (v->options->is_fast_count_enforced)
@@ -77,6 +77,10 @@ void validate_judge(Validation *v, bool is_locked) {
     if (v->marked_multikey > 0)
         validate_add_text(v, &v->warnings, "marked %lld indexes as multikey",
                           (long long)v->marked_multikey);
+    if (v->moved_records > 0)
+        validate_add_text(v, &v->warnings,
+                          "moved %lld documents with keys that others have to '%s'",
+                          (long long)v->moved_records, v->lost->ns.text);
     if (v->is_cut_off)
         validate_add_text(v, &v->warnings,
                           "there are more bad index entries than memory to name them; run again "
@@ -132,7 +136,7 @@ void validate_report(Validation *v, DocBuilder *b) {
     build_uuid(b, "uuid", &coll->uuid);
     build_count(b, "nInvalidDocuments", v->corrupt_count);
     build_count(b, "nNonCompliantDocuments", v->noncompliant);
-    build_count(b, "nrecords", v->records - v->removed_records);
+    build_count(b, "nrecords", v->records - v->removed_records - v->moved_records);
     build_count(b, "nIndexes", coll->index_count);
     size_t per_index = build_open_doc(b, "keysPerIndex");
     for (uint32_t i = 0; i < v->check_count; i++)
@@ -157,6 +161,8 @@ void validate_report(Validation *v, DocBuilder *b) {
         build_count(b, "numRemovedCorruptRecords", v->removed_records);
         build_count(b, "numInsertedMissingIndexEntries", v->inserted_keys);
         build_count(b, "numRemovedExtraIndexEntries", v->removed_keys);
+        build_count(b, "numDocumentsMovedToLostAndFound", v->moved_records);
+        build_count(b, "numOutdatedMissingIndexEntry", v->outdated_keys);
     }
     build_texts(b, "warnings", &v->warnings);
     build_texts(b, "errors", &v->errors);

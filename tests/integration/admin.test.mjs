@@ -393,6 +393,7 @@ test('DUR-5: validate finds a healthy collection valid', async () => {
     assert.deepEqual([background.valid, background.nrecords], [true, 50]);
     const repair = await onTest({ validate: c.collectionName, repair: true });
     assert.deepEqual([repair.valid, repair.repaired, repair.numRemovedCorruptRecords], [true, false, 0]);
+    assert.deepEqual([repair.numDocumentsMovedToLostAndFound, repair.numOutdatedMissingIndexEntry], [0, 0]);
     const metadata = await onTest({ validate: c.collectionName, metadata: true });
     assert.deepEqual([metadata.valid, metadata.nrecords], [true, 0], 'no data is read');
     await fails(onTest({ validate: 'missing' }), 26);

@@ -179,6 +179,7 @@ static ErrCode open_inner(AggCursorSource *source, const Ns *ns, const AggOption
         .hint = options->hint,
         .is_explain = options->is_explain,
         .is_scan_deprioritized = options->is_scan_deprioritized,
+        .is_index_scan_deprioritized = options->is_index_scan_deprioritized,
         .has_collation = true,
         .collator = source->collator,
         .skip = leading.skip,

@@ -9,6 +9,7 @@
 typedef struct AggOptions {
     Elem hint;
     bool is_scan_deprioritized;
+    bool is_index_scan_deprioritized;
     bool is_explain;    /* the plan at its beginning is shown with those it was tried against */
     bool has_collation; /* else the collection's default is used */
     const Collator *collator;

@@ -41,6 +41,8 @@ void executor_free_ptr(PlanExecutor **exec) {
 
 void executor_attach(PlanExecutor *exec, CollAccess *access) {
     exec->access = access;
+    if (exec->is_low_priority)
+        access->op->admission_priority = ADMISSION_LOW;
 }
 
 ErrCode executor_next(PlanExecutor *exec, bool *ret_found, PlanRow *ret_row, Error *err) {
@@ -98,7 +100,7 @@ ErrCode executor_restore(PlanExecutor *exec, CollAccess *access, Error *err) {
     if (exec->has_coll && !is_same)
         return error_set(err, ERR_QUERY_PLAN_KILLED, "collection dropped or renamed: '%s'",
                          exec->ns.text);
-    exec->access = access;
+    executor_attach(exec, access);
     exec->last_yield_us = clock_mono_us();
     ErrCode rc = stage_restore_all(exec->root, err);
     if (rc != ERR_OK)

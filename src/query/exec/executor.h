@@ -35,6 +35,7 @@ struct PlanExecutor {
     const SortPattern *sort;  /* NULL: any order */
     const char *summary;      /* "IXSCAN { a: 1 }" */
     bool is_tailable;
+    bool is_low_priority; /* admitted after others, from its first yield on and in each getMore */
     bool has_shape;
     PlanShape shape;       /* when the query could be found in the plan cache */
     uint64_t cached_works; /* of a plan from the cache; 0: it was not, or has proved itself */

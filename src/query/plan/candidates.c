@@ -52,6 +52,11 @@ bool candidates_are_many(const Planning *p) {
         const IndexDesc *index = p->coll->indexes[i];
         if (!index_is_usable(index))
             continue;
+        if (index->kind == INDEX_KIND_WILDCARD) {
+            Str paths[WILDCARD_VIEWS_MAX];
+            count += wildcard_paths(index, p->filter, &p->exec->arena, paths);
+            continue;
+        }
         bool is_first_sorted = p->sort != NULL && p->sort->count > 0 &&
                                str_is(p->sort->parts[0].path.dotted, index->fields[0].path);
         count += is_first_sorted || bounds_is_relevant(p->filter, index, p->collator);

@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/thread.h"
 #include "query/plan/bounds.h"
+#include "query/plan/wildcard.h"
 
 enum {
     PLAN_CACHE_PLACES = 512,
@@ -37,6 +38,8 @@ static PlanCache *cache_of(const Collection *coll, bool is_made);
 static void cache_free(CollectionExtra *base);
 static void entry_free(CacheEntry *entry);
 static void append_filter(const MatchExpr *filter, Buffer *out);
+static void append_wildcard(const IndexDesc *index, const MatchExpr *filter, Arena *arena,
+                            Buffer *out);
 
 /* ---- shapes ---- */
 
@@ -56,6 +59,10 @@ void plan_shape_make(const Collection *coll, const MatchExpr *filter, const Sort
     ret_shape->query_hash = (uint32_t)hash_bytes(out->data, out->size);
     for (uint32_t i = 0; i < coll->index_count; i++) {
         const IndexDesc *index = coll->indexes[i];
+        if (index->kind == INDEX_KIND_WILDCARD) {
+            append_wildcard(index, filter, arena, out);
+            continue;
+        }
         uint8_t eligible =
             index->partial_filter != NULL || index->is_sparse || index->collator != collator;
         if (eligible)
@@ -64,6 +71,19 @@ void plan_shape_make(const Collection *coll, const MatchExpr *filter, const Sort
     }
     ret_shape->bytes = (Str){(const char *)out->data, out->size};
     ret_shape->key_hash = (uint32_t)hash_bytes(out->data, out->size);
+}
+
+/* Values decide, too, whether a condition can use the index: by the paths that are left, two
+ * filters of one shape are told apart. */
+static void append_wildcard(const IndexDesc *index, const MatchExpr *filter, Arena *arena,
+                            Buffer *out) {
+    Str paths[WILDCARD_VIEWS_MAX];
+    uint8_t count = (uint8_t)wildcard_paths(index, filter, arena, paths);
+    buffer_append(out, &count, 1);
+    for (uint8_t i = 0; i < count; i++) {
+        buffer_append(out, paths[i].data, paths[i].size);
+        buffer_append(out, "", 1);
+    }
 }
 
 /* Kinds and paths in the order of the tree; of values only what decides about bounds. */

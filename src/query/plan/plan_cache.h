@@ -4,8 +4,8 @@
  *
  * A shape is the filter without its values, the sort, the projection and the collation. Together
  * with what decides about the use of an index (is a partial or sparse one eligible, does a text
- * compare as the index does) it is the key of an entry. A cache belongs to one instance of a
- * collection: a change of its indexes starts with an empty one.
+ * compare as the index does, which paths can be asked of a wildcard) it is the key of an entry. A
+ * cache belongs to one instance of a collection: a change of its indexes starts with an empty one.
  *
  * It has a fixed number of places; a shape that finds its place taken takes it over.
  *
@@ -26,10 +26,16 @@ typedef struct PlanShape {
     uint32_t key_hash;   /* "planCacheKey" */
 } PlanShape;
 
+enum {
+    PLAN_CHOICE_PATH_SIZE = 128, /* plans by longer paths are not remembered */
+};
+
 /* What to do again. */
 typedef struct PlanChoice {
     char index_ident[64]; /* empty: the union of an $or's branches */
-    uint64_t works;       /* what it took when it was tried */
+    /* Of a wildcard index: which path of the filter; empty: the fields before the wildcard. */
+    char wildcard_path[PLAN_CHOICE_PATH_SIZE];
+    uint64_t works; /* what it took when it was tried */
 } PlanChoice;
 
 void plan_shape_make(const Collection *coll, const MatchExpr *filter, const SortPattern *sort,

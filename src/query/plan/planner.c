@@ -282,22 +282,48 @@ static ErrCode plan_hint(Planning *p, PlanStage **ret_stage, bool *ret_is_planne
 
 /* ---- indexes ---- */
 
+static bool has_wildcard_path(Planning *p, const IndexDesc *index, Str path) {
+    Str paths[WILDCARD_VIEWS_MAX];
+    uint32_t count = wildcard_paths(index, p->filter, &p->exec->arena, paths);
+    for (uint32_t i = 0; i < count; i++)
+        if (str_equal(paths[i], path))
+            return true;
+    return false;
+}
+
 static bool use_cached(Planning *p, const PlanChoice *choice, Candidate *ret_candidate) {
     if (choice->index_ident[0] == '\0')
         return candidate_for_or(p, ret_candidate);
     for (uint32_t i = 0; i < p->coll->index_count; i++) {
         IndexDesc *index = p->coll->indexes[i];
-        if (strcmp(index->ident, choice->index_ident) == 0)
-            return index_is_usable(index) && index->kind != INDEX_KIND_WILDCARD &&
-                   candidate_for_index(p, index, /* is_told= */ false, ret_candidate);
+        if (strcmp(index->ident, choice->index_ident) != 0)
+            continue;
+        if (!index_is_usable(index))
+            return false;
+        if (index->kind == INDEX_KIND_WILDCARD) {
+            /* An index that cannot be asked is met again where all candidates are looked for. */
+            CLEANUP(error_reset) Error ignored = {0};
+            Str path = str_from(choice->wildcard_path);
+            if (!has_wildcard_path(p, index, path) ||
+                wildcard_view(p->access->op, index, path, &p->exec->arena, &index, &ignored) !=
+                    ERR_OK)
+                return false;
+        }
+        return candidate_for_index(p, index, /* is_told= */ false, ret_candidate);
     }
     return false;
 }
 
 static void remember(Planning *p, const PlanShape *shape, const Candidate *best, uint64_t works) {
     PlanChoice choice = {.works = works};
-    if (!best->is_union)
-        strncpy(choice.index_ident, best->paths[0].index->ident, sizeof(choice.index_ident) - 1);
+    if (!best->is_union) {
+        const IndexDesc *index = best->paths[0].index;
+        Str path = index->whole != NULL ? wildcard_view_path(index) : STR("");
+        if (path.size >= sizeof(choice.wildcard_path))
+            return;
+        strncpy(choice.index_ident, index->ident, sizeof(choice.index_ident) - 1);
+        memcpy(choice.wildcard_path, path.data, path.size);
+    }
     plan_cache_put(p->coll, shape, &choice, p->spec->filter, p->spec->sort, p->spec->projection);
 }
 
@@ -380,7 +406,21 @@ static void keep_for_replan(Planning *p, uint64_t works) {
     executor_expect_works(p->exec, works);
 }
 
+/* Does it read an index from end to end? Where keys are skipped for the sake of distinct values it
+ * does not. */
+static bool is_unbounded(const Planning *p, const Candidate *candidate) {
+    if (p->spec->is_distinct || doc_is_present(p->spec->min) || doc_is_present(p->spec->max))
+        return false;
+    for (uint32_t i = 0; i < candidate->path_count; i++)
+        if (candidate->paths[i].bounds.point_fields == 0 &&
+            !candidate->paths[i].bounds.has_range_field)
+            return true;
+    return false;
+}
+
 static PlanStage *use(Planning *p, const Candidate *candidate) {
+    p->exec->is_low_priority =
+        p->spec->is_index_scan_deprioritized && p->spec->limit == 0 && is_unbounded(p, candidate);
     Arena *arena = &p->exec->arena;
     const char *kind = p->spec->is_count ? "COUNT_SCAN" : "IXSCAN";
     char *summary = NULL;
@@ -408,9 +448,7 @@ static ErrCode plan_scan(Planning *p, bool is_forward, bool is_told, PlanStage *
                              "error processing query: ns=%s planner returned error :: No indexed "
                              "plans available, and running with 'notablescan'",
                              p->coll->ns.text);
-        /* Counts from its first yield on: short scans are over by then. */
-        if (p->spec->is_scan_deprioritized && p->spec->limit == 0)
-            p->access->op->admission_priority = ADMISSION_LOW;
+        p->exec->is_low_priority = p->spec->is_scan_deprioritized && p->spec->limit == 0;
         ScanOptions options = {.filter = p->filter, .is_forward = is_forward};
         if (ns_is_oplog(&p->coll->ns))
             bound_by_ts(p, &options);

@@ -34,9 +34,10 @@ typedef struct QuerySpec {
     Doc let_values;
     bool is_tailable;
     bool is_table_scan_refused;
-    bool is_scan_deprioritized; /* a scan of all documents is of low priority at admission */
-    bool is_count;              /* only the number of rows matters */
-    bool is_distinct;           /* only the different values of needed_paths' one path matter */
+    bool is_scan_deprioritized;       /* a scan of all documents is of low priority at admission */
+    bool is_index_scan_deprioritized; /* and so is one of a whole index */
+    bool is_count;                    /* only the number of rows matters */
+    bool is_distinct; /* only the different values of needed_paths' one path matter */
     bool is_return_key;
     bool is_show_record_id;
     bool is_explain; /* keep what the trial of the candidates showed */

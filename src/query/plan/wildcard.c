@@ -8,7 +8,7 @@
 typedef struct PathList {
     const IndexDesc *index;
     Arena *arena;
-    Str paths[WILDCARD_VIEWS_MAX];
+    Str *paths; /* WILDCARD_VIEWS_MAX of them */
     uint32_t count;
 } PathList;
 
@@ -72,21 +72,35 @@ bool wildcard_has_predicate(Predicate predicate) {
 
 /* ---- which paths ---- */
 
+uint32_t wildcard_paths(const IndexDesc *index, const MatchExpr *filter, Arena *arena,
+                        Str ret_paths[WILDCARD_VIEWS_MAX]) {
+    if (filter == NULL)
+        return 0;
+    PathList list = {.index = index, .arena = arena, .paths = ret_paths};
+    collect_paths(&list, filter, STR(""));
+    if (list.count == 0 && index->special_field > 0)
+        ret_paths[list.count++] = STR("");
+    return list.count;
+}
+
+ErrCode wildcard_view(OpCtx *op, IndexDesc *index, Str path, Arena *arena, IndexDesc **ret_view,
+                      Error *err) {
+    *ret_view = path.size == 0 ? make_prefix_view(index, arena) : make_view(index, path, arena);
+    return path.size > 0 && index_is_multikey(index) ? find_arrays(op, *ret_view, err) : ERR_OK;
+}
+
+Str wildcard_view_path(const IndexDesc *view) {
+    return view->special_field == WILDCARD_FIELD_NONE
+               ? STR("")
+               : str_from(view->fields[view->special_field + 1].path);
+}
+
 ErrCode wildcard_views(OpCtx *op, IndexDesc *index, const MatchExpr *filter, Arena *arena,
                        IndexDesc *ret_views[WILDCARD_VIEWS_MAX], uint32_t *ret_count, Error *err) {
-    PathList list = {.index = index, .arena = arena};
-    if (filter != NULL)
-        collect_paths(&list, filter, STR(""));
-    for (uint32_t i = 0; i < list.count; i++) {
-        ret_views[i] = make_view(index, list.paths[i], arena);
-        if (index_is_multikey(index))
-            TRY(find_arrays(op, ret_views[i], err));
-    }
-    *ret_count = list.count;
-    if (list.count == 0 && index->special_field > 0 && filter != NULL) {
-        ret_views[0] = make_prefix_view(index, arena);
-        *ret_count = 1;
-    }
+    Str paths[WILDCARD_VIEWS_MAX];
+    *ret_count = wildcard_paths(index, filter, arena, paths);
+    for (uint32_t i = 0; i < *ret_count; i++)
+        TRY(wildcard_view(op, index, paths[i], arena, &ret_views[i], err));
     return ERR_OK;
 }
 

@@ -27,6 +27,16 @@ enum {
 /* Can the values under a path of the index answer this condition? */
 bool wildcard_has_predicate(Predicate predicate);
 
+/* The paths that the filter can use, in its order; an empty one stands for the fields before the
+ * wildcard alone. Cheap: asks nothing of the index. */
+uint32_t wildcard_paths(const IndexDesc *index, const MatchExpr *filter, Arena *arena,
+                        Str ret_paths[WILDCARD_VIEWS_MAX]);
+/* The view for one of these paths. */
+ErrCode wildcard_view(OpCtx *op, IndexDesc *index, Str path, Arena *arena, IndexDesc **ret_view,
+                      Error *err) MUST_CHECK;
+/* Which path that is. */
+Str wildcard_view_path(const IndexDesc *view);
+
 /* The views that the filter can use; *ret_count may be 0. */
 ErrCode wildcard_views(OpCtx *op, IndexDesc *index, const MatchExpr *filter, Arena *arena,
                        IndexDesc *ret_views[WILDCARD_VIEWS_MAX], uint32_t *ret_count, Error *err)
