@@ -34,6 +34,9 @@ typedef struct View {
  * everything. */
 ErrCode catalog_service_open(OpCtx *op, CatalogService **ret_service, Error *err) MUST_CHECK;
 void catalog_service_free(CatalogService *service);
+/* Reads the durable catalog anew, after storage went back to an earlier state. With the global lock
+ * in X. Collections that are the same as before keep their instance. */
+ErrCode catalog_reload(OpCtx *op, Error *err) MUST_CHECK;
 
 Catalog *catalog_acquire(CatalogService *service);
 void catalog_release(Catalog *catalog);

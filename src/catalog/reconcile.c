@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "bson/validate.h"
 #include "catalog/catalog_internal.h"
+#include "concurrency/lock_manager.h"
 #include "storage/global_lock.h"
 #include "storage/recovery_unit.h"
 #include "storage/unit_of_work.h"
@@ -30,7 +31,8 @@ typedef struct Idents {
 } Idents;
 
 static void idents_done(Idents *idents);
-static ErrCode load_collections(OpCtx *op, CatalogService *service, Catalog *version, Error *err);
+static ErrCode load_collections(OpCtx *op, CatalogService *service, const Catalog *old,
+                                Catalog *version, Error *err);
 static ErrCode discard_unfinished(OpCtx *op, CatalogService *service, Catalog *version, Error *err);
 static ErrCode drop_unreferenced(CatalogService *service, const Catalog *version, Error *err);
 static ErrCode load_views(OpCtx *op, Catalog *version, Error *err);
@@ -38,7 +40,7 @@ static ErrCode load_views(OpCtx *op, Catalog *version, Error *err);
 ErrCode catalog_reconcile_and_load(OpCtx *op, CatalogService *service, Error *err) {
     TRY(op_lock_global(op, LOCK_X, err));
     Catalog *version = service->current; /* not shared with anybody yet */
-    ErrCode rc = load_collections(op, service, version, err);
+    ErrCode rc = load_collections(op, service, NULL, version, err);
     ru_abandon_snapshot(op->ru);
     if (rc == ERR_OK)
         rc = discard_unfinished(op, service, version, err);
@@ -52,6 +54,26 @@ ErrCode catalog_reconcile_and_load(OpCtx *op, CatalogService *service, Error *er
     return rc;
 }
 
+ErrCode catalog_reload(OpCtx *op, Error *err) {
+    CatalogService *service = op_catalog(op);
+    invariant(lock_is_held(op, RESOURCE_ID_GLOBAL, LOCK_X));
+    Catalog *old = catalog_acquire(service);
+    Catalog *version = catalog_version_empty();
+    ErrCode rc = load_collections(op, service, old, version, err);
+    if (rc == ERR_OK)
+        rc = load_views(op, version, err);
+    ru_abandon_snapshot(op->ru);
+    if (rc == ERR_OK) {
+        mutex_lock(&service->ddl_mu);
+        catalog_publish(service, version);
+        mutex_unlock(&service->ddl_mu);
+    } else {
+        catalog_release(version);
+    }
+    catalog_release(old);
+    return rc;
+}
+
 /* The node may have been started alone before, and as a member of a replica set now. */
 static ErrCode fit_tables(StorageEngine *engine, const Collection *coll, Error *err) {
     bool is_replicated = ns_is_replicated(&coll->ns);
@@ -62,7 +84,22 @@ static ErrCode fit_tables(StorageEngine *engine, const Collection *coll, Error *
     return ERR_OK;
 }
 
-static ErrCode load_collections(OpCtx *op, CatalogService *service, Catalog *version, Error *err) {
+/* The instance of before, if storage still says the same of it. */
+static Collection *find_unchanged(const Catalog *old, int64_t catalog_id, Doc entry) {
+    Elem options = doc_get_path(entry, "md.options");
+    Uuid uuid;
+    if (old == NULL || elem_type(options) != BT_DOC ||
+        !uuid_from_elem(doc_get_lit(elem_doc(options), "uuid"), &uuid))
+        return NULL;
+    const Collection *coll = catalog_find_uuid(old, &uuid);
+    if (coll == NULL || coll->catalog_id != catalog_id || !durable_entry_matches(coll, entry))
+        return NULL;
+    return collection_ref((Collection *)coll);
+}
+
+/* `old`: what was there before, when this is not the first time. */
+static ErrCode load_collections(OpCtx *op, CatalogService *service, const Catalog *old,
+                                Catalog *version, Error *err) {
     CLEANUP(record_cursor_done) RecordCursor cursor = {0};
     TRY(record_cursor_open(op, service->durable, /* is_forward= */ true, &cursor, err));
     for (;;) {
@@ -74,12 +111,18 @@ static ErrCode load_collections(OpCtx *op, CatalogService *service, Catalog *ver
             return ERR_OK;
         TRY(doc_validate((const uint8_t *)data.data, data.size, BSON_DEPTH_MAX, VALIDATE_BASIC,
                          err));
-        Collection *coll;
-        ErrCode rc = durable_entry_parse(service->engine, rid.num,
-                                         (Doc){(const uint8_t *)data.data}, &coll, err);
+        Doc entry = {(const uint8_t *)data.data};
+        Collection *coll = find_unchanged(old, rid.num, entry);
+        if (coll != NULL) {
+            catalog_version_put(version, coll);
+            collection_unref(coll);
+            continue;
+        }
+        ErrCode rc = durable_entry_parse(service->engine, rid.num, entry, &coll, err);
         if (rc != ERR_OK)
             return error_prefix(err, "could not load catalog entry %lld", (long long)rid.num);
-        rc = fit_tables(service->engine, coll, err);
+        if (old == NULL)
+            rc = fit_tables(service->engine, coll, err);
         if (rc != ERR_OK) {
             collection_unref(coll);
             return rc;

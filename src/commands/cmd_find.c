@@ -12,6 +12,7 @@ static ErrCode find_run(CommandCtx *ctx, void *arg, Error *err) {
     count_op(ctx->service, OP_COUNTER_QUERY, 1);
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
+    ctx->has_oplog_reader = elem_is_present(request->term) && ns_is_oplog(&ns);
     QuerySpec spec;
     FirstBatchOptions batch;
     TRY(find_request_check(ctx, request, &spec, &batch, err));

@@ -20,7 +20,7 @@ static const FieldSpec GET_MORE_FIELDS[] = {
     {"getMore", FIELD_ELEM, FIELD_REQUIRED, offsetof(GetMoreRequest, id)},
     {"collection", FIELD_COLL, FIELD_REQUIRED, offsetof(GetMoreRequest, coll)},
     {"batchSize", FIELD_ELEM, FIELD_OPTIONAL, offsetof(GetMoreRequest, batch_size)},
-    {"term", FIELD_IGNORED, FIELD_OPTIONAL, 0},
+    {"term", FIELD_ELEM, FIELD_OPTIONAL, offsetof(GetMoreRequest, term)},
     {"lastKnownCommittedOpTime", FIELD_IGNORED, FIELD_OPTIONAL, 0},
 };
 
@@ -66,6 +66,7 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
             err, ERR_TYPE_MISMATCH,
             "BSON field 'getMore.getMore' is the wrong type '%s', expected type 'long'",
             bson_type_name(elem_type(request->id)));
+    ctx->has_oplog_reader = elem_is_present(request->term) && ns_is_oplog(&ns);
     int64_t batch_size;
     TRY(batch_size_parse("getMore", request->batch_size, &batch_size, err));
 

@@ -12,6 +12,7 @@
 #include "bson/json.h"
 #include "commands/core/command_service.h"
 #include "commands/core/params.h"
+#include "commands/hello_repl.h"
 #include "commands/version.h"
 
 enum {
@@ -63,7 +64,10 @@ static ErrCode hello_reply(CommandCtx *ctx, const HelloRequest *request, const c
     DocBuilder *b = ctx->reply;
     if (request->hello_ok)
         build_bool(b, "helloOk", true);
-    build_bool(b, primary_field, true);
+    if (ctx->service->repl != NULL)
+        hello_repl_build(ctx, primary_field);
+    else
+        build_bool(b, primary_field, true);
     build_topology_version(b, version);
     build_i32(b, "maxBsonObjectSize", BSON_DOC_SIZE_MAX);
     build_i32(b, "maxMessageSizeBytes", WIRE_MESSAGE_SIZE_MAX);

@@ -1,40 +1,180 @@
-/* cmd_repl_set.c - the commands of replica sets, which this node is not part of. */
+/* cmd_repl_set.c - what operators ask of a member of a replica set (REP-1). */
 #include "commands/core/command.h"
+#include "commands/core/command_service.h"
+#include "repl/repl.h"
 
-static ErrCode not_a_member(CommandCtx *ctx, void *request, Error *err) {
-    (void)ctx, (void)request;
-    return error_set(err, ERR_NO_REPLICATION_ENABLED, "not running with --replSet");
+enum {
+    STEP_DOWN_SECS_DEFAULT = 60,
+    CATCH_UP_SECS_DEFAULT = 10,
+};
+
+typedef struct ReplSetRequest {
+    Elem first; /* the value of the command's own name */
+    bool is_force;
+    Elem catch_up_secs;
+    bool skips_dry_run;
+    bool has_commitment_status;
+} ReplSetRequest;
+
+static ErrCode repl_of(CommandCtx *ctx, Repl **ret_repl, Error *err) {
+    *ret_repl = ctx->service->repl;
+    if (*ret_repl == NULL)
+        return error_set(err, ERR_NO_REPLICATION_ENABLED, "not running with --replSet");
+    return ERR_OK;
 }
 
-static ErrCode cannot_initiate(CommandCtx *ctx, void *request, Error *err) {
-    (void)ctx, (void)request;
-    return error_set(err, ERR_NO_REPLICATION_ENABLED,
-                     "This node was not started with replication enabled.");
+static ErrCode initiate_run(CommandCtx *ctx, void *arg, Error *err) {
+    ReplSetRequest *request = arg;
+    if (ctx->service->repl == NULL)
+        return error_set(err, ERR_NO_REPLICATION_ENABLED,
+                         "This node was not started with replication enabled.");
+    Doc config = elem_type(request->first) == BT_DOC ? elem_doc(request->first) : DOC_NONE;
+    return repl_initiate(ctx->service->repl, ctx->op, config, err);
+}
+
+static ErrCode reconfig_run(CommandCtx *ctx, void *arg, Error *err) {
+    ReplSetRequest *request = arg;
+    Repl *repl;
+    TRY(repl_of(ctx, &repl, err));
+    if (elem_type(request->first) != BT_DOC)
+        return error_set(err, ERR_BAD_VALUE, "no configuration specified");
+    return repl_reconfig(repl, ctx->op, elem_doc(request->first), request->is_force, err);
+}
+
+static ErrCode step_down_run(CommandCtx *ctx, void *arg, Error *err) {
+    ReplSetRequest *request = arg;
+    Repl *repl;
+    TRY(repl_of(ctx, &repl, err));
+    int64_t secs = elem_is_number(request->first) ? elem_as_i64(request->first) : 0;
+    if (secs == 0)
+        secs = STEP_DOWN_SECS_DEFAULT;
+    int64_t catch_up_secs = CATCH_UP_SECS_DEFAULT;
+    if (elem_is_number(request->catch_up_secs))
+        catch_up_secs = elem_as_i64(request->catch_up_secs);
+    else if (request->is_force)
+        catch_up_secs = 0;
+    if (catch_up_secs > secs)
+        catch_up_secs = elem_is_number(request->catch_up_secs) ? catch_up_secs : secs;
+    return repl_step_down(repl, ctx->op, secs, catch_up_secs, request->is_force, err);
+}
+
+static ErrCode step_up_run(CommandCtx *ctx, void *arg, Error *err) {
+    ReplSetRequest *request = arg;
+    Repl *repl;
+    TRY(repl_of(ctx, &repl, err));
+    return repl_step_up(repl, ctx->op, request->skips_dry_run, err);
+}
+
+static ErrCode freeze_run(CommandCtx *ctx, void *arg, Error *err) {
+    ReplSetRequest *request = arg;
+    Repl *repl;
+    TRY(repl_of(ctx, &repl, err));
+    return repl_freeze(repl, elem_as_i64(request->first), err);
+}
+
+static ErrCode maintenance_run(CommandCtx *ctx, void *arg, Error *err) {
+    ReplSetRequest *request = arg;
+    Repl *repl;
+    TRY(repl_of(ctx, &repl, err));
+    return repl_maintenance(repl, elem_is_truthy(request->first), err);
+}
+
+static ErrCode sync_from_run(CommandCtx *ctx, void *arg, Error *err) {
+    ReplSetRequest *request = arg;
+    Repl *repl;
+    TRY(repl_of(ctx, &repl, err));
+    if (elem_type(request->first) != BT_STRING)
+        return error_set(err, ERR_TYPE_MISMATCH, "replSetSyncFrom needs the host as a string");
+    const char *warning = NULL;
+    char previous[REPL_HOST_SIZE] = "";
+    TRY(repl_sync_from(repl, elem_str(request->first).data, &warning, previous, err));
+    build_str(ctx->reply, "syncFromRequested", elem_str(request->first));
+    if (warning != NULL)
+        build_cstr(ctx->reply, "warning", warning);
+    if (previous[0] != '\0')
+        build_cstr(ctx->reply, "prevSyncTarget", previous);
+    return ERR_OK;
+}
+
+static ErrCode abort_catch_up_run(CommandCtx *ctx, void *arg, Error *err) {
+    (void)arg;
+    Repl *repl;
+    TRY(repl_of(ctx, &repl, err));
+    return repl_abort_catch_up(repl, err);
+}
+
+typedef struct ConfigView {
+    ReplConfig *config;
+    bool is_committed;
+} ConfigView;
+
+static void look_at_config(void *arg, const ReplCore *core) {
+    ConfigView *view = arg;
+    const ReplConfig *config = repl_core_config(core);
+    view->config = config != NULL ? repl_config_ref(config) : NULL;
+    view->is_committed = config != NULL && repl_core_is_config_committed(core);
+}
+
+static ErrCode get_config_run(CommandCtx *ctx, void *arg, Error *err) {
+    ReplSetRequest *request = arg;
+    Repl *repl;
+    TRY(repl_of(ctx, &repl, err));
+    ConfigView view;
+    repl_look(repl, look_at_config, &view);
+    if (view.config == NULL)
+        return error_set(err, ERR_NOT_YET_INITIALIZED, "no replset config has been received");
+    build_doc(ctx->reply, "config", view.config->doc);
+    if (request->has_commitment_status)
+        build_bool(ctx->reply, "commitmentStatus", view.is_committed);
+    repl_config_unref(view.config);
+    return ERR_OK;
+}
+
+static ErrCode get_rbid_run(CommandCtx *ctx, void *arg, Error *err) {
+    (void)arg;
+    Repl *repl;
+    TRY(repl_of(ctx, &repl, err));
+    build_i32(ctx->reply, "rbid", repl_rollback_id(repl));
+    return ERR_OK;
 }
 
 #define REPL_SET_COMMAND(symbol, command_name, text, function)                                     \
+    static const FieldSpec symbol##_FIELDS[] = {                                                   \
+        {command_name, FIELD_ELEM, FIELD_OPTIONAL, offsetof(ReplSetRequest, first)},               \
+        {"force", FIELD_BOOL, FIELD_OPTIONAL, offsetof(ReplSetRequest, is_force)},                 \
+        {"secondaryCatchUpPeriodSecs", FIELD_ELEM, FIELD_OPTIONAL,                                 \
+         offsetof(ReplSetRequest, catch_up_secs)},                                                 \
+        {"skipDryRun", FIELD_BOOL, FIELD_OPTIONAL, offsetof(ReplSetRequest, skips_dry_run)},       \
+        {"commitmentStatus", FIELD_BOOL, FIELD_OPTIONAL,                                           \
+         offsetof(ReplSetRequest, has_commitment_status)},                                         \
+    };                                                                                             \
     const CommandSpec symbol = {                                                                   \
         .name = command_name,                                                                      \
         .summary = text,                                                                           \
         .flags = CMD_ADMIN_ONLY | CMD_LOOSE,                                                       \
+        .fields = symbol##_FIELDS,                                                                 \
+        .field_count = ARRAY_LEN(symbol##_FIELDS),                                                 \
+        .request_size = sizeof(ReplSetRequest),                                                    \
         .run = function,                                                                           \
     }
 
+REPL_SET_COMMAND(CMD_REPL_SET_ABORT_PRIMARY_CATCH_UP, "replSetAbortPrimaryCatchUp",
+                 "Makes a new primary take writes without what it has not fetched yet.",
+                 abort_catch_up_run);
 REPL_SET_COMMAND(CMD_REPL_SET_FREEZE, "replSetFreeze", "Keeps a member from becoming primary.",
-                 not_a_member);
+                 freeze_run);
 REPL_SET_COMMAND(CMD_REPL_SET_GET_CONFIG, "replSetGetConfig",
-                 "Shows the configuration of the replica set.", not_a_member);
+                 "Shows the configuration of the replica set.", get_config_run);
 REPL_SET_COMMAND(CMD_REPL_SET_GET_RBID, "replSetGetRBID", "Shows how often a member rolled back.",
-                 not_a_member);
-REPL_SET_COMMAND(CMD_REPL_SET_GET_STATUS, "replSetGetStatus", "Shows the state of the replica set.",
-                 not_a_member);
-REPL_SET_COMMAND(CMD_REPL_SET_INITIATE, "replSetInitiate", "Starts a replica set.",
-                 cannot_initiate);
+                 get_rbid_run);
+REPL_SET_COMMAND(CMD_REPL_SET_INITIATE, "replSetInitiate", "Starts a replica set.", initiate_run);
 REPL_SET_COMMAND(CMD_REPL_SET_MAINTENANCE, "replSetMaintenance",
-                 "Takes a member out of service for a while.", not_a_member);
+                 "Takes a member out of service for a while.", maintenance_run);
 REPL_SET_COMMAND(CMD_REPL_SET_RECONFIG, "replSetReconfig", "Changes the replica set.",
-                 not_a_member);
+                 reconfig_run);
 REPL_SET_COMMAND(CMD_REPL_SET_STEP_DOWN, "replSetStepDown", "Makes the primary a secondary.",
-                 not_a_member);
+                 step_down_run);
+REPL_SET_COMMAND(CMD_REPL_SET_STEP_UP, "replSetStepUp", "Makes a secondary stand for election.",
+                 step_up_run);
 REPL_SET_COMMAND(CMD_REPL_SET_SYNC_FROM, "replSetSyncFrom", "Chooses where a member copies from.",
-                 not_a_member);
+                 sync_from_run);

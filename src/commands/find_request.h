@@ -16,6 +16,7 @@ typedef struct FindRequest {
     int64_t skip;
     int64_t limit;
     Elem batch_size;
+    Elem term; /* of the member that reads the oplog */
     bool is_single_batch;
     bool is_tailable;
     bool is_await_data;
@@ -51,6 +52,7 @@ typedef struct FindRequest {
          offsetof(FindRequest, is_allow_partial)},                                                 \
         {"allowDiskUse", FIELD_ELEM, FIELD_OPTIONAL, offsetof(FindRequest, allow_disk_use)},       \
         {"oplogReplay", FIELD_IGNORED, FIELD_OPTIONAL, 0},                                         \
+        {"term", FIELD_ELEM, FIELD_OPTIONAL, offsetof(FindRequest, term)},                         \
         {"min", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, min)}, {                          \
         "max", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, max)                               \
     }

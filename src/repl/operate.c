@@ -78,8 +78,21 @@ static ErrCode check_members(Repl *repl, OpCtx *op, const ReplConfig *config, in
     return ERR_OK;
 }
 
-static ErrCode parse_initiate(Repl *repl, Doc doc, ReplConfig **ret_config, int32_t *ret_self,
-                              Error *err) {
+/* The first configuration need not say that it is the first. */
+static Doc with_version(OpCtx *op, Doc doc) {
+    if (elem_is_present(doc_get_lit(doc, "version")))
+        return doc;
+    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
+    buffer_init_arena(buf, &op->arena, doc_size(doc) + 32, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, buf);
+    build_all(&b, doc);
+    build_i32(&b, "version", 1);
+    return doc_builder_end(&b);
+}
+
+static ErrCode parse_initiate(Repl *repl, OpCtx *op, Doc doc, ReplConfig **ret_config,
+                              int32_t *ret_self, Error *err) {
     Oid set_id = oid_new();
     if (!doc_is_present(doc) || doc_is_empty(doc)) {
         CLEANUP(repl_config_unref_ptr) ReplConfig *one = NULL;
@@ -90,6 +103,7 @@ static ErrCode parse_initiate(Repl *repl, Doc doc, ReplConfig **ret_config, int3
         *ret_self = 0;
         return ERR_OK;
     }
+    doc = with_version(op, doc);
     CLEANUP(repl_config_unref_ptr) ReplConfig *given = NULL;
     ErrCode rc = repl_config_parse(doc, REPL_CONFIG_FROM_USER, &given, err);
     if (rc != ERR_OK) {
@@ -150,7 +164,7 @@ static ErrCode initiate(Repl *repl, OpCtx *op, Doc doc, Error *err) {
         return error_set(err, ERR_ALREADY_INITIALIZED, "already initialized");
     CLEANUP(repl_config_unref_ptr) ReplConfig *config = NULL;
     int32_t self;
-    TRY(parse_initiate(repl, doc, &config, &self, err));
+    TRY(parse_initiate(repl, op, doc, &config, &self, err));
     TRY(check_members(repl, op, config, self, err));
     TRY(begin_history(repl, op, err));
     TRY(local_store_config(op, config, err));

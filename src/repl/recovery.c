@@ -93,6 +93,13 @@ static ErrCode cut_holes(Repl *repl, OpCtx *op, Error *err) {
 ErrCode repl_recover(Repl *repl, OpCtx *op, Error *err) {
     if (!oplog_exists(repl->oplog))
         return ERR_OK;
+    TRY(local_load_initial_sync_flag(op, &repl->is_copy_unfinished, err));
+    if (repl->is_copy_unfinished) {
+        LOG_INFO(LOG_REPL, 7300230,
+                 "An initial sync was not finished: the data will be copied "
+                 "anew");
+        return ERR_OK;
+    }
     TRY(cut_holes(repl, op, err));
     uint64_t checkpoint_ts = storage_recovery_ts(repl->engine);
     if (checkpoint_ts != 0) {

@@ -135,6 +135,11 @@ void sync_drain(Sync *sync, int64_t term) {
     mutex_unlock(&sync->mu);
 }
 
+bool sync_is_stopping(Sync *sync) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&sync->mu);
+    return sync->is_stopping;
+}
+
 bool sync_is_fetching_over(Sync *sync) {
     int state = atomic_load(&sync->repl->state);
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&sync->mu);

@@ -48,6 +48,7 @@ struct Sync {
 void fetch_run(void *sync);
 /* report.c */
 void report_run(void *sync);
+bool sync_is_stopping(Sync *sync);
 /* True once no more fetching is wanted. */
 bool sync_is_fetching_over(Sync *sync);
 void sync_set_peer(Sync *sync, Peer **place, Peer *peer);

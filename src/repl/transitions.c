@@ -81,6 +81,8 @@ ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *e
                  "permitted",
                  LOG_I64("term", term));
         repl_feed_positions(repl);
+        if (repl->hooks.topology_changed != NULL)
+            repl->hooks.topology_changed(repl->service);
     }
     return ERR_OK;
 }

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "bson/json.h"
 #include "catalog/catalog.h"
+#include "commands/concerns.h"
 #include "commands/core/command_service.h"
 #include "commands/core/params.h"
 #include "commands/param_hooks.h"
@@ -23,6 +24,7 @@
 #include "index/build/registry.h"
 #include "query/cursor/cursor_table.h"
 #include "query/exec/agg_sink.h"
+#include "repl/repl.h"
 #include "server/exit_codes.h"
 #include "server/signals.h"
 #include "storage/engine.h"
@@ -56,6 +58,7 @@ static ErrCode set_parameters(Node *node, Error *err);
 static ErrCode fill_setup(Node *node, const char *process_name, Error *err);
 static ErrCode open_storage(Node *node, int *ret_exit_code, Error *err);
 static ErrCode open_catalog(Node *node, Error *err);
+static ErrCode open_repl(Node *node, OpCtx *op, Error *err);
 static ErrCode start_transport(Node *node, int *ret_exit_code, Error *err);
 static ErrCode read_network_options(Node *node, Error *err);
 static ErrCode bind_addresses(Node *node, Error *err);
@@ -128,7 +131,7 @@ static ErrCode node_start(Node *node, int *ret_exit_code, Error *err) {
     TRY(open_catalog(node, err));
     TRY(storage_start_threads(service->storage, err));
     TRY(start_transport(node, ret_exit_code, err));
-    return ERR_OK;
+    return service->repl != NULL ? repl_start(service->repl, err) : ERR_OK;
 }
 
 static ErrCode open_log(const Options *options, Error *err) {
@@ -211,6 +214,7 @@ static ErrCode open_storage(Node *node, int *ret_exit_code, Error *err) {
         .read_tickets = (int32_t)param_i64(service, PARAM_READ_TICKETS),
         .write_tickets = (int32_t)param_i64(service, PARAM_WRITE_TICKETS),
         .engine_config_extra = option_text(options, OPTION_ENGINE_CONFIG),
+        .is_replicated = option_text(options, OPTION_REPL_SET) != NULL,
     };
     ErrCode rc = storage_open(&config, service->ops, &service->storage, err);
     if (rc == ERR_DATA_CORRUPTION_DETECTED || rc == ERR_UNKNOWN_ERROR)
@@ -230,23 +234,52 @@ static ErrCode open_catalog(Node *node, Error *err) {
     OpDescription desc = {.op_type = "none", .ns = "", .desc = "initandlisten"};
     op_begin(op, &desc);
     ErrCode rc = catalog_service_open(op, &service->catalog, err);
-    if (rc == ERR_OK)
+    if (rc == ERR_OK && option_text(node->options, OPTION_REPL_SET) != NULL)
+        rc = open_repl(node, op, err);
+    if (rc == ERR_OK && service->repl == NULL)
         rc = agg_sink_clean_up(op, err);
     op_end(op);
     op_ctx_free(TAKE_PTR(node->start_op));
     return rc;
 }
 
+static void on_topology_changed(ServiceCtx *service) {
+    if (service->commands != NULL)
+        topology_changed(service->commands);
+}
+
+/* How others reach this node: by its name, or, where it listens only to itself, by that address. */
+static void own_host(Node *node, char *host, size_t size) {
+    bool is_local = true;
+    for (uint32_t i = 0; i < node->address_count; i++)
+        is_local &=
+            strncmp(node->addresses[i], "127.", 4) == 0 || strcmp(node->addresses[i], "::1") == 0;
+    if (is_local)
+        snprintf(host, size, "127.0.0.1:%d", (int)option_i64(node->options, OPTION_PORT));
+    else
+        snprintf(host, size, "%s", server_setup(&node->service)->host);
+}
+
+static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
+    const Options *options = node->options;
+    char host[300];
+    own_host(node, host, sizeof(host));
+    ReplSettings settings = {
+        .set_name = option_text(options, OPTION_REPL_SET),
+        .host = host,
+        .port = (uint16_t)option_i64(options, OPTION_PORT),
+        .oplog_bytes = option_is_set(options, OPTION_OPLOG_SIZE)
+                           ? option_i64(options, OPTION_OPLOG_SIZE) * 1024 * 1024
+                           : 0,
+    };
+    const ReplHooks hooks = {.topology_changed = on_topology_changed};
+    return repl_open(op, &settings, &hooks, &node->service.repl, err);
+}
+
 /* ---- commands ---- */
 
 static void attach_op(ServiceCtx *service, OpCtx *op) {
     op_attach_storage(op, service->storage);
-}
-
-static ErrCode wait_write_concern(CommandCtx *ctx, const WriteConcern *concern, Error *err) {
-    if (!concern->is_journaled)
-        return ERR_OK;
-    return storage_wait_durable(ctx->service->storage, ctx->op, err);
 }
 
 static void on_disconnect(ServiceCtx *service, ClientState *client) {
@@ -285,7 +318,10 @@ static ErrCode start_transport(Node *node, int *ret_exit_code, Error *err) {
     const Options *options = node->options;
     const CommandHooks hooks = {
         .attach_op = attach_op,
-        .wait_write_concern = wait_write_concern,
+        .before_run = concerns_before_run,
+        .after_run = concerns_after_run,
+        .wait_write_concern = concerns_wait_write,
+        .finish_reply = concerns_finish_reply,
         .on_disconnect = on_disconnect,
         .on_finished = profiler_on_finished,
     };
@@ -499,6 +535,7 @@ static void node_stop(Node *node) {
     ServiceCtx *service = &node->service;
     signals_arm_kill();
     ttl_monitor_stop(server_setup(service)->ttl);
+    repl_stop(service->repl);
     if (service->transport != NULL) {
         int64_t deadline_us = clock_mono_us() + STOP_GRACE_US;
         LOG_INFO(LOG_NETWORK, 20562, "Shutdown: going to close listening sockets");
@@ -516,6 +553,7 @@ static void node_stop(Node *node) {
     command_service_free(TAKE_PTR(service->commands));
     op_ctx_free(TAKE_PTR(node->start_op));
     index_builds_free(TAKE_PTR(service->index_builds));
+    repl_free(TAKE_PTR(service->repl));
     catalog_service_free(TAKE_PTR(service->catalog));
     if (service->storage != NULL) {
         LOG_INFO(LOG_STORAGE, 4784930, "Shutting down the storage engine");

@@ -155,18 +155,19 @@ void storage_close(StorageEngine *engine) {
 }
 
 ErrCode storage_checkpoint(StorageEngine *engine, Error *err) {
-    TRY(size_store_flush(engine, err));
     CLEANUP(wt_session_close) WT_SESSION *session = NULL;
     TRY(storage_open_session(engine, &session, err));
     failpoint_hit(FP_BEFORE_CHECKPOINT);
     int64_t start_us = clock_mono_us();
     /* The exception to "no I/O under a mutex": this one is there to serialise that very I/O. */
     mutex_lock(&engine->checkpoint_mu);
+    ErrCode flush_rc = size_store_flush(engine, err);
     int64_t number = 1 + atomic_fetch_add(&engine->checkpoint_started, 1);
-    int rc = session->checkpoint(session, NULL);
-    if (rc == 0)
+    int rc = flush_rc == ERR_OK ? session->checkpoint(session, NULL) : 0;
+    if (rc == 0 && flush_rc == ERR_OK)
         atomic_store(&engine->checkpoint_done, number);
     mutex_unlock(&engine->checkpoint_mu);
+    TRY(flush_rc);
     failpoint_hit(FP_AFTER_CHECKPOINT);
     if (rc != 0)
         return wt_error(engine, rc, "write a checkpoint", NULL, err);
@@ -177,6 +178,10 @@ ErrCode storage_checkpoint(StorageEngine *engine, Error *err) {
 
 void storage_set_majority_ts(StorageEngine *engine, uint64_t ts) {
     atomic_store(&engine->majority_ts, ts);
+}
+
+uint64_t storage_majority_ts(const StorageEngine *engine) {
+    return atomic_load_explicit(&engine->majority_ts, memory_order_relaxed);
 }
 
 void storage_set_last_applied_ts(StorageEngine *engine, uint64_t ts) {
@@ -226,7 +231,9 @@ uint64_t storage_checkpoint_ts(StorageEngine *engine) {
 ErrCode storage_rollback_to_stable(StorageEngine *engine, Error *err) {
     /* A checkpoint that runs beside it has been seen to mix data of both sides. */
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&engine->checkpoint_mu);
+    journal_pause(engine);
     int rc = engine->conn->rollback_to_stable(engine->conn, NULL);
+    journal_resume(engine);
     if (rc != 0)
         return wt_error(engine, rc, "roll back to the stable timestamp", NULL, err);
     char config[64];

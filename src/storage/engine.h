@@ -127,6 +127,7 @@ size_t storage_reap_idents(StorageEngine *engine);
 
 /* A timestamp below which replicated commits are complete, as set by replication; 0: none. */
 void storage_set_majority_ts(StorageEngine *engine, uint64_t ts);
+uint64_t storage_majority_ts(const StorageEngine *engine);
 void storage_set_last_applied_ts(StorageEngine *engine, uint64_t ts);
 uint64_t storage_last_applied_ts(const StorageEngine *engine);
 /* WiredTiger's stable and oldest timestamps. */

@@ -54,6 +54,23 @@ static void flush_as_leader(StorageEngine *engine, JournalState *journal) {
     cond_broadcast(&journal->cond);
 }
 
+void journal_pause(StorageEngine *engine) {
+    JournalState *journal = &engine->journal;
+    mutex_lock(&journal->mu);
+    while (journal->is_leader_at_work)
+        cond_wait(&journal->cond, &journal->mu);
+    journal->is_leader_at_work = true; /* nobody else becomes one */
+    mutex_unlock(&journal->mu);
+}
+
+void journal_resume(StorageEngine *engine) {
+    JournalState *journal = &engine->journal;
+    mutex_lock(&journal->mu);
+    journal->is_leader_at_work = false;
+    cond_broadcast(&journal->cond);
+    mutex_unlock(&journal->mu);
+}
+
 static void wait_durable(StorageEngine *engine) {
     JournalState *journal = &engine->journal;
     mutex_lock(&journal->mu);

@@ -188,6 +188,9 @@ void wt_cursor_close(WT_CURSOR **cursor);
 /* journal.c */
 ErrCode journal_open(StorageEngine *engine, Error *err) MUST_CHECK;
 void journal_close(StorageEngine *engine);
+/* No flush runs in between. */
+void journal_pause(StorageEngine *engine);
+void journal_resume(StorageEngine *engine);
 void journal_flusher_run(void *engine);
 
 /* background.c */

@@ -36,11 +36,27 @@ typedef struct WriteConcern {
     bool is_given;
     bool is_w_given;
     bool is_majority;
-    int64_t w;         /* 1 unless given */
-    Str w_tag;         /* w as a string other than "majority" */
+    int64_t w; /* 1 unless given */
+    Str w_tag; /* w as a string other than "majority" */
+    bool is_j_given;
     bool is_journaled; /* j or fsync */
     int64_t wtimeout_ms;
 } WriteConcern;
+
+typedef enum ReadConcernLevel {
+    READ_CONCERN_LOCAL,
+    READ_CONCERN_AVAILABLE,
+    READ_CONCERN_MAJORITY,
+    READ_CONCERN_LINEARIZABLE,
+    READ_CONCERN_SNAPSHOT,
+} ReadConcernLevel;
+
+typedef struct ReadConcern {
+    bool is_given; /* the level is */
+    ReadConcernLevel level;
+    uint64_t after_cluster_ts; /* 0: none */
+    uint64_t at_cluster_ts;    /* 0: none */
+} ReadConcern;
 
 /* Arguments that any command may carry. */
 typedef struct GenericArgs {
@@ -85,6 +101,7 @@ typedef struct CommandCtx {
     Doc body;
     GenericArgs args;
     WriteConcern write_concern;
+    ReadConcern read_concern;
     DocBuilder *reply;
     Reply *wire_reply;     /* for exhaust, parking and closing */
     Str ns_coll;           /* collection of the request, for logs; empty: none */
@@ -92,6 +109,7 @@ typedef struct CommandCtx {
     bool is_more_to_come;  /* run() streams: another reply follows */
     bool has_write_errors; /* counts as failed although ok is 1 */
     bool is_writing;       /* run() wrote, although not every run of its command does */
+    bool has_oplog_reader; /* run() read the oplog for another member: metadata go along */
 } CommandCtx;
 
 struct CommandSpec {

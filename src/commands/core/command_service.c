@@ -264,6 +264,8 @@ static HandleResult run_message(CommandService *cs, CommandCtx *ctx) {
         } else {
             build_f64(ctx->reply, "ok", 1.0);
         }
+        if (ctx->service->repl != NULL)
+            cs->hooks.finish_reply(ctx);
         doc_builder_end(ctx->reply);
         reply->more_to_come = ctx->is_more_to_come && rc == ERR_OK;
         reply->never_compress |= row != NULL && (row->spec->flags & CMD_HANDSHAKE) != 0;
@@ -311,7 +313,9 @@ static ErrCode run_command(CommandService *cs, CommandCtx *ctx, CommandRow **ret
 
     ctx->op->is_ended_with_client = (row->spec->flags & CMD_READS) != 0;
     TRY(fail_command_check(ctx, err));
-    TRY(row->spec->run(ctx, request, err));
+    TRY(cs->hooks.before_run(ctx, err));
+    ErrCode rc = row->spec->run(ctx, request, err);
+    TRY(cs->hooks.after_run(ctx, rc, err));
     if (ctx->is_park_wanted)
         return ERR_OK;
     if ((row->spec->flags & CMD_WRITES) != 0 || ctx->is_writing)
@@ -358,7 +362,7 @@ static ErrCode finish_writes(CommandService *cs, CommandCtx *ctx, Error *err) {
     (void)err;
     Error wc_err = {0};
     ErrCode rc = ERR_OK;
-    if (ctx->write_concern.is_journaled)
+    if (ctx->write_concern.is_journaled || ctx->service->repl != NULL)
         rc = cs->hooks.wait_write_concern(ctx, &ctx->write_concern, &wc_err);
     if (rc == ERR_OK && !fail_command_write_concern_error(ctx, &wc_err))
         return ERR_OK;

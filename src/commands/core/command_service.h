@@ -17,8 +17,14 @@ typedef struct CommandService CommandService;
 typedef struct CommandHooks {
     /* Gives a new operation its storage. */
     void (*attach_op)(ServiceCtx *service, OpCtx *op);
+    /* May the command run here and now? Waits for its read concern. */
+    ErrCode (*before_run)(CommandCtx *ctx, Error *err);
+    /* After run(), also a failed one; may fail a successful one. */
+    ErrCode (*after_run)(CommandCtx *ctx, ErrCode rc, Error *err);
     /* Waits until the writes of the command are as durable as asked. */
     ErrCode (*wait_write_concern)(CommandCtx *ctx, const WriteConcern *concern, Error *err);
+    /* Appends what goes into every reply. */
+    void (*finish_reply)(CommandCtx *ctx);
     /* The connection is gone. */
     void (*on_disconnect)(ServiceCtx *service, ClientState *client);
     /* After each command: profiler. */

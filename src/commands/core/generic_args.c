@@ -40,7 +40,7 @@ static ErrCode check_api(CommandCtx *ctx, Error *err);
 static ErrCode check_session(CommandCtx *ctx, Error *err);
 static ErrCode check_read_concern(CommandCtx *ctx, Error *err);
 static ErrCode parse_write_concern(CommandCtx *ctx, Error *err);
-static ErrCode parse_w(Elem elem, WriteConcern *concern, Error *err);
+static ErrCode parse_w(CommandCtx *ctx, Elem elem, WriteConcern *concern, Error *err);
 
 ErrCode command_parse(CommandCtx *ctx, void **ret_request, Error *err) {
     const CommandSpec *spec = ctx->spec;
@@ -161,7 +161,7 @@ static ErrCode check_session(CommandCtx *ctx, Error *err) {
         return error_set(err, ERR_INVALID_OPTIONS,
                          "Transaction number requires a session ID to also be specified");
     }
-    if (elem_is_present(args->txn_number))
+    if (elem_is_present(args->txn_number) && ctx->service->repl == NULL)
         return error_set(err, ERR_ILLEGAL_OPERATION,
                          "Transaction numbers are only allowed on a replica set member or mongos");
     if (elem_is_present(args->autocommit) || elem_is_present(args->start_transaction))
@@ -170,9 +170,54 @@ static ErrCode check_session(CommandCtx *ctx, Error *err) {
     return ERR_OK;
 }
 
+static ErrCode parse_level(CommandCtx *ctx, Elem elem, Error *err) {
+    static const struct {
+        const char *name;
+        ReadConcernLevel level;
+        bool is_replica_only;
+    } LEVELS[] = {
+        {"local", READ_CONCERN_LOCAL, false},
+        {"available", READ_CONCERN_AVAILABLE, false},
+        {"majority", READ_CONCERN_MAJORITY, false},
+        {"linearizable", READ_CONCERN_LINEARIZABLE, true},
+        {"snapshot", READ_CONCERN_SNAPSHOT, true},
+    };
+    if (elem_type(elem) != BT_STRING)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "\"level\" had the wrong type. Expected string, found %s",
+                         bson_type_name(elem_type(elem)));
+    for (size_t i = 0; i < ARRAY_LEN(LEVELS); i++) {
+        if (!str_is(elem_str(elem), LEVELS[i].name))
+            continue;
+        if (LEVELS[i].is_replica_only && ctx->service->repl == NULL)
+            return error_set(err, ERR_NOT_A_REPLICA_SET,
+                             "node needs to be a replica set member to use read concern");
+        ctx->read_concern.level = LEVELS[i].level;
+        ctx->read_concern.is_given = true;
+        return ERR_OK;
+    }
+    return error_set(err, ERR_FAILED_TO_PARSE,
+                     "readConcern.level must be either 'local', 'majority', 'linearizable', "
+                     "'available', or 'snapshot'");
+}
+
+static ErrCode parse_concern_time(CommandCtx *ctx, Elem elem, uint64_t *ret_ts, Error *err) {
+    if (ctx->service->repl == NULL)
+        return error_set(err, ERR_ILLEGAL_OPERATION,
+                         "Cannot specify %s readConcern without replication enabled",
+                         elem_name(elem));
+    if (elem_type(elem) != BT_TIMESTAMP)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "\"%s\" had the wrong type. Expected timestamp, found %s", elem_name(elem),
+                         bson_type_name(elem_type(elem)));
+    *ret_ts = (uint64_t)elem_i64(elem);
+    if (*ret_ts == 0)
+        return error_set(err, ERR_INVALID_OPTIONS, "%s cannot be a null timestamp",
+                         elem_name(elem));
+    return ERR_OK;
+}
+
 static ErrCode check_read_concern(CommandCtx *ctx, Error *err) {
-    static const char *const ALLOWED[] = {"local", "available", "majority"};
-    static const char *const REPLICA_ONLY[] = {"linearizable", "snapshot"};
     Elem concern = ctx->args.read_concern;
     if (!elem_is_present(concern))
         return ERR_OK;
@@ -180,36 +225,32 @@ static ErrCode check_read_concern(CommandCtx *ctx, Error *err) {
         return error_set(err, ERR_TYPE_MISMATCH,
                          "\"readConcern\" had the wrong type. Expected object, found %s",
                          bson_type_name(elem_type(concern)));
+    ReadConcern *parsed = &ctx->read_concern;
     DocIter iter = doc_iter(elem_doc(concern));
     Elem member;
     while (doc_iter_next(&iter, &member)) {
         if (elem_name_is(member, STR("provenance")))
             continue;
-        if (elem_name_is(member, STR("afterClusterTime")) ||
-            elem_name_is(member, STR("afterOpTime")) || elem_name_is(member, STR("atClusterTime")))
-            return error_set(err, ERR_ILLEGAL_OPERATION,
-                             "Cannot specify %s readConcern without replication enabled",
-                             elem_name(member));
-        if (!elem_name_is(member, STR("level")))
+        if (elem_name_is(member, STR("level")))
+            TRY(parse_level(ctx, member, err));
+        else if (elem_name_is(member, STR("afterClusterTime")))
+            TRY(parse_concern_time(ctx, member, &parsed->after_cluster_ts, err));
+        else if (elem_name_is(member, STR("atClusterTime")))
+            TRY(parse_concern_time(ctx, member, &parsed->at_cluster_ts, err));
+        else
             return error_set(err, ERR_INVALID_OPTIONS, "Unrecognized option in readConcern: %s",
                              elem_name(member));
-        if (elem_type(member) != BT_STRING)
-            return error_set(err, ERR_TYPE_MISMATCH,
-                             "\"level\" had the wrong type. Expected string, found %s",
-                             bson_type_name(elem_type(member)));
-        bool is_known = false;
-        for (size_t i = 0; i < ARRAY_LEN(ALLOWED); i++)
-            is_known |= str_is(elem_str(member), ALLOWED[i]);
-        for (size_t i = 0; i < ARRAY_LEN(REPLICA_ONLY); i++)
-            if (str_is(elem_str(member), REPLICA_ONLY[i]))
-                return error_set(err, ERR_NOT_A_REPLICA_SET,
-                                 "node needs to be a replica set member to use read concern");
-        if (!is_known)
-            return error_set(
-                err, ERR_FAILED_TO_PARSE,
-                "readConcern.level must be either 'local', 'majority', 'linearizable', "
-                "'available', or 'snapshot'");
     }
+    if (parsed->at_cluster_ts != 0 && parsed->level != READ_CONCERN_SNAPSHOT)
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "atClusterTime field can be set only if level is equal to snapshot");
+    if (parsed->at_cluster_ts != 0 && parsed->after_cluster_ts != 0)
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "Specifying both atClusterTime and afterClusterTime is not allowed");
+    if (parsed->after_cluster_ts != 0 && parsed->level == READ_CONCERN_LINEARIZABLE)
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "afterClusterTime field can be set only if level is equal to local, "
+                         "majority, or snapshot");
     return ERR_OK;
 }
 
@@ -232,11 +273,12 @@ static ErrCode parse_write_concern(CommandCtx *ctx, Error *err) {
     Elem member;
     while (doc_iter_next(&iter, &member)) {
         if (elem_name_is(member, STR("w"))) {
-            TRY(parse_w(member, concern, err));
+            TRY(parse_w(ctx, member, concern, err));
         } else if (elem_name_is(member, STR("j")) || elem_name_is(member, STR("fsync"))) {
             if (elem_type(member) != BT_BOOL && !elem_is_number(member))
                 return error_set(err, ERR_FAILED_TO_PARSE, "%s must be numeric or a boolean value",
                                  elem_name(member));
+            concern->is_j_given = true;
             concern->is_journaled |= elem_is_truthy(member);
         } else if (elem_name_is(member, STR("wtimeout"))) {
             concern->wtimeout_ms = elem_is_number(member) ? elem_as_i64(member) : 0;
@@ -249,14 +291,14 @@ static ErrCode parse_write_concern(CommandCtx *ctx, Error *err) {
     return ERR_OK;
 }
 
-static ErrCode parse_w(Elem elem, WriteConcern *concern, Error *err) {
+static ErrCode parse_w(CommandCtx *ctx, Elem elem, WriteConcern *concern, Error *err) {
     concern->is_w_given = true;
     if (elem_is_number(elem)) {
         concern->w = elem_as_i64(elem);
         if (concern->w < 0 || concern->w > 50)
             return error_set(err, ERR_FAILED_TO_PARSE,
                              "w has to be a non-negative number and not greater than 50");
-        if (concern->w > 1)
+        if (concern->w > 1 && ctx->service->repl == NULL)
             return error_set(err, ERR_BAD_VALUE,
                              "cannot use 'w' > 1 when a host is not replicated");
         return ERR_OK;
@@ -265,6 +307,8 @@ static ErrCode parse_w(Elem elem, WriteConcern *concern, Error *err) {
         return error_set(err, ERR_FAILED_TO_PARSE, "w has to be a number, string, or object");
     concern->is_majority = str_is(elem_str(elem), "majority");
     if (!concern->is_majority)
+        concern->w_tag = elem_str(elem);
+    if (!concern->is_majority && ctx->service->repl == NULL)
         return error_set(err, ERR_BAD_VALUE,
                          "cannot use non-majority 'w' mode %s when a host is not a member of a "
                          "replica set",

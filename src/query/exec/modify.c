@@ -6,6 +6,7 @@
 #include "bson/collator.h"
 #include "ddl/ddl.h"
 #include "index/collection_write.h"
+#include "index/lookup.h"
 #include "query/exec/rid_set.h"
 #include "query/exec/update_pipeline.h"
 #include "storage/recovery_unit.h"
@@ -53,8 +54,6 @@ static ErrCode change_document(Target *t, OpCtx *op, Error *err);
 static ErrCode read_again(Target *t, OpCtx *op, Error *err);
 static void note_outcome(Modify *m, const Target *t);
 static ErrCode upsert(Modify *m, Error *err);
-static ErrCode find_record_id(OpCtx *op, const Collection *coll, Elem id, bool *ret_found,
-                              RecordId *ret_rid, KeyBuilder *kb, Error *err);
 
 ErrCode exec_modify(OpCtx *op, const Ns *ns, const ModifyRequest *request,
                     ModifyOutcome *ret_outcome, Error *err) {
@@ -164,8 +163,8 @@ static ErrCode modify_planned(Modify *m, CollAccess *access, PlanExecutor *exec,
         executor_save(exec);
         bool is_located = true;
         if (record_id_is_none(target.rid)) /* sorted: found again by its _id */
-            TRY(find_record_id(op, access->coll, doc_get_lit(target.before, "_id"), &is_located,
-                               &target.rid, &m->scratch.rid, err));
+            TRY(lookup_record_id(op, access->coll, doc_get_lit(target.before, "_id"),
+                                 &m->scratch.rid, &is_located, &target.rid, err));
         /* A document moved within the index by its own update must not be met twice. */
         bool is_new = !request->is_multi || rid_set_add(&done, target.rid);
         if (is_located && is_new) {
@@ -184,7 +183,7 @@ static ErrCode modify_planned(Modify *m, CollAccess *access, PlanExecutor *exec,
 static ErrCode modify_by_id(Modify *m, CollAccess *access, Elem id, Error *err) {
     Target target = {.m = m, .coll = access->coll};
     bool is_found;
-    TRY(find_record_id(m->op, access->coll, id, &is_found, &target.rid, &m->scratch.rid, err));
+    TRY(lookup_record_id(m->op, access->coll, id, &m->scratch.rid, &is_found, &target.rid, err));
     if (!is_found)
         return ERR_OK;
     if (target.rid.str != NULL)
@@ -309,20 +308,4 @@ static ErrCode upsert(Modify *m, Error *err) {
     if (m->request->image == IMAGE_AFTER)
         m->outcome->image = doc;
     return ERR_OK;
-}
-
-static ErrCode find_record_id(OpCtx *op, const Collection *coll, Elem id, bool *ret_found,
-                              RecordId *ret_rid, KeyBuilder *kb, Error *err) {
-    *ret_found = true;
-    const IndexDesc *index = collection_id_index(coll);
-    if (index == NULL) {
-        clustered_record_id_of_value(id, coll->options.collator, kb, ret_rid);
-        return ERR_OK;
-    }
-    key_builder_reset(kb, 0);
-    key_append_elem(kb, id, index->collator);
-    key_append_end(kb, KEY_END_EXACT);
-    op->metrics.keys_examined++;
-    return ordered_index_find(op, index->store, (Str){(const char *)kb->key.data, kb->key.size},
-                              ret_found, ret_rid, NULL, err);
 }

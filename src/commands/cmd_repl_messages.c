@@ -1,0 +1,46 @@
+/* cmd_repl_messages.c - what members of a replica set tell each other. */
+#include "commands/core/command.h"
+#include "repl/repl.h"
+
+static ErrCode repl_of(CommandCtx *ctx, Repl **ret_repl, Error *err) {
+    *ret_repl = ctx->service->repl;
+    if (*ret_repl == NULL)
+        return error_set(err, ERR_NO_REPLICATION_ENABLED, "not running with --replSet");
+    return ERR_OK;
+}
+
+static ErrCode heartbeat_run(CommandCtx *ctx, void *request, Error *err) {
+    (void)request;
+    Repl *repl;
+    TRY(repl_of(ctx, &repl, err));
+    return repl_handle_heartbeat(repl, ctx->op, ctx->body, ctx->reply, err);
+}
+
+static ErrCode request_votes_run(CommandCtx *ctx, void *request, Error *err) {
+    (void)request;
+    Repl *repl;
+    TRY(repl_of(ctx, &repl, err));
+    return repl_handle_vote_request(repl, ctx->op, ctx->body, ctx->reply, err);
+}
+
+static ErrCode update_position_run(CommandCtx *ctx, void *request, Error *err) {
+    (void)request;
+    Repl *repl;
+    TRY(repl_of(ctx, &repl, err));
+    return repl_handle_update_position(repl, ctx->op, ctx->body, err);
+}
+
+#define MEMBER_COMMAND(symbol, command_name, text, function)                                       \
+    const CommandSpec symbol = {                                                                   \
+        .name = command_name,                                                                      \
+        .summary = text,                                                                           \
+        .flags = CMD_ADMIN_ONLY | CMD_LOOSE | CMD_NOT_LOGGED_WHEN_SLOW,                            \
+        .run = function,                                                                           \
+    }
+
+MEMBER_COMMAND(CMD_REPL_SET_HEARTBEAT, "replSetHeartbeat",
+               "Between members: proof of life and news.", heartbeat_run);
+MEMBER_COMMAND(CMD_REPL_SET_REQUEST_VOTES, "replSetRequestVotes",
+               "Between members: asks for a vote.", request_votes_run);
+MEMBER_COMMAND(CMD_REPL_SET_UPDATE_POSITION, "replSetUpdatePosition",
+               "Between members: how far the sender is.", update_position_run);

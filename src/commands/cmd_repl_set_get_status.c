@@ -1,0 +1,119 @@
+/* cmd_repl_set_get_status.c - replSetGetStatus: the set as this member sees it. */
+#include "base/clock.h"
+#include "commands/core/command.h"
+#include "repl/repl.h"
+
+typedef struct StatusArgs {
+    CommandCtx *ctx;
+    ReplNow now;
+    bool is_initialized;
+} StatusArgs;
+
+static int64_t wall_of(const StatusArgs *args, int64_t mono_ms) {
+    return mono_ms == 0 ? 0 : args->now.wall_ms - (args->now.mono_ms - mono_ms);
+}
+
+static void build_member(StatusArgs *args, const ReplCore *core, uint32_t index) {
+    DocBuilder *b = args->ctx->reply;
+    ReplMemberView m = repl_core_member(core, index);
+    char name[INDEX_NAME_SIZE];
+    size_t row = build_open_doc_str(b, index_name(index, name));
+    bool is_shown = m.is_self || m.is_up;
+    build_i32(b, "_id", m.config->id);
+    build_cstr(b, "name", m.config->host);
+    build_f64(b, "health", is_shown ? 1 : 0);
+    build_i32(b, "state", (int32_t)m.state);
+    build_cstr(b, "stateStr",
+               m.state == REPL_DOWN ? "(not reachable/healthy)" : repl_state_name(m.state));
+    int64_t since_ms = m.is_self ? args->ctx->service->start_mono_us / 1000 : m.up_since_ms;
+    build_i32(b, "uptime", is_shown ? (int32_t)((args->now.mono_ms - since_ms) / 1000) : 0);
+    if (!m.config->is_arbiter) {
+        build_optime(b, "optime", m.applied.optime);
+        if (!m.is_self)
+            build_optime(b, "optimeDurable", m.durable.optime);
+        build_date(b, "optimeDate", (int64_t)ts_seconds(m.applied.optime.ts) * 1000);
+        if (!m.is_self)
+            build_date(b, "optimeDurableDate", (int64_t)ts_seconds(m.durable.optime.ts) * 1000);
+        build_date(b, "lastAppliedWallTime", m.applied.wall_ms);
+        build_date(b, "lastDurableWallTime", m.durable.wall_ms);
+    }
+    if (!m.is_self) {
+        build_date(b, "lastHeartbeat", wall_of(args, m.last_heartbeat_sent_ms));
+        build_date(b, "lastHeartbeatRecv", wall_of(args, m.last_heartbeat_received_ms));
+        build_i64(b, "pingMs", m.ping_ms);
+        build_cstr(b, "lastHeartbeatMessage", m.message);
+    }
+    build_cstr(b, "syncSourceHost", m.sync_source_host != NULL ? m.sync_source_host : "");
+    build_i32(b, "syncSourceId", m.sync_source_id);
+    build_cstr(b, "infoMessage", "");
+    if (m.election_ts != 0) {
+        build_timestamp(b, "electionTime", m.election_ts);
+        build_date(b, "electionDate", (int64_t)ts_seconds(m.election_ts) * 1000);
+    }
+    build_i32(b, "configVersion", (int32_t)m.config_version);
+    build_i32(b, "configTerm", (int32_t)m.config_term);
+    if (m.is_self) {
+        build_bool(b, "self", true);
+        build_cstr(b, "lastHeartbeatMessage", "");
+    }
+    build_close(b, row);
+}
+
+static void build_optimes(DocBuilder *b, const ReplCore *core) {
+    ReplPosition commit = repl_core_commit_point(core);
+    ReplPosition applied = repl_core_own_applied(core), durable = repl_core_own_durable(core);
+    size_t opened = build_open_doc(b, "optimes");
+    build_optime(b, "lastCommittedOpTime", commit.optime);
+    build_date(b, "lastCommittedWallTime", commit.wall_ms);
+    build_optime(b, "readConcernMajorityOpTime", commit.optime);
+    build_optime(b, "appliedOpTime", applied.optime);
+    build_optime(b, "durableOpTime", durable.optime);
+    build_date(b, "lastAppliedWallTime", applied.wall_ms);
+    build_date(b, "lastDurableWallTime", durable.wall_ms);
+    build_close(b, opened);
+}
+
+static void look(void *arg, const ReplCore *core) {
+    StatusArgs *args = arg;
+    DocBuilder *b = args->ctx->reply;
+    const ReplConfig *config = repl_core_config(core);
+    args->is_initialized = config != NULL;
+    if (config == NULL)
+        return;
+    build_cstr(b, "set", config->set_name);
+    build_date(b, "date", args->now.wall_ms);
+    build_i32(b, "myState", (int32_t)repl_core_state(core));
+    build_i64(b, "term", repl_core_term(core));
+    int32_t source = repl_core_source_index(core);
+    build_cstr(b, "syncSourceHost", source >= 0 ? config->members[source].host : "");
+    build_i32(b, "syncSourceId", source >= 0 ? config->members[source].id : -1);
+    build_i64(b, "heartbeatIntervalMillis", config->heartbeat_interval_ms);
+    build_i32(b, "majorityVoteCount", (int32_t)config->majority_count);
+    build_i32(b, "writeMajorityCount", (int32_t)config->write_majority_count);
+    build_i32(b, "votingMembersCount", (int32_t)config->voter_count);
+    build_i32(b, "writableVotingMembersCount", (int32_t)config->data_voter_count);
+    build_optimes(b, core);
+    size_t members = build_open_array(b, "members");
+    for (uint32_t i = 0; i < config->member_count; i++)
+        build_member(args, core, i);
+    build_close(b, members);
+}
+
+static ErrCode get_status_run(CommandCtx *ctx, void *request, Error *err) {
+    (void)request;
+    Repl *repl = ctx->service->repl;
+    if (repl == NULL)
+        return error_set(err, ERR_NO_REPLICATION_ENABLED, "not running with --replSet");
+    StatusArgs args = {.ctx = ctx, .now = repl_now()};
+    repl_look(repl, look, &args);
+    if (!args.is_initialized)
+        return error_set(err, ERR_NOT_YET_INITIALIZED, "no replset config has been received");
+    return ERR_OK;
+}
+
+const CommandSpec CMD_REPL_SET_GET_STATUS = {
+    .name = "replSetGetStatus",
+    .summary = "Shows the state of the replica set.",
+    .flags = CMD_ADMIN_ONLY | CMD_LOOSE,
+    .run = get_status_run,
+};

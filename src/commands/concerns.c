@@ -1,0 +1,176 @@
+#include "commands/concerns.h"
+
+#include "base/clock.h"
+#include "repl/repl.h"
+#include "storage/engine.h"
+#include "storage/recovery_unit.h"
+
+enum {
+    CLOCK_DRIFT_SECS_MAX = 365 * 24 * 3600,
+    SIGNATURE_BYTES = 20,
+};
+
+static ErrCode check_state(CommandCtx *ctx, Repl *repl, Error *err);
+static ErrCode take_cluster_time(CommandCtx *ctx, Repl *repl, Error *err);
+static ErrCode wait_read_concern(CommandCtx *ctx, Repl *repl, Error *err);
+
+ErrCode concerns_before_run(CommandCtx *ctx, Error *err) {
+    Repl *repl = ctx->service->repl;
+    if (repl == NULL)
+        return ERR_OK;
+    TRY(take_cluster_time(ctx, repl, err));
+    TRY(check_state(ctx, repl, err));
+    return wait_read_concern(ctx, repl, err);
+}
+
+ErrCode concerns_after_run(CommandCtx *ctx, ErrCode rc, Error *err) {
+    Repl *repl = ctx->service->repl;
+    if (repl == NULL)
+        return rc;
+    if (ru_read_source(ctx->op->ru) != READ_LATEST)
+        ru_set_read_source(ctx->op->ru, READ_LATEST, 0);
+    if (rc == ERR_OK && ctx->read_concern.level == READ_CONCERN_LINEARIZABLE)
+        return repl_wait_linearizable(repl, ctx->op, ctx->op->deadline_us, err);
+    return rc;
+}
+
+/* ---- what may run here ---- */
+
+static bool is_secondary_ok(const CommandCtx *ctx) {
+    Elem preference = ctx->args.read_preference;
+    if (elem_type(preference) != BT_DOC)
+        return false;
+    Elem mode = doc_get_lit(elem_doc(preference), "mode");
+    return elem_type(mode) == BT_STRING && !str_is(elem_str(mode), "primary");
+}
+
+static ErrCode check_state(CommandCtx *ctx, Repl *repl, Error *err) {
+    uint32_t flags = ctx->spec->flags;
+    if (str_is(ctx->args.db, "local") || repl_is_writable(repl))
+        return ERR_OK;
+    if ((flags & CMD_WRITES) != 0)
+        return error_set(err, ERR_NOT_WRITABLE_PRIMARY, "not primary");
+    if ((flags & CMD_READS) == 0)
+        return ERR_OK;
+    if (!repl_is_readable(repl))
+        return error_set(err, ERR_NOT_PRIMARY_OR_SECONDARY,
+                         "node is not in primary or recovering state");
+    if (ctx->read_concern.level == READ_CONCERN_LINEARIZABLE)
+        return error_set(err, ERR_NOT_WRITABLE_PRIMARY,
+                         "cannot satisfy linearizable read concern on non-primary node");
+    /* A getMore goes where its cursor is. */
+    if (ctx->spec->op_type != NULL && ctx->spec->op_type[0] == 'g')
+        return ERR_OK;
+    if (!is_secondary_ok(ctx))
+        return error_set(err, ERR_NOT_PRIMARY_NO_SECONDARY_OK, "not primary and secondaryOk=false");
+    return ERR_OK;
+}
+
+/* ---- time ---- */
+
+/* {clusterTime: Timestamp, signature: {...}}. Without access control nobody signs. */
+static ErrCode take_cluster_time(CommandCtx *ctx, Repl *repl, Error *err) {
+    Elem given = ctx->args.cluster_time;
+    if (!elem_is_present(given))
+        return ERR_OK;
+    Elem time =
+        elem_type(given) == BT_DOC ? doc_get_lit(elem_doc(given), "clusterTime") : ELEM_MISSING;
+    if (elem_type(time) != BT_TIMESTAMP)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "\"$clusterTime\" needs a timestamp 'clusterTime'");
+    uint64_t ts = (uint64_t)elem_i64(time);
+    uint64_t limit = (uint64_t)(clock_wall_ms() / 1000 + CLOCK_DRIFT_SECS_MAX);
+    if (ts_seconds(ts) > limit)
+        return error_set(err, ERR_CLUSTER_TIME_FAILS_RATE_LIMITER,
+                         "New cluster time, %u, is too far from this node's wall clock time, %lld.",
+                         ts_seconds(ts), (long long)(clock_wall_ms() / 1000));
+    oplog_advance_cluster_time(repl_oplog(repl), ts);
+    return ERR_OK;
+}
+
+void concerns_finish_reply(CommandCtx *ctx) {
+    Repl *repl = ctx->service->repl;
+    Oplog *oplog = repl_oplog(repl);
+    if (ctx->has_oplog_reader) {
+        repl_build_metadata(repl, ctx->reply);
+        repl_build_oplog_metadata(repl, ctx->reply);
+    }
+    uint64_t now_ts = oplog_cluster_time(oplog);
+    if (now_ts == 0)
+        return;
+    size_t opened = build_open_doc(ctx->reply, "$clusterTime");
+    build_timestamp(ctx->reply, "clusterTime", now_ts);
+    size_t signature = build_open_doc(ctx->reply, "signature");
+    static const uint8_t NO_HASH[SIGNATURE_BYTES];
+    build_binary(ctx->reply, "hash", 0, NO_HASH, sizeof(NO_HASH));
+    build_i64(ctx->reply, "keyId", 0);
+    build_close(ctx->reply, signature);
+    build_close(ctx->reply, opened);
+    uint64_t done_ts = ctx->op->last_optime.ts;
+    if (done_ts == 0)
+        done_ts = ctx->read_concern.level == READ_CONCERN_MAJORITY
+                      ? storage_majority_ts(ctx->service->storage)
+                      : oplog_applied(oplog).ts;
+    if (done_ts != 0)
+        build_timestamp(ctx->reply, "operationTime", done_ts);
+}
+
+/* ---- waiting ---- */
+
+static ErrCode wait_read_concern(CommandCtx *ctx, Repl *repl, Error *err) {
+    const ReadConcern *concern = &ctx->read_concern;
+    RecoveryUnit *ru = ctx->op->ru;
+    if (concern->after_cluster_ts != 0)
+        TRY(repl_wait_applied(repl, ctx->op, concern->after_cluster_ts, err));
+    switch (concern->level) {
+    case READ_CONCERN_LOCAL:
+    case READ_CONCERN_AVAILABLE:
+    case READ_CONCERN_LINEARIZABLE:
+        return ERR_OK;
+    case READ_CONCERN_MAJORITY:
+        TRY(repl_wait_committed(repl, ctx->op, concern->after_cluster_ts, err));
+        if (!str_is(ctx->args.db, "local"))
+            ru_set_read_source(ru, READ_MAJORITY, 0);
+        return ERR_OK;
+    case READ_CONCERN_SNAPSHOT: {
+        uint64_t ts = concern->at_cluster_ts;
+        if (ts > oplog_cluster_time(repl_oplog(repl)))
+            return error_set(err, ERR_INVALID_OPTIONS,
+                             "readConcern atClusterTime value must not be greater than the current "
+                             "clusterTime");
+        TRY(repl_wait_committed(repl, ctx->op, ts != 0 ? ts : concern->after_cluster_ts, err));
+        if (ts == 0)
+            ts = storage_majority_ts(ctx->service->storage);
+        ru_set_read_source(ru, READ_PROVIDED, ts);
+        return ERR_OK;
+    }
+    }
+    return ERR_OK;
+}
+
+static void default_concern(void *arg, const ReplCore *core) {
+    const ReplConfig *config = repl_core_config(core);
+    if (config != NULL)
+        *(ReplWriteConcern *)arg = repl_config_implicit_write_concern(config);
+}
+
+ErrCode concerns_wait_write(CommandCtx *ctx, const WriteConcern *concern, Error *err) {
+    Repl *repl = ctx->service->repl;
+    if (repl == NULL)
+        return storage_wait_durable(ctx->service->storage, ctx->op, err);
+    ReplWriteConcern wanted = {.kind = REPL_W_NUMBER, .number = (int32_t)concern->w};
+    if (!concern->is_w_given)
+        repl_look(repl, default_concern, &wanted);
+    else if (concern->is_majority)
+        wanted.kind = REPL_W_MAJORITY;
+    else if (concern->w_tag.size > 0)
+        wanted = (ReplWriteConcern){.kind = REPL_W_MODE, .mode = concern->w_tag};
+    if (str_is(ctx->args.db, "local"))
+        wanted = (ReplWriteConcern){.kind = REPL_W_NUMBER, .number = 1};
+    bool is_journaled =
+        concern->is_journaled || (wanted.kind == REPL_W_MAJORITY && !concern->is_j_given);
+    int64_t deadline_us =
+        concern->wtimeout_ms > 0 ? clock_mono_us() + concern->wtimeout_ms * 1000 : INT64_MAX;
+    return repl_wait_write_concern(repl, ctx->op, &wanted, is_journaled, ctx->op->last_optime,
+                                   deadline_us, err);
+}

@@ -1,0 +1,44 @@
+#include "index/lookup.h"
+
+ErrCode lookup_record_id(OpCtx *op, const Collection *coll, Elem id, KeyBuilder *kb,
+                         bool *ret_found, RecordId *ret_rid, Error *err) {
+    *ret_found = coll->options.is_clustered;
+    if (coll->options.is_clustered) {
+        clustered_record_id_of_value(id, coll->options.collator, kb, ret_rid);
+        return ERR_OK;
+    }
+    const IndexDesc *index = collection_id_index(coll);
+    if (index == NULL) /* the oplog */
+        return ERR_OK;
+    key_builder_reset(kb, 0);
+    key_append_elem(kb, id, index->collator);
+    key_append_end(kb, KEY_END_EXACT);
+    op->metrics.keys_examined++;
+    return ordered_index_find(op, index->store, (Str){(const char *)kb->key.data, kb->key.size},
+                              ret_found, ret_rid, NULL, err);
+}
+
+static ErrCode read_record(OpCtx *op, const Collection *coll, RecordId rid, Arena *arena,
+                           Doc *ret_doc, Error *err) {
+    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
+    TRY(record_cursor_open(op, coll->records, /* is_forward= */ true, &cursor, err));
+    bool is_found;
+    Str data;
+    TRY(record_cursor_seek_exact(&cursor, rid, &is_found, &data, err));
+    *ret_doc = is_found ? doc_copy((Doc){(const uint8_t *)data.data}, arena) : DOC_NONE;
+    return ERR_OK;
+}
+
+ErrCode lookup_document(OpCtx *op, const Collection *coll, Elem id, Arena *arena, Doc *ret_doc,
+                        Error *err) {
+    *ret_doc = DOC_NONE;
+    KeyBuilder kb;
+    key_builder_init(&kb);
+    bool is_found;
+    RecordId rid;
+    ErrCode rc = lookup_record_id(op, coll, id, &kb, &is_found, &rid, err);
+    if (rc == ERR_OK && is_found)
+        rc = read_record(op, coll, rid, arena, ret_doc, err);
+    key_builder_done(&kb);
+    return rc;
+}

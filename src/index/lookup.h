@@ -1,0 +1,16 @@
+/*
+ * lookup.h - one document by its _id.
+ */
+#pragma once
+
+#include "base/error.h"
+#include "catalog/collection.h"
+#include "index/key_gen.h"
+
+/* Where the document with this _id is. In a clustered collection the record id is the _id: there it
+ * is "found" whether or not there is a document, and lives in `kb`. */
+ErrCode lookup_record_id(OpCtx *op, const Collection *coll, Elem id, KeyBuilder *kb,
+                         bool *ret_found, RecordId *ret_rid, Error *err) MUST_CHECK;
+/* The document itself, copied into `arena`; DOC_NONE: there is none. */
+ErrCode lookup_document(OpCtx *op, const Collection *coll, Elem id, Arena *arena, Doc *ret_doc,
+                        Error *err) MUST_CHECK;
