@@ -85,9 +85,19 @@ void catalog_drop_index_table_on_commit(OpCtx *op, const IndexDesc *index);
 /* Views are rows of <db>.system.views; the caller has written the row. NULL definition: removed. */
 ErrCode catalog_stage_view(OpCtx *op, const Ns *ns, Doc definition, Error *err) MUST_CHECK;
 
-/* Persists multikey bits of an index in the operation's unit of work and makes them visible. */
+/* Persists multikey bits of an index in the operation's unit of work and makes them visible. An
+ * operation with op->multikey_notes only makes them visible and notes the collection: several that
+ * work on one run of the oplog would write the same entry out of the order of timestamps. */
 ErrCode catalog_set_multikey(OpCtx *op, const Collection *coll, const IndexDesc *index,
                              const uint32_t *paths, Error *err) MUST_CHECK;
+typedef struct MultikeyNotes {
+    Uuid *rows; /* heap */
+    uint32_t count;
+    uint32_t capacity;
+} MultikeyNotes;
+/* Writes the entries of those collections, each in a unit of work of its own, and forgets the
+ * notes. The operation must have none itself. */
+ErrCode catalog_persist_multikey(OpCtx *op, MultikeyNotes *notes, Error *err) MUST_CHECK;
 
 /* The durable entry as stored, for $listCatalog; read in the operation's snapshot. */
 ErrCode catalog_read_entry(OpCtx *op, int64_t catalog_id, Arena *arena, Doc *ret_entry, Error *err)

@@ -8,6 +8,7 @@
 #include "base/failpoint.h"
 #include "catalog/catalog_internal.h"
 #include "storage/recovery_unit.h"
+#include "storage/unit_of_work.h"
 
 typedef struct StagedChange {
     Collection *before;
@@ -91,6 +92,14 @@ static void multikey_discarded(void *arg, OpCtx *op, uint64_t commit_ts) {
     xfree(arg);
 }
 
+static void note_multikey(MultikeyNotes *notes, const Uuid *uuid) {
+    for (uint32_t i = notes->count; i-- > 0;)
+        if (uuid_equal(&notes->rows[i], uuid))
+            return;
+    ARRAY_RESERVE(notes->rows, notes->count, notes->capacity);
+    notes->rows[notes->count++] = *uuid;
+}
+
 ErrCode catalog_set_multikey(OpCtx *op, const Collection *coll, const IndexDesc *index,
                              const uint32_t *paths, Error *err) {
     IndexState *state = index->state;
@@ -105,6 +114,10 @@ ErrCode catalog_set_multikey(OpCtx *op, const Collection *coll, const IndexDesc 
         atomic_fetch_or_explicit(&state->multikey_paths[f], paths[f], memory_order_release);
     atomic_store_explicit(&state->is_multikey, true, memory_order_release);
 
+    if (op->multikey_notes != NULL) {
+        note_multikey(op->multikey_notes, &coll->uuid);
+        return ERR_OK;
+    }
     MultikeyChange *change = NEW(MultikeyChange);
     change->state = state; /* lives as long as the collection, which is locked */
     change->field_count = index->field_count;
@@ -112,6 +125,39 @@ ErrCode catalog_set_multikey(OpCtx *op, const Collection *coll, const IndexDesc 
     ru_on_commit(op->ru, multikey_persisted, change);
     ru_on_rollback(op->ru, multikey_discarded, change);
     return durable_catalog_write(op, op_catalog(op), coll, /* is_new= */ false, err);
+}
+
+static ErrCode persist_attempt(void *arg, OpCtx *op, Error *err) {
+    const Uuid *uuid = arg;
+    Catalog *catalog = catalog_acquire(op_catalog(op));
+    const Collection *coll = catalog_find_uuid(catalog, uuid);
+    Ns ns = coll != NULL ? coll->ns : (Ns){0};
+    catalog_release(catalog);
+    if (coll == NULL)
+        return ERR_OK;
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_write(op, &ns, LOCK_IX, &access, err));
+    if (access.coll == NULL || !uuid_equal(&access.coll->uuid, uuid))
+        return ERR_OK; /* dropped meanwhile */
+    CLEANUP(uow_done) UnitOfWork uow = {0};
+    TRY(uow_begin(op, &uow, err));
+    for (uint32_t i = 0; i < access.coll->index_count; i++) {
+        const IndexDesc *index = access.coll->indexes[i];
+        uint32_t paths[INDEX_FIELDS_MAX];
+        for (uint32_t f = 0; f < index->field_count; f++)
+            paths[f] = index_multikey_paths(index, f);
+        if (index_is_multikey(index))
+            TRY(catalog_set_multikey(op, access.coll, index, paths, err));
+    }
+    return uow_commit(&uow, err);
+}
+
+ErrCode catalog_persist_multikey(OpCtx *op, MultikeyNotes *notes, Error *err) {
+    invariant(op->multikey_notes == NULL);
+    for (uint32_t i = 0; i < notes->count; i++)
+        TRY(op_run_with_retry(op, persist_attempt, &notes->rows[i], err));
+    notes->count = 0;
+    return ERR_OK;
 }
 
 /* ---- publication in two phases ---- */

@@ -80,6 +80,11 @@ struct OpCtx {
     struct OplogStage *oplog_stage;     /* what the oplog will be told of the open unit of work */
     OpTime last_optime;                 /* of the last replicated write; none: did not write */
     bool is_unreplicated;               /* applies the oplog, or repairs this node alone */
+    /* Applies the oplog: what constraints and limits say was decided where the entry was written,
+     * and entries of different documents come out of order. */
+    bool is_applying;
+    uint64_t apply_ts; /* commit timestamp of units of work that set none; 0: none */
+    struct MultikeyNotes *multikey_notes; /* see catalog_set_multikey; NULL: written at once */
     void *client;                /* ClientState of commands/core; NULL for internal operations */
     bool is_validation_bypassed; /* bypassDocumentValidation of the running statement */
     bool is_ended_with_client;   /* a read: not worth finishing once the client is gone */

@@ -286,7 +286,7 @@ static ErrCode apply_index(OpCtx *op, Collection *changed, const CollModChange *
         return error_set(err, ERR_INDEX_NOT_FOUND, "cannot find index for ns %s", changed->ns.text);
     IndexDesc *old = changed->indexes[position];
     TRY(check_index_change(changed, old, &index_change, change->is_dry_run, err));
-    if (elem_is_present(index_change.unique) && !old->is_unique)
+    if (elem_is_present(index_change.unique) && !old->is_unique && !op->is_applying)
         TRY(index_check_unique(op, changed, old, err));
     Doc spec = changed_spec(old, &index_change, result, &op->arena);
     IndexDesc *made;

@@ -441,7 +441,7 @@ static ErrCode stage_and_commit(OpCtx *op, const Collection *old, Collection *ta
         int before = collection_index_position(old, str_from(index->name));
         if (index->is_ready && (before < 0 || !old->indexes[before]->is_ready))
             rc = ddl_observe(op, &take_changed->ns, &take_changed->uuid,
-                             ddl_entry_create_index(op, &take_changed->ns, index), DOC_NONE, err);
+                             ddl_entry_create_index(op, take_changed, index), DOC_NONE, err);
     }
     if (rc != ERR_OK) {
         collection_unref(take_changed);

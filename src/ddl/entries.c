@@ -64,11 +64,17 @@ Doc ddl_entry_rename(OpCtx *op, const Ns *from, const Ns *to, const Uuid *droppe
     return doc_builder_end(&b);
 }
 
-Doc ddl_entry_create_index(OpCtx *op, const Ns *ns, const IndexDesc *index) {
+Doc ddl_entry_create_index(OpCtx *op, const Collection *coll, const IndexDesc *index) {
     DocBuilder b;
     begin(op, &b);
-    build_str(&b, "createIndexes", ns_coll(ns));
+    build_str(&b, "createIndexes", ns_coll(&coll->ns));
     build_all(&b, index->spec);
+    if (coll->options.collator != NULL && index->collator == NULL) {
+        /* Not stored; but a specification without one would get the collection's. */
+        size_t collation = build_open_doc(&b, "collation");
+        build_cstr(&b, "locale", "simple");
+        build_close(&b, collation);
+    }
     return doc_builder_end(&b);
 }
 

@@ -9,6 +9,7 @@
  *     tables filled | source dropped, copy created     crash before the last step: the source is
  * untouched, the tables are found unreferenced at the next start
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -306,6 +307,27 @@ static ErrCode convert_attempt(void *arg, OpCtx *op, Error *err) {
 ErrCode ddl_convert_to_capped(OpCtx *op, const Ns *ns, int64_t size, Error *err) {
     CappedArgs args = {ns, size};
     return op_run_with_retry(op, convert_attempt, &args, err);
+}
+
+ErrCode ddl_temp_ns(OpCtx *op, Str db, const char *suffix, Ns *ret_ns, Error *err) {
+    static const char LETTERS[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    enum { TRIES_MAX = 100 };
+    for (int i = 0; i < TRIES_MAX; i++) {
+        uint8_t random[5];
+        secure_random(random, sizeof(random));
+        char name[64];
+        for (size_t k = 0; k < sizeof(random); k++)
+            random[k] = (uint8_t)LETTERS[random[k] % (sizeof(LETTERS) - 1)];
+        snprintf(name, sizeof(name), "tmp%.5s.%s", (const char *)random, suffix);
+        TRY(ns_make(db, str_from(name), ret_ns, err));
+        Catalog *catalog = catalog_acquire(op_catalog(op));
+        bool is_free =
+            catalog_find(catalog, ret_ns) == NULL && catalog_find_view(catalog, ret_ns) == NULL;
+        catalog_release(catalog);
+        if (is_free)
+            return ERR_OK;
+    }
+    return error_set(err, ERR_NAMESPACE_EXISTS, "no name for a temporary collection was free");
 }
 
 ErrCode ddl_lock_two(OpCtx *op, const Ns *a, const Ns *b, Error *err) {

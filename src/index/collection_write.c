@@ -13,6 +13,8 @@ static ErrCode insert_one(OpCtx *op, const Collection *coll, Doc doc, WriteScrat
                           Error *err);
 static ErrCode insert_record(OpCtx *op, const Collection *coll, Doc doc, WriteScratch *scratch,
                              RecordId *ret_rid, Error *err);
+static ErrCode keys_of(const OpCtx *op, const IndexDesc *index, Doc doc, KeySet *ret_set,
+                       Error *err);
 static ErrCode add_keys(OpCtx *op, const Collection *coll, const IndexDesc *index, RecordId rid,
                         const KeySet *keys, Error *err);
 static ErrCode remove_keys(OpCtx *op, const IndexDesc *index, RecordId rid, const KeySet *keys,
@@ -59,7 +61,8 @@ ErrCode collection_insert(OpCtx *op, const Collection *coll, const Doc *docs, si
         TRY(insert_one(op, coll, docs[i], scratch, err));
     }
     if (coll->options.is_capped) {
-        TRY(trim_capped(op, coll, scratch, err));
+        if (!op->is_applying) /* what was trimmed where it was written comes as deletes */
+            TRY(trim_capped(op, coll, scratch, err));
         ru_on_commit(op->ru, notify_capped, (void *)coll);
     }
     op->metrics.docs_inserted += (int64_t)count;
@@ -69,7 +72,7 @@ ErrCode collection_insert(OpCtx *op, const Collection *coll, const Doc *docs, si
 ErrCode collection_update(OpCtx *op, const Collection *coll, RecordId rid, Doc before, Doc after,
                           WriteScratch *scratch, Error *err) {
     if (coll->options.is_capped && doc_size(before) != doc_size(after) &&
-        doc_size(after) > doc_size(before))
+        doc_size(after) > doc_size(before) && !op->is_applying)
         return error_set(err, ERR_ILLEGAL_OPERATION,
                          "Cannot change the size of a document in a capped collection: %u != %u",
                          doc_size(before), doc_size(after));
@@ -83,8 +86,8 @@ ErrCode collection_update(OpCtx *op, const Collection *coll, RecordId rid, Doc b
             TRY(write_aside(op, index, rid, before, after, scratch, err));
             continue;
         }
-        TRY(index_keys_of(index, before, &scratch->before, err));
-        TRY(index_keys_of(index, after, &scratch->after, err));
+        TRY(keys_of(op, index, before, &scratch->before, err));
+        TRY(keys_of(op, index, after, &scratch->after, err));
         TRY(update_keys(op, coll, index, rid, &scratch->before, &scratch->after, err));
     }
     WriteObservers *observers = catalog_write_observers(op_catalog(op));
@@ -103,7 +106,7 @@ ErrCode collection_delete(OpCtx *op, const Collection *coll, RecordId rid, Doc b
             TRY(write_aside(op, index, rid, before, DOC_NONE, scratch, err));
             continue;
         }
-        TRY(index_keys_of(index, before, &scratch->before, err));
+        TRY(keys_of(op, index, before, &scratch->before, err));
         TRY(remove_keys(op, index, rid, &scratch->before, err));
     }
     TRY(record_delete(op, coll->records, rid, doc_size(before), err));
@@ -154,7 +157,7 @@ static ErrCode insert_one(OpCtx *op, const Collection *coll, Doc doc, WriteScrat
             TRY(write_aside(op, index, rid, DOC_NONE, doc, scratch, err));
             continue;
         }
-        TRY(index_keys_of(index, doc, &scratch->after, err));
+        TRY(keys_of(op, index, doc, &scratch->after, err));
         TRY(add_keys(op, coll, index, rid, &scratch->after, err));
     }
     return ERR_OK;
@@ -192,6 +195,19 @@ static ErrCode insert_record(OpCtx *op, const Collection *coll, Doc doc, WriteSc
     return err->code;
 }
 
+/* While the oplog is applied a document can be in a state in which the index did not exist yet: it
+ * has no keys then, and gets them with the entry that follows. */
+static ErrCode keys_of(const OpCtx *op, const IndexDesc *index, Doc doc, KeySet *ret_set,
+                       Error *err) {
+    ErrCode rc = index_keys_of(index, doc, ret_set, err);
+    if (LIKELY(rc == ERR_OK) || !op->is_applying)
+        return rc;
+    error_reset(err);
+    ret_set->count = 0;
+    ret_set->is_multikey = false;
+    return ERR_OK;
+}
+
 static ErrCode add_keys(OpCtx *op, const Collection *coll, const IndexDesc *index, RecordId rid,
                         const KeySet *keys, Error *err) {
     if (UNLIKELY(keys->is_multikey))
@@ -199,8 +215,7 @@ static ErrCode add_keys(OpCtx *op, const Collection *coll, const IndexDesc *inde
     for (uint32_t k = 0; k < keys->count; k++) {
         bool is_duplicate;
         IndexKey key = key_set_get(keys, k);
-        TRY(ordered_index_insert(op, index->store, key, rid, /* is_dup_allowed= */ false,
-                                 &is_duplicate, err));
+        TRY(ordered_index_insert(op, index->store, key, rid, op->is_applying, &is_duplicate, err));
         if (is_duplicate)
             return duplicate_key_error(coll, index, key, err);
         op->metrics.keys_inserted++;
@@ -213,7 +228,7 @@ static ErrCode remove_keys(OpCtx *op, const IndexDesc *index, RecordId rid, cons
     for (uint32_t k = 0; k < keys->count; k++) {
         bool is_found;
         TRY(ordered_index_remove(op, index->store, key_set_get(keys, k), rid, &is_found, err));
-        if (!is_found)
+        if (!is_found && !op->is_applying)
             LOG_WARN(LOG_INDEX, 7100301, "Index key to remove was not there; run validate",
                      LOG_STR("index", index->name));
         op->metrics.keys_deleted++;
@@ -259,8 +274,7 @@ static ErrCode update_keys(OpCtx *op, const Collection *coll, const IndexDesc *i
                 op->metrics.keys_deleted++;
                 continue;
             }
-            TRY(ordered_index_insert(op, index->store, key, rid, /* is_dup_allowed= */ false, &flag,
-                                     err));
+            TRY(ordered_index_insert(op, index->store, key, rid, op->is_applying, &flag, err));
             if (flag)
                 return duplicate_key_error(coll, index, key, err);
             op->metrics.keys_inserted++;

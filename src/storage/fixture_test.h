@@ -14,6 +14,7 @@
 
 typedef struct StorageFixture {
     char dir[128];
+    bool is_replicated; /* set before fixture_open */
     ServiceCtx service;
     StorageEngine *engine;
     OpCtx *op;
@@ -35,7 +36,8 @@ static inline void fixture_open(StorageFixture *fx) {
                             .cache_mb = 256,
                             .journal_interval_ms = 100,
                             .read_tickets = 32,
-                            .write_tickets = 32};
+                            .write_tickets = 32,
+                            .is_replicated = fx->is_replicated};
     Error err = {0};
     EXPECT_OK(storage_open(&config, fx->service.ops, &fx->engine, &err), err);
     fx->service.storage = fx->engine;

@@ -214,6 +214,8 @@ ErrCode uow_commit(UnitOfWork *uow, Error *err) {
     TRY(run_before_commit(ru, err));
     if (ru->is_hook_wanted)
         TRY(ru->engine->hooks.before_commit(ru->engine->hooks.arg, ru->op, err));
+    if (UNLIKELY(ru->op->apply_ts != 0) && ru->commit_ts == 0 && ru->has_written)
+        TRY(ru_set_commit_ts(ru, ru->op->apply_ts, err));
     TRY(commit_storage(ru, err));
     apply_size_deltas(ru);
     uow->is_committed = true;
@@ -448,6 +450,8 @@ static void run_rollback_handlers(RecoveryUnit *ru, RuChange *first) {
  * that it should try later. */
 static ErrCode classify_conflict(RecoveryUnit *ru, Error *err) {
     StorageEngine *engine = ru->engine;
+    if (ru->op->is_applying) /* cannot give up: it was committed elsewhere */
+        return ERR_WRITE_CONFLICT;
     StorageStats stats;
     storage_stats(engine, &stats);
     double threshold = atomic_load(&engine->retry.transaction_too_large_threshold);

@@ -90,7 +90,8 @@ ErrCode index_build_add(IndexBuild *build, Doc spec, Error *err) {
     failpoint_hit(FP_INDEX_BUILD_TABLE);
     TRY(build_temp_table(op, &item->side_writes, err));
     index->side_writes = record_store_ref(item->side_writes);
-    return index->is_unique ? build_temp_table(op, &item->duplicates, err) : ERR_OK;
+    return index->is_unique && !op->is_applying ? build_temp_table(op, &item->duplicates, err)
+                                                : ERR_OK;
 }
 
 void index_build_discard_tables(IndexBuild *build) {

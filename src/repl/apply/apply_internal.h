@@ -1,0 +1,87 @@
+/*
+ * apply_internal.h - shared by the files of repl/apply.
+ */
+#pragma once
+
+#include "base/thread.h"
+#include "bson/uuid.h"
+#include "index/collection_write.h"
+#include "repl/apply/apply.h"
+
+enum {
+    APPLY_SHARES_MAX = 32,
+    /* Fewer than this many writes in a share are not worth waking a thread for. */
+    APPLY_SHARE_OPS_MIN = 32,
+    /* Inserts of one storage transaction. */
+    APPLY_GROUP_DOCS_MAX = 64,
+    APPLY_GROUP_BYTES_MAX = 256 * 1024,
+    APPLY_NESTING_MAX = 10, /* applyOps within applyOps */
+};
+
+typedef enum ApplyKind {
+    APPLY_INSERT = 'i',
+    APPLY_UPDATE = 'u',
+    APPLY_DELETE = 'd',
+    APPLY_COMMAND = 'c',
+    APPLY_NOOP = 'n',
+} ApplyKind;
+
+/* One checked entry, or one of those inside an applyOps. Points into the entry. */
+typedef struct ApplyOp {
+    ApplyKind kind;
+    bool is_upsert;
+    bool has_uuid;
+    uint32_t next; /* position + 1 of the next one of the same collection and share; 0: last */
+    Uuid uuid;
+    uint64_t ts; /* of the whole entry */
+    Str ns;
+    Doc o;
+    Doc o2;  /* DOC_NONE: none */
+    Elem id; /* of the document: writes only */
+} ApplyOp;
+
+/* ---- entry.c ---- */
+
+/* Fails with ERR_FAILED_TO_PARSE, ERR_BAD_VALUE or ERR_INVALID_NAMESPACE. Those inside an applyOps
+ * have the timestamp of the whole, `outer_ts`; 0: the entry has its own. */
+ErrCode apply_parse(Doc entry, uint64_t outer_ts, ApplyOp *ret_op, Error *err) MUST_CHECK;
+/* Does it change the catalog, and so has to be alone? */
+bool apply_is_alone(Doc entry);
+/* The array of an applyOps that only writes documents: they can be spread over the workers, since
+ * nobody reads in between. DOC_NONE: it is something else. */
+Doc apply_writes_of(Doc entry);
+bool apply_is_views(Str ns); /* <db>.system.views */
+
+/* ---- crud.c ---- */
+
+/* What one thread needs to write documents. */
+typedef struct ApplyWriter {
+    WriteScratch scratch;
+    KeyBuilder key;
+    MultikeyNotes multikey;
+} ApplyWriter;
+void apply_writer_init(ApplyWriter *writer);
+void apply_writer_done(ApplyWriter *writer);
+
+/* All with the collection locked in IX, or X for views. */
+typedef struct ApplyTarget {
+    OpCtx *op;
+    ApplyWriter *writer;
+    const Collection *coll;
+    ApplyMode mode;
+} ApplyTarget;
+ErrCode apply_write(const ApplyTarget *target, const ApplyOp *write, Error *err) MUST_CHECK;
+/* Inserts of one collection in one storage transaction. */
+ErrCode apply_inserts(const ApplyTarget *target, const ApplyOp *const *inserts, size_t count,
+                      Error *err) MUST_CHECK;
+/* One write alone: finds and locks its collection. */
+ErrCode apply_write_alone(OpCtx *op, ApplyWriter *writer, const ApplyOp *write, ApplyMode mode,
+                          Error *err) MUST_CHECK;
+/* The collection of a write; NULL: there is none, and the mode takes that for "dropped later". */
+ErrCode apply_find_collection(const Catalog *catalog, const ApplyOp *write, ApplyMode mode,
+                              const Collection **ret_coll, Error *err) MUST_CHECK;
+
+/* ---- commands.c ---- */
+
+ErrCode apply_command(OpCtx *op, ApplyWriter *writer, const ApplyOp *command, ApplyMode mode,
+                      int depth, Error *err) MUST_CHECK;
