@@ -27,6 +27,14 @@ static const FieldSpec VALIDATE_FIELDS[] = {
     {"logDiagnostics", FIELD_REFUSED, FIELD_OPTIONAL, 0},
 };
 
+/* The lock of a writer, to keep writers out: a secondary may take it, too. */
+static ErrCode lock_to_look(OpCtx *op, const Ns *ns, CollAccess *ret_access, Error *err) {
+    op->is_unreplicated = true;
+    ErrCode rc = access_write(op, ns, LOCK_X, ret_access, err);
+    op->is_unreplicated = false;
+    return rc;
+}
+
 static ErrCode validate_run(CommandCtx *ctx, void *arg, Error *err) {
     ValidateRequest *request = arg;
     Ns ns;
@@ -43,6 +51,10 @@ static ErrCode validate_run(CommandCtx *ctx, void *arg, Error *err) {
         return error_set(err, ERR_INVALID_OPTIONS,
                          "Running the validate command with { metadata: true } is not supported "
                          "with any other options");
+    if (request->is_repair && ctx->service->repl != NULL)
+        return error_set(err, ERR_ILLEGAL_OPERATION,
+                         "Running the validate command with { repair: true } can only be done in "
+                         "standalone mode");
     CLEANUP(repair_lock_done) RepairLock repair_lock = {0};
     if (request->is_repair)
         TRY(ddl_lock_for_repair(ctx->op, &ns, &repair_lock, err));
@@ -50,7 +62,7 @@ static ErrCode validate_run(CommandCtx *ctx, void *arg, Error *err) {
     if (request->is_background)
         TRY(access_read(ctx->op, &ns, &access, err));
     else
-        TRY(access_write(ctx->op, &ns, LOCK_X, &access, err));
+        TRY(lock_to_look(ctx->op, &ns, &access, err));
     if (access.view != NULL)
         return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW, "Cannot validate a view");
     if (access.coll == NULL)
