@@ -90,6 +90,15 @@ ErrCode repl_core_abort_catch_up(ReplCore *core, ReplNow now, ReplActions *actio
     return ERR_OK;
 }
 
+void repl_core_catch_up_failed(ReplCore *core, ReplNow now, ReplActions *actions) {
+    core_begin_event(core, now);
+    if (core->phase == REPL_PHASE_CATCH_UP) {
+        core->metrics.catch_ups_failed_with_error++;
+        finish_catch_up(core, actions);
+    }
+    core_end_event(core, actions);
+}
+
 void repl_core_on_drained(ReplCore *core, ReplNow now, int64_t term, ReplActions *actions) {
     core_begin_event(core, now);
     if (core->phase == REPL_PHASE_DRAIN && core->term == term) {
