@@ -4,9 +4,9 @@
  *   one primary per term; one vote per member and term, across restarts
  *   leader completeness: whoever is elected has everything committed
  *   a commit point is of a committed entry, and never goes back in one life of a member
- *   a rollback never removes a committed entry
- *   log matching: one optime, one history before it
- *   configurations of a member only get newer, across restarts too
+ *   a rollback never goes below the member's commit point, nor takes a committed entry from the
+ * last quorum that has it log matching: one optime, one history before it configurations of a
+ * member only get newer, across restarts too
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -126,7 +126,10 @@ static int64_t find_optime(const SimLog *log, OpTime optime) {
 
 /* What a primary declares committed becomes so for all; what others believe must be among it. */
 void sim_check_commit(SimWorld *world, SimNode *node, OpTime optime, int64_t term) {
-    if (optime.term == term && term < SIM_TERMS_MAX && world->primary_of_term[term] == node->id)
+    bool was_primary =
+        optime.term == term && term < SIM_TERMS_MAX && world->primary_of_term[term] == node->id;
+    /* A primary back from a crash hears of commits beyond what is left of its log. */
+    if (was_primary && find_optime(&node->log, optime) >= 0)
         sim_declare_commit(world, node, optime, term);
     else if (find_optime(&world->committed, optime) < 0)
         sim_fail(world, node, "believes in a commit of %llx of term %lld that never was",
@@ -166,10 +169,32 @@ void sim_declare_commit(SimWorld *world, SimNode *node, OpTime optime, int64_t t
     }
 }
 
+/* How many voters of the configuration hold the committed entry durably, `without` one node. */
+static bool is_on_quorum(const SimWorld *world, const ReplConfig *config, uint32_t index,
+                         const SimNode *without) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        const SimNode *node = &world->nodes[sim_find_host(world, config->members[i].host)];
+        bool counts = config->members[i].is_voter && node != without;
+        uint32_t kept = world->is_journaled ? node->log.durable_count : node->log.count;
+        count += counts && index < kept && log_has_committed(world, &node->log, index);
+    }
+    return count >= config->write_majority_count;
+}
+
+/* A member may lose a committed entry when it follows a branch that lost, as long as those whose
+ * word made it committed keep it. */
 void sim_check_truncate(SimWorld *world, const SimNode *node, uint32_t new_count) {
-    for (uint32_t i = new_count; i < node->log.count && i < world->committed.count; i++)
-        if (log_has_committed(world, &node->log, i))
-            sim_fail(world, node, "rolled back the committed entry %u", i);
+    uint32_t last =
+        world->committed.count < node->log.count ? world->committed.count : node->log.count;
+    if (last <= new_count || !log_has_committed(world, &node->log, last - 1))
+        return;
+    for (uint32_t i = 0; i < world->node_count; i++) {
+        const ReplConfig *config = world->nodes[i].disk_config;
+        if (config != NULL && is_on_quorum(world, config, last - 1, node))
+            return;
+    }
+    sim_fail(world, node, "rolled back the committed entry %u, which no quorum has now", last - 1);
 }
 
 /* ---- votes and configurations ---- */
