@@ -193,7 +193,8 @@ ErrCode repl_core_check_new_config(const ReplCore *core, const ReplConfig *new_c
 
 ReplConfig *repl_core_config_for_newly_added(const ReplCore *core, int32_t member_id) {
     int32_t index = core->config ? repl_config_find_id(core->config, member_id) : REPL_INDEX_NONE;
-    if (index == REPL_INDEX_NONE || !core->config->members[index].is_newly_added)
+    if (index == REPL_INDEX_NONE || !core->config->members[index].is_newly_added ||
+        core->config->version >= REPL_CONFIG_VERSION_MAX)
         return NULL;
     ReplConfigEdit edit = {.version = core->config->version + 1, .term = core->term};
     for (uint32_t i = 0; i < core->config->member_count; i++)
