@@ -437,7 +437,9 @@ static ErrCode check_config_server(const ReplConfig *config, Error *err) {
 static ErrCode check_set(const ReplConfig *config, ReplConfigParseFlags flags, Error *err) {
     uint32_t local_count = 0;
     uint32_t electable_count = 0;
+    uint32_t vote_count = 0; /* with those of newly added members, which become voters one day */
     for (uint32_t i = 0; i < config->member_count; i++) {
+        vote_count += config->members[i].is_vote_configured;
         local_count += is_localhost(config->members[i].host);
         electable_count += config->members[i].is_electable;
     }
@@ -446,11 +448,11 @@ static ErrCode check_set(const ReplConfig *config, ReplConfigParseFlags flags, E
                          "Either all host names in a replica set configuration must be localhost "
                          "references, or none must be; found %u out of %u",
                          local_count, config->member_count);
-    if (config->voter_count < 1 || config->voter_count > REPL_VOTERS_MAX)
+    if (config->voter_count < 1 || vote_count > REPL_VOTERS_MAX)
         return error_set(err, ERR_BAD_VALUE,
                          "Replica set configuration contains %u voting members, but must be at "
                          "least 1 and no more than %d",
-                         config->voter_count, REPL_VOTERS_MAX);
+                         vote_count, REPL_VOTERS_MAX);
     if (electable_count == 0)
         return error_set(err, ERR_BAD_VALUE,
                          "Replica set configuration must contain at least one non-arbiter member "

@@ -251,6 +251,12 @@ void repl_core_config_store_failed(ReplCore *core);
  * ERR_CONFIGURATION_IN_PROGRESS (another is being stored), ERR_NOT_YET_INITIALIZED. A true result
  * marks a reconfiguration as in progress until _stored or _store_failed. */
 ErrCode repl_core_begin_reconfig(ReplCore *core, bool is_force, Error *err) MUST_CHECK;
+/* The last check, when the new configuration is known and before it is stored, of a safe one and of
+ * that without newlyAdded. ERR_CURRENT_CONFIG_NOT_COMMITTED_YET: a new voter has to catch up first;
+ * ask again after a while, or give up by repl_core_config_store_failed. Right before storing, also
+ * see that this member is still the writable primary of the same term. */
+ErrCode repl_core_check_new_config(const ReplCore *core, const ReplConfig *new_config, Error *err)
+    MUST_CHECK;
 /* Is the present configuration on a majority of its voters (replSetReconfig waits for this,
  * commitmentStatus of replSetGetConfig)? */
 bool repl_core_is_config_committed(const ReplCore *core);
@@ -260,8 +266,8 @@ ReplConfig *repl_core_config_for_newly_added(const ReplCore *core, int32_t membe
 
 /* ---- state changes the glue makes ---- */
 
-/* STARTUP2 (initial sync), RECOVERING, ROLLBACK, SECONDARY; refused (false) while primary, removed
- * or arbiter. */
+/* STARTUP2 (initial sync), RECOVERING, ROLLBACK, SECONDARY; refused (false) while primary, stepping
+ * down or arbiter. Without configuration, or removed from it, it shows once this is a member. */
 bool repl_core_set_follower_state(ReplCore *core, ReplNow now, ReplState state,
                                   ReplActions *actions);
 /* replSetMaintenance; counted. Fails with ERR_NOT_SECONDARY on a primary, ERR_OPERATION_FAILED when
@@ -290,6 +296,9 @@ void repl_core_on_stepped_down(ReplCore *core, ReplNow now, ReplActions *actions
 /* replSetAbortPrimaryCatchUp. Fails with ERR_ILLEGAL_OPERATION when there is none. */
 ErrCode repl_core_abort_catch_up(ReplCore *core, ReplNow now, ReplActions *actions, Error *err)
     MUST_CHECK;
+/* The source does not have this member's newest entry: a primary cannot roll back, so it goes on
+ * from what it has. Other errors of fetching end with another source. */
+void repl_core_catch_up_failed(ReplCore *core, ReplNow now, ReplActions *actions);
 void repl_core_on_drained(ReplCore *core, ReplNow now, int64_t term, ReplActions *actions);
 
 /* No more elections and no more votes asked; a primary steps down. */
@@ -428,6 +437,7 @@ typedef struct ReplElectionMetrics {
     uint64_t catch_ups_skipped;
     uint64_t catch_ups_timed_out;
     uint64_t catch_ups_failed_with_new_term;
+    uint64_t catch_ups_failed_with_error;
     uint64_t catch_ups_aborted;
     /* The last election this member won: electionCandidateMetrics. */
     ReplElectionReason last_reason;

@@ -166,9 +166,35 @@ ErrCode repl_core_begin_reconfig(ReplCore *core, bool is_force, Error *err) {
     return ERR_OK;
 }
 
+ErrCode repl_core_check_new_config(const ReplCore *core, const ReplConfig *new_config, Error *err) {
+    const ReplConfig *config = core->config;
+    /* Majorities of neighbouring configurations have a member in common, which has what was
+     * committed. Where arbiters make the committing quorum smaller, a new member and they could
+     * elect it without: it has to have everything first. */
+    if (config->write_majority_count >= config->majority_count)
+        return ERR_OK;
+    for (uint32_t i = 0; i < new_config->member_count; i++) {
+        const ReplMemberConfig *member = &new_config->members[i];
+        int32_t old_index = repl_config_find_host(config, member->host);
+        bool is_new_voter = member->is_voter && !member->is_arbiter &&
+                            (old_index == REPL_INDEX_NONE || !config->members[old_index].is_voter);
+        if (!is_new_voter)
+            continue;
+        OpTime durable =
+            old_index == REPL_INDEX_NONE ? OPTIME_NONE : core->peers[old_index].durable.optime;
+        if (optime_compare(durable, core->commit.optime) < 0)
+            return error_set(err, ERR_CURRENT_CONFIG_NOT_COMMITTED_YET,
+                             "Cannot run replSetReconfig because member %s does not have all "
+                             "committed operations yet",
+                             member->host);
+    }
+    return ERR_OK;
+}
+
 ReplConfig *repl_core_config_for_newly_added(const ReplCore *core, int32_t member_id) {
     int32_t index = core->config ? repl_config_find_id(core->config, member_id) : REPL_INDEX_NONE;
-    if (index == REPL_INDEX_NONE || !core->config->members[index].is_newly_added)
+    if (index == REPL_INDEX_NONE || !core->config->members[index].is_newly_added ||
+        core->config->version >= REPL_CONFIG_VERSION_MAX)
         return NULL;
     ReplConfigEdit edit = {.version = core->config->version + 1, .term = core->term};
     for (uint32_t i = 0; i < core->config->member_count; i++)
@@ -185,13 +211,13 @@ bool repl_core_set_follower_state(ReplCore *core, ReplNow now, ReplState state,
     bool is_allowed = state == REPL_STARTUP2 || state == REPL_RECOVERING ||
                       state == REPL_ROLLBACK || state == REPL_SECONDARY;
     invariant(is_allowed);
-    if (self == NULL || self->is_arbiter || core_is_primary(core) ||
+    if ((self != NULL && self->is_arbiter) || core_is_primary(core) ||
         core->phase == REPL_PHASE_STEPPING_DOWN)
         return false;
     core_begin_event(core, now);
     if (core_is_candidate(core) && state != REPL_SECONDARY)
         core_end_election(core, now, "the member left the secondary state", actions);
-    if (core->follower_state != state && state == REPL_SECONDARY)
+    if (core->follower_state != state && state == REPL_SECONDARY && core->config != NULL)
         core_schedule_election(core, now);
     core->follower_state = state;
     core_end_event(core, actions);

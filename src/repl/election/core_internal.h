@@ -114,6 +114,8 @@ struct ReplCore {
     uint32_t denied_count;
     int64_t source_changes_ms[SOURCE_CHANGES_KEPT_MAX]; /* ring */
     uint32_t source_change_count;
+    OpTime source_news; /* newest entry fetched when the source was last known to be of use */
+    int64_t source_news_ms;
 
     ReplElectionMetrics metrics;
     ReplHelloKey shown;

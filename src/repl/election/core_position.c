@@ -121,8 +121,17 @@ void repl_core_build_update_position(const ReplCore *core, ReplNow now,
 
 /* ---- the commit point ---- */
 
+/* With many arbiters fewer members than a majority hold data, and these commit alone. Their quorum
+ * need not meet one that elects under the configuration before, so it counts only when the present
+ * one is known to a majority, and not while the next one is on its way. */
+static bool may_commit(const ReplCore *core) {
+    if (core->config->write_majority_count >= core->config->majority_count)
+        return true;
+    return !core->is_reconfig_begun && repl_core_is_config_committed(core);
+}
+
 void core_advance_commit_as_primary(ReplCore *core, ReplActions *actions) {
-    if (!core_is_primary(core))
+    if (!core_is_primary(core) || !may_commit(core))
         return;
     bool is_durable = core->config->is_majority_journaled;
     OpTime optimes[REPL_MEMBERS_MAX];

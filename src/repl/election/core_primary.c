@@ -4,6 +4,7 @@
 #include "repl/election/core_internal.h"
 
 static void finish_catch_up(ReplCore *core, ReplActions *actions);
+static void offer_config_of_term(ReplCore *core, ReplActions *actions);
 static int32_t choose_hand_off(const ReplCore *core);
 
 /* ---- becoming primary ---- */
@@ -43,6 +44,14 @@ void core_become_primary(ReplCore *core, ReplNow now, ReplActions *actions) {
     core_check_catch_up(core, now, actions);
 }
 
+/* Whose answer is worth waiting for: not that of a member that went silent before the election,
+ * such as a primary that is cut off, though its last heartbeat may not have failed yet. */
+static bool is_answer_expected(const ReplCore *core, uint32_t index, int64_t now_ms) {
+    const ReplPeer *peer = &core->peers[index];
+    return (int32_t)index != core->self_index && !core->config->members[index].is_arbiter &&
+           peer->is_up && now_ms - peer->last_heartbeat_sent_ms < core->config->election_timeout_ms;
+}
+
 /* Waits until all members that are up have told their newest entry, then until this one has it. */
 void core_check_catch_up(ReplCore *core, ReplNow now, ReplActions *actions) {
     if (core->phase != REPL_PHASE_CATCH_UP)
@@ -50,7 +59,7 @@ void core_check_catch_up(ReplCore *core, ReplNow now, ReplActions *actions) {
     OpTime target = OPTIME_NONE;
     for (uint32_t i = 0; i < core->config->member_count; i++) {
         const ReplPeer *peer = &core->peers[i];
-        if ((int32_t)i == core->self_index || core->config->members[i].is_arbiter || !peer->is_up)
+        if (!is_answer_expected(core, i, now.mono_ms))
             continue;
         if (!peer->is_heard_since_election)
             target = (OpTime){UINT64_MAX, INT64_MAX}; /* not known yet */
@@ -90,23 +99,36 @@ ErrCode repl_core_abort_catch_up(ReplCore *core, ReplNow now, ReplActions *actio
     return ERR_OK;
 }
 
+void repl_core_catch_up_failed(ReplCore *core, ReplNow now, ReplActions *actions) {
+    core_begin_event(core, now);
+    if (core->phase == REPL_PHASE_CATCH_UP) {
+        core->metrics.catch_ups_failed_with_error++;
+        finish_catch_up(core, actions);
+    }
+    core_end_event(core, actions);
+}
+
+/* The configuration gets the term of its primary, so that one made by an earlier primary and not
+ * known here loses against it. A forced one keeps comparing by version. */
+static void offer_config_of_term(ReplCore *core, ReplActions *actions) {
+    if (core->config->term == REPL_CONFIG_TERM_NONE || core->config->term >= core->term)
+        return;
+    ReplConfigEdit edit = {.version = core->config->version, .term = core->term};
+    for (uint32_t i = 0; i < core->config->member_count; i++)
+        if (core->config->members[i].is_newly_added)
+            edit.newly_added_mask |= UINT64_C(1) << i;
+    ReplConfig *config = repl_config_edit(core->config, &edit);
+    core_offer_config(core, config, actions);
+    repl_config_unref(config);
+}
+
 void repl_core_on_drained(ReplCore *core, ReplNow now, int64_t term, ReplActions *actions) {
     core_begin_event(core, now);
     if (core->phase == REPL_PHASE_DRAIN && core->term == term) {
         core->phase = REPL_PHASE_WRITABLE;
         core->source_index = REPL_INDEX_NONE;
         core->metrics.writable_since_ms = now.mono_ms;
-        /* The configuration gets the term of its primary, so that one made by an earlier primary
-         * and not known here loses against it. A forced one keeps comparing by version. */
-        if (core->config->term != REPL_CONFIG_TERM_NONE && core->config->term < core->term) {
-            ReplConfigEdit edit = {.version = core->config->version, .term = core->term};
-            for (uint32_t i = 0; i < core->config->member_count; i++)
-                if (core->config->members[i].is_newly_added)
-                    edit.newly_added_mask |= UINT64_C(1) << i;
-            ReplConfig *config = repl_config_edit(core->config, &edit);
-            core_offer_config(core, config, actions);
-            repl_config_unref(config);
-        }
+        offer_config_of_term(core, actions);
         ReplAction *action = core_add_action(actions, REPL_ACTION_BECOME_WRITABLE);
         action->term = term;
     }
@@ -134,6 +156,9 @@ void core_tick_primary(ReplCore *core, ReplNow now, ReplActions *actions) {
     }
     core_check_catch_up(core, now, actions);
     core_check_step_down_wait(core, now, actions);
+    /* When another was being stored at the time, or storing failed. */
+    if (core->phase == REPL_PHASE_WRITABLE && core->storing_config == NULL)
+        offer_config_of_term(core, actions);
 }
 
 int64_t core_next_primary_ms(const ReplCore *core) {

@@ -101,6 +101,8 @@ int32_t repl_core_choose_sync_source(ReplCore *core, ReplNow now, OpTime last_fe
         core->source_changes_ms[core->source_change_count++ % SOURCE_CHANGES_KEPT_MAX] =
             now.mono_ms;
     core->source_index = chosen;
+    core->source_news = last_fetched;
+    core->source_news_ms = now.mono_ms;
     return chosen;
 }
 
@@ -142,6 +144,15 @@ static bool is_source_lagging(const ReplCore *core, ReplNow now, OpTime last_fet
     return false;
 }
 
+/* Members that copy from each other in a ring never hear anything new; each has a source, none is
+ * ahead. Whoever knows of a better one for a while leaves. */
+static bool is_source_of_no_use(const ReplCore *core, ReplNow now, OpTime last_fetched) {
+    if (now.mono_ms - core->source_news_ms < core->config->election_timeout_ms)
+        return false;
+    int32_t other = nearest_candidate(core, now, last_fetched, SOURCE_PASS_LOOSE);
+    return other != REPL_INDEX_NONE && other != core->source_index;
+}
+
 static const char *why_change(const ReplCore *core, ReplNow now, OpTime last_fetched,
                               const ReplOplogMetadata *metadata) {
     if (core_self(core) == NULL || core->source_index == REPL_INDEX_NONE)
@@ -165,6 +176,8 @@ static const char *why_change(const ReplCore *core, ReplNow now, OpTime last_fet
         return "the source has no source and is not ahead";
     if (!is_ahead && strcmp(metadata->source_host, core->self_host) == 0)
         return "the source copies from this member";
+    if (!is_ahead && is_source_of_no_use(core, now, last_fetched))
+        return "the source has had nothing new while another member is ahead";
     if (is_source_lagging(core, now, last_fetched, metadata->last_applied))
         return "another member is further ahead than lag is allowed";
     if (is_much_closer_known(core, now, last_fetched))
@@ -175,6 +188,11 @@ static const char *why_change(const ReplCore *core, ReplNow now, OpTime last_fet
 bool repl_core_should_change_source(ReplCore *core, ReplNow now, OpTime last_fetched,
                                     const ReplOplogMetadata *metadata, const char **ret_reason) {
     core_begin_event(core, now);
+    if (optime_compare(last_fetched, core->source_news) > 0 ||
+        optime_compare(metadata->last_applied, last_fetched) > 0) {
+        core->source_news = last_fetched;
+        core->source_news_ms = now.mono_ms;
+    }
     const char *reason = why_change(core, now, last_fetched, metadata);
     if (reason == NULL)
         return false;

@@ -68,7 +68,7 @@ typedef struct ReplHeartbeatReply {
 
 void build_heartbeat(DocBuilder *b, const ReplHeartbeat *heartbeat);
 ErrCode parse_heartbeat(Doc doc, ReplHeartbeat *ret_heartbeat, Error *err) MUST_CHECK;
-/* Without "ok", which the command layer appends. */
+/* Without "ok", which the command layer appends; with a $replData of its own. */
 void build_heartbeat_reply(DocBuilder *b, const ReplHeartbeatReply *reply);
 ErrCode parse_heartbeat_reply(Doc doc, ReplHeartbeatReply *ret_reply, Error *err) MUST_CHECK;
 
