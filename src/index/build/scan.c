@@ -50,7 +50,8 @@ ErrCode build_scan(IndexBuild *build, Error *err) {
         (size_t)atomic_load(&index_build_params(op_index_builds(op))->memory_mb_max) * 1024 * 1024;
     const char *dir = arena_printf(&op->arena, "%s/_tmp", storage_dbpath(op_storage(op)));
     for (uint32_t i = 0; i < build->count; i++)
-        build->items[i].sorter = key_sorter_new(dir, memory_bytes / build->count);
+        build->items[i].sorter =
+            key_sorter_new(dir, build->items[i].index->ident, memory_bytes / build->count);
     CLEANUP(scan_done) Scan scan = {.build = build};
     key_set_init(&scan.keys);
     key_builder_init(&scan.rid);
