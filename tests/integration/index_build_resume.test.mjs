@@ -6,7 +6,7 @@
  * write; then the index is compared with the collection.
  */
 import assert from 'node:assert/strict';
-import { existsSync, readdirSync, truncateSync } from 'node:fs';
+import { existsSync, readdirSync, rmSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { Server, waitFor } from '../lib/server.mjs';
@@ -214,26 +214,45 @@ test('IDX-5: documents without keys and array paths are remembered over a stop',
 });
 
 const DAMAGES = {
-    'a run file is shorter': (node) => {
-        const [file] = temporaryFiles(node);
-        truncateSync(join(node.server.dbpath, '_tmp', file), 100);
+    'a run file is shorter': {
+        afterStop: (node) => {
+            const [file] = temporaryFiles(node);
+            truncateSync(join(node.server.dbpath, '_tmp', file), 100);
+        },
+        error: /temporary file .* has not the size or the checksum/,
+    },
+    'a run file is gone': {
+        afterStop: (node) => {
+            const [file] = temporaryFiles(node);
+            rmSync(join(node.server.dbpath, '_tmp', file));
+        },
+        error: /could not open temporary file/,
+    },
+    'saving it failed and its tables are gone': {
+        beforeStop: (node) =>
+            node.failpoint('indexBuild.resumeInfoWritten', {
+                mode: 'alwaysOn',
+                data: { errorCode: 14031 },
+            }),
+        error: /table "internal-.*" is missing/,
     },
 };
-for (const [what, damage] of Object.entries(DAMAGES)) {
+for (const [what, { beforeStop, afterStop, error }] of Object.entries(DAMAGES)) {
     test(`IDX-5: a build begins anew when ${what}`, async () => {
         const node = await startNode();
         await fill(node);
         await hang(node, 'indexBuild.bulkLoading');
         await write(node, 1);
+        await beforeStop?.(node);
         await node.server.stop();
-        damage(node);
+        afterStop?.(node);
         await node.start(failpointAtStart('indexBuild.scanning'));
         assert.deepEqual(resumedIn(node), []);
         assert.equal(restarted(node), 1);
         const { attr } = await node.server.waitLog(
             ({ msg }) => msg === 'Index build: cannot be resumed',
         );
-        assert.match(attr.error, /temporary file/);
+        assert.match(attr.error, error);
         await write(node, 2);
         await node.failpoint('indexBuild.scanning', { mode: 'off' });
         await indexesAreRight(node);

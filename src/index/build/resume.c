@@ -90,8 +90,8 @@ ErrCode index_build_save(IndexBuild *build, Error *err) {
     resume_doc_build(&doc, &out);
     TRY(buffer_check(&out, "the resume information of an index build", err));
     TRY(write_resume_table(op, &out, err));
+    TRY(failpoint_check(FP_INDEX_BUILD_RESUME_INFO, err));
     build->is_kept = true;
-    failpoint_hit(FP_INDEX_BUILD_RESUME_INFO);
     Error none = {0};
     index_build_log(build, "Index build: wrote resumable state to disk", 4841502, &none);
     return ERR_OK;
