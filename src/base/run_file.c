@@ -1,5 +1,6 @@
 #include "base/run_file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/crc32c.h"
 
 enum {
     BUFFER_BYTES = 128 * 1024,
@@ -20,6 +22,8 @@ enum {
  * the file yet; while reading, what was read ahead. */
 struct RunFile {
     const char *dir;
+    char *name; /* NULL: none */
+    bool is_kept;
     int fd; /* -1: read to its end and given back */
     uint8_t *buffer;
     size_t capacity;
@@ -28,6 +32,7 @@ struct RunFile {
     off_t offset;  /* of the file: where the next write or read goes */
     off_t size;
     off_t reserved;
+    uint32_t checksum; /* of what was written; of named ones only */
 };
 
 static ErrCode failed(const RunFile *run, const char *what, Error *err) {
@@ -43,27 +48,49 @@ static void give_back(RunFile *run) {
     run->buffer = NULL;
 }
 
-ErrCode run_file_new(const char *dir, RunFile **ret_run, Error *err) {
+static ErrCode create(const char *dir, const char *prefix, bool is_named, RunFile **ret_run,
+                      Error *err) {
     const RunFile in_dir = {.dir = dir};
     if (mkdir(dir, 0700) != 0 && errno != EEXIST)
         return failed(&in_dir, "make the directory of a", err);
-    CLEANUP(xfree_ptr) char *path = xasprintf("%s/run-XXXXXX", dir);
+    CLEANUP(xfree_ptr) char *path = xasprintf("%s/%s-XXXXXX", dir, prefix);
     int fd = mkostemp(path, O_CLOEXEC);
     if (fd < 0)
         return failed(&in_dir, "create a", err);
-    unlink(path);
+    if (!is_named)
+        unlink(path);
     RunFile *run = NEW(RunFile);
     *run =
         (RunFile){.dir = dir, .fd = fd, .buffer = xmalloc(BUFFER_BYTES), .capacity = BUFFER_BYTES};
+    if (is_named)
+        run->name = xstrdup(path + strlen(dir) + 1);
     *ret_run = run;
     return ERR_OK;
+}
+
+ErrCode run_file_new(const char *dir, RunFile **ret_run, Error *err) {
+    return create(dir, "run", /* is_named= */ false, ret_run, err);
+}
+
+ErrCode run_file_new_named(const char *dir, const char *prefix, RunFile **ret_run, Error *err) {
+    invariant(strlen(prefix) + 8 <= RUN_FILE_NAME_SIZE);
+    return create(dir, prefix, /* is_named= */ true, ret_run, err);
 }
 
 void run_file_free(RunFile *run) {
     if (run == NULL)
         return;
     give_back(run);
+    if (run->name != NULL && !run->is_kept) {
+        CLEANUP(xfree_ptr) char *path = xasprintf("%s/%s", run->dir, run->name);
+        unlink(path);
+    }
+    xfree(run->name);
     xfree(run);
+}
+
+const char *run_file_name(const RunFile *run) {
+    return run->name;
 }
 
 static ErrCode write_all(RunFile *run, const uint8_t *data, size_t size, Error *err) {
@@ -71,6 +98,8 @@ static ErrCode write_all(RunFile *run, const uint8_t *data, size_t size, Error *
         run->reserved = run->offset + (off_t)size + GROWTH_BYTES;
         (void)fallocate(run->fd, FALLOC_FL_KEEP_SIZE, run->offset, run->reserved - run->offset);
     }
+    if (run->name != NULL)
+        run->checksum = crc32c_extend(run->checksum, data, size);
     while (size > 0) {
         ssize_t written = pwrite(run->fd, data, size, run->offset);
         if (written < 0 && errno == EINTR)
@@ -158,4 +187,80 @@ ErrCode run_file_next(RunFile *run, bool *ret_found, const uint8_t **ret_record,
     run->next += LENGTH_SIZE + (size_t)length;
     *ret_found = true;
     return ERR_OK;
+}
+
+/* ---- files that outlive the process ---- */
+
+ErrCode run_file_keep(RunFile *run, RunFileMark *ret_mark, Error *err) {
+    invariant(run->name != NULL);
+    /* A file that was read to its end is closed. */
+    CLEANUP(xfree_ptr) char *path = xasprintf("%s/%s", run->dir, run->name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return failed(run, "open a", err);
+    int rc = fdatasync(fd);
+    close(fd);
+    if (rc != 0)
+        return failed(run, "sync a", err);
+    *ret_mark = (RunFileMark){.size = run->size, .checksum = run->checksum};
+    snprintf(ret_mark->name, sizeof(ret_mark->name), "%s", run->name);
+    run->is_kept = true;
+    return ERR_OK;
+}
+
+static ErrCode check_bytes(RunFile *run, const RunFileMark *mark, Error *err) {
+    struct stat st;
+    if (fstat(run->fd, &st) != 0)
+        return failed(run, "read a", err);
+    off_t at = 0;
+    while (st.st_size == mark->size && at < mark->size) {
+        ssize_t got = pread(run->fd, run->buffer, run->capacity, at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            errno = got == 0 ? EIO : errno;
+            return failed(run, "read a", err);
+        }
+        run->checksum = crc32c_extend(run->checksum, run->buffer, (size_t)got);
+        at += got;
+    }
+    if (st.st_size != mark->size || run->checksum != mark->checksum)
+        return error_set(err, ERR_DATA_CORRUPTION_DETECTED,
+                         "temporary file \"%s\" has not the size or the checksum that it had",
+                         mark->name);
+    return ERR_OK;
+}
+
+ErrCode run_file_open(const char *dir, const RunFileMark *mark, RunFile **ret_run, Error *err) {
+    CLEANUP(xfree_ptr) char *path = xasprintf("%s/%s", dir, mark->name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return error_set(err, ERR_FILE_STREAM_FAILED, "could not open temporary file \"%s\": %s",
+                         path, strerror(errno));
+    RunFile *run = NEW(RunFile);
+    *run = (RunFile){.dir = dir,
+                     .name = xstrdup(mark->name),
+                     .is_kept = true,
+                     .fd = fd,
+                     .buffer = xmalloc(BUFFER_BYTES),
+                     .capacity = BUFFER_BYTES,
+                     .size = mark->size};
+    ErrCode rc = check_bytes(run, mark, err);
+    if (rc != ERR_OK) {
+        run_file_free(run);
+        return rc;
+    }
+    run->is_kept = false;
+    *ret_run = run;
+    return ERR_OK;
+}
+
+void run_files_sweep(const char *dir, bool (*is_wanted)(void *arg, const char *name), void *arg) {
+    DIR *stream = opendir(dir);
+    if (stream == NULL)
+        return;
+    for (struct dirent *entry = readdir(stream); entry != NULL; entry = readdir(stream))
+        if (entry->d_type != DT_DIR && !is_wanted(arg, entry->d_name))
+            (void)unlinkat(dirfd(stream), entry->d_name, 0);
+    closedir(stream);
 }

@@ -2,7 +2,9 @@
  * run_file.h - records on disk, written once and then read once from the start: a run of a sorter
  * or of a spilled group.
  *
- * The file has no name from the moment it is open, so that nothing is left behind by a crash.
+ * Most have no name from the moment they are open, so that nothing is left behind by a crash. Some
+ * are to be found again by the next process (runs of an index build): those have a name while they
+ * live, and whoever starts removes what nobody wants (run_files_sweep).
  *
  * Threading: one thread at a time.
  */
@@ -16,15 +18,40 @@
 
 typedef struct RunFile RunFile;
 
+enum {
+    RUN_FILE_NAME_SIZE = 80,
+};
+
+/* How a kept file is known again. */
+typedef struct RunFileMark {
+    char name[RUN_FILE_NAME_SIZE]; /* in its directory */
+    int64_t size;
+    uint32_t checksum; /* CRC-32C of all its bytes */
+} RunFileMark;
+
 /* A new, empty one in `dir`, which is made when it is not there. Fails with ERR_OUT_OF_DISK_SPACE
- * or ERR_FILE_STREAM_FAILED, as the others do. `dir` is borrowed for messages. */
+ * or ERR_FILE_STREAM_FAILED, as the others do. `dir` is borrowed. */
 ErrCode run_file_new(const char *dir, RunFile **ret_run, Error *err) MUST_CHECK;
-void run_file_free(RunFile *run); /* NULL is fine */
+/* The same with a name, "<prefix>-<six characters>", until it is freed. */
+ErrCode run_file_new_named(const char *dir, const char *prefix, RunFile **ret_run, Error *err)
+    MUST_CHECK;
+void run_file_free(RunFile *run);              /* NULL is fine */
+const char *run_file_name(const RunFile *run); /* NULL: none */
 
 ErrCode run_file_append(RunFile *run, const void *record, size_t size, Error *err) MUST_CHECK;
 /* No more records will be appended; reading starts. */
 ErrCode run_file_finish(RunFile *run, Error *err) MUST_CHECK;
-/* The next record as it was appended; valid until the next call. At the end the disk space is given
- * back. */
+/* The next record as it was appended; valid until the next call. At the end the disk space of a
+ * file without a name is given back. */
 ErrCode run_file_next(RunFile *run, bool *ret_found, const uint8_t **ret_record, size_t *ret_size,
                       Error *err) MUST_CHECK;
+
+/* Makes a finished, named file durable and leaves it on disk when it is freed. */
+ErrCode run_file_keep(RunFile *run, RunFileMark *ret_mark, Error *err) MUST_CHECK;
+/* Opens a kept file for reading from its start, after a look at all its bytes. Fails with
+ * ERR_DATA_CORRUPTION_DETECTED when they are not those that were kept. It goes with the RunFile,
+ * as any other. */
+ErrCode run_file_open(const char *dir, const RunFileMark *mark, RunFile **ret_run, Error *err)
+    MUST_CHECK;
+/* Removes every file of `dir`, which need not be there, but those that `is_wanted` names. */
+void run_files_sweep(const char *dir, bool (*is_wanted)(void *arg, const char *name), void *arg);

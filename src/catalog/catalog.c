@@ -8,7 +8,8 @@
 #include "catalog/catalog_internal.h"
 #include "storage/recovery_unit.h"
 
-ErrCode catalog_service_open(OpCtx *op, CatalogService **ret_service, Error *err) {
+ErrCode catalog_service_open(OpCtx *op, CatalogUnfinished unfinished, CatalogService **ret_service,
+                             Error *err) {
     StorageEngine *engine = op_storage(op);
     CatalogService *service = NEW(CatalogService);
     service->service = op->service;
@@ -28,7 +29,7 @@ ErrCode catalog_service_open(OpCtx *op, CatalogService **ret_service, Error *err
         rc = record_store_open(engine, DURABLE_CATALOG_IDENT, /* is_clustered= */ false,
                                &service->durable, err);
     if (rc == ERR_OK)
-        rc = catalog_reconcile_and_load(op, service, err);
+        rc = catalog_reconcile_and_load(op, service, unfinished, err);
     if (rc != ERR_OK) {
         op->service->catalog = NULL;
         catalog_service_free(service);

@@ -30,9 +30,17 @@ typedef struct View {
     Doc definition;           /* the document of system.views */
 } View;
 
+/* What becomes of indexes whose builds had not finished when the last process ended. */
+typedef enum CatalogUnfinished {
+    CATALOG_UNFINISHED_DISCARD,
+    /* They stay as they are, with the temporary tables, until somebody goes on with them
+     * (ddl_recover_index_builds). */
+    CATALOG_UNFINISHED_KEEP,
+} CatalogUnfinished;
 /* Opens the durable catalog, brings it in line with the tables there are (CAT-6) and loads
  * everything. */
-ErrCode catalog_service_open(OpCtx *op, CatalogService **ret_service, Error *err) MUST_CHECK;
+ErrCode catalog_service_open(OpCtx *op, CatalogUnfinished unfinished, CatalogService **ret_service,
+                             Error *err) MUST_CHECK;
 void catalog_service_free(CatalogService *service);
 /* Reads the durable catalog anew, after storage went back to an earlier state. With the global lock
  * in X. Collections that are the same as before keep their instance. */

@@ -65,7 +65,8 @@ ErrCode durable_catalog_remove(OpCtx *op, CatalogService *service, int64_t catal
     MUST_CHECK;
 
 /* reconcile.c */
-ErrCode catalog_reconcile_and_load(OpCtx *op, CatalogService *service, Error *err) MUST_CHECK;
+ErrCode catalog_reconcile_and_load(OpCtx *op, CatalogService *service, CatalogUnfinished unfinished,
+                                   Error *err) MUST_CHECK;
 
 /* catalog_version.c: versions are changed only before they are published. */
 View *view_from_definition(const Ns *ns, Doc definition, Error *err);

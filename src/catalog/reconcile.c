@@ -11,7 +11,8 @@
  * The other way round must not be: a collection without its table is fatal. An index without its
  * table is logged and not used (its table may have been dropped by a crash after the reaper but
  * before the catalog's checkpoint). An index whose build had not finished is discarded: on a
- * standalone node nobody was told that it exists.
+ * standalone node nobody was told that it exists. Or it is kept, and with it all tables of builds
+ * (internal-*), for those who will go on with it and drop what they do not need.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -33,19 +34,22 @@ typedef struct Idents {
 static void idents_done(Idents *idents);
 static ErrCode load_collections(OpCtx *op, CatalogService *service, const Catalog *old,
                                 Catalog *version, Error *err);
-static ErrCode discard_unfinished(OpCtx *op, CatalogService *service, Catalog *version, Error *err);
-static ErrCode drop_unreferenced(CatalogService *service, const Catalog *version, Error *err);
+static ErrCode discard_unfinished(OpCtx *op, CatalogService *service, Catalog *version,
+                                  CatalogUnfinished unfinished, Error *err);
+static ErrCode drop_unreferenced(CatalogService *service, const Catalog *version,
+                                 CatalogUnfinished unfinished, Error *err);
 static ErrCode load_views(OpCtx *op, Catalog *version, Error *err);
 
-ErrCode catalog_reconcile_and_load(OpCtx *op, CatalogService *service, Error *err) {
+ErrCode catalog_reconcile_and_load(OpCtx *op, CatalogService *service, CatalogUnfinished unfinished,
+                                   Error *err) {
     TRY(op_lock_global(op, LOCK_X, err));
     Catalog *version = service->current; /* not shared with anybody yet */
     ErrCode rc = load_collections(op, service, NULL, version, err);
     ru_abandon_snapshot(op->ru);
     if (rc == ERR_OK)
-        rc = discard_unfinished(op, service, version, err);
+        rc = discard_unfinished(op, service, version, unfinished, err);
     if (rc == ERR_OK)
-        rc = drop_unreferenced(service, version, err);
+        rc = drop_unreferenced(service, version, unfinished, err);
     if (rc == ERR_OK)
         rc = storage_remove_stray_files(service->engine, err);
     if (rc == ERR_OK)
@@ -139,16 +143,22 @@ static ErrCode load_collections(OpCtx *op, CatalogService *service, const Catalo
 }
 
 typedef struct Unfinished {
+    CatalogUnfinished what;
     Collection *rows[1024];
     size_t count;
 } Unfinished;
+
+/* Nobody could go on with a build that has no UUID. */
+static bool is_discarded(const IndexDesc *index, CatalogUnfinished unfinished) {
+    return !index->is_ready && (unfinished == CATALOG_UNFINISHED_DISCARD || !index->has_build_uuid);
+}
 
 static bool collect_unfinished(void *arg, const void *key, size_t key_size, void *value) {
     (void)key, (void)key_size;
     Unfinished *found = arg;
     Collection *coll = value;
     for (uint32_t i = 0; i < coll->index_count; i++) {
-        if (!coll->indexes[i]->is_ready && found->count < ARRAY_LEN(found->rows)) {
+        if (is_discarded(coll->indexes[i], found->what) && found->count < ARRAY_LEN(found->rows)) {
             found->rows[found->count++] = collection_ref(coll);
             break;
         }
@@ -156,11 +166,11 @@ static bool collect_unfinished(void *arg, const void *key, size_t key_size, void
     return true;
 }
 
-static ErrCode discard_one(OpCtx *op, CatalogService *service, Catalog *version, Collection *old,
-                           Error *err) {
+static ErrCode discard_one(OpCtx *op, CatalogService *service, Catalog *version,
+                           CatalogUnfinished unfinished, Collection *old, Error *err) {
     Collection *coll = collection_clone(old);
     for (uint32_t i = coll->index_count; i-- > 0;) {
-        if (coll->indexes[i]->is_ready)
+        if (!is_discarded(coll->indexes[i], unfinished))
             continue;
         LOG_INFO(LOG_INDEX, 7100202, "Discarding unfinished index build",
                  LOG_STR("namespace", coll->ns.text), LOG_STR("index", coll->indexes[i]->name));
@@ -182,16 +192,17 @@ static ErrCode discard_one(OpCtx *op, CatalogService *service, Catalog *version,
 }
 
 static ErrCode discard_unfinished(OpCtx *op, CatalogService *service, Catalog *version,
-                                  Error *err) {
+                                  CatalogUnfinished unfinished, Error *err) {
     /* In rounds, so that any number is handled with bounded memory. */
     for (;;) {
         Unfinished *found = NEW(Unfinished);
+        found->what = unfinished;
         pmap_for_each_from(version->by_ns, "", 0, collect_unfinished, found);
         ErrCode rc = ERR_OK;
         size_t count = found->count;
         for (size_t i = 0; i < count; i++) {
             if (rc == ERR_OK)
-                rc = discard_one(op, service, version, found->rows[i], err);
+                rc = discard_one(op, service, version, unfinished, found->rows[i], err);
             collection_unref(found->rows[i]);
         }
         xfree(found);
@@ -228,7 +239,8 @@ static void nothing(void *arg) {
     (void)arg;
 }
 
-static ErrCode drop_unreferenced(CatalogService *service, const Catalog *version, Error *err) {
+static ErrCode drop_unreferenced(CatalogService *service, const Catalog *version,
+                                 CatalogUnfinished unfinished, Error *err) {
     CLEANUP(idents_done) Idents tables = {0};
     CLEANUP(idents_done) Idents referenced = {0};
     TRY(storage_list_idents(service->engine, &tables.rows, &tables.count, err));
@@ -240,7 +252,9 @@ static ErrCode drop_unreferenced(CatalogService *service, const Catalog *version
         bool is_referenced =
             referenced.count > 0 && bsearch(&ident, referenced.rows, referenced.count,
                                             sizeof(*referenced.rows), compare_idents) != NULL;
-        if (is_referenced || is_own_table(ident))
+        bool is_of_build = strncmp(ident, "internal-", 9) == 0;
+        if (is_referenced || is_own_table(ident) ||
+            (is_of_build && unfinished == CATALOG_UNFINISHED_KEEP))
             continue;
         LOG_INFO(LOG_STORAGE, 22251, "Dropping unknown ident", LOG_STR("ident", ident));
         bool is_busy;

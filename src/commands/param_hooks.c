@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "commands/core/command_service.h"
 #include "commands/version.h"
-#include "index/build/registry.h"
+#include "index/build/coordinator.h"
 #include "storage/engine.h"
 #include "ttl/ttl.h"
 

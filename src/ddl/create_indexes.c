@@ -1,10 +1,7 @@
 /*
- * create_indexes.c - createIndexes (index/build/README.md has the whole story of a build).
- *
- *     tables made | entry written, not ready | filled | entry written, ready
- *
- * Crash before the first entry: tables that nobody names. Between the two: the next start discards
- * the index. An empty collection needs no build: its indexes are ready with their only entry.
+ * create_indexes.c - createIndexes: what is missing, and how it is made. An empty collection needs
+ * no build: its indexes are ready with their only entry. Others are built (index_builds.c), and the
+ * client waits.
  */
 #include <string.h>
 
@@ -36,7 +33,6 @@ typedef struct Creation {
     uint32_t spec_count;
     bool is_known_not_empty; /* whatever the fast count says */
     const Plan *plan;
-    IndexBuild *build;
     IndexDesc *ready[COLLECTION_INDEXES_MAX]; /* what the indexes will be */
     bool is_changed;                          /* the catalog has moved on: plan again */
 } Creation;
@@ -47,12 +43,6 @@ static ErrCode check_spec(const Plan *plan, const Ns *ns, Doc spec, bool *ret_ex
 static ErrCode create_on_empty(Creation *creation, OpCtx *op, Error *err);
 static ErrCode create_by_build(Creation *creation, OpCtx *op, Error *err);
 static ErrCode empty_attempt(void *arg, OpCtx *op, Error *err);
-static ErrCode start_attempt(void *arg, OpCtx *op, Error *err);
-static ErrCode commit_attempt(void *arg, OpCtx *op, Error *err);
-static ErrCode abort_attempt(void *arg, OpCtx *op, Error *err);
-static ErrCode open_for_start(Creation *creation, OpCtx *op, CollAccess *ret_access, Error *err);
-static ErrCode stage_and_commit(OpCtx *op, const Collection *old, Collection *take_changed,
-                                bool is_observed, Error *err);
 
 static void plan_done(Plan *plan) {
     collection_unref(plan->coll);
@@ -180,25 +170,6 @@ static ErrCode check_spec(const Plan *plan, const Ns *ns, Doc spec, bool *ret_ex
     return ERR_OK;
 }
 
-/* Locks the collection in X; sets is_changed when the plan does not fit any more. */
-static ErrCode open_for_start(Creation *creation, OpCtx *op, CollAccess *ret_access, Error *err) {
-    const Plan *plan = creation->plan;
-    creation->is_changed = false;
-    TRY(access_write(op, creation->ns, LOCK_X, ret_access, err));
-    const Collection *coll = ret_access->coll;
-    if (coll == NULL || !uuid_equal(&coll->uuid, &plan->coll->uuid)) {
-        creation->is_changed = true;
-        return ERR_OK;
-    }
-    for (uint32_t i = 0; i < plan->count; i++) {
-        bool exists;
-        TRY(index_spec_find_conflict(coll, plan->specs[i], &exists, err));
-        creation->is_changed |= exists;
-    }
-    creation->is_changed |= coll->index_count + plan->count > COLLECTION_INDEXES_MAX;
-    return ERR_OK;
-}
-
 /* ---- an empty collection ---- */
 
 static bool is_unused(void *arg) {
@@ -239,7 +210,8 @@ static ErrCode create_on_empty(Creation *creation, OpCtx *op, Error *err) {
 static ErrCode empty_attempt(void *arg, OpCtx *op, Error *err) {
     Creation *creation = arg;
     CLEANUP(access_done) CollAccess access = {0};
-    TRY(open_for_start(creation, op, &access, err));
+    TRY(ddl_open_for_indexes(op, creation->plan->coll, creation->plan->specs, creation->plan->count,
+                             &access, &creation->is_changed, err));
     if (creation->is_changed)
         return ERR_OK;
     {
@@ -257,196 +229,40 @@ static ErrCode empty_attempt(void *arg, OpCtx *op, Error *err) {
     Collection *changed = collection_clone(access.coll);
     for (uint32_t i = 0; i < creation->plan->count; i++)
         collection_add_index(changed, index_desc_ref(creation->ready[i]));
-    TRY(stage_and_commit(op, access.coll, changed, /* is_observed= */ true, err));
+    TRY(ddl_commit_indexes(op, access.coll, changed, /* is_observed= */ true, err));
     failpoint_hit(FP_INDEX_BUILD_COMMITTED);
     return ERR_OK;
 }
 
 /* ---- a build ---- */
 
-static ErrCode make_ready_descs(Creation *creation, OpCtx *op, Error *err) {
-    IndexBuild *build = creation->build;
-    for (uint32_t i = 0; i < build->count; i++) {
-        IndexDesc *index = build->items[i].index;
-        IndexDesc *ready;
-        TRY(index_desc_new(op_storage(op), index->spec, index->ident, build->is_clustered,
-                           /* is_ready= */ true, index->state, &ready, err));
-        /* Both descriptors must count as users of the same table, or its drop would not wait for
-         * the other. */
-        ordered_index_unref(ready->store);
-        ready->store = index->store != NULL ? ordered_index_ref(index->store) : NULL;
-        creation->ready[i] = ready;
-    }
-    return ERR_OK;
-}
-
-static void log_build(const IndexBuild *build, const char *msg, int32_t id, const Error *err) {
-    char uuid[UUID_TEXT_SIZE];
-    uuid_to_text(&build->active.uuid, uuid);
-    if (err->code == ERR_OK)
-        LOG_INFO(LOG_INDEX, id, msg, LOG_STR("buildUUID", uuid),
-                 LOG_STR("namespace", build->ns.text), LOG_I64("indexes", build->count));
-    else
-        LOG_INFO(LOG_INDEX, id, msg, LOG_STR("buildUUID", uuid),
-                 LOG_STR("namespace", build->ns.text), LOG_I64("indexes", build->count),
-                 LOG_STR("error", error_message(err)));
-}
-
-/* The entry may only be missing because somebody dropped it: then they have dropped its table. */
-static void abort_build(Creation *creation, OpCtx *op) {
-    CLEANUP(error_reset) Error err = {0};
-    bool was_uninterruptible = op->is_uninterruptible;
-    op->is_uninterruptible = true;
-    if (op_run_with_retry(op, abort_attempt, creation, &err) != ERR_OK)
-        log_build(creation->build, "Index build: could not be taken out of the catalog", 7100303,
-                  &err);
-    op->is_uninterruptible = was_uninterruptible;
-}
-
-static ErrCode explain_failure(const IndexBuild *build, Error *err) {
-    if (err->code == ERR_QUERY_PLAN_KILLED) {
-        error_reset(err);
-        (void)error_set(err, ERR_INDEX_BUILD_ABORTED, "the collection or the index was dropped");
-    }
-    char uuid[UUID_TEXT_SIZE], coll_uuid[UUID_TEXT_SIZE];
-    uuid_to_text(&build->active.uuid, uuid);
-    uuid_to_text(&build->active.coll_uuid, coll_uuid);
+static ErrCode explain_failure(const Ns *ns, const Uuid *build_uuid, const Uuid *coll_uuid,
+                               Error *err) {
+    char uuid[UUID_TEXT_SIZE], coll_text[UUID_TEXT_SIZE];
+    uuid_to_text(build_uuid, uuid);
+    uuid_to_text(coll_uuid, coll_text);
     return error_prefix(err, "Index build failed: %s: Collection %.60s ( %s ) :: caused by :", uuid,
-                        build->ns.text, coll_uuid);
+                        ns->text, coll_text);
 }
 
-static ErrCode run_build(Creation *creation, OpCtx *op, Error *err) {
-    IndexBuild *build = creation->build;
-    for (uint32_t i = 0; i < creation->plan->count; i++) {
-        ErrCode rc = index_build_add(build, creation->plan->specs[i], err);
-        if (rc != ERR_OK) {
-            index_build_discard_tables(build);
-            return rc;
-        }
-    }
-    ErrCode rc = op_run_with_retry(op, start_attempt, creation, err);
-    if (rc != ERR_OK || creation->is_changed) {
-        index_build_discard_tables(build);
-        return rc;
-    }
-    failpoint_hit(FP_INDEX_BUILD_STARTED);
-    log_build(build, "Index build: starting", 20384, err);
-    rc = make_ready_descs(creation, op, err);
-    if (rc == ERR_OK)
-        rc = index_build_run(build, err);
-    if (rc == ERR_OK)
-        rc = op_run_with_retry(op, commit_attempt, creation, err);
-    op_set_progress(op, NULL, 0, 0);
-    if (rc == ERR_OK) {
-        log_build(build, "Index build: completed successfully", 20663, err);
-        return ERR_OK;
-    }
-    rc = explain_failure(build, err);
-    log_build(build, "Index build: failed", 20649, err);
-    abort_build(creation, op);
-    return rc;
-}
-
+/* Starts it and waits for its end. */
 static ErrCode create_by_build(Creation *creation, OpCtx *op, Error *err) {
+    const Plan *plan = creation->plan;
+    IndexBuilds *builds = op_index_builds(op);
     TRY(index_build_check_disk(op, err));
-    CLEANUP(index_build_free_ptr)
-    IndexBuild *build = index_build_new(op, creation->plan->coll);
-    creation->build = build;
-    TRY(index_builds_enter(op_index_builds(op), &build->active, err));
-    ErrCode rc = run_build(creation, op, err);
-    index_builds_leave(op_index_builds(op), &build->active);
-    for (uint32_t i = 0; i < build->count; i++) {
-        index_desc_unref(creation->ready[i]);
-        creation->ready[i] = NULL;
-    }
-    return rc;
-}
-
-static ErrCode start_attempt(void *arg, OpCtx *op, Error *err) {
-    Creation *creation = arg;
-    CLEANUP(access_done) CollAccess access = {0};
-    TRY(open_for_start(creation, op, &access, err));
-    if (creation->is_changed)
-        return ERR_OK;
-    Collection *changed = collection_clone(access.coll);
-    for (uint32_t i = 0; i < creation->build->count; i++)
-        collection_add_index(changed, index_desc_ref(creation->build->items[i].index));
-    TRY(stage_and_commit(op, access.coll, changed, /* is_observed= */ false, err));
-    failpoint_hit(FP_INDEX_BUILD_SIDE_TABLES);
-    return ERR_OK;
-}
-
-/* Nobody has used the index yet: its array paths go to disk with the entry that makes it ready. */
-static void note_persisted(const IndexDesc *index) {
-    IndexState *state = index->state;
-    for (uint32_t f = 0; f < index->field_count; f++)
-        atomic_store(&state->persisted_paths[f], atomic_load(&state->multikey_paths[f]));
-    atomic_store(&state->is_multikey_persisted, atomic_load(&state->is_multikey));
-}
-
-static ErrCode commit_attempt(void *arg, OpCtx *op, Error *err) {
-    Creation *creation = arg;
-    IndexBuild *build = creation->build;
-    CLEANUP(access_done) CollAccess access = {0};
-    TRY(access_write(op, creation->ns, LOCK_X, &access, err));
-    TRY(index_build_finish_locked(build, &access, err));
-    Collection *changed = collection_clone(access.coll);
-    for (uint32_t i = 0; i < build->count; i++) {
-        int position = index_build_position(build, &build->items[i], changed);
-        invariant(position >= 0);
-        index_desc_unref(changed->indexes[position]);
-        changed->indexes[position] = index_desc_ref(creation->ready[i]);
-    }
-    TRY(stage_and_commit(op, access.coll, changed, /* is_observed= */ true, err));
-    for (uint32_t i = 0; i < build->count; i++)
-        note_persisted(creation->ready[i]);
-    failpoint_hit(FP_INDEX_BUILD_COMMITTED);
-    return ERR_OK;
-}
-
-static ErrCode abort_attempt(void *arg, OpCtx *op, Error *err) {
-    Creation *creation = arg;
-    IndexBuild *build = creation->build;
-    CLEANUP(access_done) CollAccess access = {0};
-    TRY(access_write(op, creation->ns, LOCK_X, &access, err));
-    const Collection *coll = access.coll;
-    if (coll == NULL || !uuid_equal(&coll->uuid, &build->active.coll_uuid))
-        return ERR_OK;
-    Collection *changed = collection_clone(coll);
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    ErrCode rc = uow_begin(op, &uow, err);
-    for (uint32_t i = 0; rc == ERR_OK && i < build->count; i++) {
-        int position = index_build_position(build, &build->items[i], changed);
-        if (position < 0)
-            continue;
-        catalog_drop_index_table_on_commit(op, changed->indexes[position]);
-        collection_remove_index(changed, (uint32_t)position);
-    }
-    if (rc != ERR_OK || changed->index_count == coll->index_count) {
-        collection_unref(changed);
-        return rc;
-    }
-    TRY(catalog_stage_replace(op, coll, changed, err));
-    TRY(uow_commit(&uow, err));
-    failpoint_hit(FP_INDEX_BUILD_ABORTED);
-    return ERR_OK;
-}
-
-static ErrCode stage_and_commit(OpCtx *op, const Collection *old, Collection *take_changed,
-                                bool is_observed, Error *err) {
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    ErrCode rc = uow_begin(op, &uow, err);
-    for (uint32_t i = 0; is_observed && rc == ERR_OK && i < take_changed->index_count; i++) {
-        const IndexDesc *index = take_changed->indexes[i];
-        int before = collection_index_position(old, str_from(index->name));
-        if (index->is_ready && (before < 0 || !old->indexes[before]->is_ready))
-            rc = ddl_observe(op, &take_changed->ns, &take_changed->uuid,
-                             ddl_entry_create_index(op, take_changed, index), DOC_NONE, err);
-    }
+    Uuid uuid = uuid_new();
+    IndexBuild *build = index_build_new(op, plan->coll, &uuid);
+    ErrCode rc = index_builds_enter(builds, &build->active, /* is_limited= */ true, err);
     if (rc != ERR_OK) {
-        collection_unref(take_changed);
+        index_build_free(build);
         return rc;
     }
-    TRY(catalog_stage_replace(op, old, take_changed, err));
-    return uow_commit(&uow, err);
+    IndexBuildWaiter waiter = {.op = op};
+    rc = ddl_start_index_build(build, plan->coll, plan->specs, plan->count, &waiter,
+                               &creation->is_changed, err);
+    if (rc != ERR_OK || creation->is_changed)
+        return rc;
+    index_builds_decide(builds, &uuid, INDEX_BUILD_COMMIT);
+    rc = index_builds_wait(builds, &waiter, err);
+    return rc == ERR_OK ? ERR_OK : explain_failure(creation->ns, &uuid, &plan->coll->uuid, err);
 }

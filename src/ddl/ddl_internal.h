@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ddl/ddl.h"
+#include "index/build/build.h"
 #include "storage/unit_of_work.h"
 
 /* A new, empty collection instance with its tables made; not in the catalog yet. */
@@ -37,3 +38,27 @@ Doc ddl_entry_coll_mod_before(OpCtx *op, const Collection *coll, const IndexDesc
 /* Replaces, adds or removes (missing value) members of an options document. */
 Doc ddl_options_with(Doc options, const char *const *names, const Elem *values, size_t count,
                      Arena *arena);
+
+/* ---- index builds ---- */
+
+/* Commits and aborts builds, for the coordinator. */
+extern const IndexBuildCatalog DDL_INDEX_BUILD_CATALOG;
+
+/* Starts a registered, empty build of these complete specs: makes the tables, writes the entry
+ * (from then on writers write aside) and hands the build to the coordinator, undecided. `planned`
+ * is the collection for which the specs are missing; *ret_is_changed when they are not any more,
+ * and then there is no build. Takes the build in any case. */
+ErrCode ddl_start_index_build(IndexBuild *take_build, const Collection *planned, const Doc *specs,
+                              uint32_t count, IndexBuildWaiter *waiter, bool *ret_is_changed,
+                              Error *err) MUST_CHECK;
+/* Locks the collection in X and looks whether it is still the planned one without these indexes. */
+ErrCode ddl_open_for_indexes(OpCtx *op, const Collection *planned, const Doc *specs, uint32_t count,
+                             CollAccess *ret_access, bool *ret_is_changed, Error *err) MUST_CHECK;
+/* Is it an unfinished index of this build? */
+bool ddl_is_of_build(const IndexDesc *index, const Uuid *build_uuid);
+/* Takes what is unfinished of the build out of the catalog, and its index tables with it. */
+ErrCode ddl_discard_build(OpCtx *op, const Ns *ns, const Uuid *coll_uuid, const Uuid *build_uuid,
+                          Error *err) MUST_CHECK;
+/* One unit of work with the changed indexes. */
+ErrCode ddl_commit_indexes(OpCtx *op, const Collection *old, Collection *take_changed,
+                           bool is_observed, Error *err) MUST_CHECK;

@@ -9,7 +9,7 @@
 static void open_catalog(StorageFixture *fx) {
     Error err = {0};
     CatalogService *service = NULL;
-    EXPECT_OK(catalog_service_open(fx->op, &service, &err), err);
+    EXPECT_OK(catalog_service_open(fx->op, CATALOG_UNFINISHED_DISCARD, &service, &err), err);
 }
 
 static void close_catalog(StorageFixture *fx) {

@@ -5,7 +5,7 @@
 #include "base/failpoint.h"
 #include "ddl/ddl_internal.h"
 #include "ddl/views.h"
-#include "index/build/registry.h"
+#include "index/build/coordinator.h"
 
 typedef struct DropArgs {
     const Ns *ns;

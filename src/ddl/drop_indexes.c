@@ -6,7 +6,7 @@
 
 #include "bson/compare.h"
 #include "ddl/ddl_internal.h"
-#include "index/build/registry.h"
+#include "index/build/coordinator.h"
 
 typedef struct DropIndexesArgs {
     const Ns *ns;
@@ -67,7 +67,8 @@ static ErrCode drop_attempt(void *arg, OpCtx *op, Error *err) {
     TRY(uow_commit(&uow, err));
     for (uint32_t i = 0; i < access.coll->index_count; i++)
         if (selected[i] && !access.coll->indexes[i]->is_ready)
-            index_builds_abort(op_index_builds(op), &access.coll->indexes[i]->build_uuid);
+            index_builds_decide(op_index_builds(op), &access.coll->indexes[i]->build_uuid,
+                                INDEX_BUILD_ABORT);
     return ERR_OK;
 }
 

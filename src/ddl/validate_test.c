@@ -66,7 +66,7 @@ static void patient_init(Patient *p) {
     arena_init(&p->arena, 4096);
     Error err = {0};
     CatalogService *service = NULL;
-    EXPECT_OK(catalog_service_open(p->fx.op, &service, &err), err);
+    EXPECT_OK(catalog_service_open(p->fx.op, CATALOG_UNFINISHED_DISCARD, &service, &err), err);
     EXPECT_OK(ns_parse(STR("db.patient"), &p->ns, &err), err);
     EXPECT_OK(ddl_create_collection(p->fx.op, &p->ns, DOC_EMPTY, NULL, &err), err);
     create_index(p, "a", /* is_unique= */ false);

@@ -10,7 +10,8 @@
  *     behind the last:        the record id: 8 bytes, or of a clustered collection its bytes
  *     first of all:           4 bytes  where the record id begins
  *
- * Integers are in the machine's order: side tables do not outlive the process.
+ * Integers are in the machine's order: a side table is read by the process that wrote it, or by the
+ * next one after a clean stop on the same machine.
  */
 #pragma once
 

@@ -17,11 +17,13 @@
 #include "commands/concerns.h"
 #include "commands/core/command_service.h"
 #include "commands/core/params.h"
+#include "commands/fail_point_config.h"
 #include "commands/param_hooks.h"
 #include "commands/profiler.h"
 #include "commands/version.h"
 #include "concurrency/lock_manager.h"
-#include "index/build/registry.h"
+#include "ddl/ddl.h"
+#include "index/build/coordinator.h"
 #include "query/cursor/cursor_table.h"
 #include "query/exec/agg_sink.h"
 #include "repl/repl.h"
@@ -30,6 +32,9 @@
 #include "storage/engine.h"
 #include "transport/server.h"
 #include "ttl/ttl.h"
+
+/* Of the names by which --setParameter sets failpoints. */
+#define FAIL_POINT_PREFIX "failpoint."
 
 enum {
     BIND_ADDRESSES_MAX = 32,
@@ -126,7 +131,8 @@ static ErrCode node_start(Node *node, int *ret_exit_code, Error *err) {
     TRY(write_pid_file(node, err));
     lock_manager_install();
     service->ops = op_registry_new();
-    service->index_builds = index_builds_new();
+    service->index_builds = index_builds_new(param_bool(service, PARAM_RESUME_INDEX_BUILDS));
+    PARAM_HOOKS[PARAM_INDEX_BUILDS_ACTIVE_MAX].apply(service, PARAM_INDEX_BUILDS_ACTIVE_MAX);
     TRY(open_storage(node, ret_exit_code, err));
     TRY(open_catalog(node, err));
     TRY(storage_start_threads(service->storage, err));
@@ -156,6 +162,7 @@ static ErrCode set_parameters(Node *node, Error *err) {
     param_set_number(params, PARAM_LOG_LEVEL, (double)option_i64(options, OPTION_VERBOSE));
     param_set_number(params, PARAM_QUIET, option_bool(options, OPTION_QUIET));
     const OptionValue *list = &options->values[OPTION_SET_PARAMETER];
+    const char *needs_tests = NULL;
     for (uint32_t i = 0; i < list->list_count; i++) {
         const char *pair = list->list[i];
         size_t size = strcspn(pair, "=");
@@ -164,8 +171,21 @@ static ErrCode set_parameters(Node *node, Error *err) {
                              "Illegal option assignment: \"%s\" (--setParameter takes name=value)",
                              pair);
         const char *name = arena_strndup(&node->arena, pair, size);
-        TRY(param_set_text(params, name, pair + size + 1, err));
+        ParamId id;
+        if (strncmp(name, FAIL_POINT_PREFIX, sizeof(FAIL_POINT_PREFIX) - 1) == 0) {
+            TRY(fail_point_configure_text(name + sizeof(FAIL_POINT_PREFIX) - 1, pair + size + 1,
+                                          err));
+            needs_tests = name;
+        } else {
+            TRY(param_set_text(params, name, pair + size + 1, err));
+            if (param_find(str_from(name), &id) && (param_spec(id)->flags & PARAM_TEST) != 0)
+                needs_tests = name;
+        }
     }
+    if (needs_tests != NULL && !param_bool(&node->service, PARAM_ENABLE_TEST_COMMANDS))
+        return error_set(err, ERR_BAD_VALUE,
+                         "--setParameter '%s' can only be used with enableTestCommands=1",
+                         needs_tests);
     return ERR_OK;
 }
 
@@ -233,7 +253,13 @@ static ErrCode open_catalog(Node *node, Error *err) {
     op_attach_storage(op, service->storage);
     OpDescription desc = {.op_type = "none", .ns = "", .desc = "initandlisten"};
     op_begin(op, &desc);
-    ErrCode rc = catalog_service_open(op, &service->catalog, err);
+    ErrCode rc = catalog_service_open(op,
+                                      index_builds_is_resuming(service->index_builds)
+                                          ? CATALOG_UNFINISHED_KEEP
+                                          : CATALOG_UNFINISHED_DISCARD,
+                                      &service->catalog, err);
+    if (rc == ERR_OK)
+        rc = ddl_recover_index_builds(op, err);
     if (rc == ERR_OK && option_text(node->options, OPTION_REPL_SET) != NULL)
         rc = open_repl(node, op, err);
     if (rc == ERR_OK && service->repl == NULL)
@@ -536,6 +562,7 @@ static void node_stop(Node *node) {
     signals_arm_kill();
     ttl_monitor_stop(server_setup(service)->ttl);
     repl_stop(service->repl);
+    index_builds_interrupt(service->index_builds);
     if (service->transport != NULL) {
         int64_t deadline_us = clock_mono_us() + STOP_GRACE_US;
         LOG_INFO(LOG_NETWORK, 20562, "Shutdown: going to close listening sockets");
@@ -547,6 +574,8 @@ static void node_stop(Node *node) {
     Transport *transport = TAKE_PTR(service->transport);
     if (transport != NULL)
         transport_free(transport);
+    /* After the last writer: what it wrote aside belongs to what is saved. */
+    index_builds_stop(service->index_builds);
     cursor_table_free(TAKE_PTR(service->cursors));
     ttl_monitor_free(TAKE_PTR(server_setup(service)->ttl));
     profiler_free(server_setup(service)->profiler);

@@ -62,7 +62,7 @@ TEST(options_that_mean_nothing_here_are_refused_by_name) {
     expect_refused(ARGS("--port", "x"), "('x') for option '--port' is invalid");
     expect_refused(ARGS("--port", "70000"), "outside of the range");
     expect_refused(ARGS("--port", "1", "--port", "2"), "Multiple occurrences");
-    expect_refused(ARGS("--replSet", "rs"), "replication is not available in this version");
+    expect_refused(ARGS("--shardsvr"), "sharding is not available in this version");
     expect_refused(ARGS("--auth"), "access control is not available");
     expect_refused(ARGS("--nojournal"), "without a journal");
     expect_refused(ARGS("--storageEngine", "inMemory"), "only 'wiredTiger' is supported");

@@ -263,6 +263,13 @@ ErrCode record_cursor_seek_near(RecordCursor *cursor, RecordId rid, Error *err) 
     return ERR_OK;
 }
 
+ErrCode record_cursor_seek_after(RecordCursor *cursor, RecordId rid, Error *err) {
+    bool is_exact;
+    TRY(search_near(cursor, rid, &is_exact, err));
+    cursor->is_next_current = !cursor->is_at_end && !is_exact;
+    return ERR_OK;
+}
+
 void record_cursor_save(RecordCursor *cursor) {
     if (cursor->wt == NULL)
         return;

@@ -84,6 +84,8 @@ ErrCode record_cursor_seek_exact(RecordCursor *cursor, RecordId rid, bool *ret_f
 /* Places the cursor so that `next` returns the first record at or after `rid` (at or before, when
  * going backwards). */
 ErrCode record_cursor_seek_near(RecordCursor *cursor, RecordId rid, Error *err) MUST_CHECK;
+/* Places the cursor so that `next` returns the record beyond `rid`, which may be gone. */
+ErrCode record_cursor_seek_after(RecordCursor *cursor, RecordId rid, Error *err) MUST_CHECK;
 /* Gives up the WiredTiger cursor but remembers the place; restore finds it again, in a new
  * snapshot. *ret_is_kept is false when the record of the place is gone (capped cursors have lost
  * their place then; others just go on with the next). */

@@ -4,7 +4,7 @@
 #include "transport/wire.h"
 
 #include "bson/validate.h"
-#include "transport/crc32c.h"
+#include "base/crc32c.h"
 
 /* Codes that the protocol knows by number only. */
 enum {

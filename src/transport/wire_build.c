@@ -8,7 +8,7 @@
 
 #include <assert.h>
 
-#include "transport/crc32c.h"
+#include "base/crc32c.h"
 
 static void store_i32(uint8_t *at, int32_t value) {
     memcpy(at, &value, sizeof(value));

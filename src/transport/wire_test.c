@@ -4,7 +4,7 @@
 #include "base/prng.h"
 #include "base/test.h"
 #include "bson/builder.h"
-#include "transport/crc32c.h"
+#include "base/crc32c.h"
 
 typedef struct WireFixture {
     Buffer buf;
@@ -100,8 +100,12 @@ TEST(crc32c_gives_the_known_check_value_by_both_ways) {
     uint8_t data[300];
     for (size_t i = 0; i < sizeof(data); i++)
         data[i] = (uint8_t)prng_u64(&prng);
-    for (size_t size = 0; size < sizeof(data); size++)
+    for (size_t size = 0; size < sizeof(data); size++) {
         EXPECT_EQ_U64(crc32c(data, size), crc32c_by_table(data, size));
+        size_t part = size / 3;
+        EXPECT_EQ_U64(crc32c_extend(crc32c(data, part), data + part, size - part),
+                      crc32c(data, size));
+    }
 }
 
 TEST(wire_request_with_sequence_decodes_to_what_was_built) {

@@ -334,6 +334,14 @@ test('IDX-6: killOp and maxTimeMS end a build', async () => {
         await node.admin.command({ killOp: 1, op: opid });
     });
     assert.equal(error?.code, 11601);
+    const ofWaiter = await during('indexBuild.scanning', c, [{ key: { a: 1 } }], async () => {
+        const { inprog } = await node.admin.command({ currentOp: 1, active: true });
+        const { opid, msg } = inprog.find((op) => op.command.createIndexes && op.connectionId);
+        assert.equal(msg, undefined);
+        await node.admin.command({ killOp: 1, op: opid });
+    });
+    assert.equal(ofWaiter.error?.code, 11601);
+    assert.match(ofWaiter.error.message, /^Index build failed: .* :: caused by ::/);
     await node.withFailpoint('indexBuild.scanning', 'alwaysOn', { blockTimeMS: 200 }, () =>
         fails(c.createIndex({ a: 1 }, { maxTimeMS: 100 }), 50),
     );

@@ -10,7 +10,8 @@
 #include "storage/engine.h"
 #include "storage/recovery_unit.h"
 
-/* Nothing of a temporary table is of use after a crash: it is not in the journal. */
+/* Nothing of a temporary table is of use after a crash: it is not in the journal. A clean stop has
+ * it in the last checkpoint. */
 #define TEMP_TABLE_CONFIG "log=(enabled=false)"
 
 static bool is_store_unused(void *arg) {
@@ -26,35 +27,38 @@ static void release_index(void *arg) {
     ordered_index_unref(arg);
 }
 
-IndexBuild *index_build_new(OpCtx *op, const Collection *coll) {
+IndexBuild *index_build_new(OpCtx *op, const Collection *coll, const Uuid *uuid) {
     IndexBuild *build = NEW(IndexBuild);
-    build->active = (ActiveBuild){.uuid = uuid_new(), .coll_uuid = coll->uuid, .op = op};
+    build->active = (ActiveBuild){.uuid = *uuid, .coll_uuid = coll->uuid, .op = op};
+    buffer_init(&build->position_str, RECORD_ID_STR_SIZE_MAX);
     build->ns = coll->ns;
     build->records = record_store_ref(coll->records);
     build->is_clustered = coll->options.is_clustered;
     return build;
 }
 
-static void drop_temp_table(OpCtx *op, RecordStore *take_store) {
-    if (take_store != NULL)
-        storage_drop_later(op_storage(op), record_store_ident(take_store), is_store_unused,
-                           release_store, take_store);
+static void drop_temp_table(const IndexBuild *build, RecordStore *take_store) {
+    if (take_store == NULL || build->is_kept)
+        record_store_unref(take_store);
+    else
+        storage_drop_later(op_storage(build->active.op), record_store_ident(take_store),
+                           is_store_unused, release_store, take_store);
 }
 
 void index_build_free(IndexBuild *build) {
     if (build == NULL)
         return;
-    OpCtx *op = build->active.op;
     for (uint32_t i = 0; i < build->count; i++) {
         IndexBuildItem *item = &build->items[i];
         key_sorter_free(item->sorter);
-        drop_temp_table(op, item->side_writes);
-        drop_temp_table(op, item->duplicates);
-        drop_temp_table(op, item->skipped);
+        drop_temp_table(build, item->side_writes);
+        drop_temp_table(build, item->duplicates);
+        drop_temp_table(build, item->skipped);
         buffer_done(&item->pending_skipped);
         buffer_done(&item->pending_duplicates);
         index_desc_unref(item->index);
     }
+    buffer_done(&build->position_str);
     record_store_unref(build->records);
     xfree(build);
 }
@@ -63,9 +67,9 @@ void index_build_free_ptr(IndexBuild **build) {
     index_build_free(*build);
 }
 
-ErrCode build_temp_table(OpCtx *op, RecordStore **ret_store, Error *err) {
+ErrCode build_temp_table(OpCtx *op, const char *prefix, RecordStore **ret_store, Error *err) {
     StorageEngine *engine = op_storage(op);
-    CLEANUP(xfree_ptr) char *ident = storage_new_ident(engine, "internal");
+    CLEANUP(xfree_ptr) char *ident = storage_new_ident(engine, prefix);
     TRY(storage_create_table(engine, ident, TABLE_RECORDS, TEMP_TABLE_CONFIG, err));
     return record_store_open(engine, ident, /* is_clustered= */ false, ret_store, err);
 }
@@ -73,31 +77,37 @@ ErrCode build_temp_table(OpCtx *op, RecordStore **ret_store, Error *err) {
 ErrCode index_build_add(IndexBuild *build, Doc spec, Error *err) {
     OpCtx *op = build->active.op;
     StorageEngine *engine = op_storage(op);
-    invariant(build->count < ARRAY_LEN(build->items));
     CLEANUP(xfree_ptr) char *ident = storage_new_ident(engine, "index");
     TRY(storage_create_table(engine, ident, TABLE_INDEX,
                              storage_log_config(engine, ns_is_replicated(&build->ns)), err));
     IndexDesc *index;
     TRY(index_desc_new(engine, spec, ident, build->is_clustered, /* is_ready= */ false, NULL,
                        &index, err));
-    index->has_build_uuid = true;
-    index->build_uuid = build->active.uuid;
+    IndexBuildItem *item = build_add_item(build, index);
+    failpoint_hit(FP_INDEX_BUILD_TABLE);
+    TRY(build_temp_table(op, TEMP_TABLE_PREFIX, &item->side_writes, err));
+    index->side_writes = record_store_ref(item->side_writes);
+    return index->is_unique && !op->is_applying
+               ? build_temp_table(op, TEMP_TABLE_PREFIX, &item->duplicates, err)
+               : ERR_OK;
+}
+
+IndexBuildItem *build_add_item(IndexBuild *build, IndexDesc *take_index) {
+    invariant(build->count < ARRAY_LEN(build->items));
+    take_index->has_build_uuid = true;
+    take_index->build_uuid = build->active.uuid;
     IndexBuildItem *item = &build->items[build->count++];
-    item->index = index;
+    item->index = take_index;
     item->drained_to = 1;
     buffer_init(&item->pending_skipped, SIZE_MAX / 2);
     buffer_init(&item->pending_duplicates, SIZE_MAX / 2);
-    failpoint_hit(FP_INDEX_BUILD_TABLE);
-    TRY(build_temp_table(op, &item->side_writes, err));
-    index->side_writes = record_store_ref(item->side_writes);
-    return index->is_unique && !op->is_applying ? build_temp_table(op, &item->duplicates, err)
-                                                : ERR_OK;
+    return item;
 }
 
 void index_build_discard_tables(IndexBuild *build) {
     for (uint32_t i = 0; i < build->count; i++) {
         IndexDesc *index = build->items[i].index;
-        if (index->store != NULL)
+        if (index->store != NULL && !build->items[i].is_loaded)
             storage_drop_later(op_storage(build->active.op), index->ident, is_index_unused,
                                release_index, ordered_index_ref(index->store));
     }
@@ -141,6 +151,16 @@ ErrCode index_build_check_disk(OpCtx *op, Error *err) {
     return storage_check_disk(op_storage(op), err);
 }
 
+const char *index_build_phase_name(IndexBuildPhase phase) {
+    static const char *const NAMES[] = {
+        [INDEX_BUILD_INITIALIZED] = "initialized",
+        [INDEX_BUILD_SCAN] = "collection scan",
+        [INDEX_BUILD_LOAD] = "bulk load",
+        [INDEX_BUILD_DRAIN] = "drain writes",
+    };
+    return NAMES[phase];
+}
+
 static void log_phase(const IndexBuild *build, const char *msg, int32_t id, int64_t since_us) {
     char uuid[UUID_TEXT_SIZE];
     uuid_to_text(&build->active.uuid, uuid);
@@ -158,28 +178,47 @@ static void log_phase(const IndexBuild *build, const char *msg, int32_t id, int6
              LOG_I64("durationMillis", (clock_mono_us() - since_us) / 1000));
 }
 
-static ErrCode run_phases(IndexBuild *build, Error *err) {
-    OpCtx *op = build->active.op;
-    int64_t begin_us = clock_mono_us();
-    TRY(build_scan(build, err));
-    log_phase(build, "Index build: collection scan done", 20391, begin_us);
-    begin_us = clock_mono_us();
-    TRY(build_load(build, err));
-    log_phase(build, "Index build: inserted keys from external sorter into index", 20685, begin_us);
-    begin_us = clock_mono_us();
-    TRY(build_drain(build, err));
-    op_set_progress(op, NULL, 0, 0);
-    log_phase(build, "Index build: drained side writes", 20689, begin_us);
-    return ERR_OK;
+void index_build_log(const IndexBuild *build, const char *msg, int32_t id, const Error *err) {
+    char uuid[UUID_TEXT_SIZE];
+    uuid_to_text(&build->active.uuid, uuid);
+    if (err->code == ERR_OK)
+        LOG_INFO(LOG_INDEX, id, msg, LOG_STR("buildUUID", uuid),
+                 LOG_STR("namespace", build->ns.text), LOG_I64("indexes", build->count),
+                 LOG_STR("phase", index_build_phase_name(build->phase)));
+    else
+        LOG_INFO(LOG_INDEX, id, msg, LOG_STR("buildUUID", uuid),
+                 LOG_STR("namespace", build->ns.text), LOG_I64("indexes", build->count),
+                 LOG_STR("phase", index_build_phase_name(build->phase)),
+                 LOG_STR("error", error_message(err)));
 }
 
-ErrCode index_build_run(IndexBuild *build, Error *err) {
-    OpCtx *op = build->active.op;
-    AdmissionPriority priority = op->admission_priority;
-    op->admission_priority = ADMISSION_LOW; /* tickets go to clients first */
-    ErrCode rc = run_phases(build, err);
-    op->admission_priority = priority;
-    return rc;
+/* Each phase is entered before its first step, and can be entered again after a stop in it. */
+ErrCode index_build_fill(IndexBuild *build, Error *err) {
+    if (build->phase == INDEX_BUILD_INITIALIZED)
+        failpoint_hit(FP_INDEX_BUILD_STARTED);
+    TRY(op_check_interrupt_slow(build->active.op, err));
+    int64_t begin_us = clock_mono_us();
+    if (build->phase <= INDEX_BUILD_SCAN) {
+        TRY(build_scan(build, err));
+        log_phase(build, "Index build: collection scan done", 20391, begin_us);
+        build->phase = INDEX_BUILD_LOAD;
+        begin_us = clock_mono_us();
+    }
+    if (build->phase == INDEX_BUILD_LOAD) {
+        TRY(build_load(build, err));
+        log_phase(build, "Index build: inserted keys from external sorter into index", 20685,
+                  begin_us);
+        build->phase = INDEX_BUILD_DRAIN;
+    }
+    return build_drain_first(build, err);
+}
+
+ErrCode index_build_drain(IndexBuild *build, Error *err) {
+    int64_t begin_us = clock_mono_us();
+    TRY(build_drain_again(build, err));
+    op_set_progress(build->active.op, NULL, 0, 0);
+    log_phase(build, "Index build: drained side writes", 20689, begin_us);
+    return ERR_OK;
 }
 
 ErrCode index_build_finish_locked(IndexBuild *build, CollAccess *access, Error *err) {

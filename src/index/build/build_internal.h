@@ -18,9 +18,15 @@ ErrCode build_scan(IndexBuild *build, Error *err) MUST_CHECK;
 /* From the sorters into the empty index tables. */
 ErrCode build_load(IndexBuild *build, Error *err) MUST_CHECK;
 
-/* Applies side writes: all there are and then again under S, so that only what comes after the
- * return is left. */
-ErrCode build_drain(IndexBuild *build, Error *err) MUST_CHECK;
+/* Where the sorters' files are (in arena memory), and how much memory each sorter of a build has.
+ */
+const char *build_sorter_dir(OpCtx *op);
+size_t build_sorter_bytes(OpCtx *op, uint32_t index_count);
+
+/* Applies all side writes there are. */
+ErrCode build_drain_first(IndexBuild *build, Error *err) MUST_CHECK;
+/* Again, and the last of them under S, so that only what comes after the return is left. */
+ErrCode build_drain_again(IndexBuild *build, Error *err) MUST_CHECK;
 /* Applies the rest, with the collection locked in X. */
 ErrCode build_drain_locked(IndexBuild *build, Error *err) MUST_CHECK;
 
@@ -35,5 +41,10 @@ ErrCode build_flush_skipped(IndexBuild *build, Error *err) MUST_CHECK;
 ErrCode build_recheck_skipped(IndexBuild *build, CollAccess *access, Error *err) MUST_CHECK;
 /* Keys that were there twice must not be any more. */
 ErrCode build_recheck_duplicates(IndexBuild *build, CollAccess *access, Error *err) MUST_CHECK;
-/* A new, empty temporary table. */
-ErrCode build_temp_table(OpCtx *op, RecordStore **ret_store, Error *err) MUST_CHECK;
+/* A new, empty temporary table; the ident begins with `prefix`. */
+#define TEMP_TABLE_PREFIX   "internal"
+#define RESUME_TABLE_PREFIX TEMP_TABLE_PREFIX "-resumable"
+ErrCode build_temp_table(OpCtx *op, const char *prefix, RecordStore **ret_store, Error *err)
+    MUST_CHECK;
+/* One more item of the build, complete but for its tables. Takes the reference. */
+IndexBuildItem *build_add_item(IndexBuild *build, IndexDesc *take_index);

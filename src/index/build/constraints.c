@@ -80,7 +80,7 @@ ErrCode build_flush_skipped(IndexBuild *build, Error *err) {
             continue;
         is_any = true;
         if (item->skipped == NULL)
-            TRY(build_temp_table(op, &item->skipped, err));
+            TRY(build_temp_table(op, TEMP_TABLE_PREFIX, &item->skipped, err));
     }
     if (!is_any)
         return ERR_OK;

@@ -7,7 +7,9 @@
  * it does for knowing what has been applied. `drained_to` is therefore moved only to positions that
  * were taken under a lock that excludes writers: what is below is there, or never will be.
  *
- * What is applied is removed from the side table in the same transaction.
+ * What is applied is removed from the side table in the same transaction. So after a restart all
+ * that is in the table is to be applied, and `drained_to` begins again: so do the positions when
+ * nothing was left.
  */
 #include <string.h>
 
@@ -46,11 +48,15 @@ static ErrCode drain_unit(void *arg, OpCtx *op, Error *err);
 static ErrCode apply_record(OpCtx *op, IndexBuildItem *item, Str record, bool is_clustered,
                             Error *err);
 
-ErrCode build_drain(IndexBuild *build, Error *err) {
-    OpCtx *op = build->active.op;
+ErrCode build_drain_first(IndexBuild *build, Error *err) {
     for (uint32_t i = 0; i < build->count; i++)
         TRY(drain_freely(build, &build->items[i], 1, INT64_MAX, err));
     failpoint_hit(FP_INDEX_BUILD_FIRST_DRAIN);
+    return op_check_interrupt_slow(build->active.op, err);
+}
+
+ErrCode build_drain_again(IndexBuild *build, Error *err) {
+    OpCtx *op = build->active.op;
     for (int round = 0;; round++) {
         int64_t ends[COLLECTION_INDEXES_MAX];
         bool is_little = true;

@@ -46,6 +46,7 @@ typedef struct Run {
 
 struct KeySorter {
     char *dir;
+    char *prefix; /* of the names of its files */
     size_t memory_bytes_max;
     size_t chunk_bytes; /* all chunks */
     Chunk *chunks;
@@ -101,9 +102,10 @@ static inline int compare_entries(const Entry *a, const Entry *b) {
     return x_size < y_size ? -1 : x_size > y_size;
 }
 
-KeySorter *key_sorter_new(const char *dir, size_t memory_bytes) {
+KeySorter *key_sorter_new(const char *dir, const char *prefix, size_t memory_bytes) {
     KeySorter *sorter = NEW(KeySorter);
     sorter->dir = xstrdup(dir);
+    sorter->prefix = xstrdup(prefix);
     sorter->memory_bytes_max = memory_bytes;
     if (FAILPOINT(INDEX_BUILD_SMALL_MEMORY))
         sorter->memory_bytes_max = MEMORY_BYTES_UNDER_TEST;
@@ -118,6 +120,7 @@ void key_sorter_free(KeySorter *sorter) {
     for (uint32_t i = 0; i < sorter->run_count; i++)
         run_free(sorter->runs[i]);
     xfree(sorter->dir);
+    xfree(sorter->prefix);
     xfree(sorter);
 }
 
@@ -197,6 +200,51 @@ uint64_t key_sorter_count(const KeySorter *sorter) {
 
 uint32_t key_sorter_spills(const KeySorter *sorter) {
     return sorter->spill_count;
+}
+
+/* ---- over a restart ---- */
+
+ErrCode key_sorter_keep(KeySorter *sorter, Arena *arena, KeySorterMark *ret_mark, Error *err) {
+    /* Memory holds keys before the end of the input, or all of them if there was no run by then. */
+    if (sorter->count > 0)
+        TRY(spill(sorter, err));
+    RunFileMark *runs = ARENA_ARRAY(arena, RunFileMark, sorter->run_count);
+    for (uint32_t i = 0; i < sorter->run_count; i++)
+        TRY(run_file_keep(sorter->runs[i]->file, &runs[i], err));
+    *ret_mark = (KeySorterMark){sorter->added_count, runs, sorter->run_count};
+    return ERR_OK;
+}
+
+ErrCode key_sorter_open(const char *dir, const char *prefix, size_t memory_bytes,
+                        const KeySorterMark *mark, KeySorter **ret_sorter, Error *err) {
+    KeySorter *sorter = key_sorter_new(dir, prefix, memory_bytes);
+    ErrCode rc = mark->run_count <= KEY_SORTER_RUNS_MAX
+                     ? ERR_OK
+                     : error_set(err, ERR_DATA_CORRUPTION_DETECTED, "a sorter has too many runs");
+    for (uint32_t i = 0; rc == ERR_OK && i < mark->run_count; i++) {
+        RunFile *file;
+        rc = run_file_open(sorter->dir, &mark->runs[i], &file, err);
+        if (rc != ERR_OK)
+            break;
+        Run *run = NEW(Run);
+        run->file = file;
+        sorter->runs[sorter->run_count++] = run;
+    }
+    if (rc != ERR_OK) {
+        key_sorter_free(sorter);
+        return rc;
+    }
+    sorter->added_count = mark->count;
+    sorter->spill_count = mark->run_count;
+    *ret_sorter = sorter;
+    return ERR_OK;
+}
+
+bool key_sorter_owns(const KeySorter *sorter, const char *file) {
+    for (uint32_t i = 0; i < sorter->run_count; i++)
+        if (strcmp(run_file_name(sorter->runs[i]->file), file) == 0)
+            return true;
+    return false;
 }
 
 /* ---- in memory ---- */
@@ -359,7 +407,7 @@ static ErrCode heap_next(KeySorter *sorter, bool *ret_found, const uint8_t **ret
 
 static ErrCode run_new(KeySorter *sorter, Run **ret_run, Error *err) {
     RunFile *file;
-    TRY(run_file_new(sorter->dir, &file, err));
+    TRY(run_file_new_named(sorter->dir, sorter->prefix, &file, err));
     Run *run = NEW(Run);
     run->file = file;
     *ret_run = run;

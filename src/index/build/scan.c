@@ -4,7 +4,8 @@
  *
  * The scan works in slices: each has a snapshot of its own, so that it holds back nothing. What
  * happens to a document between its slice and the end is in the side writes, which began before the
- * first slice.
+ * first slice. Between two slices the scan can be interrupted: the sorters have the documents up to
+ * the build's position, and nothing of any other.
  */
 #include <string.h>
 
@@ -27,7 +28,6 @@ typedef struct Scan {
     RecordCursor cursor;
     KeySet keys;
     KeyBuilder rid;
-    int64_t done;
     bool is_open;
     bool is_at_end;
 } Scan;
@@ -44,20 +44,30 @@ static void scan_done(Scan *scan) {
     key_builder_done(&scan->rid);
 }
 
+const char *build_sorter_dir(OpCtx *op) {
+    return arena_printf(&op->arena, "%s/_tmp", storage_dbpath(op_storage(op)));
+}
+
+size_t build_sorter_bytes(OpCtx *op, uint32_t index_count) {
+    const IndexBuildParams *params = index_build_params(op_index_builds(op));
+    return (size_t)atomic_load(&params->memory_mb_max) * 1024 * 1024 / index_count;
+}
+
 ErrCode build_scan(IndexBuild *build, Error *err) {
     OpCtx *op = build->active.op;
-    size_t memory_bytes =
-        (size_t)atomic_load(&index_build_params(op_index_builds(op))->memory_mb_max) * 1024 * 1024;
-    const char *dir = arena_printf(&op->arena, "%s/_tmp", storage_dbpath(op_storage(op)));
+    build->phase = INDEX_BUILD_SCAN;
     for (uint32_t i = 0; i < build->count; i++)
-        build->items[i].sorter = key_sorter_new(dir, memory_bytes / build->count);
+        if (build->items[i].sorter == NULL) /* not resumed */
+            build->items[i].sorter =
+                key_sorter_new(build_sorter_dir(op), build->items[i].index->ident,
+                               build_sorter_bytes(op, build->count));
     CLEANUP(scan_done) Scan scan = {.build = build};
     key_set_init(&scan.keys);
     key_builder_init(&scan.rid);
     while (!scan.is_at_end) {
         TRY(op_check_interrupt_slow(op, err));
         TRY(index_build_check_disk(op, err));
-        op_set_progress(op, "Index Build: scanning collection", scan.done,
+        op_set_progress(op, "Index Build: scanning collection", build->scanned_count,
                         record_store_count(build->records));
         TRY(scan_slice(&scan, err));
         TRY(build_flush_skipped(build, err));
@@ -88,10 +98,33 @@ static ErrCode scan_documents(Scan *scan, Error *err) {
             TRY(collect(item, (Doc){(const uint8_t *)data.data}, rid, rid_bytes, &scan->keys, err));
             noted_bytes += item->pending_skipped.size;
         }
-        if (++scan->done % DOCS_PER_CLOCK == 0 && clock_mono_us() >= until_us)
+        if (++build->scanned_count % DOCS_PER_CLOCK == 0 && clock_mono_us() >= until_us)
             return ERR_OK;
     }
     return ERR_OK;
+}
+
+/* After the last document whose keys are in the sorters, be it there still or not. */
+static ErrCode open_cursor(Scan *scan, Error *err) {
+    IndexBuild *build = scan->build;
+    TRY(record_cursor_open(build->active.op, build->records, /* is_forward= */ true, &scan->cursor,
+                           err));
+    if (!build->has_position)
+        return ERR_OK;
+    RecordId rid = record_id_num(build->position_num);
+    if (build->is_clustered)
+        rid = (RecordId){0, build->position_str.data, (uint32_t)build->position_str.size};
+    return record_cursor_seek_after(&scan->cursor, rid, err);
+}
+
+static void note_position(IndexBuild *build, const RecordCursor *cursor) {
+    if (!cursor->is_positioned)
+        return;
+    build->has_position = true;
+    build->position_num = cursor->rid.num;
+    buffer_clear(&build->position_str);
+    if (build->is_clustered)
+        buffer_append(&build->position_str, cursor->rid.str, cursor->rid.str_size);
 }
 
 static ErrCode scan_slice(Scan *scan, Error *err) {
@@ -104,11 +137,11 @@ static ErrCode scan_slice(Scan *scan, Error *err) {
         TRY(record_cursor_restore(&scan->cursor, op, &is_kept, err));
     } else {
         scan->is_open = true;
-        TRY(record_cursor_open(op, scan->build->records, /* is_forward= */ true, &scan->cursor,
-                               err));
+        TRY(open_cursor(scan, err));
     }
     ErrCode rc = scan_documents(scan, err);
     record_cursor_save(&scan->cursor);
+    note_position(scan->build, &scan->cursor);
     return rc;
 }
 
@@ -134,7 +167,8 @@ ErrCode build_load(IndexBuild *build, Error *err) {
     TRY(access_write(op, &build->ns, LOCK_IX, &access, err));
     TRY(build_check_installed(build, &access, err));
     for (uint32_t i = 0; i < build->count; i++)
-        TRY(load_one(build, &build->items[i], &access, err));
+        if (!build->items[i].is_loaded)
+            TRY(load_one(build, &build->items[i], &access, err));
     return ERR_OK;
 }
 
@@ -195,9 +229,14 @@ static ErrCode load_one(IndexBuild *build, IndexBuildItem *item, CollAccess *acc
     ErrCode rc = load_keys(build, item, bulk, access, err);
     failpoint_hit(FP_INDEX_BUILD_LOADING);
     if (rc == ERR_OK)
+        rc = op_check_interrupt_slow(build->active.op, err);
+    if (rc == ERR_OK)
         rc = index_bulk_finish(bulk, err);
     index_bulk_free(bulk);
+    if (rc != ERR_OK)
+        return rc; /* the sorter still has all keys, should the load be repeated */
     key_sorter_free(item->sorter);
     item->sorter = NULL;
-    return rc;
+    item->is_loaded = true;
+    return ERR_OK;
 }

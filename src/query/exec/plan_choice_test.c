@@ -29,7 +29,7 @@ static void chooser_init(Chooser *c, const char *const *specs, size_t spec_count
     arena_init(&c->arena, 4096);
     Error err = {0};
     CatalogService *service = NULL;
-    EXPECT_OK(catalog_service_open(c->fx.op, &service, &err), err);
+    EXPECT_OK(catalog_service_open(c->fx.op, CATALOG_UNFINISHED_DISCARD, &service, &err), err);
     EXPECT_OK(ns_parse(STR("db.choices"), &c->ns, &err), err);
     EXPECT_OK(ddl_create_collection(c->fx.op, &c->ns, DOC_EMPTY, NULL, &err), err);
     for (size_t i = 0; i < spec_count; i++) {

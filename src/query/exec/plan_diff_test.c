@@ -544,7 +544,7 @@ TEST(every_plan_finds_what_a_scan_finds) {
     fixture_init(&d.fx);
     Error err = {0};
     CatalogService *service = NULL;
-    EXPECT_OK(catalog_service_open(d.fx.op, &service, &err), err);
+    EXPECT_OK(catalog_service_open(d.fx.op, CATALOG_UNFINISHED_DISCARD, &service, &err), err);
     Arena constant;
     arena_init(&constant, 1024);
     Buffer buf;

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "index/build/registry.h"
+#include "index/build/coordinator.h"
 #include "repl/apply/apply.h"
 #include "repl/oplog/oplog.h"
 #include "storage/fixture_test.h"
@@ -21,10 +21,10 @@ static inline void test_node_open(TestNode *node, bool has_oplog, uint32_t apply
     snprintf(node->fx.dir, sizeof(node->fx.dir), "%s", test_temp_dir());
     fixture_open(&node->fx);
     node->op = node->fx.op;
-    node->fx.service.index_builds = index_builds_new();
+    node->fx.service.index_builds = index_builds_new(/* is_resuming= */ false);
     Error err = {0};
     CatalogService *catalog;
-    EXPECT_OK(catalog_service_open(node->op, &catalog, &err), err);
+    EXPECT_OK(catalog_service_open(node->op, CATALOG_UNFINISHED_DISCARD, &catalog, &err), err);
     if (has_oplog) {
         EXPECT_OK(oplog_open(node->op, &node->oplog, &err), err);
         EXPECT_OK(oplog_ensure(node->oplog, node->op, INT64_C(64) << 20, &err), err);

@@ -3,7 +3,7 @@
  *
  * The tables are built before main() runs: 4 KiB, some microseconds, and no flag to test later.
  */
-#include "transport/crc32c.h"
+#include "base/crc32c.h"
 
 #include <string.h>
 
@@ -19,10 +19,10 @@ enum {
 static uint32_t tables[CRC32C_TABLES][256]; /* Set before main(), then constant. */
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) static uint32_t crc32c_by_instruction(const void *data,
-                                                                        size_t size) {
+__attribute__((target("sse4.2"))) static uint32_t
+extend_by_instruction(uint32_t before, const void *data, size_t size) {
     const uint8_t *at = data;
-    uint64_t crc = 0xFFFFFFFFu;
+    uint64_t crc = ~before;
     for (; size >= 8; at += 8, size -= 8) {
         uint64_t word;
         memcpy(&word, at, sizeof(word));
@@ -35,17 +35,9 @@ __attribute__((target("sse4.2"))) static uint32_t crc32c_by_instruction(const vo
 }
 #endif
 
-uint32_t crc32c(const void *data, size_t size) {
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("sse4.2"))
-        return crc32c_by_instruction(data, size);
-#endif
-    return crc32c_by_table(data, size);
-}
-
-uint32_t crc32c_by_table(const void *data, size_t size) {
+static uint32_t extend_by_table(uint32_t before, const void *data, size_t size) {
     const uint8_t *at = data;
-    uint32_t crc = 0xFFFFFFFFu;
+    uint32_t crc = ~before;
     for (; size >= 4; at += 4, size -= 4) {
         uint32_t word;
         memcpy(&word, at, sizeof(word));
@@ -56,6 +48,22 @@ uint32_t crc32c_by_table(const void *data, size_t size) {
     for (; size > 0; at++, size--)
         crc = (crc >> 8) ^ tables[0][(crc ^ *at) & 0xFF];
     return ~crc;
+}
+
+uint32_t crc32c_extend(uint32_t before, const void *data, size_t size) {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("sse4.2"))
+        return extend_by_instruction(before, data, size);
+#endif
+    return extend_by_table(before, data, size);
+}
+
+uint32_t crc32c(const void *data, size_t size) {
+    return crc32c_extend(0, data, size);
+}
+
+uint32_t crc32c_by_table(const void *data, size_t size) {
+    return extend_by_table(0, data, size);
 }
 
 __attribute__((constructor)) static void tables_build(void) {

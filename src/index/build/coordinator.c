@@ -1,0 +1,444 @@
+/*
+ * coordinator.c - a build is a task: a thread, an operation and the IndexBuild.
+ *
+ *     registered --start--> running --end--> ended, joined by the next who comes
+ *                              |
+ *                              +--shutdown while resuming--> stopped, kept for index_builds_stop
+ *
+ * A task that ended has given its build back (index_build_free); one that stopped has it still, and
+ * stays registered.
+ */
+#include "index/build/coordinator.h"
+
+#include "base/alloc.h"
+#include "base/failpoint.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "concurrency/service_ctx.h"
+#include "index/build/build_internal.h"
+#include "storage/engine.h"
+
+enum {
+    MEMORY_MB_DEFAULT = 200,
+    ACTIVE_DEFAULT = 3,
+    DISK_MB_DEFAULT = 500,
+};
+
+typedef struct Waiter {
+    ListNode node;
+    OpCtx *op;
+} Waiter;
+
+typedef struct BuildTask {
+    ListNode node;
+    IndexBuilds *builds;
+    Thread thread;
+    OpCtx *op;
+    IndexBuild *build; /* NULL once it has ended */
+    const IndexBuildCatalog *catalog;
+    /* Guarded by builds->mu. */
+    IndexBuildWaiter *waiter; /* NULL: nobody waits (any more) */
+    bool is_launched;         /* `thread` is complete; it may be over by then */
+    bool is_over;             /* the thread will not touch anything again */
+} BuildTask;
+
+struct IndexBuilds {
+    IndexBuildParams params;
+    bool is_resuming; /* Set at init, then constant. */
+    Mutex mu;
+    /* Guarded by mu. */
+    List active;
+    List tasks;   /* whose threads were not joined yet */
+    List waiters; /* of any change */
+    uint32_t count;
+};
+
+static void run_task(void *arg);
+static ErrCode run_build(BuildTask *task, Error *err);
+static void finish_task(BuildTask *task, Error *err);
+static void join_ended(IndexBuilds *builds);
+static void task_free(BuildTask *task);
+
+IndexBuilds *index_builds_new(bool is_resuming) {
+    IndexBuilds *builds = NEW(IndexBuilds);
+    builds->is_resuming = is_resuming;
+    mutex_init(&builds->mu, LOCK_RANK_INDEX_BUILDS);
+    list_init(&builds->active);
+    list_init(&builds->tasks);
+    list_init(&builds->waiters);
+    builds->params.memory_mb_max = MEMORY_MB_DEFAULT;
+    builds->params.active_max = ACTIVE_DEFAULT;
+    builds->params.disk_mb_min = DISK_MB_DEFAULT;
+    return builds;
+}
+
+void index_builds_free(IndexBuilds *builds) {
+    if (builds == NULL)
+        return;
+    invariant(list_is_empty(&builds->active));
+    invariant(list_is_empty(&builds->tasks));
+    mutex_done(&builds->mu);
+    xfree(builds);
+}
+
+static void signal_waiters(IndexBuilds *builds) {
+    assert_held(&builds->mu);
+    LIST_FOR_EACH (&builds->waiters, node)
+        op_signal(CONTAINER_OF(node, Waiter, node)->op);
+}
+
+IndexBuilds *op_index_builds(const OpCtx *op) {
+    return op->service->index_builds;
+}
+
+bool index_builds_is_resuming(const IndexBuilds *builds) {
+    return builds != NULL && builds->is_resuming;
+}
+
+const IndexBuildParams *index_build_params(const IndexBuilds *builds) {
+    static const IndexBuildParams DEFAULTS = {MEMORY_MB_DEFAULT, ACTIVE_DEFAULT, DISK_MB_DEFAULT};
+    return builds != NULL ? &builds->params : &DEFAULTS;
+}
+
+void index_builds_set_params(IndexBuilds *builds, int64_t memory_mb_max, int64_t active_max,
+                             int64_t disk_mb_min) {
+    atomic_store(&builds->params.memory_mb_max, memory_mb_max);
+    atomic_store(&builds->params.active_max, active_max);
+    atomic_store(&builds->params.disk_mb_min, disk_mb_min);
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    signal_waiters(builds); /* there may be room for more now */
+}
+
+/* ---- registered builds ---- */
+
+static ActiveBuild *find_active(const IndexBuilds *builds, const Uuid *uuid) {
+    assert_held(&builds->mu);
+    LIST_FOR_EACH (&builds->active, node) {
+        ActiveBuild *build = CONTAINER_OF(node, ActiveBuild, node);
+        if (uuid_equal(&build->uuid, uuid))
+            return build;
+    }
+    return NULL;
+}
+
+ErrCode index_builds_enter(IndexBuilds *builds, ActiveBuild *build, bool is_limited, Error *err) {
+    invariant(builds != NULL);
+    Waiter waiter = {.op = build->op};
+    ErrCode rc = ERR_OK;
+    mutex_lock(&builds->mu);
+    list_push_back(&builds->waiters, &waiter.node);
+    while (rc == ERR_OK && is_limited && builds->count >= atomic_load(&builds->params.active_max)) {
+        mutex_unlock(&builds->mu);
+        bool is_timed_out;
+        rc = op_wait(build->op, INT64_MAX, &is_timed_out, err);
+        mutex_lock(&builds->mu);
+    }
+    list_remove(&waiter.node);
+    if (rc == ERR_OK) {
+        list_push_back(&builds->active, &build->node);
+        builds->count++;
+    }
+    mutex_unlock(&builds->mu);
+    return rc;
+}
+
+void index_builds_leave(IndexBuilds *builds, ActiveBuild *build) {
+    if (build->node.next == NULL)
+        return;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    list_remove(&build->node);
+    builds->count--;
+    signal_waiters(builds);
+}
+
+ErrCode index_builds_wait_end(IndexBuilds *builds, OpCtx *op, const Uuid *uuid, Error *err) {
+    if (builds == NULL)
+        return ERR_OK;
+    Waiter waiter = {.op = op};
+    ErrCode rc = ERR_OK;
+    mutex_lock(&builds->mu);
+    list_push_back(&builds->waiters, &waiter.node);
+    while (rc == ERR_OK && find_active(builds, uuid) != NULL) {
+        mutex_unlock(&builds->mu);
+        bool is_timed_out;
+        rc = op_wait(op, INT64_MAX, &is_timed_out, err);
+        mutex_lock(&builds->mu);
+    }
+    list_remove(&waiter.node);
+    mutex_unlock(&builds->mu);
+    return rc;
+}
+
+/* ---- decisions ---- */
+
+void index_builds_decide(IndexBuilds *builds, const Uuid *uuid, IndexBuildDecision decision) {
+    if (builds == NULL)
+        return;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    ActiveBuild *build = find_active(builds, uuid);
+    if (build == NULL || build->decision == INDEX_BUILD_ABORT)
+        return;
+    build->decision = decision;
+    if (decision == INDEX_BUILD_ABORT)
+        op_kill(build->op, ERR_INDEX_BUILD_ABORTED);
+    else
+        op_signal(build->op);
+}
+
+void index_builds_abort_collection(IndexBuilds *builds, const Uuid *coll_uuid) {
+    if (builds == NULL)
+        return;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    LIST_FOR_EACH (&builds->active, node) {
+        ActiveBuild *build = CONTAINER_OF(node, ActiveBuild, node);
+        if (!uuid_equal(&build->coll_uuid, coll_uuid))
+            continue;
+        build->decision = INDEX_BUILD_ABORT;
+        op_kill(build->op, ERR_INDEX_BUILD_ABORTED);
+    }
+}
+
+/* Returns when the build is to be committed; to abort it is to kill its operation. */
+static ErrCode await_decision(BuildTask *task, Error *err) {
+    for (;;) {
+        mutex_lock(&task->builds->mu);
+        bool is_decided = task->build->active.decision == INDEX_BUILD_COMMIT;
+        mutex_unlock(&task->builds->mu);
+        if (is_decided)
+            return ERR_OK;
+        bool is_timed_out;
+        TRY(op_wait(task->op, INT64_MAX, &is_timed_out, err));
+    }
+}
+
+/* ---- tasks ---- */
+
+/* What currentOp shows of the build. */
+static OpDescription describe(const IndexBuild *build, OpCtx *op) {
+    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
+    buffer_init_arena(buf, &op->arena, 512, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, buf);
+    build_str(&b, "createIndexes", ns_coll(&build->ns));
+    size_t indexes = build_open_array(&b, "indexes");
+    for (uint32_t i = 0; i < build->count; i++) {
+        char name[INDEX_NAME_SIZE];
+        build_doc(&b, index_name(i, name).data, build->items[i].index->spec);
+    }
+    build_close(&b, indexes);
+    build_str(&b, "$db", ns_db(&build->ns));
+    Doc command = doc_builder_end(&b);
+    return (OpDescription){.op_type = "command",
+                           .ns = build->ns.text,
+                           .command = buf->overflowed ? NULL : command.data,
+                           .desc = "IndexBuild"};
+}
+
+ErrCode index_builds_start(IndexBuilds *builds, IndexBuild *take_build,
+                           const IndexBuildCatalog *catalog, IndexBuildWaiter *waiter, Error *err) {
+    join_ended(builds);
+    ServiceCtx *service = take_build->active.op->service;
+    BuildTask *task = NEW(BuildTask);
+    OpCtx *op = op_ctx_new(service->ops, NULL, NULL);
+    *task = (BuildTask){
+        .builds = builds, .op = op, .build = take_build, .catalog = catalog, .waiter = waiter};
+    op->service = service;
+    op->is_unreplicated = take_build->active.op->is_unreplicated;
+    op->is_applying = take_build->active.op->is_applying;
+    op->apply_ts = take_build->active.op->apply_ts;
+    op_attach_storage(op, service->storage);
+    OpDescription desc = describe(take_build, op);
+    op_begin(op, &desc); /* here, not on the thread: from now on it can be killed */
+    mutex_lock(&builds->mu);
+    take_build->active.op = op;
+    if (take_build->active.decision == INDEX_BUILD_ABORT) /* the other operation was told */
+        op_kill(op, ERR_INDEX_BUILD_ABORTED);
+    list_push_back(&builds->tasks, &task->node);
+    if (waiter != NULL)
+        waiter->uuid = take_build->active.uuid;
+    mutex_unlock(&builds->mu);
+    ErrCode rc = thread_start(&task->thread, "IndexBuild", run_task, task, err);
+    mutex_lock(&builds->mu);
+    task->is_launched = true;
+    if (rc != ERR_OK)
+        task->waiter = NULL;
+    mutex_unlock(&builds->mu);
+    if (rc != ERR_OK) {
+        CLEANUP(error_reset) Error failure = {0};
+        (void)error_set(&failure, rc, "%s", error_message(err));
+        finish_task(task, &failure);
+        join_ended(builds);
+    }
+    return rc;
+}
+
+static void run_task(void *arg) {
+    BuildTask *task = arg;
+    log_set_thread_name("IndexBuild");
+    CLEANUP(error_reset) Error err = {0};
+    (void)run_build(task, &err);
+    task->op->admission_priority = ADMISSION_NORMAL;
+    op_set_progress(task->op, NULL, 0, 0);
+    finish_task(task, &err);
+}
+
+static ErrCode run_build(BuildTask *task, Error *err) {
+    OpCtx *op = task->op;
+    op->admission_priority = ADMISSION_LOW; /* tickets go to clients first */
+    TRY(index_build_fill(task->build, err));
+    TRY(await_decision(task, err));
+    TRY(index_build_drain(task->build, err));
+    op->admission_priority = ADMISSION_NORMAL;
+    return task->catalog->commit(task->build, err);
+}
+
+/* By the build's error, or success: takes it out of the catalog unless it is ready or to be
+ * resumed, and tells who waits. The last step is is_over. */
+static void finish_task(BuildTask *task, Error *err) {
+    IndexBuilds *builds = task->builds;
+    IndexBuild *build = task->build;
+    if (err->code == ERR_QUERY_PLAN_KILLED) {
+        error_reset(err);
+        (void)error_set(err, ERR_INDEX_BUILD_ABORTED, "the collection or the index was dropped");
+    }
+    bool is_stopped = err->code == ERR_INTERRUPTED_AT_SHUTDOWN && builds->is_resuming;
+    if (err->code == ERR_OK) {
+        index_build_log(build, "Index build: completed successfully", 20663, err);
+    } else if (!is_stopped) {
+        index_build_log(build, "Index build: failed", 20649, err);
+        task->catalog->abort(build);
+    }
+    if (!is_stopped) {
+        index_builds_leave(builds, &build->active);
+        index_build_free(build);
+        task->build = NULL;
+        op_end(task->op);
+    }
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    if (task->waiter != NULL) {
+        error_move(&task->waiter->result, err);
+        task->waiter->last_optime = task->op->last_optime;
+        task->waiter->is_ended = true;
+        op_signal(task->waiter->op);
+    }
+    task->is_over = true;
+}
+
+/* Joins threads that have nothing left to do. */
+static void join_ended(IndexBuilds *builds) {
+    List ended;
+    list_init(&ended);
+    mutex_lock(&builds->mu);
+    LIST_FOR_EACH (&builds->tasks, node) {
+        BuildTask *task = CONTAINER_OF(node, BuildTask, node);
+        if (!task->is_launched || !task->is_over || task->build != NULL)
+            continue;
+        list_remove(node);
+        list_push_back(&ended, node);
+    }
+    mutex_unlock(&builds->mu);
+    LIST_FOR_EACH (&ended, node)
+        task_free(CONTAINER_OF(node, BuildTask, node));
+}
+
+static void task_free(BuildTask *task) {
+    thread_join(&task->thread);
+    op_ctx_free(task->op);
+    xfree(task);
+}
+
+/* ---- waiting ---- */
+
+static ErrCode wait_until_ended(IndexBuilds *builds, IndexBuildWaiter *waiter, Error *err) {
+    for (;;) {
+        mutex_lock(&builds->mu);
+        bool is_ended = waiter->is_ended;
+        mutex_unlock(&builds->mu);
+        if (is_ended)
+            return ERR_OK;
+        bool is_timed_out;
+        TRY(op_wait(waiter->op, INT64_MAX, &is_timed_out, err));
+    }
+}
+
+static void kill_build(IndexBuilds *builds, const Uuid *uuid, ErrCode code) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    ActiveBuild *build = find_active(builds, uuid);
+    if (build != NULL)
+        op_kill(build->op, code);
+}
+
+static void forget_waiter(IndexBuilds *builds, const IndexBuildWaiter *waiter) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    LIST_FOR_EACH (&builds->tasks, node) {
+        BuildTask *task = CONTAINER_OF(node, BuildTask, node);
+        if (task->waiter == waiter)
+            task->waiter = NULL;
+    }
+}
+
+ErrCode index_builds_wait(IndexBuilds *builds, IndexBuildWaiter *waiter, Error *err) {
+    OpCtx *op = waiter->op;
+    ErrCode rc = wait_until_ended(builds, waiter, err);
+    if (rc != ERR_OK && rc != ERR_INTERRUPTED_AT_SHUTDOWN) {
+        kill_build(builds, &waiter->uuid, rc);
+        CLEANUP(error_reset) Error ignored = {0};
+        bool was_uninterruptible = op->is_uninterruptible;
+        op->is_uninterruptible = true;
+        invariant(wait_until_ended(builds, waiter, &ignored) == ERR_OK);
+        op->is_uninterruptible = was_uninterruptible;
+    }
+    forget_waiter(builds, waiter);
+    if (rc == ERR_OK) {
+        rc = waiter->result.code;
+        if (rc == ERR_OK)
+            op->last_optime = waiter->last_optime;
+        else
+            error_move(err, &waiter->result);
+    }
+    error_reset(&waiter->result);
+    join_ended(builds);
+    return rc;
+}
+
+/* ---- stop ---- */
+
+static void save_and_free(BuildTask *task) {
+    IndexBuild *build = task->build;
+    CLEANUP(error_reset) Error err = {0};
+    task->op->is_uninterruptible = true;
+    if (index_build_save(build, &err) != ERR_OK)
+        index_build_log(build, "Index build: could not be saved; the next start begins it anew",
+                        7100304, &err);
+    index_builds_leave(task->builds, &build->active);
+    index_build_free(build);
+    op_end(task->op);
+}
+
+void index_builds_interrupt(IndexBuilds *builds) {
+    if (builds == NULL)
+        return;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    LIST_FOR_EACH (&builds->tasks, node)
+        op_kill(CONTAINER_OF(node, BuildTask, node)->op, ERR_INTERRUPTED_AT_SHUTDOWN);
+}
+
+void index_builds_stop(IndexBuilds *builds) {
+    if (builds == NULL)
+        return;
+    index_builds_interrupt(builds); /* those that came since, too */
+    for (;;) {
+        mutex_lock(&builds->mu);
+        ListNode *node = list_first(&builds->tasks);
+        if (node != NULL)
+            list_remove(node);
+        mutex_unlock(&builds->mu);
+        if (node == NULL)
+            return;
+        BuildTask *task = CONTAINER_OF(node, BuildTask, node);
+        thread_join(&task->thread);
+        if (task->build != NULL)
+            save_and_free(task);
+        task_free(task);
+    }
+}

@@ -1,0 +1,113 @@
+/*
+ * coordinator.h - the index builds of this node: each runs on a thread and an operation of its own;
+ * others start it, decide about it, wait for its end, and stop it with the node.
+ *
+ *     index_builds_enter      registered; somebody makes tables and the catalog entry
+ *     index_builds_start      its thread fills the indexes, up to the first drain
+ *     index_builds_decide     commit or abort; the thread waits for it
+ *     index_builds_wait       the result
+ *
+ * On a standalone node whoever starts a build decides to commit it at once. In a replica set the
+ * decision comes from the votes on the primary, and from the oplog on a secondary.
+ *
+ * Ownership: made by server/, hangs off the ServiceCtx, freed after the last operation. A build is
+ * registered from before its catalog entry is written until after the entry is ready or gone, so
+ * whoever finds an unfinished index in the catalog finds its build here.
+ * Threading: any thread. Lock: LOCK_RANK_INDEX_BUILDS.
+ */
+#pragma once
+
+#include <stdatomic.h>
+
+#include "base/error.h"
+#include "base/list.h"
+#include "bson/uuid.h"
+#include "concurrency/op_ctx.h"
+
+typedef struct IndexBuilds IndexBuilds;
+typedef struct IndexBuild IndexBuild;
+
+/* Set by server parameters at any time. */
+typedef struct IndexBuildParams {
+    _Atomic int64_t memory_mb_max;
+    _Atomic int64_t active_max;
+    _Atomic int64_t disk_mb_min;
+} IndexBuildParams;
+
+typedef enum IndexBuildDecision {
+    INDEX_BUILD_UNDECIDED,
+    INDEX_BUILD_COMMIT,
+    INDEX_BUILD_ABORT,
+} IndexBuildDecision;
+
+/* What the coordinator knows of a build: the head of IndexBuild. */
+typedef struct ActiveBuild {
+    ListNode node;
+    Uuid uuid;
+    Uuid coll_uuid;
+    OpCtx *op; /* of who works on it: at first the one that starts it, then its own */
+    /* Guarded by the coordinator's mutex. */
+    IndexBuildDecision decision;
+} ActiveBuild;
+
+/* The catalog's part of a build, done by ddl/. Both run on the build's thread. */
+typedef struct IndexBuildCatalog {
+    /* Under X: index_build_finish_locked, then the entry with ready: true. */
+    ErrCode (*commit)(IndexBuild *build, Error *err);
+    /* Takes the entry out, if it is still there, and its tables with it. Cannot be interrupted. */
+    void (*abort)(IndexBuild *build);
+} IndexBuildCatalog;
+
+/* Who waits for a build; lives on the stack of who started it. */
+typedef struct IndexBuildWaiter {
+    OpCtx *op;
+    /* Guarded by the coordinator's mutex. */
+    Uuid uuid;
+    bool is_ended;
+    Error result;
+    OpTime last_optime; /* of the commit, for the waiter's write concern */
+} IndexBuildWaiter;
+
+/* With is_resuming a clean stop writes down how far the builds are, and the next start goes on. */
+IndexBuilds *index_builds_new(bool is_resuming);
+void index_builds_free(IndexBuilds *builds);
+/* Of the operation's service. NULL where there is no server (tests): nothing runs there, and
+ * nothing can be started. */
+IndexBuilds *op_index_builds(const OpCtx *op);
+bool index_builds_is_resuming(const IndexBuilds *builds);
+const IndexBuildParams *index_build_params(const IndexBuilds *builds);
+void index_builds_set_params(IndexBuilds *builds, int64_t memory_mb_max, int64_t active_max,
+                             int64_t disk_mb_min);
+
+/* Waits, if is_limited, until fewer than active_max builds run; then registers. No lock may be
+ * held. */
+ErrCode index_builds_enter(IndexBuilds *builds, ActiveBuild *build, bool is_limited, Error *err)
+    MUST_CHECK;
+/* A build that never entered is fine. */
+void index_builds_leave(IndexBuilds *builds, ActiveBuild *build);
+
+/* Hands a registered build, whose indexes are in the catalog, to a thread that goes on from its
+ * phase. Takes the build, also when it fails: then it is aborted. `waiter` may be NULL; with one,
+ * index_builds_wait must follow. */
+ErrCode index_builds_start(IndexBuilds *builds, IndexBuild *take_build,
+                           const IndexBuildCatalog *catalog, IndexBuildWaiter *waiter, Error *err)
+    MUST_CHECK;
+/* Tells a build what is to become of it. To commit, it goes on from its first drain to its end; to
+ * abort, it ends soon with ERR_INDEX_BUILD_ABORTED. One that is over by now is fine. After the
+ * catalog says that the index is gone, to abort only makes the build notice early. */
+void index_builds_decide(IndexBuilds *builds, const Uuid *uuid, IndexBuildDecision decision);
+void index_builds_abort_collection(IndexBuilds *builds, const Uuid *coll_uuid);
+
+/* The result of the build. Who is interrupted while it waits ends the build with it, and fails with
+ * the reason after the build has gone; at shutdown it leaves the build to index_builds_stop. */
+ErrCode index_builds_wait(IndexBuilds *builds, IndexBuildWaiter *waiter, Error *err) MUST_CHECK;
+/* Returns when there is no such build (any more). */
+ErrCode index_builds_wait_end(IndexBuilds *builds, OpCtx *op, const Uuid *uuid, Error *err)
+    MUST_CHECK;
+
+/* Clean stop, first step: interrupts the builds, so that whoever waits for one is not waited for.
+ */
+void index_builds_interrupt(IndexBuilds *builds);
+/* Last step, when nobody writes any more: waits for the end of all builds, and writes down how far
+ * they are when they are to be resumed. */
+void index_builds_stop(IndexBuilds *builds);
