@@ -41,7 +41,9 @@ typedef struct BenchTarget {
     struct sockaddr_storage address;
     socklen_t address_size;
     char database[BENCH_DATABASE_SIZE];
-    char text[160]; /* for messages */
+    char w[32];               /* write concern: a number or a name; "": the server's default */
+    char read_preference[32]; /* "": none */
+    char text[160];           /* for messages */
 } BenchTarget;
 
 typedef struct BenchResult {
@@ -67,6 +69,7 @@ typedef struct Workload Workload;
 typedef struct WorkloadRun {
     const Workload *workload;
     const BenchOptions *options;
+    const BenchTarget *target;
     const char *database;
     _Atomic int64_t next_id; /* of inserts */
 } WorkloadRun;

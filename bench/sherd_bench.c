@@ -79,6 +79,7 @@ static ErrCode run_network(const BenchOptions *options, BenchResult *result, Err
     } else {
         TRY(bench_parse_uri(options->uri, &target, err));
     }
+    run.target = &target;
     run.database = target.database;
     /* Inserts need their collection emptied even when nothing else is prepared. */
     if (options->has_prepare)

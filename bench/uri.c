@@ -11,7 +11,7 @@
 #include "base/alloc.h"
 #include "bench.h"
 
-static ErrCode check_options(const char *text, Error *err);
+static ErrCode parse_options(char *text, BenchTarget *target, Error *err);
 static void percent_decode(char *text);
 static ErrCode resolve_unix(const char *path, BenchTarget *target, Error *err);
 static ErrCode resolve_tcp(char *host, BenchTarget *target, Error *err);
@@ -27,7 +27,7 @@ ErrCode bench_parse_uri(const char *uri, BenchTarget *ret_target, Error *err) {
     char *options = strchr(text, '?');
     if (options != NULL) {
         *options++ = '\0';
-        TRY(check_options(options, err));
+        TRY(parse_options(options, ret_target, err));
     }
     char *database = strchr(text, '/');
     if (database != NULL) {
@@ -48,11 +48,26 @@ ErrCode bench_parse_uri(const char *uri, BenchTarget *ret_target, Error *err) {
                           : resolve_tcp(text, ret_target, err);
 }
 
-static ErrCode check_options(const char *text, Error *err) {
-    if (text[0] == '\0' || strcmp(text, "directConnection=true") == 0)
-        return ERR_OK;
-    return error_set(err, ERR_NOT_IMPLEMENTED,
-                     "uri options \"%s\": only directConnection=true is understood", text);
+/* name=value&name=value; it talks to the one server of the URI, whatever the options say. */
+static ErrCode parse_options(char *text, BenchTarget *target, Error *err) {
+    static const char *const WITHOUT_EFFECT[] = {"directConnection", "replicaSet", "retryWrites"};
+    for (char *rest = NULL, *pair = strtok_r(text, "&", &rest); pair != NULL;
+         pair = strtok_r(NULL, "&", &rest)) {
+        char *value = strchr(pair, '=');
+        if (value == NULL)
+            return error_set(err, ERR_FAILED_TO_PARSE, "uri option \"%s\" has no value", pair);
+        *value++ = '\0';
+        bool is_known = false;
+        for (size_t i = 0; i < ARRAY_LEN(WITHOUT_EFFECT); i++)
+            is_known |= strcmp(pair, WITHOUT_EFFECT[i]) == 0;
+        if (strcmp(pair, "w") == 0)
+            snprintf(target->w, sizeof(target->w), "%s", value);
+        else if (strcmp(pair, "readPreference") == 0)
+            snprintf(target->read_preference, sizeof(target->read_preference), "%s", value);
+        else if (!is_known)
+            return error_set(err, ERR_NOT_IMPLEMENTED, "uri option \"%s\" is not understood", pair);
+    }
+    return ERR_OK;
 }
 
 static void percent_decode(char *text) {

@@ -114,6 +114,29 @@ bool workload_is_echo(const Workload *workload) {
     return workload->check == CHECK_NOTHING;
 }
 
+/* What the URI says of concerns, for the command that was begun in `b`. */
+static void build_concerns(const WorkloadRun *run, DocBuilder *b) {
+    static const char *const WRITES[] = {"insert", "update", "delete"};
+    const BenchTarget *target = run->target;
+    const char *command = (const char *)b->buf->data + b->start + 5;
+    bool is_write = false;
+    for (size_t i = 0; i < ARRAY_LEN(WRITES); i++)
+        is_write |= strcmp(command, WRITES[i]) == 0;
+    if (is_write && target->w[0] != '\0') {
+        size_t opened = build_open_doc(b, "writeConcern");
+        if (target->w[0] >= '0' && target->w[0] <= '9')
+            build_i32(b, "w", (int32_t)strtol(target->w, NULL, 10));
+        else
+            build_cstr(b, "w", target->w);
+        build_close(b, opened);
+    }
+    if (!is_write && target->read_preference[0] != '\0') {
+        size_t opened = build_open_doc(b, "$readPreference");
+        build_cstr(b, "mode", target->read_preference);
+        build_close(b, opened);
+    }
+}
+
 bool workload_build(WorkloadRun *run, Prng *prng, int32_t request_id, Buffer *request) {
     size_t started = wire_request_begin(request);
     DocBuilder b;
@@ -129,6 +152,7 @@ bool workload_build(WorkloadRun *run, Prng *prng, int32_t request_id, Buffer *re
     if (!run->workload->build(run, prng, &b))
         return false;
     build_cstr(&b, "$db", run->database);
+    build_concerns(run, &b);
     doc_builder_end(&b);
     if (is_insert) {
         size_t opened = wire_sequence_begin(request, "documents");
@@ -480,6 +504,7 @@ static ErrCode make_index(WorkloadRun *run, int fd, Buffer *buf, Error *err) {
     build_index(&b, "1", "k_1_g_1", /* has_group= */ true);
     build_close(&b, indexes);
     build_cstr(&b, "$db", run->database);
+    build_concerns(run, &b);
     doc_builder_end(&b);
     TRY(wire_request_finish(buf, started, 1, 0, err));
     Doc reply;

@@ -110,7 +110,7 @@ TEST(config_file_errors_name_the_line_and_the_option) {
         {"- a\n", "has to be a mapping"},
         {"net: {\n", "line"},
         {"storage:\n  journal:\n    enabled: false\n", "without a journal"},
-        {"sharding:\n  clusterRole: shardsvr\n", "replication is not available"},
+        {"sharding:\n  clusterRole: shardsvr\n", "sharding is not available"},
         {"net:\n  port: 1\n  port: 2\n", "Multiple occurrences"},
         {"? [a]\n: 1\n", "has to be a text"},
     };
