@@ -18,7 +18,7 @@ enum {
     FIND_TIMEOUT_US = 60 * 1000 * 1000,
     AWAIT_MS = 5000, /* a reply comes at least so often, with news of the commit point */
     AWAIT_SLACK_US = 5 * 1000 * 1000,
-    IDLE_US = 1000 * 1000,
+    IDLE_US = 200 * 1000,
     QUEUE_BYTES_MAX = 256 * 1024 * 1024,
     BATCH_DOCS = 13981010,
 };

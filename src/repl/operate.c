@@ -12,6 +12,7 @@
 
 enum {
     QUORUM_CHECK_MS = 10 * 1000,
+    STOP_STEP_DOWN_SECS = 60,
 };
 
 typedef struct Order {
@@ -358,4 +359,33 @@ ErrCode repl_abort_catch_up(Repl *repl, Error *err) {
     Order order = {.err = err};
     repl_event(repl, abort_catch_up, &order);
     return order.rc;
+}
+
+/* ---- before a stop ---- */
+
+static void look_for_heir(void *arg, const ReplCore *core) {
+    const ReplConfig *config = repl_core_config(core);
+    bool *ret_has_heir = arg;
+    for (uint32_t i = 0; config != NULL && i < config->member_count; i++) {
+        ReplMemberView member = repl_core_member(core, i);
+        *ret_has_heir |= !member.is_self && member.is_up && config->members[i].is_electable &&
+                         member.state == REPL_SECONDARY;
+    }
+}
+
+bool repl_hand_over(Repl *repl, int64_t timeout_ms) {
+    if (repl == NULL || !repl_is_writable(repl))
+        return false;
+    bool has_heir = false;
+    repl_look(repl, look_for_heir, &has_heir);
+    OpCtx *op = repl_op_new(repl, "ReplStop");
+    CLEANUP(error_reset) Error err = {0};
+    int64_t catch_up_secs = has_heir ? (timeout_ms + 999) / 1000 : 0;
+    if (repl_step_down(repl, op, STOP_STEP_DOWN_SECS, catch_up_secs, /* is_force= */ true, &err) !=
+        ERR_OK)
+        LOG_WARN(LOG_REPL, 4784900, "Could not step down before the stop",
+                 LOG_STR("error", error_message(&err)));
+    op_end(op);
+    op_ctx_free(op);
+    return true;
 }

@@ -64,6 +64,7 @@ ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hook
     snprintf(repl->host, sizeof(repl->host), "%s", settings->host);
     mutex_init(&repl->mu, LOCK_RANK_REPL);
     cond_init(&repl->cond);
+    cond_init(&repl->care_cond);
     list_init(&repl->waiters);
     repl->messenger = messenger_new(repl);
     repl->sync = sync_new(repl);
@@ -100,7 +101,9 @@ ErrCode repl_start(Repl *repl, Error *err) {
         ReplState state = REPL_SECONDARY;
         repl_event(repl, come_up, &state);
     }
+    repl->start_ts = oplog_applied(repl->oplog).ts;
     TRY(thread_start(&repl->coordinator, "ReplCoord", coordinator_run, repl, err));
+    TRY(thread_start(&repl->care, "ReplCare", care_run, repl, err));
     return sync_start(repl->sync, err);
 }
 
@@ -118,8 +121,10 @@ void repl_stop(Repl *repl) {
     mutex_lock(&repl->mu);
     repl->is_stopping = true;
     cond_signal(&repl->cond);
+    cond_signal(&repl->care_cond);
     mutex_unlock(&repl->mu);
     thread_join(&repl->coordinator);
+    thread_join(&repl->care);
     if (!atomic_load(&repl->accepts_writes))
         return;
     OpCtx *op = repl_op_new(repl, "ReplStop");
@@ -140,6 +145,7 @@ void repl_free(Repl *repl) {
     repl_actions_done(&repl->heavy);
     repl_actions_done(&repl->scratch);
     cond_done(&repl->cond);
+    cond_done(&repl->care_cond);
     mutex_done(&repl->mu);
     xfree(repl);
 }

@@ -35,6 +35,9 @@ ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hook
                   Error *err) MUST_CHECK;
 /* Starts to take part. */
 ErrCode repl_start(Repl *repl, Error *err) MUST_CHECK;
+/* Before a stop: a primary hands its office over, to somebody who has all it has if there is one
+ * within `timeout_ms`. True when it was primary. */
+bool repl_hand_over(Repl *repl, int64_t timeout_ms);
 /* Ends taking part: a primary steps down first. No thread is left; commands still find answers. */
 void repl_stop(Repl *repl);
 void repl_free(Repl *repl); /* NULL is fine */

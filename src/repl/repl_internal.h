@@ -77,6 +77,9 @@ struct Repl {
     Cond cond; /* wakes the coordinator */
 
     Thread coordinator;
+    Thread care;
+    Cond care_cond;    /* with mu */
+    uint64_t start_ts; /* the newest entry at start */
 };
 
 /* ---- coordinator.c ---- */
@@ -96,6 +99,10 @@ void repl_wake_waiters(Repl *repl);
 ReplPosition repl_own_applied(const Repl *repl);
 ReplPosition repl_own_durable(const Repl *repl);
 OpCtx *repl_op_new(Repl *repl, const char *name);
+
+/* ---- care.c ---- */
+
+void care_run(void *repl);
 
 /* ---- messenger.c: one thread per other member ---- */
 
@@ -154,6 +161,10 @@ void sync_drain(Sync *sync, int64_t term);
 void sync_catch_up(Sync *sync, OpTime target);
 
 /* ---- wait.c ---- */
+
+/* A no-op, as primary: fails where this node is none (any more). */
+ErrCode repl_write_note(Repl *repl, OpCtx *op, Doc message, OpTime *ret_optime, Error *err)
+    MUST_CHECK;
 
 /* Waits until the waiter's wish is fulfilled or cannot be any more (waiter->is_over). */
 ErrCode repl_wait(Repl *repl, ReplWaiter *waiter, int64_t deadline_us, bool *ret_timed_out,

@@ -5,8 +5,10 @@
  * the list and wakes those whose wait is over, so that nobody wakes up in vain.
  */
 #include "base/clock.h"
+#include "concurrency/lock_manager.h"
 #include "repl/repl_internal.h"
 #include "storage/engine.h"
+#include "storage/global_lock.h"
 
 /* With mu held. True when the wait is over; waiter->is_good tells how. */
 static bool look_at(Repl *repl, ReplWaiter *waiter) {
@@ -130,13 +132,28 @@ ErrCode repl_wait_write_concern(Repl *repl, OpCtx *op, const ReplWriteConcern *c
     return error_set(err, waiter.rc, "%s", waiter.why);
 }
 
+/* With the RSTL, as every writer. */
+ErrCode repl_write_note(Repl *repl, OpCtx *op, Doc message, OpTime *ret_optime, Error *err) {
+    TRY(op_lock_global(op, LOCK_IX, err));
+    ErrCode rc = lock_acquire(op, RESOURCE_ID_RSTL, LOCK_IX, LOCK_DEFAULT, INT64_MAX, err);
+    if (rc == ERR_OK) {
+        if (repl_is_writable(repl))
+            rc = oplog_write_noop(repl->oplog, op, message, ret_optime, err);
+        else
+            rc = error_set(err, ERR_NOT_WRITABLE_PRIMARY, "not primary");
+        lock_release(op, RESOURCE_ID_RSTL);
+    }
+    op_unlock_global(op);
+    return rc;
+}
+
 static ErrCode write_note(Repl *repl, OpCtx *op, const char *text, OpTime *ret_optime, Error *err) {
     Buffer buf;
     buffer_init_arena(&buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
     DocBuilder b;
     doc_builder_init(&b, &buf);
     build_cstr(&b, "msg", text);
-    return oplog_write_noop(repl->oplog, op, doc_builder_end(&b), ret_optime, err);
+    return repl_write_note(repl, op, doc_builder_end(&b), ret_optime, err);
 }
 
 ErrCode repl_wait_applied(Repl *repl, OpCtx *op, uint64_t ts, Error *err) {

@@ -41,6 +41,7 @@ enum {
     /* Requests that run when the stop begins may go on for so long; then they are killed. */
     STOP_GRACE_US = 1000 * 1000,
     OPEN_FILES_WANTED = 64000,
+    QUIESCE_US = 400 * 1000,
 };
 
 typedef struct Node {
@@ -556,11 +557,27 @@ static void wait_for_stop(Node *node) {
     }
 }
 
+/* A member of a replica set goes on serving for a moment, so that clients hear from it that it is
+ * going away, and who the new primary is. */
+static void quiesce(ServiceCtx *service) {
+    if (service->repl == NULL || service->transport == NULL)
+        return;
+    int64_t timeout_ms = param_i64(service, PARAM_SHUTDOWN_TIMEOUT_MILLIS);
+    int64_t deadline_us = clock_mono_us() + timeout_ms * 1000;
+    bool was_primary = repl_hand_over(service->repl, timeout_ms);
+    int64_t quiesce_us = was_primary ? QUIESCE_US : QUIESCE_US / 4;
+    LOG_INFO(LOG_REPL, 4695102, "Entering quiesce mode for shutdown",
+             LOG_I64("quiesceTimeMillis", quiesce_us / 1000));
+    command_service_begin_quiesce(service->commands, deadline_us);
+    thread_sleep_us(quiesce_us < deadline_us - clock_mono_us() ? quiesce_us : 0);
+}
+
 /* Stops whatever was started, in reverse. */
 static void node_stop(Node *node) {
     ServiceCtx *service = &node->service;
     signals_arm_kill();
     ttl_monitor_stop(server_setup(service)->ttl);
+    quiesce(service);
     repl_stop(service->repl);
     index_builds_interrupt(service->index_builds);
     if (service->transport != NULL) {

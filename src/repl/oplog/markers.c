@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "concurrency/lock_manager.h"
 #include "storage/global_lock.h"
 #include "storage/unit_of_work.h"
 
@@ -17,6 +18,7 @@ enum {
     MARKERS_PER_OPLOG = 100,
     MARKER_BYTES_MIN = 64 * 1024,
     MS_PER_HOUR = 3600 * 1000,
+    SCAN_YIELD_RECORDS = 10000,
 };
 
 void markers_init(OplogMarkers *markers) {
@@ -92,34 +94,64 @@ void markers_forget_after(OplogMarkers *markers, uint64_t ts) {
         markers->partial.last_ts = ts;
 }
 
-/* One pass over the table: a second for a few million entries. */
-ErrCode markers_load(Oplog *oplog, OpCtx *op, Error *err) {
-    int64_t start_us = clock_mono_us(), count = 0, bytes = 0;
-    TRY(op_lock_global(op, LOCK_IS, err));
-    ErrCode rc;
-    {
-        CLEANUP(record_cursor_done) RecordCursor cursor = {0};
-        rc = record_cursor_open(op, oplog->coll->records, /* is_forward= */ true, &cursor, err);
-        bool is_found = true;
-        while (rc == ERR_OK) {
-            RecordId rid;
-            Str data;
-            rc = record_cursor_next(&cursor, &is_found, &rid, &data, err);
-            if (rc != ERR_OK || !is_found)
-                break;
-            count++;
-            bytes += (int64_t)data.size;
-            markers_add(&oplog->markers, (uint64_t)rid.num, 1, (int64_t)data.size,
-                        (int64_t)ts_seconds((uint64_t)rid.num) * 1000);
-        }
+/* Those of `older` come before those of `markers`, which began at the same point. */
+static void put_before(OplogMarkers *markers, OplogMarkers *older) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&markers->mu);
+    uint32_t count = markers->count;
+    OplogMarker *newer = xcalloc(count + 1, sizeof(*newer));
+    for (uint32_t i = 0; i < count; i++)
+        newer[i] = *row_at(markers, i);
+    markers->count = 0;
+    for (uint32_t i = 0; i < older->count; i++)
+        push(markers, *row_at(older, i));
+    if (older->partial.records > 0)
+        push(markers, older->partial);
+    for (uint32_t i = 0; i < count; i++)
+        push(markers, newer[i]);
+    xfree(newer);
+}
+
+static ErrCode scan(Oplog *oplog, OpCtx *op, uint64_t until_ts, OplogMarkers *found, Error *err) {
+    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
+    TRY(record_cursor_open(op, oplog->coll->records, /* is_forward= */ true, &cursor, err));
+    for (uint64_t n = 1;; n++) {
+        bool is_found;
+        RecordId rid;
+        Str data;
+        TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
+        if (!is_found || (uint64_t)rid.num > until_ts)
+            return ERR_OK;
+        markers_add(found, (uint64_t)rid.num, 1, (int64_t)data.size,
+                    (int64_t)ts_seconds((uint64_t)rid.num) * 1000);
+        if (n % SCAN_YIELD_RECORDS != 0)
+            continue;
+        record_cursor_save(&cursor);
+        op_unlock_global(op);
+        TRY(op_lock_global(op, LOCK_IS, err));
+        bool is_kept;
+        TRY(record_cursor_restore(&cursor, op, &is_kept, err));
     }
-    op_unlock_global(op);
-    TRY(rc);
-    record_store_set_counts(oplog->coll->records, count, bytes);
-    LOG_INFO(LOG_REPL, 7300102, "Oplog measured", LOG_I64("entries", count),
-             LOG_I64("bytes", bytes),
+}
+
+ErrCode oplog_measure(Oplog *oplog, OpCtx *op, uint64_t until_ts, Error *err) {
+    if (oplog->coll == NULL || until_ts == 0)
+        return ERR_OK;
+    int64_t start_us = clock_mono_us();
+    OplogMarkers found = {0};
+    markers_init(&found);
+    found.marker_bytes = oplog->markers.marker_bytes;
+    ErrCode rc = op_lock_global(op, LOCK_IS, err);
+    if (rc == ERR_OK) {
+        rc = scan(oplog, op, until_ts, &found, err);
+        if (lock_is_held(op, RESOURCE_ID_GLOBAL, LOCK_IS))
+            op_unlock_global(op);
+    }
+    if (rc == ERR_OK)
+        put_before(&oplog->markers, &found);
+    LOG_INFO(LOG_REPL, 7300102, "Oplog measured", LOG_I64("markers", found.count),
              LOG_I64("durationMillis", (clock_mono_us() - start_us) / 1000));
-    return ERR_OK;
+    markers_done(&found);
+    return rc;
 }
 
 /* The oldest stretch, if it is to go. */

@@ -100,6 +100,9 @@ typedef struct OplogLimits {
     int64_t bytes_max;
     double hours_min; /* 0: none */
 } OplogLimits;
+/* Looks how large the entries up to `until_ts` are, which were there at start; in the background.
+ * Nothing is removed before. */
+ErrCode oplog_measure(Oplog *oplog, OpCtx *op, uint64_t until_ts, Error *err) MUST_CHECK;
 OplogLimits oplog_limits(const Oplog *oplog);
 /* Persisted with the collection's options by the caller. */
 void oplog_set_limits(Oplog *oplog, OplogLimits limits);

@@ -109,7 +109,6 @@ void oplog_after_flush(void *oplog, uint64_t token);
 /* markers.c */
 void markers_init(OplogMarkers *markers);
 void markers_done(OplogMarkers *markers);
-ErrCode markers_load(Oplog *oplog, OpCtx *op, Error *err) MUST_CHECK;
 void markers_add(OplogMarkers *markers, uint64_t last_ts, int64_t records, int64_t bytes,
                  int64_t wall_ms);
 void markers_forget_after(OplogMarkers *markers, uint64_t ts);

@@ -1,0 +1,62 @@
+/*
+ * care.c - what a member does from time to time: trims the oplog, writes a no-op when nothing else
+ * is written, so that clocks and commit points move on.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "repl/repl_internal.h"
+
+enum {
+    ROUND_US = 1000 * 1000,
+    NOOP_IDLE_MS = 10 * 1000,
+};
+
+/* Recovery starts from the last checkpoint; a rollback goes no further back either. */
+static void trim(Repl *repl, OpCtx *op) {
+    CLEANUP(error_reset) Error err = {0};
+    uint64_t keep_from_ts = storage_checkpoint_ts(repl->engine);
+    if (!oplog_exists(repl->oplog) || keep_from_ts == 0)
+        return;
+    if (oplog_trim(repl->oplog, op, keep_from_ts, &err) != ERR_OK)
+        LOG_WARN(LOG_REPL, 7300240, "Could not trim the oplog",
+                 LOG_STR("error", error_message(&err)));
+}
+
+static void write_noop(Repl *repl, OpCtx *op) {
+    if (!repl_is_writable(repl) ||
+        clock_wall_ms() - oplog_applied_wall_ms(repl->oplog) < NOOP_IDLE_MS)
+        return;
+    Buffer buf;
+    buffer_init_arena(&buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_cstr(&b, "msg", "periodic noop");
+    OpTime optime;
+    CLEANUP(error_reset) Error err = {0};
+    if (repl_write_note(repl, op, doc_builder_end(&b), &optime, &err) != ERR_OK)
+        LOG_DEBUG(LOG_REPL, 7300241, "No periodic no-op", LOG_STR("error", error_message(&err)));
+}
+
+static bool wait_round(Repl *repl) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
+    if (!repl->is_stopping)
+        (void)cond_wait_until(&repl->care_cond, &repl->mu, clock_mono_us() + ROUND_US);
+    return !repl->is_stopping;
+}
+
+void care_run(void *arg) {
+    Repl *repl = arg;
+    log_set_thread_name("ReplCare");
+    OpCtx *op = repl_op_new(repl, "ReplCare");
+    CLEANUP(error_reset) Error err = {0};
+    if (oplog_measure(repl->oplog, op, repl->start_ts, &err) != ERR_OK)
+        LOG_WARN(LOG_REPL, 7300242, "Could not measure the oplog",
+                 LOG_STR("error", error_message(&err)));
+    while (wait_round(repl)) {
+        trim(repl, op);
+        write_noop(repl, op);
+        arena_reset(&op->arena);
+    }
+    op_end(op);
+    op_ctx_free(op);
+}
