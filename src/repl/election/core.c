@@ -40,6 +40,8 @@ ReplCore *repl_core_new(const ReplStart *start, const ReplOptions *options, Repl
     core->next_token = 1;
     core->self_index = REPL_INDEX_NONE;
     core->primary_index = REPL_INDEX_NONE;
+    core->primary_lost_ms = now.mono_ms;
+    core->shown.primary_index = REPL_INDEX_NONE;
     core->source_index = REPL_INDEX_NONE;
     core->config_commit_point = OPTIME_NONE;
     core->follower_state = REPL_STARTUP2;
@@ -126,6 +128,8 @@ void core_end_event(ReplCore *core, ReplActions *actions) {
     bool is_same = key.state == core->shown.state && key.is_writable == core->shown.is_writable &&
                    key.primary_index == core->shown.primary_index &&
                    key.config == core->shown.config;
+    if (key.primary_index == REPL_INDEX_NONE && core->shown.primary_index != REPL_INDEX_NONE)
+        core->primary_lost_ms = core->now_ms;
     core->shown = key;
     if (!is_same && actions != NULL)
         core_add_action(actions, REPL_ACTION_TOPOLOGY_CHANGED);

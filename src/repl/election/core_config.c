@@ -88,9 +88,13 @@ void repl_core_config_stored(ReplCore *core, ReplNow now, const ReplConfig *conf
         core_end_election(core, now, "the configuration changed", actions);
     bool had_source = core->source_index != REPL_INDEX_NONE;
     move_peers(core, now, config);
+    /* An arbiter believes any commit point, having no history; one that gets data starts anew. */
+    bool was_arbiter = core_self(core) != NULL && core_self(core)->is_arbiter;
     repl_config_unref(core->config);
     core->config = repl_config_ref(config);
     core->self_index = self_index;
+    if (was_arbiter && !(core_self(core) != NULL && core_self(core)->is_arbiter))
+        core->commit = REPL_POSITION_NONE;
     core->config_commit_point = core->commit.optime;
     core->priority_takeover_ms = TIME_NEVER;
     core->catch_up_takeover_ms = TIME_NEVER;

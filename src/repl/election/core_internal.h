@@ -90,6 +90,7 @@ struct ReplCore {
     int64_t term;
     ReplLastVote last_vote;
     int32_t primary_index;
+    int64_t primary_lost_ms; /* since when none is known, if none is */
     int64_t freeze_until_ms; /* not standing before this */
     int64_t election_deadline_ms;
     int64_t priority_takeover_ms;

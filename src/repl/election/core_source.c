@@ -20,8 +20,12 @@ static bool is_denied(const ReplCore *core, ReplNow now, const char *host) {
     return false;
 }
 
-static bool is_chaining_allowed(const ReplCore *core) {
-    return core->config->is_chaining_allowed || core->options.is_chaining_override;
+/* Without a primary for long, a set that may only copy from one would never get one where those who
+ * have the newest entry cannot be elected. */
+static bool is_chaining_allowed(const ReplCore *core, ReplNow now) {
+    bool is_orphaned = core->primary_index == REPL_INDEX_NONE &&
+                       now.mono_ms - core->primary_lost_ms >= core->config->election_timeout_ms;
+    return core->config->is_chaining_allowed || core->options.is_chaining_override || is_orphaned;
 }
 
 /* The oldest second a source may be at, in the strict pass. */
@@ -41,7 +45,7 @@ static bool is_candidate_source(const ReplCore *core, ReplNow now, uint32_t inde
         return false;
     if (peer->state != REPL_PRIMARY && peer->state != REPL_SECONDARY)
         return false;
-    if (!is_chaining_allowed(core) && core->primary_index != (int32_t)index &&
+    if (!is_chaining_allowed(core, now) && core->primary_index != (int32_t)index &&
         !core_is_primary(core))
         return false;
     if (self->builds_indexes && !member->builds_indexes)
@@ -165,7 +169,7 @@ static const char *why_change(const ReplCore *core, ReplNow now, OpTime last_fet
                    ? "another source is set by parameter"
                    : NULL;
     bool is_source_primary = core->source_index == core->primary_index;
-    if (!is_chaining_allowed(core) && !is_source_primary && !core_is_primary(core) &&
+    if (!is_chaining_allowed(core, now) && !is_source_primary && !core_is_primary(core) &&
         core->primary_index != REPL_INDEX_NONE)
         return "chaining is not allowed and the source is not the primary";
     bool is_ahead = optime_compare(metadata->last_applied, last_fetched) > 0;

@@ -151,6 +151,20 @@ TEST(repl_sync_source_denied_for_a_while) {
     repl_actions_done(&actions);
 }
 
+TEST(repl_sync_source_without_chaining_when_there_is_no_primary_for_long) {
+    static const World ORPHANED = {UNCHAINED,
+                                   {{REPL_SECONDARY, 110, 5, 90}, {REPL_SECONDARY, 110, 5, 1}}};
+    ReplActions actions = {0};
+    ReplCore *core = core_of(&ORPHANED, &actions);
+    OpTime last = {TS(100), 5};
+    ReplNow later = {now.mono_ms + 9999, now.wall_ms};
+    EXPECT_EQ_I64(repl_core_choose_sync_source(core, later, last), -1);
+    later.mono_ms++;
+    EXPECT_EQ_I64(repl_core_choose_sync_source(core, later, last), 2);
+    repl_core_free(core);
+    repl_actions_done(&actions);
+}
+
 TEST(repl_sync_source_wishes) {
     static const struct {
         const char *host;

@@ -461,6 +461,8 @@ static ReplConfig *random_config(SimWorld *world, uint32_t member_count) {
     build_cstr(&b, "_id", "sim");
     build_i32(&b, "version", 1);
     build_i64(&b, "term", REPL_CONFIG_TERM_INITIAL);
+    static const uint32_t ARBITER_COUNTS[] = {0, 0, 0, 0, 0, 1, 1, 1, 2, 3};
+    uint32_t arbiter_count = ARBITER_COUNTS[prng_below(&world->prng, ARRAY_LEN(ARBITER_COUNTS))];
     size_t array = build_open_array(&b, "members");
     for (uint32_t i = 0; i < member_count; i++) {
         char name[INDEX_NAME_SIZE];
@@ -468,7 +470,7 @@ static ReplConfig *random_config(SimWorld *world, uint32_t member_count) {
         build_i32(&b, "_id", (int32_t)i);
         build_cstr(&b, "host", world->nodes[i].host);
         /* The first two always hold data and can be elected. */
-        bool is_arbiter = i == member_count - 1 && i >= 2 && sim_chance(world, 30);
+        bool is_arbiter = i >= 2 && i + arbiter_count >= member_count;
         bool is_voter = i < 2 || is_arbiter || !sim_chance(world, 20);
         bool is_passive = i >= 2 && (!is_voter || sim_chance(world, 20));
         build_bool(&b, "arbiterOnly", is_arbiter);
