@@ -729,3 +729,62 @@ TEST(repl_core_few_data_members_commit_only_with_the_configuration_known) {
     answer_all(&fx, REPL_ARBITER, REPL_POSITION_NONE); /* has the configuration of term 2 */
     EXPECT_EQ_U64(repl_core_commit_point(fx.core).optime.ts, TS(110));
 }
+
+TEST(repl_core_new_voter_must_have_all_where_few_members_commit) {
+    CLEANUP(fixture_done)
+    Fixture fx = fixture(SET(MEMBER(0, "") "," MEMBER(1, ", 'arbiterOnly': true") "," MEMBER(
+        2, ", 'newlyAdded': true")));
+    become_primary(&fx);
+    tick(&fx, 2000);
+    answer_all(&fx, REPL_SECONDARY, AT(100, 1));
+    EXPECT_EQ_U64(repl_core_commit_point(fx.core).optime.ts, TS(110));
+    CLEANUP(error_reset) Error err = {0};
+    EXPECT_OK(repl_core_begin_reconfig(fx.core, false, &err), err);
+    CLEANUP(repl_config_unref_ptr)
+    ReplConfig *config = repl_core_config_for_newly_added(fx.core, 2);
+    REQUIRE(config != NULL);
+    EXPECT_EQ_I64(repl_core_check_new_config(fx.core, config, &err),
+                  ERR_CURRENT_CONFIG_NOT_COMMITTED_YET);
+    /* The commit point stands still meanwhile, so that the new voter gets there. */
+    repl_core_on_own_position(fx.core, fx.now, AT(120, 2), AT(120, 2), &fx.actions);
+    EXPECT_EQ_U64(repl_core_commit_point(fx.core).optime.ts, TS(110));
+    report(&fx, 2, AT(110, 2), 2);
+    error_reset(&err);
+    EXPECT_OK(repl_core_check_new_config(fx.core, config, &err), err);
+    repl_core_config_store_failed(fx.core);
+    report(&fx, 2, AT(111, 2), 2);
+    EXPECT_EQ_U64(repl_core_commit_point(fx.core).optime.ts, TS(120));
+}
+
+TEST(repl_core_new_configuration_ends_an_election) {
+    CLEANUP(fixture_done) Fixture fx = fixture(THREE);
+    tick(&fx, 0);
+    answer_all(&fx, REPL_SECONDARY, AT(100, 1));
+    fx.now.mono_ms = repl_core_election_deadline_ms(fx.core);
+    tick(&fx, 0);
+    EXPECT(repl_core_phase(fx.core) == REPL_PHASE_DRY_RUN);
+    CLEANUP(repl_config_unref_ptr)
+    ReplConfig *config = config_of(
+        "{'_id': 'rs', 'version': 2, 'term': 1, 'members': [" MEMBER(0, "") "," MEMBER(1, "") "]}");
+    repl_core_config_stored(fx.core, fx.now, config, 0, &fx.actions);
+    EXPECT(repl_core_phase(fx.core) == REPL_PHASE_FOLLOWER);
+    EXPECT(find(&fx, REPL_ACTION_ELECTION_ENDED) != NULL);
+}
+
+TEST(repl_core_goes_on_when_catching_up_would_need_a_rollback) {
+    CLEANUP(fixture_done) Fixture fx = fixture(THREE);
+    tick(&fx, 0);
+    answer_all(&fx, REPL_SECONDARY, AT(100, 1));
+    CLEANUP(error_reset) Error err = {0};
+    uint64_t token;
+    REQUIRE_OK(
+        repl_core_step_up(fx.core, fx.now, /* skips_dry_run= */ true, &token, &fx.actions, &err),
+        err);
+    repl_core_own_vote_persisted(fx.core, fx.now, 2, true, &fx.actions);
+    vote_all(&fx, true);
+    EXPECT(repl_core_phase(fx.core) == REPL_PHASE_CATCH_UP);
+    clear(&fx);
+    repl_core_catch_up_failed(fx.core, fx.now, &fx.actions);
+    EXPECT(find(&fx, REPL_ACTION_START_DRAIN) != NULL);
+    EXPECT_EQ_U64(repl_core_metrics(fx.core)->catch_ups_failed_with_error, 1);
+}

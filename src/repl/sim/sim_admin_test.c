@@ -130,7 +130,7 @@ void sim_command(SimWorld *world, SimNode *node) {
     uint64_t token;
     int64_t secs = (int64_t)prng_below(&world->prng, 4);
     if (repl_core_is_writable(node->core)) {
-        if (sim_chance(world, 70))
+        if (sim_chance(world, world->is_reconfig_storm ? 98 : 70))
             reconfigure(world, node);
         else
             (void)!repl_core_step_down(node->core, now, secs + 1, secs, sim_chance(world, 30),

@@ -176,6 +176,7 @@ typedef struct SimWorld {
     uint32_t duplicate_percent;
     int64_t delay_ms_max;
 
+    bool is_reconfig_storm; /* every primary reconfigures all the time */
     bool is_healed;
     bool is_writing;
     int64_t healed_ms;

@@ -177,6 +177,22 @@ static void event_free(SimEvent *event) {
     repl_config_unref(event->config);
 }
 
+static void run_commands(SimWorld *world) {
+    uint32_t chosen = (uint32_t)prng_below(&world->prng, world->node_count);
+    for (uint32_t i = 0; i < world->node_count && !world->is_healed; i++) {
+        SimNode *node = &world->nodes[i];
+        if (node->core == NULL || node->paused_until_ms > world->now_ms)
+            continue;
+        bool is_turn = world->is_reconfig_storm ? repl_core_is_writable(node->core) : i == chosen;
+        if (is_turn) {
+            sim_command(world, node);
+            sim_node_settle(world, node);
+        }
+    }
+    int64_t wait_ms = world->election_timeout_ms / (world->is_reconfig_storm ? 5 : 1);
+    sim_schedule(world, sim_random_ms(world, 1, wait_ms), SIM_EVENT_COMMAND, NULL);
+}
+
 static void dispatch(SimWorld *world, SimEvent *event) {
     SimNode *node = &world->nodes[event->node];
     switch (event->kind) {
@@ -197,13 +213,7 @@ static void dispatch(SimWorld *world, SimEvent *event) {
                      SIM_EVENT_WRITE, NULL);
         return;
     case SIM_EVENT_COMMAND:
-        node = &world->nodes[prng_below(&world->prng, world->node_count)];
-        if (!world->is_healed && node->core != NULL && node->paused_until_ms <= world->now_ms) {
-            sim_command(world, node);
-            sim_node_settle(world, node);
-        }
-        sim_schedule(world, sim_random_ms(world, 1, world->election_timeout_ms), SIM_EVENT_COMMAND,
-                     NULL);
+        run_commands(world);
         return;
     case SIM_EVENT_RESTART:
         if (node->core == NULL)
@@ -513,7 +523,8 @@ static void set_up(SimWorld *world) {
     world->is_writing = true;
     memset(world->primary_of_term, -1, sizeof(world->primary_of_term));
     memset(world->vote_of, -1, sizeof(world->vote_of));
-    uint32_t member_count = (uint32_t)sim_random_ms(world, 3, 7);
+    world->is_reconfig_storm = sim_chance(world, 30);
+    uint32_t member_count = (uint32_t)sim_random_ms(world, 3, world->is_reconfig_storm ? 5 : 7);
     world->node_count = member_count + (uint32_t)sim_random_ms(world, 0, 2); /* the rest: spares */
     for (uint32_t i = 0; i < world->node_count; i++) {
         SimNode *node = &world->nodes[i];
