@@ -114,37 +114,6 @@ static int compare_names(const void *a, const void *b) {
                   (*(const Collection *const *)b)->ns.text);
 }
 
-static int compare_ids(const void *a, const void *b) {
-    return elem_compare(doc_get_lit(*(const Doc *)a, "_id"), doc_get_lit(*(const Doc *)b, "_id"),
-                        NULL);
-}
-
-/* Documents in the order of their _id. */
-static Doc *read_all(OpCtx *op, const Collection *coll, Arena *arena, size_t *ret_count) {
-    CLEANUP(error_reset) Error err = {0};
-    Doc *docs = NULL;
-    size_t count = 0, capacity = 0;
-    {
-        CLEANUP(record_cursor_done) RecordCursor cursor = {0};
-        EXPECT_OK(record_cursor_open(op, coll->records, /* is_forward= */ true, &cursor, &err),
-                  err);
-        for (;;) {
-            bool is_found;
-            RecordId rid;
-            Str data;
-            EXPECT_OK(record_cursor_next(&cursor, &is_found, &rid, &data, &err), err);
-            if (!is_found)
-                break;
-            ARRAY_RESERVE(docs, count, capacity);
-            docs[count++] = doc_copy((Doc){(const uint8_t *)data.data}, arena);
-        }
-    }
-    if (count > 0 && !coll->options.is_capped)
-        qsort(docs, count, sizeof(*docs), compare_ids);
-    *ret_count = count;
-    return docs;
-}
-
 /* "a: { _id: 1 } | _id_ x_1; b: ..." of one database; temporary names without their random part. */
 static char *dump_db(TestNode *node, const char *db, Arena *arena) {
     OpCtx *op = node->op;
@@ -166,7 +135,7 @@ static char *dump_db(TestNode *node, const char *db, Arena *arena) {
                                   coll->options.is_capped ? " capped" : "");
         buffer_append(&out, head, strlen(head));
         size_t count;
-        Doc *docs = read_all(op, coll, arena, &count);
+        Doc *docs = test_read_all(op, coll, arena, &count);
         for (size_t d = 0; d < count; d++) {
             char *text = arena_printf(arena, " %s", shell_text_of_doc(docs[d], arena));
             buffer_append(&out, text, strlen(text));
@@ -638,4 +607,144 @@ TEST(batches_end_before_what_has_to_be_alone) {
         EXPECT_EQ_U64(apply_batch_end(entries, count), ROWS[i].end);
     }
     arena_done(&arena);
+}
+
+/* ---- timestamps ---- */
+
+static size_t count_at(TestNode *node, const char *name, uint64_t ts, bool *ret_is_multikey) {
+    CLEANUP(error_reset) Error err = {0};
+    Arena arena;
+    arena_init(&arena, 65536);
+    Ns ns;
+    EXPECT_OK(ns_parse(str_from(name), &ns, &err), err);
+    OpCtx *op = node->fx.other;
+    ru_set_read_source(op->ru, READ_PROVIDED, ts);
+    size_t count = 0;
+    *ret_is_multikey = false;
+    {
+        CLEANUP(access_done) CollAccess access = {0};
+        EXPECT_OK(access_read(op, &ns, &access, &err), err);
+        if (access.coll != NULL) {
+            xfree(test_read_all(op, access.coll, &arena, &count));
+            Doc entry = DOC_NONE;
+            EXPECT_OK(catalog_read_entry(op, access.coll->catalog_id, &arena, &entry, &err), err);
+            *ret_is_multikey = elem_is_truthy(doc_get_path(entry, "md.indexes.1.multikey")) ||
+                               (access.coll->index_count > 1 &&
+                                strstr(shell_text_of_doc(entry, &arena), "multikey: true") != NULL);
+        }
+    }
+    ru_set_read_source(op->ru, READ_LATEST, 0);
+    arena_done(&arena);
+    return count;
+}
+
+TEST(each_document_has_the_timestamp_of_its_entry) {
+    /* Goal: inserts that go together are visible one by one at their own timestamps; the catalog
+     * knows of arrays from the first one on, so that any checkpoint has both. */
+    enum { DOCS = 100 };
+    Arena arena;
+    arena_init(&arena, 65536);
+    for (uint32_t threads = 1; threads <= 3; threads += 2) {
+        CLEANUP(error_reset) Error err = {0};
+        TestNode node;
+        test_node_open(&node, /* has_oplog= */ false, threads);
+        uint64_t ts = UINT64_C(1000) << 32;
+        Doc entries[DOCS + 2];
+        size_t count = entries_of(
+            "[" CREATE("a", "U1") ", " COMMAND(
+                "U1", "{'createIndexes': 'a', 'v': 2, 'key': {'x': 1}, 'name': 'x_1'}") "]",
+            &ts, entries, 2, &arena);
+        EXPECT_OK(apply_all(&node, entries, count, APPLY_STEADY, &err), err);
+        for (int i = 0; i < DOCS; i++) {
+            char *text = arena_printf(&arena, "[" INSERT("U1", "{'_id': %d, 'x': %s}") "]", i,
+                                      i == DOCS / 2 ? "[1, 2]" : "1");
+            EXPECT_EQ_U64(entries_of(text, &ts, &entries[i], 1, &arena), 1);
+        }
+        EXPECT_OK(apply_all(&node, entries, DOCS, APPLY_STEADY, &err), err);
+        uint64_t first = ts - DOCS + 1;
+        bool is_multikey;
+        for (uint64_t i = 0; i < DOCS; i++) {
+            EXPECT_EQ_U64(count_at(&node, "d.a", first + i, &is_multikey), i + 1);
+            EXPECT(is_multikey);
+        }
+        EXPECT_EQ_U64(count_at(&node, "d.a", first - 1, &is_multikey), 0);
+        EXPECT(!is_multikey);
+        test_node_close(&node);
+    }
+    arena_done(&arena);
+}
+
+/* ---- speed ---- */
+
+static void build_inserts(uint64_t *ts, const Uuid *uuid, uint32_t *next_id, Doc *entries,
+                          size_t count, Buffer *buf) {
+    buffer_clear(buf);
+    size_t *offsets = xcalloc(count, sizeof(*offsets));
+    for (size_t i = 0; i < count; i++) {
+        DocBuilder b;
+        doc_builder_init(&b, buf);
+        offsets[i] = b.start;
+        build_cstr(&b, "op", "i");
+        build_cstr(&b, "ns", "d.a");
+        build_uuid(&b, "ui", uuid);
+        size_t o = build_open_doc(&b, "o");
+        Oid oid = {{0}};
+        memcpy(oid.bytes, next_id, sizeof(*next_id));
+        build_oid(&b, "_id", &oid);
+        build_i32(&b, "n", (int32_t)*next_id);
+        build_cstr(&b, "text", "a small document of about a hundred bytes, as they often are");
+        build_close(&b, o);
+        size_t o2 = build_open_doc(&b, "o2");
+        build_oid(&b, "_id", &oid);
+        build_close(&b, o2);
+        build_timestamp(&b, "ts", ++*ts);
+        build_i64(&b, "t", 1);
+        build_i64(&b, "v", 2);
+        build_date(&b, "wall", 0);
+        (void)doc_builder_end(&b);
+        ++*next_id;
+    }
+    for (size_t i = 0; i < count; i++)
+        entries[i] = (Doc){buf->data + offsets[i]};
+    xfree(offsets);
+}
+
+TEST(a_run_uses_all_threads) {
+    /* Goal: nothing is lost between threads. With SHERD_APPLY_ENTRIES=1000000 also a measurement:
+     * inserts per second with 1, 2 and 4 threads, in batches of a secondary. */
+    enum { BATCH = 5000 };
+    const char *wanted = getenv("SHERD_APPLY_ENTRIES");
+    int64_t total = wanted != NULL ? atoll(wanted) : 2 * BATCH;
+    static const uint32_t THREADS[] = {1, 2, 4};
+    for (size_t t = 0; t < ARRAY_LEN(THREADS); t++) {
+        CLEANUP(error_reset) Error err = {0};
+        Arena arena;
+        arena_init(&arena, 65536);
+        TestNode node;
+        test_node_open(&node, /* has_oplog= */ false, THREADS[t]);
+        uint64_t ts = UINT64_C(1000) << 32;
+        Doc *entries = xcalloc(BATCH, sizeof(*entries));
+        size_t count = entries_of("[" CREATE("a", "U1") "]", &ts, entries, 1, &arena);
+        EXPECT_OK(apply_all(&node, entries, count, APPLY_STEADY, &err), err);
+        Uuid uuid = uuid_of(STR("U1"));
+        CLEANUP(buffer_done) Buffer buf;
+        buffer_init(&buf, SIZE_MAX / 2);
+        uint32_t next_id = 0;
+        int64_t spent_us = 0;
+        for (int64_t done = 0; done < total; done += BATCH) {
+            build_inserts(&ts, &uuid, &next_id, entries, BATCH, &buf);
+            int64_t start_us = clock_mono_us();
+            EXPECT_OK(apply_all(&node, entries, BATCH, APPLY_STEADY, &err), err);
+            spent_us += clock_mono_us() - start_us;
+            EXPECT_OK(storage_set_stable_and_oldest(node.fx.engine, ts, ts, &err), err);
+        }
+        bool is_multikey;
+        EXPECT_EQ_U64(count_at(&node, "d.a", ts, &is_multikey), next_id);
+        if (wanted != NULL)
+            printf("applied with %u threads: %" PRId64 " entries/s\n", THREADS[t],
+                   total * 1000000 / (spent_us + 1));
+        xfree(entries);
+        test_node_close(&node);
+        arena_done(&arena);
+    }
 }

@@ -4,6 +4,10 @@
  */
 #pragma once
 
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "bson/compare.h"
 #include "index/build/coordinator.h"
 #include "repl/apply/apply.h"
 #include "repl/oplog/oplog.h"
@@ -42,4 +46,36 @@ static inline void test_node_close(TestNode *node) {
     node->fx.service.catalog = NULL;
     fixture_close(&node->fx);
     index_builds_free(node->fx.service.index_builds);
+}
+
+static inline int test_compare_ids(const void *a, const void *b) {
+    return elem_compare(doc_get_lit(*(const Doc *)a, "_id"), doc_get_lit(*(const Doc *)b, "_id"),
+                        NULL);
+}
+
+/* Documents in the order of their _id, or of a capped collection as they are. Heap memory. */
+static inline Doc *test_read_all(OpCtx *op, const Collection *coll, Arena *arena,
+                                 size_t *ret_count) {
+    CLEANUP(error_reset) Error err = {0};
+    Doc *docs = NULL;
+    size_t count = 0, capacity = 0;
+    {
+        CLEANUP(record_cursor_done) RecordCursor cursor = {0};
+        EXPECT_OK(record_cursor_open(op, coll->records, /* is_forward= */ true, &cursor, &err),
+                  err);
+        for (;;) {
+            bool is_found;
+            RecordId rid;
+            Str data;
+            EXPECT_OK(record_cursor_next(&cursor, &is_found, &rid, &data, &err), err);
+            if (!is_found)
+                break;
+            ARRAY_RESERVE(docs, count, capacity);
+            docs[count++] = doc_copy((Doc){(const uint8_t *)data.data}, arena);
+        }
+    }
+    if (count > 0 && !coll->options.is_capped)
+        qsort(docs, count, sizeof(*docs), test_compare_ids);
+    *ret_count = count;
+    return docs;
 }
