@@ -35,6 +35,31 @@ Doc ddl_entry_drop_index(OpCtx *op, const Ns *ns, const IndexDesc *index);
 Doc ddl_entry_coll_mod(OpCtx *op, const Ns *ns, const CollModChange *change);
 /* {collectionOptions_old, indexOptions_old?}; `index` is NULL when none is changed. */
 Doc ddl_entry_coll_mod_before(OpCtx *op, const Collection *coll, const IndexDesc *index);
+
+typedef struct RenameArgs {
+    const Ns *from;
+    const Ns *to;
+    bool is_drop_target;
+    RenameCheck check;
+} RenameArgs;
+/* May `from` be renamed so? Both names are locked. */
+ErrCode ddl_check_rename(const Catalog *catalog, const RenameArgs *args,
+                         const Collection **ret_source, const Collection **ret_target, Error *err)
+    MUST_CHECK;
+/* Within a database, without a look at what kinds of names they are. */
+ErrCode ddl_rename_here(OpCtx *op, const RenameArgs *args, Error *err) MUST_CHECK;
+/* Skips the oldest `skip_bytes`. Both are locked; `to` is empty. */
+ErrCode ddl_copy_documents(OpCtx *op, const Collection *from, const Collection *to,
+                           int64_t skip_bytes, Error *err) MUST_CHECK;
+/* Of what convertToCapped makes of `coll`. */
+Doc ddl_capped_options(OpCtx *op, const Collection *coll, int64_t size, bool is_temp);
+/* rename_by_steps.c: is a change of that name told to other members? */
+bool ddl_is_told(const OpCtx *op, const Ns *ns);
+ErrCode ddl_rename_by_steps(OpCtx *op, const RenameArgs *args, Error *err) MUST_CHECK;
+/* `coll` is locked in X. */
+ErrCode ddl_convert_by_steps(OpCtx *op, const Collection *coll, int64_t size, int64_t skip_bytes,
+                             Error *err) MUST_CHECK;
+Doc ddl_options_without(Doc options, const char *name, Arena *arena);
 /* Replaces, adds or removes (missing value) members of an options document. */
 Doc ddl_options_with(Doc options, const char *const *names, const Elem *values, size_t count,
                      Arena *arena);

@@ -77,7 +77,7 @@ static Doc random_doc(Source *s, Elem id) {
     } else {
         build_i32(&b, "m", (int32_t)prng_below(&s->prng, 10));
     }
-    build_i32(&b, "u", (int32_t)prng_below(&s->prng, 100000));
+    build_i32(&b, "u", (int32_t)prng_below(&s->prng, 400));
     if (prng_below(&s->prng, 2) == 0)
         build_i32(&b, "s", (int32_t)prng_below(&s->prng, 5));
     char text[64] = {0};
@@ -158,13 +158,13 @@ static const char *const INDEXES[] = {
 static void change_catalog(Source *s) {
     CLEANUP(error_reset) Error err = {0};
     OpCtx *op = s->node.op;
-    Ns a = ns_of("r.a"), t = ns_of("r.t"), t2 = ns_of("r.t2");
+    Ns a = ns_of("r.a"), t = ns_of("r.t"), t2 = ns_of("r.t2"), q = ns_of("q.t");
     CreateIndexesResult created;
     DropResult dropped;
     uint32_t count;
     Doc spec = json(INDEXES[prng_below(&s->prng, ARRAY_LEN(INDEXES))], &s->arena);
     ErrCode rc = ERR_OK;
-    switch (prng_below(&s->prng, 6)) {
+    switch (prng_below(&s->prng, 9)) {
     case 0:
         rc = ddl_create_indexes(op, &a, &spec, 1, &created, &err);
         break;
@@ -182,6 +182,15 @@ static void change_catalog(Source *s) {
         break;
     case 5:
         rc = ddl_rename(op, &t2, &t, /* is_drop_target= */ false, &err);
+        break;
+    case 6:
+        rc = ddl_rename(op, &t, &q, /* is_drop_target= */ true, &err);
+        break;
+    case 7:
+        rc = ddl_rename(op, &q, &t, /* is_drop_target= */ true, &err);
+        break;
+    case 8:
+        rc = ddl_convert_to_capped(op, &t, 1500, &err);
         break;
     }
     bool is_fine = rc == ERR_OK || rc == ERR_INDEX_NOT_FOUND || rc == ERR_NAMESPACE_NOT_FOUND ||
@@ -264,6 +273,7 @@ static void dump(TestNode *node, bool is_sorted, Buffer *out) {
     arena_init(&arena, 65536);
     Catalog *catalog = catalog_acquire(node->fx.service.catalog);
     Found found = {0};
+    catalog_for_each_in_db(catalog, STR("q"), collect, &found);
     catalog_for_each_in_db(catalog, STR("r"), collect, &found);
     for (size_t i = 0; i < found.count; i++) {
         const Collection *coll = found.rows[i];
@@ -383,4 +393,54 @@ TEST(an_oplog_applied_elsewhere_gives_the_same_data) {
     test_node_close(&target);
     xfree(entries);
     arena_done(&arena);
+}
+
+TEST(temporary_collections_are_dropped_and_renamed_ones_kept) {
+    /* Goal: a rename across databases leaves nothing temporary behind, and what a crash left goes.
+     */
+    CLEANUP(error_reset) Error err = {0};
+    Source s = {.prng = prng_seeded(test_seed())};
+    arena_init(&s.arena, 65536);
+    write_scratch_init(&s.scratch);
+    test_node_open(&s.node, /* has_oplog= */ true, /* apply_threads= */ 0);
+    OpCtx *op = s.node.op;
+    EXPECT_OK(oplog_begin_term(s.node.oplog, op, 1, &err), err);
+    Ns t = ns_of("r.t"), q = ns_of("q.t"), left = ns_of("q.tmpAAAAA.renameCollection");
+    Doc options = json("{'validator': {'no': 1}, 'collation': {'locale': 'en'}}", &s.arena);
+    EXPECT_OK(ddl_create_collection(op, &t, options, NULL, &err), err);
+    Doc specs[] = {
+        json("{'key': {'m': 1}, 'name': 'm_1'}", &s.arena),
+        json("{'key': {'u': 1}, 'name': 'u_1', 'collation': {'locale': 'simple'}}", &s.arena)};
+    CreateIndexesResult created;
+    EXPECT_OK(ddl_create_indexes(op, &t, specs, 2, &created, &err), err);
+    op->is_validation_bypassed = true;
+    for (int i = 0; i < 200; i++)
+        write_unit(&s, "r.t");
+    op->is_validation_bypassed = false;
+    Doc temp = json("{'temp': true}", &s.arena);
+    EXPECT_OK(ddl_create_collection(op, &left, temp, NULL, &err), err);
+    EXPECT_OK(ddl_rename(op, &t, &q, /* is_drop_target= */ false, &err), err);
+    EXPECT_OK(ddl_drop_temporary(op, &err), err);
+
+    Catalog *catalog = catalog_acquire(s.node.fx.service.catalog);
+    EXPECT(catalog_find(catalog, &t) == NULL);
+    EXPECT(catalog_find(catalog, &left) == NULL);
+    const Collection *coll = catalog_find(catalog, &q);
+    EXPECT(coll != NULL);
+    if (coll != NULL) {
+        EXPECT(!coll->options.is_temp);
+        EXPECT(doc_is_present(coll->options.validator));
+        EXPECT_EQ_U64(coll->index_count, 3);
+        const IndexDesc *m = collection_find_index(coll, STR("m_1"));
+        const IndexDesc *u = collection_find_index(coll, STR("u_1"));
+        EXPECT(m != NULL && m->collator != NULL);
+        EXPECT(u != NULL && u->collator == NULL);
+        EXPECT(record_store_count(coll->records) > 20);
+    }
+    catalog_release(catalog);
+    Ns local = ns_of("local.t");
+    EXPECT(ddl_rename(op, &q, &local, false, &err) == ERR_ILLEGAL_OPERATION);
+    write_scratch_done(&s.scratch);
+    arena_done(&s.arena);
+    test_node_close(&s.node);
 }
