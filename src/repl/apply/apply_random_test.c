@@ -10,7 +10,7 @@
 #include "ddl/ddl.h"
 #include "index/collection_write.h"
 #include "index/validate.h"
-#include "repl/apply/node_test.h"
+#include "repl/apply/apply_node_test.h"
 
 enum {
     STEPS = 3000,
@@ -366,7 +366,7 @@ TEST(an_oplog_applied_elsewhere_gives_the_same_data) {
     Source source = {.prng = prng_seeded(test_seed())};
     arena_init(&source.arena, 65536);
     write_scratch_init(&source.scratch);
-    test_node_open(&source.node, /* has_oplog= */ true, /* apply_threads= */ 0);
+    test_node_open(&source.node, /* has_oplog= */ true);
     fill_source(&source);
     dump(&source.node, /* is_sorted= */ false, &wanted);
     dump(&source.node, /* is_sorted= */ true, &wanted_sorted);
@@ -378,7 +378,7 @@ TEST(an_oplog_applied_elsewhere_gives_the_same_data) {
     arena_done(&source.arena);
 
     TestNode target;
-    test_node_open(&target, /* has_oplog= */ false, /* apply_threads= */ 4);
+    apply_node_open(&target, /* apply_threads= */ 4);
     apply_in_batches(&target, entries, count, APPLY_STEADY, &source.prng);
     dump(&target, /* is_sorted= */ false, &first);
     expect_same(&wanted, &first, "applied");
@@ -390,7 +390,7 @@ TEST(an_oplog_applied_elsewhere_gives_the_same_data) {
         dump(&target, /* is_sorted= */ true, &again);
         expect_same(&wanted_sorted, &again, "applied again");
     }
-    test_node_close(&target);
+    apply_node_close(&target);
     xfree(entries);
     arena_done(&arena);
 }
@@ -402,7 +402,7 @@ TEST(temporary_collections_are_dropped_and_renamed_ones_kept) {
     Source s = {.prng = prng_seeded(test_seed())};
     arena_init(&s.arena, 65536);
     write_scratch_init(&s.scratch);
-    test_node_open(&s.node, /* has_oplog= */ true, /* apply_threads= */ 0);
+    test_node_open(&s.node, /* has_oplog= */ true);
     OpCtx *op = s.node.op;
     EXPECT_OK(oplog_begin_term(s.node.oplog, op, 1, &err), err);
     Ns t = ns_of("r.t"), q = ns_of("q.t"), left = ns_of("q.tmpAAAAA.renameCollection");

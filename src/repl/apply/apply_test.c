@@ -12,7 +12,7 @@
 #include "index/collection_write.h"
 #include "index/validate.h"
 #include "repl/apply/apply_internal.h"
-#include "repl/apply/node_test.h"
+#include "repl/apply/apply_node_test.h"
 
 static const char *const MODES[] = {"steady", "recovery", "initial sync"};
 
@@ -389,7 +389,7 @@ TEST(entries_make_the_documents_and_can_be_applied_again) {
     arena_init(&arena, 65536);
     for (int mode = APPLY_STEADY; mode <= APPLY_INITIAL_SYNC; mode++) {
         TestNode node;
-        test_node_open(&node, /* has_oplog= */ false, /* apply_threads= */ 2);
+        apply_node_open(&node, /* apply_threads= */ 2);
         uint64_t ts = UINT64_C(1000) << 32;
         for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
             for (int round = 0; round < 2; round++) {
@@ -406,7 +406,7 @@ TEST(entries_make_the_documents_and_can_be_applied_again) {
             }
             drop_db(&node, "d");
         }
-        test_node_close(&node);
+        apply_node_close(&node);
     }
     arena_done(&arena);
 }
@@ -474,7 +474,7 @@ TEST(malformed_entries_fail_and_tell) {
     Arena arena;
     arena_init(&arena, 65536);
     TestNode node;
-    test_node_open(&node, /* has_oplog= */ false, /* apply_threads= */ 2);
+    apply_node_open(&node, /* apply_threads= */ 2);
     uint64_t ts = UINT64_C(1000) << 32;
     for (size_t i = 0; i < ARRAY_LEN(FAILURES); i++) {
         for (int mode = APPLY_STEADY; mode <= APPLY_INITIAL_SYNC; mode++) {
@@ -490,7 +490,7 @@ TEST(malformed_entries_fail_and_tell) {
             drop_db(&node, "d");
         }
     }
-    test_node_close(&node);
+    apply_node_close(&node);
     arena_done(&arena);
 }
 
@@ -518,7 +518,7 @@ TEST(what_stands_in_the_way_gets_another_name) {
     Arena arena;
     arena_init(&arena, 65536);
     TestNode node;
-    test_node_open(&node, /* has_oplog= */ false, /* apply_threads= */ 1);
+    apply_node_open(&node, /* apply_threads= */ 1);
     uint64_t ts = UINT64_C(1000) << 32;
     for (size_t i = 0; i < ARRAY_LEN(ROWS); i++) {
         CLEANUP(error_reset) Error err = {0};
@@ -530,7 +530,7 @@ TEST(what_stands_in_the_way_gets_another_name) {
         EXPECT_STR(dump_db(&node, "d", &arena), ROWS[i].result);
         drop_db(&node, "d");
     }
-    test_node_close(&node);
+    apply_node_close(&node);
     arena_done(&arena);
 }
 
@@ -538,7 +538,7 @@ TEST(rows_of_system_views_are_views) {
     Arena arena;
     arena_init(&arena, 65536);
     TestNode node;
-    test_node_open(&node, /* has_oplog= */ false, /* apply_threads= */ 1);
+    apply_node_open(&node, /* apply_threads= */ 1);
     uint64_t ts = UINT64_C(1000) << 32;
     static const struct {
         const char *entries;
@@ -570,7 +570,7 @@ TEST(rows_of_system_views_are_views) {
                    STEPS[i].view_on != NULL ? STEPS[i].view_on : "none");
         catalog_release(catalog);
     }
-    test_node_close(&node);
+    apply_node_close(&node);
     arena_done(&arena);
 }
 
@@ -647,7 +647,7 @@ TEST(each_document_has_the_timestamp_of_its_entry) {
     for (uint32_t threads = 1; threads <= 3; threads += 2) {
         CLEANUP(error_reset) Error err = {0};
         TestNode node;
-        test_node_open(&node, /* has_oplog= */ false, threads);
+        apply_node_open(&node, threads);
         uint64_t ts = UINT64_C(1000) << 32;
         Doc entries[DOCS + 2];
         size_t count = entries_of(
@@ -669,7 +669,7 @@ TEST(each_document_has_the_timestamp_of_its_entry) {
         }
         EXPECT_EQ_U64(count_at(&node, "d.a", first - 1, &is_multikey), 0);
         EXPECT(!is_multikey);
-        test_node_close(&node);
+        apply_node_close(&node);
     }
     arena_done(&arena);
 }
@@ -715,7 +715,7 @@ static void measure_primary(int64_t total) {
     enum { BATCH = 500 };
     CLEANUP(error_reset) Error err = {0};
     TestNode node;
-    test_node_open(&node, /* has_oplog= */ true, /* apply_threads= */ 0);
+    test_node_open(&node, /* has_oplog= */ true);
     EXPECT_OK(oplog_begin_term(node.oplog, node.op, 1, &err), err);
     Ns ns;
     EXPECT_OK(ns_parse(STR("d.a"), &ns, &err), err);
@@ -764,7 +764,7 @@ TEST(a_run_uses_all_threads) {
         Arena arena;
         arena_init(&arena, 65536);
         TestNode node;
-        test_node_open(&node, /* has_oplog= */ false, THREADS[t]);
+        apply_node_open(&node, THREADS[t]);
         uint64_t ts = UINT64_C(1000) << 32;
         Doc *entries = xcalloc(BATCH, sizeof(*entries));
         size_t count = entries_of("[" CREATE("a", "U1") "]", &ts, entries, 1, &arena);
@@ -787,7 +787,7 @@ TEST(a_run_uses_all_threads) {
             printf("applied with %u threads: %" PRId64 " entries/s\n", THREADS[t],
                    total * 1000000 / (spent_us + 1));
         xfree(entries);
-        test_node_close(&node);
+        apply_node_close(&node);
         arena_done(&arena);
     }
 }

@@ -1,6 +1,6 @@
 /*
  * node_test.h - a member of a replica set without its network: storage, catalog and, as wanted, an
- * oplog to write to or an applier.
+ * oplog. For the tests of this folder and of repl/apply.
  */
 #pragma once
 
@@ -9,7 +9,6 @@
 #include "base/alloc.h"
 #include "bson/compare.h"
 #include "index/build/coordinator.h"
-#include "repl/apply/apply.h"
 #include "repl/oplog/oplog.h"
 #include "storage/fixture_test.h"
 
@@ -17,12 +16,11 @@ typedef struct TestNode {
     StorageFixture fx;
     OpCtx *op; /* fx.op */
     Oplog *oplog;
-    Applier *applier;
+    struct Applier *applier; /* for repl/apply */
 } TestNode;
 
-static inline void test_node_open(TestNode *node, bool has_oplog, uint32_t apply_threads) {
-    *node = (TestNode){.fx.is_replicated = true};
-    snprintf(node->fx.dir, sizeof(node->fx.dir), "%s", test_temp_dir());
+/* In a directory that may have data already. */
+static inline void test_node_reopen(TestNode *node, bool has_oplog) {
     fixture_open(&node->fx);
     node->op = node->fx.op;
     node->fx.service.index_builds = index_builds_new(/* is_resuming= */ false);
@@ -33,15 +31,17 @@ static inline void test_node_open(TestNode *node, bool has_oplog, uint32_t apply
         EXPECT_OK(oplog_open(node->op, &node->oplog, &err), err);
         EXPECT_OK(oplog_ensure(node->oplog, node->op, INT64_C(64) << 20, &err), err);
     }
-    if (apply_threads > 0)
-        EXPECT_OK(applier_new(&node->fx.service, apply_threads, &node->applier, &err), err);
+}
+
+static inline void test_node_open(TestNode *node, bool has_oplog) {
+    *node = (TestNode){.fx.is_replicated = true};
+    snprintf(node->fx.dir, sizeof(node->fx.dir), "%s", test_temp_dir());
+    test_node_reopen(node, has_oplog);
 }
 
 static inline void test_node_close(TestNode *node) {
-    applier_free(node->applier);
-    op_ctx_free(node->fx.other); /* what it staged for the oplog goes before the oplog does */
-    node->fx.other = fixture_op(&node->fx);
     oplog_free(node->oplog);
+    node->oplog = NULL;
     catalog_service_free(node->fx.service.catalog);
     node->fx.service.catalog = NULL;
     fixture_close(&node->fx);
