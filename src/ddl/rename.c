@@ -318,11 +318,31 @@ Doc ddl_capped_options(OpCtx *op, const Collection *coll, int64_t size, bool is_
     return doc_builder_end(&b);
 }
 
-static ErrCode convert_alone(OpCtx *op, const CappedArgs *args, const Collection *coll,
-                             int64_t excess, Error *err) {
-    Doc options = ddl_capped_options(op, coll, args->size, /* is_temp= */ false);
+ErrCode ddl_open_to_convert(OpCtx *op, const Ns *ns, CollAccess *ret_access, Error *err) {
+    TRY(access_write(op, ns, LOCK_X, ret_access, err));
+    if (ret_access->view != NULL)
+        return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
+                         "Namespace %s is a view, not a collection", ns->text);
+    if (ret_access->coll == NULL)
+        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "source collection %s does not exist",
+                         ns->text);
+    return ddl_check_no_build(ret_access->coll, err);
+}
+
+int64_t ddl_capped_excess(const Collection *coll, int64_t size) {
+    int64_t excess = record_store_data_size(coll->records) - size;
+    return excess > 0 ? excess : 0;
+}
+
+static ErrCode convert_attempt(void *arg, OpCtx *op, Error *err) {
+    CappedArgs *args = arg;
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(ddl_open_to_convert(op, args->ns, &access, err));
+    Doc options = ddl_capped_options(op, access.coll, args->size, /* is_temp= */ false);
+    int64_t excess = ddl_capped_excess(access.coll, args->size);
     Collection *copy;
-    Collection *bare = collection_clone(coll); /* a capped collection starts with _id alone */
+    Collection *bare =
+        collection_clone(access.coll); /* a capped collection starts with _id alone */
     for (uint32_t i = bare->index_count; i-- > 0;)
         if (!bare->indexes[i]->is_id)
             collection_remove_index(bare, i);
@@ -330,68 +350,66 @@ static ErrCode convert_alone(OpCtx *op, const CappedArgs *args, const Collection
     collection_unref(bare);
     TRY(rc);
     failpoint_hit(FP_RENAME_COPIED);
-    rc = swap_in(op, coll, coll, copy, args->ns, err);
+    rc = swap_in(op, access.coll, access.coll, copy, args->ns, err);
     if (rc != ERR_OK)
         ddl_discard_collection(op, copy);
     collection_unref(copy);
     return rc;
 }
 
-static ErrCode convert_attempt(void *arg, OpCtx *op, Error *err) {
-    CappedArgs *args = arg;
-    CLEANUP(access_done) CollAccess access = {0};
-    TRY(access_write(op, args->ns, LOCK_X, &access, err));
-    if (access.view != NULL)
-        return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
-                         "Namespace %s is a view, not a collection", args->ns->text);
-    if (access.coll == NULL)
-        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "source collection %s does not exist",
-                         args->ns->text);
-    TRY(ddl_check_no_build(access.coll, err));
-    int64_t excess = record_store_data_size(access.coll->records) - args->size;
-    if (excess < 0)
-        excess = 0;
-    return ddl_is_told(op, args->ns)
-               ? ddl_convert_by_steps(op, access.coll, args->size, excess, err)
-               : convert_alone(op, args, access.coll, excess, err);
-}
-
 ErrCode ddl_convert_to_capped(OpCtx *op, const Ns *ns, int64_t size, Error *err) {
+    if (ddl_is_told(op, ns))
+        return ddl_convert_by_steps(op, ns, size, err);
     CappedArgs args = {ns, size};
     return op_run_with_retry(op, convert_attempt, &args, err);
 }
 
-ErrCode ddl_lock_two(OpCtx *op, const Ns *a, const Ns *b, Error *err) {
-    TRY(op_lock_global(op, LOCK_IX, err));
-    ResourceId db_a = db_resource(ns_db(a)), db_b = db_resource(ns_db(b));
-    ResourceId coll_a = ns_resource(a), coll_b = ns_resource(b);
-    struct {
-        ResourceId id;
-        LockMode mode;
-    } rows[] = {
-        {RESOURCE_ID_RSTL, LOCK_IX},
-        {db_a < db_b ? db_a : db_b, LOCK_IX},
-        {db_a < db_b ? db_b : db_a, LOCK_IX},
-        {coll_a < coll_b ? coll_a : coll_b, LOCK_X},
-        {coll_a < coll_b ? coll_b : coll_a, LOCK_X},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        ErrCode rc = lock_acquire(op, rows[i].id, rows[i].mode, LOCK_DEFAULT, INT64_MAX, err);
-        if (rc != ERR_OK) {
-            while (i-- > 0)
-                lock_release(op, rows[i].id);
-            op_unlock_global(op);
-            return rc;
-        }
+static void add_sorted(ResourceId *ids, size_t *count, ResourceId id) {
+    size_t at = (*count)++;
+    for (; at > 0 && ids[at - 1] > id; at--)
+        ids[at] = ids[at - 1];
+    ids[at] = id;
+}
+
+ErrCode ddl_lock_names(OpCtx *op, const Ns *const *names, size_t count, Error *err) {
+    invariant(count <= DDL_LOCK_NAMES_MAX);
+    ResourceId dbs[DDL_LOCK_NAMES_MAX], colls[DDL_LOCK_NAMES_MAX];
+    size_t db_count = 0, coll_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        add_sorted(dbs, &db_count, db_resource(ns_db(names[i])));
+        add_sorted(colls, &coll_count, ns_resource(names[i]));
     }
-    return ERR_OK;
+    TRY(op_lock_global(op, LOCK_IX, err));
+    ResourceId held[2 * DDL_LOCK_NAMES_MAX + 1];
+    size_t held_count = 0;
+    ErrCode rc = ERR_OK;
+    for (size_t i = 0; rc == ERR_OK && i < 2 * count + 1; i++) {
+        ResourceId id = i == 0 ? RESOURCE_ID_RSTL : i <= count ? dbs[i - 1] : colls[i - 1 - count];
+        rc = lock_acquire(op, id, i <= count ? LOCK_IX : LOCK_X, LOCK_DEFAULT, INT64_MAX, err);
+        if (rc == ERR_OK)
+            held[held_count++] = id;
+    }
+    if (rc == ERR_OK)
+        return ERR_OK;
+    while (held_count > 0)
+        lock_release(op, held[--held_count]);
+    op_unlock_global(op);
+    return rc;
+}
+
+void ddl_unlock_names(OpCtx *op, const Ns *const *names, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        lock_release(op, ns_resource(names[i]));
+    for (size_t i = 0; i < count; i++)
+        lock_release(op, db_resource(ns_db(names[i])));
+    lock_release(op, RESOURCE_ID_RSTL);
+    op_unlock_global(op);
+}
+
+ErrCode ddl_lock_two(OpCtx *op, const Ns *a, const Ns *b, Error *err) {
+    return ddl_lock_names(op, (const Ns *[]){a, b}, 2, err);
 }
 
 void ddl_unlock_two(OpCtx *op, const Ns *a, const Ns *b) {
-    lock_release(op, ns_resource(a));
-    lock_release(op, ns_resource(b));
-    lock_release(op, db_resource(ns_db(a)));
-    lock_release(op, db_resource(ns_db(b)));
-    lock_release(op, RESOURCE_ID_RSTL);
-    op_unlock_global(op);
+    ddl_unlock_names(op, (const Ns *[]){a, b}, 2);
 }

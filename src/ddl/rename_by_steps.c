@@ -6,8 +6,8 @@
  *
  * What if we stop here: before the rename the source is untouched, and the temporary collection,
  * which is marked as such, is dropped: on failure at once, after a crash by the next primary
- * (ddl_drop_temporary). Before the last step both collections are there, complete. The source and
- * the target are locked in X from the first step to the last.
+ * (ddl_drop_temporary). Before the last step both collections are there, complete. All names are
+ * locked in X from the first step to the last; each step locks what it needs once more.
  */
 #include <stdio.h>
 #include <string.h>
@@ -106,7 +106,7 @@ static void drop_temporary(OpCtx *op, const Ns *ns) {
 typedef struct Copy {
     const Collection *from;
     const Ns *to;
-    const char *suffix;
+    const Ns *temporary;
     Doc options;
     bool has_indexes;
     int64_t skip_bytes;
@@ -114,19 +114,17 @@ typedef struct Copy {
 
 /* A copy of `from` under a temporary name takes the name `to`. */
 static ErrCode copy_and_rename(OpCtx *op, const Copy *copy, Error *err) {
-    Ns ns;
-    TRY(ddl_temp_ns(op, ns_db(copy->to), copy->suffix, &ns, err));
-    TRY(ddl_create_collection(op, &ns, copy->options, NULL, err));
-    ErrCode rc = copy->has_indexes ? make_indexes(op, copy->from, &ns, err) : ERR_OK;
+    const Ns *ns = copy->temporary;
+    TRY(ddl_create_collection(op, ns, copy->options, NULL, err));
+    ErrCode rc = copy->has_indexes ? make_indexes(op, copy->from, ns, err) : ERR_OK;
     if (rc == ERR_OK)
-        rc = fill(op, copy->from, &ns, copy->skip_bytes, err);
+        rc = fill(op, copy->from, ns, copy->skip_bytes, err);
     if (rc == ERR_OK)
         failpoint_hit(FP_RENAME_COPIED);
     if (rc == ERR_OK)
-        rc =
-            ddl_rename_here(op, &(RenameArgs){&ns, copy->to, /* is_drop_target= */ true, {0}}, err);
+        rc = ddl_rename_here(op, &(RenameArgs){ns, copy->to, /* is_drop_target= */ true, {0}}, err);
     if (rc != ERR_OK)
-        drop_temporary(op, &ns);
+        drop_temporary(op, ns);
     return rc;
 }
 
@@ -142,13 +140,13 @@ static Doc temporary_options(Doc options, Arena *arena) {
     return doc_builder_end(&b);
 }
 
-static ErrCode rename_locked(OpCtx *op, const RenameArgs *args, const Catalog *catalog,
-                             Error *err) {
+static ErrCode rename_locked(OpCtx *op, const RenameArgs *args, const Ns *temporary,
+                             const Catalog *catalog, Error *err) {
     const Collection *source, *target;
     TRY(ddl_check_rename(catalog, args, &source, &target, err));
     Copy copy = {.from = source,
                  .to = args->to,
-                 .suffix = "renameCollection",
+                 .temporary = temporary,
                  .options = temporary_options(source->options.doc, &op->arena),
                  .has_indexes = true};
     TRY(copy_and_rename(op, &copy, err));
@@ -158,22 +156,36 @@ static ErrCode rename_locked(OpCtx *op, const RenameArgs *args, const Catalog *c
 
 ErrCode ddl_rename_by_steps(OpCtx *op, const RenameArgs *args, Error *err) {
     TRY(ddl_check_db_case(op, args->to, err));
-    TRY(ddl_lock_two(op, args->from, args->to, err));
+    Ns temporary;
+    TRY(ddl_temp_ns(op, ns_db(args->to), "renameCollection", &temporary, err));
+    const Ns *names[] = {args->from, args->to, &temporary};
+    TRY(ddl_lock_names(op, names, ARRAY_LEN(names), err));
     Catalog *catalog = catalog_acquire(op_catalog(op));
-    ErrCode rc = rename_locked(op, args, catalog, err);
+    ErrCode rc = rename_locked(op, args, &temporary, catalog, err);
     catalog_release(catalog);
-    ddl_unlock_two(op, args->from, args->to);
+    ddl_unlock_names(op, names, ARRAY_LEN(names));
     return rc;
 }
 
-ErrCode ddl_convert_by_steps(OpCtx *op, const Collection *coll, int64_t size, int64_t skip_bytes,
-                             Error *err) {
-    Copy copy = {.from = coll,
-                 .to = &coll->ns,
-                 .suffix = "convertToCapped",
-                 .options = ddl_capped_options(op, coll, size, /* is_temp= */ true),
-                 .skip_bytes = skip_bytes};
+static ErrCode convert_locked(OpCtx *op, const Ns *ns, int64_t size, const Ns *temporary,
+                              Error *err) {
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(ddl_open_to_convert(op, ns, &access, err));
+    Copy copy = {.from = access.coll,
+                 .to = ns,
+                 .temporary = temporary,
+                 .options = ddl_capped_options(op, access.coll, size, /* is_temp= */ true),
+                 .skip_bytes = ddl_capped_excess(access.coll, size)};
     return copy_and_rename(op, &copy, err);
+}
+
+ErrCode ddl_convert_by_steps(OpCtx *op, const Ns *ns, int64_t size, Error *err) {
+    Ns temporary;
+    TRY(ddl_temp_ns(op, ns_db(ns), "convertToCapped", &temporary, err));
+    TRY(ddl_lock_two(op, ns, &temporary, err));
+    ErrCode rc = convert_locked(op, ns, size, &temporary, err);
+    ddl_unlock_two(op, ns, &temporary);
+    return rc;
 }
 
 /* ---- what a crash leaves ---- */

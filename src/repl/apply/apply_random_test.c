@@ -421,6 +421,8 @@ TEST(temporary_collections_are_dropped_and_renamed_ones_kept) {
     EXPECT_OK(ddl_create_collection(op, &left, temp, NULL, &err), err);
     EXPECT_OK(ddl_rename(op, &t, &q, /* is_drop_target= */ false, &err), err);
     EXPECT_OK(ddl_drop_temporary(op, &err), err);
+    EXPECT(ddl_convert_to_capped(op, &t, 4096, &err) == ERR_NAMESPACE_NOT_FOUND);
+    error_reset(&err);
 
     Catalog *catalog = catalog_acquire(s.node.fx.service.catalog);
     EXPECT(catalog_find(catalog, &t) == NULL);
