@@ -43,6 +43,9 @@ ErrCode ddl_rename_if(OpCtx *op, const Ns *from, const Ns *to, RenameCheck check
     MUST_CHECK; /* drops the target */
 /* A free name for a collection on its way: "tmp<random>.<suffix>". */
 ErrCode ddl_temp_ns(OpCtx *op, Str db, const char *suffix, Ns *ret_ns, Error *err) MUST_CHECK;
+/* Drops what is marked as temporary: left over from such operations by a crash. For a primary that
+ * begins its term, before anybody else writes. */
+ErrCode ddl_drop_temporary(OpCtx *op, Error *err) MUST_CHECK;
 /* Copies the newest documents that fit into a capped collection of that size, then takes its place.
  */
 ErrCode ddl_convert_to_capped(OpCtx *op, const Ns *ns, int64_t size, Error *err) MUST_CHECK;

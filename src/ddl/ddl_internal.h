@@ -17,8 +17,13 @@ ErrCode ddl_check_db_case(OpCtx *op, const Ns *ns, Error *err) MUST_CHECK;
 /* Fails with ERR_BACKGROUND_OPERATION_IN_PROGRESS_FOR_NAMESPACE while an index of the collection is
  * being built; NULL is fine. */
 ErrCode ddl_check_no_build(const Collection *coll, Error *err) MUST_CHECK;
-/* Both names in X; databases, then collections, each in ResourceId order, so that two operations
+/* All names in X; databases, then collections, each in ResourceId order, so that two operations
  * cannot wait for each other. */
+enum {
+    DDL_LOCK_NAMES_MAX = 3,
+};
+ErrCode ddl_lock_names(OpCtx *op, const Ns *const *names, size_t count, Error *err) MUST_CHECK;
+void ddl_unlock_names(OpCtx *op, const Ns *const *names, size_t count);
 ErrCode ddl_lock_two(OpCtx *op, const Ns *a, const Ns *b, Error *err) MUST_CHECK;
 void ddl_unlock_two(OpCtx *op, const Ns *a, const Ns *b);
 /* Tells the observers: `o` is the command as an entry of the oplog, `o2` what was before. */
@@ -35,6 +40,32 @@ Doc ddl_entry_drop_index(OpCtx *op, const Ns *ns, const IndexDesc *index);
 Doc ddl_entry_coll_mod(OpCtx *op, const Ns *ns, const CollModChange *change);
 /* {collectionOptions_old, indexOptions_old?}; `index` is NULL when none is changed. */
 Doc ddl_entry_coll_mod_before(OpCtx *op, const Collection *coll, const IndexDesc *index);
+
+typedef struct RenameArgs {
+    const Ns *from;
+    const Ns *to;
+    bool is_drop_target;
+    RenameCheck check;
+} RenameArgs;
+/* May `from` be renamed so? Both names are locked. */
+ErrCode ddl_check_rename(const Catalog *catalog, const RenameArgs *args,
+                         const Collection **ret_source, const Collection **ret_target, Error *err)
+    MUST_CHECK;
+/* Within a database, without a look at what kinds of names they are. */
+ErrCode ddl_rename_here(OpCtx *op, const RenameArgs *args, Error *err) MUST_CHECK;
+/* Skips the oldest `skip_bytes`. Both are locked; `to` is empty. */
+ErrCode ddl_copy_documents(OpCtx *op, const Collection *from, const Collection *to,
+                           int64_t skip_bytes, Error *err) MUST_CHECK;
+/* For convertToCapped: the collection in X, and how many bytes of it do not fit. */
+ErrCode ddl_open_to_convert(OpCtx *op, const Ns *ns, CollAccess *ret_access, Error *err) MUST_CHECK;
+int64_t ddl_capped_excess(const Collection *coll, int64_t size);
+/* Of what convertToCapped makes of `coll`. */
+Doc ddl_capped_options(OpCtx *op, const Collection *coll, int64_t size, bool is_temp);
+/* rename_by_steps.c: is a change of that name told to other members? */
+bool ddl_is_told(const OpCtx *op, const Ns *ns);
+ErrCode ddl_rename_by_steps(OpCtx *op, const RenameArgs *args, Error *err) MUST_CHECK;
+ErrCode ddl_convert_by_steps(OpCtx *op, const Ns *ns, int64_t size, Error *err) MUST_CHECK;
+Doc ddl_options_without(Doc options, const char *name, Arena *arena);
 /* Replaces, adds or removes (missing value) members of an options document. */
 Doc ddl_options_with(Doc options, const char *const *names, const Elem *values, size_t count,
                      Arena *arena);

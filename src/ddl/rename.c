@@ -8,8 +8,10 @@
  *
  *     tables filled | source dropped, copy created     crash before the last step: the source is
  * untouched, the tables are found unreferenced at the next start
+ *
+ * The other members of a replica set cannot be told of such tables: there it goes another way
+ * (rename_by_steps.c).
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -24,21 +26,13 @@
 enum {
     COPY_DOCS_PER_UNIT = 500,
     COPY_BYTES_PER_UNIT = 16 * 1024 * 1024,
+    COPY_BYTES_PER_CAPPED = 1024 * 1024,
 };
-
-typedef struct RenameArgs {
-    const Ns *from;
-    const Ns *to;
-    bool is_drop_target;
-    RenameCheck check;
-} RenameArgs;
 
 static ErrCode rename_collection(OpCtx *op, const Ns *from, const Ns *to, bool is_drop_target,
                                  RenameCheck check, Error *err);
 static ErrCode rename_here(void *arg, OpCtx *op, Error *err);
 static ErrCode rename_across(void *arg, OpCtx *op, Error *err);
-static ErrCode copy_documents(OpCtx *op, const Collection *from, const Collection *to,
-                              int64_t skip_bytes, Error *err);
 static ErrCode copy_collection(OpCtx *op, const Collection *from, const Ns *ns, Doc options,
                                int64_t skip_bytes, Collection **ret_copy, Error *err);
 static ErrCode swap_in(OpCtx *op, const Collection *source, const Collection *target,
@@ -63,12 +57,18 @@ static ErrCode rename_collection(OpCtx *op, const Ns *from, const Ns *to, bool i
     TRY(ns_check_creatable(to, err));
     RenameArgs args = {from, to, is_drop_target, check};
     bool is_same_db = str_equal(ns_db(from), ns_db(to));
+    if (!is_same_db && storage_is_replicated(op_storage(op)) &&
+        ns_is_replicated(from) != ns_is_replicated(to))
+        return error_set(err, ERR_ILLEGAL_OPERATION,
+                         "Cannot rename collections between a replicated and an unreplicated "
+                         "database");
+    if (!is_same_db && ddl_is_told(op, to))
+        return ddl_rename_by_steps(op, &args, err);
     return op_run_with_retry(op, is_same_db ? rename_here : rename_across, &args, err);
 }
 
-static ErrCode check_names(const Catalog *catalog, const RenameArgs *args,
-                           const Collection **ret_source, const Collection **ret_target,
-                           Error *err) {
+ErrCode ddl_check_rename(const Catalog *catalog, const RenameArgs *args,
+                         const Collection **ret_source, const Collection **ret_target, Error *err) {
     *ret_source = catalog_find(catalog, args->from);
     *ret_target = catalog_find(catalog, args->to);
     if (*ret_source == NULL && catalog_find_view(catalog, args->from) != NULL)
@@ -88,15 +88,28 @@ static ErrCode check_names(const Catalog *catalog, const RenameArgs *args,
                                      : ERR_OK;
 }
 
+/* What gets a name from a user is not temporary any more. */
+static ErrCode keep_for_good(OpCtx *op, Collection *renamed, Error *err) {
+    if (!renamed->options.is_temp)
+        return ERR_OK;
+    return collection_set_options(
+        renamed, ddl_options_without(renamed->options.doc, "temp", &op->arena), err);
+}
+
 static ErrCode rename_locked(OpCtx *op, const RenameArgs *args, const Catalog *catalog,
                              Error *err) {
     const Collection *source, *target;
-    TRY(check_names(catalog, args, &source, &target, err));
+    TRY(ddl_check_rename(catalog, args, &source, &target, err));
     Collection *renamed = collection_clone(source);
     renamed->ns = *args->to;
+    ErrCode rc = keep_for_good(op, renamed, err);
+    if (rc != ERR_OK) {
+        collection_unref(renamed);
+        return rc;
+    }
     CLEANUP(uow_done) UnitOfWork uow = {0};
     TRY(uow_begin(op, &uow, err));
-    ErrCode rc = ddl_observe(
+    rc = ddl_observe(
         op, args->from, &source->uuid,
         ddl_entry_rename(op, args->from, args->to, target != NULL ? &target->uuid : NULL),
         target != NULL ? ddl_entry_num_records(op, target) : DOC_NONE, err);
@@ -122,6 +135,10 @@ static ErrCode rename_here(void *arg, OpCtx *op, Error *err) {
     return rc;
 }
 
+ErrCode ddl_rename_here(OpCtx *op, const RenameArgs *args, Error *err) {
+    return op_run_with_retry(op, rename_here, (void *)args, err);
+}
+
 /* The source is locked in X over the copy: what is copied is what is dropped. */
 static ErrCode rename_across(void *arg, OpCtx *op, Error *err) {
     RenameArgs *args = arg;
@@ -130,7 +147,7 @@ static ErrCode rename_across(void *arg, OpCtx *op, Error *err) {
     Catalog *catalog = catalog_acquire(op_catalog(op));
     const Collection *source, *target;
     Collection *copy = NULL;
-    ErrCode rc = check_names(catalog, args, &source, &target, err);
+    ErrCode rc = ddl_check_rename(catalog, args, &source, &target, err);
     if (rc == ERR_OK)
         rc = copy_collection(op, source, args->to, source->options.doc, /* skip_bytes= */ 0, &copy,
                              err);
@@ -193,7 +210,7 @@ static ErrCode copy_collection(OpCtx *op, const Collection *from, const Ns *ns, 
         }
     }
     if (rc == ERR_OK)
-        rc = copy_documents(op, from, copy, skip_bytes, err);
+        rc = ddl_copy_documents(op, from, copy, skip_bytes, err);
     if (rc != ERR_OK) {
         ddl_discard_collection(op, copy);
         collection_unref(copy);
@@ -208,6 +225,7 @@ typedef struct CopyUnit {
     Doc docs[COPY_DOCS_PER_UNIT];
     size_t count;
     size_t bytes;
+    Arena arena;
     WriteScratch scratch;
 } CopyUnit;
 
@@ -219,43 +237,63 @@ static ErrCode insert_unit(void *arg, OpCtx *op, Error *err) {
     return uow_commit(&uow, err);
 }
 
-static ErrCode copy_documents(OpCtx *op, const Collection *from, const Collection *to,
-                              int64_t skip_bytes, Error *err) {
-    CopyUnit *unit = NEW(CopyUnit);
-    unit->to = to;
-    write_scratch_init(&unit->scratch);
+/* The cursor stays where it is, in a new snapshot. */
+static ErrCode flush_unit(CopyUnit *unit, OpCtx *op, RecordCursor *cursor, Error *err) {
+    record_cursor_save(cursor);
+    ru_abandon_snapshot(op->ru);
+    TRY(op_check_interrupt_slow(op, err));
+    TRY(op_run_with_retry(op, insert_unit, unit, err));
+    bool is_kept;
+    TRY(record_cursor_restore(cursor, op, &is_kept, err));
+    unit->count = unit->bytes = 0;
+    arena_reset(&unit->arena);
+    return ERR_OK;
+}
+
+static ErrCode copy_units(CopyUnit *unit, OpCtx *op, const Collection *from, int64_t skip_bytes,
+                          Error *err) {
+    /* The oplog tells inserts into a capped collection by one entry. */
+    size_t bytes_max = unit->to->options.is_capped ? COPY_BYTES_PER_CAPPED : COPY_BYTES_PER_UNIT;
     CLEANUP(record_cursor_done) RecordCursor cursor = {0};
-    ErrCode rc = record_cursor_open(op, from->records, /* is_forward= */ true, &cursor, err);
-    bool is_found = true;
-    Arena arena;
-    arena_init(&arena, 1024 * 1024);
-    while (rc == ERR_OK && is_found) {
+    TRY(record_cursor_open(op, from->records, /* is_forward= */ true, &cursor, err));
+    CLEANUP(buffer_done) Buffer kept;
+    buffer_init(&kept, SIZE_MAX / 2);
+    for (;;) {
+        bool is_found;
         RecordId rid;
         Str data;
-        rc = record_cursor_next(&cursor, &is_found, &rid, &data, err);
-        if (rc == ERR_OK && is_found && skip_bytes > 0) {
+        TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
+        if (is_found && skip_bytes > 0) {
             skip_bytes -= (int64_t)data.size;
             continue;
         }
-        if (rc == ERR_OK && is_found) {
-            unit->docs[unit->count++] = doc_copy((Doc){(const uint8_t *)data.data}, &arena);
-            unit->bytes += data.size;
+        bool is_full =
+            unit->count == COPY_DOCS_PER_UNIT || (is_found && unit->bytes + data.size > bytes_max);
+        if (unit->count > 0 && (is_full || !is_found)) {
+            buffer_clear(&kept);
+            if (is_found)
+                buffer_append(&kept, data.data, data.size);
+            TRY(flush_unit(unit, op, &cursor, err));
+            data.data = (const char *)kept.data;
         }
-        bool is_full = unit->count == COPY_DOCS_PER_UNIT || unit->bytes >= COPY_BYTES_PER_UNIT;
-        if (rc != ERR_OK || unit->count == 0 || (is_found && !is_full))
-            continue;
-        record_cursor_save(&cursor);
-        ru_abandon_snapshot(op->ru);
-        rc = op_check_interrupt_slow(op, err);
-        if (rc == ERR_OK)
-            rc = op_run_with_retry(op, insert_unit, unit, err);
-        bool is_kept;
-        if (rc == ERR_OK)
-            rc = record_cursor_restore(&cursor, op, &is_kept, err);
-        unit->count = unit->bytes = 0;
-        arena_reset(&arena);
+        if (!is_found)
+            return ERR_OK;
+        unit->docs[unit->count++] = doc_copy((Doc){(const uint8_t *)data.data}, &unit->arena);
+        unit->bytes += data.size;
     }
-    arena_done(&arena);
+}
+
+ErrCode ddl_copy_documents(OpCtx *op, const Collection *from, const Collection *to,
+                           int64_t skip_bytes, Error *err) {
+    CopyUnit *unit = NEW(CopyUnit);
+    unit->to = to;
+    write_scratch_init(&unit->scratch);
+    arena_init(&unit->arena, 1024 * 1024);
+    bool was_bypassed = op->is_validation_bypassed;
+    op->is_validation_bypassed = true; /* what is there may stay */
+    ErrCode rc = copy_units(unit, op, from, skip_bytes, err);
+    op->is_validation_bypassed = was_bypassed;
+    arena_done(&unit->arena);
     write_scratch_done(&unit->scratch);
     xfree(unit);
     return rc;
@@ -266,34 +304,49 @@ typedef struct CappedArgs {
     int64_t size;
 } CappedArgs;
 
-static ErrCode convert_attempt(void *arg, OpCtx *op, Error *err) {
-    CappedArgs *args = arg;
-    CLEANUP(access_done) CollAccess access = {0};
-    TRY(access_write(op, args->ns, LOCK_X, &access, err));
-    if (access.view != NULL)
-        return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
-                         "Namespace %s is a view, not a collection", args->ns->text);
-    if (access.coll == NULL)
-        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "source collection %s does not exist",
-                         args->ns->text);
-    TRY(ddl_check_no_build(access.coll, err));
+Doc ddl_capped_options(OpCtx *op, const Collection *coll, int64_t size, bool is_temp) {
     Buffer buf;
     buffer_init_arena(&buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
     DocBuilder b;
     doc_builder_init(&b, &buf);
     build_bool(&b, "capped", true);
-    build_i64(&b, "size", args->size);
-    if (access.coll->options.collator != NULL)
-        build_doc(&b, "collation", access.coll->options.collator->spec);
-    Doc options = doc_builder_end(&b);
-    int64_t excess = record_store_data_size(access.coll->records) - args->size;
+    build_i64(&b, "size", size);
+    if (coll->options.collator != NULL)
+        build_doc(&b, "collation", coll->options.collator->spec);
+    if (is_temp)
+        build_bool(&b, "temp", true);
+    return doc_builder_end(&b);
+}
+
+ErrCode ddl_open_to_convert(OpCtx *op, const Ns *ns, CollAccess *ret_access, Error *err) {
+    TRY(access_write(op, ns, LOCK_X, ret_access, err));
+    if (ret_access->view != NULL)
+        return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
+                         "Namespace %s is a view, not a collection", ns->text);
+    if (ret_access->coll == NULL)
+        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "source collection %s does not exist",
+                         ns->text);
+    return ddl_check_no_build(ret_access->coll, err);
+}
+
+int64_t ddl_capped_excess(const Collection *coll, int64_t size) {
+    int64_t excess = record_store_data_size(coll->records) - size;
+    return excess > 0 ? excess : 0;
+}
+
+static ErrCode convert_attempt(void *arg, OpCtx *op, Error *err) {
+    CappedArgs *args = arg;
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(ddl_open_to_convert(op, args->ns, &access, err));
+    Doc options = ddl_capped_options(op, access.coll, args->size, /* is_temp= */ false);
+    int64_t excess = ddl_capped_excess(access.coll, args->size);
     Collection *copy;
     Collection *bare =
         collection_clone(access.coll); /* a capped collection starts with _id alone */
     for (uint32_t i = bare->index_count; i-- > 0;)
         if (!bare->indexes[i]->is_id)
             collection_remove_index(bare, i);
-    ErrCode rc = copy_collection(op, bare, args->ns, options, excess > 0 ? excess : 0, &copy, err);
+    ErrCode rc = copy_collection(op, bare, args->ns, options, excess, &copy, err);
     collection_unref(bare);
     TRY(rc);
     failpoint_hit(FP_RENAME_COPIED);
@@ -305,62 +358,58 @@ static ErrCode convert_attempt(void *arg, OpCtx *op, Error *err) {
 }
 
 ErrCode ddl_convert_to_capped(OpCtx *op, const Ns *ns, int64_t size, Error *err) {
+    if (ddl_is_told(op, ns))
+        return ddl_convert_by_steps(op, ns, size, err);
     CappedArgs args = {ns, size};
     return op_run_with_retry(op, convert_attempt, &args, err);
 }
 
-ErrCode ddl_temp_ns(OpCtx *op, Str db, const char *suffix, Ns *ret_ns, Error *err) {
-    static const char LETTERS[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    enum { TRIES_MAX = 100 };
-    for (int i = 0; i < TRIES_MAX; i++) {
-        uint8_t random[5];
-        secure_random(random, sizeof(random));
-        char name[64];
-        for (size_t k = 0; k < sizeof(random); k++)
-            random[k] = (uint8_t)LETTERS[random[k] % (sizeof(LETTERS) - 1)];
-        snprintf(name, sizeof(name), "tmp%.5s.%s", (const char *)random, suffix);
-        TRY(ns_make(db, str_from(name), ret_ns, err));
-        Catalog *catalog = catalog_acquire(op_catalog(op));
-        bool is_free =
-            catalog_find(catalog, ret_ns) == NULL && catalog_find_view(catalog, ret_ns) == NULL;
-        catalog_release(catalog);
-        if (is_free)
-            return ERR_OK;
+static void add_sorted(ResourceId *ids, size_t *count, ResourceId id) {
+    size_t at = (*count)++;
+    for (; at > 0 && ids[at - 1] > id; at--)
+        ids[at] = ids[at - 1];
+    ids[at] = id;
+}
+
+ErrCode ddl_lock_names(OpCtx *op, const Ns *const *names, size_t count, Error *err) {
+    invariant(count <= DDL_LOCK_NAMES_MAX);
+    ResourceId dbs[DDL_LOCK_NAMES_MAX], colls[DDL_LOCK_NAMES_MAX];
+    size_t db_count = 0, coll_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        add_sorted(dbs, &db_count, db_resource(ns_db(names[i])));
+        add_sorted(colls, &coll_count, ns_resource(names[i]));
     }
-    return error_set(err, ERR_NAMESPACE_EXISTS, "no name for a temporary collection was free");
+    TRY(op_lock_global(op, LOCK_IX, err));
+    ResourceId held[2 * DDL_LOCK_NAMES_MAX + 1];
+    size_t held_count = 0;
+    ErrCode rc = ERR_OK;
+    for (size_t i = 0; rc == ERR_OK && i < 2 * count + 1; i++) {
+        ResourceId id = i == 0 ? RESOURCE_ID_RSTL : i <= count ? dbs[i - 1] : colls[i - 1 - count];
+        rc = lock_acquire(op, id, i <= count ? LOCK_IX : LOCK_X, LOCK_DEFAULT, INT64_MAX, err);
+        if (rc == ERR_OK)
+            held[held_count++] = id;
+    }
+    if (rc == ERR_OK)
+        return ERR_OK;
+    while (held_count > 0)
+        lock_release(op, held[--held_count]);
+    op_unlock_global(op);
+    return rc;
+}
+
+void ddl_unlock_names(OpCtx *op, const Ns *const *names, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        lock_release(op, ns_resource(names[i]));
+    for (size_t i = 0; i < count; i++)
+        lock_release(op, db_resource(ns_db(names[i])));
+    lock_release(op, RESOURCE_ID_RSTL);
+    op_unlock_global(op);
 }
 
 ErrCode ddl_lock_two(OpCtx *op, const Ns *a, const Ns *b, Error *err) {
-    TRY(op_lock_global(op, LOCK_IX, err));
-    ResourceId db_a = db_resource(ns_db(a)), db_b = db_resource(ns_db(b));
-    ResourceId coll_a = ns_resource(a), coll_b = ns_resource(b);
-    struct {
-        ResourceId id;
-        LockMode mode;
-    } rows[] = {
-        {RESOURCE_ID_RSTL, LOCK_IX},
-        {db_a < db_b ? db_a : db_b, LOCK_IX},
-        {db_a < db_b ? db_b : db_a, LOCK_IX},
-        {coll_a < coll_b ? coll_a : coll_b, LOCK_X},
-        {coll_a < coll_b ? coll_b : coll_a, LOCK_X},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        ErrCode rc = lock_acquire(op, rows[i].id, rows[i].mode, LOCK_DEFAULT, INT64_MAX, err);
-        if (rc != ERR_OK) {
-            while (i-- > 0)
-                lock_release(op, rows[i].id);
-            op_unlock_global(op);
-            return rc;
-        }
-    }
-    return ERR_OK;
+    return ddl_lock_names(op, (const Ns *[]){a, b}, 2, err);
 }
 
 void ddl_unlock_two(OpCtx *op, const Ns *a, const Ns *b) {
-    lock_release(op, ns_resource(a));
-    lock_release(op, ns_resource(b));
-    lock_release(op, db_resource(ns_db(a)));
-    lock_release(op, db_resource(ns_db(b)));
-    lock_release(op, RESOURCE_ID_RSTL);
-    op_unlock_global(op);
+    ddl_unlock_names(op, (const Ns *[]){a, b}, 2);
 }

@@ -12,7 +12,7 @@
 #include "index/collection_write.h"
 #include "index/validate.h"
 #include "repl/apply/apply_internal.h"
-#include "repl/apply/node_test.h"
+#include "repl/apply/apply_node_test.h"
 
 static const char *const MODES[] = {"steady", "recovery", "initial sync"};
 
@@ -114,37 +114,6 @@ static int compare_names(const void *a, const void *b) {
                   (*(const Collection *const *)b)->ns.text);
 }
 
-static int compare_ids(const void *a, const void *b) {
-    return elem_compare(doc_get_lit(*(const Doc *)a, "_id"), doc_get_lit(*(const Doc *)b, "_id"),
-                        NULL);
-}
-
-/* Documents in the order of their _id. */
-static Doc *read_all(OpCtx *op, const Collection *coll, Arena *arena, size_t *ret_count) {
-    CLEANUP(error_reset) Error err = {0};
-    Doc *docs = NULL;
-    size_t count = 0, capacity = 0;
-    {
-        CLEANUP(record_cursor_done) RecordCursor cursor = {0};
-        EXPECT_OK(record_cursor_open(op, coll->records, /* is_forward= */ true, &cursor, &err),
-                  err);
-        for (;;) {
-            bool is_found;
-            RecordId rid;
-            Str data;
-            EXPECT_OK(record_cursor_next(&cursor, &is_found, &rid, &data, &err), err);
-            if (!is_found)
-                break;
-            ARRAY_RESERVE(docs, count, capacity);
-            docs[count++] = doc_copy((Doc){(const uint8_t *)data.data}, arena);
-        }
-    }
-    if (count > 0 && !coll->options.is_capped)
-        qsort(docs, count, sizeof(*docs), compare_ids);
-    *ret_count = count;
-    return docs;
-}
-
 /* "a: { _id: 1 } | _id_ x_1; b: ..." of one database; temporary names without their random part. */
 static char *dump_db(TestNode *node, const char *db, Arena *arena) {
     OpCtx *op = node->op;
@@ -166,7 +135,7 @@ static char *dump_db(TestNode *node, const char *db, Arena *arena) {
                                   coll->options.is_capped ? " capped" : "");
         buffer_append(&out, head, strlen(head));
         size_t count;
-        Doc *docs = read_all(op, coll, arena, &count);
+        Doc *docs = test_read_all(op, coll, arena, &count);
         for (size_t d = 0; d < count; d++) {
             char *text = arena_printf(arena, " %s", shell_text_of_doc(docs[d], arena));
             buffer_append(&out, text, strlen(text));
@@ -420,7 +389,7 @@ TEST(entries_make_the_documents_and_can_be_applied_again) {
     arena_init(&arena, 65536);
     for (int mode = APPLY_STEADY; mode <= APPLY_INITIAL_SYNC; mode++) {
         TestNode node;
-        test_node_open(&node, /* has_oplog= */ false, /* apply_threads= */ 2);
+        apply_node_open(&node, /* apply_threads= */ 2);
         uint64_t ts = UINT64_C(1000) << 32;
         for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
             for (int round = 0; round < 2; round++) {
@@ -437,7 +406,7 @@ TEST(entries_make_the_documents_and_can_be_applied_again) {
             }
             drop_db(&node, "d");
         }
-        test_node_close(&node);
+        apply_node_close(&node);
     }
     arena_done(&arena);
 }
@@ -505,7 +474,7 @@ TEST(malformed_entries_fail_and_tell) {
     Arena arena;
     arena_init(&arena, 65536);
     TestNode node;
-    test_node_open(&node, /* has_oplog= */ false, /* apply_threads= */ 2);
+    apply_node_open(&node, /* apply_threads= */ 2);
     uint64_t ts = UINT64_C(1000) << 32;
     for (size_t i = 0; i < ARRAY_LEN(FAILURES); i++) {
         for (int mode = APPLY_STEADY; mode <= APPLY_INITIAL_SYNC; mode++) {
@@ -521,7 +490,7 @@ TEST(malformed_entries_fail_and_tell) {
             drop_db(&node, "d");
         }
     }
-    test_node_close(&node);
+    apply_node_close(&node);
     arena_done(&arena);
 }
 
@@ -549,7 +518,7 @@ TEST(what_stands_in_the_way_gets_another_name) {
     Arena arena;
     arena_init(&arena, 65536);
     TestNode node;
-    test_node_open(&node, /* has_oplog= */ false, /* apply_threads= */ 1);
+    apply_node_open(&node, /* apply_threads= */ 1);
     uint64_t ts = UINT64_C(1000) << 32;
     for (size_t i = 0; i < ARRAY_LEN(ROWS); i++) {
         CLEANUP(error_reset) Error err = {0};
@@ -561,7 +530,7 @@ TEST(what_stands_in_the_way_gets_another_name) {
         EXPECT_STR(dump_db(&node, "d", &arena), ROWS[i].result);
         drop_db(&node, "d");
     }
-    test_node_close(&node);
+    apply_node_close(&node);
     arena_done(&arena);
 }
 
@@ -569,7 +538,7 @@ TEST(rows_of_system_views_are_views) {
     Arena arena;
     arena_init(&arena, 65536);
     TestNode node;
-    test_node_open(&node, /* has_oplog= */ false, /* apply_threads= */ 1);
+    apply_node_open(&node, /* apply_threads= */ 1);
     uint64_t ts = UINT64_C(1000) << 32;
     static const struct {
         const char *entries;
@@ -601,7 +570,7 @@ TEST(rows_of_system_views_are_views) {
                    STEPS[i].view_on != NULL ? STEPS[i].view_on : "none");
         catalog_release(catalog);
     }
-    test_node_close(&node);
+    apply_node_close(&node);
     arena_done(&arena);
 }
 
@@ -638,4 +607,187 @@ TEST(batches_end_before_what_has_to_be_alone) {
         EXPECT_EQ_U64(apply_batch_end(entries, count), ROWS[i].end);
     }
     arena_done(&arena);
+}
+
+/* ---- timestamps ---- */
+
+static size_t count_at(TestNode *node, const char *name, uint64_t ts, bool *ret_is_multikey) {
+    CLEANUP(error_reset) Error err = {0};
+    Arena arena;
+    arena_init(&arena, 65536);
+    Ns ns;
+    EXPECT_OK(ns_parse(str_from(name), &ns, &err), err);
+    OpCtx *op = node->fx.other;
+    ru_set_read_source(op->ru, READ_PROVIDED, ts);
+    size_t count = 0;
+    *ret_is_multikey = false;
+    {
+        CLEANUP(access_done) CollAccess access = {0};
+        EXPECT_OK(access_read(op, &ns, &access, &err), err);
+        if (access.coll != NULL) {
+            xfree(test_read_all(op, access.coll, &arena, &count));
+            Doc entry = DOC_NONE;
+            EXPECT_OK(catalog_read_entry(op, access.coll->catalog_id, &arena, &entry, &err), err);
+            *ret_is_multikey = elem_is_truthy(doc_get_path(entry, "md.indexes.1.multikey")) ||
+                               (access.coll->index_count > 1 &&
+                                strstr(shell_text_of_doc(entry, &arena), "multikey: true") != NULL);
+        }
+    }
+    ru_set_read_source(op->ru, READ_LATEST, 0);
+    arena_done(&arena);
+    return count;
+}
+
+TEST(each_document_has_the_timestamp_of_its_entry) {
+    /* Goal: inserts that go together are visible one by one at their own timestamps; the catalog
+     * knows of arrays from the first one on, so that any checkpoint has both. */
+    enum { DOCS = 100 };
+    Arena arena;
+    arena_init(&arena, 65536);
+    for (uint32_t threads = 1; threads <= 3; threads += 2) {
+        CLEANUP(error_reset) Error err = {0};
+        TestNode node;
+        apply_node_open(&node, threads);
+        uint64_t ts = UINT64_C(1000) << 32;
+        Doc entries[DOCS + 2];
+        size_t count = entries_of(
+            "[" CREATE("a", "U1") ", " COMMAND(
+                "U1", "{'createIndexes': 'a', 'v': 2, 'key': {'x': 1}, 'name': 'x_1'}") "]",
+            &ts, entries, 2, &arena);
+        EXPECT_OK(apply_all(&node, entries, count, APPLY_STEADY, &err), err);
+        for (int i = 0; i < DOCS; i++) {
+            char *text = arena_printf(&arena, "[" INSERT("U1", "{'_id': %d, 'x': %s}") "]", i,
+                                      i == DOCS / 2 ? "[1, 2]" : "1");
+            EXPECT_EQ_U64(entries_of(text, &ts, &entries[i], 1, &arena), 1);
+        }
+        EXPECT_OK(apply_all(&node, entries, DOCS, APPLY_STEADY, &err), err);
+        uint64_t first = ts - DOCS + 1;
+        bool is_multikey;
+        for (uint64_t i = 0; i < DOCS; i++) {
+            EXPECT_EQ_U64(count_at(&node, "d.a", first + i, &is_multikey), i + 1);
+            EXPECT(is_multikey);
+        }
+        EXPECT_EQ_U64(count_at(&node, "d.a", first - 1, &is_multikey), 0);
+        EXPECT(!is_multikey);
+        apply_node_close(&node);
+    }
+    arena_done(&arena);
+}
+
+/* ---- speed ---- */
+
+static void build_inserts(uint64_t *ts, const Uuid *uuid, uint32_t *next_id, Doc *entries,
+                          size_t count, Buffer *buf) {
+    buffer_clear(buf);
+    size_t *offsets = xcalloc(count, sizeof(*offsets));
+    for (size_t i = 0; i < count; i++) {
+        DocBuilder b;
+        doc_builder_init(&b, buf);
+        offsets[i] = b.start;
+        build_cstr(&b, "op", "i");
+        build_cstr(&b, "ns", "d.a");
+        build_uuid(&b, "ui", uuid);
+        size_t o = build_open_doc(&b, "o");
+        Oid oid = {{0}};
+        for (int k = 0; k < 4; k++) /* rising, as drivers make them */
+            oid.bytes[8 + k] = (uint8_t)(*next_id >> (24 - 8 * k));
+        build_oid(&b, "_id", &oid);
+        build_i32(&b, "n", (int32_t)*next_id);
+        build_cstr(&b, "text", "a small document of about a hundred bytes, as they often are");
+        build_close(&b, o);
+        size_t o2 = build_open_doc(&b, "o2");
+        build_oid(&b, "_id", &oid);
+        build_close(&b, o2);
+        build_timestamp(&b, "ts", ++*ts);
+        build_i64(&b, "t", 1);
+        build_i64(&b, "v", 2);
+        build_date(&b, "wall", 0);
+        (void)doc_builder_end(&b);
+        ++*next_id;
+    }
+    for (size_t i = 0; i < count; i++)
+        entries[i] = (Doc){buf->data + offsets[i]};
+    xfree(offsets);
+}
+
+/* The same documents on a primary, without a network: what a secondary has to keep up with. */
+static void measure_primary(int64_t total) {
+    enum { BATCH = 500 };
+    CLEANUP(error_reset) Error err = {0};
+    TestNode node;
+    test_node_open(&node, /* has_oplog= */ true);
+    EXPECT_OK(oplog_begin_term(node.oplog, node.op, 1, &err), err);
+    Ns ns;
+    EXPECT_OK(ns_parse(STR("d.a"), &ns, &err), err);
+    EXPECT_OK(ddl_ensure_collection(node.op, &ns, &err), err);
+    CLEANUP(write_scratch_done) WriteScratch scratch;
+    write_scratch_init(&scratch);
+    CLEANUP(buffer_done) Buffer buf;
+    buffer_init(&buf, SIZE_MAX / 2);
+    uint64_t ts = 1;
+    uint32_t next_id = 0;
+    Uuid uuid = uuid_of(STR("U1"));
+    int64_t spent_us = 0;
+    for (int64_t done = 0; done < total; done += BATCH) {
+        Doc docs[BATCH];
+        build_inserts(&ts, &uuid, &next_id, docs, BATCH, &buf);
+        for (size_t i = 0; i < BATCH; i++)
+            docs[i] = elem_doc(doc_get_lit(docs[i], "o"));
+        int64_t start_us = clock_mono_us();
+        CLEANUP(access_done) CollAccess access = {0};
+        EXPECT_OK(access_write(node.op, &ns, LOCK_IX, &access, &err), err);
+        CLEANUP(uow_done) UnitOfWork uow = {0};
+        EXPECT_OK(uow_begin(node.op, &uow, &err), err);
+        EXPECT_OK(collection_insert(node.op, access.coll, docs, BATCH, &scratch, &err), err);
+        EXPECT_OK(uow_commit(&uow, &err), err);
+        uow_done(&uow);
+        access_done(&access);
+        spent_us += clock_mono_us() - start_us;
+        uint64_t stable = oplog_applied(node.oplog).ts;
+        EXPECT_OK(storage_set_stable_and_oldest(node.fx.engine, stable, stable, &err), err);
+    }
+    printf("written by a primary: %" PRId64 " entries/s\n", total * 1000000 / (spent_us + 1));
+    test_node_close(&node);
+}
+
+TEST(a_run_uses_all_threads) {
+    /* Goal: nothing is lost between threads. With SHERD_APPLY_ENTRIES=1000000 also a measurement:
+     * inserts per second with 1, 2 and 4 threads, in batches of a secondary. */
+    enum { BATCH = 5000 };
+    const char *wanted = getenv("SHERD_APPLY_ENTRIES");
+    int64_t total = wanted != NULL ? atoll(wanted) : 2 * BATCH;
+    if (wanted != NULL)
+        measure_primary(total);
+    static const uint32_t THREADS[] = {1, 2, 4};
+    for (size_t t = 0; t < ARRAY_LEN(THREADS); t++) {
+        CLEANUP(error_reset) Error err = {0};
+        Arena arena;
+        arena_init(&arena, 65536);
+        TestNode node;
+        apply_node_open(&node, THREADS[t]);
+        uint64_t ts = UINT64_C(1000) << 32;
+        Doc *entries = xcalloc(BATCH, sizeof(*entries));
+        size_t count = entries_of("[" CREATE("a", "U1") "]", &ts, entries, 1, &arena);
+        EXPECT_OK(apply_all(&node, entries, count, APPLY_STEADY, &err), err);
+        Uuid uuid = uuid_of(STR("U1"));
+        CLEANUP(buffer_done) Buffer buf;
+        buffer_init(&buf, SIZE_MAX / 2);
+        uint32_t next_id = 0;
+        int64_t spent_us = 0;
+        for (int64_t done = 0; done < total; done += BATCH) {
+            build_inserts(&ts, &uuid, &next_id, entries, BATCH, &buf);
+            int64_t start_us = clock_mono_us();
+            EXPECT_OK(apply_all(&node, entries, BATCH, APPLY_STEADY, &err), err);
+            spent_us += clock_mono_us() - start_us;
+            EXPECT_OK(storage_set_stable_and_oldest(node.fx.engine, ts, ts, &err), err);
+        }
+        bool is_multikey;
+        EXPECT_EQ_U64(count_at(&node, "d.a", ts, &is_multikey), next_id);
+        if (wanted != NULL)
+            printf("applied with %u threads: %" PRId64 " entries/s\n", THREADS[t],
+                   total * 1000000 / (spent_us + 1));
+        xfree(entries);
+        apply_node_close(&node);
+        arena_done(&arena);
+    }
 }

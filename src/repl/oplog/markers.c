@@ -82,7 +82,7 @@ void markers_add(OplogMarkers *markers, uint64_t last_ts, int64_t records, int64
     *partial = (OplogMarker){0};
 }
 
-void markers_forget_after(OplogMarkers *markers, uint64_t ts) {
+void markers_forget_after(OplogMarkers *markers, uint64_t ts, int64_t records, int64_t bytes) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&markers->mu);
     /* What is left of a stretch that was cut belongs to the next one. */
     while (markers->count > 0 && row_at(markers, markers->count - 1)->last_ts > ts) {
@@ -90,8 +90,12 @@ void markers_forget_after(OplogMarkers *markers, uint64_t ts) {
         markers->partial.bytes += row_at(markers, markers->count - 1)->bytes;
         markers->count--;
     }
-    if (markers->partial.last_ts > ts)
-        markers->partial.last_ts = ts;
+    /* Entries from before the start may not have been counted yet. */
+    OplogMarker *partial = &markers->partial;
+    partial->records -= records < partial->records ? records : partial->records;
+    partial->bytes -= bytes < partial->bytes ? bytes : partial->bytes;
+    if (partial->last_ts > ts || (partial->last_ts == 0 && partial->records > 0))
+        partial->last_ts = ts;
 }
 
 /* Those of `older` come before those of `markers`, which began at the same point. */

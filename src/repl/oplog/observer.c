@@ -77,6 +77,7 @@ static ErrCode before_inserts(void *arg, OpCtx *op, const Collection *coll, cons
     if (!is_told(op, &coll->ns))
         return ERR_OK;
     OplogStage *stage = oplog_stage_of(arg, op);
+    invariant(!stage->is_vectored); /* those are alone in their unit of work */
     /* A capped collection deletes in the same unit of work: told together. */
     if (count < 2 || stage->count > 0 || coll->options.is_capped)
         return ERR_OK;

@@ -369,8 +369,9 @@ ErrCode oplog_write_noop(Oplog *oplog, OpCtx *op, Doc message, OpTime *ret_optim
     TRY(op_lock_global(op, LOCK_IX, err));
     ErrCode rc = op_run_with_retry(op, noop_attempt, &args, err);
     op_unlock_global(op);
+    TRY(rc);
     *ret_optime = args.optime;
-    return rc;
+    return ERR_OK;
 }
 
 typedef struct BatchArgs {
@@ -411,6 +412,8 @@ ErrCode oplog_append_batch(Oplog *oplog, OpCtx *op, const Doc *entries, size_t c
 typedef struct CutArgs {
     Oplog *oplog;
     uint64_t ts;
+    int64_t count; /* what was cut */
+    int64_t bytes;
 } CutArgs;
 
 static ErrCode cut_attempt(void *arg, OpCtx *op, Error *err) {
@@ -418,7 +421,7 @@ static ErrCode cut_attempt(void *arg, OpCtx *op, Error *err) {
     RecordStore *records = args->oplog->coll->records;
     CLEANUP(uow_done) UnitOfWork uow = {0};
     TRY(uow_begin(op, &uow, err));
-    int64_t count = 0, bytes = 0;
+    args->count = args->bytes = 0;
     RecordId first = RECORD_ID_NONE, last = RECORD_ID_NONE;
     {
         /* Backwards: entries that are not visible yet go as well. */
@@ -432,21 +435,22 @@ static ErrCode cut_attempt(void *arg, OpCtx *op, Error *err) {
             if (!is_found || (uint64_t)rid.num <= args->ts)
                 break;
             first = rid;
-            if (count++ == 0)
+            if (args->count++ == 0)
                 last = rid;
-            bytes += (int64_t)data.size;
+            args->bytes += (int64_t)data.size;
         }
     }
-    if (count > 0)
-        TRY(record_store_truncate_range(op, records, first, last, count, bytes, err));
+    if (args->count > 0)
+        TRY(record_store_truncate_range(op, records, first, last, args->count, args->bytes, err));
     return uow_commit(&uow, err);
 }
 
 ErrCode oplog_truncate_after(Oplog *oplog, OpCtx *op, uint64_t ts, Error *err) {
-    CutArgs args = {oplog, ts};
+    CutArgs args = {.oplog = oplog, .ts = ts};
     TRY(op_lock_global(op, LOCK_IX, err));
     ErrCode rc = op_run_with_retry(op, cut_attempt, &args, err);
     op_unlock_global(op);
-    markers_forget_after(&oplog->markers, ts);
+    if (rc == ERR_OK)
+        markers_forget_after(&oplog->markers, ts, args.count, args.bytes);
     return rc;
 }

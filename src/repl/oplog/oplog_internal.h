@@ -111,4 +111,5 @@ void markers_init(OplogMarkers *markers);
 void markers_done(OplogMarkers *markers);
 void markers_add(OplogMarkers *markers, uint64_t last_ts, int64_t records, int64_t bytes,
                  int64_t wall_ms);
-void markers_forget_after(OplogMarkers *markers, uint64_t ts);
+/* All after `ts` is gone: so many entries. */
+void markers_forget_after(OplogMarkers *markers, uint64_t ts, int64_t records, int64_t bytes);

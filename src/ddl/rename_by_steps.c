@@ -1,0 +1,234 @@
+/*
+ * rename_by_steps.c - renameCollection across databases and convertToCapped on a member of a
+ * replica set: in steps that the oplog can tell, each by an entry of its own.
+ *
+ *     temporary collection made | indexes made | filled | renamed over the target | source dropped
+ *
+ * What if we stop here: before the rename the source is untouched, and the temporary collection,
+ * which is marked as such, is dropped: on failure at once, after a crash by the next primary
+ * (ddl_drop_temporary). Before the last step both collections are there, complete. All names are
+ * locked in X from the first step to the last; each step locks what it needs once more.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/failpoint.h"
+#include "base/log.h"
+#include "bson/builder.h"
+#include "ddl/ddl_internal.h"
+#include "storage/engine.h"
+
+bool ddl_is_told(const OpCtx *op, const Ns *ns) {
+    return storage_is_replicated(op_storage(op)) && ns_is_replicated(ns) && !op->is_unreplicated;
+}
+
+ErrCode ddl_temp_ns(OpCtx *op, Str db, const char *suffix, Ns *ret_ns, Error *err) {
+    static const char LETTERS[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    enum { TRIES_MAX = 100 };
+    for (int i = 0; i < TRIES_MAX; i++) {
+        uint8_t random[5];
+        secure_random(random, sizeof(random));
+        char name[64];
+        for (size_t k = 0; k < sizeof(random); k++)
+            random[k] = (uint8_t)LETTERS[random[k] % (sizeof(LETTERS) - 1)];
+        snprintf(name, sizeof(name), "tmp%.5s.%s", (const char *)random, suffix);
+        TRY(ns_make(db, str_from(name), ret_ns, err));
+        Catalog *catalog = catalog_acquire(op_catalog(op));
+        bool is_free =
+            catalog_find(catalog, ret_ns) == NULL && catalog_find_view(catalog, ret_ns) == NULL;
+        catalog_release(catalog);
+        if (is_free)
+            return ERR_OK;
+    }
+    return error_set(err, ERR_NAMESPACE_EXISTS, "no name for a temporary collection was free");
+}
+
+Doc ddl_options_without(Doc options, const char *name, Arena *arena) {
+    Buffer buf;
+    buffer_init_arena(&buf, arena, doc_size(options), BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    DocIter iter = doc_iter(options);
+    for (Elem elem; doc_iter_next(&iter, &elem);)
+        if (strcmp(elem_name(elem), name) != 0)
+            build_elem(&b, elem);
+    return doc_builder_end(&b);
+}
+
+/* ---- the temporary collection ---- */
+
+/* A specification that gives the same index on a collection with the same options. */
+static Doc spec_of(const Collection *coll, const IndexDesc *index, Arena *arena) {
+    if (coll->options.collator == NULL || index->collator != NULL)
+        return index->spec;
+    Buffer *buf = ARENA_NEW(arena, Buffer);
+    buffer_init_arena(buf, arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, buf);
+    build_all(&b, index->spec);
+    size_t collation = build_open_doc(&b, "collation");
+    build_cstr(&b, "locale", "simple");
+    build_close(&b, collation);
+    return doc_builder_end(&b);
+}
+
+static ErrCode make_indexes(OpCtx *op, const Collection *from, const Ns *ns, Error *err) {
+    Doc specs[COLLECTION_INDEXES_MAX];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < from->index_count; i++)
+        if (!from->indexes[i]->is_id && from->indexes[i]->store != NULL)
+            specs[count++] = spec_of(from, from->indexes[i], &op->arena);
+    CreateIndexesResult result;
+    return count > 0 ? ddl_create_indexes(op, ns, specs, count, &result, err) : ERR_OK;
+}
+
+static ErrCode fill(OpCtx *op, const Collection *from, const Ns *ns, int64_t skip_bytes,
+                    Error *err) {
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_write(op, ns, LOCK_X, &access, err));
+    if (access.coll == NULL)
+        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "collection \"%s\" was dropped", ns->text);
+    return ddl_copy_documents(op, from, access.coll, skip_bytes, err);
+}
+
+static void drop_temporary(OpCtx *op, const Ns *ns) {
+    CLEANUP(error_reset) Error err = {0};
+    bool was_uninterruptible = op->is_uninterruptible;
+    op->is_uninterruptible = true;
+    DropResult result;
+    if (ddl_drop(op, ns, NULL, &result, &err) != ERR_OK)
+        LOG_WARN(LOG_STORAGE, 7100310, "A temporary collection could not be dropped",
+                 LOG_STR("namespace", ns->text), LOG_STR("error", error_message(&err)));
+    op->is_uninterruptible = was_uninterruptible;
+}
+
+typedef struct Copy {
+    const Collection *from;
+    const Ns *to;
+    const Ns *temporary;
+    Doc options;
+    bool has_indexes;
+    int64_t skip_bytes;
+} Copy;
+
+/* A copy of `from` under a temporary name takes the name `to`. */
+static ErrCode copy_and_rename(OpCtx *op, const Copy *copy, Error *err) {
+    const Ns *ns = copy->temporary;
+    TRY(ddl_create_collection(op, ns, copy->options, NULL, err));
+    ErrCode rc = copy->has_indexes ? make_indexes(op, copy->from, ns, err) : ERR_OK;
+    if (rc == ERR_OK)
+        rc = fill(op, copy->from, ns, copy->skip_bytes, err);
+    if (rc == ERR_OK)
+        failpoint_hit(FP_RENAME_COPIED);
+    if (rc == ERR_OK)
+        rc = ddl_rename_here(op, &(RenameArgs){ns, copy->to, /* is_drop_target= */ true, {0}}, err);
+    if (rc != ERR_OK)
+        drop_temporary(op, ns);
+    return rc;
+}
+
+/* ---- the two commands ---- */
+
+static Doc temporary_options(Doc options, Arena *arena) {
+    Buffer buf;
+    buffer_init_arena(&buf, arena, doc_size(options) + 16, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_all(&b, ddl_options_without(options, "temp", arena));
+    build_bool(&b, "temp", true);
+    return doc_builder_end(&b);
+}
+
+static ErrCode rename_locked(OpCtx *op, const RenameArgs *args, const Ns *temporary,
+                             const Catalog *catalog, Error *err) {
+    const Collection *source, *target;
+    TRY(ddl_check_rename(catalog, args, &source, &target, err));
+    Copy copy = {.from = source,
+                 .to = args->to,
+                 .temporary = temporary,
+                 .options = temporary_options(source->options.doc, &op->arena),
+                 .has_indexes = true};
+    TRY(copy_and_rename(op, &copy, err));
+    DropResult dropped;
+    return ddl_drop(op, args->from, &source->uuid, &dropped, err);
+}
+
+ErrCode ddl_rename_by_steps(OpCtx *op, const RenameArgs *args, Error *err) {
+    TRY(ddl_check_db_case(op, args->to, err));
+    Ns temporary;
+    TRY(ddl_temp_ns(op, ns_db(args->to), "renameCollection", &temporary, err));
+    const Ns *names[] = {args->from, args->to, &temporary};
+    TRY(ddl_lock_names(op, names, ARRAY_LEN(names), err));
+    Catalog *catalog = catalog_acquire(op_catalog(op));
+    ErrCode rc = rename_locked(op, args, &temporary, catalog, err);
+    catalog_release(catalog);
+    ddl_unlock_names(op, names, ARRAY_LEN(names));
+    return rc;
+}
+
+static ErrCode convert_locked(OpCtx *op, const Ns *ns, int64_t size, const Ns *temporary,
+                              Error *err) {
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(ddl_open_to_convert(op, ns, &access, err));
+    Copy copy = {.from = access.coll,
+                 .to = ns,
+                 .temporary = temporary,
+                 .options = ddl_capped_options(op, access.coll, size, /* is_temp= */ true),
+                 .skip_bytes = ddl_capped_excess(access.coll, size)};
+    return copy_and_rename(op, &copy, err);
+}
+
+ErrCode ddl_convert_by_steps(OpCtx *op, const Ns *ns, int64_t size, Error *err) {
+    Ns temporary;
+    TRY(ddl_temp_ns(op, ns_db(ns), "convertToCapped", &temporary, err));
+    TRY(ddl_lock_two(op, ns, &temporary, err));
+    ErrCode rc = convert_locked(op, ns, size, &temporary, err);
+    ddl_unlock_two(op, ns, &temporary);
+    return rc;
+}
+
+/* ---- what a crash leaves ---- */
+
+typedef struct Leftovers {
+    Ns *rows; /* heap */
+    size_t count;
+    size_t capacity;
+} Leftovers;
+
+static bool collect_temporary(void *arg, const Collection *coll) {
+    Leftovers *found = arg;
+    if (!coll->options.is_temp || !ns_is_replicated(&coll->ns))
+        return true;
+    ARRAY_RESERVE(found->rows, found->count, found->capacity);
+    found->rows[found->count++] = coll->ns;
+    return true;
+}
+
+typedef struct DbVisit {
+    const Catalog *catalog;
+    Leftovers *found;
+} DbVisit;
+
+static bool collect_in_db(void *arg, Str db) {
+    DbVisit *visit = arg;
+    catalog_for_each_in_db(visit->catalog, db, collect_temporary, visit->found);
+    return true;
+}
+
+ErrCode ddl_drop_temporary(OpCtx *op, Error *err) {
+    Leftovers found = {0};
+    Catalog *catalog = catalog_acquire(op_catalog(op));
+    DbVisit visit = {catalog, &found};
+    catalog_for_each_db(catalog, collect_in_db, &visit);
+    catalog_release(catalog);
+    ErrCode rc = ERR_OK;
+    for (size_t i = 0; rc == ERR_OK && i < found.count; i++) {
+        LOG_INFO(LOG_STORAGE, 7100311, "Dropping a temporary collection",
+                 LOG_STR("namespace", found.rows[i].text));
+        DropResult result;
+        rc = ddl_drop(op, &found.rows[i], NULL, &result, err);
+    }
+    xfree(found.rows);
+    return rc;
+}
