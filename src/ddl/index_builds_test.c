@@ -14,6 +14,23 @@ typedef struct BuildFixture {
     int32_t next_id;
 } BuildFixture;
 
+typedef struct InsertArgs {
+    const Collection *coll;
+    const Doc *docs;
+    size_t count;
+} InsertArgs;
+
+static ErrCode insert_attempt(void *arg, OpCtx *op, Error *err) {
+    InsertArgs *args = arg;
+    CLEANUP(write_scratch_done) WriteScratch scratch;
+    write_scratch_init(&scratch);
+    CLEANUP(uow_done) UnitOfWork uow = {0};
+    TRY(uow_begin(op, &uow, err));
+    TRY(collection_insert(op, args->coll, args->docs, args->count, &scratch, err));
+    return uow_commit(&uow, err);
+}
+
+/* A build that drains at the same time may conflict with it. */
 static void insert(BuildFixture *b, int32_t count) {
     Doc docs[64];
     for (int32_t i = 0; i < count; i++) {
@@ -29,12 +46,8 @@ static void insert(BuildFixture *b, int32_t count) {
     Error err = {0};
     CLEANUP(access_done) CollAccess access = {0};
     EXPECT_OK(access_write(op, &b->ns, LOCK_IX, &access, &err), err);
-    CLEANUP(write_scratch_done) WriteScratch scratch;
-    write_scratch_init(&scratch);
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    EXPECT_OK(uow_begin(op, &uow, &err), err);
-    EXPECT_OK(collection_insert(op, access.coll, docs, (size_t)count, &scratch, &err), err);
-    EXPECT_OK(uow_commit(&uow, &err), err);
+    InsertArgs args = {access.coll, docs, (size_t)count};
+    EXPECT_OK(op_run_with_retry(op, insert_attempt, &args, &err), err);
 }
 
 static void build_fixture_init(BuildFixture *b) {
