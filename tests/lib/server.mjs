@@ -66,6 +66,7 @@ export class Server {
     /*
      * args: more options of the program. dbpath: use this directory, which is then the caller's to
      * remove. bin, leading: the program and what stands before the options, normally `sherd serve`.
+     * port: a fixed one, also after a restart; 0: any that is free.
      */
     constructor({
         args = [],
@@ -73,10 +74,12 @@ export class Server {
         testCommands = true,
         bin = SHERD_BIN,
         leading = ['serve'],
+        port = 0,
     } = {}) {
         this.root = makeTempDir();
         this.dbpath = dbpath ?? join(this.root, 'db');
         this.args = args;
+        this.fixedPort = port;
         this.testCommands = testCommands;
         this.bin = bin;
         this.leading = leading;
@@ -100,7 +103,8 @@ export class Server {
         if (!existsSync(this.bin))
             throw new Error(`no server program at ${this.bin}: build it or set SHERD_BIN`);
         mkdirSync(this.dbpath, { recursive: true });
-        const args = [...this.leading, '--dbpath', this.dbpath, '--port', '0'];
+        const args = [...this.leading, '--dbpath', this.dbpath];
+        args.push('--port', String(this.fixedPort));
         args.push('--unixSocketPrefix', this.root);
         if (this.testCommands) args.push('--setParameter', 'enableTestCommands=1');
         args.push(...this.args);

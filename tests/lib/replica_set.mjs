@@ -1,0 +1,213 @@
+/*
+ * replica_set.mjs - a replica set of its own for a test.
+ *
+ *     const set = await startReplicaSet({ members: 3 });
+ *     const client = await set.client();          // finds the primary by itself
+ *     await (await set.findPrimary()).kill();     // kill -9
+ *     await set.waitForPrimary();
+ *     await set.remove();
+ *
+ * Members are Servers (server.mjs) on fixed ports, so that they keep their names over a restart.
+ */
+import { createServer } from 'node:net';
+import { MongoClient } from 'mongodb';
+import { Server, waitFor } from './server.mjs';
+
+const ELECTION_MS_MAX = 30_000;
+
+/* Ports nobody uses now. They are given back before the members start: somebody else may be
+ * faster, which is rare enough for tests. */
+async function freePorts(count) {
+    const listeners = [];
+    for (let i = 0; i < count; i++) {
+        const listener = createServer();
+        await new Promise((done, fail) => {
+            listener.once('error', fail);
+            listener.listen(0, '127.0.0.1', done);
+        });
+        listeners.push(listener);
+    }
+    const ports = listeners.map((listener) => listener.address().port);
+    await Promise.all(listeners.map((listener) => new Promise((done) => listener.close(done))));
+    return ports;
+}
+
+export class ReplicaSet {
+    #clients = new Set();
+
+    /*
+     * members: how many, or one object per member that goes into the configuration (priority, votes,
+     * arbiterOnly, ...). args: more options of every member. settings: of the configuration.
+     */
+    constructor({ members = 3, name = 'rs0', args = [], settings = {}, server = {} } = {}) {
+        this.name = name;
+        this.memberOptions =
+            typeof members === 'number' ? Array.from({ length: members }, () => ({})) : members;
+        this.args = args;
+        this.settings = { electionTimeoutMillis: 2000, heartbeatIntervalMillis: 500, ...settings };
+        this.serverOptions = server;
+        this.members = []; // Server
+    }
+
+    /* Starts all members, initiates the set and waits for a primary. */
+    async start() {
+        const ports = await freePorts(this.memberOptions.length);
+        this.members = ports.map(
+            (port) =>
+                new Server({
+                    ...this.serverOptions,
+                    port,
+                    args: ['--replSet', this.name, ...this.args],
+                }),
+        );
+        await Promise.all(this.members.map((member) => member.start()));
+        const config = {
+            _id: this.name,
+            version: 1,
+            members: ports.map((port, i) => ({
+                _id: i,
+                host: `127.0.0.1:${port}`,
+                ...this.memberOptions[i],
+            })),
+            settings: this.settings,
+        };
+        await this.command(this.members[0], { replSetInitiate: config });
+        await this.waitForPrimary();
+        await this.waitForSecondaries();
+        return this;
+    }
+
+    /* For drivers: finds the primary, follows fail-overs. */
+    get uri() {
+        const hosts = this.members.map((member) => `127.0.0.1:${member.fixedPort}`).join(',');
+        return `mongodb://${hosts}/?replicaSet=${this.name}`;
+    }
+
+    /* A client of the whole set; closed by remove. */
+    async client(options = {}) {
+        const client = new MongoClient(this.uri, {
+            serverSelectionTimeoutMS: ELECTION_MS_MAX,
+            heartbeatFrequencyMS: 500,
+            ...options,
+        });
+        this.#clients.add(client);
+        return client.connect();
+    }
+
+    /* A client of one member, whatever its state. */
+    async direct(member, options = {}) {
+        return member.client({ readPreference: 'primaryPreferred', ...options });
+    }
+
+    /* One command on "admin" of one member, through a connection of its own. */
+    async command(member, command, db = 'admin') {
+        const client = new MongoClient(member.uri, { serverSelectionTimeoutMS: 5000 });
+        try {
+            await client.connect();
+            return await client.db(db).command(command);
+        } finally {
+            await client.close();
+        }
+    }
+
+    async hello(member) {
+        if (!member.isRunning()) return null;
+        try {
+            return await this.command(member, { hello: 1 });
+        } catch {
+            return null;
+        }
+    }
+
+    /* The member that is primary and takes writes, or null. */
+    async findPrimary() {
+        for (const member of this.members)
+            if ((await this.hello(member))?.isWritablePrimary) return member;
+        return null;
+    }
+
+    async waitForPrimary({ other, timeoutMs = ELECTION_MS_MAX } = {}) {
+        return waitFor(
+            async () => {
+                const primary = await this.findPrimary();
+                return primary !== null && primary !== other ? primary : null;
+            },
+            { timeoutMs, what: 'a primary' },
+        );
+    }
+
+    async secondaries() {
+        const found = [];
+        for (const member of this.members)
+            if ((await this.hello(member))?.secondary) found.push(member);
+        return found;
+    }
+
+    /* Until every running member is primary, secondary or arbiter. */
+    async waitForSecondaries({ timeoutMs = ELECTION_MS_MAX } = {}) {
+        await waitFor(
+            async () => {
+                for (const member of this.members) {
+                    if (!member.isRunning()) continue;
+                    const hello = await this.hello(member);
+                    if (!(hello?.isWritablePrimary || hello?.secondary || hello?.arbiterOnly))
+                        return false;
+                }
+                return true;
+            },
+            { timeoutMs, what: 'all members in a serving state' },
+        );
+    }
+
+    /* A planned fail-over; returns the new primary. */
+    async stepDown({ secs = 10, force = false } = {}) {
+        const primary = await this.waitForPrimary();
+        await this.command(primary, { replSetStepDown: secs, force }).catch((error) => {
+            /* The connection may go with the step-down. */
+            if (error.code !== undefined) throw error;
+        });
+        return this.waitForPrimary({ other: this.members.length > 1 ? primary : undefined });
+    }
+
+    /* Until the members that run have applied what the primary has now. */
+    async waitForReplication({ timeoutMs = ELECTION_MS_MAX } = {}) {
+        const primary = await this.waitForPrimary();
+        const opTimeOf = async (member) => (await this.hello(member))?.lastWrite?.opTime?.ts;
+        const target = await opTimeOf(primary);
+        await waitFor(
+            async () => {
+                for (const member of this.members) {
+                    if (!member.isRunning()) continue;
+                    const at = await opTimeOf(member);
+                    if (at === undefined || at.lessThan(target)) return false;
+                }
+                return true;
+            },
+            { timeoutMs, what: 'replication to all members' },
+        );
+    }
+
+    async closeClients() {
+        const clients = [...this.#clients];
+        this.#clients.clear();
+        await Promise.all(clients.map((client) => client.close().catch(() => {})));
+    }
+
+    /* Ends all members and removes their files. */
+    async remove() {
+        await this.closeClients();
+        const ends = await Promise.allSettled(this.members.map((member) => member.remove()));
+        const failed = ends.find((end) => end.status === 'rejected');
+        if (failed !== undefined) throw failed.reason;
+    }
+}
+
+export async function startReplicaSet(options) {
+    const set = new ReplicaSet(options);
+    try {
+        return await set.start();
+    } catch (error) {
+        await set.remove().catch(() => {});
+        throw error;
+    }
+}
