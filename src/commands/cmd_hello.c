@@ -65,7 +65,7 @@ static ErrCode hello_reply(CommandCtx *ctx, const HelloRequest *request, const c
     if (request->hello_ok)
         build_bool(b, "helloOk", true);
     if (ctx->service->repl != NULL)
-        hello_repl_build(ctx, primary_field);
+        hello_repl_build(ctx->service, b, primary_field);
     else
         build_bool(b, primary_field, true);
     build_topology_version(b, version);

@@ -6,7 +6,9 @@
 enum {
     STEP_DOWN_SECS_DEFAULT = 60,
     CATCH_UP_SECS_DEFAULT = 10,
+    OPLOG_MB_MIN = 990,
 };
+#define OPLOG_MB_MAX (INT64_C(1) << 30) /* a petabyte */
 
 typedef struct ReplSetRequest {
     Elem first; /* the value of the command's own name */
@@ -14,6 +16,8 @@ typedef struct ReplSetRequest {
     Elem catch_up_secs;
     bool skips_dry_run;
     bool has_commitment_status;
+    Elem size; /* MB */
+    Elem hours_min;
 } ReplSetRequest;
 
 static ErrCode repl_of(CommandCtx *ctx, Repl **ret_repl, Error *err) {
@@ -138,6 +142,23 @@ static ErrCode get_rbid_run(CommandCtx *ctx, void *arg, Error *err) {
     return ERR_OK;
 }
 
+static ErrCode resize_oplog_run(CommandCtx *ctx, void *arg, Error *err) {
+    ReplSetRequest *request = arg;
+    Repl *repl;
+    TRY(repl_of(ctx, &repl, err));
+    double mb = elem_is_number(request->size) ? elem_as_f64(request->size) : 0;
+    double hours = elem_is_number(request->hours_min) ? elem_as_f64(request->hours_min) : -1;
+    if (elem_is_present(request->size) && (mb < OPLOG_MB_MIN || mb > OPLOG_MB_MAX))
+        return error_set(err, ERR_BAD_VALUE,
+                         "BSON field 'size' value must be >= %d and <= %lld, actual value '%g'",
+                         OPLOG_MB_MIN, (long long)OPLOG_MB_MAX, mb);
+    if (elem_is_present(request->hours_min) && hours < 0)
+        return error_set(err, ERR_BAD_VALUE,
+                         "BSON field 'minRetentionHours' value must be >= 0, actual value '%g'",
+                         hours);
+    return repl_resize_oplog(repl, ctx->op, (int64_t)(mb * 1024 * 1024), hours, err);
+}
+
 #define REPL_SET_COMMAND(symbol, command_name, text, function)                                     \
     static const FieldSpec symbol##_FIELDS[] = {                                                   \
         {command_name, FIELD_ELEM, FIELD_OPTIONAL, offsetof(ReplSetRequest, first)},               \
@@ -147,6 +168,8 @@ static ErrCode get_rbid_run(CommandCtx *ctx, void *arg, Error *err) {
         {"skipDryRun", FIELD_BOOL, FIELD_OPTIONAL, offsetof(ReplSetRequest, skips_dry_run)},       \
         {"commitmentStatus", FIELD_BOOL, FIELD_OPTIONAL,                                           \
          offsetof(ReplSetRequest, has_commitment_status)},                                         \
+        {"size", FIELD_ELEM, FIELD_OPTIONAL, offsetof(ReplSetRequest, size)},                      \
+        {"minRetentionHours", FIELD_ELEM, FIELD_OPTIONAL, offsetof(ReplSetRequest, hours_min)},    \
     };                                                                                             \
     const CommandSpec symbol = {                                                                   \
         .name = command_name,                                                                      \
@@ -172,6 +195,8 @@ REPL_SET_COMMAND(CMD_REPL_SET_MAINTENANCE, "replSetMaintenance",
                  "Takes a member out of service for a while.", maintenance_run);
 REPL_SET_COMMAND(CMD_REPL_SET_RECONFIG, "replSetReconfig", "Changes the replica set.",
                  reconfig_run);
+REPL_SET_COMMAND(CMD_REPL_SET_RESIZE_OPLOG, "replSetResizeOplog",
+                 "Changes the size of this member's oplog.", resize_oplog_run);
 REPL_SET_COMMAND(CMD_REPL_SET_STEP_DOWN, "replSetStepDown", "Makes the primary a secondary.",
                  step_down_run);
 REPL_SET_COMMAND(CMD_REPL_SET_STEP_UP, "replSetStepUp", "Makes a secondary stand for election.",

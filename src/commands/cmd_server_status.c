@@ -13,10 +13,12 @@
 #include "commands/core/command.h"
 #include "commands/core/command_service.h"
 #include "commands/core/params.h"
+#include "commands/hello_repl.h"
 #include "commands/version.h"
 #include "concurrency/lock_manager.h"
 #include "concurrency/tickets.h"
 #include "query/cursor/cursor_table.h"
+#include "repl/repl.h"
 #include "storage/engine.h"
 #include "ttl/ttl.h"
 
@@ -38,6 +40,7 @@ typedef struct StatusSection {
     const char *name;
     bool is_default;
     void (*build)(StatusCtx *s);
+    bool needs_repl; /* only members of a replica set have it */
 } StatusSection;
 
 static int64_t count_of(_Atomic int64_t *counter) {
@@ -350,21 +353,58 @@ static void build_sessions(StatusCtx *s) {
     build_i32(s->b, "sessionCatalogSize", 0);
 }
 
+static void build_repl(StatusCtx *s) {
+    hello_repl_build(s->service, s->b, "isWritablePrimary");
+    build_i32(s->b, "rbid", repl_rollback_id(s->service->repl));
+}
+
+static void build_election(StatusCtx *s, const ReplElectionMetrics *m, const char *name,
+                           ReplElectionReason reason) {
+    size_t opened = build_open_doc(s->b, name);
+    build_count(s->b, "called", (int64_t)m->called[reason]);
+    build_count(s->b, "successful", (int64_t)m->successful[reason]);
+    build_close(s->b, opened);
+}
+
+static void look_at_elections(void *arg, const ReplCore *core) {
+    StatusCtx *s = arg;
+    const ReplElectionMetrics *m = repl_core_metrics(core);
+    build_election(s, m, "stepUpCmd", REPL_ELECTION_STEP_UP);
+    build_election(s, m, "priorityTakeover", REPL_ELECTION_PRIORITY_TAKEOVER);
+    build_election(s, m, "catchUpTakeover", REPL_ELECTION_CATCH_UP_TAKEOVER);
+    build_election(s, m, "electionTimeout", REPL_ELECTION_TIMEOUT);
+    build_count(s->b, "numStepDownsCausedByHigherTerm", (int64_t)m->step_downs_by_higher_term);
+    build_count(s->b, "numCatchUps", (int64_t)m->catch_ups_total);
+    build_count(s->b, "numCatchUpsSucceeded", (int64_t)m->catch_ups_succeeded);
+    build_count(s->b, "numCatchUpsAlreadyCaughtUp", (int64_t)m->catch_ups_already_caught_up);
+    build_count(s->b, "numCatchUpsSkipped", (int64_t)m->catch_ups_skipped);
+    build_count(s->b, "numCatchUpsTimedOut", (int64_t)m->catch_ups_timed_out);
+    build_count(s->b, "numCatchUpsFailedWithNewTerm", (int64_t)m->catch_ups_failed_with_new_term);
+    build_count(s->b, "numCatchUpsFailedWithReplSetAbortPrimaryCatchUpCmd",
+                (int64_t)m->catch_ups_aborted);
+}
+
+static void build_elections(StatusCtx *s) {
+    repl_look(s->service->repl, look_at_elections, s);
+}
+
 static const StatusSection SECTIONS[] = {
-    {"asserts", true, build_asserts},
-    {"connections", true, build_connections},
-    {"extra_info", true, build_extra_info},
-    {"globalLock", true, build_global_lock},
-    {"locks", true, build_locks},
-    {"logicalSessionRecordCache", true, build_sessions},
-    {"network", true, build_network},
-    {"opLatencies", true, build_op_latencies},
-    {"opcounters", true, build_op_counters},
-    {"storageEngine", true, build_storage_engine},
-    {"transactions", true, build_transactions},
-    {"wiredTiger", true, build_wired_tiger},
-    {"mem", true, build_mem},
-    {"metrics", true, build_metrics},
+    {"asserts", true, build_asserts, false},
+    {"connections", true, build_connections, false},
+    {"electionMetrics", true, build_elections, true},
+    {"extra_info", true, build_extra_info, false},
+    {"globalLock", true, build_global_lock, false},
+    {"locks", true, build_locks, false},
+    {"logicalSessionRecordCache", true, build_sessions, false},
+    {"network", true, build_network, false},
+    {"opLatencies", true, build_op_latencies, false},
+    {"opcounters", true, build_op_counters, false},
+    {"repl", true, build_repl, true},
+    {"storageEngine", true, build_storage_engine, false},
+    {"transactions", true, build_transactions, false},
+    {"wiredTiger", true, build_wired_tiger, false},
+    {"mem", true, build_mem, false},
+    {"metrics", true, build_metrics, false},
 };
 
 static void read_counters(StatusCtx *s) {
@@ -395,6 +435,8 @@ static ErrCode server_status_run(CommandCtx *ctx, void *request, Error *err) {
     bool is_all = elem_is_truthy(doc_get_lit(ctx->body, "all"));
     for (size_t i = 0; i < ARRAY_LEN(SECTIONS); i++) {
         const StatusSection *section = &SECTIONS[i];
+        if (section->needs_repl && ctx->service->repl == NULL)
+            continue;
         Elem wish = doc_get(ctx->body, str_from(section->name));
         bool is_shown = elem_is_present(wish) ? elem_is_truthy(wish)
                                               : (section->is_default || is_all) && !is_none;

@@ -3,7 +3,7 @@
 #include "repl/repl.h"
 
 typedef struct HelloArgs {
-    CommandCtx *ctx;
+    DocBuilder *b;
     const char *primary_field;
     bool is_writable; /* this node really takes writes by now */
 } HelloArgs;
@@ -46,7 +46,7 @@ static void build_last_write(DocBuilder *b, const ReplHelloView *view) {
 
 static void look(void *arg, const ReplCore *core) {
     HelloArgs *args = arg;
-    DocBuilder *b = args->ctx->reply;
+    DocBuilder *b = args->b;
     ReplHelloView view = repl_core_hello(core);
     bool is_primary = view.is_writable_primary && args->is_writable;
     build_bool(b, args->primary_field, is_primary);
@@ -80,7 +80,7 @@ static void look(void *arg, const ReplCore *core) {
     build_last_write(b, &view);
 }
 
-void hello_repl_build(CommandCtx *ctx, const char *primary_field) {
-    HelloArgs args = {ctx, primary_field, repl_is_writable(ctx->service->repl)};
-    repl_look(ctx->service->repl, look, &args);
+void hello_repl_build(ServiceCtx *service, DocBuilder *b, const char *primary_field) {
+    HelloArgs args = {b, primary_field, repl_is_writable(service->repl)};
+    repl_look(service->repl, look, &args);
 }

@@ -6,4 +6,4 @@
 #include "commands/core/command.h"
 
 /* `primary_field` is "isWritablePrimary", or "ismaster" in the older form. */
-void hello_repl_build(CommandCtx *ctx, const char *primary_field);
+void hello_repl_build(ServiceCtx *service, DocBuilder *b, const char *primary_field);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/prng.h"
+#include "ddl/ddl.h"
 #include "repl/repl_internal.h"
 #include "transport/peer.h"
 
@@ -388,4 +389,35 @@ bool repl_hand_over(Repl *repl, int64_t timeout_ms) {
     op_end(op);
     op_ctx_free(op);
     return true;
+}
+
+/* ---- the oplog's size ---- */
+
+/* The size is an option of the collection, whose entry is not journaled: a checkpoint keeps it. */
+static ErrCode store_size(Repl *repl, OpCtx *op, int64_t bytes, Error *err) {
+    Buffer buf;
+    buffer_init_arena(&buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_i64(&b, "size", bytes);
+    CollModChange change = {.capped_size = doc_get_lit(doc_builder_end(&b), "size")};
+    CollModResult result;
+    TRY(ddl_coll_mod(op, &oplog_collection(repl->oplog)->ns, &change, &result, err));
+    return storage_checkpoint(repl->engine, err);
+}
+
+ErrCode repl_resize_oplog(Repl *repl, OpCtx *op, int64_t bytes, double hours_min, Error *err) {
+    if (!oplog_exists(repl->oplog))
+        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "oplog does not exist");
+    OplogLimits limits = oplog_limits(repl->oplog);
+    if (bytes > 0) {
+        TRY(store_size(repl, op, bytes, err));
+        limits.bytes_max = bytes;
+    }
+    if (hours_min >= 0)
+        limits.hours_min = hours_min;
+    oplog_set_limits(repl->oplog, limits);
+    LOG_INFO(LOG_REPL, 20497, "replSetResizeOplog success", LOG_I64("bytes", limits.bytes_max),
+             LOG_F64("minRetentionHours", limits.hours_min));
+    return ERR_OK;
 }

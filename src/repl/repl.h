@@ -69,6 +69,9 @@ ErrCode repl_maintenance(Repl *repl, bool is_on, Error *err) MUST_CHECK;
 ErrCode repl_sync_from(Repl *repl, const char *host, const char **ret_warning,
                        char ret_previous_host[REPL_HOST_SIZE], Error *err) MUST_CHECK;
 ErrCode repl_abort_catch_up(Repl *repl, Error *err) MUST_CHECK;
+/* `bytes` 0 and `hours_min` below 0 leave that as it is. */
+ErrCode repl_resize_oplog(Repl *repl, OpCtx *op, int64_t bytes, double hours_min, Error *err)
+    MUST_CHECK;
 
 /* ---- messages of other members ---- */
 
