@@ -211,7 +211,9 @@ void repl_core_on_own_position(ReplCore *core, ReplNow now, ReplPosition applied
  * point must not be below the commit point: repl_core_check_rollback. */
 void repl_core_reset_own_position(ReplCore *core, ReplNow now, ReplPosition applied,
                                   ReplPosition durable, ReplActions *actions);
-/* Fails with ERR_UNRECOVERABLE_ROLLBACK_ERROR when the log may not be cut back to that point. */
+/* To be asked before anything is cut. Fails with ERR_UNRECOVERABLE_ROLLBACK_ERROR when the log may
+ * not be cut back to that point: then it is the source that is on a branch that lost. Shun it
+ * (REPL_DENY_NO_START_MS) and choose another; the others have what is committed. */
 ErrCode repl_core_check_rollback(const ReplCore *core, OpTime common_point, Error *err) MUST_CHECK;
 
 /* replSetUpdatePosition from downstream. Fails with ERR_INVALID_REPLICA_SET_CONFIG when a position

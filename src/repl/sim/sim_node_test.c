@@ -545,6 +545,14 @@ static void fetch(SimWorld *world, SimNode *node) {
                      node->fetch_token, source, world->election_timeout_ms);
 }
 
+static void deny_source(SimWorld *world, SimNode *node) {
+    int32_t source = repl_core_source_index(node->core);
+    repl_core_deny_source(node->core, sim_now(world, node),
+                          repl_core_config(node->core)->members[source].host,
+                          world->election_timeout_ms);
+    repl_core_clear_sync_source(node->core);
+}
+
 static void roll_back(SimWorld *world, SimNode *node, const SimFetchReply *reply) {
     ReplNow now = sim_now(world, node);
     uint32_t common = 0;
@@ -555,12 +563,16 @@ static void roll_back(SimWorld *world, SimNode *node, const SimFetchReply *reply
         sim_fail(world, node, "no common point with the source");
         return;
     }
+    CLEANUP(error_reset) Error err = {0};
+    if (repl_core_check_rollback(node->core, node->log.entries[common - 1].optime, &err) !=
+        ERR_OK) {
+        /* The source is on a branch that lost. If all were, this member would never become equal.
+         */
+        deny_source(world, node);
+        return;
+    }
     if (!repl_core_set_follower_state(node->core, now, REPL_ROLLBACK, &node->actions))
         return;
-    Error err = {0};
-    if (repl_core_check_rollback(node->core, node->log.entries[common - 1].optime, &err) != ERR_OK)
-        sim_fail(world, node, "%s", error_message(&err));
-    error_reset(&err);
     sim_check_truncate(world, node, common);
     sim_trace(world, node, "rolls back from %u to %u entries", node->log.count, common);
     world->rollback_count++;
@@ -624,13 +636,8 @@ static void on_fetch_reply(SimWorld *world, SimNode *node, const SimRpc *rpc,
     OpTime last = sim_log_last(&node->log).optime;
     bool is_same_source = repl_core_source_index(node->core) == rpc->member_index;
     if (reply == NULL) {
-        if (is_same_source) {
-            const ReplConfig *config = repl_core_config(node->core);
-            repl_core_deny_source(node->core, sim_now(world, node),
-                                  config->members[rpc->member_index].host,
-                                  world->election_timeout_ms);
-            repl_core_clear_sync_source(node->core);
-        }
+        if (is_same_source)
+            deny_source(world, node);
     } else if (is_same_source && !node->has_data) {
         if (reply->is_whole && reply->count > 0)
             finish_initial_sync(world, node, reply);

@@ -85,15 +85,16 @@ TEST(sim_checks_notice_a_broken_core) {
         {SIM_BREAK_STALE_CANDIDATE, 100, "stale candidates"},
     };
     for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+        /* A set that merely stops is a weaker sign than one that breaks a promise. */
         SimResult result = {0};
-        uint32_t seed = 1;
-        for (; seed <= CASES[i].seeds_max && result.failure[0] == '\0'; seed++)
+        bool is_noticed = false;
+        for (uint32_t seed = 1; seed <= CASES[i].seeds_max && !is_noticed; seed++) {
             result = sim_run(seed, CASES[i].broken, false);
-        if (result.failure[0] == '\0')
+            is_noticed = result.failure[0] != '\0' &&
+                         strstr(result.failure, "after the faults ended") == NULL;
+        }
+        if (!is_noticed)
             test_fail(__FILE__, __LINE__, "%s were not noticed", CASES[i].name);
-        else if (strstr(result.failure, "after the faults ended") != NULL)
-            test_fail(__FILE__, __LINE__, "%s only stopped the set: %s", CASES[i].name,
-                      result.failure);
         else if (getenv("SIM_VERBOSE") != NULL)
             printf("  %s: %s\n", CASES[i].name, result.failure);
     }
