@@ -83,12 +83,25 @@ bool ru_is_in_unit_of_work(const RecoveryUnit *ru) {
     return ru->depth > 0;
 }
 
+/* Once per document: printing it costs as much as a key. */
+static void commit_ts_config(uint64_t ts, char config[48]) {
+    static const char NAME[] = "commit_timestamp=";
+    memcpy(config, NAME, sizeof(NAME) - 1);
+    char *at = config + sizeof(NAME) - 1;
+    int shift = 60;
+    while (shift > 0 && ts >> shift == 0)
+        shift -= 4;
+    for (; shift >= 0; shift -= 4)
+        *at++ = "0123456789abcdef"[(ts >> shift) & 15];
+    *at = '\0';
+}
+
 ErrCode ru_set_commit_ts(RecoveryUnit *ru, uint64_t ts, Error *err) {
     invariant(ru->depth > 0);
     WT_SESSION *session;
     TRY(ru_session(ru, &session, err));
     char config[48];
-    snprintf(config, sizeof(config), "commit_timestamp=%" PRIx64, ts);
+    commit_ts_config(ts, config);
     int rc = session->timestamp_transaction(session, config);
     if (rc != 0)
         return ru_write_failed(ru, rc, "set the commit timestamp", NULL, err);
