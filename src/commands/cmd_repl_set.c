@@ -127,7 +127,10 @@ static ErrCode get_config_run(CommandCtx *ctx, void *arg, Error *err) {
     repl_look(repl, look_at_config, &view);
     if (view.config == NULL)
         return error_set(err, ERR_NOT_YET_INITIALIZED, "no replset config has been received");
-    build_doc(ctx->reply, "config", view.config->doc);
+    Buffer buf;
+    buffer_init_arena(&buf, cmd_arena(ctx), 1024, BSON_DOC_SIZE_MAX);
+    repl_config_build_for_user(&buf, view.config);
+    build_doc(ctx->reply, "config", (Doc){buf.data});
     if (request->has_commitment_status)
         build_bool(ctx->reply, "commitmentStatus", view.is_committed);
     repl_config_unref(view.config);

@@ -300,6 +300,10 @@ static void begin_without_newly_added(void *arg, ReplCore *core, ReplNow now,
     if (args->rc != ERR_OK)
         return;
     args->made = repl_core_config_for_newly_added(core, args->member_id);
+    if (args->made != NULL && repl_core_check_new_config(core, args->made, &err) != ERR_OK) {
+        repl_config_unref(args->made); /* comes again with the next heartbeat */
+        args->made = NULL;
+    }
     if (args->made == NULL)
         repl_core_config_store_failed(core);
 }

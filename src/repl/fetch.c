@@ -66,6 +66,12 @@ static void learn(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) 
                                                               &choice->metadata, &choice->reason);
 }
 
+/* A primary that catches up cannot roll back. */
+static void give_up_catching_up(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
+    (void)arg;
+    repl_core_catch_up_failed(core, now, actions);
+}
+
 static void deny_source(Sync *sync, const char *host, int64_t for_ms) {
     Choice choice = {.deny_host = host, .deny_ms = for_ms};
     repl_event(sync->repl, deny, &choice);
@@ -267,8 +273,12 @@ static void fetch_from(Sync *sync, OpCtx *op, Choice *choice) {
                  LOG_STR("syncSource", choice->host));
         set_source(sync, choice->host);
         rc = stream(sync, op, peer, choice, &end, &err);
-        if (end == FETCH_ROLLBACK)
+        if (end == FETCH_ROLLBACK && atomic_load(&sync->repl->state) == REPL_PRIMARY)
+            repl_event(sync->repl, give_up_catching_up, NULL);
+        else if (end == FETCH_ROLLBACK)
             rc = rollback_run(sync, op, peer, &err);
+        if (rc == ERR_UNRECOVERABLE_ROLLBACK_ERROR)
+            deny_source(sync, choice->host, REPL_DENY_NO_START_MS);
         sync_set_peer(sync, &sync->fetch_peer, NULL);
         set_source(sync, "");
     }

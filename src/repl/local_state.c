@@ -21,6 +21,10 @@ LOCAL_NS(ROLLBACK_NS, "local.system.rollback.id");
 
 static const Ns *const ALL[] = {&CONFIG_NS, &VOTE_NS, &MINVALID_NS, &ROLLBACK_NS};
 
+static ErrCode load(OpCtx *op, const Ns *ns, Doc *ret_doc, Error *err);
+static ErrCode store(OpCtx *op, const Ns *ns, Doc doc, Error *err);
+static Doc vote_doc(OpCtx *op, ReplLastVote vote);
+
 ErrCode local_state_open(OpCtx *op, Error *err) {
     bool is_any_made = false;
     for (size_t i = 0; i < ARRAY_LEN(ALL); i++) {
@@ -32,6 +36,10 @@ ErrCode local_state_open(OpCtx *op, Error *err) {
         TRY(ddl_ensure_collection(op, ALL[i], err));
         is_any_made = true;
     }
+    Doc vote;
+    TRY(load(op, &VOTE_NS, &vote, err));
+    if (!doc_is_present(vote))
+        TRY(store(op, &VOTE_NS, vote_doc(op, REPL_LAST_VOTE_NONE), err));
     /* The catalog is not journaled: documents must not outlive the names of their tables. */
     return is_any_made ? storage_checkpoint(op_storage(op), err) : ERR_OK;
 }
@@ -54,8 +62,9 @@ static ErrCode load(OpCtx *op, const Ns *ns, Doc *ret_doc, Error *err) {
     return ERR_OK;
 }
 
-/* Replaces the only document of the collection. Its _id stays as it was, if it had one. */
-static ErrCode store(OpCtx *op, const Ns *ns, Doc doc, Error *err) {
+/* On disk when it returns. Its _id stays as it was, if it had one. */
+static ErrCode replace(OpCtx *op, const Ns *ns, Doc filter, Doc doc, bool is_upsert,
+                       int64_t *ret_count, Error *err) {
     Buffer buf;
     buffer_init_arena(&buf, &op->arena, doc_size(doc) + 64, BSON_DOC_SIZE_MAX_INTERNAL);
     DocBuilder b;
@@ -63,12 +72,19 @@ static ErrCode store(OpCtx *op, const Ns *ns, Doc doc, Error *err) {
     build_doc(&b, "u", doc);
     Doc wrapped = doc_builder_end(&b);
     ModifyRequest request = {.kind = MODIFY_UPDATE,
-                             .query = {.filter = DOC_EMPTY},
-                             .is_upsert = true,
+                             .query = {.filter = filter},
+                             .is_upsert = is_upsert,
                              .update = doc_get_lit(wrapped, "u")};
     ModifyOutcome outcome;
     TRY(exec_modify(op, ns, &request, &outcome, err));
+    *ret_count = outcome.matched + outcome.is_upserted;
     return storage_wait_durable(op_storage(op), op, err);
+}
+
+/* The only document of its collection. */
+static ErrCode store(OpCtx *op, const Ns *ns, Doc doc, Error *err) {
+    int64_t count;
+    return replace(op, ns, DOC_EMPTY, doc, /* is_upsert= */ true, &count, err);
 }
 
 ErrCode local_load_config(OpCtx *op, ReplConfig **ret_config, Error *err) {
@@ -93,13 +109,36 @@ ErrCode local_load_last_vote(OpCtx *op, ReplLastVote *ret_vote, Error *err) {
     return doc_is_present(doc) ? parse_last_vote(doc, ret_vote, err) : ERR_OK;
 }
 
-ErrCode local_store_last_vote(OpCtx *op, ReplLastVote vote, Error *err) {
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
+static Doc vote_doc(OpCtx *op, ReplLastVote vote) {
+    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
+    buffer_init_arena(buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
     DocBuilder b;
-    doc_builder_init(&b, &buf);
+    doc_builder_init(&b, buf);
     build_last_vote(&b, &vote);
-    TRY(store(op, &VOTE_NS, doc_builder_end(&b), err));
+    return doc_builder_end(&b);
+}
+
+/* {term: {$lt: term}} */
+static Doc older_votes(OpCtx *op, int64_t term) {
+    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
+    buffer_init_arena(buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, buf);
+    size_t opened = build_open_doc(&b, "term");
+    build_i64(&b, "$lt", term);
+    build_close(&b, opened);
+    return doc_builder_end(&b);
+}
+
+/* There is one document from the beginning: of two votes that are stored at the same time the one
+ * of the higher term stays. */
+ErrCode local_store_last_vote(OpCtx *op, ReplLastVote vote, Error *err) {
+    int64_t replaced;
+    TRY(replace(op, &VOTE_NS, older_votes(op, vote.term), vote_doc(op, vote),
+                /* is_upsert= */ false, &replaced, err));
+    if (replaced == 0)
+        return error_set(err, ERR_STALE_TERM, "a vote of term %lld or later is stored already",
+                         (long long)vote.term);
     failpoint_hit(FP_REPL_LAST_VOTE_WRITTEN);
     return ERR_OK;
 }

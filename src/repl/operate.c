@@ -201,6 +201,17 @@ static void begin_reconfig(void *arg, ReplCore *core, ReplNow now, ReplActions *
     order->term = repl_core_term(core);
 }
 
+/* Still the same primary, and nothing speaks against this very configuration? */
+static void check_new_config(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
+    (void)now, (void)actions;
+    Order *order = arg;
+    if (repl_core_term(core) != order->term || !repl_core_is_writable(core))
+        order->rc = error_set(order->err, ERR_NOT_WRITABLE_PRIMARY,
+                              "not the primary any more that began this reconfiguration");
+    else
+        order->rc = repl_core_check_new_config(core, order->config, order->err);
+}
+
 static void forget_reconfig(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
     (void)arg, (void)now, (void)actions;
     repl_core_config_store_failed(core);
@@ -233,6 +244,11 @@ ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc doc, bool is_force, Error *err)
     ErrCode rc = repl_config_for_reconfig(doc, &reconfig, &made, err);
     if (rc == ERR_OK && !is_force)
         rc = check_default_concern(old, made, err);
+    if (rc == ERR_OK && !is_force) {
+        order.config = made;
+        repl_event(repl, check_new_config, &order);
+        rc = order.rc;
+    }
     if (rc != ERR_OK) {
         repl_event(repl, forget_reconfig, NULL);
         return rc;

@@ -104,11 +104,7 @@ ErrCode rollback_run(Sync *sync, OpCtx *op, Peer *source, Error *err) {
     state = REPL_SECONDARY;
     if (rc == ERR_OK)
         repl_event(r.repl, finish, r.repl);
-    else if (rc == ERR_UNRECOVERABLE_ROLLBACK_ERROR) {
-        LOG_FATAL(LOG_REPL, 21128, "Rollback is not possible; stopping",
-                  LOG_STR("error", error_message(err)));
-        _exit(EXIT_ROLLBACK_FAILED);
-    } else
+    else
         repl_event(r.repl, set_state, &state);
     TRY(rc);
     sync->last_fetched = r.common;

@@ -8,6 +8,7 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "catalog/access.h"
+#include "ddl/ddl.h"
 #include "repl/repl_internal.h"
 #include "storage/global_lock.h"
 
@@ -57,6 +58,16 @@ static Doc message(OpCtx *op, const char *text) {
     return doc_builder_end(&b);
 }
 
+/* Temporary collections of a primary that did not finish what it needed them for. */
+static void drop_leftovers(OpCtx *op) {
+    CLEANUP(error_reset) Error err = {0};
+    op->is_unreplicated = false;
+    if (ddl_drop_temporary(op, &err) != ERR_OK)
+        LOG_WARN(LOG_REPL, 7300250, "Could not drop temporary collections",
+                 LOG_STR("error", error_message(&err)));
+    op->is_unreplicated = true;
+}
+
 ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *err) {
     TRY(lock_state(op, err));
     ErrCode rc = ERR_OK;
@@ -73,6 +84,8 @@ ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *e
             atomic_store(&repl->accepts_writes, true);
     }
     unlock_state(op);
+    if (is_current && rc == ERR_OK)
+        drop_leftovers(op);
     failpoint_hit(FP_REPL_NEW_TERM_NOOP);
     TRY(rc);
     if (is_current) {
