@@ -229,6 +229,9 @@ static ErrCode check_default_concern(const ReplConfig *a, const ReplConfig *b, E
 
 ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc doc, bool is_force, Error *err) {
     Order order = {.repl = repl, .is_force = is_force, .err = err};
+    /* What is to be committed first may only wait for the next flush of the journal. */
+    TRY(storage_wait_durable(repl->engine, op, err));
+    repl_feed_positions(repl);
     repl_event(repl, begin_reconfig, &order);
     TRY(order.rc);
     CLEANUP(repl_config_unref_ptr) ReplConfig *old = (ReplConfig *)order.config;

@@ -1,0 +1,356 @@
+/*
+ * Goal (REP-1, REP-3, OPL-1, OPL-2, NOD-2): a replica set as clients see it. Method: sets of one and
+ * of three real nodes, asked by the driver: what hello and the status say, what the oplog tells,
+ * concerns, fail-over planned and unplanned, bad configurations.
+ */
+import assert from 'node:assert/strict';
+import { rmSync, symlinkSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { Long, Timestamp } from 'mongodb';
+import { fails } from '../lib/expect.mjs';
+import { startReplicaSet } from '../lib/replica_set.mjs';
+import { SHERD_BIN, Server, makeTempDir, waitFor } from '../lib/server.mjs';
+
+describe('a set of one member', () => {
+    let set, client, db;
+    before(async () => {
+        set = await startReplicaSet({ members: 1 });
+        client = await set.client();
+        db = client.db('one');
+    });
+    after(() => set.remove());
+
+    test('REP-1: hello tells the set', async () => {
+        const hello = await client.db('admin').command({ hello: 1 });
+        assert.equal(hello.setName, 'rs0');
+        assert.equal(hello.isWritablePrimary, true);
+        assert.equal(hello.me, hello.primary);
+        assert.deepEqual(hello.hosts, [hello.me]);
+        assert.equal(hello.setVersion, 1);
+        assert.ok(hello.lastWrite.opTime.ts instanceof Timestamp);
+    });
+
+    test('OPL-1: entries have the form that tools know', async () => {
+        const coll = db.collection('entries');
+        await coll.insertOne({ _id: 1, a: 1 });
+        await coll.insertMany([{ _id: 2 }, { _id: 3 }]);
+        await coll.updateOne({ _id: 1 }, { $set: { b: 2 } });
+        await coll.replaceOne({ _id: 2 }, { c: 'replaced by something else' }); // told as a difference
+        await coll.updateOne({ _id: 1 }, { $set: { b: 2 } }); // changes nothing: no entry
+        await coll.deleteOne({ _id: 3 });
+        await coll.createIndex({ a: 1 });
+        await coll.drop();
+        const entries = await client
+            .db('local')
+            .collection('oplog.rs')
+            .find({ ns: { $in: ['one.entries', 'one.$cmd'] } })
+            .toArray();
+        const short = entries.map(({ op, o }) => [op, Object.keys(o)[0]].join(' '));
+        assert.deepEqual(short.slice(0, 7), [
+            'c create',
+            'i _id',
+            'i _id',
+            'i _id',
+            'u $v',
+            'u $v',
+            'd _id',
+        ]);
+        assert.equal(short.at(-1), 'c drop');
+        for (const entry of entries) {
+            assert.ok(entry.ts instanceof Timestamp);
+            assert.ok(Long.isLong(entry.t) || typeof entry.t === 'number');
+            assert.equal(Number(entry.v), 2);
+            assert.ok(entry.wall instanceof Date);
+            assert.ok(entry.ui !== undefined);
+        }
+        const update = entries.find(({ op }) => op === 'u');
+        assert.deepEqual(update.o, { $v: 2, diff: { i: { b: 2 } } });
+        assert.deepEqual(update.o2, { _id: 1 });
+        for (let i = 1; i < entries.length; i++)
+            assert.ok(entries[i].ts.greaterThan(entries[i - 1].ts), 'timestamps rise');
+    });
+
+    test('STX-6, STX-7: many inserts have entries of their own, grouped writes have one', async () => {
+        const coll = db.collection('grouped');
+        await db.createCollection('capped', { capped: true, size: 4096, max: 2 });
+        await db.collection('capped').insertMany([{ _id: 1 }, { _id: 2 }]);
+        await db.collection('capped').insertOne({ _id: 3 }); // and the oldest goes
+        await coll.insertMany(Array.from({ length: 10 }, (_, i) => ({ _id: i })));
+        const oplog = client.db('local').collection('oplog.rs');
+        assert.equal(await oplog.countDocuments({ ns: 'one.grouped', op: 'i' }), 10);
+        const [last] = await oplog.find({ 'o.applyOps': { $exists: true } }).sort({ $natural: -1 }).limit(1).toArray();
+        assert.deepEqual(
+            last.o.applyOps.map(({ op, o }) => [op, o._id]),
+            [
+                ['i', 3],
+                ['d', 1],
+            ],
+        );
+    });
+
+    test('OPL-2: a tailing reader gets every entry in order, also under concurrent writers', async () => {
+        const coll = db.collection('tail');
+        await coll.insertOne({ _id: 'first' });
+        const oplog = client.db('local').collection('oplog.rs');
+        const [start] = await oplog.find({ ns: 'one.tail' }).toArray();
+        const cursor = oplog.find(
+            { ts: { $gt: start.ts }, ns: 'one.tail', op: 'i' },
+            { tailable: true, awaitData: true, maxAwaitTimeMS: 500 },
+        );
+        const writers = [0, 1, 2, 3].map(async (w) => {
+            for (let i = 0; i < 200; i++) await coll.insertOne({ _id: `${w}-${i}` });
+        });
+        const seen = [];
+        while (seen.length < 800) {
+            const entry = await cursor.next();
+            if (entry !== null) seen.push(entry);
+        }
+        await Promise.all(writers);
+        await cursor.close();
+        assert.equal(new Set(seen.map(({ o }) => o._id)).size, 800);
+        for (let i = 1; i < seen.length; i++) assert.ok(seen[i].ts.greaterThan(seen[i - 1].ts));
+    });
+
+    test('REP-3: reads at a cluster time see that time', async () => {
+        const coll = db.collection('times');
+        await coll.insertOne({ _id: 1, v: 'old' });
+        const { operationTime } = await db.command({ find: 'times' });
+        await coll.updateOne({ _id: 1 }, { $set: { v: 'new' } });
+        const at = async (readConcern) =>
+            (await db.command({ find: 'times', readConcern })).cursor.firstBatch[0].v;
+        assert.equal(await at({ level: 'snapshot', atClusterTime: operationTime }), 'old');
+        assert.equal(await at({ level: 'majority' }), 'new');
+        assert.equal(await at({ level: 'linearizable' }), 'new');
+        assert.equal(await at({ level: 'local', afterClusterTime: operationTime }), 'new');
+        const future = new Timestamp({ t: operationTime.getHighBits() + 1000, i: 1 });
+        await fails(() => at({ level: 'local', afterClusterTime: future }), 72);
+        await fails(() => at({ level: 'local', atClusterTime: operationTime }), 72);
+    });
+
+    test('REP-3: write concerns that cannot be met are told apart', async () => {
+        const coll = db.collection('concerns');
+        const result = async (writeConcern) => {
+            try {
+                await db.command({ insert: 'concerns', documents: [{}], writeConcern });
+                return undefined;
+            } catch (error) {
+                return error.errorResponse.writeConcernError;
+            }
+        };
+        assert.equal(await result({ w: 1 }), undefined);
+        assert.equal(await result({ w: 'majority' }), undefined);
+        assert.equal(await result({ w: 1, j: true }), undefined);
+        assert.equal((await result({ w: 2, wtimeout: 100 })).code, 100);
+        assert.equal((await result({ w: 'nowhere', wtimeout: 100 })).code, 79);
+        assert.equal(await coll.countDocuments({}), 5, 'the writes themselves are done');
+    });
+
+    test('DUR-2: a restart comes back with all writes, by checkpoint and oplog', async () => {
+        const coll = db.collection('durable');
+        const [member] = set.members;
+        await coll.insertMany(Array.from({ length: 500 }, (_, i) => ({ _id: i, a: [i, i + 1] })));
+        await coll.createIndex({ a: 1 });
+        await coll.updateMany({ _id: { $lt: 100 } }, { $set: { b: 1 } });
+        await coll.deleteMany({ _id: { $gte: 450 } });
+        await coll.insertOne({ _id: 'last' }, { writeConcern: { w: 'majority' } });
+        await member.kill();
+        await member.start();
+        await set.waitForPrimary();
+        assert.equal(await coll.countDocuments({}), 451);
+        assert.equal(await coll.countDocuments({ b: 1 }), 100);
+        assert.equal(await coll.countDocuments({ a: 10 }, { hint: { a: 1 } }), 2);
+        const { valid } = await db.command({ validate: 'durable', full: true });
+        assert.equal(valid, true);
+    });
+
+    test('bad input gets the code of MongoDB and changes nothing', async () => {
+        const admin = client.db('admin');
+        const { config } = await admin.command({ replSetGetConfig: 1 });
+        await fails(() => admin.command({ replSetInitiate: config }), 23);
+        const change = (edit) => {
+            const next = structuredClone({ ...config, version: config.version + 1 });
+            next.settings.replicaSetId = config.settings.replicaSetId;
+            edit(next);
+            return () => admin.command({ replSetReconfig: next });
+        };
+        await fails(change((c) => c.members.push({ ...c.members[0], _id: 1 })), 93); // same host twice
+        await fails(change((c) => (c.members[0].priority = 2000)), 93);
+        await fails(change((c) => (c.members[0].nonsense = 1)), 93);
+        await fails(change((c) => (c.members = [])), 93);
+        await fails(change((c) => (c.version = 0)), 93);
+        await fails(change((c) => (c._id = 'other')), 103);
+        await fails(change((c) => (c.version = config.version)), 103);
+        assert.equal((await admin.command({ replSetGetConfig: 1 })).config.version, config.version);
+        await fails(() => admin.command({ replSetStepDown: 1, secondaryCatchUpPeriodSecs: 1 }), 262);
+        await fails(() => admin.command({ replSetSyncFrom: 'nowhere:1' }), 95);
+    });
+});
+
+describe('a set of three members', () => {
+    let set, client;
+    before(async () => {
+        set = await startReplicaSet({ members: 3 });
+        client = await set.client();
+    });
+    after(() => set.remove());
+
+    async function everywhere(read) {
+        await set.waitForReplication();
+        const results = [];
+        for (const member of set.members) {
+            const direct = await set.direct(member);
+            results.push(await read(direct));
+            await direct.close();
+        }
+        return results;
+    }
+
+    test('REP-2: all members have the same data, indexes and collections', async () => {
+        const db = client.db('same');
+        await db.createCollection('a', { collation: { locale: 'en' } });
+        await db.createCollection('clustered', { clusteredIndex: { key: { _id: 1 }, unique: true } });
+        await db.collection('clustered').insertMany([{ _id: 1 }, { _id: 'two' }]);
+        const a = db.collection('a');
+        await a.insertMany(Array.from({ length: 300 }, (_, i) => ({ _id: i, tags: [i % 7, 'x'] })));
+        await a.createIndex({ tags: 1 });
+        await a.createIndex({ u: 1 }, { unique: true, sparse: true });
+        await a.updateMany({ _id: { $lt: 50 } }, { $push: { tags: 'y' } });
+        await a.deleteMany({ _id: { $gte: 280 } });
+        await db.createCollection('view', { viewOn: 'a', pipeline: [{ $match: { tags: 'y' } }] });
+        await db.collection('gone').insertOne({});
+        await db.collection('gone').drop();
+        await db.collection('before').insertOne({ _id: 1 });
+        await db.collection('before').rename('after');
+        await client.db('dropped').collection('x').insertOne({});
+        await client.db('dropped').dropDatabase();
+        const found = await everywhere(async (direct) => {
+            const there = direct.db('same');
+            const { md5 } = await there.command({ dbHash: 1 });
+            const { valid } = await there.command({ validate: 'a', full: true });
+            const indexes = (await there.collection('a').indexes()).map(({ name }) => name).sort();
+            const names = (await there.listCollections().toArray()).map(({ name }) => name).sort();
+            const dbs = (await direct.db('admin').command({ listDatabases: 1, nameOnly: true })).databases;
+            return {
+                md5,
+                valid,
+                indexes,
+                names,
+                inView: await there.collection('view').countDocuments(),
+                dropped: dbs.some(({ name }) => name === 'dropped'),
+            };
+        });
+        for (const one of found) assert.deepEqual(one, found[0]);
+        assert.equal(found[0].valid, true);
+        assert.equal(found[0].inView, 50);
+        assert.equal(found[0].dropped, false);
+        assert.deepEqual(found[0].names, ['a', 'after', 'clustered', 'system.views', 'view']);
+    });
+
+    test('REP-3: secondaries serve reads that allow it and refuse the rest', async () => {
+        await client.db('reads').collection('x').insertOne({ _id: 1 }, { writeConcern: { w: 3 } });
+        const [secondary] = await set.secondaries();
+        const direct = await secondary.client();
+        const db = direct.db('reads');
+        const read = (mode) => db.command({ find: 'x', $readPreference: { mode } });
+        assert.equal((await read('secondary')).cursor.firstBatch.length, 1);
+        const raw = (command) => db.command(command, { readPreference: 'primary' });
+        await fails(() => raw({ insert: 'x', documents: [{}] }), 10107);
+        await fails(() => raw({ create: 'y' }), 10107);
+        await fails(
+            () => db.command({ find: 'x', readConcern: { level: 'linearizable' } }, { readPreference: 'secondary' }),
+            10107,
+        );
+        await direct.close();
+    });
+
+    test('REP-1: the status names all members and how far they are', async () => {
+        const status = await client.db('admin').command({ replSetGetStatus: 1 });
+        assert.equal(status.members.length, 3);
+        assert.deepEqual(status.members.map(({ stateStr }) => stateStr).sort(), [
+            'PRIMARY',
+            'SECONDARY',
+            'SECONDARY',
+        ]);
+        assert.equal(status.majorityVoteCount, 2);
+        for (const member of status.members) assert.equal(member.health, 1);
+    });
+
+    test('REP-1: a planned step-down moves the office within a moment', async () => {
+        const primary = await set.waitForPrimary();
+        const start = Date.now();
+        const next = await set.stepDown();
+        assert.notEqual(next, primary);
+        assert.ok(Date.now() - start < 10_000, `took ${Date.now() - start} ms`);
+        await client.db('step').collection('x').insertOne({}, { writeConcern: { w: 'majority' } });
+    });
+
+    test('DUR-1: after kill -9 of the primary majority writes are there and go on', async () => {
+        const coll = client.db('kill').collection('x');
+        await coll.insertMany(Array.from({ length: 200 }, (_, i) => ({ _id: i })), {
+            writeConcern: { w: 'majority' },
+        });
+        const primary = await set.waitForPrimary();
+        const start = Date.now();
+        await primary.kill();
+        await set.waitForPrimary({ other: primary });
+        const writes = await set.client({ retryWrites: false });
+        await waitFor(
+            async () => {
+                try {
+                    await writes.db('kill').collection('x').insertOne({}, { writeConcern: { w: 'majority' } });
+                    return true;
+                } catch {
+                    return false;
+                }
+            },
+            { timeoutMs: 20_000, what: 'a majority write' },
+        );
+        const tookMs = Date.now() - start;
+        console.error(`fail-over after kill -9 with electionTimeoutMillis 2000: ${tookMs} ms`);
+        await primary.start();
+        await set.waitForSecondaries();
+        const counts = await everywhere((direct) => direct.db('kill').collection('x').countDocuments({}));
+        assert.ok(counts.every((count) => count === counts[0] && count >= 201), String(counts));
+    });
+
+    test('REP-2: a member without data copies them', async () => {
+        const [secondary] = await set.secondaries();
+        await secondary.stop();
+        rmSync(secondary.dbpath, { recursive: true });
+        await secondary.start();
+        await set.waitForSecondaries();
+        const hashes = await everywhere(async (direct) => (await direct.db('same').command({ dbHash: 1 })).md5);
+        assert.equal(new Set(hashes).size, 1);
+    });
+});
+
+test('the public package mongodb-memory-server-core starts a replica set of it', async () => {
+    const { MongoMemoryReplSet } = await import('mongodb-memory-server-core');
+    const directory = makeTempDir();
+    const binary = join(directory, 'mongod');
+    symlinkSync(SHERD_BIN, binary);
+    const set = await MongoMemoryReplSet.create({
+        binary: { systemBinary: binary, checkMD5: false },
+        instanceOpts: [{ storageEngine: 'wiredTiger' }],
+        replSet: { count: 1, storageEngine: 'wiredTiger' },
+    });
+    try {
+        const { MongoClient } = await import('mongodb');
+        const client = await MongoClient.connect(set.getUri());
+        await client.db('memory').collection('x').insertOne({ _id: 1 });
+        assert.equal(await client.db('memory').collection('x').countDocuments(), 1);
+        await client.close();
+    } finally {
+        await set.stop();
+    }
+});
+
+test('a standalone node refuses what needs a set', async () => {
+    const server = await new Server().start();
+    const client = await server.client();
+    await fails(() => client.db('admin').command({ replSetGetStatus: 1 }), 76);
+    await fails(() => client.db('admin').command({ replSetInitiate: {} }), 76);
+    await client.close();
+    await server.remove();
+});
