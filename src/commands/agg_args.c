@@ -31,6 +31,12 @@ ErrCode agg_reply(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOptions *o
     if (pipeline_is_writing(agg_source_pipeline(source))) {
         /* It gives no documents, so asking for one runs all of it: no cursor is left open. */
         options_of_batch.batch_size = 1;
+        if (ctx->read_concern.level == READ_CONCERN_LINEARIZABLE) {
+            CursorSource *base = agg_source_base(source);
+            base->ops->free(base);
+            return error_set(err, ERR_INVALID_OPTIONS,
+                             "$out and $merge cannot be used with a 'linearizable' read concern");
+        }
         ctx->is_writing = true;
         ctx->op->is_ended_with_client = false;
     }

@@ -304,7 +304,8 @@ static ErrCode begin_transaction(RecoveryUnit *ru, Error *err) {
     char config[48];
     const char *begin = NULL;
     ru->read_ts = 0;
-    if (ru->read_source != READ_LATEST && ru->read_source != READ_CHECKPOINT) {
+    /* Writes are made to the newest state, whatever the operation reads: a $merge, say. */
+    if (ru->read_source != READ_LATEST && ru->read_source != READ_CHECKPOINT && ru->depth == 0) {
         TRY(resolve_read_ts(ru, &ru->read_ts, err));
         snprintf(config, sizeof(config), "read_timestamp=%" PRIx64, ru->read_ts);
         begin = config;
