@@ -384,6 +384,10 @@ static void look_at_elections(void *arg, const ReplCore *core) {
                 (int64_t)m->catch_ups_aborted);
 }
 
+static void build_flow_control(StatusCtx *s) {
+    flow_control_build_status(repl_flow_control(s->service->repl), s->b);
+}
+
 static void build_elections(StatusCtx *s) {
     repl_look(s->service->repl, look_at_elections, s);
 }
@@ -393,6 +397,7 @@ static const StatusSection SECTIONS[] = {
     {"connections", true, build_connections, false},
     {"electionMetrics", true, build_elections, true},
     {"extra_info", true, build_extra_info, false},
+    {"flowControl", true, build_flow_control, true},
     {"globalLock", true, build_global_lock, false},
     {"locks", true, build_locks, false},
     {"logicalSessionRecordCache", true, build_sessions, false},

@@ -20,6 +20,8 @@ ErrCode concerns_before_run(CommandCtx *ctx, Error *err) {
         return ERR_OK;
     TRY(take_cluster_time(ctx, repl, err));
     TRY(check_state(ctx, repl, err));
+    if ((ctx->spec->flags & CMD_WRITES) != 0)
+        TRY(flow_control_acquire(repl_flow_control(repl), ctx->op, err));
     return wait_read_concern(ctx, repl, err);
 }
 

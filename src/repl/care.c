@@ -37,6 +37,31 @@ static void write_noop(Repl *repl, OpCtx *op) {
         LOG_DEBUG(LOG_REPL, 7300241, "No periodic no-op", LOG_STR("error", error_message(&err)));
 }
 
+typedef struct Lag {
+    bool is_throttling;
+    double seconds;
+    uint64_t commit_ts;
+} Lag;
+
+/* How far the commit point is behind what is written here. A set where it cannot be behind, or
+ * cannot move, is left alone. */
+static void look_at_lag(void *arg, const ReplCore *core) {
+    Lag *lag = arg;
+    const ReplConfig *config = repl_core_config(core);
+    ReplPosition commit = repl_core_commit_point(core), applied = repl_core_own_applied(core);
+    lag->commit_ts = commit.optime.ts;
+    lag->is_throttling = repl_core_is_writable(core) && config->write_majority_count > 1 &&
+                         config->data_voter_count > config->write_majority_count - 1;
+    lag->seconds = (double)(applied.wall_ms - commit.wall_ms) / 1000;
+}
+
+static void refresh_flow(Repl *repl) {
+    Lag lag = {0};
+    repl_look(repl, look_at_lag, &lag);
+    FlowSettings settings = repl->hooks.flow_settings(repl->service);
+    flow_control_refresh(&repl->flow, &settings, lag.is_throttling, lag.seconds, lag.commit_ts);
+}
+
 static bool wait_round(Repl *repl) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
     if (!repl->is_stopping)
@@ -53,6 +78,7 @@ void care_run(void *arg) {
         LOG_WARN(LOG_REPL, 7300242, "Could not measure the oplog",
                  LOG_STR("error", error_message(&err)));
     while (wait_round(repl)) {
+        refresh_flow(repl);
         trim(repl, op);
         write_noop(repl, op);
         arena_reset(&op->arena);

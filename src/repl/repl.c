@@ -66,6 +66,7 @@ ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hook
     cond_init(&repl->cond);
     cond_init(&repl->care_cond);
     list_init(&repl->waiters);
+    flow_control_init(&repl->flow);
     repl->messenger = messenger_new(repl);
     repl->sync = sync_new(repl);
     op->is_unreplicated = true;
@@ -142,6 +143,7 @@ void repl_free(Repl *repl) {
     oplog_free(repl->oplog);
     if (repl->core != NULL)
         repl_core_free(repl->core);
+    flow_control_done(&repl->flow);
     repl_actions_done(&repl->heavy);
     repl_actions_done(&repl->scratch);
     cond_done(&repl->cond);
@@ -155,6 +157,8 @@ void repl_free(Repl *repl) {
 static void moved(void *arg, bool is_durable) {
     Repl *repl = arg;
     if (atomic_load_explicit(&repl->accepts_writes, memory_order_relaxed)) {
+        if (!is_durable)
+            flow_control_note_entry(&repl->flow, storage_oplog_visible_ts(repl->engine));
         bool is_waited_for =
             is_durable
                 ? atomic_load_explicit(&repl->waiter_count, memory_order_relaxed) > 0
@@ -175,6 +179,10 @@ void repl_look(Repl *repl, void (*look)(void *arg, const ReplCore *core), void *
     repl_feed_positions(repl);
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
     look(arg, repl->core);
+}
+
+FlowControl *repl_flow_control(Repl *repl) {
+    return &repl->flow;
 }
 
 bool repl_is_writable(const Repl *repl) {

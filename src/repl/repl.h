@@ -13,6 +13,7 @@
 #include "bson/builder.h"
 #include "concurrency/op_ctx.h"
 #include "repl/election/core.h"
+#include "repl/flow_control.h"
 #include "repl/oplog/oplog.h"
 
 typedef struct Repl Repl;
@@ -27,6 +28,7 @@ typedef struct ReplSettings {
 /* What the server gives to this layer; called from any thread. */
 typedef struct ReplHooks {
     void (*topology_changed)(ServiceCtx *service);
+    FlowSettings (*flow_settings)(ServiceCtx *service);
 } ReplHooks;
 
 /* Reads what is stored, and brings the data up to the newest entry of the oplog. Before the node
@@ -55,6 +57,9 @@ bool repl_is_writable(const Repl *repl);
 /* PRIMARY or SECONDARY: may serve reads. */
 bool repl_is_readable(const Repl *repl);
 int32_t repl_rollback_id(const Repl *repl);
+
+/* Writers of clients take a ticket there first. */
+FlowControl *repl_flow_control(Repl *repl);
 
 /* ---- commands of operators ---- */
 

@@ -48,6 +48,7 @@ struct Repl {
     int64_t oplog_bytes;
     uint64_t oldest_ts_min;  /* where the history of this run begins */
     bool is_copy_unfinished; /* an initial sync was begun and not finished */
+    FlowControl flow;
     Oplog *oplog;
     Applier *applier;
     Messenger *messenger;

@@ -275,6 +275,19 @@ static void on_topology_changed(ServiceCtx *service) {
         topology_changed(service->commands);
 }
 
+static FlowSettings flow_settings(ServiceCtx *service) {
+    return (FlowSettings){
+        .is_enabled = param_bool(service, PARAM_ENABLE_FLOW_CONTROL),
+        .target_lag_s = (double)param_i64(service, PARAM_FLOW_CONTROL_TARGET_LAG_SECS),
+        .threshold_part = param_f64(service, PARAM_FLOW_CONTROL_THRESHOLD),
+        .tickets_min = (double)param_i64(service, PARAM_FLOW_CONTROL_TICKETS_MIN),
+        .decay = param_f64(service, PARAM_FLOW_CONTROL_DECAY),
+        .fudge = param_f64(service, PARAM_FLOW_CONTROL_FUDGE),
+        .adder = (double)param_i64(service, PARAM_FLOW_CONTROL_ADDER),
+        .multiplier = param_f64(service, PARAM_FLOW_CONTROL_MULTIPLIER),
+    };
+}
+
 /* How others reach this node: by its name, or, where it listens only to itself, by that address. */
 static void own_host(Node *node, char *host, size_t size) {
     bool is_local = true;
@@ -299,7 +312,8 @@ static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
                            ? option_i64(options, OPTION_OPLOG_SIZE) * 1024 * 1024
                            : 0,
     };
-    const ReplHooks hooks = {.topology_changed = on_topology_changed};
+    const ReplHooks hooks = {.topology_changed = on_topology_changed,
+                             .flow_settings = flow_settings};
     return repl_open(op, &settings, &hooks, &node->service.repl, err);
 }
 
