@@ -9,6 +9,7 @@
 #include "base/prng.h"
 #include "catalog/catalog.h"
 #include "repl/repl_internal.h"
+#include "repl/test_service.h"
 
 enum {
     APPLIER_THREADS_MAX = 16,
@@ -69,6 +70,9 @@ ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hook
     flow_control_init(&repl->flow);
     repl->messenger = messenger_new(repl);
     repl->sync = sync_new(repl);
+    repl->services = primary_services_new(op->service);
+    if (settings->has_test_service)
+        primary_services_register(repl->services, &TEST_PRIMARY_SERVICE);
     op->is_unreplicated = true;
     ErrCode rc = oplog_open(op, &repl->oplog, err);
     if (rc == ERR_OK)
@@ -116,6 +120,7 @@ static void shut_down(void *arg, ReplCore *core, ReplNow now, ReplActions *actio
 void repl_stop(Repl *repl) {
     if (repl == NULL || repl->core == NULL)
         return;
+    primary_services_stop(repl->services);
     repl_event(repl, shut_down, NULL);
     sync_stop(repl->sync);
     messenger_stop(repl->messenger);
@@ -137,6 +142,7 @@ void repl_stop(Repl *repl) {
 void repl_free(Repl *repl) {
     if (repl == NULL)
         return;
+    primary_services_free(repl->services);
     sync_free(repl->sync);
     messenger_free(repl->messenger);
     applier_free(repl->applier);
@@ -179,6 +185,10 @@ void repl_look(Repl *repl, void (*look)(void *arg, const ReplCore *core), void *
     repl_feed_positions(repl);
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
     look(arg, repl->core);
+}
+
+PrimaryServices *repl_primary_services(Repl *repl) {
+    return repl->services;
 }
 
 FlowControl *repl_flow_control(Repl *repl) {

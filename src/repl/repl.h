@@ -15,6 +15,7 @@
 #include "repl/election/core.h"
 #include "repl/flow_control.h"
 #include "repl/oplog/oplog.h"
+#include "repl/primary_service.h"
 
 typedef struct Repl Repl;
 
@@ -23,6 +24,7 @@ typedef struct ReplSettings {
     const char *host;    /* "name:port" others can reach this node at, as far as it knows */
     uint16_t port;       /* to find itself in a configuration */
     int64_t oplog_bytes; /* 0: by the size of the disk */
+    bool has_test_service;
 } ReplSettings;
 
 /* What the server gives to this layer; called from any thread. */
@@ -60,6 +62,8 @@ int32_t repl_rollback_id(const Repl *repl);
 
 /* Writers of clients take a ticket there first. */
 FlowControl *repl_flow_control(Repl *repl);
+
+PrimaryServices *repl_primary_services(Repl *repl);
 
 /* ---- commands of operators ---- */
 

@@ -53,6 +53,7 @@ struct Repl {
     Applier *applier;
     Messenger *messenger;
     Sync *sync;
+    PrimaryServices *services;
 
     /* Atomic copies of the core's state, for hot paths. accepts_writes changes only with the RSTL
      * held in X. */

@@ -84,8 +84,10 @@ ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *e
             atomic_store(&repl->accepts_writes, true);
     }
     unlock_state(op);
-    if (is_current && rc == ERR_OK)
+    if (is_current && rc == ERR_OK) {
         drop_leftovers(op);
+        primary_services_step_up(repl->services);
+    }
     failpoint_hit(FP_REPL_NEW_TERM_NOOP);
     TRY(rc);
     if (is_current) {
@@ -102,6 +104,7 @@ ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *e
 
 void transition_step_down(Repl *repl, OpCtx *op) {
     failpoint_hit(FP_REPL_STEP_DOWN);
+    primary_services_step_down(repl->services);
     CLEANUP(error_reset) Error err = {0};
     bool was_uninterruptible = op->is_uninterruptible;
     op->is_uninterruptible = true;

@@ -311,6 +311,7 @@ static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
         .oplog_bytes = option_is_set(options, OPTION_OPLOG_SIZE)
                            ? option_i64(options, OPTION_OPLOG_SIZE) * 1024 * 1024
                            : 0,
+        .has_test_service = param_bool(&node->service, PARAM_ENABLE_TEST_COMMANDS),
     };
     const ReplHooks hooks = {.topology_changed = on_topology_changed,
                              .flow_settings = flow_settings};

@@ -314,6 +314,35 @@ describe('a set of three members', () => {
         assert.ok(counts.every((count) => count === counts[0] && count >= 201), String(counts));
     });
 
+    test('REP-4: a task goes on under the next primary, every phase done', async () => {
+        const marks = client.db('test').collection('primaryServiceMarks');
+        const tasks = client.db('config').collection('testPrimaryTasks');
+        for (const failpoint of ['primaryService.phaseDone', 'primaryService.phaseStored']) {
+            const id = `task of ${failpoint}`;
+            const primary = await set.waitForPrimary();
+            await set.command(primary, {
+                configureFailPoint: failpoint,
+                mode: { times: 1 },
+                data: { crash: true },
+            });
+            await set.command(primary, { testPrimaryTask: id }).catch(() => {});
+            await primary.waitEnd();
+            await primary.start();
+            await set.waitForPrimary();
+            await waitFor(async () => (await tasks.countDocuments({ _id: id })) === 0, {
+                timeoutMs: 20_000,
+                what: 'the end of the task',
+            });
+            const phases = (await marks.find({ '_id.task': id }).toArray()).map((m) => m._id.phase);
+            assert.deepEqual(phases.sort(), ['first', 'second', 'third']);
+        }
+        const next = await set.waitForPrimary();
+        await set.command(next, { testPrimaryTask: 'quiet' });
+        await waitFor(async () => (await marks.countDocuments({ '_id.task': 'quiet' })) === 3, {
+            what: 'three phases',
+        });
+    });
+
     test('REP-2: a member without data copies them', async () => {
         const [secondary] = await set.secondaries();
         await secondary.stop();

@@ -1,0 +1,34 @@
+/* cmd_test_primary_task.c - testPrimaryTask: begins a task of the service for tests (REP-4). */
+#include "commands/core/command.h"
+#include "repl/repl.h"
+
+typedef struct TestTaskRequest {
+    Elem id;
+} TestTaskRequest;
+
+static ErrCode test_primary_task_run(CommandCtx *ctx, void *arg, Error *err) {
+    TestTaskRequest *request = arg;
+    if (ctx->service->repl == NULL)
+        return error_set(err, ERR_NO_REPLICATION_ENABLED, "not running with --replSet");
+    Buffer buf;
+    buffer_init_arena(&buf, cmd_arena(ctx), 128, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_elem_as(&b, STR("_id"), request->id);
+    return primary_services_begin(repl_primary_services(ctx->service->repl), ctx->op, "TestService",
+                                  doc_builder_end(&b), err);
+}
+
+static const FieldSpec TEST_TASK_FIELDS[] = {
+    {"testPrimaryTask", FIELD_ELEM, FIELD_REQUIRED, offsetof(TestTaskRequest, id)},
+};
+
+const CommandSpec CMD_TEST_PRIMARY_TASK = {
+    .name = "testPrimaryTask",
+    .summary = "For tests: begins a task that the primary, whoever it is, carries through.",
+    .flags = CMD_ADMIN_ONLY | CMD_WRITES | CMD_NEEDS_TEST_COMMANDS,
+    .fields = TEST_TASK_FIELDS,
+    .field_count = ARRAY_LEN(TEST_TASK_FIELDS),
+    .request_size = sizeof(TestTaskRequest),
+    .run = test_primary_task_run,
+};
