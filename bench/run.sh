@@ -173,6 +173,8 @@ if [ -d tests/node_modules ]; then
     SHERD=$SHERD BENCH=$BENCH DOCS=$MANY_DOCS node bench/index_build.mjs
     echo
     SHERD=$SHERD BENCH=$BENCH DOCS=$MANY_DOCS node bench/background.mjs
+    echo
+    SHERD=$SHERD BENCH=$BENCH node bench/replica_set.mjs
 else
-    echo "index builds, TTL and validate are measured once the npm packages of the tests are there (make test)"
+    echo "index builds, TTL, validate and replica sets are measured once the npm packages of the tests are there (make test)"
 fi

@@ -449,6 +449,7 @@ static ErrCode count_documents(WorkloadRun *run, int fd, Buffer *buf, int64_t *r
     doc_builder_init(&b, buf);
     build_cstr(&b, "count", run->workload->collection);
     build_cstr(&b, "$db", run->database);
+    build_concerns(run, &b);
     doc_builder_end(&b);
     TRY(wire_request_finish(buf, started, 1, 0, err));
     Doc reply;

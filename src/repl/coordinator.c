@@ -218,6 +218,11 @@ static void tick(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
     repl_core_tick(core, now, actions);
 }
 
+static int64_t next_tick_us(const Repl *repl) {
+    int64_t ms = repl_core_next_tick_ms(repl->core);
+    return ms > INT64_MAX / 1000 ? INT64_MAX : ms * 1000;
+}
+
 void coordinator_run(void *arg) {
     Repl *repl = arg;
     log_set_thread_name("ReplCoord");
@@ -237,14 +242,14 @@ void coordinator_run(void *arg) {
             continue;
         }
         int64_t now_us = clock_mono_us();
-        int64_t due_us = repl_core_next_tick_ms(repl->core) * 1000;
+        int64_t due_us = next_tick_us(repl);
         if (due_us > now_us) {
             int64_t until_us = repl->is_stable_dirty && now_us + STABLE_INTERVAL_US < due_us
                                    ? now_us + STABLE_INTERVAL_US
                                    : due_us;
             (void)cond_wait_until(&repl->cond, &repl->mu, until_us);
         }
-        bool is_tick_due = clock_mono_us() >= repl_core_next_tick_ms(repl->core) * 1000;
+        bool is_tick_due = clock_mono_us() >= next_tick_us(repl);
         bool is_stable_dirty = repl->is_stable_dirty;
         mutex_unlock(&repl->mu);
         if (is_tick_due) {
