@@ -16,7 +16,8 @@
 enum {
     STABLE_INTERVAL_US = 10 * 1000,
     TRIM_INTERVAL_US = 1000 * 1000,
-    HISTORY_SECS = 10, /* how far back reads at a timestamp may go */
+    LOOK_INTERVAL_US = 60 * 1000 * 1000, /* a wait has an end, whatever the core says */
+    HISTORY_SECS = 10,                   /* how far back reads at a timestamp may go */
 };
 
 /* What is left to do after the core is unlocked. */
@@ -49,6 +50,11 @@ OpCtx *repl_op_new(Repl *repl, const char *name) {
     return op;
 }
 
+static int64_t next_tick_us(const Repl *repl) {
+    int64_t ms = repl_core_next_tick_ms(repl->core);
+    return ms > INT64_MAX / 1000 ? INT64_MAX : ms * 1000;
+}
+
 void repl_event(Repl *repl, ReplEventFn event, void *arg) {
     LightWork work = {.drain_term = OPTIME_TERM_NONE};
     mutex_lock(&repl->mu);
@@ -60,6 +66,8 @@ void repl_event(Repl *repl, ReplEventFn event, void *arg) {
     atomic_store(&repl->state, state);
     atomic_store(&repl->is_core_writable, repl_core_is_writable(repl->core));
     work.is_kick_wanted = state != state_before;
+    if (next_tick_us(repl) < repl->wait_until_us)
+        cond_signal(&repl->cond);
     repl_wake_waiters(repl);
     mutex_unlock(&repl->mu);
     do_light(repl, &work);
@@ -218,11 +226,6 @@ static void tick(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
     repl_core_tick(core, now, actions);
 }
 
-static int64_t next_tick_us(const Repl *repl) {
-    int64_t ms = repl_core_next_tick_ms(repl->core);
-    return ms > INT64_MAX / 1000 ? INT64_MAX : ms * 1000;
-}
-
 void coordinator_run(void *arg) {
     Repl *repl = arg;
     log_set_thread_name("ReplCoord");
@@ -247,7 +250,11 @@ void coordinator_run(void *arg) {
             int64_t until_us = repl->is_stable_dirty && now_us + STABLE_INTERVAL_US < due_us
                                    ? now_us + STABLE_INTERVAL_US
                                    : due_us;
-            (void)cond_wait_until(&repl->cond, &repl->mu, until_us);
+            int64_t latest_us = now_us + LOOK_INTERVAL_US;
+            repl->wait_until_us = until_us;
+            (void)cond_wait_until(&repl->cond, &repl->mu,
+                                  until_us < latest_us ? until_us : latest_us);
+            repl->wait_until_us = 0;
         }
         bool is_tick_due = clock_mono_us() >= next_tick_us(repl);
         bool is_stable_dirty = repl->is_stable_dirty;

@@ -72,6 +72,7 @@ struct Repl {
     ReplActions heavy; /* for the coordinator's thread, in order */
     ReplActions scratch;
     bool is_stopping;
+    int64_t wait_until_us; /* of the coordinator; 0: does not wait */
     bool is_stable_dirty;
     int64_t stable_set_us;
     uint64_t committed_ts; /* what majority reads see */
