@@ -155,7 +155,8 @@ ErrCode peer_receive(Peer *peer, int64_t deadline_us, bool *ret_more_to_come, Do
     if (peer_is_broken(peer))
         return broken(peer, ERR_HOST_UNREACHABLE, "connection is closed", err);
     size_t rest = peer->in.size - peer->consumed;
-    memmove(peer->in.data, peer->in.data + peer->consumed, rest);
+    if (rest > 0 && peer->consumed > 0)
+        memmove(peer->in.data, peer->in.data + peer->consumed, rest);
     peer->in.size = rest;
     peer->consumed = 0;
     for (;;) {
