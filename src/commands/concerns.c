@@ -1,6 +1,7 @@
 #include "commands/concerns.h"
 
 #include "base/clock.h"
+#include "commands/sessions.h"
 #include "repl/repl.h"
 #include "storage/engine.h"
 #include "storage/recovery_unit.h"
@@ -20,13 +21,15 @@ ErrCode concerns_before_run(CommandCtx *ctx, Error *err) {
         return ERR_OK;
     TRY(take_cluster_time(ctx, repl, err));
     TRY(check_state(ctx, repl, err));
-    return wait_read_concern(ctx, repl, err);
+    TRY(wait_read_concern(ctx, repl, err));
+    return sessions_before_run(ctx, err);
 }
 
 ErrCode concerns_after_run(CommandCtx *ctx, ErrCode rc, Error *err) {
     Repl *repl = ctx->service->repl;
     if (repl == NULL)
         return rc;
+    sessions_after_run(ctx);
     if (ru_read_source(ctx->op->ru) != READ_LATEST)
         ru_set_read_source(ctx->op->ru, READ_LATEST, 0);
     if (rc == ERR_OK && ctx->read_concern.level == READ_CONCERN_LINEARIZABLE)

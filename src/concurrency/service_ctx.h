@@ -12,7 +12,8 @@ typedef struct ServiceCtx {
     struct StorageEngine *storage;
     struct CatalogService *catalog;
     struct IndexBuilds *index_builds;
-    struct Repl *repl; /* NULL: a standalone node */
+    struct SessionCatalog *sessions; /* NULL: a standalone node */
+    struct Repl *repl;               /* NULL: a standalone node */
     struct CursorTable *cursors;
     struct Transport *transport;
     struct CommandService *commands;

@@ -32,6 +32,7 @@
 #include "storage/engine.h"
 #include "transport/server.h"
 #include "ttl/ttl.h"
+#include "txn/session_catalog.h"
 
 /* Of the names by which --setParameter sets failpoints. */
 #define FAIL_POINT_PREFIX "failpoint."
@@ -299,6 +300,7 @@ static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
                            ? option_i64(options, OPTION_OPLOG_SIZE) * 1024 * 1024
                            : 0,
     };
+    node->service.sessions = session_catalog_new(&node->service);
     const ReplHooks hooks = {.topology_changed = on_topology_changed};
     return repl_open(op, &settings, &hooks, &node->service.repl, err);
 }
@@ -600,6 +602,7 @@ static void node_stop(Node *node) {
     op_ctx_free(TAKE_PTR(node->start_op));
     index_builds_free(TAKE_PTR(service->index_builds));
     repl_free(TAKE_PTR(service->repl));
+    session_catalog_free(TAKE_PTR(service->sessions));
     catalog_service_free(TAKE_PTR(service->catalog));
     if (service->storage != NULL) {
         LOG_INFO(LOG_STORAGE, 4784930, "Shutting down the storage engine");

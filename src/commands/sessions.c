@@ -1,0 +1,93 @@
+#include "commands/sessions.h"
+
+#include "bson/json.h"
+#include "bson/number.h"
+#include "txn/retryable.h"
+
+ErrCode sessions_before_run(CommandCtx *ctx, Error *err) {
+    if (!elem_is_present(ctx->args.lsid))
+        return ERR_OK;
+    SessionId id;
+    TRY(session_id_parse(ctx->args.lsid, &id, err));
+    if (!elem_is_present(ctx->args.txn_number))
+        return ERR_OK;
+    return retryable_begin(ctx->service->sessions, ctx->op, &id, elem_i64(ctx->args.txn_number),
+                           err);
+}
+
+void sessions_after_run(CommandCtx *ctx) {
+    retryable_end(ctx->op);
+}
+
+/* ---- numbers of statements ---- */
+
+static ErrCode parse_id(CommandCtx *ctx, Elem elem, int32_t *ret_id, Error *err) {
+    int64_t id;
+    if (!elem_is_number(elem) || !number_is_exact_i64(number_from_elem(elem), &id) ||
+        id < INT32_MIN || id > INT32_MAX)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "BSON field '%s.stmtId' is the wrong type '%s', expected type 'int'",
+                         ctx->spec->name, bson_type_name(elem_type(elem)));
+    *ret_id = (int32_t)id;
+    return ERR_OK;
+}
+
+static ErrCode parse_ids(CommandCtx *ctx, const StatementArgs *args, uint32_t count, int32_t *ids,
+                         Error *err) {
+    if (elem_is_present(args->all)) {
+        if (elem_type(args->all) != BT_ARRAY || doc_count(elem_doc(args->all)) != count)
+            return error_set(err, ERR_INVALID_LENGTH,
+                             "Number of statement ids must match the number of batch entries");
+        DocIter iter = doc_iter(elem_doc(args->all));
+        uint32_t at = 0;
+        for (Elem elem; doc_iter_next(&iter, &elem);)
+            TRY(parse_id(ctx, elem, &ids[at++], err));
+        return ERR_OK;
+    }
+    int32_t first = 0;
+    if (elem_is_present(args->first))
+        TRY(parse_id(ctx, args->first, &first, err));
+    for (uint32_t i = 0; i < count; i++)
+        ids[i] = (int32_t)((uint32_t)first + i);
+    return ERR_OK;
+}
+
+ErrCode retries_begin(CommandCtx *ctx, const StatementArgs *args, uint32_t count,
+                      Retries *ret_retries, Error *err) {
+    *ret_retries = (Retries){.ctx = ctx, .is_on = retryable_is_on(ctx->op)};
+    if (elem_is_present(args->first) && elem_is_present(args->all))
+        return error_set(err, ERR_INVALID_OPTIONS, "May not specify both stmtId and stmtIds");
+    if (!ret_retries->is_on)
+        return ERR_OK;
+    int32_t *ids = arena_alloc(cmd_arena(ctx), (count + 1) * sizeof(*ids));
+    TRY(parse_ids(ctx, args, count, ids, err));
+    ret_retries->ids = ids;
+    ret_retries->retried = arena_alloc(cmd_arena(ctx), (count + 1) * sizeof(*ids));
+    return ERR_OK;
+}
+
+void retries_add(Retries *retries, uint32_t i) {
+    retries->retried[retries->retried_count++] = retries->ids[i];
+}
+
+void retries_build(const Retries *retries) {
+    if (retries->retried_count == 0)
+        return;
+    size_t opened = build_open_array(retries->ctx->reply, "retriedStmtIds");
+    for (uint32_t i = 0; i < retries->retried_count; i++) {
+        char name[INDEX_NAME_SIZE];
+        build_i32(retries->ctx->reply, index_name(i, name).data, retries->retried[i]);
+    }
+    build_close(retries->ctx->reply, opened);
+}
+
+ErrCode retry_mismatch(CommandCtx *ctx, int code, Doc entry, Error *err) {
+    Elem kind = doc_get_lit(entry, "op");
+    Elem ts = doc_get_lit(entry, "ts");
+    return error_set(err, (ErrCode)code,
+                     "%s retry request is not compatible with previous write in the transaction of "
+                     "type: %s, oplogTs: %s, oplog: %s",
+                     ctx->spec->name, elem_type(kind) == BT_STRING ? elem_str(kind).data : "",
+                     elem_is_present(ts) ? shell_text_of_elem(ts, cmd_arena(ctx)) : "none",
+                     shell_text_of_doc(entry, cmd_arena(ctx)));
+}
