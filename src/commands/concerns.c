@@ -29,7 +29,7 @@ ErrCode concerns_after_run(CommandCtx *ctx, ErrCode rc, Error *err) {
     Repl *repl = ctx->service->repl;
     if (repl == NULL)
         return rc;
-    sessions_after_run(ctx);
+    rc = sessions_after_run(ctx, rc, err);
     if (ru_read_source(ctx->op->ru) != READ_LATEST)
         ru_set_read_source(ctx->op->ru, READ_LATEST, 0);
     if (rc == ERR_OK && ctx->read_concern.level == READ_CONCERN_LINEARIZABLE)

@@ -15,8 +15,12 @@ ErrCode sessions_before_run(CommandCtx *ctx, Error *err) {
                            err);
 }
 
-void sessions_after_run(CommandCtx *ctx) {
-    retryable_end(ctx->op);
+ErrCode sessions_after_run(CommandCtx *ctx, ErrCode rc, Error *err) {
+    if (LIKELY(retryable_end(ctx->op)))
+        return rc;
+    error_reset(err);
+    ctx->wire_reply->close_after = true;
+    return error_set(err, ERR_SOCKET_EXCEPTION, "a failpoint closes the connection");
 }
 
 /* ---- numbers of statements ---- */

@@ -11,7 +11,7 @@
 ErrCode sessions_before_run(CommandCtx *ctx, Error *err) MUST_CHECK;
 /* Afterwards, also after a failure. Before the write concern is waited for: who sends the command
  * again meanwhile waits for the same writes, not for this operation. */
-void sessions_after_run(CommandCtx *ctx);
+ErrCode sessions_after_run(CommandCtx *ctx, ErrCode rc, Error *err) MUST_CHECK;
 
 /* stmtId and stmtIds of write commands. */
 typedef struct StatementArgs {

@@ -1,6 +1,7 @@
 #include "txn/retryable.h"
 
 #include "base/alloc.h"
+#include "base/failpoint.h"
 #include "txn/history.h"
 #include "txn/session_internal.h"
 
@@ -41,17 +42,20 @@ ErrCode retryable_begin(SessionCatalog *catalog, OpCtx *op, const SessionId *id,
     write->txn_number = txn_number;
     ErrCode rc = use_session(write, op, err);
     if (rc != ERR_OK)
-        retryable_end(op);
+        (void)retryable_end(op);
     return rc;
 }
 
-void retryable_end(OpCtx *op) {
+bool retryable_end(OpCtx *op) {
     SessionWrite *write = op->session_write;
     if (write == NULL || write->session == NULL)
-        return;
+        return true;
     invariant(write->pending_count == 0);
     write->statements = NULL;
     session_check_in(write->catalog, TAKE_PTR(write->session));
+    bool is_answered = !write->is_close_wanted;
+    write->is_close_wanted = false;
+    return is_answered;
 }
 
 /* Reads the session if need be, and makes the transaction number its newest. */
@@ -170,8 +174,25 @@ void session_write_build_entry(OpCtx *op, OpTime optime, DocBuilder *b) {
     write->last = optime;
 }
 
+/* For the tests of drivers: the write is done or not, and the client does not learn which. */
+static ErrCode fail_if_wanted(SessionWrite *write, Error *err) {
+    if (LIKELY(!FAILPOINT(ON_PRIMARY_TRANSACTIONAL_WRITE)))
+        return ERR_OK;
+    FailpointConfig config = failpoint_config(FP_ON_PRIMARY_TRANSACTIONAL_WRITE);
+    CLEANUP(xfree_ptr) uint8_t *data = config.data;
+    Elem close = data != NULL ? doc_get_lit((Doc){data}, "closeConnection") : ELEM_MISSING;
+    Elem code =
+        data != NULL ? doc_get_lit((Doc){data}, "failBeforeCommitExceptionCode") : ELEM_MISSING;
+    write->is_close_wanted = !elem_is_present(close) || elem_is_truthy(close);
+    if (!elem_is_number(code))
+        return ERR_OK;
+    return error_set(err, (ErrCode)elem_as_i64(code),
+                     "Failing a retryable write due to the failpoint onPrimaryTransactionalWrite");
+}
+
 ErrCode session_write_store(OpCtx *op, int64_t wall_ms, Error *err) {
     SessionWrite *write = op->session_write;
+    TRY(fail_if_wanted(write, err));
     write->held_catalog = catalog_acquire(op_catalog(op));
     SessionRow row = {write->session->id, write->txn_number, write->last, wall_ms};
     write->is_storing = true;

@@ -39,6 +39,7 @@ typedef struct SessionWrite {
     Doc image;
     Catalog *held_catalog; /* keeps what was written to */
     bool is_storing;
+    bool is_close_wanted; /* see retryable_end */
     WriteScratch scratch;
 } SessionWrite;
 
@@ -50,7 +51,8 @@ void session_write_install(void);
 /* Checks the session out. Fails with ERR_TRANSACTION_TOO_OLD when it has used a higher number. */
 ErrCode retryable_begin(SessionCatalog *catalog, OpCtx *op, const SessionId *id, int64_t txn_number,
                         Error *err) MUST_CHECK;
-void retryable_end(OpCtx *op);
+/* False: a failpoint wants the connection closed instead of an answer. */
+bool retryable_end(OpCtx *op);
 static inline bool retryable_is_on(const OpCtx *op) {
     return op->session_write != NULL && op->session_write->session != NULL;
 }

@@ -328,3 +328,159 @@ describe('one member', () => {
         assert.deepEqual(labels(reply), []);
     });
 });
+
+/* Writers that keep a ledger of what they were told, until stopped. */
+class Load {
+    #isOver = false;
+    errors = [];
+    ledger = []; // one per writer: {inserted, failed, counted, maybeCounted}
+
+    constructor(collection, writers) {
+        this.collection = collection;
+        this.done = Promise.all(Array.from({ length: writers }, (_, w) => this.#write(w)));
+    }
+
+    async #attempt(operation) {
+        try {
+            await operation();
+            return true;
+        } catch (error) {
+            this.errors.push(error);
+            return false;
+        }
+    }
+
+    async #write(w) {
+        const own = { inserted: [], failed: [], counted: 0, maybeCounted: 0, total: 0 };
+        this.ledger[w] = own;
+        await this.collection.insertOne({ _id: `counter${w}`, n: 0 });
+        for (let i = 0; !this.#isOver; i++) {
+            const ids = [`w${w}.${i}.a`, `w${w}.${i}.b`];
+            const documents = ids.map((_id) => ({ _id, w }));
+            const isDone = await this.#attempt(() => this.collection.insertMany(documents));
+            (isDone ? own.inserted : own.failed).push(...ids);
+            const filter = { _id: `counter${w}` };
+            const isCounted = await this.#attempt(async () => {
+                const before = await this.collection.findOneAndUpdate(filter, { $inc: { n: 1 } });
+                assert.ok(before.n >= own.counted, 'the image is not older than what was seen');
+            });
+            own.counted += isCounted;
+            own.maybeCounted += !isCounted;
+        }
+    }
+
+    get writes() {
+        return this.ledger.reduce((sum, own) => sum + own.inserted.length + own.counted, 0);
+    }
+
+    async waitForWrites(count) {
+        const from = this.writes;
+        await waitFor(() => this.writes > from + count, { timeoutMs: 30_000, what: 'writes' });
+    }
+
+    async stop() {
+        this.#isOver = true;
+        await this.done;
+    }
+
+    /* Everything that was acknowledged is there once, everything else at most once. */
+    async check() {
+        for (const [w, own] of this.ledger.entries()) {
+            const found = new Set();
+            for await (const { _id } of this.collection.find({ w })) found.add(_id);
+            const lost = own.inserted.filter((id) => !found.has(id));
+            assert.deepEqual(lost, [], 'acknowledged inserts that are gone');
+            const known = new Set([...own.inserted, ...own.failed]);
+            assert.deepEqual([...found].filter((id) => !known.has(id)), []);
+            const { n } = await this.collection.findOne({ _id: `counter${w}` });
+            assert.ok(
+                n >= own.counted && n <= own.counted + own.maybeCounted,
+                `counter ${w}: ${n}, acknowledged ${own.counted}, unknown ${own.maybeCounted}`,
+            );
+        }
+    }
+}
+
+describe('three members', () => {
+    let set;
+    before(async () => {
+        set = await startReplicaSet({ members: 3 });
+    });
+    after(async () => set?.remove());
+
+    test('SES-3 a retry that goes to the next primary is answered by it', async () => {
+        const primary = await set.waitForPrimary();
+        const first = new RawSession(primary);
+        const images = new RawSession(primary);
+        const majority = { writeConcern: { w: 'majority' } };
+        const insert = {
+            insert: 'moved', documents: [1, 2, 3].map((_id) => ({ _id, n: 0 })), ...majority,
+        };
+        const modify = {
+            findAndModify: 'moved', query: { _id: 1 }, update: { $inc: { n: 1 } }, new: true,
+            ...majority,
+        };
+        assert.equal((await first.run(insert, 4)).n, 3);
+        const original = await images.run(modify, 9);
+        const next = await set.stepDown();
+        const refused = await first.run({ ...insert, documents: [{ _id: 9 }] }, 5);
+        assert.deepEqual([refused.ok, refused.code], [0, 10107]);
+        assert.deepEqual(labels(refused), ['RetryableWriteError', 'NoWritesPerformed']);
+        const second = new RawSession(next, first.lsid.id);
+        const imagesAgain = new RawSession(next, images.lsid.id);
+        assert.deepEqual(await second.run(insert, 4), { n: 3, retriedStmtIds: [0, 1, 2], ok: 1 });
+        assert.deepEqual(await imagesAgain.run(modify, 9), { ...original, retriedStmtId: 0 });
+        assert.equal((await second.run(insert, 3)).code, 225);
+        for (const session of [first, images, second, imagesAgain]) session.close();
+    });
+
+    test('SES-3 a planned step-down under load: no error, every write once', async () => {
+        const client = await set.client({ retryWrites: true, w: 'majority' });
+        const load = new Load(client.db('test').collection('planned'), 6);
+        try {
+            for (let round = 0; round < 3; round++) {
+                await load.waitForWrites(100);
+                await set.stepDown({ secs: 4 }); // one that stepped down may come back after that
+            }
+            await load.waitForWrites(100);
+        } finally {
+            await load.stop();
+        }
+        assert.deepEqual(load.errors.map((error) => error.message), []);
+        await load.check();
+    });
+
+    test('SES-3 kill -9 of the primary under load: every write once', async () => {
+        const client = await set.client({ retryWrites: true, w: 'majority' });
+        const load = new Load(client.db('test').collection('killed'), 6);
+        try {
+            for (let round = 0; round < 2; round++) {
+                await load.waitForWrites(100);
+                const victim = await set.waitForPrimary();
+                await victim.kill();
+                await set.waitForPrimary({ other: victim });
+                await victim.start();
+                await set.waitForSecondaries();
+            }
+            await load.waitForWrites(100);
+        } finally {
+            await load.stop();
+        }
+        await load.check();
+        await set.waitForReplication();
+    });
+
+    test('SES-3 rows of sessions and images are the same everywhere', async () => {
+        await set.waitForReplication();
+        const read = async (member, name) => {
+            const client = await set.direct(member, { readPreference: 'secondaryPreferred' });
+            return client.db('config').collection(name).find().sort({ _id: 1 }).toArray();
+        };
+        for (const name of ['transactions', 'image_collection']) {
+            const all = await Promise.all(set.members.map((member) => read(member, name)));
+            assert.ok(all[0].length > 0);
+            assert.deepEqual(all[1], all[0], name);
+            assert.deepEqual(all[2], all[0], name);
+        }
+    });
+});

@@ -29,6 +29,7 @@ typedef enum CommandFlags {
     CMD_TAKES_READ_CONCERN = 1 << 6,
     CMD_TAKES_WRITE_CONCERN = 1 << 7,  /* implied by CMD_WRITES */
     CMD_NOT_LOGGED_WHEN_SLOW = 1 << 8, /* waits by design: awaitable hello */
+    CMD_TAKES_SNAPSHOT = 1 << 11,      /* read concern "snapshot" as well */
     CMD_RETRYABLE = 1 << 10,           /* may be sent again with the same lsid and txnNumber */
     CMD_LOOSE = 1 << 9,                /* unknown fields are accepted (handshake, old commands) */
 } CommandFlags;

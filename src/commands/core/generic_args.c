@@ -267,6 +267,14 @@ static ErrCode check_read_concern(CommandCtx *ctx, Error *err) {
             return error_set(err, ERR_INVALID_OPTIONS, "Unrecognized option in readConcern: %s",
                              elem_name(member));
     }
+    bool is_taken =
+        parsed->level == READ_CONCERN_LOCAL ||
+        (parsed->level == READ_CONCERN_SNAPSHOT ? (ctx->spec->flags & CMD_TAKES_SNAPSHOT) != 0
+                                                : (ctx->spec->flags & CMD_TAKES_READ_CONCERN) != 0);
+    if (!is_taken)
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "Command %s does not support this readConcern: read concern not supported",
+                         ctx->spec->name);
     if (parsed->at_cluster_ts != 0 && parsed->level != READ_CONCERN_SNAPSHOT)
         return error_set(err, ERR_INVALID_OPTIONS,
                          "atClusterTime field can be set only if level is equal to snapshot");
