@@ -1,14 +1,20 @@
 #include "commands/sessions.h"
 
+#include "base/clock.h"
 #include "bson/json.h"
 #include "bson/number.h"
+#include "commands/core/params.h"
+#include "query/cursor/cursor_table.h"
 #include "txn/retryable.h"
+#include "txn/session_cache.h"
 
 ErrCode sessions_before_run(CommandCtx *ctx, Error *err) {
     if (!elem_is_present(ctx->args.lsid))
         return ERR_OK;
     SessionId id;
     TRY(session_id_parse(ctx->args.lsid, &id, err));
+    TRY(session_cache_use(ctx->service->session_cache, &id, clock_wall_ms(),
+                          param_i64(ctx->service, PARAM_SESSIONS_MAX), err));
     if (!elem_is_present(ctx->args.txn_number))
         return ERR_OK;
     return retryable_begin(ctx->service->sessions, ctx->op, &id, elem_i64(ctx->args.txn_number),
@@ -21,6 +27,66 @@ ErrCode sessions_after_run(CommandCtx *ctx, ErrCode rc, Error *err) {
     error_reset(err);
     ctx->wire_reply->close_after = true;
     return error_set(err, ERR_SOCKET_EXCEPTION, "a failpoint closes the connection");
+}
+
+ErrCode sessions_use(ServiceCtx *service, const Uuid *id, Error *err) {
+    if (service->session_cache == NULL)
+        return ERR_OK;
+    SessionId whole = session_id_of_nobody(id);
+    return session_cache_use(service->session_cache, &whole, clock_wall_ms(),
+                             param_i64(service, PARAM_SESSIONS_MAX), err);
+}
+
+void sessions_end(ServiceCtx *service, const Uuid *id) {
+    if (service->session_cache == NULL)
+        return;
+    SessionId whole = session_id_of_nobody(id);
+    session_cache_end(service->session_cache, &whole, clock_wall_ms());
+}
+
+void sessions_kill(ServiceCtx *service, OpCtx *self, const Uuid *id) {
+    (void)op_registry_kill_session(service->ops, self, id->bytes, ERR_INTERRUPTED);
+    if (service->cursors != NULL)
+        (void)cursor_kill_session(service->cursors, id);
+}
+
+enum {
+    SESSIONS_PER_ROUND = 1024,
+};
+
+typedef struct FoundSessions {
+    OpCtx *self;
+    Uuid ids[SESSIONS_PER_ROUND];
+    uint32_t count;
+} FoundSessions;
+
+static void note_session(FoundSessions *found, const uint8_t *id) {
+    static const Uuid NONE;
+    if (found->count < SESSIONS_PER_ROUND && memcmp(id, NONE.bytes, sizeof(NONE)) != 0)
+        memcpy(found->ids[found->count++].bytes, id, sizeof(NONE));
+}
+
+static void note_cursor(void *arg, const ClientCursor *cursor) {
+    if (!cursor->is_killed)
+        note_session(arg, cursor->session.bytes);
+}
+
+static void note_op(void *arg, OpCtx *op) {
+    FoundSessions *found = arg;
+    if (op != found->self && op->is_active && atomic_load(&op->kill_code) == ERR_OK)
+        note_session(found, op->desc.session);
+}
+
+void sessions_kill_all(ServiceCtx *service, OpCtx *self) {
+    FoundSessions *found = ARENA_NEW(&self->arena, FoundSessions);
+    found->self = self;
+    do {
+        found->count = 0;
+        op_registry_for_each(service->ops, note_op, found);
+        cursor_table_for_each(service->cursors, note_cursor, found);
+        for (uint32_t i = 0; i < found->count; i++)
+            sessions_kill(service, self, &found->ids[i]);
+    } while (found->count == SESSIONS_PER_ROUND);
 }
 
 /* ---- numbers of statements ---- */

@@ -3,6 +3,7 @@
  */
 #pragma once
 
+#include "bson/uuid.h"
 #include "commands/core/command.h"
 #include "commands/core/fields.h"
 
@@ -12,6 +13,15 @@ ErrCode sessions_before_run(CommandCtx *ctx, Error *err) MUST_CHECK;
 /* Afterwards, also after a failure. Before the write concern is waited for: who sends the command
  * again meanwhile waits for the same writes, not for this operation. */
 ErrCode sessions_after_run(CommandCtx *ctx, ErrCode rc, Error *err) MUST_CHECK;
+
+/* A session of nobody is in use, or is not any more; nothing on a standalone node. Fails with
+ * ERR_TOO_MANY_LOGICAL_SESSIONS. */
+ErrCode sessions_use(ServiceCtx *service, const Uuid *id, Error *err) MUST_CHECK;
+void sessions_end(ServiceCtx *service, const Uuid *id);
+/* Interrupts the operations of the session and closes its cursors. */
+void sessions_kill(ServiceCtx *service, OpCtx *self, const Uuid *id);
+/* The same for all sessions. */
+void sessions_kill_all(ServiceCtx *service, OpCtx *self);
 
 /* stmtId and stmtIds of write commands. */
 typedef struct StatementArgs {

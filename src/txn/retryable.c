@@ -27,14 +27,18 @@ static ErrCode ensure_tables(SessionCatalog *catalog, OpCtx *op, Error *err) {
     return ERR_OK;
 }
 
-ErrCode retryable_begin(SessionCatalog *catalog, OpCtx *op, const SessionId *id, int64_t txn_number,
-                        Error *err) {
-    TRY(ensure_tables(catalog, op, err));
+static SessionWrite *session_write_of(OpCtx *op) {
     if (op->session_write == NULL) {
         op->session_write = NEW(SessionWrite);
         write_scratch_init(&op->session_write->scratch);
     }
-    SessionWrite *write = op->session_write;
+    return op->session_write;
+}
+
+ErrCode retryable_begin(SessionCatalog *catalog, OpCtx *op, const SessionId *id, int64_t txn_number,
+                        Error *err) {
+    TRY(ensure_tables(catalog, op, err));
+    SessionWrite *write = session_write_of(op);
     Session *session;
     TRY(session_check_out(catalog, op, id, &session, err));
     write->catalog = catalog;
@@ -227,4 +231,8 @@ void session_write_end_unit(OpCtx *op, bool is_committed) {
 
 bool session_write_is_storing(const OpCtx *op) {
     return op->session_write != NULL && op->session_write->is_storing;
+}
+
+void session_write_set_quiet(OpCtx *op, bool is_quiet) {
+    session_write_of(op)->is_storing = is_quiet;
 }

@@ -100,5 +100,7 @@ void session_write_build_entry(OpCtx *op, OpTime optime, DocBuilder *b);
 /* Before the commit: the session's row, and the image if there is one. */
 ErrCode session_write_store(OpCtx *op, int64_t wall_ms, Error *err) MUST_CHECK;
 void session_write_end_unit(OpCtx *op, bool is_committed);
-/* Is session_write_store at work? */
+/* What the operation writes to the tables of sessions itself is no reason to load sessions anew. */
+void session_write_set_quiet(OpCtx *op, bool is_quiet);
+/* Is that so, or is session_write_store at work? */
 bool session_write_is_storing(const OpCtx *op);

@@ -50,6 +50,12 @@ ErrCode session_id_parse(Elem lsid, SessionId *ret_id, Error *err) {
     return ERR_OK;
 }
 
+SessionId session_id_of_nobody(const Uuid *id) {
+    SessionId whole = {.id = *id};
+    memcpy(whole.uid, DIGEST_OF_NOBODY, SESSION_UID_SIZE);
+    return whole;
+}
+
 void build_session_id(DocBuilder *b, const char *name, const SessionId *id) {
     size_t opened = build_open_doc(b, name);
     build_uuid(b, "id", &id->id);

@@ -24,6 +24,8 @@ typedef struct SessionId {
 /* Of an `lsid`. Fails with ERR_TYPE_MISMATCH, for unknown fields with 40415, and for the fields of
  * internal sessions with ERR_NOT_IMPLEMENTED. */
 ErrCode session_id_parse(Elem lsid, SessionId *ret_id, Error *err) MUST_CHECK;
+/* The session of nobody with this UUID: the only kind without access control. */
+SessionId session_id_of_nobody(const Uuid *id);
 void build_session_id(DocBuilder *b, const char *name, const SessionId *id);
 /* For messages: "<uuid> - <digest>". */
 void session_id_to_text(const SessionId *id, char out[SESSION_ID_TEXT_SIZE]);

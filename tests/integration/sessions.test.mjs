@@ -273,6 +273,97 @@ describe('one member', () => {
         assert.equal((await db.collection(c).findOne()).n, 10);
     });
 
+    const admin = (command) => client.db('admin').command(command);
+    const recorded = async (id) =>
+        (await client.db('config').collection('system.sessions').findOne({ '_id.id': id })) !== null;
+
+    test('SES-1 sessions in use are recorded, ended ones are not', async () => {
+        const s = newSession();
+        const { id, timeoutMinutes } = await s.run({ startSession: 1 });
+        assert.equal(timeoutMinutes, 30);
+        const refreshed = new UUID();
+        await s.run({ refreshSessions: [{ id: refreshed }] });
+        await admin({ refreshLogicalSessionCacheNow: 1 });
+        for (const one of [s.lsid.id, id.id, refreshed]) assert.ok(await recorded(one), `${one}`);
+        const indexes = await client.db('config').collection('system.sessions').indexes();
+        const ttl = indexes.find((index) => index.name === 'lsidTTLIndex');
+        assert.deepEqual([ttl.key, ttl.expireAfterSeconds], [{ lastUse: 1 }, 1800]);
+        await s.run({ endSessions: [{ id: refreshed }] });
+        await admin({ refreshLogicalSessionCacheNow: 1 });
+        assert.equal(await recorded(refreshed), false);
+        assert.ok(await recorded(s.lsid.id));
+        const status = (await admin({ serverStatus: 1 })).logicalSessionRecordCache;
+        assert.ok(status.activeSessionsCount > 0 && status.sessionsCollectionJobCount >= 2);
+        assert.equal(status.lastSessionsCollectionJobEntriesEnded, 1);
+    });
+
+    test('SES-1 cursors of sessions that are gone are closed', async () => {
+        const c = newName();
+        const s = newSession();
+        const documents = Array.from({ length: 10 }, (_, i) => ({ _id: i }));
+        await db.collection(c).insertMany(documents);
+        const open = async () => (await s.run({ find: c, batchSize: 2 })).cursor.id;
+        const more = async (id) =>
+            (await newSession(s.lsid.id).run({ getMore: Long.fromBigInt(BigInt(id)), collection: c })).code;
+        const first = await open();
+        await s.run({ endSessions: [s.lsid] });
+        await admin({ refreshLogicalSessionCacheNow: 1 });
+        assert.equal(await more(first), 43);
+        const second = await open();
+        await admin({ killSessions: [s.lsid] });
+        assert.equal(await more(second), 43);
+        const third = await open();
+        await admin({ killAllSessionsByPattern: [{ lsid: { id: new UUID() } }] });
+        assert.equal(await more(third), undefined);
+        const fourth = await open();
+        await admin({ killAllSessions: [] });
+        assert.equal(await more(fourth), 43);
+    });
+
+    test('SES-1 operations of killed sessions end', async () => {
+        for (const kill of [
+            (lsid) => ({ killSessions: [lsid] }),
+            (lsid) => ({ killAllSessionsByPattern: [{ lsid }] }),
+            () => ({ killAllSessions: [] }),
+        ]) {
+            const s = newSession();
+            await admin({
+                configureFailPoint: 'failCommand', mode: { times: 1 },
+                data: { failCommands: ['count'], blockConnection: true, blockTimeMS: 20_000 },
+            });
+            const running = s.run({ count: 'x' });
+            const isSeen = async () => {
+                const { inprog } = await admin({ currentOp: 1, 'lsid.id': s.lsid.id });
+                return inprog.length > 0;
+            };
+            await waitFor(isSeen, { what: 'the operation' });
+            await admin(kill(s.lsid));
+            assert.equal((await running).code, 11601);
+        }
+    });
+
+    test('SES-1 rows of sessions that are gone are reaped, with their images', async () => {
+        const c = newName();
+        await db.collection(c).insertOne({ _id: 1 });
+        const table = client.db('config').collection('transactions');
+        const images = client.db('config').collection('image_collection');
+        const [gone, alive, young] = [newSession(), newSession(), newSession()];
+        const modify = { findAndModify: c, query: { _id: 1 }, update: { $inc: { n: 1 } } };
+        for (const s of [gone, alive, young]) await s.run(modify, 1);
+        await admin({ refreshLogicalSessionCacheNow: 1 });
+        const old = new Date(Date.now() - 3600_000);
+        for (const s of [gone, alive])
+            await table.updateOne({ '_id.id': s.lsid.id }, { $set: { lastWriteDate: old } });
+        await client.db('config').collection('system.sessions')
+            .deleteMany({ '_id.id': { $in: [gone.lsid.id, young.lsid.id] } });
+        await admin({ reapLogicalSessionCacheNow: 1 });
+        const left = async (collection, s) => collection.countDocuments({ '_id.id': s.lsid.id });
+        assert.deepEqual([await left(table, gone), await left(images, gone)], [0, 0]);
+        assert.deepEqual([await left(table, alive), await left(images, alive)], [1, 1]);
+        assert.deepEqual([await left(table, young), await left(images, young)], [1, 1]);
+        assert.equal((await young.run(modify, 1)).retriedStmtId, 0);
+    });
+
     test('SES-3 entries of the oplog carry what a retry needs', async () => {
         const c = newName();
         const s = newSession();
@@ -440,7 +531,7 @@ describe('three members', () => {
         try {
             for (let round = 0; round < 3; round++) {
                 await load.waitForWrites(100);
-                await set.stepDown({ secs: 4 }); // one that stepped down may come back after that
+                await set.stepDown();
             }
             await load.waitForWrites(100);
         } finally {
@@ -468,6 +559,17 @@ describe('three members', () => {
         }
         await load.check();
         await set.waitForReplication();
+    });
+
+    test('SES-1 a secondary has its sessions recorded by the primary', async () => {
+        const [secondary] = await set.secondaries();
+        const session = new RawSession(secondary);
+        await session.run({ ping: 1 });
+        await set.command(secondary, { refreshLogicalSessionCacheNow: 1 });
+        session.close();
+        const client = await set.client();
+        const sessions = client.db('config').collection('system.sessions');
+        assert.equal(await sessions.countDocuments({ '_id.id': session.lsid.id }), 1);
     });
 
     test('SES-3 rows of sessions and images are the same everywhere', async () => {
