@@ -67,7 +67,8 @@ static ErrCode aggregate_run(CommandCtx *ctx, void *arg, Error *err) {
 const CommandSpec CMD_AGGREGATE = {
     .name = "aggregate",
     .summary = "Runs an aggregation pipeline.",
-    .flags = CMD_READS | CMD_API_V1 | CMD_TAKES_READ_CONCERN | CMD_TAKES_WRITE_CONCERN,
+    .flags = CMD_READS | CMD_API_V1 | CMD_TAKES_READ_CONCERN | CMD_TAKES_SNAPSHOT |
+             CMD_TAKES_WRITE_CONCERN,
     .fields = AGGREGATE_FIELDS,
     .field_count = ARRAY_LEN(AGGREGATE_FIELDS),
     .request_size = sizeof(AggregateRequest),

@@ -1,13 +1,16 @@
 /* cmd_delete.c - delete: removes documents. */
 #include "commands/query_args.h"
+#include "commands/sessions.h"
 #include "commands/write_reply.h"
 #include "query/exec/modify.h"
+#include "txn/retryable.h"
 
 typedef struct DeleteRequest {
     Str coll;
     DocList deletes;
     Elem ordered;
     Doc let;
+    StatementArgs statements;
 } DeleteRequest;
 
 static const FieldSpec DELETE_FIELDS[] = {
@@ -16,6 +19,7 @@ static const FieldSpec DELETE_FIELDS[] = {
     {"ordered", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DeleteRequest, ordered)},
     {"let", FIELD_DOC, FIELD_OPTIONAL, offsetof(DeleteRequest, let)},
     {"bypassDocumentValidation", FIELD_IGNORED, FIELD_OPTIONAL, 0},
+    STATEMENT_FIELDS_OF(DeleteRequest, statements),
 };
 
 typedef struct DeleteStatement {
@@ -66,6 +70,26 @@ static ErrCode run_statement(CommandCtx *ctx, const Ns *ns, const DeleteRequest 
     return exec_modify(ctx->op, ns, &modify, ret_outcome, err);
 }
 
+/* Statement `i`, unless it was executed before. */
+static ErrCode run_once(CommandCtx *ctx, const Ns *ns, const DeleteRequest *request,
+                        const DeleteStatement *statement, Retries *retries, uint32_t i,
+                        ModifyOutcome *ret_outcome, Error *err) {
+    if (!retries->is_on)
+        return run_statement(ctx, ns, request, statement, ret_outcome, err);
+    if (statement->limit == 0)
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "Cannot use (or request) retryable writes with limit=0");
+    bool is_executed;
+    TRY(retryable_is_executed(ctx->op, retries->ids[i], &is_executed, err));
+    if (is_executed) { /* whatever it was: one document was written */
+        retries_add(retries, i);
+        ret_outcome->modified = 1;
+        return ERR_OK;
+    }
+    retryable_set_statements(ctx->op, &retries->ids[i], /* is_delete= */ true, SESSION_IMAGE_NONE);
+    return run_statement(ctx, ns, request, statement, ret_outcome, err);
+}
+
 static ErrCode delete_run(CommandCtx *ctx, void *arg, Error *err) {
     DeleteRequest *request = arg;
     TRY(write_batch_check(request->deletes.count, err));
@@ -75,6 +99,8 @@ static ErrCode delete_run(CommandCtx *ctx, void *arg, Error *err) {
     DeleteStatement *statements =
         ARENA_ARRAY(cmd_arena(ctx), DeleteStatement, request->deletes.count);
     TRY(parse_statements(ctx, request, statements, err));
+    Retries retries;
+    TRY(retries_begin(ctx, &request->statements, request->deletes.count, &retries, err));
     count_op(ctx->service, OP_COUNTER_DELETE, request->deletes.count);
     bool is_ordered = !elem_is_present(request->ordered) || elem_is_truthy(request->ordered);
     WriteErrors errors;
@@ -82,7 +108,7 @@ static ErrCode delete_run(CommandCtx *ctx, void *arg, Error *err) {
     int64_t n = 0;
     for (uint32_t i = 0; i < request->deletes.count; i++) {
         ModifyOutcome outcome = {0};
-        ErrCode rc = run_statement(ctx, &ns, request, &statements[i], &outcome, err);
+        ErrCode rc = run_once(ctx, &ns, request, &statements[i], &retries, i, &outcome, err);
         n += outcome.modified; /* what a failing statement had done before is done */
         if (rc == ERR_OK)
             continue;
@@ -95,13 +121,14 @@ static ErrCode delete_run(CommandCtx *ctx, void *arg, Error *err) {
     }
     build_count(ctx->reply, "n", n);
     write_errors_build(&errors);
+    retries_build(&retries);
     return ERR_OK;
 }
 
 const CommandSpec CMD_DELETE = {
     .name = "delete",
     .summary = "Removes documents of a collection.",
-    .flags = CMD_WRITES | CMD_API_V1,
+    .flags = CMD_WRITES | CMD_RETRYABLE | CMD_API_V1,
     .op_type = "remove",
     .fields = DELETE_FIELDS,
     .field_count = ARRAY_LEN(DELETE_FIELDS),

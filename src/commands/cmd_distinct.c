@@ -147,7 +147,7 @@ static ErrCode distinct_run(CommandCtx *ctx, void *arg, Error *err) {
 const CommandSpec CMD_DISTINCT = {
     .name = "distinct",
     .summary = "Lists the different values of a field.",
-    .flags = CMD_READS | CMD_TAKES_READ_CONCERN,
+    .flags = CMD_READS | CMD_TAKES_READ_CONCERN | CMD_TAKES_SNAPSHOT,
     .fields = DISTINCT_FIELDS,
     .field_count = ARRAY_LEN(DISTINCT_FIELDS),
     .request_size = sizeof(DistinctRequest),

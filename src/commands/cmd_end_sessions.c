@@ -2,10 +2,12 @@
  * cmd_end_sessions.c - what clients say about their sessions: refresh, end and kill them.
  *
  * On a standalone node a session is only a label of operations and cursors. Refreshing has nothing
- * to do; ending closes the cursors of the session, killing its running operations as well.
+ * to do; ending closes the cursors of the session, killing its running operations as well. On a
+ * member of a replica set the record of sessions in use learns of it.
  */
 #include "bson/uuid.h"
 #include "commands/core/command.h"
+#include "commands/sessions.h"
 #include "query/cursor/cursor_table.h"
 
 enum {
@@ -18,7 +20,8 @@ typedef struct SessionsRequest {
 
 /* Each member is {id: UUID, ...}; calls `act` after all have been checked. */
 static ErrCode for_each_session(CommandCtx *ctx, Doc sessions,
-                                void (*act)(CommandCtx *ctx, const Uuid *id), Error *err) {
+                                ErrCode (*act)(CommandCtx *ctx, const Uuid *id, Error *err),
+                                Error *err) {
     if (doc_count(sessions) > SESSIONS_PER_COMMAND_MAX)
         return error_set(err, ERR_TOO_MANY_LOGICAL_SESSIONS,
                          "Too many sessions: %u, at most %d are allowed", doc_count(sessions),
@@ -33,21 +36,29 @@ static ErrCode for_each_session(CommandCtx *ctx, Doc sessions,
                 return error_set(err, ERR_TYPE_MISMATCH,
                                  "BSON field '%s.%s.%s' needs a document with a UUID 'id'",
                                  ctx->spec->name, ctx->spec->name, elem_name(elem));
-            if (pass == 1 && act != NULL)
-                act(ctx, &id);
+            if (pass == 1)
+                TRY(act(ctx, &id, err));
         }
     }
     return ERR_OK;
 }
 
-static void kill_cursors_of(CommandCtx *ctx, const Uuid *id) {
-    if (ctx->service->cursors != NULL)
-        (void)cursor_kill_session(ctx->service->cursors, id);
+static ErrCode refresh_session(CommandCtx *ctx, const Uuid *id, Error *err) {
+    return sessions_use(ctx->service, id, err);
 }
 
-static void kill_session(CommandCtx *ctx, const Uuid *id) {
-    (void)op_registry_kill_session(ctx->service->ops, ctx->op, id->bytes, ERR_INTERRUPTED);
-    kill_cursors_of(ctx, id);
+static ErrCode end_session(CommandCtx *ctx, const Uuid *id, Error *err) {
+    (void)err;
+    sessions_end(ctx->service, id);
+    if (ctx->service->cursors != NULL)
+        (void)cursor_kill_session(ctx->service->cursors, id);
+    return ERR_OK;
+}
+
+static ErrCode kill_session(CommandCtx *ctx, const Uuid *id, Error *err) {
+    (void)err;
+    sessions_kill(ctx->service, ctx->op, id);
+    return ERR_OK;
 }
 
 static ErrCode kill_run(CommandCtx *ctx, void *arg, Error *err) {
@@ -55,11 +66,11 @@ static ErrCode kill_run(CommandCtx *ctx, void *arg, Error *err) {
 }
 
 static ErrCode refresh_run(CommandCtx *ctx, void *arg, Error *err) {
-    return for_each_session(ctx, ((SessionsRequest *)arg)->sessions, NULL, err);
+    return for_each_session(ctx, ((SessionsRequest *)arg)->sessions, refresh_session, err);
 }
 
 static ErrCode end_run(CommandCtx *ctx, void *arg, Error *err) {
-    return for_each_session(ctx, ((SessionsRequest *)arg)->sessions, kill_cursors_of, err);
+    return for_each_session(ctx, ((SessionsRequest *)arg)->sessions, end_session, err);
 }
 
 static const FieldSpec REFRESH_SESSIONS_FIELDS[] = {

@@ -328,7 +328,7 @@ static ErrCode explain_delete(CommandCtx *ctx, Doc command, ExplainVerbosity ver
 const CommandSpec CMD_EXPLAIN = {
     .name = "explain",
     .summary = "Shows how a command would run.",
-    .flags = CMD_API_V1,
+    .flags = CMD_API_V1 | CMD_TAKES_READ_CONCERN | CMD_TAKES_SNAPSHOT,
     .fields = EXPLAIN_FIELDS,
     .field_count = ARRAY_LEN(EXPLAIN_FIELDS),
     .request_size = sizeof(ExplainRequest),

@@ -30,7 +30,7 @@ static ErrCode find_run(CommandCtx *ctx, void *arg, Error *err) {
 const CommandSpec CMD_FIND = {
     .name = "find",
     .summary = "Reads documents of a collection.",
-    .flags = CMD_READS | CMD_API_V1 | CMD_TAKES_READ_CONCERN,
+    .flags = CMD_READS | CMD_API_V1 | CMD_TAKES_READ_CONCERN | CMD_TAKES_SNAPSHOT,
     .op_type = "query",
     .fields = FIND_FIELDS,
     .field_count = ARRAY_LEN(FIND_FIELDS),

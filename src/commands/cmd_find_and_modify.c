@@ -1,9 +1,11 @@
 /* cmd_find_and_modify.c - findAndModify: changes or removes one document and returns it. */
 #include "commands/core/command_service.h"
 #include "commands/query_args.h"
+#include "commands/sessions.h"
 #include "commands/write_reply.h"
 #include "query/exec/modify.h"
 #include "query/project/project.h"
+#include "txn/retryable.h"
 
 typedef struct FindAndModifyRequest {
     Str coll;
@@ -19,6 +21,7 @@ typedef struct FindAndModifyRequest {
     bool is_new;
     bool is_upsert;
     bool is_validation_bypassed;
+    StatementArgs statement;
 } FindAndModifyRequest;
 
 #define FIELD(name, type, flags, member)                                                           \
@@ -39,6 +42,7 @@ static const FieldSpec FIND_AND_MODIFY_FIELDS[] = {
     FIELD("new", FIELD_BOOL, FIELD_OPTIONAL, is_new),
     FIELD("upsert", FIELD_BOOL, FIELD_OPTIONAL, is_upsert),
     FIELD("bypassDocumentValidation", FIELD_BOOL, FIELD_OPTIONAL, is_validation_bypassed),
+    FIELD("stmtId", FIELD_ELEM, FIELD_OPTIONAL, statement.first),
 };
 
 static ErrCode check(const FindAndModifyRequest *request, Error *err) {
@@ -95,6 +99,67 @@ static ErrCode project_image(CommandCtx *ctx, const FindAndModifyRequest *reques
     return project_apply(projection, image, &input, out, ret_doc, err);
 }
 
+enum {
+    LOCATION_RETRY_NOT_REMOVE = 40606,
+    LOCATION_RETRY_NOT_UPSERT = 40608,
+    LOCATION_RETRY_NOT_UPDATE = 40609,
+    LOCATION_RETRY_WANTS_BEFORE = 40610,
+    LOCATION_RETRY_WANTS_AFTER = 40611,
+};
+
+/* What the command did when it was executed: from its entry and the image that was kept. */
+static ErrCode recall(CommandCtx *ctx, const FindAndModifyRequest *request, Doc entry, uint64_t ts,
+                      ModifyOutcome *ret_outcome, Error *err) {
+    Elem kind = doc_get_lit(entry, "op");
+    char op = elem_type(kind) == BT_STRING ? elem_str(kind).data[0] : '\0';
+    SessionImageKind kept = session_image_from_elem(doc_get_lit(entry, "needsRetryImage"));
+    if (op == 'i') {
+        if (!request->is_upsert)
+            return retry_mismatch(ctx, LOCATION_RETRY_NOT_UPSERT, entry, err);
+        Elem doc = doc_get_lit(entry, "o");
+        ret_outcome->is_upserted = true;
+        ret_outcome->upserted_id = doc_get_path(entry, "o._id");
+        ret_outcome->image = request->is_new ? elem_doc(doc) : DOC_NONE;
+        return ERR_OK;
+    }
+    if (op == 'd' && !request->is_remove)
+        return retry_mismatch(ctx, LOCATION_RETRY_NOT_REMOVE, entry, err);
+    if (op != 'd' && (op != 'u' || request->is_remove))
+        return retry_mismatch(ctx, LOCATION_RETRY_NOT_UPDATE, entry, err);
+    if (request->is_new && kept != SESSION_IMAGE_POST)
+        return error_set(err, (ErrCode)LOCATION_RETRY_WANTS_AFTER,
+                         "findAndModify retry request wants the document after update returned, "
+                         "but only before update document is stored");
+    if (!request->is_new && kept != SESSION_IMAGE_PRE)
+        return error_set(err, (ErrCode)LOCATION_RETRY_WANTS_BEFORE,
+                         "findAndModify retry request wants the document before update returned, "
+                         "but only after update document is stored");
+    ret_outcome->matched = ret_outcome->modified = 1;
+    return retryable_image(ctx->op, ts, &ret_outcome->image, err);
+}
+
+/* The write, unless it was executed before. */
+static ErrCode run_once(CommandCtx *ctx, const Ns *ns, const FindAndModifyRequest *request,
+                        const ModifyRequest *modify, Retries *retries, ModifyOutcome *ret_outcome,
+                        Error *err) {
+    if (retries->is_on) {
+        bool is_executed;
+        Doc entry;
+        uint64_t ts;
+        TRY(retryable_find(ctx->op, retries->ids[0], &is_executed, &entry, &ts, err));
+        if (is_executed) {
+            retries_add(retries, 0);
+            return recall(ctx, request, entry, ts, ret_outcome, err);
+        }
+        retryable_set_statements(ctx->op, retries->ids, request->is_remove,
+                                 request->is_new ? SESSION_IMAGE_POST : SESSION_IMAGE_PRE);
+    }
+    ctx->op->is_validation_bypassed = request->is_validation_bypassed;
+    ErrCode rc = exec_modify(ctx->op, ns, modify, ret_outcome, err);
+    ctx->op->is_validation_bypassed = false;
+    return rc;
+}
+
 static ErrCode find_and_modify_run(CommandCtx *ctx, void *arg, Error *err) {
     FindAndModifyRequest *request = arg;
     TRY(check(request, err));
@@ -113,11 +178,10 @@ static ErrCode find_and_modify_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(request_collation(request->collation, &modify.query.has_collation, &modify.query.collator,
                           err));
     TRY(query_spec_let(ctx, request->let, &modify.query, err));
-    ctx->op->is_validation_bypassed = request->is_validation_bypassed;
-    ModifyOutcome outcome;
-    ErrCode rc = exec_modify(ctx->op, &ns, &modify, &outcome, err);
-    ctx->op->is_validation_bypassed = false;
-    TRY(rc);
+    Retries retries;
+    TRY(retries_begin(ctx, &request->statement, 1, &retries, err));
+    ModifyOutcome outcome = {0};
+    TRY(run_once(ctx, &ns, request, &modify, &retries, &outcome, err));
     Doc image;
     TRY(project_image(ctx, request, &modify.query, &outcome, &image, err));
 
@@ -133,6 +197,8 @@ static ErrCode find_and_modify_run(CommandCtx *ctx, void *arg, Error *err) {
         build_doc(b, "value", image);
     else
         build_null(b, "value");
+    if (retries.retried_count > 0)
+        build_i32(b, "retriedStmtId", retries.ids[0]);
     return ERR_OK;
 }
 
@@ -140,7 +206,7 @@ const CommandSpec CMD_FIND_AND_MODIFY = {
     .name = "findAndModify",
     .alias = "findandmodify",
     .summary = "Changes or removes one document and returns it.",
-    .flags = CMD_WRITES | CMD_API_V1,
+    .flags = CMD_WRITES | CMD_RETRYABLE | CMD_API_V1,
     .fields = FIND_AND_MODIFY_FIELDS,
     .field_count = ARRAY_LEN(FIND_AND_MODIFY_FIELDS),
     .request_size = sizeof(FindAndModifyRequest),

@@ -18,7 +18,6 @@
 enum {
     CLIENT_METADATA_BYTES_MAX = 512,
     APP_NAME_BYTES_MAX = 128,
-    SESSION_TIMEOUT_MINUTES = 30,
     WRITE_BATCH_STATEMENTS_MAX = 100000,
     LOCATION_AWAIT_NEEDS_BOTH = 31368,
     LOCATION_TOPOLOGY_COUNTER_NEGATIVE = 31372,
@@ -73,7 +72,8 @@ static ErrCode hello_reply(CommandCtx *ctx, const HelloRequest *request, const c
     build_i32(b, "maxMessageSizeBytes", WIRE_MESSAGE_SIZE_MAX);
     build_i32(b, "maxWriteBatchSize", WRITE_BATCH_STATEMENTS_MAX);
     build_date(b, "localTime", clock_wall_ms());
-    build_i32(b, "logicalSessionTimeoutMinutes", SESSION_TIMEOUT_MINUTES);
+    build_i32(b, "logicalSessionTimeoutMinutes",
+              (int32_t)param_i64(ctx->service, PARAM_SESSION_TIMEOUT_MINUTES));
     build_i32(b, "connectionId", (int32_t)ctx->client->conn->id);
     build_i32(b, "minWireVersion", COMPAT_WIRE_VERSION_MIN);
     build_i32(b, "maxWireVersion", COMPAT_WIRE_VERSION_MAX);

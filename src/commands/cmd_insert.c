@@ -1,13 +1,16 @@
 /* cmd_insert.c - insert: adds documents. */
 #include "commands/query_args.h"
+#include "commands/sessions.h"
 #include "commands/write_reply.h"
 #include "query/exec/modify.h"
+#include "txn/retryable.h"
 
 typedef struct InsertRequest {
     Str coll;
     DocList documents;
     Elem ordered;
     bool is_validation_bypassed;
+    StatementArgs statements;
 } InsertRequest;
 
 static const FieldSpec INSERT_FIELDS[] = {
@@ -16,10 +19,45 @@ static const FieldSpec INSERT_FIELDS[] = {
     {"ordered", FIELD_ELEM, FIELD_OPTIONAL, offsetof(InsertRequest, ordered)},
     {"bypassDocumentValidation", FIELD_BOOL, FIELD_OPTIONAL,
      offsetof(InsertRequest, is_validation_bypassed)},
+    STATEMENT_FIELDS_OF(InsertRequest, statements),
 };
 
+/* What is left of a batch whose other documents were inserted before. */
+typedef struct Rest {
+    WriteErrors errors;
+    DocList docs;
+    const uint32_t *indexes; /* by document, in the whole batch; NULL: it is the whole */
+    uint32_t failed_first;   /* index of the first failure */
+} Rest;
+
 static void on_error(void *arg, uint32_t index, const Error *err) {
-    write_errors_add(arg, index, err);
+    Rest *rest = arg;
+    uint32_t in_batch = rest->indexes != NULL ? rest->indexes[index] : index;
+    if (in_batch < rest->failed_first)
+        rest->failed_first = in_batch;
+    write_errors_add(&rest->errors, in_batch, err);
+}
+
+/* Leaves out the documents that were inserted before; *ret_is_done tells which. */
+static ErrCode leave_out(CommandCtx *ctx, const Retries *retries, DocList all, bool *ret_is_done,
+                         Rest *rest, Error *err) {
+    Arena *arena = cmd_arena(ctx);
+    Doc *docs = arena_alloc(arena, (all.count + 1) * sizeof(*docs));
+    uint32_t *indexes = arena_alloc(arena, (all.count + 1) * sizeof(*indexes));
+    int32_t *ids = arena_alloc(arena, (all.count + 1) * sizeof(*ids));
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < all.count; i++) {
+        TRY(retryable_is_executed(ctx->op, retries->ids[i], &ret_is_done[i], err));
+        if (ret_is_done[i])
+            continue;
+        docs[count] = all.docs[i];
+        ids[count] = retries->ids[i];
+        indexes[count++] = i;
+    }
+    rest->docs = (DocList){docs, count};
+    rest->indexes = indexes;
+    retryable_set_statements(ctx->op, ids, /* is_delete= */ false, SESSION_IMAGE_NONE);
+    return ERR_OK;
 }
 
 static ErrCode insert_run(CommandCtx *ctx, void *arg, Error *err) {
@@ -29,21 +67,37 @@ static ErrCode insert_run(CommandCtx *ctx, void *arg, Error *err) {
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
     count_op(ctx->service, OP_COUNTER_INSERT, request->documents.count);
-    WriteErrors errors;
-    write_errors_init(&errors, ctx);
+    Retries retries;
+    TRY(retries_begin(ctx, &request->statements, request->documents.count, &retries, err));
+    Rest rest = {.docs = request->documents, .failed_first = UINT32_MAX};
+    write_errors_init(&rest.errors, ctx);
     bool is_ordered = !elem_is_present(request->ordered) || elem_is_truthy(request->ordered);
+    bool *is_done = NULL;
+    if (retries.is_on) {
+        is_done = arena_zalloc(cmd_arena(ctx), request->documents.count);
+        TRY(leave_out(ctx, &retries, request->documents, is_done, &rest, err));
+    }
     int64_t inserted = 0;
-    TRY(exec_insert(ctx->op, &ns, request->documents.docs, request->documents.count, is_ordered,
-                    request->is_validation_bypassed, on_error, &errors, &inserted, err));
-    build_count(ctx->reply, "n", inserted);
-    write_errors_build(&errors);
+    TRY(exec_insert(ctx->op, &ns, rest.docs.docs, rest.docs.count, is_ordered,
+                    request->is_validation_bypassed, on_error, &rest, &inserted, err));
+    /* An ordered batch ends at its first failure, also for what was done before. */
+    uint32_t end = is_ordered && rest.failed_first < request->documents.count
+                       ? rest.failed_first
+                       : request->documents.count;
+    for (uint32_t i = 0; retries.is_on && i < end; i++) {
+        if (is_done[i])
+            retries_add(&retries, i);
+    }
+    build_count(ctx->reply, "n", inserted + retries.retried_count);
+    write_errors_build(&rest.errors);
+    retries_build(&retries);
     return ERR_OK;
 }
 
 const CommandSpec CMD_INSERT = {
     .name = "insert",
     .summary = "Adds documents to a collection.",
-    .flags = CMD_WRITES | CMD_API_V1,
+    .flags = CMD_WRITES | CMD_RETRYABLE | CMD_API_V1,
     .op_type = "insert",
     .fields = INSERT_FIELDS,
     .field_count = ARRAY_LEN(INSERT_FIELDS),

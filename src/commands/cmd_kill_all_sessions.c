@@ -6,39 +6,12 @@
  */
 #include "bson/uuid.h"
 #include "commands/core/command.h"
-#include "query/cursor/cursor_table.h"
+#include "commands/sessions.h"
+#include "txn/session_id.h"
 
 typedef struct KillAllSessionsRequest {
     Doc patterns; /* array */
 } KillAllSessionsRequest;
-
-enum {
-    SESSIONS_PER_ROUND = 1024,
-};
-
-typedef struct Found {
-    Uuid sessions[SESSIONS_PER_ROUND];
-    uint32_t count;
-} Found;
-
-static void collect(void *arg, const ClientCursor *cursor) {
-    static const Uuid NONE;
-    Found *found = arg;
-    if (found->count < SESSIONS_PER_ROUND && !uuid_equal(&cursor->session, &NONE) &&
-        !cursor->is_killed)
-        found->sessions[found->count++] = cursor->session;
-}
-
-static void kill_all(CommandCtx *ctx) {
-    CursorTable *table = ctx->service->cursors;
-    Found *found = arena_alloc(cmd_arena(ctx), sizeof(*found));
-    do {
-        found->count = 0;
-        cursor_table_for_each(table, collect, found);
-        for (uint32_t i = 0; i < found->count; i++)
-            (void)cursor_kill_session(table, &found->sessions[i]);
-    } while (found->count == SESSIONS_PER_ROUND);
-}
 
 static ErrCode kill_all_sessions_run(CommandCtx *ctx, void *arg, Error *err) {
     const KillAllSessionsRequest *request = arg;
@@ -53,8 +26,17 @@ static ErrCode kill_all_sessions_run(CommandCtx *ctx, void *arg, Error *err) {
                 "BSON field 'killAllSessions.%s' needs a document with 'user' and 'db'",
                 elem_name(elem));
     if (doc_is_empty(request->patterns))
-        kill_all(ctx);
+        sessions_kill_all(ctx->service, ctx->op);
     return ERR_OK;
+}
+
+/* {uid: digest}: all sessions of that user. */
+static bool is_nobody(Elem uid) {
+    uint8_t subtype;
+    Str digest = elem_type(uid) == BT_BINARY ? elem_binary(uid, &subtype) : (Str){"", 0};
+    SessionId nobody = session_id_of_nobody(&(Uuid){{0}});
+    return digest.size == SESSION_UID_SIZE &&
+           memcmp(digest.data, nobody.uid, SESSION_UID_SIZE) == 0;
 }
 
 static ErrCode kill_all_by_pattern_run(CommandCtx *ctx, void *arg, Error *err) {
@@ -69,13 +51,15 @@ static ErrCode kill_all_by_pattern_run(CommandCtx *ctx, void *arg, Error *err) {
         Uuid id;
         Elem lsid = doc_get_lit(elem_doc(elem), "lsid");
         if (doc_is_empty(elem_doc(elem)))
-            kill_all(ctx);
+            sessions_kill_all(ctx->service, ctx->op);
         else if (elem_type(lsid) == BT_DOC &&
                  uuid_from_elem(doc_get_lit(elem_doc(lsid), "id"), &id))
-            (void)cursor_kill_session(ctx->service->cursors, &id);
+            sessions_kill(ctx->service, ctx->op, &id);
+        else if (is_nobody(doc_get_lit(elem_doc(elem), "uid")))
+            sessions_kill_all(ctx->service, ctx->op);
     }
     if (doc_is_empty(request->patterns))
-        kill_all(ctx);
+        sessions_kill_all(ctx->service, ctx->op);
     return ERR_OK;
 }
 

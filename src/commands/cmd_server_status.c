@@ -14,6 +14,7 @@
 #include "commands/core/command_service.h"
 #include "commands/core/params.h"
 #include "commands/hello_repl.h"
+#include "commands/session_refresh.h"
 #include "commands/version.h"
 #include "concurrency/lock_manager.h"
 #include "concurrency/tickets.h"
@@ -345,12 +346,9 @@ static void build_wired_tiger(StatusCtx *s) {
     build_close(b, disk);
 }
 
-/* A standalone node keeps no record of sessions: there is nothing to refresh or to end. */
+/* A standalone node keeps no record of sessions: all is zero. */
 static void build_sessions(StatusCtx *s) {
-    build_i32(s->b, "activeSessionsCount", 0);
-    build_i32(s->b, "sessionsCollectionJobCount", 0);
-    build_i32(s->b, "transactionReaperJobCount", 0);
-    build_i32(s->b, "sessionCatalogSize", 0);
+    session_refresher_build_status(server_setup(s->service)->session_refresher, s->b);
 }
 
 static void build_repl(StatusCtx *s) {

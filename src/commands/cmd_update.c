@@ -1,7 +1,9 @@
 /* cmd_update.c - update: changes documents, one or many per statement. */
 #include "commands/query_args.h"
+#include "commands/sessions.h"
 #include "commands/write_reply.h"
 #include "query/exec/modify.h"
+#include "txn/retryable.h"
 
 typedef struct UpdateRequest {
     Str coll;
@@ -9,6 +11,7 @@ typedef struct UpdateRequest {
     Elem ordered;
     Doc let;
     bool is_validation_bypassed;
+    StatementArgs statements;
 } UpdateRequest;
 
 static const FieldSpec UPDATE_FIELDS[] = {
@@ -18,6 +21,7 @@ static const FieldSpec UPDATE_FIELDS[] = {
     {"let", FIELD_DOC, FIELD_OPTIONAL, offsetof(UpdateRequest, let)},
     {"bypassDocumentValidation", FIELD_BOOL, FIELD_OPTIONAL,
      offsetof(UpdateRequest, is_validation_bypassed)},
+    STATEMENT_FIELDS_OF(UpdateRequest, statements),
 };
 
 typedef struct UpdateStatement {
@@ -81,6 +85,42 @@ static ErrCode run_statement(CommandCtx *ctx, const Ns *ns, const UpdateRequest 
     return exec_modify(ctx->op, ns, &modify, ret_outcome, err);
 }
 
+/* What the statement did when it was executed. */
+static ErrCode recall(CommandCtx *ctx, Doc entry, ModifyOutcome *ret_outcome, Error *err) {
+    Elem kind = doc_get_lit(entry, "op");
+    char op = elem_type(kind) == BT_STRING ? elem_str(kind).data[0] : '\0';
+    if (op == 'i') {
+        ret_outcome->is_upserted = true;
+        ret_outcome->upserted_id = doc_get_path(entry, "o._id");
+    } else if (op == 'u') {
+        ret_outcome->matched = ret_outcome->modified = 1;
+    } else {
+        return retry_mismatch(ctx, LOCATION_UPDATE_RETRY_MISMATCH, entry, err);
+    }
+    return ERR_OK;
+}
+
+/* Statement `i`, unless it was executed before. */
+static ErrCode run_once(CommandCtx *ctx, const Ns *ns, const UpdateRequest *request,
+                        const UpdateStatement *statement, Retries *retries, uint32_t i,
+                        ModifyOutcome *ret_outcome, Error *err) {
+    if (!retries->is_on)
+        return run_statement(ctx, ns, request, statement, ret_outcome, err);
+    if (statement->is_multi)
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "Cannot use (or request) retryable writes with multi=true");
+    bool is_executed;
+    Doc entry;
+    uint64_t ts;
+    TRY(retryable_find(ctx->op, retries->ids[i], &is_executed, &entry, &ts, err));
+    if (is_executed) {
+        retries_add(retries, i);
+        return recall(ctx, entry, ret_outcome, err);
+    }
+    retryable_set_statements(ctx->op, &retries->ids[i], /* is_delete= */ false, SESSION_IMAGE_NONE);
+    return run_statement(ctx, ns, request, statement, ret_outcome, err);
+}
+
 static ErrCode update_run(CommandCtx *ctx, void *arg, Error *err) {
     UpdateRequest *request = arg;
     TRY(write_batch_check(request->updates.count, err));
@@ -90,6 +130,8 @@ static ErrCode update_run(CommandCtx *ctx, void *arg, Error *err) {
     UpdateStatement *statements =
         ARENA_ARRAY(cmd_arena(ctx), UpdateStatement, request->updates.count);
     TRY(parse_statements(ctx, request, statements, err));
+    Retries retries;
+    TRY(retries_begin(ctx, &request->statements, request->updates.count, &retries, err));
     count_op(ctx->service, OP_COUNTER_UPDATE, request->updates.count);
     bool is_ordered = !elem_is_present(request->ordered) || elem_is_truthy(request->ordered);
     WriteErrors errors;
@@ -103,7 +145,7 @@ static ErrCode update_run(CommandCtx *ctx, void *arg, Error *err) {
     ctx->op->is_validation_bypassed = request->is_validation_bypassed;
     for (uint32_t i = 0; i < request->updates.count; i++) {
         ModifyOutcome outcome = {0};
-        ErrCode rc = run_statement(ctx, &ns, request, &statements[i], &outcome, err);
+        ErrCode rc = run_once(ctx, &ns, request, &statements[i], &retries, i, &outcome, err);
         if (rc != ERR_OK && write_error_is_fatal(rc)) {
             ctx->op->is_validation_bypassed = false;
             return rc;
@@ -132,13 +174,14 @@ static ErrCode update_run(CommandCtx *ctx, void *arg, Error *err) {
         build_array(ctx->reply, "upserted", upserted_rows);
     build_count(ctx->reply, "nModified", modified);
     write_errors_build(&errors);
+    retries_build(&retries);
     return ERR_OK;
 }
 
 const CommandSpec CMD_UPDATE = {
     .name = "update",
     .summary = "Changes documents of a collection.",
-    .flags = CMD_WRITES | CMD_API_V1,
+    .flags = CMD_WRITES | CMD_RETRYABLE | CMD_API_V1,
     .op_type = "update",
     .fields = UPDATE_FIELDS,
     .field_count = ARRAY_LEN(UPDATE_FIELDS),

@@ -1,6 +1,7 @@
 #include "commands/concerns.h"
 
 #include "base/clock.h"
+#include "commands/sessions.h"
 #include "repl/repl.h"
 #include "storage/engine.h"
 #include "storage/recovery_unit.h"
@@ -22,13 +23,15 @@ ErrCode concerns_before_run(CommandCtx *ctx, Error *err) {
     TRY(check_state(ctx, repl, err));
     if ((ctx->spec->flags & CMD_WRITES) != 0)
         TRY(flow_control_acquire(repl_flow_control(repl), ctx->op, err));
-    return wait_read_concern(ctx, repl, err);
+    TRY(wait_read_concern(ctx, repl, err));
+    return sessions_before_run(ctx, err);
 }
 
 ErrCode concerns_after_run(CommandCtx *ctx, ErrCode rc, Error *err) {
     Repl *repl = ctx->service->repl;
     if (repl == NULL)
         return rc;
+    rc = sessions_after_run(ctx, rc, err);
     if (ru_read_source(ctx->op->ru) != READ_LATEST)
         ru_set_read_source(ctx->op->ru, READ_LATEST, 0);
     if (rc == ERR_OK && ctx->read_concern.level == READ_CONCERN_LINEARIZABLE)

@@ -7,6 +7,7 @@
 #include "commands/core/params.h"
 #include "concurrency/lock_manager.h"
 #include "transport/server.h"
+#include "txn/session_id.h"
 
 enum {
     CURRENT_OP_COMMAND_BYTES_MAX = 64 * 1024,
@@ -103,6 +104,12 @@ static void add_connection(void *arg, const Connection *conn) {
 static void build_operation(DocBuilder *b, const Rows *rows, const OpCtx *op) {
     const OpDescription *desc = &op->desc;
     build_cstr(b, "desc", desc->desc != NULL ? desc->desc : "");
+    Uuid session;
+    memcpy(session.bytes, desc->session, sizeof(session));
+    if (!uuid_equal(&session, &(Uuid){{0}})) {
+        SessionId lsid = session_id_of_nobody(&session);
+        build_session_id(b, "lsid", &lsid);
+    }
     if (desc->connection_id != 0) {
         build_count(b, "connectionId", desc->connection_id);
         build_cstr(b, "client", desc->client != NULL ? desc->client : "");

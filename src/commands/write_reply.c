@@ -1,5 +1,7 @@
 #include "commands/write_reply.h"
 
+#include "query/exec/modify.h"
+
 void write_errors_init(WriteErrors *errors, CommandCtx *ctx) {
     errors->ctx = ctx;
     errors->count = 0;
@@ -32,9 +34,9 @@ ErrCode write_batch_check(uint32_t count, Error *err) {
 }
 
 bool write_error_is_fatal(ErrCode rc) {
-    return rc == ERR_INTERRUPTED || rc == ERR_INTERRUPTED_AT_SHUTDOWN ||
-           rc == ERR_MAX_TIME_MS_EXPIRED || rc == ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE ||
-           rc == ERR_COMMAND_NOT_SUPPORTED_ON_VIEW;
+    return exec_is_fatal(rc) || rc == ERR_COMMAND_NOT_SUPPORTED_ON_VIEW ||
+           rc == ERR_TRANSACTION_TOO_OLD || rc == ERR_INCOMPLETE_TRANSACTION_HISTORY ||
+           rc == (ErrCode)LOCATION_UPDATE_RETRY_MISMATCH;
 }
 
 ErrCode write_ns_check(Str coll, Error *err) {

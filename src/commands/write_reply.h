@@ -7,6 +7,7 @@
 
 enum {
     WRITE_BATCH_STATEMENTS_MAX = 100000,
+    LOCATION_UPDATE_RETRY_MISMATCH = 40638,
 };
 
 /* Errors of single statements, collected until the reply is built. */

@@ -21,6 +21,7 @@ struct OpRegistry {
 
 void (*op_ru_free_hook)(RecoveryUnit *ru);
 void (*op_oplog_stage_free_hook)(struct OplogStage *stage);
+void (*op_session_write_free_hook)(struct SessionWrite *write);
 
 OpCtx *op_ctx_new(OpRegistry *registry, const BlockHooks *hooks, void *hooks_arg) {
     OpCtx *op = NEW(OpCtx);
@@ -48,6 +49,8 @@ void op_ctx_free(OpCtx *op) {
         op_ru_free_hook(op->ru);
     if (op->oplog_stage != NULL)
         op_oplog_stage_free_hook(op->oplog_stage);
+    if (op->session_write != NULL)
+        op_session_write_free_hook(op->session_write);
     arena_done(&op->arena);
     cond_done(&op->cond);
     mutex_done(&op->mu);

@@ -78,6 +78,7 @@ struct OpCtx {
     void *hooks_arg;
     struct CatalogStage *catalog_stage; /* DDL changes of the open unit of work, or NULL */
     struct OplogStage *oplog_stage;     /* what the oplog will be told of the open unit of work */
+    struct SessionWrite *session_write; /* its retryable write; kept for the next one, or NULL */
     OpTime last_optime;                 /* of the last replicated write; none: did not write */
     bool is_unreplicated;               /* applies the oplog, or repairs this node alone */
     /* Applies the oplog: what constraints and limits say was decided where the entry was written,
@@ -118,6 +119,7 @@ void op_ctx_free(OpCtx *op); /* NULL is fine; releases the recovery unit through
 extern void (*op_ru_free_hook)(RecoveryUnit *ru);
 /* The same for replication's part; NULL on a standalone node. */
 extern void (*op_oplog_stage_free_hook)(struct OplogStage *stage);
+extern void (*op_session_write_free_hook)(struct SessionWrite *write);
 
 /* Between these two the operation is visible to currentOp and can be killed. op_begin clears what
  * the last one left; op_end resets the arena and invariants that no lock is held. */

@@ -12,7 +12,9 @@ typedef struct ServiceCtx {
     struct StorageEngine *storage;
     struct CatalogService *catalog;
     struct IndexBuilds *index_builds;
-    struct Repl *repl; /* NULL: a standalone node */
+    struct SessionCatalog *sessions;    /* NULL: a standalone node */
+    struct SessionCache *session_cache; /* likewise */
+    struct Repl *repl;                  /* NULL: a standalone node */
     struct CursorTable *cursors;
     struct Transport *transport;
     struct CommandService *commands;

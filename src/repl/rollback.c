@@ -28,6 +28,8 @@
 #include "repl/sync_internal.h"
 #include "storage/global_lock.h"
 #include "storage/recovery_unit.h"
+#include "txn/history.h"
+#include "txn/session_catalog.h"
 
 enum {
     COMMAND_TIMEOUT_US = 60 * 1000 * 1000,
@@ -384,9 +386,19 @@ static void restore_storage(Rollback *r, Error *err) {
     storage_forget_drops_after(repl->engine, r->stable_ts);
     if (catalog_reload(r->op, err) != ERR_OK)
         die("the catalog is read again", err);
+    session_catalog_invalidate(repl->service->sessions);
     /* Whoever reads now sees the stable state until all is applied again. */
     storage_set_last_applied_ts(repl->engine, r->stable_ts);
     failpoint_hit(FP_ROLLBACK_RECOVERED);
+}
+
+/* The entries that tell of the sessions are about to be cut: their rows have to be on disk. */
+static void rewind_sessions(Rollback *r, Error *err) {
+    int64_t count;
+    if (history_rewind_rows(r->op, r->stable_ts, &count, err) != ERR_OK)
+        die("rows of sessions are made anew", err);
+    if (count > 0 && storage_checkpoint(r->repl->engine, err) != ERR_OK)
+        die("a checkpoint is taken", err);
 }
 
 static ErrCode go_back(Rollback *r, Error *err) {
@@ -401,6 +413,7 @@ static ErrCode go_back(Rollback *r, Error *err) {
     TRY(op_lock_global(op, LOCK_X, err));
     restore_storage(r, err);
     op_unlock_global(op);
+    rewind_sessions(r, err);
 
     if (oplog_truncate_after(repl->oplog, op, r->common.ts, err) != ERR_OK ||
         storage_wait_durable(repl->engine, op, err) != ERR_OK)

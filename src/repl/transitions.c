@@ -11,6 +11,7 @@
 #include "ddl/ddl.h"
 #include "repl/repl_internal.h"
 #include "storage/global_lock.h"
+#include "txn/session_catalog.h"
 
 static ErrCode check_write(void *arg, OpCtx *op, const Ns *ns, Error *err) {
     (void)op, (void)ns;
@@ -76,6 +77,7 @@ ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *e
         repl_core_state(repl->core) == REPL_PRIMARY && repl_core_term(repl->core) == term;
     mutex_unlock(&repl->mu);
     if (is_current) {
+        session_catalog_invalidate(repl->service->sessions);
         rc = oplog_begin_term(repl->oplog, op, term, err);
         OpTime optime;
         if (rc == ERR_OK)
@@ -111,6 +113,7 @@ void transition_step_down(Repl *repl, OpCtx *op) {
     if (lock_state(op, &err) == ERR_OK) {
         atomic_store(&repl->accepts_writes, false);
         oplog_end_term(repl->oplog);
+        session_catalog_invalidate(repl->service->sessions);
         storage_set_last_applied_ts(repl->engine, oplog_applied(repl->oplog).ts);
         unlock_state(op);
     }

@@ -20,6 +20,7 @@
 #include "commands/fail_point_config.h"
 #include "commands/param_hooks.h"
 #include "commands/profiler.h"
+#include "commands/session_refresh.h"
 #include "commands/version.h"
 #include "concurrency/lock_manager.h"
 #include "ddl/ddl.h"
@@ -32,6 +33,8 @@
 #include "storage/engine.h"
 #include "transport/server.h"
 #include "ttl/ttl.h"
+#include "txn/session_cache.h"
+#include "txn/session_catalog.h"
 
 /* Of the names by which --setParameter sets failpoints. */
 #define FAIL_POINT_PREFIX "failpoint."
@@ -313,6 +316,8 @@ static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
                            : 0,
         .has_test_service = param_bool(&node->service, PARAM_ENABLE_TEST_COMMANDS),
     };
+    node->service.sessions = session_catalog_new(&node->service);
+    node->service.session_cache = session_cache_new();
     const ReplHooks hooks = {.topology_changed = on_topology_changed,
                              .flow_settings = flow_settings};
     return repl_open(op, &settings, &hooks, &node->service.repl, err);
@@ -340,7 +345,9 @@ static int64_t cursor_interval_s(ServiceCtx *service) {
 
 static TtlSettings ttl_settings(ServiceCtx *service) {
     return (TtlSettings){
-        .is_enabled = param_bool(service, PARAM_TTL_MONITOR_ENABLED),
+        /* Deletes come to secondaries by the oplog. */
+        .is_enabled = param_bool(service, PARAM_TTL_MONITOR_ENABLED) &&
+                      (service->repl == NULL || repl_is_writable(service->repl)),
         .is_batched = param_bool(service, PARAM_TTL_MONITOR_BATCH_DELETES),
         .sleep_s = param_i64(service, PARAM_TTL_MONITOR_SLEEP_SECS),
         .sub_pass_s = param_i64(service, PARAM_TTL_MONITOR_SUB_PASS_TARGET_SECS),
@@ -378,6 +385,8 @@ static ErrCode start_transport(Node *node, int *ret_exit_code, Error *err) {
     service->cursors = cursor_table_new(service);
     TRY(cursor_table_start(service->cursors, cursor_timeout_ms, cursor_interval_s, err));
     TRY(ttl_monitor_start(service, ttl_settings, &server_setup(service)->ttl, err));
+    if (service->repl != NULL)
+        TRY(session_refresher_start(service, &server_setup(service)->session_refresher, err));
 
     TransportConfig config = {
         .addresses = node->addresses,
@@ -592,6 +601,7 @@ static void node_stop(Node *node) {
     ServiceCtx *service = &node->service;
     signals_arm_kill();
     ttl_monitor_stop(server_setup(service)->ttl);
+    session_refresher_stop(server_setup(service)->session_refresher);
     quiesce(service);
     repl_stop(service->repl);
     index_builds_interrupt(service->index_builds);
@@ -610,11 +620,14 @@ static void node_stop(Node *node) {
     index_builds_stop(service->index_builds);
     cursor_table_free(TAKE_PTR(service->cursors));
     ttl_monitor_free(TAKE_PTR(server_setup(service)->ttl));
+    session_refresher_free(TAKE_PTR(server_setup(service)->session_refresher));
     profiler_free(server_setup(service)->profiler);
     command_service_free(TAKE_PTR(service->commands));
     op_ctx_free(TAKE_PTR(node->start_op));
     index_builds_free(TAKE_PTR(service->index_builds));
     repl_free(TAKE_PTR(service->repl));
+    session_catalog_free(TAKE_PTR(service->sessions));
+    session_cache_free(TAKE_PTR(service->session_cache));
     catalog_service_free(TAKE_PTR(service->catalog));
     if (service->storage != NULL) {
         LOG_INFO(LOG_STORAGE, 4784930, "Shutting down the storage engine");

@@ -14,6 +14,7 @@ import { MongoClient } from 'mongodb';
 import { Server, waitFor } from './server.mjs';
 
 const ELECTION_MS_MAX = 30_000;
+const EXCEEDED_TIME_LIMIT = 262;
 
 /* Ports nobody uses now. They are given back before the members start: somebody else may be
  * faster, which is rare enough for tests. */
@@ -159,13 +160,21 @@ export class ReplicaSet {
         );
     }
 
-    /* A planned fail-over; returns the new primary. */
-    async stepDown({ secs = 10, force = false } = {}) {
+    /* A planned fail-over; returns the new primary. Tried again while nobody can take over: members
+     * that stepped down themselves may not for `secs`. */
+    async stepDown({ secs = 5, force = false } = {}) {
         const primary = await this.waitForPrimary();
-        await this.command(primary, { replSetStepDown: secs, force }).catch((error) => {
-            /* The connection may go with the step-down. */
-            if (error.code !== undefined) throw error;
-        });
+        const isDown = async () => {
+            try {
+                await this.command(primary, { replSetStepDown: secs, force });
+            } catch (error) {
+                if (error.code === EXCEEDED_TIME_LIMIT) return false;
+                /* The connection may go with the step-down. */
+                if (error.code !== undefined) throw error;
+            }
+            return true;
+        };
+        await waitFor(isDown, { timeoutMs: ELECTION_MS_MAX, what: 'step-down' });
         return this.waitForPrimary({ other: this.members.length > 1 ? primary : undefined });
     }
 

@@ -29,6 +29,8 @@ typedef enum CommandFlags {
     CMD_TAKES_READ_CONCERN = 1 << 6,
     CMD_TAKES_WRITE_CONCERN = 1 << 7,  /* implied by CMD_WRITES */
     CMD_NOT_LOGGED_WHEN_SLOW = 1 << 8, /* waits by design: awaitable hello */
+    CMD_TAKES_SNAPSHOT = 1 << 11,      /* read concern "snapshot" as well */
+    CMD_RETRYABLE = 1 << 10,           /* may be sent again with the same lsid and txnNumber */
     CMD_LOOSE = 1 << 9,                /* unknown fields are accepted (handshake, old commands) */
 } CommandFlags;
 
@@ -103,13 +105,14 @@ typedef struct CommandCtx {
     WriteConcern write_concern;
     ReadConcern read_concern;
     DocBuilder *reply;
-    Reply *wire_reply;     /* for exhaust, parking and closing */
-    Str ns_coll;           /* collection of the request, for logs; empty: none */
-    bool is_park_wanted;   /* run() wants to be called again later */
-    bool is_more_to_come;  /* run() streams: another reply follows */
-    bool has_write_errors; /* counts as failed although ok is 1 */
-    bool is_writing;       /* run() wrote, although not every run of its command does */
-    bool has_oplog_reader; /* run() read the oplog for another member: metadata go along */
+    Reply *wire_reply;      /* for exhaust, parking and closing */
+    Str ns_coll;            /* collection of the request, for logs; empty: none */
+    bool is_park_wanted;    /* run() wants to be called again later */
+    bool is_more_to_come;   /* run() streams: another reply follows */
+    bool has_write_errors;  /* counts as failed although ok is 1 */
+    bool is_writing;        /* run() wrote, although not every run of its command does */
+    bool has_forced_labels; /* failCommand says which error labels there are */
+    bool has_oplog_reader;  /* run() read the oplog for another member: metadata go along */
 } CommandCtx;
 
 struct CommandSpec {

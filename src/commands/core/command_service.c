@@ -61,6 +61,8 @@ static ErrCode finish_writes(CommandService *cs, CommandCtx *ctx, Error *err);
 static void note_finished(CommandService *cs, CommandCtx *ctx, CommandRow *row, ErrCode rc,
                           const Error *err);
 static OpDescription describe(const CommandCtx *ctx, const char *ns);
+static uint32_t labels_of(const CommandCtx *ctx, ErrCode rc);
+static void build_labels(DocBuilder *b, uint32_t labels);
 
 static void hook_block_begin(void *arg) {
     worker_block_begin(arg);
@@ -260,6 +262,7 @@ static HandleResult run_message(CommandService *cs, CommandCtx *ctx) {
         if (rc != ERR_OK) {
             wire_reply_begin(reply->buf);
             doc_builder_init(ctx->reply, reply->buf);
+            err.labels |= labels_of(ctx, rc);
             build_error(ctx->reply, &err);
         } else {
             build_f64(ctx->reply, "ok", 1.0);
@@ -369,6 +372,7 @@ static ErrCode finish_writes(CommandService *cs, CommandCtx *ctx, Error *err) {
     size_t opened = build_open_doc(ctx->reply, "writeConcernError");
     build_error_fields(ctx->reply, &wc_err, /* has_code_name= */ true);
     build_close(ctx->reply, opened);
+    build_labels(ctx->reply, labels_of(ctx, wc_err.code) & ERROR_LABEL_RETRYABLE_WRITE);
     error_reset(&wc_err);
     return ERR_OK;
 }
@@ -418,6 +422,16 @@ static OpDescription describe(const CommandCtx *ctx, const char *ns) {
 
 /* ---- errors ---- */
 
+/* What drivers are told about a failed retryable write: that sending it again can help, and whether
+ * this time nothing was written. */
+static uint32_t labels_of(const CommandCtx *ctx, ErrCode rc) {
+    if (!elem_is_present(ctx->args.txn_number) || ctx->has_forced_labels || !error_is_retriable(rc))
+        return 0;
+    return optime_is_none(ctx->op->last_optime)
+               ? ERROR_LABEL_RETRYABLE_WRITE | ERROR_LABEL_NO_WRITES_PERFORMED
+               : ERROR_LABEL_RETRYABLE_WRITE;
+}
+
 /* Messages quote what the client sent, which may be any bytes; a reply must be UTF-8. */
 static void build_message(DocBuilder *b, const Error *err) {
     const char *message = error_message(err);
@@ -448,6 +462,10 @@ void build_error(DocBuilder *b, const Error *err) {
     build_cstr(b, "codeName", error_code_name(err->code, name));
     if (err->extra != NULL)
         build_all(b, (Doc){err->extra});
+    build_labels(b, err->labels);
+}
+
+static void build_labels(DocBuilder *b, uint32_t labels) {
     static const struct {
         ErrorLabel label;
         const char *name;
@@ -457,13 +475,13 @@ void build_error(DocBuilder *b, const Error *err) {
         {ERROR_LABEL_RESUMABLE_CHANGE_STREAM, "ResumableChangeStreamError"},
         {ERROR_LABEL_NO_WRITES_PERFORMED, "NoWritesPerformed"},
     };
-    if (err->labels == 0)
+    if (labels == 0)
         return;
     size_t opened = build_open_array(b, "errorLabels");
     uint32_t at = 0;
     for (size_t i = 0; i < ARRAY_LEN(LABELS); i++) {
         char index[INDEX_NAME_SIZE];
-        if ((err->labels & LABELS[i].label) != 0)
+        if ((labels & LABELS[i].label) != 0)
             build_cstr(b, index_name(at++, index).data, LABELS[i].name);
     }
     build_close(b, opened);

@@ -38,6 +38,7 @@ static ErrCode parse_elem(CommandCtx *ctx, Elem elem, void *request, uint64_t *s
 static ErrCode parse_sequences(CommandCtx *ctx, void *request, uint64_t *seen, Error *err);
 static ErrCode check_api(CommandCtx *ctx, Error *err);
 static ErrCode check_session(CommandCtx *ctx, Error *err);
+static ErrCode check_txn_number(CommandCtx *ctx, bool is_transaction, Error *err);
 static ErrCode check_read_concern(CommandCtx *ctx, Error *err);
 static ErrCode parse_write_concern(CommandCtx *ctx, Error *err);
 static ErrCode parse_w(CommandCtx *ctx, Elem elem, WriteConcern *concern, Error *err);
@@ -161,12 +162,37 @@ static ErrCode check_session(CommandCtx *ctx, Error *err) {
         return error_set(err, ERR_INVALID_OPTIONS,
                          "Transaction number requires a session ID to also be specified");
     }
-    if (elem_is_present(args->txn_number) && ctx->service->repl == NULL)
-        return error_set(err, ERR_ILLEGAL_OPERATION,
-                         "Transaction numbers are only allowed on a replica set member or mongos");
-    if (elem_is_present(args->autocommit) || elem_is_present(args->start_transaction))
+    bool is_transaction =
+        elem_is_present(args->autocommit) || elem_is_present(args->start_transaction);
+    if (is_transaction && !elem_is_present(args->txn_number))
         return error_set(err, ERR_INVALID_OPTIONS,
                          "'autocommit' and 'startTransaction' require a transaction number");
+    return elem_is_present(args->txn_number) ? check_txn_number(ctx, is_transaction, err) : ERR_OK;
+}
+
+/* A number means a retryable write, or with autocommit: false a transaction. */
+static ErrCode check_txn_number(CommandCtx *ctx, bool is_transaction, Error *err) {
+    Elem number = ctx->args.txn_number;
+    if (elem_type(number) != BT_INT64)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "BSON field 'OperationSessionInfo.txnNumber' is the wrong type '%s', "
+                         "expected type 'long'",
+                         bson_type_name(elem_type(number)));
+    if (ctx->service->repl == NULL)
+        return error_set(err, ERR_ILLEGAL_OPERATION,
+                         "Transaction numbers are only allowed on a replica set member or mongos");
+    if (elem_i64(number) < 0)
+        return error_set(err, ERR_INVALID_OPTIONS, "Transaction number cannot be negative");
+    if (is_transaction)
+        return error_set(err, ERR_NOT_IMPLEMENTED,
+                         "multi-document transactions ('autocommit' and 'startTransaction') are "
+                         "not supported yet");
+    if ((ctx->spec->flags & CMD_RETRYABLE) == 0)
+        return error_set(err, ERR_NOT_A_RETRYABLE_WRITE_COMMAND,
+                         "txnNumber may only be provided for multi-document transactions and "
+                         "retryable write commands. autocommit:false was not provided, and %s is "
+                         "not a retryable write command.",
+                         ctx->spec->name);
     return ERR_OK;
 }
 
@@ -241,6 +267,14 @@ static ErrCode check_read_concern(CommandCtx *ctx, Error *err) {
             return error_set(err, ERR_INVALID_OPTIONS, "Unrecognized option in readConcern: %s",
                              elem_name(member));
     }
+    bool is_taken =
+        parsed->level == READ_CONCERN_LOCAL ||
+        (parsed->level == READ_CONCERN_SNAPSHOT ? (ctx->spec->flags & CMD_TAKES_SNAPSHOT) != 0
+                                                : (ctx->spec->flags & CMD_TAKES_READ_CONCERN) != 0);
+    if (!is_taken)
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "Command %s does not support this readConcern: read concern not supported",
+                         ctx->spec->name);
     if (parsed->at_cluster_ts != 0 && parsed->level != READ_CONCERN_SNAPSHOT)
         return error_set(err, ERR_INVALID_OPTIONS,
                          "atClusterTime field can be set only if level is equal to snapshot");

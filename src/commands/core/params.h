@@ -98,5 +98,6 @@ typedef struct ServerSetup {
     Doc parsed;           /* the options in the form of a configuration file */
     struct Profiler *profiler;
     struct TtlMonitor *ttl;
+    struct SessionRefresher *session_refresher; /* NULL: a standalone node */
 } ServerSetup;
 ServerSetup *server_setup(const ServiceCtx *service);

@@ -9,6 +9,7 @@
 #include "query/exec/modify.h"
 #include "storage/recovery_unit.h"
 #include "storage/unit_of_work.h"
+#include "txn/retryable.h"
 
 enum {
     BATCH_DOCS_MAX = 1000,
@@ -187,10 +188,22 @@ static ErrCode insert_attempt(void *arg, OpCtx *op, Error *err) {
     return uow_commit(&uow, err);
 }
 
-/* Errors that end the command, not just one document. */
-static bool is_fatal(ErrCode rc) {
-    return rc == ERR_INTERRUPTED || rc == ERR_INTERRUPTED_AT_SHUTDOWN ||
-           rc == ERR_MAX_TIME_MS_EXPIRED || rc == ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE;
+bool exec_is_fatal(ErrCode rc) {
+    static const ErrCode FATAL[] = {
+        ERR_SHUTDOWN_IN_PROGRESS,
+        ERR_INTERRUPTED_AT_SHUTDOWN,
+        ERR_INTERRUPTED,
+        ERR_MAX_TIME_MS_EXPIRED,
+        ERR_PRIMARY_STEPPED_DOWN,
+        ERR_NOT_WRITABLE_PRIMARY,
+        ERR_NOT_PRIMARY_OR_SECONDARY,
+        ERR_NOT_PRIMARY_NO_SECONDARY_OK,
+        ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE,
+    };
+    for (size_t i = 0; i < ARRAY_LEN(FATAL); i++)
+        if (FATAL[i] == rc)
+            return true;
+    return false;
 }
 
 /* All together first; when one of them fails, one by one to find out which. */
@@ -198,13 +211,14 @@ static ErrCode insert_batch(OpCtx *op, InsertRun *run, CollAccess *access, uint3
                             uint32_t to, Error *err) {
     InsertBatch whole = {access, run->docs + from, to - from, &run->scratch};
     int64_t counted = op->metrics.docs_inserted;
+    retryable_set_first(op, from);
     ErrCode rc = op_run_with_retry(op, insert_attempt, &whole, err);
     if (rc == ERR_OK) {
         run->inserted += to - from;
         return ERR_OK;
     }
     op->metrics.docs_inserted = counted;
-    if (is_fatal(rc))
+    if (exec_is_fatal(rc))
         return rc;
     if (to - from == 1) {
         run->on_error(run->arg, from, err);

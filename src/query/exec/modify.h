@@ -39,6 +39,10 @@ typedef struct ModifyOutcome {
 ErrCode exec_modify(OpCtx *op, const Ns *ns, const ModifyRequest *request,
                     ModifyOutcome *ret_outcome, Error *err) MUST_CHECK;
 
+/* Errors that end the command, not just one of its documents or statements: it was killed, its time
+ * is up, or this node may not write any more. */
+bool exec_is_fatal(ErrCode rc);
+
 /* Brings a document into stored form: _id first (made if missing), size and depth checked, empty
  * timestamps filled. In arena memory when it had to change. */
 ErrCode document_prepare(Doc doc, Arena *arena, Doc *ret_doc, Error *err) MUST_CHECK;

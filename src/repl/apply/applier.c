@@ -13,6 +13,7 @@
 #include "repl/apply/apply_internal.h"
 #include "storage/engine.h"
 #include "storage/global_lock.h"
+#include "txn/history.h"
 
 /* What a run writes to one collection. */
 typedef struct RunCollection {
@@ -194,6 +195,8 @@ ErrCode applier_run(Applier *applier, OpCtx *op, const Doc *entries, size_t coun
         size_t end = apply_batch_end(entries + done, count - done);
         rc = apply_is_alone(entries[done]) ? run_alone(applier, op, entries[done], err)
                                            : run_writes(applier, op, entries + done, end, err);
+        if (rc == ERR_OK)
+            rc = history_apply_rows(op, entries + done, end, mode != APPLY_INITIAL_SYNC, err);
         done += end;
     }
     arena_rewind(&op->arena, mark);

@@ -7,6 +7,7 @@
 #include "bson/uuid.h"
 #include "index/collection_write.h"
 #include "repl/apply/apply.h"
+#include "txn/session_tables.h"
 
 enum {
     APPLY_SHARES_MAX = 32,
@@ -36,8 +37,10 @@ typedef struct ApplyOp {
     uint64_t ts; /* of the whole entry */
     Str ns;
     Doc o;
-    Doc o2;  /* DOC_NONE: none */
-    Elem id; /* of the document: writes only */
+    Doc o2;                 /* DOC_NONE: none */
+    Elem id;                /* of the document: writes only */
+    SessionImageKind image; /* to be kept for a retry of the write */
+    Doc entry;              /* the whole */
 } ApplyOp;
 
 /* ---- entry.c ---- */

@@ -9,6 +9,7 @@
 #include "query/update/update_delta.h"
 #include "repl/apply/apply_internal.h"
 #include "storage/unit_of_work.h"
+#include "txn/history.h"
 
 typedef struct OneWrite {
     const ApplyTarget *target;
@@ -29,6 +30,8 @@ static ErrCode document_after(const ApplyTarget *target, const ApplyOp *write, D
                               Doc *ret_after, Error *err);
 static ErrCode change_document(const ApplyTarget *target, RecordId rid, Doc before, Doc after,
                                Error *err);
+static ErrCode keep_image(const ApplyTarget *target, const Catalog *catalog, const ApplyOp *write,
+                          Doc before, Doc after, Error *err);
 static void stage_view(const ApplyTarget *target, Elem id, Doc definition);
 static void warn(const ApplyTarget *target, const ApplyOp *write, int id, const char *msg);
 
@@ -124,9 +127,15 @@ static ErrCode group_attempt(void *arg, OpCtx *op, Error *err) {
 
 /* ---- one write ---- */
 
+static void release_catalog(Catalog **catalog) {
+    if (*catalog != NULL)
+        catalog_release(*catalog);
+}
+
 static ErrCode write_attempt(void *arg, OpCtx *op, Error *err) {
     const ApplyTarget *target = ((OneWrite *)arg)->target;
     const ApplyOp *write = ((OneWrite *)arg)->write;
+    CLEANUP(release_catalog) Catalog *catalog = NULL; /* outlives the unit of work */
     CLEANUP(uow_done) UnitOfWork uow = {0};
     TRY(uow_begin(op, &uow, err));
     RecordId rid = RECORD_ID_NONE;
@@ -144,6 +153,10 @@ static ErrCode write_attempt(void *arg, OpCtx *op, Error *err) {
     if (target->mode != APPLY_INITIAL_SYNC)
         TRY(ru_set_commit_ts(op->ru, write->ts, err));
     TRY(change_document(target, rid, before, after, err));
+    if (UNLIKELY(write->image != SESSION_IMAGE_NONE)) {
+        catalog = catalog_acquire(op_catalog(op));
+        TRY(keep_image(target, catalog, write, before, after, err));
+    }
     if (UNLIKELY(apply_is_views(ns_str(&target->coll->ns))))
         stage_view(target, write->id, after);
     return uow_commit(&uow, err);
@@ -231,6 +244,26 @@ static ErrCode change_document(const ApplyTarget *target, RecordId rid, Doc befo
     /* An equal _id of another type: its key in the index has other type bits. */
     TRY(collection_delete(op, target->coll, rid, before, scratch, err));
     return collection_insert(op, target->coll, &after, 1, scratch, err);
+}
+
+/* What a retry of the findAndModify will be answered with. Data that are ahead of their entries
+ * tell nothing of what was there. */
+static ErrCode keep_image(const ApplyTarget *target, const Catalog *catalog, const ApplyOp *write,
+                          Doc before, Doc after, Error *err) {
+    SessionRow row;
+    if (!history_row_of_entry(write->entry, &row))
+        return ERR_OK;
+    SessionImage image = {.id = row.id,
+                          .txn_number = row.txn_number,
+                          .ts = write->ts,
+                          .kind = write->image,
+                          .image = write->image == SESSION_IMAGE_POST ? after : before};
+    if (target->mode == APPLY_INITIAL_SYNC) {
+        image.image = DOC_NONE;
+        image.invalidated_reason = "initial sync";
+    }
+    return session_image_store(target->op, catalog_find(catalog, &SESSION_IMAGE_NS), &image,
+                               &target->writer->scratch, err);
 }
 
 /* A row of system.views that is no view stays a row: that is how it was written elsewhere. */

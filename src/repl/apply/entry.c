@@ -16,7 +16,7 @@ static ErrCode malformed(const char *field, const char *wanted, Error *err) {
 }
 
 ErrCode apply_parse(Doc entry, uint64_t outer_ts, ApplyOp *ret_op, Error *err) {
-    *ret_op = (ApplyOp){.ts = outer_ts};
+    *ret_op = (ApplyOp){.ts = outer_ts, .entry = entry};
     DocIter iter = doc_iter(entry);
     for (Elem elem; doc_iter_next(&iter, &elem);)
         TRY(take_field(ret_op, elem, outer_ts != 0, err));
@@ -75,6 +75,8 @@ static ErrCode take_field(ApplyOp *op, Elem elem, bool is_nested, Error *err) {
         if (type != BT_BOOL)
             return malformed("b", "a bool", err);
         op->is_upsert = elem_bool(elem);
+    } else if (elem_name_is(elem, STR("needsRetryImage"))) {
+        op->image = session_image_from_elem(elem);
     }
     return ERR_OK;
 }
@@ -106,9 +108,11 @@ static char kind_of(Doc entry) {
     return elem_type(kind) == BT_STRING && elem_str(kind).size == 1 ? elem_str(kind).data[0] : '\0';
 }
 
+/* Or rows of sessions, which other entries of the run write as well. */
 static bool writes_views(Doc entry) {
     Elem ns = doc_get_lit(entry, "ns");
-    return elem_type(ns) == BT_STRING && apply_is_views(elem_str(ns));
+    return elem_type(ns) == BT_STRING &&
+           (apply_is_views(elem_str(ns)) || session_tables_is_named(elem_str(ns)));
 }
 
 Doc apply_writes_of(Doc entry) {

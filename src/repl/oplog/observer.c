@@ -12,6 +12,7 @@
 #include "query/update/update_delta.h"
 #include "repl/oplog/oplog_internal.h"
 #include "storage/recovery_unit.h"
+#include "txn/retryable.h"
 
 OplogStage *oplog_stage_of(Oplog *oplog, OpCtx *op) {
     if (UNLIKELY(op->oplog_stage == NULL)) {
@@ -91,7 +92,10 @@ static ErrCode on_insert(void *arg, OpCtx *op, const Collection *coll, Doc doc, 
         return ERR_OK;
     OplogStage *stage = oplog_stage_of(arg, op);
     if (!stage->is_vectored) {
-        build_insert(stage_op(arg, op, "i", &coll->ns, &coll->uuid), doc);
+        DocBuilder *single = stage_op(arg, op, "i", &coll->ns, &coll->uuid);
+        build_insert(single, doc);
+        if (session_write_is_on(op))
+            session_write_build_statement(op, SESSION_WRITE_INSERT, i, DOC_NONE, doc, single);
         return ERR_OK;
     }
     uint64_t ts = stage->first_ts + i;
@@ -103,6 +107,10 @@ static ErrCode on_insert(void *arg, OpCtx *op, const Collection *coll, Doc doc, 
     build_str(&b, "ns", ns_str(&coll->ns));
     build_uuid(&b, "ui", &coll->uuid);
     build_insert(&b, doc);
+    if (session_write_is_on(op)) {
+        session_write_build_statement(op, SESSION_WRITE_INSERT, i, DOC_NONE, doc, &b);
+        session_write_build_entry(op, (OpTime){ts, stage->last.term}, &b);
+    }
     oplog_build_tail(&b, ts, stage->last.term, stage->wall_ms);
     Doc entry = doc_builder_end(&b);
     stage->bytes += doc_size(entry);
@@ -122,6 +130,8 @@ static ErrCode on_update(void *arg, OpCtx *op, const Collection *coll, Doc befor
     else
         build_doc(b, "o", after);
     build_document_key(b, "o2", before);
+    if (session_write_is_on(op))
+        session_write_build_statement(op, SESSION_WRITE_UPDATE, 0, before, after, b);
     return ERR_OK;
 }
 
@@ -129,7 +139,10 @@ static ErrCode on_delete(void *arg, OpCtx *op, const Collection *coll, Doc befor
     (void)err;
     if (!is_told(op, &coll->ns))
         return ERR_OK;
-    build_document_key(stage_op(arg, op, "d", &coll->ns, &coll->uuid), "o", before);
+    DocBuilder *b = stage_op(arg, op, "d", &coll->ns, &coll->uuid);
+    build_document_key(b, "o", before);
+    if (session_write_is_on(op))
+        session_write_build_statement(op, SESSION_WRITE_DELETE, 0, before, DOC_NONE, b);
     return ERR_OK;
 }
 
@@ -165,7 +178,8 @@ void oplog_register_observer(Oplog *oplog) {
 }
 
 /* {op: "c", ns: "admin.$cmd", o: {applyOps: [...]}} of all writes in the stage. */
-static Doc group(OplogStage *stage, Arena *arena) {
+static Doc group(OplogStage *stage, OpCtx *op) {
+    Arena *arena = &op->arena;
     Buffer *buf = ARENA_NEW(arena, Buffer);
     buffer_init_arena(buf, arena, stage->ops.size + 1024, BSON_DOC_SIZE_MAX_INTERNAL);
     DocBuilder *b = &stage->open;
@@ -183,6 +197,8 @@ static Doc group(OplogStage *stage, Arena *arena) {
     }
     build_close(b, rows);
     build_close(b, o);
+    if (session_write_has_statements(op))
+        session_write_build_entry(op, stage->last, b);
     oplog_build_tail(b, stage->last.ts, stage->last.term, stage->wall_ms);
     return doc_builder_end(b);
 }
@@ -190,22 +206,26 @@ static Doc group(OplogStage *stage, Arena *arena) {
 ErrCode oplog_before_commit(void *arg, OpCtx *op, Error *err) {
     Oplog *oplog = arg;
     OplogStage *stage = op->oplog_stage;
+    bool has_statements = session_write_has_statements(op);
     if (stage->count == 0) /* vectored: all is written */
-        return ERR_OK;
-    TRY(oplog_reserve(oplog, op, stage, 1, err));
+        return has_statements ? session_write_store(op, stage->wall_ms, err) : ERR_OK;
+    TRY(oplog_reserve(oplog, op, stage, session_write_needs_image(op) ? 2 : 1, err));
     TRY(ru_set_commit_ts(op->ru, stage->last.ts, err));
     Doc entry;
     if (stage->count == 1) {
+        if (has_statements)
+            session_write_build_entry(op, stage->last, &stage->open);
         oplog_build_tail(&stage->open, stage->last.ts, stage->last.term, stage->wall_ms);
         entry = doc_builder_end(&stage->open);
     } else {
         (void)doc_builder_end(&stage->open);
-        entry = group(stage, &op->arena);
+        entry = group(stage, op);
     }
     if (stage->ops.overflowed || stage->open.buf->overflowed)
         return error_set(err, ERR_TRANSACTION_TOO_LARGE,
                          "the writes of one operation do not fit into one oplog entry of 16 MB");
     stage->records = 1;
     stage->bytes = doc_size(entry);
-    return oplog_insert(oplog, op, stage->last.ts, entry, err);
+    TRY(oplog_insert(oplog, op, stage->last.ts, entry, err));
+    return has_statements ? session_write_store(op, stage->wall_ms, err) : ERR_OK;
 }

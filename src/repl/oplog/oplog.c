@@ -9,6 +9,7 @@
 #include "repl/oplog/oplog_internal.h"
 #include "storage/global_lock.h"
 #include "storage/unit_of_work.h"
+#include "txn/retryable.h"
 
 enum {
     SLOTS_INITIAL = 256,
@@ -321,6 +322,8 @@ void oplog_after_unit(void *arg, OpCtx *op, bool is_committed) {
         if (is_moved)
             announce(oplog, visible_ts);
     }
+    if (session_write_has_statements(op))
+        session_write_end_unit(op, is_committed);
     stage->has_slot = stage->is_vectored = false;
     stage->count = 0;
     stage->records = stage->bytes = 0;

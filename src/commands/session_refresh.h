@@ -1,0 +1,35 @@
+/*
+ * session_refresh.h - carries the sessions in use to config.system.sessions, and ends what belongs
+ * to those that are gone (SES-1).
+ *
+ * A round, every logicalSessionRefreshMillis on each member of a replica set:
+ *
+ *     sessions used since the last one --> upserted, on the primary
+ *     sessions ended by their clients  --> deleted, on the primary; their operations and cursors
+ * end cursors of sessions that expired --> closed primary: old rows of config.transactions whose
+ * session is gone --> deleted, with their images
+ *
+ * Expiring itself is a TTL index of config.system.sessions, which the primary makes.
+ *
+ * Ownership: made by server/. Its thread ends before the operations' registry.
+ */
+#pragma once
+
+#include "base/error.h"
+#include "bson/builder.h"
+#include "concurrency/op_ctx.h"
+#include "concurrency/service_ctx.h"
+
+typedef struct SessionRefresher SessionRefresher;
+
+ErrCode session_refresher_start(ServiceCtx *service, SessionRefresher **ret_refresher, Error *err)
+    MUST_CHECK;
+void session_refresher_stop(SessionRefresher *refresher); /* NULL is fine */
+void session_refresher_free(SessionRefresher *refresher); /* likewise */
+
+/* The two halves of a round, at once; for tests. */
+ErrCode session_refresh_now(SessionRefresher *refresher, OpCtx *op, Error *err) MUST_CHECK;
+ErrCode session_reap_now(SessionRefresher *refresher, OpCtx *op, Error *err) MUST_CHECK;
+
+/* The section logicalSessionRecordCache of serverStatus. */
+void session_refresher_build_status(SessionRefresher *refresher, DocBuilder *b);

@@ -1,0 +1,220 @@
+#include "txn/session_tables.h"
+
+#include "base/alloc.h"
+#include "ddl/ddl.h"
+#include "index/lookup.h"
+
+const Ns SESSION_TABLE_NS = {.size = 19, .db_size = 6, .text = "config.transactions"};
+const Ns SESSION_IMAGE_NS = {.size = 23, .db_size = 6, .text = "config.image_collection"};
+
+static const char *const IMAGE_NAMES[] = {"", "preImage", "postImage"};
+
+bool session_tables_is_one(const Ns *ns) {
+    return ns->db_size == 6 && (ns_equal(ns, &SESSION_TABLE_NS) || ns_equal(ns, &SESSION_IMAGE_NS));
+}
+
+bool session_tables_is_named(Str ns) {
+    return str_equal(ns, ns_str(&SESSION_TABLE_NS)) || str_equal(ns, ns_str(&SESSION_IMAGE_NS));
+}
+
+const char *session_image_name(SessionImageKind kind) {
+    return IMAGE_NAMES[kind];
+}
+
+SessionImageKind session_image_from_elem(Elem elem) {
+    if (elem_type(elem) == BT_STRING)
+        for (int kind = SESSION_IMAGE_PRE; kind <= SESSION_IMAGE_POST; kind++)
+            if (str_is(elem_str(elem), IMAGE_NAMES[kind]))
+                return (SessionImageKind)kind;
+    return SESSION_IMAGE_NONE;
+}
+
+/* ---- making them ---- */
+
+static ErrCode ensure_one(OpCtx *op, const Ns *ns, Error *err) {
+    Catalog *catalog = catalog_acquire(op_catalog(op));
+    bool is_there = catalog_find(catalog, ns) != NULL;
+    catalog_release(catalog);
+    if (is_there)
+        return ERR_OK;
+    Buffer buf;
+    buffer_init_arena(&buf, &op->arena, 128, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    size_t index = build_open_doc(&b, "clusteredIndex");
+    size_t key = build_open_doc(&b, "key");
+    build_i32(&b, "_id", 1);
+    build_close(&b, key);
+    build_bool(&b, "unique", true);
+    build_close(&b, index);
+    ErrCode rc = ddl_create_collection(op, ns, doc_builder_end(&b), NULL, err);
+    if (rc != ERR_NAMESPACE_EXISTS)
+        return rc;
+    error_reset(err); /* a client made it, in another way: rows fit in any collection */
+    return ERR_OK;
+}
+
+ErrCode session_tables_ensure(OpCtx *op, Error *err) {
+    TRY(ensure_one(op, &SESSION_TABLE_NS, err));
+    return ensure_one(op, &SESSION_IMAGE_NS, err);
+}
+
+/* ---- writing ---- */
+
+/* Replaces the document of that _id, or inserts it; `before` is what is there. */
+static ErrCode put(OpCtx *op, const Collection *coll, RecordId rid, Doc before, Doc after,
+                   WriteScratch *scratch, Error *err) {
+    bool was_unreplicated = op->is_unreplicated;
+    bool was_bypassed = op->is_validation_bypassed;
+    op->is_unreplicated = op->is_validation_bypassed = true;
+    OpMetrics metrics = op->metrics; /* not the client's doing */
+    ErrCode rc = doc_is_present(before)
+                     ? collection_update(op, coll, rid, before, after, scratch, err)
+                     : collection_insert(op, coll, &after, 1, scratch, err);
+    op->metrics = metrics;
+    op->is_unreplicated = was_unreplicated;
+    op->is_validation_bypassed = was_bypassed;
+    return rc;
+}
+
+/* The present document of the session; its place is in `scratch`. */
+static ErrCode find(OpCtx *op, const Collection *coll, Elem id, WriteScratch *scratch,
+                    RecordId *ret_rid, Doc *ret_doc, Error *err) {
+    *ret_doc = DOC_NONE;
+    bool is_found;
+    TRY(lookup_record_id(op, coll, id, &scratch->rid, &is_found, ret_rid, err));
+    if (!is_found)
+        return ERR_OK;
+    if (ret_rid->str != NULL)
+        ret_rid->str = arena_memdup(&op->arena, ret_rid->str, ret_rid->str_size);
+    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
+    TRY(record_cursor_open(op, coll->records, /* is_forward= */ true, &cursor, err));
+    Str data;
+    TRY(record_cursor_seek_exact(&cursor, *ret_rid, &is_found, &data, err));
+    if (is_found)
+        *ret_doc = doc_copy((Doc){(const uint8_t *)data.data}, &op->arena);
+    return ERR_OK;
+}
+
+static ErrCode store_row(OpCtx *op, const Collection *coll, const SessionRow *row,
+                         WriteScratch *scratch, Error *err) {
+    Buffer buf;
+    buffer_init_arena(&buf, &op->arena, 256, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_session_id(&b, "_id", &row->id);
+    build_i64(&b, "txnNum", row->txn_number);
+    build_optime(&b, "lastWriteOpTime", row->last_write);
+    build_date(&b, "lastWriteDate", row->wall_ms);
+    Doc after = doc_builder_end(&b);
+    RecordId rid;
+    Doc before;
+    TRY(find(op, coll, doc_get_lit(after, "_id"), scratch, &rid, &before, err));
+    return put(op, coll, rid, before, after, scratch, err);
+}
+
+ErrCode session_row_store(OpCtx *op, const Collection *coll, const SessionRow *row,
+                          WriteScratch *scratch, Error *err) {
+    if (coll == NULL)
+        return ERR_OK;
+    ArenaMark mark = arena_mark(&op->arena);
+    ErrCode rc = store_row(op, coll, row, scratch, err);
+    arena_rewind(&op->arena, mark);
+    return rc;
+}
+
+static ErrCode store_image(OpCtx *op, const Collection *coll, const SessionImage *image,
+                           WriteScratch *scratch, Error *err) {
+    Buffer buf;
+    size_t size = doc_is_present(image->image) ? doc_size(image->image) : 0;
+    buffer_init_arena(&buf, &op->arena, size + 512, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_session_id(&b, "_id", &image->id);
+    build_i64(&b, "txnNum", image->txn_number);
+    build_timestamp(&b, "ts", image->ts);
+    build_cstr(&b, "imageKind", session_image_name(image->kind));
+    build_doc(&b, "image", doc_is_present(image->image) ? image->image : DOC_EMPTY);
+    build_bool(&b, "invalidated", image->invalidated_reason != NULL);
+    if (image->invalidated_reason != NULL)
+        build_cstr(&b, "invalidatedReason", image->invalidated_reason);
+    Doc after = doc_builder_end(&b);
+    TRY(buffer_check(&buf, "the image of a findAndModify", err));
+    RecordId rid;
+    Doc before;
+    TRY(find(op, coll, doc_get_lit(after, "_id"), scratch, &rid, &before, err));
+    if (doc_is_present(before)) {
+        Elem ts = doc_get_lit(before, "ts");
+        if (elem_type(ts) == BT_TIMESTAMP && (uint64_t)elem_i64(ts) > image->ts)
+            return ERR_OK;
+    }
+    return put(op, coll, rid, before, after, scratch, err);
+}
+
+ErrCode session_image_store(OpCtx *op, const Collection *coll, const SessionImage *image,
+                            WriteScratch *scratch, Error *err) {
+    if (coll == NULL)
+        return ERR_OK;
+    ArenaMark mark = arena_mark(&op->arena);
+    ErrCode rc = store_image(op, coll, image, scratch, err);
+    arena_rewind(&op->arena, mark);
+    return rc;
+}
+
+/* ---- reading ---- */
+
+static ErrCode read_one(OpCtx *op, const Ns *ns, const SessionId *id, Doc *ret_doc, Error *err) {
+    *ret_doc = DOC_NONE;
+    Buffer buf;
+    buffer_init_arena(&buf, &op->arena, 128, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_session_id(&b, "_id", id);
+    Doc wanted = doc_builder_end(&b);
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_read(op, ns, &access, err));
+    if (access.coll == NULL)
+        return ERR_OK;
+    return lookup_document(op, access.coll, doc_get_lit(wanted, "_id"), &op->arena, ret_doc, err);
+}
+
+ErrCode session_row_read(OpCtx *op, const SessionId *id, bool *ret_found, SessionRow *ret_row,
+                         Error *err) {
+    Doc doc;
+    TRY(read_one(op, &SESSION_TABLE_NS, id, &doc, err));
+    *ret_found = doc_is_present(doc);
+    if (!*ret_found)
+        return ERR_OK;
+    Elem number = doc_get_lit(doc, "txnNum");
+    Elem date = doc_get_lit(doc, "lastWriteDate");
+    SessionRow row = {.id = *id};
+    if (!elem_is_number(number) || elem_type(date) != BT_DATE ||
+        !optime_from_elem(doc_get_lit(doc, "lastWriteOpTime"), &row.last_write))
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "a document of \"%s\" is not a record of a session",
+                         SESSION_TABLE_NS.text);
+    row.txn_number = elem_as_i64(number);
+    row.wall_ms = elem_i64(date);
+    *ret_row = row;
+    return ERR_OK;
+}
+
+ErrCode session_image_read(OpCtx *op, const SessionId *id, int64_t txn_number, uint64_t ts,
+                           Doc *ret_image, Error *err) {
+    Doc doc;
+    TRY(read_one(op, &SESSION_IMAGE_NS, id, &doc, err));
+    if (!doc_is_present(doc))
+        return error_set(err, ERR_INCOMPLETE_TRANSACTION_HISTORY,
+                         "image collection no longer contains the complete write history of this "
+                         "transaction, record with _id cannot be found");
+    Elem at = doc_get_lit(doc, "ts");
+    Elem image = doc_get_lit(doc, "image");
+    if (elem_as_i64(doc_get_lit(doc, "txnNum")) != txn_number || elem_type(at) != BT_TIMESTAMP ||
+        (uint64_t)elem_i64(at) != ts || elem_is_truthy(doc_get_lit(doc, "invalidated")) ||
+        elem_type(image) != BT_DOC)
+        return error_set(err, ERR_INCOMPLETE_TRANSACTION_HISTORY,
+                         "image lookup for a retryable findAndModify found one that is of another "
+                         "write or not valid");
+    *ret_image = elem_doc(image);
+    return ERR_OK;
+}
