@@ -14,6 +14,7 @@
 enum {
     QUORUM_CHECK_MS = 10 * 1000,
     STOP_STEP_DOWN_SECS = 60,
+    RECONFIG_RETRY_US = 100 * 1000,
 };
 
 typedef struct Order {
@@ -212,6 +213,21 @@ static void check_new_config(void *arg, ReplCore *core, ReplNow now, ReplActions
         order->rc = repl_core_check_new_config(core, order->config, order->err);
 }
 
+/* The present configuration, and what was committed before it, must be on a majority first: a few
+ * heartbeats from now it will be. Waits as long as the operation may. */
+static ErrCode ask_until_committed(Repl *repl, OpCtx *op, ReplEventFn ask, Order *order) {
+    for (;;) {
+        repl_feed_positions(repl);
+        repl_event(repl, ask, order);
+        if (order->rc != ERR_CURRENT_CONFIG_NOT_COMMITTED_YET)
+            return order->rc;
+        CLEANUP(error_reset) Error late = {0};
+        if (op_sleep_us(op, RECONFIG_RETRY_US, &late) != ERR_OK)
+            return order->rc; /* says what it waited for */
+        error_reset(order->err);
+    }
+}
+
 static void forget_reconfig(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
     (void)arg, (void)now, (void)actions;
     repl_core_config_store_failed(core);
@@ -231,9 +247,7 @@ ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc doc, bool is_force, Error *err)
     Order order = {.repl = repl, .is_force = is_force, .err = err};
     /* What is to be committed first may only wait for the next flush of the journal. */
     TRY(storage_wait_durable(repl->engine, op, err));
-    repl_feed_positions(repl);
-    repl_event(repl, begin_reconfig, &order);
-    TRY(order.rc);
+    TRY(ask_until_committed(repl, op, begin_reconfig, &order));
     CLEANUP(repl_config_unref_ptr) ReplConfig *old = (ReplConfig *)order.config;
     int32_t self = repl_find_self(repl, old);
     ReplReconfig reconfig = {.old_config = old,
@@ -249,8 +263,7 @@ ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc doc, bool is_force, Error *err)
         rc = check_default_concern(old, made, err);
     if (rc == ERR_OK && !is_force) {
         order.config = made;
-        repl_event(repl, check_new_config, &order);
-        rc = order.rc;
+        rc = ask_until_committed(repl, op, check_new_config, &order);
     }
     if (rc != ERR_OK) {
         repl_event(repl, forget_reconfig, NULL);
