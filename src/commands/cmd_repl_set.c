@@ -1,6 +1,7 @@
 /* cmd_repl_set.c - what operators ask of a member of a replica set (REP-1). */
 #include "commands/core/command.h"
 #include "commands/core/command_service.h"
+#include "commands/default_concerns.h"
 #include "repl/repl.h"
 
 enum {
@@ -42,7 +43,8 @@ static ErrCode reconfig_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(repl_of(ctx, &repl, err));
     if (elem_type(request->first) != BT_DOC)
         return error_set(err, ERR_BAD_VALUE, "no configuration specified");
-    return repl_reconfig(repl, ctx->op, elem_doc(request->first), request->is_force, err);
+    return repl_reconfig(repl, ctx->op, elem_doc(request->first), request->is_force,
+                         default_concerns(ctx->op).has_w, err);
 }
 
 static ErrCode step_down_run(CommandCtx *ctx, void *arg, Error *err) {

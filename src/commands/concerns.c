@@ -1,6 +1,7 @@
 #include "commands/concerns.h"
 
 #include "base/clock.h"
+#include "commands/default_concerns.h"
 #include "commands/sessions.h"
 #include "repl/repl.h"
 #include "storage/engine.h"
@@ -164,18 +165,28 @@ ErrCode concerns_wait_write(CommandCtx *ctx, const WriteConcern *concern, Error 
     if (repl == NULL)
         return storage_wait_durable(ctx->service->storage, ctx->op, err);
     ReplWriteConcern wanted = {.kind = REPL_W_NUMBER, .number = (int32_t)concern->w};
-    if (!concern->is_w_given)
+    bool is_journaled = concern->is_journaled;
+    int64_t wtimeout_ms = concern->wtimeout_ms;
+    if (!concern->is_w_given) {
         repl_look(repl, default_concern, &wanted);
-    else if (concern->is_majority)
+        DefaultConcerns set = default_concerns(ctx->op);
+        if (set.has_w)
+            wanted = (ReplWriteConcern){.kind = set.is_majority       ? REPL_W_MAJORITY
+                                                : set.mode[0] != '\0' ? REPL_W_MODE
+                                                                      : REPL_W_NUMBER,
+                                        .number = set.w,
+                                        .mode = str_from(arena_strdup(cmd_arena(ctx), set.mode))};
+        is_journaled |= set.has_w && set.is_journaled;
+        if (set.has_w && wtimeout_ms == 0)
+            wtimeout_ms = set.wtimeout_ms;
+    } else if (concern->is_majority)
         wanted.kind = REPL_W_MAJORITY;
     else if (concern->w_tag.size > 0)
         wanted = (ReplWriteConcern){.kind = REPL_W_MODE, .mode = concern->w_tag};
     if (str_is(ctx->args.db, "local"))
         wanted = (ReplWriteConcern){.kind = REPL_W_NUMBER, .number = 1};
-    bool is_journaled =
-        concern->is_journaled || (wanted.kind == REPL_W_MAJORITY && !concern->is_j_given);
-    int64_t deadline_us =
-        concern->wtimeout_ms > 0 ? clock_mono_us() + concern->wtimeout_ms * 1000 : INT64_MAX;
+    is_journaled |= wanted.kind == REPL_W_MAJORITY && !concern->is_j_given;
+    int64_t deadline_us = wtimeout_ms > 0 ? clock_mono_us() + wtimeout_ms * 1000 : INT64_MAX;
     return repl_wait_write_concern(repl, ctx->op, &wanted, is_journaled, ctx->op->last_optime,
                                    deadline_us, err);
 }

@@ -243,7 +243,8 @@ static ErrCode check_default_concern(const ReplConfig *a, const ReplConfig *b, E
         "write concern and try the reconfig again");
 }
 
-ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc doc, bool is_force, Error *err) {
+ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc doc, bool is_force, bool has_default_concern,
+                      Error *err) {
     Order order = {.repl = repl, .is_force = is_force, .err = err};
     /* What is to be committed first may only wait for the next flush of the journal. */
     TRY(storage_wait_durable(repl->engine, op, err));
@@ -259,7 +260,7 @@ ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc doc, bool is_force, Error *err)
     secure_random(&reconfig.random, sizeof(reconfig.random));
     CLEANUP(repl_config_unref_ptr) ReplConfig *made = NULL;
     ErrCode rc = repl_config_for_reconfig(doc, &reconfig, &made, err);
-    if (rc == ERR_OK && !is_force)
+    if (rc == ERR_OK && !is_force && !has_default_concern)
         rc = check_default_concern(old, made, err);
     if (rc == ERR_OK && !is_force) {
         order.config = made;

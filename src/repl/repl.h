@@ -71,7 +71,10 @@ PrimaryServices *repl_primary_services(Repl *repl);
 
 /* `config` DOC_NONE or empty: a set of this node alone. */
 ErrCode repl_initiate(Repl *repl, OpCtx *op, Doc config, Error *err) MUST_CHECK;
-ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc config, bool is_force, Error *err) MUST_CHECK;
+/* `has_default_concern`: the set has a write concern by setDefaultRWConcern, so the implicit one
+ * may change. */
+ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc config, bool is_force, bool has_default_concern,
+                      Error *err) MUST_CHECK;
 ErrCode repl_step_down(Repl *repl, OpCtx *op, int64_t secs, int64_t catch_up_secs, bool is_force,
                        Error *err) MUST_CHECK;
 ErrCode repl_step_up(Repl *repl, OpCtx *op, bool skips_dry_run, Error *err) MUST_CHECK;

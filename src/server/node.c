@@ -17,6 +17,7 @@
 #include "commands/concerns.h"
 #include "commands/core/command_service.h"
 #include "commands/core/params.h"
+#include "commands/default_concerns.h"
 #include "commands/fail_point_config.h"
 #include "commands/param_hooks.h"
 #include "commands/profiler.h"
@@ -318,6 +319,7 @@ static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
     };
     node->service.sessions = session_catalog_new(&node->service);
     node->service.session_cache = session_cache_new();
+    server_setup(&node->service)->default_concerns = default_concerns_cache_new();
     const ReplHooks hooks = {.topology_changed = on_topology_changed,
                              .flow_settings = flow_settings};
     return repl_open(op, &settings, &hooks, &node->service.repl, err);
@@ -626,6 +628,7 @@ static void node_stop(Node *node) {
     op_ctx_free(TAKE_PTR(node->start_op));
     index_builds_free(TAKE_PTR(service->index_builds));
     repl_free(TAKE_PTR(service->repl));
+    default_concerns_cache_free(TAKE_PTR(server_setup(service)->default_concerns));
     session_catalog_free(TAKE_PTR(service->sessions));
     session_cache_free(TAKE_PTR(service->session_cache));
     catalog_service_free(TAKE_PTR(service->catalog));

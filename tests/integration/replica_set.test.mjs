@@ -146,6 +146,31 @@ describe('a set of one member', () => {
         assert.equal(await coll.countDocuments({}), 5, 'the writes themselves are done');
     });
 
+    test('REP-3: the default concerns of the set', async () => {
+        const admin = client.db('admin');
+        const implicit = await admin.command({ getDefaultRWConcern: 1 });
+        assert.deepEqual(implicit.defaultWriteConcern, { w: 'majority', wtimeout: 0 });
+        assert.equal(implicit.defaultWriteConcernSource, 'implicit');
+        await fails(() => admin.command({ setDefaultRWConcern: 1 }), 2);
+        await fails(() => admin.command({ setDefaultRWConcern: 1, defaultWriteConcern: { w: 0 } }), 2);
+        await fails(() => admin.command({ setDefaultRWConcern: 1, defaultReadConcern: { level: 'snapshot' } }), 2);
+        await admin.command({ setDefaultRWConcern: 1, defaultWriteConcern: { w: 1, wtimeout: 0 } });
+        const set = await admin.command({ getDefaultRWConcern: 1 });
+        assert.deepEqual(set.defaultWriteConcern, { w: 1, wtimeout: 0 });
+        assert.equal(set.defaultWriteConcernSource, 'global');
+        await admin.command({
+            setDefaultRWConcern: 1,
+            defaultWriteConcern: { w: 2, wtimeout: 50 },
+            writeConcern: { w: 1 },
+        });
+        await fails(() => db.command({ insert: 'defaults', documents: [{}] }), 100);
+        await admin.command({
+            setDefaultRWConcern: 1,
+            defaultWriteConcern: { w: 'majority', wtimeout: 0 },
+            writeConcern: { w: 1 },
+        });
+    });
+
     test('DUR-2: a restart comes back with all writes, by checkpoint and oplog', async () => {
         const coll = db.collection('durable');
         const [member] = set.members;

@@ -99,5 +99,6 @@ typedef struct ServerSetup {
     struct Profiler *profiler;
     struct TtlMonitor *ttl;
     struct SessionRefresher *session_refresher; /* NULL: a standalone node */
+    void *default_concerns;                     /* of commands/default_concerns.h */
 } ServerSetup;
 ServerSetup *server_setup(const ServiceCtx *service);
