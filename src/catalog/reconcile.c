@@ -101,6 +101,14 @@ static Collection *find_unchanged(const Catalog *old, int64_t catalog_id, Doc en
     return collection_ref((Collection *)coll);
 }
 
+/* The counts on disk are those of the last checkpoint; the instance of before has better ones. */
+static void take_counts(const Catalog *old, Collection *coll) {
+    const Collection *before = catalog_find_uuid(old, &coll->uuid);
+    if (before != NULL && before->records != coll->records)
+        record_store_set_counts(coll->records, record_store_count(before->records),
+                                record_store_data_size(before->records));
+}
+
 /* `old`: what was there before, when this is not the first time. */
 static ErrCode load_collections(OpCtx *op, CatalogService *service, const Catalog *old,
                                 Catalog *version, Error *err) {
@@ -127,6 +135,8 @@ static ErrCode load_collections(OpCtx *op, CatalogService *service, const Catalo
             return error_prefix(err, "could not load catalog entry %lld", (long long)rid.num);
         if (old == NULL)
             rc = fit_tables(service->engine, coll, err);
+        else
+            take_counts(old, coll);
         if (rc != ERR_OK) {
             collection_unref(coll);
             return rc;

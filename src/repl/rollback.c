@@ -366,6 +366,55 @@ static ErrCode correct_counts(Rollback *r, Error *err) {
     return rc;
 }
 
+static ErrCode count_records(Rollback *r, const Collection *coll, Error *err) {
+    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
+    TRY(record_cursor_open(r->op, coll->records, /* is_forward= */ true, &cursor, err));
+    int64_t count = 0, bytes = 0;
+    for (;;) {
+        bool is_found;
+        RecordId rid;
+        Str data;
+        TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
+        if (!is_found)
+            break;
+        count++;
+        bytes += (int64_t)data.size;
+    }
+    record_store_set_counts(coll->records, count, bytes);
+    return ERR_OK;
+}
+
+typedef struct Recount {
+    Rollback *r;
+    const Catalog *old;
+    Error *err;
+    ErrCode rc;
+} Recount;
+
+static bool recount_unknown(void *arg, const Collection *coll) {
+    Recount *recount = arg;
+    if (catalog_find_uuid(recount->old, &coll->uuid) == NULL)
+        recount->rc = count_records(recount->r, coll, recount->err);
+    return recount->rc == ERR_OK;
+}
+
+static bool recount_database(void *arg, Str db) {
+    Recount *recount = arg;
+    Catalog *catalog = catalog_acquire(recount->r->repl->service->catalog);
+    catalog_for_each_in_db(catalog, db, recount_unknown, recount);
+    catalog_release(catalog);
+    return recount->rc == ERR_OK;
+}
+
+/* Collections whose drop was taken back: nobody knows how many documents they had. */
+static ErrCode count_restored(Rollback *r, const Catalog *old, Error *err) {
+    Recount recount = {.r = r, .old = old, .err = err};
+    Catalog *catalog = catalog_acquire(r->repl->service->catalog);
+    catalog_for_each_db(catalog, recount_database, &recount);
+    catalog_release(catalog);
+    return recount.rc;
+}
+
 /* ---- going back ---- */
 
 static void die(const char *what, const Error *err) {
@@ -384,9 +433,14 @@ static void restore_storage(Rollback *r, Error *err) {
     if (storage_rollback_to_stable(repl->engine, err) != ERR_OK)
         die("storage goes back", err);
     storage_forget_drops_after(repl->engine, r->stable_ts);
+    Catalog *old = catalog_acquire(repl->service->catalog);
     if (catalog_reload(r->op, err) != ERR_OK)
         die("the catalog is read again", err);
     session_catalog_invalidate(repl->service->sessions);
+    if (count_restored(r, old, err) != ERR_OK)
+        die("documents are counted", err);
+    catalog_release(old);
+    ru_abandon_snapshot(r->op->ru);
     /* Whoever reads now sees the stable state until all is applied again. */
     storage_set_last_applied_ts(repl->engine, r->stable_ts);
     failpoint_hit(FP_ROLLBACK_RECOVERED);

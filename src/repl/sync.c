@@ -93,9 +93,12 @@ bool sync_needs_copy(const Sync *sync) {
 }
 
 void sync_kick(Sync *sync) {
+    int state = atomic_load(&sync->repl->state);
     mutex_lock(&sync->mu);
-    if (sync->fetch_peer != NULL && atomic_load(&sync->repl->state) != REPL_SECONDARY &&
-        !sync->is_catching_up)
+    /* Whoever follows, copies or rolls back needs its source; others have no use for one. */
+    bool is_following = state == REPL_SECONDARY || state == REPL_RECOVERING ||
+                        state == REPL_STARTUP2 || state == REPL_ROLLBACK;
+    if (sync->fetch_peer != NULL && !is_following && !sync->is_catching_up)
         peer_interrupt(sync->fetch_peer);
     wake_all(sync);
     mutex_unlock(&sync->mu);

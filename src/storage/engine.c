@@ -236,6 +236,7 @@ ErrCode storage_rollback_to_stable(StorageEngine *engine, Error *err) {
     journal_resume(engine);
     if (rc != 0)
         return wt_error(engine, rc, "roll back to the stable timestamp", NULL, err);
+    size_store_count_anew(engine);
     char config[64];
     snprintf(config, sizeof(config), "force=true,durable_timestamp=%" PRIx64,
              storage_stable_ts(engine));

@@ -178,6 +178,10 @@ ErrCode ru_write_failed(RecoveryUnit *ru, int rc, const char *what, const char *
 }
 
 void ru_add_size_delta(RecoveryUnit *ru, RecordStore *rs, int64_t count, int64_t bytes) {
+    /* Applied again after a start: the counts of before have it. */
+    if (UNLIKELY(ru->commit_ts != 0 &&
+                 ru->commit_ts <= atomic_load_explicit(&rs->counted_ts, memory_order_relaxed)))
+        return;
     for (uint32_t i = 0; i < ru->delta_count; i++) {
         if (ru->deltas[i].rs == rs) {
             ru->deltas[i].count += count;

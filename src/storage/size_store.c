@@ -4,6 +4,10 @@
  * Counts live in the RecordStore and are written to the table "sizeStorer" (ident -> two int64) at
  * every checkpoint and at a clean stop. After a crash they are those of the last checkpoint;
  * validate sets them right.
+ *
+ * A member of a replica set comes back with the data of its stable timestamp, but with the counts
+ * of its newest write, and applies what lies in between again: each row says up to which timestamp
+ * writes are counted, and those are not counted twice.
  */
 #include <string.h>
 
@@ -15,7 +19,12 @@
 typedef struct SizeRow {
     int64_t count;
     int64_t data_size;
+    uint64_t counted_ts;
 } SizeRow;
+
+enum {
+    ROW_SIZE_MIN = 16, /* of a row without a timestamp */
+};
 
 ErrCode size_store_open(StorageEngine *engine, Error *err) {
     CLEANUP(wt_session_close) WT_SESSION *session = NULL;
@@ -40,11 +49,12 @@ void size_store_load(RecordStore *rs) {
     cursor->set_key(cursor, rs->ident);
     WT_ITEM value;
     if (cursor->search(cursor) == 0 && cursor->get_value(cursor, &value) == 0 &&
-        value.size == sizeof(SizeRow)) {
-        SizeRow row;
-        memcpy(&row, value.data, sizeof(row));
+        (value.size == sizeof(SizeRow) || value.size == ROW_SIZE_MIN)) {
+        SizeRow row = {0};
+        memcpy(&row, value.data, value.size);
         atomic_store(&rs->count, row.count);
         atomic_store(&rs->data_size, row.data_size);
+        atomic_store(&rs->counted_ts, row.counted_ts);
     }
 }
 
@@ -65,6 +75,20 @@ ErrCode storage_flush_counts(StorageEngine *engine, Error *err) {
     return size_store_flush(engine, err);
 }
 
+/* Storage went back: what comes next is counted, whatever its timestamp. */
+void size_store_count_anew(StorageEngine *engine) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&engine->size_mu);
+    LIST_FOR_EACH (&engine->open_stores, node)
+        atomic_store(&CONTAINER_OF(node, RecordStore, engine_node)->counted_ts, 0);
+}
+
+/* Everything up to the visible timestamp is committed and counted. */
+static uint64_t counted_until(const StorageEngine *engine, const RecordStore *rs) {
+    uint64_t visible_ts = storage_oplog_visible_ts(engine);
+    uint64_t known_ts = atomic_load(&rs->counted_ts);
+    return visible_ts == UINT64_MAX || visible_ts < known_ts ? known_ts : visible_ts;
+}
+
 ErrCode size_store_flush(StorageEngine *engine, Error *err) {
     CLEANUP(wt_session_close) WT_SESSION *session = NULL;
     TRY(storage_open_session(engine, &session, err));
@@ -78,7 +102,8 @@ ErrCode size_store_flush(StorageEngine *engine, Error *err) {
         RecordStore *rs = CONTAINER_OF(node, RecordStore, engine_node);
         if (!atomic_exchange(&rs->is_size_dirty, false))
             continue;
-        SizeRow row = {atomic_load(&rs->count), atomic_load(&rs->data_size)};
+        uint64_t counted_ts = counted_until(engine, rs);
+        SizeRow row = {atomic_load(&rs->count), atomic_load(&rs->data_size), counted_ts};
         WT_ITEM value = {.data = &row, .size = sizeof(row)};
         cursor->set_key(cursor, rs->ident);
         cursor->set_value(cursor, &value);

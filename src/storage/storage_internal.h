@@ -101,6 +101,7 @@ struct RecordStore {
     _Atomic int64_t count;
     _Atomic int64_t data_size;
     _Atomic bool is_size_dirty;
+    _Atomic uint64_t counted_ts; /* writes up to here are in the counts already; see size_store.c */
     Mutex next_id_mu;
 };
 
@@ -204,4 +205,5 @@ void reaper_forget_all(StorageEngine *engine);
 ErrCode size_store_open(StorageEngine *engine, Error *err) MUST_CHECK;
 void size_store_load(RecordStore *rs);
 void size_store_forget(StorageEngine *engine, const char *ident);
+void size_store_count_anew(StorageEngine *engine);
 ErrCode size_store_flush(StorageEngine *engine, Error *err) MUST_CHECK;

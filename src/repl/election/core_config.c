@@ -1,5 +1,7 @@
 /* core_config.c - a new configuration: hearing of it, storing it, using it; states the glue sets.
  */
+#include <stdio.h>
+
 #include "repl/election/core_internal.h"
 
 /* ---- hearing of one ---- */
@@ -93,6 +95,9 @@ void repl_core_config_stored(ReplCore *core, ReplNow now, const ReplConfig *conf
     repl_config_unref(core->config);
     core->config = repl_config_ref(config);
     core->self_index = self_index;
+    /* Others know this member by the name it has here, not by that of its machine. */
+    if (core_self(core) != NULL)
+        snprintf(core->self_host, sizeof(core->self_host), "%s", core_self(core)->host);
     if (was_arbiter && !(core_self(core) != NULL && core_self(core)->is_arbiter))
         core->commit = REPL_POSITION_NONE;
     core->config_commit_point = core->commit.optime;
