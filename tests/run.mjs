@@ -13,7 +13,10 @@ import { parseArgs } from 'node:util';
 
 const HERE = dirname(fileURLToPath(import.meta.url));
 // Of a whole file; a long crash test may take what it needs.
-const FILE_MS_MAX = 600_000 + 5_000 * Number(process.env.CRASH_ROUNDS ?? 0);
+const FILE_MS_MAX =
+    600_000 +
+    5_000 * Number(process.env.CRASH_ROUNDS ?? 0) +
+    15_000 * Number(process.env.REPL_ROUNDS ?? 0);
 
 const { values, positionals } = parseArgs({
     allowPositionals: true,

@@ -3,6 +3,7 @@
 #
 #     T=name          only tests whose name contains it, in the release build
 #     CRASH_ROUNDS=n  rounds of the crash test (default 100)
+#     REPL_ROUNDS=n   rounds of the replica set faults (default 40)
 #     RUNS=n          executions of each fuzzer (default 50,000)
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -58,6 +59,7 @@ part "tidy" tools/tidy/run.sh
 part "unit tests" build/unit_tests
 part "integration tests" integration tests/integration tests/smoke
 part "crash tests" integration tests/crash
+part "replica set faults" integration tests/repl
 part "driver specifications" node tests/spec/run.mjs
 
 make --no-print-directory asan || exit 1

@@ -45,7 +45,10 @@ static void build_member(StatusArgs *args, const ReplCore *core, uint32_t index)
     }
     build_cstr(b, "syncSourceHost", m.sync_source_host != NULL ? m.sync_source_host : "");
     build_i32(b, "syncSourceId", m.sync_source_id);
-    build_cstr(b, "infoMessage", "");
+    bool is_too_stale = m.is_self && repl_is_too_stale(args->ctx->service->repl);
+    build_cstr(b, "infoMessage",
+               is_too_stale ? "too stale to catch up: no member has the oplog entry that follows"
+                            : "");
     if (m.election_ts != 0) {
         build_timestamp(b, "electionTime", m.election_ts);
         build_date(b, "electionDate", (int64_t)ts_seconds(m.election_ts) * 1000);

@@ -194,7 +194,8 @@ static void do_light(Repl *repl, const LightWork *work) {
 static void advance_stable(Repl *repl) {
     mutex_lock(&repl->mu);
     int64_t now_us = clock_mono_us();
-    bool is_due = repl->is_stable_dirty && now_us - repl->stable_set_us >= STABLE_INTERVAL_US;
+    bool is_due = repl->is_stable_dirty && !repl->is_stable_held &&
+                  now_us - repl->stable_set_us >= STABLE_INTERVAL_US;
     if (!is_due) {
         mutex_unlock(&repl->mu);
         return;
@@ -205,18 +206,24 @@ static void advance_stable(Repl *repl) {
     bool is_trim_due = now_us - repl->trimmed_us >= TRIM_INTERVAL_US;
     if (is_trim_due)
         repl->trimmed_us = now_us;
-    mutex_unlock(&repl->mu);
-
     uint64_t history = (uint64_t)HISTORY_SECS << 32;
     uint64_t oldest_ts = stable_ts > history ? stable_ts - history : 1;
     if (oldest_ts < repl->oldest_ts_min)
         oldest_ts = repl->oldest_ts_min;
+    /* With mu held, so that it does not move any more once it is held (repl_hold_stable). */
     CLEANUP(error_reset) Error err = {0};
-    if (storage_set_stable_and_oldest(repl->engine, stable_ts, oldest_ts, &err) != ERR_OK)
+    ErrCode rc = storage_set_stable_and_oldest(repl->engine, stable_ts, oldest_ts, &err);
+    mutex_unlock(&repl->mu);
+    if (rc != ERR_OK)
         LOG_WARN(LOG_REPL, 7300201, "Could not move the stable timestamp on",
                  LOG_STR("error", error_message(&err)));
     if (is_trim_due)
         catalog_trim_history(repl->service->catalog);
+}
+
+void repl_hold_stable(Repl *repl, bool is_held) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
+    repl->is_stable_held = is_held;
 }
 
 /* ---- the coordinator's thread ---- */

@@ -26,6 +26,7 @@ enum {
 typedef enum FetchEnd {
     FETCH_CHANGE, /* look for another source */
     FETCH_ROLLBACK,
+    FETCH_TOO_STALE, /* the source has forgotten what comes next here */
 } FetchEnd;
 
 typedef struct Choice {
@@ -75,6 +76,33 @@ static void give_up_catching_up(void *arg, ReplCore *core, ReplNow now, ReplActi
 static void deny_source(Sync *sync, const char *host, int64_t for_ms) {
     Choice choice = {.deny_host = host, .deny_ms = for_ms};
     repl_event(sync->repl, deny, &choice);
+}
+
+/* ---- too stale to catch up ---- */
+
+static void set_state(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
+    (void)repl_core_set_follower_state(core, now, *(ReplState *)arg, actions);
+}
+
+/* Nobody is left who still has what comes next: this member serves no reads and waits for one who
+ * has it, or for somebody to empty its directory. */
+static void begin_staleness(Sync *sync) {
+    if (atomic_load(&sync->repl->state) != REPL_SECONDARY)
+        return;
+    LOG_ERROR(LOG_REPL, 21068,
+              "Too stale to catch up: no member has the oplog entry that follows this member's "
+              "newest. Entering RECOVERING; it has to be synced anew, with an empty directory",
+              LOG_I64("lastFetchedSeconds", ts_seconds(sync->last_fetched.ts)));
+    ReplState state = REPL_RECOVERING;
+    repl_event(sync->repl, set_state, &state);
+}
+
+static void end_staleness(Sync *sync) {
+    if (!atomic_exchange(&sync->repl->is_too_stale, false) ||
+        atomic_load(&sync->repl->state) != REPL_RECOVERING)
+        return;
+    ReplState state = REPL_SECONDARY;
+    repl_event(sync->repl, set_state, &state);
 }
 
 /* ---- commands to the source ---- */
@@ -201,8 +229,33 @@ static int64_t cursor_id_of(Doc reply) {
     return elem_is_number(id) ? elem_as_i64(id) : 0;
 }
 
+static ErrCode oldest_of_source(OpCtx *op, Peer *peer, uint64_t *ret_ts, Error *err) {
+    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
+    buffer_init_arena(buf, &op->arena, 256, BSON_DOC_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, buf);
+    build_cstr(&b, "find", "oplog.rs");
+    size_t sort = build_open_doc(&b, "sort");
+    build_i32(&b, "$natural", 1);
+    build_close(&b, sort);
+    build_i32(&b, "limit", 1);
+    build_cstr(&b, "$db", "local");
+    Doc reply;
+    TRY(peer_run(peer, doc_builder_end(&b), clock_mono_us() + FIND_TIMEOUT_US, &reply, err));
+    DocIter iter = doc_iter(batch_of(reply, "firstBatch"));
+    Elem first;
+    if (!doc_iter_next(&iter, &first) || elem_type(first) != BT_DOC)
+        return error_set(err, ERR_OPLOG_START_MISSING, "the source has no oplog");
+    OpTime optime;
+    int64_t wall_ms;
+    TRY(oplog_entry_position(elem_doc(first), &optime, &wall_ms, err));
+    *ret_ts = optime.ts;
+    return ERR_OK;
+}
+
 /* The source must have this member's newest entry. */
-static ErrCode check_first(Sync *sync, Choice *choice, Doc docs, FetchEnd *ret_end, Error *err) {
+static ErrCode check_first(Sync *sync, OpCtx *op, Peer *peer, Choice *choice, Doc docs,
+                           FetchEnd *ret_end, Error *err) {
     DocIter iter = doc_iter(docs);
     Elem first;
     if (!doc_iter_next(&iter, &first)) {
@@ -216,6 +269,14 @@ static ErrCode check_first(Sync *sync, Choice *choice, Doc docs, FetchEnd *ret_e
     TRY(oplog_entry_position(elem_doc(first), &optime, &wall_ms, err));
     if (optime_equal(optime, sync->last_fetched))
         return ERR_OK;
+    uint64_t oldest_ts = 0;
+    TRY(oldest_of_source(op, peer, &oldest_ts, err));
+    if (oldest_ts > sync->last_fetched.ts) {
+        *ret_end = FETCH_TOO_STALE;
+        return error_set(err, ERR_OPLOG_START_MISSING,
+                         "the oldest oplog entry of %s is newer than this member's newest",
+                         choice->host);
+    }
     *ret_end = FETCH_ROLLBACK;
     return error_set(err, ERR_OPLOG_START_MISSING,
                      "%s does not have this member's newest entry: their histories have parted",
@@ -230,8 +291,11 @@ static ErrCode stream(Sync *sync, OpCtx *op, Peer *peer, Choice *choice, FetchEn
     TRY(peer_run(peer, find_command(op, sync->last_fetched, facts.term),
                  clock_mono_us() + FIND_TIMEOUT_US, &reply, err));
     int64_t cursor_id = cursor_id_of(reply);
+    /* In the arena: the check may ask the source something else. */
+    reply = doc_copy(reply, &op->arena);
     Doc docs = batch_of(reply, "firstBatch");
-    TRY(check_first(sync, choice, docs, ret_end, err));
+    TRY(check_first(sync, op, peer, choice, docs, ret_end, err));
+    end_staleness(sync);
     TRY(enqueue(sync, docs, /* skips_first= */ true, err));
     TRY(take_metadata(sync, choice, reply, err));
     bool more_to_come = false;
@@ -277,6 +341,10 @@ static void fetch_from(Sync *sync, OpCtx *op, Choice *choice) {
             repl_event(sync->repl, give_up_catching_up, NULL);
         else if (end == FETCH_ROLLBACK)
             rc = rollback_run(sync, op, peer, &err);
+        if (end == FETCH_TOO_STALE) {
+            atomic_store(&sync->repl->is_too_stale, true);
+            deny_source(sync, choice->host, REPL_DENY_TOO_STALE_MS);
+        }
         if (rc == ERR_UNRECOVERABLE_ROLLBACK_ERROR)
             deny_source(sync, choice->host, REPL_DENY_NO_START_MS);
         sync_set_peer(sync, &sync->fetch_peer, NULL);
@@ -343,6 +411,8 @@ void fetch_run(void *arg) {
         Choice *choice = NEW(Choice);
         choice->last_fetched = sync->last_fetched;
         repl_event(sync->repl, choose, choice);
+        if (choice->index < 0 && atomic_load(&sync->repl->is_too_stale))
+            begin_staleness(sync);
         if (choice->index < 0)
             idle(sync, IDLE_US);
         else

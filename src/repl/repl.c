@@ -205,6 +205,10 @@ bool repl_is_readable(const Repl *repl) {
     return state == REPL_PRIMARY || state == REPL_SECONDARY;
 }
 
+bool repl_is_too_stale(const Repl *repl) {
+    return atomic_load(&repl->is_too_stale) && atomic_load(&repl->state) == REPL_RECOVERING;
+}
+
 int32_t repl_rollback_id(const Repl *repl) {
     return atomic_load(&repl->rollback_id);
 }

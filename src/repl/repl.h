@@ -59,6 +59,8 @@ bool repl_is_writable(const Repl *repl);
 /* PRIMARY or SECONDARY: may serve reads. */
 bool repl_is_readable(const Repl *repl);
 int32_t repl_rollback_id(const Repl *repl);
+/* No member has the entry that follows this one's newest any more. */
+bool repl_is_too_stale(const Repl *repl);
 
 /* Writers of clients take a ticket there first. */
 FlowControl *repl_flow_control(Repl *repl);

@@ -62,7 +62,8 @@ struct Repl {
     _Atomic int state;
     _Atomic int32_t rollback_id;
     _Atomic bool is_initiating;
-    _Atomic int32_t waiter_count;         /* all */
+    _Atomic bool is_too_stale;    /* those this member asked have forgotten what comes next here */
+    _Atomic int32_t waiter_count; /* all */
     _Atomic int32_t applied_waiter_count; /* those of WAIT_APPLIED */
 
     Mutex mu;
@@ -74,6 +75,7 @@ struct Repl {
     bool is_stopping;
     int64_t wait_until_us; /* of the coordinator; 0: does not wait */
     bool is_stable_dirty;
+    bool is_stable_held; /* by a rollback, which needs to know where it goes back to */
     int64_t stable_set_us;
     uint64_t committed_ts; /* what majority reads see */
     int64_t trimmed_us;
@@ -94,6 +96,8 @@ void repl_event(Repl *repl, ReplEventFn event, void *arg);
 /* The oplog has moved: tells the core. */
 void repl_feed_positions(Repl *repl);
 void coordinator_run(void *repl);
+/* While held, the stable timestamp does not move. */
+void repl_hold_stable(Repl *repl, bool is_held);
 /* Stores and uses a configuration. */
 void repl_install_config(Repl *repl, OpCtx *op, const ReplConfig *config);
 /* Wakes those whose wait is over; with mu held. */

@@ -427,6 +427,7 @@ static void die(const char *what, const Error *err) {
 /* With nobody else inside of the storage engine. */
 static void restore_storage(Rollback *r, Error *err) {
     Repl *repl = r->repl;
+    repl_hold_stable(repl, true);
     r->stable_ts = storage_stable_ts(repl->engine);
     if (correct_counts(r, err) != ERR_OK)
         die("counting", err);
@@ -483,5 +484,6 @@ static ErrCode go_back(Rollback *r, Error *err) {
     storage_set_last_applied_ts(repl->engine, last.ts);
     oplog_set_applied(repl->oplog, last, wall_ms);
     oplog_set_durable(repl->oplog, last, wall_ms);
+    repl_hold_stable(repl, false);
     return ERR_OK;
 }

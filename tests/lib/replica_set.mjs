@@ -38,7 +38,8 @@ export class ReplicaSet {
 
     /*
      * members: how many, or one object per member that goes into the configuration (priority, votes,
-     * arbiterOnly, ...). args: more options of every member. settings: of the configuration.
+     * arbiterOnly, ...). args: more options of every member. settings: of the configuration. server:
+     * options of every Server, or a function of the member's index that yields them.
      */
     constructor({ members = 3, name = 'rs0', args = [], settings = {}, server = {} } = {}) {
         this.name = name;
@@ -53,21 +54,24 @@ export class ReplicaSet {
     /* Starts all members, initiates the set and waits for a primary. */
     async start() {
         const ports = await freePorts(this.memberOptions.length);
-        this.members = ports.map(
-            (port) =>
-                new Server({
-                    ...this.serverOptions,
-                    port,
-                    args: ['--replSet', this.name, ...this.args],
-                }),
-        );
+        this.members = ports.map((port, i) => {
+            const { args = [], ...options } =
+                typeof this.serverOptions === 'function'
+                    ? this.serverOptions(i)
+                    : this.serverOptions;
+            return new Server({
+                ...options,
+                port,
+                args: ['--replSet', this.name, ...this.args, ...args],
+            });
+        });
         await Promise.all(this.members.map((member) => member.start()));
         const config = {
             _id: this.name,
             version: 1,
             members: ports.map((port, i) => ({
                 _id: i,
-                host: `127.0.0.1:${port}`,
+                host: `${this.members[i].host}:${port}`,
                 ...this.memberOptions[i],
             })),
             settings: this.settings,
@@ -80,7 +84,7 @@ export class ReplicaSet {
 
     /* For drivers: finds the primary, follows fail-overs. */
     get uri() {
-        const hosts = this.members.map((member) => `127.0.0.1:${member.fixedPort}`).join(',');
+        const hosts = this.members.map(({ host, fixedPort }) => `${host}:${fixedPort}`).join(',');
         return `mongodb://${hosts}/?replicaSet=${this.name}`;
     }
 

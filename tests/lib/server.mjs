@@ -66,7 +66,7 @@ export class Server {
     /*
      * args: more options of the program. dbpath: use this directory, which is then the caller's to
      * remove. bin, leading: the program and what stands before the options, normally `sherd serve`.
-     * port: a fixed one, also after a restart; 0: any that is free.
+     * port: a fixed one, also after a restart; 0: any that is free. host: where clients find it.
      */
     constructor({
         args = [],
@@ -75,11 +75,13 @@ export class Server {
         bin = SHERD_BIN,
         leading = ['serve'],
         port = 0,
+        host = '127.0.0.1',
     } = {}) {
         this.root = makeTempDir();
         this.dbpath = dbpath ?? join(this.root, 'db');
         this.args = args;
         this.fixedPort = port;
+        this.host = host;
         this.testCommands = testCommands;
         this.bin = bin;
         this.leading = leading;
@@ -92,7 +94,7 @@ export class Server {
     }
 
     get uri() {
-        return `mongodb://127.0.0.1:${this.port}/?directConnection=true`;
+        return `mongodb://${this.host}:${this.port}/?directConnection=true`;
     }
 
     get socketPath() {

@@ -1,0 +1,496 @@
+/*
+ * Goal (I1, I4, I5, I12, I13; DUR-1 to DUR-3, REP-2): whatever happens to members of a replica set,
+ * no write acknowledged by a majority is lost or comes back after its removal, and all members end
+ * with the same data, the same oplog and sound indexes. Method: a set of three real processes under
+ * load; in each round one fault; then all members must agree with each other and with the ledger.
+ *
+ * REPL_ROUNDS: how many rounds (40). TEST_SEED: repeat a run. REPL_KINDS: only these, comma
+ * separated. REPL_KEEP: a folder for logs and data of a set that failed.
+ */
+import assert from 'node:assert/strict';
+import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { BSON } from 'mongodb';
+import { random, seedOfRun } from '../lib/expect.mjs';
+import { startReplicaSet } from '../lib/replica_set.mjs';
+import { waitFor } from '../lib/server.mjs';
+import { checkAgreement, waitForCalm } from './agreement.mjs';
+import { DB, Load, isExpected } from './load.mjs';
+import { Network } from './network.mjs';
+
+const ROUNDS = Number(process.env.REPL_ROUNDS ?? 40);
+const ROUNDS_PER_SET = 14;
+const KINDS_WANTED = process.env.REPL_KINDS?.split(',');
+const KEEP = process.env.REPL_KEEP;
+const HIT_MS_MAX = 20_000;
+const MEMBERS = 3;
+const seed = seedOfRun();
+const rand = random(seed);
+
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+const loadFor = (ms) => pause(ms / 2 + rand.below(ms));
+
+const network = new Network(MEMBERS);
+after(() => network.remove());
+
+/* A set with all that is known about its content. */
+class Victim {
+    load = new Load();
+    since = null; // the oplogs are equal up to here
+    trusted = new Set(); // members whose counts must be right
+    oldLogs = new Map(); // member -> log lines of earlier runs
+    isRollbackExact = false; // what is lost must be in files
+
+    async start() {
+        this.set = await startReplicaSet({
+            members: MEMBERS,
+            settings: { electionTimeoutMillis: 1000, heartbeatIntervalMillis: 200 },
+            args: ['--wiredTigerCacheSizeGB', '0.25', '--syncdelay', '2', '--oplogSize', '990'],
+            server: network.obstacle === null ? network.server : {},
+        });
+        await Load.prepare(await this.connect());
+        await this.set.closeClients();
+        for (const member of this.members) this.trusted.add(member);
+        return this;
+    }
+
+    get members() {
+        return this.set.members;
+    }
+
+    /* Of the whole set. No retries: a write whose outcome is unknown must stay so. */
+    connect() {
+        return this.set.client({
+            retryWrites: false,
+            retryReads: false,
+            serverSelectionTimeoutMS: 2000,
+            socketTimeoutMS: 4000,
+        });
+    }
+
+    indexOf = (member) => this.members.indexOf(member);
+    others = (member) => this.members.filter((other) => other !== member);
+    primary = () => this.set.waitForPrimary();
+    secondary = async () => rand.pick(this.others(await this.primary()));
+
+    async kill(member) {
+        this.trusted.delete(member);
+        await member.kill();
+    }
+
+    /* `args`: more options for this start only. */
+    async restart(member, ...args) {
+        if (member.isRunning()) await member.stop();
+        this.#keepLog(member);
+        const usual = member.args;
+        member.args = [...usual, ...args];
+        try {
+            await member.start();
+        } finally {
+            member.args = usual;
+        }
+    }
+
+    #keepLog(member) {
+        this.oldLogs.set(member, [...(this.oldLogs.get(member) ?? []), ...member.log]);
+    }
+
+    async restartDead() {
+        for (const member of this.members) if (!member.isRunning()) await this.restart(member);
+    }
+
+    /* Makes the member end at a failpoint while `cause` goes on, and starts it again. */
+    async crashAt(member, failpoint, cause, mode = 'alwaysOn') {
+        await this.set.command(member, {
+            configureFailPoint: failpoint,
+            mode,
+            data: { crash: true },
+        });
+        await Promise.all([cause(), this.waitForCrash(member, failpoint)]);
+    }
+
+    async waitForCrash(member, failpoint) {
+        const what = `a crash at ${failpoint}`;
+        await waitFor(() => !member.isRunning(), { timeoutMs: HIT_MS_MAX, what });
+        const { code, signal } = await member.waitEnd();
+        assert.equal(code, 137, `ended with ${signal ?? code}: ${member.stderr}`);
+        this.trusted.delete(member);
+        await this.restart(member);
+    }
+
+    async stop(where) {
+        await this.load.stop();
+        await this.set.closeClients();
+        await waitForCalm(this.set);
+        const client = await this.connect();
+        const lost = await this.load.check(client, where);
+        this.checkRemoved(lost, where);
+        this.since = await checkAgreement(this.set, {
+            where,
+            trusted: this.trusted,
+            since: this.since,
+        });
+        for (const member of this.members) this.trusted.add(member); // validate corrected them
+        await this.set.closeClients();
+    }
+
+    /* Documents that a rollback took away are in files of the member that had them. */
+    checkRemoved(lost, where) {
+        if (!this.isRollbackExact) return;
+        this.isRollbackExact = false;
+        const removed = new Set();
+        for (const member of this.members)
+            for (const document of readRemoved(join(member.dbpath, 'rollback')))
+                removed.add(JSON.stringify(document));
+        for (const [key, text] of lost)
+            assert.ok(removed.has(text), `${where}: ${key} was removed and is in no file: ${text}`);
+    }
+
+    async discard(hasFailed) {
+        if (hasFailed && KEEP !== undefined) this.#keep();
+        await this.load.stop().catch(() => {});
+        for (const member of this.members)
+            if (member.isRunning()) {
+                member.signal('SIGCONT');
+                await member.kill();
+            }
+        await this.set.remove();
+    }
+
+    #keep() {
+        const folder = join(KEEP, `${seed}-${Date.now()}`);
+        mkdirSync(folder, { recursive: true });
+        for (const member of this.members) if (member.isRunning()) member.signal('SIGSTOP');
+        for (const [i, member] of this.members.entries()) {
+            this.#keepLog(member);
+            const lines = this.oldLogs.get(member).map((line) => JSON.stringify(line));
+            writeFileSync(join(folder, `${i}.log`), [...lines, member.stderr].join('\n'));
+            cpSync(member.dbpath, join(folder, `${i}.db`), { recursive: true });
+        }
+        console.error(`kept in ${folder}`);
+    }
+}
+
+function readRemoved(folder) {
+    if (!existsSync(folder)) return [];
+    const documents = [];
+    for (const name of readdirSync(folder, { recursive: true })) {
+        if (!name.endsWith('.bson')) continue;
+        const bytes = readFileSync(join(folder, name));
+        for (let at = 0; at < bytes.length; at += bytes.readInt32LE(at))
+            documents.push(BSON.deserialize(bytes.subarray(at, at + bytes.readInt32LE(at))));
+    }
+    return documents;
+}
+
+/* ---- faults ---- */
+
+async function killPrimary(victim) {
+    const primary = await victim.primary();
+    await victim.kill(primary);
+    await loadFor(1500);
+    await victim.restart(primary);
+}
+
+async function killSecondary(victim) {
+    const secondary = await victim.secondary();
+    await victim.kill(secondary);
+    await loadFor(500);
+    await victim.restart(secondary);
+}
+
+async function killTwo(victim) {
+    const survivor = rand.pick(victim.members);
+    await Promise.all(victim.others(survivor).map((member) => victim.kill(member)));
+    await loadFor(500);
+    await victim.restartDead();
+}
+
+async function killAll(victim) {
+    await Promise.all(victim.members.map((member) => victim.kill(member)));
+    await victim.restartDead();
+}
+
+async function stopAny(victim) {
+    const member = rand.pick(victim.members);
+    await member.stop();
+    await loadFor(600);
+    await victim.restart(member);
+}
+
+async function stopAll(victim) {
+    for (const member of victim.members) await member.stop();
+    await victim.restartDead();
+}
+
+async function stepDown(victim) {
+    const primary = await victim.primary();
+    await stepDownNow(victim, primary);
+    await victim.set.waitForPrimary();
+}
+
+/* May fail where nobody has caught up in time, or where the connection goes with it. */
+async function stepDownNow(victim, primary) {
+    await victim.set
+        .command(primary, { replSetStepDown: 5, secondaryCatchUpPeriodSecs: 2 })
+        .catch((error) => {
+            if (!isExpected(error) && error.code !== 50) throw error;
+        });
+}
+
+/* A primary that sleeps: what it wrote meanwhile, nobody has. */
+async function pausePrimary(victim) {
+    const primary = await victim.primary();
+    primary.signal('SIGSTOP');
+    await pause(200);
+    await victim.set.waitForPrimary({ other: primary }).finally(() => primary.signal('SIGCONT'));
+}
+
+async function pauseSecondary(victim) {
+    const secondary = await victim.secondary();
+    secondary.signal('SIGSTOP');
+    await loadFor(1500);
+    secondary.signal('SIGCONT');
+}
+
+/* Writes with w: 1 on `primary` that the others do not get, after a checkpoint now and then. */
+async function writeAlone(victim, primary) {
+    const client = await victim.set.direct(primary, { socketTimeoutMS: 2000 });
+    const db = client.db(DB);
+    if (rand() < 0.3) await client.db('admin').command({ fsync: 1 });
+    const name = rand.pick(['a', 'b', 'c']);
+    await db.command({
+        update: name,
+        updates: [{ q: {}, u: { $inc: { n: 1 }, $push: { tags: 77 } }, multi: true }],
+    });
+    await db.command({ delete: name, deletes: [{ q: { n: { $gt: 900 } }, limit: 0 }] });
+    if (rand() < 0.3) await db.command({ drop: 'b' });
+    if (rand() < 0.3) await db.command({ create: `alone${rand.below(5)}` }).catch(() => {});
+    // Last, so that nothing of the above changes them.
+    for (let i = 5 + rand.below(20); i > 0; i--)
+        await victim.load.insertLocally(db, rand, { isKept: true });
+}
+
+/* A primary whose newest entries only it has has to roll back: the others are killed, it writes on,
+ * sleeps while they come back and elect another one, and wakes up. `failpoint`: dies there first. */
+async function rollBack(victim, failpoint = null) {
+    const primary = await victim.primary();
+    const others = victim.others(primary);
+    await Promise.all(others.map((member) => victim.kill(member)));
+    let isWritten = true;
+    try {
+        await writeAlone(victim, primary);
+    } catch (error) {
+        if (!isExpected(error)) throw error;
+        isWritten = false; // it stepped down early
+    }
+    if (failpoint !== null && isWritten)
+        await victim.set.command(primary, {
+            configureFailPoint: failpoint,
+            mode: 'alwaysOn',
+            data: { crash: true },
+        });
+    primary.signal('SIGSTOP');
+    try {
+        await Promise.all(others.map((member) => victim.restart(member)));
+        await waitFor(
+            async () => {
+                for (const member of others)
+                    if ((await victim.set.hello(member))?.isWritablePrimary) return true;
+                return false;
+            },
+            { timeoutMs: 20_000, what: 'a new primary' },
+        );
+        await loadFor(300);
+    } finally {
+        primary.signal('SIGCONT');
+    }
+    victim.isRollbackExact = isWritten && failpoint === null;
+    if (isWritten && failpoint !== null) await victim.waitForCrash(primary, failpoint);
+    else if (isWritten)
+        await primary.waitLog(({ msg }) => msg === 'Rollback done', HIT_MS_MAX);
+}
+
+/* Cut off from the others, reached by clients. */
+async function partition(victim) {
+    const primary = await victim.primary();
+    network.cut(victim.indexOf(primary));
+    try {
+        await writeAlone(victim, primary).catch((error) => {
+            if (!isExpected(error)) throw error;
+        });
+        await waitFor(
+            async () => {
+                for (const member of victim.others(primary))
+                    if ((await victim.set.hello(member))?.isWritablePrimary) return true;
+                return false;
+            },
+            { timeoutMs: 20_000, what: 'a new primary' },
+        );
+        await loadFor(600);
+    } finally {
+        network.heal();
+    }
+    victim.isRollbackExact = true;
+}
+
+async function partitionSecondary(victim) {
+    network.cut(victim.indexOf(await victim.secondary()));
+    await loadFor(1500);
+    network.heal();
+}
+
+/* A member without data; `failpoint`: dies there first. */
+async function resync(victim, failpoint = null) {
+    const member = rand() < 0.3 ? await victim.primary() : await victim.secondary();
+    await member.stop();
+    rmSync(member.dbpath, { recursive: true });
+    if (failpoint === null) return victim.restart(member);
+    const setting = JSON.stringify({ mode: 'alwaysOn', data: { crash: true } });
+    await victim
+        .restart(member, '--setParameter', `failpoint.${failpoint}=${setting}`)
+        .catch((error) => {
+            if (!/before it was ready/.test(error.message)) throw error;
+        });
+    await victim.waitForCrash(member, failpoint);
+}
+
+/* The source of an initial sync dies in the middle of it. */
+async function resyncFromMortal(victim) {
+    const member = await victim.secondary();
+    await member.stop();
+    rmSync(member.dbpath, { recursive: true });
+    const slow = JSON.stringify({ mode: 'alwaysOn', data: { blockTimeMS: 150 } });
+    await victim.restart(member, '--setParameter', `failpoint.initialSync.clonedN=${slow}`);
+    const { attr } = await member.waitLog(({ msg }) => msg === 'Starting initial sync', HIT_MS_MAX);
+    const source = victim.members.find(
+        ({ host, fixedPort }) => attr.syncSource === `${host}:${fixedPort}`,
+    );
+    await pause(rand.below(600));
+    await victim.kill(source);
+    await pause(200);
+    await victim.restart(source);
+}
+
+async function crashVoter(victim) {
+    const primary = await victim.primary();
+    const voter = rand.pick(victim.others(primary));
+    await victim.crashAt(voter, 'repl.lastVoteWritten', async () => {
+        await victim.kill(primary);
+        await loadFor(1500);
+        await victim.restart(primary);
+    });
+}
+
+async function crashNewPrimary(victim) {
+    const primary = await victim.primary();
+    const heir = rand.pick(victim.others(primary));
+    const { pid } = heir;
+    await victim.crashAt(heir, 'repl.newTermNoop', () =>
+        waitFor(
+            async () => {
+                const isGone = () => !heir.isRunning() || heir.pid !== pid;
+                if (!isGone())
+                    await victim.set.command(heir, { replSetStepUp: 1 }).catch(() => {});
+                return isGone();
+            },
+            { timeoutMs: HIT_MS_MAX, what: 'a new primary that crashes' },
+        ),
+    );
+}
+
+async function crashStepDown(victim) {
+    const primary = await victim.primary();
+    await victim.crashAt(primary, 'repl.stepdownEnqueued', () => stepDownNow(victim, primary));
+}
+
+async function crashAtPoint(victim) {
+    const primary = await victim.primary();
+    await victim.crashAt(primary, 'oplog.truncatePointNoted', () => pause(0), {
+        skip: rand.below(20),
+    });
+}
+
+const FAULTS = {
+    killPrimary,
+    killSecondary,
+    killTwo,
+    killAll,
+    stopAny,
+    stopAll,
+    stepDown,
+    pausePrimary,
+    pauseSecondary,
+    rollBack,
+    partition,
+    partitionSecondary,
+    resync,
+    resyncFromMortal,
+    crashVoter,
+    crashNewPrimary,
+    crashStepDown,
+    crashAtPoint,
+};
+for (const step of [
+    'started',
+    'commonPoint',
+    'rbidBumped',
+    'recoveredToStable',
+    'oplogTruncated',
+    'replayed',
+])
+    FAULTS[`rollback.${step}`] = (victim) => rollBack(victim, `rollback.${step}`);
+for (const step of ['flagSet', 'dropped', 'clonedN', 'applied', 'flagCleared'])
+    FAULTS[`initialSync.${step}`] = (victim) => resync(victim, `initialSync.${step}`);
+
+/* ---- rounds ---- */
+
+/* Each kind once in random order, again and again. */
+function chooseKinds() {
+    const isPossible = (kind) => network.obstacle === null || !kind.startsWith('partition');
+    const kinds = KINDS_WANTED ?? Object.keys(FAULTS).filter(isPossible);
+    const chosen = [];
+    while (chosen.length < ROUNDS) {
+        const left = [...kinds];
+        while (left.length > 0) chosen.push(left.splice(rand.below(left.length), 1)[0]);
+    }
+    return chosen.slice(0, ROUNDS);
+}
+
+console.error(`replica set faults: ${ROUNDS} rounds, TEST_SEED=${seed}`);
+if (network.obstacle !== null) console.error(`no partitions: ${network.obstacle}`);
+
+let victim = null;
+let rounds = 0;
+after(() => discard(false));
+
+async function discard(hasFailed) {
+    const old = victim;
+    victim = null;
+    await old?.discard(hasFailed);
+}
+
+async function runRound(kind, where) {
+    if (rounds++ % ROUNDS_PER_SET === 0) await discard(false);
+    victim ??= await new Victim().start();
+    victim.load.start(await victim.connect(), rand.below(2 ** 30), { hasDdl: rand() < 0.5 });
+    await loadFor(300);
+    await FAULTS[kind](victim);
+    await loadFor(300);
+    await victim.stop(where);
+}
+
+for (const [i, kind] of chooseKinds().entries())
+    test(`REP-1: members agree with each other and the ledger after ${kind} (round ${i})`, async () => {
+        try {
+            await runRound(kind, `seed ${seed}, round ${i}, ${kind}`);
+        } catch (error) {
+            await discard(true);
+            throw error;
+        }
+    });
+
+test('REP-1: writes were acknowledged by a majority all the time', () => {
+    assert.ok(victim === null || victim.load.acknowledged > 0);
+});
