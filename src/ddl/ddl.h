@@ -46,8 +46,6 @@ ErrCode ddl_temp_ns(OpCtx *op, Str db, const char *suffix, Ns *ret_ns, Error *er
 /* Drops what is marked as temporary: left over from such operations by a crash. For a primary that
  * begins its term, before anybody else writes. */
 ErrCode ddl_drop_temporary(OpCtx *op, Error *err) MUST_CHECK;
-/* Ends all index builds and takes what they leave out of the catalog. */
-ErrCode ddl_discard_builds(OpCtx *op, Error *err) MUST_CHECK;
 /* Copies the newest documents that fit into a capped collection of that size, then takes its place.
  */
 ErrCode ddl_convert_to_capped(OpCtx *op, const Ns *ns, int64_t size, Error *err) MUST_CHECK;

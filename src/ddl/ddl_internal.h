@@ -35,8 +35,6 @@ Doc ddl_entry_drop(OpCtx *op, const Ns *ns);
 Doc ddl_entry_num_records(OpCtx *op, const Collection *coll); /* o2 of drop and rename */
 Doc ddl_entry_drop_database(OpCtx *op);
 Doc ddl_entry_rename(OpCtx *op, const Ns *from, const Ns *to, const Uuid *dropped);
-/* "startIndexBuild" or "abortIndexBuild", of the indexes in `coll`. */
-Doc ddl_entry_index_build(OpCtx *op, const char *command, const Collection *coll, const Uuid *uuid);
 Doc ddl_entry_create_index(OpCtx *op, const Collection *coll, const IndexDesc *index);
 Doc ddl_entry_drop_index(OpCtx *op, const Ns *ns, const IndexDesc *index);
 Doc ddl_entry_coll_mod(OpCtx *op, const Ns *ns, const CollModChange *change);

@@ -2,8 +2,6 @@
  * entries.c - changes of the catalog as the oplog tells them: what another node has to do to have
  * the same catalog.
  */
-#include <stdio.h>
-
 #include "bson/builder.h"
 #include "catalog/write_observer.h"
 #include "ddl/ddl_internal.h"
@@ -63,25 +61,6 @@ Doc ddl_entry_rename(OpCtx *op, const Ns *from, const Ns *to, const Uuid *droppe
     build_bool(&b, "stayTemp", false);
     if (dropped != NULL)
         build_uuid(&b, "dropTarget", dropped);
-    return doc_builder_end(&b);
-}
-
-Doc ddl_entry_index_build(OpCtx *op, const char *command, const Collection *coll,
-                          const Uuid *uuid) {
-    DocBuilder b;
-    begin(op, &b);
-    build_str(&b, command, ns_coll(&coll->ns));
-    build_uuid(&b, "indexBuildUUID", uuid);
-    size_t indexes = build_open_array(&b, "indexes");
-    for (uint32_t i = 0, count = 0; i < coll->index_count; i++) {
-        char position[16];
-        snprintf(position, sizeof(position), "%u", count);
-        if (!ddl_is_of_build(coll->indexes[i], uuid))
-            continue;
-        build_doc(&b, position, coll->indexes[i]->spec);
-        count++;
-    }
-    build_close(&b, indexes);
     return doc_builder_end(&b);
 }
 

@@ -86,21 +86,7 @@ static ErrCode start_attempt(void *arg, OpCtx *op, Error *err) {
     Collection *changed = collection_clone(access.coll);
     for (uint32_t i = 0; i < start->build->count; i++)
         collection_add_index(changed, index_desc_ref(start->build->items[i].index));
-    /* Others do nothing about it; but what is written to the catalog needs a place in history, or a
-     * rollback could not tell what was there before it. */
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    ErrCode rc = uow_begin(op, &uow, err);
-    if (rc == ERR_OK)
-        rc = ddl_observe(
-            op, &changed->ns, &changed->uuid,
-            ddl_entry_index_build(op, "startIndexBuild", changed, &start->build->active.uuid),
-            DOC_NONE, err);
-    if (rc != ERR_OK) {
-        collection_unref(changed);
-        return rc;
-    }
     TRY(ddl_commit_indexes(op, access.coll, changed, /* is_observed= */ false, err));
-    TRY(uow_commit(&uow, err));
     failpoint_hit(FP_INDEX_BUILD_SIDE_TABLES);
     return ERR_OK;
 }
@@ -218,65 +204,9 @@ static ErrCode abort_attempt(void *arg, OpCtx *op, Error *err) {
         collection_unref(changed);
         return rc;
     }
-    rc = ddl_observe(op, &coll->ns, &coll->uuid,
-                     ddl_entry_index_build(op, "abortIndexBuild", coll, args->build_uuid), DOC_NONE,
-                     err);
-    if (rc != ERR_OK) {
-        collection_unref(changed);
-        return rc;
-    }
     TRY(catalog_stage_replace(op, coll, changed, err));
     TRY(uow_commit(&uow, err));
     failpoint_hit(FP_INDEX_BUILD_ABORTED);
-    return ERR_OK;
-}
-
-/* ---- builds that nobody carries on ---- */
-
-typedef struct LeftOver {
-    Ns ns;
-    Uuid coll_uuid;
-    Uuid build_uuid;
-} LeftOver;
-
-typedef struct LeftOvers {
-    const Catalog *catalog;
-    LeftOver rows[64];
-    uint32_t count;
-} LeftOvers;
-
-static bool collect_left_over(void *arg, const Collection *coll) {
-    LeftOvers *found = arg;
-    for (uint32_t i = 0; i < coll->index_count; i++) {
-        const IndexDesc *index = coll->indexes[i];
-        if (!index->is_ready && index->has_build_uuid && found->count < ARRAY_LEN(found->rows)) {
-            found->rows[found->count++] = (LeftOver){coll->ns, coll->uuid, index->build_uuid};
-            break;
-        }
-    }
-    return true;
-}
-
-static bool collect_left_over_of_db(void *arg, Str db) {
-    LeftOvers *found = arg;
-    catalog_for_each_in_db(found->catalog, db, collect_left_over, found);
-    return true;
-}
-
-ErrCode ddl_discard_builds(OpCtx *op, Error *err) {
-    TRY(index_builds_abort_all(op_index_builds(op), op, err));
-    LeftOvers *found = ARENA_NEW(&op->arena, LeftOvers);
-    do { /* in rounds, so that any number is handled with bounded memory */
-        found->count = 0;
-        Catalog *catalog = catalog_acquire(op_catalog(op));
-        found->catalog = catalog;
-        catalog_for_each_db(catalog, collect_left_over_of_db, found);
-        catalog_release(catalog);
-        for (uint32_t i = 0; i < found->count; i++) {
-            const LeftOver *row = &found->rows[i];
-            TRY(ddl_discard_build(op, &row->ns, &row->coll_uuid, &row->build_uuid, err));
-        }
-    } while (found->count > 0);
     return ERR_OK;
 }
 

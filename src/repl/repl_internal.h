@@ -160,8 +160,6 @@ void sync_free(Sync *sync);
 bool sync_needs_copy(const Sync *sync);
 /* The member's state or wishes changed: look again. */
 void sync_kick(Sync *sync);
-/* Not primary any more: index builds are given up before the next entry is applied. */
-void sync_discard_builds(Sync *sync);
 void sync_report_now(Sync *sync);
 void sync_change_source(Sync *sync);
 /* Elected: no more fetching; the core is told when the rest is applied. */

@@ -24,7 +24,6 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
-#include "index/build/coordinator.h"
 #include "index/lookup.h"
 #include "repl/sync_internal.h"
 #include "storage/global_lock.h"
@@ -465,7 +464,6 @@ static ErrCode go_back(Rollback *r, Error *err) {
     atomic_store(&repl->rollback_id, rollback_id);
     failpoint_hit(FP_ROLLBACK_RBID_BUMPED);
     TRY(write_removed_documents(r, err));
-    TRY(index_builds_abort_all(repl->service->index_builds, op, err));
     (void)op_registry_kill_all(repl->service->ops, op, ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE);
     TRY(op_lock_global(op, LOCK_X, err));
     restore_storage(r, err);

@@ -185,31 +185,6 @@ void index_builds_decide(IndexBuilds *builds, const Uuid *uuid, IndexBuildDecisi
         op_signal(build->op);
 }
 
-ErrCode index_builds_abort_all(IndexBuilds *builds, OpCtx *op, Error *err) {
-    if (builds == NULL)
-        return ERR_OK;
-    Waiter waiter = {.op = op};
-    ErrCode rc = ERR_OK;
-    mutex_lock(&builds->mu);
-    list_push_back(&builds->waiters, &waiter.node);
-    while (rc == ERR_OK && !list_is_empty(&builds->active)) {
-        LIST_FOR_EACH (&builds->active, node) {
-            ActiveBuild *build = CONTAINER_OF(node, ActiveBuild, node);
-            if (build->decision == INDEX_BUILD_ABORT)
-                continue;
-            build->decision = INDEX_BUILD_ABORT;
-            op_kill(build->op, ERR_INDEX_BUILD_ABORTED);
-        }
-        mutex_unlock(&builds->mu);
-        bool is_timed_out;
-        rc = op_wait(op, INT64_MAX, &is_timed_out, err);
-        mutex_lock(&builds->mu);
-    }
-    list_remove(&waiter.node);
-    mutex_unlock(&builds->mu);
-    return rc;
-}
-
 void index_builds_abort_collection(IndexBuilds *builds, const Uuid *coll_uuid) {
     if (builds == NULL)
         return;

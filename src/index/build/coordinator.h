@@ -97,8 +97,6 @@ ErrCode index_builds_start(IndexBuilds *builds, IndexBuild *take_build,
  * catalog says that the index is gone, to abort only makes the build notice early. */
 void index_builds_decide(IndexBuilds *builds, const Uuid *uuid, IndexBuildDecision decision);
 void index_builds_abort_collection(IndexBuilds *builds, const Uuid *coll_uuid);
-/* Aborts all and waits until none is left. */
-ErrCode index_builds_abort_all(IndexBuilds *builds, OpCtx *op, Error *err) MUST_CHECK;
 
 /* The result of the build. Who is interrupted while it waits ends the build with it, and fails with
  * the reason after the build has gone; at shutdown it leaves the build to index_builds_stop. */
