@@ -229,12 +229,44 @@ static ErrCode empty_attempt(void *arg, OpCtx *op, Error *err) {
     Collection *changed = collection_clone(access.coll);
     for (uint32_t i = 0; i < creation->plan->count; i++)
         collection_add_index(changed, index_desc_ref(creation->ready[i]));
-    TRY(ddl_commit_indexes(op, access.coll, changed, /* is_observed= */ true, err));
+    TRY(ddl_commit_indexes(op, access.coll, changed, DOC_NONE, err));
     failpoint_hit(FP_INDEX_BUILD_COMMITTED);
     return ERR_OK;
 }
 
 /* ---- a build ---- */
+
+ErrCode ddl_start_index_build_of(OpCtx *op, const Ns *ns, const Uuid *uuid, const Doc *specs,
+                                 uint32_t count, Error *err) {
+    IndexBuilds *builds = op_index_builds(op);
+    if (index_builds_is_active(builds, uuid)) /* resumed, when the oplog is applied again */
+        return ERR_OK;
+    Doc *checked = ARENA_ARRAY(&op->arena, Doc, count);
+    for (uint32_t i = 0; i < count; i++)
+        TRY(index_spec_check(specs[i], &op->arena, &checked[i], err));
+    Creation creation = {.ns = ns, .specs = checked, .spec_count = count};
+    CLEANUP(plan_done) Plan plan = {0};
+    TRY(make_plan(&creation, op, &plan, err));
+    if (plan.count == 0)
+        return ERR_OK;
+    IndexBuild *build = index_build_new(op, plan.coll, uuid);
+    build->is_two_phase = true;
+    TRY(index_builds_enter(builds, &build->active, /* is_limited= */ false, err));
+    bool is_changed;
+    return ddl_start_index_build(build, plan.coll, plan.specs, plan.count, /* waiter= */ NULL,
+                                 &is_changed, err);
+}
+
+ErrCode ddl_end_index_build(OpCtx *op, const Ns *ns, const Uuid *uuid, bool is_commit, Error *err) {
+    TRY(index_builds_apply_decision(op_index_builds(op), op, uuid,
+                                    is_commit ? INDEX_BUILD_COMMIT : INDEX_BUILD_ABORT, err));
+    Catalog *catalog = catalog_acquire(op_catalog(op));
+    const Collection *coll = catalog_find(catalog, ns);
+    bool is_found = coll != NULL;
+    Uuid coll_uuid = is_found ? coll->uuid : (Uuid){{0}};
+    catalog_release(catalog);
+    return is_found ? ddl_discard_build(op, ns, &coll_uuid, uuid, /* cause= */ NULL, err) : ERR_OK;
+}
 
 static ErrCode explain_failure(const Ns *ns, const Uuid *build_uuid, const Uuid *coll_uuid,
                                Error *err) {
@@ -252,6 +284,8 @@ static ErrCode create_by_build(Creation *creation, OpCtx *op, Error *err) {
     TRY(index_build_check_disk(op, err));
     Uuid uuid = uuid_new();
     IndexBuild *build = index_build_new(op, plan->coll, &uuid);
+    build->is_two_phase = ddl_is_told(op, creation->ns);
+    bool is_decided_here = !build->is_two_phase || !index_builds_has_members(builds);
     ErrCode rc = index_builds_enter(builds, &build->active, /* is_limited= */ true, err);
     if (rc != ERR_OK) {
         index_build_free(build);
@@ -262,7 +296,8 @@ static ErrCode create_by_build(Creation *creation, OpCtx *op, Error *err) {
                                &creation->is_changed, err);
     if (rc != ERR_OK || creation->is_changed)
         return rc;
-    index_builds_decide(builds, &uuid, INDEX_BUILD_COMMIT);
+    if (is_decided_here)
+        index_builds_decide(builds, &uuid, INDEX_BUILD_COMMIT);
     rc = index_builds_wait(builds, &waiter, err);
     return rc == ERR_OK ? ERR_OK : explain_failure(creation->ns, &uuid, &plan->coll->uuid, err);
 }

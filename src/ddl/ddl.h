@@ -91,11 +91,22 @@ typedef struct CreateIndexesResult {
 ErrCode ddl_create_indexes(OpCtx *op, const Ns *ns, const Doc *specs, uint32_t count,
                            CreateIndexesResult *ret_result, Error *err) MUST_CHECK;
 
+/* For entries of the oplog: starts a build of the missing ones of these indexes, and does not wait.
+ */
+ErrCode ddl_start_index_build_of(OpCtx *op, const Ns *ns, const Uuid *uuid, const Doc *specs,
+                                 uint32_t count, Error *err) MUST_CHECK;
+/* Tells that build what has become of it elsewhere, and waits for its end. What is unfinished of it
+ * then is gone, also when it should have been committed. */
+ErrCode ddl_end_index_build(OpCtx *op, const Ns *ns, const Uuid *uuid, bool is_commit, Error *err)
+    MUST_CHECK;
+
 /* At start, before anybody can write: index builds that the last process left unfinished are made
  * again and go on in the background, where they were after a clean stop, else from the beginning.
  * What they left on disk and is of no use any more is removed. Without index_builds_is_resuming
  * there are none: the catalog has discarded them. */
 ErrCode ddl_recover_index_builds(OpCtx *op, Error *err) MUST_CHECK;
+/* After a rollback, on the catalog as it is now: the unfinished builds, from the beginning. */
+ErrCode ddl_restart_index_builds(OpCtx *op, Error *err) MUST_CHECK;
 
 /* `which` is "*", a name, an array of names, or a key pattern. */
 ErrCode ddl_drop_indexes(OpCtx *op, const Ns *ns, Elem which, uint32_t *ret_count_before,

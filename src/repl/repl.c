@@ -92,6 +92,7 @@ ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hook
     }
     oplog_set_moved(repl->oplog, moved, repl);
     transition_set_policy(repl);
+    index_votes_open(repl);
     *ret_repl = repl;
     return ERR_OK;
 }

@@ -138,6 +138,11 @@ ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *e
 void transition_step_down(Repl *repl, OpCtx *op);
 void transition_set_policy(Repl *repl);
 
+/* ---- index_votes.c ---- */
+
+/* From now on index builds are decided by the members. */
+void index_votes_open(Repl *repl);
+
 /* ---- recovery.c ---- */
 
 ErrCode repl_recover(Repl *repl, OpCtx *op, Error *err) MUST_CHECK;

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "catalog/access.h"
 #include "ddl/ddl.h"
+#include "index/build/coordinator.h"
 #include "repl/repl_internal.h"
 #include "storage/global_lock.h"
 #include "txn/session_catalog.h"
@@ -98,6 +99,7 @@ ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *e
                  "permitted",
                  LOG_I64("term", term));
         repl_feed_positions(repl);
+        index_builds_look_again(repl->service->index_builds);
         if (repl->hooks.topology_changed != NULL)
             repl->hooks.topology_changed(repl->service);
     }
@@ -118,5 +120,6 @@ void transition_step_down(Repl *repl, OpCtx *op) {
         unlock_state(op);
     }
     op->is_uninterruptible = was_uninterruptible;
+    index_builds_step_down(repl->service->index_builds);
     repl_feed_positions(repl);
 }
