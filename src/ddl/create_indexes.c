@@ -31,6 +31,7 @@ typedef struct Creation {
     const Ns *ns;
     const Doc *specs; /* checked */
     uint32_t spec_count;
+    Elem commit_quorum;      /* missing: the usual */
     bool is_known_not_empty; /* whatever the fast count says */
     const Plan *plan;
     IndexDesc *ready[COLLECTION_INDEXES_MAX]; /* what the indexes will be */
@@ -50,6 +51,11 @@ static void plan_done(Plan *plan) {
 
 ErrCode ddl_create_indexes(OpCtx *op, const Ns *ns, const Doc *specs, uint32_t count,
                            CreateIndexesResult *ret_result, Error *err) {
+    return ddl_create_indexes_by(op, ns, specs, count, ELEM_MISSING, ret_result, err);
+}
+
+ErrCode ddl_create_indexes_by(OpCtx *op, const Ns *ns, const Doc *specs, uint32_t count,
+                              Elem commit_quorum, CreateIndexesResult *ret_result, Error *err) {
     Doc *checked = ARENA_ARRAY(&op->arena, Doc, count);
     for (uint32_t i = 0; i < count; i++) {
         ErrCode rc = index_spec_check(specs[i], &op->arena, &checked[i], err);
@@ -63,7 +69,8 @@ ErrCode ddl_create_indexes(OpCtx *op, const Ns *ns, const Doc *specs, uint32_t c
     *ret_result = (CreateIndexesResult){.created_collection = !exists};
     if (!exists)
         TRY(ddl_ensure_collection(op, ns, err));
-    Creation creation = {.ns = ns, .specs = checked, .spec_count = count};
+    Creation creation = {
+        .ns = ns, .specs = checked, .spec_count = count, .commit_quorum = commit_quorum};
     Uuid waited_for = {{0}};
     for (;;) {
         TRY(op_check_interrupt_slow(op, err));
@@ -244,7 +251,8 @@ ErrCode ddl_start_index_build_of(OpCtx *op, const Ns *ns, const Uuid *uuid, cons
     Doc *checked = ARENA_ARRAY(&op->arena, Doc, count);
     for (uint32_t i = 0; i < count; i++)
         TRY(index_spec_check(specs[i], &op->arena, &checked[i], err));
-    Creation creation = {.ns = ns, .specs = checked, .spec_count = count};
+    Creation creation = {
+        .ns = ns, .specs = checked, .spec_count = count, .commit_quorum = ELEM_MISSING};
     CLEANUP(plan_done) Plan plan = {0};
     TRY(make_plan(&creation, op, &plan, err));
     if (plan.count == 0)
@@ -277,6 +285,32 @@ static ErrCode explain_failure(const Ns *ns, const Uuid *build_uuid, const Uuid 
                         ns->text, coll_text);
 }
 
+/* The members must know of the build when the first of them votes. */
+static ErrCode start_told(Creation *creation, IndexBuild *take_build, IndexBuildWaiter *waiter,
+                          Error *err) {
+    const Plan *plan = creation->plan;
+    OpCtx *op = take_build->active.op;
+    Uuid uuid = take_build->active.uuid;
+    IndexBuilds *builds = op_index_builds(op);
+    IndexBuildMembers members;
+    bool is_told = take_build->is_two_phase && index_builds_get_members(builds, &members);
+    ErrCode rc = is_told ? members.begin(members.arg, op, take_build, plan->specs, plan->count,
+                                         creation->commit_quorum, err)
+                         : ERR_OK;
+    if (rc != ERR_OK) {
+        index_builds_leave(builds, &take_build->active);
+        index_build_free(take_build);
+        return rc;
+    }
+    rc = ddl_start_index_build(take_build, plan->coll, plan->specs, plan->count, waiter,
+                               &creation->is_changed, err);
+    if (is_told && (rc != ERR_OK || creation->is_changed))
+        members.ended(members.arg, op, &uuid);
+    else if (!is_told && rc == ERR_OK)
+        index_builds_decide(builds, &uuid, INDEX_BUILD_COMMIT);
+    return rc;
+}
+
 /* Starts it and waits for its end. */
 static ErrCode create_by_build(Creation *creation, OpCtx *op, Error *err) {
     const Plan *plan = creation->plan;
@@ -285,19 +319,15 @@ static ErrCode create_by_build(Creation *creation, OpCtx *op, Error *err) {
     Uuid uuid = uuid_new();
     IndexBuild *build = index_build_new(op, plan->coll, &uuid);
     build->is_two_phase = ddl_is_told(op, creation->ns);
-    bool is_decided_here = !build->is_two_phase || !index_builds_has_members(builds);
     ErrCode rc = index_builds_enter(builds, &build->active, /* is_limited= */ true, err);
     if (rc != ERR_OK) {
         index_build_free(build);
         return rc;
     }
     IndexBuildWaiter waiter = {.op = op};
-    rc = ddl_start_index_build(build, plan->coll, plan->specs, plan->count, &waiter,
-                               &creation->is_changed, err);
+    rc = start_told(creation, build, &waiter, err);
     if (rc != ERR_OK || creation->is_changed)
         return rc;
-    if (is_decided_here)
-        index_builds_decide(builds, &uuid, INDEX_BUILD_COMMIT);
     rc = index_builds_wait(builds, &waiter, err);
     return rc == ERR_OK ? ERR_OK : explain_failure(creation->ns, &uuid, &plan->coll->uuid, err);
 }

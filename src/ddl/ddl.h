@@ -91,6 +91,10 @@ typedef struct CreateIndexesResult {
 ErrCode ddl_create_indexes(OpCtx *op, const Ns *ns, const Doc *specs, uint32_t count,
                            CreateIndexesResult *ret_result, Error *err) MUST_CHECK;
 
+/* The same with a commit quorum that has been checked; missing: the usual. */
+ErrCode ddl_create_indexes_by(OpCtx *op, const Ns *ns, const Doc *specs, uint32_t count,
+                              Elem commit_quorum, CreateIndexesResult *ret_result, Error *err)
+    MUST_CHECK;
 /* For entries of the oplog: starts a build of the missing ones of these indexes, and does not wait.
  */
 ErrCode ddl_start_index_build_of(OpCtx *op, const Ns *ns, const Uuid *uuid, const Doc *specs,

@@ -13,6 +13,7 @@
 
 typedef struct Messenger Messenger;
 typedef struct Sync Sync;
+typedef struct IndexVotes IndexVotes;
 
 typedef enum ReplWaiterKind {
     WAIT_CONCERN,   /* until enough members have `optime` */
@@ -54,6 +55,7 @@ struct Repl {
     Messenger *messenger;
     Sync *sync;
     PrimaryServices *services;
+    IndexVotes *index_votes;
 
     /* Atomic copies of the core's state, for hot paths. accepts_writes changes only with the RSTL
      * held in X. */
@@ -142,6 +144,11 @@ void transition_set_policy(Repl *repl);
 
 /* From now on index builds are decided by the members. */
 void index_votes_open(Repl *repl);
+ErrCode index_votes_start(Repl *repl, Error *err) MUST_CHECK; /* sends votes */
+void index_votes_stop(Repl *repl);
+void index_votes_free(IndexVotes *votes);
+/* This member has become primary: it counts now. */
+void index_votes_step_up(Repl *repl, OpCtx *op);
 
 /* ---- recovery.c ---- */
 

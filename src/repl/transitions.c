@@ -99,7 +99,7 @@ ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *e
                  "permitted",
                  LOG_I64("term", term));
         repl_feed_positions(repl);
-        index_builds_look_again(repl->service->index_builds);
+        index_votes_step_up(repl, op);
         if (repl->hooks.topology_changed != NULL)
             repl->hooks.topology_changed(repl->service);
     }

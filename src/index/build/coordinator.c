@@ -113,9 +113,10 @@ void index_builds_set_members(IndexBuilds *builds, const IndexBuildMembers *memb
     index_builds_look_again(builds);
 }
 
-bool index_builds_has_members(IndexBuilds *builds) {
+bool index_builds_get_members(IndexBuilds *builds, IndexBuildMembers *ret_members) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
-    return builds->members.ready != NULL;
+    *ret_members = builds->members;
+    return ret_members->ready != NULL;
 }
 
 bool index_builds_is_resuming(const IndexBuilds *builds) {
@@ -426,7 +427,7 @@ static void finish_task(BuildTask *task, Error *err) {
         bool is_stopping;
         (void)verdict_of(task, &members, &is_stopping);
         if (task->is_two_phase && members.ended != NULL)
-            members.ended(members.arg, task->op, build);
+            members.ended(members.arg, task->op, &build->active.uuid);
         index_builds_leave(builds, &build->active);
         index_build_free(build);
         task->build = NULL;

@@ -23,6 +23,7 @@
 
 #include "base/error.h"
 #include "base/list.h"
+#include "bson/doc.h"
 #include "bson/uuid.h"
 #include "concurrency/op_ctx.h"
 
@@ -68,17 +69,21 @@ typedef struct IndexBuildCatalog {
     ErrCode (*abort)(IndexBuild *build, const Error *cause, Error *err);
 } IndexBuildCatalog;
 
-/* How the members of a replica set agree about builds in two phases, done by repl/. All run on the
- * build's thread. */
+/* How the members of a replica set agree about builds in two phases, done by repl/. They run
+ * on the build's thread, unless said otherwise. */
 typedef struct IndexBuildMembers {
     void *arg;
+    /* Before the start, on the primary: what it takes to commit the build. `quorum` may be missing;
+     * it has been checked. On the operation that starts it. */
+    ErrCode (*begin)(void *arg, OpCtx *op, IndexBuild *build, const Doc *specs, uint32_t count,
+                     Elem quorum, Error *err);
     /* The build has done its first drain. Called now and then until it is decided; on the primary
      * *ret_is_commit says when enough members have come so far. */
     ErrCode (*ready)(void *arg, OpCtx *op, IndexBuild *build, bool *ret_is_commit, Error *err);
     /* The build cannot be finished on this secondary. Called now and then until it is decided. */
     void (*failed)(void *arg, OpCtx *op, IndexBuild *build, const Error *cause);
-    /* It is over, committed or aborted by this node as primary. */
-    void (*ended)(void *arg, OpCtx *op, IndexBuild *build);
+    /* It is over, or has not come to be. */
+    void (*ended)(void *arg, OpCtx *op, const Uuid *build);
 } IndexBuildMembers;
 
 /* Who waits for a build; lives on the stack of who started it. */
@@ -99,7 +104,7 @@ void index_builds_free(IndexBuilds *builds);
 IndexBuilds *op_index_builds(const OpCtx *op);
 /* Builds in two phases that have come to their decision wait until there are members. */
 void index_builds_set_members(IndexBuilds *builds, const IndexBuildMembers *members);
-bool index_builds_has_members(IndexBuilds *builds);
+bool index_builds_get_members(IndexBuilds *builds, IndexBuildMembers *ret_members);
 bool index_builds_is_resuming(const IndexBuilds *builds);
 const IndexBuildParams *index_build_params(const IndexBuilds *builds);
 void index_builds_set_params(IndexBuilds *builds, int64_t memory_mb_max, int64_t active_max,
