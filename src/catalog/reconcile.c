@@ -64,9 +64,6 @@ ErrCode catalog_reload(OpCtx *op, Error *err) {
     Catalog *old = catalog_acquire(service);
     Catalog *version = catalog_version_empty();
     ErrCode rc = load_collections(op, service, old, version, err);
-    ru_abandon_snapshot(op->ru);
-    if (rc == ERR_OK)
-        rc = discard_unfinished(op, service, version, CATALOG_UNFINISHED_DISCARD, err);
     if (rc == ERR_OK)
         rc = load_views(op, version, err);
     ru_abandon_snapshot(op->ru);

@@ -2,6 +2,7 @@
 #include "commands/support.h"
 #include "ddl/ddl.h"
 #include "txn/session_tables.h"
+#include "repl/index_votes.h"
 
 typedef struct CreateIndexesRequest {
     Str coll;
@@ -17,18 +18,26 @@ static ErrCode create_indexes_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(session_tables_check_ddl(&ns, err));
     if (request->indexes.count == 0)
         return error_set(err, ERR_BAD_VALUE, "Must specify at least one index to create");
-    if (elem_is_present(request->commit_quorum))
+    Repl *repl = ctx->service->repl;
+    bool has_quorum = elem_is_present(request->commit_quorum);
+    if (has_quorum && repl == NULL)
         return error_set(err, ERR_BAD_VALUE, "Standalones can't specify commitQuorum");
+    if (has_quorum)
+        TRY(repl_check_commit_quorum(repl, request->commit_quorum, err));
     if (request->ignore_unknown_options)
         return error_set(err, ERR_NOT_IMPLEMENTED,
                          "'createIndexes.ignoreUnknownIndexOptions' is not supported yet");
     CreateIndexesResult result = {0};
-    TRY(ddl_create_indexes(ctx->op, &ns, request->indexes.docs, request->indexes.count, &result,
-                           err));
+    TRY(ddl_create_indexes_by(ctx->op, &ns, request->indexes.docs, request->indexes.count,
+                              request->commit_quorum, &result, err));
     DocBuilder *b = ctx->reply;
     build_i32(b, "numIndexesBefore", (int32_t)result.count_before);
     build_i32(b, "numIndexesAfter", (int32_t)result.count_after);
     build_bool(b, "createdCollectionAutomatically", result.created_collection);
+    if (has_quorum)
+        build_elem_as(b, STR("commitQuorum"), request->commit_quorum);
+    else if (repl != NULL && ns_is_replicated(&ns))
+        build_cstr(b, "commitQuorum", REPL_COMMIT_QUORUM_DEFAULT);
     if (result.count_before == result.count_after)
         build_cstr(b, "note", "all indexes already exist");
     return ERR_OK;

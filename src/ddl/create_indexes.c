@@ -31,6 +31,7 @@ typedef struct Creation {
     const Ns *ns;
     const Doc *specs; /* checked */
     uint32_t spec_count;
+    Elem commit_quorum;      /* missing: the usual */
     bool is_known_not_empty; /* whatever the fast count says */
     const Plan *plan;
     IndexDesc *ready[COLLECTION_INDEXES_MAX]; /* what the indexes will be */
@@ -50,6 +51,11 @@ static void plan_done(Plan *plan) {
 
 ErrCode ddl_create_indexes(OpCtx *op, const Ns *ns, const Doc *specs, uint32_t count,
                            CreateIndexesResult *ret_result, Error *err) {
+    return ddl_create_indexes_by(op, ns, specs, count, ELEM_MISSING, ret_result, err);
+}
+
+ErrCode ddl_create_indexes_by(OpCtx *op, const Ns *ns, const Doc *specs, uint32_t count,
+                              Elem commit_quorum, CreateIndexesResult *ret_result, Error *err) {
     Doc *checked = ARENA_ARRAY(&op->arena, Doc, count);
     for (uint32_t i = 0; i < count; i++) {
         ErrCode rc = index_spec_check(specs[i], &op->arena, &checked[i], err);
@@ -63,7 +69,8 @@ ErrCode ddl_create_indexes(OpCtx *op, const Ns *ns, const Doc *specs, uint32_t c
     *ret_result = (CreateIndexesResult){.created_collection = !exists};
     if (!exists)
         TRY(ddl_ensure_collection(op, ns, err));
-    Creation creation = {.ns = ns, .specs = checked, .spec_count = count};
+    Creation creation = {
+        .ns = ns, .specs = checked, .spec_count = count, .commit_quorum = commit_quorum};
     Uuid waited_for = {{0}};
     for (;;) {
         TRY(op_check_interrupt_slow(op, err));
@@ -229,12 +236,45 @@ static ErrCode empty_attempt(void *arg, OpCtx *op, Error *err) {
     Collection *changed = collection_clone(access.coll);
     for (uint32_t i = 0; i < creation->plan->count; i++)
         collection_add_index(changed, index_desc_ref(creation->ready[i]));
-    TRY(ddl_commit_indexes(op, access.coll, changed, /* is_observed= */ true, err));
+    TRY(ddl_commit_indexes(op, access.coll, changed, DOC_NONE, err));
     failpoint_hit(FP_INDEX_BUILD_COMMITTED);
     return ERR_OK;
 }
 
 /* ---- a build ---- */
+
+ErrCode ddl_start_index_build_of(OpCtx *op, const Ns *ns, const Uuid *uuid, const Doc *specs,
+                                 uint32_t count, Error *err) {
+    IndexBuilds *builds = op_index_builds(op);
+    if (index_builds_is_active(builds, uuid)) /* resumed, when the oplog is applied again */
+        return ERR_OK;
+    Doc *checked = ARENA_ARRAY(&op->arena, Doc, count);
+    for (uint32_t i = 0; i < count; i++)
+        TRY(index_spec_check(specs[i], &op->arena, &checked[i], err));
+    Creation creation = {
+        .ns = ns, .specs = checked, .spec_count = count, .commit_quorum = ELEM_MISSING};
+    CLEANUP(plan_done) Plan plan = {0};
+    TRY(make_plan(&creation, op, &plan, err));
+    if (plan.count == 0)
+        return ERR_OK;
+    IndexBuild *build = index_build_new(op, plan.coll, uuid);
+    build->is_two_phase = true;
+    TRY(index_builds_enter(builds, &build->active, /* is_limited= */ false, err));
+    bool is_changed;
+    return ddl_start_index_build(build, plan.coll, plan.specs, plan.count, /* waiter= */ NULL,
+                                 &is_changed, err);
+}
+
+ErrCode ddl_end_index_build(OpCtx *op, const Ns *ns, const Uuid *uuid, bool is_commit, Error *err) {
+    TRY(index_builds_apply_decision(op_index_builds(op), op, uuid,
+                                    is_commit ? INDEX_BUILD_COMMIT : INDEX_BUILD_ABORT, err));
+    Catalog *catalog = catalog_acquire(op_catalog(op));
+    const Collection *coll = catalog_find(catalog, ns);
+    bool is_found = coll != NULL;
+    Uuid coll_uuid = is_found ? coll->uuid : (Uuid){{0}};
+    catalog_release(catalog);
+    return is_found ? ddl_discard_build(op, ns, &coll_uuid, uuid, /* cause= */ NULL, err) : ERR_OK;
+}
 
 static ErrCode explain_failure(const Ns *ns, const Uuid *build_uuid, const Uuid *coll_uuid,
                                Error *err) {
@@ -245,6 +285,32 @@ static ErrCode explain_failure(const Ns *ns, const Uuid *build_uuid, const Uuid 
                         ns->text, coll_text);
 }
 
+/* The members must know of the build when the first of them votes. */
+static ErrCode start_told(Creation *creation, IndexBuild *take_build, IndexBuildWaiter *waiter,
+                          Error *err) {
+    const Plan *plan = creation->plan;
+    OpCtx *op = take_build->active.op;
+    Uuid uuid = take_build->active.uuid;
+    IndexBuilds *builds = op_index_builds(op);
+    IndexBuildMembers members;
+    bool is_told = take_build->is_two_phase && index_builds_get_members(builds, &members);
+    ErrCode rc = is_told ? members.begin(members.arg, op, take_build, plan->specs, plan->count,
+                                         creation->commit_quorum, err)
+                         : ERR_OK;
+    if (rc != ERR_OK) {
+        index_builds_leave(builds, &take_build->active);
+        index_build_free(take_build);
+        return rc;
+    }
+    rc = ddl_start_index_build(take_build, plan->coll, plan->specs, plan->count, waiter,
+                               &creation->is_changed, err);
+    if (is_told && (rc != ERR_OK || creation->is_changed))
+        members.ended(members.arg, op, &uuid);
+    else if (!is_told && rc == ERR_OK)
+        index_builds_decide(builds, &uuid, INDEX_BUILD_COMMIT);
+    return rc;
+}
+
 /* Starts it and waits for its end. */
 static ErrCode create_by_build(Creation *creation, OpCtx *op, Error *err) {
     const Plan *plan = creation->plan;
@@ -252,17 +318,16 @@ static ErrCode create_by_build(Creation *creation, OpCtx *op, Error *err) {
     TRY(index_build_check_disk(op, err));
     Uuid uuid = uuid_new();
     IndexBuild *build = index_build_new(op, plan->coll, &uuid);
+    build->is_two_phase = ddl_is_told(op, creation->ns);
     ErrCode rc = index_builds_enter(builds, &build->active, /* is_limited= */ true, err);
     if (rc != ERR_OK) {
         index_build_free(build);
         return rc;
     }
     IndexBuildWaiter waiter = {.op = op};
-    rc = ddl_start_index_build(build, plan->coll, plan->specs, plan->count, &waiter,
-                               &creation->is_changed, err);
+    rc = start_told(creation, build, &waiter, err);
     if (rc != ERR_OK || creation->is_changed)
         return rc;
-    index_builds_decide(builds, &uuid, INDEX_BUILD_COMMIT);
     rc = index_builds_wait(builds, &waiter, err);
     return rc == ERR_OK ? ERR_OK : explain_failure(creation->ns, &uuid, &plan->coll->uuid, err);
 }

@@ -46,8 +46,6 @@ ErrCode ddl_temp_ns(OpCtx *op, Str db, const char *suffix, Ns *ret_ns, Error *er
 /* Drops what is marked as temporary: left over from such operations by a crash. For a primary that
  * begins its term, before anybody else writes. */
 ErrCode ddl_drop_temporary(OpCtx *op, Error *err) MUST_CHECK;
-/* Ends all index builds and takes what they leave out of the catalog. */
-ErrCode ddl_discard_builds(OpCtx *op, Error *err) MUST_CHECK;
 /* Copies the newest documents that fit into a capped collection of that size, then takes its place.
  */
 ErrCode ddl_convert_to_capped(OpCtx *op, const Ns *ns, int64_t size, Error *err) MUST_CHECK;
@@ -93,11 +91,26 @@ typedef struct CreateIndexesResult {
 ErrCode ddl_create_indexes(OpCtx *op, const Ns *ns, const Doc *specs, uint32_t count,
                            CreateIndexesResult *ret_result, Error *err) MUST_CHECK;
 
+/* The same with a commit quorum that has been checked; missing: the usual. */
+ErrCode ddl_create_indexes_by(OpCtx *op, const Ns *ns, const Doc *specs, uint32_t count,
+                              Elem commit_quorum, CreateIndexesResult *ret_result, Error *err)
+    MUST_CHECK;
+/* For entries of the oplog: starts a build of the missing ones of these indexes, and does not wait.
+ */
+ErrCode ddl_start_index_build_of(OpCtx *op, const Ns *ns, const Uuid *uuid, const Doc *specs,
+                                 uint32_t count, Error *err) MUST_CHECK;
+/* Tells that build what has become of it elsewhere, and waits for its end. What is unfinished of it
+ * then is gone, also when it should have been committed. */
+ErrCode ddl_end_index_build(OpCtx *op, const Ns *ns, const Uuid *uuid, bool is_commit, Error *err)
+    MUST_CHECK;
+
 /* At start, before anybody can write: index builds that the last process left unfinished are made
  * again and go on in the background, where they were after a clean stop, else from the beginning.
  * What they left on disk and is of no use any more is removed. Without index_builds_is_resuming
  * there are none: the catalog has discarded them. */
 ErrCode ddl_recover_index_builds(OpCtx *op, Error *err) MUST_CHECK;
+/* After a rollback, on the catalog as it is now: the unfinished builds, from the beginning. */
+ErrCode ddl_restart_index_builds(OpCtx *op, Error *err) MUST_CHECK;
 
 /* `which` is "*", a name, an array of names, or a key pattern. */
 ErrCode ddl_drop_indexes(OpCtx *op, const Ns *ns, Elem which, uint32_t *ret_count_before,

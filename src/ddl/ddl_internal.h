@@ -35,9 +35,11 @@ Doc ddl_entry_drop(OpCtx *op, const Ns *ns);
 Doc ddl_entry_num_records(OpCtx *op, const Collection *coll); /* o2 of drop and rename */
 Doc ddl_entry_drop_database(OpCtx *op);
 Doc ddl_entry_rename(OpCtx *op, const Ns *from, const Ns *to, const Uuid *dropped);
-/* "startIndexBuild" or "abortIndexBuild", of the indexes in `coll`. */
-Doc ddl_entry_index_build(OpCtx *op, const char *command, const Collection *coll, const Uuid *uuid);
 Doc ddl_entry_create_index(OpCtx *op, const Collection *coll, const IndexDesc *index);
+/* startIndexBuild, commitIndexBuild or abortIndexBuild of the build whose unfinished indexes `coll`
+ * has. `cause` of an abort; else NULL. */
+Doc ddl_entry_index_build(OpCtx *op, const char *command, const Collection *coll,
+                          const Uuid *build_uuid, const Error *cause);
 Doc ddl_entry_drop_index(OpCtx *op, const Ns *ns, const IndexDesc *index);
 Doc ddl_entry_coll_mod(OpCtx *op, const Ns *ns, const CollModChange *change);
 /* {collectionOptions_old, indexOptions_old?}; `index` is NULL when none is changed. */
@@ -89,9 +91,11 @@ ErrCode ddl_open_for_indexes(OpCtx *op, const Collection *planned, const Doc *sp
                              CollAccess *ret_access, bool *ret_is_changed, Error *err) MUST_CHECK;
 /* Is it an unfinished index of this build? */
 bool ddl_is_of_build(const IndexDesc *index, const Uuid *build_uuid);
-/* Takes what is unfinished of the build out of the catalog, and its index tables with it. */
+/* Takes what is unfinished of the build out of the catalog, and its index tables with it, and tells
+ * the observers the cause. */
 ErrCode ddl_discard_build(OpCtx *op, const Ns *ns, const Uuid *coll_uuid, const Uuid *build_uuid,
-                          Error *err) MUST_CHECK;
-/* One unit of work with the changed indexes. */
-ErrCode ddl_commit_indexes(OpCtx *op, const Collection *old, Collection *take_changed,
-                           bool is_observed, Error *err) MUST_CHECK;
+                          const Error *cause, Error *err) MUST_CHECK;
+/* One unit of work with the changed indexes. `entry` is for the observers; DOC_NONE: one of each
+ * index that is new and ready. */
+ErrCode ddl_commit_indexes(OpCtx *op, const Collection *old, Collection *take_changed, Doc entry,
+                           Error *err) MUST_CHECK;

@@ -17,6 +17,7 @@ typedef struct DropIndexesArgs {
 static ErrCode drop_attempt(void *arg, OpCtx *op, Error *err);
 static ErrCode select_for_drop(const Collection *coll, Elem which, bool *selected, Error *err);
 static ErrCode select_by_name(const Collection *coll, Str name, bool *selected, Error *err);
+static ErrCode tell(OpCtx *op, const Collection *coll, uint32_t i, Error *err);
 static ErrCode check_builds(const Collection *coll, const bool *selected, Error *err);
 
 ErrCode ddl_drop_indexes(OpCtx *op, const Ns *ns, Elem which, uint32_t *ret_count_before,
@@ -54,9 +55,8 @@ static ErrCode drop_attempt(void *arg, OpCtx *op, Error *err) {
             continue;
         const IndexDesc *index = access.coll->indexes[i];
         catalog_drop_index_table_on_commit(op, index);
-        if (rc == ERR_OK && index->is_ready)
-            rc = ddl_observe(op, args->ns, &changed->uuid,
-                             ddl_entry_drop_index(op, args->ns, index), index->spec, err);
+        if (rc == ERR_OK)
+            rc = tell(op, access.coll, i, err);
         collection_remove_index(changed, i);
     }
     if (rc != ERR_OK) {
@@ -70,6 +70,23 @@ static ErrCode drop_attempt(void *arg, OpCtx *op, Error *err) {
             index_builds_decide(op_index_builds(op), &access.coll->indexes[i]->build_uuid,
                                 INDEX_BUILD_ABORT);
     return ERR_OK;
+}
+
+/* A build is told once, with its first index. */
+static ErrCode tell(OpCtx *op, const Collection *coll, uint32_t i, Error *err) {
+    const IndexDesc *index = coll->indexes[i];
+    if (index->is_ready)
+        return ddl_observe(op, &coll->ns, &coll->uuid, ddl_entry_drop_index(op, &coll->ns, index),
+                           index->spec, err);
+    for (uint32_t k = 0; k < i; k++)
+        if (ddl_is_of_build(coll->indexes[k], &index->build_uuid))
+            return ERR_OK;
+    CLEANUP(error_reset) Error cause = {0};
+    (void)error_set(&cause, ERR_INDEX_BUILD_ABORTED, "dropIndexes command");
+    return ddl_observe(
+        op, &coll->ns, &coll->uuid,
+        ddl_entry_index_build(op, "abortIndexBuild", coll, &index->build_uuid, &cause), DOC_NONE,
+        err);
 }
 
 /* A build is dropped with all its indexes or not at all. */

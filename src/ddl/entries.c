@@ -2,8 +2,6 @@
  * entries.c - changes of the catalog as the oplog tells them: what another node has to do to have
  * the same catalog.
  */
-#include <stdio.h>
-
 #include "bson/builder.h"
 #include "catalog/write_observer.h"
 #include "ddl/ddl_internal.h"
@@ -66,35 +64,49 @@ Doc ddl_entry_rename(OpCtx *op, const Ns *from, const Ns *to, const Uuid *droppe
     return doc_builder_end(&b);
 }
 
-Doc ddl_entry_index_build(OpCtx *op, const char *command, const Collection *coll,
-                          const Uuid *uuid) {
-    DocBuilder b;
-    begin(op, &b);
-    build_str(&b, command, ns_coll(&coll->ns));
-    build_uuid(&b, "indexBuildUUID", uuid);
-    size_t indexes = build_open_array(&b, "indexes");
-    for (uint32_t i = 0, count = 0; i < coll->index_count; i++) {
-        char position[16];
-        snprintf(position, sizeof(position), "%u", count);
-        if (!ddl_is_of_build(coll->indexes[i], uuid))
-            continue;
-        build_doc(&b, position, coll->indexes[i]->spec);
-        count++;
-    }
-    build_close(&b, indexes);
-    return doc_builder_end(&b);
+static void build_spec(DocBuilder *b, const Collection *coll, const IndexDesc *index) {
+    build_all(b, index->spec);
+    if (coll->options.collator == NULL || index->collator != NULL)
+        return;
+    /* Not stored; but a specification without one would get the collection's. */
+    size_t collation = build_open_doc(b, "collation");
+    build_cstr(b, "locale", "simple");
+    build_close(b, collation);
 }
 
 Doc ddl_entry_create_index(OpCtx *op, const Collection *coll, const IndexDesc *index) {
     DocBuilder b;
     begin(op, &b);
     build_str(&b, "createIndexes", ns_coll(&coll->ns));
-    build_all(&b, index->spec);
-    if (coll->options.collator != NULL && index->collator == NULL) {
-        /* Not stored; but a specification without one would get the collection's. */
-        size_t collation = build_open_doc(&b, "collation");
-        build_cstr(&b, "locale", "simple");
-        build_close(&b, collation);
+    build_spec(&b, coll, index);
+    return doc_builder_end(&b);
+}
+
+Doc ddl_entry_index_build(OpCtx *op, const char *command, const Collection *coll, const Uuid *build,
+                          const Error *cause) {
+    DocBuilder b;
+    begin(op, &b);
+    build_str(&b, command, ns_coll(&coll->ns));
+    build_uuid(&b, "indexBuildUUID", build);
+    size_t rows = build_open_array(&b, "indexes");
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < coll->index_count; i++) {
+        if (!ddl_is_of_build(coll->indexes[i], build))
+            continue;
+        char name[INDEX_NAME_SIZE];
+        size_t row = build_open_doc(&b, index_name(count++, name).data);
+        build_spec(&b, coll, coll->indexes[i]);
+        build_close(&b, row);
+    }
+    build_close(&b, rows);
+    if (cause != NULL) {
+        char code_name[32];
+        size_t opened = build_open_doc(&b, "cause");
+        build_f64(&b, "ok", 0);
+        build_cstr(&b, "errmsg", error_message(cause));
+        build_i32(&b, "code", cause->code);
+        build_cstr(&b, "codeName", error_code_name(cause->code, code_name));
+        build_close(&b, opened);
     }
     return doc_builder_end(&b);
 }

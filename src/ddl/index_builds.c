@@ -18,7 +18,7 @@ static ErrCode start_attempt(void *arg, OpCtx *op, Error *err);
 static ErrCode commit_attempt(void *arg, OpCtx *op, Error *err);
 static ErrCode abort_attempt(void *arg, OpCtx *op, Error *err);
 static ErrCode commit_build(IndexBuild *build, Error *err);
-static void abort_build(IndexBuild *build);
+static ErrCode abort_build(IndexBuild *build, const Error *cause, Error *err);
 
 const IndexBuildCatalog DDL_INDEX_BUILD_CATALOG = {commit_build, abort_build};
 
@@ -86,21 +86,9 @@ static ErrCode start_attempt(void *arg, OpCtx *op, Error *err) {
     Collection *changed = collection_clone(access.coll);
     for (uint32_t i = 0; i < start->build->count; i++)
         collection_add_index(changed, index_desc_ref(start->build->items[i].index));
-    /* Others do nothing about it; but what is written to the catalog needs a place in history, or a
-     * rollback could not tell what was there before it. */
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    ErrCode rc = uow_begin(op, &uow, err);
-    if (rc == ERR_OK)
-        rc = ddl_observe(
-            op, &changed->ns, &changed->uuid,
-            ddl_entry_index_build(op, "startIndexBuild", changed, &start->build->active.uuid),
-            DOC_NONE, err);
-    if (rc != ERR_OK) {
-        collection_unref(changed);
-        return rc;
-    }
-    TRY(ddl_commit_indexes(op, access.coll, changed, /* is_observed= */ false, err));
-    TRY(uow_commit(&uow, err));
+    Doc entry = ddl_entry_index_build(op, "startIndexBuild", changed, &start->build->active.uuid,
+                                      /* cause= */ NULL);
+    TRY(ddl_commit_indexes(op, access.coll, changed, entry, err));
     failpoint_hit(FP_INDEX_BUILD_SIDE_TABLES);
     return ERR_OK;
 }
@@ -154,6 +142,8 @@ static ErrCode commit_attempt(void *arg, OpCtx *op, Error *err) {
     CLEANUP(access_done) CollAccess access = {0};
     TRY(access_write(op, &build->ns, LOCK_X, &access, err));
     TRY(index_build_finish_locked(build, &access, err));
+    Doc entry = ddl_entry_index_build(op, "commitIndexBuild", access.coll, &build->active.uuid,
+                                      /* cause= */ NULL);
     Collection *changed = collection_clone(access.coll);
     for (uint32_t i = 0; i < build->count; i++) {
         int position = index_build_position(build, &build->items[i], changed);
@@ -161,7 +151,10 @@ static ErrCode commit_attempt(void *arg, OpCtx *op, Error *err) {
         index_desc_unref(changed->indexes[position]);
         changed->indexes[position] = index_desc_ref(commit->ready[i]);
     }
-    TRY(ddl_commit_indexes(op, access.coll, changed, /* is_observed= */ true, err));
+    op->apply_ts = build->catalog_ts;
+    ErrCode rc = ddl_commit_indexes(op, access.coll, changed, entry, err);
+    op->apply_ts = 0;
+    TRY(rc);
     for (uint32_t i = 0; i < build->count; i++)
         note_persisted(commit->ready[i]);
     failpoint_hit(FP_INDEX_BUILD_COMMITTED);
@@ -174,23 +167,35 @@ typedef struct Abort {
     const Ns *ns;
     const Uuid *coll_uuid;
     const Uuid *build_uuid;
+    const Error *cause;
 } Abort;
 
-/* The entry may only be missing because somebody dropped it: then they have dropped its table. */
-static void abort_build(IndexBuild *build) {
+/* The entry may only be missing because somebody dropped it: then they have dropped its table, and
+ * told everybody; it is not for the primary alone to notice. */
+static bool is_in_catalog(const IndexBuild *build) {
+    Catalog *catalog = catalog_acquire(op_catalog(build->active.op));
+    const Collection *coll = catalog_find_uuid(catalog, &build->active.coll_uuid);
+    bool is_there = false;
+    for (uint32_t i = 0; coll != NULL && i < coll->index_count; i++)
+        is_there |= ddl_is_of_build(coll->indexes[i], &build->active.uuid);
+    catalog_release(catalog);
+    return is_there;
+}
+
+static ErrCode abort_build(IndexBuild *build, const Error *cause, Error *err) {
     OpCtx *op = build->active.op;
-    CLEANUP(error_reset) Error err = {0};
-    bool was_uninterruptible = op->is_uninterruptible;
-    op->is_uninterruptible = true;
-    if (ddl_discard_build(op, &build->ns, &build->active.coll_uuid, &build->active.uuid, &err) !=
-        ERR_OK)
-        index_build_log(build, "Index build: could not be taken out of the catalog", 7100303, &err);
-    op->is_uninterruptible = was_uninterruptible;
+    if (!is_in_catalog(build))
+        return ERR_OK;
+    op->apply_ts = build->catalog_ts;
+    ErrCode rc = ddl_discard_build(op, &build->ns, &build->active.coll_uuid, &build->active.uuid,
+                                   cause, err);
+    op->apply_ts = 0;
+    return rc;
 }
 
 ErrCode ddl_discard_build(OpCtx *op, const Ns *ns, const Uuid *coll_uuid, const Uuid *build_uuid,
-                          Error *err) {
-    Abort args = {ns, coll_uuid, build_uuid};
+                          const Error *cause, Error *err) {
+    Abort args = {ns, coll_uuid, build_uuid, cause};
     return op_run_with_retry(op, abort_attempt, &args, err);
 }
 
@@ -214,14 +219,13 @@ static ErrCode abort_attempt(void *arg, OpCtx *op, Error *err) {
         catalog_drop_index_table_on_commit(op, changed->indexes[i]);
         collection_remove_index(changed, i);
     }
-    if (rc != ERR_OK || changed->index_count == coll->index_count) {
-        collection_unref(changed);
-        return rc;
-    }
-    rc = ddl_observe(op, &coll->ns, &coll->uuid,
-                     ddl_entry_index_build(op, "abortIndexBuild", coll, args->build_uuid), DOC_NONE,
-                     err);
-    if (rc != ERR_OK) {
+    bool is_any = changed->index_count != coll->index_count;
+    if (rc == ERR_OK && is_any)
+        rc = ddl_observe(
+            op, &coll->ns, &coll->uuid,
+            ddl_entry_index_build(op, "abortIndexBuild", coll, args->build_uuid, args->cause),
+            DOC_NONE, err);
+    if (rc != ERR_OK || !is_any) {
         collection_unref(changed);
         return rc;
     }
@@ -231,62 +235,16 @@ static ErrCode abort_attempt(void *arg, OpCtx *op, Error *err) {
     return ERR_OK;
 }
 
-/* ---- builds that nobody carries on ---- */
-
-typedef struct LeftOver {
-    Ns ns;
-    Uuid coll_uuid;
-    Uuid build_uuid;
-} LeftOver;
-
-typedef struct LeftOvers {
-    const Catalog *catalog;
-    LeftOver rows[64];
-    uint32_t count;
-} LeftOvers;
-
-static bool collect_left_over(void *arg, const Collection *coll) {
-    LeftOvers *found = arg;
-    for (uint32_t i = 0; i < coll->index_count; i++) {
-        const IndexDesc *index = coll->indexes[i];
-        if (!index->is_ready && index->has_build_uuid && found->count < ARRAY_LEN(found->rows)) {
-            found->rows[found->count++] = (LeftOver){coll->ns, coll->uuid, index->build_uuid};
-            break;
-        }
-    }
-    return true;
-}
-
-static bool collect_left_over_of_db(void *arg, Str db) {
-    LeftOvers *found = arg;
-    catalog_for_each_in_db(found->catalog, db, collect_left_over, found);
-    return true;
-}
-
-ErrCode ddl_discard_builds(OpCtx *op, Error *err) {
-    TRY(index_builds_abort_all(op_index_builds(op), op, err));
-    LeftOvers *found = ARENA_NEW(&op->arena, LeftOvers);
-    do { /* in rounds, so that any number is handled with bounded memory */
-        found->count = 0;
-        Catalog *catalog = catalog_acquire(op_catalog(op));
-        found->catalog = catalog;
-        catalog_for_each_db(catalog, collect_left_over_of_db, found);
-        catalog_release(catalog);
-        for (uint32_t i = 0; i < found->count; i++) {
-            const LeftOver *row = &found->rows[i];
-            TRY(ddl_discard_build(op, &row->ns, &row->coll_uuid, &row->build_uuid, err));
-        }
-    } while (found->count > 0);
-    return ERR_OK;
-}
-
 /* ---- all of them ---- */
 
-ErrCode ddl_commit_indexes(OpCtx *op, const Collection *old, Collection *take_changed,
-                           bool is_observed, Error *err) {
+ErrCode ddl_commit_indexes(OpCtx *op, const Collection *old, Collection *take_changed, Doc entry,
+                           Error *err) {
     CLEANUP(uow_done) UnitOfWork uow = {0};
     ErrCode rc = uow_begin(op, &uow, err);
-    for (uint32_t i = 0; is_observed && rc == ERR_OK && i < take_changed->index_count; i++) {
+    bool is_each = !doc_is_present(entry);
+    if (rc == ERR_OK && !is_each)
+        rc = ddl_observe(op, &take_changed->ns, &take_changed->uuid, entry, DOC_NONE, err);
+    for (uint32_t i = 0; is_each && rc == ERR_OK && i < take_changed->index_count; i++) {
         const IndexDesc *index = take_changed->indexes[i];
         int before = collection_index_position(old, str_from(index->name));
         if (index->is_ready && (before < 0 || !old->indexes[before]->is_ready))

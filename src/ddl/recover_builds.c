@@ -13,6 +13,7 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "ddl/ddl_internal.h"
+#include "storage/engine.h"
 #include "storage/recovery_unit.h"
 
 typedef struct Recovery {
@@ -57,6 +58,14 @@ ErrCode ddl_recover_index_builds(OpCtx *op, Error *err) {
             TRY(recover_collection(&recovery, recovery.colls[i], err));
     }
     TRY(index_builds_sweep(op, recovery.builds, (uint32_t)recovery.count, err));
+    return start_builds(&recovery, err);
+}
+
+ErrCode ddl_restart_index_builds(OpCtx *op, Error *err) {
+    CLEANUP(recovery_done) Recovery recovery = {.op = op};
+    collect_unfinished(&recovery);
+    for (size_t i = 0; i < recovery.coll_count; i++)
+        TRY(recover_collection(&recovery, recovery.colls[i], err));
     return start_builds(&recovery, err);
 }
 
@@ -185,11 +194,13 @@ static ErrCode recover_build(Recovery *recovery, const Collection *coll, const U
     }
     if (build == NULL && begin_anew(op, coll, uuid, &build, &why) == ERR_OK)
         index_build_log(build, "Index build: restarting from the beginning", 20660, &none);
-    if (build != NULL)
+    if (build != NULL) {
+        build->is_two_phase = storage_is_replicated(op_storage(op)) && ns_is_replicated(&coll->ns);
         return adopt(recovery, build, err);
+    }
     log_recovery(coll, uuid, "Index build: cannot be started again and is discarded", 7100307,
                  &why);
-    return ddl_discard_build(op, &coll->ns, &coll->uuid, uuid, err);
+    return ddl_discard_build(op, &coll->ns, &coll->uuid, uuid, &why, err);
 }
 
 /* ---- their threads ---- */
@@ -199,9 +210,11 @@ static ErrCode start_builds(Recovery *recovery, Error *err) {
     for (size_t i = 0; i < recovery->count; i++) {
         failpoint_hit(FP_INDEX_BUILD_RESUMED);
         Uuid uuid = recovery->builds[i]->active.uuid;
+        bool is_two_phase = recovery->builds[i]->is_two_phase; /* decided by votes or the oplog */
         TRY(index_builds_start(builds, TAKE_PTR(recovery->builds[i]), &DDL_INDEX_BUILD_CATALOG,
                                /* waiter= */ NULL, err));
-        index_builds_decide(builds, &uuid, INDEX_BUILD_COMMIT);
+        if (!is_two_phase)
+            index_builds_decide(builds, &uuid, INDEX_BUILD_COMMIT);
     }
     return ERR_OK;
 }

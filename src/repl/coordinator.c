@@ -274,7 +274,9 @@ void coordinator_run(void *arg) {
         }
         mutex_lock(&repl->mu);
     }
+    repl->stable_set_us = 0; /* the last checkpoint shall have all that is committed */
     mutex_unlock(&repl->mu);
+    advance_stable(repl);
     repl_actions_done(&round);
     op_end(op);
     op_ctx_free(op);

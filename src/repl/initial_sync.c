@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "bson/compare.h"
 #include "ddl/ddl.h"
 #include "query/exec/modify.h"
 #include "repl/sync_internal.h"
@@ -323,10 +324,12 @@ static ErrCode collect_rows(Copy *copy, void *arg, Doc rows, Error *err) {
 static ErrCode list(Copy *copy, DbCopy *found, const char *command, Elem arg, Error *err) {
     DocBuilder b;
     begin_command(copy->op, &b);
-    if (elem_is_present(arg))
+    if (elem_is_present(arg)) {
         build_elem_as(&b, str_from(command), arg);
-    else
+        build_bool(&b, "includeBuildUUIDs", true);
+    } else {
         build_i32(&b, command, 1);
+    }
     return for_each_batch(copy, &b, found->db, STR("$cmd.listCollections"), collect_rows, found,
                           err);
 }
@@ -444,6 +447,29 @@ static ErrCode apply_window(Copy *copy, Error *err) {
 
 /* ---- indexes ---- */
 
+/* A build that is under way: all its indexes, each time one of them is met. Its end comes by the
+ * oplog. */
+static ErrCode join_build(Copy *copy, const Ns *ns, const DbCopy *found, Elem build, Error *err) {
+    OpCtx *op = copy->op;
+    Uuid uuid;
+    if (!uuid_from_elem(build, &uuid))
+        return error_set(err, ERR_FAILED_TO_PARSE, "the source's 'buildUUID' is no UUID");
+    Doc *specs = ARENA_ARRAY(&op->arena, Doc, found->count);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < found->count; i++) {
+        if (!elem_equal(doc_get_lit(found->rows[i], "buildUUID"), build, NULL))
+            continue;
+        DocBuilder b;
+        begin_command(op, &b);
+        DocIter iter = doc_iter(found->rows[i]);
+        for (Elem elem; doc_iter_next(&iter, &elem);)
+            if (!elem_name_is(elem, STR("buildUUID")))
+                build_elem(&b, elem);
+        specs[count++] = doc_builder_end(&b);
+    }
+    return ddl_start_index_build_of(op, ns, &uuid, specs, count, err);
+}
+
 static ErrCode build_indexes_of(Copy *copy, const Ns *ns, Error *err) {
     CLEANUP(db_copy_free) DbCopy *found = NEW(DbCopy);
     Str db = ns_db(ns);
@@ -465,8 +491,10 @@ static ErrCode build_indexes_of(Copy *copy, const Ns *ns, Error *err) {
         Elem index_name_elem = doc_get_lit(spec, "name");
         bool is_id =
             elem_type(index_name_elem) == BT_STRING && str_is(elem_str(index_name_elem), "_id_");
-        if (!is_id && !elem_is_present(doc_get_lit(spec, "clustered")) &&
-            !elem_is_present(doc_get_lit(spec, "buildUUID")))
+        Elem build = doc_get_lit(spec, "buildUUID");
+        if (elem_is_present(build))
+            TRY(join_build(copy, ns, found, build, err));
+        else if (!is_id && !elem_is_present(doc_get_lit(spec, "clustered")))
             specs[count++] = spec;
     }
     if (count == 0)

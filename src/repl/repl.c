@@ -92,6 +92,7 @@ ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hook
     }
     oplog_set_moved(repl->oplog, moved, repl);
     transition_set_policy(repl);
+    index_votes_open(repl);
     *ret_repl = repl;
     return ERR_OK;
 }
@@ -109,6 +110,7 @@ ErrCode repl_start(Repl *repl, Error *err) {
     repl->start_ts = oplog_applied(repl->oplog).ts;
     TRY(thread_start(&repl->coordinator, "ReplCoord", coordinator_run, repl, err));
     TRY(thread_start(&repl->care, "ReplCare", care_run, repl, err));
+    TRY(index_votes_start(repl, err));
     return sync_start(repl->sync, err);
 }
 
@@ -122,6 +124,7 @@ void repl_stop(Repl *repl) {
         return;
     primary_services_stop(repl->services);
     repl_event(repl, shut_down, NULL);
+    index_votes_stop(repl);
     sync_stop(repl->sync);
     messenger_stop(repl->messenger);
     mutex_lock(&repl->mu);
@@ -144,6 +147,7 @@ void repl_free(Repl *repl) {
         return;
     primary_services_free(repl->services);
     sync_free(repl->sync);
+    index_votes_free(repl->index_votes);
     messenger_free(repl->messenger);
     applier_free(repl->applier);
     oplog_free(repl->oplog);

@@ -13,6 +13,7 @@
 
 typedef struct Messenger Messenger;
 typedef struct Sync Sync;
+typedef struct IndexVotes IndexVotes;
 
 typedef enum ReplWaiterKind {
     WAIT_CONCERN,   /* until enough members have `optime` */
@@ -54,6 +55,7 @@ struct Repl {
     Messenger *messenger;
     Sync *sync;
     PrimaryServices *services;
+    IndexVotes *index_votes;
 
     /* Atomic copies of the core's state, for hot paths. accepts_writes changes only with the RSTL
      * held in X. */
@@ -138,6 +140,16 @@ ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *e
 void transition_step_down(Repl *repl, OpCtx *op);
 void transition_set_policy(Repl *repl);
 
+/* ---- index_votes.c ---- */
+
+/* From now on index builds are decided by the members. */
+void index_votes_open(Repl *repl);
+ErrCode index_votes_start(Repl *repl, Error *err) MUST_CHECK; /* sends votes */
+void index_votes_stop(Repl *repl);
+void index_votes_free(IndexVotes *votes);
+/* This member has become primary: it counts now. */
+void index_votes_step_up(Repl *repl, OpCtx *op);
+
 /* ---- recovery.c ---- */
 
 ErrCode repl_recover(Repl *repl, OpCtx *op, Error *err) MUST_CHECK;
@@ -160,8 +172,6 @@ void sync_free(Sync *sync);
 bool sync_needs_copy(const Sync *sync);
 /* The member's state or wishes changed: look again. */
 void sync_kick(Sync *sync);
-/* Not primary any more: index builds are given up before the next entry is applied. */
-void sync_discard_builds(Sync *sync);
 void sync_report_now(Sync *sync);
 void sync_change_source(Sync *sync);
 /* Elected: no more fetching; the core is told when the rest is applied. */

@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "ddl/ddl.h"
 #include "index/build/coordinator.h"
 #include "index/lookup.h"
 #include "repl/sync_internal.h"
@@ -469,12 +470,15 @@ static ErrCode go_back(Rollback *r, Error *err) {
     atomic_store(&repl->rollback_id, rollback_id);
     failpoint_hit(FP_ROLLBACK_RBID_BUMPED);
     TRY(write_removed_documents(r, err));
-    TRY(index_builds_abort_all(repl->service->index_builds, op, err));
+    index_builds_halt(repl->service->index_builds);
     (void)op_registry_kill_all(repl->service->ops, op, ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE);
     TRY(op_lock_global(op, LOCK_X, err));
     restore_storage(r, err);
     op_unlock_global(op);
     rewind_sessions(r, err);
+    /* Before entries are applied: what they write goes aside from now on. */
+    if (ddl_restart_index_builds(op, err) != ERR_OK)
+        die("index builds begin anew", err);
 
     if (oplog_truncate_after(repl->oplog, op, r->common.ts, err) != ERR_OK ||
         storage_wait_durable(repl->engine, op, err) != ERR_OK)

@@ -11,7 +11,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "ddl/ddl.h"
 #include "repl/sync_internal.h"
 #include "storage/engine.h"
 
@@ -102,12 +101,6 @@ void sync_kick(Sync *sync) {
     if (sync->fetch_peer != NULL && !is_following && !sync->is_catching_up)
         peer_interrupt(sync->fetch_peer);
     wake_all(sync);
-    mutex_unlock(&sync->mu);
-}
-
-void sync_discard_builds(Sync *sync) {
-    mutex_lock(&sync->mu);
-    sync->is_discard_wanted = true;
     mutex_unlock(&sync->mu);
 }
 
@@ -206,27 +199,8 @@ static void drop_entries(Sync *sync, size_t count) {
     }
 }
 
-/* Builds that this member began as primary. The new one knows nothing of them, and an entry may ask
- * for the very same index. Part of history as of the entry that comes next. */
-static ErrCode discard_builds(Sync *sync, OpCtx *op, Doc next, Error *err) {
-    mutex_lock(&sync->mu);
-    bool is_wanted = sync->is_discard_wanted;
-    sync->is_discard_wanted = false;
-    mutex_unlock(&sync->mu);
-    if (!is_wanted)
-        return ERR_OK;
-    OpTime optime;
-    int64_t wall_ms;
-    TRY(oplog_entry_position(next, &optime, &wall_ms, err));
-    op->apply_ts = optime.ts;
-    ErrCode rc = ddl_discard_builds(op, err);
-    op->apply_ts = 0;
-    return rc;
-}
-
 static ErrCode apply_batch(Sync *sync, OpCtx *op, const Doc *entries, size_t count, Error *err) {
     Repl *repl = sync->repl;
-    TRY(discard_builds(sync, op, entries[0], err));
     TRY(oplog_append_batch(repl->oplog, op, entries, count, err));
     mutex_lock(&sync->mu);
     sync->is_flush_wanted = true; /* durable needs the oplog only: no need to wait for the data */

@@ -34,8 +34,7 @@ struct Sync {
     bool is_stopping;
     bool is_source_change_wanted;
     bool is_catching_up;
-    int64_t drain_term;     /* OPTIME_TERM_NONE: not draining */
-    bool is_discard_wanted; /* of index builds */
+    int64_t drain_term; /* OPTIME_TERM_NONE: not draining */
     bool is_flush_wanted;
     bool is_report_wanted;
     OpTime last_fetched;

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "catalog/access.h"
 #include "ddl/ddl.h"
+#include "index/build/coordinator.h"
 #include "repl/repl_internal.h"
 #include "storage/global_lock.h"
 #include "txn/session_catalog.h"
@@ -59,14 +60,10 @@ static Doc message(OpCtx *op, const char *text) {
     return doc_builder_end(&b);
 }
 
-/* Temporary collections and index builds of a primary that did not finish what it had begun. */
+/* Temporary collections of a primary that did not finish what it needed them for. */
 static void drop_leftovers(OpCtx *op) {
     CLEANUP(error_reset) Error err = {0};
     op->is_unreplicated = false;
-    if (ddl_discard_builds(op, &err) != ERR_OK)
-        LOG_WARN(LOG_REPL, 7300251, "Could not discard unfinished index builds",
-                 LOG_STR("error", error_message(&err)));
-    error_reset(&err);
     if (ddl_drop_temporary(op, &err) != ERR_OK)
         LOG_WARN(LOG_REPL, 7300250, "Could not drop temporary collections",
                  LOG_STR("error", error_message(&err)));
@@ -102,6 +99,7 @@ ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *e
                  "permitted",
                  LOG_I64("term", term));
         repl_feed_positions(repl);
+        index_votes_step_up(repl, op);
         if (repl->hooks.topology_changed != NULL)
             repl->hooks.topology_changed(repl->service);
     }
@@ -118,10 +116,10 @@ void transition_step_down(Repl *repl, OpCtx *op) {
         atomic_store(&repl->accepts_writes, false);
         oplog_end_term(repl->oplog);
         session_catalog_invalidate(repl->service->sessions);
-        sync_discard_builds(repl->sync);
         storage_set_last_applied_ts(repl->engine, oplog_applied(repl->oplog).ts);
         unlock_state(op);
     }
     op->is_uninterruptible = was_uninterruptible;
+    index_builds_step_down(repl->service->index_builds);
     repl_feed_positions(repl);
 }

@@ -136,7 +136,9 @@ static ErrCode node_start(Node *node, int *ret_exit_code, Error *err) {
     TRY(write_pid_file(node, err));
     lock_manager_install();
     service->ops = op_registry_new();
-    service->index_builds = index_builds_new(param_bool(service, PARAM_RESUME_INDEX_BUILDS));
+    bool is_member = option_text(node->options, OPTION_REPL_SET) != NULL;
+    service->index_builds =
+        index_builds_new(is_member || param_bool(service, PARAM_RESUME_INDEX_BUILDS));
     PARAM_HOOKS[PARAM_INDEX_BUILDS_ACTIVE_MAX].apply(service, PARAM_INDEX_BUILDS_ACTIVE_MAX);
     TRY(open_storage(node, ret_exit_code, err));
     TRY(open_catalog(node, err));

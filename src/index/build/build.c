@@ -87,9 +87,8 @@ ErrCode index_build_add(IndexBuild *build, Doc spec, Error *err) {
     failpoint_hit(FP_INDEX_BUILD_TABLE);
     TRY(build_temp_table(op, TEMP_TABLE_PREFIX, &item->side_writes, err));
     index->side_writes = record_store_ref(item->side_writes);
-    return index->is_unique && !op->is_applying
-               ? build_temp_table(op, TEMP_TABLE_PREFIX, &item->duplicates, err)
-               : ERR_OK;
+    return index->is_unique ? build_temp_table(op, TEMP_TABLE_PREFIX, &item->duplicates, err)
+                            : ERR_OK;
 }
 
 IndexBuildItem *build_add_item(IndexBuild *build, IndexDesc *take_index) {

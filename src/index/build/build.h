@@ -52,6 +52,10 @@ struct IndexBuild {
     Ns ns;
     IndexBuildPhase phase;
     bool is_kept; /* saved: its tables and files are not dropped with it */
+    /* Of a replicated collection: its start has been told to the other members, who build too, and
+     * the end will be. Set before it is started, then constant. */
+    bool is_two_phase;
+    uint64_t catalog_ts; /* timestamp of its next change of the catalog; 0: that of its own entry */
     RecordStore *records;
     IndexBuildItem items[COLLECTION_INDEXES_MAX];
     uint32_t count;

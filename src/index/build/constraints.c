@@ -167,7 +167,7 @@ static ErrCode recheck_skipped_unit(void *arg, OpCtx *op, Error *err) {
 }
 
 ErrCode build_recheck_skipped(IndexBuild *build, CollAccess *access, Error *err) {
-    if (access->op->is_applying) /* nobody wrote meanwhile; later entries take them away */
+    if (access->op->is_applying) /* the primary has looked; or later entries take them away */
         return ERR_OK;
     for (uint32_t i = 0; i < build->count; i++) {
         if (build->items[i].skipped == NULL)
@@ -224,6 +224,8 @@ static ErrCode recheck_duplicates_of(IndexBuildItem *item, CollAccess *access, E
 }
 
 ErrCode build_recheck_duplicates(IndexBuild *build, CollAccess *access, Error *err) {
+    if (access->op->is_applying) /* the primary has looked */
+        return ERR_OK;
     for (uint32_t i = 0; i < build->count; i++)
         if (build->items[i].duplicates != NULL)
             TRY(recheck_duplicates_of(&build->items[i], access, err));

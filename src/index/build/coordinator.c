@@ -7,10 +7,15 @@
  *
  * A task that ended has given its build back (index_build_free); one that stopped has it still, and
  * stays registered.
+ *
+ * A build in two phases waits for its verdict after the first drain. This node's own verdict holds
+ * only as long as it is primary: otherwise the build goes back to waiting, for the verdict of the
+ * next one. One that fails on a secondary waits too: only the primary can end it.
  */
 #include "index/build/coordinator.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -22,11 +27,13 @@ enum {
     MEMORY_MB_DEFAULT = 200,
     ACTIVE_DEFAULT = 3,
     DISK_MB_DEFAULT = 500,
+    LOOK_INTERVAL_US = 500 * 1000, /* between two looks whether the members agree */
 };
 
 typedef struct Waiter {
     ListNode node;
     OpCtx *op;
+    bool is_client; /* not the applier: ends when this node is primary no more */
 } Waiter;
 
 typedef struct BuildTask {
@@ -36,10 +43,12 @@ typedef struct BuildTask {
     OpCtx *op;
     IndexBuild *build; /* NULL once it has ended */
     const IndexBuildCatalog *catalog;
+    bool is_two_phase;
     /* Guarded by builds->mu. */
     IndexBuildWaiter *waiter; /* NULL: nobody waits (any more) */
     bool is_launched;         /* `thread` is complete; it may be over by then */
     bool is_over;             /* the thread will not touch anything again */
+    bool is_lost;             /* failed, and stopped before that was settled: not worth saving */
 } BuildTask;
 
 struct IndexBuilds {
@@ -51,10 +60,14 @@ struct IndexBuilds {
     List tasks;   /* whose threads were not joined yet */
     List waiters; /* of any change */
     uint32_t count;
+    bool is_stopping; /* no more settling: leave builds as they are */
+    bool is_halting;
+    IndexBuildMembers members;
 };
 
 static void run_task(void *arg);
 static ErrCode run_build(BuildTask *task, Error *err);
+static bool abort_build(BuildTask *task, const Error *cause);
 static void finish_task(BuildTask *task, Error *err);
 static void join_ended(IndexBuilds *builds);
 static void task_free(BuildTask *task);
@@ -91,6 +104,21 @@ IndexBuilds *op_index_builds(const OpCtx *op) {
     return op->service->index_builds;
 }
 
+void index_builds_set_members(IndexBuilds *builds, const IndexBuildMembers *members) {
+    if (builds == NULL)
+        return;
+    mutex_lock(&builds->mu);
+    builds->members = *members;
+    mutex_unlock(&builds->mu);
+    index_builds_look_again(builds);
+}
+
+bool index_builds_get_members(IndexBuilds *builds, IndexBuildMembers *ret_members) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    *ret_members = builds->members;
+    return ret_members->ready != NULL;
+}
+
 bool index_builds_is_resuming(const IndexBuilds *builds) {
     return builds != NULL && builds->is_resuming;
 }
@@ -123,7 +151,7 @@ static ActiveBuild *find_active(const IndexBuilds *builds, const Uuid *uuid) {
 
 ErrCode index_builds_enter(IndexBuilds *builds, ActiveBuild *build, bool is_limited, Error *err) {
     invariant(builds != NULL);
-    Waiter waiter = {.op = build->op};
+    Waiter waiter = {.op = build->op, .is_client = !build->op->is_unreplicated};
     ErrCode rc = ERR_OK;
     mutex_lock(&builds->mu);
     list_push_back(&builds->waiters, &waiter.node);
@@ -154,7 +182,7 @@ void index_builds_leave(IndexBuilds *builds, ActiveBuild *build) {
 ErrCode index_builds_wait_end(IndexBuilds *builds, OpCtx *op, const Uuid *uuid, Error *err) {
     if (builds == NULL)
         return ERR_OK;
-    Waiter waiter = {.op = op};
+    Waiter waiter = {.op = op, .is_client = !op->is_unreplicated};
     ErrCode rc = ERR_OK;
     mutex_lock(&builds->mu);
     list_push_back(&builds->waiters, &waiter.node);
@@ -171,43 +199,22 @@ ErrCode index_builds_wait_end(IndexBuilds *builds, OpCtx *op, const Uuid *uuid, 
 
 /* ---- decisions ---- */
 
+/* To abort is final. */
+static void decide_locked(IndexBuilds *builds, const Uuid *uuid, const IndexBuildVerdict *verdict) {
+    ActiveBuild *build = find_active(builds, uuid);
+    if (build == NULL || build->verdict.decision == INDEX_BUILD_ABORT)
+        return;
+    build->verdict = *verdict;
+    if (verdict->decision == INDEX_BUILD_ABORT)
+        op_kill(build->op, ERR_INDEX_BUILD_ABORTED);
+    op_signal(build->op);
+}
+
 void index_builds_decide(IndexBuilds *builds, const Uuid *uuid, IndexBuildDecision decision) {
     if (builds == NULL)
         return;
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
-    ActiveBuild *build = find_active(builds, uuid);
-    if (build == NULL || build->decision == INDEX_BUILD_ABORT)
-        return;
-    build->decision = decision;
-    if (decision == INDEX_BUILD_ABORT)
-        op_kill(build->op, ERR_INDEX_BUILD_ABORTED);
-    else
-        op_signal(build->op);
-}
-
-ErrCode index_builds_abort_all(IndexBuilds *builds, OpCtx *op, Error *err) {
-    if (builds == NULL)
-        return ERR_OK;
-    Waiter waiter = {.op = op};
-    ErrCode rc = ERR_OK;
-    mutex_lock(&builds->mu);
-    list_push_back(&builds->waiters, &waiter.node);
-    while (rc == ERR_OK && !list_is_empty(&builds->active)) {
-        LIST_FOR_EACH (&builds->active, node) {
-            ActiveBuild *build = CONTAINER_OF(node, ActiveBuild, node);
-            if (build->decision == INDEX_BUILD_ABORT)
-                continue;
-            build->decision = INDEX_BUILD_ABORT;
-            op_kill(build->op, ERR_INDEX_BUILD_ABORTED);
-        }
-        mutex_unlock(&builds->mu);
-        bool is_timed_out;
-        rc = op_wait(op, INT64_MAX, &is_timed_out, err);
-        mutex_lock(&builds->mu);
-    }
-    list_remove(&waiter.node);
-    mutex_unlock(&builds->mu);
-    return rc;
+    decide_locked(builds, uuid, &(IndexBuildVerdict){.decision = decision});
 }
 
 void index_builds_abort_collection(IndexBuilds *builds, const Uuid *coll_uuid) {
@@ -216,24 +223,93 @@ void index_builds_abort_collection(IndexBuilds *builds, const Uuid *coll_uuid) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
     LIST_FOR_EACH (&builds->active, node) {
         ActiveBuild *build = CONTAINER_OF(node, ActiveBuild, node);
-        if (!uuid_equal(&build->coll_uuid, coll_uuid))
-            continue;
-        build->decision = INDEX_BUILD_ABORT;
-        op_kill(build->op, ERR_INDEX_BUILD_ABORTED);
+        if (uuid_equal(&build->coll_uuid, coll_uuid))
+            decide_locked(builds, &build->uuid,
+                          &(IndexBuildVerdict){.decision = INDEX_BUILD_ABORT});
     }
 }
 
-/* Returns when the build is to be committed; to abort it is to kill its operation. */
-static ErrCode await_decision(BuildTask *task, Error *err) {
-    for (;;) {
-        mutex_lock(&task->builds->mu);
-        bool is_decided = task->build->active.decision == INDEX_BUILD_COMMIT;
-        mutex_unlock(&task->builds->mu);
-        if (is_decided)
-            return ERR_OK;
-        bool is_timed_out;
-        TRY(op_wait(task->op, INT64_MAX, &is_timed_out, err));
+ErrCode index_builds_apply_decision(IndexBuilds *builds, OpCtx *op, const Uuid *uuid,
+                                    IndexBuildDecision decision, Error *err) {
+    if (builds == NULL)
+        return ERR_OK;
+    mutex_lock(&builds->mu);
+    decide_locked(builds, uuid, &(IndexBuildVerdict){decision, true, op->apply_ts});
+    mutex_unlock(&builds->mu);
+    return index_builds_wait_end(builds, op, uuid, err);
+}
+
+bool index_builds_is_active(IndexBuilds *builds, const Uuid *uuid) {
+    if (builds == NULL)
+        return false;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    return find_active(builds, uuid) != NULL;
+}
+
+void index_builds_look_again(IndexBuilds *builds) {
+    if (builds == NULL)
+        return;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    LIST_FOR_EACH (&builds->tasks, node)
+        op_signal(CONTAINER_OF(node, BuildTask, node)->op);
+}
+
+void index_builds_step_down(IndexBuilds *builds) {
+    if (builds == NULL)
+        return;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    LIST_FOR_EACH (&builds->tasks, node) {
+        BuildTask *task = CONTAINER_OF(node, BuildTask, node);
+        if (task->waiter != NULL && task->is_two_phase)
+            op_kill(task->waiter->op, ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE);
     }
+    LIST_FOR_EACH (&builds->waiters, node) {
+        Waiter *waiter = CONTAINER_OF(node, Waiter, node);
+        if (waiter->is_client)
+            op_kill(waiter->op, ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE);
+    }
+}
+
+static IndexBuildVerdict verdict_of(BuildTask *task, IndexBuildMembers *ret_members,
+                                    bool *ret_is_stopping) {
+    IndexBuilds *builds = task->builds;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    *ret_members = builds->members;
+    *ret_is_stopping = builds->is_stopping || builds->is_halting;
+    return task->build->active.verdict;
+}
+
+/* Returns when the build is to be committed; to abort it is to kill its operation. */
+static ErrCode await_verdict(BuildTask *task, IndexBuildVerdict *ret_verdict, Error *err) {
+    OpCtx *op = task->op;
+    for (;;) {
+        IndexBuildMembers members;
+        bool is_stopping;
+        *ret_verdict = verdict_of(task, &members, &is_stopping);
+        if (ret_verdict->decision == INDEX_BUILD_COMMIT)
+            return ERR_OK;
+        int64_t until_us = INT64_MAX;
+        if (task->is_two_phase && members.ready != NULL) {
+            bool is_commit = false;
+            CLEANUP(error_reset) Error why = {0};
+            (void)members.ready(members.arg, op, task->build, &is_commit, &why);
+            if (is_commit) {
+                *ret_verdict = (IndexBuildVerdict){.decision = INDEX_BUILD_COMMIT};
+                return ERR_OK;
+            }
+            until_us = clock_mono_us() + LOOK_INTERVAL_US;
+        }
+        bool is_timed_out;
+        TRY(op_wait(op, until_us, &is_timed_out, err));
+    }
+}
+
+/* In whose name the build changes the catalog. */
+static void act_by(BuildTask *task, const IndexBuildVerdict *verdict) {
+    if (!task->is_two_phase)
+        return;
+    task->op->is_unreplicated = task->op->is_applying = verdict->is_applied;
+    task->build->catalog_ts = verdict->apply_ts;
 }
 
 /* ---- tasks ---- */
@@ -265,18 +341,23 @@ ErrCode index_builds_start(IndexBuilds *builds, IndexBuild *take_build,
     ServiceCtx *service = take_build->active.op->service;
     BuildTask *task = NEW(BuildTask);
     OpCtx *op = op_ctx_new(service->ops, NULL, NULL);
-    *task = (BuildTask){
-        .builds = builds, .op = op, .build = take_build, .catalog = catalog, .waiter = waiter};
+    *task = (BuildTask){.builds = builds,
+                        .op = op,
+                        .build = take_build,
+                        .catalog = catalog,
+                        .is_two_phase = take_build->is_two_phase,
+                        .waiter = waiter};
     op->service = service;
-    op->is_unreplicated = take_build->active.op->is_unreplicated;
-    op->is_applying = take_build->active.op->is_applying;
-    op->apply_ts = take_build->active.op->apply_ts;
+    /* Before the decision a build in two phases is this node's own affair. */
+    op->is_unreplicated = task->is_two_phase || take_build->active.op->is_unreplicated;
+    op->is_applying = !task->is_two_phase && take_build->active.op->is_applying;
+    take_build->catalog_ts = task->is_two_phase ? 0 : take_build->active.op->apply_ts;
     op_attach_storage(op, service->storage);
     OpDescription desc = describe(take_build, op);
     op_begin(op, &desc); /* here, not on the thread: from now on it can be killed */
     mutex_lock(&builds->mu);
     take_build->active.op = op;
-    if (take_build->active.decision == INDEX_BUILD_ABORT) /* the other operation was told */
+    if (take_build->active.verdict.decision == INDEX_BUILD_ABORT) /* the other operation was told */
         op_kill(op, ERR_INDEX_BUILD_ABORTED);
     list_push_back(&builds->tasks, &task->node);
     if (waiter != NULL)
@@ -311,10 +392,18 @@ static ErrCode run_build(BuildTask *task, Error *err) {
     OpCtx *op = task->op;
     op->admission_priority = ADMISSION_LOW; /* tickets go to clients first */
     TRY(index_build_fill(task->build, err));
-    TRY(await_decision(task, err));
-    TRY(index_build_drain(task->build, err));
-    op->admission_priority = ADMISSION_NORMAL;
-    return task->catalog->commit(task->build, err);
+    for (;;) {
+        IndexBuildVerdict verdict;
+        TRY(await_verdict(task, &verdict, err));
+        TRY(index_build_drain(task->build, err));
+        op->admission_priority = ADMISSION_NORMAL;
+        act_by(task, &verdict);
+        ErrCode rc = task->catalog->commit(task->build, err);
+        if (rc != ERR_NOT_WRITABLE_PRIMARY || !task->is_two_phase || verdict.is_applied)
+            return rc;
+        op->is_unreplicated = true; /* somebody else decides now */
+        error_reset(err);
+    }
 }
 
 /* By the build's error, or success: takes it out of the catalog unless it is ready or to be
@@ -331,9 +420,14 @@ static void finish_task(BuildTask *task, Error *err) {
         index_build_log(build, "Index build: completed successfully", 20663, err);
     } else if (!is_stopped) {
         index_build_log(build, "Index build: failed", 20649, err);
-        task->catalog->abort(build);
+        is_stopped = task->is_lost = !abort_build(task, err);
     }
     if (!is_stopped) {
+        IndexBuildMembers members;
+        bool is_stopping;
+        (void)verdict_of(task, &members, &is_stopping);
+        if (task->is_two_phase && members.ended != NULL)
+            members.ended(members.arg, task->op, &build->active.uuid);
         index_builds_leave(builds, &build->active);
         index_build_free(build);
         task->build = NULL;
@@ -347,6 +441,40 @@ static void finish_task(BuildTask *task, Error *err) {
         op_signal(task->waiter->op);
     }
     task->is_over = true;
+}
+
+/* Takes a build that failed out of the catalog. One in two phases is ended by the primary for all:
+ * until this node is that, or hears from it, it waits. False: the node stops or rolls back before.
+ */
+static bool abort_build(BuildTask *task, const Error *cause) {
+    OpCtx *op = task->op;
+    bool was_uninterruptible = op->is_uninterruptible;
+    op->is_uninterruptible = true;
+    bool is_stopping = false;
+    for (;;) {
+        CLEANUP(error_reset) Error err = {0};
+        IndexBuildMembers members;
+        IndexBuildVerdict verdict = verdict_of(task, &members, &is_stopping);
+        if (is_stopping && task->is_two_phase && !verdict.is_applied)
+            break;
+        is_stopping = false;
+        act_by(task, &verdict);
+        ErrCode rc = task->catalog->abort(task->build, cause, &err);
+        if (rc != ERR_NOT_WRITABLE_PRIMARY || !task->is_two_phase) {
+            if (rc != ERR_OK)
+                index_build_log(task->build, "Index build: could not be taken out of the catalog",
+                                7100303, &err);
+            break;
+        }
+        if (members.failed != NULL)
+            members.failed(members.arg, op, task->build, cause);
+        bool is_timed_out;
+        error_reset(&err);
+        if (op_wait(op, clock_mono_us() + LOOK_INTERVAL_US, &is_timed_out, &err) != ERR_OK)
+            continue; /* of no matter: looks again at once */
+    }
+    op->is_uninterruptible = was_uninterruptible;
+    return !is_stopping;
 }
 
 /* Joins threads that have nothing left to do. */
@@ -405,7 +533,8 @@ static void forget_waiter(IndexBuilds *builds, const IndexBuildWaiter *waiter) {
 ErrCode index_builds_wait(IndexBuilds *builds, IndexBuildWaiter *waiter, Error *err) {
     OpCtx *op = waiter->op;
     ErrCode rc = wait_until_ended(builds, waiter, err);
-    if (rc != ERR_OK && rc != ERR_INTERRUPTED_AT_SHUTDOWN) {
+    if (rc != ERR_OK && rc != ERR_INTERRUPTED_AT_SHUTDOWN &&
+        rc != ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE) {
         kill_build(builds, &waiter->uuid, rc);
         CLEANUP(error_reset) Error ignored = {0};
         bool was_uninterruptible = op->is_uninterruptible;
@@ -428,11 +557,12 @@ ErrCode index_builds_wait(IndexBuilds *builds, IndexBuildWaiter *waiter, Error *
 
 /* ---- stop ---- */
 
-static void save_and_free(BuildTask *task) {
+static void save_and_free(BuildTask *task, bool is_saved) {
     IndexBuild *build = task->build;
     CLEANUP(error_reset) Error err = {0};
     task->op->is_uninterruptible = true;
-    if (index_build_save(build, &err) != ERR_OK)
+    task->op->is_unreplicated = true;
+    if (is_saved && !task->is_lost && index_build_save(build, &err) != ERR_OK)
         index_build_log(build, "Index build: could not be saved; the next start begins it anew",
                         7100304, &err);
     index_builds_leave(task->builds, &build->active);
@@ -440,18 +570,20 @@ static void save_and_free(BuildTask *task) {
     op_end(task->op);
 }
 
-void index_builds_interrupt(IndexBuilds *builds) {
-    if (builds == NULL)
-        return;
+static void interrupt_all(IndexBuilds *builds, ErrCode code) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
-    LIST_FOR_EACH (&builds->tasks, node)
-        op_kill(CONTAINER_OF(node, BuildTask, node)->op, ERR_INTERRUPTED_AT_SHUTDOWN);
+    if (code == ERR_INTERRUPTED_AT_SHUTDOWN)
+        builds->is_stopping = true;
+    else
+        builds->is_halting = true;
+    LIST_FOR_EACH (&builds->tasks, node) {
+        OpCtx *op = CONTAINER_OF(node, BuildTask, node)->op;
+        op_kill(op, code);
+        op_signal(op);
+    }
 }
 
-void index_builds_stop(IndexBuilds *builds) {
-    if (builds == NULL)
-        return;
-    index_builds_interrupt(builds); /* those that came since, too */
+static void join_all(IndexBuilds *builds, bool is_saved) {
     for (;;) {
         mutex_lock(&builds->mu);
         ListNode *node = list_first(&builds->tasks);
@@ -463,7 +595,28 @@ void index_builds_stop(IndexBuilds *builds) {
         BuildTask *task = CONTAINER_OF(node, BuildTask, node);
         thread_join(&task->thread);
         if (task->build != NULL)
-            save_and_free(task);
+            save_and_free(task, is_saved);
         task_free(task);
     }
+}
+
+void index_builds_interrupt(IndexBuilds *builds) {
+    if (builds != NULL)
+        interrupt_all(builds, ERR_INTERRUPTED_AT_SHUTDOWN);
+}
+
+void index_builds_stop(IndexBuilds *builds) {
+    if (builds == NULL)
+        return;
+    index_builds_interrupt(builds); /* those that came since, too */
+    join_all(builds, /* is_saved= */ true);
+}
+
+void index_builds_halt(IndexBuilds *builds) {
+    if (builds == NULL)
+        return;
+    interrupt_all(builds, ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE);
+    join_all(builds, /* is_saved= */ false);
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    builds->is_halting = false;
 }

@@ -7,8 +7,10 @@
  *     index_builds_decide     commit or abort; the thread waits for it
  *     index_builds_wait       the result
  *
- * On a standalone node whoever starts a build decides to commit it at once. In a replica set the
- * decision comes from the votes on the primary, and from the oplog on a secondary.
+ * On a standalone node whoever starts a build decides to commit it at once. In a replica set builds
+ * have two phases, told by startIndexBuild and by commitIndexBuild or abortIndexBuild: the primary
+ * decides by the votes of the members (IndexBuildMembers), a secondary is told by the oplog
+ * (index_builds_apply_decision). A build outlives changes between the two.
  *
  * Ownership: made by server/, hangs off the ServiceCtx, freed after the last operation. A build is
  * registered from before its catalog entry is written until after the entry is ready or gone, so
@@ -21,6 +23,7 @@
 
 #include "base/error.h"
 #include "base/list.h"
+#include "bson/doc.h"
 #include "bson/uuid.h"
 #include "concurrency/op_ctx.h"
 
@@ -40,6 +43,13 @@ typedef enum IndexBuildDecision {
     INDEX_BUILD_ABORT,
 } IndexBuildDecision;
 
+/* What is to become of a build, and who says so. */
+typedef struct IndexBuildVerdict {
+    IndexBuildDecision decision;
+    bool is_applied;   /* an entry of the oplog; else this node, which tells the others */
+    uint64_t apply_ts; /* of that entry; 0: none */
+} IndexBuildVerdict;
+
 /* What the coordinator knows of a build: the head of IndexBuild. */
 typedef struct ActiveBuild {
     ListNode node;
@@ -47,16 +57,34 @@ typedef struct ActiveBuild {
     Uuid coll_uuid;
     OpCtx *op; /* of who works on it: at first the one that starts it, then its own */
     /* Guarded by the coordinator's mutex. */
-    IndexBuildDecision decision;
+    IndexBuildVerdict verdict;
 } ActiveBuild;
 
-/* The catalog's part of a build, done by ddl/. Both run on the build's thread. */
+/* The catalog's part of a build, done by ddl/. Both run on the build's thread, and fail with
+ * ERR_NOT_WRITABLE_PRIMARY where it would be for the primary to tell the others. */
 typedef struct IndexBuildCatalog {
     /* Under X: index_build_finish_locked, then the entry with ready: true. */
     ErrCode (*commit)(IndexBuild *build, Error *err);
     /* Takes the entry out, if it is still there, and its tables with it. Cannot be interrupted. */
-    void (*abort)(IndexBuild *build);
+    ErrCode (*abort)(IndexBuild *build, const Error *cause, Error *err);
 } IndexBuildCatalog;
+
+/* How the members of a replica set agree about builds in two phases, done by repl/. They run
+ * on the build's thread, unless said otherwise. */
+typedef struct IndexBuildMembers {
+    void *arg;
+    /* Before the start, on the primary: what it takes to commit the build. `quorum` may be missing;
+     * it has been checked. On the operation that starts it. */
+    ErrCode (*begin)(void *arg, OpCtx *op, IndexBuild *build, const Doc *specs, uint32_t count,
+                     Elem quorum, Error *err);
+    /* The build has done its first drain. Called now and then until it is decided; on the primary
+     * *ret_is_commit says when enough members have come so far. */
+    ErrCode (*ready)(void *arg, OpCtx *op, IndexBuild *build, bool *ret_is_commit, Error *err);
+    /* The build cannot be finished on this secondary. Called now and then until it is decided. */
+    void (*failed)(void *arg, OpCtx *op, IndexBuild *build, const Error *cause);
+    /* It is over, or has not come to be. */
+    void (*ended)(void *arg, OpCtx *op, const Uuid *build);
+} IndexBuildMembers;
 
 /* Who waits for a build; lives on the stack of who started it. */
 typedef struct IndexBuildWaiter {
@@ -74,6 +102,9 @@ void index_builds_free(IndexBuilds *builds);
 /* Of the operation's service. NULL where there is no server (tests): nothing runs there, and
  * nothing can be started. */
 IndexBuilds *op_index_builds(const OpCtx *op);
+/* Builds in two phases that have come to their decision wait until there are members. */
+void index_builds_set_members(IndexBuilds *builds, const IndexBuildMembers *members);
+bool index_builds_get_members(IndexBuilds *builds, IndexBuildMembers *ret_members);
 bool index_builds_is_resuming(const IndexBuilds *builds);
 const IndexBuildParams *index_build_params(const IndexBuilds *builds);
 void index_builds_set_params(IndexBuilds *builds, int64_t memory_mb_max, int64_t active_max,
@@ -97,11 +128,24 @@ ErrCode index_builds_start(IndexBuilds *builds, IndexBuild *take_build,
  * catalog says that the index is gone, to abort only makes the build notice early. */
 void index_builds_decide(IndexBuilds *builds, const Uuid *uuid, IndexBuildDecision decision);
 void index_builds_abort_collection(IndexBuilds *builds, const Uuid *coll_uuid);
-/* Aborts all and waits until none is left. */
-ErrCode index_builds_abort_all(IndexBuilds *builds, OpCtx *op, Error *err) MUST_CHECK;
+/* The same by an entry of the oplog that `op` applies (op->apply_ts); returns when there is no such
+ * build (any more). To commit one may fail here, which leaves nothing of it. */
+ErrCode index_builds_apply_decision(IndexBuilds *builds, OpCtx *op, const Uuid *uuid,
+                                    IndexBuildDecision decision, Error *err) MUST_CHECK;
+bool index_builds_is_active(IndexBuilds *builds, const Uuid *uuid);
+
+/* This node has become primary, or somebody has voted: builds look again whether to commit. */
+void index_builds_look_again(IndexBuilds *builds);
+/* It is not primary any more: builds go on, but whoever waits for one fails with
+ * ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE. */
+void index_builds_step_down(IndexBuilds *builds);
+/* Before a rollback: ends all builds without a change of the catalog, which will be another one.
+ * Those that it has then are to be made again (ddl_restart_index_builds). */
+void index_builds_halt(IndexBuilds *builds);
 
 /* The result of the build. Who is interrupted while it waits ends the build with it, and fails with
- * the reason after the build has gone; at shutdown it leaves the build to index_builds_stop. */
+ * the reason after the build has gone; but not at shutdown, which leaves the build to
+ * index_builds_stop, nor when the node ceases to be primary. */
 ErrCode index_builds_wait(IndexBuilds *builds, IndexBuildWaiter *waiter, Error *err) MUST_CHECK;
 /* Returns when there is no such build (any more). */
 ErrCode index_builds_wait_end(IndexBuilds *builds, OpCtx *op, const Uuid *uuid, Error *err)

@@ -6,7 +6,8 @@
  *
  * Temporary tables are not in the journal. What they have after anything but a clean stop is of
  * some checkpoint, older than the collection: so resume documents count only after a clean stop,
- * which the lock file tells. A crash at any step above is not one.
+ * which the lock file tells. A crash at any step above is not one. Nor are they written by a member
+ * of a replica set whose newest writes are not stable at its stop.
  */
 #include <string.h>
 
@@ -68,8 +69,19 @@ static ErrCode write_resume_table(OpCtx *op, const Buffer *doc, Error *err) {
     return op_run_with_retry(op, write_unit, &unit, err);
 }
 
+/* Of a replicated collection the next start has what is stable and applies the rest again, which
+ * may give other record ids to documents that this build has seen. */
+static ErrCode check_stable(const IndexBuild *build, Error *err) {
+    StorageEngine *engine = op_storage(build->active.op);
+    if (!build->is_two_phase || storage_stable_ts(engine) == storage_last_applied_ts(engine))
+        return ERR_OK;
+    return error_set(err, ERR_CONFLICTING_OPERATION_IN_PROGRESS,
+                     "some of the newest writes are not stable yet");
+}
+
 ErrCode index_build_save(IndexBuild *build, Error *err) {
     OpCtx *op = build->active.op;
+    TRY(check_stable(build, err));
     TRY(build_flush_skipped(build, err));
     ResumeDoc doc = {
         .build_uuid = build->active.uuid,

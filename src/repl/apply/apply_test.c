@@ -18,7 +18,7 @@ static const char *const MODES[] = {"steady", "recovery", "initial sync"};
 
 /* ---- entries from tables ---- */
 
-/* "U1" stands for a UUID, in ui, dropTarget. */
+/* "U1" stands for a UUID, in ui, dropTarget, indexBuildUUID. */
 static Uuid uuid_of(Str text) {
     Uuid uuid = {{0}};
     memcpy(uuid.bytes, text.data, text.size < 16 ? text.size : 16);
@@ -30,7 +30,8 @@ static void build_entry_fields(DocBuilder *b, Doc from) {
     for (Elem elem; doc_iter_next(&iter, &elem);) {
         Str name = elem_name_str(elem);
         bool is_uuid =
-            elem_type(elem) == BT_STRING && (str_is(name, "ui") || str_is(name, "dropTarget"));
+            elem_type(elem) == BT_STRING &&
+            (str_is(name, "ui") || str_is(name, "dropTarget") || str_is(name, "indexBuildUUID"));
         if (is_uuid) {
             Uuid uuid = uuid_of(elem_str(elem));
             build_uuid(b, name.data, &uuid);
@@ -173,6 +174,9 @@ static void drop_db(TestNode *node, const char *db) {
 #define UPDATE(uuid, id, change)                                                                   \
     "{'op': 'u', 'ns': 'd.a', 'ui': '" uuid "', 'o': " change ", 'o2': {'_id': " id "}}"
 #define DELETE(uuid, id) "{'op': 'd', 'ns': 'd.a', 'ui': '" uuid "', 'o': {'_id': " id "}}"
+#define BUILD(name)                                                                                \
+    COMMAND("U1", "{'" name "': 'a', 'indexBuildUUID': 'B1', 'indexes': [{'v': 2, 'key': {'x': "   \
+                  "1}, 'name': 'x_1'}, {'v': 2, 'key': {'y': 1}, 'name': 'y_1'}]}")
 #define COMMAND(uuid, o) "{'op': 'c', 'ns': 'd.$cmd', 'ui': '" uuid "', 'o': " o "}"
 
 static const struct {
@@ -308,20 +312,21 @@ static const struct {
                                                                                                  "'"
                                                                                                  "}") "]",
      "a: { _id: 1, x: [ 1, 2 ] } { _id: 2, y: [ 1, 2 ] } |x_1* |y_1*"},
-    {"[" CREATE("a", "U1") ", " COMMAND(
-         "U1",
-         "{'startIndexBuild': 'a', 'indexes': []}") ", " COMMAND("U1",
-                                                                 "{'commitIndexBuild': 'a', "
-                                                                 "'indexes': [{'v': 2, 'key': "
-                                                                 "{'x': 1}, 'name': 'x_1'}, "
-                                                                 "{'v': 2, 'key': {'y': 1}, "
-                                                                 "'name': 'y_1'}]}") "]",
-     "a: |x_1 |y_1"},
-    {"[" CREATE("a", "U1") ", " COMMAND(
-         "U1", "{'startIndexBuild': 'a', 'indexes': []}") ", " COMMAND("U1",
-                                                                       "{'abortIndexBuild': 'a', "
-                                                                       "'indexes': []}") "]",
-     "a:"},
+    /* Builds in two phases, and the second phase alone. */
+    {"[" CREATE("a", "U1") ", " INSERT("U1", "{'_id': 1, 'x': 1}") ", " BUILD(
+         "startIndexBuild") ", " INSERT("U1",
+                                        "{'_id': 2, 'x': [1, 2]}") ", " BUILD("commitIndexBuil"
+                                                                              "d") "]",
+     "a: { _id: 1, x: 1 } { _id: 2, x: [ 1, 2 ] } |x_1* |y_1"},
+    {"[" CREATE("a", "U1") ", " INSERT("U1", "{'_id': 1, 'x': 1}") ", " BUILD(
+         "startIndexBuild") ", " BUILD("abortIndexBuild") "]",
+     "a: { _id: 1, x: 1 }"},
+    {"[" CREATE("a", "U1") ", " INSERT("U1", "{'_id': 1, 'x': 1}") ", " BUILD(
+         "commitIndexBuild") ", " BUILD("commitIndexBuild") ", " BUILD("abortIndexBuild") "]",
+     "a: { _id: 1, x: 1 } |x_1 |y_1"},
+    {"[" CREATE("a", "U1") ", " INSERT("U1", "{'_id': 1, 'x': 1}") ", " BUILD(
+         "startIndexBuild") ", " COMMAND("U1", "{'drop': 'a'}") ", " BUILD("commitIndexBuild") "]",
+     ""},
     /* Validators judged where the document was written. */
     {"[{'op': 'c', 'ns': 'd.$cmd', 'ui': 'U1', 'o': {'create': 'a', 'validator': {'x': "
      "1}}}, " INSERT("U1", "{'_id': 1, 'x': 2}") "]",

@@ -40,12 +40,14 @@ static ErrCode apply_coll_mod(const Command *command, Error *err);
 static ErrCode apply_create_indexes(const Command *command, Error *err);
 static ErrCode apply_drop_indexes(const Command *command, Error *err);
 static ErrCode apply_ops(const Command *command, Error *err);
+static ErrCode apply_start_build(const Command *command, Error *err);
 static ErrCode apply_commit_build(const Command *command, Error *err);
+static ErrCode apply_abort_build(const Command *command, Error *err);
 static ErrCode apply_nothing(const Command *command, Error *err);
 
 /* To add a command: a row here and its function below. */
 static const CommandRow COMMANDS[] = {
-    {"abortIndexBuild", apply_nothing, {0}, {0}},
+    {"abortIndexBuild", apply_abort_build, {ERR_NAMESPACE_NOT_FOUND}, {0}},
     {"abortTransaction", NULL, {0}, {0}},
     {"applyOps", apply_ops, {0}, {0}},
     {"collMod",
@@ -70,7 +72,10 @@ static const CommandRow COMMANDS[] = {
     {"emptycapped", NULL, {0}, {0}},
     {"importCollection", NULL, {0}, {0}},
     {"renameCollection", apply_rename, {ERR_NAMESPACE_NOT_FOUND, ERR_NAMESPACE_EXISTS}, {0}},
-    {"startIndexBuild", apply_nothing, {0}, {0}},
+    {"startIndexBuild",
+     apply_start_build,
+     {ERR_NAMESPACE_NOT_FOUND, ERR_INDEX_ALREADY_EXISTS},
+     {ERR_INDEX_OPTIONS_CONFLICT, ERR_INDEX_KEY_SPECS_CONFLICT, ERR_CANNOT_CREATE_INDEX}},
 };
 
 static bool is_listed(const ErrCode *codes, ErrCode code) {
@@ -324,25 +329,59 @@ static ErrCode apply_create_indexes(const Command *command, Error *err) {
     return build_indexes(command, &spec, 1, err);
 }
 
-/* Builds in two phases have a start, which this node ignores: it builds when the other nodes are
- * done, so an abort has nothing to undo either. */
-static ErrCode apply_commit_build(const Command *command, Error *err) {
+/* What entries of builds in two phases say. */
+typedef struct BuildEntry {
+    Ns ns;
+    Uuid uuid;
+    Doc specs[COLLECTION_INDEXES_MAX];
+    uint32_t count;
+} BuildEntry;
+
+static ErrCode parse_build(const Command *command, BuildEntry *ret_build, Error *err) {
+    if (!uuid_from_elem(doc_get_lit(command->entry->o, "indexBuildUUID"), &ret_build->uuid))
+        return error_set(err, ERR_FAILED_TO_PARSE, "oplog entry: 'indexBuildUUID' must be a UUID");
     Elem rows = doc_get_lit(command->entry->o, "indexes");
     if (elem_type(rows) != BT_ARRAY)
         return error_set(err, ERR_FAILED_TO_PARSE, "oplog entry: 'indexes' must be an array");
-    uint32_t count = doc_count(elem_doc(rows));
-    if (count == 0 || count > COLLECTION_INDEXES_MAX)
-        return error_set(err, ERR_FAILED_TO_PARSE, "oplog entry: 'indexes' has %u elements", count);
-    Doc specs[COLLECTION_INDEXES_MAX];
+    ret_build->count = doc_count(elem_doc(rows));
+    if (ret_build->count == 0 || ret_build->count > COLLECTION_INDEXES_MAX)
+        return error_set(err, ERR_FAILED_TO_PARSE, "oplog entry: 'indexes' has %u elements",
+                         ret_build->count);
     DocIter iter = doc_iter(elem_doc(rows));
     Elem row;
     for (uint32_t i = 0; doc_iter_next(&iter, &row); i++) {
         if (elem_type(row) != BT_DOC)
             return error_set(err, ERR_FAILED_TO_PARSE,
                              "oplog entry: 'indexes' must hold documents");
-        specs[i] = elem_doc(row);
+        ret_build->specs[i] = elem_doc(row);
     }
-    return build_indexes(command, specs, count, err);
+    return find_target(command, &ret_build->ns, err);
+}
+
+/* In the background, up to the entry that ends it. Not while the data are copied: they may be ahead
+ * of the entry, and whoever copies looks at the end which builds there are. */
+static ErrCode apply_start_build(const Command *command, Error *err) {
+    BuildEntry build;
+    TRY(parse_build(command, &build, err));
+    if (command->mode == APPLY_INITIAL_SYNC)
+        return ERR_OK;
+    return ddl_start_index_build_of(command->op, &build.ns, &build.uuid, build.specs, build.count,
+                                    err);
+}
+
+/* Waits for the build. If there is none, or it has failed, the indexes are built here and now: it
+ * is decided that they exist. */
+static ErrCode apply_commit_build(const Command *command, Error *err) {
+    BuildEntry build;
+    TRY(parse_build(command, &build, err));
+    TRY(ddl_end_index_build(command->op, &build.ns, &build.uuid, /* is_commit= */ true, err));
+    return build_indexes(command, build.specs, build.count, err);
+}
+
+static ErrCode apply_abort_build(const Command *command, Error *err) {
+    BuildEntry build;
+    TRY(parse_build(command, &build, err));
+    return ddl_end_index_build(command->op, &build.ns, &build.uuid, /* is_commit= */ false, err);
 }
 
 static ErrCode apply_drop_indexes(const Command *command, Error *err) {

@@ -40,6 +40,7 @@ static inline void test_node_open(TestNode *node, bool has_oplog) {
 }
 
 static inline void test_node_close(TestNode *node) {
+    index_builds_stop(node->fx.service.index_builds);
     oplog_free(node->oplog);
     node->oplog = NULL;
     catalog_service_free(node->fx.service.catalog);

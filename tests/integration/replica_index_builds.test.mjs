@@ -1,0 +1,288 @@
+/*
+ * Goal (IDX-4, IDX-5): on a replica set an index is ready on all members or on none, whoever dies,
+ * steps down or restarts while it is built, and it is right. Method: failpoints hold builds in a
+ * phase while clients write and members come and go; then every member is validated and compared.
+ */
+import assert from 'node:assert/strict';
+import { rmSync } from 'node:fs';
+import { after, test } from 'node:test';
+import { waitFor } from '../lib/server.mjs';
+import { startReplicaSet } from '../lib/replica_set.mjs';
+
+const DOCUMENTS = 5000;
+const KEYS = { key: { a: 1 }, name: 'a_1' };
+const INTERRUPTED_DUE_TO_REPL_STATE_CHANGE = 11602;
+const INDEX_BUILD_ABORTED = 276;
+const UNSATISFIABLE_COMMIT_QUORUM = 278;
+
+const sets = [];
+after(async () => {
+    for (const set of sets) await set.remove();
+});
+
+async function startSet(options = {}) {
+    const set = await startReplicaSet({ members: 3, ...options });
+    sets.push(set);
+    const client = await set.client({ retryWrites: true });
+    set.db = client.db('test');
+    set.builds = client.db('config').collection('system.indexBuilds');
+    return set;
+}
+
+async function fill(set) {
+    await set.db.collection('c').drop().catch(() => {});
+    const documents = Array.from({ length: DOCUMENTS }, (_, i) => ({ _id: i, a: i % 97, u: i }));
+    await set.db.collection('c').insertMany(documents, { writeConcern: { w: 3 } });
+}
+
+const failpoint = (set, member, name, what) =>
+    set.command(member, { configureFailPoint: name, ...what });
+
+/* The result of a createIndexes that is not waited for: 0 or the code. */
+const create = (set, indexes = [KEYS], more = {}) =>
+    set.db.command({ createIndexes: 'c', indexes, ...more }).then(
+        () => 0,
+        (error) => error.code ?? error.message,
+    );
+
+async function hang(set, member, name, blockTimeMS = 3000) {
+    const what = { mode: 'alwaysOn', data: { blockTimeMS } };
+    const { count } = await failpoint(set, member, name, what);
+    return () =>
+        set.command(member, {
+            waitForFailPoint: name,
+            timesEntered: Number(count) + 1,
+            maxTimeMS: 20_000,
+        });
+}
+const release = (set, member, name) => failpoint(set, member, name, { mode: 'off' });
+
+/* Names of the indexes of a member: ready ones, and "name..." for those that are being built. */
+async function indexesOf(set, member) {
+    const command = { listIndexes: 'c', includeBuildUUIDs: true };
+    const reply = await set.command(member, command, 'test');
+    return reply.cursor.firstBatch.map(({ name, buildUUID }) => (buildUUID ? `${name}...` : name));
+}
+
+async function everywhere(set, expected) {
+    let seen;
+    await waitFor(
+        async () => {
+            seen = [];
+            for (const member of set.members)
+                if (member.isRunning()) seen.push((await indexesOf(set, member)).join());
+            return seen.every((names) => names === ['_id_', ...expected].join());
+        },
+        { timeoutMs: 30_000, what: `indexes ${expected} everywhere` },
+    ).catch((error) => {
+        throw new Error(`${error.message}: ${JSON.stringify(seen)}`);
+    });
+    await set.waitForReplication();
+    for (const member of set.members) {
+        const db = (await set.direct(member)).db('test');
+        const found = await db.command({ validate: 'c', full: true });
+        assert.ok(found.valid, JSON.stringify(found));
+        const all = await db.collection('c').find().hint({ $natural: 1 }).toArray();
+        for (const name of expected) {
+            const indexed = await db.collection('c').find().hint(name).toArray();
+            assert.equal(indexed.length, all.length, `${name} has all documents`);
+        }
+    }
+    assert.deepEqual(await set.builds.find().toArray(), []);
+}
+
+async function entriesOf(set, member) {
+    const oplog = (await set.direct(member)).db('local').collection('oplog.rs');
+    const entries = await oplog
+        .find({ op: 'c', ns: 'test.$cmd', 'o.indexBuildUUID': { $exists: true } })
+        .toArray();
+    return entries.map(({ o }) => o);
+}
+
+/* Writes of all kinds until it is told to stop. */
+function startWriter(set) {
+    const writer = { isStopping: false, count: 0 };
+    const c = set.db.collection('c');
+    writer.ended = (async () => {
+        for (let i = 0; !writer.isStopping; i++) {
+            try {
+                await c.insertOne({ _id: DOCUMENTS + i, a: i % 13, u: DOCUMENTS + i });
+                await c.updateOne({ _id: i % DOCUMENTS }, { $set: { a: [i, i + 1] } });
+                if (i % 3 === 0) await c.deleteOne({ _id: DOCUMENTS + i });
+                writer.count++;
+            } catch (error) {
+                if (error.code === undefined || error.code === 11000) continue;
+                if (![10107, 11602, 189, 91, 13435].includes(error.code)) throw error;
+            }
+        }
+    })();
+    writer.stop = async () => {
+        writer.isStopping = true;
+        await writer.ended;
+    };
+    return writer;
+}
+
+let set; // shared by the tests that leave it as they find it
+
+test('an index is built on all members, in two phases', async () => {
+    set = await startSet();
+    await fill(set);
+    const writer = startWriter(set);
+    const reply = await set.db.command({ createIndexes: 'c', indexes: [KEYS] });
+    assert.equal(reply.commitQuorum, 'votingMembers');
+    await writer.stop();
+    assert.ok(writer.count > 0);
+    await everywhere(set, ['a_1']);
+    for (const member of set.members) {
+        const entries = await entriesOf(set, member);
+        assert.deepEqual(
+            entries.map((o) => Object.keys(o)),
+            [
+                ['startIndexBuild', 'indexBuildUUID', 'indexes'],
+                ['commitIndexBuild', 'indexBuildUUID', 'indexes'],
+            ],
+        );
+        for (const o of entries) assert.deepEqual(o.indexes, [{ v: 2, ...KEYS }]);
+        assert.equal(`${entries[0].indexBuildUUID}`, `${entries[1].indexBuildUUID}`);
+    }
+});
+
+test('an index that cannot be unique is aborted on all members', async () => {
+    await fill(set);
+    await set.db.collection('c').insertOne({ _id: -1, u: 7 });
+    assert.equal(await create(set, [{ key: { u: 1 }, name: 'u_1', unique: true }]), 11000);
+    await everywhere(set, []);
+    const last = (await entriesOf(set, set.members[0])).at(-1);
+    assert.equal(last.cause.code, 11000);
+    assert.equal(last.cause.codeName, 'DuplicateKey');
+    assert.equal(last.cause.ok, 0);
+});
+
+test('dropIndexes and killOp abort a build on all members', async () => {
+    await fill(set);
+    const primary = await set.findPrimary();
+    for (const end of ['dropIndexes', 'killOp']) {
+        const [secondary] = await set.secondaries();
+        const isHanging = await hang(set, secondary, 'indexBuild.firstDrain');
+        const ended = create(set);
+        await isHanging();
+        if (end === 'dropIndexes') {
+            await set.db.command({ dropIndexes: 'c', index: 'a_1' });
+        } else {
+            const { inprog } = await set.command(primary, { currentOp: 1, desc: 'IndexBuild' });
+            assert.equal(inprog.length, 1);
+            await set.command(primary, { killOp: 1, op: inprog[0].opid });
+        }
+        assert.ok([INDEX_BUILD_ABORTED, 11601].includes(await ended));
+        await release(set, secondary, 'indexBuild.firstDrain');
+        await everywhere(set, []);
+    }
+});
+
+test('a commit quorum is checked, kept and met', async () => {
+    await fill(set);
+    assert.equal(await create(set, [KEYS], { commitQuorum: 4 }), UNSATISFIABLE_COMMIT_QUORUM);
+    assert.equal(await create(set, [KEYS], { commitQuorum: 'nowhere' }), 79);
+    assert.equal(await create(set, [KEYS], { commitQuorum: -1 }), 9);
+    assert.equal(await create(set, [KEYS], { commitQuorum: true }), 9);
+    for (const commitQuorum of ['majority', 'votingMembers', 0, 1, 3]) {
+        assert.equal(await create(set, [KEYS], { commitQuorum }), 0, `${commitQuorum}`);
+        await everywhere(set, ['a_1']);
+        await set.db.command({ dropIndexes: 'c', index: 'a_1' });
+    }
+    await assert.rejects(
+        set.db.command({ setIndexCommitQuorum: 'c', indexNames: ['a_1'], commitQuorum: 1 }),
+        { code: 27 },
+    );
+});
+
+test('a member that is down holds a build of all voters, until the quorum is changed', async () => {
+    await fill(set);
+    const [secondary] = await set.secondaries();
+    await secondary.stop();
+    assert.equal(await create(set, [KEYS], { commitQuorum: 'majority' }), 0);
+    const ended = create(set, [{ key: { u: 1 }, name: 'u_1', unique: true }]);
+    await waitFor(async () => (await set.builds.findOne())?.commitReadyMembers?.length === 2, {
+        timeoutMs: 20_000,
+        what: 'two votes',
+    });
+    const [build] = await set.builds.find().toArray();
+    assert.deepEqual(build.indexNames, ['u_1']);
+    assert.equal(build.commitQuorum, 'votingMembers');
+    await set.db.command({ setIndexCommitQuorum: 'c', indexNames: ['u_1'], commitQuorum: 2 });
+    assert.equal(await ended, 0);
+    await secondary.start();
+    await everywhere(set, ['a_1', 'u_1']);
+});
+
+test('a build outlives the step-down of its primary, who waits for it does not', async () => {
+    for (const name of ['indexBuild.scanning', 'indexBuild.firstDrain']) {
+        await fill(set);
+        const primary = await set.findPrimary();
+        const isHanging = await hang(set, primary, name);
+        const ended = create(set);
+        await isHanging();
+        await set.stepDown();
+        assert.equal(await ended, INTERRUPTED_DUE_TO_REPL_STATE_CHANGE);
+        const writer = startWriter(set);
+        await waitFor(async () => writer.count > 20, { timeoutMs: 20_000, what: 'writes' });
+        await release(set, primary, name);
+        await endsEverywhere(set, writer);
+    }
+});
+
+async function endsEverywhere(which, writer) {
+    await waitFor(
+        async () => (await indexesOf(which, await which.waitForPrimary())).includes('a_1'),
+        { timeoutMs: 30_000, what: 'the end of the build' },
+    );
+    await writer.stop();
+    await everywhere(which, ['a_1']);
+}
+
+test('a build outlives the death of its primary', async () => {
+    for (const name of ['indexBuild.firstDrain', 'indexBuild.quorumReached']) {
+        await fill(set);
+        const primary = await set.findPrimary();
+        const isHanging = await hang(set, primary, name);
+        const ended = create(set);
+        await isHanging();
+        const writer = startWriter(set);
+        await primary.kill();
+        await ended;
+        await set.waitForPrimary({ other: primary });
+        await primary.start();
+        await endsEverywhere(set, writer);
+    }
+});
+
+test('a secondary goes on with a build after a stop in each phase', async () => {
+    for (const name of ['indexBuild.scanning', 'indexBuild.bulkLoading', 'indexBuild.firstDrain']) {
+        await fill(set);
+        const [secondary] = await set.secondaries();
+        const isHanging = await hang(set, secondary, name, /* blockTimeMS */ 1500);
+        const ended = create(set);
+        await isHanging();
+        await secondary.stop();
+        await set.db.collection('c').insertOne({ _id: 'meanwhile', a: 1 });
+        await secondary.start();
+        assert.equal(await ended, 0);
+        await everywhere(set, ['a_1']);
+    }
+});
+
+test('a member that is added while an index is built takes part', async () => {
+    await fill(set);
+    const [secondary] = await set.secondaries();
+    const isHanging = await hang(set, secondary, 'indexBuild.firstDrain');
+    const ended = create(set);
+    await isHanging();
+    const other = (await set.secondaries()).find((member) => member !== secondary);
+    await other.stop();
+    rmSync(other.dbpath, { recursive: true });
+    await other.start();
+    await release(set, secondary, 'indexBuild.firstDrain');
+    assert.equal(await ended, 0);
+    await everywhere(set, ['a_1']);
+});
