@@ -385,10 +385,26 @@ static ErrCode copy_databases(Copy *copy, Error *err) {
 
 /* ---- from the beginning of the copy to its end ---- */
 
+/* The window begins with the entry from before the copy, unless the source has trimmed it. */
+static ErrCode skip_begin(Copy *copy, DocIter *iter, Error *err) {
+    Elem first;
+    OpTime optime = OPTIME_NONE;
+    int64_t wall_ms;
+    if (doc_iter_next(iter, &first) && elem_type(first) == BT_DOC)
+        TRY(oplog_entry_position(elem_doc(first), &optime, &wall_ms, err));
+    return optime_equal(optime, copy->begin)
+               ? ERR_OK
+               : error_set(err, ERR_OPLOG_START_MISSING,
+                           "the source's oplog does not reach back to the begin of the copy");
+}
+
 static ErrCode apply_rows(Copy *copy, void *arg, Doc rows, Error *err) {
-    (void)arg;
+    bool *is_begun = arg;
     Doc *entries = ARENA_ARRAY(&copy->op->arena, Doc, APPLY_ENTRIES_MAX);
     DocIter iter = doc_iter(rows);
+    if (!*is_begun)
+        TRY(skip_begin(copy, &iter, err));
+    *is_begun = true;
     size_t count = 0;
     bool is_more = true;
     while (is_more) {
@@ -418,11 +434,12 @@ static ErrCode apply_window(Copy *copy, Error *err) {
     build_cstr(&b, "find", "oplog.rs");
     size_t filter = build_open_doc(&b, "filter");
     size_t ts = build_open_doc(&b, "ts");
-    build_timestamp(&b, "$gt", copy->begin.ts);
+    build_timestamp(&b, "$gte", copy->begin.ts);
     build_timestamp(&b, "$lte", copy->end.ts);
     build_close(&b, ts);
     build_close(&b, filter);
-    return for_each_batch(copy, &b, STR("local"), STR("oplog.rs"), apply_rows, NULL, err);
+    bool is_begun = false;
+    return for_each_batch(copy, &b, STR("local"), STR("oplog.rs"), apply_rows, &is_begun, err);
 }
 
 /* ---- indexes ---- */

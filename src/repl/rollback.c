@@ -335,6 +335,10 @@ static ErrCode write_removed_documents(Rollback *r, Error *err) {
         rc = for_each_after(r, r->common.ts, keep_document, &files, err);
         op_unlock_global(r->op);
     }
+    /* On disk before the documents are gone: all files at once, since there may be many. */
+    if (rc == ERR_OK && files.is_open && syncfs(files.fd) != 0)
+        rc = error_set(err, ERR_FILE_STREAM_FAILED, "could not write the rollback files: %s",
+                       strerror(errno));
     if (files.is_open)
         close(files.fd);
     catalog_release((Catalog *)files.catalog);

@@ -90,6 +90,7 @@ void record_store_counts_in_txn(const OpCtx *op, const RecordStore *rs, int64_t 
 void record_store_set_counts(RecordStore *rs, int64_t count, int64_t data_size) {
     atomic_store(&rs->count, count);
     atomic_store(&rs->data_size, data_size);
+    atomic_store(&rs->counted_ts, 0);
     atomic_store(&rs->is_size_dirty, true);
 }
 

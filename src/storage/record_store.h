@@ -39,7 +39,7 @@ int64_t record_store_data_size(const RecordStore *rs);
 /* Counts with the changes of the operation's open unit of work. */
 void record_store_counts_in_txn(const OpCtx *op, const RecordStore *rs, int64_t *ret_count,
                                 int64_t *ret_data_size);
-/* Sets what validation counted. */
+/* Sets what somebody counted; whatever is applied from now on is counted, too. */
 void record_store_set_counts(RecordStore *rs, int64_t count, int64_t data_size);
 
 /* A fresh record id, larger than all before. */
