@@ -1,6 +1,7 @@
 /* cmd_create_indexes.c - createIndexes. */
 #include "commands/support.h"
 #include "ddl/ddl.h"
+#include "txn/session_tables.h"
 
 typedef struct CreateIndexesRequest {
     Str coll;
@@ -13,6 +14,7 @@ static ErrCode create_indexes_run(CommandCtx *ctx, void *arg, Error *err) {
     const CreateIndexesRequest *request = arg;
     Ns ns;
     TRY(cmd_ns(ctx, request->coll, &ns, err));
+    TRY(session_tables_check_ddl(&ns, err));
     if (request->indexes.count == 0)
         return error_set(err, ERR_BAD_VALUE, "Must specify at least one index to create");
     if (elem_is_present(request->commit_quorum))

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { Long, Timestamp, UUID } from 'mongodb';
+import { fails } from '../lib/expect.mjs';
 import { startReplicaSet } from '../lib/replica_set.mjs';
 import { waitFor } from '../lib/server.mjs';
 import { RawConnection } from '../lib/wire.mjs';
@@ -257,6 +258,19 @@ describe('one member', () => {
         await s.run(modify, 6);
         await client.db('config').collection('image_collection').deleteMany({});
         assert.equal((await s.run(modify, 6)).code, 217);
+    });
+
+    test('SES-2 the tables of sessions keep their form', async () => {
+        const config = client.db('config');
+        const commands = [
+            { createIndexes: 'transactions', indexes: [{ key: { a: 1 }, name: 'a' }] },
+            { collMod: 'image_collection', validator: { a: 1 } },
+            { convertToCapped: 'transactions', size: 4096 },
+            { create: 'transactions', viewOn: 'x', pipeline: [] },
+        ];
+        for (const command of commands) await fails(config.command(command), 20);
+        const rename = { renameCollection: 'config.transactions', to: 'config.x' };
+        await fails(client.db('admin').command(rename), 20);
     });
 
     test('SES-2 operations of one session follow each other', async () => {

@@ -3,6 +3,8 @@
  *
  *     node tests/spec/run.mjs [--json FILE] [--raise-floors] [SUITE...]
  *
+ * "SUITE@rs" runs against a replica set of three members instead of a standalone node.
+ *
  * Prints passes, failures and skips per suite, writes the reasons of failures to FILE (build/spec-
  * report.json), and fails when a suite has fewer passes than floors.json says: it can only get
  * better. --raise-floors writes the present numbers there. Needs the tests and their runner beside
@@ -14,6 +16,7 @@ import { cpSync, existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import { startReplicaSet } from '../lib/replica_set.mjs';
 import { makeTempDir, startServer } from '../lib/server.mjs';
 
 const HERE = dirname(fileURLToPath(import.meta.url));
@@ -34,7 +37,11 @@ const SUITES = [
     'unified-test-format',
     'server-discovery-and-monitoring',
     'read-write-concern',
+    'retryable-writes@rs',
+    'retryable-reads@rs',
+    'sessions@rs',
 ];
+const ON_REPLICA_SET = '@rs';
 const DRIVER = '7'; // the runner's name for the driver that these tests have installed
 
 const { values, positionals } = parseArgs({
@@ -59,10 +66,13 @@ function copyRunner() {
     return runner;
 }
 
-async function runSuite(runner, suite) {
-    // A node per suite, so that one that dies does not fail the others.
-    const server = await startServer();
-    const report = join(runner, `${suite}.json`);
+async function runSuite(runner, name) {
+    const suite = name.replace(ON_REPLICA_SET, '');
+    // A node or set per suite, so that one that dies does not fail the others.
+    const server = name.endsWith(ON_REPLICA_SET)
+        ? await startReplicaSet({ settings: { electionTimeoutMillis: 10_000 } })
+        : await startServer();
+    const report = join(runner, `${name}.json`);
     try {
         // By a list, so that files are named with their suite, as the runner's list of failings
         // of the driver itself wants them.
