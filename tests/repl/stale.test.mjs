@@ -40,11 +40,10 @@ test('REP-2: a member whose next entry nobody has any more goes to RECOVERING an
     await set.waitForReplication();
     const newest = (await set.hello(member)).lastWrite.opTime.ts;
     await member.stop();
-    const pad = 'x'.repeat(100_000);
     await waitFor(
         async () => {
             for (let i = 0; i < 10; i++)
-                await collection.updateOne({ _id: 'big' }, { $set: { pad, i } }, { upsert: true });
+                await collection.insertOne({ pad: 'x'.repeat(100_000) });
             const oldest = await Promise.all(set.members.slice(0, 2).map(oldestEntry));
             return oldest.every((ts) => ts.greaterThan(newest));
         },
