@@ -67,6 +67,9 @@ export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 LSAN_OPTIONS=suppressions=$P
 part "unit tests with address and undefined behaviour sanitizers" build-asan/unit_tests
 SHERD_BIN=$PWD/build-asan/sherd part "integration tests with those sanitizers" integration tests/integration
 
+SHERD_BIN=$PWD/build-asan/sherd REPL_ROUNDS=6 part "replica set faults with those sanitizers" \
+    integration tests/repl/faults.test.mjs
+
 make --no-print-directory tsan || exit 1
 export TSAN_OPTIONS=suppressions=$PWD/tests/tsan.supp
 for folder in concurrency transport storage ddl; do

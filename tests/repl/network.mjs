@@ -80,7 +80,11 @@ export class Network {
     }
 
     remove() {
-        for (let i = 0; i < this.#count; i++) ip('netns', 'del', this.#namespace(i));
+        for (let i = 0; i < this.#count; i++) {
+            // By name: a namespace may live on for a while, and its end of the link with it.
+            ip('link', 'del', `${this.#tag}v${i}`);
+            ip('netns', 'del', this.#namespace(i));
+        }
         ip('link', 'del', `${this.#tag}br`);
     }
 }
