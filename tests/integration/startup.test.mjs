@@ -99,7 +99,7 @@ for (const args of [
     ['--setParameter', 'nonsense=1'],
     ['--setParameter', 'syncdelay'],
     ['--setParameter', 'journalCommitInterval=9999'],
-    ['--replSet', 'rs0'],
+    ['--shardsvr'],
     ['--tlsMode', 'requireTLS'],
     ['--auth'],
     ['--storageEngine', 'mmapv1'],
