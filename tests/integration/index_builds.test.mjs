@@ -329,8 +329,11 @@ for (const [what, end] of Object.entries(ENDERS)) {
 test('IDX-6: killOp and maxTimeMS end a build', async () => {
     const c = await node.collection(many());
     const { error } = await during('indexBuild.scanning', c, [{ key: { a: 1 } }], async () => {
-        const { inprog } = await node.admin.command({ currentOp: 1, active: true });
-        const { opid } = inprog.find(({ msg }) => msg?.startsWith('Index Build'));
+        // The index is in the catalog a moment before the build shows its progress.
+        const { opid } = await waitFor(async () => {
+            const { inprog } = await node.admin.command({ currentOp: 1, active: true });
+            return inprog.find(({ msg }) => msg?.startsWith('Index Build'));
+        });
         await node.admin.command({ killOp: 1, op: opid });
     });
     assert.equal(error?.code, 11601);
