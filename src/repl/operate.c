@@ -166,7 +166,7 @@ static ErrCode initiate(Repl *repl, OpCtx *op, Doc doc, Error *err) {
     if (is_initialized)
         return error_set(err, ERR_ALREADY_INITIALIZED, "already initialized");
     CLEANUP(repl_config_unref_ptr) ReplConfig *config = NULL;
-    int32_t self;
+    int32_t self = REPL_INDEX_NONE;
     TRY(parse_initiate(repl, op, doc, &config, &self, err));
     TRY(check_members(repl, op, config, self, err));
     TRY(begin_history(repl, op, err));
