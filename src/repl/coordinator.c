@@ -55,6 +55,13 @@ static int64_t next_tick_us(const Repl *repl) {
     return ms > INT64_MAX / 1000 ? INT64_MAX : ms * 1000;
 }
 
+static void note_delay(Repl *repl) {
+    const ReplConfig *config = repl_core_config(repl->core);
+    int32_t self = repl_core_self_index(repl->core);
+    bool is_member = config != NULL && self >= 0;
+    atomic_store(&repl->delay_ms, is_member ? config->members[self].delay_secs * 1000 : 0);
+}
+
 void repl_event(Repl *repl, ReplEventFn event, void *arg) {
     LightWork work = {.drain_term = OPTIME_TERM_NONE};
     mutex_lock(&repl->mu);
@@ -66,6 +73,7 @@ void repl_event(Repl *repl, ReplEventFn event, void *arg) {
     atomic_store(&repl->state, state);
     atomic_store(&repl->is_core_writable, repl_core_is_writable(repl->core));
     work.is_kick_wanted = state != state_before;
+    note_delay(repl);
     if (next_tick_us(repl) < repl->wait_until_us)
         cond_signal(&repl->cond);
     repl_wake_waiters(repl);

@@ -64,6 +64,7 @@ struct Repl {
     _Atomic int state;
     _Atomic int32_t rollback_id;
     _Atomic bool is_initiating;
+    _Atomic int64_t delay_ms;     /* secondaryDelaySecs of this member */
     _Atomic bool is_too_stale;    /* those this member asked have forgotten what comes next here */
     _Atomic int32_t waiter_count; /* all */
     _Atomic int32_t applied_waiter_count; /* those of WAIT_APPLIED */

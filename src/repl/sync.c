@@ -18,6 +18,7 @@ enum {
     BATCH_ENTRIES_MAX = 5000,
     BATCH_BYTES_MAX = 16 * 1024 * 1024,
     EXIT_APPLY_FAILED = 14,
+    LOOK_US = 500 * 1000, /* entries of a delayed member become old enough without a word */
 };
 
 static void apply_run(void *sync);
@@ -162,6 +163,15 @@ void sync_set_peer(Sync *sync, Peer **place, Peer *peer) {
 
 /* ---- applying ---- */
 
+/* A delayed member applies an entry only when it is old enough. */
+static bool is_too_young(const Sync *sync, Doc entry) {
+    int64_t delay_ms = atomic_load_explicit(&sync->repl->delay_ms, memory_order_relaxed);
+    if (LIKELY(delay_ms == 0))
+        return false;
+    Elem wall = doc_get_lit(entry, "wall");
+    return elem_type(wall) == BT_DATE && clock_wall_ms() - elem_i64(wall) < delay_ms;
+}
+
 /* Entries of the queue, in order, as many as fit into one batch. They stay where they are until
  * the batch is done. */
 static size_t take_entries(Sync *sync, Doc *entries) {
@@ -171,7 +181,7 @@ static size_t take_entries(Sync *sync, Doc *entries) {
         size_t at = batch->offset;
         for (uint32_t i = batch->taken; i < batch->count; i++) {
             Doc doc = {batch->docs.data + at};
-            if (count == BATCH_ENTRIES_MAX || bytes >= BATCH_BYTES_MAX)
+            if (count == BATCH_ENTRIES_MAX || bytes >= BATCH_BYTES_MAX || is_too_young(sync, doc))
                 return count;
             entries[count++] = doc;
             bytes += doc_size(doc);
@@ -243,7 +253,7 @@ static void apply_run(void *arg) {
         if (sync->is_stopping)
             break;
         if (count == 0) {
-            cond_wait(&sync->apply_cond, &sync->mu);
+            (void)cond_wait_until(&sync->apply_cond, &sync->mu, clock_mono_us() + LOOK_US);
             continue;
         }
         sync->is_applying = true;

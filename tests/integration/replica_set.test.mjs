@@ -379,6 +379,26 @@ describe('a set of three members', () => {
     });
 });
 
+test('REP-1: a delayed member is behind by its delay', async () => {
+    const set = await startReplicaSet({
+        members: [{}, {}, { priority: 0, hidden: true, secondaryDelaySecs: 4 }],
+    });
+    try {
+        const client = await set.client();
+        const coll = client.db('late').collection('x');
+        const start = Date.now();
+        await coll.insertOne({ _id: 1 }, { writeConcern: { w: 2 } });
+        const delayed = await set.direct(set.members[2]);
+        const there = () => delayed.db('late').collection('x').countDocuments({});
+        assert.equal(await there(), 0);
+        await waitFor(async () => (await there()) === 1, { timeoutMs: 20_000, what: 'the delay' });
+        assert.ok(Date.now() - start >= 4000, `after ${Date.now() - start} ms`);
+        await delayed.close();
+    } finally {
+        await set.remove();
+    }
+});
+
 test('the public package mongodb-memory-server-core starts a replica set of it', async () => {
     const { MongoMemoryReplSet } = await import('mongodb-memory-server-core');
     const directory = makeTempDir();
