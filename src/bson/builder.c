@@ -11,6 +11,14 @@ void doc_builder_init(DocBuilder *b, Buffer *buf) {
     buffer_append(buf, SIZE_UNKNOWN, sizeof(SIZE_UNKNOWN));
 }
 
+DocBuilder doc_builder_in_arena(Arena *arena) {
+    Buffer *buf = ARENA_NEW(arena, Buffer);
+    buffer_init_arena(buf, arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, buf);
+    return b;
+}
+
 Doc doc_builder_end(DocBuilder *b) {
     close_at(b->buf, b->start);
     /* What did not fit is no document: callers that look before buffer_check see an empty one. */

@@ -24,6 +24,8 @@ typedef struct DocBuilder {
 
 void doc_builder_init(DocBuilder *b, Buffer *buf); /* starts a document at the buffer's end */
 Doc doc_builder_end(DocBuilder *b);                /* closes it; valid until the buffer moves */
+/* A builder whose buffer and document live in the arena. */
+DocBuilder doc_builder_in_arena(Arena *arena);
 
 /* Opens a nested document or array; the result goes to build_close. */
 size_t build_open_doc(DocBuilder *b, const char *name);

@@ -105,10 +105,7 @@ static ErrCode set_run(CommandCtx *ctx, void *arg, Error *err) {
         read = doc_get_lit(before, "defaultReadConcern");
     if (doc_is_present(before) && !elem_is_present(write))
         write = doc_get_lit(before, "defaultWriteConcern");
-    Buffer buf;
-    buffer_init_arena(&buf, cmd_arena(ctx), 256, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
     build_cstr(&b, "_id", "ReadWriteConcernDefaults");
     if (elem_is_present(read))
         build_elem_as(&b, STR("defaultReadConcern"), read);

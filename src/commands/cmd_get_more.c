@@ -85,6 +85,8 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
         cursor_check_in(table, cursor);
         return rc;
     }
+    if (cursor->read_source != READ_LATEST)
+        ru_set_read_source(ctx->op->ru, cursor->read_source, cursor->read_ts);
     rc = failpoint_check(FP_FAIL_GET_MORE_AFTER_CURSOR_CHECKOUT, err);
     BatchResult batch = {0};
     DocBuilder *b = ctx->reply;

@@ -17,16 +17,9 @@ typedef struct QuorumRequest {
     Elem quorum;
 } QuorumRequest;
 
-static ErrCode repl_of(CommandCtx *ctx, Repl **ret_repl, Error *err) {
-    *ret_repl = ctx->service->repl;
-    if (*ret_repl == NULL)
-        return error_set(err, ERR_NO_REPLICATION_ENABLED, "not running with --replSet");
-    return ERR_OK;
-}
-
 static ErrCode parse_vote(CommandCtx *ctx, const VoteRequest *request, Repl **ret_repl,
                           Uuid *ret_build, Error *err) {
-    TRY(repl_of(ctx, ret_repl, err));
+    TRY(cmd_repl(ctx, ret_repl, err));
     if (!uuid_from_elem(request->build, ret_build))
         return error_set(err, ERR_TYPE_MISMATCH, "the index build must be given by its UUID");
     return ERR_OK;
@@ -76,7 +69,7 @@ static ErrCode find_build(const Collection *coll, Doc names, Uuid *ret_build, Er
 static ErrCode set_quorum_run(CommandCtx *ctx, void *arg, Error *err) {
     const QuorumRequest *request = arg;
     Repl *repl;
-    TRY(repl_of(ctx, &repl, err));
+    TRY(cmd_repl(ctx, &repl, err));
     Ns ns;
     TRY(cmd_ns(ctx, request->coll, &ns, err));
     Uuid build;

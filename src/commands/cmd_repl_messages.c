@@ -1,32 +1,26 @@
 /* cmd_repl_messages.c - what members of a replica set tell each other. */
 #include "commands/core/command.h"
+#include "commands/support.h"
 #include "repl/repl.h"
-
-static ErrCode repl_of(CommandCtx *ctx, Repl **ret_repl, Error *err) {
-    *ret_repl = ctx->service->repl;
-    if (*ret_repl == NULL)
-        return error_set(err, ERR_NO_REPLICATION_ENABLED, "not running with --replSet");
-    return ERR_OK;
-}
 
 static ErrCode heartbeat_run(CommandCtx *ctx, void *request, Error *err) {
     (void)request;
     Repl *repl;
-    TRY(repl_of(ctx, &repl, err));
+    TRY(cmd_repl(ctx, &repl, err));
     return repl_handle_heartbeat(repl, ctx->op, ctx->body, ctx->reply, err);
 }
 
 static ErrCode request_votes_run(CommandCtx *ctx, void *request, Error *err) {
     (void)request;
     Repl *repl;
-    TRY(repl_of(ctx, &repl, err));
+    TRY(cmd_repl(ctx, &repl, err));
     return repl_handle_vote_request(repl, ctx->op, ctx->body, ctx->reply, err);
 }
 
 static ErrCode update_position_run(CommandCtx *ctx, void *request, Error *err) {
     (void)request;
     Repl *repl;
-    TRY(repl_of(ctx, &repl, err));
+    TRY(cmd_repl(ctx, &repl, err));
     return repl_handle_update_position(repl, ctx->op, ctx->body, err);
 }
 

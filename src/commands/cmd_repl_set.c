@@ -2,6 +2,7 @@
 #include "commands/core/command.h"
 #include "commands/core/command_service.h"
 #include "commands/default_concerns.h"
+#include "commands/support.h"
 #include "repl/repl.h"
 
 enum {
@@ -21,13 +22,6 @@ typedef struct ReplSetRequest {
     Elem hours_min;
 } ReplSetRequest;
 
-static ErrCode repl_of(CommandCtx *ctx, Repl **ret_repl, Error *err) {
-    *ret_repl = ctx->service->repl;
-    if (*ret_repl == NULL)
-        return error_set(err, ERR_NO_REPLICATION_ENABLED, "not running with --replSet");
-    return ERR_OK;
-}
-
 static ErrCode initiate_run(CommandCtx *ctx, void *arg, Error *err) {
     ReplSetRequest *request = arg;
     if (ctx->service->repl == NULL)
@@ -40,7 +34,7 @@ static ErrCode initiate_run(CommandCtx *ctx, void *arg, Error *err) {
 static ErrCode reconfig_run(CommandCtx *ctx, void *arg, Error *err) {
     ReplSetRequest *request = arg;
     Repl *repl;
-    TRY(repl_of(ctx, &repl, err));
+    TRY(cmd_repl(ctx, &repl, err));
     if (elem_type(request->first) != BT_DOC)
         return error_set(err, ERR_BAD_VALUE, "no configuration specified");
     return repl_reconfig(repl, ctx->op, elem_doc(request->first), request->is_force,
@@ -50,7 +44,7 @@ static ErrCode reconfig_run(CommandCtx *ctx, void *arg, Error *err) {
 static ErrCode step_down_run(CommandCtx *ctx, void *arg, Error *err) {
     ReplSetRequest *request = arg;
     Repl *repl;
-    TRY(repl_of(ctx, &repl, err));
+    TRY(cmd_repl(ctx, &repl, err));
     int64_t secs = elem_is_number(request->first) ? elem_as_i64(request->first) : 0;
     if (secs == 0)
         secs = STEP_DOWN_SECS_DEFAULT;
@@ -67,28 +61,28 @@ static ErrCode step_down_run(CommandCtx *ctx, void *arg, Error *err) {
 static ErrCode step_up_run(CommandCtx *ctx, void *arg, Error *err) {
     ReplSetRequest *request = arg;
     Repl *repl;
-    TRY(repl_of(ctx, &repl, err));
+    TRY(cmd_repl(ctx, &repl, err));
     return repl_step_up(repl, ctx->op, request->skips_dry_run, err);
 }
 
 static ErrCode freeze_run(CommandCtx *ctx, void *arg, Error *err) {
     ReplSetRequest *request = arg;
     Repl *repl;
-    TRY(repl_of(ctx, &repl, err));
+    TRY(cmd_repl(ctx, &repl, err));
     return repl_freeze(repl, elem_as_i64(request->first), err);
 }
 
 static ErrCode maintenance_run(CommandCtx *ctx, void *arg, Error *err) {
     ReplSetRequest *request = arg;
     Repl *repl;
-    TRY(repl_of(ctx, &repl, err));
+    TRY(cmd_repl(ctx, &repl, err));
     return repl_maintenance(repl, elem_is_truthy(request->first), err);
 }
 
 static ErrCode sync_from_run(CommandCtx *ctx, void *arg, Error *err) {
     ReplSetRequest *request = arg;
     Repl *repl;
-    TRY(repl_of(ctx, &repl, err));
+    TRY(cmd_repl(ctx, &repl, err));
     if (elem_type(request->first) != BT_STRING)
         return error_set(err, ERR_TYPE_MISMATCH, "replSetSyncFrom needs the host as a string");
     const char *warning = NULL;
@@ -105,7 +99,7 @@ static ErrCode sync_from_run(CommandCtx *ctx, void *arg, Error *err) {
 static ErrCode abort_catch_up_run(CommandCtx *ctx, void *arg, Error *err) {
     (void)arg;
     Repl *repl;
-    TRY(repl_of(ctx, &repl, err));
+    TRY(cmd_repl(ctx, &repl, err));
     return repl_abort_catch_up(repl, err);
 }
 
@@ -124,7 +118,7 @@ static void look_at_config(void *arg, const ReplCore *core) {
 static ErrCode get_config_run(CommandCtx *ctx, void *arg, Error *err) {
     ReplSetRequest *request = arg;
     Repl *repl;
-    TRY(repl_of(ctx, &repl, err));
+    TRY(cmd_repl(ctx, &repl, err));
     ConfigView view;
     repl_look(repl, look_at_config, &view);
     if (view.config == NULL)
@@ -142,7 +136,7 @@ static ErrCode get_config_run(CommandCtx *ctx, void *arg, Error *err) {
 static ErrCode get_rbid_run(CommandCtx *ctx, void *arg, Error *err) {
     (void)arg;
     Repl *repl;
-    TRY(repl_of(ctx, &repl, err));
+    TRY(cmd_repl(ctx, &repl, err));
     build_i32(ctx->reply, "rbid", repl_rollback_id(repl));
     return ERR_OK;
 }
@@ -150,7 +144,7 @@ static ErrCode get_rbid_run(CommandCtx *ctx, void *arg, Error *err) {
 static ErrCode resize_oplog_run(CommandCtx *ctx, void *arg, Error *err) {
     ReplSetRequest *request = arg;
     Repl *repl;
-    TRY(repl_of(ctx, &repl, err));
+    TRY(cmd_repl(ctx, &repl, err));
     double mb = elem_is_number(request->size) ? elem_as_f64(request->size) : 0;
     double hours = elem_is_number(request->hours_min) ? elem_as_f64(request->hours_min) : -1;
     if (elem_is_present(request->size) && (mb < OPLOG_MB_MIN || mb > OPLOG_MB_MAX))

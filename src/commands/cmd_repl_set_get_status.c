@@ -1,6 +1,7 @@
 /* cmd_repl_set_get_status.c - replSetGetStatus: the set as this member sees it. */
 #include "base/clock.h"
 #include "commands/core/command.h"
+#include "commands/support.h"
 #include "repl/repl.h"
 
 typedef struct StatusArgs {
@@ -104,9 +105,8 @@ static void look(void *arg, const ReplCore *core) {
 
 static ErrCode get_status_run(CommandCtx *ctx, void *request, Error *err) {
     (void)request;
-    Repl *repl = ctx->service->repl;
-    if (repl == NULL)
-        return error_set(err, ERR_NO_REPLICATION_ENABLED, "not running with --replSet");
+    Repl *repl;
+    TRY(cmd_repl(ctx, &repl, err));
     StatusArgs args = {.ctx = ctx, .now = repl_now()};
     repl_look(repl, look, &args);
     if (!args.is_initialized)

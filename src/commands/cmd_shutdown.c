@@ -4,6 +4,12 @@
  */
 #include "base/log.h"
 #include "commands/core/command.h"
+#include "repl/repl.h"
+
+enum {
+    TIMEOUT_SECS_DEFAULT = 15,
+    STEP_DOWN_SECS = 120, /* does not stand again before it is gone */
+};
 
 typedef struct ShutdownRequest {
     Elem shutdown;
@@ -11,8 +17,17 @@ typedef struct ShutdownRequest {
     int64_t timeout_secs;
 } ShutdownRequest;
 
+/* A primary goes only when another can take over, unless it is told to. */
+static ErrCode hand_over(CommandCtx *ctx, const ShutdownRequest *request, Error *err) {
+    Repl *repl = ctx->service->repl;
+    if (repl == NULL || request->force || !repl_is_writable(repl))
+        return ERR_OK;
+    int64_t secs = request->timeout_secs > 0 ? request->timeout_secs : TIMEOUT_SECS_DEFAULT;
+    return repl_step_down(repl, ctx->op, STEP_DOWN_SECS, secs, /* is_force= */ false, err);
+}
+
 static ErrCode shutdown_run(CommandCtx *ctx, void *request, Error *err) {
-    (void)request;
+    TRY(hand_over(ctx, request, err));
     LOG_INFO(LOG_COMMAND, 4695400, "Shutdown was requested by a client",
              LOG_STR("remote", ctx->client->conn->peer));
     ctx->service->request_shutdown(ctx->service);

@@ -1,5 +1,6 @@
 /* cmd_test_primary_task.c - testPrimaryTask: begins a task of the service for tests (REP-4). */
 #include "commands/core/command.h"
+#include "commands/support.h"
 #include "repl/repl.h"
 
 typedef struct TestTaskRequest {
@@ -8,14 +9,11 @@ typedef struct TestTaskRequest {
 
 static ErrCode test_primary_task_run(CommandCtx *ctx, void *arg, Error *err) {
     TestTaskRequest *request = arg;
-    if (ctx->service->repl == NULL)
-        return error_set(err, ERR_NO_REPLICATION_ENABLED, "not running with --replSet");
-    Buffer buf;
-    buffer_init_arena(&buf, cmd_arena(ctx), 128, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    Repl *repl;
+    TRY(cmd_repl(ctx, &repl, err));
+    DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
     build_elem_as(&b, STR("_id"), request->id);
-    return primary_services_begin(repl_primary_services(ctx->service->repl), ctx->op, "TestService",
+    return primary_services_begin(repl_primary_services(repl), ctx->op, "TestService",
                                   doc_builder_end(&b), err);
 }
 

@@ -14,6 +14,7 @@ enum {
 
 static ErrCode check_state(CommandCtx *ctx, Repl *repl, Error *err);
 static ErrCode take_cluster_time(CommandCtx *ctx, Repl *repl, Error *err);
+static void choose_read_concern(CommandCtx *ctx);
 static ErrCode wait_read_concern(CommandCtx *ctx, Repl *repl, Error *err);
 
 ErrCode concerns_before_run(CommandCtx *ctx, Error *err) {
@@ -24,6 +25,7 @@ ErrCode concerns_before_run(CommandCtx *ctx, Error *err) {
     TRY(check_state(ctx, repl, err));
     if ((ctx->spec->flags & CMD_WRITES) != 0)
         TRY(flow_control_acquire(repl_flow_control(repl), ctx->op, err));
+    choose_read_concern(ctx);
     TRY(wait_read_concern(ctx, repl, err));
     return sessions_before_run(ctx, err);
 }
@@ -116,12 +118,20 @@ void concerns_finish_reply(CommandCtx *ctx) {
     if (done_ts == 0)
         done_ts = ctx->read_concern.level == READ_CONCERN_MAJORITY
                       ? storage_majority_ts(ctx->service->storage)
-                      : oplog_applied(oplog).ts;
+                      : storage_oplog_visible_ts(ctx->service->storage);
     if (done_ts != 0)
         build_timestamp(ctx->reply, "operationTime", done_ts);
 }
 
 /* ---- waiting ---- */
+
+/* One that was not given is that of the set. */
+static void choose_read_concern(CommandCtx *ctx) {
+    bool is_taken = (ctx->spec->flags & CMD_TAKES_READ_CONCERN) != 0;
+    if (is_taken && !ctx->read_concern.is_given && !str_is(ctx->args.db, "local") &&
+        default_read_is_majority(ctx->op))
+        ctx->read_concern.level = READ_CONCERN_MAJORITY;
+}
 
 static ErrCode wait_read_concern(CommandCtx *ctx, Repl *repl, Error *err) {
     const ReadConcern *concern = &ctx->read_concern;
@@ -154,10 +164,18 @@ static ErrCode wait_read_concern(CommandCtx *ctx, Repl *repl, Error *err) {
     return ERR_OK;
 }
 
-static void default_concern(void *arg, const ReplCore *core) {
+typedef struct SetDefaults {
+    ReplWriteConcern implicit;
+    bool is_majority_journaled;
+} SetDefaults;
+
+static void look_at_defaults(void *arg, const ReplCore *core) {
+    SetDefaults *defaults = arg;
     const ReplConfig *config = repl_core_config(core);
-    if (config != NULL)
-        *(ReplWriteConcern *)arg = repl_config_implicit_write_concern(config);
+    if (config == NULL)
+        return;
+    defaults->implicit = repl_config_implicit_write_concern(config);
+    defaults->is_majority_journaled = config->is_majority_journaled;
 }
 
 ErrCode concerns_wait_write(CommandCtx *ctx, const WriteConcern *concern, Error *err) {
@@ -167,8 +185,11 @@ ErrCode concerns_wait_write(CommandCtx *ctx, const WriteConcern *concern, Error 
     ReplWriteConcern wanted = {.kind = REPL_W_NUMBER, .number = (int32_t)concern->w};
     bool is_journaled = concern->is_journaled;
     int64_t wtimeout_ms = concern->wtimeout_ms;
+    SetDefaults defaults = {.implicit = wanted};
+    if (!concern->is_w_given || concern->is_majority)
+        repl_look(repl, look_at_defaults, &defaults);
     if (!concern->is_w_given) {
-        repl_look(repl, default_concern, &wanted);
+        wanted = defaults.implicit;
         DefaultConcerns set = default_concerns(ctx->op);
         if (set.has_w)
             wanted = (ReplWriteConcern){.kind = set.is_majority       ? REPL_W_MAJORITY
@@ -185,7 +206,8 @@ ErrCode concerns_wait_write(CommandCtx *ctx, const WriteConcern *concern, Error 
         wanted = (ReplWriteConcern){.kind = REPL_W_MODE, .mode = concern->w_tag};
     if (str_is(ctx->args.db, "local"))
         wanted = (ReplWriteConcern){.kind = REPL_W_NUMBER, .number = 1};
-    is_journaled |= wanted.kind == REPL_W_MAJORITY && !concern->is_j_given;
+    is_journaled |=
+        wanted.kind == REPL_W_MAJORITY && !concern->is_j_given && defaults.is_majority_journaled;
     int64_t deadline_us = wtimeout_ms > 0 ? clock_mono_us() + wtimeout_ms * 1000 : INT64_MAX;
     return repl_wait_write_concern(repl, ctx->op, &wanted, is_journaled, ctx->op->last_optime,
                                    deadline_us, err);

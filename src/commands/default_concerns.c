@@ -1,5 +1,6 @@
 #include "commands/default_concerns.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "base/alloc.h"
@@ -18,10 +19,7 @@ enum {
 static const Ns SETTINGS_NS = {.size = 15, .db_size = 6, .text = "config.settings"};
 
 static Doc key_doc(OpCtx *op) {
-    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
-    buffer_init_arena(buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_cstr(&b, "_id", "ReadWriteConcernDefaults");
     return doc_builder_end(&b);
 }
@@ -38,6 +36,9 @@ ErrCode default_concerns_read(OpCtx *op, Doc *ret_doc, Error *err) {
 
 static DefaultConcerns parse(Doc doc) {
     DefaultConcerns parsed = {0};
+    Elem read = doc_is_present(doc) ? doc_get_lit(doc, "defaultReadConcern") : ELEM_MISSING;
+    Elem level = elem_type(read) == BT_DOC ? doc_get_lit(elem_doc(read), "level") : ELEM_MISSING;
+    parsed.is_read_majority = elem_type(level) == BT_STRING && str_is(elem_str(level), "majority");
     Elem concern = doc_is_present(doc) ? doc_get_lit(doc, "defaultWriteConcern") : ELEM_MISSING;
     if (elem_type(concern) != BT_DOC)
         return parsed;
@@ -61,13 +62,16 @@ typedef struct Cache {
     Mutex mu;
     /* Guarded by mu. */
     DefaultConcerns concerns;
-    int64_t read_us; /* 0: never */
+    /* Atomic: what every read looks at. */
+    _Atomic int64_t read_us; /* 0: never */
+    _Atomic bool is_read_majority;
 } Cache;
 
 static void keep(Cache *cache, const DefaultConcerns *concerns, int64_t now_us) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&cache->mu);
     cache->concerns = *concerns;
-    cache->read_us = now_us;
+    atomic_store(&cache->is_read_majority, concerns->is_read_majority);
+    atomic_store(&cache->read_us, now_us);
 }
 
 void *default_concerns_cache_new(void) {
@@ -84,14 +88,25 @@ void default_concerns_cache_free(void *arg) {
     xfree(cache);
 }
 
+static bool is_fresh(Cache *cache, int64_t now_us) {
+    int64_t read_us = atomic_load_explicit(&cache->read_us, memory_order_relaxed);
+    return read_us != 0 && now_us - read_us < FRESH_US;
+}
+
+bool default_read_is_majority(OpCtx *op) {
+    Cache *cache = server_setup(op->service)->default_concerns;
+    if (LIKELY(is_fresh(cache, op->start_us)))
+        return atomic_load_explicit(&cache->is_read_majority, memory_order_relaxed);
+    return default_concerns(op).is_read_majority;
+}
+
 DefaultConcerns default_concerns(OpCtx *op) {
     Cache *cache = server_setup(op->service)->default_concerns;
     int64_t now_us = clock_mono_us();
     mutex_lock(&cache->mu);
-    bool is_fresh = cache->read_us != 0 && now_us - cache->read_us < FRESH_US;
     DefaultConcerns known = cache->concerns;
     mutex_unlock(&cache->mu);
-    if (is_fresh)
+    if (is_fresh(cache, now_us))
         return known;
     CLEANUP(error_reset) Error err = {0};
     Doc doc;
@@ -103,10 +118,7 @@ DefaultConcerns default_concerns(OpCtx *op) {
 }
 
 ErrCode default_concerns_store(OpCtx *op, Doc doc, Error *err) {
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, doc_size(doc) + 64, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_doc(&b, "u", doc);
     ModifyRequest request = {.kind = MODIFY_UPDATE,
                              .query = {.filter = key_doc(op)},

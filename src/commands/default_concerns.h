@@ -21,6 +21,7 @@ typedef struct DefaultConcerns {
     char mode[DEFAULT_MODE_SIZE]; /* "": none */
     bool is_journaled;
     int64_t wtimeout_ms;
+    bool is_read_majority; /* reads without a level are majority reads */
 } DefaultConcerns;
 
 /* What this node remembers of it; made and freed by server/ (ServerSetup). */
@@ -29,6 +30,8 @@ void default_concerns_cache_free(void *cache); /* NULL is fine */
 
 /* What is set, from memory if it is fresh enough. A node that cannot read it has none. */
 DefaultConcerns default_concerns(OpCtx *op);
+/* Of the same, for every read: no lock while it is fresh. */
+bool default_read_is_majority(OpCtx *op);
 /* The document, DOC_NONE: none; in the operation's arena. */
 ErrCode default_concerns_read(OpCtx *op, Doc *ret_doc, Error *err) MUST_CHECK;
 /* Stores it; as primary. */

@@ -101,7 +101,8 @@ ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_sour
     if (is_tailing && batch.count == 0 && options->tailable_exec != NULL) {
         int64_t keys, docs;
         stage_count_all(options->tailable_exec->root, &keys, &docs);
-        is_tailing = docs > 0; /* an empty collection has no place to wait at */
+        /* An empty collection has no place to wait at; the oplog has one for every time. */
+        is_tailing = docs > 0 || ns_is_oplog(ns);
     }
     bool is_kept =
         is_tailing || (!options->is_tailable && !batch.is_exhausted && !options->is_single_batch);
@@ -111,6 +112,8 @@ ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_sour
         client_cursor->is_tailable = options->is_tailable;
         client_cursor->is_await_data = options->is_await_data;
         client_cursor->has_no_timeout = options->has_no_timeout;
+        client_cursor->read_source = ru_read_source(ctx->op->ru);
+        client_cursor->read_ts = ru_provided_ts(ctx->op->ru);
         client_cursor->limit = options->limit;
         if (ctx->op->deadline_us != INT64_MAX)
             client_cursor->time_left_us = ctx->op->deadline_us - clock_mono_us();

@@ -138,10 +138,7 @@ static ErrCode ensure_collection(SessionRefresher *refresher, OpCtx *op, Error *
     catalog_release(catalog);
     if (is_there)
         return ERR_OK;
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, 128, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     size_t key = build_open_doc(&b, "key");
     build_i32(&b, "lastUse", 1);
     build_close(&b, key);
@@ -267,10 +264,7 @@ static int64_t end_session(SessionRefresher *refresher, OpCtx *op, const Session
 
 static ErrCode is_recorded(OpCtx *op, const SessionId *id, bool *ret_is_recorded, Error *err) {
     ArenaMark mark = arena_mark(&op->arena);
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, 128, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_session_id(&b, "_id", id);
     Elem wanted = doc_get_lit(doc_builder_end(&b), "_id");
     CLEANUP(access_done) CollAccess access = {0};
@@ -400,10 +394,7 @@ static ErrCode reap_one(OpCtx *op, Doc row, int64_t *ret_removed, Error *err) {
     if (is_recorded_there)
         return ERR_OK;
     TRY(delete_row(op, &SESSION_TABLE_NS, row, err));
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, 128, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_elem(&b, doc_get_lit(row, "_id"));
     (*ret_removed)++;
     return delete_row(op, &SESSION_IMAGE_NS, doc_builder_end(&b), err);

@@ -9,6 +9,13 @@ ErrCode cmd_ns(CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) {
     return ns_make(ctx->args.db, coll, ret_ns, err);
 }
 
+ErrCode cmd_repl(CommandCtx *ctx, struct Repl **ret_repl, Error *err) {
+    *ret_repl = ctx->service->repl;
+    if (*ret_repl == NULL)
+        return error_set(err, ERR_NO_REPLICATION_ENABLED, "not running with --replSet");
+    return ERR_OK;
+}
+
 CatalogGuard cmd_catalog(CommandCtx *ctx) {
     return (CatalogGuard){catalog_acquire(ctx->service->catalog)};
 }

@@ -12,6 +12,9 @@
 /* The namespace of the request's database and `coll`. */
 ErrCode cmd_ns(CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) MUST_CHECK;
 
+/* The replica set this node is a member of; fails with ERR_NO_REPLICATION_ENABLED. */
+ErrCode cmd_repl(CommandCtx *ctx, struct Repl **ret_repl, Error *err) MUST_CHECK;
+
 /* Holds the present catalog version for a command that only looks: CLEANUP(catalog_guard_done). */
 typedef struct CatalogGuard {
     Catalog *catalog;

@@ -7,12 +7,6 @@
 #include "ddl/ddl_internal.h"
 #include "index/spec.h"
 
-static void begin(OpCtx *op, DocBuilder *ret_builder) {
-    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
-    buffer_init_arena(buf, &op->arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
-    doc_builder_init(ret_builder, buf);
-}
-
 ErrCode ddl_observe(OpCtx *op, const Ns *ns, const Uuid *uuid, Doc o, Doc o2, Error *err) {
     WriteObservers *observers = catalog_write_observers(op_catalog(op));
     const DdlEntry entry = {ns, uuid, o, o2};
@@ -22,8 +16,7 @@ ErrCode ddl_observe(OpCtx *op, const Ns *ns, const Uuid *uuid, Doc o, Doc o2, Er
 }
 
 Doc ddl_entry_create(OpCtx *op, const Collection *coll) {
-    DocBuilder b;
-    begin(op, &b);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_str(&b, "create", ns_coll(&coll->ns));
     build_all(&b, coll->options.doc);
     const IndexDesc *id_index = collection_id_index(coll);
@@ -33,29 +26,25 @@ Doc ddl_entry_create(OpCtx *op, const Collection *coll) {
 }
 
 Doc ddl_entry_drop(OpCtx *op, const Ns *ns) {
-    DocBuilder b;
-    begin(op, &b);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_str(&b, "drop", ns_coll(ns));
     return doc_builder_end(&b);
 }
 
 Doc ddl_entry_num_records(OpCtx *op, const Collection *coll) {
-    DocBuilder b;
-    begin(op, &b);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_count(&b, "numRecords", record_store_count(coll->records));
     return doc_builder_end(&b);
 }
 
 Doc ddl_entry_drop_database(OpCtx *op) {
-    DocBuilder b;
-    begin(op, &b);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_i32(&b, "dropDatabase", 1);
     return doc_builder_end(&b);
 }
 
 Doc ddl_entry_rename(OpCtx *op, const Ns *from, const Ns *to, const Uuid *dropped) {
-    DocBuilder b;
-    begin(op, &b);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_str(&b, "renameCollection", ns_str(from));
     build_str(&b, "to", ns_str(to));
     build_bool(&b, "stayTemp", false);
@@ -75,8 +64,7 @@ static void build_spec(DocBuilder *b, const Collection *coll, const IndexDesc *i
 }
 
 Doc ddl_entry_create_index(OpCtx *op, const Collection *coll, const IndexDesc *index) {
-    DocBuilder b;
-    begin(op, &b);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_str(&b, "createIndexes", ns_coll(&coll->ns));
     build_spec(&b, coll, index);
     return doc_builder_end(&b);
@@ -84,8 +72,7 @@ Doc ddl_entry_create_index(OpCtx *op, const Collection *coll, const IndexDesc *i
 
 Doc ddl_entry_index_build(OpCtx *op, const char *command, const Collection *coll, const Uuid *build,
                           const Error *cause) {
-    DocBuilder b;
-    begin(op, &b);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_str(&b, command, ns_coll(&coll->ns));
     build_uuid(&b, "indexBuildUUID", build);
     size_t rows = build_open_array(&b, "indexes");
@@ -112,16 +99,14 @@ Doc ddl_entry_index_build(OpCtx *op, const char *command, const Collection *coll
 }
 
 Doc ddl_entry_drop_index(OpCtx *op, const Ns *ns, const IndexDesc *index) {
-    DocBuilder b;
-    begin(op, &b);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_str(&b, "dropIndexes", ns_coll(ns));
     build_cstr(&b, "index", index->name);
     return doc_builder_end(&b);
 }
 
 Doc ddl_entry_coll_mod(OpCtx *op, const Ns *ns, const CollModChange *change) {
-    DocBuilder b;
-    begin(op, &b);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_str(&b, "collMod", ns_coll(ns));
     const struct {
         const char *name;
@@ -143,8 +128,7 @@ Doc ddl_entry_coll_mod(OpCtx *op, const Ns *ns, const CollModChange *change) {
 }
 
 Doc ddl_entry_coll_mod_before(OpCtx *op, const Collection *coll, const IndexDesc *index) {
-    DocBuilder b;
-    begin(op, &b);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_doc(&b, "collectionOptions_old", coll->options.doc);
     if (index != NULL)
         build_doc(&b, "indexOptions_old", index->spec);

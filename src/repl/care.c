@@ -24,16 +24,11 @@ static void trim(Repl *repl, OpCtx *op) {
 
 static void write_noop(Repl *repl, OpCtx *op) {
     if (!repl_is_writable(repl) ||
-        clock_wall_ms() - oplog_applied_wall_ms(repl->oplog) < NOOP_IDLE_MS)
+        clock_wall_ms() - oplog_ends(repl->oplog).applied_wall_ms < NOOP_IDLE_MS)
         return;
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
-    build_cstr(&b, "msg", "periodic noop");
     OpTime optime;
     CLEANUP(error_reset) Error err = {0};
-    if (repl_write_note(repl, op, doc_builder_end(&b), &optime, &err) != ERR_OK)
+    if (repl_write_note(repl, op, "periodic noop", &optime, &err) != ERR_OK)
         LOG_DEBUG(LOG_REPL, 7300241, "No periodic no-op", LOG_STR("error", error_message(&err)));
 }
 

@@ -81,27 +81,20 @@ void repl_event(Repl *repl, ReplEventFn event, void *arg) {
     do_light(repl, &work);
 }
 
-typedef struct PositionArgs {
-    ReplPosition applied;
-    ReplPosition durable;
-} PositionArgs;
-
 static void own_position(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
-    PositionArgs *args = arg;
-    repl_core_on_own_position(core, now, args->applied, args->durable, actions);
+    OwnPositions *own = arg;
+    repl_core_on_own_position(core, now, own->applied, own->durable, actions);
 }
 
-ReplPosition repl_own_applied(const Repl *repl) {
-    return (ReplPosition){oplog_applied(repl->oplog), oplog_applied_wall_ms(repl->oplog)};
-}
-
-ReplPosition repl_own_durable(const Repl *repl) {
-    return (ReplPosition){oplog_durable(repl->oplog), oplog_durable_wall_ms(repl->oplog)};
+OwnPositions repl_own_positions(const Repl *repl) {
+    OplogEnds ends = oplog_ends(repl->oplog);
+    return (OwnPositions){{ends.applied, ends.applied_wall_ms},
+                          {ends.durable, ends.durable_wall_ms}};
 }
 
 void repl_feed_positions(Repl *repl) {
-    PositionArgs args = {repl_own_applied(repl), repl_own_durable(repl)};
-    repl_event(repl, own_position, &args);
+    OwnPositions own = repl_own_positions(repl);
+    repl_event(repl, own_position, &own);
 }
 
 /* ---- actions ---- */
@@ -117,7 +110,8 @@ static void push_heavy(Repl *repl, ReplAction *action) {
 static void note_commit_point(Repl *repl, OpTime commit) {
     OpTime applied = oplog_applied(repl->oplog);
     uint64_t ts = commit.ts < applied.ts ? commit.ts : applied.ts;
-    if (ts <= repl->committed_ts)
+    /* A source may know less than this node knew before its start. */
+    if (ts <= repl->committed_ts || ts < repl->oldest_ts_min)
         return;
     repl->committed_ts = ts;
     storage_set_majority_ts(repl->engine, ts);
@@ -337,18 +331,26 @@ static void begin_without_newly_added(void *arg, ReplCore *core, ReplNow now,
         repl_core_config_store_failed(core);
 }
 
-void repl_install_config(Repl *repl, OpCtx *op, const ReplConfig *config) {
-    CLEANUP(error_reset) Error err = {0};
+ErrCode repl_install_config(Repl *repl, OpCtx *op, const ReplConfig *config, Error *err) {
     OutcomeArgs args = {.config = config, .self_index = repl_find_self(repl, config)};
-    args.is_good = local_store_config(op, config, &err) == ERR_OK;
+    ErrCode rc = local_store_config(op, config, err);
+    args.is_good = rc == ERR_OK;
     if (args.is_good)
         LOG_INFO(LOG_REPL, 21392, "New replica set config in use",
                  LOG_I64("version", config->version), LOG_I64("term", config->term),
                  LOG_I64("members", config->member_count), LOG_I64("self", args.self_index));
     else
         LOG_ERROR(LOG_REPL, 7300202, "Could not store the replica set config",
-                  LOG_STR("error", error_message(&err)));
+                  LOG_STR("error", error_message(err)));
     repl_event(repl, config_stored, &args);
+    return rc;
+}
+
+/* One that could not be stored, which is in the log, comes again with the next heartbeat. */
+static void install(Repl *repl, OpCtx *op, const ReplConfig *config) {
+    CLEANUP(error_reset) Error err = {0};
+    if (repl_install_config(repl, op, config, &err) != ERR_OK)
+        error_reset(&err);
 }
 
 static void step_down(Repl *repl, OpCtx *op, const ReplAction *action) {
@@ -385,12 +387,12 @@ static void do_heavy(Repl *repl, OpCtx *op, ReplAction *action) {
         step_down(repl, op, action);
         break;
     case REPL_ACTION_STORE_CONFIG:
-        repl_install_config(repl, op, action->config);
+        install(repl, op, action->config);
         break;
     case REPL_ACTION_REMOVE_NEWLY_ADDED:
         repl_event(repl, begin_without_newly_added, &args);
         if (args.made != NULL) {
-            repl_install_config(repl, op, args.made);
+            install(repl, op, args.made);
             repl_config_unref(args.made);
         }
         break;

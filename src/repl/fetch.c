@@ -108,10 +108,7 @@ static void end_staleness(Sync *sync) {
 /* ---- commands to the source ---- */
 
 static Doc find_command(OpCtx *op, OpTime from, int64_t term) {
-    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
-    buffer_init_arena(buf, &op->arena, 512, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_cstr(&b, "find", "oplog.rs");
     size_t filter = build_open_doc(&b, "filter");
     size_t ts = build_open_doc(&b, "ts");
@@ -129,10 +126,7 @@ static Doc find_command(OpCtx *op, OpTime from, int64_t term) {
 }
 
 static Doc get_more_command(OpCtx *op, int64_t cursor_id, int64_t term, OpTime commit) {
-    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
-    buffer_init_arena(buf, &op->arena, 256, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_i64(&b, "getMore", cursor_id);
     build_cstr(&b, "collection", "oplog.rs");
     build_i32(&b, "batchSize", BATCH_DOCS);
@@ -230,10 +224,7 @@ static int64_t cursor_id_of(Doc reply) {
 }
 
 static ErrCode oldest_of_source(OpCtx *op, Peer *peer, uint64_t *ret_ts, Error *err) {
-    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
-    buffer_init_arena(buf, &op->arena, 256, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_cstr(&b, "find", "oplog.rs");
     size_t sort = build_open_doc(&b, "sort");
     build_i32(&b, "$natural", 1);

@@ -130,16 +130,8 @@ static void look_at_votes(void *arg, const ReplCore *core) {
 
 /* ---- documents ---- */
 
-static DocBuilder begin_doc(OpCtx *op) {
-    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
-    buffer_init_arena(buf, &op->arena, 512, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
-    return b;
-}
-
 static Doc id_of(OpCtx *op, const Uuid *build) {
-    DocBuilder b = begin_doc(op);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_uuid(&b, "_id", build);
     return doc_builder_end(&b);
 }
@@ -173,7 +165,7 @@ static ErrCode load(OpCtx *op, const Uuid *build, Doc *ret_doc, Error *err) {
 }
 
 static ErrCode add_vote(OpCtx *op, const Uuid *build, Str host, int64_t *ret_matched, Error *err) {
-    DocBuilder b = begin_doc(op);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     size_t u = build_open_doc(&b, "u");
     size_t add = build_open_doc(&b, "$addToSet");
     build_str(&b, "commitReadyMembers", host);
@@ -186,7 +178,7 @@ static ErrCode add_vote(OpCtx *op, const Uuid *build, Str host, int64_t *ret_mat
 
 static ErrCode store_build(OpCtx *op, const IndexBuild *build, const Doc *specs, uint32_t count,
                            Elem quorum, Error *err) {
-    DocBuilder b = begin_doc(op);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     size_t u = build_open_doc(&b, "u");
     build_uuid(&b, "_id", &build->active.uuid);
     build_uuid(&b, "collectionUUID", &build->active.coll_uuid);
@@ -270,7 +262,7 @@ static ErrCode send_vote(IndexVotes *votes, OpCtx *op, const Vote *vote, Error *
     int64_t deadline_us = clock_mono_us() + SEND_TIMEOUT_US;
     CLEANUP(peer_free_ptr) Peer *peer = NULL;
     TRY(peer_connect(hosts.primary, deadline_us, &peer, err));
-    DocBuilder b = begin_doc(op);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_uuid(&b, vote->is_abort ? "voteAbortIndexBuild" : "voteCommitIndexBuild", &vote->build);
     build_cstr(&b, "hostAndPort", hosts.self);
     if (vote->is_abort)
@@ -456,7 +448,7 @@ ErrCode repl_vote_abort_build(Repl *repl, const Uuid *build, Str host, Str reaso
 
 ErrCode repl_set_commit_quorum(Repl *repl, OpCtx *op, const Uuid *build, Elem quorum, Error *err) {
     TRY(repl_check_commit_quorum(repl, quorum, err));
-    DocBuilder b = begin_doc(op);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     size_t u = build_open_doc(&b, "u");
     size_t set = build_open_doc(&b, "$set");
     build_elem_as(&b, STR("commitQuorum"), quorum);

@@ -62,8 +62,8 @@ static void choose(void *arg, ReplCore *core, ReplNow now, ReplActions *actions)
 
 static void finish(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
     Repl *repl = arg;
-    repl_core_reset_own_position(core, now, repl_own_applied(repl), repl_own_durable(repl),
-                                 actions);
+    OwnPositions own = repl_own_positions(repl);
+    repl_core_reset_own_position(core, now, own.applied, own.durable, actions);
     (void)repl_core_set_follower_state(core, now, REPL_SECONDARY, actions);
 }
 
@@ -92,12 +92,6 @@ ErrCode initial_sync(Sync *sync, OpCtx *op, Error *err) {
 }
 
 /* ---- talking to the source ---- */
-
-static void begin_command(OpCtx *op, DocBuilder *ret_builder) {
-    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
-    buffer_init_arena(buf, &op->arena, 256, BSON_DOC_SIZE_MAX);
-    doc_builder_init(ret_builder, buf);
-}
 
 static ErrCode ask(Copy *copy, DocBuilder *b, Str db, Doc *ret_reply, Error *err) {
     build_str(b, "$db", db);
@@ -131,8 +125,7 @@ static ErrCode for_each_batch(Copy *copy, DocBuilder *first, Str db, Str coll, R
     int64_t id = cursor_of(reply);
     while (id != 0) {
         ArenaMark mark = arena_mark(&copy->op->arena);
-        DocBuilder b;
-        begin_command(copy->op, &b);
+        DocBuilder b = doc_builder_in_arena(&copy->op->arena);
         build_i64(&b, "getMore", id);
         build_str(&b, "collection", coll);
         TRY(ask(copy, &b, db, &reply, err));
@@ -144,8 +137,7 @@ static ErrCode for_each_batch(Copy *copy, DocBuilder *first, Str db, Str coll, R
 }
 
 static ErrCode source_rollback_id(Copy *copy, int64_t *ret_id, Error *err) {
-    DocBuilder b;
-    begin_command(copy->op, &b);
+    DocBuilder b = doc_builder_in_arena(&copy->op->arena);
     build_i32(&b, "replSetGetRBID", 1);
     Doc reply;
     TRY(ask(copy, &b, STR("admin"), &reply, err));
@@ -154,8 +146,7 @@ static ErrCode source_rollback_id(Copy *copy, int64_t *ret_id, Error *err) {
 }
 
 static ErrCode source_find(Copy *copy, uint64_t ts, Doc *ret_reply, Error *err) {
-    DocBuilder b;
-    begin_command(copy->op, &b);
+    DocBuilder b = doc_builder_in_arena(&copy->op->arena);
     build_cstr(&b, "find", "oplog.rs");
     if (ts != 0) {
         size_t filter = build_open_doc(&b, "filter");
@@ -189,33 +180,32 @@ static ErrCode source_end(Copy *copy, OpTime *ret_optime, int64_t *ret_wall_ms, 
 /* ---- what was here before ---- */
 
 typedef struct DbNames {
-    char names[256][DB_NAME_SIZE_MAX + 1];
+    char (*names)[DB_NAME_SIZE_MAX + 1];
     uint32_t count;
+    uint32_t capacity;
 } DbNames;
+
+static void db_names_done(DbNames *names) {
+    xfree(names->names);
+}
 
 static bool collect_db(void *arg, Str db) {
     DbNames *names = arg;
-    if (!str_is(db, "local") && names->count < ARRAY_LEN(names->names))
-        snprintf(names->names[names->count++], DB_NAME_SIZE_MAX + 1, "%.*s", (int)db.size, db.data);
-    return names->count < ARRAY_LEN(names->names);
+    if (str_is(db, "local"))
+        return true;
+    ARRAY_RESERVE(names->names, names->count, names->capacity);
+    snprintf(names->names[names->count++], DB_NAME_SIZE_MAX + 1, "%.*s", (int)db.size, db.data);
+    return true;
 }
 
 static ErrCode drop_everything(Copy *copy, Error *err) {
-    for (;;) {
-        DbNames *found = NEW(DbNames);
-        Catalog *catalog = catalog_acquire(copy->repl->service->catalog);
-        catalog_for_each_db(catalog, collect_db, found);
-        catalog_release(catalog);
-        ErrCode rc = ERR_OK;
-        uint32_t count = found->count;
-        for (uint32_t i = 0; rc == ERR_OK && i < count; i++) {
-            bool existed;
-            rc = ddl_drop_database(copy->op, str_from(found->names[i]), &existed, err);
-        }
-        xfree(found);
-        TRY(rc);
-        if (count == 0)
-            break;
+    CLEANUP(db_names_done) DbNames found = {0};
+    Catalog *catalog = catalog_acquire(copy->repl->service->catalog);
+    catalog_for_each_db(catalog, collect_db, &found);
+    catalog_release(catalog);
+    for (uint32_t i = 0; i < found.count; i++) {
+        bool existed;
+        TRY(ddl_drop_database(copy->op, str_from(found.names[i]), &existed, err));
     }
     TRY(oplog_ensure(copy->repl->oplog, copy->op, copy->repl->oplog_bytes, err));
     return oplog_truncate_after(copy->repl->oplog, copy->op, 0, err);
@@ -286,8 +276,7 @@ static ErrCode copy_collection(Copy *copy, Str db, Doc row, Error *err) {
         return ERR_OK;
     TRY(ddl_create_collection(copy->op, &target.ns, elem_doc(options), &uuid, err));
     copy->collections++;
-    DocBuilder b;
-    begin_command(copy->op, &b);
+    DocBuilder b = doc_builder_in_arena(&copy->op->arena);
     build_str(&b, "find", elem_str(name));
     build_bool(&b, "noCursorTimeout", true);
     ErrCode rc = for_each_batch(copy, &b, db, elem_str(name), insert_rows, &target, err);
@@ -301,8 +290,9 @@ static ErrCode copy_collection(Copy *copy, Str db, Doc row, Error *err) {
 
 typedef struct DbCopy {
     Str db;
-    Doc rows[4096];
+    Doc *rows; /* heap, each by itself */
     uint32_t count;
+    uint32_t capacity;
 } DbCopy;
 
 static ErrCode collect_rows(Copy *copy, void *arg, Doc rows, Error *err) {
@@ -311,19 +301,15 @@ static ErrCode collect_rows(Copy *copy, void *arg, Doc rows, Error *err) {
     for (Elem elem; doc_iter_next(&iter, &elem);) {
         if (elem_type(elem) != BT_DOC)
             continue;
-        if (found->count == ARRAY_LEN(found->rows))
-            return error_set(err, ERR_EXCEEDED_MEMORY_LIMIT,
-                             "database \"%.*s\" has too many collections to copy",
-                             (int)found->db.size, found->db.data);
+        ARRAY_RESERVE(found->rows, found->count, found->capacity);
         found->rows[found->count++] = (Doc){doc_copy_heap(elem_doc(elem))};
     }
-    (void)copy;
+    (void)copy, (void)err;
     return ERR_OK;
 }
 
 static ErrCode list(Copy *copy, DbCopy *found, const char *command, Elem arg, Error *err) {
-    DocBuilder b;
-    begin_command(copy->op, &b);
+    DocBuilder b = doc_builder_in_arena(&copy->op->arena);
     if (elem_is_present(arg)) {
         build_elem_as(&b, str_from(command), arg);
         build_bool(&b, "includeBuildUUIDs", true);
@@ -337,6 +323,7 @@ static ErrCode list(Copy *copy, DbCopy *found, const char *command, Elem arg, Er
 static void db_copy_free(DbCopy **found) {
     for (uint32_t i = 0; i < (*found)->count; i++)
         xfree((uint8_t *)(*found)->rows[i].data);
+    xfree((*found)->rows);
     xfree(*found);
 }
 
@@ -354,8 +341,7 @@ static ErrCode copy_database(Copy *copy, Str db, Error *err) {
 
 /* Names of the source's databases, "admin" first: others depend on what it says. */
 static ErrCode list_databases(Copy *copy, DbNames *ret_names, Error *err) {
-    DocBuilder b;
-    begin_command(copy->op, &b);
+    DocBuilder b = doc_builder_in_arena(&copy->op->arena);
     build_i32(&b, "listDatabases", 1);
     build_bool(&b, "nameOnly", true);
     Doc reply;
@@ -370,8 +356,6 @@ static ErrCode list_databases(Copy *copy, DbNames *ret_names, Error *err) {
                 elem_type(row) == BT_DOC ? doc_get_lit(elem_doc(row), "name") : ELEM_MISSING;
             if (elem_type(name) != BT_STRING || str_is(elem_str(name), "admin") != (pass == 0))
                 continue;
-            if (ret_names->count == ARRAY_LEN(ret_names->names))
-                return error_set(err, ERR_EXCEEDED_MEMORY_LIMIT, "too many databases to copy");
             (void)collect_db(ret_names, elem_str(name));
         }
     }
@@ -379,10 +363,10 @@ static ErrCode list_databases(Copy *copy, DbNames *ret_names, Error *err) {
 }
 
 static ErrCode copy_databases(Copy *copy, Error *err) {
-    DbNames *names = ARENA_NEW(&copy->op->arena, DbNames);
-    TRY(list_databases(copy, names, err));
-    for (uint32_t i = 0; i < names->count; i++)
-        TRY(copy_database(copy, str_from(names->names[i]), err));
+    CLEANUP(db_names_done) DbNames names = {0};
+    TRY(list_databases(copy, &names, err));
+    for (uint32_t i = 0; i < names.count; i++)
+        TRY(copy_database(copy, str_from(names.names[i]), err));
     return ERR_OK;
 }
 
@@ -432,8 +416,7 @@ static ErrCode apply_rows(Copy *copy, void *arg, Doc rows, Error *err) {
 static ErrCode apply_window(Copy *copy, Error *err) {
     Doc last;
     TRY(source_end(copy, &copy->end, &copy->end_wall_ms, &last, err));
-    DocBuilder b;
-    begin_command(copy->op, &b);
+    DocBuilder b = doc_builder_in_arena(&copy->op->arena);
     build_cstr(&b, "find", "oplog.rs");
     size_t filter = build_open_doc(&b, "filter");
     size_t ts = build_open_doc(&b, "ts");
@@ -459,8 +442,7 @@ static ErrCode join_build(Copy *copy, const Ns *ns, const DbCopy *found, Elem bu
     for (uint32_t i = 0; i < found->count; i++) {
         if (!elem_equal(doc_get_lit(found->rows[i], "buildUUID"), build, NULL))
             continue;
-        DocBuilder b;
-        begin_command(op, &b);
+        DocBuilder b = doc_builder_in_arena(&op->arena);
         DocIter iter = doc_iter(found->rows[i]);
         for (Elem elem; doc_iter_next(&iter, &elem);)
             if (!elem_name_is(elem, STR("buildUUID")))
@@ -474,8 +456,7 @@ static ErrCode build_indexes_of(Copy *copy, const Ns *ns, Error *err) {
     CLEANUP(db_copy_free) DbCopy *found = NEW(DbCopy);
     Str db = ns_db(ns);
     found->db = db;
-    DocBuilder name;
-    begin_command(copy->op, &name);
+    DocBuilder name = doc_builder_in_arena(&copy->op->arena);
     build_str(&name, "c", ns_coll(ns));
     Doc wrapped = doc_builder_end(&name);
     ErrCode rc = list(copy, found, "listIndexes", doc_get_lit(wrapped, "c"), err);
@@ -519,12 +500,12 @@ static bool collect_ns(void *arg, const Collection *coll) {
 }
 
 static ErrCode build_indexes(Copy *copy, Error *err) {
-    DbNames *names = ARENA_NEW(&copy->op->arena, DbNames);
+    CLEANUP(db_names_done) DbNames names = {0};
     NsList found = {0};
     Catalog *catalog = catalog_acquire(copy->repl->service->catalog);
-    catalog_for_each_db(catalog, collect_db, names);
-    for (uint32_t i = 0; i < names->count; i++)
-        catalog_for_each_in_db(catalog, str_from(names->names[i]), collect_ns, &found);
+    catalog_for_each_db(catalog, collect_db, &names);
+    for (uint32_t i = 0; i < names.count; i++)
+        catalog_for_each_in_db(catalog, str_from(names.names[i]), collect_ns, &found);
     catalog_release(catalog);
     ErrCode rc = ERR_OK;
     for (uint32_t i = 0; rc == ERR_OK && i < found.count; i++)

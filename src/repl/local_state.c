@@ -65,10 +65,7 @@ static ErrCode load(OpCtx *op, const Ns *ns, Doc *ret_doc, Error *err) {
 /* On disk when it returns. Its _id stays as it was, if it had one. */
 static ErrCode replace(OpCtx *op, const Ns *ns, Doc filter, Doc doc, bool is_upsert,
                        int64_t *ret_count, Error *err) {
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, doc_size(doc) + 64, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_doc(&b, "u", doc);
     Doc wrapped = doc_builder_end(&b);
     ModifyRequest request = {.kind = MODIFY_UPDATE,
@@ -110,20 +107,14 @@ ErrCode local_load_last_vote(OpCtx *op, ReplLastVote *ret_vote, Error *err) {
 }
 
 static Doc vote_doc(OpCtx *op, ReplLastVote vote) {
-    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
-    buffer_init_arena(buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_last_vote(&b, &vote);
     return doc_builder_end(&b);
 }
 
 /* {term: {$lt: term}} */
 static Doc older_votes(OpCtx *op, int64_t term) {
-    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
-    buffer_init_arena(buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     size_t opened = build_open_doc(&b, "term");
     build_i64(&b, "$lt", term);
     build_close(&b, opened);
@@ -153,10 +144,7 @@ ErrCode local_load_rollback_id(OpCtx *op, int32_t *ret_id, Error *err) {
 }
 
 ErrCode local_store_rollback_id(OpCtx *op, int32_t id, Error *err) {
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_cstr(&b, "_id", "rollbackId");
     build_i32(&b, "rollbackId", id);
     return store(op, &ROLLBACK_NS, doc_builder_end(&b), err);
@@ -170,10 +158,7 @@ ErrCode local_load_initial_sync_flag(OpCtx *op, bool *ret_is_set, Error *err) {
 }
 
 ErrCode local_store_initial_sync_flag(OpCtx *op, bool is_set, Error *err) {
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_cstr(&b, "_id", "minvalid");
     build_timestamp(&b, "ts", 0);
     build_i64(&b, "t", OPTIME_TERM_NONE);

@@ -52,10 +52,7 @@ static ErrCode ask_member(Repl *repl, OpCtx *op, const ReplConfig *config, uint3
                                  .is_empty_check = true};
     snprintf(heartbeat->set_name, sizeof(heartbeat->set_name), "%s", repl->set_name);
     snprintf(heartbeat->from, sizeof(heartbeat->from), "%s", repl->host);
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, 512, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_heartbeat(&b, heartbeat);
     build_cstr(&b, "$db", "admin");
     Doc reply;
@@ -85,13 +82,20 @@ static ErrCode check_members(Repl *repl, OpCtx *op, const ReplConfig *config, in
 static Doc with_version(OpCtx *op, Doc doc) {
     if (elem_is_present(doc_get_lit(doc, "version")))
         return doc;
-    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
-    buffer_init_arena(buf, &op->arena, doc_size(doc) + 32, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_all(&b, doc);
     build_i32(&b, "version", 1);
     return doc_builder_end(&b);
+}
+
+/* What a configuration may say and this version does not do. */
+static ErrCode check_supported(const ReplConfig *config, Error *err) {
+    for (uint32_t i = 0; i < config->member_count; i++)
+        if (!config->members[i].builds_indexes)
+            return error_set(err, ERR_NOT_IMPLEMENTED,
+                             "members.%u.buildIndexes: members without indexes are not supported",
+                             i);
+    return ERR_OK;
 }
 
 static ErrCode parse_initiate(Repl *repl, OpCtx *op, Doc doc, ReplConfig **ret_config,
@@ -128,10 +132,7 @@ static ErrCode begin_history(Repl *repl, OpCtx *op, Error *err) {
     TRY(oplog_ensure(repl->oplog, op, repl->oplog_bytes, err));
     int64_t wall_ms = clock_wall_ms();
     OpTime first = {(uint64_t)(wall_ms / 1000) << 32 | 1, OPTIME_TERM_NONE};
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, 256, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_cstr(&b, "op", "n");
     build_cstr(&b, "ns", "");
     size_t o = build_open_doc(&b, "o");
@@ -153,9 +154,9 @@ static ErrCode begin_history(Repl *repl, OpCtx *op, Error *err) {
 
 static void use_first_config(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
     Order *order = arg;
-    ReplPosition applied = repl_own_applied(order->repl), durable = repl_own_durable(order->repl);
+    OwnPositions own = repl_own_positions(order->repl);
     repl_core_config_stored(core, now, order->config, order->self_index, actions);
-    repl_core_reset_own_position(core, now, applied, durable, actions);
+    repl_core_reset_own_position(core, now, own.applied, own.durable, actions);
     (void)repl_core_set_follower_state(core, now, REPL_SECONDARY, actions);
 }
 
@@ -168,6 +169,7 @@ static ErrCode initiate(Repl *repl, OpCtx *op, Doc doc, Error *err) {
     CLEANUP(repl_config_unref_ptr) ReplConfig *config = NULL;
     int32_t self = REPL_INDEX_NONE;
     TRY(parse_initiate(repl, op, doc, &config, &self, err));
+    TRY(check_supported(config, err));
     TRY(check_members(repl, op, config, self, err));
     TRY(begin_history(repl, op, err));
     TRY(local_store_config(op, config, err));
@@ -260,6 +262,8 @@ ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc doc, bool is_force, bool has_de
     secure_random(&reconfig.random, sizeof(reconfig.random));
     CLEANUP(repl_config_unref_ptr) ReplConfig *made = NULL;
     ErrCode rc = repl_config_for_reconfig(doc, &reconfig, &made, err);
+    if (rc == ERR_OK)
+        rc = check_supported(made, err);
     if (rc == ERR_OK && !is_force && !has_default_concern)
         rc = check_default_concern(old, made, err);
     if (rc == ERR_OK && !is_force) {
@@ -272,10 +276,10 @@ ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc doc, bool is_force, bool has_de
     }
     bool was_unreplicated = op->is_unreplicated;
     op->is_unreplicated = true;
-    repl_install_config(repl, op, made);
+    rc = repl_install_config(repl, op, made, err);
     op->is_unreplicated = was_unreplicated;
-    if (is_force)
-        return ERR_OK;
+    if (rc != ERR_OK || is_force)
+        return rc;
     ReplWaiter waiter = {.kind = WAIT_CONFIG, .op = op};
     bool is_timed_out;
     TRY(repl_wait(repl, &waiter, INT64_MAX, &is_timed_out, err));
@@ -286,8 +290,8 @@ ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc doc, bool is_force, bool has_de
 
 static void begin_step_down(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
     Order *order = arg;
-    repl_core_on_own_position(core, now, repl_own_applied(order->repl),
-                              repl_own_durable(order->repl), actions);
+    OwnPositions own = repl_own_positions(order->repl);
+    repl_core_on_own_position(core, now, own.applied, own.durable, actions);
     order->rc = repl_core_step_down(core, now, order->secs, order->catch_up_secs, order->is_force,
                                     actions, order->err);
 }
@@ -428,10 +432,7 @@ bool repl_hand_over(Repl *repl, int64_t timeout_ms) {
 
 /* The size is an option of the collection, whose entry is not journaled: a checkpoint keeps it. */
 static ErrCode store_size(Repl *repl, OpCtx *op, int64_t bytes, Error *err) {
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_i64(&b, "size", bytes);
     CollModChange change = {.capped_size = doc_get_lit(doc_builder_end(&b), "size")};
     CollModResult result;

@@ -85,10 +85,7 @@ static ErrCode ns_of(const PrimaryServiceSpec *spec, Ns *ret_ns, Error *err) {
 
 /* `state` with another phase. */
 static Doc with_phase(OpCtx *op, Doc state, const char *phase) {
-    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
-    buffer_init_arena(buf, &op->arena, doc_size(state) + 64, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     DocIter iter = doc_iter(state);
     for (Elem elem; doc_iter_next(&iter, &elem);)
         if (!elem_name_is(elem, STR("phase")))
@@ -100,10 +97,7 @@ static Doc with_phase(OpCtx *op, Doc state, const char *phase) {
 /* Replaces (or removes, with DOC_NONE) the document and waits for a majority. */
 static ErrCode store(PrimaryServices *services, OpCtx *op, const Ns *ns, Elem id, Doc doc,
                      bool is_new, Error *err) {
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     size_t filter = build_open_doc(&b, "f");
     build_elem_as(&b, STR("_id"), id);
     build_close(&b, filter);

@@ -106,8 +106,6 @@ ErrCode repl_recover(Repl *repl, OpCtx *op, Error *err) {
         /* Nothing on disk has a history any more: reads before this point would see the future. */
         TRY(storage_set_stable_and_oldest(repl->engine, checkpoint_ts, checkpoint_ts, err));
         repl->oldest_ts_min = checkpoint_ts;
-        repl->committed_ts = checkpoint_ts;
-        storage_set_majority_ts(repl->engine, checkpoint_ts);
     }
     OpTime last = OPTIME_NONE;
     int64_t wall_ms = 0;

@@ -37,7 +37,7 @@ static ErrCode open_core(Repl *repl, OpCtx *op, Error *err) {
                        .self_host = repl->host,
                        .config = config,
                        .self_index = REPL_INDEX_NONE,
-                       .last_applied = repl_own_applied(repl)};
+                       .last_applied = repl_own_positions(repl).applied};
     if (config != NULL)
         start.self_index = repl_find_self(repl, config);
     if (start.self_index >= 0)
@@ -305,8 +305,8 @@ ErrCode repl_handle_vote_request(Repl *repl, OpCtx *op, Doc request, DocBuilder 
 
 static void on_update_position(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
     Message *m = arg;
-    repl_core_on_own_position(core, now, repl_own_applied(m->repl), repl_own_durable(m->repl),
-                              actions);
+    OwnPositions own = repl_own_positions(m->repl);
+    repl_core_on_own_position(core, now, own.applied, own.durable, actions);
     m->rc = repl_core_on_update_position(core, now, &m->update, &m->is_news, actions, m->err);
 }
 

@@ -101,13 +101,16 @@ void repl_feed_positions(Repl *repl);
 void coordinator_run(void *repl);
 /* While held, the stable timestamp does not move. */
 void repl_hold_stable(Repl *repl, bool is_held);
-/* Stores and uses a configuration. */
-void repl_install_config(Repl *repl, OpCtx *op, const ReplConfig *config);
+/* Stores a configuration and uses it; one that could not be stored is not used. */
+ErrCode repl_install_config(Repl *repl, OpCtx *op, const ReplConfig *config, Error *err) MUST_CHECK;
 /* Wakes those whose wait is over; with mu held. */
 void repl_wake_waiters(Repl *repl);
-/* Positions of the own log, for the core. */
-ReplPosition repl_own_applied(const Repl *repl);
-ReplPosition repl_own_durable(const Repl *repl);
+/* Where the own log ends, for the core: both as of one moment. */
+typedef struct OwnPositions {
+    ReplPosition applied;
+    ReplPosition durable;
+} OwnPositions;
+OwnPositions repl_own_positions(const Repl *repl);
 OpCtx *repl_op_new(Repl *repl, const char *name);
 
 /* ---- care.c ---- */
@@ -183,8 +186,10 @@ void sync_catch_up(Sync *sync, OpTime target);
 /* ---- wait.c ---- */
 
 /* A no-op, as primary: fails where this node is none (any more). */
-ErrCode repl_write_note(Repl *repl, OpCtx *op, Doc message, OpTime *ret_optime, Error *err)
+ErrCode repl_write_note(Repl *repl, OpCtx *op, const char *text, OpTime *ret_optime, Error *err)
     MUST_CHECK;
+/* {msg: text}, what a no-op says; in the operation's arena. */
+Doc repl_message(OpCtx *op, const char *text);
 
 /* Waits until the waiter's wish is fulfilled or cannot be any more (waiter->is_over). */
 ErrCode repl_wait(Repl *repl, ReplWaiter *waiter, int64_t deadline_us, bool *ret_timed_out,

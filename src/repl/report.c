@@ -42,10 +42,7 @@ static ErrCode report(Sync *sync, OpCtx *op, const char *host, Error *err) {
     if (what->update.count == 0)
         return ERR_OK;
     TRY(connect_to(sync, host, err));
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, 1024, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_update_position(&b, &what->update);
     build_cstr(&b, "$db", "admin");
     Doc reply;

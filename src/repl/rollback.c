@@ -74,8 +74,8 @@ static void check(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) 
 
 static void finish(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
     Repl *repl = arg;
-    repl_core_reset_own_position(core, now, repl_own_applied(repl), repl_own_durable(repl),
-                                 actions);
+    OwnPositions own = repl_own_positions(repl);
+    repl_core_reset_own_position(core, now, own.applied, own.durable, actions);
     (void)repl_core_set_follower_state(core, now, REPL_SECONDARY, actions);
 }
 
@@ -128,10 +128,7 @@ typedef struct RemoteScan {
 } RemoteScan;
 
 static ErrCode remote_batch(Rollback *r, RemoteScan *scan, Error *err) {
-    Buffer *buf = ARENA_NEW(&r->op->arena, Buffer);
-    buffer_init_arena(buf, &r->op->arena, 256, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(&r->op->arena);
     bool is_first = scan->cursor_id == 0;
     if (is_first) {
         build_cstr(&b, "find", "oplog.rs");

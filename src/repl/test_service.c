@@ -12,10 +12,7 @@
 static ErrCode leave_mark(PrimaryTask *task, OpCtx *op, const char *phase, Error *err) {
     Ns ns;
     TRY(ns_parse(STR("test.primaryServiceMarks"), &ns, err));
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, 256, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     size_t filter = build_open_doc(&b, "f");
     size_t id = build_open_doc(&b, "_id");
     build_elem_as(&b, STR("task"), doc_get_lit(task_doc(task), "_id"));

@@ -51,15 +51,6 @@ static void unlock_state(OpCtx *op) {
     op_unlock_global(op);
 }
 
-static Doc message(OpCtx *op, const char *text) {
-    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
-    buffer_init_arena(buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
-    build_cstr(&b, "msg", text);
-    return doc_builder_end(&b);
-}
-
 /* Temporary collections of a primary that did not finish what it needed them for. */
 static void drop_leftovers(OpCtx *op) {
     CLEANUP(error_reset) Error err = {0};
@@ -82,7 +73,7 @@ ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *e
         rc = oplog_begin_term(repl->oplog, op, term, err);
         OpTime optime;
         if (rc == ERR_OK)
-            rc = oplog_write_noop(repl->oplog, op, message(op, "new primary"), &optime, err);
+            rc = oplog_write_noop(repl->oplog, op, repl_message(op, "new primary"), &optime, err);
         if (rc == ERR_OK)
             atomic_store(&repl->accepts_writes, true);
     }

@@ -132,28 +132,25 @@ ErrCode repl_wait_write_concern(Repl *repl, OpCtx *op, const ReplWriteConcern *c
     return error_set(err, waiter.rc, "%s", waiter.why);
 }
 
+Doc repl_message(OpCtx *op, const char *text) {
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    build_cstr(&b, "msg", text);
+    return doc_builder_end(&b);
+}
+
 /* With the RSTL, as every writer. */
-ErrCode repl_write_note(Repl *repl, OpCtx *op, Doc message, OpTime *ret_optime, Error *err) {
+ErrCode repl_write_note(Repl *repl, OpCtx *op, const char *text, OpTime *ret_optime, Error *err) {
     TRY(op_lock_global(op, LOCK_IX, err));
     ErrCode rc = lock_acquire(op, RESOURCE_ID_RSTL, LOCK_IX, LOCK_DEFAULT, INT64_MAX, err);
     if (rc == ERR_OK) {
         if (repl_is_writable(repl))
-            rc = oplog_write_noop(repl->oplog, op, message, ret_optime, err);
+            rc = oplog_write_noop(repl->oplog, op, repl_message(op, text), ret_optime, err);
         else
             rc = error_set(err, ERR_NOT_WRITABLE_PRIMARY, "not primary");
         lock_release(op, RESOURCE_ID_RSTL);
     }
     op_unlock_global(op);
     return rc;
-}
-
-static ErrCode write_note(Repl *repl, OpCtx *op, const char *text, OpTime *ret_optime, Error *err) {
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
-    build_cstr(&b, "msg", text);
-    return repl_write_note(repl, op, doc_builder_end(&b), ret_optime, err);
 }
 
 ErrCode repl_wait_applied(Repl *repl, OpCtx *op, uint64_t ts, Error *err) {
@@ -166,8 +163,11 @@ ErrCode repl_wait_applied(Repl *repl, OpCtx *op, uint64_t ts, Error *err) {
     /* Nothing of ours may be coming up to that time: the primary makes something. */
     if (repl_is_writable(repl)) {
         OpTime optime;
-        CLEANUP(error_reset) Error ignored = {0};
-        (void)write_note(repl, op, "advance to the time of a read", &optime, &ignored);
+        ErrCode rc = repl_write_note(repl, op, "advance to the time of a read", &optime, err);
+        /* After a step-down the next primary's entries bring the time on. */
+        if (rc != ERR_OK && rc != ERR_NOT_WRITABLE_PRIMARY)
+            return rc;
+        error_reset(err);
     }
     ReplWaiter waiter = {.kind = WAIT_APPLIED, .op = op, .optime = {ts, OPTIME_TERM_NONE}};
     bool is_timed_out;
@@ -182,7 +182,7 @@ ErrCode repl_wait_committed(Repl *repl, OpCtx *op, uint64_t ts, Error *err) {
 
 ErrCode repl_wait_linearizable(Repl *repl, OpCtx *op, int64_t deadline_us, Error *err) {
     OpTime optime;
-    TRY(write_note(repl, op, "linearizable read", &optime, err));
+    TRY(repl_write_note(repl, op, "linearizable read", &optime, err));
     ReplWriteConcern majority = {.kind = REPL_W_MAJORITY};
     return repl_wait_write_concern(repl, op, &majority, /* is_journaled= */ true, optime,
                                    deadline_us, err);

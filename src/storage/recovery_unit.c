@@ -61,6 +61,10 @@ ReadSource ru_read_source(const RecoveryUnit *ru) {
     return ru->read_source;
 }
 
+uint64_t ru_provided_ts(const RecoveryUnit *ru) {
+    return ru->provided_ts;
+}
+
 uint64_t ru_read_ts(const RecoveryUnit *ru) {
     return ru->read_ts;
 }

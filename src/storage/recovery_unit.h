@@ -25,6 +25,7 @@ typedef enum ReadSource {
 /* Only outside of an open snapshot. `ts` is for READ_PROVIDED. */
 void ru_set_read_source(RecoveryUnit *ru, ReadSource source, uint64_t ts);
 ReadSource ru_read_source(const RecoveryUnit *ru);
+uint64_t ru_provided_ts(const RecoveryUnit *ru); /* of READ_PROVIDED */
 /* The timestamp the open snapshot reads at; 0: none. */
 uint64_t ru_read_ts(const RecoveryUnit *ru);
 

@@ -45,10 +45,7 @@ static ErrCode ensure_one(OpCtx *op, const Ns *ns, Error *err) {
     catalog_release(catalog);
     if (is_there)
         return ERR_OK;
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, 128, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     size_t index = build_open_doc(&b, "clusteredIndex");
     size_t key = build_open_doc(&b, "key");
     build_i32(&b, "_id", 1);
@@ -106,10 +103,7 @@ static ErrCode find(OpCtx *op, const Collection *coll, Elem id, WriteScratch *sc
 
 static ErrCode store_row(OpCtx *op, const Collection *coll, const SessionRow *row,
                          WriteScratch *scratch, Error *err) {
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, 256, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_session_id(&b, "_id", &row->id);
     build_i64(&b, "txnNum", row->txn_number);
     build_optime(&b, "lastWriteOpTime", row->last_write);
@@ -173,10 +167,7 @@ ErrCode session_image_store(OpCtx *op, const Collection *coll, const SessionImag
 
 static ErrCode read_one(OpCtx *op, const Ns *ns, const SessionId *id, Doc *ret_doc, Error *err) {
     *ret_doc = DOC_NONE;
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, 128, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_session_id(&b, "_id", id);
     Doc wanted = doc_builder_end(&b);
     CLEANUP(access_done) CollAccess access = {0};

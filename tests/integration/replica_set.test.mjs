@@ -128,6 +128,35 @@ describe('a set of one member', () => {
         await fails(() => at({ level: 'local', atClusterTime: operationTime }), 72);
     });
 
+    test('REP-3: a cursor keeps the time of its first batch', async () => {
+        const coll = db.collection('batches');
+        await coll.insertMany(Array.from({ length: 10 }, (_, i) => ({ _id: i, v: 'old' })));
+        const readConcern = { level: 'snapshot' };
+        const { cursor } = await db.command({ find: 'batches', batchSize: 2, readConcern });
+        await coll.updateMany({}, { $set: { v: 'new' } });
+        await coll.deleteMany({ _id: { $gt: 7 } });
+        const rest = await db.command({ getMore: cursor.id, collection: 'batches' });
+        const seen = [...cursor.firstBatch, ...rest.cursor.nextBatch];
+        assert.equal(seen.length, 10);
+        assert.ok(seen.every(({ v }) => v === 'old'));
+    });
+
+    test('OPL-2: a reader that begins at the end waits there', async () => {
+        const local = client.db('local');
+        const { operationTime } = await db.command({ insert: 'waits', documents: [{ _id: 1 }] });
+        const { cursor } = await local.command({
+            find: 'oplog.rs',
+            filter: { ts: { $gt: operationTime } },
+            tailable: true,
+            awaitData: true,
+        });
+        assert.notEqual(Number(cursor.id), 0);
+        await db.collection('waits').insertOne({ _id: 2 });
+        const more = await local.command({ getMore: cursor.id, collection: 'oplog.rs', maxTimeMS: 5000 });
+        assert.equal(more.cursor.nextBatch.find(({ ns }) => ns === 'one.waits').o._id, 2);
+        await local.command({ killCursors: 'oplog.rs', cursors: [cursor.id] });
+    });
+
     test('REP-3: write concerns that cannot be met are told apart', async () => {
         const coll = db.collection('concerns');
         const result = async (writeConcern) => {
@@ -154,6 +183,10 @@ describe('a set of one member', () => {
         await fails(() => admin.command({ setDefaultRWConcern: 1 }), 2);
         await fails(() => admin.command({ setDefaultRWConcern: 1, defaultWriteConcern: { w: 0 } }), 2);
         await fails(() => admin.command({ setDefaultRWConcern: 1, defaultReadConcern: { level: 'snapshot' } }), 2);
+        await admin.command({ setDefaultRWConcern: 1, defaultReadConcern: { level: 'majority' } });
+        const { operationTime } = await db.command({ find: 'defaults' });
+        const { optimes } = await admin.command({ replSetGetStatus: 1 });
+        assert.ok(operationTime.lessThanOrEqual(optimes.lastCommittedOpTime.ts), 'a majority read');
         await admin.command({ setDefaultRWConcern: 1, defaultWriteConcern: { w: 1, wtimeout: 0 } });
         const set = await admin.command({ getDefaultRWConcern: 1 });
         assert.deepEqual(set.defaultWriteConcern, { w: 1, wtimeout: 0 });
@@ -204,10 +237,14 @@ describe('a set of one member', () => {
         await fails(change((c) => (c.members[0].nonsense = 1)), 93);
         await fails(change((c) => (c.members = [])), 93);
         await fails(change((c) => (c.version = 0)), 93);
+        await fails(change((c) => Object.assign(c.members[0], { buildIndexes: false, priority: 0 })), 93);
+        const another = { _id: 1, host: '127.0.0.1:1', votes: 0, priority: 0, buildIndexes: false };
+        await fails(change((c) => c.members.push(another)), 238);
         await fails(change((c) => (c._id = 'other')), 103);
         await fails(change((c) => (c.version = config.version)), 103);
         assert.equal((await admin.command({ replSetGetConfig: 1 })).config.version, config.version);
         await fails(() => admin.command({ replSetStepDown: 1, secondaryCatchUpPeriodSecs: 1 }), 262);
+        await fails(() => admin.command({ shutdown: 1, timeoutSecs: 1 }), 262); // nobody takes over
         await fails(() => admin.command({ replSetSyncFrom: 'nowhere:1' }), 95);
     });
 });

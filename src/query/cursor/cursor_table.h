@@ -15,6 +15,7 @@
 #include "bson/uuid.h"
 #include "catalog/namespace.h"
 #include "query/cursor/cursor_source.h"
+#include "storage/recovery_unit.h"
 
 typedef struct CursorTable CursorTable;
 
@@ -26,8 +27,10 @@ typedef struct ClientCursor {
     bool is_tailable;
     bool is_await_data;
     bool has_no_timeout;
-    int64_t limit;    /* of all batches together; 0: none */
-    uint8_t *command; /* heap copy of the originating command, for currentOp */
+    ReadSource read_source; /* of its read concern: holds for all batches */
+    uint64_t read_ts;       /* with READ_PROVIDED */
+    int64_t limit;          /* of all batches together; 0: none */
+    uint8_t *command;       /* heap copy of the originating command, for currentOp */
     int64_t created_wall_ms;
     /* Owned by whoever has the cursor checked out. */
     CursorSource *source;

@@ -86,10 +86,7 @@ static int64_t default_bytes(StorageEngine *engine) {
 ErrCode oplog_ensure(Oplog *oplog, OpCtx *op, int64_t bytes, Error *err) {
     if (oplog->coll != NULL)
         return ERR_OK;
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_bool(&b, "capped", true);
     build_i64(&b, "size", bytes > 0 ? bytes : default_bytes(oplog->engine));
     TRY(ddl_create_collection(op, &OPLOG_NS, doc_builder_end(&b), NULL, err));
@@ -114,19 +111,10 @@ OpTime oplog_applied(const Oplog *oplog) {
     return oplog->applied;
 }
 
-int64_t oplog_applied_wall_ms(const Oplog *oplog) {
+OplogEnds oplog_ends(const Oplog *oplog) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&((Oplog *)oplog)->mu);
-    return oplog->applied_wall_ms;
-}
-
-OpTime oplog_durable(const Oplog *oplog) {
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&((Oplog *)oplog)->mu);
-    return oplog->durable;
-}
-
-int64_t oplog_durable_wall_ms(const Oplog *oplog) {
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&((Oplog *)oplog)->mu);
-    return oplog->durable_wall_ms;
+    return (OplogEnds){oplog->applied, oplog->applied_wall_ms, oplog->durable,
+                       oplog->durable_wall_ms};
 }
 
 static void announce(Oplog *oplog, uint64_t visible_ts) {

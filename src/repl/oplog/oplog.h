@@ -44,11 +44,14 @@ const Collection *oplog_collection(const Oplog *oplog);
 
 /* All entries up to this one are complete and visible; none: the oplog is empty. */
 OpTime oplog_applied(const Oplog *oplog);
-/* Wall clock of that entry, as far as known. */
-int64_t oplog_applied_wall_ms(const Oplog *oplog);
-/* Those that survive a crash of this machine. */
-OpTime oplog_durable(const Oplog *oplog);
-int64_t oplog_durable_wall_ms(const Oplog *oplog);
+typedef struct OplogEnds {
+    OpTime applied;
+    int64_t applied_wall_ms; /* wall clock of that entry, as far as known */
+    OpTime durable;          /* entries up to this one survive a crash of this machine */
+    int64_t durable_wall_ms;
+} OplogEnds;
+/* All of it as of one moment. */
+OplogEnds oplog_ends(const Oplog *oplog);
 /* Sets both anew: at start, after a batch, an initial sync or a rollback. */
 void oplog_set_applied(Oplog *oplog, OpTime optime, int64_t wall_ms);
 void oplog_set_durable(Oplog *oplog, OpTime optime, int64_t wall_ms);

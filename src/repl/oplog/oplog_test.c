@@ -227,7 +227,7 @@ TEST(a_flush_notes_up_to_where_the_oplog_is_complete) {
     uint64_t point;
     EXPECT_OK(oplog_read_truncate_after_point(node.oplog, node.op, &point, &err), err);
     EXPECT_EQ_U64(point, applied.ts);
-    EXPECT_EQ_U64(oplog_durable(node.oplog).ts, applied.ts);
+    EXPECT_EQ_U64(oplog_ends(node.oplog).durable.ts, applied.ts);
     EXPECT(unit_end(&early, true) == ERR_OK);
     EXPECT_OK(oplog_truncate_after(node.oplog, node.op, point, &err), err);
     EXPECT_OK(oplog_clear_truncate_after_point(node.oplog, node.op, &err), err);

@@ -24,10 +24,7 @@ static const Ns POINT_NS = {
     .size = 37, .db_size = 5, .text = "local.replset.oplogTruncateAfterPoint"};
 
 static Doc point_doc(uint64_t ts, Arena *arena) {
-    Buffer buf;
-    buffer_init_arena(&buf, arena, 96, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(arena);
     build_cstr(&b, "_id", "oplogTruncateAfterPoint");
     build_timestamp(&b, "oplogTruncateAfterPoint", ts);
     return doc_builder_end(&b);
