@@ -20,12 +20,6 @@ static ErrCode check_member(CommandCtx *ctx, Error *err) {
                      "'%s' is not supported on standalone nodes.", ctx->spec->name);
 }
 
-static void implicit_concern(void *arg, const ReplCore *core) {
-    const ReplConfig *config = repl_core_config(core);
-    if (config != NULL)
-        *(ReplWriteConcern *)arg = repl_config_implicit_write_concern(config);
-}
-
 static void build_defaults(CommandCtx *ctx, Doc doc) {
     DocBuilder *b = ctx->reply;
     Elem read = doc_is_present(doc) ? doc_get_lit(doc, "defaultReadConcern") : ELEM_MISSING;
@@ -40,13 +34,11 @@ static void build_defaults(CommandCtx *ctx, Doc doc) {
     if (elem_is_present(write)) {
         build_elem(b, write);
     } else {
-        ReplWriteConcern concern = {.kind = REPL_W_MAJORITY};
-        repl_look(ctx->service->repl, implicit_concern, &concern);
         size_t opened = build_open_doc(b, "defaultWriteConcern");
-        if (concern.kind == REPL_W_MAJORITY)
+        if (repl_is_implicit_majority(ctx->service->repl))
             build_cstr(b, "w", "majority");
         else
-            build_i32(b, "w", concern.number);
+            build_i32(b, "w", 1);
         build_i32(b, "wtimeout", 0);
         build_close(b, opened);
     }

@@ -164,20 +164,6 @@ static ErrCode wait_read_concern(CommandCtx *ctx, Repl *repl, Error *err) {
     return ERR_OK;
 }
 
-typedef struct SetDefaults {
-    ReplWriteConcern implicit;
-    bool is_majority_journaled;
-} SetDefaults;
-
-static void look_at_defaults(void *arg, const ReplCore *core) {
-    SetDefaults *defaults = arg;
-    const ReplConfig *config = repl_core_config(core);
-    if (config == NULL)
-        return;
-    defaults->implicit = repl_config_implicit_write_concern(config);
-    defaults->is_majority_journaled = config->is_majority_journaled;
-}
-
 ErrCode concerns_wait_write(CommandCtx *ctx, const WriteConcern *concern, Error *err) {
     Repl *repl = ctx->service->repl;
     if (repl == NULL)
@@ -185,11 +171,9 @@ ErrCode concerns_wait_write(CommandCtx *ctx, const WriteConcern *concern, Error 
     ReplWriteConcern wanted = {.kind = REPL_W_NUMBER, .number = (int32_t)concern->w};
     bool is_journaled = concern->is_journaled;
     int64_t wtimeout_ms = concern->wtimeout_ms;
-    SetDefaults defaults = {.implicit = wanted};
-    if (!concern->is_w_given || concern->is_majority)
-        repl_look(repl, look_at_defaults, &defaults);
     if (!concern->is_w_given) {
-        wanted = defaults.implicit;
+        if (repl_is_implicit_majority(repl))
+            wanted.kind = REPL_W_MAJORITY;
         DefaultConcerns set = default_concerns(ctx->op);
         if (set.has_w)
             wanted = (ReplWriteConcern){.kind = set.is_majority       ? REPL_W_MAJORITY
@@ -207,7 +191,7 @@ ErrCode concerns_wait_write(CommandCtx *ctx, const WriteConcern *concern, Error 
     if (str_is(ctx->args.db, "local"))
         wanted = (ReplWriteConcern){.kind = REPL_W_NUMBER, .number = 1};
     is_journaled |=
-        wanted.kind == REPL_W_MAJORITY && !concern->is_j_given && defaults.is_majority_journaled;
+        wanted.kind == REPL_W_MAJORITY && !concern->is_j_given && repl_is_majority_journaled(repl);
     int64_t deadline_us = wtimeout_ms > 0 ? clock_mono_us() + wtimeout_ms * 1000 : INT64_MAX;
     return repl_wait_write_concern(repl, ctx->op, &wanted, is_journaled, ctx->op->last_optime,
                                    deadline_us, err);

@@ -55,11 +55,19 @@ static int64_t next_tick_us(const Repl *repl) {
     return ms > INT64_MAX / 1000 ? INT64_MAX : ms * 1000;
 }
 
-static void note_delay(Repl *repl) {
+static void note_config(Repl *repl) {
     const ReplConfig *config = repl_core_config(repl->core);
+    if (LIKELY(config == repl->noted_config))
+        return;
+    repl_config_unref(repl->noted_config);
+    repl->noted_config = config != NULL ? repl_config_ref(config) : NULL;
     int32_t self = repl_core_self_index(repl->core);
     bool is_member = config != NULL && self >= 0;
     atomic_store(&repl->delay_ms, is_member ? config->members[self].delay_secs * 1000 : 0);
+    atomic_store(&repl->is_implicit_majority,
+                 config != NULL &&
+                     repl_config_implicit_write_concern(config).kind == REPL_W_MAJORITY);
+    atomic_store(&repl->is_majority_journaled, config != NULL && config->is_majority_journaled);
 }
 
 void repl_event(Repl *repl, ReplEventFn event, void *arg) {
@@ -73,7 +81,7 @@ void repl_event(Repl *repl, ReplEventFn event, void *arg) {
     atomic_store(&repl->state, state);
     atomic_store(&repl->is_core_writable, repl_core_is_writable(repl->core));
     work.is_kick_wanted = state != state_before;
-    note_delay(repl);
+    note_config(repl);
     if (next_tick_us(repl) < repl->wait_until_us)
         cond_signal(&repl->cond);
     repl_wake_waiters(repl);

@@ -153,6 +153,7 @@ void repl_free(Repl *repl) {
     oplog_free(repl->oplog);
     if (repl->core != NULL)
         repl_core_free(repl->core);
+    repl_config_unref(repl->noted_config);
     flow_control_done(&repl->flow);
     repl_actions_done(&repl->heavy);
     repl_actions_done(&repl->scratch);
@@ -180,7 +181,9 @@ static void moved(void *arg, bool is_durable) {
     if (repl->core == NULL)
         return;
     repl_feed_positions(repl);
-    sync_report_now(repl->sync);
+    /* What is applied is flushed at once: one report for both, where the disk counts. */
+    if (is_durable || !repl_is_majority_journaled(repl))
+        sync_report_now(repl->sync);
 }
 
 /* ---- state ---- */
@@ -189,6 +192,14 @@ void repl_look(Repl *repl, void (*look)(void *arg, const ReplCore *core), void *
     repl_feed_positions(repl);
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
     look(arg, repl->core);
+}
+
+bool repl_is_implicit_majority(const Repl *repl) {
+    return atomic_load_explicit(&repl->is_implicit_majority, memory_order_relaxed);
+}
+
+bool repl_is_majority_journaled(const Repl *repl) {
+    return atomic_load_explicit(&repl->is_majority_journaled, memory_order_relaxed);
 }
 
 PrimaryServices *repl_primary_services(Repl *repl) {

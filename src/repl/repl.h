@@ -100,6 +100,10 @@ void repl_build_oplog_metadata(Repl *repl, DocBuilder *b);
 
 /* ---- concerns: wait.c ---- */
 
+/* Does a write that names no concern wait for the majority? Has that to be on disk? */
+bool repl_is_implicit_majority(const Repl *repl);
+bool repl_is_majority_journaled(const Repl *repl);
+
 /* Waits until `optime` (none: the newest entry) is where the concern wants it. `deadline_us` of
  * wtimeout: ERR_WRITE_CONCERN_FAILED. Fails with ERR_PRIMARY_STEPPED_DOWN when this node is not the
  * primary of that term any more. */

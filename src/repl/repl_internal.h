@@ -64,7 +64,9 @@ struct Repl {
     _Atomic int state;
     _Atomic int32_t rollback_id;
     _Atomic bool is_initiating;
-    _Atomic int64_t delay_ms;     /* secondaryDelaySecs of this member */
+    _Atomic int64_t delay_ms;           /* secondaryDelaySecs of this member */
+    _Atomic bool is_implicit_majority;  /* what a write waits for that does not say it */
+    _Atomic bool is_majority_journaled; /* writeConcernMajorityJournalDefault */
     _Atomic bool is_too_stale;    /* those this member asked have forgotten what comes next here */
     _Atomic int32_t waiter_count; /* all */
     _Atomic int32_t applied_waiter_count; /* those of WAIT_APPLIED */
@@ -72,6 +74,7 @@ struct Repl {
     Mutex mu;
     /* Guarded by mu. */
     ReplCore *core;
+    ReplConfig *noted_config; /* the one the copies above are of */
     List waiters;
     ReplActions heavy; /* for the coordinator's thread, in order */
     ReplActions scratch;
@@ -194,8 +197,8 @@ Doc repl_message(OpCtx *op, const char *text);
 /* Waits until the waiter's wish is fulfilled or cannot be any more (waiter->is_over). */
 ErrCode repl_wait(Repl *repl, ReplWaiter *waiter, int64_t deadline_us, bool *ret_timed_out,
                   Error *err) MUST_CHECK;
-/* The same in two steps, for those who begin what they wait for in between. */
-void repl_waiter_enter(Repl *repl, ReplWaiter *waiter);
+/* The same in two steps, for those who begin what they wait for in between. True: over already. */
+bool repl_waiter_enter(Repl *repl, ReplWaiter *waiter);
 void repl_waiter_leave(Repl *repl, ReplWaiter *waiter);
 ErrCode repl_wait_entered(Repl *repl, ReplWaiter *waiter, int64_t deadline_us, bool *ret_timed_out,
                           Error *err) MUST_CHECK;

@@ -1,7 +1,7 @@
 /*
  * sync.c - a secondary keeps up: entries are fetched, applied, made durable and reported.
  *
- *     fetcher --queue--> applier --> flusher --> reporter
+ *     fetcher --queue--> applier --> flusher (of the storage) --> reporter
  *
  * Each is a thread, so that the network, the data, the disk and the way back overlap. Entries are
  * in the oplog before they are applied; readers see them when the whole batch is applied.
@@ -22,7 +22,6 @@ enum {
 };
 
 static void apply_run(void *sync);
-static void flush_run(void *sync);
 
 Sync *sync_new(Repl *repl) {
     Sync *sync = NEW(Sync);
@@ -32,7 +31,6 @@ Sync *sync_new(Repl *repl) {
     mutex_init(&sync->mu, LOCK_RANK_SYNC);
     cond_init(&sync->fetch_cond);
     cond_init(&sync->apply_cond);
-    cond_init(&sync->flush_cond);
     cond_init(&sync->report_cond);
     list_init(&sync->queue);
     return sync;
@@ -40,7 +38,6 @@ Sync *sync_new(Repl *repl) {
 
 ErrCode sync_start(Sync *sync, Error *err) {
     TRY(thread_start(&sync->applier, "ReplApply", apply_run, sync, err));
-    TRY(thread_start(&sync->flusher, "ReplFlush", flush_run, sync, err));
     TRY(thread_start(&sync->reporter, "ReplReport", report_run, sync, err));
     return thread_start(&sync->fetcher, "ReplFetch", fetch_run, sync, err);
 }
@@ -48,7 +45,6 @@ ErrCode sync_start(Sync *sync, Error *err) {
 static void wake_all(Sync *sync) {
     cond_broadcast(&sync->fetch_cond);
     cond_broadcast(&sync->apply_cond);
-    cond_broadcast(&sync->flush_cond);
     cond_broadcast(&sync->report_cond);
 }
 
@@ -63,7 +59,6 @@ void sync_stop(Sync *sync) {
     mutex_unlock(&sync->mu);
     thread_join(&sync->fetcher);
     thread_join(&sync->applier);
-    thread_join(&sync->flusher);
     thread_join(&sync->reporter);
 }
 
@@ -83,7 +78,6 @@ void sync_free(Sync *sync) {
     free_queue(sync);
     cond_done(&sync->fetch_cond);
     cond_done(&sync->apply_cond);
-    cond_done(&sync->flush_cond);
     cond_done(&sync->report_cond);
     mutex_done(&sync->mu);
     xfree(sync);
@@ -212,9 +206,6 @@ static void drop_entries(Sync *sync, size_t count) {
 static ErrCode apply_batch(Sync *sync, OpCtx *op, const Doc *entries, size_t count, Error *err) {
     Repl *repl = sync->repl;
     TRY(oplog_append_batch(repl->oplog, op, entries, count, err));
-    mutex_lock(&sync->mu);
-    sync->is_flush_wanted = true; /* durable needs the oplog only: no need to wait for the data */
-    mutex_unlock(&sync->mu);
     for (size_t done = 0; done < count;) {
         size_t end = apply_batch_end(entries + done, count - done);
         TRY(applier_run(repl->applier, op, entries + done, end, APPLY_STEADY, err));
@@ -225,6 +216,7 @@ static ErrCode apply_batch(Sync *sync, OpCtx *op, const Doc *entries, size_t cou
     TRY(oplog_entry_position(entries[count - 1], &last, &wall_ms, err));
     storage_set_last_applied_ts(repl->engine, last.ts);
     oplog_set_applied(repl->oplog, last, wall_ms);
+    storage_ask_flush(repl->engine);
     return ERR_OK;
 }
 
@@ -269,31 +261,10 @@ static void apply_run(void *arg) {
         mutex_lock(&sync->mu);
         sync->is_applying = false;
         drop_entries(sync, count);
-        cond_signal(&sync->flush_cond);
         cond_signal(&sync->fetch_cond);
     }
     mutex_unlock(&sync->mu);
     xfree(entries);
     op_end(op);
     op_ctx_free(op);
-}
-
-static void flush_run(void *arg) {
-    Sync *sync = arg;
-    log_set_thread_name("ReplFlush");
-    mutex_lock(&sync->mu);
-    while (!sync->is_stopping) {
-        if (!sync->is_flush_wanted) {
-            cond_wait(&sync->flush_cond, &sync->mu);
-            continue;
-        }
-        sync->is_flush_wanted = false;
-        mutex_unlock(&sync->mu);
-        CLEANUP(error_reset) Error err = {0};
-        if (storage_wait_durable(sync->repl->engine, NULL, &err) != ERR_OK)
-            LOG_WARN(LOG_REPL, 7300220, "Could not flush the journal",
-                     LOG_STR("error", error_message(&err)));
-        mutex_lock(&sync->mu);
-    }
-    mutex_unlock(&sync->mu);
 }

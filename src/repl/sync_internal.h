@@ -19,14 +19,12 @@ struct Sync {
     Repl *repl;
     Thread fetcher;
     Thread applier;
-    Thread flusher;
     Thread reporter;
 
     Mutex mu;
     /* Guarded by mu. */
     Cond fetch_cond; /* room in the queue, or something changed */
     Cond apply_cond; /* entries in the queue, or something changed */
-    Cond flush_cond;
     Cond report_cond;
     List queue; /* FetchedBatch */
     size_t queued_bytes;
@@ -35,7 +33,6 @@ struct Sync {
     bool is_source_change_wanted;
     bool is_catching_up;
     int64_t drain_term; /* OPTIME_TERM_NONE: not draining */
-    bool is_flush_wanted;
     bool is_report_wanted;
     OpTime last_fetched;
     char source_host[REPL_HOST_SIZE]; /* "": none */

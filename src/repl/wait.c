@@ -10,6 +10,8 @@
 #include "storage/engine.h"
 #include "storage/global_lock.h"
 
+static ErrCode check_concern(Repl *repl, const ReplWriteConcern *concern, Error *err);
+
 /* With mu held. True when the wait is over; waiter->is_good tells how. */
 static bool look_at(Repl *repl, ReplWaiter *waiter) {
     if (waiter->is_over)
@@ -57,14 +59,14 @@ void repl_wake_waiters(Repl *repl) {
     }
 }
 
-void repl_waiter_enter(Repl *repl, ReplWaiter *waiter) {
+bool repl_waiter_enter(Repl *repl, ReplWaiter *waiter) {
     op_clear_signal(waiter->op);
-    mutex_lock(&repl->mu);
-    list_push_back(&repl->waiters, &waiter->node);
-    mutex_unlock(&repl->mu);
     atomic_fetch_add(&repl->waiter_count, 1);
     if (waiter->kind == WAIT_APPLIED)
         atomic_fetch_add(&repl->applied_waiter_count, 1);
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
+    list_push_back(&repl->waiters, &waiter->node);
+    return look_at(repl, waiter);
 }
 
 void repl_waiter_leave(Repl *repl, ReplWaiter *waiter) {
@@ -97,27 +99,33 @@ ErrCode repl_wait_entered(Repl *repl, ReplWaiter *waiter, int64_t deadline_us, b
     return ERR_OK;
 }
 
+/* What is not on this disk yet counts only after a flush, whose end wakes the waiter; the core may
+ * not have heard of what is. */
+static void bring_on(Repl *repl, const ReplWaiter *waiter) {
+    bool is_durable_wanted = waiter->kind == WAIT_COMMITTED ||
+                             (waiter->kind == WAIT_CONCERN &&
+                              (waiter->is_journaled || waiter->concern.kind == REPL_W_MAJORITY));
+    if (is_durable_wanted && oplog_ends(repl->oplog).durable.ts < waiter->optime.ts)
+        storage_begin_flush(repl->engine, waiter->op);
+    else
+        repl_feed_positions(repl);
+}
+
 ErrCode repl_wait(Repl *repl, ReplWaiter *waiter, int64_t deadline_us, bool *ret_timed_out,
                   Error *err) {
-    repl_waiter_enter(repl, waiter);
-    repl_feed_positions(repl);
+    if (!repl_waiter_enter(repl, waiter))
+        bring_on(repl, waiter);
     return repl_wait_entered(repl, waiter, deadline_us, ret_timed_out, err);
 }
 
 ErrCode repl_wait_write_concern(Repl *repl, OpCtx *op, const ReplWriteConcern *concern,
                                 bool is_journaled, OpTime optime, int64_t deadline_us, Error *err) {
+    if (concern->kind == REPL_W_NUMBER && concern->number <= 1)
+        return is_journaled ? storage_wait_durable(repl->engine, op, err) : ERR_OK;
     if (optime_is_none(optime))
         optime = oplog_applied(repl->oplog);
-    bool is_local = concern->kind == REPL_W_NUMBER && concern->number <= 1;
-    if (is_journaled)
-        TRY(storage_wait_durable(repl->engine, op, err));
-    if (is_local)
-        return ERR_OK;
-    mutex_lock(&repl->mu);
-    const ReplConfig *config = repl_core_config(repl->core);
-    ErrCode rc = config != NULL ? repl_config_check_write_concern(config, concern, err) : ERR_OK;
-    mutex_unlock(&repl->mu);
-    TRY(rc);
+    if (concern->kind != REPL_W_MAJORITY)
+        TRY(check_concern(repl, concern, err));
     ReplWaiter waiter = {.kind = WAIT_CONCERN,
                          .op = op,
                          .concern = *concern,
@@ -130,6 +138,12 @@ ErrCode repl_wait_write_concern(Repl *repl, OpCtx *op, const ReplWriteConcern *c
     if (is_timed_out)
         return error_set(err, ERR_WRITE_CONCERN_FAILED, "waiting for replication timed out");
     return error_set(err, waiter.rc, "%s", waiter.why);
+}
+
+static ErrCode check_concern(Repl *repl, const ReplWriteConcern *concern, Error *err) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
+    const ReplConfig *config = repl_core_config(repl->core);
+    return config != NULL ? repl_config_check_write_concern(config, concern, err) : ERR_OK;
 }
 
 Doc repl_message(OpCtx *op, const char *text) {

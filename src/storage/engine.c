@@ -71,8 +71,7 @@ ErrCode storage_open(const StorageConfig *config, OpRegistry *registry, StorageE
     list_init(&engine->open_stores);
     mutex_init(&engine->threads_mu, LOCK_RANK_LEAF);
     cond_init(&engine->threads_cond);
-    mutex_init(&engine->journal.mu, LOCK_RANK_JOURNAL);
-    cond_init(&engine->journal.cond);
+    journal_init(&engine->journal);
     ru_install_hooks();
     mutex_init(&engine->admission_mu, LOCK_RANK_ADMISSION);
     engine->read_tickets = ticket_pool_new("read", TICKETS_INITIAL);
@@ -112,7 +111,7 @@ void storage_close(StorageEngine *engine) {
     engine->is_stopping = true;
     cond_broadcast(&engine->threads_cond);
     mutex_unlock(&engine->threads_mu);
-    thread_join(&engine->flusher);
+    journal_flusher_stop(engine);
     thread_join(&engine->checkpointer);
     thread_join(&engine->monitor);
     thread_join(&engine->admission);
@@ -145,8 +144,7 @@ void storage_close(StorageEngine *engine) {
     mutex_done(&engine->admission_mu);
     cond_done(&engine->threads_cond);
     mutex_done(&engine->threads_mu);
-    cond_done(&engine->journal.cond);
-    mutex_done(&engine->journal.mu);
+    journal_done(&engine->journal);
     mutex_done(&engine->size_mu);
     mutex_done(&engine->reaper_mu);
     mutex_done(&engine->checkpoint_mu);

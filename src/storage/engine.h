@@ -48,6 +48,10 @@ void op_attach_storage(OpCtx *op, StorageEngine *engine);
 
 /* Waits until everything committed before the call is on disk: group commit. */
 ErrCode storage_wait_durable(StorageEngine *engine, OpCtx *op, Error *err) MUST_CHECK;
+/* The same without waiting for it: hooks.after_flush tells. The first flushes itself if nobody is
+ * at it, the second leaves it to the flusher's thread. */
+void storage_begin_flush(StorageEngine *engine, OpCtx *op);
+void storage_ask_flush(StorageEngine *engine);
 /* Writes a checkpoint now; waits for a running one first. */
 ErrCode storage_checkpoint(StorageEngine *engine, Error *err) MUST_CHECK;
 

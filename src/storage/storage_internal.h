@@ -13,12 +13,20 @@
 #include "storage/record_store.h"
 #include "storage/recovery_unit.h"
 
+enum {
+    JOURNAL_ROUNDS = 2, /* the running one and the next */
+};
+
 typedef struct JournalState {
     Mutex mu;
-    Cond cond;
+    Cond asked;                      /* wakes the flusher's thread */
+    Cond round_done[JOURNAL_ROUNDS]; /* by the number of the round that serves the waiters */
     /* Guarded by mu. */
-    uint64_t requested; /* tickets given to those who want a flush */
-    uint64_t done;      /* highest ticket whose flush is on disk */
+    uint32_t waiting[JOURNAL_ROUNDS]; /* and not woken yet */
+    uint32_t round;                   /* the running or the last one */
+    bool is_stopping;                 /* the flusher's thread is to end */
+    uint64_t requested;               /* tickets given to those who want a flush */
+    uint64_t done;                    /* highest ticket whose flush is on disk */
     bool is_leader_at_work;
     WT_SESSION *session; /* used by the leader of the moment */
 } JournalState;
@@ -187,12 +195,15 @@ void wt_session_close(WT_SESSION **session);
 void wt_cursor_close(WT_CURSOR **cursor);
 
 /* journal.c */
+void journal_init(JournalState *journal);
+void journal_done(JournalState *journal);
 ErrCode journal_open(StorageEngine *engine, Error *err) MUST_CHECK;
 void journal_close(StorageEngine *engine);
 /* No flush runs in between. */
 void journal_pause(StorageEngine *engine);
 void journal_resume(StorageEngine *engine);
 void journal_flusher_run(void *engine);
+void journal_flusher_stop(StorageEngine *engine);
 
 /* background.c */
 void checkpointer_run(void *engine);

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
+#include "base/thread.h"
 #include "storage/fixture_test.h"
 #include "storage/storage_internal.h"
 #include "storage/ordered_index.h"
@@ -294,6 +296,73 @@ TEST(a_half_created_table_is_dropped_with_its_file) {
     char path[256];
     snprintf(path, sizeof(path), "%s/collection-7-7.wt", fx.dir);
     EXPECT(access(path, F_OK) != 0);
+    fixture_close(&fx);
+}
+
+enum {
+    FLUSHER_COUNT = 6,
+    FLUSHES_EACH = 400,
+};
+
+typedef struct FlushingThread {
+    StorageFixture *fx;
+    RecordStore *records;
+    Thread thread;
+    uint32_t number;
+    _Atomic uint32_t *arrived; /* all come to a flush together: nobody's next one helps */
+    _Atomic bool is_done;
+} FlushingThread;
+
+static void flush_many(void *arg) {
+    FlushingThread *me = arg;
+    OpCtx *op = fixture_op(me->fx);
+    Error err = {0};
+    for (uint32_t i = 0; i < FLUSHES_EACH; i++) {
+        atomic_fetch_add(me->arrived, 1);
+        while (atomic_load(me->arrived) < (i + 1) * FLUSHER_COUNT)
+            thread_sleep_us(1);
+        thread_sleep_us((i * 7 + me->number * 61) % 400);
+        put(op, me->records, me->number * FLUSHES_EACH + i + 1, "x");
+        bool is_waiting = (i + me->number) % 3 != 0;
+        if (is_waiting)
+            EXPECT_OK(storage_wait_durable(me->fx->engine, op, &err), err);
+        else
+            storage_begin_flush(me->fx->engine, op);
+        if (me->number == 0 && i % 10 == 0) {
+            journal_pause(me->fx->engine);
+            journal_resume(me->fx->engine);
+        }
+    }
+    op_end(op);
+    op_ctx_free(op);
+    atomic_store(&me->is_done, true);
+}
+
+TEST(nobody_waits_for_a_flush_that_does_not_come) {
+    /* Goal (DUR-1): whoever waits is served by a round that begins after it came, whoever leads it.
+     * Method: threads that wait, ask and pause, without the flusher's thread, whose clock would
+     * wake up those who were forgotten. */
+    StorageFixture fx;
+    fixture_init(&fx);
+    FlushingThread threads[FLUSHER_COUNT] = {0};
+    _Atomic uint32_t arrived = 0;
+    RecordStore *records = make_records(&fx, "t9");
+    Error err = {0};
+    for (uint32_t i = 0; i < FLUSHER_COUNT; i++) {
+        threads[i].fx = &fx;
+        threads[i].records = records;
+        threads[i].number = i;
+        threads[i].arrived = &arrived;
+        EXPECT_OK(thread_start(&threads[i].thread, "flushing", flush_many, &threads[i], &err), err);
+    }
+    for (uint32_t i = 0; i < FLUSHER_COUNT; i++) {
+        int64_t deadline_us = clock_mono_us() + 40 * 1000 * 1000;
+        while (!atomic_load(&threads[i].is_done) && clock_mono_us() < deadline_us)
+            thread_sleep_us(1000);
+        invariant(atomic_load(&threads[i].is_done));
+        thread_join(&threads[i].thread);
+    }
+    record_store_unref(records);
     fixture_close(&fx);
 }
 
