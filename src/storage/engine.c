@@ -68,6 +68,7 @@ ErrCode storage_open(const StorageConfig *config, OpRegistry *registry, StorageE
     mutex_init(&engine->reaper_mu, LOCK_RANK_IDENT_REAPER);
     list_init(&engine->pending_drops);
     mutex_init(&engine->size_mu, LOCK_RANK_SIZE_STORER);
+    mutex_init(&engine->commit_ts_mu, LOCK_RANK_COMMIT_TIMES);
     list_init(&engine->open_stores);
     mutex_init(&engine->threads_mu, LOCK_RANK_LEAF);
     cond_init(&engine->threads_cond);
@@ -145,6 +146,7 @@ void storage_close(StorageEngine *engine) {
     cond_done(&engine->threads_cond);
     mutex_done(&engine->threads_mu);
     journal_done(&engine->journal);
+    mutex_done(&engine->commit_ts_mu);
     mutex_done(&engine->size_mu);
     mutex_done(&engine->reaper_mu);
     mutex_done(&engine->checkpoint_mu);

@@ -87,11 +87,13 @@ bool ru_is_in_unit_of_work(const RecoveryUnit *ru) {
     return ru->depth > 0;
 }
 
-/* Once per document: printing it costs as much as a key. */
-static void commit_ts_config(uint64_t ts, char config[48]) {
-    static const char NAME[] = "commit_timestamp=";
-    memcpy(config, NAME, sizeof(NAME) - 1);
-    char *at = config + sizeof(NAME) - 1;
+enum {
+    TS_CONFIG_SIZE = 48,
+};
+
+/* Once per document written and per read of a secondary: printf costs as much as a key. */
+static void ts_config(const char *name, uint64_t ts, char config[TS_CONFIG_SIZE]) {
+    char *at = stpcpy(config, name);
     int shift = 60;
     while (shift > 0 && ts >> shift == 0)
         shift -= 4;
@@ -104,9 +106,11 @@ ErrCode ru_set_commit_ts(RecoveryUnit *ru, uint64_t ts, Error *err) {
     invariant(ru->depth > 0);
     WT_SESSION *session;
     TRY(ru_session(ru, &session, err));
-    char config[48];
-    commit_ts_config(ts, config);
+    char config[TS_CONFIG_SIZE];
+    ts_config("commit_timestamp=", ts, config);
+    mutex_lock(&ru->engine->commit_ts_mu);
     int rc = session->timestamp_transaction(session, config);
+    mutex_unlock(&ru->engine->commit_ts_mu);
     if (rc != 0)
         return ru_write_failed(ru, rc, "set the commit timestamp", NULL, err);
     ru->commit_ts = ts;
@@ -309,13 +313,13 @@ static void ru_free(RecoveryUnit *ru) {
 static ErrCode begin_transaction(RecoveryUnit *ru, Error *err) {
     if (ru->session == NULL)
         TRY(storage_open_session(ru->engine, &ru->session, err));
-    char config[48];
+    char config[TS_CONFIG_SIZE];
     const char *begin = NULL;
     ru->read_ts = 0;
     /* Writes are made to the newest state, whatever the operation reads: a $merge, say. */
     if (ru->read_source != READ_LATEST && ru->read_source != READ_CHECKPOINT && ru->depth == 0) {
         TRY(resolve_read_ts(ru, &ru->read_ts, err));
-        snprintf(config, sizeof(config), "read_timestamp=%" PRIx64, ru->read_ts);
+        ts_config("read_timestamp=", ru->read_ts, config);
         begin = config;
     }
     ru->oplog_visible_ts =

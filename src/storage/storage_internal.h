@@ -81,6 +81,10 @@ struct StorageEngine {
     /* Guarded by reaper_mu. */
     List pending_drops;
 
+    /* Around WiredTiger's list of commit timestamps. Its own lock lets threads in by their order:
+     * with more of them than processors each waits for the next one to be scheduled. */
+    Mutex commit_ts_mu;
+
     Mutex size_mu;
     /* Guarded by size_mu. */
     List open_stores; /* RecordStore.engine_node */
