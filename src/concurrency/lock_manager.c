@@ -352,6 +352,8 @@ static void release_held(OpCtx *op, HeldLock *held) {
     uint32_t index = (uint32_t)(held - locker->held);
     memmove(held, held + 1, sizeof(HeldLock) * (locker->held_count - index - 1));
     locker->held_count--;
+    if (row.resource == RESOURCE_ID_RSTL)
+        atomic_store_explicit(&op->has_state_lock, false, memory_order_relaxed);
 
     Bucket *bucket = bucket_of(row.resource);
     if (row.is_fast) {
@@ -466,6 +468,8 @@ static void add_held(OpCtx *op, ResourceId id, LockMode mode, LockFlags flags, b
                    .count = 1,
                    .is_fast = is_fast,
                    .is_compatible_first = (flags & LOCK_COMPATIBLE_FIRST) != 0};
+    if (id == RESOURCE_ID_RSTL)
+        atomic_store_explicit(&op->has_state_lock, true, memory_order_relaxed);
     op->metrics.lock_acquired[mode]++;
 }
 

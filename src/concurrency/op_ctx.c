@@ -232,13 +232,14 @@ bool op_registry_kill(OpRegistry *registry, uint32_t op_id, ErrCode code) {
     return is_found;
 }
 
-int op_registry_kill_all(OpRegistry *registry, OpCtx *self, ErrCode code) {
+static int kill_all(OpRegistry *registry, OpCtx *self, bool has_state_lock, ErrCode code) {
     int count = 0;
     mutex_lock(&registry->mu);
     LIST_FOR_EACH (&registry->ops, node) {
         OpCtx *op = CONTAINER_OF(node, OpCtx, registry_node);
         mutex_lock(&op->mu);
-        if (op != self && op->is_active && !op->is_kill_exempt) {
+        if (op != self && op->is_active && !op->is_kill_exempt &&
+            (!has_state_lock || atomic_load_explicit(&op->has_state_lock, memory_order_relaxed))) {
             kill_locked(op, code);
             count++;
         }
@@ -246,6 +247,14 @@ int op_registry_kill_all(OpRegistry *registry, OpCtx *self, ErrCode code) {
     }
     mutex_unlock(&registry->mu);
     return count;
+}
+
+int op_registry_kill_all(OpRegistry *registry, OpCtx *self, ErrCode code) {
+    return kill_all(registry, self, /* has_state_lock= */ false, code);
+}
+
+int op_registry_kill_state_holders(OpRegistry *registry, OpCtx *self, ErrCode code) {
+    return kill_all(registry, self, /* has_state_lock= */ true, code);
 }
 
 void op_registry_kill_connection(OpRegistry *registry, int64_t connection_id, ErrCode code) {

@@ -96,6 +96,8 @@ struct OpCtx {
     /* Atomic. Set by killers with release after their reason is complete (it is this one word),
      * read with relaxed order at check points: a late look only delays the end. */
     _Atomic int kill_code; /* ErrCode; ERR_OK: alive */
+    /* Holds the RSTL: kept by the lock manager for those who wait for it. */
+    _Atomic bool has_state_lock;
 
     OpRegistry *registry;
     ListNode registry_node;
@@ -165,6 +167,8 @@ void op_registry_free(OpRegistry *registry);
 bool op_registry_kill(OpRegistry *registry, uint32_t op_id, ErrCode code);
 /* Kills all active operations but `self` and the exempt ones. Returns how many. */
 int op_registry_kill_all(OpRegistry *registry, OpCtx *self, ErrCode code);
+/* The same, only those that hold the RSTL. */
+int op_registry_kill_state_holders(OpRegistry *registry, OpCtx *self, ErrCode code);
 /* Kills the active operations whose client connection is `connection_id`. */
 void op_registry_kill_connection(OpRegistry *registry, int64_t connection_id, ErrCode code);
 

@@ -14,6 +14,10 @@
 #include "storage/global_lock.h"
 #include "txn/session_catalog.h"
 
+enum {
+    PATIENCE_US = 50 * 1000, /* for writers, before a change of state kills them */
+};
+
 static ErrCode check_write(void *arg, OpCtx *op, const Ns *ns, Error *err) {
     (void)op, (void)ns;
     const Repl *repl = arg;
@@ -38,12 +42,26 @@ void transition_set_policy(Repl *repl) {
     catalog_set_access_policy(repl->service->catalog, &policy);
 }
 
+/* Writers that do not let go soon by themselves are killed; their clients may try again at the next
+ * primary. */
 static ErrCode lock_state(OpCtx *op, Error *err) {
     TRY(op_lock_global(op, LOCK_IX, err));
-    ErrCode rc = lock_acquire(op, RESOURCE_ID_RSTL, LOCK_X, LOCK_AT_FRONT, INT64_MAX, err);
-    if (rc != ERR_OK)
-        op_unlock_global(op);
-    return rc;
+    for (;;) {
+        ErrCode rc = lock_acquire(op, RESOURCE_ID_RSTL, LOCK_X, LOCK_AT_FRONT,
+                                  clock_mono_us() + PATIENCE_US, err);
+        if (rc == ERR_OK)
+            return ERR_OK;
+        if (rc != ERR_LOCK_TIMEOUT) {
+            op_unlock_global(op);
+            return rc;
+        }
+        error_reset(err);
+        int killed = op_registry_kill_state_holders(op->service->ops, op,
+                                                    ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE);
+        if (killed > 0)
+            LOG_INFO(LOG_REPL, 21340, "Killed operations that held up a change of state",
+                     LOG_I64("count", killed));
+    }
 }
 
 static void unlock_state(OpCtx *op) {

@@ -7,6 +7,7 @@ import assert from 'node:assert/strict';
 import { rmSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Long, Timestamp } from 'mongodb';
 import { fails } from '../lib/expect.mjs';
 import { startReplicaSet } from '../lib/replica_set.mjs';
@@ -345,6 +346,29 @@ describe('a set of three members', () => {
         assert.notEqual(next, primary);
         assert.ok(Date.now() - start < 10_000, `took ${Date.now() - start} ms`);
         await client.db('step').collection('x').insertOne({}, { writeConcern: { w: 'majority' } });
+    });
+
+    test('REP-1: a write that does not end does not hold up a step-down', async () => {
+        const primary = await set.waitForPrimary();
+        const direct = await set.direct(primary);
+        const failpoint = (mode) =>
+            direct.db('admin').command({ configureFailPoint: 'WTWriteConflictException', mode });
+        await client.db('stuck').collection('x').insertOne({ _id: 0, n: 0 });
+        await failpoint('alwaysOn');
+        const update = { q: { _id: 0 }, u: { $inc: { n: 1 } } };
+        const stuck = assert.rejects(
+            direct.db('stuck').command({ update: 'x', updates: [update], writeConcern: { w: 1 } }),
+            { code: 11602 },
+        );
+        try {
+            await sleep(100);
+            assert.notEqual(await set.stepDown(), primary);
+            await stuck;
+        } finally {
+            await failpoint('off');
+        }
+        assert.ok(primary.log.some(({ id }) => id === 21340), 'it was killed');
+        await direct.close();
     });
 
     test('DUR-1: after kill -9 of the primary majority writes are there and go on', async () => {
