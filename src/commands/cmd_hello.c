@@ -144,13 +144,14 @@ static void keep_metadata(CommandCtx *ctx, Doc metadata) {
 static ErrCode parse_topology_version(Doc doc, TopologyRequest *ret_version, Error *err) {
     Elem process = doc_get_lit(doc, "processId");
     Elem counter = doc_get_lit(doc, "counter");
-    if (elem_type(process) != BT_OID || elem_type(counter) != BT_INT64)
+    /* Clients whose language has one kind of number send it back as another one. */
+    if (elem_type(process) != BT_OID || !elem_is_number(counter))
         return error_set(err, ERR_TYPE_MISMATCH,
-                         "'topologyVersion' needs an objectId 'processId' and a long 'counter'");
-    if (elem_i64(counter) < 0)
+                         "'topologyVersion' needs an objectId 'processId' and a number 'counter'");
+    if (elem_as_i64(counter) < 0)
         return error_set(err, (ErrCode)LOCATION_TOPOLOGY_COUNTER_NEGATIVE,
                          "topologyVersion must have a non-negative counter");
-    *ret_version = (TopologyRequest){*elem_oid(process), elem_i64(counter)};
+    *ret_version = (TopologyRequest){*elem_oid(process), elem_as_i64(counter)};
     return ERR_OK;
 }
 

@@ -40,8 +40,13 @@ const SUITES = [
     'retryable-writes@rs',
     'retryable-reads@rs',
     'sessions@rs',
+    'read-write-concern@rs',
+    'crud@rs',
+    'server-discovery-and-monitoring@rs',
+    'prose@rs', // among others: connections survive a step-down
 ];
 const ON_REPLICA_SET = '@rs';
+const PROSE = 'prose'; // what the specifications describe in words only: a program of the runner
 const DRIVER = '7'; // the runner's name for the driver that these tests have installed
 
 const { values, positionals } = parseArgs({
@@ -73,22 +78,27 @@ async function runSuite(runner, name) {
         ? await startReplicaSet({ settings: { electionTimeoutMillis: 10_000 } })
         : await startServer();
     const report = join(runner, `${name}.json`);
-    try {
+    const args = ['--driver', DRIVER, '--uri', server.uri, '--json', report];
+    if (suite === PROSE) {
+        args.unshift(join(runner, 'prose.mjs'));
+    } else {
         // By a list, so that files are named with their suite, as the runner's list of failings
         // of the driver itself wants them.
         const list = join(runner, `${suite}.list`);
         writeFileSync(list, `${suite}\n`);
-        const args = [join(runner, 'run.mjs'), '--driver', DRIVER, '--uri', server.uri];
-        args.push('--json', report, '-q', '--list', list, join(SPEC_DIR, 'specs', 'source'));
+        args.unshift(join(runner, 'run.mjs'));
+        args.push('-q', '--list', list, join(SPEC_DIR, 'specs', 'source'));
+    }
+    try {
         const child = spawn(process.execPath, args, { stdio: ['ignore', 'ignore', 'inherit'] });
         await once(child, 'exit');
     } finally {
         await server.remove().catch((error) => console.log(`${suite}: ${error.message}`));
     }
     if (!existsSync(report)) return [];
-    return JSON.parse(readFileSync(report, 'utf8')).results.flatMap(({ file, tests }) =>
-        tests.map((test) => ({ file, ...test })),
-    );
+    const { results } = JSON.parse(readFileSync(report, 'utf8'));
+    if (suite === PROSE) return results.map(({ name: description, ...test }) => ({ description, ...test }));
+    return results.flatMap(({ file, tests }) => tests.map((test) => ({ file, ...test })));
 }
 
 const floors = JSON.parse(readFileSync(FLOORS, 'utf8'));
