@@ -122,7 +122,7 @@ static void shut_down(void *arg, ReplCore *core, ReplNow now, ReplActions *actio
 void repl_stop(Repl *repl) {
     if (repl == NULL || repl->core == NULL)
         return;
-    primary_services_stop(repl->services);
+    primary_services_begin_stop(repl->services);
     repl_event(repl, shut_down, NULL);
     index_votes_stop(repl);
     sync_stop(repl->sync);
@@ -133,6 +133,7 @@ void repl_stop(Repl *repl) {
     cond_signal(&repl->care_cond);
     mutex_unlock(&repl->mu);
     thread_join(&repl->coordinator);
+    primary_services_stop(repl->services); /* nobody starts any more now */
     thread_join(&repl->care);
     if (!atomic_load(&repl->accepts_writes))
         return;
@@ -145,12 +146,12 @@ void repl_stop(Repl *repl) {
 void repl_free(Repl *repl) {
     if (repl == NULL)
         return;
+    oplog_free(repl->oplog); /* first: from now on no flush of the journal comes back here */
     primary_services_free(repl->services);
     sync_free(repl->sync);
     index_votes_free(repl->index_votes);
     messenger_free(repl->messenger);
     applier_free(repl->applier);
-    oplog_free(repl->oplog);
     if (repl->core != NULL)
         repl_core_free(repl->core);
     repl_config_unref(repl->noted_config);
