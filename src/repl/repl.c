@@ -45,6 +45,10 @@ static ErrCode open_core(Repl *repl, OpCtx *op, Error *err) {
     TRY(local_load_last_vote(op, &start.last_vote, err));
     int32_t rollback_id;
     TRY(local_load_rollback_id(op, &rollback_id, err));
+    /* Entries that were not on disk yet are lost, and so is what they wrote: whoever copied it from
+     * here has to know. */
+    if (storage_was_unclean(repl->engine) && oplog_exists(repl->oplog))
+        TRY(local_store_rollback_id(op, ++rollback_id, err));
     atomic_store(&repl->rollback_id, rollback_id);
     secure_random(&start.seed, sizeof(start.seed));
     ReplOptions options = repl_options_default();
@@ -262,7 +266,7 @@ static bool has_user_data(Repl *repl) {
     const char *names[] = {"local.system.replset",   "local.replset.election",
                            "local.replset.minvalid", "local.system.rollback.id",
                            "local.oplog.rs",         "local.replset.oplogTruncateAfterPoint",
-                           "local.startup_log"};
+                           "local.startup_log",      "local.replset.initialSyncId"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         Ns ns;
         CLEANUP(error_reset) Error err = {0};

@@ -294,6 +294,14 @@ static FlowSettings flow_settings(ServiceCtx *service) {
     };
 }
 
+static InitialSyncSettings initial_sync_settings(ServiceCtx *service) {
+    return (InitialSyncSettings){
+        .attempts_max = param_i64(service, PARAM_INITIAL_SYNC_ATTEMPTS),
+        .retry_secs = param_i64(service, PARAM_INITIAL_SYNC_RETRY_SECS),
+        .batch_docs = param_i64(service, PARAM_CLONER_BATCH_SIZE),
+    };
+}
+
 /* How others reach this node: by its name, or, where it listens only to itself, by that address. */
 static void own_host(Node *node, char *host, size_t size) {
     bool is_local = true;
@@ -323,7 +331,8 @@ static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
     node->service.session_cache = session_cache_new();
     server_setup(&node->service)->default_concerns = default_concerns_cache_new();
     const ReplHooks hooks = {.topology_changed = on_topology_changed,
-                             .flow_settings = flow_settings};
+                             .flow_settings = flow_settings,
+                             .initial_sync_settings = initial_sync_settings};
     return repl_open(op, &settings, &hooks, &node->service.repl, err);
 }
 
