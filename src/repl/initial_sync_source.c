@@ -34,7 +34,7 @@ ErrCode source_ask(SourceLine *line, DocBuilder *b, Str db, Doc *ret_reply, Erro
     if (UNLIKELY(line->outage_us != 0)) {
         int64_t outage_us = clock_mono_us() - line->outage_us;
         status_add_retry(line->attempt->sync->initial_sync, outage_us);
-        LOG_INFO(LOG_REPL, 7300251, "Initial sync goes on after an outage of its source",
+        LOG_INFO(LOG_REPL, 7300264, "Initial sync goes on after an outage of its source",
                  LOG_STR("syncSource", line->attempt->host),
                  LOG_I64("outageMillis", outage_us / 1000));
         line->outage_us = 0;
@@ -179,7 +179,7 @@ static ErrCode wait_for_source(SourceLine *line, Error *err) {
     if (line->outage_us == 0) {
         line->outage_us = now_us;
         line->pause_us = PAUSE_US_MIN;
-        LOG_INFO(LOG_REPL, 7300250, "The source of the initial sync is away; trying again",
+        LOG_INFO(LOG_REPL, 7300263, "The source of the initial sync is away; trying again",
                  LOG_STR("syncSource", attempt->host), LOG_STR("error", error_message(err)));
     }
     MemberQuestion question = {.host = attempt->host};

@@ -263,7 +263,7 @@ void status_log(InitialSyncStatus *status, const char *msg, bool is_now) {
     status->logged_us = now_us;
     AttemptStatus attempt = status->attempt; /* its arrays are not looked at */
     mutex_unlock(&status->mu);
-    LOG_INFO(LOG_REPL, 7300252, msg, LOG_STR("syncSource", attempt.host),
+    LOG_INFO(LOG_REPL, 7300265, msg, LOG_STR("syncSource", attempt.host),
              LOG_I64("databases", attempt.databases_cloned),
              LOG_I64("collections", attempt.collection_count),
              LOG_I64("documents", attempt.copied_docs), LOG_I64("bytes", attempt.copied_bytes),

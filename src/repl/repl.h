@@ -35,6 +35,7 @@ typedef struct InitialSyncSettings {
 
 /* What the server gives to this layer; called from any thread. */
 typedef struct ReplHooks {
+    void (*topology_moves)(ServiceCtx *service); /* about to change; with the core locked */
     void (*topology_changed)(ServiceCtx *service);
     FlowSettings (*flow_settings)(ServiceCtx *service);
     InitialSyncSettings (*initial_sync_settings)(ServiceCtx *service);

@@ -276,6 +276,11 @@ static ErrCode open_catalog(Node *node, Error *err) {
     return rc;
 }
 
+static void on_topology_moves(ServiceCtx *service) {
+    if (service->commands != NULL)
+        topology_moves(service->commands);
+}
+
 static void on_topology_changed(ServiceCtx *service) {
     if (service->commands != NULL)
         topology_changed(service->commands);
@@ -330,7 +335,8 @@ static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
     node->service.sessions = session_catalog_new(&node->service);
     node->service.session_cache = session_cache_new();
     server_setup(&node->service)->default_concerns = default_concerns_cache_new();
-    const ReplHooks hooks = {.topology_changed = on_topology_changed,
+    const ReplHooks hooks = {.topology_moves = on_topology_moves,
+                             .topology_changed = on_topology_changed,
                              .flow_settings = flow_settings,
                              .initial_sync_settings = initial_sync_settings};
     return repl_open(op, &settings, &hooks, &node->service.repl, err);
