@@ -58,18 +58,25 @@ static void finish(void *arg, ReplCore *core, ReplNow now, ReplActions *actions)
 
 static ErrCode run_attempt(Attempt *attempt, Error *err);
 
+static bool is_wanted(const Attempt *attempt) {
+    return atomic_load(&attempt->repl->state) == REPL_STARTUP2;
+}
+
 ErrCode attempt_check(Attempt *attempt, Error *err) {
     if (sync_is_stopping(attempt->sync))
         return error_set(err, ERR_INTERRUPTED_AT_SHUTDOWN, "the node is stopping");
     if (sync_is_source_change_wanted(attempt->sync))
         return error_set(err, ERR_INVALID_SYNC_SOURCE, "another source was asked for");
+    if (!is_wanted(attempt))
+        return error_set(err, ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE,
+                         "this node is no member of the set any more");
     return attempt->has_window ? window_check(&attempt->window, err) : ERR_OK;
 }
 
 static void end_failed(Attempt *attempt, const Error *err) {
     InitialSyncStatus *status = attempt->sync->initial_sync;
     /* What nothing came of, or somebody wanted to end, is no failure. */
-    bool is_failure = attempt->is_begun && !sync_is_stopping(attempt->sync) &&
+    bool is_failure = attempt->is_begun && is_wanted(attempt) && !sync_is_stopping(attempt->sync) &&
                       !sync_is_source_change_wanted(attempt->sync);
     status_end_attempt(status, is_failure, error_message(err));
     int64_t failed_count = status_failed_count(status);
@@ -111,7 +118,7 @@ void initial_sync(Sync *sync, OpCtx *op) {
         end_failed(&attempt, &err);
         return;
     }
-    status_log(sync->initial_sync, "Initial sync done", /* is_now= */ true);
+    status_log(sync->initial_sync, 21191, "Initial sync done", /* is_now= */ true);
     status_done(sync->initial_sync);
     repl_event(repl, finish, repl);
 }

@@ -258,7 +258,8 @@ static ErrCode store_batch(CollectionCopy *copy, Doc reply, const char *batch, E
     xfree(copy->token);
     copy->token = doc_copy_heap(elem_doc(token));
     status_add_batch(attempt->sync->initial_sync, stored, doc_size(rows));
-    status_log(attempt->sync->initial_sync, "Initial sync copies data", /* is_now= */ false);
+    status_log(attempt->sync->initial_sync, 7300265, "Initial sync copies data",
+               /* is_now= */ false);
     failpoint_hit(FP_INITIAL_SYNC_BATCH);
     return attempt_check(attempt, err);
 }

@@ -139,5 +139,5 @@ void status_begin_collection(InitialSyncStatus *status, const Ns *ns, int64_t do
                              int64_t indexes);
 void status_add_batch(InitialSyncStatus *status, int64_t docs, int64_t bytes);
 void status_end_collection(InitialSyncStatus *status);
-/* At intervals; `is_now`: whatever the interval. */
-void status_log(InitialSyncStatus *status, const char *msg, bool is_now);
+/* A line of the log, at intervals; `is_now`: whatever the interval. */
+void status_log(InitialSyncStatus *status, int32_t log_id, const char *msg, bool is_now);

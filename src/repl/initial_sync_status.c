@@ -253,7 +253,7 @@ void status_end_collection(InitialSyncStatus *status) {
 
 /* ---- telling ---- */
 
-void status_log(InitialSyncStatus *status, const char *msg, bool is_now) {
+void status_log(InitialSyncStatus *status, int32_t log_id, const char *msg, bool is_now) {
     mutex_lock(&status->mu);
     int64_t now_us = clock_mono_us();
     if (!is_now && now_us - status->logged_us < LOG_PERIOD_US) {
@@ -263,7 +263,7 @@ void status_log(InitialSyncStatus *status, const char *msg, bool is_now) {
     status->logged_us = now_us;
     AttemptStatus attempt = status->attempt; /* its arrays are not looked at */
     mutex_unlock(&status->mu);
-    LOG_INFO(LOG_REPL, 7300265, msg, LOG_STR("syncSource", attempt.host),
+    LOG_INFO(LOG_REPL, log_id, msg, LOG_STR("syncSource", attempt.host),
              LOG_I64("databases", attempt.databases_cloned),
              LOG_I64("collections", attempt.collection_count),
              LOG_I64("documents", attempt.copied_docs), LOG_I64("bytes", attempt.copied_bytes),

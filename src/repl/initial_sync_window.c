@@ -190,7 +190,7 @@ ErrCode window_wait(Window *window, uint64_t ts, Error *err) {
 static ErrCode on_replayed(void *arg, int64_t entries, Error *err) {
     Attempt *attempt = arg;
     status_add_applied(attempt->sync->initial_sync, entries);
-    status_log(attempt->sync->initial_sync, "Initial sync applies the oplog",
+    status_log(attempt->sync->initial_sync, 7300266, "Initial sync applies the oplog",
                /* is_now= */ false);
     return attempt_check(attempt, err);
 }

@@ -23,13 +23,14 @@ let client = null;
 let db = null;
 
 /* Two members with votes would have no primary while one restarts: only the source has one. */
-async function startSet(args = []) {
+async function startSet(args = [], members = [{ priority: 1 }, { priority: 0, votes: 0 }]) {
     set = await startReplicaSet({
-        members: [{ priority: 1 }, { priority: 0, votes: 0 }],
+        members,
         settings: { electionTimeoutMillis: 1000, heartbeatIntervalMillis: 200 },
         args: ['--wiredTigerCacheSizeGB', '0.25', '--syncdelay', '1', ...args],
     });
-    [source, member] = set.members;
+    [source] = set.members;
+    member = set.members.at(-1);
     client = await set.client();
     db = client.db(DB);
 }
@@ -376,5 +377,53 @@ test('REP-2: the source may forget its oplog while the copy is slow', async () =
     assert.ok(copiedOf(await status(), 'big') < 3000, 'the copy is still under way');
     await waitForData();
     assert.equal(logged('Initial sync attempt failed').length, 0);
+    await assertEqualData();
+});
+
+test('REP-2: a source whose data come from elsewhere now is copied anew', async () => {
+    await stopSet();
+    await startSet([], [{ priority: 1 }, { priority: 0, votes: 0 }, { priority: 0, votes: 0 }]);
+    await fill('big');
+    await set.waitForReplication();
+    const middle = set.members[1];
+    const from = JSON.stringify({ mode: 'alwaysOn', data: { blockTimeMS: 2000 } });
+    await resync({
+        batchMs: 50,
+        args: ['--setParameter', `failpoint.initialSync.dropped=${from}`],
+    });
+    await member.waitLog(({ msg }) => msg === 'Starting initial sync', 10_000);
+    await set.command(member, { replSetSyncFrom: `${middle.host}:${middle.fixedPort}` });
+    await waitFor(() => logged('Starting initial sync').length === 2, {
+        timeoutMs: 20_000,
+        what: 'another attempt',
+    });
+    assert.equal(logged('Starting initial sync')[1].attr.syncSource, `${middle.host}:${middle.fixedPort}`);
+    await waitForCopied('big', DOCS / 4);
+    await middle.stop();
+    rmSync(middle.dbpath, { recursive: true });
+    await middle.start();
+    await waitFor(
+        () => logged('Initial sync attempt failed').some(({ attr }) => /synced anew/.test(attr.error)),
+        { timeoutMs: SYNC_MS_MAX, what: 'an attempt that failed' },
+    );
+    await waitForData();
+    await assertEqualData();
+});
+
+test('REP-2: a member that is taken out of the set gives up its copy', async () => {
+    await stopSet();
+    await startSet();
+    await fill('big');
+    await resync({ batchMs: 50 });
+    await waitForCopied('big', DOCS / 4);
+    const { config } = await set.command(source, { replSetGetConfig: 1 });
+    const [, taken] = config.members;
+    const reconfig = (members) =>
+        set.command(source, { replSetReconfig: { ...config, version: ++config.version, members } });
+    await reconfig([config.members[0]]);
+    await member.waitLog(({ msg }) => msg === 'Initial sync attempt failed', 20_000);
+    await reconfig([config.members[0], taken]);
+    await waitForData();
+    assert.equal(logged('Starting initial sync').length, 2);
     await assertEqualData();
 });
