@@ -534,13 +534,22 @@ void index_votes_stop(Repl *repl) {
         thread_join(&votes->thread);
 }
 
-void index_votes_free(IndexVotes *votes) {
-    if (votes == NULL)
-        return;
+static void forget_all(IndexVotes *votes) {
     LIST_FOR_EACH (&votes->votes, node) {
         list_remove(node);
         xfree(CONTAINER_OF(node, Vote, node));
     }
+}
+
+void index_votes_forget(Repl *repl) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->index_votes->mu);
+    forget_all(repl->index_votes);
+}
+
+void index_votes_free(IndexVotes *votes) {
+    if (votes == NULL)
+        return;
+    forget_all(votes);
     cond_done(&votes->cond);
     mutex_done(&votes->mu);
     xfree(votes);

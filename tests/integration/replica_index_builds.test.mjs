@@ -275,13 +275,15 @@ test('a secondary goes on with a build after a stop in each phase', async () => 
 test('a member that is added while an index is built takes part', async () => {
     await fill(set);
     const [secondary] = await set.secondaries();
-    const isHanging = await hang(set, secondary, 'indexBuild.firstDrain');
+    const isHanging = await hang(set, secondary, 'indexBuild.firstDrain', 60_000);
     const ended = create(set);
     await isHanging();
     const other = (await set.secondaries()).find((member) => member !== secondary);
     await other.stop();
     rmSync(other.dbpath, { recursive: true });
     await other.start();
+    await set.waitForSecondaries();
+    assert.deepEqual(await indexesOf(set, other), ['_id_', 'a_1...']);
     await release(set, secondary, 'indexBuild.firstDrain');
     assert.equal(await ended, 0);
     await everywhere(set, ['a_1']);

@@ -3,7 +3,7 @@
  *
  *     registered --start--> running --end--> ended, joined by the next who comes
  *                              |
- *                              +--shutdown while resuming--> stopped, kept for index_builds_stop
+ *                              +--shutdown while resuming, rollback--> stopped, kept to be saved
  *
  * A task that ended has given its build back (index_build_free); one that stopped has it still, and
  * stays registered.
@@ -27,6 +27,7 @@ enum {
     MEMORY_MB_DEFAULT = 200,
     ACTIVE_DEFAULT = 3,
     DISK_MB_DEFAULT = 500,
+    MAJORITY_WAIT_MS_DEFAULT = 10 * 1000,
     LOOK_INTERVAL_US = 500 * 1000, /* between two looks whether the members agree */
 };
 
@@ -82,6 +83,7 @@ IndexBuilds *index_builds_new(bool is_resuming) {
     builds->params.memory_mb_max = MEMORY_MB_DEFAULT;
     builds->params.active_max = ACTIVE_DEFAULT;
     builds->params.disk_mb_min = DISK_MB_DEFAULT;
+    builds->params.majority_wait_ms = MAJORITY_WAIT_MS_DEFAULT;
     return builds;
 }
 
@@ -124,15 +126,17 @@ bool index_builds_is_resuming(const IndexBuilds *builds) {
 }
 
 const IndexBuildParams *index_build_params(const IndexBuilds *builds) {
-    static const IndexBuildParams DEFAULTS = {MEMORY_MB_DEFAULT, ACTIVE_DEFAULT, DISK_MB_DEFAULT};
+    static const IndexBuildParams DEFAULTS = {MEMORY_MB_DEFAULT, ACTIVE_DEFAULT, DISK_MB_DEFAULT,
+                                              MAJORITY_WAIT_MS_DEFAULT};
     return builds != NULL ? &builds->params : &DEFAULTS;
 }
 
 void index_builds_set_params(IndexBuilds *builds, int64_t memory_mb_max, int64_t active_max,
-                             int64_t disk_mb_min) {
+                             int64_t disk_mb_min, int64_t majority_wait_ms) {
     atomic_store(&builds->params.memory_mb_max, memory_mb_max);
     atomic_store(&builds->params.active_max, active_max);
     atomic_store(&builds->params.disk_mb_min, disk_mb_min);
+    atomic_store(&builds->params.majority_wait_ms, majority_wait_ms);
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
     signal_waiters(builds); /* there may be room for more now */
 }
@@ -244,6 +248,11 @@ bool index_builds_is_active(IndexBuilds *builds, const Uuid *uuid) {
         return false;
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
     return find_active(builds, uuid) != NULL;
+}
+
+bool index_builds_is_decided(IndexBuilds *builds, const ActiveBuild *build) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    return build->verdict.decision != INDEX_BUILD_UNDECIDED;
 }
 
 void index_builds_look_again(IndexBuilds *builds) {
@@ -406,6 +415,15 @@ static ErrCode run_build(BuildTask *task, Error *err) {
     }
 }
 
+/* The node stops, or rolls back: neither says anything about the build. */
+static bool is_to_be_saved(BuildTask *task, ErrCode code) {
+    IndexBuilds *builds = task->builds;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    return (code == ERR_INTERRUPTED_AT_SHUTDOWN && builds->is_resuming) ||
+           (code == ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE && builds->is_halting &&
+            task->is_two_phase);
+}
+
 /* By the build's error, or success: takes it out of the catalog unless it is ready or to be
  * resumed, and tells who waits. The last step is is_over. */
 static void finish_task(BuildTask *task, Error *err) {
@@ -415,7 +433,7 @@ static void finish_task(BuildTask *task, Error *err) {
         error_reset(err);
         (void)error_set(err, ERR_INDEX_BUILD_ABORTED, "the collection or the index was dropped");
     }
-    bool is_stopped = err->code == ERR_INTERRUPTED_AT_SHUTDOWN && builds->is_resuming;
+    bool is_stopped = is_to_be_saved(task, err->code);
     if (err->code == ERR_OK) {
         index_build_log(build, "Index build: completed successfully", 20663, err);
     } else if (!is_stopped) {
@@ -557,14 +575,14 @@ ErrCode index_builds_wait(IndexBuilds *builds, IndexBuildWaiter *waiter, Error *
 
 /* ---- stop ---- */
 
-static void save_and_free(BuildTask *task, bool is_saved) {
+static void save_and_free(BuildTask *task) {
     IndexBuild *build = task->build;
     CLEANUP(error_reset) Error err = {0};
     task->op->is_uninterruptible = true;
     task->op->is_unreplicated = true;
-    if (is_saved && !task->is_lost && index_build_save(build, &err) != ERR_OK)
-        index_build_log(build, "Index build: could not be saved; the next start begins it anew",
-                        7100304, &err);
+    if (!task->is_lost && index_build_save(build, &err) != ERR_OK)
+        index_build_log(build, "Index build: could not be saved and will begin anew", 7100304,
+                        &err);
     index_builds_leave(task->builds, &build->active);
     index_build_free(build);
     op_end(task->op);
@@ -583,7 +601,7 @@ static void interrupt_all(IndexBuilds *builds, ErrCode code) {
     }
 }
 
-static void join_all(IndexBuilds *builds, bool is_saved) {
+static void join_all(IndexBuilds *builds) {
     for (;;) {
         mutex_lock(&builds->mu);
         ListNode *node = list_first(&builds->tasks);
@@ -595,7 +613,7 @@ static void join_all(IndexBuilds *builds, bool is_saved) {
         BuildTask *task = CONTAINER_OF(node, BuildTask, node);
         thread_join(&task->thread);
         if (task->build != NULL)
-            save_and_free(task, is_saved);
+            save_and_free(task);
         task_free(task);
     }
 }
@@ -609,14 +627,14 @@ void index_builds_stop(IndexBuilds *builds) {
     if (builds == NULL)
         return;
     index_builds_interrupt(builds); /* those that came since, too */
-    join_all(builds, /* is_saved= */ true);
+    join_all(builds);
 }
 
 void index_builds_halt(IndexBuilds *builds) {
     if (builds == NULL)
         return;
     interrupt_all(builds, ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE);
-    join_all(builds, /* is_saved= */ false);
+    join_all(builds);
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
     builds->is_halting = false;
 }

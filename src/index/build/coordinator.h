@@ -35,6 +35,8 @@ typedef struct IndexBuildParams {
     _Atomic int64_t memory_mb_max;
     _Atomic int64_t active_max;
     _Atomic int64_t disk_mb_min;
+    _Atomic int64_t
+        majority_wait_ms; /* for a majority to have the start; -1: as long as it takes */
 } IndexBuildParams;
 
 typedef enum IndexBuildDecision {
@@ -108,7 +110,7 @@ bool index_builds_get_members(IndexBuilds *builds, IndexBuildMembers *ret_member
 bool index_builds_is_resuming(const IndexBuilds *builds);
 const IndexBuildParams *index_build_params(const IndexBuilds *builds);
 void index_builds_set_params(IndexBuilds *builds, int64_t memory_mb_max, int64_t active_max,
-                             int64_t disk_mb_min);
+                             int64_t disk_mb_min, int64_t majority_wait_ms);
 
 /* Waits, if is_limited, until fewer than active_max builds run; then registers. No lock may be
  * held. */
@@ -133,14 +135,16 @@ void index_builds_abort_collection(IndexBuilds *builds, const Uuid *coll_uuid);
 ErrCode index_builds_apply_decision(IndexBuilds *builds, OpCtx *op, const Uuid *uuid,
                                     IndexBuildDecision decision, Error *err) MUST_CHECK;
 bool index_builds_is_active(IndexBuilds *builds, const Uuid *uuid);
+bool index_builds_is_decided(IndexBuilds *builds, const ActiveBuild *build);
 
 /* This node has become primary, or somebody has voted: builds look again whether to commit. */
 void index_builds_look_again(IndexBuilds *builds);
 /* It is not primary any more: builds go on, but whoever waits for one fails with
  * ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE. */
 void index_builds_step_down(IndexBuilds *builds);
-/* Before a rollback: ends all builds without a change of the catalog, which will be another one.
- * Those that it has then are to be made again (ddl_restart_index_builds). */
+/* Before a rollback: stops all builds and saves those that can be saved. The catalog, which will be
+ * another one, is left as it is; those that it has then are to be made again
+ * (ddl_restart_index_builds). */
 void index_builds_halt(IndexBuilds *builds);
 
 /* The result of the build. Who is interrupted while it waits ends the build with it, and fails with
