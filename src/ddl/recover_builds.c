@@ -224,7 +224,7 @@ static ErrCode start_builds(Recovery *recovery, Error *err) {
         TRY(index_builds_start(builds, TAKE_PTR(recovery->builds[i]), &DDL_INDEX_BUILD_CATALOG,
                                /* waiter= */ NULL, err));
         if (!is_two_phase)
-            index_builds_decide(builds, &uuid, INDEX_BUILD_COMMIT);
+            index_builds_commit(builds, &uuid);
     }
     return ERR_OK;
 }

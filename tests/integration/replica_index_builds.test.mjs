@@ -6,6 +6,7 @@
 import assert from 'node:assert/strict';
 import { rmSync } from 'node:fs';
 import { after, test } from 'node:test';
+import { UUID } from 'mongodb';
 import { waitFor } from '../lib/server.mjs';
 import { startReplicaSet } from '../lib/replica_set.mjs';
 
@@ -14,14 +15,23 @@ const KEYS = { key: { a: 1 }, name: 'a_1' };
 const INTERRUPTED_DUE_TO_REPL_STATE_CHANGE = 11602;
 const INDEX_BUILD_ABORTED = 276;
 const UNSATISFIABLE_COMMIT_QUORUM = 278;
+const UNKNOWN_REPL_WRITE_CONCERN = 79;
 
 const sets = [];
 after(async () => {
     for (const set of sets) await set.remove();
 });
 
-async function startSet(options = {}) {
-    const set = await startReplicaSet({ members: 3, ...options });
+/* Two members are in the east, where one of them is alone in its rack. */
+async function startSet() {
+    const set = await startReplicaSet({
+        members: ['east', 'east', 'west'].map((region, i) => ({
+            tags: { region, rack: `${i}`, ...(i === 0 ? { east: 'only' } : {}) },
+        })),
+        settings: {
+            getLastErrorModes: { regions: { region: 2 }, racks: { rack: 3 }, never: { east: 2 } },
+        },
+    });
     sets.push(set);
     const client = await set.client({ retryWrites: true });
     set.db = client.db('test');
@@ -180,13 +190,54 @@ test('dropIndexes and killOp abort a build on all members', async () => {
     }
 });
 
+test('a member that cannot build an index has it aborted for all', async () => {
+    await fill(set);
+    const [secondary] = await set.secondaries();
+    const limit = (indexBuildMinAvailableDiskSpaceMB) =>
+        set.command(secondary, { setParameter: 1, indexBuildMinAvailableDiskSpaceMB });
+    await limit(8388608);
+    const why = new RegExp(
+        `'voteAbortIndexBuild' received from '127.0.0.1:${secondary.fixedPort}': available disk space`,
+    );
+    await assert.rejects(set.db.command({ createIndexes: 'c', indexes: [KEYS] }), (error) => {
+        assert.equal(error.code, INDEX_BUILD_ABORTED);
+        assert.match(error.message, why);
+        return true;
+    });
+    await limit(500);
+    await everywhere(set, []);
+    for (const member of set.members) {
+        const { abortIndexBuild, cause } = (await entriesOf(set, member)).at(-1);
+        assert.equal(abortIndexBuild, 'c');
+        assert.equal(cause.code, INDEX_BUILD_ABORTED);
+        assert.match(cause.errmsg, why);
+    }
+    assert.equal(await create(set), 0);
+    await everywhere(set, ['a_1']);
+    /* A build that nobody knows. */
+    const [build, hostAndPort] = [new UUID().toBinary(), '127.0.0.1:1'];
+    await set.command(await set.findPrimary(), {
+        voteAbortIndexBuild: build,
+        hostAndPort,
+        reason: 'none',
+    });
+    await assert.rejects(
+        set.command(secondary, { voteAbortIndexBuild: build, hostAndPort, reason: 'none' }),
+        { code: 10107 },
+    );
+});
+
 test('a commit quorum is checked, kept and met', async () => {
     await fill(set);
     assert.equal(await create(set, [KEYS], { commitQuorum: 4 }), UNSATISFIABLE_COMMIT_QUORUM);
-    assert.equal(await create(set, [KEYS], { commitQuorum: 'nowhere' }), 79);
+    assert.equal(
+        await create(set, [KEYS], { commitQuorum: 'nowhere' }),
+        UNKNOWN_REPL_WRITE_CONCERN,
+    );
     assert.equal(await create(set, [KEYS], { commitQuorum: -1 }), 9);
     assert.equal(await create(set, [KEYS], { commitQuorum: true }), 9);
-    for (const commitQuorum of ['majority', 'votingMembers', 0, 1, 3]) {
+    assert.equal(await create(set, [KEYS], { commitQuorum: 'never' }), UNSATISFIABLE_COMMIT_QUORUM);
+    for (const commitQuorum of ['majority', 'votingMembers', 0, 1, 3, 'regions', 'racks']) {
         assert.equal(await create(set, [KEYS], { commitQuorum }), 0, `${commitQuorum}`);
         await everywhere(set, ['a_1']);
         await set.db.command({ dropIndexes: 'c', index: 'a_1' });
@@ -201,7 +252,7 @@ test('a member that is down holds a build of all voters, until the quorum is cha
     await fill(set);
     const [secondary] = await set.secondaries();
     await secondary.stop();
-    assert.equal(await create(set, [KEYS], { commitQuorum: 'majority' }), 0);
+    assert.equal(await create(set, [KEYS], { commitQuorum: 2 }), 0);
     const ended = create(set, [{ key: { u: 1 }, name: 'u_1', unique: true }]);
     await waitFor(async () => (await set.builds.findOne())?.commitReadyMembers?.length === 2, {
         timeoutMs: 20_000,
@@ -210,7 +261,25 @@ test('a member that is down holds a build of all voters, until the quorum is cha
     const [build] = await set.builds.find().toArray();
     assert.deepEqual(build.indexNames, ['u_1']);
     assert.equal(build.commitQuorum, 'votingMembers');
-    await set.db.command({ setIndexCommitQuorum: 'c', indexNames: ['u_1'], commitQuorum: 2 });
+    const change = (commitQuorum, indexNames = ['u_1']) =>
+        set.db.command({ setIndexCommitQuorum: 'c', indexNames, commitQuorum });
+    for (const [commitQuorum, code] of [
+        [4, UNSATISFIABLE_COMMIT_QUORUM],
+        ['never', UNSATISFIABLE_COMMIT_QUORUM],
+        ['nowhere', UNKNOWN_REPL_WRITE_CONCERN],
+        [0, 2],
+        [-1, 9],
+        ['', 9],
+        [{}, 9],
+    ])
+        await assert.rejects(change(commitQuorum), { code }, JSON.stringify(commitQuorum));
+    for (const names of [['a_1'], ['u_1', 'a_1'], ['x'], []])
+        await assert.rejects(change(2, names), { code: 27 }, `${names}`);
+    await change('votingMembers');
+    await change(3);
+    await change('racks');
+    assert.equal((await set.builds.findOne()).commitQuorum, 'racks');
+    await change('majority');
     assert.equal(await ended, 0);
     await secondary.start();
     await everywhere(set, ['a_1', 'u_1']);

@@ -4,7 +4,7 @@
  *
  *     index_builds_enter      registered; somebody makes tables and the catalog entry
  *     index_builds_start      its thread fills the indexes, up to the first drain
- *     index_builds_decide     commit or abort; the thread waits for it
+ *     index_builds_commit, index_builds_abort      the decision; the thread waits for it
  *     index_builds_wait       the result
  *
  * On a standalone node whoever starts a build decides to commit it at once. In a replica set builds
@@ -52,6 +52,10 @@ typedef struct IndexBuildVerdict {
     uint64_t apply_ts; /* of that entry; 0: none */
 } IndexBuildVerdict;
 
+enum {
+    INDEX_BUILD_REASON_SIZE = 512, /* of an abort; longer ones are cut */
+};
+
 /* What the coordinator knows of a build: the head of IndexBuild. */
 typedef struct ActiveBuild {
     ListNode node;
@@ -60,6 +64,7 @@ typedef struct ActiveBuild {
     OpCtx *op; /* of who works on it: at first the one that starts it, then its own */
     /* Guarded by the coordinator's mutex. */
     IndexBuildVerdict verdict;
+    char abort_reason[INDEX_BUILD_REASON_SIZE];
 } ActiveBuild;
 
 /* The catalog's part of a build, done by ddl/. Both run on the build's thread, and fail with
@@ -126,10 +131,11 @@ ErrCode index_builds_start(IndexBuilds *builds, IndexBuild *take_build,
                            const IndexBuildCatalog *catalog, IndexBuildWaiter *waiter, Error *err)
     MUST_CHECK;
 /* Tells a build what is to become of it. To commit, it goes on from its first drain to its end; to
- * abort, it ends soon with ERR_INDEX_BUILD_ABORTED. One that is over by now is fine. After the
- * catalog says that the index is gone, to abort only makes the build notice early. */
-void index_builds_decide(IndexBuilds *builds, const Uuid *uuid, IndexBuildDecision decision);
-void index_builds_abort_collection(IndexBuilds *builds, const Uuid *coll_uuid);
+ * abort, it ends soon with ERR_INDEX_BUILD_ABORTED and the reason. One that is over by now is fine.
+ * After the catalog says that the index is gone, to abort only makes the build notice early. */
+void index_builds_commit(IndexBuilds *builds, const Uuid *uuid);
+void index_builds_abort(IndexBuilds *builds, const Uuid *uuid, const char *reason);
+void index_builds_abort_collection(IndexBuilds *builds, const Uuid *coll_uuid, const char *reason);
 /* The same by an entry of the oplog that `op` applies (op->apply_ts); returns when there is no such
  * build (any more). To commit one may fail here, which leaves nothing of it. */
 ErrCode index_builds_apply_decision(IndexBuilds *builds, OpCtx *op, const Uuid *uuid,
