@@ -29,6 +29,8 @@ async function startSet() {
             tags: { region, rack: `${i}`, ...(i === 0 ? { east: 'only' } : {}) },
         })),
         settings: {
+            electionTimeoutMillis: 1000,
+            heartbeatIntervalMillis: 200,
             getLastErrorModes: { regions: { region: 2 }, racks: { rack: 3 }, never: { east: 2 } },
         },
     });
@@ -190,6 +192,29 @@ test('dropIndexes and killOp abort a build on all members', async () => {
     }
 });
 
+test('drop and dropDatabase abort a build on all members', async () => {
+    for (const end of [{ drop: 'c' }, { dropDatabase: 1 }]) {
+        await fill(set);
+        const [secondary] = await set.secondaries();
+        const isHanging = await hang(set, secondary, 'indexBuild.firstDrain', 60_000);
+        const ended = create(set);
+        await isHanging();
+        await set.db.command(end);
+        assert.equal(await ended, INDEX_BUILD_ABORTED);
+        await release(set, secondary, 'indexBuild.firstDrain');
+        await set.waitForReplication();
+        for (const member of set.members)
+            await assert.rejects(indexesOf(set, member), { code: 26 }, JSON.stringify(end));
+        await waitFor(async () => (await set.builds.countDocuments()) === 0, {
+            timeoutMs: 10_000,
+            what: 'no document of the build',
+        });
+        await fill(set);
+        assert.equal(await create(set), 0);
+        await everywhere(set, ['a_1']);
+    }
+});
+
 test('a member that cannot build an index has it aborted for all', async () => {
     await fill(set);
     const [secondary] = await set.secondaries();
@@ -338,7 +363,24 @@ test('a secondary goes on with a build after a stop in each phase', async () => 
         await secondary.start();
         assert.equal(await ended, 0);
         await everywhere(set, ['a_1']);
+        assert.ok(secondary.log.some(({ msg }) => msg === 'Index build: resuming'));
     }
+});
+
+test('a secondary begins a build anew after a kill', async () => {
+    await fill(set);
+    const [secondary] = await set.secondaries();
+    const isHanging = await hang(set, secondary, 'indexBuild.firstDrain', 60_000);
+    const ended = create(set);
+    await isHanging();
+    await waitFor(async () => (await indexesOf(set, secondary)).includes('a_1...'));
+    await set.command(secondary, { fsync: 1 });
+    await secondary.kill();
+    await set.db.collection('c').insertOne({ _id: 'meanwhile', a: 1 });
+    await secondary.start();
+    assert.equal(await ended, 0);
+    await everywhere(set, ['a_1']);
+    assert.ok(!secondary.log.some(({ msg }) => msg === 'Index build: resuming'));
 });
 
 test('a member that is added while an index is built takes part', async () => {
@@ -356,4 +398,28 @@ test('a member that is added while an index is built takes part', async () => {
     await release(set, secondary, 'indexBuild.firstDrain');
     assert.equal(await ended, 0);
     await everywhere(set, ['a_1']);
+});
+
+test('builds that start, commit and abort while a member copies the data are there or not', async () => {
+    await fill(set);
+    await set.db.collection('c').insertOne({ _id: -1, u: 7 });
+    const [other] = await set.secondaries();
+    const hanging = JSON.stringify({ mode: 'alwaysOn', data: { blockTimeMS: 60_000 } });
+    const usual = other.args;
+    await other.stop();
+    rmSync(other.dbpath, { recursive: true });
+    other.args = [...usual, '--setParameter', `failpoint.initialSync.clonedN=${hanging}`];
+    await other.start();
+    other.args = usual;
+    await set.command(other, { waitForFailPoint: 'initialSync.clonedN', timesEntered: 1 });
+    assert.equal(await create(set, [KEYS], { commitQuorum: 2 }), 0);
+    const unique = { key: { u: 1 }, name: 'u_1', unique: true };
+    assert.equal(await create(set, [unique], { commitQuorum: 2 }), 11000);
+    const ended = create(set, [{ key: { u: 1, a: 1 }, name: 'u_1_a_1' }]);
+    const isReady = async () => (await set.builds.findOne())?.commitReadyMembers?.length === 2;
+    await waitFor(isReady, { timeoutMs: 20_000, what: 'two votes' });
+    await release(set, other, 'initialSync.clonedN');
+    assert.equal(await ended, 0);
+    await set.waitForSecondaries();
+    await everywhere(set, ['a_1', 'u_1_a_1']);
 });
