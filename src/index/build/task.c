@@ -110,6 +110,7 @@ ErrCode index_builds_start(IndexBuilds *builds, IndexBuild *take_build,
                         .is_two_phase = take_build->is_two_phase,
                         .waiter = waiter};
     op->service = service;
+    op->outlives_state_changes = true;
     /* Before the decision a build in two phases is this node's own affair. */
     op->is_unreplicated = task->is_two_phase || take_build->active.op->is_unreplicated;
     op->is_applying = !task->is_two_phase && take_build->active.op->is_applying;
