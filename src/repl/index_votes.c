@@ -341,6 +341,13 @@ static ErrCode begin(void *arg, OpCtx *op, IndexBuild *build, const Doc *specs, 
     return store_build(op, build, specs, count, quorum, err);
 }
 
+static ErrCode hurry(void *arg, OpCtx *op, Error *err) {
+    Repl *repl = arg;
+    TRY(storage_wait_durable(repl->engine, op, err));
+    repl_feed_positions(repl);
+    return ERR_OK;
+}
+
 static ErrCode ready(void *arg, OpCtx *op, IndexBuild *build, bool *ret_is_commit, Error *err) {
     Repl *repl = arg;
     if (!repl_is_writable(repl)) {
@@ -529,7 +536,7 @@ void index_votes_open(Repl *repl) {
     cond_init(&votes->cond);
     list_init(&votes->votes);
     repl->index_votes = votes;
-    const IndexBuildMembers members = {repl, begin, ready, failed, ended};
+    const IndexBuildMembers members = {repl, begin, hurry, ready, failed, ended};
     index_builds_set_members(repl->service->index_builds, &members);
 }
 

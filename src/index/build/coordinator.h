@@ -84,6 +84,9 @@ typedef struct IndexBuildMembers {
      * it has been checked. On the operation that starts it. */
     ErrCode (*begin)(void *arg, OpCtx *op, IndexBuild *build, const Doc *specs, uint32_t count,
                      Elem quorum, Error *err);
+    /* The build waits for a majority to have its start: what this node knows about that is to be
+     * made known now, not with the next look. */
+    ErrCode (*hurry)(void *arg, OpCtx *op, Error *err);
     /* The build has done its first drain. Called now and then until it is decided; on the primary
      * *ret_is_commit says when enough members have come so far. */
     ErrCode (*ready)(void *arg, OpCtx *op, IndexBuild *build, bool *ret_is_commit, Error *err);

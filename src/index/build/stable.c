@@ -14,7 +14,7 @@
 #include "storage/recovery_unit.h"
 
 enum {
-    LOOK_INTERVAL_US = 10 * 1000, /* stable moves on as often */
+    LOOK_INTERVAL_US = 3 * 1000, /* stable moves on every 10 ms */
 };
 
 ErrCode build_await_stable(IndexBuild *build, Error *err) {
@@ -25,6 +25,7 @@ ErrCode build_await_stable(IndexBuild *build, Error *err) {
     int64_t wait_ms = atomic_load(&index_build_params(builds)->majority_wait_ms);
     int64_t now_us = clock_mono_us();
     int64_t until_us = wait_ms < 0 ? INT64_MAX : now_us + wait_ms * 1000;
+    bool is_hurried = false;
     for (;;) {
         uint64_t stable_ts = storage_stable_ts(op_storage(op));
         if (stable_ts != 0 && stable_ts >= build->start_ts)
@@ -32,6 +33,11 @@ ErrCode build_await_stable(IndexBuild *build, Error *err) {
         if (now_us >= until_us || index_builds_is_decided(builds, &build->active)) {
             build->is_beyond_stable = true;
             return ERR_OK;
+        }
+        IndexBuildMembers members;
+        if (!is_hurried && index_builds_get_members(builds, &members)) {
+            is_hurried = true;
+            TRY(members.hurry(members.arg, op, err));
         }
         int64_t look_us = now_us + LOOK_INTERVAL_US;
         bool is_timed_out;
