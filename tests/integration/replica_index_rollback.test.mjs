@@ -220,3 +220,28 @@ test('a build whose abort is rolled back runs again until the next primary commi
     await primary.waitLog(({ msg }) => /^Index build: restarting/.test(msg), 20_000);
     await everywhere(NAMES);
 });
+
+test('a kill in the middle of a rollback leaves a build that begins anew', async () => {
+    await fill();
+    const primary = await set.waitForPrimary();
+    const isHanging = await hang(primary, 'indexBuild.firstDrain');
+    const ended = create(db);
+    await isHanging();
+    await set.waitForReplication();
+    await rollBack(primary, async (alone) => {
+        await set.command(primary, {
+            configureFailPoint: 'rollback.recoveredToStable',
+            mode: 'alwaysOn',
+            data: { crash: true },
+        });
+        await writeAlone(alone);
+    });
+    await release(primary, 'indexBuild.firstDrain');
+    assert.equal((await primary.waitEnd()).code, 137);
+    await primary.start();
+    await ended;
+    await everywhere(NAMES);
+    /* The rollback itself begins anew, too, and may then go on with the build. */
+    const [first] = logOf(primary, /^Index build: (resuming|restarting)/);
+    assert.match(first.msg, /restarting/);
+});

@@ -18,6 +18,7 @@ const ROUNDS = Number(process.env.INDEX_KILL_ROUNDS ?? 8);
 const DOCUMENTS = 2000;
 const HIT_MS_MAX = 20_000;
 const CRASH_CODE = 137;
+const NAMESPACE_NOT_FOUND = 26;
 const seed = seedOfRun();
 const rand = random(seed);
 
@@ -74,7 +75,7 @@ function startWriter() {
                 if (i % 3 === 0) await c.deleteOne({ _id: (i * 7) % DOCUMENTS });
                 writer.count++;
             } catch (error) {
-                if (error.code === 11000 || error.code === 26) throw error;
+                if (error.code === 11000 || error.code === NAMESPACE_NOT_FOUND) throw error;
             }
         }
     })();
@@ -133,7 +134,13 @@ async function agree() {
     let seen = [];
     const isOver = async () => {
         seen = [];
-        for (const member of set.members) seen.push((await indexesOf(member)).join());
+        for (const member of set.members) {
+            const names = await indexesOf(member).catch((error) => {
+                if (error.code !== NAMESPACE_NOT_FOUND) throw error;
+                return ['...']; // it has not caught up with the creation of the collection
+            });
+            seen.push(names.join());
+        }
         return !seen[0].includes('...') && seen.every((names) => names === seen[0]);
     };
     await waitFor(isOver, { timeoutMs: 30_000, what: 'the end of the build' }).catch((error) => {
