@@ -10,6 +10,7 @@
 
 enum {
     CRASH_EXIT_CODE = 137,
+    BLOCK_STEP_US = 5 * 1000,
 };
 
 typedef struct Failpoint {
@@ -34,6 +35,7 @@ static void init(void) {
 }
 
 static bool is_due_locked(Failpoint *fp);
+static void block(FailpointId id, int64_t block_ms);
 static uint8_t *copy_data(const uint8_t *data);
 
 bool failpoint_enter_slow(FailpointId id) {
@@ -48,9 +50,19 @@ bool failpoint_enter_slow(FailpointId id) {
         return false;
     if (is_crash)
         _exit(CRASH_EXIT_CODE);
-    if (block_ms > 0)
-        thread_sleep_us(block_ms * 1000);
+    block(id, block_ms);
     return true;
+}
+
+/* Until the time is over or the failpoint is turned off: a test that knows when need not guess. */
+static void block(FailpointId id, int64_t block_ms) {
+    int64_t until_us = clock_mono_us() + block_ms * 1000;
+    for (;;) {
+        int64_t left_us = until_us - clock_mono_us();
+        if (left_us <= 0 || !atomic_load_explicit(&failpoint_armed[id], memory_order_relaxed))
+            return;
+        thread_sleep_us(left_us < BLOCK_STEP_US ? left_us : BLOCK_STEP_US);
+    }
 }
 
 ErrCode failpoint_check(FailpointId id, Error *err) {

@@ -4,7 +4,7 @@
  * configureFailPoint sets a mode (off, alwaysOn, {times: n}, {skip: n}, {activationProbability: p})
  * and data, a document whose meaning belongs to the place. Three members of data mean the same
  * everywhere: `crash: true` ends the process at once with _exit(137), `blockTimeMS` delays,
- * `errorCode` fails failpoint_check.
+ * at most until the failpoint is turned off, `errorCode` fails failpoint_check.
  */
 #pragma once
 

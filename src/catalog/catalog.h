@@ -42,8 +42,9 @@ typedef enum CatalogUnfinished {
 ErrCode catalog_service_open(OpCtx *op, CatalogUnfinished unfinished, CatalogService **ret_service,
                              Error *err) MUST_CHECK;
 void catalog_service_free(CatalogService *service);
-/* Reads the durable catalog anew, after storage went back to an earlier state. With the global lock
- * in X. Collections that are the same as before keep their instance. */
+/* Reads the durable catalog anew, after storage went back to the stable timestamp. With the global
+ * lock in X. Collections that are the same as before keep their instance; tables that nobody names
+ * any more are dropped when nobody uses them. */
 ErrCode catalog_reload(OpCtx *op, Error *err) MUST_CHECK;
 
 Catalog *catalog_acquire(CatalogService *service);

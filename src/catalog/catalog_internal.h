@@ -64,6 +64,10 @@ ErrCode durable_catalog_write(OpCtx *op, CatalogService *service, const Collecti
 ErrCode durable_catalog_remove(OpCtx *op, CatalogService *service, int64_t catalog_id, Error *err)
     MUST_CHECK;
 
+/* catalog_stage.c: a table that the catalog does not name, when nobody uses it any more. */
+void catalog_drop_records_later(StorageEngine *engine, RecordStore *records);
+void catalog_drop_index_later(StorageEngine *engine, const IndexDesc *index);
+
 /* reconcile.c */
 ErrCode catalog_reconcile_and_load(OpCtx *op, CatalogService *service, CatalogUnfinished unfinished,
                                    Error *err) MUST_CHECK;

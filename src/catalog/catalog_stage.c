@@ -324,6 +324,16 @@ static void drop_tables_of(StorageEngine *engine, Collection *coll, uint64_t com
                                ordered_index_ref(coll->indexes[i]->store));
 }
 
+void catalog_drop_records_later(StorageEngine *engine, RecordStore *records) {
+    storage_drop_later(engine, record_store_ident(records), records_unused, records_done,
+                       record_store_ref(records));
+}
+
+void catalog_drop_index_later(StorageEngine *engine, const IndexDesc *index) {
+    storage_drop_later(engine, index->ident, index_unused, index_done,
+                       ordered_index_ref(index->store));
+}
+
 static void drop_index_table(void *arg, OpCtx *op, uint64_t commit_ts) {
     IndexDesc *index = arg;
     failpoint_hit(FP_DROP_INDEX_CATALOG);

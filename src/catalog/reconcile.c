@@ -39,6 +39,7 @@ static ErrCode discard_unfinished(OpCtx *op, CatalogService *service, Catalog *v
 static ErrCode drop_unreferenced(CatalogService *service, const Catalog *version,
                                  CatalogUnfinished unfinished, Error *err);
 static ErrCode load_views(OpCtx *op, Catalog *version, Error *err);
+static void drop_forgotten(CatalogService *service, const Catalog *old);
 
 ErrCode catalog_reconcile_and_load(OpCtx *op, CatalogService *service, CatalogUnfinished unfinished,
                                    Error *err) {
@@ -71,11 +72,68 @@ ErrCode catalog_reload(OpCtx *op, Error *err) {
         mutex_lock(&service->ddl_mu);
         catalog_publish(service, version);
         mutex_unlock(&service->ddl_mu);
+        drop_forgotten(service, old);
     } else {
         catalog_release(version);
     }
     catalog_release(old);
     return rc;
+}
+
+static bool names_table(const Collection *coll, const char *ident) {
+    if (coll == NULL || strcmp(record_store_ident(coll->records), ident) == 0)
+        return coll != NULL;
+    for (uint32_t i = 0; i < coll->index_count; i++)
+        if (strcmp(coll->indexes[i]->ident, ident) == 0)
+            return true;
+    return false;
+}
+
+typedef struct TableSearch {
+    const char *ident;
+    bool is_found;
+} TableSearch;
+
+static bool search_table(void *arg, const void *key, size_t key_size, void *value) {
+    (void)key, (void)key_size;
+    TableSearch *search = arg;
+    search->is_found = names_table(value, search->ident);
+    return !search->is_found;
+}
+
+static bool is_table_named(const void *arg, const char *ident) {
+    TableSearch search = {.ident = ident};
+    pmap_for_each_from(((const Catalog *)arg)->by_ns, "", 0, search_table, &search);
+    return search.is_found;
+}
+
+typedef struct Forgotten {
+    StorageEngine *engine;
+    const Catalog *present;
+} Forgotten;
+
+/* A table belongs to one collection for life. */
+static bool drop_if_forgotten(void *arg, const void *key, size_t key_size, void *value) {
+    (void)key, (void)key_size;
+    const Forgotten *forgotten = arg;
+    const Collection *coll = value;
+    const Collection *present = catalog_find_uuid(forgotten->present, &coll->uuid);
+    if (!names_table(present, record_store_ident(coll->records)))
+        catalog_drop_records_later(forgotten->engine, coll->records);
+    for (uint32_t i = 0; i < coll->index_count; i++)
+        if (coll->indexes[i]->store != NULL && !names_table(present, coll->indexes[i]->ident))
+            catalog_drop_index_later(forgotten->engine, coll->indexes[i]);
+    return true;
+}
+
+/* Changes after the stable timestamp have never been: no checkpoint names their tables. */
+static void drop_forgotten(CatalogService *service, const Catalog *old) {
+    Catalog *present = catalog_acquire(service);
+    Forgotten forgotten = {service->engine, present};
+    pmap_for_each_from(old->by_ns, "", 0, drop_if_forgotten, &forgotten);
+    storage_forget_drops_after(service->engine, storage_stable_ts(service->engine), is_table_named,
+                               present);
+    catalog_release(present);
 }
 
 /* The node may have been started alone before, and as a member of a replica set now. */

@@ -68,8 +68,9 @@ static ErrCode find_build(const Collection *coll, Doc names, Uuid *ret_build, Er
 
 static ErrCode set_quorum_run(CommandCtx *ctx, void *arg, Error *err) {
     const QuorumRequest *request = arg;
-    Repl *repl;
-    TRY(cmd_repl(ctx, &repl, err));
+    Repl *repl = ctx->op->service->repl;
+    if (repl == NULL)
+        return error_set(err, ERR_BAD_VALUE, "Standalones can't specify commitQuorum");
     Ns ns;
     TRY(cmd_ns(ctx, request->coll, &ns, err));
     Uuid build;

@@ -58,7 +58,8 @@ static void apply_index_builds(ServiceCtx *service, ParamId id) {
     index_builds_set_params(service->index_builds,
                             param_i64(service, PARAM_INDEX_BUILD_MEMORY_MB_MAX),
                             param_i64(service, PARAM_INDEX_BUILDS_ACTIVE_MAX),
-                            param_i64(service, PARAM_INDEX_BUILD_DISK_MB_MIN));
+                            param_i64(service, PARAM_INDEX_BUILD_DISK_MB_MIN),
+                            param_i64(service, PARAM_INDEX_BUILD_MAJORITY_WAIT_MS));
 }
 
 static void apply_ttl(ServiceCtx *service, ParamId id) {
@@ -141,6 +142,7 @@ const ParamHooks PARAM_HOOKS[PARAM_COUNT] = {
     [PARAM_FEATURE_COMPATIBILITY_VERSION] = {.build = build_fcv},
     [PARAM_INDEX_BUILDS_ACTIVE_MAX] = {.apply = apply_index_builds},
     [PARAM_INDEX_BUILD_DISK_MB_MIN] = {.apply = apply_index_builds},
+    [PARAM_INDEX_BUILD_MAJORITY_WAIT_MS] = {.apply = apply_index_builds},
     [PARAM_INDEX_BUILD_MEMORY_MB_MAX] = {.apply = apply_index_builds},
     [PARAM_JOURNAL_COMMIT_INTERVAL] = {.apply = apply_journal_interval},
     [PARAM_LOG_COMPONENT_VERBOSITY] = {.build = build_component_verbosity,

@@ -239,7 +239,9 @@ static int kill_all(OpRegistry *registry, OpCtx *self, bool has_state_lock, ErrC
         OpCtx *op = CONTAINER_OF(node, OpCtx, registry_node);
         mutex_lock(&op->mu);
         if (op != self && op->is_active && !op->is_kill_exempt &&
-            (!has_state_lock || atomic_load_explicit(&op->has_state_lock, memory_order_relaxed))) {
+            (!has_state_lock ||
+             (!op->outlives_state_changes &&
+              atomic_load_explicit(&op->has_state_lock, memory_order_relaxed)))) {
             kill_locked(op, code);
             count++;
         }

@@ -91,6 +91,7 @@ struct OpCtx {
     bool is_ended_with_client;   /* a read: not worth finishing once the client is gone */
     bool is_uninterruptible;     /* cleanup work: kill and deadline are not looked at */
     bool is_kill_exempt;         /* internal loops end by their own flag, not by killOp */
+    bool outlives_state_changes; /* an index build: lets go of the RSTL soon by itself */
     uint32_t size_max_arena_mb;
 
     /* Atomic. Set by killers with release after their reason is complete (it is this one word),
@@ -167,7 +168,7 @@ void op_registry_free(OpRegistry *registry);
 bool op_registry_kill(OpRegistry *registry, uint32_t op_id, ErrCode code);
 /* Kills all active operations but `self` and the exempt ones. Returns how many. */
 int op_registry_kill_all(OpRegistry *registry, OpCtx *self, ErrCode code);
-/* The same, only those that hold the RSTL. */
+/* The same, only those that hold the RSTL and do not outlive the change of state. */
 int op_registry_kill_state_holders(OpRegistry *registry, OpCtx *self, ErrCode code);
 /* Kills the active operations whose client connection is `connection_id`. */
 void op_registry_kill_connection(OpRegistry *registry, int64_t connection_id, ErrCode code);

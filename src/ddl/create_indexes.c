@@ -307,7 +307,7 @@ static ErrCode start_told(Creation *creation, IndexBuild *take_build, IndexBuild
     if (is_told && (rc != ERR_OK || creation->is_changed))
         members.ended(members.arg, op, &uuid);
     else if (!is_told && rc == ERR_OK)
-        index_builds_decide(builds, &uuid, INDEX_BUILD_COMMIT);
+        index_builds_commit(builds, &uuid);
     return rc;
 }
 

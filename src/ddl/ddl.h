@@ -109,7 +109,8 @@ ErrCode ddl_end_index_build(OpCtx *op, const Ns *ns, const Uuid *uuid, bool is_c
  * What they left on disk and is of no use any more is removed. Without index_builds_is_resuming
  * there are none: the catalog has discarded them. */
 ErrCode ddl_recover_index_builds(OpCtx *op, Error *err) MUST_CHECK;
-/* After a rollback, on the catalog as it is now: the unfinished builds, from the beginning. */
+/* After a rollback, on the catalog as it is now: the unfinished builds, from where
+ * index_builds_halt has saved them, else from the beginning. */
 ErrCode ddl_restart_index_builds(OpCtx *op, Error *err) MUST_CHECK;
 
 /* `which` is "*", a name, an array of names, or a key pattern. */

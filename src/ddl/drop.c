@@ -31,7 +31,8 @@ static ErrCode drop_attempt(void *arg, OpCtx *op, Error *err) {
                     ddl_entry_num_records(op, access.coll), err));
     TRY(catalog_stage_drop(op, access.coll, err));
     TRY(uow_commit(&uow, err));
-    index_builds_abort_collection(op_index_builds(op), &access.coll->uuid);
+    index_builds_abort_collection(op_index_builds(op), &access.coll->uuid,
+                                  "the collection is being dropped");
     return ERR_OK;
 }
 
@@ -68,7 +69,7 @@ static bool stage_drop_of(void *arg, const Collection *coll) {
 }
 
 static bool abort_builds_of(void *arg, const Collection *coll) {
-    index_builds_abort_collection(op_index_builds(arg), &coll->uuid);
+    index_builds_abort_collection(op_index_builds(arg), &coll->uuid, "dropDatabase command");
     return true;
 }
 

@@ -8,6 +8,8 @@
 #include "ddl/ddl_internal.h"
 #include "index/build/coordinator.h"
 
+#define DROP_INDEXES_REASON "dropIndexes command"
+
 typedef struct DropIndexesArgs {
     const Ns *ns;
     Elem which;
@@ -67,8 +69,8 @@ static ErrCode drop_attempt(void *arg, OpCtx *op, Error *err) {
     TRY(uow_commit(&uow, err));
     for (uint32_t i = 0; i < access.coll->index_count; i++)
         if (selected[i] && !access.coll->indexes[i]->is_ready)
-            index_builds_decide(op_index_builds(op), &access.coll->indexes[i]->build_uuid,
-                                INDEX_BUILD_ABORT);
+            index_builds_abort(op_index_builds(op), &access.coll->indexes[i]->build_uuid,
+                               DROP_INDEXES_REASON);
     return ERR_OK;
 }
 
@@ -82,7 +84,7 @@ static ErrCode tell(OpCtx *op, const Collection *coll, uint32_t i, Error *err) {
         if (ddl_is_of_build(coll->indexes[k], &index->build_uuid))
             return ERR_OK;
     CLEANUP(error_reset) Error cause = {0};
-    (void)error_set(&cause, ERR_INDEX_BUILD_ABORTED, "dropIndexes command");
+    (void)error_set(&cause, ERR_INDEX_BUILD_ABORTED, DROP_INDEXES_REASON);
     return ddl_observe(
         op, &coll->ns, &coll->uuid,
         ddl_entry_index_build(op, "abortIndexBuild", coll, &index->build_uuid, &cause), DOC_NONE,

@@ -65,6 +65,8 @@ ErrCode ddl_start_index_build(IndexBuild *take_build, const Collection *planned,
     ErrCode rc = make_tables(&start, err);
     if (rc == ERR_OK)
         rc = op_run_with_retry(op, start_attempt, &start, err);
+    /* Writers write aside from here on. */
+    take_build->start_ts = op->apply_ts != 0 ? op->apply_ts : op->last_optime.ts;
     *ret_is_changed = start.is_changed;
     if (rc != ERR_OK || start.is_changed) {
         index_build_discard_tables(take_build);

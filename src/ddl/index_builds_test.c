@@ -147,12 +147,12 @@ TEST(an_index_build_waits_for_its_decision_and_is_then_committed) {
     start(&b, &uuid, &waiter);
     expect_undecided(&b, &uuid);
     insert(&b, 30); /* after its first drain */
-    index_builds_decide(builds, &uuid, INDEX_BUILD_COMMIT);
+    index_builds_commit(builds, &uuid);
     Error err = {0};
     EXPECT_OK(index_builds_wait(builds, &waiter, &err), err);
     EXPECT_EQ_U64(state_of_index(&b), 2);
     EXPECT_EQ_U64(count_keys(&b), 80);
-    index_builds_decide(builds, &uuid, INDEX_BUILD_ABORT); /* it is over: nothing happens */
+    index_builds_abort(builds, &uuid, "a test"); /* it is over: nothing happens */
     EXPECT_EQ_U64(state_of_index(&b), 2);
     build_fixture_done(&b);
 }
@@ -165,9 +165,10 @@ TEST(an_index_build_that_is_aborted_from_elsewhere_leaves_nothing) {
     IndexBuildWaiter waiter;
     start(&b, &uuid, &waiter);
     expect_undecided(&b, &uuid);
-    index_builds_decide(builds, &uuid, INDEX_BUILD_ABORT);
+    index_builds_abort(builds, &uuid, "a test");
     Error err = {0};
     EXPECT(index_builds_wait(builds, &waiter, &err) == ERR_INDEX_BUILD_ABORTED);
+    EXPECT(strcmp(error_message(&err), "a test") == 0);
     error_reset(&err);
     EXPECT_EQ_U64(state_of_index(&b), 0);
     insert(&b, 5);

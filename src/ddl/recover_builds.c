@@ -1,5 +1,5 @@
 /*
- * recover_builds.c - start-up: index builds that the last process left unfinished (IDX-5).
+ * recover_builds.c - index builds that the last process, or a rollback, left unfinished (IDX-5).
  *
  *     resume documents read, their tables dropped
  *     for each build: made again in memory, its new tables in the catalog; writers write aside
@@ -18,7 +18,7 @@
 
 typedef struct Recovery {
     OpCtx *op;
-    ResumeDoc **docs;
+    ResumeDoc **docs; /* NULL: its build goes on */
     uint32_t doc_count;
     /* Collections with unfinished indexes. */
     Collection **colls;
@@ -30,6 +30,7 @@ typedef struct Recovery {
     const Catalog *catalog; /* while collecting */
 } Recovery;
 
+static ErrCode recover_all(Recovery *recovery, bool is_trusted, Error *err);
 static void collect_unfinished(Recovery *recovery);
 static ErrCode recover_collection(Recovery *recovery, const Collection *coll, Error *err);
 static ErrCode recover_build(Recovery *recovery, const Collection *coll, const Uuid *uuid,
@@ -51,22 +52,28 @@ static void recovery_done(Recovery *recovery) {
 
 ErrCode ddl_recover_index_builds(OpCtx *op, Error *err) {
     CLEANUP(recovery_done) Recovery recovery = {.op = op};
-    if (index_builds_is_resuming(op_index_builds(op))) {
-        TRY(index_builds_read_resume(op, &recovery.docs, &recovery.doc_count, err));
-        collect_unfinished(&recovery);
-        for (size_t i = 0; i < recovery.coll_count; i++)
-            TRY(recover_collection(&recovery, recovery.colls[i], err));
-    }
+    if (index_builds_is_resuming(op_index_builds(op)))
+        TRY(recover_all(&recovery, /* is_trusted= */ !storage_was_unclean(op_storage(op)), err));
     TRY(index_builds_sweep(op, recovery.builds, (uint32_t)recovery.count, err));
     return start_builds(&recovery, err);
 }
 
 ErrCode ddl_restart_index_builds(OpCtx *op, Error *err) {
     CLEANUP(recovery_done) Recovery recovery = {.op = op};
-    collect_unfinished(&recovery);
-    for (size_t i = 0; i < recovery.coll_count; i++)
-        TRY(recover_collection(&recovery, recovery.colls[i], err));
+    TRY(recover_all(&recovery, /* is_trusted= */ true, err));
+    for (uint32_t i = 0; i < recovery.doc_count; i++)
+        if (recovery.docs[i] != NULL)
+            TRY(index_build_discard_saved(op, recovery.docs[i], err));
     return start_builds(&recovery, err);
+}
+
+static ErrCode recover_all(Recovery *recovery, bool is_trusted, Error *err) {
+    TRY(index_builds_read_resume(recovery->op, is_trusted, &recovery->docs, &recovery->doc_count,
+                                 err));
+    collect_unfinished(recovery);
+    for (size_t i = 0; i < recovery->coll_count; i++)
+        TRY(recover_collection(recovery, recovery->colls[i], err));
+    return ERR_OK;
 }
 
 /* ---- which ---- */
@@ -184,12 +191,15 @@ static ErrCode recover_build(Recovery *recovery, const Collection *coll, const U
     Error none = {0};
     IndexBuild *build = NULL;
     for (uint32_t i = 0; build == NULL && i < recovery->doc_count; i++) {
-        if (!uuid_equal(resume_doc_build_uuid(recovery->docs[i]), uuid))
+        const ResumeDoc *doc = recovery->docs[i];
+        if (doc == NULL || !uuid_equal(resume_doc_build_uuid(doc), uuid))
             continue;
-        if (index_build_resume(op, coll, recovery->docs[i], &build, &why) == ERR_OK)
+        if (index_build_resume(op, coll, doc, &build, &why) == ERR_OK) {
             index_build_log(build, "Index build: resuming", 4841700, &none);
-        else
+            recovery->docs[i] = NULL;
+        } else {
             log_recovery(coll, uuid, "Index build: cannot be resumed", 7100306, &why);
+        }
         error_reset(&why);
     }
     if (build == NULL && begin_anew(op, coll, uuid, &build, &why) == ERR_OK)
@@ -214,7 +224,7 @@ static ErrCode start_builds(Recovery *recovery, Error *err) {
         TRY(index_builds_start(builds, TAKE_PTR(recovery->builds[i]), &DDL_INDEX_BUILD_CATALOG,
                                /* waiter= */ NULL, err));
         if (!is_two_phase)
-            index_builds_decide(builds, &uuid, INDEX_BUILD_COMMIT);
+            index_builds_commit(builds, &uuid);
     }
     return ERR_OK;
 }

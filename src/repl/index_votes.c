@@ -341,6 +341,13 @@ static ErrCode begin(void *arg, OpCtx *op, IndexBuild *build, const Doc *specs, 
     return store_build(op, build, specs, count, quorum, err);
 }
 
+static ErrCode hurry(void *arg, OpCtx *op, Error *err) {
+    Repl *repl = arg;
+    TRY(storage_wait_durable(repl->engine, op, err));
+    repl_feed_positions(repl);
+    return ERR_OK;
+}
+
 static ErrCode ready(void *arg, OpCtx *op, IndexBuild *build, bool *ret_is_commit, Error *err) {
     Repl *repl = arg;
     if (!repl_is_writable(repl)) {
@@ -442,12 +449,27 @@ ErrCode repl_vote_abort_build(Repl *repl, const Uuid *build, Str host, Str reaso
         return error_set(err, ERR_NOT_WRITABLE_PRIMARY, "not primary");
     LOG_INFO(LOG_REPL, 7329402, "A member votes to abort an index build",
              LOG_STR("host", host.data), LOG_STR("reason", reason.data));
-    index_builds_decide(repl->service->index_builds, build, INDEX_BUILD_ABORT);
+    char text[INDEX_BUILD_REASON_SIZE];
+    snprintf(text, sizeof(text), "'voteAbortIndexBuild' received from '%.*s': %.*s", (int)host.size,
+             host.data, (int)reason.size, reason.data);
+    index_builds_abort(repl->service->index_builds, build, text);
     return ERR_OK;
+}
+
+static bool is_without_votes(Elem quorum) {
+    return elem_is_number(quorum) && elem_as_f64(quorum) == 0;
 }
 
 ErrCode repl_set_commit_quorum(Repl *repl, OpCtx *op, const Uuid *build, Elem quorum, Error *err) {
     TRY(repl_check_commit_quorum(repl, quorum, err));
+    Doc entry;
+    TRY(load(op, build, &entry, err));
+    /* Nobody has asked for votes, or those that were given would be for nothing. */
+    if (is_without_votes(quorum) ||
+        (doc_is_present(entry) && is_without_votes(doc_get_lit(entry, "commitQuorum"))))
+        return error_set(err, ERR_BAD_VALUE,
+                         "Commit quorum value can be changed only for index builds with commit "
+                         "quorum enabled");
     DocBuilder b = doc_builder_in_arena(&op->arena);
     size_t u = build_open_doc(&b, "u");
     size_t set = build_open_doc(&b, "$set");
@@ -457,7 +479,7 @@ ErrCode repl_set_commit_quorum(Repl *repl, OpCtx *op, const Uuid *build, Elem qu
     int64_t matched;
     TRY(modify(op, build, doc_builder_end(&b), /* is_upsert= */ false, &matched, err));
     if (matched == 0)
-        return error_set(err, ERR_NO_MATCHING_DOCUMENT, "the index build is over");
+        return error_set(err, ERR_INDEX_NOT_FOUND, "Index build not found: it is over");
     index_builds_look_again(repl->service->index_builds);
     return ERR_OK;
 }
@@ -514,7 +536,7 @@ void index_votes_open(Repl *repl) {
     cond_init(&votes->cond);
     list_init(&votes->votes);
     repl->index_votes = votes;
-    const IndexBuildMembers members = {repl, begin, ready, failed, ended};
+    const IndexBuildMembers members = {repl, begin, hurry, ready, failed, ended};
     index_builds_set_members(repl->service->index_builds, &members);
 }
 
@@ -534,13 +556,22 @@ void index_votes_stop(Repl *repl) {
         thread_join(&votes->thread);
 }
 
-void index_votes_free(IndexVotes *votes) {
-    if (votes == NULL)
-        return;
+static void forget_all(IndexVotes *votes) {
     LIST_FOR_EACH (&votes->votes, node) {
         list_remove(node);
         xfree(CONTAINER_OF(node, Vote, node));
     }
+}
+
+void index_votes_forget(Repl *repl) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->index_votes->mu);
+    forget_all(repl->index_votes);
+}
+
+void index_votes_free(IndexVotes *votes) {
+    if (votes == NULL)
+        return;
+    forget_all(votes);
     cond_done(&votes->cond);
     mutex_done(&votes->mu);
     xfree(votes);

@@ -26,6 +26,7 @@ ErrCode repl_vote_commit_build(Repl *repl, OpCtx *op, const Uuid *build, Str hos
 /* A member cannot have it: it is aborted everywhere. */
 ErrCode repl_vote_abort_build(Repl *repl, const Uuid *build, Str host, Str reason, Error *err)
     MUST_CHECK;
-/* Another quorum for the build. Fails with ERR_NO_MATCHING_DOCUMENT when it is over. */
+/* Another quorum for the build. Fails as the check does, with ERR_BAD_VALUE from or to 0, and with
+ * ERR_INDEX_NOT_FOUND when the build is over. */
 ErrCode repl_set_commit_quorum(Repl *repl, OpCtx *op, const Uuid *build, Elem quorum, Error *err)
     MUST_CHECK;

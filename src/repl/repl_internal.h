@@ -155,6 +155,8 @@ void transition_set_policy(Repl *repl);
 void index_votes_open(Repl *repl);
 ErrCode index_votes_start(Repl *repl, Error *err) MUST_CHECK; /* sends votes */
 void index_votes_stop(Repl *repl);
+/* Before a rollback: builds that had been ready may have to begin anew. */
+void index_votes_forget(Repl *repl);
 void index_votes_free(IndexVotes *votes);
 /* This member has become primary: it counts now. */
 void index_votes_step_up(Repl *repl, OpCtx *op);

@@ -436,7 +436,6 @@ static void restore_storage(Rollback *r, Error *err) {
     ru_abandon_snapshot(r->op->ru);
     if (storage_rollback_to_stable(repl->engine, err) != ERR_OK)
         die("storage goes back", err);
-    storage_forget_drops_after(repl->engine, r->stable_ts);
     Catalog *old = catalog_acquire(repl->service->catalog);
     if (catalog_reload(r->op, err) != ERR_OK)
         die("the catalog is read again", err);
@@ -468,6 +467,7 @@ static ErrCode go_back(Rollback *r, Error *err) {
     failpoint_hit(FP_ROLLBACK_RBID_BUMPED);
     TRY(write_removed_documents(r, err));
     index_builds_halt(repl->service->index_builds);
+    index_votes_forget(repl);
     (void)op_registry_kill_all(repl->service->ops, op, ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE);
     TRY(op_lock_global(op, LOCK_X, err));
     restore_storage(r, err);
@@ -475,7 +475,7 @@ static ErrCode go_back(Rollback *r, Error *err) {
     rewind_sessions(r, err);
     /* Before entries are applied: what they write goes aside from now on. */
     if (ddl_restart_index_builds(op, err) != ERR_OK)
-        die("index builds begin anew", err);
+        die("index builds go on", err);
 
     if (oplog_truncate_after(repl->oplog, op, r->common.ts, err) != ERR_OK ||
         storage_wait_durable(repl->engine, op, err) != ERR_OK)

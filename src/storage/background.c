@@ -132,11 +132,18 @@ void storage_drop_named(StorageEngine *engine, const char *ident, uint64_t drop_
                                    .arg = arg});
 }
 
-void storage_forget_drops_after(StorageEngine *engine, uint64_t stable_ts) {
+void storage_forget_drops_after(StorageEngine *engine, uint64_t stable_ts,
+                                bool (*is_named)(const void *arg, const char *ident),
+                                const void *arg) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&engine->reaper_mu);
+    while (engine->reaping_count > 0)
+        cond_wait(&engine->reaper_cond, &engine->reaper_mu);
     LIST_FOR_EACH (&engine->pending_drops, node) {
         PendingDrop *drop = CONTAINER_OF(node, PendingDrop, node);
-        if (drop->drop_ts > stable_ts) {
+        if (drop->drop_ts <= stable_ts)
+            continue;
+        drop->drop_ts = 0;
+        if (is_named(arg, drop->ident)) {
             list_remove(node);
             free_drop(drop);
         }
@@ -169,6 +176,7 @@ size_t storage_reap_idents(StorageEngine *engine) {
     List round;
     list_init(&round);
     mutex_lock(&engine->reaper_mu);
+    engine->reaping_count++;
     LIST_FOR_EACH (&engine->pending_drops, node) {
         list_remove(node);
         list_push_back(&round, node);
@@ -215,6 +223,10 @@ size_t storage_reap_idents(StorageEngine *engine) {
         list_push_back(&engine->pending_drops, &drop->node);
         mutex_unlock(&engine->reaper_mu);
     }
+    mutex_lock(&engine->reaper_mu);
+    engine->reaping_count--;
+    cond_broadcast(&engine->reaper_cond);
+    mutex_unlock(&engine->reaper_mu);
     return left;
 }
 

@@ -66,6 +66,7 @@ ErrCode storage_open(const StorageConfig *config, OpRegistry *registry, StorageE
     engine->ident_random >>= 1;
     mutex_init(&engine->checkpoint_mu, LOCK_RANK_CHECKPOINT);
     mutex_init(&engine->reaper_mu, LOCK_RANK_IDENT_REAPER);
+    cond_init(&engine->reaper_cond);
     list_init(&engine->pending_drops);
     mutex_init(&engine->size_mu, LOCK_RANK_SIZE_STORER);
     mutex_init(&engine->commit_ts_mu, LOCK_RANK_COMMIT_TIMES);
@@ -148,6 +149,7 @@ void storage_close(StorageEngine *engine) {
     journal_done(&engine->journal);
     mutex_done(&engine->commit_ts_mu);
     mutex_done(&engine->size_mu);
+    cond_done(&engine->reaper_cond);
     mutex_done(&engine->reaper_mu);
     mutex_done(&engine->checkpoint_mu);
     xfree(engine->dbpath);

@@ -122,8 +122,11 @@ void storage_drop_later(StorageEngine *engine, const char *ident, bool (*is_unus
  * (0) a checkpoint has to be taken. */
 void storage_drop_named(StorageEngine *engine, const char *ident, uint64_t drop_ts,
                         bool (*is_unused)(void *arg), void (*done)(void *arg), void *arg);
-/* Forgets the drops of named tables after `stable_ts`: the catalog names them again. */
-void storage_forget_drops_after(StorageEngine *engine, uint64_t stable_ts);
+/* After a rollback: the catalog does not know of drops after `stable_ts`. Tables that it names
+ * (again) are kept; the others, which it never will again, go as soon as nobody uses them. */
+void storage_forget_drops_after(StorageEngine *engine, uint64_t stable_ts,
+                                bool (*is_named)(const void *arg, const char *ident),
+                                const void *arg);
 /* Tries all pending drops now; returns how many are left. */
 size_t storage_reap_idents(StorageEngine *engine);
 

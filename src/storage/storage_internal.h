@@ -80,6 +80,8 @@ struct StorageEngine {
     Mutex reaper_mu;
     /* Guarded by reaper_mu. */
     List pending_drops;
+    uint32_t reaping_count; /* rounds that have taken drops off the list for a while */
+    Cond reaper_cond;       /* one is over */
 
     /* Around WiredTiger's list of commit timestamps. Its own lock lets threads in by their order:
      * with more of them than processors each waits for the next one to be scheduled. */

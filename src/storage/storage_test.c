@@ -299,6 +299,44 @@ TEST(a_half_created_table_is_dropped_with_its_file) {
     fixture_close(&fx);
 }
 
+static bool is_unused(void *arg) {
+    (void)arg;
+    return true;
+}
+
+static void count_done(void *arg) {
+    atomic_fetch_add((_Atomic int *)arg, 1);
+}
+
+static bool is_equal(const void *arg, const char *ident) {
+    return strcmp(arg, ident) == 0;
+}
+
+TEST(a_rollback_keeps_tables_that_are_named_again_and_drops_the_others) {
+    /* Goal (CAT-5): of drops after the stable timestamp none waits for a checkpoint that will never
+     * come: a table is named again, or nobody will ever name it. */
+    StorageFixture fx;
+    fixture_init(&fx);
+    Error err = {0};
+    _Atomic int done = 0; /* the monitor reaps, too */
+    const char *const IDENTS[] = {"collection-1-1", "index-2-2", "index-3-3"};
+    const uint64_t drop_ts[] = {20, 20, 5};
+    for (size_t i = 0; i < ARRAY_LEN(IDENTS); i++) {
+        EXPECT_OK(storage_create_table(fx.engine, IDENTS[i], TABLE_RECORDS, NULL, &err), err);
+        storage_drop_named(fx.engine, IDENTS[i], drop_ts[i], is_unused, count_done, &done);
+    }
+    (void)storage_reap_idents(fx.engine);
+    EXPECT_EQ_I64(done, 0);
+    storage_forget_drops_after(fx.engine, /* stable_ts= */ 10, is_equal, IDENTS[0]);
+    EXPECT_EQ_I64(done, 1);
+    while (storage_has_table(fx.engine, IDENTS[1]))
+        (void)storage_reap_idents(fx.engine);
+    EXPECT(storage_has_table(fx.engine, IDENTS[0]));
+    EXPECT(storage_has_table(fx.engine, IDENTS[2])); /* waits for a checkpoint past 5 */
+    fixture_close(&fx);
+    EXPECT_EQ_I64(done, 3);
+}
+
 enum {
     FLUSHER_COUNT = 6,
     FLUSHES_EACH = 400,

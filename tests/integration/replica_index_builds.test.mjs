@@ -6,6 +6,7 @@
 import assert from 'node:assert/strict';
 import { rmSync } from 'node:fs';
 import { after, test } from 'node:test';
+import { UUID } from 'mongodb';
 import { waitFor } from '../lib/server.mjs';
 import { startReplicaSet } from '../lib/replica_set.mjs';
 
@@ -14,14 +15,25 @@ const KEYS = { key: { a: 1 }, name: 'a_1' };
 const INTERRUPTED_DUE_TO_REPL_STATE_CHANGE = 11602;
 const INDEX_BUILD_ABORTED = 276;
 const UNSATISFIABLE_COMMIT_QUORUM = 278;
+const UNKNOWN_REPL_WRITE_CONCERN = 79;
 
 const sets = [];
 after(async () => {
     for (const set of sets) await set.remove();
 });
 
-async function startSet(options = {}) {
-    const set = await startReplicaSet({ members: 3, ...options });
+/* Two members are in the east, where one of them is alone in its rack. */
+async function startSet() {
+    const set = await startReplicaSet({
+        members: ['east', 'east', 'west'].map((region, i) => ({
+            tags: { region, rack: `${i}`, ...(i === 0 ? { east: 'only' } : {}) },
+        })),
+        settings: {
+            electionTimeoutMillis: 1000,
+            heartbeatIntervalMillis: 200,
+            getLastErrorModes: { regions: { region: 2 }, racks: { rack: 3 }, never: { east: 2 } },
+        },
+    });
     sets.push(set);
     const client = await set.client({ retryWrites: true });
     set.db = client.db('test');
@@ -180,13 +192,77 @@ test('dropIndexes and killOp abort a build on all members', async () => {
     }
 });
 
+test('drop and dropDatabase abort a build on all members', async () => {
+    for (const end of [{ drop: 'c' }, { dropDatabase: 1 }]) {
+        await fill(set);
+        const [secondary] = await set.secondaries();
+        const isHanging = await hang(set, secondary, 'indexBuild.firstDrain', 60_000);
+        const ended = create(set);
+        await isHanging();
+        await set.db.command(end);
+        assert.equal(await ended, INDEX_BUILD_ABORTED);
+        await release(set, secondary, 'indexBuild.firstDrain');
+        await set.waitForReplication();
+        for (const member of set.members)
+            await assert.rejects(indexesOf(set, member), { code: 26 }, JSON.stringify(end));
+        await waitFor(async () => (await set.builds.countDocuments()) === 0, {
+            timeoutMs: 10_000,
+            what: 'no document of the build',
+        });
+        await fill(set);
+        assert.equal(await create(set), 0);
+        await everywhere(set, ['a_1']);
+    }
+});
+
+test('a member that cannot build an index has it aborted for all', async () => {
+    await fill(set);
+    const [secondary] = await set.secondaries();
+    const limit = (indexBuildMinAvailableDiskSpaceMB) =>
+        set.command(secondary, { setParameter: 1, indexBuildMinAvailableDiskSpaceMB });
+    await limit(8388608);
+    const why = new RegExp(
+        `'voteAbortIndexBuild' received from '127.0.0.1:${secondary.fixedPort}': available disk space`,
+    );
+    await assert.rejects(set.db.command({ createIndexes: 'c', indexes: [KEYS] }), (error) => {
+        assert.equal(error.code, INDEX_BUILD_ABORTED);
+        assert.match(error.message, why);
+        return true;
+    });
+    await limit(500);
+    await everywhere(set, []);
+    for (const member of set.members) {
+        const { abortIndexBuild, cause } = (await entriesOf(set, member)).at(-1);
+        assert.equal(abortIndexBuild, 'c');
+        assert.equal(cause.code, INDEX_BUILD_ABORTED);
+        assert.match(cause.errmsg, why);
+    }
+    assert.equal(await create(set), 0);
+    await everywhere(set, ['a_1']);
+    /* A build that nobody knows. */
+    const [build, hostAndPort] = [new UUID().toBinary(), '127.0.0.1:1'];
+    await set.command(await set.findPrimary(), {
+        voteAbortIndexBuild: build,
+        hostAndPort,
+        reason: 'none',
+    });
+    await assert.rejects(
+        set.command(secondary, { voteAbortIndexBuild: build, hostAndPort, reason: 'none' }),
+        { code: 10107 },
+    );
+});
+
 test('a commit quorum is checked, kept and met', async () => {
     await fill(set);
     assert.equal(await create(set, [KEYS], { commitQuorum: 4 }), UNSATISFIABLE_COMMIT_QUORUM);
-    assert.equal(await create(set, [KEYS], { commitQuorum: 'nowhere' }), 79);
+    assert.equal(
+        await create(set, [KEYS], { commitQuorum: 'nowhere' }),
+        UNKNOWN_REPL_WRITE_CONCERN,
+    );
     assert.equal(await create(set, [KEYS], { commitQuorum: -1 }), 9);
     assert.equal(await create(set, [KEYS], { commitQuorum: true }), 9);
-    for (const commitQuorum of ['majority', 'votingMembers', 0, 1, 3]) {
+    assert.equal(await create(set, [KEYS], { commitQuorum: 'never' }), UNSATISFIABLE_COMMIT_QUORUM);
+    for (const commitQuorum of ['majority', 'votingMembers', 0, 1, 3, 'regions', 'racks']) {
         assert.equal(await create(set, [KEYS], { commitQuorum }), 0, `${commitQuorum}`);
         await everywhere(set, ['a_1']);
         await set.db.command({ dropIndexes: 'c', index: 'a_1' });
@@ -201,7 +277,7 @@ test('a member that is down holds a build of all voters, until the quorum is cha
     await fill(set);
     const [secondary] = await set.secondaries();
     await secondary.stop();
-    assert.equal(await create(set, [KEYS], { commitQuorum: 'majority' }), 0);
+    assert.equal(await create(set, [KEYS], { commitQuorum: 2 }), 0);
     const ended = create(set, [{ key: { u: 1 }, name: 'u_1', unique: true }]);
     await waitFor(async () => (await set.builds.findOne())?.commitReadyMembers?.length === 2, {
         timeoutMs: 20_000,
@@ -210,7 +286,25 @@ test('a member that is down holds a build of all voters, until the quorum is cha
     const [build] = await set.builds.find().toArray();
     assert.deepEqual(build.indexNames, ['u_1']);
     assert.equal(build.commitQuorum, 'votingMembers');
-    await set.db.command({ setIndexCommitQuorum: 'c', indexNames: ['u_1'], commitQuorum: 2 });
+    const change = (commitQuorum, indexNames = ['u_1']) =>
+        set.db.command({ setIndexCommitQuorum: 'c', indexNames, commitQuorum });
+    for (const [commitQuorum, code] of [
+        [4, UNSATISFIABLE_COMMIT_QUORUM],
+        ['never', UNSATISFIABLE_COMMIT_QUORUM],
+        ['nowhere', UNKNOWN_REPL_WRITE_CONCERN],
+        [0, 2],
+        [-1, 9],
+        ['', 9],
+        [{}, 9],
+    ])
+        await assert.rejects(change(commitQuorum), { code }, JSON.stringify(commitQuorum));
+    for (const names of [['a_1'], ['u_1', 'a_1'], ['x'], []])
+        await assert.rejects(change(2, names), { code: 27 }, `${names}`);
+    await change('votingMembers');
+    await change(3);
+    await change('racks');
+    assert.equal((await set.builds.findOne()).commitQuorum, 'racks');
+    await change('majority');
     assert.equal(await ended, 0);
     await secondary.start();
     await everywhere(set, ['a_1', 'u_1']);
@@ -269,20 +363,63 @@ test('a secondary goes on with a build after a stop in each phase', async () => 
         await secondary.start();
         assert.equal(await ended, 0);
         await everywhere(set, ['a_1']);
+        assert.ok(secondary.log.some(({ msg }) => msg === 'Index build: resuming'));
     }
+});
+
+test('a secondary begins a build anew after a kill', async () => {
+    await fill(set);
+    const [secondary] = await set.secondaries();
+    const isHanging = await hang(set, secondary, 'indexBuild.firstDrain', 60_000);
+    const ended = create(set);
+    await isHanging();
+    await waitFor(async () => (await indexesOf(set, secondary)).includes('a_1...'));
+    await set.command(secondary, { fsync: 1 });
+    await secondary.kill();
+    await set.db.collection('c').insertOne({ _id: 'meanwhile', a: 1 });
+    await secondary.start();
+    assert.equal(await ended, 0);
+    await everywhere(set, ['a_1']);
+    assert.ok(!secondary.log.some(({ msg }) => msg === 'Index build: resuming'));
 });
 
 test('a member that is added while an index is built takes part', async () => {
     await fill(set);
     const [secondary] = await set.secondaries();
-    const isHanging = await hang(set, secondary, 'indexBuild.firstDrain');
+    const isHanging = await hang(set, secondary, 'indexBuild.firstDrain', 60_000);
     const ended = create(set);
     await isHanging();
     const other = (await set.secondaries()).find((member) => member !== secondary);
     await other.stop();
     rmSync(other.dbpath, { recursive: true });
     await other.start();
+    await set.waitForSecondaries();
+    assert.deepEqual(await indexesOf(set, other), ['_id_', 'a_1...']);
     await release(set, secondary, 'indexBuild.firstDrain');
     assert.equal(await ended, 0);
     await everywhere(set, ['a_1']);
+});
+
+test('builds that start, commit and abort while a member copies the data are there or not', async () => {
+    await fill(set);
+    await set.db.collection('c').insertOne({ _id: -1, u: 7 });
+    const [other] = await set.secondaries();
+    const hanging = JSON.stringify({ mode: 'alwaysOn', data: { blockTimeMS: 60_000 } });
+    const usual = other.args;
+    await other.stop();
+    rmSync(other.dbpath, { recursive: true });
+    other.args = [...usual, '--setParameter', `failpoint.initialSync.clonedN=${hanging}`];
+    await other.start();
+    other.args = usual;
+    await set.command(other, { waitForFailPoint: 'initialSync.clonedN', timesEntered: 1 });
+    assert.equal(await create(set, [KEYS], { commitQuorum: 2 }), 0);
+    const unique = { key: { u: 1 }, name: 'u_1', unique: true };
+    assert.equal(await create(set, [unique], { commitQuorum: 2 }), 11000);
+    const ended = create(set, [{ key: { u: 1, a: 1 }, name: 'u_1_a_1' }]);
+    const isReady = async () => (await set.builds.findOne())?.commitReadyMembers?.length === 2;
+    await waitFor(isReady, { timeoutMs: 20_000, what: 'two votes' });
+    await release(set, other, 'initialSync.clonedN');
+    assert.equal(await ended, 0);
+    await set.waitForSecondaries();
+    await everywhere(set, ['a_1', 'u_1_a_1']);
 });

@@ -196,6 +196,7 @@ ErrCode index_build_fill(IndexBuild *build, Error *err) {
     if (build->phase == INDEX_BUILD_INITIALIZED)
         failpoint_hit(FP_INDEX_BUILD_STARTED);
     TRY(op_check_interrupt_slow(build->active.op, err));
+    TRY(build_await_stable(build, err));
     int64_t begin_us = clock_mono_us();
     if (build->phase <= INDEX_BUILD_SCAN) {
         TRY(build_scan(build, err));
@@ -214,6 +215,7 @@ ErrCode index_build_fill(IndexBuild *build, Error *err) {
 
 ErrCode index_build_drain(IndexBuild *build, Error *err) {
     int64_t begin_us = clock_mono_us();
+    build->is_beyond_stable = true;
     TRY(build_drain_again(build, err));
     op_set_progress(build->active.op, NULL, 0, 0);
     log_phase(build, "Index build: drained side writes", 20689, begin_us);

@@ -14,8 +14,8 @@
  *     (catalog: ready: true)
  *     index_build_free                          temporary tables go
  *
- * With a clean stop in between: index_build_save; after the start index_build_resume instead of new
- * and add, or new and add once more to begin anew.
+ * With a clean stop or a rollback in between: index_build_save; afterwards index_build_resume
+ * instead of new and add, or new and add once more to begin anew.
  *
  * Ownership: a build belongs to who made it, then to the coordinator. Threading: one at a time.
  */
@@ -56,6 +56,9 @@ struct IndexBuild {
      * the end will be. Set before it is started, then constant. */
     bool is_two_phase;
     uint64_t catalog_ts; /* timestamp of its next change of the catalog; 0: that of its own entry */
+    /* Of two phases: when writers began to write aside; 0: before all that is not stable. */
+    uint64_t start_ts;
+    bool is_beyond_stable; /* has taken in, or will, what a rollback may take back */
     RecordStore *records;
     IndexBuildItem items[COLLECTION_INDEXES_MAX];
     uint32_t count;
@@ -106,15 +109,18 @@ typedef struct ResumeDoc ResumeDoc;
 /* Writes down how far the build is, in a table of its own. What it has on disk stays there when it
  * is freed. */
 ErrCode index_build_save(IndexBuild *build, Error *err) MUST_CHECK;
-/* At start: all resume documents that can be read, in arena memory. Their tables are gone when this
- * returns: a crash from now on leaves builds that can only begin anew. */
-ErrCode index_builds_read_resume(OpCtx *op, ResumeDoc ***ret_docs, uint32_t *ret_count, Error *err)
-    MUST_CHECK;
+/* All resume documents that can be read, in arena memory; none unless they are trusted: the tables
+ * are as they say. Their own tables are gone when this returns: a crash from now on leaves builds
+ * that can only begin anew. */
+ErrCode index_builds_read_resume(OpCtx *op, bool is_trusted, ResumeDoc ***ret_docs,
+                                 uint32_t *ret_count, Error *err) MUST_CHECK;
 const Uuid *resume_doc_build_uuid(const ResumeDoc *doc);
 /* The build as it was, with the collection's unfinished indexes, those of them that were not loaded
  * yet with new, empty tables. Fails when anything is not as it was. */
 ErrCode index_build_resume(OpCtx *op, const Collection *coll, const ResumeDoc *doc,
                            IndexBuild **ret_build, Error *err) MUST_CHECK;
+/* Drops the temporary tables and files of a build that was saved and will not be resumed. */
+ErrCode index_build_discard_saved(OpCtx *op, const ResumeDoc *doc, Error *err) MUST_CHECK;
 /* At start, when all builds that are to go on have been made: drops the temporary tables and files
  * of all others. */
 ErrCode index_builds_sweep(OpCtx *op, IndexBuild *const *builds, uint32_t count, Error *err)

@@ -13,6 +13,15 @@ enum {
 ErrCode build_check_installed(const IndexBuild *build, const CollAccess *access, Error *err)
     MUST_CHECK;
 
+/* What the build reads until it is decided (stable.c): a timestamp; 0: the newest state. The latter
+ * two are put around a snapshot. */
+ErrCode build_await_stable(IndexBuild *build, Error *err) MUST_CHECK;
+uint64_t build_read_ts(const IndexBuild *build);
+void build_read_at(OpCtx *op, uint64_t read_ts);
+void build_read_newest(OpCtx *op, uint64_t read_ts);
+/* Fails when a rollback, or the next start, may take back what the build has seen. */
+ErrCode build_check_stable(const IndexBuild *build, Error *err) MUST_CHECK;
+
 /* Scans the collection into the sorters. */
 ErrCode build_scan(IndexBuild *build, Error *err) MUST_CHECK;
 /* From the sorters into the empty index tables. */

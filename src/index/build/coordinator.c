@@ -1,76 +1,21 @@
 /*
- * coordinator.c - a build is a task: a thread, an operation and the IndexBuild.
- *
- *     registered --start--> running --end--> ended, joined by the next who comes
- *                              |
- *                              +--shutdown while resuming--> stopped, kept for index_builds_stop
- *
- * A task that ended has given its build back (index_build_free); one that stopped has it still, and
- * stays registered.
- *
- * A build in two phases waits for its verdict after the first drain. This node's own verdict holds
- * only as long as it is primary: otherwise the build goes back to waiting, for the verdict of the
- * next one. One that fails on a secondary waits too: only the primary can end it.
+ * coordinator.c - which builds there are, and what has been decided about them. Their threads are
+ * in task.c.
  */
 #include "index/build/coordinator.h"
 
+#include <stdio.h>
+
 #include "base/alloc.h"
-#include "base/clock.h"
-#include "base/failpoint.h"
-#include "base/log.h"
-#include "base/thread.h"
 #include "concurrency/service_ctx.h"
-#include "index/build/build_internal.h"
-#include "storage/engine.h"
+#include "index/build/coordinator_internal.h"
 
 enum {
     MEMORY_MB_DEFAULT = 200,
     ACTIVE_DEFAULT = 3,
     DISK_MB_DEFAULT = 500,
-    LOOK_INTERVAL_US = 500 * 1000, /* between two looks whether the members agree */
+    MAJORITY_WAIT_MS_DEFAULT = 10 * 1000,
 };
-
-typedef struct Waiter {
-    ListNode node;
-    OpCtx *op;
-    bool is_client; /* not the applier: ends when this node is primary no more */
-} Waiter;
-
-typedef struct BuildTask {
-    ListNode node;
-    IndexBuilds *builds;
-    Thread thread;
-    OpCtx *op;
-    IndexBuild *build; /* NULL once it has ended */
-    const IndexBuildCatalog *catalog;
-    bool is_two_phase;
-    /* Guarded by builds->mu. */
-    IndexBuildWaiter *waiter; /* NULL: nobody waits (any more) */
-    bool is_launched;         /* `thread` is complete; it may be over by then */
-    bool is_over;             /* the thread will not touch anything again */
-    bool is_lost;             /* failed, and stopped before that was settled: not worth saving */
-} BuildTask;
-
-struct IndexBuilds {
-    IndexBuildParams params;
-    bool is_resuming; /* Set at init, then constant. */
-    Mutex mu;
-    /* Guarded by mu. */
-    List active;
-    List tasks;   /* whose threads were not joined yet */
-    List waiters; /* of any change */
-    uint32_t count;
-    bool is_stopping; /* no more settling: leave builds as they are */
-    bool is_halting;
-    IndexBuildMembers members;
-};
-
-static void run_task(void *arg);
-static ErrCode run_build(BuildTask *task, Error *err);
-static bool abort_build(BuildTask *task, const Error *cause);
-static void finish_task(BuildTask *task, Error *err);
-static void join_ended(IndexBuilds *builds);
-static void task_free(BuildTask *task);
 
 IndexBuilds *index_builds_new(bool is_resuming) {
     IndexBuilds *builds = NEW(IndexBuilds);
@@ -82,6 +27,7 @@ IndexBuilds *index_builds_new(bool is_resuming) {
     builds->params.memory_mb_max = MEMORY_MB_DEFAULT;
     builds->params.active_max = ACTIVE_DEFAULT;
     builds->params.disk_mb_min = DISK_MB_DEFAULT;
+    builds->params.majority_wait_ms = MAJORITY_WAIT_MS_DEFAULT;
     return builds;
 }
 
@@ -124,22 +70,24 @@ bool index_builds_is_resuming(const IndexBuilds *builds) {
 }
 
 const IndexBuildParams *index_build_params(const IndexBuilds *builds) {
-    static const IndexBuildParams DEFAULTS = {MEMORY_MB_DEFAULT, ACTIVE_DEFAULT, DISK_MB_DEFAULT};
+    static const IndexBuildParams DEFAULTS = {MEMORY_MB_DEFAULT, ACTIVE_DEFAULT, DISK_MB_DEFAULT,
+                                              MAJORITY_WAIT_MS_DEFAULT};
     return builds != NULL ? &builds->params : &DEFAULTS;
 }
 
 void index_builds_set_params(IndexBuilds *builds, int64_t memory_mb_max, int64_t active_max,
-                             int64_t disk_mb_min) {
+                             int64_t disk_mb_min, int64_t majority_wait_ms) {
     atomic_store(&builds->params.memory_mb_max, memory_mb_max);
     atomic_store(&builds->params.active_max, active_max);
     atomic_store(&builds->params.disk_mb_min, disk_mb_min);
+    atomic_store(&builds->params.majority_wait_ms, majority_wait_ms);
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
     signal_waiters(builds); /* there may be room for more now */
 }
 
 /* ---- registered builds ---- */
 
-static ActiveBuild *find_active(const IndexBuilds *builds, const Uuid *uuid) {
+ActiveBuild *builds_find_active(const IndexBuilds *builds, const Uuid *uuid) {
     assert_held(&builds->mu);
     LIST_FOR_EACH (&builds->active, node) {
         ActiveBuild *build = CONTAINER_OF(node, ActiveBuild, node);
@@ -186,7 +134,7 @@ ErrCode index_builds_wait_end(IndexBuilds *builds, OpCtx *op, const Uuid *uuid, 
     ErrCode rc = ERR_OK;
     mutex_lock(&builds->mu);
     list_push_back(&builds->waiters, &waiter.node);
-    while (rc == ERR_OK && find_active(builds, uuid) != NULL) {
+    while (rc == ERR_OK && builds_find_active(builds, uuid) != NULL) {
         mutex_unlock(&builds->mu);
         bool is_timed_out;
         rc = op_wait(op, INT64_MAX, &is_timed_out, err);
@@ -200,32 +148,41 @@ ErrCode index_builds_wait_end(IndexBuilds *builds, OpCtx *op, const Uuid *uuid, 
 /* ---- decisions ---- */
 
 /* To abort is final. */
-static void decide_locked(IndexBuilds *builds, const Uuid *uuid, const IndexBuildVerdict *verdict) {
-    ActiveBuild *build = find_active(builds, uuid);
+static void decide_locked(IndexBuilds *builds, const Uuid *uuid, const IndexBuildVerdict *verdict,
+                          const char *reason) {
+    ActiveBuild *build = builds_find_active(builds, uuid);
     if (build == NULL || build->verdict.decision == INDEX_BUILD_ABORT)
         return;
     build->verdict = *verdict;
+    snprintf(build->abort_reason, sizeof(build->abort_reason), "%s", reason);
     if (verdict->decision == INDEX_BUILD_ABORT)
         op_kill(build->op, ERR_INDEX_BUILD_ABORTED);
     op_signal(build->op);
 }
 
-void index_builds_decide(IndexBuilds *builds, const Uuid *uuid, IndexBuildDecision decision) {
+void index_builds_commit(IndexBuilds *builds, const Uuid *uuid) {
     if (builds == NULL)
         return;
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
-    decide_locked(builds, uuid, &(IndexBuildVerdict){.decision = decision});
+    decide_locked(builds, uuid, &(IndexBuildVerdict){.decision = INDEX_BUILD_COMMIT}, "");
 }
 
-void index_builds_abort_collection(IndexBuilds *builds, const Uuid *coll_uuid) {
+void index_builds_abort(IndexBuilds *builds, const Uuid *uuid, const char *reason) {
+    if (builds == NULL)
+        return;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    decide_locked(builds, uuid, &(IndexBuildVerdict){.decision = INDEX_BUILD_ABORT}, reason);
+}
+
+void index_builds_abort_collection(IndexBuilds *builds, const Uuid *coll_uuid, const char *reason) {
     if (builds == NULL)
         return;
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
     LIST_FOR_EACH (&builds->active, node) {
         ActiveBuild *build = CONTAINER_OF(node, ActiveBuild, node);
         if (uuid_equal(&build->coll_uuid, coll_uuid))
-            decide_locked(builds, &build->uuid,
-                          &(IndexBuildVerdict){.decision = INDEX_BUILD_ABORT});
+            decide_locked(builds, &build->uuid, &(IndexBuildVerdict){.decision = INDEX_BUILD_ABORT},
+                          reason);
     }
 }
 
@@ -234,7 +191,8 @@ ErrCode index_builds_apply_decision(IndexBuilds *builds, OpCtx *op, const Uuid *
     if (builds == NULL)
         return ERR_OK;
     mutex_lock(&builds->mu);
-    decide_locked(builds, uuid, &(IndexBuildVerdict){decision, true, op->apply_ts});
+    decide_locked(builds, uuid, &(IndexBuildVerdict){decision, true, op->apply_ts},
+                  "the primary has aborted it");
     mutex_unlock(&builds->mu);
     return index_builds_wait_end(builds, op, uuid, err);
 }
@@ -243,7 +201,12 @@ bool index_builds_is_active(IndexBuilds *builds, const Uuid *uuid) {
     if (builds == NULL)
         return false;
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
-    return find_active(builds, uuid) != NULL;
+    return builds_find_active(builds, uuid) != NULL;
+}
+
+bool index_builds_is_decided(IndexBuilds *builds, const ActiveBuild *build) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    return build->verdict.decision != INDEX_BUILD_UNDECIDED;
 }
 
 void index_builds_look_again(IndexBuilds *builds) {
@@ -268,355 +231,4 @@ void index_builds_step_down(IndexBuilds *builds) {
         if (waiter->is_client)
             op_kill(waiter->op, ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE);
     }
-}
-
-static IndexBuildVerdict verdict_of(BuildTask *task, IndexBuildMembers *ret_members,
-                                    bool *ret_is_stopping) {
-    IndexBuilds *builds = task->builds;
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
-    *ret_members = builds->members;
-    *ret_is_stopping = builds->is_stopping || builds->is_halting;
-    return task->build->active.verdict;
-}
-
-/* Returns when the build is to be committed; to abort it is to kill its operation. */
-static ErrCode await_verdict(BuildTask *task, IndexBuildVerdict *ret_verdict, Error *err) {
-    OpCtx *op = task->op;
-    for (;;) {
-        IndexBuildMembers members;
-        bool is_stopping;
-        *ret_verdict = verdict_of(task, &members, &is_stopping);
-        if (ret_verdict->decision == INDEX_BUILD_COMMIT)
-            return ERR_OK;
-        int64_t until_us = INT64_MAX;
-        if (task->is_two_phase && members.ready != NULL) {
-            bool is_commit = false;
-            CLEANUP(error_reset) Error why = {0};
-            (void)members.ready(members.arg, op, task->build, &is_commit, &why);
-            if (is_commit) {
-                *ret_verdict = (IndexBuildVerdict){.decision = INDEX_BUILD_COMMIT};
-                return ERR_OK;
-            }
-            until_us = clock_mono_us() + LOOK_INTERVAL_US;
-        }
-        bool is_timed_out;
-        TRY(op_wait(op, until_us, &is_timed_out, err));
-    }
-}
-
-/* In whose name the build changes the catalog. */
-static void act_by(BuildTask *task, const IndexBuildVerdict *verdict) {
-    if (!task->is_two_phase)
-        return;
-    task->op->is_unreplicated = task->op->is_applying = verdict->is_applied;
-    task->build->catalog_ts = verdict->apply_ts;
-}
-
-/* ---- tasks ---- */
-
-/* What currentOp shows of the build. */
-static OpDescription describe(const IndexBuild *build, OpCtx *op) {
-    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
-    buffer_init_arena(buf, &op->arena, 512, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
-    build_str(&b, "createIndexes", ns_coll(&build->ns));
-    size_t indexes = build_open_array(&b, "indexes");
-    for (uint32_t i = 0; i < build->count; i++) {
-        char name[INDEX_NAME_SIZE];
-        build_doc(&b, index_name(i, name).data, build->items[i].index->spec);
-    }
-    build_close(&b, indexes);
-    build_str(&b, "$db", ns_db(&build->ns));
-    Doc command = doc_builder_end(&b);
-    return (OpDescription){.op_type = "command",
-                           .ns = build->ns.text,
-                           .command = buf->overflowed ? NULL : command.data,
-                           .desc = "IndexBuild"};
-}
-
-ErrCode index_builds_start(IndexBuilds *builds, IndexBuild *take_build,
-                           const IndexBuildCatalog *catalog, IndexBuildWaiter *waiter, Error *err) {
-    join_ended(builds);
-    ServiceCtx *service = take_build->active.op->service;
-    BuildTask *task = NEW(BuildTask);
-    OpCtx *op = op_ctx_new(service->ops, NULL, NULL);
-    *task = (BuildTask){.builds = builds,
-                        .op = op,
-                        .build = take_build,
-                        .catalog = catalog,
-                        .is_two_phase = take_build->is_two_phase,
-                        .waiter = waiter};
-    op->service = service;
-    /* Before the decision a build in two phases is this node's own affair. */
-    op->is_unreplicated = task->is_two_phase || take_build->active.op->is_unreplicated;
-    op->is_applying = !task->is_two_phase && take_build->active.op->is_applying;
-    take_build->catalog_ts = task->is_two_phase ? 0 : take_build->active.op->apply_ts;
-    op_attach_storage(op, service->storage);
-    OpDescription desc = describe(take_build, op);
-    op_begin(op, &desc); /* here, not on the thread: from now on it can be killed */
-    mutex_lock(&builds->mu);
-    take_build->active.op = op;
-    if (take_build->active.verdict.decision == INDEX_BUILD_ABORT) /* the other operation was told */
-        op_kill(op, ERR_INDEX_BUILD_ABORTED);
-    list_push_back(&builds->tasks, &task->node);
-    if (waiter != NULL)
-        waiter->uuid = take_build->active.uuid;
-    mutex_unlock(&builds->mu);
-    ErrCode rc = thread_start(&task->thread, "IndexBuild", run_task, task, err);
-    mutex_lock(&builds->mu);
-    task->is_launched = true;
-    if (rc != ERR_OK)
-        task->waiter = NULL;
-    mutex_unlock(&builds->mu);
-    if (rc != ERR_OK) {
-        CLEANUP(error_reset) Error failure = {0};
-        (void)error_set(&failure, rc, "%s", error_message(err));
-        finish_task(task, &failure);
-        join_ended(builds);
-    }
-    return rc;
-}
-
-static void run_task(void *arg) {
-    BuildTask *task = arg;
-    log_set_thread_name("IndexBuild");
-    CLEANUP(error_reset) Error err = {0};
-    (void)run_build(task, &err);
-    task->op->admission_priority = ADMISSION_NORMAL;
-    op_set_progress(task->op, NULL, 0, 0);
-    finish_task(task, &err);
-}
-
-static ErrCode run_build(BuildTask *task, Error *err) {
-    OpCtx *op = task->op;
-    op->admission_priority = ADMISSION_LOW; /* tickets go to clients first */
-    TRY(index_build_fill(task->build, err));
-    for (;;) {
-        IndexBuildVerdict verdict;
-        TRY(await_verdict(task, &verdict, err));
-        TRY(index_build_drain(task->build, err));
-        op->admission_priority = ADMISSION_NORMAL;
-        act_by(task, &verdict);
-        ErrCode rc = task->catalog->commit(task->build, err);
-        if (rc != ERR_NOT_WRITABLE_PRIMARY || !task->is_two_phase || verdict.is_applied)
-            return rc;
-        op->is_unreplicated = true; /* somebody else decides now */
-        error_reset(err);
-    }
-}
-
-/* By the build's error, or success: takes it out of the catalog unless it is ready or to be
- * resumed, and tells who waits. The last step is is_over. */
-static void finish_task(BuildTask *task, Error *err) {
-    IndexBuilds *builds = task->builds;
-    IndexBuild *build = task->build;
-    if (err->code == ERR_QUERY_PLAN_KILLED) {
-        error_reset(err);
-        (void)error_set(err, ERR_INDEX_BUILD_ABORTED, "the collection or the index was dropped");
-    }
-    bool is_stopped = err->code == ERR_INTERRUPTED_AT_SHUTDOWN && builds->is_resuming;
-    if (err->code == ERR_OK) {
-        index_build_log(build, "Index build: completed successfully", 20663, err);
-    } else if (!is_stopped) {
-        index_build_log(build, "Index build: failed", 20649, err);
-        is_stopped = task->is_lost = !abort_build(task, err);
-    }
-    if (!is_stopped) {
-        IndexBuildMembers members;
-        bool is_stopping;
-        (void)verdict_of(task, &members, &is_stopping);
-        if (task->is_two_phase && members.ended != NULL)
-            members.ended(members.arg, task->op, &build->active.uuid);
-        index_builds_leave(builds, &build->active);
-        index_build_free(build);
-        task->build = NULL;
-        op_end(task->op);
-    }
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
-    if (task->waiter != NULL) {
-        error_move(&task->waiter->result, err);
-        task->waiter->last_optime = task->op->last_optime;
-        task->waiter->is_ended = true;
-        op_signal(task->waiter->op);
-    }
-    task->is_over = true;
-}
-
-/* Takes a build that failed out of the catalog. One in two phases is ended by the primary for all:
- * until this node is that, or hears from it, it waits. False: the node stops or rolls back before.
- */
-static bool abort_build(BuildTask *task, const Error *cause) {
-    OpCtx *op = task->op;
-    bool was_uninterruptible = op->is_uninterruptible;
-    op->is_uninterruptible = true;
-    bool is_stopping = false;
-    for (;;) {
-        CLEANUP(error_reset) Error err = {0};
-        IndexBuildMembers members;
-        IndexBuildVerdict verdict = verdict_of(task, &members, &is_stopping);
-        if (is_stopping && task->is_two_phase && !verdict.is_applied)
-            break;
-        is_stopping = false;
-        act_by(task, &verdict);
-        ErrCode rc = task->catalog->abort(task->build, cause, &err);
-        if (rc != ERR_NOT_WRITABLE_PRIMARY || !task->is_two_phase) {
-            if (rc != ERR_OK)
-                index_build_log(task->build, "Index build: could not be taken out of the catalog",
-                                7100303, &err);
-            break;
-        }
-        if (members.failed != NULL)
-            members.failed(members.arg, op, task->build, cause);
-        bool is_timed_out;
-        error_reset(&err);
-        if (op_wait(op, clock_mono_us() + LOOK_INTERVAL_US, &is_timed_out, &err) != ERR_OK)
-            continue; /* of no matter: looks again at once */
-    }
-    op->is_uninterruptible = was_uninterruptible;
-    return !is_stopping;
-}
-
-/* Joins threads that have nothing left to do. */
-static void join_ended(IndexBuilds *builds) {
-    List ended;
-    list_init(&ended);
-    mutex_lock(&builds->mu);
-    LIST_FOR_EACH (&builds->tasks, node) {
-        BuildTask *task = CONTAINER_OF(node, BuildTask, node);
-        if (!task->is_launched || !task->is_over || task->build != NULL)
-            continue;
-        list_remove(node);
-        list_push_back(&ended, node);
-    }
-    mutex_unlock(&builds->mu);
-    LIST_FOR_EACH (&ended, node)
-        task_free(CONTAINER_OF(node, BuildTask, node));
-}
-
-static void task_free(BuildTask *task) {
-    thread_join(&task->thread);
-    op_ctx_free(task->op);
-    xfree(task);
-}
-
-/* ---- waiting ---- */
-
-static ErrCode wait_until_ended(IndexBuilds *builds, IndexBuildWaiter *waiter, Error *err) {
-    for (;;) {
-        mutex_lock(&builds->mu);
-        bool is_ended = waiter->is_ended;
-        mutex_unlock(&builds->mu);
-        if (is_ended)
-            return ERR_OK;
-        bool is_timed_out;
-        TRY(op_wait(waiter->op, INT64_MAX, &is_timed_out, err));
-    }
-}
-
-static void kill_build(IndexBuilds *builds, const Uuid *uuid, ErrCode code) {
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
-    ActiveBuild *build = find_active(builds, uuid);
-    if (build != NULL)
-        op_kill(build->op, code);
-}
-
-static void forget_waiter(IndexBuilds *builds, const IndexBuildWaiter *waiter) {
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
-    LIST_FOR_EACH (&builds->tasks, node) {
-        BuildTask *task = CONTAINER_OF(node, BuildTask, node);
-        if (task->waiter == waiter)
-            task->waiter = NULL;
-    }
-}
-
-ErrCode index_builds_wait(IndexBuilds *builds, IndexBuildWaiter *waiter, Error *err) {
-    OpCtx *op = waiter->op;
-    ErrCode rc = wait_until_ended(builds, waiter, err);
-    if (rc != ERR_OK && rc != ERR_INTERRUPTED_AT_SHUTDOWN &&
-        rc != ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE) {
-        kill_build(builds, &waiter->uuid, rc);
-        CLEANUP(error_reset) Error ignored = {0};
-        bool was_uninterruptible = op->is_uninterruptible;
-        op->is_uninterruptible = true;
-        invariant(wait_until_ended(builds, waiter, &ignored) == ERR_OK);
-        op->is_uninterruptible = was_uninterruptible;
-    }
-    forget_waiter(builds, waiter);
-    if (rc == ERR_OK) {
-        rc = waiter->result.code;
-        if (rc == ERR_OK)
-            op->last_optime = waiter->last_optime;
-        else
-            error_move(err, &waiter->result);
-    }
-    error_reset(&waiter->result);
-    join_ended(builds);
-    return rc;
-}
-
-/* ---- stop ---- */
-
-static void save_and_free(BuildTask *task, bool is_saved) {
-    IndexBuild *build = task->build;
-    CLEANUP(error_reset) Error err = {0};
-    task->op->is_uninterruptible = true;
-    task->op->is_unreplicated = true;
-    if (is_saved && !task->is_lost && index_build_save(build, &err) != ERR_OK)
-        index_build_log(build, "Index build: could not be saved; the next start begins it anew",
-                        7100304, &err);
-    index_builds_leave(task->builds, &build->active);
-    index_build_free(build);
-    op_end(task->op);
-}
-
-static void interrupt_all(IndexBuilds *builds, ErrCode code) {
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
-    if (code == ERR_INTERRUPTED_AT_SHUTDOWN)
-        builds->is_stopping = true;
-    else
-        builds->is_halting = true;
-    LIST_FOR_EACH (&builds->tasks, node) {
-        OpCtx *op = CONTAINER_OF(node, BuildTask, node)->op;
-        op_kill(op, code);
-        op_signal(op);
-    }
-}
-
-static void join_all(IndexBuilds *builds, bool is_saved) {
-    for (;;) {
-        mutex_lock(&builds->mu);
-        ListNode *node = list_first(&builds->tasks);
-        if (node != NULL)
-            list_remove(node);
-        mutex_unlock(&builds->mu);
-        if (node == NULL)
-            return;
-        BuildTask *task = CONTAINER_OF(node, BuildTask, node);
-        thread_join(&task->thread);
-        if (task->build != NULL)
-            save_and_free(task, is_saved);
-        task_free(task);
-    }
-}
-
-void index_builds_interrupt(IndexBuilds *builds) {
-    if (builds != NULL)
-        interrupt_all(builds, ERR_INTERRUPTED_AT_SHUTDOWN);
-}
-
-void index_builds_stop(IndexBuilds *builds) {
-    if (builds == NULL)
-        return;
-    index_builds_interrupt(builds); /* those that came since, too */
-    join_all(builds, /* is_saved= */ true);
-}
-
-void index_builds_halt(IndexBuilds *builds) {
-    if (builds == NULL)
-        return;
-    interrupt_all(builds, ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE);
-    join_all(builds, /* is_saved= */ false);
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
-    builds->is_halting = false;
 }

@@ -4,7 +4,7 @@
  *
  *     index_builds_enter      registered; somebody makes tables and the catalog entry
  *     index_builds_start      its thread fills the indexes, up to the first drain
- *     index_builds_decide     commit or abort; the thread waits for it
+ *     index_builds_commit, index_builds_abort      the decision; the thread waits for it
  *     index_builds_wait       the result
  *
  * On a standalone node whoever starts a build decides to commit it at once. In a replica set builds
@@ -35,6 +35,8 @@ typedef struct IndexBuildParams {
     _Atomic int64_t memory_mb_max;
     _Atomic int64_t active_max;
     _Atomic int64_t disk_mb_min;
+    _Atomic int64_t
+        majority_wait_ms; /* for a majority to have the start; -1: as long as it takes */
 } IndexBuildParams;
 
 typedef enum IndexBuildDecision {
@@ -50,6 +52,10 @@ typedef struct IndexBuildVerdict {
     uint64_t apply_ts; /* of that entry; 0: none */
 } IndexBuildVerdict;
 
+enum {
+    INDEX_BUILD_REASON_SIZE = 512, /* of an abort; longer ones are cut */
+};
+
 /* What the coordinator knows of a build: the head of IndexBuild. */
 typedef struct ActiveBuild {
     ListNode node;
@@ -58,6 +64,7 @@ typedef struct ActiveBuild {
     OpCtx *op; /* of who works on it: at first the one that starts it, then its own */
     /* Guarded by the coordinator's mutex. */
     IndexBuildVerdict verdict;
+    char abort_reason[INDEX_BUILD_REASON_SIZE];
 } ActiveBuild;
 
 /* The catalog's part of a build, done by ddl/. Both run on the build's thread, and fail with
@@ -77,6 +84,9 @@ typedef struct IndexBuildMembers {
      * it has been checked. On the operation that starts it. */
     ErrCode (*begin)(void *arg, OpCtx *op, IndexBuild *build, const Doc *specs, uint32_t count,
                      Elem quorum, Error *err);
+    /* The build waits for a majority to have its start: what this node knows about that is to be
+     * made known now, not with the next look. */
+    ErrCode (*hurry)(void *arg, OpCtx *op, Error *err);
     /* The build has done its first drain. Called now and then until it is decided; on the primary
      * *ret_is_commit says when enough members have come so far. */
     ErrCode (*ready)(void *arg, OpCtx *op, IndexBuild *build, bool *ret_is_commit, Error *err);
@@ -108,7 +118,7 @@ bool index_builds_get_members(IndexBuilds *builds, IndexBuildMembers *ret_member
 bool index_builds_is_resuming(const IndexBuilds *builds);
 const IndexBuildParams *index_build_params(const IndexBuilds *builds);
 void index_builds_set_params(IndexBuilds *builds, int64_t memory_mb_max, int64_t active_max,
-                             int64_t disk_mb_min);
+                             int64_t disk_mb_min, int64_t majority_wait_ms);
 
 /* Waits, if is_limited, until fewer than active_max builds run; then registers. No lock may be
  * held. */
@@ -124,23 +134,26 @@ ErrCode index_builds_start(IndexBuilds *builds, IndexBuild *take_build,
                            const IndexBuildCatalog *catalog, IndexBuildWaiter *waiter, Error *err)
     MUST_CHECK;
 /* Tells a build what is to become of it. To commit, it goes on from its first drain to its end; to
- * abort, it ends soon with ERR_INDEX_BUILD_ABORTED. One that is over by now is fine. After the
- * catalog says that the index is gone, to abort only makes the build notice early. */
-void index_builds_decide(IndexBuilds *builds, const Uuid *uuid, IndexBuildDecision decision);
-void index_builds_abort_collection(IndexBuilds *builds, const Uuid *coll_uuid);
+ * abort, it ends soon with ERR_INDEX_BUILD_ABORTED and the reason. One that is over by now is fine.
+ * After the catalog says that the index is gone, to abort only makes the build notice early. */
+void index_builds_commit(IndexBuilds *builds, const Uuid *uuid);
+void index_builds_abort(IndexBuilds *builds, const Uuid *uuid, const char *reason);
+void index_builds_abort_collection(IndexBuilds *builds, const Uuid *coll_uuid, const char *reason);
 /* The same by an entry of the oplog that `op` applies (op->apply_ts); returns when there is no such
  * build (any more). To commit one may fail here, which leaves nothing of it. */
 ErrCode index_builds_apply_decision(IndexBuilds *builds, OpCtx *op, const Uuid *uuid,
                                     IndexBuildDecision decision, Error *err) MUST_CHECK;
 bool index_builds_is_active(IndexBuilds *builds, const Uuid *uuid);
+bool index_builds_is_decided(IndexBuilds *builds, const ActiveBuild *build);
 
 /* This node has become primary, or somebody has voted: builds look again whether to commit. */
 void index_builds_look_again(IndexBuilds *builds);
 /* It is not primary any more: builds go on, but whoever waits for one fails with
  * ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE. */
 void index_builds_step_down(IndexBuilds *builds);
-/* Before a rollback: ends all builds without a change of the catalog, which will be another one.
- * Those that it has then are to be made again (ddl_restart_index_builds). */
+/* Before a rollback: stops all builds and saves those that can be saved. The catalog, which will be
+ * another one, is left as it is; those that it has then are to be made again
+ * (ddl_restart_index_builds). */
 void index_builds_halt(IndexBuilds *builds);
 
 /* The result of the build. Who is interrupted while it waits ends the build with it, and fails with

@@ -2,10 +2,12 @@
  * drain.c - side writes are applied to the index in the order in which they were made.
  *
  * Positions in the side table are given out when a writer writes, and become visible when it
- * commits: a later position may be seen before an earlier one. That does not matter for the order
- * (two writers of one document conflict, so their positions are in the order of their commits), but
- * it does for knowing what has been applied. `drained_to` is therefore moved only to positions that
- * were taken under a lock that excludes writers: what is below is there, or never will be.
+ * commits: a later position may be seen before an earlier one. Within one snapshot that does not
+ * matter (two writers of one document conflict, so their positions are in the order of their
+ * commits), but a drain has many: it must not pass a position that is still to come, and then apply
+ * a later one of the same document. So it goes up to positions that were taken under a lock that
+ * excludes writers: what is below is there, or never will be. Or all its snapshots are as of one
+ * stable timestamp, and it sees all that was committed by then and nothing else.
  *
  * What is applied is removed from the side table in the same transaction. So after a restart all
  * that is in the table is to be applied, and `drained_to` begins again: so do the positions when
@@ -34,13 +36,17 @@ typedef struct DrainUnit {
     bool is_clustered;
     int64_t from;
     int64_t to;
+    uint64_t read_ts; /* 0: the newest state */
     /* Set by the unit. */
     int64_t next;
     int64_t applied;
     bool is_at_end;
 } DrainUnit;
 
-static ErrCode drain_freely(IndexBuild *build, IndexBuildItem *item, int64_t from, int64_t to,
+static ErrCode drain_stable(IndexBuild *build, Error *err);
+static ErrCode drain_to_ends(IndexBuild *build, const int64_t *ends, Error *err);
+static ErrCode take_ends(IndexBuild *build, int64_t *ret_ends, bool *ret_is_little, Error *err);
+static ErrCode drain_freely(IndexBuild *build, IndexBuildItem *item, int64_t to, uint64_t read_ts,
                             Error *err);
 static ErrCode drain_here(IndexBuild *build, IndexBuildItem *item, int64_t from, int64_t to,
                           Error *err);
@@ -49,28 +55,47 @@ static ErrCode apply_record(OpCtx *op, IndexBuildItem *item, Str record, bool is
                             Error *err);
 
 ErrCode build_drain_first(IndexBuild *build, Error *err) {
-    for (uint32_t i = 0; i < build->count; i++)
-        TRY(drain_freely(build, &build->items[i], 1, INT64_MAX, err));
+    OpCtx *op = build->active.op;
+    if (build_read_ts(build) != 0) {
+        TRY(drain_stable(build, err));
+    } else {
+        int64_t ends[COLLECTION_INDEXES_MAX];
+        {
+            CLEANUP(access_done) CollAccess access = {0};
+            TRY(access_write(op, &build->ns, LOCK_S, &access, err));
+            TRY(build_check_installed(build, &access, err));
+            bool is_little;
+            TRY(take_ends(build, ends, &is_little, err));
+        }
+        TRY(drain_to_ends(build, ends, err));
+    }
     failpoint_hit(FP_INDEX_BUILD_FIRST_DRAIN);
-    return op_check_interrupt_slow(build->active.op, err);
+    return op_check_interrupt_slow(op, err);
+}
+
+/* All that is stable now. What is not has been passed: `drained_to` stays. */
+static ErrCode drain_stable(IndexBuild *build, Error *err) {
+    for (;;) {
+        uint64_t read_ts = build_read_ts(build);
+        ErrCode rc = ERR_OK;
+        for (uint32_t i = 0; rc == ERR_OK && i < build->count; i++)
+            rc = drain_freely(build, &build->items[i], INT64_MAX, read_ts, err);
+        if (rc != ERR_SNAPSHOT_TOO_OLD) /* then what is left is drained as of a later time */
+            return rc;
+        error_reset(err);
+    }
 }
 
 ErrCode build_drain_again(IndexBuild *build, Error *err) {
     OpCtx *op = build->active.op;
     for (int round = 0;; round++) {
         int64_t ends[COLLECTION_INDEXES_MAX];
-        bool is_little = true;
+        bool is_little;
         {
             CLEANUP(access_done) CollAccess access = {0};
             TRY(access_write(op, &build->ns, LOCK_S, &access, err));
             TRY(build_check_installed(build, &access, err));
-            for (uint32_t i = 0; i < build->count; i++) {
-                IndexBuildItem *item = &build->items[i];
-                RecordId end; /* every writer's position is below, and decided */
-                TRY(record_store_next_id(op, item->side_writes, &end, err));
-                ends[i] = end.num;
-                is_little &= end.num - item->drained_to <= LOCKED_POSITIONS_MAX;
-            }
+            TRY(take_ends(build, ends, &is_little, err));
             for (uint32_t i = 0; (is_little || round == ROUNDS_MAX) && i < build->count; i++) {
                 IndexBuildItem *item = &build->items[i];
                 TRY(drain_here(build, item, item->drained_to, ends[i], err));
@@ -79,13 +104,29 @@ ErrCode build_drain_again(IndexBuild *build, Error *err) {
         }
         if (is_little || round == ROUNDS_MAX)
             return ERR_OK;
-        for (uint32_t i = 0; i < build->count; i++) {
-            IndexBuildItem *item = &build->items[i];
-            TRY(drain_freely(build, item, item->drained_to, ends[i], err));
-            item->drained_to = ends[i];
-            TRY(drain_freely(build, item, ends[i], INT64_MAX, err));
-        }
+        TRY(drain_to_ends(build, ends, err));
     }
+}
+
+/* With writers excluded: every position that was given out is below the end, and decided. */
+static ErrCode take_ends(IndexBuild *build, int64_t *ret_ends, bool *ret_is_little, Error *err) {
+    *ret_is_little = true;
+    for (uint32_t i = 0; i < build->count; i++) {
+        const IndexBuildItem *item = &build->items[i];
+        RecordId end;
+        TRY(record_store_next_id(build->active.op, item->side_writes, &end, err));
+        ret_ends[i] = end.num;
+        *ret_is_little &= end.num - item->drained_to <= LOCKED_POSITIONS_MAX;
+    }
+    return ERR_OK;
+}
+
+static ErrCode drain_to_ends(IndexBuild *build, const int64_t *ends, Error *err) {
+    for (uint32_t i = 0; i < build->count; i++) {
+        TRY(drain_freely(build, &build->items[i], ends[i], /* read_ts= */ 0, err));
+        build->items[i].drained_to = ends[i];
+    }
+    return ERR_OK;
 }
 
 ErrCode build_drain_locked(IndexBuild *build, Error *err) {
@@ -95,17 +136,24 @@ ErrCode build_drain_locked(IndexBuild *build, Error *err) {
 }
 
 static ErrCode run_unit(OpCtx *op, DrainUnit *unit, Error *err) {
-    TRY(op_run_with_retry(op, drain_unit, unit, err));
+    build_read_at(op, unit->read_ts);
+    ErrCode rc = op_run_with_retry(op, drain_unit, unit, err);
+    build_read_newest(op, unit->read_ts);
+    TRY(rc);
     unit->item->drained_count += unit->applied;
     unit->from = unit->next;
     return ERR_OK;
 }
 
 /* Under IX, which is given up after each batch. */
-static ErrCode drain_freely(IndexBuild *build, IndexBuildItem *item, int64_t from, int64_t to,
+static ErrCode drain_freely(IndexBuild *build, IndexBuildItem *item, int64_t to, uint64_t read_ts,
                             Error *err) {
     OpCtx *op = build->active.op;
-    DrainUnit unit = {.item = item, .is_clustered = build->is_clustered, .from = from, .to = to};
+    DrainUnit unit = {.item = item,
+                      .is_clustered = build->is_clustered,
+                      .from = item->drained_to,
+                      .to = to,
+                      .read_ts = read_ts};
     int64_t begun_at = item->drained_count;
     while (!unit.is_at_end) {
         TRY(op_check_interrupt_slow(op, err));
@@ -140,6 +188,8 @@ static ErrCode drain_unit(void *arg, OpCtx *op, Error *err) {
     unit->applied = 0;
     unit->is_at_end = false;
     buffer_clear(&item->pending_duplicates);
+    if (unit->read_ts != 0) /* a unit of work by itself has the newest state */
+        TRY(ru_open_snapshot(op->ru, err));
     CLEANUP(uow_done) UnitOfWork uow = {0};
     TRY(uow_begin(op, &uow, err));
     CLEANUP(record_cursor_done) RecordCursor cursor = {0};

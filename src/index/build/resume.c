@@ -6,8 +6,11 @@
  *
  * Temporary tables are not in the journal. What they have after anything but a clean stop is of
  * some checkpoint, older than the collection: so resume documents count only after a clean stop,
- * which the lock file tells. A crash at any step above is not one. Nor are they written by a member
- * of a replica set whose newest writes are not stable at its stop.
+ * which the lock file tells. A crash at any step above is not one.
+ *
+ * A rollback does the same in one process: builds are saved before storage goes back, and made
+ * again after it. In both cases what is not stable is gone, or will be applied again, maybe with
+ * other record ids: a build that has seen such a thing is not saved (stable.c).
  */
 #include <string.h>
 
@@ -69,19 +72,9 @@ static ErrCode write_resume_table(OpCtx *op, const Buffer *doc, Error *err) {
     return op_run_with_retry(op, write_unit, &unit, err);
 }
 
-/* Of a replicated collection the next start has what is stable and applies the rest again, which
- * may give other record ids to documents that this build has seen. */
-static ErrCode check_stable(const IndexBuild *build, Error *err) {
-    StorageEngine *engine = op_storage(build->active.op);
-    if (!build->is_two_phase || storage_stable_ts(engine) == storage_last_applied_ts(engine))
-        return ERR_OK;
-    return error_set(err, ERR_CONFLICTING_OPERATION_IN_PROGRESS,
-                     "some of the newest writes are not stable yet");
-}
-
 ErrCode index_build_save(IndexBuild *build, Error *err) {
     OpCtx *op = build->active.op;
-    TRY(check_stable(build, err));
+    TRY(build_check_stable(build, err));
     TRY(build_flush_skipped(build, err));
     ResumeDoc doc = {
         .build_uuid = build->active.uuid,
@@ -176,9 +169,8 @@ static void idents_done(Idents *idents) {
     xfree(idents->rows);
 }
 
-ErrCode index_builds_read_resume(OpCtx *op, ResumeDoc ***ret_docs, uint32_t *ret_count,
-                                 Error *err) {
-    bool is_clean = !storage_was_unclean(op_storage(op));
+ErrCode index_builds_read_resume(OpCtx *op, bool is_trusted, ResumeDoc ***ret_docs,
+                                 uint32_t *ret_count, Error *err) {
     CLEANUP(idents_done) Idents tables = {0};
     TRY(storage_list_idents(op_storage(op), &tables.rows, &tables.count, err));
     ResumeDoc **docs = ARENA_ARRAY(&op->arena, ResumeDoc *, tables.count);
@@ -187,7 +179,7 @@ ErrCode index_builds_read_resume(OpCtx *op, ResumeDoc ***ret_docs, uint32_t *ret
         const char *ident = tables.rows[i];
         if (!has_prefix(ident, RESUME_TABLE_PREFIX))
             continue;
-        if (is_clean) {
+        if (is_trusted) {
             CLEANUP(error_reset) Error why = {0};
             docs[count] = ARENA_NEW(&op->arena, ResumeDoc);
             if (take_document(op, ident, docs[count], &why) == ERR_OK)
@@ -320,6 +312,29 @@ ErrCode index_build_resume(OpCtx *op, const Collection *coll, const ResumeDoc *d
         return rc;
     }
     *ret_build = build;
+    return ERR_OK;
+}
+
+static bool is_of_other(void *arg, const char *name) {
+    const ResumeDoc *doc = arg;
+    for (uint32_t i = 0; i < doc->index_count; i++) {
+        const KeySorterMark *sorter = &doc->indexes[i].sorter;
+        for (uint32_t r = 0; r < sorter->run_count; r++)
+            if (strcmp(sorter->runs[r].name, name) == 0)
+                return false;
+    }
+    return true;
+}
+
+ErrCode index_build_discard_saved(OpCtx *op, const ResumeDoc *doc, Error *err) {
+    for (uint32_t i = 0; i < doc->index_count; i++) {
+        const ResumeIndex *row = &doc->indexes[i];
+        const Str idents[] = {row->side_writes, row->duplicates, row->skipped};
+        for (size_t t = 0; t < ARRAY_LEN(idents); t++)
+            if (idents[t].size > 0)
+                TRY(drop_table(op, idents[t].data, err));
+    }
+    run_files_sweep(build_sorter_dir(op), is_of_other, (void *)doc);
     return ERR_OK;
 }
 

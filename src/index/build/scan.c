@@ -33,6 +33,7 @@ typedef struct Scan {
 } Scan;
 
 static ErrCode scan_slice(Scan *scan, Error *err);
+static ErrCode scan_snapshot(Scan *scan, Error *err);
 static ErrCode collect(IndexBuildItem *item, Doc doc, RecordId rid, Str rid_bytes, KeySet *keys,
                        Error *err);
 static ErrCode load_one(IndexBuild *build, IndexBuildItem *item, CollAccess *access, Error *err);
@@ -76,6 +77,11 @@ ErrCode build_scan(IndexBuild *build, Error *err) {
     return ERR_OK;
 }
 
+static bool is_slice_over(int64_t count, int64_t until_us) {
+    return count % DOCS_PER_CLOCK == 0 &&
+           (clock_mono_us() >= until_us || FAILPOINT(INDEX_BUILD_SHORT_SLICES));
+}
+
 static ErrCode scan_documents(Scan *scan, Error *err) {
     IndexBuild *build = scan->build;
     int64_t until_us = clock_mono_us() + BUILD_SLICE_US;
@@ -98,7 +104,7 @@ static ErrCode scan_documents(Scan *scan, Error *err) {
             TRY(collect(item, (Doc){(const uint8_t *)data.data}, rid, rid_bytes, &scan->keys, err));
             noted_bytes += item->pending_skipped.size;
         }
-        if (++build->scanned_count % DOCS_PER_CLOCK == 0 && clock_mono_us() >= until_us)
+        if (is_slice_over(++build->scanned_count, until_us))
             return ERR_OK;
     }
     return ERR_OK;
@@ -127,11 +133,29 @@ static void note_position(IndexBuild *build, const RecordCursor *cursor) {
         buffer_append(&build->position_str, cursor->rid.str, cursor->rid.str_size);
 }
 
+/* By the present catalog: what is read may be of before a drop. */
+static ErrCode check_wanted(const IndexBuild *build, Error *err) {
+    CollAccess present = {.catalog = catalog_acquire(op_catalog(build->active.op))};
+    present.coll = catalog_find(present.catalog, &build->ns);
+    ErrCode rc = build_check_installed(build, &present, err);
+    catalog_release(present.catalog);
+    return rc;
+}
+
 static ErrCode scan_slice(Scan *scan, Error *err) {
+    OpCtx *op = scan->build->active.op;
+    uint64_t read_ts = build_read_ts(scan->build);
+    build_read_at(op, read_ts);
+    ErrCode rc = scan_snapshot(scan, err);
+    build_read_newest(op, read_ts);
+    return rc;
+}
+
+static ErrCode scan_snapshot(Scan *scan, Error *err) {
     OpCtx *op = scan->build->active.op;
     CLEANUP(access_done) CollAccess access = {0};
     TRY(access_read(op, &scan->build->ns, &access, err));
-    TRY(build_check_installed(scan->build, &access, err));
+    TRY(check_wanted(scan->build, err));
     if (scan->is_open) {
         bool is_kept;
         TRY(record_cursor_restore(&scan->cursor, op, &is_kept, err));
@@ -208,8 +232,7 @@ static ErrCode load_keys(IndexBuild *build, IndexBuildItem *item, IndexBulk *bul
         if (UNLIKELY(is_duplicate && !was_duplicate)) /* once for all that are equal */
             build_note_duplicate(item, (Str){key.whole.data, key.key_size}, key.type_bits);
         was_duplicate = is_duplicate;
-        bool is_slice_over = done % DOCS_PER_CLOCK == 0 && clock_mono_us() >= until_us;
-        if (!is_slice_over && item->pending_duplicates.size < PENDING_BYTES_MAX)
+        if (!is_slice_over(done, until_us) && item->pending_duplicates.size < PENDING_BYTES_MAX)
             continue;
         op_set_progress(op, "Index Build: inserting keys from external sorter into index", done,
                         total);
