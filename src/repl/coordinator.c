@@ -84,7 +84,11 @@ void repl_event(Repl *repl, ReplEventFn event, void *arg) {
     atomic_store(&repl->is_core_writable, repl_core_is_writable(repl->core));
     work.is_kick_wanted = state != state_before;
     note_config(repl);
-    if (next_tick_us(repl) < repl->wait_until_us)
+    int64_t wake_us = next_tick_us(repl);
+    int64_t stable_us = clock_mono_us() + STABLE_INTERVAL_US;
+    if (repl->is_stable_dirty && stable_us < wake_us)
+        wake_us = stable_us;
+    if (wake_us < repl->wait_until_us)
         cond_signal(&repl->cond);
     repl_wake_waiters(repl);
     mutex_unlock(&repl->mu);
