@@ -192,8 +192,10 @@ static void do_light(Repl *repl, const LightWork *work) {
         sync_change_source(repl->sync);
     if (work->is_report_wanted)
         sync_report_now(repl->sync);
-    if (work->is_kick_wanted)
+    if (work->is_kick_wanted) {
         sync_kick(repl->sync);
+        time_keys_kick(repl->time_keys);
+    }
     if (work->is_topology_changed && repl->hooks.topology_changed != NULL)
         repl->hooks.topology_changed(repl->service);
     advance_stable(repl);

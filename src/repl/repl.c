@@ -71,6 +71,7 @@ ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hook
     repl->messenger = messenger_new(repl);
     repl->sync = sync_new(repl);
     repl->services = primary_services_new(op->service);
+    repl->time_keys = time_keys_new(repl);
     if (settings->has_test_service)
         primary_services_register(repl->services, &TEST_PRIMARY_SERVICE);
     op->is_unreplicated = true;
@@ -111,6 +112,7 @@ ErrCode repl_start(Repl *repl, Error *err) {
     TRY(thread_start(&repl->coordinator, "ReplCoord", coordinator_run, repl, err));
     TRY(thread_start(&repl->care, "ReplCare", care_run, repl, err));
     TRY(index_votes_start(repl, err));
+    TRY(time_keys_start(repl->time_keys, err));
     return sync_start(repl->sync, err);
 }
 
@@ -123,6 +125,7 @@ void repl_stop(Repl *repl) {
     if (repl == NULL || repl->core == NULL)
         return;
     primary_services_stop(repl->services);
+    time_keys_stop(repl->time_keys);
     repl_event(repl, shut_down, NULL);
     index_votes_stop(repl);
     sync_stop(repl->sync);
@@ -146,6 +149,7 @@ void repl_free(Repl *repl) {
     if (repl == NULL)
         return;
     primary_services_free(repl->services);
+    time_keys_free(repl->time_keys);
     sync_free(repl->sync);
     index_votes_free(repl->index_votes);
     messenger_free(repl->messenger);
@@ -204,6 +208,10 @@ bool repl_is_majority_journaled(const Repl *repl) {
 
 PrimaryServices *repl_primary_services(Repl *repl) {
     return repl->services;
+}
+
+TimeKeys *repl_time_keys(Repl *repl) {
+    return repl->time_keys;
 }
 
 FlowControl *repl_flow_control(Repl *repl) {

@@ -16,6 +16,7 @@
 #include "repl/flow_control.h"
 #include "repl/oplog/oplog.h"
 #include "repl/primary_service.h"
+#include "repl/time_keys.h"
 
 typedef struct Repl Repl;
 
@@ -27,10 +28,16 @@ typedef struct ReplSettings {
     bool has_test_service;
 } ReplSettings;
 
+/* Server parameters that this layer looks at again and again. */
+typedef struct ReplTuning {
+    int64_t key_rotation_secs; /* how long a key signs cluster times */
+} ReplTuning;
+
 /* What the server gives to this layer; called from any thread. */
 typedef struct ReplHooks {
     void (*topology_changed)(ServiceCtx *service);
     FlowSettings (*flow_settings)(ServiceCtx *service);
+    ReplTuning (*tuning)(ServiceCtx *service);
 } ReplHooks;
 
 /* Reads what is stored, and brings the data up to the newest entry of the oplog. Before the node
@@ -66,6 +73,8 @@ bool repl_is_too_stale(const Repl *repl);
 FlowControl *repl_flow_control(Repl *repl);
 
 PrimaryServices *repl_primary_services(Repl *repl);
+
+TimeKeys *repl_time_keys(Repl *repl);
 
 /* ---- commands of operators ---- */
 

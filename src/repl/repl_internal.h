@@ -56,6 +56,7 @@ struct Repl {
     Sync *sync;
     PrimaryServices *services;
     IndexVotes *index_votes;
+    TimeKeys *time_keys;
 
     /* Atomic copies of the core's state, for hot paths. accepts_writes changes only with the RSTL
      * held in X. */

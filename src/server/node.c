@@ -294,6 +294,12 @@ static FlowSettings flow_settings(ServiceCtx *service) {
     };
 }
 
+static ReplTuning repl_tuning(ServiceCtx *service) {
+    return (ReplTuning){
+        .key_rotation_secs = param_i64(service, PARAM_KEYS_ROTATION_SECS),
+    };
+}
+
 /* How others reach this node: by its name, or, where it listens only to itself, by that address. */
 static void own_host(Node *node, char *host, size_t size) {
     bool is_local = true;
@@ -323,7 +329,8 @@ static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
     node->service.session_cache = session_cache_new();
     server_setup(&node->service)->default_concerns = default_concerns_cache_new();
     const ReplHooks hooks = {.topology_changed = on_topology_changed,
-                             .flow_settings = flow_settings};
+                             .flow_settings = flow_settings,
+                             .tuning = repl_tuning};
     return repl_open(op, &settings, &hooks, &node->service.repl, err);
 }
 
