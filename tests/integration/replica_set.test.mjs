@@ -223,6 +223,14 @@ describe('a set of one member', () => {
         assert.equal(valid, true);
     });
 
+    test('change streams are refused by name', async () => {
+        for (const watched of [db.collection('streams'), db, client]) {
+            const stream = watched.watch();
+            await fails(() => stream.next(), 238, { name: 'NotImplemented', message: /\$changeStream/ });
+            await stream.close();
+        }
+    });
+
     test('bad input gets the code of MongoDB and changes nothing', async () => {
         const admin = client.db('admin');
         const { config } = await admin.command({ replSetGetConfig: 1 });
