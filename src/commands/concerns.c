@@ -145,15 +145,7 @@ void concerns_finish_reply(CommandCtx *ctx) {
     uint64_t now_ts = oplog_cluster_time(oplog);
     if (now_ts == 0)
         return;
-    size_t opened = build_open_doc(ctx->reply, "$clusterTime");
-    build_timestamp(ctx->reply, "clusterTime", now_ts);
-    size_t signature = build_open_doc(ctx->reply, "signature");
-    TimeProof proof;
-    time_keys_sign(repl_time_keys(repl), now_ts, &proof);
-    build_binary(ctx->reply, "hash", 0, proof.hash, sizeof(proof.hash));
-    build_i64(ctx->reply, "keyId", proof.key_id);
-    build_close(ctx->reply, signature);
-    build_close(ctx->reply, opened);
+    repl_build_cluster_time(repl, ctx->reply, now_ts);
     uint64_t done_ts = ctx->op->last_optime.ts;
     if (done_ts == 0)
         done_ts = ctx->read_concern.level == READ_CONCERN_MAJORITY

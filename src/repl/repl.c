@@ -72,6 +72,7 @@ ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hook
     repl->sync = sync_new(repl);
     repl->services = primary_services_new(op->service);
     repl->time_keys = time_keys_new(repl);
+    repl->note_asker = note_asker_new(repl);
     if (settings->has_test_service)
         primary_services_register(repl->services, &TEST_PRIMARY_SERVICE);
     op->is_unreplicated = true;
@@ -113,6 +114,7 @@ ErrCode repl_start(Repl *repl, Error *err) {
     TRY(thread_start(&repl->care, "ReplCare", care_run, repl, err));
     TRY(index_votes_start(repl, err));
     TRY(time_keys_start(repl->time_keys, err));
+    TRY(note_asker_start(repl->note_asker, err));
     return sync_start(repl->sync, err);
 }
 
@@ -126,6 +128,7 @@ void repl_stop(Repl *repl) {
         return;
     primary_services_stop(repl->services);
     time_keys_stop(repl->time_keys);
+    note_asker_stop(repl->note_asker);
     repl_event(repl, shut_down, NULL);
     index_votes_stop(repl);
     sync_stop(repl->sync);
@@ -150,6 +153,7 @@ void repl_free(Repl *repl) {
         return;
     primary_services_free(repl->services);
     time_keys_free(repl->time_keys);
+    note_asker_free(repl->note_asker);
     sync_free(repl->sync);
     index_votes_free(repl->index_votes);
     messenger_free(repl->messenger);
@@ -339,6 +343,18 @@ ErrCode repl_handle_update_position(Repl *repl, OpCtx *op, Doc request, Error *e
     if (m->is_news && !repl_is_writable(repl))
         sync_report_now(repl->sync);
     return ERR_OK;
+}
+
+void repl_build_cluster_time(Repl *repl, DocBuilder *b, uint64_t ts) {
+    TimeProof proof;
+    time_keys_sign(repl->time_keys, ts, &proof);
+    size_t opened = build_open_doc(b, "$clusterTime");
+    build_timestamp(b, "clusterTime", ts);
+    size_t signature = build_open_doc(b, "signature");
+    build_binary(b, "hash", 0, proof.hash, sizeof(proof.hash));
+    build_i64(b, "keyId", proof.key_id);
+    build_close(b, signature);
+    build_close(b, opened);
 }
 
 void repl_build_metadata(Repl *repl, DocBuilder *b) {

@@ -103,6 +103,8 @@ ErrCode repl_handle_heartbeat(Repl *repl, OpCtx *op, Doc request, DocBuilder *re
 ErrCode repl_handle_vote_request(Repl *repl, OpCtx *op, Doc request, DocBuilder *reply, Error *err)
     MUST_CHECK;
 ErrCode repl_handle_update_position(Repl *repl, OpCtx *op, Doc request, Error *err) MUST_CHECK;
+/* $clusterTime, signed. */
+void repl_build_cluster_time(Repl *repl, DocBuilder *b, uint64_t ts);
 /* $replData and $oplogQueryData, for the replies that have them. */
 void repl_build_metadata(Repl *repl, DocBuilder *b);
 void repl_build_oplog_metadata(Repl *repl, DocBuilder *b);
@@ -119,10 +121,13 @@ bool repl_is_majority_journaled(const Repl *repl);
 ErrCode repl_wait_write_concern(Repl *repl, OpCtx *op, const ReplWriteConcern *concern,
                                 bool is_journaled, OpTime optime, int64_t deadline_us, Error *err)
     MUST_CHECK;
-/* Waits until everything up to `ts` is applied here. On a primary that is behind, writes a no-op.
- */
+/* Waits until everything up to `ts` is applied here. On a primary that is behind, writes a no-op; a
+ * secondary of a set that is behind asks its primary for one. */
 ErrCode repl_wait_applied(Repl *repl, OpCtx *op, uint64_t ts, Error *err) MUST_CHECK;
 /* Waits until everything up to `ts` is majority-committed; 0: until anything is. */
 ErrCode repl_wait_committed(Repl *repl, OpCtx *op, uint64_t ts, Error *err) MUST_CHECK;
+/* As primary: a no-op entry with `data`, unless there is an entry at or after `max_ts` already:
+ * ERR_STALE_CLUSTER_TIME. */
+ErrCode repl_append_note(Repl *repl, OpCtx *op, Doc data, uint64_t max_ts, Error *err) MUST_CHECK;
 /* Proves that this node was primary after the call began: a no-op that a majority has. */
 ErrCode repl_wait_linearizable(Repl *repl, OpCtx *op, int64_t deadline_us, Error *err) MUST_CHECK;

@@ -8,6 +8,7 @@
 #include "base/list.h"
 #include "base/thread.h"
 #include "repl/apply/apply.h"
+#include "repl/note_asker.h"
 #include "repl/repl.h"
 #include "storage/engine.h"
 
@@ -57,6 +58,7 @@ struct Repl {
     PrimaryServices *services;
     IndexVotes *index_votes;
     TimeKeys *time_keys;
+    NoteAsker *note_asker;
 
     /* Atomic copies of the core's state, for hot paths. accepts_writes changes only with the RSTL
      * held in X. */

@@ -159,6 +159,56 @@ describe('a set of three members', () => {
             assert.equal((await ping(primary, wrong)).code, code, JSON.stringify(wrong));
     });
 
+    test('REP-3: appendOplogNote writes an entry of its own', async () => {
+        const primary = await set.waitForPrimary();
+        const [secondary] = await set.secondaries();
+        const note = (fields) => ({ appendOplogNote: 1, ...fields });
+        const reply = await ask(primary, note({ data: { who: 'test' }, writeConcern: { w: 3 } }));
+        assert.equal(reply.ok, 1, reply.errmsg);
+        const find = { find: 'oplog.rs', filter: { 'o.who': 'test' }, $db: 'local' };
+        for (const member of set.members) {
+            const { cursor } = await ask(member, find);
+            assert.equal(cursor.firstBatch.length, 1);
+            const [entry] = cursor.firstBatch;
+            assert.equal(entry.op, 'n');
+            assert.equal(entry.ns, '');
+            assert.deepEqual(entry.o, { who: 'test' });
+            assert.ok(entry.ts.equals(reply.operationTime));
+        }
+        const before = note({ data: {}, maxClusterTime: reply.operationTime });
+        assert.equal((await ask(primary, before)).code, 209);
+        const afterwards = note({ data: {}, maxClusterTime: later(reply.operationTime, 10) });
+        assert.equal((await ask(primary, afterwards)).ok, 1);
+        for (const [bad, code] of [
+            [note({}), 4],
+            [note({ data: 1 }), 14],
+            [note({ data: {}, maxClusterTime: 1 }), 14],
+            [note({ data: {}, other: 1 }), 40415],
+            [{ ...note({ data: {} }), $db: 'test' }, 13],
+        ])
+            assert.equal((await ask(primary, bad)).code, code, JSON.stringify(bad));
+        assert.equal((await ask(secondary, note({ data: {} }))).code, 10107);
+    });
+
+    test('REP-3: a secondary gets to a time that no member has written at', async () => {
+        for (const level of ['local', 'majority']) {
+            const primary = await set.waitForPrimary();
+            const [secondary] = await set.secondaries();
+            /* Far ahead of all clocks: no periodic write comes up to it. */
+            const time = later(await timeOf(primary), 3000);
+            const reply = await ask(secondary, {
+                find: 'x',
+                readConcern: { level, afterClusterTime: time },
+                $clusterTime: { clusterTime: time },
+                $readPreference: { mode: 'secondary' },
+                maxTimeMS: 8000,
+            });
+            assert.equal(reply.ok, 1, reply.errmsg);
+            assert.ok(reply.operationTime.greaterThanOrEqual(time));
+            assert.ok((await timeOf(primary)).greaterThanOrEqual(time), 'the primary is there, too');
+        }
+    });
+
     test('SES-6: a member without data gets the keys with the data', async () => {
         const [secondary] = await set.secondaries();
         await secondary.stop();
@@ -167,6 +217,23 @@ describe('a set of three members', () => {
         await set.waitForSecondaries();
         const { clusterTime, key } = await checkSignature(secondary);
         assert.equal((await ping(secondary, signed(later(clusterTime, 100), key))).ok, 1);
+    });
+
+    test('REP-3: without a primary such a read waits until its time is up', async () => {
+        const old = await set.waitForPrimary();
+        const [secondary, other] = await set.secondaries();
+        await Promise.all([old.stop(), other.stop()]);
+        const time = later(await timeOf(secondary), 3000);
+        const reply = await ask(secondary, {
+            find: 'x',
+            readConcern: { afterClusterTime: time },
+            $clusterTime: { clusterTime: time },
+            $readPreference: { mode: 'secondary' },
+            maxTimeMS: 1500,
+        });
+        assert.equal(reply.code, 50, JSON.stringify(reply));
+        await Promise.all([old.start(), other.start()]);
+        await set.waitForSecondaries();
     });
 
     test('SES-6: after a fail-over the times of the old primary are accepted', async () => {
