@@ -140,7 +140,7 @@ void concerns_finish_reply(CommandCtx *ctx) {
     Oplog *oplog = repl_oplog(repl);
     if (ctx->has_oplog_reader) {
         repl_build_metadata(repl, ctx->reply);
-        repl_build_oplog_metadata(repl, ctx->reply);
+        ctx->client->told_commit = repl_build_oplog_metadata(repl, ctx->reply);
     }
     uint64_t now_ts = oplog_cluster_time(oplog);
     if (now_ts == 0)

@@ -155,6 +155,7 @@ static void sort_actions(Repl *repl, LightWork *work) {
             break;
         case REPL_ACTION_COMMIT_POINT:
             note_commit_point(repl, action->optime);
+            repl_wake_commit_readers(repl);
             break;
         case REPL_ACTION_TOPOLOGY_CHANGED:
             work->is_topology_changed = true;

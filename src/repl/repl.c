@@ -67,6 +67,7 @@ ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hook
     cond_init(&repl->cond);
     cond_init(&repl->care_cond);
     list_init(&repl->waiters);
+    list_init(&repl->commit_readers);
     flow_control_init(&repl->flow);
     repl->messenger = messenger_new(repl);
     repl->sync = sync_new(repl);
@@ -365,11 +366,12 @@ void repl_build_metadata(Repl *repl, DocBuilder *b) {
     build_repl_metadata(b, &metadata);
 }
 
-void repl_build_oplog_metadata(Repl *repl, DocBuilder *b) {
+OpTime repl_build_oplog_metadata(Repl *repl, DocBuilder *b) {
     ReplOplogMetadata metadata;
     mutex_lock(&repl->mu);
     repl_core_oplog_metadata(repl->core, repl_rollback_id(repl), &metadata);
     mutex_unlock(&repl->mu);
     metadata.last_applied = oplog_applied(repl->oplog);
     build_oplog_metadata(b, &metadata);
+    return metadata.commit_point;
 }

@@ -9,7 +9,10 @@
  */
 #pragma once
 
+#include <stdatomic.h>
+
 #include "base/error.h"
+#include "base/list.h"
 #include "bson/builder.h"
 #include "concurrency/op_ctx.h"
 #include "repl/election/core.h"
@@ -107,7 +110,18 @@ ErrCode repl_handle_update_position(Repl *repl, OpCtx *op, Doc request, Error *e
 void repl_build_cluster_time(Repl *repl, DocBuilder *b, uint64_t ts);
 /* $replData and $oplogQueryData, for the replies that have them. */
 void repl_build_metadata(Repl *repl, DocBuilder *b);
-void repl_build_oplog_metadata(Repl *repl, DocBuilder *b);
+OpTime repl_build_oplog_metadata(Repl *repl, DocBuilder *b); /* which commit point it tells */
+
+/* A member that waits at the end of the oplog wants to hear of the commit point as well. Between
+ * these two `is_due` is set, and the operation signaled, once that is newer than `known`. */
+typedef struct CommitReader {
+    ListNode node;
+    OpCtx *op;
+    OpTime known;
+    _Atomic bool is_due; /* stored before the signal, loaded by whoever the signal wakes */
+} CommitReader;
+void repl_commit_reader_enter(Repl *repl, CommitReader *reader);
+void repl_commit_reader_leave(Repl *repl, CommitReader *reader);
 
 /* ---- concerns: wait.c ---- */
 

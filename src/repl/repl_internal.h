@@ -79,6 +79,7 @@ struct Repl {
     ReplCore *core;
     ReplConfig *noted_config; /* the one the copies above are of */
     List waiters;
+    List commit_readers;
     ReplActions heavy; /* for the coordinator's thread, in order */
     ReplActions scratch;
     bool is_stopping;
@@ -111,6 +112,8 @@ void repl_hold_stable(Repl *repl, bool is_held);
 ErrCode repl_install_config(Repl *repl, OpCtx *op, const ReplConfig *config, Error *err) MUST_CHECK;
 /* Wakes those whose wait is over; with mu held. */
 void repl_wake_waiters(Repl *repl);
+/* The commit point has moved: wakes those who read the oplog and do not know it; with mu held. */
+void repl_wake_commit_readers(Repl *repl);
 /* Where the own log ends, for the core: both as of one moment. */
 typedef struct OwnPositions {
     ReplPosition applied;

@@ -64,6 +64,35 @@ void repl_wake_waiters(Repl *repl) {
     }
 }
 
+/* ---- readers of the oplog ---- */
+
+static void look_at_commit(const Repl *repl, CommitReader *reader) {
+    OpTime commit = repl_core_commit_point(repl->core).optime;
+    if (optime_compare(commit, reader->known) <= 0 || atomic_load(&reader->is_due))
+        return;
+    atomic_store(&reader->is_due, true);
+    op_signal(reader->op);
+}
+
+void repl_wake_commit_readers(Repl *repl) {
+    assert_held(&repl->mu);
+    LIST_FOR_EACH (&repl->commit_readers, node)
+        look_at_commit(repl, CONTAINER_OF(node, CommitReader, node));
+}
+
+void repl_commit_reader_enter(Repl *repl, CommitReader *reader) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
+    list_push_back(&repl->commit_readers, &reader->node);
+    look_at_commit(repl, reader);
+}
+
+void repl_commit_reader_leave(Repl *repl, CommitReader *reader) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
+    list_remove(&reader->node);
+}
+
+/* ---- waiting ---- */
+
 bool repl_waiter_enter(Repl *repl, ReplWaiter *waiter) {
     op_clear_signal(waiter->op);
     atomic_fetch_add(&repl->waiter_count, 1);
