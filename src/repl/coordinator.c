@@ -17,7 +17,6 @@ enum {
     STABLE_INTERVAL_US = 10 * 1000,
     TRIM_INTERVAL_US = 1000 * 1000,
     LOOK_INTERVAL_US = 60 * 1000 * 1000, /* a wait has an end, whatever the core says */
-    HISTORY_SECS = 10,                   /* how far back reads at a timestamp may go */
 };
 
 /* What is left to do after the core is unlocked. */
@@ -205,6 +204,7 @@ static void do_light(Repl *repl, const LightWork *work) {
 /* Stable follows the commit point, a little behind so that WiredTiger is not told of every write;
  * oldest follows stable. */
 static void advance_stable(Repl *repl) {
+    uint64_t history = (uint64_t)repl->hooks.tuning(repl->service).history_secs << 32;
     mutex_lock(&repl->mu);
     int64_t now_us = clock_mono_us();
     bool is_due = repl->is_stable_dirty && !repl->is_stable_held &&
@@ -219,7 +219,6 @@ static void advance_stable(Repl *repl) {
     bool is_trim_due = now_us - repl->trimmed_us >= TRIM_INTERVAL_US;
     if (is_trim_due)
         repl->trimmed_us = now_us;
-    uint64_t history = (uint64_t)HISTORY_SECS << 32;
     uint64_t oldest_ts = stable_ts > history ? stable_ts - history : 1;
     if (oldest_ts < repl->oldest_ts_min)
         oldest_ts = repl->oldest_ts_min;

@@ -34,6 +34,7 @@ typedef struct ReplSettings {
 /* Server parameters that this layer looks at again and again. */
 typedef struct ReplTuning {
     int64_t key_rotation_secs; /* how long a key signs cluster times */
+    int64_t history_secs;      /* how far back reads at a timestamp may go */
 } ReplTuning;
 
 /* What the server gives to this layer; called from any thread. */

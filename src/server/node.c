@@ -297,6 +297,7 @@ static FlowSettings flow_settings(ServiceCtx *service) {
 static ReplTuning repl_tuning(ServiceCtx *service) {
     return (ReplTuning){
         .key_rotation_secs = param_i64(service, PARAM_KEYS_ROTATION_SECS),
+        .history_secs = param_i64(service, PARAM_HISTORY_WINDOW_SECS),
     };
 }
 

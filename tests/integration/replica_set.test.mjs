@@ -143,6 +143,31 @@ describe('a set of one member', () => {
         assert.ok(seen.every(({ v }) => v === 'old'));
     });
 
+    test('REP-3: how far back reads at a time may go is a parameter', async () => {
+        const admin = client.db('admin');
+        const set = (secs) => admin.command({ setParameter: 1, minSnapshotHistoryWindowInSeconds: secs });
+        const { was } = await set(3600);
+        assert.equal(was, 10);
+        const coll = db.collection('history');
+        await coll.insertOne({ _id: 1, v: 'old' });
+        const { operationTime } = await db.command({ find: 'history' });
+        const read = async () => {
+            const readConcern = { level: 'snapshot', atClusterTime: operationTime };
+            return (await db.command({ find: 'history', readConcern })).cursor.firstBatch[0].v;
+        };
+        const writeFor = async (ms) => {
+            for (const end = Date.now() + ms; Date.now() < end; await sleep(50))
+                await coll.updateOne({ _id: 1 }, { $inc: { n: 1 }, $set: { v: 'new' } }, { writeConcern: { w: 'majority' } });
+        };
+        await writeFor(2500);
+        assert.equal(await read(), 'old');
+        await set(1);
+        await writeFor(500);
+        await fails(read, 239, { name: 'SnapshotTooOld' });
+        await fails(() => set(-1), 2);
+        await set(was);
+    });
+
     test('OPL-2: a reader that begins at the end waits there', async () => {
         const local = client.db('local');
         const { operationTime } = await db.command({ insert: 'waits', documents: [{ _id: 1 }] });
