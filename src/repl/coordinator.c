@@ -31,6 +31,7 @@ typedef struct LightWork {
 } LightWork;
 
 static void sort_actions(Repl *repl, LightWork *work);
+static void note_commit_point(Repl *repl, OpTime commit);
 static void do_light(Repl *repl, const LightWork *work);
 static void do_heavy(Repl *repl, OpCtx *op, ReplAction *action);
 static void advance_stable(Repl *repl);
@@ -76,6 +77,10 @@ void repl_event(Repl *repl, ReplEventFn event, void *arg) {
     int state_before = atomic_load(&repl->state);
     event(arg, repl->core, repl_now(), &repl->scratch);
     sort_actions(repl, &work);
+    /* One that was ahead of what is applied here: some more of it may be now. */
+    OpTime commit = repl_core_commit_point(repl->core).optime;
+    if (UNLIKELY(commit.ts > repl->committed_ts))
+        note_commit_point(repl, commit);
     int state = (int)repl_core_state(repl->core);
     atomic_store(&repl->state, state);
     atomic_store(&repl->is_core_writable, repl_core_is_writable(repl->core));
