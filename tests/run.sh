@@ -76,6 +76,10 @@ for folder in concurrency transport storage ddl; do
     part "threaded tests of $folder with the thread sanitizer" build-tsan/unit_tests "src/$folder/"
 done
 
+# A race ends the node that had it, and so its test.
+SHERD_BIN=$PWD/build-tsan/sherd TSAN_OPTIONS=$TSAN_OPTIONS:halt_on_error=1:report_thread_leaks=0 \
+    part "a replica set with the thread sanitizer" integration tests/integration/replica_set.test.mjs
+
 part "fuzzers" tools/fuzz.sh
 
 echo

@@ -78,6 +78,22 @@ const char *error_code_name(ErrCode code, char buffer[32]) {
     }
 }
 
+bool error_is_of_state(ErrCode code) {
+    static const ErrCode OF_STATE[] = {
+        ERR_SHUTDOWN_IN_PROGRESS,
+        ERR_PRIMARY_STEPPED_DOWN,
+        ERR_NOT_WRITABLE_PRIMARY,
+        ERR_INTERRUPTED_AT_SHUTDOWN,
+        ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE,
+        ERR_NOT_PRIMARY_NO_SECONDARY_OK,
+        ERR_NOT_PRIMARY_OR_SECONDARY,
+    };
+    for (size_t i = 0; i < ARRAY_LEN(OF_STATE); i++)
+        if (OF_STATE[i] == code)
+            return true;
+    return false;
+}
+
 bool error_is_retriable(ErrCode code) {
     static const ErrCode RETRIABLE[] = {
         ERR_HOST_UNREACHABLE,

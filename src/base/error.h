@@ -81,6 +81,10 @@ const char *error_message(const Error *err);
  * points to static memory or to `buffer`. */
 const char *error_code_name(ErrCode code, char buffer[32]);
 
+/* True for the codes that say that a member is not in the state it should be in, or goes away
+ * (categories NotPrimaryError and ShutdownError of the protocol). */
+bool error_is_of_state(ErrCode code);
+
 /* True for the codes that drivers retry (category RetriableError of the protocol). */
 bool error_is_retriable(ErrCode code);
 

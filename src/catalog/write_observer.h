@@ -27,8 +27,9 @@ typedef struct WriteObserver {
     /* Before document `i` of them: the place to set a commit timestamp of its own. */
     ErrCode (*on_insert)(void *arg, OpCtx *op, const Collection *coll, Doc doc, size_t i,
                          Error *err);
+    /* `is_replacement`: given as a whole document, not as changes of the one before. */
     ErrCode (*on_update)(void *arg, OpCtx *op, const Collection *coll, Doc before, Doc after,
-                         Error *err);
+                         bool is_replacement, Error *err);
     ErrCode (*on_delete)(void *arg, OpCtx *op, const Collection *coll, Doc before, Error *err);
     ErrCode (*on_ddl)(void *arg, OpCtx *op, const DdlEntry *entry, Error *err);
 } WriteObserver;

@@ -231,7 +231,7 @@ static ErrCode explain_find(CommandCtx *ctx, Doc command, ExplainVerbosity verbo
     TRY(parse_inner(ctx, &CMD_FIND, command, &arg, err));
     FindRequest *request = arg;
     Ns ns;
-    TRY(request_ns(ctx, request->coll, &ns, err));
+    TRY(request_ref_ns(ctx, &request->coll, &ns, err));
     QuerySpec spec;
     FirstBatchOptions batch;
     TRY(find_request_check(ctx, request, &spec, &batch, err));

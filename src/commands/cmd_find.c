@@ -1,24 +1,48 @@
 /* cmd_find.c - find: reads documents of a collection or view. */
+#include "base/alloc.h"
 #include "commands/core/command_service.h"
 #include "commands/find_request.h"
 #include "commands/view_query.h"
+
+enum {
+    OPEN_TRIES_MAX = 3,
+};
 
 static const FieldSpec FIND_FIELDS[] = {
     FIND_REQUEST_FIELDS,
 };
 
+/* A collection that is given by its UUID may get another name before it is opened, or still have it
+ * in the snapshot. */
+static ErrCode open_source(CommandCtx *ctx, const FindRequest *request, const QuerySpec *spec,
+                           Ns *ns, FindSource **ret_source, bool *ret_is_view, Error *err) {
+    if (LIKELY(!request->coll.has_uuid))
+        return find_source_open(ctx->op, ns, spec, ret_source, ret_is_view, err);
+    for (int i = 0; i < OPEN_TRIES_MAX; i++) {
+        CLEANUP(find_source_free_ptr) FindSource *source = NULL;
+        TRY(find_source_open(ctx->op, ns, spec, &source, ret_is_view, err));
+        if (source != NULL && source->exec->has_coll &&
+            uuid_equal(&source->exec->uuid, &request->coll.uuid)) {
+            *ret_source = TAKE_PTR(source);
+            return ERR_OK;
+        }
+        TRY(request_ref_ns(ctx, &request->coll, ns, err));
+    }
+    return error_set(err, ERR_QUERY_PLAN_KILLED, "collection renamed: '%s'", ns->text);
+}
+
 static ErrCode find_run(CommandCtx *ctx, void *arg, Error *err) {
     FindRequest *request = arg;
     count_op(ctx->service, OP_COUNTER_QUERY, 1);
     Ns ns;
-    TRY(request_ns(ctx, request->coll, &ns, err));
+    TRY(request_ref_ns(ctx, &request->coll, &ns, err));
     ctx->has_oplog_reader = elem_is_present(request->term) && ns_is_oplog(&ns);
     QuerySpec spec;
     FirstBatchOptions batch;
     TRY(find_request_check(ctx, request, &spec, &batch, err));
     FindSource *source;
     bool is_view;
-    TRY(find_source_open(ctx->op, &ns, &spec, &source, &is_view, err));
+    TRY(open_source(ctx, request, &spec, &ns, &source, &is_view, err));
     if (is_view)
         return view_find(ctx, &ns, &spec, &batch, err);
     note_plan(ctx, source->exec);

@@ -43,7 +43,6 @@ static void keep_metadata(CommandCtx *ctx, Doc metadata);
 static ErrCode wait_for_change(CommandCtx *ctx, const HelloRequest *request, bool *ret_is_parked,
                                Error *err);
 static ErrCode check_quiesce(CommandCtx *ctx, Error *err);
-static void build_topology_version(DocBuilder *b, TopologyVersion version);
 static void negotiate_compression(CommandCtx *ctx, Elem compression);
 
 static ErrCode hello_reply(CommandCtx *ctx, const HelloRequest *request, const char *primary_field,
@@ -219,13 +218,6 @@ static ErrCode check_quiesce(CommandCtx *ctx, Error *err) {
 }
 
 /* ---- parts of the reply ---- */
-
-static void build_topology_version(DocBuilder *b, TopologyVersion version) {
-    size_t opened = build_open_doc(b, "topologyVersion");
-    build_oid(b, "processId", &version.process_id);
-    build_i64(b, "counter", version.counter);
-    build_close(b, opened);
-}
 
 /* What both sides have, in the order of the client's wishes. */
 static void negotiate_compression(CommandCtx *ctx, Elem compression) {

@@ -4,10 +4,11 @@
  * The catalog keeps what the user gave ({sparse: 1}); here it is shown as what it means ({sparse:
  * true}).
  */
+#include "commands/query_args.h"
 #include "commands/support.h"
 
 typedef struct ListIndexesRequest {
-    Str coll;
+    CollRef coll;
     Doc cursor;
     bool include_build_uuids;
     bool include_index_build_info;
@@ -66,7 +67,8 @@ static void add_clustered(ListReply *reply, const Collection *coll) {
 static ErrCode list_indexes_run(CommandCtx *ctx, void *arg, Error *err) {
     const ListIndexesRequest *request = arg;
     Ns ns;
-    TRY(cmd_ns(ctx, request->coll, &ns, err));
+    TRY(request->coll.has_uuid ? request_ref_ns(ctx, &request->coll, &ns, err)
+                               : cmd_ns(ctx, request->coll.name, &ns, err));
     CLEANUP(catalog_guard_done) CatalogGuard guard = cmd_catalog(ctx);
     if (catalog_find_view(guard.catalog, &ns) != NULL)
         return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
@@ -84,7 +86,7 @@ static ErrCode list_indexes_run(CommandCtx *ctx, void *arg, Error *err) {
 }
 
 static const FieldSpec LIST_INDEXES_FIELDS[] = {
-    {"listIndexes", FIELD_COLL, FIELD_REQUIRED, offsetof(ListIndexesRequest, coll)},
+    {"listIndexes", FIELD_COLL_OR_UUID, FIELD_REQUIRED, offsetof(ListIndexesRequest, coll)},
     {"cursor", FIELD_DOC, FIELD_OPTIONAL, offsetof(ListIndexesRequest, cursor)},
     {"includeBuildUUIDs", FIELD_BOOL, FIELD_OPTIONAL,
      offsetof(ListIndexesRequest, include_build_uuids)},

@@ -111,6 +111,9 @@ static ErrCode get_status_run(CommandCtx *ctx, void *request, Error *err) {
     repl_look(repl, look, &args);
     if (!args.is_initialized)
         return error_set(err, ERR_NOT_YET_INITIALIZED, "no replset config has been received");
+    Elem initial_sync = doc_get_lit(ctx->body, "initialSync");
+    if (!elem_is_present(initial_sync) || elem_is_truthy(initial_sync))
+        repl_build_initial_sync_status(repl, ctx->reply);
     return ERR_OK;
 }
 

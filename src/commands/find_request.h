@@ -6,7 +6,7 @@
 #include "commands/query_args.h"
 
 typedef struct FindRequest {
-    Str coll;
+    CollRef coll;
     Doc filter;
     Doc sort;
     Doc projection;
@@ -28,10 +28,13 @@ typedef struct FindRequest {
     Elem allow_disk_use;
     Doc min;
     Doc max;
+    bool is_token_wanted;
+    Doc resume_after; /* tokens of an earlier reply */
+    Doc start_at;
 } FindRequest;
 
 #define FIND_REQUEST_FIELDS                                                                        \
-    {"find", FIELD_COLL, FIELD_REQUIRED, offsetof(FindRequest, coll)},                             \
+    {"find", FIELD_COLL_OR_UUID, FIELD_REQUIRED, offsetof(FindRequest, coll)},                     \
         {"filter", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, filter)},                      \
         {"sort", FIELD_DOC, FIELD_NULL_IS_ABSENT, offsetof(FindRequest, sort)},                    \
         {"projection", FIELD_DOC, FIELD_NULL_IS_ABSENT, offsetof(FindRequest, projection)},        \
@@ -53,6 +56,10 @@ typedef struct FindRequest {
         {"allowDiskUse", FIELD_ELEM, FIELD_OPTIONAL, offsetof(FindRequest, allow_disk_use)},       \
         {"oplogReplay", FIELD_IGNORED, FIELD_OPTIONAL, 0},                                         \
         {"term", FIELD_ELEM, FIELD_OPTIONAL, offsetof(FindRequest, term)},                         \
+        {"$_requestResumeToken", FIELD_BOOL, FIELD_OPTIONAL,                                       \
+         offsetof(FindRequest, is_token_wanted)},                                                  \
+        {"$_resumeAfter", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, resume_after)},         \
+        {"$_startAt", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, start_at)},                 \
         {"min", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, min)}, {                          \
         "max", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, max)                               \
     }

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "bson/collator.h"
+#include "catalog/catalog.h"
 #include "commands/core/params.h"
 #include "query/expr/expr.h"
 #include "storage/engine.h"
@@ -13,6 +14,24 @@ ErrCode request_ns(const CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) {
                          "Invalid collection name specified '%.*s.%.*s'", (int)ctx->args.db.size,
                          ctx->args.db.data, (int)coll.size, coll.data);
     return ns_make(ctx->args.db, coll, ret_ns, err);
+}
+
+ErrCode request_ref_ns(const CommandCtx *ctx, const CollRef *coll, Ns *ret_ns, Error *err) {
+    if (!coll->has_uuid)
+        return request_ns(ctx, coll->name, ret_ns, err);
+    Catalog *catalog = catalog_acquire(ctx->service->catalog);
+    const Collection *found = catalog_find_uuid(catalog, &coll->uuid);
+    bool is_found = found != NULL && str_equal(ns_db(&found->ns), ctx->args.db);
+    if (is_found)
+        *ret_ns = found->ns;
+    catalog_release(catalog);
+    if (is_found)
+        return ERR_OK;
+    char text[UUID_TEXT_SIZE];
+    uuid_to_text(&coll->uuid, text);
+    return error_set(err, ERR_NAMESPACE_NOT_FOUND,
+                     "Unable to find a collection of database \"%.*s\" with the UUID %s",
+                     (int)ctx->args.db.size, ctx->args.db.data, text);
 }
 
 ErrCode request_collation(Elem collation, bool *ret_is_given, const Collator **ret_collator,
@@ -76,6 +95,8 @@ ErrCode build_batch(CommandCtx *ctx, CursorSource *source, const char *field, in
         ret_result->count++;
     }
     build_close(b, array);
+    if (source->ops->build_token != NULL)
+        source->ops->build_token(source, b);
     source->ops->examined(source, &keys, &docs);
     ctx->op->metrics.keys_examined += keys - keys_before;
     ctx->op->metrics.docs_examined += docs - docs_before;

@@ -16,6 +16,11 @@ enum {
 /* Namespace of the request, checked. */
 ErrCode request_ns(const CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) MUST_CHECK;
 
+/* The same of a collection that may be given by its UUID: fails with ERR_NAMESPACE_NOT_FOUND. It
+ * may be renamed by the time it is opened, so the UUID has to be looked at again. */
+ErrCode request_ref_ns(const CommandCtx *ctx, const CollRef *coll, Ns *ret_ns, Error *err)
+    MUST_CHECK;
+
 /* The collation a request asks for; *ret_is_given is false when it is missing or empty, and the
  * collection's default counts. */
 ErrCode request_collation(Elem collation, bool *ret_is_given, const Collator **ret_collator,

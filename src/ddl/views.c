@@ -93,7 +93,7 @@ static ErrCode write_row(OpCtx *op, const Collection *home, Doc definition, Str 
     Doc old = DOC_NONE;
     ErrCode rc = find_row(op, home, id, &rid, &old, err);
     if (rc == ERR_OK && doc_is_present(old) && doc_is_present(definition))
-        rc = collection_update(op, home, rid, old, definition, &scratch, err);
+        rc = collection_replace(op, home, rid, old, definition, &scratch, err);
     else if (rc == ERR_OK && doc_is_present(old))
         rc = collection_delete(op, home, rid, old, &scratch, err);
     else if (rc == ERR_OK && doc_is_present(definition))

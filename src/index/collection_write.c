@@ -11,6 +11,10 @@
 
 static ErrCode insert_one(OpCtx *op, const Collection *coll, Doc doc, WriteScratch *scratch,
                           Error *err);
+static ErrCode update_one(OpCtx *op, const Collection *coll, RecordId rid, Doc before, Doc after,
+                          WriteScratch *scratch, Error *err);
+static ErrCode tell_update(OpCtx *op, const Collection *coll, Doc before, Doc after,
+                           bool is_replacement, Error *err);
 static ErrCode insert_record(OpCtx *op, const Collection *coll, Doc doc, WriteScratch *scratch,
                              RecordId *ret_rid, Error *err);
 static ErrCode keys_of(const OpCtx *op, const IndexDesc *index, Doc doc, KeySet *ret_set,
@@ -71,6 +75,18 @@ ErrCode collection_insert(OpCtx *op, const Collection *coll, const Doc *docs, si
 
 ErrCode collection_update(OpCtx *op, const Collection *coll, RecordId rid, Doc before, Doc after,
                           WriteScratch *scratch, Error *err) {
+    TRY(update_one(op, coll, rid, before, after, scratch, err));
+    return tell_update(op, coll, before, after, /* is_replacement= */ false, err);
+}
+
+ErrCode collection_replace(OpCtx *op, const Collection *coll, RecordId rid, Doc before, Doc after,
+                           WriteScratch *scratch, Error *err) {
+    TRY(update_one(op, coll, rid, before, after, scratch, err));
+    return tell_update(op, coll, before, after, /* is_replacement= */ true, err);
+}
+
+static ErrCode update_one(OpCtx *op, const Collection *coll, RecordId rid, Doc before, Doc after,
+                          WriteScratch *scratch, Error *err) {
     if (coll->options.is_capped && doc_size(before) != doc_size(after) &&
         doc_size(after) > doc_size(before) && !op->is_applying)
         return error_set(err, ERR_ILLEGAL_OPERATION,
@@ -90,9 +106,15 @@ ErrCode collection_update(OpCtx *op, const Collection *coll, RecordId rid, Doc b
         TRY(keys_of(op, index, after, &scratch->after, err));
         TRY(update_keys(op, coll, index, rid, &scratch->before, &scratch->after, err));
     }
+    return ERR_OK;
+}
+
+static ErrCode tell_update(OpCtx *op, const Collection *coll, Doc before, Doc after,
+                           bool is_replacement, Error *err) {
     WriteObservers *observers = catalog_write_observers(op_catalog(op));
     for (size_t o = 0; o < observers->count; o++)
-        TRY(observers->rows[o].on_update(observers->rows[o].arg, op, coll, before, after, err));
+        TRY(observers->rows[o].on_update(observers->rows[o].arg, op, coll, before, after,
+                                         is_replacement, err));
     return ERR_OK;
 }
 

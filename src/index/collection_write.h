@@ -29,6 +29,9 @@ ErrCode collection_insert(OpCtx *op, const Collection *coll, const Doc *docs, si
 /* `before` is the present document of `rid`, read in this transaction's snapshot. */
 ErrCode collection_update(OpCtx *op, const Collection *coll, RecordId rid, Doc before, Doc after,
                           WriteScratch *scratch, Error *err) MUST_CHECK;
+/* The same of an update that was given as a whole document: observers are told so. */
+ErrCode collection_replace(OpCtx *op, const Collection *coll, RecordId rid, Doc before, Doc after,
+                           WriteScratch *scratch, Error *err) MUST_CHECK;
 ErrCode collection_delete(OpCtx *op, const Collection *coll, RecordId rid, Doc before,
                           WriteScratch *scratch, Error *err) MUST_CHECK;
 

@@ -15,7 +15,8 @@ enum {
 static void trim(Repl *repl, OpCtx *op) {
     CLEANUP(error_reset) Error err = {0};
     uint64_t keep_from_ts = storage_checkpoint_ts(repl->engine);
-    if (!oplog_exists(repl->oplog) || keep_from_ts == 0)
+    /* An initial sync puts entries there that are applied later. */
+    if (!oplog_exists(repl->oplog) || keep_from_ts == 0 || atomic_load(&repl->is_copy_unfinished))
         return;
     if (oplog_trim(repl->oplog, op, keep_from_ts, &err) != ERR_OK)
         LOG_WARN(LOG_REPL, 7300240, "Could not trim the oplog",

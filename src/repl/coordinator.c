@@ -82,6 +82,8 @@ void repl_event(Repl *repl, ReplEventFn event, void *arg) {
     if (UNLIKELY(commit.ts > repl->committed_ts))
         note_commit_point(repl, commit);
     int state = (int)repl_core_state(repl->core);
+    if (work.is_topology_changed && repl->hooks.topology_moves != NULL)
+        repl->hooks.topology_moves(repl->service);
     atomic_store(&repl->state, state);
     atomic_store(&repl->is_core_writable, repl_core_is_writable(repl->core));
     work.is_kick_wanted = state != state_before;

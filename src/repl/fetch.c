@@ -366,13 +366,6 @@ static void take_place(Sync *sync) {
     mutex_unlock(&sync->mu);
 }
 
-static void idle(Sync *sync, int64_t us) {
-    mutex_lock(&sync->mu);
-    if (!sync->is_stopping)
-        (void)cond_wait_until(&sync->fetch_cond, &sync->mu, clock_mono_us() + us);
-    mutex_unlock(&sync->mu);
-}
-
 static bool is_stopping(Sync *sync) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&sync->mu);
     sync->is_source_change_wanted = false;
@@ -385,17 +378,12 @@ void fetch_run(void *arg) {
     OpCtx *op = repl_op_new(sync->repl, "ReplFetch");
     while (!is_stopping(sync)) {
         if (atomic_load(&sync->repl->state) == REPL_STARTUP2 && sync_needs_copy(sync)) {
-            CLEANUP(error_reset) Error err = {0};
-            if (initial_sync(sync, op, &err) != ERR_OK) {
-                LOG_WARN(LOG_REPL, 21192, "Initial sync attempt failed",
-                         LOG_STR("error", error_message(&err)));
-                idle(sync, IDLE_US);
-            }
+            initial_sync(sync, op);
             arena_reset(&op->arena);
             continue;
         }
         if (sync_is_fetching_over(sync)) {
-            idle(sync, IDLE_US);
+            sync_idle(sync, IDLE_US);
             continue;
         }
         take_place(sync);
@@ -405,7 +393,7 @@ void fetch_run(void *arg) {
         if (choice->index < 0 && atomic_load(&sync->repl->is_too_stale))
             begin_staleness(sync);
         if (choice->index < 0)
-            idle(sync, IDLE_US);
+            sync_idle(sync, IDLE_US);
         else
             fetch_from(sync, op, choice);
         xfree(choice);

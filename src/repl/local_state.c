@@ -1,9 +1,11 @@
 /*
  * local_state.c - what a member remembers about itself, as documents of "local": its configuration,
- * its last vote, how often it rolled back, whether an initial sync was left unfinished.
+ * its last vote, how often it rolled back, whether an initial sync was left unfinished, and which
+ * initial sync the data are of.
  *
  * All of these are journaled and not replicated; a store returns when the document is on disk.
  */
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "bson/builder.h"
 #include "ddl/ddl.h"
@@ -18,8 +20,9 @@ LOCAL_NS(CONFIG_NS, "local.system.replset");
 LOCAL_NS(VOTE_NS, "local.replset.election");
 LOCAL_NS(MINVALID_NS, "local.replset.minvalid");
 LOCAL_NS(ROLLBACK_NS, "local.system.rollback.id");
+LOCAL_NS(SYNC_ID_NS, "local.replset.initialSyncId");
 
-static const Ns *const ALL[] = {&CONFIG_NS, &VOTE_NS, &MINVALID_NS, &ROLLBACK_NS};
+static const Ns *const ALL[] = {&CONFIG_NS, &VOTE_NS, &MINVALID_NS, &ROLLBACK_NS, &SYNC_ID_NS};
 
 static ErrCode load(OpCtx *op, const Ns *ns, Doc *ret_doc, Error *err);
 static ErrCode store(OpCtx *op, const Ns *ns, Doc doc, Error *err);
@@ -165,4 +168,16 @@ ErrCode local_store_initial_sync_flag(OpCtx *op, bool is_set, Error *err) {
     if (is_set)
         build_bool(&b, "doingInitialSync", true);
     return store(op, &MINVALID_NS, doc_builder_end(&b), err);
+}
+
+/* Another _id is another document: the old one goes first. */
+ErrCode local_renew_initial_sync_id(OpCtx *op, Error *err) {
+    ModifyRequest all = {.kind = MODIFY_DELETE, .query = {.filter = DOC_EMPTY}, .is_multi = true};
+    ModifyOutcome outcome;
+    TRY(exec_modify(op, &SYNC_ID_NS, &all, &outcome, err));
+    Uuid id = uuid_new();
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    build_uuid(&b, "_id", &id);
+    build_date(&b, "wallTime", clock_wall_ms());
+    return store(op, &SYNC_ID_NS, doc_builder_end(&b), err);
 }

@@ -172,6 +172,7 @@ static ErrCode initiate(Repl *repl, OpCtx *op, Doc doc, Error *err) {
     TRY(check_supported(config, err));
     TRY(check_members(repl, op, config, self, err));
     TRY(begin_history(repl, op, err));
+    TRY(local_renew_initial_sync_id(op, err));
     TRY(local_store_config(op, config, err));
     TRY(storage_checkpoint(repl->engine, err));
     Order order = {.repl = repl, .config = config, .self_index = self};

@@ -41,7 +41,8 @@ struct PrimaryServices {
     Mutex mu;
     /* Guarded by mu. */
     List tasks;
-    bool is_primary;
+    bool is_in_office; /* this node is primary */
+    bool is_primary;   /* and what ran before has ended: tasks may start */
     bool is_stopping;
 };
 
@@ -269,7 +270,7 @@ static void find_tasks(void *arg) {
     op_attach_storage(op, services->service->storage);
     op_begin(op, &(OpDescription){.op_type = "none", .ns = "", .desc = "PrimaryServices"});
     mutex_lock(&services->mu);
-    services->is_primary = !services->is_stopping;
+    services->is_primary = services->is_in_office && !services->is_stopping;
     mutex_unlock(&services->mu);
     for (size_t i = 0; i < services->spec_count; i++) {
         CLEANUP(error_reset) Error err = {0};
@@ -285,13 +286,16 @@ static void find_tasks(void *arg) {
 void primary_services_step_up(PrimaryServices *services) {
     CLEANUP(error_reset) Error err = {0};
     thread_join(&services->finder); /* of the last time */
+    mutex_lock(&services->mu);
+    services->is_in_office = true;
+    mutex_unlock(&services->mu);
     if (thread_start(&services->finder, "PrimaryServices", find_tasks, services, &err) != ERR_OK)
         LOG_ERROR(LOG_REPL, 7300262, "No thread to find tasks with",
                   LOG_STR("error", error_message(&err)));
 }
 
 static void interrupt(PrimaryServices *services, ErrCode why) {
-    services->is_primary = false;
+    services->is_primary = services->is_in_office = false;
     LIST_FOR_EACH (&services->tasks, node)
         op_kill(CONTAINER_OF(node, PrimaryTask, node)->op, why);
 }
@@ -301,13 +305,13 @@ void primary_services_step_down(PrimaryServices *services) {
     interrupt(services, ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE);
 }
 
-void primary_services_stop(PrimaryServices *services) {
-    if (services == NULL)
-        return;
-    mutex_lock(&services->mu);
+void primary_services_begin_stop(PrimaryServices *services) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&services->mu);
     services->is_stopping = true;
     interrupt(services, ERR_INTERRUPTED_AT_SHUTDOWN);
-    mutex_unlock(&services->mu);
+}
+
+void primary_services_stop(PrimaryServices *services) {
     thread_join(&services->finder);
     collect(services, /* is_all= */ true);
 }

@@ -47,7 +47,8 @@ void primary_services_register(PrimaryServices *services, const PrimaryServiceSp
 void primary_services_step_up(PrimaryServices *services);
 /* Not any more. Does not wait. */
 void primary_services_step_down(PrimaryServices *services);
-/* Ends everything and waits for it. */
+/* Ends everything; the second waits for it, when nobody steps up any more. */
+void primary_services_begin_stop(PrimaryServices *services);
 void primary_services_stop(PrimaryServices *services);
 
 /* Begins a task: `state` has its _id and whatever the phases need; "phase" is added. Returns when a

@@ -18,9 +18,9 @@ enum {
     REPLAY_BATCH_BYTES = 16 * 1024 * 1024,
 };
 
-/* Entries after `*after`, copied into the operation's arena. */
-static ErrCode read_batch(Repl *repl, OpCtx *op, uint64_t after, Doc *entries, size_t *ret_count,
-                          Error *err) {
+/* Entries after `after` up to `until`, copied into the operation's arena. */
+static ErrCode read_batch(Repl *repl, OpCtx *op, uint64_t after, uint64_t until, Doc *entries,
+                          size_t *ret_count, Error *err) {
     CLEANUP(record_cursor_done) RecordCursor cursor = {0};
     const Collection *coll = oplog_collection(repl->oplog);
     TRY(record_cursor_open(op, coll->records, /* is_forward= */ true, &cursor, err));
@@ -32,11 +32,53 @@ static ErrCode read_batch(Repl *repl, OpCtx *op, uint64_t after, Doc *entries, s
         RecordId rid;
         Str data;
         TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
-        if (!is_found)
+        if (!is_found || (uint64_t)rid.num > until)
             break;
         bytes += data.size;
         entries[(*ret_count)++] = doc_copy((Doc){(const uint8_t *)data.data}, &op->arena);
     }
+    return ERR_OK;
+}
+
+static ErrCode replay_batch(Repl *repl, OpCtx *op, const ReplayRange *range, uint64_t *after,
+                            size_t *ret_count, Error *err) {
+    Doc *entries = ARENA_ARRAY(&op->arena, Doc, REPLAY_BATCH_ENTRIES);
+    TRY(op_lock_global(op, LOCK_IS, err));
+    ErrCode rc = read_batch(repl, op, *after, range->until_ts, entries, ret_count, err);
+    op_unlock_global(op);
+    TRY(rc);
+    if (*ret_count == 0)
+        return ERR_OK;
+    for (size_t done = 0; done < *ret_count;) {
+        size_t end = apply_batch_end(entries + done, *ret_count - done);
+        TRY(applier_run(repl->applier, op, entries + done, end, range->mode, err));
+        done += end;
+    }
+    OpTime optime;
+    int64_t wall_ms;
+    TRY(oplog_entry_position(entries[*ret_count - 1], &optime, &wall_ms, err));
+    *after = optime.ts;
+    return ERR_OK;
+}
+
+ErrCode repl_replay_range(Repl *repl, OpCtx *op, const ReplayRange *range, Error *err) {
+    uint64_t after = range->after_ts;
+    while (after < range->until_ts) {
+        ArenaMark mark = arena_mark(&op->arena);
+        size_t count;
+        TRY(replay_batch(repl, op, range, &after, &count, err));
+        arena_rewind(&op->arena, mark);
+        if (count == 0)
+            break;
+        if (range->on_batch != NULL)
+            TRY(range->on_batch(range->arg, (int64_t)count, err));
+    }
+    return ERR_OK;
+}
+
+static ErrCode count_entries(void *arg, int64_t entries, Error *err) {
+    (void)err;
+    *(int64_t *)arg += entries;
     return ERR_OK;
 }
 
@@ -50,29 +92,13 @@ ErrCode repl_replay(Repl *repl, OpCtx *op, uint64_t from_ts, OpTime *ret_last, i
     storage_set_oplog_visible_ts(repl->engine, ret_last->ts);
     int64_t start_us = clock_mono_us();
     int64_t total = 0;
-    uint64_t after = from_ts;
-    while (after < ret_last->ts) {
-        ArenaMark mark = arena_mark(&op->arena);
-        Doc *entries = ARENA_ARRAY(&op->arena, Doc, REPLAY_BATCH_ENTRIES);
-        size_t count;
-        TRY(op_lock_global(op, LOCK_IS, err));
-        ErrCode rc = read_batch(repl, op, after, entries, &count, err);
-        op_unlock_global(op);
-        TRY(rc);
-        if (count == 0)
-            break;
-        for (size_t done = 0; done < count;) {
-            size_t end = apply_batch_end(entries + done, count - done);
-            TRY(applier_run(repl->applier, op, entries + done, end, APPLY_RECOVERY, err));
-            done += end;
-        }
-        OpTime optime;
-        int64_t wall_ms;
-        TRY(oplog_entry_position(entries[count - 1], &optime, &wall_ms, err));
-        after = optime.ts;
-        total += (int64_t)count;
-        arena_rewind(&op->arena, mark);
-    }
+    TRY(repl_replay_range(repl, op,
+                          &(ReplayRange){.after_ts = from_ts,
+                                         .until_ts = ret_last->ts,
+                                         .mode = APPLY_RECOVERY,
+                                         .on_batch = count_entries,
+                                         .arg = &total},
+                          err));
     LOG_INFO(LOG_REPL, 21549, "Replayed the oplog", LOG_I64("entries", total),
              LOG_I64("durationMillis", (clock_mono_us() - start_us) / 1000));
     return ERR_OK;
@@ -93,8 +119,10 @@ static ErrCode cut_holes(Repl *repl, OpCtx *op, Error *err) {
 ErrCode repl_recover(Repl *repl, OpCtx *op, Error *err) {
     if (!oplog_exists(repl->oplog))
         return ERR_OK;
-    TRY(local_load_initial_sync_flag(op, &repl->is_copy_unfinished, err));
-    if (repl->is_copy_unfinished) {
+    bool is_copy_unfinished;
+    TRY(local_load_initial_sync_flag(op, &is_copy_unfinished, err));
+    atomic_store(&repl->is_copy_unfinished, is_copy_unfinished);
+    if (is_copy_unfinished) {
         LOG_INFO(LOG_REPL, 7300230,
                  "An initial sync was not finished: the data will be copied "
                  "anew");

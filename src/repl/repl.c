@@ -45,6 +45,10 @@ static ErrCode open_core(Repl *repl, OpCtx *op, Error *err) {
     TRY(local_load_last_vote(op, &start.last_vote, err));
     int32_t rollback_id;
     TRY(local_load_rollback_id(op, &rollback_id, err));
+    /* Entries that were not on disk yet are lost, and so is what they wrote: whoever copied it from
+     * here has to know. */
+    if (storage_was_unclean(repl->engine) && oplog_exists(repl->oplog))
+        TRY(local_store_rollback_id(op, ++rollback_id, err));
     atomic_store(&repl->rollback_id, rollback_id);
     secure_random(&start.seed, sizeof(start.seed));
     ReplOptions options = repl_options_default();
@@ -127,7 +131,7 @@ static void shut_down(void *arg, ReplCore *core, ReplNow now, ReplActions *actio
 void repl_stop(Repl *repl) {
     if (repl == NULL || repl->core == NULL)
         return;
-    primary_services_stop(repl->services);
+    primary_services_begin_stop(repl->services);
     time_keys_stop(repl->time_keys);
     note_asker_stop(repl->note_asker);
     repl_event(repl, shut_down, NULL);
@@ -140,6 +144,7 @@ void repl_stop(Repl *repl) {
     cond_signal(&repl->care_cond);
     mutex_unlock(&repl->mu);
     thread_join(&repl->coordinator);
+    primary_services_stop(repl->services); /* nobody starts any more now */
     thread_join(&repl->care);
     if (!atomic_load(&repl->accepts_writes))
         return;
@@ -152,6 +157,7 @@ void repl_stop(Repl *repl) {
 void repl_free(Repl *repl) {
     if (repl == NULL)
         return;
+    oplog_free(repl->oplog); /* first: from now on no flush of the journal comes back here */
     primary_services_free(repl->services);
     time_keys_free(repl->time_keys);
     note_asker_free(repl->note_asker);
@@ -159,7 +165,6 @@ void repl_free(Repl *repl) {
     index_votes_free(repl->index_votes);
     messenger_free(repl->messenger);
     applier_free(repl->applier);
-    oplog_free(repl->oplog);
     if (repl->core != NULL)
         repl_core_free(repl->core);
     repl_config_unref(repl->noted_config);
@@ -274,7 +279,7 @@ static bool has_user_data(Repl *repl) {
     const char *names[] = {"local.system.replset",   "local.replset.election",
                            "local.replset.minvalid", "local.system.rollback.id",
                            "local.oplog.rs",         "local.replset.oplogTruncateAfterPoint",
-                           "local.startup_log"};
+                           "local.startup_log",      "local.replset.initialSyncId"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         Ns ns;
         CLEANUP(error_reset) Error err = {0};

@@ -31,6 +31,12 @@ typedef struct ReplSettings {
     bool has_test_service;
 } ReplSettings;
 
+typedef struct InitialSyncSettings {
+    int64_t attempts_max;
+    int64_t retry_secs; /* how long an outage of the source may be */
+    int64_t batch_docs; /* of one reply of the source; 0: as many as fit */
+} InitialSyncSettings;
+
 /* Server parameters that this layer looks at again and again. */
 typedef struct ReplTuning {
     int64_t key_rotation_secs; /* how long a key signs cluster times */
@@ -39,8 +45,10 @@ typedef struct ReplTuning {
 
 /* What the server gives to this layer; called from any thread. */
 typedef struct ReplHooks {
+    void (*topology_moves)(ServiceCtx *service); /* about to change; with the core locked */
     void (*topology_changed)(ServiceCtx *service);
     FlowSettings (*flow_settings)(ServiceCtx *service);
+    InitialSyncSettings (*initial_sync_settings)(ServiceCtx *service);
     ReplTuning (*tuning)(ServiceCtx *service);
 } ReplHooks;
 
@@ -77,6 +85,9 @@ bool repl_is_too_stale(const Repl *repl);
 FlowControl *repl_flow_control(Repl *repl);
 
 PrimaryServices *repl_primary_services(Repl *repl);
+
+/* initialSyncStatus of replSetGetStatus; nothing when there is no initial sync under way. */
+void repl_build_initial_sync_status(Repl *repl, DocBuilder *b);
 
 TimeKeys *repl_time_keys(Repl *repl);
 

@@ -48,8 +48,8 @@ struct Repl {
     char host[REPL_HOST_SIZE];
     uint16_t port;
     int64_t oplog_bytes;
-    uint64_t oldest_ts_min;  /* where the history of this run begins */
-    bool is_copy_unfinished; /* an initial sync was begun and not finished */
+    uint64_t oldest_ts_min;          /* where the history of this run begins */
+    _Atomic bool is_copy_unfinished; /* an initial sync was begun and not finished */
     FlowControl flow;
     Oplog *oplog;
     Applier *applier;
@@ -146,6 +146,8 @@ ErrCode local_store_rollback_id(OpCtx *op, int32_t id, Error *err) MUST_CHECK;
 /* An initial sync that was begun and not finished: the data are worth nothing. */
 ErrCode local_load_initial_sync_flag(OpCtx *op, bool *ret_is_set, Error *err) MUST_CHECK;
 ErrCode local_store_initial_sync_flag(OpCtx *op, bool is_set, Error *err) MUST_CHECK;
+/* The data of this member are new: whoever copies them from it has to notice. */
+ErrCode local_renew_initial_sync_id(OpCtx *op, Error *err) MUST_CHECK;
 
 /* ---- transitions.c ---- */
 
@@ -169,6 +171,17 @@ ErrCode repl_recover(Repl *repl, OpCtx *op, Error *err) MUST_CHECK;
 /* Applies the entries after `from_ts` up to the end of the oplog. */
 ErrCode repl_replay(Repl *repl, OpCtx *op, uint64_t from_ts, OpTime *ret_last, int64_t *ret_wall_ms,
                     Error *err) MUST_CHECK;
+
+/* Applies the entries after one timestamp up to another, which are in the oplog and visible. */
+typedef struct ReplayRange {
+    uint64_t after_ts;
+    uint64_t until_ts;
+    ApplyMode mode;
+    /* After each batch, with its number of entries; a failure ends it. NULL: none. */
+    ErrCode (*on_batch)(void *arg, int64_t entries, Error *err);
+    void *arg;
+} ReplayRange;
+ErrCode repl_replay_range(Repl *repl, OpCtx *op, const ReplayRange *range, Error *err) MUST_CHECK;
 
 /* ---- self.c ---- */
 

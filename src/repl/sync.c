@@ -33,6 +33,7 @@ Sync *sync_new(Repl *repl) {
     cond_init(&sync->apply_cond);
     cond_init(&sync->report_cond);
     list_init(&sync->queue);
+    sync->initial_sync = initial_sync_status_new();
     return sync;
 }
 
@@ -55,6 +56,8 @@ void sync_stop(Sync *sync) {
         peer_interrupt(sync->fetch_peer);
     if (sync->report_peer != NULL)
         peer_interrupt(sync->report_peer);
+    if (sync->window_peer != NULL)
+        peer_interrupt(sync->window_peer);
     wake_all(sync);
     mutex_unlock(&sync->mu);
     thread_join(&sync->fetcher);
@@ -80,11 +83,13 @@ void sync_free(Sync *sync) {
     cond_done(&sync->apply_cond);
     cond_done(&sync->report_cond);
     mutex_done(&sync->mu);
+    initial_sync_status_free(sync->initial_sync);
     xfree(sync);
 }
 
 bool sync_needs_copy(const Sync *sync) {
-    return optime_is_none(oplog_applied(sync->repl->oplog)) || sync->repl->is_copy_unfinished;
+    return optime_is_none(oplog_applied(sync->repl->oplog)) ||
+           atomic_load(&sync->repl->is_copy_unfinished);
 }
 
 void sync_kick(Sync *sync) {
@@ -152,6 +157,26 @@ void sync_set_peer(Sync *sync, Peer **place, Peer *peer) {
     *place = peer;
     if (peer != NULL && sync->is_stopping)
         peer_interrupt(peer);
+    mutex_unlock(&sync->mu);
+}
+
+bool sync_is_source_change_wanted(Sync *sync) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&sync->mu);
+    return sync->is_source_change_wanted;
+}
+
+void sync_interrupt_peer(Sync *sync, Peer **place) {
+    mutex_lock(&sync->mu);
+    if (*place != NULL)
+        peer_interrupt(*place);
+    cond_broadcast(&sync->fetch_cond);
+    mutex_unlock(&sync->mu);
+}
+
+void sync_idle(Sync *sync, int64_t us) {
+    mutex_lock(&sync->mu);
+    if (!sync->is_stopping)
+        (void)cond_wait_until(&sync->fetch_cond, &sync->mu, clock_mono_us() + us);
     mutex_unlock(&sync->mu);
 }
 

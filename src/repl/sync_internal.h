@@ -6,6 +6,8 @@
 #include "repl/repl_internal.h"
 #include "transport/peer.h"
 
+typedef struct InitialSyncStatus InitialSyncStatus;
+
 /* One reply of the source: entries back to back. */
 typedef struct FetchedBatch {
     ListNode node;
@@ -20,6 +22,7 @@ struct Sync {
     Thread fetcher;
     Thread applier;
     Thread reporter;
+    InitialSyncStatus *initial_sync; /* how far it is */
 
     Mutex mu;
     /* Guarded by mu. */
@@ -39,6 +42,7 @@ struct Sync {
     /* Connections that others may interrupt. */
     Peer *fetch_peer;
     Peer *report_peer;
+    Peer *window_peer; /* of an initial sync */
 };
 
 /* fetch.c: from a source until it is of no use any more. */
@@ -48,9 +52,16 @@ void report_run(void *sync);
 bool sync_is_stopping(Sync *sync);
 /* True once no more fetching is wanted. */
 bool sync_is_fetching_over(Sync *sync);
+bool sync_is_source_change_wanted(Sync *sync);
 void sync_set_peer(Sync *sync, Peer **place, Peer *peer);
+/* Makes the calls on it fail, and wakes who is idle. */
+void sync_interrupt_peer(Sync *sync, Peer **place);
+/* Waits, until something changes at most. */
+void sync_idle(Sync *sync, int64_t us);
 
-/* initial_sync.c: all data of another member; ERR_OK when this one can go on by its oplog. */
-ErrCode initial_sync(Sync *sync, OpCtx *op, Error *err) MUST_CHECK;
+/* initial_sync.c: one attempt to get all data of another member. */
+void initial_sync(Sync *sync, OpCtx *op);
+InitialSyncStatus *initial_sync_status_new(void);
+void initial_sync_status_free(InitialSyncStatus *status);
 /* rollback.c: gives up what others do not have. */
 ErrCode rollback_run(Sync *sync, OpCtx *op, Peer *source, Error *err) MUST_CHECK;

@@ -67,15 +67,14 @@ void time_keys_stop(TimeKeys *keys) {
         return;
     op_kill(keys->op, ERR_INTERRUPTED_AT_SHUTDOWN);
     thread_join(&keys->thread);
+    op_end(keys->op);
+    op_ctx_free(TAKE_PTR(keys->op));
 }
 
 void time_keys_free(TimeKeys *keys) {
     if (keys == NULL)
         return;
-    if (keys->op != NULL) {
-        op_end(keys->op);
-        op_ctx_free(keys->op);
-    }
+    op_ctx_free(keys->op); /* that of a thread that could not be started */
     xfree(keys->list);
     cond_done(&keys->cond);
     mutex_done(&keys->mu);

@@ -276,6 +276,11 @@ static ErrCode open_catalog(Node *node, Error *err) {
     return rc;
 }
 
+static void on_topology_moves(ServiceCtx *service) {
+    if (service->commands != NULL)
+        topology_moves(service->commands);
+}
+
 static void on_topology_changed(ServiceCtx *service) {
     if (service->commands != NULL)
         topology_changed(service->commands);
@@ -291,6 +296,14 @@ static FlowSettings flow_settings(ServiceCtx *service) {
         .fudge = param_f64(service, PARAM_FLOW_CONTROL_FUDGE),
         .adder = (double)param_i64(service, PARAM_FLOW_CONTROL_ADDER),
         .multiplier = param_f64(service, PARAM_FLOW_CONTROL_MULTIPLIER),
+    };
+}
+
+static InitialSyncSettings initial_sync_settings(ServiceCtx *service) {
+    return (InitialSyncSettings){
+        .attempts_max = param_i64(service, PARAM_INITIAL_SYNC_ATTEMPTS),
+        .retry_secs = param_i64(service, PARAM_INITIAL_SYNC_RETRY_SECS),
+        .batch_docs = param_i64(service, PARAM_CLONER_BATCH_SIZE),
     };
 }
 
@@ -329,8 +342,10 @@ static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
     node->service.sessions = session_catalog_new(&node->service);
     node->service.session_cache = session_cache_new();
     server_setup(&node->service)->default_concerns = default_concerns_cache_new();
-    const ReplHooks hooks = {.topology_changed = on_topology_changed,
+    const ReplHooks hooks = {.topology_moves = on_topology_moves,
+                             .topology_changed = on_topology_changed,
                              .flow_settings = flow_settings,
+                             .initial_sync_settings = initial_sync_settings,
                              .tuning = repl_tuning};
     return repl_open(op, &settings, &hooks, &node->service.repl, err);
 }

@@ -253,7 +253,9 @@ uint64_t storage_oplog_visible_ts(const StorageEngine *engine) {
 }
 
 void storage_set_hooks(StorageEngine *engine, const StorageHooks *hooks) {
+    journal_pause(engine);
     engine->hooks = *hooks;
+    journal_resume(engine);
 }
 
 bool storage_is_replicated(const StorageEngine *engine) {

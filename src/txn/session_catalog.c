@@ -247,8 +247,8 @@ static ErrCode on_insert(void *arg, OpCtx *op, const Collection *coll, Doc doc, 
 }
 
 static ErrCode on_update(void *arg, OpCtx *op, const Collection *coll, Doc before, Doc after,
-                         Error *err) {
-    (void)before, (void)after, (void)err;
+                         bool is_replacement, Error *err) {
+    (void)before, (void)after, (void)is_replacement, (void)err;
     return note(arg, op, &coll->ns);
 }
 

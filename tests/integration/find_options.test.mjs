@@ -336,3 +336,99 @@ test('returnKey shows keys alone, also with showRecordId', async () => {
     const options = { returnKey: true, showRecordId: true };
     assert.deepEqual(await c.find({ _id: { $gt: 0 } }, options).toArray(), [{ _id: 1 }]);
 });
+
+/* ---- resume tokens, and collections by their UUID ---- */
+
+const NATURAL = { hint: { $natural: 1 }, $_requestResumeToken: true };
+
+/* Record ids stay numbers of 64 bits. */
+const raw = (command) => node.db.command(command, { promoteLongs: false });
+
+async function uuidOf(collection) {
+    const [row] = await node.db.listCollections({ name: collection.collectionName }).toArray();
+    return row.info.uuid;
+}
+
+for (const [kind, options] of [
+    ['a collection', undefined],
+    ['a clustered one', { clusteredIndex: { key: { _id: 1 }, unique: true } }],
+    ['a capped one', { capped: true, size: 100_000 }],
+])
+    test(`a scan of ${kind} goes on after the token of an earlier one`, async () => {
+        const documents = Array.from({ length: 10 }, (_, _id) => ({ _id }));
+        const c = await node.collection(documents, options);
+        const run = (more) => raw({ find: c.collectionName, ...NATURAL, ...more });
+        const { cursor } = await run({ batchSize: 4 });
+        assert.deepEqual(ids(cursor.firstBatch), [0, 1, 2, 3]);
+        const token = cursor.postBatchResumeToken;
+        const rest = (await run({ $_resumeAfter: token })).cursor;
+        assert.deepEqual(ids(rest.firstBatch), [4, 5, 6, 7, 8, 9]);
+        assert.deepEqual(ids((await run({ $_startAt: token })).cursor.firstBatch), [3, 4, 5, 6, 7, 8, 9]);
+        const more = await raw({
+            getMore: cursor.id,
+            collection: c.collectionName,
+            batchSize: 2,
+        });
+        const next = await run({ $_resumeAfter: more.cursor.postBatchResumeToken });
+        assert.deepEqual(ids(next.cursor.firstBatch), [6, 7, 8, 9]);
+        assert.deepEqual((await run({ $_resumeAfter: rest.postBatchResumeToken })).cursor.firstBatch, []);
+        if (kind === 'a capped one') return;
+        await c.deleteOne({ _id: 3 });
+        await fails(run({ $_resumeAfter: token }), 211);
+        assert.deepEqual(ids((await run({ $_startAt: token })).cursor.firstBatch), [4, 5, 6, 7, 8, 9]);
+    });
+
+test('a document that did not fit into a batch is not in its token', async () => {
+    const pad = 'x'.repeat(7_000_000);
+    const c = await node.collection();
+    for (let _id = 0; _id < 5; _id++) await c.insertOne({ _id, pad });
+    const seen = [];
+    let token;
+    for (;;) {
+        const { cursor } = await raw({
+            find: c.collectionName,
+            ...NATURAL,
+            ...(token && { $_resumeAfter: token }),
+        });
+        if (cursor.firstBatch.length === 0) break;
+        seen.push(...ids(cursor.firstBatch));
+        token = cursor.postBatchResumeToken;
+    }
+    assert.deepEqual(seen, [0, 1, 2, 3, 4]);
+});
+
+test('resume tokens are checked', async () => {
+    const c = await node.collection([{ _id: 1 }]);
+    const run = (more) => raw({ find: c.collectionName, ...more });
+    assert.deepEqual((await run({ filter: { _id: 9 }, ...NATURAL })).cursor.postBatchResumeToken, {
+        $recordId: null,
+    });
+    assert.equal((await run({})).cursor.postBatchResumeToken, undefined);
+    await fails(run({ $_requestResumeToken: true }), 2);
+    await fails(run({ ...NATURAL, hint: { $natural: -1 } }), 2);
+    await fails(run({ ...NATURAL, sort: { a: 1 } }), 2);
+    await fails(run({ hint: { $natural: 1 }, $_resumeAfter: { $recordId: Long.ONE } }), 2);
+    for (const token of [{}, { a: 1 }, { $recordId: 1.5 }, { $recordId: Long.ZERO }, { $recordId: Long.ONE, b: 1 }])
+        await fails(run({ ...NATURAL, $_resumeAfter: token }), 2);
+    const bytes = Buffer.from([1, 2, 3]);
+    await fails(run({ ...NATURAL, $_resumeAfter: { $recordId: bytes } }), 2);
+    await fails(run({ ...NATURAL, $_startAt: { $recordId: bytes } }), 2);
+});
+
+test('find and listIndexes take the UUID of a collection', async () => {
+    const c = await node.collection([{ _id: 1 }, { _id: 2 }]);
+    const uuid = await uuidOf(c);
+    const to = node.newName();
+    await c.rename(to);
+    const { cursor } = await node.db.command({ find: uuid, batchSize: 1 });
+    assert.equal(cursor.ns, `test.${to}`);
+    const rest = await node.db.command({ getMore: cursor.id, collection: to });
+    assert.deepEqual(ids(rest.cursor.nextBatch), [2]);
+    assert.equal((await node.db.command({ listIndexes: uuid })).cursor.firstBatch[0].name, '_id_');
+    await fails(node.client.db('other').command({ find: uuid }), 26);
+    await node.db.collection(to).drop();
+    await fails(node.db.command({ find: uuid }), 26);
+    await fails(node.db.command({ listIndexes: uuid }), 26);
+    await fails(node.db.command({ find: 1 }), 73);
+    await fails(node.db.command({ find: Buffer.from('abc') }), 73);
+});

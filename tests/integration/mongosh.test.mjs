@@ -1,40 +1,15 @@
 /* OPS-2: mongosh works unchanged. Each test is one scripted run of the shell. */
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { dirname, join } from 'node:path';
 import { test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { useServer } from '../lib/fixture.mjs';
+import { runShell } from '../lib/mongosh.mjs';
 
 const node = useServer();
-const MONGOSH = join(
-    dirname(fileURLToPath(import.meta.url)),
-    '..',
-    'node_modules',
-    '.bin',
-    'mongosh',
-);
-
-/* Output of the shell for statements, each given with --eval. */
-async function shell(...statements) {
-    const args = ['--quiet', '--norc', `mongodb://127.0.0.1:${node.server.port}/shell`];
-    const evals = statements.flatMap((statement) => ['--eval', statement]);
-    // The shell keeps its history and settings in HOME: give it one that goes away.
-    const env = {
-        ...process.env,
-        HOME: node.server.root,
-        MONGOSH_FORCE_DISABLE_TELEMETRY_FOR_TESTING: '1',
-    };
-    const child = spawn(MONGOSH, [...args, ...evals], { stdio: ['ignore', 'pipe', 'pipe'], env });
-    let stdout = '';
-    let stderr = '';
-    child.stdout.on('data', (data) => (stdout += data));
-    child.stderr.on('data', (data) => (stderr += data));
-    const [code] = await once(child, 'close');
-    assert.equal(code, 0, `mongosh ended with ${code}: ${stdout} ${stderr}`);
-    return stdout;
-}
+const shell = (...statements) =>
+    runShell(
+        { uri: `mongodb://127.0.0.1:${node.server.port}/shell`, home: node.server.root },
+        ...statements,
+    );
 const json = async (expression) => JSON.parse(await shell(`print(EJSON.stringify(${expression}))`));
 
 test('OPS-2: mongosh inserts, finds, updates and deletes', async () => {

@@ -38,7 +38,9 @@ describe('a set of one member', () => {
         await coll.insertOne({ _id: 1, a: 1 });
         await coll.insertMany([{ _id: 2 }, { _id: 3 }]);
         await coll.updateOne({ _id: 1 }, { $set: { b: 2 } });
-        await coll.replaceOne({ _id: 2 }, { c: 'replaced by something else' }); // told as a difference
+        await coll.replaceOne({ _id: 2 }, { c: 'a whole document' });
+        await coll.findOneAndReplace({ _id: 2 }, { c: 'a whole document', d: 1 });
+        await coll.findOneAndUpdate({ _id: 2 }, [{ $set: { e: 1 } }]);
         await coll.updateOne({ _id: 1 }, { $set: { b: 2 } }); // changes nothing: no entry
         await coll.deleteOne({ _id: 3 });
         await coll.createIndex({ a: 1 });
@@ -49,12 +51,14 @@ describe('a set of one member', () => {
             .find({ ns: { $in: ['one.entries', 'one.$cmd'] } })
             .toArray();
         const short = entries.map(({ op, o }) => [op, Object.keys(o)[0]].join(' '));
-        assert.deepEqual(short.slice(0, 7), [
+        assert.deepEqual(short.slice(0, 9), [
             'c create',
             'i _id',
             'i _id',
             'i _id',
             'u $v',
+            'u _id',
+            'u _id',
             'u $v',
             'd _id',
         ]);
@@ -69,6 +73,11 @@ describe('a set of one member', () => {
         const update = entries.find(({ op }) => op === 'u');
         assert.deepEqual(update.o, { $v: 2, diff: { i: { b: 2 } } });
         assert.deepEqual(update.o2, { _id: 1 });
+        const [, whole, again, piped] = entries.filter(({ op }) => op === 'u');
+        assert.deepEqual(whole.o, { _id: 2, c: 'a whole document' });
+        assert.deepEqual(whole.o2, { _id: 2 });
+        assert.deepEqual(again.o, { _id: 2, c: 'a whole document', d: 1 });
+        assert.deepEqual(piped.o, { $v: 2, diff: { i: { e: 1 } } });
         for (let i = 1; i < entries.length; i++)
             assert.ok(entries[i].ts.greaterThan(entries[i - 1].ts), 'timestamps rise');
     });

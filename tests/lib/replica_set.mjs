@@ -18,7 +18,7 @@ const EXCEEDED_TIME_LIMIT = 262;
 
 /* Ports nobody uses now. They are given back before the members start: somebody else may be
  * faster, which is rare enough for tests. */
-async function freePorts(count) {
+export async function freePorts(count) {
     const listeners = [];
     for (let i = 0; i < count; i++) {
         const listener = createServer();

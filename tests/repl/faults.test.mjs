@@ -441,7 +441,7 @@ for (const step of [
     'replayed',
 ])
     FAULTS[`rollback.${step}`] = (victim) => rollBack(victim, `rollback.${step}`);
-for (const step of ['flagSet', 'dropped', 'clonedN', 'applied', 'flagCleared'])
+for (const step of ['flagSet', 'dropped', 'batchStored', 'clonedN', 'applied', 'flagCleared'])
     FAULTS[`initialSync.${step}`] = (victim) => resync(victim, `initialSync.${step}`);
 
 /* ---- rounds ---- */

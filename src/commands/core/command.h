@@ -112,6 +112,7 @@ typedef struct CommandCtx {
     bool is_more_to_come;   /* run() streams: another reply follows */
     bool has_write_errors;  /* counts as failed although ok is 1 */
     bool is_writing;        /* run() wrote, although not every run of its command does */
+    bool has_forced_error;  /* failCommand makes the command fail: nothing has changed */
     bool has_forced_labels; /* failCommand says which error labels there are */
     bool has_oplog_reader;  /* run() read the oplog for another member: metadata go along */
 } CommandCtx;

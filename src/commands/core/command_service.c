@@ -61,6 +61,7 @@ static ErrCode finish_writes(CommandService *cs, CommandCtx *ctx, Error *err);
 static void note_finished(CommandService *cs, CommandCtx *ctx, CommandRow *row, ErrCode rc,
                           const Error *err);
 static OpDescription describe(const CommandCtx *ctx, const char *ns);
+static void build_state_of_error(CommandService *cs, CommandCtx *ctx, ErrCode rc);
 static uint32_t labels_of(const CommandCtx *ctx, ErrCode rc);
 static void build_labels(DocBuilder *b, uint32_t labels);
 
@@ -122,8 +123,19 @@ TopologyVersion topology_version(CommandService *service) {
     return (TopologyVersion){service->process_id, atomic_load(&service->topology_counter)};
 }
 
-void topology_changed(CommandService *service) {
+void topology_moves(CommandService *service) {
     atomic_fetch_add(&service->topology_counter, 1);
+}
+
+void build_topology_version(DocBuilder *b, TopologyVersion version) {
+    size_t opened = build_open_doc(b, "topologyVersion");
+    build_oid(b, "processId", &version.process_id);
+    build_i64(b, "counter", version.counter);
+    build_close(b, opened);
+}
+
+void topology_changed(CommandService *service) {
+    topology_moves(service);
     if (service->service->transport != NULL)
         transport_wake_parked(service->service->transport);
 }
@@ -264,6 +276,8 @@ static HandleResult run_message(CommandService *cs, CommandCtx *ctx) {
             doc_builder_init(ctx->reply, reply->buf);
             err.labels |= labels_of(ctx, rc);
             build_error(ctx->reply, &err);
+            if (err.extra == NULL)
+                build_state_of_error(cs, ctx, rc);
         } else {
             build_f64(ctx->reply, "ok", 1.0);
         }
@@ -373,6 +387,7 @@ static ErrCode finish_writes(CommandService *cs, CommandCtx *ctx, Error *err) {
     build_error_fields(ctx->reply, &wc_err, /* has_code_name= */ true);
     build_close(ctx->reply, opened);
     build_labels(ctx->reply, labels_of(ctx, wc_err.code) & ERROR_LABEL_RETRYABLE_WRITE);
+    build_state_of_error(ctx->service->commands, ctx, wc_err.code);
     error_reset(&wc_err);
     return ERR_OK;
 }
@@ -424,6 +439,13 @@ static OpDescription describe(const CommandCtx *ctx, const char *ns) {
 
 /* What drivers are told about a failed retryable write: that sending it again can help, and whether
  * this time nothing was written. */
+/* Whoever is told that this member is not in the right state learns as of when: a driver that has
+ * heard of that state already need not forget the server and look for it again. */
+static void build_state_of_error(CommandService *cs, CommandCtx *ctx, ErrCode rc) {
+    if (ctx->service->repl != NULL && !ctx->has_forced_error && error_is_of_state(rc))
+        build_topology_version(ctx->reply, topology_version(cs));
+}
+
 static uint32_t labels_of(const CommandCtx *ctx, ErrCode rc) {
     if (!elem_is_present(ctx->args.txn_number) || ctx->has_forced_labels || !error_is_retriable(rc))
         return 0;

@@ -50,6 +50,11 @@ typedef struct TopologyVersion {
     int64_t counter;
 } TopologyVersion;
 TopologyVersion topology_version(CommandService *service);
+/* Appends {topologyVersion: ...}. */
+void build_topology_version(DocBuilder *b, TopologyVersion version);
+/* The state is about to change: errors that come of it must not look as if they were known. Does
+ * not wait and calls nobody. */
+void topology_moves(CommandService *service);
 /* Something visible in hello changed: wakes those who wait for it. */
 void topology_changed(CommandService *service);
 /* From now on hello says that the server is going away. */

@@ -36,6 +36,7 @@ ErrCode fail_command_check(CommandCtx *ctx, Error *err) {
     if (!has_code)
         return ERR_OK;
     (void)error_set(err, (ErrCode)elem_as_i64(code), "Failing command via 'failCommand' failpoint");
+    ctx->has_forced_error = true;
     ctx->has_forced_labels = elem_type(doc_get_lit(data, "errorLabels")) == BT_ARRAY;
     set_labels(err, data);
     return err->code;
@@ -66,6 +67,7 @@ bool fail_command_write_concern_error(CommandCtx *ctx, Error *wc_err) {
         error_set_extra(wc_err, doc_builder_end(&b).data);
     }
     Elem labels = doc_get_lit((Doc){bytes}, "errorLabels");
+    ctx->has_forced_error = true;
     ctx->has_forced_labels = elem_type(labels) == BT_ARRAY;
     if (elem_type(labels) == BT_ARRAY && !doc_is_empty(elem_doc(labels)))
         build_elem(ctx->reply, labels);

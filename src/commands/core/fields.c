@@ -68,6 +68,13 @@ ErrCode field_parse(const FieldSpec *spec, const char *context, Elem elem, Arena
         return ERR_OK;
     case FIELD_DOCS:
         return parse_doc_list(context, spec->name, elem, arena, at, err);
+    case FIELD_COLL_OR_UUID:
+        if (type == BT_STRING)
+            ((CollRef *)at)->name = elem_str(elem);
+        else if (!(((CollRef *)at)->has_uuid = uuid_from_elem(elem, &((CollRef *)at)->uuid)))
+            return error_set(err, ERR_INVALID_NAMESPACE, "collection name has invalid type %s",
+                             bson_type_name(type));
+        return ERR_OK;
     case FIELD_COLL:
         if (type != BT_STRING)
             return error_set(err, ERR_INVALID_NAMESPACE, "collection name has invalid type %s",

@@ -12,21 +12,23 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "bson/doc.h"
+#include "bson/uuid.h"
 
 typedef enum FieldType {
-    FIELD_STRING,  /* Str */
-    FIELD_BOOL,    /* bool; numbers are taken as in MongoDB's safeBool */
-    FIELD_I32,     /* int32_t; any number with an integral value that fits */
-    FIELD_I64,     /* int64_t */
-    FIELD_COUNT,   /* int64_t >= 0 */
-    FIELD_F64,     /* double */
-    FIELD_DOC,     /* Doc */
-    FIELD_ARRAY,   /* Doc of type array */
-    FIELD_ELEM,    /* Elem, any type */
-    FIELD_DOCS,    /* DocList: an array of documents or an OP_MSG document sequence */
-    FIELD_COLL,    /* Str: a collection name */
-    FIELD_IGNORED, /* accepted, has no meaning here */
-    FIELD_REFUSED, /* known to MongoDB, not supported: NotImplemented naming the field */
+    FIELD_STRING,       /* Str */
+    FIELD_BOOL,         /* bool; numbers are taken as in MongoDB's safeBool */
+    FIELD_I32,          /* int32_t; any number with an integral value that fits */
+    FIELD_I64,          /* int64_t */
+    FIELD_COUNT,        /* int64_t >= 0 */
+    FIELD_F64,          /* double */
+    FIELD_DOC,          /* Doc */
+    FIELD_ARRAY,        /* Doc of type array */
+    FIELD_ELEM,         /* Elem, any type */
+    FIELD_DOCS,         /* DocList: an array of documents or an OP_MSG document sequence */
+    FIELD_COLL,         /* Str: a collection name */
+    FIELD_COLL_OR_UUID, /* CollRef: likewise, or the UUID of one */
+    FIELD_IGNORED,      /* accepted, has no meaning here */
+    FIELD_REFUSED,      /* known to MongoDB, not supported: NotImplemented naming the field */
 } FieldType;
 
 typedef enum FieldFlags {
@@ -46,6 +48,13 @@ typedef struct DocList {
     const Doc *docs;
     uint32_t count;
 } DocList;
+
+/* A collection by its name or, when has_uuid, by its UUID. */
+typedef struct CollRef {
+    Str name;
+    bool has_uuid;
+    Uuid uuid;
+} CollRef;
 
 /* Parses one element by its row. `context` is the dotted prefix of error messages
  * ("update.updates"). */

@@ -165,8 +165,8 @@ static void agg_examined(const CursorSource *base, int64_t *ret_keys, int64_t *r
     *ret_docs += source->docs_examined;
 }
 
-static const CursorSourceOps AGG_OPS = {agg_next,   agg_give_back, agg_detach,
-                                        agg_attach, agg_free,      agg_examined};
+static const CursorSourceOps AGG_OPS = {agg_next, agg_give_back, agg_detach, agg_attach,
+                                        agg_free, agg_examined,  NULL};
 
 static ErrCode open_inner(AggCursorSource *source, const Ns *ns, const AggOptions *options,
                           Error *err) {

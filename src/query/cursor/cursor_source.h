@@ -21,17 +21,28 @@ typedef struct CursorSourceOps {
     void (*free)(CursorSource *source);
     /* Keys and documents looked at so far. */
     void (*examined)(const CursorSource *source, int64_t *ret_keys, int64_t *ret_docs);
+    /* Appends postBatchResumeToken if the client wanted it; NULL: this kind has none. */
+    void (*build_token)(const CursorSource *source, DocBuilder *b);
 } CursorSourceOps;
 
 struct CursorSource {
     const CursorSourceOps *ops;
 };
 
+/* A record id that outlives its row. */
+typedef struct KeptRecordId {
+    int64_t num;
+    Buffer bytes; /* of a clustered collection */
+} KeptRecordId;
+
 /* A plan over one collection; the source owns both. */
 typedef struct FindSource {
     CursorSource base;
     CollAccess access;
     PlanExecutor *exec;
+    bool has_token;      /* the client wants to know how far it got */
+    KeptRecordId last;   /* of the row got last; none at first */
+    KeptRecordId before; /* of the one before it, until `last` turns out to fit */
 } FindSource;
 
 /* Opens the collection for reading, plans and attaches. When the name is a view, *ret_is_view is

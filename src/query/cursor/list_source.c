@@ -45,8 +45,8 @@ static void list_examined(const CursorSource *base, int64_t *ret_keys, int64_t *
     *ret_keys = *ret_docs = 0;
 }
 
-static const CursorSourceOps LIST_OPS = {list_next,   list_give_back, list_detach,
-                                         list_attach, list_free,      list_examined};
+static const CursorSourceOps LIST_OPS = {list_next, list_give_back, list_detach, list_attach,
+                                         list_free, list_examined,  NULL};
 
 CursorSource *list_source_new(Doc array) {
     ListSource *source = NEW(ListSource);

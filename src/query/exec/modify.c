@@ -247,7 +247,9 @@ static ErrCode change_document(Target *t, OpCtx *op, Error *err) {
     if (result.is_noop)
         return ERR_OK;
     t->is_modified = true;
-    return collection_update(op, t->coll, t->rid, t->before, result.after, &m->scratch, err);
+    return update_is_replacement(m->program)
+               ? collection_replace(op, t->coll, t->rid, t->before, t->after, &m->scratch, err)
+               : collection_update(op, t->coll, t->rid, t->before, t->after, &m->scratch, err);
 }
 
 static void note_outcome(Modify *m, const Target *t) {

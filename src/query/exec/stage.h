@@ -76,6 +76,7 @@ typedef struct ScanOptions {
     bool is_tailable; /* does not end: goes on when there is more */
     RecordId low;     /* none: no bound */
     RecordId high;    /* none: no bound; both inclusive */
+    RecordId after;   /* begins beyond this record, which must be there; none: not */
 } ScanOptions;
 PlanStage *stage_collection_scan(PlanExecutor *exec, const Collection *coll,
                                  const ScanOptions *options);

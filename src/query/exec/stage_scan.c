@@ -115,6 +115,16 @@ static ErrCode open_cursor(ScanStage *scan, Error *err) {
     TRY(record_cursor_open(scan->base.exec->access->op, scan->records, scan->options.is_forward,
                            &scan->cursor, err));
     scan->is_open = true;
+    if (!record_id_is_none(scan->options.after)) {
+        bool is_found;
+        Str data;
+        TRY(record_cursor_seek_exact(&scan->cursor, scan->options.after, &is_found, &data, err));
+        if (!is_found)
+            return error_set(err, ERR_KEY_NOT_FOUND,
+                             "Failed to resume collection scan: the recordId from which we are "
+                             "attempting to resume no longer exists in the collection");
+        return record_cursor_seek_after(&scan->cursor, scan->options.after, err);
+    }
     RecordId start = scan->options.is_forward ? scan->options.low : scan->options.high;
     if (!record_id_is_none(start))
         return record_cursor_seek_near(&scan->cursor, start, err);

@@ -19,6 +19,7 @@ static PlanStage *use(Planning *p, const Candidate *candidate);
 static void keep_for_replan(Planning *p, uint64_t works);
 static ErrCode plan_scan(Planning *p, bool is_forward, bool is_told, PlanStage **ret_stage,
                          Error *err);
+static ErrCode resume(Planning *p, ScanOptions *options, Error *err);
 static void bound_by_ts(Planning *p, ScanOptions *options);
 static PlanStage *clustered_scan(Planning *p, bool is_forward);
 
@@ -452,10 +453,28 @@ static ErrCode plan_scan(Planning *p, bool is_forward, bool is_told, PlanStage *
         ScanOptions options = {.filter = p->filter, .is_forward = is_forward};
         if (ns_is_oplog(&p->coll->ns))
             bound_by_ts(p, &options);
+        TRY(resume(p, &options, err));
         p->exec->summary = "COLLSCAN";
         scan = stage_collection_scan(p->exec, p->coll, &options);
     }
     *ret_stage = build_sorted(p, scan, is_sorted);
+    return ERR_OK;
+}
+
+/* A scan that goes on where another one ended. */
+static ErrCode resume(Planning *p, ScanOptions *options, Error *err) {
+    RecordId places[] = {p->spec->start_at, p->spec->start_after};
+    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+        if (LIKELY(record_id_is_none(places[i])))
+            continue;
+        if (p->coll->options.is_clustered != (places[i].str != NULL))
+            return error_set(err, ERR_BAD_VALUE,
+                             "Malformed resume token: collection \"%s\" has other record ids",
+                             p->coll->ns.text);
+        if (places[i].str != NULL)
+            places[i].str = arena_memdup(&p->exec->arena, places[i].str, places[i].str_size);
+        *(i == 0 ? &options->low : &options->after) = places[i];
+    }
     return ERR_OK;
 }
 

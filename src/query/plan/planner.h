@@ -40,7 +40,10 @@ typedef struct QuerySpec {
     bool is_distinct; /* only the different values of needed_paths' one path matter */
     bool is_return_key;
     bool is_show_record_id;
-    bool is_explain; /* keep what the trial of the candidates showed */
+    bool has_token;       /* rows tell where they were: with a hint of natural order only */
+    RecordId start_at;    /* of that scan; none: from its beginning */
+    RecordId start_after; /* likewise, but that record must be there */
+    bool is_explain;      /* keep what the trial of the candidates showed */
     size_t sort_memory_bytes;
     const char *spill_dir; /* NULL: a sort may not use the disk */
     int64_t yield_period_us;

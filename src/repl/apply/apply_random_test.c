@@ -116,7 +116,8 @@ static ErrCode write_once(Source *s, const Collection *coll, bool is_alone, Erro
         Doc after = random_doc(s, doc_get_lit(before, "_id"));
         if (coll->options.is_capped && doc_size(after) > doc_size(before))
             return ERR_OK;
-        return collection_update(op, coll, rid, before, after, &s->scratch, err);
+        return kind == 7 ? collection_replace(op, coll, rid, before, after, &s->scratch, err)
+                         : collection_update(op, coll, rid, before, after, &s->scratch, err);
     }
     Doc docs[10];
     size_t count = kind == 0 && is_alone ? 1 + prng_below(&s->prng, 10) : 1;

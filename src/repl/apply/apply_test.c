@@ -200,6 +200,10 @@ static const struct {
     {"[" CREATE("a", "U1") ", " INSERT("U1", "{'_id': 1, 'x': 1}") ", " UPDATE("U1", "1",
                                                                                "{'w': 1}") "]",
      "a: { _id: 1, w: 1 }"},
+    /* A whole document that looks like a delta but for its _id. */
+    {"[" CREATE("a", "U1") ", " INSERT("U1", "{'_id': 1, 'x': 1}") ", " UPDATE(
+         "U1", "1", "{'_id': 1, '$v': 2, 'diff': {'i': {'y': 1}}}") "]",
+     "a: { _id: 1, $v: 2, diff: { i: { y: 1 } } }"},
     /* An update of what is not there does nothing, unless it is an upsert. */
     {"[" CREATE("a", "U1") ", " UPDATE("U1", "1", "{'_id': 1, 'w': 1}") "]", "a:"},
     {"[" CREATE("a", "U1") ", {'op': 'u', 'ns': 'd.a', 'ui': 'U1', 'b': true, 'o': {'w': 1}, "

@@ -213,9 +213,14 @@ static ErrCode document_after(const ApplyTarget *target, const ApplyOp *write, D
     if (!doc_is_present(before) && !write->is_upsert)
         return ERR_OK;
     Arena *arena = &target->op->arena;
-    Doc delta = update_delta_of_entry(write->o);
+    /* A whole document has its _id, a delta never has one: fields called $v and diff are no proof.
+     */
+    bool has_id = elem_is_present(doc_get_lit(write->o, "_id"));
+    Doc delta = has_id ? DOC_NONE : update_delta_of_entry(write->o);
     Doc after;
-    if (doc_is_present(delta))
+    if (has_id)
+        after = write->o;
+    else if (doc_is_present(delta))
         TRY(update_delta_apply(doc_is_present(before) ? before : write->o2, delta, arena, &after,
                                err));
     else if (elem_is_present(doc_get_lit(write->o, "$v")))

@@ -119,13 +119,13 @@ static ErrCode on_insert(void *arg, OpCtx *op, const Collection *coll, Doc doc, 
 }
 
 static ErrCode on_update(void *arg, OpCtx *op, const Collection *coll, Doc before, Doc after,
-                         Error *err) {
+                         bool is_replacement, Error *err) {
     (void)err;
     if (!is_told(op, &coll->ns))
         return ERR_OK;
     DocBuilder *b = stage_op(arg, op, "u", &coll->ns, &coll->uuid);
     Doc delta;
-    if (update_delta_compute(before, after, &op->arena, &delta))
+    if (!is_replacement && update_delta_compute(before, after, &op->arena, &delta))
         build_doc(b, "o", update_delta_entry(delta, &op->arena));
     else
         build_doc(b, "o", after);

@@ -58,10 +58,10 @@ typedef struct OplogMarkers {
 struct Oplog {
     ServiceCtx *service;
     StorageEngine *engine;
-    Collection *coll;            /* NULL: there is none yet; set once */
-    RecordStore *truncate_point; /* of local.replset.oplogTruncateAfterPoint */
-    OpCtx *flush_op;             /* writes the truncate point; used by one flusher at a time */
-    uint64_t noted_point;        /* likewise: what the truncate point is */
+    Collection *_Atomic coll;            /* NULL: there is none yet; set once */
+    RecordStore *_Atomic truncate_point; /* of local.replset.oplogTruncateAfterPoint */
+    OpCtx *flush_op;      /* writes the truncate point; used by one flusher at a time */
+    uint64_t noted_point; /* likewise: what the truncate point is */
     OplogMovedFn moved;
     void *moved_arg;
 

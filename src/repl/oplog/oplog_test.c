@@ -82,6 +82,13 @@ static void unit_change(Unit *unit, int64_t rid, const char *before, const char 
     EXPECT_OK(rc, unit->err);
 }
 
+static void unit_replace(Unit *unit, int64_t rid, const char *before, const char *after) {
+    EXPECT_OK(collection_replace(unit->op, unit->access.coll, record_id_num(rid),
+                                 json(before, &unit->arena), json(after, &unit->arena),
+                                 &unit->scratch, &unit->err),
+              unit->err);
+}
+
 static void insert_one(OpCtx *op, int32_t id) {
     Unit unit;
     unit_begin(&unit, op, "d.c");
@@ -154,6 +161,24 @@ TEST(writes_become_entries) {
                "{ op: \"i\", ns: \"d.c\", o: { _id: 2 }, o2: { _id: 2 } }\n"
                "{ op: \"i\", ns: \"d.c\", o: { _id: 3 }, o2: { _id: 3 } }\n");
     EXPECT_EQ_U64(node.op->last_optime.ts, oplog_applied(node.oplog).ts);
+
+    start = oplog_applied(node.oplog).ts; /* changes, a whole document, more change than document */
+    unit_begin(&unit, node.op, "d.c");
+    unit_change(&unit, 3, "{'_id': 3}", "{'_id': 3, 'x': 1, 'long': 'long enough for a delta'}");
+    EXPECT(unit_end(&unit, true) == ERR_OK);
+    unit_begin(&unit, node.op, "d.c");
+    unit_replace(&unit, 3, "{'_id': 3, 'x': 1, 'long': 'long enough for a delta'}",
+                 "{'_id': 3, 'x': 2, 'long': 'long enough for a delta'}");
+    EXPECT(unit_end(&unit, true) == ERR_OK);
+    unit_begin(&unit, node.op, "d.c");
+    unit_change(&unit, 3, "{'_id': 3, 'x': 2, 'long': 'long enough for a delta'}", "{'_id': 3}");
+    EXPECT(unit_end(&unit, true) == ERR_OK);
+    EXPECT_STR(entries_text(&node, true, start, &arena),
+               "{ op: \"u\", ns: \"d.c\", o: { $v: 2, diff: { i: { x: 1, long: \"long enough for a "
+               "delta\" } } }, o2: { _id: 3 } }\n"
+               "{ op: \"u\", ns: \"d.c\", o: { _id: 3, x: 2, long: \"long enough for a delta\" }, "
+               "o2: { _id: 3 } }\n"
+               "{ op: \"u\", ns: \"d.c\", o: { _id: 3 }, o2: { _id: 3 } }\n");
 
     start = oplog_applied(node.oplog).ts; /* several writes: one entry */
     unit_begin(&unit, node.op, "d.c");

@@ -60,6 +60,7 @@ static ErrCode first_record(OpCtx *op, RecordStore *rs, bool *ret_found, RecordI
 
 ErrCode truncate_point_open(Oplog *oplog, OpCtx *op, Error *err) {
     TRY(ddl_ensure_collection(op, &POINT_NS, err));
+    RecordStore *records;
     {
         CLEANUP(access_done) CollAccess access = {0};
         TRY(access_write(op, &POINT_NS, LOCK_IX, &access, err));
@@ -70,7 +71,7 @@ ErrCode truncate_point_open(Oplog *oplog, OpCtx *op, Error *err) {
         ru_abandon_snapshot(op->ru);
         if (!is_found)
             TRY(op_run_with_retry(op, insert_attempt, (void *)access.coll, err));
-        oplog->truncate_point = record_store_ref(access.coll->records);
+        records = record_store_ref(access.coll->records);
     }
     oplog->flush_op = op_ctx_new(oplog->service->ops, NULL, NULL);
     oplog->flush_op->service = oplog->service;
@@ -78,6 +79,8 @@ ErrCode truncate_point_open(Oplog *oplog, OpCtx *op, Error *err) {
     oplog->flush_op->is_kill_exempt = true;
     oplog->flush_op->is_unreplicated = true;
     op_attach_storage(oplog->flush_op, oplog->engine);
+    /* Last: a flush that runs now looks at this first. */
+    atomic_store_explicit(&oplog->truncate_point, records, memory_order_release);
     return ERR_OK;
 }
 
