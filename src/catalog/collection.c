@@ -399,14 +399,15 @@ void collection_capped_notify(const Collection *coll, bool is_dropped) {
 }
 
 ErrCode collection_capped_wait(const Collection *coll, OpCtx *op, uint64_t seen,
-                               int64_t deadline_us, Error *err) {
+                               const _Atomic bool *is_due, int64_t deadline_us, Error *err) {
     CollectionShared *shared = coll->shared;
     CappedWaiter waiter = {.op = op};
     mutex_lock(&shared->mu);
     list_push_back(&shared->capped_waiters, &waiter.node);
     ErrCode rc = ERR_OK;
     bool is_timed_out = false;
-    while (rc == ERR_OK && !is_timed_out && shared->capped_version == seen && !shared->is_dropped) {
+    while (rc == ERR_OK && !is_timed_out && shared->capped_version == seen && !shared->is_dropped &&
+           (is_due == NULL || !atomic_load(is_due))) {
         mutex_unlock(&shared->mu);
         rc = op_wait(op, deadline_us, &is_timed_out, err);
         mutex_lock(&shared->mu);

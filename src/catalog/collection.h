@@ -212,7 +212,8 @@ typedef struct CappedWaiter {
 } CappedWaiter;
 uint64_t collection_capped_version(const Collection *coll);
 void collection_capped_notify(const Collection *coll, bool is_dropped);
-/* Waits until the version differs from `seen`, the collection is dropped, or the deadline passed.
- */
+/* Waits until the version differs from `seen`, the collection is dropped, or the deadline passed;
+ * or until *is_due, which somebody sets before a signal to the operation (NULL: nobody does). */
 ErrCode collection_capped_wait(const Collection *coll, OpCtx *op, uint64_t seen,
-                               int64_t deadline_us, Error *err) MUST_CHECK;
+                               const _Atomic bool *is_due, int64_t deadline_us, Error *err)
+    MUST_CHECK;

@@ -140,10 +140,20 @@ static ErrCode parse_listing(const AggSourceRow *row, Elem spec, Arena *arena,
     return ERR_OK;
 }
 
+/* Change streams read the oplog, which a standalone node does not have. */
+static ErrCode refuse_change_stream(const AggSourceRow *row, Elem spec, Arena *arena,
+                                    AggSource **ret_source, Error *err) {
+    (void)spec, (void)arena, (void)ret_source;
+    return error_set(err, (ErrCode)40573, "The %s stage is only supported on replica sets",
+                     row->name);
+}
+
 void agg_source_rows(CommandCtx *ctx, bool is_collectionless, const AggSourceRow **ret_rows,
                      uint32_t *ret_count) {
     /* A stage that exists in both forms must be found in the one that fits. */
-    AggSourceRow *rows = ARENA_ARRAY(cmd_arena(ctx), AggSourceRow, ARRAY_LEN(SOURCES));
+    static const char *const CHANGE_STREAMS[] = {"$changeStream", "$changeStreamSplitLargeEvent"};
+    AggSourceRow *rows =
+        ARENA_ARRAY(cmd_arena(ctx), AggSourceRow, ARRAY_LEN(SOURCES) + ARRAY_LEN(CHANGE_STREAMS));
     uint32_t count = 0;
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < ARRAY_LEN(SOURCES); i++)
@@ -152,6 +162,10 @@ void agg_source_rows(CommandCtx *ctx, bool is_collectionless, const AggSourceRow
                                                .is_collectionless = SOURCES[i].is_collectionless,
                                                .parse = parse_listing,
                                                .arg = ctx};
+    for (size_t i = 0; ctx->service->repl == NULL && i < ARRAY_LEN(CHANGE_STREAMS); i++)
+        rows[count++] = (AggSourceRow){.name = CHANGE_STREAMS[i],
+                                       .is_collectionless = is_collectionless,
+                                       .parse = refuse_change_stream};
     *ret_rows = rows;
     *ret_count = count;
 }

@@ -4,6 +4,7 @@
 #include "commands/core/command_service.h"
 #include "catalog/catalog.h"
 #include "commands/find_request.h"
+#include "repl/repl.h"
 
 enum {
     AWAIT_MS_DEFAULT = 1000,
@@ -14,6 +15,7 @@ typedef struct GetMoreRequest {
     Str coll;
     Elem batch_size;
     Elem term;
+    Elem known_commit;
 } GetMoreRequest;
 
 static const FieldSpec GET_MORE_FIELDS[] = {
@@ -21,11 +23,13 @@ static const FieldSpec GET_MORE_FIELDS[] = {
     {"collection", FIELD_COLL, FIELD_REQUIRED, offsetof(GetMoreRequest, coll)},
     {"batchSize", FIELD_ELEM, FIELD_OPTIONAL, offsetof(GetMoreRequest, batch_size)},
     {"term", FIELD_ELEM, FIELD_OPTIONAL, offsetof(GetMoreRequest, term)},
-    {"lastKnownCommittedOpTime", FIELD_IGNORED, FIELD_OPTIONAL, 0},
+    {"lastKnownCommittedOpTime", FIELD_ELEM, FIELD_OPTIONAL,
+     offsetof(GetMoreRequest, known_commit)},
 };
 
+static ErrCode parse_known_commit(const CommandCtx *ctx, Elem given, OpTime *ret_known, Error *err);
 static ErrCode next_batch(CommandCtx *ctx, ClientCursor *cursor, int64_t docs_max,
-                          BatchResult *ret_batch, Error *err);
+                          const OpTime *known_commit, BatchResult *ret_batch, Error *err);
 
 /* A cursor belongs to the session it was opened in. */
 static ErrCode check_session(CommandCtx *ctx, const ClientCursor *cursor, Error *err) {
@@ -69,6 +73,11 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
     ctx->has_oplog_reader = elem_is_present(request->term) && ns_is_oplog(&ns);
     int64_t batch_size;
     TRY(batch_size_parse("getMore", request->batch_size, &batch_size, err));
+    OpTime known_commit = OPTIME_NONE;
+    bool is_commit_wanted = elem_is_present(request->known_commit);
+    if (is_commit_wanted)
+        TRY(parse_known_commit(ctx, request->known_commit, &known_commit, err));
+    is_commit_wanted &= ctx->has_oplog_reader && ctx->service->repl != NULL;
 
     CursorTable *table = ctx->service->cursors;
     ClientCursor *cursor;
@@ -92,7 +101,8 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
     DocBuilder *b = ctx->reply;
     size_t opened = build_open_doc(b, "cursor");
     if (rc == ERR_OK)
-        rc = next_batch(ctx, cursor, batch_size > 0 ? batch_size : INT64_MAX, &batch, err);
+        rc = next_batch(ctx, cursor, batch_size > 0 ? batch_size : INT64_MAX,
+                        is_commit_wanted ? &known_commit : NULL, &batch, err);
     if (rc != ERR_OK) {
         cursor_finish(table, cursor);
         return rc;
@@ -118,8 +128,35 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
     return ERR_OK;
 }
 
+/* Of a stream only the first request says what the reader knows; the replies told it the rest. */
+static ErrCode parse_known_commit(const CommandCtx *ctx, Elem given, OpTime *ret_known,
+                                  Error *err) {
+    OpTime known;
+    if (!optime_from_elem(given, &known))
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "'lastKnownCommittedOpTime' needs a timestamp 'ts' and a number 't'");
+    *ret_known = optime_max(known, ctx->client->told_commit);
+    return ERR_OK;
+}
+
+/* At the end of a capped collection. *ret_is_due: there is nothing to read, but the commit point is
+ * worth a reply. */
+static ErrCode wait_at_end(CommandCtx *ctx, const Collection *coll, uint64_t seen,
+                           const OpTime *known_commit, int64_t deadline_us, bool *ret_is_due,
+                           Error *err) {
+    *ret_is_due = false;
+    if (known_commit == NULL)
+        return collection_capped_wait(coll, ctx->op, seen, NULL, deadline_us, err);
+    CommitReader reader = {.op = ctx->op, .known = *known_commit};
+    repl_commit_reader_enter(ctx->service->repl, &reader);
+    ErrCode rc = collection_capped_wait(coll, ctx->op, seen, &reader.is_due, deadline_us, err);
+    repl_commit_reader_leave(ctx->service->repl, &reader);
+    *ret_is_due = atomic_load(&reader.is_due) && collection_capped_version(coll) == seen;
+    return rc;
+}
+
 static ErrCode next_batch(CommandCtx *ctx, ClientCursor *cursor, int64_t docs_max,
-                          BatchResult *ret_batch, Error *err) {
+                          const OpTime *known_commit, BatchResult *ret_batch, Error *err) {
     CursorSource *source = cursor->source;
     int64_t await_ms = AWAIT_MS_DEFAULT;
     if (cursor->is_await_data && elem_is_present(ctx->args.max_time_ms)) {
@@ -145,12 +182,13 @@ static ErrCode next_batch(CommandCtx *ctx, ClientCursor *cursor, int64_t docs_ma
         }
         bool is_waiting =
             rc == ERR_OK && ret_batch->count == 0 && coll != NULL && clock_mono_us() < deadline_us;
+        bool is_due = false;
         if (is_waiting)
-            rc = collection_capped_wait(coll, ctx->op, seen, deadline_us, err);
+            rc = wait_at_end(ctx, coll, seen, known_commit, deadline_us, &is_due, err);
         catalog_release(catalog);
         if (is_limited)
             cursor->time_left_us -= clock_mono_us() - start_us;
-        if (rc != ERR_OK || !is_waiting)
+        if (rc != ERR_OK || !is_waiting || is_due)
             return rc;
         ctx->reply->buf->size = before; /* the batch is built anew */
     }

@@ -1,16 +1,14 @@
 #include "commands/concerns.h"
 
+#include <string.h>
+
 #include "base/clock.h"
+#include "commands/core/params.h"
 #include "commands/default_concerns.h"
 #include "commands/sessions.h"
 #include "repl/repl.h"
 #include "storage/engine.h"
 #include "storage/recovery_unit.h"
-
-enum {
-    CLOCK_DRIFT_SECS_MAX = 365 * 24 * 3600,
-    SIGNATURE_BYTES = 20,
-};
 
 static ErrCode check_state(CommandCtx *ctx, Repl *repl, Error *err);
 static ErrCode take_cluster_time(CommandCtx *ctx, Repl *repl, Error *err);
@@ -76,7 +74,39 @@ static ErrCode check_state(CommandCtx *ctx, Repl *repl, Error *err) {
 
 /* ---- time ---- */
 
-/* {clusterTime: Timestamp, signature: {...}}. Without access control nobody signs. */
+typedef struct Signature {
+    int64_t key_id; /* 0: not signed */
+    uint8_t hash[TIME_HASH_BYTES];
+} Signature;
+
+/* {hash: 20 bytes, keyId: long}. */
+static ErrCode parse_signature(Elem given, Signature *ret_signature, Error *err) {
+    *ret_signature = (Signature){0};
+    if (!elem_is_present(given))
+        return ERR_OK;
+    Elem hash = ELEM_MISSING, key_id = ELEM_MISSING;
+    if (elem_type(given) == BT_DOC) {
+        hash = doc_get_lit(elem_doc(given), "hash");
+        key_id = doc_get_lit(elem_doc(given), "keyId");
+    }
+    if (elem_type(hash) != BT_BINARY || !elem_is_number(key_id))
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "the signature of \"$clusterTime\" needs a binary 'hash' and a number "
+                         "'keyId'");
+    uint8_t subtype;
+    Str bytes = elem_binary(hash, &subtype);
+    ret_signature->key_id = elem_as_i64(key_id);
+    if (ret_signature->key_id == 0)
+        return ERR_OK;
+    if (bytes.size != TIME_HASH_BYTES)
+        return error_set(err, ERR_BAD_VALUE, "the signature of \"$clusterTime\" needs %d bytes",
+                         TIME_HASH_BYTES);
+    memcpy(ret_signature->hash, bytes.data, TIME_HASH_BYTES);
+    return ERR_OK;
+}
+
+/* {clusterTime: Timestamp, signature: {...}}. One that is no news needs no proof; one that is not
+ * signed needs none as long as there is no access control, for anybody may advance the clock. */
 static ErrCode take_cluster_time(CommandCtx *ctx, Repl *repl, Error *err) {
     Elem given = ctx->args.cluster_time;
     if (!elem_is_present(given))
@@ -87,12 +117,21 @@ static ErrCode take_cluster_time(CommandCtx *ctx, Repl *repl, Error *err) {
         return error_set(err, ERR_TYPE_MISMATCH,
                          "\"$clusterTime\" needs a timestamp 'clusterTime'");
     uint64_t ts = (uint64_t)elem_i64(time);
-    uint64_t limit = (uint64_t)(clock_wall_ms() / 1000 + CLOCK_DRIFT_SECS_MAX);
-    if (ts_seconds(ts) > limit)
+    Signature signature;
+    TRY(parse_signature(doc_get_lit(elem_doc(given), "signature"), &signature, err));
+    if (ts <= oplog_cluster_time(repl_oplog(repl)))
+        return ERR_OK;
+    int64_t drift_secs = param_i64(ctx->service, PARAM_CLOCK_DRIFT_SECS_MAX);
+    if ((int64_t)ts_seconds(ts) - clock_wall_ms() / 1000 > drift_secs)
         return error_set(err, ERR_CLUSTER_TIME_FAILS_RATE_LIMITER,
                          "New cluster time, %u, is too far from this node's wall clock time, %lld.",
                          ts_seconds(ts), (long long)(clock_wall_ms() / 1000));
-    oplog_advance_cluster_time(repl_oplog(repl), ts);
+    bool is_proven = true;
+    if (signature.key_id != 0)
+        TRY(time_keys_verify(repl_time_keys(repl), ctx->op, ts, signature.key_id, signature.hash,
+                             &is_proven, err));
+    if (is_proven)
+        oplog_advance_cluster_time(repl_oplog(repl), ts);
     return ERR_OK;
 }
 
@@ -101,19 +140,12 @@ void concerns_finish_reply(CommandCtx *ctx) {
     Oplog *oplog = repl_oplog(repl);
     if (ctx->has_oplog_reader) {
         repl_build_metadata(repl, ctx->reply);
-        repl_build_oplog_metadata(repl, ctx->reply);
+        ctx->client->told_commit = repl_build_oplog_metadata(repl, ctx->reply);
     }
     uint64_t now_ts = oplog_cluster_time(oplog);
     if (now_ts == 0)
         return;
-    size_t opened = build_open_doc(ctx->reply, "$clusterTime");
-    build_timestamp(ctx->reply, "clusterTime", now_ts);
-    size_t signature = build_open_doc(ctx->reply, "signature");
-    static const uint8_t NO_HASH[SIGNATURE_BYTES];
-    build_binary(ctx->reply, "hash", 0, NO_HASH, sizeof(NO_HASH));
-    build_i64(ctx->reply, "keyId", 0);
-    build_close(ctx->reply, signature);
-    build_close(ctx->reply, opened);
+    repl_build_cluster_time(repl, ctx->reply, now_ts);
     uint64_t done_ts = ctx->op->last_optime.ts;
     if (done_ts == 0)
         done_ts = ctx->read_concern.level == READ_CONCERN_MAJORITY

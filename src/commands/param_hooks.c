@@ -7,6 +7,7 @@
 #include "commands/core/command_service.h"
 #include "commands/version.h"
 #include "index/build/coordinator.h"
+#include "repl/repl.h"
 #include "storage/engine.h"
 #include "ttl/ttl.h"
 
@@ -60,6 +61,12 @@ static void apply_index_builds(ServiceCtx *service, ParamId id) {
                             param_i64(service, PARAM_INDEX_BUILDS_ACTIVE_MAX),
                             param_i64(service, PARAM_INDEX_BUILD_DISK_MB_MIN),
                             param_i64(service, PARAM_INDEX_BUILD_MAJORITY_WAIT_MS));
+}
+
+static void apply_key_rotation(ServiceCtx *service, ParamId id) {
+    (void)id;
+    if (service->repl != NULL)
+        time_keys_kick(repl_time_keys(service->repl));
 }
 
 static void apply_ttl(ServiceCtx *service, ParamId id) {
@@ -145,6 +152,7 @@ const ParamHooks PARAM_HOOKS[PARAM_COUNT] = {
     [PARAM_INDEX_BUILD_MAJORITY_WAIT_MS] = {.apply = apply_index_builds},
     [PARAM_INDEX_BUILD_MEMORY_MB_MAX] = {.apply = apply_index_builds},
     [PARAM_JOURNAL_COMMIT_INTERVAL] = {.apply = apply_journal_interval},
+    [PARAM_KEYS_ROTATION_SECS] = {.apply = apply_key_rotation},
     [PARAM_LOG_COMPONENT_VERBOSITY] = {.build = build_component_verbosity,
                                        .set_doc = set_component_verbosity},
     [PARAM_LOG_LEVEL] = {.apply = apply_log_level},

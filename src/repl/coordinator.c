@@ -17,7 +17,6 @@ enum {
     STABLE_INTERVAL_US = 10 * 1000,
     TRIM_INTERVAL_US = 1000 * 1000,
     LOOK_INTERVAL_US = 60 * 1000 * 1000, /* a wait has an end, whatever the core says */
-    HISTORY_SECS = 10,                   /* how far back reads at a timestamp may go */
 };
 
 /* What is left to do after the core is unlocked. */
@@ -32,6 +31,7 @@ typedef struct LightWork {
 } LightWork;
 
 static void sort_actions(Repl *repl, LightWork *work);
+static void note_commit_point(Repl *repl, OpTime commit);
 static void do_light(Repl *repl, const LightWork *work);
 static void do_heavy(Repl *repl, OpCtx *op, ReplAction *action);
 static void advance_stable(Repl *repl);
@@ -77,6 +77,10 @@ void repl_event(Repl *repl, ReplEventFn event, void *arg) {
     int state_before = atomic_load(&repl->state);
     event(arg, repl->core, repl_now(), &repl->scratch);
     sort_actions(repl, &work);
+    /* One that was ahead of what is applied here: some more of it may be now. */
+    OpTime commit = repl_core_commit_point(repl->core).optime;
+    if (UNLIKELY(commit.ts > repl->committed_ts))
+        note_commit_point(repl, commit);
     int state = (int)repl_core_state(repl->core);
     if (work.is_topology_changed && repl->hooks.topology_moves != NULL)
         repl->hooks.topology_moves(repl->service);
@@ -161,6 +165,7 @@ static void sort_actions(Repl *repl, LightWork *work) {
             break;
         case REPL_ACTION_COMMIT_POINT:
             note_commit_point(repl, action->optime);
+            repl_wake_commit_readers(repl);
             break;
         case REPL_ACTION_TOPOLOGY_CHANGED:
             work->is_topology_changed = true;
@@ -198,8 +203,10 @@ static void do_light(Repl *repl, const LightWork *work) {
         sync_change_source(repl->sync);
     if (work->is_report_wanted)
         sync_report_now(repl->sync);
-    if (work->is_kick_wanted)
+    if (work->is_kick_wanted) {
         sync_kick(repl->sync);
+        time_keys_kick(repl->time_keys);
+    }
     if (work->is_topology_changed && repl->hooks.topology_changed != NULL)
         repl->hooks.topology_changed(repl->service);
     advance_stable(repl);
@@ -208,6 +215,7 @@ static void do_light(Repl *repl, const LightWork *work) {
 /* Stable follows the commit point, a little behind so that WiredTiger is not told of every write;
  * oldest follows stable. */
 static void advance_stable(Repl *repl) {
+    uint64_t history = (uint64_t)repl->hooks.tuning(repl->service).history_secs << 32;
     mutex_lock(&repl->mu);
     int64_t now_us = clock_mono_us();
     bool is_due = repl->is_stable_dirty && !repl->is_stable_held &&
@@ -222,7 +230,6 @@ static void advance_stable(Repl *repl) {
     bool is_trim_due = now_us - repl->trimmed_us >= TRIM_INTERVAL_US;
     if (is_trim_due)
         repl->trimmed_us = now_us;
-    uint64_t history = (uint64_t)HISTORY_SECS << 32;
     uint64_t oldest_ts = stable_ts > history ? stable_ts - history : 1;
     if (oldest_ts < repl->oldest_ts_min)
         oldest_ts = repl->oldest_ts_min;

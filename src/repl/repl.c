@@ -71,10 +71,13 @@ ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hook
     cond_init(&repl->cond);
     cond_init(&repl->care_cond);
     list_init(&repl->waiters);
+    list_init(&repl->commit_readers);
     flow_control_init(&repl->flow);
     repl->messenger = messenger_new(repl);
     repl->sync = sync_new(repl);
     repl->services = primary_services_new(op->service);
+    repl->time_keys = time_keys_new(repl);
+    repl->note_asker = note_asker_new(repl);
     if (settings->has_test_service)
         primary_services_register(repl->services, &TEST_PRIMARY_SERVICE);
     op->is_unreplicated = true;
@@ -115,6 +118,8 @@ ErrCode repl_start(Repl *repl, Error *err) {
     TRY(thread_start(&repl->coordinator, "ReplCoord", coordinator_run, repl, err));
     TRY(thread_start(&repl->care, "ReplCare", care_run, repl, err));
     TRY(index_votes_start(repl, err));
+    TRY(time_keys_start(repl->time_keys, err));
+    TRY(note_asker_start(repl->note_asker, err));
     return sync_start(repl->sync, err);
 }
 
@@ -127,6 +132,8 @@ void repl_stop(Repl *repl) {
     if (repl == NULL || repl->core == NULL)
         return;
     primary_services_begin_stop(repl->services);
+    time_keys_stop(repl->time_keys);
+    note_asker_stop(repl->note_asker);
     repl_event(repl, shut_down, NULL);
     index_votes_stop(repl);
     sync_stop(repl->sync);
@@ -152,6 +159,8 @@ void repl_free(Repl *repl) {
         return;
     oplog_free(repl->oplog); /* first: from now on no flush of the journal comes back here */
     primary_services_free(repl->services);
+    time_keys_free(repl->time_keys);
+    note_asker_free(repl->note_asker);
     sync_free(repl->sync);
     index_votes_free(repl->index_votes);
     messenger_free(repl->messenger);
@@ -209,6 +218,10 @@ bool repl_is_majority_journaled(const Repl *repl) {
 
 PrimaryServices *repl_primary_services(Repl *repl) {
     return repl->services;
+}
+
+TimeKeys *repl_time_keys(Repl *repl) {
+    return repl->time_keys;
 }
 
 FlowControl *repl_flow_control(Repl *repl) {
@@ -338,6 +351,18 @@ ErrCode repl_handle_update_position(Repl *repl, OpCtx *op, Doc request, Error *e
     return ERR_OK;
 }
 
+void repl_build_cluster_time(Repl *repl, DocBuilder *b, uint64_t ts) {
+    TimeProof proof;
+    time_keys_sign(repl->time_keys, ts, &proof);
+    size_t opened = build_open_doc(b, "$clusterTime");
+    build_timestamp(b, "clusterTime", ts);
+    size_t signature = build_open_doc(b, "signature");
+    build_binary(b, "hash", 0, proof.hash, sizeof(proof.hash));
+    build_i64(b, "keyId", proof.key_id);
+    build_close(b, signature);
+    build_close(b, opened);
+}
+
 void repl_build_metadata(Repl *repl, DocBuilder *b) {
     ReplMetadata metadata;
     mutex_lock(&repl->mu);
@@ -346,11 +371,12 @@ void repl_build_metadata(Repl *repl, DocBuilder *b) {
     build_repl_metadata(b, &metadata);
 }
 
-void repl_build_oplog_metadata(Repl *repl, DocBuilder *b) {
+OpTime repl_build_oplog_metadata(Repl *repl, DocBuilder *b) {
     ReplOplogMetadata metadata;
     mutex_lock(&repl->mu);
     repl_core_oplog_metadata(repl->core, repl_rollback_id(repl), &metadata);
     mutex_unlock(&repl->mu);
     metadata.last_applied = oplog_applied(repl->oplog);
     build_oplog_metadata(b, &metadata);
+    return metadata.commit_point;
 }

@@ -9,13 +9,17 @@
  */
 #pragma once
 
+#include <stdatomic.h>
+
 #include "base/error.h"
+#include "base/list.h"
 #include "bson/builder.h"
 #include "concurrency/op_ctx.h"
 #include "repl/election/core.h"
 #include "repl/flow_control.h"
 #include "repl/oplog/oplog.h"
 #include "repl/primary_service.h"
+#include "repl/time_keys.h"
 
 typedef struct Repl Repl;
 
@@ -33,12 +37,19 @@ typedef struct InitialSyncSettings {
     int64_t batch_docs; /* of one reply of the source; 0: as many as fit */
 } InitialSyncSettings;
 
+/* Server parameters that this layer looks at again and again. */
+typedef struct ReplTuning {
+    int64_t key_rotation_secs; /* how long a key signs cluster times */
+    int64_t history_secs;      /* how far back reads at a timestamp may go */
+} ReplTuning;
+
 /* What the server gives to this layer; called from any thread. */
 typedef struct ReplHooks {
     void (*topology_moves)(ServiceCtx *service); /* about to change; with the core locked */
     void (*topology_changed)(ServiceCtx *service);
     FlowSettings (*flow_settings)(ServiceCtx *service);
     InitialSyncSettings (*initial_sync_settings)(ServiceCtx *service);
+    ReplTuning (*tuning)(ServiceCtx *service);
 } ReplHooks;
 
 /* Reads what is stored, and brings the data up to the newest entry of the oplog. Before the node
@@ -78,6 +89,8 @@ PrimaryServices *repl_primary_services(Repl *repl);
 /* initialSyncStatus of replSetGetStatus; nothing when there is no initial sync under way. */
 void repl_build_initial_sync_status(Repl *repl, DocBuilder *b);
 
+TimeKeys *repl_time_keys(Repl *repl);
+
 /* ---- commands of operators ---- */
 
 /* `config` DOC_NONE or empty: a set of this node alone. */
@@ -105,9 +118,22 @@ ErrCode repl_handle_heartbeat(Repl *repl, OpCtx *op, Doc request, DocBuilder *re
 ErrCode repl_handle_vote_request(Repl *repl, OpCtx *op, Doc request, DocBuilder *reply, Error *err)
     MUST_CHECK;
 ErrCode repl_handle_update_position(Repl *repl, OpCtx *op, Doc request, Error *err) MUST_CHECK;
+/* $clusterTime, signed. */
+void repl_build_cluster_time(Repl *repl, DocBuilder *b, uint64_t ts);
 /* $replData and $oplogQueryData, for the replies that have them. */
 void repl_build_metadata(Repl *repl, DocBuilder *b);
-void repl_build_oplog_metadata(Repl *repl, DocBuilder *b);
+OpTime repl_build_oplog_metadata(Repl *repl, DocBuilder *b); /* which commit point it tells */
+
+/* A member that waits at the end of the oplog wants to hear of the commit point as well. Between
+ * these two `is_due` is set, and the operation signaled, once that is newer than `known`. */
+typedef struct CommitReader {
+    ListNode node;
+    OpCtx *op;
+    OpTime known;
+    _Atomic bool is_due; /* stored before the signal, loaded by whoever the signal wakes */
+} CommitReader;
+void repl_commit_reader_enter(Repl *repl, CommitReader *reader);
+void repl_commit_reader_leave(Repl *repl, CommitReader *reader);
 
 /* ---- concerns: wait.c ---- */
 
@@ -121,10 +147,13 @@ bool repl_is_majority_journaled(const Repl *repl);
 ErrCode repl_wait_write_concern(Repl *repl, OpCtx *op, const ReplWriteConcern *concern,
                                 bool is_journaled, OpTime optime, int64_t deadline_us, Error *err)
     MUST_CHECK;
-/* Waits until everything up to `ts` is applied here. On a primary that is behind, writes a no-op.
- */
+/* Waits until everything up to `ts` is applied here. On a primary that is behind, writes a no-op; a
+ * secondary of a set that is behind asks its primary for one. */
 ErrCode repl_wait_applied(Repl *repl, OpCtx *op, uint64_t ts, Error *err) MUST_CHECK;
 /* Waits until everything up to `ts` is majority-committed; 0: until anything is. */
 ErrCode repl_wait_committed(Repl *repl, OpCtx *op, uint64_t ts, Error *err) MUST_CHECK;
+/* As primary: a no-op entry with `data`, unless there is an entry at or after `max_ts` already:
+ * ERR_STALE_CLUSTER_TIME. */
+ErrCode repl_append_note(Repl *repl, OpCtx *op, Doc data, uint64_t max_ts, Error *err) MUST_CHECK;
 /* Proves that this node was primary after the call began: a no-op that a majority has. */
 ErrCode repl_wait_linearizable(Repl *repl, OpCtx *op, int64_t deadline_us, Error *err) MUST_CHECK;

@@ -8,6 +8,7 @@
 #include "base/list.h"
 #include "base/thread.h"
 #include "repl/apply/apply.h"
+#include "repl/note_asker.h"
 #include "repl/repl.h"
 #include "storage/engine.h"
 
@@ -56,6 +57,8 @@ struct Repl {
     Sync *sync;
     PrimaryServices *services;
     IndexVotes *index_votes;
+    TimeKeys *time_keys;
+    NoteAsker *note_asker;
 
     /* Atomic copies of the core's state, for hot paths. accepts_writes changes only with the RSTL
      * held in X. */
@@ -76,6 +79,7 @@ struct Repl {
     ReplCore *core;
     ReplConfig *noted_config; /* the one the copies above are of */
     List waiters;
+    List commit_readers;
     ReplActions heavy; /* for the coordinator's thread, in order */
     ReplActions scratch;
     bool is_stopping;
@@ -108,6 +112,8 @@ void repl_hold_stable(Repl *repl, bool is_held);
 ErrCode repl_install_config(Repl *repl, OpCtx *op, const ReplConfig *config, Error *err) MUST_CHECK;
 /* Wakes those whose wait is over; with mu held. */
 void repl_wake_waiters(Repl *repl);
+/* The commit point has moved: wakes those who read the oplog and do not know it; with mu held. */
+void repl_wake_commit_readers(Repl *repl);
 /* Where the own log ends, for the core: both as of one moment. */
 typedef struct OwnPositions {
     ReplPosition applied;

@@ -99,6 +99,7 @@ ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *e
     if (is_current && rc == ERR_OK) {
         drop_leftovers(op);
         primary_services_step_up(repl->services);
+        time_keys_kick(repl->time_keys);
     }
     failpoint_hit(FP_REPL_NEW_TERM_NOOP);
     TRY(rc);

@@ -10,6 +10,11 @@
 #include "storage/engine.h"
 #include "storage/global_lock.h"
 
+enum {
+    BEFORE_ASKING_US = 50 * 1000,
+    ASK_AGAIN_US = 500 * 1000,
+};
+
 static ErrCode check_concern(Repl *repl, const ReplWriteConcern *concern, Error *err);
 
 /* With mu held. True when the wait is over; waiter->is_good tells how. */
@@ -58,6 +63,35 @@ void repl_wake_waiters(Repl *repl) {
             op_signal(waiter->op);
     }
 }
+
+/* ---- readers of the oplog ---- */
+
+static void look_at_commit(const Repl *repl, CommitReader *reader) {
+    OpTime commit = repl_core_commit_point(repl->core).optime;
+    if (optime_compare(commit, reader->known) <= 0 || atomic_load(&reader->is_due))
+        return;
+    atomic_store(&reader->is_due, true);
+    op_signal(reader->op);
+}
+
+void repl_wake_commit_readers(Repl *repl) {
+    assert_held(&repl->mu);
+    LIST_FOR_EACH (&repl->commit_readers, node)
+        look_at_commit(repl, CONTAINER_OF(node, CommitReader, node));
+}
+
+void repl_commit_reader_enter(Repl *repl, CommitReader *reader) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
+    list_push_back(&repl->commit_readers, &reader->node);
+    look_at_commit(repl, reader);
+}
+
+void repl_commit_reader_leave(Repl *repl, CommitReader *reader) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
+    list_remove(&reader->node);
+}
+
+/* ---- waiting ---- */
 
 bool repl_waiter_enter(Repl *repl, ReplWaiter *waiter) {
     op_clear_signal(waiter->op);
@@ -153,18 +187,34 @@ Doc repl_message(OpCtx *op, const char *text) {
 }
 
 /* With the RSTL, as every writer. */
-ErrCode repl_write_note(Repl *repl, OpCtx *op, const char *text, OpTime *ret_optime, Error *err) {
+static ErrCode write_note(Repl *repl, OpCtx *op, Doc note, OpTime *ret_optime, Error *err) {
     TRY(op_lock_global(op, LOCK_IX, err));
     ErrCode rc = lock_acquire(op, RESOURCE_ID_RSTL, LOCK_IX, LOCK_DEFAULT, INT64_MAX, err);
     if (rc == ERR_OK) {
         if (repl_is_writable(repl))
-            rc = oplog_write_noop(repl->oplog, op, repl_message(op, text), ret_optime, err);
+            rc = oplog_write_noop(repl->oplog, op, note, ret_optime, err);
         else
             rc = error_set(err, ERR_NOT_WRITABLE_PRIMARY, "not primary");
         lock_release(op, RESOURCE_ID_RSTL);
     }
     op_unlock_global(op);
     return rc;
+}
+
+ErrCode repl_write_note(Repl *repl, OpCtx *op, const char *text, OpTime *ret_optime, Error *err) {
+    return write_note(repl, op, repl_message(op, text), ret_optime, err);
+}
+
+ErrCode repl_append_note(Repl *repl, OpCtx *op, Doc data, uint64_t max_ts, Error *err) {
+    uint64_t newest_ts = oplog_applied(repl->oplog).ts;
+    if (max_ts <= newest_ts)
+        return error_set(err, ERR_STALE_CLUSTER_TIME,
+                         "Requested maxClusterTime { ts: Timestamp(%u, %u) } is less or equal to "
+                         "the last primary OpTime: { ts: Timestamp(%u, %u) }",
+                         ts_seconds(max_ts), (uint32_t)max_ts, ts_seconds(newest_ts),
+                         (uint32_t)newest_ts);
+    OpTime optime;
+    return write_note(repl, op, data, &optime, err);
 }
 
 ErrCode repl_wait_applied(Repl *repl, OpCtx *op, uint64_t ts, Error *err) {
@@ -174,18 +224,29 @@ ErrCode repl_wait_applied(Repl *repl, OpCtx *op, uint64_t ts, Error *err) {
         return error_set(err, ERR_INVALID_OPTIONS,
                          "readConcern afterClusterTime value must not be greater than the current "
                          "clusterTime");
-    /* Nothing of ours may be coming up to that time: the primary makes something. */
-    if (repl_is_writable(repl)) {
-        OpTime optime;
-        ErrCode rc = repl_write_note(repl, op, "advance to the time of a read", &optime, err);
-        /* After a step-down the next primary's entries bring the time on. */
-        if (rc != ERR_OK && rc != ERR_NOT_WRITABLE_PRIMARY)
-            return rc;
-        error_reset(err);
+    /* Nothing of ours may be coming up to that time: the primary makes something. A secondary sees
+     * first whether it is only a moment behind. */
+    uint64_t noted_ts = 0;
+    for (int64_t patience_us = BEFORE_ASKING_US;; patience_us = ASK_AGAIN_US) {
+        if (noted_ts < ts && repl_is_writable(repl)) {
+            OpTime optime = OPTIME_NONE;
+            ErrCode rc = repl_write_note(repl, op, "advance to the time of a read", &optime, err);
+            /* After a step-down the next primary's entries bring the time on. */
+            if (rc != ERR_OK && rc != ERR_NOT_WRITABLE_PRIMARY)
+                return rc;
+            error_reset(err);
+            noted_ts = optime.ts;
+        }
+        ReplWaiter waiter = {.kind = WAIT_APPLIED, .op = op, .optime = {ts, OPTIME_TERM_NONE}};
+        bool is_timed_out;
+        TRY(repl_wait(repl, &waiter, clock_mono_us() + patience_us, &is_timed_out, err));
+        if (!is_timed_out)
+            return ERR_OK;
+        if (repl_is_writable(repl))
+            continue;
+        noted_ts = 0; /* it may be rolled back */
+        note_asker_wish(repl->note_asker, ts);
     }
-    ReplWaiter waiter = {.kind = WAIT_APPLIED, .op = op, .optime = {ts, OPTIME_TERM_NONE}};
-    bool is_timed_out;
-    return repl_wait(repl, &waiter, INT64_MAX, &is_timed_out, err);
 }
 
 ErrCode repl_wait_committed(Repl *repl, OpCtx *op, uint64_t ts, Error *err) {

@@ -307,6 +307,13 @@ static InitialSyncSettings initial_sync_settings(ServiceCtx *service) {
     };
 }
 
+static ReplTuning repl_tuning(ServiceCtx *service) {
+    return (ReplTuning){
+        .key_rotation_secs = param_i64(service, PARAM_KEYS_ROTATION_SECS),
+        .history_secs = param_i64(service, PARAM_HISTORY_WINDOW_SECS),
+    };
+}
+
 /* How others reach this node: by its name, or, where it listens only to itself, by that address. */
 static void own_host(Node *node, char *host, size_t size) {
     bool is_local = true;
@@ -338,7 +345,8 @@ static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
     const ReplHooks hooks = {.topology_moves = on_topology_moves,
                              .topology_changed = on_topology_changed,
                              .flow_settings = flow_settings,
-                             .initial_sync_settings = initial_sync_settings};
+                             .initial_sync_settings = initial_sync_settings,
+                             .tuning = repl_tuning};
     return repl_open(op, &settings, &hooks, &node->service.repl, err);
 }
 

@@ -11,6 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Long, Timestamp } from 'mongodb';
 import { fails } from '../lib/expect.mjs';
 import { startReplicaSet } from '../lib/replica_set.mjs';
+import { RawConnection } from '../lib/wire.mjs';
 import { SHERD_BIN, Server, makeTempDir, waitFor } from '../lib/server.mjs';
 
 describe('a set of one member', () => {
@@ -151,6 +152,31 @@ describe('a set of one member', () => {
         assert.ok(seen.every(({ v }) => v === 'old'));
     });
 
+    test('REP-3: how far back reads at a time may go is a parameter', async () => {
+        const admin = client.db('admin');
+        const set = (secs) => admin.command({ setParameter: 1, minSnapshotHistoryWindowInSeconds: secs });
+        const { was } = await set(3600);
+        assert.equal(was, 10);
+        const coll = db.collection('history');
+        await coll.insertOne({ _id: 1, v: 'old' });
+        const { operationTime } = await db.command({ find: 'history' });
+        const read = async () => {
+            const readConcern = { level: 'snapshot', atClusterTime: operationTime };
+            return (await db.command({ find: 'history', readConcern })).cursor.firstBatch[0].v;
+        };
+        const writeFor = async (ms) => {
+            for (const end = Date.now() + ms; Date.now() < end; await sleep(50))
+                await coll.updateOne({ _id: 1 }, { $inc: { n: 1 }, $set: { v: 'new' } }, { writeConcern: { w: 'majority' } });
+        };
+        await writeFor(2500);
+        assert.equal(await read(), 'old');
+        await set(1);
+        await writeFor(500);
+        await fails(read, 239, { name: 'SnapshotTooOld' });
+        await fails(() => set(-1), 2);
+        await set(was);
+    });
+
     test('OPL-2: a reader that begins at the end waits there', async () => {
         const local = client.db('local');
         const { operationTime } = await db.command({ insert: 'waits', documents: [{ _id: 1 }] });
@@ -230,6 +256,14 @@ describe('a set of one member', () => {
         assert.equal(await coll.countDocuments({ a: 10 }, { hint: { a: 1 } }), 2);
         const { valid } = await db.command({ validate: 'durable', full: true });
         assert.equal(valid, true);
+    });
+
+    test('change streams are refused by name', async () => {
+        for (const watched of [db.collection('streams'), db, client]) {
+            const stream = watched.watch();
+            await fails(() => stream.next(), 238, { name: 'NotImplemented', message: /\$changeStream/ });
+            await stream.close();
+        }
     });
 
     test('bad input gets the code of MongoDB and changes nothing', async () => {
@@ -465,6 +499,87 @@ test('REP-1: a delayed member is behind by its delay', async () => {
         assert.ok(Date.now() - start >= 4000, `after ${Date.now() - start} ms`);
         await delayed.close();
     } finally {
+        await set.remove();
+    }
+});
+
+test('REP-3: secondaries hear of the commit point at once', async () => {
+    /* No other news comes in time: neither heartbeats nor the end of a wait for entries. */
+    const set = await startReplicaSet({
+        settings: { heartbeatIntervalMillis: 4000, electionTimeoutMillis: 5000 },
+    });
+    try {
+        const client = await set.client();
+        const coll = client.db('commit').collection('x');
+        await coll.insertOne({}, { writeConcern: { w: 3 } });
+        const session = client.startSession(); // each read waits for the write before it
+        const start = Date.now();
+        for (let i = 0; i < 5; i++) {
+            await coll.insertOne({ _id: i }, { session, writeConcern: { w: 1 } });
+            const found = await coll.findOne(
+                { _id: i },
+                { session, readPreference: 'secondary', readConcern: { level: 'majority' } },
+            );
+            assert.equal(found._id, i);
+        }
+        assert.ok(Date.now() - start < 3000, `5 reads in ${Date.now() - start} ms`);
+        await session.endSession();
+    } finally {
+        await set.remove();
+    }
+});
+
+test('REP-3: an oplog reader that knows an old commit point gets an empty batch, else it waits', async () => {
+    const set = await startReplicaSet({ members: 1 });
+    const [{ host, fixedPort }] = set.members;
+    const connection = await RawConnection.open({ host, port: fixedPort });
+    try {
+        const $db = 'local';
+        const find = { find: 'oplog.rs', tailable: true, awaitData: true, term: Long.ONE, $db };
+        const readAll = async () => {
+            const { cursor } = await connection.command(find);
+            return cursor.id;
+        };
+        const more = async (id, lastKnownCommittedOpTime) => {
+            const start = Date.now();
+            const reply = await connection.command({
+                getMore: id,
+                collection: 'oplog.rs',
+                maxTimeMS: 1500,
+                term: Long.ONE,
+                lastKnownCommittedOpTime,
+                $db,
+            });
+            return { reply, ms: Date.now() - start };
+        };
+        /* The keys of cluster times are written soon after the start. */
+        await waitFor(
+            async () => Long.isLong((await connection.command({ ping: 1 })).$clusterTime.signature.keyId),
+            { timeoutMs: 10_000, what: 'keys' },
+        );
+        const id = await readAll();
+        const none = { ts: new Timestamp({ t: 0, i: 0 }), t: Long.fromInt(-1) };
+        /* What earlier replies on the connection told counts as known. */
+        const waited = await more(id, none);
+        assert.equal(waited.reply.ok, 1, waited.reply.errmsg);
+        assert.equal(waited.reply.cursor.nextBatch.length, 0);
+        assert.ok(waited.ms >= 1400, `${waited.ms} ms`);
+        const other = await RawConnection.open({ host, port: fixedPort });
+        const wait = more(id, none);
+        await other.command({ appendOplogNote: 1, data: { news: 1 } });
+        const withEntry = await wait;
+        assert.equal(withEntry.reply.cursor.nextBatch.length, 1);
+        assert.ok(withEntry.ms < 1400);
+        /* And now that it is committed: once, and not again. */
+        const empty = await more(id, none);
+        assert.equal(empty.reply.cursor.nextBatch.length, 0);
+        const told = empty.reply.$oplogQueryData.lastOpCommitted;
+        assert.ok(told.ts.greaterThanOrEqual(withEntry.reply.cursor.nextBatch[0].ts));
+        assert.ok((await more(id, told)).ms >= 1400);
+        assert.equal((await more(id, 1)).reply.code, 14);
+        other.close();
+    } finally {
+        connection.close();
         await set.remove();
     }
 });

@@ -89,6 +89,7 @@ typedef struct ClientState {
     bool is_hello_parked;          /* a hello waits for a change or its deadline */
     bool is_hello_streaming;       /* the next hello is a further round of an exhaust request */
     int64_t last_topology_counter; /* of the streamed hello */
+    OpTime told_commit;            /* newest commit point in its replies to oplog readers */
 } ClientState;
 
 typedef struct CommandSpec CommandSpec;

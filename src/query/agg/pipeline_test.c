@@ -140,7 +140,7 @@ TEST(malformed_pipelines_are_refused_with_the_codes_of_the_language) {
     static const PipelineErrorCase CASES[] = {
         {"[{'$foo':1}]", 40324, "Unrecognized pipeline stage name: '$foo'"},
         {"[{'$geoNear':{}}]", ERR_NOT_IMPLEMENTED, "$geoNear is not supported yet"},
-        {"[{'$changeStream':{}}]", 40573, "$changeStream is only supported on replica sets"},
+        {"[{'$changeStream':{}}]", ERR_NOT_IMPLEMENTED, "$changeStream is not supported yet"},
         {"[{'$search':{}}]", 31082, "$search"},
         {"[1]", ERR_TYPE_MISMATCH, "must be an object"},
         {"[{}]", 40323, "exactly one field"},

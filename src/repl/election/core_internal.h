@@ -108,6 +108,7 @@ struct ReplCore {
     ReplPosition applied;
     ReplPosition durable;
     ReplPosition commit;
+    ReplPosition heard_commit; /* newest commit point of others, on our branch or not */
 
     int32_t source_index;
     char wished_source_host[REPL_HOST_SIZE];

@@ -15,6 +15,11 @@ void repl_core_on_own_position(ReplCore *core, ReplNow now, ReplPosition applied
     /* Entries of a later primary: its term is ours, whether or not a message said so. */
     core_update_term(core, now, core->applied.optime.term, actions);
     core_advance_commit_as_primary(core, actions);
+    /* With the first entry of a term its commit point is known to be on our branch; whoever told it
+     * will not tell it again. */
+    if (optime_compare(core->heard_commit.optime, core->commit.optime) > 0)
+        core_learn_commit(core, core->heard_commit.optime, core->heard_commit.wall_ms,
+                          /* is_from_source= */ false, actions);
     core_check_catch_up(core, now, actions);
     core_check_step_down_wait(core, now, actions);
     core_end_event(core, actions);
@@ -158,6 +163,8 @@ void core_learn_commit(ReplCore *core, OpTime optime, int64_t wall_ms, bool is_f
     const ReplMemberConfig *self = core_self(core);
     if (self == NULL)
         return;
+    if (optime_compare(optime, core->heard_commit.optime) > 0)
+        core->heard_commit = (ReplPosition){optime, wall_ms};
     /* One term has one history: an entry of the term of our newest one is on our branch. Of other
      * terms only the source, whose history we share, may tell, and no further than we have it. An
      * arbiter has no branch. */

@@ -617,6 +617,21 @@ TEST(repl_core_secondary_learns_commits_on_its_branch_only) {
     }
 }
 
+TEST(repl_core_commit_of_a_new_term_counts_from_its_first_entry_on) {
+    CLEANUP(fixture_done) Fixture fx = fixture(THREE);
+    ReplHeartbeatReply reply = reply_of(&fx, REPL_SECONDARY, AT(130, 2));
+    reply.commit_point = (OpTime){TS(120), 2};
+    tick(&fx, 0);
+    answer_with(&fx, 1, &reply, 5);
+    EXPECT_EQ_U64(repl_core_commit_point(fx.core).optime.ts, 0); /* perhaps not our branch */
+    repl_core_on_own_position(fx.core, fx.now, AT(105, 1), AT(100, 1), &fx.actions);
+    EXPECT_EQ_U64(repl_core_commit_point(fx.core).optime.ts, 0);
+    clear(&fx);
+    repl_core_on_own_position(fx.core, fx.now, AT(110, 2), AT(105, 1), &fx.actions);
+    EXPECT_EQ_U64(repl_core_commit_point(fx.core).optime.ts, TS(120));
+    EXPECT(find(&fx, REPL_ACTION_COMMIT_POINT) != NULL);
+}
+
 TEST(repl_core_rollback_stops_at_the_commit_point) {
     CLEANUP(fixture_done) Fixture fx = fixture(THREE);
     ReplHeartbeatReply reply = reply_of(&fx, REPL_SECONDARY, AT(110, 1));

@@ -1,0 +1,391 @@
+#include "repl/time_keys.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "base/log.h"
+#include "base/prng.h"
+#include "catalog/access.h"
+#include "query/exec/modify.h"
+#include "repl/repl_internal.h"
+#include "storage/engine.h"
+
+enum {
+    KEYS_MAX = 4096,                   /* the newest ones; a rotation takes days */
+    ROUND_GAP_US = 200 * 1000,         /* between two reads of the table, whoever asks */
+    RETRY_US = 500 * 1000,             /* while keys are missing */
+    ROUND_US_MAX = 60 * 1000 * 1000,   /* the table is read at least so often */
+    COMMIT_WAIT_US = 10 * 1000 * 1000, /* for a majority to have new keys */
+    FIND_WAIT_US = 5 * 1000 * 1000,    /* for a key that somebody else knows */
+    FIND_STEP_US = 20 * 1000,
+};
+
+static const Ns KEYS_NS = {
+    .size = sizeof("admin.system.keys") - 1, .db_size = 5, .text = "admin.system.keys"};
+
+struct TimeKeys {
+    Repl *repl;
+    OpCtx *op; /* the thread's */
+    Thread thread;
+    TimeProofSlot slot; /* written with mu held */
+
+    Mutex mu;
+    Cond cond;
+    /* Guarded by mu. */
+    TimeKey *list; /* heap */
+    size_t count;
+    uint64_t version;   /* of the list: a proof made with an older one is not published */
+    int64_t signing_id; /* of the key that signed last; 0: none */
+    bool is_kicked;
+    bool is_stopping;
+};
+
+static void keys_run(void *keys);
+
+TimeKeys *time_keys_new(Repl *repl) {
+    TimeKeys *keys = NEW(TimeKeys);
+    keys->repl = repl;
+    mutex_init(&keys->mu, LOCK_RANK_TIME_KEYS);
+    cond_init(&keys->cond);
+    return keys;
+}
+
+ErrCode time_keys_start(TimeKeys *keys, Error *err) {
+    keys->op = repl_op_new(keys->repl, "TimeKeys");
+    keys->op->is_unreplicated = false; /* writes as any client of the primary */
+    return thread_start(&keys->thread, "TimeKeys", keys_run, keys, err);
+}
+
+void time_keys_stop(TimeKeys *keys) {
+    mutex_lock(&keys->mu);
+    keys->is_stopping = true;
+    cond_signal(&keys->cond);
+    mutex_unlock(&keys->mu);
+    if (!keys->thread.is_started)
+        return;
+    op_kill(keys->op, ERR_INTERRUPTED_AT_SHUTDOWN);
+    thread_join(&keys->thread);
+    op_end(keys->op);
+    op_ctx_free(TAKE_PTR(keys->op));
+}
+
+void time_keys_free(TimeKeys *keys) {
+    if (keys == NULL)
+        return;
+    op_ctx_free(keys->op); /* that of a thread that could not be started */
+    xfree(keys->list);
+    cond_done(&keys->cond);
+    mutex_done(&keys->mu);
+    xfree(keys);
+}
+
+void time_keys_kick(TimeKeys *keys) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&keys->mu);
+    keys->is_kicked = true;
+    cond_signal(&keys->cond);
+}
+
+/* ---- signing and verifying ---- */
+
+/* What the next replies need as well; unless the keys have changed meanwhile. */
+static void publish(TimeKeys *keys, const TimeProof *proof, uint64_t version) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&keys->mu);
+    if (keys->version == version)
+        time_proof_publish(&keys->slot, proof);
+}
+
+void time_keys_sign(TimeKeys *keys, uint64_t ts, TimeProof *ret_proof) {
+    if (LIKELY(time_proof_try_read(&keys->slot, ret_proof) && ret_proof->block == time_block(ts)))
+        return;
+    mutex_lock(&keys->mu);
+    const TimeKey *found = time_key_choose(keys->list, keys->count, ts);
+    TimeKey key = found != NULL ? *found : (TimeKey){0};
+    uint64_t version = keys->version;
+    /* The turn of the next key, or of none: there is one more to be made. */
+    if (key.id != keys->signing_id || found == NULL) {
+        keys->signing_id = key.id;
+        keys->is_kicked = true;
+        cond_signal(&keys->cond);
+    }
+    mutex_unlock(&keys->mu);
+    *ret_proof = (TimeProof){.block = time_block(ts)};
+    if (found != NULL)
+        time_proof_make(&key, ts, ret_proof);
+    publish(keys, ret_proof, version);
+}
+
+static bool find(TimeKeys *keys, int64_t id, TimeKey *ret_key, uint64_t *ret_version) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&keys->mu);
+    const TimeKey *found = time_key_find(keys->list, keys->count, id);
+    if (found != NULL)
+        *ret_key = *found;
+    *ret_version = keys->version;
+    return found != NULL;
+}
+
+/* Asks the thread to read the keys until the one is there, for a while. */
+static ErrCode find_soon(TimeKeys *keys, OpCtx *op, int64_t id, TimeKey *ret_key,
+                         uint64_t *ret_version, bool *ret_found, Error *err) {
+    int64_t until_us = clock_mono_us() + FIND_WAIT_US;
+    for (;;) {
+        *ret_found = find(keys, id, ret_key, ret_version);
+        if (*ret_found || clock_mono_us() >= until_us)
+            return ERR_OK;
+        time_keys_kick(keys);
+        TRY(op_sleep_us(op, FIND_STEP_US, err));
+    }
+}
+
+/* Is that a member who will see keys much later than others? */
+static bool is_far_behind(const Repl *repl) {
+    return !repl_is_readable(repl) || atomic_load(&repl->delay_ms) > 0;
+}
+
+/* Ids begin with the second their key was made in. */
+static bool is_made_after_all_entries(const Repl *repl, int64_t key_id) {
+    return !repl_is_writable(repl) &&
+           (uint64_t)key_id >> 32 >= ts_seconds(oplog_applied(repl->oplog).ts);
+}
+
+ErrCode time_keys_verify(TimeKeys *keys, OpCtx *op, uint64_t ts, int64_t key_id,
+                         const uint8_t hash[TIME_HASH_BYTES], bool *ret_is_proven, Error *err) {
+    *ret_is_proven = true;
+    TimeProof proof;
+    bool is_at_hand = time_proof_try_read(&keys->slot, &proof) && proof.block == time_block(ts) &&
+                      proof.key_id == key_id;
+    if (!is_at_hand) {
+        TimeKey key;
+        uint64_t version;
+        bool is_found = find(keys, key_id, &key, &version);
+        if (!is_found && !is_far_behind(keys->repl))
+            TRY(find_soon(keys, op, key_id, &key, &version, &is_found, err));
+        if (!is_found &&
+            (is_far_behind(keys->repl) || is_made_after_all_entries(keys->repl, key_id))) {
+            *ret_is_proven = false;
+            return ERR_OK;
+        }
+        if (!is_found || !time_key_is_good_for(&key, ts))
+            return error_set(err, ERR_KEY_NOT_FOUND,
+                             "No keys found for HMAC that is valid for time: { ts: Timestamp(%u, "
+                             "%u) } with id: %lld",
+                             ts_seconds(ts), (uint32_t)ts, (long long)key_id);
+        time_proof_make(&key, ts, &proof);
+        /* Those that sign may be fewer: this one is not for replies before a majority has it. */
+        if (key.is_committed && time_proof_equal(&proof, hash))
+            publish(keys, &proof, version);
+    }
+    if (!time_proof_equal(&proof, hash))
+        return error_set(err, ERR_TIME_PROOF_MISMATCH, "Proof does not match the cluster time");
+    return ERR_OK;
+}
+
+/* ---- reading the keys ---- */
+
+static bool parse_key(Doc doc, TimeKey *ret_key) {
+    Elem id = doc_get_lit(doc, "_id"), purpose = doc_get_lit(doc, "purpose");
+    Elem bytes = doc_get_lit(doc, "key"), expires = doc_get_lit(doc, "expiresAt");
+    if (elem_type(id) != BT_INT64 || elem_type(purpose) != BT_STRING ||
+        !str_is(elem_str(purpose), "HMAC") || elem_type(bytes) != BT_BINARY ||
+        elem_type(expires) != BT_TIMESTAMP)
+        return false;
+    uint8_t subtype;
+    Str data = elem_binary(bytes, &subtype);
+    if (data.size != TIME_KEY_BYTES || elem_i64(id) == 0)
+        return false;
+    *ret_key = (TimeKey){.id = elem_i64(id), .expires_ts = (uint64_t)elem_i64(expires)};
+    memcpy(ret_key->bytes, data.data, TIME_KEY_BYTES);
+    return true;
+}
+
+typedef struct KeyList {
+    TimeKey *rows; /* heap */
+    size_t count;
+    size_t capacity;
+} KeyList;
+
+static void key_list_done(KeyList *list) {
+    xfree(list->rows);
+}
+
+/* The table as `source` shows it, newest first. */
+static ErrCode scan(OpCtx *op, ReadSource source, KeyList *list, Error *err) {
+    if (source != READ_LATEST)
+        ru_set_read_source(op->ru, source, 0);
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_read(op, &KEYS_NS, &access, err));
+    if (access.coll == NULL)
+        return ERR_OK;
+    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
+    TRY(record_cursor_open(op, access.coll->records, /* is_forward= */ false, &cursor, err));
+    while (list->count < KEYS_MAX) {
+        bool is_found;
+        RecordId rid;
+        Str data;
+        TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
+        if (!is_found)
+            break;
+        ARRAY_RESERVE(list->rows, list->count, list->capacity);
+        list->count += parse_key((Doc){(const uint8_t *)data.data}, &list->rows[list->count]);
+    }
+    return ERR_OK;
+}
+
+static ErrCode scan_as(OpCtx *op, ReadSource source, KeyList *list, Error *err) {
+    ErrCode rc = scan(op, source, list, err);
+    if (source != READ_LATEST)
+        ru_set_read_source(op->ru, READ_LATEST, 0);
+    return rc;
+}
+
+static bool is_same_key(const TimeKey *a, const TimeKey *b) {
+    return a->id == b->id && memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0;
+}
+
+/* Marks those that are in `committed`; true when all of them are. */
+static bool mark_committed(KeyList *list, const TimeKey *committed, size_t count) {
+    bool is_all = true;
+    for (size_t i = 0; i < list->count; i++) {
+        TimeKey *key = &list->rows[i];
+        for (size_t j = 0; j < count && !key->is_committed; j++)
+            key->is_committed = committed[j].is_committed && is_same_key(key, &committed[j]);
+        is_all &= key->is_committed;
+    }
+    return is_all;
+}
+
+/* Reads the keys and those that a majority has, and puts them in the place of the old list. */
+static ErrCode refresh(TimeKeys *keys, OpCtx *op, Error *err) {
+    CLEANUP(key_list_done) KeyList all = {0};
+    TRY(scan_as(op, READ_LATEST, &all, err));
+    mutex_lock(&keys->mu);
+    bool is_all_committed = mark_committed(&all, keys->list, keys->count);
+    mutex_unlock(&keys->mu);
+    if (!is_all_committed && storage_majority_ts(keys->repl->engine) != 0) {
+        CLEANUP(key_list_done) KeyList committed = {0};
+        TRY(scan_as(op, READ_MAJORITY, &committed, err));
+        for (size_t i = 0; i < committed.count; i++)
+            committed.rows[i].is_committed = true;
+        (void)mark_committed(&all, committed.rows, committed.count);
+    }
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&keys->mu);
+    bool is_same = all.count == keys->count;
+    for (size_t i = 0; is_same && i < all.count; i++)
+        is_same = is_same_key(&all.rows[i], &keys->list[i]) &&
+                  all.rows[i].expires_ts == keys->list[i].expires_ts &&
+                  all.rows[i].is_committed == keys->list[i].is_committed;
+    if (is_same)
+        return ERR_OK;
+    KeyList old = {.rows = keys->list};
+    keys->list = all.rows;
+    keys->count = all.count;
+    all = old;
+    keys->version++;
+    time_proof_publish(&keys->slot, &(TimeProof){0}); /* to be made anew */
+    return ERR_OK;
+}
+
+/* ---- making keys ---- */
+
+static Doc new_key(OpCtx *op, uint64_t now_ts, uint64_t expires_ts) {
+    /* Unique without looking: two primaries of different terms must not give one id to two keys,
+     * for a member may have seen the one that is rolled back. */
+    uint32_t chance;
+    uint8_t bytes[TIME_KEY_BYTES];
+    secure_random(&chance, sizeof(chance));
+    secure_random(bytes, sizeof(bytes));
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    build_i64(&b, "_id", (int64_t)((uint64_t)ts_seconds(now_ts) << 32 | chance | 1));
+    build_cstr(&b, "purpose", "HMAC");
+    build_binary(&b, "key", 0, bytes, sizeof(bytes));
+    build_timestamp(&b, "expiresAt", expires_ts);
+    return doc_builder_end(&b);
+}
+
+static void note_insert_error(void *arg, uint32_t index, const Error *cause) {
+    (void)index;
+    (void)error_set(arg, cause->code, "%s", error_message(cause));
+}
+
+/* As primary: writes what is missing and waits until a majority has it. */
+static ErrCode make_missing(TimeKeys *keys, OpCtx *op, Error *err) {
+    Repl *repl = keys->repl;
+    uint64_t now_ts = oplog_cluster_time(repl->oplog);
+    int64_t interval_secs = repl->hooks.tuning(repl->service).key_rotation_secs;
+    mutex_lock(&keys->mu);
+    TimeKeyPlan plan = time_key_plan(keys->list, keys->count, now_ts, interval_secs);
+    mutex_unlock(&keys->mu);
+    if (plan.count == 0)
+        return ERR_OK;
+    Doc docs[TIME_KEYS_AHEAD];
+    for (uint32_t i = 0; i < plan.count; i++)
+        docs[i] = new_key(op, now_ts, plan.expires_ts[i]);
+    int64_t inserted = 0;
+    op->last_optime = OPTIME_NONE;
+    TRY(exec_insert(op, &KEYS_NS, docs, plan.count, /* is_ordered= */ true,
+                    /* is_validation_bypassed= */ true, note_insert_error, err, &inserted, err));
+    if (inserted < plan.count)
+        return err->code;
+    failpoint_hit(FP_TIME_KEYS_WRITTEN);
+    ReplWriteConcern majority = {.kind = REPL_W_MAJORITY};
+    TRY(repl_wait_write_concern(repl, op, &majority, /* is_journaled= */ true, op->last_optime,
+                                clock_mono_us() + COMMIT_WAIT_US, err));
+    LOG_INFO(LOG_REPL, 7300270, "New keys to sign cluster times with", LOG_I64("count", inserted));
+    return refresh(keys, op, err);
+}
+
+/* ---- the thread ---- */
+
+static int64_t next_round_us(TimeKeys *keys, bool is_good) {
+    Repl *repl = keys->repl;
+    int64_t now_us = clock_mono_us();
+    if (!repl_is_readable(repl))
+        return now_us + ROUND_US_MAX; /* a change of state kicks */
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&keys->mu);
+    int64_t due_secs =
+        time_key_plan_due_secs(keys->list, keys->count, oplog_cluster_time(repl->oplog));
+    for (size_t i = 0; i < keys->count; i++)
+        is_good &= keys->list[i].is_committed;
+    if (!is_good || due_secs == 0)
+        return now_us + RETRY_US;
+    return due_secs < ROUND_US_MAX / 1000000 ? now_us + due_secs * 1000000 : now_us + ROUND_US_MAX;
+}
+
+static bool wait_for_round(TimeKeys *keys, int64_t last_us, int64_t due_us) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&keys->mu);
+    while (!keys->is_stopping) {
+        int64_t until_us = keys->is_kicked ? last_us + ROUND_GAP_US : due_us;
+        if (clock_mono_us() >= until_us)
+            break;
+        (void)cond_wait_until(&keys->cond, &keys->mu, until_us);
+    }
+    keys->is_kicked = false;
+    return !keys->is_stopping;
+}
+
+static bool run_round(TimeKeys *keys) {
+    Repl *repl = keys->repl;
+    if (!repl_is_readable(repl) || !oplog_exists(repl->oplog))
+        return true;
+    CLEANUP(error_reset) Error err = {0};
+    ErrCode rc = refresh(keys, keys->op, &err);
+    if (rc == ERR_OK && repl_is_writable(repl))
+        rc = make_missing(keys, keys->op, &err);
+    if (rc != ERR_OK)
+        LOG_DEBUG(LOG_REPL, 7300271, "The keys of cluster times will be looked at again",
+                  LOG_STR("error", error_message(&err)));
+    return rc == ERR_OK;
+}
+
+static void keys_run(void *arg) {
+    TimeKeys *keys = arg;
+    log_set_thread_name("TimeKeys");
+    int64_t last_us = 0, due_us = 0;
+    while (wait_for_round(keys, last_us, due_us)) {
+        bool is_good = run_round(keys);
+        arena_reset(&keys->op->arena);
+        last_us = clock_mono_us();
+        due_us = next_round_us(keys, is_good);
+    }
+}

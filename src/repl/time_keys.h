@@ -1,0 +1,40 @@
+/*
+ * time_keys.h - the keys that sign cluster times (SES-6): made by the primary, known to all.
+ *
+ * Keys are documents of admin.system.keys, {_id: long, purpose: "HMAC", key: 20 bytes, expiresAt:
+ * Timestamp}, written once and never deleted. A thread of each member reads them; on the primary it
+ * makes those that are missing (time_proof.h says which).
+ *
+ * A member verifies with every key it finds, but signs only with those that a majority has: no
+ * fail-over loses a key that was used. A member that reads the keys anew takes the table as it is,
+ * so that a rollback needs no word here.
+ *
+ * Threading: any thread. Lock: LOCK_RANK_TIME_KEYS. A reply is signed without it, unless it is the
+ * first of its block of times.
+ */
+#pragma once
+
+#include "base/error.h"
+#include "concurrency/op_ctx.h"
+#include "repl/time_proof.h"
+
+typedef struct Repl Repl;
+typedef struct TimeKeys TimeKeys;
+
+TimeKeys *time_keys_new(Repl *repl);
+ErrCode time_keys_start(TimeKeys *keys, Error *err) MUST_CHECK;
+void time_keys_stop(TimeKeys *keys);
+void time_keys_free(TimeKeys *keys); /* NULL is fine */
+/* Something changed (the member's state, the interval): look again soon. */
+void time_keys_kick(TimeKeys *keys);
+
+/* The proof of `ts`; key_id 0 while there is no key for it. */
+void time_keys_sign(TimeKeys *keys, uint64_t ts, TimeProof *ret_proof);
+
+/* Is that the hash of `ts` by that key? Waits a moment for a key that is not known here yet. Fails
+ * with ERR_TIME_PROOF_MISMATCH and ERR_KEY_NOT_FOUND. A member that cannot know the key (it serves
+ * no reads, applies entries with a delay, or has none as new as the key) says *ret_is_proven false
+ * instead of the latter. */
+ErrCode time_keys_verify(TimeKeys *keys, OpCtx *op, uint64_t ts, int64_t key_id,
+                         const uint8_t hash[TIME_HASH_BYTES], bool *ret_is_proven, Error *err)
+    MUST_CHECK;
