@@ -15,8 +15,9 @@ build() {
     cat << 'TXT'
 # What works, what is refused
 
-Written by `tools/compatibility.sh` from the tables in the code. The baseline is MongoDB 7.0 on a standalone node. What
-is not supported is refused by name with NotImplemented, never ignored; an unknown name gets MongoDB's own error.
+Written by `tools/compatibility.sh` from the tables in the code. The baseline is MongoDB 7.0, a standalone node or a
+replica set. What is not supported is refused by name with NotImplemented, never ignored; an unknown name gets MongoDB's own
+error.
 
 TXT
     echo "## Commands"
@@ -24,8 +25,8 @@ TXT
     grep -hoE '^    \.name = "[a-zA-Z]+"|^REPL_SET_COMMAND\([A-Z_]+, "[a-zA-Z]+"' src/commands/cmd_*.c | grep -oE '"[a-zA-Z]+"' |
         tr -d '"' | sort -u | sed 's/.*/`&`/' | paste -sd, | sed 's/,/, /g'
     echo
-    echo "Sessions are accepted as labels of cursors and operations; transactions, retryable writes and the commands of"
-    echo "replica sets answer as a standalone MongoDB does."
+    echo "Transactions of several documents and change streams are refused, on a set too. On a standalone node retryable"
+    echo "writes and the commands of replica sets answer as a standalone MongoDB does."
     echo
     local match=src/query/match/match_operators.def update=src/query/update/update_operators.def
     local stages=src/query/agg/agg_stages.def accumulators=src/query/agg/accumulators.def
@@ -50,7 +51,7 @@ TXT
 - `create`: time series, `changeStreamPreAndPostImages`, `encryptedFields`.
 - `$meta: "indexKey"`; `returnKey` where the keys of the index do not answer alone; `allowPartialResults` and `mirrored` of `find` are taken and mean nothing on one node.
 - `validate`: `logDiagnostics`; `fsync {lock: true}`; ranges of `dataSize`.
-- Start-up: replication, sharding, access control and TLS options.
+- Start-up: sharding, access control and TLS options. Members of a set with `buildIndexes: false`.
 TXT
 }
 

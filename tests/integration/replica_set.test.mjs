@@ -293,6 +293,12 @@ describe('a set of one member', () => {
     });
 });
 
+test('REP-1: a new set does not wait for the election time-out', async () => {
+    const set = await startReplicaSet({ settings: { electionTimeoutMillis: 60_000 } });
+    await set.waitForPrimary();
+    await set.remove();
+});
+
 describe('a set of three members', () => {
     let set, client;
     before(async () => {

@@ -8,6 +8,20 @@ static void send_stray_heartbeat(ReplCore *core, ReplNow now, const char *host,
                                  ReplActions *actions);
 static void note_failure(ReplCore *core, ReplNow now, uint32_t index, const char *message,
                          ReplActions *actions);
+/* Of a new set only the member it was initiated on has data: it need not wait for anybody who might
+ * be primary, just for a majority that knows of the set. */
+static void hasten_first_election(ReplCore *core, ReplNow now) {
+    if (core->term != REPL_CONFIG_TERM_INITIAL || core->phase != REPL_PHASE_FOLLOWER ||
+        core_self(core) == NULL || optime_is_none(core->applied.optime))
+        return;
+    uint32_t count = core_self(core)->is_voter;
+    for (uint32_t i = 0; i < core->config->member_count; i++)
+        count += (int32_t)i != core->self_index && core->config->members[i].is_voter &&
+                 core->peers[i].is_up && core->peers[i].config_version == core->config->version;
+    if (count >= core->config->majority_count)
+        core->election_deadline_ms = now.mono_ms;
+}
+
 static void note_reply(ReplCore *core, ReplNow now, uint32_t index, const ReplHeartbeatReply *reply,
                        int64_t rtt_ms, ReplActions *actions);
 static void note_primary(ReplCore *core, ReplNow now, uint32_t index);
@@ -182,9 +196,11 @@ ErrCode repl_core_on_heartbeat(ReplCore *core, ReplNow now, const ReplHeartbeat 
                                heartbeat->from_id == heartbeat->primary_id;
         if (is_from_primary && heartbeat->term == core->term)
             note_primary(core, now, (uint32_t)sender);
-        /* It is back before we looked again. */
-        if (!core->peers[sender].is_up && core->peers[sender].token == 0 &&
-            core->self_index != REPL_INDEX_NONE)
+        /* It is back, or has our configuration now, before we looked again. */
+        const ReplPeer *peer = &core->peers[sender];
+        bool is_news = !peer->is_up || (peer->config_version != core->config->version &&
+                                        heartbeat->config_version == core->config->version);
+        if (is_news && peer->token == 0 && core->self_index != REPL_INDEX_NONE)
             send_heartbeat(core, now, (uint32_t)sender, actions);
     }
     if (!core->is_shut_down)
@@ -317,4 +333,5 @@ static void note_reply(ReplCore *core, ReplNow now, uint32_t index, const ReplHe
     core_check_catch_up(core, now, actions);
     core_check_step_down_wait(core, now, actions);
     check_newly_added(core, index, actions);
+    hasten_first_election(core, now);
 }

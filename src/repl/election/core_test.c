@@ -29,16 +29,16 @@ static void fixture_done(Fixture *fx) {
     repl_actions_done(&fx->actions);
 }
 
-/* Member "h0:1" of the set, a secondary in term 1 whose newest entry is of second 100. */
-static Fixture fixture(const char *json) {
+/* Member "h0:1" of the set, a secondary whose newest entry is of second 100 and that term. */
+static Fixture fixture_in_term(const char *json, int64_t term) {
     ReplConfig *config = config_of(json);
     ReplStart start = {
         .set_name = "rs",
         .self_host = "h0:1",
         .config = config,
         .self_index = repl_config_find_host(config, "h0:1"),
-        .last_vote = {1, 0},
-        .last_applied = AT(100, 1),
+        .last_vote = {term, 0},
+        .last_applied = AT(100, term),
         .seed = 7,
     };
     ReplOptions options = repl_options_default();
@@ -47,6 +47,10 @@ static Fixture fixture(const char *json) {
     repl_config_unref(config);
     repl_core_set_follower_state(fx.core, fx.now, REPL_SECONDARY, &fx.actions);
     return fx;
+}
+
+static Fixture fixture(const char *json) {
+    return fixture_in_term(json, 1);
 }
 
 static void clear(Fixture *fx) {
@@ -215,6 +219,34 @@ TEST(repl_core_election_by_timeout_goes_through_dry_run_and_own_vote) {
     EXPECT(repl_core_state(fx.core) == REPL_PRIMARY);
     EXPECT_EQ_U64(count(&fx, REPL_ACTION_HEARTBEAT), 2); /* the news goes out at once */
     EXPECT(repl_core_metrics(fx.core)->successful[REPL_ELECTION_TIMEOUT] == 1);
+}
+
+TEST(repl_core_first_election_of_a_set_waits_for_a_majority_only) {
+    CLEANUP(fixture_done)
+    Fixture fx = fixture_in_term(
+        "{'_id': 'rs', 'version': 1, 'term': 0, 'members': [" MEMBER(0, "") "," MEMBER(1, "") "," //
+        MEMBER(2, "") "]}",
+        REPL_CONFIG_TERM_INITIAL);
+    tick(&fx, 0);
+    ReplHeartbeatReply reply = reply_of(&fx, REPL_STARTUP, REPL_POSITION_NONE);
+    reply.config_version = REPL_CONFIG_VERSION_NONE;
+    answer_with(&fx, 1, &reply, 1);
+    tick(&fx, 1);
+    EXPECT(find(&fx, REPL_ACTION_REQUEST_VOTE) == NULL); /* it does not know of the set yet */
+
+    /* When it does it says so with a heartbeat, and is looked at at once. */
+    ReplHeartbeat heartbeat = {.set_name = "rs", .from = "h1:1", .from_id = 1, .primary_id = -1};
+    heartbeat.config_version = repl_core_config(fx.core)->version;
+    ReplHeartbeatReply own;
+    Error err = {0};
+    clear(&fx);
+    EXPECT_OK(repl_core_on_heartbeat(fx.core, fx.now, &heartbeat, true, &own, &fx.actions, &err),
+              err);
+    EXPECT_EQ_U64(count(&fx, REPL_ACTION_HEARTBEAT), 1);
+    reply = reply_of(&fx, REPL_STARTUP2, REPL_POSITION_NONE);
+    answer_with(&fx, 1, &reply, 1);
+    tick(&fx, 1);
+    EXPECT(find(&fx, REPL_ACTION_REQUEST_VOTE) != NULL);
 }
 
 TEST(repl_core_lost_dry_run_keeps_the_term) {
