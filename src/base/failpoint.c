@@ -54,12 +54,19 @@ bool failpoint_enter_slow(FailpointId id) {
     return true;
 }
 
+static _Atomic bool is_blocking_over;
+
+void failpoint_end_blocking(void) {
+    atomic_store(&is_blocking_over, true);
+}
+
 /* Until the time is over or the failpoint is turned off: a test that knows when need not guess. */
 static void block(FailpointId id, int64_t block_ms) {
     int64_t until_us = clock_mono_us() + block_ms * 1000;
     for (;;) {
         int64_t left_us = until_us - clock_mono_us();
-        if (left_us <= 0 || !atomic_load_explicit(&failpoint_armed[id], memory_order_relaxed))
+        if (left_us <= 0 || atomic_load_explicit(&is_blocking_over, memory_order_relaxed) ||
+            !atomic_load_explicit(&failpoint_armed[id], memory_order_relaxed))
             return;
         thread_sleep_us(left_us < BLOCK_STEP_US ? left_us : BLOCK_STEP_US);
     }

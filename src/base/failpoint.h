@@ -4,7 +4,7 @@
  * configureFailPoint sets a mode (off, alwaysOn, {times: n}, {skip: n}, {activationProbability: p})
  * and data, a document whose meaning belongs to the place. Three members of data mean the same
  * everywhere: `crash: true` ends the process at once with _exit(137), `blockTimeMS` delays,
- * at most until the failpoint is turned off, `errorCode` fails failpoint_check.
+ * at most until the failpoint is turned off or the node stops, `errorCode` fails failpoint_check.
  */
 #pragma once
 
@@ -71,6 +71,8 @@ FailpointConfig failpoint_config(FailpointId id);
 
 /* Takes ownership of config->data. Returns how often the failpoint fired before. */
 int64_t failpoint_configure(FailpointId id, const FailpointConfig *take_config);
+/* Nobody is delayed any more: the node stops. */
+void failpoint_end_blocking(void);
 int64_t failpoint_fired_count(FailpointId id);
 int failpoint_find(const char *name); /* -1: none of that name */
 const char *failpoint_name(FailpointId id);

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "bson/json.h"
@@ -632,6 +633,7 @@ static void node_stop(Node *node) {
     quiesce(service);
     repl_stop(service->repl);
     index_builds_interrupt(service->index_builds);
+    failpoint_end_blocking();
     if (service->transport != NULL) {
         int64_t deadline_us = clock_mono_us() + STOP_GRACE_US;
         LOG_INFO(LOG_NETWORK, 20562, "Shutdown: going to close listening sockets");

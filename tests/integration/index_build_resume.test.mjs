@@ -13,7 +13,7 @@ import { Server, waitFor } from '../lib/server.mjs';
 
 const RESUME = ['--setParameter', 'resumeIndexBuildsOnStandalone=true'];
 const DOCUMENTS = 40_000; // some slices of the scan
-const BLOCK = { mode: 'alwaysOn', data: { blockTimeMS: 1200 } };
+const BLOCK = { mode: 'alwaysOn', data: { blockTimeMS: 20_000 } };
 const DUPLICATE_KEY = 11000;
 const SHUTDOWN = [11600, 91];
 

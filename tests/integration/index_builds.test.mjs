@@ -418,7 +418,7 @@ test('IDX-3: clustered and capped collections', async () => {
 
 test('IDX-6: a clean stop ends a build; the next start knows nothing of it', async () => {
     const c = await node.collection(many());
-    const build = node.withFailpoint('indexBuild.scanning', 'alwaysOn', { blockTimeMS: 2500 }, () =>
+    const build = node.withFailpoint('indexBuild.scanning', 'alwaysOn', { blockTimeMS: 20_000 }, () =>
         c.createIndex({ a: 1 }),
     );
     build.catch(() => {});
