@@ -98,6 +98,7 @@ export class Ledger {
                 else await this.#remove(collection, ids.splice(at, 1)[0]);
                 this.acknowledged++;
             } catch (error) {
+                if (isRefused(error)) continue;
                 if (!isConnectionLoss(error)) throw error;
                 return;
             }
@@ -105,8 +106,14 @@ export class Ledger {
     }
 
     async #change(_id, after, operation) {
-        this.#states.set(_id, [...this.#possible(_id), after]);
-        await operation();
+        const before = this.#possible(_id);
+        this.#states.set(_id, [...before, after]);
+        try {
+            await operation();
+        } catch (error) {
+            if (isRefused(error)) this.#states.set(_id, before);
+            throw error;
+        }
         this.#states.set(_id, [after]);
     }
 
@@ -164,6 +171,11 @@ function makeDocument(_id, rand) {
 }
 
 /* The driver has many names for "the server is gone". */
+/* By the index that can only be built, for a moment, where there are hardly any documents. */
+function isRefused(error) {
+    return error.code === 11000 && error.message.includes('index: failing ');
+}
+
 const LOST =
     /Network|ServerSelection|PoolClear|PoolClosed|NotConnected|ClientClosed|TopologyClosed/;
 
