@@ -115,19 +115,7 @@ async function everywhere(expected) {
     await waitFor(isThere, { timeoutMs: 30_000, what: `indexes ${expected}` }).catch((error) => {
         throw new Error(`${error.message}: ${JSON.stringify(seen)}`);
     });
-    await set.waitForReplication();
-    const hashes = new Set();
-    for (const member of set.members) {
-        const found = await set.command(member, { validate: 'c', full: true }, 'test');
-        assert.ok(found.valid, JSON.stringify(found));
-        hashes.add((await set.command(member, { dbHash: 1 }, 'test')).md5);
-    }
-    assert.equal(hashes.size, 1);
-    const builds = db.client.db('config').collection('system.indexBuilds');
-    await waitFor(async () => (await builds.countDocuments()) === 0, {
-        timeoutMs: 10_000,
-        what: 'no documents of builds',
-    });
+    await set.checkCollection('c');
 }
 
 const logOf = (member, pattern) => member.log.filter(({ msg }) => pattern.test(msg));

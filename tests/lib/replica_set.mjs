@@ -9,6 +9,7 @@
  *
  * Members are Servers (server.mjs) on fixed ports, so that they keep their names over a restart.
  */
+import assert from 'node:assert/strict';
 import { createServer } from 'node:net';
 import { MongoClient } from 'mongodb';
 import { Server, waitFor } from './server.mjs';
@@ -180,6 +181,24 @@ export class ReplicaSet {
         };
         await waitFor(isDown, { timeoutMs: ELECTION_MS_MAX, what: 'step-down' });
         return this.waitForPrimary({ other: this.members.length > 1 ? primary : undefined });
+    }
+
+    /* All members have the same, and their indexes fit; also no index build is left over. */
+    async checkCollection(collection, dbName = 'test') {
+        await this.waitForReplication();
+        const hashes = new Set();
+        for (const member of this.members) {
+            const found = await this.command(member, { validate: collection, full: true }, dbName);
+            assert.ok(found.valid, JSON.stringify(found));
+            hashes.add((await this.command(member, { dbHash: 1 }, dbName)).md5);
+        }
+        assert.equal(hashes.size, 1, 'dbHash');
+        const primary = await this.waitForPrimary();
+        const count = { count: 'system.indexBuilds' };
+        await waitFor(async () => (await this.command(primary, count, 'config')).n === 0, {
+            timeoutMs: 10_000,
+            what: 'no documents of builds',
+        });
     }
 
     /* Until the members that run have applied what the primary has now. */
