@@ -418,9 +418,13 @@ test('IDX-3: clustered and capped collections', async () => {
 
 test('IDX-6: a clean stop ends a build; the next start knows nothing of it', async () => {
     const c = await node.collection(many());
-    const build = node.withFailpoint('indexBuild.scanning', 'alwaysOn', { blockTimeMS: 20_000 }, () =>
-        c.createIndex({ a: 1 }),
-    );
+    // Left on: the client is closed before the node is told to stop, and must not end the delay.
+    await node.admin.command({
+        configureFailPoint: 'indexBuild.scanning',
+        mode: 'alwaysOn',
+        data: { blockTimeMS: 20_000 },
+    });
+    const build = c.createIndex({ a: 1 });
     build.catch(() => {});
     await waitFor(async () => (await c.indexes()).length > 1);
     await node.server.stop();
