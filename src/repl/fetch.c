@@ -90,7 +90,7 @@ static void begin_staleness(Sync *sync) {
     if (atomic_load(&sync->repl->state) != REPL_SECONDARY)
         return;
     LOG_ERROR(LOG_REPL, 21068,
-              "Too stale to catch up: no member has the oplog entry that follows this member's "
+              "Too stale to catch up: no member has an oplog entry that can follow this member's "
               "newest. Entering RECOVERING; it has to be synced anew, with an empty directory",
               LOG_I64("lastFetchedSeconds", ts_seconds(sync->last_fetched.ts)));
     ReplState state = REPL_RECOVERING;
@@ -336,8 +336,10 @@ static void fetch_from(Sync *sync, OpCtx *op, Choice *choice) {
             atomic_store(&sync->repl->is_too_stale, true);
             deny_source(sync, choice->host, REPL_DENY_TOO_STALE_MS);
         }
-        if (rc == ERR_UNRECOVERABLE_ROLLBACK_ERROR)
+        if (rc == ERR_UNRECOVERABLE_ROLLBACK_ERROR) {
+            atomic_store(&sync->repl->is_too_stale, true); /* unless another one helps */
             deny_source(sync, choice->host, REPL_DENY_NO_START_MS);
+        }
         sync_set_peer(sync, &sync->fetch_peer, NULL);
         set_source(sync, "");
     }

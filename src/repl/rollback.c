@@ -87,6 +87,21 @@ static void wait_until_applied(Sync *sync) {
     mutex_unlock(&sync->mu);
 }
 
+/* Storage goes back no further than to where its history begins. Data that were copied from a
+ * member which had more than the majority, and lost it, are of no use: nobody can tell what is too
+ * much. */
+static ErrCode check_history(const Rollback *r, Error *err) {
+    if (r->common.ts >= r->repl->oldest_ts_min)
+        return ERR_OK;
+    LOG_ERROR(LOG_REPL, 7300273,
+              "Cannot roll back to before the data of this member were copied. It has to be synced "
+              "anew, with an empty directory",
+              LOG_I64("commonPointSeconds", ts_seconds(r->common.ts)),
+              LOG_I64("copiedSeconds", ts_seconds(r->repl->oldest_ts_min)));
+    return error_set(err, ERR_UNRECOVERABLE_ROLLBACK_ERROR,
+                     "the common point is before the data of this member were copied");
+}
+
 ErrCode rollback_run(Sync *sync, OpCtx *op, Peer *source, Error *err) {
     Rollback r = {.sync = sync, .repl = sync->repl, .op = op, .source = source};
     error_reset(err);
@@ -103,6 +118,8 @@ ErrCode rollback_run(Sync *sync, OpCtx *op, Peer *source, Error *err) {
         repl_event(r.repl, check, &args);
         rc = args.rc;
     }
+    if (rc == ERR_OK)
+        rc = check_history(&r, err);
     if (rc == ERR_OK)
         rc = go_back(&r, err);
     state = REPL_SECONDARY;

@@ -233,10 +233,12 @@ test('IDX-3: reads and writes go on during a build; queries do not use the index
 
 test('IDX-6: currentOp shows the progress of a build', async () => {
     const c = await node.collection(many());
-    const { names, body } = await during('indexBuild.scanning', c, [{ key: { a: 1 } }], async () => {
-        const { inprog } = await node.admin.command({ currentOp: 1, active: true });
-        return inprog.find(({ msg }) => msg?.startsWith('Index Build'));
-    });
+    const { names, body } = await during('indexBuild.scanning', c, [{ key: { a: 1 } }], () =>
+        waitFor(async () => {
+            const { inprog } = await node.admin.command({ currentOp: 1, active: true });
+            return inprog.find(({ msg }) => msg?.startsWith('Index Build'));
+        }),
+    );
     assert.deepEqual(names, ['a_1']);
     assert.equal(body.msg, 'Index Build: scanning collection');
     assert.equal(Number(body.progress.total), 2000);
