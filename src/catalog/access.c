@@ -51,6 +51,26 @@ ErrCode access_database(OpCtx *op, Str db, CollAccess *ret_access, Error *err) {
     return rc;
 }
 
+ErrCode access_each(OpCtx *op, const Ns *ns, bool is_forward, AccessVisit visit, void *arg,
+                    Error *err) {
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_read(op, ns, &access, err));
+    if (access.coll == NULL)
+        return ERR_OK;
+    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
+    TRY(record_cursor_open(op, access.coll->records, is_forward, &cursor, err));
+    for (bool is_over = false; !is_over;) {
+        bool is_found;
+        RecordId rid;
+        Str data;
+        TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
+        if (!is_found)
+            break;
+        TRY(visit(arg, (Doc){(const uint8_t *)data.data}, &is_over, err));
+    }
+    return ERR_OK;
+}
+
 void access_done(CollAccess *access) {
     OpCtx *op = access->op;
     if (op == NULL)

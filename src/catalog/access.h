@@ -47,6 +47,13 @@ ErrCode access_write(OpCtx *op, const Ns *ns, LockMode mode, CollAccess *ret_acc
 ErrCode access_database(OpCtx *op, Str db, CollAccess *ret_access, Error *err) MUST_CHECK;
 void access_done(CollAccess *access);
 
+/* All documents of a small collection of the node's own, in the order of their records; none if
+ * there is no such collection. `visit` sets *is_over when it has seen enough; documents are valid
+ * during the call. */
+typedef ErrCode (*AccessVisit)(void *arg, Doc doc, bool *is_over, Error *err);
+ErrCode access_each(OpCtx *op, const Ns *ns, bool is_forward, AccessVisit visit, void *arg,
+                    Error *err) MUST_CHECK;
+
 /* Gives everything up for a moment so that others get through, then takes it again with a new
  * snapshot. Cursors must be saved before and restored after. Fails with ERR_QUERY_PLAN_KILLED when
  * the collection was dropped or changed its identity meanwhile. */

@@ -26,7 +26,6 @@ typedef struct LightWork {
     bool is_report_wanted;
     bool is_kick_wanted;
     bool is_catch_up;
-    OpTime catch_up_target;
     int64_t drain_term; /* OPTIME_TERM_NONE: none */
 } LightWork;
 
@@ -88,11 +87,8 @@ void repl_event(Repl *repl, ReplEventFn event, void *arg) {
     atomic_store(&repl->is_core_writable, repl_core_is_writable(repl->core));
     work.is_kick_wanted = state != state_before;
     note_config(repl);
-    int64_t wake_us = next_tick_us(repl);
-    int64_t stable_us = clock_mono_us() + STABLE_INTERVAL_US;
-    if (repl->is_stable_dirty && stable_us < wake_us)
-        wake_us = stable_us;
-    if (wake_us < repl->wait_until_us)
+    if (next_tick_us(repl) < repl->wait_until_us ||
+        (repl->is_stable_dirty && clock_mono_us() + STABLE_INTERVAL_US < repl->wait_until_us))
         cond_signal(&repl->cond);
     repl_wake_waiters(repl);
     mutex_unlock(&repl->mu);
@@ -178,7 +174,6 @@ static void sort_actions(Repl *repl, LightWork *work) {
             break;
         case REPL_ACTION_START_CATCH_UP:
             work->is_catch_up = true;
-            work->catch_up_target = action->optime;
             break;
         case REPL_ACTION_START_DRAIN:
             work->drain_term = action->term;
@@ -196,7 +191,7 @@ static void sort_actions(Repl *repl, LightWork *work) {
 
 static void do_light(Repl *repl, const LightWork *work) {
     if (work->is_catch_up)
-        sync_catch_up(repl->sync, work->catch_up_target);
+        sync_catch_up(repl->sync);
     if (work->drain_term != OPTIME_TERM_NONE)
         sync_drain(repl->sync, work->drain_term);
     if (work->is_source_wanted)

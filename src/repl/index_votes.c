@@ -487,43 +487,37 @@ ErrCode repl_set_commit_quorum(Repl *repl, OpCtx *op, const Uuid *build, Elem qu
 /* ---- a new primary ---- */
 
 /* Builds that are over, whose primary had no time to remove them. */
-static ErrCode list_over(Repl *repl, OpCtx *op, Uuid **ret_rows, uint32_t *ret_count, Error *err) {
-    size_t count = 0, capacity = 0;
-    *ret_rows = NULL;
-    *ret_count = 0;
-    CLEANUP(access_done) CollAccess access = {0};
-    TRY(access_read(op, &BUILDS_NS, &access, err));
-    if (access.coll == NULL)
+typedef struct OverBuilds {
+    IndexBuilds *builds;
+    Uuid *rows; /* heap */
+    uint32_t count;
+    uint32_t capacity;
+} OverBuilds;
+
+static void over_builds_done(OverBuilds *over) {
+    xfree(over->rows);
+}
+
+static ErrCode add_if_over(void *arg, Doc entry, bool *is_over, Error *err) {
+    (void)is_over, (void)err;
+    OverBuilds *over = arg;
+    Uuid uuid;
+    if (!uuid_from_elem(doc_get_lit(entry, "_id"), &uuid) ||
+        index_builds_is_active(over->builds, &uuid))
         return ERR_OK;
-    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
-    TRY(record_cursor_open(op, access.coll->records, /* is_forward= */ true, &cursor, err));
-    for (;;) {
-        bool is_found;
-        RecordId rid;
-        Str data;
-        TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
-        if (!is_found)
-            break;
-        Uuid uuid;
-        Doc entry = {(const uint8_t *)data.data};
-        if (!uuid_from_elem(doc_get_lit(entry, "_id"), &uuid) ||
-            index_builds_is_active(repl->service->index_builds, &uuid))
-            continue;
-        ARRAY_RESERVE(*ret_rows, count, capacity);
-        (*ret_rows)[count++] = uuid;
-    }
-    *ret_count = (uint32_t)count;
+    ARRAY_RESERVE(over->rows, over->count, over->capacity);
+    over->rows[over->count++] = uuid;
     return ERR_OK;
 }
 
 void index_votes_step_up(Repl *repl, OpCtx *op) {
     CLEANUP(error_reset) Error err = {0};
-    Uuid *rows;
-    uint32_t count;
-    (void)!list_over(repl, op, &rows, &count, &err);
-    for (uint32_t i = 0; i < count; i++)
-        remove_entry(op, &rows[i]);
-    xfree(rows);
+    CLEANUP(over_builds_done) OverBuilds over = {.builds = repl->service->index_builds};
+    if (access_each(op, &BUILDS_NS, /* is_forward= */ true, add_if_over, &over, &err) != ERR_OK)
+        LOG_WARN(LOG_REPL, 7300274, "Documents of index builds that are over stay for now",
+                 LOG_STR("error", error_message(&err)));
+    for (uint32_t i = 0; i < over.count; i++)
+        remove_entry(op, &over.rows[i]);
     index_builds_look_again(repl->service->index_builds);
 }
 

@@ -79,7 +79,7 @@ typedef struct Window {
 /* `begin`: where the window begins; its entry is in the own oplog. */
 ErrCode window_start(Window *window, Attempt *attempt, OpTime begin, int64_t wall_ms, Error *err)
     MUST_CHECK;
-/* No more fetching; NULL-safe for one that was not started. */
+/* No more fetching; also for one whose thread could not be started. */
 void window_stop(Window *window);
 void window_done(Window *window);
 /* The error that ended it; ERR_OK: it goes on. */

@@ -47,22 +47,24 @@ ErrCode local_state_open(OpCtx *op, Error *err) {
     return is_any_made ? storage_checkpoint(op_storage(op), err) : ERR_OK;
 }
 
+typedef struct LoadArgs {
+    Arena *arena;
+    Doc *ret_doc;
+} LoadArgs;
+
+static ErrCode take_doc(void *arg, Doc doc, bool *is_over, Error *err) {
+    (void)err;
+    LoadArgs *args = arg;
+    *args->ret_doc = doc_copy(doc, args->arena);
+    *is_over = true;
+    return ERR_OK;
+}
+
 /* The only document of the collection, in the operation's arena; DOC_NONE: none. */
 static ErrCode load(OpCtx *op, const Ns *ns, Doc *ret_doc, Error *err) {
     *ret_doc = DOC_NONE;
-    CLEANUP(access_done) CollAccess access = {0};
-    TRY(access_read(op, ns, &access, err));
-    if (access.coll == NULL)
-        return ERR_OK;
-    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
-    TRY(record_cursor_open(op, access.coll->records, /* is_forward= */ true, &cursor, err));
-    bool is_found;
-    RecordId rid;
-    Str data;
-    TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
-    if (is_found)
-        *ret_doc = doc_copy((Doc){(const uint8_t *)data.data}, &op->arena);
-    return ERR_OK;
+    return access_each(op, ns, /* is_forward= */ true, take_doc, &(LoadArgs){&op->arena, ret_doc},
+                       err);
 }
 
 /* On disk when it returns. Its _id stays as it was, if it had one. */

@@ -239,25 +239,23 @@ static ErrCode start_task(PrimaryServices *services, const PrimaryServiceSpec *s
 
 /* ---- step-up ---- */
 
+typedef struct FoundTasks {
+    PrimaryServices *services;
+    const PrimaryServiceSpec *spec;
+    Ns ns;
+} FoundTasks;
+
+static ErrCode start_found(void *arg, Doc doc, bool *is_over, Error *err) {
+    (void)is_over;
+    const FoundTasks *found = arg;
+    return start_task(found->services, found->spec, &found->ns, doc, err);
+}
+
 static ErrCode start_all_of(PrimaryServices *services, OpCtx *op, const PrimaryServiceSpec *spec,
                             Error *err) {
-    Ns ns;
-    TRY(ns_of(spec, &ns, err));
-    CLEANUP(access_done) CollAccess access = {0};
-    TRY(access_read(op, &ns, &access, err));
-    if (access.coll == NULL)
-        return ERR_OK;
-    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
-    TRY(record_cursor_open(op, access.coll->records, /* is_forward= */ true, &cursor, err));
-    for (;;) {
-        bool is_found;
-        RecordId rid;
-        Str data;
-        TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
-        if (!is_found)
-            return ERR_OK;
-        TRY(start_task(services, spec, &ns, (Doc){(const uint8_t *)data.data}, err));
-    }
+    FoundTasks found = {.services = services, .spec = spec};
+    TRY(ns_of(spec, &found.ns, err));
+    return access_each(op, &found.ns, /* is_forward= */ true, start_found, &found, err);
 }
 
 static void find_tasks(void *arg) {

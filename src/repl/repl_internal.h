@@ -67,11 +67,11 @@ struct Repl {
     _Atomic int state;
     _Atomic int32_t rollback_id;
     _Atomic bool is_initiating;
-    _Atomic int64_t delay_ms;           /* secondaryDelaySecs of this member */
-    _Atomic bool is_implicit_majority;  /* what a write waits for that does not say it */
-    _Atomic bool is_majority_journaled; /* writeConcernMajorityJournalDefault */
-    _Atomic bool is_too_stale;    /* those this member asked have forgotten what comes next here */
-    _Atomic int32_t waiter_count; /* all */
+    _Atomic int64_t delay_ms;             /* secondaryDelaySecs of this member */
+    _Atomic bool is_implicit_majority;    /* what a write waits for that does not say it */
+    _Atomic bool is_majority_journaled;   /* writeConcernMajorityJournalDefault */
+    _Atomic bool is_too_stale;            /* nobody this member asked has what can follow here */
+    _Atomic int32_t waiter_count;         /* all */
     _Atomic int32_t applied_waiter_count; /* those of WAIT_APPLIED */
 
     Mutex mu;
@@ -204,8 +204,8 @@ void sync_report_now(Sync *sync);
 void sync_change_source(Sync *sync);
 /* Elected: no more fetching; the core is told when the rest is applied. */
 void sync_drain(Sync *sync, int64_t term);
-/* Fetch up to `target` before draining; none: as far as the source goes. */
-void sync_catch_up(Sync *sync, OpTime target);
+/* Elected: goes on fetching until the core says drain. */
+void sync_catch_up(Sync *sync);
 
 /* ---- wait.c ---- */
 

@@ -120,8 +120,7 @@ void sync_change_source(Sync *sync) {
     mutex_unlock(&sync->mu);
 }
 
-void sync_catch_up(Sync *sync, OpTime target) {
-    (void)target; /* the core decides when it is reached */
+void sync_catch_up(Sync *sync) {
     mutex_lock(&sync->mu);
     sync->is_catching_up = true;
     cond_broadcast(&sync->fetch_cond);

@@ -209,31 +209,20 @@ static void key_list_done(KeyList *list) {
     xfree(list->rows);
 }
 
-/* The table as `source` shows it, newest first. */
-static ErrCode scan(OpCtx *op, ReadSource source, KeyList *list, Error *err) {
-    if (source != READ_LATEST)
-        ru_set_read_source(op->ru, source, 0);
-    CLEANUP(access_done) CollAccess access = {0};
-    TRY(access_read(op, &KEYS_NS, &access, err));
-    if (access.coll == NULL)
-        return ERR_OK;
-    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
-    TRY(record_cursor_open(op, access.coll->records, /* is_forward= */ false, &cursor, err));
-    while (list->count < KEYS_MAX) {
-        bool is_found;
-        RecordId rid;
-        Str data;
-        TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
-        if (!is_found)
-            break;
-        ARRAY_RESERVE(list->rows, list->count, list->capacity);
-        list->count += parse_key((Doc){(const uint8_t *)data.data}, &list->rows[list->count]);
-    }
+static ErrCode add_key(void *arg, Doc doc, bool *is_over, Error *err) {
+    (void)err;
+    KeyList *list = arg;
+    ARRAY_RESERVE(list->rows, list->count, list->capacity);
+    list->count += parse_key(doc, &list->rows[list->count]);
+    *is_over = list->count == KEYS_MAX;
     return ERR_OK;
 }
 
+/* The table as `source` shows it, newest first. */
 static ErrCode scan_as(OpCtx *op, ReadSource source, KeyList *list, Error *err) {
-    ErrCode rc = scan(op, source, list, err);
+    if (source != READ_LATEST)
+        ru_set_read_source(op->ru, source, 0);
+    ErrCode rc = access_each(op, &KEYS_NS, /* is_forward= */ false, add_key, list, err);
     if (source != READ_LATEST)
         ru_set_read_source(op->ru, READ_LATEST, 0);
     return rc;

@@ -54,7 +54,7 @@ static ErrCode await_verdict(BuildTask *task, IndexBuildVerdict *ret_verdict, Er
         if (task->is_two_phase && members.ready != NULL) {
             bool is_commit = false;
             CLEANUP(error_reset) Error why = {0};
-            (void)members.ready(members.arg, op, task->build, &is_commit, &why);
+            (void)members.ready(members.arg, op, task->build, &is_commit, &why); /* or asks again */
             if (is_commit) {
                 *ret_verdict = (IndexBuildVerdict){.decision = INDEX_BUILD_COMMIT};
                 return ERR_OK;
@@ -78,10 +78,7 @@ static void act_by(BuildTask *task, const IndexBuildVerdict *verdict) {
 
 /* What currentOp shows of the build. */
 static OpDescription describe(const IndexBuild *build, OpCtx *op) {
-    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
-    buffer_init_arena(buf, &op->arena, 512, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_str(&b, "createIndexes", ns_coll(&build->ns));
     size_t indexes = build_open_array(&b, "indexes");
     for (uint32_t i = 0; i < build->count; i++) {
@@ -93,7 +90,7 @@ static OpDescription describe(const IndexBuild *build, OpCtx *op) {
     Doc command = doc_builder_end(&b);
     return (OpDescription){.op_type = "command",
                            .ns = build->ns.text,
-                           .command = buf->overflowed ? NULL : command.data,
+                           .command = b.buf->overflowed ? NULL : command.data,
                            .desc = "IndexBuild"};
 }
 
