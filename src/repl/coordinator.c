@@ -25,8 +25,8 @@ typedef struct LightWork {
     bool is_source_wanted;
     bool is_report_wanted;
     bool is_kick_wanted;
-    bool is_catch_up;
-    int64_t drain_term; /* OPTIME_TERM_NONE: none */
+    int64_t catch_up_term; /* OPTIME_TERM_NONE: none */
+    int64_t drain_term;    /* likewise */
 } LightWork;
 
 static void sort_actions(Repl *repl, LightWork *work);
@@ -70,7 +70,7 @@ static void note_config(Repl *repl) {
 }
 
 void repl_event(Repl *repl, ReplEventFn event, void *arg) {
-    LightWork work = {.drain_term = OPTIME_TERM_NONE};
+    LightWork work = {.catch_up_term = OPTIME_TERM_NONE, .drain_term = OPTIME_TERM_NONE};
     mutex_lock(&repl->mu);
     repl_actions_clear(&repl->scratch);
     int state_before = atomic_load(&repl->state);
@@ -173,7 +173,7 @@ static void sort_actions(Repl *repl, LightWork *work) {
             work->is_report_wanted = true;
             break;
         case REPL_ACTION_START_CATCH_UP:
-            work->is_catch_up = true;
+            work->catch_up_term = action->term;
             break;
         case REPL_ACTION_START_DRAIN:
             work->drain_term = action->term;
@@ -190,8 +190,8 @@ static void sort_actions(Repl *repl, LightWork *work) {
 }
 
 static void do_light(Repl *repl, const LightWork *work) {
-    if (work->is_catch_up)
-        sync_catch_up(repl->sync);
+    if (work->catch_up_term != OPTIME_TERM_NONE)
+        sync_catch_up(repl->sync, work->catch_up_term);
     if (work->drain_term != OPTIME_TERM_NONE)
         sync_drain(repl->sync, work->drain_term);
     if (work->is_source_wanted)

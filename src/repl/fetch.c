@@ -3,7 +3,8 @@
  *
  * A tailable find from the newest entry this member has, then a stream of batches (exhaust). The
  * first entry must be that newest one: if the source has another in its place, the two have parted
- * and this member has to roll back.
+ * and this member has to roll back. Whether a batch may still be used when it arrives is for the
+ * feed to say (election/feed.h).
  */
 #include <stdio.h>
 #include <string.h>
@@ -21,6 +22,7 @@ enum {
     IDLE_US = 200 * 1000,
     QUEUE_BYTES_MAX = 256 * 1024 * 1024,
     BATCH_DOCS = 13981010,
+    BATCH_BYTES_MAX = 64 * 1024 * 1024, /* more than any message has */
 };
 
 typedef enum FetchEnd {
@@ -30,7 +32,8 @@ typedef enum FetchEnd {
 } FetchEnd;
 
 typedef struct Choice {
-    OpTime last_fetched;
+    uint64_t stream;
+    OpTime last_fetched; /* newest entry of the stream, or what it begins behind */
     int32_t index;
     char host[REPL_HOST_SIZE];
     const char *deny_host;
@@ -41,6 +44,10 @@ typedef struct Choice {
     const char *reason;
     bool is_change_wanted;
 } Choice;
+
+static void free_choice(Choice **choice) {
+    xfree(*choice);
+}
 
 static void choose(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
     (void)actions;
@@ -86,13 +93,13 @@ static void set_state(void *arg, ReplCore *core, ReplNow now, ReplActions *actio
 
 /* Nobody is left who still has what comes next: this member serves no reads and waits for one who
  * has it, or for somebody to empty its directory. */
-static void begin_staleness(Sync *sync) {
+static void begin_staleness(Sync *sync, OpTime last_fetched) {
     if (atomic_load(&sync->repl->state) != REPL_SECONDARY)
         return;
     LOG_ERROR(LOG_REPL, 21068,
               "Too stale to catch up: no member has an oplog entry that can follow this member's "
               "newest. Entering RECOVERING; it has to be synced anew, with an empty directory",
-              LOG_I64("lastFetchedSeconds", ts_seconds(sync->last_fetched.ts)));
+              LOG_I64("lastFetchedSeconds", ts_seconds(last_fetched.ts)));
     ReplState state = REPL_RECOVERING;
     repl_event(sync->repl, set_state, &state);
 }
@@ -150,66 +157,6 @@ static void look(void *arg, const ReplCore *core) {
 
 /* ---- batches ---- */
 
-/* Puts the entries of a reply into the queue; waits while it is full. */
-static ErrCode enqueue(Sync *sync, Doc batch_docs, bool skips_first, Error *err) {
-    FetchedBatch *batch = NEW(FetchedBatch);
-    buffer_init(&batch->docs, (size_t)64 * 1024 * 1024);
-    DocIter iter = doc_iter(batch_docs);
-    OpTime last = OPTIME_NONE;
-    ErrCode rc = ERR_OK;
-    bool is_first = true;
-    for (Elem elem; rc == ERR_OK && doc_iter_next(&iter, &elem); is_first = false) {
-        if (is_first && skips_first)
-            continue;
-        int64_t wall_ms;
-        if (elem_type(elem) != BT_DOC)
-            rc = error_set(err, ERR_FAILED_TO_PARSE, "an oplog entry is not a document");
-        else
-            rc = oplog_entry_position(elem_doc(elem), &last, &wall_ms, err);
-        if (rc != ERR_OK)
-            break;
-        if (last.ts <= sync->last_fetched.ts) {
-            rc = error_set(err, ERR_OPLOG_OUT_OF_ORDER, "oplog entries are out of order");
-            break;
-        }
-        sync->last_fetched = last;
-        buffer_append(&batch->docs, elem_doc(elem).data, doc_size(elem_doc(elem)));
-        batch->count++;
-    }
-    if (rc != ERR_OK || batch->count == 0) {
-        buffer_done(&batch->docs);
-        xfree(batch);
-        return rc;
-    }
-    mutex_lock(&sync->mu);
-    while (sync->queued_bytes > QUEUE_BYTES_MAX && !sync->is_stopping)
-        cond_wait(&sync->fetch_cond, &sync->mu);
-    list_push_back(&sync->queue, &batch->node);
-    sync->queued_bytes += batch->docs.size;
-    cond_signal(&sync->apply_cond);
-    mutex_unlock(&sync->mu);
-    return ERR_OK;
-}
-
-static ErrCode take_metadata(Sync *sync, Choice *choice, Doc reply, Error *err) {
-    bool has_oplog_data, has_repl_data;
-    ReplMetadata repl_data;
-    TRY(parse_oplog_metadata(reply, &has_oplog_data, &choice->metadata, err));
-    TRY(parse_repl_metadata(reply, &has_repl_data, &repl_data, err));
-    if (!has_oplog_data)
-        return ERR_OK;
-    choice->term = has_repl_data ? repl_data.term : OPTIME_TERM_NONE;
-    choice->source_index = choice->index;
-    choice->last_fetched = sync->last_fetched;
-    choice->is_change_wanted = false;
-    repl_event(sync->repl, learn, choice);
-    if (!choice->is_change_wanted)
-        return ERR_OK;
-    LOG_INFO(LOG_REPL, 21096, "Changing the sync source", LOG_STR("from", choice->host),
-             LOG_STR("reason", choice->reason));
-    return error_set(err, ERR_INVALID_SYNC_SOURCE, "%s", choice->reason);
-}
-
 static Doc batch_of(Doc reply, const char *name) {
     Elem cursor = doc_get_lit(reply, "cursor");
     Elem batch =
@@ -221,6 +168,91 @@ static int64_t cursor_id_of(Doc reply) {
     Elem cursor = doc_get_lit(reply, "cursor");
     Elem id = elem_type(cursor) == BT_DOC ? doc_get_lit(elem_doc(cursor), "id") : ELEM_MISSING;
     return elem_is_number(id) ? elem_as_i64(id) : 0;
+}
+
+static void batch_free(FetchedBatch *batch) {
+    if (batch == NULL)
+        return;
+    buffer_done(&batch->docs);
+    xfree(batch);
+}
+
+/* Copies the entries of a reply; they must be in order. */
+static ErrCode fill_batch(FetchedBatch *batch, Doc docs, bool skips_first, OpTime *last,
+                          Error *err) {
+    DocIter iter = doc_iter(docs);
+    bool is_first = true;
+    for (Elem elem; doc_iter_next(&iter, &elem); is_first = false) {
+        if (is_first && skips_first)
+            continue;
+        if (elem_type(elem) != BT_DOC)
+            return error_set(err, ERR_FAILED_TO_PARSE, "an oplog entry is not a document");
+        OpTime optime;
+        int64_t wall_ms;
+        TRY(oplog_entry_position(elem_doc(elem), &optime, &wall_ms, err));
+        if (!oplog_may_follow(*last, optime))
+            return error_set(err, ERR_OPLOG_OUT_OF_ORDER, "oplog entries are out of order");
+        *last = optime;
+        buffer_append(&batch->docs, elem_doc(elem).data, doc_size(elem_doc(elem)));
+        batch->count++;
+    }
+    return buffer_check(&batch->docs, "a batch of oplog entries", err);
+}
+
+/* Puts the entries of a reply into the queue; waits while it is full. A reply without any must
+ * belong to the stream, too: what its metadata say of the commit point is true on its branch. */
+static ErrCode enqueue(Sync *sync, Choice *choice, Doc docs, bool skips_first, Error *err) {
+    FetchedBatch *batch = NEW(FetchedBatch);
+    batch->after = choice->last_fetched;
+    buffer_init(&batch->docs, BATCH_BYTES_MAX);
+    OpTime last = choice->last_fetched;
+    ErrCode rc = fill_batch(batch, docs, skips_first, &last, err);
+    if (rc != ERR_OK) {
+        batch_free(batch);
+        return rc;
+    }
+    mutex_lock(&sync->mu);
+    while (sync->queued_bytes > QUEUE_BYTES_MAX && !sync->is_stopping && sync->feed.is_open)
+        cond_wait(&sync->fetch_cond, &sync->mu);
+    bool is_taken = feed_take(&sync->feed, choice->stream, choice->metadata.rollback_id,
+                              choice->last_fetched, last, batch->count);
+    if (is_taken && batch->count > 0) {
+        list_push_back(&sync->queue, &batch->node);
+        sync->queued_bytes += batch->docs.size;
+        cond_signal(&sync->apply_cond);
+        batch = NULL; /* the queue's */
+    }
+    mutex_unlock(&sync->mu);
+    batch_free(batch);
+    if (!is_taken)
+        return error_set(err, ERR_INVALID_SYNC_SOURCE,
+                         "entries of %s came too late, or it has rolled back meanwhile",
+                         choice->host);
+    choice->last_fetched = last;
+    return ERR_OK;
+}
+
+/* The metadata are of after the entries were read: so the rollback id in them tells whether the
+ * source has still been the one that was asked first. */
+static ErrCode take_reply(Sync *sync, Choice *choice, Doc reply, const char *name, bool skips_first,
+                          Error *err) {
+    bool has_oplog_data, has_repl_data;
+    ReplMetadata repl_data;
+    TRY(parse_oplog_metadata(reply, &has_oplog_data, &choice->metadata, err));
+    TRY(parse_repl_metadata(reply, &has_repl_data, &repl_data, err));
+    if (!has_oplog_data)
+        return error_set(err, ERR_FAILED_TO_PARSE, "%s answers without $oplogQueryData",
+                         choice->host);
+    TRY(enqueue(sync, choice, batch_of(reply, name), skips_first, err));
+    choice->term = has_repl_data ? repl_data.term : OPTIME_TERM_NONE;
+    choice->source_index = choice->index;
+    choice->is_change_wanted = false;
+    repl_event(sync->repl, learn, choice);
+    if (!choice->is_change_wanted)
+        return ERR_OK;
+    LOG_INFO(LOG_REPL, 21096, "Changing the sync source", LOG_STR("from", choice->host),
+             LOG_STR("reason", choice->reason));
+    return error_set(err, ERR_INVALID_SYNC_SOURCE, "%s", choice->reason);
 }
 
 static ErrCode oldest_of_source(OpCtx *op, Peer *peer, uint64_t *ret_ts, Error *err) {
@@ -245,8 +277,8 @@ static ErrCode oldest_of_source(OpCtx *op, Peer *peer, uint64_t *ret_ts, Error *
 }
 
 /* The source must have this member's newest entry. */
-static ErrCode check_first(Sync *sync, OpCtx *op, Peer *peer, Choice *choice, Doc docs,
-                           FetchEnd *ret_end, Error *err) {
+static ErrCode check_first(Sync *sync, OpCtx *op, Peer *peer, Choice *choice, int32_t rollback_id,
+                           Doc docs, FetchEnd *ret_end, Error *err) {
     DocIter iter = doc_iter(docs);
     Elem first;
     if (!doc_iter_next(&iter, &first)) {
@@ -258,11 +290,16 @@ static ErrCode check_first(Sync *sync, OpCtx *op, Peer *peer, Choice *choice, Do
     if (elem_type(first) != BT_DOC)
         return error_set(err, ERR_FAILED_TO_PARSE, "an oplog entry is not a document");
     TRY(oplog_entry_position(elem_doc(first), &optime, &wall_ms, err));
-    if (optime_equal(optime, sync->last_fetched))
+    mutex_lock(&sync->mu);
+    bool is_proved = feed_prove(&sync->feed, choice->stream, rollback_id, optime);
+    mutex_unlock(&sync->mu);
+    if (is_proved)
         return ERR_OK;
+    if (optime_equal(optime, choice->last_fetched))
+        return error_set(err, ERR_INVALID_SYNC_SOURCE, "%s answered too late", choice->host);
     uint64_t oldest_ts = 0;
     TRY(oldest_of_source(op, peer, &oldest_ts, err));
-    if (oldest_ts > sync->last_fetched.ts) {
+    if (oldest_ts > choice->last_fetched.ts) {
         *ret_end = FETCH_TOO_STALE;
         return error_set(err, ERR_OPLOG_START_MISSING,
                          "the oldest oplog entry of %s is newer than this member's newest",
@@ -274,23 +311,37 @@ static ErrCode check_first(Sync *sync, OpCtx *op, Peer *peer, Choice *choice, Do
                      choice->host);
 }
 
+static ErrCode ask_rollback_id(OpCtx *op, Peer *peer, int32_t *ret_id, Error *err) {
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    build_i32(&b, "replSetGetRBID", 1);
+    build_cstr(&b, "$db", "admin");
+    Doc reply;
+    TRY(peer_run(peer, doc_builder_end(&b), clock_mono_us() + FIND_TIMEOUT_US, &reply, err));
+    Elem id = doc_get_lit(reply, "rbid");
+    if (!elem_is_number(id))
+        return error_set(err, ERR_FAILED_TO_PARSE, "the source has no rollback id");
+    *ret_id = (int32_t)elem_as_i64(id);
+    return ERR_OK;
+}
+
 static ErrCode stream(Sync *sync, OpCtx *op, Peer *peer, Choice *choice, FetchEnd *ret_end,
                       Error *err) {
     CoreFacts facts;
     repl_look(sync->repl, look, &facts);
+    int32_t rollback_id = 0;
+    TRY(ask_rollback_id(op, peer, &rollback_id, err));
     Doc reply;
-    TRY(peer_run(peer, find_command(op, sync->last_fetched, facts.term),
+    TRY(peer_run(peer, find_command(op, choice->last_fetched, facts.term),
                  clock_mono_us() + FIND_TIMEOUT_US, &reply, err));
     int64_t cursor_id = cursor_id_of(reply);
     /* In the arena: the check may ask the source something else. */
     reply = doc_copy(reply, &op->arena);
-    Doc docs = batch_of(reply, "firstBatch");
-    TRY(check_first(sync, op, peer, choice, docs, ret_end, err));
+    TRY(check_first(sync, op, peer, choice, rollback_id, batch_of(reply, "firstBatch"), ret_end,
+                    err));
     end_staleness(sync);
-    TRY(enqueue(sync, docs, /* skips_first= */ true, err));
-    TRY(take_metadata(sync, choice, reply, err));
+    TRY(take_reply(sync, choice, reply, "firstBatch", /* skips_first= */ true, err));
     bool more_to_come = false;
-    while (!sync_is_fetching_over(sync)) {
+    while (!sync_is_fetching_over(sync, choice->stream)) {
         if (!more_to_come) {
             if (cursor_id == 0)
                 return error_set(err, ERR_CURSOR_NOT_FOUND, "%s closed the cursor", choice->host);
@@ -302,8 +353,7 @@ static ErrCode stream(Sync *sync, OpCtx *op, Peer *peer, Choice *choice, FetchEn
                          &more_to_come, &reply, err));
         TRY(peer_check_reply(reply, err));
         cursor_id = cursor_id_of(reply);
-        TRY(enqueue(sync, batch_of(reply, "nextBatch"), /* skips_first= */ false, err));
-        TRY(take_metadata(sync, choice, reply, err));
+        TRY(take_reply(sync, choice, reply, "nextBatch", /* skips_first= */ false, err));
         arena_reset(&op->arena);
     }
     return ERR_OK;
@@ -343,7 +393,7 @@ static void fetch_from(Sync *sync, OpCtx *op, Choice *choice) {
         sync_set_peer(sync, &sync->fetch_peer, NULL);
         set_source(sync, "");
     }
-    bool is_wanted = !sync_is_fetching_over(sync);
+    bool is_wanted = !sync_is_fetching_over(sync, choice->stream);
     if (rc != ERR_OK && is_wanted && rc != ERR_INVALID_SYNC_SOURCE) {
         LOG_INFO(LOG_REPL, 21090, "Fetching the oplog ended", LOG_STR("syncSource", choice->host),
                  LOG_STR("error", error_message(&err)));
@@ -351,54 +401,35 @@ static void fetch_from(Sync *sync, OpCtx *op, Choice *choice) {
             deny_source(sync, choice->host, REPL_DENY_NETWORK_MS);
     }
     peer_free(peer);
-    mutex_lock(&sync->mu);
-    cond_broadcast(&sync->apply_cond); /* whoever drains waits for this, too */
-    mutex_unlock(&sync->mu);
     arena_reset(&op->arena);
 }
 
-/* Whatever is queued must be applied before another source is asked from where it ends. */
-static void take_place(Sync *sync) {
-    mutex_lock(&sync->mu);
-    if (list_is_empty(&sync->queue) && !sync->is_applying) {
-        mutex_unlock(&sync->mu);
-        sync->last_fetched = oplog_applied(sync->repl->oplog);
-        return;
-    }
-    mutex_unlock(&sync->mu);
-}
-
-static bool is_stopping(Sync *sync) {
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&sync->mu);
-    sync->is_source_change_wanted = false;
-    return sync->is_stopping;
+/* Looks for a source and stays with it; false: there is none now. */
+static bool fetch_once(Sync *sync, OpCtx *op) {
+    CLEANUP(free_choice) Choice *choice = NEW(Choice);
+    if (!sync_open_stream(sync, &choice->stream, &choice->last_fetched))
+        return false;
+    repl_event(sync->repl, choose, choice);
+    bool is_found = choice->index >= 0;
+    if (is_found)
+        fetch_from(sync, op, choice);
+    else if (atomic_load(&sync->repl->is_too_stale))
+        begin_staleness(sync, choice->last_fetched);
+    sync_close_stream(sync, choice->stream);
+    return is_found;
 }
 
 void fetch_run(void *arg) {
     Sync *sync = arg;
     log_set_thread_name("ReplFetch");
     OpCtx *op = repl_op_new(sync->repl, "ReplFetch");
-    while (!is_stopping(sync)) {
+    while (sync_begin_round(sync)) {
         if (atomic_load(&sync->repl->state) == REPL_STARTUP2 && sync_needs_copy(sync)) {
             initial_sync(sync, op);
             arena_reset(&op->arena);
-            continue;
-        }
-        if (sync_is_fetching_over(sync)) {
+        } else if (!fetch_once(sync, op)) {
             sync_idle(sync, IDLE_US);
-            continue;
         }
-        take_place(sync);
-        Choice *choice = NEW(Choice);
-        choice->last_fetched = sync->last_fetched;
-        repl_event(sync->repl, choose, choice);
-        if (choice->index < 0 && atomic_load(&sync->repl->is_too_stale))
-            begin_staleness(sync);
-        if (choice->index < 0)
-            sync_idle(sync, IDLE_US);
-        else
-            fetch_from(sync, op, choice);
-        xfree(choice);
     }
     op_end(op);
     op_ctx_free(op);

@@ -143,7 +143,7 @@ static ErrCode open_window(Attempt *attempt, Error *err) {
     int64_t wall_ms;
     Doc first;
     TRY(source_read_end(&attempt->line, &begin, &wall_ms, &first, err));
-    TRY(oplog_append_batch(attempt->repl->oplog, attempt->op, &first, 1, err));
+    TRY(oplog_append_batch(attempt->repl->oplog, attempt->op, OPTIME_NONE, &first, 1, err));
     status_set_ends(attempt->sync->initial_sync, begin.ts, 0);
     attempt->has_window = true;
     return window_start(&attempt->window, attempt, begin, wall_ms, err);

@@ -104,7 +104,8 @@ static ErrCode store(Window *window, DocIter iter, Error *err) {
     }
     if (count == 0)
         return ERR_OK;
-    TRY(oplog_append_batch(attempt->repl->oplog, window->line.op, entries, count, err));
+    TRY(oplog_append_batch(attempt->repl->oplog, window->line.op, window->fetched, entries, count,
+                           err));
     status_add_fetched(attempt->sync->initial_sync, (int64_t)count);
     mutex_lock(&window->mu);
     window->fetched = last;

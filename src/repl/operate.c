@@ -143,7 +143,7 @@ static ErrCode begin_history(Repl *repl, OpCtx *op, Error *err) {
     build_i64(&b, "v", OPLOG_VERSION);
     build_date(&b, "wall", wall_ms);
     Doc entry = doc_builder_end(&b);
-    TRY(oplog_append_batch(repl->oplog, op, &entry, 1, err));
+    TRY(oplog_append_batch(repl->oplog, op, OPTIME_NONE, &entry, 1, err));
     TRY(storage_wait_durable(repl->engine, op, err));
     oplog_set_applied(repl->oplog, first, wall_ms);
     oplog_set_durable(repl->oplog, first, wall_ms);

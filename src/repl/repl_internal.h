@@ -205,7 +205,7 @@ void sync_change_source(Sync *sync);
 /* Elected: no more fetching; the core is told when the rest is applied. */
 void sync_drain(Sync *sync, int64_t term);
 /* Elected: goes on fetching until the core says drain. */
-void sync_catch_up(Sync *sync);
+void sync_catch_up(Sync *sync, int64_t term);
 
 /* ---- wait.c ---- */
 

@@ -5,8 +5,12 @@
  * secondary, its source does not have them:
  *
  *     state ROLLBACK | common point found | rollback id raised | removed documents written to files
- *     | storage back at the stable timestamp | oplog cut after the common point | entries up to it
- *     applied again | state SECONDARY
+ *     | storage back at the stable timestamp | oplog cut after the common point | rollback id
+ *     raised again | entries up to it applied again | state SECONDARY
+ *
+ * The rollback id is raised before the data change, for whoever copies them, and again after the
+ * oplog was cut, for whoever reads that: a reader who saw the same id before and after read either
+ * the old branch or the new one (election/feed.h).
  *
  * Stable is never beyond the commit point, nor is that beyond the common point, so what is undone
  * is never something a majority has. A crash before the oplog is cut comes back with the entries
@@ -82,7 +86,7 @@ static void finish(void *arg, ReplCore *core, ReplNow now, ReplActions *actions)
 /* What was fetched before the histories parted is applied first. */
 static void wait_until_applied(Sync *sync) {
     mutex_lock(&sync->mu);
-    while ((!list_is_empty(&sync->queue) || sync->is_applying) && !sync->is_stopping)
+    while (sync->feed.pending > 0 && !sync->is_stopping)
         cond_wait(&sync->fetch_cond, &sync->mu);
     mutex_unlock(&sync->mu);
 }
@@ -128,7 +132,6 @@ ErrCode rollback_run(Sync *sync, OpCtx *op, Peer *source, Error *err) {
     else
         repl_event(r.repl, set_state, &state);
     TRY(rc);
-    sync->last_fetched = r.common;
     LOG_INFO(LOG_REPL, 21612, "Rollback done", LOG_I64("entries", r.undone),
              LOG_I64("removedDocuments", r.removed_docs));
     return ERR_OK;
@@ -475,12 +478,17 @@ static void rewind_sessions(Rollback *r, Error *err) {
         die("a checkpoint is taken", err);
 }
 
+static ErrCode raise_rollback_id(Rollback *r, Error *err) {
+    int32_t rollback_id = repl_rollback_id(r->repl) + 1;
+    TRY(local_store_rollback_id(r->op, rollback_id, err));
+    atomic_store(&r->repl->rollback_id, rollback_id);
+    return ERR_OK;
+}
+
 static ErrCode go_back(Rollback *r, Error *err) {
     Repl *repl = r->repl;
     OpCtx *op = r->op;
-    int32_t rollback_id = repl_rollback_id(repl) + 1;
-    TRY(local_store_rollback_id(op, rollback_id, err));
-    atomic_store(&repl->rollback_id, rollback_id);
+    TRY(raise_rollback_id(r, err));
     failpoint_hit(FP_ROLLBACK_RBID_BUMPED);
     TRY(write_removed_documents(r, err));
     index_builds_halt(repl->service->index_builds);
@@ -495,6 +503,7 @@ static ErrCode go_back(Rollback *r, Error *err) {
         die("index builds go on", err);
 
     if (oplog_truncate_after(repl->oplog, op, r->common.ts, err) != ERR_OK ||
+        raise_rollback_id(r, err) != ERR_OK ||
         storage_wait_durable(repl->engine, op, err) != ERR_OK)
         die("the oplog is cut", err);
     failpoint_hit(FP_ROLLBACK_OPLOG_TRUNCATED);

@@ -26,8 +26,7 @@ static void apply_run(void *sync);
 Sync *sync_new(Repl *repl) {
     Sync *sync = NEW(Sync);
     sync->repl = repl;
-    sync->drain_term = OPTIME_TERM_NONE;
-    sync->last_fetched = OPTIME_NONE;
+    feed_init(&sync->feed);
     mutex_init(&sync->mu, LOCK_RANK_SYNC);
     cond_init(&sync->fetch_cond);
     cond_init(&sync->apply_cond);
@@ -98,7 +97,8 @@ void sync_kick(Sync *sync) {
     /* Whoever follows, copies or rolls back needs its source; others have no use for one. */
     bool is_following = state == REPL_SECONDARY || state == REPL_RECOVERING ||
                         state == REPL_STARTUP2 || state == REPL_ROLLBACK;
-    if (sync->fetch_peer != NULL && !is_following && !sync->is_catching_up)
+    bool is_catching_up = sync->feed.catch_up_term != OPTIME_TERM_NONE;
+    if (sync->fetch_peer != NULL && !is_following && !is_catching_up)
         peer_interrupt(sync->fetch_peer);
     wake_all(sync);
     mutex_unlock(&sync->mu);
@@ -120,17 +120,16 @@ void sync_change_source(Sync *sync) {
     mutex_unlock(&sync->mu);
 }
 
-void sync_catch_up(Sync *sync) {
+void sync_catch_up(Sync *sync, int64_t term) {
     mutex_lock(&sync->mu);
-    sync->is_catching_up = true;
+    feed_catch_up(&sync->feed, term);
     cond_broadcast(&sync->fetch_cond);
     mutex_unlock(&sync->mu);
 }
 
 void sync_drain(Sync *sync, int64_t term) {
     mutex_lock(&sync->mu);
-    sync->is_catching_up = false;
-    sync->drain_term = term;
+    feed_drain(&sync->feed, term);
     if (sync->fetch_peer != NULL)
         peer_interrupt(sync->fetch_peer);
     wake_all(sync);
@@ -142,13 +141,38 @@ bool sync_is_stopping(Sync *sync) {
     return sync->is_stopping;
 }
 
-bool sync_is_fetching_over(Sync *sync) {
-    int state = atomic_load(&sync->repl->state);
+bool sync_begin_round(Sync *sync) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&sync->mu);
-    bool is_wanted = state == REPL_SECONDARY || state == REPL_RECOVERING ||
-                     (state == REPL_PRIMARY && sync->is_catching_up);
+    sync->is_source_change_wanted = false;
+    return !sync->is_stopping;
+}
+
+/* Read with mu held: a drain comes after the state that it belongs to. */
+static bool is_follower_locked(Sync *sync) {
+    assert_held(&sync->mu);
+    int state = atomic_load(&sync->repl->state);
+    return state == REPL_SECONDARY || state == REPL_RECOVERING;
+}
+
+bool sync_is_fetching_over(Sync *sync, uint64_t stream) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&sync->mu);
+    bool is_wanted = is_follower_locked(sync) || sync->feed.catch_up_term != OPTIME_TERM_NONE;
     return sync->is_stopping || sync->is_source_change_wanted || !is_wanted ||
-           sync->drain_term != OPTIME_TERM_NONE;
+           !sync->feed.is_open || sync->feed.stream != stream;
+}
+
+bool sync_open_stream(Sync *sync, uint64_t *ret_stream, OpTime *ret_tail) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&sync->mu);
+    OpTime end = oplog_applied(sync->repl->oplog);
+    if (!feed_open(&sync->feed, is_follower_locked(sync), end, ret_stream))
+        return false;
+    *ret_tail = sync->feed.tail;
+    return true;
+}
+
+void sync_close_stream(Sync *sync, uint64_t stream) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&sync->mu);
+    feed_close(&sync->feed, stream);
 }
 
 void sync_set_peer(Sync *sync, Peer **place, Peer *peer) {
@@ -192,10 +216,12 @@ static bool is_too_young(const Sync *sync, Doc entry) {
 
 /* Entries of the queue, in order, as many as fit into one batch. They stay where they are until
  * the batch is done. */
-static size_t take_entries(Sync *sync, Doc *entries) {
+static size_t take_entries(Sync *sync, Doc *entries, OpTime *ret_after) {
     size_t count = 0, bytes = 0;
     LIST_FOR_EACH (&sync->queue, node) {
         FetchedBatch *batch = CONTAINER_OF(node, FetchedBatch, node);
+        if (count == 0)
+            *ret_after = batch->after;
         size_t at = batch->offset;
         for (uint32_t i = batch->taken; i < batch->count; i++) {
             Doc doc = {batch->docs.data + at};
@@ -210,10 +236,13 @@ static size_t take_entries(Sync *sync, Doc *entries) {
 }
 
 static void drop_entries(Sync *sync, size_t count) {
+    feed_applied(&sync->feed, count);
     LIST_FOR_EACH (&sync->queue, node) {
         FetchedBatch *batch = CONTAINER_OF(node, FetchedBatch, node);
         while (count > 0 && batch->taken < batch->count) {
-            uint32_t size = doc_size((Doc){batch->docs.data + batch->offset});
+            Doc entry = {batch->docs.data + batch->offset};
+            uint32_t size = doc_size(entry);
+            batch->after = oplog_entry_optime(entry);
             batch->offset += size;
             batch->taken++;
             sync->queued_bytes -= size;
@@ -227,9 +256,10 @@ static void drop_entries(Sync *sync, size_t count) {
     }
 }
 
-static ErrCode apply_batch(Sync *sync, OpCtx *op, const Doc *entries, size_t count, Error *err) {
+static ErrCode apply_batch(Sync *sync, OpCtx *op, OpTime after, const Doc *entries, size_t count,
+                           Error *err) {
     Repl *repl = sync->repl;
-    TRY(oplog_append_batch(repl->oplog, op, entries, count, err));
+    TRY(oplog_append_batch(repl->oplog, op, after, entries, count, err));
     for (size_t done = 0; done < count;) {
         size_t end = apply_batch_end(entries + done, count - done);
         TRY(applier_run(repl->applier, op, entries + done, end, APPLY_STEADY, err));
@@ -256,10 +286,8 @@ static void apply_run(void *arg) {
     Doc *entries = xcalloc(BATCH_ENTRIES_MAX, sizeof(Doc));
     mutex_lock(&sync->mu);
     for (;;) {
-        size_t count = take_entries(sync, entries);
-        if (count == 0 && sync->drain_term != OPTIME_TERM_NONE && sync->fetch_peer == NULL) {
-            int64_t term = sync->drain_term;
-            sync->drain_term = OPTIME_TERM_NONE;
+        int64_t term;
+        if (feed_drained(&sync->feed, &term)) {
             mutex_unlock(&sync->mu);
             repl_feed_positions(sync->repl);
             repl_event(sync->repl, drained, &term);
@@ -268,14 +296,15 @@ static void apply_run(void *arg) {
         }
         if (sync->is_stopping)
             break;
+        OpTime after;
+        size_t count = take_entries(sync, entries, &after);
         if (count == 0) {
             (void)cond_wait_until(&sync->apply_cond, &sync->mu, clock_mono_us() + LOOK_US);
             continue;
         }
-        sync->is_applying = true;
         mutex_unlock(&sync->mu);
         CLEANUP(error_reset) Error err = {0};
-        if (apply_batch(sync, op, entries, count, &err) != ERR_OK) {
+        if (apply_batch(sync, op, after, entries, count, &err) != ERR_OK) {
             /* Data and oplog would part: better to start over from the last checkpoint. */
             LOG_FATAL(LOG_REPL, 21238, "Failed to apply the oplog; stopping at once",
                       LOG_STR("error", error_message(&err)));
@@ -283,7 +312,6 @@ static void apply_run(void *arg) {
         }
         arena_reset(&op->arena);
         mutex_lock(&sync->mu);
-        sync->is_applying = false;
         drop_entries(sync, count);
         cond_signal(&sync->fetch_cond);
     }

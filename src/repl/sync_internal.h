@@ -3,6 +3,7 @@
  */
 #pragma once
 
+#include "repl/election/feed.h"
 #include "repl/repl_internal.h"
 #include "transport/peer.h"
 
@@ -12,6 +13,7 @@ typedef struct InitialSyncStatus InitialSyncStatus;
 typedef struct FetchedBatch {
     ListNode node;
     Buffer docs;
+    OpTime after; /* the entry before its first one, at the source */
     uint32_t count;
     uint32_t taken; /* of them, handed to the applier */
     size_t offset;  /* of the next one */
@@ -29,15 +31,12 @@ struct Sync {
     Cond fetch_cond; /* room in the queue, or something changed */
     Cond apply_cond; /* entries in the queue, or something changed */
     Cond report_cond;
-    List queue; /* FetchedBatch */
+    Feed feed;  /* what may go into the queue */
+    List queue; /* FetchedBatch: what of the feed is not applied yet */
     size_t queued_bytes;
-    bool is_applying;
     bool is_stopping;
     bool is_source_change_wanted;
-    bool is_catching_up;
-    int64_t drain_term; /* OPTIME_TERM_NONE: not draining */
     bool is_report_wanted;
-    OpTime last_fetched;
     char source_host[REPL_HOST_SIZE]; /* "": none */
     /* Connections that others may interrupt. */
     Peer *fetch_peer;
@@ -50,8 +49,14 @@ void fetch_run(void *sync);
 /* report.c */
 void report_run(void *sync);
 bool sync_is_stopping(Sync *sync);
-/* True once no more fetching is wanted. */
-bool sync_is_fetching_over(Sync *sync);
+/* The fetcher looks for a source anew; false: it is to stop. */
+bool sync_begin_round(Sync *sync);
+/* The next stream of the feed, and behind which entry it begins. False: this member takes nothing
+ * from others now. */
+bool sync_open_stream(Sync *sync, uint64_t *ret_stream, OpTime *ret_tail);
+void sync_close_stream(Sync *sync, uint64_t stream);
+/* True once nothing more of this stream is wanted. */
+bool sync_is_fetching_over(Sync *sync, uint64_t stream);
 bool sync_is_source_change_wanted(Sync *sync);
 void sync_set_peer(Sync *sync, Peer **place, Peer *peer);
 /* Makes the calls on it fail, and wakes who is idle. */

@@ -159,6 +159,11 @@ ErrCode oplog_entry_position(Doc entry, OpTime *ret_optime, int64_t *ret_wall_ms
     return ERR_OK;
 }
 
+OpTime oplog_entry_optime(Doc entry) {
+    return (OpTime){(uint64_t)elem_i64(doc_get_lit(entry, "ts")),
+                    elem_as_i64(doc_get_lit(entry, "t"))};
+}
+
 ErrCode oplog_read_last(Oplog *oplog, OpCtx *op, Doc *ret_entry, Error *err) {
     return read_end(oplog, op, /* is_forward= */ false, ret_entry, err);
 }
@@ -367,14 +372,39 @@ ErrCode oplog_write_noop(Oplog *oplog, OpCtx *op, Doc message, OpTime *ret_optim
 
 typedef struct BatchArgs {
     Oplog *oplog;
+    OpTime after;
     const Doc *entries;
     size_t count;
 } BatchArgs;
+
+/* Asked of the table itself, in the transaction that writes: whatever went wrong before, two
+ * histories never become one. */
+static ErrCode check_end(const BatchArgs *args, OpCtx *op, Error *err) {
+    if (atomic_load(&args->oplog->term) != OPTIME_TERM_NONE)
+        return error_set(err, ERR_OPLOG_OUT_OF_ORDER,
+                         "a primary takes no oplog entries of other members");
+    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
+    TRY(record_cursor_open(op, args->oplog->coll->records, /* is_forward= */ false, &cursor, err));
+    bool is_found;
+    RecordId rid;
+    Str data;
+    TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
+    OpTime end = is_found ? oplog_entry_optime((Doc){(const uint8_t *)data.data}) : OPTIME_NONE;
+    if (optime_equal(end, args->after))
+        return ERR_OK;
+    return error_set(err, ERR_OPLOG_OUT_OF_ORDER,
+                     "oplog entries that follow (%u, %u) of term %lld were to be written behind "
+                     "(%u, %u) of term %lld: they belong to another history",
+                     ts_seconds(args->after.ts), (uint32_t)args->after.ts,
+                     (long long)args->after.term, ts_seconds(end.ts), (uint32_t)end.ts,
+                     (long long)end.term);
+}
 
 static ErrCode append_attempt(void *arg, OpCtx *op, Error *err) {
     BatchArgs *args = arg;
     CLEANUP(uow_done) UnitOfWork uow = {0};
     TRY(uow_begin(op, &uow, err));
+    TRY(check_end(args, op, err));
     for (size_t i = 0; i < args->count; i++) {
         Elem ts = doc_get_lit(args->entries[i], "ts");
         TRY(oplog_insert(args->oplog, op, (uint64_t)elem_i64(ts), args->entries[i], err));
@@ -382,14 +412,19 @@ static ErrCode append_attempt(void *arg, OpCtx *op, Error *err) {
     return uow_commit(&uow, err);
 }
 
-ErrCode oplog_append_batch(Oplog *oplog, OpCtx *op, const Doc *entries, size_t count, Error *err) {
+ErrCode oplog_append_batch(Oplog *oplog, OpCtx *op, OpTime after, const Doc *entries, size_t count,
+                           Error *err) {
     if (count == 0)
         return ERR_OK;
-    BatchArgs args = {oplog, entries, count};
-    OpTime last;
-    int64_t wall_ms, bytes = 0;
+    BatchArgs args = {oplog, after, entries, count};
+    OpTime last = after;
+    int64_t wall_ms = 0, bytes = 0;
     for (size_t i = 0; i < count; i++) {
-        TRY(oplog_entry_position(entries[i], &last, &wall_ms, err));
+        OpTime optime;
+        TRY(oplog_entry_position(entries[i], &optime, &wall_ms, err));
+        if (!oplog_may_follow(last, optime))
+            return error_set(err, ERR_OPLOG_OUT_OF_ORDER, "oplog entries are out of order");
+        last = optime;
         bytes += doc_size(entries[i]);
     }
     TRY(op_lock_global(op, LOCK_IX, err));

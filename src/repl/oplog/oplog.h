@@ -64,6 +64,8 @@ ErrCode oplog_read_at(Oplog *oplog, OpCtx *op, uint64_t ts, Doc *ret_entry, Erro
 /* Optime and wall clock of an entry; fails with ERR_FAILED_TO_PARSE. */
 ErrCode oplog_entry_position(Doc entry, OpTime *ret_optime, int64_t *ret_wall_ms, Error *err)
     MUST_CHECK;
+/* Of an entry whose position was looked at before. */
+OpTime oplog_entry_optime(Doc entry);
 
 /* ---- the logical clock (ClusterTime) ---- */
 
@@ -84,9 +86,15 @@ ErrCode oplog_write_noop(Oplog *oplog, OpCtx *op, Doc message, OpTime *ret_optim
 /* ---- writing, as secondary ---- */
 
 /* Whole entries of others, in order, in one storage transaction: all of them or none survive a
- * crash. Visible only by oplog_set_applied. */
-ErrCode oplog_append_batch(Oplog *oplog, OpCtx *op, const Doc *entries, size_t count, Error *err)
-    MUST_CHECK;
+ * crash. Visible only by oplog_set_applied. `after`: the entry before them where they come from,
+ * OPTIME_NONE: none; unless it is the newest one here, and this member is no primary, they are
+ * refused (ERR_OPLOG_OUT_OF_ORDER): they belong to another history. */
+ErrCode oplog_append_batch(Oplog *oplog, OpCtx *op, OpTime after, const Doc *entries, size_t count,
+                           Error *err) MUST_CHECK;
+/* Later, and of no earlier primary. */
+static inline bool oplog_may_follow(OpTime before, OpTime next) {
+    return next.ts > before.ts && next.term >= before.term;
+}
 /* Removes all entries after `ts`. */
 ErrCode oplog_truncate_after(Oplog *oplog, OpCtx *op, uint64_t ts, Error *err) MUST_CHECK;
 

@@ -330,6 +330,18 @@ TEST(whole_markers_leave_at_the_old_end) {
     arena_done(&arena);
 }
 
+static Doc noop_entry(OpTime optime, Arena *arena) {
+    DocBuilder b = doc_builder_in_arena(arena);
+    build_cstr(&b, "op", "n");
+    build_cstr(&b, "ns", "");
+    build_doc(&b, "o", DOC_EMPTY);
+    build_timestamp(&b, "ts", optime.ts);
+    build_i64(&b, "t", optime.term);
+    build_i64(&b, "v", 2);
+    build_date(&b, "wall", 5);
+    return doc_builder_end(&b);
+}
+
 TEST(batches_of_others_are_visible_once_applied) {
     CLEANUP(error_reset) Error err = {0};
     Arena arena;
@@ -337,27 +349,60 @@ TEST(batches_of_others_are_visible_once_applied) {
     TestNode node;
     test_node_open(&node, /* has_oplog= */ true);
     Doc entries[3];
-    for (uint64_t i = 0; i < ARRAY_LEN(entries); i++) {
-        Buffer *buf = ARENA_NEW(&arena, Buffer);
-        buffer_init_arena(buf, &arena, 128, SIZE_MAX);
-        DocBuilder b;
-        doc_builder_init(&b, buf);
-        build_cstr(&b, "op", "n");
-        build_cstr(&b, "ns", "");
-        build_doc(&b, "o", DOC_EMPTY);
-        build_timestamp(&b, "ts", 100 + i);
-        build_i64(&b, "t", 7);
-        build_i64(&b, "v", 2);
-        build_date(&b, "wall", 5);
-        entries[i] = doc_builder_end(&b);
-    }
-    EXPECT_OK(oplog_append_batch(node.oplog, node.op, entries, 3, &err), err);
+    for (uint64_t i = 0; i < ARRAY_LEN(entries); i++)
+        entries[i] = noop_entry((OpTime){100 + i, 7}, &arena);
+    EXPECT_OK(oplog_append_batch(node.oplog, node.op, OPTIME_NONE, entries, 3, &err), err);
     EXPECT_STR(entries_text(&node, true, 0, &arena), "");
     oplog_set_applied(node.oplog, (OpTime){101, 7}, 5);
     EXPECT_STR(entries_text(&node, true, 0, &arena),
                "{ op: \"n\", ns: \"\", o: {} }\n{ op: \"n\", ns: \"\", o: {} }\n");
     Doc bad = json("{'op': 'n', 'ns': '', 'o': {}}", &arena);
-    EXPECT(oplog_append_batch(node.oplog, node.op, &bad, 1, &err) == ERR_FAILED_TO_PARSE);
+    EXPECT(oplog_append_batch(node.oplog, node.op, (OpTime){102, 7}, &bad, 1, &err) ==
+           ERR_FAILED_TO_PARSE);
+    test_node_close(&node);
+    arena_done(&arena);
+}
+
+TEST(batches_of_another_history_are_refused) {
+    /* Goal: entries are written only behind the very entry they follow where they come from, in
+     * order, and never by a primary. */
+    CLEANUP(error_reset) Error err = {0};
+    Arena arena;
+    arena_init(&arena, 65536);
+    TestNode node;
+    test_node_open(&node, /* has_oplog= */ true);
+    Doc first = noop_entry((OpTime){100, 7}, &arena);
+    EXPECT_OK(oplog_append_batch(node.oplog, node.op, OPTIME_NONE, &first, 1, &err), err);
+    static const struct {
+        OpTime after;
+        OpTime entries[2];
+        bool is_good;
+    } CASES[] = {
+        {{100, 6}, {{101, 7}, {102, 7}}, false}, /* same time, another primary */
+        {{99, 7}, {{101, 7}, {102, 7}}, false},  /* something was left out here */
+        {{101, 7}, {{102, 7}, {103, 7}}, false}, /* something was left out there */
+        {{0, -1}, {{101, 7}, {102, 7}}, false},  /* a whole history */
+        {{100, 7}, {{100, 7}, {102, 7}}, false}, /* twice */
+        {{100, 7}, {{102, 7}, {101, 7}}, false}, /* backwards */
+        {{100, 7}, {{101, 8}, {102, 7}}, false}, /* of an earlier primary */
+        {{100, 7}, {{101, 7}, {102, 8}}, true},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+        Doc entries[] = {noop_entry(CASES[i].entries[0], &arena),
+                         noop_entry(CASES[i].entries[1], &arena)};
+        ErrCode rc = oplog_append_batch(node.oplog, node.op, CASES[i].after, entries, 2, &err);
+        if (rc != (CASES[i].is_good ? ERR_OK : ERR_OPLOG_OUT_OF_ORDER))
+            test_fail(__FILE__, __LINE__, "case %zu: %d %s", i, rc, error_message(&err));
+        error_reset(&err);
+    }
+    OpTime end = {102, 8};
+    oplog_set_applied(node.oplog, end, 5);
+    EXPECT_OK(oplog_begin_term(node.oplog, node.op, 9, &err), err);
+    Doc late = noop_entry((OpTime){103, 8}, &arena);
+    EXPECT(oplog_append_batch(node.oplog, node.op, end, &late, 1, &err) == ERR_OPLOG_OUT_OF_ORDER);
+    Doc last;
+    EXPECT_OK(oplog_read_last(node.oplog, node.op, &last, &err), err);
+    EXPECT(optime_equal(oplog_entry_optime(last), end));
     test_node_close(&node);
     arena_done(&arena);
 }

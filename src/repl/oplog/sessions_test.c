@@ -187,7 +187,9 @@ TEST(rows_of_a_batch_and_after_a_rollback_into_it) {
         entries[i] = (Doc){bufs[i].data};
     }
     n.op->is_unreplicated = true;
-    EXPECT_OK(oplog_append_batch(n.node.oplog, n.op, entries, ARRAY_LEN(ROWS), &err), err);
+    EXPECT_OK(oplog_append_batch(n.node.oplog, n.op, oplog_applied(n.node.oplog), entries,
+                                 ARRAY_LEN(ROWS), &err),
+              err);
     EXPECT_OK(history_apply_rows(n.op, entries, ARRAY_LEN(ROWS), /* has_timestamps= */ true, &err),
               err);
     SessionRow row;

@@ -5,8 +5,10 @@
  *   leader completeness: whoever is elected has everything committed
  *   a commit point is of a committed entry, and never goes back in one life of a member
  *   a rollback never goes below the member's commit point, nor takes a committed entry from the
- * last quorum that has it log matching: one optime, one history before it configurations of a
- * member only get newer, across restarts too
+ *   last quorum that has it
+ *   log matching: one optime, one history before it; entries of others only behind the one they
+ *   follow, and never while writing
+ *   configurations of a member only get newer, across restarts too
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -109,6 +111,17 @@ void sim_check_entry(SimWorld *world, const SimNode *node, SimEntry entry) {
         sim_fail(world, node, "two histories lead to optime %llx of term %lld",
                  (unsigned long long)entry.optime.ts, (long long)entry.optime.term);
     }
+}
+
+void sim_check_append(SimWorld *world, const SimNode *node, SimEntry entry) {
+    OpTime last = sim_log_last(&node->log).optime;
+    if (!optime_equal(entry.previous, last))
+        sim_fail(world, node,
+                 "puts %llx of term %lld behind %llx of term %lld, which it does not follow",
+                 (unsigned long long)entry.optime.ts, (long long)entry.optime.term,
+                 (unsigned long long)last.ts, (long long)last.term);
+    if (node->write_term > 0)
+        sim_fail(world, node, "takes entries of others while it writes its own");
 }
 
 /* ---- commit points ---- */

@@ -11,6 +11,8 @@ static void on_request(SimWorld *world, SimNode *node, SimEvent *event);
 static void on_reply(SimWorld *world, SimNode *node, SimEvent *event);
 static void on_rpc_timeout(SimWorld *world, SimNode *node, SimEvent *event);
 static void fetch(SimWorld *world, SimNode *node);
+static void apply_queue(SimWorld *world, SimNode *node);
+static void check_drained(SimWorld *world, SimNode *node);
 static void on_fetch_reply(SimWorld *world, SimNode *node, const SimRpc *rpc,
                            const SimFetchReply *reply);
 static void flush(SimWorld *world, SimNode *node, const SimEvent *event);
@@ -65,6 +67,7 @@ void sim_node_write(SimWorld *world, SimNode *node, int64_t term) {
     uint64_t wall_ts = (uint64_t)(sim_now(world, node).wall_ms / 1000) << 32 | 1;
     SimEntry entry = {
         .optime = {wall_ts > last.optime.ts ? wall_ts : last.optime.ts + 1, term},
+        .previous = last.optime,
         .written_ms = world->now_ms,
     };
     entry.hash = (last.hash ^ prng_u64(&world->prng)) * 0x9E3779B97F4A7C15u;
@@ -79,7 +82,9 @@ void sim_node_write(SimWorld *world, SimNode *node, int64_t term) {
 void sim_node_start(SimWorld *world, SimNode *node) {
     invariant(node->core == NULL);
     node->incarnation++;
-    node->is_fetching = node->is_flushing = false;
+    node->is_fetching = node->is_flushing = node->is_applying = node->has_stream = false;
+    feed_init(&node->feed);
+    node->queue.count = 0;
     node->write_term = 0;
     node->commit_seen = OPTIME_NONE;
     node->tick_at_ms = INT64_MAX;
@@ -183,6 +188,17 @@ void sim_node_event(SimWorld *world, SimNode *node, SimEvent *event) {
     case SIM_EVENT_FLUSH:
         flush(world, node, event);
         break;
+    case SIM_EVENT_APPLY:
+        apply_queue(world, node);
+        break;
+    case SIM_EVENT_CATCH_UP:
+        feed_catch_up(&node->feed, event->number);
+        start_fetching(world, node, 1);
+        break;
+    case SIM_EVENT_DRAIN:
+        feed_drain(&node->feed, event->number);
+        check_drained(world, node);
+        break;
     case SIM_EVENT_DRAINED:
         repl_core_on_drained(node->core, now, event->number, &node->actions);
         break;
@@ -253,11 +269,12 @@ static void do_action(SimWorld *world, SimNode *node, const ReplAction *action) 
         sim_trace(world, node, "election of term %lld %s %s", (long long)action->term,
                   action->is_won ? "won" : "lost:", action->reason);
         break;
-    case REPL_ACTION_START_CATCH_UP:
-        start_fetching(world, node, 1);
+    case REPL_ACTION_START_CATCH_UP: /* brought by other threads: one may overtake the other */
+        event = sim_schedule(world, sim_random_ms(world, 0, 5), SIM_EVENT_CATCH_UP, node);
+        event->number = action->term;
         break;
     case REPL_ACTION_START_DRAIN:
-        event = sim_schedule(world, disk_ms, SIM_EVENT_DRAINED, node);
+        event = sim_schedule(world, sim_random_ms(world, 0, 5), SIM_EVENT_DRAIN, node);
         event->number = action->term;
         break;
     case REPL_ACTION_BECOME_WRITABLE:
@@ -365,35 +382,36 @@ static void answer_heartbeat(SimWorld *world, SimNode *node, SimEvent *event) {
     sim_send_reply(world, node, event->rpc, message);
 }
 
-static int64_t find_in_log(const SimLog *log, OpTime optime) {
+/* The first entry of this or a later time. */
+static uint32_t find_ts(const SimLog *log, uint64_t ts) {
     uint32_t low = 0, high = log->count;
     while (low < high) {
         uint32_t middle = (low + high) / 2;
-        if (optime_compare(log->entries[middle].optime, optime) < 0)
+        if (log->entries[middle].optime.ts < ts)
             low = middle + 1;
         else
             high = middle;
     }
-    return low < log->count && optime_equal(log->entries[low].optime, optime) ? (int64_t)low : -1;
+    return low;
 }
 
 static void answer_fetch(SimWorld *world, SimNode *node, SimEvent *event) {
     SimMessage *message = sim_message_new(SIM_MSG_FETCH, true);
     SimFetchReply *reply = &message->fetch_reply;
-    ReplState state = repl_core_state(node->core);
-    message->is_error = !node->has_data || (state != REPL_PRIMARY && state != REPL_SECONDARY);
-    OpTime after = event->message->fetch_after;
-    int64_t at = find_in_log(&node->log, after);
-    uint32_t first = 0;
-    uint32_t count = node->log.count;
-    reply->has_start = at >= 0;
-    reply->is_whole = !reply->has_start;
+    const SimFetch *asked = &event->message->fetch;
+    /* Whatever its state: the oplog of a member that rolls back can be read. */
+    bool is_cursor_gone = asked->is_get_more && asked->source_incarnation != node->incarnation;
+    message->is_error = !node->has_data || is_cursor_gone;
+    uint32_t at = find_ts(&node->log, asked->after.ts);
+    reply->has_start =
+        at < node->log.count && optime_equal(node->log.entries[at].optime, asked->after);
+    reply->is_whole = !reply->has_start && !asked->is_get_more;
     reply->source_last = sim_log_last(&node->log).optime;
-    if (reply->has_start) {
-        first = (uint32_t)at + 1;
-        count = node->log.count - first;
-        count = count < SIM_BATCH_MAX ? count : SIM_BATCH_MAX;
-    }
+    reply->source_incarnation = node->incarnation;
+    uint32_t first = reply->is_whole ? 0 : find_ts(&node->log, asked->after.ts + 1);
+    uint32_t count = node->log.count - first;
+    if (!reply->is_whole && count > SIM_BATCH_MAX)
+        count = SIM_BATCH_MAX;
     reply->count = count;
     if (count > 0)
         reply->entries = xmemdup(node->log.entries + first, sizeof(SimEntry) * count);
@@ -503,15 +521,9 @@ static void on_rpc_timeout(SimWorld *world, SimNode *node, SimEvent *event) {
 
 /* ---- fetching ---- */
 
-static bool may_fetch(const SimNode *node) {
-    if (node->core == NULL)
-        return false;
-    ReplPhase phase = repl_core_phase(node->core);
+static bool is_follower(const SimNode *node) {
     ReplState state = repl_core_state(node->core);
-    bool is_right_phase = phase <= REPL_PHASE_CATCH_UP;
-    bool is_right_state = state == REPL_SECONDARY || state == REPL_PRIMARY ||
-                          state == REPL_RECOVERING || (state == REPL_STARTUP2 && !node->has_data);
-    return is_right_phase && is_right_state;
+    return state == REPL_SECONDARY || state == REPL_RECOVERING;
 }
 
 static void start_fetching(SimWorld *world, SimNode *node, int64_t after_ms) {
@@ -525,22 +537,47 @@ static int64_t poll_ms(SimWorld *world) {
     return sim_random_ms(world, 1, world->election_timeout_ms / 8);
 }
 
+static void end_stream(SimNode *node) {
+    feed_close(&node->feed, node->stream);
+    node->has_stream = false;
+}
+
+/* A member without data asks for all of it, others for what follows their newest entry. */
+static bool ensure_stream(SimNode *node) {
+    if (!node->has_data)
+        return repl_core_state(node->core) == REPL_STARTUP2;
+    if (node->has_stream)
+        return true;
+    OpTime end = sim_log_last(&node->log).optime;
+    node->has_stream = feed_open(&node->feed, is_follower(node), end, &node->stream);
+    node->stream_at = node->feed.tail;
+    node->is_stream_started = false;
+    return node->has_stream;
+}
+
 static void fetch(SimWorld *world, SimNode *node) {
     node->is_fetching = false;
-    if (!may_fetch(node))
+    if (!ensure_stream(node)) {
+        start_fetching(world, node, poll_ms(world) * 2);
         return;
-    OpTime last = sim_log_last(&node->log).optime;
+    }
+    OpTime last = node->has_data ? node->stream_at : OPTIME_NONE;
     int32_t source = repl_core_source_index(node->core);
-    if (source == REPL_INDEX_NONE)
-        source = repl_core_choose_sync_source(node->core, sim_now(world, node), last);
     if (source == REPL_INDEX_NONE) {
+        node->is_stream_started = false;
+        source = repl_core_choose_sync_source(node->core, sim_now(world, node), last);
+    }
+    if (source == REPL_INDEX_NONE) {
+        end_stream(node);
         start_fetching(world, node, poll_ms(world) * 2);
         return;
     }
     node->is_fetching = true;
     node->fetch_token = prng_u64(&world->prng) | 1;
     SimMessage *message = sim_message_new(SIM_MSG_FETCH, false);
-    message->fetch_after = last;
+    message->fetch = (SimFetch){.after = last,
+                                .is_get_more = node->has_data && node->is_stream_started,
+                                .source_incarnation = node->stream_incarnation};
     sim_send_request(world, node, repl_core_config(node->core)->members[source].host, message,
                      node->fetch_token, source, world->election_timeout_ms);
 }
@@ -595,33 +632,117 @@ static void finish_initial_sync(SimWorld *world, SimNode *node, const SimFetchRe
     sim_schedule(world, poll_ms(world), SIM_EVENT_BECOME_SECONDARY, node);
 }
 
-static void apply_batch(SimWorld *world, SimNode *node, const SimRpc *rpc,
-                        const SimFetchReply *reply) {
-    ReplNow now = sim_now(world, node);
-    bool is_metadata_first = sim_chance(world, 50);
-    if (is_metadata_first)
-        repl_core_on_source_metadata(node->core, now, rpc->member_index, reply->metadata.term,
-                                     &reply->oplog_metadata, &node->actions);
-    /* News of a term may have ended what this batch was fetched for. */
-    if (!may_fetch(node))
+/* As the feed says, unless the harness is broken. */
+static bool take_batch(SimWorld *world, SimNode *node, const SimFetchReply *reply) {
+    int32_t rollback_id = reply->oplog_metadata.rollback_id;
+    if (world->broken == SIM_BREAK_IGNORE_ROLLBACK)
+        rollback_id = node->feed.rollback_id;
+    OpTime last = reply->count > 0 ? reply->entries[reply->count - 1].optime : node->stream_at;
+    if (feed_take(&node->feed, node->stream, rollback_id, node->stream_at, last, reply->count))
+        return true;
+    bool is_late = !node->feed.is_open && rollback_id == node->feed.rollback_id;
+    if (world->broken != SIM_BREAK_LATE_BATCH || !is_late)
+        return false;
+    node->feed.pending += reply->count;
+    return true;
+}
+
+static void queue_batch(SimWorld *world, SimNode *node, const SimFetchReply *reply) {
+    if (reply->count == 0)
         return;
-    for (uint32_t i = 0; i < reply->count; i++) {
-        sim_log_append(&node->log, reply->entries[i]);
-        sim_check_entry(world, node, reply->entries[i]);
+    for (uint32_t i = 0; i < reply->count; i++)
+        sim_log_append(&node->queue, reply->entries[i]);
+    node->stream_at = reply->entries[reply->count - 1].optime;
+    if (!node->is_applying)
+        sim_schedule(world, poll_ms(world), SIM_EVENT_APPLY, node);
+    node->is_applying = true;
+}
+
+/* Some of what is queued, in order. */
+static void apply_queue(SimWorld *world, SimNode *node) {
+    SimLog *queue = &node->queue;
+    uint32_t count = 1 + (uint32_t)prng_below(&world->prng, queue->count);
+    for (uint32_t i = 0; i < count; i++) {
+        sim_check_append(world, node, queue->entries[i]);
+        sim_log_append(&node->log, queue->entries[i]);
+        sim_check_entry(world, node, queue->entries[i]);
     }
-    if (reply->count > 0) {
-        tell_own_position(world, node);
-        schedule_flush(world, node);
+    queue->count -= count;
+    memmove(queue->entries, queue->entries + count, queue->count * sizeof(SimEntry));
+    feed_applied(&node->feed, count);
+    tell_own_position(world, node);
+    schedule_flush(world, node);
+    report_positions(world, node);
+    node->is_applying = queue->count > 0;
+    if (node->is_applying)
+        sim_schedule(world, poll_ms(world), SIM_EVENT_APPLY, node);
+    check_drained(world, node);
+}
+
+static void check_drained(SimWorld *world, SimNode *node) {
+    uint64_t pending = node->feed.pending;
+    if (world->broken == SIM_BREAK_EARLY_DRAIN)
+        node->feed.pending = 0;
+    int64_t term;
+    bool is_drained = feed_drained(&node->feed, &term);
+    node->feed.pending = pending;
+    if (!is_drained)
+        return;
+    int64_t disk_ms = sim_random_ms(world, 1, world->election_timeout_ms / 20);
+    sim_schedule(world, disk_ms, SIM_EVENT_DRAINED, node)->number = term;
+}
+
+static void take_reply(SimWorld *world, SimNode *node, const SimRpc *rpc,
+                       const SimFetchReply *reply) {
+    if (!take_batch(world, node, reply)) {
+        end_stream(node);
+        return;
     }
-    if (!is_metadata_first)
-        repl_core_on_source_metadata(node->core, now, rpc->member_index, reply->metadata.term,
-                                     &reply->oplog_metadata, &node->actions);
+    queue_batch(world, node, reply);
+    ReplNow now = sim_now(world, node);
+    repl_core_on_source_metadata(node->core, now, rpc->member_index, reply->metadata.term,
+                                 &reply->oplog_metadata, &node->actions);
     const char *reason;
-    if (repl_core_should_change_source(node->core, now, sim_log_last(&node->log).optime,
-                                       &reply->oplog_metadata, &reason))
+    if (repl_core_should_change_source(node->core, now, node->stream_at, &reply->oplog_metadata,
+                                       &reason))
         repl_core_clear_sync_source(node->core);
-    if (reply->count > 0)
-        report_positions(world, node);
+}
+
+/* The source has another entry, or none, where this member has its newest. */
+static void meet_other_history(SimWorld *world, SimNode *node, const SimFetchReply *reply) {
+    ReplState state = repl_core_state(node->core);
+    OpTime last = sim_log_last(&node->log).optime;
+    if (node->feed.pending > 0) /* what was fetched before is applied first */
+        return;
+    if (optime_compare(reply->source_last, last) <= 0)
+        repl_core_clear_sync_source(node->core);
+    else if (state == REPL_SECONDARY)
+        roll_back(world, node, reply);
+    else if (state == REPL_PRIMARY)
+        repl_core_catch_up_failed(node->core, sim_now(world, node), &node->actions);
+    else
+        repl_core_clear_sync_source(node->core);
+}
+
+static void use_stream(SimWorld *world, SimNode *node, const SimRpc *rpc,
+                       const SimFetchReply *reply) {
+    if (!node->is_stream_started) {
+        bool is_proved =
+            reply->has_start && feed_prove(&node->feed, node->stream,
+                                           reply->oplog_metadata.rollback_id, node->stream_at);
+        if (!is_proved) {
+            end_stream(node);
+            if (!reply->has_start)
+                meet_other_history(world, node, reply);
+            return;
+        }
+        node->is_stream_started = true;
+        node->stream_incarnation = reply->source_incarnation;
+    }
+    take_reply(world, node, rpc, reply);
+    /* It ends as late as that: a reply that is here is used. */
+    if (repl_core_source_index(node->core) != rpc->member_index)
+        end_stream(node);
 }
 
 static void on_fetch_reply(SimWorld *world, SimNode *node, const SimRpc *rpc,
@@ -630,31 +751,24 @@ static void on_fetch_reply(SimWorld *world, SimNode *node, const SimRpc *rpc,
         return;
     node->fetch_token = 0;
     node->is_fetching = false;
-    if (!may_fetch(node))
-        return;
-    int64_t again_ms = poll_ms(world);
-    OpTime last = sim_log_last(&node->log).optime;
     bool is_same_source = repl_core_source_index(node->core) == rpc->member_index;
     if (reply == NULL) {
+        end_stream(node);
         if (is_same_source)
             deny_source(world, node);
-    } else if (is_same_source && !node->has_data) {
-        if (reply->is_whole && reply->count > 0)
+    } else if (!node->has_data) {
+        bool is_wanted = is_same_source && repl_core_state(node->core) == REPL_STARTUP2;
+        if (is_wanted && reply->is_whole && reply->count > 0)
             finish_initial_sync(world, node, reply);
-    } else if (is_same_source && reply->has_start) {
-        apply_batch(world, node, rpc, reply);
-        if (reply->count == SIM_BATCH_MAX)
-            again_ms = 1;
-    } else if (is_same_source && optime_compare(reply->source_last, last) <= 0) {
-        repl_core_clear_sync_source(node->core);
-    } else if (is_same_source && repl_core_state(node->core) == REPL_SECONDARY) {
-        roll_back(world, node, reply);
-    } else if (is_same_source && repl_core_state(node->core) == REPL_PRIMARY) {
-        repl_core_catch_up_failed(node->core, sim_now(world, node), &node->actions);
-    } else {
-        repl_core_clear_sync_source(node->core);
+    } else if (node->has_stream) {
+        use_stream(world, node, rpc, reply);
     }
-    start_fetching(world, node, again_ms);
+    bool has_more = reply != NULL && reply->count == SIM_BATCH_MAX;
+    bool is_queue_full = !world->is_healed && sim_chance(world, 3);
+    start_fetching(world, node,
+                   is_queue_full ? sim_random_ms(world, 1, world->election_timeout_ms * 3)
+                   : has_more    ? 1
+                                 : poll_ms(world));
 }
 
 static void report_positions(SimWorld *world, SimNode *node) {

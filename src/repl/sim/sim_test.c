@@ -83,6 +83,9 @@ TEST(sim_checks_notice_a_broken_core) {
         {SIM_BREAK_HIDE_TERM, 2000, "hidden terms"},
         {SIM_BREAK_TRUST_HEARTBEAT, 200, "trusted heartbeats"},
         {SIM_BREAK_STALE_CANDIDATE, 100, "stale candidates"},
+        {SIM_BREAK_LATE_BATCH, 2000, "late batches"},
+        {SIM_BREAK_EARLY_DRAIN, 2000, "early ends of drains"},
+        {SIM_BREAK_IGNORE_ROLLBACK, 4000, "ignored rollbacks of sources"},
     };
     for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
         /* A set that merely stops is a weaker sign than one that breaks a promise. */

@@ -11,6 +11,7 @@
 
 #include "base/prng.h"
 #include "repl/election/core.h"
+#include "repl/election/feed.h"
 
 enum {
     SIM_NODES_MAX = 9,
@@ -29,12 +30,16 @@ typedef enum SimBreak {
     SIM_BREAK_HIDE_TERM,       /* positions are reported without the reporter's term */
     SIM_BREAK_TRUST_HEARTBEAT, /* a commit point heard by heartbeat is taken from any branch */
     SIM_BREAK_STALE_CANDIDATE, /* candidates claim a newer log than they have */
+    SIM_BREAK_LATE_BATCH,      /* entries that arrive after a drain has begun are queued */
+    SIM_BREAK_EARLY_DRAIN,     /* a drain is over while entries are queued */
+    SIM_BREAK_IGNORE_ROLLBACK, /* a stream goes on although its source has rolled back */
     SIM_BREAK_COUNT,
 } SimBreak;
 
 typedef struct SimEntry {
     OpTime optime;
-    uint64_t hash; /* of this entry and all before it */
+    OpTime previous; /* the entry before it where it was written */
+    uint64_t hash;   /* of this entry and all before it */
     int64_t written_ms;
     int64_t commit_term; /* in the committed history: of the primary that committed it */
 } SimEntry;
@@ -54,10 +59,19 @@ typedef enum SimMessageKind {
     SIM_MSG_STEP_UP,
 } SimMessageKind;
 
+/* A find from `after` on, or a getMore on its cursor: that one goes on behind `after` whether or
+ * not it is still there, but does not outlive the process. */
+typedef struct SimFetch {
+    OpTime after;
+    bool is_get_more;
+    uint32_t source_incarnation; /* of a getMore */
+} SimFetch;
+
 typedef struct SimFetchReply {
     bool has_start; /* the asker's newest entry was found */
     bool is_whole;  /* entries are the whole log, for a rollback or an initial sync */
     OpTime source_last;
+    uint32_t source_incarnation;
     SimEntry *entries; /* owned */
     uint32_t count;
     ReplMetadata metadata;
@@ -74,7 +88,7 @@ typedef struct SimMessage {
         ReplHeartbeatReply heartbeat_reply;
         ReplVoteRequest vote_request;
         ReplVoteReply vote_reply;
-        OpTime fetch_after;
+        SimFetch fetch;
         SimFetchReply fetch_reply;
         ReplUpdatePosition update;
     };
@@ -98,6 +112,9 @@ typedef enum SimEventKind {
     SIM_EVENT_RPC_TIMEOUT,
     SIM_EVENT_FETCH,
     SIM_EVENT_FLUSH,
+    SIM_EVENT_APPLY,
+    SIM_EVENT_CATCH_UP,
+    SIM_EVENT_DRAIN,
     SIM_EVENT_DRAINED,
     SIM_EVENT_STEPPED_DOWN,
     SIM_EVENT_VOTE_STORED,
@@ -146,6 +163,14 @@ typedef struct SimNode {
     int64_t write_term; /* of BECOME_WRITABLE */
     bool is_fetching;   /* a fetch is scheduled or under way */
     uint64_t fetch_token;
+    Feed feed;
+    SimLog queue;     /* taken from a source, not in the log yet */
+    bool is_applying; /* an event for it is scheduled */
+    bool has_stream;
+    uint64_t stream;
+    OpTime stream_at;            /* newest entry of it */
+    bool is_stream_started;      /* its find was answered */
+    uint32_t stream_incarnation; /* of the source */
     bool is_flushing;
     OpTime commit_seen; /* in this life */
 } SimNode;
@@ -239,6 +264,8 @@ void sim_remove_newly_added(SimWorld *world, SimNode *node, int32_t member_id);
 void sim_fail(SimWorld *world, const SimNode *node, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void sim_check_node(SimWorld *world, SimNode *node);
 void sim_check_entry(SimWorld *world, const SimNode *node, SimEntry entry);
+/* Before an entry of another member goes into the log. */
+void sim_check_append(SimWorld *world, const SimNode *node, SimEntry entry);
 /* `term`: of the member when it set its commit point. */
 void sim_check_commit(SimWorld *world, SimNode *node, OpTime optime, int64_t term);
 void sim_declare_commit(SimWorld *world, SimNode *node, OpTime optime, int64_t term);

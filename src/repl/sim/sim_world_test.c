@@ -247,7 +247,7 @@ static size_t message_size(SimMessageKind kind, bool is_reply) {
     static const size_t SIZES[][2] = {
         [SIM_MSG_HEARTBEAT] = {sizeof(ReplHeartbeat), sizeof(ReplHeartbeatReply)},
         [SIM_MSG_VOTE] = {sizeof(ReplVoteRequest), sizeof(ReplVoteReply)},
-        [SIM_MSG_FETCH] = {sizeof(OpTime), sizeof(SimFetchReply)},
+        [SIM_MSG_FETCH] = {sizeof(SimFetch), sizeof(SimFetchReply)},
         [SIM_MSG_UPDATE_POSITION] = {sizeof(ReplUpdatePosition), 0},
         [SIM_MSG_STEP_UP] = {0, 0},
     };
@@ -535,7 +535,9 @@ static void set_up(SimWorld *world) {
     }
     ReplConfig *config = random_config(world, member_count);
     bool is_initiated_by_one = sim_chance(world, 25);
-    SimEntry first = {.optime = {(uint64_t)(world->now_ms / 1000 - 10) << 32 | 1, -1}, .hash = 1};
+    SimEntry first = {.optime = {(uint64_t)(world->now_ms / 1000 - 10) << 32 | 1, -1},
+                      .previous = OPTIME_NONE,
+                      .hash = 1};
     for (uint32_t i = 0; i < world->node_count; i++) {
         SimNode *node = &world->nodes[i];
         if (i < member_count && (i == 0 || !is_initiated_by_one)) {
@@ -563,6 +565,7 @@ static void tear_down(SimWorld *world) {
         repl_actions_done(&node->actions);
         repl_config_unref(node->disk_config);
         xfree(node->log.entries);
+        xfree(node->queue.entries);
     }
     sim_check_done(world);
     xfree(world->events);
