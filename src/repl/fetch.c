@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "repl/sync_internal.h"
 
@@ -371,6 +372,7 @@ static void fetch_from(Sync *sync, OpCtx *op, Choice *choice) {
     CLEANUP(error_reset) Error err = {0};
     FetchEnd end = FETCH_CHANGE;
     Peer *peer = NULL;
+    failpoint_hit(FP_REPL_SOURCE_CHOSEN);
     ErrCode rc = peer_connect(choice->host, clock_mono_us() + CONNECT_TIMEOUT_US, &peer, &err);
     if (rc == ERR_OK) {
         sync_set_peer(sync, &sync->fetch_peer, peer);

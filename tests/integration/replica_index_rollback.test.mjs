@@ -44,20 +44,8 @@ const create = (on, more = {}) =>
         (error) => error.code ?? error.message,
     );
 
-async function hang(member, name, blockTimeMS = 60_000) {
-    const { count } = await set.command(member, {
-        configureFailPoint: name,
-        mode: 'alwaysOn',
-        data: { blockTimeMS },
-    });
-    return () =>
-        set.command(member, {
-            waitForFailPoint: name,
-            timesEntered: Number(count) + 1,
-            maxTimeMS: 20_000,
-        });
-}
-const release = (member, name) => set.command(member, { configureFailPoint: name, mode: 'off' });
+const hang = (...args) => set.hang(...args);
+const release = (...args) => set.release(...args);
 
 const others = (member) => set.members.filter((other) => other !== member);
 

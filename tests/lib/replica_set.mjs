@@ -116,6 +116,25 @@ export class ReplicaSet {
         }
     }
 
+    /* Whoever comes to the failpoint waits there. Resolves to a function that waits for somebody. */
+    async hang(member, failpoint, blockTimeMS = 60_000) {
+        const { count } = await this.command(member, {
+            configureFailPoint: failpoint,
+            mode: 'alwaysOn',
+            data: { blockTimeMS },
+        });
+        return () =>
+            this.command(member, {
+                waitForFailPoint: failpoint,
+                timesEntered: Number(count) + 1,
+                maxTimeMS: 20_000,
+            });
+    }
+
+    async release(member, failpoint) {
+        await this.command(member, { configureFailPoint: failpoint, mode: 'off' });
+    }
+
     async hello(member) {
         if (!member.isRunning()) return null;
         try {

@@ -8,23 +8,17 @@
  * separated. REPL_KEEP: a folder for logs and data of a set that failed.
  */
 import assert from 'node:assert/strict';
-import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { rmSync } from 'node:fs';
 import { after, test } from 'node:test';
-import { BSON } from 'mongodb';
 import { random, seedOfRun } from '../lib/expect.mjs';
-import { startReplicaSet } from '../lib/replica_set.mjs';
 import { waitFor } from '../lib/server.mjs';
-import { checkAgreement, waitForCalm } from './agreement.mjs';
-import { DB, Load, isExpected } from './load.mjs';
+import { DB, isExpected } from './load.mjs';
 import { Network } from './network.mjs';
+import { HIT_MS_MAX, MEMBERS, Victim } from './victim.mjs';
 
 const ROUNDS = Number(process.env.REPL_ROUNDS ?? 40);
 const ROUNDS_PER_SET = 14;
 const KINDS_WANTED = process.env.REPL_KINDS?.split(',');
-const KEEP = process.env.REPL_KEEP;
-const HIT_MS_MAX = 20_000;
-const MEMBERS = 3;
 const seed = seedOfRun();
 const rand = random(seed);
 
@@ -34,155 +28,7 @@ const loadFor = (ms) => pause(ms / 2 + rand.below(ms));
 const network = new Network(MEMBERS);
 after(() => network.remove());
 
-/* A set with all that is known about its content. */
-class Victim {
-    load = new Load();
-    since = null; // the oplogs are equal up to here
-    trusted = new Set(); // members whose counts must be right
-    oldLogs = new Map(); // member -> log lines of earlier runs
-    isRollbackExact = false; // what is lost must be in files
-
-    async start() {
-        this.set = await startReplicaSet({
-            members: MEMBERS,
-            settings: { electionTimeoutMillis: 1000, heartbeatIntervalMillis: 200 },
-            args: ['--wiredTigerCacheSizeGB', '0.25', '--syncdelay', '2', '--oplogSize', '990'],
-            server: network.obstacle === null ? network.server : {},
-        });
-        await Load.prepare(await this.connect());
-        await this.set.closeClients();
-        for (const member of this.members) this.trusted.add(member);
-        return this;
-    }
-
-    get members() {
-        return this.set.members;
-    }
-
-    /* Of the whole set. No retries: a write whose outcome is unknown must stay so. */
-    connect() {
-        return this.set.client({
-            retryWrites: false,
-            retryReads: false,
-            serverSelectionTimeoutMS: 2000,
-            socketTimeoutMS: 4000,
-        });
-    }
-
-    indexOf = (member) => this.members.indexOf(member);
-    others = (member) => this.members.filter((other) => other !== member);
-    primary = () => this.set.waitForPrimary();
-    secondary = async () => rand.pick(this.others(await this.primary()));
-
-    async kill(member) {
-        this.trusted.delete(member);
-        await member.kill();
-    }
-
-    /* `args`: more options for this start only. */
-    async restart(member, ...args) {
-        if (member.isRunning()) await member.stop();
-        this.#keepLog(member);
-        const usual = member.args;
-        member.args = [...usual, ...args];
-        try {
-            await member.start();
-        } finally {
-            member.args = usual;
-        }
-    }
-
-    #keepLog(member) {
-        this.oldLogs.set(member, [...(this.oldLogs.get(member) ?? []), ...member.log]);
-    }
-
-    async restartDead() {
-        for (const member of this.members) if (!member.isRunning()) await this.restart(member);
-    }
-
-    /* Makes the member end at a failpoint while `cause` goes on, and starts it again. */
-    async crashAt(member, failpoint, cause, mode = 'alwaysOn') {
-        await this.set.command(member, {
-            configureFailPoint: failpoint,
-            mode,
-            data: { crash: true },
-        });
-        await Promise.all([cause(), this.waitForCrash(member, failpoint)]);
-    }
-
-    async waitForCrash(member, failpoint) {
-        const what = `a crash at ${failpoint}`;
-        await waitFor(() => !member.isRunning(), { timeoutMs: HIT_MS_MAX, what });
-        const { code, signal } = await member.waitEnd();
-        assert.equal(code, 137, `ended with ${signal ?? code}: ${member.stderr}`);
-        this.trusted.delete(member);
-        await this.restart(member);
-    }
-
-    async stop(where) {
-        await this.load.stop();
-        await this.set.closeClients();
-        await waitForCalm(this.set);
-        const client = await this.connect();
-        const lost = await this.load.check(client, where);
-        this.checkRemoved(lost, where);
-        this.since = await checkAgreement(this.set, {
-            where,
-            trusted: this.trusted,
-            since: this.since,
-        });
-        for (const member of this.members) this.trusted.add(member); // validate corrected them
-        await this.set.closeClients();
-    }
-
-    /* Documents that a rollback took away are in files of the member that had them. */
-    checkRemoved(lost, where) {
-        if (!this.isRollbackExact) return;
-        this.isRollbackExact = false;
-        const removed = new Set();
-        for (const member of this.members)
-            for (const document of readRemoved(join(member.dbpath, 'rollback')))
-                removed.add(JSON.stringify(document));
-        for (const [key, text] of lost)
-            assert.ok(removed.has(text), `${where}: ${key} was removed and is in no file: ${text}`);
-    }
-
-    async discard(hasFailed) {
-        if (hasFailed && KEEP !== undefined) this.#keep();
-        await this.load.stop().catch(() => {});
-        for (const member of this.members)
-            if (member.isRunning()) {
-                member.signal('SIGCONT');
-                await member.kill();
-            }
-        await this.set.remove();
-    }
-
-    #keep() {
-        const folder = join(KEEP, `${seed}-${Date.now()}`);
-        mkdirSync(folder, { recursive: true });
-        for (const member of this.members) if (member.isRunning()) member.signal('SIGSTOP');
-        for (const [i, member] of this.members.entries()) {
-            this.#keepLog(member);
-            const lines = this.oldLogs.get(member).map((line) => JSON.stringify(line));
-            writeFileSync(join(folder, `${i}.log`), [...lines, member.stderr].join('\n'));
-            cpSync(member.dbpath, join(folder, `${i}.db`), { recursive: true });
-        }
-        console.error(`kept in ${folder}`);
-    }
-}
-
-function readRemoved(folder) {
-    if (!existsSync(folder)) return [];
-    const documents = [];
-    for (const name of readdirSync(folder, { recursive: true })) {
-        if (!name.endsWith('.bson')) continue;
-        const bytes = readFileSync(join(folder, name));
-        for (let at = 0; at < bytes.length; at += bytes.readInt32LE(at))
-            documents.push(BSON.deserialize(bytes.subarray(at, at + bytes.readInt32LE(at))));
-    }
-    return documents;
-}
+const pickSecondary = async (victim) => rand.pick(victim.others(await victim.primary()));
 
 /* ---- faults ---- */
 
@@ -194,7 +40,7 @@ async function killPrimary(victim) {
 }
 
 async function killSecondary(victim) {
-    const secondary = await victim.secondary();
+    const secondary = await pickSecondary(victim);
     await victim.kill(secondary);
     await loadFor(500);
     await victim.restart(secondary);
@@ -248,7 +94,7 @@ async function pausePrimary(victim) {
 }
 
 async function pauseSecondary(victim) {
-    const secondary = await victim.secondary();
+    const secondary = await pickSecondary(victim);
     secondary.signal('SIGSTOP');
     await loadFor(1500);
     secondary.signal('SIGCONT');
@@ -336,14 +182,14 @@ async function partition(victim) {
 }
 
 async function partitionSecondary(victim) {
-    network.cut(victim.indexOf(await victim.secondary()));
+    network.cut(victim.indexOf(await pickSecondary(victim)));
     await loadFor(1500);
     network.heal();
 }
 
 /* A member without data; `failpoint`: dies there first. */
 async function resync(victim, failpoint = null) {
-    const member = rand() < 0.3 ? await victim.primary() : await victim.secondary();
+    const member = rand() < 0.3 ? await victim.primary() : await pickSecondary(victim);
     await member.stop();
     rmSync(member.dbpath, { recursive: true });
     if (failpoint === null) return victim.restart(member);
@@ -358,7 +204,7 @@ async function resync(victim, failpoint = null) {
 
 /* The source of an initial sync dies in the middle of it. */
 async function resyncFromMortal(victim) {
-    const member = await victim.secondary();
+    const member = await pickSecondary(victim);
     await member.stop();
     rmSync(member.dbpath, { recursive: true });
     const slow = JSON.stringify({ mode: 'alwaysOn', data: { blockTimeMS: 150 } });
@@ -473,7 +319,7 @@ async function discard(hasFailed) {
 
 async function runRound(kind, where) {
     if (rounds++ % ROUNDS_PER_SET === 0) await discard(false);
-    victim ??= await new Victim().start();
+    victim ??= await new Victim(network, seed).start();
     victim.load.start(await victim.connect(), rand.below(2 ** 30), { hasDdl: rand() < 0.5 });
     await loadFor(300);
     await FAULTS[kind](victim);

@@ -1,6 +1,6 @@
 /*
- * network.mjs - members in network namespaces of their own, joined by a bridge: one can be cut off
- * from the others while clients still reach it. Needs root and `ip`.
+ * network.mjs - members in network namespaces of their own, joined by a bridge: any two can be
+ * cut off from each other while clients still reach them. Needs root and `ip`.
  */
 import { spawnSync } from 'node:child_process';
 import { SHERD_BIN } from '../lib/server.mjs';
@@ -17,7 +17,7 @@ export class Network {
     #tag = `sh${process.pid % 1_000_000}`;
     #subnet = `10.213.${process.pid % 256}`;
     #count;
-    #cut = null;
+    #cuts = new Set(); // "i-j": i cannot send to j
     obstacle = null; // why there is no such network
 
     constructor(count) {
@@ -60,23 +60,30 @@ export class Network {
         args: ['--bind_ip', this.host(i)],
     });
 
-    /* From now on member `i` hears nothing of the others, nor they of it. */
+    /* From now on member `i` cannot send to `j`: neither hears of the other, and who connects to `i`
+     * waits for an answer. */
+    cutPair(i, j) {
+        if (this.#cuts.has(`${i}-${j}`)) return;
+        this.#route('add', i, j);
+        this.#cuts.add(`${i}-${j}`);
+    }
+
+    healPair(i, j) {
+        if (this.#cuts.delete(`${i}-${j}`)) this.#route('del', i, j);
+    }
+
+    /* Member `i` and all others. */
     cut(i) {
-        this.#cut = i;
-        this.#route('add');
+        for (let other = 0; other < this.#count; other++) if (other !== i) this.cutPair(i, other);
     }
 
     heal() {
-        if (this.#cut !== null) this.#route('del');
-        this.#cut = null;
+        for (const pair of [...this.#cuts]) this.healPair(...pair.split('-').map(Number));
     }
 
-    #route(verb) {
-        for (let other = 0; other < this.#count; other++) {
-            if (other === this.#cut) continue;
-            const problem = this.#inside(this.#cut, 'route', verb, 'blackhole', this.host(other));
-            if (problem !== null) throw new Error(problem);
-        }
+    #route(verb, from, to) {
+        const problem = this.#inside(from, 'route', verb, 'blackhole', this.host(to));
+        if (problem !== null) throw new Error(problem);
     }
 
     remove() {
