@@ -178,7 +178,7 @@ static void client_run(void *arg) {
     ClientThread *ct = arg;
     ct->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     ct->read_buffer = xmalloc(READ_SIZE);
-    buffer_init(&ct->request, WIRE_MESSAGE_SIZE_MAX);
+    buffer_init(&ct->request, BUFFER_UNBOUNDED);
     ct->rc = client_loop(ct);
     buffer_done(&ct->request);
     xfree(ct->read_buffer);

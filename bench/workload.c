@@ -408,7 +408,7 @@ ErrCode workload_prepare(WorkloadRun *run, const BenchTarget *target, Error *err
     int fd;
     TRY(bench_connect(target, &fd, err));
     CLEANUP(buffer_done) Buffer buf = {0};
-    buffer_init(&buf, WIRE_MESSAGE_SIZE_MAX);
+    buffer_init(&buf, BUFFER_UNBOUNDED);
     ErrCode rc = make_collection(run, fd, &buf, err);
     close(fd);
     return rc == ERR_OK ? ERR_OK : error_prefix(err, "could not prepare the data");

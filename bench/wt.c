@@ -218,7 +218,7 @@ static ErrCode run_threads(WtRun *run, BenchResult *result, Error *err) {
 
 static int thread_open(WtThread *wt, WtRun *run) {
     wt->run = run;
-    buffer_init(&wt->doc, BSON_DOC_SIZE_MAX);
+    buffer_init(&wt->doc, BUFFER_UNBOUNDED);
     int rc = run->conn->open_session(run->conn, NULL, "isolation=snapshot", &wt->session);
     if (rc == 0)
         rc =

@@ -14,6 +14,7 @@ void buffer_init(Buffer *buf, size_t size_max) {
 }
 
 void buffer_init_arena(Buffer *buf, Arena *arena, size_t capacity, size_t size_max) {
+    capacity = capacity < size_max ? capacity : size_max;
     *buf = (Buffer){.size_max = size_max, .arena = arena, .capacity = capacity};
     buf->data = arena_alloc(arena, capacity);
 }
@@ -44,6 +45,9 @@ bool buffer_grow(Buffer *buf, size_t extra) {
     size_t capacity = buf->capacity < BUFFER_CAPACITY_MIN ? BUFFER_CAPACITY_MIN : buf->capacity * 2;
     if (capacity < buf->size + extra)
         capacity = buf->size + extra;
+    /* Never more than the bound: room that is there is taken without asking again. */
+    if (capacity > buf->size_max)
+        capacity = buf->size_max;
     if (buf->arena != NULL) {
         uint8_t *data = arena_alloc(buf->arena, capacity);
         if (buf->size > 0)

@@ -4,7 +4,8 @@
  * Backed by the heap, or by an arena when one is given (then growth leaves the old bytes behind
  * until the arena is reset; take it for short-lived output such as replies). Appending past
  * `size_max` does not fail at once: the buffer becomes `overflowed`, ignores further bytes, and the
- * writer checks once at the end with buffer_check. This keeps builders linear.
+ * writer checks once at the end with buffer_check. This keeps builders linear. A buffer of bound
+ * BUFFER_UNBOUNDED needs no check.
  */
 #pragma once
 
@@ -24,6 +25,9 @@ typedef struct Buffer {
     Arena *arena; /* NULL: heap */
     bool overflowed;
 } Buffer;
+
+/* The bound of a buffer that takes whatever comes: for content whose size something else bounds. */
+#define BUFFER_UNBOUNDED (SIZE_MAX / 2)
 
 void buffer_init(Buffer *buf, size_t size_max);
 void buffer_init_arena(Buffer *buf, Arena *arena, size_t capacity, size_t size_max);

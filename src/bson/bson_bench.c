@@ -100,8 +100,8 @@ int main(void) {
     key_builder_init(&bench.key);
     Buffer buf;
     Buffer other_buf;
-    buffer_init(&buf, 1 << 20);
-    buffer_init(&other_buf, 1 << 20);
+    buffer_init(&buf, BUFFER_UNBOUNDED);
+    buffer_init(&other_buf, BUFFER_UNBOUNDED);
     DocBuilder b;
 
     doc_builder_init(&b, &buf);

@@ -12,17 +12,35 @@ void doc_builder_init(DocBuilder *b, Buffer *buf) {
 }
 
 DocBuilder doc_builder_in_arena(Arena *arena) {
+    return doc_builder_in_arena_sized(arena, 256);
+}
+
+DocBuilder doc_builder_in_arena_sized(Arena *arena, size_t capacity) {
     Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
+    buffer_init_arena(buf, arena, capacity, BUFFER_UNBOUNDED);
     DocBuilder b;
     doc_builder_init(&b, buf);
     return b;
 }
 
 Doc doc_builder_end(DocBuilder *b) {
+    invariant(b->buf->size_max == BUFFER_UNBOUNDED);
     close_at(b->buf, b->start);
-    /* What did not fit is no document: callers that look before buffer_check see an empty one. */
-    return b->buf->overflowed ? DOC_EMPTY : (Doc){b->buf->data + b->start};
+    return (Doc){b->buf->data + b->start};
+}
+
+ErrCode doc_builder_finish(DocBuilder *b, const char *what, Doc *ret_doc, Error *err) {
+    if (UNLIKELY(!doc_builder_try_finish(b, ret_doc)))
+        return buffer_check(b->buf, what, err);
+    return ERR_OK;
+}
+
+bool doc_builder_try_finish(DocBuilder *b, Doc *ret_doc) {
+    close_at(b->buf, b->start);
+    if (UNLIKELY(b->buf->overflowed))
+        return false;
+    *ret_doc = (Doc){b->buf->data + b->start};
+    return true;
 }
 
 size_t build_open_doc(DocBuilder *b, const char *name) {
@@ -197,6 +215,7 @@ static void close_at(Buffer *buf, size_t start) {
     buffer_append_byte(buf, '\0');
     if (UNLIKELY(buf->overflowed))
         return; /* `start` may never have been written */
+    invariant(buf->size - start <= INT32_MAX);
     int32_t size = (int32_t)(buf->size - start);
     memcpy(buf->data + start, &size, sizeof(size));
 }

@@ -1,16 +1,19 @@
 /*
  * builder.h - writing BSON into a Buffer: append elements, open and close nested documents.
  *
- *     DocBuilder b;
- *     doc_builder_init(&b, &buf);
+ *     DocBuilder b = doc_builder_in_arena(arena);
  *     build_i32(&b, "n", 1);
  *     size_t cursor = build_open_doc(&b, "cursor");
  *     ...
  *     build_close(&b, cursor);
  *     Doc reply = doc_builder_end(&b);
  *
- * Nothing fails on the way: a Buffer past its bound is `overflowed`, checked once at the end
- * (buffer_check). Names are trusted not to contain NUL.
+ * Nothing fails on the way. A builder ends in one of two ways, and its buffer decides in which:
+ * what was built into an unbounded buffer always fits (doc_builder_end), what was built into a
+ * bounded one may not (doc_builder_finish, whose result the compiler wants to see looked at).
+ * Ending a bounded one the infallible way is a bug that stops the process at once, full or not.
+ *
+ * Names are trusted not to contain NUL.
  */
 #pragma once
 
@@ -23,9 +26,16 @@ typedef struct DocBuilder {
 } DocBuilder;
 
 void doc_builder_init(DocBuilder *b, Buffer *buf); /* starts a document at the buffer's end */
-Doc doc_builder_end(DocBuilder *b);                /* closes it; valid until the buffer moves */
-/* A builder whose buffer and document live in the arena. */
+/* A builder whose unbounded buffer and document live in the arena. */
 DocBuilder doc_builder_in_arena(Arena *arena);
+DocBuilder doc_builder_in_arena_sized(Arena *arena, size_t capacity);
+
+/* Closes the document; it is valid until the buffer moves. */
+Doc doc_builder_end(DocBuilder *b); /* of an unbounded buffer */
+/* Fails with ERR_BSON_OBJECT_TOO_LARGE when `what` passed the bound of its buffer. */
+ErrCode doc_builder_finish(DocBuilder *b, const char *what, Doc *ret_doc, Error *err) MUST_CHECK;
+/* The same for callers with another error: false when something did not fit. */
+bool doc_builder_try_finish(DocBuilder *b, Doc *ret_doc) MUST_CHECK;
 
 /* Opens a nested document or array; the result goes to build_close. */
 size_t build_open_doc(DocBuilder *b, const char *name);

@@ -35,8 +35,8 @@ TEST(built_document_holds_what_was_appended) {
     DocBuilder b;
     doc_builder_init(&b, &buf);
     append_all_kinds(&b);
-    Doc doc = doc_builder_end(&b);
-    REQUIRE_OK(buffer_check(&buf, "document", &err), err);
+    Doc doc;
+    REQUIRE_OK(doc_builder_finish(&b, "document", &doc, &err), err);
     REQUIRE_OK(doc_validate(doc.data, buf.size, BSON_DEPTH_MAX, VALIDATE_UTF8, &err), err);
     EXPECT_STR(shell_text_of_doc(doc, &arena),
                "{ i32: -5, i64: 1099511627776, f64: 1.5, yes: true, null: null, cstr: \"text\", "
@@ -51,7 +51,7 @@ TEST(built_document_holds_what_was_appended) {
 
 TEST(two_documents_can_share_a_buffer) {
     CLEANUP(buffer_done) Buffer buf;
-    buffer_init(&buf, 1 << 16);
+    buffer_init(&buf, BUFFER_UNBOUNDED);
     DocBuilder b;
     doc_builder_init(&b, &buf);
     build_i32(&b, "a", 1);
@@ -70,10 +70,7 @@ TEST(elements_are_copied_under_their_own_or_another_name) {
     Error err = {0};
     Doc source;
     REQUIRE_OK(doc_from_json("{'a': 'x', 'b': [1], 'c': null}", &arena, &source, &err), err);
-    Buffer buf;
-    buffer_init_arena(&buf, &arena, 16, 1 << 16);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena_sized(&arena, 16);
     build_elem(&b, doc_get_lit(source, "b"));
     build_elem_as(&b, STR("z"), doc_get_lit(source, "a"));
     build_elem_as(&b, STR(""), doc_get_lit(source, "c"));
@@ -87,27 +84,48 @@ TEST(elements_are_copied_under_their_own_or_another_name) {
 }
 
 TEST(overflow_at_any_byte_is_reported_once_at_the_end) {
-    /* Goal: a builder never writes past its bound, wherever the bound falls.
-     * Method: build the same document with every bound from 0 to its size. */
-    size_t whole_size = SIZE_MAX;
-    for (size_t size_max = 0; size_max <= whole_size; size_max++) {
-        Error err = {0};
-        CLEANUP(buffer_done) Buffer buf;
-        buffer_init(&buf, size_max);
-        DocBuilder b;
-        doc_builder_init(&b, &buf);
-        append_all_kinds(&b);
-        Doc doc = doc_builder_end(&b);
-        if (buf.overflowed) {
-            REQUIRE(size_max < 4096);
-            EXPECT_EQ_I64(buffer_check(&buf, "document", &err), ERR_BSON_OBJECT_TOO_LARGE);
-            EXPECT(doc_is_empty(doc));
-        } else {
-            whole_size = buf.size;
-            EXPECT_EQ_U64(doc_size(doc), whole_size);
+    /* Goal: a builder never takes a byte more than its bound nor refuses one less, wherever the
+     * bound falls, on the heap and in an arena with more room than the bound allows.
+     * Method: build the same document with every bound from 0 to beyond its size. */
+    CLEANUP(arena_done) Arena arena = {0};
+    DocBuilder whole = doc_builder_in_arena(&arena);
+    append_all_kinds(&whole);
+    size_t whole_size = doc_size(doc_builder_end(&whole));
+    for (size_t size_max = 0; size_max <= whole_size + 2; size_max++) {
+        for (int kind = 0; kind < 2; kind++) {
+            Error err = {0};
+            CLEANUP(buffer_done) Buffer buf;
+            if (kind == 0)
+                buffer_init(&buf, size_max);
+            else
+                buffer_init_arena(&buf, &arena, 512, size_max);
+            DocBuilder b;
+            doc_builder_init(&b, &buf);
+            append_all_kinds(&b);
+            Doc doc = DOC_NONE;
+            ErrCode rc = doc_builder_finish(&b, "document", &doc, &err);
+            EXPECT_EQ_I64(rc, size_max < whole_size ? ERR_BSON_OBJECT_TOO_LARGE : ERR_OK);
+            EXPECT_EQ_I64(doc_is_present(doc), size_max >= whole_size);
+            EXPECT(buf.size <= size_max);
+            EXPECT(buf.capacity <= size_max);
+            if (rc == ERR_OK)
+                EXPECT_EQ_U64(doc_size(doc), whole_size);
+            error_reset(&err);
         }
-        error_reset(&err);
     }
+}
+
+TEST(an_unbounded_builder_takes_what_is_larger_than_any_document) {
+    /* Goal: the infallible end is right for documents beyond what may be stored or sent. */
+    CLEANUP(arena_done) Arena arena = {0};
+    size_t part = (size_t)BSON_DOC_SIZE_MAX_INTERNAL;
+    char *text = arena_zalloc(&arena, part);
+    DocBuilder b = doc_builder_in_arena(&arena);
+    for (int i = 0; i < 3; i++)
+        build_binary(&b, "bytes", 0, text, part);
+    Doc doc = doc_builder_end(&b);
+    EXPECT_EQ_U64(doc_size(doc), 5 + 3 * (part + 12));
+    EXPECT_EQ_U64(doc_count(doc), 3);
 }
 
 TEST(index_names_are_decimal_and_terminated) {

@@ -107,7 +107,7 @@ ErrCode collator_parse(Doc spec, const Collator **ret_collator, Error *err) {
         UCollator *icu = NULL;
         TRY(open_icu(spec, locale, &icu, err));
         CLEANUP(buffer_done) Buffer buf;
-        buffer_init(&buf, BSON_DOC_SIZE_MAX);
+        buffer_init(&buf, BUFFER_UNBOUNDED);
         Doc complete = build_complete(locale, icu, &buf);
         TRY(intern(icu, complete, &collator, err));
     }

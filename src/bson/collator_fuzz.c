@@ -63,8 +63,8 @@ static int sign(int order) {
 
 static void check_texts(const Collator *collator, Str a, Str b) {
     CLEANUP(buffer_done) Buffer a_key, b_key;
-    buffer_init(&a_key, SIZE_MAX);
-    buffer_init(&b_key, SIZE_MAX);
+    buffer_init(&a_key, BUFFER_UNBOUNDED);
+    buffer_init(&b_key, BUFFER_UNBOUNDED);
     collator->append_sort_key(collator, a, &a_key);
     collator->append_sort_key(collator, b, &b_key);
     size_t common = a_key.size < b_key.size ? a_key.size : b_key.size;
@@ -78,7 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     Input in = {data, data + size};
     CLEANUP(error_reset) Error err = {0};
     CLEANUP(buffer_done) Buffer buf;
-    buffer_init(&buf, 1 << 16);
+    buffer_init(&buf, BUFFER_UNBOUNDED);
     const Collator *collator, *again;
     if (collator_parse(build_spec(&in, &buf), &collator, &err) != ERR_OK || collator == NULL)
         return 0;

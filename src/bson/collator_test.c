@@ -206,8 +206,8 @@ TEST(sort_keys_order_as_comparison_does) {
             char a_text[64], b_text[64];
             Str a = random_text(&prng, a_text), b = random_text(&prng, b_text);
             CLEANUP(buffer_done) Buffer a_key, b_key;
-            buffer_init(&a_key, SIZE_MAX);
-            buffer_init(&b_key, SIZE_MAX);
+            buffer_init(&a_key, BUFFER_UNBOUNDED);
+            buffer_init(&b_key, BUFFER_UNBOUNDED);
             collator->append_sort_key(collator, a, &a_key);
             collator->append_sort_key(collator, b, &b_key);
             int by_key =
@@ -236,8 +236,8 @@ TEST(sort_keys_of_long_texts_are_whole) {
     for (size_t i = 0; i < sizeof(text); i += 3)
         memcpy(text + i, "\xe4\xb8\xad", 3);
     CLEANUP(buffer_done) Buffer whole, shorter;
-    buffer_init(&whole, SIZE_MAX);
-    buffer_init(&shorter, SIZE_MAX);
+    buffer_init(&whole, BUFFER_UNBOUNDED);
+    buffer_init(&shorter, BUFFER_UNBOUNDED);
     collator->append_sort_key(collator, (Str){text, sizeof(text)}, &whole);
     collator->append_sort_key(collator, (Str){text, sizeof(text) - 3}, &shorter);
     EXPECT(whole.size > shorter.size);
@@ -271,10 +271,7 @@ TEST(threads_that_make_the_same_collation_get_the_same_collator) {
     CLEANUP(error_reset) Error err = {0};
     Racer racers[RACERS] = {0};
     for (int i = 0; i < RACED_SPECS; i++) {
-        Buffer *buf = ARENA_NEW(&arena, Buffer);
-        buffer_init_arena(buf, &arena, 64, 1024);
-        DocBuilder b;
-        doc_builder_init(&b, buf);
+        DocBuilder b = doc_builder_in_arena(&arena);
         build_cstr(&b, "locale", LOCALES[i % (int)ARRAY_LEN(LOCALES)]);
         build_i32(&b, "strength", 1 + i / (int)ARRAY_LEN(LOCALES));
         Doc spec = doc_builder_end(&b);

@@ -236,7 +236,7 @@ static uint64_t hash_string(Str text, const Collator *collator) {
     if (collator == NULL)
         return hash_mix(text.size, hash_bytes(text.data, text.size));
     CLEANUP(buffer_done) Buffer sort_key;
-    buffer_init(&sort_key, /* size_max= */ SIZE_MAX);
+    buffer_init(&sort_key, /* size_max= */ BUFFER_UNBOUNDED);
     collator->append_sort_key(collator, text, &sort_key);
     return hash_mix(sort_key.size, hash_bytes(sort_key.data, sort_key.size));
 }

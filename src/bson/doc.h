@@ -50,6 +50,9 @@ enum {
     BSON_DOC_SIZE_MIN = 5,
     BSON_DOC_SIZE_MAX = 16 * 1024 * 1024,                  /* of a user's document */
     BSON_DOC_SIZE_MAX_INTERNAL = 16 * 1024 * 1024 + 16384, /* of a command or reply */
+    /* Of a document that has to travel in a reply beside the reply's own fields: entries of the
+     * oplog, results of pipelines. What passes this would be written but never read. */
+    BSON_DOC_SIZE_MAX_CARRIED = BSON_DOC_SIZE_MAX_INTERNAL - 4096,
     BSON_DEPTH_MAX = 200,
     BSON_DEPTH_MAX_STORED = 180,
 };

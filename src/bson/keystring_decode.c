@@ -58,11 +58,9 @@ ErrCode key_decode(const uint8_t *key, size_t key_size, const uint8_t *type_bits
                              "index key of %zu bytes is damaged in field %u near byte %zu",
                              key_size, field_index, (size_t)(d.r.at - key));
     }
-    Doc doc = doc_builder_end(&d.out);
-    if (UNLIKELY(buf.overflowed))
+    if (UNLIKELY(!doc_builder_try_finish(&d.out, ret_doc)))
         return error_set(err, ERR_DATA_CORRUPTION_DETECTED,
                          "index key of %zu bytes holds more than a document can", key_size);
-    *ret_doc = doc;
     return ERR_OK;
 }
 
@@ -260,10 +258,11 @@ static bool read_code_w_scope(KeyDecoder *d, Str name, int depth) {
         return false;
     DocBuilder outer = d->out;
     doc_builder_init(&d->out, buf);
+    Doc scope;
     bool is_good = read_object_elems(d, depth + 1);
-    doc_builder_end(&d->out);
+    bool is_whole = doc_builder_try_finish(&d->out, &scope); /* else the outer one tells */
     d->out = outer;
-    if (is_good && !buf->overflowed) {
+    if (is_good && is_whole) {
         uint32_t total = (uint32_t)(buf->size - start);
         memcpy(buf->data + start, &total, sizeof(total));
     }

@@ -105,8 +105,8 @@ TEST(key_order_is_the_order_of_values) {
     Prng prng = prng_seeded(test_seed());
     Buffer a_buf;
     Buffer b_buf;
-    buffer_init(&a_buf, 1 << 20);
-    buffer_init(&b_buf, 1 << 20);
+    buffer_init(&a_buf, BUFFER_UNBOUNDED);
+    buffer_init(&b_buf, BUFFER_UNBOUNDED);
     int equal_count = 0;
     for (int i = 0; i < RANDOM_PAIRS; i++) {
         uint32_t field_count = 1 + (uint32_t)prng_below(&prng, FIELDS_MAX);
@@ -229,7 +229,7 @@ TEST(damaged_keys_are_refused_or_read_as_other_keys) {
     CLEANUP(fixture_done) Fixture fx = fixture();
     Prng prng = prng_seeded(test_seed());
     Buffer buf;
-    buffer_init(&buf, 1 << 20);
+    buffer_init(&buf, BUFFER_UNBOUNDED);
     for (uint32_t place = 0; place < RANDOM_PLACES; place++) {
         Doc doc = random_fields(&buf, &prng, (uint32_t[]){place, place + 1, place + 2}, 3);
         make_key(&fx.a, doc, 2, 3, KEY_END_EXACT);
@@ -259,7 +259,7 @@ TEST(deep_nesting_makes_a_key_up_to_the_limit) {
     CLEANUP(fixture_done) Fixture fx = fixture();
     for (int levels = KEYSTRING_DEPTH_MAX; levels <= KEYSTRING_DEPTH_MAX + 1; levels++) {
         Buffer buf;
-        buffer_init_arena(&buf, &fx.arena, 4096, 1 << 20);
+        buffer_init_arena(&buf, &fx.arena, 4096, BUFFER_UNBOUNDED);
         DocBuilder b;
         size_t opened[KEYSTRING_DEPTH_MAX + 1];
         doc_builder_init(&b, &buf);

@@ -102,6 +102,14 @@ ErrCode doc_validate(const uint8_t *data, size_t size, uint32_t depth_max, Valid
     return ERR_OK;
 }
 
+Str utf8_cut(const char *text, size_t size_max) {
+    size_t size = strlen(text);
+    if (size > size_max)
+        for (size = size_max; size > 0 && ((uint8_t)text[size] & 0xC0) == 0x80;)
+            size--;
+    return (Str){text, size};
+}
+
 bool utf8_is_valid(const uint8_t *text, size_t size) {
     const uint8_t *at = text;
     const uint8_t *end = text + size;

@@ -19,3 +19,5 @@ ErrCode doc_validate(const uint8_t *data, size_t size, uint32_t depth_max, Valid
 
 /* True for well-formed UTF-8 (surrogates and overlong forms are refused). */
 bool utf8_is_valid(const uint8_t *text, size_t size);
+/* The text, or as many whole characters from its beginning as have `size_max` bytes. */
+Str utf8_cut(const char *text, size_t size_max);

@@ -17,7 +17,7 @@ static ErrCode validate_bytes(const uint8_t *data, size_t size, ValidateFlags fl
 /* Reads everything that doc.h can reach, so that a sanitizer sees it. */
 static void walk(Doc doc) {
     CLEANUP(buffer_done) Buffer text;
-    buffer_init(&text, 1 << 24);
+    buffer_init(&text, BUFFER_UNBOUNDED);
     json_append_doc(&text, doc, 1 << 20);
     EXPECT_EQ_I64(doc_compare(doc, doc, NULL), 0);
     Elem elem;
@@ -100,7 +100,7 @@ TEST(depth_is_limited_through_documents_arrays_and_scopes) {
             uint8_t *data = xmemdup(DOC_EMPTY_BYTES, 5);
             for (uint32_t i = 1; i < levels; i++) {
                 CLEANUP(buffer_done) Buffer buf;
-                buffer_init(&buf, 1 << 20);
+                buffer_init(&buf, BUFFER_UNBOUNDED);
                 DocBuilder b;
                 doc_builder_init(&b, &buf);
                 bool is_code = TYPES[t] == BT_CODE_W_SCOPE;
@@ -165,7 +165,7 @@ TEST(damaged_documents_are_refused_or_safe_to_read) {
     for (int i = 0; i < 24; i++) {
         Error err = {0};
         CLEANUP(buffer_done) Buffer buf;
-        buffer_init(&buf, 1 << 20);
+        buffer_init(&buf, BUFFER_UNBOUNDED);
         DocBuilder b;
         doc_builder_init(&b, &buf);
         for (uint32_t k = 0; k < 8; k++)
@@ -182,7 +182,7 @@ TEST(repeated_names_are_found_in_large_and_nested_documents) {
         for (int count = 1; count < 400; count = count * 3 / 2 + 1) {
             Error err = {0};
             CLEANUP(buffer_done) Buffer buf;
-            buffer_init(&buf, 1 << 20);
+            buffer_init(&buf, BUFFER_UNBOUNDED);
             DocBuilder b;
             doc_builder_init(&b, &buf);
             size_t array = build_open_array(&b, "array");

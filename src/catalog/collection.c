@@ -208,10 +208,7 @@ Doc collection_options_normalize(const CollectionOptions *options, Arena *arena)
     Elem collation = doc_get_lit(doc, "collation");
     if (elem_type(clustered) != BT_DOC && !elem_is_present(collation))
         return doc;
-    Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, doc_size(doc) + 512, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena_sized(arena, doc_size(doc) + 512);
     DocIter iter = doc_iter(doc);
     Elem elem;
     while (doc_iter_next(&iter, &elem)) {

@@ -21,10 +21,7 @@ static void load_sort_key_version(const Collection *coll, IndexDesc *index, Doc 
 static ErrCode damaged(int64_t catalog_id, const char *what, Error *err);
 
 Doc durable_entry_build(const Collection *coll, Arena *arena) {
-    Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, 1024, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena_sized(arena, 1024);
     size_t md = build_open_doc(&b, "md");
     build_str(&b, "ns", ns_str(&coll->ns));
     size_t options = build_open_doc(&b, "options");
@@ -81,10 +78,7 @@ ErrCode durable_entry_parse(StorageEngine *engine, int64_t catalog_id, Doc entry
     if (!uuid_from_elem(doc_get_lit(elem_doc(options), "uuid"), &coll->uuid))
         return damaged(catalog_id, "options.uuid is missing", err);
 
-    Buffer buf;
-    buffer_init_arena(&buf, &coll->arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&coll->arena);
     DocIter iter = doc_iter(elem_doc(options));
     Elem elem;
     while (doc_iter_next(&iter, &elem))

@@ -173,10 +173,8 @@ void agg_source_rows(CommandCtx *ctx, bool is_collectionless, const AggSourceRow
 /* ---- documents of a listing ---- */
 
 static DocBuilder *begin_doc(Listing *listing) {
-    Buffer *buf = ARENA_NEW(&listing->arena, Buffer);
-    buffer_init_arena(buf, &listing->arena, 512, BSON_DOC_SIZE_MAX_INTERNAL);
     DocBuilder *b = ARENA_NEW(&listing->arena, DocBuilder);
-    doc_builder_init(b, buf);
+    *b = doc_builder_in_arena_sized(&listing->arena, 512);
     return b;
 }
 
@@ -344,10 +342,7 @@ static ErrCode list_plan_cache(Listing *listing, Error *err) {
     TRY(open_target(listing, &access, err));
     if (access.coll == NULL)
         return ERR_OK;
-    Buffer buf;
-    buffer_init_arena(&buf, &listing->arena, 1024, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder array;
-    doc_builder_init(&array, &buf);
+    DocBuilder array = doc_builder_in_arena_sized(&listing->arena, 1024);
     plan_cache_to_bson(access.coll, &array);
     DocIter iter = doc_iter(doc_builder_end(&array));
     for (Elem entry; doc_iter_next(&iter, &entry);) {

@@ -104,7 +104,7 @@ static ErrCode delete_run(CommandCtx *ctx, void *arg, Error *err) {
     count_op(ctx->service, OP_COUNTER_DELETE, request->deletes.count);
     bool is_ordered = !elem_is_present(request->ordered) || elem_is_truthy(request->ordered);
     WriteErrors errors;
-    write_errors_init(&errors, ctx);
+    write_errors_init(&errors, ctx, request->deletes.count);
     int64_t n = 0;
     for (uint32_t i = 0; i < request->deletes.count; i++) {
         ModifyOutcome outcome = {0};

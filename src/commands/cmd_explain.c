@@ -180,10 +180,7 @@ ErrCode explain_aggregate(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOp
             build_close(b, cursor);
             build_close(b, row);
         }
-        Buffer buf;
-        buffer_init_arena(&buf, cmd_arena(ctx), 512, BSON_DOC_SIZE_MAX_INTERNAL);
-        DocBuilder rest;
-        doc_builder_init(&rest, &buf);
+        DocBuilder rest = doc_builder_in_arena_sized(cmd_arena(ctx), 512);
         if (verbosity == EXPLAIN_QUERY_PLANNER || exec == NULL)
             pipeline_to_bson(agg_source_pipeline(source), &rest);
         else

@@ -166,6 +166,7 @@ static ErrCode find_and_modify_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(write_ns_check(request->coll, err));
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
+    const size_t told_bytes_max = BSON_DOC_SIZE_MAX_INTERNAL - WRITE_REPLY_BYTES;
     ModifyRequest modify = {
         .kind = request->is_remove ? MODIFY_DELETE : MODIFY_UPDATE,
         .query = {.filter = request->query, .sort = request->sort, .hint = request->hint},
@@ -173,6 +174,7 @@ static ErrCode find_and_modify_run(CommandCtx *ctx, void *arg, Error *err) {
         .update = request->update,
         .array_filters = request->array_filters,
         .image = request->is_new ? IMAGE_AFTER : IMAGE_BEFORE,
+        .upsert_told_bytes_max = &told_bytes_max,
     };
     query_spec_defaults(ctx, &modify.query);
     TRY(request_collation(request->collation, &modify.query.has_collation, &modify.query.collator,

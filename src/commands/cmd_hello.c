@@ -205,10 +205,7 @@ static ErrCode check_quiesce(CommandCtx *ctx, Error *err) {
     if (until_us == 0)
         return ERR_OK;
     int64_t left_us = until_us - clock_mono_us();
-    Buffer buf;
-    buffer_init_arena(&buf, cmd_arena(ctx), 128, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
     build_topology_version(&b, topology_version(ctx->service->commands));
     build_i64(&b, "remainingQuiesceTimeMillis", left_us > 0 ? left_us / 1000 : 0);
     (void)error_set(err, ERR_SHUTDOWN_IN_PROGRESS,

@@ -70,7 +70,7 @@ static ErrCode insert_run(CommandCtx *ctx, void *arg, Error *err) {
     Retries retries;
     TRY(retries_begin(ctx, &request->statements, request->documents.count, &retries, err));
     Rest rest = {.docs = request->documents, .failed_first = UINT32_MAX};
-    write_errors_init(&rest.errors, ctx);
+    write_errors_init(&rest.errors, ctx, request->documents.count);
     bool is_ordered = !elem_is_present(request->ordered) || elem_is_truthy(request->ordered);
     bool *is_done = NULL;
     if (retries.is_on) {

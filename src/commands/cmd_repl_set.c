@@ -124,9 +124,8 @@ static ErrCode get_config_run(CommandCtx *ctx, void *arg, Error *err) {
     if (view.config == NULL)
         return error_set(err, ERR_NOT_YET_INITIALIZED, "no replset config has been received");
     Buffer buf;
-    buffer_init_arena(&buf, cmd_arena(ctx), 1024, BSON_DOC_SIZE_MAX);
-    repl_config_build_for_user(&buf, view.config);
-    build_doc(ctx->reply, "config", (Doc){buf.data});
+    buffer_init_arena(&buf, cmd_arena(ctx), 1024, BUFFER_UNBOUNDED);
+    build_doc(ctx->reply, "config", repl_config_build_for_user(&buf, view.config));
     if (request->has_commitment_status)
         build_bool(ctx->reply, "commitmentStatus", view.is_committed);
     repl_config_unref(view.config);

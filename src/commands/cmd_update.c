@@ -67,8 +67,8 @@ static ErrCode parse_statements(CommandCtx *ctx, const UpdateRequest *request,
 }
 
 static ErrCode run_statement(CommandCtx *ctx, const Ns *ns, const UpdateRequest *request,
-                             const UpdateStatement *statement, ModifyOutcome *ret_outcome,
-                             Error *err) {
+                             const UpdateStatement *statement, const size_t *upsert_told_bytes_max,
+                             ModifyOutcome *ret_outcome, Error *err) {
     ModifyRequest modify = {
         .kind = MODIFY_UPDATE,
         .query = {.filter = statement->q,
@@ -79,6 +79,7 @@ static ErrCode run_statement(CommandCtx *ctx, const Ns *ns, const UpdateRequest 
         .is_upsert = statement->is_upsert,
         .update = statement->u,
         .array_filters = statement->array_filters,
+        .upsert_told_bytes_max = upsert_told_bytes_max,
     };
     query_spec_defaults(ctx, &modify.query);
     TRY(query_spec_let(ctx, request->let, &modify.query, err));
@@ -103,9 +104,10 @@ static ErrCode recall(CommandCtx *ctx, Doc entry, ModifyOutcome *ret_outcome, Er
 /* Statement `i`, unless it was executed before. */
 static ErrCode run_once(CommandCtx *ctx, const Ns *ns, const UpdateRequest *request,
                         const UpdateStatement *statement, Retries *retries, uint32_t i,
-                        ModifyOutcome *ret_outcome, Error *err) {
+                        const size_t *upsert_told_bytes_max, ModifyOutcome *ret_outcome,
+                        Error *err) {
     if (!retries->is_on)
-        return run_statement(ctx, ns, request, statement, ret_outcome, err);
+        return run_statement(ctx, ns, request, statement, upsert_told_bytes_max, ret_outcome, err);
     if (statement->is_multi)
         return error_set(err, ERR_INVALID_OPTIONS,
                          "Cannot use (or request) retryable writes with multi=true");
@@ -118,7 +120,7 @@ static ErrCode run_once(CommandCtx *ctx, const Ns *ns, const UpdateRequest *requ
         return recall(ctx, entry, ret_outcome, err);
     }
     retryable_set_statements(ctx->op, &retries->ids[i], /* is_delete= */ false, SESSION_IMAGE_NONE);
-    return run_statement(ctx, ns, request, statement, ret_outcome, err);
+    return run_statement(ctx, ns, request, statement, upsert_told_bytes_max, ret_outcome, err);
 }
 
 static ErrCode update_run(CommandCtx *ctx, void *arg, Error *err) {
@@ -135,23 +137,23 @@ static ErrCode update_run(CommandCtx *ctx, void *arg, Error *err) {
     count_op(ctx->service, OP_COUNTER_UPDATE, request->updates.count);
     bool is_ordered = !elem_is_present(request->ordered) || elem_is_truthy(request->ordered);
     WriteErrors errors;
-    write_errors_init(&errors, ctx);
-    Buffer upserted_buf;
-    buffer_init_arena(&upserted_buf, cmd_arena(ctx), 64, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder upserted;
-    doc_builder_init(&upserted, &upserted_buf);
+    write_errors_init(&errors, ctx, request->updates.count);
+    DocBuilder upserted = doc_builder_in_arena(cmd_arena(ctx));
     uint32_t upserted_count = 0;
     int64_t n = 0, modified = 0;
     ctx->op->is_validation_bypassed = request->is_validation_bypassed;
     for (uint32_t i = 0; i < request->updates.count; i++) {
         ModifyOutcome outcome = {0};
-        ErrCode rc = run_once(ctx, &ns, request, &statements[i], &retries, i, &outcome, err);
+        ErrCode rc = run_once(ctx, &ns, request, &statements[i], &retries, i, &errors.bytes_left,
+                              &outcome, err);
         if (rc != ERR_OK && write_error_is_fatal(rc)) {
             ctx->op->is_validation_bypassed = false;
             return rc;
         }
         n += outcome.matched + outcome.is_upserted;
         modified += outcome.modified;
+        if (rc == ERR_OK && outcome.is_upserted)
+            rc = write_errors_take_room(&errors, outcome.upserted_id, err);
         if (rc != ERR_OK) { /* what a failing statement had done before is done */
             write_errors_add(&errors, i, err);
             error_reset(err);

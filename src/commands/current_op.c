@@ -13,6 +13,7 @@ enum {
     CURRENT_OP_COMMAND_BYTES_MAX = 64 * 1024,
     /* Operations and connections that one answer can name. */
     CURRENT_OP_ROWS_MAX = 100000,
+    CURRENT_OP_BYTES_MAX = 128 * 1024 * 1024,
 };
 
 /* Rows are built while an operation cannot end, and handed out afterwards. */
@@ -43,15 +44,22 @@ ErrCode current_op_for_each(ServiceCtx *service, const CurrentOpQuery *query,
                             ErrCode (*visit)(void *arg, Doc row, Error *err), void *arg,
                             Error *err) {
     CLEANUP(rows_done) Rows rows = {.service = service, .query = query};
-    buffer_init(&rows.bytes, 3 * (size_t)WIRE_MESSAGE_SIZE_MAX);
+    buffer_init(&rows.bytes, BUFFER_UNBOUNDED); /* CURRENT_OP_BYTES_MAX and one row */
     clock_format_iso8601(clock_wall_ms(), rows.now_text);
     op_registry_for_each(service->ops, add_operation, &rows);
     if (query->has_idle_connections && service->transport != NULL)
         transport_for_each_connection(service->transport, add_connection, &rows);
-    TRY(buffer_check(&rows.bytes, "the list of operations", err));
+    if (rows.bytes.size > CURRENT_OP_BYTES_MAX)
+        return error_set(err, ERR_BSON_OBJECT_TOO_LARGE,
+                         "the list of operations is larger than the limit of %d bytes",
+                         CURRENT_OP_BYTES_MAX);
     for (size_t i = 0; i < rows.count; i++)
         TRY(visit(arg, (Doc){rows.bytes.data + rows.starts[i]}, err));
     return ERR_OK;
+}
+
+static bool is_full(const Rows *rows) {
+    return rows->count == CURRENT_OP_ROWS_MAX || rows->bytes.size > CURRENT_OP_BYTES_MAX;
 }
 
 static void begin_row(Rows *rows, DocBuilder *b) {
@@ -64,7 +72,7 @@ static void begin_row(Rows *rows, DocBuilder *b) {
 
 static void add_operation(void *arg, OpCtx *op) {
     Rows *rows = arg;
-    if (!op->is_active || rows->count == CURRENT_OP_ROWS_MAX)
+    if (!op->is_active || is_full(rows))
         return;
     int64_t connection_id = op->desc.connection_id;
     if (connection_id != 0) {
@@ -81,7 +89,7 @@ static void add_operation(void *arg, OpCtx *op) {
 
 static void add_connection(void *arg, const Connection *conn) {
     Rows *rows = arg;
-    if (rows->count == CURRENT_OP_ROWS_MAX)
+    if (is_full(rows))
         return;
     int64_t id = (int64_t)conn->id;
     if (rows->query->is_own_only && id != rows->query->connection_id)

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/prng.h"
 #include "base/thread.h"
+#include "bson/validate.h"
 #include "catalog/access.h"
 #include "commands/core/command_service.h"
 #include "commands/core/params.h"
@@ -19,6 +20,7 @@ enum {
     PROFILE_DATABASES_MAX = 4096,
     /* A longer command is cut: the collection holds 1 MB in all. */
     PROFILE_COMMAND_BYTES_MAX = 50 * 1024,
+    PROFILE_TEXT_BYTES_MAX = 4 * 1024,
 };
 
 typedef struct DbLevel {
@@ -154,10 +156,7 @@ static void build_counter(DocBuilder *b, const char *name, int64_t value) {
 static Doc build_profile(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Error *err) {
     OpCtx *op = ctx->op;
     const OpMetrics *m = &op->metrics;
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, 1024, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena_sized(&op->arena, 1024);
     Oid id = oid_new();
     build_oid(&b, "_id", &id);
     build_cstr(&b, "op", op->desc.op_type);
@@ -190,14 +189,14 @@ static Doc build_profile(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const
     build_count(&b, "responseLength", (int64_t)ctx->wire_reply->buf->size);
     if (rc != ERR_OK) {
         char name[32];
-        build_cstr(&b, "errMsg", error_message(err));
+        build_str(&b, "errMsg", utf8_cut(error_message(err), PROFILE_TEXT_BYTES_MAX));
         build_cstr(&b, "errName", error_code_name(rc, name));
         build_i32(&b, "errCode", (int32_t)rc);
     }
     build_cstr(&b, "protocol", "op_msg");
     build_count(&b, "millis", duration_us / 1000);
     if (op->desc.plan_summary != NULL)
-        build_cstr(&b, "planSummary", op->desc.plan_summary);
+        build_str(&b, "planSummary", utf8_cut(op->desc.plan_summary, PROFILE_TEXT_BYTES_MAX));
     build_date(&b, "ts", clock_wall_ms());
     build_cstr(&b, "client", ctx->client->conn->peer);
     if (ctx->client->app_name != NULL)
@@ -227,10 +226,7 @@ static ErrCode write_profile(OpCtx *op, const Ns *ns, Doc doc, Error *err) {
     TRY(op_run_with_retry(op, write_attempt, &args, err));
     if (!args.is_missing)
         return ERR_OK;
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_bool(&b, "capped", true);
     build_i32(&b, "size", PROFILE_COLLECTION_BYTES);
     ErrCode rc = ddl_create_collection(op, ns, doc_builder_end(&b), NULL, err);

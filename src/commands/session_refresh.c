@@ -174,10 +174,7 @@ static ErrCode write_here(OpCtx *op, const CachedSession *sessions, uint32_t cou
                           Error *err) {
     for (uint32_t i = 0; i < count; i++) {
         ArenaMark mark = arena_mark(&op->arena);
-        Buffer buf;
-        buffer_init_arena(&buf, &op->arena, 256, BSON_DOC_SIZE_MAX);
-        DocBuilder b;
-        doc_builder_init(&b, &buf);
+        DocBuilder b = doc_builder_in_arena(&op->arena);
         build_statement(&b, &sessions[i], is_delete);
         Doc statement = doc_builder_end(&b);
         ModifyRequest modify = {.kind = is_delete ? MODIFY_DELETE : MODIFY_UPDATE,
@@ -196,10 +193,7 @@ static ErrCode write_there(OpCtx *op, Peer *primary, const CachedSession *sessio
     for (uint32_t from = 0; from < count; from += BATCH_SESSIONS) {
         TRY(op_check_interrupt_slow(op, err));
         ArenaMark mark = arena_mark(&op->arena);
-        Buffer buf;
-        buffer_init_arena(&buf, &op->arena, 4096, BSON_DOC_SIZE_MAX);
-        DocBuilder b;
-        doc_builder_init(&b, &buf);
+        DocBuilder b = doc_builder_in_arena_sized(&op->arena, 4096);
         build_cstr(&b, is_delete ? "delete" : "update", "system.sessions");
         build_bool(&b, "ordered", false);
         size_t rows = build_open_array(&b, is_delete ? "deletes" : "updates");

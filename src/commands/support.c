@@ -28,8 +28,7 @@ void catalog_guard_done(CatalogGuard *guard) {
 void list_reply_begin(ListReply *list, CommandCtx *ctx) {
     list->ctx = ctx;
     list->count = 0;
-    buffer_init_arena(&list->buf, cmd_arena(ctx), 1024, WIRE_MESSAGE_SIZE_MAX);
-    doc_builder_init(&list->builder, &list->buf);
+    list->builder = doc_builder_in_arena_sized(cmd_arena(ctx), 1024);
     list->b = &list->builder;
 }
 
@@ -54,9 +53,7 @@ ErrCode list_reply_end(ListReply *list, const Ns *ns, Doc cursor, Error *err) {
             TRY(batch_size_parse("cursor", elem, &batch.batch_size, err));
         }
     }
-    Doc rows = doc_builder_end(list->b);
-    TRY(buffer_check(&list->buf, "the list", err));
-    return reply_with_cursor(list->ctx, ns, list_source_new(rows), &batch, err);
+    return reply_with_cursor(list->ctx, ns, list_source_new(doc_builder_end(list->b)), &batch, err);
 }
 
 ErrCode cmd_parse_filter(CommandCtx *ctx, Doc filter, MatchExpr **ret_expr, Error *err) {
@@ -82,8 +79,7 @@ ErrCode cmd_filter_matches(const MatchExpr *expr, Doc doc, bool *ret_is_match, E
 }
 
 void arena_doc_begin(ArenaDoc *doc, Arena *arena) {
-    buffer_init_arena(&doc->buf, arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
-    doc_builder_init(&doc->b, &doc->buf);
+    doc->b = doc_builder_in_arena(arena);
 }
 
 Doc arena_doc_end(ArenaDoc *doc) {

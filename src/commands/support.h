@@ -26,7 +26,6 @@ void catalog_guard_done(CatalogGuard *guard);
 
 typedef struct ListReply {
     CommandCtx *ctx;
-    Buffer buf;
     DocBuilder builder;
     DocBuilder *b;
     uint32_t count;
@@ -48,7 +47,6 @@ ErrCode cmd_filter_matches(const MatchExpr *expr, Doc doc, bool *ret_is_match, E
 
 /* A fresh builder over arena memory. */
 typedef struct ArenaDoc {
-    Buffer buf;
     DocBuilder b;
 } ArenaDoc;
 void arena_doc_begin(ArenaDoc *doc, Arena *arena);

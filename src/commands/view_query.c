@@ -3,7 +3,6 @@
 #include "commands/agg_args.h"
 
 typedef struct StageList {
-    Buffer buf;
     DocBuilder builder;
     uint32_t count;
 } StageList;
@@ -30,9 +29,7 @@ static void add_number_stage(StageList *list, const char *stage, int64_t number)
 }
 
 Doc view_stages(CommandCtx *ctx, const QuerySpec *spec) {
-    StageList list = {.count = 0};
-    buffer_init_arena(&list.buf, cmd_arena(ctx), 256, BSON_DOC_SIZE_MAX_INTERNAL);
-    doc_builder_init(&list.builder, &list.buf);
+    StageList list = {.builder = doc_builder_in_arena(cmd_arena(ctx))};
     add_doc_stage(&list, "$match", spec->filter);
     add_doc_stage(&list, "$sort", spec->sort);
     add_number_stage(&list, "$skip", spec->skip);

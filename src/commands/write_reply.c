@@ -2,19 +2,45 @@
 
 #include "query/exec/modify.h"
 
-void write_errors_init(WriteErrors *errors, CommandCtx *ctx) {
-    errors->ctx = ctx;
-    errors->count = 0;
-    buffer_init_arena(&errors->buf, cmd_arena(ctx), 64, BSON_DOC_SIZE_MAX_INTERNAL);
-    doc_builder_init(&errors->builder, &errors->buf);
+_Static_assert(WRITE_BATCH_STATEMENTS_MAX *WRITE_STATEMENT_BYTES + WRITE_REPLY_BYTES +
+                       WRITE_ERROR_TEXT_BYTES_MAX <
+                   BSON_DOC_SIZE_MAX_INTERNAL,
+               "every error of the largest batch fits into the reply");
+
+void write_errors_init(WriteErrors *errors, CommandCtx *ctx, uint32_t statement_count) {
+    *errors = (WriteErrors){.ctx = ctx,
+                            .builder = doc_builder_in_arena(cmd_arena(ctx)),
+                            .bytes_left = BSON_DOC_SIZE_MAX_INTERNAL - WRITE_REPLY_BYTES -
+                                          (size_t)statement_count * WRITE_STATEMENT_BYTES};
 }
 
 void write_errors_add(WriteErrors *errors, uint32_t index, const Error *err) {
+    DocBuilder *b = &errors->builder;
     char name[INDEX_NAME_SIZE];
-    size_t row = build_open_doc_str(&errors->builder, index_name(errors->count++, name));
-    build_i32(&errors->builder, "index", (int32_t)index);
-    build_error_fields(&errors->builder, err, /* has_code_name= */ false);
-    build_close(&errors->builder, row);
+    size_t row = build_open_doc_str(b, index_name(errors->count++, name));
+    build_i32(b, "index", (int32_t)index);
+    build_i32(b, "code", (int32_t)err->code);
+    size_t before = b->buf->size;
+    Doc extra = {err->extra};
+    if (doc_is_present(extra) && doc_size(extra) <= errors->bytes_left)
+        build_all(b, extra);
+    errors->bytes_left -= b->buf->size - before;
+    before = b->buf->size;
+    size_t room = WRITE_ERROR_TEXT_BYTES_MAX - errors->text_bytes;
+    build_error_text(b, err, room < errors->bytes_left ? room : errors->bytes_left);
+    size_t text_bytes = elem_str((Elem){b->buf->data + before, 6}).size;
+    errors->text_bytes += text_bytes;
+    errors->bytes_left -= text_bytes;
+    build_close(b, row);
+}
+
+ErrCode write_errors_take_room(WriteErrors *errors, Elem value, Error *err) {
+    size_t size = elem_value_size(value);
+    if (size > errors->bytes_left)
+        return error_set(err, ERR_BSON_OBJECT_TOO_LARGE,
+                         "the reply cannot tell an _id of %zu bytes", size);
+    errors->bytes_left -= size;
+    return ERR_OK;
 }
 
 void write_errors_build(WriteErrors *errors) {

@@ -7,19 +7,32 @@
 
 enum {
     WRITE_BATCH_STATEMENTS_MAX = 100000,
+    /* Beyond this the messages of a batch's errors are empty, as clients know it. */
+    WRITE_ERROR_TEXT_BYTES_MAX = 1024 * 1024,
+    /* What the reply tells of one statement in any case: {index, code, errmsg: ""} or {index, _id}
+     * in an array, and its id in retriedStmtIds. */
+    WRITE_STATEMENT_BYTES = 64,
+    /* n, ok, times, write concern error. */
+    WRITE_REPLY_BYTES = 4096,
     LOCATION_UPDATE_RETRY_MISMATCH = 40638,
 };
 
-/* Errors of single statements, collected until the reply is built. */
+/* Errors of single statements, collected until the reply is built. All of them are told: the room
+ * that a statement's index and code need is kept free for each statement of the batch, texts,
+ * details and `_id`s share the rest of the reply, and those that do not fit are left out. */
 typedef struct WriteErrors {
     CommandCtx *ctx;
-    Buffer buf; /* elements of the array */
-    DocBuilder builder;
+    DocBuilder builder; /* elements of the array */
     uint32_t count;
+    size_t bytes_left; /* of the reply, for what has no fixed size */
+    size_t text_bytes; /* of all messages so far */
 } WriteErrors;
 
-void write_errors_init(WriteErrors *errors, CommandCtx *ctx);
+/* For a batch of `statement_count`. */
+void write_errors_init(WriteErrors *errors, CommandCtx *ctx, uint32_t statement_count);
 void write_errors_add(WriteErrors *errors, uint32_t index, const Error *err);
+/* Takes room for a value that the reply tells, or fails with ERR_BSON_OBJECT_TOO_LARGE. */
+ErrCode write_errors_take_room(WriteErrors *errors, Elem value, Error *err) MUST_CHECK;
 /* Appends writeErrors when there are any. */
 void write_errors_build(WriteErrors *errors);
 /* The number of statements of a batch is limited and not 0. */

@@ -117,10 +117,7 @@ static ErrCode change_expiry(const Collection *coll, Elem given, Arena *arena, D
     int64_t seconds = -1;
     if (!is_off)
         TRY(expire_after_parse(given, ERR_INVALID_OPTIONS, &seconds, err));
-    Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, doc_size(*options) + 64, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena_sized(arena, doc_size(*options) + 64);
     DocIter iter = doc_iter(*options);
     for (Elem elem; doc_iter_next(&iter, &elem);)
         if (!elem_name_is(elem, STR("expireAfterSeconds")))
@@ -254,10 +251,7 @@ static Doc changed_spec(const IndexDesc *old, const IndexChange *change, CollMod
     }
     static const char *const CHANGED[] = {"hidden", "expireAfterSeconds", "prepareUnique",
                                           "unique"};
-    Buffer buf;
-    buffer_init_arena(&buf, arena, 256, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(arena);
     DocIter iter = doc_iter(old->spec);
     for (Elem elem; doc_iter_next(&iter, &elem);) {
         bool is_changed = false;

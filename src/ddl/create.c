@@ -150,10 +150,7 @@ ErrCode ddl_check_db_case(OpCtx *op, const Ns *ns, Error *err) {
 
 Doc ddl_options_with(Doc options, const char *const *names, const Elem *values, size_t count,
                      Arena *arena) {
-    Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(arena);
     DocIter iter = doc_iter(options);
     Elem elem;
     while (doc_iter_next(&iter, &elem)) {

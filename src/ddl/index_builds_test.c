@@ -34,10 +34,7 @@ static ErrCode insert_attempt(void *arg, OpCtx *op, Error *err) {
 static void insert(BuildFixture *b, int32_t count) {
     Doc docs[64];
     for (int32_t i = 0; i < count; i++) {
-        Buffer *buf = ARENA_NEW(&b->arena, Buffer);
-        buffer_init_arena(buf, &b->arena, 64, 256);
-        DocBuilder builder;
-        doc_builder_init(&builder, buf);
+        DocBuilder builder = doc_builder_in_arena(&b->arena);
         build_i32(&builder, "_id", b->next_id);
         build_i32(&builder, "a", b->next_id++);
         docs[i] = doc_builder_end(&builder);
@@ -74,10 +71,7 @@ static void build_fixture_done(BuildFixture *b) {
 /* Starts a build of {a: 1} that nobody has decided about. */
 static void start(BuildFixture *b, const Uuid *uuid, IndexBuildWaiter *waiter) {
     OpCtx *op = b->fx.op;
-    Buffer buf;
-    buffer_init_arena(&buf, &b->arena, 128, 1024);
-    DocBuilder builder;
-    doc_builder_init(&builder, &buf);
+    DocBuilder builder = doc_builder_in_arena(&b->arena);
     build_i32(&builder, "v", 2);
     size_t key = build_open_doc(&builder, "key");
     build_i32(&builder, "a", 1);

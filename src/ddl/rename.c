@@ -257,7 +257,7 @@ static ErrCode copy_units(CopyUnit *unit, OpCtx *op, const Collection *from, int
     CLEANUP(record_cursor_done) RecordCursor cursor = {0};
     TRY(record_cursor_open(op, from->records, /* is_forward= */ true, &cursor, err));
     CLEANUP(buffer_done) Buffer kept;
-    buffer_init(&kept, SIZE_MAX / 2);
+    buffer_init(&kept, BUFFER_UNBOUNDED);
     for (;;) {
         bool is_found;
         RecordId rid;
@@ -305,10 +305,7 @@ typedef struct CappedArgs {
 } CappedArgs;
 
 Doc ddl_capped_options(OpCtx *op, const Collection *coll, int64_t size, bool is_temp) {
-    Buffer buf;
-    buffer_init_arena(&buf, &op->arena, 64, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
     build_bool(&b, "capped", true);
     build_i64(&b, "size", size);
     if (coll->options.collator != NULL)

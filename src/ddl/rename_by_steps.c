@@ -45,10 +45,7 @@ ErrCode ddl_temp_ns(OpCtx *op, Str db, const char *suffix, Ns *ret_ns, Error *er
 }
 
 Doc ddl_options_without(Doc options, const char *name, Arena *arena) {
-    Buffer buf;
-    buffer_init_arena(&buf, arena, doc_size(options), BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena_sized(arena, doc_size(options));
     DocIter iter = doc_iter(options);
     for (Elem elem; doc_iter_next(&iter, &elem);)
         if (strcmp(elem_name(elem), name) != 0)
@@ -62,10 +59,7 @@ Doc ddl_options_without(Doc options, const char *name, Arena *arena) {
 static Doc spec_of(const Collection *coll, const IndexDesc *index, Arena *arena) {
     if (coll->options.collator == NULL || index->collator != NULL)
         return index->spec;
-    Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(arena);
     build_all(&b, index->spec);
     size_t collation = build_open_doc(&b, "collation");
     build_cstr(&b, "locale", "simple");
@@ -131,10 +125,7 @@ static ErrCode copy_and_rename(OpCtx *op, const Copy *copy, Error *err) {
 /* ---- the two commands ---- */
 
 static Doc temporary_options(Doc options, Arena *arena) {
-    Buffer buf;
-    buffer_init_arena(&buf, arena, doc_size(options) + 16, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena_sized(arena, doc_size(options) + 16);
     build_all(&b, ddl_options_without(options, "temp", arena));
     build_bool(&b, "temp", true);
     return doc_builder_end(&b);

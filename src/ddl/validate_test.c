@@ -27,10 +27,7 @@ typedef struct Patient {
 } Patient;
 
 static Doc doc_of(Patient *p, int32_t id, bool has_array) {
-    Buffer *buf = ARENA_NEW(&p->arena, Buffer);
-    buffer_init_arena(buf, &p->arena, 128, 4096);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(&p->arena);
     build_i32(&b, "_id", id);
     build_i32(&b, "a", id % 3);
     if (has_array) {
@@ -45,10 +42,7 @@ static Doc doc_of(Patient *p, int32_t id, bool has_array) {
 }
 
 static void create_index(Patient *p, const char *field, bool is_unique) {
-    Buffer buf;
-    buffer_init_arena(&buf, &p->arena, 128, 4096);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&p->arena);
     size_t key = build_open_doc(&b, "key");
     build_i32(&b, field, 1);
     build_close(&b, key);
@@ -93,10 +87,7 @@ static void patient_done(Patient *p) {
 
 /* The report, in the patient's arena. */
 static Doc examine(Patient *p, const ValidateOptions *options) {
-    Buffer *buf = ARENA_NEW(&p->arena, Buffer);
-    buffer_init_arena(buf, &p->arena, 1024, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena_sized(&p->arena, 1024);
     Error err = {0};
     CLEANUP(repair_lock_done) RepairLock lock = {0};
     if (options->is_repair)
@@ -238,10 +229,7 @@ TEST(validate_finds_planted_faults_and_repair_mends_them) {
 /* A record with the keys that nobody else has, under a record id beyond the others. */
 static void plant_record(Patient *p, const Collection *coll, int64_t num, int32_t id, int32_t b) {
     Error err = {0};
-    Buffer *buf = ARENA_NEW(&p->arena, Buffer);
-    buffer_init_arena(buf, &p->arena, 128, 4096);
-    DocBuilder builder;
-    doc_builder_init(&builder, buf);
+    DocBuilder builder = doc_builder_in_arena(&p->arena);
     build_i32(&builder, "_id", id);
     build_i32(&builder, "a", 0);
     build_i32(&builder, "b", b);

@@ -150,10 +150,7 @@ static ErrCode check_below(OpCtx *op, const Ns *ns, const Ns *view_on, const Col
 
 static Doc build_definition(const Ns *ns, Str view_on, Doc pipeline, const Collator *collator,
                             Arena *arena) {
-    Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(arena);
     build_str(&b, "_id", ns_str(ns));
     build_str(&b, "viewOn", view_on);
     build_array(&b, "pipeline", pipeline);

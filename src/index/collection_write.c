@@ -38,7 +38,7 @@ void write_scratch_init(WriteScratch *scratch) {
     key_set_init(&scratch->before);
     key_set_init(&scratch->after);
     key_builder_init(&scratch->rid);
-    buffer_init(&scratch->side, SIZE_MAX / 2);
+    buffer_init(&scratch->side, BUFFER_UNBOUNDED);
 }
 
 void write_scratch_done(WriteScratch *scratch) {
@@ -143,10 +143,7 @@ ErrCode duplicate_key_error(const Collection *coll, const IndexDesc *index, Inde
                             Error *err) {
     Arena arena;
     arena_init(&arena, 4096);
-    Buffer buf;
-    buffer_init_arena(&buf, &arena, 512, SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena_sized(&arena, 512);
     build_doc(&b, "keyPattern", index->key_pattern);
     size_t opened = build_open_doc(&b, "keyValue");
     build_key_values(&b, index, key, /* has_paths= */ true);
@@ -202,10 +199,7 @@ static ErrCode insert_record(OpCtx *op, const Collection *coll, Doc doc, WriteSc
     (void)error_set(err, ERR_DUPLICATE_KEY,
                     "E11000 duplicate key error collection: %s dup key: { _id: %s }", coll->ns.text,
                     shell_text_of_elem(id, &arena));
-    Buffer buf;
-    buffer_init_arena(&buf, &arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&arena);
     size_t pattern = build_open_doc(&b, "keyPattern");
     build_i32(&b, "_id", 1);
     build_close(&b, pattern);

@@ -35,8 +35,8 @@ static bool is_numeric_part(Str part, uint32_t *ret_index);
 void key_set_init(KeySet *set) {
     *set = (KeySet){0};
     key_builder_init(&set->builder);
-    buffer_init(&set->bytes, SIZE_MAX / 2);
-    buffer_init(&set->wildcard.paths, SIZE_MAX / 2);
+    buffer_init(&set->bytes, BUFFER_UNBOUNDED);
+    buffer_init(&set->wildcard.paths, BUFFER_UNBOUNDED);
 }
 
 void key_set_done(KeySet *set) {

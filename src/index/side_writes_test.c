@@ -40,7 +40,7 @@ static void write_one(StorageFixture *fx, IndexDesc *index, RecordId rid, const 
                       const KeySet *after) {
     Error err = {0};
     Buffer scratch;
-    buffer_init(&scratch, SIZE_MAX / 2);
+    buffer_init(&scratch, BUFFER_UNBOUNDED);
     CLEANUP(uow_done) UnitOfWork uow = {0};
     EXPECT_OK(uow_begin(fx->op, &uow, &err), err);
     EXPECT_OK(side_write(fx->op, index, rid, before, after, &scratch, &err), err);

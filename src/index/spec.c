@@ -126,7 +126,7 @@ ErrCode index_spec_check(Doc spec, Arena *arena, Doc *ret_spec, Error *err) {
             build_elem(&b, elem);
         }
     }
-    *ret_spec = doc_builder_end(&b);
+    TRY(doc_builder_finish(&b, "the index specification", ret_spec, err));
     TRY(check_kind(*ret_spec, arena, err));
     if (elem_is_truthy(doc_get_lit(*ret_spec, "sparse")) &&
         elem_is_present(doc_get_lit(*ret_spec, "partialFilterExpression")))
@@ -139,7 +139,7 @@ ErrCode index_spec_check(Doc spec, Arena *arena, Doc *ret_spec, Error *err) {
         TRY(match_parse(elem_doc(partial), &ctx, arena, &filter, err));
         TRY(check_partial_filter(filter, 0, err));
     }
-    return buffer_check(buf, "the index specification", err);
+    return ERR_OK;
 }
 
 ErrCode index_spec_complete(Doc spec, const Collator *coll_collator, Arena *arena, Doc *ret_spec,
@@ -173,13 +173,12 @@ ErrCode index_spec_complete(Doc spec, const Collator *coll_collator, Arena *aren
             build_elem(&b, elem);
     if (collator != NULL)
         build_doc(&b, "collation", collator->spec);
-    *ret_spec = doc_builder_end(&b);
-    return buffer_check(buf, "the index specification", err);
+    return doc_builder_finish(&b, "the index specification", ret_spec, err);
 }
 
 char *index_default_name(Doc key, Arena *arena) {
     Buffer buf;
-    buffer_init_arena(&buf, arena, 64, BSON_DOC_SIZE_MAX);
+    buffer_init_arena(&buf, arena, 64, BUFFER_UNBOUNDED);
     DocIter iter = doc_iter(key);
     Elem elem;
     bool is_first = true;
@@ -242,10 +241,7 @@ ErrCode index_spec_find_conflict(const Collection *coll, Doc spec, bool *ret_exi
 }
 
 Doc index_id_spec(const Collator *coll_collator, Arena *arena) {
-    Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, 64, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(arena);
     build_i32(&b, "v", 2);
     size_t key = build_open_doc(&b, "key");
     build_i32(&b, "_id", 1);

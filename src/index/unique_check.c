@@ -38,8 +38,8 @@ ErrCode index_check_unique(OpCtx *op, const Collection *coll, const IndexDesc *i
         return error_set(err, ERR_INDEX_NOT_FOUND, "index '%s' has lost its table", index->name);
     UniqueCheck check = {.op = op};
     buffer_init(&check.out, BSON_DOC_SIZE_MAX_INTERNAL);
-    buffer_init(&check.group.key, SIZE_MAX / 2);
-    buffer_init(&check.group.rid_bytes, SIZE_MAX / 2);
+    buffer_init(&check.group.key, BUFFER_UNBOUNDED);
+    buffer_init(&check.group.rid_bytes, BUFFER_UNBOUNDED);
     doc_builder_init(&check.b, &check.out);
     size_t violations = build_open_array(&check.b, "violations");
     ErrCode rc = record_cursor_open(op, coll->records, /* is_forward= */ true, &check.records, err);
@@ -48,12 +48,13 @@ ErrCode index_check_unique(OpCtx *op, const Collection *coll, const IndexDesc *i
         record_cursor_done(&check.records);
     }
     build_close(&check.b, violations);
-    Doc extra = doc_builder_end(&check.b);
+    Doc extra;
+    bool is_whole = doc_builder_try_finish(&check.b, &extra);
     if (rc == ERR_OK && check.violation_count > 0) {
         rc = error_set(err, ERR_CANNOT_CONVERT_INDEX_TO_UNIQUE,
                        "Cannot convert the index to unique. Please resolve conflicting documents "
                        "before running collMod again.");
-        if (!check.out.overflowed)
+        if (is_whole)
             error_set_extra(err, extra.data);
     }
     buffer_done(&check.out);

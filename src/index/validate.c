@@ -195,7 +195,7 @@ static ErrCode scan_index(Validation *v, IndexCheck *check, Error *err) {
     CLEANUP(index_cursor_done) IndexCursor cursor = {0};
     TRY(index_cursor_open(op, check->index->store, /* is_forward= */ true, &cursor, err));
     CLEANUP(buffer_done) Buffer last;
-    buffer_init(&last, SIZE_MAX / 2);
+    buffer_init(&last, BUFFER_UNBOUNDED);
     RecordId last_rid = RECORD_ID_NONE;
     for (int64_t n = 0;; n++) {
         bool is_found;

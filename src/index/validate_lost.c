@@ -42,10 +42,7 @@ static ErrCode ensure_lost_and_found(Validation *v, Error *err) {
 
 /* A document that cannot stand there by its own _id is kept inside of another one. */
 static Doc in_new_doc(OpCtx *op, Doc doc) {
-    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
-    buffer_init_arena(buf, &op->arena, doc_size(doc) + 64, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena_sized(&op->arena, doc_size(doc) + 64);
     Oid oid = oid_new();
     build_oid(&b, "_id", &oid);
     build_doc(&b, "document", doc);

@@ -13,7 +13,7 @@ enum {
 
 static void log_failure(const Collection *coll, Doc extra);
 static bool is_valid(const Collection *coll, Doc doc);
-static void build_details(const Collection *coll, Doc doc, Buffer *buf);
+static bool build_details(const Collection *coll, Doc doc, Buffer *buf, Doc *ret_details);
 
 ErrCode collection_check_validator(OpCtx *op, const Collection *coll, Doc before, Doc after,
                                    Error *err) {
@@ -28,17 +28,17 @@ ErrCode collection_check_validator(OpCtx *op, const Collection *coll, Doc before
         return ERR_OK;
     CLEANUP(buffer_done) Buffer details;
     buffer_init(&details, DETAILS_BYTES_MAX);
-    build_details(coll, after, &details);
-    Doc shown = details.overflowed ? DOC_NONE : (Doc){details.data};
+    Doc shown;
+    bool is_shown = build_details(coll, after, &details, &shown);
     CLEANUP(buffer_done) Buffer buf;
-    buffer_init(&buf, BSON_DOC_SIZE_MAX_INTERNAL + DETAILS_BYTES_MAX);
+    buffer_init(&buf, BUFFER_UNBOUNDED); /* of two parts that are bounded */
     DocBuilder b;
     doc_builder_init(&b, &buf);
     size_t info = build_open_doc(&b, "errInfo");
     Elem id = doc_get_lit(after, "_id");
     if (elem_is_present(id) && elem_size(id) <= DETAILS_BYTES_MAX)
         build_elem_as(&b, STR("failingDocumentId"), id);
-    if (doc_is_present(shown)) {
+    if (is_shown) {
         build_doc(&b, "details", shown);
     } else {
         size_t opened = build_open_doc(&b, "details");
@@ -72,7 +72,7 @@ static bool is_valid(const Collection *coll, Doc doc) {
 }
 
 /* The tree in use is optimized; what the user wrote is told with a tree parsed anew. */
-static void build_details(const Collection *coll, Doc doc, Buffer *buf) {
+static bool build_details(const Collection *coll, Doc doc, Buffer *buf, Doc *ret_details) {
     Arena arena;
     arena_init(&arena, 4096);
     CLEANUP(error_reset) Error ignored = {0};
@@ -81,6 +81,6 @@ static void build_details(const Collection *coll, Doc doc, Buffer *buf) {
     MatchExpr *expr;
     if (collection_parse_validator(coll, &arena, &expr, &ignored) == ERR_OK)
         match_explain_failure(expr, doc, &b);
-    (void)doc_builder_end(&b);
     arena_done(&arena);
+    return doc_builder_try_finish(&b, ret_details);
 }

@@ -179,7 +179,7 @@ static ErrCode exchange(Line *line, const ReplAction *action, Doc *ret_reply, Er
     int64_t deadline_us = clock_mono_us() + timeout_ms * 1000;
     TRY(line_connect(line, deadline_us, err));
     Buffer buf;
-    buffer_init(&buf, BSON_DOC_SIZE_MAX);
+    buffer_init(&buf, BUFFER_UNBOUNDED);
     DocBuilder b;
     doc_builder_init(&b, &buf);
     build_request(&b, action);

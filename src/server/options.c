@@ -360,10 +360,7 @@ static ErrCode check_together(const Options *options, Error *err) {
 /* ---- for getCmdLineOpts ---- */
 
 Doc options_argv_doc(const Options *options, Arena *arena) {
-    Buffer buf;
-    buffer_init_arena(&buf, arena, 256, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(arena);
     for (int i = 0; i < options->argc; i++) {
         char name[INDEX_NAME_SIZE];
         build_cstr(&b, index_name((uint32_t)i, name).data, options->argv[i]);
@@ -372,10 +369,7 @@ Doc options_argv_doc(const Options *options, Arena *arena) {
 }
 
 Doc options_parsed_doc(const Options *options, Arena *arena) {
-    Buffer buf;
-    buffer_init_arena(&buf, arena, 256, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(arena);
     if (option_is_set(options, OPTION_CONFIG))
         build_cstr(&b, "config", option_text(options, OPTION_CONFIG));
     build_place(&b, "", options);

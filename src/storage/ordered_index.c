@@ -164,7 +164,7 @@ ErrCode ordered_index_find(OpCtx *op, OrderedIndex *index, Str key, bool *ret_fo
 ErrCode index_cursor_open(OpCtx *op, OrderedIndex *index, bool is_forward, IndexCursor *ret_cursor,
                           Error *err) {
     *ret_cursor = (IndexCursor){.op = op, .index = index, .is_forward = is_forward};
-    buffer_init(&ret_cursor->place, SIZE_MAX / 2);
+    buffer_init(&ret_cursor->place, BUFFER_UNBOUNDED);
     WT_CURSOR *wt;
     TRY(ru_open_cursor(op->ru, index->uri, NULL, &wt, err));
     ret_cursor->wt = wt;
@@ -267,7 +267,7 @@ ErrCode index_bulk_open(OpCtx *op, OrderedIndex *index, IndexBulk **ret_bulk, Er
     StorageEngine *engine = index->engine;
     IndexBulk *bulk = NEW(IndexBulk);
     bulk->index = ordered_index_ref(index);
-    buffer_init(&bulk->last_key, SIZE_MAX / 2);
+    buffer_init(&bulk->last_key, BUFFER_UNBOUNDED);
     ErrCode rc = storage_open_session(engine, &bulk->session, err);
     for (int tries = 0; rc == ERR_OK && bulk->cursor == NULL; tries++) {
         int wt_rc =

@@ -62,6 +62,10 @@ static void echo_on_disconnect(void *ctx, Connection *conn) {
     atomic_fetch_add(&((EchoServer *)ctx)->disconnects, 1);
 }
 
+static void end_reply(DocBuilder *b) {
+    build_close(b, b->start); /* the transport looks whether all went in */
+}
+
 static void append_number(Reply *reply, int64_t n, const char *pad, size_t pad_size) {
     DocBuilder b;
     doc_builder_init(&b, reply->buf);
@@ -69,7 +73,7 @@ static void append_number(Reply *reply, int64_t n, const char *pad, size_t pad_s
     build_i32(&b, "ok", 1);
     if (pad != NULL)
         build_binary(&b, "pad", 0, pad, pad_size);
-    doc_builder_end(&b);
+    end_reply(&b);
 }
 
 static HandleResult echo_stream(EchoServer *server, int64_t n, Reply *reply) {
@@ -79,10 +83,7 @@ static HandleResult echo_stream(EchoServer *server, int64_t n, Reply *reply) {
         static _Thread_local uint8_t next[64];
         Arena arena;
         arena_init(&arena, 256);
-        Buffer buf;
-        buffer_init_arena(&buf, &arena, 64, 64);
-        DocBuilder b;
-        doc_builder_init(&b, &buf);
+        DocBuilder b = doc_builder_in_arena(&arena);
         build_i64(&b, "stream", n - 1);
         Doc doc = doc_builder_end(&b);
         memcpy(next, doc.data, doc_size(doc));
@@ -146,7 +147,7 @@ static void echo_on_bad_message(void *ctx, Worker *worker, Connection *conn,
     doc_builder_init(&b, reply->buf);
     build_i64(&b, "n", -(int64_t)why->code);
     build_i32(&b, "ok", 0);
-    doc_builder_end(&b);
+    end_reply(&b);
 }
 
 static void echo_note(void *ctx, const char *text) {
@@ -254,7 +255,7 @@ static bool send_all_bytes(int fd, const uint8_t *data, size_t size) {
 
 static bool client_send(int fd, const char *command, int64_t n, int64_t ms, uint32_t flags) {
     CLEANUP(buffer_done) Buffer buf = {0};
-    buffer_init(&buf, WIRE_MESSAGE_SIZE_MAX);
+    buffer_init(&buf, BUFFER_UNBOUNDED);
     build_request(&buf, command, n, ms, flags, 0);
     return send_all_bytes(fd, buf.data, buf.size);
 }
@@ -392,7 +393,7 @@ TEST(server_handles_pipelined_messages_in_order) {
     REQUIRE(echo_start(&server));
     int fd = client_connect(&server);
     CLEANUP(buffer_done) Buffer buf = {0};
-    buffer_init(&buf, WIRE_MESSAGE_SIZE_MAX);
+    buffer_init(&buf, BUFFER_UNBOUNDED);
     enum { COUNT = 3000 }; /* several reads long, so that messages lie across their borders */
     for (int64_t n = 1; n <= COUNT; n++)
         build_request(&buf, "ping", n, 0, 0, (size_t)(n % 97));
@@ -409,7 +410,7 @@ TEST(server_takes_messages_byte_by_byte_without_holding_a_worker) {
     CLEANUP(echo_stop) EchoServer server;
     REQUIRE(echo_start(&server));
     CLEANUP(buffer_done) Buffer buf = {0};
-    buffer_init(&buf, WIRE_MESSAGE_SIZE_MAX);
+    buffer_init(&buf, BUFFER_UNBOUNDED);
     build_request(&buf, "ping", 7, 0, 0, 0);
     enum { SLOW = 8 }; /* more than there are workers */
     int fds[SLOW];
@@ -436,7 +437,7 @@ TEST(server_carries_large_messages_both_ways) {
     static const size_t SIZES[] = {60000, 65500, 65536, 70000, 1000000, 15 * 1024 * 1024};
     for (size_t i = 0; i < ARRAY_LEN(SIZES); i++) {
         CLEANUP(buffer_done) Buffer buf = {0};
-        buffer_init(&buf, WIRE_MESSAGE_SIZE_MAX);
+        buffer_init(&buf, BUFFER_UNBOUNDED);
         build_request(&buf, "large", (int64_t)SIZES[i], 0, 0, SIZES[i]);
         EXPECT(send_all_bytes(fd, buf.data, buf.size));
         ClientReply reply = {0};
@@ -462,7 +463,7 @@ TEST(server_answers_bad_messages_and_closes_when_the_stream_is_lost) {
     CLEANUP(echo_stop) EchoServer server;
     REQUIRE(echo_start(&server));
     CLEANUP(buffer_done) Buffer buf = {0};
-    buffer_init(&buf, WIRE_MESSAGE_SIZE_MAX);
+    buffer_init(&buf, BUFFER_UNBOUNDED);
     build_request(&buf, "ping", 3, 0, 0, 0);
 
     int fd = client_connect(&server);
@@ -506,7 +507,7 @@ TEST(server_replies_compressed_to_compressed_requests) {
     int fd = client_connect(&server);
     for (int i = WIRE_COMPRESSOR_SNAPPY; i < WIRE_COMPRESSOR_COUNT; i++) {
         CLEANUP(buffer_done) Buffer buf = {0};
-        buffer_init(&buf, WIRE_MESSAGE_SIZE_MAX);
+        buffer_init(&buf, BUFFER_UNBOUNDED);
         Error err = {0};
         build_request(&buf, "large", 5000, 0, WIRE_FLAG_CHECKSUM, 0);
         EXPECT_OK(wire_request_compress(&buf, 0, (WireCompressor)i, &err), err);
@@ -569,7 +570,7 @@ TEST(server_runs_requests_behind_a_parked_one_after_it) {
     REQUIRE(echo_start(&server));
     int fd = client_connect(&server);
     CLEANUP(buffer_done) Buffer buf = {0};
-    buffer_init(&buf, WIRE_MESSAGE_SIZE_MAX);
+    buffer_init(&buf, BUFFER_UNBOUNDED);
     build_request(&buf, "park", 1, 30, 0, 0);
     build_request(&buf, "ping", 2, 0, 0, 0);
     build_request(&buf, "park", 3, 30, 0, 0);

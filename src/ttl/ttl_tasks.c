@@ -66,10 +66,7 @@ void ttl_collect(Catalog *catalog, Arena *arena, TtlRow *ret_row, int64_t *ret_i
 }
 
 Doc ttl_filter(const TtlTask *task, int64_t now_ms, Arena *arena, Elem *ret_low, Elem *ret_high) {
-    Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(arena);
     size_t both = build_open_array(&b, "$and");
     size_t first = build_open_doc(&b, "0");
     size_t range = build_open_doc(&b, task->path);

@@ -129,7 +129,7 @@ static ErrCode store_image(OpCtx *op, const Collection *coll, const SessionImage
                            WriteScratch *scratch, Error *err) {
     Buffer buf;
     size_t size = doc_is_present(image->image) ? doc_size(image->image) : 0;
-    buffer_init_arena(&buf, &op->arena, size + 512, BSON_DOC_SIZE_MAX_INTERNAL);
+    buffer_init_arena(&buf, &op->arena, size + 512, BSON_DOC_SIZE_MAX_CARRIED);
     DocBuilder b;
     doc_builder_init(&b, &buf);
     build_session_id(&b, "_id", &image->id);
@@ -140,8 +140,8 @@ static ErrCode store_image(OpCtx *op, const Collection *coll, const SessionImage
     build_bool(&b, "invalidated", image->invalidated_reason != NULL);
     if (image->invalidated_reason != NULL)
         build_cstr(&b, "invalidatedReason", image->invalidated_reason);
-    Doc after = doc_builder_end(&b);
-    TRY(buffer_check(&buf, "the image of a findAndModify", err));
+    Doc after;
+    TRY(doc_builder_finish(&b, "the image of a findAndModify", &after, err));
     RecordId rid;
     Doc before;
     TRY(find(op, coll, doc_get_lit(after, "_id"), scratch, &rid, &before, err));

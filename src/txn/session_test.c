@@ -39,10 +39,7 @@ TEST(session_ids_are_parsed_strictly) {
     session_id_to_text(&nobody, text);
     EXPECT_STR(text + UUID_TEXT_SIZE - 1,
                " - e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-    Buffer buf;
-    buffer_init_arena(&buf, &arena, 128, 1024);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&arena);
     build_session_id(&b, "l", &nobody);
     Doc built = doc_builder_end(&b);
     SessionId again;

@@ -17,6 +17,7 @@
 
 enum {
     COMMAND_TABLE_SIZE = 512, /* a power of two, well above the number of names */
+    ERROR_TEXT_BYTES_MAX = 1024 * 1024,
 };
 
 typedef struct CommandRow {
@@ -54,6 +55,7 @@ typedef struct WorkerState {
 static CommandRow *find_row(CommandService *service, Str name);
 static void add_name(CommandService *service, const char *name, size_t index);
 static HandleResult run_message(CommandService *cs, CommandCtx *ctx);
+static ErrCode end_reply(CommandService *cs, CommandCtx *ctx, ErrCode rc, Error *err);
 static ErrCode run_command(CommandService *cs, CommandCtx *ctx, CommandRow **ret_row, Error *err);
 static ErrCode find_command(CommandService *cs, CommandCtx *ctx, CommandRow **ret_row, Error *err);
 static const char *join_ns(CommandCtx *ctx, Str coll);
@@ -232,7 +234,9 @@ static void on_bad_message(void *arg, Worker *worker, Connection *conn, const Wi
     DocBuilder builder;
     doc_builder_init(&builder, reply->buf);
     build_error(&builder, why);
-    doc_builder_end(&builder);
+    Doc doc;
+    bool is_whole = doc_builder_try_finish(&builder, &doc);
+    invariant(is_whole); /* it has no details */
 }
 
 static void on_stop_deadline(void *arg) {
@@ -271,19 +275,7 @@ static HandleResult run_message(CommandService *cs, CommandCtx *ctx) {
     } else if (reply->close_after && rc == ERR_SOCKET_EXCEPTION) {
         result = HANDLE_CLOSE; /* failCommand asked for a dropped connection */
     } else {
-        if (rc != ERR_OK) {
-            wire_reply_begin(reply->buf);
-            doc_builder_init(ctx->reply, reply->buf);
-            err.labels |= labels_of(ctx, rc);
-            build_error(ctx->reply, &err);
-            if (err.extra == NULL)
-                build_state_of_error(cs, ctx, rc);
-        } else {
-            build_f64(ctx->reply, "ok", 1.0);
-        }
-        if (ctx->service->repl != NULL)
-            cs->hooks.finish_reply(ctx);
-        doc_builder_end(ctx->reply);
+        rc = end_reply(cs, ctx, rc, &err);
         reply->more_to_come = ctx->is_more_to_come && rc == ERR_OK;
         reply->never_compress |= row != NULL && (row->spec->flags & CMD_HANDSHAKE) != 0;
         if (wire_is_fire_and_forget(ctx->message))
@@ -294,6 +286,44 @@ static HandleResult run_message(CommandService *cs, CommandCtx *ctx) {
     error_reset(&err);
     op_end(ctx->op);
     return result;
+}
+
+/* False: the reply is larger than one may be. */
+static bool close_reply(CommandService *cs, CommandCtx *ctx) {
+    if (ctx->service->repl != NULL)
+        cs->hooks.finish_reply(ctx);
+    Doc doc;
+    return doc_builder_try_finish(ctx->reply, &doc) && doc_size(doc) <= BSON_DOC_SIZE_MAX_INTERNAL;
+}
+
+static bool reply_with_error(CommandService *cs, CommandCtx *ctx, const Error *err) {
+    wire_reply_begin(ctx->wire_reply->buf);
+    doc_builder_init(ctx->reply, ctx->wire_reply->buf);
+    build_error(ctx->reply, err);
+    if (err->extra == NULL)
+        build_state_of_error(cs, ctx, err->code);
+    return close_reply(cs, ctx);
+}
+
+/* Completes the reply, whatever its size: one that is too large becomes an error, and an error that
+ * is too large loses its details. */
+static ErrCode end_reply(CommandService *cs, CommandCtx *ctx, ErrCode rc, Error *err) {
+    if (rc == ERR_OK) {
+        build_f64(ctx->reply, "ok", 1.0);
+        if (LIKELY(close_reply(cs, ctx)))
+            return ERR_OK;
+        rc = error_set(err, ERR_BSON_OBJECT_TOO_LARGE,
+                       "the reply of %s is larger than the limit of %d bytes", ctx->spec->name,
+                       BSON_DOC_SIZE_MAX_INTERNAL);
+    }
+    err->labels |= labels_of(ctx, rc);
+    if (UNLIKELY(!reply_with_error(cs, ctx, err))) {
+        xfree(err->extra);
+        err->extra = NULL;
+        bool is_whole = reply_with_error(cs, ctx, err);
+        invariant(is_whole);
+    }
+    return rc;
 }
 
 static ErrCode run_command(CommandService *cs, CommandCtx *ctx, CommandRow **ret_row, Error *err) {
@@ -454,12 +484,14 @@ static uint32_t labels_of(const CommandCtx *ctx, ErrCode rc) {
                : ERROR_LABEL_RETRYABLE_WRITE;
 }
 
-/* Messages quote what the client sent, which may be any bytes; a reply must be UTF-8. */
-static void build_message(DocBuilder *b, const Error *err) {
-    const char *message = error_message(err);
-    size_t size = strlen(message);
+/* Messages quote what the client sent, which may be any bytes of any number; a reply must be UTF-8
+ * and has a bound. */
+void build_error_text(DocBuilder *b, const Error *err, size_t bytes_max) {
+    Str text = utf8_cut(error_message(err), ERROR_TEXT_BYTES_MAX);
+    const char *message = text.data;
+    size_t size = text.size;
     if (LIKELY(utf8_is_valid((const uint8_t *)message, size))) {
-        build_cstr(b, "errmsg", message);
+        build_str(b, "errmsg", (Str){message, size <= bytes_max ? size : 0});
         return;
     }
     char *escaped = xmalloc(size * 4 + 1);
@@ -471,14 +503,13 @@ static void build_message(DocBuilder *b, const Error *err) {
         else
             at += (size_t)snprintf(escaped + at, 5, "\\x%02x", c);
     }
-    escaped[at] = '\0';
-    build_cstr(b, "errmsg", escaped);
+    build_str(b, "errmsg", (Str){escaped, at <= bytes_max ? at : 0});
     xfree(escaped);
 }
 
 void build_error(DocBuilder *b, const Error *err) {
     build_f64(b, "ok", 0.0);
-    build_message(b, err);
+    build_error_text(b, err, SIZE_MAX);
     build_i32(b, "code", (int32_t)err->code);
     char name[32];
     build_cstr(b, "codeName", error_code_name(err->code, name));
@@ -517,7 +548,7 @@ void build_error_fields(DocBuilder *b, const Error *err, bool has_code_name) {
     }
     if (err->extra != NULL)
         build_all(b, (Doc){err->extra});
-    build_message(b, err);
+    build_error_text(b, err, SIZE_MAX);
 }
 
 /* ---- table ---- */

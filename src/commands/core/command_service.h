@@ -112,5 +112,7 @@ CommandSettings *command_settings(ServiceCtx *service);
 
 /* Writes {ok: 0, errmsg, code, codeName, errorLabels?} and the error's extra fields. */
 void build_error(DocBuilder *b, const Error *err);
+/* Its message as "errmsg": empty when that has more than `bytes_max` bytes. */
+void build_error_text(DocBuilder *b, const Error *err, size_t bytes_max);
 /* One row of writeErrors or a writeConcernError. */
 void build_error_fields(DocBuilder *b, const Error *err, bool has_code_name);

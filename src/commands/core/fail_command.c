@@ -59,10 +59,7 @@ bool fail_command_write_concern_error(CommandCtx *ctx, Error *wc_err) {
                     elem_type(message) == BT_STRING ? elem_str(message).data : "");
     Elem info = doc_get_lit(elem_doc(wc), "errInfo");
     if (elem_type(info) == BT_DOC) {
-        Buffer buf;
-        buffer_init_arena(&buf, cmd_arena(ctx), 256, BSON_DOC_SIZE_MAX_INTERNAL);
-        DocBuilder b;
-        doc_builder_init(&b, &buf);
+        DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
         build_elem(&b, info);
         error_set_extra(wc_err, doc_builder_end(&b).data);
     }
@@ -122,10 +119,7 @@ static void set_labels(Error *err, Doc data) {
     /* Labels may be any text here, so they are passed on as they are. */
     Arena arena;
     arena_init(&arena, 512);
-    Buffer buf;
-    buffer_init_arena(&buf, &arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&arena);
     if (!doc_is_empty(elem_doc(labels)))
         build_elem(&b, labels);
     error_set_extra(err, doc_builder_end(&b).data);

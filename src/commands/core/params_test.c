@@ -105,10 +105,7 @@ TEST(a_change_at_run_time_is_checked_and_calls_the_hook) {
 TEST(parameters_are_shown_in_their_own_type) {
     CLEANUP(fixture_done) Fixture fx;
     fixture_init(&fx);
-    Buffer buf;
-    buffer_init_arena(&buf, &fx.arena, 256, 4096);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&fx.arena);
     param_build(&fx.service, PARAM_QUIET, "bool", &b);
     param_build(&fx.service, PARAM_LOG_LEVEL, "i32", &b);
     param_build(&fx.service, PARAM_CURSOR_TIMEOUT_MILLIS, "i64", &b);

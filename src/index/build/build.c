@@ -98,8 +98,8 @@ IndexBuildItem *build_add_item(IndexBuild *build, IndexDesc *take_index) {
     IndexBuildItem *item = &build->items[build->count++];
     item->index = take_index;
     item->drained_to = 1;
-    buffer_init(&item->pending_skipped, SIZE_MAX / 2);
-    buffer_init(&item->pending_duplicates, SIZE_MAX / 2);
+    buffer_init(&item->pending_skipped, BUFFER_UNBOUNDED);
+    buffer_init(&item->pending_duplicates, BUFFER_UNBOUNDED);
     return item;
 }
 

@@ -92,8 +92,7 @@ ErrCode index_build_save(IndexBuild *build, Error *err) {
         TRY(describe_item(&build->items[i], &op->arena, &doc.indexes[i], err));
     Buffer out;
     buffer_init_arena(&out, &op->arena, 1024, BSON_DOC_SIZE_MAX);
-    resume_doc_build(&doc, &out);
-    TRY(buffer_check(&out, "the resume information of an index build", err));
+    TRY(resume_doc_build(&doc, &out, err));
     TRY(write_resume_table(op, &out, err));
     TRY(failpoint_check(FP_INDEX_BUILD_RESUME_INFO, err));
     build->is_kept = true;

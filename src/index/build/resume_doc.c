@@ -17,7 +17,7 @@ const Uuid *resume_doc_build_uuid(const ResumeDoc *doc) {
 
 /* ---- building ---- */
 
-void resume_doc_build(const ResumeDoc *doc, Buffer *out) {
+ErrCode resume_doc_build(const ResumeDoc *doc, Buffer *out, Error *err) {
     DocBuilder b;
     doc_builder_init(&b, out);
     build_i32(&b, "version", RESUME_VERSION);
@@ -37,7 +37,8 @@ void resume_doc_build(const ResumeDoc *doc, Buffer *out) {
         build_close(&b, row);
     }
     build_close(&b, indexes);
-    (void)doc_builder_end(&b);
+    Doc built;
+    return doc_builder_finish(&b, "the resume information of an index build", &built, err);
 }
 
 static void build_index(DocBuilder *b, const ResumeIndex *index) {

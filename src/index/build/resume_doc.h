@@ -40,7 +40,7 @@ struct ResumeDoc {
     uint32_t index_count;
 };
 
-void resume_doc_build(const ResumeDoc *doc, Buffer *out);
+ErrCode resume_doc_build(const ResumeDoc *doc, Buffer *out, Error *err) MUST_CHECK;
 /* `doc` is valid BSON; everything else about it is checked. Fails with
  * ERR_DATA_CORRUPTION_DETECTED. */
 ErrCode resume_doc_parse(Doc doc, Arena *arena, ResumeDoc *ret_doc, Error *err) MUST_CHECK;

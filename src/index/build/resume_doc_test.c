@@ -9,8 +9,10 @@
 
 static Doc built(const ResumeDoc *doc, Arena *arena) {
     Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, 1024, BSON_DOC_SIZE_MAX);
-    resume_doc_build(doc, buf);
+    buffer_init_arena(buf, arena, 1024, BUFFER_UNBOUNDED);
+    Error err = {0};
+    ErrCode rc = resume_doc_build(doc, buf, &err);
+    invariant(rc == ERR_OK);
     return (Doc){buf->data};
 }
 
@@ -73,10 +75,7 @@ TEST(a_resume_document_says_after_parsing_what_it_said_before) {
 /* The document with one member replaced (or left out, by an empty text), at the top, in an index or
  * in a run. */
 static Doc replaced(Doc doc, const char *name, Elem value, Arena *arena) {
-    Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, 1024, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena_sized(arena, 1024);
     DocIter iter = doc_iter(doc);
     Elem elem;
     while (doc_iter_next(&iter, &elem)) {

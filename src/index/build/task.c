@@ -88,10 +88,8 @@ static OpDescription describe(const IndexBuild *build, OpCtx *op) {
     build_close(&b, indexes);
     build_str(&b, "$db", ns_db(&build->ns));
     Doc command = doc_builder_end(&b);
-    return (OpDescription){.op_type = "command",
-                           .ns = build->ns.text,
-                           .command = b.buf->overflowed ? NULL : command.data,
-                           .desc = "IndexBuild"};
+    return (OpDescription){
+        .op_type = "command", .ns = build->ns.text, .command = command.data, .desc = "IndexBuild"};
 }
 
 ErrCode index_builds_start(IndexBuilds *builds, IndexBuild *take_build,

@@ -208,8 +208,9 @@ static ErrCode push_finish(void *state, const Acc *acc, Arena *arena, Value *ret
         return ERR_OK;
     }
     DocBuilder b = {&push->buf, 0};
-    *ret = value_array(doc_builder_end(&b));
-    TRY(buffer_check(&push->buf, "$push result", err));
+    Doc array;
+    TRY(doc_builder_finish(&b, "$push result", &array, err));
+    *ret = value_array(array);
     push->buf.size--; /* a window goes on to add behind the last element */
     return ERR_OK;
 }

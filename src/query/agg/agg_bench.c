@@ -84,7 +84,7 @@ static void measure(const char *what, const char *json, const Doc *docs, uint32_
 int main(int argc, char **argv) {
     uint32_t count = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : DOCS_DEFAULT;
     Buffer buf;
-    buffer_init(&buf, SIZE_MAX);
+    buffer_init(&buf, BUFFER_UNBOUNDED);
     Doc *docs = make_docs(count, &buf);
     printf("%u documents of %u bytes\n", count, doc_size(docs[0]));
     measure("group by int, count", "{'p':[{'$group':{'_id':'$customer','n':{'$sum':1}}}]}", docs,

@@ -61,17 +61,11 @@ static void rename_fields(DocBuilder *b, Doc filter, Str from, Str to, Arena *ar
 }
 
 Doc agg_match_renamed(const MatchExpr *match, Str from, Str to, Arena *arena) {
-    Buffer *before = ARENA_NEW(arena, Buffer);
-    Buffer *after = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(before, arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
-    buffer_init_arena(after, arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, before);
-    match_to_bson(match, &b);
-    Doc filter = doc_builder_end(&b);
-    doc_builder_init(&b, after);
-    rename_fields(&b, filter, from, to, arena);
-    return doc_builder_end(&b);
+    DocBuilder before = doc_builder_in_arena(arena);
+    match_to_bson(match, &before);
+    DocBuilder after = doc_builder_in_arena(arena);
+    rename_fields(&after, doc_builder_end(&before), from, to, arena);
+    return doc_builder_end(&after);
 }
 
 typedef struct Equalities {
@@ -115,10 +109,11 @@ MatchExpr *agg_match_of_equalities(const MatchExpr *match, const MatchParseConte
     Equalities equalities = {.b = filter};
     visit_match(match, &equalities);
     build_close(&filter, all);
-    Doc doc = doc_builder_end(&filter);
+    Doc doc;
+    bool is_whole = doc_builder_try_finish(&filter, &doc);
     CLEANUP(error_reset) Error ignored = {0};
     MatchExpr *added = NULL;
-    if (equalities.count == 0 || buf.overflowed ||
+    if (equalities.count == 0 || !is_whole ||
         match_parse(doc, ctx, arena, &added, &ignored) != ERR_OK)
         return NULL;
     return added;

@@ -22,7 +22,7 @@ static Pipeline *pipeline_of(const char *json, Arena *arena) {
 
 static Doc bson_of(const Pipeline *pipeline, Arena *arena) {
     Buffer buf;
-    buffer_init_arena(&buf, arena, 256, 1 << 20);
+    buffer_init_arena(&buf, arena, 256, BUFFER_UNBOUNDED);
     DocBuilder b;
     doc_builder_init(&b, &buf);
     pipeline_to_bson(pipeline, &b);
@@ -31,7 +31,7 @@ static Doc bson_of(const Pipeline *pipeline, Arena *arena) {
 
 static const char *json_of(Doc doc, Arena *arena) {
     Buffer text;
-    buffer_init_arena(&text, arena, 256, 1 << 20);
+    buffer_init_arena(&text, arena, 256, BUFFER_UNBOUNDED);
     json_append_doc(&text, doc, 1 << 16);
     buffer_append_byte(&text, 0);
     return (const char *)text.data;

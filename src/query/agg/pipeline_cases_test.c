@@ -36,7 +36,7 @@ uint32_t pipeline_test_docs(const char *json, Arena *arena, Doc docs[PIPELINE_TE
 
 const char *pipeline_test_json(Doc doc, Arena *arena) {
     Buffer text;
-    buffer_init_arena(&text, arena, 256, 1 << 20);
+    buffer_init_arena(&text, arena, 256, BUFFER_UNBOUNDED);
     json_append_doc(&text, doc, 1 << 16);
     buffer_append_byte(&text, 0);
     return (const char *)text.data;
@@ -49,7 +49,7 @@ ErrCode pipeline_test_narrow(const Pipeline *pipeline, Doc *docs, uint32_t count
     const Projection *projection = project_only(&needed, arena);
     for (uint32_t i = 0; projection != NULL && i < count; i++) {
         Buffer *out = ARENA_NEW(arena, Buffer);
-        buffer_init_arena(out, arena, 256, 1 << 24);
+        buffer_init_arena(out, arena, 256, BUFFER_UNBOUNDED);
         ProjectInput input = {0};
         TRY(project_apply(projection, docs[i], &input, out, &docs[i], err));
     }
@@ -71,7 +71,7 @@ ErrCode pipeline_test_run(const char *stages, const char *docs_json, bool is_opt
     CLEANUP(pipeline_exec_free_ptr) PipelineExec *exec = NULL;
     TRY(pipeline_exec_new(pipeline, doc_array_source(&source), exec_ctx, &exec, err));
     Buffer buf;
-    buffer_init_arena(&buf, arena, 256, 1 << 24);
+    buffer_init_arena(&buf, arena, 256, BUFFER_UNBOUNDED);
     DocBuilder b;
     doc_builder_init(&b, &buf);
     for (uint32_t i = 0;; i++) {

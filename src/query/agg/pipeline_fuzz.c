@@ -394,7 +394,7 @@ static ErrCode run(const Pipeline *pipeline, const Doc *docs, uint32_t count, Ar
         return rc;
     }
     Buffer buf;
-    buffer_init_arena(&buf, arena, 256, 1 << 26);
+    buffer_init_arena(&buf, arena, 256, BUFFER_UNBOUNDED);
     DocBuilder b;
     doc_builder_init(&b, &buf);
     bool found = true;
@@ -466,7 +466,7 @@ static void check_pipeline(FuzzInput *in, Doc stages, bool is_collectionless, Ar
     }
     for (uint32_t i = 0; only != NULL && i < count; i++) {
         Buffer *narrowed = ARENA_NEW(arena, Buffer);
-        buffer_init_arena(narrowed, arena, 256, 1 << 24);
+        buffer_init_arena(narrowed, arena, 256, BUFFER_UNBOUNDED);
         ProjectInput input = {0};
         if (project_apply(only, docs[i], &input, narrowed, &docs[i], &err) != ERR_OK) {
             error_reset(&err); /* nested deeper than projections go */
@@ -505,7 +505,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             check_pipeline(&in, stages, is_collectionless, &arena);
     } else {
         Buffer buf;
-        buffer_init_arena(&buf, &arena, 256, 1 << 20);
+        buffer_init_arena(&buf, &arena, 256, BUFFER_UNBOUNDED);
         DocBuilder b;
         doc_builder_init(&b, &buf);
         uint32_t count = fuzz_take(&in) % STAGES_MAX;

@@ -379,8 +379,8 @@ static bool append_match(Pipeline *pipeline, Doc *stages, Doc filter) {
     size_t stage = build_open_doc_str(&b, index_name(doc_count(*stages), name));
     build_doc(&b, "$match", filter);
     build_close(&b, stage);
-    Doc longer = doc_builder_end(&b);
-    if (buf.overflowed || doc_count(longer) > PIPELINE_STAGES_MAX)
+    Doc longer;
+    if (!doc_builder_try_finish(&b, &longer) || doc_count(longer) > PIPELINE_STAGES_MAX)
         return false;
     *stages = longer;
     return true;

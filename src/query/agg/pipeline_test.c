@@ -337,7 +337,7 @@ TEST(an_execution_reports_what_went_through_its_stages) {
         REQUIRE_OK(pipeline_exec_next(exec, &found, &doc, &err), err);
     }
     Buffer buf;
-    buffer_init_arena(&buf, &arena, 256, 1 << 20);
+    buffer_init_arena(&buf, &arena, 256, BUFFER_UNBOUNDED);
     DocBuilder b;
     doc_builder_init(&b, &buf);
     pipeline_exec_stats(exec, &b);

@@ -19,7 +19,7 @@ static Doc *make_docs(Arena *arena) {
     Doc *docs = ARENA_ARRAY(arena, Doc, DOC_COUNT);
     for (int i = 0; i < DOC_COUNT; i++) {
         Buffer buf;
-        buffer_init_arena(&buf, arena, 128, 1 << 20);
+        buffer_init_arena(&buf, arena, 128, BUFFER_UNBOUNDED);
         DocBuilder b;
         doc_builder_init(&b, &buf);
         int32_t key = (int32_t)prng_below(&prng, KEY_COUNT);
@@ -49,7 +49,7 @@ static Doc results_of(const char *json, const Doc *docs, size_t memory_bytes, co
     CLEANUP(pipeline_exec_free_ptr) PipelineExec *exec = NULL;
     EXPECT_OK(pipeline_exec_new(pipeline, doc_array_source(&source), &ctx, &exec, &err), err);
     Buffer buf;
-    buffer_init_arena(&buf, arena, 1 << 16, 1 << 26);
+    buffer_init_arena(&buf, arena, 1 << 16, BUFFER_UNBOUNDED);
     DocBuilder b;
     doc_builder_init(&b, &buf);
     *ret_rc = ERR_OK;

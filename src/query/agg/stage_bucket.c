@@ -19,7 +19,8 @@ static ErrCode check_boundaries(AggParser *p, const BucketSpec *spec, Value **re
                                 uint32_t *ret_count, Error *err);
 static ErrCode check_default(AggParser *p, const BucketSpec *spec, const Value *values,
                              uint32_t count, Error *err);
-static Doc build_stages(const BucketSpec *spec, const Value *values, uint32_t count, Buffer *buf);
+static ErrCode build_stages(const BucketSpec *spec, const Value *values, uint32_t count,
+                            Buffer *buf, Doc *ret_stages, Error *err);
 
 ErrCode parse_bucket(AggParser *p, Elem elem, Error *err) {
     if (elem_type(elem) != BT_DOC)
@@ -34,8 +35,8 @@ ErrCode parse_bucket(AggParser *p, Elem elem, Error *err) {
     TRY(check_default(p, &spec, values, count, err));
     Buffer buf;
     buffer_init_arena(&buf, p->arena, 2 * elem_size(elem) + 256, VALUE_SIZE_MAX);
-    Doc stages = build_stages(&spec, values, count, &buf);
-    TRY(buffer_check(&buf, "$bucket", err));
+    Doc stages;
+    TRY(build_stages(&spec, values, count, &buf, &stages, err));
     TRY(parse_group(p, doc_get_lit(stages, "$group"), err));
     return parse_sort(p, doc_get_lit(stages, "$sort"), err);
 }
@@ -183,7 +184,8 @@ static void build_branches(DocBuilder *b, const BucketSpec *spec, const Value *v
     build_close(b, branches);
 }
 
-static Doc build_stages(const BucketSpec *spec, const Value *values, uint32_t count, Buffer *buf) {
+static ErrCode build_stages(const BucketSpec *spec, const Value *values, uint32_t count,
+                            Buffer *buf, Doc *ret_stages, Error *err) {
     DocBuilder b;
     doc_builder_init(&b, buf);
     size_t group = build_open_doc(&b, "$group");
@@ -205,5 +207,5 @@ static Doc build_stages(const BucketSpec *spec, const Value *values, uint32_t co
     size_t sort = build_open_doc(&b, "$sort");
     build_i32(&b, "_id", 1);
     build_close(&b, sort);
-    return doc_builder_end(&b);
+    return doc_builder_finish(&b, "$bucket", ret_stages, err);
 }

@@ -139,10 +139,7 @@ static ErrCode parse_output(AggParser *p, Elem output, BucketAutoStage *stage, E
     if (elem_is_present(output)) {
         fields = elem_doc(output);
     } else {
-        Buffer buf;
-        buffer_init_arena(&buf, p->arena, 64, BSON_DOC_SIZE_MAX);
-        DocBuilder b;
-        doc_builder_init(&b, &buf);
+        DocBuilder b = doc_builder_in_arena(p->arena);
         size_t count = build_open_doc(&b, "count");
         build_i32(&b, "$sum", 1);
         build_close(&b, count);
@@ -360,6 +357,5 @@ static ErrCode emit(BucketAutoExec *exec, Doc *ret_doc, Error *err) {
     build_value_as(&b, STR("max"), exec->max.value);
     build_close(&b, id);
     TRY(acc_states_build(&stage->accs, states_of(exec), &exec->base.scratch, &b, err));
-    *ret_doc = doc_builder_end(&b);
-    return buffer_check(&exec->out, "bucket", err);
+    return doc_builder_finish(&b, "bucket", ret_doc, err);
 }

@@ -73,9 +73,8 @@ static ErrCode count_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Err
     doc_builder_init(&b, &exec->out);
     build_value_as(&b, ((const CountNameStage *)base->stage)->name,
                    value_count((int64_t)base->in_count));
-    *ret_doc = doc_builder_end(&b);
     *ret_found = true;
-    return ERR_OK;
+    return doc_builder_finish(&b, "$count document", ret_doc, err);
 }
 
 static bool count_add_paths(const AggStage *base, PathSet *set) {

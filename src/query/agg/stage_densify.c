@@ -371,8 +371,10 @@ static ErrCode partition_of(DensifyExec *exec, Doc doc, Value *ret, Error *err) 
         char name[INDEX_NAME_SIZE];
         build_value_as(&b, index_name(i, name), value);
     }
-    *ret = value_doc(doc_builder_end(&b));
-    return buffer_check(&buf, "partition", err);
+    Doc values;
+    TRY(doc_builder_finish(&b, "partition", &values, err));
+    *ret = value_doc(values);
+    return ERR_OK;
 }
 
 static ErrCode field_of(DensifyExec *exec, Doc doc, Value *ret, Error *err) {
@@ -519,8 +521,7 @@ static ErrCode emit_generated(DensifyExec *exec, Value value, Doc *ret_doc, Erro
         DocBuilder b;
         doc_builder_init(&b, &buf);
         agg_build_with_path(&b, path, 0, doc, field);
-        doc = doc_builder_end(&b);
-        TRY(buffer_check(&buf, "document", err));
+        TRY(doc_builder_finish(&b, "document", &doc, err));
     }
     *ret_doc = doc;
     return ERR_OK;

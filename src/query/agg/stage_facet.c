@@ -142,8 +142,7 @@ static ErrCode emit(FacetExec *exec, Doc *ret_doc, Error *err) {
         }
         build_close(&b, array);
     }
-    *ret_doc = doc_builder_end(&b);
-    return buffer_check(&exec->out, "$facet document", err);
+    return doc_builder_finish(&b, "$facet document", ret_doc, err);
 }
 
 static ErrCode facet_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err) {

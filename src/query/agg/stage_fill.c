@@ -39,10 +39,9 @@ ErrCode parse_fill(AggParser *p, Elem spec, Error *err) {
     build_close(&windows, output);
     build_close(&windows, stage);
     build_close(&values, fields);
-    Doc window_doc = doc_builder_end(&windows);
-    Doc value_doc = doc_builder_end(&values);
-    TRY(buffer_check(&window_buf, "$fill", err));
-    TRY(buffer_check(&value_buf, "$fill", err));
+    Doc window_doc, value_doc;
+    TRY(doc_builder_finish(&windows, "$fill", &window_doc, err));
+    TRY(doc_builder_finish(&values, "$fill", &value_doc, err));
 
     Elem window_spec = doc_get_lit(window_doc, "$setWindowFields");
     Elem value_spec = doc_get_lit(value_doc, "$addFields");

@@ -186,13 +186,12 @@ static ErrCode graph_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Err
         char name[INDEX_NAME_SIZE];
         build_value_as(&b, index_name(i, name), value_doc(found));
     }
-    Doc array = doc_builder_end(&b);
-    TRY(buffer_check(&exec->array, "$graphLookup result", err));
+    Doc array;
+    TRY(doc_builder_finish(&b, "$graphLookup result", &array, err));
     buffer_clear(&exec->out);
     doc_builder_init(&b, &exec->out);
     agg_set_path(&b, &stage->as, doc, value_array(array));
-    *ret_doc = doc_builder_end(&b);
-    return buffer_check(&exec->out, "$graphLookup document", err);
+    return doc_builder_finish(&b, "$graphLookup document", ret_doc, err);
 }
 
 static bool graph_add_paths(const AggStage *base, PathSet *set) {
@@ -243,8 +242,7 @@ static ErrCode take_document(GraphExec *exec, Doc doc, int64_t depth, Error *err
         DocBuilder b;
         doc_builder_init(&b, &exec->with_depth);
         agg_set_path(&b, &stage->depth_field, doc, value_i64(depth));
-        doc = doc_builder_end(&b);
-        TRY(buffer_check(&exec->with_depth, "$graphLookup document", err));
+        TRY(doc_builder_finish(&b, "$graphLookup document", &doc, err));
     }
     bool is_full = !doc_list_add(&exec->results, doc);
     return check_memory(exec, is_full, err);
@@ -254,10 +252,7 @@ static ErrCode take_document(GraphExec *exec, Doc doc, int64_t depth, Error *err
  * behind those in the filter. Regular expressions mean themselves, so each has its own $eq. */
 static Doc build_stages(GraphExec *exec, uint32_t *at, uint32_t end, Arena *arena) {
     const GraphStage *stage = (const GraphStage *)exec->base.stage;
-    Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, 1024, VALUE_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena_sized(arena, 1024); /* bounded by FILTER_BYTES_MAX */
     char name[INDEX_NAME_SIZE];
     size_t row = build_open_doc(&b, "0");
     size_t match = build_open_doc(&b, "$match");
@@ -270,7 +265,7 @@ static Doc build_stages(GraphExec *exec, uint32_t *at, uint32_t end, Arena *aren
     } else {
         size_t field = build_open_doc_str(&b, stage->connect_to);
         size_t in = build_open_array(&b, "$in");
-        for (uint32_t i = 0; *at < end && i < FILTER_VALUES_MAX && buf->size < FILTER_BYTES_MAX &&
+        for (uint32_t i = 0; *at < end && i < FILTER_VALUES_MAX && b.buf->size < FILTER_BYTES_MAX &&
                              exec->values.values[*at].type != BT_REGEX;
              i++)
             build_value_as(&b, index_name(i, name), exec->values.values[(*at)++]);

@@ -194,8 +194,8 @@ ErrCode parse_sort_by_count(AggParser *p, Elem spec, Error *err) {
     size_t sort = build_open_doc(&b, "$sort");
     build_i32(&b, "count", -1);
     build_close(&b, sort);
-    Doc stages = doc_builder_end(&b);
-    TRY(buffer_check(&buf, "$sortByCount", err));
+    Doc stages;
+    TRY(doc_builder_finish(&b, "$sortByCount", &stages, err));
     TRY(parse_group(p, doc_get_lit(stages, "$group"), err));
     return parse_sort(p, doc_get_lit(stages, "$sort"), err);
 }
@@ -393,8 +393,7 @@ static ErrCode spill_document(GroupExec *exec, Doc doc, uint32_t run, Error *err
         for (Elem elem; doc_iter_next(&iter, &elem);)
             if (is_needed(stage, elem_name_str(elem)))
                 build_elem(&b, elem);
-        doc = doc_builder_end(&b);
-        TRY(buffer_check(&exec->out, "spilled document", err));
+        TRY(doc_builder_finish(&b, "spilled document", &doc, err));
     }
     return spill->run_append(spill->arg, run, doc.data, doc_size(doc), err);
 }
@@ -513,6 +512,5 @@ static ErrCode emit(GroupExec *exec, Group *group, Doc *ret_doc, Error *err) {
     TRY(acc_states_build(&stage->accs, states_of(group), &exec->base.scratch, &b, err));
     exec->table->groups.first = group->next;
     acc_states_done(&stage->accs, states_of(group));
-    *ret_doc = doc_builder_end(&b);
-    return buffer_check(&exec->out, "group", err);
+    return doc_builder_finish(&b, "group", ret_doc, err);
 }

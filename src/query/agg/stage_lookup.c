@@ -280,10 +280,7 @@ static void build_equality(DocBuilder *b, Str path, Elem value) {
 /* The filter for all values that the document has at the path, null if there is none. A regular
  * expression among them is a value like any other, which only $eq takes for one. */
 static void build_local_filter(DocBuilder *b, const LookupStage *stage, Doc doc, Arena *scratch) {
-    Buffer buf;
-    buffer_init_arena(&buf, scratch, 64, VALUE_SIZE_MAX);
-    LocalValues values = {0};
-    doc_builder_init(&values.b, &buf);
+    LocalValues values = {.b = doc_builder_in_arena(scratch)}; /* of values of one document */
     path_walk(&stage->local, doc, PATH_LEAF_WHOLE, visit_local, &values);
     if (values.count == 0) {
         build_value(&values.b, BT_NULL, STR("0"), 0);
@@ -335,8 +332,7 @@ static ErrCode build_stages(LookupExec *exec, Doc doc, Doc *ret_stages, Error *e
     build_close(&b, row);
     while (doc_iter_next(&iter, &elem))
         build_elem_as(&b, index_name(count++, name), elem);
-    *ret_stages = doc_builder_end(&b);
-    return buffer_check(&buf, "$lookup pipeline", err);
+    return doc_builder_finish(&b, "$lookup pipeline", ret_stages, err);
 }
 
 /* ---- the other collection ---- */
@@ -423,13 +419,13 @@ static ErrCode emit_array(LookupExec *exec, Doc doc, Doc *ret_doc, Error *err) {
                              (int)stage->from.size, stage->from.data, BSON_DOC_SIZE_MAX_INTERNAL);
     }
     close_foreign(exec);
-    Doc array = doc_builder_end(&b);
+    Doc array;
+    TRY(doc_builder_finish(&b, "looked up array", &array, err));
     buffer_clear(&exec->out);
     DocBuilder out;
     doc_builder_init(&out, &exec->out);
     agg_set_path(&out, &stage->as, doc, value_array(array));
-    *ret_doc = doc_builder_end(&out);
-    return buffer_check(&exec->out, "looked up document", err);
+    return doc_builder_finish(&out, "looked up document", ret_doc, err);
 }
 
 static ErrCode emit_unwound(LookupExec *exec, Value element, Value index, Doc *ret_doc,
@@ -439,15 +435,13 @@ static ErrCode emit_unwound(LookupExec *exec, Value element, Value index, Doc *r
     DocBuilder b;
     doc_builder_init(&b, &exec->out);
     agg_set_path(&b, &stage->as, exec->doc, element);
-    *ret_doc = doc_builder_end(&b);
-    TRY(buffer_check(&exec->out, "looked up document", err));
+    TRY(doc_builder_finish(&b, "looked up document", ret_doc, err));
     if (stage->unwind->index_path.count == 0)
         return ERR_OK;
     buffer_clear(&exec->with_index);
     doc_builder_init(&b, &exec->with_index);
     agg_set_path(&b, &stage->unwind->index_path, *ret_doc, index);
-    *ret_doc = doc_builder_end(&b);
-    return buffer_check(&exec->with_index, "looked up document", err);
+    return doc_builder_finish(&b, "looked up document", ret_doc, err);
 }
 
 /* The input's document stays until we pull again, that is until its last result is out. */

@@ -70,8 +70,8 @@ ErrCode parse_unset(AggParser *p, Elem spec, Error *err) {
         return error_set(err, (ErrCode)31119,
                          "$unset specification must be a string or an array with at least one "
                          "field");
-    Doc fields = doc_builder_end(&b);
-    TRY(buffer_check(&buf, "$unset specification", err));
+    Doc fields;
+    TRY(doc_builder_finish(&b, "$unset specification", &fields, err));
     return add_projection(p, spec, fields, PROJECT_STAGE, err);
 }
 

@@ -107,8 +107,7 @@ static ErrCode redact_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Er
         DocBuilder b;
         doc_builder_init(&b, &exec->out);
         TRY(redact_fields(exec, &b, doc, /* is_array= */ false, /* depth= */ 0, err));
-        *ret_doc = doc_builder_end(&b);
-        return buffer_check(&exec->out, "redacted document", err);
+        return doc_builder_finish(&b, "redacted document", ret_doc, err);
     }
 }
 

@@ -228,10 +228,7 @@ static ErrCode parse_modes(Elem matched, Elem not_matched, AggSinkSpec *sink, Er
 static ErrCode parse_update_pipeline(AggParser *p, Elem let, Doc stages, SinkStage *stage,
                                      Error *err) {
     if (!elem_is_present(let)) {
-        Buffer buf;
-        buffer_init_arena(&buf, p->arena, 64, BSON_DOC_SIZE_MAX);
-        DocBuilder b;
-        doc_builder_init(&b, &buf);
+        DocBuilder b = doc_builder_in_arena(p->arena);
         size_t opened = build_open_doc(&b, "let");
         build_cstr(&b, "new", "$$ROOT");
         build_close(&b, opened);

@@ -182,15 +182,13 @@ static ErrCode emit(UnwindExec *exec, Value element, bool is_replaced, Value ind
         buffer_clear(&exec->out);
         doc_builder_init(&b, &exec->out);
         agg_set_path(&b, &stage->path, doc, element);
-        doc = doc_builder_end(&b);
-        TRY(buffer_check(&exec->out, "unwound document", err));
+        TRY(doc_builder_finish(&b, "unwound document", &doc, err));
     }
     if (stage->index_path.count > 0) {
         buffer_clear(&exec->with_index);
         doc_builder_init(&b, &exec->with_index);
         agg_set_path(&b, &stage->index_path, doc, index);
-        doc = doc_builder_end(&b);
-        TRY(buffer_check(&exec->with_index, "unwound document", err));
+        TRY(doc_builder_finish(&b, "unwound document", &doc, err));
     }
     *ret_doc = doc;
     return ERR_OK;

@@ -576,16 +576,14 @@ static ErrCode emit(WindowExec *exec, const Value *values, Doc *ret_doc, Error *
         buffer_clear(&exec->out);
         doc_builder_init(&b, &exec->out);
         set_fields(&b, stage, doc, values, is_set);
-        *ret_doc = doc_builder_end(&b);
-        return buffer_check(&exec->out, "document", err);
+        return doc_builder_finish(&b, "document", ret_doc, err);
     }
     for (uint32_t i = 0; i < stage->fn_count; i++) {
         Buffer *out = i % 2 == 0 ? &exec->out : &exec->out2;
         buffer_clear(out);
         doc_builder_init(&b, out);
         agg_build_with_path(&b, &stage->fns[i].path, 0, doc, values[i]);
-        doc = doc_builder_end(&b);
-        TRY(buffer_check(out, "document", err));
+        TRY(doc_builder_finish(&b, "document", &doc, err));
     }
     *ret_doc = doc;
     return ERR_OK;

@@ -83,8 +83,7 @@ ErrCode agg_eval_let(const AggLet *let, AggStageExec *exec, Doc *ret_values, Err
         else
             build_value_as(&b, let->names[i], value);
     }
-    *ret_values = doc_builder_end(&b);
-    return buffer_check(&buf, "variables", err);
+    return doc_builder_finish(&b, "variables", ret_values, err);
 }
 
 void doc_list_init(DocList *list, size_t size_max) {

@@ -24,7 +24,7 @@ typedef struct RankState {
 } RankState;
 
 static void rank_init(void *state) {
-    buffer_init(&((RankState *)state)->last_key, SIZE_MAX);
+    buffer_init(&((RankState *)state)->last_key, BUFFER_UNBOUNDED);
 }
 
 static ErrCode rank_result(void *state, const WindowFn *fn, WindowPartition *p, int64_t low,

@@ -258,10 +258,7 @@ static ErrCode numbers_next(void *arg, bool *ret_found, Doc *ret_doc, Error *err
         return ERR_OK;
     numbers->left--;
     arena_reset(&numbers->arena);
-    Buffer buf;
-    buffer_init_arena(&buf, &numbers->arena, 256, 4096);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&numbers->arena);
     build_i64(&b, "t", (int64_t)numbers->count++);
     build_i32(&b, "v", (int32_t)(numbers->count * 7919 % 1000));
     build_cstr(&b, "pad", "0123456789012345678901234567890123456789");

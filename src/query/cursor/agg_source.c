@@ -270,7 +270,7 @@ static ErrCode open_child(AggCursorSource *parent, OpCtx *op, const Ns *ns, Doc 
     source->parent = parent;
     source->op = op;
     source->batch_bytes = BATCH_BYTES_FIRST;
-    buffer_init(&source->batch, SIZE_MAX / 2);
+    buffer_init(&source->batch, BUFFER_UNBOUNDED);
     arena_init(&source->arena, 4096);
     ErrCode rc = open_source(source, ns, stages, options, err);
     if (rc != ERR_OK) {
@@ -360,11 +360,7 @@ static ErrCode open_sink(void *arg, const AggSinkSpec *spec, AggSink *ret_sink, 
 /* ---- views ---- */
 
 static Doc concat_arrays(Doc first, Doc second, Arena *arena) {
-    Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, doc_size(first) + doc_size(second) + 64,
-                      BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena_sized(arena, doc_size(first) + doc_size(second) + 64);
     uint32_t count = 0;
     const Doc parts[] = {first, second};
     for (size_t i = 0; i < ARRAY_LEN(parts); i++) {

@@ -92,8 +92,8 @@ ErrCode find_source_open(OpCtx *op, const Ns *ns, const QuerySpec *spec, FindSou
     FindSource *source = NEW(FindSource);
     source->base.ops = &FIND_OPS;
     source->has_token = spec->has_token;
-    buffer_init(&source->last.bytes, SIZE_MAX / 2);
-    buffer_init(&source->before.bytes, SIZE_MAX / 2);
+    buffer_init(&source->last.bytes, BUFFER_UNBOUNDED);
+    buffer_init(&source->before.bytes, BUFFER_UNBOUNDED);
     ErrCode rc = access_read(op, ns, &source->access, err);
     *ret_is_view = rc == ERR_OK && source->access.view != NULL;
     if (*ret_is_view) {

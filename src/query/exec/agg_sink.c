@@ -47,10 +47,7 @@ static void shape_of(const Collection *coll, Arena *arena, TargetShape *ret_shap
         return;
     ret_shape->options =
         doc_copy(doc_is_present(coll->options.doc) ? coll->options.doc : DOC_EMPTY, arena);
-    Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(arena);
     uint32_t count = 0;
     for (uint32_t i = 0; i < coll->index_count; i++) {
         char name[INDEX_NAME_SIZE];
@@ -247,10 +244,7 @@ static ErrCode check_merge_target(MergeSink *merge, Error *err) {
 
 /* [{$replaceWith: {$mergeObjects: ["$$ROOT", "$$new"]}}], or [] which changes nothing. */
 static void build_update(MergeSink *merge) {
-    Buffer *buf = ARENA_NEW(&merge->arena, Buffer);
-    buffer_init_arena(buf, &merge->arena, 128, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(&merge->arena);
     size_t update = build_open_array(&b, "u");
     size_t stage = build_open_doc(&b, "0");
     if (merge->spec->when_matched == MERGE_MERGE) {
@@ -291,8 +285,7 @@ static ErrCode build_merge_filter(MergeSink *merge, Doc doc, Doc *ret_filter, Er
         build_value_as(&b, STR("$eq"), value);
         build_close(&b, field);
     }
-    *ret_filter = doc_builder_end(&b);
-    return buffer_check(buf, "$merge filter", err);
+    return doc_builder_finish(&b, "$merge filter", ret_filter, err);
 }
 
 static ErrCode build_merge_let(MergeSink *merge, Doc doc, Doc let_values, Doc *ret_let,
@@ -304,8 +297,7 @@ static ErrCode build_merge_let(MergeSink *merge, Doc doc, Doc let_values, Doc *r
         DocBuilder b;
         doc_builder_init(&b, buf);
         build_doc(&b, "new", doc);
-        own = doc_builder_end(&b);
-        TRY(buffer_check(buf, "$merge document", err));
+        TRY(doc_builder_finish(&b, "$merge document", &own, err));
     }
     *ret_let = own;
     return doc_is_present(merge->let_values)

@@ -69,10 +69,7 @@ ErrCode document_prepare(Doc doc, Arena *arena, Doc *ret_doc, Error *err) {
         *ret_doc = doc;
         return ERR_OK;
     }
-    Buffer buf;
-    buffer_init_arena(&buf, arena, size + 32, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena_sized(arena, size + 32);
     if (elem_is_present(id)) {
         build_elem(&b, id);
     } else {

@@ -44,8 +44,7 @@ ErrCode key_doc_make(KeyDoc *key_doc, const IndexEntry *entry, bool *ret_is_cert
     buffer_clear(&key_doc->out);
     doc_builder_init(&kv.b, &key_doc->out);
     show_fields(&kv, kv.left, 0);
-    *ret_doc = doc_builder_end(&kv.b);
-    return ERR_OK;
+    return doc_builder_finish(&kv.b, "the document of an index key", ret_doc, err);
 }
 
 /* Shows the fields of `group`, which have the first `depth` parts of their paths in common. */

@@ -279,6 +279,18 @@ static ErrCode insert_one(void *arg, OpCtx *op, Error *err) {
     return uow_commit(&uow, err);
 }
 
+static ErrCode check_told(const ModifyRequest *request, Doc doc, Error *err) {
+    size_t size = elem_value_size(doc_get_lit(doc, "_id"));
+    if (request->image == IMAGE_AFTER)
+        size += doc_size(doc);
+    if (request->upsert_told_bytes_max == NULL || size <= *request->upsert_told_bytes_max)
+        return ERR_OK;
+    return error_set(err, ERR_BSON_OBJECT_TOO_LARGE,
+                     "the reply to the upsert would have to tell %zu bytes, which is more than the "
+                     "%zu bytes left in it",
+                     size, *request->upsert_told_bytes_max);
+}
+
 static ErrCode upsert(Modify *m, Error *err) {
     OpCtx *op = m->op;
     Arena *arena = &op->arena;
@@ -292,6 +304,7 @@ static ErrCode upsert(Modify *m, Error *err) {
     TRY(update_apply(m->program, base, &ctx, arena, &result, err));
     Doc doc;
     TRY(document_prepare(result.after, arena, &doc, err));
+    TRY(check_told(m->request, doc, err));
     for (;;) {
         CLEANUP(access_done) CollAccess access = {0};
         TRY(access_write(op, m->ns, LOCK_IX, &access, err));

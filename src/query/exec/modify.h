@@ -25,6 +25,9 @@ typedef struct ModifyRequest {
     Elem update;       /* document or pipeline */
     Doc array_filters; /* DOC_NONE: none */
     ModifyImage image;
+    /* An upsert whose _id (and image after) are larger is refused, since its reply could not tell
+     * them; NULL: no matter. */
+    const size_t *upsert_told_bytes_max;
 } ModifyRequest;
 
 typedef struct ModifyOutcome {

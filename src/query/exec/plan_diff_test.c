@@ -123,7 +123,7 @@ static void build_nested(Diff *d, DocBuilder *b, const char *name) {
 
 static DocBuilder begin(Diff *d) {
     Buffer *buf = ARENA_NEW(&d->arena, Buffer);
-    buffer_init_arena(buf, &d->arena, 256, BSON_DOC_SIZE_MAX);
+    buffer_init_arena(buf, &d->arena, 256, BUFFER_UNBOUNDED);
     DocBuilder b;
     doc_builder_init(&b, buf);
     return b;
@@ -547,10 +547,7 @@ TEST(every_plan_finds_what_a_scan_finds) {
     EXPECT_OK(catalog_service_open(d.fx.op, CATALOG_UNFINISHED_DISCARD, &service, &err), err);
     Arena constant;
     arena_init(&constant, 1024);
-    Buffer buf;
-    buffer_init_arena(&buf, &constant, 128, 4096);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&constant);
     build_cstr(&b, "locale", "en");
     build_i32(&b, "strength", 2);
     d.collation = doc_builder_end(&b);

@@ -178,10 +178,11 @@ static ErrCode collect_meta(ProjectStage *project, const PlanRow *row, Error *er
     }
     if ((needed >> PROJECT_META_SORT_KEY & 1) != 0)
         TRY(collect_sort_key(project, row->doc, &b, err));
-    Doc known = doc_builder_end(&b);
+    Doc known;
+    TRY(doc_builder_finish(&b, "the sort key", &known, err));
     project->meta.values[PROJECT_META_RECORD_ID] = doc_get_lit(known, "recordId");
     project->meta.values[PROJECT_META_SORT_KEY] = doc_get_lit(known, "sortKey");
-    return buffer_check(buf, "the sort key", err);
+    return ERR_OK;
 }
 
 static ErrCode project_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
@@ -206,9 +207,8 @@ static ErrCode project_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row,
         input.meta = &project->meta;
     }
     buffer_clear(&project->out);
-    TRY(project_apply(project->projection, ret_row->doc, &input, &project->out, &ret_row->doc,
-                      err));
-    return buffer_check(&project->out, "the projected document", err);
+    return project_apply(project->projection, ret_row->doc, &input, &project->out, &ret_row->doc,
+                         err);
 }
 
 static void project_free(PlanStage *stage) {
@@ -268,8 +268,7 @@ static ErrCode record_id_next(PlanStage *stage, bool *ret_found, PlanRow *ret_ro
         build_binary(&b, "$recordId", 0, ret_row->rid.str, ret_row->rid.str_size);
     else
         build_i64(&b, "$recordId", ret_row->rid.num);
-    ret_row->doc = doc_builder_end(&b);
-    return buffer_check(&show->out, "the document with its record id", err);
+    return doc_builder_finish(&b, "the document with its record id", &ret_row->doc, err);
 }
 
 static void record_id_free(PlanStage *stage) {

@@ -27,10 +27,7 @@ static ErrCode apply(const UpdatePipeline *base, Doc before, const UpdateApplyCo
         return ERR_OK;
     /* A pipeline that drops _id ($replaceRoot) keeps the document's identity all the same, and the
      * stored bytes win over an equal number of another type. */
-    Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, doc_size(*ret_after) + elem_size(id), BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena_sized(arena, doc_size(*ret_after) + elem_size(id));
     build_elem(&b, id);
     DocIter iter = doc_iter(*ret_after);
     for (Elem elem; doc_iter_next(&iter, &elem);)

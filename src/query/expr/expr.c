@@ -90,8 +90,8 @@ ErrCode expr_eval_let(Doc let, int64_t now_ms, Arena *arena, Doc *ret_values, Er
         TRY(expr_eval(expr, &ctx, &value, err));
         build_value_as(&b, elem_name_str(elem), value_is_missing(value) ? VALUE_NULL : value);
     }
-    Doc values = doc_builder_end(&b);
-    TRY(buffer_check(&buf, "let", err));
+    Doc values;
+    TRY(doc_builder_finish(&b, "let", &values, err));
     *ret_values = values;
     return ERR_OK;
 }

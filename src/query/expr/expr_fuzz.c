@@ -20,7 +20,7 @@ static ErrCode count_down(void *arg, Error *err) {
 
 static void check_value(Value value, Arena *arena) {
     Buffer buf;
-    buffer_init_arena(&buf, arena, 256, VALUE_SIZE_MAX);
+    buffer_init_arena(&buf, arena, 256, BUFFER_UNBOUNDED);
     DocBuilder b;
     doc_builder_init(&b, &buf);
     build_value_as(&b, STR("v"), value);
@@ -90,7 +90,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
     } else {
         Buffer buf;
-        buffer_init_arena(&buf, &arena, 256, 1 << 20);
+        buffer_init_arena(&buf, &arena, 256, BUFFER_UNBOUNDED);
         DocBuilder b;
         doc_builder_init(&b, &buf);
         fuzz_expr(&in, &b, STR("e"), 6);

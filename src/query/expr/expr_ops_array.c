@@ -291,8 +291,8 @@ ErrCode eval_array_to_object(const Expr *expr, ExprEvalContext *ctx, Value *ret,
     doc_builder_init(&b, &buf);
     for (uint32_t i = 0; i < keys.count; i++)
         build_value_as(&b, value_as_str(keys.values[i]), values[i]);
-    Doc doc = doc_builder_end(&b);
-    TRY(buffer_check(&buf, "object", err));
+    Doc doc;
+    TRY(doc_builder_finish(&b, "object", &doc, err));
     *ret = value_doc(doc);
     return ERR_OK;
 }
@@ -320,8 +320,8 @@ ErrCode eval_object_to_array(const Expr *expr, ExprEvalContext *ctx, Value *ret,
         build_elem_as(&b, STR("v"), elem);
         build_close(&b, pair);
     }
-    Doc array = doc_builder_end(&b);
-    TRY(buffer_check(&buf, "array", err));
+    Doc array;
+    TRY(doc_builder_finish(&b, "array", &array, err));
     *ret = value_array(array);
     return ERR_OK;
 }

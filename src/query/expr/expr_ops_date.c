@@ -160,8 +160,10 @@ ErrCode eval_date_to_parts(const Expr *expr, ExprEvalContext *ctx, Value *ret, E
     build_i32(&b, "minute", civil.minute);
     build_i32(&b, "second", civil.second);
     build_i32(&b, "millisecond", civil.ms);
-    *ret = value_doc(doc_builder_end(&b));
-    return buffer_check(&buf, "object", err);
+    Doc doc;
+    TRY(doc_builder_finish(&b, "object", &doc, err));
+    *ret = value_doc(doc);
+    return ERR_OK;
 }
 
 /* ---- $dateFromParts ---- */

@@ -146,8 +146,8 @@ ErrCode eval_set_field(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error
     }
     if (!is_set)
         build_value_as(&b, name, value);
-    Doc doc = doc_builder_end(&b);
-    TRY(buffer_check(&buf, "object", err));
+    Doc doc;
+    TRY(doc_builder_finish(&b, "object", &doc, err));
     *ret = value_doc(doc);
     return ERR_OK;
 }

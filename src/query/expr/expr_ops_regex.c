@@ -148,8 +148,10 @@ static ErrCode found_value(Search *search, ExprEvalContext *ctx, Value *ret, Err
                 value_str((Str){data + group.start, group.end - group.start}, ctx->scratch));
     }
     build_close(&b, captures);
-    *ret = value_doc(doc_builder_end(&b));
-    return buffer_check(&buf, "object", err);
+    Doc doc;
+    TRY(doc_builder_finish(&b, "object", &doc, err));
+    *ret = value_doc(doc);
+    return ERR_OK;
 }
 
 /* NULL for a pattern that is null; its options are checked all the same. */

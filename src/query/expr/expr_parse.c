@@ -438,8 +438,8 @@ static ErrCode eval_object(const Expr *expr, ExprEvalContext *ctx, Value *ret, E
         TRY(expr_eval_arg(expr, i, ctx, &value, err));
         build_value_as(&b, expr->names[i], value);
     }
-    Doc doc = doc_builder_end(&b);
-    TRY(buffer_check(&buf, "object", err));
+    Doc doc;
+    TRY(doc_builder_finish(&b, "object", &doc, err));
     *ret = value_doc(doc);
     return ERR_OK;
 }

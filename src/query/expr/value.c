@@ -164,8 +164,8 @@ void array_builder_add(ArrayBuilder *ab, Value value) {
 }
 
 ErrCode array_builder_end(ArrayBuilder *ab, Value *ret_array, Error *err) {
-    Doc array = doc_builder_end(&ab->b);
-    TRY(buffer_check(&ab->buf, "array", err));
+    Doc array;
+    TRY(doc_builder_finish(&ab->b, "array", &array, err));
     *ret_array = value_array(array);
     return ERR_OK;
 }
@@ -184,8 +184,8 @@ ErrCode doc_merge(Doc base, Doc over, Arena *arena, Doc *ret_doc, Error *err) {
     for (Elem elem; doc_iter_next(&iter, &elem);)
         if (!elem_is_present(doc_get(base, elem_name_str(elem))))
             build_elem(&b, elem);
-    Doc merged = doc_builder_end(&b);
-    TRY(buffer_check(&buf, "merged object", err));
+    Doc merged;
+    TRY(doc_builder_finish(&b, "merged object", &merged, err));
     *ret_doc = merged;
     return ERR_OK;
 }
@@ -210,7 +210,7 @@ static uint64_t hash_str(Str text, const Collator *collator) {
     if (collator == NULL)
         return hash_bytes(text.data, text.size);
     Buffer key;
-    buffer_init(&key, SIZE_MAX);
+    buffer_init(&key, BUFFER_UNBOUNDED);
     collator->append_sort_key(collator, text, &key);
     uint64_t hash = hash_bytes(key.data, key.size);
     buffer_done(&key);

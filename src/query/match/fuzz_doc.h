@@ -113,6 +113,5 @@ static inline bool fuzz_next_doc(FuzzInput *in, bool is_raw, Arena *arena, Doc *
     DocBuilder b;
     doc_builder_init(&b, &buf);
     fuzz_fields(in, &b, false, 5);
-    *ret_doc = doc_builder_end(&b);
-    return !buf.overflowed;
+    return doc_builder_try_finish(&b, ret_doc);
 }

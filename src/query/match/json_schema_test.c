@@ -200,10 +200,7 @@ TEST(json_schema_depth_is_bounded) {
     Arena arena;
     arena_init(&arena, 4096);
     CLEANUP(error_reset) Error err = {0};
-    Buffer buf;
-    buffer_init_arena(&buf, &arena, 4096, 65536);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena_sized(&arena, 4096);
     size_t opened[MATCH_DEPTH_MAX + 1];
     for (size_t i = 0; i < ARRAY_LEN(opened); i++)
         opened[i] = build_open_doc(&b, i == 0 ? "$jsonSchema" : "not");
@@ -223,8 +220,8 @@ TEST(json_schemas_of_many_names_are_judged_in_one_pass) {
     CLEANUP(error_reset) Error err = {0};
     enum { NAMES = 100000 };
     Buffer buf, doc_buf;
-    buffer_init_arena(&buf, &arena, 1 << 22, 1 << 26);
-    buffer_init_arena(&doc_buf, &arena, 1 << 22, 1 << 26);
+    buffer_init_arena(&buf, &arena, 1 << 22, BUFFER_UNBOUNDED);
+    buffer_init_arena(&doc_buf, &arena, 1 << 22, BUFFER_UNBOUNDED);
     DocBuilder b, d;
     doc_builder_init(&b, &buf);
     doc_builder_init(&d, &doc_buf);
@@ -354,7 +351,7 @@ TEST(failures_are_told_operator_by_operator) {
         Doc doc = json(TOLD[i].doc, &arena);
         EXPECT(expr != NULL && !match_doc(expr, doc, NULL));
         Buffer buf;
-        buffer_init_arena(&buf, &arena, 1024, 1 << 20);
+        buffer_init_arena(&buf, &arena, 1024, BUFFER_UNBOUNDED);
         DocBuilder b;
         doc_builder_init(&b, &buf);
         match_explain_failure(expr, doc, &b);

@@ -739,7 +739,7 @@ TEST(match_parse_bounds_the_depth_of_the_tree) {
     arena_init(&arena, 0);
     CLEANUP(error_reset) Error err = {0};
     Buffer buf;
-    buffer_init_arena(&buf, &arena, 4096, 1 << 20);
+    buffer_init_arena(&buf, &arena, 4096, BUFFER_UNBOUNDED);
     DocBuilder b;
     doc_builder_init(&b, &buf);
     enum { LEVELS = 150 };
@@ -848,7 +848,7 @@ TEST(match_to_bson_shows_the_optimized_tree) {
         EXPECT_OK(match_parse(doc_of(CASES[i].query, &arena), &PLAIN, &arena, &expr, &err), err);
         expr = match_optimize(expr, &arena);
         Buffer buf;
-        buffer_init_arena(&buf, &arena, 256, 1 << 20);
+        buffer_init_arena(&buf, &arena, 256, BUFFER_UNBOUNDED);
         DocBuilder b;
         doc_builder_init(&b, &buf);
         match_to_bson(expr, &b);
@@ -979,7 +979,7 @@ static void random_value(Prng *prng, DocBuilder *b, const char *name, int depth)
 
 static Doc random_doc(Prng *prng, Arena *arena) {
     Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, 256, 1 << 20);
+    buffer_init_arena(buf, arena, 256, BUFFER_UNBOUNDED);
     DocBuilder b;
     doc_builder_init(&b, buf);
     random_value(prng, &b, "a", 3);
@@ -1029,7 +1029,7 @@ TEST(match_optimize_never_changes_a_verdict) {
         arena_init(&arena, 0);
         CLEANUP(error_reset) Error err = {0};
         Buffer buf;
-        buffer_init_arena(&buf, &arena, 256, 1 << 20);
+        buffer_init_arena(&buf, &arena, 256, BUFFER_UNBOUNDED);
         DocBuilder b;
         doc_builder_init(&b, &buf);
         random_filter(&prng, &b, 3);
@@ -1040,7 +1040,7 @@ TEST(match_optimize_never_changes_a_verdict) {
         optimized = match_optimize(optimized, &arena);
 
         Buffer shown_buf;
-        buffer_init_arena(&shown_buf, &arena, 256, 1 << 20);
+        buffer_init_arena(&shown_buf, &arena, 256, BUFFER_UNBOUNDED);
         DocBuilder shown;
         doc_builder_init(&shown, &shown_buf);
         match_to_bson(optimized, &shown);

@@ -58,7 +58,7 @@ TEST(path_walk_reaches_elements_in_the_order_of_the_language) {
         EXPECT_OK(doc_from_json(CASES[i].doc, &arena, &doc, &err), err);
         EXPECT_OK(path_parse(str_from(CASES[i].path), &arena, &path, &err), err);
         Reached reached = {.arena = &arena};
-        buffer_init_arena(&reached.text, &arena, 256, 4096);
+        buffer_init_arena(&reached.text, &arena, 256, BUFFER_UNBOUNDED);
         EXPECT(!path_walk(&path, doc, CASES[i].leaf, note, &reached));
         buffer_append_byte(&reached.text, '\0');
         if (strcmp((char *)reached.text.data, CASES[i].reached) != 0)
@@ -103,7 +103,7 @@ TEST(path_find_field_agrees_with_doc_get) {
         Arena arena;
         arena_init(&arena, 0);
         Buffer buf;
-        buffer_init(&buf, 1 << 16);
+        buffer_init(&buf, BUFFER_UNBOUNDED);
         DocBuilder b;
         doc_builder_init(&b, &buf);
         uint32_t count = (uint32_t)prng_below(&prng, 5);
@@ -141,10 +141,7 @@ TEST(fields_are_found_by_names_of_all_lengths) {
         char *longer = arena_printf(&arena, "%sX", first);
         char *other = arena_strdup(&arena, first);
         other[size - 1] = 'X';
-        Buffer buf;
-        buffer_init_arena(&buf, &arena, 256, 4096);
-        DocBuilder b;
-        doc_builder_init(&b, &buf);
+        DocBuilder b = doc_builder_in_arena(&arena);
         build_null(&b, longer);
         build_null(&b, first);
         Doc doc = doc_builder_end(&b);

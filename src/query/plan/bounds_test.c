@@ -79,10 +79,7 @@ static const char *bounds_of(StorageFixture *fx, const char *key, const char *fi
     IndexBounds bounds;
     if (used != NULL && bounds_for_index(filter, used, NULL, arena, &bounds)) {
         EXPECT(!bounds.is_exact);
-        Buffer *buf = ARENA_NEW(arena, Buffer);
-        buffer_init_arena(buf, arena, 256, BSON_DOC_SIZE_MAX);
-        DocBuilder b;
-        doc_builder_init(&b, buf);
+        DocBuilder b = doc_builder_in_arena(arena);
         bounds_to_bson(&bounds, used, /* is_forward= */ true, arena, &b);
         text = shell_text_of_doc(doc_builder_end(&b), arena);
     }

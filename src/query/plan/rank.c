@@ -114,10 +114,7 @@ static void keep_for_explain(Planning *p, const Trial *trials, uint32_t best) {
     PlanExecutor *exec = p->exec;
     exec->trials = ARENA_ARRAY(&exec->arena, PlanTrial, p->candidate_count);
     for (uint32_t i = 0; i < p->candidate_count; i++) {
-        Buffer *buf = ARENA_NEW(&exec->arena, Buffer);
-        buffer_init_arena(buf, &exec->arena, 1024, BSON_DOC_SIZE_MAX_INTERNAL);
-        DocBuilder b;
-        doc_builder_init(&b, buf);
+        DocBuilder b = doc_builder_in_arena_sized(&exec->arena, 1024);
         stage_explain(trials[i].root, &b, "plan", /* has_stats= */ false);
         stage_explain(trials[i].root, &b, "stats", /* has_stats= */ true);
         PlanTrial *kept = &exec->trials[exec->trial_count++];

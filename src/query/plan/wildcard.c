@@ -166,10 +166,7 @@ static IndexDesc *make_view(IndexDesc *index, Str path, Arena *arena) {
     view->field_count = index->field_count + 1;
     view->fields = ARENA_ARRAY(arena, IndexField, view->field_count);
     view->state = ARENA_NEW(arena, IndexState);
-    Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, 128, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(arena);
     DocIter iter = doc_iter(index->key_pattern);
     Elem elem;
     for (uint32_t f = 0; doc_iter_next(&iter, &elem); f++) {
@@ -207,10 +204,7 @@ static IndexDesc *make_prefix_view(IndexDesc *index, Arena *arena) {
         if (bits != 0)
             atomic_store(&view->state->is_multikey, true);
     }
-    Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, 128, BSON_DOC_SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(arena);
     DocIter iter = doc_iter(index->key_pattern);
     Elem elem;
     for (uint32_t f = 0; f < view->field_count && doc_iter_next(&iter, &elem); f++)

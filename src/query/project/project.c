@@ -40,8 +40,7 @@ ErrCode project_apply(const Projection *projection, Doc in, const ProjectInput *
     if (projection->computed_id != NULL)
         TRY(append_expr(&apply, projection->computed_id, err));
     TRY(apply_doc(&apply, &projection->root, in, err));
-    *ret_doc = doc_builder_end(&apply.b);
-    return buffer_check(out, "projected document", err);
+    return doc_builder_finish(&apply.b, "projected document", ret_doc, err);
 }
 
 bool project_is_identity(const Projection *projection) {

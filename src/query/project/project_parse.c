@@ -263,8 +263,8 @@ static ErrCode parse_elem_match(Parser *p, Elem elem, Str path, Error *err) {
     DocBuilder b;
     doc_builder_init(&b, &buf);
     build_elem_as(&b, path, elem);
-    Doc filter = doc_builder_end(&b);
-    TRY(buffer_check(&buf, "projection", err));
+    Doc filter;
+    TRY(doc_builder_finish(&b, "projection", &filter, err));
     MatchExpr *match;
     TRY(match_parse(filter, p->ctx->match, p->arena, &match, err));
     ProjectNode *node;
@@ -430,10 +430,7 @@ Projection *project_only(const PathSet *paths, Arena *arena) {
     PathSet kept = path_set(arena);
     for (uint32_t i = 0; i < paths->count; i++)
         path_set_add(&kept, path_first_part(paths->paths[i]));
-    Buffer buf;
-    buffer_init_arena(&buf, arena, 128, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(arena);
     for (uint32_t i = 0; i < kept.count; i++)
         build_elem_as(&b, kept.paths[i], (Elem){TRUE_BYTES, 0});
     if (!path_set_covers(&kept, STR("_id")))

@@ -24,7 +24,7 @@ static inline ErrCode spill_new(void *arg, uint32_t *ret_run, Error *err) {
     ARRAY_RESERVE(spill->runs, spill->count, spill->capacity);
     MemoryRun *run = &spill->runs[spill->count];
     *run = (MemoryRun){0};
-    buffer_init(&run->records, SIZE_MAX);
+    buffer_init(&run->records, BUFFER_UNBOUNDED);
     *ret_run = (uint32_t)spill->count++;
     return ERR_OK;
 }

@@ -138,7 +138,7 @@ static void check_sorter(size_t count, uint64_t distinct, uint64_t limit, size_t
     };
     CLEANUP(sorter_free_ptr) Sorter *sorter = sorter_new(&options);
     Buffer buf;
-    buffer_init_arena(&buf, &arena, 256, 1 << 20);
+    buffer_init_arena(&buf, &arena, 256, BUFFER_UNBOUNDED);
     uint64_t *counts = ARENA_ARRAY(&arena, uint64_t, distinct);
     for (size_t i = 0; i < count; i++) {
         uint64_t k = prng_below(&prng, distinct);

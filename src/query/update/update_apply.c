@@ -41,13 +41,15 @@ static void leave(UpdateRun *run);
 static void flush(UpdateRun *run, const uint8_t *from, const uint8_t *to);
 static bool try_apply_in_place(UpdateRun *run, bool *ret_done, ErrCode *ret_rc, Error *err);
 static void move_id_first(UpdateRun *run, Doc *doc);
-static ErrCode finish(UpdateRun *run, Doc after, UpdateResult *ret_result, Error *err);
+static ErrCode finish(UpdateRun *run, UpdateResult *ret_result, Error *err);
 
 ErrCode update_apply(const UpdateProgram *program, Doc before, const UpdateApplyContext *ctx,
                      Arena *arena, UpdateResult *ret_result, Error *err) {
     if (program->pipeline != NULL) {
         Doc after;
         TRY(program->pipeline->apply(program->pipeline, before, ctx, arena, &after, err));
+        if (doc_size(after) > BSON_DOC_SIZE_MAX)
+            return update_too_large(ctx, err);
         *ret_result = (UpdateResult){after, doc_equal_bytes(before, after)};
         return ERR_OK;
     }
@@ -65,8 +67,7 @@ ErrCode update_apply(const UpdateProgram *program, Doc before, const UpdateApply
     run.depth = 0;
     uint32_t growth = doc_is_present(program->replacement) ? doc_size(program->replacement)
                                                            : program->operand_bytes;
-    /* The bound leaves room to tell "too large" at the end rather than in the middle. */
-    buffer_init_arena(&run.buf, arena, doc_size(before) + growth, BSON_DOC_SIZE_MAX + 1);
+    buffer_init_arena(&run.buf, arena, doc_size(before) + growth, BSON_DOC_SIZE_MAX);
 
     if (doc_is_present(program->replacement)) {
         TRY(update_apply_replacement(&run, err));
@@ -79,11 +80,11 @@ ErrCode update_apply(const UpdateProgram *program, Doc before, const UpdateApply
                                               : (UpdateResult){before, true};
             return rc;
         }
-        run.buf.size = 0;
+        buffer_clear(&run.buf);
         run.is_modified = false;
         TRY(update_apply_operators(&run, err));
     }
-    return finish(&run, doc_builder_end(&run.out), ret_result, err);
+    return finish(&run, ret_result, err);
 }
 
 ErrCode update_apply_operators(UpdateRun *run, Error *err) {
@@ -95,10 +96,10 @@ ErrCode update_apply_operators(UpdateRun *run, Error *err) {
     return apply_doc(run, run->program->root, run->before, err);
 }
 
-static ErrCode finish(UpdateRun *run, Doc after, UpdateResult *ret_result, Error *err) {
-    if (run->buf.overflowed || run->buf.size > BSON_DOC_SIZE_MAX)
-        return error_set(err, ERR_UPDATED_DOCUMENT_TOO_LARGE,
-                         "Resulting document after update is larger than %d", BSON_DOC_SIZE_MAX);
+static ErrCode finish(UpdateRun *run, UpdateResult *ret_result, Error *err) {
+    Doc after;
+    if (!doc_builder_try_finish(&run->out, &after))
+        return update_too_large(run->ctx, err);
     if (run->ctx->is_insert)
         move_id_first(run, &after);
     else if (!run->is_modified || doc_equal_bytes(after, run->before)) {
@@ -107,6 +108,14 @@ static ErrCode finish(UpdateRun *run, Doc after, UpdateResult *ret_result, Error
     }
     *ret_result = (UpdateResult){after, doc_equal_bytes(after, run->before)};
     return ERR_OK;
+}
+
+ErrCode update_too_large(const UpdateApplyContext *ctx, Error *err) {
+    if (ctx->is_insert)
+        return error_set(err, ERR_UPSERTED_DOCUMENT_TOO_LARGE,
+                         "Document to upsert is larger than %d", BSON_DOC_SIZE_MAX);
+    return error_set(err, ERR_UPDATED_DOCUMENT_TOO_LARGE,
+                     "Resulting document after update is larger than %d", BSON_DOC_SIZE_MAX);
 }
 
 /* Documents begin with their `_id`; that of an upsert may come from anywhere in the update. */
@@ -510,7 +519,7 @@ char *update_id_text(const UpdateRun *run) {
 
 char *update_current_path(const UpdateRun *run) {
     Buffer text;
-    buffer_init_arena(&text, run->arena, 64, SIZE_MAX / 2);
+    buffer_init_arena(&text, run->arena, 64, BUFFER_UNBOUNDED);
     for (uint32_t i = 0; i <= run->depth; i++) {
         if (i > 0)
             buffer_append_byte(&text, '.');

@@ -200,10 +200,7 @@ static void build_section(DocBuilder *b, const char *section, ChangeKind kind,
 }
 
 static Doc build_doc_delta(const ChangeList *list, Arena *arena) {
-    Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, 256, SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(arena);
     build_section(&b, "d", CHANGE_DELETE, list);
     build_section(&b, "u", CHANGE_UPDATE, list);
     build_section(&b, "i", CHANGE_INSERT, list);
@@ -214,10 +211,7 @@ static Doc build_doc_delta(const ChangeList *list, Arena *arena) {
 }
 
 static Doc build_array_delta(const ChangeList *list, int64_t length, Arena *arena) {
-    Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, 256, SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(arena);
     build_bool(&b, "a", true);
     if (length >= 0)
         build_i32(&b, "l", (int32_t)length);
@@ -293,8 +287,8 @@ ErrCode update_delta_apply(Doc before, Doc delta, Arena *arena, Doc *ret_after, 
     DocBuilder b;
     doc_builder_init(&b, buf);
     TRY(apply_to_doc(before, delta, arena, &b, err));
-    Doc after = doc_builder_end(&b);
-    TRY(buffer_check(buf, "the updated document", err));
+    Doc after;
+    TRY(doc_builder_finish(&b, "the updated document", &after, err));
     *ret_after = after;
     return ERR_OK;
 }
@@ -448,10 +442,7 @@ static ErrCode apply_to_array(Doc before, Doc delta, Arena *arena, DocBuilder *b
 /* ---- entries of the oplog ---- */
 
 Doc update_delta_entry(Doc delta, Arena *arena) {
-    Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, doc_size(delta) + 32, SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena_sized(arena, doc_size(delta) + 32);
     build_i32(&b, "$v", 2);
     build_doc(&b, "diff", delta);
     return doc_builder_end(&b);

@@ -192,8 +192,8 @@ TEST(a_delta_applied_to_the_old_version_gives_the_new_one) {
         arena_init(&arena, 16384);
         CLEANUP(error_reset) Error err = {0};
         Buffer before_buf, after_buf;
-        buffer_init_arena(&before_buf, &arena, 1024, 1 << 24);
-        buffer_init_arena(&after_buf, &arena, 1024, 1 << 24);
+        buffer_init_arena(&before_buf, &arena, 1024, BUFFER_UNBOUNDED);
+        buffer_init_arena(&after_buf, &arena, 1024, BUFFER_UNBOUNDED);
         DocBuilder b;
         doc_builder_init(&b, &before_buf);
         random_fields(&prng, &b, /* is_array= */ false, 4);
@@ -229,7 +229,7 @@ TEST(deltas_of_wide_documents_take_time_in_proportion) {
     Buffer bufs[2];
     Doc docs[2];
     for (int version = 0; version < 2; version++) {
-        buffer_init_arena(&bufs[version], &arena, 1 << 22, 1 << 26);
+        buffer_init_arena(&bufs[version], &arena, 1 << 22, BUFFER_UNBOUNDED);
         DocBuilder b;
         doc_builder_init(&b, &bufs[version]);
         for (int i = 0; i < 200000; i++) {

@@ -91,10 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     }
     /* The update is the whole document, or what stands under its first name. */
-    Buffer buf;
-    buffer_init_arena(&buf, &arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena(&arena);
     build_doc(&b, "u", holder);
     Elem update = doc_get_lit(doc_builder_end(&b), "u");
     UpdateParseContext ctx = {.match = &MATCH_CTX,

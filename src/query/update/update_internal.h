@@ -191,6 +191,8 @@ ErrCode update_apply_replacement(UpdateRun *run, Error *err) MUST_CHECK;
 ErrCode update_resolve_renames(UpdateRun *run, Error *err) MUST_CHECK;
 /* Refuses values that `_id` cannot have. */
 ErrCode update_check_id(Elem id, Error *err) MUST_CHECK;
+/* The error of a result over BSON_DOC_SIZE_MAX. */
+ErrCode update_too_large(const UpdateApplyContext *ctx, Error *err);
 
 /* Nesting of a value: 0 for scalars. */
 uint32_t update_elem_depth(Elem elem);

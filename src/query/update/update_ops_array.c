@@ -54,10 +54,9 @@ ErrCode update_list_to_value(UpdateRun *run, const Elem *items, size_t count,
         char buffer[INDEX_NAME_SIZE];
         build_elem_as(&b, index_name((uint32_t)i, buffer), items[i]);
     }
-    Doc array = doc_builder_end(&b);
-    if (buf.overflowed)
-        return error_set(err, ERR_UPDATED_DOCUMENT_TOO_LARGE,
-                         "Resulting document after update is larger than %d", BSON_DOC_SIZE_MAX);
+    Doc array;
+    if (!doc_builder_try_finish(&b, &array))
+        return update_too_large(run->ctx, err);
     *ret_value = (UpdateValue){BT_ARRAY, array.data, doc_size(array)};
     return ERR_OK;
 }
@@ -215,8 +214,7 @@ ErrCode update_parse_pull(UpdateParser *p, UpdateNode *node, Error *err) {
         DocBuilder b;
         doc_builder_init(&b, &buf);
         build_elem_as(&b, STR(""), operand);
-        filter = doc_builder_end(&b);
-        TRY(buffer_check(&buf, "$pull condition", err));
+        TRY(doc_builder_finish(&b, "$pull condition", &filter, err));
     }
     TRY(match_parse(filter, &ctx, p->arena, &args->expr, err));
     args->expr = match_optimize(args->expr, p->arena);

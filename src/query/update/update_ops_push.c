@@ -169,10 +169,9 @@ static ErrCode append_one(UpdateRun *run, Elem old, Elem item, UpdateValue *ret_
     buffer_append(&buf, array.data + 4, body_size);
     char buffer[INDEX_NAME_SIZE];
     build_elem_as(&b, index_name(doc_count(array), buffer), item);
-    Doc longer = doc_builder_end(&b);
-    if (buf.overflowed)
-        return error_set(err, ERR_UPDATED_DOCUMENT_TOO_LARGE,
-                         "Resulting document after update is larger than %d", BSON_DOC_SIZE_MAX);
+    Doc longer;
+    if (!doc_builder_try_finish(&b, &longer))
+        return update_too_large(run->ctx, err);
     *ret_value = (UpdateValue){BT_ARRAY, longer.data, doc_size(longer)};
     return ERR_OK;
 }

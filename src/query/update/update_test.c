@@ -689,7 +689,7 @@ TEST(update_refuses_results_that_are_too_large_or_too_deep) {
     /* Eight megabytes pushed twice onto themselves. */
     size_t size = 8 * 1024 * 1024;
     Buffer buf;
-    buffer_init(&buf, BSON_DOC_SIZE_MAX_INTERNAL);
+    buffer_init(&buf, BUFFER_UNBOUNDED);
     DocBuilder b;
     doc_builder_init(&b, &buf);
     char *text = malloc(size);
@@ -699,7 +699,7 @@ TEST(update_refuses_results_that_are_too_large_or_too_deep) {
     build_close(&b, set);
     Doc update = doc_builder_end(&b);
     Buffer wrapped;
-    buffer_init(&wrapped, BSON_DOC_SIZE_MAX_INTERNAL);
+    buffer_init(&wrapped, BUFFER_UNBOUNDED);
     DocBuilder w;
     doc_builder_init(&w, &wrapped);
     build_doc(&w, "u", update);
@@ -863,7 +863,7 @@ TEST(update_of_many_paths_equals_updates_one_by_one) {
         arena_init(&arena, 0);
         CLEANUP(error_reset) Error err = {0};
         Buffer buf;
-        buffer_init_arena(&buf, &arena, 512, 1 << 20);
+        buffer_init_arena(&buf, &arena, 512, BUFFER_UNBOUNDED);
         DocBuilder b;
         doc_builder_init(&b, &buf);
         build_i32(&b, "_id", 1);

@@ -58,10 +58,7 @@ static void build_random_id(DocBuilder *b, Prng *prng) {
 
 /* `id` may be missing: a random one. */
 static Doc random_doc(Source *s, Elem id) {
-    Buffer *buf = ARENA_NEW(&s->arena, Buffer);
-    buffer_init_arena(buf, &s->arena, 256, 65536);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena(&s->arena);
     if (elem_is_present(id))
         build_elem(&b, id);
     else
@@ -248,10 +245,7 @@ static bool collect(void *arg, const Collection *coll) {
 
 static void check_sound(TestNode *node, const Ns *ns, Arena *arena) {
     CLEANUP(error_reset) Error err = {0};
-    Buffer buf;
-    buffer_init_arena(&buf, arena, 4096, SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena_sized(arena, 4096);
     CLEANUP(access_done) CollAccess access = {0};
     EXPECT_OK(access_write(node->op, ns, LOCK_X, &access, &err), err);
     ValidateOptions options = {.is_full = false, .is_fast_count_enforced = true};
@@ -358,10 +352,10 @@ TEST(an_oplog_applied_elsewhere_gives_the_same_data) {
     CLEANUP(buffer_done) Buffer first;
     CLEANUP(buffer_done) Buffer wanted_sorted;
     CLEANUP(buffer_done) Buffer again;
-    buffer_init(&wanted, SIZE_MAX / 2);
-    buffer_init(&first, SIZE_MAX / 2);
-    buffer_init(&wanted_sorted, SIZE_MAX / 2);
-    buffer_init(&again, SIZE_MAX / 2);
+    buffer_init(&wanted, BUFFER_UNBOUNDED);
+    buffer_init(&first, BUFFER_UNBOUNDED);
+    buffer_init(&wanted_sorted, BUFFER_UNBOUNDED);
+    buffer_init(&again, BUFFER_UNBOUNDED);
     Arena arena;
     arena_init(&arena, 1 << 20);
     Source source = {.prng = prng_seeded(test_seed())};

@@ -69,10 +69,7 @@ static size_t entries_of(const char *text, uint64_t *ts, Doc *entries, size_t co
     size_t count = 0;
     DocIter iter = doc_iter(elem_doc(rows));
     for (Elem row; doc_iter_next(&iter, &row) && count < count_max;) {
-        Buffer *buf = ARENA_NEW(arena, Buffer);
-        buffer_init_arena(buf, arena, 256, SIZE_MAX);
-        DocBuilder b;
-        doc_builder_init(&b, buf);
+        DocBuilder b = doc_builder_in_arena(arena);
         build_entry_fields(&b, elem_doc(row));
         if (!elem_is_present(doc_get_lit(elem_doc(row), "ts")))
             build_timestamp(&b, "ts", ++*ts);
@@ -120,7 +117,7 @@ static char *dump_db(TestNode *node, const char *db, Arena *arena) {
     OpCtx *op = node->op;
     CLEANUP(error_reset) Error err = {0};
     CLEANUP(buffer_done) Buffer out;
-    buffer_init(&out, SIZE_MAX / 2);
+    buffer_init(&out, BUFFER_UNBOUNDED);
     EXPECT_OK(op_lock_global(op, LOCK_IS, &err), err);
     Catalog *catalog = catalog_acquire(node->fx.service.catalog);
     Dump dump = {.op = op, .arena = arena};
@@ -732,7 +729,7 @@ static void measure_primary(int64_t total) {
     CLEANUP(write_scratch_done) WriteScratch scratch;
     write_scratch_init(&scratch);
     CLEANUP(buffer_done) Buffer buf;
-    buffer_init(&buf, SIZE_MAX / 2);
+    buffer_init(&buf, BUFFER_UNBOUNDED);
     uint64_t ts = 1;
     uint32_t next_id = 0;
     Uuid uuid = uuid_of(STR("U1"));
@@ -780,7 +777,7 @@ TEST(a_run_uses_all_threads) {
         EXPECT_OK(apply_all(&node, entries, count, APPLY_STEADY, &err), err);
         Uuid uuid = uuid_of(STR("U1"));
         CLEANUP(buffer_done) Buffer buf;
-        buffer_init(&buf, SIZE_MAX / 2);
+        buffer_init(&buf, BUFFER_UNBOUNDED);
         uint32_t next_id = 0;
         int64_t spent_us = 0;
         for (int64_t done = 0; done < total; done += BATCH) {

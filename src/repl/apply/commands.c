@@ -171,10 +171,7 @@ static ErrCode find_target(const Command *command, Ns *ret_ns, Error *err) {
 
 /* Without some of the fields, in the operation's arena. */
 static Doc without(Doc doc, OpCtx *op, const char *first, const char *second) {
-    Buffer *buf = ARENA_NEW(&op->arena, Buffer);
-    buffer_init_arena(buf, &op->arena, doc_size(doc), BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
+    DocBuilder b = doc_builder_in_arena_sized(&op->arena, doc_size(doc));
     DocIter iter = doc_iter(doc);
     for (Elem elem; doc_iter_next(&iter, &elem);)
         if (strcmp(elem_name(elem), first) != 0 && strcmp(elem_name(elem), second) != 0)

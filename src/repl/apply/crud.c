@@ -194,10 +194,7 @@ static ErrCode find_document(const ApplyTarget *target, Elem id, RecordId *ret_r
 static Doc with_id(Doc doc, Elem id, Arena *arena) {
     if (elem_is_present(doc_get_lit(doc, "_id")))
         return doc;
-    Buffer buf;
-    buffer_init_arena(&buf, arena, doc_size(doc) + elem_size(id) + 16, SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena_sized(arena, doc_size(doc) + elem_size(id) + 16);
     build_elem_as(&b, STR("_id"), id);
     build_all(&b, doc);
     return doc_builder_end(&b);

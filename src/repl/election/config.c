@@ -78,7 +78,7 @@ static void build_settings(DocBuilder *b, const ReplConfig *config, const Oid *r
     build_close(b, opened);
 }
 
-void repl_config_build(Buffer *buf, const ReplConfig *config, const ReplConfigEdit *edit) {
+Doc repl_config_build(Buffer *buf, const ReplConfig *config, const ReplConfigEdit *edit) {
     DocBuilder b;
     doc_builder_init(&b, buf);
     build_cstr(&b, "_id", config->set_name);
@@ -98,21 +98,21 @@ void repl_config_build(Buffer *buf, const ReplConfig *config, const ReplConfigEd
     build_bool(&b, "writeConcernMajorityJournalDefault", config->is_majority_journaled);
     const Oid *id = config->has_replica_set_id ? &config->replica_set_id : NULL;
     build_settings(&b, config, edit && edit->replica_set_id ? edit->replica_set_id : id);
-    doc_builder_end(&b);
+    return doc_builder_end(&b);
 }
 
-void repl_config_build_for_user(Buffer *buf, const ReplConfig *config) {
+Doc repl_config_build_for_user(Buffer *buf, const ReplConfig *config) {
     ReplConfigEdit edit = {.version = config->version, .term = config->term};
-    repl_config_build(buf, config, &edit);
+    return repl_config_build(buf, config, &edit);
 }
 
 ReplConfig *repl_config_edit(const ReplConfig *config, const ReplConfigEdit *edit) {
     Buffer buf;
-    buffer_init(&buf, BSON_DOC_SIZE_MAX);
-    repl_config_build(&buf, config, edit);
+    buffer_init(&buf, BUFFER_UNBOUNDED);
+    Doc doc = repl_config_build(&buf, config, edit);
     Error err = {0};
     ReplConfig *edited = NULL;
-    ErrCode rc = repl_config_parse((Doc){buf.data}, REPL_CONFIG_ALLOW_ARBITERS, &edited, &err);
+    ErrCode rc = repl_config_parse(doc, REPL_CONFIG_ALLOW_ARBITERS, &edited, &err);
     if (rc != ERR_OK)
         panic("an edited replica set configuration is not valid: %s", error_message(&err));
     buffer_done(&buf);
@@ -122,7 +122,7 @@ ReplConfig *repl_config_edit(const ReplConfig *config, const ReplConfigEdit *edi
 ErrCode repl_config_for_one(const char *set_name, const char *host, ReplConfig **ret_config,
                             Error *err) {
     CLEANUP(buffer_done) Buffer buf;
-    buffer_init(&buf, BSON_DOC_SIZE_MAX);
+    buffer_init(&buf, BUFFER_UNBOUNDED);
     DocBuilder b;
     doc_builder_init(&b, &buf);
     build_cstr(&b, "_id", set_name);

@@ -128,7 +128,7 @@ ReplConfig *repl_config_edit(const ReplConfig *config, const ReplConfigEdit *edi
 
 /* Appends the document as replSetGetConfig shows it: without newlyAdded, which users may not set.
  */
-void repl_config_build_for_user(Buffer *buf, const ReplConfig *config);
+Doc repl_config_build_for_user(Buffer *buf, const ReplConfig *config);
 
 /* The smallest valid configuration of one member, as replSetInitiate without argument makes it. */
 ErrCode repl_config_for_one(const char *set_name, const char *host, ReplConfig **ret_config,

@@ -10,4 +10,4 @@ typedef struct ReplConfigHolder {
 } ReplConfigHolder;
 
 /* The document of a configuration with `edit` applied (NULL: as it is). */
-void repl_config_build(Buffer *buf, const ReplConfig *config, const ReplConfigEdit *edit);
+Doc repl_config_build(Buffer *buf, const ReplConfig *config, const ReplConfigEdit *edit);

@@ -129,10 +129,12 @@ ErrCode repl_config_parse(Doc doc, ReplConfigParseFlags flags, ReplConfig **ret_
     TRY(check_set(config, flags, err));
 
     Buffer buf;
-    buffer_init_arena(&buf, &holder->arena, 2048, BSON_DOC_SIZE_MAX);
-    repl_config_build(&buf, config, NULL);
-    TRY(buffer_check(&buf, "replica set configuration", err));
-    config->doc = (Doc){buf.data};
+    buffer_init_arena(&buf, &holder->arena, 2048, BUFFER_UNBOUNDED);
+    config->doc = repl_config_build(&buf, config, NULL);
+    if (doc_size(config->doc) > BSON_DOC_SIZE_MAX)
+        return error_set(err, ERR_BSON_OBJECT_TOO_LARGE,
+                         "the replica set configuration is larger than the limit of %d bytes",
+                         BSON_DOC_SIZE_MAX);
     *ret_config = &TAKE_PTR(holder)->config;
     return ERR_OK;
 }

@@ -135,7 +135,7 @@ TEST(repl_config_rules) {
 TEST(repl_config_takes_at_most_fifty_members) {
     for (uint32_t count = 50; count <= 51; count++) {
         CLEANUP(buffer_done) Buffer buf;
-        buffer_init(&buf, 1 << 20);
+        buffer_init(&buf, BUFFER_UNBOUNDED);
         buffer_printf(&buf, "{'_id': 'rs', 'version': 1, 'members': [{'_id': 0, 'host': 'h0'}");
         for (uint32_t i = 1; i < count; i++)
             buffer_printf(&buf, ", {'_id': %u, 'host': 'h%u', 'votes': 0, 'priority': 0}", i, i);
@@ -184,7 +184,7 @@ TEST(repl_config_document_comes_back_complete) {
     EXPECT(memcmp(&edited->replica_set_id, &config->replica_set_id, sizeof(Oid)) == 0);
 
     CLEANUP(buffer_done) Buffer buf;
-    buffer_init(&buf, 1 << 16);
+    buffer_init(&buf, BUFFER_UNBOUNDED);
     repl_config_build_for_user(&buf, config);
     CLEANUP(arena_done) Arena arena = {0};
     EXPECT(strstr(shell_text_of_doc((Doc){buf.data}, &arena), "newlyAdded") == NULL);

@@ -13,8 +13,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
         Buffer a_, b_;                                                                             \
         Error err_ = {0};                                                                          \
         if (parse(doc, &first_, &err_) == ERR_OK) {                                                \
-            buffer_init(&a_, 1 << 24);                                                             \
-            buffer_init(&b_, 1 << 24);                                                             \
+            buffer_init(&a_, BUFFER_UNBOUNDED);                                                    \
+            buffer_init(&b_, BUFFER_UNBOUNDED);                                                    \
             DocBuilder builder_;                                                                   \
             doc_builder_init(&builder_, &a_);                                                      \
             build(&builder_, &first_);                                                             \

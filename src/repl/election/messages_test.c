@@ -8,8 +8,8 @@
     do {                                                                                           \
         CLEANUP(buffer_done) Buffer buf_;                                                          \
         CLEANUP(buffer_done) Buffer again_;                                                        \
-        buffer_init(&buf_, 1 << 16);                                                               \
-        buffer_init(&again_, 1 << 16);                                                             \
+        buffer_init(&buf_, BUFFER_UNBOUNDED);                                                      \
+        buffer_init(&again_, BUFFER_UNBOUNDED);                                                    \
         DocBuilder b_;                                                                             \
         doc_builder_init(&b_, &buf_);                                                              \
         build(&b_, &(value));                                                                      \
@@ -71,7 +71,7 @@ TEST(repl_messages_come_back_unchanged) {
 TEST(repl_oplog_metadata_comes_back_unchanged) {
     static const ReplOplogMetadata METADATA = {{5, 1}, 6, {7, 1}, 3, 0, -1, "a:1"};
     CLEANUP(buffer_done) Buffer buf;
-    buffer_init(&buf, 1 << 16);
+    buffer_init(&buf, BUFFER_UNBOUNDED);
     DocBuilder b;
     doc_builder_init(&b, &buf);
     build_oplog_metadata(&b, &METADATA);
@@ -181,7 +181,7 @@ TEST(repl_messages_refuse_what_is_wrong) {
 TEST(repl_update_position_takes_at_most_fifty) {
     for (uint32_t count = 50; count <= 51; count++) {
         CLEANUP(buffer_done) Buffer buf;
-        buffer_init(&buf, 1 << 20);
+        buffer_init(&buf, BUFFER_UNBOUNDED);
         DocBuilder b;
         doc_builder_init(&b, &buf);
         size_t array = build_open_array(&b, "optimes");

@@ -14,11 +14,14 @@
 #include "storage/recovery_unit.h"
 #include "txn/retryable.h"
 
+/* Told to whoever writes more than the other members could ever read. */
+static const char ENTRY_TEXT[] = "the oplog entry of the operation";
+
 OplogStage *oplog_stage_of(Oplog *oplog, OpCtx *op) {
     if (UNLIKELY(op->oplog_stage == NULL)) {
         OplogStage *stage = NEW(OplogStage);
         stage->oplog = oplog;
-        buffer_init(&stage->ops, 2 * (size_t)BSON_DOC_SIZE_MAX_INTERNAL);
+        buffer_init(&stage->ops, OPLOG_ENTRY_BYTES_MAX);
         op->oplog_stage = stage;
     }
     return op->oplog_stage;
@@ -39,7 +42,7 @@ static DocBuilder *stage_op(Oplog *oplog, OpCtx *op, const char *kind, const Ns 
     OplogStage *stage = oplog_stage_of(oplog, op);
     invariant(!stage->is_vectored);
     if (stage->count++ > 0)
-        (void)doc_builder_end(&stage->open);
+        build_close(&stage->open, stage->open.start);
     else
         ru_request_commit_hook(op->ru);
     DocBuilder *b = &stage->open;
@@ -112,7 +115,8 @@ static ErrCode on_insert(void *arg, OpCtx *op, const Collection *coll, Doc doc, 
         session_write_build_entry(op, (OpTime){ts, stage->last.term}, &b);
     }
     oplog_build_tail(&b, ts, stage->last.term, stage->wall_ms);
-    Doc entry = doc_builder_end(&b);
+    Doc entry;
+    TRY(doc_builder_finish(&b, ENTRY_TEXT, &entry, err));
     stage->bytes += doc_size(entry);
     stage->records++;
     return oplog_insert(arg, op, ts, entry, err);
@@ -178,10 +182,12 @@ void oplog_register_observer(Oplog *oplog) {
 }
 
 /* {op: "c", ns: "admin.$cmd", o: {applyOps: [...]}} of all writes in the stage. */
-static Doc group(OplogStage *stage, OpCtx *op) {
+static ErrCode group(OplogStage *stage, OpCtx *op, Doc *ret_entry, Error *err) {
+    build_close(&stage->open, stage->open.start);
+    TRY(buffer_check(&stage->ops, ENTRY_TEXT, err));
     Arena *arena = &op->arena;
     Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, stage->ops.size + 1024, BSON_DOC_SIZE_MAX_INTERNAL);
+    buffer_init_arena(buf, arena, stage->ops.size + 1024, OPLOG_ENTRY_BYTES_MAX);
     DocBuilder *b = &stage->open;
     doc_builder_init(b, buf);
     build_cstr(b, "op", "c");
@@ -200,7 +206,7 @@ static Doc group(OplogStage *stage, OpCtx *op) {
     if (session_write_has_statements(op))
         session_write_build_entry(op, stage->last, b);
     oplog_build_tail(b, stage->last.ts, stage->last.term, stage->wall_ms);
-    return doc_builder_end(b);
+    return doc_builder_finish(b, ENTRY_TEXT, ret_entry, err);
 }
 
 ErrCode oplog_before_commit(void *arg, OpCtx *op, Error *err) {
@@ -216,14 +222,10 @@ ErrCode oplog_before_commit(void *arg, OpCtx *op, Error *err) {
         if (has_statements)
             session_write_build_entry(op, stage->last, &stage->open);
         oplog_build_tail(&stage->open, stage->last.ts, stage->last.term, stage->wall_ms);
-        entry = doc_builder_end(&stage->open);
+        TRY(doc_builder_finish(&stage->open, ENTRY_TEXT, &entry, err));
     } else {
-        (void)doc_builder_end(&stage->open);
-        entry = group(stage, op);
+        TRY(group(stage, op, &entry, err));
     }
-    if (stage->ops.overflowed || stage->open.buf->overflowed)
-        return error_set(err, ERR_TRANSACTION_TOO_LARGE,
-                         "the writes of one operation do not fit into one oplog entry of 16 MB");
     stage->records = 1;
     stage->bytes = doc_size(entry);
     TRY(oplog_insert(oplog, op, stage->last.ts, entry, err));

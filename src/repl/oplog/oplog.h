@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/list.h"
+#include "bson/doc.h"
 #include "bson/optime.h"
 #include "catalog/catalog.h"
 #include "concurrency/op_ctx.h"
@@ -22,6 +23,9 @@ typedef struct Oplog Oplog;
 
 enum {
     OPLOG_VERSION = 2,
+    /* What a larger entry says could be committed here and nowhere else: the reply that carries it
+     * would be refused by every member that fetches it. Such a write fails before its commit. */
+    OPLOG_ENTRY_BYTES_MAX = BSON_DOC_SIZE_MAX_CARRIED,
 };
 
 /* Told when the applied or the durable optime has moved on; any thread, no lock held. Must be

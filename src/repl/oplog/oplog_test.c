@@ -122,10 +122,7 @@ static char *entries_text(TestNode *node, bool is_forward, uint64_t after, Arena
             EXPECT_EQ_I64(elem_i64(doc_get_lit(entry, "ts")), rid.num);
             EXPECT_EQ_I64(elem_as_i64(doc_get_lit(entry, "t")), 7);
             EXPECT_EQ_I64(elem_as_i64(doc_get_lit(entry, "v")), 2);
-            Buffer buf;
-            buffer_init_arena(&buf, arena, 256, SIZE_MAX);
-            DocBuilder b;
-            doc_builder_init(&b, &buf);
+            DocBuilder b = doc_builder_in_arena(arena);
             DocIter iter = doc_iter(entry);
             for (Elem elem; doc_iter_next(&iter, &elem);)
                 if (strchr("o", elem_name(elem)[0]) != NULL || elem_name_is(elem, STR("ns")))
@@ -269,10 +266,7 @@ TEST(a_flush_notes_up_to_where_the_oplog_is_complete) {
 
 static void write_bytes(TestNode *node, size_t entries, size_t bytes, Arena *arena) {
     CLEANUP(error_reset) Error err = {0};
-    Buffer buf;
-    buffer_init_arena(&buf, arena, bytes + 64, SIZE_MAX);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
+    DocBuilder b = doc_builder_in_arena_sized(arena, bytes + 64);
     char *text = arena_zalloc(arena, bytes + 1);
     memset(text, 'x', bytes);
     build_cstr(&b, "msg", text);

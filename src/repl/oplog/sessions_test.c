@@ -71,10 +71,7 @@ static ErrCode insert(SessionNode *n, int32_t first, uint32_t count, const int32
     TRY(access_write(n->op, &DATA_NS, LOCK_IX, &access, err));
     InsertArgs args = {.coll = access.coll, .count = count};
     for (uint32_t i = 0; i < count; i++) {
-        Buffer *buf = ARENA_NEW(&n->op->arena, Buffer);
-        buffer_init_arena(buf, &n->op->arena, 64, 1024);
-        DocBuilder b;
-        doc_builder_init(&b, buf);
+        DocBuilder b = doc_builder_in_arena(&n->op->arena);
         build_i32(&b, "_id", first + (int32_t)i);
         args.docs[i] = doc_builder_end(&b);
     }
@@ -181,7 +178,7 @@ TEST(rows_of_a_batch_and_after_a_rollback_into_it) {
     Doc entries[ARRAY_LEN(ROWS)];
     Buffer bufs[ARRAY_LEN(ROWS)];
     for (size_t i = 0; i < ARRAY_LEN(ROWS); i++) {
-        buffer_init_arena(&bufs[i], &n.op->arena, 512, 4096);
+        buffer_init_arena(&bufs[i], &n.op->arena, 512, BUFFER_UNBOUNDED);
         build_entry(&bufs[i], ids[ROWS[i].session], ROWS[i].number, base + (uint64_t)ROWS[i].ts,
                     ROWS[i].previous != 0 ? base + (uint64_t)ROWS[i].previous : 0);
         entries[i] = (Doc){bufs[i].data};

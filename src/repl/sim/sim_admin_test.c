@@ -85,7 +85,7 @@ static void reconfigure(SimWorld *world, SimNode *node) {
     NewMember members[REPL_MEMBERS_MAX];
     uint32_t count = change_members(world, node, members);
     CLEANUP(buffer_done) Buffer buf;
-    buffer_init(&buf, 1 << 16);
+    buffer_init(&buf, BUFFER_UNBOUNDED);
     Doc doc = build_members(&buf, config, members, count);
     ReplReconfig reconfig = {
         .old_config = config,

@@ -283,7 +283,7 @@ static SimMessage *message_copy(const SimMessage *message) {
 /* Through BSON and back; what arrives must be what was sent. */
 static void through_bson(SimWorld *world, SimMessage *message) {
     CLEANUP(buffer_done) Buffer buf;
-    buffer_init(&buf, 1 << 20);
+    buffer_init(&buf, BUFFER_UNBOUNDED);
     DocBuilder b;
     doc_builder_init(&b, &buf);
     CLEANUP(error_reset) Error err = {0};
@@ -465,7 +465,7 @@ static void heal(SimWorld *world) {
 
 static ReplConfig *random_config(SimWorld *world, uint32_t member_count) {
     CLEANUP(buffer_done) Buffer buf;
-    buffer_init(&buf, 1 << 16);
+    buffer_init(&buf, BUFFER_UNBOUNDED);
     DocBuilder b;
     doc_builder_init(&b, &buf);
     build_cstr(&b, "_id", "sim");
