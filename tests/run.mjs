@@ -16,7 +16,8 @@ const HERE = dirname(fileURLToPath(import.meta.url));
 const FILE_MS_MAX =
     600_000 +
     5_000 * Number(process.env.CRASH_ROUNDS ?? 0) +
-    15_000 * Number(process.env.REPL_ROUNDS ?? 0);
+    15_000 * Number(process.env.REPL_ROUNDS ?? 0) +
+    15_000 * Number(process.env.PARTITION_ROUNDS ?? 0);
 
 const { values, positionals } = parseArgs({
     allowPositionals: true,

@@ -213,3 +213,9 @@ static void *thread_main(void *arg) {
     start.run(start.arg);
     return NULL;
 }
+
+bool thread_is_stop_pending(void) {
+    sigset_t pending;
+    return sigpending(&pending) == 0 &&
+           (sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1);
+}

@@ -74,4 +74,7 @@ ErrCode thread_start_detached(const char *name, void (*run)(void *arg), void *ar
     MUST_CHECK;
 
 void thread_sleep_us(int64_t us);
+/* Has the process got a signal to stop that is blocked, and that nobody has taken yet? For waits
+ * before there is somebody who does. */
+bool thread_is_stop_pending(void);
 int thread_cpu_count(void);

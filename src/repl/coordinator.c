@@ -385,6 +385,14 @@ static void step_down(Repl *repl, OpCtx *op, const ReplAction *action) {
     mutex_unlock(&repl->mu);
 }
 
+static void cannot_write(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
+    repl_core_cannot_write(core, now, *(int64_t *)arg, actions);
+}
+
+void repl_cannot_write(Repl *repl, int64_t term) {
+    repl_event(repl, cannot_write, &term);
+}
+
 static void do_heavy(Repl *repl, OpCtx *op, ReplAction *action) {
     CLEANUP(error_reset) Error err = {0};
     OutcomeArgs args = {.term = action->term, .member_id = action->member_id};
@@ -395,9 +403,11 @@ static void do_heavy(Repl *repl, OpCtx *op, ReplAction *action) {
         repl_event(repl, own_vote_persisted, &args);
         break;
     case REPL_ACTION_BECOME_WRITABLE:
-        if (transition_become_writable(repl, op, action->term, &err) != ERR_OK)
+        if (transition_become_writable(repl, op, action->term, &err) != ERR_OK) {
             LOG_ERROR(LOG_REPL, 7300203, "Could not take writes as primary",
                       LOG_STR("error", error_message(&err)));
+            repl_cannot_write(repl, action->term);
+        }
         break;
     case REPL_ACTION_STEP_DOWN:
         step_down(repl, op, action);

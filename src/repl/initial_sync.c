@@ -27,6 +27,7 @@
 
 enum {
     NO_SOURCE_US = 200 * 1000,
+    ROOM_LOOK_US = 500 * 1000,
     RETRY_US = 1000 * 1000,
     EXIT_GAVE_UP = 14,
 };
@@ -62,7 +63,7 @@ static bool is_wanted(const Attempt *attempt) {
     return atomic_load(&attempt->repl->state) == REPL_STARTUP2;
 }
 
-ErrCode attempt_check(Attempt *attempt, Error *err) {
+static ErrCode check_once(Attempt *attempt, Error *err) {
     if (sync_is_stopping(attempt->sync))
         return error_set(err, ERR_INTERRUPTED_AT_SHUTDOWN, "the node is stopping");
     if (sync_is_source_change_wanted(attempt->sync))
@@ -71,6 +72,15 @@ ErrCode attempt_check(Attempt *attempt, Error *err) {
         return error_set(err, ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE,
                          "this node is no member of the set any more");
     return attempt->has_window ? window_check(&attempt->window, err) : ERR_OK;
+}
+
+ErrCode attempt_check(Attempt *attempt, Error *err) {
+    TRY(check_once(attempt, err));
+    while (!storage_has_room(attempt->repl->engine)) {
+        sync_idle(attempt->sync, ROOM_LOOK_US);
+        TRY(check_once(attempt, err));
+    }
+    return ERR_OK;
 }
 
 static void end_failed(Attempt *attempt, const Error *err) {

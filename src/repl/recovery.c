@@ -10,12 +10,13 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
-#include "repl/repl_internal.h"
+#include "repl/sync_internal.h"
 #include "storage/global_lock.h"
 
 enum {
     REPLAY_BATCH_ENTRIES = 5000,
     REPLAY_BATCH_BYTES = 16 * 1024 * 1024,
+    ROOM_LOOK_US = 200 * 1000,
 };
 
 /* Entries after `after` up to `until`, copied into the operation's arena. */
@@ -40,6 +41,18 @@ static ErrCode read_batch(Repl *repl, OpCtx *op, uint64_t after, uint64_t until,
     return ERR_OK;
 }
 
+/* At start nobody reads signals yet, later they stop the fetcher. */
+static ErrCode wait_for_room(Repl *repl, Error *err) {
+    if (LIKELY(storage_has_room(repl->engine)))
+        return ERR_OK;
+    while (!storage_look_for_room(repl->engine)) {
+        if (thread_is_stop_pending() || sync_is_stopping(repl->sync))
+            return error_set(err, ERR_INTERRUPTED_AT_SHUTDOWN, "the node is stopping");
+        thread_sleep_us(ROOM_LOOK_US);
+    }
+    return ERR_OK;
+}
+
 static ErrCode replay_batch(Repl *repl, OpCtx *op, const ReplayRange *range, uint64_t *after,
                             size_t *ret_count, Error *err) {
     Doc *entries = ARENA_ARRAY(&op->arena, Doc, REPLAY_BATCH_ENTRIES);
@@ -49,6 +62,7 @@ static ErrCode replay_batch(Repl *repl, OpCtx *op, const ReplayRange *range, uin
     TRY(rc);
     if (*ret_count == 0)
         return ERR_OK;
+    TRY(wait_for_room(repl, err));
     for (size_t done = 0; done < *ret_count;) {
         size_t end = apply_batch_end(entries + done, *ret_count - done);
         TRY(applier_run(repl->applier, op, entries + done, end, range->mode, err));
@@ -92,6 +106,8 @@ ErrCode repl_replay(Repl *repl, OpCtx *op, uint64_t from_ts, OpTime *ret_last, i
     storage_set_oplog_visible_ts(repl->engine, ret_last->ts);
     int64_t start_us = clock_mono_us();
     int64_t total = 0;
+    LOG_INFO(LOG_REPL, 21550, "Replaying the oplog", LOG_I64("fromSeconds", ts_seconds(from_ts)),
+             LOG_I64("toSeconds", ts_seconds(ret_last->ts)));
     TRY(repl_replay_range(repl, op,
                           &(ReplayRange){.after_ts = from_ts,
                                          .until_ts = ret_last->ts,

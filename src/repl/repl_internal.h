@@ -207,6 +207,9 @@ void sync_drain(Sync *sync, int64_t term);
 /* Elected: goes on fetching until the core says drain. */
 void sync_catch_up(Sync *sync, int64_t term);
 
+/* As primary of `term`: somebody else shall be it. */
+void repl_cannot_write(Repl *repl, int64_t term);
+
 /* ---- wait.c ---- */
 
 /* A no-op, as primary: fails where this node is none (any more). */

@@ -298,7 +298,14 @@ static void apply_run(void *arg) {
             break;
         OpTime after;
         size_t count = take_entries(sync, entries, &after);
-        if (count == 0) {
+        bool has_room = storage_has_room(sync->repl->engine);
+        if (count > 0 && !has_room && sync->feed.drain_term != OPTIME_TERM_NONE) {
+            term = sync->feed.drain_term;
+            mutex_unlock(&sync->mu);
+            repl_cannot_write(sync->repl, term); /* others may have room */
+            mutex_lock(&sync->mu);
+        }
+        if (count == 0 || !has_room) {
             (void)cond_wait_until(&sync->apply_cond, &sync->mu, clock_mono_us() + LOOK_US);
             continue;
         }

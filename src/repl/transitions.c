@@ -86,7 +86,9 @@ ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *e
     bool is_current =
         repl_core_state(repl->core) == REPL_PRIMARY && repl_core_term(repl->core) == term;
     mutex_unlock(&repl->mu);
-    if (is_current) {
+    if (is_current && !storage_has_room(repl->engine))
+        rc = error_set(err, ERR_OUT_OF_DISK_SPACE, "the disk is full: no client could write");
+    if (is_current && rc == ERR_OK) {
         session_catalog_invalidate(repl->service->sessions);
         rc = oplog_begin_term(repl->oplog, op, term, err);
         OpTime optime;

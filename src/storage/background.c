@@ -14,6 +14,7 @@
 enum {
     MONITOR_INTERVAL_US = 1000 * 1000,
     DISK_RESERVE_PERCENT = 5,
+    DISK_OWN_QUARTERS = 3, /* of the reserve: left when the node's own work stops, too */
     BUSY_COUNT_REPORTED = 4,
 };
 #define DISK_RESERVE_BYTES_MIN (INT64_C(64) << 20) /* two journal files */
@@ -73,6 +74,29 @@ void monitor_run(void *arg) {
     mutex_unlock(&engine->threads_mu);
 }
 
+static void say_client_room(bool is_full, int64_t available, int64_t dirty, int64_t reserve) {
+    if (is_full)
+        LOG_WARN(LOG_STORAGE, 7100107, "Disk is nearly full; writes are refused",
+                 LOG_I64("availableBytes", available), LOG_I64("dirtyBytes", dirty),
+                 LOG_I64("reserveBytes", reserve));
+    else
+        LOG_INFO(LOG_STORAGE, 7100108, "Disk has room again; writes are accepted",
+                 LOG_I64("availableBytes", available));
+}
+
+static void say_own_room(bool is_exhausted, int64_t available, int64_t dirty, int64_t reserve) {
+    if (is_exhausted)
+        LOG_ERROR(
+            LOG_STORAGE, 7100120,
+            "Disk is full; applying the oplog, initial sync and recovery pause until there is "
+            "room",
+            LOG_I64("availableBytes", available), LOG_I64("dirtyBytes", dirty),
+            LOG_I64("neededBytes", reserve));
+    else
+        LOG_INFO(LOG_STORAGE, 7100121, "Disk has room again; what paused goes on",
+                 LOG_I64("availableBytes", available));
+}
+
 /* WiredTiger panics when its journal or a page cannot be written, so writes are refused before the
  * disk is really full; reads go on. What is dirty in the cache will be written sooner or later: it
  * counts as used already. */
@@ -92,15 +116,21 @@ void disk_space_check(StorageEngine *engine) {
     atomic_store(&engine->disk_free_bytes, available);
     atomic_store(&engine->disk_total_bytes, total);
     bool is_full = available - dirty < reserve;
-    if (atomic_exchange(&engine->is_disk_full, is_full) != is_full) {
-        if (is_full)
-            LOG_WARN(LOG_STORAGE, 7100107, "Disk is nearly full; writes are refused",
-                     LOG_I64("availableBytes", available), LOG_I64("dirtyBytes", dirty),
-                     LOG_I64("reserveBytes", reserve));
-        else
-            LOG_INFO(LOG_STORAGE, 7100108, "Disk has room again; writes are accepted",
-                     LOG_I64("availableBytes", available));
-    }
+    if (atomic_exchange(&engine->is_disk_full, is_full) != is_full)
+        say_client_room(is_full, available, dirty, reserve);
+    int64_t own_reserve = reserve / 4 * DISK_OWN_QUARTERS;
+    bool is_exhausted = available - dirty < own_reserve;
+    if (atomic_exchange(&engine->is_disk_exhausted, is_exhausted) != is_exhausted)
+        say_own_room(is_exhausted, available, dirty, own_reserve);
+}
+
+bool storage_has_room(const StorageEngine *engine) {
+    return !atomic_load_explicit(&engine->is_disk_exhausted, memory_order_relaxed);
+}
+
+bool storage_look_for_room(StorageEngine *engine) {
+    disk_space_check(engine);
+    return storage_has_room(engine);
 }
 
 ErrCode storage_check_disk(StorageEngine *engine, Error *err) {

@@ -373,6 +373,7 @@ ErrCode wt_error(StorageEngine *engine, int rc, const char *what, const char *ta
         _exit(14);
     case ENOSPC:
         atomic_store(&engine->is_disk_full, true);
+        atomic_store(&engine->is_disk_exhausted, true);
         return error_set(err, ERR_OUT_OF_DISK_SPACE, "could not %s%s%s%s%s: the disk is full", what,
                          space, quote, table, quote);
     default:

@@ -68,8 +68,13 @@ typedef struct AdmissionStats {
 } AdmissionStats;
 AdmissionStats storage_admission_stats(StorageEngine *engine, bool is_write);
 
-/* Fails with ERR_OUT_OF_DISK_SPACE when there is no room for more data. */
+/* Fails with ERR_OUT_OF_DISK_SPACE when there is no room for more data of clients. */
 ErrCode storage_check_disk(StorageEngine *engine, Error *err) MUST_CHECK;
+/* Is there room for what a node does on its own account, such as applying the oplog? It goes on for
+ * a while when clients are refused already; asked before each piece of work, not within one. */
+bool storage_has_room(const StorageEngine *engine);
+/* The same, asked of the disk now: for waits before storage_start_threads. */
+bool storage_look_for_room(StorageEngine *engine);
 
 /* ---- tables ---- */
 

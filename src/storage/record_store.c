@@ -112,9 +112,17 @@ ErrCode record_insert(OpCtx *op, RecordStore *rs, RecordId rid, Str data, Error 
     return record_insert_unique(op, rs, rid, data, &is_duplicate, err);
 }
 
+/* What a node does on its own account has room of its own, and looks for it before it begins
+ * (storage_has_room); taking something back must work on a full disk, too. */
+static ErrCode check_disk(const OpCtx *op, const RecordStore *rs, Error *err) {
+    if (op->is_unreplicated || op->is_uninterruptible)
+        return ERR_OK;
+    return storage_check_disk(rs->engine, err);
+}
+
 ErrCode record_insert_unique(OpCtx *op, RecordStore *rs, RecordId rid, Str data,
                              bool *ret_is_duplicate, Error *err) {
-    TRY(storage_check_disk(rs->engine, err));
+    TRY(check_disk(op, rs, err));
     WT_CURSOR *cursor;
     TRY(ru_write_cursor(op->ru, rs->uri, !rs->is_clustered, &cursor, err));
     set_key(cursor, rid);
@@ -133,8 +141,7 @@ ErrCode record_insert_unique(OpCtx *op, RecordStore *rs, RecordId rid, Str data,
 
 ErrCode record_update(OpCtx *op, RecordStore *rs, RecordId rid, Str data, size_t old_size,
                       Error *err) {
-    if (!op->is_uninterruptible) /* taking something back must work on a full disk, too */
-        TRY(storage_check_disk(rs->engine, err));
+    TRY(check_disk(op, rs, err));
     WT_CURSOR *cursor;
     TRY(ru_write_cursor(op->ru, rs->uri, /* is_overwrite= */ true, &cursor, err));
     set_key(cursor, rid);

@@ -4,12 +4,11 @@
  * loop-mounted, with a ballast file that is deleted later. Needs root.
  */
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
-import { mkdirSync, rmSync, statfsSync } from 'node:fs';
-import { join } from 'node:path';
+import { rmSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import { fails } from '../lib/expect.mjs';
-import { Server, makeTempDir, removeTempDir, waitFor } from '../lib/server.mjs';
+import { Server, waitFor } from '../lib/server.mjs';
+import { SmallDisk } from '../lib/small_disk.mjs';
 import { checkConsistency } from './consistency.mjs';
 
 const DISK_MB = 384;
@@ -17,38 +16,16 @@ const BALLAST_MB = 96;
 const FREE_AT_START_BYTES = 30 << 20;
 const OUT_OF_DISK_SPACE = 14031;
 
-const root = makeTempDir('sherd-disk-');
-const mountPoint = join(root, 'mnt');
-const ballast = join(mountPoint, 'ballast');
-const moreBallast = join(mountPoint, 'more_ballast');
+const disk = new SmallDisk(DISK_MB);
+const { obstacle } = disk;
 let server = null;
 let client = null;
 
-function run(program, ...args) {
-    const { status, stderr } = spawnSync(program, args, { encoding: 'utf8' });
-    return status === 0 ? null : `${program}: ${stderr}`;
-}
-
-/* Null when the disk is there, else why it cannot be. */
-function mountSmallDisk() {
-    if (process.getuid() !== 0) return 'mounting a small disk needs root';
-    mkdirSync(mountPoint);
-    const image = join(root, 'disk.img');
-    return (
-        run('truncate', '-s', `${DISK_MB}M`, image) ??
-        run('mkfs.ext4', '-q', '-m', '0', image) ??
-        run('mount', '-o', 'loop', image, mountPoint)
-    );
-}
-
-const obstacle = mountSmallDisk();
-process.on('exit', () => obstacle === null && run('umount', '-l', mountPoint));
-
 before(async () => {
     if (obstacle !== null) return;
-    assert.equal(run('fallocate', '-l', `${BALLAST_MB}M`, ballast), null);
+    disk.fill('ballast', BALLAST_MB << 20);
     server = new Server({
-        dbpath: join(mountPoint, 'db'),
+        dbpath: disk.path('db'),
         args: ['--wiredTigerCacheSizeGB', '0.25', '--syncdelay', '2'],
     });
     await server.start();
@@ -56,8 +33,7 @@ before(async () => {
 });
 after(async () => {
     await server?.remove();
-    if (obstacle === null) assert.equal(run('umount', mountPoint), null);
-    removeTempDir(root);
+    disk.remove();
 });
 
 const options = { skip: obstacle ?? false };
@@ -103,9 +79,7 @@ test('reads go on while the disk is full', options, async () => {
 test('a node starts on a full disk and serves reads', options, async () => {
     await server.stop();
     // The stop gave some room back: take all but what the node keeps in reserve.
-    const { bavail, bsize } = statfsSync(mountPoint);
-    const size = bavail * bsize - FREE_AT_START_BYTES;
-    if (size > 0) assert.equal(run('fallocate', '-l', String(size), moreBallast), null);
+    disk.leave('more_ballast', FREE_AT_START_BYTES);
     await server.start();
     client = await server.client();
     assert.equal(await collection().countDocuments(), stored);
@@ -119,8 +93,8 @@ test('a node starts on a full disk and serves reads', options, async () => {
 });
 
 test('writes work again once there is room, without a restart', options, async () => {
-    rmSync(ballast);
-    rmSync(moreBallast, { force: true });
+    rmSync(disk.path('ballast'));
+    rmSync(disk.path('more_ballast'), { force: true });
     await waitFor(
         () =>
             collection()
@@ -147,7 +121,7 @@ test('documents can be removed and the next start finds everything', options, as
 });
 
 test('a kill while the disk is full loses nothing', options, async () => {
-    assert.equal(run('fallocate', '-l', `${BALLAST_MB}M`, ballast), null);
+    disk.fill('ballast', BALLAST_MB << 20);
     const kept = await collection().countDocuments();
     let added = 0;
     for (;;) {
@@ -160,7 +134,7 @@ test('a kill while the disk is full loses nothing', options, async () => {
         }
     }
     await server.kill();
-    rmSync(ballast);
+    rmSync(disk.path('ballast'));
     await server.start();
     client = await server.client();
     assert.equal(await collection().countDocuments(), kept + added);

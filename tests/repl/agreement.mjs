@@ -8,10 +8,20 @@ import { DB } from './load.mjs';
 
 const CATCH_UP_MS_MAX = 40_000;
 
-/* Members run, one of them is primary, the others have all it has, and it stays so. */
+/* Members run, one of them is primary, the others have all it has, and it stays so: index builds
+ * that go on without those who asked for them are over, too. */
 export async function waitForCalm(set) {
     await set.waitForPrimary({ timeoutMs: CATCH_UP_MS_MAX });
     await set.waitForSecondaries({ timeoutMs: CATCH_UP_MS_MAX });
+    await waitFor(
+        async () => {
+            const primary = await set.findPrimary();
+            if (primary === null) return false;
+            const { n } = await set.command(primary, { count: 'system.indexBuilds' }, 'config');
+            return n === 0;
+        },
+        { timeoutMs: CATCH_UP_MS_MAX, what: 'the end of all index builds' },
+    );
     await set.waitForReplication({ timeoutMs: CATCH_UP_MS_MAX });
 }
 

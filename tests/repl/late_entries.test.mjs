@@ -23,6 +23,7 @@ before(async () => {
     });
 });
 after(async () => {
+    if (network.obstacle === null) network.heal();
     await set?.remove();
     network.remove();
 });

@@ -105,6 +105,7 @@ typedef enum ReplStepDownReason {
     REPL_STEP_DOWN_COMMAND,
     REPL_STEP_DOWN_RECONFIG, /* not a member, or not electable, any more */
     REPL_STEP_DOWN_SHUTDOWN,
+    REPL_STEP_DOWN_CANNOT_WRITE,
 } ReplStepDownReason;
 
 typedef struct ReplAction {
@@ -302,6 +303,9 @@ ErrCode repl_core_abort_catch_up(ReplCore *core, ReplNow now, ReplActions *actio
  * from what it has. Other errors of fetching end with another source. */
 void repl_core_catch_up_failed(ReplCore *core, ReplNow now, ReplActions *actions);
 void repl_core_on_drained(ReplCore *core, ReplNow now, int64_t term, ReplActions *actions);
+/* The primary of `term` cannot apply, or write its first entry: it steps down, and does not stand
+ * again for a while, so that others get a chance. */
+void repl_core_cannot_write(ReplCore *core, ReplNow now, int64_t term, ReplActions *actions);
 
 /* No more elections and no more votes asked; a primary steps down. */
 void repl_core_shut_down(ReplCore *core, ReplNow now, ReplActions *actions);

@@ -3,6 +3,10 @@
 
 #include "repl/election/core_internal.h"
 
+enum {
+    CANNOT_WRITE_FREEZE_MS = 10 * 1000,
+};
+
 static void finish_catch_up(ReplCore *core, ReplActions *actions);
 static void offer_config_of_term(ReplCore *core, ReplActions *actions);
 static int32_t choose_hand_off(const ReplCore *core);
@@ -131,6 +135,15 @@ void repl_core_on_drained(ReplCore *core, ReplNow now, int64_t term, ReplActions
         offer_config_of_term(core, actions);
         ReplAction *action = core_add_action(actions, REPL_ACTION_BECOME_WRITABLE);
         action->term = term;
+    }
+    core_end_event(core, actions);
+}
+
+void repl_core_cannot_write(ReplCore *core, ReplNow now, int64_t term, ReplActions *actions) {
+    core_begin_event(core, now);
+    if (core_is_primary(core) && core->term == term) {
+        core->freeze_until_ms = now.mono_ms + CANNOT_WRITE_FREEZE_MS;
+        core_step_down(core, now, REPL_STEP_DOWN_CANNOT_WRITE, actions);
     }
     core_end_event(core, actions);
 }

@@ -427,6 +427,23 @@ TEST(repl_core_primary_without_a_majority_steps_down) {
     EXPECT_EQ_I64(repl_core_term(fx.core), 2);
 }
 
+TEST(repl_core_primary_that_cannot_write_lets_others_try) {
+    CLEANUP(fixture_done) Fixture fx = fixture(THREE);
+    become_primary(&fx);
+    int64_t term = repl_core_term(fx.core);
+    repl_core_cannot_write(fx.core, fx.now, term - 1, &fx.actions);
+    EXPECT(find(&fx, REPL_ACTION_STEP_DOWN) == NULL);
+    repl_core_cannot_write(fx.core, fx.now, term, &fx.actions);
+    const ReplAction *down = find(&fx, REPL_ACTION_STEP_DOWN);
+    REQUIRE(down != NULL);
+    EXPECT(down->step_down_reason == REPL_STEP_DOWN_CANNOT_WRITE);
+    clear(&fx);
+    repl_core_cannot_write(fx.core, fx.now, term, &fx.actions); /* twice */
+    EXPECT(find(&fx, REPL_ACTION_STEP_DOWN) == NULL);
+    repl_core_on_stepped_down(fx.core, fx.now, &fx.actions);
+    EXPECT(repl_core_why_not_electable(fx.core, fx.now)[0] != '\0');
+}
+
 static void report(Fixture *fx, int32_t member_id, ReplPosition position, int64_t term) {
     CLEANUP(error_reset) Error err = {0};
     static ReplUpdatePosition update;

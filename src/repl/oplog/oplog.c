@@ -228,9 +228,11 @@ void oplog_advance_cluster_time(Oplog *oplog, uint64_t ts) {
 /* ---- slots ---- */
 
 ErrCode oplog_begin_term(Oplog *oplog, OpCtx *op, int64_t term, Error *err) {
-    TRY(truncate_point_note(oplog, op, oplog_applied(oplog).ts, err));
-    atomic_store(&oplog->term, term);
-    return ERR_OK;
+    atomic_store(&oplog->term, term); /* first: see truncate_point.c */
+    ErrCode rc = truncate_point_begin(oplog, op, err);
+    if (rc != ERR_OK)
+        atomic_store(&oplog->term, OPTIME_TERM_NONE);
+    return rc;
 }
 
 void oplog_end_term(Oplog *oplog) {

@@ -61,7 +61,7 @@ struct Oplog {
     Collection *_Atomic coll;            /* NULL: there is none yet; set once */
     RecordStore *_Atomic truncate_point; /* of local.replset.oplogTruncateAfterPoint */
     OpCtx *flush_op;      /* writes the truncate point; used by one flusher at a time */
-    uint64_t noted_point; /* likewise: what the truncate point is */
+    _Atomic uint64_t noted_point; /* what the truncate point is, by the last flush that noted it */
     OplogMovedFn moved;
     void *moved_arg;
 
@@ -101,7 +101,8 @@ void oplog_after_unit(void *oplog, OpCtx *op, bool is_committed);
 void oplog_stage_free(struct OplogStage *stage);
 
 /* truncate_point.c */
-ErrCode truncate_point_note(Oplog *oplog, OpCtx *op, uint64_t ts, Error *err) MUST_CHECK;
+/* Of a new primary, before its first write: the point is noted, and in the journal. */
+ErrCode truncate_point_begin(Oplog *oplog, OpCtx *op, Error *err) MUST_CHECK;
 ErrCode truncate_point_open(Oplog *oplog, OpCtx *op, Error *err) MUST_CHECK;
 uint64_t oplog_before_flush(void *oplog);
 void oplog_after_flush(void *oplog, uint64_t token);

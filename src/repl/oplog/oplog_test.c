@@ -3,11 +3,13 @@
  * (OPL-1 to OPL-4).
  */
 #include "base/alloc.h"
+#include "base/failpoint.h"
 #include "bson/builder.h"
 #include "bson/json.h"
 #include "ddl/ddl.h"
 #include "index/collection_write.h"
 #include "repl/oplog/node_test.h"
+#include "repl/oplog/oplog_internal.h"
 
 static Ns ns_of(const char *text) {
     CLEANUP(error_reset) Error err = {0};
@@ -261,6 +263,72 @@ TEST(a_flush_notes_up_to_where_the_oplog_is_complete) {
     Doc none;
     EXPECT_OK(oplog_read_at(node.oplog, node.op, applied.ts + 1, &none, &err), err);
     EXPECT(!doc_is_present(none));
+    test_node_close(&node);
+}
+
+static uint64_t read_point(TestNode *node) {
+    CLEANUP(error_reset) Error err = {0};
+    uint64_t point = UINT64_MAX;
+    EXPECT_OK(oplog_read_truncate_after_point(node->oplog, node->op, &point, &err), err);
+    return point;
+}
+
+TEST(a_point_that_cannot_be_noted_stops_what_depends_on_it) {
+    /* Goal (OPL-4): while the truncate point cannot be written nothing becomes durable, and nobody
+     * becomes primary; both go on when it can. */
+    CLEANUP(error_reset) Error err = {0};
+    TestNode node;
+    open_primary(&node);
+    insert_one(node.op, 1);
+    EXPECT_OK(storage_wait_durable(node.fx.engine, node.op, &err), err);
+    uint64_t durable = oplog_ends(node.oplog).durable.ts;
+    const FailpointConfig fails = {.mode = FAILPOINT_ALWAYS_ON, .error_code = ERR_INTERNAL_ERROR};
+    (void)failpoint_configure(FP_OPLOG_POINT_NOTING, &fails);
+    insert_one(node.op, 2);
+    EXPECT_OK(storage_wait_durable(node.fx.engine, node.op, &err), err);
+    EXPECT_EQ_U64(oplog_ends(node.oplog).durable.ts, durable);
+    EXPECT_EQ_U64(read_point(&node), durable);
+    oplog_end_term(node.oplog);
+    EXPECT(oplog_begin_term(node.oplog, node.op, 8, &err) != ERR_OK);
+    error_reset(&err);
+    EXPECT(oplog_reserve(node.oplog, node.op, oplog_stage_of(node.oplog, node.op), 1, &err) ==
+           ERR_NOT_WRITABLE_PRIMARY);
+    error_reset(&err);
+    (void)failpoint_configure(FP_OPLOG_POINT_NOTING, &(FailpointConfig){0});
+    EXPECT_OK(oplog_begin_term(node.oplog, node.op, 8, &err), err);
+    uint64_t applied = oplog_applied(node.oplog).ts;
+    EXPECT_EQ_U64(read_point(&node), applied);
+    EXPECT_EQ_U64(oplog_ends(node.oplog).durable.ts, applied);
+    test_node_close(&node);
+}
+
+typedef struct BusyFlusher {
+    StorageEngine *engine;
+    _Atomic bool is_over;
+} BusyFlusher;
+
+static void flush_all_the_time(void *arg) {
+    BusyFlusher *busy = arg;
+    while (!atomic_load(&busy->is_over))
+        storage_ask_flush(busy->engine);
+}
+
+TEST(a_flush_beside_a_step_up_does_not_take_its_note_back) {
+    /* Goal (OPL-4): once a member is primary the point is noted, whatever flushes run meanwhile. */
+    CLEANUP(error_reset) Error err = {0};
+    TestNode node;
+    open_primary(&node);
+    insert_one(node.op, 1);
+    BusyFlusher busy = {.engine = node.fx.engine};
+    Thread flusher = {0};
+    EXPECT_OK(thread_start(&flusher, "flusher", flush_all_the_time, &busy, &err), err);
+    for (int64_t term = 10; term < 60; term++) {
+        oplog_end_term(node.oplog);
+        EXPECT_OK(oplog_begin_term(node.oplog, node.op, term, &err), err);
+        EXPECT_EQ_U64(read_point(&node), oplog_applied(node.oplog).ts);
+    }
+    atomic_store(&busy.is_over, true);
+    thread_join(&flusher);
     test_node_close(&node);
 }
 

@@ -10,6 +10,10 @@
  * The note comes before all later writes in the journal, so it survives whenever they do. A
  * secondary writes whole batches in order and needs no note: it clears the one it has before it
  * reports anything as durable.
+ *
+ * Only flushes write it, one at a time, by whether this member is primary at that moment. So a new
+ * primary becomes one first and asks for a flush then, before it writes anything: the note of an
+ * earlier flush cannot come after its own. Where the note cannot be written, nothing new is durable.
  */
 #include "base/alloc.h"
 #include "base/failpoint.h"
@@ -111,13 +115,6 @@ static ErrCode write_point(Oplog *oplog, OpCtx *op, uint64_t ts, Error *err) {
     return op_run_with_retry(op, write_attempt, &args, err);
 }
 
-/* While nobody else writes it: no flush notes anything new then. */
-ErrCode truncate_point_note(Oplog *oplog, OpCtx *op, uint64_t ts, Error *err) {
-    TRY(write_point(oplog, op, ts, err));
-    oplog->noted_point = ts;
-    return ERR_OK;
-}
-
 ErrCode oplog_read_truncate_after_point(Oplog *oplog, OpCtx *op, uint64_t *ret_ts, Error *err) {
     *ret_ts = 0;
     if (oplog->truncate_point == NULL)
@@ -136,7 +133,19 @@ ErrCode oplog_read_truncate_after_point(Oplog *oplog, OpCtx *op, uint64_t *ret_t
 ErrCode oplog_clear_truncate_after_point(Oplog *oplog, OpCtx *op, Error *err) {
     if (oplog->truncate_point == NULL)
         return ERR_OK;
-    return truncate_point_note(oplog, op, 0, err);
+    TRY(write_point(oplog, op, 0, err));
+    atomic_store(&oplog->noted_point, 0);
+    return ERR_OK;
+}
+
+ErrCode truncate_point_begin(Oplog *oplog, OpCtx *op, Error *err) {
+    uint64_t applied_ts = oplog_applied(oplog).ts;
+    TRY(storage_wait_durable(oplog->engine, op, err));
+    if (atomic_load(&oplog->noted_point) == applied_ts)
+        return ERR_OK;
+    return error_set(err, ERR_OPERATION_FAILED,
+                     "could not note up to where the oplog is complete, as a primary has to before "
+                     "it writes; the log tells why");
 }
 
 /* By whoever flushes the journal, one at a time. */
@@ -148,19 +157,23 @@ uint64_t oplog_before_flush(void *arg) {
     oplog->flushing_wall_ms = oplog->applied_wall_ms;
     mutex_unlock(&oplog->mu);
     uint64_t point = atomic_load(&oplog->term) != OPTIME_TERM_NONE ? applied.ts : 0;
-    if (oplog->truncate_point == NULL || point == oplog->noted_point)
+    if (oplog->truncate_point == NULL || point == atomic_load(&oplog->noted_point))
         return applied.ts;
     OpCtx *op = oplog->flush_op;
     CLEANUP(error_reset) Error err = {0};
     op_begin(op, &(OpDescription){.op_type = "none", .ns = "", .desc = "JournalFlusher"});
-    if (write_point(oplog, op, point, &err) == ERR_OK)
-        oplog->noted_point = point;
+    ErrCode rc = failpoint_check(FP_OPLOG_POINT_NOTING, &err);
+    if (rc == ERR_OK)
+        rc = write_point(oplog, op, point, &err);
+    if (rc == ERR_OK)
+        atomic_store(&oplog->noted_point, point);
     else
-        LOG_ERROR(LOG_REPL, 7300101, "Could not note up to where the oplog is complete",
+        LOG_ERROR(LOG_REPL, 7300101,
+                  "Could not note up to where the oplog is complete; nothing new is durable",
                   LOG_STR("error", error_message(&err)));
     op_end(op);
     failpoint_hit(FP_OPLOG_POINT_NOTED);
-    return applied.ts;
+    return rc == ERR_OK ? applied.ts : 0;
 }
 
 void oplog_after_flush(void *arg, uint64_t token) {
