@@ -109,8 +109,9 @@ static void come_up(void *arg, ReplCore *core, ReplNow now, ReplActions *actions
 }
 
 ErrCode repl_start(Repl *repl, Error *err) {
-    /* A member with data serves at once; one without has to copy them first. */
-    if (atomic_load(&repl->state) == REPL_STARTUP2 && !sync_needs_copy(repl->sync)) {
+    /* A member with data serves at once; one without has to copy them first. Who is not in the
+     * configuration now serves once it is. */
+    if (!sync_needs_copy(repl->sync)) {
         ReplState state = REPL_SECONDARY;
         repl_event(repl, come_up, &state);
     }

@@ -56,9 +56,9 @@ struct StorageEngine {
     _Atomic uint64_t last_applied_ts;
     _Atomic uint64_t oplog_visible_ts;
     _Atomic uint64_t snapshot_counter;
-    _Atomic int64_t bytes_written; /* since the last look at the disk */
-    _Atomic bool is_disk_full;      /* for clients */
-    _Atomic bool is_disk_exhausted; /* for everybody */
+    _Atomic int64_t bytes_written;       /* since the last look at the disk */
+    _Atomic bool is_disk_full;           /* for clients */
+    _Atomic bool is_disk_exhausted;      /* for everybody */
     _Atomic bool is_written_since_flush; /* something for the journal flusher to do */
     _Atomic int64_t write_conflicts;
     _Atomic int64_t temporarily_unavailable;

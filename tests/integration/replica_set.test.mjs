@@ -489,6 +489,44 @@ describe('a set of three members', () => {
     });
 });
 
+for (const isRestarted of [false, true])
+    test(`REP-1: a removed member${isRestarted ? ', restarted meanwhile,' : ''} serves when it is added again`, async () => {
+        const set = await startReplicaSet({ members: [{ priority: 2 }, {}, {}] });
+        try {
+            const client = await set.client();
+            const admin = client.db('admin');
+            const reconfig = async (edit) => {
+                const { config } = await admin.command({ replSetGetConfig: 1 }, { promoteLongs: true });
+                config.version++;
+                edit(config);
+                await admin.command({ replSetReconfig: config });
+            };
+            const member = set.members[2];
+            const stateOf = async () => {
+                const { ok, myState } = await set
+                    .command(member, { replSetGetStatus: 1 })
+                    .catch(({ code }) => ({ ok: 0, myState: code }));
+                return ok === 1 ? myState : `error ${myState}`;
+            };
+            let removed;
+            await reconfig((config) => ([removed] = config.members.splice(2, 1)));
+            // REMOVED, or InvalidReplicaSetConfig where nobody told it of another set.
+            await waitFor(async () => [10, 'error 93'].includes(await stateOf()), {
+                timeoutMs: 20_000,
+                what: 'the removal',
+            });
+            const coll = client.db('removed').collection('c');
+            await coll.insertOne({ _id: 1 }, { writeConcern: { w: 2 } });
+            if (isRestarted) await member.restart();
+            await reconfig((config) => config.members.push(removed));
+            await coll.insertOne({ _id: 2 }, { writeConcern: { w: 3, wtimeoutMS: 30_000 } });
+            await waitFor(async () => (await stateOf()) === 2, { timeoutMs: 20_000, what: 'SECONDARY' });
+            await set.checkCollection('c', 'removed');
+        } finally {
+            await set.remove();
+        }
+    });
+
 test('REP-1: a delayed member is behind by its delay', async () => {
     const set = await startReplicaSet({
         members: [{}, {}, { priority: 0, hidden: true, secondaryDelaySecs: 4 }],

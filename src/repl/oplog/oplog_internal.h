@@ -60,7 +60,7 @@ struct Oplog {
     StorageEngine *engine;
     Collection *_Atomic coll;            /* NULL: there is none yet; set once */
     RecordStore *_Atomic truncate_point; /* of local.replset.oplogTruncateAfterPoint */
-    OpCtx *flush_op;      /* writes the truncate point; used by one flusher at a time */
+    OpCtx *flush_op;              /* writes the truncate point; used by one flusher at a time */
     _Atomic uint64_t noted_point; /* what the truncate point is, by the last flush that noted it */
     OplogMovedFn moved;
     void *moved_arg;

@@ -13,7 +13,8 @@
  *
  * Only flushes write it, one at a time, by whether this member is primary at that moment. So a new
  * primary becomes one first and asks for a flush then, before it writes anything: the note of an
- * earlier flush cannot come after its own. Where the note cannot be written, nothing new is durable.
+ * earlier flush cannot come after its own. Where the note cannot be written, nothing new is
+ * durable.
  */
 #include "base/alloc.h"
 #include "base/failpoint.h"
