@@ -56,7 +56,7 @@ function describe(error) {
         .split('\n')
         .filter((line) => !/node:internal|\(node:/.test(line))
         .slice(0, 24)
-        .map((line) => `    ${line.slice(0, 300)}`)
+        .map((line) => `    ${line.slice(0, 1000)}`)
         .join('\n');
 }
 

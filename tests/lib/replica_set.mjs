@@ -12,7 +12,7 @@
 import assert from 'node:assert/strict';
 import { createServer } from 'node:net';
 import { MongoClient } from 'mongodb';
-import { Server, waitFor } from './server.mjs';
+import { Server, explain, waitFor } from './server.mjs';
 
 const ELECTION_MS_MAX = 30_000;
 const EXCEEDED_TIME_LIMIT = 262;
@@ -111,6 +111,8 @@ export class ReplicaSet {
         try {
             await client.connect();
             return await client.db(db).command(command);
+        } catch (error) {
+            throw explain(error, member.lastWords());
         } finally {
             await client.close();
         }
@@ -152,13 +154,23 @@ export class ReplicaSet {
     }
 
     async waitForPrimary({ other, timeoutMs = ELECTION_MS_MAX } = {}) {
-        return waitFor(
+        return this.#wait(
             async () => {
                 const primary = await this.findPrimary();
                 return primary !== null && primary !== other ? primary : null;
             },
             { timeoutMs, what: 'a primary' },
         );
+    }
+
+    /* A failure tells of members that have ended: they may be its reason. */
+    async #wait(condition, options) {
+        try {
+            return await waitFor(condition, options);
+        } catch (error) {
+            for (const member of this.members) explain(error, member.lastWords());
+            throw error;
+        }
     }
 
     async secondaries() {
@@ -170,7 +182,7 @@ export class ReplicaSet {
 
     /* Until every running member is primary, secondary or arbiter. */
     async waitForSecondaries({ timeoutMs = ELECTION_MS_MAX } = {}) {
-        await waitFor(
+        await this.#wait(
             async () => {
                 for (const member of this.members) {
                     if (!member.isRunning()) continue;
@@ -198,7 +210,7 @@ export class ReplicaSet {
             }
             return true;
         };
-        await waitFor(isDown, { timeoutMs: ELECTION_MS_MAX, what: 'step-down' });
+        await this.#wait(isDown, { timeoutMs: ELECTION_MS_MAX, what: 'step-down' });
         return this.waitForPrimary({ other: this.members.length > 1 ? primary : undefined });
     }
 
@@ -214,7 +226,7 @@ export class ReplicaSet {
         assert.equal(hashes.size, 1, 'dbHash');
         const primary = await this.waitForPrimary();
         const count = { count: 'system.indexBuilds' };
-        await waitFor(async () => (await this.command(primary, count, 'config')).n === 0, {
+        await this.#wait(async () => (await this.command(primary, count, 'config')).n === 0, {
             timeoutMs: 10_000,
             what: 'no documents of builds',
         });
@@ -225,7 +237,7 @@ export class ReplicaSet {
         const primary = await this.waitForPrimary();
         const opTimeOf = async (member) => (await this.hello(member))?.lastWrite?.opTime?.ts;
         const target = await opTimeOf(primary);
-        await waitFor(
+        await this.#wait(
             async () => {
                 for (const member of this.members) {
                     if (!member.isRunning()) continue;

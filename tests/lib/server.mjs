@@ -174,6 +174,15 @@ export class Server {
         return end;
     }
 
+    /* "" while it runs, else how it ended and what it said last: for messages of failures. */
+    lastWords(lines = 8) {
+        if (this.#child === null || this.isRunning()) return '';
+        const { exitCode, signalCode } = this.#child;
+        const log = this.log.slice(-lines).map((entry) => JSON.stringify(entry));
+        const end = `the node on port ${this.port} has ended with ${signalCode ?? exitCode}`;
+        return [end, this.stderr.trim(), ...log].filter((text) => text !== '').join('\n');
+    }
+
     signal(name) {
         process.kill(this.pid, name);
     }
@@ -224,6 +233,15 @@ export async function startServer(options) {
         removeTempDir(server.root);
         throw error;
     }
+}
+
+/* Adds to the message of an error, and to the text that is shown of it. */
+export function explain(error, text) {
+    if (text === '') return error;
+    error.message += `; ${text}`;
+    const frames = (error.stack ?? '').split('\n').filter((line) => /^ *at /.test(line));
+    error.stack = [`${error.name}: ${error.message}`, ...frames].join('\n');
+    return error;
 }
 
 function parseLogLine(line) {
