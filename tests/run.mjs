@@ -37,11 +37,13 @@ const started = Date.now();
 const count = { passed: 0, failed: 0, skipped: 0 };
 // How the runner reports tests that --name leaves out.
 const NOT_CHOSEN = /does not match pattern/;
+const seen = new Set(); // files with a test that was reported
 const isFile = (data) => data.nesting === 0 && files.includes(data.name);
 
 function report(outcome, data) {
     if (data.details?.type === 'suite' || isFile(data) || NOT_CHOSEN.test(data.skip)) return;
     count[outcome]++;
+    seen.add(data.file);
     const file = relative(HERE, data.file ?? '');
     if (outcome === 'failed')
         console.log(`FAIL ${file}: ${data.name}\n${describe(data.details.error)}`);
@@ -73,6 +75,7 @@ stream.on('test:fail', (data) => {
     if (kind === 'subtestsFailed') return;
     if (isFile(data) || data.details?.type === 'suite') {
         count.failed++;
+        seen.add(data.file ?? data.name).add(data.name);
         console.log(`FAIL ${data.name}: ${kind}\n${describe(data.details.error)}`);
         return;
     }
@@ -82,8 +85,14 @@ stream.on('test:stderr', (data) => process.stderr.write(data.message));
 stream.on('test:stdout', (data) => values.verbose && process.stdout.write(data.message));
 stream.on('end', () => {
     const seconds = ((Date.now() - started) / 1000).toFixed(1);
-    console.log(`${files.length} files in ${seconds} s, ${count.skipped} skipped`);
-    console.log(`${count.passed} passed, ${count.failed} failed`);
+    // A file that tests nothing would pass for ever.
+    for (const file of values.name === undefined ? files : [])
+        if (!seen.has(file)) {
+            count.failed++;
+            console.log(`FAIL ${relative(HERE, file)}: no test was run`);
+        }
+    console.log(`${files.length} files in ${seconds} s`);
+    console.log(`${count.passed} passed, ${count.failed} failed, ${count.skipped} skipped`);
     process.exitCode = count.failed === 0 ? 0 : 1;
 });
 stream.resume();

@@ -9,25 +9,33 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 passed=0
 failed=0
+skipped=0
 begun=$SECONDS
 
-# Adds the last "N passed, N failed" that a part printed to the total; a part that died counts as failed.
+# Adds the last "N passed, N failed" (", N skipped") that a part printed to the total. A part that died, or that
+# tested nothing at all, counts as failed; with T= parts without a test of that name are fine.
 part() {
-    local name=$1 log status counts good bad
+    local name=$1 log status counts good bad left_out
     shift
     log=$(mktemp)
     echo "== $name"
     local start=$SECONDS
     "$@" 2>&1 | tee "$log"
     status=${PIPESTATUS[0]}
-    counts=$(grep -Eo '[0-9]+ passed, [0-9]+ failed' "$log" | tail -1)
+    counts=$(grep -Eo '[0-9]+ passed, [0-9]+ failed(, [0-9]+ skipped)?' "$log" | tail -1)
     rm -f "$log"
-    good=0 bad=0
+    good=0 bad=0 left_out=0
     if [ -n "$counts" ]; then
         good=$(cut -d' ' -f1 <<< "$counts")
         bad=$(cut -d' ' -f3 <<< "$counts")
+        left_out=$(cut -d' ' -f5 <<< "$counts")
     fi
     [ "$status" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+    if [ -z "${T:-}" ] && [ $((good + bad + ${left_out:-0})) -eq 0 ]; then
+        echo "FAIL $name: nothing was tested"
+        bad=1
+    fi
+    skipped=$((skipped + ${left_out:-0}))
     passed=$((passed + good))
     failed=$((failed + bad))
     echo "   ($((SECONDS - start)) s)"
@@ -50,7 +58,7 @@ if [ -n "${T:-}" ]; then
     part "unit tests" build/unit_tests "$T"
     part "integration tests" integration tests/integration tests/smoke
     echo
-    echo "$passed passed, $failed failed"
+    echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" -eq 0 ]
     exit
 fi
@@ -84,5 +92,5 @@ part "fuzzers" tools/fuzz.sh
 
 echo
 echo "all tests took $((SECONDS - begun)) s"
-echo "$passed passed, $failed failed"
+echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]
