@@ -575,123 +575,126 @@ function replyTests(world) {
     });
 }
 
-describe('a node alone', () => {
-    const world = { isSet: false };
-    let server;
-    before(async () => {
-        server = await startServer();
-        world.client = await server.client();
-        world.db = world.client.db('sizes');
-    });
-    after(() => server.remove());
-    rowTests(world);
-    replyTests(world);
-});
-
-describe('a set of three', () => {
-    const world = { isSet: true };
-    let set;
-    before(async () => {
-        set = await startReplicaSet({
-            args: ['--setParameter', 'enableTestCommands=1'],
+/* Side by side: most of the time goes by with bytes on their way. */
+describe('sizes', { concurrency: 2 }, () => {
+    describe('a node alone', { concurrency: 1 }, () => {
+        const world = { isSet: false };
+        let server;
+        before(async () => {
+            server = await startServer();
+            world.client = await server.client();
+            world.db = world.client.db('sizes');
         });
-        const primary = await set.waitForPrimary();
-        world.client = await set.direct(primary);
-        world.db = world.client.db('sizes');
-    });
-    after(() => set.remove());
-    rowTests(world);
-    replyTests(world);
-
-    test('RTW-1: the image of the longest document is kept for a retry', async () => {
-        const client = await set.client();
-        const coll = client.db('sizes').collection('images');
-        await insert(world, 'images', [sized(DOCUMENT_MAX, { _id: 1, n: 1 })]);
-        const image = await coll.findOneAndUpdate({ _id: 1 }, { $inc: { n: 1 } });
-        assert.equal(sizeOf(image), DOCUMENT_MAX);
+        after(() => server.remove());
+        rowTests(world);
+        replyTests(world);
     });
 
-    test('REP-2: all members have the same, and so has one that joins', async () => {
-        await set.waitForReplication();
-        const [port] = await freePorts(1);
-        const joining = new Server({ port, args: ['--replSet', set.name] });
-        set.members.push(joining);
-        await joining.start();
-        const primary = await set.waitForPrimary();
-        const { config } = await set.command(primary, { replSetGetConfig: 1 });
-        config.members.push({ _id: 3, host: `${joining.host}:${port}` });
-        config.version++;
-        await set.command(primary, { replSetReconfig: config });
-        await waitFor(async () => (await set.hello(joining))?.secondary, {
-            timeoutMs: 60_000,
-            what: 'the end of the initial sync',
-        });
-        await set.waitForReplication();
-        const hashes = await Promise.all(
-            set.members.map((member) => set.command(member, { dbHash: 1 }, 'sizes')),
-        );
-        for (const { collections } of hashes)
-            assert.deepEqual(collections, hashes[0].collections);
-        assert.ok(Object.keys(hashes[0].collections).length >= 5);
-        const reply = await world.db.command({
-            insert: 'alive',
-            documents: [{ _id: 1 }],
-            writeConcern: { w: 'majority', wtimeout: 20_000 },
-        });
-        assert.equal(reply.n, 1);
-        assert.equal(reply.writeConcernError, undefined);
-        for (const member of set.members)
-            assert.equal(
-                member.log.filter(({ msg }) => /^Replication stands still/.test(msg)).length,
-                0,
-            );
-    });
-
-    test('REP-1: a member that cannot take an entry tells why, and asks less and less often', async () => {
-        const primary = await set.waitForPrimary();
-        const members = set.members.filter((member) => member !== primary);
-        const stuck = ({ msg }) => /^Replication stands still/.test(msg);
-        /* All sources refuse, as the wire would an entry that is too large. */
-        const refuse = (mode) =>
-            Promise.all(
-                set.members.slice(0, 3).map((member) =>
-                    set.command(member, {
-                        configureFailPoint: 'failCommand',
-                        mode,
-                        ...(mode !== 'off' && {
-                            data: { failCommands: ['getMore'], errorCode: TOO_LARGE },
-                        }),
-                    }),
-                ),
-            );
-        await refuse('alwaysOn');
-        try {
-            /* Two that do not fit into one batch: the second one needs a getMore. */
-            for (const _id of [2, 3])
-                await insert(world, 'alive', [sized(10 * MB, { _id })], { writeConcern: { w: 1 } });
-            const [member] = members;
-            await waitFor(() => member.log.filter(stuck).length >= 4, {
-                timeoutMs: 10_000,
-                what: 'four attempts',
+    describe('a set of three', { concurrency: 1 }, () => {
+        const world = { isSet: true };
+        let set;
+        before(async () => {
+            set = await startReplicaSet({
+                args: ['--setParameter', 'enableTestCommands=1'],
             });
-            const told = member.log.filter(stuck);
-            assert.deepEqual(
-                told.slice(0, 4).map(({ attr }) => attr.nextInMillis),
-                [100, 200, 400, 800],
-            );
-            for (const { s, attr } of told) {
-                assert.equal(s, 'E');
-                assert.equal(attr.codeName, 'BSONObjectTooLarge');
-                assert.ok(attr.error.length > 0);
-            }
-        } finally {
-            await refuse('off');
-        }
-        const reply = await world.db.command({
-            insert: 'alive',
-            documents: [{ _id: 4 }],
-            writeConcern: { w: set.members.length, wtimeout: 20_000 },
+            const primary = await set.waitForPrimary();
+            world.client = await set.direct(primary);
+            world.db = world.client.db('sizes');
         });
-        assert.equal(reply.writeConcernError, undefined);
+        after(() => set.remove());
+        rowTests(world);
+        replyTests(world);
+
+        test('RTW-1: the image of the longest document is kept for a retry', async () => {
+            const client = await set.client();
+            const coll = client.db('sizes').collection('images');
+            await insert(world, 'images', [sized(DOCUMENT_MAX, { _id: 1, n: 1 })]);
+            const image = await coll.findOneAndUpdate({ _id: 1 }, { $inc: { n: 1 } });
+            assert.equal(sizeOf(image), DOCUMENT_MAX);
+        });
+
+        test('REP-2: all members have the same, and so has one that joins', async () => {
+            await set.waitForReplication();
+            const [port] = await freePorts(1);
+            const joining = new Server({ port, args: ['--replSet', set.name] });
+            set.members.push(joining);
+            await joining.start();
+            const primary = await set.waitForPrimary();
+            const { config } = await set.command(primary, { replSetGetConfig: 1 });
+            config.members.push({ _id: 3, host: `${joining.host}:${port}` });
+            config.version++;
+            await set.command(primary, { replSetReconfig: config });
+            await waitFor(async () => (await set.hello(joining))?.secondary, {
+                timeoutMs: 60_000,
+                what: 'the end of the initial sync',
+            });
+            await set.waitForReplication();
+            const hashes = await Promise.all(
+                set.members.map((member) => set.command(member, { dbHash: 1 }, 'sizes')),
+            );
+            for (const { collections } of hashes)
+                assert.deepEqual(collections, hashes[0].collections);
+            assert.ok(Object.keys(hashes[0].collections).length >= 5);
+            const reply = await world.db.command({
+                insert: 'alive',
+                documents: [{ _id: 1 }],
+                writeConcern: { w: 'majority', wtimeout: 20_000 },
+            });
+            assert.equal(reply.n, 1);
+            assert.equal(reply.writeConcernError, undefined);
+            for (const member of set.members)
+                assert.equal(
+                    member.log.filter(({ msg }) => /^Replication stands still/.test(msg)).length,
+                    0,
+                );
+        });
+
+        test('REP-1: a member that cannot take an entry tells why, and asks less and less often', async () => {
+            const primary = await set.waitForPrimary();
+            const members = set.members.filter((member) => member !== primary);
+            const stuck = ({ msg }) => /^Replication stands still/.test(msg);
+            /* All sources refuse, as the wire would an entry that is too large. */
+            const refuse = (mode) =>
+                Promise.all(
+                    set.members.slice(0, 3).map((member) =>
+                        set.command(member, {
+                            configureFailPoint: 'failCommand',
+                            mode,
+                            ...(mode !== 'off' && {
+                                data: { failCommands: ['getMore'], errorCode: TOO_LARGE },
+                            }),
+                        }),
+                    ),
+                );
+            await refuse('alwaysOn');
+            try {
+                /* Two that do not fit into one batch: the second one needs a getMore. */
+                for (const _id of [2, 3])
+                    await insert(world, 'alive', [sized(10 * MB, { _id })], { writeConcern: { w: 1 } });
+                const [member] = members;
+                await waitFor(() => member.log.filter(stuck).length >= 4, {
+                    timeoutMs: 10_000,
+                    what: 'four attempts',
+                });
+                const told = member.log.filter(stuck);
+                assert.deepEqual(
+                    told.slice(0, 4).map(({ attr }) => attr.nextInMillis),
+                    [100, 200, 400, 800],
+                );
+                for (const { s, attr } of told) {
+                    assert.equal(s, 'E');
+                    assert.equal(attr.codeName, 'BSONObjectTooLarge');
+                    assert.ok(attr.error.length > 0);
+                }
+            } finally {
+                await refuse('off');
+            }
+            const reply = await world.db.command({
+                insert: 'alive',
+                documents: [{ _id: 4 }],
+                writeConcern: { w: set.members.length, wtimeout: 20_000 },
+            });
+            assert.equal(reply.writeConcernError, undefined);
+        });
     });
 });
