@@ -180,7 +180,7 @@ static void write_line(LogSeverity severity, LogComponent component, int id, con
                        const LogAttr *attrs, size_t attr_count, bool is_startup_warning) {
     pthread_once(&sink.once, sink_init);
     Buffer line;
-    buffer_init(&line, LOG_LINE_BYTES_MAX * 8);
+    buffer_init(&line, BUFFER_UNBOUNDED); /* each attribute has its bound */
     format_line(&line, severity, component, id, msg, attrs, attr_count);
 
     mutex_lock(&sink.mu);

@@ -207,6 +207,17 @@ TEST(repeated_names_are_found_in_large_and_nested_documents) {
     }
 }
 
+TEST(texts_are_cut_between_characters) {
+    static const struct {
+        const char *text;
+        size_t size_max;
+        size_t size;
+    } ROWS[] = {{"", 0, 0},          {"abc", 3, 3},       {"abc", 2, 2},
+                {"a\xC3\xA9", 3, 3}, {"a\xC3\xA9", 2, 1}, {"\xE2\x82\xAC", 2, 0}};
+    for (size_t i = 0; i < ARRAY_LEN(ROWS); i++)
+        EXPECT_EQ_U64(utf8_cut(ROWS[i].text, ROWS[i].size_max).size, ROWS[i].size);
+}
+
 TEST(utf8_is_checked_as_the_standard_says) {
     static const char *const GOOD[] = {"",
                                        "plain",

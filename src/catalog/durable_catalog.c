@@ -140,7 +140,9 @@ ErrCode durable_catalog_write(OpCtx *op, CatalogService *service, const Collecti
                               bool is_new, Error *err) {
     Doc entry = durable_entry_build(coll, &op->arena);
     Str data = {(const char *)entry.data, doc_size(entry)};
-    if (data.size > BSON_DOC_SIZE_MAX)
+    /* Whoever follows another member has longer names of tables, perhaps, and no choice. */
+    bool is_follower = op->is_applying || op->is_unreplicated;
+    if (data.size > (is_follower ? BSON_DOC_SIZE_MAX_INTERNAL : BSON_DOC_SIZE_MAX))
         return error_set(err, ERR_BSON_OBJECT_TOO_LARGE,
                          "the catalog entry of collection \"%s\" would be too large",
                          coll->ns.text);

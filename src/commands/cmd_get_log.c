@@ -12,32 +12,55 @@ static const struct {
 } RINGS[] = {{"global", LOG_RING_GLOBAL}, {"startupWarnings", LOG_RING_STARTUP_WARNINGS}};
 
 typedef struct Lines {
-    DocBuilder *b;
+    Arena *arena;
+    const char *texts[LOG_RING_LINES];
     uint32_t count;
 } Lines;
 
 static void add_line(void *arg, const char *line) {
     Lines *lines = arg;
-    char name[INDEX_NAME_SIZE];
-    build_cstr(lines->b, index_name(lines->count++, name).data, line);
+    lines->texts[lines->count++] = arena_strdup(lines->arena, line);
+}
+
+/* The newest ones that fit into a reply. */
+static void build_lines(const Lines *lines, DocBuilder *b) {
+    enum {
+        LINE_BYTES = INDEX_NAME_SIZE + 6, /* around the text */
+    };
+    uint32_t first = lines->count;
+    size_t bytes = 0;
+    while (first > 0) {
+        bytes += strlen(lines->texts[first - 1]) + LINE_BYTES;
+        if (bytes > BSON_DOC_SIZE_MAX)
+            break;
+        first--;
+    }
+    size_t opened = build_open_array(b, "log");
+    for (uint32_t i = first; i < lines->count; i++) {
+        char name[INDEX_NAME_SIZE];
+        build_cstr(b, index_name(i - first, name).data, lines->texts[i]);
+    }
+    build_close(b, opened);
 }
 
 static ErrCode get_log_run(CommandCtx *ctx, void *arg, Error *err) {
     const GetLogRequest *request = arg;
-    Lines lines = {.b = ctx->reply};
     if (str_is(request->name, "*")) {
         size_t opened = build_open_array(ctx->reply, "names");
-        for (size_t i = 0; i < ARRAY_LEN(RINGS); i++)
-            add_line(&lines, RINGS[i].name);
+        for (uint32_t i = 0; i < ARRAY_LEN(RINGS); i++) {
+            char name[INDEX_NAME_SIZE];
+            build_cstr(ctx->reply, index_name(i, name).data, RINGS[i].name);
+        }
         build_close(ctx->reply, opened);
         return ERR_OK;
     }
+    Lines *lines = ARENA_NEW(cmd_arena(ctx), Lines);
+    lines->arena = cmd_arena(ctx);
     for (size_t i = 0; i < ARRAY_LEN(RINGS); i++) {
         if (!str_is(request->name, RINGS[i].name))
             continue;
-        size_t opened = build_open_array(ctx->reply, "log");
-        int64_t total = log_for_each_line(RINGS[i].ring, add_line, &lines);
-        build_close(ctx->reply, opened);
+        int64_t total = log_for_each_line(RINGS[i].ring, add_line, lines);
+        build_lines(lines, ctx->reply);
         build_count(ctx->reply, "totalLinesWritten", total);
         return ERR_OK;
     }

@@ -83,6 +83,10 @@ ErrCode build_batch(CommandCtx *ctx, CursorSource *source, const char *field, in
             break;
         }
         size_t size = doc_size(doc);
+        if (UNLIKELY(size > BSON_DOC_SIZE_MAX_CARRIED))
+            return error_set(err, ERR_BSON_OBJECT_TOO_LARGE,
+                             "a result of %zu bytes is larger than the limit of %d bytes", size,
+                             BSON_DOC_SIZE_MAX_CARRIED);
         /* One document always fits; beyond it the reply must stay below what clients accept. */
         if (ret_result->count > 0 && b->buf->size - start + size + 16 > BATCH_BYTES_MAX) {
             source->ops->give_back(source, doc);

@@ -3,9 +3,16 @@
  * the same catalog.
  */
 #include "bson/builder.h"
+#include "bson/validate.h"
 #include "catalog/write_observer.h"
 #include "ddl/ddl_internal.h"
 #include "index/spec.h"
+
+enum {
+    /* Of the text in an abort's entry: with the specifications, which fit into the catalog's entry
+     * of 16 MB, it must fit into an entry of the oplog, since nobody could refuse an abort. */
+    CAUSE_BYTES_MAX = 4096,
+};
 
 ErrCode ddl_observe(OpCtx *op, const Ns *ns, const Uuid *uuid, Doc o, Doc o2, Error *err) {
     WriteObservers *observers = catalog_write_observers(op_catalog(op));
@@ -90,7 +97,7 @@ Doc ddl_entry_index_build(OpCtx *op, const char *command, const Collection *coll
         char code_name[32];
         size_t opened = build_open_doc(&b, "cause");
         build_f64(&b, "ok", 0);
-        build_cstr(&b, "errmsg", error_message(cause));
+        build_str(&b, "errmsg", utf8_cut(error_message(cause), CAUSE_BYTES_MAX));
         build_i32(&b, "code", cause->code);
         build_cstr(&b, "codeName", error_code_name(cause->code, code_name));
         build_close(&b, opened);

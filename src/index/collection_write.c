@@ -34,6 +34,15 @@ static Str bytes_of(Doc doc) {
     return (Str){(const char *)doc.data, doc_size(doc)};
 }
 
+/* Behind the checks of all who write: a larger document could be stored, but never read again. */
+static ErrCode check_size(const OpCtx *op, const Collection *coll, Doc doc, Error *err) {
+    if (LIKELY(doc_size(doc) <= BSON_DOC_SIZE_MAX_CARRIED) || op->is_applying)
+        return ERR_OK;
+    return error_set(err, ERR_BSON_OBJECT_TOO_LARGE,
+                     "a document of %u bytes is too large for collection \"%s\"", doc_size(doc),
+                     coll->ns.text);
+}
+
 void write_scratch_init(WriteScratch *scratch) {
     key_set_init(&scratch->before);
     key_set_init(&scratch->after);
@@ -92,6 +101,7 @@ static ErrCode update_one(OpCtx *op, const Collection *coll, RecordId rid, Doc b
         return error_set(err, ERR_ILLEGAL_OPERATION,
                          "Cannot change the size of a document in a capped collection: %u != %u",
                          doc_size(before), doc_size(after));
+    TRY(check_size(op, coll, after, err));
     TRY(collection_check_validator(op, coll, before, after, err));
     TRY(record_update(op, coll->records, rid, bytes_of(after), doc_size(before), err));
     for (uint32_t i = 0; i < coll->index_count; i++) {
@@ -165,6 +175,7 @@ ErrCode duplicate_key_error(const Collection *coll, const IndexDesc *index, Inde
 
 static ErrCode insert_one(OpCtx *op, const Collection *coll, Doc doc, WriteScratch *scratch,
                           Error *err) {
+    TRY(check_size(op, coll, doc, err));
     TRY(collection_check_validator(op, coll, DOC_NONE, doc, err));
     RecordId rid;
     TRY(insert_record(op, coll, doc, scratch, &rid, err));

@@ -21,6 +21,8 @@ enum {
     AWAIT_MS = 5000, /* a reply comes at least so often, with news of the commit point */
     AWAIT_SLACK_US = 5 * 1000 * 1000,
     IDLE_US = 200 * 1000,
+    REFUSED_FIRST_US = 100 * 1000,
+    REFUSED_DOUBLINGS_MAX = 6,
     QUEUE_BYTES_MAX = 256 * 1024 * 1024,
     BATCH_DOCS = 13981010,
     BATCH_BYTES_MAX = 64 * 1024 * 1024, /* more than any message has */
@@ -222,6 +224,7 @@ static ErrCode enqueue(Sync *sync, Choice *choice, Doc docs, bool skips_first, E
         sync->queued_bytes += batch->docs.size;
         cond_signal(&sync->apply_cond);
         batch = NULL; /* the queue's */
+        sync->refused_count = 0;
     }
     mutex_unlock(&sync->mu);
     batch_free(batch);
@@ -368,6 +371,52 @@ static void set_source(Sync *sync, const char *host) {
     mutex_unlock(&sync->mu);
 }
 
+/* ---- entries that cannot be taken ---- */
+
+/* Ends that come and go with connections, elections and restarts. After any other one the next
+ * attempt meets the same entry again. */
+static bool is_passing(ErrCode rc) {
+    static const ErrCode PASSING[] = {
+        ERR_CURSOR_NOT_FOUND,
+        ERR_CURSOR_KILLED,
+        ERR_HOST_NOT_FOUND,
+        ERR_HOST_UNREACHABLE,
+        ERR_INTERRUPTED,
+        ERR_INVALID_SYNC_SOURCE,
+        ERR_NETWORK_TIMEOUT,
+        ERR_MAX_TIME_MS_EXPIRED,
+        ERR_OPLOG_START_MISSING,
+        ERR_SOCKET_EXCEPTION,
+        ERR_UNRECOVERABLE_ROLLBACK_ERROR,
+    };
+    for (size_t i = 0; i < ARRAY_LEN(PASSING); i++)
+        if (rc == PASSING[i])
+            return true;
+    return error_is_retriable(rc) || error_is_of_state(rc);
+}
+
+/* Says so and waits, longer each time: nobody but an operator can help, and a source that is asked
+ * for the same entry ten times a second is of less use to others. */
+static void wait_after_refusal(Sync *sync, const Choice *choice, ErrCode rc, const Error *err) {
+    uint32_t doublings = sync->refused_count++;
+    if (doublings > REFUSED_DOUBLINGS_MAX)
+        doublings = REFUSED_DOUBLINGS_MAX;
+    int64_t wait_us = (int64_t)REFUSED_FIRST_US << doublings;
+    char name[32];
+    LOG_ERROR(LOG_REPL, 7300290,
+              "Replication stands still: what follows in the oplog of the sync source cannot be "
+              "taken",
+              LOG_STR("syncSource", choice->host), LOG_STR("error", error_message(err)),
+              LOG_STR("codeName", error_code_name(rc, name)),
+              LOG_I64("lastFetchedSeconds", ts_seconds(choice->last_fetched.ts)),
+              LOG_I64("lastFetchedIncrement", (int64_t)(choice->last_fetched.ts & UINT32_MAX)),
+              LOG_I64("attempts", sync->refused_count), LOG_I64("nextInMillis", wait_us / 1000));
+    int64_t until_us = clock_mono_us() + wait_us;
+    for (int64_t now_us;
+         (now_us = clock_mono_us()) < until_us && !sync_is_fetching_over(sync, choice->stream);)
+        sync_idle(sync, until_us - now_us);
+}
+
 static void fetch_from(Sync *sync, OpCtx *op, Choice *choice) {
     CLEANUP(error_reset) Error err = {0};
     FetchEnd end = FETCH_CHANGE;
@@ -403,6 +452,8 @@ static void fetch_from(Sync *sync, OpCtx *op, Choice *choice) {
             deny_source(sync, choice->host, REPL_DENY_NETWORK_MS);
     }
     peer_free(peer);
+    if (UNLIKELY(rc != ERR_OK && is_wanted && !is_passing(rc)))
+        wait_after_refusal(sync, choice, rc, &err);
     arena_reset(&op->arena);
 }
 

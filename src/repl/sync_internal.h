@@ -25,6 +25,7 @@ struct Sync {
     Thread applier;
     Thread reporter;
     InitialSyncStatus *initial_sync; /* how far it is */
+    uint32_t refused_count;          /* owned by the fetcher: times in a row, see fetch.c */
 
     Mutex mu;
     /* Guarded by mu. */

@@ -399,6 +399,13 @@ ErrCode view_resolve(OpCtx *op, const Ns *ns, Doc stages, Arena *arena, AggOptio
         options->has_collation = true;
         options->collator = view->collator;
         *ret_stages = concat_arrays(view->pipeline, *ret_stages, arena);
+        if (doc_size(*ret_stages) > BSON_DOC_SIZE_MAX_INTERNAL) {
+            rc = error_set(err, ERR_BSON_OBJECT_TOO_LARGE,
+                           "the pipeline of view \"%s\" and the views below it is larger than the "
+                           "limit of %d bytes",
+                           ns->text, BSON_DOC_SIZE_MAX_INTERNAL);
+            break;
+        }
         *ret_ns = view->view_on;
     }
     catalog_release(catalog);

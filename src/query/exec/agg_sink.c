@@ -114,6 +114,15 @@ static void note_error(void *arg, uint32_t index, const Error *err) {
         error_set_extra(&first->err, err->extra);
 }
 
+/* What a pipeline gives may be larger than what may leave it. */
+static ErrCode check_size(Doc doc, Error *err) {
+    if (doc_size(doc) > BSON_DOC_SIZE_MAX_INTERNAL)
+        return error_set(err, ERR_BSON_OBJECT_TOO_LARGE,
+                         "a document of %u bytes is larger than the limit of %d bytes",
+                         doc_size(doc), BSON_DOC_SIZE_MAX_INTERNAL);
+    return ERR_OK;
+}
+
 static ErrCode insert_all(OpCtx *op, const Ns *ns, const Doc *docs, uint32_t count,
                           bool is_validation_bypassed, Error *err) {
     FirstError first = {0};
@@ -143,6 +152,7 @@ static ErrCode flush_out(OutSink *out, Error *err) {
 static ErrCode out_add(void *arg, Doc doc, Doc let_values, Error *err) {
     (void)let_values;
     OutSink *out = arg;
+    TRY(check_size(doc, err));
     out->docs[out->count++] = doc_copy(doc, &out->batch);
     if (out->count == OUT_BATCH_DOCS_MAX || arena_used(&out->batch) >= OUT_BATCH_BYTES_MAX)
         return flush_out(out, err);
@@ -379,6 +389,7 @@ static ErrCode merge_doc(MergeSink *merge, Doc doc, Doc let_values, Error *err) 
 
 static ErrCode merge_add(void *arg, Doc doc, Doc let_values, Error *err) {
     MergeSink *merge = arg;
+    TRY(check_size(doc, err));
     arena_reset(&merge->scratch);
     TRY(op_check_interrupt_slow(merge->op, err));
     bool is_by_id = merge->on_count == 1 && str_is(merge->on[0].dotted, "_id");

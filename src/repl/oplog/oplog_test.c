@@ -345,6 +345,38 @@ static void write_bytes(TestNode *node, size_t entries, size_t bytes, Arena *are
     }
 }
 
+static ErrCode note_bytes(TestNode *node, size_t bytes, Arena *arena, Error *err) {
+    DocBuilder b = doc_builder_in_arena_sized(arena, bytes + 64);
+    build_binary(&b, "p", 0, arena_zalloc(arena, bytes + 1), bytes);
+    OpTime optime;
+    return oplog_write_noop(node->oplog, node->op, doc_builder_end(&b), &optime, err);
+}
+
+TEST(an_entry_that_no_reply_could_carry_is_refused_before_its_commit) {
+    /* Goal: the limit holds to the byte, and whoever passes it leaves neither an entry nor a hole
+     * that readers would wait at. */
+    CLEANUP(error_reset) Error err = {0};
+    CLEANUP(arena_done) Arena arena = {0};
+    TestNode node;
+    open_primary(&node);
+    EXPECT_OK(note_bytes(&node, 0, &arena, &err), err);
+    Doc last = DOC_NONE;
+    EXPECT_OK(oplog_read_last(node.oplog, node.op, &last, &err), err);
+    size_t room = OPLOG_ENTRY_BYTES_MAX - doc_size(last);
+    EXPECT_OK(note_bytes(&node, room, &arena, &err), err);
+    EXPECT_OK(oplog_read_last(node.oplog, node.op, &last, &err), err);
+    EXPECT_EQ_U64(doc_size(last), OPLOG_ENTRY_BYTES_MAX);
+    OpTime before = oplog_applied(node.oplog);
+    EXPECT_EQ_I64(note_bytes(&node, room + 1, &arena, &err), ERR_BSON_OBJECT_TOO_LARGE);
+    error_reset(&err);
+    EXPECT(optime_equal(oplog_applied(node.oplog), before));
+    EXPECT_OK(note_bytes(&node, 1, &arena, &err), err);
+    EXPECT(optime_compare(oplog_applied(node.oplog), before) > 0);
+    EXPECT_OK(oplog_read_last(node.oplog, node.op, &last, &err), err);
+    EXPECT(doc_size(last) < 4096);
+    test_node_close(&node);
+}
+
 static uint64_t first_ts(TestNode *node) {
     CLEANUP(error_reset) Error err = {0};
     Doc first = DOC_NONE;
