@@ -68,6 +68,28 @@ int32_t path_index_of(Str name) {
     return index;
 }
 
+ErrCode path_pick_position(Doc array, Str name, Elem *ret_elem, Error *err) {
+    *ret_elem = ELEM_MISSING;
+    int32_t index = path_index_of(name);
+    if (index < 0)
+        return ERR_OK;
+    int32_t position = 0;
+    bool is_also_field = false;
+    DocIter iter = doc_iter(array);
+    for (Elem elem; doc_iter_next(&iter, &elem); position++) {
+        if (position == index)
+            *ret_elem = elem;
+        is_also_field |=
+            elem_type(elem) == BT_DOC && elem_is_present(doc_get(elem_doc(elem), name));
+    }
+    if (!is_also_field || !elem_is_present(*ret_elem))
+        return ERR_OK;
+    return error_set(err, (ErrCode)16746,
+                     "Ambiguous field name found in array (do not use numeric field names in "
+                     "embedded elements in an array), field: '%.*s'",
+                     (int)name.size, name.data);
+}
+
 /* Offset of the lowest zero byte of a little-endian word, 8 if there is none. */
 static inline uint32_t zero_byte_offset(uint64_t word) {
     const uint64_t ones = 0x0101010101010101u, highs = 0x8080808080808080u;
