@@ -470,3 +470,58 @@ TEST(a_long_evaluation_asks_whether_to_go_on) {
     EXPECT(expr_eval(expr, &eval, &ignored, &err) == ERR_INTERRUPTED);
     arena_done(&arena);
 }
+
+TEST(loops_keep_their_results_and_not_what_led_to_them) {
+    /* Goal: memory of a loop is that of its result, not of all intermediate ones.
+     * Method: loops that compute tens of megabytes on the way, in a few megabytes, with results
+     * that show a lost byte. */
+    static const struct {
+        const char *expr;
+        const char *expected;
+    } CASES[] = {
+        {"{'$eq':[{'$reduce':{'input':{'$range':['$z',2500]},'initialValue':[],"
+         "'in':{'$concatArrays':['$$value',['$$this']]}}},{'$range':[0,2500]}]}",
+         "true"},
+        {"{'$strLenBytes':{'$reduce':{'input':{'$range':['$z',8000]},'initialValue':'',"
+         "'in':{'$concat':['$$value','0123456789']}}}}",
+         "80000"},
+        {"{'$reduce':{'input':{'$range':['$z',1500]},'initialValue':0,'in':{'$add':['$$value',"
+         "{'$size':{'$range':['$z',1000]}}]}}}",
+         "1500000"},
+        {"{'$eq':[{'$map':{'input':{'$range':['$z',1500]},'as':'i','in':"
+         "{'$arrayElemAt':[{'$range':['$z',1500]},'$$i']}}},{'$range':[0,1500]}]}",
+         "true"},
+        {"{'$eq':[{'$filter':{'input':{'$range':['$z',1500]},'as':'i','cond':"
+         "{'$in':['$$i',{'$range':['$z',1500,3]}]}}},{'$range':[0,1500,3]}]}",
+         "true"},
+        {"{'$size':{'$zip':{'inputs':[{'$range':['$z',60000]},{'$range':['$z',60000]}]}}}",
+         "60000"},
+        {"{'$eq':[{'$map':{'input':{'$range':['$z',40]},'as':'i','in':{'$reduce':{"
+         "'input':{'$range':['$z',600]},'initialValue':['$$i'],"
+         "'in':{'$concatArrays':[{'$slice':['$$value',50]},['$$this']]}}}}},"
+         "{'$map':{'input':{'$range':['$z',40]},'as':'i','in':{'$concatArrays':[['$$i'],"
+         "{'$range':[0,49]},[599]]}}}]}",
+         "true"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+        Arena arena;
+        arena_init(&arena, 0);
+        CLEANUP(error_reset) Error err = {0};
+        ExprParseContext ctx = {0};
+        Expr *expr = NULL;
+        EXPECT_OK(expr_parse(expr_test_elem(CASES[i].expr, &arena), &ctx, &arena, &expr, &err),
+                  err);
+        Value expected = value_from_elem(expr_test_elem(CASES[i].expected, &arena));
+        Arena scratch;
+        arena_init(&scratch, 0);
+        ExprEvalContext eval = {.root = elem_doc(expr_test_elem("{'z':0}", &arena)),
+                                .scratch = &scratch,
+                                .scratch_bytes_max = 10 * 1024 * 1024};
+        Value value = VALUE_MISSING;
+        if (expr_eval(expr, &eval, &value, &err) != ERR_OK || !values_equal(value, expected, NULL))
+            test_fail(__FILE__, __LINE__, "%s: %s, %s", CASES[i].expr, value_to_text(value, &arena),
+                      error_message(&err));
+        arena_done(&scratch);
+        arena_done(&arena);
+    }
+}
