@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#include "query/expr/decimal_math.h"
+#include "query/expr/double_round.h"
 #include "query/expr/expr.h"
 
 typedef struct ExprParser {
