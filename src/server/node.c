@@ -29,6 +29,7 @@
 #include "index/build/coordinator.h"
 #include "query/cursor/cursor_table.h"
 #include "query/exec/agg_sink.h"
+#include "query/expr/time_zone.h"
 #include "repl/repl.h"
 #include "server/exit_codes.h"
 #include "server/signals.h"
@@ -66,6 +67,16 @@ static void node_stop(Node *node);
 static void wait_for_stop(Node *node);
 static ErrCode open_log(const Options *options, Error *err);
 static ErrCode set_parameters(Node *node, Error *err);
+/* A machine without the database can do without, until somebody names a zone; a directory that was
+ * asked for must be there. */
+static ErrCode use_time_zones(const Options *options, Error *err) {
+    const char *directory = option_text(options, OPTION_TIME_ZONE_INFO);
+    if (option_is_set(options, OPTION_TIME_ZONE_INFO) && access(directory, R_OK | X_OK) != 0)
+        return error_set(err, ERR_BAD_VALUE, "--timeZoneInfo '%s' cannot be read", directory);
+    time_zone_set_directory(directory);
+    return ERR_OK;
+}
+
 static ErrCode fill_setup(Node *node, const char *process_name, Error *err);
 static ErrCode open_storage(Node *node, int *ret_exit_code, Error *err);
 static ErrCode open_catalog(Node *node, Error *err);
@@ -228,6 +239,7 @@ static ErrCode fill_setup(Node *node, const char *process_name, Error *err) {
     setup->is_log_reopened = strcmp(option_text(options, OPTION_LOG_ROTATE), "reopen") == 0;
     setup->argv = options_argv_doc(options, &node->arena);
     setup->parsed = options_parsed_doc(options, &node->arena);
+    TRY(use_time_zones(options, err));
     return parse_compressors(option_text(options, OPTION_COMPRESSORS), &setup->compressors, err);
 }
 

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import {
     chmodSync,
+    copyFileSync,
     existsSync,
     mkdirSync,
     readFileSync,
@@ -319,4 +320,30 @@ test('CAT-6: a collection without its table is fatal with a clear message', asyn
     } finally {
         await server.remove();
     }
+});
+
+test('--timeZoneInfo names the directory that time zones are read from', async () => {
+    const zones = newDir();
+    mkdirSync(join(zones, 'Here'));
+    copyFileSync('/usr/share/zoneinfo/Asia/Tokyo', join(zones, 'Here', 'Too'));
+    const server = await startServer({ args: ['--timeZoneInfo', zones] });
+    try {
+        const db = (await server.client()).db('test');
+        const hour = async (timezone) => {
+            const date = new Date('2025-01-01T12:00:00Z');
+            const pipeline = [{ $documents: [{}] }, { $set: { h: { $hour: { date, timezone } } } }];
+            return (await db.aggregate(pipeline).toArray())[0].h;
+        };
+        assert.equal(await hour('Here/Too'), 21);
+        assert.equal(await hour('+01:00'), 13);
+        await assert.rejects(hour('Asia/Tokyo'), { code: 40485 });
+        removeTempDir(zones);
+        await assert.rejects(hour('Here/Three'), { code: 96, message: /tzdata/ });
+        assert.equal(await hour('Here/Too'), 21, 'what was read stays');
+    } finally {
+        await server.remove();
+    }
+    const { code, stderr, stdout } = await serve('--timeZoneInfo', zones, '--dbpath', newDir());
+    assert.notEqual(code, 0);
+    assert.ok((stdout + stderr).includes('--timeZoneInfo'));
 });
