@@ -152,6 +152,37 @@ describe('a set of one member', () => {
         assert.ok(seen.every(({ v }) => v === 'old'));
     });
 
+    test('REP-3: replies of snapshot reads say at which time they were', async () => {
+        const coll = db.collection('told');
+        await coll.insertMany(Array.from({ length: 5 }, (_, _id) => ({ _id, v: 'old' })), { writeConcern: { w: 'majority' } });
+        const readConcern = { level: 'snapshot' };
+        const { cursor } = await db.command({ find: 'told', batchSize: 2, readConcern });
+        assert.ok(cursor.atClusterTime instanceof Timestamp);
+        const more = await db.command({ getMore: cursor.id, collection: 'told' });
+        assert.deepEqual(more.cursor.atClusterTime, cursor.atClusterTime);
+        const aggregated = await db.command({ aggregate: 'told', pipeline: [], cursor: {}, readConcern });
+        assert.ok(aggregated.cursor.atClusterTime instanceof Timestamp);
+        const distinct = await db.command({ distinct: 'told', key: 'v', readConcern });
+        assert.ok(distinct.atClusterTime instanceof Timestamp);
+        const asked = { level: 'snapshot', atClusterTime: cursor.atClusterTime };
+        const again = await db.command({ distinct: 'told', key: 'v', readConcern: asked });
+        assert.deepEqual(again.atClusterTime, cursor.atClusterTime);
+        const plain = await db.command({ find: 'told', readConcern: { level: 'majority' } });
+        assert.equal(plain.cursor.atClusterTime, undefined);
+
+        const session = client.startSession({ snapshot: true });
+        try {
+            assert.equal((await coll.findOne({ _id: 1 }, { session })).v, 'old');
+            await coll.updateMany({}, { $set: { v: 'new' } }, { writeConcern: { w: 'majority' } });
+            assert.equal((await coll.findOne({ _id: 1 }, { session })).v, 'old');
+            assert.deepEqual(await coll.distinct('v', {}, { session }), ['old']);
+            assert.equal((await coll.aggregate([{ $match: { v: 'old' } }], { session }).toArray()).length, 5);
+            assert.equal((await coll.findOne({ _id: 1 })).v, 'new');
+        } finally {
+            await session.endSession();
+        }
+    });
+
     test('REP-3: how far back reads at a time may go is a parameter', async () => {
         const admin = client.db('admin');
         const set = (secs) => admin.command({ setParameter: 1, minSnapshotHistoryWindowInSeconds: secs });
