@@ -50,6 +50,8 @@ typedef struct ReplHooks {
     FlowSettings (*flow_settings)(ServiceCtx *service);
     InitialSyncSettings (*initial_sync_settings)(ServiceCtx *service);
     ReplTuning (*tuning)(ServiceCtx *service);
+    /* A primary may write as of now, and nobody else has written yet. May be NULL. */
+    void (*term_begins)(ServiceCtx *service, OpCtx *op);
 } ReplHooks;
 
 /* Reads what is stored, and brings the data up to the newest entry of the oplog. Before the node
