@@ -239,6 +239,11 @@ static void find_primary(void *arg, const ReplCore *core) {
 static ErrCode write_changes(SessionRefresher *refresher, OpCtx *op, const SessionChanges *changes,
                              Error *err) {
     Repl *repl = refresher->service->repl;
+    bool is_foreign = false;
+    if (repl == NULL)
+        TRY(repl_find_stored_config(op, &is_foreign, err));
+    if (is_foreign)
+        return ERR_OK;
     if (is_writable(refresher->service)) {
         TRY(session_collection_ensure(refresher->service, op, err));
         TRY(write_here(op, changes->used, changes->used_count, /* is_delete= */ false, err));

@@ -67,6 +67,10 @@ bool repl_hand_over(Repl *repl, int64_t timeout_ms);
 void repl_stop(Repl *repl);
 void repl_free(Repl *repl); /* NULL is fine */
 
+/* Are the data those of a member? A node that is started alone on them, for maintenance, writes
+ * nothing of its own into what is replicated: no other member would have it. */
+ErrCode repl_find_stored_config(OpCtx *op, bool *ret_found, Error *err) MUST_CHECK;
+
 /* NULL on a standalone node. */
 Repl *op_repl(const OpCtx *op);
 Oplog *repl_oplog(Repl *repl);

@@ -13,6 +13,7 @@
 #include "commands/session_refresh.h"
 #include "ddl/ddl.h"
 #include "query/exec/modify.h"
+#include "repl/repl.h"
 
 enum {
     STARTUP_LOG_BYTES = 10 * 1024 * 1024,
@@ -39,7 +40,10 @@ static void note_failure(ErrCode rc, const char *what, Error *err) {
 void start_records_write(ServiceCtx *service, OpCtx *op, int64_t start_ms) {
     CLEANUP(error_reset) Error err = {0};
     note_failure(log_this_start(service, op, start_ms, &err), STARTUP_LOG_NS.text, &err);
-    if (service->repl != NULL)
+    bool is_of_a_set = service->repl != NULL;
+    if (!is_of_a_set)
+        note_failure(repl_find_stored_config(op, &is_of_a_set, &err), "the configuration", &err);
+    if (is_of_a_set)
         return;
     note_failure(ensure_fcv(op, &err), FCV_NS_TEXT, &err);
     note_failure(session_collection_ensure(service, op, &err), "config.system.sessions", &err);

@@ -642,6 +642,39 @@ test('the public package mongodb-memory-server-core starts a replica set of it',
     }
 });
 
+test('the primary writes the version; a member started alone adds nothing to replicated data', async () => {
+    const set = await startReplicaSet({ members: [{}, { priority: 0, votes: 0 }] });
+    let alone;
+    try {
+        const client = await set.client();
+        const version = [{ _id: 'featureCompatibilityVersion', version: '7.0' }];
+        const uuids = [];
+        for (const member of set.members) {
+            const direct = await member.client();
+            const admin = direct.db('admin', { readPreference: 'secondaryPreferred' });
+            await waitFor(async () => (await admin.collection('system.version').countDocuments()) === 1);
+            assert.deepEqual(await admin.collection('system.version').find().toArray(), version);
+            const [{ info }] = await admin.listCollections({ name: 'system.version' }).toArray();
+            uuids.push(info.uuid.toString());
+            assert.equal(await direct.db('local').collection('startup_log').countDocuments(), 1);
+        }
+        assert.equal(uuids[0], uuids[1]);
+        const [entry] = await client.db('local').collection('oplog.rs').find({ ns: 'admin.system.version' }).toArray();
+        assert.equal(entry.op, 'i');
+
+        const member = set.members[1];
+        await member.stop();
+        alone = await new Server({ dbpath: member.dbpath }).start();
+        const direct = await alone.client();
+        await direct.db('admin').command({ refreshLogicalSessionCacheNow: 1 });
+        assert.deepEqual(await direct.db('config').listCollections({ name: 'system.sessions' }).toArray(), []);
+        assert.equal(await direct.db('local').collection('startup_log').countDocuments(), 2);
+    } finally {
+        await alone?.remove();
+        await set.remove();
+    }
+});
+
 test('a standalone node refuses what needs a set', async () => {
     const server = await new Server().start();
     const client = await server.client();
