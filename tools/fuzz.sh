@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 only=${1:-}
 runs=${RUNS:-50000}
 out=build-fuzz
-mkdir -p $out/obj $out/obj-gcc $out/corpus
+mkdir -p $out/obj $out/corpus
 cflags="-std=gnu17 -D_GNU_SOURCE -O1 -g -Isrc $(pkg-config --cflags libbson-1.0)"
 
 # The folders a fuzzer may reach: pure ones, and the codec of transport.
@@ -18,22 +18,12 @@ compile() {
     local source=$1 object
     object=$out/obj/$(echo "$source" | tr / _).o
     [ "$object" -nt "$source" ] && [ -z "$(find src -name '*.h' -newer "$object" -print -quit)" ] && return 0
-    # clang has no _Decimal128; the files that need it are compiled by gcc, without instrumentation.
-    rm -f "$object.by-gcc"
     clang $cflags -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined \
-        -Wno-everything -c "$source" -o "$object" 2> /dev/null && return
-    gcc $cflags -c "$source" -o "$object" && touch "$object.by-gcc"
+        -Wno-everything -c "$source" -o "$object"
 }
-# For targets that are such a file themselves: everything by gcc, with its sanitizers.
-compile_gcc() {
-    local source=$1 object
-    object=$out/obj-gcc/$(echo "$source" | tr / _).o
-    [ "$object" -nt "$source" ] && [ -z "$(find src -name '*.h' -newer "$object" -print -quit)" ] && return 0
-    gcc $cflags -fsanitize=address,undefined -fno-sanitize-recover=undefined -c "$source" -o "$object"
-}
-objects() { tr / _ | sed "s,^,$out/$1/,;s,\$,.o,"; }
-libs="-lsnappy -lzstd -lz -lpcre2-8 -licui18n -licuuc -lcrypto -lbson-1.0 -lm -lpthread"
-export -f compile compile_gcc
+objects() { tr / _ | sed "s,^,$out/obj/,;s,\$,.o,"; }
+libs="-lsnappy -lzstd -lz -lpcre2-8 -licui18n -licuuc -lcrypto -lbson-1.0 -l:libbidgcc000.a -lm -lpthread"
+export -f compile
 export cflags out
 echo "$sources" | xargs -P "$(nproc)" -I{} bash -c 'compile {}' || exit 1
 
@@ -44,17 +34,10 @@ for target in src/*/*_fuzz.c src/*/*/*_fuzz.c; do
     [ -n "$only" ] && [ "$only" != "$name" ] && [ "$only" != "${name%_fuzz}" ] && continue
     compile "$target" || exit 1
     mkdir -p "$out/corpus/$name" "tests/fuzz_corpus/$name"
-    if [ -f "$(echo "$target" | objects obj).by-gcc" ]; then
-        echo "$sources" "$target" tools/fuzz_driver.c | tr ' ' '\n' | xargs -P "$(nproc)" -I{} bash -c 'compile_gcc {}' || exit 1
-        gcc -fsanitize=address,undefined \
-            $(echo "$sources" "$target" tools/fuzz_driver.c | tr ' ' '\n' | objects obj-gcc) -o "$out/$name" $libs || exit 1
-        run=("$out/$name" "$runs" "$RANDOM" "tests/fuzz_corpus/$name")
-    else
-        clang -fsanitize=fuzzer,address,undefined $(echo "$target" | objects obj) $(echo "$sources" | objects obj) \
-            -o "$out/$name" $libs || exit 1
-        run=("$out/$name" -runs="$runs" -max_len=4096 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1
-            "$out/corpus/$name" "tests/fuzz_corpus/$name")
-    fi
+    clang -fsanitize=fuzzer,address,undefined $(echo "$target" "$sources" | tr ' ' '\n' | objects) \
+        -o "$out/$name" $libs || exit 1
+    run=("$out/$name" -runs="$runs" -max_len=4096 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1
+        "$out/corpus/$name" "tests/fuzz_corpus/$name")
     if "${run[@]}" > "$out/$name.log" 2>&1; then
         echo "fuzz: $name, $runs executions, nothing found"
         passed=$((passed + 1))

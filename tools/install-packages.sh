@@ -3,7 +3,8 @@
 set -euo pipefail
 
 build_packages=(gcc g++ cmake ninja-build pkg-config libwiredtiger-dev libbson-dev libssl-dev libpcre2-dev
-    libicu-dev libsnappy-dev libzstd-dev zlib1g-dev libyaml-dev)
+    libicu-dev libintelrdfpmath-dev libsnappy-dev libzstd-dev zlib1g-dev libyaml-dev
+    tzdata) # the last is for running: time zones are read from it
 test_packages=(clang clang-format libclang-rt-dev libmongoc-dev python3 python3-pymongo nodejs npm)
 
 packages=("${build_packages[@]}")

@@ -74,6 +74,30 @@ void arena_rewind(Arena *arena, ArenaMark mark) {
     arena->used_in_older = mark.used_in_older;
 }
 
+void *arena_rewind_keeping(Arena *arena, ArenaMark mark, const void *data, size_t size,
+                           size_t capacity) {
+    /* The younger chunks, one of which may hold the bytes, go only when these have moved. */
+    ArenaChunk *younger = NULL;
+    while (arena->chunk != mark.chunk) {
+        ArenaChunk *chunk = arena->chunk;
+        arena->chunk = chunk->older;
+        chunk->older = younger;
+        younger = chunk;
+    }
+    arena->next = mark.next;
+    arena->end = mark.chunk != NULL ? mark.chunk->data + mark.chunk->size : NULL;
+    arena->used_in_older = mark.used_in_older;
+    void *kept = arena_alloc(arena, capacity);
+    if (size > 0)
+        memmove(kept, data, size);
+    while (younger != NULL) {
+        ArenaChunk *next = younger->older;
+        xfree(younger);
+        younger = next;
+    }
+    return kept;
+}
+
 void *arena_alloc_slow(Arena *arena, size_t size) {
     size_t chunk_size = arena->chunk_size ? arena->chunk_size : ARENA_CHUNK_SIZE_DEFAULT;
     /* Chunks double, so that a large request costs a logarithmic number of mallocs. */

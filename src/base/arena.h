@@ -44,6 +44,10 @@ size_t arena_used(const Arena *arena);
 
 ArenaMark arena_mark(const Arena *arena);
 void arena_rewind(Arena *arena, ArenaMark mark);
+/* As arena_rewind, but moves the `size` bytes at `data`, allocated after the mark or elsewhere, to
+ * the mark; `capacity` bytes are there for them. */
+void *arena_rewind_keeping(Arena *arena, ArenaMark mark, const void *data, size_t size,
+                           size_t capacity);
 
 void *arena_alloc_slow(Arena *arena, size_t size);
 

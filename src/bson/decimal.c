@@ -3,8 +3,8 @@
 #include <assert.h>
 #include <float.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
+
+#include "bson/decimal128.h"
 
 typedef unsigned __int128 Uint128;
 
@@ -161,25 +161,6 @@ int decimal_compare_f64(Decimal a, double b) {
     return a_sign * by_size;
 }
 
-double decimal_to_f64(Decimal decimal) {
-    double magnitude;
-    if (decimal.kind == DECIMAL_NAN)
-        return NAN;
-    if (decimal.kind == DECIMAL_INFINITE) {
-        magnitude = INFINITY;
-    } else {
-        /* strtod rounds correctly over the whole range. There is no decimal point for a locale to
-         * change. */
-        char text[64];
-        Uint128 split = decimal_power_of_ten(17);
-        snprintf(text, sizeof(text), "%llu%017llue%d",
-                 (unsigned long long)(decimal.coefficient / split),
-                 (unsigned long long)(decimal.coefficient % split), decimal.exponent);
-        magnitude = strtod(text, NULL);
-    }
-    return decimal.is_negative ? -magnitude : magnitude;
-}
-
 double decimal_magnitude_to_f64_floor(Decimal decimal, bool *ret_is_exact) {
     assert(decimal.kind == DECIMAL_FINITE);
     if (decimal.coefficient == 0) {
@@ -297,7 +278,7 @@ double numeric_to_f64(BsonType type, const uint8_t *value) {
     case BT_DOUBLE:
         return load_f64(value);
     case BT_DECIMAL:
-        return decimal_to_f64(decimal_from_value(value));
+        return dec_to_f64((Decimal128){(uint64_t)load_i64(value), (uint64_t)load_i64(value + 8)});
     default:
         panic("not a number: BSON type %d", (int)type);
     }

@@ -2,8 +2,7 @@
  * decimal.h - decimal128 taken apart and handled exactly with integers.
  *
  * Comparison and index keys must not round: the double 0.1 and the decimal 0.1 are different
- * numbers. This is also what lets the folder (number.c apart) compile without a compiler's
- * _Decimal128.
+ * numbers. Arithmetic that may round is in decimal128.h.
  *
  * A decimal is (-1)^is_negative * coefficient * 10^exponent. Several pairs of coefficient and
  * exponent can be one value (1.0 and 1.00, a "cohort"); comparison does not tell them apart.
@@ -52,8 +51,6 @@ Decimal decimal_strip_zeros(Decimal decimal);
 int decimal_compare(Decimal a, Decimal b);
 int decimal_compare_f64(Decimal a, double b);
 
-/* Nearest double. */
-double decimal_to_f64(Decimal decimal);
 /* The largest double that is not above |decimal| (finite, at most DBL_MAX). */
 double decimal_magnitude_to_f64_floor(Decimal decimal, bool *ret_is_exact);
 /* |decimal| as integer part and whether there is a fraction; false when it is 2^63 or more. */

@@ -1,18 +1,16 @@
 #include "bson/number.h"
 
 #include <assert.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
-
-#include <bson/bson.h>
+#include <stdlib.h>
 
 #include "bson/decimal.h"
 
-_Static_assert(sizeof(_Decimal128) == DECIMAL_VALUE_SIZE, "BSON's decimal is the compiler's");
-
 static const uint8_t *number_bytes(const Number *n);
+static void strip_zeros(char *text, char *end);
 static bool add_i64(int64_t a, int64_t b, bool is_int32, Number *ret_sum);
-static _Decimal128 decimal_of_digits_15(double value);
 
 Number number_from_value(BsonType type, const uint8_t *value) {
     switch (type) {
@@ -48,7 +46,7 @@ Number number_f64(double value) {
     return (Number){.type = BT_DOUBLE, .f64 = value};
 }
 
-Number number_decimal(_Decimal128 value) {
+Number number_decimal(Decimal128 value) {
     return (Number){.type = BT_DECIMAL, .dec = value};
 }
 
@@ -78,22 +76,22 @@ bool number_is_exact_i64(Number n, int64_t *ret_value) {
     return numeric_is_exact_i64(n.type, number_bytes(&n), ret_value);
 }
 
-_Decimal128 number_to_decimal(Number n) {
+Decimal128 number_to_decimal(Number n) {
     switch (n.type) {
     case BT_INT32:
-        return n.i32;
+        return dec_from_i64(n.i32);
     case BT_INT64:
-        return n.i64;
+        return dec_from_i64(n.i64);
     case BT_DECIMAL:
         return n.dec;
     default:
-        return decimal_of_digits_15(n.f64);
+        return dec_from_f64(n.f64);
     }
 }
 
 bool number_add(Number a, Number b, bool is_widening_to_double, Number *ret_sum) {
     if (a.type == BT_DECIMAL || b.type == BT_DECIMAL) {
-        *ret_sum = number_decimal(number_to_decimal(a) + number_to_decimal(b));
+        *ret_sum = number_decimal(dec_add(number_to_decimal(a), number_to_decimal(b)));
         return true;
     }
     if (a.type == BT_DOUBLE || b.type == BT_DOUBLE) {
@@ -111,7 +109,7 @@ bool number_add(Number a, Number b, bool is_widening_to_double, Number *ret_sum)
 
 bool number_multiply(Number a, Number b, bool is_widening_to_double, Number *ret_product) {
     if (a.type == BT_DECIMAL || b.type == BT_DECIMAL) {
-        *ret_product = number_decimal(number_to_decimal(a) * number_to_decimal(b));
+        *ret_product = number_decimal(dec_multiply(number_to_decimal(a), number_to_decimal(b)));
         return true;
     }
     if (a.type == BT_DOUBLE || b.type == BT_DOUBLE) {
@@ -131,28 +129,51 @@ bool number_multiply(Number a, Number b, bool is_widening_to_double, Number *ret
     return true;
 }
 
-bool decimal_from_text(Str text, _Decimal128 *ret_value) {
-    bson_decimal128_t parsed;
-    if (text.size == 0 || text.size > INT32_MAX || memchr(text.data, '\0', text.size) != NULL)
-        return false;
-    if (!bson_decimal128_from_string_w_len(text.data, (int)text.size, &parsed))
-        return false;
-    uint64_t words[2] = {parsed.low, parsed.high};
-    memcpy(ret_value, words, sizeof(*ret_value));
-    return true;
-}
-
-void decimal_to_text(_Decimal128 value, char out[DECIMAL_TEXT_SIZE]) {
-    _Static_assert(DECIMAL_TEXT_SIZE >= BSON_DECIMAL128_STRING, "libbson's text fits");
-    uint64_t words[2];
-    memcpy(words, &value, sizeof(words));
-    bson_decimal128_t decimal = {.low = words[0], .high = words[1]};
-    bson_decimal128_to_string(&decimal, out);
+void double_to_text(double value, char out[DOUBLE_TEXT_SIZE]) {
+    enum {
+        POINT_MIN = -4, /* powers of ten that are written without an exponent */
+        POINT_MAX = 15,
+    };
+    if (!isfinite(value)) {
+        snprintf(out, DOUBLE_TEXT_SIZE,
+                 isnan(value) ? "NaN"
+                 : value > 0  ? "Infinity"
+                              : "-Infinity");
+        return;
+    }
+    /* All that was written with up to 15 digits comes back as such. Next to zero there are fewer
+     * bits, and shorter texts may do. */
+    char text[32];
+    int digits = fabs(value) < DBL_MIN ? 1 : 15;
+    for (; digits <= 17; digits++) {
+        snprintf(text, sizeof(text), "%.*e", digits - 1, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    int exponent = (int)strtol(strchr(text, 'e') + 1, NULL, 10);
+    if (exponent >= POINT_MIN && exponent <= POINT_MAX) {
+        int places = digits - 1 - exponent;
+        snprintf(out, DOUBLE_TEXT_SIZE, "%.*f", places > 0 ? places : 0, value);
+        if (places > 0)
+            strip_zeros(out, out + strlen(out));
+        return;
+    }
+    strip_zeros(text, strchr(text, 'e'));
+    snprintf(out, DOUBLE_TEXT_SIZE, "%se%+03d", text, exponent);
 }
 
 /* The value as BSON stores it: all members of the union start at the same place. */
 static const uint8_t *number_bytes(const Number *n) {
     return (const uint8_t *)&n->i64;
+}
+
+/* Ends `text` before the zeros, and a point, that lead up to `end`. */
+static void strip_zeros(char *text, char *end) {
+    bool has_point = memchr(text, '.', (size_t)(end - text)) != NULL;
+    while (has_point && end[-1] == '0')
+        end--;
+    end -= has_point && end[-1] == '.';
+    *end = '\0';
 }
 
 static bool add_i64(int64_t a, int64_t b, bool is_int32, Number *ret_sum) {
@@ -162,14 +183,4 @@ static bool add_i64(int64_t a, int64_t b, bool is_int32, Number *ret_sum) {
     bool fits = sum >= INT32_MIN && sum <= INT32_MAX;
     *ret_sum = is_int32 && fits ? number_i32((int32_t)sum) : number_i64(sum);
     return true;
-}
-
-static _Decimal128 decimal_of_digits_15(double value) {
-    if (value == 0 || !isfinite(value)) /* there are no digits to keep */
-        return (_Decimal128)value;
-    char text[32];
-    snprintf(text, sizeof(text), "%.14e", value);
-    _Decimal128 decimal;
-    invariant(decimal_from_text(str_from(text), &decimal));
-    return decimal;
 }

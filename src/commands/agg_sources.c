@@ -15,6 +15,7 @@
 #include "commands/core/params.h"
 #include "commands/current_op.h"
 #include "query/plan/plan_cache.h"
+#include "txn/session_cache.h"
 
 /* An execution: the documents, in their own arena. */
 typedef struct Listing {
@@ -48,7 +49,7 @@ static ErrCode list_coll_stats(Listing *listing, Error *err);
 static ErrCode list_index_stats(Listing *listing, Error *err);
 static ErrCode list_plan_cache(Listing *listing, Error *err);
 static ErrCode list_current_op(Listing *listing, Error *err);
-static ErrCode list_nothing(Listing *listing, Error *err);
+static ErrCode list_local_sessions(Listing *listing, Error *err);
 
 static const ListingKind SOURCES[] = {
     /* name, collectionless, admin only, takes options, function */
@@ -58,8 +59,7 @@ static const ListingKind SOURCES[] = {
     {"$indexStats", false, false, false, list_index_stats},
     {"$planCacheStats", false, false, false, list_plan_cache},
     {"$currentOp", true, true, true, list_current_op},
-    /* A standalone node keeps no record of sessions. */
-    {"$listLocalSessions", true, false, true, list_nothing},
+    {"$listLocalSessions", true, false, true, list_local_sessions},
 };
 
 static ErrCode next_doc(void *arg, bool *ret_found, Doc *ret_doc, Error *err) {
@@ -375,7 +375,41 @@ static ErrCode list_current_op(Listing *listing, Error *err) {
     return current_op_for_each(listing->ctx->service, &query, add_op, listing, err);
 }
 
-static ErrCode list_nothing(Listing *listing, Error *err) {
-    (void)listing, (void)err;
+/* ---- $listLocalSessions ---- */
+
+/* {}, {allUsers: true} or {users: [...]}. Without access control all sessions are of the same,
+ * nameless user. */
+static ErrCode list_local_sessions(Listing *listing, Error *err) {
+    bool has_users = false;
+    bool is_for_all = false;
+    DocIter iter = doc_iter(listing->spec);
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        if (elem_name_is(elem, STR("allUsers")) && elem_type(elem) == BT_BOOL)
+            is_for_all = elem_bool(elem);
+        else if (elem_name_is(elem, STR("users")) && elem_type(elem) == BT_ARRAY)
+            has_users = true;
+        else if (elem_name_is(elem, STR("allUsers")) || elem_name_is(elem, STR("users")))
+            return error_set(err, ERR_TYPE_MISMATCH,
+                             "BSON field '$listLocalSessions.%s' is the wrong type '%s'",
+                             elem_name(elem), bson_type_name(elem_type(elem)));
+        else
+            return error_set(err, (ErrCode)40415,
+                             "BSON field '$listLocalSessions.%s' is an unknown field.",
+                             elem_name(elem));
+    }
+    if (has_users && is_for_all)
+        return error_set(err, ERR_UNSUPPORTED_FORMAT,
+                         "$listLocalSessions may not specify {allUsers:true} and {users:[...]} at "
+                         "the same time");
+    if (has_users)
+        return ERR_OK;
+    CLEANUP(session_changes_done) SessionChanges sessions;
+    session_cache_list(listing->ctx->service->session_cache, &sessions);
+    for (uint32_t i = 0; i < sessions.used_count; i++) {
+        DocBuilder *b = begin_doc(listing);
+        build_session_id(b, "_id", &sessions.used[i].id);
+        build_date(b, "lastUse", sessions.used[i].last_use_ms);
+        end_doc(listing, b);
+    }
     return ERR_OK;
 }

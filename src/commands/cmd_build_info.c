@@ -1,4 +1,5 @@
 /* cmd_build_info.c - buildInfo: the version we answer as. */
+#include "commands/build_info.h"
 #include "commands/core/command.h"
 #include "commands/version.h"
 
@@ -8,7 +9,11 @@ typedef struct BuildInfoRequest {
 
 static ErrCode build_info_run(CommandCtx *ctx, void *request, Error *err) {
     (void)request, (void)err;
-    DocBuilder *b = ctx->reply;
+    build_build_info(ctx->reply);
+    return ERR_OK;
+}
+
+void build_build_info(DocBuilder *b) {
     build_cstr(b, "version", COMPAT_VERSION);
     build_cstr(b, "gitVersion", SHERD_GIT_VERSION);
     build_close(b, build_open_array(b, "modules"));
@@ -36,7 +41,6 @@ static ErrCode build_info_run(CommandCtx *ctx, void *request, Error *err) {
     size_t engines = build_open_array(b, "storageEngines");
     build_cstr(b, "0", "wiredTiger");
     build_close(b, engines);
-    return ERR_OK;
 }
 
 static const FieldSpec BUILD_INFO_FIELDS[] = {

@@ -139,6 +139,7 @@ static ErrCode distinct_run(CommandCtx *ctx, void *arg, Error *err) {
             build_elem_as(ctx->reply, index_name((uint32_t)i, name), values[i]);
         }
         build_close(ctx->reply, opened);
+        build_snapshot_time(ctx, ctx->reply);
     }
     xfree(set.slots);
     return rc;

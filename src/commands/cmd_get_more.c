@@ -119,6 +119,7 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
     } else {
         cursor_check_in(table, cursor);
     }
+    build_snapshot_time(ctx, b);
     build_i64(b, "id", id);
     build_str(b, "ns", ns_str(&ns));
     build_close(b, opened);

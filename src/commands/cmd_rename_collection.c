@@ -1,4 +1,5 @@
 /* cmd_rename_collection.c - renameCollection, also into another database. */
+#include "catalog/fcv.h"
 #include "commands/support.h"
 #include "ddl/ddl.h"
 #include "txn/session_tables.h"
@@ -15,6 +16,8 @@ static ErrCode rename_run(CommandCtx *ctx, void *arg, Error *err) {
     Ns to;
     TRY(ns_parse(request->from, &from, err));
     TRY(ns_parse(request->to, &to, err));
+    TRY(fcv_check_ddl(&from, "rename", err));
+    TRY(fcv_check_ddl(&to, "rename to", err));
     TRY(session_tables_check_ddl(&from, err));
     TRY(session_tables_check_ddl(&to, err));
     if (elem_type(request->drop_target) == BT_BINARY)

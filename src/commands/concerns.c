@@ -18,7 +18,7 @@ static ErrCode wait_read_concern(CommandCtx *ctx, Repl *repl, Error *err);
 ErrCode concerns_before_run(CommandCtx *ctx, Error *err) {
     Repl *repl = ctx->service->repl;
     if (repl == NULL)
-        return ERR_OK;
+        return sessions_before_run(ctx, err);
     TRY(take_cluster_time(ctx, repl, err));
     TRY(check_state(ctx, repl, err));
     if ((ctx->spec->flags & CMD_WRITES) != 0)

@@ -154,10 +154,17 @@ ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_sour
     }
     ctx->op->metrics.cursor_id = id;
     ctx->op->metrics.is_cursor_exhausted = id == 0;
+    if (UNLIKELY(ctx->read_concern.level == READ_CONCERN_SNAPSHOT))
+        build_snapshot_time(ctx, b);
     build_i64(b, "id", id);
     build_str(b, "ns", ns_str(ns));
     build_close(b, cursor);
     return ERR_OK;
+}
+
+void build_snapshot_time(CommandCtx *ctx, DocBuilder *b) {
+    if (ru_read_source(ctx->op->ru) == READ_PROVIDED)
+        build_timestamp(b, "atClusterTime", ru_provided_ts(ctx->op->ru));
 }
 
 void note_plan(CommandCtx *ctx, const PlanExecutor *exec) {

@@ -60,3 +60,7 @@ ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_sour
 
 /* The plan goes to the operation's description, for currentOp and the logs. */
 void note_plan(CommandCtx *ctx, const PlanExecutor *exec);
+
+/* "atClusterTime", when the operation reads at a time of its own: clients take it for the next
+ * reads of a snapshot session. */
+void build_snapshot_time(CommandCtx *ctx, DocBuilder *b);

@@ -51,6 +51,10 @@ struct SessionRefresher {
 
 static void refresher_run(void *refresher);
 
+static bool is_writable(const ServiceCtx *service) {
+    return service->repl == NULL || repl_is_writable(service->repl);
+}
+
 static int64_t timeout_ms(const ServiceCtx *service) {
     return param_i64(service, PARAM_SESSION_TIMEOUT_MINUTES) * MS_PER_MINUTE;
 }
@@ -130,8 +134,7 @@ static void refresher_run(void *arg) {
 
 /* ---- config.system.sessions ---- */
 
-/* By the primary: with the index by which sessions expire. */
-static ErrCode ensure_collection(SessionRefresher *refresher, OpCtx *op, Error *err) {
+ErrCode session_collection_ensure(ServiceCtx *service, OpCtx *op, Error *err) {
     Catalog *catalog = catalog_acquire(op_catalog(op));
     const Collection *coll = catalog_find(catalog, &SESSIONS_NS);
     bool is_there = coll != NULL && collection_find_index(coll, STR("lsidTTLIndex")) != NULL;
@@ -143,7 +146,7 @@ static ErrCode ensure_collection(SessionRefresher *refresher, OpCtx *op, Error *
     build_i32(&b, "lastUse", 1);
     build_close(&b, key);
     build_cstr(&b, "name", "lsidTTLIndex");
-    build_i32(&b, "expireAfterSeconds", (int32_t)(timeout_ms(refresher->service) / 1000));
+    build_i32(&b, "expireAfterSeconds", (int32_t)(timeout_ms(service) / 1000));
     Doc spec = doc_builder_end(&b);
     CreateIndexesResult result;
     return ddl_create_indexes(op, &SESSIONS_NS, &spec, 1, &result, err);
@@ -230,8 +233,13 @@ static void find_primary(void *arg, const ReplCore *core) {
 static ErrCode write_changes(SessionRefresher *refresher, OpCtx *op, const SessionChanges *changes,
                              Error *err) {
     Repl *repl = refresher->service->repl;
-    if (repl_is_writable(repl)) {
-        TRY(ensure_collection(refresher, op, err));
+    bool is_foreign = false;
+    if (repl == NULL)
+        TRY(repl_find_stored_config(op, &is_foreign, err));
+    if (is_foreign)
+        return ERR_OK;
+    if (is_writable(refresher->service)) {
+        TRY(session_collection_ensure(refresher->service, op, err));
         TRY(write_here(op, changes->used, changes->used_count, /* is_delete= */ false, err));
         return write_here(op, changes->ended, changes->ended_count, /* is_delete= */ true, err);
     }
@@ -305,7 +313,7 @@ static ErrCode close_expired_cursors(SessionRefresher *refresher, OpCtx *op, int
 
 ErrCode session_refresh_now(SessionRefresher *refresher, OpCtx *op, Error *err) {
     ServiceCtx *service = refresher->service;
-    if (!repl_is_readable(service->repl))
+    if (service->repl != NULL && !repl_is_readable(service->repl))
         return ERR_OK;
     int64_t start_us = clock_mono_us();
     SessionChanges changes;
@@ -411,7 +419,7 @@ static ErrCode reap(OpCtx *op, int64_t before_ms, int64_t *ret_removed, Error *e
 
 ErrCode session_reap_now(SessionRefresher *refresher, OpCtx *op, Error *err) {
     ServiceCtx *service = refresher->service;
-    if (!repl_is_writable(service->repl))
+    if (service->repl == NULL || !repl_is_writable(service->repl)) /* retryable writes need a set */
         return ERR_OK;
     int64_t start_us = clock_mono_us();
     int64_t lifetime_ms = param_i64(service, PARAM_TXN_RECORD_LIFETIME_MINUTES) * MS_PER_MINUTE;
@@ -451,5 +459,7 @@ void session_refresher_build_status(SessionRefresher *refresher, DocBuilder *b) 
     build_date(b, "lastTransactionReaperJobTimestamp", reaping.last_wall_ms);
     build_count(b, "lastTransactionReaperJobEntriesCleanedUp", reaping.removed);
     build_count(b, "sessionCatalogSize",
-                service != NULL ? session_catalog_stats(service->sessions).sessions : 0);
+                service != NULL && service->sessions != NULL
+                    ? session_catalog_stats(service->sessions).sessions
+                    : 0);
 }

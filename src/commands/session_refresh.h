@@ -2,7 +2,8 @@
  * session_refresh.h - carries the sessions in use to config.system.sessions, and ends what belongs
  * to those that are gone (SES-1).
  *
- * A round, every logicalSessionRefreshMillis on each member of a replica set:
+ * A round, every logicalSessionRefreshMillis on each member of a replica set and on standalone
+ * nodes, which are their own primary:
  *
  *     sessions used since the last one --> upserted, on the primary
  *     sessions ended by their clients  --> deleted, on the primary; their operations and cursors
@@ -26,6 +27,9 @@ ErrCode session_refresher_start(ServiceCtx *service, SessionRefresher **ret_refr
     MUST_CHECK;
 void session_refresher_stop(SessionRefresher *refresher); /* NULL is fine */
 void session_refresher_free(SessionRefresher *refresher); /* likewise */
+
+/* config.system.sessions, with the index by which sessions expire: made if it is not there. */
+ErrCode session_collection_ensure(ServiceCtx *service, OpCtx *op, Error *err) MUST_CHECK;
 
 /* The two halves of a round, at once; for tests. */
 ErrCode session_refresh_now(SessionRefresher *refresher, OpCtx *op, Error *err) MUST_CHECK;

@@ -15,7 +15,7 @@ ErrCode sessions_before_run(CommandCtx *ctx, Error *err) {
     TRY(session_id_parse(ctx->args.lsid, &id, err));
     TRY(session_cache_use(ctx->service->session_cache, &id, clock_wall_ms(),
                           param_i64(ctx->service, PARAM_SESSIONS_MAX), err));
-    if (!elem_is_present(ctx->args.txn_number))
+    if (!elem_is_present(ctx->args.txn_number)) /* a standalone node has refused it before */
         return ERR_OK;
     return retryable_begin(ctx->service->sessions, ctx->op, &id, elem_i64(ctx->args.txn_number),
                            err);
@@ -30,16 +30,12 @@ ErrCode sessions_after_run(CommandCtx *ctx, ErrCode rc, Error *err) {
 }
 
 ErrCode sessions_use(ServiceCtx *service, const Uuid *id, Error *err) {
-    if (service->session_cache == NULL)
-        return ERR_OK;
     SessionId whole = session_id_of_nobody(id);
     return session_cache_use(service->session_cache, &whole, clock_wall_ms(),
                              param_i64(service, PARAM_SESSIONS_MAX), err);
 }
 
 void sessions_end(ServiceCtx *service, const Uuid *id) {
-    if (service->session_cache == NULL)
-        return;
     SessionId whole = session_id_of_nobody(id);
     session_cache_end(service->session_cache, &whole, clock_wall_ms());
 }

@@ -7,15 +7,14 @@
 #include "commands/core/command.h"
 #include "commands/core/fields.h"
 
-/* On a member of a replica set, before a command runs: notes that its session is in use, and begins
- * its retryable write if it is one. */
+/* Before a command runs: notes that its session is in use, and begins its retryable write if it is
+ * one. */
 ErrCode sessions_before_run(CommandCtx *ctx, Error *err) MUST_CHECK;
 /* Afterwards, also after a failure. Before the write concern is waited for: who sends the command
  * again meanwhile waits for the same writes, not for this operation. */
 ErrCode sessions_after_run(CommandCtx *ctx, ErrCode rc, Error *err) MUST_CHECK;
 
-/* A session of nobody is in use, or is not any more; nothing on a standalone node. Fails with
- * ERR_TOO_MANY_LOGICAL_SESSIONS. */
+/* A session of nobody is in use, or is not any more. Fails with ERR_TOO_MANY_LOGICAL_SESSIONS. */
 ErrCode sessions_use(ServiceCtx *service, const Uuid *id, Error *err) MUST_CHECK;
 void sessions_end(ServiceCtx *service, const Uuid *id);
 /* Interrupts the operations of the session and closes its cursors. */

@@ -3,6 +3,8 @@
  */
 #pragma once
 
+#include "catalog/fcv.h"
+
 #define SHERD_VERSION "0.1.0"
 
 /* Drivers and tools decide by these what they may use. */
@@ -10,7 +12,7 @@
 #define COMPAT_VERSION_MAJOR 7
 #define COMPAT_VERSION_MINOR 0
 #define COMPAT_VERSION_PATCH 14
-#define COMPAT_FCV           "7.0"
+#define COMPAT_FCV           FCV_VERSION
 
 enum {
     COMPAT_WIRE_VERSION_MIN = 0,

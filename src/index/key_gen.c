@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "bson/collator.h"
 #include "bson/index_hash.h"
+#include "query/match/path.h"
 
 /* Where the walk along one field's path stands. */
 typedef struct Spot {
@@ -13,24 +14,28 @@ typedef struct Spot {
     uint32_t next_part; /* part to look up below value; == part_count: value is the field's value */
 } Spot;
 
+/* next_part of a value that stays as it is, even an array: one inside an expanded array, one that
+ * the path names by its position, one that cannot be there. */
+#define PART_FINAL UINT32_MAX
+
 typedef struct Walk {
     const IndexDesc *index;
     KeySet *set;
     Error *err;
 } Walk;
 
-static void walk_path(const IndexField *field, Doc doc, Spot *spot);
-static bool is_at_array(const IndexField *field, const Spot *spot);
-static ErrCode expand(Walk *walk, const Spot *spots, bool is_nested);
+static ErrCode walk_path(const IndexDesc *index, const IndexField *field, Doc doc, Spot *spot,
+                         Error *err);
+static bool is_at_array(const Spot *spot);
+static ErrCode expand(Walk *walk, const Spot *spots);
 static ErrCode expand_element(Walk *walk, const Spot *spots, const uint8_t *array, Elem element);
-static void step_into(const IndexField *field, Spot *spot, Elem element);
+static ErrCode step_into(Walk *walk, const IndexField *field, Spot *spot, Elem element);
 static ErrCode add_key(Walk *walk, const Spot *spots);
 static ErrCode add_wildcard_keys(Walk *walk, const Spot *spots);
 static ErrCode keep_key(Walk *walk);
 static ErrCode wildcard_keys_of(const IndexDesc *index, Doc doc, KeySet *set, Error *err);
 static ErrCode refuse_hashed_array(const IndexDesc *index, const Spot *spots, Error *err);
 static void sort_and_dedupe(KeySet *set);
-static bool is_numeric_part(Str part, uint32_t *ret_index);
 
 void key_set_init(KeySet *set) {
     *set = (KeySet){0};
@@ -69,8 +74,8 @@ ErrCode index_keys_of(const IndexDesc *index, Doc doc, KeySet *ret_set, Error *e
     bool has_array = false, has_any = false;
     for (uint32_t f = 0; f < index->field_count; f++) {
         spots[f] = (Spot){ELEM_MISSING, 0};
-        walk_path(&index->fields[f], doc, &spots[f]);
-        has_array |= is_at_array(&index->fields[f], &spots[f]);
+        TRY(walk_path(index, &index->fields[f], doc, &spots[f], err));
+        has_array |= is_at_array(&spots[f]);
         has_any |= elem_is_present(spots[f].value);
     }
     if (index->is_sparse && !has_any)
@@ -80,7 +85,7 @@ ErrCode index_keys_of(const IndexDesc *index, Doc doc, KeySet *ret_set, Error *e
         return add_key(&walk, spots);
     if (index->kind == INDEX_KIND_HASHED)
         return refuse_hashed_array(index, spots, err);
-    TRY(expand(&walk, spots, /* is_nested= */ false));
+    TRY(expand(&walk, spots));
     if (index->is_sparse && ret_set->count == 0)
         return ERR_OK;
     sort_and_dedupe(ret_set);
@@ -97,12 +102,12 @@ static ErrCode wildcard_keys_of(const IndexDesc *index, Doc doc, KeySet *set, Er
     Spot spots[INDEX_FIELDS_MAX];
     const char *array_path = NULL;
     for (uint32_t f = 0; f < index->field_count; f++) {
-        spots[f] = (Spot){ELEM_MISSING, UINT32_MAX};
+        spots[f] = (Spot){ELEM_MISSING, PART_FINAL};
         if (f == index->special_field)
             continue;
         spots[f].next_part = 0;
-        walk_path(&index->fields[f], doc, &spots[f]);
-        if (is_at_array(&index->fields[f], &spots[f]))
+        TRY(walk_path(index, &index->fields[f], doc, &spots[f], err));
+        if (is_at_array(&spots[f]))
             array_path = index->fields[f].path;
     }
     if (set->wildcard.has_array && array_path != NULL)
@@ -110,7 +115,7 @@ static ErrCode wildcard_keys_of(const IndexDesc *index, Doc doc, KeySet *set, Er
                          "cannot index parallel arrays [%s] [%s]", array_path,
                          index->fields[index->special_field].path);
     Walk walk = {index, set, err};
-    TRY(expand(&walk, spots, /* is_nested= */ false));
+    TRY(expand(&walk, spots));
     if (set->count > INDEX_KEYS_PER_DOC_MAX)
         return error_set(err, ERR_CANNOT_BUILD_INDEX_KEYS,
                          "index \"%s\" would have more than %d keys for one document", index->name,
@@ -124,7 +129,7 @@ static ErrCode wildcard_keys_of(const IndexDesc *index, Doc doc, KeySet *set, Er
 
 static ErrCode refuse_hashed_array(const IndexDesc *index, const Spot *spots, Error *err) {
     uint32_t f = 0;
-    while (!is_at_array(&index->fields[f], &spots[f]))
+    while (!is_at_array(&spots[f]))
         f++;
     const IndexField *field = &index->fields[f];
     const Str last = field->parts[spots[f].next_part - 1];
@@ -175,54 +180,56 @@ void clustered_record_id_of_value(Elem id, const Collator *collator, KeyBuilder 
 }
 
 /* Goes down from `doc` until the path ends, a field is missing, or an array is met that the next
- * part does not index by position. */
-static void walk_path(const IndexField *field, Doc doc, Spot *spot) {
+ * part does not index by position. Hashed indexes take no arrays, by position neither. */
+static ErrCode walk_path(const IndexDesc *index, const IndexField *field, Doc doc, Spot *spot,
+                         Error *err) {
+    Elem elem = doc_get(doc, field->parts[spot->next_part]);
     for (;;) {
-        Elem elem = doc_get(doc, field->parts[spot->next_part]);
         spot->value = elem;
         if (!elem_is_present(elem)) {
             spot->next_part = field->part_count;
-            return;
+            return ERR_OK;
         }
         spot->next_part++;
         if (spot->next_part == field->part_count)
-            return;
+            return ERR_OK;
         BsonType type = elem_type(elem);
         if (type == BT_DOC) {
-            doc = elem_doc(elem);
+            elem = doc_get(elem_doc(elem), field->parts[spot->next_part]);
             continue;
-        }
-        uint32_t position;
-        if (type == BT_ARRAY && is_numeric_part(field->parts[spot->next_part], &position)) {
-            Elem inner = doc_get(elem_doc(elem), field->parts[spot->next_part]);
-            if (elem_is_present(inner)) { /* "a.0": the element itself, not each element */
-                doc = elem_doc(elem);
-                continue;
-            }
         }
         if (type != BT_ARRAY) {
             spot->value = ELEM_MISSING;
             spot->next_part = field->part_count;
+            return ERR_OK;
         }
-        return;
+        if (index->kind == INDEX_KIND_HASHED)
+            return ERR_OK;
+        Elem picked;
+        TRY(path_pick_position(elem_doc(elem), field->parts[spot->next_part], &picked, err));
+        if (!elem_is_present(picked))
+            return ERR_OK;
+        if (spot->next_part + 1 == field->part_count) {
+            *spot = (Spot){picked, PART_FINAL};
+            return ERR_OK;
+        }
+        elem = picked; /* "a.0.b": goes on in the element itself, not in each element */
     }
 }
 
-static bool is_at_array(const IndexField *field, const Spot *spot) {
-    (void)field;
-    return elem_type(spot->value) == BT_ARRAY;
+static bool is_at_array(const Spot *spot) {
+    return elem_type(spot->value) == BT_ARRAY && spot->next_part != PART_FINAL;
 }
 
 /* Expands the one array that the spots stand at, and recurses for arrays of documents with arrays.
  */
-static ErrCode expand(Walk *walk, const Spot *spots, bool is_nested) {
+static ErrCode expand(Walk *walk, const Spot *spots) {
     const IndexDesc *index = walk->index;
     const uint8_t *array = NULL;
     const char *array_path = NULL;
     for (uint32_t f = 0; f < index->field_count; f++) {
         const Spot *spot = &spots[f];
-        bool is_final_in_array = is_nested && spot->next_part == UINT32_MAX;
-        if (is_final_in_array || !is_at_array(&index->fields[f], spot))
+        if (!is_at_array(spot))
             continue;
         if (array != NULL && array != spot->value.data)
             return error_set(walk->err, ERR_CANNOT_INDEX_PARALLEL_ARRAYS,
@@ -257,26 +264,24 @@ static ErrCode expand_element(Walk *walk, const Spot *spots, const uint8_t *arra
     Spot next[INDEX_FIELDS_MAX];
     for (uint32_t f = 0; f < walk->index->field_count; f++) {
         next[f] = spots[f];
-        if (spots[f].value.data != array || spots[f].next_part == UINT32_MAX)
+        if (spots[f].value.data != array || spots[f].next_part == PART_FINAL)
             continue;
         if (spots[f].next_part == walk->index->fields[f].part_count) {
             /* The value itself; an array inside the array is not expanded again. */
             next[f].value = elem_is_present(element) ? element : (Elem){UNDEFINED, 0};
-            next[f].next_part = UINT32_MAX;
+            next[f].next_part = PART_FINAL;
         } else {
-            step_into(&walk->index->fields[f], &next[f], element);
+            TRY(step_into(walk, &walk->index->fields[f], &next[f], element));
         }
     }
-    return expand(walk, next, /* is_nested= */ true);
+    return expand(walk, next);
 }
 
-static void step_into(const IndexField *field, Spot *spot, Elem element) {
-    if (elem_type(element) == BT_DOC) {
-        walk_path(field, elem_doc(element), spot);
-        return;
-    }
-    spot->value = ELEM_MISSING;
-    spot->next_part = UINT32_MAX;
+static ErrCode step_into(Walk *walk, const IndexField *field, Spot *spot, Elem element) {
+    if (elem_type(element) == BT_DOC)
+        return walk_path(walk->index, field, elem_doc(element), spot, walk->err);
+    *spot = (Spot){ELEM_MISSING, PART_FINAL};
+    return ERR_OK;
 }
 
 static void append_hash(KeyBuilder *kb, Elem value, const Collator *collator) {
@@ -374,17 +379,4 @@ static void sort_and_dedupe(KeySet *set) {
         set->spans[kept++] = *span;
     }
     set->count = kept;
-}
-
-static bool is_numeric_part(Str part, uint32_t *ret_index) {
-    if (part.size == 0 || part.size > 9 || (part.size > 1 && part.data[0] == '0'))
-        return false;
-    uint32_t value = 0;
-    for (size_t i = 0; i < part.size; i++) {
-        if (part.data[i] < '0' || part.data[i] > '9')
-            return false;
-        value = value * 10 + (uint32_t)(part.data[i] - '0');
-    }
-    *ret_index = value;
-    return true;
 }

@@ -3,7 +3,8 @@
  *
  * Without arrays on the indexed paths a document has exactly one key. An array makes one key per
  * element (multikey); at most one array may be expanded per document in a compound index. A missing
- * field is indexed as null, an empty array as undefined.
+ * field is indexed as null, an empty array as undefined. A number in a path that names a position
+ * of an array makes one key of that element, whole even if it is an array.
  *
  * A hashed field is stored as the 64-bit hash of its value (bson/index_hash.h); arrays are refused.
  * A wildcard field takes two places of the key: the path of each value that is no document (arrays
@@ -62,8 +63,8 @@ void key_set_init(KeySet *set);
 void key_set_done(KeySet *set);
 IndexKey key_set_get(const KeySet *set, uint32_t position);
 
-/* Fails with ERR_CANNOT_INDEX_PARALLEL_ARRAYS, with 16766 for arrays under a hashed index, or when
- * a document has too many keys. */
+/* Fails with ERR_CANNOT_INDEX_PARALLEL_ARRAYS, with 16766 for arrays under a hashed index, with
+ * 16746 for "a.0" of `{a: [{"0": 1}]}`, or when a document has too many keys. */
 ErrCode index_keys_of(const IndexDesc *index, Doc doc, KeySet *ret_set, Error *err) MUST_CHECK;
 
 /* What a hashed field holds for a value; equal values under the index's collation have one hash. */

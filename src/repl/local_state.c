@@ -89,6 +89,13 @@ static ErrCode store(OpCtx *op, const Ns *ns, Doc doc, Error *err) {
     return replace(op, ns, DOC_EMPTY, doc, /* is_upsert= */ true, &count, err);
 }
 
+ErrCode repl_find_stored_config(OpCtx *op, bool *ret_found, Error *err) {
+    Doc doc;
+    TRY(load(op, &CONFIG_NS, &doc, err));
+    *ret_found = doc_is_present(doc);
+    return ERR_OK;
+}
+
 ErrCode local_load_config(OpCtx *op, ReplConfig **ret_config, Error *err) {
     *ret_config = NULL;
     Doc doc;

@@ -273,6 +273,7 @@ static void on_heartbeat(void *arg, ReplCore *core, ReplNow now, ReplActions *ac
                                    actions, m->err);
 }
 
+/* What a node makes for itself, a standalone one too, is nobody's data. */
 static bool has_user_data(Repl *repl) {
     Catalog *catalog = catalog_acquire(repl->service->catalog);
     size_t local = 0;
@@ -280,7 +281,8 @@ static bool has_user_data(Repl *repl) {
     const char *names[] = {"local.system.replset",   "local.replset.election",
                            "local.replset.minvalid", "local.system.rollback.id",
                            "local.oplog.rs",         "local.replset.oplogTruncateAfterPoint",
-                           "local.startup_log",      "local.replset.initialSyncId"};
+                           "local.startup_log",      "local.replset.initialSyncId",
+                           "admin.system.version",   "config.system.sessions"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         Ns ns;
         CLEANUP(error_reset) Error err = {0};

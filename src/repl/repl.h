@@ -50,6 +50,8 @@ typedef struct ReplHooks {
     FlowSettings (*flow_settings)(ServiceCtx *service);
     InitialSyncSettings (*initial_sync_settings)(ServiceCtx *service);
     ReplTuning (*tuning)(ServiceCtx *service);
+    /* A primary may write as of now, and nobody else has written yet. May be NULL. */
+    void (*term_begins)(ServiceCtx *service, OpCtx *op);
 } ReplHooks;
 
 /* Reads what is stored, and brings the data up to the newest entry of the oplog. Before the node
@@ -64,6 +66,10 @@ bool repl_hand_over(Repl *repl, int64_t timeout_ms);
 /* Ends taking part: a primary steps down first. No thread is left; commands still find answers. */
 void repl_stop(Repl *repl);
 void repl_free(Repl *repl); /* NULL is fine */
+
+/* Are the data those of a member? A node that is started alone on them, for maintenance, writes
+ * nothing of its own into what is replicated: no other member would have it. */
+ErrCode repl_find_stored_config(OpCtx *op, bool *ret_found, Error *err) MUST_CHECK;
 
 /* NULL on a standalone node. */
 Repl *op_repl(const OpCtx *op);

@@ -69,10 +69,13 @@ static void unlock_state(OpCtx *op) {
     op_unlock_global(op);
 }
 
-/* Temporary collections of a primary that did not finish what it needed them for. */
-static void drop_leftovers(OpCtx *op) {
+/* The first writes of a term; also drops the temporary collections of a primary that did not finish
+ * what it needed them for. */
+static void begin_writing(Repl *repl, OpCtx *op) {
     CLEANUP(error_reset) Error err = {0};
     op->is_unreplicated = false;
+    if (repl->hooks.term_begins != NULL)
+        repl->hooks.term_begins(repl->service, op);
     if (ddl_drop_temporary(op, &err) != ERR_OK)
         LOG_WARN(LOG_REPL, 7300250, "Could not drop temporary collections",
                  LOG_STR("error", error_message(&err)));
@@ -99,7 +102,7 @@ ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *e
     }
     unlock_state(op);
     if (is_current && rc == ERR_OK) {
-        drop_leftovers(op);
+        begin_writing(repl, op);
         primary_services_step_up(repl->services);
         time_keys_kick(repl->time_keys);
     }

@@ -29,9 +29,11 @@
 #include "index/build/coordinator.h"
 #include "query/cursor/cursor_table.h"
 #include "query/exec/agg_sink.h"
+#include "query/expr/time_zone.h"
 #include "repl/repl.h"
 #include "server/exit_codes.h"
 #include "server/signals.h"
+#include "server/start_records.h"
 #include "storage/engine.h"
 #include "transport/server.h"
 #include "ttl/ttl.h"
@@ -55,6 +57,7 @@ typedef struct Node {
     Signals signals;
     Arena arena; /* what lives as long as the node */
     OpCtx *start_op;
+    int64_t start_ms;
     bool has_pid_file;
     const char *addresses[BIND_ADDRESSES_MAX];
     uint32_t address_count;
@@ -66,6 +69,16 @@ static void node_stop(Node *node);
 static void wait_for_stop(Node *node);
 static ErrCode open_log(const Options *options, Error *err);
 static ErrCode set_parameters(Node *node, Error *err);
+/* A machine without the database can do without, until somebody names a zone; a directory that was
+ * asked for must be there. */
+static ErrCode use_time_zones(const Options *options, Error *err) {
+    const char *directory = option_text(options, OPTION_TIME_ZONE_INFO);
+    if (option_is_set(options, OPTION_TIME_ZONE_INFO) && access(directory, R_OK | X_OK) != 0)
+        return error_set(err, ERR_BAD_VALUE, "--timeZoneInfo '%s' cannot be read", directory);
+    time_zone_set_directory(directory);
+    return ERR_OK;
+}
+
 static ErrCode fill_setup(Node *node, const char *process_name, Error *err);
 static ErrCode open_storage(Node *node, int *ret_exit_code, Error *err);
 static ErrCode open_catalog(Node *node, Error *err);
@@ -83,7 +96,7 @@ static void request_shutdown(ServiceCtx *service) {
 }
 
 int node_run(const Options *options, const char *process_name, int ready_fd) {
-    Node node = {.options = options};
+    Node node = {.options = options, .start_ms = clock_wall_ms()};
     arena_init(&node.arena, ARENA_CHUNK_SIZE_DEFAULT);
     CLEANUP(error_reset) Error err = {0};
     int exit_code = EXIT_CODE_BAD_OPTIONS;
@@ -137,6 +150,7 @@ static ErrCode node_start(Node *node, int *ret_exit_code, Error *err) {
     TRY(write_pid_file(node, err));
     lock_manager_install();
     service->ops = op_registry_new();
+    service->session_cache = session_cache_new();
     bool is_member = option_text(node->options, OPTION_REPL_SET) != NULL;
     service->index_builds =
         index_builds_new(is_member || param_bool(service, PARAM_RESUME_INDEX_BUILDS));
@@ -228,6 +242,7 @@ static ErrCode fill_setup(Node *node, const char *process_name, Error *err) {
     setup->is_log_reopened = strcmp(option_text(options, OPTION_LOG_ROTATE), "reopen") == 0;
     setup->argv = options_argv_doc(options, &node->arena);
     setup->parsed = options_parsed_doc(options, &node->arena);
+    TRY(use_time_zones(options, err));
     return parse_compressors(option_text(options, OPTION_COMPRESSORS), &setup->compressors, err);
 }
 
@@ -272,6 +287,8 @@ static ErrCode open_catalog(Node *node, Error *err) {
         rc = open_repl(node, op, err);
     if (rc == ERR_OK && service->repl == NULL)
         rc = agg_sink_clean_up(op, err);
+    if (rc == ERR_OK)
+        start_records_write(service, op, node->start_ms);
     op_end(op);
     op_ctx_free(TAKE_PTR(node->start_op));
     return rc;
@@ -341,13 +358,13 @@ static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
         .has_test_service = param_bool(&node->service, PARAM_ENABLE_TEST_COMMANDS),
     };
     node->service.sessions = session_catalog_new(&node->service);
-    node->service.session_cache = session_cache_new();
     server_setup(&node->service)->default_concerns = default_concerns_cache_new();
     const ReplHooks hooks = {.topology_moves = on_topology_moves,
                              .topology_changed = on_topology_changed,
                              .flow_settings = flow_settings,
                              .initial_sync_settings = initial_sync_settings,
-                             .tuning = repl_tuning};
+                             .tuning = repl_tuning,
+                             .term_begins = start_records_begin_term};
     return repl_open(op, &settings, &hooks, &node->service.repl, err);
 }
 
@@ -413,8 +430,7 @@ static ErrCode start_transport(Node *node, int *ret_exit_code, Error *err) {
     service->cursors = cursor_table_new(service);
     TRY(cursor_table_start(service->cursors, cursor_timeout_ms, cursor_interval_s, err));
     TRY(ttl_monitor_start(service, ttl_settings, &server_setup(service)->ttl, err));
-    if (service->repl != NULL)
-        TRY(session_refresher_start(service, &server_setup(service)->session_refresher, err));
+    TRY(session_refresher_start(service, &server_setup(service)->session_refresher, err));
 
     TransportConfig config = {
         .addresses = node->addresses,

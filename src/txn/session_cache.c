@@ -185,6 +185,18 @@ void session_cache_take(SessionCache *cache, int64_t idle_before_ms, SessionChan
         take_shard(cache, &cache->shards[i], idle_before_ms, ret_changes);
 }
 
+void session_cache_list(SessionCache *cache, SessionChanges *ret_changes) {
+    *ret_changes = (SessionChanges){0};
+    for (size_t i = 0; i < SHARDS; i++) {
+        CacheShard *shard = &cache->shards[i];
+        CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&shard->mu);
+        for (size_t b = 0; b < shard->bucket_count; b++)
+            for (const CacheEntry *entry = shard->buckets[b]; entry != NULL; entry = entry->next)
+                if (!entry->is_ended)
+                    note_used(ret_changes, entry);
+    }
+}
+
 static void put_one_back(SessionCache *cache, const CachedSession *session, bool is_ended) {
     uint64_t hash = session_id_hash(&session->id);
     CacheShard *shard = shard_of(cache, hash);

@@ -44,6 +44,8 @@ typedef struct SessionChanges {
 } SessionChanges;
 /* Those that ended, or were not used since `idle_before_ms`, are forgotten here. */
 void session_cache_take(SessionCache *cache, int64_t idle_before_ms, SessionChanges *ret_changes);
+/* Only looks: `used` are all that have not ended. */
+void session_cache_list(SessionCache *cache, SessionChanges *ret_changes);
 /* They could not be carried away: they come again the next time. */
 void session_cache_put_back(SessionCache *cache, const SessionChanges *changes);
 void session_changes_done(SessionChanges *changes);

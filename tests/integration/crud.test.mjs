@@ -274,6 +274,11 @@ const BAD_UPDATES = [
         2,
     ],
     [
+        'a positional operator whose array the filter enters by offset only',
+        { q: { 'a.0': 1 }, u: { $set: { 'a.$': 1 } } },
+        2,
+    ],
+    [
         'an array filter nobody uses',
         { q: { _id: 1 }, u: { $set: { a: 1 } }, arrayFilters: [{ 'x.y': 1 }] },
         9,
@@ -296,6 +301,14 @@ for (const [what, statement, code] of BAD_UPDATES) {
         assert.deepEqual(await c.find().toArray(), [document]);
     });
 }
+
+test('a positional operator means the element that was searched, not one named by its offset', async () => {
+    const c = await node.collection([{ _id: 1, a: [0, 1], b: [0] }]);
+    await c.updateOne({ a: 1, 'b.0': 0 }, { $set: { 'a.$': 2 } });
+    assert.deepEqual(await c.findOne(), { _id: 1, a: [0, 2], b: [0] });
+    await c.updateOne({ 'b.0': 0, a: 2 }, { $set: { 'a.$': 3 } });
+    assert.deepEqual(await c.findOne(), { _id: 1, a: [0, 3], b: [0] });
+});
 
 test('ordered updates stop at the first error, unordered ones go on', async () => {
     for (const [ordered, n] of [

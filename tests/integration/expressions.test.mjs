@@ -284,3 +284,22 @@ test('windows', async (t) => {
         assert.deepEqual(facets, plain);
     });
 });
+
+test('$reduce builds long lists and texts, whose intermediates are not kept', async () => {
+    const c = await node.collection([{ _id: 1, n: 5000 }]);
+    const over = (initialValue, body) => ({
+        $reduce: { input: { $range: [0, '$n'] }, initialValue, in: body },
+    });
+    const [row] = await c
+        .aggregate([
+            {
+                $project: {
+                    list: over([], { $concatArrays: ['$$value', ['$$this']] }),
+                    text: over('', { $concat: ['$$value', '0123456789abcdef'] }),
+                },
+            },
+        ])
+        .toArray();
+    assert.deepEqual(row.list, [...Array(5000).keys()]);
+    assert.equal(row.text, '0123456789abcdef'.repeat(5000));
+});

@@ -94,7 +94,8 @@ async function nothingIsLeft(node) {
         what: 'drop of temporary tables',
     });
     assert.deepEqual(temporaryFiles(node), []);
-    const entries = await node.db.collection('c').aggregate([{ $listCatalog: {} }]).toArray();
+    const listing = { aggregate: 1, pipeline: [{ $listCatalog: {} }], cursor: {} };
+    const entries = (await node.db.admin().command(listing)).cursor.firstBatch;
     const named = entries.flatMap(({ ident, idxIdent }) => [ident, ...Object.values(idxIdent)]);
     const isTable = (name) => /^(collection|index)-.*\.wt$/.test(name);
     await waitFor(

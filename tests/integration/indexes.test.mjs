@@ -328,6 +328,51 @@ test('IDX-1: a multikey index finds each document once', async () => {
     assert.equal((await c.find().hint('a_1').toArray()).length, 4);
 });
 
+test('an index on a position of an array finds what a scan finds', async () => {
+    const c = await node.collection([
+        { _id: 1, a: [[4]] },
+        { _id: 2, a: [[4, 5], 1] },
+        { _id: 3, a: [4] },
+        { _id: 4, a: [{ x: 1 }] },
+        { _id: 5, a: [] },
+        { _id: 6 },
+    ]);
+    await c.createIndex({ 'a.0': 1 });
+    for (const filter of [
+        { 'a.0': 4 },
+        { 'a.0': { $ne: 4 } },
+        { 'a.0': [4] },
+        { 'a.0': { $elemMatch: { $gt: 4 } } },
+        { a: { $elemMatch: { 0: 4 } } },
+        { 'a.0': null },
+        { 'a.0': { $exists: false } },
+        { 'a.0.0': 4 },
+    ]) {
+        const ids = async (hint) =>
+            (await c.find(filter).hint(hint).toArray()).map(({ _id }) => _id).sort();
+        const wanted = await ids({ $natural: 1 });
+        assert.ok(wanted.length > 0, JSON.stringify(filter));
+        assert.deepEqual(await ids({ 'a.0': 1 }), wanted, JSON.stringify(filter));
+    }
+    const sorted = async (hint) => {
+        const cursor = c.find({ _id: { $in: [1, 2, 3, 4] } }).sort({ 'a.0': 1 });
+        return (await (hint ? cursor.hint(hint) : cursor).toArray()).map(({ _id }) => _id);
+    };
+    assert.deepEqual(await sorted({ $natural: 1 }), [3, 4, 1, 2]);
+    assert.deepEqual(await sorted({ 'a.0': 1 }), [3, 4, 1, 2]);
+});
+
+test('a position of an array that is also a field of a document in it is refused', async () => {
+    const c = await node.collection([{ _id: 1, m: [{ 0: 1 }] }]);
+    await fails(c.createIndex({ 'm.0': 1 }), 16746);
+    await fails(c.find().sort({ 'm.0': 1 }).toArray(), 16746);
+    await c.deleteMany({});
+    await c.createIndex({ 'm.0': 1 });
+    await fails(c.insertOne({ m: [{ 0: 1 }] }), 16746);
+    await c.insertOne({ _id: 2, m: [{ 1: 1 }] });
+    await fails(c.updateOne({ _id: 2 }, { $push: { m: { 0: 1 } } }), 16746);
+});
+
 test('IDX-1: two arrays in one key are refused with CannotIndexParallelArrays', async () => {
     const c = await node.collection([{ _id: 1, a: [1], b: 1 }]);
     await c.createIndex({ a: 1, b: 1 });

@@ -152,6 +152,37 @@ describe('a set of one member', () => {
         assert.ok(seen.every(({ v }) => v === 'old'));
     });
 
+    test('REP-3: replies of snapshot reads say at which time they were', async () => {
+        const coll = db.collection('told');
+        await coll.insertMany(Array.from({ length: 5 }, (_, _id) => ({ _id, v: 'old' })), { writeConcern: { w: 'majority' } });
+        const readConcern = { level: 'snapshot' };
+        const { cursor } = await db.command({ find: 'told', batchSize: 2, readConcern });
+        assert.ok(cursor.atClusterTime instanceof Timestamp);
+        const more = await db.command({ getMore: cursor.id, collection: 'told' });
+        assert.deepEqual(more.cursor.atClusterTime, cursor.atClusterTime);
+        const aggregated = await db.command({ aggregate: 'told', pipeline: [], cursor: {}, readConcern });
+        assert.ok(aggregated.cursor.atClusterTime instanceof Timestamp);
+        const distinct = await db.command({ distinct: 'told', key: 'v', readConcern });
+        assert.ok(distinct.atClusterTime instanceof Timestamp);
+        const asked = { level: 'snapshot', atClusterTime: cursor.atClusterTime };
+        const again = await db.command({ distinct: 'told', key: 'v', readConcern: asked });
+        assert.deepEqual(again.atClusterTime, cursor.atClusterTime);
+        const plain = await db.command({ find: 'told', readConcern: { level: 'majority' } });
+        assert.equal(plain.cursor.atClusterTime, undefined);
+
+        const session = client.startSession({ snapshot: true });
+        try {
+            assert.equal((await coll.findOne({ _id: 1 }, { session })).v, 'old');
+            await coll.updateMany({}, { $set: { v: 'new' } }, { writeConcern: { w: 'majority' } });
+            assert.equal((await coll.findOne({ _id: 1 }, { session })).v, 'old');
+            assert.deepEqual(await coll.distinct('v', {}, { session }), ['old']);
+            assert.equal((await coll.aggregate([{ $match: { v: 'old' } }], { session }).toArray()).length, 5);
+            assert.equal((await coll.findOne({ _id: 1 })).v, 'new');
+        } finally {
+            await session.endSession();
+        }
+    });
+
     test('REP-3: how far back reads at a time may go is a parameter', async () => {
         const admin = client.db('admin');
         const set = (secs) => admin.command({ setParameter: 1, minSnapshotHistoryWindowInSeconds: secs });
@@ -646,6 +677,39 @@ test('the public package mongodb-memory-server-core starts a replica set of it',
         await client.close();
     } finally {
         await set.stop();
+    }
+});
+
+test('the primary writes the version; a member started alone adds nothing to replicated data', async () => {
+    const set = await startReplicaSet({ members: [{}, { priority: 0, votes: 0 }] });
+    let alone;
+    try {
+        const client = await set.client();
+        const version = [{ _id: 'featureCompatibilityVersion', version: '7.0' }];
+        const uuids = [];
+        for (const member of set.members) {
+            const direct = await member.client();
+            const admin = direct.db('admin', { readPreference: 'secondaryPreferred' });
+            await waitFor(async () => (await admin.collection('system.version').countDocuments()) === 1);
+            assert.deepEqual(await admin.collection('system.version').find().toArray(), version);
+            const [{ info }] = await admin.listCollections({ name: 'system.version' }).toArray();
+            uuids.push(info.uuid.toString());
+            assert.equal(await direct.db('local').collection('startup_log').countDocuments(), 1);
+        }
+        assert.equal(uuids[0], uuids[1]);
+        const [entry] = await client.db('local').collection('oplog.rs').find({ ns: 'admin.system.version' }).toArray();
+        assert.equal(entry.op, 'i');
+
+        const member = set.members[1];
+        await member.stop();
+        alone = await new Server({ dbpath: member.dbpath }).start();
+        const direct = await alone.client();
+        await direct.db('admin').command({ refreshLogicalSessionCacheNow: 1 });
+        assert.deepEqual(await direct.db('config').listCollections({ name: 'system.sessions' }).toArray(), []);
+        assert.equal(await direct.db('local').collection('startup_log').countDocuments(), 2);
+    } finally {
+        await alone?.remove();
+        await set.remove();
     }
 });
 

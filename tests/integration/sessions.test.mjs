@@ -4,7 +4,7 @@ import { after, before, describe, test } from 'node:test';
 import { Long, Timestamp, UUID } from 'mongodb';
 import { fails } from '../lib/expect.mjs';
 import { startReplicaSet } from '../lib/replica_set.mjs';
-import { waitFor } from '../lib/server.mjs';
+import { startServer, waitFor } from '../lib/server.mjs';
 import { RawConnection } from '../lib/wire.mjs';
 
 /* A session whose commands are sent exactly as they are: the driver would number them itself. */
@@ -599,4 +599,36 @@ describe('three members', () => {
             assert.deepEqual(all[2], all[0], name);
         }
     });
+});
+
+test('$listLocalSessions knows who has used the node, also a standalone one', async () => {
+    const server = await startServer();
+    let wire;
+    try {
+        const admin = (await server.client()).db('admin');
+        const list = async (spec = {}) =>
+            (await admin.aggregate([{ $listLocalSessions: spec }]).toArray()).map(({ _id }) => _id.id.toString());
+        const { id } = await admin.command({ startSession: 1 });
+        const session = new RawSession(server);
+        assert.equal((await session.run({ ping: 1 })).ok, 1);
+        wire = session.wire;
+        const used = session.lsid.id.toString();
+        assert.ok((await list()).includes(id.id.toString()));
+        assert.ok((await list({ allUsers: true })).includes(used));
+        assert.deepEqual(await list({ users: [] }), []);
+        await fails(list({ foo: 1 }), 40415);
+        await fails(list({ allUsers: 1 }), 14);
+        await fails(list({ allUsers: true, users: [] }), 12);
+        await admin.command({ refreshLogicalSessionCacheNow: 1 });
+        const stored = await (await server.client()).db('config').collection('system.sessions').find().toArray();
+        assert.ok(stored.some(({ _id }) => _id.id.toString() === used));
+        await admin.command({ endSessions: [session.lsid] });
+        assert.ok(!(await list()).includes(used));
+        await admin.command({ refreshLogicalSessionCacheNow: 1 });
+        const { logicalSessionRecordCache } = await admin.command({ serverStatus: 1 });
+        assert.equal(logicalSessionRecordCache.lastSessionsCollectionJobEntriesEnded, 1);
+    } finally {
+        wire?.close();
+        await server.remove();
+    }
 });

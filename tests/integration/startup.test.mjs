@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import {
     chmodSync,
+    copyFileSync,
     existsSync,
     mkdirSync,
     readFileSync,
@@ -316,6 +317,88 @@ test('CAT-6: a collection without its table is fatal with a clear message', asyn
         );
         assert.ok(code === 100 || code === 14, `ended with ${code}`);
         assert.match(stdout + stderr, /t\.c|collection-/);
+    } finally {
+        await server.remove();
+    }
+});
+
+test('--timeZoneInfo names the directory that time zones are read from', async () => {
+    const zones = newDir();
+    mkdirSync(join(zones, 'Here'));
+    copyFileSync('/usr/share/zoneinfo/Asia/Tokyo', join(zones, 'Here', 'Too'));
+    const server = await startServer({ args: ['--timeZoneInfo', zones] });
+    try {
+        const db = (await server.client()).db('test');
+        const hour = async (timezone) => {
+            const date = new Date('2025-01-01T12:00:00Z');
+            const pipeline = [{ $documents: [{}] }, { $set: { h: { $hour: { date, timezone } } } }];
+            return (await db.aggregate(pipeline).toArray())[0].h;
+        };
+        assert.equal(await hour('Here/Too'), 21);
+        assert.equal(await hour('+01:00'), 13);
+        await assert.rejects(hour('Asia/Tokyo'), { code: 40485 });
+        removeTempDir(zones);
+        await assert.rejects(hour('Here/Three'), { code: 96, message: /tzdata/ });
+        assert.equal(await hour('Here/Too'), 21, 'what was read stays');
+    } finally {
+        await server.remove();
+    }
+    const { code, stderr, stdout } = await serve('--timeZoneInfo', zones, '--dbpath', newDir());
+    assert.notEqual(code, 0);
+    assert.ok((stdout + stderr).includes('--timeZoneInfo'));
+});
+
+test('a fresh node has admin, config and local, its version, and a record of its start', async () => {
+    const server = await startServer();
+    try {
+        let client = await server.client();
+        const { databases } = await client.db('admin').command({ listDatabases: 1, nameOnly: true });
+        assert.deepEqual(databases.map(({ name }) => name).sort(), ['admin', 'config', 'local']);
+        const version = { _id: 'featureCompatibilityVersion', version: '7.0' };
+        const documents = () => client.db('admin').collection('system.version').find().toArray();
+        assert.deepEqual(await documents(), [version]);
+
+        const log = () => client.db('local').collection('startup_log');
+        const [start] = await log().find().toArray();
+        assert.equal(start._id, `${start.hostname}-${start.startTime.getTime()}`);
+        assert.ok(Math.abs(Date.now() - start.startTime) < 60_000);
+        assert.match(start.startTimeLocal, /^\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d\.\d{3}$/);
+        assert.equal(Number(start.pid), server.pid);
+        assert.equal(start.cmdLine.storage.dbPath, server.dbpath);
+        assert.equal(start.buildinfo.version, '7.0.14');
+        const [{ options }] = await client.db('local').listCollections({ name: 'startup_log' }).toArray();
+        assert.deepEqual(options, { capped: true, size: 10 * 1024 * 1024 });
+
+        await client.db('local').dropDatabase();
+        await server.restart();
+        client = await server.client();
+        assert.equal(await log().countDocuments(), 1);
+        await server.restart();
+        client = await server.client();
+        assert.equal(await log().countDocuments(), 2);
+        assert.deepEqual(await documents(), [version]);
+    } finally {
+        await server.remove();
+    }
+});
+
+test('the document of the version can be neither removed nor spoiled', async () => {
+    const server = await startServer();
+    try {
+        const admin = (await server.client()).db('admin');
+        const c = admin.collection('system.version');
+        const _id = 'featureCompatibilityVersion';
+        await assert.rejects(c.deleteOne({ _id }), { code: 40670 });
+        await assert.rejects(c.deleteMany({}), { code: 40670 });
+        await assert.rejects(c.findOneAndDelete({}), { code: 40670 });
+        await assert.rejects(c.updateOne({ _id }, { $set: { version: '4.4' } }), { code: 4926900 });
+        await assert.rejects(c.replaceOne({ _id }, {}), { code: 4926900 });
+        await assert.rejects(admin.command({ drop: 'system.version' }), { code: 20 });
+        await assert.rejects(admin.command({ renameCollection: 'admin.system.version', to: 'admin.system.users' }), { code: 20 });
+        await assert.rejects(admin.command({ dropDatabase: 1 }), { code: 20 });
+        await c.insertOne({ _id: 'authSchema', currentVersion: 5 });
+        await c.deleteOne({ _id: 'authSchema' });
+        assert.deepEqual(await c.find().toArray(), [{ _id, version: '7.0' }]);
     } finally {
         await server.remove();
     }

@@ -122,7 +122,7 @@ typedef struct MovingSum {
     WindowRing values; /* Number; type BT_EOO for what is no number */
     __int128 integers;
     NumberSum doubles;
-    _Decimal128 decimals;
+    Decimal128 decimals;
     int64_t int_count;
     int64_t long_count;
     int64_t double_count;
@@ -157,7 +157,8 @@ static void moving_sum_change(MovingSum *s, Number number, int sign) {
         if (!isfinite(number_to_f64(number)))
             s->odd_decimal_count += sign;
         else
-            s->decimals += sign > 0 ? number.dec : -number.dec;
+            s->decimals =
+                sign > 0 ? dec_add(s->decimals, number.dec) : dec_subtract(s->decimals, number.dec);
         break;
     default:
         break;
@@ -166,7 +167,7 @@ static void moving_sum_change(MovingSum *s, Number number, int sign) {
     if (s->double_count == 0)
         number_sum_init(&s->doubles);
     if (s->decimal_count == 0)
-        s->decimals = 0;
+        s->decimals = DECIMAL128_ZERO;
 }
 
 static ErrCode moving_sum_add(void *state, const WindowFn *fn, WindowPartition *p, int64_t index,
@@ -236,7 +237,9 @@ static ErrCode moving_sum_result(void *state, const WindowFn *fn, WindowPartitio
 }
 
 static void moving_sum_init(void *state) {
-    number_sum_init(&((MovingSum *)state)->doubles);
+    MovingSum *s = state;
+    number_sum_init(&s->doubles);
+    s->decimals = DECIMAL128_ZERO;
 }
 
 static void moving_sum_done(void *state) {

@@ -434,7 +434,7 @@ ErrCode parse_window_covariance(const WindowParser *wp, Elem op, WindowFn *fn, E
 /* ---- $expMovingAvg ---- */
 
 typedef struct MovingAvgState {
-    _Decimal128 decimal;
+    Decimal128 decimal;
     double binary;
     bool has_value;
     bool is_decimal; /* once one was seen */
@@ -454,9 +454,12 @@ static ErrCode exp_moving_avg_result(void *state, const WindowFn *fn, WindowPart
             s->decimal = number_to_decimal(number_f64(s->binary));
         }
         if (s->is_decimal) {
-            _Decimal128 alpha = value_as_number(fn->alpha).dec;
-            _Decimal128 decimal = number_to_decimal(number);
-            s->decimal = s->has_value ? decimal * alpha + s->decimal * (1 - alpha) : decimal;
+            Decimal128 alpha = value_as_number(fn->alpha).dec;
+            Decimal128 decimal = number_to_decimal(number);
+            Decimal128 rest = dec_subtract(dec_from_i64(1), alpha);
+            s->decimal = s->has_value
+                             ? dec_add(dec_multiply(decimal, alpha), dec_multiply(s->decimal, rest))
+                             : decimal;
         } else {
             double alpha = number_to_f64(value_as_number(fn->alpha));
             double binary = number_to_f64(number);
@@ -495,9 +498,10 @@ ErrCode parse_window_exp_moving_avg(const WindowParser *wp, Elem op, WindowFn *f
                              "'alpha' field must be a number, but found "
                              "type %s",
                              bson_type_name(elem_type(alpha)));
-        _Decimal128 weight = number_to_decimal(number_from_elem(alpha));
-        fn->alpha = value_number(number_decimal(weight), wp->agg->arena);
-        if (!(weight > 0 && weight < 1))
+        Number weight = number_decimal(number_to_decimal(number_from_elem(alpha)));
+        fn->alpha = value_number(weight, wp->agg->arena);
+        if (number_compare(weight, number_i32(0)) <= 0 ||
+            number_compare(weight, number_i32(1)) >= 0)
             return error_set(err, ERR_FAILED_TO_PARSE,
                              "'alpha' must be between 0 and 1 (exclusive), found alpha: %s",
                              value_to_text(value_from_elem(alpha), wp->agg->arena));
@@ -511,8 +515,8 @@ ErrCode parse_window_exp_moving_avg(const WindowParser *wp, Elem op, WindowFn *f
     if (count <= 0)
         return error_set(err, ERR_FAILED_TO_PARSE, "'N' must be greater than zero. Got %lld",
                          (long long)count);
-    fn->alpha =
-        value_number(number_decimal((_Decimal128)2 / ((_Decimal128)count + 1)), wp->agg->arena);
+    Decimal128 divisor = dec_add(dec_from_i64(count), dec_from_i64(1));
+    fn->alpha = value_number(number_decimal(dec_divide(dec_from_i64(2), divisor)), wp->agg->arena);
     return ERR_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "bson/builder.h"
 #include "bson/collator.h"
+#include "catalog/fcv.h"
 #include "ddl/ddl.h"
 #include "index/collection_write.h"
 #include "index/lookup.h"
@@ -29,6 +30,7 @@ typedef struct Modify {
     const Collator *collator;
     WriteScratch scratch;
     int64_t now_ms;
+    bool has_fcv; /* the collection holds a document that users may not spoil */
 } Modify;
 
 /* One document to change, over several attempts. */
@@ -58,8 +60,12 @@ static ErrCode upsert(Modify *m, Error *err);
 ErrCode exec_modify(OpCtx *op, const Ns *ns, const ModifyRequest *request,
                     ModifyOutcome *ret_outcome, Error *err) {
     *ret_outcome = (ModifyOutcome){0};
-    Modify m = {
-        .op = op, .ns = ns, .request = request, .outcome = ret_outcome, .now_ms = clock_wall_ms()};
+    Modify m = {.op = op,
+                .ns = ns,
+                .request = request,
+                .outcome = ret_outcome,
+                .now_ms = clock_wall_ms(),
+                .has_fcv = ns_has_fcv(ns)};
     write_scratch_init(&m.scratch);
     ErrCode rc = ERR_OK;
     for (int attempt = 0; attempt < UPSERT_ATTEMPTS_MAX; attempt++) {
@@ -227,9 +233,26 @@ static ErrCode read_again(Target *t, OpCtx *op, Error *err) {
     return t->is_gone ? details.rc : ERR_OK;
 }
 
+/* `after` is DOC_NONE for a delete. */
+static ErrCode check_fcv(Doc before, Doc after, Error *err) {
+    Elem id = doc_get_lit(before, "_id");
+    if (elem_type(id) != BT_STRING || !str_is(elem_str(id), FCV_DOCUMENT_ID))
+        return ERR_OK;
+    if (!doc_is_present(after))
+        return error_set(err, (ErrCode)40670,
+                         "removing FeatureCompatibilityVersion document is not allowed");
+    Elem version = doc_get_lit(after, "version");
+    if (elem_type(version) != BT_STRING || !str_is(elem_str(version), FCV_VERSION))
+        return error_set(err, (ErrCode)4926900,
+                         "Invalid feature compatibility version value, expected '%s'", FCV_VERSION);
+    return ERR_OK;
+}
+
 static ErrCode change_document(Target *t, OpCtx *op, Error *err) {
     Modify *m = t->m;
     if (m->request->kind == MODIFY_DELETE) {
+        if (UNLIKELY(m->has_fcv))
+            TRY(check_fcv(t->before, DOC_NONE, err));
         t->is_modified = true;
         return collection_delete(op, t->coll, t->rid, t->before, &m->scratch, err);
     }
@@ -246,6 +269,8 @@ static ErrCode change_document(Target *t, OpCtx *op, Error *err) {
     t->after = result.after;
     if (result.is_noop)
         return ERR_OK;
+    if (UNLIKELY(m->has_fcv))
+        TRY(check_fcv(t->before, t->after, err));
     t->is_modified = true;
     return update_is_replacement(m->program)
                ? collection_replace(op, t->coll, t->rid, t->before, t->after, &m->scratch, err)

@@ -4,8 +4,9 @@
  * Goal (QRY-1, IDX-1): over random collections, sets of indexes and queries, the plan that the
  * planner picks, the plan by each index, and the counting plan give what a scan of the collection
  * with the whole filter gives; sorted results have the order of the sort keys.
- * Method: documents with values of all everyday types, arrays and holes; indexes of up to three
- * fields, sparse, partial, hashed and wildcard ones and some with a collation among them.
+ * Method: documents with values of all everyday types, arrays in arrays and holes; indexes of up to
+ * three fields, on positions in arrays too, sparse, partial, hashed and wildcard ones and some with
+ * a collation among them.
  *
  * SHERD_DIFF_TRIPLES: how many queries (100,000 unless a sanitizer runs).
  */
@@ -56,7 +57,9 @@ static uint64_t below(Diff *d, uint64_t bound) {
     return prng_below(&d->prng, bound);
 }
 
-static const char *const FIELDS[] = {"a", "b", "c", "d.x", "d.y", "d"};
+/* The first three are top-level fields; numbers are positions in arrays or names of fields. */
+static const char *const FIELDS[] = {"a",     "b",     "c",     "d.x",   "d.y",   "a.0", "b.1",
+                                     "a.0.x", "a.0.0", "d.0.x", "d.x.0", "a.0.1", "d"};
 
 /* ---- documents ---- */
 
@@ -105,11 +108,26 @@ static void build_any(Diff *d, DocBuilder *b, const char *name, int depth) {
     } else if (kind == 1) {
         size_t opened = build_open_doc(b, name);
         if (below(d, 2) == 0)
-            build_scalar(d, b, "x");
+            build_scalar(d, b, below(d, 6) != 0 ? "x" : below(d, 2) == 0 ? "0" : "1");
         build_close(b, opened);
     } else {
         build_scalar(d, b, name);
     }
+}
+
+/* What an index on a position keeps whole. */
+static void build_array_of_arrays(Diff *d, DocBuilder *b, const char *name) {
+    size_t outer = build_open_array(b, name);
+    uint32_t count = 1 + (uint32_t)below(d, 2);
+    for (uint32_t i = 0; i < count; i++) {
+        char index[INDEX_NAME_SIZE];
+        size_t inner = build_open_array(b, index_name(i, index).data);
+        uint32_t inner_count = (uint32_t)below(d, 3);
+        for (uint32_t j = 0; j < inner_count; j++)
+            build_any(d, b, index_name(j, index).data, 1);
+        build_close(b, inner);
+    }
+    build_close(b, outer);
 }
 
 static void build_nested(Diff *d, DocBuilder *b, const char *name) {
@@ -135,7 +153,9 @@ static Doc random_doc(Diff *d, int32_t id, bool has_arrays) {
     for (uint32_t f = 0; f < 3; f++) {
         if (below(d, 6) == 0)
             continue;
-        if (has_arrays)
+        if (has_arrays && below(d, 6) == 0)
+            build_array_of_arrays(d, &b, FIELDS[f]);
+        else if (has_arrays)
             build_any(d, &b, FIELDS[f], 0);
         else
             build_scalar(d, &b, FIELDS[f]);
@@ -173,6 +193,7 @@ static void build_operator(Diff *d, DocBuilder *b, int depth) {
     static const char *const RANGES[] = {"$gt", "$gte", "$lt", "$lte"};
     static const char *const PATTERNS[] = {"^a", "^ab", "b", "^A", "^"};
     static const char *const TYPES[] = {"string", "number", "null", "date", "array", "object"};
+    static const char *const ELEMENT_FIELDS[] = {"x", "x", "y", "0"};
     switch (below(d, 16)) {
     case 0:
         build_any(d, b, "$eq", 0);
@@ -206,7 +227,7 @@ static void build_operator(Diff *d, DocBuilder *b, int depth) {
         if (depth < 2) {
             size_t opened = build_open_doc(b, "$elemMatch");
             if (below(d, 2) == 0)
-                build_predicate(d, b, below(d, 2) == 0 ? "x" : "y");
+                build_predicate(d, b, ELEMENT_FIELDS[below(d, ARRAY_LEN(ELEMENT_FIELDS))]);
             else
                 build_operator(d, b, depth + 1);
             build_close(b, opened);
@@ -334,7 +355,7 @@ static Doc random_index(Diff *d, uint32_t number) {
     uint32_t count = 1 + (uint32_t)below(d, 3), used = 0;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t field = (uint32_t)below(d, ARRAY_LEN(FIELDS));
-        bool is_d_clash = field >= 3 && (used >> 3) != 0;
+        bool is_d_clash = FIELDS[field][0] == 'd' && (used >> 3) != 0;
         if ((used >> field & 1) != 0 || is_d_clash)
             continue;
         used |= 1u << field;
@@ -368,7 +389,7 @@ static Doc random_index(Diff *d, uint32_t number) {
 }
 
 static void ignore_error(void *arg, uint32_t index, const Error *err) {
-    (void)arg, (void)index, (void)err; /* parallel arrays: the document is left out */
+    (void)arg, (void)index, (void)err; /* parallel arrays, ambiguous positions: left out */
 }
 
 static void make_collection(Diff *d, uint32_t number) {

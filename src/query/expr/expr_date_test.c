@@ -4,6 +4,7 @@
 #include "base/test.h"
 #include "query/expr/date_math.h"
 #include "query/expr/expr_cases_test.h"
+#include "query/expr/time_zone.h"
 
 /* $toDate reads texts, $toString writes them: both in UTC. */
 #define DATE(text) "{'$toDate':'" text "'}"
@@ -277,6 +278,15 @@ TEST(malformed_dates_are_refused_with_the_codes_of_the_language) {
         {"{'$year':{'date':'$date','timezone':'europe/berlin'}}", 40485, "berlin"},
         {"{'$year':{'date':'$date','timezone':'SystemV/PST8'}}", 40485, "SystemV"},
         {"{'$year':{'date':'$date','timezone':''}}", 40485, "unrecognized"},
+        {"{'$year':{'date':'$date','timezone':'localtime'}}", 40485, "unrecognized"},
+        {"{'$year':{'date':'$date','timezone':'posix/Europe/Berlin'}}", 40485, "unrecognized"},
+        {"{'$year':{'date':'$date','timezone':'right/Europe/Berlin'}}", 40485, "unrecognized"},
+        {"{'$year':{'date':'$date','timezone':'Europe'}}", 40485, "unrecognized"},
+        {"{'$year':{'date':'$date','timezone':'Europe/'}}", 40485, "unrecognized"},
+        {"{'$year':{'date':'$date','timezone':'Europe//Berlin'}}", 40485, "unrecognized"},
+        {"{'$year':{'date':'$date','timezone':'Europe/../Europe/Berlin'}}", 40485, "unrecognized"},
+        {"{'$year':{'date':'$date','timezone':'/usr/share/zoneinfo/UTC'}}", 40485, "unrecognized"},
+        {"{'$year':{'date':'$date','timezone':'UTC\\u0000'}}", 40485, "unrecognized"},
         {"{'$year':{'date':'$date','timezone':5}}", 40533, "was given a int"},
         {"{'$dateToString':{'date':'$date','format':'%q'}}", 18536, "'%q'"},
         {"{'$dateToString':{'date':'$date','format':'%'}}", 18535, "Unmatched"},
@@ -302,7 +312,8 @@ TEST(local_times_and_utc_agree_in_all_zones) {
                                         "Africa/Casablanca",   "+05:45",           "UTC"};
     for (size_t i = 0; i < ARRAY_LEN(ZONES); i++) {
         TimeZone zone = TIME_ZONE_UTC;
-        EXPECT(time_zone_parse(str_from(ZONES[i]), &zone));
+        CLEANUP(error_reset) Error err = {0};
+        EXPECT_OK(time_zone_parse(str_from(ZONES[i]), &zone, &err), err);
         int odd_count = 0;
         for (int64_t ms = INT64_C(-2500000000000); ms < INT64_C(5000000000000); ms += 97000003) {
             int64_t local = 0;
@@ -320,4 +331,40 @@ TEST(local_times_and_utc_agree_in_all_zones) {
         }
         EXPECT(odd_count < 60);
     }
+}
+
+TEST(zones_are_those_of_the_system_s_database) {
+    /* What the zones of these places changed in the last years; gaps and hours that come twice. */
+    static const ExprCase CASES[] = {
+        {"{'$hour':{'date':{'$date':'2025-07-01T12:00:00Z'},'timezone':'America/Mexico_City'}}",
+         "6"},
+        {"{'$hour':{'date':{'$date':'2025-07-01T12:00:00Z'},'timezone':'Africa/Cairo'}}", "15"},
+        {"{'$hour':{'date':{'$date':'2025-07-01T12:00:00Z'},'timezone':'Asia/Almaty'}}", "17"},
+        {"{'$hour':{'date':{'$date':'2025-07-01T12:00:00Z'},'timezone':'America/Ciudad_Juarez'}}",
+         "6"},
+        {"{'$hour':{'date':{'$date':'2500-07-01T12:00:00Z'},'timezone':'Europe/Berlin'}}", "14"},
+        {"{'$hour':{'date':{'$date':'2500-01-01T12:00:00Z'},'timezone':'Europe/Berlin'}}", "13"},
+        {"{'$dateFromParts':{'year':2025,'month':3,'day':30,'hour':2,'minute':30,"
+         "'timezone':'Europe/Berlin'}}",
+         "{'$date':'2025-03-30T01:30:00Z'}"},
+        {"{'$dateFromParts':{'year':2025,'month':10,'day':26,'hour':2,'minute':30,"
+         "'timezone':'Europe/Berlin'}}",
+         "{'$date':'2025-10-26T00:30:00Z'}"},
+        {"{'$dateFromString':{'dateString':'2025-03-09T02:30:00','timezone':'America/New_York'}}",
+         "{'$date':'2025-03-09T07:30:00Z'}"},
+        {"{'$dateFromString':{'dateString':'2025-11-02T01:30:00','timezone':'America/New_York'}}",
+         "{'$date':'2025-11-02T05:30:00Z'}"},
+    };
+    expr_run_cases(CASES, ARRAY_LEN(CASES));
+}
+
+TEST(without_a_database_only_offsets_and_utc_are_known) {
+    time_zone_set_directory("/nonexistent/zoneinfo");
+    TimeZone zone;
+    CLEANUP(error_reset) Error err = {0};
+    EXPECT_OK(time_zone_parse(STR("UTC"), &zone, &err), err);
+    EXPECT_OK(time_zone_parse(STR("+05:30"), &zone, &err), err);
+    EXPECT(time_zone_parse(STR("Antarctica/Vostok"), &zone, &err) == ERR_OPERATION_FAILED);
+    EXPECT(strstr(error_message(&err), "tzdata") != NULL);
+    time_zone_set_directory("/usr/share/zoneinfo");
 }

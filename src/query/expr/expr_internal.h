@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#include "query/expr/decimal_math.h"
+#include "query/expr/double_round.h"
 #include "query/expr/expr.h"
 
 typedef struct ExprParser {
@@ -116,6 +116,36 @@ ErrCode expr_eval_index(const Expr *expr, uint32_t arg, ExprEvalContext *ctx, co
 /* To be called once per turn of every loop that evaluates or allocates: bounds the scratch memory
  * and asks from time to time whether to go on. */
 ErrCode expr_step(ExprEvalContext *ctx, Error *err) MUST_CHECK;
+
+/* A loop whose body leaves intermediate results in the scratch arena. Now and then, when they are
+ * a good deal more than what the loop has to keep, the arena is rewound to where it was at the
+ * loop's start; copying what is kept then costs little beside what was computed meanwhile. */
+typedef struct ExprLoop {
+    ArenaMark start;
+    size_t used_at_start;
+} ExprLoop;
+
+enum {
+    EXPR_LOOP_GARBAGE_BYTES = 256 * 1024,
+};
+
+static inline ExprLoop expr_loop_begin(const ExprEvalContext *ctx) {
+    return (ExprLoop){arena_mark(ctx->scratch), arena_used(ctx->scratch)};
+}
+
+static inline bool expr_loop_is_full(const ExprLoop *loop, const ExprEvalContext *ctx,
+                                     size_t kept_bytes) {
+    return arena_used(ctx->scratch) - loop->used_at_start >
+           EXPR_LOOP_GARBAGE_BYTES + 4 * kept_bytes;
+}
+
+/* To be called per turn, when nothing of the body's but `built`, begun in the loop's arena after
+ * expr_loop_begin, is needed any more. */
+static inline void expr_loop_turn(const ExprLoop *loop, const ExprEvalContext *ctx,
+                                  ArrayBuilder *built) {
+    if (UNLIKELY(expr_loop_is_full(loop, ctx, built->buf.capacity)))
+        array_builder_rewind(built, loop->start);
+}
 
 static inline const char *expr_op_name(const Expr *expr) {
     return expr->op->name.data;

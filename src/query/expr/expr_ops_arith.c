@@ -7,15 +7,15 @@
 
 #include "query/expr/expr_internal.h"
 
-static ErrCode add_to(const Expr *expr, Value operand, Number *sum, bool *has_date, bool *is_int32,
-                      Error *err);
-static ErrCode date_from_number(Number number, Value *ret, Error *err);
+static ErrCode add_to_date(int64_t *date_ms, Number number, Error *err);
+static ErrCode subtract_from_date(int64_t date_ms, Number number, Value *ret, Error *err);
 static Number number_subtract(Number a, Number b);
 static Number number_mod(Number a, Number b);
 static bool number_is_zero(Number number);
 
 ErrCode eval_add(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Number sum = number_i64(0);
+    int64_t date_ms = 0;
     bool has_date = false;
     bool is_int32 = true;
     for (uint32_t i = 0; i < expr->arg_count; i++) {
@@ -25,12 +25,29 @@ ErrCode eval_add(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err)
             *ret = VALUE_NULL;
             return ERR_OK;
         }
-        TRY(add_to(expr, operand, &sum, &has_date, &is_int32, err));
+        if (LIKELY(value_is_number(operand))) {
+            Number number = value_as_number(operand);
+            is_int32 &= number.type == BT_INT32;
+            if (has_date)
+                TRY(add_to_date(&date_ms, number, err));
+            else
+                number_add(sum, number, /* is_widening_to_double= */ true, &sum);
+            continue;
+        }
+        if (operand.type != BT_DATE)
+            return error_set(err, ERR_TYPE_MISMATCH,
+                             "$add only supports numeric or date types, not %s",
+                             value_type_name(operand));
+        if (has_date)
+            return error_set(err, (ErrCode)16612, "only one date allowed in an $add expression");
+        has_date = true;
+        date_ms = operand.i64;
+        TRY(add_to_date(&date_ms, sum, err));
     }
-    if (has_date)
-        return date_from_number(sum, ret, err);
     bool is_long = sum.type == BT_INT64;
-    *ret = is_long && is_int32 ? value_count(sum.i64) : value_number(sum, ctx->scratch);
+    *ret = has_date              ? value_date(date_ms)
+           : is_long && is_int32 ? value_count(sum.i64)
+                                 : value_number(sum, ctx->scratch);
     return ERR_OK;
 }
 
@@ -55,7 +72,7 @@ ErrCode eval_subtract(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error 
         return ERR_OK;
     }
     if (a.type == BT_DATE && value_is_number(b))
-        return date_from_number(number_subtract(number_i64(a.i64), value_as_number(b)), ret, err);
+        return subtract_from_date(a.i64, value_as_number(b), ret, err);
     return error_set(err, ERR_TYPE_MISMATCH, "can't $subtract %s from %s", value_type_name(b),
                      value_type_name(a));
 }
@@ -90,9 +107,9 @@ ErrCode eval_divide(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *e
         if (number_is_zero(divisor))
             return error_set(err, ERR_BAD_VALUE, "can't $divide by zero");
         if (a.type == BT_DECIMAL || b.type == BT_DECIMAL)
-            *ret = value_number(
-                number_decimal(number_to_decimal(value_as_number(a)) / number_to_decimal(divisor)),
-                ctx->scratch);
+            *ret = value_number(number_decimal(dec_divide(number_to_decimal(value_as_number(a)),
+                                                          number_to_decimal(divisor))),
+                                ctx->scratch);
         else
             *ret = value_f64(number_to_f64(value_as_number(a)) / number_to_f64(divisor));
         return ERR_OK;
@@ -124,45 +141,40 @@ ErrCode eval_mod(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err)
                      value_type_name(a), value_type_name(b));
 }
 
-/* A date counts as its milliseconds; `is_int32` says whether only int32 were added so far. */
-static ErrCode add_to(const Expr *expr, Value operand, Number *sum, bool *has_date, bool *is_int32,
-                      Error *err) {
-    Number number;
-    if (value_is_number(operand)) {
-        number = value_as_number(operand);
-        if (number.type != BT_INT32)
-            *is_int32 = false;
-    } else if (operand.type == BT_DATE) {
-        if (*has_date)
-            return error_set(err, (ErrCode)16612, "only one date allowed in an %s expression",
-                             expr_op_name(expr));
-        *has_date = true;
-        number = number_i64(operand.i64);
+/* Dates have whole milliseconds: each number is rounded before it is added or taken away. */
+static ErrCode whole_ms(Number number, int64_t *ret_ms, Error *err) {
+    bool fits = true;
+    if (number.type == BT_DOUBLE) {
+        fits = number.f64 >= -0x1p63 && number.f64 < 0x1p63;
+        *ret_ms = fits ? llround(number.f64) : 0;
+    } else if (number.type == BT_DECIMAL) {
+        fits = dec_to_nearest_i64(number.dec, ret_ms);
     } else {
-        return error_set(err, ERR_TYPE_MISMATCH, "%s only supports numeric or date types, not %s",
-                         expr_op_name(expr), value_type_name(operand));
+        *ret_ms = number_to_i64(number);
     }
-    number_add(*sum, number, /* is_widening_to_double= */ true, sum);
+    return fits ? ERR_OK : error_set(err, ERR_OVERFLOW, "date overflow in date arithmetic");
+}
+
+static ErrCode add_to_date(int64_t *date_ms, Number number, Error *err) {
+    int64_t ms;
+    TRY(whole_ms(number, &ms, err));
+    if (__builtin_add_overflow(*date_ms, ms, date_ms))
+        return error_set(err, ERR_OVERFLOW, "date overflow in date arithmetic");
     return ERR_OK;
 }
 
-static ErrCode date_from_number(Number number, Value *ret, Error *err) {
-    if (number.type == BT_DOUBLE || number.type == BT_DECIMAL) {
-        double ms = number_to_f64(number);
-        if (!(ms >= -0x1p63 && ms < 0x1p63))
-            return error_set(err, ERR_OVERFLOW, "date overflow in date arithmetic");
-        if (number.type == BT_DOUBLE)
-            ms = round(ms);
-        *ret = value_date(number.type == BT_DOUBLE ? (int64_t)ms : number_to_i64(number));
-        return ERR_OK;
-    }
-    *ret = value_date(number_to_i64(number));
+static ErrCode subtract_from_date(int64_t date_ms, Number number, Value *ret, Error *err) {
+    int64_t ms;
+    TRY(whole_ms(number, &ms, err));
+    if (__builtin_sub_overflow(date_ms, ms, &date_ms))
+        return error_set(err, ERR_OVERFLOW, "date overflow in date arithmetic");
+    *ret = value_date(date_ms);
     return ERR_OK;
 }
 
 static Number number_subtract(Number a, Number b) {
     if (a.type == BT_DECIMAL || b.type == BT_DECIMAL)
-        return number_decimal(number_to_decimal(a) - number_to_decimal(b));
+        return number_decimal(dec_subtract(number_to_decimal(a), number_to_decimal(b)));
     if (a.type == BT_DOUBLE || b.type == BT_DOUBLE)
         return number_f64(number_to_f64(a) - number_to_f64(b));
     int64_t difference;
@@ -173,25 +185,17 @@ static Number number_subtract(Number a, Number b) {
     return is_int32 && fits ? number_i32((int32_t)difference) : number_i64(difference);
 }
 
-/* The sign is the dividend's. */
+/* The sign is the dividend's. A divisor that is a whole double leaves an integer an integer. */
 static Number number_mod(Number a, Number b) {
-    if (a.type == BT_DECIMAL || b.type == BT_DECIMAL) {
-        _Decimal128 x = number_to_decimal(a);
-        _Decimal128 y = number_to_decimal(b);
-        _Decimal128 quotient = x / y;
-        int64_t whole;
-        if (number_is_nan(number_decimal(quotient)))
-            return number_decimal(quotient);
-        whole = number_to_i64(number_decimal(quotient));
-        if (whole == INT64_MAX || whole == INT64_MIN)
-            return number_decimal(0); /* the quotient has no fraction left at this size */
-        return number_decimal(x - (_Decimal128)whole * y);
-    }
-    if (a.type == BT_DOUBLE || b.type == BT_DOUBLE)
+    if (a.type == BT_DECIMAL || b.type == BT_DECIMAL)
+        return number_decimal(dec_mod(number_to_decimal(a), number_to_decimal(b)));
+    int64_t divisor;
+    bool is_int32_divisor =
+        number_is_exact_i64(b, &divisor) && divisor >= INT32_MIN && divisor <= INT32_MAX;
+    if (a.type == BT_DOUBLE || (b.type == BT_DOUBLE && !is_int32_divisor))
         return number_f64(fmod(number_to_f64(a), number_to_f64(b)));
-    int64_t divisor = number_to_i64(b);
     int64_t rest = divisor == -1 ? 0 : number_to_i64(a) % divisor;
-    bool is_int32 = a.type == BT_INT32 && b.type == BT_INT32;
+    bool is_int32 = a.type == BT_INT32 && b.type != BT_INT64;
     return is_int32 ? number_i32((int32_t)rest) : number_i64(rest);
 }
 

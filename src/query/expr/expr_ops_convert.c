@@ -259,10 +259,10 @@ static ErrCode to_double(Value input, Value *ret, Error *err) {
 static ErrCode to_decimal(Value input, Arena *arena, Value *ret, Error *err) {
     switch (input.type) {
     case BT_BOOL:
-        *ret = value_number(number_decimal(input.boolean), arena);
+        *ret = value_number(number_decimal(dec_from_i64(input.boolean)), arena);
         return ERR_OK;
     case BT_DATE:
-        *ret = value_number(number_decimal(input.i64), arena);
+        *ret = value_number(number_decimal(dec_from_i64(input.i64)), arena);
         return ERR_OK;
     case BT_INT32:
     case BT_INT64:
@@ -270,8 +270,8 @@ static ErrCode to_decimal(Value input, Arena *arena, Value *ret, Error *err) {
         *ret = value_number(number_decimal(number_to_decimal(value_as_number(input))), arena);
         return ERR_OK;
     case BT_STRING: {
-        _Decimal128 decimal;
-        if (!decimal_from_text(value_as_str(input), &decimal))
+        Decimal128 decimal;
+        if (!dec_from_text(value_as_str(input), &decimal))
             return bad_text(value_as_str(input), "Failed to parse string to decimal", err);
         *ret = value_number(number_decimal(decimal), arena);
         return ERR_OK;

@@ -338,8 +338,9 @@ ErrCode expr_date_require(Value value, int64_t *ret_ms, Error *err) {
 void expr_date_prepare_zone(ExprParser *p, Expr *expr, uint32_t zone_arg) {
     Value value;
     TimeZone zone;
+    CLEANUP(error_reset) Error ignored = {0}; /* it comes again with the first evaluation */
     if (expr->args[zone_arg] != NULL && expr_is_literal(expr->args[zone_arg], &value) &&
-        value.type == BT_STRING && time_zone_parse(value_as_str(value), &zone))
+        value.type == BT_STRING && time_zone_parse(value_as_str(value), &zone, &ignored) == ERR_OK)
         expr->data = arena_memdup(p->arena, &zone, sizeof(zone));
 }
 
@@ -367,11 +368,7 @@ ErrCode expr_date_zone_of(const Expr *expr, uint32_t zone_arg, Value value, Expr
     if (value.type != BT_STRING)
         return error_set(err, (ErrCode)40517, "timezone must evaluate to a string, found %s",
                          value_type_name(value));
-    Str text = value_as_str(value);
-    if (!time_zone_parse(text, ret_zone))
-        return error_set(err, (ErrCode)40485, "unrecognized time zone identifier: \"%.*s\"",
-                         (int)(text.size > 200 ? 200 : text.size), text.data);
-    return ERR_OK;
+    return time_zone_parse(value_as_str(value), ret_zone, err);
 }
 
 ErrCode expr_date_eval_zone(const Expr *expr, uint32_t zone_arg, ExprEvalContext *ctx,

@@ -20,6 +20,7 @@ typedef struct SortItem {
     const Collator *collator;
 } SortItem;
 
+static void rewind_keeping(Value *value, uint32_t size, const ExprLoop *loop, ExprEvalContext *ctx);
 static ErrCode parse_as(Elem as, Str *ret_name, Error *err);
 static ErrCode eval_filter_limit(const Expr *expr, ExprEvalContext *ctx, int64_t *ret, Error *err);
 static int compare_items(const void *a, const void *b);
@@ -50,6 +51,7 @@ ErrCode eval_map(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err)
     if (input.type != BT_ARRAY)
         return error_set(err, (ErrCode)16883, "input to $map must be an array not %s",
                          value_type_name(input));
+    ExprLoop loop = expr_loop_begin(ctx);
     ArrayBuilder mapped;
     array_builder_init(&mapped, ctx->scratch);
     ExprBinding binding = {.outer = ctx->bindings};
@@ -61,6 +63,7 @@ ErrCode eval_map(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err)
         Value value;
         TRY(expr_eval_arg(expr, 1, ctx, &value, err));
         array_builder_add(&mapped, value);
+        expr_loop_turn(&loop, ctx, &mapped);
     }
     ctx->bindings = binding.outer;
     return array_builder_end(&mapped, ret, err);
@@ -96,6 +99,7 @@ ErrCode eval_filter(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *e
                          value_type_name(input));
     int64_t limit;
     TRY(eval_filter_limit(expr, ctx, &limit, err));
+    ExprLoop loop = expr_loop_begin(ctx);
     ArrayBuilder kept;
     array_builder_init(&kept, ctx->scratch);
     ExprBinding binding = {.outer = ctx->bindings};
@@ -108,6 +112,7 @@ ErrCode eval_filter(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *e
         TRY(expr_eval_arg(expr, 1, ctx, &verdict, err));
         if (value_is_truthy(verdict))
             array_builder_add(&kept, binding.value);
+        expr_loop_turn(&loop, ctx, &kept);
     }
     ctx->bindings = binding.outer;
     return array_builder_end(&kept, ret, err);
@@ -144,6 +149,7 @@ ErrCode eval_reduce(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *e
     ExprBinding this_binding = {.outer = ctx->bindings};
     ExprBinding value_binding = {.outer = &this_binding};
     TRY(expr_eval_arg(expr, 1, ctx, &value_binding.value, err));
+    ExprLoop loop = expr_loop_begin(ctx);
     DocIter iter = doc_iter(value_as_doc(input));
     for (Elem elem; doc_iter_next(&iter, &elem);) {
         TRY(expr_step(ctx, err));
@@ -151,11 +157,22 @@ ErrCode eval_reduce(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *e
         ctx->bindings = &value_binding;
         Value value;
         TRY(expr_eval_arg(expr, 2, ctx, &value, err));
+        uint32_t size = value_type_is_inline(value.type) ? 0 : value_bytes_size(&value);
+        if (UNLIKELY(expr_loop_is_full(&loop, ctx, size)))
+            rewind_keeping(&value, size, &loop, ctx);
         value_binding.value = value;
     }
     ctx->bindings = this_binding.outer;
     *ret = value_binding.value;
     return ERR_OK;
+}
+
+static void rewind_keeping(Value *value, uint32_t size, const ExprLoop *loop,
+                           ExprEvalContext *ctx) {
+    if (size == 0)
+        arena_rewind(ctx->scratch, loop->start);
+    else
+        value->bytes = arena_rewind_keeping(ctx->scratch, loop->start, value->bytes, size, size);
 }
 
 /* Arguments: the variables' values, then the body. */
@@ -267,6 +284,7 @@ ErrCode eval_zip(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err)
         if (shape->default_count > 0)
             TRY(expr_eval_arg(expr, count + i, ctx, &defaults[i], err));
     }
+    ExprLoop loop = expr_loop_begin(ctx);
     ArrayBuilder zipped;
     array_builder_init(&zipped, ctx->scratch);
     for (uint32_t row = 0; row < length; row++) {
@@ -281,6 +299,7 @@ ErrCode eval_zip(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err)
         Value value;
         TRY(array_builder_end(&tuple, &value, err));
         array_builder_add(&zipped, value);
+        expr_loop_turn(&loop, ctx, &zipped);
     }
     return array_builder_end(&zipped, ret, err);
 }

@@ -13,8 +13,9 @@ static ErrCode round_integer(const Expr *expr, Number number, int place, RoundMo
 static ErrCode eval_place(const Expr *expr, ExprEvalContext *ctx, Value *ret_value, int32_t *ret,
                           Error *err);
 static ErrCode eval_logarithm(const Expr *expr, ExprEvalContext *ctx, int code,
-                              double (*of_double)(double), _Decimal128 (*of_decimal)(_Decimal128),
+                              double (*of_double)(double), Decimal128 (*of_decimal)(Decimal128),
                               Value *ret, Error *err);
+static Decimal128 decimal_logarithm(Decimal128 value, Decimal128 base);
 static Number power_of_integers(int64_t base, int64_t exponent, bool is_int32);
 
 ErrCode eval_abs(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
@@ -35,8 +36,7 @@ ErrCode eval_abs(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err)
         *ret = value_f64(fabs(number.f64));
         return ERR_OK;
     default:
-        *ret =
-            value_number(number_decimal(number.dec < 0 ? -number.dec : number.dec), ctx->scratch);
+        *ret = value_number(number_decimal(dec_abs(number.dec)), ctx->scratch);
         return ERR_OK;
     }
 }
@@ -48,7 +48,7 @@ ErrCode eval_ceil(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err
     if (number.type == BT_DOUBLE && ret->type != BT_NULL)
         *ret = value_f64(double_round(number.f64, 0, (RoundMode)expr->variant));
     else if (number.type == BT_DECIMAL && ret->type != BT_NULL)
-        *ret = value_number(number_decimal(decimal_round(number.dec, 0, (RoundMode)expr->variant)),
+        *ret = value_number(number_decimal(dec_round(number.dec, 0, (RoundMode)expr->variant)),
                             ctx->scratch);
     return ERR_OK;
 }
@@ -73,7 +73,7 @@ ErrCode eval_round(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *er
     if (number.type == BT_DOUBLE)
         rounded = number_f64(double_round(number.f64, place, mode));
     else if (number.type == BT_DECIMAL)
-        rounded = number_decimal(decimal_round(number.dec, place, mode));
+        rounded = number_decimal(dec_round(number.dec, place, mode));
     else
         TRY(round_integer(expr, number, place, mode, &rounded, err));
     *ret = value_number(rounded, ctx->scratch);
@@ -89,7 +89,7 @@ ErrCode eval_sqrt(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err
         return error_set(err, (ErrCode)28714,
                          "$sqrt's argument must be greater than or equal to 0");
     if (number.type == BT_DECIMAL)
-        *ret = value_number(number_decimal(decimal_sqrt(number.dec)), ctx->scratch);
+        *ret = value_number(number_decimal(dec_sqrt(number.dec)), ctx->scratch);
     else
         *ret = value_f64(sqrt(number_to_f64(number)));
     return ERR_OK;
@@ -101,18 +101,18 @@ ErrCode eval_exp(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err)
     if (ret->type == BT_NULL)
         return ERR_OK;
     if (number.type == BT_DECIMAL)
-        *ret = value_number(number_decimal(decimal_exp(number.dec)), ctx->scratch);
+        *ret = value_number(number_decimal(dec_exp(number.dec)), ctx->scratch);
     else
         *ret = value_f64(exp(number_to_f64(number)));
     return ERR_OK;
 }
 
 ErrCode eval_ln(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
-    return eval_logarithm(expr, ctx, 28766, log, decimal_ln, ret, err);
+    return eval_logarithm(expr, ctx, 28766, log, dec_ln, ret, err);
 }
 
 ErrCode eval_log10(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
-    return eval_logarithm(expr, ctx, 28761, log10, decimal_log10, ret, err);
+    return eval_logarithm(expr, ctx, 28761, log10, dec_log10, ret, err);
 }
 
 ErrCode eval_log(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
@@ -144,7 +144,7 @@ ErrCode eval_log(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err)
                          value_to_text(base, ctx->scratch));
     if (x.type == BT_DECIMAL || b.type == BT_DECIMAL)
         *ret = value_number(
-            number_decimal(decimal_ln(number_to_decimal(x)) / decimal_ln(number_to_decimal(b))),
+            number_decimal(decimal_logarithm(number_to_decimal(x), number_to_decimal(b))),
             ctx->scratch);
     else
         *ret = value_f64(log(number_to_f64(x)) / log(number_to_f64(b)));
@@ -175,7 +175,7 @@ ErrCode eval_pow(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err)
                          "$pow cannot take a base of 0 and a negative exponent");
     Number power;
     if (base.type == BT_DECIMAL || exponent.type == BT_DECIMAL)
-        power = number_decimal(decimal_pow(number_to_decimal(base), number_to_decimal(exponent)));
+        power = number_decimal(dec_pow(number_to_decimal(base), number_to_decimal(exponent)));
     else if (base.type == BT_DOUBLE || exponent.type == BT_DOUBLE)
         power = number_f64(pow(number_to_f64(base), number_to_f64(exponent)));
     else
@@ -185,10 +185,9 @@ ErrCode eval_pow(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err)
     return ERR_OK;
 }
 
-/* Decimals go through binary numbers of 113 bits, which is 33 to 34 digits. */
 typedef struct AngleFunction {
     double (*fn)(double);
-    _Float128 (*wide_fn)(_Float128);
+    Decimal128 (*decimal_fn)(Decimal128);
     double low; /* bounds of the argument */
     double high;
 } AngleFunction;
@@ -201,40 +200,23 @@ static double to_degrees(double radians) {
     return radians * (180 / M_PI);
 }
 
-static _Float128 to_radians_wide(_Float128 degrees) {
-    return degrees * M_PIf128 / 180;
-}
-
-static _Float128 to_degrees_wide(_Float128 radians) {
-    return radians * 180 / M_PIf128;
-}
-
-/* 0.5 as 0.5, not with the 33 zeros that a conversion leaves behind it. */
-static Value value_of_wide(_Float128 wide, Arena *arena) {
-    _Decimal128 decimal = (_Decimal128)wide;
-    double narrow = (double)wide;
-    if ((_Float128)narrow == wide && narrow == trunc(narrow) && fabs(narrow) < 1e15)
-        decimal = (_Decimal128)(int64_t)narrow;
-    return value_number(number_decimal(decimal), arena);
-}
-
 /* Functions of angles: variant is the row. */
 ErrCode eval_angle(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     static const AngleFunction FUNCTIONS[] = {
-        [ANGLE_SIN] = {sin, sinf128, -DBL_MAX, DBL_MAX},
-        [ANGLE_COS] = {cos, cosf128, -DBL_MAX, DBL_MAX},
-        [ANGLE_TAN] = {tan, tanf128, -DBL_MAX, DBL_MAX},
-        [ANGLE_ASIN] = {asin, asinf128, -1, 1},
-        [ANGLE_ACOS] = {acos, acosf128, -1, 1},
-        [ANGLE_ATAN] = {atan, atanf128, -INFINITY, INFINITY},
-        [ANGLE_SINH] = {sinh, sinhf128, -INFINITY, INFINITY},
-        [ANGLE_COSH] = {cosh, coshf128, -INFINITY, INFINITY},
-        [ANGLE_TANH] = {tanh, tanhf128, -INFINITY, INFINITY},
-        [ANGLE_ASINH] = {asinh, asinhf128, -INFINITY, INFINITY},
-        [ANGLE_ACOSH] = {acosh, acoshf128, 1, INFINITY},
-        [ANGLE_ATANH] = {atanh, atanhf128, -1, 1},
-        [ANGLE_TO_RADIANS] = {to_radians, to_radians_wide, -INFINITY, INFINITY},
-        [ANGLE_TO_DEGREES] = {to_degrees, to_degrees_wide, -INFINITY, INFINITY},
+        [ANGLE_SIN] = {sin, dec_sin, -DBL_MAX, DBL_MAX},
+        [ANGLE_COS] = {cos, dec_cos, -DBL_MAX, DBL_MAX},
+        [ANGLE_TAN] = {tan, dec_tan, -DBL_MAX, DBL_MAX},
+        [ANGLE_ASIN] = {asin, dec_asin, -1, 1},
+        [ANGLE_ACOS] = {acos, dec_acos, -1, 1},
+        [ANGLE_ATAN] = {atan, dec_atan, -INFINITY, INFINITY},
+        [ANGLE_SINH] = {sinh, dec_sinh, -INFINITY, INFINITY},
+        [ANGLE_COSH] = {cosh, dec_cosh, -INFINITY, INFINITY},
+        [ANGLE_TANH] = {tanh, dec_tanh, -INFINITY, INFINITY},
+        [ANGLE_ASINH] = {asinh, dec_asinh, -INFINITY, INFINITY},
+        [ANGLE_ACOSH] = {acosh, dec_acosh, 1, INFINITY},
+        [ANGLE_ATANH] = {atanh, dec_atanh, -1, 1},
+        [ANGLE_TO_RADIANS] = {to_radians, dec_to_radians, -INFINITY, INFINITY},
+        [ANGLE_TO_DEGREES] = {to_degrees, dec_to_degrees, -INFINITY, INFINITY},
     };
     Number number;
     TRY(eval_number(expr, ctx, 28765, ret, &number, err));
@@ -247,7 +229,7 @@ ErrCode eval_angle(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *er
                          expr_op_name(expr), value_to_text(*ret, ctx->scratch), function->low,
                          function->high);
     *ret = number.type == BT_DECIMAL
-               ? value_of_wide(function->wide_fn((_Float128)number.dec), ctx->scratch)
+               ? value_number(number_decimal(function->decimal_fn(number.dec)), ctx->scratch)
                : value_f64(function->fn(argument));
     return ERR_OK;
 }
@@ -268,9 +250,9 @@ ErrCode eval_atan2(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *er
         return error_set(err, (ErrCode)51045, "$atan2 only supports numeric types, not %s",
                          value_type_name(x));
     if (y.type == BT_DECIMAL || x.type == BT_DECIMAL) {
-        _Float128 wide_y = (_Float128)number_to_decimal(value_as_number(y));
-        _Float128 wide_x = (_Float128)number_to_decimal(value_as_number(x));
-        *ret = value_of_wide(atan2f128(wide_y, wide_x), ctx->scratch);
+        *ret = value_number(number_decimal(dec_atan2(number_to_decimal(value_as_number(y)),
+                                                     number_to_decimal(value_as_number(x)))),
+                            ctx->scratch);
         return ERR_OK;
     }
     *ret = value_f64(atan2(number_to_f64(value_as_number(y)), number_to_f64(value_as_number(x))));
@@ -377,7 +359,7 @@ static ErrCode round_integer(const Expr *expr, Number number, int place, RoundMo
         *ret = number;
         return ERR_OK;
     }
-    _Decimal128 rounded = decimal_round(number_to_decimal(number), place, mode);
+    Decimal128 rounded = dec_round(number_to_decimal(number), place, mode);
     int64_t integer;
     if (!number_is_exact_i64(number_decimal(rounded), &integer))
         return error_set(err, (ErrCode)51080, "invalid conversion from Decimal128 result in %s",
@@ -388,13 +370,15 @@ static ErrCode round_integer(const Expr *expr, Number number, int place, RoundMo
 }
 
 static ErrCode eval_logarithm(const Expr *expr, ExprEvalContext *ctx, int code,
-                              double (*of_double)(double), _Decimal128 (*of_decimal)(_Decimal128),
+                              double (*of_double)(double), Decimal128 (*of_decimal)(Decimal128),
                               Value *ret, Error *err) {
     Number number;
     TRY(eval_number(expr, ctx, 28765, ret, &number, err));
     if (ret->type == BT_NULL)
         return ERR_OK;
-    if (!number_is_nan(number) && number_compare(number, number_i32(0)) <= 0)
+    /* NaN is the lowest number; only that of doubles has a logarithm. */
+    bool is_nan_of_double = number.type == BT_DOUBLE && isnan(number.f64);
+    if (!is_nan_of_double && number_compare(number, number_i32(0)) <= 0)
         return error_set(err, (ErrCode)code, "%s's argument must be a positive number, but is %s",
                          expr_op_name(expr), value_to_text(*ret, ctx->scratch));
     if (number.type == BT_DECIMAL)
@@ -402,6 +386,16 @@ static ErrCode eval_logarithm(const Expr *expr, ExprEvalContext *ctx, int code,
     else
         *ret = value_f64(of_double(number_to_f64(number)));
     return ERR_OK;
+}
+
+/* The bases that the library knows are exact to the last digit. */
+static Decimal128 decimal_logarithm(Decimal128 value, Decimal128 base) {
+    Number number = number_decimal(base);
+    if (number_compare(number, number_i32(2)) == 0)
+        return dec_log2(value);
+    if (number_compare(number, number_i32(10)) == 0)
+        return dec_log10(value);
+    return dec_divide(dec_ln(value), dec_ln(base));
 }
 
 /* Exact when it fits an int64, else a double. */

@@ -99,6 +99,7 @@ ErrCode eval_regex(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *er
 }
 
 static ErrCode find_all(Search *search, ExprEvalContext *ctx, Value *ret, Error *err) {
+    ExprLoop loop = expr_loop_begin(ctx);
     ArrayBuilder all;
     array_builder_init(&all, ctx->scratch);
     do { /* an empty match at the very end counts only when there is nothing else */
@@ -111,6 +112,7 @@ static ErrCode find_all(Search *search, ExprEvalContext *ctx, Value *ret, Error 
         RegexSpan span = search->spans[0];
         TRY(found_value(search, ctx, &found, err));
         array_builder_add(&all, found);
+        expr_loop_turn(&loop, ctx, &all);
         search->from = span.end;
         if (span.end == span.start) /* an empty match must not be found again */
             search->from += span.end < search->text.size ? utf8_size_at(search->text, span.end) : 1;

@@ -161,12 +161,14 @@ ErrCode eval_split(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *er
     Str token = value_as_str(separator);
     if (token.size == 0)
         return error_set(err, (ErrCode)40087, "$split requires a non-empty separator");
+    ExprLoop loop = expr_loop_begin(ctx);
     ArrayBuilder parts;
     array_builder_init(&parts, ctx->scratch);
     for (const char *found; (found = find_text(text, token)) != NULL;) {
         TRY(expr_step(ctx, err));
         size_t size = (size_t)(found - text.data);
         array_builder_add(&parts, value_str((Str){text.data, size}, ctx->scratch));
+        expr_loop_turn(&loop, ctx, &parts);
         text = (Str){found + token.size, text.size - size - token.size};
     }
     array_builder_add(&parts, value_str(text, ctx->scratch));

@@ -53,6 +53,13 @@ TEST(arithmetic_widens_and_keeps_types) {
         {"{'$add':['$i','$missing']}", "null"},
         {"{'$add':['$date',877]}", "{'$date':{'$numberLong':'1609459200000'}}"},
         {"{'$add':['$date',0.6]}", "{'$date':{'$numberLong':'1609459199124'}}"},
+        {"{'$add':['$date',0.5,0.5]}", "{'$date':{'$numberLong':'1609459199125'}}"},
+        {"{'$add':[0.5,0.5,'$date']}", "{'$date':{'$numberLong':'1609459199124'}}"},
+        {"{'$add':['$date',{'$numberDecimal':'0.6'}]}",
+         "{'$date':{'$numberLong':'1609459199124'}}"},
+        {"{'$subtract':['$date',0.5]}", "{'$date':{'$numberLong':'1609459199122'}}"},
+        {"{'$subtract':['$date',{'$numberDecimal':'1.6'}]}",
+         "{'$date':{'$numberLong':'1609459199121'}}"},
         {"{'$subtract':['$date',{'$add':['$date',-5]}]}", "{'$numberLong':'5'}"},
         {"{'$subtract':['$date',123]}", "{'$date':{'$numberLong':'1609459199000'}}"},
         {"{'$subtract':['$n','$int']}", "{'$numberLong':'-2147483650'}"},
@@ -96,6 +103,21 @@ TEST(arithmetic_widens_and_keeps_types) {
         {"{'$pow':[-1,-3]}", "-1"},
         {"{'$pow':[0,0]}", "1"},
         {"{'$pow':[{'$numberDecimal':'1.1'},2]}", "{'$numberDecimal':'1.21'}"},
+        {"{'$pow':[{'$numberDecimal':'2'},{'$numberDecimal':'0.5'}]}",
+         "{'$numberDecimal':'1.414213562373095048801688724209698'}"},
+        {"{'$mod':[{'$numberDecimal':'1e30'},7]}", "{'$numberDecimal':'1'}"},
+        {"{'$mod':['$i',4.0]}", "3"},
+        {"{'$mod':['$l',4.0]}", "{'$numberLong':'1'}"},
+        {"{'$mod':['$i',4.5]}", "2.5"},
+        {"{'$mod':[7.0,4]}", "3.0"},
+        {"{'$mod':['$i',3e9]}", "7.0"},
+        {"{'$sqrt':{'$numberDecimal':'2'}}",
+         "{'$numberDecimal':'1.414213562373095048801688724209698'}"},
+        {"{'$log':[{'$numberDecimal':'1024'},2]}", "{'$numberDecimal':'10'}"},
+        {"{'$trunc':[{'$numberDecimal':'1.298'},100]}",
+         "{'$numberDecimal':'1.298000000000000000000000000000000'}"},
+        {"{'$exp':{'$numberDecimal':'1'}}",
+         "{'$numberDecimal':'2.718281828459045235360287471352662'}"},
         {"{'$exp':0}", "1.0"},
         {"{'$ln':1}", "0.0"},
         {"{'$log':[8,2]}", "3.0"},
@@ -272,6 +294,11 @@ TEST(object_operators_read_and_change_fields) {
 
 TEST(conversions_change_types_and_report_what_does_not_fit) {
     static const ExprCase CASES[] = {
+        {"{'$toString':{'$add':[0.1,0.2]}}", "'0.30000000000000004'"},
+        {"{'$toString':1e100}", "'1e+100'"},
+        {"{'$toLower':9.95}", "'9.95'"},
+        {"{'$toDecimal':'12345678901234567890123456789012345678901234567890'}",
+         "{'$numberDecimal':'1.234567890123456789012345678901235E+49'}"},
         {"{'%type':'$missing'}", "'missing'"},
         {"{'%type':'$l'}", "'long'"},
         {"{'$isNumber':'$d'}", "true"},
@@ -368,6 +395,11 @@ TEST(malformed_expressions_are_refused_with_the_codes_of_the_language) {
         {"{'$sqrt':-1}", 28714, "greater than or equal to 0"},
         {"{'$ln':0}", 28766, "positive number"},
         {"{'$log':[1,1]}", 28759, "base"},
+        {"{'$ln':{'$numberDecimal':'NaN'}}", 28766, "$ln's argument must be a positive number"},
+        {"{'$log10':{'$numberDecimal':'NaN'}}", 28761, "$log10's argument"},
+        {"{'$add':['$date',1e300]}", ERR_OVERFLOW, "date overflow"},
+        {"{'$add':['$date','$big']}", ERR_OVERFLOW, "date overflow"},
+        {"{'$subtract':['$date',{'$numberDecimal':'NaN'}]}", ERR_OVERFLOW, "date overflow"},
         {"{'$pow':[0,-1]}", 28764, "$pow cannot take a base of 0"},
         {"{'$round':[1,101]}", 51083, "precision"},
         {"{'$concat':['a',1]}", 16702, "$concat only supports strings, not int"},
@@ -469,4 +501,59 @@ TEST(a_long_evaluation_asks_whether_to_go_on) {
     Value ignored;
     EXPECT(expr_eval(expr, &eval, &ignored, &err) == ERR_INTERRUPTED);
     arena_done(&arena);
+}
+
+TEST(loops_keep_their_results_and_not_what_led_to_them) {
+    /* Goal: memory of a loop is that of its result, not of all intermediate ones.
+     * Method: loops that compute tens of megabytes on the way, in a few megabytes, with results
+     * that show a lost byte. */
+    static const struct {
+        const char *expr;
+        const char *expected;
+    } CASES[] = {
+        {"{'$eq':[{'$reduce':{'input':{'$range':['$z',2500]},'initialValue':[],"
+         "'in':{'$concatArrays':['$$value',['$$this']]}}},{'$range':[0,2500]}]}",
+         "true"},
+        {"{'$strLenBytes':{'$reduce':{'input':{'$range':['$z',8000]},'initialValue':'',"
+         "'in':{'$concat':['$$value','0123456789']}}}}",
+         "80000"},
+        {"{'$reduce':{'input':{'$range':['$z',1500]},'initialValue':0,'in':{'$add':['$$value',"
+         "{'$size':{'$range':['$z',1000]}}]}}}",
+         "1500000"},
+        {"{'$eq':[{'$map':{'input':{'$range':['$z',1500]},'as':'i','in':"
+         "{'$arrayElemAt':[{'$range':['$z',1500]},'$$i']}}},{'$range':[0,1500]}]}",
+         "true"},
+        {"{'$eq':[{'$filter':{'input':{'$range':['$z',1500]},'as':'i','cond':"
+         "{'$in':['$$i',{'$range':['$z',1500,3]}]}}},{'$range':[0,1500,3]}]}",
+         "true"},
+        {"{'$size':{'$zip':{'inputs':[{'$range':['$z',60000]},{'$range':['$z',60000]}]}}}",
+         "60000"},
+        {"{'$eq':[{'$map':{'input':{'$range':['$z',40]},'as':'i','in':{'$reduce':{"
+         "'input':{'$range':['$z',600]},'initialValue':['$$i'],"
+         "'in':{'$concatArrays':[{'$slice':['$$value',50]},['$$this']]}}}}},"
+         "{'$map':{'input':{'$range':['$z',40]},'as':'i','in':{'$concatArrays':[['$$i'],"
+         "{'$range':[0,49]},[599]]}}}]}",
+         "true"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+        Arena arena;
+        arena_init(&arena, 0);
+        CLEANUP(error_reset) Error err = {0};
+        ExprParseContext ctx = {0};
+        Expr *expr = NULL;
+        EXPECT_OK(expr_parse(expr_test_elem(CASES[i].expr, &arena), &ctx, &arena, &expr, &err),
+                  err);
+        Value expected = value_from_elem(expr_test_elem(CASES[i].expected, &arena));
+        Arena scratch;
+        arena_init(&scratch, 0);
+        ExprEvalContext eval = {.root = elem_doc(expr_test_elem("{'z':0}", &arena)),
+                                .scratch = &scratch,
+                                .scratch_bytes_max = 10 * 1024 * 1024};
+        Value value = VALUE_MISSING;
+        if (expr_eval(expr, &eval, &value, &err) != ERR_OK || !values_equal(value, expected, NULL))
+            test_fail(__FILE__, __LINE__, "%s: %s, %s", CASES[i].expr, value_to_text(value, &arena),
+                      error_message(&err));
+        arena_done(&scratch);
+        arena_done(&arena);
+    }
 }

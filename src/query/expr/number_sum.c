@@ -4,12 +4,10 @@
 
 static void add_double(NumberSum *sum, double value);
 static double double_total(const NumberSum *sum);
-static _Decimal128 decimal_of_integer(__int128 value);
+static Decimal128 decimal_of_integer(__int128 value);
 
 void number_sum_init(NumberSum *sum) {
-    memset(sum, 0, sizeof(*sum)); /* all bits zero is also the decimal 0 with the least exponent */
-    sum->decimals = 0;
-    sum->widest = BT_INT32;
+    *sum = (NumberSum){.decimals = DECIMAL128_ZERO, .widest = BT_INT32};
 }
 
 void number_sum_add(NumberSum *sum, Number number) {
@@ -29,7 +27,7 @@ void number_sum_add(NumberSum *sum, Number number) {
             sum->widest = BT_DOUBLE;
         break;
     default:
-        sum->decimals += number.dec;
+        sum->decimals = dec_add(sum->decimals, number.dec);
         sum->widest = BT_DECIMAL;
     }
 }
@@ -46,11 +44,11 @@ Number number_sum_total(const NumberSum *sum) {
     case BT_DOUBLE:
         return number_f64(double_total(sum));
     default: {
-        _Decimal128 total = sum->decimals + decimal_of_integer(sum->integers);
+        Decimal128 total = dec_add(sum->decimals, decimal_of_integer(sum->integers));
         if (sum->high != 0)
-            total += number_to_decimal(number_f64(sum->high));
+            total = dec_add(total, dec_from_f64(sum->high));
         if (sum->low != 0 && isfinite(sum->low))
-            total += number_to_decimal(number_f64(sum->low));
+            total = dec_add(total, dec_from_f64(sum->low));
         return number_decimal(total);
     }
     }
@@ -60,8 +58,9 @@ Value number_sum_average(const NumberSum *sum, Arena *arena) {
     if (sum->count == 0)
         return VALUE_NULL;
     if (sum->widest == BT_DECIMAL)
-        return value_number(
-            number_decimal(number_sum_total(sum).dec / (_Decimal128)(int64_t)sum->count), arena);
+        return value_number(number_decimal(dec_divide(number_sum_total(sum).dec,
+                                                      dec_from_i64((int64_t)sum->count))),
+                            arena);
     double total = sum->widest == BT_DOUBLE ? double_total(sum) : (double)sum->integers;
     return value_f64(total / (double)sum->count);
 }
@@ -99,9 +98,10 @@ static double double_total(const NumberSum *sum) {
     return with_integers.high + with_integers.low;
 }
 
-/* In two steps, as compilers convert no more than 64 bits. */
-static _Decimal128 decimal_of_integer(__int128 value) {
+/* In two steps, as no more than 64 bits are converted. */
+static Decimal128 decimal_of_integer(__int128 value) {
     const int64_t step = INT64_C(1000000000000000000);
-    return (_Decimal128)(int64_t)(value / step) * (_Decimal128)step +
-           (_Decimal128)(int64_t)(value % step);
+    Decimal128 high = dec_from_i64((int64_t)(value / step));
+    Decimal128 low = dec_from_i64((int64_t)(value % step));
+    return dec_add(dec_multiply(high, dec_from_i64(step)), low);
 }

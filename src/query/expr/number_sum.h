@@ -14,7 +14,7 @@ typedef struct NumberSum {
     __int128 integers;
     double high; /* of the doubles; high + low is their sum */
     double low;
-    _Decimal128 decimals;
+    Decimal128 decimals;
     uint64_t count;
     BsonType widest; /* of what was added; starts as BT_INT32 */
 } NumberSum;

@@ -1,11 +1,16 @@
 #include "query/expr/time_zone.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdatomic.h>
-#include <unicode/ucal.h>
-#include <unicode/ustring.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/hash.h"
+#include "query/expr/tzif.h"
 
 enum {
     NAME_SIZE_MAX = 64,
@@ -16,43 +21,43 @@ enum {
 
 /* Rules without an end repeat with the calendar, every 400 years: the table covers one such period
  * after everything that happened, later times are looked up in it. */
-static const int64_t TABLE_BEGIN_MS = INT64_C(-5364662400000); /* 1800 */
-static const int64_t TABLE_END_MS = INT64_C(14768697600000);   /* 2438 */
-static const int64_t CYCLE_MS = INT64_C(146097) * DAY_MS;      /* 400 years */
-
-typedef struct ZoneSpan {
-    int64_t from_ms;
-    int64_t offset_ms;
-} ZoneSpan;
+enum {
+    TABLE_END_YEAR = 2438,
+};
+static const int64_t TABLE_END_MS = INT64_C(14768697600000); /* that year's begin */
+static const int64_t CYCLE_MS = INT64_C(146097) * DAY_MS;    /* 400 years */
 
 struct ZoneTable {
     char name[NAME_SIZE_MAX + 1];
-    ZoneSpan *spans; /* sorted; the first begins at INT64_MIN */
-    uint32_t count;
-    uint32_t capacity;
+    ZoneSpans spans;
 };
+
+/* Set before threads start, then constant. */
+static const char *zone_directory = "/usr/share/zoneinfo";
 
 /* A cache for the whole process: entries are added by compare-and-swap, never changed or removed.
  * The release of the swap pairs with the acquire of the lookup, so a table is seen complete. */
 static _Atomic(ZoneTable *) zone_slots[SLOT_COUNT];
 static _Atomic uint32_t zone_count;
 
-static const ZoneTable *find_table(Str name);
-static ZoneTable *load_table(Str name);
+static ErrCode find_table(Str name, const ZoneTable **ret_table, Error *err);
+static ErrCode load_table(Str name, ZoneTable **ret_table, Error *err);
+static ErrCode read_file(Str name, uint8_t *data, size_t *ret_size, Error *err);
 static bool is_name_of_place(Str name);
-static void add_span(ZoneTable *table, int64_t from_ms, UCalendar *calendar);
+static ErrCode unknown_zone(Str name, Error *err);
 static void free_table(ZoneTable *table);
 
-bool time_zone_parse(Str text, TimeZone *ret_zone) {
+void time_zone_set_directory(const char *path) {
+    zone_directory = path;
+}
+
+ErrCode time_zone_parse(Str text, TimeZone *ret_zone, Error *err) {
     TimeZone zone = TIME_ZONE_UTC;
     if (!str_is(text, "UTC") && !str_is(text, "GMT") &&
-        !time_zone_parse_offset(text, &zone.fixed_offset_ms)) {
-        zone.table = find_table(text);
-        if (zone.table == NULL)
-            return false;
-    }
+        !time_zone_parse_offset(text, &zone.fixed_offset_ms))
+        TRY(find_table(text, &zone.table, err));
     *ret_zone = zone;
-    return true;
+    return ERR_OK;
 }
 
 bool time_zone_parse_offset(Str text, int64_t *ret_offset_ms) {
@@ -82,15 +87,15 @@ int64_t time_zone_offset(const TimeZone *zone, int64_t wall_ms) {
     if (wall_ms >= TABLE_END_MS)
         wall_ms = TABLE_END_MS - CYCLE_MS + (wall_ms - TABLE_END_MS) % CYCLE_MS;
     uint32_t low = 0;
-    uint32_t high = table->count;
+    uint32_t high = table->spans.count;
     while (high - low > 1) {
         uint32_t middle = (low + high) / 2;
-        if (table->spans[middle].from_ms <= wall_ms)
+        if (table->spans.rows[middle].from_ms <= wall_ms)
             low = middle;
         else
             high = middle;
     }
-    return table->spans[low].offset_ms;
+    return table->spans.rows[low].offset_ms;
 }
 
 bool time_zone_to_local(const TimeZone *zone, int64_t wall_ms, int64_t *ret_local_ms) {
@@ -112,91 +117,105 @@ bool time_zone_from_local(const TimeZone *zone, int64_t local_ms, int64_t *ret_w
     return true;
 }
 
-static const ZoneTable *find_table(Str name) {
-    if (name.size == 0 || name.size > NAME_SIZE_MAX || memchr(name.data, '\0', name.size) != NULL ||
-        !is_name_of_place(name))
-        return NULL;
+static ErrCode find_table(Str name, const ZoneTable **ret_table, Error *err) {
+    if (!is_name_of_place(name))
+        return unknown_zone(name, err);
     uint32_t slot = (uint32_t)hash_bytes(name.data, name.size) & (SLOT_COUNT - 1);
     ZoneTable *loaded = NULL;
     for (;; slot = (slot + 1) & (SLOT_COUNT - 1)) {
         ZoneTable *table = atomic_load_explicit(&zone_slots[slot], memory_order_acquire);
         if (table == NULL) {
             if (loaded == NULL)
-                loaded = load_table(name);
-            if (loaded == NULL)
-                return NULL;
+                TRY(load_table(name, &loaded, err));
             if (atomic_compare_exchange_strong_explicit(&zone_slots[slot], &table, loaded,
                                                         memory_order_acq_rel,
                                                         memory_order_acquire)) {
-                /* Names come from ICU's list alone, which is far shorter than the table. */
-                invariant(atomic_fetch_add(&zone_count, 1) < ZONES_MAX);
-                return loaded;
+                *ret_table = loaded;
+                return ERR_OK;
             }
         }
         if (str_is(name, table->name)) {
             free_table(loaded); /* another thread was faster */
-            return table;
+            *ret_table = table;
+            return ERR_OK;
         }
     }
 }
 
-/* ICU also knows abbreviations of its own, such as PST, which the tz database does not have. */
+/* "Europe/Berlin", "America/Argentina/Buenos_Aires", "EST5EDT": what begins with a small letter is
+ * something else in that directory, and without dots nothing leads out of it. */
 static bool is_name_of_place(Str name) {
-    static const char *const SHORT_NAMES[] = {"CET", "EET", "EST", "HST", "MET", "MST",
-                                              "PRC", "ROC", "ROK", "UCT", "WET"};
-    if (name.size != 3) /* and names of an old system, which it keeps as well */
-        return name.size < 8 || memcmp(name.data, "SystemV/", 8) != 0;
-    for (size_t i = 0; i < ARRAY_LEN(SHORT_NAMES); i++)
-        if (str_is(name, SHORT_NAMES[i]))
-            return true;
-    return false;
+    if (name.size == 0 || name.size > NAME_SIZE_MAX || name.data[0] < 'A' || name.data[0] > 'Z' ||
+        name.data[name.size - 1] == '/')
+        return false;
+    for (size_t i = 0; i < name.size; i++) {
+        char c = name.data[i];
+        bool is_letter = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+        bool is_other = (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '+';
+        if (!is_letter && !is_other && (c != '/' || name.data[i - 1] == '/'))
+            return false;
+    }
+    return true;
 }
 
-static ZoneTable *load_table(Str name) {
-    UChar id[NAME_SIZE_MAX + 1];
-    UChar canonical[NAME_SIZE_MAX + 1];
-    UErrorCode status = U_ZERO_ERROR;
-    int32_t id_size = 0;
-    u_strFromUTF8(id, ARRAY_LEN(id), &id_size, name.data, (int32_t)name.size, &status);
-    UBool is_system = 0;
-    ucal_getCanonicalTimeZoneID(id, id_size, canonical, ARRAY_LEN(canonical), &is_system, &status);
-    if (U_FAILURE(status) || !is_system || str_is(name, "Etc/Unknown"))
-        return NULL;
-    UCalendar *calendar = ucal_open(id, id_size, "en", UCAL_GREGORIAN, &status);
-    if (U_FAILURE(status))
-        return NULL;
-
+static ErrCode load_table(Str name, ZoneTable **ret_table, Error *err) {
+    uint8_t *data = xmalloc(TZIF_FILE_SIZE_MAX);
+    size_t size = 0;
+    ErrCode rc = read_file(name, data, &size, err);
+    ZoneSpans spans = {NULL};
+    if (rc == ERR_OK && !tzif_parse(data, size, TABLE_END_YEAR, &spans))
+        rc = unknown_zone(name, err);
+    xfree(data);
+    TRY(rc);
+    if (atomic_fetch_add(&zone_count, 1) >= ZONES_MAX) { /* keeps the search for a slot short */
+        atomic_fetch_sub(&zone_count, 1);
+        zone_spans_done(&spans);
+        return error_set(err, ERR_OPERATION_FAILED, "more than %d time zones are in use",
+                         ZONES_MAX);
+    }
     ZoneTable *table = NEW(ZoneTable);
     memcpy(table->name, name.data, name.size);
-    ucal_setMillis(calendar, (UDate)TABLE_BEGIN_MS, &status);
-    add_span(table, INT64_MIN, calendar);
-    while (true) {
-        UDate at;
-        UBool found =
-            ucal_getTimeZoneTransitionDate(calendar, UCAL_TZ_TRANSITION_NEXT, &at, &status);
-        if (U_FAILURE(status) || !found || at >= (UDate)TABLE_END_MS)
-            break;
-        ucal_setMillis(calendar, at, &status);
-        add_span(table, (int64_t)at, calendar);
-    }
-    ucal_close(calendar);
-    return table;
+    table->spans = spans;
+    *ret_table = table;
+    return ERR_OK;
 }
 
-static void add_span(ZoneTable *table, int64_t from_ms, UCalendar *calendar) {
-    UErrorCode status = U_ZERO_ERROR;
-    int64_t offset_ms = (int64_t)ucal_get(calendar, UCAL_ZONE_OFFSET, &status) +
-                        ucal_get(calendar, UCAL_DST_OFFSET, &status);
-    /* Some transitions change the zone's name only. */
-    if (table->count > 0 && table->spans[table->count - 1].offset_ms == offset_ms)
-        return;
-    ARRAY_RESERVE(table->spans, table->count, table->capacity);
-    table->spans[table->count++] = (ZoneSpan){from_ms, offset_ms};
+static ErrCode read_file(Str name, uint8_t *data, size_t *ret_size, Error *err) {
+    char path[PATH_MAX];
+    int size = snprintf(path, sizeof(path), "%s/%.*s", zone_directory, (int)name.size, name.data);
+    if (size < 0 || (size_t)size >= sizeof(path))
+        return unknown_zone(name, err);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        if (access(zone_directory, R_OK | X_OK) != 0)
+            return error_set(err, ERR_OPERATION_FAILED,
+                             "no time zone database at \"%s\": install the package tzdata, or name "
+                             "another place with --timeZoneInfo",
+                             zone_directory);
+        return unknown_zone(name, err);
+    }
+    size_t total = 0;
+    ssize_t count;
+    do {
+        count = read(fd, data + total, TZIF_FILE_SIZE_MAX - total);
+        total += count > 0 ? (size_t)count : 0;
+    } while (count > 0 || (count < 0 && errno == EINTR));
+    close(fd);
+    if (count < 0 || total == TZIF_FILE_SIZE_MAX) /* a directory, say */
+        return unknown_zone(name, err);
+    *ret_size = total;
+    return ERR_OK;
+}
+
+static ErrCode unknown_zone(Str name, Error *err) {
+    return error_set(err, (ErrCode)40485, "unrecognized time zone identifier: \"%.*s\"",
+                     (int)(name.size > 200 ? 200 : name.size), name.data);
 }
 
 static void free_table(ZoneTable *table) {
     if (table == NULL)
         return;
-    xfree(table->spans);
+    atomic_fetch_sub(&zone_count, 1);
+    zone_spans_done(&table->spans);
     xfree(table);
 }

@@ -1,8 +1,9 @@
 /*
  * time_zone.h - time zones: offsets from UTC, and places by their names of the tz database.
  *
- * The offsets of a place are read from ICU once per process into a table that never changes or goes
- * away. After that a lookup is a binary search, without ICU, locks or allocation.
+ * The offsets of a place are read from the system's tz database (tzif.h) when it is first named,
+ * into a table that stays for the life of the process: a newer database needs a new start. A lookup
+ * is a binary search, without locks or allocation.
  *
  * Ownership: a TimeZone is a value; tables belong to the process. There are as many at most as the
  *            tz database has names.
@@ -13,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/error.h"
 #include "bson/doc.h"
 
 typedef struct ZoneTable ZoneTable;
@@ -24,8 +26,13 @@ typedef struct TimeZone {
 
 #define TIME_ZONE_UTC ((TimeZone){NULL, 0})
 
-/* "Europe/Berlin", "UTC", "+02:00", "-0330", "+02": false for all else. */
-bool time_zone_parse(Str text, TimeZone *ret_zone);
+/* Where the tz database is, instead of /usr/share/zoneinfo. Before any thread uses zones; `path`
+ * is kept. */
+void time_zone_set_directory(const char *path);
+
+/* "Europe/Berlin", "UTC", "+02:00", "-0330", "+02". Fails with 40485 for all else, and with
+ * ERR_OPERATION_FAILED for names when there is no database. */
+ErrCode time_zone_parse(Str text, TimeZone *ret_zone, Error *err) MUST_CHECK;
 
 /* Only the offsets: "+02:00", "-0330", "+02". */
 bool time_zone_parse_offset(Str text, int64_t *ret_offset_ms);

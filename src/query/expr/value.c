@@ -170,6 +170,11 @@ ErrCode array_builder_end(ArrayBuilder *ab, Value *ret_array, Error *err) {
     return ERR_OK;
 }
 
+void array_builder_rewind(ArrayBuilder *ab, ArenaMark mark) {
+    ab->buf.data =
+        arena_rewind_keeping(ab->buf.arena, mark, ab->buf.data, ab->buf.size, ab->buf.capacity);
+}
+
 ErrCode doc_merge(Doc base, Doc over, Arena *arena, Doc *ret_doc, Error *err) {
     Buffer buf;
     buffer_init_arena(&buf, arena, doc_size(base) + doc_size(over), VALUE_SIZE_MAX);

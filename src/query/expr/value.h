@@ -180,5 +180,8 @@ void array_builder_add(ArrayBuilder *ab, Value value);
 /* Fails with ERR_BSON_OBJECT_TOO_LARGE over VALUE_SIZE_MAX. */
 ErrCode array_builder_end(ArrayBuilder *ab, Value *ret_array, Error *err) MUST_CHECK;
 
+/* Rewinds the arena to before the builder was initialised, but keeps what it has. */
+void array_builder_rewind(ArrayBuilder *ab, ArenaMark mark);
+
 /* The fields of `base`, with those of `over` put in their place or behind; in the arena. */
 ErrCode doc_merge(Doc base, Doc over, Arena *arena, Doc *ret_doc, Error *err) MUST_CHECK;

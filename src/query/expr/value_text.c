@@ -1,8 +1,5 @@
 #include "query/expr/value_text.h"
 
-#include <math.h>
-#include <stdio.h>
-
 #include "query/expr/civil_time.h"
 
 bool value_to_string(Value value, Arena *arena, Str *ret_text) {
@@ -21,17 +18,15 @@ bool value_to_string(Value value, Arena *arena, Str *ret_text) {
     case BT_INT64:
         *ret_text = str_from(arena_printf(arena, "%lld", (long long)value.i64));
         return true;
-    case BT_DOUBLE:
-        if (isnan(value.f64))
-            *ret_text = STR("NaN");
-        else if (isinf(value.f64))
-            *ret_text = value.f64 > 0 ? STR("Infinity") : STR("-Infinity");
-        else
-            *ret_text = str_from(arena_printf(arena, "%.16g", value.f64));
+    case BT_DOUBLE: {
+        char *text = arena_alloc(arena, DOUBLE_TEXT_SIZE);
+        double_to_text(value.f64, text);
+        *ret_text = str_from(text);
         return true;
+    }
     case BT_DECIMAL: {
         char *text = arena_alloc(arena, DECIMAL_TEXT_SIZE);
-        decimal_to_text(value_as_number(value).dec, text);
+        dec_to_text(value_as_number(value).dec, text);
         *ret_text = str_from(text);
         return true;
     }

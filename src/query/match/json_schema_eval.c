@@ -94,10 +94,8 @@ bool schema_eval_maximum(const SchemaRule *rule, SchemaValue value, SchemaRun *r
 }
 
 static Decimal decimal_of(Number number) {
-    _Decimal128 value = number_to_decimal(number);
-    uint8_t bytes[DECIMAL_VALUE_SIZE];
-    memcpy(bytes, &value, sizeof(bytes));
-    return decimal_strip_zeros(decimal_from_value(bytes));
+    Decimal128 value = number_to_decimal(number);
+    return decimal_strip_zeros(decimal_from_value((const uint8_t *)&value));
 }
 
 /* Exact: decimals are whole multiples of a power of ten, so that the rest can be taken with

@@ -13,8 +13,7 @@ typedef struct Walk {
 static bool walk_doc(const Walk *walk, uint32_t at, Doc doc, int32_t array_index);
 static bool walk_elem(const Walk *walk, uint32_t at, Elem elem, int32_t array_index);
 static bool walk_array(const Walk *walk, uint32_t at, Doc array, int32_t array_index);
-static bool walk_indexed(const Walk *walk, uint32_t at, Elem elem, int32_t array_index,
-                         int32_t own_index);
+static bool walk_indexed(const Walk *walk, uint32_t at, Elem elem, int32_t array_index);
 static bool visit_leaf(const Walk *walk, Elem elem, int32_t array_index);
 
 ErrCode path_parse(Str dotted, Arena *arena, FieldPath *ret_path, Error *err) {
@@ -67,6 +66,28 @@ int32_t path_index_of(Str name) {
         index = index * 10 + (name.data[i] - '0');
     }
     return index;
+}
+
+ErrCode path_pick_position(Doc array, Str name, Elem *ret_elem, Error *err) {
+    *ret_elem = ELEM_MISSING;
+    int32_t index = path_index_of(name);
+    if (index < 0)
+        return ERR_OK;
+    int32_t position = 0;
+    bool is_also_field = false;
+    DocIter iter = doc_iter(array);
+    for (Elem elem; doc_iter_next(&iter, &elem); position++) {
+        if (position == index)
+            *ret_elem = elem;
+        is_also_field |=
+            elem_type(elem) == BT_DOC && elem_is_present(doc_get(elem_doc(elem), name));
+    }
+    if (!is_also_field || !elem_is_present(*ret_elem))
+        return ERR_OK;
+    return error_set(err, (ErrCode)16746,
+                     "Ambiguous field name found in array (do not use numeric field names in "
+                     "embedded elements in an array), field: '%.*s'",
+                     (int)name.size, name.data);
 }
 
 /* Offset of the lowest zero byte of a little-endian word, 8 if there is none. */
@@ -153,17 +174,17 @@ static bool walk_array(const Walk *walk, uint32_t at, Doc array, int32_t array_i
         int32_t own_index = array_index >= 0 ? array_index : position;
         if (elem_type(elem) == BT_DOC && walk_doc(walk, at, elem_doc(elem), own_index))
             return true;
-        if (position == wanted && walk_indexed(walk, at, elem, array_index, own_index))
+        if (position == wanted && walk_indexed(walk, at, elem, array_index))
             return true;
     }
     return false;
 }
 
-/* The array element that component `at` names by its index. */
-static bool walk_indexed(const Walk *walk, uint32_t at, Elem elem, int32_t array_index,
-                         int32_t own_index) {
+/* The array element that component `at` names by its index. The path chose it, not the search: the
+ * array it is in has no matched position. */
+static bool walk_indexed(const Walk *walk, uint32_t at, Elem elem, int32_t array_index) {
     if (at + 1 == walk->count)
-        return walk->visit(walk->ctx, elem, own_index);
+        return walk->visit(walk->ctx, elem, array_index);
     switch (elem_type(elem)) {
     case BT_DOC:
         return walk_doc(walk, at + 1, elem_doc(elem), array_index);

@@ -50,6 +50,11 @@ PathPart path_part(Str name);
 /* 0, 1, 2 ... without leading zeros; -1 for everything else. */
 int32_t path_index_of(Str name);
 
+/* The element of `array` that the component `name` of an index key or a sort means by its position;
+ * missing when it is no number or the array is shorter. Fails with 16746 when a document in the
+ * array has a field of that name too: such a path would have two values. */
+ErrCode path_pick_position(Doc array, Str name, Elem *ret_elem, Error *err) MUST_CHECK;
+
 /* The first field of that name, or the missing element. */
 Elem path_find_field(Doc doc, const PathPart *part);
 

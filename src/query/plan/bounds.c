@@ -21,6 +21,8 @@ static bool is_comparable(Predicate predicate, const IndexDesc *index, const Col
 static uint32_t count_leaves(const MatchExpr *filter);
 static bool has_only_existence(const FieldPredicates *found);
 static bool has_numeric_part(const IndexDesc *index);
+static bool field_has_numeric_part(const IndexField *field);
+static bool is_met_at_position(Predicate predicate);
 static bool shares_array(const IndexDesc *index, uint32_t a, uint32_t b);
 static void multiply_out(const IndexDesc *index, Arena *arena, IndexBounds *bounds);
 
@@ -29,10 +31,12 @@ static void collect_for_field(const MatchExpr *filter, const IndexDesc *index, u
     found->count = 0;
     collect_predicates(filter, str_from(index->fields[field].path), STR(""), found, false);
     bool is_wildcard_value = index->whole != NULL && field == index->special_field + 1;
+    bool has_position = field_has_numeric_part(&index->fields[field]);
     uint32_t kept = 0;
     for (uint32_t i = 0; i < found->count; i++)
         if (is_comparable(found->rows[i], index, collator) &&
-            (!is_wildcard_value || wildcard_has_predicate(found->rows[i])))
+            (!is_wildcard_value || wildcard_has_predicate(found->rows[i])) &&
+            (!has_position || is_met_at_position(found->rows[i])))
             found->rows[kept++] = found->rows[i];
     found->count = kept;
 }
@@ -237,14 +241,28 @@ static uint32_t count_leaves(const MatchExpr *filter) {
     return count;
 }
 
-/* A number in a path may mean a position in an array. */
+/* A number behind the first part of a path may mean a position in an array. */
 static bool has_numeric_part(const IndexDesc *index) {
     for (uint32_t f = 0; f < index->field_count; f++)
-        for (uint32_t p = 0; p < index->fields[f].part_count; p++)
-            if (index->fields[f].parts[p].size > 0 && index->fields[f].parts[p].data[0] >= '0' &&
-                index->fields[f].parts[p].data[0] <= '9')
-                return true;
+        if (field_has_numeric_part(&index->fields[f]))
+            return true;
     return false;
+}
+
+static bool field_has_numeric_part(const IndexField *field) {
+    for (uint32_t p = 1; p < field->part_count; p++)
+        if (path_index_of(field->parts[p]) >= 0)
+            return true;
+    return false;
+}
+
+/* Does a match show in the one key that a position in an array has? The filter reaches more: the
+ * documents of the array that lack a field of that name, and inside an $elemMatch the arrays in the
+ * array; and the key of an array at the position is the array, not its elements. */
+static bool is_met_at_position(Predicate predicate) {
+    const MatchExpr *expr = predicate.expr;
+    return !predicate.is_below_elem_match && expr->kind != MATCH_ELEM_MATCH_VALUE &&
+           (predicate.is_negated || !expr->matches_missing);
 }
 
 /* ---- which indexes may be used ---- */

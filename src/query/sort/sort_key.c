@@ -30,9 +30,8 @@ typedef struct KeyMaker {
 
 static ErrCode make_keys(KeyMaker *maker, const Place *places, Error *err);
 static ErrCode branch_at_array(KeyMaker *maker, const Place *places, Elem array, Error *err);
-static Place advance(const SortPart *part, Place place);
+static ErrCode advance(const SortPart *part, Place *place, Error *err);
 static bool is_at_array(const Place *place);
-static Elem array_at(Doc array, int32_t index);
 static void emit_key(KeyMaker *maker, const Place *places);
 static void append_places(const SortPattern *pattern, const Place *places, const Collator *collator,
                           KeyBuilder *key);
@@ -46,7 +45,7 @@ ErrCode sort_key_make(const SortPattern *pattern, Doc doc, const Collator *colla
         Elem first = path_find_field(doc, &part->path.parts[0]);
         places[i] = (Place){.elem = first, .at = 1};
         if (part->path.count > 1)
-            places[i] = advance(part, places[i]);
+            TRY(advance(part, &places[i], err));
         has_array |= is_at_array(&places[i]);
     }
     if (LIKELY(!has_array)) {
@@ -90,14 +89,16 @@ static ErrCode branch_at_array(KeyMaker *maker, const Place *places, Elem array,
             if (places[i].elem.data != array.data || !is_at_array(&places[i]))
                 continue;
             bool is_leaf = places[i].at == part->path.count;
-            if (is_empty)
+            if (is_empty) {
                 branch[i] = (Place){is_leaf ? ELEM_UNDEFINED : ELEM_MISSING, places[i].at, true};
-            else if (is_leaf)
+            } else if (is_leaf) {
                 branch[i] = (Place){elem, places[i].at, true};
-            else if (elem_type(elem) == BT_DOC)
-                branch[i] = advance(part, (Place){elem, places[i].at, false});
-            else
+            } else if (elem_type(elem) == BT_DOC) {
+                branch[i] = (Place){elem, places[i].at, false};
+                TRY(advance(part, &branch[i], err));
+            } else {
                 branch[i] = (Place){ELEM_MISSING, places[i].at, true};
+            }
         }
         TRY(make_keys(maker, branch, err));
         if (is_empty)
@@ -107,37 +108,30 @@ static ErrCode branch_at_array(KeyMaker *maker, const Place *places, Elem array,
 }
 
 /* Goes on through documents until the value or an array. A numeric component picks an element of
- * the array it meets. */
-static Place advance(const SortPart *part, Place place) {
-    while (place.at < part->path.count) {
-        const PathPart *component = &part->path.parts[place.at];
-        BsonType type = elem_type(place.elem);
+ * the array it meets; at the end of the path it is the value, an array too. */
+static ErrCode advance(const SortPart *part, Place *place, Error *err) {
+    while (place->at < part->path.count) {
+        const PathPart *component = &part->path.parts[place->at];
+        BsonType type = elem_type(place->elem);
         if (type == BT_DOC) {
-            place.elem = path_find_field(elem_doc(place.elem), component);
+            place->elem = path_find_field(elem_doc(place->elem), component);
         } else if (type == BT_ARRAY) {
-            Elem picked = component->index < 0 ? ELEM_MISSING
-                                               : array_at(elem_doc(place.elem), component->index);
+            Elem picked;
+            TRY(path_pick_position(elem_doc(place->elem), component->name, &picked, err));
             if (!elem_is_present(picked))
-                return place;
-            place.elem = picked;
+                return ERR_OK;
+            *place = (Place){picked, place->at, place->at + 1 == part->path.count};
         } else {
-            return (Place){ELEM_MISSING, place.at, true};
+            *place = (Place){ELEM_MISSING, place->at, true};
+            return ERR_OK;
         }
-        place.at++;
+        place->at++;
     }
-    return place;
+    return ERR_OK;
 }
 
 static bool is_at_array(const Place *place) {
     return !place->is_final && elem_type(place->elem) == BT_ARRAY;
-}
-
-static Elem array_at(Doc array, int32_t index) {
-    DocIter iter = doc_iter(array);
-    for (Elem elem; doc_iter_next(&iter, &elem); index--)
-        if (index == 0)
-            return elem;
-    return ELEM_MISSING;
 }
 
 static void emit_key(KeyMaker *maker, const Place *places) {

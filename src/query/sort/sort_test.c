@@ -79,7 +79,10 @@ TEST(sort_keys_order_documents_as_the_language_says) {
           "={'a':{'b':2}}", "={'a':{'b':[3,2]}}"}},
         {"{'a.b':1,'a.c':1}",
          {"{'a':[{'b':1,'c':9},{'b':2,'c':0}]}", "{'a':[{'b':1,'c':10}]}", "{'a':{'b':2,'c':0}}"}},
-        {"{'a.0':1}", {"{'a':[1,5]}", "{'a':[2,0]}", "{'a':{'0':3}}"}},
+        {"{'a.0':1}",
+         {"{'a':[1,5]}", "{'a':[2,0]}", "{'a':{'0':3}}", "{'a':[{'b':1}]}", "{'a':[[]]}",
+          "{'a':[[0]]}", "{'a':[[1],0]}", "={'a':[[1]]}", "{'a':[true]}"}},
+        {"{'a.b.0':1}", {"{'a':[{'b':[7]},{'b':[3]}]}", "{'a':{'b':[4]}}", "{'a':[{'b':[[1]]}]}"}},
     };
     for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
         Arena arena;
@@ -116,6 +119,18 @@ TEST(parallel_arrays_cannot_be_sorted_by) {
     SortPattern *pattern = pattern_of("{'a':1,'b':1}", &arena);
     ErrCode rc = sort_key_make(pattern, doc_of("{'a':[1,2],'b':[3]}", &arena), NULL, &key, &err);
     EXPECT(rc == ERR_BAD_VALUE);
+    arena_done(&arena);
+}
+
+TEST(a_position_that_is_a_field_too_cannot_be_sorted_by) {
+    Arena arena;
+    arena_init(&arena, 0);
+    CLEANUP(error_reset) Error err = {0};
+    KeyBuilder key;
+    key_builder_init_arena(&key, &arena);
+    SortPattern *pattern = pattern_of("{'a.0':1}", &arena);
+    EXPECT_EQ_I64(sort_key_make(pattern, doc_of("{'a':[{'0':1}]}", &arena), NULL, &key, &err),
+                  16746);
     arena_done(&arena);
 }
 

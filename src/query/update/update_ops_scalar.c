@@ -96,7 +96,7 @@ static Number zero_of(BsonType type) {
     return type == BT_INT32    ? number_i32(0)
            : type == BT_INT64  ? number_i64(0)
            : type == BT_DOUBLE ? number_f64(0)
-                               : number_decimal(0);
+                               : number_decimal(DECIMAL128_ZERO);
 }
 
 static UpdateValue store_number(UpdateRun *run, Number number) {

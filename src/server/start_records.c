@@ -1,0 +1,126 @@
+#include "server/start_records.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "bson/builder.h"
+#include "catalog/fcv.h"
+#include "commands/build_info.h"
+#include "commands/core/params.h"
+#include "commands/session_refresh.h"
+#include "ddl/ddl.h"
+#include "query/exec/modify.h"
+#include "repl/repl.h"
+
+enum {
+    STARTUP_LOG_BYTES = 10 * 1024 * 1024,
+};
+
+static const Ns STARTUP_LOG_NS = {
+    .size = sizeof("local.startup_log") - 1, .db_size = 5, .text = "local.startup_log"};
+static const Ns FCV_NS = {.size = sizeof(FCV_NS_TEXT) - 1, .db_size = 5, .text = FCV_NS_TEXT};
+
+static ErrCode log_this_start(ServiceCtx *service, OpCtx *op, int64_t start_ms, Error *err);
+static ErrCode ensure_fcv(OpCtx *op, Error *err);
+static ErrCode ensure_startup_log(OpCtx *op, Error *err);
+static void keep_error(void *arg, uint32_t index, const Error *err);
+
+/* None of these is needed to serve: a full disk, say, is no reason not to start. */
+static void note_failure(ErrCode rc, const char *what, Error *err) {
+    if (rc == ERR_OK)
+        return;
+    LOG_WARN(LOG_CONTROL, 7200403, "Could not write a record of the start", LOG_STR("what", what),
+             LOG_STR("error", error_message(err)));
+    error_reset(err);
+}
+
+void start_records_write(ServiceCtx *service, OpCtx *op, int64_t start_ms) {
+    CLEANUP(error_reset) Error err = {0};
+    note_failure(log_this_start(service, op, start_ms, &err), STARTUP_LOG_NS.text, &err);
+    bool is_of_a_set = service->repl != NULL;
+    if (!is_of_a_set)
+        note_failure(repl_find_stored_config(op, &is_of_a_set, &err), "the configuration", &err);
+    if (is_of_a_set)
+        return;
+    note_failure(ensure_fcv(op, &err), FCV_NS_TEXT, &err);
+    note_failure(session_collection_ensure(service, op, &err), "config.system.sessions", &err);
+}
+
+void start_records_begin_term(ServiceCtx *service, OpCtx *op) {
+    (void)service;
+    CLEANUP(error_reset) Error err = {0};
+    note_failure(ensure_fcv(op, &err), FCV_NS_TEXT, &err);
+}
+
+static ErrCode ensure_fcv(OpCtx *op, Error *err) {
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    size_t filter = build_open_doc(&b, "q");
+    build_cstr(&b, "_id", FCV_DOCUMENT_ID);
+    build_close(&b, filter);
+    size_t update = build_open_doc(&b, "u");
+    size_t fields = build_open_doc(&b, "$setOnInsert");
+    build_cstr(&b, "version", FCV_VERSION);
+    build_close(&b, fields);
+    build_close(&b, update);
+    Doc statement = doc_builder_end(&b);
+    ModifyRequest request = {.kind = MODIFY_UPDATE,
+                             .query = {.filter = elem_doc(doc_get_lit(statement, "q"))},
+                             .is_upsert = true,
+                             .update = doc_get_lit(statement, "u")};
+    ModifyOutcome outcome;
+    return exec_modify(op, &FCV_NS, &request, &outcome, err);
+}
+
+static ErrCode log_this_start(ServiceCtx *service, OpCtx *op, int64_t start_ms, Error *err) {
+    const ServerSetup *setup = server_setup(service);
+    Str host = {setup->host, strcspn(setup->host, ":")};
+    char local[64];
+    time_t seconds = start_ms / 1000;
+    struct tm tm;
+    localtime_r(&seconds, &tm);
+    size_t size = strftime(local, sizeof(local), "%a %b %e %H:%M:%S", &tm);
+    snprintf(local + size, sizeof(local) - size, ".%03d", (int)(start_ms % 1000));
+
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    build_cstr(
+        &b, "_id",
+        arena_printf(&op->arena, "%.*s-%lld", (int)host.size, host.data, (long long)start_ms));
+    build_str(&b, "hostname", host);
+    build_date(&b, "startTime", start_ms);
+    build_cstr(&b, "startTimeLocal", local);
+    build_doc(&b, "cmdLine", setup->parsed);
+    build_i64(&b, "pid", getpid());
+    size_t info = build_open_doc(&b, "buildinfo");
+    build_build_info(&b);
+    build_close(&b, info);
+    Doc doc = doc_builder_end(&b);
+
+    TRY(ensure_startup_log(op, err));
+    int64_t inserted;
+    Error failed = {0};
+    TRY(exec_insert(op, &STARTUP_LOG_NS, &doc, 1, /* is_ordered= */ true,
+                    /* is_validation_bypassed= */ true, keep_error, &failed, &inserted, err));
+    if (failed.code != ERR_OK)
+        error_move(err, &failed);
+    return err->code;
+}
+
+static void keep_error(void *arg, uint32_t index, const Error *err) {
+    (void)index;
+    (void)error_set(arg, err->code, "%s", error_message(err));
+}
+
+static ErrCode ensure_startup_log(OpCtx *op, Error *err) {
+    Catalog *catalog = catalog_acquire(op_catalog(op));
+    bool is_there = catalog_find(catalog, &STARTUP_LOG_NS) != NULL;
+    catalog_release(catalog);
+    if (is_there)
+        return ERR_OK;
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    build_bool(&b, "capped", true);
+    build_i32(&b, "size", STARTUP_LOG_BYTES);
+    return ddl_create_collection(op, &STARTUP_LOG_NS, doc_builder_end(&b), NULL, err);
+}
