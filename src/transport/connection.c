@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <sys/epoll.h>
@@ -15,7 +16,12 @@
 #include "base/clock.h"
 #include "transport/transport_internal.h"
 
+enum {
+    REFUSAL_NOTE_INTERVAL_US = 10 * 1000 * 1000,
+};
+
 static Slot *slot_take(Transport *t, int fd);
+static void note_refusal(Transport *t, uint64_t open_count, uint64_t refused_count);
 static void slot_give_back(SlotTable *table, Slot *slot);
 static void add_chunk_locked(SlotTable *table);
 static void format_address(const struct sockaddr_storage *at, char out[CONNECTION_ADDRESS_SIZE]);
@@ -80,16 +86,32 @@ void connection_accept(Transport *t, int fd, bool is_unix, const struct sockaddr
     }
 }
 
+/* Not for each: those who connect in vain often try again at once, and the log must survive it.
+ * Lets go of the lock of the set. */
+static void note_refusal(Transport *t, uint64_t open_count, uint64_t refused_count) {
+    assert_held(&t->table.mu);
+    int64_t now_us = clock_mono_us();
+    bool is_due = now_us >= t->table.next_refusal_note_us;
+    if (is_due)
+        t->table.next_refusal_note_us = now_us + REFUSAL_NOTE_INTERVAL_US;
+    mutex_unlock(&t->table.mu);
+    if (!is_due || t->config.note == NULL)
+        return;
+    char text[160];
+    snprintf(text, sizeof(text),
+             "connection refused because there are too many open connections: %" PRIu64
+             " open, %" PRIu64 " refused so far",
+             open_count, refused_count);
+    t->config.note(t->config.ctx, text);
+}
+
 /* A BUSY slot that is in the live list, or NULL when the limit is reached. */
 static Slot *slot_take(Transport *t, int fd) {
     SlotTable *table = &t->table;
     mutex_lock(&table->mu);
     if (table->current_count >= t->config.connections_max) {
-        bool is_first = table->refused_count++ == 0;
-        mutex_unlock(&table->mu);
-        if (is_first && t->config.note != NULL)
-            t->config.note(t->config.ctx,
-                           "connection refused because there are too many open connections");
+        table->refused_count++;
+        note_refusal(t, table->current_count, table->refused_count);
         return NULL;
     }
     if (list_is_empty(&table->free))

@@ -98,6 +98,7 @@ typedef struct SlotTable {
     uint64_t next_id;
     uint64_t current_count;
     uint64_t refused_count;
+    int64_t next_refusal_note_us;
     uint32_t slot_count;
     /* Chunks are added under mu and never moved or freed before the transport: a reader that has an
      * index of a slot got it from an event registered after the chunk was stored. */
