@@ -1,6 +1,8 @@
 #include "commands/write_reply.h"
 
+#include "catalog/own_collections.h"
 #include "query/exec/modify.h"
+#include "txn/session_tables.h"
 
 void write_errors_init(WriteErrors *errors, CommandCtx *ctx) {
     errors->ctx = ctx;
@@ -39,9 +41,13 @@ bool write_error_is_fatal(ErrCode rc) {
            rc == (ErrCode)LOCATION_UPDATE_RETRY_MISMATCH;
 }
 
-ErrCode write_ns_check(Str coll, Error *err) {
-    if (str_is(coll, "system.views") || str_is(coll, "system.profile"))
-        return error_set(err, ERR_INVALID_NAMESPACE, "cannot write to '%.*s'", (int)coll.size,
-                         coll.data);
+ErrCode write_ns_check(const CommandCtx *ctx, const Ns *ns, Error *err) {
+    TRY(own_collections_check(ctx->op, ns, OWN_CHANGE_WRITE, err));
+    /* Such a write makes the sessions forget what they know: also the one it belongs to. */
+    if (elem_is_present(ctx->args.lsid) && ns_equal(ns, &SESSION_TABLE_NS))
+        return error_set(err, (ErrCode)40528,
+                         "Direct writes against %s cannot be performed using a transaction or on a "
+                         "session.",
+                         ns->text);
     return ERR_OK;
 }
