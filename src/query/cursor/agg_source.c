@@ -243,6 +243,11 @@ static ErrCode open_source(AggCursorSource *source, const Ns *ns, Doc stages,
     };
     TRY(pipeline_parse(stages, &parse, &source->arena, &source->pipeline, err));
     pipeline_optimize(source->pipeline);
+    if (options->stages_around + pipeline_stages_nested(source->pipeline) >
+        PIPELINE_NESTED_STAGES_MAX)
+        return error_set(err, (ErrCode)7749501,
+                         "Pipelines within pipelines must have no more than %d stages together",
+                         PIPELINE_NESTED_STAGES_MAX);
     source->is_batched = source->parent != NULL || pipeline_uses_foreign(source->pipeline);
     source->foreign = (AggForeign){source, open_foreign, close_foreign, open_sink};
     DocSource docs = {0};
@@ -313,8 +318,15 @@ static ErrCode open_foreign(void *arg, Str coll, Doc stages, Doc let_values, Doc
                             Error *err) {
     AggCursorSource *parent = arg;
     OpCtx *op = source_op(parent);
+    /* Every pipeline within another comes by here: those over empty collections, too, which pull no
+     * document that would be an occasion to ask. */
+    TRY(op_check_interrupt(op, err));
     AggOptions options = parent->options;
-    options.depth++;
+    options.stages_around += pipeline_stages_nested(parent->pipeline);
+    if (++options.depth > PIPELINE_DEPTH_MAX)
+        return error_set(err, ERR_MAX_SUB_PIPELINE_DEPTH_EXCEEDED,
+                         "Maximum number of nested sub-pipelines exceeded. Limit is %d",
+                         PIPELINE_DEPTH_MAX);
     options.is_collectionless = coll.size == 0;
     CLEANUP(arena_done) Arena scratch = {0};
     if (doc_is_present(let_values) && doc_is_present(options.let_values))
@@ -359,7 +371,7 @@ static ErrCode open_sink(void *arg, const AggSinkSpec *spec, AggSink *ret_sink, 
 
 /* ---- views ---- */
 
-static Doc concat_arrays(Doc first, Doc second, Arena *arena) {
+static ErrCode concat_arrays(Doc first, Doc second, Arena *arena, Doc *ret_doc, Error *err) {
     Buffer *buf = ARENA_NEW(arena, Buffer);
     buffer_init_arena(buf, arena, doc_size(first) + doc_size(second) + 64,
                       BSON_DOC_SIZE_MAX_INTERNAL);
@@ -375,7 +387,8 @@ static Doc concat_arrays(Doc first, Doc second, Arena *arena) {
             build_elem_as(&b, index_name(count++, name), stage);
         }
     }
-    return doc_builder_end(&b);
+    *ret_doc = doc_builder_end(&b);
+    return buffer_check(buf, "the pipeline of views", err);
 }
 
 ErrCode view_resolve(OpCtx *op, const Ns *ns, Doc stages, Arena *arena, AggOptions *options,
@@ -402,7 +415,9 @@ ErrCode view_resolve(OpCtx *op, const Ns *ns, Doc stages, Arena *arena, AggOptio
         }
         options->has_collation = true;
         options->collator = view->collator;
-        *ret_stages = concat_arrays(view->pipeline, *ret_stages, arena);
+        rc = concat_arrays(view->pipeline, *ret_stages, arena, ret_stages, err);
+        if (rc != ERR_OK)
+            break;
         *ret_ns = view->view_on;
     }
     catalog_release(catalog);
