@@ -609,7 +609,7 @@ static void quiesce(ServiceCtx *service) {
     if (service->repl == NULL || service->transport == NULL)
         return;
     int64_t timeout_ms = param_i64(service, PARAM_SHUTDOWN_TIMEOUT_MILLIS);
-    int64_t deadline_us = clock_mono_us() + timeout_ms * 1000;
+    int64_t deadline_us = clock_deadline_ms(timeout_ms);
     bool was_primary = repl_hand_over(service->repl, timeout_ms);
     int64_t quiesce_us = was_primary ? QUIESCE_US : QUIESCE_US / 4;
     LOG_INFO(LOG_REPL, 4695102, "Entering quiesce mode for shutdown",
