@@ -10,6 +10,8 @@ enum {
     OTHERS_PERCENT = 40,
     CONNECTIONS_MIN = 16,
     TABLE_FILES_MIN = 16,
+    MEMBERS_MIN = 8,
+    MEMBERS_MAX = 256,
 };
 
 uint64_t descriptors_raise_limit(void) {
@@ -40,6 +42,9 @@ DescriptorShares descriptors_share(uint64_t limit, uint64_t connections_wanted) 
     connections = least(most(connections, CONNECTIONS_MIN), connections_wanted);
     uint64_t rest = limit > connections ? limit - connections : 0;
     uint64_t table_files = most(rest - rest * OTHERS_PERCENT / 100, TABLE_FILES_MIN);
+    uint64_t others = rest * OTHERS_PERCENT / 100;
+    uint64_t members = least(most(others / 4, MEMBERS_MIN), MEMBERS_MAX);
     return (DescriptorShares){.connections = (uint32_t)connections,
+                              .members = (uint32_t)members,
                               .table_files = (uint32_t)table_files};
 }

@@ -10,6 +10,7 @@
 
 typedef struct DescriptorShares {
     uint32_t connections; /* from clients, at once */
+    uint32_t members;     /* connections from other members, when clients have used up theirs */
     uint32_t table_files; /* open at once; see storage/file_pool.h */
 } DescriptorShares;
 

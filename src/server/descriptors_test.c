@@ -11,7 +11,8 @@ TEST(descriptor_shares_leave_something_for_all) {
         EXPECT(shares.table_files >= 16);
         EXPECT(shares.connections <= 1000000);
         EXPECT(shares.connections <= limit * 4 / 5);
-        EXPECT(limit - shares.connections - shares.table_files >= 48);
+        EXPECT(shares.members >= 8);
+        EXPECT(limit - shares.connections - shares.table_files - shares.members >= 36);
     }
 }
 

@@ -428,6 +428,7 @@ static ErrCode start_transport(Node *node, int *ret_exit_code, Error *err) {
         .unix_prefix = option_text(options, OPTION_UNIX_SOCKET_PREFIX),
         .unix_permissions = node->unix_permissions,
         .connections_max = node->shares.connections,
+        .extra_connections_max = service->repl != NULL ? node->shares.members : 0,
         .compressors = server_setup(service)->compressors,
         .handler = command_service_handler(),
         .ctx = service,

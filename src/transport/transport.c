@@ -35,7 +35,7 @@ ErrCode transport_start(const TransportConfig *config, Transport **ret_transport
     t->config = *config;
     t->epoll_fd = t->runnable_fd = t->stop_fd = -1;
     apply_defaults(&t->config);
-    slot_table_init(&t->table, t->config.connections_max);
+    slot_table_init(&t->table, t->config.connections_max + t->config.extra_connections_max);
     work_pool_init(&t->work, &t->config);
 
     /* Before the first thread starts: handlers may ask for the transport through what they were
@@ -108,7 +108,7 @@ void transport_read_stats(Transport *t, TransportStats *ret_stats) {
     TransportStats stats = {0};
     mutex_lock(&t->table.mu);
     stats.connections_current = t->table.current_count;
-    stats.connections_created = t->table.next_id - 1;
+    stats.connections_created = t->table.next_id - 1 - t->table.extra_refused_count;
     stats.connections_refused = t->table.refused_count;
     mutex_unlock(&t->table.mu);
     if (stats.connections_current < t->config.connections_max)

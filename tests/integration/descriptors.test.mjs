@@ -8,6 +8,7 @@
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
+import { startReplicaSet } from '../lib/replica_set.mjs';
 import { SHERD_BIN, startServer, waitFor } from '../lib/server.mjs';
 import { SilentClients } from '../lib/silent_clients.mjs';
 
@@ -30,7 +31,7 @@ const connectionsOf = async (client) =>
     (await client.db('admin').command({ serverStatus: 1 })).connections;
 
 test('a node has more collections than descriptors', async (t) => {
-    const [limit, count] = FULL ? [1024, 2000] : [192, 120];
+    const [limit, count] = FULL ? [1024, 2000] : [160, 80];
     const server = await startLimited(limit);
     try {
         let client = await server.client();
@@ -82,13 +83,13 @@ test('silent connections cannot take the descriptors of the database', async (t)
 
         /* New tables, a checkpoint and new journal files all need descriptors. */
         const filler = 'x'.repeat(1_000_000);
-        for (let i = 0; i < 60; i++) {
+        for (let i = 0; i < 30; i++) {
             const collection = client.db('test').collection(`c${i}`);
             await collection.insertOne({ _id: 1, filler });
             await collection.createIndex({ a: 1 });
         }
         await client.db('admin').command({ fsync: 1 });
-        for (let i = 0; i < 60; i++)
+        for (let i = 0; i < 30; i++)
             assert.equal(await client.db('test').collection(`c${i}`).countDocuments({ _id: 1 }), 1);
         t.diagnostic(`${during.current} connections, peak memory ${peakMemoryMb(server)} MB`);
 
@@ -126,5 +127,39 @@ test('maxConns limits connections below what descriptors allow', async () => {
         assert.equal(current + available, 20);
     } finally {
         await server.remove();
+    }
+});
+
+test('a member that clients have filled up is reached by other members', async () => {
+    const set = await startReplicaSet({
+        members: [{ priority: 2 }, { priority: 0 }, { priority: 0 }],
+        args: ['--maxConns', '40'],
+    });
+    const more = [];
+    try {
+        const primary = await set.waitForPrimary();
+        const client = await set.direct(primary, { maxPoolSize: 2 });
+        const collection = client.db('test').collection('c');
+        await collection.insertOne({ _id: 0 }, { writeConcern: { w: 3 } });
+        more.push(new SilentClients(primary.port, 100));
+        await more[0].waitTried();
+        await waitFor(async () => (await connectionsOf(client)).available === 0);
+        /* They have to connect anew, and what they had before is taken by others. */
+        const others = set.members.filter((member) => member !== primary);
+        for (const member of others) await member.kill();
+        more.push(new SilentClients(primary.port, 40));
+        await more[1].waitTried();
+        for (const member of others) await member.start();
+        /* It may have lost its majority for too long. */
+        const hello = () => client.db('admin').command({ hello: 1 });
+        await waitFor(async () => (await hello()).isWritablePrimary, { timeoutMs: 20_000 });
+        await collection.insertOne({ _id: 1 }, { writeConcern: { w: 3, wtimeout: 15_000 } });
+        /* Those who say nothing are not kept. */
+        const open = () => more.reduce((sum, clients) => sum + clients.open, 0);
+        await waitFor(() => open() <= 40, { what: 'no more clients than allowed' });
+        assert.ok((await connectionsOf(client)).rejected >= 140 - 40);
+    } finally {
+        for (const clients of more) await clients.end();
+        await set.remove();
     }
 });
