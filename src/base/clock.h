@@ -15,6 +15,21 @@ int64_t clock_wall_us(void);
 int64_t clock_thread_cpu_us(void);
 void clock_set_wall_offset_ms(int64_t offset_ms);
 
+/* Times that clients give may be of any size: sums and products end at the largest one, which
+ * means never. */
+static inline int64_t clock_us_of_ms(int64_t ms) {
+    int64_t us;
+    return __builtin_mul_overflow(ms, INT64_C(1000), &us) ? (ms < 0 ? INT64_MIN : INT64_MAX) : us;
+}
+/* A deadline for waits; `us` from now. */
+static inline int64_t clock_deadline_us(int64_t us) {
+    int64_t at_us;
+    return __builtin_add_overflow(clock_mono_us(), us, &at_us) ? INT64_MAX : at_us;
+}
+static inline int64_t clock_deadline_ms(int64_t ms) {
+    return clock_deadline_us(clock_us_of_ms(ms));
+}
+
 enum {
     CLOCK_ISO8601_SIZE = 40,
 };

@@ -62,7 +62,7 @@ void failpoint_end_blocking(void) {
 
 /* Until the time is over or the failpoint is turned off: a test that knows when need not guess. */
 static void block(FailpointId id, int64_t block_ms) {
-    int64_t until_us = clock_mono_us() + block_ms * 1000;
+    int64_t until_us = clock_deadline_ms(block_ms);
     for (;;) {
         int64_t left_us = until_us - clock_mono_us();
         if (left_us <= 0 || atomic_load_explicit(&is_blocking_over, memory_order_relaxed) ||

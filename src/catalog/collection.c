@@ -501,5 +501,7 @@ static ErrCode parse_validation_enum(Elem elem, const char *const *names, size_t
 
 /* MongoDB rounds the size of a capped collection up to a multiple of 256. */
 static int64_t capped_size_rounded(int64_t size) {
+    if (size > INT64_MAX - 255)
+        size = INT64_MAX - 255;
     return size <= 0 ? size : (size + 255) & ~(int64_t)255;
 }

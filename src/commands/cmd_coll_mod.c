@@ -1,8 +1,8 @@
 /* cmd_coll_mod.c - collMod: changes options of a collection, an index or a view. */
 #include "commands/agg_args.h"
+#include "catalog/own_collections.h"
 #include "commands/support.h"
 #include "ddl/ddl.h"
-#include "txn/session_tables.h"
 
 typedef struct CollModRequest {
     Str coll;
@@ -13,7 +13,7 @@ static ErrCode coll_mod_run(CommandCtx *ctx, void *arg, Error *err) {
     const CollModRequest *request = arg;
     Ns ns;
     TRY(cmd_ns(ctx, request->coll, &ns, err));
-    TRY(session_tables_check_ddl(&ns, err));
+    TRY(own_collections_check(ctx->op, &ns, OWN_CHANGE_OPTIONS, err));
     if (elem_type(request->change.pipeline) == BT_ARRAY)
         TRY(check_view_pipeline(ctx, elem_doc(request->change.pipeline), err));
     if (request->change.is_dry_run && !doc_is_present(request->change.index))

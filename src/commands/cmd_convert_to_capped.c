@@ -1,7 +1,7 @@
 /* cmd_convert_to_capped.c - convertToCapped. */
+#include "catalog/own_collections.h"
 #include "commands/support.h"
 #include "ddl/ddl.h"
-#include "txn/session_tables.h"
 
 typedef struct ConvertToCappedRequest {
     Str coll;
@@ -12,7 +12,7 @@ static ErrCode convert_to_capped_run(CommandCtx *ctx, void *arg, Error *err) {
     const ConvertToCappedRequest *request = arg;
     Ns ns;
     TRY(cmd_ns(ctx, request->coll, &ns, err));
-    TRY(session_tables_check_ddl(&ns, err));
+    TRY(own_collections_check(ctx->op, &ns, OWN_CHANGE_CAPPED, err));
     if (request->size <= 0)
         return error_set(err, ERR_INVALID_OPTIONS,
                          "Capped collection size must be greater than zero");

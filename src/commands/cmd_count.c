@@ -60,7 +60,9 @@ static ErrCode count_run(CommandCtx *ctx, void *arg, Error *err) {
     CountRequest *request = arg;
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
-    int64_t limit = request->limit < 0 ? -request->limit : request->limit;
+    int64_t limit = request->limit;
+    if (limit < 0)
+        limit = limit == INT64_MIN ? INT64_MAX : -limit;
     QuerySpec spec = {.filter = request->query,
                       .hint = request->hint,
                       .skip = request->skip,

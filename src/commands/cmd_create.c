@@ -2,9 +2,9 @@
 #include "bson/collator.h"
 #include "bson/json.h"
 #include "commands/agg_args.h"
+#include "catalog/own_collections.h"
 #include "commands/support.h"
 #include "ddl/ddl.h"
-#include "txn/session_tables.h"
 
 typedef struct CreateRequest {
     Str coll;
@@ -169,7 +169,7 @@ static ErrCode create_run(CommandCtx *ctx, void *arg, Error *err) {
     const CreateRequest *request = arg;
     Ns ns;
     TRY(cmd_ns(ctx, request->coll, &ns, err));
-    TRY(session_tables_check_ddl(&ns, err));
+    TRY(own_collections_check(ctx->op, &ns, OWN_CHANGE_CREATE, err));
     TRY(check_request(request, err));
     if (request->view_on.data != NULL)
         return create_view(ctx, request, &ns, err);

@@ -1,7 +1,7 @@
 /* cmd_create_indexes.c - createIndexes. */
+#include "catalog/own_collections.h"
 #include "commands/support.h"
 #include "ddl/ddl.h"
-#include "txn/session_tables.h"
 #include "repl/index_votes.h"
 
 typedef struct CreateIndexesRequest {
@@ -15,7 +15,7 @@ static ErrCode create_indexes_run(CommandCtx *ctx, void *arg, Error *err) {
     const CreateIndexesRequest *request = arg;
     Ns ns;
     TRY(cmd_ns(ctx, request->coll, &ns, err));
-    TRY(session_tables_check_ddl(&ns, err));
+    TRY(own_collections_check(ctx->op, &ns, OWN_CHANGE_INDEXES, err));
     if (request->indexes.count == 0)
         return error_set(err, ERR_BAD_VALUE, "Must specify at least one index to create");
     Repl *repl = ctx->service->repl;

@@ -93,9 +93,9 @@ static ErrCode run_once(CommandCtx *ctx, const Ns *ns, const DeleteRequest *requ
 static ErrCode delete_run(CommandCtx *ctx, void *arg, Error *err) {
     DeleteRequest *request = arg;
     TRY(write_batch_check(request->deletes.count, err));
-    TRY(write_ns_check(request->coll, err));
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
+    TRY(write_ns_check(ctx, &ns, err));
     DeleteStatement *statements =
         ARENA_ARRAY(cmd_arena(ctx), DeleteStatement, request->deletes.count);
     TRY(parse_statements(ctx, request, statements, err));

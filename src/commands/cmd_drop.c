@@ -1,5 +1,5 @@
 /* cmd_drop.c - drop: removes a collection or view; one that is not there is dropped already. */
-#include "catalog/fcv.h"
+#include "catalog/own_collections.h"
 #include "commands/support.h"
 #include "ddl/ddl.h"
 
@@ -12,7 +12,7 @@ static ErrCode drop_run(CommandCtx *ctx, void *arg, Error *err) {
     const DropRequest *request = arg;
     Ns ns;
     TRY(cmd_ns(ctx, request->coll, &ns, err));
-    TRY(fcv_check_ddl(&ns, "drop", err));
+    TRY(own_collections_check(ctx->op, &ns, OWN_CHANGE_DROP, err));
     Uuid uuid;
     bool has_uuid = elem_is_present(request->collection_uuid);
     if (has_uuid && !uuid_from_elem(request->collection_uuid, &uuid))

@@ -1,4 +1,5 @@
 /* cmd_drop_database.c - dropDatabase. */
+#include "catalog/own_collections.h"
 #include "commands/support.h"
 #include "ddl/ddl.h"
 
@@ -12,9 +13,7 @@ static ErrCode drop_database_run(CommandCtx *ctx, void *arg, Error *err) {
     if (!elem_is_number(request->drop_database) || elem_as_i64(request->drop_database) != 1)
         return error_set(err, (ErrCode)5255100, "Have to pass 1 as 'drop' parameter");
     TRY(db_name_check(db, err));
-    if (str_is(db, "admin"))
-        return error_set(err, ERR_ILLEGAL_OPERATION,
-                         "Dropping the 'admin' database is prohibited.");
+    TRY(own_databases_check_drop(ctx->op, db, err));
     bool existed = false;
     TRY(ddl_drop_database(ctx->op, db, &existed, err));
     if (existed)

@@ -1,4 +1,5 @@
 /* cmd_drop_indexes.c - dropIndexes. */
+#include "catalog/own_collections.h"
 #include "commands/support.h"
 #include "ddl/ddl.h"
 
@@ -11,6 +12,7 @@ static ErrCode drop_indexes_run(CommandCtx *ctx, void *arg, Error *err) {
     const DropIndexesRequest *request = arg;
     Ns ns;
     TRY(cmd_ns(ctx, request->coll, &ns, err));
+    TRY(own_collections_check(ctx->op, &ns, OWN_CHANGE_INDEXES, err));
     uint32_t count_before = 0;
     TRY(ddl_drop_indexes(ctx->op, &ns, request->index, &count_before, err));
     build_i32(ctx->reply, "nIndexesWas", (int32_t)count_before);

@@ -163,9 +163,9 @@ static ErrCode run_once(CommandCtx *ctx, const Ns *ns, const FindAndModifyReques
 static ErrCode find_and_modify_run(CommandCtx *ctx, void *arg, Error *err) {
     FindAndModifyRequest *request = arg;
     TRY(check(request, err));
-    TRY(write_ns_check(request->coll, err));
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
+    TRY(write_ns_check(ctx, &ns, err));
     const size_t told_bytes_max = BSON_DOC_SIZE_MAX_INTERNAL - WRITE_REPLY_BYTES;
     ModifyRequest modify = {
         .kind = request->is_remove ? MODIFY_DELETE : MODIFY_UPDATE,

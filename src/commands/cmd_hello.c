@@ -193,7 +193,7 @@ static ErrCode wait_for_change(CommandCtx *ctx, const HelloRequest *request, boo
     int64_t wait_ms = elem_as_i64(request->max_await_time_ms);
     if (wait_ms > INT32_MAX)
         wait_ms = INT32_MAX;
-    ctx->wire_reply->park_deadline_us = clock_mono_us() + wait_ms * 1000;
+    ctx->wire_reply->park_deadline_us = clock_deadline_ms(wait_ms);
     ctx->is_park_wanted = true;
     client->is_hello_parked = true;
     *ret_is_parked = true;

@@ -63,9 +63,9 @@ static ErrCode leave_out(CommandCtx *ctx, const Retries *retries, DocList all, b
 static ErrCode insert_run(CommandCtx *ctx, void *arg, Error *err) {
     InsertRequest *request = arg;
     TRY(write_batch_check(request->documents.count, err));
-    TRY(write_ns_check(request->coll, err));
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
+    TRY(write_ns_check(ctx, &ns, err));
     count_op(ctx->service, OP_COUNTER_INSERT, request->documents.count);
     Retries retries;
     TRY(retries_begin(ctx, &request->statements, request->documents.count, &retries, err));

@@ -1,8 +1,7 @@
 /* cmd_rename_collection.c - renameCollection, also into another database. */
-#include "catalog/fcv.h"
+#include "catalog/own_collections.h"
 #include "commands/support.h"
 #include "ddl/ddl.h"
-#include "txn/session_tables.h"
 
 typedef struct RenameRequest {
     Str from;
@@ -16,10 +15,8 @@ static ErrCode rename_run(CommandCtx *ctx, void *arg, Error *err) {
     Ns to;
     TRY(ns_parse(request->from, &from, err));
     TRY(ns_parse(request->to, &to, err));
-    TRY(fcv_check_ddl(&from, "rename", err));
-    TRY(fcv_check_ddl(&to, "rename to", err));
-    TRY(session_tables_check_ddl(&from, err));
-    TRY(session_tables_check_ddl(&to, err));
+    TRY(own_collections_check(ctx->op, &from, OWN_CHANGE_RENAME, err));
+    TRY(own_collections_check(ctx->op, &to, OWN_CHANGE_RENAME, err));
     if (elem_type(request->drop_target) == BT_BINARY)
         return error_set(err, ERR_NOT_IMPLEMENTED,
                          "'renameCollection.dropTarget' with a UUID is not supported yet");

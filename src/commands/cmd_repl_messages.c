@@ -1,7 +1,8 @@
 /* cmd_repl_messages.c - what members of a replica set tell each other. */
-#include "commands/core/command.h"
+#include "commands/core/command_service.h"
 #include "commands/support.h"
 #include "repl/repl.h"
+#include "transport/peer.h"
 
 static ErrCode heartbeat_run(CommandCtx *ctx, void *request, Error *err) {
     (void)request;
@@ -24,6 +25,13 @@ static ErrCode update_position_run(CommandCtx *ctx, void *request, Error *err) {
     return repl_handle_update_position(repl, ctx->op, ctx->body, err);
 }
 
+static ErrCode is_self_run(CommandCtx *ctx, void *request, Error *err) {
+    (void)request, (void)err;
+    TopologyVersion version = topology_version(ctx->service->commands);
+    build_oid(ctx->reply, "id", &version.process_id);
+    return ERR_OK;
+}
+
 #define MEMBER_COMMAND(symbol, command_name, text, function)                                       \
     const CommandSpec symbol = {                                                                   \
         .name = command_name,                                                                      \
@@ -32,6 +40,7 @@ static ErrCode update_position_run(CommandCtx *ctx, void *request, Error *err) {
         .run = function,                                                                           \
     }
 
+MEMBER_COMMAND(CMD_IS_SELF, PEER_GREETING, "Between members: which process is this?", is_self_run);
 MEMBER_COMMAND(CMD_REPL_SET_HEARTBEAT, "replSetHeartbeat",
                "Between members: proof of life and news.", heartbeat_run);
 MEMBER_COMMAND(CMD_REPL_SET_REQUEST_VOTES, "replSetRequestVotes",

@@ -126,9 +126,9 @@ static ErrCode run_once(CommandCtx *ctx, const Ns *ns, const UpdateRequest *requ
 static ErrCode update_run(CommandCtx *ctx, void *arg, Error *err) {
     UpdateRequest *request = arg;
     TRY(write_batch_check(request->updates.count, err));
-    TRY(write_ns_check(request->coll, err));
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
+    TRY(write_ns_check(ctx, &ns, err));
     UpdateStatement *statements =
         ARENA_ARRAY(cmd_arena(ctx), UpdateStatement, request->updates.count);
     TRY(parse_statements(ctx, request, statements, err));

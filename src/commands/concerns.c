@@ -224,7 +224,7 @@ ErrCode concerns_wait_write(CommandCtx *ctx, const WriteConcern *concern, Error 
         wanted = (ReplWriteConcern){.kind = REPL_W_NUMBER, .number = 1};
     is_journaled |=
         wanted.kind == REPL_W_MAJORITY && !concern->is_j_given && repl_is_majority_journaled(repl);
-    int64_t deadline_us = wtimeout_ms > 0 ? clock_mono_us() + wtimeout_ms * 1000 : INT64_MAX;
+    int64_t deadline_us = wtimeout_ms > 0 ? clock_deadline_ms(wtimeout_ms) : INT64_MAX;
     return repl_wait_write_concern(repl, ctx->op, &wanted, is_journaled, ctx->op->last_optime,
                                    deadline_us, err);
 }

@@ -1,6 +1,8 @@
 #include "commands/write_reply.h"
 
+#include "catalog/own_collections.h"
 #include "query/exec/modify.h"
+#include "txn/session_tables.h"
 
 _Static_assert(WRITE_BATCH_STATEMENTS_MAX *WRITE_STATEMENT_BYTES + WRITE_REPLY_BYTES +
                        WRITE_ERROR_TEXT_BYTES_MAX <
@@ -65,9 +67,13 @@ bool write_error_is_fatal(ErrCode rc) {
            rc == (ErrCode)LOCATION_UPDATE_RETRY_MISMATCH;
 }
 
-ErrCode write_ns_check(Str coll, Error *err) {
-    if (str_is(coll, "system.views") || str_is(coll, "system.profile"))
-        return error_set(err, ERR_INVALID_NAMESPACE, "cannot write to '%.*s'", (int)coll.size,
-                         coll.data);
+ErrCode write_ns_check(const CommandCtx *ctx, const Ns *ns, Error *err) {
+    TRY(own_collections_check(ctx->op, ns, OWN_CHANGE_WRITE, err));
+    /* Such a write makes the sessions forget what they know: also the one it belongs to. */
+    if (elem_is_present(ctx->args.lsid) && ns_equal(ns, &SESSION_TABLE_NS))
+        return error_set(err, (ErrCode)40528,
+                         "Direct writes against %s cannot be performed using a transaction or on a "
+                         "session.",
+                         ns->text);
     return ERR_OK;
 }

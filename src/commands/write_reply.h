@@ -3,6 +3,7 @@
  */
 #pragma once
 
+#include "catalog/namespace.h"
 #include "commands/core/command_service.h"
 
 enum {
@@ -40,4 +41,4 @@ ErrCode write_batch_check(uint32_t count, Error *err) MUST_CHECK;
 /* Failures that concern the whole command (killed, shutdown), not one statement. */
 bool write_error_is_fatal(ErrCode rc);
 /* Namespaces that may not be written to by clients. */
-ErrCode write_ns_check(Str coll, Error *err) MUST_CHECK;
+ErrCode write_ns_check(const CommandCtx *ctx, const Ns *ns, Error *err) MUST_CHECK;

@@ -101,7 +101,7 @@ void op_set_progress(OpCtx *op, const char *msg, int64_t done, int64_t total) {
 }
 
 void op_set_max_time(OpCtx *op, int64_t max_time_ms) {
-    int64_t deadline_us = clock_mono_us() + max_time_ms * 1000;
+    int64_t deadline_us = clock_deadline_ms(max_time_ms);
     if (deadline_us < op->deadline_us)
         op->deadline_us = deadline_us;
 }
@@ -169,7 +169,7 @@ void op_clear_signal(OpCtx *op) {
 }
 
 ErrCode op_sleep_us(OpCtx *op, int64_t us, Error *err) {
-    int64_t until_us = clock_mono_us() + us;
+    int64_t until_us = clock_deadline_us(us);
     bool is_timed_out = false;
     while (!is_timed_out)
         TRY(op_wait(op, until_us, &is_timed_out, err));

@@ -10,12 +10,14 @@ typedef struct ViewArgs {
     const Ns *ns;
     Ns home;        /* db.system.views */
     Doc definition; /* DOC_NONE: remove */
+    Ns on;
+    Doc pipeline;
+    const Collator *collator;
     bool is_create;
     bool was_found;
 } ViewArgs;
 
-static ErrCode check_below(OpCtx *op, const Ns *ns, const Ns *view_on, const Collator *collator,
-                           Error *err);
+static ErrCode check_collations(const Catalog *catalog, const ViewArgs *args, Error *err);
 static ErrCode write_row(OpCtx *op, const Collection *home, Doc definition, Str id, Error *err);
 static ErrCode find_row(OpCtx *op, const Collection *home, Str id, RecordId *ret_rid, Doc *ret_row,
                         Error *err);
@@ -28,13 +30,11 @@ ErrCode ddl_create_view(OpCtx *op, const Ns *ns, Str view_on, Doc pipeline, Elem
     TRY(ns_check_creatable(ns, err));
     if (view_on.size == 0)
         return error_set(err, ERR_BAD_VALUE, "'viewOn' cannot be empty");
-    Ns on;
-    TRY(ns_make(ns_db(ns), view_on, &on, err));
     const Collator *collator = NULL;
     if (elem_is_present(collation))
         TRY(collator_parse_elem(collation, "create.collation", &collator, err));
-    TRY(check_below(op, ns, &on, collator, err));
-    ViewArgs args = {.ns = ns, .is_create = true};
+    ViewArgs args = {.ns = ns, .is_create = true, .pipeline = pipeline, .collator = collator};
+    TRY(ns_make(ns_db(ns), view_on, &args.on, err));
     TRY(ns_make(ns_db(ns), STR("system.views"), &args.home, err));
     args.definition = build_definition(ns, view_on, pipeline, collator, &op->arena);
     TRY(ddl_ensure_collection(op, &args.home, err));
@@ -51,10 +51,8 @@ ErrCode view_drop(OpCtx *op, const Ns *ns, bool *ret_was_found, Error *err) {
 
 ErrCode view_modify(OpCtx *op, const Ns *ns, Str view_on, Doc pipeline, const Collator *collator,
                     Error *err) {
-    Ns on;
-    TRY(ns_make(ns_db(ns), view_on, &on, err));
-    TRY(check_below(op, ns, &on, collator, err));
-    ViewArgs args = {.ns = ns};
+    ViewArgs args = {.ns = ns, .pipeline = pipeline, .collator = collator};
+    TRY(ns_make(ns_db(ns), view_on, &args.on, err));
     TRY(ns_make(ns_db(ns), STR("system.views"), &args.home, err));
     args.definition = build_definition(ns, view_on, pipeline, collator, &op->arena);
     return change_view(op, &args, err);
@@ -75,6 +73,11 @@ static ErrCode change_attempt(void *arg, OpCtx *op, Error *err) {
     if (!args->is_create && present == NULL)
         return ERR_OK;
     args->was_found = present != NULL;
+    if (doc_is_present(args->definition)) {
+        TRY(view_graph_check(op, access.catalog, args->ns, ns_coll(&args->on), args->pipeline,
+                             err));
+        TRY(check_collations(access.catalog, args, err));
+    }
     CLEANUP(uow_done) UnitOfWork uow = {0};
     TRY(uow_begin(op, &uow, err));
     TRY(write_row(op, access.coll, args->definition, ns_str(args->ns), err));
@@ -121,31 +124,16 @@ static ErrCode find_row(OpCtx *op, const Collection *home, Str id, RecordId *ret
     }
 }
 
-/* The views below: no cycle, not too many, all of the same collation. */
-static ErrCode check_below(OpCtx *op, const Ns *ns, const Ns *view_on, const Collator *collator,
-                           Error *err) {
-    Catalog *catalog = catalog_acquire(op_catalog(op));
-    Ns at = *view_on;
-    ErrCode rc = ERR_OK;
-    for (int depth = 1; rc == ERR_OK; depth++) {
-        if (ns_equal(&at, ns)) {
-            rc = error_set(err, ERR_GRAPH_CONTAINS_CYCLE, "View cycle detected: \"%s\"", ns->text);
-            break;
-        }
-        const View *view = catalog_find_view(catalog, &at);
-        if (view == NULL)
-            break;
-        if (depth >= VIEW_DEPTH_MAX)
-            rc = error_set(err, ERR_VIEW_DEPTH_LIMIT_EXCEEDED,
-                           "View depth limit exceeded; maximum depth is %d", VIEW_DEPTH_MAX);
-        if (rc == ERR_OK && view->collator != collator)
-            rc = error_set(err, ERR_OPTION_NOT_SUPPORTED_ON_VIEW,
-                           "View %s has conflicting collation with view %s", ns->text,
-                           view->ns.text);
-        at = view->view_on;
-    }
-    catalog_release(catalog);
-    return rc;
+/* All views that it is on have the same collation. */
+static ErrCode check_collations(const Catalog *catalog, const ViewArgs *args, Error *err) {
+    Ns at = args->on;
+    /* Their number was checked before. */
+    for (const View *view; (view = catalog_find_view(catalog, &at)) != NULL; at = view->view_on)
+        if (view->collator != args->collator)
+            return error_set(err, ERR_OPTION_NOT_SUPPORTED_ON_VIEW,
+                             "View %s has conflicting collation with view %s", args->ns->text,
+                             view->ns.text);
+    return ERR_OK;
 }
 
 static Doc build_definition(const Ns *ns, Str view_on, Doc pipeline, const Collator *collator,

@@ -9,6 +9,12 @@ enum {
     VIEW_DEPTH_MAX = 20,
 };
 
+/* view_graph.c: may the view be so? With the lock that changes of views take. Fails with
+ * ERR_GRAPH_CONTAINS_CYCLE when it would refer to itself, by whatever views and stages, and with
+ * ERR_VIEW_DEPTH_LIMIT_EXCEEDED when some view would be deeper than VIEW_DEPTH_MAX. */
+ErrCode view_graph_check(OpCtx *op, const Catalog *catalog, const Ns *ns, Str view_on, Doc pipeline,
+                         Error *err) MUST_CHECK;
+
 ErrCode view_drop(OpCtx *op, const Ns *ns, bool *ret_was_found, Error *err) MUST_CHECK;
 /* Replaces viewOn and pipeline of an existing view; `collator` is the one it has. */
 ErrCode view_modify(OpCtx *op, const Ns *ns, Str view_on, Doc pipeline, const Collator *collator,

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -31,6 +30,7 @@
 #include "query/exec/agg_sink.h"
 #include "query/expr/time_zone.h"
 #include "repl/repl.h"
+#include "server/descriptors.h"
 #include "server/exit_codes.h"
 #include "server/signals.h"
 #include "server/start_records.h"
@@ -62,6 +62,8 @@ typedef struct Node {
     const char *addresses[BIND_ADDRESSES_MAX];
     uint32_t address_count;
     uint32_t unix_permissions;
+    uint64_t descriptors; /* the limit of the process */
+    DescriptorShares shares;
 } Node;
 
 static ErrCode node_start(Node *node, int *ret_exit_code, Error *err);
@@ -89,7 +91,6 @@ static ErrCode bind_addresses(Node *node, Error *err);
 static ErrCode write_pid_file(Node *node, Error *err);
 static void log_start(Node *node);
 static void warn_at_start(Node *node);
-static void raise_open_files_limit(void);
 
 static void request_shutdown(ServiceCtx *service) {
     signals_request_stop(&CONTAINER_OF(service, Node, service)->signals);
@@ -145,7 +146,9 @@ int node_run(const Options *options, const char *process_name, int ready_fd) {
 
 static ErrCode node_start(Node *node, int *ret_exit_code, Error *err) {
     ServiceCtx *service = &node->service;
-    raise_open_files_limit();
+    node->descriptors = descriptors_raise_limit();
+    node->shares =
+        descriptors_share(node->descriptors, (uint64_t)option_i64(node->options, OPTION_MAX_CONNS));
     log_start(node);
     TRY(write_pid_file(node, err));
     lock_manager_install();
@@ -256,6 +259,7 @@ static ErrCode open_storage(Node *node, int *ret_exit_code, Error *err) {
         .checkpoint_interval_s = (int32_t)param_f64(service, PARAM_SYNCDELAY),
         .read_tickets = (int32_t)param_i64(service, PARAM_READ_TICKETS),
         .write_tickets = (int32_t)param_i64(service, PARAM_WRITE_TICKETS),
+        .table_files_max = node->shares.table_files,
         .engine_config_extra = option_text(options, OPTION_ENGINE_CONFIG),
         .is_replicated = option_text(options, OPTION_REPL_SET) != NULL,
     };
@@ -439,7 +443,8 @@ static ErrCode start_transport(Node *node, int *ret_exit_code, Error *err) {
         .has_unix_socket = !option_bool(options, OPTION_NO_UNIX_SOCKET),
         .unix_prefix = option_text(options, OPTION_UNIX_SOCKET_PREFIX),
         .unix_permissions = node->unix_permissions,
-        .connections_max = (uint32_t)option_i64(options, OPTION_MAX_CONNS),
+        .connections_max = node->shares.connections,
+        .extra_connections_max = service->repl != NULL ? node->shares.members : 0,
         .compressors = server_setup(service)->compressors,
         .handler = command_service_handler(),
         .ctx = service,
@@ -584,20 +589,10 @@ static void warn_at_start(Node *node) {
                       "specify which IP addresses it should serve responses from, or with "
                       "--bind_ip_all to bind to all interfaces",
                       (LogAttr){0});
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < OPEN_FILES_WANTED)
+    if (node->descriptors < OPEN_FILES_WANTED)
         WARN_AT_START(22184, "Soft rlimits for open file descriptors too low",
-                      LOG_I64("currentValue", limit.rlim_cur),
+                      LOG_I64("currentValue", (int64_t)node->descriptors),
                       LOG_I64("recommendedMinimum", OPEN_FILES_WANTED));
-}
-
-/* Each connection and each open table takes a descriptor. */
-static void raise_open_files_limit(void) {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max)
-        return;
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 /* ---- run and stop ---- */
@@ -631,7 +626,7 @@ static void quiesce(ServiceCtx *service) {
     if (service->repl == NULL || service->transport == NULL)
         return;
     int64_t timeout_ms = param_i64(service, PARAM_SHUTDOWN_TIMEOUT_MILLIS);
-    int64_t deadline_us = clock_mono_us() + timeout_ms * 1000;
+    int64_t deadline_us = clock_deadline_ms(timeout_ms);
     bool was_primary = repl_hand_over(service->repl, timeout_ms);
     int64_t quiesce_us = was_primary ? QUIESCE_US : QUIESCE_US / 4;
     LOG_INFO(LOG_REPL, 4695102, "Entering quiesce mode for shutdown",

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
+#include <wiredtiger_ext.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -20,6 +21,7 @@
 
 enum {
     CACHE_MB_MIN = 256,
+    TABLE_FILES_DEFAULT = 256,
 };
 
 /* The process ends after a close, so freeing the cache page by page is wasted time; a leak check
@@ -53,6 +55,8 @@ ErrCode storage_open(const StorageConfig *config, OpRegistry *registry, StorageE
     StorageEngine *engine = NEW(StorageEngine);
     engine->dbpath = xstrdup(config->dbpath);
     engine->lock_fd = -1;
+    engine->files =
+        file_pool_new(config->table_files_max > 0 ? config->table_files_max : TABLE_FILES_DEFAULT);
     engine->registry = registry;
     engine->is_directory_per_db = config->is_directory_per_db;
     engine->is_replicated = config->is_replicated;
@@ -152,6 +156,7 @@ void storage_close(StorageEngine *engine) {
     cond_done(&engine->reaper_cond);
     mutex_done(&engine->reaper_mu);
     mutex_done(&engine->checkpoint_mu);
+    file_pool_free(engine->files);
     xfree(engine->dbpath);
     xfree(engine);
 }
@@ -385,7 +390,15 @@ ErrCode wt_error(StorageEngine *engine, int rc, const char *what, const char *ta
 
 __attribute__((visibility("default"), used)) int sherd_wt_extensions(WT_CONNECTION *conn,
                                                                      WT_CONFIG_ARG *config) {
-    return snappy_extension_init(conn, config);
+    /* The only way to hand something to an extension is by its configuration. */
+    WT_EXTENSION_API *api = conn->get_extension_api(conn);
+    WT_CONFIG_ITEM address;
+    int rc = api->config_get(api, NULL, config, "file_pool", &address);
+    if (rc == 0) {
+        FilePool *files = (FilePool *)(intptr_t)address.val;
+        rc = conn->set_file_system(conn, file_pool_file_system(files), NULL);
+    }
+    return rc != 0 ? rc : snappy_extension_init(conn, config);
 }
 
 static ErrCode check_directory(const char *dbpath, Error *err) {
@@ -466,8 +479,9 @@ static ErrCode open_connection(StorageEngine *engine, const StorageConfig *confi
         "config_base=false,statistics=(fast),"
         "log=(enabled=true,archive=true,path=journal,compressor=snappy,file_max=32M),"
         "file_manager=(close_idle_time=600,close_scan_interval=10,close_handle_minimum=250),"
-        "extensions=[local={entry=sherd_wt_extensions,early_load=true}]%s%s",
-        cache_mb, config->engine_config_extra != NULL ? "," : "",
+        "extensions=[local={entry=sherd_wt_extensions,early_load=true,"
+        "config={file_pool=%" PRIdPTR "}}]%s%s",
+        cache_mb, (intptr_t)engine->files, config->engine_config_extra != NULL ? "," : "",
         config->engine_config_extra != NULL ? config->engine_config_extra : "");
     int rc = wiredtiger_open(engine->dbpath, &EVENT_HANDLER, options, &engine->conn);
     if (rc == 0)

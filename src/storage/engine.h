@@ -27,6 +27,7 @@ typedef struct StorageConfig {
     int32_t checkpoint_interval_s; /* 0: only at clean stop and on request */
     int32_t read_tickets;          /* 0: as many as give the most throughput */
     int32_t write_tickets;
+    uint32_t table_files_max; /* descriptors for files of tables; 0: 256; see file_pool.h */
     bool is_directory_per_db;
     bool is_replicated;              /* a member of a replica set: see storage_log_config */
     const char *engine_config_extra; /* appended to the open string, may be NULL */

@@ -14,7 +14,8 @@
 
 typedef struct StorageFixture {
     char dir[128];
-    bool is_replicated; /* set before fixture_open */
+    bool is_replicated; /* set before fixture_open, as is the next */
+    uint32_t table_files_max;
     ServiceCtx service;
     StorageEngine *engine;
     OpCtx *op;
@@ -37,6 +38,7 @@ static inline void fixture_open(StorageFixture *fx) {
                             .journal_interval_ms = 100,
                             .read_tickets = 32,
                             .write_tickets = 32,
+                            .table_files_max = fx->table_files_max,
                             .is_replicated = fx->is_replicated};
     Error err = {0};
     EXPECT_OK(storage_open(&config, fx->service.ops, &fx->engine, &err), err);

@@ -10,6 +10,7 @@
 #include "base/thread.h"
 #include "concurrency/throughput_probe.h"
 #include "storage/engine.h"
+#include "storage/file_pool.h"
 #include "storage/record_store.h"
 #include "storage/recovery_unit.h"
 
@@ -36,6 +37,7 @@ struct StorageEngine {
     char *dbpath;
     int lock_fd;
     WT_CONNECTION *conn;
+    FilePool *files;
     OpRegistry *registry;
     TicketPool *read_tickets;
     TicketPool *write_tickets;

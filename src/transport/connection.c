@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <sys/epoll.h>
@@ -15,18 +16,27 @@
 #include "base/clock.h"
 #include "transport/transport_internal.h"
 
+enum {
+    REFUSAL_NOTE_INTERVAL_US = 10 * 1000 * 1000,
+    EXTRA_US_MAX = 2 * 1000 * 1000, /* for a first message */
+};
+
 static Slot *slot_take(Transport *t, int fd);
+static bool make_room_for_extra(Transport *t);
+static Slot *take_extra_locked(SlotTable *table, int64_t accepted_before_us);
+static void note_refusal(Transport *t, uint64_t open_count, uint64_t refused_count);
 static void slot_give_back(SlotTable *table, Slot *slot);
 static void add_chunk_locked(SlotTable *table);
 static void format_address(const struct sockaddr_storage *at, char out[CONNECTION_ADDRESS_SIZE]);
 static bool try_take_unowned(Slot *slot);
 
-void slot_table_init(SlotTable *table, uint32_t connections_max) {
+void slot_table_init(SlotTable *table, uint32_t slots_max) {
     mutex_init(&table->mu, LOCK_RANK_CONNECTIONS);
     list_init(&table->live);
     list_init(&table->free);
+    list_init(&table->extra);
     table->next_id = 1;
-    table->chunk_count_max = (connections_max + SLOTS_PER_CHUNK - 1) / SLOTS_PER_CHUNK;
+    table->chunk_count_max = (slots_max + SLOTS_PER_CHUNK - 1) / SLOTS_PER_CHUNK;
     table->chunks = xcalloc(table->chunk_count_max, sizeof(*table->chunks));
 }
 
@@ -61,6 +71,7 @@ void connection_accept(Transport *t, int fd, bool is_unix, const struct sockaddr
     if (handler->on_connect != NULL && !handler->on_connect(t->config.ctx, conn)) {
         mutex_lock(&t->table.mu);
         t->table.refused_count++;
+        list_remove(&slot->in_extra);
         mutex_unlock(&t->table.mu);
         slot_give_back(&t->table, slot);
         return;
@@ -80,23 +91,43 @@ void connection_accept(Transport *t, int fd, bool is_unix, const struct sockaddr
     }
 }
 
+/* Not for each: those who connect in vain often try again at once, and the log must survive it.
+ * Lets go of the lock of the set. */
+static void note_refusal(Transport *t, uint64_t open_count, uint64_t refused_count) {
+    assert_held(&t->table.mu);
+    int64_t now_us = clock_mono_us();
+    bool is_due = now_us >= t->table.next_refusal_note_us;
+    if (is_due)
+        t->table.next_refusal_note_us = now_us + REFUSAL_NOTE_INTERVAL_US;
+    mutex_unlock(&t->table.mu);
+    if (!is_due || t->config.note == NULL)
+        return;
+    char text[160];
+    snprintf(text, sizeof(text),
+             "connection refused because there are too many open connections: %" PRIu64
+             " open, %" PRIu64 " refused so far",
+             open_count, refused_count);
+    t->config.note(t->config.ctx, text);
+}
+
 /* A BUSY slot that is in the live list, or NULL when the limit is reached. */
 static Slot *slot_take(Transport *t, int fd) {
     SlotTable *table = &t->table;
     mutex_lock(&table->mu);
-    if (table->current_count >= t->config.connections_max) {
-        bool is_first = table->refused_count++ == 0;
-        mutex_unlock(&table->mu);
-        if (is_first && t->config.note != NULL)
-            t->config.note(t->config.ctx,
-                           "connection refused because there are too many open connections");
+    bool is_extra = table->current_count >= t->config.connections_max;
+    if (is_extra && !make_room_for_extra(t)) {
+        table->refused_count++;
+        note_refusal(t, table->current_count, table->refused_count);
         return NULL;
     }
     if (list_is_empty(&table->free))
         add_chunk_locked(table);
     Slot *slot = CONTAINER_OF(list_first(&table->free), Slot, in_table);
     list_remove(&slot->in_table);
-    slot->conn = (Connection){.id = table->next_id++};
+    slot->conn = (Connection){.id = table->next_id++, .is_extra = is_extra};
+    slot->accepted_us = clock_mono_us();
+    if (is_extra)
+        list_push_back(&table->extra, &slot->in_extra);
     slot->fd = fd;
     slot->next_reply_id = 1;
     uint64_t word = atomic_load_explicit(&slot->word, memory_order_relaxed);
@@ -106,6 +137,56 @@ static Slot *slot_take(Transport *t, int fd) {
     table->current_count++;
     mutex_unlock(&table->mu);
     return slot;
+}
+
+/* Is there a place beyond the limit? If there is none, the one who has waited longest without a
+ * word gives up his. Lets go of the lock for a while. */
+static bool make_room_for_extra(Transport *t) {
+    SlotTable *table = &t->table;
+    uint64_t all_max = (uint64_t)t->config.connections_max + t->config.extra_connections_max;
+    if (t->config.extra_connections_max == 0)
+        return false;
+    if (table->current_count >= all_max) {
+        Slot *silent = take_extra_locked(table, INT64_MAX);
+        if (silent != NULL) {
+            uint64_t refused = table->refused_count + 1;
+            note_refusal(t, table->current_count, refused); /* unlocks */
+            parked_forget(t, silent);
+            connection_close(t, silent);
+            mutex_lock(&table->mu);
+        }
+    }
+    return table->current_count < all_max;
+}
+
+/* Becomes the owner of the first one that was accepted before then and has no request running. */
+static Slot *take_extra_locked(SlotTable *table, int64_t accepted_before_us) {
+    assert_held(&table->mu);
+    LIST_FOR_EACH (&table->extra, node) {
+        Slot *slot = CONTAINER_OF(node, Slot, in_extra);
+        if (slot->accepted_us >= accepted_before_us)
+            return NULL;
+        if (try_take_unowned(slot))
+            return slot;
+    }
+    return NULL;
+}
+
+void connections_close_extra(Transport *t, int64_t now_us) {
+    for (;;) {
+        mutex_lock(&t->table.mu);
+        Slot *slot = take_extra_locked(&t->table, now_us - EXTRA_US_MAX);
+        mutex_unlock(&t->table.mu);
+        if (slot == NULL)
+            return;
+        parked_forget(t, slot);
+        connection_close(t, slot);
+    }
+}
+
+void transport_keep_connection(Transport *t, Connection *conn) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&t->table.mu);
+    list_remove(&((Slot *)conn)->in_extra);
 }
 
 static void add_chunk_locked(SlotTable *table) {
@@ -148,6 +229,11 @@ static void slot_give_back(SlotTable *table, Slot *slot) {
     slot->fd = -1; /* under the lock: transport_close_connection must not hit a reused number */
     list_remove(&slot->in_table);
     table->current_count--;
+    if (slot->in_extra.next != NULL) {
+        list_remove(&slot->in_extra);
+        table->refused_count++;
+        table->extra_refused_count++;
+    }
     uint64_t word = atomic_load_explicit(&slot->word, memory_order_relaxed);
     uint64_t generation = (word >> CONN_GENERATION_SHIFT) + 1;
     atomic_store_explicit(&slot->word, (generation << CONN_GENERATION_SHIFT) | CONN_FREE,

@@ -14,11 +14,13 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "bson/builder.h"
 #include "transport/wire.h"
 
 enum {
     HOST_NAME_SIZE = 264,
     RECEIVE_BYTES = 64 * 1024,
+    GREETING_BYTES_MAX = 256,
 };
 
 struct Peer {
@@ -37,6 +39,9 @@ static ErrCode split_host(const char *host, char ret_name[HOST_NAME_SIZE], const
                           Error *err);
 static ErrCode connect_one(const struct addrinfo *address, int64_t deadline_us, int *ret_fd,
                            const char *host, Error *err);
+static ErrCode greet(Peer *peer, int64_t deadline_us, Error *err);
+static ErrCode send_message(Peer *peer, Doc command, uint32_t flags, int64_t deadline_us,
+                            Error *err);
 static ErrCode wait_for(Peer *peer, short events, int64_t deadline_us, Error *err);
 static ErrCode broken(Peer *peer, ErrCode code, const char *what, Error *err);
 
@@ -67,8 +72,27 @@ ErrCode peer_connect(const char *host, int64_t deadline_us, Peer **ret_peer, Err
     wire_decoder_init(&peer->decoder, 0);
     buffer_init(&peer->out, WIRE_MESSAGE_SIZE_MAX);
     buffer_init(&peer->in, WIRE_MESSAGE_SIZE_MAX + RECEIVE_BYTES);
+    ErrCode greeted = greet(peer, deadline_us, err);
+    if (greeted != ERR_OK) {
+        peer_free(peer);
+        return greeted;
+    }
     *ret_peer = peer;
     return ERR_OK;
+}
+
+/* Says who calls, without waiting for an answer: a node that has no room for more clients keeps
+ * some for other members. */
+static ErrCode greet(Peer *peer, int64_t deadline_us, Error *err) {
+    Buffer buf;
+    buffer_init(&buf, GREETING_BYTES_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_i32(&b, PEER_GREETING, 1);
+    build_cstr(&b, "$db", "admin");
+    ErrCode rc = send_message(peer, doc_builder_end(&b), WIRE_FLAG_MORE_TO_COME, deadline_us, err);
+    buffer_done(&buf);
+    return rc;
 }
 
 void peer_free(Peer *peer) {
@@ -117,13 +141,18 @@ ErrCode peer_check_reply(Doc reply, Error *err) {
 }
 
 ErrCode peer_send(Peer *peer, Doc command, bool is_exhaust, int64_t deadline_us, Error *err) {
+    return send_message(peer, command, is_exhaust ? WIRE_FLAG_EXHAUST_ALLOWED : 0, deadline_us,
+                        err);
+}
+
+static ErrCode send_message(Peer *peer, Doc command, uint32_t flags, int64_t deadline_us,
+                            Error *err) {
     if (peer_is_broken(peer))
         return broken(peer, ERR_HOST_UNREACHABLE, "connection is closed", err);
     buffer_clear(&peer->out);
     size_t started = wire_request_begin(&peer->out);
     buffer_append(&peer->out, command.data, doc_size(command));
-    TRY(wire_request_finish(&peer->out, started, ++peer->last_request_id,
-                            is_exhaust ? WIRE_FLAG_EXHAUST_ALLOWED : 0, err));
+    TRY(wire_request_finish(&peer->out, started, ++peer->last_request_id, flags, err));
     for (size_t sent = 0; sent < peer->out.size;) {
         ssize_t count = send(peer->fd, peer->out.data + sent, peer->out.size - sent, MSG_NOSIGNAL);
         if (count > 0) {

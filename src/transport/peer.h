@@ -10,6 +10,9 @@
 #include "base/error.h"
 #include "bson/doc.h"
 
+/* The command that every connection of a peer begins with. */
+#define PEER_GREETING "_isSelf"
+
 typedef struct Peer Peer;
 
 /* "name:port", "127.0.0.1:27017", "[::1]:27017". Fails with ERR_HOST_NOT_FOUND,

@@ -37,6 +37,7 @@ typedef struct Connection {
     uint64_t id; /* 1, 2, 3, ... */
     int64_t created_wall_ms;
     bool is_unix;
+    bool is_extra; /* beyond the limit: closed soon, unless transport_keep_connection is called */
     char peer[CONNECTION_ADDRESS_SIZE];  /* "127.0.0.1:40112", "anonymous unix socket" */
     char local[CONNECTION_ADDRESS_SIZE]; /* "127.0.0.1:27017" or the path of the unix socket */
 
@@ -86,7 +87,8 @@ typedef struct TransportHandler {
      * too large, into reply->buf. */
     void (*on_bad_message)(void *ctx, Worker *worker, Connection *conn, const WireMessage *message,
                            const Error *why, Reply *reply);
-    /* The last call for this connection. On a worker, or on the thread that stops the transport. */
+    /* The last call for this connection. On a worker, or on the thread that stops the transport; of
+     * one that is_extra, on any thread. */
     void (*on_disconnect)(void *ctx, Connection *conn);
 
     /* Requests still run at the deadline of transport_stop: make them end, it waits for them. */
@@ -101,6 +103,9 @@ typedef struct TransportConfig {
     const char *unix_prefix;   /* directory of the unix socket; NULL: /tmp */
     uint32_t unix_permissions; /* 0: 0700 */
     uint32_t connections_max;  /* 0: 1,000,000 */
+    /* So many more are let in for a moment, in which the handler may find out that one of them
+     * matters: other members of a replica set must reach a node that clients have filled up. */
+    uint32_t extra_connections_max;
     uint32_t workers_target;   /* unblocked workers to keep; 0: number of processors, at least 2 */
     uint32_t workers_max;      /* 0: 1,024 */
     int64_t send_stall_us_max; /* a reader that takes nothing for so long is dropped; 0: 60 s */
@@ -158,6 +163,9 @@ void transport_wake_parked(Transport *transport);
 
 /* Ends one connection as if the client had gone. False when there is none of that id. */
 bool transport_close_connection(Transport *transport, uint64_t id);
+
+/* For the handler: one that is_extra may stay. */
+void transport_keep_connection(Transport *transport, Connection *conn);
 
 /* Has the peer closed its end? For the code that runs a request of this connection: after a while
  * nobody may be waiting for the answer. */

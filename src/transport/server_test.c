@@ -114,6 +114,8 @@ static HandleResult echo_on_message(void *ctx, Worker *worker, Connection *conn,
         atomic_fetch_sub(&server->blocked_now, 1);
         if (is_declared)
             worker_block_end(worker);
+    } else if (strcmp(name, "member") == 0) {
+        transport_keep_connection(server->transport, conn);
     } else if (strcmp(name, "long") == 0) {
         worker_is_long_running(worker);
         worker_is_long_running(worker);
@@ -696,6 +698,39 @@ TEST(server_drops_a_reader_that_takes_nothing) {
     for (size_t i = 0; i < ARRAY_LEN(fds); i++)
         close(fds[i]);
     close(other);
+    echo_stop(&server);
+}
+
+TEST(server_keeps_of_connections_beyond_the_limit_those_that_matter) {
+    /* Goal: two silent ones are pushed out by the next comers or time, one that is kept stays. */
+    EchoServer server = {0};
+    TransportConfig config = echo_config(&server);
+    config.connections_max = 2;
+    config.extra_connections_max = 2;
+    REQUIRE(echo_start_with(&server, &config));
+    int fds[2];
+    for (int i = 0; i < 2; i++)
+        fds[i] = client_connect(&server);
+    EXPECT_SOON(stats_of(&server).connections_current == 2);
+    int member = client_connect(&server);
+    EXPECT(client_ask(member, "member", 1));
+    int first = client_connect(&server);
+    EXPECT_SOON(stats_of(&server).connections_current == 4);
+    EXPECT_EQ_U64(stats_of(&server).connections_available, 0);
+    int second = client_connect(&server); /* takes the place of the first */
+    ClientReply reply;
+    EXPECT(!client_receive(first, &reply));
+    EXPECT(!client_receive(second, &reply)); /* after two seconds */
+    EXPECT_EQ_U64(stats_of(&server).connections_refused, 2);
+    EXPECT_EQ_U64(stats_of(&server).connections_created, 3);
+    EXPECT(client_ask(member, "ping", 2));
+    EXPECT(client_ask(fds[0], "ping", 3));
+    close(first);
+    close(second);
+    close(member);
+    EXPECT_SOON(stats_of(&server).connections_current == 2);
+    for (int i = 0; i < 2; i++)
+        close(fds[i]);
     echo_stop(&server);
 }
 

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -22,7 +21,6 @@ enum {
 };
 
 static void apply_defaults(TransportConfig *config);
-static void raise_file_limit(void);
 static void work_pool_init(WorkPool *work, const TransportConfig *config);
 static ErrCode open_epoll(Transport *t, Error *err);
 static uint64_t connection_count(Transport *t);
@@ -32,13 +30,12 @@ ErrCode transport_start(const TransportConfig *config, Transport **ret_transport
     *ret_in_use = false;
     invariant(config->handler.on_message != NULL);
     invariant(config->handler.on_bad_message != NULL);
-    raise_file_limit();
 
     Transport *t = NEW(Transport);
     t->config = *config;
     t->epoll_fd = t->runnable_fd = t->stop_fd = -1;
     apply_defaults(&t->config);
-    slot_table_init(&t->table, t->config.connections_max);
+    slot_table_init(&t->table, t->config.connections_max + t->config.extra_connections_max);
     work_pool_init(&t->work, &t->config);
 
     /* Before the first thread starts: handlers may ask for the transport through what they were
@@ -111,7 +108,7 @@ void transport_read_stats(Transport *t, TransportStats *ret_stats) {
     TransportStats stats = {0};
     mutex_lock(&t->table.mu);
     stats.connections_current = t->table.current_count;
-    stats.connections_created = t->table.next_id - 1;
+    stats.connections_created = t->table.next_id - 1 - t->table.extra_refused_count;
     stats.connections_refused = t->table.refused_count;
     mutex_unlock(&t->table.mu);
     if (stats.connections_current < t->config.connections_max)
@@ -160,15 +157,6 @@ static void apply_defaults(TransportConfig *config) {
         config->send_stall_us_max = SEND_STALL_US_DEFAULT;
     if (config->spare_idle_us_max == 0)
         config->spare_idle_us_max = SPARE_IDLE_US_DEFAULT;
-}
-
-/* Each connection is a file; the soft limit is usually far too low. Failing changes nothing. */
-static void raise_file_limit(void) {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
 }
 
 static void work_pool_init(WorkPool *work, const TransportConfig *config) {

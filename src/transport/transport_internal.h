@@ -83,6 +83,8 @@ typedef struct Slot {
 
     /* Guarded by table.mu. */
     ListNode in_table; /* live connections; a free slot is in the free list by the same node */
+    ListNode in_extra; /* in table.extra as long as it is to be closed soon */
+    int64_t accepted_us;
 
     /* Guarded by work.mu. */
     ListNode in_work; /* parked list or queue of runnable ones */
@@ -95,9 +97,12 @@ typedef struct SlotTable {
     /* Guarded by mu. */
     List live;
     List free;
+    List extra; /* beyond the limit and not kept, oldest first */
     uint64_t next_id;
     uint64_t current_count;
     uint64_t refused_count;
+    uint64_t extra_refused_count; /* of these: after a moment */
+    int64_t next_refusal_note_us;
     uint32_t slot_count;
     /* Chunks are added under mu and never moved or freed before the transport: a reader that has an
      * index of a slot got it from an event registered after the chunk was stored. */
@@ -211,7 +216,9 @@ ErrCode listener_thread_start(Transport *t, Error *err) MUST_CHECK;
 void listeners_close(Transport *t);
 
 /* connection.c */
-void slot_table_init(SlotTable *table, uint32_t connections_max);
+void slot_table_init(SlotTable *table, uint32_t slots_max);
+/* Closes connections beyond the limit that nobody has kept in time. */
+void connections_close_extra(Transport *t, int64_t now_us);
 void slot_table_done(SlotTable *table);
 /* Takes over `fd`; refused or accepted, the caller is done with it. */
 void connection_accept(Transport *t, int fd, bool is_unix, const struct sockaddr_storage *peer);

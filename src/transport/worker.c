@@ -320,6 +320,7 @@ static void governor_run(void *arg) {
             next_tick_us = now_us + GOVERNOR_TICK_US;
             governor_tick(t);
             join_ended(t);
+            connections_close_extra(t, now_us);
         }
         mutex_lock(&work->mu);
     }

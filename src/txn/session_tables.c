@@ -17,14 +17,6 @@ bool session_tables_is_named(Str ns) {
     return str_equal(ns, ns_str(&SESSION_TABLE_NS)) || str_equal(ns, ns_str(&SESSION_IMAGE_NS));
 }
 
-ErrCode session_tables_check_ddl(const Ns *ns, Error *err) {
-    if (LIKELY(!session_tables_is_one(ns)))
-        return ERR_OK;
-    return error_set(err, ERR_ILLEGAL_OPERATION,
-                     "not allowed on \"%s\", which holds the history of retryable writes",
-                     ns->text);
-}
-
 const char *session_image_name(SessionImageKind kind) {
     return IMAGE_NAMES[kind];
 }

@@ -22,9 +22,6 @@ extern const Ns SESSION_IMAGE_NS;
 bool session_tables_is_one(const Ns *ns);
 bool session_tables_is_named(Str ns);
 
-/* Their rows are written without a lock on them, so what else is written with a document must not
- * change: fails with ERR_ILLEGAL_OPERATION for one of them. */
-ErrCode session_tables_check_ddl(const Ns *ns, Error *err) MUST_CHECK;
 /* Makes both where they are missing; replicated, so on a primary only. */
 ErrCode session_tables_ensure(OpCtx *op, Error *err) MUST_CHECK;
 

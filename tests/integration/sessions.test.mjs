@@ -34,6 +34,15 @@ class RawSession {
     }
 }
 
+/* A command without a session, as no driver sends it. */
+async function runBare(member, command, db) {
+    const wire = await RawConnection.open({ host: '127.0.0.1', port: member.port });
+    const reply = plain(await wire.command({ ...command, $db: db }));
+    wire.close();
+    assert.equal(reply.ok, 1, reply.errmsg);
+    return reply;
+}
+
 function plain({ $clusterTime: _, operationTime: __, ...reply }) {
     return reply;
 }
@@ -247,7 +256,11 @@ describe('one member', () => {
         const row = await table.findOne({ '_id.id': s.lsid.id });
         assert.deepEqual(Number(row.txnNum), 5);
         assert.ok(row.lastWriteDate instanceof Date && row.lastWriteOpTime.ts !== undefined);
-        await table.deleteOne({ _id: row._id });
+        await fails(table.deleteOne({ _id: row._id }), 40528);
+        await fails(table.updateOne({ _id: row._id }, { $set: { txnNum: 9 } }), 40528);
+        await fails(table.insertOne({ _id: 1 }), 40528);
+        const deletes = [{ q: { _id: row._id }, limit: 1 }];
+        await runBare(member, { delete: 'transactions', deletes }, 'config');
         assert.deepEqual(await s.run(insert, 5), { n: 1, ok: 1 });
         await client.db('config').dropCollection('transactions');
         assert.deepEqual(await s.run(insert, 5), { n: 1, ok: 1 });
@@ -366,8 +379,11 @@ describe('one member', () => {
         for (const s of [gone, alive, young]) await s.run(modify, 1);
         await admin({ refreshLogicalSessionCacheNow: 1 });
         const old = new Date(Date.now() - 3600_000);
-        for (const s of [gone, alive])
-            await table.updateOne({ '_id.id': s.lsid.id }, { $set: { lastWriteDate: old } });
+        const updates = [gone, alive].map((s) => ({
+            q: { '_id.id': s.lsid.id },
+            u: { $set: { lastWriteDate: old } },
+        }));
+        await runBare(member, { update: 'transactions', updates }, 'config');
         await client.db('config').collection('system.sessions')
             .deleteMany({ '_id.id': { $in: [gone.lsid.id, young.lsid.id] } });
         await admin({ reapLogicalSessionCacheNow: 1 });

@@ -219,3 +219,25 @@ test('an update that makes the index it goes by multikey goes on to the end', as
     const { deletedCount } = await collection.deleteMany({ b: 2, a: { $gt: 0 } });
     assert.equal(deletedCount, 15);
 });
+
+test('an update of many changes each document once, whatever plan finds them', async () => {
+    const documents = Array.from({ length: 3000 }, (_, i) => ({ _id: i, n: 0, m: i % 7, a: [0, i] }));
+    for (const clusteredIndex of [undefined, { key: { _id: 1 }, unique: true }]) {
+        const c = await node.collection(documents, clusteredIndex && { clusteredIndex });
+        await c.createIndexes([{ key: { n: 1 } }, { key: { m: 1, n: 1 } }, { key: { a: 1 } }]);
+        const queries = [
+            [{ n: { $gte: 0 } }, { n: 1 }],
+            [{ n: { $gte: 0 } }, { $natural: 1 }],
+            [{ m: { $gte: 0 }, n: { $gte: 0 } }, { m: 1, n: 1 }],
+            [{ a: { $gte: 0 } }, { a: 1 }],
+            [{ $or: [{ n: { $gte: 0 } }, { m: { $gte: 0 } }] }, undefined],
+        ];
+        for (const [filter, hint] of queries) {
+            const update = { $inc: { n: 1, m: 1 }, $push: { a: 5000 } };
+            const done = await c.updateMany(filter, update, hint && { hint });
+            assert.deepEqual([done.matchedCount, done.modifiedCount], [3000, 3000]);
+        }
+        assert.deepEqual(await c.distinct('n'), [queries.length]);
+        assert.equal((await c.deleteMany({ a: { $gte: 0 } }, { hint: { a: 1 } })).deletedCount, 3000);
+    }
+});

@@ -86,6 +86,7 @@ typedef struct ClientState {
     char *app_name;             /* or NULL */
     int64_t streamed_cursor_id; /* exhaust cursor whose batches are being sent; 0: none */
     bool is_hello_done;
+    bool is_member;                /* has said so; only of connections beyond the limit */
     bool is_hello_parked;          /* a hello waits for a change or its deadline */
     bool is_hello_streaming;       /* the next hello is a further round of an exhaust request */
     int64_t last_topology_counter; /* of the streamed hello */

@@ -14,6 +14,7 @@
 #include "commands/core/generic_args.h"
 #include "commands/core/slow_log.h"
 #include "commands/core/top.h"
+#include "transport/peer.h"
 
 enum {
     COMMAND_TABLE_SIZE = 512, /* a power of two, well above the number of names */
@@ -205,10 +206,25 @@ static void on_disconnect(void *arg, Connection *conn) {
     xfree(client);
 }
 
+/* There is no room for clients, but for other members, who say first that they are. */
+static bool keep_member(ServiceCtx *service, Connection *conn, const WireMessage *message) {
+    ClientState *client = conn->user;
+    DocIter iter = doc_iter(message->body);
+    Elem first;
+    if (!client->is_member && service->transport != NULL && doc_iter_next(&iter, &first) &&
+        elem_name_is(first, STR(PEER_GREETING))) {
+        client->is_member = true;
+        transport_keep_connection(service->transport, conn);
+    }
+    return client->is_member;
+}
+
 static HandleResult on_message(void *arg, Worker *worker, Connection *conn,
                                const WireMessage *message, Reply *reply) {
     ServiceCtx *service = arg;
     WorkerState *state = worker_user(worker);
+    if (UNLIKELY(conn->is_extra) && !keep_member(service, conn, message))
+        return HANDLE_CLOSE;
     DocBuilder builder;
     doc_builder_init(&builder, reply->buf);
     CommandCtx ctx = {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/failpoint.h"
 
 static bool applies(CommandCtx *ctx, Doc data);
@@ -27,8 +28,10 @@ ErrCode fail_command_check(CommandCtx *ctx, Error *err) {
         return ERR_OK; /* decided after the write */
     if (!failpoint_take_firing(FP_FAIL_COMMAND))
         return ERR_OK;
-    if (is_block)
-        TRY(op_sleep_us(ctx->op, elem_as_i64(doc_get_lit(data, "blockTimeMS")) * 1000, err));
+    if (is_block) {
+        int64_t block_ms = elem_as_i64(doc_get_lit(data, "blockTimeMS"));
+        TRY(op_sleep_us(ctx->op, clock_us_of_ms(block_ms), err));
+    }
     if (is_close) {
         ctx->wire_reply->close_after = true;
         return error_set(err, ERR_SOCKET_EXCEPTION, "failCommand closes the connection");

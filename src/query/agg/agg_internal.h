@@ -64,6 +64,7 @@ struct Pipeline {
     AggStage **stages;
     uint32_t stage_count;
     uint32_t stage_capacity;
+    uint32_t inner_stages_max; /* of the pipelines that run as a part of it */
     AggSource *source;
     const char *source_name;
     Elem source_spec;

@@ -85,6 +85,10 @@ uint32_t pipeline_stage_count(const Pipeline *pipeline) {
     return pipeline->stage_count;
 }
 
+uint32_t pipeline_stages_nested(const Pipeline *pipeline) {
+    return pipeline->stage_count + pipeline->inner_stages_max;
+}
+
 /* Stage after stage until one shows nothing but what it reads. What a stage computes is asked of
  * the input as well; that is one path too many, never one too few. */
 void pipeline_needed_paths(const Pipeline *pipeline, PathSet *set) {

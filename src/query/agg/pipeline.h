@@ -30,6 +30,9 @@
 enum {
     PIPELINE_STAGES_MAX = 1000,
     PIPELINE_DEPTH_MAX = 20, /* of pipelines within pipelines */
+    /* Of a pipeline and those it is within: each stage asks the one before it, so that all of them
+     * are on the thread's stack at once. */
+    PIPELINE_NESTED_STAGES_MAX = 2000,
     AGG_STAGE_MEMORY_BYTES_DEFAULT = 100 * 1024 * 1024,
 };
 
@@ -169,6 +172,8 @@ void pipeline_split_leading(Pipeline *pipeline, PipelineLeading *ret_leading);
 void pipeline_needed_paths(const Pipeline *pipeline, PathSet *set);
 
 uint32_t pipeline_stage_count(const Pipeline *pipeline);
+/* The same with those of the longest pipeline of a $facet. */
+uint32_t pipeline_stages_nested(const Pipeline *pipeline);
 /* The stages as they will run: appends one document per stage to the open array. */
 void pipeline_to_bson(const Pipeline *pipeline, DocBuilder *array);
 

@@ -5,6 +5,9 @@
  * The input is read once, in batches. Each pipeline is pulled until it has used up the batch: its
  * source then says AGG_PAUSED, which comes up through its stages; after the next batch they go on
  * where they were. A pipeline that ends early ($limit) takes no further part.
+ *
+ * The memory of a stage is for all of them together: the results have one limit, and where stages
+ * of the pipelines can go on with the disk, each pipeline's get a part of what one stage may have.
  */
 #include "base/alloc.h"
 #include "query/agg/agg_internal.h"
@@ -12,6 +15,7 @@
 enum {
     BATCH_BYTES = 1024 * 1024, /* one document more may be in it */
     FACETS_MAX = 1000, /* each is a pipeline with buffers; a message has room for a million */
+    INNER_MEMORY_BYTES_MIN = 1024 * 1024,
 };
 
 typedef struct Facet {
@@ -41,6 +45,7 @@ struct FacetExec {
     bool is_input_over;
     bool is_emitted;
     FacetRun *runs;
+    size_t result_bytes; /* of all runs */
     Buffer out;
 };
 
@@ -92,6 +97,8 @@ ErrCode parse_facet(AggParser *p, Elem spec, Error *err) {
         AggSubSpec sub = {.place = AGG_PLACE_FACET, .scope = p->ctx->expr.scope};
         TRY(agg_parse_sub(p, elem_doc(elem), &sub, &facet->pipeline, err));
         pipeline_optimize(facet->pipeline);
+        if (p->pipeline->inner_stages_max < facet->pipeline->stage_count)
+            p->pipeline->inner_stages_max = facet->pipeline->stage_count;
     }
     FacetStage *stage = agg_add_stage(p, &FACET, sizeof(*stage), spec);
     parsed.base = stage->base;
@@ -109,9 +116,15 @@ static ErrCode facet_init(AggStageExec *base, Error *err) {
         exec->runs[i].exec = exec;
         doc_list_init(&exec->runs[i].results, agg_memory_bytes_max(base));
     }
+    AggExecContext inner = *base->ctx;
+    if (inner.allow_disk_use && inner.spill != NULL) {
+        inner.stage_memory_bytes = agg_memory_bytes_max(base) / stage->count;
+        if (inner.stage_memory_bytes < INNER_MEMORY_BYTES_MIN)
+            inner.stage_memory_bytes = INNER_MEMORY_BYTES_MIN;
+    }
     for (uint32_t i = 0; i < stage->count; i++) {
         DocSource source = {&exec->runs[i], tee_next};
-        TRY(pipeline_exec_new(stage->facets[i].pipeline, source, base->ctx, &exec->runs[i].pipeline,
+        TRY(pipeline_exec_new(stage->facets[i].pipeline, source, &inner, &exec->runs[i].pipeline,
                               err));
     }
     return ERR_OK;
@@ -194,12 +207,19 @@ static ErrCode run_facet(FacetExec *exec, uint32_t at, Error *err) {
         if (rc == AGG_PAUSED)
             return ERR_OK;
         TRY(rc);
-        run->is_over = !found;
-        if (found && !doc_list_add(&run->results, doc))
+        if (!found) {
+            run->is_over = true;
+            pipeline_exec_free(TAKE_PTR(run->pipeline)); /* others may need the memory */
+            return ERR_OK;
+        }
+        exec->result_bytes += doc_size(doc);
+        if (exec->result_bytes > agg_memory_bytes_max(&exec->base) ||
+            !doc_list_add(&run->results, doc))
             return error_set(err, (ErrCode)4031700,
-                             "document constructed by $facet stage '%.*s' exceeds %zu bytes",
-                             (int)stage->facets[at].name.size, stage->facets[at].name.data,
-                             agg_memory_bytes_max(&exec->base));
+                             "document constructed by $facet is larger than the limit of %zu "
+                             "bytes, in its pipeline '%.*s'",
+                             agg_memory_bytes_max(&exec->base), (int)stage->facets[at].name.size,
+                             stage->facets[at].name.data);
     }
     return ERR_OK;
 }

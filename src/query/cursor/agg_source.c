@@ -243,6 +243,11 @@ static ErrCode open_source(AggCursorSource *source, const Ns *ns, Doc stages,
     };
     TRY(pipeline_parse(stages, &parse, &source->arena, &source->pipeline, err));
     pipeline_optimize(source->pipeline);
+    if (options->stages_around + pipeline_stages_nested(source->pipeline) >
+        PIPELINE_NESTED_STAGES_MAX)
+        return error_set(err, (ErrCode)7749501,
+                         "Pipelines within pipelines must have no more than %d stages together",
+                         PIPELINE_NESTED_STAGES_MAX);
     source->is_batched = source->parent != NULL || pipeline_uses_foreign(source->pipeline);
     source->foreign = (AggForeign){source, open_foreign, close_foreign, open_sink};
     DocSource docs = {0};
@@ -313,8 +318,15 @@ static ErrCode open_foreign(void *arg, Str coll, Doc stages, Doc let_values, Doc
                             Error *err) {
     AggCursorSource *parent = arg;
     OpCtx *op = source_op(parent);
+    /* Every pipeline within another comes by here: those over empty collections, too, which pull no
+     * document that would be an occasion to ask. */
+    TRY(op_check_interrupt(op, err));
     AggOptions options = parent->options;
-    options.depth++;
+    options.stages_around += pipeline_stages_nested(parent->pipeline);
+    if (++options.depth > PIPELINE_DEPTH_MAX)
+        return error_set(err, ERR_MAX_SUB_PIPELINE_DEPTH_EXCEEDED,
+                         "Maximum number of nested sub-pipelines exceeded. Limit is %d",
+                         PIPELINE_DEPTH_MAX);
     options.is_collectionless = coll.size == 0;
     CLEANUP(arena_done) Arena scratch = {0};
     if (doc_is_present(let_values) && doc_is_present(options.let_values))

@@ -18,6 +18,7 @@ typedef struct AggOptions {
     bool is_collectionless;
     bool is_validation_bypassed; /* of documents that $out and $merge write */
     uint32_t depth;              /* pipelines around this one; set by those that open others */
+    uint32_t stages_around;      /* and their stages */
     size_t stage_memory_bytes;
     size_t sort_memory_bytes;
     int64_t yield_period_us;

@@ -154,6 +154,10 @@ static ErrCode modify_planned(Modify *m, CollAccess *access, PlanExecutor *exec,
     CLEANUP(rid_set_done) RidSet done = {0};
     OpCtx *op = m->op;
     const ModifyRequest *request = m->request;
+    /* A document moved within the index by its own update must not be met twice. A scan of the
+     * collection does not meet it again, nor does a sort, which has read everything before. */
+    bool is_remembered = request->is_multi && request->kind == MODIFY_UPDATE &&
+                         stage_has(exec->root, "IXSCAN") && !stage_has(exec->root, "SORT");
     for (;;) {
         ArenaMark mark = arena_mark(&op->arena);
         bool is_found;
@@ -171,8 +175,9 @@ static ErrCode modify_planned(Modify *m, CollAccess *access, PlanExecutor *exec,
         if (record_id_is_none(target.rid)) /* sorted: found again by its _id */
             TRY(lookup_record_id(op, access->coll, doc_get_lit(target.before, "_id"),
                                  &m->scratch.rid, &is_located, &target.rid, err));
-        /* A document moved within the index by its own update must not be met twice. */
-        bool is_new = !request->is_multi || rid_set_add(&done, target.rid);
+        bool is_new = true;
+        if (is_remembered)
+            TRY(rid_set_add(&done, target.rid, &is_new, err));
         if (is_located && is_new) {
             TRY(op_run_with_retry(op, modify_target, &target, err));
             note_outcome(m, &target);

@@ -58,8 +58,12 @@ static ErrCode index_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, E
         if (!is_found)
             return ERR_OK;
         stage->examined++;
-        if (scan->has_repeats && !rid_set_add(&scan->seen, entry.rid))
-            continue;
+        if (scan->has_repeats) {
+            bool is_new;
+            TRY(rid_set_add(&scan->seen, entry.rid, &is_new, err));
+            if (!is_new)
+                continue;
+        }
         *ret_row = (PlanRow){entry.rid, DOC_NONE};
         bool is_match = true;
         if (scan->options.key_fields != 0)

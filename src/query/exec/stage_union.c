@@ -15,9 +15,13 @@ static ErrCode union_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, E
     UnionStage *all = (UnionStage *)stage;
     while (all->current != NULL) {
         TRY(stage_next(all->current, ret_found, ret_row, err));
-        if (!*ret_found)
+        if (!*ret_found) {
             all->current = all->current->sibling;
-        else if (rid_set_add(&all->seen, ret_row->rid))
+            continue;
+        }
+        bool is_new;
+        TRY(rid_set_add(&all->seen, ret_row->rid, &is_new, err));
+        if (is_new)
             return ERR_OK;
     }
     *ret_found = false;
@@ -96,7 +100,9 @@ static ErrCode merge_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, E
             return ERR_OK;
         merge->last = first;
         *ret_row = first->row;
-        if (rid_set_add(&merge->seen, first->row.rid))
+        bool is_new;
+        TRY(rid_set_add(&merge->seen, first->row.rid, &is_new, err));
+        if (is_new)
             return ERR_OK;
     }
 }
