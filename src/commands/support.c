@@ -5,6 +5,10 @@
 
 #include "storage/engine.h"
 
+enum {
+    LIST_BYTES_MAX = 128 * 1024 * 1024, /* of all batches together, which are in memory */
+};
+
 ErrCode cmd_ns(CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) {
     return ns_make(ctx->args.db, coll, ret_ns, err);
 }
@@ -28,7 +32,8 @@ void catalog_guard_done(CatalogGuard *guard) {
 void list_reply_begin(ListReply *list, CommandCtx *ctx) {
     list->ctx = ctx;
     list->count = 0;
-    list->builder = doc_builder_in_arena_sized(cmd_arena(ctx), 1024);
+    buffer_init_arena(&list->buf, cmd_arena(ctx), 1024, LIST_BYTES_MAX);
+    doc_builder_init(&list->builder, &list->buf);
     list->b = &list->builder;
 }
 
@@ -53,7 +58,9 @@ ErrCode list_reply_end(ListReply *list, const Ns *ns, Doc cursor, Error *err) {
             TRY(batch_size_parse("cursor", elem, &batch.batch_size, err));
         }
     }
-    return reply_with_cursor(list->ctx, ns, list_source_new(doc_builder_end(list->b)), &batch, err);
+    Doc rows;
+    TRY(doc_builder_finish(list->b, "the list", &rows, err));
+    return reply_with_cursor(list->ctx, ns, list_source_new(rows), &batch, err);
 }
 
 ErrCode cmd_parse_filter(CommandCtx *ctx, Doc filter, MatchExpr **ret_expr, Error *err) {

@@ -26,6 +26,7 @@ void catalog_guard_done(CatalogGuard *guard);
 
 typedef struct ListReply {
     CommandCtx *ctx;
+    Buffer buf;
     DocBuilder builder;
     DocBuilder *b;
     uint32_t count;
