@@ -457,6 +457,24 @@ function replyTests(world) {
         await coll.drop();
     });
 
+    test('CMD-1: details of errors are told as long as they fit, errors always', async () => {
+        /* Each error quotes the condition that was not met. */
+        const validator = { a: { $lt: x(500_000) } };
+        const coll = await world.db.createCollection('invalid', { validator });
+        const documents = Array.from({ length: 60 }, (_, _id) => ({ _id, a: 'y' }));
+        const command = { insert: 'invalid', documents, ordered: false };
+        const { n, writeErrors } = await world.db.command(command);
+        assert.equal(n, 0);
+        assert.deepEqual(
+            writeErrors.map(({ index }) => index),
+            [...documents.keys()],
+        );
+        for (const { code } of writeErrors) assert.equal(code, 121);
+        assert.deepEqual(writeErrors[0].errInfo.details.specifiedAs, validator);
+        assert.equal(writeErrors.at(-1).errInfo, undefined);
+        await coll.drop();
+    });
+
     test('CMD-1: an error that quotes a long key is answered', async () => {
         const coll = world.db.collection('keys');
         await coll.createIndex({ a: 1, 'a.b': 1 }, { unique: true });
