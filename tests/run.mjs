@@ -57,7 +57,7 @@ function describe(error) {
     return String(text)
         .split('\n')
         .filter((line) => !/node:internal|\(node:/.test(line))
-        .slice(0, 24)
+        .slice(0, 40)
         .map((line) => `    ${line.slice(0, 1000)}`)
         .join('\n');
 }

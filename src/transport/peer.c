@@ -20,7 +20,6 @@
 enum {
     HOST_NAME_SIZE = 264,
     RECEIVE_BYTES = 64 * 1024,
-    GREETING_BYTES_MAX = 256,
 };
 
 struct Peer {
@@ -85,7 +84,7 @@ ErrCode peer_connect(const char *host, int64_t deadline_us, Peer **ret_peer, Err
  * some for other members. */
 static ErrCode greet(Peer *peer, int64_t deadline_us, Error *err) {
     Buffer buf;
-    buffer_init(&buf, GREETING_BYTES_MAX);
+    buffer_init(&buf, BUFFER_UNBOUNDED);
     DocBuilder b;
     doc_builder_init(&b, &buf);
     build_i32(&b, PEER_GREETING, 1);

@@ -175,12 +175,18 @@ export class Server {
     }
 
     /* "" while it runs, else how it ended and what it said last: for messages of failures. */
-    lastWords(lines = 8) {
+    lastWords() {
         if (this.#child === null || this.isRunning()) return '';
         const { exitCode, signalCode } = this.#child;
-        const log = this.log.slice(-lines).map((entry) => JSON.stringify(entry));
         const end = `the node on port ${this.port} has ended with ${signalCode ?? exitCode}`;
-        return [end, this.stderr.trim(), ...log].filter((text) => text !== '').join('\n');
+        return [end, this.stderr.trim(), this.#newestLines()].filter((text) => text !== '').join('\n');
+    }
+
+    #newestLines(count = 8) {
+        return this.log
+            .slice(-count)
+            .map((entry) => JSON.stringify(entry))
+            .join('\n');
     }
 
     signal(name) {
@@ -221,7 +227,11 @@ export class Server {
 
     /* The first log line, old or new, that `wanted` accepts. */
     async waitLog(wanted, timeoutMs = 5000) {
-        return waitFor(() => this.log.find(wanted), { timeoutMs, what: 'log line' });
+        try {
+            return await waitFor(() => this.log.find(wanted), { timeoutMs, what: `log line ${wanted}` });
+        } catch (error) {
+            throw explain(error, this.lastWords() || `the newest lines:\n${this.#newestLines()}`);
+        }
     }
 }
 
