@@ -4,7 +4,7 @@ set -uo pipefail
 cd "$(dirname "$0")"
 passed=0
 failed=0
-for rule in format layers headers banned docs; do
+for rule in format layers headers banned builders docs; do
     if output=$(./$rule.sh 2>&1); then
         passed=$((passed + 1))
     else
