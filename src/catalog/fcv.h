@@ -2,8 +2,8 @@
  * fcv.h - the document that says which version's features the data may need (admin.system.version).
  *
  * There is one version so far; tools, drivers' tests and later versions look for the document.
- * Users can neither remove it nor write another version into it; its collection is one of the node's
- * own (own_collections.h).
+ * Users can neither remove it nor write another version into it; its collection is one of the
+ * node's own (own_collections.h).
  */
 #pragma once
 
