@@ -4,6 +4,7 @@
 #     T=name          only tests whose name contains it, in the release build
 #     CRASH_ROUNDS=n  rounds of the crash test (default 100)
 #     REPL_ROUNDS=n   rounds of the replica set faults (default 40)
+#     PARTITION_ROUNDS=n  rounds of partitions and step-downs (default 40)
 #     RUNS=n          executions of each fuzzer (default 50,000)
 set -uo pipefail
 cd "$(dirname "$0")/.."
