@@ -124,6 +124,8 @@ static void height_of(ViewGraph *graph, ViewNode *node, uint32_t depth) {
 
 static bool add_view(void *arg, const View *view) {
     ViewGraph *graph = arg;
+    if (str_equal(ns_coll(&view->ns), graph->nodes[0].name))
+        return true; /* what it was before */
     ARRAY_RESERVE(graph->nodes, graph->count, graph->capacity);
     graph->nodes[graph->count++] = (ViewNode){
         .name = ns_coll(&view->ns), .view_on = ns_coll(&view->view_on), .pipeline = view->pipeline};
@@ -151,18 +153,12 @@ static ErrCode judge(ViewGraph *graph, const Ns *ns, ViewNode *changed, Error *e
 ErrCode view_graph_check(OpCtx *op, const Catalog *catalog, const Ns *ns, Str view_on, Doc pipeline,
                          Error *err) {
     ViewGraph graph = {.op = op};
+    ARRAY_RESERVE(graph.nodes, graph.count, graph.capacity);
+    graph.nodes[graph.count++] =
+        (ViewNode){.name = ns_coll(ns), .view_on = view_on, .pipeline = pipeline};
     catalog_for_each_view_in_db(catalog, ns_db(ns), add_view, &graph);
     qsort(graph.nodes, graph.count, sizeof(*graph.nodes), compare_names);
-    ViewNode *changed = find_node(&graph, ns_coll(ns));
-    if (changed == NULL) {
-        ARRAY_RESERVE(graph.nodes, graph.count, graph.capacity);
-        graph.nodes[graph.count++] = (ViewNode){.name = ns_coll(ns)};
-        qsort(graph.nodes, graph.count, sizeof(*graph.nodes), compare_names);
-        changed = find_node(&graph, ns_coll(ns));
-    }
-    changed->view_on = view_on;
-    changed->pipeline = pipeline;
-    ErrCode rc = judge(&graph, ns, changed, err);
+    ErrCode rc = judge(&graph, ns, find_node(&graph, ns_coll(ns)), err);
     xfree(graph.nodes);
     return rc;
 }
