@@ -145,9 +145,9 @@ void double_to_text(double value, char out[DOUBLE_TEXT_SIZE]) {
      * bits, and shorter texts may do. */
     char text[32];
     int digits = fabs(value) < DBL_MIN ? 1 : 15;
-    for (; digits <= 17; digits++) {
+    for (;; digits++) {
         snprintf(text, sizeof(text), "%.*e", digits - 1, value);
-        if (strtod(text, NULL) == value)
+        if (digits == DBL_DECIMAL_DIG || strtod(text, NULL) == value) /* so many always do */
             break;
     }
     int exponent = (int)strtol(strchr(text, 'e') + 1, NULL, 10);
