@@ -173,6 +173,23 @@ export class ReplicaSet {
         }
     }
 
+    /* Somebody else is primary, and a majority without `old` has an entry of its term: from now on
+     * what only `old` has cannot come back, however late it wakes up. */
+    async waitForSuccessor(old) {
+        const note = { appendOplogNote: 1, data: { msg: 'successor' }, writeConcern: { w: 'majority' } };
+        const isSure = async () => {
+            for (const member of this.members) {
+                if (member === old || !(await this.hello(member))?.isWritablePrimary) continue;
+                return this.command(member, { ...note, maxTimeMS: 5000 }).then(
+                    ({ writeConcernError }) => writeConcernError === undefined,
+                    () => false,
+                );
+            }
+            return false;
+        };
+        await this.#wait(isSure, { timeoutMs: ELECTION_MS_MAX, what: 'a new primary and its majority' });
+    }
+
     async secondaries() {
         const found = [];
         for (const member of this.members)

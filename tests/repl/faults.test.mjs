@@ -107,22 +107,36 @@ async function pauseSecondary(victim) {
     secondary.signal('SIGCONT');
 }
 
-/* Writes with w: 1 on `primary` that the others do not get, after a checkpoint now and then. */
-async function writeAlone(victim, primary) {
-    const client = await victim.set.direct(primary, { socketTimeoutMS: 2000 });
+/* A client of the primary that is connected, for what has to be done within an election time-out. */
+async function connectAlone(victim, primary) {
+    const client = await victim.set.direct(primary, { socketTimeoutMS: 2000, retryWrites: false });
+    await client.db(DB).command({ ping: 1 });
+    return client;
+}
+
+/* Writes with w: 1 that the others do not get, after a checkpoint now and then. False when the
+ * primary stepped down before. */
+async function writeAlone(victim, client) {
     const db = client.db(DB);
-    if (rand() < 0.3) await client.db('admin').command({ fsync: 1 });
+    const writeConcern = { w: 1 };
     const name = rand.pick(['a', 'b', 'c']);
-    await db.command({
-        update: name,
-        updates: [{ q: {}, u: { $inc: { n: 1 }, $push: { tags: 77 } }, multi: true }],
-    });
-    await db.command({ delete: name, deletes: [{ q: { n: { $gt: 900 } }, limit: 0 }] });
-    if (rand() < 0.3) await db.command({ drop: 'b' });
-    if (rand() < 0.3) await db.command({ create: `alone${rand.below(5)}` }).catch(() => {});
-    // Last, so that nothing of the above changes them.
-    for (let i = 5 + rand.below(20); i > 0; i--)
-        await victim.load.insertLocally(db, rand, { isKept: true });
+    const u = { $inc: { n: 1 }, $push: { tags: 77 } };
+    try {
+        if (rand() < 0.3) await client.db('admin').command({ fsync: 1 });
+        await db.command({ update: name, updates: [{ q: {}, u, multi: true }], writeConcern });
+        const deletes = [{ q: { n: { $gt: 900 } }, limit: 0 }];
+        await db.command({ delete: name, deletes, writeConcern });
+        if (rand() < 0.3) await db.command({ drop: 'b', writeConcern });
+        if (rand() < 0.3)
+            await db.command({ create: `alone${rand.below(5)}`, writeConcern }).catch(() => {});
+        // Last, so that nothing of the above changes them.
+        for (let i = 5 + rand.below(20); i > 0; i--)
+            await victim.load.insertLocally(db, rand, { isKept: true });
+        return true;
+    } catch (error) {
+        if (!isExpected(error)) throw error;
+        return false;
+    }
 }
 
 /* A primary whose newest entries only it has has to roll back: the others are killed, it writes on,
@@ -136,14 +150,9 @@ async function rollBack(victim, failpoint = null) {
 async function tryRollBack(victim, failpoint) {
     const primary = await victim.primary();
     const others = victim.others(primary);
+    const client = await connectAlone(victim, primary);
     await Promise.all(others.map((member) => victim.kill(member)));
-    let isWritten = true;
-    try {
-        await writeAlone(victim, primary);
-    } catch (error) {
-        if (!isExpected(error)) throw error;
-        isWritten = false;
-    }
+    const isWritten = await writeAlone(victim, client);
     if (failpoint !== null && isWritten)
         await victim.set.command(primary, {
             configureFailPoint: failpoint,
@@ -153,14 +162,7 @@ async function tryRollBack(victim, failpoint) {
     primary.signal('SIGSTOP');
     try {
         await Promise.all(others.map((member) => victim.restart(member)));
-        await waitFor(
-            async () => {
-                for (const member of others)
-                    if ((await victim.set.hello(member))?.isWritablePrimary) return true;
-                return false;
-            },
-            { timeoutMs: 20_000, what: 'a new primary' },
-        );
+        await victim.set.waitForSuccessor(primary);
         await loadFor(300);
     } finally {
         primary.signal('SIGCONT');
@@ -181,21 +183,12 @@ async function partition(victim) {
 
 async function tryPartition(victim) {
     const primary = await victim.primary();
-    let isWritten = true;
+    const client = await connectAlone(victim, primary);
+    let isWritten = false;
     network.cut(victim.indexOf(primary));
     try {
-        await writeAlone(victim, primary).catch((error) => {
-            if (!isExpected(error)) throw error;
-            isWritten = false;
-        });
-        await waitFor(
-            async () => {
-                for (const member of victim.others(primary))
-                    if ((await victim.set.hello(member))?.isWritablePrimary) return true;
-                return false;
-            },
-            { timeoutMs: 20_000, what: 'a new primary' },
-        );
+        isWritten = await writeAlone(victim, client);
+        await victim.set.waitForSuccessor(primary);
         await loadFor(600);
     } finally {
         network.heal();
