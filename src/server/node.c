@@ -260,6 +260,7 @@ static ErrCode open_storage(Node *node, int *ret_exit_code, Error *err) {
         .read_tickets = (int32_t)param_i64(service, PARAM_READ_TICKETS),
         .write_tickets = (int32_t)param_i64(service, PARAM_WRITE_TICKETS),
         .table_files_max = node->shares.table_files,
+        .is_journal_loss_accepted = param_bool(service, PARAM_START_OVER_DAMAGED_JOURNAL),
         .engine_config_extra = option_text(options, OPTION_ENGINE_CONFIG),
         .is_replicated = option_text(options, OPTION_REPL_SET) != NULL,
     };

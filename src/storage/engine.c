@@ -17,6 +17,7 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/prng.h"
+#include "storage/journal_check.h"
 #include "storage/storage_internal.h"
 
 enum {
@@ -55,8 +56,10 @@ ErrCode storage_open(const StorageConfig *config, OpRegistry *registry, StorageE
     StorageEngine *engine = NEW(StorageEngine);
     engine->dbpath = xstrdup(config->dbpath);
     engine->lock_fd = -1;
+    engine->journal_mark = journal_mark_new(config->dbpath);
     engine->files =
-        file_pool_new(config->table_files_max > 0 ? config->table_files_max : TABLE_FILES_DEFAULT);
+        file_pool_new(config->table_files_max > 0 ? config->table_files_max : TABLE_FILES_DEFAULT,
+                      engine->journal_mark);
     engine->registry = registry;
     engine->is_directory_per_db = config->is_directory_per_db;
     engine->is_replicated = config->is_replicated;
@@ -88,6 +91,8 @@ ErrCode storage_open(const StorageConfig *config, OpRegistry *registry, StorageE
     ErrCode rc = take_lock_file(engine, err);
     if (rc == ERR_OK)
         rc = check_not_half_deleted(config->dbpath, err);
+    if (rc == ERR_OK)
+        rc = journal_check(config->dbpath, config->is_journal_loss_accepted, err);
     if (rc == ERR_OK)
         rc = open_connection(engine, config, err);
     if (rc == ERR_OK)
@@ -157,6 +162,7 @@ void storage_close(StorageEngine *engine) {
     mutex_done(&engine->reaper_mu);
     mutex_done(&engine->checkpoint_mu);
     file_pool_free(engine->files);
+    journal_mark_free(engine->journal_mark);
     xfree(engine->dbpath);
     xfree(engine);
 }

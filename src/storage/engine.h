@@ -30,6 +30,7 @@ typedef struct StorageConfig {
     uint32_t table_files_max; /* descriptors for files of tables; 0: 256; see file_pool.h */
     bool is_directory_per_db;
     bool is_replicated;              /* a member of a replica set: see storage_log_config */
+    bool is_journal_loss_accepted;   /* a damaged journal is cut; see journal_check.h */
     const char *engine_config_extra; /* appended to the open string, may be NULL */
 } StorageConfig;
 

@@ -41,7 +41,9 @@ enum {
 
 struct FilePool {
     WT_FILE_SYSTEM iface; /* first: WiredTiger hands it back */
-    uint32_t open_max;    /* Set at init, then constant. */
+    /* Set at init, then constant. */
+    uint32_t open_max;
+    JournalMark *journal;
     Mutex mu;
     Cond unpinned; /* a file that make_room_locked had is free again */
     /* Guarded by mu. */
@@ -55,7 +57,8 @@ typedef struct PooledFile {
     WT_FILE_HANDLE iface; /* first */
     FilePool *pool;
     int open_flags;
-    bool is_pooled; /* else it keeps its descriptor */
+    bool is_pooled;        /* else it keeps its descriptor */
+    uint32_t journal_file; /* its number in the journal; 0: it is of a table, or nobody asks */
 
     _Atomic int32_t pins; /* see above */
     int fd;
@@ -102,7 +105,7 @@ static void sync_for_close(PooledFile *file);
 static int sync_file(PooledFile *file);
 static int sync_directory_of(FilePool *pool, const char *name);
 
-FilePool *file_pool_new(uint32_t open_max) {
+FilePool *file_pool_new(uint32_t open_max, JournalMark *journal) {
     FilePool *pool = NEW(FilePool);
     pool->iface = (WT_FILE_SYSTEM){
         .fs_directory_list = fs_directory_list,
@@ -115,6 +118,7 @@ FilePool *file_pool_new(uint32_t open_max) {
         .fs_size = fs_size,
     };
     pool->open_max = open_max;
+    pool->journal = journal;
     mutex_init(&pool->mu, LOCK_RANK_FILE_POOL);
     cond_init(&pool->unpinned);
     list_init(&pool->open);
@@ -172,6 +176,8 @@ static int fs_open_file(WT_FILE_SYSTEM *fs, WT_SESSION *session, const char *nam
     file->open_flags = open_flags;
     file->is_pooled = type == WT_FS_OPEN_FILE_TYPE_DATA || type == WT_FS_OPEN_FILE_TYPE_CHECKPOINT;
     file->is_dirty = true;
+    if (type == WT_FS_OPEN_FILE_TYPE_LOG && pool->journal != NULL)
+        file->journal_file = journal_file_number(name);
 
     mutex_lock(&pool->mu);
     if (file->is_pooled)
@@ -355,17 +361,20 @@ static int fh_write(WT_FILE_HANDLE *handle, WT_SESSION *session, wt_off_t offset
     if (rc != 0)
         return rc;
     const uint8_t *at = data;
-    while (size > 0 && rc == 0) {
-        ssize_t put = pwrite(file->fd, at, size < IO_BYTES_MAX ? size : IO_BYTES_MAX, offset);
+    size_t left = size;
+    while (left > 0 && rc == 0) {
+        ssize_t put = pwrite(file->fd, at, left < IO_BYTES_MAX ? left : IO_BYTES_MAX,
+                             offset + (wt_off_t)(size - left));
         if (put >= 0) {
             at += put;
-            offset += put;
-            size -= (size_t)put;
+            left -= (size_t)put;
         } else if (errno != EINTR) {
             rc = errno;
         }
     }
     atomic_store(&file->is_dirty, true);
+    if (file->journal_file != 0 && rc == 0)
+        journal_mark_wrote(file->pool->journal, file->journal_file, (uint64_t)offset, size);
     unpin(file);
     return rc;
 }
@@ -394,7 +403,15 @@ static int fh_sync(WT_FILE_HANDLE *handle, WT_SESSION *session) {
     int rc = pin(file);
     if (rc != 0)
         return rc;
-    rc = sync_file(file);
+    if (file->journal_file == 0) {
+        rc = sync_file(file);
+    } else {
+        JournalMark *journal = file->pool->journal;
+        uint64_t until = journal_mark_sync_begin(journal, file->journal_file);
+        rc = sync_file(file);
+        if (rc == 0)
+            journal_mark_synced(journal, file->journal_file, until);
+    }
     unpin(file);
     return rc;
 }

@@ -20,6 +20,7 @@
 #include <wiredtiger.h>
 
 #include "base/error.h"
+#include "storage/journal_mark.h"
 
 typedef struct FilePool FilePool;
 
@@ -30,7 +31,8 @@ typedef struct FilePoolStats {
     uint64_t synced;     /* writes made durable early, for a descriptor to be closed */
 } FilePoolStats;
 
-FilePool *file_pool_new(uint32_t open_max);
+/* `journal` hears what is written to files of the journal and when it is on disk; may be NULL. */
+FilePool *file_pool_new(uint32_t open_max, JournalMark *journal);
 void file_pool_free(FilePool *pool);
 /* For WT_CONNECTION.set_file_system. */
 WT_FILE_SYSTEM *file_pool_file_system(FilePool *pool);

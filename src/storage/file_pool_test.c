@@ -38,7 +38,7 @@ static FilePoolStats stats_of(FilePool *pool) {
 }
 
 TEST(file_pool_serves_more_files_than_it_has_descriptors) {
-    FilePool *pool = file_pool_new(/* open_max= */ 4);
+    FilePool *pool = file_pool_new(/* open_max= */ 4, NULL);
     const char *dir = test_temp_dir();
     WT_FILE_HANDLE *files[FILES];
     for (int i = 0; i < FILES; i++) {
@@ -69,7 +69,7 @@ TEST(file_pool_serves_more_files_than_it_has_descriptors) {
 
 TEST(file_pool_reports_what_a_file_system_reports) {
     /* Missing files, a file that is there already, a read past the end. */
-    FilePool *pool = file_pool_new(4);
+    FilePool *pool = file_pool_new(4, NULL);
     WT_FILE_SYSTEM *fs = file_pool_file_system(pool);
     CLEANUP(xfree_ptr) char *name = xasprintf("%s/one.wt", test_temp_dir());
     WT_FILE_HANDLE *file = NULL;
@@ -117,7 +117,7 @@ static int open_with_none_left(FilePool *pool, const char *dir, WT_FILE_HANDLE *
 }
 
 TEST(file_pool_gives_up_a_table_when_the_process_has_no_descriptor_left) {
-    FilePool *pool = file_pool_new(/* open_max= */ 1000);
+    FilePool *pool = file_pool_new(/* open_max= */ 1000, NULL);
     const char *dir = test_temp_dir();
     WT_FILE_HANDLE *files[FILES];
     for (int i = 0; i < FILES; i++) {
@@ -157,7 +157,7 @@ static void hammer_run(void *arg) {
 }
 
 TEST(file_pool_is_used_by_many_threads) {
-    FilePool *pool = file_pool_new(/* open_max= */ 6);
+    FilePool *pool = file_pool_new(/* open_max= */ 6, NULL);
     const char *dir = test_temp_dir();
     WT_FILE_HANDLE *files[FILES];
     for (int i = 0; i < FILES; i++) {

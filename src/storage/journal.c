@@ -76,6 +76,8 @@ static void flush_as_leader(StorageEngine *engine, JournalState *journal) {
     uint64_t token = hooks->before_flush != NULL ? hooks->before_flush(hooks->arg) : 0;
     failpoint_hit(FP_JOURNAL_FLUSH_BEFORE);
     int rc = journal->session->log_flush(journal->session, "sync=on");
+    if (rc == 0)
+        journal_mark_write(engine->journal_mark);
     failpoint_hit(FP_JOURNAL_FLUSH_AFTER);
     if (rc != 0) {
         LOG_FATAL(LOG_STORAGE, 7100105, "Journal flush failed; stopping at once",

@@ -38,6 +38,7 @@ struct StorageEngine {
     int lock_fd;
     WT_CONNECTION *conn;
     FilePool *files;
+    JournalMark *journal_mark;
     OpRegistry *registry;
     TicketPool *read_tickets;
     TicketPool *write_tickets;
