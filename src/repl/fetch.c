@@ -259,11 +259,13 @@ static ErrCode take_reply(Sync *sync, Choice *choice, Doc reply, const char *nam
     return error_set(err, ERR_INVALID_SYNC_SOURCE, "%s", choice->reason);
 }
 
-static ErrCode oldest_of_source(OpCtx *op, Peer *peer, uint64_t *ret_ts, Error *err) {
+/* The oldest entry of the source, or the newest. */
+static ErrCode end_of_source(OpCtx *op, Peer *peer, bool is_newest, OpTime *ret_optime,
+                             Error *err) {
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_cstr(&b, "find", "oplog.rs");
     size_t sort = build_open_doc(&b, "sort");
-    build_i32(&b, "$natural", 1);
+    build_i32(&b, "$natural", is_newest ? -1 : 1);
     build_close(&b, sort);
     build_i32(&b, "limit", 1);
     build_cstr(&b, "$db", "local");
@@ -273,11 +275,30 @@ static ErrCode oldest_of_source(OpCtx *op, Peer *peer, uint64_t *ret_ts, Error *
     Elem first;
     if (!doc_iter_next(&iter, &first) || elem_type(first) != BT_DOC)
         return error_set(err, ERR_OPLOG_START_MISSING, "the source has no oplog");
-    OpTime optime;
     int64_t wall_ms;
-    TRY(oplog_entry_position(elem_doc(first), &optime, &wall_ms, err));
-    *ret_ts = optime.ts;
-    return ERR_OK;
+    return oplog_entry_position(elem_doc(first), ret_optime, &wall_ms, err);
+}
+
+static ErrCode parted(const Choice *choice, FetchEnd *ret_end, Error *err) {
+    *ret_end = FETCH_ROLLBACK;
+    return error_set(err, ERR_OPLOG_START_MISSING,
+                     "%s does not have this member's newest entry: their histories have parted",
+                     choice->host);
+}
+
+/* The source had nothing as late as this member's newest entry. On one branch neither terms nor
+ * timestamps go back: an entry of a newer term with an earlier timestamp is of another one. This
+ * is what an old primary meets that went on writing after the others had elected a new one. */
+static ErrCode check_shorter(Sync *sync, OpCtx *op, Peer *peer, Choice *choice, FetchEnd *ret_end,
+                             Error *err) {
+    OpTime newest;
+    TRY(end_of_source(op, peer, /* is_newest= */ true, &newest, err));
+    if (newest.ts >= choice->last_fetched.ts)
+        return error_set(err, ERR_INVALID_SYNC_SOURCE, "%s has more entries now", choice->host);
+    if (newest.term > choice->last_fetched.term)
+        return parted(choice, ret_end, err);
+    deny_source(sync, choice->host, REPL_DENY_BEHIND_MS);
+    return error_set(err, ERR_OPLOG_START_MISSING, "%s is behind this member", choice->host);
 }
 
 /* The source must have this member's newest entry. */
@@ -285,10 +306,8 @@ static ErrCode check_first(Sync *sync, OpCtx *op, Peer *peer, Choice *choice, in
                            Doc docs, FetchEnd *ret_end, Error *err) {
     DocIter iter = doc_iter(docs);
     Elem first;
-    if (!doc_iter_next(&iter, &first)) {
-        deny_source(sync, choice->host, REPL_DENY_NETWORK_MS);
-        return error_set(err, ERR_OPLOG_START_MISSING, "%s is behind this member", choice->host);
-    }
+    if (!doc_iter_next(&iter, &first))
+        return check_shorter(sync, op, peer, choice, ret_end, err);
     OpTime optime;
     int64_t wall_ms;
     if (elem_type(first) != BT_DOC)
@@ -301,18 +320,15 @@ static ErrCode check_first(Sync *sync, OpCtx *op, Peer *peer, Choice *choice, in
         return ERR_OK;
     if (optime_equal(optime, choice->last_fetched))
         return error_set(err, ERR_INVALID_SYNC_SOURCE, "%s answered too late", choice->host);
-    uint64_t oldest_ts = 0;
-    TRY(oldest_of_source(op, peer, &oldest_ts, err));
-    if (oldest_ts > choice->last_fetched.ts) {
+    OpTime oldest;
+    TRY(end_of_source(op, peer, /* is_newest= */ false, &oldest, err));
+    if (oldest.ts > choice->last_fetched.ts) {
         *ret_end = FETCH_TOO_STALE;
         return error_set(err, ERR_OPLOG_START_MISSING,
                          "the oldest oplog entry of %s is newer than this member's newest",
                          choice->host);
     }
-    *ret_end = FETCH_ROLLBACK;
-    return error_set(err, ERR_OPLOG_START_MISSING,
-                     "%s does not have this member's newest entry: their histories have parted",
-                     choice->host);
+    return parted(choice, ret_end, err);
 }
 
 static ErrCode ask_rollback_id(OpCtx *op, Peer *peer, int32_t *ret_id, Error *err) {

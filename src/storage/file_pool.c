@@ -58,6 +58,7 @@ typedef struct PooledFile {
     FilePool *pool;
     int open_flags;
     bool is_pooled;        /* else it keeps its descriptor */
+    bool is_of_journal;    /* also one prepared for it */
     uint32_t journal_file; /* its number in the journal; 0: it is of a table, or nobody asks */
 
     _Atomic int32_t pins; /* see above */
@@ -175,8 +176,9 @@ static int fs_open_file(WT_FILE_SYSTEM *fs, WT_SESSION *session, const char *nam
     file->pool = pool;
     file->open_flags = open_flags;
     file->is_pooled = type == WT_FS_OPEN_FILE_TYPE_DATA || type == WT_FS_OPEN_FILE_TYPE_CHECKPOINT;
+    file->is_of_journal = type == WT_FS_OPEN_FILE_TYPE_LOG;
     file->is_dirty = true;
-    if (type == WT_FS_OPEN_FILE_TYPE_LOG && pool->journal != NULL)
+    if (file->is_of_journal && pool->journal != NULL)
         file->journal_file = journal_file_number(name);
 
     mutex_lock(&pool->mu);
@@ -453,12 +455,16 @@ static int fh_extend_nolock(WT_FILE_HANDLE *handle, WT_SESSION *session, wt_off_
     int rc = pin(file);
     if (rc != 0)
         return rc;
-    while (fallocate(file->fd, 0, 0, size) != 0) {
-        if (errno != EINTR) {
+    struct stat before;
+    if (fstat(file->fd, &before) != 0)
+        rc = errno;
+    while (rc == 0 && fallocate(file->fd, 0, 0, size) != 0)
+        if (errno != EINTR)
             rc = errno == EOPNOTSUPP || errno == ENOSYS ? ENOTSUP : errno;
-            break;
-        }
-    }
+    /* WiredTiger takes the room of journal files in advance and panics when there is none. They can
+     * do without; what they got of it is given back. */
+    if (rc == ENOSPC && file->is_of_journal)
+        rc = ftruncate(file->fd, before.st_size) == 0 ? ENOTSUP : errno;
     atomic_store(&file->is_dirty, true);
     unpin(file);
     return rc;

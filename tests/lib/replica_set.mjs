@@ -252,14 +252,16 @@ export class ReplicaSet {
     /* Until the members that run have applied what the primary has now. */
     async waitForReplication({ timeoutMs = ELECTION_MS_MAX } = {}) {
         const primary = await this.waitForPrimary();
-        const opTimeOf = async (member) => (await this.hello(member))?.lastWrite?.opTime?.ts;
+        const opTimeOf = async (member) => (await this.hello(member))?.lastWrite?.opTime;
         const target = await opTimeOf(primary);
+        /* By the term first: one that has to roll back may have later timestamps. */
+        const isBehind = ({ ts, t }) => t < target.t || (t === target.t && ts.lessThan(target.ts));
         await this.#wait(
             async () => {
                 for (const member of this.members) {
                     if (!member.isRunning()) continue;
                     const at = await opTimeOf(member);
-                    if (at === undefined || at.lessThan(target)) return false;
+                    if (at === undefined || isBehind(at)) return false;
                 }
                 return true;
             },

@@ -113,14 +113,18 @@ test('it goes on when there is room', options, async () => {
     await set.checkCollection('c', 'disk');
 });
 
+/* It takes over, and stays primary. */
+async function preferAsPrimary(wanted) {
+    const primary = await set.waitForPrimary();
+    const { config } = await set.command(primary, { replSetGetConfig: 1 });
+    config.version++;
+    config.members[set.members.indexOf(wanted)].priority = 2;
+    await set.command(primary, { replSetReconfig: config });
+}
+
 test('as primary of a nearly full disk it refuses clients, and nothing else', options, async () => {
-    await waitFor(
-        async () => {
-            await set.command(member, { replSetStepUp: 1 }).catch(() => {});
-            return (await set.hello(member))?.isWritablePrimary;
-        },
-        { ...TIMEOUT, what: 'the member as primary' },
-    );
+    await preferAsPrimary(member);
+    await waitForState('isWritablePrimary');
     member.log.length = 0;
     disk.leave('rest', FOR_THE_NODE_BYTES);
     await waitFor(() => isSaid(/^Disk is nearly full/), { ...TIMEOUT, what: 'a word about it' });

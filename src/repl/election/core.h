@@ -322,6 +322,7 @@ void repl_core_clear_sync_source(ReplCore *core);
 bool repl_core_should_change_source(ReplCore *core, ReplNow now, OpTime last_fetched,
                                     const ReplOplogMetadata *metadata, const char **ret_reason);
 enum { /* how long a source is shunned, ms */
+       REPL_DENY_BEHIND_MS = 1000,
        REPL_DENY_NETWORK_MS = 10 * 1000,
        REPL_DENY_EMPTY_OPLOG_MS = 10 * 1000,
        REPL_DENY_TOO_STALE_MS = 60 * 1000,
