@@ -23,6 +23,8 @@
 enum {
     CACHE_MB_MIN = 256,
     TABLE_FILES_DEFAULT = 256,
+    QUIET_WAIT_US_MAX = 10 * 1000 * 1000,
+    QUIET_PAUSE_US = 5 * 1000,
 };
 
 /* The process ends after a close, so freeing the cache page by page is wasted time; a leak check
@@ -241,11 +243,24 @@ uint64_t storage_checkpoint_ts(StorageEngine *engine) {
     return query_ts(engine, "get=last_checkpoint");
 }
 
+/* WiredTiger refuses, before it has changed anything, while there is a transaction: also one of its
+ * own, or a look at its metadata or statistics that comes without the global lock. Those are over
+ * in a moment. */
+static int rollback_when_quiet(StorageEngine *engine) {
+    int64_t give_up_us = clock_mono_us() + QUIET_WAIT_US_MAX;
+    for (;;) {
+        int rc = engine->conn->rollback_to_stable(engine->conn, NULL);
+        if (rc != EINVAL || clock_mono_us() > give_up_us)
+            return rc;
+        thread_sleep_us(QUIET_PAUSE_US);
+    }
+}
+
 ErrCode storage_rollback_to_stable(StorageEngine *engine, Error *err) {
     /* A checkpoint that runs beside it has been seen to mix data of both sides. */
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&engine->checkpoint_mu);
     journal_pause(engine);
-    int rc = engine->conn->rollback_to_stable(engine->conn, NULL);
+    int rc = rollback_when_quiet(engine);
     journal_resume(engine);
     if (rc != 0)
         return wt_error(engine, rc, "roll back to the stable timestamp", NULL, err);

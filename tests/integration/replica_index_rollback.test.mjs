@@ -24,7 +24,8 @@ let db = null;
 before(async () => {
     set = await startReplicaSet({
         members: 3,
-        settings: { electionTimeoutMillis: 1500, heartbeatIntervalMillis: 200 },
+        /* A primary that is alone has time to write before it steps down. */
+        settings: { electionTimeoutMillis: 10_000, heartbeatIntervalMillis: 200 },
         args: ['--syncdelay', '1', '--wiredTigerCacheSizeGB', '0.25'],
     });
     db = (await set.client({ retryWrites: true })).db('test');

@@ -173,18 +173,22 @@ export class ReplicaSet {
         }
     }
 
-    /* Somebody else is primary, and a majority without `old` has an entry of its term: from now on
-     * what only `old` has cannot come back, however late it wakes up. */
+    /* Makes somebody else primary, until a majority without `old` has an entry of its term: from
+     * now on what only `old` has cannot come back, however late it wakes up. */
     async waitForSuccessor(old) {
         const note = { appendOplogNote: 1, data: { msg: 'successor' }, writeConcern: { w: 'majority' } };
+        const heirs = this.members.filter((member) => member !== old);
+        let turn = 0;
         const isSure = async () => {
-            for (const member of this.members) {
-                if (member === old || !(await this.hello(member))?.isWritablePrimary) continue;
+            for (const member of heirs) {
+                if (!(await this.hello(member))?.isWritablePrimary) continue;
                 return this.command(member, { ...note, maxTimeMS: 5000 }).then(
                     ({ writeConcernError }) => writeConcernError === undefined,
                     () => false,
                 );
             }
+            const heir = heirs[turn++ % heirs.length]; // nobody waits for an election time-out
+            await this.command(heir, { replSetStepUp: 1 }).catch(() => {});
             return false;
         };
         await this.#wait(isSure, { timeoutMs: ELECTION_MS_MAX, what: 'a new primary and its majority' });
