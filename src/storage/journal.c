@@ -75,7 +75,7 @@ static void flush_as_leader(StorageEngine *engine, JournalState *journal) {
     const StorageHooks *hooks = &engine->hooks;
     uint64_t token = hooks->before_flush != NULL ? hooks->before_flush(hooks->arg) : 0;
     failpoint_hit(FP_JOURNAL_FLUSH_BEFORE);
-    int rc = journal->session->log_flush(journal->session, "sync=on");
+    int rc = WT_APART(journal->session->log_flush(journal->session, "sync=on"));
     failpoint_hit(FP_JOURNAL_FLUSH_AFTER);
     if (rc != 0) {
         LOG_FATAL(LOG_STORAGE, 7100105, "Journal flush failed; stopping at once",
