@@ -19,6 +19,7 @@ const CALLS = {
     ENOSPC: { all: 1, stride: 19 },
     WT_ROLLBACK: { all: 40, stride: 3 },
 };
+const DURABLE_INSERT = { insert: 'c', documents: [{}], writeConcern: { w: 1, j: true } };
 const NETWORK = Symbol('the connection broke');
 const doc = (n, more = {}) => ({ _id: n, a: n % 3, u: n, ...more });
 const DOCS = [1, 2, 3, 4, 5].map((n) => doc(n));
@@ -188,12 +189,11 @@ class Sweep {
     constructor(error) {
         this.error = error;
         this.server = new Server({ args: ['--wiredTigerCacheSizeGB', '0.25'] });
-        this.ends = 0;
     }
 
     async start() {
         await this.server.start();
-        const client = await this.server.client({ monitorCommands: false });
+        const client = await this.server.client();
         this.client = client;
         this.admin = client.db('admin');
         this.db = client.db(DB);
@@ -202,6 +202,7 @@ class Sweep {
     async prepare({ prepare }) {
         await replyOf(this.db, { dropDatabase: 1 });
         await prepare?.(this.db);
+        await this.client.db('other').command(DURABLE_INSERT); // and all before it
     }
 
     run({ command, db }) {
@@ -213,8 +214,8 @@ class Sweep {
 
     /* After a full disk the node refuses writes until it has looked again. */
     async waitForRoom() {
-        const insert = { insert: 'room', documents: [{}] };
-        const hasRoom = async () => faults.errorIn(await replyOf(this.client.db('other'), insert)) === null;
+        const other = this.client.db('other');
+        const hasRoom = async () => faults.errorIn(await replyOf(other, DURABLE_INSERT)) === null;
         await waitFor(hasRoom, { what: 'room on the disk' });
     }
 
@@ -230,7 +231,6 @@ class Sweep {
         if (hasEnded) await this.restart(where);
         else ({ hasFired } = await faults.disarm(this.admin, armed));
         const error = hasEnded ? null : faults.errorIn(reply);
-        if (process.env.SWEEP_TRACE) console.log(where, hasFired, hasEnded, error?.code, error?.errmsg);
         if (error !== null) this.checkError(error, hasFired, where);
         const now = await stateOf(this.db);
         if (!hasEnded && error === null) assert.deepEqual(now, after, `${where}: state after success`);
@@ -281,7 +281,6 @@ class Sweep {
             this.server.log.some(({ s, msg }) => s === 'F' && faults.ABRUPT.test(msg)),
             `${where}: ended without a reason: ${this.server.lastWords()}`,
         );
-        this.ends++;
         await this.server.closeClients();
         await this.start();
     }
@@ -319,8 +318,6 @@ describe('a failing call of the storage engine', { concurrency: 3 }, () => {
                     if (!sweep.server.isRunning()) await sweep.start();
                     const fired = await sweep.sweep(operation);
                     t.diagnostic(`${fired} calls`);
-                    if (process.env.SWEEP_TRACE) console.log(error, name, fired);
-                    if (process.env.SWEEP_FILES) await checkConsistency(sweep.server, sweep.client, name);
                 });
             test('the node is whole at the end', () => sweep.finish());
             after(() => sweep.server.remove());

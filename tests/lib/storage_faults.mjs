@@ -15,7 +15,7 @@ export const FAULTS = {
 const NAME = 'storage.call';
 /* How a node may end by itself, and the line that says why. */
 export const EXIT_ABRUPT = 14;
-export const ABRUPT = /^(Journal flush failed|WiredTiger panicked|Replication cannot go on)/;
+export const ABRUPT = /^(Journal flush failed|WiredTiger panicked)/;
 
 /* Deeper sweeps on demand. */
 export const IS_DEEP = process.env.STORAGE_FAULTS === 'deep';
