@@ -72,8 +72,8 @@ void size_store_forget(StorageEngine *engine, const char *ident) {
         return;
     }
     cursor->set_key(cursor, ident);
-    (void)WT_APART(
-        cursor->remove(cursor)); /* an old row does no harm: idents are never used again */
+    /* An old row does no harm: idents are never used again. */
+    (void)WT_APART(cursor->remove(cursor));
 }
 
 ErrCode storage_flush_counts(StorageEngine *engine, Error *err) {
