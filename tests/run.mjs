@@ -17,7 +17,8 @@ const FILE_MS_MAX =
     600_000 +
     5_000 * Number(process.env.CRASH_ROUNDS ?? 0) +
     15_000 * Number(process.env.REPL_ROUNDS ?? 0) +
-    15_000 * Number(process.env.PARTITION_ROUNDS ?? 0);
+    15_000 * Number(process.env.PARTITION_ROUNDS ?? 0) +
+    (process.env.STORAGE_FAULTS === 'deep' ? 10_800_000 : 0);
 
 const { values, positionals } = parseArgs({
     allowPositionals: true,

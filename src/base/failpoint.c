@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/prng.h"
 #include "base/thread.h"
 
@@ -16,7 +17,7 @@ enum {
 typedef struct Failpoint {
     /* Guarded by mu. */
     FailpointConfig config;
-    int64_t fired_count;
+    FailpointCounts counts;
 } Failpoint;
 
 static const char *const NAMES[FP_COUNT] = {
@@ -96,7 +97,7 @@ FailpointConfig failpoint_config(FailpointId id) {
     return config;
 }
 
-int64_t failpoint_configure(FailpointId id, const FailpointConfig *take_config) {
+FailpointCounts failpoint_configure(FailpointId id, const FailpointConfig *take_config) {
     pthread_once(&once, init);
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&mu);
     Failpoint *fp = &failpoints[id];
@@ -104,13 +105,15 @@ int64_t failpoint_configure(FailpointId id, const FailpointConfig *take_config) 
     fp->config = *take_config;
     atomic_store_explicit(&failpoint_armed[id], take_config->mode != FAILPOINT_OFF,
                           memory_order_relaxed);
-    return fp->fired_count;
+    FailpointCounts counts = fp->counts;
+    fp->counts.entered = 0;
+    return counts;
 }
 
 int64_t failpoint_fired_count(FailpointId id) {
     pthread_once(&once, init);
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&mu);
-    return failpoints[id].fired_count;
+    return failpoints[id].counts.fired;
 }
 
 int failpoint_find(const char *name) {
@@ -128,6 +131,11 @@ static bool is_due_locked(Failpoint *fp) {
     assert_held(&mu);
     FailpointConfig *config = &fp->config;
     bool is_due = false;
+    if (strncmp(log_thread_name(), config->thread, strlen(config->thread)) != 0)
+        return false;
+    fp->counts.entered++;
+    if (config->call != 0 && config->call != fp->counts.entered)
+        return false;
     switch (config->mode) {
     case FAILPOINT_OFF:
         break;
@@ -152,7 +160,7 @@ static bool is_due_locked(Failpoint *fp) {
     }
     }
     if (is_due)
-        fp->fired_count++;
+        fp->counts.fired++;
     return is_due;
 }
 

@@ -2,9 +2,11 @@
  * failpoint.h - named places where tests make the server fail, wait or die.
  *
  * configureFailPoint sets a mode (off, alwaysOn, {times: n}, {skip: n}, {activationProbability: p})
- * and data, a document whose meaning belongs to the place. Three members of data mean the same
+ * and data, a document whose meaning belongs to the place. Some members of data mean the same
  * everywhere: `crash: true` ends the process at once with _exit(137), `blockTimeMS` delays,
- * at most until the failpoint is turned off or the node stops, `errorCode` fails failpoint_check.
+ * at most until the failpoint is turned off or the node stops, `errorCode` fails failpoint_check,
+ * `thread` is for those threads only whose name begins so, `call: n` for the n-th that comes since
+ * the failpoint was set, once.
  */
 #pragma once
 
@@ -29,6 +31,10 @@ typedef enum FailpointMode {
     FAILPOINT_RANDOM,
 } FailpointMode;
 
+enum {
+    FAILPOINT_THREAD_SIZE = 16,
+};
+
 typedef struct FailpointConfig {
     FailpointMode mode;
     int64_t count;      /* of FAILPOINT_TIMES and FAILPOINT_SKIP */
@@ -36,8 +42,10 @@ typedef struct FailpointConfig {
     bool is_crash;
     bool is_block; /* blocks for block_ms */
     int64_t block_ms;
-    ErrCode error_code; /* ERR_OK: none */
-    uint8_t *data;      /* heap copy of the whole data document; owned by the failpoint */
+    ErrCode error_code;                 /* ERR_OK: none */
+    int64_t call;                       /* 0: every one */
+    char thread[FAILPOINT_THREAD_SIZE]; /* "": any */
+    uint8_t *data; /* heap copy of the whole data document; owned by the failpoint */
 } FailpointConfig;
 
 /* Atomic, relaxed: a test that arms a failpoint orders itself by the command's reply. */
@@ -69,8 +77,13 @@ bool failpoint_take_firing(FailpointId id);
 /* A copy of the present configuration; `data` is a heap copy to be freed, or NULL. */
 FailpointConfig failpoint_config(FailpointId id);
 
-/* Takes ownership of config->data. Returns how often the failpoint fired before. */
-int64_t failpoint_configure(FailpointId id, const FailpointConfig *take_config);
+typedef struct FailpointCounts {
+    int64_t fired;   /* since the start */
+    int64_t entered; /* by threads it was for, since it was set */
+} FailpointCounts;
+
+/* Takes ownership of config->data. Returns the counts of before. */
+FailpointCounts failpoint_configure(FailpointId id, const FailpointConfig *take_config);
 /* Nobody is delayed any more: the node stops. */
 void failpoint_end_blocking(void);
 int64_t failpoint_fired_count(FailpointId id);

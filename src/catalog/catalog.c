@@ -19,11 +19,12 @@ ErrCode catalog_service_open(OpCtx *op, CatalogUnfinished unfinished, CatalogSer
     service->current = catalog_version_empty();
     op->service->catalog = service;
 
-    ErrCode rc = ERR_OK;
-    if (!storage_has_table(engine, DURABLE_CATALOG_IDENT))
+    bool is_there = false;
+    ErrCode rc = storage_find_table(engine, DURABLE_CATALOG_IDENT, &is_there, err);
+    if (rc == ERR_OK && !is_there)
         rc = storage_create_table(engine, DURABLE_CATALOG_IDENT, TABLE_RECORDS,
                                   storage_log_config(engine, /* is_replicated= */ true), err);
-    else
+    else if (rc == ERR_OK)
         rc = storage_fit_log_config(engine, DURABLE_CATALOG_IDENT, /* is_replicated= */ true, err);
     if (rc == ERR_OK)
         rc = record_store_open(engine, DURABLE_CATALOG_IDENT, /* is_clustered= */ false,

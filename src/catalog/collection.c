@@ -316,7 +316,10 @@ ErrCode index_desc_new(struct StorageEngine *engine, Doc spec, const char *ident
         if (rc == ERR_OK)
             index->partial_filter = match_optimize(filter, &index->arena);
     }
-    if (rc == ERR_OK && storage_has_table(engine, ident)) {
+    bool has_table = false;
+    if (rc == ERR_OK)
+        rc = storage_find_table(engine, ident, &has_table, err);
+    if (rc == ERR_OK && has_table) {
         IndexFormat format = index->is_id                                   ? INDEX_ID
                              : index->is_unique || index->is_prepare_unique ? INDEX_UNIQUE
                                                                             : INDEX_PLAIN;
@@ -328,6 +331,18 @@ ErrCode index_desc_new(struct StorageEngine *engine, Doc spec, const char *ident
     }
     *ret_index = index;
     return ERR_OK;
+}
+
+ErrCode index_desc_create(StorageEngine *engine, const Ns *ns, Doc spec, bool is_clustered,
+                          bool is_ready, IndexDesc **ret_index, Error *err) {
+    CLEANUP(xfree_ptr) char *ident = storage_new_ident(engine, "index");
+    ErrCode rc = storage_create_table(engine, ident, TABLE_INDEX,
+                                      storage_log_config(engine, ns_is_replicated(ns)), err);
+    if (rc == ERR_OK)
+        rc = index_desc_new(engine, spec, ident, is_clustered, is_ready, NULL, ret_index, err);
+    if (rc != ERR_OK)
+        storage_discard_table(engine, ident);
+    return rc;
 }
 
 IndexDesc *index_desc_ref(IndexDesc *index) {

@@ -187,6 +187,9 @@ Doc collection_options_normalize(const CollectionOptions *options, Arena *arena)
 ErrCode index_desc_new(struct StorageEngine *engine, Doc spec, const char *ident, bool is_clustered,
                        bool is_ready, IndexState *state, IndexDesc **ret_index, Error *err)
     MUST_CHECK;
+/* The same with a new table; a failure leaves none behind. */
+ErrCode index_desc_create(struct StorageEngine *engine, const Ns *ns, Doc spec, bool is_clustered,
+                          bool is_ready, IndexDesc **ret_index, Error *err) MUST_CHECK;
 IndexDesc *index_desc_ref(IndexDesc *index);
 void index_desc_unref(IndexDesc *index);
 bool index_is_multikey(const IndexDesc *index);

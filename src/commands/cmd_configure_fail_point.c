@@ -20,9 +20,10 @@ enum {
 
 static ErrCode configure_run(CommandCtx *ctx, void *arg, Error *err) {
     const ConfigureRequest *request = arg;
-    int64_t count;
-    TRY(fail_point_configure(request->name, request->mode, request->data, &count, err));
-    build_count(ctx->reply, "count", count);
+    FailpointCounts counts;
+    TRY(fail_point_configure(request->name, request->mode, request->data, &counts, err));
+    build_count(ctx->reply, "count", counts.fired);
+    build_count(ctx->reply, "entered", counts.entered);
     return ERR_OK;
 }
 

@@ -1,5 +1,7 @@
 #include "commands/fail_point_config.h"
 
+#include <stdio.h>
+
 #include "base/log.h"
 #include "bson/json.h"
 
@@ -62,7 +64,8 @@ static ErrCode parse_mode(Elem mode, FailpointConfig *config, Error *err) {
                      "'activationProbability'");
 }
 
-ErrCode fail_point_configure(Str name, Elem mode, Doc data, int64_t *ret_count, Error *err) {
+ErrCode fail_point_configure(Str name, Elem mode, Doc data, FailpointCounts *ret_counts,
+                             Error *err) {
     FailpointId id = FP_COUNT;
     TRY(fail_point_find(name, &id, err));
     FailpointConfig config = {0};
@@ -74,11 +77,16 @@ ErrCode fail_point_configure(Str name, Elem mode, Doc data, int64_t *ret_count, 
         config.block_ms = config.is_block ? elem_as_i64(block) : 0;
         Elem code = doc_get_lit(data, "errorCode");
         config.error_code = elem_is_number(code) ? (ErrCode)elem_as_i64(code) : ERR_OK;
+        Elem call = doc_get_lit(data, "call");
+        config.call = elem_is_number(call) ? elem_as_i64(call) : 0;
+        Elem thread = doc_get_lit(data, "thread");
+        if (elem_type(thread) == BT_STRING)
+            snprintf(config.thread, sizeof(config.thread), "%s", elem_str(thread).data);
         config.data = doc_copy_heap(data);
     }
     LOG_WARN(LOG_COMMAND, 23829, "Set failpoint", LOG_STR("failPointName", failpoint_name(id)),
              LOG_I64("mode", config.mode));
-    *ret_count = failpoint_configure(id, &config);
+    *ret_counts = failpoint_configure(id, &config);
     return ERR_OK;
 }
 
@@ -89,9 +97,9 @@ ErrCode fail_point_configure_text(const char *name, const char *json, Error *err
     ErrCode rc = doc_from_json(json, &arena, &doc, err);
     if (rc == ERR_OK) {
         Elem data = doc_get_lit(doc, "data");
-        int64_t count;
+        FailpointCounts counts;
         rc = fail_point_configure(str_from(name), doc_get_lit(doc, "mode"),
-                                  elem_type(data) == BT_DOC ? elem_doc(data) : DOC_NONE, &count,
+                                  elem_type(data) == BT_DOC ? elem_doc(data) : DOC_NONE, &counts,
                                   err);
     }
     arena_done(&arena);

@@ -5,9 +5,8 @@
 #include "bson/doc.h"
 
 ErrCode fail_point_find(Str name, FailpointId *ret_id, Error *err) MUST_CHECK;
-/* `mode` and `data` (DOC_NONE: none) as in configureFailPoint; *ret_count is how often it has fired
- * by now. */
-ErrCode fail_point_configure(Str name, Elem mode, Doc data, int64_t *ret_count, Error *err)
+/* `mode` and `data` (DOC_NONE: none) as in configureFailPoint; *ret_counts are those of before. */
+ErrCode fail_point_configure(Str name, Elem mode, Doc data, FailpointCounts *ret_counts, Error *err)
     MUST_CHECK;
 /* --setParameter failpoint.<name>={mode: ..., data: ...} */
 ErrCode fail_point_configure_text(const char *name, const char *json, Error *err) MUST_CHECK;

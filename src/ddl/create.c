@@ -100,37 +100,24 @@ static ErrCode make_tables(OpCtx *op, Collection *coll, Error *err) {
     bool is_clustered = coll->options.is_clustered;
     CLEANUP(xfree_ptr) char *ident = storage_new_ident(engine, "collection");
     const char *log_config = storage_log_config(engine, ns_is_replicated(&coll->ns));
-    TRY(storage_create_table(engine, ident, is_clustered ? TABLE_RECORDS_CLUSTERED : TABLE_RECORDS,
-                             log_config, err));
-    TRY(record_store_open(engine, ident, is_clustered, &coll->records, err));
+    TRY(record_store_create(engine, ident, is_clustered, log_config, &coll->records, err));
     if (ns_is_oplog(&coll->ns))
         record_store_set_oplog(coll->records);
     if (is_clustered || ns_is_oplog(&coll->ns)) /* both are found by their record ids */
         return ERR_OK;
-    CLEANUP(xfree_ptr) char *id_ident = storage_new_ident(engine, "index");
-    TRY(storage_create_table(engine, id_ident, TABLE_INDEX, log_config, err));
     IndexDesc *id_index;
-    TRY(index_desc_new(engine, index_id_spec(coll->options.collator, &op->arena), id_ident,
-                       is_clustered,
-                       /* is_ready= */ true, NULL, &id_index, err));
+    TRY(index_desc_create(engine, &coll->ns, index_id_spec(coll->options.collator, &op->arena),
+                          is_clustered, /* is_ready= */ true, &id_index, err));
     collection_add_index(coll, id_index);
     return ERR_OK;
-}
-
-static bool always_unused(void *arg) {
-    (void)arg;
-    return true;
-}
-static void nothing(void *arg) {
-    (void)arg;
 }
 
 void ddl_discard_collection(OpCtx *op, Collection *coll) {
     StorageEngine *engine = op_storage(op);
     if (coll->records != NULL)
-        storage_drop_later(engine, record_store_ident(coll->records), always_unused, nothing, NULL);
+        storage_discard_table(engine, record_store_ident(coll->records));
     for (uint32_t i = 0; i < coll->index_count; i++)
-        storage_drop_later(engine, coll->indexes[i]->ident, always_unused, nothing, NULL);
+        storage_discard_table(engine, coll->indexes[i]->ident);
 }
 
 ErrCode ddl_check_db_case(OpCtx *op, const Ns *ns, Error *err) {

@@ -193,12 +193,9 @@ static ErrCode create_on_empty(Creation *creation, OpCtx *op, Error *err) {
     ErrCode rc = ERR_OK;
     uint32_t made = 0;
     while (rc == ERR_OK && made < plan->count) {
-        CLEANUP(xfree_ptr) char *ident = storage_new_ident(engine, "index");
-        rc = storage_create_table(engine, ident, TABLE_INDEX,
-                                  storage_log_config(engine, ns_is_replicated(creation->ns)), err);
-        if (rc == ERR_OK)
-            rc = index_desc_new(engine, plan->specs[made], ident, plan->coll->options.is_clustered,
-                                /* is_ready= */ true, NULL, &creation->ready[made], err);
+        rc = index_desc_create(engine, creation->ns, plan->specs[made],
+                               plan->coll->options.is_clustered, /* is_ready= */ true,
+                               &creation->ready[made], err);
         made += rc == ERR_OK;
         failpoint_hit(FP_INDEX_BUILD_TABLE);
     }

@@ -191,13 +191,9 @@ static ErrCode copy_collection(OpCtx *op, const Collection *from, const Ns *ns, 
         const IndexDesc *index = from->indexes[i];
         if (index->is_id || index->store == NULL)
             continue;
-        CLEANUP(xfree_ptr) char *ident = storage_new_ident(engine, "index");
         IndexDesc *made;
-        rc = storage_create_table(engine, ident, TABLE_INDEX,
-                                  storage_log_config(engine, ns_is_replicated(ns)), err);
-        if (rc == ERR_OK)
-            rc = index_desc_new(engine, index->spec, ident, copy->options.is_clustered,
-                                /* is_ready= */ true, NULL, &made, err);
+        rc = index_desc_create(engine, ns, index->spec, copy->options.is_clustered,
+                               /* is_ready= */ true, &made, err);
         if (rc == ERR_OK) {
             /* Array paths of the source cover those of the copy. */
             for (uint32_t f = 0; f < index->field_count; f++) {

@@ -400,6 +400,9 @@ static void do_heavy(Repl *repl, OpCtx *op, ReplAction *action) {
     case REPL_ACTION_PERSIST_OWN_VOTE:
         args.term = action->last_vote.term;
         args.is_good = local_store_last_vote(op, action->last_vote, &err) == ERR_OK;
+        if (!args.is_good)
+            LOG_WARN(LOG_REPL, 7300204, "Could not store the own vote",
+                     LOG_STR("error", error_message(&err)));
         repl_event(repl, own_vote_persisted, &args);
         break;
     case REPL_ACTION_BECOME_WRITABLE:

@@ -150,6 +150,18 @@ void storage_drop_later(StorageEngine *engine, const char *ident, bool (*is_unus
                                    .arg = arg});
 }
 
+static bool always_unused(void *arg) {
+    (void)arg;
+    return true;
+}
+static void nothing(void *arg) {
+    (void)arg;
+}
+
+void storage_discard_table(StorageEngine *engine, const char *ident) {
+    storage_drop_later(engine, ident, always_unused, nothing, NULL);
+}
+
 void storage_drop_named(StorageEngine *engine, const char *ident, uint64_t drop_ts,
                         bool (*is_unused)(void *arg), void (*done)(void *arg), void *arg) {
     add_drop(engine, (PendingDrop){.ident = xstrdup(ident),

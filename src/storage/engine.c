@@ -178,7 +178,7 @@ ErrCode storage_checkpoint(StorageEngine *engine, Error *err) {
     mutex_lock(&engine->checkpoint_mu);
     ErrCode flush_rc = size_store_flush(engine, err);
     int64_t number = 1 + atomic_fetch_add(&engine->checkpoint_started, 1);
-    int rc = flush_rc == ERR_OK ? session->checkpoint(session, NULL) : 0;
+    int rc = flush_rc == ERR_OK ? WT_APART(session->checkpoint(session, NULL)) : 0;
     if (rc == 0 && flush_rc == ERR_OK)
         atomic_store(&engine->checkpoint_done, number);
     mutex_unlock(&engine->checkpoint_mu);
@@ -212,7 +212,7 @@ ErrCode storage_set_stable_and_oldest(StorageEngine *engine, uint64_t stable_ts,
     char config[96];
     snprintf(config, sizeof(config), "stable_timestamp=%" PRIx64 ",oldest_timestamp=%" PRIx64,
              stable_ts, oldest_ts);
-    int rc = engine->conn->set_timestamp(engine->conn, config);
+    int rc = WT_APART(engine->conn->set_timestamp(engine->conn, config));
     return rc == 0 ? ERR_OK : wt_error(engine, rc, "set the stable timestamp", NULL, err);
 }
 
@@ -249,7 +249,7 @@ uint64_t storage_checkpoint_ts(StorageEngine *engine) {
 static int rollback_when_quiet(StorageEngine *engine) {
     int64_t give_up_us = clock_mono_us() + QUIET_WAIT_US_MAX;
     for (;;) {
-        int rc = engine->conn->rollback_to_stable(engine->conn, NULL);
+        int rc = WT_APART(engine->conn->rollback_to_stable(engine->conn, NULL));
         if (rc != EINVAL || clock_mono_us() > give_up_us)
             return rc;
         thread_sleep_us(QUIET_PAUSE_US);
@@ -268,7 +268,7 @@ ErrCode storage_rollback_to_stable(StorageEngine *engine, Error *err) {
     char config[64];
     snprintf(config, sizeof(config), "force=true,durable_timestamp=%" PRIx64,
              storage_stable_ts(engine));
-    rc = engine->conn->set_timestamp(engine->conn, config);
+    rc = WT_APART(engine->conn->set_timestamp(engine->conn, config));
     return rc == 0 ? ERR_OK : wt_error(engine, rc, "reset the timestamps", NULL, err);
 }
 
@@ -366,7 +366,8 @@ StorageRetryParams *storage_retry_params(StorageEngine *engine) {
 }
 
 ErrCode storage_open_session(StorageEngine *engine, WT_SESSION **ret_session, Error *err) {
-    int rc = engine->conn->open_session(engine->conn, NULL, "isolation=snapshot", ret_session);
+    int rc =
+        WT_APART(engine->conn->open_session(engine->conn, NULL, "isolation=snapshot", ret_session));
     return rc == 0 ? ERR_OK : wt_error(engine, rc, "open a storage session", NULL, err);
 }
 
@@ -504,7 +505,7 @@ static ErrCode open_connection(StorageEngine *engine, const StorageConfig *confi
         "config={file_pool=%" PRIdPTR "}}]%s%s",
         cache_mb, (intptr_t)engine->files, config->engine_config_extra != NULL ? "," : "",
         config->engine_config_extra != NULL ? config->engine_config_extra : "");
-    int rc = wiredtiger_open(engine->dbpath, &EVENT_HANDLER, options, &engine->conn);
+    int rc = WT_APART(wiredtiger_open(engine->dbpath, &EVENT_HANDLER, options, &engine->conn));
     if (rc == 0)
         return ERR_OK;
     engine->conn = NULL;

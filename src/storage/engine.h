@@ -109,7 +109,8 @@ ErrCode storage_list_idents(StorageEngine *engine, char ***ret_idents, size_t *r
 /* Deletes table files of ours that WiredTiger does not know: a crash in the middle of a create or a
  * drop leaves them. At start-up only. */
 ErrCode storage_remove_stray_files(StorageEngine *engine, Error *err) MUST_CHECK;
-bool storage_has_table(StorageEngine *engine, const char *ident);
+ErrCode storage_find_table(StorageEngine *engine, const char *ident, bool *ret_found, Error *err)
+    MUST_CHECK;
 int64_t storage_table_bytes(StorageEngine *engine, const char *ident);
 int64_t storage_table_reusable_bytes(StorageEngine *engine, const char *ident);
 /* WiredTiger's own check of a table's file. *ret_is_checked is false when it is in use. */
@@ -123,6 +124,8 @@ ErrCode storage_verify_table(StorageEngine *engine, const char *ident, bool *ret
  * table unreferenced and drops it). */
 void storage_drop_later(StorageEngine *engine, const char *ident, bool (*is_unused)(void *arg),
                         void (*done)(void *arg), void *arg);
+/* The same for a table that nobody has opened, as when its creation failed halfway. */
+void storage_discard_table(StorageEngine *engine, const char *ident);
 /* The same for a table that the catalog named until now. Where the catalog is not journaled the
  * change must be in a checkpoint first, or a crash would leave an entry without its table: both the
  * last checkpoint and the oldest timestamp have to pass `drop_ts`; for a change without a timestamp

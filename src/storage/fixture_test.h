@@ -57,6 +57,13 @@ static inline void fixture_close(StorageFixture *fx) {
     lock_manager_uninstall();
 }
 
+static inline bool storage_has_table(StorageEngine *engine, const char *ident) {
+    Error err = {0};
+    bool is_there = false;
+    EXPECT_OK(storage_find_table(engine, ident, &is_there, &err), err);
+    return is_there;
+}
+
 static inline void fixture_init(StorageFixture *fx) {
     *fx = (StorageFixture){0};
     snprintf(fx->dir, sizeof(fx->dir), "%s", test_temp_dir());

@@ -75,7 +75,7 @@ static void flush_as_leader(StorageEngine *engine, JournalState *journal) {
     const StorageHooks *hooks = &engine->hooks;
     uint64_t token = hooks->before_flush != NULL ? hooks->before_flush(hooks->arg) : 0;
     failpoint_hit(FP_JOURNAL_FLUSH_BEFORE);
-    int rc = journal->session->log_flush(journal->session, "sync=on");
+    int rc = WT_APART(journal->session->log_flush(journal->session, "sync=on"));
     if (rc == 0)
         journal_mark_write(engine->journal_mark);
     failpoint_hit(FP_JOURNAL_FLUSH_AFTER);

@@ -43,7 +43,9 @@ static bool has_prefix(WT_ITEM item, Str prefix);
 
 ErrCode ordered_index_open(StorageEngine *engine, const char *ident, IndexFormat format,
                            bool is_string_rid, OrderedIndex **ret_index, Error *err) {
-    if (!storage_has_table(engine, ident))
+    bool is_there;
+    TRY(storage_find_table(engine, ident, &is_there, err));
+    if (!is_there)
         return error_set(err, ERR_DATA_CORRUPTION_DETECTED, "table \"%s\" is missing", ident);
     OrderedIndex *index = NEW(OrderedIndex);
     index->refs = 1;
@@ -102,7 +104,7 @@ ErrCode ordered_index_insert(OpCtx *op, OrderedIndex *index, IndexKey key, Recor
     Str whole = key_with_rid(&op->ru->scratch, key.key, rid);
     set_item_key(cursor, whole.data, whole.size);
     set_item_value(cursor, key.type_bits.data, key.type_bits.size);
-    int rc = cursor->insert(cursor);
+    int rc = WT_WRITE(cursor->insert(cursor));
     if (rc != 0)
         return ru_write_failed(op->ru, rc, "insert a key", index->ident, err);
     ru_note_bytes(op->ru, whole.size);
@@ -119,7 +121,7 @@ ErrCode ordered_index_remove(OpCtx *op, OrderedIndex *index, IndexKey key, Recor
         Str whole = key_with_rid(&op->ru->scratch, key.key, rid);
         set_item_key(cursor, whole.data, whole.size);
     }
-    int rc = cursor->remove(cursor);
+    int rc = WT_WRITE(cursor->remove(cursor));
     *ret_found = rc == 0;
     if (rc != 0 && rc != WT_NOTFOUND)
         return ru_write_failed(op->ru, rc, "remove a key", index->ident, err);
@@ -134,11 +136,11 @@ ErrCode ordered_index_find(OpCtx *op, OrderedIndex *index, Str key, bool *ret_fo
     set_item_key(cursor, key.data, key.size);
     int rc, compared = 0;
     if (index->format == INDEX_ID) {
-        rc = cursor->search(cursor);
+        rc = WT_READ(op->ru, cursor->search(cursor));
     } else {
-        rc = cursor->search_near(cursor, &compared);
+        rc = WT_READ(op->ru, cursor->search_near(cursor, &compared));
         if (rc == 0 && compared < 0)
-            rc = cursor->next(cursor);
+            rc = WT_READ(op->ru, cursor->next(cursor));
         WT_ITEM stored;
         if (rc == 0 && (cursor->get_key(cursor, &stored) != 0 || !has_prefix(stored, key)))
             rc = WT_NOTFOUND;
@@ -201,7 +203,7 @@ static ErrCode move(IndexCursor *cursor, bool *ret_found, Error *err) {
     if (cursor->is_next_current)
         cursor->is_next_current = false;
     else
-        rc = cursor->is_forward ? wt->next(wt) : wt->prev(wt);
+        rc = WT_READ(cursor->op->ru, cursor->is_forward ? wt->next(wt) : wt->prev(wt));
     if (rc == WT_NOTFOUND) {
         cursor->is_at_end = true;
         return ERR_OK;
@@ -270,8 +272,8 @@ ErrCode index_bulk_open(OpCtx *op, OrderedIndex *index, IndexBulk **ret_bulk, Er
     buffer_init(&bulk->last_key, BUFFER_UNBOUNDED);
     ErrCode rc = storage_open_session(engine, &bulk->session, err);
     for (int tries = 0; rc == ERR_OK && bulk->cursor == NULL; tries++) {
-        int wt_rc =
-            bulk->session->open_cursor(bulk->session, index->uri, NULL, "bulk", &bulk->cursor);
+        int wt_rc = WT_APART(
+            bulk->session->open_cursor(bulk->session, index->uri, NULL, "bulk", &bulk->cursor));
         /* The load wants the table for itself: a checkpoint or someone's look at its statistics can
          * be in the way for a moment. */
         if (wt_rc == EBUSY && tries < BULK_OPEN_TRIES_MAX)
@@ -300,13 +302,15 @@ ErrCode index_bulk_add(IndexBulk *bulk, Str whole, size_t key_size, Str type_bit
     }
     set_item_key(bulk->cursor, whole.data, whole.size);
     set_item_value(bulk->cursor, type_bits.data, type_bits.size);
-    int rc = bulk->cursor->insert(bulk->cursor);
+    int rc = WT_APART(bulk->cursor->insert(bulk->cursor));
     return rc == 0 ? ERR_OK : wt_error(index->engine, rc, "load a key", index->ident, err);
 }
 
 ErrCode index_bulk_finish(IndexBulk *bulk, Error *err) {
     int rc = bulk->cursor->close(bulk->cursor);
     bulk->cursor = NULL;
+    if (rc == 0)
+        rc = wt_fault(/* can_conflict= */ false);
     return rc == 0
                ? ERR_OK
                : wt_error(bulk->index->engine, rc, "finish a bulk load", bulk->index->ident, err);
@@ -355,10 +359,10 @@ static ErrCode insert_id(OpCtx *op, OrderedIndex *index, IndexKey key, RecordId 
     Str value = id_value(&op->ru->scratch, rid, key.type_bits);
     set_item_key(cursor, key.key.data, key.key.size);
     set_item_value(cursor, value.data, value.size);
-    int rc = cursor->insert(cursor);
+    int rc = WT_WRITE(cursor->insert(cursor));
     if (rc == WT_DUPLICATE_KEY) {
         set_item_key(cursor, key.key.data, key.key.size);
-        rc = cursor->search(cursor);
+        rc = WT_READ(op->ru, cursor->search(cursor));
         IndexEntry entry;
         if (rc == 0) {
             TRY(decode_entry(index, cursor, &entry, err));
@@ -383,19 +387,19 @@ static ErrCode check_unique(OpCtx *op, OrderedIndex *index, Str key, RecordId ri
      * same key conflict, whatever record ids they have. */
     set_item_key(cursor, key.data, key.size);
     set_item_value(cursor, "", 0);
-    int rc = cursor->insert(cursor);
+    int rc = WT_WRITE(cursor->insert(cursor));
     if (rc == 0) {
         set_item_key(cursor, key.data, key.size);
-        rc = cursor->remove(cursor);
+        rc = WT_WRITE(cursor->remove(cursor));
     }
     if (rc != 0)
         return ru_write_failed(op->ru, rc, "check a unique key", index->ident, err);
 
     int compared;
     set_item_key(cursor, key.data, key.size);
-    rc = cursor->search_near(cursor, &compared);
+    rc = WT_READ(op->ru, cursor->search_near(cursor, &compared));
     if (rc == 0 && compared < 0)
-        rc = cursor->next(cursor);
+        rc = WT_READ(op->ru, cursor->next(cursor));
     while (rc == 0) {
         WT_ITEM stored;
         invariant(cursor->get_key(cursor, &stored) == 0);
@@ -407,7 +411,7 @@ static ErrCode check_unique(OpCtx *op, OrderedIndex *index, Str key, RecordId ri
             *ret_is_present = true;
         else
             *ret_is_duplicate = true;
-        rc = cursor->next(cursor);
+        rc = WT_READ(op->ru, cursor->next(cursor));
     }
     return rc == WT_NOTFOUND ? ERR_OK
                              : ru_write_failed(op->ru, rc, "check a unique key", index->ident, err);
@@ -448,11 +452,11 @@ static ErrCode search_near(IndexCursor *cursor, Str key, bool *ret_is_exact, Err
     *ret_is_exact = false;
     set_item_key(wt, key.data, key.size);
     int compared;
-    int rc = wt->search_near(wt, &compared);
+    int rc = WT_READ(cursor->op->ru, wt->search_near(wt, &compared));
     if (rc == 0 && compared < 0 && cursor->is_forward)
-        rc = wt->next(wt);
+        rc = WT_READ(cursor->op->ru, wt->next(wt));
     else if (rc == 0 && compared > 0 && !cursor->is_forward)
-        rc = wt->prev(wt);
+        rc = WT_READ(cursor->op->ru, wt->prev(wt));
     else if (rc == 0)
         *ret_is_exact = compared == 0;
     cursor->is_positioned = rc == 0;

@@ -15,7 +15,9 @@ static ErrCode search_near(RecordCursor *cursor, RecordId rid, bool *ret_is_exac
 
 ErrCode record_store_open(StorageEngine *engine, const char *ident, bool is_clustered,
                           RecordStore **ret_rs, Error *err) {
-    if (!storage_has_table(engine, ident))
+    bool is_there;
+    TRY(storage_find_table(engine, ident, &is_there, err));
+    if (!is_there)
         return error_set(err, ERR_DATA_CORRUPTION_DETECTED, "table \"%s\" is missing", ident);
     RecordStore *rs = NEW(RecordStore);
     rs->refs = 1;
@@ -24,12 +26,27 @@ ErrCode record_store_open(StorageEngine *engine, const char *ident, bool is_clus
     rs->uri = xasprintf("table:%s", ident);
     rs->is_clustered = is_clustered;
     mutex_init(&rs->next_id_mu, LOCK_RANK_LEAF);
-    size_store_load(rs);
     mutex_lock(&engine->size_mu);
     list_push_back(&engine->open_stores, &rs->engine_node);
     mutex_unlock(&engine->size_mu);
+    ErrCode rc = size_store_load(rs, err);
+    if (rc != ERR_OK) {
+        record_store_unref(rs);
+        return rc;
+    }
     *ret_rs = rs;
     return ERR_OK;
+}
+
+ErrCode record_store_create(StorageEngine *engine, const char *ident, bool is_clustered,
+                            const char *extra_config, RecordStore **ret_rs, Error *err) {
+    TableKind kind = is_clustered ? TABLE_RECORDS_CLUSTERED : TABLE_RECORDS;
+    ErrCode rc = storage_create_table(engine, ident, kind, extra_config, err);
+    if (rc == ERR_OK)
+        rc = record_store_open(engine, ident, is_clustered, ret_rs, err);
+    if (rc != ERR_OK)
+        storage_discard_table(engine, ident);
+    return rc;
 }
 
 RecordStore *record_store_ref(RecordStore *rs) {
@@ -128,7 +145,7 @@ ErrCode record_insert_unique(OpCtx *op, RecordStore *rs, RecordId rid, Str data,
     set_key(cursor, rid);
     WT_ITEM value = {.data = data.data, .size = data.size};
     cursor->set_value(cursor, &value);
-    int rc = cursor->insert(cursor);
+    int rc = WT_WRITE(cursor->insert(cursor));
     *ret_is_duplicate = rc == WT_DUPLICATE_KEY;
     if (rc == WT_DUPLICATE_KEY)
         return ERR_OK;
@@ -147,7 +164,7 @@ ErrCode record_update(OpCtx *op, RecordStore *rs, RecordId rid, Str data, size_t
     set_key(cursor, rid);
     WT_ITEM value = {.data = data.data, .size = data.size};
     cursor->set_value(cursor, &value);
-    int rc = cursor->insert(cursor);
+    int rc = WT_WRITE(cursor->insert(cursor));
     if (rc != 0)
         return ru_write_failed(op->ru, rc, "update a document", rs->ident, err);
     if (data.size != old_size)
@@ -160,7 +177,7 @@ ErrCode record_delete(OpCtx *op, RecordStore *rs, RecordId rid, size_t old_size,
     WT_CURSOR *cursor;
     TRY(ru_write_cursor(op->ru, rs->uri, /* is_overwrite= */ true, &cursor, err));
     set_key(cursor, rid);
-    int rc = cursor->remove(cursor);
+    int rc = WT_WRITE(cursor->remove(cursor));
     if (rc != 0)
         return ru_write_failed(op->ru, rc, "delete a document", rs->ident, err);
     ru_add_size_delta(op->ru, rs, -1, -(int64_t)old_size);
@@ -172,11 +189,11 @@ ErrCode record_store_truncate(OpCtx *op, RecordStore *rs, Error *err) {
     TRY(ru_write_cursor(op->ru, rs->uri, /* is_overwrite= */ true, &first, err));
     int rc = first->reset(first);
     if (rc == 0)
-        rc = first->next(first);
+        rc = WT_WRITE(first->next(first));
     if (rc == WT_NOTFOUND)
         return ERR_OK;
     if (rc == 0)
-        rc = op->ru->session->truncate(op->ru->session, NULL, first, NULL, NULL);
+        rc = WT_WRITE(op->ru->session->truncate(op->ru->session, NULL, first, NULL, NULL));
     if (rc != 0)
         return ru_write_failed(op->ru, rc, "truncate", rs->ident, err);
     ru_add_size_delta(op->ru, rs, -record_store_count(rs), -record_store_data_size(rs));
@@ -192,7 +209,7 @@ ErrCode record_store_truncate_range(OpCtx *op, RecordStore *rs, RecordId first, 
     set_key(from, first);
     set_key(to, last);
     op->ru->has_written = true;
-    int rc = op->ru->session->truncate(op->ru->session, NULL, from, to, NULL);
+    int rc = WT_WRITE(op->ru->session->truncate(op->ru->session, NULL, from, to, NULL));
     if (rc != 0 && rc != WT_NOTFOUND)
         return ru_write_failed(op->ru, rc, "truncate", rs->ident, err);
     ru_add_size_delta(op->ru, rs, -count, -bytes);
@@ -229,7 +246,7 @@ ErrCode record_cursor_next(RecordCursor *cursor, bool *ret_found, RecordId *ret_
     if (cursor->is_next_current)
         cursor->is_next_current = false;
     else
-        rc = cursor->is_forward ? wt->next(wt) : wt->prev(wt);
+        rc = WT_READ(cursor->op->ru, cursor->is_forward ? wt->next(wt) : wt->prev(wt));
     if (rc == WT_NOTFOUND) {
         cursor->is_at_end = true;
         return ERR_OK;
@@ -250,7 +267,7 @@ ErrCode record_cursor_seek_exact(RecordCursor *cursor, RecordId rid, bool *ret_f
     cursor->is_at_end = false;
     cursor->is_next_current = false;
     set_key(wt, rid);
-    int rc = wt->search(wt);
+    int rc = WT_READ(cursor->op->ru, wt->search(wt));
     *ret_found = rc == 0;
     cursor->is_positioned = rc == 0;
     if (rc == WT_NOTFOUND)
@@ -313,7 +330,7 @@ ErrCode record_cursor_restore(RecordCursor *cursor, OpCtx *op, bool *ret_is_kept
 static ErrCode stop_before(RecordCursor *cursor, Error *err) {
     WT_CURSOR *wt = cursor->wt;
     cursor->is_at_end = true;
-    int rc = wt->prev(wt);
+    int rc = WT_READ(cursor->op->ru, wt->prev(wt));
     cursor->is_positioned = rc == 0;
     if (rc == WT_NOTFOUND)
         return ERR_OK;
@@ -339,9 +356,9 @@ static ErrCode read_next_id(RecordStore *rs, OpCtx *op, int64_t *ret_next, Error
     CLEANUP(wt_session_close) WT_SESSION *session = NULL;
     TRY(storage_open_session(op->ru->engine, &session, err));
     CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
-    int rc = session->open_cursor(session, rs->uri, NULL, NULL, &cursor);
+    int rc = WT_APART(session->open_cursor(session, rs->uri, NULL, NULL, &cursor));
     if (rc == 0)
-        rc = cursor->prev(cursor);
+        rc = WT_APART(cursor->prev(cursor));
     int64_t last = 0;
     if (rc == 0)
         rc = cursor->get_key(cursor, &last);
@@ -388,11 +405,11 @@ static ErrCode search_near(RecordCursor *cursor, RecordId rid, bool *ret_is_exac
     *ret_is_exact = false;
     set_key(wt, rid);
     int compared;
-    int rc = wt->search_near(wt, &compared);
+    int rc = WT_READ(cursor->op->ru, wt->search_near(wt, &compared));
     if (rc == 0 && compared < 0 && cursor->is_forward)
-        rc = wt->next(wt);
+        rc = WT_READ(cursor->op->ru, wt->next(wt));
     else if (rc == 0 && compared > 0 && !cursor->is_forward)
-        rc = wt->prev(wt);
+        rc = WT_READ(cursor->op->ru, wt->prev(wt));
     else if (rc == 0)
         *ret_is_exact = compared == 0;
     if (rc == WT_NOTFOUND) {

@@ -20,6 +20,9 @@ typedef struct RecordStore RecordStore;
 /* Opens an existing table; `ident` is copied. */
 ErrCode record_store_open(StorageEngine *engine, const char *ident, bool is_clustered,
                           RecordStore **ret_rs, Error *err) MUST_CHECK;
+/* Makes a new table and opens it; a failure leaves none behind. */
+ErrCode record_store_create(StorageEngine *engine, const char *ident, bool is_clustered,
+                            const char *extra_config, RecordStore **ret_rs, Error *err) MUST_CHECK;
 RecordStore *record_store_ref(RecordStore *rs);
 void record_store_unref(RecordStore *rs);
 bool record_store_is_shared(const RecordStore *rs); /* more than one reference */

@@ -109,7 +109,7 @@ ErrCode ru_set_commit_ts(RecoveryUnit *ru, uint64_t ts, Error *err) {
     char config[TS_CONFIG_SIZE];
     ts_config("commit_timestamp=", ts, config);
     mutex_lock(&ru->engine->commit_ts_mu);
-    int rc = session->timestamp_transaction(session, config);
+    int rc = WT_APART(session->timestamp_transaction(session, config));
     mutex_unlock(&ru->engine->commit_ts_mu);
     if (rc != 0)
         return ru_write_failed(ru, rc, "set the commit timestamp", NULL, err);
@@ -151,7 +151,7 @@ ErrCode ru_open_cursor(RecoveryUnit *ru, const char *uri, const char *config,
     TRY(ru_session(ru, &session, err));
     if (ru->read_source == READ_CHECKPOINT)
         config = "checkpoint=WiredTigerCheckpoint";
-    int rc = session->open_cursor(session, uri, NULL, config, ret_cursor);
+    int rc = WT_READ(ru, session->open_cursor(session, uri, NULL, config, ret_cursor));
     return rc == 0 ? ERR_OK : wt_error(ru->engine, rc, "open a cursor", uri, err);
 }
 
@@ -324,7 +324,7 @@ static ErrCode begin_transaction(RecoveryUnit *ru, Error *err) {
     }
     ru->oplog_visible_ts =
         atomic_load_explicit(&ru->engine->oplog_visible_ts, memory_order_acquire);
-    int rc = ru->session->begin_transaction(ru->session, begin);
+    int rc = WT_APART(ru->session->begin_transaction(ru->session, begin));
     if (rc == EINVAL && begin != NULL) {
         /* The begin itself went through; only its timestamp was refused. */
         (void)ru->session->rollback_transaction(ru->session, NULL);
@@ -402,7 +402,11 @@ static ErrCode commit_storage(RecoveryUnit *ru, Error *err) {
     if (ru->snapshot_id == 0)
         return ERR_OK; /* nothing was read or written */
     close_write_cursors(ru);
-    int rc = ru->session->commit_transaction(ru->session, NULL);
+    int rc = wt_fault(ru->has_written);
+    if (LIKELY(rc == 0))
+        rc = ru->session->commit_transaction(ru->session, NULL);
+    else
+        (void)ru->session->rollback_transaction(ru->session, NULL); /* as a failed commit does */
     if (rc != 0)
         return ru_write_failed(ru, rc, "commit", NULL, err);
     ru->snapshot_id = 0;

@@ -29,33 +29,37 @@ enum {
 ErrCode size_store_open(StorageEngine *engine, Error *err) {
     CLEANUP(wt_session_close) WT_SESSION *session = NULL;
     TRY(storage_open_session(engine, &session, err));
-    int rc = session->create(session, SIZE_TABLE_URI,
-                             "type=file,key_format=S,value_format=u,log=(enabled=true)");
+    int rc = WT_APART(session->create(session, SIZE_TABLE_URI,
+                                      "type=file,key_format=S,value_format=u,log=(enabled=true)"));
     if (rc != 0)
         return wt_error(engine, rc, "create the file", "sizeStorer", err);
     engine->is_size_table_ready = true;
     return ERR_OK;
 }
 
-void size_store_load(RecordStore *rs) {
-    Error err = {0};
+ErrCode size_store_load(RecordStore *rs, Error *err) {
     CLEANUP(wt_session_close) WT_SESSION *session = NULL;
+    TRY(storage_open_session(rs->engine, &session, err));
     CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
-    if (storage_open_session(rs->engine, &session, &err) != ERR_OK ||
-        session->open_cursor(session, SIZE_TABLE_URI, NULL, NULL, &cursor) != 0) {
-        error_reset(&err);
-        return;
+    int rc = WT_APART(session->open_cursor(session, SIZE_TABLE_URI, NULL, NULL, &cursor));
+    WT_ITEM value = {0};
+    if (rc == 0) {
+        cursor->set_key(cursor, rs->ident);
+        rc = WT_APART(cursor->search(cursor));
     }
-    cursor->set_key(cursor, rs->ident);
-    WT_ITEM value;
-    if (cursor->search(cursor) == 0 && cursor->get_value(cursor, &value) == 0 &&
-        (value.size == sizeof(SizeRow) || value.size == ROW_SIZE_MIN)) {
+    if (rc == 0)
+        rc = cursor->get_value(cursor, &value);
+    /* Counts of 0 would be written over the right ones. */
+    if (rc != 0 && rc != WT_NOTFOUND)
+        return wt_error(rs->engine, rc, "read record counts", rs->ident, err);
+    if (value.size == sizeof(SizeRow) || value.size == ROW_SIZE_MIN) {
         SizeRow row = {0};
         memcpy(&row, value.data, value.size);
         atomic_store(&rs->count, row.count);
         atomic_store(&rs->data_size, row.data_size);
         atomic_store(&rs->counted_ts, row.counted_ts);
     }
+    return ERR_OK;
 }
 
 void size_store_forget(StorageEngine *engine, const char *ident) {
@@ -68,7 +72,8 @@ void size_store_forget(StorageEngine *engine, const char *ident) {
         return;
     }
     cursor->set_key(cursor, ident);
-    (void)cursor->remove(cursor); /* an old row does no harm: idents are never used again */
+    /* An old row does no harm: idents are never used again. */
+    (void)WT_APART(cursor->remove(cursor));
 }
 
 ErrCode storage_flush_counts(StorageEngine *engine, Error *err) {
@@ -93,7 +98,8 @@ ErrCode size_store_flush(StorageEngine *engine, Error *err) {
     CLEANUP(wt_session_close) WT_SESSION *session = NULL;
     TRY(storage_open_session(engine, &session, err));
     CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
-    int rc = session->open_cursor(session, SIZE_TABLE_URI, NULL, "overwrite=true", &cursor);
+    int rc =
+        WT_APART(session->open_cursor(session, SIZE_TABLE_URI, NULL, "overwrite=true", &cursor));
     if (rc != 0)
         return wt_error(engine, rc, "open the file", "sizeStorer", err);
 
@@ -107,7 +113,7 @@ ErrCode size_store_flush(StorageEngine *engine, Error *err) {
         WT_ITEM value = {.data = &row, .size = sizeof(row)};
         cursor->set_key(cursor, rs->ident);
         cursor->set_value(cursor, &value);
-        rc = cursor->insert(cursor);
+        rc = WT_APART(cursor->insert(cursor));
         if (rc != 0) {
             atomic_store(&rs->is_size_dirty, true);
             return wt_error(engine, rc, "write record counts", rs->ident, err);

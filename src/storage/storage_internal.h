@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <wiredtiger.h>
 
+#include "base/failpoint.h"
 #include "base/list.h"
 #include "base/thread.h"
 #include "concurrency/throughput_probe.h"
@@ -180,6 +181,21 @@ struct RecoveryUnit {
  * ERR_WRITE_CONFLICT, ENOSPC ERR_OUT_OF_DISK_SPACE; a panic of the engine ends the process. */
 ErrCode wt_error(StorageEngine *engine, int rc, const char *what, const char *table, Error *err);
 
+/* The failpoint storage.call: the error that a call of WiredTiger is to end with instead of being
+ * made, else 0. */
+int wt_fault_slow(bool can_conflict);
+static inline int wt_fault(bool can_conflict) {
+    if (LIKELY(!atomic_load_explicit(&failpoint_armed[FP_STORAGE_CALL], memory_order_relaxed)))
+        return 0;
+    return wt_fault_slow(can_conflict);
+}
+/* Around each call of WiredTiger that can fail in ordinary work, so that tests can make it fail:
+ * writes of a transaction; reads, which are rolled back only where something was written before;
+ * and calls outside of the operation's transaction, which never are. */
+#define WT_WRITE(call)    (wt_fault(/* can_conflict= */ true) ?: (call))
+#define WT_READ(ru, call) (wt_fault((ru)->has_written) ?: (call))
+#define WT_APART(call)    (wt_fault(/* can_conflict= */ false) ?: (call))
+
 /* Tells operations how to free their recovery unit; before there are any. */
 void ru_install_hooks(void);
 /* The operation's session with its transaction begun. */
@@ -224,7 +240,7 @@ void reaper_forget_all(StorageEngine *engine);
 
 /* size_store.c: counts of all record stores, kept in the table "sizeStorer". */
 ErrCode size_store_open(StorageEngine *engine, Error *err) MUST_CHECK;
-void size_store_load(RecordStore *rs);
+ErrCode size_store_load(RecordStore *rs, Error *err) MUST_CHECK;
 void size_store_forget(StorageEngine *engine, const char *ident);
 void size_store_count_anew(StorageEngine *engine);
 ErrCode size_store_flush(StorageEngine *engine, Error *err) MUST_CHECK;

@@ -269,6 +269,63 @@ TEST(reads_at_a_timestamp_see_the_past) {
     fixture_close(&fx);
 }
 
+typedef struct OpenTransaction {
+    StorageEngine *engine;
+    _Atomic bool is_open;
+} OpenTransaction;
+
+/* As a thread of WiredTiger's own would: outside of any lock of ours, and for a moment. */
+static void hold_transaction(void *arg) {
+    OpenTransaction *held = arg;
+    Error err = {0};
+    CLEANUP(wt_session_close) WT_SESSION *session = NULL;
+    EXPECT_OK(storage_open_session(held->engine, &session, &err), err);
+    REQUIRE(session->begin_transaction(session, NULL) == 0);
+    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
+    REQUIRE(session->open_cursor(session, "table:ts", NULL, NULL, &cursor) == 0);
+    cursor->set_key(cursor, INT64_C(99));
+    cursor->set_value(cursor, &(WT_ITEM){.data = "x", .size = 1});
+    REQUIRE(cursor->insert(cursor) == 0);
+    atomic_store(&held->is_open, true);
+    thread_sleep_us(100 * 1000);
+    REQUIRE(session->rollback_transaction(session, NULL) == 0);
+}
+
+TEST(a_rollback_waits_for_transactions_that_are_about_to_end) {
+    /* Goal (DUR-3): what is newer than the stable timestamp goes, also when somebody was still
+     * inside of WiredTiger when the rollback began. */
+    StorageFixture fx = {.is_replicated = true};
+    snprintf(fx.dir, sizeof(fx.dir), "%s", test_temp_dir());
+    fixture_open(&fx);
+    Error err = {0};
+    EXPECT_OK(storage_create_table(fx.engine, "ts", TABLE_RECORDS, "log=(enabled=false)", &err),
+              err);
+    RecordStore *rs = NULL;
+    EXPECT_OK(record_store_open(fx.engine, "ts", false, &rs, &err), err);
+    for (uint64_t ts = 10; ts <= 20; ts += 10) {
+        CLEANUP(uow_done) UnitOfWork uow = {0};
+        EXPECT_OK(uow_begin(fx.op, &uow, &err), err);
+        EXPECT_OK(ru_open_snapshot(fx.op->ru, &err), err);
+        EXPECT_OK(ru_set_commit_ts(fx.op->ru, ts, &err), err);
+        EXPECT_OK(record_insert(fx.op, rs, record_id_num((int64_t)ts), text("v"), &err), err);
+        EXPECT_OK(uow_commit(&uow, &err), err);
+    }
+    EXPECT_OK(storage_set_stable_and_oldest(fx.engine, 15, 5, &err), err);
+
+    OpenTransaction held = {.engine = fx.engine};
+    Thread thread = {0};
+    EXPECT_OK(thread_start(&thread, "held", hold_transaction, &held, &err), err);
+    while (!atomic_load(&held.is_open))
+        thread_sleep_us(1000);
+    EXPECT_OK(storage_rollback_to_stable(fx.engine, &err), err);
+    thread_join(&thread);
+    EXPECT(has(fx.op, rs, 10, "v"));
+    EXPECT(!has(fx.op, rs, 20, "v"));
+    ru_abandon_snapshot(fx.op->ru);
+    record_store_unref(rs);
+    fixture_close(&fx);
+}
+
 TEST(a_half_created_table_is_dropped_with_its_file) {
     /* Goal (CAT-6): a crash in the middle of a create can leave a table and its file in
      * WiredTiger's metadata without the row that ties them; dropping it must leave neither. Method:

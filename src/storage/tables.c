@@ -43,7 +43,7 @@ ErrCode storage_create_table(StorageEngine *engine, const char *ident, TableKind
     CLEANUP(xfree_ptr)
     char *config = xasprintf("%s%s%s", TABLE_CONFIG[kind], extra_config != NULL ? "," : "",
                              extra_config != NULL ? extra_config : "");
-    int rc = session->create(session, uri, config);
+    int rc = WT_APART(session->create(session, uri, config));
     return rc == 0 ? ERR_OK : wt_error(engine, rc, "create the file", ident, err);
 }
 
@@ -51,35 +51,41 @@ const char *storage_log_config(const StorageEngine *engine, bool is_replicated) 
     return engine->is_replicated && is_replicated ? "log=(enabled=false)" : "log=(enabled=true)";
 }
 
-static bool is_journaled(WT_SESSION *session, const char *ident) {
-    CLEANUP(xfree_ptr) char *file = xasprintf("file:%s.wt", ident);
+/* Looks the uri up in WiredTiger's metadata. *ret_config (NULL: not wanted) is a heap copy. "Could
+ * not look" is not "not there": a table that is taken for missing is lost. */
+static ErrCode find_metadata(StorageEngine *engine, WT_SESSION *session, const char *uri,
+                             bool *ret_found, char **ret_config, Error *err) {
     CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
-    if (session->open_cursor(session, "metadata:", NULL, NULL, &cursor) != 0)
-        return true;
-    cursor->set_key(cursor, file);
-    const char *config;
-    if (cursor->search(cursor) != 0 || cursor->get_value(cursor, &config) != 0)
-        return true;
-    return strstr(config, ",log=(enabled=false)") == NULL;
+    int rc = WT_APART(session->open_cursor(session, "metadata:", NULL, NULL, &cursor));
+    if (rc == 0) {
+        cursor->set_key(cursor, uri);
+        rc = WT_APART(cursor->search(cursor));
+    }
+    const char *config = NULL;
+    if (rc == 0 && ret_config != NULL)
+        rc = cursor->get_value(cursor, &config);
+    if (rc != 0 && rc != WT_NOTFOUND)
+        return wt_error(engine, rc, "look up the file", uri, err);
+    *ret_found = rc == 0;
+    if (config != NULL)
+        *ret_config = xstrdup(config);
+    return ERR_OK;
 }
 
 ErrCode storage_fit_log_config(StorageEngine *engine, const char *ident, bool is_replicated,
                                Error *err) {
     CLEANUP(wt_session_close) WT_SESSION *session = NULL;
     TRY(storage_open_session(engine, &session, err));
-    if (is_journaled(session, ident) != (engine->is_replicated && is_replicated))
+    CLEANUP(xfree_ptr) char *file = xasprintf("file:%s.wt", ident);
+    CLEANUP(xfree_ptr) char *config = NULL;
+    bool is_found;
+    TRY(find_metadata(engine, session, file, &is_found, &config, err));
+    bool is_journaled = !is_found || strstr(config, ",log=(enabled=false)") == NULL;
+    if (is_journaled != (engine->is_replicated && is_replicated))
         return ERR_OK;
     CLEANUP(xfree_ptr) char *uri = xasprintf("table:%s", ident);
-    int rc = session->alter(session, uri, storage_log_config(engine, is_replicated));
+    int rc = WT_APART(session->alter(session, uri, storage_log_config(engine, is_replicated)));
     return rc == 0 || rc == ENOENT ? ERR_OK : wt_error(engine, rc, "change the file", ident, err);
-}
-
-static bool metadata_has(WT_SESSION *session, const char *uri) {
-    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
-    if (session->open_cursor(session, "metadata:", NULL, NULL, &cursor) != 0)
-        return false;
-    cursor->set_key(cursor, uri);
-    return cursor->search(cursor) == 0;
 }
 
 ErrCode storage_drop_table(StorageEngine *engine, const char *ident, bool *ret_is_busy,
@@ -90,9 +96,14 @@ ErrCode storage_drop_table(StorageEngine *engine, const char *ident, bool *ret_i
     CLEANUP(xfree_ptr) char *file = xasprintf("file:%s.wt", ident);
     /* A crash in the middle of a create leaves the file known without its table, or the table
      * without the tie between the two: dropping such a table leaves the file. */
-    int rc = metadata_has(session, uri) ? session->drop(session, uri, DROP_CONFIG) : 0;
-    if (rc == 0 && metadata_has(session, file))
-        rc = session->drop(session, file, DROP_CONFIG);
+    const char *parts[] = {uri, file};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(parts); i++) {
+        bool is_there;
+        TRY(find_metadata(engine, session, parts[i], &is_there, NULL, err));
+        if (is_there)
+            rc = WT_APART(session->drop(session, parts[i], DROP_CONFIG));
+    }
     *ret_is_busy = rc == EBUSY;
     if (rc == EBUSY)
         return ERR_OK;
@@ -110,21 +121,29 @@ static bool is_table_file(const char *name) {
 }
 
 /* "table:x" means ident x, and so does "file:x.wt" of a table that is not there; NULL: neither. */
-static char *ident_of_uri(WT_SESSION *session, const char *uri) {
-    if (strncmp(uri, "table:", 6) == 0)
-        return xstrdup(uri + 6);
+static ErrCode ident_of_uri(StorageEngine *engine, WT_SESSION *session, const char *uri,
+                            char **ret_ident, Error *err) {
+    *ret_ident = NULL;
+    if (strncmp(uri, "table:", 6) == 0) {
+        *ret_ident = xstrdup(uri + 6);
+        return ERR_OK;
+    }
     if (strncmp(uri, "file:", 5) != 0 || !is_table_file(uri + 5))
-        return NULL;
+        return ERR_OK;
     CLEANUP(xfree_ptr) char *ident = xstrndup(uri + 5, strlen(uri + 5) - 3);
     CLEANUP(xfree_ptr) char *table = xasprintf("table:%s", ident);
-    return metadata_has(session, table) ? NULL : TAKE_PTR(ident);
+    bool has_table;
+    TRY(find_metadata(engine, session, table, &has_table, NULL, err));
+    if (!has_table)
+        *ret_ident = TAKE_PTR(ident);
+    return ERR_OK;
 }
 
 ErrCode storage_remove_stray_files(StorageEngine *engine, Error *err) {
     CLEANUP(wt_session_close) WT_SESSION *session = NULL;
     TRY(storage_open_session(engine, &session, err));
     CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
-    int rc = session->open_cursor(session, "metadata:", NULL, NULL, &cursor);
+    int rc = WT_APART(session->open_cursor(session, "metadata:", NULL, NULL, &cursor));
     if (rc != 0)
         return wt_error(engine, rc, "list the tables", NULL, err);
     DIR *dir = opendir(engine->dbpath);
@@ -136,7 +155,7 @@ ErrCode storage_remove_stray_files(StorageEngine *engine, Error *err) {
             continue;
         CLEANUP(xfree_ptr) char *uri = xasprintf("file:%s", entry->d_name);
         cursor->set_key(cursor, uri);
-        if (cursor->search(cursor) != WT_NOTFOUND)
+        if (WT_APART(cursor->search(cursor)) != WT_NOTFOUND)
             continue;
         CLEANUP(xfree_ptr) char *path = xasprintf("%s/%s", engine->dbpath, entry->d_name);
         LOG_INFO(LOG_STORAGE, 7100110, "Removing a table file that no table owns",
@@ -154,45 +173,44 @@ ErrCode storage_list_idents(StorageEngine *engine, char ***ret_idents, size_t *r
     CLEANUP(wt_session_close) WT_SESSION *session = NULL;
     TRY(storage_open_session(engine, &session, err));
     CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
-    int rc = session->open_cursor(session, "metadata:", NULL, NULL, &cursor);
+    int rc = WT_APART(session->open_cursor(session, "metadata:", NULL, NULL, &cursor));
     if (rc != 0)
         return wt_error(engine, rc, "list the tables", NULL, err);
     char **idents = NULL;
     size_t count = 0, capacity = 0;
-    while ((rc = cursor->next(cursor)) == 0) {
+    ErrCode code = ERR_OK;
+    while (code == ERR_OK && (rc = WT_APART(cursor->next(cursor))) == 0) {
         const char *uri;
         invariant(cursor->get_key(cursor, &uri) == 0);
-        char *ident = ident_of_uri(session, uri);
-        if (ident == NULL)
+        char *ident;
+        code = ident_of_uri(engine, session, uri, &ident, err);
+        if (code != ERR_OK || ident == NULL)
             continue;
         ARRAY_RESERVE(idents, count, capacity);
         idents[count++] = ident;
     }
-    if (rc != WT_NOTFOUND) {
+    if (code == ERR_OK && rc != WT_NOTFOUND)
+        code = wt_error(engine, rc, "list the tables", NULL, err);
+    if (code != ERR_OK) {
         for (size_t i = 0; i < count; i++)
             xfree(idents[i]);
         xfree(idents);
-        return wt_error(engine, rc, "list the tables", NULL, err);
+        return code;
     }
     *ret_idents = idents;
     *ret_count = count;
     return ERR_OK;
 }
 
-bool storage_has_table(StorageEngine *engine, const char *ident) {
-    Error err = {0};
+ErrCode storage_find_table(StorageEngine *engine, const char *ident, bool *ret_found, Error *err) {
     CLEANUP(wt_session_close) WT_SESSION *session = NULL;
-    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
-    if (storage_open_session(engine, &session, &err) != ERR_OK ||
-        session->open_cursor(session, "metadata:", NULL, NULL, &cursor) != 0) {
-        error_reset(&err);
-        return false;
-    }
+    TRY(storage_open_session(engine, &session, err));
     CLEANUP(xfree_ptr) char *uri = xasprintf("table:%s", ident);
+    TRY(find_metadata(engine, session, uri, ret_found, NULL, err));
     /* The file itself may have been taken away behind WiredTiger's back. */
     CLEANUP(xfree_ptr) char *path = xasprintf("%s/%s.wt", engine->dbpath, ident);
-    cursor->set_key(cursor, uri);
-    return cursor->search(cursor) == 0 && access(path, F_OK) == 0;
+    *ret_found = *ret_found && access(path, F_OK) == 0;
+    return ERR_OK;
 }
 
 static int64_t table_stat(StorageEngine *engine, const char *ident, int key) {
@@ -229,7 +247,7 @@ ErrCode storage_verify_table(StorageEngine *engine, const char *ident, bool *ret
     CLEANUP(wt_session_close) WT_SESSION *session = NULL;
     TRY(storage_open_session(engine, &session, err));
     CLEANUP(xfree_ptr) char *uri = xasprintf("table:%s", ident);
-    int rc = session->verify(session, uri, NULL);
+    int rc = WT_APART(session->verify(session, uri, NULL));
     *ret_is_checked = rc != EBUSY;
     if (rc == 0 || rc == EBUSY)
         return ERR_OK;

@@ -70,19 +70,15 @@ void index_build_free_ptr(IndexBuild **build) {
 ErrCode build_temp_table(OpCtx *op, const char *prefix, RecordStore **ret_store, Error *err) {
     StorageEngine *engine = op_storage(op);
     CLEANUP(xfree_ptr) char *ident = storage_new_ident(engine, prefix);
-    TRY(storage_create_table(engine, ident, TABLE_RECORDS, TEMP_TABLE_CONFIG, err));
-    return record_store_open(engine, ident, /* is_clustered= */ false, ret_store, err);
+    return record_store_create(engine, ident, /* is_clustered= */ false, TEMP_TABLE_CONFIG,
+                               ret_store, err);
 }
 
 ErrCode index_build_add(IndexBuild *build, Doc spec, Error *err) {
     OpCtx *op = build->active.op;
-    StorageEngine *engine = op_storage(op);
-    CLEANUP(xfree_ptr) char *ident = storage_new_ident(engine, "index");
-    TRY(storage_create_table(engine, ident, TABLE_INDEX,
-                             storage_log_config(engine, ns_is_replicated(&build->ns)), err));
     IndexDesc *index;
-    TRY(index_desc_new(engine, spec, ident, build->is_clustered, /* is_ready= */ false, NULL,
-                       &index, err));
+    TRY(index_desc_create(op_storage(op), &build->ns, spec, build->is_clustered,
+                          /* is_ready= */ false, &index, err));
     IndexBuildItem *item = build_add_item(build, index);
     failpoint_hit(FP_INDEX_BUILD_TABLE);
     TRY(build_temp_table(op, TEMP_TABLE_PREFIX, &item->side_writes, err));

@@ -222,14 +222,13 @@ static ErrCode find_index(const IndexBuild *build, const Collection *coll, const
 static ErrCode make_index(IndexBuild *build, const IndexDesc *old, const ResumeIndex *row,
                           IndexDesc **ret_index, Error *err) {
     StorageEngine *engine = op_storage(build->active.op);
-    CLEANUP(xfree_ptr)
-    char *ident = row->is_loaded ? xstrdup(old->ident) : storage_new_ident(engine, "index");
-    if (!row->is_loaded)
-        TRY(storage_create_table(engine, ident, TABLE_INDEX,
-                                 storage_log_config(engine, ns_is_replicated(&build->ns)), err));
     IndexDesc *index;
-    TRY(index_desc_new(engine, old->spec, ident, build->is_clustered, /* is_ready= */ false, NULL,
-                       &index, err));
+    if (row->is_loaded)
+        TRY(index_desc_new(engine, old->spec, old->ident, build->is_clustered,
+                           /* is_ready= */ false, NULL, &index, err));
+    else
+        TRY(index_desc_create(engine, &build->ns, old->spec, build->is_clustered,
+                              /* is_ready= */ false, &index, err));
     if (row->is_loaded) { /* both descriptors are users of one table: its drop waits for both */
         ordered_index_unref(index->store);
         index->store = ordered_index_ref(old->store);

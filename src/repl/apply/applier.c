@@ -9,6 +9,7 @@
  * belongs to the caller's thread, the others to threads that wait for the next run.
  */
 #include "base/alloc.h"
+#include "base/log.h"
 #include "base/hash.h"
 #include "repl/apply/apply_internal.h"
 #include "storage/engine.h"
@@ -136,6 +137,7 @@ static void worker_run(void *arg) {
     ApplyWorker *worker = arg;
     Applier *applier = worker->applier;
     OpCtx *op = worker->op;
+    log_set_thread_name("ReplWriter");
     op_begin(op, &(OpDescription){.op_type = "none", .ns = "", .desc = "ReplWriter"});
     op->admission_priority = ADMISSION_IMMEDIATE;
     uint64_t seen = 0;
