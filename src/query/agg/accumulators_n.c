@@ -196,8 +196,7 @@ static ErrCode sorted_add_key(NState *s, const Acc *acc, Str key, Value value, A
     while (low < high) {
         uint32_t middle = (low + high) / 2;
         const NItem *item = &s->items[middle];
-        int order =
-            compare_bytes((const uint8_t *)key.data, key.size, item->key, item->key_size);
+        int order = compare_bytes((const uint8_t *)key.data, key.size, item->key, item->key_size);
         /* Equal keys: $top keeps the earlier before the later, and so, read from its end, must
          * $bottom, where a later one is nearer to the end. */
         bool goes_before = is_bottom ? order >= 0 : order < 0;
@@ -263,8 +262,8 @@ static ErrCode one_finish(void *state, const Acc *acc, Arena *arena, Value *ret,
     return ERR_OK;
 }
 
-/* [{k: sort key, v: value; absent when missing}, ...], in the order in which adding them again gives
- * the same: of equal keys the earlier first. */
+/* [{k: sort key, v: value; absent when missing}, ...], in the order in which adding them again
+ * gives the same: of equal keys the earlier first. */
 static ErrCode sorted_save(const NState *s, Arena *arena, bool is_bottom, Value *ret, Error *err) {
     Buffer buf;
     buffer_init_arena(&buf, arena, 256, VALUE_SIZE_MAX);

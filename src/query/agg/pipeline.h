@@ -136,7 +136,7 @@ typedef struct AggParseContext {
     uint32_t source_row_count;
     bool is_collectionless; /* {aggregate: 1}: must begin with a collectionless source */
     int64_t now_ms;
-    CheckHook check; /* of $expr in $match; see AggExecContext for the rest */
+    CheckHook check;  /* of $expr in $match; see AggExecContext for the rest */
     bool is_internal; /* from another node: may use what pipeline_split writes */
 } AggParseContext;
 
@@ -179,10 +179,6 @@ uint32_t pipeline_stage_count(const Pipeline *pipeline);
 uint32_t pipeline_stages_nested(const Pipeline *pipeline);
 /* The stages as they will run: appends one document per stage to the open array. */
 void pipeline_to_bson(const Pipeline *pipeline, DocBuilder *array);
-
-/* The stages as another node can parse them again (with is_internal): appends one document per
- * stage to the open array. */
-void pipeline_write(const Pipeline *pipeline, DocBuilder *array);
 
 /* ---- pipelines over several shards ---- */
 

@@ -20,13 +20,6 @@ size_t stage_list_open(StageList *list) {
     return build_open_doc_str(&list->b, index_name(list->count++, name));
 }
 
-void pipeline_write(const Pipeline *pipeline, DocBuilder *array) {
-    StageList list = {.b = *array};
-    write_source(pipeline, &list);
-    for (uint32_t i = 0; i < pipeline->stage_count; i++)
-        write_stage(pipeline->stages[i], &list);
-}
-
 void pipeline_split(const Pipeline *pipeline, const AggSplitContext *ctx, Arena *arena,
                     PipelineSplit *ret_split) {
     PipelineSplit split = {.has_shard_part = true, .sort = DOC_NONE};

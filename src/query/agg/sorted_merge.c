@@ -13,8 +13,8 @@ typedef struct Head {
 struct SortedMerge {
     DocSource *sources;
     uint32_t count;
-    Head *heads;         /* per source */
-    uint32_t *heap;      /* sources that are not at their end, the least head first */
+    Head *heads;    /* per source */
+    uint32_t *heap; /* sources that are not at their end, the least head first */
     uint32_t heap_count;
     uint32_t begun_count; /* sources that were asked for their first document */
     bool is_head_taken;   /* the least was handed out: its source is to be asked for the next */

@@ -371,7 +371,8 @@ ErrCode number_sum_merge(NumberSum *sum, Doc saved, Error *err) {
     if (elem_is_present(huge))
         sum->huge = (int64_t)((uint64_t)sum->huge + (uint64_t)elem_as_i64(huge));
     if (elem_is_present(unusual))
-        sum->unusual |= (uint32_t)elem_as_i64(unusual) & (UNUSUAL_NAN | UNUSUAL_PLUS | UNUSUAL_MINUS);
+        sum->unusual |=
+            (uint32_t)elem_as_i64(unusual) & (UNUSUAL_NAN | UNUSUAL_PLUS | UNUSUAL_MINUS);
     if (elem_is_present(decimal))
         sum->decimals = dec_add(sum->decimals, number_from_elem(decimal).dec);
     BsonType widest = (BsonType)elem_as_i64(type);
