@@ -21,10 +21,13 @@ static void add_double(NumberSum *sum, double value);
 static void add_unusual(NumberSum *sum, double value);
 static void add_to_last_parts(NumberSum *sum, double rest);
 static double double_total(const NumberSum *sum, double *ret_rest);
+static void add_decimal(NumberSum *sum, Decimal128 value);
+static Decimal128 decimal_total(const NumberSum *sum);
 static Decimal128 decimal_of_integer(__int128 value);
 
 void number_sum_init(NumberSum *sum) {
-    *sum = (NumberSum){.decimals = DECIMAL128_ZERO, .widest = BT_INT32};
+    *sum = (NumberSum){
+        .decimals = DECIMAL128_ZERO, .decimals_rest = DECIMAL128_ZERO, .widest = BT_INT32};
 }
 
 void number_sum_add(NumberSum *sum, Number number) {
@@ -44,7 +47,7 @@ void number_sum_add(NumberSum *sum, Number number) {
             sum->widest = BT_DOUBLE;
         break;
     default:
-        sum->decimals = dec_add(sum->decimals, number.dec);
+        add_decimal(sum, number.dec);
         sum->widest = BT_DECIMAL;
     }
 }
@@ -67,7 +70,7 @@ Number number_sum_total(const NumberSum *sum) {
         doubles.integers = 0;
         double rest;
         double high = double_total(&doubles, &rest);
-        Decimal128 total = dec_add(sum->decimals, decimal_of_integer(sum->integers));
+        Decimal128 total = dec_add(decimal_total(sum), decimal_of_integer(sum->integers));
         if (high != 0)
             total = dec_add(total, dec_from_f64(high));
         if (rest != 0)
@@ -263,6 +266,43 @@ static double double_total(const NumberSum *sum, double *ret_rest) {
     return total;
 }
 
+/* ---- sums of decimals ---- */
+
+static inline bool is_decimal_finite(Decimal128 value) {
+    return (value.high & UINT64_C(0x7800000000000000)) != UINT64_C(0x7800000000000000);
+}
+
+/* Has all 34 digits: only then can the value have been rounded, or its scale be another than the
+ * smallest of what was added. */
+static inline bool is_decimal_full(Decimal128 value) {
+    const uint64_t high_of_1e33 = UINT64_C(0x314dc6448d93);
+    return (value.high & UINT64_C(0x1ffffffffffff)) >= high_of_1e33;
+}
+
+static void add_decimal(NumberSum *sum, Decimal128 value) {
+    Decimal128 total = dec_add(sum->decimals, value);
+    if (LIKELY(!sum->is_long && !is_decimal_full(total))) {
+        sum->decimals = total;
+        return;
+    }
+    if (!is_decimal_finite(total)) {
+        sum->decimals = total;
+        sum->decimals_rest = DECIMAL128_ZERO;
+        return;
+    }
+    sum->is_long = true;
+    /* As two_sum_rest, which holds for any base. */
+    Decimal128 of_value = dec_subtract(total, sum->decimals);
+    Decimal128 rest = dec_add(dec_subtract(sum->decimals, dec_subtract(total, of_value)),
+                              dec_subtract(value, of_value));
+    sum->decimals = total;
+    sum->decimals_rest = dec_add(sum->decimals_rest, rest);
+}
+
+static Decimal128 decimal_total(const NumberSum *sum) {
+    return sum->is_long ? dec_add(sum->decimals, sum->decimals_rest) : sum->decimals;
+}
+
 /* In two steps, as no more than 64 bits are converted. */
 static Decimal128 decimal_of_integer(__int128 value) {
     const int64_t step = INT64_C(1000000000000000000);
@@ -280,10 +320,17 @@ static Decimal128 decimal_of_integer(__int128 value) {
  *     h  int64      huge; absent when 0
  *     u  int32      unusual; absent when 0
  *     m  decimal    absent unless a decimal was added
+ *     r  decimal    decimals_rest; absent unless is_long
  */
 
 /* Far above what 2^64 numbers of 32 bits, or 2^62 of 64 bits give. */
 #define INTEGERS_MAX ((__int128)1 << 125)
+
+static void build_decimal(DocBuilder *b, Str name, Decimal128 value) {
+    uint8_t *at = build_value(b, BT_DECIMAL, name, sizeof(value));
+    if (at != NULL)
+        memcpy(at, &value, sizeof(value));
+}
 
 void number_sum_save(const NumberSum *sum, DocBuilder *b) {
     build_i32(b, "t", (int32_t)sum->widest);
@@ -310,12 +357,11 @@ void number_sum_save(const NumberSum *sum, DocBuilder *b) {
     if (sum->huge != 0)
         build_i64(b, "h", sum->huge);
     if (sum->unusual != 0)
-        build_i32(b, "u", (int32_t)sum->unusual);
-    if (sum->widest == BT_DECIMAL) {
-        uint8_t *at = build_value(b, BT_DECIMAL, STR("m"), sizeof(sum->decimals));
-        if (at != NULL)
-            memcpy(at, &sum->decimals, sizeof(sum->decimals));
-    }
+        build_i32(b, "u", sum->unusual);
+    if (sum->widest == BT_DECIMAL)
+        build_decimal(b, STR("m"), sum->decimals);
+    if (sum->is_long)
+        build_decimal(b, STR("r"), sum->decimals_rest);
 }
 
 static bool load_integers(Elem elem, __int128 *ret) {
@@ -345,6 +391,18 @@ static bool merge_doubles(NumberSum *sum, Elem array) {
     return true;
 }
 
+static bool merge_decimals(NumberSum *sum, Elem decimals, Elem rest) {
+    bool is_valid = (!elem_is_present(decimals) || elem_type(decimals) == BT_DECIMAL) &&
+                    (!elem_is_present(rest) || elem_type(rest) == BT_DECIMAL);
+    if (is_valid && elem_is_present(decimals))
+        add_decimal(sum, number_from_elem(decimals).dec);
+    if (is_valid && elem_is_present(rest)) {
+        sum->is_long = true;
+        add_decimal(sum, number_from_elem(rest).dec);
+    }
+    return is_valid;
+}
+
 /* Which of two types a sum of both has. */
 static int width_of(BsonType type) {
     return type == BT_INT32 ? 0 : type == BT_INT64 ? 1 : type == BT_DOUBLE ? 2 : 3;
@@ -355,7 +413,6 @@ ErrCode number_sum_merge(NumberSum *sum, Doc saved, Error *err) {
     Elem count = doc_get_lit(saved, "n");
     Elem huge = doc_get_lit(saved, "h");
     Elem unusual = doc_get_lit(saved, "u");
-    Elem decimal = doc_get_lit(saved, "m");
     __int128 integers = 0;
     bool is_valid = elem_type(type) == BT_INT32 && type_is_number((BsonType)elem_as_i64(type)) &&
                     elem_type(count) == BT_INT64 &&
@@ -363,7 +420,7 @@ ErrCode number_sum_merge(NumberSum *sum, Doc saved, Error *err) {
                     merge_doubles(sum, doc_get_lit(saved, "d")) &&
                     (!elem_is_present(huge) || elem_type(huge) == BT_INT64) &&
                     (!elem_is_present(unusual) || elem_type(unusual) == BT_INT32) &&
-                    (!elem_is_present(decimal) || elem_type(decimal) == BT_DECIMAL);
+                    merge_decimals(sum, doc_get_lit(saved, "m"), doc_get_lit(saved, "r"));
     sum->integers += is_valid ? integers : 0;
     if (!is_valid || sum->integers <= -INTEGERS_MAX || sum->integers >= INTEGERS_MAX)
         return error_set(err, ERR_BAD_VALUE, "not a partial sum");
@@ -372,9 +429,7 @@ ErrCode number_sum_merge(NumberSum *sum, Doc saved, Error *err) {
         sum->huge = (int64_t)((uint64_t)sum->huge + (uint64_t)elem_as_i64(huge));
     if (elem_is_present(unusual))
         sum->unusual |=
-            (uint32_t)elem_as_i64(unusual) & (UNUSUAL_NAN | UNUSUAL_PLUS | UNUSUAL_MINUS);
-    if (elem_is_present(decimal))
-        sum->decimals = dec_add(sum->decimals, number_from_elem(decimal).dec);
+            (uint8_t)elem_as_i64(unusual) & (UNUSUAL_NAN | UNUSUAL_PLUS | UNUSUAL_MINUS);
     BsonType widest = (BsonType)elem_as_i64(type);
     if (width_of(widest) > width_of(sum->widest))
         sum->widest = widest;

@@ -1,10 +1,11 @@
 /*
  * number_sum.h - sums and deviations of many numbers, for $sum, $avg, $stdDevPop and their kin.
  *
- * Integers are summed exactly, decimals as decimals. Doubles are kept as several doubles whose sum
- * is exact, and rounded once at the end: the result does not depend on the order, nor on how the
- * numbers were divided among sums that are then merged. Only when NUMBER_SUM_PARTS doubles cannot
- * hold the sum (numbers of very different size, many times over) the smallest bits are rounded.
+ * Integers are summed exactly. Doubles are kept as several doubles whose sum is exact, and rounded
+ * once at the end; so are decimals, once their sum needs more than 34 digits. Hence the result does
+ * not depend on the order, nor on how the numbers were divided among sums that are then merged.
+ * Only when NUMBER_SUM_PARTS doubles, or two decimals, cannot hold the sum (numbers of very
+ * different size, many times over) the smallest digits are rounded.
  *
  * The result has the widest type that was added: an int32 that does not fit becomes an int64, an
  * int64 that does not fit a double.
@@ -23,10 +24,12 @@ typedef struct NumberSum {
     __int128 integers;
     double parts[NUMBER_SUM_PARTS]; /* of the finite doubles; the first is below 2^1022 */
     Decimal128 decimals;
+    Decimal128 decimals_rest; /* what did not fit into them */
     uint64_t count;
-    int64_t huge;     /* 2^1022 taken out of the parts that often */
-    BsonType widest;  /* of what was added; starts as BT_INT32 */
-    uint32_t unusual; /* NaN and infinities among the doubles */
+    int64_t huge;    /* 2^1022 taken out of the parts that often */
+    BsonType widest; /* of what was added; starts as BT_INT32 */
+    uint8_t unusual; /* NaN and infinities among the doubles */
+    bool is_long;    /* the decimals filled all their digits once */
 } NumberSum;
 
 void number_sum_init(NumberSum *sum);
