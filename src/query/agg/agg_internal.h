@@ -37,10 +37,14 @@ typedef struct AggSplitter {
     StageList shards;
     StageList merge;
     PipelineSplit *result;
+    Doc needed; /* a $project of what the merger reads; DOC_NONE: of no use */
 } AggSplitter;
 
 /* Begins {...} of the next stage; build_close ends it. */
 size_t stage_list_open(StageList *list);
+/* Adds the $project, if there is one, to the shards: by a stage's half where documents leave it
+ * whole. Sorts and limits go before it, as the layer below can take them over only there. */
+void agg_split_pick_needed(AggSplitter *splitter);
 
 typedef struct AggStageClass {
     const char *name;

@@ -10,14 +10,21 @@
 static uint32_t find_split_point(const Pipeline *pipeline, const AggSplitContext *ctx);
 static bool is_on_shards(const AggStage *stage, const AggSplitContext *ctx);
 static AggMerger merger_of(const AggStage *stage, const AggSplitContext *ctx);
-static void pick_needed_fields(const Pipeline *pipeline, uint32_t split_point, Arena *arena,
-                               StageList *list);
+static Doc find_needed_fields(const Pipeline *pipeline, uint32_t split_point, Arena *arena);
 static void write_source(const Pipeline *pipeline, StageList *list);
 static void write_stage(const AggStage *stage, StageList *list);
 
 size_t stage_list_open(StageList *list) {
     char name[INDEX_NAME_SIZE];
     return build_open_doc_str(&list->b, index_name(list->count++, name));
+}
+
+void agg_split_pick_needed(AggSplitter *splitter) {
+    if (!doc_is_present(splitter->needed))
+        return;
+    size_t opened = stage_list_open(&splitter->shards);
+    build_doc(&splitter->shards.b, "$project", splitter->needed);
+    build_close(&splitter->shards.b, opened);
 }
 
 void pipeline_split(const Pipeline *pipeline, const AggSplitContext *ctx, Arena *arena,
@@ -27,6 +34,7 @@ void pipeline_split(const Pipeline *pipeline, const AggSplitContext *ctx, Arena 
         .shards = {.b = doc_builder_in_arena(arena)},
         .merge = {.b = doc_builder_in_arena(arena)},
         .result = &split,
+        .needed = DOC_NONE,
     };
     uint32_t at = 0;
     if (pipeline->source != NULL && pipeline->source_runs_once) {
@@ -38,11 +46,13 @@ void pipeline_split(const Pipeline *pipeline, const AggSplitContext *ctx, Arena 
         while (at < split_point)
             write_stage(pipeline->stages[at++], &splitter.shards);
         if (at < pipeline->stage_count) {
-            pick_needed_fields(pipeline, at, arena, &splitter.shards);
+            splitter.needed = find_needed_fields(pipeline, at, arena);
             const AggStage *stage = pipeline->stages[at];
             if (stage->class->runs == AGG_RUNS_SPLIT) {
                 stage->class->split(stage, &splitter);
                 at++;
+            } else {
+                agg_split_pick_needed(&splitter);
             }
         }
     }
@@ -108,11 +118,10 @@ static bool is_listed(const PathSet *paths, uint32_t count, Str field) {
     return false;
 }
 
-/* Whole documents would go to the merger. If what follows reads few fields, {$project: {a: 1, b:
- * 1}}: outermost fields only, since a number further down a path may mean a position. A $group or
- * $count makes something small of them anyway. */
-static void pick_needed_fields(const Pipeline *pipeline, uint32_t split_point, Arena *arena,
-                               StageList *list) {
+/* Whole documents would go to the merger. If what follows reads few fields, {a: 1, b: 1}: outermost
+ * fields only, since a number further down a path may mean a position. A $group or $count makes
+ * something small of them anyway. */
+static Doc find_needed_fields(const Pipeline *pipeline, uint32_t split_point, Arena *arena) {
     Pipeline rest = {
         .stages = pipeline->stages + split_point,
         .stage_count = pipeline->stage_count - split_point,
@@ -122,27 +131,25 @@ static void pick_needed_fields(const Pipeline *pipeline, uint32_t split_point, A
     PathSet ignored = path_set(&scratch);
     bool is_reducing = class->runs == AGG_RUNS_SPLIT && class->add_paths(rest.stages[0], &ignored);
     if (is_reducing || is_narrow(pipeline, split_point))
-        return;
+        return DOC_NONE;
     PathSet paths = path_set(arena);
     pipeline_needed_paths(&rest, &paths);
     if (paths.is_all || paths.count == 0)
-        return;
+        return DOC_NONE;
     for (uint32_t i = 0; i < paths.count; i++) {
         Str field = path_first_part(paths.paths[i]);
         if (field.size == 0 || field.data[0] == '$') /* no projection can name it */
-            return;
+            return DOC_NONE;
     }
-    size_t opened = stage_list_open(list);
-    size_t project = build_open_doc(&list->b, "$project");
+    DocBuilder b = doc_builder_in_arena(arena);
     if (!is_listed(&paths, paths.count, STR("_id")))
-        build_i32(&list->b, "_id", 0);
+        build_i32(&b, "_id", 0);
     for (uint32_t i = 0; i < paths.count; i++) {
         Str field = path_first_part(paths.paths[i]);
         if (!is_listed(&paths, i, field))
-            build_value_as(&list->b, field, value_i32(1));
+            build_value_as(&b, field, value_i32(1));
     }
-    build_close(&list->b, project);
-    build_close(&list->b, opened);
+    return doc_builder_end(&b);
 }
 
 static void write_source(const Pipeline *pipeline, StageList *list) {

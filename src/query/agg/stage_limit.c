@@ -99,5 +99,6 @@ static void count_write(const AggStage *stage, StageList *list) {
 /* No shard needs to send more than all of them together may. */
 static void limit_split(const AggStage *stage, AggSplitter *splitter) {
     count_write(stage, &splitter->shards);
+    agg_split_pick_needed(splitter);
     count_write(stage, &splitter->merge);
 }

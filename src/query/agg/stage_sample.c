@@ -111,6 +111,7 @@ static ErrCode sample_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Er
 /* The lowest of the random numbers of all shards stay, as they would in one place. */
 static void sample_split(const AggStage *base, AggSplitter *splitter) {
     const SampleStage *stage = (const SampleStage *)base;
+    agg_split_pick_needed(splitter); /* behind it they have keys */
     size_t opened = stage_list_open(&splitter->shards);
     size_t sample = build_open_doc(&splitter->shards.b, "$sample");
     build_i64(&splitter->shards.b, "size", stage->size);

@@ -117,6 +117,7 @@ static void sort_write(const AggStage *base, StageList *list) {
 static void sort_split(const AggStage *base, AggSplitter *splitter) {
     const SortStage *stage = (const SortStage *)base;
     sort_write(base, &splitter->shards);
+    agg_split_pick_needed(splitter);
     write_doc(&splitter->shards, "$_internalAddSortKey", stage->pattern->spec);
     write_limit(stage, &splitter->merge);
     splitter->result->is_sorted = true;
