@@ -252,6 +252,12 @@ static double double_total(const NumberSum *sum, double *ret_rest) {
         return sum->unusual == UNUSUAL_PLUS    ? INFINITY
                : sum->unusual == UNUSUAL_MINUS ? -INFINITY
                                                : NAN;
+    bool is_short = sum->parts[2] == 0 && sum->parts[3] == 0 && sum->integers == 0;
+    if (LIKELY(is_short && sum->huge == 0)) {
+        double both = sum->parts[0] + sum->parts[1];
+        *ret_rest = two_sum_rest(sum->parts[0], sum->parts[1], both);
+        return both;
+    }
     Expansion e = expansion_of(sum);
     for (__int128 left = sum->integers; left != 0;) {
         double piece = (double)left;
