@@ -111,7 +111,7 @@ void pipeline_run_cases(const PipelineCase *cases, size_t count) {
                       pipeline_test_json(actual, &arena), pipeline_test_json(expected, &arena));
         arena_done(&arena);
         if (i % 2 == 0)
-            pipeline_check_split(c->pipeline, c->docs, &EXEC);
+            pipeline_check_split(c->pipeline, c->docs, &EXEC, SPLIT_ROUNDS);
     }
 }
 
@@ -129,7 +129,8 @@ void pipeline_run_error_cases(const PipelineErrorCase *cases, size_t count) {
             test_fail(__FILE__, __LINE__, "%s gives %d \"%s\"", c->pipeline, (int)rc,
                       error_message(&err));
         arena_done(&arena);
-        pipeline_check_split(c->pipeline, "[{'_id':1,'a':1,'s':'x'}]", &EXEC);
+        pipeline_check_split(c->pipeline, "[{'_id':1,'a':1,'s':'x'}]", &EXEC,
+                             SPLIT_ROUNDS_OF_FAILURES);
     }
 }
 
@@ -211,9 +212,8 @@ static void check_split_round(const char *stages, const char *docs_json,
                   pipeline_test_json(split, &arena), (int)rc, pipeline_test_json(whole, &arena));
 }
 
-void pipeline_check_split(const char *stages, const char *docs_json,
-                          const AggExecContext *exec_ctx) {
-    enum { ROUNDS = 24 };
-    for (uint64_t i = 0; i < ROUNDS; i++)
+void pipeline_check_split(const char *stages, const char *docs_json, const AggExecContext *exec_ctx,
+                          uint32_t round_count) {
+    for (uint32_t i = 0; i < round_count; i++)
         check_split_round(stages, docs_json, exec_ctx, test_seed() + i);
 }

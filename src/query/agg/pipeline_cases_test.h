@@ -9,6 +9,12 @@ enum {
     PIPELINE_TEST_DOCS_MAX = 64,
 };
 
+/* Of pipeline_check_split, for tables of results and of failures. */
+enum {
+    SPLIT_ROUNDS = 24,
+    SPLIT_ROUNDS_OF_FAILURES = 4,
+};
+
 typedef struct PipelineCase {
     const char *pipeline; /* an array; % stands for $ where JSON would see a value of its own */
     const char *docs;     /* an array */
@@ -45,5 +51,5 @@ void pipeline_run_error_cases(const PipelineErrorCase *cases, size_t count);
  * compares with the run over all of them, byte by byte: parts are contiguous and the merger takes
  * them in order, so that what depends on the order has one result. Half of the rounds shuffle the
  * documents first. */
-void pipeline_check_split(const char *stages, const char *docs_json,
-                          const AggExecContext *exec_ctx);
+void pipeline_check_split(const char *stages, const char *docs_json, const AggExecContext *exec_ctx,
+                          uint32_t round_count);

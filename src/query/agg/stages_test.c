@@ -244,7 +244,7 @@ TEST(other_collections_are_joined_and_appended) {
                       pipeline_test_json(actual, &arena));
         arena_done(&arena);
         if (!is_optimized)
-            pipeline_check_split(c->pipeline, c->docs, &FAKE_EXEC);
+            pipeline_check_split(c->pipeline, c->docs, &FAKE_EXEC, SPLIT_ROUNDS);
     }
 }
 

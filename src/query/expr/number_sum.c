@@ -381,7 +381,7 @@ static bool load_integers(Elem elem, __int128 *ret) {
     Elem low = doc_get_lit(elem_doc(elem), "1");
     if (elem_type(high) != BT_INT64 || elem_type(low) != BT_INT64)
         return false;
-    *ret = ((__int128)elem_as_i64(high) << 64) | (uint64_t)elem_as_i64(low);
+    *ret = (__int128)elem_as_i64(high) * ((__int128)1 << 64) + (uint64_t)elem_as_i64(low);
     return *ret > -INTEGERS_MAX && *ret < INTEGERS_MAX;
 }
 
