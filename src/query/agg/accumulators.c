@@ -88,7 +88,11 @@ static ErrCode sum_add(void *state, const Acc *acc, Value value, AccContext *ctx
     (void)acc;
     (void)ctx;
     (void)err;
-    if (value_is_number(value))
+    if (value.type == BT_INT32)
+        number_sum_add_i32(state, value.i32);
+    else if (value.type == BT_DOUBLE)
+        number_sum_add_f64(state, value.f64);
+    else if (value_is_number(value))
         number_sum_add(state, value_as_number(value));
     return ERR_OK;
 }

@@ -31,25 +31,31 @@ void number_sum_init(NumberSum *sum) {
 }
 
 void number_sum_add(NumberSum *sum, Number number) {
-    sum->count++;
     switch (number.type) {
     case BT_INT32:
-        sum->integers += number.i32;
+        number_sum_add_i32(sum, number.i32);
         break;
     case BT_INT64:
+        sum->count++;
         sum->integers += number.i64;
         if (sum->widest == BT_INT32)
             sum->widest = BT_INT64;
         break;
     case BT_DOUBLE:
-        add_double(sum, number.f64);
-        if (sum->widest != BT_DECIMAL)
-            sum->widest = BT_DOUBLE;
+        number_sum_add_f64(sum, number.f64);
         break;
     default:
+        sum->count++;
         add_decimal(sum, number.dec);
         sum->widest = BT_DECIMAL;
     }
+}
+
+void number_sum_add_f64(NumberSum *sum, double number) {
+    sum->count++;
+    if (sum->widest != BT_DECIMAL)
+        sum->widest = BT_DOUBLE;
+    add_double(sum, number);
 }
 
 Number number_sum_total(const NumberSum *sum) {
@@ -141,11 +147,14 @@ static void add_double(NumberSum *sum, double value) {
     }
     double rest = two_sum_rest(parts[0], value, total);
     parts[0] = total;
-    total = parts[1] + rest;
-    rest = two_sum_rest(parts[1], rest, total);
+    double before = parts[1];
+    total = before + rest;
     parts[1] = total;
-    if (UNLIKELY(rest != 0))
-        add_to_last_parts(sum, rest);
+    /* The larger of the two can be taken away again without rounding, whichever it is: if both come
+     * back, nothing was lost. */
+    bool is_exact = (total - before == rest) & (total - rest == before);
+    if (UNLIKELY(!is_exact))
+        add_to_last_parts(sum, two_sum_rest(before, rest, total));
 }
 
 /* Infinities and NaN are only remembered; what would overflow goes down by HUGE_UNIT first, which

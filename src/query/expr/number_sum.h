@@ -34,6 +34,12 @@ typedef struct NumberSum {
 
 void number_sum_init(NumberSum *sum);
 void number_sum_add(NumberSum *sum, Number number);
+/* The same for the most frequent types. */
+void number_sum_add_f64(NumberSum *sum, double number);
+static inline void number_sum_add_i32(NumberSum *sum, int32_t number) {
+    sum->count++;
+    sum->integers += number;
+}
 Number number_sum_total(const NumberSum *sum);
 /* total / count, a double or decimal; null without any number. */
 Value number_sum_average(const NumberSum *sum, Arena *arena);
