@@ -31,6 +31,7 @@ const AggStageClass AGG_SKIP = {
     .next = skip_next,
     .to_bson = count_to_bson,
     .add_paths = agg_reads_nothing,
+    .runs = AGG_RUNS_ON_MERGER, /* which knows how many there are before */
     .write = count_write,
 };
 

@@ -45,7 +45,7 @@ ErrCode parse_sample(AggParser *p, Elem spec, Error *err) {
     DocIter iter = doc_iter(elem_doc(spec));
     for (Elem elem; doc_iter_next(&iter, &elem);) {
         if (p->ctx->is_internal && elem_name_is(elem, STR("$willBeMerged"))) {
-            is_partial = true;
+            is_partial = elem_is_truthy(elem);
             continue;
         }
         if (!elem_name_is(elem, STR("size")))

@@ -32,6 +32,7 @@ static const AggStageClass OUT = {
     .next = sink_next,
     .uses_foreign = true,
     .is_sink = true,
+    .runs = AGG_RUNS_ON_MERGER,
     .merger = AGG_MERGER_PRIMARY,
 };
 

@@ -23,6 +23,7 @@ const AggStageClass AGG_UNION_WITH = {
     .next = union_next,
     .to_bson = union_to_bson,
     .uses_foreign = true,
+    .runs = AGG_RUNS_ON_MERGER, /* or the other documents would come once per shard */
     .merger = AGG_MERGER_SHARD,
     .write = union_write,
 };
