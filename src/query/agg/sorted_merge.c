@@ -8,6 +8,7 @@ static const Str SORT_KEY_NAME = STR("$sortKey");
 typedef struct Head {
     Doc doc; /* with its key */
     Str key;
+    uint32_t key_elem_size;
 } Head;
 
 struct SortedMerge {
@@ -36,20 +37,14 @@ ErrCode sort_key_attach(Doc doc, Str key, Buffer *buf, Doc *ret_doc, Error *err)
     return doc_builder_finish(&b, "document with its sort key", ret_doc, err);
 }
 
-static bool find_key(Doc doc, Str *ret_key, DocIter *ret_rest) {
-    *ret_rest = doc_iter(doc);
+/* The element that is the key; the missing one when there is none. */
+static Elem find_key(Doc doc) {
+    DocIter iter = doc_iter(doc);
     Elem first;
-    if (!doc_iter_next(ret_rest, &first) || !elem_name_is(first, SORT_KEY_NAME) ||
+    if (!doc_iter_next(&iter, &first) || !elem_name_is(first, SORT_KEY_NAME) ||
         elem_type(first) != BT_BINARY)
-        return false;
-    uint8_t subtype;
-    *ret_key = elem_binary(first, &subtype);
-    return subtype == 0;
-}
-
-bool sort_key_find(Doc doc, Str *ret_key) {
-    DocIter rest;
-    return find_key(doc, ret_key, &rest);
+        return ELEM_MISSING;
+    return first;
 }
 
 SortedMerge *sorted_merge_new(const DocSource *sources, uint32_t count) {
@@ -112,21 +107,25 @@ static ErrCode merge_next(void *arg, bool *ret_found, Doc *ret_doc, Error *err) 
 static ErrCode advance(SortedMerge *merge, uint32_t source, bool *ret_found, Error *err) {
     Head head = {0};
     TRY(merge->sources[source].next(merge->sources[source].arg, ret_found, &head.doc, err));
-    if (*ret_found && !sort_key_find(head.doc, &head.key))
-        return error_set(err, ERR_BAD_VALUE, "a document of a sorted source has no sort key");
+    if (*ret_found) {
+        Elem key = find_key(head.doc);
+        if (!elem_is_present(key))
+            return error_set(err, ERR_BAD_VALUE, "a document of a sorted source has no sort key");
+        uint8_t subtype;
+        head.key = elem_binary(key, &subtype);
+        head.key_elem_size = elem_size(key);
+    }
     merge->heads[source] = head;
     return ERR_OK;
 }
 
 static ErrCode without_key(SortedMerge *merge, const Head *head, Doc *ret_doc, Error *err) {
+    enum { SIZE_SIZE = 4, END_SIZE = 1 };
+    size_t start = SIZE_SIZE + head->key_elem_size;
     buffer_clear(&merge->out);
     DocBuilder b;
     doc_builder_init(&b, &merge->out);
-    Str key;
-    DocIter rest;
-    find_key(head->doc, &key, &rest);
-    for (Elem elem; doc_iter_next(&rest, &elem);)
-        build_elem(&b, elem);
+    buffer_append(&merge->out, head->doc.data + start, doc_size(head->doc) - start - END_SIZE);
     return doc_builder_finish(&b, "sorted document", ret_doc, err);
 }
 

@@ -19,9 +19,6 @@
  * ERR_BSON_OBJECT_TOO_LARGE over its bound. */
 ErrCode sort_key_attach(Doc doc, Str key, Buffer *buf, Doc *ret_doc, Error *err) MUST_CHECK;
 
-/* The key of a document that carries one; false for any other. */
-bool sort_key_find(Doc doc, Str *ret_key);
-
 typedef struct SortedMerge SortedMerge;
 
 /* Merges sources whose documents carry keys in rising order. */
