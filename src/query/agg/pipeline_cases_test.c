@@ -160,20 +160,6 @@ static void divide(SplitRun *run, Prng *prng) {
     run->ends[run->part_count - 1] = run->count;
 }
 
-static ErrCode run_whole(const Pipeline *pipeline, const SplitRun *run, Arena *arena,
-                         Doc *ret_array, Error *err) {
-    DocArraySource source = {.docs = run->docs, .count = run->count};
-    SplitDocs results = {0};
-    TRY(split_collect(pipeline, doc_array_source(&source), run->exec, arena, &results, err));
-    DocBuilder b = doc_builder_in_arena(arena);
-    for (uint32_t i = 0; i < results.count; i++) {
-        char name[INDEX_NAME_SIZE];
-        build_value_as(&b, index_name(i, name), value_doc(results.docs[i]));
-    }
-    *ret_array = doc_builder_end(&b);
-    return ERR_OK;
-}
-
 static void check_split_round(const char *stages, const char *docs_json,
                               const AggExecContext *exec_ctx, uint64_t seed) {
     Prng prng = prng_seeded(seed);
@@ -199,7 +185,7 @@ static void check_split_round(const char *stages, const char *docs_json,
         return; /* of the tables of failures */
     Doc whole = DOC_EMPTY;
     Doc split = DOC_EMPTY;
-    ErrCode rc = run_whole(pipeline, &run, &arena, &whole, &err);
+    ErrCode rc = split_run_whole(pipeline, &run, &arena, &whole, &err);
     if (run.is_optimized)
         pipeline_optimize(pipeline);
     ErrCode split_rc = split_run(pipeline, &run, &arena, &split, &split_err);

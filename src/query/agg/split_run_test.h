@@ -48,6 +48,15 @@ static inline void split_docs_add(SplitDocs *list, Doc doc, Arena *arena) {
     list->docs[list->count++] = doc_copy(doc, arena);
 }
 
+static inline Doc split_docs_array(const SplitDocs *list, Arena *arena) {
+    DocBuilder b = doc_builder_in_arena(arena);
+    for (uint32_t i = 0; i < list->count; i++) {
+        char name[INDEX_NAME_SIZE];
+        build_value_as(&b, index_name(i, name), value_doc(list->docs[i]));
+    }
+    return doc_builder_end(&b);
+}
+
 static inline ErrCode split_collect(const Pipeline *pipeline, DocSource source,
                                     const AggExecContext *ctx, Arena *arena, SplitDocs *list,
                                     Error *err) {
@@ -135,15 +144,17 @@ static inline ErrCode split_run(const Pipeline *pipeline, const SplitRun *run, A
         parts.split.is_sorted ? sorted_merge_source(merge) : doc_array_source(&unordered);
     SplitDocs results = {0};
     TRY(split_collect(parts.merge, input, run->exec, arena, &results, err));
-    Buffer buf;
-    buffer_init_arena(&buf, arena, 256, BUFFER_UNBOUNDED);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
-    for (uint32_t i = 0; i < results.count; i++) {
-        char name[INDEX_NAME_SIZE];
-        build_value_as(&b, index_name(i, name), value_doc(results.docs[i]));
-    }
-    *ret_array = doc_builder_end(&b);
+    *ret_array = split_docs_array(&results, arena);
+    return ERR_OK;
+}
+
+/* The whole pipeline over all documents, for comparison. */
+static inline ErrCode split_run_whole(const Pipeline *pipeline, const SplitRun *run, Arena *arena,
+                                      Doc *ret_array, Error *err) {
+    DocArraySource source = {.docs = run->docs, .count = run->count};
+    SplitDocs results = {0};
+    TRY(split_collect(pipeline, doc_array_source(&source), run->exec, arena, &results, err));
+    *ret_array = split_docs_array(&results, arena);
     return ERR_OK;
 }
 
