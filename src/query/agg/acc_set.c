@@ -62,6 +62,40 @@ ErrCode acc_states_build(const AccSet *set, void *states, Arena *scratch, DocBui
     return ERR_OK;
 }
 
+ErrCode acc_states_merge(const AccSet *set, void *states, Doc doc, AccContext *ctx, Error *err) {
+    DocIter iter = doc_iter(doc);
+    Elem elem;
+    doc_iter_next(&iter, &elem);
+    for (uint32_t i = 0; i < set->count; i++) {
+        const Acc *acc = &set->accs[i];
+        if (!doc_iter_next(&iter, &elem) || !elem_name_is(elem, acc->field))
+            return error_set(err, ERR_BAD_VALUE, "a partial group lacks its field '%s'",
+                             acc->field.data);
+        void *state = (uint8_t *)states + set->offsets[i];
+        Value partial = value_from_elem(elem);
+        if (acc->class->merge != NULL)
+            TRY(acc->class->merge(state, acc, partial, ctx, err));
+        else
+            TRY(acc->class->add(state, acc, partial, ctx, err));
+    }
+    return ERR_OK;
+}
+
+ErrCode acc_states_save(const AccSet *set, void *states, Arena *scratch, DocBuilder *b,
+                        Error *err) {
+    for (uint32_t i = 0; i < set->count; i++) {
+        const Acc *acc = &set->accs[i];
+        Value value;
+        void *state = (uint8_t *)states + set->offsets[i];
+        if (acc->class->save != NULL)
+            TRY(acc->class->save(state, acc, scratch, &value, err));
+        else
+            TRY(acc->class->finish(state, acc, scratch, &value, err));
+        build_value_as(b, acc->field, value_is_missing(value) ? VALUE_NULL : value);
+    }
+    return ERR_OK;
+}
+
 void acc_states_done(const AccSet *set, void *states) {
     for (uint32_t i = 0; set->has_growing && i < set->count; i++)
         if (set->accs[i].class->done != NULL)

@@ -40,6 +40,13 @@ MUST_CHECK static inline ErrCode acc_states_add(const AccSet *set, void *states,
 /* Appends a field per accumulator; null for missing. */
 ErrCode acc_states_build(const AccSet *set, void *states, Arena *scratch, DocBuilder *b, Error *err)
     MUST_CHECK;
+/* Adds the partials of one group: the fields behind the first one of `doc`, which must be those of
+ * the accumulators, in their order. Fails with ERR_BAD_VALUE for anything else. */
+ErrCode acc_states_merge(const AccSet *set, void *states, Doc doc, AccContext *ctx, Error *err)
+    MUST_CHECK;
+/* Appends the partials, a field per accumulator. */
+ErrCode acc_states_save(const AccSet *set, void *states, Arena *scratch, DocBuilder *b, Error *err)
+    MUST_CHECK;
 void acc_states_done(const AccSet *set, void *states);
 
 static inline size_t acc_align(size_t size) {

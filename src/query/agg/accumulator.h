@@ -48,11 +48,22 @@ struct AccClass {
     /* The result so far; may use the arena and borrow from the state until the next call. */
     ErrCode (*finish)(void *state, const Acc *acc, Arena *arena, Value *ret, Error *err);
     void (*done)(void *state); /* NULL: nothing to free */
+    /* The state as a partial, for another node to merge. NULL: the result is one. */
+    ErrCode (*save)(void *state, const Acc *acc, Arena *arena, Value *ret, Error *err);
+    /* Adds the values that a partial stands for, as if they came after those already added. NULL:
+     * `add` takes partials. */
+    ErrCode (*merge)(void *state, const Acc *acc, Value partial, AccContext *ctx, Error *err);
 };
 
 /* The accumulator of that element, such as {$sum: 1}. */
 ErrCode acc_parse(Str field, Elem op, const ExprParseContext *ctx, Arena *arena, Acc *ret_acc,
                   Error *err) MUST_CHECK;
+
+/* What a partial must be; fails with ERR_BAD_VALUE. */
+ErrCode acc_check_partial(const Acc *acc, Value partial, BsonType type, Error *err) MUST_CHECK;
+/* Merges a partial that is an array of values by adding them one by one. */
+ErrCode acc_merge_array(void *state, const Acc *acc, Value partial, AccContext *ctx, Error *err)
+    MUST_CHECK;
 
 /* A value kept over time in memory of its own, re-used when it is replaced. */
 typedef struct KeptValue {

@@ -41,6 +41,21 @@ ErrCode acc_parse(Str field, Elem op, const ExprParseContext *ctx, Arena *arena,
     return expr_parse(op, ctx, arena, &ret_acc->input, err);
 }
 
+ErrCode acc_check_partial(const Acc *acc, Value partial, BsonType type, Error *err) {
+    if (partial.type == type)
+        return ERR_OK;
+    return error_set(err, ERR_BAD_VALUE, "a partial result of %s must be of type %s, not %s",
+                     elem_name(acc->source), bson_type_name(type), bson_type_name(partial.type));
+}
+
+ErrCode acc_merge_array(void *state, const Acc *acc, Value partial, AccContext *ctx, Error *err) {
+    TRY(acc_check_partial(acc, partial, BT_ARRAY, err));
+    DocIter iter = doc_iter(value_as_doc(partial));
+    for (Elem elem; doc_iter_next(&iter, &elem);)
+        TRY(acc->class->add(state, acc, value_from_elem(elem), ctx, err));
+    return ERR_OK;
+}
+
 void kept_value_set(KeptValue *kept, Value value, size_t *bytes) {
     kept->is_set = true;
     kept->value = value;
@@ -73,7 +88,11 @@ static ErrCode sum_add(void *state, const Acc *acc, Value value, AccContext *ctx
     (void)acc;
     (void)ctx;
     (void)err;
-    if (value_is_number(value))
+    if (value.type == BT_INT32)
+        number_sum_add_i32(state, value.i32);
+    else if (value.type == BT_DOUBLE)
+        number_sum_add_f64(state, value.f64);
+    else if (value_is_number(value))
         number_sum_add(state, value_as_number(value));
     return ERR_OK;
 }
@@ -92,6 +111,21 @@ static ErrCode avg_finish(void *state, const Acc *acc, Arena *arena, Value *ret,
     return ERR_OK;
 }
 
+static ErrCode sum_save(void *state, const Acc *acc, Arena *arena, Value *ret, Error *err) {
+    (void)acc;
+    (void)err;
+    DocBuilder b = doc_builder_in_arena(arena);
+    number_sum_save(state, &b);
+    *ret = value_doc(doc_builder_end(&b));
+    return ERR_OK;
+}
+
+static ErrCode sum_merge(void *state, const Acc *acc, Value partial, AccContext *ctx, Error *err) {
+    (void)ctx;
+    TRY(acc_check_partial(acc, partial, BT_DOC, err));
+    return number_sum_merge(state, value_as_doc(partial), err);
+}
+
 /* {$count: {}} is {$sum: 1}. */
 static ErrCode count_parse(Elem operand, const ExprParseContext *ctx, Arena *arena, Acc *acc,
                            Error *err) {
@@ -101,15 +135,15 @@ static ErrCode count_parse(Elem operand, const ExprParseContext *ctx, Arena *are
     return expr_parse((Elem){ONE, 0}, ctx, arena, &acc->input, err);
 }
 
-const AccClass ACC_SUM = {
-    .state_size = sizeof(NumberSum), .init = sum_init, .add = sum_add, .finish = sum_finish};
-const AccClass ACC_AVG = {
-    .state_size = sizeof(NumberSum), .init = sum_init, .add = sum_add, .finish = avg_finish};
-const AccClass ACC_COUNT = {.state_size = sizeof(NumberSum),
-                            .parse = count_parse,
-                            .init = sum_init,
-                            .add = sum_add,
-                            .finish = sum_finish};
+#define SUM_CLASS(parse_fn, finish_fn)                                                             \
+    {                                                                                              \
+        .state_size = sizeof(NumberSum), .parse = (parse_fn), .init = sum_init, .add = sum_add,    \
+        .finish = (finish_fn), .save = sum_save, .merge = sum_merge                                \
+    }
+
+const AccClass ACC_SUM = SUM_CLASS(NULL, sum_finish);
+const AccClass ACC_AVG = SUM_CLASS(NULL, avg_finish);
+const AccClass ACC_COUNT = SUM_CLASS(count_parse, sum_finish);
 
 /* ---- $min, $max, $first, $last ---- */
 
@@ -223,7 +257,8 @@ const AccClass ACC_PUSH = {.state_size = sizeof(PushState),
                            .init = push_init,
                            .add = push_add,
                            .finish = push_finish,
-                           .done = push_done};
+                           .done = push_done,
+                           .merge = acc_merge_array};
 
 /* ---- $addToSet ---- */
 
@@ -273,7 +308,8 @@ const AccClass ACC_ADD_TO_SET = {.state_size = sizeof(SetState),
                                  .init = set_init,
                                  .add = set_add,
                                  .finish = set_finish,
-                                 .done = set_done};
+                                 .done = set_done,
+                                 .merge = acc_merge_array};
 
 /* ---- $mergeObjects ---- */
 
@@ -337,7 +373,39 @@ static ErrCode std_dev_samp_finish(void *state, const Acc *acc, Arena *arena, Va
     return ERR_OK;
 }
 
-const AccClass ACC_STD_DEV_POP = {
-    .state_size = sizeof(Deviation), .add = std_dev_add, .finish = std_dev_pop_finish};
-const AccClass ACC_STD_DEV_SAMP = {
-    .state_size = sizeof(Deviation), .add = std_dev_add, .finish = std_dev_samp_finish};
+/* {n: count, mean, m2: sum of the squared differences from it} */
+static ErrCode std_dev_save(void *state, const Acc *acc, Arena *arena, Value *ret, Error *err) {
+    (void)acc;
+    (void)err;
+    const Deviation *deviation = state;
+    DocBuilder b = doc_builder_in_arena(arena);
+    build_i64(&b, "n", (int64_t)deviation->count);
+    build_f64(&b, "mean", deviation->mean);
+    build_f64(&b, "m2", deviation->squares);
+    *ret = value_doc(doc_builder_end(&b));
+    return ERR_OK;
+}
+
+static ErrCode std_dev_merge(void *state, const Acc *acc, Value partial, AccContext *ctx,
+                             Error *err) {
+    (void)ctx;
+    TRY(acc_check_partial(acc, partial, BT_DOC, err));
+    Elem count = doc_get_lit(value_as_doc(partial), "n");
+    Elem mean = doc_get_lit(value_as_doc(partial), "mean");
+    Elem squares = doc_get_lit(value_as_doc(partial), "m2");
+    if (elem_type(count) != BT_INT64 || elem_type(mean) != BT_DOUBLE ||
+        elem_type(squares) != BT_DOUBLE)
+        return error_set(err, ERR_BAD_VALUE, "not a partial result of %s", elem_name(acc->source));
+    Deviation other = {(uint64_t)elem_i64(count), elem_as_f64(mean), elem_as_f64(squares)};
+    deviation_merge(state, &other);
+    return ERR_OK;
+}
+
+#define STD_DEV_CLASS(finish_fn)                                                                   \
+    {                                                                                              \
+        .state_size = sizeof(Deviation), .add = std_dev_add, .finish = (finish_fn),                \
+        .save = std_dev_save, .merge = std_dev_merge                                               \
+    }
+
+const AccClass ACC_STD_DEV_POP = STD_DEV_CLASS(std_dev_pop_finish);
+const AccClass ACC_STD_DEV_SAMP = STD_DEV_CLASS(std_dev_samp_finish);

@@ -188,17 +188,15 @@ static int compare_bytes(const uint8_t *a, size_t a_size, const uint8_t *b, size
 }
 
 /* Items are sorted by key, for $bottom from the end. */
-static ErrCode sorted_add(NState *s, const Acc *acc, Value value, AccContext *ctx, bool is_bottom,
-                          Error *err) {
+static ErrCode sorted_add_key(NState *s, const Acc *acc, Str key, Value value, AccContext *ctx,
+                              bool is_bottom, Error *err) {
     TRY(ensure_n(s, acc, ctx, err));
-    TRY(sort_key_make(acc->sort_by, ctx->eval->root, ctx->collator, ctx->key, err));
-    const Buffer *key = &ctx->key->key;
     uint32_t low = 0;
     uint32_t high = s->count;
     while (low < high) {
         uint32_t middle = (low + high) / 2;
         const NItem *item = &s->items[middle];
-        int order = compare_bytes(key->data, key->size, item->key, item->key_size);
+        int order = compare_bytes((const uint8_t *)key.data, key.size, item->key, item->key_size);
         /* Equal keys: $top keeps the earlier before the later, and so, read from its end, must
          * $bottom, where a later one is nearer to the end. */
         bool goes_before = is_bottom ? order >= 0 : order < 0;
@@ -210,13 +208,20 @@ static ErrCode sorted_add(NState *s, const Acc *acc, Value value, AccContext *ct
     if (low >= s->n)
         return ERR_OK;
     NItem *item = insert_item(s, low, ctx);
-    *ctx->bytes += key->size;
+    *ctx->bytes += key.size;
     *ctx->bytes -= item->key_size;
     xfree(item->key);
-    item->key = xmemdup(key->data, key->size);
-    item->key_size = (uint32_t)key->size;
+    item->key = xmemdup(key.data, key.size);
+    item->key_size = (uint32_t)key.size;
     kept_value_set(&item->value, value, ctx->bytes);
     return ERR_OK;
+}
+
+static ErrCode sorted_add(NState *s, const Acc *acc, Value value, AccContext *ctx, bool is_bottom,
+                          Error *err) {
+    TRY(sort_key_make(acc->sort_by, ctx->eval->root, ctx->collator, ctx->key, err));
+    Str key = {(const char *)ctx->key->key.data, ctx->key->key.size};
+    return sorted_add_key(s, acc, key, value, ctx, is_bottom, err);
 }
 
 static ErrCode top_add(void *state, const Acc *acc, Value value, AccContext *ctx, Error *err) {
@@ -257,6 +262,63 @@ static ErrCode one_finish(void *state, const Acc *acc, Arena *arena, Value *ret,
     return ERR_OK;
 }
 
+/* [{k: sort key, v: value; absent when missing}, ...], in the order in which adding them again
+ * gives the same: of equal keys the earlier first. */
+static ErrCode sorted_save(const NState *s, Arena *arena, bool is_bottom, Value *ret, Error *err) {
+    Buffer buf;
+    buffer_init_arena(&buf, arena, 256, VALUE_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    for (uint32_t i = 0; i < s->count; i++) {
+        const NItem *item = &s->items[is_bottom ? s->count - 1 - i : i];
+        char name[INDEX_NAME_SIZE];
+        size_t opened = build_open_doc_str(&b, index_name(i, name));
+        build_binary(&b, "k", 0, item->key, item->key_size);
+        build_value_as(&b, STR("v"), item->value.value);
+        build_close(&b, opened);
+    }
+    Doc array;
+    TRY(doc_builder_finish(&b, "partial result", &array, err));
+    *ret = value_array(array);
+    return ERR_OK;
+}
+
+static ErrCode top_save(void *state, const Acc *acc, Arena *arena, Value *ret, Error *err) {
+    (void)acc;
+    return sorted_save(state, arena, /* is_bottom= */ false, ret, err);
+}
+
+static ErrCode bottom_save(void *state, const Acc *acc, Arena *arena, Value *ret, Error *err) {
+    (void)acc;
+    return sorted_save(state, arena, /* is_bottom= */ true, ret, err);
+}
+
+static ErrCode sorted_merge(NState *s, const Acc *acc, Value partial, AccContext *ctx,
+                            bool is_bottom, Error *err) {
+    TRY(acc_check_partial(acc, partial, BT_ARRAY, err));
+    DocIter iter = doc_iter(value_as_doc(partial));
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        Elem key = elem_type(elem) == BT_DOC ? doc_get_lit(elem_doc(elem), "k") : ELEM_MISSING;
+        if (elem_type(key) != BT_BINARY)
+            return error_set(err, ERR_BAD_VALUE, "not a partial result of %s",
+                             elem_name(acc->source));
+        uint8_t subtype;
+        Str bytes = elem_binary(key, &subtype);
+        Value value = value_from_elem(doc_get_lit(elem_doc(elem), "v"));
+        TRY(sorted_add_key(s, acc, bytes, value, ctx, is_bottom, err));
+    }
+    return ERR_OK;
+}
+
+static ErrCode top_merge(void *state, const Acc *acc, Value partial, AccContext *ctx, Error *err) {
+    return sorted_merge(state, acc, partial, ctx, /* is_bottom= */ false, err);
+}
+
+static ErrCode bottom_merge(void *state, const Acc *acc, Value partial, AccContext *ctx,
+                            Error *err) {
+    return sorted_merge(state, acc, partial, ctx, /* is_bottom= */ true, err);
+}
+
 static void n_done(void *state) {
     NState *s = state;
     for (uint32_t i = 0; i < s->count; i++) {
@@ -266,17 +328,22 @@ static void n_done(void *state) {
     xfree(s->items);
 }
 
-#define N_CLASS(parse_fn, add_fn, finish_fn)                                                       \
+#define N_CLASS(add_fn)                                                                            \
     {                                                                                              \
-        .state_size = sizeof(NState), .parse = (parse_fn), .add = (add_fn), .finish = (finish_fn), \
-        .done = n_done                                                                             \
+        .state_size = sizeof(NState), .parse = parse_n_input, .add = (add_fn), .finish = n_finish, \
+        .done = n_done, .merge = acc_merge_array                                                   \
+    }
+#define SORTED_CLASS(parse_fn, finish_fn, which)                                                   \
+    {                                                                                              \
+        .state_size = sizeof(NState), .parse = (parse_fn), .add = which##_add,                     \
+        .finish = (finish_fn), .done = n_done, .save = which##_save, .merge = which##_merge        \
     }
 
-const AccClass ACC_FIRST_N = N_CLASS(parse_n_input, first_n_add, n_finish);
-const AccClass ACC_LAST_N = N_CLASS(parse_n_input, last_n_add, n_finish);
-const AccClass ACC_MIN_N = N_CLASS(parse_n_input, min_n_add, n_finish);
-const AccClass ACC_MAX_N = N_CLASS(parse_n_input, max_n_add, n_finish);
-const AccClass ACC_TOP = N_CLASS(parse_one_sorted, top_add, one_finish);
-const AccClass ACC_TOP_N = N_CLASS(parse_n_sorted, top_add, n_finish);
-const AccClass ACC_BOTTOM = N_CLASS(parse_one_sorted, bottom_add, one_finish);
-const AccClass ACC_BOTTOM_N = N_CLASS(parse_n_sorted, bottom_add, n_finish_reversed);
+const AccClass ACC_FIRST_N = N_CLASS(first_n_add);
+const AccClass ACC_LAST_N = N_CLASS(last_n_add);
+const AccClass ACC_MIN_N = N_CLASS(min_n_add);
+const AccClass ACC_MAX_N = N_CLASS(max_n_add);
+const AccClass ACC_TOP = SORTED_CLASS(parse_one_sorted, one_finish, top);
+const AccClass ACC_TOP_N = SORTED_CLASS(parse_n_sorted, n_finish, top);
+const AccClass ACC_BOTTOM = SORTED_CLASS(parse_one_sorted, one_finish, bottom);
+const AccClass ACC_BOTTOM_N = SORTED_CLASS(parse_n_sorted, n_finish_reversed, bottom);

@@ -59,13 +59,42 @@ static void numbers_done(void *state) {
     xfree(((NumbersState *)state)->values);
 }
 
-const AccClass ACC_MEDIAN = {.state_size = sizeof(NumbersState),
-                             .parse = median_parse,
-                             .add = numbers_add,
-                             .finish = numbers_finish,
-                             .done = numbers_done};
-const AccClass ACC_PERCENTILE = {.state_size = sizeof(NumbersState),
-                                 .parse = percentiles_parse,
-                                 .add = numbers_add,
-                                 .finish = numbers_finish,
-                                 .done = numbers_done};
+/* The numbers in the order of arrival, eight bytes each, as binary data. */
+static ErrCode numbers_save(void *state, const Acc *acc, Arena *arena, Value *ret, Error *err) {
+    (void)acc;
+    const NumbersState *s = state;
+    Buffer buf;
+    buffer_init_arena(&buf, arena, 256, VALUE_SIZE_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_binary(&b, "", 0, s->values, s->count * sizeof(double));
+    Doc doc;
+    TRY(doc_builder_finish(&b, "partial result", &doc, err));
+    *ret = value_from_elem(doc_get_lit(doc, ""));
+    return ERR_OK;
+}
+
+static ErrCode numbers_merge(void *state, const Acc *acc, Value partial, AccContext *ctx,
+                             Error *err) {
+    TRY(acc_check_partial(acc, partial, BT_BINARY, err));
+    enum { HEADER_SIZE = 5 }; /* size and subtype */
+    size_t size = (size_t)load_i32(partial.bytes);
+    if (partial.bytes[4] != 0 || size % sizeof(double) != 0)
+        return error_set(err, ERR_BAD_VALUE, "not a partial result of %s", elem_name(acc->source));
+    for (size_t at = 0; at < size; at += sizeof(double)) {
+        double number;
+        memcpy(&number, partial.bytes + HEADER_SIZE + at, sizeof(number));
+        TRY(numbers_add(state, acc, value_f64(number), ctx, err));
+    }
+    return ERR_OK;
+}
+
+#define NUMBERS_CLASS(parse_fn)                                                                    \
+    {                                                                                              \
+        .state_size = sizeof(NumbersState), .parse = (parse_fn), .add = numbers_add,               \
+        .finish = numbers_finish, .done = numbers_done, .save = numbers_save,                      \
+        .merge = numbers_merge                                                                     \
+    }
+
+const AccClass ACC_MEDIAN = NUMBERS_CLASS(median_parse);
+const AccClass ACC_PERCENTILE = NUMBERS_CLASS(percentiles_parse);

@@ -1,5 +1,6 @@
 /*
- * agg_bench.c - what a document costs in $group, $project, $sort and $setWindowFields.
+ * agg_bench.c - what a document costs in $group, $project, $sort and $setWindowFields, and in the
+ * parts of a pipeline over several shards.
  *
  *     agg_bench [documents]
  *
@@ -14,6 +15,7 @@
 #include "base/prng.h"
 #include "bson/json.h"
 #include "query/agg/pipeline.h"
+#include "query/agg/sorted_merge.h"
 
 enum {
     RUNS = 5,
@@ -54,7 +56,7 @@ static Doc *make_docs(uint32_t count, Buffer *buf) {
 static void measure(const char *what, const char *json, const Doc *docs, uint32_t count) {
     CLEANUP(arena_done) Arena arena = {0};
     CLEANUP(error_reset) Error err = {0};
-    AggParseContext parse_ctx = {0};
+    AggParseContext parse_ctx = {.is_internal = true};
     AggExecContext exec_ctx = {.stage_memory_bytes = (size_t)4 << 30};
     Doc wrapped;
     Pipeline *pipeline;
@@ -79,6 +81,57 @@ static void measure(const char *what, const char *json, const Doc *docs, uint32_
     }
     printf("%-34s %7.1f ns/document %9.1f ms\n", what, (double)best_us * 1000 / count,
            (double)best_us / 1000);
+}
+
+/* Documents that carry keys, as from several shards. */
+static void measure_merge(const char *what, const Doc *docs, uint32_t count) {
+    enum { SOURCES = 8 };
+    Prng prng = prng_seeded(42);
+    Buffer buf;
+    Buffer one;
+    buffer_init(&buf, BUFFER_UNBOUNDED);
+    buffer_init(&one, BUFFER_UNBOUNDED);
+    size_t *offsets = xmalloc(count * sizeof(*offsets));
+    Doc *keyed = xmalloc(count * sizeof(*keyed));
+    uint64_t number = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        Error err = {0};
+        Doc doc;
+        number = i % (count / SOURCES) == 0 ? 0 : number + prng_below(&prng, 1000);
+        uint64_t key = __builtin_bswap64(number);
+        Str bytes = {(const char *)&key, sizeof(key)};
+        invariant(sort_key_attach(docs[i], bytes, &one, &doc, &err) == ERR_OK);
+        offsets[i] = buf.size;
+        buffer_append(&buf, doc.data, doc_size(doc));
+    }
+    for (uint32_t i = 0; i < count; i++)
+        keyed[i] = (Doc){buf.data + offsets[i]};
+    int64_t best_us = INT64_MAX;
+    for (int run = 0; run < RUNS; run++) {
+        CLEANUP(error_reset) Error err = {0};
+        int64_t start_us = clock_thread_cpu_us();
+        DocArraySource arrays[SOURCES];
+        DocSource sources[SOURCES];
+        for (uint32_t i = 0; i < SOURCES; i++) {
+            arrays[i] =
+                (DocArraySource){.docs = keyed + i * (count / SOURCES), .count = count / SOURCES};
+            sources[i] = doc_array_source(&arrays[i]);
+        }
+        CLEANUP(sorted_merge_free_ptr) SortedMerge *merge = sorted_merge_new(sources, SOURCES);
+        DocSource merged = sorted_merge_source(merge);
+        for (bool found = true; found;) {
+            Doc doc;
+            invariant(merged.next(merged.arg, &found, &doc, &err) == ERR_OK);
+        }
+        int64_t took_us = clock_thread_cpu_us() - start_us;
+        best_us = took_us < best_us ? took_us : best_us;
+    }
+    printf("%-34s %7.1f ns/document %9.1f ms\n", what, (double)best_us * 1000 / count,
+           (double)best_us / 1000);
+    xfree(keyed);
+    xfree(offsets);
+    buffer_done(&one);
+    buffer_done(&buf);
 }
 
 int main(int argc, char **argv) {
@@ -130,6 +183,13 @@ int main(int argc, char **argv) {
             "{'p':[{'$setWindowFields':{'partitionBy':'$customer','sortBy':{'amount':1},"
             "'output':{'t':{'$rank':{}}}}}]}",
             docs, count);
+    measure("partials of as many groups",
+            "{'p':[{'$group':{'_id':'$_id','n':{'$sum':'$amount'},'$willBeMerged':true}}]}", docs,
+            count);
+    measure("groups of one document", "{'p':[{'$group':{'_id':'$_id','n':{'$sum':'$amount'}}}]}",
+            docs, count);
+    measure("add sort keys", "{'p':[{'$_internalAddSortKey':{'created':1}}]}", docs, count);
+    measure_merge("merge 8 sorted sources", docs, count);
     xfree(docs);
     if (argc == 1) {
         buffer_clear(&buf);

@@ -15,6 +15,37 @@
 typedef struct AggStage AggStage;
 typedef struct AggStageExec AggStageExec;
 
+/* ---- splitting; pipeline_split.c ---- */
+
+/* Where a stage runs when its input is spread over shards. */
+typedef enum AggRuns {
+    AGG_RUNS_ON_MERGER, /* always right: it sees everything in one place */
+    AGG_RUNS_ON_SHARDS, /* looks at one document at a time */
+    AGG_RUNS_SPLIT,     /* a half on either side: see `split` */
+    /* On shards if the other collection is sharded, so that each of them reads it anyway; else on
+     * the merger, which is to be where that collection is. */
+    AGG_RUNS_BY_FOREIGN,
+} AggRuns;
+
+/* An array of stages being written. */
+typedef struct StageList {
+    DocBuilder b;
+    uint32_t count;
+} StageList;
+
+typedef struct AggSplitter {
+    StageList shards;
+    StageList merge;
+    PipelineSplit *result;
+    Doc needed; /* a $project of what the merger reads; DOC_NONE: of no use */
+} AggSplitter;
+
+/* Begins {...} of the next stage; build_close ends it. */
+size_t stage_list_open(StageList *list);
+/* Adds the $project, if there is one, to the shards: by a stage's half where documents leave it
+ * whole. Sorts and limits go before it, as the layer below can take them over only there. */
+void agg_split_pick_needed(AggSplitter *splitter);
+
 typedef struct AggStageClass {
     const char *name;
     size_t exec_size; /* of the struct that begins with AggStageExec; it starts zeroed */
@@ -34,6 +65,15 @@ typedef struct AggStageClass {
     bool uses_foreign;
     bool is_sink; /* $out, $merge: last, in the outermost pipeline only */
     bool is_kept_outside_facets;
+    AggRuns runs;
+    AggMerger merger; /* which nodes the stage can run on when it is not on the shards */
+    /* AGG_RUNS_SPLIT: adds both halves. */
+    void (*split)(const AggStage *stage, AggSplitter *splitter);
+    /* AGG_RUNS_BY_FOREIGN: the other collection; an empty name: none. */
+    Str (*foreign)(const AggStage *stage, Str *ret_db);
+    /* Adds stages that mean the same to another node. NULL: the specification as given. */
+    void (*write)(const AggStage *stage, StageList *list);
+    bool is_multiplying; /* gives more than it takes: better not the last one on the shards */
     /* What else the pipeline is to say of itself when it holds sub-pipelines of its own; NULL. */
     bool (*inner_uses_foreign)(const AggStage *stage);
 } AggStageClass;
@@ -68,6 +108,7 @@ struct Pipeline {
     AggSource *source;
     const char *source_name;
     Elem source_spec;
+    bool source_runs_once;
     ExprMatchHook match_hook;
     MatchParseContext match_ctx;
 };
@@ -81,10 +122,12 @@ typedef struct AggParser {
 /* Checks the specification and adds the stage (or several) to the pipeline. */
 typedef ErrCode AggParseFn(AggParser *p, Elem spec, Error *err);
 
-#define AGG_STAGE(name, parse) AggParseFn parse;
+#define AGG_STAGE(name, parse)          AggParseFn parse;
+#define AGG_STAGE_INTERNAL(name, parse) AggParseFn parse;
 #define AGG_REFUSED(name, code, message)
 #include "query/agg/agg_stages.def"
 #undef AGG_STAGE
+#undef AGG_STAGE_INTERNAL
 #undef AGG_REFUSED
 
 /* Checks a pipeline within this one, an array of stages, and parses it. `scope` are the variables

@@ -12,13 +12,16 @@ typedef struct StageRow {
     AggParseFn *parse; /* NULL: refused */
     int code;
     const char *message; /* behind the stage's name */
+    bool is_internal;
 } StageRow;
 
 static const StageRow STAGES[] = {
-#define AGG_STAGE(name, parse)           {STR(name), parse, 0, NULL},
-#define AGG_REFUSED(name, code, message) {STR(name), NULL, code, message},
+#define AGG_STAGE(name, parse)           {STR(name), parse, 0, NULL, false},
+#define AGG_STAGE_INTERNAL(name, parse)  {STR(name), parse, 0, NULL, true},
+#define AGG_REFUSED(name, code, message) {STR(name), NULL, code, message, false},
 #include "query/agg/agg_stages.def"
 #undef AGG_STAGE
+#undef AGG_STAGE_INTERNAL
 #undef AGG_REFUSED
 };
 
@@ -43,7 +46,8 @@ ErrCode pipeline_parse(Doc stages, const AggParseContext *ctx, Arena *arena,
 
     Doc copy = doc_copy(stages, arena);
     uint32_t count = doc_count(copy);
-    if (count > PIPELINE_STAGES_MAX)
+    /* What other nodes send was checked as it was written; some stages become two. */
+    if (count > (ctx->is_internal ? PIPELINE_NESTED_STAGES_MAX : PIPELINE_STAGES_MAX))
         return error_set(err, (ErrCode)7749501, "Pipeline length must be no longer than %d stages.",
                          PIPELINE_STAGES_MAX);
     DocIter iter = doc_iter(copy);
@@ -159,6 +163,9 @@ static ErrCode parse_stage(AggParser *p, Elem elem, uint32_t index, Error *err) 
     if (row == NULL)
         return error_set(err, (ErrCode)40324, "Unrecognized pipeline stage name: '%s'",
                          elem_name(spec));
+    if (row->is_internal && !p->ctx->is_internal)
+        return error_set(err, (ErrCode)5491300, "%s is not allowed in user requests",
+                         elem_name(spec));
     if (row->parse == NULL)
         return error_set(err, (ErrCode)row->code, "%s %s", elem_name(spec), row->message);
     return row->parse(p, spec, err);
@@ -177,6 +184,7 @@ static ErrCode parse_source(AggParser *p, const AggSourceRow *row, Elem spec, ui
                          "%s must be run against a collection, not with {aggregate: 1}", row->name);
     p->pipeline->source_name = row->name;
     p->pipeline->source_spec = spec;
+    p->pipeline->source_runs_once = row->runs_once;
     return row->parse(row, spec, p->arena, &p->pipeline->source, err);
 }
 

@@ -60,6 +60,8 @@ typedef struct AggSourceRow {
     ErrCode (*parse)(const struct AggSourceRow *row, Elem spec, Arena *arena,
                      AggSource **ret_source, Error *err);
     void *arg; /* the layer's own */
+    /* Of a sharded cluster: runs on the node that is asked; else every shard tells of itself. */
+    bool runs_once;
 } AggSourceRow;
 
 /* ---- other collections ---- */
@@ -134,7 +136,8 @@ typedef struct AggParseContext {
     uint32_t source_row_count;
     bool is_collectionless; /* {aggregate: 1}: must begin with a collectionless source */
     int64_t now_ms;
-    CheckHook check; /* of $expr in $match; see AggExecContext for the rest */
+    CheckHook check;  /* of $expr in $match; see AggExecContext for the rest */
+    bool is_internal; /* from another node: may use what pipeline_split writes */
 } AggParseContext;
 
 /* `stages` is an array of documents. Fails with 40324 for unknown stages, ERR_NOT_IMPLEMENTED for
@@ -176,6 +179,39 @@ uint32_t pipeline_stage_count(const Pipeline *pipeline);
 uint32_t pipeline_stages_nested(const Pipeline *pipeline);
 /* The stages as they will run: appends one document per stage to the open array. */
 void pipeline_to_bson(const Pipeline *pipeline, DocBuilder *array);
+
+/* ---- pipelines over several shards ---- */
+
+/* Which nodes can run a merge part. */
+typedef enum AggMerger {
+    AGG_MERGER_ANY,     /* a router too */
+    AGG_MERGER_SHARD,   /* any that has data: it reads or writes collections */
+    AGG_MERGER_PRIMARY, /* the database's primary shard, which has the unsharded collections */
+} AggMerger;
+
+typedef struct AggSplitContext {
+    void *arg;
+    /* Is that collection sharded? An empty database name: that of the pipeline. NULL: none is. */
+    bool (*is_sharded)(void *arg, Str db, Str coll);
+} AggSplitContext;
+
+/* Parts are arrays of stages, for pipeline_parse with is_internal. */
+typedef struct PipelineSplit {
+    bool has_shard_part; /* else the merge part makes its documents itself */
+    Doc shards;          /* for each shard, over its documents */
+    Doc merge;           /* over what the shards give; empty: that is the result */
+    /* The shards' documents carry sort keys and are to be merged by them (sorted_merge.h), else in
+     * any order. */
+    bool is_sorted;
+    Doc sort; /* the pattern, for explain; DOC_NONE when keys are random ($sample) */
+    AggMerger merger;
+} PipelineSplit;
+
+/* Divides the pipeline into a part for the shards and one for the merger: run so, it gives what it
+ * gives over all documents in one place. To be called after pipeline_optimize, which moves filters
+ * and limits to where they serve the shards. The result is in the arena. */
+void pipeline_split(const Pipeline *pipeline, const AggSplitContext *ctx, Arena *arena,
+                    PipelineSplit *ret_split);
 
 /* ---- execution ---- */
 

@@ -1,7 +1,9 @@
 #include "query/agg/pipeline_cases_test.h"
 
+#include "base/prng.h"
 #include "base/test.h"
 #include "bson/json.h"
+#include "query/agg/split_run_test.h"
 #include "query/project/project.h"
 
 static void restore_dollars(Doc doc) {
@@ -108,6 +110,8 @@ void pipeline_run_cases(const PipelineCase *cases, size_t count) {
                       i % 2 == 1 ? "optimized " : "", c->pipeline, c->docs,
                       pipeline_test_json(actual, &arena), pipeline_test_json(expected, &arena));
         arena_done(&arena);
+        if (i % 2 == 0)
+            pipeline_check_split(c->pipeline, c->docs, &EXEC, SPLIT_ROUNDS);
     }
 }
 
@@ -125,5 +129,77 @@ void pipeline_run_error_cases(const PipelineErrorCase *cases, size_t count) {
             test_fail(__FILE__, __LINE__, "%s gives %d \"%s\"", c->pipeline, (int)rc,
                       error_message(&err));
         arena_done(&arena);
+        pipeline_check_split(c->pipeline, "[{'_id':1,'a':1,'s':'x'}]", &EXEC,
+                             SPLIT_ROUNDS_OF_FAILURES);
     }
+}
+
+static bool all_are_sharded(void *arg, Str db, Str coll) {
+    (void)arg, (void)db, (void)coll;
+    return true;
+}
+
+static void shuffle(Doc *docs, uint32_t count, Prng *prng) {
+    for (uint32_t i = count; i > 1; i--) {
+        uint32_t other = (uint32_t)prng_below(prng, i);
+        Doc doc = docs[i - 1];
+        docs[i - 1] = docs[other];
+        docs[other] = doc;
+    }
+}
+
+static void divide(SplitRun *run, Prng *prng) {
+    run->part_count = 1 + (uint32_t)prng_below(prng, SPLIT_PARTS_MAX);
+    for (uint32_t i = 0; i + 1 < run->part_count; i++) {
+        uint32_t end = (uint32_t)prng_below(prng, run->count + 1);
+        uint32_t at = i;
+        for (; at > 0 && run->ends[at - 1] > end; at--)
+            run->ends[at] = run->ends[at - 1];
+        run->ends[at] = end;
+    }
+    run->ends[run->part_count - 1] = run->count;
+}
+
+static void check_split_round(const char *stages, const char *docs_json,
+                              const AggExecContext *exec_ctx, uint64_t seed) {
+    Prng prng = prng_seeded(seed);
+    CLEANUP(arena_done) Arena arena = {0};
+    CLEANUP(error_reset) Error err = {0};
+    CLEANUP(error_reset) Error split_err = {0};
+    AggParseContext parse = {.now_ms = 1000};
+    Doc docs[PIPELINE_TEST_DOCS_MAX];
+    SplitRun run = {
+        .parse = &parse,
+        .exec = exec_ctx,
+        .split = {.is_sharded = prng_below(&prng, 2) ? all_are_sharded : NULL},
+        .is_optimized = prng_below(&prng, 2),
+        .docs = docs,
+        .count = pipeline_test_docs(docs_json, &arena, docs),
+    };
+    if (prng_below(&prng, 2))
+        shuffle(docs, run.count, &prng);
+    divide(&run, &prng);
+    Pipeline *pipeline;
+    Doc spec = pipeline_test_array(stages, &arena);
+    if (pipeline_parse(spec, &parse, &arena, &pipeline, &err) != ERR_OK)
+        return; /* of the tables of failures */
+    Doc whole = DOC_EMPTY;
+    Doc split = DOC_EMPTY;
+    ErrCode rc = split_run_whole(pipeline, &run, &arena, &whole, &err);
+    if (run.is_optimized)
+        pipeline_optimize(pipeline);
+    ErrCode split_rc = split_run(pipeline, &run, &arena, &split, &split_err);
+    double tolerance = strstr(stages, "$stdDev") != NULL ? 1e-12 : 0;
+    if (rc != split_rc || !split_results_agree(whole, split, tolerance))
+        test_fail(__FILE__, __LINE__,
+                  "%s on %s, split (seed %llu, %u parts%s)\n  gives    %d %s %s\n  expected %d %s",
+                  stages, docs_json, (unsigned long long)seed, run.part_count,
+                  run.is_optimized ? ", optimized" : "", (int)split_rc, error_message(&split_err),
+                  pipeline_test_json(split, &arena), (int)rc, pipeline_test_json(whole, &arena));
+}
+
+void pipeline_check_split(const char *stages, const char *docs_json, const AggExecContext *exec_ctx,
+                          uint32_t round_count) {
+    for (uint32_t i = 0; i < round_count; i++)
+        check_split_round(stages, docs_json, exec_ctx, test_seed() + i);
 }

@@ -1,14 +1,15 @@
 /*
  * pipeline_fuzz.c - pipelines from outside: parsing any of them is safe, running what parses is
- * safe, and the optimized pipeline gives what the plain one gives.
+ * safe, and the optimized pipeline gives what the plain one gives, and so does the split one.
  *
- * Input: one byte of form (fuzz_doc.h; some: on no collection), then a pipeline, then
- * documents.
+ * Input: one byte of form (fuzz_doc.h; some: on no collection, or with what only other nodes say),
+ * then a pipeline, then documents.
  */
 #include <stdio.h>
 
 #include "bson/json.h"
 #include "query/agg/pipeline.h"
+#include "query/agg/split_run_test.h"
 #include "query/expr/fuzz_expr.h"
 #include "query/project/project.h"
 
@@ -57,6 +58,7 @@ static const char *const STAGES[] = {
     "$unionWith",
     "$merge",
     "$out",
+    "$_internalAddSortKey",
 };
 
 static const char *const PATHS[] = {"a", "b", "_id", "a.b", "x", "b.a", "a.0"};
@@ -158,10 +160,13 @@ static void fuzz_function(FuzzInput *in, DocBuilder *b, Str name) {
 /* A document of that many fields at most, named by paths, with values as the stage could have. */
 static void fuzz_stage_fields(FuzzInput *in, DocBuilder *b, Str stage) {
     bool is_group = str_is(stage, "$group");
-    bool is_sort = str_is(stage, "$sort");
+    bool is_sort = str_is(stage, "$sort") || str_is(stage, "$_internalAddSortKey");
     if (is_group)
         fuzz_expr(in, b, STR("_id"), 2);
-    uint32_t count = fuzz_take(in) % 4;
+    uint8_t head = fuzz_take(in);
+    if (is_group && head >= 224)
+        build_bool(b, head & 16 ? "$doingMerge" : "$willBeMerged", true);
+    uint32_t count = head % 4;
     for (uint32_t i = 0; i < count; i++) {
         Str name = take_name(in, PATHS, ARRAY_LEN(PATHS));
         uint8_t choice = fuzz_take(in);
@@ -430,9 +435,39 @@ static bool is_repeatable(Doc stages) {
     return !uses_name(stages, STR("$rand")) && !uses_name(stages, STR("$sample"));
 }
 
-static void check_pipeline(FuzzInput *in, Doc stages, bool is_collectionless, Arena *arena) {
+/* Over two or three parts, by the optimized pipeline. The parts may reach a document that makes
+ * them fail, such as one behind a limit. */
+static void check_split(const Pipeline *pipeline, const AggParseContext *parse, const Doc *docs,
+                        uint32_t count, Doc stages, Doc expected, Arena *arena) {
     Error err = {0};
-    AggParseContext ctx = {.is_collectionless = is_collectionless};
+    int left = 2000;
+    AggExecContext exec = {.check = {count_down, &left}, .stage_memory_bytes = 1 << 20};
+    SplitRun run = {
+        .parse = parse,
+        .exec = &exec,
+        .docs = docs,
+        .count = count,
+        .part_count = 2 + count % 2,
+        .ends = {count / 3, count - count % 2 * (count / 4), count},
+    };
+    Doc results;
+    ErrCode rc = split_run(pipeline, &run, arena, &results, &err);
+    /* Deviations are rounded otherwise. */
+    bool is_comparable = rc == ERR_OK && is_repeatable(stages) &&
+                         !uses_name(stages, STR("$stdDevPop")) &&
+                         !uses_name(stages, STR("$stdDevSamp"));
+    if (is_comparable && !doc_equal_bytes(results, expected)) {
+        fprintf(stderr, "%s\n  whole %s\n  split %s\n", shell_text_of_doc(stages, arena),
+                shell_text_of_doc(expected, arena), shell_text_of_doc(results, arena));
+        invariant(false);
+    }
+    error_reset(&err);
+}
+
+static void check_pipeline(FuzzInput *in, Doc stages, bool is_collectionless, bool is_internal,
+                           Arena *arena) {
+    Error err = {0};
+    AggParseContext ctx = {.is_collectionless = is_collectionless, .is_internal = is_internal};
     Pipeline *plain;
     Pipeline *optimized;
     ErrCode rc = pipeline_parse(stages, &ctx, arena, &plain, &err);
@@ -486,6 +521,8 @@ static void check_pipeline(FuzzInput *in, Doc stages, bool is_collectionless, Ar
         /* An expression of $match may be moved before a filter that spared it a bad document. */
         invariant(optimized_rc == ERR_OK || optimized_rc == ERR_INTERRUPTED ||
                   !is_repeatable(stages) || uses_name(stages, STR("$expr")));
+        if (!is_internal) /* else it is a part already */
+            check_split(optimized, &ctx, docs, count, stages, plain_results, arena);
         rc = doc_validate(plain_results.data, doc_size(plain_results), 1000, VALIDATE_BASIC, &err);
         invariant(rc == ERR_OK || rc == ERR_OVERFLOW);
         error_reset(&err);
@@ -497,12 +534,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     FuzzInput in = {data + 1, data + size, PATHS, ARRAY_LEN(PATHS)};
     bool is_collectionless = data[0] % 8 == 2;
+    bool is_internal = data[0] % 8 == 3;
     Arena arena;
     arena_init(&arena, 0);
     Doc stages;
     if (data[0] == 0) {
         if (fuzz_next_doc(&in, /* is_raw= */ true, &arena, &stages))
-            check_pipeline(&in, stages, is_collectionless, &arena);
+            check_pipeline(&in, stages, is_collectionless, is_internal, &arena);
     } else {
         Buffer buf;
         buffer_init_arena(&buf, &arena, 256, BUFFER_UNBOUNDED);
@@ -515,7 +553,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
         stages = doc_builder_end(&b);
         if (!buf.overflowed)
-            check_pipeline(&in, stages, is_collectionless, &arena);
+            check_pipeline(&in, stages, is_collectionless, is_internal, &arena);
     }
     arena_done(&arena);
     return 0;

@@ -271,8 +271,8 @@ static ErrCode test_source_parse(const AggSourceRow *row, Elem spec, Arena *aren
 
 TEST(sources_of_the_layer_above_must_be_first) {
     static const AggSourceRow ROWS[] = {
-        {"$indexStats", false, test_source_parse, NULL},
-        {"$currentOp", true, test_source_parse, NULL},
+        {"$indexStats", false, test_source_parse, NULL, false},
+        {"$currentOp", true, test_source_parse, NULL, false},
     };
     static const struct {
         const char *pipeline;

@@ -59,6 +59,7 @@ static const AggStageClass BUCKET_AUTO = {
     .exec_done = bucket_done,
     .next = bucket_next,
     .add_paths = bucket_add_paths,
+    .runs = AGG_RUNS_ON_MERGER,
 };
 
 ErrCode parse_bucket_auto(AggParser *p, Elem spec, Error *err) {

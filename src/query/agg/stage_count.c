@@ -18,6 +18,7 @@ static ErrCode count_init(AggStageExec *base, Error *err);
 static void count_done(AggStageExec *base);
 static ErrCode count_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
 static bool count_add_paths(const AggStage *base, PathSet *set);
+static void count_split(const AggStage *base, AggSplitter *splitter);
 
 static const AggStageClass COUNT = {
     .name = "$count",
@@ -26,6 +27,8 @@ static const AggStageClass COUNT = {
     .exec_done = count_done,
     .next = count_next,
     .add_paths = count_add_paths,
+    .runs = AGG_RUNS_SPLIT,
+    .split = count_split,
 };
 
 ErrCode parse_count(AggParser *p, Elem spec, Error *err) {
@@ -81,4 +84,31 @@ static bool count_add_paths(const AggStage *base, PathSet *set) {
     (void)base;
     (void)set;
     return true;
+}
+
+/* {$count: "n"}; then {$group: {_id: null, n: {$sum: "$n"}}} and {$replaceRoot: {newRoot: {<name>:
+ * "$n"}}}: a sum of integers has the types of a count. */
+static void count_split(const AggStage *base, AggSplitter *splitter) {
+    DocBuilder *b = &splitter->shards.b;
+    size_t opened = stage_list_open(&splitter->shards);
+    build_cstr(b, "$count", "n");
+    build_close(b, opened);
+
+    b = &splitter->merge.b;
+    opened = stage_list_open(&splitter->merge);
+    size_t group = build_open_doc(b, "$group");
+    build_null(b, "_id");
+    size_t sum = build_open_doc(b, "n");
+    build_cstr(b, "$sum", "$n");
+    build_close(b, sum);
+    build_close(b, group);
+    build_close(b, opened);
+
+    opened = stage_list_open(&splitter->merge);
+    size_t replace = build_open_doc(b, "$replaceRoot");
+    size_t root = build_open_doc(b, "newRoot");
+    build_str(b, ((const CountNameStage *)base)->name.data, STR("$n"));
+    build_close(b, root);
+    build_close(b, replace);
+    build_close(b, opened);
 }

@@ -76,6 +76,7 @@ static const AggStageClass DENSIFY = {
     .exec_init = densify_init,
     .exec_done = densify_done,
     .next = densify_next,
+    .runs = AGG_RUNS_ON_MERGER,
 };
 
 /* ---- parsing ---- */

@@ -38,6 +38,7 @@ ErrCode parse_documents(AggParser *p, Elem spec, Error *err) {
     pipeline->source = &source->base;
     pipeline->source_name = "$documents";
     pipeline->source_spec = spec;
+    pipeline->source_runs_once = true;
     return ERR_OK;
 }
 

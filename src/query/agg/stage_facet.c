@@ -67,6 +67,7 @@ static const AggStageClass FACET = {
     .add_paths = facet_add_paths,
     .is_kept_outside_facets = true,
     .inner_uses_foreign = facet_uses_foreign,
+    .runs = AGG_RUNS_ON_MERGER,
 };
 
 ErrCode parse_facet(AggParser *p, Elem spec, Error *err) {

@@ -43,6 +43,7 @@ static void graph_done(AggStageExec *base);
 static ErrCode graph_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
 static bool graph_add_paths(const AggStage *base, PathSet *set);
 static bool graph_preserves_path(const AggStage *base, Str dotted);
+static Str graph_foreign(const AggStage *base, Str *ret_db);
 static ErrCode search(GraphExec *exec, Error *err);
 
 static const AggStageClass GRAPH_LOOKUP = {
@@ -55,6 +56,8 @@ static const AggStageClass GRAPH_LOOKUP = {
     .preserves_path = graph_preserves_path,
     .is_one_to_one = true,
     .uses_foreign = true,
+    .runs = AGG_RUNS_BY_FOREIGN,
+    .foreign = graph_foreign,
 };
 
 static ErrCode parse_depth_max(AggParser *p, Elem elem, int64_t *ret_depth, Error *err) {
@@ -197,6 +200,11 @@ static ErrCode graph_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Err
 static bool graph_add_paths(const AggStage *base, PathSet *set) {
     expr_add_paths(((const GraphStage *)base)->start_with, set);
     return false;
+}
+
+static Str graph_foreign(const AggStage *base, Str *ret_db) {
+    *ret_db = STR("");
+    return ((const GraphStage *)base)->from;
 }
 
 static bool graph_preserves_path(const AggStage *base, Str dotted) {

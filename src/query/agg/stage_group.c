@@ -38,7 +38,9 @@ typedef struct GroupStage {
     AggStage base;
     Expr *id;
     AccSet accs;
-    PathSet needed; /* of a document */
+    PathSet needed;  /* of a document */
+    bool is_partial; /* $willBeMerged: gives partials */
+    bool is_merging; /* $doingMerge: takes partials */
 } GroupStage;
 
 /* States follow, aligned. */
@@ -96,6 +98,8 @@ static void group_done(AggStageExec *base);
 static ErrCode group_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
 static void group_stats(const AggStageExec *base, DocBuilder *b);
 static bool group_add_paths(const AggStage *base, PathSet *set);
+static void group_split(const AggStage *base, AggSplitter *splitter);
+static ErrCode parse_options(GroupStage *stage, Error *err);
 static ErrCode fill(GroupExec *exec, Error *err);
 static ErrCode add_document(GroupExec *exec, Doc doc, Error *err);
 static Group *find_slot(const GroupExec *exec, Value id, uint64_t hash, size_t *ret_slot);
@@ -118,6 +122,8 @@ const AggStageClass AGG_GROUP = {
     .next = group_next,
     .stats = group_stats,
     .add_paths = group_add_paths,
+    .runs = AGG_RUNS_SPLIT,
+    .split = group_split,
 };
 
 static inline void *states_of(Group *group) {
@@ -137,13 +143,36 @@ static uint32_t partition_of(uint64_t hash, uint32_t level) {
     return (uint32_t)(hash >> (64 - PARTITION_BITS * (level + 1))) & (PARTITION_COUNT - 1);
 }
 
+static bool is_option(Elem elem) {
+    return elem_name_is(elem, STR("$willBeMerged")) || elem_name_is(elem, STR("$doingMerge"));
+}
+
+static ErrCode parse_options(GroupStage *stage, Error *err) {
+    DocIter iter = doc_iter(elem_doc(stage->base.spec));
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        if (!is_option(elem))
+            continue;
+        if (elem_type(elem) != BT_BOOL || !elem_bool(elem))
+            return error_set(err, (ErrCode)17030, "%s should be true if present", elem_name(elem));
+        if (elem_name_is(elem, STR("$doingMerge")))
+            stage->is_merging = true;
+        else
+            stage->is_partial = true;
+    }
+    return ERR_OK;
+}
+
 ErrCode parse_group(AggParser *p, Elem spec, Error *err) {
     if (elem_type(spec) != BT_DOC)
         return error_set(err, (ErrCode)15947, "a group's fields must be specified in an object");
     GroupStage *stage = agg_add_stage(p, &AGG_GROUP, sizeof(*stage), spec);
     acc_set_init(&stage->accs, doc_count(elem_doc(spec)), p->arena);
+    if (p->ctx->is_internal)
+        TRY(parse_options(stage, err));
     DocIter iter = doc_iter(elem_doc(spec));
     for (Elem elem; doc_iter_next(&iter, &elem);) {
+        if (p->ctx->is_internal && is_option(elem))
+            continue;
         if (!elem_name_is(elem, STR("_id"))) {
             TRY(acc_set_parse(&stage->accs, elem, &p->ctx->expr, p->arena, err));
             continue;
@@ -154,6 +183,12 @@ ErrCode parse_group(AggParser *p, Elem spec, Error *err) {
     }
     if (stage->id == NULL)
         return error_set(err, (ErrCode)15955, "a group specification must include an _id");
+    if (stage->is_merging) { /* it was evaluated for the partials */
+        DocBuilder b = doc_builder_in_arena(p->arena);
+        build_cstr(&b, "_id", "$_id");
+        Elem id = doc_get_lit(doc_builder_end(&b), "_id");
+        TRY(expr_parse(id, &p->ctx->expr, p->arena, &stage->id, err));
+    }
     stage->needed = path_set(p->arena);
     group_add_paths(&stage->base, &stage->needed);
     return ERR_OK;
@@ -252,9 +287,28 @@ static void group_stats(const AggStageExec *base, DocBuilder *b) {
 
 static bool group_add_paths(const AggStage *base, PathSet *set) {
     const GroupStage *stage = (const GroupStage *)base;
+    if (stage->is_merging) {
+        path_set_add_all(set);
+        return true;
+    }
     expr_add_paths(stage->id, set);
     acc_set_add_paths(&stage->accs, set);
     return true;
+}
+
+static void add_half(const GroupStage *stage, const char *option, StageList *list) {
+    size_t opened = stage_list_open(list);
+    size_t group = build_open_doc(&list->b, "$group");
+    build_all(&list->b, elem_doc(stage->base.spec));
+    build_bool(&list->b, option, true);
+    build_close(&list->b, group);
+    build_close(&list->b, opened);
+}
+
+static void group_split(const AggStage *base, AggSplitter *splitter) {
+    const GroupStage *stage = (const GroupStage *)base;
+    add_half(stage, "$willBeMerged", &splitter->shards);
+    add_half(stage, "$doingMerge", &splitter->merge);
 }
 
 /* ---- filling a table ---- */
@@ -310,7 +364,10 @@ static ErrCode add_document(GroupExec *exec, Doc doc, Error *err) {
     if (group == NULL)
         group = add_group(exec, id, hash, slot);
     exec->acc_ctx.group_id = group->id;
-    TRY(acc_states_add(&stage->accs, states_of(group), &exec->acc_ctx, err));
+    if (UNLIKELY(stage->is_merging))
+        TRY(acc_states_merge(&stage->accs, states_of(group), doc, &exec->acc_ctx, err));
+    else
+        TRY(acc_states_add(&stage->accs, states_of(group), &exec->acc_ctx, err));
     size_t used =
         arena_used(&table->arena) + table->slot_count * sizeof(*table->slots) + table->state_bytes;
     if (UNLIKELY(used > table->budget) && !table->is_closed)
@@ -509,7 +566,10 @@ static ErrCode emit(GroupExec *exec, Group *group, Doc *ret_doc, Error *err) {
     DocBuilder b;
     doc_builder_init(&b, &exec->out);
     build_value_as(&b, STR("_id"), group->id);
-    TRY(acc_states_build(&stage->accs, states_of(group), &exec->base.scratch, &b, err));
+    if (stage->is_partial)
+        TRY(acc_states_save(&stage->accs, states_of(group), &exec->base.scratch, &b, err));
+    else
+        TRY(acc_states_build(&stage->accs, states_of(group), &exec->base.scratch, &b, err));
     exec->table->groups.first = group->next;
     acc_states_done(&stage->accs, states_of(group));
     return doc_builder_finish(&b, "group", ret_doc, err);

@@ -11,6 +11,8 @@ static ErrCode parse_whole_number(AggParser *p, Elem spec, int code, int64_t *re
 static ErrCode limit_next(AggStageExec *exec, bool *ret_found, Doc *ret_doc, Error *err);
 static ErrCode skip_next(AggStageExec *exec, bool *ret_found, Doc *ret_doc, Error *err);
 static void count_to_bson(const AggStage *stage, DocBuilder *b);
+static void count_write(const AggStage *stage, StageList *list);
+static void limit_split(const AggStage *stage, AggSplitter *splitter);
 
 const AggStageClass AGG_LIMIT = {
     .name = "$limit",
@@ -18,6 +20,9 @@ const AggStageClass AGG_LIMIT = {
     .next = limit_next,
     .to_bson = count_to_bson,
     .add_paths = agg_reads_nothing,
+    .runs = AGG_RUNS_SPLIT,
+    .split = limit_split,
+    .write = count_write,
 };
 
 const AggStageClass AGG_SKIP = {
@@ -26,6 +31,8 @@ const AggStageClass AGG_SKIP = {
     .next = skip_next,
     .to_bson = count_to_bson,
     .add_paths = agg_reads_nothing,
+    .runs = AGG_RUNS_ON_MERGER, /* which knows how many there are before */
+    .write = count_write,
 };
 
 ErrCode parse_limit(AggParser *p, Elem spec, Error *err) {
@@ -82,4 +89,17 @@ static ErrCode skip_next(AggStageExec *exec, bool *ret_found, Doc *ret_doc, Erro
 
 static void count_to_bson(const AggStage *stage, DocBuilder *b) {
     build_i64(b, stage->class->name, ((const CountStage *)stage)->count);
+}
+
+static void count_write(const AggStage *stage, StageList *list) {
+    size_t opened = stage_list_open(list);
+    count_to_bson(stage, &list->b);
+    build_close(&list->b, opened);
+}
+
+/* No shard needs to send more than all of them together may. */
+static void limit_split(const AggStage *stage, AggSplitter *splitter) {
+    count_write(stage, &splitter->shards);
+    agg_split_pick_needed(splitter);
+    count_write(stage, &splitter->merge);
 }

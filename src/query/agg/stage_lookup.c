@@ -36,6 +36,8 @@ static ErrCode lookup_init(AggStageExec *base, Error *err);
 static void lookup_done(AggStageExec *base);
 static ErrCode lookup_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
 static void lookup_to_bson(const AggStage *base, DocBuilder *b);
+static Str lookup_foreign(const AggStage *base, Str *ret_db);
+static void lookup_write(const AggStage *base, StageList *list);
 static bool lookup_add_paths(const AggStage *base, PathSet *set);
 static bool lookup_preserves_path(const AggStage *base, Str dotted);
 static ErrCode open_foreign(LookupExec *exec, Doc doc, Error *err);
@@ -55,6 +57,9 @@ const AggStageClass AGG_LOOKUP = {
     .preserves_path = lookup_preserves_path,
     .is_one_to_one = true, /* unless it unwinds; the optimizer knows */
     .uses_foreign = true,
+    .runs = AGG_RUNS_BY_FOREIGN,
+    .foreign = lookup_foreign,
+    .write = lookup_write,
 };
 
 ErrCode parse_lookup(AggParser *p, Elem spec, Error *err) {
@@ -200,13 +205,23 @@ static ErrCode lookup_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Er
     return emit_array(exec, doc, ret_doc, err);
 }
 
-static void lookup_to_bson(const AggStage *base, DocBuilder *b) {
-    const LookupStage *stage = (const LookupStage *)base;
-    size_t opened = build_open_doc(b, "$lookup");
-    DocIter iter = doc_iter(elem_doc(base->spec));
+static void build_arguments(const LookupStage *stage, DocBuilder *b) {
+    DocIter iter = doc_iter(elem_doc(stage->base.spec));
     for (Elem elem; doc_iter_next(&iter, &elem);)
         if (!elem_name_is(elem, STR("pipeline")))
             build_elem(b, elem);
+}
+
+static void build_pipeline(const LookupStage *stage, DocBuilder *b) {
+    bool has_pipeline = elem_is_present(doc_get_lit(elem_doc(stage->base.spec), "pipeline"));
+    if (has_pipeline || !doc_is_empty(stage->pipeline))
+        build_array(b, "pipeline", stage->pipeline);
+}
+
+static void lookup_to_bson(const AggStage *base, DocBuilder *b) {
+    const LookupStage *stage = (const LookupStage *)base;
+    size_t opened = build_open_doc(b, "$lookup");
+    build_arguments(stage, b);
     if (stage->unwind != NULL) {
         size_t unwinding = build_open_doc(b, "unwinding");
         build_bool(b, "preserveNullAndEmptyArrays", stage->unwind->preserves_empty);
@@ -214,10 +229,28 @@ static void lookup_to_bson(const AggStage *base, DocBuilder *b) {
             build_str(b, "includeArrayIndex", stage->unwind->index_path.dotted);
         build_close(b, unwinding);
     }
-    bool has_pipeline = elem_is_present(doc_get_lit(elem_doc(base->spec), "pipeline"));
-    if (has_pipeline || !doc_is_empty(stage->pipeline))
-        build_array(b, "pipeline", stage->pipeline);
+    build_pipeline(stage, b);
     build_close(b, opened);
+}
+
+static Str lookup_foreign(const AggStage *base, Str *ret_db) {
+    *ret_db = STR("");
+    return ((const LookupStage *)base)->from;
+}
+
+static void lookup_write(const AggStage *base, StageList *list) {
+    const LookupStage *stage = (const LookupStage *)base;
+    size_t opened = stage_list_open(list);
+    size_t lookup = build_open_doc(&list->b, "$lookup");
+    build_arguments(stage, &list->b);
+    build_pipeline(stage, &list->b);
+    build_close(&list->b, lookup);
+    build_close(&list->b, opened);
+    if (stage->unwind == NULL)
+        return;
+    opened = stage_list_open(list);
+    build_elem(&list->b, stage->unwind->base.spec);
+    build_close(&list->b, opened);
 }
 
 static bool lookup_add_paths(const AggStage *base, PathSet *set) {

@@ -5,6 +5,7 @@
 
 static ErrCode match_next(AggStageExec *exec, bool *ret_found, Doc *ret_doc, Error *err);
 static void match_to_stage_bson(const AggStage *stage, DocBuilder *b);
+static void match_write(const AggStage *stage, StageList *list);
 static bool match_add_paths(const AggStage *stage, PathSet *set);
 
 const AggStageClass AGG_MATCH = {
@@ -14,6 +15,8 @@ const AggStageClass AGG_MATCH = {
     .to_bson = match_to_stage_bson,
     .add_paths = match_add_paths,
     .preserves_path = agg_preserves_all,
+    .runs = AGG_RUNS_ON_SHARDS,
+    .write = match_write,
 };
 
 ErrCode parse_match(AggParser *p, Elem spec, Error *err) {
@@ -47,6 +50,17 @@ static void match_to_stage_bson(const AggStage *base, DocBuilder *b) {
     size_t opened = build_open_doc(b, "$match");
     match_to_bson(stage->match, b);
     build_close(b, opened);
+}
+
+/* The form for explain can be parsed again; what was written is preferred all the same. */
+static void match_write(const AggStage *base, StageList *list) {
+    const MatchStage *stage = (const MatchStage *)base;
+    size_t opened = stage_list_open(list);
+    if (doc_is_present(stage->filter))
+        build_doc(&list->b, "$match", stage->filter);
+    else
+        match_to_stage_bson(base, &list->b);
+    build_close(&list->b, opened);
 }
 
 static void add_match_paths(const MatchExpr *match, PathSet *set) {

@@ -25,6 +25,7 @@ const AggStageClass AGG_PROJECT = {
     .add_paths = project_stage_add_paths,
     .preserves_path = project_stage_preserves_path,
     .is_one_to_one = true,
+    .runs = AGG_RUNS_ON_SHARDS,
 };
 
 ErrCode parse_project(AggParser *p, Elem spec, Error *err) {

@@ -17,6 +17,7 @@ static const AggStageClass REPLACE_ROOT = {
     .next = replace_root_next,
     .add_paths = replace_root_add_paths,
     .is_one_to_one = true,
+    .runs = AGG_RUNS_ON_SHARDS,
 };
 
 static ErrCode add_replace_root(AggParser *p, Elem spec, Elem new_root, Error *err) {

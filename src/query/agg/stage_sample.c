@@ -5,10 +5,12 @@
  * and so it is done by one.
  */
 #include "query/agg/agg_internal.h"
+#include "query/agg/sorted_merge.h"
 
 typedef struct SampleStage {
     AggStage base;
     int64_t size;
+    bool is_partial;     /* $willBeMerged: documents carry their random numbers as sort keys */
     SortPattern pattern; /* without parts: keys are made here */
 } SampleStage;
 
@@ -16,11 +18,13 @@ typedef struct SampleExec {
     AggStageExec base;
     Sorter *sorter;
     bool is_filled;
+    Buffer with_key;
 } SampleExec;
 
 static ErrCode sample_init(AggStageExec *base, Error *err);
 static void sample_done(AggStageExec *base);
 static ErrCode sample_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
+static void sample_split(const AggStage *base, AggSplitter *splitter);
 
 static const AggStageClass SAMPLE = {
     .name = "$sample",
@@ -29,14 +33,21 @@ static const AggStageClass SAMPLE = {
     .exec_done = sample_done,
     .next = sample_next,
     .add_paths = agg_reads_nothing,
+    .runs = AGG_RUNS_SPLIT,
+    .split = sample_split,
 };
 
 ErrCode parse_sample(AggParser *p, Elem spec, Error *err) {
     if (elem_type(spec) != BT_DOC)
         return error_set(err, (ErrCode)28745, "the $sample stage specification must be an object");
     int64_t size = -1;
+    bool is_partial = false;
     DocIter iter = doc_iter(elem_doc(spec));
     for (Elem elem; doc_iter_next(&iter, &elem);) {
+        if (p->ctx->is_internal && elem_name_is(elem, STR("$willBeMerged"))) {
+            is_partial = elem_is_truthy(elem);
+            continue;
+        }
         if (!elem_name_is(elem, STR("size")))
             return error_set(err, (ErrCode)28748, "unrecognized option to $sample: %s",
                              elem_name(elem));
@@ -51,6 +62,7 @@ ErrCode parse_sample(AggParser *p, Elem spec, Error *err) {
         return error_set(err, (ErrCode)28749, "$sample stage must specify a size");
     SampleStage *stage = agg_add_stage(p, &SAMPLE, sizeof(*stage), spec);
     stage->size = size;
+    stage->is_partial = is_partial;
     return ERR_OK;
 }
 
@@ -63,12 +75,16 @@ static ErrCode sample_init(AggStageExec *base, Error *err) {
         .memory_bytes = agg_memory_bytes_max(base),
         .spill = base->ctx->allow_disk_use ? base->ctx->spill : NULL,
     };
-    ((SampleExec *)base)->sorter = sorter_new(&options);
+    SampleExec *exec = (SampleExec *)base;
+    exec->sorter = sorter_new(&options);
+    buffer_init(&exec->with_key, VALUE_SIZE_MAX);
     return ERR_OK;
 }
 
 static void sample_done(AggStageExec *base) {
-    sorter_free(((SampleExec *)base)->sorter);
+    SampleExec *exec = (SampleExec *)base;
+    sorter_free(exec->sorter);
+    buffer_done(&exec->with_key);
 }
 
 static ErrCode sample_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err) {
@@ -79,6 +95,10 @@ static ErrCode sample_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Er
         TRY(agg_pull(base, &found, &doc, err));
         if (found) {
             uint64_t key = prng_u64(&base->prng);
+            if (((const SampleStage *)base->stage)->is_partial) {
+                Str bytes = {(const char *)&key, sizeof(key)};
+                TRY(sort_key_attach(doc, bytes, &exec->with_key, &doc, err));
+            }
             TRY(sorter_add_with_key(exec->sorter, (const uint8_t *)&key, sizeof(key), doc, err));
         } else {
             TRY(sorter_finish(exec->sorter, err));
@@ -86,4 +106,20 @@ static ErrCode sample_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Er
         }
     }
     return sorter_next(exec->sorter, ret_found, ret_doc, err);
+}
+
+/* The lowest of the random numbers of all shards stay, as they would in one place. */
+static void sample_split(const AggStage *base, AggSplitter *splitter) {
+    const SampleStage *stage = (const SampleStage *)base;
+    agg_split_pick_needed(splitter); /* behind it they have keys */
+    size_t opened = stage_list_open(&splitter->shards);
+    size_t sample = build_open_doc(&splitter->shards.b, "$sample");
+    build_i64(&splitter->shards.b, "size", stage->size);
+    build_bool(&splitter->shards.b, "$willBeMerged", true);
+    build_close(&splitter->shards.b, sample);
+    build_close(&splitter->shards.b, opened);
+    opened = stage_list_open(&splitter->merge);
+    build_i64(&splitter->merge.b, "$limit", stage->size);
+    build_close(&splitter->merge.b, opened);
+    splitter->result->is_sorted = true;
 }

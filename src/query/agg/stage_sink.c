@@ -21,6 +21,7 @@ static ErrCode parse_on(AggParser *p, Elem elem, AggSinkSpec *sink, Error *err);
 static ErrCode parse_modes(Elem matched, Elem not_matched, AggSinkSpec *sink, Error *err);
 static ErrCode parse_update_pipeline(AggParser *p, Elem let, Doc stages, SinkStage *stage,
                                      Error *err);
+static Str merge_foreign(const AggStage *base, Str *ret_db);
 static void sink_done(AggStageExec *base);
 static ErrCode sink_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
 
@@ -31,6 +32,8 @@ static const AggStageClass OUT = {
     .next = sink_next,
     .uses_foreign = true,
     .is_sink = true,
+    .runs = AGG_RUNS_ON_MERGER,
+    .merger = AGG_MERGER_PRIMARY,
 };
 
 static const AggStageClass MERGE = {
@@ -40,6 +43,8 @@ static const AggStageClass MERGE = {
     .next = sink_next,
     .uses_foreign = true,
     .is_sink = true,
+    .runs = AGG_RUNS_BY_FOREIGN,
+    .foreign = merge_foreign,
 };
 
 ErrCode parse_out(AggParser *p, Elem spec, Error *err) {
@@ -246,6 +251,12 @@ static ErrCode parse_update_pipeline(AggParser *p, Elem let, Doc stages, SinkSta
     Pipeline *checked;
     TRY(agg_parse_sub(p, stages, &sub, &checked, err));
     return pipeline_check_for_update(checked, err);
+}
+
+static Str merge_foreign(const AggStage *base, Str *ret_db) {
+    const SinkStage *stage = (const SinkStage *)base;
+    *ret_db = stage->sink.db;
+    return stage->sink.coll;
 }
 
 static void sink_done(AggStageExec *base) {

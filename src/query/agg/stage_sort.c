@@ -15,6 +15,8 @@ static ErrCode sort_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Erro
 static void sort_to_bson(const AggStage *base, DocBuilder *b);
 static void sort_stats(const AggStageExec *base, DocBuilder *b);
 static bool sort_add_paths(const AggStage *base, PathSet *set);
+static void sort_split(const AggStage *base, AggSplitter *splitter);
+static void sort_write(const AggStage *base, StageList *list);
 
 const AggStageClass AGG_SORT = {
     .name = "$sort",
@@ -26,6 +28,9 @@ const AggStageClass AGG_SORT = {
     .stats = sort_stats,
     .add_paths = sort_add_paths,
     .preserves_path = agg_preserves_all,
+    .runs = AGG_RUNS_SPLIT,
+    .split = sort_split,
+    .write = sort_write,
 };
 
 ErrCode parse_sort(AggParser *p, Elem spec, Error *err) {
@@ -86,6 +91,37 @@ static bool sort_add_paths(const AggStage *base, PathSet *set) {
     for (uint32_t i = 0; i < stage->pattern->count; i++)
         path_set_add(set, stage->pattern->parts[i].path.dotted);
     return false;
+}
+
+static void write_doc(StageList *list, const char *name, Doc doc) {
+    size_t opened = stage_list_open(list);
+    build_doc(&list->b, name, doc);
+    build_close(&list->b, opened);
+}
+
+static void write_limit(const SortStage *stage, StageList *list) {
+    if (stage->limit == 0)
+        return;
+    size_t opened = stage_list_open(list);
+    build_i64(&list->b, "$limit", stage->limit);
+    build_close(&list->b, opened);
+}
+
+static void sort_write(const AggStage *base, StageList *list) {
+    const SortStage *stage = (const SortStage *)base;
+    write_doc(list, "$sort", stage->pattern->spec);
+    write_limit(stage, list);
+}
+
+/* Sorted streams and a merge of them. The first n of all are among the first n of each. */
+static void sort_split(const AggStage *base, AggSplitter *splitter) {
+    const SortStage *stage = (const SortStage *)base;
+    sort_write(base, &splitter->shards);
+    agg_split_pick_needed(splitter);
+    write_doc(&splitter->shards, "$_internalAddSortKey", stage->pattern->spec);
+    write_limit(stage, &splitter->merge);
+    splitter->result->is_sorted = true;
+    splitter->result->sort = stage->pattern->spec;
 }
 
 static void sort_stats(const AggStageExec *base, DocBuilder *b) {

@@ -14,6 +14,7 @@ typedef struct UnionExec {
 static ErrCode union_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
 static void union_done(AggStageExec *base);
 static void union_to_bson(const AggStage *base, DocBuilder *b);
+static void union_write(const AggStage *base, StageList *list);
 
 const AggStageClass AGG_UNION_WITH = {
     .name = "$unionWith",
@@ -22,6 +23,9 @@ const AggStageClass AGG_UNION_WITH = {
     .next = union_next,
     .to_bson = union_to_bson,
     .uses_foreign = true,
+    .runs = AGG_RUNS_ON_MERGER, /* or the other documents would come once per shard */
+    .merger = AGG_MERGER_SHARD,
+    .write = union_write,
 };
 
 static ErrCode parse_options(Doc options, UnionStage *stage, Error *err) {
@@ -121,4 +125,10 @@ static void union_to_bson(const AggStage *base, DocBuilder *b) {
         build_str(b, "coll", stage->coll);
     build_array(b, "pipeline", stage->pipeline);
     build_close(b, opened);
+}
+
+static void union_write(const AggStage *base, StageList *list) {
+    size_t opened = stage_list_open(list);
+    union_to_bson(base, &list->b);
+    build_close(&list->b, opened);
 }

@@ -33,6 +33,8 @@ const AggStageClass AGG_UNWIND = {
     .next = unwind_next,
     .add_paths = unwind_add_paths,
     .preserves_path = unwind_preserves_path,
+    .is_multiplying = true,
+    .runs = AGG_RUNS_ON_SHARDS,
 };
 
 ErrCode parse_unwind(AggParser *p, Elem spec, Error *err) {

@@ -78,6 +78,7 @@ static const AggStageClass SET_WINDOW_FIELDS = {
     .exec_init = window_init,
     .exec_done = window_done,
     .next = window_next,
+    .runs = AGG_RUNS_ON_MERGER,
 };
 
 /* ---- parsing ---- */

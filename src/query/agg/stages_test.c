@@ -243,6 +243,8 @@ TEST(other_collections_are_joined_and_appended) {
                       is_optimized ? "optimized " : "", c->pipeline, (int)rc, error_message(&err),
                       pipeline_test_json(actual, &arena));
         arena_done(&arena);
+        if (!is_optimized)
+            pipeline_check_split(c->pipeline, c->docs, &FAKE_EXEC, SPLIT_ROUNDS);
     }
 }
 
