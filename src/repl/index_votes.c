@@ -421,15 +421,18 @@ static void remove_entry(OpCtx *op, const Uuid *build) {
     op->is_uninterruptible = true;
     int64_t matched;
     if (modify(op, build, DOC_NONE, /* is_upsert= */ false, &matched, &err) != ERR_OK)
-        LOG_DEBUG(LOG_REPL, 7300241, "Could not remove the votes on an index build",
-                  LOG_STR("error", error_message(&err)));
+        LOG_WARN(LOG_REPL, 7300241,
+                 "Could not remove the votes on an index build; the next primary will",
+                 LOG_STR("error", error_message(&err)));
     op->is_uninterruptible = was_uninterruptible;
 }
 
 static void ended(void *arg, OpCtx *op, const Uuid *build) {
     Repl *repl = arg;
     forget_vote(repl->index_votes, build);
-    if (repl_is_writable(repl))
+    /* From the first write of a term on, clients may have to wait a little longer. Those that end
+     * before it are found by index_votes_step_up. */
+    if (atomic_load(&repl->accepts_writes))
         remove_entry(op, build);
 }
 

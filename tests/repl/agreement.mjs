@@ -17,8 +17,7 @@ export async function waitForCalm(set) {
         async () => {
             const primary = await set.findPrimary();
             if (primary === null) return false;
-            const { n } = await set.command(primary, { count: 'system.indexBuilds' }, 'config');
-            return n === 0;
+            return (await set.buildCount(primary)) === 0;
         },
         { timeoutMs: CATCH_UP_MS_MAX, what: 'the end of all index builds' },
     );

@@ -204,9 +204,11 @@ static void finish_task(BuildTask *task, Error *err) {
         IndexBuildMembers members;
         bool is_stopping;
         (void)verdict_of(task, &members, &is_stopping);
+        /* In this order: a node that becomes primary in between either does not find the build any
+         * more, or is seen as primary by `ended`. */
+        index_builds_leave(builds, &build->active);
         if (task->is_two_phase && members.ended != NULL)
             members.ended(members.arg, task->op, &build->active.uuid);
-        index_builds_leave(builds, &build->active);
         index_build_free(build);
         task->build = NULL;
         op_end(task->op);
