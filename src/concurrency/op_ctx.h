@@ -23,6 +23,7 @@
 #include "concurrency/locker.h"
 #include "concurrency/op_metrics.h"
 
+struct pollfd;
 typedef struct OpCtx OpCtx;
 typedef struct OpRegistry OpRegistry;
 typedef struct RecoveryUnit RecoveryUnit;
@@ -107,6 +108,9 @@ struct OpCtx {
     Cond cond;
     /* Guarded by mu. */
     bool is_signaled;
+    bool is_polling;      /* in op_poll: a wake-up goes to wake_fd */
+    bool is_wake_pending; /* written to wake_fd and not read yet */
+    int wake_fd;          /* made by the first op_poll, kept; -1: none */
     bool is_active;
     bool is_waiting_for_lock;
     uint64_t waiting_resource; /* ResourceId while waiting for a lock */
@@ -151,6 +155,11 @@ static inline ErrCode op_check_interrupt(OpCtx *op, Error *err) {
 ErrCode op_wait(OpCtx *op, int64_t deadline_us, bool *ret_timed_out, Error *err) MUST_CHECK;
 void op_signal(OpCtx *op);
 void op_clear_signal(OpCtx *op);
+/* The same wait, which also ends when one of `count` descriptors is ready: their revents say which.
+ * `fds` has room for one more, which is ours. Fails with ERR_TOO_MANY_FILES_OPEN when the operation
+ * can get no descriptor of its own. */
+ErrCode op_poll(OpCtx *op, struct pollfd *fds, uint32_t count, int64_t deadline_us, Error *err)
+    MUST_CHECK;
 ErrCode op_sleep_us(OpCtx *op, int64_t us, Error *err) MUST_CHECK;
 
 /* Around code that may wait outside of op_wait (fsync, socket). */
