@@ -14,7 +14,7 @@
 #include "commands/core/generic_args.h"
 #include "commands/core/slow_log.h"
 #include "commands/core/top.h"
-#include "transport/peer.h"
+#include "transport/client.h"
 
 enum {
     COMMAND_TABLE_SIZE = 512, /* a power of two, well above the number of names */
@@ -212,7 +212,7 @@ static bool keep_member(ServiceCtx *service, Connection *conn, const WireMessage
     DocIter iter = doc_iter(message->body);
     Elem first;
     if (!client->is_member && service->transport != NULL && doc_iter_next(&iter, &first) &&
-        elem_name_is(first, STR(PEER_GREETING))) {
+        elem_name_is(first, STR(CLIENT_GREETING))) {
         client->is_member = true;
         transport_keep_connection(service->transport, conn);
     }
