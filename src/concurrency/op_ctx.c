@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -36,6 +37,7 @@ OpCtx *op_ctx_new(OpRegistry *registry, const BlockHooks *hooks, void *hooks_arg
     op->registry = registry;
     op->size_max_arena_mb = ARENA_MB_MAX_DEFAULT;
     op->wake_fd = -1;
+    op->receiving_fd = -1;
     mutex_init(&op->mu, LOCK_RANK_OP_CTX);
     cond_init(&op->cond);
     mutex_lock(&registry->mu);
@@ -243,6 +245,26 @@ ErrCode op_poll(OpCtx *op, struct pollfd *fds, uint32_t count, int64_t deadline_
     return op_check_interrupt_slow(op, err);
 }
 
+/* False: it was killed already. */
+static bool set_receiving(OpCtx *op, int fd) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&op->mu);
+    op->receiving_fd = op->is_uninterruptible ? -1 : fd;
+    return op->is_uninterruptible ||
+           atomic_load_explicit(&op->kill_code, memory_order_relaxed) == ERR_OK;
+}
+
+ErrCode op_receive(OpCtx *op, int fd, void *data, size_t size, ssize_t *ret_count, Error *err) {
+    *ret_count = -1;
+    if (LIKELY(set_receiving(op, fd))) {
+        op_block_begin(op);
+        *ret_count = recv(fd, data, size, 0);
+        op_block_end(op);
+    }
+    if (LIKELY(set_receiving(op, -1)))
+        return ERR_OK;
+    return op_check_interrupt_slow(op, err);
+}
+
 ErrCode op_sleep_us(OpCtx *op, int64_t us, Error *err) {
     int64_t until_us = clock_deadline_us(us);
     bool is_timed_out = false;
@@ -268,6 +290,8 @@ static void kill_locked(OpCtx *op, ErrCode code) {
     atomic_compare_exchange_strong_explicit(&op->kill_code, &alive, (int)code, memory_order_release,
                                             memory_order_relaxed);
     wake_locked(op);
+    if (op->receiving_fd >= 0)
+        shutdown(op->receiving_fd, SHUT_RDWR);
 }
 
 void op_kill(OpCtx *op, ErrCode code) {

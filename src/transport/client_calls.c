@@ -30,18 +30,38 @@ struct ClientCalls {
     uint32_t fd_capacity;
 };
 
+static ErrCode wait_for_one(const Call *call, bool *ret_is_ready, Error *err) {
+    struct pollfd fds[2] = {call_poll(call)};
+    TRY(op_poll(call->op, fds, 1, call_until_us(call), err));
+    *ret_is_ready = fds[0].revents != 0;
+    return ERR_OK;
+}
+
+/* With nothing but a reply to wait for, and time enough, the socket alone will do: one system call
+ * instead of two. After that time all is looked at again. */
+static bool can_block(const Call *call) {
+    if (call->state != CALL_RECEIVING || !call->conn->may_block)
+        return false;
+    int64_t until_us =
+        call->until_us < call->op->deadline_us ? call->until_us : call->op->deadline_us;
+    return until_us - clock_mono_us() > CONN_WAIT_US_MAX;
+}
+
 ErrCode client_run(ClientPool *pool, OpCtx *op, const char *host, const ClientCommand *command,
                    int64_t deadline_us, ClientReply *reply, Error *err) {
     Call call;
     TRY(call_begin(&call, pool, op, host, command, deadline_us, reply, err));
+    bool may_block = true;
     while (call.state != CALL_OVER) {
-        struct pollfd fds[2] = {call_poll(&call)};
-        ErrCode rc = op_poll(op, fds, 1, call_until_us(&call), err);
+        bool is_ready = false;
+        ErrCode rc = may_block && can_block(&call) ? conn_wait(call.conn, op, &is_ready, err)
+                                                   : wait_for_one(&call, &is_ready, err);
         if (UNLIKELY(rc != ERR_OK)) {
             call_cancel(&call);
             return rc;
         }
-        TRY(call_advance(&call, fds[0].revents != 0, clock_mono_us(), err));
+        may_block = call.state != CALL_RECEIVING;
+        TRY(call_advance(&call, is_ready, clock_mono_us(), err));
     }
     return command->is_fire_and_forget ? ERR_OK : client_check_reply(reply->body, err);
 }

@@ -2,6 +2,7 @@
  * client_conn.c - one connection to another node, moved on without waiting.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -153,6 +154,16 @@ static ErrCode advance_greeting(ClientConn *conn, bool *ret_is_done, Error *err)
     return ERR_OK;
 }
 
+/* For conn_wait; all else asks for MSG_DONTWAIT. A stream expects a socket that never blocks. */
+static void allow_blocking(ClientConn *conn) {
+    const struct timeval timeout = {.tv_usec = CONN_WAIT_US_MAX};
+    int flags = fcntl(conn->fd, F_GETFL);
+    conn->may_block =
+        conn->stream == NULL &&
+        setsockopt(conn->fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout)) == 0 &&
+        fcntl(conn->fd, F_SETFL, flags & ~O_NONBLOCK) == 0;
+}
+
 ErrCode conn_advance(ClientConn *conn, Error *err) {
     if (conn->phase != CONN_CONNECTING && conn->phase != CONN_READY &&
         clock_mono_us() >= conn->phase_until_us)
@@ -169,6 +180,8 @@ ErrCode conn_advance(ClientConn *conn, Error *err) {
         }
         if (is_done)
             conn->phase = conn->phase < CONN_GREETING ? conn->phase + 1 : CONN_READY;
+        if (conn->phase == CONN_READY)
+            allow_blocking(conn);
     }
     return ERR_OK;
 }
@@ -210,13 +223,13 @@ ErrCode conn_prepare(ClientConn *conn, const ClientCommand *command, Error *err)
 static ssize_t send_some(ClientConn *conn, const void *data, size_t size) {
     if (UNLIKELY(conn->stream != NULL))
         return pool_config(conn->pool)->security->stream_send(conn->stream, data, size);
-    return send(conn->fd, data, size, MSG_NOSIGNAL);
+    return send(conn->fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 static ssize_t receive_some(ClientConn *conn, void *data, size_t size) {
     if (UNLIKELY(conn->stream != NULL))
         return pool_config(conn->pool)->security->stream_receive(conn->stream, data, size);
-    return recv(conn->fd, data, size, 0);
+    return recv(conn->fd, data, size, MSG_DONTWAIT);
 }
 
 static ErrCode check_usable(ClientConn *conn, Error *err) {
@@ -271,13 +284,29 @@ static ErrCode find_message(ClientConn *conn, bool *ret_is_whole, uint32_t *ret_
     return ERR_OK;
 }
 
-ErrCode conn_read(ClientConn *conn, bool *ret_is_there, WireMessage *ret_message, Error *err) {
-    TRY(check_usable(conn, err));
+static void drop_consumed(ClientConn *conn) {
     size_t rest = conn->in.size - conn->consumed;
     if (rest > 0 && conn->consumed > 0)
         memmove(conn->in.data, conn->in.data + conn->consumed, rest);
     conn->in.size = rest;
     conn->consumed = 0;
+}
+
+ErrCode conn_wait(ClientConn *conn, OpCtx *op, bool *ret_has_news, Error *err) {
+    drop_consumed(conn);
+    uint8_t *room = buffer_reserve(&conn->in, RECEIVE_BYTES);
+    ssize_t count = -1;
+    invariant(room != NULL); /* only asked for with an empty buffer */
+    TRY(op_receive(op, conn->fd, room, RECEIVE_BYTES, &count, err));
+    if (LIKELY(count > 0))
+        conn->in.size += (size_t)count;
+    *ret_has_news = count >= 0;
+    return ERR_OK;
+}
+
+ErrCode conn_read(ClientConn *conn, bool *ret_is_there, WireMessage *ret_message, Error *err) {
+    TRY(check_usable(conn, err));
+    drop_consumed(conn);
     conn->wanted = POLLIN;
     for (;;) {
         uint32_t size = 0;

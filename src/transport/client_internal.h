@@ -24,6 +24,10 @@
 
 typedef struct ClientHost ClientHost;
 
+enum {
+    CONN_WAIT_US_MAX = 100 * 1000,
+};
+
 typedef enum ConnPhase {
     CONN_CONNECTING,
     CONN_SECURING,
@@ -46,6 +50,7 @@ struct ClientConn {
     ConnPhase phase;
     short wanted;
     bool is_broken;
+    bool may_block; /* the socket blocks, unless asked not to */
     ClientAddresses *addresses; /* heap, until it is connected */
     uint32_t address_index;
     int64_t phase_until_us;   /* of this address */
@@ -86,6 +91,9 @@ ErrCode conn_flush(ClientConn *conn, bool *ret_is_sent, Error *err) MUST_CHECK;
 /* The next reply, read from the socket if need be. */
 ErrCode conn_read(ClientConn *conn, bool *ret_is_there, WireMessage *ret_message, Error *err)
     MUST_CHECK;
+/* Waits for bytes, for CONN_WAIT_US_MAX at most, without asking what else there is to wait for. Only
+ * if it may_block, and no byte of a reply is there. *ret_has_news: conn_read has something to do. */
+ErrCode conn_wait(ClientConn *conn, OpCtx *op, bool *ret_has_news, Error *err) MUST_CHECK;
 /* Is there anything that nobody asked for, or the end? */
 bool conn_is_stale(ClientConn *conn);
 /* The reply for the caller to keep: copied, or when it is large by an exchange of buffers. */
