@@ -40,7 +40,8 @@ static ErrCode is_self_run(CommandCtx *ctx, void *request, Error *err) {
         .run = function,                                                                           \
     }
 
-MEMBER_COMMAND(CMD_IS_SELF, CLIENT_GREETING, "Between members: which process is this?", is_self_run);
+MEMBER_COMMAND(CMD_IS_SELF, CLIENT_GREETING, "Between members: which process is this?",
+               is_self_run);
 MEMBER_COMMAND(CMD_REPL_SET_HEARTBEAT, "replSetHeartbeat",
                "Between members: proof of life and news.", heartbeat_run);
 MEMBER_COMMAND(CMD_REPL_SET_REQUEST_VOTES, "replSetRequestVotes",

@@ -251,7 +251,8 @@ static ErrCode write_changes(SessionRefresher *refresher, OpCtx *op, const Sessi
     repl_look(repl, find_primary, &found);
     if (found.host[0] == '\0')
         return error_set(err, ERR_NOT_YET_INITIALIZED, "no primary is known");
-    TRY(write_there(op, found.host, changes->used, changes->used_count, /* is_delete= */ false, err));
+    TRY(write_there(op, found.host, changes->used, changes->used_count, /* is_delete= */ false,
+                    err));
     return write_there(op, found.host, changes->ended, changes->ended_count, /* is_delete= */ true,
                        err);
 }

@@ -268,7 +268,8 @@ static ErrCode oldest_of_source(OpCtx *op, ClientConn *conn, uint64_t *ret_ts, E
     build_i32(&b, "limit", 1);
     build_cstr(&b, "$db", "local");
     Doc reply;
-    TRY(client_conn_run(conn, op, doc_builder_end(&b), clock_mono_us() + FIND_TIMEOUT_US, &reply, err));
+    TRY(client_conn_run(conn, op, doc_builder_end(&b), clock_mono_us() + FIND_TIMEOUT_US, &reply,
+                        err));
     DocIter iter = doc_iter(batch_of(reply, "firstBatch"));
     Elem first;
     if (!doc_iter_next(&iter, &first) || elem_type(first) != BT_DOC)
@@ -281,8 +282,8 @@ static ErrCode oldest_of_source(OpCtx *op, ClientConn *conn, uint64_t *ret_ts, E
 }
 
 /* The source must have this member's newest entry. */
-static ErrCode check_first(Sync *sync, OpCtx *op, ClientConn *conn, Choice *choice, int32_t rollback_id,
-                           Doc docs, FetchEnd *ret_end, Error *err) {
+static ErrCode check_first(Sync *sync, OpCtx *op, ClientConn *conn, Choice *choice,
+                           int32_t rollback_id, Doc docs, FetchEnd *ret_end, Error *err) {
     DocIter iter = doc_iter(docs);
     Elem first;
     if (!doc_iter_next(&iter, &first)) {
@@ -320,7 +321,8 @@ static ErrCode ask_rollback_id(OpCtx *op, ClientConn *conn, int32_t *ret_id, Err
     build_i32(&b, "replSetGetRBID", 1);
     build_cstr(&b, "$db", "admin");
     Doc reply;
-    TRY(client_conn_run(conn, op, doc_builder_end(&b), clock_mono_us() + FIND_TIMEOUT_US, &reply, err));
+    TRY(client_conn_run(conn, op, doc_builder_end(&b), clock_mono_us() + FIND_TIMEOUT_US, &reply,
+                        err));
     Elem id = doc_get_lit(reply, "rbid");
     if (!elem_is_number(id))
         return error_set(err, ERR_FAILED_TO_PARSE, "the source has no rollback id");
@@ -336,7 +338,7 @@ static ErrCode stream(Sync *sync, OpCtx *op, ClientConn *conn, Choice *choice, F
     TRY(ask_rollback_id(op, conn, &rollback_id, err));
     Doc reply;
     TRY(client_conn_run(conn, op, find_command(op, choice->last_fetched, facts.term),
-                 clock_mono_us() + FIND_TIMEOUT_US, &reply, err));
+                        clock_mono_us() + FIND_TIMEOUT_US, &reply, err));
     int64_t cursor_id = cursor_id_of(reply);
     /* In the arena: the check may ask the source something else. */
     reply = doc_copy(reply, &op->arena);
@@ -350,13 +352,14 @@ static ErrCode stream(Sync *sync, OpCtx *op, ClientConn *conn, Choice *choice, F
             if (cursor_id == 0)
                 return error_set(err, ERR_CURSOR_NOT_FOUND, "%s closed the cursor", choice->host);
             repl_look(sync->repl, look, &facts);
-            ClientCommand get_more = {
-                .body = get_more_command(op, cursor_id, facts.term, facts.commit),
-                .is_exhaust = true};
+            ClientCommand get_more = {.body =
+                                          get_more_command(op, cursor_id, facts.term, facts.commit),
+                                      .is_exhaust = true};
             TRY(client_conn_send(conn, op, &get_more, clock_mono_us() + AWAIT_SLACK_US, err));
         }
-        TRY(client_conn_receive(conn, op, clock_mono_us() + AWAIT_MS * INT64_C(1000) + AWAIT_SLACK_US,
-                         &more_to_come, &reply, err));
+        TRY(client_conn_receive(conn, op,
+                                clock_mono_us() + AWAIT_MS * INT64_C(1000) + AWAIT_SLACK_US,
+                                &more_to_come, &reply, err));
         TRY(client_check_reply(reply, err));
         cursor_id = cursor_id_of(reply);
         TRY(take_reply(sync, choice, reply, "nextBatch", /* skips_first= */ false, err));

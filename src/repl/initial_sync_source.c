@@ -29,8 +29,8 @@ ErrCode source_ask(SourceLine *line, DocBuilder *b, Str db, Doc *ret_reply, Erro
     size_t preference = build_open_doc(b, "$readPreference");
     build_cstr(b, "mode", "secondaryPreferred");
     build_close(b, preference);
-    TRY(client_conn_run(line->conn, line->op, doc_builder_end(b), clock_mono_us() + COMMAND_TIMEOUT_US, ret_reply,
-                 err));
+    TRY(client_conn_run(line->conn, line->op, doc_builder_end(b),
+                        clock_mono_us() + COMMAND_TIMEOUT_US, ret_reply, err));
     if (UNLIKELY(line->outage_us != 0)) {
         int64_t outage_us = clock_mono_us() - line->outage_us;
         status_add_retry(line->attempt->sync->initial_sync, outage_us);

@@ -167,7 +167,7 @@ static void deliver(Repl *repl, const ClientCallEnd *end) {
     answer.rtt_ms = (clock_mono_us() - letter->sent_us) / 1000;
     if (answer.rc == ERR_OK)
         answer.rc = read_answer(action, end->reply, &answer, &err);
-    answer.message = end->rc != ERR_OK      ? error_message(end->err)
+    answer.message = end->rc != ERR_OK     ? error_message(end->err)
                      : answer.rc != ERR_OK ? error_message(&err)
                                            : "";
     repl_event(repl, action->kind == REPL_ACTION_HEARTBEAT ? heartbeat_answered : vote_answered,

@@ -167,8 +167,8 @@ static ErrCode remote_batch(Rollback *r, RemoteScan *scan, Error *err) {
     build_i32(&b, "batchSize", REMOTE_BATCH);
     build_cstr(&b, "$db", "local");
     Doc reply;
-    TRY(client_conn_run(r->source, r->op, doc_builder_end(&b), clock_mono_us() + COMMAND_TIMEOUT_US, &reply,
-                 err));
+    TRY(client_conn_run(r->source, r->op, doc_builder_end(&b), clock_mono_us() + COMMAND_TIMEOUT_US,
+                        &reply, err));
     Elem cursor = doc_get_lit(reply, "cursor");
     if (elem_type(cursor) != BT_DOC)
         return error_set(err, ERR_FAILED_TO_PARSE, "the source's answer has no cursor");

@@ -1,5 +1,6 @@
 /*
- * client.h - this node as a client of other nodes: pooled connections, and many hosts asked at once.
+ * client.h - this node as a client of other nodes: pooled connections, and many hosts asked at
+ * once.
  *
  *     ClientPool    all connections to other nodes, by host; one for the process
  *     client_run    one command on a pooled connection, and its reply
@@ -86,13 +87,13 @@ typedef struct ClientPoolConfig {
     int32_t wire_version_max;
     uint32_t compressors; /* offered: WIRE_COMPRESSOR_BIT */
     /* Of one host; 0: the default. */
-    uint32_t connections_max;  /* 256 */
-    uint32_t connections_min;  /* 0; kept open for hosts in use */
-    uint32_t connecting_max;   /* 8; being opened at once */
-    int64_t idle_us_max;       /* 5 min; an unused connection beyond the minimum is closed */
-    int64_t connect_us_max;    /* 10 s; from the name to the end of the handshake */
-    int64_t keep_interval_us;  /* 1 s; how often idle times and the minimum are looked at */
-    int64_t name_us_max;       /* 30 s; how long the address of a name is believed */
+    uint32_t connections_max;       /* 256 */
+    uint32_t connections_min;       /* 0; kept open for hosts in use */
+    uint32_t connecting_max;        /* 8; being opened at once */
+    int64_t idle_us_max;            /* 5 min; an unused connection beyond the minimum is closed */
+    int64_t connect_us_max;         /* 10 s; from the name to the end of the handshake */
+    int64_t keep_interval_us;       /* 1 s; how often idle times and the minimum are looked at */
+    int64_t name_us_max;            /* 30 s; how long the address of a name is believed */
     const ClientSecurity *security; /* NULL: plain */
     /* NULL: getaddrinfo. Runs in the resolver's thread and may take its time. */
     ErrCode (*resolve)(void *arg, const char *host, ClientAddresses *ret_addresses, Error *err);

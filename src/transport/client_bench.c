@@ -43,10 +43,11 @@ static void build_reply(Buffer *out) {
     build_i32(&b, "ok", 1);
     build_i32(&b, "minWireVersion", 0);
     build_i32(&b, "maxWireVersion", 21);
-    build_cstr(&b, "pad", "a reply of about the size that a point read has: a document of some "
-                          "three hundred bytes, with a few fields that somebody looks at and a "
-                          "few that nobody does, in the order in which they were written once, "
-                          "and never changed since then by anybody who was here");
+    build_cstr(&b, "pad",
+               "a reply of about the size that a point read has: a document of some "
+               "three hundred bytes, with a few fields that somebody looks at and a "
+               "few that nobody does, in the order in which they were written once, "
+               "and never changed since then by anybody who was here");
     build_close(&b, b.start);
     CLEANUP(error_reset) Error err = {0};
     const Buffer *message;

@@ -1,7 +1,7 @@
 /*
  * client_calls.c - commands to many hosts at once by one thread, and to one host.
  */
-#include <string.h>
+#include <stdio.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -109,7 +109,7 @@ uint32_t client_calls_add(ClientCalls *calls, const char *host, const ClientComm
     Item *item = NEW(Item);
     item->id = ++calls->last_id;
     item->user = user;
-    strncpy(item->host, host, sizeof(item->host) - 1);
+    snprintf(item->host, sizeof(item->host), "%s", host);
     list_push_back(&calls->active, &item->node);
     calls->count++;
     ErrCode rc = call_begin(&item->call, calls->pool, calls->op, host, command, deadline_us,

@@ -104,8 +104,7 @@ static void agree(ClientConn *conn, Elem compression) {
         WireCompressor compressor = elem_type(name) == BT_STRING
                                         ? wire_compressor_from_name(elem_str(name))
                                         : WIRE_COMPRESSOR_NONE;
-        if (compressor != WIRE_COMPRESSOR_NONE &&
-            (offered & WIRE_COMPRESSOR_BIT(compressor)) != 0)
+        if (compressor != WIRE_COMPRESSOR_NONE && (offered & WIRE_COMPRESSOR_BIT(compressor)) != 0)
             conn->compressors |= WIRE_COMPRESSOR_BIT(compressor);
     }
     conn->decoder.compressors = conn->compressors;

@@ -264,8 +264,7 @@ TEST(client_does_not_take_an_answer_for_that_of_the_next_call) {
     hostile_start(&server, VICE_TWO_REPLIES);
     for (int i = 0; i < 3; i++) {
         /* The second answer is found with the first, before the next call, or by its number. */
-        ErrCode rc =
-            fixture_call_as(&fx, fx.op, server.host, "echo", 1, 20000, &fx.reply, &fx.err);
+        ErrCode rc = fixture_call_as(&fx, fx.op, server.host, "echo", 1, 20000, &fx.reply, &fx.err);
         EXPECT(rc == ERR_OK || rc == ERR_PROTOCOL_ERROR);
     }
     hostile_stop(&server);

@@ -50,7 +50,7 @@ struct ClientConn {
     ConnPhase phase;
     short wanted;
     bool is_broken;
-    bool may_block; /* the socket blocks, unless asked not to */
+    bool may_block;             /* the socket blocks, unless asked not to */
     ClientAddresses *addresses; /* heap, until it is connected */
     uint32_t address_index;
     int64_t phase_until_us;   /* of this address */
@@ -91,8 +91,9 @@ ErrCode conn_flush(ClientConn *conn, bool *ret_is_sent, Error *err) MUST_CHECK;
 /* The next reply, read from the socket if need be. */
 ErrCode conn_read(ClientConn *conn, bool *ret_is_there, WireMessage *ret_message, Error *err)
     MUST_CHECK;
-/* Waits for bytes, for CONN_WAIT_US_MAX at most, without asking what else there is to wait for. Only
- * if it may_block, and no byte of a reply is there. *ret_has_news: conn_read has something to do. */
+/* Waits for bytes, for CONN_WAIT_US_MAX at most, without asking what else there is to wait for.
+ * Only if it may_block, and no byte of a reply is there. *ret_has_news: conn_read has something to
+ * do. */
 ErrCode conn_wait(ClientConn *conn, OpCtx *op, bool *ret_has_news, Error *err) MUST_CHECK;
 /* Is there anything that nobody asked for, or the end? */
 bool conn_is_stale(ClientConn *conn);
@@ -196,8 +197,8 @@ typedef struct Call {
 
 /* Goes as far as it can without waiting; the call is over when this fails. */
 ErrCode call_begin(Call *call, ClientPool *pool, OpCtx *op, const char *host,
-                   const ClientCommand *command, int64_t until_us, ClientReply *reply,
-                   Error *err) MUST_CHECK;
+                   const ClientCommand *command, int64_t until_us, ClientReply *reply, Error *err)
+    MUST_CHECK;
 /* For a place that is there already, to do no more than open a connection. */
 ErrCode call_begin_open(Call *call, ClientPool *pool, OpCtx *op, ClientHost *host,
                         const PlaceWait *place, int64_t until_us, Error *err) MUST_CHECK;

@@ -156,15 +156,19 @@ static bool has_room(const ClientPool *pool, const ClientHost *host) {
            host->connecting < pool->config.connecting_max;
 }
 
-/* Ends a wait. The operation is signaled under the lock: it may be gone once it has looked. */
-static void end_wait_locked(ClientHost *host, PlaceWait *wait, PlaceState state) {
+static void leave_line_locked(ClientHost *host, PlaceWait *wait) {
     list_remove(&wait->node);
     host->wait_count--;
-    wait->state = state;
     uint64_t waited_us = (uint64_t)(clock_mono_us() - wait->since_us);
     host->stats.wait_us += waited_us;
     if (waited_us > host->stats.wait_us_max)
         host->stats.wait_us_max = waited_us;
+}
+
+/* Ends a wait. The operation is signaled under the lock: it may be gone once it has looked. */
+static void end_wait_locked(ClientHost *host, PlaceWait *wait, PlaceState state) {
+    leave_line_locked(host, wait);
+    wait->state = state;
     op_signal(wait->op);
 }
 
@@ -285,8 +289,7 @@ void pool_cancel(ClientPool *pool, ClientHost *host, PlaceWait *wait) {
     PlaceState state = wait->state;
     wait->state = PLACE_NONE;
     if (state == PLACE_QUEUED) {
-        list_remove(&wait->node);
-        host->wait_count--;
+        leave_line_locked(host, wait);
     } else if (state == PLACE_OPEN) {
         host->connecting--;
         serve_locked(pool, host);

@@ -337,8 +337,8 @@ static void stress_run(void *arg) {
         stress->seed = stress->seed * 6364136223846793005u + 1442695040888963407u;
         bool is_hasty = stress->seed >> 60 == 0;
         int64_t n = (int64_t)(stress->seed >> 40);
-        ErrCode rc = fixture_call_as(fx, op, fx->host, "echo", n, is_hasty ? 0 : 20000, &reply,
-                                     &err);
+        ErrCode rc =
+            fixture_call_as(fx, op, fx->host, "echo", n, is_hasty ? 0 : 20000, &reply, &err);
         if (rc == ERR_OK && reply_number(reply.body, "n") != n)
             stress->failures++;
         if (rc != ERR_OK && !is_hasty)

@@ -30,10 +30,20 @@ static uint32_t read_labels(Elem labels) {
 
 /* Fields of the reply as such, not of its error. */
 static bool is_of_reply(Elem field) {
-    static const char *const NAMES[] = {
-        "ok",           "errmsg",        "code",            "codeName",        "errorLabels",
-        "$clusterTime", "operationTime", "topologyVersion", "$configTime",     "$topologyTime",
-        "$gleStats",    "$replData",     "$oplogQueryData", "lastCommittedOpTime"};
+    static const char *const NAMES[] = {"ok",
+                                        "errmsg",
+                                        "code",
+                                        "codeName",
+                                        "errorLabels",
+                                        "$clusterTime",
+                                        "operationTime",
+                                        "topologyVersion",
+                                        "$configTime",
+                                        "$topologyTime",
+                                        "$gleStats",
+                                        "$replData",
+                                        "$oplogQueryData",
+                                        "lastCommittedOpTime"};
     for (size_t i = 0; i < ARRAY_LEN(NAMES); i++)
         if (elem_name_is(field, str_from(NAMES[i])))
             return true;

@@ -232,9 +232,8 @@ static void ask(ClientResolver *resolver, Entry *entry) {
     entry->rc = rc;
     entry->addresses = found;
     snprintf(entry->message, sizeof(entry->message), "%s", error_message(&err));
-    entry->until_us = clock_deadline_us(rc == ERR_OK || resolver->ttl_us < FAILURE_US_MAX
-                                            ? resolver->ttl_us
-                                            : FAILURE_US_MAX);
+    entry->until_us = clock_deadline_us(
+        rc == ERR_OK || resolver->ttl_us < FAILURE_US_MAX ? resolver->ttl_us : FAILURE_US_MAX);
     answer_locked(resolver, entry);
 }
 
@@ -274,9 +273,8 @@ static ErrCode resolve_name(const char *host, int flags, ClientAddresses *ret_ad
     const char *port = NULL;
     *ret_is_name = false;
     TRY(split_host(host, name, &port, err));
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-                             .ai_family = AF_UNSPEC,
-                             .ai_flags = flags | AI_NUMERICSERV};
+    struct addrinfo hints = {
+        .ai_socktype = SOCK_STREAM, .ai_family = AF_UNSPEC, .ai_flags = flags | AI_NUMERICSERV};
     struct addrinfo *found = NULL;
     int rc = getaddrinfo(name, port, &hints, &found);
     *ret_is_name = rc != 0;

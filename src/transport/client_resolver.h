@@ -47,8 +47,8 @@ void client_resolver_stop(ClientResolver *resolver); /* and drops the caller's r
 /* *ret_addresses (heap, the caller's) or, when it is NULL, `wait` is queued: the operation is
  * signaled when the answer is there, for client_resolve_end. */
 ErrCode client_resolve_begin(ClientResolver *resolver, OpCtx *op, const char *host,
-                             ResolveWait *wait, ClientAddresses **ret_addresses,
-                             Error *err) MUST_CHECK;
+                             ResolveWait *wait, ClientAddresses **ret_addresses, Error *err)
+    MUST_CHECK;
 /* The answer; NULL: not yet. */
 ErrCode client_resolve_end(ClientResolver *resolver, ResolveWait *wait,
                            ClientAddresses **ret_addresses, Error *err) MUST_CHECK;

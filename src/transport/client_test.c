@@ -426,8 +426,7 @@ TEST(client_conn_takes_a_stream_of_replies) {
     bool more_to_come = true;
     for (int64_t n = 50; more_to_come; n--) {
         Doc reply;
-        ErrCode rc =
-            client_conn_receive(conn, fx.op, until_us, &more_to_come, &reply, &fx.err);
+        ErrCode rc = client_conn_receive(conn, fx.op, until_us, &more_to_come, &reply, &fx.err);
         EXPECT_OK(rc, fx.err);
         if (rc != ERR_OK)
             break;
