@@ -36,6 +36,7 @@ typedef struct HonestServer {
     _Atomic int compressed;
     _Atomic int blocked;
     _Atomic int calls;
+    _Atomic int64_t turns;    /* the numbers of "turn", as digits in the order in which they came */
     _Atomic bool is_released; /* ends "block" */
     _Atomic bool has_internal_client;
     _Atomic bool has_metadata;

@@ -117,6 +117,8 @@ static HandleResult on_message(void *ctx, Worker *worker, Connection *conn,
     }
     if (strcmp(name, "block") == 0)
         answer_block(server, worker);
+    if (strcmp(name, "turn") == 0)
+        atomic_store(&server->turns, atomic_load(&server->turns) * 10 + elem_as_i64(first));
     if (wire_is_fire_and_forget(message))
         return HANDLE_NO_REPLY;
     if (strcmp(name, "large") == 0) {
