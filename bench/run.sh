@@ -168,6 +168,9 @@ if out:
                "loaded_rss_kb": loaded and loaded["server_rss_kb"]}, open(out, "w"), indent=1)
 PYTHON
 
+echo
+"$(dirname "$BENCH")/client-bench"
+
 if [ -d tests/node_modules ]; then
     echo
     SHERD=$SHERD BENCH=$BENCH DOCS=$MANY_DOCS node bench/index_build.mjs

@@ -78,6 +78,19 @@ const char *error_code_name(ErrCode code, char buffer[32]) {
     }
 }
 
+const char *error_label_name(ErrorLabel label) {
+    switch (label) {
+    case ERROR_LABEL_RETRYABLE_WRITE:
+        return "RetryableWriteError";
+    case ERROR_LABEL_TRANSIENT_TRANSACTION:
+        return "TransientTransactionError";
+    case ERROR_LABEL_RESUMABLE_CHANGE_STREAM:
+        return "ResumableChangeStreamError";
+    default:
+        return "NoWritesPerformed";
+    }
+}
+
 bool error_is_of_state(ErrCode code) {
     static const ErrCode OF_STATE[] = {
         ERR_SHUTDOWN_IN_PROGRESS,

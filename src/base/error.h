@@ -33,6 +33,7 @@ typedef enum ErrCode {
 
 enum {
     ERROR_MESSAGE_INLINE = 248,
+    ERROR_LABEL_COUNT = 4,
 };
 
 /* Error labels a reply may carry; see error_label_name. */
@@ -80,6 +81,9 @@ const char *error_message(const Error *err);
 /* The protocol's name of a code, such as "BadValue"; "Location<n>" for an unlisted one. The result
  * points to static memory or to `buffer`. */
 const char *error_code_name(ErrCode code, char buffer[32]);
+
+/* "RetryableWriteError" and so on, of one label. */
+const char *error_label_name(ErrorLabel label);
 
 /* True for the codes that say that a member is not in the state it should be in, or goes away
  * (categories NotPrimaryError and ShutdownError of the protocol). */

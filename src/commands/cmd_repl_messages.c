@@ -2,7 +2,7 @@
 #include "commands/core/command_service.h"
 #include "commands/support.h"
 #include "repl/repl.h"
-#include "transport/peer.h"
+#include "transport/client.h"
 
 static ErrCode heartbeat_run(CommandCtx *ctx, void *request, Error *err) {
     (void)request;
@@ -40,7 +40,8 @@ static ErrCode is_self_run(CommandCtx *ctx, void *request, Error *err) {
         .run = function,                                                                           \
     }
 
-MEMBER_COMMAND(CMD_IS_SELF, PEER_GREETING, "Between members: which process is this?", is_self_run);
+MEMBER_COMMAND(CMD_IS_SELF, CLIENT_GREETING, "Between members: which process is this?",
+               is_self_run);
 MEMBER_COMMAND(CMD_REPL_SET_HEARTBEAT, "replSetHeartbeat",
                "Between members: proof of life and news.", heartbeat_run);
 MEMBER_COMMAND(CMD_REPL_SET_REQUEST_VOTES, "replSetRequestVotes",

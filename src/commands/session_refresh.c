@@ -13,7 +13,7 @@
 #include "query/exec/modify.h"
 #include "repl/repl.h"
 #include "storage/engine.h"
-#include "transport/peer.h"
+#include "transport/client.h"
 #include "txn/retryable.h"
 #include "txn/session_cache.h"
 
@@ -21,7 +21,7 @@ enum {
     BATCH_SESSIONS = 500,
     REAP_BATCH = 1000,
     CURSOR_SESSIONS_MAX = 10000, /* looked at in one round */
-    PEER_TIMEOUT_US = 20 * 1000 * 1000,
+    PRIMARY_TIMEOUT_US = 20 * 1000 * 1000,
     MS_PER_MINUTE = 60 * 1000,
 };
 
@@ -191,8 +191,9 @@ static ErrCode write_here(OpCtx *op, const CachedSession *sessions, uint32_t cou
     return ERR_OK;
 }
 
-static ErrCode write_there(OpCtx *op, Peer *primary, const CachedSession *sessions, uint32_t count,
-                           bool is_delete, Error *err) {
+static ErrCode write_there(OpCtx *op, const char *primary, const CachedSession *sessions,
+                           uint32_t count, bool is_delete, Error *err) {
+    CLEANUP(client_reply_done) ClientReply reply = {0};
     for (uint32_t from = 0; from < count; from += BATCH_SESSIONS) {
         TRY(op_check_interrupt_slow(op, err));
         ArenaMark mark = arena_mark(&op->arena);
@@ -211,8 +212,9 @@ static ErrCode write_there(OpCtx *op, Peer *primary, const CachedSession *sessio
         build_i32(&b, "w", 1);
         build_close(&b, concern);
         build_cstr(&b, "$db", "config");
-        Doc reply;
-        TRY(peer_run(primary, doc_builder_end(&b), clock_mono_us() + PEER_TIMEOUT_US, &reply, err));
+        TRY(client_run(op->service->clients, op, primary,
+                       &(ClientCommand){.body = doc_builder_end(&b)},
+                       clock_mono_us() + PRIMARY_TIMEOUT_US, &reply, err));
         arena_rewind(&op->arena, mark);
     }
     return ERR_OK;
@@ -249,10 +251,9 @@ static ErrCode write_changes(SessionRefresher *refresher, OpCtx *op, const Sessi
     repl_look(repl, find_primary, &found);
     if (found.host[0] == '\0')
         return error_set(err, ERR_NOT_YET_INITIALIZED, "no primary is known");
-    CLEANUP(peer_free_ptr) Peer *primary = NULL;
-    TRY(peer_connect(found.host, clock_mono_us() + PEER_TIMEOUT_US, &primary, err));
-    TRY(write_there(op, primary, changes->used, changes->used_count, /* is_delete= */ false, err));
-    return write_there(op, primary, changes->ended, changes->ended_count, /* is_delete= */ true,
+    TRY(write_there(op, found.host, changes->used, changes->used_count, /* is_delete= */ false,
+                    err));
+    return write_there(op, found.host, changes->ended, changes->ended_count, /* is_delete= */ true,
                        err);
 }
 

@@ -1,7 +1,12 @@
 #include "concurrency/op_ctx.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <poll.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -31,6 +36,8 @@ OpCtx *op_ctx_new(OpRegistry *registry, const BlockHooks *hooks, void *hooks_arg
     op->hooks_arg = hooks_arg;
     op->registry = registry;
     op->size_max_arena_mb = ARENA_MB_MAX_DEFAULT;
+    op->wake_fd = -1;
+    op->receiving_fd = -1;
     mutex_init(&op->mu, LOCK_RANK_OP_CTX);
     cond_init(&op->cond);
     mutex_lock(&registry->mu);
@@ -52,6 +59,8 @@ void op_ctx_free(OpCtx *op) {
     if (op->session_write != NULL)
         op_session_write_free_hook(op->session_write);
     arena_done(&op->arena);
+    if (op->wake_fd >= 0)
+        close(op->wake_fd);
     cond_done(&op->cond);
     mutex_done(&op->mu);
     xfree(op);
@@ -157,15 +166,103 @@ ErrCode op_wait(OpCtx *op, int64_t deadline_us, bool *ret_timed_out, Error *err)
     return ERR_OK;
 }
 
+/* Ends the wait of the operation's thread, whichever of the two it is in. */
+static void wake_locked(OpCtx *op) {
+    assert_held(&op->mu);
+    cond_signal(&op->cond);
+    if (UNLIKELY(op->is_polling) && !op->is_wake_pending) {
+        uint64_t one = 1;
+        op->is_wake_pending = write(op->wake_fd, &one, sizeof(one)) == sizeof(one);
+    }
+}
+
 void op_signal(OpCtx *op) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&op->mu);
     op->is_signaled = true;
-    cond_signal(&op->cond);
+    wake_locked(op);
 }
 
 void op_clear_signal(OpCtx *op) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&op->mu);
     op->is_signaled = false;
+}
+
+static struct timespec time_until(int64_t until_us) {
+    int64_t left_us = until_us - clock_mono_us();
+    if (left_us < 0)
+        left_us = 0;
+    return (struct timespec){.tv_sec = left_us / 1000000, .tv_nsec = left_us % 1000000 * 1000};
+}
+
+/* False when there is no need to wait. */
+static ErrCode begin_poll(OpCtx *op, bool *ret_must_wait, Error *err) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&op->mu);
+    if (UNLIKELY(op->wake_fd < 0)) {
+        op->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (op->wake_fd < 0)
+            return error_set(err, ERR_TOO_MANY_FILES_OPEN, "no descriptor to wait with: %s",
+                             strerror(errno));
+    }
+    bool is_killed = atomic_load_explicit(&op->kill_code, memory_order_relaxed) != ERR_OK;
+    *ret_must_wait = !op->is_signaled && (op->is_uninterruptible || !is_killed);
+    op->is_polling = *ret_must_wait;
+    return ERR_OK;
+}
+
+static void end_poll(OpCtx *op) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&op->mu);
+    op->is_polling = false;
+    op->is_signaled = false;
+    if (UNLIKELY(op->is_wake_pending)) {
+        uint64_t count;
+        op->is_wake_pending = read(op->wake_fd, &count, sizeof(count)) != sizeof(count);
+    }
+}
+
+ErrCode op_poll(OpCtx *op, struct pollfd *fds, uint32_t count, int64_t deadline_us, Error *err) {
+    int64_t until_us = deadline_us;
+    if (!op->is_uninterruptible && op->deadline_us < until_us)
+        until_us = op->deadline_us;
+    for (uint32_t i = 0; i < count; i++)
+        fds[i].revents = 0;
+    bool must_wait = false;
+    TRY(begin_poll(op, &must_wait, err));
+    int ready = 0;
+    if (must_wait) {
+        struct timespec left = {0};
+        if (until_us != INT64_MAX)
+            left = time_until(until_us);
+        fds[count] = (struct pollfd){.fd = op->wake_fd, .events = POLLIN};
+        op_block_begin(op);
+        ready = ppoll(fds, count + 1, until_us != INT64_MAX ? &left : NULL, NULL);
+        op_block_end(op);
+    }
+    end_poll(op);
+    if (LIKELY(ready > 0))
+        return op_check_interrupt(op, err);
+    for (uint32_t i = 0; i < count; i++)
+        fds[i].revents = 0;
+    return op_check_interrupt_slow(op, err);
+}
+
+/* False: it was killed already. */
+static bool set_receiving(OpCtx *op, int fd) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&op->mu);
+    op->receiving_fd = op->is_uninterruptible ? -1 : fd;
+    return op->is_uninterruptible ||
+           atomic_load_explicit(&op->kill_code, memory_order_relaxed) == ERR_OK;
+}
+
+ErrCode op_receive(OpCtx *op, int fd, void *data, size_t size, ssize_t *ret_count, Error *err) {
+    *ret_count = -1;
+    if (LIKELY(set_receiving(op, fd))) {
+        op_block_begin(op);
+        *ret_count = recv(fd, data, size, 0);
+        op_block_end(op);
+    }
+    if (LIKELY(set_receiving(op, -1)))
+        return ERR_OK;
+    return op_check_interrupt_slow(op, err);
 }
 
 ErrCode op_sleep_us(OpCtx *op, int64_t us, Error *err) {
@@ -192,7 +289,9 @@ static void kill_locked(OpCtx *op, ErrCode code) {
     /* The first killer's reason stays. */
     atomic_compare_exchange_strong_explicit(&op->kill_code, &alive, (int)code, memory_order_release,
                                             memory_order_relaxed);
-    cond_signal(&op->cond);
+    wake_locked(op);
+    if (op->receiving_fd >= 0)
+        shutdown(op->receiving_fd, SHUT_RDWR);
 }
 
 void op_kill(OpCtx *op, ErrCode code) {

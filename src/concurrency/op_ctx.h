@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/arena.h"
 #include "base/error.h"
@@ -23,6 +24,7 @@
 #include "concurrency/locker.h"
 #include "concurrency/op_metrics.h"
 
+struct pollfd;
 typedef struct OpCtx OpCtx;
 typedef struct OpRegistry OpRegistry;
 typedef struct RecoveryUnit RecoveryUnit;
@@ -107,6 +109,10 @@ struct OpCtx {
     Cond cond;
     /* Guarded by mu. */
     bool is_signaled;
+    bool is_polling;      /* in op_poll: a wake-up goes to wake_fd */
+    bool is_wake_pending; /* written to wake_fd and not read yet */
+    int wake_fd;          /* made by the first op_poll, kept; -1: none */
+    int receiving_fd;     /* in op_receive: a kill shuts it down; -1: none */
     bool is_active;
     bool is_waiting_for_lock;
     uint64_t waiting_resource; /* ResourceId while waiting for a lock */
@@ -151,6 +157,16 @@ static inline ErrCode op_check_interrupt(OpCtx *op, Error *err) {
 ErrCode op_wait(OpCtx *op, int64_t deadline_us, bool *ret_timed_out, Error *err) MUST_CHECK;
 void op_signal(OpCtx *op);
 void op_clear_signal(OpCtx *op);
+/* The same wait, which also ends when one of `count` descriptors is ready: their revents say which.
+ * `fds` has room for one more, which is ours. Fails with ERR_TOO_MANY_FILES_OPEN when the operation
+ * can get no descriptor of its own. */
+ErrCode op_poll(OpCtx *op, struct pollfd *fds, uint32_t count, int64_t deadline_us, Error *err)
+    MUST_CHECK;
+/* recv of a socket that is this operation's own and blocks, with a receive time-out before its
+ * deadline. The socket is of no use any more when this fails: a kill shuts it down. *ret_count is
+ * recv's result, <= 0 when nothing came. Cheaper than op_poll and recv. */
+ErrCode op_receive(OpCtx *op, int fd, void *data, size_t size, ssize_t *ret_count, Error *err)
+    MUST_CHECK;
 ErrCode op_sleep_us(OpCtx *op, int64_t us, Error *err) MUST_CHECK;
 
 /* Around code that may wait outside of op_wait (fsync, socket). */

@@ -17,6 +17,7 @@ typedef struct ServiceCtx {
     struct Repl *repl;                  /* NULL: a standalone node */
     struct CursorTable *cursors;
     struct Transport *transport;
+    struct ClientPool *clients; /* connections to other nodes */
     struct CommandService *commands;
     struct ServerParams *params;
     int64_t start_wall_ms;

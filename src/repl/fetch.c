@@ -260,7 +260,7 @@ static ErrCode take_reply(Sync *sync, Choice *choice, Doc reply, const char *nam
 }
 
 /* The oldest entry of the source, or the newest. */
-static ErrCode end_of_source(OpCtx *op, Peer *peer, bool is_newest, OpTime *ret_optime,
+static ErrCode end_of_source(OpCtx *op, ClientConn *conn, bool is_newest, OpTime *ret_optime,
                              Error *err) {
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_cstr(&b, "find", "oplog.rs");
@@ -270,7 +270,8 @@ static ErrCode end_of_source(OpCtx *op, Peer *peer, bool is_newest, OpTime *ret_
     build_i32(&b, "limit", 1);
     build_cstr(&b, "$db", "local");
     Doc reply;
-    TRY(peer_run(peer, doc_builder_end(&b), clock_mono_us() + FIND_TIMEOUT_US, &reply, err));
+    TRY(client_conn_run(conn, op, doc_builder_end(&b), clock_mono_us() + FIND_TIMEOUT_US, &reply,
+                        err));
     DocIter iter = doc_iter(batch_of(reply, "firstBatch"));
     Elem first;
     if (!doc_iter_next(&iter, &first) || elem_type(first) != BT_DOC)
@@ -289,10 +290,10 @@ static ErrCode parted(const Choice *choice, FetchEnd *ret_end, Error *err) {
 /* The source had nothing as late as this member's newest entry. On one branch neither terms nor
  * timestamps go back: an entry of a newer term with an earlier timestamp is of another one. This
  * is what an old primary meets that went on writing after the others had elected a new one. */
-static ErrCode check_shorter(Sync *sync, OpCtx *op, Peer *peer, Choice *choice, FetchEnd *ret_end,
-                             Error *err) {
+static ErrCode check_shorter(Sync *sync, OpCtx *op, ClientConn *conn, Choice *choice,
+                             FetchEnd *ret_end, Error *err) {
     OpTime newest;
-    TRY(end_of_source(op, peer, /* is_newest= */ true, &newest, err));
+    TRY(end_of_source(op, conn, /* is_newest= */ true, &newest, err));
     if (newest.ts >= choice->last_fetched.ts)
         return error_set(err, ERR_INVALID_SYNC_SOURCE, "%s has more entries now", choice->host);
     if (newest.term > choice->last_fetched.term)
@@ -302,12 +303,12 @@ static ErrCode check_shorter(Sync *sync, OpCtx *op, Peer *peer, Choice *choice, 
 }
 
 /* The source must have this member's newest entry. */
-static ErrCode check_first(Sync *sync, OpCtx *op, Peer *peer, Choice *choice, int32_t rollback_id,
-                           Doc docs, FetchEnd *ret_end, Error *err) {
+static ErrCode check_first(Sync *sync, OpCtx *op, ClientConn *conn, Choice *choice,
+                           int32_t rollback_id, Doc docs, FetchEnd *ret_end, Error *err) {
     DocIter iter = doc_iter(docs);
     Elem first;
     if (!doc_iter_next(&iter, &first))
-        return check_shorter(sync, op, peer, choice, ret_end, err);
+        return check_shorter(sync, op, conn, choice, ret_end, err);
     OpTime optime;
     int64_t wall_ms;
     if (elem_type(first) != BT_DOC)
@@ -321,7 +322,7 @@ static ErrCode check_first(Sync *sync, OpCtx *op, Peer *peer, Choice *choice, in
     if (optime_equal(optime, choice->last_fetched))
         return error_set(err, ERR_INVALID_SYNC_SOURCE, "%s answered too late", choice->host);
     OpTime oldest;
-    TRY(end_of_source(op, peer, /* is_newest= */ false, &oldest, err));
+    TRY(end_of_source(op, conn, /* is_newest= */ false, &oldest, err));
     if (oldest.ts > choice->last_fetched.ts) {
         *ret_end = FETCH_TOO_STALE;
         return error_set(err, ERR_OPLOG_START_MISSING,
@@ -331,12 +332,13 @@ static ErrCode check_first(Sync *sync, OpCtx *op, Peer *peer, Choice *choice, in
     return parted(choice, ret_end, err);
 }
 
-static ErrCode ask_rollback_id(OpCtx *op, Peer *peer, int32_t *ret_id, Error *err) {
+static ErrCode ask_rollback_id(OpCtx *op, ClientConn *conn, int32_t *ret_id, Error *err) {
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_i32(&b, "replSetGetRBID", 1);
     build_cstr(&b, "$db", "admin");
     Doc reply;
-    TRY(peer_run(peer, doc_builder_end(&b), clock_mono_us() + FIND_TIMEOUT_US, &reply, err));
+    TRY(client_conn_run(conn, op, doc_builder_end(&b), clock_mono_us() + FIND_TIMEOUT_US, &reply,
+                        err));
     Elem id = doc_get_lit(reply, "rbid");
     if (!elem_is_number(id))
         return error_set(err, ERR_FAILED_TO_PARSE, "the source has no rollback id");
@@ -344,19 +346,19 @@ static ErrCode ask_rollback_id(OpCtx *op, Peer *peer, int32_t *ret_id, Error *er
     return ERR_OK;
 }
 
-static ErrCode stream(Sync *sync, OpCtx *op, Peer *peer, Choice *choice, FetchEnd *ret_end,
+static ErrCode stream(Sync *sync, OpCtx *op, ClientConn *conn, Choice *choice, FetchEnd *ret_end,
                       Error *err) {
     CoreFacts facts;
     repl_look(sync->repl, look, &facts);
     int32_t rollback_id = 0;
-    TRY(ask_rollback_id(op, peer, &rollback_id, err));
+    TRY(ask_rollback_id(op, conn, &rollback_id, err));
     Doc reply;
-    TRY(peer_run(peer, find_command(op, choice->last_fetched, facts.term),
-                 clock_mono_us() + FIND_TIMEOUT_US, &reply, err));
+    TRY(client_conn_run(conn, op, find_command(op, choice->last_fetched, facts.term),
+                        clock_mono_us() + FIND_TIMEOUT_US, &reply, err));
     int64_t cursor_id = cursor_id_of(reply);
     /* In the arena: the check may ask the source something else. */
     reply = doc_copy(reply, &op->arena);
-    TRY(check_first(sync, op, peer, choice, rollback_id, batch_of(reply, "firstBatch"), ret_end,
+    TRY(check_first(sync, op, conn, choice, rollback_id, batch_of(reply, "firstBatch"), ret_end,
                     err));
     end_staleness(sync);
     TRY(take_reply(sync, choice, reply, "firstBatch", /* skips_first= */ true, err));
@@ -366,12 +368,15 @@ static ErrCode stream(Sync *sync, OpCtx *op, Peer *peer, Choice *choice, FetchEn
             if (cursor_id == 0)
                 return error_set(err, ERR_CURSOR_NOT_FOUND, "%s closed the cursor", choice->host);
             repl_look(sync->repl, look, &facts);
-            TRY(peer_send(peer, get_more_command(op, cursor_id, facts.term, facts.commit),
-                          /* is_exhaust= */ true, clock_mono_us() + AWAIT_SLACK_US, err));
+            ClientCommand get_more = {.body =
+                                          get_more_command(op, cursor_id, facts.term, facts.commit),
+                                      .is_exhaust = true};
+            TRY(client_conn_send(conn, op, &get_more, clock_mono_us() + AWAIT_SLACK_US, err));
         }
-        TRY(peer_receive(peer, clock_mono_us() + AWAIT_MS * INT64_C(1000) + AWAIT_SLACK_US,
-                         &more_to_come, &reply, err));
-        TRY(peer_check_reply(reply, err));
+        TRY(client_conn_receive(conn, op,
+                                clock_mono_us() + AWAIT_MS * INT64_C(1000) + AWAIT_SLACK_US,
+                                &more_to_come, &reply, err));
+        TRY(client_check_reply(reply, err));
         cursor_id = cursor_id_of(reply);
         TRY(take_reply(sync, choice, reply, "nextBatch", /* skips_first= */ false, err));
         arena_reset(&op->arena);
@@ -436,19 +441,20 @@ static void wait_after_refusal(Sync *sync, const Choice *choice, ErrCode rc, con
 static void fetch_from(Sync *sync, OpCtx *op, Choice *choice) {
     CLEANUP(error_reset) Error err = {0};
     FetchEnd end = FETCH_CHANGE;
-    Peer *peer = NULL;
+    ClientConn *conn = NULL;
     failpoint_hit(FP_REPL_SOURCE_CHOSEN);
-    ErrCode rc = peer_connect(choice->host, clock_mono_us() + CONNECT_TIMEOUT_US, &peer, &err);
+    ErrCode rc = client_conn_open(sync->repl->service->clients, op, choice->host,
+                                  clock_mono_us() + CONNECT_TIMEOUT_US, &conn, &err);
     if (rc == ERR_OK) {
-        sync_set_peer(sync, &sync->fetch_peer, peer);
+        sync_set_conn(sync, &sync->fetch_conn, conn);
         LOG_INFO(LOG_REPL, 21799, "Sync source candidate chosen",
                  LOG_STR("syncSource", choice->host));
         set_source(sync, choice->host);
-        rc = stream(sync, op, peer, choice, &end, &err);
+        rc = stream(sync, op, conn, choice, &end, &err);
         if (end == FETCH_ROLLBACK && atomic_load(&sync->repl->state) == REPL_PRIMARY)
             repl_event(sync->repl, give_up_catching_up, NULL);
         else if (end == FETCH_ROLLBACK)
-            rc = rollback_run(sync, op, peer, &err);
+            rc = rollback_run(sync, op, conn, &err);
         if (end == FETCH_TOO_STALE) {
             atomic_store(&sync->repl->is_too_stale, true);
             deny_source(sync, choice->host, REPL_DENY_TOO_STALE_MS);
@@ -457,7 +463,7 @@ static void fetch_from(Sync *sync, OpCtx *op, Choice *choice) {
             atomic_store(&sync->repl->is_too_stale, true); /* unless another one helps */
             deny_source(sync, choice->host, REPL_DENY_NO_START_MS);
         }
-        sync_set_peer(sync, &sync->fetch_peer, NULL);
+        sync_set_conn(sync, &sync->fetch_conn, NULL);
         set_source(sync, "");
     }
     bool is_wanted = !sync_is_fetching_over(sync, choice->stream);
@@ -467,7 +473,7 @@ static void fetch_from(Sync *sync, OpCtx *op, Choice *choice) {
         if (rc == ERR_HOST_UNREACHABLE || rc == ERR_NETWORK_TIMEOUT || rc == ERR_HOST_NOT_FOUND)
             deny_source(sync, choice->host, REPL_DENY_NETWORK_MS);
     }
-    peer_free(peer);
+    client_conn_free(conn);
     if (UNLIKELY(rc != ERR_OK && is_wanted && !is_passing(rc)))
         wait_after_refusal(sync, choice, rc, &err);
     arena_reset(&op->arena);

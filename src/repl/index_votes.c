@@ -19,7 +19,7 @@
 #include "index/lookup.h"
 #include "query/exec/modify.h"
 #include "repl/repl_internal.h"
-#include "transport/peer.h"
+#include "transport/client.h"
 
 enum {
     SEND_TIMEOUT_US = 10 * 1000 * 1000,
@@ -48,7 +48,7 @@ struct IndexVotes {
     Cond cond;
     /* Guarded by mu. */
     List votes;
-    Peer *peer; /* of the running call, to be interrupted */
+    OpCtx *op; /* of the thread, to end its call */
     bool is_stopping;
 };
 
@@ -247,21 +247,11 @@ static void look_at_hosts(void *arg, const ReplCore *core) {
         snprintf(hosts->primary, sizeof(hosts->primary), "%s", config->members[primary].host);
 }
 
-static void set_peer(IndexVotes *votes, Peer *peer) {
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&votes->mu);
-    votes->peer = peer;
-    if (peer != NULL && votes->is_stopping)
-        peer_interrupt(peer);
-}
-
 static ErrCode send_vote(IndexVotes *votes, OpCtx *op, const Vote *vote, Error *err) {
     Hosts hosts = {0};
     repl_look(votes->repl, look_at_hosts, &hosts);
     if (hosts.primary[0] == '\0')
         return error_set(err, ERR_NOT_WRITABLE_PRIMARY, "no primary is known");
-    int64_t deadline_us = clock_mono_us() + SEND_TIMEOUT_US;
-    CLEANUP(peer_free_ptr) Peer *peer = NULL;
-    TRY(peer_connect(hosts.primary, deadline_us, &peer, err));
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_uuid(&b, vote->is_abort ? "voteAbortIndexBuild" : "voteCommitIndexBuild", &vote->build);
     build_cstr(&b, "hostAndPort", hosts.self);
@@ -271,10 +261,10 @@ static ErrCode send_vote(IndexVotes *votes, OpCtx *op, const Vote *vote, Error *
     build_cstr(&b, "w", "majority");
     build_close(&b, concern);
     build_cstr(&b, "$db", "admin");
-    Doc reply;
-    set_peer(votes, peer);
-    ErrCode rc = peer_run(peer, doc_builder_end(&b), deadline_us, &reply, err);
-    set_peer(votes, NULL);
+    CLEANUP(client_reply_done) ClientReply reply = {0};
+    ErrCode rc = client_run(votes->repl->service->clients, op, hosts.primary,
+                            &(ClientCommand){.body = doc_builder_end(&b)},
+                            clock_mono_us() + SEND_TIMEOUT_US, &reply, err);
     if (rc == ERR_OK)
         failpoint_hit(FP_INDEX_BUILD_VOTE_SENT);
     return rc;
@@ -310,6 +300,7 @@ static void send_run(void *arg) {
     log_set_thread_name("IndexVotes");
     OpCtx *op = repl_op_new(votes->repl, "IndexVotes");
     mutex_lock(&votes->mu);
+    votes->op = op;
     while (!votes->is_stopping) {
         Vote vote;
         int64_t due_us;
@@ -328,6 +319,7 @@ static void send_run(void *arg) {
         if (rc == ERR_OK)
             note_arrival(votes, &vote);
     }
+    votes->op = NULL;
     mutex_unlock(&votes->mu);
     op_end(op);
     op_ctx_free(op);
@@ -545,8 +537,8 @@ void index_votes_stop(Repl *repl) {
     IndexVotes *votes = repl->index_votes;
     mutex_lock(&votes->mu);
     votes->is_stopping = true;
-    if (votes->peer != NULL)
-        peer_interrupt(votes->peer);
+    if (votes->op != NULL)
+        op_kill(votes->op, ERR_INTERRUPTED_AT_SHUTDOWN);
     cond_signal(&votes->cond);
     mutex_unlock(&votes->mu);
     if (votes->thread.is_started)

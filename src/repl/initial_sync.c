@@ -115,7 +115,7 @@ void initial_sync(Sync *sync, OpCtx *op) {
                        .repl = repl,
                        .op = op,
                        .settings = repl->hooks.initial_sync_settings(repl->service),
-                       .line = {.op = op, .place = &sync->fetch_peer}};
+                       .line = {.op = op, .place = &sync->fetch_conn}};
     attempt.line.attempt = &attempt;
     snprintf(attempt.host, sizeof(attempt.host), "%s", choice.host);
     status_begin_attempt(sync->initial_sync, choice.host);

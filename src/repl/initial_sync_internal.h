@@ -19,8 +19,8 @@ typedef struct Attempt Attempt;
 typedef struct SourceLine {
     Attempt *attempt;
     OpCtx *op;
-    Peer **place; /* in Sync: where others find it to interrupt it */
-    Peer *peer;   /* NULL: not connected */
+    ClientConn **place; /* in Sync: where others find it to interrupt it */
+    ClientConn *conn;   /* NULL: not connected */
     /* Of the present outage. */
     int64_t outage_us;     /* when it began; 0: there is none */
     int64_t pause_us;      /* before the next try */

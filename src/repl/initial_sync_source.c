@@ -29,8 +29,8 @@ ErrCode source_ask(SourceLine *line, DocBuilder *b, Str db, Doc *ret_reply, Erro
     size_t preference = build_open_doc(b, "$readPreference");
     build_cstr(b, "mode", "secondaryPreferred");
     build_close(b, preference);
-    TRY(peer_run(line->peer, doc_builder_end(b), clock_mono_us() + COMMAND_TIMEOUT_US, ret_reply,
-                 err));
+    TRY(client_conn_run(line->conn, line->op, doc_builder_end(b),
+                        clock_mono_us() + COMMAND_TIMEOUT_US, ret_reply, err));
     if (UNLIKELY(line->outage_us != 0)) {
         int64_t outage_us = clock_mono_us() - line->outage_us;
         status_add_retry(line->attempt->sync->initial_sync, outage_us);
@@ -102,10 +102,11 @@ ErrCode source_check_identity(SourceLine *line, Error *err) {
 /* ---- connections ---- */
 
 static ErrCode connect_line(SourceLine *line, Error *err) {
-    Peer *peer;
-    TRY(peer_connect(line->attempt->host, clock_mono_us() + CONNECT_TIMEOUT_US, &peer, err));
-    line->peer = peer;
-    sync_set_peer(line->attempt->sync, line->place, peer);
+    ClientConn *conn;
+    TRY(client_conn_open(line->attempt->repl->service->clients, line->op, line->attempt->host,
+                         clock_mono_us() + CONNECT_TIMEOUT_US, &conn, err));
+    line->conn = conn;
+    sync_set_conn(line->attempt->sync, line->place, conn);
     return ERR_OK;
 }
 
@@ -117,11 +118,11 @@ ErrCode source_line_open(SourceLine *line, Error *err) {
 }
 
 void source_line_close(SourceLine *line) {
-    if (line->peer == NULL)
+    if (line->conn == NULL)
         return;
-    sync_set_peer(line->attempt->sync, line->place, NULL);
-    peer_free(line->peer);
-    line->peer = NULL;
+    sync_set_conn(line->attempt->sync, line->place, NULL);
+    client_conn_free(line->conn);
+    line->conn = NULL;
 }
 
 /* What passes by: the source cannot be reached, restarts, changes its state, or has closed the
@@ -195,9 +196,9 @@ static ErrCode wait_for_source(SourceLine *line, Error *err) {
 }
 
 static ErrCode run_once(SourceLine *line, SourceStep step, void *arg, Error *err) {
-    if (line->peer != NULL && peer_is_broken(line->peer))
+    if (line->conn != NULL && client_conn_is_broken(line->conn))
         source_line_close(line);
-    if (line->peer == NULL) {
+    if (line->conn == NULL) {
         TRY(connect_line(line, err));
         TRY(check_identity(line, NULL, err));
     }
@@ -208,7 +209,7 @@ ErrCode source_run(SourceLine *line, SourceStep step, void *arg, Error *err) {
     for (;;) {
         ArenaMark mark = arena_mark(&line->op->arena);
         ErrCode rc = run_once(line, step, arg, err);
-        bool is_broken = line->peer == NULL || peer_is_broken(line->peer);
+        bool is_broken = line->conn == NULL || client_conn_is_broken(line->conn);
         if (rc == ERR_OK || (!is_transient(rc) && !is_broken))
             return rc;
         arena_rewind(&line->op->arena, mark);

@@ -29,7 +29,7 @@ ErrCode window_start(Window *window, Attempt *attempt, OpTime begin, int64_t wal
                        .applied_ts = begin.ts,
                        .fetched = begin,
                        .fetched_wall_ms = wall_ms,
-                       .line = {.attempt = attempt, .place = &attempt->sync->window_peer}};
+                       .line = {.attempt = attempt, .place = &attempt->sync->window_conn}};
     mutex_init(&window->mu, LOCK_RANK_LEAF);
     cond_init(&window->cond);
     window->line.op = repl_op_new(attempt->repl, "ReplWindow");
@@ -41,7 +41,7 @@ void window_stop(Window *window) {
     window->is_end_wanted = true;
     mutex_unlock(&window->mu);
     atomic_store(&window->line.is_ended, true);
-    sync_interrupt_peer(window->attempt->sync, &window->attempt->sync->window_peer);
+    sync_interrupt_conn(window->attempt->sync, &window->attempt->sync->window_conn);
     thread_join(&window->thread);
 }
 

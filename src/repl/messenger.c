@@ -1,49 +1,46 @@
 /*
  * messenger.c - heartbeats, vote requests and hand-offs on their way to other members.
  *
- * Each host has a line: a thread with a connection and a queue. A host that does not answer holds
- * up only its own line, and its messages would be lost anyway.
+ * One thread asks all of them at once: a host that does not answer holds up nobody else.
  */
-#include <stdio.h>
-#include <string.h>
-
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "repl/repl_internal.h"
-#include "transport/peer.h"
+#include "transport/client.h"
 
 enum {
-    LINES_MAX = 256, /* hosts ever spoken to in one run */
-    QUEUE_MAX = 16,  /* of one line; more than that is not worth sending any more */
+    LETTERS_MAX = 1024, /* queued and under way; more than that is not worth sending any more */
     HAND_OFF_MS = 1000,
+    RETRY_US = 100 * 1000, /* when there are no descriptors left to wait with */
 };
 
-typedef struct Line {
-    Messenger *messenger;
-    char host[REPL_HOST_SIZE];
-    Thread thread;
-    Cond cond;
-    /* Guarded by the messenger's mu. */
-    ReplAction *queue[QUEUE_MAX];
-    uint32_t count;
-    Peer *peer; /* used by the line's thread; others may interrupt it */
-} Line;
+/* A message, until it is answered or lost. */
+typedef struct Letter {
+    ListNode node;
+    ReplAction action;
+    int64_t sent_us;
+} Letter;
 
 struct Messenger {
     Repl *repl;
+    Thread thread; /* started with the first message */
+    List sent;     /* owned by the thread */
     Mutex mu;
     /* Guarded by mu. */
-    Line *lines[LINES_MAX];
-    uint32_t line_count;
+    List queue; /* not sent yet */
+    uint32_t count;
+    OpCtx *op; /* of the thread; NULL: it has not begun, or is over */
     bool is_stopping;
 };
 
-static void line_run(void *line);
+static void messenger_run(void *messenger);
 
 Messenger *messenger_new(Repl *repl) {
     Messenger *messenger = NEW(Messenger);
     messenger->repl = repl;
+    list_init(&messenger->queue);
+    list_init(&messenger->sent);
     mutex_init(&messenger->mu, LOCK_RANK_MESSENGER);
     return messenger;
 }
@@ -51,66 +48,48 @@ Messenger *messenger_new(Repl *repl) {
 void messenger_stop(Messenger *messenger) {
     mutex_lock(&messenger->mu);
     messenger->is_stopping = true;
-    uint32_t count = messenger->line_count;
-    for (uint32_t i = 0; i < count; i++) {
-        if (messenger->lines[i]->peer != NULL)
-            peer_interrupt(messenger->lines[i]->peer);
-        cond_signal(&messenger->lines[i]->cond);
-    }
+    if (messenger->op != NULL)
+        op_kill(messenger->op, ERR_INTERRUPTED_AT_SHUTDOWN);
+    bool is_started = messenger->thread.is_started;
     mutex_unlock(&messenger->mu);
-    for (uint32_t i = 0; i < count; i++)
-        thread_join(&messenger->lines[i]->thread);
+    if (is_started)
+        thread_join(&messenger->thread);
 }
 
 void messenger_free(Messenger *messenger) {
     if (messenger == NULL)
         return;
-    for (uint32_t i = 0; i < messenger->line_count; i++) {
-        Line *line = messenger->lines[i];
-        for (uint32_t q = 0; q < line->count; q++)
-            xfree(line->queue[q]);
-        cond_done(&line->cond);
-        xfree(line);
-    }
+    LIST_FOR_EACH (&messenger->queue, node)
+        xfree(CONTAINER_OF(node, Letter, node));
     mutex_done(&messenger->mu);
     xfree(messenger);
 }
 
-/* With mu held; NULL: no more lines, or no thread for one. */
-static Line *line_for(Messenger *messenger, const char *host) {
-    for (uint32_t i = 0; i < messenger->line_count; i++)
-        if (strcmp(messenger->lines[i]->host, host) == 0)
-            return messenger->lines[i];
-    if (messenger->line_count == LINES_MAX)
-        return NULL;
-    Line *line = NEW(Line);
-    line->messenger = messenger;
-    snprintf(line->host, sizeof(line->host), "%s", host);
-    cond_init(&line->cond);
+/* With mu held. */
+static bool ensure_thread(Messenger *messenger) {
     CLEANUP(error_reset) Error err = {0};
-    if (thread_start(&line->thread, "ReplLine", line_run, line, &err) != ERR_OK) {
-        LOG_ERROR(LOG_REPL, 7300210, "No thread to talk to a member", LOG_STR("host", host));
-        cond_done(&line->cond);
-        xfree(line);
-        return NULL;
-    }
-    messenger->lines[messenger->line_count++] = line;
-    return line;
+    if (messenger->thread.is_started ||
+        thread_start(&messenger->thread, "ReplMessenger", messenger_run, messenger, &err) == ERR_OK)
+        return true;
+    LOG_ERROR(LOG_REPL, 7300210, "No thread to talk to other members",
+              LOG_STR("error", error_message(&err)));
+    return false;
 }
 
 void messenger_send(Messenger *messenger, const ReplAction *action) {
-    mutex_lock(&messenger->mu);
-    Line *line = messenger->is_stopping ? NULL : line_for(messenger, action->host);
-    if (line != NULL && line->count < QUEUE_MAX) {
-        ReplAction *copy = xmemdup(action, sizeof(*action));
-        copy->config = NULL;
-        line->queue[line->count++] = copy;
-        cond_signal(&line->cond);
-    }
-    mutex_unlock(&messenger->mu);
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&messenger->mu);
+    if (messenger->is_stopping || messenger->count >= LETTERS_MAX || !ensure_thread(messenger))
+        return;
+    Letter *letter = NEW(Letter);
+    letter->action = *action;
+    letter->action.config = NULL;
+    list_push_back(&messenger->queue, &letter->node);
+    messenger->count++;
+    if (messenger->op != NULL)
+        op_signal(messenger->op);
 }
 
-/* ---- a line's thread ---- */
+/* ---- the thread ---- */
 
 typedef struct Answer {
     const ReplAction *action;
@@ -142,26 +121,6 @@ static void vote_answered(void *arg, ReplCore *core, ReplNow now, ReplActions *a
         repl_core_on_vote_failure(core, now, action->token, action->member_index, actions);
 }
 
-/* A connection, kept from message to message. */
-static ErrCode line_connect(Line *line, int64_t deadline_us, Error *err) {
-    Messenger *messenger = line->messenger;
-    if (line->peer != NULL && !peer_is_broken(line->peer))
-        return ERR_OK;
-    mutex_lock(&messenger->mu);
-    Peer *old = line->peer;
-    line->peer = NULL;
-    mutex_unlock(&messenger->mu);
-    peer_free(old);
-    Peer *peer;
-    TRY(peer_connect(line->host, deadline_us, &peer, err));
-    mutex_lock(&messenger->mu);
-    line->peer = peer;
-    if (messenger->is_stopping)
-        peer_interrupt(peer);
-    mutex_unlock(&messenger->mu);
-    return ERR_OK;
-}
-
 static void build_request(DocBuilder *b, const ReplAction *action) {
     if (action->kind == REPL_ACTION_HEARTBEAT)
         build_heartbeat(b, &action->heartbeat);
@@ -172,20 +131,6 @@ static void build_request(DocBuilder *b, const ReplAction *action) {
         build_bool(b, "skipDryRun", true);
     }
     build_cstr(b, "$db", "admin");
-}
-
-static ErrCode exchange(Line *line, const ReplAction *action, Doc *ret_reply, Error *err) {
-    int64_t timeout_ms = action->kind == REPL_ACTION_HAND_OFF ? HAND_OFF_MS : action->timeout_ms;
-    int64_t deadline_us = clock_mono_us() + timeout_ms * 1000;
-    TRY(line_connect(line, deadline_us, err));
-    Buffer buf;
-    buffer_init(&buf, BUFFER_UNBOUNDED);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
-    build_request(&b, action);
-    ErrCode rc = peer_run(line->peer, doc_builder_end(&b), deadline_us, ret_reply, err);
-    buffer_done(&buf);
-    return rc;
 }
 
 static ErrCode read_answer(const ReplAction *action, Doc reply, Answer *answer, Error *err) {
@@ -200,44 +145,95 @@ static ErrCode read_answer(const ReplAction *action, Doc reply, Answer *answer, 
     return ERR_OK;
 }
 
-static void deliver(Line *line, const ReplAction *action) {
-    Repl *repl = line->messenger->repl;
-    CLEANUP(error_reset) Error err = {0};
-    Answer answer = {.action = action};
-    int64_t start_us = clock_mono_us();
-    Doc reply;
-    answer.rc = exchange(line, action, &reply, &err);
-    answer.rtt_ms = (clock_mono_us() - start_us) / 1000;
+static void send_letter(Messenger *messenger, ClientCalls *calls, OpCtx *op, Letter *letter) {
+    list_push_back(&messenger->sent, &letter->node);
+    const ReplAction *action = &letter->action;
+    int64_t timeout_ms = action->kind == REPL_ACTION_HAND_OFF ? HAND_OFF_MS : action->timeout_ms;
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    build_request(&b, action);
+    ClientCommand command = {.body = doc_builder_end(&b)};
+    letter->sent_us = clock_mono_us();
+    client_calls_add(calls, action->host, &command, letter->sent_us + timeout_ms * 1000, letter);
+    arena_reset(&op->arena);
+}
+
+static void deliver(Repl *repl, const ClientCallEnd *end) {
+    const Letter *letter = end->user;
+    const ReplAction *action = &letter->action;
     if (action->kind == REPL_ACTION_HAND_OFF)
         return;
+    CLEANUP(error_reset) Error err = {0};
+    Answer answer = {.action = action, .rc = end->rc};
+    answer.rtt_ms = (clock_mono_us() - letter->sent_us) / 1000;
     if (answer.rc == ERR_OK)
-        answer.rc = read_answer(action, reply, &answer, &err);
-    answer.message = answer.rc != ERR_OK ? error_message(&err) : "";
+        answer.rc = read_answer(action, end->reply, &answer, &err);
+    answer.message = end->rc != ERR_OK     ? error_message(end->err)
+                     : answer.rc != ERR_OK ? error_message(&err)
+                                           : "";
     repl_event(repl, action->kind == REPL_ACTION_HEARTBEAT ? heartbeat_answered : vote_answered,
                &answer);
     repl_config_unref((ReplConfig *)answer.config);
 }
 
-static void line_run(void *arg) {
-    Line *line = arg;
-    Messenger *messenger = line->messenger;
-    log_set_thread_name("ReplLine");
-    mutex_lock(&messenger->mu);
-    while (!messenger->is_stopping) {
-        if (line->count == 0) {
-            cond_wait(&line->cond, &messenger->mu);
-            continue;
-        }
-        ReplAction *action = line->queue[0];
-        line->count--;
-        memmove(&line->queue[0], &line->queue[1], line->count * sizeof(line->queue[0]));
-        mutex_unlock(&messenger->mu);
-        deliver(line, action);
-        xfree(action);
-        mutex_lock(&messenger->mu);
+static Letter *take_letter(Messenger *messenger) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&messenger->mu);
+    ListNode *first = list_first(&messenger->queue);
+    if (first == NULL)
+        return NULL;
+    list_remove(first);
+    return CONTAINER_OF(first, Letter, node);
+}
+
+static void end_letter(Messenger *messenger, Letter *letter) {
+    list_remove(&letter->node);
+    xfree(letter);
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&messenger->mu);
+    messenger->count--;
+}
+
+/* Waits for an answer, or for a message to send. */
+static ErrCode wait_for_any(Messenger *messenger, ClientCalls *calls, OpCtx *op, Error *err) {
+    ClientCallEnd end;
+    bool is_there = false;
+    if (client_calls_count(calls) == 0)
+        return op_wait(op, INT64_MAX, &is_there, err);
+    TRY(client_calls_next(calls, INT64_MAX, &end, &is_there, err));
+    if (is_there) {
+        deliver(messenger->repl, &end);
+        end_letter(messenger, end.user);
     }
-    Peer *peer = line->peer;
-    line->peer = NULL;
+    return ERR_OK;
+}
+
+static void messenger_run(void *arg) {
+    Messenger *messenger = arg;
+    log_set_thread_name("ReplMessenger");
+    OpCtx *op = repl_op_new(messenger->repl, "ReplMessenger");
+    ClientCalls *calls = client_calls_new(messenger->repl->service->clients, op);
+    CLEANUP(error_reset) Error err = {0};
+    mutex_lock(&messenger->mu);
+    messenger->op = op;
+    bool is_stopping = messenger->is_stopping;
     mutex_unlock(&messenger->mu);
-    peer_free(peer);
+    while (!is_stopping) {
+        for (Letter *letter; (letter = take_letter(messenger)) != NULL;)
+            send_letter(messenger, calls, op, letter);
+        if (LIKELY(wait_for_any(messenger, calls, op, &err) == ERR_OK))
+            continue;
+        is_stopping = err.code == ERR_INTERRUPTED_AT_SHUTDOWN;
+        if (!is_stopping)
+            LOG_WARN(LOG_REPL, 7300211, "Could not wait for other members",
+                     LOG_STR("error", error_message(&err)));
+        error_reset(&err);
+        if (!is_stopping && op_sleep_us(op, RETRY_US, &err) != ERR_OK)
+            break;
+    }
+    mutex_lock(&messenger->mu);
+    messenger->op = NULL;
+    mutex_unlock(&messenger->mu);
+    client_calls_free(calls);
+    LIST_FOR_EACH (&messenger->sent, node)
+        end_letter(messenger, CONTAINER_OF(node, Letter, node));
+    op_end(op);
+    op_ctx_free(op);
 }

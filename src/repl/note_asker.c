@@ -1,13 +1,12 @@
 #include "repl/note_asker.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "repl/repl_internal.h"
-#include "transport/peer.h"
+#include "transport/client.h"
 
 enum {
     ASK_TIMEOUT_US = 2 * 1000 * 1000,
@@ -21,7 +20,7 @@ struct NoteAsker {
     Cond cond;
     /* Guarded by mu. */
     uint64_t wished_ts; /* 0: none */
-    Peer *peer;         /* used by the thread; others may interrupt it */
+    OpCtx *op;          /* of the thread, to end its call */
     bool is_stopping;
 };
 
@@ -42,8 +41,8 @@ ErrCode note_asker_start(NoteAsker *asker, Error *err) {
 void note_asker_stop(NoteAsker *asker) {
     mutex_lock(&asker->mu);
     asker->is_stopping = true;
-    if (asker->peer != NULL)
-        peer_interrupt(asker->peer);
+    if (asker->op != NULL)
+        op_kill(asker->op, ERR_INTERRUPTED_AT_SHUTDOWN);
     cond_signal(&asker->cond);
     mutex_unlock(&asker->mu);
     if (asker->thread.is_started)
@@ -87,30 +86,6 @@ static void look_at_set(void *arg, const ReplCore *core) {
         snprintf(view->primary, sizeof(view->primary), "%s", config->members[primary].host);
 }
 
-static void set_peer(NoteAsker *asker, Peer *peer) {
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&asker->mu);
-    asker->peer = peer;
-    if (peer != NULL && asker->is_stopping)
-        peer_interrupt(peer);
-}
-
-static void disconnect(NoteAsker *asker) {
-    Peer *old = asker->peer;
-    set_peer(asker, NULL);
-    peer_free(old);
-}
-
-static ErrCode connect_to(NoteAsker *asker, const char *host, int64_t deadline_us, Error *err) {
-    if (asker->peer != NULL && !peer_is_broken(asker->peer) &&
-        strcmp(peer_host(asker->peer), host) == 0)
-        return ERR_OK;
-    disconnect(asker);
-    Peer *peer;
-    TRY(peer_connect(host, deadline_us, &peer, err));
-    set_peer(asker, peer);
-    return ERR_OK;
-}
-
 /* The time goes along with its proof: the primary's clock must get there before the entry. */
 static Doc note_command(Repl *repl, OpCtx *op, uint64_t ts) {
     DocBuilder b = doc_builder_in_arena(&op->arena);
@@ -130,10 +105,10 @@ static ErrCode ask(NoteAsker *asker, OpCtx *op, uint64_t ts, Error *err) {
         return ERR_OK;
     if (view.primary[0] == '\0')
         return error_set(err, ERR_NOT_WRITABLE_PRIMARY, "no primary is known");
-    int64_t deadline_us = clock_mono_us() + ASK_TIMEOUT_US;
-    TRY(connect_to(asker, view.primary, deadline_us, err));
-    Doc reply;
-    ErrCode rc = peer_run(asker->peer, note_command(repl, op, ts), deadline_us, &reply, err);
+    CLEANUP(client_reply_done) ClientReply reply = {0};
+    ErrCode rc = client_run(repl->service->clients, op, view.primary,
+                            &(ClientCommand){.body = note_command(repl, op, ts)},
+                            clock_mono_us() + ASK_TIMEOUT_US, &reply, err);
     if (rc != ERR_STALE_CLUSTER_TIME)
         return rc;
     error_reset(err); /* it is there already */
@@ -145,6 +120,7 @@ static void asker_run(void *arg) {
     log_set_thread_name("ReplNotes");
     OpCtx *op = repl_op_new(asker->repl, "ReplNotes");
     mutex_lock(&asker->mu);
+    asker->op = op;
     while (!asker->is_stopping) {
         uint64_t ts = asker->wished_ts;
         asker->wished_ts = 0;
@@ -165,8 +141,8 @@ static void asker_run(void *arg) {
                cond_wait_until(&asker->cond, &asker->mu, until_us))
             continue;
     }
+    asker->op = NULL;
     mutex_unlock(&asker->mu);
-    disconnect(asker);
     op_end(op);
     op_ctx_free(op);
 }

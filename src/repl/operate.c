@@ -9,7 +9,7 @@
 #include "base/prng.h"
 #include "ddl/ddl.h"
 #include "repl/repl_internal.h"
-#include "transport/peer.h"
+#include "transport/client.h"
 
 enum {
     QUORUM_CHECK_MS = 10 * 1000,
@@ -41,8 +41,6 @@ static ErrCode ask_member(Repl *repl, OpCtx *op, const ReplConfig *config, uint3
                           Error *err) {
     const char *host = config->members[index].host;
     int64_t deadline_us = clock_mono_us() + (int64_t)QUORUM_CHECK_MS * 1000;
-    CLEANUP(peer_free_ptr) Peer *peer = NULL;
-    TRY(peer_connect(host, deadline_us, &peer, err));
     ReplHeartbeat *heartbeat = ARENA_NEW(&op->arena, ReplHeartbeat);
     *heartbeat = (ReplHeartbeat){.config_version = 1,
                                  .config_term = REPL_CONFIG_TERM_NONE,
@@ -55,8 +53,9 @@ static ErrCode ask_member(Repl *repl, OpCtx *op, const ReplConfig *config, uint3
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_heartbeat(&b, heartbeat);
     build_cstr(&b, "$db", "admin");
-    Doc reply;
-    return peer_run(peer, doc_builder_end(&b), deadline_us, &reply, err);
+    CLEANUP(client_reply_done) ClientReply reply = {0};
+    return client_run(repl->service->clients, op, host,
+                      &(ClientCommand){.body = doc_builder_end(&b)}, deadline_us, &reply, err);
 }
 
 /* All members must be there, and without data of their own. */

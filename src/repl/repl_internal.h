@@ -126,7 +126,7 @@ OpCtx *repl_op_new(Repl *repl, const char *name);
 
 void care_run(void *repl);
 
-/* ---- messenger.c: one thread per other member ---- */
+/* ---- messenger.c: one thread for all other members ---- */
 
 Messenger *messenger_new(Repl *repl);
 void messenger_stop(Messenger *messenger);

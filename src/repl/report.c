@@ -2,7 +2,6 @@
  * report.c - telling the sync source how far this member and those behind it are.
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -23,31 +22,18 @@ static void build(void *arg, const ReplCore *core) {
     repl_core_build_update_position(core, repl_now(), &report->update);
 }
 
-static ErrCode connect_to(Sync *sync, const char *host, Error *err) {
-    if (sync->report_peer != NULL && !peer_is_broken(sync->report_peer) &&
-        strcmp(peer_host(sync->report_peer), host) == 0)
-        return ERR_OK;
-    Peer *old = sync->report_peer;
-    sync_set_peer(sync, &sync->report_peer, NULL);
-    peer_free(old);
-    Peer *peer;
-    TRY(peer_connect(host, clock_mono_us() + REPORT_TIMEOUT_US, &peer, err));
-    sync_set_peer(sync, &sync->report_peer, peer);
-    return ERR_OK;
-}
-
 static ErrCode report(Sync *sync, OpCtx *op, const char *host, Error *err) {
     Report *what = ARENA_NEW(&op->arena, Report);
     repl_look(sync->repl, build, what);
     if (what->update.count == 0)
         return ERR_OK;
-    TRY(connect_to(sync, host, err));
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_update_position(&b, &what->update);
     build_cstr(&b, "$db", "admin");
-    Doc reply;
-    return peer_run(sync->report_peer, doc_builder_end(&b), clock_mono_us() + REPORT_TIMEOUT_US,
-                    &reply, err);
+    CLEANUP(client_reply_done) ClientReply reply = {0};
+    return client_run(sync->repl->service->clients, op, host,
+                      &(ClientCommand){.body = doc_builder_end(&b)},
+                      clock_mono_us() + REPORT_TIMEOUT_US, &reply, err);
 }
 
 void report_run(void *arg) {
@@ -55,6 +41,7 @@ void report_run(void *arg) {
     log_set_thread_name("ReplReport");
     OpCtx *op = repl_op_new(sync->repl, "ReplReport");
     mutex_lock(&sync->mu);
+    sync->report_op = op;
     while (!sync->is_stopping) {
         if (!sync->is_report_wanted)
             (void)cond_wait_until(&sync->report_cond, &sync->mu, clock_mono_us() + KEEP_ALIVE_US);
@@ -74,10 +61,8 @@ void report_run(void *arg) {
         if (rc != ERR_OK && !sync->is_stopping)
             (void)cond_wait_until(&sync->report_cond, &sync->mu, clock_mono_us() + RETRY_US);
     }
+    sync->report_op = NULL;
     mutex_unlock(&sync->mu);
-    Peer *peer = sync->report_peer;
-    sync_set_peer(sync, &sync->report_peer, NULL);
-    peer_free(peer);
     op_end(op);
     op_ctx_free(op);
 }

@@ -47,7 +47,7 @@ typedef struct Rollback {
     Sync *sync;
     Repl *repl;
     OpCtx *op;
-    Peer *source;
+    ClientConn *source;
     OpTime common;
     int64_t common_wall_ms;
     uint64_t stable_ts;
@@ -106,7 +106,7 @@ static ErrCode check_history(const Rollback *r, Error *err) {
                      "the common point is before the data of this member were copied");
 }
 
-ErrCode rollback_run(Sync *sync, OpCtx *op, Peer *source, Error *err) {
+ErrCode rollback_run(Sync *sync, OpCtx *op, ClientConn *source, Error *err) {
     Rollback r = {.sync = sync, .repl = sync->repl, .op = op, .source = source};
     error_reset(err);
     wait_until_applied(sync);
@@ -114,7 +114,7 @@ ErrCode rollback_run(Sync *sync, OpCtx *op, Peer *source, Error *err) {
     repl_event(r.repl, set_state, &state);
     if (atomic_load(&r.repl->state) != REPL_ROLLBACK)
         return error_set(err, ERR_NOT_SECONDARY, "the state changed before the rollback began");
-    LOG_INFO(LOG_REPL, 21593, "Rollback begins", LOG_STR("syncSource", peer_host(source)));
+    LOG_INFO(LOG_REPL, 21593, "Rollback begins", LOG_STR("syncSource", client_conn_host(source)));
     failpoint_hit(FP_ROLLBACK_STARTED);
     ErrCode rc = find_common_point(&r, err);
     if (rc == ERR_OK) {
@@ -167,8 +167,8 @@ static ErrCode remote_batch(Rollback *r, RemoteScan *scan, Error *err) {
     build_i32(&b, "batchSize", REMOTE_BATCH);
     build_cstr(&b, "$db", "local");
     Doc reply;
-    TRY(peer_run(r->source, doc_builder_end(&b), clock_mono_us() + COMMAND_TIMEOUT_US, &reply,
-                 err));
+    TRY(client_conn_run(r->source, r->op, doc_builder_end(&b), clock_mono_us() + COMMAND_TIMEOUT_US,
+                        &reply, err));
     Elem cursor = doc_get_lit(reply, "cursor");
     if (elem_type(cursor) != BT_DOC)
         return error_set(err, ERR_FAILED_TO_PARSE, "the source's answer has no cursor");

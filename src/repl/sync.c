@@ -51,12 +51,12 @@ static void wake_all(Sync *sync) {
 void sync_stop(Sync *sync) {
     mutex_lock(&sync->mu);
     sync->is_stopping = true;
-    if (sync->fetch_peer != NULL)
-        peer_interrupt(sync->fetch_peer);
-    if (sync->report_peer != NULL)
-        peer_interrupt(sync->report_peer);
-    if (sync->window_peer != NULL)
-        peer_interrupt(sync->window_peer);
+    if (sync->fetch_conn != NULL)
+        client_conn_interrupt(sync->fetch_conn);
+    if (sync->report_op != NULL)
+        op_kill(sync->report_op, ERR_INTERRUPTED_AT_SHUTDOWN);
+    if (sync->window_conn != NULL)
+        client_conn_interrupt(sync->window_conn);
     wake_all(sync);
     mutex_unlock(&sync->mu);
     thread_join(&sync->fetcher);
@@ -98,8 +98,8 @@ void sync_kick(Sync *sync) {
     bool is_following = state == REPL_SECONDARY || state == REPL_RECOVERING ||
                         state == REPL_STARTUP2 || state == REPL_ROLLBACK;
     bool is_catching_up = sync->feed.catch_up_term != OPTIME_TERM_NONE;
-    if (sync->fetch_peer != NULL && !is_following && !is_catching_up)
-        peer_interrupt(sync->fetch_peer);
+    if (sync->fetch_conn != NULL && !is_following && !is_catching_up)
+        client_conn_interrupt(sync->fetch_conn);
     wake_all(sync);
     mutex_unlock(&sync->mu);
 }
@@ -114,8 +114,8 @@ void sync_report_now(Sync *sync) {
 void sync_change_source(Sync *sync) {
     mutex_lock(&sync->mu);
     sync->is_source_change_wanted = true;
-    if (sync->fetch_peer != NULL)
-        peer_interrupt(sync->fetch_peer);
+    if (sync->fetch_conn != NULL)
+        client_conn_interrupt(sync->fetch_conn);
     cond_broadcast(&sync->fetch_cond);
     mutex_unlock(&sync->mu);
 }
@@ -130,8 +130,8 @@ void sync_catch_up(Sync *sync, int64_t term) {
 void sync_drain(Sync *sync, int64_t term) {
     mutex_lock(&sync->mu);
     feed_drain(&sync->feed, term);
-    if (sync->fetch_peer != NULL)
-        peer_interrupt(sync->fetch_peer);
+    if (sync->fetch_conn != NULL)
+        client_conn_interrupt(sync->fetch_conn);
     wake_all(sync);
     mutex_unlock(&sync->mu);
 }
@@ -175,11 +175,11 @@ void sync_close_stream(Sync *sync, uint64_t stream) {
     feed_close(&sync->feed, stream);
 }
 
-void sync_set_peer(Sync *sync, Peer **place, Peer *peer) {
+void sync_set_conn(Sync *sync, ClientConn **place, ClientConn *conn) {
     mutex_lock(&sync->mu);
-    *place = peer;
-    if (peer != NULL && sync->is_stopping)
-        peer_interrupt(peer);
+    *place = conn;
+    if (conn != NULL && sync->is_stopping)
+        client_conn_interrupt(conn);
     mutex_unlock(&sync->mu);
 }
 
@@ -188,10 +188,10 @@ bool sync_is_source_change_wanted(Sync *sync) {
     return sync->is_source_change_wanted;
 }
 
-void sync_interrupt_peer(Sync *sync, Peer **place) {
+void sync_interrupt_conn(Sync *sync, ClientConn **place) {
     mutex_lock(&sync->mu);
     if (*place != NULL)
-        peer_interrupt(*place);
+        client_conn_interrupt(*place);
     cond_broadcast(&sync->fetch_cond);
     mutex_unlock(&sync->mu);
 }

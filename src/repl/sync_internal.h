@@ -5,7 +5,7 @@
 
 #include "repl/election/feed.h"
 #include "repl/repl_internal.h"
-#include "transport/peer.h"
+#include "transport/client.h"
 
 typedef struct InitialSyncStatus InitialSyncStatus;
 
@@ -40,9 +40,9 @@ struct Sync {
     bool is_report_wanted;
     char source_host[REPL_HOST_SIZE]; /* "": none */
     /* Connections that others may interrupt. */
-    Peer *fetch_peer;
-    Peer *report_peer;
-    Peer *window_peer; /* of an initial sync */
+    ClientConn *fetch_conn;
+    ClientConn *window_conn; /* of an initial sync */
+    OpCtx *report_op;        /* of the reporter, to end its call */
 };
 
 /* fetch.c: from a source until it is of no use any more. */
@@ -59,9 +59,9 @@ void sync_close_stream(Sync *sync, uint64_t stream);
 /* True once nothing more of this stream is wanted. */
 bool sync_is_fetching_over(Sync *sync, uint64_t stream);
 bool sync_is_source_change_wanted(Sync *sync);
-void sync_set_peer(Sync *sync, Peer **place, Peer *peer);
+void sync_set_conn(Sync *sync, ClientConn **place, ClientConn *conn);
 /* Makes the calls on it fail, and wakes who is idle. */
-void sync_interrupt_peer(Sync *sync, Peer **place);
+void sync_interrupt_conn(Sync *sync, ClientConn **place);
 /* Waits, until something changes at most. */
 void sync_idle(Sync *sync, int64_t us);
 
@@ -70,4 +70,4 @@ void initial_sync(Sync *sync, OpCtx *op);
 InitialSyncStatus *initial_sync_status_new(void);
 void initial_sync_status_free(InitialSyncStatus *status);
 /* rollback.c: gives up what others do not have. */
-ErrCode rollback_run(Sync *sync, OpCtx *op, Peer *source, Error *err) MUST_CHECK;
+ErrCode rollback_run(Sync *sync, OpCtx *op, ClientConn *source, Error *err) MUST_CHECK;

@@ -137,4 +137,7 @@ void transition_step_down(Repl *repl, OpCtx *op) {
     op->is_uninterruptible = was_uninterruptible;
     index_builds_step_down(repl->service->index_builds);
     repl_feed_positions(repl);
+    /* Whoever was told why its operation was killed waits for a change after that. */
+    if (repl->hooks.topology_changed != NULL)
+        repl->hooks.topology_changed(repl->service);
 }

@@ -35,6 +35,7 @@
 #include "server/signals.h"
 #include "server/start_records.h"
 #include "storage/engine.h"
+#include "transport/client.h"
 #include "transport/server.h"
 #include "ttl/ttl.h"
 #include "txn/session_cache.h"
@@ -69,6 +70,7 @@ typedef struct Node {
 static ErrCode node_start(Node *node, int *ret_exit_code, Error *err);
 static void node_stop(Node *node);
 static void wait_for_stop(Node *node);
+static void open_clients(Node *node);
 static ErrCode open_log(const Options *options, Error *err);
 static ErrCode set_parameters(Node *node, Error *err);
 /* A machine without the database can do without, until somebody names a zone; a directory that was
@@ -154,6 +156,7 @@ static ErrCode node_start(Node *node, int *ret_exit_code, Error *err) {
     lock_manager_install();
     service->ops = op_registry_new();
     service->session_cache = session_cache_new();
+    open_clients(node);
     bool is_member = option_text(node->options, OPTION_REPL_SET) != NULL;
     service->index_builds =
         index_builds_new(is_member || param_bool(service, PARAM_RESUME_INDEX_BUILDS));
@@ -163,6 +166,22 @@ static ErrCode node_start(Node *node, int *ret_exit_code, Error *err) {
     TRY(storage_start_threads(service->storage, err));
     TRY(start_transport(node, ret_exit_code, err));
     return service->repl != NULL ? repl_start(service->repl, err) : ERR_OK;
+}
+
+/* Threads and connections come with the first use. */
+static void open_clients(Node *node) {
+    ServiceCtx *service = &node->service;
+    service->clients = client_pool_new(&(ClientPoolConfig){
+        .name = "cluster",
+        .ops = service->ops,
+        .driver_name = "Sherd Internal Client",
+        .driver_version = SHERD_VERSION,
+        .app_name = server_setup(service)->process,
+        .is_member = true,
+        .wire_version_min = COMPAT_WIRE_VERSION_MIN,
+        .wire_version_max = COMPAT_WIRE_VERSION_MAX,
+        .compressors = server_setup(service)->compressors,
+    });
 }
 
 static ErrCode open_log(const Options *options, Error *err) {
@@ -667,6 +686,7 @@ static void node_stop(Node *node) {
     op_ctx_free(TAKE_PTR(node->start_op));
     index_builds_free(TAKE_PTR(service->index_builds));
     repl_free(TAKE_PTR(service->repl));
+    client_pool_free(TAKE_PTR(service->clients));
     default_concerns_cache_free(TAKE_PTR(server_setup(service)->default_concerns));
     session_catalog_free(TAKE_PTR(service->sessions));
     session_cache_free(TAKE_PTR(service->session_cache));

@@ -14,7 +14,7 @@
 #include "commands/core/generic_args.h"
 #include "commands/core/slow_log.h"
 #include "commands/core/top.h"
-#include "transport/peer.h"
+#include "transport/client.h"
 
 enum {
     COMMAND_TABLE_SIZE = 512, /* a power of two, well above the number of names */
@@ -212,7 +212,7 @@ static bool keep_member(ServiceCtx *service, Connection *conn, const WireMessage
     DocIter iter = doc_iter(message->body);
     Elem first;
     if (!client->is_member && service->transport != NULL && doc_iter_next(&iter, &first) &&
-        elem_name_is(first, STR(PEER_GREETING))) {
+        elem_name_is(first, STR(CLIENT_GREETING))) {
         client->is_member = true;
         transport_keep_connection(service->transport, conn);
     }
@@ -535,23 +535,14 @@ void build_error(DocBuilder *b, const Error *err) {
 }
 
 static void build_labels(DocBuilder *b, uint32_t labels) {
-    static const struct {
-        ErrorLabel label;
-        const char *name;
-    } LABELS[] = {
-        {ERROR_LABEL_RETRYABLE_WRITE, "RetryableWriteError"},
-        {ERROR_LABEL_TRANSIENT_TRANSACTION, "TransientTransactionError"},
-        {ERROR_LABEL_RESUMABLE_CHANGE_STREAM, "ResumableChangeStreamError"},
-        {ERROR_LABEL_NO_WRITES_PERFORMED, "NoWritesPerformed"},
-    };
     if (labels == 0)
         return;
     size_t opened = build_open_array(b, "errorLabels");
     uint32_t at = 0;
-    for (size_t i = 0; i < ARRAY_LEN(LABELS); i++) {
+    for (int i = 0; i < ERROR_LABEL_COUNT; i++) {
         char index[INDEX_NAME_SIZE];
-        if ((labels & LABELS[i].label) != 0)
-            build_cstr(b, index_name(at++, index).data, LABELS[i].name);
+        if ((labels & 1u << i) != 0)
+            build_cstr(b, index_name(at++, index).data, error_label_name((ErrorLabel)(1u << i)));
     }
     build_close(b, opened);
 }
