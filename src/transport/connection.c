@@ -78,12 +78,16 @@ void connection_accept(Transport *t, int fd, bool is_unix, const struct sockaddr
     }
 
     /* BUSY until here, so nobody else touches it. IDLE must be visible before the first event can
-     * be, and registering reports at once what has already arrived. */
+     * be, and registering reports at once what has already arrived. Under the lock, for
+     * connections_close_extra: it must not close the descriptor before it is registered. */
+    mutex_lock(&t->table.mu);
     uint64_t word = atomic_load_explicit(&slot->word, memory_order_relaxed);
     uint64_t data = (word >> CONN_GENERATION_SHIFT << CONN_GENERATION_SHIFT) | slot->index;
     atomic_store_explicit(&slot->word, word_with_state(word, CONN_IDLE), memory_order_release);
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.u64 = data};
-    if (epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+    int rc = epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fd, &event);
+    mutex_unlock(&t->table.mu);
+    if (rc != 0) {
         /* Only memory or the system's limit of watches can be the reason. Nobody else can have
          * taken the connection but a thread that stops the transport. */
         if (try_take_unowned(slot))
