@@ -8,6 +8,7 @@
 #include "commands/core/params.h"
 #include "commands/explain.h"
 #include "commands/find_request.h"
+#include "commands/node_commands.h"
 #include "commands/version.h"
 #include "commands/view_query.h"
 

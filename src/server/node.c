@@ -19,6 +19,7 @@
 #include "commands/core/params.h"
 #include "commands/default_concerns.h"
 #include "commands/fail_point_config.h"
+#include "commands/node_commands.h"
 #include "commands/param_hooks.h"
 #include "commands/profiler.h"
 #include "commands/session_refresh.h"
@@ -443,7 +444,7 @@ static ErrCode start_transport(Node *node, int *ret_exit_code, Error *err) {
         .on_disconnect = on_disconnect,
         .on_finished = profiler_on_finished,
     };
-    service->commands = command_service_new(service, &hooks);
+    service->commands = command_service_new(service, &NODE_COMMANDS, &hooks);
     params_apply_all(service);
     CommandSettings *settings = command_settings(service);
     settings->slow_ms = (int32_t)option_i64(options, OPTION_SLOW_MS);

@@ -130,10 +130,12 @@ struct CommandSpec {
     ErrCode (*run)(CommandCtx *ctx, void *request, Error *err);
 };
 
-/* Each command's file defines one of these. */
-#define COMMAND(symbol) extern const CommandSpec symbol;
-#include "commands/command_list.def"
-#undef COMMAND
+/* The commands that a kind of node has. A data node and a router are the same
+ * program with other tables. */
+typedef struct CommandTable {
+    const CommandSpec *const *specs;
+    size_t count;
+} CommandTable;
 
 /* Shorthand of run() functions. */
 static inline Arena *cmd_arena(CommandCtx *ctx) {

@@ -28,18 +28,13 @@ typedef struct CommandRow {
     _Atomic int64_t *failed;
 } CommandRow;
 
-static const CommandSpec *const ALL_COMMANDS[] = {
-#define COMMAND(symbol) &symbol,
-#include "commands/command_list.def"
-#undef COMMAND
-};
-
 struct CommandService {
     ServiceCtx *service;
     CommandHooks hooks;
+    const CommandTable *commands;
     CommandRow table[COMMAND_TABLE_SIZE];
-    _Atomic int64_t totals[ARRAY_LEN(ALL_COMMANDS)];
-    _Atomic int64_t failures[ARRAY_LEN(ALL_COMMANDS)];
+    _Atomic int64_t *totals; /* of each command, as are the failures */
+    _Atomic int64_t *failures;
     CommandStats stats;
     CommandSettings settings;
     TopTable *top;
@@ -85,18 +80,22 @@ static bool hook_is_client_gone(void *arg, const OpCtx *op) {
 static const BlockHooks WORKER_HOOKS = {hook_block_begin, hook_block_end, hook_long_running,
                                         hook_is_client_gone};
 
-CommandService *command_service_new(ServiceCtx *service, const CommandHooks *hooks) {
+CommandService *command_service_new(ServiceCtx *service, const CommandTable *commands,
+                                    const CommandHooks *hooks) {
     CommandService *cs = NEW(CommandService);
     cs->service = service;
     cs->hooks = *hooks;
+    cs->commands = commands;
+    cs->totals = xcalloc(commands->count, sizeof(*cs->totals));
+    cs->failures = xcalloc(commands->count, sizeof(*cs->failures));
     cs->process_id = oid_new();
     cs->top = top_table_new();
     cs->settings.slow_ms = 100;
     cs->settings.slow_sample_rate = 1.0;
-    for (size_t i = 0; i < ARRAY_LEN(ALL_COMMANDS); i++) {
-        add_name(cs, ALL_COMMANDS[i]->name, i);
-        if (ALL_COMMANDS[i]->alias != NULL)
-            add_name(cs, ALL_COMMANDS[i]->alias, i);
+    for (size_t i = 0; i < commands->count; i++) {
+        add_name(cs, commands->specs[i]->name, i);
+        if (commands->specs[i]->alias != NULL)
+            add_name(cs, commands->specs[i]->alias, i);
     }
     return cs;
 }
@@ -105,6 +104,8 @@ void command_service_free(CommandService *service) {
     if (service == NULL)
         return;
     top_table_free(service->top);
+    xfree(service->totals);
+    xfree(service->failures);
     xfree(service);
 }
 
@@ -117,8 +118,8 @@ void command_for_each(CommandService *service,
                       void (*visit)(void *arg, const CommandSpec *spec, int64_t total,
                                     int64_t failed),
                       void *arg) {
-    for (size_t i = 0; i < ARRAY_LEN(ALL_COMMANDS); i++)
-        visit(arg, ALL_COMMANDS[i], atomic_load(&service->totals[i]),
+    for (size_t i = 0; i < service->commands->count; i++)
+        visit(arg, service->commands->specs[i], atomic_load(&service->totals[i]),
               atomic_load(&service->failures[i]));
 }
 
@@ -566,8 +567,8 @@ static void add_name(CommandService *service, const char *name, size_t index) {
         invariant(strcmp(service->table[at].name, name) != 0);
         at = (at + 1) & (COMMAND_TABLE_SIZE - 1);
     }
-    service->table[at] =
-        (CommandRow){ALL_COMMANDS[index], name, &service->totals[index], &service->failures[index]};
+    service->table[at] = (CommandRow){service->commands->specs[index], name,
+                                      &service->totals[index], &service->failures[index]};
 }
 
 static CommandRow *find_row(CommandService *service, Str name) {

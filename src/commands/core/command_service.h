@@ -31,7 +31,9 @@ typedef struct CommandHooks {
     void (*on_finished)(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Error *err);
 } CommandHooks;
 
-CommandService *command_service_new(ServiceCtx *service, const CommandHooks *hooks);
+/* `commands` is borrowed and constant. */
+CommandService *command_service_new(ServiceCtx *service, const CommandTable *commands,
+                                    const CommandHooks *hooks);
 void command_service_free(CommandService *service);
 
 /* Functions and context for TransportConfig. */

@@ -1,0 +1,9 @@
+#include "commands/node_commands.h"
+
+static const CommandSpec *const SPECS[] = {
+#define COMMAND(symbol) &symbol,
+#include "commands/command_list.def"
+#undef COMMAND
+};
+
+const CommandTable NODE_COMMANDS = {SPECS, ARRAY_LEN(SPECS)};
