@@ -1,7 +1,10 @@
 #include "bson/index_hash.h"
 
 #include <openssl/evp.h>
+#include <string.h>
 
+#include "base/alloc.h"
+#include "bson/keystring.h"
 #include "bson/number.h"
 
 static void add_elem(EVP_MD_CTX *md5, Elem elem, bool with_name);
@@ -93,4 +96,24 @@ static int32_t type_rank(BsonType type) {
     default:
         return 0;
     }
+}
+
+int64_t index_hash_collated(Elem value, const Collator *collator) {
+    if (collator == NULL || !type_is_collatable(elem_type(value)))
+        return index_hash(value);
+    /* Text is hashed by what the collation makes of it: as the bytes of its key. */
+    KeyBuilder kb;
+    key_builder_init(&kb);
+    key_append_elem(&kb, value, collator);
+    int32_t size = (int32_t)kb.key.size;
+    uint8_t *binary = xmalloc(kb.key.size + 7);
+    binary[0] = BT_BINARY;
+    binary[1] = '\0';
+    memcpy(binary + 2, &size, sizeof(size));
+    binary[6] = 0; /* subtype */
+    memcpy(binary + 7, kb.key.data, kb.key.size);
+    int64_t hash = index_hash((Elem){binary, 0});
+    xfree(binary);
+    key_builder_done(&kb);
+    return hash;
 }

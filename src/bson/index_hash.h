@@ -7,7 +7,11 @@
  */
 #pragma once
 
+#include "bson/collator.h"
 #include "bson/doc.h"
 
 /* The missing element hashes as null. */
 int64_t index_hash(Elem elem);
+/* What a hashed field holds for a value; equal values under the collation have one hash. NULL: the
+ * simple collation. */
+int64_t index_hash_collated(Elem value, const Collator *collator);

@@ -2,7 +2,7 @@
 #include "commands/query_args.h"
 #include "commands/sessions.h"
 #include "commands/write_reply.h"
-#include "query/exec/modify.h"
+#include "query/write/modify.h"
 #include "txn/retryable.h"
 
 typedef struct DeleteRequest {

@@ -9,7 +9,7 @@
 #include "bson/builder.h"
 #include "commands/core/params.h"
 #include "index/lookup.h"
-#include "query/exec/modify.h"
+#include "query/write/modify.h"
 #include "storage/recovery_unit.h"
 
 enum {

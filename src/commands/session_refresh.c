@@ -10,7 +10,7 @@
 #include "ddl/ddl.h"
 #include "index/lookup.h"
 #include "query/cursor/cursor_table.h"
-#include "query/exec/modify.h"
+#include "query/write/modify.h"
 #include "repl/repl.h"
 #include "storage/engine.h"
 #include "transport/client.h"

@@ -1,7 +1,7 @@
 #include "commands/write_reply.h"
 
 #include "catalog/own_collections.h"
-#include "query/exec/modify.h"
+#include "query/write/modify.h"
 #include "txn/session_tables.h"
 
 _Static_assert(WRITE_BATCH_STATEMENTS_MAX *WRITE_STATEMENT_BYTES + WRITE_REPLY_BYTES +

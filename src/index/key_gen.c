@@ -139,26 +139,6 @@ static ErrCode refuse_hashed_array(const IndexDesc *index, const Spot *spots, Er
                      (int)(last.data + last.size - field->path), field->path);
 }
 
-int64_t hashed_key_of(Elem value, const Collator *collator) {
-    if (collator == NULL || !type_is_collatable(elem_type(value)))
-        return index_hash(value);
-    /* Text is hashed by what the collation makes of it: as the bytes of its key. */
-    KeyBuilder kb;
-    key_builder_init(&kb);
-    key_append_elem(&kb, value, collator);
-    int32_t size = (int32_t)kb.key.size;
-    uint8_t *binary = xmalloc(kb.key.size + 7);
-    binary[0] = BT_BINARY;
-    binary[1] = '\0';
-    memcpy(binary + 2, &size, sizeof(size));
-    binary[6] = 0; /* subtype */
-    memcpy(binary + 7, kb.key.data, kb.key.size);
-    int64_t hash = index_hash((Elem){binary, 0});
-    xfree(binary);
-    key_builder_done(&kb);
-    return hash;
-}
-
 ErrCode clustered_record_id(Doc doc, const Collator *collator, KeyBuilder *kb, RecordId *ret_rid,
                             Error *err) {
     Elem id = doc_get_lit(doc, "_id");
@@ -285,7 +265,7 @@ static ErrCode step_into(Walk *walk, const IndexField *field, Spot *spot, Elem e
 }
 
 static void append_hash(KeyBuilder *kb, Elem value, const Collator *collator) {
-    int64_t hash = hashed_key_of(value, collator);
+    int64_t hash = index_hash_collated(value, collator);
     key_append_value(kb, BT_INT64, (const uint8_t *)&hash, NULL);
 }
 

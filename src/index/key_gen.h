@@ -67,9 +67,6 @@ IndexKey key_set_get(const KeySet *set, uint32_t position);
  * 16746 for "a.0" of `{a: [{"0": 1}]}`, or when a document has too many keys. */
 ErrCode index_keys_of(const IndexDesc *index, Doc doc, KeySet *ret_set, Error *err) MUST_CHECK;
 
-/* What a hashed field holds for a value; equal values under the index's collation have one hash. */
-int64_t hashed_key_of(Elem value, const Collator *collator);
-
 /* A name with a dot in it must not be taken for a path: the dot is stored as this. */
 enum {
     WILDCARD_DOT = '\x01',

@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "index/build/build.h"
 #include "index/lookup.h"
-#include "query/exec/modify.h"
+#include "query/write/modify.h"
 #include "repl/repl_internal.h"
 #include "transport/client.h"
 

@@ -9,7 +9,7 @@
 #include "base/failpoint.h"
 #include "bson/builder.h"
 #include "ddl/ddl.h"
-#include "query/exec/modify.h"
+#include "query/write/modify.h"
 #include "repl/repl_internal.h"
 #include "storage/global_lock.h"
 

@@ -11,7 +11,7 @@
 #include "bson/builder.h"
 #include "bson/compare.h"
 #include "catalog/access.h"
-#include "query/exec/modify.h"
+#include "query/write/modify.h"
 #include "repl/repl.h"
 #include "storage/engine.h"
 

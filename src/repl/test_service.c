@@ -5,7 +5,7 @@
 #include "repl/test_service.h"
 
 #include "bson/builder.h"
-#include "query/exec/modify.h"
+#include "query/write/modify.h"
 #include "repl/repl.h"
 
 /* A mark of the phase: the same again changes nothing. */

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/prng.h"
 #include "catalog/access.h"
-#include "query/exec/modify.h"
+#include "query/write/modify.h"
 #include "repl/repl_internal.h"
 #include "storage/engine.h"
 

@@ -28,7 +28,7 @@
 #include "ddl/ddl.h"
 #include "index/build/coordinator.h"
 #include "query/cursor/cursor_table.h"
-#include "query/exec/agg_sink.h"
+#include "query/write/agg_sink.h"
 #include "query/expr/time_zone.h"
 #include "repl/repl.h"
 #include "server/descriptors.h"

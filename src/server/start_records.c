@@ -12,7 +12,7 @@
 #include "commands/core/params.h"
 #include "commands/session_refresh.h"
 #include "ddl/ddl.h"
-#include "query/exec/modify.h"
+#include "query/write/modify.h"
 #include "repl/repl.h"
 
 enum {

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "concurrency/op_ctx.h"
-#include "query/exec/range_delete.h"
+#include "query/write/range_delete.h"
 #include "storage/engine.h"
 #include "ttl/ttl_internal.h"
 

@@ -11,7 +11,7 @@
 
 #include "base/alloc.h"
 #include "bson/builder.h"
-#include "query/exec/agg_sink.h"
+#include "query/write/agg_sink.h"
 #include "query/exec/file_spill.h"
 
 enum {

@@ -77,7 +77,7 @@ static void judge_cached_plan(PlanExecutor *exec, bool is_found) {
     if (is_found && ++exec->returned < JUDGED_RESULTS)
         return;
     if (exec->ticks > JUDGED_WORKS_FACTOR * exec->cached_works + JUDGED_WORKS_MIN)
-        plan_cache_forget(exec->access->coll, &exec->shape);
+        exec->forget(exec);
     exec->cached_works = 0;
 }
 

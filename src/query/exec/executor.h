@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "catalog/access.h"
 #include "query/exec/stage.h"
-#include "query/plan/plan_cache.h"
+#include "query/exec/plan_shape.h"
 
 /* What the trial of one candidate showed, for explain. */
 typedef struct PlanTrial {
@@ -43,6 +43,8 @@ struct PlanExecutor {
     /* Of a plan from the cache: makes another plan when this one has done too much for no result.
      */
     ErrCode (*replan)(PlanExecutor *exec, Error *err);
+    /* The same plan would be the wrong one for the next query of its shape. */
+    void (*forget)(const PlanExecutor *exec);
     void *planning; /* the planner's own, for replan */
     bool is_on_trial;
     bool is_recheck_due; /* an index became multikey: its bounds are not exact any more */

@@ -15,7 +15,7 @@
 #include "bson/keystring.h"
 #include "catalog/collection.h"
 #include "query/match/match.h"
-#include "query/plan/bounds.h"
+#include "query/bounds/bounds.h"
 #include "query/project/project.h"
 #include "query/sort/sort_pattern.h"
 

@@ -7,8 +7,8 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/thread.h"
-#include "query/plan/bounds.h"
-#include "query/plan/wildcard.h"
+#include "query/bounds/bounds.h"
+#include "query/bounds/wildcard.h"
 
 enum {
     PLAN_CACHE_PLACES = 512,

@@ -16,15 +16,10 @@
 #include "base/arena.h"
 #include "bson/builder.h"
 #include "catalog/collection.h"
+#include "query/exec/plan_shape.h"
 #include "query/sort/sort_pattern.h"
 
 typedef struct PlanCache PlanCache;
-
-typedef struct PlanShape {
-    Str bytes;           /* shape, then what decides about indexes */
-    uint32_t query_hash; /* of the shape alone; "queryHash" */
-    uint32_t key_hash;   /* "planCacheKey" */
-} PlanShape;
 
 enum {
     PLAN_CHOICE_PATH_SIZE = 128, /* plans by longer paths are not remembered */

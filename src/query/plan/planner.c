@@ -363,13 +363,17 @@ static ErrCode plan_by_index(Planning *p, PlanStage **ret_stage, Error *err) {
     return ERR_OK;
 }
 
+static void forget(const PlanExecutor *exec) {
+    plan_cache_forget(exec->access->coll, &exec->shape);
+}
+
 /* The cached plan has done much more than when it was tried, and found nothing yet: all candidates
  * are tried again. */
 static ErrCode replan(PlanExecutor *exec, Error *err) {
     Planning *p = exec->planning;
     p->access = exec->access;
     p->coll = exec->access->coll;
-    plan_cache_forget(p->coll, &exec->shape);
+    forget(exec);
     exec->cached_works = 0;
     executor_set_pause(exec, UINT64_MAX);
     stage_free_all(exec->root);
@@ -404,6 +408,7 @@ static void keep_for_replan(Planning *p, uint64_t works) {
     p->spec = spec;
     p->exec->planning = p;
     p->exec->replan = replan;
+    p->exec->forget = forget;
     executor_expect_works(p->exec, works);
 }
 

@@ -7,7 +7,7 @@
 #include "query/expr/path_set.h"
 #include "query/plan/plan_cache.h"
 #include "query/plan/planner.h"
-#include "query/plan/wildcard.h"
+#include "query/bounds/wildcard.h"
 
 enum {
     CANDIDATES_MAX = 64,

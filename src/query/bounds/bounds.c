@@ -1,12 +1,12 @@
-#include "query/plan/bounds.h"
+#include "query/bounds/bounds.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "bson/json.h"
 #include "bson/keystring.h"
-#include "query/plan/implies.h"
-#include "query/plan/wildcard.h"
+#include "query/bounds/implies.h"
+#include "query/bounds/wildcard.h"
 
 typedef struct FieldPredicates {
     Predicate rows[64];

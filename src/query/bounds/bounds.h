@@ -13,7 +13,7 @@
 #include "bson/doc.h"
 #include "catalog/collection.h"
 #include "query/match/match.h"
-#include "query/plan/intervals.h"
+#include "query/interval/intervals.h"
 
 /* Entries with start <= key < end, as bytes of the index's own order. */
 typedef struct KeyRange {

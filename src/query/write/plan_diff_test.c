@@ -18,7 +18,7 @@
 #include "bson/json.h"
 #include "catalog/access.h"
 #include "ddl/ddl.h"
-#include "query/exec/modify.h"
+#include "query/write/modify.h"
 #include "query/plan/planner.h"
 #include "storage/fixture_test.h"
 

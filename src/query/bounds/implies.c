@@ -1,4 +1,4 @@
-#include "query/plan/implies.h"
+#include "query/bounds/implies.h"
 
 #include "bson/collator.h"
 

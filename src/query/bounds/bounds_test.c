@@ -4,11 +4,11 @@
  * That bounds find what they must is the business of exec/plan_diff_test.c; here it is about how
  * narrow they are.
  */
-#include "query/plan/bounds.h"
+#include "query/bounds/bounds.h"
 
 #include "base/test.h"
 #include "bson/json.h"
-#include "query/plan/wildcard.h"
+#include "query/bounds/wildcard.h"
 #include "storage/fixture_test.h"
 
 static const struct {

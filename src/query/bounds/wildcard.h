@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "catalog/collection.h"
 #include "query/match/match.h"
-#include "query/plan/intervals.h"
+#include "query/interval/intervals.h"
 
 enum {
     WILDCARD_VIEWS_MAX = 16,                /* paths of one filter that are looked at */

@@ -1,4 +1,4 @@
-#include "query/exec/update_pipeline.h"
+#include "query/write/update_pipeline.h"
 
 #include "bson/builder.h"
 #include "bson/compare.h"

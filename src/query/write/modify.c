@@ -1,4 +1,4 @@
-#include "query/exec/modify.h"
+#include "query/write/modify.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -9,7 +9,7 @@
 #include "index/collection_write.h"
 #include "index/lookup.h"
 #include "query/exec/rid_set.h"
-#include "query/exec/update_pipeline.h"
+#include "query/write/update_pipeline.h"
 #include "storage/recovery_unit.h"
 #include "storage/unit_of_work.h"
 

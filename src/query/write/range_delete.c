@@ -1,4 +1,4 @@
-#include "query/exec/range_delete.h"
+#include "query/write/range_delete.h"
 
 #include <string.h>
 

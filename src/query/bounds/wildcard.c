@@ -1,4 +1,4 @@
-#include "query/plan/wildcard.h"
+#include "query/bounds/wildcard.h"
 
 #include <string.h>
 

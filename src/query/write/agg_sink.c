@@ -1,4 +1,4 @@
-#include "query/exec/agg_sink.h"
+#include "query/write/agg_sink.h"
 
 #include <stdio.h>
 
@@ -8,7 +8,7 @@
 #include "bson/uuid.h"
 #include "catalog/access.h"
 #include "ddl/ddl.h"
-#include "query/exec/modify.h"
+#include "query/write/modify.h"
 #include "query/expr/value.h"
 
 enum {

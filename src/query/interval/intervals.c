@@ -1,10 +1,10 @@
-#include "query/plan/intervals.h"
+#include "query/interval/intervals.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "index/key_gen.h"
+#include "bson/index_hash.h"
 #include "query/match/regex.h"
 
 /* The least value of each type, in canonical order: the end of one bracket is the start of the
@@ -138,7 +138,7 @@ bool intervals_hash(Intervals *list, const IntervalContext *ctx) {
         return false;
     Intervals hashed = list_of(ctx->arena, list->count);
     for (uint32_t i = 0; i < list->count; i++) {
-        int64_t hash = hashed_key_of(list->rows[i].low, ctx->collator);
+        int64_t hash = index_hash_collated(list->rows[i].low, ctx->collator);
         uint8_t *bytes = arena_alloc(ctx->arena, 2 + sizeof(hash));
         bytes[0] = BT_INT64;
         bytes[1] = '\0';

@@ -6,7 +6,7 @@
 #include "bson/validate.h"
 #include "ddl/ddl.h"
 #include "index/collection_write.h"
-#include "query/exec/modify.h"
+#include "query/write/modify.h"
 #include "storage/recovery_unit.h"
 #include "storage/unit_of_work.h"
 #include "txn/retryable.h"

@@ -1,0 +1,12 @@
+/*
+ * plan_shape.h - a query without its values: what the plan cache knows it by.
+ */
+#pragma once
+
+#include "bson/doc.h"
+
+typedef struct PlanShape {
+    Str bytes;           /* shape, then what decides about indexes */
+    uint32_t query_hash; /* of the shape alone; "queryHash" */
+    uint32_t key_hash;   /* "planCacheKey" */
+} PlanShape;
