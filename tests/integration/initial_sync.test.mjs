@@ -9,7 +9,7 @@ import { rmSync } from 'node:fs';
 import { after, afterEach, before, test } from 'node:test';
 import { Long, Timestamp } from 'mongodb';
 import { startReplicaSet } from '../lib/replica_set.mjs';
-import { waitFor } from '../lib/server.mjs';
+import { explain, waitFor } from '../lib/server.mjs';
 
 const SYNC_MS_MAX = 60_000;
 const DB = 'copied';
@@ -71,11 +71,18 @@ const waitForCopied = (name, count) =>
     );
 const logged = (msg) => member.log.filter((line) => line.msg === msg);
 
+async function waitForEnd() {
+    const isSecondary = async () => (await set.hello(member))?.secondary;
+    try {
+        await waitFor(isSecondary, { timeoutMs: SYNC_MS_MAX, what: 'the end of the initial sync' });
+    } catch (error) {
+        const lines = member.log.slice(-12).map((line) => JSON.stringify(line));
+        throw explain(error, [JSON.stringify(await status()), ...lines].join('\n'));
+    }
+}
+
 async function waitForData() {
-    await waitFor(async () => (await set.hello(member))?.secondary, {
-        timeoutMs: SYNC_MS_MAX,
-        what: 'the end of the initial sync',
-    });
+    await waitForEnd();
     await set.waitForReplication();
 }
 
@@ -312,10 +319,7 @@ test('REP-2: data are equal after an initial sync under load with outages', asyn
                 data: { failCommands: ['find', 'getMore', 'listIndexes'], closeConnection: true },
             });
         }
-        await waitFor(async () => (await set.hello(member))?.secondary, {
-            timeoutMs: SYNC_MS_MAX,
-            what: 'the end of the initial sync',
-        });
+        await waitForEnd();
     } finally {
         assert.ok((await load.stop()) > 50, 'there was load');
     }

@@ -6,7 +6,7 @@
  * Whatever happens to the test, its nodes are ended (by process id) and its directories removed
  * when the test's process exits.
  */
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -62,6 +62,7 @@ export class Server {
     #child = null;
     #ended = null; // promise of {code, signal}
     #clients = new Set();
+    #stacks = '';
 
     /*
      * args: more options of the program. dbpath: use this directory, which is then the caller's to
@@ -168,7 +169,10 @@ export class Server {
 
     /* Resolves to {code, signal} once the process is gone. */
     async waitEnd() {
-        const timer = setTimeout(() => this.#child.kill('SIGKILL'), STOP_MS_MAX);
+        const timer = setTimeout(() => {
+            this.#look();
+            this.#child.kill('SIGKILL');
+        }, STOP_MS_MAX);
         const end = await this.#ended;
         clearTimeout(timer);
         return end;
@@ -180,6 +184,13 @@ export class Server {
         const { exitCode, signalCode } = this.#child;
         const end = `the node on port ${this.port} has ended with ${signalCode ?? exitCode}`;
         return [end, this.stderr.trim(), this.#newestLines()].filter((text) => text !== '').join('\n');
+    }
+
+    /* Where the threads of a node are that does not end; nothing where there is no debugger. */
+    #look() {
+        const gdb = ['-p', String(this.pid), '-batch', '-ex', 'thread apply all bt 12'];
+        const { stdout } = spawnSync('gdb', gdb, { encoding: 'utf8', timeout: 20_000 });
+        this.#stacks = (stdout ?? '').split('\n').filter((line) => /^(#|Thread)/.test(line)).join('\n');
     }
 
     #newestLines(count = 8) {
@@ -200,7 +211,10 @@ export class Server {
         this.signal('SIGTERM');
         const { code, signal } = await this.waitEnd();
         if (code !== 0)
-            throw new Error(`node ended with ${signal ?? code} on SIGTERM: ${this.stderr}`);
+            throw explain(
+                new Error(`node ended with ${signal ?? code} on SIGTERM: ${this.stderr}`),
+                [this.#newestLines(), this.#stacks].filter((text) => text !== '').join('\n'),
+            );
     }
 
     /* kill -9 */
