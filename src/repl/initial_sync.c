@@ -89,6 +89,12 @@ static void end_failed(Attempt *attempt, const Error *err) {
     bool is_failure = attempt->is_begun && is_wanted(attempt) && !sync_is_stopping(attempt->sync) &&
                       !sync_is_source_change_wanted(attempt->sync);
     status_end_attempt(status, is_failure, error_message(err));
+    if (!attempt->is_begun) {
+        LOG_INFO(LOG_REPL, 7300269, "Initial sync did not begin",
+                 LOG_STR("syncSource", attempt->host), LOG_STR("error", error_message(err)));
+        sync_idle(attempt->sync, RETRY_US);
+        return;
+    }
     int64_t failed_count = status_failed_count(status);
     LOG_WARN(LOG_REPL, 21192, "Initial sync attempt failed", LOG_STR("syncSource", attempt->host),
              LOG_STR("error", error_message(err)),
