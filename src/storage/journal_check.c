@@ -29,6 +29,7 @@
 
 #include "base/alloc.h"
 #include "base/crc32c.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 
 enum {
@@ -404,9 +405,14 @@ static ErrCode count_behind(const JournalFiles *files, JournalReport *report, Er
 
 /* ---- cutting ---- */
 
-static ErrCode copy_file(const char *from, const char *to, Error *err) {
+/* Under another name first: a copy that is there is whole, and is not made again from the file that
+ * was cut meanwhile. */
+static ErrCode keep_copy(const char *from, const char *to, Error *err) {
+    if (access(to, F_OK) == 0)
+        return ERR_OK;
+    CLEANUP(xfree_ptr) char *part = xasprintf("%s.part", to);
     int in = open(from, O_RDONLY | O_CLOEXEC);
-    int out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int out = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     CLEANUP(xfree_ptr) uint8_t *bytes = xmalloc(WINDOW_BYTES);
     ssize_t got = in < 0 || out < 0 ? -1 : 1;
     while (got > 0) {
@@ -414,7 +420,7 @@ static ErrCode copy_file(const char *from, const char *to, Error *err) {
         if (got > 0 && write(out, bytes, (size_t)got) != got)
             got = -1;
     }
-    bool is_done = got == 0 && fsync(out) == 0;
+    bool is_done = got == 0 && fsync(out) == 0 && rename(part, to) == 0;
     ErrCode rc = is_done
                      ? ERR_OK
                      : error_set(err, ERR_FILE_STREAM_FAILED, "could not copy \"%s\" to \"%s\": %s",
@@ -443,7 +449,7 @@ static ErrCode cut(const char *dbpath, const JournalReport *report, Error *err) 
         bool is_cut = files.numbers[i] == report->end.file;
         bool is_empty = is_cut && report->end.offset < JOURNAL_FILE_FIRST_RECORD_END;
         if (is_cut && !is_empty) {
-            TRY(copy_file(path, kept, err));
+            TRY(keep_copy(path, kept, err));
             if (truncate(path, (off_t)report->end.offset) != 0)
                 return error_set(err, ERR_FILE_STREAM_FAILED, "could not cut \"%s\": %s", path,
                                  strerror(errno));
@@ -452,6 +458,7 @@ static ErrCode cut(const char *dbpath, const JournalReport *report, Error *err) 
                              path, kept, strerror(errno));
         }
     }
+    failpoint_hit(FP_JOURNAL_CUT);
     if (!journal_mark_remove(dbpath))
         return error_set(err, ERR_FILE_STREAM_FAILED,
                          "could not remove the mark of the journal: %s", strerror(errno));

@@ -216,3 +216,18 @@ test('told to, a node starts with what was before the damage, and keeps the rest
         );
     }
 });
+
+test('a crash between cutting the journal and forgetting the mark loses nothing of what is kept', async () => {
+    const dbpath = damaged((path) => changeByte(journalFile(path, 2), 10_000_000));
+    const size = fs.statSync(journalFile(dbpath, 2)).size;
+    const accept = ['--setParameter', 'startOverDamagedJournal=true'];
+    const crash = JSON.stringify({ mode: 'alwaysOn', data: { crash: true } });
+    const { code } = await runToEnd([
+        ...['serve', '--dbpath', dbpath, '--port', '0', ...accept],
+        ...['--setParameter', 'enableTestCommands=1', '--setParameter', `failpoint.journal.cut=${crash}`],
+    ]);
+    assert.equal(code, 137);
+    await refusesStart(dbpath, /although all was on disk/);
+    await starts(dbpath, async (docs) => assert.ok((await docs.countDocuments({})) >= 20), accept);
+    assert.equal(fs.statSync(join(dbpath, 'journal.damaged', fileName(2))).size, size);
+});
