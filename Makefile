@@ -12,11 +12,9 @@ build:
 	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=$(TYPE) -DSANITIZE=$(SANITIZE) > /dev/null
 	@cmake --build $(BUILD)
 
-# A node on 127.0.0.1:27017 with ./data; Ctrl-C stops it.
+# A small cluster with a router on 127.0.0.1:27017, its data in ./sherd-data; Ctrl-C stops it.
 run: build
-	@mkdir -p data
-	@echo "Sherd listens on 127.0.0.1:27017, data in ./data. Connect with: mongosh mongodb://127.0.0.1:27017/"
-	@exec $(BUILD)/sherd serve --dbpath data --port 27017
+	@exec $(BUILD)/sherd up --shards 2 --port 27017 --dir sherd-data
 
 # All tests, or with T=name those whose name contains it.
 test:

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/prng.h"
 #include "histogram.h"
+#include "bson/builder.h"
 #include "bson/doc.h"
 #include "transport/wire.h"
 
@@ -24,6 +25,7 @@ enum {
 typedef struct BenchOptions {
     const char *workload;
     const char *uri;
+    const char *shard_by; /* "hashed", "range"; NULL: not sharded */
     uint32_t connections;
     uint32_t idle_connections; /* opened, and left alone */
     uint32_t threads;
@@ -48,7 +50,9 @@ typedef struct BenchTarget {
 
 typedef struct BenchResult {
     double seconds;
-    uint64_t ops;
+    uint64_t ops;  /* messages that were answered */
+    uint64_t txns; /* committed; then the latencies are theirs, from the first attempt on */
+    uint64_t txn_retries;
     uint64_t docs; /* touched by the operations; 0 when that makes no sense */
     uint64_t errors;
     char first_error[200];
@@ -63,6 +67,30 @@ ErrCode bench_parse_uri(const char *uri, BenchTarget *ret_target, Error *err) MU
 void bench_append_doc(Buffer *buf, int32_t id, uint32_t size);
 /* The value of the field "k" in document `id`: each occurs once, in no order. */
 int32_t bench_doc_k(int32_t id);
+
+/* transaction.c */
+typedef struct TxnShape {
+    uint32_t statements; /* the commit follows */
+    bool is_snapshot;    /* reads at snapshot */
+} TxnShape;
+
+/* A connection's logical session. */
+typedef struct BenchSession {
+    uint8_t id[16];
+    int64_t txn_number;
+    uint32_t step;      /* statements that were answered */
+    uint64_t begun_ns;  /* of the first attempt; 0: no transaction yet */
+    bool has_committed; /* with the last reply */
+    uint64_t retries;
+} BenchSession;
+
+void session_init(BenchSession *session);
+/* What makes a command a statement of the session's transaction. */
+void session_build_statement(const BenchSession *session, const TxnShape *txn, DocBuilder *b);
+void session_build_commit(const BenchSession *session, const BenchTarget *target, DocBuilder *b);
+/* Goes on to what comes next. True when the transaction has to be tried again from its start: such
+ * a reply is no error. */
+bool session_note_reply(BenchSession *session, const TxnShape *txn, Doc reply);
 
 /* workload.c */
 typedef struct Workload Workload;
@@ -80,10 +108,13 @@ void workload_list(void);
 bool workload_is_echo(const Workload *workload);
 /* Makes the collection what the workload expects it to be. */
 ErrCode workload_prepare(WorkloadRun *run, const BenchTarget *target, Error *err) MUST_CHECK;
+bool workload_is_txn(const Workload *workload);
+void bench_build_write_concern(const BenchTarget *target, DocBuilder *b);
 /* Appends the next request; false when there is nothing more to do. */
-bool workload_build(WorkloadRun *run, Prng *prng, int32_t request_id, Buffer *request);
+bool workload_build(WorkloadRun *run, BenchSession *session, Prng *prng, int32_t request_id,
+                    Buffer *request);
 /* NULL when the reply is what was to be expected, else what is wrong with it. */
-const char *workload_check(const WorkloadRun *run, Doc reply);
+const char *workload_check(const WorkloadRun *run, BenchSession *session, Doc reply);
 uint64_t workload_docs_per_op(const WorkloadRun *run);
 
 /* client.c */

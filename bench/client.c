@@ -30,6 +30,7 @@ typedef struct ClientConn {
     bool is_waiting; /* for a reply */
     int32_t request_id;
     uint64_t sent_ns;
+    BenchSession session;
     Buffer partial; /* of a reply */
 } ClientConn;
 
@@ -56,6 +57,7 @@ static ErrCode client_loop(ClientThread *ct);
 static ErrCode start_request(ClientThread *ct, ClientConn *conn, uint64_t now_ns);
 static ErrCode receive_some(ClientThread *ct, ClientConn *conn);
 static ErrCode finish_request(ClientThread *ct, ClientConn *conn, const uint8_t *data, size_t size);
+static void note_times(ClientThread *ct, ClientConn *conn, uint64_t now_ns);
 static void note_error(ClientThread *ct, const char *text, Doc reply);
 static ErrCode send_all(int fd, const uint8_t *data, size_t size, Error *err);
 
@@ -128,6 +130,7 @@ ErrCode bench_drive(WorkloadRun *run, const BenchTarget *target, BenchResult *re
         for (uint32_t k = 0; k < ct->conn_count; k++) {
             TRY(bench_connect(target, &ct->conns[k].fd, err));
             buffer_init(&ct->conns[k].partial, WIRE_MESSAGE_SIZE_MAX);
+            session_init(&ct->conns[k].session);
         }
     }
     uint64_t warm_up_ns = (uint64_t)(options->seconds * 1e9 / 10);
@@ -147,6 +150,7 @@ ErrCode bench_drive(WorkloadRun *run, const BenchTarget *target, BenchResult *re
         ClientThread *ct = &threads[i];
         thread_join(&ct->thread);
         ret_result->ops += ct->result.ops;
+        ret_result->txns += ct->result.txns;
         ret_result->errors += ct->result.errors;
         histogram_merge(&ret_result->latency, &ct->result.latency);
         if (ct->result.errors > 0)
@@ -160,6 +164,7 @@ ErrCode bench_drive(WorkloadRun *run, const BenchTarget *target, BenchResult *re
         }
         error_reset(&ct->err);
         for (uint32_t k = 0; k < ct->conn_count; k++) {
+            ret_result->txn_retries += ct->conns[k].session.retries;
             buffer_done(&ct->conns[k].partial);
             close(ct->conns[k].fd);
         }
@@ -214,12 +219,15 @@ static ErrCode client_loop(ClientThread *ct) {
 static ErrCode start_request(ClientThread *ct, ClientConn *conn, uint64_t now_ns) {
     buffer_clear(&ct->request);
     conn->is_waiting = false;
-    if (now_ns >= ct->end_ns)
+    /* A transaction that is left open would be in the way of whatever is measured next. */
+    if (now_ns >= ct->end_ns && conn->session.step == 0)
         return ERR_OK;
-    if (!workload_build(ct->run, &ct->prng, ++conn->request_id, &ct->request))
+    if (!workload_build(ct->run, &conn->session, &ct->prng, ++conn->request_id, &ct->request))
         return ERR_OK;
     conn->is_waiting = true;
     conn->sent_ns = now_in_ns();
+    if (conn->session.begun_ns == 0)
+        conn->session.begun_ns = conn->sent_ns;
     return send_all(conn->fd, ct->request.data, ct->request.size, &ct->err);
 }
 
@@ -257,15 +265,30 @@ static ErrCode finish_request(ClientThread *ct, ClientConn *conn, const uint8_t 
         return error_set(&ct->err, ERR_PROTOCOL_ERROR, "a reply does not belong to its request");
     /* The server is trusted to send well-formed documents: checking them is not what we measure. */
     Doc reply = {data + WIRE_MSG_HEADER_SIZE};
-    const char *wrong = workload_check(ct->run, reply);
+    const char *wrong = workload_check(ct->run, &conn->session, reply);
     if (wrong != NULL)
         note_error(ct, wrong, reply);
-    if (conn->sent_ns >= ct->measure_from_ns) {
-        ct->result.ops++;
-        histogram_add(&ct->result.latency, now_ns - conn->sent_ns);
-    }
+    note_times(ct, conn, now_ns);
     ct->last_reply_ns = now_ns;
     return start_request(ct, conn, now_ns);
+}
+
+/* The latency is that of what a client waits for: of a whole transaction, or of one request. */
+static void note_times(ClientThread *ct, ClientConn *conn, uint64_t now_ns) {
+    if (conn->sent_ns >= ct->measure_from_ns)
+        ct->result.ops++;
+    if (!workload_is_txn(ct->run->workload)) {
+        if (conn->sent_ns >= ct->measure_from_ns)
+            histogram_add(&ct->result.latency, now_ns - conn->sent_ns);
+        return;
+    }
+    if (!conn->session.has_committed)
+        return;
+    if (conn->session.begun_ns >= ct->measure_from_ns) {
+        ct->result.txns++;
+        histogram_add(&ct->result.latency, now_ns - conn->session.begun_ns);
+    }
+    conn->session.begun_ns = 0;
 }
 
 static void note_error(ClientThread *ct, const char *text, Doc reply) {

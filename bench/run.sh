@@ -178,6 +178,10 @@ if [ -d tests/node_modules ]; then
     SHERD=$SHERD BENCH=$BENCH DOCS=$MANY_DOCS node bench/background.mjs
     echo
     SHERD=$SHERD BENCH=$BENCH node bench/replica_set.mjs
+    echo
+    SHERD=$SHERD BENCH=$BENCH node bench/transactions.mjs
+    echo
+    SHERD=$SHERD BENCH=$BENCH node bench/router.mjs
 else
-    echo "index builds, TTL, validate and replica sets are measured once the npm packages of the tests are there (make test)"
+    echo "index builds, TTL, validate, replica sets, transactions and routers are measured once the npm packages of the tests are there (make test)"
 fi

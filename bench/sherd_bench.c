@@ -26,6 +26,8 @@ static const char USAGE[] =
     "  --doc-size BYTES    of one document (300)\n"
     "  --batch N           documents of one bulk insert (1000)\n"
     "  --threads N         threads of the client, or of the wt-* floors (1)\n"
+    "  --shard-by HOW      shard the collection by _id: \"hashed\" or \"range\" (through a "
+    "router)\n"
     "  --no-prepare        use the data as they are\n"
     "  --server-pid PID    report the memory of that process as well\n"
     "  --json              one JSON object instead of a table\n";
@@ -99,6 +101,7 @@ static ErrCode parse_options(int argc, char **argv, BenchOptions *ret_options, E
         {"batch", required_argument, NULL, 'b'},
         {"threads", required_argument, NULL, 't'},
         {"server-pid", required_argument, NULL, 'p'},
+        {"shard-by", required_argument, NULL, 'k'},
         {"no-prepare", no_argument, NULL, 'n'},
         {"json", no_argument, NULL, 'j'},
         {NULL, 0, NULL, 0},
@@ -122,6 +125,11 @@ static ErrCode parse_options(int argc, char **argv, BenchOptions *ret_options, E
             break;
         case 'u':
             options.uri = optarg;
+            break;
+        case 'k':
+            options.shard_by = optarg;
+            if (strcmp(optarg, "hashed") != 0 && strcmp(optarg, "range") != 0)
+                return error_set(err, ERR_BAD_VALUE, "--shard-by is \"hashed\" or \"range\"");
             break;
         case 'c':
             TRY(parse_u32("--connections", optarg, 1, &options.connections, err));
@@ -197,6 +205,9 @@ static void print_json(const BenchOptions *options, const BenchResult *result) {
            (unsigned long long)result->ops, per_second(result->ops, result));
     if (result->docs > 0)
         printf(", \"docs_per_s\": %.1f", per_second(result->docs, result));
+    if (result->txns > 0)
+        printf(", \"txns_per_s\": %.1f, \"txn_retries\": %llu", per_second(result->txns, result),
+               (unsigned long long)result->txn_retries);
     printf(", \"p50_us\": %.1f, \"p95_us\": %.1f, \"p99_us\": %.1f, \"p999_us\": %.1f, "
            "\"max_us\": %.1f, \"errors\": %llu",
            histogram_percentile_us(h, 0.5), histogram_percentile_us(h, 0.95),
@@ -218,6 +229,9 @@ static void print_table(const BenchOptions *options, const BenchResult *result) 
            histogram_percentile_us(h, 0.5), histogram_percentile_us(h, 0.95),
            histogram_percentile_us(h, 0.99), histogram_percentile_us(h, 0.999),
            (double)h->max_ns / 1000.0, (unsigned long long)result->errors);
+    if (result->txns > 0)
+        printf("%.0f transactions/s, %llu retries; latencies are of transactions\n",
+               per_second(result->txns, result), (unsigned long long)result->txn_retries);
     if (options->server_pid != 0)
         printf("server memory: %ld kB\n", server_rss_kb(options->server_pid));
 }

@@ -38,12 +38,14 @@ struct Workload {
     DocsPerOp docs_per_op;
     ReplyCheck check;
     bool (*build)(WorkloadRun *run, Prng *prng, DocBuilder *b);
+    const TxnShape *txn; /* NULL: each request stands alone */
 };
 
 static bool build_ping(WorkloadRun *run, Prng *prng, DocBuilder *b);
 static bool build_insert(WorkloadRun *run, Prng *prng, DocBuilder *b);
 static bool build_point_read(WorkloadRun *run, Prng *prng, DocBuilder *b);
 static bool build_update(WorkloadRun *run, Prng *prng, DocBuilder *b);
+static bool build_update_first(WorkloadRun *run, Prng *prng, DocBuilder *b);
 static bool build_read_mostly(WorkloadRun *run, Prng *prng, DocBuilder *b);
 static bool build_scan(WorkloadRun *run, Prng *prng, DocBuilder *b);
 static bool build_range_scan(WorkloadRun *run, Prng *prng, DocBuilder *b);
@@ -55,42 +57,54 @@ static bool build_count_range(WorkloadRun *run, Prng *prng, DocBuilder *b);
 static bool build_index_find(WorkloadRun *run, Prng *prng, DocBuilder *b);
 static bool build_count_command(WorkloadRun *run, Prng *prng, DocBuilder *b);
 static ErrCode make_collection(WorkloadRun *run, int fd, Buffer *buf, Error *err);
+static ErrCode shard_collection(WorkloadRun *run, int fd, Buffer *buf, Error *err);
 static ErrCode load_documents(WorkloadRun *run, int fd, Buffer *buf, Error *err);
 static ErrCode make_index(WorkloadRun *run, int fd, Buffer *buf, Error *err);
 static ErrCode count_documents(WorkloadRun *run, int fd, Buffer *buf, int64_t *ret_count,
                                Error *err);
 
+static const TxnShape TXN_OF_ONE = {.statements = 1};
+static const TxnShape TXN_OF_TWO = {.statements = 2};
+static const TxnShape TXN_OF_TEN_READS = {.statements = 10, .is_snapshot = true};
+
 /* To add a workload: a row here and its builder below. */
 static const Workload WORKLOADS[] = {
-    {"ping", "the ping command", NULL, false, false, DOCS_NONE, CHECK_OK, build_ping},
+    {"ping", "the ping command", NULL, false, false, DOCS_NONE, CHECK_OK, build_ping, NULL},
     {"echo", "floor: point-read sized messages to a bare epoll server", NULL, false, false,
-     DOCS_NONE, CHECK_NOTHING, build_point_read},
+     DOCS_NONE, CHECK_NOTHING, build_point_read, NULL},
     {"load", "bulk inserts of --batch documents", "load", true, false, DOCS_BATCH, CHECK_BATCH,
-     build_insert},
+     build_insert, NULL},
     {"insert1", "inserts of one document", "insert1", true, false, DOCS_ONE, CHECK_ONE_WRITE,
-     build_insert},
-    {"point-read", "find by _id", "docs", false, false, DOCS_ONE, CHECK_ONE_DOC, build_point_read},
-    {"update", "$inc by _id", "docs", false, false, DOCS_ONE, CHECK_ONE_WRITE, build_update},
+     build_insert, NULL},
+    {"point-read", "find by _id", "docs", false, false, DOCS_ONE, CHECK_ONE_DOC, build_point_read,
+     NULL},
+    {"update", "$inc by _id", "docs", false, false, DOCS_ONE, CHECK_ONE_WRITE, build_update, NULL},
     {"read-mostly", "95 % find and 5 % $inc by _id", "docs", false, false, DOCS_ONE, CHECK_MIXED,
-     build_read_mostly},
+     build_read_mostly, NULL},
     {"scan", "find with an unindexed predicate that matches nothing", "docs", false, false,
-     DOCS_ALL, CHECK_NO_DOC, build_scan},
+     DOCS_ALL, CHECK_NO_DOC, build_scan, NULL},
     {"range-scan", "100 documents by a range of _id in one reply", "docs", false, false, DOCS_RANGE,
-     CHECK_ONE_DOC, build_range_scan},
+     CHECK_ONE_DOC, build_range_scan, NULL},
     {"sort", "the first 100 documents by an unindexed field", "docs", false, false, DOCS_ALL,
-     CHECK_ONE_DOC, build_sort},
+     CHECK_ONE_DOC, build_sort, NULL},
     {"group", "$group by one field with $sum", "docs", false, false, DOCS_ALL, CHECK_ONE_DOC,
-     build_group},
+     build_group, NULL},
     {"index-find", "find by an indexed field", "indexed", false, true, DOCS_ONE, CHECK_ONE_DOC,
-     build_index_find},
+     build_index_find, NULL},
     {"sort-all", "all documents by an unindexed field, of which the last is sent", "docs", false,
-     false, DOCS_ALL, CHECK_ONE_DOC, build_sort_all},
+     false, DOCS_ALL, CHECK_ONE_DOC, build_sort_all, NULL},
     {"pipeline", "$match, $group, $sort and $limit", "docs", false, false, DOCS_ALL, CHECK_ONE_DOC,
-     build_pipeline},
+     build_pipeline, NULL},
     {"count-range", "the count command with a range of an indexed field", "indexed", false, true,
-     DOCS_ALL, CHECK_OK, build_count_range},
+     DOCS_ALL, CHECK_OK, build_count_range, NULL},
     {"count", "the count command with an unindexed predicate", "docs", false, false, DOCS_ALL,
-     CHECK_OK, build_count_command},
+     CHECK_OK, build_count_command, NULL},
+    {"txn-update", "two $inc by _id and a commit", "docs", false, false, DOCS_NONE, CHECK_ONE_WRITE,
+     build_update, &TXN_OF_TWO},
+    {"txn-read", "ten find by _id at snapshot and a commit", "docs", false, false, DOCS_NONE,
+     CHECK_ONE_DOC, build_point_read, &TXN_OF_TEN_READS},
+    {"txn-conflict", "$inc of one and the same document and a commit", "docs", false, false,
+     DOCS_NONE, CHECK_ONE_WRITE, build_update_first, &TXN_OF_ONE},
 };
 
 /* -1 when it is missing or no number. */
@@ -114,6 +128,19 @@ bool workload_is_echo(const Workload *workload) {
     return workload->check == CHECK_NOTHING;
 }
 
+static bool finish_request(Buffer *request, size_t started, int32_t request_id);
+
+void bench_build_write_concern(const BenchTarget *target, DocBuilder *b) {
+    if (target->w[0] == '\0')
+        return;
+    size_t opened = build_open_doc(b, "writeConcern");
+    if (target->w[0] >= '0' && target->w[0] <= '9')
+        build_i32(b, "w", (int32_t)strtol(target->w, NULL, 10));
+    else
+        build_cstr(b, "w", target->w);
+    build_close(b, opened);
+}
+
 /* What the URI says of concerns, for the command that was begun in `b`. */
 static void build_concerns(const WorkloadRun *run, DocBuilder *b) {
     static const char *const WRITES[] = {"insert", "update", "delete"};
@@ -122,14 +149,8 @@ static void build_concerns(const WorkloadRun *run, DocBuilder *b) {
     bool is_write = false;
     for (size_t i = 0; i < ARRAY_LEN(WRITES); i++)
         is_write |= strcmp(command, WRITES[i]) == 0;
-    if (is_write && target->w[0] != '\0') {
-        size_t opened = build_open_doc(b, "writeConcern");
-        if (target->w[0] >= '0' && target->w[0] <= '9')
-            build_i32(b, "w", (int32_t)strtol(target->w, NULL, 10));
-        else
-            build_cstr(b, "w", target->w);
-        build_close(b, opened);
-    }
+    if (is_write)
+        bench_build_write_concern(target, b);
     if (!is_write && target->read_preference[0] != '\0') {
         size_t opened = build_open_doc(b, "$readPreference");
         build_cstr(b, "mode", target->read_preference);
@@ -137,10 +158,17 @@ static void build_concerns(const WorkloadRun *run, DocBuilder *b) {
     }
 }
 
-bool workload_build(WorkloadRun *run, Prng *prng, int32_t request_id, Buffer *request) {
+bool workload_build(WorkloadRun *run, BenchSession *session, Prng *prng, int32_t request_id,
+                    Buffer *request) {
     size_t started = wire_request_begin(request);
     DocBuilder b;
     doc_builder_init(&b, request);
+    const TxnShape *txn = run->workload->txn;
+    if (txn != NULL && session->step == txn->statements) {
+        session_build_commit(session, run->target, &b);
+        doc_builder_end(&b);
+        return finish_request(request, started, request_id);
+    }
     int64_t first_id = 0;
     bool is_insert = run->workload->is_fresh;
     uint32_t batch = run->workload->docs_per_op == DOCS_BATCH ? run->options->batch : 1;
@@ -152,7 +180,10 @@ bool workload_build(WorkloadRun *run, Prng *prng, int32_t request_id, Buffer *re
     if (!run->workload->build(run, prng, &b))
         return false;
     build_cstr(&b, "$db", run->database);
-    build_concerns(run, &b);
+    if (txn != NULL)
+        session_build_statement(session, txn, &b);
+    else
+        build_concerns(run, &b);
     doc_builder_end(&b);
     if (is_insert) {
         size_t opened = wire_sequence_begin(request, "documents");
@@ -160,16 +191,32 @@ bool workload_build(WorkloadRun *run, Prng *prng, int32_t request_id, Buffer *re
             bench_append_doc(request, (int32_t)(first_id + i), run->options->doc_size);
         wire_sequence_end(request, opened);
     }
+    return finish_request(request, started, request_id);
+}
+
+static bool finish_request(Buffer *request, size_t started, int32_t request_id) {
     Error err = {0};
     bool is_ok = wire_request_finish(request, started, request_id, 0, &err) == ERR_OK;
     error_reset(&err);
     return is_ok;
 }
 
-const char *workload_check(const WorkloadRun *run, Doc reply) {
+bool workload_is_txn(const Workload *workload) {
+    return workload->txn != NULL;
+}
+
+const char *workload_check(const WorkloadRun *run, BenchSession *session, Doc reply) {
     ReplyCheck check = run->workload->check;
     if (check == CHECK_NOTHING)
         return NULL;
+    const TxnShape *txn = run->workload->txn;
+    if (txn != NULL) {
+        bool was_commit = session->step == txn->statements;
+        if (session_note_reply(session, txn, reply))
+            return NULL;
+        if (was_commit)
+            check = CHECK_OK;
+    }
     if (!elem_is_truthy(doc_get_lit(reply, "ok")))
         return "command failed";
     Elem cursor = doc_get_lit(reply, "cursor");
@@ -248,12 +295,12 @@ static bool build_point_read(WorkloadRun *run, Prng *prng, DocBuilder *b) {
     return true;
 }
 
-static bool build_update(WorkloadRun *run, Prng *prng, DocBuilder *b) {
+static void build_increment(const WorkloadRun *run, int32_t id, DocBuilder *b) {
     build_cstr(b, "update", run->workload->collection);
     size_t updates = build_open_array(b, "updates");
     size_t first = build_open_doc(b, "0");
     size_t q = build_open_doc(b, "q");
-    build_i32(b, "_id", random_id(run, prng));
+    build_i32(b, "_id", id);
     build_close(b, q);
     size_t u = build_open_doc(b, "u");
     size_t inc = build_open_doc(b, "$inc");
@@ -262,6 +309,16 @@ static bool build_update(WorkloadRun *run, Prng *prng, DocBuilder *b) {
     build_close(b, u);
     build_close(b, first);
     build_close(b, updates);
+}
+
+static bool build_update(WorkloadRun *run, Prng *prng, DocBuilder *b) {
+    build_increment(run, random_id(run, prng), b);
+    return true;
+}
+
+static bool build_update_first(WorkloadRun *run, Prng *prng, DocBuilder *b) {
+    (void)prng;
+    build_increment(run, 0, b);
     return true;
 }
 
@@ -435,10 +492,33 @@ static ErrCode make_collection(WorkloadRun *run, int fd, Buffer *buf, Error *err
     if (rc != ERR_OK && rc != ERR_COMMAND_FAILED)
         return rc;
     error_reset(err);
+    if (run->options->shard_by != NULL)
+        TRY(shard_collection(run, fd, buf, err));
     if (run->workload->is_fresh)
         return ERR_OK;
     TRY(load_documents(run, fd, buf, err));
     return run->workload->has_index ? make_index(run, fd, buf, err) : ERR_OK;
+}
+
+static ErrCode shard_collection(WorkloadRun *run, int fd, Buffer *buf, Error *err) {
+    char ns[256];
+    snprintf(ns, sizeof(ns), "%s.%s", run->database, run->workload->collection);
+    buffer_clear(buf);
+    size_t started = wire_request_begin(buf);
+    DocBuilder b;
+    doc_builder_init(&b, buf);
+    build_cstr(&b, "shardCollection", ns);
+    size_t key = build_open_doc(&b, "key");
+    if (strcmp(run->options->shard_by, "hashed") == 0)
+        build_cstr(&b, "_id", "hashed");
+    else
+        build_i32(&b, "_id", 1);
+    build_close(&b, key);
+    build_cstr(&b, "$db", "admin");
+    doc_builder_end(&b);
+    TRY(wire_request_finish(buf, started, 1, 0, err));
+    Doc reply;
+    return bench_command(fd, buf, &reply, err);
 }
 
 static ErrCode count_documents(WorkloadRun *run, int fd, Buffer *buf, int64_t *ret_count,

@@ -18,6 +18,12 @@ const FILE_MS_MAX =
     5_000 * Number(process.env.CRASH_ROUNDS ?? 0) +
     15_000 * Number(process.env.REPL_ROUNDS ?? 0) +
     15_000 * Number(process.env.PARTITION_ROUNDS ?? 0) +
+    3_000 * Number(process.env.TXN_HISTORIES ?? 0) +
+    150_000 * Number(process.env.TXN_TRANSFERS ?? 0) +
+    300_000 * Number(process.env.TXN_PREPARED ?? 0) +
+    15_000 * Number(process.env.STREAM_ROUNDS ?? 0) +
+    Number(process.env.TXN_LARGE ?? 0) +
+    (process.env.DDL_KILLS === 'all' ? 1_200_000 : 0) +
     (process.env.STORAGE_FAULTS === 'deep' ? 10_800_000 : 0);
 
 const { values, positionals } = parseArgs({

@@ -5,6 +5,9 @@
 #     CRASH_ROUNDS=n  rounds of the crash test (default 100)
 #     REPL_ROUNDS=n   rounds of the replica set faults (default 40)
 #     PARTITION_ROUNDS=n  rounds of partitions and step-downs (default 40)
+#     STALE_ROUNDS=n  lives of a collection that one router changes and another uses (default 40)
+#     DDL_KILLS=all   kills at every border of the operations on a cluster, not only one per phase
+#     TXN_HISTORIES=n histories of transactions that are checked (default 100)
 #     RUNS=n          executions of each fuzzer (default 50,000)
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -69,6 +72,8 @@ part "unit tests" build/unit_tests
 part "integration tests" integration tests/integration tests/smoke
 part "crash tests" integration tests/crash
 part "replica set faults" integration tests/repl
+part "transactions under faults" integration tests/txn
+part "clusters under faults" integration tests/sharding
 part "driver specifications" node tests/spec/run.mjs
 
 make --no-print-directory asan || exit 1
@@ -81,13 +86,22 @@ SHERD_BIN=$PWD/build-asan/sherd REPL_ROUNDS=6 part "replica set faults with thos
 
 make --no-print-directory tsan || exit 1
 export TSAN_OPTIONS=suppressions=$PWD/tests/tsan.supp
-for folder in concurrency transport storage ddl; do
-    part "threaded tests of $folder with the thread sanitizer" build-tsan/unit_tests "src/$folder/"
+# Of repl: not the simulator, which has one thread, nor units of many MB, which take minutes with this sanitizer.
+for tests in base/round_thread concurrency/ transport/ storage/ ddl/ txn/ repl/oplog/oplog_test repl/oplog/sessions_test \
+    repl/apply/apply_ repl/task/ repl/flow repl/time; do
+    part "threaded tests of $tests with the thread sanitizer" build-tsan/unit_tests "src/$tests"
 done
 
 # A race ends the node that had it, and so its test.
-SHERD_BIN=$PWD/build-tsan/sherd TSAN_OPTIONS=$TSAN_OPTIONS:halt_on_error=1:report_thread_leaks=0 \
-    part "a replica set with the thread sanitizer" integration tests/integration/replica_set.test.mjs
+export SHERD_BIN=$PWD/build-tsan/sherd TSAN_OPTIONS=$TSAN_OPTIONS:halt_on_error=1:report_thread_leaks=0
+part "a replica set with the thread sanitizer" integration tests/integration/replica_set.test.mjs \
+    tests/integration/tasks.test.mjs
+STALE_ROUNDS=8 part "a cluster with the thread sanitizer" integration tests/integration/sharded_cluster.test.mjs \
+    tests/integration/shard_secondaries.test.mjs tests/sharding/stale_routers.test.mjs
+# Of the transactions under faults these two: between them they prepare, decide, stream, kill, replay and roll back.
+STREAM_ROUNDS=8 part "transactions under faults with the thread sanitizer" integration tests/txn/streams.test.mjs \
+    tests/txn/prepared_transfers.test.mjs
+unset SHERD_BIN
 
 part "fuzzers" tools/fuzz.sh
 

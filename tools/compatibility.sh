@@ -25,8 +25,10 @@ TXT
     grep -hoE '^    \.name = "[a-zA-Z]+"|^REPL_SET_COMMAND\([A-Z_]+, "[a-zA-Z]+"' src/commands/cmd_*.c | grep -oE '"[a-zA-Z]+"' |
         tr -d '"' | sort -u | sed 's/.*/`&`/' | paste -sd, | sed 's/,/, /g'
     echo
-    echo "Transactions of several documents and change streams are refused, on a set too. On a standalone node retryable"
-    echo "writes and the commands of replica sets answer as a standalone MongoDB does."
+    echo "Refused by name: $(names src/commands/refused_commands.def 'REFUSED_COMMAND')."
+    echo
+    echo "On a standalone node transactions, change streams, retryable writes and the commands of replica sets answer as a"
+    echo "standalone MongoDB does."
     echo
     local match=src/query/match/match_operators.def update=src/query/update/update_operators.def
     local stages=src/query/agg/agg_stages.def accumulators=src/query/agg/accumulators.def
@@ -39,7 +41,7 @@ TXT
     local refused
     refused=$(names $stages 'AGG_REFUSED')
     for source in $sources; do refused=$(sed "s/\`\\$source\`, //;s/, \`\\$source\`\$//" <<< "$refused"); done
-    echo "| stages | $(names $stages 'AGG_STAGE'), $(echo "$sources" | sed 's/.*/`&`/' | paste -sd, | sed 's/,/, /g') | $refused |"
+    echo "| stages | $(names $stages 'AGG_STAGE|AGG_ELSEWHERE'), $(echo "$sources" | sed 's/.*/`&`/' | paste -sd, | sed 's/,/, /g') | $refused |"
     echo "| accumulators | $(names $accumulators 'ACCUMULATOR') | $(or_none "$(names $accumulators 'ACCUMULATOR_REFUSED')") |"
     echo "| expressions | $(names $expressions 'EXPR_OPERATOR|EXPR_PARSED') | $(or_none "$(names $expressions 'EXPR_REFUSED')") |"
     cat << 'TXT'
@@ -48,11 +50,64 @@ TXT
 
 - `$meta` other than `sortKey` and `recordId` in find; `encrypt` in `$jsonSchema`.
 - Indexes: text, geo, columnstore.
-- `create`: time series, `changeStreamPreAndPostImages`, `encryptedFields`.
+- `create`: time series, `encryptedFields`.
+- `$changeStream`: `showMigrationEvents`, `allowToRunOnConfigDB`, `allowToRunOnSystemNS`.
 - `$meta: "indexKey"`; `returnKey` where the keys of the index do not answer alone; `allowPartialResults` and `mirrored` of `find` are taken and mean nothing on one node.
 - `validate`: `logDiagnostics`; `fsync {lock: true}`; ranges of `dataSize`.
-- Start-up: sharding, access control and TLS options. Members of a set with `buildIndexes: false`.
+- Start-up: access control and TLS options. Members of a set with `buildIndexes: false`.
+- Behind a router: transactions over several shards, updates that move a document to another shard, moving chunks and databases,
+  resharding, `serverStatus`, `$currentOp`, change streams over sharded collections and of the whole cluster, `$out` and `$merge`
+  into another database, the database `local`.
+
+## Transactions: what differs
+
+- A write that meets a document of a prepared transaction by reading it waits for its end, up to maxTimeMS; one that meets only
+  its key conflicts at once.
+- `prepareTransaction` is for members of shards, and for tests. A transaction that has created a collection cannot be prepared.
+
+## Change streams: what differs
+
+- Resume tokens have the form and order of MongoDB's but are of our own encoding: they are not exchangeable between the two.
+  Tokens of version 1 are refused.
+- The drops of a dropDatabase have one `clusterTime`, that of the dropDatabase. Dropping a
+  database that has had no collection since the start is no event.
+- Events of a prepared transaction have the time of its commit entry.
+- `explain` shows the stages and where the stream would begin.
+- `serverStatus.changeStreams` counts open and waiting streams, entries read for those that wait, and wake-ups.
 TXT
+    echo
+    echo "## MongoDB 7.0's own tests"
+    echo
+    echo "Of the public tests that \`../shared/jstests\` lists, about 60 % of each suite, on a replica set of one member"
+    echo "(\`tools/public_tests.txt\`):"
+    echo
+    echo "| suite | passed | others, by what they need that is not built |"
+    echo "|---|---|---|"
+    public_tests
+}
+
+# One row for each suite of tools/public_tests.txt, with the reasons in the order of the file.
+public_tests() {
+    awk -F '\t' '
+        /^#/ { next }
+        $1 == "passed" { suites[++suite_count] = $2; passed[$2] = $3 }
+        $1 == "other" {
+            others[$2]++
+            key = $2 FS $4
+            if (!(key in names)) reasons[$2, ++reason_count[$2]] = $4
+            names[key] = names[key] (names[key] == "" ? "" : ", ") "`" $3 "`"
+        }
+        END {
+            for (s = 1; s <= suite_count; s++) {
+                suite = suites[s]
+                text = ""
+                for (r = 1; r <= reason_count[suite]; r++) {
+                    reason = reasons[suite, r]
+                    text = text (r == 1 ? "" : "; ") reason ": " names[suite FS reason]
+                }
+                printf "| %s | %d of %d | %s |\n", suite, passed[suite], passed[suite] + others[suite], text
+            }
+        }' tools/public_tests.txt
 }
 
 if [ "${1:-}" = --check ]; then

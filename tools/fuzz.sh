@@ -10,9 +10,9 @@ out=build-fuzz
 mkdir -p $out/obj $out/corpus
 cflags="-std=gnu17 -D_GNU_SOURCE -O1 -g -Isrc $(pkg-config --cflags libbson-1.0)"
 
-# The folders a fuzzer may reach: pure ones, and the codec of transport.
-sources=$(ls src/base/*.c src/bson/*.c src/query/{match,update,expr,project,sort,agg}/*.c \
-    src/repl/election/*.c src/transport/{wire,wire_build,compression,crc32c}.c 2> /dev/null | grep -Ev '_test\.c$|_fuzz\.c$|_bench\.c$|test_main\.c$')
+# The folders a fuzzer may reach: pure ones, the codec of transport, and tokens of change streams.
+sources=$(ls src/base/*.c src/bson/*.c src/query/{match,update,expr,project,sort,agg,interval}/*.c \
+    src/sharding/meta/*.c src/repl/election/*.c src/transport/{wire,wire_build,compression,crc32c}.c src/change_stream/token.c 2> /dev/null | grep -Ev '_test\.c$|_fuzz\.c$|_bench\.c$|test_main\.c$')
 
 compile() {
     local source=$1 object

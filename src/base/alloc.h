@@ -2,7 +2,7 @@
  * alloc.h - heap memory that aborts on exhaustion.
  *
  * Only for sizes that a client does not control; what a client controls comes from an Arena or a
- * Buffer with a limit.
+ * Buffer with a limit. Aborting keeps every caller free of an error path that could not be tested.
  */
 #pragma once
 
@@ -10,6 +10,9 @@
 #include <stdint.h>
 
 #include "base/error.h"
+
+/* Once, at the start of a server: large blocks are returned to the system when they are freed. */
+void alloc_setup(void);
 
 void *xmalloc(size_t size) __attribute__((malloc, returns_nonnull));
 void *xcalloc(size_t count, size_t size) __attribute__((malloc, returns_nonnull));

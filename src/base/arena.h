@@ -25,7 +25,7 @@ typedef struct Arena {
     size_t chunk_size;
 } Arena;
 
-/* A place to come back to with arena_rewind. */
+/* A position to return to with arena_rewind. */
 typedef struct ArenaMark {
     ArenaChunk *chunk;
     uint8_t *next;
@@ -34,7 +34,7 @@ typedef struct ArenaMark {
 
 enum {
     ARENA_CHUNK_SIZE_DEFAULT = 16 * 1024,
-    ARENA_KEEP_SIZE_MAX = 256 * 1024, /* a larger newest chunk is given back at reset */
+    ARENA_KEEP_SIZE_MAX = 256 * 1024, /* a larger newest chunk is freed at reset */
 };
 
 void arena_init(Arena *arena, size_t chunk_size);

@@ -26,7 +26,7 @@ typedef struct Buffer {
     bool overflowed;
 } Buffer;
 
-/* The bound of a buffer that takes whatever comes: for content whose size something else bounds. */
+/* The bound of an unbounded buffer: for content whose size is bounded elsewhere. */
 #define BUFFER_UNBOUNDED (SIZE_MAX / 2)
 
 void buffer_init(Buffer *buf, size_t size_max);

@@ -15,7 +15,7 @@ int64_t clock_wall_us(void);
 int64_t clock_thread_cpu_us(void);
 void clock_set_wall_offset_ms(int64_t offset_ms);
 
-/* Times that clients give may be of any size: sums and products end at the largest one, which
+/* Times given by clients may have any size: sums and products saturate at the largest value, which
  * means never. */
 static inline int64_t clock_us_of_ms(int64_t ms) {
     int64_t us;

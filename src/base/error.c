@@ -86,6 +86,8 @@ const char *error_label_name(ErrorLabel label) {
         return "TransientTransactionError";
     case ERROR_LABEL_RESUMABLE_CHANGE_STREAM:
         return "ResumableChangeStreamError";
+    case ERROR_LABEL_NON_RESUMABLE_CHANGE_STREAM:
+        return "NonResumableChangeStreamError";
     default:
         return "NoWritesPerformed";
     }
@@ -129,6 +131,18 @@ bool error_is_retriable(ErrCode code) {
         if (RETRIABLE[i] == code)
             return true;
     return false;
+}
+
+bool error_is_transient(ErrCode code) {
+    static const ErrCode TRANSIENT[] = {
+        ERR_WRITE_CONFLICT,      ERR_LOCK_TIMEOUT,        ERR_SNAPSHOT_UNAVAILABLE,
+        ERR_STALE_CHUNK_HISTORY, ERR_NO_SUCH_TRANSACTION, ERR_PREPARED_TRANSACTION_IN_PROGRESS,
+        ERR_MIGRATION_CONFLICT,
+    };
+    for (size_t i = 0; i < ARRAY_LEN(TRANSIENT); i++)
+        if (TRANSIENT[i] == code)
+            return true;
+    return error_is_retriable(code);
 }
 
 void invariant_failed(const char *expr, const char *file, int line) {

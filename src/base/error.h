@@ -33,7 +33,7 @@ typedef enum ErrCode {
 
 enum {
     ERROR_MESSAGE_INLINE = 248,
-    ERROR_LABEL_COUNT = 4,
+    ERROR_LABEL_COUNT = 5,
 };
 
 /* Error labels a reply may carry; see error_label_name. */
@@ -42,6 +42,7 @@ typedef enum ErrorLabel {
     ERROR_LABEL_TRANSIENT_TRANSACTION = 1 << 1,
     ERROR_LABEL_RESUMABLE_CHANGE_STREAM = 1 << 2,
     ERROR_LABEL_NO_WRITES_PERFORMED = 1 << 3,
+    ERROR_LABEL_NON_RESUMABLE_CHANGE_STREAM = 1 << 4,
 } ErrorLabel;
 
 typedef struct Error {
@@ -52,7 +53,7 @@ typedef struct Error {
     char message_inline[ERROR_MESSAGE_INLINE];
 } Error;
 
-/* The only macro that returns: hands a failure to the caller. */
+/* The only macro that returns: propagates a failure to the caller. */
 #define TRY(call)                                                                                  \
     do {                                                                                           \
         ErrCode try_rc_ = (call);                                                                  \
@@ -85,12 +86,14 @@ const char *error_code_name(ErrCode code, char buffer[32]);
 /* "RetryableWriteError" and so on, of one label. */
 const char *error_label_name(ErrorLabel label);
 
-/* True for the codes that say that a member is not in the state it should be in, or goes away
+/* True for the codes that report that a member is not in the required state, or is shutting down
  * (categories NotPrimaryError and ShutdownError of the protocol). */
 bool error_is_of_state(ErrCode code);
 
 /* True for the codes that drivers retry (category RetriableError of the protocol). */
 bool error_is_retriable(ErrCode code);
+/* Inside of a transaction: the whole transaction may succeed if it is tried again. */
+bool error_is_transient(ErrCode code);
 
 /* Ends the process: a programmer error, never bad input. */
 NORETURN void invariant_failed(const char *expr, const char *file, int line);

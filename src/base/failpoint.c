@@ -35,15 +35,15 @@ static void init(void) {
     mutex_init(&mu, LOCK_RANK_FAILPOINT);
 }
 
-static bool is_due_locked(Failpoint *fp);
+static bool is_due_locked(Failpoint *fp, const char *place);
 static void block(FailpointId id, int64_t block_ms);
 static uint8_t *copy_data(const uint8_t *data);
 
-bool failpoint_enter_slow(FailpointId id) {
+bool failpoint_enter_slow(FailpointId id, const char *place) {
     pthread_once(&once, init);
     mutex_lock(&mu);
     Failpoint *fp = &failpoints[id];
-    bool is_due = is_due_locked(fp);
+    bool is_due = is_due_locked(fp, place);
     bool is_crash = fp->config.is_crash;
     int64_t block_ms = fp->config.is_block ? fp->config.block_ms : 0;
     mutex_unlock(&mu);
@@ -74,7 +74,11 @@ static void block(FailpointId id, int64_t block_ms) {
 }
 
 ErrCode failpoint_check(FailpointId id, Error *err) {
-    if (!failpoint_enter(id))
+    return failpoint_check_at(id, "", err);
+}
+
+ErrCode failpoint_check_at(FailpointId id, const char *place, Error *err) {
+    if (!failpoint_enter_at(id, place))
         return ERR_OK;
     FailpointConfig config = failpoint_config(id);
     xfree(config.data);
@@ -86,7 +90,7 @@ ErrCode failpoint_check(FailpointId id, Error *err) {
 bool failpoint_take_firing(FailpointId id) {
     pthread_once(&once, init);
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&mu);
-    return is_due_locked(&failpoints[id]);
+    return is_due_locked(&failpoints[id], "");
 }
 
 FailpointConfig failpoint_config(FailpointId id) {
@@ -127,11 +131,13 @@ const char *failpoint_name(FailpointId id) {
     return NAMES[id];
 }
 
-static bool is_due_locked(Failpoint *fp) {
+static bool is_due_locked(Failpoint *fp, const char *place) {
     assert_held(&mu);
     FailpointConfig *config = &fp->config;
     bool is_due = false;
     if (strncmp(log_thread_name(), config->thread, strlen(config->thread)) != 0)
+        return false;
+    if (config->at[0] != '\0' && strcmp(place, config->at) != 0)
         return false;
     fp->counts.entered++;
     if (config->call != 0 && config->call != fp->counts.entered)

@@ -1,12 +1,14 @@
 /*
- * failpoint.h - named places where tests make the server fail, wait or die.
+ * failpoint.h - named points at which tests make the server fail, pause or die.
  *
  * configureFailPoint sets a mode (off, alwaysOn, {times: n}, {skip: n}, {activationProbability: p})
- * and data, a document whose meaning belongs to the place. Some members of data mean the same
- * everywhere: `crash: true` ends the process at once with _exit(137), `blockTimeMS` delays,
- * at most until the failpoint is turned off or the node stops, `errorCode` fails failpoint_check,
- * `thread` is for those threads only whose name begins so, `call: n` for the n-th that comes since
- * the failpoint was set, once.
+ * and data, a document whose meaning depends on the failpoint. Some members of data mean the same
+ * everywhere: `crash: true` ends the process at once with _exit(137), `blockTimeMS` delays, at most
+ * until the failpoint is turned off or the node stops, `errorCode` fails failpoint_check, `thread`
+ * restricts it to threads whose name begins so, `at` to one place where a failpoint stands for many
+ * (the phases of a task), `call: n` to the n-th call since the failpoint was set, once.
+ *
+ * Threading: any thread. An unarmed failpoint costs one relaxed load and a predicted branch.
  */
 #pragma once
 
@@ -33,6 +35,7 @@ typedef enum FailpointMode {
 
 enum {
     FAILPOINT_THREAD_SIZE = 16,
+    FAILPOINT_AT_SIZE = 32,
 };
 
 typedef struct FailpointConfig {
@@ -45,33 +48,43 @@ typedef struct FailpointConfig {
     ErrCode error_code;                 /* ERR_OK: none */
     int64_t call;                       /* 0: every one */
     char thread[FAILPOINT_THREAD_SIZE]; /* "": any */
+    char at[FAILPOINT_AT_SIZE];         /* "": any */
     uint8_t *data; /* heap copy of the whole data document; owned by the failpoint */
 } FailpointConfig;
 
 /* Atomic, relaxed: a test that arms a failpoint orders itself by the command's reply. */
 extern _Atomic bool failpoint_armed[FP_COUNT];
 
-bool failpoint_enter_slow(FailpointId id);
+bool failpoint_enter_slow(FailpointId id, const char *place);
 
-/* True when the failpoint fires; crash and block have been done by then. */
-static inline bool failpoint_enter(FailpointId id) {
+/* True when the failpoint fires; crash and block have taken effect by then. `place`: for `at`. */
+static inline bool failpoint_enter_at(FailpointId id, const char *place) {
     if (LIKELY(!atomic_load_explicit(&failpoint_armed[id], memory_order_relaxed)))
         return false;
-    return failpoint_enter_slow(id);
+    return failpoint_enter_slow(id, place);
+}
+
+static inline bool failpoint_enter(FailpointId id) {
+    return failpoint_enter_at(id, "");
 }
 
 #define FAILPOINT(symbol) failpoint_enter(FP_##symbol)
 
-/* For places that only crash or wait. */
+/* For points that only crash or block. */
 static inline void failpoint_hit(FailpointId id) {
     (void)failpoint_enter(id);
 }
 
+static inline void failpoint_hit_at(FailpointId id, const char *place) {
+    (void)failpoint_enter_at(id, place);
+}
+
 /* Fails with the configured errorCode when the failpoint fires. */
+ErrCode failpoint_check_at(FailpointId id, const char *place, Error *err) MUST_CHECK;
 ErrCode failpoint_check(FailpointId id, Error *err) MUST_CHECK;
 
 /* Decides by the mode whether a firing is due, without acting: for failCommand, whose conditions
- * are looked at before a firing is counted. */
+ * are checked before a firing is counted. */
 bool failpoint_take_firing(FailpointId id);
 
 /* A copy of the present configuration; `data` is a heap copy to be freed, or NULL. */
@@ -82,9 +95,9 @@ typedef struct FailpointCounts {
     int64_t entered; /* by threads it was for, since it was set */
 } FailpointCounts;
 
-/* Takes ownership of config->data. Returns the counts of before. */
+/* Takes ownership of config->data. Returns the previous counts. */
 FailpointCounts failpoint_configure(FailpointId id, const FailpointConfig *take_config);
-/* Nobody is delayed any more: the node stops. */
+/* Ends all delays: the node is shutting down. */
 void failpoint_end_blocking(void);
 int64_t failpoint_fired_count(FailpointId id);
 int failpoint_find(const char *name); /* -1: none of that name */

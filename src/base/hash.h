@@ -19,7 +19,7 @@ static inline uint64_t hash_bytes(const void *data, size_t size) {
         at += 8;
         size -= 8;
     }
-    /* The rest in words that may overlap: a copy of a size not known is a loop. */
+    /* The tail in words that may overlap: a copy of unknown size would be a loop. */
     uint64_t tail = 0;
     if (size >= 4) {
         uint32_t low, high;

@@ -1,10 +1,11 @@
 /*
- * log.h - structured log: one JSON object a line, in the shape MongoDB's tools read.
+ * log.h - structured log: one JSON object per line, in the format that MongoDB's tools read.
  *
  *     LOG_INFO(LOG_NETWORK, 23016, "Waiting for connections", LOG_I64("port", port));
  *
- * Numbers identify the message, not the place; those MongoDB has too are MongoDB's. The last
- * LOG_RING_LINES lines are kept for getLog; warnings of start-up are kept apart.
+ * Numbers identify the message, not the call site; for messages that MongoDB has too they are
+ * MongoDB's. The last LOG_RING_LINES lines are kept for getLog; start-up warnings are kept
+ * separately.
  *
  * Threading: any thread; one write(2) per line, so lines never mix.
  */
@@ -86,8 +87,8 @@ const char *log_thread_name(void);
 
 /* Where lines go: standard output until a file is opened. */
 ErrCode log_open_file(const char *path, bool is_append, Error *err) MUST_CHECK;
-/* Moves the present file aside (name.<UTC time>) and starts a new one; with `is_reopen` it only
- * closes and opens it again, for use with logrotate. */
+/* Renames the current file to name.<UTC time> and starts a new one; with `is_reopen` it only closes
+ * and reopens it, for use with logrotate. */
 ErrCode log_rotate(bool is_reopen, Error *err) MUST_CHECK;
 void log_set_quiet(bool is_quiet);
 void log_set_verbosity(LogComponent component, int verbosity); /* 0 .. 5; -1: as the default */

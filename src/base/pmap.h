@@ -1,12 +1,12 @@
 /*
  * pmap.h - persistent (immutable) ordered map from bytes to reference-counted values.
  *
- * A version is a pointer to a root node; an update makes a new version that shares all but O(log n)
- * nodes with the old one. Readers keep a version as long as they like; writers never disturb them.
- * This is what keeps a DDL statement cheap with 100,000 collections.
+ * A version is a pointer to a root node; an update creates a new version that shares all but O(log
+ * n) nodes with the old one. Readers keep a version as long as they like; writers never disturb
+ * them. This keeps a DDL statement cheap with 100,000 collections.
  *
  * A treap: ordered by key, heap-ordered by a hash of the key, so that its shape depends only on its
- * content.
+ * content and no rebalancing state has to be stored.
  *
  * Ownership: a node holds a reference to its value; the key's bytes must live inside the value.
  * Threading: versions are immutable; counts are atomic.

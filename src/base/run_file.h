@@ -2,9 +2,9 @@
  * run_file.h - records on disk, written once and then read once from the start: a run of a sorter
  * or of a spilled group.
  *
- * Most have no name from the moment they are open, so that nothing is left behind by a crash. Some
- * are to be found again by the next process (runs of an index build): those have a name while they
- * live, and whoever starts removes what nobody wants (run_files_sweep).
+ * Crash: most are unlinked as soon as they are open, so that nothing is left behind. Those that the
+ * next process needs (runs of an index build) keep a name, and the start removes the ones that are
+ * no longer needed (run_files_sweep).
  *
  * Threading: one thread at a time.
  */
@@ -22,15 +22,15 @@ enum {
     RUN_FILE_NAME_SIZE = 80,
 };
 
-/* How a kept file is known again. */
+/* Identifies a kept file. */
 typedef struct RunFileMark {
     char name[RUN_FILE_NAME_SIZE]; /* in its directory */
     int64_t size;
     uint32_t checksum; /* CRC-32C of all its bytes */
 } RunFileMark;
 
-/* A new, empty one in `dir`, which is made when it is not there. Fails with ERR_OUT_OF_DISK_SPACE
- * or ERR_FILE_STREAM_FAILED, as the others do. `dir` is borrowed. */
+/* A new, empty one in `dir`, which is created if missing. Fails with ERR_OUT_OF_DISK_SPACE or
+ * ERR_FILE_STREAM_FAILED, as the others do. `dir` is borrowed. */
 ErrCode run_file_new(const char *dir, RunFile **ret_run, Error *err) MUST_CHECK;
 /* The same with a name, "<prefix>-<six characters>", until it is freed. */
 ErrCode run_file_new_named(const char *dir, const char *prefix, RunFile **ret_run, Error *err)
@@ -42,7 +42,7 @@ ErrCode run_file_append(RunFile *run, const void *record, size_t size, Error *er
 /* No more records will be appended; reading starts. */
 ErrCode run_file_finish(RunFile *run, Error *err) MUST_CHECK;
 /* The next record as it was appended; valid until the next call. At the end the disk space of a
- * file without a name is given back. */
+ * file without a name is released. */
 ErrCode run_file_next(RunFile *run, bool *ret_found, const uint8_t **ret_record, size_t *ret_size,
                       Error *err) MUST_CHECK;
 

@@ -8,10 +8,10 @@
  *     build_close(&b, cursor);
  *     Doc reply = doc_builder_end(&b);
  *
- * Nothing fails on the way. A builder ends in one of two ways, and its buffer decides in which:
- * what was built into an unbounded buffer always fits (doc_builder_end), what was built into a
- * bounded one may not (doc_builder_finish, whose result the compiler wants to see looked at).
- * Ending a bounded one the infallible way is a bug that stops the process at once, full or not.
+ * Appending never reports failure. A builder ends in one of two ways, depending on its buffer: what
+ * was built into an unbounded buffer always fits (doc_builder_end), what was built into a bounded
+ * one may not (doc_builder_finish, whose result must be checked). Ending a bounded one the
+ * infallible way is a bug that aborts the process at once, full or not.
  *
  * Names are trusted not to contain NUL.
  */
@@ -34,7 +34,7 @@ DocBuilder doc_builder_in_arena_sized(Arena *arena, size_t capacity);
 Doc doc_builder_end(DocBuilder *b); /* of an unbounded buffer */
 /* Fails with ERR_BSON_OBJECT_TOO_LARGE when `what` passed the bound of its buffer. */
 ErrCode doc_builder_finish(DocBuilder *b, const char *what, Doc *ret_doc, Error *err) MUST_CHECK;
-/* The same for callers with another error: false when something did not fit. */
+/* The same for callers with another error: false if it did not fit. */
 bool doc_builder_try_finish(DocBuilder *b, Doc *ret_doc) MUST_CHECK;
 
 /* Opens a nested document or array; the result goes to build_close. */
@@ -66,7 +66,7 @@ void build_count(DocBuilder *b, const char *name, int64_t value);
 /* A copy of the element, under its own or another name. */
 void build_elem(DocBuilder *b, Elem elem);
 void build_elem_as(DocBuilder *b, Str name, Elem elem);
-/* All elements of `doc` at this level. */
+/* Appends all elements of `doc` at this level. */
 void build_all(DocBuilder *b, Doc doc);
 
 /* "0", "1", ... for array elements; buffer-free for small ones. */

@@ -16,7 +16,7 @@
 
 enum {
     COLLATORS_MAX = 4096,
-    /* Documents remembered besides: the same collation can be written in many ways. */
+    /* Documents cached in addition: the same collation can be written in many ways. */
     COLLATION_SPELLINGS_MAX = 4096,
 };
 
@@ -40,7 +40,7 @@ enum {
  * versions do not compare with each other. */
 void collator_data_version(const Collator *collator, char out[COLLATOR_VERSION_SIZE]);
 
-/* Can values of that type compare differently under different collations? */
+/* Whether values of that type can compare differently under different collations. */
 static inline bool type_is_collatable(BsonType type) {
     return type == BT_STRING || type == BT_SYMBOL || type == BT_DOC || type == BT_ARRAY ||
            type == BT_CODE_W_SCOPE;

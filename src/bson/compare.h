@@ -3,8 +3,10 @@
  *
  * Types first, by canonical rank (all numbers share one, string and symbol share one), then values:
  * numbers by mathematical value over all four types, strings by bytes, documents element by element
- * (type rank, name, value). KeyString (keystring.h) encodes the same order; keystring_test.c holds
- * the two against each other.
+ * (type rank, name, value). KeyString (keystring.h) encodes the same order; keystring_test.c
+ * verifies that the two agree.
+ *
+ * Threading: pure.
  */
 #pragma once
 

@@ -10,53 +10,43 @@
 #include "base/prng.h"
 #include "base/test.h"
 #include "bson/number.h"
-
-static Decimal128 of(const char *text) {
-    Decimal128 value = DECIMAL128_ZERO;
-    if (!dec_from_text(str_from(text), &value))
-        test_fail(__FILE__, __LINE__, "no decimal: %s", text);
-    return value;
-}
-
-static void expect_text(Decimal128 value, const char *expected, int line) {
-    char text[DECIMAL_TEXT_SIZE];
-    dec_to_text(value, text);
-    if (strcmp(text, expected) != 0)
-        test_fail(__FILE__, line, "decimal is %s, expected %s", text, expected);
-}
-#define EXPECT_DECIMAL(value, expected) expect_text((value), (expected), __LINE__)
+#include "bson/decimal_text_test.h"
 
 TEST(the_decimal_library_takes_values_and_modes_as_we_pass_them) {
     /* Goal: another variant of the library (pointers for values, modes and flags elsewhere, other
      * byte order) would not pass. Method: each kind of call, results known to the last digit. */
-    EXPECT_DECIMAL(dec_add(of("0.1"), of("0.2")), "0.3");
-    EXPECT_DECIMAL(dec_subtract(of("1"), of("1E-33")), "0.999999999999999999999999999999999");
-    EXPECT_DECIMAL(dec_multiply(of("1.1"), of("1.1")), "1.21");
-    EXPECT_DECIMAL(dec_divide(of("2"), of("3")), "0.6666666666666666666666666666666667");
-    EXPECT_DECIMAL(dec_divide(of("1"), of("0")), "Infinity");
-    EXPECT_DECIMAL(dec_mod(of("1E+30"), of("7")), "1");
-    EXPECT_DECIMAL(dec_mod(of("-5.5"), of("3")), "-2.5");
-    EXPECT_DECIMAL(dec_mod(of("9E+6144"), of("7")), "2");
-    EXPECT_DECIMAL(dec_sqrt(of("2")), "1.414213562373095048801688724209698");
-    EXPECT_DECIMAL(dec_sqrt(of("4.00")), "2.0");
-    EXPECT_DECIMAL(dec_exp(of("1")), "2.718281828459045235360287471352662");
-    EXPECT_DECIMAL(dec_ln(of("2")), "0.6931471805599453094172321214581766");
-    EXPECT_DECIMAL(dec_ln(of("NaN")), "NaN");
-    EXPECT_DECIMAL(dec_log10(of("1000")), "3");
-    EXPECT_DECIMAL(dec_log10(of("NaN")), "NaN");
-    EXPECT_DECIMAL(dec_log2(of("8")), "3");
-    EXPECT_DECIMAL(dec_pow(of("2"), of("100")), "1267650600228229401496703205376");
-    EXPECT_DECIMAL(dec_pow(of("2"), of("0.5")), "1.414213562373095048801688724209698");
-    EXPECT_DECIMAL(dec_sin(of("1")), "0.8414709848078965066525023216302991");
-    EXPECT_DECIMAL(dec_asin(of("1")), "1.570796326794896619231321691639751");
-    EXPECT_DECIMAL(dec_atan2(of("1"), of("1")), "0.7853981633974483096156608458198757");
-    EXPECT_DECIMAL(dec_to_radians(of("180")), "3.141592653589793238462643383279503");
-    EXPECT_DECIMAL(dec_to_degrees(of("1")), "57.29577951308232087679815481410517");
-    EXPECT_DECIMAL(dec_negate(of("0")), "-0");
-    EXPECT_DECIMAL(dec_abs(of("-1.50")), "1.50");
+    EXPECT_DECIMAL(dec_add(decimal_of("0.1"), decimal_of("0.2")), "0.3");
+    EXPECT_DECIMAL(dec_subtract(decimal_of("1"), decimal_of("1E-33")),
+                   "0.999999999999999999999999999999999");
+    EXPECT_DECIMAL(dec_multiply(decimal_of("1.1"), decimal_of("1.1")), "1.21");
+    EXPECT_DECIMAL(dec_divide(decimal_of("2"), decimal_of("3")),
+                   "0.6666666666666666666666666666666667");
+    EXPECT_DECIMAL(dec_divide(decimal_of("1"), decimal_of("0")), "Infinity");
+    EXPECT_DECIMAL(dec_mod(decimal_of("1E+30"), decimal_of("7")), "1");
+    EXPECT_DECIMAL(dec_mod(decimal_of("-5.5"), decimal_of("3")), "-2.5");
+    EXPECT_DECIMAL(dec_mod(decimal_of("9E+6144"), decimal_of("7")), "2");
+    EXPECT_DECIMAL(dec_sqrt(decimal_of("2")), "1.414213562373095048801688724209698");
+    EXPECT_DECIMAL(dec_sqrt(decimal_of("4.00")), "2.0");
+    EXPECT_DECIMAL(dec_exp(decimal_of("1")), "2.718281828459045235360287471352662");
+    EXPECT_DECIMAL(dec_ln(decimal_of("2")), "0.6931471805599453094172321214581766");
+    EXPECT_DECIMAL(dec_ln(decimal_of("NaN")), "NaN");
+    EXPECT_DECIMAL(dec_log10(decimal_of("1000")), "3");
+    EXPECT_DECIMAL(dec_log10(decimal_of("NaN")), "NaN");
+    EXPECT_DECIMAL(dec_log2(decimal_of("8")), "3");
+    EXPECT_DECIMAL(dec_pow(decimal_of("2"), decimal_of("100")), "1267650600228229401496703205376");
+    EXPECT_DECIMAL(dec_pow(decimal_of("2"), decimal_of("0.5")),
+                   "1.414213562373095048801688724209698");
+    EXPECT_DECIMAL(dec_sin(decimal_of("1")), "0.8414709848078965066525023216302991");
+    EXPECT_DECIMAL(dec_asin(decimal_of("1")), "1.570796326794896619231321691639751");
+    EXPECT_DECIMAL(dec_atan2(decimal_of("1"), decimal_of("1")),
+                   "0.7853981633974483096156608458198757");
+    EXPECT_DECIMAL(dec_to_radians(decimal_of("180")), "3.141592653589793238462643383279503");
+    EXPECT_DECIMAL(dec_to_degrees(decimal_of("1")), "57.29577951308232087679815481410517");
+    EXPECT_DECIMAL(dec_negate(decimal_of("0")), "-0");
+    EXPECT_DECIMAL(dec_abs(decimal_of("-1.50")), "1.50");
     EXPECT_DECIMAL(dec_from_i64(INT64_MIN), "-9223372036854775808");
-    EXPECT(dec_to_f64(of("0.1")) == 0.1);
-    EXPECT(dec_to_f64(of("1E+400")) == INFINITY);
+    EXPECT(dec_to_f64(decimal_of("0.1")) == 0.1);
+    EXPECT(dec_to_f64(decimal_of("1E+400")) == INFINITY);
     EXPECT_DECIMAL(DECIMAL128_ZERO, "0");
 }
 
@@ -86,7 +76,7 @@ TEST(decimals_round_by_all_modes) {
         {"-Infinity", 2, ROUND_HALF_EVEN, "-Infinity"},
     };
     for (size_t i = 0; i < ARRAY_LEN(CASES); i++)
-        EXPECT_DECIMAL(dec_round(of(CASES[i].value), CASES[i].places, CASES[i].mode),
+        EXPECT_DECIMAL(dec_round(decimal_of(CASES[i].value), CASES[i].places, CASES[i].mode),
                        CASES[i].expected);
 }
 
@@ -114,7 +104,7 @@ TEST(texts_of_any_length_are_rounded_to_34_digits) {
         {"nan", "NaN"},
     };
     for (size_t i = 0; i < ARRAY_LEN(CASES); i++)
-        EXPECT_DECIMAL(of(CASES[i].text), CASES[i].expected);
+        EXPECT_DECIMAL(decimal_of(CASES[i].text), CASES[i].expected);
     static const char *const BAD[] = {"",
                                       "-",
                                       ".",
@@ -151,19 +141,19 @@ TEST(doubles_keep_15_digits_as_decimals) {
         char text[32];
         snprintf(text, sizeof(text), "%.14e", value);
         char expected[DECIMAL_TEXT_SIZE];
-        dec_to_text(of(text), expected);
+        dec_to_text(decimal_of(text), expected);
         EXPECT_DECIMAL(dec_from_f64(value), expected);
     }
 }
 
 TEST(doubles_round_to_whole_numbers_only_when_these_fit) {
     int64_t value = 0;
-    EXPECT(dec_to_nearest_i64(of("2.5"), &value) && value == 2);
-    EXPECT(dec_to_nearest_i64(of("-3.5"), &value) && value == -4);
-    EXPECT(dec_to_nearest_i64(of("9223372036854775807.4"), &value) && value == INT64_MAX);
-    EXPECT(!dec_to_nearest_i64(of("9223372036854775807.5"), &value));
-    EXPECT(!dec_to_nearest_i64(of("NaN"), &value));
-    EXPECT(!dec_to_nearest_i64(of("-Infinity"), &value));
+    EXPECT(dec_to_nearest_i64(decimal_of("2.5"), &value) && value == 2);
+    EXPECT(dec_to_nearest_i64(decimal_of("-3.5"), &value) && value == -4);
+    EXPECT(dec_to_nearest_i64(decimal_of("9223372036854775807.4"), &value) && value == INT64_MAX);
+    EXPECT(!dec_to_nearest_i64(decimal_of("9223372036854775807.5"), &value));
+    EXPECT(!dec_to_nearest_i64(decimal_of("NaN"), &value));
+    EXPECT(!dec_to_nearest_i64(decimal_of("-Infinity"), &value));
 }
 
 TEST(texts_of_doubles_are_short_and_give_the_same_double_again) {

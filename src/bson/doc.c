@@ -65,6 +65,14 @@ bool doc_equal_bytes(Doc a, Doc b) {
     return size == doc_size(b) && memcmp(a.data, b.data, size) == 0;
 }
 
+bool doc_list_has(Doc list, Doc wanted) {
+    DocIter iter = doc_iter(list);
+    for (Elem row; doc_iter_next(&iter, &row);)
+        if (elem_type(row) == BT_DOC && doc_equal_bytes(elem_doc(row), wanted))
+            return true;
+    return false;
+}
+
 uint32_t value_size_slow(BsonType type, const uint8_t *value) {
     switch (type) {
     case BT_STRING:

@@ -45,13 +45,13 @@ typedef enum BsonType {
 } BsonType;
 
 enum {
-    BSON_BINARY_OLD = 2, /* its data starts with its size once more */
+    BSON_BINARY_OLD = 2, /* its data repeats its size at the start */
     BSON_BINARY_UUID = 4,
     BSON_DOC_SIZE_MIN = 5,
     BSON_DOC_SIZE_MAX = 16 * 1024 * 1024,                  /* of a user's document */
     BSON_DOC_SIZE_MAX_INTERNAL = 16 * 1024 * 1024 + 16384, /* of a command or reply */
-    /* Of a document that has to travel in a reply beside the reply's own fields: entries of the
-     * oplog, results of pipelines. What passes this would be written but never read. */
+    /* Of a document that is carried in a reply beside the reply's own fields: oplog entries,
+     * results of pipelines. A larger one could be written but never read. */
     BSON_DOC_SIZE_MAX_CARRIED = BSON_DOC_SIZE_MAX_INTERNAL - 4096,
     BSON_DEPTH_MAX = 200,
     BSON_DEPTH_MAX_STORED = 180,
@@ -88,6 +88,11 @@ static inline Str str_from(const char *text) {
 
 static inline bool str_equal(Str a, Str b) {
     return a.size == b.size && memcmp(a.data, b.data, a.size) == 0;
+}
+/* By bytes; a prefix is less. */
+static inline int str_compare(Str a, Str b) {
+    int order = memcmp(a.data, b.data, a.size < b.size ? a.size : b.size);
+    return order != 0 ? order : (a.size > b.size) - (a.size < b.size);
 }
 
 static inline bool str_is(Str a, const char *text) {
@@ -137,6 +142,8 @@ uint32_t doc_count(Doc doc);
 Doc doc_copy(Doc doc, Arena *arena);
 uint8_t *doc_copy_heap(Doc doc);
 bool doc_equal_bytes(Doc a, Doc b);
+/* Is one of the values of the array `list` that document, byte by byte? */
+bool doc_list_has(Doc list, Doc wanted);
 
 /* ---- elements ---- */
 
@@ -226,7 +233,7 @@ static inline const Oid *elem_oid(Elem elem) {
     return (const Oid *)elem_value(elem);
 }
 
-/* BT_BINARY; the data, with the old subtype 2's inner length skipped over by nobody. */
+/* BT_BINARY; the data, including the inner length of the old subtype 2. */
 Str elem_binary(Elem elem, uint8_t *ret_subtype);
 
 static inline const char *elem_regex_pattern(Elem elem) {

@@ -28,6 +28,25 @@ static Doc parse(Arena *arena, const char *json) {
     return doc;
 }
 
+TEST(strings_are_ordered_by_bytes_and_a_prefix_is_less) {
+    EXPECT_EQ_I64(str_compare(STR("db.a"), STR("db.a")), 0);
+    EXPECT(str_compare(STR("db.a"), STR("db.b")) < 0);
+    EXPECT(str_compare(STR("db.a"), STR("db.aa")) < 0);
+    EXPECT(str_compare(STR("db.b"), STR("db.aa")) > 0);
+    EXPECT(str_compare(STR("\x80"), STR("a")) > 0);
+    EXPECT(str_compare(STR(""), STR("a")) < 0);
+}
+
+TEST(doc_list_has_compares_documents_alone) {
+    CLEANUP(arena_done) Arena arena = {0};
+    Doc list = elem_doc(doc_get_lit(parse(&arena, "{'l': [1, {'a': 1}, [2], {'b': 2}]}"), "l"));
+    EXPECT(doc_list_has(list, parse(&arena, "{'a': 1}")));
+    EXPECT(doc_list_has(list, parse(&arena, "{'b': 2}")));
+    EXPECT(!doc_list_has(list, parse(&arena, "{'a': 2}")));
+    EXPECT(!doc_list_has(list, parse(&arena, "{'0': 2}"))); /* the bytes of [2] */
+    EXPECT(!doc_list_has(DOC_EMPTY, parse(&arena, "{'a': 1}")));
+}
+
 TEST(doc_get_finds_the_first_element_of_a_name) {
     CLEANUP(arena_done) Arena arena = {0};
     Doc doc = parse(&arena, "{'a': 1, 'ab': 'x', '': true, 'b': {'c': {'d': 5}}, 'e': [7]}");

@@ -1,9 +1,9 @@
 /*
- * index_hash.h - the 64-bit hash of a value that hashed indexes and hashed shard keys are made of.
+ * index_hash.h - the 64-bit hash of a value used by hashed indexes and hashed shard keys.
  *
- * Other programs compute it as well, so it is fixed: the first eight bytes, little-endian, of the
- * MD5 of a seed (0) and of the value. Numbers hash as the integer they are truncated to, whatever
- * their type; documents element by element, names included.
+ * Clients and other programs compute it as well, and it is on disk, so it is fixed: the first eight
+ * bytes, little-endian, of the MD5 of a seed (0) and of the value. Numbers hash as the integer they
+ * are truncated to, whatever their type; documents element by element, names included.
  */
 #pragma once
 
@@ -12,6 +12,6 @@
 
 /* The missing element hashes as null. */
 int64_t index_hash(Elem elem);
-/* What a hashed field holds for a value; equal values under the collation have one hash. NULL: the
- * simple collation. */
+/* The stored hash of a value; values equal under the collation have the same hash. NULL: the simple
+ * collation. */
 int64_t index_hash_collated(Elem value, const Collator *collator);

@@ -22,8 +22,8 @@ enum {
 /* Direction per field: bit i set means that field i is descending. */
 typedef uint32_t KeyOrder;
 
-/* What stands after the last field: nothing more special (END), or a bound that sorts before /
- * after every key that starts with the same fields. */
+/* What follows the last field: the end byte of a stored key, or a bound that sorts before / after
+ * every key that starts with the same fields. */
 typedef enum KeyEnd {
     KEY_END_EXACT,  /* the end byte of a stored key */
     KEY_END_BEFORE, /* below all keys that begin with these fields */

@@ -8,7 +8,7 @@
 #include "bson/decimal.h"
 #include "bson/keystring.h"
 
-/* First byte of a value. The gaps leave room for types to come. */
+/* First byte of a value. The gaps leave room for future types. */
 typedef enum KeyByte {
     /* Not value bytes; they stay as they are in descending fields. */
     KEY_BYTE_BEFORE = 0x01,
@@ -95,7 +95,7 @@ static inline void key_store_be32(uint8_t *out, uint32_t value) {
     memcpy(out, &value, sizeof(value));
 }
 
-/* Type bits, most significant first. Bits that are 0 are only counted: they come into being when a
+/* Type bits, most significant first. Bits that are 0 are only counted: they are materialized when a
  * later bit is set. So the last stored byte is never 0, and most keys store none. */
 void key_add_type_bits_set(KeyBuilder *kb, uint32_t bits, uint32_t count);
 

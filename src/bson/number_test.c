@@ -9,27 +9,13 @@
 #include "base/test.h"
 #include "bson/decimal.h"
 #include "bson/random_value_test.h"
+#include "bson/decimal_text_test.h"
 
 enum {
     /* Enough digits on either side of the point for any double and for the decimals tried here. */
     EXPANDED_DIGITS = 1200,
     EXPANDED_SIZE = 2 * EXPANDED_DIGITS + 2,
 };
-
-static Decimal128 decimal(const char *text) {
-    Decimal128 value = DECIMAL128_ZERO;
-    if (!dec_from_text(str_from(text), &value))
-        test_fail(__FILE__, __LINE__, "no decimal: %s", text);
-    return value;
-}
-
-static void expect_text(Decimal128 value, const char *expected, int line) {
-    char text[DECIMAL_TEXT_SIZE];
-    dec_to_text(value, text);
-    if (strcmp(text, expected) != 0)
-        test_fail(__FILE__, line, "decimal is %s, expected %s", text, expected);
-}
-#define EXPECT_DECIMAL(value, expected) expect_text((value), (expected), __LINE__)
 
 TEST(integers_widen_on_overflow) {
     Number sum;
@@ -46,7 +32,7 @@ TEST(integers_widen_on_overflow) {
     EXPECT(sum.f64 == 0x1p63);
     EXPECT(number_add(number_i32(1), number_f64(0.5), true, &sum));
     EXPECT(sum.type == BT_DOUBLE && sum.f64 == 1.5);
-    EXPECT(number_add(number_f64(0.1), number_decimal(decimal("1")), true, &sum));
+    EXPECT(number_add(number_f64(0.1), number_decimal(decimal_of("1")), true, &sum));
     EXPECT_EQ_I64(sum.type, BT_DECIMAL);
     EXPECT_DECIMAL(sum.dec, "1.100000000000000");
 
@@ -58,7 +44,7 @@ TEST(integers_widen_on_overflow) {
     EXPECT(!number_multiply(number_i64(INT64_MIN), number_i32(-1), false, &product));
     EXPECT(number_multiply(number_i64(INT64_MIN), number_i32(-1), true, &product));
     EXPECT(product.type == BT_DOUBLE && product.f64 == 0x1p63);
-    EXPECT(number_multiply(number_decimal(decimal("0.1")), number_i32(3), true, &product));
+    EXPECT(number_multiply(number_decimal(decimal_of("0.1")), number_i32(3), true, &product));
     EXPECT_DECIMAL(product.dec, "0.3");
 }
 
@@ -81,20 +67,20 @@ TEST(exact_int64_is_told_apart) {
     EXPECT(!number_is_exact_i64(number_f64(0.5), &value));
     EXPECT(!number_is_exact_i64(number_f64(NAN), &value));
     EXPECT(!number_is_exact_i64(number_f64(-INFINITY), &value));
-    EXPECT(number_is_exact_i64(number_decimal(decimal("12.000")), &value) && value == 12);
-    EXPECT(number_is_exact_i64(number_decimal(decimal("1E18")), &value));
+    EXPECT(number_is_exact_i64(number_decimal(decimal_of("12.000")), &value) && value == 12);
+    EXPECT(number_is_exact_i64(number_decimal(decimal_of("1E18")), &value));
     EXPECT_EQ_I64(value, INT64_C(1000000000000000000));
-    EXPECT(!number_is_exact_i64(number_decimal(decimal("1E19")), &value));
-    EXPECT(number_is_exact_i64(number_decimal(decimal("-9223372036854775808")), &value));
+    EXPECT(!number_is_exact_i64(number_decimal(decimal_of("1E19")), &value));
+    EXPECT(number_is_exact_i64(number_decimal(decimal_of("-9223372036854775808")), &value));
     EXPECT_EQ_I64(value, INT64_MIN);
-    EXPECT(!number_is_exact_i64(number_decimal(decimal("9223372036854775808")), &value));
-    EXPECT(!number_is_exact_i64(number_decimal(decimal("1E-6176")), &value));
-    EXPECT(!number_is_exact_i64(number_decimal(decimal("NaN")), &value));
+    EXPECT(!number_is_exact_i64(number_decimal(decimal_of("9223372036854775808")), &value));
+    EXPECT(!number_is_exact_i64(number_decimal(decimal_of("1E-6176")), &value));
+    EXPECT(!number_is_exact_i64(number_decimal(decimal_of("NaN")), &value));
     EXPECT(number_is_exact_i64(number_i32(5), &value) && value == 5);
     EXPECT(number_is_nan(number_f64(NAN)));
-    EXPECT(number_is_nan(number_decimal(decimal("NaN"))));
-    EXPECT(!number_is_nan(number_decimal(decimal("Infinity"))));
-    EXPECT_EQ_I64(number_to_i64(number_decimal(decimal("-5.9"))), -5);
+    EXPECT(number_is_nan(number_decimal(decimal_of("NaN"))));
+    EXPECT(!number_is_nan(number_decimal(decimal_of("Infinity"))));
+    EXPECT_EQ_I64(number_to_i64(number_decimal(decimal_of("-5.9"))), -5);
 }
 
 TEST(decimal_text_goes_both_ways_and_nonsense_is_refused) {
@@ -103,7 +89,7 @@ TEST(decimal_text_goes_both_ways_and_nonsense_is_refused) {
         "1E-6176", "NaN",     "-Infinity", "1234567890123456789012345678901234",
         "0.001",   "-1.2E-10"};
     for (size_t i = 0; i < ARRAY_LEN(TEXTS); i++)
-        EXPECT_DECIMAL(decimal(TEXTS[i]), TEXTS[i]);
+        EXPECT_DECIMAL(decimal_of(TEXTS[i]), TEXTS[i]);
     static const char *const BAD[] = {"", "x", "1x", "1e", "--1", "1.2.3", " 1"};
     Decimal128 value;
     for (size_t i = 0; i < ARRAY_LEN(BAD); i++)

@@ -1,20 +1,36 @@
 /*
- * access.h - getting hold of a collection for reading or writing.
+ * access.h - acquiring a collection for reading or writing.
  *
  * Reads take no collection lock (STX-4): they take the global lock in IS, a catalog version and a
- * storage snapshot that belong together, and keep both. Writes lock the collection (or more) and
- * use the newest version.
+ * storage snapshot that are consistent with each other, and keep both. Writes lock the collection
+ * (or more) and use the newest version.
+ *
+ * Inside of a transaction all statements share its snapshot and the catalog version that belongs to
+ * it. Reads lock their collections, too, all locks are kept to its end, and nothing yields.
+ *
+ * An access is plain or owned. A plain one sees all documents: for internal work, and for commands
+ * that read no documents. An owned one is for users: the policies are consulted (access_policy.h),
+ * may refuse it, and supply filters that define which documents the node owns. A plan over it
+ * applies them by itself; code that reads records without a plan calls access_owns.
+ *
+ * Ownership: a CollAccess lives on the caller's stack, released by access_done. Threading: it
+ * belongs to its operation.
  */
 #pragma once
 
 #include "base/error.h"
 #include "catalog/catalog.h"
+#include "catalog/ownership.h"
 #include "concurrency/lock_manager.h"
 #include "concurrency/op_ctx.h"
 #include "storage/recovery_unit.h"
 
+enum {
+    ACCESS_POLICIES_MAX = 4,
+};
+
 typedef struct CollAccess {
-    OpCtx *op; /* NULL: nothing held */
+    OpCtx *op; /* NULL: nothing held, or only filters (access_suspend) */
     Catalog *catalog;
     const Collection *coll; /* NULL: there is no such collection */
     const View *view;       /* set when the name is a view */
@@ -23,38 +39,59 @@ typedef struct CollAccess {
     LockMode db_mode;
     LockMode coll_mode;
     bool is_coll_locked;
-    bool is_source_chosen; /* the read source is the policy's, to be taken back */
+    bool is_creating;      /* see access_create */
+    bool is_source_chosen; /* the read source was chosen by a policy and is reset at the end */
+    bool is_owned;         /* the policies are consulted, now and after each yield */
+    bool is_filtered;      /* there are filters */
+    OwnershipFilter *filters[ACCESS_POLICIES_MAX]; /* of the policy of that row; NULL: none */
 } CollAccess;
-
-/* What the node's place in a replica set allows. A standalone node has none. */
-typedef struct AccessPolicy {
-    void *arg;
-    /* Asked for each write access to something replicated, with the RSTL held: the answer holds as
-     * long as the access does. Not for operations with `is_unreplicated`. */
-    ErrCode (*check_write)(void *arg, OpCtx *op, const Ns *ns, Error *err);
-    /* Where a read begins that has no wish of its own (READ_LATEST). */
-    ReadSource (*read_source)(void *arg, OpCtx *op, const Ns *ns);
-} AccessPolicy;
-/* Before any access; constant afterwards. */
-void catalog_set_access_policy(CatalogService *service, const AccessPolicy *policy);
 
 /* Lock-free read access. */
 ErrCode access_read(OpCtx *op, const Ns *ns, CollAccess *ret_access, Error *err) MUST_CHECK;
 /* Write access: global, RSTL and database in intent mode, the collection in `mode` (IX or X). */
 ErrCode access_write(OpCtx *op, const Ns *ns, LockMode mode, CollAccess *ret_access, Error *err)
     MUST_CHECK;
+/* For creating it: in IX, since a transaction may hold the lock for long; the commit finds out
+ * whose is the first (catalog_stage.c). What others have created since a transaction's snapshot is
+ * not looked at. */
+ErrCode access_create(OpCtx *op, const Ns *ns, CollAccess *ret_access, Error *err) MUST_CHECK;
 /* The whole database in X; no collection. */
 ErrCode access_database(OpCtx *op, Str db, CollAccess *ret_access, Error *err) MUST_CHECK;
+/* The same for users. Both fail with the error of a policy, for example StaleConfig. */
+ErrCode access_read_owned(OpCtx *op, const Ns *ns, CollAccess *ret_access, Error *err) MUST_CHECK;
+ErrCode access_write_owned(OpCtx *op, const Ns *ns, LockMode mode, CollAccess *ret_access,
+                           Error *err) MUST_CHECK;
 void access_done(CollAccess *access);
 
-/* All documents of a small collection of the node's own, in the order of their records; none if
- * there is no such collection. `visit` sets *is_over when it has seen enough; documents are valid
- * during the call. */
+/* Opens the snapshot of a transaction, by the read source that is set, and returns the catalog
+ * version that belongs to it. Takes the global lock and the RSTL in IX, and fails if the node must
+ * not write; after a failure neither is held. */
+ErrCode access_open_txn(OpCtx *op, Catalog **ret_catalog, Error *err) MUST_CHECK;
+
+/* Whether the node owns the document; always true without filters. */
+static inline bool access_owns(const CollAccess *access, Doc doc) {
+    if (LIKELY(!access->is_filtered))
+        return true;
+    for (uint32_t i = 0; i < ACCESS_POLICIES_MAX; i++) {
+        const OwnershipFilter *filter = access->filters[i];
+        if (filter != NULL && !filter->owns(filter, doc))
+            return false;
+    }
+    return true;
+}
+
+/* A read between the batches of its cursor: holds its filters and nothing else, and resumes with
+ * them under a new snapshot, if the policies agree. A failure leaves it suspended. */
+void access_suspend(CollAccess *access);
+ErrCode access_resume(OpCtx *op, CollAccess *access, Error *err) MUST_CHECK;
+
+/* All documents of a small internal collection, in record order; none if there is no such
+ * collection. `visit` sets *is_over to stop; documents are valid during the call. */
 typedef ErrCode (*AccessVisit)(void *arg, Doc doc, bool *is_over, Error *err);
 ErrCode access_each(OpCtx *op, const Ns *ns, bool is_forward, AccessVisit visit, void *arg,
                     Error *err) MUST_CHECK;
 
-/* Gives everything up for a moment so that others get through, then takes it again with a new
- * snapshot. Cursors must be saved before and restored after. Fails with ERR_QUERY_PLAN_KILLED when
- * the collection was dropped or changed its identity meanwhile. */
+/* Releases everything briefly so that others can proceed, then re-acquires it with a new snapshot.
+ * Cursors must be saved before and restored after. Fails with ERR_QUERY_PLAN_KILLED when the
+ * collection was dropped or re-created meanwhile, and with the error of a policy. */
 ErrCode access_yield(CollAccess *access, Error *err) MUST_CHECK;

@@ -64,12 +64,13 @@ Catalog *catalog_acquire(CatalogService *service) {
     return current;
 }
 
-CatalogService *op_catalog(const OpCtx *op) {
-    return op->service->catalog;
+Catalog *catalog_ref(Catalog *catalog) {
+    atomic_fetch_add_explicit(&catalog->refs, 1, memory_order_relaxed);
+    return catalog;
 }
 
-WriteObservers *catalog_write_observers(CatalogService *service) {
-    return &service->observers;
+CatalogService *op_catalog(const OpCtx *op) {
+    return op->service->catalog;
 }
 
 const Collection *catalog_find(const Catalog *catalog, const Ns *ns) {

@@ -4,9 +4,10 @@
 #pragma once
 
 #include "base/pmap.h"
-#include "catalog/access.h"
+#include "catalog/access_policy.h"
 #include "catalog/catalog.h"
 #include "catalog/history.h"
+#include "catalog/document_key.h"
 #include "catalog/write_observer.h"
 #include "storage/engine.h"
 
@@ -37,15 +38,29 @@ struct Catalog {
     PMap *past_by_uuid;
 };
 
+enum {
+    EMPTIED_DATABASES_MAX = 256,
+};
+
+typedef struct EmptiedDatabase {
+    char name[DB_NAME_SIZE_MAX + 1]; /* "": none */
+} EmptiedDatabase;
+
 struct CatalogService {
     ServiceCtx *service;
     StorageEngine *engine;
     RecordStore *durable; /* the table _mdb_catalog */
 
-    WriteObservers observers; /* set at start, then constant */
-    AccessPolicy policy;      /* likewise */
+    WriteObservers observers;        /* set at start, then constant */
+    AccessPolicies policies;         /* likewise */
+    DocumentKeySource document_keys; /* likewise; paths NULL: the key is {_id} */
 
+    /* Serializes making the next version from the current one and publishing it. Held over no
+     * I/O. */
     Mutex ddl_mu;
+    /* Guarded by ddl_mu: emptied_databases.c */
+    EmptiedDatabase emptied[EMPTIED_DATABASES_MAX];
+    uint32_t emptied_next; /* the oldest is forgotten */
 
     Mutex mu;
     /* Guarded by mu. */
@@ -64,9 +79,12 @@ ErrCode durable_catalog_write(OpCtx *op, CatalogService *service, const Collecti
 ErrCode durable_catalog_remove(OpCtx *op, CatalogService *service, int64_t catalog_id, Error *err)
     MUST_CHECK;
 
-/* catalog_stage.c: a table that the catalog does not name, when nobody uses it any more. */
+/* catalog_stage.c: drop a table that the catalog does not reference, once it is unused. */
 void catalog_drop_records_later(StorageEngine *engine, RecordStore *records);
 void catalog_drop_index_later(StorageEngine *engine, const IndexDesc *index);
+
+/* emptied_databases.c: `version` is the one about to be published, without a collection of `db`. */
+void catalog_note_emptied_locked(CatalogService *service, const Catalog *version, Str db);
 
 /* reconcile.c */
 ErrCode catalog_reconcile_and_load(OpCtx *op, CatalogService *service, CatalogUnfinished unfinished,

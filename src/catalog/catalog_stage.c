@@ -1,6 +1,14 @@
 /*
  * catalog_stage.c - changes of the catalog: staged in a unit of work, pending while it commits,
  * published as one version; and the two-phase drop of tables (CAT-4, CAT-5).
+ *
+ *     stage_add | before_commit: mark_pending | storage commit | on_commit: publish_stage
+ *                                             \_ failed: discard_stage takes the marks back
+ *
+ * Storage commit and publication cannot be one atomic step. Between them a reader may have a
+ * snapshot from after the commit and a catalog version from before it (or the reverse). The pending
+ * mark makes such readers consult the durable entry in their own snapshot, which is always right.
+ * Crash: the durable entries commit with the transaction; everything here is in memory only.
  */
 #include <string.h>
 
@@ -33,10 +41,12 @@ static void publish_stage(void *arg, OpCtx *op, uint64_t commit_ts);
 static void discard_stage(void *arg, OpCtx *op, uint64_t commit_ts);
 static void stage_free(OpCtx *op, Stage *stage);
 static void drop_tables_of(StorageEngine *engine, Collection *coll, uint64_t commit_ts);
+static void drop_new_tables(StorageEngine *engine, const StagedChange *change);
 static void drop_index_table(void *arg, OpCtx *op, uint64_t commit_ts);
 static void keep_index_table(void *arg, OpCtx *op, uint64_t commit_ts);
 
 ErrCode catalog_stage_create(OpCtx *op, Collection *take_coll, Error *err) {
+    /* Staged before the write: if that fails, discarding the stage releases the reference. */
     stage_add(op)->after = take_coll;
     return durable_catalog_write(op, op_catalog(op), take_coll, /* is_new= */ true, err);
 }
@@ -54,6 +64,7 @@ ErrCode catalog_stage_drop(OpCtx *op, const Collection *coll, Error *err) {
 }
 
 void catalog_drop_index_table_on_commit(OpCtx *op, const IndexDesc *index) {
+    /* One reference, consumed by whichever of the two handlers runs. */
     ru_on_commit(op->ru, drop_index_table, index_desc_ref((IndexDesc *)index));
     ru_on_rollback(op->ru, keep_index_table, (IndexDesc *)index);
 }
@@ -70,6 +81,21 @@ ErrCode catalog_stage_view(OpCtx *op, const Ns *ns, Doc definition, Error *err) 
     change->view_ns = *ns;
     change->view = view;
     return ERR_OK;
+}
+
+const Collection *catalog_stage_find(const OpCtx *op, const Ns *ns) {
+    const Stage *stage = op->catalog_stage;
+    if (LIKELY(stage == NULL))
+        return NULL;
+    for (uint32_t i = stage->count; i-- > 0;) /* the newest counts */
+        if (stage->changes[i].after != NULL && ns_equal(&stage->changes[i].after->ns, ns))
+            return stage->changes[i].after;
+    return NULL;
+}
+
+const Collection *catalog_find_staged(const OpCtx *op, const Catalog *catalog, const Ns *ns) {
+    const Collection *staged = catalog_stage_find(op, ns);
+    return UNLIKELY(staged != NULL) ? staged : catalog_find(catalog, ns);
 }
 
 typedef struct MultikeyChange {
@@ -93,6 +119,7 @@ static void multikey_discarded(void *arg, OpCtx *op, uint64_t commit_ts) {
 }
 
 static void note_multikey(MultikeyNotes *notes, const Uuid *uuid) {
+    /* Backwards: consecutive writes mostly concern the same collection. */
     for (uint32_t i = notes->count; i-- > 0;)
         if (uuid_equal(&notes->rows[i], uuid))
             return;
@@ -108,18 +135,19 @@ ErrCode catalog_set_multikey(OpCtx *op, const Collection *coll, const IndexDesc 
         is_persisted &= (paths[f] & ~atomic_load(&state->persisted_paths[f])) == 0;
     if (is_persisted)
         return ERR_OK;
-    /* Visible before the commit: a reader that sees the document must see the bits. If the unit of
-     * work rolls back they stay, which only makes plans more careful. */
+    /* Visible before the commit: a reader that sees the document must see the bits, or it would use
+     * bounds that miss keys. If the unit of work rolls back they stay, which only makes plans more
+     * conservative. */
     for (uint32_t f = 0; f < index->field_count; f++)
         atomic_fetch_or_explicit(&state->multikey_paths[f], paths[f], memory_order_release);
     atomic_store_explicit(&state->is_multikey, true, memory_order_release);
 
-    if (op->multikey_notes != NULL) {
-        note_multikey(op->multikey_notes, &coll->uuid);
+    if (op->mode.multikey_notes != NULL) {
+        note_multikey(op->mode.multikey_notes, &coll->uuid);
         return ERR_OK;
     }
     MultikeyChange *change = NEW(MultikeyChange);
-    change->state = state; /* lives as long as the collection, which is locked */
+    change->state = state; /* outlives the unit of work: the collection is locked */
     change->field_count = index->field_count;
     memcpy(change->paths, paths, sizeof(uint32_t) * index->field_count);
     ru_on_commit(op->ru, multikey_persisted, change);
@@ -127,6 +155,20 @@ ErrCode catalog_set_multikey(OpCtx *op, const Collection *coll, const IndexDesc 
     return durable_catalog_write(op, op_catalog(op), coll, /* is_new= */ false, err);
 }
 
+static ErrCode persist_of(OpCtx *op, const Collection *coll, Error *err) {
+    for (uint32_t i = 0; i < coll->index_count; i++) {
+        const IndexDesc *index = coll->indexes[i];
+        uint32_t paths[INDEX_FIELDS_MAX];
+        for (uint32_t f = 0; f < index->field_count; f++)
+            paths[f] = index_multikey_paths(index, f);
+        if (index_is_multikey(index))
+            TRY(catalog_set_multikey(op, coll, index, paths, err));
+    }
+    return ERR_OK;
+}
+
+/* Found by UUID in the newest version: the collection may have been renamed or dropped since the
+ * run. */
 static ErrCode persist_attempt(void *arg, OpCtx *op, Error *err) {
     const Uuid *uuid = arg;
     Catalog *catalog = catalog_acquire(op_catalog(op));
@@ -141,19 +183,27 @@ static ErrCode persist_attempt(void *arg, OpCtx *op, Error *err) {
         return ERR_OK; /* dropped meanwhile */
     CLEANUP(uow_done) UnitOfWork uow = {0};
     TRY(uow_begin(op, &uow, err));
-    for (uint32_t i = 0; i < access.coll->index_count; i++) {
-        const IndexDesc *index = access.coll->indexes[i];
-        uint32_t paths[INDEX_FIELDS_MAX];
-        for (uint32_t f = 0; f < index->field_count; f++)
-            paths[f] = index_multikey_paths(index, f);
-        if (index_is_multikey(index))
-            TRY(catalog_set_multikey(op, access.coll, index, paths, err));
-    }
+    TRY(persist_of(op, access.coll, err));
     return uow_commit(&uow, err);
 }
 
+ErrCode catalog_persist_multikey_in_unit(OpCtx *op, MultikeyNotes *notes, Error *err) {
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.multikey_notes = NULL;
+    Catalog *catalog = catalog_acquire(op_catalog(op));
+    ErrCode rc = ERR_OK;
+    for (uint32_t i = 0; rc == ERR_OK && i < notes->count; i++) {
+        const Collection *coll = catalog_find_uuid(catalog, &notes->rows[i]);
+        if (coll != NULL)
+            rc = persist_of(op, coll, err);
+    }
+    catalog_release(catalog);
+    notes->count = 0;
+    return rc;
+}
+
 ErrCode catalog_persist_multikey(OpCtx *op, MultikeyNotes *notes, Error *err) {
-    invariant(op->multikey_notes == NULL);
+    invariant(op->mode.multikey_notes == NULL);
     for (uint32_t i = 0; i < notes->count; i++)
         TRY(op_run_with_retry(op, persist_attempt, &notes->rows[i], err));
     notes->count = 0;
@@ -181,17 +231,53 @@ static StagedChange *stage_add(OpCtx *op) {
     return change;
 }
 
-/* First phase: the storage transaction is about to commit. */
+static bool removes(const Stage *stage, const Collection *coll) {
+    for (uint32_t i = 0; i < stage->count; i++)
+        if (stage->changes[i].before == coll)
+            return true;
+    return false;
+}
+
+/* Collections are created without an exclusive lock: the first commit wins. From its pending mark
+ * on the others know. A rename over an existing one removes that in the same stage. */
+static const Ns *find_taken_locked(CatalogService *service, const Stage *stage) {
+    assert_held(&service->ddl_mu);
+    const Catalog *current = service->current;
+    for (uint32_t i = 0; i < stage->count; i++) {
+        const Collection *after = stage->changes[i].after;
+        if (stage->changes[i].before != NULL || after == NULL)
+            continue;
+        const Collection *present = catalog_find(current, &after->ns);
+        if ((present != NULL && !removes(stage, present)) ||
+            catalog_find_view(current, &after->ns) != NULL ||
+            pmap_get(current->pending, after->ns.text, after->ns.size) != NULL)
+            return &after->ns;
+    }
+    return NULL;
+}
+
+/* First phase: the storage transaction is about to commit. Must be the last before_commit handler
+ * that can matter to readers; a version with the marks is published before any snapshot can contain
+ * the change. */
 static ErrCode mark_pending(void *arg, OpCtx *op, Error *err) {
-    (void)arg, (void)err;
+    (void)arg;
     CatalogService *service = op_catalog(op);
     Stage *stage = op->catalog_stage;
     mutex_lock(&service->ddl_mu);
+    const Ns *taken = find_taken_locked(service, stage);
+    if (UNLIKELY(taken != NULL)) {
+        mutex_unlock(&service->ddl_mu);
+        return error_set(err, ERR_WRITE_CONFLICT,
+                         "Collection '%s' was created by another operation meanwhile; please retry "
+                         "the operation",
+                         taken->text);
+    }
     Catalog *next = catalog_version_clone(service->current);
     for (uint32_t i = 0; i < stage->count; i++) {
         StagedChange *change = &stage->changes[i];
         if (change->is_view)
             continue;
+        /* A rename concerns two names: each gets a mark of its own. */
         if (change->before != NULL && change->after != NULL &&
             ns_equal(&change->before->ns, &change->after->ns)) {
             catalog_version_put_pending(next, &change->before->ns, change->before, change->after);
@@ -217,7 +303,8 @@ static void clear_pending(Catalog *version, const Stage *stage) {
     }
 }
 
-/* `old` and `next` are the versions before and after the commit. */
+/* `old` and `next` are the versions before and after the commit. Looked up by name instead of taken
+ * from the change, since several changes of one commit may concern the same name. */
 static void remember_past(const Catalog *old, Catalog *next, const Stage *stage, uint64_t commit_ts,
                           uint64_t oldest_ts) {
     for (uint32_t i = 0; i < stage->count; i++) {
@@ -236,7 +323,8 @@ static void remember_past(const Catalog *old, Catalog *next, const Stage *stage,
     }
 }
 
-/* Second phase: committed; all changes become visible as one version. */
+/* Second phase: committed; all changes become visible as one version. Cannot fail: the change is
+ * durable. */
 static void publish_stage(void *arg, OpCtx *op, uint64_t commit_ts) {
     (void)arg;
     CatalogService *service = op_catalog(op);
@@ -244,6 +332,8 @@ static void publish_stage(void *arg, OpCtx *op, uint64_t commit_ts) {
     mutex_lock(&service->ddl_mu);
     Catalog *next = catalog_version_clone(service->current);
     for (uint32_t i = 0; i < stage->count; i++)
+        /* All removals before all additions: a rename over an existing target removes and adds one
+         * name. */
         if (stage->changes[i].before != NULL)
             catalog_version_remove(next, stage->changes[i].before);
     for (uint32_t i = 0; i < stage->count; i++) {
@@ -257,9 +347,13 @@ static void publish_stage(void *arg, OpCtx *op, uint64_t commit_ts) {
         else if (change->is_view)
             catalog_version_remove_view(next, &change->view_ns);
     }
+    /* Without timestamps there are no reads in the past. */
     if (commit_ts != 0)
         remember_past(service->current, next, stage, commit_ts, storage_oldest_ts(service->engine));
     clear_pending(next, stage);
+    for (uint32_t i = 0; i < stage->count; i++)
+        if (stage->changes[i].before != NULL)
+            catalog_note_emptied_locked(service, next, ns_db(&stage->changes[i].before->ns));
     catalog_publish(service, next);
     mutex_unlock(&service->ddl_mu);
 
@@ -285,6 +379,9 @@ static void discard_stage(void *arg, OpCtx *op, uint64_t commit_ts) {
         catalog_publish(service, next);
         mutex_unlock(&service->ddl_mu);
     }
+    /* A statement of a transaction has made them, and is over: nobody else remembers them. */
+    for (uint32_t i = 0; op->txn_catalog != NULL && i < stage->count; i++)
+        drop_new_tables(service->engine, &stage->changes[i]);
     stage_free(op, stage);
 }
 
@@ -315,6 +412,8 @@ static void index_done(void *arg) {
     ordered_index_unref(arg);
 }
 
+/* Storage drops a table when this reference is the last one: readers of older versions still use
+ * it. */
 static void drop_tables_of(StorageEngine *engine, Collection *coll, uint64_t commit_ts) {
     storage_drop_named(engine, record_store_ident(coll->records), commit_ts, records_unused,
                        records_done, record_store_ref(coll->records));
@@ -322,6 +421,25 @@ static void drop_tables_of(StorageEngine *engine, Collection *coll, uint64_t com
         if (coll->indexes[i]->store != NULL)
             storage_drop_named(engine, coll->indexes[i]->ident, commit_ts, index_unused, index_done,
                                ordered_index_ref(coll->indexes[i]->store));
+}
+
+static bool has_index(const Collection *coll, const IndexDesc *index) {
+    for (uint32_t i = 0; coll != NULL && i < coll->index_count; i++)
+        if (strcmp(coll->indexes[i]->ident, index->ident) == 0)
+            return true;
+    return false;
+}
+
+/* Those that came with the change, which is not going to be. */
+static void drop_new_tables(StorageEngine *engine, const StagedChange *change) {
+    const Collection *after = change->after;
+    if (after == NULL)
+        return;
+    if (change->before == NULL)
+        catalog_drop_records_later(engine, after->records);
+    for (uint32_t i = 0; i < after->index_count; i++)
+        if (after->indexes[i]->store != NULL && !has_index(change->before, after->indexes[i]))
+            catalog_drop_index_later(engine, after->indexes[i]);
 }
 
 void catalog_drop_records_later(StorageEngine *engine, RecordStore *records) {

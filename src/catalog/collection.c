@@ -178,6 +178,8 @@ ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_o
             TRY(collator_parse_elem(elem, "create.collation", &options.collator, err));
         } else if (strcmp(name, "expireAfterSeconds") == 0) {
             TRY(expire_after_parse(elem, ERR_INVALID_OPTIONS, &options.expire_after_s, err));
+        } else if (strcmp(name, "changeStreamPreAndPostImages") == 0) {
+            TRY(pre_images_parse(elem, &options.has_pre_images, err));
         } else {
             return error_set(err, ERR_NOT_IMPLEMENTED,
                              "collection option \"%s\" is not supported yet", name);
@@ -199,6 +201,32 @@ ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_o
                          "'expireAfterSeconds' is only supported on time-series collections or "
                          "when the 'clusteredIndex' option is specified");
     *ret_options = options;
+    return ERR_OK;
+}
+
+ErrCode pre_images_parse(Elem elem, bool *ret_is_enabled, Error *err) {
+    static const char NAME[] = "changeStreamPreAndPostImages";
+    enum { LOCATION_MISSING_FIELD = 40414, LOCATION_UNKNOWN_FIELD = 40415 };
+    if (elem_type(elem) != BT_DOC)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "BSON field '%s' is the wrong type '%s', expected type 'object'", NAME,
+                         bson_type_name(elem_type(elem)));
+    Elem enabled = ELEM_MISSING;
+    DocIter iter = doc_iter(elem_doc(elem));
+    for (Elem member; doc_iter_next(&iter, &member);) {
+        if (!elem_name_is(member, STR("enabled")))
+            return error_set(err, (ErrCode)LOCATION_UNKNOWN_FIELD,
+                             "BSON field '%s.%s' is an unknown field.", NAME, elem_name(member));
+        enabled = member;
+    }
+    if (!elem_is_present(enabled))
+        return error_set(err, (ErrCode)LOCATION_MISSING_FIELD,
+                         "BSON field '%s.enabled' is missing but a required field", NAME);
+    if (elem_type(enabled) != BT_BOOL)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "BSON field '%s.enabled' is the wrong type '%s', expected type 'bool'",
+                         NAME, bson_type_name(elem_type(enabled)));
+    *ret_is_enabled = elem_bool(enabled);
     return ERR_OK;
 }
 
@@ -396,6 +424,14 @@ ErrCode expire_after_parse(Elem elem, ErrCode code, int64_t *ret_seconds, Error 
 
 /* ---- capped waiters ---- */
 
+typedef struct CappedWaiter {
+    ListNode node;
+    OpCtx *op;
+    const CollectionShared *shared;
+    uint64_t seen;
+    const _Atomic bool *is_due;
+} CappedWaiter;
+
 uint64_t collection_capped_version(const Collection *coll) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&coll->shared->mu);
     return coll->shared->capped_version;
@@ -410,22 +446,22 @@ void collection_capped_notify(const Collection *coll, bool is_dropped) {
         op_signal(CONTAINER_OF(node, CappedWaiter, node)->op);
 }
 
+static bool is_capped_wait_over(void *arg) {
+    const CappedWaiter *waiter = arg;
+    return waiter->shared->capped_version != waiter->seen || waiter->shared->is_dropped ||
+           (waiter->is_due != NULL && atomic_load(waiter->is_due));
+}
+
 ErrCode collection_capped_wait(const Collection *coll, OpCtx *op, uint64_t seen,
                                const _Atomic bool *is_due, int64_t deadline_us, Error *err) {
     CollectionShared *shared = coll->shared;
-    CappedWaiter waiter = {.op = op};
-    mutex_lock(&shared->mu);
+    CappedWaiter waiter = {.op = op, .shared = shared, .seen = seen, .is_due = is_due};
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&shared->mu);
     list_push_back(&shared->capped_waiters, &waiter.node);
-    ErrCode rc = ERR_OK;
-    bool is_timed_out = false;
-    while (rc == ERR_OK && !is_timed_out && shared->capped_version == seen && !shared->is_dropped &&
-           (is_due == NULL || !atomic_load(is_due))) {
-        mutex_unlock(&shared->mu);
-        rc = op_wait(op, deadline_us, &is_timed_out, err);
-        mutex_lock(&shared->mu);
-    }
+    bool is_met;
+    ErrCode rc =
+        op_wait_until(op, &shared->mu, is_capped_wait_over, &waiter, deadline_us, &is_met, err);
     list_remove(&waiter.node);
-    mutex_unlock(&shared->mu);
     return rc;
 }
 

@@ -1,11 +1,12 @@
 /*
  * collection.h - one collection as an operation sees it: immutable, reference-counted.
  *
- * A DDL operation clones the present instance, changes the clone and installs it when its unit of
- * work commits (catalog.h); readers keep what they have. What must be shared by all instances of a
- * collection (multikey flags, waiters on a capped collection) sits in small shared objects.
+ * A DDL operation clones the current instance, changes the clone and installs it when its unit of
+ * work commits (catalog.h); readers keep what they have. State shared by all instances of a
+ * collection (multikey flags, waiters on a capped collection) is in small shared objects.
  *
- * Ownership: instances are held by catalog versions and by whoever took a reference.
+ * Ownership: instances are referenced by catalog versions and by operations that retain one.
+ * Threading: any thread may read an instance once it is published; nobody changes it.
  */
 #pragma once
 
@@ -18,7 +19,7 @@
 #include "bson/compare.h"
 #include "bson/doc.h"
 #include "bson/uuid.h"
-#include "catalog/namespace.h"
+#include "bson/namespace.h"
 #include "catalog/wildcard.h"
 #include "query/match/match.h"
 #include "storage/ordered_index.h"
@@ -79,20 +80,22 @@ typedef struct IndexDesc {
     struct IndexDesc *whole;
     bool is_id;
     bool is_unique;
-    bool is_prepare_unique; /* new duplicates are refused, old ones may be there */
+    bool is_prepare_unique; /* new duplicates are refused, old ones may exist */
     bool is_sparse;
     bool is_hidden;
     bool is_ready;
     const MatchExpr *partial_filter; /* NULL: none */
     Doc partial_filter_doc;
-    /* Its keys hold sort keys of this collation: strings cannot be read back out of them. */
+    /* Its keys contain sort keys of this collation: strings cannot be decoded from them. */
     const Collator *collator; /* NULL: simple */
     Doc collation;            /* complete; DOC_NONE: simple */
-    int64_t expire_after_s;   /* documents expire so long after the date they hold; -1: never */
-    char *sort_key_version;   /* of ICU's data when it was built; NULL without a collator */
+    /* Seconds after the date in a document at which it expires; -1: never. */
+    int64_t expire_after_s;
+    char *sort_key_version; /* of ICU's data when it was built; NULL without a collator */
     bool has_build_uuid;
     Uuid build_uuid;
-    /* Being built: writers put its keys here (index/side_writes.h); NULL: into the index itself. */
+    /* Being built: writers record its keys here (index/side_writes.h); NULL: in the index
+     * itself. */
     RecordStore *side_writes;
 } IndexDesc;
 
@@ -116,6 +119,7 @@ typedef struct CollectionOptions {
     ValidationAction validation_action;
     const Collator *collator; /* default of its queries and indexes; NULL: simple */
     int64_t expire_after_s;   /* of a clustered collection, by the date in _id; -1: never */
+    bool has_pre_images;      /* what a document was before each change is kept (preimages/) */
 } CollectionOptions;
 
 /* Shared by all instances of a collection. */
@@ -130,7 +134,7 @@ typedef struct CollectionShared {
     _Atomic int64_t capped_first_hint; /* no record id below this one is left */
 } CollectionShared;
 
-/* Something that a layer above hangs on an instance: the head of its struct. */
+/* An object that a higher layer attaches to an instance: the head of its struct. */
 typedef struct CollectionExtra {
     void (*free)(struct CollectionExtra *extra);
 } CollectionExtra;
@@ -148,8 +152,8 @@ typedef struct Collection {
     uint32_t index_count;
     CollectionShared *shared;
     const MatchExpr *validator;
-    /* Atomic. What the planner remembers of queries on this instance; made by its first user, freed
-     * with the instance: every change of indexes starts anew. */
+    /* Atomic. The plan cache of this instance; created by its first user, freed with the instance,
+     * so that every change of indexes starts with an empty one. */
     _Atomic(CollectionExtra *) plan_cache;
     uint64_t min_valid_ts; /* commit timestamp of the change that made this instance; 0: none */
 } Collection;
@@ -175,6 +179,9 @@ ErrCode collection_parse_validator(const Collection *coll, Arena *arena, MatchEx
 /* Checks and parses the options of create and collMod; pointers go into `arena`. */
 ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_options, Error *err)
     MUST_CHECK;
+
+/* {enabled: bool}, the form of changeStreamPreAndPostImages. */
+ErrCode pre_images_parse(Elem elem, bool *ret_is_enabled, Error *err) MUST_CHECK;
 
 /* Checked options in the form they are stored: clusteredIndex complete with version and name,
  * collation with all its fields, or without it when it is the simple one. */
@@ -209,14 +216,10 @@ ErrCode expire_after_parse(Elem elem, ErrCode code, int64_t *ret_seconds, Error 
 
 /* ---- waiting for the end of a capped collection ---- */
 
-typedef struct CappedWaiter {
-    ListNode node;
-    OpCtx *op;
-} CappedWaiter;
 uint64_t collection_capped_version(const Collection *coll);
 void collection_capped_notify(const Collection *coll, bool is_dropped);
-/* Waits until the version differs from `seen`, the collection is dropped, or the deadline passed;
- * or until *is_due, which somebody sets before a signal to the operation (NULL: nobody does). */
+/* Waits until the version differs from `seen`, the collection is dropped, or the deadline passes;
+ * or until *is_due, which another thread sets before it signals the operation (NULL: unused). */
 ErrCode collection_capped_wait(const Collection *coll, OpCtx *op, uint64_t seen,
                                const _Atomic bool *is_due, int64_t deadline_us, Error *err)
     MUST_CHECK;

@@ -1,9 +1,13 @@
 /*
  * durable_catalog.c - collections as documents of the table _mdb_catalog (CAT-1).
  *
- *     {md: {ns, options: {uuid, ...}, indexes: [{spec, ready, multikey, multikeyPaths, head,
- *      backgroundSecondary, buildUUID?, sortKeyVersion?}]}, idxIdent: {<index name>: <ident>}, ns,
- * ident}
+ *     {md: {ns, options: {uuid, ...},
+ *           indexes: [{spec, ready, multikey, multikeyPaths, head, backgroundSecondary,
+ *                      buildUUID?, sortKeyVersion?}]},
+ *      idxIdent: {<index name>: <ident>}, ns, ident}
+ *
+ * The format is MongoDB's, so that its tools can read it. Entries are read once, at start and after
+ * a rollback; afterwards instances in memory are used.
  */
 #include <string.h>
 
@@ -118,6 +122,7 @@ bool durable_entry_matches(const Collection *coll, Doc entry) {
     for (uint32_t i = 0; is_match && i < coll->index_count; i++) {
         char name[INDEX_NAME_SIZE];
         Elem row = doc_get(elem_doc(theirs), index_name(i, name));
+        /* Multikey bits are left out: they change without a new instance. */
         is_match =
             elem_type(row) == BT_DOC &&
             elem_is_truthy(doc_get_lit(elem_doc(row), "ready")) == coll->indexes[i]->is_ready &&
@@ -140,8 +145,9 @@ ErrCode durable_catalog_write(OpCtx *op, CatalogService *service, const Collecti
                               bool is_new, Error *err) {
     Doc entry = durable_entry_build(coll, &op->arena);
     Str data = {(const char *)entry.data, doc_size(entry)};
-    /* Whoever follows another member has longer names of tables, perhaps, and no choice. */
-    bool is_follower = op->is_applying || op->is_unreplicated;
+    /* A member that applies entries of the primary may have longer table names, and cannot refuse
+     * the change. */
+    bool is_follower = op->mode.is_applying || op->mode.is_unreplicated;
     if (data.size > (is_follower ? BSON_DOC_SIZE_MAX_INTERNAL : BSON_DOC_SIZE_MAX))
         return error_set(err, ERR_BSON_OBJECT_TOO_LARGE,
                          "the catalog entry of collection \"%s\" would be too large",
@@ -149,6 +155,7 @@ ErrCode durable_catalog_write(OpCtx *op, CatalogService *service, const Collecti
     RecordId rid = record_id_num(coll->catalog_id);
     if (is_new)
         return record_insert(op, service->durable, rid, data, err);
+    /* The old size is not known here; record counts of this table are not used. */
     return record_update(op, service->durable, rid, data, data.size, err);
 }
 
@@ -158,13 +165,8 @@ ErrCode durable_catalog_remove(OpCtx *op, CatalogService *service, int64_t catal
 
 ErrCode catalog_read_entry(OpCtx *op, int64_t catalog_id, Arena *arena, Doc *ret_entry,
                            Error *err) {
-    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
-    TRY(record_cursor_open(op, op_catalog(op)->durable, /* is_forward= */ true, &cursor, err));
-    bool is_found;
-    Str data;
-    TRY(record_cursor_seek_exact(&cursor, record_id_num(catalog_id), &is_found, &data, err));
-    *ret_entry = is_found ? doc_copy((Doc){(const uint8_t *)data.data}, arena) : DOC_NONE;
-    return ERR_OK;
+    return record_read(op, op_catalog(op)->durable, record_id_num(catalog_id), arena, ret_entry,
+                       err);
 }
 
 static void build_multikey_paths(DocBuilder *b, const IndexDesc *index) {
@@ -204,8 +206,8 @@ static ErrCode load_index(StorageEngine *engine, Collection *coll, Doc idx_ident
     return ERR_OK;
 }
 
-/* Sort keys of another version of ICU's data are in another order: the index finds too little, and
- * finds duplicates where there are none. */
+/* Sort keys of another version of ICU's data have another order: the index would find too little,
+ * and report duplicates where there are none. */
 static void load_sort_key_version(const Collection *coll, IndexDesc *index, Doc row) {
     Elem version = doc_get_lit(row, "sortKeyVersion");
     if (index->collator == NULL || elem_type(version) != BT_STRING ||

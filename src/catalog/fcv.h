@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "catalog/namespace.h"
+#include "bson/namespace.h"
 
 #define FCV_VERSION     "7.0"
 #define FCV_DOCUMENT_ID "featureCompatibilityVersion"

@@ -7,12 +7,12 @@
 
 typedef struct HistoryEntry {
     uint64_t from_ts;
-    Collection *coll; /* NULL: nothing of this key */
+    Collection *coll; /* NULL: the key did not exist */
 } HistoryEntry;
 
 typedef struct HistoryRow {
     _Atomic int32_t refs;
-    uint32_t count; /* at least 2: a row of the present alone is not kept */
+    uint32_t count; /* at least 2: a row with only the current instance is not kept */
     size_t key_size;
     uint8_t key[sizeof(((Ns *)0)->text)];
     HistoryEntry entries[];
@@ -42,7 +42,8 @@ static void set_map(PMap **map, PMap *take_next) {
     *map = take_next;
 }
 
-/* How many entries at the front no read at `oldest_ts` or later can see. */
+/* How many entries at the front no read at `oldest_ts` or later can see: an entry is obsolete when
+ * its successor is already valid at `oldest_ts`. */
 static uint32_t stale_count(const HistoryEntry *entries, uint32_t count, uint64_t oldest_ts) {
     uint32_t stale = 0;
     while (stale + 1 < count && entries[stale + 1].from_ts <= oldest_ts)
@@ -69,9 +70,12 @@ void history_add(PMap **map, const void *key, size_t key_size, Collection *befor
     if (old != NULL)
         memcpy(entries, old->entries, old->count * sizeof(*entries));
     else
+        /* The first recorded change: the instance before it was valid since it was created, as far
+         * as this process knows. */
         entries[0] = (HistoryEntry){before != NULL ? before->min_valid_ts : 0, before};
     uint32_t count = old_count;
-    /* Two changes of one commit, such as a rename over an existing target: the last one counts. */
+    /* Two changes of one commit, such as a rename over an existing target: the last one wins, since
+     * no read can see the state in between. */
     if (entries[count - 1].from_ts == ts && count > 1)
         count--;
     entries[count++] = (HistoryEntry){ts, after};
@@ -83,6 +87,7 @@ void history_add(PMap **map, const void *key, size_t key_size, Collection *befor
 bool history_find(const PMap *map, const void *key, size_t key_size, uint64_t read_ts,
                   const Collection **ret_coll) {
     const HistoryRow *row = pmap_get(map, key, key_size);
+    /* The last entry is the present, which the maps of the version answer. */
     if (row == NULL || read_ts >= row->entries[row->count - 1].from_ts)
         return false;
     uint32_t at = row->count - 2;
@@ -112,6 +117,7 @@ static bool collect_stale(void *arg, const void *key, size_t key_size, void *val
 
 size_t history_trim(PMap **map, uint64_t oldest_ts) {
     StaleRows found = {.oldest_ts = oldest_ts};
+    /* Collected first: the map must not change during the iteration. */
     pmap_for_each_from(*map, "", 0, collect_stale, &found);
     for (uint32_t i = 0; i < found.count; i++) {
         HistoryRow *row = found.rows[i];

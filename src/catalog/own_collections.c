@@ -33,6 +33,10 @@ static const OwnCollection OWN_COLLECTIONS[] = {
      "the history of retryable writes"},
     {"config.image_collection", OWN_CHANGE_FORM | OWN_CHANGE_RENAME | OWN_CHANGE_CREATE, false,
      "the history of retryable writes"},
+    /* Written without a lock as well (preimages/preimage_store.h). */
+    {"config.system.preimages",
+     OWN_CHANGE_WRITE | OWN_CHANGE_FORM | OWN_CHANGE_RENAME | OWN_CHANGE_CREATE, false,
+     "documents before their changes"},
     {".system.views", OWN_CHANGE_WRITE, false, "the views of its database"},
     {".system.profile", OWN_CHANGE_WRITE, false, "the profile of its database"},
 };

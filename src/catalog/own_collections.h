@@ -1,16 +1,15 @@
 /*
- * own_collections.h - the collections in which a node keeps what it needs itself, and what clients
- * may not do to them.
+ * own_collections.h - the node's internal collections, and what clients may not do to them.
  *
  * A member of a replica set whose oplog, configuration or vote is dropped or renamed while it runs
- * cannot go on, or forgets a promise it has given to others. Started without a replica set the same
- * collections are data like any other, so that they can be repaired.
+ * cannot continue, or breaks a promise it has made to other members (a vote). On a node started
+ * without a replica set the same collections are ordinary data, so that they can be repaired.
  *
- * Asked by commands only: the node itself does to its collections what it has to.
+ * Checked by commands only: internal operations are not restricted.
  */
 #pragma once
 
-#include "catalog/namespace.h"
+#include "bson/namespace.h"
 #include "concurrency/op_ctx.h"
 
 /* Bits: of the table they can be combined, of a question there is one. */

@@ -1,18 +1,19 @@
 /*
- * reconcile.c - start-up: the durable catalog and the tables are brought in line (CAT-6).
+ * reconcile.c - start-up: the durable catalog and the tables are reconciled (CAT-6).
  *
- * Creating a table and writing its catalog entry are two steps (table first), dropping is two steps
- * (entry first), so after a crash there may be tables nobody points to. They are dropped:
+ * Creating a collection or index is two steps (table first, then its entry), dropping is two steps
+ * (entry first, then the table), so a crash can only leave tables without an entry. They are
+ * dropped:
  *
- *     create: table made | entry written | done          crash in between: table without entry,
- * dropped drop:   entry removed | table dropped | done       crash in between: table without entry,
- * dropped
+ *     operation  steps                          crash in between leaves
+ *     create     table made | entry written      a table without entry
+ *     drop       entry removed | table dropped    a table without entry
  *
- * The other way round must not be: a collection without its table is fatal. An index without its
- * table is logged and not used (its table may have been dropped by a crash after the reaper but
- * before the catalog's checkpoint). An index whose build had not finished is discarded: on a
- * standalone node nobody was told that it exists. Or it is kept, and with it all tables of builds
- * (internal-*), for those who will go on with it and drop what they do not need.
+ * The reverse must not happen: a collection without its table is fatal. An index without its table
+ * is logged and not used (its table may have been dropped by the reaper before a crash that lost
+ * the catalog change). An index whose build had not finished is discarded: on a standalone node its
+ * creation was never acknowledged. Or it is kept, and with it all tables of builds (internal-*),
+ * for ddl/recover_builds.c, which resumes it and drops what is not needed.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -46,8 +47,11 @@ ErrCode catalog_reconcile_and_load(OpCtx *op, CatalogService *service, CatalogUn
     TRY(op_lock_global(op, LOCK_X, err));
     Catalog *version = service->current; /* not shared with anybody yet */
     ErrCode rc = load_collections(op, service, NULL, version, err);
+    /* The following steps write: they need a snapshot that sees the entries as they are now. */
     ru_abandon_snapshot(op->ru);
     if (rc == ERR_OK)
+        /* Before drop_unreferenced, so that the tables of discarded indexes are dropped in the same
+         * start. */
         rc = discard_unfinished(op, service, version, unfinished, err);
     if (rc == ERR_OK)
         rc = drop_unreferenced(service, version, unfinished, err);
@@ -62,6 +66,8 @@ ErrCode catalog_reconcile_and_load(OpCtx *op, CatalogService *service, CatalogUn
 ErrCode catalog_reload(OpCtx *op, Error *err) {
     CatalogService *service = op_catalog(op);
     invariant(lock_is_held(op, RESOURCE_ID_GLOBAL, LOCK_X));
+    /* Kept until the end: unchanged collections keep their instance, so that open cursors, plan
+     * caches and references of index builds stay valid. */
     Catalog *old = catalog_acquire(service);
     Catalog *version = catalog_version_empty();
     ErrCode rc = load_collections(op, service, old, version, err);
@@ -112,7 +118,8 @@ typedef struct Forgotten {
     const Catalog *present;
 } Forgotten;
 
-/* A table belongs to one collection for life. */
+/* A table belongs to one collection (UUID) for life, so only its current instance can reference
+ * it. */
 static bool drop_if_forgotten(void *arg, const void *key, size_t key_size, void *value) {
     (void)key, (void)key_size;
     const Forgotten *forgotten = arg;
@@ -126,7 +133,8 @@ static bool drop_if_forgotten(void *arg, const void *key, size_t key_size, void 
     return true;
 }
 
-/* Changes after the stable timestamp have never been: no checkpoint names their tables. */
+/* Changes after the stable timestamp are undone: no checkpoint references their tables, so they
+ * need not wait for one. */
 static void drop_forgotten(CatalogService *service, const Catalog *old) {
     Catalog *present = catalog_acquire(service);
     Forgotten forgotten = {service->engine, present};
@@ -136,7 +144,8 @@ static void drop_forgotten(CatalogService *service, const Catalog *old) {
     catalog_release(present);
 }
 
-/* The node may have been started alone before, and as a member of a replica set now. */
+/* The data may have been used by a standalone node before, and by a member of a replica set now, or
+ * the reverse. */
 static ErrCode fit_tables(StorageEngine *engine, const Collection *coll, Error *err) {
     bool is_replicated = ns_is_replicated(&coll->ns);
     TRY(storage_fit_log_config(engine, record_store_ident(coll->records), is_replicated, err));
@@ -146,7 +155,7 @@ static ErrCode fit_tables(StorageEngine *engine, const Collection *coll, Error *
     return ERR_OK;
 }
 
-/* The instance of before, if storage still says the same of it. */
+/* The previous instance, if its durable entry is unchanged. */
 static Collection *find_unchanged(const Catalog *old, int64_t catalog_id, Doc entry) {
     Elem options = doc_get_path(entry, "md.options");
     Uuid uuid;
@@ -159,7 +168,8 @@ static Collection *find_unchanged(const Catalog *old, int64_t catalog_id, Doc en
     return collection_ref((Collection *)coll);
 }
 
-/* The counts on disk are those of the last checkpoint; the instance of before has better ones. */
+/* The counts on disk are those of the last checkpoint; the previous instance has newer ones, which
+ * rollback then corrects for the undone writes. */
 static void take_counts(const Catalog *old, Collection *coll) {
     const Collection *before = catalog_find_uuid(old, &coll->uuid);
     if (before != NULL && before->records != coll->records)
@@ -167,47 +177,49 @@ static void take_counts(const Catalog *old, Collection *coll) {
                                 record_store_data_size(before->records));
 }
 
-/* `old`: what was there before, when this is not the first time. */
+static void warn_of_lost_tables(const Collection *coll) {
+    for (uint32_t i = 0; i < coll->index_count; i++)
+        if (coll->indexes[i]->store == NULL && coll->indexes[i]->is_ready)
+            LOG_WARN(LOG_STORAGE, 7100201, "Index has lost its table and is not used",
+                     LOG_STR("namespace", coll->ns.text), LOG_STR("index", coll->indexes[i]->name),
+                     LOG_STR("ident", coll->indexes[i]->ident));
+}
+
+typedef struct Loading {
+    CatalogService *service;
+    const Catalog *old; /* the previous version for a reload; NULL at start */
+    Catalog *version;
+} Loading;
+
+static ErrCode load_collection(void *arg, RecordId rid, Str data, bool *is_over, Error *err) {
+    (void)is_over;
+    const Loading *loading = arg;
+    StorageEngine *engine = loading->service->engine;
+    TRY(doc_validate((const uint8_t *)data.data, data.size, BSON_DEPTH_MAX, VALIDATE_BASIC, err));
+    Doc entry = {(const uint8_t *)data.data};
+    ErrCode rc = ERR_OK;
+    Collection *coll = find_unchanged(loading->old, rid.num, entry);
+    if (coll == NULL) {
+        if (durable_entry_parse(engine, rid.num, entry, &coll, err) != ERR_OK)
+            return error_prefix(err, "could not load catalog entry %lld", (long long)rid.num);
+        if (loading->old == NULL)
+            rc = fit_tables(engine, coll, err);
+        else
+            take_counts(loading->old, coll);
+        if (rc == ERR_OK)
+            warn_of_lost_tables(coll);
+    }
+    if (rc == ERR_OK)
+        catalog_version_put(loading->version, coll);
+    collection_unref(coll);
+    return rc;
+}
+
 static ErrCode load_collections(OpCtx *op, CatalogService *service, const Catalog *old,
                                 Catalog *version, Error *err) {
-    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
-    TRY(record_cursor_open(op, service->durable, /* is_forward= */ true, &cursor, err));
-    for (;;) {
-        bool is_found;
-        RecordId rid;
-        Str data;
-        TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
-        if (!is_found)
-            return ERR_OK;
-        TRY(doc_validate((const uint8_t *)data.data, data.size, BSON_DEPTH_MAX, VALIDATE_BASIC,
-                         err));
-        Doc entry = {(const uint8_t *)data.data};
-        Collection *coll = find_unchanged(old, rid.num, entry);
-        if (coll != NULL) {
-            catalog_version_put(version, coll);
-            collection_unref(coll);
-            continue;
-        }
-        ErrCode rc = durable_entry_parse(service->engine, rid.num, entry, &coll, err);
-        if (rc != ERR_OK)
-            return error_prefix(err, "could not load catalog entry %lld", (long long)rid.num);
-        if (old == NULL)
-            rc = fit_tables(service->engine, coll, err);
-        else
-            take_counts(old, coll);
-        if (rc != ERR_OK) {
-            collection_unref(coll);
-            return rc;
-        }
-        for (uint32_t i = 0; i < coll->index_count; i++)
-            if (coll->indexes[i]->store == NULL && coll->indexes[i]->is_ready)
-                LOG_WARN(LOG_STORAGE, 7100201, "Index has lost its table and is not used",
-                         LOG_STR("namespace", coll->ns.text),
-                         LOG_STR("index", coll->indexes[i]->name),
-                         LOG_STR("ident", coll->indexes[i]->ident));
-        catalog_version_put(version, coll);
-        collection_unref(coll);
-    }
+    Loading loading = {service, old, version};
+    return record_store_each(op, service->durable, /* is_forward= */ true, load_collection,
+                             &loading, err);
 }
 
 typedef struct Unfinished {
@@ -216,7 +228,7 @@ typedef struct Unfinished {
     size_t count;
 } Unfinished;
 
-/* Nobody could go on with a build that has no UUID. */
+/* A build without UUID cannot be resumed. */
 static bool is_discarded(const IndexDesc *index, CatalogUnfinished unfinished) {
     return !index->is_ready && (unfinished == CATALOG_UNFINISHED_DISCARD || !index->has_build_uuid);
 }
@@ -261,7 +273,7 @@ static ErrCode discard_one(OpCtx *op, CatalogService *service, Catalog *version,
 
 static ErrCode discard_unfinished(OpCtx *op, CatalogService *service, Catalog *version,
                                   CatalogUnfinished unfinished, Error *err) {
-    /* In rounds, so that any number is handled with bounded memory. */
+    /* In rounds of bounded size; each round removes what it found, so the loop ends. */
     for (;;) {
         Unfinished *found = NEW(Unfinished);
         found->what = unfinished;
@@ -327,7 +339,7 @@ static ErrCode drop_unreferenced(CatalogService *service, const Catalog *version
         LOG_INFO(LOG_STORAGE, 22251, "Dropping unknown ident", LOG_STR("ident", ident));
         bool is_busy;
         TRY(storage_drop_table(service->engine, ident, &is_busy, err));
-        if (is_busy) /* by WiredTiger's own threads: the monitor will try again */
+        if (is_busy) /* by WiredTiger's own threads: the monitor retries */
             storage_drop_later(service->engine, ident, is_unused, nothing, NULL);
     }
     return ERR_OK;
@@ -350,31 +362,31 @@ static bool collect_view_homes(void *arg, const void *key, size_t key_size, void
     return true;
 }
 
-static ErrCode load_views_of(OpCtx *op, Catalog *version, Collection *home, Error *err) {
-    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
-    TRY(record_cursor_open(op, home->records, /* is_forward= */ true, &cursor, err));
-    for (;;) {
-        bool is_found;
-        RecordId rid;
-        Str data;
-        TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
-        if (!is_found)
-            return ERR_OK;
-        Doc definition = {(const uint8_t *)data.data};
-        Elem id = doc_get_lit(definition, "_id");
-        Ns ns;
-        View *view = NULL;
-        if (elem_type(id) == BT_STRING && ns_parse(elem_str(id), &ns, err) == ERR_OK)
-            view = view_from_definition(&ns, definition, err);
-        if (view == NULL) {
-            LOG_WARN(LOG_STORAGE, 7100204, "View definition is not valid and is ignored",
-                     LOG_STR("namespace", home->ns.text), LOG_STR("error", error_message(err)));
-            error_reset(err);
-            continue;
-        }
-        catalog_version_put_view(version, view);
-        view_unref(view);
+typedef struct ViewLoading {
+    const Collection *home;
+    Catalog *version;
+} ViewLoading;
+
+static ErrCode load_view(void *arg, RecordId rid, Str data, bool *is_over, Error *err) {
+    (void)rid, (void)is_over;
+    const ViewLoading *loading = arg;
+    Doc definition = {(const uint8_t *)data.data};
+    Elem id = doc_get_lit(definition, "_id");
+    Ns ns;
+    View *view = NULL;
+    if (elem_type(id) == BT_STRING && ns_parse(elem_str(id), &ns, err) == ERR_OK)
+        view = view_from_definition(&ns, definition, err);
+    if (view == NULL) {
+        /* Not fatal: clients can write to system.views directly, and must be able to repair it. */
+        LOG_WARN(LOG_STORAGE, 7100204, "View definition is not valid and is ignored",
+                 LOG_STR("namespace", loading->home->ns.text),
+                 LOG_STR("error", error_message(err)));
+        error_reset(err);
+        return ERR_OK;
     }
+    catalog_version_put_view(loading->version, view);
+    view_unref(view);
+    return ERR_OK;
 }
 
 static ErrCode load_views(OpCtx *op, Catalog *version, Error *err) {
@@ -382,7 +394,8 @@ static ErrCode load_views(OpCtx *op, Catalog *version, Error *err) {
     pmap_for_each_from(version->by_ns, "", 0, collect_view_homes, &homes);
     ErrCode rc = ERR_OK;
     for (size_t i = 0; rc == ERR_OK && i < homes.count; i++)
-        rc = load_views_of(op, version, homes.rows[i], err);
+        rc = record_store_each(op, homes.rows[i]->records, /* is_forward= */ true, load_view,
+                               &(ViewLoading){homes.rows[i], version}, err);
     xfree(homes.rows);
     return rc;
 }

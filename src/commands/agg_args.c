@@ -1,7 +1,9 @@
 #include "commands/agg_args.h"
 
 #include "base/clock.h"
-#include "commands/core/params.h"
+#include "commands/view_query.h"
+#include "params/params.h"
+#include "query/agg/foreign_names.h"
 #include "query/agg/pipeline.h"
 
 void agg_options_defaults(CommandCtx *ctx, AggOptions *options) {
@@ -17,12 +19,39 @@ void agg_options_defaults(CommandCtx *ctx, AggOptions *options) {
                     &options->source_row_count);
 }
 
+/* Other collections that are views: a router has to see to what they are made of. */
+static ErrCode check_foreign_views(CommandCtx *ctx, const Ns *ns, Doc stages, Error *err) {
+    ForeignNames names = {.arena = cmd_arena(ctx)};
+    foreign_names_add(&names, stages);
+    if (LIKELY(names.count == 0))
+        return ERR_OK;
+    Catalog *catalog = catalog_acquire(ctx->service->catalog);
+    const View *view = NULL;
+    for (uint32_t i = 0; i < names.count && view == NULL; i++) {
+        Ns other;
+        Error ignored = {0};
+        if (!names.rows[i].is_sink &&
+            ns_make(ns_db(ns), names.rows[i].coll, &other, &ignored) == ERR_OK)
+            view = catalog_find_view(catalog, &other);
+        error_reset(&ignored);
+    }
+    catalog_release(catalog);
+    if (view == NULL)
+        return ERR_OK;
+    return error_set(err, ERR_COMMAND_ON_SHARDED_VIEW_NOT_SUPPORTED_ON_MONGOD,
+                     "the pipeline reads a view: the router reads what that is made of");
+}
+
 ErrCode agg_reply(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOptions *options,
                   const FirstBatchOptions *batch, Error *err) {
     Ns target;
     Doc resolved;
     AggOptions with_view = *options;
     TRY(view_resolve(ctx->op, ns, stages, cmd_arena(ctx), &with_view, &target, &resolved, err));
+    if (is_routed(ctx) && !ns_equal(ns, &target))
+        return view_tell_router(ctx, ns, options, err);
+    if (is_routed(ctx))
+        TRY(check_foreign_views(ctx, ns, resolved, err));
     AggCursorSource *source;
     TRY(agg_source_open(ctx->op, &target, resolved, &with_view, &source, err));
     if (agg_source_executor(source) != NULL)

@@ -5,7 +5,12 @@
 
 #include "commands/query_args.h"
 #include "query/cursor/agg_source.h"
+#include "request/read_requests.h"
 
+/* Checks a request and turns it into options; shared with explain. */
+ErrCode aggregate_request_check(CommandCtx *ctx, const AggregateRequest *request, Ns *ret_ns,
+                                AggOptions *ret_options, FirstBatchOptions *ret_batch, Error *err)
+    MUST_CHECK;
 /* Server settings and the stages that make documents. is_collectionless must be set. */
 void agg_options_defaults(CommandCtx *ctx, AggOptions *options);
 /* Runs the pipeline (views resolved) and replies with its cursor under the name `ns`. */

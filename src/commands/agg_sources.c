@@ -12,9 +12,10 @@
 #include "catalog/access.h"
 #include "commands/agg_args.h"
 #include "commands/coll_stats.h"
-#include "commands/core/params.h"
+#include "params/params.h"
 #include "commands/current_op.h"
 #include "query/plan/plan_cache.h"
+#include "sharding/shard/shard_state.h"
 #include "txn/session_cache.h"
 
 /* An execution: the documents, in their own arena. */
@@ -140,7 +141,8 @@ static ErrCode parse_listing(const AggSourceRow *row, Elem spec, Arena *arena,
     return ERR_OK;
 }
 
-/* Change streams read the oplog, which a standalone node does not have. */
+/* A pipeline that begins with it is no ordinary one (stream_args.h): here it can only be in a wrong
+ * place, or on a node without an oplog. */
 static ErrCode refuse_change_stream(const AggSourceRow *row, Elem spec, Arena *arena,
                                     AggSource **ret_source, Error *err) {
     (void)spec, (void)arena, (void)ret_source;
@@ -162,7 +164,7 @@ void agg_source_rows(CommandCtx *ctx, bool is_collectionless, const AggSourceRow
                                                .is_collectionless = SOURCES[i].is_collectionless,
                                                .parse = parse_listing,
                                                .arg = ctx};
-    for (size_t i = 0; ctx->service->repl == NULL && i < ARRAY_LEN(CHANGE_STREAMS); i++)
+    for (size_t i = 0; i < ARRAY_LEN(CHANGE_STREAMS); i++)
         rows[count++] = (AggSourceRow){.name = CHANGE_STREAMS[i],
                                        .is_collectionless = is_collectionless,
                                        .parse = refuse_change_stream};
@@ -280,6 +282,17 @@ static ErrCode check_options(Doc spec, const char *stage, const char *const *nam
     return ERR_OK;
 }
 
+/* On a shard: its name, which is read before anything is opened. NULL: it is none. */
+static ErrCode find_shard_name(const Listing *listing, const char **ret_name, Error *err) {
+    ShardState *state = listing->ctx->service->shard;
+    *ret_name = NULL;
+    if (state == NULL)
+        return ERR_OK;
+    TRY(shard_state_load(state, listing->ctx->op, err));
+    return shard_has_identity(state) ? shard_get_name(state, listing->ctx->op, ret_name, err)
+                                     : ERR_OK;
+}
+
 static ErrCode list_coll_stats(Listing *listing, Error *err) {
     static const char *const KNOWN[] = {"storageStats", "count"};
     TRY(check_options(listing->spec, "$collStats", KNOWN, ARRAY_LEN(KNOWN), err));
@@ -291,6 +304,8 @@ static ErrCode list_coll_stats(Listing *listing, Error *err) {
             return error_set(err, ERR_BAD_VALUE, "scale has to be a number >= 1");
         scale = elem_is_number(given) ? elem_as_i64(given) : 1;
     }
+    const char *shard;
+    TRY(find_shard_name(listing, &shard, err));
     CLEANUP(access_done) CollAccess access = {0};
     TRY(open_target(listing, &access, err));
     if (access.coll == NULL)
@@ -298,6 +313,8 @@ static ErrCode list_coll_stats(Listing *listing, Error *err) {
                          access.ns.text);
     DocBuilder *b = begin_doc(listing);
     build_str(b, "ns", ns_str(&access.ns));
+    if (shard != NULL)
+        build_cstr(b, "shard", shard);
     build_cstr(b, "host", server_setup(listing->ctx->service)->host);
     build_date(b, "localTime", clock_wall_ms());
     if (elem_is_present(storage)) {
@@ -314,6 +331,8 @@ static ErrCode list_coll_stats(Listing *listing, Error *err) {
 /* ---- $indexStats ---- */
 
 static ErrCode list_index_stats(Listing *listing, Error *err) {
+    const char *shard;
+    TRY(find_shard_name(listing, &shard, err));
     CLEANUP(access_done) CollAccess access = {0};
     TRY(open_target(listing, &access, err));
     for (uint32_t i = 0; access.coll != NULL && i < access.coll->index_count; i++) {
@@ -321,6 +340,8 @@ static ErrCode list_index_stats(Listing *listing, Error *err) {
         DocBuilder *b = begin_doc(listing);
         build_cstr(b, "name", index->name);
         build_doc(b, "key", index->key_pattern);
+        if (shard != NULL)
+            build_cstr(b, "shard", shard);
         build_cstr(b, "host", server_setup(listing->ctx->service)->host);
         size_t accesses = build_open_doc(b, "accesses");
         build_i64(b, "ops",
@@ -369,8 +390,10 @@ static ErrCode list_current_op(Listing *listing, Error *err) {
                                         "targetAllNodes", "backtrace"};
     TRY(check_options(listing->spec, "$currentOp", KNOWN, ARRAY_LEN(KNOWN), err));
     /* Without access control all operations are of the same, nameless user. */
+    Elem sessions = doc_get_lit(listing->spec, "idleSessions");
     CurrentOpQuery query = {
         .has_idle_connections = elem_is_truthy(doc_get_lit(listing->spec, "idleConnections")),
+        .has_idle_sessions = !elem_is_present(sessions) || elem_is_truthy(sessions),
     };
     return current_op_for_each(listing->ctx->service, &query, add_op, listing, err);
 }

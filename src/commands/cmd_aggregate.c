@@ -1,13 +1,11 @@
 /* cmd_aggregate.c - aggregate: runs a pipeline. */
-#include "commands/aggregate_request.h"
+#include "commands/agg_args.h"
 #include "commands/core/command_service.h"
 #include "commands/explain.h"
-#include "commands/find_request.h"
+#include "commands/find_args.h"
+#include "commands/txn_rules.h"
+#include "commands/stream_args.h"
 #include "query/expr/expr.h"
-
-static const FieldSpec AGGREGATE_FIELDS[] = {
-    AGGREGATE_REQUEST_FIELDS,
-};
 
 ErrCode aggregate_request_check(CommandCtx *ctx, const AggregateRequest *request, Ns *ret_ns,
                                 AggOptions *ret_options, FirstBatchOptions *ret_batch, Error *err) {
@@ -17,6 +15,8 @@ ErrCode aggregate_request_check(CommandCtx *ctx, const AggregateRequest *request
     ret_options->is_collectionless = elem_is_number(request->target);
     agg_options_defaults(ctx, ret_options);
     ret_options->is_validation_bypassed = request->is_validation_bypassed;
+    ret_options->is_internal = request->is_from_router && is_routed(ctx);
+    ret_options->now_ms = runtime_now(request->runtime, ret_options->now_ms);
     if (elem_is_present(request->allow_disk_use))
         ret_options->spill_dir = elem_is_truthy(request->allow_disk_use) ? spill_dir(ctx) : NULL;
     if (ret_options->is_collectionless) {
@@ -38,15 +38,7 @@ ErrCode aggregate_request_check(CommandCtx *ctx, const AggregateRequest *request
     *ret_batch = (FirstBatchOptions){.batch_size = -1};
     if (!doc_is_present(request->cursor))
         return ERR_OK;
-    DocIter iter = doc_iter(request->cursor);
-    Elem elem;
-    while (doc_iter_next(&iter, &elem)) {
-        if (!elem_name_is(elem, STR("batchSize")))
-            return error_set(err, (ErrCode)LOCATION_UNKNOWN_FIELD,
-                             "BSON field 'cursor.%s' is an unknown field.", elem_name(elem));
-        TRY(batch_size_parse("aggregate.cursor", elem, &ret_batch->batch_size, err));
-    }
-    return ERR_OK;
+    return cursor_option_parse(request->cursor, &ret_batch->batch_size, err);
 }
 
 static ErrCode aggregate_run(CommandCtx *ctx, void *arg, Error *err) {
@@ -55,22 +47,30 @@ static ErrCode aggregate_run(CommandCtx *ctx, void *arg, Error *err) {
     AggOptions options;
     FirstBatchOptions batch;
     TRY(aggregate_request_check(ctx, request, &ns, &options, &batch, err));
+    if (ctx->is_txn)
+        TRY(txn_rules_check_pipeline(request->pipeline, err));
+    if (request->is_explain && ctx->is_txn)
+        return error_set(err, ERR_OPERATION_NOT_SUPPORTED_IN_TRANSACTION,
+                         "Cannot explain in a multi-document transaction.");
+    bool is_stream = is_stream_command(request->pipeline);
+    if (request->is_explain && is_stream)
+        return stream_explain(ctx, &ns, request->pipeline, &options, err);
     if (request->is_explain)
         return explain_aggregate(ctx, &ns, request->pipeline, &options, EXPLAIN_QUERY_PLANNER, err);
     if (!doc_is_present(request->cursor))
         return error_set(err, ERR_FAILED_TO_PARSE,
                          "The 'cursor' option is required, except for aggregate with the explain "
                          "argument");
+    if (is_stream)
+        return stream_reply(ctx, &ns, request->pipeline, &options, &batch, err);
     return agg_reply(ctx, &ns, request->pipeline, &options, &batch, err);
 }
 
 const CommandSpec CMD_AGGREGATE = {
     .name = "aggregate",
     .summary = "Runs an aggregation pipeline.",
-    .flags = CMD_READS | CMD_API_V1 | CMD_TAKES_READ_CONCERN | CMD_TAKES_SNAPSHOT |
+    .flags = CMD_IN_TXN | CMD_READS | CMD_API_V1 | CMD_TAKES_READ_CONCERN | CMD_TAKES_SNAPSHOT |
              CMD_TAKES_WRITE_CONCERN,
-    .fields = AGGREGATE_FIELDS,
-    .field_count = ARRAY_LEN(AGGREGATE_FIELDS),
-    .request_size = sizeof(AggregateRequest),
+    .request = &AGGREGATE_REQUEST,
     .run = aggregate_run,
 };

@@ -39,8 +39,6 @@ const CommandSpec CMD_APPEND_OPLOG_NOTE = {
     .name = "appendOplogNote",
     .summary = "Writes a no-op with a document of the client's into the oplog.",
     .flags = CMD_ADMIN_ONLY | CMD_WRITES,
-    .fields = NOTE_FIELDS,
-    .field_count = ARRAY_LEN(NOTE_FIELDS),
-    .request_size = sizeof(NoteRequest),
+    .request = REQUEST_OF(NoteRequest, NOTE_FIELDS),
     .run = append_oplog_note_run,
 };

@@ -51,8 +51,6 @@ const CommandSpec CMD_BUILD_INFO = {
     .name = "buildInfo",
     .alias = "buildinfo",
     .summary = "Tells the version of the server.",
-    .fields = BUILD_INFO_FIELDS,
-    .field_count = ARRAY_LEN(BUILD_INFO_FIELDS),
-    .request_size = sizeof(BuildInfoRequest),
+    .request = REQUEST_OF(BuildInfoRequest, BUILD_INFO_FIELDS),
     .run = build_info_run,
 };

@@ -3,11 +3,8 @@
 #include "catalog/own_collections.h"
 #include "commands/support.h"
 #include "ddl/ddl.h"
-
-typedef struct CollModRequest {
-    Str coll;
-    CollModChange change;
-} CollModRequest;
+#include "preimages/preimage_store.h"
+#include "request/catalog_requests.h"
 
 static ErrCode coll_mod_run(CommandCtx *ctx, void *arg, Error *err) {
     const CollModRequest *request = arg;
@@ -19,6 +16,11 @@ static ErrCode coll_mod_run(CommandCtx *ctx, void *arg, Error *err) {
     if (request->change.is_dry_run && !doc_is_present(request->change.index))
         return error_set(err, ERR_INVALID_OPTIONS,
                          "The 'dryRun' mode is only supported for converting an index to unique");
+    bool has_pre_images = false;
+    if (elem_is_present(request->change.pre_images))
+        TRY(pre_images_parse(request->change.pre_images, &has_pre_images, err));
+    if (has_pre_images)
+        TRY(preimages_prepare(ctx->op, &ns, err));
     CollModResult result = {0};
     TRY(ddl_coll_mod(ctx->op, &ns, &request->change, &result, err));
     if (result.has_hidden_change) {
@@ -41,31 +43,10 @@ static ErrCode coll_mod_run(CommandCtx *ctx, void *arg, Error *err) {
     return ERR_OK;
 }
 
-#define CHANGE(name, type, member)                                                                 \
-    { name, type, FIELD_OPTIONAL, offsetof(CollModRequest, change.member) }
-
-static const FieldSpec COLL_MOD_FIELDS[] = {
-    {"collMod", FIELD_COLL, FIELD_REQUIRED, offsetof(CollModRequest, coll)},
-    CHANGE("validator", FIELD_ELEM, validator),
-    CHANGE("validationLevel", FIELD_ELEM, validation_level),
-    CHANGE("validationAction", FIELD_ELEM, validation_action),
-    CHANGE("cappedSize", FIELD_ELEM, capped_size),
-    CHANGE("cappedMax", FIELD_ELEM, capped_max),
-    CHANGE("viewOn", FIELD_ELEM, view_on),
-    CHANGE("pipeline", FIELD_ELEM, pipeline),
-    CHANGE("index", FIELD_DOC, index),
-    CHANGE("expireAfterSeconds", FIELD_ELEM, expire_after),
-    CHANGE("dryRun", FIELD_BOOL, is_dry_run),
-    {"changeStreamPreAndPostImages", FIELD_REFUSED, FIELD_OPTIONAL, 0},
-    {"timeseries", FIELD_REFUSED, FIELD_OPTIONAL, 0},
-};
-
 const CommandSpec CMD_COLL_MOD = {
     .name = "collMod",
     .summary = "Changes options of a collection, an index or a view.",
     .flags = CMD_WRITES | CMD_API_V1,
-    .fields = COLL_MOD_FIELDS,
-    .field_count = ARRAY_LEN(COLL_MOD_FIELDS),
-    .request_size = sizeof(CollModRequest),
+    .request = &COLL_MOD_REQUEST,
     .run = coll_mod_run,
 };

@@ -1,13 +1,7 @@
 /* cmd_coll_stats.c - collStats: counts and sizes of one collection. */
 #include "commands/coll_stats.h"
 #include "commands/support.h"
-
-typedef struct CollStatsRequest {
-    Str coll;
-    Elem scale;
-    bool verbose;
-    bool wait_for_lock;
-} CollStatsRequest;
+#include "request/catalog_requests.h"
 
 static ErrCode coll_stats_run(CommandCtx *ctx, void *arg, Error *err) {
     const CollStatsRequest *request = arg;
@@ -24,20 +18,10 @@ static ErrCode coll_stats_run(CommandCtx *ctx, void *arg, Error *err) {
     return ERR_OK;
 }
 
-static const FieldSpec COLL_STATS_FIELDS[] = {
-    {"collStats", FIELD_COLL, FIELD_OPTIONAL, offsetof(CollStatsRequest, coll)},
-    {"collstats", FIELD_COLL, FIELD_OPTIONAL, offsetof(CollStatsRequest, coll)},
-    {"scale", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CollStatsRequest, scale)},
-    {"verbose", FIELD_BOOL, FIELD_OPTIONAL, offsetof(CollStatsRequest, verbose)},
-    {"waitForLock", FIELD_BOOL, FIELD_OPTIONAL, offsetof(CollStatsRequest, wait_for_lock)},
-};
-
 const CommandSpec CMD_COLL_STATS = {
     .name = "collStats",
     .alias = "collstats",
     .summary = "Shows counts and sizes of a collection.",
-    .fields = COLL_STATS_FIELDS,
-    .field_count = ARRAY_LEN(COLL_STATS_FIELDS),
-    .request_size = sizeof(CollStatsRequest),
+    .request = &COLL_STATS_REQUEST,
     .run = coll_stats_run,
 };

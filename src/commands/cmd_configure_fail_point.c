@@ -46,9 +46,7 @@ const CommandSpec CMD_CONFIGURE_FAIL_POINT = {
     .name = "configureFailPoint",
     .summary = "Makes a named place in the server fail or wait.",
     .flags = CMD_ADMIN_ONLY | CMD_NEEDS_TEST_COMMANDS,
-    .fields = CONFIGURE_FIELDS,
-    .field_count = ARRAY_LEN(CONFIGURE_FIELDS),
-    .request_size = sizeof(ConfigureRequest),
+    .request = REQUEST_OF(ConfigureRequest, CONFIGURE_FIELDS),
     .run = configure_run,
 };
 
@@ -61,8 +59,6 @@ const CommandSpec CMD_WAIT_FOR_FAIL_POINT = {
     .name = "waitForFailPoint",
     .summary = "Waits until a failpoint has fired so often since the start.",
     .flags = CMD_ADMIN_ONLY | CMD_NEEDS_TEST_COMMANDS,
-    .fields = WAIT_FIELDS,
-    .field_count = ARRAY_LEN(WAIT_FIELDS),
-    .request_size = sizeof(WaitRequest),
+    .request = REQUEST_OF(WaitRequest, WAIT_FIELDS),
     .run = wait_run,
 };

@@ -99,8 +99,6 @@ static const FieldSpec CONN_POOL_STATS_FIELDS[] = {
 const CommandSpec CMD_CONN_POOL_STATS = {
     .name = "connPoolStats",
     .summary = "Tells of the connections from this server to others.",
-    .fields = CONN_POOL_STATS_FIELDS,
-    .field_count = ARRAY_LEN(CONN_POOL_STATS_FIELDS),
-    .request_size = sizeof(ConnPoolStatsRequest),
+    .request = REQUEST_OF(ConnPoolStatsRequest, CONN_POOL_STATS_FIELDS),
     .run = conn_pool_stats_run,
 };

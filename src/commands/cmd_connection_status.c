@@ -29,8 +29,6 @@ static const FieldSpec CONNECTION_STATUS_FIELDS[] = {
 const CommandSpec CMD_CONNECTION_STATUS = {
     .name = "connectionStatus",
     .summary = "Tells which users this connection is authenticated as.",
-    .fields = CONNECTION_STATUS_FIELDS,
-    .field_count = ARRAY_LEN(CONNECTION_STATUS_FIELDS),
-    .request_size = sizeof(ConnectionStatusRequest),
+    .request = REQUEST_OF(ConnectionStatusRequest, CONNECTION_STATUS_FIELDS),
     .run = connection_status_run,
 };

@@ -2,11 +2,7 @@
 #include "catalog/own_collections.h"
 #include "commands/support.h"
 #include "ddl/ddl.h"
-
-typedef struct ConvertToCappedRequest {
-    Str coll;
-    int64_t size;
-} ConvertToCappedRequest;
+#include "request/catalog_requests.h"
 
 static ErrCode convert_to_capped_run(CommandCtx *ctx, void *arg, Error *err) {
     const ConvertToCappedRequest *request = arg;
@@ -19,17 +15,10 @@ static ErrCode convert_to_capped_run(CommandCtx *ctx, void *arg, Error *err) {
     return ddl_convert_to_capped(ctx->op, &ns, request->size, err);
 }
 
-static const FieldSpec CONVERT_TO_CAPPED_FIELDS[] = {
-    {"convertToCapped", FIELD_COLL, FIELD_REQUIRED, offsetof(ConvertToCappedRequest, coll)},
-    {"size", FIELD_I64, FIELD_REQUIRED, offsetof(ConvertToCappedRequest, size)},
-};
-
 const CommandSpec CMD_CONVERT_TO_CAPPED = {
     .name = "convertToCapped",
     .summary = "Makes a collection a capped one.",
     .flags = CMD_WRITES,
-    .fields = CONVERT_TO_CAPPED_FIELDS,
-    .field_count = ARRAY_LEN(CONVERT_TO_CAPPED_FIELDS),
-    .request_size = sizeof(ConvertToCappedRequest),
+    .request = &CONVERT_TO_CAPPED_REQUEST,
     .run = convert_to_capped_run,
 };

@@ -5,26 +5,8 @@
 #include "catalog/own_collections.h"
 #include "commands/support.h"
 #include "ddl/ddl.h"
-
-typedef struct CreateRequest {
-    Str coll;
-    Elem capped;
-    Elem size;
-    Elem max;
-    Elem validator;
-    Elem validation_level;
-    Elem validation_action;
-    Elem clustered_index;
-    Elem collation;
-    Elem expire_after;
-    Elem id_index;
-    Elem auto_index_id;
-    Elem index_option_defaults;
-    Elem storage_engine;
-    Str view_on;
-    Doc pipeline;
-    bool is_temp;
-} CreateRequest;
+#include "preimages/preimage_store.h"
+#include "request/catalog_requests.h"
 
 enum {
     CAPPED_BYTES_MAX_LOG2 = 50, /* a petabyte */
@@ -130,6 +112,7 @@ static ErrCode create_view(CommandCtx *ctx, const CreateRequest *request, const 
         {"autoIndexId", request->auto_index_id},
         {"clusteredIndex", request->clustered_index},
         {"expireAfterSeconds", request->expire_after},
+        {"changeStreamPreAndPostImages", request->pre_images},
     };
     for (size_t i = 0; i < ARRAY_LEN(NOT_FOR_VIEWS); i++)
         if (elem_is_truthy(NOT_FOR_VIEWS[i].value))
@@ -141,7 +124,7 @@ static ErrCode create_view(CommandCtx *ctx, const CreateRequest *request, const 
 }
 
 /* Absent options and those that mean nothing are not stored. */
-static Doc build_options(CommandCtx *ctx, const CreateRequest *request) {
+static Doc build_options(CommandCtx *ctx, const CreateRequest *request, bool has_pre_images) {
     ArenaDoc doc;
     arena_doc_begin(&doc, cmd_arena(ctx));
     if (elem_is_truthy(request->capped))
@@ -162,6 +145,8 @@ static Doc build_options(CommandCtx *ctx, const CreateRequest *request) {
         build_elem(&doc.b, request->clustered_index);
     if (elem_is_number(request->expire_after))
         build_i64(&doc.b, "expireAfterSeconds", elem_as_i64(request->expire_after));
+    if (has_pre_images)
+        build_elem(&doc.b, request->pre_images);
     return arena_doc_end(&doc);
 }
 
@@ -171,44 +156,27 @@ static ErrCode create_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(cmd_ns(ctx, request->coll, &ns, err));
     TRY(own_collections_check(ctx->op, &ns, OWN_CHANGE_CREATE, err));
     TRY(check_request(request, err));
+    if (request->view_on.data != NULL && ctx->is_txn)
+        return error_set(err, ERR_OPERATION_NOT_SUPPORTED_IN_TRANSACTION,
+                         "Cannot create a view in a multi-document transaction.");
     if (request->view_on.data != NULL)
         return create_view(ctx, request, &ns, err);
     if (doc_is_present(request->pipeline))
         return error_set(err, ERR_INVALID_OPTIONS,
                          "'pipeline' requires 'viewOn' to also be specified");
-    return ddl_create_collection(ctx->op, &ns, build_options(ctx, request), NULL, err);
+    bool has_pre_images = false;
+    if (elem_is_present(request->pre_images))
+        TRY(pre_images_parse(request->pre_images, &has_pre_images, err));
+    if (has_pre_images)
+        TRY(preimages_prepare(ctx->op, &ns, err));
+    Doc options = build_options(ctx, request, has_pre_images);
+    return ddl_create_collection(ctx->op, &ns, options, NULL, err);
 }
-
-static const FieldSpec CREATE_FIELDS[] = {
-    {"create", FIELD_COLL, FIELD_REQUIRED, offsetof(CreateRequest, coll)},
-    {"capped", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, capped)},
-    {"size", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, size)},
-    {"max", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, max)},
-    {"validator", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, validator)},
-    {"validationLevel", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, validation_level)},
-    {"validationAction", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, validation_action)},
-    {"clusteredIndex", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, clustered_index)},
-    {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, collation)},
-    {"idIndex", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, id_index)},
-    {"autoIndexId", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, auto_index_id)},
-    {"indexOptionDefaults", FIELD_ELEM, FIELD_OPTIONAL,
-     offsetof(CreateRequest, index_option_defaults)},
-    {"storageEngine", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, storage_engine)},
-    {"viewOn", FIELD_STRING, FIELD_OPTIONAL, offsetof(CreateRequest, view_on)},
-    {"pipeline", FIELD_ARRAY, FIELD_OPTIONAL, offsetof(CreateRequest, pipeline)},
-    {"temp", FIELD_BOOL, FIELD_OPTIONAL, offsetof(CreateRequest, is_temp)},
-    {"timeseries", FIELD_REFUSED, FIELD_OPTIONAL, 0},
-    {"expireAfterSeconds", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, expire_after)},
-    {"changeStreamPreAndPostImages", FIELD_REFUSED, FIELD_OPTIONAL, 0},
-    {"encryptedFields", FIELD_REFUSED, FIELD_OPTIONAL, 0},
-};
 
 const CommandSpec CMD_CREATE = {
     .name = "create",
     .summary = "Creates a collection or a view.",
-    .flags = CMD_WRITES | CMD_API_V1,
-    .fields = CREATE_FIELDS,
-    .field_count = ARRAY_LEN(CREATE_FIELDS),
-    .request_size = sizeof(CreateRequest),
+    .flags = CMD_IN_TXN | CMD_WRITES | CMD_API_V1,
+    .request = &CREATE_REQUEST,
     .run = create_run,
 };

@@ -1,7 +1,7 @@
 /*
  * cmd_current_op.c - currentOp: what runs now. Fields other than $all and $ownOps filter the rows.
  */
-#include "commands/core/params.h"
+#include "params/params.h"
 #include "commands/current_op.h"
 #include "commands/support.h"
 
@@ -55,6 +55,7 @@ static ErrCode current_op_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(cmd_parse_filter(ctx, filter_of(ctx), &filter, err));
     CurrentOpQuery query = {
         .has_idle_connections = request->all,
+        .has_idle_sessions = request->all,
         .is_own_only = request->own_ops,
         .connection_id = (int64_t)ctx->client->conn->id,
     };
@@ -75,8 +76,6 @@ const CommandSpec CMD_CURRENT_OP = {
     .name = "currentOp",
     .summary = "Lists the operations that run now.",
     .flags = CMD_ADMIN_ONLY | CMD_LOOSE,
-    .fields = CURRENT_OP_FIELDS,
-    .field_count = ARRAY_LEN(CURRENT_OP_FIELDS),
-    .request_size = sizeof(CurrentOpRequest),
+    .request = REQUEST_OF(CurrentOpRequest, CURRENT_OP_FIELDS),
     .run = current_op_run,
 };

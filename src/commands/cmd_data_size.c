@@ -1,12 +1,7 @@
 /* cmd_data_size.c - dataSize: how much a collection holds, from its counters. */
 #include "base/clock.h"
 #include "commands/support.h"
-
-typedef struct DataSizeRequest {
-    Str ns;
-    Elem key_pattern;
-    bool estimate;
-} DataSizeRequest;
+#include "request/catalog_requests.h"
 
 static ErrCode data_size_run(CommandCtx *ctx, void *arg, Error *err) {
     const DataSizeRequest *request = arg;
@@ -22,23 +17,10 @@ static ErrCode data_size_run(CommandCtx *ctx, void *arg, Error *err) {
     return ERR_OK;
 }
 
-static const FieldSpec DATA_SIZE_FIELDS[] = {
-    {"dataSize", FIELD_STRING, FIELD_OPTIONAL, offsetof(DataSizeRequest, ns)},
-    {"datasize", FIELD_STRING, FIELD_OPTIONAL, offsetof(DataSizeRequest, ns)},
-    {"keyPattern", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DataSizeRequest, key_pattern)},
-    {"estimate", FIELD_BOOL, FIELD_OPTIONAL, offsetof(DataSizeRequest, estimate)},
-    {"min", FIELD_REFUSED, FIELD_OPTIONAL, 0},
-    {"max", FIELD_REFUSED, FIELD_OPTIONAL, 0},
-    {"maxSize", FIELD_REFUSED, FIELD_OPTIONAL, 0},
-    {"maxObjects", FIELD_REFUSED, FIELD_OPTIONAL, 0},
-};
-
 const CommandSpec CMD_DATA_SIZE = {
     .name = "dataSize",
     .alias = "datasize",
     .summary = "Tells how many bytes of documents a collection holds.",
-    .fields = DATA_SIZE_FIELDS,
-    .field_count = ARRAY_LEN(DATA_SIZE_FIELDS),
-    .request_size = sizeof(DataSizeRequest),
+    .request = &DATA_SIZE_REQUEST,
     .run = data_size_run,
 };

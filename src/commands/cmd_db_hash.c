@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "catalog/access.h"
 #include "commands/core/command_service.h"
-#include "commands/core/params.h"
+#include "params/params.h"
 #include "commands/query_args.h"
 
 typedef struct DbHashRequest {
@@ -31,7 +31,9 @@ typedef struct Names {
 static bool is_wanted(const DbHashRequest *request, const Collection *coll) {
     if (request->is_temp_skipped && coll->options.is_temp)
         return false;
-    if (str_is(ns_coll(&coll->ns), "system.profile"))
+    /* Pre-images expire on each member by itself. */
+    if (str_is(ns_coll(&coll->ns), "system.profile") ||
+        str_is(ns_str(&coll->ns), "config.system.preimages"))
         return false;
     if (!doc_is_present(request->collections) || doc_is_empty(request->collections))
         return true;
@@ -76,7 +78,9 @@ static ErrCode hash_collection(CommandCtx *ctx, const Ns *ns, EVP_MD_CTX *md, bo
     if (!*ret_found)
         return ERR_OK;
     static const uint8_t ID_HINT[] = {BT_STRING, 0, 5, 0, 0, 0, '_', 'i', 'd', '_', 0};
-    QuerySpec spec = {.hint = has_id_index && !*ret_capped ? (Elem){ID_HINT, 0} : ELEM_MISSING};
+    /* Members of a set hold the same documents, whoever owns them. */
+    QuerySpec spec = {.hint = has_id_index && !*ret_capped ? (Elem){ID_HINT, 0} : ELEM_MISSING,
+                      .is_ownership_ignored = true};
     query_spec_defaults(ctx, &spec);
     CLEANUP(find_source_free_ptr) FindSource *source = NULL;
     bool is_view;
@@ -159,8 +163,6 @@ const CommandSpec CMD_DB_HASH = {
     .alias = "dbhash",
     .summary = "Checksums of the collections of a database.",
     .flags = CMD_READS,
-    .fields = DB_HASH_FIELDS,
-    .field_count = ARRAY_LEN(DB_HASH_FIELDS),
-    .request_size = sizeof(DbHashRequest),
+    .request = REQUEST_OF(DbHashRequest, DB_HASH_FIELDS),
     .run = db_hash_run,
 };

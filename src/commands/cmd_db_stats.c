@@ -1,11 +1,7 @@
 /* cmd_db_stats.c - dbStats: counts and sizes of a database. */
 #include "commands/support.h"
+#include "request/catalog_requests.h"
 #include "storage/engine.h"
-
-typedef struct DbStatsRequest {
-    Elem scale;
-    Elem free_storage;
-} DbStatsRequest;
 
 typedef struct DbTotals {
     ServiceCtx *service;
@@ -79,17 +75,10 @@ static ErrCode db_stats_run(CommandCtx *ctx, void *arg, Error *err) {
     return ERR_OK;
 }
 
-static const FieldSpec DB_STATS_FIELDS[] = {
-    {"scale", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DbStatsRequest, scale)},
-    {"freeStorage", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DbStatsRequest, free_storage)},
-};
-
 const CommandSpec CMD_DB_STATS = {
     .name = "dbStats",
     .alias = "dbstats",
     .summary = "Shows counts and sizes of a database.",
-    .fields = DB_STATS_FIELDS,
-    .field_count = ARRAY_LEN(DB_STATS_FIELDS),
-    .request_size = sizeof(DbStatsRequest),
+    .request = &DB_STATS_REQUEST,
     .run = db_stats_run,
 };

@@ -1,7 +1,7 @@
 /* cmd_default_rw_concern.c - getDefaultRWConcern and setDefaultRWConcern, of a replica set. */
 #include "base/clock.h"
 #include "commands/core/command.h"
-#include "commands/default_concerns.h"
+#include "default_concerns/default_concerns.h"
 #include "repl/repl.h"
 
 enum {
@@ -14,7 +14,7 @@ typedef struct DefaultsRequest {
 } DefaultsRequest;
 
 static ErrCode check_member(CommandCtx *ctx, Error *err) {
-    if (ctx->service->repl != NULL)
+    if (service_is_member(ctx->service))
         return ERR_OK;
     return error_set(err, (ErrCode)LOCATION_NOT_ON_STANDALONE,
                      "'%s' is not supported on standalone nodes.", ctx->spec->name);
@@ -127,8 +127,6 @@ const CommandSpec CMD_SET_DEFAULT_RW_CONCERN = {
     .name = "setDefaultRWConcern",
     .summary = "Sets the default read and write concern of a replica set.",
     .flags = CMD_ADMIN_ONLY | CMD_LOOSE | CMD_TAKES_WRITE_CONCERN | CMD_WRITES,
-    .fields = SET_FIELDS,
-    .field_count = ARRAY_LEN(SET_FIELDS),
-    .request_size = sizeof(DefaultsRequest),
+    .request = REQUEST_OF(DefaultsRequest, SET_FIELDS),
     .run = set_run,
 };

@@ -1,58 +1,11 @@
 /* cmd_delete.c - delete: removes documents. */
+#include "commands/core/statement_notes.h"
 #include "commands/query_args.h"
 #include "commands/sessions.h"
 #include "commands/write_reply.h"
 #include "query/write/modify.h"
+#include "request/write_requests.h"
 #include "txn/retryable.h"
-
-typedef struct DeleteRequest {
-    Str coll;
-    DocList deletes;
-    Elem ordered;
-    Doc let;
-    StatementArgs statements;
-} DeleteRequest;
-
-static const FieldSpec DELETE_FIELDS[] = {
-    {"delete", FIELD_COLL, FIELD_REQUIRED, offsetof(DeleteRequest, coll)},
-    {"deletes", FIELD_DOCS, FIELD_REQUIRED, offsetof(DeleteRequest, deletes)},
-    {"ordered", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DeleteRequest, ordered)},
-    {"let", FIELD_DOC, FIELD_OPTIONAL, offsetof(DeleteRequest, let)},
-    {"bypassDocumentValidation", FIELD_IGNORED, FIELD_OPTIONAL, 0},
-    STATEMENT_FIELDS_OF(DeleteRequest, statements),
-};
-
-typedef struct DeleteStatement {
-    Doc q;
-    int64_t limit;
-    Elem hint;
-    Elem collation;
-    bool has_collation;
-    const Collator *collator;
-} DeleteStatement;
-
-static const FieldSpec STATEMENT_FIELDS[] = {
-    {"q", FIELD_DOC, FIELD_REQUIRED, offsetof(DeleteStatement, q)},
-    {"limit", FIELD_I64, FIELD_REQUIRED, offsetof(DeleteStatement, limit)},
-    {"hint", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DeleteStatement, hint)},
-    {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DeleteStatement, collation)},
-};
-
-/* All statements are parsed before the first one runs: a malformed command changes nothing. */
-static ErrCode parse_statements(CommandCtx *ctx, const DeleteRequest *request,
-                                DeleteStatement *statements, Error *err) {
-    for (uint32_t i = 0; i < request->deletes.count; i++) {
-        TRY(fields_parse(STATEMENT_FIELDS, ARRAY_LEN(STATEMENT_FIELDS), "delete.deletes",
-                         request->deletes.docs[i], cmd_arena(ctx), &statements[i], err));
-        TRY(request_collation(statements[i].collation, &statements[i].has_collation,
-                              &statements[i].collator, err));
-        if (statements[i].limit != 0 && statements[i].limit != 1)
-            return error_set(err, ERR_FAILED_TO_PARSE,
-                             "The limit field in delete objects must be 0 or 1. Got %lld",
-                             (long long)statements[i].limit);
-    }
-    return ERR_OK;
-}
 
 static ErrCode run_statement(CommandCtx *ctx, const Ns *ns, const DeleteRequest *request,
                              const DeleteStatement *statement, ModifyOutcome *ret_outcome,
@@ -98,17 +51,19 @@ static ErrCode delete_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(write_ns_check(ctx, &ns, err));
     DeleteStatement *statements =
         ARENA_ARRAY(cmd_arena(ctx), DeleteStatement, request->deletes.count);
-    TRY(parse_statements(ctx, request, statements, err));
+    TRY(delete_statements_parse(&request->deletes, cmd_arena(ctx), statements, err));
     Retries retries;
     TRY(retries_begin(ctx, &request->statements, request->deletes.count, &retries, err));
     count_op(ctx->service, OP_COUNTER_DELETE, request->deletes.count);
-    bool is_ordered = !elem_is_present(request->ordered) || elem_is_truthy(request->ordered);
+    bool is_ordered = write_batch_is_ordered(ctx, request->ordered);
     WriteErrors errors;
     write_errors_init(&errors, ctx, request->deletes.count);
     int64_t n = 0;
     for (uint32_t i = 0; i < request->deletes.count; i++) {
         ModifyOutcome outcome = {0};
+        statement_begin(ctx);
         ErrCode rc = run_once(ctx, &ns, request, &statements[i], &retries, i, &outcome, err);
+        statement_end(ctx, request->deletes.docs[i], rc, err);
         n += outcome.modified; /* what a failing statement had done before is done */
         if (rc == ERR_OK)
             continue;
@@ -128,10 +83,8 @@ static ErrCode delete_run(CommandCtx *ctx, void *arg, Error *err) {
 const CommandSpec CMD_DELETE = {
     .name = "delete",
     .summary = "Removes documents of a collection.",
-    .flags = CMD_WRITES | CMD_RETRYABLE | CMD_API_V1,
+    .flags = CMD_IN_TXN | CMD_WRITES | CMD_RETRYABLE | CMD_API_V1,
     .op_type = "remove",
-    .fields = DELETE_FIELDS,
-    .field_count = ARRAY_LEN(DELETE_FIELDS),
-    .request_size = sizeof(DeleteRequest),
+    .request = &DELETE_REQUEST,
     .run = delete_run,
 };

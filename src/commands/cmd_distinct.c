@@ -7,22 +7,7 @@
 #include "commands/query_args.h"
 #include "commands/view_query.h"
 #include "query/match/path.h"
-
-typedef struct DistinctRequest {
-    Str coll;
-    Str key;
-    Doc query;
-    Elem hint;
-    Elem collation;
-} DistinctRequest;
-
-static const FieldSpec DISTINCT_FIELDS[] = {
-    {"distinct", FIELD_COLL, FIELD_REQUIRED, offsetof(DistinctRequest, coll)},
-    {"key", FIELD_STRING, FIELD_REQUIRED, offsetof(DistinctRequest, key)},
-    {"query", FIELD_DOC, FIELD_NULL_IS_ABSENT, offsetof(DistinctRequest, query)},
-    {"hint", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DistinctRequest, hint)},
-    {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DistinctRequest, collation)},
-};
+#include "request/read_requests.h"
 
 /* Values seen: an open-addressing table of elements in the request's arena. */
 typedef struct ValueSet {
@@ -148,9 +133,7 @@ static ErrCode distinct_run(CommandCtx *ctx, void *arg, Error *err) {
 const CommandSpec CMD_DISTINCT = {
     .name = "distinct",
     .summary = "Lists the different values of a field.",
-    .flags = CMD_READS | CMD_TAKES_READ_CONCERN | CMD_TAKES_SNAPSHOT,
-    .fields = DISTINCT_FIELDS,
-    .field_count = ARRAY_LEN(DISTINCT_FIELDS),
-    .request_size = sizeof(DistinctRequest),
+    .flags = CMD_IN_TXN | CMD_READS | CMD_TAKES_READ_CONCERN | CMD_TAKES_SNAPSHOT,
+    .request = &DISTINCT_REQUEST,
     .run = distinct_run,
 };

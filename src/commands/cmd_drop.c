@@ -2,11 +2,7 @@
 #include "catalog/own_collections.h"
 #include "commands/support.h"
 #include "ddl/ddl.h"
-
-typedef struct DropRequest {
-    Str coll;
-    Elem collection_uuid;
-} DropRequest;
+#include "request/catalog_requests.h"
 
 static ErrCode drop_run(CommandCtx *ctx, void *arg, Error *err) {
     const DropRequest *request = arg;
@@ -27,17 +23,10 @@ static ErrCode drop_run(CommandCtx *ctx, void *arg, Error *err) {
     return ERR_OK;
 }
 
-static const FieldSpec DROP_FIELDS[] = {
-    {"drop", FIELD_COLL, FIELD_REQUIRED, offsetof(DropRequest, coll)},
-    {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DropRequest, collection_uuid)},
-};
-
 const CommandSpec CMD_DROP = {
     .name = "drop",
     .summary = "Removes a collection or a view.",
     .flags = CMD_WRITES | CMD_API_V1,
-    .fields = DROP_FIELDS,
-    .field_count = ARRAY_LEN(DROP_FIELDS),
-    .request_size = sizeof(DropRequest),
+    .request = &DROP_REQUEST,
     .run = drop_run,
 };

@@ -2,10 +2,7 @@
 #include "catalog/own_collections.h"
 #include "commands/support.h"
 #include "ddl/ddl.h"
-
-typedef struct DropDatabaseRequest {
-    Elem drop_database;
-} DropDatabaseRequest;
+#include "request/catalog_requests.h"
 
 static ErrCode drop_database_run(CommandCtx *ctx, void *arg, Error *err) {
     const DropDatabaseRequest *request = arg;
@@ -21,16 +18,10 @@ static ErrCode drop_database_run(CommandCtx *ctx, void *arg, Error *err) {
     return ERR_OK;
 }
 
-static const FieldSpec DROP_DATABASE_FIELDS[] = {
-    {"dropDatabase", FIELD_ELEM, FIELD_REQUIRED, offsetof(DropDatabaseRequest, drop_database)},
-};
-
 const CommandSpec CMD_DROP_DATABASE = {
     .name = "dropDatabase",
     .summary = "Removes a database with all its collections.",
     .flags = CMD_WRITES | CMD_API_V1,
-    .fields = DROP_DATABASE_FIELDS,
-    .field_count = ARRAY_LEN(DROP_DATABASE_FIELDS),
-    .request_size = sizeof(DropDatabaseRequest),
+    .request = &DROP_DATABASE_REQUEST,
     .run = drop_database_run,
 };

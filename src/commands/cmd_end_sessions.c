@@ -8,7 +8,7 @@
 #include "bson/uuid.h"
 #include "commands/core/command.h"
 #include "commands/sessions.h"
-#include "query/cursor/cursor_table.h"
+#include "cursor/cursor_table.h"
 
 enum {
     SESSIONS_PER_COMMAND_MAX = 10000,
@@ -81,9 +81,7 @@ const CommandSpec CMD_REFRESH_SESSIONS = {
     .name = "refreshSessions",
     .summary = "Says that sessions are still in use.",
     .flags = CMD_API_V1,
-    .fields = REFRESH_SESSIONS_FIELDS,
-    .field_count = ARRAY_LEN(REFRESH_SESSIONS_FIELDS),
-    .request_size = sizeof(SessionsRequest),
+    .request = REQUEST_OF(SessionsRequest, REFRESH_SESSIONS_FIELDS),
     .run = refresh_run,
 };
 
@@ -95,9 +93,7 @@ const CommandSpec CMD_END_SESSIONS = {
     .name = "endSessions",
     .summary = "Says that sessions are not used any more.",
     .flags = CMD_API_V1,
-    .fields = END_SESSIONS_FIELDS,
-    .field_count = ARRAY_LEN(END_SESSIONS_FIELDS),
-    .request_size = sizeof(SessionsRequest),
+    .request = REQUEST_OF(SessionsRequest, END_SESSIONS_FIELDS),
     .run = end_run,
 };
 
@@ -108,8 +104,6 @@ static const FieldSpec KILL_SESSIONS_FIELDS[] = {
 const CommandSpec CMD_KILL_SESSIONS = {
     .name = "killSessions",
     .summary = "Ends sessions and what runs in them.",
-    .fields = KILL_SESSIONS_FIELDS,
-    .field_count = ARRAY_LEN(KILL_SESSIONS_FIELDS),
-    .request_size = sizeof(SessionsRequest),
+    .request = REQUEST_OF(SessionsRequest, KILL_SESSIONS_FIELDS),
     .run = kill_run,
 };

@@ -2,25 +2,18 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "commands/aggregate_request.h"
+#include "commands/agg_args.h"
 #include "commands/core/command_service.h"
 #include "commands/core/generic_args.h"
-#include "commands/core/params.h"
+#include "params/params.h"
 #include "commands/explain.h"
-#include "commands/find_request.h"
+#include "commands/stream_args.h"
+#include "commands/find_args.h"
 #include "commands/node_commands.h"
 #include "commands/version.h"
 #include "commands/view_query.h"
-
-typedef struct ExplainRequest {
-    Doc command;
-    Elem verbosity;
-} ExplainRequest;
-
-static const FieldSpec EXPLAIN_FIELDS[] = {
-    {"explain", FIELD_DOC, FIELD_REQUIRED, offsetof(ExplainRequest, command)},
-    {"verbosity", FIELD_ELEM, FIELD_OPTIONAL, offsetof(ExplainRequest, verbosity)},
-};
+#include "request/read_requests.h"
+#include "request/write_requests.h"
 
 static ErrCode parse_verbosity(Elem elem, ExplainVerbosity *ret_verbosity, Error *err);
 static ErrCode explain_find(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity, Error *err);
@@ -133,6 +126,8 @@ ErrCode explain_aggregate(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOp
     AggOptions with_view = *options;
     with_view.is_explain = true;
     TRY(view_resolve(ctx->op, ns, stages, cmd_arena(ctx), &with_view, &target, &resolved, err));
+    if (is_routed(ctx) && !ns_equal(ns, &target))
+        return view_tell_router(ctx, ns, options, err);
     AggCursorSource *source;
     TRY(agg_source_open(ctx->op, &target, resolved, &with_view, &source, err));
     CursorSource *base = agg_source_base(source);
@@ -245,90 +240,89 @@ static ErrCode explain_pipeline(CommandCtx *ctx, Doc command, ExplainVerbosity v
     AggOptions options;
     FirstBatchOptions batch;
     TRY(aggregate_request_check(ctx, request, &ns, &options, &batch, err));
+    if (is_stream_command(request->pipeline))
+        return stream_explain(ctx, &ns, request->pipeline, &options, err);
     return explain_aggregate(ctx, &ns, request->pipeline, &options, verbosity, err);
 }
 
-/* The commands below have their filter under one name or another. */
-static ErrCode explain_filter(CommandCtx *ctx, Doc command, const char *filter_name,
+/* The search for the documents of a command; `outer` is the stage that uses them, or NULL. Writes
+ * are explained by their search alone; nothing is changed. */
+static ErrCode explain_search(CommandCtx *ctx, Str coll, Elem collation, QuerySpec *spec,
                               const char *outer, ExplainVerbosity verbosity, Error *err) {
-    Elem filter = doc_get(command, str_from(filter_name));
-    Elem sort = doc_get_lit(command, "sort");
-    QuerySpec spec = {
-        .filter = elem_type(filter) == BT_DOC ? elem_doc(filter) : DOC_NONE,
-        .sort = elem_type(sort) == BT_DOC ? elem_doc(sort) : DOC_NONE,
-        .hint = doc_get_lit(command, "hint"),
-    };
-    spec.is_count = outer != NULL && strcmp(outer, "COUNT") == 0;
-    PathSet needed = path_set(cmd_arena(ctx));
-    Elem key = doc_get_lit(command, "key");
-    if (outer == NULL && elem_type(key) == BT_STRING) {
-        path_set_add(&needed, elem_str(key));
-        spec.needed_paths = &needed;
-        spec.is_distinct = true;
-    }
-    query_spec_defaults(ctx, &spec);
-    TRY(request_collation(doc_get_lit(command, "collation"), &spec.has_collation, &spec.collator,
-                          err));
+    query_spec_defaults(ctx, spec);
+    TRY(request_collation(collation, &spec->has_collation, &spec->collator, err));
     Ns ns;
-    TRY(request_ns(ctx, ctx->ns_coll, &ns, err));
-    return explain_query(ctx, &ns, &spec, outer, verbosity, err);
+    TRY(request_ns(ctx, coll, &ns, err));
+    return explain_query(ctx, &ns, spec, outer, verbosity, err);
 }
 
 static ErrCode explain_count(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity, Error *err) {
-    void *request;
-    TRY(parse_inner(ctx, &CMD_COUNT, command, &request, err));
-    return explain_filter(ctx, command, "query", "COUNT", verbosity, err);
+    void *arg;
+    TRY(parse_inner(ctx, &CMD_COUNT, command, &arg, err));
+    const CountRequest *request = arg;
+    QuerySpec spec = {.filter = request->query, .hint = request->hint, .is_count = true};
+    return explain_search(ctx, request->coll, request->collation, &spec, "COUNT", verbosity, err);
 }
 
 static ErrCode explain_distinct(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity,
                                 Error *err) {
-    void *request;
-    TRY(parse_inner(ctx, &CMD_DISTINCT, command, &request, err));
-    return explain_filter(ctx, command, "query", /* outer= */ NULL, verbosity, err);
+    void *arg;
+    TRY(parse_inner(ctx, &CMD_DISTINCT, command, &arg, err));
+    const DistinctRequest *request = arg;
+    PathSet needed = path_set(cmd_arena(ctx));
+    path_set_add(&needed, request->key);
+    QuerySpec spec = {.filter = request->query,
+                      .hint = request->hint,
+                      .needed_paths = &needed,
+                      .is_distinct = true};
+    return explain_search(ctx, request->coll, request->collation, &spec, /* outer= */ NULL,
+                          verbosity, err);
 }
 
 static ErrCode explain_find_and_modify(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity,
                                        Error *err) {
-    void *request;
-    TRY(parse_inner(ctx, &CMD_FIND_AND_MODIFY, command, &request, err));
-    bool is_remove = elem_is_truthy(doc_get_lit(command, "remove"));
-    return explain_filter(ctx, command, "query", is_remove ? "DELETE" : "UPDATE", verbosity, err);
+    void *arg;
+    TRY(parse_inner(ctx, &CMD_FIND_AND_MODIFY, command, &arg, err));
+    const FindAndModifyRequest *request = arg;
+    QuerySpec spec = {.filter = request->query, .sort = request->sort, .hint = request->hint};
+    return explain_search(ctx, request->coll, request->collation, &spec,
+                          request->is_remove ? "DELETE" : "UPDATE", verbosity, err);
 }
 
-/* Writes are explained by the search for their documents; nothing is changed. */
-static ErrCode explain_statement(CommandCtx *ctx, Doc command, const char *list_name,
-                                 const char *outer, ExplainVerbosity verbosity, Error *err) {
-    Elem list = doc_get(command, str_from(list_name));
-    if (elem_type(list) != BT_ARRAY || doc_count(elem_doc(list)) != 1)
+static ErrCode check_one_statement(const DocList *statements, Error *err) {
+    if (statements->count != 1)
         return error_set(err, ERR_INVALID_LENGTH, "explained write batches must be of size 1");
-    DocIter iter = doc_iter(elem_doc(list));
-    Elem statement = ELEM_MISSING;
-    doc_iter_next(&iter, &statement);
-    if (elem_type(statement) != BT_DOC)
-        return error_set(err, ERR_TYPE_MISMATCH, "the statement to explain must be an object");
-    return explain_filter(ctx, elem_doc(statement), "q", outer, verbosity, err);
+    return ERR_OK;
 }
 
 static ErrCode explain_update(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity,
                               Error *err) {
-    void *request;
-    TRY(parse_inner(ctx, &CMD_UPDATE, command, &request, err));
-    return explain_statement(ctx, command, "updates", "UPDATE", verbosity, err);
+    void *arg;
+    TRY(parse_inner(ctx, &CMD_UPDATE, command, &arg, err));
+    const UpdateRequest *request = arg;
+    TRY(check_one_statement(&request->updates, err));
+    UpdateStatement statement = {0};
+    TRY(update_statements_parse(&request->updates, cmd_arena(ctx), &statement, err));
+    QuerySpec spec = {.filter = statement.q, .hint = statement.hint};
+    return explain_search(ctx, request->coll, statement.collation, &spec, "UPDATE", verbosity, err);
 }
 
 static ErrCode explain_delete(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity,
                               Error *err) {
-    void *request;
-    TRY(parse_inner(ctx, &CMD_DELETE, command, &request, err));
-    return explain_statement(ctx, command, "deletes", "DELETE", verbosity, err);
+    void *arg;
+    TRY(parse_inner(ctx, &CMD_DELETE, command, &arg, err));
+    const DeleteRequest *request = arg;
+    TRY(check_one_statement(&request->deletes, err));
+    DeleteStatement statement = {0};
+    TRY(delete_statements_parse(&request->deletes, cmd_arena(ctx), &statement, err));
+    QuerySpec spec = {.filter = statement.q, .hint = statement.hint};
+    return explain_search(ctx, request->coll, statement.collation, &spec, "DELETE", verbosity, err);
 }
 
 const CommandSpec CMD_EXPLAIN = {
     .name = "explain",
     .summary = "Shows how a command would run.",
     .flags = CMD_API_V1 | CMD_TAKES_READ_CONCERN | CMD_TAKES_SNAPSHOT,
-    .fields = EXPLAIN_FIELDS,
-    .field_count = ARRAY_LEN(EXPLAIN_FIELDS),
-    .request_size = sizeof(ExplainRequest),
+    .request = &EXPLAIN_REQUEST,
     .run = explain_run,
 };

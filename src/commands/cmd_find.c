@@ -1,15 +1,11 @@
 /* cmd_find.c - find: reads documents of a collection or view. */
 #include "base/alloc.h"
 #include "commands/core/command_service.h"
-#include "commands/find_request.h"
+#include "commands/find_args.h"
 #include "commands/view_query.h"
 
 enum {
     OPEN_TRIES_MAX = 3,
-};
-
-static const FieldSpec FIND_FIELDS[] = {
-    FIND_REQUEST_FIELDS,
 };
 
 /* A collection that is given by its UUID may get another name before it is opened, or still have it
@@ -36,6 +32,8 @@ static ErrCode find_run(CommandCtx *ctx, void *arg, Error *err) {
     count_op(ctx->service, OP_COUNTER_QUERY, 1);
     Ns ns;
     TRY(request_ref_ns(ctx, &request->coll, &ns, err));
+    if (UNLIKELY(request->coll.has_uuid))
+        op_set_ns(ctx->op, arena_strdup(cmd_arena(ctx), ns.text));
     ctx->has_oplog_reader = elem_is_present(request->term) && ns_is_oplog(&ns);
     QuerySpec spec;
     FirstBatchOptions batch;
@@ -54,10 +52,8 @@ static ErrCode find_run(CommandCtx *ctx, void *arg, Error *err) {
 const CommandSpec CMD_FIND = {
     .name = "find",
     .summary = "Reads documents of a collection.",
-    .flags = CMD_READS | CMD_API_V1 | CMD_TAKES_READ_CONCERN | CMD_TAKES_SNAPSHOT,
+    .flags = CMD_IN_TXN | CMD_READS | CMD_API_V1 | CMD_TAKES_READ_CONCERN | CMD_TAKES_SNAPSHOT,
     .op_type = "query",
-    .fields = FIND_FIELDS,
-    .field_count = ARRAY_LEN(FIND_FIELDS),
-    .request_size = sizeof(FindRequest),
+    .request = &FIND_REQUEST,
     .run = find_run,
 };

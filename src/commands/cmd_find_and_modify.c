@@ -5,45 +5,8 @@
 #include "commands/write_reply.h"
 #include "query/write/modify.h"
 #include "query/project/project.h"
+#include "request/write_requests.h"
 #include "txn/retryable.h"
-
-typedef struct FindAndModifyRequest {
-    Str coll;
-    Doc query;
-    Doc sort;
-    Doc fields;
-    Elem update;
-    Doc array_filters;
-    Elem hint;
-    Elem collation;
-    Doc let;
-    bool is_remove;
-    bool is_new;
-    bool is_upsert;
-    bool is_validation_bypassed;
-    StatementArgs statement;
-} FindAndModifyRequest;
-
-#define FIELD(name, type, flags, member)                                                           \
-    { name, type, flags, offsetof(FindAndModifyRequest, member) }
-
-static const FieldSpec FIND_AND_MODIFY_FIELDS[] = {
-    FIELD("findAndModify", FIELD_COLL, FIELD_OPTIONAL, coll),
-    FIELD("findandmodify", FIELD_COLL, FIELD_OPTIONAL, coll),
-    FIELD("query", FIELD_DOC, FIELD_NULL_IS_ABSENT, query),
-    FIELD("sort", FIELD_DOC, FIELD_NULL_IS_ABSENT, sort),
-    FIELD("fields", FIELD_DOC, FIELD_NULL_IS_ABSENT, fields),
-    FIELD("update", FIELD_ELEM, FIELD_NULL_IS_ABSENT, update),
-    FIELD("arrayFilters", FIELD_ARRAY, FIELD_OPTIONAL, array_filters),
-    FIELD("hint", FIELD_ELEM, FIELD_OPTIONAL, hint),
-    FIELD("collation", FIELD_ELEM, FIELD_OPTIONAL, collation),
-    FIELD("let", FIELD_DOC, FIELD_OPTIONAL, let),
-    FIELD("remove", FIELD_BOOL, FIELD_OPTIONAL, is_remove),
-    FIELD("new", FIELD_BOOL, FIELD_OPTIONAL, is_new),
-    FIELD("upsert", FIELD_BOOL, FIELD_OPTIONAL, is_upsert),
-    FIELD("bypassDocumentValidation", FIELD_BOOL, FIELD_OPTIONAL, is_validation_bypassed),
-    FIELD("stmtId", FIELD_ELEM, FIELD_OPTIONAL, statement.first),
-};
 
 static ErrCode check(const FindAndModifyRequest *request, Error *err) {
     bool has_update = elem_is_present(request->update);
@@ -154,10 +117,9 @@ static ErrCode run_once(CommandCtx *ctx, const Ns *ns, const FindAndModifyReques
         retryable_set_statements(ctx->op, retries->ids, request->is_remove,
                                  request->is_new ? SESSION_IMAGE_POST : SESSION_IMAGE_PRE);
     }
-    ctx->op->is_validation_bypassed = request->is_validation_bypassed;
-    ErrCode rc = exec_modify(ctx->op, ns, modify, ret_outcome, err);
-    ctx->op->is_validation_bypassed = false;
-    return rc;
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(ctx->op);
+    ctx->op->mode.is_validation_bypassed = request->is_validation_bypassed;
+    return exec_modify(ctx->op, ns, modify, ret_outcome, err);
 }
 
 static ErrCode find_and_modify_run(CommandCtx *ctx, void *arg, Error *err) {
@@ -208,9 +170,7 @@ const CommandSpec CMD_FIND_AND_MODIFY = {
     .name = "findAndModify",
     .alias = "findandmodify",
     .summary = "Changes or removes one document and returns it.",
-    .flags = CMD_WRITES | CMD_RETRYABLE | CMD_API_V1,
-    .fields = FIND_AND_MODIFY_FIELDS,
-    .field_count = ARRAY_LEN(FIND_AND_MODIFY_FIELDS),
-    .request_size = sizeof(FindAndModifyRequest),
+    .flags = CMD_IN_TXN | CMD_WRITES | CMD_RETRYABLE | CMD_API_V1,
+    .request = &FIND_AND_MODIFY_REQUEST,
     .run = find_and_modify_run,
 };

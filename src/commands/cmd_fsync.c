@@ -35,9 +35,7 @@ const CommandSpec CMD_FSYNC = {
     .name = "fsync",
     .summary = "Writes a checkpoint.",
     .flags = CMD_ADMIN_ONLY,
-    .fields = FSYNC_FIELDS,
-    .field_count = ARRAY_LEN(FSYNC_FIELDS),
-    .request_size = sizeof(FsyncRequest),
+    .request = REQUEST_OF(FsyncRequest, FSYNC_FIELDS),
     .run = fsync_run,
 };
 
@@ -45,6 +43,5 @@ const CommandSpec CMD_FSYNC_UNLOCK = {
     .name = "fsyncUnlock",
     .summary = "Ends the lock of fsync, which this server never holds.",
     .flags = CMD_ADMIN_ONLY,
-    .request_size = sizeof(FsyncRequest),
     .run = fsync_unlock_run,
 };

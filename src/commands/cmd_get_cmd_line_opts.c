@@ -1,6 +1,6 @@
 /* cmd_get_cmd_line_opts.c - getCmdLineOpts: what the server was started with. */
 #include "commands/core/command.h"
-#include "commands/core/params.h"
+#include "params/params.h"
 
 typedef struct GetCmdLineOptsRequest {
     Elem get_cmd_line_opts;
@@ -23,8 +23,6 @@ const CommandSpec CMD_GET_CMD_LINE_OPTS = {
     .name = "getCmdLineOpts",
     .summary = "Shows the options the server was started with.",
     .flags = CMD_ADMIN_ONLY,
-    .fields = GET_CMD_LINE_OPTS_FIELDS,
-    .field_count = ARRAY_LEN(GET_CMD_LINE_OPTS_FIELDS),
-    .request_size = sizeof(GetCmdLineOptsRequest),
+    .request = REQUEST_OF(GetCmdLineOptsRequest, GET_CMD_LINE_OPTS_FIELDS),
     .run = get_cmd_line_opts_run,
 };

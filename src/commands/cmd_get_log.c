@@ -76,8 +76,6 @@ const CommandSpec CMD_GET_LOG = {
     .name = "getLog",
     .summary = "Shows the newest lines of the log.",
     .flags = CMD_ADMIN_ONLY,
-    .fields = GET_LOG_FIELDS,
-    .field_count = ARRAY_LEN(GET_LOG_FIELDS),
-    .request_size = sizeof(GetLogRequest),
+    .request = REQUEST_OF(GetLogRequest, GET_LOG_FIELDS),
     .run = get_log_run,
 };

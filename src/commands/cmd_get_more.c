@@ -1,70 +1,60 @@
 /* cmd_get_more.c - getMore: the next batch of a cursor. */
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "commands/concerns.h"
 #include "commands/core/command_service.h"
 #include "catalog/catalog.h"
-#include "commands/find_request.h"
+#include "commands/find_args.h"
 #include "repl/repl.h"
+#include "request/read_requests.h"
+#include "txn/transaction.h"
 
 enum {
     AWAIT_MS_DEFAULT = 1000,
 };
 
-typedef struct GetMoreRequest {
-    Elem id;
-    Str coll;
-    Elem batch_size;
-    Elem term;
-    Elem known_commit;
-} GetMoreRequest;
-
-static const FieldSpec GET_MORE_FIELDS[] = {
-    {"getMore", FIELD_ELEM, FIELD_REQUIRED, offsetof(GetMoreRequest, id)},
-    {"collection", FIELD_COLL, FIELD_REQUIRED, offsetof(GetMoreRequest, coll)},
-    {"batchSize", FIELD_ELEM, FIELD_OPTIONAL, offsetof(GetMoreRequest, batch_size)},
-    {"term", FIELD_ELEM, FIELD_OPTIONAL, offsetof(GetMoreRequest, term)},
-    {"lastKnownCommittedOpTime", FIELD_ELEM, FIELD_OPTIONAL,
-     offsetof(GetMoreRequest, known_commit)},
-};
-
 static ErrCode parse_known_commit(const CommandCtx *ctx, Elem given, OpTime *ret_known, Error *err);
 static ErrCode next_batch(CommandCtx *ctx, ClientCursor *cursor, int64_t docs_max,
                           const OpTime *known_commit, BatchResult *ret_batch, Error *err);
+static bool take_parked(CommandCtx *ctx, const GetMoreRequest *request);
+static ErrCode next_stream_batch(CommandCtx *ctx, ClientCursor *cursor, int64_t docs_max,
+                                 bool is_woken, bool *ret_is_parked, BatchResult *ret_batch,
+                                 Error *err);
 
-/* A cursor belongs to the session it was opened in. */
-static ErrCode check_session(CommandCtx *ctx, const ClientCursor *cursor, Error *err) {
-    static const Uuid NONE = {{0}};
-    Uuid session = NONE;
-    if (elem_is_present(ctx->args.lsid))
-        (void)uuid_from_elem(doc_get_lit(elem_doc(ctx->args.lsid), "id"), &session);
-    if (uuid_equal(&session, &cursor->session))
+/* And to the transaction: its snapshot is gone with it. */
+static ErrCode check_txn(const CommandCtx *ctx, const ClientCursor *cursor, Error *err) {
+    int64_t number = op_txn_number(ctx->op);
+    if (number == cursor->txn_number)
         return ERR_OK;
-    char mine[UUID_TEXT_SIZE], theirs[UUID_TEXT_SIZE];
-    uuid_to_text(&session, mine);
-    uuid_to_text(&cursor->session, theirs);
-    if (uuid_equal(&session, &NONE))
-        return error_set(
-            err, (ErrCode)50736,
-            "Cannot run getMore on cursor %lld, which was created in session %s, without "
-            "an lsid",
-            (long long)cursor->id, theirs);
-    if (uuid_equal(&cursor->session, &NONE))
-        return error_set(
-            err, (ErrCode)50737,
-            "Cannot run getMore on cursor %lld, which was not created in a session, in "
-            "session %s",
-            (long long)cursor->id, mine);
-    return error_set(
-        err, (ErrCode)50738,
-        "Cannot run getMore on cursor %lld, which was created in session %s, in session %s",
-        (long long)cursor->id, theirs, mine);
+    if (number < 0)
+        return error_set(err, (ErrCode)50740,
+                         "Cannot run getMore on cursor %lld, which was created in transaction "
+                         "%lld, without a txnNumber",
+                         (long long)cursor->id, (long long)cursor->txn_number);
+    if (cursor->txn_number < 0)
+        return error_set(err, (ErrCode)50739,
+                         "Cannot run getMore on cursor %lld, which was not created in a "
+                         "transaction, in transaction %lld",
+                         (long long)cursor->id, (long long)number);
+    return error_set(err, (ErrCode)50741,
+                     "Cannot run getMore on cursor %lld, which was created in transaction %lld, in "
+                     "transaction %lld",
+                     (long long)cursor->id, (long long)cursor->txn_number, (long long)number);
+}
+
+static ErrCode check_session(CommandCtx *ctx, const ClientCursor *cursor, Error *err) {
+    TRY(client_cursor_check_session(cursor, ctx->args.lsid, err));
+    return check_txn(ctx, cursor, err);
 }
 
 static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
     GetMoreRequest *request = arg;
-    count_op(ctx->service, OP_COUNTER_GETMORE, 1);
+    bool is_woken = take_parked(ctx, request);
+    if (!is_woken)
+        count_op(ctx->service, OP_COUNTER_GETMORE, 1);
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
+    op_set_ns(ctx->op, arena_strdup(cmd_arena(ctx), ns.text)); /* its first field is a number */
     if (elem_type(request->id) != BT_INT64)
         return error_set(
             err, ERR_TYPE_MISMATCH,
@@ -77,11 +67,21 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
     bool is_commit_wanted = elem_is_present(request->known_commit);
     if (is_commit_wanted)
         TRY(parse_known_commit(ctx, request->known_commit, &known_commit, err));
-    is_commit_wanted &= ctx->has_oplog_reader && ctx->service->repl != NULL;
+    is_commit_wanted &= ctx->has_oplog_reader && service_is_member(ctx->service);
 
     CursorTable *table = ctx->service->cursors;
     ClientCursor *cursor;
-    TRY(cursor_check_out(table, ctx->op, elem_i64(request->id), &cursor, err));
+    ErrCode found = cursor_check_out(table, ctx->op, ctx->client->conn->id, elem_i64(request->id),
+                                     &cursor, err);
+    if (found == ERR_CURSOR_NOT_FOUND && is_woken) {
+        error_reset(err);
+        return error_set(err, ERR_CURSOR_KILLED, "cursor was killed while it waited");
+    }
+    TRY(found);
+    const CursorWaitOps *wait = cursor->source->ops->wait;
+    ctx->is_change_stream = wait != NULL;
+    if (is_woken && wait != NULL)
+        wait->end_wait(cursor->source);
     if (!ns_equal(&ns, &cursor->ns)) {
         cursor_check_in(table, cursor);
         return error_set(err, ERR_UNAUTHORIZED,
@@ -94,15 +94,22 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
         cursor_check_in(table, cursor);
         return rc;
     }
-    if (cursor->read_source != READ_LATEST)
-        ru_set_read_source(ctx->op->ru, cursor->read_source, cursor->read_ts);
-    rc = failpoint_check(FP_FAIL_GET_MORE_AFTER_CURSOR_CHECKOUT, err);
+    if (!ctx->is_txn) /* else its snapshot is open */
+        concerns_resume_read(ctx, &cursor->read_concern);
+    if (!ctx->has_oplog_reader) /* meant for clients, not for other members */
+        rc = failpoint_check(FP_FAIL_GET_MORE_AFTER_CURSOR_CHECKOUT, err);
     BatchResult batch = {0};
     DocBuilder *b = ctx->reply;
     size_t opened = build_open_doc(b, "cursor");
-    if (rc == ERR_OK)
-        rc = next_batch(ctx, cursor, batch_size > 0 ? batch_size : INT64_MAX,
-                        is_commit_wanted ? &known_commit : NULL, &batch, err);
+    int64_t docs_max = batch_size > 0 ? batch_size : INT64_MAX;
+    bool is_parked = false;
+    if (rc == ERR_OK && wait != NULL)
+        rc = next_stream_batch(ctx, cursor, docs_max, is_woken, &is_parked, &batch, err);
+    else if (rc == ERR_OK)
+        rc =
+            next_batch(ctx, cursor, docs_max, is_commit_wanted ? &known_commit : NULL, &batch, err);
+    if (is_parked)
+        return rc;
     if (rc != ERR_OK) {
         cursor_finish(table, cursor);
         return rc;
@@ -112,7 +119,9 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
     batch.is_exhausted |= cursor->limit > 0 && cursor->returned_count >= cursor->limit;
     int64_t id = cursor->id;
     ctx->op->metrics.cursor_id = id;
-    if (batch.is_exhausted && !cursor->is_tailable) {
+    bool is_over =
+        batch.is_exhausted && (wait != NULL ? wait->is_over(cursor->source) : !cursor->is_tailable);
+    if (is_over) {
         id = 0;
         cursor_finish(table, cursor);
         ctx->op->metrics.is_cursor_exhausted = true;
@@ -195,13 +204,66 @@ static ErrCode next_batch(CommandCtx *ctx, ClientCursor *cursor, int64_t docs_ma
     }
 }
 
+/* ---- change streams ---- */
+
+/* Whether this is the request that waited, called again. */
+static bool take_parked(CommandCtx *ctx, const GetMoreRequest *request) {
+    ClientState *client = ctx->client;
+    int64_t id = client->parked_cursor_id;
+    client->parked_cursor_id = 0;
+    return id != 0 && ctx->wire_reply->is_resumed && elem_type(request->id) == BT_INT64 &&
+           elem_i64(request->id) == id;
+}
+
+/* The request is called again when the stream may have something, or at its deadline. The cursor
+ * is not the caller's any more, whatever is returned. */
+static ErrCode park(CommandCtx *ctx, ClientCursor *cursor, int64_t deadline_us, Error *err) {
+    ClientState *client = ctx->client;
+    client->parked_cursor_id = cursor->id;
+    client->parked_until_us = deadline_us;
+    if (!cursor_park(ctx->service->cursors, cursor, client->conn->id)) {
+        client->parked_cursor_id = 0;
+        return error_set(err, ERR_CURSOR_KILLED, "cursor was killed");
+    }
+    ctx->wire_reply->park_deadline_us = deadline_us;
+    ctx->is_park_wanted = true;
+    return ERR_OK;
+}
+
+/* As next_batch, but a stream without events waits without a worker. */
+static ErrCode next_stream_batch(CommandCtx *ctx, ClientCursor *cursor, int64_t docs_max,
+                                 bool is_woken, bool *ret_is_parked, BatchResult *ret_batch,
+                                 Error *err) {
+    CursorSource *source = cursor->source;
+    int64_t await_ms = AWAIT_MS_DEFAULT;
+    if (elem_is_present(ctx->args.max_time_ms)) {
+        await_ms = elem_as_i64(ctx->args.max_time_ms);
+        ctx->op->deadline_us = INT64_MAX; /* here it bounds the wait, not the work */
+    }
+    int64_t deadline_us = is_woken ? ctx->client->parked_until_us : clock_deadline_ms(await_ms);
+    for (;;) {
+        size_t before = ctx->reply->buf->size;
+        TRY(source->ops->attach(source, ctx->op, err));
+        ErrCode rc = build_batch(ctx, source, "nextBatch", docs_max, ret_batch, err);
+        source->ops->detach(source);
+        TRY(rc);
+        if (ret_batch->count > 0 || source->ops->wait->is_over(source) ||
+            clock_mono_us() >= deadline_us)
+            return ERR_OK;
+        ctx->reply->buf->size = before;
+        if (source->ops->wait->try_wait(source, transport_ticket(ctx->client->conn))) {
+            *ret_is_parked = true;
+            return park(ctx, cursor, deadline_us, err);
+        }
+        TRY(op_check_interrupt(ctx->op, err));
+    }
+}
+
 const CommandSpec CMD_GET_MORE = {
     .name = "getMore",
     .summary = "Reads the next batch of a cursor.",
-    .flags = CMD_READS | CMD_API_V1,
+    .flags = CMD_IN_TXN | CMD_READS | CMD_API_V1 | CMD_TAKES_SNAPSHOT | CMD_CONTINUES_READ,
     .op_type = "getmore",
-    .fields = GET_MORE_FIELDS,
-    .field_count = ARRAY_LEN(GET_MORE_FIELDS),
-    .request_size = sizeof(GetMoreRequest),
+    .request = &GET_MORE_REQUEST,
     .run = get_more_run,
 };

@@ -4,7 +4,7 @@
  */
 #include "commands/core/command.h"
 #include "commands/core/command_service.h"
-#include "commands/core/params.h"
+#include "params/params.h"
 
 typedef struct GetParameterRequest {
     Elem get_parameter;
@@ -79,8 +79,6 @@ const CommandSpec CMD_GET_PARAMETER = {
     .name = "getParameter",
     .summary = "Shows server parameters.",
     .flags = CMD_ADMIN_ONLY | CMD_LOOSE,
-    .fields = GET_PARAMETER_FIELDS,
-    .field_count = ARRAY_LEN(GET_PARAMETER_FIELDS),
-    .request_size = sizeof(GetParameterRequest),
+    .request = REQUEST_OF(GetParameterRequest, GET_PARAMETER_FIELDS),
     .run = get_parameter_run,
 };

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "bson/json.h"
 #include "commands/core/command_service.h"
-#include "commands/core/params.h"
+#include "params/params.h"
 #include "commands/hello_repl.h"
 #include "commands/version.h"
 
@@ -62,10 +62,14 @@ static ErrCode hello_reply(CommandCtx *ctx, const HelloRequest *request, const c
     DocBuilder *b = ctx->reply;
     if (request->hello_ok)
         build_bool(b, "helloOk", true);
-    if (ctx->service->repl != NULL)
+    if (service_is_member(ctx->service))
         hello_repl_build(ctx->service, b, primary_field);
     else
         build_bool(b, primary_field, true);
+    if (ctx->service->role == ROLE_ROUTER)
+        build_cstr(b, "msg", "isdbgrid");
+    if (ctx->service->role == ROLE_CONFIG_SERVER)
+        build_i32(b, "configsvr", 2);
     build_topology_version(b, version);
     build_i32(b, "maxBsonObjectSize", BSON_DOC_SIZE_MAX);
     build_i32(b, "maxMessageSizeBytes", WIRE_MESSAGE_SIZE_MAX);
@@ -254,9 +258,7 @@ const CommandSpec CMD_HELLO = {
     .name = "hello",
     .summary = "Tells what this server is and can do.",
     .flags = CMD_API_V1 | CMD_HANDSHAKE | CMD_NOT_LOGGED_WHEN_SLOW | CMD_LOOSE,
-    .fields = HELLO_FIELDS,
-    .field_count = ARRAY_LEN(HELLO_FIELDS),
-    .request_size = sizeof(HelloRequest),
+    .request = REQUEST_OF(HelloRequest, HELLO_FIELDS),
     .run = hello_run,
 };
 
@@ -265,8 +267,6 @@ const CommandSpec CMD_IS_MASTER = {
     .alias = "ismaster",
     .summary = "The older name of hello.",
     .flags = CMD_HANDSHAKE | CMD_NOT_LOGGED_WHEN_SLOW | CMD_LOOSE,
-    .fields = HELLO_FIELDS,
-    .field_count = ARRAY_LEN(HELLO_FIELDS),
-    .request_size = sizeof(HelloRequest),
+    .request = REQUEST_OF(HelloRequest, HELLO_FIELDS),
     .run = is_master_run,
 };

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "commands/core/command.h"
-#include "commands/core/params.h"
+#include "params/params.h"
 
 typedef struct HostInfoRequest {
     Elem host_info;
@@ -69,8 +69,6 @@ static const FieldSpec HOST_INFO_FIELDS[] = {
 const CommandSpec CMD_HOST_INFO = {
     .name = "hostInfo",
     .summary = "Tells about the machine the server runs on.",
-    .fields = HOST_INFO_FIELDS,
-    .field_count = ARRAY_LEN(HOST_INFO_FIELDS),
-    .request_size = sizeof(HostInfoRequest),
+    .request = REQUEST_OF(HostInfoRequest, HOST_INFO_FIELDS),
     .run = host_info_run,
 };

@@ -69,7 +69,7 @@ static ErrCode find_build(const Collection *coll, Doc names, Uuid *ret_build, Er
 static ErrCode set_quorum_run(CommandCtx *ctx, void *arg, Error *err) {
     const QuorumRequest *request = arg;
     Repl *repl = ctx->op->service->repl;
-    if (repl == NULL)
+    if (service_is_standalone(ctx->service))
         return error_set(err, ERR_BAD_VALUE, "Standalones can't specify commitQuorum");
     Ns ns;
     TRY(cmd_ns(ctx, request->coll, &ns, err));
@@ -93,9 +93,7 @@ const CommandSpec CMD_VOTE_COMMIT_INDEX_BUILD = {
     .name = "voteCommitIndexBuild",
     .summary = "Between members: an index build is ready to be committed.",
     .flags = CMD_WRITES | CMD_ADMIN_ONLY | CMD_NOT_LOGGED_WHEN_SLOW,
-    .fields = VOTE_COMMIT_FIELDS,
-    .field_count = ARRAY_LEN(VOTE_COMMIT_FIELDS),
-    .request_size = sizeof(VoteRequest),
+    .request = REQUEST_OF(VoteRequest, VOTE_COMMIT_FIELDS),
     .run = vote_commit_run,
 };
 
@@ -109,9 +107,7 @@ const CommandSpec CMD_VOTE_ABORT_INDEX_BUILD = {
     .name = "voteAbortIndexBuild",
     .summary = "Between members: an index build cannot be finished.",
     .flags = CMD_WRITES | CMD_ADMIN_ONLY,
-    .fields = VOTE_ABORT_FIELDS,
-    .field_count = ARRAY_LEN(VOTE_ABORT_FIELDS),
-    .request_size = sizeof(VoteRequest),
+    .request = REQUEST_OF(VoteRequest, VOTE_ABORT_FIELDS),
     .run = vote_abort_run,
 };
 
@@ -125,8 +121,6 @@ const CommandSpec CMD_SET_INDEX_COMMIT_QUORUM = {
     .name = "setIndexCommitQuorum",
     .summary = "Changes how many members must have an index build ready before it is committed.",
     .flags = CMD_WRITES,
-    .fields = SET_QUORUM_FIELDS,
-    .field_count = ARRAY_LEN(SET_QUORUM_FIELDS),
-    .request_size = sizeof(QuorumRequest),
+    .request = REQUEST_OF(QuorumRequest, SET_QUORUM_FIELDS),
     .run = set_quorum_run,
 };

@@ -3,44 +3,28 @@
 #include "commands/sessions.h"
 #include "commands/write_reply.h"
 #include "query/write/modify.h"
+#include "request/write_requests.h"
 #include "txn/retryable.h"
 
-typedef struct InsertRequest {
-    Str coll;
-    DocList documents;
-    Elem ordered;
-    bool is_validation_bypassed;
-    StatementArgs statements;
-} InsertRequest;
-
-static const FieldSpec INSERT_FIELDS[] = {
-    {"insert", FIELD_COLL, FIELD_REQUIRED, offsetof(InsertRequest, coll)},
-    {"documents", FIELD_DOCS, FIELD_REQUIRED, offsetof(InsertRequest, documents)},
-    {"ordered", FIELD_ELEM, FIELD_OPTIONAL, offsetof(InsertRequest, ordered)},
-    {"bypassDocumentValidation", FIELD_BOOL, FIELD_OPTIONAL,
-     offsetof(InsertRequest, is_validation_bypassed)},
-    STATEMENT_FIELDS_OF(InsertRequest, statements),
-};
-
 /* What is left of a batch whose other documents were inserted before. */
-typedef struct Rest {
+typedef struct PendingInserts {
     WriteErrors errors;
     DocList docs;
     const uint32_t *indexes; /* by document, in the whole batch; NULL: it is the whole */
     uint32_t failed_first;   /* index of the first failure */
-} Rest;
+} PendingInserts;
 
 static void on_error(void *arg, uint32_t index, const Error *err) {
-    Rest *rest = arg;
-    uint32_t in_batch = rest->indexes != NULL ? rest->indexes[index] : index;
-    if (in_batch < rest->failed_first)
-        rest->failed_first = in_batch;
-    write_errors_add(&rest->errors, in_batch, err);
+    PendingInserts *pending = arg;
+    uint32_t in_batch = pending->indexes != NULL ? pending->indexes[index] : index;
+    if (in_batch < pending->failed_first)
+        pending->failed_first = in_batch;
+    write_errors_add(&pending->errors, in_batch, err);
 }
 
 /* Leaves out the documents that were inserted before; *ret_is_done tells which. */
 static ErrCode leave_out(CommandCtx *ctx, const Retries *retries, DocList all, bool *ret_is_done,
-                         Rest *rest, Error *err) {
+                         PendingInserts *pending, Error *err) {
     Arena *arena = cmd_arena(ctx);
     Doc *docs = arena_alloc(arena, (all.count + 1) * sizeof(*docs));
     uint32_t *indexes = arena_alloc(arena, (all.count + 1) * sizeof(*indexes));
@@ -54,8 +38,8 @@ static ErrCode leave_out(CommandCtx *ctx, const Retries *retries, DocList all, b
         ids[count] = retries->ids[i];
         indexes[count++] = i;
     }
-    rest->docs = (DocList){docs, count};
-    rest->indexes = indexes;
+    pending->docs = (DocList){docs, count};
+    pending->indexes = indexes;
     retryable_set_statements(ctx->op, ids, /* is_delete= */ false, SESSION_IMAGE_NONE);
     return ERR_OK;
 }
@@ -69,27 +53,27 @@ static ErrCode insert_run(CommandCtx *ctx, void *arg, Error *err) {
     count_op(ctx->service, OP_COUNTER_INSERT, request->documents.count);
     Retries retries;
     TRY(retries_begin(ctx, &request->statements, request->documents.count, &retries, err));
-    Rest rest = {.docs = request->documents, .failed_first = UINT32_MAX};
-    write_errors_init(&rest.errors, ctx, request->documents.count);
-    bool is_ordered = !elem_is_present(request->ordered) || elem_is_truthy(request->ordered);
+    PendingInserts pending = {.docs = request->documents, .failed_first = UINT32_MAX};
+    write_errors_init(&pending.errors, ctx, request->documents.count);
+    bool is_ordered = write_batch_is_ordered(ctx, request->ordered);
     bool *is_done = NULL;
     if (retries.is_on) {
         is_done = arena_zalloc(cmd_arena(ctx), request->documents.count);
-        TRY(leave_out(ctx, &retries, request->documents, is_done, &rest, err));
+        TRY(leave_out(ctx, &retries, request->documents, is_done, &pending, err));
     }
     int64_t inserted = 0;
-    TRY(exec_insert(ctx->op, &ns, rest.docs.docs, rest.docs.count, is_ordered,
-                    request->is_validation_bypassed, on_error, &rest, &inserted, err));
+    TRY(exec_insert(ctx->op, &ns, pending.docs.docs, pending.docs.count, is_ordered,
+                    request->is_validation_bypassed, on_error, &pending, &inserted, err));
     /* An ordered batch ends at its first failure, also for what was done before. */
-    uint32_t end = is_ordered && rest.failed_first < request->documents.count
-                       ? rest.failed_first
+    uint32_t end = is_ordered && pending.failed_first < request->documents.count
+                       ? pending.failed_first
                        : request->documents.count;
     for (uint32_t i = 0; retries.is_on && i < end; i++) {
         if (is_done[i])
             retries_add(&retries, i);
     }
     build_count(ctx->reply, "n", inserted + retries.retried_count);
-    write_errors_build(&rest.errors);
+    write_errors_build(&pending.errors);
     retries_build(&retries);
     return ERR_OK;
 }
@@ -97,10 +81,8 @@ static ErrCode insert_run(CommandCtx *ctx, void *arg, Error *err) {
 const CommandSpec CMD_INSERT = {
     .name = "insert",
     .summary = "Adds documents to a collection.",
-    .flags = CMD_WRITES | CMD_RETRYABLE | CMD_API_V1,
+    .flags = CMD_IN_TXN | CMD_WRITES | CMD_RETRYABLE | CMD_API_V1,
     .op_type = "insert",
-    .fields = INSERT_FIELDS,
-    .field_count = ARRAY_LEN(INSERT_FIELDS),
-    .request_size = sizeof(InsertRequest),
+    .request = &INSERT_REQUEST,
     .run = insert_run,
 };

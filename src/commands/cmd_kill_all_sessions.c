@@ -70,9 +70,7 @@ static const FieldSpec KILL_ALL_SESSIONS_FIELDS[] = {
 const CommandSpec CMD_KILL_ALL_SESSIONS = {
     .name = "killAllSessions",
     .summary = "Ends all sessions, or those of users.",
-    .fields = KILL_ALL_SESSIONS_FIELDS,
-    .field_count = ARRAY_LEN(KILL_ALL_SESSIONS_FIELDS),
-    .request_size = sizeof(KillAllSessionsRequest),
+    .request = REQUEST_OF(KillAllSessionsRequest, KILL_ALL_SESSIONS_FIELDS),
     .run = kill_all_sessions_run,
 };
 
@@ -84,8 +82,6 @@ static const FieldSpec KILL_BY_PATTERN_FIELDS[] = {
 const CommandSpec CMD_KILL_ALL_SESSIONS_BY_PATTERN = {
     .name = "killAllSessionsByPattern",
     .summary = "Ends sessions that fit a pattern.",
-    .fields = KILL_BY_PATTERN_FIELDS,
-    .field_count = ARRAY_LEN(KILL_BY_PATTERN_FIELDS),
-    .request_size = sizeof(KillAllSessionsRequest),
+    .request = REQUEST_OF(KillAllSessionsRequest, KILL_BY_PATTERN_FIELDS),
     .run = kill_all_by_pattern_run,
 };

@@ -1,15 +1,6 @@
 /* cmd_kill_cursors.c - killCursors: closes cursors before their end. */
 #include "commands/query_args.h"
-
-typedef struct KillCursorsRequest {
-    Str coll;
-    Doc cursors;
-} KillCursorsRequest;
-
-static const FieldSpec KILL_CURSORS_FIELDS[] = {
-    {"killCursors", FIELD_COLL, FIELD_REQUIRED, offsetof(KillCursorsRequest, coll)},
-    {"cursors", FIELD_ARRAY, FIELD_REQUIRED, offsetof(KillCursorsRequest, cursors)},
-};
+#include "request/read_requests.h"
 
 static ErrCode kill_cursors_run(CommandCtx *ctx, void *arg, Error *err) {
     KillCursorsRequest *request = arg;
@@ -55,9 +46,8 @@ static ErrCode kill_cursors_run(CommandCtx *ctx, void *arg, Error *err) {
 const CommandSpec CMD_KILL_CURSORS = {
     .name = "killCursors",
     .summary = "Closes cursors.",
-    .flags = CMD_API_V1,
-    .fields = KILL_CURSORS_FIELDS,
-    .field_count = ARRAY_LEN(KILL_CURSORS_FIELDS),
-    .request_size = sizeof(KillCursorsRequest),
+    .is_never_first_in_txn = true,
+    .flags = CMD_IN_TXN | CMD_API_V1,
+    .request = &KILL_CURSORS_REQUEST,
     .run = kill_cursors_run,
 };

@@ -31,8 +31,6 @@ const CommandSpec CMD_KILL_OP = {
     .name = "killOp",
     .summary = "Asks an operation to end.",
     .flags = CMD_ADMIN_ONLY,
-    .fields = KILL_OP_FIELDS,
-    .field_count = ARRAY_LEN(KILL_OP_FIELDS),
-    .request_size = sizeof(KillOpRequest),
+    .request = REQUEST_OF(KillOpRequest, KILL_OP_FIELDS),
     .run = kill_op_run,
 };

@@ -4,14 +4,7 @@
  * The list is made from one catalog version, so it never shows half of a change.
  */
 #include "commands/support.h"
-
-typedef struct ListCollectionsRequest {
-    Elem list_collections;
-    Doc filter;
-    Doc cursor;
-    bool name_only;
-    bool authorized_collections;
-} ListCollectionsRequest;
+#include "request/catalog_requests.h"
 
 typedef struct ListState {
     CommandCtx *ctx;
@@ -96,22 +89,10 @@ static ErrCode list_collections_run(CommandCtx *ctx, void *arg, Error *err) {
     return list_reply_end(&state.reply, &ns, request->cursor, err);
 }
 
-static const FieldSpec LIST_COLLECTIONS_FIELDS[] = {
-    {"listCollections", FIELD_ELEM, FIELD_REQUIRED,
-     offsetof(ListCollectionsRequest, list_collections)},
-    {"filter", FIELD_DOC, FIELD_OPTIONAL, offsetof(ListCollectionsRequest, filter)},
-    {"cursor", FIELD_DOC, FIELD_OPTIONAL, offsetof(ListCollectionsRequest, cursor)},
-    {"nameOnly", FIELD_BOOL, FIELD_OPTIONAL, offsetof(ListCollectionsRequest, name_only)},
-    {"authorizedCollections", FIELD_BOOL, FIELD_OPTIONAL,
-     offsetof(ListCollectionsRequest, authorized_collections)},
-};
-
 const CommandSpec CMD_LIST_COLLECTIONS = {
     .name = "listCollections",
     .summary = "Lists the collections and views of a database.",
     .flags = CMD_API_V1,
-    .fields = LIST_COLLECTIONS_FIELDS,
-    .field_count = ARRAY_LEN(LIST_COLLECTIONS_FIELDS),
-    .request_size = sizeof(ListCollectionsRequest),
+    .request = &LIST_COLLECTIONS_REQUEST,
     .run = list_collections_run,
 };

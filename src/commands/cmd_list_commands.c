@@ -37,8 +37,6 @@ static const FieldSpec LIST_COMMANDS_FIELDS[] = {
 const CommandSpec CMD_LIST_COMMANDS = {
     .name = "listCommands",
     .summary = "Lists all commands.",
-    .fields = LIST_COMMANDS_FIELDS,
-    .field_count = ARRAY_LEN(LIST_COMMANDS_FIELDS),
-    .request_size = sizeof(ListCommandsRequest),
+    .request = REQUEST_OF(ListCommandsRequest, LIST_COMMANDS_FIELDS),
     .run = list_commands_run,
 };

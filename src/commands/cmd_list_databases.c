@@ -1,12 +1,6 @@
 /* cmd_list_databases.c - listDatabases: names and sizes. */
 #include "commands/support.h"
-
-typedef struct ListDatabasesRequest {
-    Elem list_databases;
-    Doc filter;
-    bool name_only;
-    bool authorized_databases;
-} ListDatabasesRequest;
+#include "request/catalog_requests.h"
 
 typedef struct ListState {
     CommandCtx *ctx;
@@ -68,20 +62,10 @@ static ErrCode list_databases_run(CommandCtx *ctx, void *arg, Error *err) {
     return state.rc;
 }
 
-static const FieldSpec LIST_DATABASES_FIELDS[] = {
-    {"listDatabases", FIELD_ELEM, FIELD_REQUIRED, offsetof(ListDatabasesRequest, list_databases)},
-    {"filter", FIELD_DOC, FIELD_OPTIONAL, offsetof(ListDatabasesRequest, filter)},
-    {"nameOnly", FIELD_BOOL, FIELD_OPTIONAL, offsetof(ListDatabasesRequest, name_only)},
-    {"authorizedDatabases", FIELD_BOOL, FIELD_OPTIONAL,
-     offsetof(ListDatabasesRequest, authorized_databases)},
-};
-
 const CommandSpec CMD_LIST_DATABASES = {
     .name = "listDatabases",
     .summary = "Lists the databases.",
     .flags = CMD_ADMIN_ONLY | CMD_API_V1,
-    .fields = LIST_DATABASES_FIELDS,
-    .field_count = ARRAY_LEN(LIST_DATABASES_FIELDS),
-    .request_size = sizeof(ListDatabasesRequest),
+    .request = &LIST_DATABASES_REQUEST,
     .run = list_databases_run,
 };

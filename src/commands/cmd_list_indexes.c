@@ -6,13 +6,7 @@
  */
 #include "commands/query_args.h"
 #include "commands/support.h"
-
-typedef struct ListIndexesRequest {
-    CollRef coll;
-    Doc cursor;
-    bool include_build_uuids;
-    bool include_index_build_info;
-} ListIndexesRequest;
+#include "request/catalog_requests.h"
 
 static void build_option(DocBuilder *b, Elem elem) {
     static const char *const BOOLEANS[] = {"unique",     "sparse",    "hidden",
@@ -85,21 +79,10 @@ static ErrCode list_indexes_run(CommandCtx *ctx, void *arg, Error *err) {
     return list_reply_end(&reply, &ns, request->cursor, err);
 }
 
-static const FieldSpec LIST_INDEXES_FIELDS[] = {
-    {"listIndexes", FIELD_COLL_OR_UUID, FIELD_REQUIRED, offsetof(ListIndexesRequest, coll)},
-    {"cursor", FIELD_DOC, FIELD_OPTIONAL, offsetof(ListIndexesRequest, cursor)},
-    {"includeBuildUUIDs", FIELD_BOOL, FIELD_OPTIONAL,
-     offsetof(ListIndexesRequest, include_build_uuids)},
-    {"includeIndexBuildInfo", FIELD_BOOL, FIELD_OPTIONAL,
-     offsetof(ListIndexesRequest, include_index_build_info)},
-};
-
 const CommandSpec CMD_LIST_INDEXES = {
     .name = "listIndexes",
     .summary = "Lists the indexes of a collection.",
     .flags = CMD_API_V1,
-    .fields = LIST_INDEXES_FIELDS,
-    .field_count = ARRAY_LEN(LIST_INDEXES_FIELDS),
-    .request_size = sizeof(ListIndexesRequest),
+    .request = &LIST_INDEXES_REQUEST,
     .run = list_indexes_run,
 };

@@ -56,7 +56,7 @@ static ErrCode lock_info_run(CommandCtx *ctx, void *request, Error *err) {
     Arena *arena = cmd_arena(ctx);
     Waiters waiters = {.arena = arena,
                        .rows = arena_alloc(arena, sizeof(LockWaiterInfo) * LOCK_WAITERS_MAX)};
-    lock_for_each_waiter(add_waiter, &waiters);
+    lock_for_each_waiter(op_registry_locks(ctx->service->ops), add_waiter, &waiters);
     DocBuilder *b = ctx->reply;
     size_t list = build_open_array(b, "lockInfo");
     uint32_t count = 0;
@@ -80,8 +80,6 @@ const CommandSpec CMD_LOCK_INFO = {
     .name = "lockInfo",
     .summary = "Lists the locks that operations wait for.",
     .flags = CMD_ADMIN_ONLY,
-    .fields = LOCK_INFO_FIELDS,
-    .field_count = ARRAY_LEN(LOCK_INFO_FIELDS),
-    .request_size = sizeof(LockInfoRequest),
+    .request = REQUEST_OF(LockInfoRequest, LOCK_INFO_FIELDS),
     .run = lock_info_run,
 };

@@ -1,7 +1,7 @@
 /* cmd_log_rotate.c - logRotate: starts a new log file. */
 #include "base/log.h"
 #include "commands/core/command.h"
-#include "commands/core/params.h"
+#include "params/params.h"
 
 typedef struct LogRotateRequest {
     Elem log_rotate;
@@ -29,8 +29,6 @@ const CommandSpec CMD_LOG_ROTATE = {
     .name = "logRotate",
     .summary = "Starts a new log file.",
     .flags = CMD_ADMIN_ONLY,
-    .fields = LOG_ROTATE_FIELDS,
-    .field_count = ARRAY_LEN(LOG_ROTATE_FIELDS),
-    .request_size = sizeof(LogRotateRequest),
+    .request = REQUEST_OF(LogRotateRequest, LOG_ROTATE_FIELDS),
     .run = log_rotate_run,
 };

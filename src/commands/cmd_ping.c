@@ -18,8 +18,6 @@ const CommandSpec CMD_PING = {
     .name = "ping",
     .summary = "Answers; for checks of life.",
     .flags = CMD_API_V1,
-    .fields = PING_FIELDS,
-    .field_count = ARRAY_LEN(PING_FIELDS),
-    .request_size = sizeof(PingRequest),
+    .request = REQUEST_OF(PingRequest, PING_FIELDS),
     .run = ping_run,
 };

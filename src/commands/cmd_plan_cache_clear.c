@@ -4,20 +4,7 @@
 #include "commands/query_args.h"
 #include "query/plan/plan_cache.h"
 #include "query/plan/planner.h"
-
-typedef struct PlanCacheClearRequest {
-    Str coll;
-    Doc query;
-    Doc sort;
-    Doc projection;
-} PlanCacheClearRequest;
-
-static const FieldSpec PLAN_CACHE_CLEAR_FIELDS[] = {
-    {"planCacheClear", FIELD_COLL, FIELD_REQUIRED, offsetof(PlanCacheClearRequest, coll)},
-    {"query", FIELD_DOC, FIELD_OPTIONAL, offsetof(PlanCacheClearRequest, query)},
-    {"sort", FIELD_DOC, FIELD_OPTIONAL, offsetof(PlanCacheClearRequest, sort)},
-    {"projection", FIELD_DOC, FIELD_OPTIONAL, offsetof(PlanCacheClearRequest, projection)},
-};
+#include "request/catalog_requests.h"
 
 static ErrCode plan_cache_clear_run(CommandCtx *ctx, void *arg, Error *err) {
     PlanCacheClearRequest *request = arg;
@@ -51,8 +38,6 @@ const CommandSpec CMD_PLAN_CACHE_CLEAR = {
     .name = "planCacheClear",
     .summary = "Forgets which plans were best for the queries of a collection.",
     .flags = CMD_READS,
-    .fields = PLAN_CACHE_CLEAR_FIELDS,
-    .field_count = ARRAY_LEN(PLAN_CACHE_CLEAR_FIELDS),
-    .request_size = sizeof(PlanCacheClearRequest),
+    .request = &PLAN_CACHE_CLEAR_REQUEST,
     .run = plan_cache_clear_run,
 };

@@ -1,10 +1,10 @@
 /* cmd_profile.c - profile: what the profiler keeps, by database; the threshold of slow operations.
  */
-#include "catalog/namespace.h"
+#include "bson/namespace.h"
 #include "commands/core/command.h"
 #include "commands/core/command_service.h"
-#include "commands/core/params.h"
-#include "commands/profiler.h"
+#include "params/params.h"
+#include "profiler/profiler.h"
 
 typedef struct ProfileRequest {
     int64_t level;
@@ -15,7 +15,7 @@ typedef struct ProfileRequest {
 static ErrCode profile_run(CommandCtx *ctx, void *arg, Error *err) {
     const ProfileRequest *request = arg;
     CommandSettings *settings = command_settings(ctx->service);
-    Profiler *profiler = server_setup(ctx->service)->profiler;
+    Profiler *profiler = ctx->service->profiler;
     TRY(db_name_check(ctx->args.db, err));
     if (elem_is_present(request->slow_ms) && !elem_is_number(request->slow_ms))
         return error_set(
@@ -55,8 +55,6 @@ static const FieldSpec PROFILE_FIELDS[] = {
 const CommandSpec CMD_PROFILE = {
     .name = "profile",
     .summary = "Shows and sets what the profiler keeps.",
-    .fields = PROFILE_FIELDS,
-    .field_count = ARRAY_LEN(PROFILE_FIELDS),
-    .request_size = sizeof(ProfileRequest),
+    .request = REQUEST_OF(ProfileRequest, PROFILE_FIELDS),
     .run = profile_run,
 };

@@ -2,12 +2,7 @@
 #include "catalog/own_collections.h"
 #include "commands/support.h"
 #include "ddl/ddl.h"
-
-typedef struct RenameRequest {
-    Str from;
-    Str to;
-    Elem drop_target;
-} RenameRequest;
+#include "request/catalog_requests.h"
 
 static ErrCode rename_run(CommandCtx *ctx, void *arg, Error *err) {
     const RenameRequest *request = arg;
@@ -23,20 +18,10 @@ static ErrCode rename_run(CommandCtx *ctx, void *arg, Error *err) {
     return ddl_rename(ctx->op, &from, &to, elem_is_truthy(request->drop_target), err);
 }
 
-static const FieldSpec RENAME_FIELDS[] = {
-    {"renameCollection", FIELD_STRING, FIELD_REQUIRED, offsetof(RenameRequest, from)},
-    {"to", FIELD_STRING, FIELD_REQUIRED, offsetof(RenameRequest, to)},
-    {"dropTarget", FIELD_ELEM, FIELD_OPTIONAL, offsetof(RenameRequest, drop_target)},
-    {"stayTemp", FIELD_REFUSED, FIELD_OPTIONAL, 0},
-    {"collectionUUID", FIELD_REFUSED, FIELD_OPTIONAL, 0},
-};
-
 const CommandSpec CMD_RENAME_COLLECTION = {
     .name = "renameCollection",
     .summary = "Renames a collection.",
     .flags = CMD_WRITES | CMD_ADMIN_ONLY,
-    .fields = RENAME_FIELDS,
-    .field_count = ARRAY_LEN(RENAME_FIELDS),
-    .request_size = sizeof(RenameRequest),
+    .request = &RENAME_REQUEST,
     .run = rename_run,
 };

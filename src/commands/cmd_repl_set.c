@@ -1,7 +1,7 @@
 /* cmd_repl_set.c - what operators ask of a member of a replica set (REP-1). */
 #include "commands/core/command.h"
 #include "commands/core/command_service.h"
-#include "commands/default_concerns.h"
+#include "default_concerns/default_concerns.h"
 #include "commands/support.h"
 #include "repl/repl.h"
 
@@ -24,7 +24,7 @@ typedef struct ReplSetRequest {
 
 static ErrCode initiate_run(CommandCtx *ctx, void *arg, Error *err) {
     ReplSetRequest *request = arg;
-    if (ctx->service->repl == NULL)
+    if (service_is_standalone(ctx->service))
         return error_set(err, ERR_NO_REPLICATION_ENABLED,
                          "This node was not started with replication enabled.");
     Doc config = elem_type(request->first) == BT_DOC ? elem_doc(request->first) : DOC_NONE;
@@ -108,7 +108,7 @@ typedef struct ConfigView {
     bool is_committed;
 } ConfigView;
 
-static void look_at_config(void *arg, const ReplCore *core) {
+static void inspect_config(void *arg, const ReplCore *core) {
     ConfigView *view = arg;
     const ReplConfig *config = repl_core_config(core);
     view->config = config != NULL ? repl_config_ref(config) : NULL;
@@ -120,7 +120,7 @@ static ErrCode get_config_run(CommandCtx *ctx, void *arg, Error *err) {
     Repl *repl;
     TRY(cmd_repl(ctx, &repl, err));
     ConfigView view;
-    repl_look(repl, look_at_config, &view);
+    repl_inspect(repl, inspect_config, &view);
     if (view.config == NULL)
         return error_set(err, ERR_NOT_YET_INITIALIZED, "no replset config has been received");
     Buffer buf;
@@ -173,9 +173,7 @@ static ErrCode resize_oplog_run(CommandCtx *ctx, void *arg, Error *err) {
         .name = command_name,                                                                      \
         .summary = text,                                                                           \
         .flags = CMD_ADMIN_ONLY | CMD_LOOSE,                                                       \
-        .fields = symbol##_FIELDS,                                                                 \
-        .field_count = ARRAY_LEN(symbol##_FIELDS),                                                 \
-        .request_size = sizeof(ReplSetRequest),                                                    \
+        .request = REQUEST_OF(ReplSetRequest, symbol##_FIELDS),                                    \
         .run = function,                                                                           \
     }
 

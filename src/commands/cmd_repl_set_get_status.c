@@ -108,7 +108,7 @@ static ErrCode get_status_run(CommandCtx *ctx, void *request, Error *err) {
     Repl *repl;
     TRY(cmd_repl(ctx, &repl, err));
     StatusArgs args = {.ctx = ctx, .now = repl_now()};
-    repl_look(repl, look, &args);
+    repl_inspect(repl, look, &args);
     if (!args.is_initialized)
         return error_set(err, ERR_NOT_YET_INITIALIZED, "no replset config has been received");
     Elem initial_sync = doc_get_lit(ctx->body, "initialSync");

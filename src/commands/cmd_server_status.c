@@ -10,18 +10,22 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "change_stream/hub.h"
 #include "commands/core/command.h"
 #include "commands/core/command_service.h"
-#include "commands/core/params.h"
+#include "params/params.h"
 #include "commands/hello_repl.h"
-#include "commands/session_refresh.h"
+#include "session_refresh/session_refresh.h"
 #include "commands/version.h"
 #include "concurrency/lock_manager.h"
 #include "concurrency/tickets.h"
-#include "query/cursor/cursor_table.h"
+#include "cursor/cursor_table.h"
 #include "repl/repl.h"
 #include "storage/engine.h"
+#include "preimages/purger.h"
 #include "ttl/ttl.h"
+#include "session_refresh/txn_expiry.h"
+#include "txn/transaction.h"
 
 typedef struct StatusRequest {
     Elem server_status;
@@ -127,7 +131,8 @@ static void build_locks(StatusCtx *s) {
         {"Mutex", RESOURCE_MUTEX, 0},
     };
     for (size_t i = 0; i < ARRAY_LEN(ROWS); i++) {
-        LockStats stats = lock_stats(ROWS[i].type, ROWS[i].global_id);
+        LockStats stats =
+            lock_stats(op_registry_locks(s->service->ops), ROWS[i].type, ROWS[i].global_id);
         size_t opened = build_open_doc(s->b, ROWS[i].name);
         build_modes(s->b, "acquireCount", stats.acquired);
         build_modes(s->b, "acquireWaitCount", stats.waited);
@@ -180,6 +185,12 @@ static void build_cursor_metrics(StatusCtx *s) {
 static void build_metrics(StatusCtx *s) {
     DocBuilder *b = s->b;
     CommandStats *stats = command_stats(s->service);
+    size_t expired = build_open_doc(b, "abortExpiredTransactions");
+    TxnExpiryStats txns = txn_expiry_stats(s->service->txn_expiry);
+    build_i64(b, "passes", txns.passes);
+    build_i64(b, "successfulKills", txns.kills);
+    build_i64(b, "timedOutKills", 0); /* nobody waits for one */
+    build_close(b, expired);
     size_t commands = build_open_doc(b, "commands");
     command_for_each(s->service->commands, build_command_metric, b);
     build_close(b, commands);
@@ -203,13 +214,26 @@ static void build_metrics(StatusCtx *s) {
     build_i64(b, "total", count_of(&stats->collection_scans));
     build_close(b, scans);
     build_close(b, executor);
-    TtlStats ttl = ttl_monitor_stats(server_setup(s->service)->ttl);
+    TtlStats ttl = ttl_monitor_stats(s->service->ttl);
     size_t expiry = build_open_doc(b, "ttl");
     build_i64(b, "deletedDocuments", ttl.deleted);
     build_i64(b, "invalidTTLIndexSkips", ttl.invalid_skips);
     build_i64(b, "passes", ttl.passes);
     build_i64(b, "subPasses", ttl.sub_passes);
     build_close(b, expiry);
+}
+
+static void build_preimages(StatusCtx *s) {
+    PurgeStats purge = preimage_purger_stats(s->service->preimages);
+    size_t job = build_open_doc(s->b, "purgingJob");
+    build_i64(s->b, "totalPass", purge.passes);
+    build_i64(s->b, "docsDeleted", purge.docs_deleted);
+    build_i64(s->b, "bytesDeleted", purge.bytes_deleted);
+    build_i64(s->b, "scannedCollections", purge.scanned_collections);
+    build_i64(s->b, "scannedInternalCollections", purge.passes); /* one: the collection of images */
+    build_i64(s->b, "maxStartWallTimeMillis", purge.start_wall_ms_max);
+    build_i64(s->b, "timeElapsedMillis", purge.elapsed_ms);
+    build_close(s->b, job);
 }
 
 static void build_in_out(DocBuilder *b, const char *name, const uint64_t bytes[2]) {
@@ -272,10 +296,26 @@ static void build_storage_engine(StatusCtx *s) {
 }
 
 static void build_transactions(StatusCtx *s) {
-    static const char *const ZEROS[] = {"currentActive", "currentInactive", "currentOpen",
-                                        "totalAborted",  "totalCommitted",  "totalStarted"};
-    for (size_t i = 0; i < ARRAY_LEN(ZEROS); i++)
-        build_i64(s->b, ZEROS[i], 0);
+    TxnStats stats = {0};
+    if (s->service->sessions != NULL)
+        stats = txn_stats(s->service->sessions);
+    const struct {
+        const char *name;
+        int64_t value;
+    } ROWS[] = {
+        {"currentActive", stats.active},
+        {"currentInactive", stats.open - stats.active},
+        {"currentOpen", stats.open},
+        {"totalAborted", stats.aborted},
+        {"totalCommitted", stats.committed},
+        {"totalStarted", stats.started},
+        {"totalPrepared", stats.prepared},
+        {"totalPreparedThenCommitted", stats.prepared_committed},
+        {"totalPreparedThenAborted", stats.prepared_aborted},
+        {"currentPrepared", stats.open_prepared},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(ROWS); i++)
+        build_i64(s->b, ROWS[i].name, ROWS[i].value);
 }
 
 static void build_priority(DocBuilder *b, const char *name, const TicketQueueStats *stats) {
@@ -348,7 +388,7 @@ static void build_wired_tiger(StatusCtx *s) {
 
 /* A standalone node keeps no record of sessions: all is zero. */
 static void build_sessions(StatusCtx *s) {
-    session_refresher_build_status(server_setup(s->service)->session_refresher, s->b);
+    session_refresher_build_status(s->service->session_refresher, s->b);
 }
 
 static void build_repl(StatusCtx *s) {
@@ -364,7 +404,7 @@ static void build_election(StatusCtx *s, const ReplElectionMetrics *m, const cha
     build_close(s->b, opened);
 }
 
-static void look_at_elections(void *arg, const ReplCore *core) {
+static void inspect_elections(void *arg, const ReplCore *core) {
     StatusCtx *s = arg;
     const ReplElectionMetrics *m = repl_core_metrics(core);
     build_election(s, m, "stepUpCmd", REPL_ELECTION_STEP_UP);
@@ -387,11 +427,21 @@ static void build_flow_control(StatusCtx *s) {
 }
 
 static void build_elections(StatusCtx *s) {
-    repl_look(s->service->repl, look_at_elections, s);
+    repl_inspect(s->service->repl, inspect_elections, s);
+}
+
+static void build_change_streams(StatusCtx *s) {
+    StreamHubStats stats = stream_hub_stats(s->service->stream_hub);
+    build_i64(s->b, "open", stats.open);
+    build_i64(s->b, "waiting", stats.waiting);
+    build_i64(s->b, "entriesRead", stats.entries_read);
+    build_i64(s->b, "woken", stats.woken);
 }
 
 static const StatusSection SECTIONS[] = {
     {"asserts", true, build_asserts, false},
+    {"changeStreamPreImages", true, build_preimages, true},
+    {"changeStreams", true, build_change_streams, true},
     {"connections", true, build_connections, false},
     {"electionMetrics", true, build_elections, true},
     {"extra_info", true, build_extra_info, false},
@@ -438,7 +488,7 @@ static ErrCode server_status_run(CommandCtx *ctx, void *request, Error *err) {
     bool is_all = elem_is_truthy(doc_get_lit(ctx->body, "all"));
     for (size_t i = 0; i < ARRAY_LEN(SECTIONS); i++) {
         const StatusSection *section = &SECTIONS[i];
-        if (section->needs_repl && ctx->service->repl == NULL)
+        if (section->needs_repl && service_is_standalone(ctx->service))
             continue;
         Elem wish = doc_get(ctx->body, str_from(section->name));
         bool is_shown = elem_is_present(wish) ? elem_is_truthy(wish)
@@ -460,8 +510,6 @@ const CommandSpec CMD_SERVER_STATUS = {
     .name = "serverStatus",
     .summary = "Shows counters of the whole server.",
     .flags = CMD_LOOSE,
-    .fields = SERVER_STATUS_FIELDS,
-    .field_count = ARRAY_LEN(SERVER_STATUS_FIELDS),
-    .request_size = sizeof(StatusRequest),
+    .request = REQUEST_OF(StatusRequest, SERVER_STATUS_FIELDS),
     .run = server_status_run,
 };

@@ -1,16 +1,16 @@
 /* cmd_session_cache_now.c - a round of the record of sessions at once, for tests. */
 #include "commands/core/command.h"
-#include "commands/core/params.h"
-#include "commands/session_refresh.h"
+#include "params/params.h"
+#include "session_refresh/session_refresh.h"
 
 static ErrCode refresh_run(CommandCtx *ctx, void *request, Error *err) {
     (void)request;
-    return session_refresh_now(server_setup(ctx->service)->session_refresher, ctx->op, err);
+    return session_refresh_now(ctx->service->session_refresher, ctx->op, err);
 }
 
 static ErrCode reap_run(CommandCtx *ctx, void *request, Error *err) {
     (void)request;
-    return session_reap_now(server_setup(ctx->service)->session_refresher, ctx->op, err);
+    return session_reap_now(ctx->service->session_refresher, ctx->op, err);
 }
 
 const CommandSpec CMD_REFRESH_LOGICAL_SESSION_CACHE_NOW = {

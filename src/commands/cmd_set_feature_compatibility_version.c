@@ -37,8 +37,6 @@ const CommandSpec CMD_SET_FEATURE_COMPATIBILITY_VERSION = {
     .name = "setFeatureCompatibilityVersion",
     .summary = "Sets the version whose features are used.",
     .flags = CMD_ADMIN_ONLY | CMD_TAKES_WRITE_CONCERN,
-    .fields = SET_FCV_FIELDS,
-    .field_count = ARRAY_LEN(SET_FCV_FIELDS),
-    .request_size = sizeof(SetFcvRequest),
+    .request = REQUEST_OF(SetFcvRequest, SET_FCV_FIELDS),
     .run = set_fcv_run,
 };

@@ -3,7 +3,7 @@
 #include "bson/json.h"
 #include "commands/core/command.h"
 #include "commands/core/command_service.h"
-#include "commands/core/params.h"
+#include "params/params.h"
 #include "commands/support.h"
 
 typedef struct SetParameterRequest {
@@ -83,8 +83,6 @@ const CommandSpec CMD_SET_PARAMETER = {
     .name = "setParameter",
     .summary = "Sets server parameters.",
     .flags = CMD_ADMIN_ONLY | CMD_LOOSE,
-    .fields = SET_PARAMETER_FIELDS,
-    .field_count = ARRAY_LEN(SET_PARAMETER_FIELDS),
-    .request_size = sizeof(SetParameterRequest),
+    .request = REQUEST_OF(SetParameterRequest, SET_PARAMETER_FIELDS),
     .run = set_parameter_run,
 };

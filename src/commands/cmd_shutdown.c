@@ -20,7 +20,7 @@ typedef struct ShutdownRequest {
 /* A primary goes only when another can take over, unless it is told to. */
 static ErrCode hand_over(CommandCtx *ctx, const ShutdownRequest *request, Error *err) {
     Repl *repl = ctx->service->repl;
-    if (repl == NULL || request->force || !repl_is_writable(repl))
+    if (!service_is_member(ctx->service) || request->force || !repl_is_writable(repl))
         return ERR_OK;
     int64_t secs = request->timeout_secs > 0 ? request->timeout_secs : TIMEOUT_SECS_DEFAULT;
     return repl_step_down(repl, ctx->op, STEP_DOWN_SECS, secs, /* is_force= */ false, err);
@@ -45,8 +45,6 @@ const CommandSpec CMD_SHUTDOWN = {
     .name = "shutdown",
     .summary = "Stops the server.",
     .flags = CMD_ADMIN_ONLY,
-    .fields = SHUTDOWN_FIELDS,
-    .field_count = ARRAY_LEN(SHUTDOWN_FIELDS),
-    .request_size = sizeof(ShutdownRequest),
+    .request = REQUEST_OF(ShutdownRequest, SHUTDOWN_FIELDS),
     .run = shutdown_run,
 };

@@ -1,7 +1,7 @@
 /* cmd_start_session.c - startSession: a new session id. */
 #include "bson/uuid.h"
 #include "commands/core/command.h"
-#include "commands/core/params.h"
+#include "params/params.h"
 #include "commands/sessions.h"
 
 typedef struct StartSessionRequest {
@@ -27,8 +27,6 @@ static const FieldSpec START_SESSION_FIELDS[] = {
 const CommandSpec CMD_START_SESSION = {
     .name = "startSession",
     .summary = "Makes a session id.",
-    .fields = START_SESSION_FIELDS,
-    .field_count = ARRAY_LEN(START_SESSION_FIELDS),
-    .request_size = sizeof(StartSessionRequest),
+    .request = REQUEST_OF(StartSessionRequest, START_SESSION_FIELDS),
     .run = start_session_run,
 };

@@ -58,8 +58,6 @@ const CommandSpec CMD_TOP = {
     .name = "top",
     .summary = "Time and number of operations per collection.",
     .flags = CMD_ADMIN_ONLY,
-    .fields = TOP_FIELDS,
-    .field_count = ARRAY_LEN(TOP_FIELDS),
-    .request_size = sizeof(TopRequest),
+    .request = REQUEST_OF(TopRequest, TOP_FIELDS),
     .run = top_run,
 };

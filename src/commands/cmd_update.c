@@ -1,70 +1,11 @@
 /* cmd_update.c - update: changes documents, one or many per statement. */
+#include "commands/core/statement_notes.h"
 #include "commands/query_args.h"
 #include "commands/sessions.h"
 #include "commands/write_reply.h"
 #include "query/write/modify.h"
+#include "request/write_requests.h"
 #include "txn/retryable.h"
-
-typedef struct UpdateRequest {
-    Str coll;
-    DocList updates;
-    Elem ordered;
-    Doc let;
-    bool is_validation_bypassed;
-    StatementArgs statements;
-} UpdateRequest;
-
-static const FieldSpec UPDATE_FIELDS[] = {
-    {"update", FIELD_COLL, FIELD_REQUIRED, offsetof(UpdateRequest, coll)},
-    {"updates", FIELD_DOCS, FIELD_REQUIRED, offsetof(UpdateRequest, updates)},
-    {"ordered", FIELD_ELEM, FIELD_OPTIONAL, offsetof(UpdateRequest, ordered)},
-    {"let", FIELD_DOC, FIELD_OPTIONAL, offsetof(UpdateRequest, let)},
-    {"bypassDocumentValidation", FIELD_BOOL, FIELD_OPTIONAL,
-     offsetof(UpdateRequest, is_validation_bypassed)},
-    STATEMENT_FIELDS_OF(UpdateRequest, statements),
-};
-
-typedef struct UpdateStatement {
-    Doc q;
-    Elem u;
-    Doc c;
-    bool is_multi;
-    bool is_upsert;
-    Doc array_filters;
-    Elem hint;
-    Elem collation;
-    bool has_collation;
-    const Collator *collator;
-} UpdateStatement;
-
-static const FieldSpec STATEMENT_FIELDS[] = {
-    {"q", FIELD_DOC, FIELD_REQUIRED, offsetof(UpdateStatement, q)},
-    {"u", FIELD_ELEM, FIELD_REQUIRED, offsetof(UpdateStatement, u)},
-    {"c", FIELD_DOC, FIELD_OPTIONAL, offsetof(UpdateStatement, c)},
-    {"multi", FIELD_BOOL, FIELD_OPTIONAL, offsetof(UpdateStatement, is_multi)},
-    {"upsert", FIELD_BOOL, FIELD_OPTIONAL, offsetof(UpdateStatement, is_upsert)},
-    {"arrayFilters", FIELD_ARRAY, FIELD_OPTIONAL, offsetof(UpdateStatement, array_filters)},
-    {"hint", FIELD_ELEM, FIELD_OPTIONAL, offsetof(UpdateStatement, hint)},
-    {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(UpdateStatement, collation)},
-};
-
-/* All statements are parsed before the first one runs: a malformed command changes nothing. */
-static ErrCode parse_statements(CommandCtx *ctx, const UpdateRequest *request,
-                                UpdateStatement *statements, Error *err) {
-    for (uint32_t i = 0; i < request->updates.count; i++) {
-        UpdateStatement *statement = &statements[i];
-        TRY(fields_parse(STATEMENT_FIELDS, ARRAY_LEN(STATEMENT_FIELDS), "update.updates",
-                         request->updates.docs[i], cmd_arena(ctx), statement, err));
-        TRY(request_collation(statement->collation, &statement->has_collation, &statement->collator,
-                              err));
-        if (elem_type(statement->u) != BT_DOC && elem_type(statement->u) != BT_ARRAY)
-            return error_set(err, ERR_FAILED_TO_PARSE,
-                             "Update argument must be either an object or an array");
-        if (doc_is_present(statement->c))
-            return error_set(err, ERR_NOT_IMPLEMENTED, "'update.updates.c' is not supported yet");
-    }
-    return ERR_OK;
-}
 
 static ErrCode run_statement(CommandCtx *ctx, const Ns *ns, const UpdateRequest *request,
                              const UpdateStatement *statement, const size_t *upsert_told_bytes_max,
@@ -131,25 +72,26 @@ static ErrCode update_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(write_ns_check(ctx, &ns, err));
     UpdateStatement *statements =
         ARENA_ARRAY(cmd_arena(ctx), UpdateStatement, request->updates.count);
-    TRY(parse_statements(ctx, request, statements, err));
+    TRY(update_statements_parse(&request->updates, cmd_arena(ctx), statements, err));
     Retries retries;
     TRY(retries_begin(ctx, &request->statements, request->updates.count, &retries, err));
     count_op(ctx->service, OP_COUNTER_UPDATE, request->updates.count);
-    bool is_ordered = !elem_is_present(request->ordered) || elem_is_truthy(request->ordered);
+    bool is_ordered = write_batch_is_ordered(ctx, request->ordered);
     WriteErrors errors;
     write_errors_init(&errors, ctx, request->updates.count);
     DocBuilder upserted = doc_builder_in_arena(cmd_arena(ctx));
     uint32_t upserted_count = 0;
     int64_t n = 0, modified = 0;
-    ctx->op->is_validation_bypassed = request->is_validation_bypassed;
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(ctx->op);
+    ctx->op->mode.is_validation_bypassed = request->is_validation_bypassed;
     for (uint32_t i = 0; i < request->updates.count; i++) {
         ModifyOutcome outcome = {0};
+        statement_begin(ctx);
         ErrCode rc = run_once(ctx, &ns, request, &statements[i], &retries, i, &errors.bytes_left,
                               &outcome, err);
-        if (rc != ERR_OK && write_error_is_fatal(rc)) {
-            ctx->op->is_validation_bypassed = false;
+        statement_end(ctx, request->updates.docs[i], rc, err);
+        if (rc != ERR_OK && write_error_is_fatal(rc))
             return rc;
-        }
         n += outcome.matched + outcome.is_upserted;
         modified += outcome.modified;
         if (rc == ERR_OK && outcome.is_upserted)
@@ -169,7 +111,6 @@ static ErrCode update_run(CommandCtx *ctx, void *arg, Error *err) {
             build_close(&upserted, row);
         }
     }
-    ctx->op->is_validation_bypassed = false;
     build_count(ctx->reply, "n", n);
     Doc upserted_rows = doc_builder_end(&upserted);
     if (upserted_count > 0)
@@ -183,10 +124,8 @@ static ErrCode update_run(CommandCtx *ctx, void *arg, Error *err) {
 const CommandSpec CMD_UPDATE = {
     .name = "update",
     .summary = "Changes documents of a collection.",
-    .flags = CMD_WRITES | CMD_RETRYABLE | CMD_API_V1,
+    .flags = CMD_IN_TXN | CMD_WRITES | CMD_RETRYABLE | CMD_API_V1,
     .op_type = "update",
-    .fields = UPDATE_FIELDS,
-    .field_count = ARRAY_LEN(UPDATE_FIELDS),
-    .request_size = sizeof(UpdateRequest),
+    .request = &UPDATE_REQUEST,
     .run = update_run,
 };

@@ -19,8 +19,6 @@ const CommandSpec CMD_USERS_INFO = {
     .name = "usersInfo",
     .summary = "Lists users.",
     .flags = CMD_LOOSE,
-    .fields = USERS_INFO_FIELDS,
-    .field_count = ARRAY_LEN(USERS_INFO_FIELDS),
-    .request_size = sizeof(UsersInfoRequest),
+    .request = REQUEST_OF(UsersInfoRequest, USERS_INFO_FIELDS),
     .run = users_info_run,
 };

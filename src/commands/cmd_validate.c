@@ -4,35 +4,13 @@
 #include "commands/query_args.h"
 #include "ddl/ddl.h"
 #include "index/validate.h"
-
-typedef struct ValidateRequest {
-    Str coll;
-    bool is_full;
-    bool is_background;
-    bool is_repair;
-    bool is_conformance;
-    bool is_fast_count_enforced;
-    bool is_metadata_only;
-} ValidateRequest;
-
-static const FieldSpec VALIDATE_FIELDS[] = {
-    {"validate", FIELD_COLL, FIELD_REQUIRED, offsetof(ValidateRequest, coll)},
-    {"full", FIELD_BOOL, FIELD_OPTIONAL, offsetof(ValidateRequest, is_full)},
-    {"background", FIELD_BOOL, FIELD_OPTIONAL, offsetof(ValidateRequest, is_background)},
-    {"repair", FIELD_BOOL, FIELD_OPTIONAL, offsetof(ValidateRequest, is_repair)},
-    {"checkBSONConformance", FIELD_BOOL, FIELD_OPTIONAL, offsetof(ValidateRequest, is_conformance)},
-    {"enforceFastCount", FIELD_BOOL, FIELD_OPTIONAL,
-     offsetof(ValidateRequest, is_fast_count_enforced)},
-    {"metadata", FIELD_BOOL, FIELD_OPTIONAL, offsetof(ValidateRequest, is_metadata_only)},
-    {"logDiagnostics", FIELD_REFUSED, FIELD_OPTIONAL, 0},
-};
+#include "request/catalog_requests.h"
 
 /* The lock of a writer, to keep writers out: a secondary may take it, too. */
-static ErrCode lock_to_look(OpCtx *op, const Ns *ns, CollAccess *ret_access, Error *err) {
-    op->is_unreplicated = true;
-    ErrCode rc = access_write(op, ns, LOCK_X, ret_access, err);
-    op->is_unreplicated = false;
-    return rc;
+static ErrCode lock_for_validation(OpCtx *op, const Ns *ns, CollAccess *ret_access, Error *err) {
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.is_unreplicated = true;
+    return access_write(op, ns, LOCK_X, ret_access, err);
 }
 
 static ErrCode validate_run(CommandCtx *ctx, void *arg, Error *err) {
@@ -51,7 +29,7 @@ static ErrCode validate_run(CommandCtx *ctx, void *arg, Error *err) {
         return error_set(err, ERR_INVALID_OPTIONS,
                          "Running the validate command with { metadata: true } is not supported "
                          "with any other options");
-    if (request->is_repair && ctx->service->repl != NULL)
+    if (request->is_repair && service_is_member(ctx->service))
         return error_set(err, ERR_ILLEGAL_OPERATION,
                          "Running the validate command with { repair: true } can only be done in "
                          "standalone mode");
@@ -62,7 +40,7 @@ static ErrCode validate_run(CommandCtx *ctx, void *arg, Error *err) {
     if (request->is_background)
         TRY(access_read(ctx->op, &ns, &access, err));
     else
-        TRY(lock_to_look(ctx->op, &ns, &access, err));
+        TRY(lock_for_validation(ctx->op, &ns, &access, err));
     if (access.view != NULL)
         return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW, "Cannot validate a view");
     if (access.coll == NULL)
@@ -83,8 +61,6 @@ const CommandSpec CMD_VALIDATE = {
     .name = "validate",
     .summary = "Checks a collection and its indexes.",
     .flags = CMD_READS,
-    .fields = VALIDATE_FIELDS,
-    .field_count = ARRAY_LEN(VALIDATE_FIELDS),
-    .request_size = sizeof(ValidateRequest),
+    .request = &VALIDATE_REQUEST,
     .run = validate_run,
 };

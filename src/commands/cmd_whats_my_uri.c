@@ -18,8 +18,6 @@ static const FieldSpec WHATS_MY_URI_FIELDS[] = {
 const CommandSpec CMD_WHATS_MY_URI = {
     .name = "whatsmyuri",
     .summary = "Tells the address this connection comes from.",
-    .fields = WHATS_MY_URI_FIELDS,
-    .field_count = ARRAY_LEN(WHATS_MY_URI_FIELDS),
-    .request_size = sizeof(WhatsMyUriRequest),
+    .request = REQUEST_OF(WhatsMyUriRequest, WHATS_MY_URI_FIELDS),
     .run = whats_my_uri_run,
 };

@@ -3,9 +3,12 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "commands/core/params.h"
-#include "commands/default_concerns.h"
+#include "base/failpoint.h"
+#include "params/params.h"
+#include "default_concerns/default_concerns.h"
+#include "commands/node_commands.h"
 #include "commands/sessions.h"
+#include "commands/shard_requests.h"
 #include "repl/repl.h"
 #include "storage/engine.h"
 #include "storage/recovery_unit.h"
@@ -17,24 +20,27 @@ static ErrCode wait_read_concern(CommandCtx *ctx, Repl *repl, Error *err);
 
 ErrCode concerns_before_run(CommandCtx *ctx, Error *err) {
     Repl *repl = ctx->service->repl;
-    if (repl == NULL)
+    if (service_is_standalone(ctx->service))
         return sessions_before_run(ctx, err);
     TRY(take_cluster_time(ctx, repl, err));
     TRY(check_state(ctx, repl, err));
-    if ((ctx->spec->flags & CMD_WRITES) != 0)
+    if ((ctx->spec->flags & CMD_WRITES) != 0 && !ctx->is_txn)
         TRY(flow_control_acquire(repl_flow_control(repl), ctx->op, err));
     choose_read_concern(ctx);
     TRY(wait_read_concern(ctx, repl, err));
+    TRY(shard_request_begin(ctx, err));
     return sessions_before_run(ctx, err);
 }
 
 ErrCode concerns_after_run(CommandCtx *ctx, ErrCode rc, Error *err) {
     Repl *repl = ctx->service->repl;
-    if (repl == NULL)
+    if (service_is_standalone(ctx->service))
         return rc;
     rc = sessions_after_run(ctx, rc, err);
     if (ru_read_source(ctx->op->ru) != READ_LATEST)
         ru_set_read_source(ctx->op->ru, READ_LATEST, 0);
+    ru_set_prepare_conflict(ctx->op->ru, PREPARE_WAIT);
+    shard_request_end(ctx);
     if (rc == ERR_OK && ctx->read_concern.level == READ_CONCERN_LINEARIZABLE)
         return repl_wait_linearizable(repl, ctx->op, ctx->op->deadline_us, err);
     return rc;
@@ -54,7 +60,7 @@ static ErrCode check_state(CommandCtx *ctx, Repl *repl, Error *err) {
     uint32_t flags = ctx->spec->flags;
     if (str_is(ctx->args.db, "local") || repl_is_writable(repl))
         return ERR_OK;
-    if ((flags & CMD_WRITES) != 0)
+    if ((flags & (CMD_WRITES | CMD_ENDS_TXN)) != 0 || ctx->is_txn)
         return error_set(err, ERR_NOT_WRITABLE_PRIMARY, "not primary");
     if ((flags & CMD_READS) == 0)
         return ERR_OK;
@@ -138,6 +144,7 @@ static ErrCode take_cluster_time(CommandCtx *ctx, Repl *repl, Error *err) {
 void concerns_finish_reply(CommandCtx *ctx) {
     Repl *repl = ctx->service->repl;
     Oplog *oplog = repl_oplog(repl);
+    shard_request_finish_reply(ctx);
     if (ctx->has_oplog_reader) {
         repl_build_metadata(repl, ctx->reply);
         ctx->client->told_commit = repl_build_oplog_metadata(repl, ctx->reply);
@@ -165,40 +172,69 @@ static void choose_read_concern(CommandCtx *ctx) {
         ctx->read_concern.level = READ_CONCERN_MAJORITY;
 }
 
-static ErrCode wait_read_concern(CommandCtx *ctx, Repl *repl, Error *err) {
+/* A read that promises no order sees what was before a prepared transaction; others wait for its
+ * end. */
+static void choose_prepare_conflict(CommandCtx *ctx, const ReadConcern *concern) {
+    bool is_ordered = concern->level == READ_CONCERN_SNAPSHOT ||
+                      concern->level == READ_CONCERN_LINEARIZABLE || concern->after_cluster_ts != 0;
+    bool is_read = (ctx->spec->flags & (CMD_READS | CMD_WRITES)) == CMD_READS;
+    ru_set_prepare_conflict(ctx->op->ru, is_read && !is_ordered ? PREPARE_IGNORE : PREPARE_WAIT);
+}
+
+/* Reads of the operation begin where the concern says, as long as it has waited for that. */
+static void set_read_source(CommandCtx *ctx, const ReadConcern *concern) {
+    choose_prepare_conflict(ctx, concern);
+    if (concern->level == READ_CONCERN_MAJORITY && !str_is(ctx->args.db, "local"))
+        ru_set_read_source(ctx->op->ru, READ_MAJORITY, 0);
+    else if (concern->level == READ_CONCERN_SNAPSHOT)
+        ru_set_read_source(ctx->op->ru, READ_PROVIDED, concern->at_cluster_ts);
+}
+
+/* A transaction reads what may still be rolled back; its commit waits for all of it. */
+static ErrCode wait_to_begin_txn(CommandCtx *ctx, Repl *repl, Error *err) {
     const ReadConcern *concern = &ctx->read_concern;
-    RecoveryUnit *ru = ctx->op->ru;
+    uint64_t at_ts = concern->at_cluster_ts;
+    if (at_ts > oplog_cluster_time(repl_oplog(repl)))
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "readConcern atClusterTime value must not be greater than the current "
+                         "clusterTime");
+    uint64_t ts = at_ts != 0 ? at_ts : concern->after_cluster_ts;
+    return ts != 0 ? repl_wait_applied(repl, ctx->op, ts, err) : ERR_OK;
+}
+
+static ErrCode wait_read_concern(CommandCtx *ctx, Repl *repl, Error *err) {
+    ReadConcern *concern = &ctx->read_concern;
+    if (ctx->is_txn)
+        return wait_to_begin_txn(ctx, repl, err);
     if (concern->after_cluster_ts != 0)
         TRY(repl_wait_applied(repl, ctx->op, concern->after_cluster_ts, err));
-    switch (concern->level) {
-    case READ_CONCERN_LOCAL:
-    case READ_CONCERN_AVAILABLE:
-    case READ_CONCERN_LINEARIZABLE:
-        return ERR_OK;
-    case READ_CONCERN_MAJORITY:
+    if (concern->level == READ_CONCERN_MAJORITY) {
         TRY(repl_wait_committed(repl, ctx->op, concern->after_cluster_ts, err));
-        if (!str_is(ctx->args.db, "local"))
-            ru_set_read_source(ru, READ_MAJORITY, 0);
-        return ERR_OK;
-    case READ_CONCERN_SNAPSHOT: {
+    } else if (concern->level == READ_CONCERN_SNAPSHOT) {
         uint64_t ts = concern->at_cluster_ts;
         if (ts > oplog_cluster_time(repl_oplog(repl)))
             return error_set(err, ERR_INVALID_OPTIONS,
                              "readConcern atClusterTime value must not be greater than the current "
                              "clusterTime");
+        if (ts != 0) /* perhaps a router's choice, by the times of other shards */
+            TRY(repl_wait_applied(repl, ctx->op, ts, err));
         TRY(repl_wait_committed(repl, ctx->op, ts != 0 ? ts : concern->after_cluster_ts, err));
+        /* Chosen once: later batches of a cursor read at the same time. */
         if (ts == 0)
-            ts = storage_majority_ts(ctx->service->storage);
-        ru_set_read_source(ru, READ_PROVIDED, ts);
-        return ERR_OK;
+            concern->at_cluster_ts = storage_majority_ts(ctx->service->storage);
     }
-    }
+    set_read_source(ctx, concern);
     return ERR_OK;
+}
+
+void concerns_resume_read(CommandCtx *ctx, const ReadConcern *concern) {
+    if (service_is_member(ctx->service))
+        set_read_source(ctx, concern);
 }
 
 ErrCode concerns_wait_write(CommandCtx *ctx, const WriteConcern *concern, Error *err) {
     Repl *repl = ctx->service->repl;
-    if (repl == NULL)
+    if (service_is_standalone(ctx->service))
         return storage_wait_durable(ctx->service->storage, ctx->op, err);
     ReplWriteConcern wanted = {.kind = REPL_W_NUMBER, .number = (int32_t)concern->w};
     bool is_journaled = concern->is_journaled;
@@ -225,6 +261,10 @@ ErrCode concerns_wait_write(CommandCtx *ctx, const WriteConcern *concern, Error 
     is_journaled |=
         wanted.kind == REPL_W_MAJORITY && !concern->is_j_given && repl_is_majority_journaled(repl);
     int64_t deadline_us = wtimeout_ms > 0 ? clock_deadline_ms(wtimeout_ms) : INT64_MAX;
-    return repl_wait_write_concern(repl, ctx->op, &wanted, is_journaled, ctx->op->last_optime,
-                                   deadline_us, err);
+    TRY(repl_wait_write_concern(repl, ctx->op, &wanted, is_journaled, ctx->op->last_optime,
+                                deadline_us, err));
+    if (UNLIKELY(ctx->is_txn))
+        failpoint_hit(ctx->spec == &CMD_PREPARE_TRANSACTION ? FP_TXN_PREPARED_MAJORITY
+                                                            : FP_TXN_ACK_SENT);
+    return ERR_OK;
 }

@@ -4,10 +4,13 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "commands/core/params.h"
+#include "params/params.h"
 #include "concurrency/lock_manager.h"
+#include "cursor/cursor_table.h"
+#include "repl/repl.h"
 #include "transport/server.h"
 #include "txn/session_id.h"
+#include "txn/transaction.h"
 
 enum {
     CURRENT_OP_COMMAND_BYTES_MAX = 64 * 1024,
@@ -28,6 +31,7 @@ typedef struct Rows {
     size_t busy_count;
     size_t busy_capacity;
     char now_text[CLOCK_ISO8601_SIZE];
+    DocBuilder task_row; /* the one that is open */
 } Rows;
 
 static void rows_done(Rows *rows) {
@@ -37,6 +41,9 @@ static void rows_done(Rows *rows) {
 }
 
 static void add_operation(void *arg, OpCtx *op);
+static void add_tasks(Rows *rows);
+static void add_parked(void *arg, const ClientCursor *cursor);
+static void add_transaction(void *arg, const TxnInfo *info);
 static void add_connection(void *arg, const Connection *conn);
 static void build_operation(DocBuilder *b, const Rows *rows, const OpCtx *op);
 
@@ -47,6 +54,11 @@ ErrCode current_op_for_each(ServiceCtx *service, const CurrentOpQuery *query,
     buffer_init(&rows.bytes, BUFFER_UNBOUNDED); /* CURRENT_OP_BYTES_MAX and one row */
     clock_format_iso8601(clock_wall_ms(), rows.now_text);
     op_registry_for_each(service->ops, add_operation, &rows);
+    if (service_is_member(service) && !query->is_own_only)
+        add_tasks(&rows);
+    cursor_table_for_each(service->cursors, add_parked, &rows);
+    if (query->has_idle_sessions && service_is_member(service) && !query->is_own_only)
+        txn_for_each(service->sessions, add_transaction, &rows);
     if (query->has_idle_connections && service->transport != NULL)
         transport_for_each_connection(service->transport, add_connection, &rows);
     if (rows.bytes.size > CURRENT_OP_BYTES_MAX)
@@ -62,12 +74,16 @@ static bool is_full(const Rows *rows) {
     return rows->count == CURRENT_OP_ROWS_MAX || rows->bytes.size > CURRENT_OP_BYTES_MAX;
 }
 
-static void begin_row(Rows *rows, DocBuilder *b) {
+static void begin_row_of(Rows *rows, const char *type, DocBuilder *b) {
     ARRAY_RESERVE(rows->starts, rows->count, rows->capacity);
     rows->starts[rows->count++] = rows->bytes.size;
     doc_builder_init(b, &rows->bytes);
-    build_cstr(b, "type", "op");
+    build_cstr(b, "type", type);
     build_cstr(b, "host", server_setup(rows->service)->host);
+}
+
+static void begin_row(Rows *rows, DocBuilder *b) {
+    begin_row_of(rows, "op", b);
 }
 
 static void add_operation(void *arg, OpCtx *op) {
@@ -84,6 +100,39 @@ static void add_operation(void *arg, OpCtx *op) {
     DocBuilder b;
     begin_row(rows, &b);
     build_operation(&b, rows, op);
+    doc_builder_end(&b);
+}
+
+/* One that runs a statement is a row of that. */
+static void add_transaction(void *arg, const TxnInfo *info) {
+    Rows *rows = arg;
+    if (info->is_active || is_full(rows))
+        return;
+    DocBuilder b;
+    begin_row_of(rows, "idleSession", &b);
+    build_cstr(&b, "desc",
+               info->is_prepared ? "inactive prepared transaction" : "inactive transaction");
+    build_session_id(&b, "lsid", &info->id);
+    build_bool(&b, "active", false);
+    build_cstr(&b, "currentOpTime", rows->now_text);
+    size_t transaction = build_open_doc(&b, "transaction");
+    size_t parameters = build_open_doc(&b, "parameters");
+    build_i64(&b, "txnNumber", info->number);
+    build_bool(&b, "autocommit", false);
+    build_close(&b, parameters);
+    if (info->read_ts != 0)
+        build_timestamp(&b, "readTimestamp", info->read_ts);
+    char start[CLOCK_ISO8601_SIZE];
+    clock_format_iso8601(info->start_wall_ms, start);
+    build_cstr(&b, "startWallClockTime", start);
+    int64_t now_us = clock_mono_us();
+    build_i64(&b, "timeOpenMicros", now_us - info->start_us);
+    if (!info->is_prepared) {
+        char expiry[CLOCK_ISO8601_SIZE];
+        clock_format_iso8601(clock_wall_ms() + (info->expires_us - now_us) / 1000, expiry);
+        build_cstr(&b, "expiryTime", expiry);
+    }
+    build_close(&b, transaction);
     doc_builder_end(&b);
 }
 
@@ -107,6 +156,68 @@ static void add_connection(void *arg, const Connection *conn) {
     build_bool(&b, "active", false);
     build_cstr(&b, "currentOpTime", rows->now_text);
     doc_builder_end(&b);
+}
+
+/* A getMore that waits for a change stream has no operation while it waits, but a client that
+ * waits for it. */
+static void add_parked(void *arg, const ClientCursor *cursor) {
+    Rows *rows = arg;
+    if (cursor->parked_on == 0 || is_full(rows))
+        return;
+    int64_t connection_id = (int64_t)cursor->parked_on;
+    if (rows->query->is_own_only && connection_id != rows->query->connection_id)
+        return;
+    ARRAY_RESERVE(rows->busy_connections, rows->busy_count, rows->busy_capacity);
+    rows->busy_connections[rows->busy_count++] = connection_id;
+    char desc[32];
+    snprintf(desc, sizeof(desc), "conn%lld", (long long)connection_id);
+    DocBuilder b;
+    begin_row(rows, &b);
+    build_cstr(&b, "desc", desc);
+    build_count(&b, "connectionId", connection_id);
+    build_bool(&b, "active", true);
+    build_cstr(&b, "currentOpTime", rows->now_text);
+    int64_t waiting_us = clock_mono_us() - cursor->last_used_us;
+    build_count(&b, "secs_running", waiting_us / 1000000);
+    build_i64(&b, "microsecs_running", waiting_us);
+    build_cstr(&b, "op", "getmore");
+    build_str(&b, "ns", ns_str(&cursor->ns));
+    size_t command = build_open_doc(&b, "command");
+    build_i64(&b, "getMore", cursor->id);
+    build_str(&b, "collection", ns_coll(&cursor->ns));
+    build_close(&b, command);
+    size_t shown = build_open_doc(&b, "cursor");
+    build_i64(&b, "cursorId", cursor->id);
+    build_date(&b, "createdDate", cursor->created_wall_ms);
+    build_i64(&b, "nDocsReturned", cursor->returned_count);
+    build_i64(&b, "nBatchesReturned", cursor->batch_count);
+    build_bool(&b, "noCursorTimeout", cursor->has_no_timeout);
+    build_bool(&b, "tailable", cursor->is_tailable);
+    build_bool(&b, "awaitData", cursor->is_await_data);
+    if (doc_size((Doc){cursor->command}) <= CURRENT_OP_COMMAND_BYTES_MAX)
+        build_doc(&b, "originatingCommand", (Doc){cursor->command});
+    build_close(&b, shown);
+    doc_builder_end(&b);
+}
+
+static DocBuilder *open_task(void *arg) {
+    Rows *rows = arg;
+    if (is_full(rows))
+        return NULL;
+    begin_row(rows, &rows->task_row);
+    build_cstr(&rows->task_row, "currentOpTime", rows->now_text);
+    return &rows->task_row;
+}
+
+static void close_task(void *arg) {
+    Rows *rows = arg;
+    doc_builder_end(&rows->task_row);
+}
+
+/* Tasks of the primary: rows of their own, since most of the time they wait and have no thread. */
+static void add_tasks(Rows *rows) {
+    const TaskRows sink = {rows, open_task, close_task};
+    task_services_build_rows(repl_tasks(rows->service->repl), &sink);
 }
 
 static void build_operation(DocBuilder *b, const Rows *rows, const OpCtx *op) {

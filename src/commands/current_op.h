@@ -10,7 +10,8 @@
 
 typedef struct CurrentOpQuery {
     bool has_idle_connections;
-    bool is_own_only; /* those of `connection_id` */
+    bool has_idle_sessions; /* transactions between two statements */
+    bool is_own_only;       /* those of `connection_id` */
     int64_t connection_id;
 } CurrentOpQuery;
 

@@ -82,6 +82,9 @@ ErrCode fail_point_configure(Str name, Elem mode, Doc data, FailpointCounts *ret
         Elem thread = doc_get_lit(data, "thread");
         if (elem_type(thread) == BT_STRING)
             snprintf(config.thread, sizeof(config.thread), "%s", elem_str(thread).data);
+        Elem at = doc_get_lit(data, "at");
+        if (elem_type(at) == BT_STRING)
+            snprintf(config.at, sizeof(config.at), "%s", elem_str(at).data);
         config.data = doc_copy_heap(data);
     }
     LOG_WARN(LOG_COMMAND, 23829, "Set failpoint", LOG_STR("failPointName", failpoint_name(id)),

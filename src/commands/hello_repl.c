@@ -82,5 +82,5 @@ static void look(void *arg, const ReplCore *core) {
 
 void hello_repl_build(ServiceCtx *service, DocBuilder *b, const char *primary_field) {
     HelloArgs args = {b, primary_field, repl_is_writable(service->repl)};
-    repl_look(service->repl, look, &args);
+    repl_inspect(service->repl, look, &args);
 }

@@ -9,5 +9,8 @@
 #define COMMAND(symbol) extern const CommandSpec symbol;
 #include "commands/command_list.def"
 #undef COMMAND
+#define REFUSED_COMMAND(symbol, name, reason) extern const CommandSpec symbol;
+#include "commands/refused_commands.def"
+#undef REFUSED_COMMAND
 
 extern const CommandTable NODE_COMMANDS;

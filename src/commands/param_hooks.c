@@ -7,6 +7,7 @@
 #include "commands/core/command_service.h"
 #include "commands/version.h"
 #include "index/build/coordinator.h"
+#include "preimages/purger.h"
 #include "repl/repl.h"
 #include "storage/engine.h"
 #include "ttl/ttl.h"
@@ -65,13 +66,18 @@ static void apply_index_builds(ServiceCtx *service, ParamId id) {
 
 static void apply_key_rotation(ServiceCtx *service, ParamId id) {
     (void)id;
-    if (service->repl != NULL)
+    if (service_is_member(service))
         time_keys_kick(repl_time_keys(service->repl));
 }
 
 static void apply_ttl(ServiceCtx *service, ParamId id) {
     (void)id;
-    ttl_monitor_wake(server_setup(service)->ttl);
+    ttl_monitor_wake(service->ttl);
+}
+
+static void apply_preimage_purge(ServiceCtx *service, ParamId id) {
+    (void)id;
+    preimage_purger_wake(service->preimages);
 }
 
 static void build_fcv(ServiceCtx *service, const char *name, DocBuilder *b) {
@@ -157,6 +163,7 @@ const ParamHooks PARAM_HOOKS[PARAM_COUNT] = {
                                        .set_doc = set_component_verbosity},
     [PARAM_LOG_LEVEL] = {.apply = apply_log_level},
     [PARAM_LOW_PRIORITY_BYPASS] = {.apply = apply_bypass},
+    [PARAM_PREIMAGE_PURGE_SLEEP_SECS] = {.apply = apply_preimage_purge},
     [PARAM_QUIET] = {.apply = apply_quiet},
     [PARAM_READ_TICKETS] = {.apply = apply_tickets},
     [PARAM_SYNCDELAY] = {.apply = apply_syncdelay},
@@ -166,4 +173,13 @@ const ParamHooks PARAM_HOOKS[PARAM_COUNT] = {
     [PARAM_TTL_MONITOR_SLEEP_SECS] = {.apply = apply_ttl},
     [PARAM_TXN_TOO_LARGE_THRESHOLD] = {.apply = apply_retries},
     [PARAM_WRITE_TICKETS] = {.apply = apply_tickets},
+};
+
+const ParamHooks ROUTER_PARAM_HOOKS[PARAM_COUNT] = {
+    [PARAM_ENABLE_TEST_COMMANDS] = {.apply = apply_test_commands},
+    [PARAM_FEATURE_COMPATIBILITY_VERSION] = {.build = build_fcv},
+    [PARAM_LOG_COMPONENT_VERBOSITY] = {.build = build_component_verbosity,
+                                       .set_doc = set_component_verbosity},
+    [PARAM_LOG_LEVEL] = {.apply = apply_log_level},
+    [PARAM_QUIET] = {.apply = apply_quiet},
 };

@@ -1,6 +1,7 @@
 /* param_hooks.h - what a change of a server parameter does to the rest of the server. */
 #pragma once
 
-#include "commands/core/params.h"
+#include "params/params.h"
 
-extern const ParamHooks PARAM_HOOKS[PARAM_COUNT];
+extern const ParamHooks PARAM_HOOKS[PARAM_COUNT];        /* of a data node */
+extern const ParamHooks ROUTER_PARAM_HOOKS[PARAM_COUNT]; /* of a router: it has no storage */

@@ -1,20 +1,13 @@
+#include "txn/transaction.h"
 #include "commands/query_args.h"
 
 #include "base/clock.h"
 #include "bson/collator.h"
 #include "catalog/catalog.h"
-#include "commands/core/params.h"
+#include "commands/txn_rules.h"
+#include "params/params.h"
 #include "query/expr/expr.h"
 #include "storage/engine.h"
-
-ErrCode request_ns(const CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) {
-    bool is_command_ns = coll.size > 5 && memcmp(coll.data, "$cmd.", 5) == 0;
-    if (coll.size > 0 && coll.data[0] == '$' && !is_command_ns)
-        return error_set(err, ERR_INVALID_NAMESPACE,
-                         "Invalid collection name specified '%.*s.%.*s'", (int)ctx->args.db.size,
-                         ctx->args.db.data, (int)coll.size, coll.data);
-    return ns_make(ctx->args.db, coll, ret_ns, err);
-}
 
 ErrCode request_ref_ns(const CommandCtx *ctx, const CollRef *coll, Ns *ret_ns, Error *err) {
     if (!coll->has_uuid)
@@ -26,23 +19,12 @@ ErrCode request_ref_ns(const CommandCtx *ctx, const CollRef *coll, Ns *ret_ns, E
         *ret_ns = found->ns;
     catalog_release(catalog);
     if (is_found)
-        return ERR_OK;
+        return txn_rules_check_uuid(ctx, ret_ns, err);
     char text[UUID_TEXT_SIZE];
     uuid_to_text(&coll->uuid, text);
     return error_set(err, ERR_NAMESPACE_NOT_FOUND,
                      "Unable to find a collection of database \"%.*s\" with the UUID %s",
                      (int)ctx->args.db.size, ctx->args.db.data, text);
-}
-
-ErrCode request_collation(Elem collation, bool *ret_is_given, const Collator **ret_collator,
-                          Error *err) {
-    *ret_is_given = false;
-    *ret_collator = NULL;
-    bool is_empty = elem_type(collation) == BT_DOC && doc_is_empty(elem_doc(collation));
-    if (!elem_is_present(collation) || is_empty)
-        return ERR_OK;
-    *ret_is_given = true;
-    return collator_parse_elem(collation, "collation", ret_collator, err);
 }
 
 const char *spill_dir(const CommandCtx *ctx) {
@@ -60,6 +42,11 @@ void query_spec_defaults(const CommandCtx *ctx, QuerySpec *spec) {
     spec->now_ms = clock_wall_ms();
 }
 
+int64_t runtime_now(Doc runtime, int64_t now_ms) {
+    Elem now = doc_is_present(runtime) ? doc_get_lit(runtime, "localNow") : ELEM_MISSING;
+    return elem_type(now) == BT_DATE ? elem_i64(now) : now_ms;
+}
+
 ErrCode query_spec_let(CommandCtx *ctx, Doc let, QuerySpec *spec, Error *err) {
     if (!doc_is_present(let))
         return ERR_OK;
@@ -68,39 +55,11 @@ ErrCode query_spec_let(CommandCtx *ctx, Doc let, QuerySpec *spec, Error *err) {
 
 ErrCode build_batch(CommandCtx *ctx, CursorSource *source, const char *field, int64_t docs_max,
                     BatchResult *ret_result, Error *err) {
-    *ret_result = (BatchResult){0};
-    DocBuilder *b = ctx->reply;
     int64_t keys_before, docs_before, keys, docs;
     source->ops->examined(source, &keys_before, &docs_before);
-    size_t start = b->buf->size;
-    size_t array = build_open_array(b, field);
-    while (ret_result->count < docs_max) {
-        bool is_found;
-        Doc doc;
-        TRY(source->ops->next(source, &is_found, &doc, err));
-        if (!is_found) {
-            ret_result->is_exhausted = true;
-            break;
-        }
-        size_t size = doc_size(doc);
-        if (UNLIKELY(size > BSON_DOC_SIZE_MAX_CARRIED))
-            return error_set(err, ERR_BSON_OBJECT_TOO_LARGE,
-                             "a result of %zu bytes is larger than the limit of %d bytes", size,
-                             BSON_DOC_SIZE_MAX_CARRIED);
-        /* One document always fits; beyond it the reply must stay below what clients accept. */
-        if (ret_result->count > 0 && b->buf->size - start + size + 16 > BATCH_BYTES_MAX) {
-            source->ops->give_back(source, doc);
-            break;
-        }
-        char name[INDEX_NAME_SIZE];
-        uint8_t *at = build_value(b, BT_DOC, index_name((uint32_t)ret_result->count, name), size);
-        if (at != NULL)
-            memcpy(at, doc.data, size);
-        ret_result->count++;
-    }
-    build_close(b, array);
+    TRY(cursor_build_batch(source, ctx->reply, field, docs_max, ret_result, err));
     if (source->ops->build_token != NULL)
-        source->ops->build_token(source, b);
+        source->ops->build_token(source, ctx->reply);
     source->ops->examined(source, &keys, &docs);
     ctx->op->metrics.keys_examined += keys - keys_before;
     ctx->op->metrics.docs_examined += docs - docs_before;
@@ -122,7 +81,9 @@ ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_sour
     int64_t id = 0;
     /* A cursor that has given all it may is not worth another round trip. */
     batch.is_exhausted |= options->limit > 0 && batch.count >= options->limit;
-    bool is_tailing = options->is_tailable;
+    const CursorWaitOps *wait = take_source->ops->wait;
+    bool is_over = wait != NULL && batch.is_exhausted && wait->is_over(take_source);
+    bool is_tailing = options->is_tailable && !is_over;
     if (is_tailing && batch.count == 0 && options->tailable_exec != NULL) {
         int64_t keys, docs;
         stage_count_all(options->tailable_exec->root, &keys, &docs);
@@ -137,8 +98,7 @@ ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_sour
         client_cursor->is_tailable = options->is_tailable;
         client_cursor->is_await_data = options->is_await_data;
         client_cursor->has_no_timeout = options->has_no_timeout;
-        client_cursor->read_source = ru_read_source(ctx->op->ru);
-        client_cursor->read_ts = ru_provided_ts(ctx->op->ru);
+        client_cursor->read_concern = ctx->read_concern;
         client_cursor->limit = options->limit;
         if (ctx->op->deadline_us != INT64_MAX)
             client_cursor->time_left_us = ctx->op->deadline_us - clock_mono_us();
@@ -148,6 +108,8 @@ ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_sour
         if (elem_is_present(ctx->args.lsid))
             (void)uuid_from_elem(doc_get_lit(elem_doc(ctx->args.lsid), "id"),
                                  &client_cursor->session);
+        client_cursor->txn_number = op_txn_number(ctx->op);
+        txn_note_cursor(ctx->op);
         id = cursor_table_add(ctx->service->cursors, client_cursor);
     } else {
         cursor_source_free(take_source);

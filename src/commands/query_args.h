@@ -5,26 +5,15 @@
 #pragma once
 
 #include "commands/core/command.h"
-#include "query/cursor/cursor_source.h"
-#include "query/cursor/cursor_table.h"
+#include "commands/core/generic_args.h"
+#include "cursor/batch.h"
+#include "query/cursor/find_source.h"
+#include "cursor/cursor_table.h"
 
-enum {
-    FIRST_BATCH_DOCS = 101,
-    BATCH_BYTES_MAX = 16 * 1024 * 1024,
-};
-
-/* Namespace of the request, checked. */
-ErrCode request_ns(const CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) MUST_CHECK;
-
-/* The same of a collection that may be given by its UUID: fails with ERR_NAMESPACE_NOT_FOUND. It
+/* request_ns of a collection that may be given by its UUID: fails with ERR_NAMESPACE_NOT_FOUND. It
  * may be renamed by the time it is opened, so the UUID has to be looked at again. */
 ErrCode request_ref_ns(const CommandCtx *ctx, const CollRef *coll, Ns *ret_ns, Error *err)
     MUST_CHECK;
-
-/* The collation a request asks for; *ret_is_given is false when it is missing or empty, and the
- * collection's default counts. */
-ErrCode request_collation(Elem collation, bool *ret_is_given, const Collator **ret_collator,
-                          Error *err) MUST_CHECK;
 
 /* Where sorts put what does not fit in memory. In the operation's arena. */
 const char *spill_dir(const CommandCtx *ctx);
@@ -32,15 +21,18 @@ const char *spill_dir(const CommandCtx *ctx);
 /* Settings of the server that a query needs. */
 void query_spec_defaults(const CommandCtx *ctx, QuerySpec *spec);
 
+/* Does a router send the command? It says by which metadata. */
+static inline bool is_routed(const CommandCtx *ctx) {
+    return elem_is_present(ctx->args.shard_version);
+}
+/* $$NOW, if a router has chosen it for all shards: {localNow}. */
+int64_t runtime_now(Doc runtime, int64_t now_ms);
+
 /* Evaluates `let` into spec->let_values. */
 ErrCode query_spec_let(CommandCtx *ctx, Doc let, QuerySpec *spec, Error *err) MUST_CHECK;
 
 /* Appends documents to the array `field` of the reply until the batch is full or the source ends.
  */
-typedef struct BatchResult {
-    int64_t count;
-    bool is_exhausted;
-} BatchResult;
 ErrCode build_batch(CommandCtx *ctx, CursorSource *source, const char *field, int64_t docs_max,
                     BatchResult *ret_result, Error *err) MUST_CHECK;
 

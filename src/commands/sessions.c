@@ -2,11 +2,77 @@
 
 #include "base/clock.h"
 #include "bson/json.h"
-#include "bson/number.h"
-#include "commands/core/params.h"
-#include "query/cursor/cursor_table.h"
+#include "commands/node_commands.h"
+#include "commands/txn_rules.h"
+#include "params/params.h"
+#include "cursor/cursor_table.h"
 #include "txn/retryable.h"
 #include "txn/session_cache.h"
+#include "txn/transaction.h"
+
+/* A transaction reads the newest state, or at a time before which no commit is missing. */
+static void choose_snapshot(const CommandCtx *ctx, TxnRequest *request) {
+    const ReadConcern *concern = &ctx->read_concern;
+    if (concern->level != READ_CONCERN_SNAPSHOT)
+        return;
+    request->source = concern->at_cluster_ts != 0 ? READ_PROVIDED : READ_ALL_DURABLE;
+    request->read_ts = concern->at_cluster_ts;
+}
+
+static TxnVerb verb_of(const CommandCtx *ctx) {
+    if ((ctx->spec->flags & CMD_ENDS_TXN) == 0)
+        return TXN_STATEMENT;
+    return ctx->spec == &CMD_COMMIT_TRANSACTION  ? TXN_COMMIT
+           : ctx->spec == &CMD_ABORT_TRANSACTION ? TXN_ABORT
+                                                 : TXN_PREPARE;
+}
+
+static ErrCode begin_statement(CommandCtx *ctx, const SessionId *id, Error *err) {
+    int64_t lock_ms = param_i64(ctx->service, PARAM_TXN_LOCK_REQUEST_MILLIS_MAX);
+    TxnRequest request = {
+        .number = elem_i64(ctx->args.txn_number),
+        .verb = verb_of(ctx),
+        .is_start = elem_is_present(ctx->args.start_transaction),
+        .source = READ_LATEST,
+        .lifetime_us = param_i64(ctx->service, PARAM_TXN_LIFETIME_SECS) * 1000 * 1000,
+        /* 0: not at all; below: as long as it takes. */
+        .lock_us_max = lock_ms < 0    ? 0
+                       : lock_ms == 0 ? 1
+                                      : lock_ms * 1000,
+    };
+    TRY(txn_rules_check(ctx, err));
+    choose_snapshot(ctx, &request);
+    /* The end of a transaction needs no room of its own: it makes some. */
+    if (request.verb != TXN_STATEMENT)
+        ctx->op->admission_priority = ADMISSION_IMMEDIATE;
+    TxnStatement *statement = ARENA_NEW(cmd_arena(ctx), TxnStatement);
+    TRY(txn_statement_begin(ctx->service->sessions, ctx->op, id, &request, statement, err));
+    ErrCode rc = txn_rules_check_open(ctx, err);
+    if (rc != ERR_OK) {
+        txn_statement_end(statement, /* is_failed= */ true);
+        return rc;
+    }
+    ctx->txn_statement = statement;
+    return ERR_OK;
+}
+
+/* Any failure ends the transaction, also that of one write in a batch; a commit or prepare that
+ * fails halfway has ended it already. */
+static ErrCode end_statement(CommandCtx *ctx, ErrCode rc, Error *err) {
+    TxnStatement *statement = ctx->txn_statement;
+    if (statement == NULL)
+        return rc;
+    ctx->txn_statement = NULL;
+    bool is_end = (ctx->spec->flags & CMD_ENDS_TXN) != 0;
+    if (rc == ERR_OK && !is_end && !ctx->has_write_errors)
+        rc = txn_statement_check(statement, err);
+    bool is_failed = !is_end && (rc != ERR_OK || ctx->has_write_errors);
+    txn_statement_end(statement, is_failed);
+    if (statement->has_cursors && (is_failed || is_end))
+        (void)cursor_kill_txn(ctx->service->cursors, &statement->id.id,
+                              elem_i64(ctx->args.txn_number));
+    return rc;
+}
 
 ErrCode sessions_before_run(CommandCtx *ctx, Error *err) {
     if (!elem_is_present(ctx->args.lsid))
@@ -17,11 +83,14 @@ ErrCode sessions_before_run(CommandCtx *ctx, Error *err) {
                           param_i64(ctx->service, PARAM_SESSIONS_MAX), err));
     if (!elem_is_present(ctx->args.txn_number)) /* a standalone node has refused it before */
         return ERR_OK;
+    if (ctx->is_txn)
+        return begin_statement(ctx, &id, err);
     return retryable_begin(ctx->service->sessions, ctx->op, &id, elem_i64(ctx->args.txn_number),
                            err);
 }
 
 ErrCode sessions_after_run(CommandCtx *ctx, ErrCode rc, Error *err) {
+    rc = end_statement(ctx, rc, err);
     if (LIKELY(retryable_end(ctx->op)))
         return rc;
     error_reset(err);
@@ -40,8 +109,14 @@ void sessions_end(ServiceCtx *service, const Uuid *id) {
     session_cache_end(service->session_cache, &whole, clock_wall_ms());
 }
 
+static bool is_of_session(void *arg, const TxnInfo *info) {
+    return uuid_equal(arg, &info->id.id);
+}
+
 void sessions_kill(ServiceCtx *service, OpCtx *self, const Uuid *id) {
     (void)op_registry_kill_session(service->ops, self, id->bytes, ERR_INTERRUPTED);
+    if (service_is_member(service))
+        (void)txn_abort_where(service->sessions, self, is_of_session, (void *)id, ERR_INTERRUPTED);
     if (service->cursors != NULL)
         (void)cursor_kill_session(service->cursors, id);
 }
@@ -74,6 +149,8 @@ static void note_op(void *arg, OpCtx *op) {
 }
 
 void sessions_kill_all(ServiceCtx *service, OpCtx *self) {
+    if (service_is_member(service))
+        (void)txn_abort_where(service->sessions, self, NULL, NULL, ERR_INTERRUPTED);
     FoundSessions *found = ARENA_NEW(&self->arena, FoundSessions);
     found->self = self;
     do {
@@ -87,37 +164,6 @@ void sessions_kill_all(ServiceCtx *service, OpCtx *self) {
 
 /* ---- numbers of statements ---- */
 
-static ErrCode parse_id(CommandCtx *ctx, Elem elem, int32_t *ret_id, Error *err) {
-    int64_t id;
-    if (!elem_is_number(elem) || !number_is_exact_i64(number_from_elem(elem), &id) ||
-        id < INT32_MIN || id > INT32_MAX)
-        return error_set(err, ERR_TYPE_MISMATCH,
-                         "BSON field '%s.stmtId' is the wrong type '%s', expected type 'int'",
-                         ctx->spec->name, bson_type_name(elem_type(elem)));
-    *ret_id = (int32_t)id;
-    return ERR_OK;
-}
-
-static ErrCode parse_ids(CommandCtx *ctx, const StatementArgs *args, uint32_t count, int32_t *ids,
-                         Error *err) {
-    if (elem_is_present(args->all)) {
-        if (elem_type(args->all) != BT_ARRAY || doc_count(elem_doc(args->all)) != count)
-            return error_set(err, ERR_INVALID_LENGTH,
-                             "Number of statement ids must match the number of batch entries");
-        DocIter iter = doc_iter(elem_doc(args->all));
-        uint32_t at = 0;
-        for (Elem elem; doc_iter_next(&iter, &elem);)
-            TRY(parse_id(ctx, elem, &ids[at++], err));
-        return ERR_OK;
-    }
-    int32_t first = 0;
-    if (elem_is_present(args->first))
-        TRY(parse_id(ctx, args->first, &first, err));
-    for (uint32_t i = 0; i < count; i++)
-        ids[i] = (int32_t)((uint32_t)first + i);
-    return ERR_OK;
-}
-
 ErrCode retries_begin(CommandCtx *ctx, const StatementArgs *args, uint32_t count,
                       Retries *ret_retries, Error *err) {
     *ret_retries = (Retries){.ctx = ctx, .is_on = retryable_is_on(ctx->op)};
@@ -126,7 +172,7 @@ ErrCode retries_begin(CommandCtx *ctx, const StatementArgs *args, uint32_t count
     if (!ret_retries->is_on)
         return ERR_OK;
     int32_t *ids = arena_alloc(cmd_arena(ctx), (count + 1) * sizeof(*ids));
-    TRY(parse_ids(ctx, args, count, ids, err));
+    TRY(statement_ids_parse(args, ctx->spec->name, count, ids, err));
     ret_retries->ids = ids;
     ret_retries->retried = arena_alloc(cmd_arena(ctx), (count + 1) * sizeof(*ids));
     return ERR_OK;

@@ -5,7 +5,7 @@
 
 #include "bson/uuid.h"
 #include "commands/core/command.h"
-#include "commands/core/fields.h"
+#include "request/write_requests.h"
 
 /* Before a command runs: notes that its session is in use, and begins its retryable write if it is
  * one. */
@@ -21,16 +21,6 @@ void sessions_end(ServiceCtx *service, const Uuid *id);
 void sessions_kill(ServiceCtx *service, OpCtx *self, const Uuid *id);
 /* The same for all sessions. */
 void sessions_kill_all(ServiceCtx *service, OpCtx *self);
-
-/* stmtId and stmtIds of write commands. */
-typedef struct StatementArgs {
-    Elem first; /* stmtId: that of the first statement, the others follow */
-    Elem all;   /* stmtIds: an array */
-} StatementArgs;
-#define STATEMENT_FIELDS_OF(type, member)                                                          \
-    {"stmtId", FIELD_ELEM, FIELD_OPTIONAL, offsetof(type, member.first)}, {                        \
-        "stmtIds", FIELD_ELEM, FIELD_OPTIONAL, offsetof(type, member.all)                          \
-    }
 
 /* A retryable write: what became of its statements before. */
 typedef struct Retries {

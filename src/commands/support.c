@@ -1,7 +1,7 @@
 #include "commands/support.h"
 
-#include "commands/find_request.h"
-#include "query/cursor/list_source.h"
+#include "commands/find_args.h"
+#include "cursor/list_source.h"
 
 #include "storage/engine.h"
 
@@ -14,9 +14,9 @@ ErrCode cmd_ns(CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) {
 }
 
 ErrCode cmd_repl(CommandCtx *ctx, struct Repl **ret_repl, Error *err) {
-    *ret_repl = ctx->service->repl;
-    if (*ret_repl == NULL)
+    if (!service_is_member(ctx->service))
         return error_set(err, ERR_NO_REPLICATION_ENABLED, "not running with --replSet");
+    *ret_repl = ctx->service->repl;
     return ERR_OK;
 }
 

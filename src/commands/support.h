@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "catalog/catalog.h"
-#include "catalog/namespace.h"
+#include "bson/namespace.h"
 #include "commands/core/command.h"
 #include "query/match/match.h"
 

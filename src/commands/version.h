@@ -19,7 +19,7 @@ enum {
     COMPAT_WIRE_VERSION_MAX = 21,
 };
 
-/* Set by the build when it knows the commit. */
+/* The commit; set by the build for the files that tell it. */
 #ifndef SHERD_GIT_VERSION
-#define SHERD_GIT_VERSION "unknown"
+#define SHERD_GIT_VERSION "0000000000000000000000000000000000000000"
 #endif

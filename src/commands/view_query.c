@@ -1,46 +1,18 @@
 #include "commands/view_query.h"
 
 #include "commands/agg_args.h"
-
-typedef struct StageList {
-    DocBuilder builder;
-    uint32_t count;
-} StageList;
-
-static size_t stage_open(StageList *list) {
-    char name[INDEX_NAME_SIZE];
-    return build_open_doc_str(&list->builder, index_name(list->count++, name));
-}
-
-static void add_doc_stage(StageList *list, const char *stage, Doc doc) {
-    if (!doc_is_present(doc) || doc_is_empty(doc))
-        return;
-    size_t opened = stage_open(list);
-    build_doc(&list->builder, stage, doc);
-    build_close(&list->builder, opened);
-}
-
-static void add_number_stage(StageList *list, const char *stage, int64_t number) {
-    if (number <= 0)
-        return;
-    size_t opened = stage_open(list);
-    build_i64(&list->builder, stage, number);
-    build_close(&list->builder, opened);
-}
+#include "query/agg/query_stages.h"
 
 Doc view_stages(CommandCtx *ctx, const QuerySpec *spec) {
-    StageList list = {.builder = doc_builder_in_arena(cmd_arena(ctx))};
-    add_doc_stage(&list, "$match", spec->filter);
-    add_doc_stage(&list, "$sort", spec->sort);
-    add_number_stage(&list, "$skip", spec->skip);
-    add_number_stage(&list, "$limit", spec->limit);
-    add_doc_stage(&list, "$project", spec->projection);
-    if (spec->is_count) {
-        size_t opened = stage_open(&list);
-        build_cstr(&list.builder, "$count", "n");
-        build_close(&list.builder, opened);
-    }
-    return doc_builder_end(&list.builder);
+    QueryStages query = {
+        .filter = spec->filter,
+        .sort = spec->sort,
+        .projection = spec->projection,
+        .skip = spec->skip,
+        .limit = spec->limit,
+        .is_count = spec->is_count,
+    };
+    return query_stages(&query, cmd_arena(ctx));
 }
 
 void view_options(CommandCtx *ctx, const QuerySpec *spec, AggOptions *ret_options) {
@@ -50,6 +22,24 @@ void view_options(CommandCtx *ctx, const QuerySpec *spec, AggOptions *ret_option
                                 .collator = spec->collator};
     agg_options_defaults(ctx, ret_options);
     ret_options->spill_dir = spec->spill_dir;
+}
+
+ErrCode view_tell_router(CommandCtx *ctx, const Ns *ns, const AggOptions *options, Error *err) {
+    AggOptions with_view = *options;
+    Ns target;
+    Doc stages;
+    TRY(view_resolve(ctx->op, ns, DOC_EMPTY, cmd_arena(ctx), &with_view, &target, &stages, err));
+    DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
+    size_t opened = build_open_doc(&b, "resolvedView");
+    build_str(&b, "ns", ns_str(&target));
+    build_array(&b, "pipeline", stages);
+    if (with_view.collator != NULL)
+        build_doc(&b, "collation", with_view.collator->spec);
+    build_close(&b, opened);
+    (void)error_set(err, ERR_COMMAND_ON_SHARDED_VIEW_NOT_SUPPORTED_ON_MONGOD,
+                    "\"%s\" is a view: the router reads what it is made of", ns->text);
+    error_set_extra(err, doc_builder_end(&b).data);
+    return err->code;
 }
 
 ErrCode view_find(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec,
@@ -72,6 +62,8 @@ ErrCode view_source(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec,
                     const Collator **ret_collator, CursorSource **ret_source, Error *err) {
     AggOptions options;
     view_options(ctx, spec, &options);
+    if (is_routed(ctx))
+        return view_tell_router(ctx, ns, &options, err);
     Ns target;
     Doc stages;
     TRY(view_resolve(ctx->op, ns, view_stages(ctx, spec), cmd_arena(ctx), &options, &target,

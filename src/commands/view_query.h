@@ -11,6 +11,11 @@ Doc view_stages(CommandCtx *ctx, const QuerySpec *spec);
 /* Options of that pipeline. */
 void view_options(CommandCtx *ctx, const QuerySpec *spec, AggOptions *ret_options);
 
+/* A router resolves views itself, as their documents may be on several shards. Fails with
+ * ERR_COMMAND_ON_SHARDED_VIEW_NOT_SUPPORTED_ON_MONGOD, which carries what the view is made of. */
+ErrCode view_tell_router(CommandCtx *ctx, const Ns *ns, const AggOptions *options, Error *err)
+    MUST_CHECK;
+
 ErrCode view_find(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec,
                   const FirstBatchOptions *batch, Error *err) MUST_CHECK;
 /* Replies with {n}; spec->is_count is set. */

@@ -53,17 +53,14 @@ void write_errors_build(WriteErrors *errors) {
     errors->ctx->has_write_errors = true;
 }
 
-ErrCode write_batch_check(uint32_t count, Error *err) {
-    if (count == 0 || count > WRITE_BATCH_STATEMENTS_MAX)
-        return error_set(err, ERR_INVALID_LENGTH,
-                         "Write batch sizes must be between 1 and %d. Got %u operations.",
-                         WRITE_BATCH_STATEMENTS_MAX, count);
-    return ERR_OK;
+bool write_batch_is_ordered(const CommandCtx *ctx, Elem ordered) {
+    return !elem_is_present(ordered) || elem_is_truthy(ordered) || ctx->is_txn;
 }
 
 bool write_error_is_fatal(ErrCode rc) {
     return exec_is_fatal(rc) || rc == ERR_COMMAND_NOT_SUPPORTED_ON_VIEW ||
-           rc == ERR_TRANSACTION_TOO_OLD || rc == ERR_INCOMPLETE_TRANSACTION_HISTORY ||
+           rc == ERR_OPERATION_NOT_SUPPORTED_IN_TRANSACTION || rc == ERR_TRANSACTION_TOO_OLD ||
+           rc == ERR_INCOMPLETE_TRANSACTION_HISTORY ||
            rc == (ErrCode)LOCATION_UPDATE_RETRY_MISMATCH;
 }
 

@@ -3,11 +3,11 @@
  */
 #pragma once
 
-#include "catalog/namespace.h"
+#include "bson/namespace.h"
 #include "commands/core/command_service.h"
+#include "request/write_requests.h"
 
 enum {
-    WRITE_BATCH_STATEMENTS_MAX = 100000,
     /* Beyond this the messages of a batch's errors are empty, as clients know it. */
     WRITE_ERROR_TEXT_BYTES_MAX = 1024 * 1024,
     /* What the reply tells of one statement in any case: {index, code, errmsg: ""} or {index, _id}
@@ -36,9 +36,9 @@ void write_errors_add(WriteErrors *errors, uint32_t index, const Error *err);
 ErrCode write_errors_take_room(WriteErrors *errors, Elem value, Error *err) MUST_CHECK;
 /* Appends writeErrors when there are any. */
 void write_errors_build(WriteErrors *errors);
-/* The number of statements of a batch is limited and not 0. */
-ErrCode write_batch_check(uint32_t count, Error *err) MUST_CHECK;
 /* Failures that concern the whole command (killed, shutdown), not one statement. */
 bool write_error_is_fatal(ErrCode rc);
+/* A transaction does not survive a failure, so its batches end there. */
+bool write_batch_is_ordered(const CommandCtx *ctx, Elem ordered);
 /* Namespaces that may not be written to by clients. */
 ErrCode write_ns_check(const CommandCtx *ctx, const Ns *ns, Error *err) MUST_CHECK;

@@ -1,13 +1,14 @@
 /*
  * lock_manager.c - see lock_manager.h.
  *
- * A resource that somebody holds or waits for has a LockHead in one of the buckets. The three
- * global resources have permanent heads with an extra atomic word:
+ * A resource that is held or waited for has a LockHead in one of the buckets. The three global
+ * resources have permanent heads with an extra atomic word:
  *
- *     bit 63      slow: somebody holds or waits for S or X; intents must go through the bucket
- *     bits 31-61  number of IX holders that came the fast way
- *     bits 0-30   number of IS holders that came the fast way
+ *     bit 63      slow: S or X is held or waited for; intents must go through the bucket
+ *     bits 31-61  number of IX holders that took the fast path
+ *     bits 0-30   number of IS holders that took the fast path
  *
+ * Every operation takes the global locks, so a mutex for them would serialize the whole server.
  * Setting the slow bit and counting a fast holder are both read-modify-writes of the same word:
  * either the S/X request sees the holder's count, or the holder sees the slow bit and takes the
  * mutex.
@@ -20,9 +21,10 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "concurrency/tickets.h"
 
 enum {
-    BUCKET_COUNT = 256, /* a power of two */
+    BUCKET_COUNT = 256, /* a power of two; enough that unrelated collections rarely share a mutex */
     GLOBAL_HEAD_COUNT = 3,
 };
 
@@ -34,7 +36,7 @@ enum {
 typedef struct LockHead {
     ListNode node; /* in the bucket */
     ResourceId id;
-    uint32_t granted[LOCK_MODE_COUNT]; /* holders that came through the bucket */
+    uint32_t granted[LOCK_MODE_COUNT]; /* holders that did not take the fast path */
     uint32_t compatible_first_count;
     List waiters;
 } LockHead;
@@ -44,6 +46,7 @@ typedef struct Waiter {
     OpCtx *op;
     LockHead *head;
     LockMode mode;
+    LockMode held; /* the mode it is raised from; LOCK_NONE: it is not held yet */
     LockFlags flags;
     bool is_granted; /* guarded by the bucket's mu */
 } Waiter;
@@ -58,7 +61,8 @@ typedef struct Bucket {
 typedef struct GlobalHead {
     LockHead head;
     _Alignas(64) _Atomic uint64_t fast;
-    _Atomic int64_t fast_acquired[2]; /* IS, IX; on the line that the word needs anyway */
+    /* IS, IX; on the cache line that the fast path writes anyway. */
+    _Atomic int64_t fast_acquired[2];
 } GlobalHead;
 
 struct LockManager {
@@ -66,26 +70,28 @@ struct LockManager {
     GlobalHead global[GLOBAL_HEAD_COUNT];
 };
 
-static LockManager *manager;
-
 static HeldLock *find_held(const Locker *locker, ResourceId id);
 static void add_held(OpCtx *op, ResourceId id, LockMode mode, LockFlags flags, bool is_fast);
-static GlobalHead *global_head(ResourceId id);
-static Bucket *bucket_of(ResourceId id);
-static LockHead *ensure_head_locked(Bucket *bucket, ResourceId id);
+static GlobalHead *global_head(LockManager *manager, ResourceId id);
+static GlobalHead *as_global(LockHead *head);
+static Bucket *bucket_of(LockManager *manager, ResourceId id);
+static LockHead *ensure_head_locked(LockManager *manager, Bucket *bucket, ResourceId id);
 static void drop_head_if_idle_locked(LockHead *head);
-static bool is_compatible_locked(const LockHead *head, LockMode mode);
+static bool is_compatible_locked(LockHead *head, LockMode mode, LockMode own);
+static ErrCode take_ticket_back(OpCtx *op, TicketPool *pool, ResourceId id, Error *err);
 static void grant_waiters_locked(LockHead *head);
 static bool covers(LockMode held, LockMode requested);
 static ErrCode acquire_slow(OpCtx *op, ResourceId id, LockMode mode, LockFlags flags,
                             int64_t deadline_us, Error *err);
+static ErrCode raise_held(OpCtx *op, HeldLock *held, LockMode mode, int64_t deadline_us,
+                          Error *err);
 static ErrCode wait_for_grant(OpCtx *op, Bucket *bucket, Waiter *waiter, int64_t deadline_us,
                               Error *err);
 static void release_held(OpCtx *op, HeldLock *held);
+static void grow(Locker *locker);
 
-void lock_manager_install(void) {
-    invariant(manager == NULL);
-    manager = aligned_alloc(64, (sizeof(LockManager) + 63) & ~(size_t)63);
+LockManager *lock_manager_new(void) {
+    LockManager *manager = aligned_alloc(64, (sizeof(LockManager) + 63) & ~(size_t)63);
     invariant(manager != NULL);
     memset(manager, 0, sizeof(*manager));
     for (int i = 0; i < BUCKET_COUNT; i++) {
@@ -96,19 +102,19 @@ void lock_manager_install(void) {
         manager->global[i].head.id = RESOURCE_ID_GLOBAL + (ResourceId)i;
         list_init(&manager->global[i].head.waiters);
     }
+    return manager;
 }
 
-void lock_manager_uninstall(void) {
-    if (manager == NULL)
-        return;
+void lock_manager_free(LockManager *manager) {
     for (int i = 0; i < BUCKET_COUNT; i++) {
         invariant(list_is_empty(&manager->buckets[i].heads));
         mutex_done(&manager->buckets[i].mu);
     }
     xfree(manager);
-    manager = NULL;
 }
 
+/* The type is in the upper bits, so that rising ids are also the order of the hierarchy. Two names
+ * with the same 61 bits of hash share a lock, which is safe, only less concurrent. */
 ResourceId resource_id(ResourceType type, const char *name, size_t name_size) {
     return (ResourceId)type << 61 | hash_bytes(name, name_size) >> 3;
 }
@@ -132,20 +138,24 @@ ErrCode lock_acquire(OpCtx *op, ResourceId id, LockMode mode, LockFlags flags, i
                      Error *err) {
     HeldLock *held = find_held(&op->locker, id);
     if (held != NULL) {
-        invariant(covers(held->mode, mode));
+        if (UNLIKELY(!covers(held->mode, mode)))
+            TRY(raise_held(op, held, mode, deadline_us, err));
         if (held->is_release_deferred)
-            held->is_release_deferred = false; /* the put-off release and this one cancel out */
+            /* The deferred release and this acquisition cancel out. */
+            held->is_release_deferred = false;
         else
             held->count++;
         return ERR_OK;
     }
-    GlobalHead *global = global_head(id);
+    /* The fast path ignores the queue: without the slow bit there is none that an intent could
+     * conflict with. */
+    GlobalHead *global = global_head(op->locker.manager, id);
     if (global != NULL && (mode == LOCK_IS || mode == LOCK_IX)) {
         uint64_t one = mode == LOCK_IS ? FAST_ONE_IS : FAST_ONE_IX;
         uint64_t word = atomic_load_explicit(&global->fast, memory_order_relaxed);
         while ((word & FAST_SLOW_BIT) == 0) {
-            /* Acquire pairs with the release in release_held of a former S or X holder's slow-bit
-             * clearing, so that we see what it did. */
+            /* Acquire pairs with the release with which grant_waiters_locked clears the slow bit
+             * after an S or X holder, so that we see what it did. */
             if (atomic_compare_exchange_weak_explicit(&global->fast, &word, word + one,
                                                       memory_order_acquire, memory_order_relaxed)) {
                 atomic_fetch_add_explicit(&global->fast_acquired[mode], 1, memory_order_relaxed);
@@ -171,6 +181,12 @@ void lock_release(OpCtx *op, ResourceId id) {
     release_held(op, held);
 }
 
+void lock_release_now(OpCtx *op, ResourceId id) {
+    HeldLock *held = find_held(&op->locker, id);
+    if (held != NULL)
+        release_held(op, held);
+}
+
 bool lock_is_held(const OpCtx *op, ResourceId id, LockMode mode) {
     const HeldLock *held = find_held(&op->locker, id);
     return held != NULL && covers(held->mode, mode);
@@ -185,39 +201,15 @@ void lock_unit_of_work_end(OpCtx *op) {
     invariant(locker->unit_of_work_depth > 0);
     if (--locker->unit_of_work_depth > 0)
         return;
-    /* Innermost resources first; releasing moves the last row into the freed one. */
+    /* Innermost resources first. release_held closes the gap in the array, so rows below `i` do not
+     * move. */
     for (uint32_t i = locker->held_count; i-- > 0;)
-        if (i < locker->held_count && locker->held[i].is_release_deferred)
+        if (locker->held[i].is_release_deferred)
             release_held(op, &locker->held[i]);
 }
 
-bool lock_save_and_release_all(OpCtx *op, LockSnapshot *ret_snapshot) {
-    Locker *locker = &op->locker;
-    if (locker->unit_of_work_depth > 0)
-        return false;
-    memcpy(ret_snapshot->held, locker->held, sizeof(HeldLock) * locker->held_count);
-    ret_snapshot->held_count = locker->held_count;
-    while (locker->held_count > 0)
-        release_held(op, &locker->held[locker->held_count - 1]);
-    return true;
-}
-
-ErrCode lock_restore_all(OpCtx *op, const LockSnapshot *snapshot, Error *err) {
-    /* Rows are in the order they were taken, since released rows leave from the end. */
-    for (uint32_t i = 0; i < snapshot->held_count; i++) {
-        const HeldLock *row = &snapshot->held[i];
-        ErrCode rc = lock_acquire(op, row->resource, row->mode, LOCK_DEFAULT, INT64_MAX, err);
-        if (rc != ERR_OK) {
-            while (op->locker.held_count > 0)
-                release_held(op, &op->locker.held[op->locker.held_count - 1]);
-            return rc;
-        }
-        find_held(&op->locker, row->resource)->count = row->count;
-    }
-    return ERR_OK;
-}
-
-void lock_for_each_waiter(void (*visit)(void *arg, const LockWaiterInfo *info), void *arg) {
+void lock_for_each_waiter(LockManager *manager,
+                          void (*visit)(void *arg, const LockWaiterInfo *info), void *arg) {
     for (int i = 0; i < BUCKET_COUNT; i++) {
         Bucket *bucket = &manager->buckets[i];
         LockWaiterInfo rows[64];
@@ -237,16 +229,16 @@ void lock_for_each_waiter(void (*visit)(void *arg, const LockWaiterInfo *info), 
     }
 }
 
-LockStats lock_stats(ResourceType type, ResourceId global_id) {
+LockStats lock_stats(LockManager *manager, ResourceType type, ResourceId global_id) {
     LockStats sum = {0};
     if (type == RESOURCE_GLOBAL) {
-        GlobalHead *global = global_head(global_id);
+        GlobalHead *global = global_head(manager, global_id);
         for (int m = 0; m < 2; m++)
             sum.acquired[m] = atomic_load_explicit(&global->fast_acquired[m], memory_order_relaxed);
     }
     for (int i = 0; i < BUCKET_COUNT; i++) {
         Bucket *bucket = &manager->buckets[i];
-        if (type == RESOURCE_GLOBAL && bucket != bucket_of(global_id))
+        if (type == RESOURCE_GLOBAL && bucket != bucket_of(manager, global_id))
             continue;
         CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&bucket->mu);
         for (int m = 0; m < LOCK_MODE_COUNT; m++) {
@@ -267,18 +259,22 @@ static ErrCode acquire_slow(OpCtx *op, ResourceId id, LockMode mode, LockFlags f
                             int64_t deadline_us, Error *err) {
 #ifndef NDEBUG
     for (uint32_t i = 0; i < op->locker.held_count; i++)
-        if (resource_type(id) != RESOURCE_MUTEX)
+        if (resource_type(id) != RESOURCE_MUTEX && op->locker.request_us_max == 0)
             invariant(op->locker.held[i].resource < id ||
                       resource_type(op->locker.held[i].resource) == RESOURCE_MUTEX);
 #endif
+    /* A global S or X (step-down, fsyncLock, shutdown) goes to the front: until it is granted, new
+     * intents queue behind it, so letting it wait longer only stalls the server longer. */
     bool is_exclusive = mode == LOCK_S || mode == LOCK_X;
     if (resource_type(id) == RESOURCE_GLOBAL && is_exclusive)
         flags |= LOCK_AT_FRONT;
 
-    Bucket *bucket = bucket_of(id);
+    Bucket *bucket = bucket_of(op->locker.manager, id);
     mutex_lock(&bucket->mu);
-    LockHead *head = ensure_head_locked(bucket, id);
-    GlobalHead *global = global_head(id);
+    LockHead *head = ensure_head_locked(op->locker.manager, bucket, id);
+    GlobalHead *global = global_head(op->locker.manager, id);
+    /* From here on no intent takes the fast path; those that already did are in the count that
+     * is_compatible_locked reads next. */
     if (global != NULL && is_exclusive)
         atomic_fetch_or_explicit(&global->fast, FAST_SLOW_BIT, memory_order_acq_rel);
 
@@ -286,21 +282,72 @@ static ErrCode acquire_slow(OpCtx *op, ResourceId id, LockMode mode, LockFlags f
     stats->acquired[mode]++;
     bool may_pass_queue = list_is_empty(&head->waiters) || head->compatible_first_count > 0 ||
                           (flags & LOCK_AT_FRONT) != 0;
-    if (may_pass_queue && is_compatible_locked(head, mode)) {
+    if (may_pass_queue && is_compatible_locked(head, mode, LOCK_NONE)) {
         head->granted[mode]++;
         head->compatible_first_count += (flags & LOCK_COMPATIBLE_FIRST) != 0;
         mutex_unlock(&bucket->mu);
     } else {
         stats->waited[mode]++;
-        Waiter waiter = {.op = op, .head = head, .mode = mode, .flags = flags};
+        Waiter waiter = {.op = op, .head = head, .mode = mode, .held = LOCK_NONE, .flags = flags};
         if ((flags & LOCK_AT_FRONT) != 0)
             list_push_front(&head->waiters, &waiter.node);
         else
             list_push_back(&head->waiters, &waiter.node);
+        TicketPool *pool = op->held_ticket;
+        ticket_release(op);
         TRY(wait_for_grant(op, bucket, &waiter, deadline_us, err)); /* unlocks */
+        add_held(op, id, mode, flags, /* is_fast= */ false);
+        return take_ticket_back(op, pool, id, err);
     }
     add_held(op, id, mode, flags, /* is_fast= */ false);
     return ERR_OK;
+}
+
+/* The mode that covers both; S and IX together need X, for there is no SIX. */
+static LockMode join_modes(LockMode a, LockMode b) {
+    return covers(a, b) ? a : covers(b, a) ? b : LOCK_X;
+}
+
+/* Ahead of the queue: those in it wait for this holder anyway. Two that raise the same lock to X
+ * block each other until the time limit of one of them. */
+static ErrCode raise_held(OpCtx *op, HeldLock *held, LockMode mode, int64_t deadline_us,
+                          Error *err) {
+    ResourceId id = held->resource;
+    invariant(!held->is_fast); /* the global locks of a transaction are final */
+    mode = join_modes(held->mode, mode);
+    Bucket *bucket = bucket_of(op->locker.manager, id);
+    mutex_lock(&bucket->mu);
+    LockHead *head = ensure_head_locked(op->locker.manager, bucket, id);
+    bucket->stats[resource_type(id)].acquired[mode]++;
+    if (is_compatible_locked(head, mode, held->mode)) {
+        head->granted[held->mode]--;
+        head->granted[mode]++;
+        mutex_unlock(&bucket->mu);
+        held->mode = mode;
+        return ERR_OK;
+    }
+    bucket->stats[resource_type(id)].waited[mode]++;
+    Waiter waiter = {.op = op, .head = head, .mode = mode, .held = held->mode};
+    list_push_front(&head->waiters, &waiter.node);
+    TicketPool *pool = op->held_ticket;
+    ticket_release(op);
+    TRY(wait_for_grant(op, bucket, &waiter, deadline_us, err)); /* unlocks */
+    held->mode = mode;
+    return pool != NULL ? ticket_acquire(pool, op, err) : ERR_OK;
+}
+
+/* After a wait. Without a ticket the operation must not go on; the lock is of no use to it then. */
+static ErrCode take_ticket_back(OpCtx *op, TicketPool *pool, ResourceId id, Error *err) {
+    if (pool == NULL)
+        return ERR_OK;
+    ErrCode rc = ticket_acquire(pool, op, err);
+    if (rc != ERR_OK)
+        release_held(op, find_held(&op->locker, id));
+    return rc;
+}
+
+static bool is_lock_granted(void *arg) {
+    return ((const Waiter *)arg)->is_granted;
 }
 
 static ErrCode wait_for_grant(OpCtx *op, Bucket *bucket, Waiter *waiter, int64_t deadline_us,
@@ -308,31 +355,24 @@ static ErrCode wait_for_grant(OpCtx *op, Bucket *bucket, Waiter *waiter, int64_t
     assert_held(&bucket->mu);
     ResourceId id = waiter->head->id;
     int64_t start_us = clock_mono_us();
+    if (op->locker.request_us_max != 0 && start_us + op->locker.request_us_max < deadline_us)
+        deadline_us = start_us + op->locker.request_us_max;
     mutex_lock(&op->mu);
     op->is_waiting_for_lock = true;
     op->waiting_resource = id;
     op->waiting_mode = waiter->mode;
     mutex_unlock(&op->mu);
 
-    ErrCode rc = ERR_OK;
-    bool is_timed_out = false;
-    while (!waiter->is_granted && rc == ERR_OK && !is_timed_out) {
-        mutex_unlock(&bucket->mu);
-        rc = op_wait(op, deadline_us, &is_timed_out, err);
-        mutex_lock(&bucket->mu);
-    }
+    bool is_granted;
+    ErrCode rc =
+        op_wait_until(op, &bucket->mu, is_lock_granted, waiter, deadline_us, &is_granted, err);
     int64_t waited_us = clock_mono_us() - start_us;
     bucket->stats[resource_type(id)].wait_us[waiter->mode] += waited_us;
     op->metrics.lock_wait_us += waited_us;
-    if (waiter->is_granted) {
-        /* Granted in the moment of giving up: the lock is ours, and the interruption is seen at the
-         * next check point. */
-        if (rc != ERR_OK)
-            error_reset(err);
-        rc = ERR_OK;
-    } else {
+    if (!is_granted) {
         list_remove(&waiter->node);
-        grant_waiters_locked(waiter->head); /* those behind us may go now */
+        /* Our request may have been what the ones behind it waited for. */
+        grant_waiters_locked(waiter->head);
         drop_head_if_idle_locked(waiter->head);
         if (rc == ERR_OK)
             rc = error_set(err, ERR_LOCK_TIMEOUT, "could not get a lock in mode %s in time",
@@ -347,6 +387,7 @@ static ErrCode wait_for_grant(OpCtx *op, Bucket *bucket, Waiter *waiter, int64_t
 }
 
 static void release_held(OpCtx *op, HeldLock *held) {
+    /* Removed from the locker first: once the bucket is updated another thread may act on it. */
     HeldLock row = *held;
     Locker *locker = &op->locker;
     uint32_t index = (uint32_t)(held - locker->held);
@@ -355,11 +396,13 @@ static void release_held(OpCtx *op, HeldLock *held) {
     if (row.resource == RESOURCE_ID_RSTL)
         atomic_store_explicit(&op->has_state_lock, false, memory_order_relaxed);
 
-    Bucket *bucket = bucket_of(row.resource);
+    Bucket *bucket = bucket_of(op->locker.manager, row.resource);
     if (row.is_fast) {
-        GlobalHead *global = global_head(row.resource);
+        GlobalHead *global = global_head(op->locker.manager, row.resource);
         uint64_t one = row.mode == LOCK_IS ? FAST_ONE_IS : FAST_ONE_IX;
         uint64_t before = atomic_fetch_sub_explicit(&global->fast, one, memory_order_acq_rel);
+        /* Nobody waits for us. The bit cannot be set in between without the setter seeing the new
+         * count. */
         if ((before & FAST_SLOW_BIT) == 0)
             return;
         mutex_lock(&bucket->mu);
@@ -368,7 +411,7 @@ static void release_held(OpCtx *op, HeldLock *held) {
         return;
     }
     mutex_lock(&bucket->mu);
-    LockHead *head = ensure_head_locked(bucket, row.resource);
+    LockHead *head = ensure_head_locked(op->locker.manager, bucket, row.resource);
     invariant(head->granted[row.mode] > 0);
     head->granted[row.mode]--;
     head->compatible_first_count -= row.is_compatible_first;
@@ -380,25 +423,31 @@ static void release_held(OpCtx *op, HeldLock *held) {
 static void grant_waiters_locked(LockHead *head) {
     LIST_FOR_EACH (&head->waiters, node) {
         Waiter *waiter = CONTAINER_OF(node, Waiter, node);
-        if (!is_compatible_locked(head, waiter->mode)) {
+        if (!is_compatible_locked(head, waiter->mode, waiter->held)) {
+            /* A compatible-first holder lets later compatible requests pass this one; otherwise the
+             * queue is strictly in order. */
             if (head->compatible_first_count > 0)
                 continue;
             break;
         }
         list_remove(&waiter->node);
+        if (waiter->held != LOCK_NONE)
+            head->granted[waiter->held]--;
         head->granted[waiter->mode]++;
         head->compatible_first_count += (waiter->flags & LOCK_COMPATIBLE_FIRST) != 0;
         waiter->is_granted = true;
         op_signal(waiter->op);
     }
-    GlobalHead *global = global_head(head->id);
+    /* The fast path opens again only when neither a holder nor a waiter of S or X is left. */
+    GlobalHead *global = as_global(head);
     if (global != NULL && list_is_empty(&head->waiters) && head->granted[LOCK_S] == 0 &&
         head->granted[LOCK_X] == 0)
         atomic_fetch_and_explicit(&global->fast, ~FAST_SLOW_BIT, memory_order_acq_rel);
 }
 
-static bool is_compatible_locked(const LockHead *head, LockMode mode) {
-    GlobalHead *global = global_head(head->id);
+/* `own` is the mode in which the requester holds it already; LOCK_NONE: not at all. */
+static bool is_compatible_locked(LockHead *head, LockMode mode, LockMode own) {
+    GlobalHead *global = as_global(head);
     uint64_t fast = global != NULL ? atomic_load_explicit(&global->fast, memory_order_acquire) : 0;
     uint64_t counts[LOCK_MODE_COUNT] = {
         [LOCK_IS] = head->granted[LOCK_IS] + (fast & FAST_MASK),
@@ -406,15 +455,18 @@ static bool is_compatible_locked(const LockHead *head, LockMode mode) {
         [LOCK_S] = head->granted[LOCK_S],
         [LOCK_X] = head->granted[LOCK_X],
     };
+    if (own != LOCK_NONE)
+        counts[own]--;
     for (int held = 0; held < LOCK_MODE_COUNT; held++)
         if (counts[held] > 0 && !lock_modes_are_compatible((LockMode)held, mode))
             return false;
     return true;
 }
 
-static LockHead *ensure_head_locked(Bucket *bucket, ResourceId id) {
-    GlobalHead *global = global_head(id);
+static LockHead *ensure_head_locked(LockManager *manager, Bucket *bucket, ResourceId id) {
+    GlobalHead *global = global_head(manager, id);
     if (global != NULL) {
+        /* Linked on first use, so that lock_for_each_waiter finds it like any other head. */
         if (global->head.node.next == NULL)
             list_push_back(&bucket->heads, &global->head.node);
         return &global->head;
@@ -438,20 +490,59 @@ static void drop_head_if_idle_locked(LockHead *head) {
     if (!list_is_empty(&head->waiters))
         return;
     list_remove(&head->node);
-    if (global_head(head->id) == NULL)
+    if (as_global(head) == NULL)
         xfree(head);
 }
 
-static GlobalHead *global_head(ResourceId id) {
+static GlobalHead *global_head(LockManager *manager, ResourceId id) {
     if (resource_type(id) != RESOURCE_GLOBAL)
         return NULL;
     return &manager->global[id - RESOURCE_ID_GLOBAL];
 }
 
-static Bucket *bucket_of(ResourceId id) {
+/* NULL: of another kind of resource. */
+static GlobalHead *as_global(LockHead *head) {
+    return resource_type(head->id) == RESOURCE_GLOBAL ? CONTAINER_OF(head, GlobalHead, head) : NULL;
+}
+
+static Bucket *bucket_of(LockManager *manager, ResourceId id) {
     return &manager->buckets[id & (BUCKET_COUNT - 1)];
 }
 
+void locker_init(Locker *locker, LockManager *manager) {
+    *locker = (Locker){.manager = manager, .held_capacity = LOCKER_HELD_INLINE};
+    locker->held = locker->held_inline;
+}
+
+void locker_done(Locker *locker) {
+    invariant(locker->held_count == 0);
+    if (locker->held != locker->held_inline)
+        xfree(locker->held);
+    locker->held = locker->held_inline;
+    locker->held_capacity = LOCKER_HELD_INLINE;
+}
+
+void locker_swap(Locker *a, Locker *b) {
+    Locker old = *a;
+    bool is_a_inline = a->held == a->held_inline;
+    *a = *b;
+    if (b->held == b->held_inline)
+        a->held = a->held_inline;
+    *b = old;
+    if (is_a_inline)
+        b->held = b->held_inline;
+}
+
+static void grow(Locker *locker) {
+    HeldLock *grown = xmalloc(sizeof(HeldLock) * locker->held_capacity * 2);
+    memcpy(grown, locker->held, sizeof(HeldLock) * locker->held_count);
+    if (locker->held != locker->held_inline)
+        xfree(locker->held);
+    locker->held = grown;
+    locker->held_capacity *= 2;
+}
+
+/* Linear: an operation holds four or five locks, and the array is in one or two cache lines. */
 static HeldLock *find_held(const Locker *locker, ResourceId id) {
     for (uint32_t i = 0; i < locker->held_count; i++)
         if (locker->held[i].resource == id)
@@ -461,7 +552,8 @@ static HeldLock *find_held(const Locker *locker, ResourceId id) {
 
 static void add_held(OpCtx *op, ResourceId id, LockMode mode, LockFlags flags, bool is_fast) {
     Locker *locker = &op->locker;
-    invariant(locker->held_count < LOCKER_REQUESTS_MAX);
+    if (UNLIKELY(locker->held_count == locker->held_capacity))
+        grow(locker);
     locker->held[locker->held_count++] =
         (HeldLock){.resource = id,
                    .mode = mode,

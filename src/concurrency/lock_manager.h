@@ -1,21 +1,31 @@
 /*
  * lock_manager.h - hierarchical intent locks with fair queues (LCK-1).
  *
- * Resources in order: Global, transaction barrier, RSTL, Database, Collection; ResourceMutex stands
- * apart. A resource is locked only after those above it, and an operation that needs several of one
- * kind takes them in rising ResourceId order: that rule, asserted in debug builds, is what keeps
- * deadlocks away. Locks are taken in their final mode; there are no upgrades.
+ * Resources in order: Global, transaction barrier, RSTL, Database, Collection; ResourceMutex is
+ * independent. A resource is locked only after those above it, and an operation that needs several
+ * of one kind acquires them in rising ResourceId order: this rule, asserted in debug builds,
+ * prevents deadlocks, so there is no detector. Locks are acquired in their final mode: two holders
+ * of S that both wait for X would block each other forever. Transactions cannot keep either rule,
+ * since the client decides what comes next: their requests have a time limit instead
+ * (Locker.request_us_max), and they may raise the mode of a lock that they hold, ahead of the
+ * queue, since those in it wait for the holder anyway.
  *
- * Granting is first come, first served: a compatible request waits behind an incompatible one that
- * came before it, so that X is not starved. Two exceptions: requests marked LOCK_AT_FRONT (S and X
- * on the global resources) go to the head of the queue, and a holder marked LOCK_COMPATIBLE_FIRST
- * lets compatible requests pass the queue while it holds.
+ * Granting is first come, first served: a compatible request waits behind an earlier incompatible
+ * one, so that X is not starved. Two exceptions: requests marked LOCK_AT_FRONT (S and X on the
+ * global resources) go to the head of the queue, since everything else waits for them anyway, and a
+ * holder marked LOCK_COMPATIBLE_FIRST lets compatible requests pass the queue while it holds.
  *
- * Intent modes on the global resources touch one atomic word while nobody asks for S or X.
+ * Intent modes on the global resources cost one atomic operation unless S or X is held or
+ * requested.
+ *
+ * No operation waits for a lock with an admission ticket: the holder may need one to go on.
+ *
+ * Threading: locks belong to an operation and are acquired and released by its thread.
  */
 #pragma once
 
 #include "base/error.h"
+#include "bson/namespace.h"
 #include "concurrency/op_ctx.h"
 
 typedef enum ResourceType {
@@ -38,43 +48,45 @@ typedef enum LockFlags {
 
 typedef struct LockManager LockManager;
 
-/* The one lock manager of the process is made at start and hangs off the service; functions below
- * find it through lock_manager_install, since every operation uses the same one. */
-void lock_manager_install(void);
-void lock_manager_uninstall(void);
+/* Created and freed with the registry of the operations that use it (op_ctx.h). */
+LockManager *lock_manager_new(void);
+void lock_manager_free(LockManager *manager); /* nothing is held or waited for any more */
 
 ResourceId resource_id(ResourceType type, const char *name, size_t name_size);
 ResourceType resource_type(ResourceId id);
+static inline ResourceId ns_resource(const Ns *ns) {
+    return resource_id(RESOURCE_COLLECTION, ns->text, ns->size);
+}
+static inline ResourceId db_resource(Str db) {
+    return resource_id(RESOURCE_DATABASE, db.data, db.size);
+}
 bool lock_modes_are_compatible(LockMode held, LockMode requested);
 
-/* Takes the lock or fails: interrupted, or ERR_LOCK_TIMEOUT after `deadline_us` (INT64_MAX: none).
- * Taking a lock already held in the same or a covering mode only counts. */
+/* Acquires the lock or fails: interrupted, or ERR_LOCK_TIMEOUT after `deadline_us` (INT64_MAX:
+ * none). Re-acquiring a lock held in the same or a covering mode only increments its count; in
+ * another mode it is raised to one that covers both. */
 ErrCode lock_acquire(OpCtx *op, ResourceId id, LockMode mode, LockFlags flags, int64_t deadline_us,
                      Error *err) MUST_CHECK;
-/* Gives one acquisition back; inside a unit of work that happens when the outermost one ends. */
+/* Releases one acquisition; inside a unit of work this is deferred to the end of the outermost one,
+ * since another writer must not see (or overwrite) what has not been committed. */
 void lock_release(OpCtx *op, ResourceId id);
+/* Wholly and at once, also inside of a unit of work; no effect if it is not held. For what can only
+ * end, and no longer depends on the lock. */
+void lock_release_now(OpCtx *op, ResourceId id);
 bool lock_is_held(const OpCtx *op, ResourceId id, LockMode mode); /* in that or a covering mode */
 
 /* Called by units of work. */
 void lock_unit_of_work_begin(OpCtx *op);
 void lock_unit_of_work_end(OpCtx *op);
 
-/* Releases everything for a yield, and takes the same again. */
-typedef struct LockSnapshot {
-    HeldLock held[LOCKER_REQUESTS_MAX];
-    uint32_t held_count;
-} LockSnapshot;
-bool lock_save_and_release_all(OpCtx *op,
-                               LockSnapshot *ret_snapshot); /* false inside a unit of work */
-ErrCode lock_restore_all(OpCtx *op, const LockSnapshot *snapshot, Error *err) MUST_CHECK;
-
-/* One row per resource that has waiters; holders are found through the operations. For lockInfo. */
+/* One row per waiter; holders are found through the operations. For lockInfo. */
 typedef struct LockWaiterInfo {
     ResourceId resource;
     uint32_t op_id;
     LockMode mode;
 } LockWaiterInfo;
-void lock_for_each_waiter(void (*visit)(void *arg, const LockWaiterInfo *info), void *arg);
+void lock_for_each_waiter(LockManager *manager,
+                          void (*visit)(void *arg, const LockWaiterInfo *info), void *arg);
 
 /* Counts since start, for serverStatus.locks. */
 typedef struct LockStats {
@@ -82,6 +94,6 @@ typedef struct LockStats {
     int64_t waited[LOCK_MODE_COUNT];
     int64_t wait_us[LOCK_MODE_COUNT];
 } LockStats;
-LockStats lock_stats(ResourceType type, ResourceId global_id);
+LockStats lock_stats(LockManager *manager, ResourceType type, ResourceId global_id);
 
 const char *lock_mode_name(LockMode mode); /* "r", "w", "R", "W" as MongoDB shows them */

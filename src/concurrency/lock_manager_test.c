@@ -13,7 +13,6 @@ typedef struct LockFixture {
 } LockFixture;
 
 static void fixture_init(LockFixture *fx) {
-    lock_manager_install();
     fx->registry = op_registry_new();
     for (size_t i = 0; i < ARRAY_LEN(fx->ops); i++) {
         fx->ops[i] = op_ctx_new(fx->registry, NULL, NULL);
@@ -27,7 +26,6 @@ static void fixture_done(LockFixture *fx) {
         op_ctx_free(fx->ops[i]);
     }
     op_registry_free(fx->registry);
-    lock_manager_uninstall();
 }
 
 static bool try_lock(OpCtx *op, ResourceId id, LockMode mode) {

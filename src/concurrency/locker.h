@@ -21,20 +21,32 @@ typedef enum LockMode {
 typedef uint64_t ResourceId;
 
 enum {
-    LOCKER_REQUESTS_MAX = 24, /* global ones, two databases, the collections of one DDL operation */
+    /* Global ones, two databases, the collections of one DDL operation; a transaction that locks
+     * more gets heap memory. */
+    LOCKER_HELD_INLINE = 16,
 };
 
 typedef struct HeldLock {
     ResourceId resource;
     LockMode mode;
     uint32_t count; /* nested acquisitions */
-    bool is_fast;   /* counted in the head's word instead of its table */
+    bool is_fast;   /* counted in the atomic word of the global head, not in its table */
     bool is_compatible_first;
     bool is_release_deferred;
 } HeldLock;
 
 typedef struct Locker {
-    HeldLock held[LOCKER_REQUESTS_MAX];
+    struct LockManager *manager; /* of the operations' registry */
+    HeldLock *held;              /* held_inline, or heap */
     uint32_t held_count;
+    uint32_t held_capacity;
     uint32_t unit_of_work_depth;
+    /* Each request fails with ERR_LOCK_TIMEOUT after this time; 0: none. Whoever has such a limit
+     * may acquire locks in any order: a deadlock ends by it. */
+    int64_t request_us_max;
+    HeldLock held_inline[LOCKER_HELD_INLINE];
 } Locker;
+
+void locker_init(Locker *locker, struct LockManager *manager);
+void locker_done(Locker *locker); /* nothing is held any more */
+void locker_swap(Locker *a, Locker *b);

@@ -10,8 +10,11 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "concurrency/lock_manager.h"
 
 enum {
+    /* How often an operation that does not block reports itself to the thread pool and checks its
+     * client. */
     LONG_RUNNING_US = 10 * 1000,
     ARENA_MB_MAX_DEFAULT = 512,
 };
@@ -22,11 +25,8 @@ struct OpRegistry {
     List ops;
     /* Atomic, only counts up. */
     _Atomic uint32_t last_op_id;
+    LockManager *locks; /* of these operations */
 };
-
-void (*op_ru_free_hook)(RecoveryUnit *ru);
-void (*op_oplog_stage_free_hook)(struct OplogStage *stage);
-void (*op_session_write_free_hook)(struct SessionWrite *write);
 
 OpCtx *op_ctx_new(OpRegistry *registry, const BlockHooks *hooks, void *hooks_arg) {
     OpCtx *op = NEW(OpCtx);
@@ -35,6 +35,7 @@ OpCtx *op_ctx_new(OpRegistry *registry, const BlockHooks *hooks, void *hooks_arg
     op->hooks = hooks;
     op->hooks_arg = hooks_arg;
     op->registry = registry;
+    locker_init(&op->locker, registry->locks);
     op->size_max_arena_mb = ARENA_MB_MAX_DEFAULT;
     op->wake_fd = -1;
     op->receiving_fd = -1;
@@ -52,12 +53,8 @@ void op_ctx_free(OpCtx *op) {
     mutex_lock(&op->registry->mu);
     list_remove(&op->registry_node);
     mutex_unlock(&op->registry->mu);
-    if (op->ru != NULL)
-        op_ru_free_hook(op->ru);
-    if (op->oplog_stage != NULL)
-        op_oplog_stage_free_hook(op->oplog_stage);
-    if (op->session_write != NULL)
-        op_session_write_free_hook(op->session_write);
+    op_parts_free(&op->parts);
+    locker_done(&op->locker);
     arena_done(&op->arena);
     if (op->wake_fd >= 0)
         close(op->wake_fd);
@@ -66,12 +63,27 @@ void op_ctx_free(OpCtx *op) {
     xfree(op);
 }
 
+void op_keep_part(OpCtx *op, void (*free)(void *part), void *part) {
+    OpParts *parts = &op->parts;
+    invariant(parts->count < OP_PARTS_MAX);
+    parts->rows[parts->count].free = free;
+    parts->rows[parts->count++].part = part;
+}
+
+void op_parts_free(OpParts *parts) {
+    while (parts->count > 0) {
+        parts->count--;
+        parts->rows[parts->count].free(parts->rows[parts->count].part);
+    }
+}
+
 void op_begin(OpCtx *op, const OpDescription *desc) {
     op->start_us = clock_mono_us();
     op->deadline_us = INT64_MAX;
     op->is_ended_with_client = false;
     op->admission_priority = ADMISSION_NORMAL;
     op->last_optime = OPTIME_NONE;
+    op->routing = NULL;
     op->next_check_us = op->start_us + LONG_RUNNING_US;
     memset(&op->metrics, 0, sizeof(op->metrics));
     uint32_t op_id =
@@ -90,6 +102,8 @@ void op_begin(OpCtx *op, const OpDescription *desc) {
 void op_end(OpCtx *op) {
     invariant(op->locker.held_count == 0);
     invariant(op->held_ticket == NULL);
+    invariant(op->write_group == NULL);
+    invariant(op->txn == NULL);
     mutex_lock(&op->mu);
     op->is_active = false;
     op->desc = (OpDescription){0};
@@ -100,6 +114,11 @@ void op_end(OpCtx *op) {
 void op_describe(OpCtx *op, const OpDescription *desc) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&op->mu);
     op->desc = *desc;
+}
+
+void op_set_ns(OpCtx *op, const char *ns) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&op->mu);
+    op->desc.ns = ns;
 }
 
 void op_set_progress(OpCtx *op, const char *msg, int64_t done, int64_t total) {
@@ -116,7 +135,7 @@ void op_set_max_time(OpCtx *op, int64_t max_time_ms) {
 }
 
 ErrCode op_check_interrupt_slow(OpCtx *op, Error *err) {
-    if (op->is_uninterruptible)
+    if (op->mode.is_uninterruptible)
         return ERR_OK;
     int kill_code = atomic_load_explicit(&op->kill_code, memory_order_acquire);
     if (kill_code != ERR_OK)
@@ -143,14 +162,14 @@ ErrCode op_check_interrupt_slow(OpCtx *op, Error *err) {
 
 ErrCode op_wait(OpCtx *op, int64_t deadline_us, bool *ret_timed_out, Error *err) {
     int64_t until_us = deadline_us;
-    if (!op->is_uninterruptible && op->deadline_us < until_us)
+    if (!op->mode.is_uninterruptible && op->deadline_us < until_us)
         until_us = op->deadline_us;
 
     op_block_begin(op);
     bool is_in_time = true;
     mutex_lock(&op->mu);
     while (!op->is_signaled && is_in_time) {
-        if (!op->is_uninterruptible &&
+        if (!op->mode.is_uninterruptible &&
             atomic_load_explicit(&op->kill_code, memory_order_relaxed) != ERR_OK)
             break;
         is_in_time = cond_wait_until(&op->cond, &op->mu, until_us);
@@ -160,13 +179,16 @@ ErrCode op_wait(OpCtx *op, int64_t deadline_us, bool *ret_timed_out, Error *err)
     mutex_unlock(&op->mu);
     op_block_end(op);
 
+    /* A signal wins over an interruption: the caller re-checks its condition first
+     * (op_wait_until). */
     if (!was_signaled)
         TRY(op_check_interrupt_slow(op, err));
     *ret_timed_out = !was_signaled && !is_in_time;
     return ERR_OK;
 }
 
-/* Ends the wait of the operation's thread, whichever of the two it is in. */
+/* Ends the wait of the operation's thread, in op_wait or op_poll. The eventfd is written once per
+ * poll at most; without a poller there is no system call. */
 static void wake_locked(OpCtx *op) {
     assert_held(&op->mu);
     cond_signal(&op->cond);
@@ -194,7 +216,25 @@ static struct timespec time_until(int64_t until_us) {
     return (struct timespec){.tv_sec = left_us / 1000000, .tv_nsec = left_us % 1000000 * 1000};
 }
 
-/* False when there is no need to wait. */
+/* See op_ctx.h. An op_signal between the unlock and op_wait is not lost: is_signaled is sticky. */
+ErrCode op_wait_until(OpCtx *op, Mutex *mu, OpCondition is_met, void *arg, int64_t deadline_us,
+                      bool *ret_is_met, Error *err) {
+    assert_held(mu);
+    ErrCode rc = ERR_OK;
+    bool is_timed_out = false;
+    while (!(*ret_is_met = is_met(arg)) && rc == ERR_OK && !is_timed_out) {
+        mutex_unlock(mu);
+        rc = op_wait(op, deadline_us, &is_timed_out, err);
+        mutex_lock(mu);
+    }
+    if (!*ret_is_met || rc == ERR_OK)
+        return rc;
+    error_reset(err);
+    return ERR_OK;
+}
+
+/* *ret_must_wait is false if a signal or a kill has already arrived. Checked and announced under
+ * one hold of the mutex: a signal after it writes to wake_fd. */
 static ErrCode begin_poll(OpCtx *op, bool *ret_must_wait, Error *err) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&op->mu);
     if (UNLIKELY(op->wake_fd < 0)) {
@@ -204,7 +244,7 @@ static ErrCode begin_poll(OpCtx *op, bool *ret_must_wait, Error *err) {
                              strerror(errno));
     }
     bool is_killed = atomic_load_explicit(&op->kill_code, memory_order_relaxed) != ERR_OK;
-    *ret_must_wait = !op->is_signaled && (op->is_uninterruptible || !is_killed);
+    *ret_must_wait = !op->is_signaled && (op->mode.is_uninterruptible || !is_killed);
     op->is_polling = *ret_must_wait;
     return ERR_OK;
 }
@@ -221,7 +261,7 @@ static void end_poll(OpCtx *op) {
 
 ErrCode op_poll(OpCtx *op, struct pollfd *fds, uint32_t count, int64_t deadline_us, Error *err) {
     int64_t until_us = deadline_us;
-    if (!op->is_uninterruptible && op->deadline_us < until_us)
+    if (!op->mode.is_uninterruptible && op->deadline_us < until_us)
         until_us = op->deadline_us;
     for (uint32_t i = 0; i < count; i++)
         fds[i].revents = 0;
@@ -245,11 +285,12 @@ ErrCode op_poll(OpCtx *op, struct pollfd *fds, uint32_t count, int64_t deadline_
     return op_check_interrupt_slow(op, err);
 }
 
-/* False: it was killed already. */
+/* Announces (or with -1 withdraws) the socket that a kill has to shut down. False: already killed.
+ * Under the mutex, so that a kill either sees the descriptor or is seen here. */
 static bool set_receiving(OpCtx *op, int fd) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&op->mu);
-    op->receiving_fd = op->is_uninterruptible ? -1 : fd;
-    return op->is_uninterruptible ||
+    op->receiving_fd = op->mode.is_uninterruptible ? -1 : fd;
+    return op->mode.is_uninterruptible ||
            atomic_load_explicit(&op->kill_code, memory_order_relaxed) == ERR_OK;
 }
 
@@ -286,10 +327,11 @@ void op_block_end(OpCtx *op) {
 static void kill_locked(OpCtx *op, ErrCode code) {
     assert_held(&op->mu);
     int alive = ERR_OK;
-    /* The first killer's reason stays. */
+    /* The first reason is kept: a shutdown must not turn a step-down error into another one. */
     atomic_compare_exchange_strong_explicit(&op->kill_code, &alive, (int)code, memory_order_release,
                                             memory_order_relaxed);
     wake_locked(op);
+    /* A thread in recv cannot be woken otherwise. */
     if (op->receiving_fd >= 0)
         shutdown(op->receiving_fd, SHUT_RDWR);
 }
@@ -302,6 +344,7 @@ void op_kill(OpCtx *op, ErrCode code) {
 
 OpRegistry *op_registry_new(void) {
     OpRegistry *registry = NEW(OpRegistry);
+    registry->locks = lock_manager_new();
     mutex_init(&registry->mu, LOCK_RANK_OP_REGISTRY);
     list_init(&registry->ops);
     return registry;
@@ -311,8 +354,13 @@ void op_registry_free(OpRegistry *registry) {
     if (registry == NULL)
         return;
     invariant(list_is_empty(&registry->ops));
+    lock_manager_free(registry->locks);
     mutex_done(&registry->mu);
     xfree(registry);
+}
+
+LockManager *op_registry_locks(OpRegistry *registry) {
+    return registry->locks;
 }
 
 bool op_registry_kill(OpRegistry *registry, uint32_t op_id, ErrCode code) {
@@ -333,6 +381,7 @@ bool op_registry_kill(OpRegistry *registry, uint32_t op_id, ErrCode code) {
 
 static int kill_all(OpRegistry *registry, OpCtx *self, bool has_state_lock, ErrCode code) {
     int count = 0;
+    /* The registry's mutex keeps the operations from being freed during the walk. */
     mutex_lock(&registry->mu);
     LIST_FOR_EACH (&registry->ops, node) {
         OpCtx *op = CONTAINER_OF(node, OpCtx, registry_node);

@@ -1,10 +1,11 @@
 /*
- * throughput_probe.h - finds out how many tickets give the most throughput, by trying.
+ * throughput_probe.h - finds the number of tickets that maximizes throughput, by hill climbing.
  *
- * Every interval it is told how many operations finished. From a number that is known to be good it
- * tries a few more (when the pool ran out) or a few less (when it did not): if throughput is better
- * with more, or no worse with less, the good number moves there, a step at a time; else it goes
- * back. Pure: no clock, no pools.
+ * Every interval it is given the number of finished operations. From a number known to be good it
+ * tries a few more (if the pool was exhausted) or a few less (if not): if throughput is better with
+ * more, or no worse with less, the good number moves there, a step at a time; otherwise it returns.
+ * Ties go to fewer tickets, which keeps latency and cache contention down. Pure: no clock, no
+ * pools.
  */
 #pragma once
 
@@ -30,5 +31,5 @@ typedef struct ThroughputProbe {
 } ThroughputProbe;
 
 void probe_init(ThroughputProbe *probe, const ProbeConfig *config, int32_t initial);
-/* What happened since the last call; returns how many tickets there shall be until the next one. */
+/* Takes the result of the last interval; returns how many tickets to use until the next call. */
 int32_t probe_step(ThroughputProbe *probe, double throughput, bool was_exhausted);

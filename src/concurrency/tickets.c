@@ -16,10 +16,11 @@ typedef struct TicketQueue {
 
 struct TicketPool {
     const char *name;
-    /* Atomic, sequentially consistent: a releaser adds a ticket and then looks for waiters; a
-     * waiter announces itself and then looks for a ticket. In one total order one of them sees the
-     * other. */
-    _Atomic int32_t available; /* below 0 only while a pool is being shrunk */
+    /* Atomic, sequentially consistent: a releaser returns a ticket and then checks for waiters; a
+     * waiter registers and then checks for a ticket. In one total order at least one of them sees
+     * the other, so no wake-up is lost. Below 0 after a pool was shrunk, until enough tickets have
+     * been returned. */
+    _Atomic int32_t available;
     _Atomic int32_t waiter_count;
     _Atomic bool was_exhausted;
     _Atomic int64_t admitted_at_once[2]; /* by priority, without waiting */
@@ -31,7 +32,7 @@ struct TicketPool {
     TicketQueue queues[2]; /* by priority: normal, low */
     int32_t total;
     int32_t bypass_threshold;
-    int32_t passed_over; /* how often low priority was, in a row */
+    int32_t passed_over; /* consecutive grants to normal priority while low priority waited */
     int64_t low_expedited_total;
 };
 
@@ -83,6 +84,8 @@ void ticket_release(OpCtx *op) {
     op->held_ticket = NULL;
     atomic_fetch_add_explicit(&pool->finished_total, 1, memory_order_relaxed);
     atomic_fetch_add(&pool->available, 1);
+    /* No mutex on the fast path. A newcomer may take the ticket before the waiter: throughput over
+     * strict fairness, since the waiter would need a context switch first. */
     if (LIKELY(atomic_load(&pool->waiter_count) == 0))
         return;
     mutex_lock(&pool->mu);
@@ -133,6 +136,7 @@ static bool try_take(TicketPool *pool) {
     int32_t available = atomic_load(&pool->available);
     while (available > 0) {
         if (atomic_compare_exchange_weak(&pool->available, &available, available - 1)) {
+            /* The last ticket: the probe takes this as a sign that more might help. */
             if (UNLIKELY(available == 1))
                 atomic_store_explicit(&pool->was_exhausted, true, memory_order_relaxed);
             return true;
@@ -171,6 +175,10 @@ static TicketQueue *next_queue_locked(TicketPool *pool) {
     return has_normal ? normal : NULL;
 }
 
+static bool is_ticket_granted(void *arg) {
+    return ((const TicketWaiter *)arg)->is_granted;
+}
+
 static ErrCode wait_for_ticket(TicketPool *pool, OpCtx *op, Error *err) {
     TicketWaiter waiter = {.op = op};
     TicketQueue *queue = &pool->queues[op->admission_priority];
@@ -180,21 +188,15 @@ static ErrCode wait_for_ticket(TicketPool *pool, OpCtx *op, Error *err) {
     queue->stats.queued++;
     queue->stats.queued_total++;
     atomic_fetch_add(&pool->waiter_count, 1);
+    /* Again, under the mutex: a ticket may have been returned between the failed try_take and the
+     * registration of this waiter. */
     grant_locked(pool);
 
-    ErrCode rc = ERR_OK;
-    while (!waiter.is_granted && rc == ERR_OK) {
-        mutex_unlock(&pool->mu);
-        bool is_timed_out;
-        rc = op_wait(op, INT64_MAX, &is_timed_out, err);
-        mutex_lock(&pool->mu);
-    }
-    queue->stats.cancelled_total += rc != ERR_OK;
-    if (rc != ERR_OK && waiter.is_granted) {
-        /* Granted in the moment of giving up: pass it on. */
-        atomic_fetch_add(&pool->available, 1);
-        grant_locked(pool);
-    } else if (rc != ERR_OK) {
+    bool is_granted;
+    ErrCode rc =
+        op_wait_until(op, &pool->mu, is_ticket_granted, &waiter, INT64_MAX, &is_granted, err);
+    if (!is_granted) {
+        queue->stats.cancelled_total++;
         list_remove(&waiter.node);
         queue->stats.queued--;
         atomic_fetch_sub(&pool->waiter_count, 1);

@@ -19,6 +19,7 @@ static ErrCode apply_options(Collection *changed, const CollModChange *change, A
                              Error *err);
 static ErrCode change_expiry(const Collection *coll, Elem given, Arena *arena, Doc *options,
                              Error *err);
+static ErrCode change_pre_images(Elem given, Arena *arena, Doc *options, Error *err);
 static ErrCode apply_index(OpCtx *op, Collection *changed, const CollModChange *change,
                            CollModResult *result, IndexDesc **ret_changed, Error *err);
 
@@ -78,6 +79,9 @@ ErrCode ddl_coll_mod(OpCtx *op, const Ns *ns, const CollModChange *change,
                                                            : doc_copy(view->pipeline, &op->arena);
     }
     catalog_release(catalog);
+    if (is_view && elem_is_present(change->pre_images))
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "option 'changeStreamPreAndPostImages' is not supported on a view");
     if (is_view)
         return view_modify(op, ns, view_on, pipeline, collator, err);
     CollModArgs args = {ns, change, ret_result};
@@ -90,18 +94,37 @@ static ErrCode apply_options(Collection *changed, const CollModChange *change, A
                                         "max"};
     Doc options = changed->options.doc;
     TRY(change_expiry(changed, change->expire_after, arena, &options, err));
+    TRY(change_pre_images(change->pre_images, arena, &options, err));
     const Elem values[] = {change->validator, change->validation_level, change->validation_action,
                            change->capped_size, change->capped_max};
     if ((elem_is_present(change->capped_size) || elem_is_present(change->capped_max)) &&
         !changed->options.is_capped)
         return error_set(err, ERR_INVALID_OPTIONS, "Collection must be capped.");
-    bool is_any = elem_is_present(change->expire_after);
+    bool is_any = elem_is_present(change->expire_after) || elem_is_present(change->pre_images);
     for (size_t i = 0; i < ARRAY_LEN(values); i++)
         is_any |= elem_is_present(values[i]);
     if (!is_any)
         return ERR_OK;
     options = ddl_options_with(options, NAMES, values, ARRAY_LEN(NAMES), arena);
     return collection_set_options(changed, options, err);
+}
+
+/* One that is not enabled is not stored. */
+static ErrCode change_pre_images(Elem given, Arena *arena, Doc *options, Error *err) {
+    if (!elem_is_present(given))
+        return ERR_OK;
+    bool is_enabled;
+    TRY(pre_images_parse(given, &is_enabled, err));
+    static const char NAME[] = "changeStreamPreAndPostImages";
+    DocBuilder b = doc_builder_in_arena_sized(arena, doc_size(*options) + 64);
+    DocIter iter = doc_iter(*options);
+    for (Elem elem; doc_iter_next(&iter, &elem);)
+        if (!elem_name_is(elem, str_from(NAME)))
+            build_elem(&b, elem);
+    if (is_enabled)
+        build_elem_as(&b, str_from(NAME), given);
+    *options = doc_builder_end(&b);
+    return ERR_OK;
 }
 
 /* The options with another expiry, or with "off" without one. */
@@ -280,7 +303,7 @@ static ErrCode apply_index(OpCtx *op, Collection *changed, const CollModChange *
         return error_set(err, ERR_INDEX_NOT_FOUND, "cannot find index for ns %s", changed->ns.text);
     IndexDesc *old = changed->indexes[position];
     TRY(check_index_change(changed, old, &index_change, change->is_dry_run, err));
-    if (elem_is_present(index_change.unique) && !old->is_unique && !op->is_applying)
+    if (elem_is_present(index_change.unique) && !old->is_unique && !op->mode.is_applying)
         TRY(index_check_unique(op, changed, old, err));
     Doc spec = changed_spec(old, &index_change, result, &op->arena);
     IndexDesc *made;

@@ -1,4 +1,10 @@
-/* create.c - new collections. */
+/*
+ * create.c - new collections.
+ *
+ *     tables created | catalog entry and oplog entry committed in one unit of work
+ *
+ * Crash in between: unreferenced tables, dropped by the next start (catalog/reconcile.c).
+ */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -31,13 +37,16 @@ static ErrCode commit_create(OpCtx *op, Collection *coll, Error *err) {
 static ErrCode create_attempt(void *arg, OpCtx *op, Error *err) {
     CreateArgs *args = arg;
     CLEANUP(access_done) CollAccess access = {0};
-    TRY(access_write(op, args->ns, LOCK_X, &access, err));
+    TRY(access_create(op, args->ns, &access, err));
     if (access.coll != NULL && args->is_existing_fine)
         return ERR_OK;
     if (access.coll != NULL) {
-        /* The same once more is fine; anything else is not what is there. */
-        if (doc_compare(access.coll->options.doc, args->options, NULL) == 0)
+        /* Repeating a create with the same options is idempotent; other options are a conflict. */
+        if (op->txn == NULL && doc_compare(access.coll->options.doc, args->options, NULL) == 0)
             return ERR_OK;
+        if (op->txn != NULL)
+            return error_set(err, ERR_NAMESPACE_EXISTS, "Collection already exists. NS: %s",
+                             args->ns->text);
         return error_set(err, ERR_NAMESPACE_EXISTS,
                          "namespace %s already exists, but with different options", args->ns->text);
     }
@@ -47,6 +56,7 @@ static ErrCode create_attempt(void *arg, OpCtx *op, Error *err) {
     if (access.view != NULL)
         return error_set(err, ERR_NAMESPACE_EXISTS, "A view already exists. NS: %s",
                          args->ns->text);
+    /* Names that differ only in case would share files on some file systems. */
     TRY(ddl_check_db_case(op, args->ns, err));
     Collection *coll;
     TRY(ddl_build_collection(op, args->ns, args->options, args->uuid, &coll, err));
@@ -59,7 +69,7 @@ static ErrCode create_attempt(void *arg, OpCtx *op, Error *err) {
 
 ErrCode ddl_create_collection(OpCtx *op, const Ns *ns, Doc options, const Uuid *uuid, Error *err) {
     TRY(ns_check_creatable(ns, err));
-    CollectionOptions parsed; /* a malformed one is told before it is rewritten */
+    CollectionOptions parsed; /* errors are reported in terms of the options as given */
     TRY(collection_options_parse(options, &op->arena, &parsed, err));
     options = collection_options_normalize(&parsed, &op->arena);
     CreateArgs args = {ns, options, uuid, /* is_existing_fine= */ false};
@@ -70,6 +80,22 @@ ErrCode ddl_ensure_collection(OpCtx *op, const Ns *ns, Error *err) {
     TRY(ns_check_creatable(ns, err));
     CreateArgs args = {ns, DOC_EMPTY, NULL, /* is_existing_fine= */ true};
     return op_run_with_retry(op, create_attempt, &args, err);
+}
+
+ErrCode ddl_ensure_clustered(OpCtx *op, const Ns *ns, Error *err) {
+    Catalog *catalog = catalog_acquire(op_catalog(op));
+    bool is_there = catalog_find(catalog, ns) != NULL;
+    catalog_release(catalog);
+    if (is_there)
+        return ERR_OK;
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    size_t index = build_open_doc(&b, "clusteredIndex");
+    size_t key = build_open_doc(&b, "key");
+    build_i32(&b, "_id", 1);
+    build_close(&b, key);
+    build_bool(&b, "unique", true);
+    build_close(&b, index);
+    return ddl_create_collection(op, ns, doc_builder_end(&b), NULL, err);
 }
 
 ErrCode ddl_build_collection(OpCtx *op, const Ns *ns, Doc options, const Uuid *uuid,
@@ -103,7 +129,7 @@ static ErrCode make_tables(OpCtx *op, Collection *coll, Error *err) {
     TRY(record_store_create(engine, ident, is_clustered, log_config, &coll->records, err));
     if (ns_is_oplog(&coll->ns))
         record_store_set_oplog(coll->records);
-    if (is_clustered || ns_is_oplog(&coll->ns)) /* both are found by their record ids */
+    if (is_clustered || ns_is_oplog(&coll->ns)) /* both are looked up by record id */
         return ERR_OK;
     IndexDesc *id_index;
     TRY(index_desc_create(engine, &coll->ns, index_id_spec(coll->options.collator, &op->arena),

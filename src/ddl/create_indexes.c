@@ -64,7 +64,7 @@ ErrCode ddl_create_indexes_by(OpCtx *op, const Ns *ns, const Doc *specs, uint32_
                                 shell_text_of_doc(specs[i], &op->arena));
     }
     Catalog *catalog = catalog_acquire(op_catalog(op));
-    bool exists = catalog_find(catalog, ns) != NULL;
+    bool exists = catalog_find_staged(op, catalog, ns) != NULL;
     catalog_release(catalog);
     *ret_result = (CreateIndexesResult){.created_collection = !exists};
     if (!exists)
@@ -91,7 +91,10 @@ ErrCode ddl_create_indexes_by(OpCtx *op, const Ns *ns, const Doc *specs, uint32_
             return ERR_OK;
         creation.plan = &plan;
         creation.is_changed = false;
-        bool is_empty = !creation.is_known_not_empty && record_store_count(plan.coll->records) == 0;
+        /* Inside of a transaction only that: a build would see neither its snapshot nor its
+         * writes. */
+        bool is_empty = op->txn_catalog != NULL || (!creation.is_known_not_empty &&
+                                                    record_store_count(plan.coll->records) == 0);
         TRY(is_empty ? create_on_empty(&creation, op, err) : create_by_build(&creation, op, err));
         if (!creation.is_changed)
             return ERR_OK;
@@ -116,7 +119,7 @@ ErrCode ddl_check_no_build(const Collection *coll, Error *err) {
 
 static ErrCode make_plan(Creation *creation, OpCtx *op, Plan *ret_plan, Error *err) {
     Catalog *catalog = catalog_acquire(op_catalog(op));
-    const Collection *coll = catalog_find(catalog, creation->ns);
+    const Collection *coll = catalog_find_staged(op, catalog, creation->ns);
     bool is_view = catalog_find_view(catalog, creation->ns) != NULL;
     if (coll != NULL)
         ret_plan->coll = collection_ref((Collection *)coll);
@@ -225,7 +228,14 @@ static ErrCode empty_attempt(void *arg, OpCtx *op, Error *err) {
         Str data;
         TRY(record_cursor_next(&cursor, &creation->is_known_not_empty, &rid, &data, err));
     }
-    ru_abandon_snapshot(op->ru);
+    if (op->txn_catalog == NULL)
+        ru_abandon_snapshot(op->ru);
+    else if (creation->is_known_not_empty || catalog_stage_find(op, creation->ns) == NULL)
+        return error_set(
+            err, ERR_OPERATION_NOT_SUPPORTED_IN_TRANSACTION,
+            "a transaction can only index collections that it has created: %s is not one, "
+            "or is not empty",
+            creation->ns->text);
     if (creation->is_known_not_empty) {
         creation->is_changed = true;
         return ERR_OK;

@@ -1,23 +1,28 @@
 /*
- * ddl.h - changing what collections, views and indexes there are, on this node (CAT-5, CAT-7).
+ * ddl.h - creates, drops and changes collections, views and indexes on this node (CAT-5, CAT-7).
  *
- * Each function is one operation: it takes its locks, stages catalog changes in one unit of work
- * and retries conflicts. Observers (replication) see it inside the same unit of work.
+ * Each function is one operation: it acquires its locks, stages catalog changes in one unit of work
+ * and retries conflicts. Observers (replication) are notified inside the same unit of work.
  *
- * Crash: tables are made before, and dropped after, the one commit that decides; what a crash
- * leaves behind is found by catalog/reconcile.c.
+ * Threading: any thread with an operation that holds no lock.
+ * Crash:     tables are created before, and dropped after, the one commit that decides; what a
+ *            crash leaves behind is found by catalog/reconcile.c.
  */
 #pragma once
 
 #include "base/error.h"
 #include "catalog/access.h"
+#include "request/catalog_requests.h"
 
-/* Fails with ERR_NAMESPACE_EXISTS, unless the collection is there with the same options. `options`
- * is checked by the catalog; `uuid` may be NULL. */
+/* Fails with ERR_NAMESPACE_EXISTS, unless the collection exists with the same options. `options` is
+ * checked by the catalog; `uuid` may be NULL. */
 ErrCode ddl_create_collection(OpCtx *op, const Ns *ns, Doc options, const Uuid *uuid, Error *err)
     MUST_CHECK;
-/* Makes the collection if there is none: for writes to new names. Fails for views. */
+/* Creates the collection if it does not exist: for writes to new names. Fails for views. */
 ErrCode ddl_ensure_collection(OpCtx *op, const Ns *ns, Error *err) MUST_CHECK;
+/* The same for one of the node's own, clustered by _id. Fails with ERR_NAMESPACE_EXISTS if another
+ * operation creates it at the same time with other options. */
+ErrCode ddl_ensure_clustered(OpCtx *op, const Ns *ns, Error *err) MUST_CHECK;
 ErrCode ddl_create_view(OpCtx *op, const Ns *ns, Str view_on, Doc pipeline, Elem collation,
                         Error *err) MUST_CHECK;
 
@@ -31,7 +36,7 @@ ErrCode ddl_drop(OpCtx *op, const Ns *ns, const Uuid *expected_uuid, DropResult 
 /* All collections and views of the database; *ret_existed is false when there was none. */
 ErrCode ddl_drop_database(OpCtx *op, Str db, bool *ret_existed, Error *err) MUST_CHECK;
 
-/* Asked with both names locked, before anything changes: fails to keep the target as it is.
+/* Called with both names locked, before anything changes: a failure keeps the target as it is.
  * `target` is NULL when there is none. */
 typedef struct RenameCheck {
     ErrCode (*check)(void *arg, const Collection *target, Error *err); /* NULL: nothing to ask */
@@ -41,30 +46,15 @@ ErrCode ddl_rename(OpCtx *op, const Ns *from, const Ns *to, bool is_drop_target,
     MUST_CHECK;
 ErrCode ddl_rename_if(OpCtx *op, const Ns *from, const Ns *to, RenameCheck check, Error *err)
     MUST_CHECK; /* drops the target */
-/* A free name for a collection on its way: "tmp<random>.<suffix>". */
+/* An unused name for an intermediate collection: "tmp<random>.<suffix>". */
 ErrCode ddl_temp_ns(OpCtx *op, Str db, const char *suffix, Ns *ret_ns, Error *err) MUST_CHECK;
-/* Drops what is marked as temporary: left over from such operations by a crash. For a primary that
- * begins its term, before anybody else writes. */
+/* Drops collections marked as temporary, left over from such operations by a crash. For a primary
+ * that begins its term, before any other write. */
 ErrCode ddl_drop_temporary(OpCtx *op, Error *err) MUST_CHECK;
-/* Copies the newest documents that fit into a capped collection of that size, then takes its place.
- */
+/* Copies the newest documents that fit into a capped collection of that size, which then replaces
+ * it. */
 ErrCode ddl_convert_to_capped(OpCtx *op, const Ns *ns, int64_t size, Error *err) MUST_CHECK;
 
-/* What collMod can change; absent members are left as they are. */
-typedef struct CollModChange {
-    Elem validator;
-    Elem validation_level;
-    Elem validation_action;
-    Elem capped_size;
-    Elem capped_max;
-    Elem view_on;
-    Elem pipeline;
-    Elem expire_after; /* of a clustered collection: seconds, or "off" */
-    /* {keyPattern or name, and one or more of hidden, expireAfterSeconds, prepareUnique, unique};
-     * DOC_NONE: none */
-    Doc index;
-    bool is_dry_run; /* only looks whether the index could be made unique */
-} CollModChange;
 typedef struct CollModResult {
     bool has_hidden_change;
     bool hidden_old;
@@ -91,35 +81,40 @@ typedef struct CreateIndexesResult {
 ErrCode ddl_create_indexes(OpCtx *op, const Ns *ns, const Doc *specs, uint32_t count,
                            CreateIndexesResult *ret_result, Error *err) MUST_CHECK;
 
-/* The same with a commit quorum that has been checked; missing: the usual. */
+/* The same with a validated commit quorum; missing: the default. */
 ErrCode ddl_create_indexes_by(OpCtx *op, const Ns *ns, const Doc *specs, uint32_t count,
                               Elem commit_quorum, CreateIndexesResult *ret_result, Error *err)
     MUST_CHECK;
-/* For entries of the oplog: starts a build of the missing ones of these indexes, and does not wait.
- */
+/* For oplog entries: starts a build of those indexes that are missing, without waiting. */
 ErrCode ddl_start_index_build_of(OpCtx *op, const Ns *ns, const Uuid *uuid, const Doc *specs,
                                  uint32_t count, Error *err) MUST_CHECK;
-/* Tells that build what has become of it elsewhere, and waits for its end. What is unfinished of it
- * then is gone, also when it should have been committed. */
+/* Delivers the decision of the primary to that build, and waits for its end. Whatever remains
+ * unfinished then is removed, even if it should have been committed. */
 ErrCode ddl_end_index_build(OpCtx *op, const Ns *ns, const Uuid *uuid, bool is_commit, Error *err)
     MUST_CHECK;
 
-/* At start, before anybody can write: index builds that the last process left unfinished are made
- * again and go on in the background, where they were after a clean stop, else from the beginning.
- * What they left on disk and is of no use any more is removed. Without index_builds_is_resuming
+/* At start, before any write is possible: index builds that the last process left unfinished are
+ * reconstructed and continue in the background, after a clean shutdown where they were, otherwise
+ * from the beginning. Their obsolete files and tables are removed. Without index_builds_is_resuming
  * there are none: the catalog has discarded them. */
 ErrCode ddl_recover_index_builds(OpCtx *op, Error *err) MUST_CHECK;
-/* After a rollback, on the catalog as it is now: the unfinished builds, from where
- * index_builds_halt has saved them, else from the beginning. */
+/* After a rollback, on the current catalog: the unfinished builds, from where index_builds_halt
+ * saved them, otherwise from the beginning. */
 ErrCode ddl_restart_index_builds(OpCtx *op, Error *err) MUST_CHECK;
 
 /* `which` is "*", a name, an array of names, or a key pattern. */
 ErrCode ddl_drop_indexes(OpCtx *op, const Ns *ns, Elem which, uint32_t *ret_count_before,
                          Error *err) MUST_CHECK;
+/* Which indexes that would be: selected[i] for each of the collection's, COLLECTION_INDEXES_MAX,
+ * false at first. */
+ErrCode ddl_select_indexes(const Collection *coll, Elem which, bool *selected, Error *err)
+    MUST_CHECK;
+/* "*", alone or in a list of one: all but that of _id. */
+bool ddl_is_all_indexes(Elem which);
 
-/* For a repair: the collection and the place for documents that it cannot keep (lost_and_found_ns),
- * both names in X. The former is then opened as always, which only counts. A collection that does
- * not exist is not locked. */
+/* For a repair: the collection and the one for documents that it cannot keep (lost_and_found_ns),
+ * both names in X. The former is then opened as usual, which only increments the lock count. A
+ * collection that does not exist is not locked. */
 typedef struct RepairLock {
     OpCtx *op; /* NULL: nothing held */
     Ns ns;

@@ -7,10 +7,10 @@
 #include "index/build/build.h"
 #include "storage/unit_of_work.h"
 
-/* A new, empty collection instance with its tables made; not in the catalog yet. */
+/* A new, empty collection instance with its tables created; not in the catalog yet. */
 ErrCode ddl_build_collection(OpCtx *op, const Ns *ns, Doc options, const Uuid *uuid,
                              Collection **ret_coll, Error *err) MUST_CHECK;
-/* Its tables are not wanted after all. */
+/* Discards the tables of such an instance. */
 void ddl_discard_collection(OpCtx *op, Collection *coll);
 /* A database name that differs from an existing one only in case is refused. */
 ErrCode ddl_check_db_case(OpCtx *op, const Ns *ns, Error *err) MUST_CHECK;
@@ -26,7 +26,7 @@ ErrCode ddl_lock_names(OpCtx *op, const Ns *const *names, size_t count, Error *e
 void ddl_unlock_names(OpCtx *op, const Ns *const *names, size_t count);
 ErrCode ddl_lock_two(OpCtx *op, const Ns *a, const Ns *b, Error *err) MUST_CHECK;
 void ddl_unlock_two(OpCtx *op, const Ns *a, const Ns *b);
-/* Tells the observers: `o` is the command as an entry of the oplog, `o2` what was before. */
+/* Notifies the observers: `o` is the command as an oplog entry, `o2` the previous state. */
 ErrCode ddl_observe(OpCtx *op, const Ns *ns, const Uuid *uuid, Doc o, Doc o2, Error *err)
     MUST_CHECK;
 /* entries.c: those documents, in the operation's arena. */
@@ -34,6 +34,9 @@ Doc ddl_entry_create(OpCtx *op, const Collection *coll);
 Doc ddl_entry_drop(OpCtx *op, const Ns *ns);
 Doc ddl_entry_num_records(OpCtx *op, const Collection *coll); /* o2 of drop and rename */
 Doc ddl_entry_drop_database(OpCtx *op);
+/* o2 of dropDatabase, {collections: {name: uuid, ...}}: change streams show a drop of each. None if
+ * there are too many to be listed. */
+Doc ddl_entry_dropped(OpCtx *op, Doc dropped);
 Doc ddl_entry_rename(OpCtx *op, const Ns *from, const Ns *to, const Uuid *dropped);
 Doc ddl_entry_create_index(OpCtx *op, const Collection *coll, const IndexDesc *index);
 /* startIndexBuild, commitIndexBuild or abortIndexBuild of the build whose unfinished indexes `coll`
@@ -51,11 +54,11 @@ typedef struct RenameArgs {
     bool is_drop_target;
     RenameCheck check;
 } RenameArgs;
-/* May `from` be renamed so? Both names are locked. */
+/* Checks whether the rename is allowed. Both names are locked. */
 ErrCode ddl_check_rename(const Catalog *catalog, const RenameArgs *args,
                          const Collection **ret_source, const Collection **ret_target, Error *err)
     MUST_CHECK;
-/* Within a database, without a look at what kinds of names they are. */
+/* Within a database, without checking the kinds of names. */
 ErrCode ddl_rename_here(OpCtx *op, const RenameArgs *args, Error *err) MUST_CHECK;
 /* Skips the oldest `skip_bytes`. Both are locked; `to` is empty. */
 ErrCode ddl_copy_documents(OpCtx *op, const Collection *from, const Collection *to,
@@ -63,9 +66,9 @@ ErrCode ddl_copy_documents(OpCtx *op, const Collection *from, const Collection *
 /* For convertToCapped: the collection in X, and how many bytes of it do not fit. */
 ErrCode ddl_open_to_convert(OpCtx *op, const Ns *ns, CollAccess *ret_access, Error *err) MUST_CHECK;
 int64_t ddl_capped_excess(const Collection *coll, int64_t size);
-/* Of what convertToCapped makes of `coll`. */
+/* The options of the result of convertToCapped. */
 Doc ddl_capped_options(OpCtx *op, const Collection *coll, int64_t size, bool is_temp);
-/* rename_by_steps.c: is a change of that name told to other members? */
+/* rename_by_steps.c: whether a change of that name is replicated. */
 bool ddl_is_told(const OpCtx *op, const Ns *ns);
 ErrCode ddl_rename_by_steps(OpCtx *op, const RenameArgs *args, Error *err) MUST_CHECK;
 ErrCode ddl_convert_by_steps(OpCtx *op, const Ns *ns, int64_t size, Error *err) MUST_CHECK;
@@ -79,20 +82,20 @@ Doc ddl_options_with(Doc options, const char *const *names, const Elem *values, 
 /* Commits and aborts builds, for the coordinator. */
 extern const IndexBuildCatalog DDL_INDEX_BUILD_CATALOG;
 
-/* Starts a registered, empty build of these complete specs: makes the tables, writes the entry
- * (from then on writers write aside) and hands the build to the coordinator, undecided. `planned`
- * is the collection for which the specs are missing; *ret_is_changed when they are not any more,
- * and then there is no build. Takes the build in any case. */
+/* Starts a registered, empty build of these complete specs: creates the tables, writes the entry
+ * (from then on writers record side writes) and hands the build to the coordinator, undecided.
+ * `planned` is the collection for which the specs are missing; *ret_is_changed when they no longer
+ * are, and then there is no build. Takes the build in any case. */
 ErrCode ddl_start_index_build(IndexBuild *take_build, const Collection *planned, const Doc *specs,
                               uint32_t count, IndexBuildWaiter *waiter, bool *ret_is_changed,
                               Error *err) MUST_CHECK;
-/* Locks the collection in X and looks whether it is still the planned one without these indexes. */
+/* Locks the collection in X and checks that it is still the planned one without these indexes. */
 ErrCode ddl_open_for_indexes(OpCtx *op, const Collection *planned, const Doc *specs, uint32_t count,
                              CollAccess *ret_access, bool *ret_is_changed, Error *err) MUST_CHECK;
-/* Is it an unfinished index of this build? */
+/* Whether it is an unfinished index of this build. */
 bool ddl_is_of_build(const IndexDesc *index, const Uuid *build_uuid);
-/* Takes what is unfinished of the build out of the catalog, and its index tables with it, and tells
- * the observers the cause. */
+/* Removes the unfinished indexes of the build from the catalog, drops their tables, and notifies
+ * the observers of the cause. */
 ErrCode ddl_discard_build(OpCtx *op, const Ns *ns, const Uuid *coll_uuid, const Uuid *build_uuid,
                           const Error *cause, Error *err) MUST_CHECK;
 /* One unit of work with the changed indexes. `entry` is for the observers; DOC_NONE: one of each

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/failpoint.h"
+#include "bson/builder.h"
 #include "ddl/ddl_internal.h"
 #include "ddl/views.h"
 #include "index/build/coordinator.h"
@@ -31,6 +32,8 @@ static ErrCode drop_attempt(void *arg, OpCtx *op, Error *err) {
                     ddl_entry_num_records(op, access.coll), err));
     TRY(catalog_stage_drop(op, access.coll, err));
     TRY(uow_commit(&uow, err));
+    /* After the commit: the drop decides, this only ends the builds early. Before it, a failed drop
+     * would have killed them for nothing. */
     index_builds_abort_collection(op_index_builds(op), &access.coll->uuid,
                                   "the collection is being dropped");
     return ERR_OK;
@@ -58,11 +61,13 @@ typedef struct DbDropVisit {
     Error *err;
     ErrCode rc;
     bool existed;
+    DocBuilder dropped; /* {name: uuid, ...}, in the order of the drops */
 } DbDropVisit;
 
 static bool stage_drop_of(void *arg, const Collection *coll) {
     DbDropVisit *visit = arg;
     visit->existed = true;
+    build_uuid(&visit->dropped, ns_coll(&coll->ns).data, &coll->uuid);
     visit->rc = catalog_stage_drop(visit->op, coll, visit->err);
     failpoint_hit(FP_DROP_DATABASE_EACH);
     return visit->rc == ERR_OK;
@@ -86,15 +91,17 @@ static ErrCode drop_database_attempt(void *arg, OpCtx *op, Error *err) {
     TRY(access_database(op, args->db, &access, err));
     CLEANUP(uow_done) UnitOfWork uow = {0};
     TRY(uow_begin(op, &uow, err));
-    DbDropVisit visit = {op, err, ERR_OK, false};
+    DbDropVisit visit = {op, err, ERR_OK, false, doc_builder_in_arena(&op->arena)};
     catalog_for_each_in_db(access.catalog, args->db, stage_drop_of, &visit);
     TRY(visit.rc);
     catalog_for_each_view_in_db(access.catalog, args->db, stage_view_drop_of, &visit);
     TRY(visit.rc);
-    args->existed = visit.existed;
-    if (visit.existed)
-        TRY(ddl_observe(op, &access.ns, NULL, ddl_entry_drop_database(op), DOC_NONE, err));
+    args->existed = visit.existed || catalog_is_db_emptied(op_catalog(op), args->db);
+    if (args->existed)
+        TRY(ddl_observe(op, &access.ns, NULL, ddl_entry_drop_database(op),
+                        ddl_entry_dropped(op, doc_builder_end(&visit.dropped)), err));
     TRY(uow_commit(&uow, err));
+    catalog_forget_emptied_db(op_catalog(op), args->db);
     catalog_for_each_in_db(access.catalog, args->db, abort_builds_of, op);
     return ERR_OK;
 }

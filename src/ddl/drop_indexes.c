@@ -1,6 +1,6 @@
 /*
- * drop_indexes.c - dropIndexes: one catalog change; the tables go when nobody uses them any more.
- * An index that is being built can be dropped too: its build notices and ends.
+ * drop_indexes.c - dropIndexes: one catalog change; the tables are dropped when unused. An index
+ * that is being built can be dropped, too: its build notices and ends.
  */
 #include <string.h>
 
@@ -17,7 +17,6 @@ typedef struct DropIndexesArgs {
 } DropIndexesArgs;
 
 static ErrCode drop_attempt(void *arg, OpCtx *op, Error *err);
-static ErrCode select_for_drop(const Collection *coll, Elem which, bool *selected, Error *err);
 static ErrCode select_by_name(const Collection *coll, Str name, bool *selected, Error *err);
 static ErrCode tell(OpCtx *op, const Collection *coll, uint32_t i, Error *err);
 static ErrCode check_builds(const Collection *coll, const bool *selected, Error *err);
@@ -41,7 +40,7 @@ static ErrCode drop_attempt(void *arg, OpCtx *op, Error *err) {
         return error_set(err, ERR_NAMESPACE_NOT_FOUND, "ns not found %s", args->ns->text);
     args->count_before = access.coll->index_count;
     bool selected[COLLECTION_INDEXES_MAX] = {0};
-    TRY(select_for_drop(access.coll, args->which, selected, err));
+    TRY(ddl_select_indexes(access.coll, args->which, selected, err));
     bool is_any = false;
     for (uint32_t i = 0; i < access.coll->index_count; i++)
         is_any |= selected[i];
@@ -104,8 +103,16 @@ static ErrCode check_builds(const Collection *coll, const bool *selected, Error 
     return ERR_OK;
 }
 
-static ErrCode select_for_drop(const Collection *coll, Elem which, bool *selected, Error *err) {
-    if (elem_type(which) == BT_STRING && str_is(elem_str(which), "*")) {
+bool ddl_is_all_indexes(Elem which) {
+    if (elem_type(which) == BT_ARRAY && doc_count(elem_doc(which)) == 1) {
+        DocIter iter = doc_iter(elem_doc(which));
+        (void)doc_iter_next(&iter, &which); /* a list of one name is that name */
+    }
+    return elem_type(which) == BT_STRING && str_is(elem_str(which), "*");
+}
+
+ErrCode ddl_select_indexes(const Collection *coll, Elem which, bool *selected, Error *err) {
+    if (ddl_is_all_indexes(which)) {
         for (uint32_t i = 0; i < coll->index_count; i++)
             selected[i] = !coll->indexes[i]->is_id;
         return ERR_OK;

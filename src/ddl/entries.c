@@ -12,13 +12,17 @@ enum {
     /* Of the text in an abort's entry: with the specifications, which fit into the catalog's entry
      * of 16 MB, it must fit into an entry of the oplog, since nobody could refuse an abort. */
     CAUSE_BYTES_MAX = 4096,
+    /* Of the list of a dropDatabase: about a hundred thousand collections. */
+    DROPPED_BYTES_MAX = 8 * 1024 * 1024,
 };
 
 ErrCode ddl_observe(OpCtx *op, const Ns *ns, const Uuid *uuid, Doc o, Doc o2, Error *err) {
     WriteObservers *observers = catalog_write_observers(op_catalog(op));
     const DdlEntry entry = {ns, uuid, o, o2};
-    for (size_t i = 0; i < observers->count; i++)
+    for (size_t i = 0; i < observers->count; i++) {
+        write_observer_heard(observers, op, i);
         TRY(observers->rows[i].on_ddl(observers->rows[i].arg, op, &entry, err));
+    }
     return ERR_OK;
 }
 
@@ -47,6 +51,14 @@ Doc ddl_entry_num_records(OpCtx *op, const Collection *coll) {
 Doc ddl_entry_drop_database(OpCtx *op) {
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_i32(&b, "dropDatabase", 1);
+    return doc_builder_end(&b);
+}
+
+Doc ddl_entry_dropped(OpCtx *op, Doc dropped) {
+    if (doc_size(dropped) > DROPPED_BYTES_MAX)
+        return DOC_NONE;
+    DocBuilder b = doc_builder_in_arena_sized(&op->arena, doc_size(dropped) + 64);
+    build_doc(&b, "collections", dropped);
     return doc_builder_end(&b);
 }
 
@@ -125,6 +137,7 @@ Doc ddl_entry_coll_mod(OpCtx *op, const Ns *ns, const CollModChange *change) {
         {"cappedSize", change->capped_size},
         {"cappedMax", change->capped_max},
         {"expireAfterSeconds", change->expire_after},
+        {"changeStreamPreAndPostImages", change->pre_images},
     };
     for (size_t i = 0; i < ARRAY_LEN(fields); i++)
         if (elem_is_present(fields[i].value))

@@ -2,10 +2,10 @@
  * index_builds.c - the catalog's part of an index build (index/build/README.md has the whole
  * story).
  *
- *     tables made | entry written, not ready | filled | entry written, ready
+ *     tables created | entry written, not ready | filled | entry written, ready
  *
- * Crash before the first entry: tables that nobody names. Between the two: the next start discards
- * the index, or begins its build anew. After a clean stop between the two it may go on with it
+ * Crash before the first entry: unreferenced tables. Between the two: the next start discards the
+ * index, or restarts its build. After a clean shutdown between the two it may be resumed
  * (recover_builds.c).
  */
 #include "base/failpoint.h"
@@ -25,8 +25,11 @@ const IndexBuildCatalog DDL_INDEX_BUILD_CATALOG = {commit_build, abort_build};
 ErrCode ddl_open_for_indexes(OpCtx *op, const Collection *planned, const Doc *specs, uint32_t count,
                              CollAccess *ret_access, bool *ret_is_changed, Error *err) {
     *ret_is_changed = false;
-    TRY(access_write(op, &planned->ns, LOCK_X, ret_access, err));
+    /* A transaction indexes only what it has created itself. */
+    TRY(access_write(op, &planned->ns, op->txn_catalog != NULL ? LOCK_IX : LOCK_X, ret_access,
+                     err));
     const Collection *coll = ret_access->coll;
+    /* The specifications were checked against a version without lock; the caller plans again. */
     if (coll == NULL || !uuid_equal(&coll->uuid, &planned->uuid)) {
         *ret_is_changed = true;
         return ERR_OK;
@@ -65,8 +68,8 @@ ErrCode ddl_start_index_build(IndexBuild *take_build, const Collection *planned,
     ErrCode rc = make_tables(&start, err);
     if (rc == ERR_OK)
         rc = op_run_with_retry(op, start_attempt, &start, err);
-    /* Writers write aside from here on. */
-    take_build->start_ts = op->apply_ts != 0 ? op->apply_ts : op->last_optime.ts;
+    /* From here on writers record side writes. */
+    take_build->start_ts = op->mode.apply_ts != 0 ? op->mode.apply_ts : op->last_optime.ts;
     *ret_is_changed = start.is_changed;
     if (rc != ERR_OK || start.is_changed) {
         index_build_discard_tables(take_build);
@@ -99,7 +102,7 @@ static ErrCode start_attempt(void *arg, OpCtx *op, Error *err) {
 
 typedef struct Commit {
     IndexBuild *build;
-    IndexDesc *ready[COLLECTION_INDEXES_MAX]; /* what the indexes will be */
+    IndexDesc *ready[COLLECTION_INDEXES_MAX]; /* the descriptors after the commit */
 } Commit;
 
 static void commit_done(Commit *commit) {
@@ -114,8 +117,8 @@ static ErrCode make_ready_descs(Commit *commit, OpCtx *op, Error *err) {
         IndexDesc *ready;
         TRY(index_desc_new(op_storage(op), index->spec, index->ident, build->is_clustered,
                            /* is_ready= */ true, index->state, &ready, err));
-        /* Both descriptors must count as users of the same table, or its drop would not wait for
-         * the other. */
+        /* Both descriptors must hold references to the same table object, or its drop would not
+         * wait for the other one. */
         ordered_index_unref(ready->store);
         ready->store = index->store != NULL ? ordered_index_ref(index->store) : NULL;
         commit->ready[i] = ready;
@@ -126,11 +129,13 @@ static ErrCode make_ready_descs(Commit *commit, OpCtx *op, Error *err) {
 static ErrCode commit_build(IndexBuild *build, Error *err) {
     OpCtx *op = build->active.op;
     CLEANUP(commit_done) Commit commit = {.build = build};
+    /* Before the X lock: opening tables is I/O. */
     TRY(make_ready_descs(&commit, op, err));
     return op_run_with_retry(op, commit_attempt, &commit, err);
 }
 
-/* Nobody has used the index yet: its array paths go to disk with the entry that makes it ready. */
+/* The index has not been used yet: its array paths are persisted with the entry that makes it
+ * ready. */
 static void note_persisted(const IndexDesc *index) {
     IndexState *state = index->state;
     for (uint32_t f = 0; f < index->field_count; f++)
@@ -153,10 +158,11 @@ static ErrCode commit_attempt(void *arg, OpCtx *op, Error *err) {
         index_desc_unref(changed->indexes[position]);
         changed->indexes[position] = index_desc_ref(commit->ready[i]);
     }
-    op->apply_ts = build->catalog_ts;
-    ErrCode rc = ddl_commit_indexes(op, access.coll, changed, entry, err);
-    op->apply_ts = 0;
-    TRY(rc);
+    {
+        CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+        op->mode.apply_ts = build->catalog_ts;
+        TRY(ddl_commit_indexes(op, access.coll, changed, entry, err));
+    }
     for (uint32_t i = 0; i < build->count; i++)
         note_persisted(commit->ready[i]);
     failpoint_hit(FP_INDEX_BUILD_COMMITTED);
@@ -172,8 +178,8 @@ typedef struct Abort {
     const Error *cause;
 } Abort;
 
-/* The entry may only be missing because somebody dropped it: then they have dropped its table, and
- * told everybody; it is not for the primary alone to notice. */
+/* If the entry is missing, the index was dropped: that operation has dropped its table and logged
+ * it, also on a secondary, where this node could not. */
 static bool is_in_catalog(const IndexBuild *build) {
     Catalog *catalog = catalog_acquire(op_catalog(build->active.op));
     const Collection *coll = catalog_find_uuid(catalog, &build->active.coll_uuid);
@@ -188,11 +194,10 @@ static ErrCode abort_build(IndexBuild *build, const Error *cause, Error *err) {
     OpCtx *op = build->active.op;
     if (!is_in_catalog(build))
         return ERR_OK;
-    op->apply_ts = build->catalog_ts;
-    ErrCode rc = ddl_discard_build(op, &build->ns, &build->active.coll_uuid, &build->active.uuid,
-                                   cause, err);
-    op->apply_ts = 0;
-    return rc;
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.apply_ts = build->catalog_ts;
+    return ddl_discard_build(op, &build->ns, &build->active.coll_uuid, &build->active.uuid, cause,
+                             err);
 }
 
 ErrCode ddl_discard_build(OpCtx *op, const Ns *ns, const Uuid *coll_uuid, const Uuid *build_uuid,

@@ -1,13 +1,13 @@
 /*
  * recover_builds.c - index builds that the last process, or a rollback, left unfinished (IDX-5).
  *
- *     resume documents read, their tables dropped
- *     for each build: made again in memory, its new tables in the catalog; writers write aside
- *     temporary tables and files that no build has: dropped
- *     the builds' threads are started
+ *     1. resume documents read, their tables dropped
+ *     2. each build recreated in memory, its new tables in the catalog; writers record side writes
+ *     3. temporary tables and files that belong to no build dropped
+ *     4. the builds' threads started
  *
- * A crash anywhere here is an unclean stop: the next start knows nothing but the catalog's entries,
- * and begins the builds anew. Tables that were made here and are not in the catalog go then.
+ * A crash anywhere here is an unclean shutdown: the next start knows only the catalog entries, and
+ * restarts the builds. Tables that were created here and are not in the catalog are then dropped.
  */
 #include "base/alloc.h"
 #include "base/failpoint.h"
@@ -18,7 +18,7 @@
 
 typedef struct Recovery {
     OpCtx *op;
-    ResumeDoc **docs; /* NULL: its build goes on */
+    ResumeDoc **docs; /* NULL: its build was resumed */
     uint32_t doc_count;
     /* Collections with unfinished indexes. */
     Collection **colls;
@@ -102,7 +102,7 @@ static void collect_unfinished(Recovery *recovery) {
     catalog_release(catalog);
 }
 
-/* Each build of the collection, once. */
+/* Recovers each build of the collection once, at its first index. */
 static ErrCode recover_collection(Recovery *recovery, const Collection *coll, Error *err) {
     for (uint32_t i = 0; i < coll->index_count; i++) {
         const IndexDesc *index = coll->indexes[i];
@@ -143,7 +143,7 @@ static ErrCode begin_anew(OpCtx *op, const Collection *coll, const Uuid *uuid,
     return ERR_OK;
 }
 
-/* The build's descriptors take the place of those that were loaded. */
+/* The build's descriptors replace those that were loaded. */
 static ErrCode adopt_attempt(void *arg, OpCtx *op, Error *err) {
     IndexBuild *build = arg;
     CLEANUP(access_done) CollAccess access = {0};
@@ -220,7 +220,8 @@ static ErrCode start_builds(Recovery *recovery, Error *err) {
     for (size_t i = 0; i < recovery->count; i++) {
         failpoint_hit(FP_INDEX_BUILD_RESUMED);
         Uuid uuid = recovery->builds[i]->active.uuid;
-        bool is_two_phase = recovery->builds[i]->is_two_phase; /* decided by votes or the oplog */
+        /* Decided by votes or by the oplog. */
+        bool is_two_phase = recovery->builds[i]->is_two_phase;
         TRY(index_builds_start(builds, TAKE_PTR(recovery->builds[i]), &DDL_INDEX_BUILD_CATALOG,
                                /* waiter= */ NULL, err));
         if (!is_two_phase)

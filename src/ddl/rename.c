@@ -2,14 +2,16 @@
  * rename.c - renameCollection, within a database and across, and convertToCapped.
  *
  * Within a database a rename is one catalog change (with dropTarget: two, in the same unit of
- * work). Across databases the documents are copied into fresh tables that no catalog entry names
- * yet; one unit of work then drops the source (and an old target) and creates the new collection on
- * those tables:
+ * work). Across databases the documents are copied into fresh tables that no catalog entry
+ * references yet; one unit of work then drops the source (and an old target) and creates the new
+ * collection on those tables:
  *
- *     tables filled | source dropped, copy created     crash before the last step: the source is
- * untouched, the tables are found unreferenced at the next start
+ *     tables filled | source dropped, copy created
  *
- * The other members of a replica set cannot be told of such tables: there it goes another way
+ * Crash before the last step: the source is untouched, and the next start finds the tables
+ * unreferenced and drops them.
+ *
+ * Such tables cannot be described in the oplog, so a replica set does it differently
  * (rename_by_steps.c).
  */
 #include <string.h>
@@ -24,6 +26,8 @@
 #include "storage/recovery_unit.h"
 
 enum {
+    /* Bounded units keep the cache free; the copy as a whole needs no transaction, since nothing
+     * references it yet. */
     COPY_DOCS_PER_UNIT = 500,
     COPY_BYTES_PER_UNIT = 16 * 1024 * 1024,
     COPY_BYTES_PER_CAPPED = 1024 * 1024,
@@ -88,7 +92,7 @@ ErrCode ddl_check_rename(const Catalog *catalog, const RenameArgs *args,
                                      : ERR_OK;
 }
 
-/* What gets a name from a user is not temporary any more. */
+/* A renamed collection is no longer temporary. */
 static ErrCode keep_for_good(OpCtx *op, Collection *renamed, Error *err) {
     if (!renamed->options.is_temp)
         return ERR_OK;
@@ -139,7 +143,7 @@ ErrCode ddl_rename_here(OpCtx *op, const RenameArgs *args, Error *err) {
     return op_run_with_retry(op, rename_here, (void *)args, err);
 }
 
-/* The source is locked in X over the copy: what is copied is what is dropped. */
+/* The source is locked in X during the copy, so that exactly what was copied is dropped. */
 static ErrCode rename_across(void *arg, OpCtx *op, Error *err) {
     RenameArgs *args = arg;
     TRY(ddl_check_db_case(op, args->to, err));
@@ -163,7 +167,7 @@ static ErrCode rename_across(void *arg, OpCtx *op, Error *err) {
     return rc;
 }
 
-/* One unit of work: source and old target leave, the copy appears. */
+/* One unit of work: source and old target are dropped, the copy is created. */
 static ErrCode swap_in(OpCtx *op, const Collection *source, const Collection *target,
                        Collection *copy, const Ns *to, Error *err) {
     CLEANUP(uow_done) UnitOfWork uow = {0};
@@ -179,8 +183,8 @@ static ErrCode swap_in(OpCtx *op, const Collection *source, const Collection *ta
     return ERR_OK;
 }
 
-/* A copy with all indexes whose tables exist but which is in no catalog yet: a crash leaves only
- * tables nobody points to. */
+/* A copy with all indexes whose tables exist but which is not in the catalog yet: a crash leaves
+ * only unreferenced tables. */
 static ErrCode copy_collection(OpCtx *op, const Collection *from, const Ns *ns, Doc options,
                                int64_t skip_bytes, Collection **ret_copy, Error *err) {
     StorageEngine *engine = op_storage(op);
@@ -195,7 +199,7 @@ static ErrCode copy_collection(OpCtx *op, const Collection *from, const Ns *ns, 
         rc = index_desc_create(engine, ns, index->spec, copy->options.is_clustered,
                                /* is_ready= */ true, &made, err);
         if (rc == ERR_OK) {
-            /* Array paths of the source cover those of the copy. */
+            /* The array paths of the source are a superset of those of the copy. */
             for (uint32_t f = 0; f < index->field_count; f++) {
                 atomic_store(&made->state->multikey_paths[f], index_multikey_paths(index, f));
                 atomic_store(&made->state->persisted_paths[f], index_multikey_paths(index, f));
@@ -225,20 +229,12 @@ typedef struct CopyUnit {
     WriteScratch scratch;
 } CopyUnit;
 
-static ErrCode insert_unit(void *arg, OpCtx *op, Error *err) {
-    CopyUnit *unit = arg;
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    TRY(uow_begin(op, &uow, err));
-    TRY(collection_insert(op, unit->to, unit->docs, unit->count, &unit->scratch, err));
-    return uow_commit(&uow, err);
-}
-
-/* The cursor stays where it is, in a new snapshot. */
+/* Keeps the position of the cursor, in a new snapshot. */
 static ErrCode flush_unit(CopyUnit *unit, OpCtx *op, RecordCursor *cursor, Error *err) {
     record_cursor_save(cursor);
     ru_abandon_snapshot(op->ru);
     TRY(op_check_interrupt_slow(op, err));
-    TRY(op_run_with_retry(op, insert_unit, unit, err));
+    TRY(collection_insert_unit(op, unit->to, unit->docs, unit->count, &unit->scratch, err));
     bool is_kept;
     TRY(record_cursor_restore(cursor, op, &is_kept, err));
     unit->count = unit->bytes = 0;
@@ -248,7 +244,8 @@ static ErrCode flush_unit(CopyUnit *unit, OpCtx *op, RecordCursor *cursor, Error
 
 static ErrCode copy_units(CopyUnit *unit, OpCtx *op, const Collection *from, int64_t skip_bytes,
                           Error *err) {
-    /* The oplog tells inserts into a capped collection by one entry. */
+    /* The oplog has one entry for a unit of inserts into a capped collection, which is limited in
+     * size. */
     size_t bytes_max = unit->to->options.is_capped ? COPY_BYTES_PER_CAPPED : COPY_BYTES_PER_UNIT;
     CLEANUP(record_cursor_done) RecordCursor cursor = {0};
     TRY(record_cursor_open(op, from->records, /* is_forward= */ true, &cursor, err));
@@ -268,6 +265,7 @@ static ErrCode copy_units(CopyUnit *unit, OpCtx *op, const Collection *from, int
         if (unit->count > 0 && (is_full || !is_found)) {
             buffer_clear(&kept);
             if (is_found)
+                /* flush_unit ends the snapshot that the document points into. */
                 buffer_append(&kept, data.data, data.size);
             TRY(flush_unit(unit, op, &cursor, err));
             data.data = (const char *)kept.data;
@@ -285,10 +283,9 @@ ErrCode ddl_copy_documents(OpCtx *op, const Collection *from, const Collection *
     unit->to = to;
     write_scratch_init(&unit->scratch);
     arena_init(&unit->arena, 1024 * 1024);
-    bool was_bypassed = op->is_validation_bypassed;
-    op->is_validation_bypassed = true; /* what is there may stay */
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.is_validation_bypassed = true; /* existing documents need not match the validator */
     ErrCode rc = copy_units(unit, op, from, skip_bytes, err);
-    op->is_validation_bypassed = was_bypassed;
     arena_done(&unit->arena);
     write_scratch_done(&unit->scratch);
     xfree(unit);
@@ -335,7 +332,7 @@ static ErrCode convert_attempt(void *arg, OpCtx *op, Error *err) {
     int64_t excess = ddl_capped_excess(access.coll, args->size);
     Collection *copy;
     Collection *bare =
-        collection_clone(access.coll); /* a capped collection starts with _id alone */
+        collection_clone(access.coll); /* a capped collection starts with the _id index only */
     for (uint32_t i = bare->index_count; i-- > 0;)
         if (!bare->indexes[i]->is_id)
             collection_remove_index(bare, i);
@@ -357,6 +354,7 @@ ErrCode ddl_convert_to_capped(OpCtx *op, const Ns *ns, int64_t size, Error *err)
     return op_run_with_retry(op, convert_attempt, &args, err);
 }
 
+/* Rising ResourceId order: two renames in opposite directions must not deadlock. */
 static void add_sorted(ResourceId *ids, size_t *count, ResourceId id) {
     size_t at = (*count)++;
     for (; at > 0 && ids[at - 1] > id; at--)

@@ -1,13 +1,14 @@
 /*
  * rename_by_steps.c - renameCollection across databases and convertToCapped on a member of a
- * replica set: in steps that the oplog can tell, each by an entry of its own.
+ * replica set: in steps that can be replicated, each with its own oplog entry.
  *
- *     temporary collection made | indexes made | filled | renamed over the target | source dropped
+ *     temporary collection created | indexes created | filled | renamed over the target
+ *     | source dropped
  *
- * What if we stop here: before the rename the source is untouched, and the temporary collection,
- * which is marked as such, is dropped: on failure at once, after a crash by the next primary
- * (ddl_drop_temporary). Before the last step both collections are there, complete. All names are
- * locked in X from the first step to the last; each step locks what it needs once more.
+ * Crash or failure: before the rename the source is untouched, and the temporary collection, which
+ * is marked as such, is dropped: on failure at once, after a crash by the next primary
+ * (ddl_drop_temporary). Before the last step both collections exist, complete. All names are locked
+ * in X from the first step to the last; each step re-acquires what it needs, which only counts.
  */
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +21,8 @@
 #include "storage/engine.h"
 
 bool ddl_is_told(const OpCtx *op, const Ns *ns) {
-    return storage_is_replicated(op_storage(op)) && ns_is_replicated(ns) && !op->is_unreplicated;
+    return storage_is_replicated(op_storage(op)) && ns_is_replicated(ns) &&
+           !op->mode.is_unreplicated;
 }
 
 ErrCode ddl_temp_ns(OpCtx *op, Str db, const char *suffix, Ns *ret_ns, Error *err) {
@@ -55,7 +57,8 @@ Doc ddl_options_without(Doc options, const char *name, Arena *arena) {
 
 /* ---- the temporary collection ---- */
 
-/* A specification that gives the same index on a collection with the same options. */
+/* A specification that yields the same index on a collection with the same options: an index with
+ * the simple collation has to say so where the collection has another default. */
 static Doc spec_of(const Collection *coll, const IndexDesc *index, Arena *arena) {
     if (coll->options.collator == NULL || index->collator != NULL)
         return index->spec;
@@ -88,13 +91,12 @@ static ErrCode fill(OpCtx *op, const Collection *from, const Ns *ns, int64_t ski
 
 static void drop_temporary(OpCtx *op, const Ns *ns) {
     CLEANUP(error_reset) Error err = {0};
-    bool was_uninterruptible = op->is_uninterruptible;
-    op->is_uninterruptible = true;
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.is_uninterruptible = true;
     DropResult result;
     if (ddl_drop(op, ns, NULL, &result, &err) != ERR_OK)
         LOG_WARN(LOG_STORAGE, 7100310, "A temporary collection could not be dropped",
                  LOG_STR("namespace", ns->text), LOG_STR("error", error_message(&err)));
-    op->is_uninterruptible = was_uninterruptible;
 }
 
 typedef struct Copy {
@@ -106,7 +108,7 @@ typedef struct Copy {
     int64_t skip_bytes;
 } Copy;
 
-/* A copy of `from` under a temporary name takes the name `to`. */
+/* Copies `from` under a temporary name and renames the copy to `to`. */
 static ErrCode copy_and_rename(OpCtx *op, const Copy *copy, Error *err) {
     const Ns *ns = copy->temporary;
     TRY(ddl_create_collection(op, ns, copy->options, NULL, err));

@@ -9,9 +9,9 @@ enum {
     VIEW_DEPTH_MAX = 20,
 };
 
-/* view_graph.c: may the view be so? With the lock that changes of views take. Fails with
- * ERR_GRAPH_CONTAINS_CYCLE when it would refer to itself, by whatever views and stages, and with
- * ERR_VIEW_DEPTH_LIMIT_EXCEEDED when some view would be deeper than VIEW_DEPTH_MAX. */
+/* view_graph.c: checks a view definition, with the lock that changes of views take. Fails with
+ * ERR_GRAPH_CONTAINS_CYCLE when it would refer to itself, through whatever views and stages, and
+ * with ERR_VIEW_DEPTH_LIMIT_EXCEEDED when some view would be deeper than VIEW_DEPTH_MAX. */
 ErrCode view_graph_check(OpCtx *op, const Catalog *catalog, const Ns *ns, Str view_on, Doc pipeline,
                          Error *err) MUST_CHECK;
 

@@ -8,13 +8,18 @@
 #include "index/key_show.h"
 #include "index/side_writes.h"
 #include "storage/recovery_unit.h"
+#include "storage/unit_of_work.h"
+
+enum {
+    KEYS_BETWEEN_CHECKS = 1024, /* of one document and index; some milliseconds */
+};
 
 static ErrCode insert_one(OpCtx *op, const Collection *coll, Doc doc, WriteScratch *scratch,
                           Error *err);
 static ErrCode update_one(OpCtx *op, const Collection *coll, RecordId rid, Doc before, Doc after,
                           WriteScratch *scratch, Error *err);
 static ErrCode tell_update(OpCtx *op, const Collection *coll, Doc before, Doc after,
-                           bool is_replacement, Error *err);
+                           const UpdateForm *form, Error *err);
 static ErrCode insert_record(OpCtx *op, const Collection *coll, Doc doc, WriteScratch *scratch,
                              RecordId *ret_rid, Error *err);
 static ErrCode keys_of(const OpCtx *op, const IndexDesc *index, Doc doc, KeySet *ret_set,
@@ -34,9 +39,10 @@ static Str bytes_of(Doc doc) {
     return (Str){(const char *)doc.data, doc_size(doc)};
 }
 
-/* Behind the checks of all who write: a larger document could be stored, but never read again. */
+/* The last check before storage, after those of all callers: a larger document could be stored but
+ * never returned to a client again. */
 static ErrCode check_size(const OpCtx *op, const Collection *coll, Doc doc, Error *err) {
-    if (LIKELY(doc_size(doc) <= BSON_DOC_SIZE_MAX_CARRIED) || op->is_applying)
+    if (LIKELY(doc_size(doc) <= BSON_DOC_SIZE_MAX_CARRIED) || op->mode.is_applying)
         return ERR_OK;
     return error_set(err, ERR_BSON_OBJECT_TOO_LARGE,
                      "a document of %u bytes is too large for collection \"%s\"", doc_size(doc),
@@ -60,9 +66,13 @@ void write_scratch_done(WriteScratch *scratch) {
 ErrCode collection_insert(OpCtx *op, const Collection *coll, const Doc *docs, size_t count,
                           WriteScratch *scratch, Error *err) {
     WriteObservers *observers = catalog_write_observers(op_catalog(op));
-    for (size_t o = 0; o < observers->count; o++)
+    for (size_t o = 0; o < observers->count; o++) {
+        write_observer_heard(observers, op, o);
         TRY(observers->rows[o].before_inserts(observers->rows[o].arg, op, coll, docs, count, err));
-    /* Capped collections keep insertion order: one inserter at a time, until its commit. */
+    }
+    /* Capped collections keep insertion order: one inserter at a time, until its commit. Otherwise
+     * record ids would become visible out of order, and a tailing reader would skip the late
+     * ones. */
     if (coll->options.is_capped) {
         ResourceId mutex = resource_id(RESOURCE_MUTEX, coll->ns.text, coll->ns.size);
         TRY(lock_acquire(op, mutex, LOCK_X, LOCK_DEFAULT, INT64_MAX, err));
@@ -74,7 +84,7 @@ ErrCode collection_insert(OpCtx *op, const Collection *coll, const Doc *docs, si
         TRY(insert_one(op, coll, docs[i], scratch, err));
     }
     if (coll->options.is_capped) {
-        if (!op->is_applying) /* what was trimmed where it was written comes as deletes */
+        if (!op->mode.is_applying) /* the primary's trimming is replicated as deletes */
             TRY(trim_capped(op, coll, scratch, err));
         ru_on_commit(op->ru, notify_capped, (void *)coll);
     }
@@ -82,22 +92,46 @@ ErrCode collection_insert(OpCtx *op, const Collection *coll, const Doc *docs, si
     return ERR_OK;
 }
 
+typedef struct InsertUnit {
+    const Collection *coll;
+    const Doc *docs;
+    size_t count;
+    WriteScratch *scratch;
+} InsertUnit;
+
+static ErrCode insert_unit(void *arg, OpCtx *op, Error *err) {
+    const InsertUnit *unit = arg;
+    return collection_insert(op, unit->coll, unit->docs, unit->count, unit->scratch, err);
+}
+
+ErrCode collection_insert_unit(OpCtx *op, const Collection *coll, const Doc *docs, size_t count,
+                               WriteScratch *scratch, Error *err) {
+    return op_write_with_retry(op, insert_unit, &(InsertUnit){coll, docs, count, scratch}, err);
+}
+
 ErrCode collection_update(OpCtx *op, const Collection *coll, RecordId rid, Doc before, Doc after,
                           WriteScratch *scratch, Error *err) {
     TRY(update_one(op, coll, rid, before, after, scratch, err));
-    return tell_update(op, coll, before, after, /* is_replacement= */ false, err);
+    return tell_update(op, coll, before, after, &(UpdateForm){0}, err);
+}
+
+ErrCode collection_update_by(OpCtx *op, const Collection *coll, RecordId rid, Doc before, Doc after,
+                             const struct UpdateProgram *program, WriteScratch *scratch,
+                             Error *err) {
+    TRY(update_one(op, coll, rid, before, after, scratch, err));
+    return tell_update(op, coll, before, after, &(UpdateForm){.program = program}, err);
 }
 
 ErrCode collection_replace(OpCtx *op, const Collection *coll, RecordId rid, Doc before, Doc after,
                            WriteScratch *scratch, Error *err) {
     TRY(update_one(op, coll, rid, before, after, scratch, err));
-    return tell_update(op, coll, before, after, /* is_replacement= */ true, err);
+    return tell_update(op, coll, before, after, &(UpdateForm){.is_replacement = true}, err);
 }
 
 static ErrCode update_one(OpCtx *op, const Collection *coll, RecordId rid, Doc before, Doc after,
                           WriteScratch *scratch, Error *err) {
     if (coll->options.is_capped && doc_size(before) != doc_size(after) &&
-        doc_size(after) > doc_size(before) && !op->is_applying)
+        doc_size(after) > doc_size(before) && !op->mode.is_applying)
         return error_set(err, ERR_ILLEGAL_OPERATION,
                          "Cannot change the size of a document in a capped collection: %u != %u",
                          doc_size(before), doc_size(after));
@@ -120,11 +154,13 @@ static ErrCode update_one(OpCtx *op, const Collection *coll, RecordId rid, Doc b
 }
 
 static ErrCode tell_update(OpCtx *op, const Collection *coll, Doc before, Doc after,
-                           bool is_replacement, Error *err) {
+                           const UpdateForm *form, Error *err) {
     WriteObservers *observers = catalog_write_observers(op_catalog(op));
-    for (size_t o = 0; o < observers->count; o++)
-        TRY(observers->rows[o].on_update(observers->rows[o].arg, op, coll, before, after,
-                                         is_replacement, err));
+    for (size_t o = 0; o < observers->count; o++) {
+        write_observer_heard(observers, op, o);
+        TRY(observers->rows[o].on_update(observers->rows[o].arg, op, coll, before, after, form,
+                                         err));
+    }
     return ERR_OK;
 }
 
@@ -143,8 +179,10 @@ ErrCode collection_delete(OpCtx *op, const Collection *coll, RecordId rid, Doc b
     }
     TRY(record_delete(op, coll->records, rid, doc_size(before), err));
     WriteObservers *observers = catalog_write_observers(op_catalog(op));
-    for (size_t o = 0; o < observers->count; o++)
+    for (size_t o = 0; o < observers->count; o++) {
+        write_observer_heard(observers, op, o);
         TRY(observers->rows[o].on_delete(observers->rows[o].arg, op, coll, before, err));
+    }
     op->metrics.docs_deleted++;
     return ERR_OK;
 }
@@ -222,12 +260,12 @@ static ErrCode insert_record(OpCtx *op, const Collection *coll, Doc doc, WriteSc
     return err->code;
 }
 
-/* While the oplog is applied a document can be in a state in which the index did not exist yet: it
- * has no keys then, and gets them with the entry that follows. */
+/* While the oplog is applied a document can be in a state from before the index existed, which it
+ * cannot index: it has no keys then, and gets them with a later entry. */
 static ErrCode keys_of(const OpCtx *op, const IndexDesc *index, Doc doc, KeySet *ret_set,
                        Error *err) {
     ErrCode rc = index_keys_of(index, doc, ret_set, err);
-    if (LIKELY(rc == ERR_OK) || !op->is_applying)
+    if (LIKELY(rc == ERR_OK) || !op->mode.is_applying)
         return rc;
     error_reset(err);
     ret_set->count = 0;
@@ -235,14 +273,25 @@ static ErrCode keys_of(const OpCtx *op, const IndexDesc *index, Doc doc, KeySet 
     return ERR_OK;
 }
 
+/* One document can have millions of keys, and take a minute when the cache is full: a kill, a time
+ * limit or a shutdown must not wait for that. Members that apply the oplog finish what they have
+ * begun. */
+static ErrCode check_at_key(OpCtx *op, uint32_t k, Error *err) {
+    if (LIKELY(k == 0 || k % KEYS_BETWEEN_CHECKS != 0) || op->mode.is_applying)
+        return ERR_OK;
+    return op_check_interrupt_slow(op, err);
+}
+
 static ErrCode add_keys(OpCtx *op, const Collection *coll, const IndexDesc *index, RecordId rid,
                         const KeySet *keys, Error *err) {
     if (UNLIKELY(keys->is_multikey))
         TRY(catalog_set_multikey(op, coll, index, keys->multikey_paths, err));
     for (uint32_t k = 0; k < keys->count; k++) {
+        TRY(check_at_key(op, k, err));
         bool is_duplicate;
         IndexKey key = key_set_get(keys, k);
-        TRY(ordered_index_insert(op, index->store, key, rid, op->is_applying, &is_duplicate, err));
+        TRY(ordered_index_insert(op, index->store, key, rid, op->mode.is_applying, &is_duplicate,
+                                 err));
         if (is_duplicate)
             return duplicate_key_error(coll, index, key, err);
         op->metrics.keys_inserted++;
@@ -253,9 +302,10 @@ static ErrCode add_keys(OpCtx *op, const Collection *coll, const IndexDesc *inde
 static ErrCode remove_keys(OpCtx *op, const IndexDesc *index, RecordId rid, const KeySet *keys,
                            Error *err) {
     for (uint32_t k = 0; k < keys->count; k++) {
+        TRY(check_at_key(op, k, err));
         bool is_found;
         TRY(ordered_index_remove(op, index->store, key_set_get(keys, k), rid, &is_found, err));
-        if (!is_found && !op->is_applying)
+        if (!is_found && !op->mode.is_applying)
             LOG_WARN(LOG_INDEX, 7100301, "Index key to remove was not there; run validate",
                      LOG_STR("index", index->name));
         op->metrics.keys_deleted++;
@@ -271,11 +321,11 @@ static int compare_keys(IndexKey a, IndexKey b) {
     return a.key.size < b.key.size ? -1 : a.key.size > b.key.size;
 }
 
-/* Both sets are sorted: one walk finds what leaves and what comes. Removals go first, so that a
- * unique key that only changes its type bits does not meet itself. */
+/* Both sets are sorted, so one merge walk finds the differences. Removals precede insertions, so
+ * that a unique key whose type bits alone change does not conflict with itself. */
 static ErrCode update_keys(OpCtx *op, const Collection *coll, const IndexDesc *index, RecordId rid,
                            const KeySet *before, const KeySet *after, Error *err) {
-    if (before->count == 1 && after->count == 1) { /* the common case, without the walks */
+    if (before->count == 1 && after->count == 1) { /* the common case */
         IndexKey a = key_set_get(before, 0), b = key_set_get(after, 0);
         if (compare_keys(a, b) == 0 && str_equal(a.type_bits, b.type_bits) && !after->is_multikey)
             return ERR_OK;
@@ -287,6 +337,7 @@ static ErrCode update_keys(OpCtx *op, const Collection *coll, const IndexDesc *i
         const KeySet *other = pass == 0 ? after : before;
         uint32_t j = 0;
         for (uint32_t i = 0; i < mine->count; i++) {
+            TRY(check_at_key(op, i, err));
             IndexKey key = key_set_get(mine, i);
             while (j < other->count && compare_keys(key_set_get(other, j), key) < 0)
                 j++;
@@ -301,7 +352,7 @@ static ErrCode update_keys(OpCtx *op, const Collection *coll, const IndexDesc *i
                 op->metrics.keys_deleted++;
                 continue;
             }
-            TRY(ordered_index_insert(op, index->store, key, rid, op->is_applying, &flag, err));
+            TRY(ordered_index_insert(op, index->store, key, rid, op->mode.is_applying, &flag, err));
             if (flag)
                 return duplicate_key_error(coll, index, key, err);
             op->metrics.keys_inserted++;
@@ -310,8 +361,9 @@ static ErrCode update_keys(OpCtx *op, const Collection *coll, const IndexDesc *i
     return ERR_OK;
 }
 
-/* The index is being built. A document that was there before the build may have no keys (parallel
- * arrays, say): then the build has skipped it, and there is nothing to take back. */
+/* The index is being built. A document from before the build may be impossible to index (parallel
+ * arrays, for example): then the scan has skipped it, and there are no keys to remove. The new
+ * version must be indexable, or the finished index would miss it. */
 static ErrCode write_aside(OpCtx *op, const IndexDesc *index, RecordId rid, Doc before, Doc after,
                            WriteScratch *scratch, Error *err) {
     bool has_before =
@@ -338,7 +390,7 @@ static void forget_capped_hint(void *arg, OpCtx *op, uint64_t commit_ts) {
 }
 
 /* Deletes the oldest documents until the collection fits again, in the transaction of the insert.
- * The counts are those of committed documents plus our own, since inserters are serialised. */
+ * Counts are exact here: committed documents plus our own, since inserters are serialized. */
 static ErrCode trim_capped(OpCtx *op, const Collection *coll, WriteScratch *scratch, Error *err) {
     int64_t count, size;
     record_store_counts_in_txn(op, coll->records, &count, &size);
@@ -347,7 +399,8 @@ static ErrCode trim_capped(OpCtx *op, const Collection *coll, WriteScratch *scra
         return ERR_OK;
     CLEANUP(record_cursor_done) RecordCursor cursor = {0};
     TRY(record_cursor_open(op, coll->records, /* is_forward= */ true, &cursor, err));
-    /* Skips the graves of earlier deletions. */
+    /* Skips deleted records that WiredTiger has not removed from the page yet; from the beginning
+     * each insert would walk over all of them. */
     int64_t hint = atomic_load_explicit(&coll->shared->capped_first_hint, memory_order_relaxed);
     if (hint > 0)
         TRY(record_cursor_seek_near(&cursor, record_id_num(hint), err));
@@ -361,12 +414,13 @@ static ErrCode trim_capped(OpCtx *op, const Collection *coll, WriteScratch *scra
             return ERR_OK;
         Doc doc = doc_copy((Doc){(const uint8_t *)data.data}, &op->arena);
         TRY(collection_delete(op, coll, rid, doc, scratch, err));
-        op->metrics.docs_deleted--; /* not the client's doing */
+        op->metrics.docs_deleted--; /* not a delete of the client */
         new_hint = rid.num;
         count--;
         size -= (int64_t)doc_size(doc);
     }
     atomic_store_explicit(&coll->shared->capped_first_hint, new_hint, memory_order_relaxed);
+    /* The documents before the hint are back. */
     ru_on_rollback(op->ru, forget_capped_hint, coll->shared);
     return ERR_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * key_gen.h - from a document to its index keys.
+ * key_gen.h - generates the index keys of a document.
  *
  * Without arrays on the indexed paths a document has exactly one key. An array makes one key per
  * element (multikey); at most one array may be expanded per document in a compound index. A missing
@@ -7,14 +7,16 @@
  * of an array makes one key of that element, whole even if it is an array.
  *
  * A hashed field is stored as the 64-bit hash of its value (bson/index_hash.h); arrays are refused.
- * A wildcard field takes two places of the key: the path of each value that is no document (arrays
- * are looked into), and the value. Beside these, each array has an entry that only tells of it:
+ * A wildcard field takes two positions of the key: the path of each value that is not a document
+ * (arrays are expanded), and the value. In addition each array has an entry that only marks it:
  *
  *     fields before   path   value    fields after
  *     MinKey          1      <path>   MinKey
  *
- * so that the planner can ask, in its own snapshot, whether a path passes an array. In a compound
- * index a document without any such path has one key with MinKey for both.
+ * so that the planner can determine, in its own snapshot, whether a path crosses an array. In a
+ * compound index a document without any such path has one key with MinKey for both.
+ *
+ * Threading: pure; a KeySet belongs to one thread.
  */
 #pragma once
 
@@ -24,11 +26,11 @@
 
 enum {
     INDEX_KEYS_PER_DOC_MAX = 100000,
-    /* Together; few large values can be multiplied by many small ones. */
+    /* In total: a few large values can be multiplied by many small ones. */
     INDEX_KEY_BYTES_PER_DOC_MAX = 256 * 1024 * 1024,
 };
 
-/* What a wildcard index has of one document. */
+/* One entry of a document in a wildcard index. */
 typedef struct WildcardEntry {
     size_t path; /* where it stands in `paths`, as the value of a BSON string */
     Elem value;
@@ -67,7 +69,8 @@ IndexKey key_set_get(const KeySet *set, uint32_t position);
  * 16746 for "a.0" of `{a: [{"0": 1}]}`, or when a document has too many keys. */
 ErrCode index_keys_of(const IndexDesc *index, Doc doc, KeySet *ret_set, Error *err) MUST_CHECK;
 
-/* A name with a dot in it must not be taken for a path: the dot is stored as this. */
+/* A field name that contains a dot must not be mistaken for a path: the dot is stored as this
+ * byte. */
 enum {
     WILDCARD_DOT = '\x01',
 };

@@ -1,8 +1,8 @@
 #include "index/key_gen.h"
 
 #include "base/test.h"
-#include "bson/json.h"
 #include "storage/fixture_test.h"
+#include "bson/json_docs_test.h"
 
 typedef struct KeyCase {
     const char *key;
@@ -95,27 +95,20 @@ static const struct {
     {"{'x': 1, 'a.$**': 1}", "{'x': [1], 'a': [2]}", ERR_CANNOT_INDEX_PARALLEL_ARRAYS},
 };
 
-static Doc parse(const char *json, Arena *arena) {
-    Error err = {0};
-    Doc doc = DOC_EMPTY;
-    EXPECT_OK(doc_from_json(json, arena, &doc, &err), err);
-    return doc;
-}
-
 static void check_case(StorageEngine *engine, const KeyCase *c) {
     Arena arena;
     arena_init(&arena, 4096);
     Error err = {0};
-    Doc spec = parse(
+    Doc spec = test_doc(
         arena_printf(&arena, "{'v': 2, 'key': %s, 'name': 'test'%s}", c->key, c->options), &arena);
     IndexDesc *index = NULL;
     EXPECT_OK(index_desc_new(engine, spec, "none", false, true, NULL, &index, &err), err);
     KeySet keys;
     key_set_init(&keys);
-    EXPECT_OK(index_keys_of(index, parse(c->doc, &arena), &keys, &err), err);
+    EXPECT_OK(index_keys_of(index, test_doc(c->doc, &arena), &keys, &err), err);
 
     Doc wanted =
-        elem_doc(doc_get_lit(parse(arena_printf(&arena, "{'k': %s}", c->keys), &arena), "k"));
+        elem_doc(doc_get_lit(test_doc(arena_printf(&arena, "{'k': %s}", c->keys), &arena), "k"));
     if (keys.count != doc_count(wanted))
         test_fail(__FILE__, __LINE__, "%s of %s: %u keys, expected %s", c->key, c->doc, keys.count,
                   c->keys);
@@ -132,8 +125,8 @@ static void check_case(StorageEngine *engine, const KeyCase *c) {
             test_fail(__FILE__, __LINE__, "%s of %s: key %u is %s, expected %s", c->key, c->doc, k,
                       shell_text_of_doc(got, &arena), c->keys);
     }
-    Doc bits =
-        elem_doc(doc_get_lit(parse(arena_printf(&arena, "{'k': %s}", c->multikey), &arena), "k"));
+    Doc bits = elem_doc(
+        doc_get_lit(test_doc(arena_printf(&arena, "{'k': %s}", c->multikey), &arena), "k"));
     iter = doc_iter(bits);
     for (uint32_t f = 0; doc_iter_next(&iter, &want); f++)
         EXPECT_EQ_I64(keys.multikey_paths[f], elem_as_i64(want));
@@ -146,12 +139,12 @@ static void check_refused(StorageEngine *engine, const char *key, const char *do
     Arena arena;
     arena_init(&arena, 4096);
     CLEANUP(error_reset) Error err = {0};
-    Doc spec = parse(arena_printf(&arena, "{'v': 2, 'key': %s, 'name': 'test'}", key), &arena);
+    Doc spec = test_doc(arena_printf(&arena, "{'v': 2, 'key': %s, 'name': 'test'}", key), &arena);
     IndexDesc *index = NULL;
     EXPECT_OK(index_desc_new(engine, spec, "none", false, true, NULL, &index, &err), err);
     KeySet keys;
     key_set_init(&keys);
-    int rc = (int)index_keys_of(index, parse(doc, &arena), &keys, &err);
+    int rc = (int)index_keys_of(index, test_doc(doc, &arena), &keys, &err);
     if (rc != code)
         test_fail(__FILE__, __LINE__, "%s of %s gives %d, expected %d", key, doc, rc, code);
     key_set_done(&keys);
@@ -183,12 +176,12 @@ TEST(parallel_arrays_cannot_be_indexed) {
     Error err = {0};
     IndexDesc *index = NULL;
     EXPECT_OK(index_desc_new(fx.engine,
-                             parse("{'v': 2, 'key': {'a': 1, 'b': 1}, 'name': 't'}", &arena),
+                             test_doc("{'v': 2, 'key': {'a': 1, 'b': 1}, 'name': 't'}", &arena),
                              "none", false, true, NULL, &index, &err),
               err);
     KeySet keys;
     key_set_init(&keys);
-    EXPECT(index_keys_of(index, parse("{'a': [1, 2], 'b': [3, 4]}", &arena), &keys, &err) ==
+    EXPECT(index_keys_of(index, test_doc("{'a': [1, 2], 'b': [3, 4]}", &arena), &keys, &err) ==
            ERR_CANNOT_INDEX_PARALLEL_ARRAYS);
     error_reset(&err);
     key_set_done(&keys);

@@ -1,5 +1,5 @@
 /*
- * key_show.h - index keys for people: in error messages and reports.
+ * key_show.h - index keys in readable form, for error messages and reports.
  */
 #pragma once
 

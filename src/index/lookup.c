@@ -18,17 +18,6 @@ ErrCode lookup_record_id(OpCtx *op, const Collection *coll, Elem id, KeyBuilder 
                               ret_found, ret_rid, NULL, err);
 }
 
-static ErrCode read_record(OpCtx *op, const Collection *coll, RecordId rid, Arena *arena,
-                           Doc *ret_doc, Error *err) {
-    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
-    TRY(record_cursor_open(op, coll->records, /* is_forward= */ true, &cursor, err));
-    bool is_found;
-    Str data;
-    TRY(record_cursor_seek_exact(&cursor, rid, &is_found, &data, err));
-    *ret_doc = is_found ? doc_copy((Doc){(const uint8_t *)data.data}, arena) : DOC_NONE;
-    return ERR_OK;
-}
-
 ErrCode lookup_document(OpCtx *op, const Collection *coll, Elem id, Arena *arena, Doc *ret_doc,
                         Error *err) {
     *ret_doc = DOC_NONE;
@@ -38,7 +27,7 @@ ErrCode lookup_document(OpCtx *op, const Collection *coll, Elem id, Arena *arena
     RecordId rid;
     ErrCode rc = lookup_record_id(op, coll, id, &kb, &is_found, &rid, err);
     if (rc == ERR_OK && is_found)
-        rc = read_record(op, coll, rid, arena, ret_doc, err);
+        rc = record_read(op, coll->records, rid, arena, ret_doc, err);
     key_builder_done(&kb);
     return rc;
 }

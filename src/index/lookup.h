@@ -7,8 +7,8 @@
 #include "catalog/collection.h"
 #include "index/key_gen.h"
 
-/* Where the document with this _id is. In a clustered collection the record id is the _id: there it
- * is "found" whether or not there is a document, and lives in `kb`. */
+/* The record id of the document with this _id. In a clustered collection the record id is derived
+ * from the _id: there it is "found" whether or not the document exists, and lives in `kb`. */
 ErrCode lookup_record_id(OpCtx *op, const Collection *coll, Elem id, KeyBuilder *kb,
                          bool *ret_found, RecordId *ret_rid, Error *err) MUST_CHECK;
 /* The document itself, copied into `arena`; DOC_NONE: there is none. */

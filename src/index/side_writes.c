@@ -45,10 +45,13 @@ static void append_difference(Buffer *out, SideOp side_op, const KeySet *mine,
 ErrCode side_write(OpCtx *op, const IndexDesc *index, RecordId rid, const KeySet *before,
                    const KeySet *after, Buffer *scratch, Error *err) {
     if (after != NULL)
+        /* In memory only; the commit of the build persists the bits with the catalog entry. */
         index_note_multikey(index, after);
     buffer_clear(scratch);
     uint32_t rid_offset = 0;
     buffer_append(scratch, &rid_offset, sizeof(rid_offset));
+    /* Only the differences are recorded: most updates change no key of the index, and write
+     * nothing. Removals first, as in collection_write.c. */
     append_difference(scratch, SIDE_REMOVE, before, after);
     append_difference(scratch, SIDE_INSERT, after, before);
     if (scratch->size == RECORD_HEAD_SIZE)
@@ -60,6 +63,8 @@ ErrCode side_write(OpCtx *op, const IndexDesc *index, RecordId rid, const KeySet
     else
         buffer_append(scratch, &rid.num, sizeof(rid.num));
     RecordId position;
+    /* Positions are handed out before the commit, so they can become visible out of order; rule 4
+     * of build/README.md deals with that. */
     TRY(record_store_next_id(op, index->side_writes, &position, err));
     return record_insert(op, index->side_writes, position,
                          (Str){(const char *)scratch->data, scratch->size}, err);

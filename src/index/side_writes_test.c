@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/test.h"
-#include "bson/json.h"
 #include "storage/fixture_test.h"
+#include "bson/json_docs_test.h"
 
 /* What an update of a document leaves in the side table: the number of removed and inserted keys;
  * 0 and 0: no record at all. */
@@ -28,13 +28,6 @@ static const SideCase CASES[] = {
     {"{'a': 1}", "{'a': [1, 2, 3]}", NULL, 3, 0, false},
     {"{'a': 1, 'b': -1}", "{'a': 1, 'b': 1}", "{'a': 1, 'b': [1, 2]}", 0, 1, true},
 };
-
-static Doc parse(const char *json, Arena *arena) {
-    Error err = {0};
-    Doc doc = DOC_EMPTY;
-    EXPECT_OK(doc_from_json(json, arena, &doc, &err), err);
-    return doc;
-}
 
 static void write_one(StorageFixture *fx, IndexDesc *index, RecordId rid, const KeySet *before,
                       const KeySet *after) {
@@ -84,7 +77,7 @@ static void run_case(StorageFixture *fx, const SideCase *c, RecordId rid, Arena 
     snprintf(spec, sizeof(spec), "{'v': 2, 'key': %s, 'name': 'x'}", c->key);
     snprintf(ident, sizeof(ident), "internal-%d", made++);
     IndexDesc *index;
-    EXPECT_OK(index_desc_new(fx->engine, parse(spec, arena), "no table", rid.str != NULL,
+    EXPECT_OK(index_desc_new(fx->engine, test_doc(spec, arena), "no table", rid.str != NULL,
                              /* is_ready= */ false, NULL, &index, &err),
               err);
     EXPECT_OK(storage_create_table(fx->engine, ident, TABLE_RECORDS, NULL, &err), err);
@@ -93,9 +86,9 @@ static void run_case(StorageFixture *fx, const SideCase *c, RecordId rid, Arena 
     key_set_init(&before);
     key_set_init(&after);
     if (c->before != NULL)
-        EXPECT_OK(index_keys_of(index, parse(c->before, arena), &before, &err), err);
+        EXPECT_OK(index_keys_of(index, test_doc(c->before, arena), &before, &err), err);
     if (c->after != NULL)
-        EXPECT_OK(index_keys_of(index, parse(c->after, arena), &after, &err), err);
+        EXPECT_OK(index_keys_of(index, test_doc(c->after, arena), &after, &err), err);
     EXPECT_OK(op_lock_global(fx->op, LOCK_IX, &err), err);
     write_one(fx, index, rid, c->before != NULL ? &before : NULL, c->after != NULL ? &after : NULL);
     check_record(fx, index, rid, c);

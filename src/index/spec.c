@@ -15,6 +15,7 @@ typedef enum OptionRule {
     OPTION_KEEP_DOC,
     OPTION_DROP,         /* accepted, not stored */
     OPTION_KEEP_SECONDS, /* kept as an int */
+    OPTION_KEEP_ENGINE,  /* {wiredTiger: {}}: without settings for the table */
     OPTION_SPECIAL,      /* handled by name */
     OPTION_REFUSED,      /* known, not supported yet */
 } OptionRule;
@@ -32,7 +33,7 @@ static const struct {
     {"sparse", OPTION_KEEP_BOOL},
     {"hidden", OPTION_KEEP_BOOL},
     {"partialFilterExpression", OPTION_KEEP_DOC},
-    {"storageEngine", OPTION_REFUSED},
+    {"storageEngine", OPTION_KEEP_ENGINE},
     {"collation", OPTION_KEEP_DOC},
     {"expireAfterSeconds", OPTION_KEEP_SECONDS},
     {"prepareUnique", OPTION_KEEP_BOOL},
@@ -420,6 +421,18 @@ static ErrCode check_key(Doc key, Error *err) {
     return ERR_OK;
 }
 
+static ErrCode check_engine(Elem elem, Error *err) {
+    DocIter iter = doc_iter(elem_type(elem) == BT_DOC ? elem_doc(elem) : DOC_EMPTY);
+    Elem engine, other;
+    bool is_plain = doc_iter_next(&iter, &engine) && elem_name_is(engine, STR("wiredTiger")) &&
+                    elem_type(engine) == BT_DOC && doc_is_empty(elem_doc(engine)) &&
+                    !doc_iter_next(&iter, &other);
+    if (is_plain || (elem_type(elem) == BT_DOC && doc_is_empty(elem_doc(elem))))
+        return ERR_OK;
+    return error_set(err, ERR_NOT_IMPLEMENTED,
+                     "index option 'storageEngine' is supported only as {wiredTiger: {}}");
+}
+
 static ErrCode check_option(Elem elem, bool *ret_is_kept, Error *err) {
     for (size_t i = 0; i < ARRAY_LEN(OPTIONS); i++) {
         if (strcmp(OPTIONS[i].name, elem_name(elem)) != 0)
@@ -444,6 +457,9 @@ static ErrCode check_option(Elem elem, bool *ret_is_kept, Error *err) {
             *ret_is_kept = true;
             return expire_after_parse(elem, ERR_CANNOT_CREATE_INDEX, &seconds, err);
         }
+        case OPTION_KEEP_ENGINE:
+            *ret_is_kept = true;
+            return check_engine(elem, err);
         case OPTION_DROP:
             return ERR_OK;
         case OPTION_SPECIAL:

@@ -1,16 +1,16 @@
 /*
- * spec.h - index specifications: what a user may ask for, and whether it is there already.
+ * spec.h - index specifications: validation, completion, and conflicts with existing indexes.
  */
 #pragma once
 
 #include "base/error.h"
 #include "catalog/collection.h"
 
-/* Checks a specification from createIndexes and brings it into the stored form {v, key, name, ...}.
- * Kinds and options that do not exist yet are refused by name. */
+/* Checks a specification from createIndexes and normalizes it to the stored form {v, key, name,
+ * ...}. Kinds and options that are not supported are refused by name. */
 ErrCode index_spec_check(Doc spec, Arena *arena, Doc *ret_spec, Error *err) MUST_CHECK;
 
-/* Gives a checked specification the collation it will have: its own, else the collection's; the
+/* Completes a checked specification with its collation: its own, otherwise the collection's; the
  * simple one is not stored. Fails with ERR_BAD_VALUE when an _id index would have another one than
  * the collection. */
 ErrCode index_spec_complete(Doc spec, const Collator *coll_collator, Arena *arena, Doc *ret_spec,
@@ -19,9 +19,8 @@ ErrCode index_spec_complete(Doc spec, const Collator *coll_collator, Arena *aren
 /* "a_1_b_-1". In arena memory. */
 char *index_default_name(Doc key, Arena *arena);
 
-/* Compares with the collection's indexes: *ret_exists when the very same index is there; fails with
- * ERR_INDEX_OPTIONS_CONFLICT or ERR_INDEX_KEY_SPECS_CONFLICT when a different one stands in the
- * way. */
+/* Compares with the collection's indexes: *ret_exists if an identical index exists; fails with
+ * ERR_INDEX_OPTIONS_CONFLICT or ERR_INDEX_KEY_SPECS_CONFLICT if a different one conflicts. */
 ErrCode index_spec_find_conflict(const Collection *coll, Doc spec, bool *ret_exists, Error *err)
     MUST_CHECK;
 

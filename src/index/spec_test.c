@@ -5,19 +5,12 @@
 
 #include "base/test.h"
 #include "bson/collator.h"
-#include "bson/json.h"
-
-static Doc json(const char *text, Arena *arena) {
-    CLEANUP(error_reset) Error err = {0};
-    Doc doc = DOC_EMPTY;
-    EXPECT_OK(doc_from_json(text, arena, &doc, &err), err);
-    return doc;
-}
+#include "bson/json_docs_test.h"
 
 static const Collator *collator_of(const char *text, Arena *arena) {
     CLEANUP(error_reset) Error err = {0};
     const Collator *collator = NULL;
-    EXPECT_OK(collator_parse(json(text, arena), &collator, &err), err);
+    EXPECT_OK(collator_parse(test_doc(text, arena), &collator, &err), err);
     return collator;
 }
 
@@ -52,7 +45,7 @@ TEST(indexes_inherit_the_collation_of_their_collection) {
         arena_init(&arena, 4096);
         CLEANUP(error_reset) Error err = {0};
         Doc spec = DOC_EMPTY;
-        int rc = (int)index_spec_check(json(COLLATIONS[i].spec, &arena), &arena, &spec, &err);
+        int rc = (int)index_spec_check(test_doc(COLLATIONS[i].spec, &arena), &arena, &spec, &err);
         if (rc == 0)
             rc = (int)index_spec_complete(spec, collator_of(COLLATIONS[i].coll_collation, &arena),
                                           &arena, &spec, &err);
@@ -117,6 +110,10 @@ static const struct {
     {"{'key': {'_id': 1}, 'name': '_id_', 'expireAfterSeconds': 1}",
      ERR_INVALID_INDEX_SPECIFICATION_OPTION},
     {"{'key': {'a': 1}, 'name': 'x', 'prepareUnique': true}", 0},
+    {"{'key': {'a': 1}, 'name': 'x', 'storageEngine': {'wiredTiger': {}}}", 0},
+    {"{'key': {'a': 1}, 'name': 'x', 'storageEngine': {'wiredTiger': {'configString': 'x=1'}}}",
+     ERR_NOT_IMPLEMENTED},
+    {"{'key': {'a': 1}, 'name': 'x', 'storageEngine': {'other': {}}}", ERR_NOT_IMPLEMENTED},
 };
 
 TEST(each_kind_of_index_has_its_rules) {
@@ -125,7 +122,7 @@ TEST(each_kind_of_index_has_its_rules) {
         arena_init(&arena, 4096);
         CLEANUP(error_reset) Error err = {0};
         Doc spec;
-        int rc = (int)index_spec_check(json(KINDS[i].spec, &arena), &arena, &spec, &err);
+        int rc = (int)index_spec_check(test_doc(KINDS[i].spec, &arena), &arena, &spec, &err);
         if (rc != KINDS[i].code)
             test_fail(__FILE__, __LINE__, "%s gives %d %s, expected %d", KINDS[i].spec, rc,
                       error_message(&err), KINDS[i].code);
@@ -138,9 +135,9 @@ TEST(a_ttl_index_of_no_number_never_expires) {
     arena_init(&arena, 4096);
     CLEANUP(error_reset) Error err = {0};
     Doc spec = DOC_EMPTY;
-    EXPECT_OK(index_spec_check(json("{'key': {'a': 1}, 'name': 'x', 'expireAfterSeconds': "
-                                    "{'$numberDouble': 'NaN'}}",
-                                    &arena),
+    EXPECT_OK(index_spec_check(test_doc("{'key': {'a': 1}, 'name': 'x', 'expireAfterSeconds': "
+                                        "{'$numberDouble': 'NaN'}}",
+                                        &arena),
                                &arena, &spec, &err),
               err);
     EXPECT_EQ_I64(elem_as_i64(doc_get_lit(spec, "expireAfterSeconds")), INT32_MAX);

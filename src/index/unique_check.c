@@ -5,7 +5,8 @@
 #include "storage/record_store.h"
 
 enum {
-    VIOLATIONS_BYTES_MAX = 8 * 1024 * 1024, /* of _ids that are reported */
+    /* Of reported _ids: the error has to fit into a reply. */
+    VIOLATIONS_BYTES_MAX = 8 * 1024 * 1024,
     ENTRIES_PER_CHECK = 128,
 };
 
@@ -23,7 +24,7 @@ typedef struct UniqueCheck {
     DocBuilder b;
     Buffer out;
     uint32_t violation_count;
-    size_t ids; /* the open array of the present group */
+    size_t ids; /* the open array of the current group */
     size_t violation;
     Group group;
 } UniqueCheck;
@@ -84,6 +85,7 @@ static ErrCode scan(UniqueCheck *check, const IndexDesc *index, Error *err) {
 
 static ErrCode add_entry(UniqueCheck *check, const IndexEntry *entry, Error *err) {
     Group *group = &check->group;
+    /* Keys are sorted, so duplicates are adjacent; type bits are not compared, as in the index. */
     bool is_same = group->count > 0 &&
                    str_equal((Str){(const char *)group->key.data, group->key.size}, entry->key);
     if (!is_same) {
@@ -97,6 +99,8 @@ static ErrCode add_entry(UniqueCheck *check, const IndexEntry *entry, Error *err
         group->count = 1;
         return ERR_OK;
     }
+    /* Beyond the limit no new violation is opened, but the scan continues: one that is open is
+     * closed properly, and the result is the same error. */
     if (check->out.size < VIOLATIONS_BYTES_MAX || group->count > 1) {
         if (group->count == 1) {
             char name[INDEX_NAME_SIZE];
@@ -117,7 +121,7 @@ static ErrCode add_id(UniqueCheck *check, RecordId rid, uint32_t position, Error
     Str data;
     TRY(record_cursor_seek_exact(&check->records, rid, &is_found, &data, err));
     if (!is_found)
-        return ERR_OK; /* an index entry without a document is validate's business */
+        return ERR_OK; /* an index entry without a document is for validate to report */
     char name[INDEX_NAME_SIZE];
     build_elem_as(&check->b, index_name(position, name),
                   doc_get_lit((Doc){(const uint8_t *)data.data}, "_id"));

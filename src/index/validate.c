@@ -110,28 +110,35 @@ static ErrCode check_data(Validation *v, Error *err) {
     return ERR_OK;
 }
 
-static ErrCode scan_records(Validation *v, Error *err) {
-    OpCtx *op = v->access->op;
-    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
-    TRY(record_cursor_open(op, v->access->coll->records, /* is_forward= */ true, &cursor, err));
-    CLEANUP(key_set_done) KeySet keys;
-    key_set_init(&keys);
-    RecordId last = RECORD_ID_NONE;
-    for (int64_t n = 0;; n++) {
-        bool is_found;
-        RecordId rid;
-        Str data;
-        TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
-        if (!is_found)
-            return ERR_OK;
-        if (n % 128 == 0) {
-            TRY(op_check_interrupt_slow(op, err));
-            op_set_progress(op, "Validate: scanning collection", n,
-                            record_store_count(v->access->coll->records));
-        }
-        if (check_record(v, rid, data, &last))
-            check_keys(v, (Doc){(const uint8_t *)data.data}, rid, &keys);
+typedef struct RecordScan {
+    Validation *v;
+    int64_t count;
+    RecordId last;
+    KeySet keys;
+} RecordScan;
+
+static ErrCode scan_record(void *arg, RecordId rid, Str data, bool *is_over, Error *err) {
+    (void)is_over;
+    RecordScan *scan = arg;
+    CollAccess *access = scan->v->access;
+    if (scan->count % 128 == 0) {
+        TRY(op_check_interrupt_slow(access->op, err));
+        op_set_progress(access->op, "Validate: scanning collection", scan->count,
+                        record_store_count(access->coll->records));
     }
+    scan->count++;
+    if (check_record(scan->v, rid, data, &scan->last))
+        check_keys(scan->v, (Doc){(const uint8_t *)data.data}, rid, &scan->keys);
+    return ERR_OK;
+}
+
+static ErrCode scan_records(Validation *v, Error *err) {
+    RecordScan scan = {.v = v, .last = RECORD_ID_NONE};
+    key_set_init(&scan.keys);
+    ErrCode rc = record_store_each(v->access->op, v->access->coll->records, /* is_forward= */ true,
+                                   scan_record, &scan, err);
+    key_set_done(&scan.keys);
+    return rc;
 }
 
 /* Returns whether it is a document; the first pass tells and counts what is wrong with it. */

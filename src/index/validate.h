@@ -1,9 +1,10 @@
 /*
- * validate.h - does a collection agree with its indexes, and is it sound? (DUR-5)
+ * validate.h - checks a collection against its indexes, and both for corruption (DUR-5).
  *
  * One pass over the records adds each expected key to a table of counters, hashed; one pass over
- * each index takes each entry away. A counter that is not zero at the end points to missing or
- * extra entries; a second pass over only those buckets names them, and repair mends them.
+ * each index subtracts each entry. A counter that is not zero at the end points to missing or extra
+ * entries; a second pass over only those buckets identifies them, and repair fixes them. So the
+ * memory of a validation does not depend on the size of the collection.
  */
 #pragma once
 
@@ -16,9 +17,10 @@ typedef struct ValidateOptions {
     bool is_full;          /* also WiredTiger's own check of the files */
     bool is_conformance;   /* also UTF-8 and repeated field names */
     bool is_fast_count_enforced;
-    bool is_repair; /* mends what it can; needs the X lock */
-    /* Makes a collection if there is none: for documents that cannot get their key in a unique
-     * index. Where it is NULL, or lost_and_found_ns is not locked in X, they stay and are told. */
+    bool is_repair; /* fixes what it can; needs the X lock */
+    /* Creates a collection if it does not exist: for documents that cannot get their key in a
+     * unique index. If it is NULL, or lost_and_found_ns is not locked in X, they stay and are
+     * reported. */
     ErrCode (*ensure_collection)(OpCtx *op, const Ns *ns, Error *err);
 } ValidateOptions;
 

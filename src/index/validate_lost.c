@@ -90,14 +90,10 @@ static ErrCode move_record(void *arg, OpCtx *op, Error *err) {
     write_scratch_init(&scratch);
     CLEANUP(uow_done) UnitOfWork uow = {0};
     TRY(uow_begin(op, &uow, err));
-    bool is_found;
-    Str data;
-    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
-    TRY(record_cursor_open(op, v->access->coll->records, /* is_forward= */ true, &cursor, err));
-    TRY(record_cursor_seek_exact(&cursor, move->rid, &is_found, &data, err));
-    if (!is_found)
+    Doc doc;
+    TRY(record_read(op, v->access->coll->records, move->rid, &op->arena, &doc, err));
+    if (!doc_is_present(doc))
         return ERR_OK;
-    Doc doc = doc_copy((Doc){(const uint8_t *)data.data}, &op->arena);
     TRY(remove_own_keys(v, op, move->rid, doc, &scratch.before, err));
     TRY(record_delete(op, v->access->coll->records, move->rid, doc_size(doc), err));
     bool is_wrapped = move->is_id_taken || !can_be_id(doc_get_lit(doc, "_id"));
@@ -116,15 +112,14 @@ ErrCode validate_move_to_lost(Validation *v, RecordId rid, bool *ret_is_moved, E
     OpCtx *op = v->access->op;
     ArenaMark mark = arena_mark(&op->arena);
     Move move = {.v = v, .rid = rid};
-    bool was_bypassed = op->is_validation_bypassed;
-    op->is_validation_bypassed = true; /* whatever it is, it must not be lost */
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.is_validation_bypassed = true; /* whatever it is, it must not be lost */
     ErrCode rc = op_run_with_retry(op, move_record, &move, err);
     if (rc == ERR_DUPLICATE_KEY) {
         error_reset(err);
         move.is_id_taken = true;
         rc = op_run_with_retry(op, move_record, &move, err);
     }
-    op->is_validation_bypassed = was_bypassed;
     arena_rewind(&op->arena, mark);
     *ret_is_moved = rc == ERR_OK && move.moved_size > 0;
     if (*ret_is_moved) {

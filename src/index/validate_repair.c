@@ -21,13 +21,8 @@ typedef struct Remedy {
 
 static ErrCode remove_record(void *arg, OpCtx *op, Error *err) {
     Remedy *remedy = arg;
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    TRY(uow_begin(op, &uow, err));
-    TRY(record_delete(op, remedy->v->access->coll->records, remedy->corrupt->rid,
-                      remedy->corrupt->size, err));
-    TRY(uow_commit(&uow, err));
-    remedy->is_done = true;
-    return ERR_OK;
+    return record_delete(op, remedy->v->access->coll->records, remedy->corrupt->rid,
+                         remedy->corrupt->size, err);
 }
 
 static ErrCode record_is_there(Validation *v, RecordId rid, bool *ret_is_there, Error *err) {
@@ -62,13 +57,8 @@ static ErrCode mend_key(void *arg, OpCtx *op, Error *err) {
 
 static ErrCode mark_multikey(void *arg, OpCtx *op, Error *err) {
     Remedy *remedy = arg;
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    TRY(uow_begin(op, &uow, err));
-    TRY(catalog_set_multikey(op, remedy->v->access->coll, remedy->check->index,
-                             remedy->check->multikey_paths, err));
-    TRY(uow_commit(&uow, err));
-    remedy->is_done = true;
-    return ERR_OK;
+    return catalog_set_multikey(op, remedy->v->access->coll, remedy->check->index,
+                                remedy->check->multikey_paths, err);
 }
 
 /* Extra keys first: one of them may stand where a missing one belongs. */
@@ -101,14 +91,14 @@ ErrCode validate_repair(Validation *v, Error *err) {
     ru_abandon_snapshot(op->ru); /* the passes are over; what follows writes */
     for (uint32_t i = 0; i < v->corrupt_count; i++) {
         Remedy remedy = {.v = v, .corrupt = &v->corrupt[i]};
-        TRY(op_run_with_retry(op, remove_record, &remedy, err));
+        TRY(op_write_with_retry(op, remove_record, &remedy, err));
         v->removed_records++;
     }
     for (uint32_t i = 0; i < v->check_count; i++) {
         IndexCheck *check = &v->checks[i];
         if (check->is_multikey_missing) {
             Remedy remedy = {.v = v, .check = check};
-            TRY(op_run_with_retry(op, mark_multikey, &remedy, err));
+            TRY(op_write_with_retry(op, mark_multikey, &remedy, err));
             check->is_multikey_missing = false;
             v->marked_multikey++;
         }

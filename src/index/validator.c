@@ -18,7 +18,7 @@ static bool build_details(const Collection *coll, Doc doc, Buffer *buf, Doc *ret
 ErrCode collection_check_validator(OpCtx *op, const Collection *coll, Doc before, Doc after,
                                    Error *err) {
     if (LIKELY(coll->validator == NULL) || coll->options.validation_level == VALIDATION_OFF ||
-        op->is_validation_bypassed)
+        op->mode.is_validation_bypassed)
         return ERR_OK;
     if (is_valid(coll, after))
         return ERR_OK;

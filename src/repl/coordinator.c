@@ -1,27 +1,33 @@
 /*
- * coordinator.c - events to the core, and its actions carried out.
+ * coordinator.c - feeds events to the core and executes its actions.
  *
- * Every event locks the core, lets it decide and releases it again. What can be done at once is
- * done by the thread that brought the event (queueing a message, waking a waiter, moving the commit
- * point on); what waits for a disk or a lock goes to the coordinator's thread, which keeps the
- * order.
+ * Every event locks the core, lets it decide and unlocks it again. Light actions (queueing a
+ * message, waking a waiter, advancing the commit point) are executed by the thread that delivered
+ * the event; those that wait for a disk or a lock go to the coordinator thread, which keeps their
+ * order: a step-down must not overtake the step-up before it.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "catalog/catalog.h"
+#include "txn/prepared.h"
 #include "repl/repl_internal.h"
 #include "storage/unit_of_work.h"
 
 enum {
+    /* set_timestamp takes WiredTiger's global lock; on every commit it would dominate small
+     * writes. */
     STABLE_INTERVAL_US = 10 * 1000,
     TRIM_INTERVAL_US = 1000 * 1000,
-    LOOK_INTERVAL_US = 60 * 1000 * 1000, /* a wait has an end, whatever the core says */
+    /* Upper bound of any wait, in case of a bug in the core's timers. */
+    LOOK_INTERVAL_US = 60 * 1000 * 1000,
 };
 
-/* What is left to do after the core is unlocked. */
+/* Light work to do after the core is unlocked: it takes other locks, and may call back into the
+ * core. */
 typedef struct LightWork {
     bool is_topology_changed;
+    bool is_commit_moved;
     bool is_source_wanted;
     bool is_report_wanted;
     bool is_kick_wanted;
@@ -30,7 +36,7 @@ typedef struct LightWork {
 } LightWork;
 
 static void sort_actions(Repl *repl, LightWork *work);
-static void note_commit_point(Repl *repl, OpTime commit);
+static bool note_commit_point(Repl *repl, OpTime commit);
 static void do_light(Repl *repl, const LightWork *work);
 static void do_heavy(Repl *repl, OpCtx *op, ReplAction *action);
 static void advance_stable(Repl *repl);
@@ -43,7 +49,7 @@ OpCtx *repl_op_new(Repl *repl, const char *name) {
     OpCtx *op = op_ctx_new(repl->service->ops, NULL, NULL);
     op->service = repl->service;
     op->is_kill_exempt = true;
-    op->is_unreplicated = true;
+    op->mode.is_unreplicated = true;
     op_attach_storage(op, repl->engine);
     op_begin(op, &(OpDescription){.op_type = "none", .ns = "", .desc = name});
     return op;
@@ -54,6 +60,7 @@ static int64_t next_tick_us(const Repl *repl) {
     return ms > INT64_MAX / 1000 ? INT64_MAX : ms * 1000;
 }
 
+/* Copies of what hot paths need of the configuration, so that they do not lock the core. */
 static void note_config(Repl *repl) {
     const ReplConfig *config = repl_core_config(repl->core);
     if (LIKELY(config == repl->noted_config))
@@ -76,17 +83,21 @@ void repl_event(Repl *repl, ReplEventFn event, void *arg) {
     int state_before = atomic_load(&repl->state);
     event(arg, repl->core, repl_now(), &repl->scratch);
     sort_actions(repl, &work);
-    /* One that was ahead of what is applied here: some more of it may be now. */
+    /* A commit point ahead of what is applied here is capped; more of it may be covered now. */
     OpTime commit = repl_core_commit_point(repl->core).optime;
     if (UNLIKELY(commit.ts > repl->committed_ts))
-        note_commit_point(repl, commit);
+        work.is_commit_moved |= note_commit_point(repl, commit);
     int state = (int)repl_core_state(repl->core);
     if (work.is_topology_changed && repl->hooks.topology_moves != NULL)
         repl->hooks.topology_moves(repl->service);
+    /* After the hook: whoever sees the new state must also see the topology version that announces
+     * it. */
     atomic_store(&repl->state, state);
     atomic_store(&repl->is_core_writable, repl_core_is_writable(repl->core));
     work.is_kick_wanted = state != state_before;
     note_config(repl);
+    /* The coordinator thread is woken only if it sleeps for too long; otherwise every write would
+     * wake it. */
     if (next_tick_us(repl) < repl->wait_until_us ||
         (repl->is_stable_dirty && clock_mono_us() + STABLE_INTERVAL_US < repl->wait_until_us))
         cond_signal(&repl->cond);
@@ -117,19 +128,23 @@ static void push_heavy(Repl *repl, ReplAction *action) {
     ReplActions *heavy = &repl->heavy;
     ARRAY_RESERVE(heavy->items, heavy->count, heavy->capacity);
     heavy->items[heavy->count++] = *action;
-    action->config = NULL; /* its reference went along */
+    action->config = NULL; /* ownership of the reference moved */
     cond_signal(&repl->cond);
 }
 
-static void note_commit_point(Repl *repl, OpTime commit) {
+/* Whether majority reads see more than before. */
+static bool note_commit_point(Repl *repl, OpTime commit) {
     OpTime applied = oplog_applied(repl->oplog);
+    /* A majority may have entries that are not applied here; stable must not pass them. */
     uint64_t ts = commit.ts < applied.ts ? commit.ts : applied.ts;
-    /* A source may know less than this node knew before its start. */
+    /* A source may know less than this node knew before its restart; stable must not go below what
+     * the recovered checkpoint contains. */
     if (ts <= repl->committed_ts || ts < repl->oldest_ts_min)
-        return;
+        return false;
     repl->committed_ts = ts;
     storage_set_majority_ts(repl->engine, ts);
     repl->is_stable_dirty = true;
+    return true;
 }
 
 static void note_ended(Repl *repl, ReplWaiterKind kind, const ReplAction *action) {
@@ -160,7 +175,7 @@ static void sort_actions(Repl *repl, LightWork *work) {
             note_ended(repl, WAIT_STEP_DOWN, action);
             break;
         case REPL_ACTION_COMMIT_POINT:
-            note_commit_point(repl, action->optime);
+            work->is_commit_moved |= note_commit_point(repl, action->optime);
             repl_wake_commit_readers(repl);
             break;
         case REPL_ACTION_TOPOLOGY_CHANGED:
@@ -204,13 +219,16 @@ static void do_light(Repl *repl, const LightWork *work) {
     }
     if (work->is_topology_changed && repl->hooks.topology_changed != NULL)
         repl->hooks.topology_changed(repl->service);
+    if (work->is_commit_moved && repl->hooks.committed != NULL)
+        repl->hooks.committed(repl->service);
     advance_stable(repl);
 }
 
-/* Stable follows the commit point, a little behind so that WiredTiger is not told of every write;
- * oldest follows stable. */
+/* Stable follows the commit point in intervals; oldest follows stable at the distance of the
+ * history window. */
 static void advance_stable(Repl *repl) {
     uint64_t history = (uint64_t)repl->hooks.tuning(repl->service).history_secs << 32;
+    uint64_t prepared_ts = prepared_oldest_ts(repl->service->sessions);
     mutex_lock(&repl->mu);
     int64_t now_us = clock_mono_us();
     bool is_due = repl->is_stable_dirty && !repl->is_stable_held &&
@@ -228,7 +246,10 @@ static void advance_stable(Repl *repl) {
     uint64_t oldest_ts = stable_ts > history ? stable_ts - history : 1;
     if (oldest_ts < repl->oldest_ts_min)
         oldest_ts = repl->oldest_ts_min;
-    /* With mu held, so that it does not move any more once it is held (repl_hold_stable). */
+    /* A prepared transaction may commit at any time from its prepare on. */
+    if (prepared_ts != 0 && prepared_ts < oldest_ts)
+        oldest_ts = prepared_ts;
+    /* With mu held, so that stable does not move any more once repl_hold_stable has returned. */
     CLEANUP(error_reset) Error err = {0};
     ErrCode rc = storage_set_stable_and_oldest(repl->engine, stable_ts, oldest_ts, &err);
     mutex_unlock(&repl->mu);
@@ -236,6 +257,7 @@ static void advance_stable(Repl *repl) {
         LOG_WARN(LOG_REPL, 7300201, "Could not move the stable timestamp on",
                  LOG_STR("error", error_message(&err)));
     if (is_trim_due)
+        /* Outside of mu, and once a second: it walks over all rows. */
         catalog_trim_history(repl->service->catalog);
 }
 
@@ -259,6 +281,7 @@ void coordinator_run(void *arg) {
     mutex_lock(&repl->mu);
     while (!repl->is_stopping) {
         if (repl->heavy.count > 0) {
+            /* Swapped, so that both arrays are re-used and nothing is executed under the mutex. */
             ReplActions taken = repl->heavy;
             repl->heavy = round;
             round = taken;
@@ -285,6 +308,8 @@ void coordinator_run(void *arg) {
         bool is_stable_dirty = repl->is_stable_dirty;
         mutex_unlock(&repl->mu);
         if (is_tick_due) {
+            /* Decisions of the tick (commit point, take-over) depend on the current own
+             * position. */
             repl_feed_positions(repl);
             repl_event(repl, tick, NULL);
         } else if (is_stable_dirty) {
@@ -292,7 +317,7 @@ void coordinator_run(void *arg) {
         }
         mutex_lock(&repl->mu);
     }
-    repl->stable_set_us = 0; /* the last checkpoint shall have all that is committed */
+    repl->stable_set_us = 0; /* so that the final checkpoint contains everything committed */
     mutex_unlock(&repl->mu);
     advance_stable(repl);
     repl_actions_done(&round);
@@ -348,6 +373,8 @@ static void begin_without_newly_added(void *arg, ReplCore *core, ReplNow now,
 }
 
 ErrCode repl_install_config(Repl *repl, OpCtx *op, const ReplConfig *config, Error *err) {
+    /* Finding ourselves may have to resolve names, so it comes before the store and without the
+     * lock. */
     OutcomeArgs args = {.config = config, .self_index = repl_find_self(repl, config)};
     ErrCode rc = local_store_config(op, config, err);
     args.is_good = rc == ERR_OK;
@@ -358,11 +385,13 @@ ErrCode repl_install_config(Repl *repl, OpCtx *op, const ReplConfig *config, Err
     else
         LOG_ERROR(LOG_REPL, 7300202, "Could not store the replica set config",
                   LOG_STR("error", error_message(err)));
+    /* Only now: a configuration is used after it is durable, or a restart could undo a majority
+     * that was counted with it. */
     repl_event(repl, config_stored, &args);
     return rc;
 }
 
-/* One that could not be stored, which is in the log, comes again with the next heartbeat. */
+/* A failure is logged, and the configuration comes again with the next heartbeat. */
 static void install(Repl *repl, OpCtx *op, const ReplConfig *config) {
     CLEANUP(error_reset) Error err = {0};
     if (repl_install_config(repl, op, config, &err) != ERR_OK)
@@ -399,6 +428,8 @@ static void do_heavy(Repl *repl, OpCtx *op, ReplAction *action) {
     switch (action->kind) {
     case REPL_ACTION_PERSIST_OWN_VOTE:
         args.term = action->last_vote.term;
+        /* The vote for itself counts only once it is durable: otherwise a restart could vote twice
+         * in one term. */
         args.is_good = local_store_last_vote(op, action->last_vote, &err) == ERR_OK;
         if (!args.is_good)
             LOG_WARN(LOG_REPL, 7300204, "Could not store the own vote",

@@ -1,10 +1,12 @@
 /*
- * fetch.c - the oplog of another member, as it grows.
+ * fetch.c - tails the oplog of another member.
  *
- * A tailable find from the newest entry this member has, then a stream of batches (exhaust). The
- * first entry must be that newest one: if the source has another in its place, the two have parted
- * and this member has to roll back. Whether a batch may still be used when it arrives is for the
- * feed to say (election/feed.h).
+ * A tailable find from this member's newest entry, then a stream of batches (exhaust). The first
+ * entry must be that newest one: if the source has another in its place, the histories have
+ * diverged and this member has to roll back. Whether a batch may still be used when it arrives is
+ * decided by the feed (election/feed.h).
+ *
+ * Threading: one thread, "ReplFetch"; others interrupt it through its connection.
  */
 #include <stdio.h>
 #include <string.h>
@@ -18,25 +20,27 @@
 enum {
     CONNECT_TIMEOUT_US = 10 * 1000 * 1000,
     FIND_TIMEOUT_US = 60 * 1000 * 1000,
-    AWAIT_MS = 5000, /* a reply comes at least so often, with news of the commit point */
+    AWAIT_MS = 5000, /* the longest time without a reply; replies also carry the commit point */
     AWAIT_SLACK_US = 5 * 1000 * 1000,
     IDLE_US = 200 * 1000,
     REFUSED_FIRST_US = 100 * 1000,
     REFUSED_DOUBLINGS_MAX = 6,
+    /* Fetching ahead hides the network; beyond this the source's oplog is the better buffer. */
     QUEUE_BYTES_MAX = 256 * 1024 * 1024,
+    /* No limit by count: replies are limited by their bytes. */
     BATCH_DOCS = 13981010,
     BATCH_BYTES_MAX = 64 * 1024 * 1024, /* more than any message has */
 };
 
 typedef enum FetchEnd {
-    FETCH_CHANGE, /* look for another source */
+    FETCH_CHANGE, /* choose another source */
     FETCH_ROLLBACK,
-    FETCH_TOO_STALE, /* the source has forgotten what comes next here */
+    FETCH_TOO_STALE, /* the source no longer has the next entry */
 } FetchEnd;
 
 typedef struct Choice {
     uint64_t stream;
-    OpTime last_fetched; /* newest entry of the stream, or what it begins behind */
+    OpTime last_fetched; /* newest entry of the stream, or the one it starts after */
     int32_t index;
     char host[REPL_HOST_SIZE];
     const char *deny_host;
@@ -77,7 +81,7 @@ static void learn(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) 
                                                               &choice->metadata, &choice->reason);
 }
 
-/* A primary that catches up cannot roll back. */
+/* A primary in catch-up cannot roll back. */
 static void give_up_catching_up(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
     (void)arg;
     repl_core_catch_up_failed(core, now, actions);
@@ -94,8 +98,8 @@ static void set_state(void *arg, ReplCore *core, ReplNow now, ReplActions *actio
     (void)repl_core_set_follower_state(core, now, *(ReplState *)arg, actions);
 }
 
-/* Nobody is left who still has what comes next: this member serves no reads and waits for one who
- * has it, or for somebody to empty its directory. */
+/* No member has the next entry any more: this one serves no reads and waits for a member that does,
+ * or for an operator to empty its directory. */
 static void begin_staleness(Sync *sync, OpTime last_fetched) {
     if (atomic_load(&sync->repl->state) != REPL_SECONDARY)
         return;
@@ -202,8 +206,8 @@ static ErrCode fill_batch(FetchedBatch *batch, Doc docs, bool skips_first, OpTim
     return buffer_check(&batch->docs, "a batch of oplog entries", err);
 }
 
-/* Puts the entries of a reply into the queue; waits while it is full. A reply without any must
- * belong to the stream, too: what its metadata say of the commit point is true on its branch. */
+/* Queues the entries of a reply; waits while the queue is full. An empty reply must belong to the
+ * stream, too: its commit point is only valid on that branch. */
 static ErrCode enqueue(Sync *sync, Choice *choice, Doc docs, bool skips_first, Error *err) {
     FetchedBatch *batch = NEW(FetchedBatch);
     batch->after = choice->last_fetched;
@@ -217,13 +221,15 @@ static ErrCode enqueue(Sync *sync, Choice *choice, Doc docs, bool skips_first, E
     mutex_lock(&sync->mu);
     while (sync->queued_bytes > QUEUE_BYTES_MAX && !sync->is_stopping && sync->feed.is_open)
         cond_wait(&sync->fetch_cond, &sync->mu);
+    /* After the wait, under the lock of the queue: a drain or another stream may have begun
+     * meanwhile. */
     bool is_taken = feed_take(&sync->feed, choice->stream, choice->metadata.rollback_id,
                               choice->last_fetched, last, batch->count);
     if (is_taken && batch->count > 0) {
         list_push_back(&sync->queue, &batch->node);
         sync->queued_bytes += batch->docs.size;
         cond_signal(&sync->apply_cond);
-        batch = NULL; /* the queue's */
+        batch = NULL; /* owned by the queue */
         sync->refused_count = 0;
     }
     mutex_unlock(&sync->mu);
@@ -236,8 +242,8 @@ static ErrCode enqueue(Sync *sync, Choice *choice, Doc docs, bool skips_first, E
     return ERR_OK;
 }
 
-/* The metadata are of after the entries were read: so the rollback id in them tells whether the
- * source has still been the one that was asked first. */
+/* The metadata were produced after the entries were read: so the rollback id in them shows whether
+ * the source is still on the branch on which the stream was opened. */
 static ErrCode take_reply(Sync *sync, Choice *choice, Doc reply, const char *name, bool skips_first,
                           Error *err) {
     bool has_oplog_data, has_repl_data;
@@ -251,6 +257,7 @@ static ErrCode take_reply(Sync *sync, Choice *choice, Doc reply, const char *nam
     choice->term = has_repl_data ? repl_data.term : OPTIME_TERM_NONE;
     choice->source_index = choice->index;
     choice->is_change_wanted = false;
+    /* Only after the entries are accepted: a commit point of another branch must not be learned. */
     repl_event(sync->repl, learn, choice);
     if (!choice->is_change_wanted)
         return ERR_OK;
@@ -288,8 +295,8 @@ static ErrCode parted(const Choice *choice, FetchEnd *ret_end, Error *err) {
 }
 
 /* The source had nothing as late as this member's newest entry. On one branch neither terms nor
- * timestamps go back: an entry of a newer term with an earlier timestamp is of another one. This
- * is what an old primary meets that went on writing after the others had elected a new one. */
+ * timestamps go back: an entry of a newer term with an earlier timestamp is on another one. This is
+ * the case of an old primary that continued to write after the others had elected a new one. */
 static ErrCode check_shorter(Sync *sync, OpCtx *op, ClientConn *conn, Choice *choice,
                              FetchEnd *ret_end, Error *err) {
     OpTime newest;
@@ -302,7 +309,8 @@ static ErrCode check_shorter(Sync *sync, OpCtx *op, ClientConn *conn, Choice *ch
     return error_set(err, ERR_OPLOG_START_MISSING, "%s is behind this member", choice->host);
 }
 
-/* The source must have this member's newest entry. */
+/* Checks that the source has this member's newest entry; otherwise finds out why not: too stale, or
+ * diverged. */
 static ErrCode check_first(Sync *sync, OpCtx *op, ClientConn *conn, Choice *choice,
                            int32_t rollback_id, Doc docs, FetchEnd *ret_end, Error *err) {
     DocIter iter = doc_iter(docs);
@@ -349,14 +357,15 @@ static ErrCode ask_rollback_id(OpCtx *op, ClientConn *conn, int32_t *ret_id, Err
 static ErrCode stream(Sync *sync, OpCtx *op, ClientConn *conn, Choice *choice, FetchEnd *ret_end,
                       Error *err) {
     CoreFacts facts;
-    repl_look(sync->repl, look, &facts);
+    repl_inspect(sync->repl, look, &facts);
     int32_t rollback_id = 0;
+    /* Before the find: if the source rolls back in between, the id in the reply differs. */
     TRY(ask_rollback_id(op, conn, &rollback_id, err));
     Doc reply;
     TRY(client_conn_run(conn, op, find_command(op, choice->last_fetched, facts.term),
                         clock_mono_us() + FIND_TIMEOUT_US, &reply, err));
     int64_t cursor_id = cursor_id_of(reply);
-    /* In the arena: the check may ask the source something else. */
+    /* Copied: check_first may send another command, which overwrites the connection's buffer. */
     reply = doc_copy(reply, &op->arena);
     TRY(check_first(sync, op, conn, choice, rollback_id, batch_of(reply, "firstBatch"), ret_end,
                     err));
@@ -367,7 +376,7 @@ static ErrCode stream(Sync *sync, OpCtx *op, ClientConn *conn, Choice *choice, F
         if (!more_to_come) {
             if (cursor_id == 0)
                 return error_set(err, ERR_CURSOR_NOT_FOUND, "%s closed the cursor", choice->host);
-            repl_look(sync->repl, look, &facts);
+            repl_inspect(sync->repl, look, &facts);
             ClientCommand get_more = {.body =
                                           get_more_command(op, cursor_id, facts.term, facts.commit),
                                       .is_exhaust = true};
@@ -387,15 +396,14 @@ static ErrCode stream(Sync *sync, OpCtx *op, ClientConn *conn, Choice *choice, F
 static void set_source(Sync *sync, const char *host) {
     mutex_lock(&sync->mu);
     snprintf(sync->source_host, sizeof(sync->source_host), "%s", host);
-    sync->is_report_wanted = true;
-    cond_signal(&sync->report_cond);
     mutex_unlock(&sync->mu);
+    round_thread_wake(&sync->reporter.rounds);
 }
 
 /* ---- entries that cannot be taken ---- */
 
-/* Ends that come and go with connections, elections and restarts. After any other one the next
- * attempt meets the same entry again. */
+/* Errors that come and go with connections, elections and restarts. After any other one the next
+ * attempt will meet the same entry again. */
 static bool is_passing(ErrCode rc) {
     static const ErrCode PASSING[] = {
         ERR_CURSOR_NOT_FOUND,
@@ -416,8 +424,8 @@ static bool is_passing(ErrCode rc) {
     return error_is_retriable(rc) || error_is_of_state(rc);
 }
 
-/* Says so and waits, longer each time: nobody but an operator can help, and a source that is asked
- * for the same entry ten times a second is of less use to others. */
+/* Logs it and backs off: only an operator can help, and requesting the same entry ten times a
+ * second only burdens the source. */
 static void wait_after_refusal(Sync *sync, const Choice *choice, ErrCode rc, const Error *err) {
     uint32_t doublings = sync->refused_count++;
     if (doublings > REFUSED_DOUBLINGS_MAX)

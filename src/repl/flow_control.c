@@ -6,8 +6,9 @@
 
 enum {
     TICKETS_UNLIMITED = 1000 * 1000 * 1000,
+    /* One entry in a thousand takes the mutex; the rest cost one atomic increment. */
     SAMPLE_PERIOD = 1000,
-    WAIT_US = 50 * 1000, /* between two looks for a ticket */
+    WAIT_US = 50 * 1000, /* between two attempts to get a ticket */
     PERIOD_US = 1000 * 1000,
 };
 
@@ -15,6 +16,8 @@ double flow_control_tickets(const FlowSettings *settings, double tickets_before,
                             double sustained, double locks_per_entry) {
     double threshold_s = settings->target_lag_s * settings->threshold_part;
     double tickets;
+    /* No lag: open up exponentially. Lag: the rate that the majority has sustained, reduced the
+     * further it is behind. */
     if (lag_s < threshold_s || threshold_s <= 0) {
         tickets = (tickets_before + settings->adder) * settings->multiplier;
     } else {
@@ -81,6 +84,8 @@ void flow_control_refresh(FlowControl *flow, const FlowSettings *settings, bool 
     int64_t committed = entries_up_to(flow, commit_ts);
     int64_t new_entries = entries - flow->entries_before;
     flow->sustained = committed - flow->committed_before;
+    /* Tickets are counted per lock acquisition, the sustained rate in entries: this is the
+     * conversion. */
     if (new_entries > 0)
         flow->locks_per_entry = (double)(granted - flow->granted_before) / (double)new_entries;
     flow->granted_before = granted;

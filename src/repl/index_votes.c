@@ -43,13 +43,10 @@ typedef struct Vote {
 
 struct IndexVotes {
     Repl *repl;
-    Thread thread;
+    ReplThread thread; /* sends them */
     Mutex mu;
-    Cond cond;
     /* Guarded by mu. */
     List votes;
-    OpCtx *op; /* of the thread, to end its call */
-    bool is_stopping;
 };
 
 static ErrCode count_votes(Repl *repl, OpCtx *op, IndexBuild *build, bool *ret_is_commit,
@@ -91,7 +88,7 @@ typedef struct QuorumLook {
     bool is_met;
 } QuorumLook;
 
-static void look_at_quorum(void *arg, const ReplCore *core) {
+static void inspect_quorum(void *arg, const ReplCore *core) {
     QuorumLook *look = arg;
     const ReplConfig *config = repl_core_config(core);
     look->rc = config == NULL
@@ -102,7 +99,7 @@ static void look_at_quorum(void *arg, const ReplCore *core) {
 ErrCode repl_check_commit_quorum(Repl *repl, Elem quorum, Error *err) {
     QuorumLook look = {.err = err};
     TRY(parse_quorum(quorum, &look.concern, err));
-    repl_look(repl, look_at_quorum, &look);
+    repl_inspect(repl, inspect_quorum, &look);
     if (look.rc != ERR_UNSATISFIABLE_WRITE_CONCERN)
         return look.rc;
     error_reset(err);
@@ -111,7 +108,7 @@ ErrCode repl_check_commit_quorum(Repl *repl, Elem quorum, Error *err) {
         "Commit quorum cannot be satisfied with the current replica set configuration");
 }
 
-static void look_at_votes(void *arg, const ReplCore *core) {
+static void inspect_votes(void *arg, const ReplCore *core) {
     QuorumLook *look = arg;
     const ReplConfig *config = repl_core_config(core);
     if (config == NULL)
@@ -145,10 +142,9 @@ static ErrCode modify(OpCtx *op, const Uuid *build, Doc update, bool is_upsert,
                              .update =
                                  doc_is_present(update) ? doc_get_lit(update, "u") : ELEM_MISSING};
     ModifyOutcome outcome = {0};
-    bool was_unreplicated = op->is_unreplicated;
-    op->is_unreplicated = false;
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.is_unreplicated = false;
     ErrCode rc = exec_modify(op, &BUILDS_NS, &request, &outcome, err);
-    op->is_unreplicated = was_unreplicated;
     *ret_matched = outcome.matched + outcome.is_upserted;
     return rc;
 }
@@ -217,7 +213,7 @@ static void queue_vote(IndexVotes *votes, const Uuid *build, const Error *cause)
     vote->is_abort = cause != NULL;
     snprintf(vote->reason, sizeof(vote->reason), "%s", cause != NULL ? error_message(cause) : "");
     vote->due_us = 0;
-    cond_signal(&votes->cond);
+    round_thread_wake(&votes->thread.rounds);
 }
 
 static void forget_vote(IndexVotes *votes, const Uuid *build) {
@@ -236,7 +232,7 @@ typedef struct Hosts {
     char primary[REPL_HOST_SIZE]; /* "": none known, or this one */
 } Hosts;
 
-static void look_at_hosts(void *arg, const ReplCore *core) {
+static void inspect_hosts(void *arg, const ReplCore *core) {
     Hosts *hosts = arg;
     const ReplConfig *config = repl_core_config(core);
     int32_t self = repl_core_self_index(core), primary = repl_core_primary_index(core);
@@ -249,7 +245,7 @@ static void look_at_hosts(void *arg, const ReplCore *core) {
 
 static ErrCode send_vote(IndexVotes *votes, OpCtx *op, const Vote *vote, Error *err) {
     Hosts hosts = {0};
-    repl_look(votes->repl, look_at_hosts, &hosts);
+    repl_inspect(votes->repl, inspect_hosts, &hosts);
     if (hosts.primary[0] == '\0')
         return error_set(err, ERR_NOT_WRITABLE_PRIMARY, "no primary is known");
     DocBuilder b = doc_builder_in_arena(&op->arena);
@@ -272,6 +268,7 @@ static ErrCode send_vote(IndexVotes *votes, OpCtx *op, const Vote *vote, Error *
 
 /* The next vote that is due, copied; else *ret_due_us says when one will be. */
 static bool take_due(IndexVotes *votes, Vote *ret_vote, int64_t *ret_due_us) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&votes->mu);
     *ret_due_us = INT64_MAX;
     int64_t now_us = clock_mono_us();
     LIST_FOR_EACH (&votes->votes, node) {
@@ -288,6 +285,7 @@ static bool take_due(IndexVotes *votes, Vote *ret_vote, int64_t *ret_due_us) {
 }
 
 static void note_arrival(IndexVotes *votes, const Vote *sent) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&votes->mu);
     LIST_FOR_EACH (&votes->votes, node) {
         Vote *vote = CONTAINER_OF(node, Vote, node);
         if (uuid_equal(&vote->build, &sent->build) && vote->is_abort == sent->is_abort)
@@ -298,31 +296,22 @@ static void note_arrival(IndexVotes *votes, const Vote *sent) {
 static void send_run(void *arg) {
     IndexVotes *votes = arg;
     log_set_thread_name("IndexVotes");
-    OpCtx *op = repl_op_new(votes->repl, "IndexVotes");
-    mutex_lock(&votes->mu);
-    votes->op = op;
-    while (!votes->is_stopping) {
+    OpCtx *op = votes->thread.op;
+    while (!round_thread_is_stopping(&votes->thread.rounds)) {
         Vote vote;
         int64_t due_us;
         if (!take_due(votes, &vote, &due_us)) {
-            (void)cond_wait_until(&votes->cond, &votes->mu, due_us);
+            (void)round_thread_wait(&votes->thread.rounds, due_us);
             continue;
         }
-        mutex_unlock(&votes->mu);
         CLEANUP(error_reset) Error err = {0};
-        ErrCode rc = send_vote(votes, op, &vote, &err);
-        if (rc != ERR_OK)
+        if (send_vote(votes, op, &vote, &err) == ERR_OK)
+            note_arrival(votes, &vote);
+        else
             LOG_DEBUG(LOG_REPL, 7300240, "A vote on an index build did not arrive",
                       LOG_STR("error", error_message(&err)));
         arena_reset(&op->arena);
-        mutex_lock(&votes->mu);
-        if (rc == ERR_OK)
-            note_arrival(votes, &vote);
     }
-    votes->op = NULL;
-    mutex_unlock(&votes->mu);
-    op_end(op);
-    op_ctx_free(op);
 }
 
 /* ---- what builds ask ---- */
@@ -347,10 +336,9 @@ static ErrCode ready(void *arg, OpCtx *op, IndexBuild *build, bool *ret_is_commi
         return ERR_OK;
     }
     ArenaMark mark = arena_mark(&op->arena);
-    bool was_unreplicated = op->is_unreplicated;
-    op->is_unreplicated = false;
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.is_unreplicated = false;
     ErrCode rc = count_votes(repl, op, build, ret_is_commit, err);
-    op->is_unreplicated = was_unreplicated;
     arena_rewind(&op->arena, mark);
     if (rc == ERR_OK && *ret_is_commit)
         failpoint_hit(FP_INDEX_BUILD_QUORUM_REACHED);
@@ -390,14 +378,14 @@ static ErrCode count_votes(Repl *repl, OpCtx *op, IndexBuild *build, bool *ret_i
     TRY(parse_quorum(doc_get_lit(entry, "commitQuorum"), &look.concern, err));
     bool is_voting = look.concern.kind != REPL_W_NUMBER || look.concern.number > 0;
     Hosts hosts = {0};
-    repl_look(repl, look_at_hosts, &hosts);
+    repl_inspect(repl, inspect_hosts, &hosts);
     if (is_voting && !has_voted(hosts_of(entry), hosts.self)) {
         int64_t matched;
         TRY(add_vote(op, uuid, str_from(hosts.self), &matched, err));
         TRY(load(op, uuid, &entry, err));
     }
     look.hosts = hosts_of(entry);
-    repl_look(repl, look_at_votes, &look);
+    repl_inspect(repl, inspect_votes, &look);
     *ret_is_commit = look.is_met;
     return ERR_OK;
 }
@@ -409,14 +397,13 @@ static void failed(void *arg, OpCtx *op, IndexBuild *build, const Error *cause) 
 
 static void remove_entry(OpCtx *op, const Uuid *build) {
     CLEANUP(error_reset) Error err = {0};
-    bool was_uninterruptible = op->is_uninterruptible;
-    op->is_uninterruptible = true;
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.is_uninterruptible = true;
     int64_t matched;
     if (modify(op, build, DOC_NONE, /* is_upsert= */ false, &matched, &err) != ERR_OK)
         LOG_WARN(LOG_REPL, 7300241,
                  "Could not remove the votes on an index build; the next primary will",
                  LOG_STR("error", error_message(&err)));
-    op->is_uninterruptible = was_uninterruptible;
 }
 
 static void ended(void *arg, OpCtx *op, const Uuid *build) {
@@ -435,7 +422,7 @@ ErrCode repl_vote_commit_build(Repl *repl, OpCtx *op, const Uuid *build, Str hos
     TRY(add_vote(op, build, host, &matched, err));
     if (matched == 0)
         return error_set(err, ERR_NO_MATCHING_DOCUMENT, "no such index build is under way");
-    index_builds_look_again(repl->service->index_builds);
+    index_builds_recheck(repl->service->index_builds);
     return ERR_OK;
 }
 
@@ -475,7 +462,7 @@ ErrCode repl_set_commit_quorum(Repl *repl, OpCtx *op, const Uuid *build, Elem qu
     TRY(modify(op, build, doc_builder_end(&b), /* is_upsert= */ false, &matched, err));
     if (matched == 0)
         return error_set(err, ERR_INDEX_NOT_FOUND, "Index build not found: it is over");
-    index_builds_look_again(repl->service->index_builds);
+    index_builds_recheck(repl->service->index_builds);
     return ERR_OK;
 }
 
@@ -513,7 +500,7 @@ void index_votes_step_up(Repl *repl, OpCtx *op) {
                  LOG_STR("error", error_message(&err)));
     for (uint32_t i = 0; i < over.count; i++)
         remove_entry(op, &over.rows[i]);
-    index_builds_look_again(repl->service->index_builds);
+    index_builds_recheck(repl->service->index_builds);
 }
 
 /* ---- life ---- */
@@ -522,7 +509,7 @@ void index_votes_open(Repl *repl) {
     IndexVotes *votes = NEW(IndexVotes);
     votes->repl = repl;
     mutex_init(&votes->mu, LOCK_RANK_INDEX_VOTES);
-    cond_init(&votes->cond);
+    repl_thread_init(&votes->thread);
     list_init(&votes->votes);
     repl->index_votes = votes;
     const IndexBuildMembers members = {repl, begin, hurry, ready, failed, ended};
@@ -530,19 +517,12 @@ void index_votes_open(Repl *repl) {
 }
 
 ErrCode index_votes_start(Repl *repl, Error *err) {
-    return thread_start(&repl->index_votes->thread, "IndexVotes", send_run, repl->index_votes, err);
+    return repl_thread_start(&repl->index_votes->thread, repl, "IndexVotes", send_run,
+                             repl->index_votes, err);
 }
 
 void index_votes_stop(Repl *repl) {
-    IndexVotes *votes = repl->index_votes;
-    mutex_lock(&votes->mu);
-    votes->is_stopping = true;
-    if (votes->op != NULL)
-        op_kill(votes->op, ERR_INTERRUPTED_AT_SHUTDOWN);
-    cond_signal(&votes->cond);
-    mutex_unlock(&votes->mu);
-    if (votes->thread.is_started)
-        thread_join(&votes->thread);
+    repl_thread_stop(&repl->index_votes->thread);
 }
 
 static void forget_all(IndexVotes *votes) {
@@ -561,7 +541,7 @@ void index_votes_free(IndexVotes *votes) {
     if (votes == NULL)
         return;
     forget_all(votes);
-    cond_done(&votes->cond);
+    repl_thread_done(&votes->thread);
     mutex_done(&votes->mu);
     xfree(votes);
 }

@@ -1,21 +1,28 @@
 /*
  * initial_sync.c - a member without data copies those of another (REP-2).
  *
- *     flag set | data dropped | collections copied | oplog applied up to where the source was then
- * | indexes built | fetching ended | checkpoint | flag cleared | the rest of the oplog applied
- *               +---- oplog fetched into the own one, beside ----+
+ *     1. flag set
+ *     2. own data dropped
+ *     3. collections copied         from here to step 6 the source's oplog is fetched
+ *     4. oplog applied              up to where the source was at the end of step 3
+ *     5. indexes built
+ *     6. fetching ended
+ *     7. checkpoint
+ *     8. flag cleared
+ *     9. rest of the oplog applied
  *
- * Until the flag is cleared the data are worth nothing: a crash anywhere starts over. The copy is
- * taken while the source is written to, so it is of no single moment; applying the oplog from
- * before the copy to its end makes it one. Only then indexes are built: before it, two documents
- * may have had the same unique key that never had it at the same time.
+ * Until the flag is cleared the data are worthless: a crash anywhere starts over. The copy is taken
+ * while the source is written to, so it is not of any single moment; applying the oplog from before
+ * the copy to its end makes it consistent. Only then are indexes built: before, two documents may
+ * have had the same unique key although they never had it at the same time.
  *
- * Nothing up to there has a timestamp: it is in every checkpoint, and history begins there. What
- * was fetched while indexes were built is applied like after a restart, with timestamps.
+ * Nothing up to step 6 has a timestamp: it is in every checkpoint, and history begins there. What
+ * was fetched while indexes were built is applied as after a restart, with timestamps.
  *
  * An outage of the source does not end an attempt (initial_sync_source.c). What does: a source that
- * lost writes, has cut its oplog, was synced itself, or was away for too long. The next attempt
- * begins from nothing, perhaps with another source; after numInitialSyncAttempts the node gives up.
+ * lost writes, has truncated its oplog, was resynced itself, or was unreachable for too long. The
+ * next attempt begins from nothing, perhaps with another source; after numInitialSyncAttempts the
+ * node gives up.
  */
 #include <stdio.h>
 #include <unistd.h>
@@ -23,6 +30,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "preimages/purger.h"
 #include "repl/initial_sync_internal.h"
 
 enum {
@@ -85,7 +93,7 @@ ErrCode attempt_check(Attempt *attempt, Error *err) {
 
 static void end_failed(Attempt *attempt, const Error *err) {
     InitialSyncStatus *status = attempt->sync->initial_sync;
-    /* What nothing came of, or somebody wanted to end, is no failure. */
+    /* An attempt that never began, or was ended on request, is not a failure. */
     bool is_failure = attempt->is_begun && is_wanted(attempt) && !sync_is_stopping(attempt->sync) &&
                       !sync_is_source_change_wanted(attempt->sync);
     status_end_attempt(status, is_failure, error_message(err));
@@ -145,6 +153,7 @@ static ErrCode throw_away(Attempt *attempt, Error *err) {
     Repl *repl = attempt->repl;
     attempt->is_begun = true;
     atomic_store(&repl->is_copy_unfinished, true);
+    /* Before anything is dropped: from here on a restart must not trust the data. */
     TRY(local_store_initial_sync_flag(attempt->op, true, err));
     failpoint_hit(FP_INITIAL_SYNC_FLAG_SET);
     TRY(drop_databases(attempt, err));
@@ -158,23 +167,28 @@ static ErrCode open_window(Attempt *attempt, Error *err) {
     OpTime begin;
     int64_t wall_ms;
     Doc first;
-    TRY(source_read_end(&attempt->line, &begin, &wall_ms, &first, err));
+    TRY(source_read_begin(&attempt->line, &begin, &wall_ms, &first, err));
+    /* The first entry is stored as the anchor: fetching continues after it, and recovery needs an
+     * oplog that reaches back to the data. */
     TRY(oplog_append_batch(attempt->repl->oplog, attempt->op, OPTIME_NONE, &first, 1, err));
     status_set_ends(attempt->sync->initial_sync, begin.ts, 0);
     attempt->has_window = true;
     return window_start(&attempt->window, attempt, begin, wall_ms, err);
 }
 
-/* From here on the data are those of `end`, and survive. */
+/* After this the data are those of `end_ts` and survive a crash. */
 static ErrCode make_durable(Attempt *attempt, uint64_t end_ts, Error *err) {
     Repl *repl = attempt->repl;
     OpCtx *op = attempt->op;
     TRY(storage_set_stable_and_oldest(repl->engine, end_ts, end_ts, err));
     repl->oldest_ts_min = end_ts;
     TRY(local_renew_initial_sync_id(op, err));
+    /* Journal, then checkpoint, then the flag: a node without the flag must find both the oplog
+     * from `end_ts` on and the data at `end_ts`. */
     TRY(storage_wait_durable(repl->engine, op, err));
     TRY(storage_checkpoint(repl->engine, err));
     TRY(local_store_initial_sync_flag(op, false, err));
+    preimage_purger_forget(repl->service->preimages); /* the copy was not counted */
     failpoint_hit(FP_INITIAL_SYNC_FLAG_CLEARED);
     atomic_store(&repl->is_copy_unfinished, false);
     return ERR_OK;
@@ -188,7 +202,8 @@ static ErrCode check_stop(void *arg, int64_t entries, Error *err) {
                : ERR_OK;
 }
 
-/* What was fetched beyond `end_ts`. A stop in here does no harm: the next start goes on with it. */
+/* Applies what was fetched beyond `end_ts`. A shutdown here is harmless: recovery continues with
+ * it. */
 static ErrCode apply_rest(Attempt *attempt, uint64_t end_ts, Error *err) {
     Repl *repl = attempt->repl;
     OpTime last = attempt->window.fetched;
@@ -205,7 +220,7 @@ static ErrCode apply_rest(Attempt *attempt, uint64_t end_ts, Error *err) {
     storage_set_last_applied_ts(repl->engine, last.ts);
     oplog_set_applied(repl->oplog, last, wall_ms);
     oplog_set_durable(repl->oplog, last, wall_ms);
-    return ERR_OK;
+    return applier_prepare_again(repl->applier, attempt->op, err);
 }
 
 static ErrCode run_attempt(Attempt *attempt, Error *err) {
@@ -223,11 +238,13 @@ static ErrCode run_attempt(Attempt *attempt, Error *err) {
     failpoint_hit(FP_INITIAL_SYNC_APPLIED);
     TRY(copy_indexes(attempt, err));
 
-    /* The list of indexes was as of some moment up to now: the entries until then must be applied
-     * as those that may have been there before. */
+    /* The list of indexes was read at some moment up to now: index entries up to then may already
+     * have taken effect and must be applied idempotently, so the window has to contain them. */
     TRY(source_read_end(&attempt->line, &seen, &wall_ms, &entry, err));
     TRY(window_wait(&attempt->window, seen.ts, err));
     window_stop(&attempt->window);
+    /* Last, after all reads: had the source rolled back in between, the copy could contain undone
+     * writes. */
     TRY(source_check_identity(&attempt->line, err));
     TRY(make_durable(attempt, end.ts, err));
     return apply_rest(attempt, end.ts, err);

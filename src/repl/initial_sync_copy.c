@@ -1,13 +1,13 @@
 /*
  * initial_sync_copy.c - databases, collections and indexes of the source.
  *
- * A collection is read in natural order, batch by batch. Each reply says how far it got; after an
- * outage reading goes on there, whatever the collection is called by then, since it is found by its
- * UUID. The record of that place may be gone: then with what follows it. What was deleted, changed,
- * renamed or dropped meanwhile is told by the oplog, which is applied later.
+ * A collection is read in natural order, batch by batch. Each reply carries a resume token; after
+ * an outage reading continues there, whatever the collection is called by then, since it is found
+ * by UUID. If the record at that position is gone, reading continues with the next one. What was
+ * deleted, changed, renamed or dropped meanwhile is in the oplog, which is applied later.
  *
- * Documents are stored as they are: nothing is checked, a capped collection is not trimmed (its
- * deletes come by the oplog) and keeps its order, a document that is there already is skipped.
+ * Documents are stored as they are: nothing is validated, a capped collection is not trimmed (its
+ * deletes come with the oplog) and keeps its order, an existing document is skipped.
  */
 #include <stdio.h>
 #include <string.h>
@@ -19,10 +19,9 @@
 #include "ddl/ddl.h"
 #include "index/collection_write.h"
 #include "repl/initial_sync_internal.h"
-#include "storage/unit_of_work.h"
 
 enum {
-    STORE_DOCS_MAX = 1000, /* of one storage transaction */
+    STORE_DOCS_MAX = 1000, /* per storage transaction */
     STORE_BYTES_MAX = 4 * 1024 * 1024,
 };
 
@@ -77,7 +76,7 @@ static void collect_rows(Listing *listing, Doc rows) {
     }
 }
 
-/* The collection that getMore has to name: the source says what its cursor belongs to. */
+/* The collection name for getMore: the source reports to which its cursor belongs. */
 static Str cursor_coll(Doc reply, Str db, Arena *arena) {
     Elem ns = doc_get_path(reply, "cursor.ns");
     Str text = elem_type(ns) == BT_STRING ? elem_str(ns) : STR("");
@@ -137,14 +136,10 @@ ErrCode drop_databases(Attempt *attempt, Error *err) {
 
 typedef struct CollectionCopy {
     Attempt *attempt;
-    Ns ns; /* what it is called here until the oplog is applied */
+    Ns ns; /* its name here until the oplog is applied */
     Uuid uuid;
-    uint8_t *token; /* how far it is copied; NULL: from the beginning. Heap */
+    uint8_t *token; /* position of the copy; NULL: the beginning. Heap */
     WriteScratch scratch;
-    /* Of the present group. */
-    const CollAccess *access;
-    const Doc *docs;
-    uint32_t count;
 } CollectionCopy;
 
 static void collection_copy_done(CollectionCopy *copy) {
@@ -152,16 +147,8 @@ static void collection_copy_done(CollectionCopy *copy) {
     write_scratch_done(&copy->scratch);
 }
 
-static ErrCode store_attempt(void *arg, OpCtx *op, Error *err) {
-    CollectionCopy *copy = arg;
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    TRY(uow_begin(op, &uow, err));
-    TRY(collection_insert(op, copy->access->coll, copy->docs, copy->count, &copy->scratch, err));
-    return uow_commit(&uow, err);
-}
-
-/* All together; one by one if some are there already, since a collection that changes may give the
- * same document twice. */
+/* All together; one by one if some already exist, since a collection that is being written may
+ * return the same document twice. */
 static ErrCode store_group(CollectionCopy *copy, const Doc *docs, uint32_t count,
                            int64_t *ret_stored, Error *err) {
     OpCtx *op = copy->attempt->op;
@@ -169,19 +156,14 @@ static ErrCode store_group(CollectionCopy *copy, const Doc *docs, uint32_t count
     TRY(access_write(op, &copy->ns, LOCK_IX, &access, err));
     if (access.coll == NULL)
         return error_set(err, ERR_INITIAL_SYNC_FAILURE, "collection \"%s\" is gone", copy->ns.text);
-    copy->access = &access;
-    copy->docs = docs;
-    copy->count = count;
     *ret_stored = count;
-    ErrCode rc = op_run_with_retry(op, store_attempt, copy, err);
+    ErrCode rc = collection_insert_unit(op, access.coll, docs, count, &copy->scratch, err);
     if (rc != ERR_DUPLICATE_KEY)
         return rc;
     *ret_stored = 0;
     for (uint32_t i = 0; i < count; i++) {
         error_reset(err);
-        copy->docs = docs + i;
-        copy->count = 1;
-        rc = op_run_with_retry(op, store_attempt, copy, err);
+        rc = collection_insert_unit(op, access.coll, &docs[i], 1, &copy->scratch, err);
         if (rc != ERR_OK && rc != ERR_DUPLICATE_KEY)
             return rc;
         *ret_stored += rc == ERR_OK;
@@ -190,7 +172,7 @@ static ErrCode store_group(CollectionCopy *copy, const Doc *docs, uint32_t count
     return ERR_OK;
 }
 
-/* Definitions of views are used at once: that is what applying an entry does. */
+/* View definitions take effect at once, as when an entry is applied. */
 static ErrCode store_views(CollectionCopy *copy, Doc rows, int64_t *ret_stored, Error *err) {
     OpCtx *op = copy->attempt->op;
     DocIter iter = doc_iter(rows);
@@ -230,10 +212,9 @@ static ErrCode store_documents(CollectionCopy *copy, Doc rows, int64_t *ret_stor
         if (count == 0 || (is_more && !is_full))
             continue;
         int64_t stored = 0;
-        op->is_applying = op->is_validation_bypassed = true;
-        ErrCode rc = store_group(copy, docs, count, &stored, err);
-        op->is_applying = op->is_validation_bypassed = false;
-        TRY(rc);
+        CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+        op->mode.is_applying = op->mode.is_validation_bypassed = true;
+        TRY(store_group(copy, docs, count, &stored, err));
         *ret_stored += stored;
         count = 0;
         bytes = 0;
@@ -241,7 +222,8 @@ static ErrCode store_documents(CollectionCopy *copy, Doc rows, int64_t *ret_stor
     return ERR_OK;
 }
 
-/* One reply. Only what is stored moves the place on. */
+/* Stores one reply. The position advances only after everything is stored, so that a retry loses
+ * nothing. */
 static ErrCode store_batch(CollectionCopy *copy, Doc reply, const char *batch, Error *err) {
     Attempt *attempt = copy->attempt;
     ArenaMark mark = arena_mark(&attempt->op->arena);
@@ -312,7 +294,7 @@ static int64_t number_or_unknown(Doc reply, const char *name) {
     return elem_is_number(value) ? elem_as_i64(value) : -1;
 }
 
-/* For the status only: what the source does not tell stays unknown. */
+/* For the status only: what the source does not report stays unknown. */
 static ErrCode ask_sizes(SourceLine *line, void *arg, Error *err) {
     Sizes *sizes = arg;
     DocBuilder b = doc_builder_in_arena(&line->op->arena);
@@ -358,7 +340,7 @@ static ErrCode copy_collection(Attempt *attempt, Str db, Doc row, Error *err) {
     TRY(ddl_create_collection(attempt->op, &copy.ns, elem_doc(options), &copy.uuid, err));
     ErrCode rc = source_run(&attempt->line, copy_documents, &copy, err);
     if (rc == ERR_NAMESPACE_NOT_FOUND) {
-        error_reset(err); /* dropped meanwhile: the oplog will say so */
+        error_reset(err); /* dropped meanwhile: the oplog contains the drop */
         rc = ERR_OK;
     }
     TRY(rc);
@@ -383,7 +365,20 @@ static ErrCode copy_database(Attempt *attempt, Str db, Error *err) {
     return ERR_OK;
 }
 
-/* Names of the source's databases, "admin" first: others depend on what it says. */
+/* The source's newest entry when all documents of clients have been copied, before "config" is. The
+ * images (preimages/) of entries up to it are in "config" or expired; for those of later entries
+ * the data here are exact once everything before them is applied. */
+static ErrCode note_copied(Attempt *attempt, Error *err) {
+    OpTime copied;
+    int64_t wall_ms;
+    Doc entry;
+    TRY(source_read_end(&attempt->line, &copied, &wall_ms, &entry, err));
+    applier_set_copied_ts(attempt->repl->applier, copied.ts);
+    return ERR_OK;
+}
+
+/* Names of the source's databases. "admin" first: it has what others depend on (versions, users).
+ * "config" last, also if there is none yet: see note_copied. */
 static ErrCode list_databases(SourceLine *line, void *arg, Error *err) {
     DbNames *names = arg;
     names->count = 0;
@@ -400,11 +395,13 @@ static ErrCode list_databases(SourceLine *line, void *arg, Error *err) {
         for (Elem row; doc_iter_next(&iter, &row);) {
             Elem name =
                 elem_type(row) == BT_DOC ? doc_get_lit(elem_doc(row), "name") : ELEM_MISSING;
-            if (elem_type(name) != BT_STRING || str_is(elem_str(name), "admin") != (pass == 0))
+            if (elem_type(name) != BT_STRING || str_is(elem_str(name), "config") ||
+                str_is(elem_str(name), "admin") != (pass == 0))
                 continue;
             (void)collect_db(names, elem_str(name));
         }
     }
+    (void)collect_db(names, STR("config"));
     return ERR_OK;
 }
 
@@ -419,15 +416,18 @@ ErrCode copy_databases(Attempt *attempt, Error *err) {
         if (sizes.bytes > 0)
             status_add_data_size(status, sizes.bytes);
     }
-    for (uint32_t i = 0; i < names.count; i++)
+    for (uint32_t i = 0; i < names.count; i++) {
+        if (i + 1 == names.count)
+            TRY(note_copied(attempt, err));
         TRY(copy_database(attempt, str_from(names.names[i]), err));
+    }
     return ERR_OK;
 }
 
 /* ---- indexes ---- */
 
-/* A build that is under way: all its indexes, each time one of them is met. Its end comes by the
- * oplog. */
+/* A build in progress: all its indexes, whenever one of them is encountered; repeated calls have no
+ * effect. Its end comes with the oplog. */
 static ErrCode join_build(Attempt *attempt, const Ns *ns, const Listing *found, Elem build,
                           Error *err) {
     OpCtx *op = attempt->op;
@@ -449,8 +449,8 @@ static ErrCode join_build(Attempt *attempt, const Ns *ns, const Listing *found, 
     return ddl_start_index_build_of(op, ns, &uuid, specs, count, err);
 }
 
-/* The list is newer than the data: what does not go together with an index that is here was built
- * after that one was dropped, and comes by the oplog. */
+/* The list is newer than the data: an index that conflicts with one that exists here was created
+ * after that one was dropped, and comes with the oplog. */
 static bool is_newer(ErrCode rc) {
     return rc == ERR_INDEX_OPTIONS_CONFLICT || rc == ERR_INDEX_KEY_SPECS_CONFLICT ||
            rc == ERR_CANNOT_CREATE_INDEX;
@@ -459,7 +459,8 @@ static bool is_newer(ErrCode rc) {
 static ErrCode build_indexes(OpCtx *op, const Ns *ns, const Doc *specs, uint32_t count,
                              Error *err) {
     CreateIndexesResult result;
-    op->is_applying = true; /* keys that are in the way for a moment are not looked at */
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.is_applying = true; /* transient duplicates are ignored */
     ErrCode rc = count > 0 ? ddl_create_indexes(op, ns, specs, count, &result, err) : ERR_OK;
     for (uint32_t i = 0; is_newer(rc) && i < count; i++) {
         error_reset(err);
@@ -467,7 +468,6 @@ static ErrCode build_indexes(OpCtx *op, const Ns *ns, const Doc *specs, uint32_t
         if (one != ERR_OK && !is_newer(one))
             rc = one;
     }
-    op->is_applying = false;
     if (!is_newer(rc))
         return rc;
     error_reset(err);

@@ -24,7 +24,7 @@ typedef struct SourceLine {
     /* Of the present outage. */
     int64_t outage_us;     /* when it began; 0: there is none */
     int64_t pause_us;      /* before the next try */
-    _Atomic bool is_ended; /* nobody needs its work any more */
+    _Atomic bool is_ended; /* its work is no longer needed */
 } SourceLine;
 
 /* What must not change while its data are copied. */
@@ -34,15 +34,15 @@ typedef struct SourceIdentity {
     Uuid sync_id; /* of the initial sync (or initiation) its own data come from */
 } SourceIdentity;
 
-/* A piece of work that asks the source and can begin again at any time. */
+/* A unit of work against the source that can be restarted at any time. */
 typedef ErrCode (*SourceStep)(SourceLine *line, void *arg, Error *err);
 
 /* Connects; fails at once when that does not work. */
 ErrCode source_line_open(SourceLine *line, Error *err) MUST_CHECK;
 void source_line_close(SourceLine *line);
-/* Runs the step, and again after errors that pass by (of the network, or of a source that
+/* Runs the step, and retries it after transient errors (of the network, or of a source that
  * restarts), as long as one outage is not longer than the settings allow. After a new connection
- * the source must be what it was: else fails with ERR_INITIAL_SYNC_FAILURE. */
+ * the source must be unchanged: otherwise fails with ERR_INITIAL_SYNC_FAILURE. */
 ErrCode source_run(SourceLine *line, SourceStep step, void *arg, Error *err) MUST_CHECK;
 /* One command; `b` has all but $db. The reply is valid until the next. For steps. */
 ErrCode source_ask(SourceLine *line, DocBuilder *b, Str db, Doc *ret_reply, Error *err) MUST_CHECK;
@@ -51,6 +51,9 @@ ErrCode source_check_identity(SourceLine *line, Error *err) MUST_CHECK;
 /* Its newest entry that has none missing before it; in the operation's arena. */
 ErrCode source_read_end(SourceLine *line, OpTime *ret_optime, int64_t *ret_wall_ms, Doc *ret_entry,
                         Error *err) MUST_CHECK;
+/* The same, or the first entry of the unit of work that it is a part of. */
+ErrCode source_read_begin(SourceLine *line, OpTime *ret_optime, int64_t *ret_wall_ms,
+                          Doc *ret_entry, Error *err) MUST_CHECK;
 
 /* Of a cursor's reply: the documents of firstBatch or nextBatch, and the id (0: no more). */
 Doc reply_rows(Doc reply, const char *name);
@@ -58,9 +61,9 @@ int64_t reply_cursor_id(Doc reply);
 
 /* ---- window ---- */
 
-/* The entries from the begin of the copy on. A thread fetches them while data are copied, so that
- * it does not matter how soon the source forgets them, and puts them into the own oplog: nobody
- * reads that yet, and if this node stops before the end all of it is thrown away with the data. */
+/* The entries from the start of the copy on. A thread fetches them while data are copied, so that
+ * it does not matter how soon the source trims them, and appends them to the own oplog: nothing
+ * reads that yet, and if this node stops before the end all of it is discarded with the data. */
 typedef struct Window {
     Attempt *attempt;
     Thread thread;
@@ -72,7 +75,7 @@ typedef struct Window {
     OpTime fetched; /* the newest entry that is in the own oplog */
     int64_t fetched_wall_ms;
     bool is_end_wanted;
-    bool is_over; /* the thread does no more; `err` says why unless the end was wanted */
+    bool is_over; /* the thread has ended; `err` says why unless it was requested */
     Error err;
 } Window;
 
@@ -82,7 +85,7 @@ ErrCode window_start(Window *window, Attempt *attempt, OpTime begin, int64_t wal
 /* No more fetching; also for one whose thread could not be started. */
 void window_stop(Window *window);
 void window_done(Window *window);
-/* The error that ended it; ERR_OK: it goes on. */
+/* The error that ended it; ERR_OK: still running. */
 ErrCode window_check(Window *window, Error *err) MUST_CHECK;
 /* Waits until the entries up to `ts` are fetched. */
 ErrCode window_wait(Window *window, uint64_t ts, Error *err) MUST_CHECK;
@@ -95,7 +98,7 @@ ErrCode window_apply(Window *window, uint64_t ts, Error *err) MUST_CHECK;
 ErrCode copy_databases(Attempt *attempt, Error *err) MUST_CHECK;
 /* The indexes of all collections that are here now, as the source has them now. */
 ErrCode copy_indexes(Attempt *attempt, Error *err) MUST_CHECK;
-/* All that is here but "local". */
+/* Drops everything except "local". */
 ErrCode drop_databases(Attempt *attempt, Error *err) MUST_CHECK;
 
 /* ---- an attempt ---- */
@@ -110,10 +113,10 @@ struct Attempt {
     SourceLine line; /* of this thread */
     Window window;
     bool has_window;
-    bool is_begun; /* what was here before is gone */
+    bool is_begun; /* the previous data have been dropped */
 };
 
-/* Fails when there is no use in going on: the node stops, another source is wished for, the other
+/* Fails when it is pointless to continue: the node stops, another source is requested, the other
  * thread has failed. */
 ErrCode attempt_check(Attempt *attempt, Error *err) MUST_CHECK;
 
@@ -130,7 +133,8 @@ void status_add_fetched(InitialSyncStatus *status, int64_t entries);
 void status_add_retry(InitialSyncStatus *status, int64_t outage_us);
 void status_add_data_size(InitialSyncStatus *status, int64_t bytes);
 
-/* Databases and collections are told in order: of the last database, and its last collection. */
+/* Databases and collections are reported in order: calls concern the last database and its last
+ * collection. */
 void status_set_database_count(InitialSyncStatus *status, uint32_t count);
 void status_begin_database(InitialSyncStatus *status, Str db, uint32_t collections);
 void status_end_database(InitialSyncStatus *status);

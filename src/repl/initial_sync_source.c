@@ -1,18 +1,20 @@
 /*
- * initial_sync_source.c - the source of an initial sync: connections that come back after an
- * outage, and what it is asked.
+ * initial_sync_source.c - the source of an initial sync: connections that are re-established after
+ * an outage, and the requests sent over them.
  *
- * Work is cut into steps that can begin again at any time. A step that fails because the source is
- * away is run again on a new connection, for up to initialSyncTransientErrorRetryPeriodSeconds. The
- * source may have restarted meanwhile; entries are applied so that it does no harm if data are
- * newer than they are. But it must not have lost writes that were copied: its rollback id says so,
- * which also changes when it was not shut down cleanly. Nor may its data have come from somewhere
- * else: then positions mean nothing, and the id of its own initial sync is another.
+ * Work is divided into steps that can be restarted at any time. A step that fails because the
+ * source is unreachable is retried on a new connection, for up to
+ * initialSyncTransientErrorRetryPeriodSeconds. The source may have restarted meanwhile; entries are
+ * applied idempotently, so newer data do no harm. But it must not have lost writes that were
+ * copied: its rollback id shows that, which also changes after an unclean shutdown. Nor may its
+ * data have been replaced: then positions are meaningless, and the id of its own initial sync
+ * differs.
  */
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "catalog/write_group.h"
 #include "repl/initial_sync_internal.h"
 
 enum {
@@ -125,7 +127,7 @@ void source_line_close(SourceLine *line) {
     line->conn = NULL;
 }
 
-/* What passes by: the source cannot be reached, restarts, changes its state, or has closed the
+/* Transient errors: the source cannot be reached, restarts, changes its state, or has closed the
  * cursor. */
 static bool is_transient(ErrCode rc) {
     static const ErrCode CODES[] = {
@@ -165,7 +167,7 @@ static void look_for_member(void *arg, const ReplCore *core) {
         question->is_member |= strcmp(config->members[i].host, question->host) == 0;
 }
 
-/* After a failure: whether it is worth another try, and when. */
+/* After a failure: decides whether to retry, and when. */
 static ErrCode wait_for_source(SourceLine *line, Error *err) {
     Attempt *attempt = line->attempt;
     CLEANUP(error_reset) Error end = {0};
@@ -184,7 +186,7 @@ static ErrCode wait_for_source(SourceLine *line, Error *err) {
                  LOG_STR("syncSource", attempt->host), LOG_STR("error", error_message(err)));
     }
     MemberQuestion question = {.host = attempt->host};
-    repl_look(attempt->repl, look_for_member, &question);
+    repl_inspect(attempt->repl, look_for_member, &question);
     if (!question.is_member)
         return error_prefix(err, "the source is no member of the set any more");
     if (now_us - line->outage_us >= attempt->settings.retry_secs * 1000 * 1000)
@@ -200,6 +202,7 @@ static ErrCode run_once(SourceLine *line, SourceStep step, void *arg, Error *err
         source_line_close(line);
     if (line->conn == NULL) {
         TRY(connect_line(line, err));
+        /* After every new connection, before anything is read over it. */
         TRY(check_identity(line, NULL, err));
     }
     return step(line, arg, err);
@@ -238,7 +241,8 @@ static ErrCode find_entry(SourceLine *line, uint64_t ts, Doc *ret_reply, Error *
     return source_ask(line, &b, STR("local"), ret_reply, err);
 }
 
-/* The source says itself which it is, since its newest one may have gaps before it. */
+/* The source reports which entry that is, since its newest one in the table may have gaps before
+ * it. */
 static ErrCode read_end(SourceLine *line, void *arg, Error *err) {
     SourceEnd *end = arg;
     Doc reply;
@@ -254,6 +258,71 @@ static ErrCode read_end(SourceLine *line, void *arg, Error *err) {
         return error_set(err, ERR_INITIAL_SYNC_OPLOG_SOURCE_MISSING, "the source has no oplog");
     end->entry = doc_copy(elem_doc(entry), &line->op->arena);
     return oplog_entry_position(end->entry, &end->optime, &end->wall_ms, err);
+}
+
+/* The writes of a transaction that is prepared there are not copied; they come with its commit,
+ * which needs its first entry. Asked after the end was read: one that has ended since is complete
+ * in what follows that end, or its prepare is. */
+static ErrCode go_back_to_prepared(SourceLine *line, SourceEnd *begin, Error *err) {
+    DocBuilder b = doc_builder_in_arena(&line->op->arena);
+    build_cstr(&b, "find", "transactions");
+    size_t filter = build_open_doc(&b, "filter");
+    build_cstr(&b, "state", "prepared");
+    build_close(&b, filter);
+    size_t sort = build_open_doc(&b, "sort");
+    build_i32(&b, "startOpTime", 1);
+    build_close(&b, sort);
+    build_i32(&b, "limit", 1);
+    build_bool(&b, "singleBatch", true);
+    Doc reply;
+    TRY(source_ask(line, &b, STR("config"), &reply, err));
+    DocIter iter = doc_iter(reply_rows(reply, "firstBatch"));
+    Elem row;
+    OpTime start;
+    if (!doc_iter_next(&iter, &row) || elem_type(row) != BT_DOC ||
+        !optime_from_elem(doc_get_lit(elem_doc(row), "startOpTime"), &start) ||
+        start.ts >= begin->optime.ts)
+        return ERR_OK;
+    TRY(find_entry(line, start.ts, &reply, err));
+    iter = doc_iter(reply_rows(reply, "firstBatch"));
+    if (!doc_iter_next(&iter, &row) || elem_type(row) != BT_DOC)
+        return error_set(err, ERR_INITIAL_SYNC_OPLOG_SOURCE_MISSING,
+                         "the source has no entry of a transaction that is prepared there");
+    begin->entry = doc_copy(elem_doc(row), &line->op->arena);
+    return oplog_entry_position(begin->entry, &begin->optime, &begin->wall_ms, err);
+}
+
+/* A secondary's newest entry may be part of a unit of several: the last one, when it arrives, needs
+ * all of them. They are consecutive. */
+static ErrCode read_begin(SourceLine *line, void *arg, Error *err) {
+    SourceEnd *begin = arg;
+    TRY(read_end(line, begin, err));
+    TRY(go_back_to_prepared(line, begin, err));
+    Doc entry = begin->entry;
+    while (entry_part(entry) == ENTRY_PARTIAL) {
+        begin->entry = entry;
+        OpTime previous;
+        if (!optime_from_elem(doc_get_lit(entry, "prevOpTime"), &previous) || previous.ts == 0)
+            break;
+        Doc reply;
+        TRY(find_entry(line, previous.ts, &reply, err));
+        DocIter iter = doc_iter(reply_rows(reply, "firstBatch"));
+        Elem found;
+        if (!doc_iter_next(&iter, &found) || elem_type(found) != BT_DOC)
+            break; /* trimmed, so it was not part of the unit: those are kept */
+        entry = doc_copy(elem_doc(found), &line->op->arena);
+    }
+    return oplog_entry_position(begin->entry, &begin->optime, &begin->wall_ms, err);
+}
+
+ErrCode source_read_begin(SourceLine *line, OpTime *ret_optime, int64_t *ret_wall_ms,
+                          Doc *ret_entry, Error *err) {
+    SourceEnd begin;
+    TRY(source_run(line, read_begin, &begin, err));
+    *ret_optime = begin.optime;
+    *ret_wall_ms = begin.wall_ms;
+    *ret_entry = begin.entry;
+    return ERR_OK;
 }
 
 ErrCode source_read_end(SourceLine *line, OpTime *ret_optime, int64_t *ret_wall_ms, Doc *ret_entry,

@@ -1,13 +1,12 @@
 /*
- * initial_sync_window.c - the oplog of the source, from the begin of the copy on.
+ * initial_sync_window.c - the oplog of the source, from the start of the copy on.
  *
- *     fetching (own thread)   source's oplog --> own oplog, beside the copy
+ *     fetching (own thread)   source's oplog --> own oplog, concurrently with the copy
  *     applying (the attempt)  own oplog --> data, after the copy
  *
- * Straight into the own oplog, since that needs no second place for entries that will be there in
- * the end: nothing of it is visible or trimmed before the member has its data, and a crash before
- * that finds the flag of the initial sync and throws it away. The end of the own oplog is where
- * fetching goes on after an outage.
+ * Straight into the own oplog, where the entries have to be in the end anyway: none of it is
+ * visible or trimmed before the member has its data, and a crash before that finds the flag of the
+ * initial sync and discards it. After an outage fetching continues at the end of the own oplog.
  */
 #include <string.h>
 
@@ -16,7 +15,7 @@
 #include "repl/initial_sync_internal.h"
 
 enum {
-    FETCH_ENTRIES_MAX = 5000, /* of one reply, and one storage transaction */
+    FETCH_ENTRIES_MAX = 5000, /* per reply and storage transaction */
     AWAIT_MS = 1000,
 };
 
@@ -63,7 +62,7 @@ static void build_find(const Window *window, DocBuilder *b) {
     build_cstr(b, "find", "oplog.rs");
     size_t filter = build_open_doc(b, "filter");
     size_t ts = build_open_doc(b, "ts");
-    build_timestamp(b, "$gte", window->fetched.ts); /* written by this thread alone */
+    build_timestamp(b, "$gte", window->fetched.ts); /* no lock: written by this thread only */
     build_close(b, ts);
     build_close(b, filter);
     build_bool(b, "tailable", true);
@@ -71,8 +70,8 @@ static void build_find(const Window *window, DocBuilder *b) {
     build_i32(b, "batchSize", FETCH_ENTRIES_MAX);
 }
 
-/* The first entry must be the one that was fetched last: else the source has cut its oplog, or has
- * lost what it had. */
+/* The first entry must be the one that was fetched last: otherwise the source has truncated its
+ * oplog, or has lost what it had. */
 static ErrCode skip_known(const Window *window, DocIter *iter, Error *err) {
     Elem first;
     OpTime optime = OPTIME_NONE;
@@ -115,7 +114,7 @@ static ErrCode store(Window *window, DocIter iter, Error *err) {
     return ERR_OK;
 }
 
-/* From where it was until the end is wanted. */
+/* Fetches from the current position until the end is requested; called again after an outage. */
 static ErrCode fetch(SourceLine *line, void *arg, Error *err) {
     Window *window = arg;
     Doc reply;

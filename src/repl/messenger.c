@@ -1,7 +1,7 @@
 /*
- * messenger.c - heartbeats, vote requests and hand-offs on their way to other members.
+ * messenger.c - sends heartbeats, vote requests and hand-offs to other members.
  *
- * One thread asks all of them at once: a host that does not answer holds up nobody else.
+ * One thread calls all of them in parallel: a host that does not respond delays no other one.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -10,12 +10,13 @@
 #include "transport/client.h"
 
 enum {
-    LETTERS_MAX = 1024, /* queued and under way; more than that is not worth sending any more */
+    /* Queued and in flight; beyond this messages are stale anyway and are dropped. */
+    LETTERS_MAX = 1024,
     HAND_OFF_MS = 1000,
     RETRY_US = 100 * 1000, /* when there are no descriptors left to wait with */
 };
 
-/* A message, until it is answered or lost. */
+/* A message, until it is answered or has failed. */
 typedef struct Letter {
     ListNode node;
     ReplAction action;
@@ -30,7 +31,7 @@ struct Messenger {
     /* Guarded by mu. */
     List queue; /* not sent yet */
     uint32_t count;
-    OpCtx *op; /* of the thread; NULL: it has not begun, or is over */
+    OpCtx *op; /* of the thread; NULL: not started, or ended */
     bool is_stopping;
 };
 

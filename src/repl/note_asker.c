@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "repl/repl_internal.h"
+#include "repl/repl_thread.h"
 #include "transport/client.h"
 
 enum {
@@ -15,13 +16,10 @@ enum {
 
 struct NoteAsker {
     Repl *repl;
-    Thread thread;
+    ReplThread thread;
     Mutex mu;
-    Cond cond;
     /* Guarded by mu. */
     uint64_t wished_ts; /* 0: none */
-    OpCtx *op;          /* of the thread, to end its call */
-    bool is_stopping;
 };
 
 static void asker_run(void *asker);
@@ -30,38 +28,32 @@ NoteAsker *note_asker_new(Repl *repl) {
     NoteAsker *asker = NEW(NoteAsker);
     asker->repl = repl;
     mutex_init(&asker->mu, LOCK_RANK_NOTE_ASKER);
-    cond_init(&asker->cond);
+    repl_thread_init(&asker->thread);
     return asker;
 }
 
 ErrCode note_asker_start(NoteAsker *asker, Error *err) {
-    return thread_start(&asker->thread, "ReplNotes", asker_run, asker, err);
+    return repl_thread_start(&asker->thread, asker->repl, "ReplNotes", asker_run, asker, err);
 }
 
 void note_asker_stop(NoteAsker *asker) {
-    mutex_lock(&asker->mu);
-    asker->is_stopping = true;
-    if (asker->op != NULL)
-        op_kill(asker->op, ERR_INTERRUPTED_AT_SHUTDOWN);
-    cond_signal(&asker->cond);
-    mutex_unlock(&asker->mu);
-    if (asker->thread.is_started)
-        thread_join(&asker->thread);
+    repl_thread_stop(&asker->thread);
 }
 
 void note_asker_free(NoteAsker *asker) {
     if (asker == NULL)
         return;
-    cond_done(&asker->cond);
+    repl_thread_done(&asker->thread);
     mutex_done(&asker->mu);
     xfree(asker);
 }
 
 void note_asker_wish(NoteAsker *asker, uint64_t ts) {
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&asker->mu);
+    mutex_lock(&asker->mu);
     if (ts > asker->wished_ts)
         asker->wished_ts = ts;
-    cond_signal(&asker->cond);
+    mutex_unlock(&asker->mu);
+    round_thread_wake(&asker->thread.rounds);
 }
 
 /* ---- the thread ---- */
@@ -71,7 +63,7 @@ typedef struct SetView {
     uint64_t newest_ts;           /* that any member is known to have */
 } SetView;
 
-static void look_at_set(void *arg, const ReplCore *core) {
+static void inspect_set(void *arg, const ReplCore *core) {
     SetView *view = arg;
     const ReplConfig *config = repl_core_config(core);
     int32_t primary = repl_core_primary_index(core);
@@ -100,7 +92,7 @@ static Doc note_command(Repl *repl, OpCtx *op, uint64_t ts) {
 static ErrCode ask(NoteAsker *asker, OpCtx *op, uint64_t ts, Error *err) {
     Repl *repl = asker->repl;
     SetView view = {0};
-    repl_look(repl, look_at_set, &view);
+    repl_inspect(repl, inspect_set, &view);
     if (view.newest_ts >= ts || repl_is_writable(repl))
         return ERR_OK;
     if (view.primary[0] == '\0')
@@ -115,34 +107,36 @@ static ErrCode ask(NoteAsker *asker, OpCtx *op, uint64_t ts, Error *err) {
     return ERR_OK;
 }
 
+static uint64_t take_wish(NoteAsker *asker) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&asker->mu);
+    uint64_t ts = asker->wished_ts;
+    asker->wished_ts = 0;
+    return ts;
+}
+
+/* Readers ask again and again while they wait: a primary that cannot be reached is left alone for a
+ * moment whatever they ask. */
+static void pause_after_failure(NoteAsker *asker) {
+    int64_t until_us = clock_mono_us() + RETRY_US;
+    while (clock_mono_us() < until_us && round_thread_wait(&asker->thread.rounds, until_us))
+        continue;
+}
+
 static void asker_run(void *arg) {
     NoteAsker *asker = arg;
     log_set_thread_name("ReplNotes");
-    OpCtx *op = repl_op_new(asker->repl, "ReplNotes");
-    mutex_lock(&asker->mu);
-    asker->op = op;
-    while (!asker->is_stopping) {
-        uint64_t ts = asker->wished_ts;
-        asker->wished_ts = 0;
+    while (!round_thread_is_stopping(&asker->thread.rounds)) {
+        uint64_t ts = take_wish(asker);
         if (ts == 0) {
-            cond_wait(&asker->cond, &asker->mu);
+            (void)round_thread_wait(&asker->thread.rounds, INT64_MAX);
             continue;
         }
-        mutex_unlock(&asker->mu);
         CLEANUP(error_reset) Error err = {0};
-        ErrCode rc = ask(asker, op, ts, &err);
-        if (rc != ERR_OK)
+        if (ask(asker, asker->thread.op, ts, &err) != ERR_OK) {
             LOG_DEBUG(LOG_REPL, 7300272, "The primary wrote no entry for a read",
                       LOG_STR("error", error_message(&err)));
-        arena_reset(&op->arena);
-        mutex_lock(&asker->mu);
-        int64_t until_us = clock_mono_us() + RETRY_US;
-        while (rc != ERR_OK && !asker->is_stopping &&
-               cond_wait_until(&asker->cond, &asker->mu, until_us))
-            continue;
+            pause_after_failure(asker);
+        }
+        arena_reset(&asker->thread.op->arena);
     }
-    asker->op = NULL;
-    mutex_unlock(&asker->mu);
-    op_end(op);
-    op_ctx_free(op);
 }

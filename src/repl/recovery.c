@@ -1,12 +1,13 @@
 /*
  * recovery.c - at start: from the last stable checkpoint to the newest entry of the oplog (DUR-2).
  *
- * WiredTiger gives the data as of the stable timestamp of the last checkpoint, and from the journal
- * the oplog and the collections of "local" as of the last flush. Entries after a point where some
- * may be missing are cut off; the rest is applied again, each with its own timestamp.
+ * WiredTiger restores the data as of the stable timestamp of the last checkpoint, and from the
+ * journal the oplog and the collections of "local" as of the last flush. Entries after the truncate
+ * point, before which some may be missing, are cut off; the rest is re-applied, each with its own
+ * timestamp.
  *
- * A crash in here starts over: nothing it did is in a checkpoint that the next start would not
- * recognise by its timestamp.
+ * Crash: recovery starts over. It is idempotent, and a checkpoint taken during it has a timestamp
+ * from which the next start continues.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -14,6 +15,7 @@
 #include "storage/global_lock.h"
 
 enum {
+    /* As in steady state (sync.c): enough to keep all applier threads busy, bounded in memory. */
     REPLAY_BATCH_ENTRIES = 5000,
     REPLAY_BATCH_BYTES = 16 * 1024 * 1024,
     ROOM_LOOK_US = 200 * 1000,
@@ -41,11 +43,12 @@ static ErrCode read_batch(Repl *repl, OpCtx *op, uint64_t after, uint64_t until,
     return ERR_OK;
 }
 
-/* At start nobody reads signals yet, later they stop the fetcher. */
+/* At start signals are not handled yet, only pending; during a rollback a shutdown stops the
+ * fetcher. */
 static ErrCode wait_for_room(Repl *repl, Error *err) {
     if (LIKELY(storage_has_room(repl->engine)))
         return ERR_OK;
-    while (!storage_look_for_room(repl->engine)) {
+    while (!storage_recheck_room(repl->engine)) {
         if (thread_is_stop_pending() || sync_is_stopping(repl->sync))
             return error_set(err, ERR_INTERRUPTED_AT_SHUTDOWN, "the node is stopping");
         thread_sleep_us(ROOM_LOOK_US);
@@ -62,6 +65,7 @@ static ErrCode replay_batch(Repl *repl, OpCtx *op, const ReplayRange *range, uin
     TRY(rc);
     if (*ret_count == 0)
         return ERR_OK;
+    /* Between batches only: applying must not fail halfway through one. */
     TRY(wait_for_room(repl, err));
     for (size_t done = 0; done < *ret_count;) {
         size_t end = apply_batch_end(entries + done, *ret_count - done);
@@ -128,15 +132,19 @@ static ErrCode cut_holes(Repl *repl, OpCtx *op, Error *err) {
     LOG_INFO(LOG_REPL, 21557, "Removing entries of the oplog that may have gaps before them",
              LOG_I64("afterSeconds", ts_seconds(point)), LOG_I64("afterCounter", (uint32_t)point));
     TRY(oplog_truncate_after(repl->oplog, op, point, err));
+    /* After the truncation and in the same journal order: a crash in between truncates again. */
     TRY(oplog_clear_truncate_after_point(repl->oplog, op, err));
     return storage_wait_durable(repl->engine, op, err);
 }
 
 ErrCode repl_recover(Repl *repl, OpCtx *op, Error *err) {
+    /* A new member, or one that was standalone so far. */
     if (!oplog_exists(repl->oplog))
         return ERR_OK;
     bool is_copy_unfinished;
     TRY(local_load_initial_sync_flag(op, &is_copy_unfinished, err));
+    /* The data are incomplete and will be dropped: re-applying entries to them would be pointless,
+     * and may fail. */
     atomic_store(&repl->is_copy_unfinished, is_copy_unfinished);
     if (is_copy_unfinished) {
         LOG_INFO(LOG_REPL, 7300230,
@@ -147,7 +155,8 @@ ErrCode repl_recover(Repl *repl, OpCtx *op, Error *err) {
     TRY(cut_holes(repl, op, err));
     uint64_t checkpoint_ts = storage_recovery_ts(repl->engine);
     if (checkpoint_ts != 0) {
-        /* Nothing on disk has a history any more: reads before this point would see the future. */
+        /* The checkpoint contains no older versions: a read before this point would see the
+         * future. */
         TRY(storage_set_stable_and_oldest(repl->engine, checkpoint_ts, checkpoint_ts, err));
         repl->oldest_ts_min = checkpoint_ts;
     }
@@ -156,8 +165,9 @@ ErrCode repl_recover(Repl *repl, OpCtx *op, Error *err) {
     TRY(repl_replay(repl, op, checkpoint_ts, &last, &wall_ms, err));
     if (!optime_is_none(last)) {
         oplog_set_applied(repl->oplog, last, wall_ms);
+        /* All of it was read from disk. */
         oplog_set_durable(repl->oplog, last, wall_ms);
         storage_set_last_applied_ts(repl->engine, last.ts);
     }
-    return ERR_OK;
+    return applier_prepare_again(repl->applier, op, err);
 }

@@ -7,9 +7,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/prng.h"
+#include "catalog/document_key.h"
 #include "catalog/catalog.h"
 #include "repl/repl_internal.h"
-#include "repl/test_service.h"
 
 enum {
     APPLIER_THREADS_MAX = 16,
@@ -57,6 +57,13 @@ static ErrCode open_core(Repl *repl, OpCtx *op, Error *err) {
     return ERR_OK;
 }
 
+/* For tasks: what they have written is there for good, on disks. */
+static ErrCode wait_majority(void *arg, OpCtx *op, OpTime optime, Error *err) {
+    const ReplWriteConcern majority = {.kind = REPL_W_MAJORITY};
+    return repl_wait_write_concern(arg, op, &majority, /* is_journaled= */ true, optime, INT64_MAX,
+                                   err);
+}
+
 ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hooks, Repl **ret_repl,
                   Error *err) {
     Repl *repl = NEW(Repl);
@@ -69,18 +76,22 @@ ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hook
     snprintf(repl->host, sizeof(repl->host), "%s", settings->host);
     mutex_init(&repl->mu, LOCK_RANK_REPL);
     cond_init(&repl->cond);
-    cond_init(&repl->care_cond);
+    repl_thread_init(&repl->maintenance);
     list_init(&repl->waiters);
     list_init(&repl->commit_readers);
     flow_control_init(&repl->flow);
     repl->messenger = messenger_new(repl);
     repl->sync = sync_new(repl);
-    repl->services = primary_services_new(op->service);
+    const TaskEnv task_env = {repl, wait_majority};
+    repl->tasks = task_services_new(op->service, &task_env);
     repl->time_keys = time_keys_new(repl);
     repl->note_asker = note_asker_new(repl);
     if (settings->has_test_service)
-        primary_services_register(repl->services, &TEST_PRIMARY_SERVICE);
-    op->is_unreplicated = true;
+        repl->test_service = test_service_new(op->service, repl->tasks);
+    if (settings->has_test_service)
+        catalog_set_document_key_source(op_catalog(op), &DOCUMENT_KEY_TEST_SOURCE);
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.is_unreplicated = true;
     ErrCode rc = oplog_open(op, &repl->oplog, err);
     if (rc == ERR_OK)
         rc = local_state_open(op, err);
@@ -92,7 +103,6 @@ ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hook
         rc = repl_recover(repl, op, err);
     if (rc == ERR_OK)
         rc = open_core(repl, op, err);
-    op->is_unreplicated = false;
     if (rc != ERR_OK) {
         repl_free(repl);
         return rc;
@@ -117,7 +127,7 @@ ErrCode repl_start(Repl *repl, Error *err) {
     }
     repl->start_ts = oplog_applied(repl->oplog).ts;
     TRY(thread_start(&repl->coordinator, "ReplCoord", coordinator_run, repl, err));
-    TRY(thread_start(&repl->care, "ReplCare", care_run, repl, err));
+    TRY(repl_thread_start(&repl->maintenance, repl, "ReplMaintenance", maintenance_run, repl, err));
     TRY(index_votes_start(repl, err));
     TRY(time_keys_start(repl->time_keys, err));
     TRY(note_asker_start(repl->note_asker, err));
@@ -132,7 +142,7 @@ static void shut_down(void *arg, ReplCore *core, ReplNow now, ReplActions *actio
 void repl_stop(Repl *repl) {
     if (repl == NULL || repl->core == NULL)
         return;
-    primary_services_begin_stop(repl->services);
+    task_services_begin_stop(repl->tasks);
     time_keys_stop(repl->time_keys);
     note_asker_stop(repl->note_asker);
     repl_event(repl, shut_down, NULL);
@@ -142,11 +152,10 @@ void repl_stop(Repl *repl) {
     mutex_lock(&repl->mu);
     repl->is_stopping = true;
     cond_signal(&repl->cond);
-    cond_signal(&repl->care_cond);
     mutex_unlock(&repl->mu);
     thread_join(&repl->coordinator);
-    primary_services_stop(repl->services); /* nobody starts any more now */
-    thread_join(&repl->care);
+    task_services_stop(repl->tasks); /* nobody steps up any more now */
+    repl_thread_stop(&repl->maintenance);
     if (!atomic_load(&repl->accepts_writes))
         return;
     OpCtx *op = repl_op_new(repl, "ReplStop");
@@ -159,7 +168,8 @@ void repl_free(Repl *repl) {
     if (repl == NULL)
         return;
     oplog_free(repl->oplog); /* first: from now on no flush of the journal comes back here */
-    primary_services_free(repl->services);
+    task_services_free(repl->tasks);
+    test_service_free(repl->test_service);
     time_keys_free(repl->time_keys);
     note_asker_free(repl->note_asker);
     sync_free(repl->sync);
@@ -173,7 +183,7 @@ void repl_free(Repl *repl) {
     repl_actions_done(&repl->heavy);
     repl_actions_done(&repl->scratch);
     cond_done(&repl->cond);
-    cond_done(&repl->care_cond);
+    repl_thread_done(&repl->maintenance);
     mutex_done(&repl->mu);
     xfree(repl);
 }
@@ -203,7 +213,7 @@ static void moved(void *arg, bool is_durable) {
 
 /* ---- state ---- */
 
-void repl_look(Repl *repl, void (*look)(void *arg, const ReplCore *core), void *arg) {
+void repl_inspect(Repl *repl, void (*look)(void *arg, const ReplCore *core), void *arg) {
     repl_feed_positions(repl);
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
     look(arg, repl->core);
@@ -217,8 +227,8 @@ bool repl_is_majority_journaled(const Repl *repl) {
     return atomic_load_explicit(&repl->is_majority_journaled, memory_order_relaxed);
 }
 
-PrimaryServices *repl_primary_services(Repl *repl) {
-    return repl->services;
+TaskServices *repl_tasks(Repl *repl) {
+    return repl->tasks;
 }
 
 TimeKeys *repl_time_keys(Repl *repl) {
@@ -257,6 +267,7 @@ typedef struct Message {
         ReplUpdatePosition update;
     };
     bool has_data;
+    Arena *arena; /* of the request: what the reply borrows of the core is copied there */
     ReplHeartbeatReply heartbeat_reply;
     ReplVoteReply vote_reply;
     bool must_persist;
@@ -271,6 +282,9 @@ static void on_heartbeat(void *arg, ReplCore *core, ReplNow now, ReplActions *ac
     Message *m = arg;
     m->rc = repl_core_on_heartbeat(core, now, &m->heartbeat, m->has_data, &m->heartbeat_reply,
                                    actions, m->err);
+    /* The configuration may be replaced before the reply is built. */
+    if (m->rc == ERR_OK && doc_is_present(m->heartbeat_reply.config))
+        m->heartbeat_reply.config = doc_copy(m->heartbeat_reply.config, m->arena);
 }
 
 /* What a node makes for itself, a standalone one too, is nobody's data. */
@@ -294,9 +308,9 @@ static bool has_user_data(Repl *repl) {
 }
 
 ErrCode repl_handle_heartbeat(Repl *repl, OpCtx *op, Doc request, DocBuilder *reply, Error *err) {
-    (void)op;
     Message *m = ARENA_NEW(&op->arena, Message);
     m->err = err;
+    m->arena = &op->arena;
     TRY(parse_heartbeat(request, &m->heartbeat, err));
     m->has_data = m->heartbeat.is_empty_check && has_user_data(repl);
     repl_feed_positions(repl);

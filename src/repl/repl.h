@@ -1,11 +1,12 @@
 /*
  * repl.h - this node as a member of a replica set.
  *
- * The deciding is done by repl/election, which is pure; the history is kept by repl/oplog, entries
- * become data by repl/apply. Here they are tied to threads, sockets and storage, and offered to the
- * commands. A standalone node has no Repl (service->repl is NULL).
+ * Decisions are made by repl/election, which is pure; the history is kept by repl/oplog, entries
+ * are applied by repl/apply. Here they are connected to threads, sockets and storage, and offered
+ * to the commands. A standalone node has no Repl (service->repl is NULL).
  *
- * Threading: any thread, unless said otherwise.
+ * Ownership: created by server/ after the catalog, stopped before the storage threads.
+ * Threading: any thread, unless noted otherwise.
  */
 #pragma once
 
@@ -18,7 +19,7 @@
 #include "repl/election/core.h"
 #include "repl/flow_control.h"
 #include "repl/oplog/oplog.h"
-#include "repl/primary_service.h"
+#include "repl/task/task_service.h"
 #include "repl/time_keys.h"
 
 typedef struct Repl Repl;
@@ -37,38 +38,39 @@ typedef struct InitialSyncSettings {
     int64_t batch_docs; /* of one reply of the source; 0: as many as fit */
 } InitialSyncSettings;
 
-/* Server parameters that this layer looks at again and again. */
+/* Server parameters that this layer re-reads continuously. */
 typedef struct ReplTuning {
     int64_t key_rotation_secs; /* how long a key signs cluster times */
     int64_t history_secs;      /* how far back reads at a timestamp may go */
 } ReplTuning;
 
-/* What the server gives to this layer; called from any thread. */
+/* Callbacks of the server; called from any thread. */
 typedef struct ReplHooks {
     void (*topology_moves)(ServiceCtx *service); /* about to change; with the core locked */
     void (*topology_changed)(ServiceCtx *service);
+    void (*committed)(ServiceCtx *service); /* the commit point has moved. May be NULL */
     FlowSettings (*flow_settings)(ServiceCtx *service);
     InitialSyncSettings (*initial_sync_settings)(ServiceCtx *service);
     ReplTuning (*tuning)(ServiceCtx *service);
-    /* A primary may write as of now, and nobody else has written yet. May be NULL. */
+    /* This node has become a writable primary, and no client has written yet. May be NULL. */
     void (*term_begins)(ServiceCtx *service, OpCtx *op);
 } ReplHooks;
 
-/* Reads what is stored, and brings the data up to the newest entry of the oplog. Before the node
- * serves anybody. */
+/* Loads the stored state, and applies the oplog up to its newest entry. Before the node serves
+ * clients. */
 ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hooks, Repl **ret_repl,
                   Error *err) MUST_CHECK;
-/* Starts to take part. */
+/* Starts participating in the set. */
 ErrCode repl_start(Repl *repl, Error *err) MUST_CHECK;
-/* Before a stop: a primary hands its office over, to somebody who has all it has if there is one
- * within `timeout_ms`. True when it was primary. */
+/* Before shutdown: a primary steps down in favour of a member that has everything it has, if there
+ * is one within `timeout_ms`. Returns whether it was primary. */
 bool repl_hand_over(Repl *repl, int64_t timeout_ms);
-/* Ends taking part: a primary steps down first. No thread is left; commands still find answers. */
+/* Ends participation: a primary steps down first. No thread is left; status commands still work. */
 void repl_stop(Repl *repl);
 void repl_free(Repl *repl); /* NULL is fine */
 
-/* Are the data those of a member? A node that is started alone on them, for maintenance, writes
- * nothing of its own into what is replicated: no other member would have it. */
+/* Whether the data are those of a member. A standalone node started on them for maintenance must
+ * not write to replicated collections: no other member would have the write. */
 ErrCode repl_find_stored_config(OpCtx *op, bool *ret_found, Error *err) MUST_CHECK;
 
 /* NULL on a standalone node. */
@@ -78,19 +80,19 @@ Oplog *repl_oplog(Repl *repl);
 /* ---- state ---- */
 
 /* Runs `look` with the core locked: copy what is needed and return. */
-void repl_look(Repl *repl, void (*look)(void *arg, const ReplCore *core), void *arg);
+void repl_inspect(Repl *repl, void (*look)(void *arg, const ReplCore *core), void *arg);
 ReplNow repl_now(void);
 bool repl_is_writable(const Repl *repl);
 /* PRIMARY or SECONDARY: may serve reads. */
 bool repl_is_readable(const Repl *repl);
 int32_t repl_rollback_id(const Repl *repl);
-/* No member has the entry that follows this one's newest any more. */
+/* No known member has the entry that follows this one's newest. */
 bool repl_is_too_stale(const Repl *repl);
 
 /* Writers of clients take a ticket there first. */
 FlowControl *repl_flow_control(Repl *repl);
 
-PrimaryServices *repl_primary_services(Repl *repl);
+TaskServices *repl_tasks(Repl *repl);
 
 /* initialSyncStatus of replSetGetStatus; nothing when there is no initial sync under way. */
 void repl_build_initial_sync_status(Repl *repl, DocBuilder *b);
@@ -130,36 +132,40 @@ void repl_build_cluster_time(Repl *repl, DocBuilder *b, uint64_t ts);
 void repl_build_metadata(Repl *repl, DocBuilder *b);
 OpTime repl_build_oplog_metadata(Repl *repl, DocBuilder *b); /* which commit point it tells */
 
-/* A member that waits at the end of the oplog wants to hear of the commit point as well. Between
- * these two `is_due` is set, and the operation signaled, once that is newer than `known`. */
+/* A member that waits at the end of the oplog also has to be notified of the commit point. Between
+ * these two calls `is_due` is set, and the operation signaled, once that is newer than `known`. */
 typedef struct CommitReader {
     ListNode node;
     OpCtx *op;
     OpTime known;
-    _Atomic bool is_due; /* stored before the signal, loaded by whoever the signal wakes */
+    _Atomic bool is_due; /* stored before the signal, loaded after it */
 } CommitReader;
 void repl_commit_reader_enter(Repl *repl, CommitReader *reader);
 void repl_commit_reader_leave(Repl *repl, CommitReader *reader);
 
 /* ---- concerns: wait.c ---- */
 
-/* Does a write that names no concern wait for the majority? Has that to be on disk? */
+/* Whether a write without a concern waits for the majority, and whether that includes the
+ * journal. */
 bool repl_is_implicit_majority(const Repl *repl);
 bool repl_is_majority_journaled(const Repl *repl);
 
-/* Waits until `optime` (none: the newest entry) is where the concern wants it. `deadline_us` of
- * wtimeout: ERR_WRITE_CONCERN_FAILED. Fails with ERR_PRIMARY_STEPPED_DOWN when this node is not the
- * primary of that term any more. */
+/* Waits until `optime` (none: the newest entry) satisfies the concern. `deadline_us` of wtimeout:
+ * ERR_WRITE_CONCERN_FAILED. Fails with ERR_PRIMARY_STEPPED_DOWN when this node is no longer the
+ * primary of that term. */
 ErrCode repl_wait_write_concern(Repl *repl, OpCtx *op, const ReplWriteConcern *concern,
                                 bool is_journaled, OpTime optime, int64_t deadline_us, Error *err)
     MUST_CHECK;
-/* Waits until everything up to `ts` is applied here. On a primary that is behind, writes a no-op; a
- * secondary of a set that is behind asks its primary for one. */
+/* Waits until everything up to `ts` is applied here. If there is no write up to that time, a
+ * primary writes a no-op, and a secondary requests one from its primary. */
 ErrCode repl_wait_applied(Repl *repl, OpCtx *op, uint64_t ts, Error *err) MUST_CHECK;
 /* Waits until everything up to `ts` is majority-committed; 0: until anything is. */
 ErrCode repl_wait_committed(Repl *repl, OpCtx *op, uint64_t ts, Error *err) MUST_CHECK;
+/* A no-op, as primary: fails where this node is none (any more). */
+ErrCode repl_write_note(Repl *repl, OpCtx *op, const char *text, OpTime *ret_optime, Error *err)
+    MUST_CHECK;
 /* As primary: a no-op entry with `data`, unless there is an entry at or after `max_ts` already:
  * ERR_STALE_CLUSTER_TIME. */
 ErrCode repl_append_note(Repl *repl, OpCtx *op, Doc data, uint64_t max_ts, Error *err) MUST_CHECK;
-/* Proves that this node was primary after the call began: a no-op that a majority has. */
+/* Proves that this node was primary after the call began: a majority-committed no-op. */
 ErrCode repl_wait_linearizable(Repl *repl, OpCtx *op, int64_t deadline_us, Error *err) MUST_CHECK;

@@ -1,5 +1,8 @@
 /*
  * repl_internal.h - shared by the files of repl/.
+ *
+ * The core (election/) is guarded by Repl.mu and reached through repl_event and repl_inspect only.
+ * Hot paths read the atomic copies below instead.
  */
 #pragma once
 
@@ -10,6 +13,8 @@
 #include "repl/apply/apply.h"
 #include "repl/note_asker.h"
 #include "repl/repl.h"
+#include "repl/repl_thread.h"
+#include "repl/task/test_service.h"
 #include "storage/engine.h"
 
 typedef struct Messenger Messenger;
@@ -25,7 +30,7 @@ typedef enum ReplWaiterKind {
     WAIT_CONFIG, /* until the configuration is on a majority */
 } ReplWaiterKind;
 
-/* Someone who waits for a position or a state; see wait.c. Guarded by the Repl's mu. */
+/* An operation that waits for a position or a state; see wait.c. Guarded by the Repl's mu. */
 typedef struct ReplWaiter {
     ListNode node;
     ReplWaiterKind kind;
@@ -35,7 +40,7 @@ typedef struct ReplWaiter {
     OpTime optime;
     uint64_t token;
     bool is_over;
-    bool is_good; /* over as wished; else `rc` or `why` tells */
+    bool is_good; /* fulfilled; otherwise `rc` and `why` say why not */
     ErrCode rc;
     const char *why;
 } ReplWaiter;
@@ -48,14 +53,15 @@ struct Repl {
     char host[REPL_HOST_SIZE];
     uint16_t port;
     int64_t oplog_bytes;
-    uint64_t oldest_ts_min;          /* where the history of this run begins */
+    uint64_t oldest_ts_min;          /* reads before it are not possible: history begins here */
     _Atomic bool is_copy_unfinished; /* an initial sync was begun and not finished */
     FlowControl flow;
     Oplog *oplog;
     Applier *applier;
     Messenger *messenger;
     Sync *sync;
-    PrimaryServices *services;
+    TaskServices *tasks;
+    TestService *test_service; /* NULL: no test commands */
     IndexVotes *index_votes;
     TimeKeys *time_keys;
     NoteAsker *note_asker;
@@ -68,16 +74,16 @@ struct Repl {
     _Atomic int32_t rollback_id;
     _Atomic bool is_initiating;
     _Atomic int64_t delay_ms;             /* secondaryDelaySecs of this member */
-    _Atomic bool is_implicit_majority;    /* what a write waits for that does not say it */
+    _Atomic bool is_implicit_majority;    /* implicit default write concern is majority */
     _Atomic bool is_majority_journaled;   /* writeConcernMajorityJournalDefault */
-    _Atomic bool is_too_stale;            /* nobody this member asked has what can follow here */
+    _Atomic bool is_too_stale;            /* no source had the entry that follows ours */
     _Atomic int32_t waiter_count;         /* all */
     _Atomic int32_t applied_waiter_count; /* those of WAIT_APPLIED */
 
     Mutex mu;
     /* Guarded by mu. */
     ReplCore *core;
-    ReplConfig *noted_config; /* the one the copies above are of */
+    ReplConfig *noted_config; /* the one from which the copies above were made */
     List waiters;
     List commit_readers;
     ReplActions heavy; /* for the coordinator's thread, in order */
@@ -85,34 +91,33 @@ struct Repl {
     bool is_stopping;
     int64_t wait_until_us; /* of the coordinator; 0: does not wait */
     bool is_stable_dirty;
-    bool is_stable_held; /* by a rollback, which needs to know where it goes back to */
+    bool is_stable_held; /* by a rollback: counts are corrected relative to it */
     int64_t stable_set_us;
     uint64_t committed_ts; /* what majority reads see */
     int64_t trimmed_us;
     Cond cond; /* wakes the coordinator */
 
     Thread coordinator;
-    Thread care;
-    Cond care_cond;    /* with mu */
+    ReplThread maintenance;
     uint64_t start_ts; /* the newest entry at start */
 };
 
 /* ---- coordinator.c ---- */
 
-/* An event: `event` runs with the core locked; light actions are done before this returns, heavy
- * ones by the coordinator's thread. */
+/* Delivers an event: `event` runs with the core locked; light actions are executed before this
+ * returns, heavy ones by the coordinator thread. */
 typedef void (*ReplEventFn)(void *arg, ReplCore *core, ReplNow now, ReplActions *actions);
 void repl_event(Repl *repl, ReplEventFn event, void *arg);
-/* The oplog has moved: tells the core. */
+/* The oplog has advanced: informs the core. */
 void repl_feed_positions(Repl *repl);
 void coordinator_run(void *repl);
 /* While held, the stable timestamp does not move. */
 void repl_hold_stable(Repl *repl, bool is_held);
 /* Stores a configuration and uses it; one that could not be stored is not used. */
 ErrCode repl_install_config(Repl *repl, OpCtx *op, const ReplConfig *config, Error *err) MUST_CHECK;
-/* Wakes those whose wait is over; with mu held. */
+/* Wakes waiters whose condition is met; with mu held. */
 void repl_wake_waiters(Repl *repl);
-/* The commit point has moved: wakes those who read the oplog and do not know it; with mu held. */
+/* The commit point has advanced: wakes oplog readers that know an older one; with mu held. */
 void repl_wake_commit_readers(Repl *repl);
 /* Where the own log ends, for the core: both as of one moment. */
 typedef struct OwnPositions {
@@ -122,9 +127,9 @@ typedef struct OwnPositions {
 OwnPositions repl_own_positions(const Repl *repl);
 OpCtx *repl_op_new(Repl *repl, const char *name);
 
-/* ---- care.c ---- */
+/* ---- maintenance.c ---- */
 
-void care_run(void *repl);
+void maintenance_run(void *repl);
 
 /* ---- messenger.c: one thread for all other members ---- */
 
@@ -143,10 +148,10 @@ ErrCode local_load_last_vote(OpCtx *op, ReplLastVote *ret_vote, Error *err) MUST
 ErrCode local_store_last_vote(OpCtx *op, ReplLastVote vote, Error *err) MUST_CHECK;
 ErrCode local_load_rollback_id(OpCtx *op, int32_t *ret_id, Error *err) MUST_CHECK;
 ErrCode local_store_rollback_id(OpCtx *op, int32_t id, Error *err) MUST_CHECK;
-/* An initial sync that was begun and not finished: the data are worth nothing. */
+/* An initial sync was begun and not finished: the data are worthless. */
 ErrCode local_load_initial_sync_flag(OpCtx *op, bool *ret_is_set, Error *err) MUST_CHECK;
 ErrCode local_store_initial_sync_flag(OpCtx *op, bool is_set, Error *err) MUST_CHECK;
-/* The data of this member are new: whoever copies them from it has to notice. */
+/* The data of this member were replaced: members copying from it must notice. */
 ErrCode local_renew_initial_sync_id(OpCtx *op, Error *err) MUST_CHECK;
 
 /* ---- transitions.c ---- */
@@ -161,10 +166,10 @@ void transition_set_policy(Repl *repl);
 void index_votes_open(Repl *repl);
 ErrCode index_votes_start(Repl *repl, Error *err) MUST_CHECK; /* sends votes */
 void index_votes_stop(Repl *repl);
-/* Before a rollback: builds that had been ready may have to begin anew. */
+/* Before a rollback: builds that were ready may have to restart. */
 void index_votes_forget(Repl *repl);
 void index_votes_free(IndexVotes *votes);
-/* This member has become primary: it counts now. */
+/* This member has become primary: it counts the votes. */
 void index_votes_step_up(Repl *repl, OpCtx *op);
 
 /* ---- recovery.c ---- */
@@ -196,32 +201,30 @@ Sync *sync_new(Repl *repl);
 ErrCode sync_start(Sync *sync, Error *err) MUST_CHECK;
 void sync_stop(Sync *sync);
 void sync_free(Sync *sync);
-/* Has this member no data it could go on from? */
+/* Whether this member has no data to continue from. */
 bool sync_needs_copy(const Sync *sync);
-/* The member's state or wishes changed: look again. */
+/* The member's state changed: re-evaluate. */
 void sync_kick(Sync *sync);
 void sync_report_now(Sync *sync);
 void sync_change_source(Sync *sync);
-/* Elected: no more fetching; the core is told when the rest is applied. */
+/* Elected: stop fetching; the core is notified when the rest is applied. */
 void sync_drain(Sync *sync, int64_t term);
-/* Elected: goes on fetching until the core says drain. */
+/* Elected: continue fetching until the core requests the drain. */
 void sync_catch_up(Sync *sync, int64_t term);
 
-/* As primary of `term`: somebody else shall be it. */
+/* As primary of `term`: this member cannot write; another one should be elected. */
 void repl_cannot_write(Repl *repl, int64_t term);
 
 /* ---- wait.c ---- */
 
-/* A no-op, as primary: fails where this node is none (any more). */
-ErrCode repl_write_note(Repl *repl, OpCtx *op, const char *text, OpTime *ret_optime, Error *err)
-    MUST_CHECK;
 /* {msg: text}, what a no-op says; in the operation's arena. */
 Doc repl_message(OpCtx *op, const char *text);
 
-/* Waits until the waiter's wish is fulfilled or cannot be any more (waiter->is_over). */
+/* Waits until the waiter's condition is met or can no longer be (waiter->is_over). */
 ErrCode repl_wait(Repl *repl, ReplWaiter *waiter, int64_t deadline_us, bool *ret_timed_out,
                   Error *err) MUST_CHECK;
-/* The same in two steps, for those who begin what they wait for in between. True: over already. */
+/* The same in two steps, for callers that trigger what they wait for in between. True: already
+ * over. */
 bool repl_waiter_enter(Repl *repl, ReplWaiter *waiter);
 void repl_waiter_leave(Repl *repl, ReplWaiter *waiter);
 ErrCode repl_wait_entered(Repl *repl, ReplWaiter *waiter, int64_t deadline_us, bool *ret_timed_out,

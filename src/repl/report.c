@@ -1,5 +1,9 @@
 /*
- * report.c - telling the sync source how far this member and those behind it are.
+ * report.c - reports the positions of this member, and of those that sync from it, to the sync
+ * source.
+ *
+ * The primary advances the commit point by these reports, so they are sent as soon as a flush has
+ * completed; a keep-alive in between proves that the member is alive.
  */
 #include <stdio.h>
 
@@ -9,7 +13,7 @@
 
 enum {
     REPORT_TIMEOUT_US = 10 * 1000 * 1000,
-    KEEP_ALIVE_US = 1000 * 1000, /* also proof of life: well below any election time-out */
+    KEEP_ALIVE_US = 1000 * 1000, /* also a sign of life: well below any election time-out */
     RETRY_US = 200 * 1000,
 };
 
@@ -24,7 +28,7 @@ static void build(void *arg, const ReplCore *core) {
 
 static ErrCode report(Sync *sync, OpCtx *op, const char *host, Error *err) {
     Report *what = ARENA_NEW(&op->arena, Report);
-    repl_look(sync->repl, build, what);
+    repl_inspect(sync->repl, build, what);
     if (what->update.count == 0)
         return ERR_OK;
     DocBuilder b = doc_builder_in_arena(&op->arena);
@@ -36,33 +40,24 @@ static ErrCode report(Sync *sync, OpCtx *op, const char *host, Error *err) {
                       clock_mono_us() + REPORT_TIMEOUT_US, &reply, err);
 }
 
+static void copy_source(Sync *sync, char host[REPL_HOST_SIZE]) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&sync->mu);
+    snprintf(host, REPL_HOST_SIZE, "%s", sync->source_host);
+}
+
 void report_run(void *arg) {
     Sync *sync = arg;
     log_set_thread_name("ReplReport");
-    OpCtx *op = repl_op_new(sync->repl, "ReplReport");
-    mutex_lock(&sync->mu);
-    sync->report_op = op;
-    while (!sync->is_stopping) {
-        if (!sync->is_report_wanted)
-            (void)cond_wait_until(&sync->report_cond, &sync->mu, clock_mono_us() + KEEP_ALIVE_US);
-        sync->is_report_wanted = false;
+    OpCtx *op = sync->reporter.op;
+    for (int64_t due_us = 0; round_thread_wait(&sync->reporter.rounds, due_us);) {
         char host[REPL_HOST_SIZE];
-        snprintf(host, sizeof(host), "%s", sync->source_host);
-        if (host[0] == '\0' || sync->is_stopping) {
-            if (!sync->is_stopping)
-                (void)cond_wait_until(&sync->report_cond, &sync->mu, clock_mono_us() + RETRY_US);
-            continue;
-        }
-        mutex_unlock(&sync->mu);
+        copy_source(sync, host);
+        due_us = clock_mono_us() + KEEP_ALIVE_US;
+        if (host[0] == '\0')
+            continue; /* woken by the choice of a source */
         CLEANUP(error_reset) Error err = {0};
-        ErrCode rc = report(sync, op, host, &err);
+        if (report(sync, op, host, &err) != ERR_OK)
+            due_us = clock_mono_us() + RETRY_US;
         arena_reset(&op->arena);
-        mutex_lock(&sync->mu);
-        if (rc != ERR_OK && !sync->is_stopping)
-            (void)cond_wait_until(&sync->report_cond, &sync->mu, clock_mono_us() + RETRY_US);
     }
-    sync->report_op = NULL;
-    mutex_unlock(&sync->mu);
-    op_end(op);
-    op_ctx_free(op);
 }

@@ -1,21 +1,29 @@
 /*
- * rollback.c - a member gives up writes that no majority has (DUR-3).
+ * rollback.c - a member undoes writes that are not majority-committed (DUR-3).
  *
- * A primary that was cut off may have written entries nobody else got. When it comes back as a
- * secondary, its source does not have them:
+ * A primary that was partitioned away may have written entries that no other member received. When
+ * it rejoins as a secondary, its source does not have them:
  *
- *     state ROLLBACK | common point found | rollback id raised | removed documents written to files
- *     | storage back at the stable timestamp | oplog cut after the common point | rollback id
- *     raised again | entries up to it applied again | state SECONDARY
+ *     1. state ROLLBACK               readers are refused, no entry is fetched
+ *     2. common point found           the newest entry that both oplogs have
+ *     3. rollback id raised
+ *     4. removed documents written    to files, for the operator
+ *     5. storage back at stable       under the global lock in X
+ *     6. oplog truncated              after the common point
+ *     7. rollback id raised again
+ *     8. entries re-applied           from stable to the common point
+ *     9. state SECONDARY
  *
- * The rollback id is raised before the data change, for whoever copies them, and again after the
- * oplog was cut, for whoever reads that: a reader who saw the same id before and after read either
- * the old branch or the new one (election/feed.h).
+ * The rollback id is raised before the data change, for members that copy them, and again after the
+ * oplog was truncated, for members that read it: a reader that saw the same id before and after has
+ * read either the old branch or the new one, never a mixture (election/feed.h).
  *
- * Stable is never beyond the commit point, nor is that beyond the common point, so what is undone
- * is never something a majority has. A crash before the oplog is cut comes back with the entries
- * and does all of it again; after it, as if it were done: recovery starts from the stable
- * checkpoint. Once storage is going back there is no way but forward: a failure ends the process.
+ * Invariant: stable <= commit point <= common point, so nothing that is undone is
+ * majority-committed.
+ *
+ * Crash: before step 6 is durable the entries are still there and everything is repeated; after it,
+ * recovery starts from the stable checkpoint as if the rollback were done. Once step 5 has begun
+ * there is no way back, since data and oplog disagree: a failure ends the process.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,16 +36,23 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "catalog/write_group.h"
 #include "ddl/ddl.h"
 #include "index/build/coordinator.h"
 #include "index/lookup.h"
+#include "preimages/preimage_store.h"
+#include "preimages/purger.h"
+#include "repl/oplog/unit.h"
 #include "repl/sync_internal.h"
 #include "storage/global_lock.h"
 #include "storage/recovery_unit.h"
 #include "txn/history.h"
+#include "txn/transaction.h"
 #include "txn/session_catalog.h"
 
 enum {
+    /* Projected entries only, but a backwards scan of a large oplog on a loaded source takes its
+     * time. */
     COMMAND_TIMEOUT_US = 60 * 1000 * 1000,
     EXIT_ROLLBACK_FAILED = 14,
     REMOTE_BATCH = 2000,
@@ -79,11 +94,13 @@ static void check(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) 
 static void finish(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
     Repl *repl = arg;
     OwnPositions own = repl_own_positions(repl);
+    /* Positions only ever advance otherwise; here they go back with the data. */
     repl_core_reset_own_position(core, now, own.applied, own.durable, actions);
     (void)repl_core_set_follower_state(core, now, REPL_SECONDARY, actions);
 }
 
-/* What was fetched before the histories parted is applied first. */
+/* Entries fetched before the histories diverged are applied first: the applier must be idle, since
+ * it writes to the oplog that is about to be truncated. */
 static void wait_until_applied(Sync *sync) {
     mutex_lock(&sync->mu);
     while (sync->feed.pending > 0 && !sync->is_stopping)
@@ -91,9 +108,9 @@ static void wait_until_applied(Sync *sync) {
     mutex_unlock(&sync->mu);
 }
 
-/* Storage goes back no further than to where its history begins. Data that were copied from a
- * member which had more than the majority, and lost it, are of no use: nobody can tell what is too
- * much. */
+/* Storage cannot go back further than its history begins. Data copied by an initial sync from a
+ * member that had more than the majority, and lost it, cannot be repaired: nothing tells which
+ * documents are too new. */
 static ErrCode check_history(const Rollback *r, Error *err) {
     if (r->common.ts >= r->repl->oldest_ts_min)
         return ERR_OK;
@@ -112,6 +129,8 @@ ErrCode rollback_run(Sync *sync, OpCtx *op, ClientConn *source, Error *err) {
     wait_until_applied(sync);
     ReplState state = REPL_ROLLBACK;
     repl_event(r.repl, set_state, &state);
+    /* The core refuses the state if this member has become a candidate or primary in the
+     * meantime. */
     if (atomic_load(&r.repl->state) != REPL_ROLLBACK)
         return error_set(err, ERR_NOT_SECONDARY, "the state changed before the rollback began");
     LOG_INFO(LOG_REPL, 21593, "Rollback begins", LOG_STR("syncSource", client_conn_host(source)));
@@ -126,6 +145,7 @@ ErrCode rollback_run(Sync *sync, OpCtx *op, ClientConn *source, Error *err) {
         rc = check_history(&r, err);
     if (rc == ERR_OK)
         rc = go_back(&r, err);
+    /* Also after a failure: nothing has changed yet, and another source may do. */
     state = REPL_SECONDARY;
     if (rc == ERR_OK)
         repl_event(r.repl, finish, r.repl);
@@ -194,7 +214,7 @@ static ErrCode remote_next(Rollback *r, RemoteScan *scan, Error *err) {
     return oplog_entry_position(elem_doc(row), &scan->at, &wall_ms, err);
 }
 
-/* Both oplogs backwards, whichever is ahead. */
+/* Walks both oplogs backwards, always advancing the one that is ahead. */
 static ErrCode walk(Rollback *r, RecordCursor *mine, Error *err) {
     RemoteScan remote = {0};
     TRY(remote_batch(r, &remote, err));
@@ -210,6 +230,8 @@ static ErrCode walk(Rollback *r, RecordCursor *mine, Error *err) {
         OpTime optime;
         int64_t wall_ms;
         TRY(oplog_entry_position((Doc){(const uint8_t *)data.data}, &optime, &wall_ms, err));
+        /* Compared by timestamp here and by optime below: entries of different terms may share a
+         * timestamp. */
         while (!remote.is_at_end && remote.at.ts > optime.ts)
             TRY(remote_next(r, &remote, err));
         if (!remote.is_at_end && optime_equal(remote.at, optime)) {
@@ -244,19 +266,59 @@ static ErrCode find_common_point(Rollback *r, Error *err) {
 
 typedef ErrCode (*EntryFn)(Rollback *r, void *arg, Doc entry, Error *err);
 
-/* Also those inside of an applyOps. */
+static ErrCode visit_rows(Rollback *r, Doc rows, EntryFn visit, void *arg, Error *err) {
+    DocIter iter = doc_iter(rows);
+    for (Elem inner; doc_iter_next(&iter, &inner);)
+        if (elem_type(inner) == BT_DOC)
+            TRY(visit(r, arg, elem_doc(inner), err));
+    return ERR_OK;
+}
+
+/* A unit of several entries is undone or kept together with its last entry: the histories may
+ * diverge within it, and stable may lie there, but all its writes have the last timestamp. */
+static ErrCode visit_unit(Rollback *r, Doc last, EntryFn visit, void *arg, Error *err) {
+    OplogUnit unit;
+    TRY(oplog_unit_find(r->op, last, &unit, err));
+    for (size_t i = 0; i < unit.count; i++) {
+        ArenaMark mark = arena_mark(&r->op->arena);
+        Doc part;
+        TRY(oplog_unit_read(r->op, &unit, i, &part, err));
+        TRY(visit_rows(r, elem_doc(doc_get_path(part, "o.applyOps")), visit, arg, err));
+        arena_rewind(&r->op->arena, mark);
+    }
+    return ERR_OK;
+}
+
+/* The writes of a prepared transaction count from its commit on. */
+static ErrCode visit_commit(Rollback *r, Doc entry, EntryFn visit, void *arg, Error *err) {
+    OpTime at;
+    if (!optime_from_elem(doc_get_lit(entry, "prevOpTime"), &at))
+        return ERR_OK;
+    Doc prepare;
+    TRY(oplog_entry_read(r->op, at.ts, &prepare, err));
+    if (!doc_is_present(prepare))
+        return ERR_OK;
+    if (entry_part(prepare) == ENTRY_LAST)
+        return visit_unit(r, prepare, visit, arg, err);
+    Elem rows = doc_get_path(prepare, "o.applyOps");
+    return elem_type(rows) == BT_ARRAY ? visit_rows(r, elem_doc(rows), visit, arg, err) : ERR_OK;
+}
+
+/* Also visits the entries inside an applyOps. */
 static ErrCode visit_entry(Rollback *r, Doc entry, EntryFn visit, void *arg, Error *err) {
+    EntryPart part = entry_part(entry);
+    if (part == ENTRY_PARTIAL || elem_is_truthy(doc_get_path(entry, "o.prepare")))
+        return ERR_OK;
+    if (elem_is_present(doc_get_path(entry, "o.commitTransaction")))
+        return visit_commit(r, entry, visit, arg, err);
+    if (part == ENTRY_LAST)
+        return visit_unit(r, entry, visit, arg, err);
     Elem kind = doc_get_lit(entry, "op");
     Elem ops = doc_get_path(entry, "o.applyOps");
     if (elem_type(kind) != BT_STRING)
         return ERR_OK;
-    if (elem_str(kind).data[0] == 'c' && elem_type(ops) == BT_ARRAY) {
-        DocIter iter = doc_iter(elem_doc(ops));
-        for (Elem inner; doc_iter_next(&iter, &inner);)
-            if (elem_type(inner) == BT_DOC)
-                TRY(visit(r, arg, elem_doc(inner), err));
-        return ERR_OK;
-    }
+    if (elem_str(kind).data[0] == 'c' && elem_type(ops) == BT_ARRAY)
+        return visit_rows(r, elem_doc(ops), visit, arg, err);
     return visit(r, arg, entry, err);
 }
 
@@ -331,6 +393,8 @@ static ErrCode keep_document(Rollback *r, void *arg, Doc entry, Error *err) {
     if ((op != 'i' && op != 'u') || !elem_is_present(id))
         return ERR_OK;
     Doc doc;
+    /* The document in its present state, which is what the operator loses; intermediate states are
+     * in the oplog only. A document written several times appears several times in the file. */
     TRY(lookup_document(r->op, coll, id, &r->op->arena, &doc, err));
     if (!doc_is_present(doc))
         return ERR_OK;
@@ -353,7 +417,7 @@ static ErrCode write_removed_documents(Rollback *r, Error *err) {
         rc = for_each_after(r, r->common.ts, keep_document, &files, err);
         op_unlock_global(r->op);
     }
-    /* On disk before the documents are gone: all files at once, since there may be many. */
+    /* Durable before the documents are gone; one syncfs, since there may be many files. */
     if (rc == ERR_OK && files.is_open && syncfs(files.fd) != 0)
         rc = error_set(err, ERR_FILE_STREAM_FAILED, "could not write the rollback files: %s",
                        strerror(errno));
@@ -380,8 +444,10 @@ static ErrCode take_back_count(Rollback *r, void *arg, Doc entry, Error *err) {
     return ERR_OK;
 }
 
-/* Counts are not part of what goes back: those of all entries after the stable timestamp are taken
- * back here, and come again when entries are applied again. */
+/* Counts are not transactional and not undone by storage: the effect of all entries after the
+ * stable timestamp is subtracted here, and added again when those up to the common point are
+ * re-applied. The sizes are left as they are: entries do not contain the size of deleted
+ * documents. */
 static ErrCode correct_counts(Rollback *r, Error *err) {
     Catalog *catalog = catalog_acquire(r->repl->service->catalog);
     ErrCode rc = for_each_after(r, r->stable_ts, take_back_count, catalog, err);
@@ -389,21 +455,23 @@ static ErrCode correct_counts(Rollback *r, Error *err) {
     return rc;
 }
 
+typedef struct RecordCount {
+    int64_t records;
+    int64_t bytes;
+} RecordCount;
+
+static ErrCode count_record(void *arg, RecordId rid, Str data, bool *is_over, Error *err) {
+    (void)rid, (void)is_over, (void)err;
+    RecordCount *count = arg;
+    count->records++;
+    count->bytes += (int64_t)data.size;
+    return ERR_OK;
+}
+
 static ErrCode count_records(Rollback *r, const Collection *coll, Error *err) {
-    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
-    TRY(record_cursor_open(r->op, coll->records, /* is_forward= */ true, &cursor, err));
-    int64_t count = 0, bytes = 0;
-    for (;;) {
-        bool is_found;
-        RecordId rid;
-        Str data;
-        TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
-        if (!is_found)
-            break;
-        count++;
-        bytes += (int64_t)data.size;
-    }
-    record_store_set_counts(coll->records, count, bytes);
+    RecordCount count = {0};
+    TRY(record_store_each(r->op, coll->records, /* is_forward= */ true, count_record, &count, err));
+    record_store_set_counts(coll->records, count.records, count.bytes);
     return ERR_OK;
 }
 
@@ -414,9 +482,10 @@ typedef struct Recount {
     ErrCode rc;
 } Recount;
 
+/* Images are counted as well: the entries do not tell which of their writes had one. */
 static bool recount_unknown(void *arg, const Collection *coll) {
     Recount *recount = arg;
-    if (catalog_find_uuid(recount->old, &coll->uuid) == NULL)
+    if (catalog_find_uuid(recount->old, &coll->uuid) == NULL || ns_equal(&coll->ns, &PREIMAGES_NS))
         recount->rc = count_records(recount->r, coll, recount->err);
     return recount->rc == ERR_OK;
 }
@@ -429,7 +498,8 @@ static bool recount_database(void *arg, Str db) {
     return recount->rc == ERR_OK;
 }
 
-/* Collections whose drop was taken back: nobody knows how many documents they had. */
+/* Collections whose drop was undone: their counts were discarded with the drop, so they are
+ * scanned. */
 static ErrCode count_restored(Rollback *r, const Catalog *old, Error *err) {
     Recount recount = {.r = r, .old = old, .err = err};
     Catalog *catalog = catalog_acquire(r->repl->service->catalog);
@@ -446,13 +516,16 @@ static void die(const char *what, const Error *err) {
     _exit(EXIT_ROLLBACK_FAILED);
 }
 
-/* With nobody else inside of the storage engine. */
+/* Requires the global lock in X: no other operation is inside the storage engine. */
 static void restore_storage(Rollback *r, Error *err) {
     Repl *repl = r->repl;
+    /* Stable must not move between counting and the rollback, or counts would be corrected for
+     * entries that storage keeps (rule 8 of the README). */
     repl_hold_stable(repl, true);
     r->stable_ts = storage_stable_ts(repl->engine);
     if (correct_counts(r, err) != ERR_OK)
         die("counting", err);
+    /* WiredTiger refuses to roll back while any transaction is open, including ours. */
     ru_abandon_snapshot(r->op->ru);
     if (storage_rollback_to_stable(repl->engine, err) != ERR_OK)
         die("storage goes back", err);
@@ -460,16 +533,18 @@ static void restore_storage(Rollback *r, Error *err) {
     if (catalog_reload(r->op, err) != ERR_OK)
         die("the catalog is read again", err);
     session_catalog_invalidate(repl->service->sessions);
+    preimage_purger_forget(repl->service->preimages);
     if (count_restored(r, old, err) != ERR_OK)
         die("documents are counted", err);
     catalog_release(old);
     ru_abandon_snapshot(r->op->ru);
-    /* Whoever reads now sees the stable state until all is applied again. */
+    /* Readers see the stable state until all entries are re-applied. */
     storage_set_last_applied_ts(repl->engine, r->stable_ts);
     failpoint_hit(FP_ROLLBACK_RECOVERED);
 }
 
-/* The entries that tell of the sessions are about to be cut: their rows have to be on disk. */
+/* The entries from which session rows could be rebuilt are about to be truncated: the rows must be
+ * durable first. */
 static void rewind_sessions(Rollback *r, Error *err) {
     int64_t count;
     if (history_rewind_rows(r->op, r->stable_ts, &count, err) != ERR_OK)
@@ -488,9 +563,15 @@ static ErrCode raise_rollback_id(Rollback *r, Error *err) {
 static ErrCode go_back(Rollback *r, Error *err) {
     Repl *repl = r->repl;
     OpCtx *op = r->op;
+    /* Before any change that another member could observe. */
     TRY(raise_rollback_id(r, err));
     failpoint_hit(FP_ROLLBACK_RBID_BUMPED);
+    /* Their writes cannot be rolled back by storage, they hold locks, and readers of their
+     * documents would wait for them. Those that the common past has are prepared again below. */
+    txn_drop_all(repl->service->sessions, op);
+    failpoint_hit(FP_ROLLBACK_PREPARED_ABORTED);
     TRY(write_removed_documents(r, err));
+    /* Stopped and saved before storage goes back; they would also hold up the global lock. */
     index_builds_halt(repl->service->index_builds);
     index_votes_forget(repl);
     (void)op_registry_kill_all(repl->service->ops, op, ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE);
@@ -498,10 +579,11 @@ static ErrCode go_back(Rollback *r, Error *err) {
     restore_storage(r, err);
     op_unlock_global(op);
     rewind_sessions(r, err);
-    /* Before entries are applied: what they write goes aside from now on. */
+    /* Before entries are re-applied: their writes must go to the side tables of resumed builds. */
     if (ddl_restart_index_builds(op, err) != ERR_OK)
         die("index builds go on", err);
 
+    /* Only now: counts, removed documents and session rows were derived from these entries. */
     if (oplog_truncate_after(repl->oplog, op, r->common.ts, err) != ERR_OK ||
         raise_rollback_id(r, err) != ERR_OK ||
         storage_wait_durable(repl->engine, op, err) != ERR_OK)
@@ -515,6 +597,9 @@ static ErrCode go_back(Rollback *r, Error *err) {
     storage_set_last_applied_ts(repl->engine, last.ts);
     oplog_set_applied(repl->oplog, last, wall_ms);
     oplog_set_durable(repl->oplog, last, wall_ms);
+    if (applier_prepare_again(repl->applier, op, err) != ERR_OK)
+        die("transactions are prepared again", err);
+    failpoint_hit(FP_ROLLBACK_PREPARED_REBUILT);
     repl_hold_stable(repl, false);
     return ERR_OK;
 }

@@ -3,22 +3,28 @@
  *
  *     fetcher --queue--> applier --> flusher (of the storage) --> reporter
  *
- * Each is a thread, so that the network, the data, the disk and the way back overlap. Entries are
- * in the oplog before they are applied; readers see them when the whole batch is applied.
+ * Each is a thread, so that network, apply, disk and reporting overlap. Entries are in the oplog
+ * before they are applied; readers see them when the whole batch is applied.
+ *
+ * Locks: mu (SYNC) guards the queue together with the feed, which decides what of a source may
+ * still be used: taking an entry and deciding about it must be one step.
  */
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "repl/sync_internal.h"
 #include "storage/engine.h"
 
 enum {
+    /* Large enough to keep all applier threads busy between two barriers, small enough that readers
+     * (who see whole batches) stay close to the primary. */
     BATCH_ENTRIES_MAX = 5000,
     BATCH_BYTES_MAX = 16 * 1024 * 1024,
     EXIT_APPLY_FAILED = 14,
-    LOOK_US = 500 * 1000, /* entries of a delayed member become old enough without a word */
+    LOOK_US = 500 * 1000, /* entries of a delayed member become due without any event */
 };
 
 static void apply_run(void *sync);
@@ -30,7 +36,7 @@ Sync *sync_new(Repl *repl) {
     mutex_init(&sync->mu, LOCK_RANK_SYNC);
     cond_init(&sync->fetch_cond);
     cond_init(&sync->apply_cond);
-    cond_init(&sync->report_cond);
+    repl_thread_init(&sync->reporter);
     list_init(&sync->queue);
     sync->initial_sync = initial_sync_status_new();
     return sync;
@@ -38,14 +44,14 @@ Sync *sync_new(Repl *repl) {
 
 ErrCode sync_start(Sync *sync, Error *err) {
     TRY(thread_start(&sync->applier, "ReplApply", apply_run, sync, err));
-    TRY(thread_start(&sync->reporter, "ReplReport", report_run, sync, err));
+    TRY(repl_thread_start(&sync->reporter, sync->repl, "ReplReport", report_run, sync, err));
     return thread_start(&sync->fetcher, "ReplFetch", fetch_run, sync, err);
 }
 
 static void wake_all(Sync *sync) {
     cond_broadcast(&sync->fetch_cond);
     cond_broadcast(&sync->apply_cond);
-    cond_broadcast(&sync->report_cond);
+    round_thread_wake(&sync->reporter.rounds);
 }
 
 void sync_stop(Sync *sync) {
@@ -53,15 +59,13 @@ void sync_stop(Sync *sync) {
     sync->is_stopping = true;
     if (sync->fetch_conn != NULL)
         client_conn_interrupt(sync->fetch_conn);
-    if (sync->report_op != NULL)
-        op_kill(sync->report_op, ERR_INTERRUPTED_AT_SHUTDOWN);
     if (sync->window_conn != NULL)
         client_conn_interrupt(sync->window_conn);
     wake_all(sync);
     mutex_unlock(&sync->mu);
     thread_join(&sync->fetcher);
     thread_join(&sync->applier);
-    thread_join(&sync->reporter);
+    repl_thread_stop(&sync->reporter);
 }
 
 static void free_queue(Sync *sync) {
@@ -80,7 +84,7 @@ void sync_free(Sync *sync) {
     free_queue(sync);
     cond_done(&sync->fetch_cond);
     cond_done(&sync->apply_cond);
-    cond_done(&sync->report_cond);
+    repl_thread_done(&sync->reporter);
     mutex_done(&sync->mu);
     initial_sync_status_free(sync->initial_sync);
     xfree(sync);
@@ -94,7 +98,7 @@ bool sync_needs_copy(const Sync *sync) {
 void sync_kick(Sync *sync) {
     int state = atomic_load(&sync->repl->state);
     mutex_lock(&sync->mu);
-    /* Whoever follows, copies or rolls back needs its source; others have no use for one. */
+    /* Only members that follow, copy or roll back need their source; others end the connection. */
     bool is_following = state == REPL_SECONDARY || state == REPL_RECOVERING ||
                         state == REPL_STARTUP2 || state == REPL_ROLLBACK;
     bool is_catching_up = sync->feed.catch_up_term != OPTIME_TERM_NONE;
@@ -105,10 +109,7 @@ void sync_kick(Sync *sync) {
 }
 
 void sync_report_now(Sync *sync) {
-    mutex_lock(&sync->mu);
-    sync->is_report_wanted = true;
-    cond_signal(&sync->report_cond);
-    mutex_unlock(&sync->mu);
+    round_thread_wake(&sync->reporter.rounds);
 }
 
 void sync_change_source(Sync *sync) {
@@ -147,7 +148,7 @@ bool sync_begin_round(Sync *sync) {
     return !sync->is_stopping;
 }
 
-/* Read with mu held: a drain comes after the state that it belongs to. */
+/* Read with mu held: a drain is requested after the state it belongs to has been set. */
 static bool is_follower_locked(Sync *sync) {
     assert_held(&sync->mu);
     int state = atomic_load(&sync->repl->state);
@@ -178,6 +179,7 @@ void sync_close_stream(Sync *sync, uint64_t stream) {
 void sync_set_conn(Sync *sync, ClientConn **place, ClientConn *conn) {
     mutex_lock(&sync->mu);
     *place = conn;
+    /* A stop that came before the connection existed could not interrupt it. */
     if (conn != NULL && sync->is_stopping)
         client_conn_interrupt(conn);
     mutex_unlock(&sync->mu);
@@ -214,8 +216,8 @@ static bool is_too_young(const Sync *sync, Doc entry) {
     return elem_type(wall) == BT_DATE && clock_wall_ms() - elem_i64(wall) < delay_ms;
 }
 
-/* Entries of the queue, in order, as many as fit into one batch. They stay where they are until
- * the batch is done. */
+/* Entries of the queue, in order, as many as fit into one batch. They remain in the queue until the
+ * batch is done, so the fetcher's limit covers them. */
 static size_t take_entries(Sync *sync, Doc *entries, OpTime *ret_after) {
     size_t count = 0, bytes = 0;
     LIST_FOR_EACH (&sync->queue, node) {
@@ -259,6 +261,8 @@ static void drop_entries(Sync *sync, size_t count) {
 static ErrCode apply_batch(Sync *sync, OpCtx *op, OpTime after, const Doc *entries, size_t count,
                            Error *err) {
     Repl *repl = sync->repl;
+    /* The oplog first: a checkpoint must never contain data whose entries are not in the journal.
+     * `after` makes the oplog check that the batch follows its end. */
     TRY(oplog_append_batch(repl->oplog, op, after, entries, count, err));
     for (size_t done = 0; done < count;) {
         size_t end = apply_batch_end(entries + done, count - done);
@@ -268,9 +272,12 @@ static ErrCode apply_batch(Sync *sync, OpCtx *op, OpTime after, const Doc *entri
     OpTime last;
     int64_t wall_ms;
     TRY(oplog_entry_position(entries[count - 1], &last, &wall_ms, err));
+    /* Readable before it is reported: a client that learns of the position from us must find the
+     * data. */
     storage_set_last_applied_ts(repl->engine, last.ts);
     oplog_set_applied(repl->oplog, last, wall_ms);
     storage_ask_flush(repl->engine);
+    failpoint_hit(FP_REPL_BATCH_APPLIED);
     return ERR_OK;
 }
 
@@ -282,7 +289,8 @@ static void apply_run(void *arg) {
     Sync *sync = arg;
     log_set_thread_name("ReplApply");
     OpCtx *op = repl_op_new(sync->repl, "ReplApply");
-    op->is_uninterruptible = true;
+    /* Entries are committed elsewhere: there is no way to refuse one. */
+    op->mode.is_uninterruptible = true;
     Doc *entries = xcalloc(BATCH_ENTRIES_MAX, sizeof(Doc));
     mutex_lock(&sync->mu);
     for (;;) {
@@ -302,7 +310,7 @@ static void apply_run(void *arg) {
         if (count > 0 && !has_room && sync->feed.drain_term != OPTIME_TERM_NONE) {
             term = sync->feed.drain_term;
             mutex_unlock(&sync->mu);
-            repl_cannot_write(sync->repl, term); /* others may have room */
+            repl_cannot_write(sync->repl, term); /* another member may have space */
             mutex_lock(&sync->mu);
         }
         if (count == 0 || !has_room) {
@@ -312,7 +320,7 @@ static void apply_run(void *arg) {
         mutex_unlock(&sync->mu);
         CLEANUP(error_reset) Error err = {0};
         if (apply_batch(sync, op, after, entries, count, &err) != ERR_OK) {
-            /* Data and oplog would part: better to start over from the last checkpoint. */
+            /* Data and oplog would diverge: restart from the last checkpoint instead. */
             LOG_FATAL(LOG_REPL, 21238, "Failed to apply the oplog; stopping at once",
                       LOG_STR("error", error_message(&err)));
             _exit(EXIT_APPLY_FAILED);

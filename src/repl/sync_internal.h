@@ -13,7 +13,7 @@ typedef struct InitialSyncStatus InitialSyncStatus;
 typedef struct FetchedBatch {
     ListNode node;
     Buffer docs;
-    OpTime after; /* the entry before its first one, at the source */
+    OpTime after; /* predecessor of its first entry on the source */
     uint32_t count;
     uint32_t taken; /* of them, handed to the applier */
     size_t offset;  /* of the next one */
@@ -23,51 +23,48 @@ struct Sync {
     Repl *repl;
     Thread fetcher;
     Thread applier;
-    Thread reporter;
-    InitialSyncStatus *initial_sync; /* how far it is */
-    uint32_t refused_count;          /* owned by the fetcher: times in a row, see fetch.c */
+    ReplThread reporter;
+    InitialSyncStatus *initial_sync; /* progress */
+    uint32_t refused_count;          /* owned by the fetcher: consecutive refusals, see fetch.c */
 
     Mutex mu;
     /* Guarded by mu. */
     Cond fetch_cond; /* room in the queue, or something changed */
     Cond apply_cond; /* entries in the queue, or something changed */
-    Cond report_cond;
-    Feed feed;  /* what may go into the queue */
-    List queue; /* FetchedBatch: what of the feed is not applied yet */
+    Feed feed;       /* what may go into the queue */
+    List queue;      /* FetchedBatch: what of the feed is not applied yet */
     size_t queued_bytes;
     bool is_stopping;
     bool is_source_change_wanted;
-    bool is_report_wanted;
     char source_host[REPL_HOST_SIZE]; /* "": none */
     /* Connections that others may interrupt. */
     ClientConn *fetch_conn;
     ClientConn *window_conn; /* of an initial sync */
-    OpCtx *report_op;        /* of the reporter, to end its call */
 };
 
-/* fetch.c: from a source until it is of no use any more. */
+/* fetch.c: the fetcher thread. */
 void fetch_run(void *sync);
 /* report.c */
 void report_run(void *sync);
 bool sync_is_stopping(Sync *sync);
-/* The fetcher looks for a source anew; false: it is to stop. */
+/* The fetcher chooses a source again; false: it has to stop. */
 bool sync_begin_round(Sync *sync);
-/* The next stream of the feed, and behind which entry it begins. False: this member takes nothing
- * from others now. */
+/* The next stream of the feed, and the entry after which it begins. False: this member accepts
+ * nothing from others now. */
 bool sync_open_stream(Sync *sync, uint64_t *ret_stream, OpTime *ret_tail);
 void sync_close_stream(Sync *sync, uint64_t stream);
-/* True once nothing more of this stream is wanted. */
+/* True once this stream is no longer needed. */
 bool sync_is_fetching_over(Sync *sync, uint64_t stream);
 bool sync_is_source_change_wanted(Sync *sync);
 void sync_set_conn(Sync *sync, ClientConn **place, ClientConn *conn);
-/* Makes the calls on it fail, and wakes who is idle. */
+/* Makes calls on it fail, and wakes sync_idle. */
 void sync_interrupt_conn(Sync *sync, ClientConn **place);
-/* Waits, until something changes at most. */
+/* Waits, at most until something changes. */
 void sync_idle(Sync *sync, int64_t us);
 
 /* initial_sync.c: one attempt to get all data of another member. */
 void initial_sync(Sync *sync, OpCtx *op);
 InitialSyncStatus *initial_sync_status_new(void);
 void initial_sync_status_free(InitialSyncStatus *status);
-/* rollback.c: gives up what others do not have. */
+/* rollback.c: undoes what the source does not have. */
 ErrCode rollback_run(Sync *sync, OpCtx *op, ClientConn *source, Error *err) MUST_CHECK;

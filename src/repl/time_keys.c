@@ -10,6 +10,7 @@
 #include "catalog/access.h"
 #include "query/write/modify.h"
 #include "repl/repl_internal.h"
+#include "repl/repl_thread.h"
 #include "storage/engine.h"
 
 enum {
@@ -27,19 +28,15 @@ static const Ns KEYS_NS = {
 
 struct TimeKeys {
     Repl *repl;
-    OpCtx *op; /* the thread's */
-    Thread thread;
+    ReplThread thread;
     TimeProofSlot slot; /* written with mu held */
 
     Mutex mu;
-    Cond cond;
     /* Guarded by mu. */
     TimeKey *list; /* heap */
     size_t count;
     uint64_t version;   /* of the list: a proof made with an older one is not published */
     int64_t signing_id; /* of the key that signed last; 0: none */
-    bool is_kicked;
-    bool is_stopping;
 };
 
 static void keys_run(void *keys);
@@ -48,43 +45,29 @@ TimeKeys *time_keys_new(Repl *repl) {
     TimeKeys *keys = NEW(TimeKeys);
     keys->repl = repl;
     mutex_init(&keys->mu, LOCK_RANK_TIME_KEYS);
-    cond_init(&keys->cond);
+    repl_thread_init(&keys->thread);
     return keys;
 }
 
 ErrCode time_keys_start(TimeKeys *keys, Error *err) {
-    keys->op = repl_op_new(keys->repl, "TimeKeys");
-    keys->op->is_unreplicated = false; /* writes as any client of the primary */
-    return thread_start(&keys->thread, "TimeKeys", keys_run, keys, err);
+    return repl_thread_start(&keys->thread, keys->repl, "TimeKeys", keys_run, keys, err);
 }
 
 void time_keys_stop(TimeKeys *keys) {
-    mutex_lock(&keys->mu);
-    keys->is_stopping = true;
-    cond_signal(&keys->cond);
-    mutex_unlock(&keys->mu);
-    if (!keys->thread.is_started)
-        return;
-    op_kill(keys->op, ERR_INTERRUPTED_AT_SHUTDOWN);
-    thread_join(&keys->thread);
-    op_end(keys->op);
-    op_ctx_free(TAKE_PTR(keys->op));
+    repl_thread_stop(&keys->thread);
 }
 
 void time_keys_free(TimeKeys *keys) {
     if (keys == NULL)
         return;
-    op_ctx_free(keys->op); /* that of a thread that could not be started */
     xfree(keys->list);
-    cond_done(&keys->cond);
+    repl_thread_done(&keys->thread);
     mutex_done(&keys->mu);
     xfree(keys);
 }
 
 void time_keys_kick(TimeKeys *keys) {
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&keys->mu);
-    keys->is_kicked = true;
-    cond_signal(&keys->cond);
+    round_thread_wake(&keys->thread.rounds);
 }
 
 /* ---- signing and verifying ---- */
@@ -106,8 +89,7 @@ void time_keys_sign(TimeKeys *keys, uint64_t ts, TimeProof *ret_proof) {
     /* The turn of the next key, or of none: there is one more to be made. */
     if (key.id != keys->signing_id || found == NULL) {
         keys->signing_id = key.id;
-        keys->is_kicked = true;
-        cond_signal(&keys->cond);
+        round_thread_wake(&keys->thread.rounds);
     }
     mutex_unlock(&keys->mu);
     *ret_proof = (TimeProof){.block = time_block(ts)};
@@ -341,16 +323,12 @@ static int64_t next_round_us(TimeKeys *keys, bool is_good) {
     return due_secs < ROUND_US_MAX / 1000000 ? now_us + due_secs * 1000000 : now_us + ROUND_US_MAX;
 }
 
+/* A round that is asked for comes a while after the last one: the kicks of that while are one. */
 static bool wait_for_round(TimeKeys *keys, int64_t last_us, int64_t due_us) {
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&keys->mu);
-    while (!keys->is_stopping) {
-        int64_t until_us = keys->is_kicked ? last_us + ROUND_GAP_US : due_us;
-        if (clock_mono_us() >= until_us)
-            break;
-        (void)cond_wait_until(&keys->cond, &keys->mu, until_us);
-    }
-    keys->is_kicked = false;
-    return !keys->is_stopping;
+    bool is_going_on = round_thread_wait(&keys->thread.rounds, due_us);
+    while (is_going_on && clock_mono_us() < last_us + ROUND_GAP_US)
+        is_going_on = round_thread_wait(&keys->thread.rounds, last_us + ROUND_GAP_US);
+    return is_going_on;
 }
 
 static bool run_round(TimeKeys *keys) {
@@ -358,9 +336,9 @@ static bool run_round(TimeKeys *keys) {
     if (!repl_is_readable(repl) || !oplog_exists(repl->oplog))
         return true;
     CLEANUP(error_reset) Error err = {0};
-    ErrCode rc = refresh(keys, keys->op, &err);
+    ErrCode rc = refresh(keys, keys->thread.op, &err);
     if (rc == ERR_OK && repl_is_writable(repl))
-        rc = make_missing(keys, keys->op, &err);
+        rc = make_missing(keys, keys->thread.op, &err);
     if (rc != ERR_OK)
         LOG_DEBUG(LOG_REPL, 7300271, "The keys of cluster times will be looked at again",
                   LOG_STR("error", error_message(&err)));
@@ -370,10 +348,11 @@ static bool run_round(TimeKeys *keys) {
 static void keys_run(void *arg) {
     TimeKeys *keys = arg;
     log_set_thread_name("TimeKeys");
+    keys->thread.op->mode.is_unreplicated = false; /* writes as any client of the primary */
     int64_t last_us = 0, due_us = 0;
     while (wait_for_round(keys, last_us, due_us)) {
         bool is_good = run_round(keys);
-        arena_reset(&keys->op->arena);
+        arena_reset(&keys->thread.op->arena);
         last_us = clock_mono_us();
         due_us = next_round_us(keys, is_good);
     }

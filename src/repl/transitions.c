@@ -2,20 +2,24 @@
  * transitions.c - from secondary to primary and back.
  *
  * What a node may do changes only while it holds the replication state lock (RSTL) in X: every
- * writer holds it in IX, so no write spans a change.
+ * writer holds it in IX, so no write spans a change. Without it, a write that was checked as
+ * primary could commit an entry of an old term after the step-down.
  */
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
-#include "catalog/access.h"
+#include "catalog/access_policy.h"
 #include "ddl/ddl.h"
 #include "index/build/coordinator.h"
 #include "repl/repl_internal.h"
 #include "storage/global_lock.h"
 #include "txn/session_catalog.h"
+#include "txn/transaction.h"
 
 enum {
-    PATIENCE_US = 50 * 1000, /* for writers, before a change of state kills them */
+    /* Given to writers before a change of state kills them: longer than an ordinary write, short
+     * against an election time-out. */
+    PATIENCE_US = 50 * 1000,
 };
 
 static ErrCode check_write(void *arg, OpCtx *op, const Ns *ns, Error *err) {
@@ -27,32 +31,43 @@ static ErrCode check_write(void *arg, OpCtx *op, const Ns *ns, Error *err) {
     return error_set(err, ERR_NOT_WRITABLE_PRIMARY, "not primary");
 }
 
-/* A secondary shows the state after whole batches of the oplog. */
+/* A secondary reads at the end of the last whole batch: within one, writes become visible in any
+ * order. */
 static ReadSource read_source(void *arg, OpCtx *op, const Ns *ns) {
     (void)op, (void)ns;
     const Repl *repl = arg;
     if (atomic_load_explicit(&repl->accepts_writes, memory_order_relaxed) ||
         storage_last_applied_ts(repl->engine) == 0)
         return READ_LATEST;
+    /* Relaxed: a reader that just misses a transition reads a state that was valid a moment ago. */
     return READ_LAST_APPLIED;
 }
 
 void transition_set_policy(Repl *repl) {
-    const AccessPolicy policy = {repl, check_write, read_source};
-    catalog_set_access_policy(repl->service->catalog, &policy);
+    const AccessPolicy policy = {
+        .arg = repl, .check_write = check_write, .read_source = read_source};
+    catalog_add_access_policy(repl->service->catalog, &policy);
 }
 
-/* Writers that do not let go soon by themselves are killed; their clients may try again at the next
- * primary. */
+/* Writers that do not release the lock soon are killed; their clients retry on the next primary. */
 static ErrCode lock_state(OpCtx *op, Error *err) {
-    TRY(op_lock_global(op, LOCK_IX, err));
+    SessionCatalog *sessions = op->service->sessions;
+    txn_set_refused(sessions, true);
     for (;;) {
-        ErrCode rc = lock_acquire(op, RESOURCE_ID_RSTL, LOCK_X, LOCK_AT_FRONT,
-                                  clock_mono_us() + PATIENCE_US, err);
-        if (rc == ERR_OK)
-            return ERR_OK;
-        if (rc != ERR_LOCK_TIMEOUT) {
+        /* Idle ones hold the lock, too, and no operation that could be killed. */
+        (void)txn_abort_where(sessions, op, NULL, NULL, ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE);
+        /* IX on Global is enough, since the RSTL excludes writers. Reads continue through a
+         * transition. */
+        ErrCode rc = op_lock_global(op, LOCK_IX, err);
+        if (rc == ERR_OK) {
+            rc = lock_acquire(op, RESOURCE_ID_RSTL, LOCK_X, LOCK_AT_FRONT,
+                              clock_mono_us() + PATIENCE_US, err);
+            if (rc == ERR_OK)
+                return ERR_OK;
             op_unlock_global(op);
+        }
+        if (rc != ERR_LOCK_TIMEOUT) {
+            txn_set_refused(sessions, false);
             return rc;
         }
         error_reset(err);
@@ -67,35 +82,46 @@ static ErrCode lock_state(OpCtx *op, Error *err) {
 static void unlock_state(OpCtx *op) {
     lock_release(op, RESOURCE_ID_RSTL);
     op_unlock_global(op);
+    txn_set_refused(op->service->sessions, false);
 }
 
-/* The first writes of a term; also drops the temporary collections of a primary that did not finish
- * what it needed them for. */
+/* The first writes of a term; drops temporary collections left by a primary that did not finish (an
+ * $out, for example). Not fatal: they only waste space. */
 static void begin_writing(Repl *repl, OpCtx *op) {
     CLEANUP(error_reset) Error err = {0};
-    op->is_unreplicated = false;
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.is_unreplicated = false;
     if (repl->hooks.term_begins != NULL)
         repl->hooks.term_begins(repl->service, op);
     if (ddl_drop_temporary(op, &err) != ERR_OK)
         LOG_WARN(LOG_REPL, 7300250, "Could not drop temporary collections",
                  LOG_STR("error", error_message(&err)));
-    op->is_unreplicated = true;
 }
 
 ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *err) {
+    TRY(task_services_settle(repl->tasks, err));
     TRY(lock_state(op, err));
     ErrCode rc = ERR_OK;
+    OpTime optime = OPTIME_NONE;
     mutex_lock(&repl->mu);
+    /* Another election may have been decided while this thread waited for the lock. */
     bool is_current =
         repl_core_state(repl->core) == REPL_PRIMARY && repl_core_term(repl->core) == term;
     mutex_unlock(&repl->mu);
     if (is_current && !storage_has_room(repl->engine))
+        /* Steps down so that a member with space can take over. */
         rc = error_set(err, ERR_OUT_OF_DISK_SPACE, "the disk is full: no client could write");
+    /* Nobody may write before all that tasks block is blocked again. */
+    if (is_current && rc == ERR_OK)
+        rc = task_services_rebuild(repl->tasks, op, err);
     if (is_current && rc == ERR_OK) {
+        /* What was cached about sessions as a secondary may lack statements applied since. */
         session_catalog_invalidate(repl->service->sessions);
         rc = oplog_begin_term(repl->oplog, op, term, err);
-        OpTime optime;
         if (rc == ERR_OK)
+            /* An entry of the new term must be majority-committed before older entries count as
+             * committed; without client writes this one is it. Written before any client can
+             * write. */
             rc = oplog_write_noop(repl->oplog, op, repl_message(op, "new primary"), &optime, err);
         if (rc == ERR_OK)
             atomic_store(&repl->accepts_writes, true);
@@ -103,7 +129,8 @@ ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *e
     unlock_state(op);
     if (is_current && rc == ERR_OK) {
         begin_writing(repl, op);
-        primary_services_step_up(repl->services);
+        /* Outside the lock: these start threads and write, which takes the RSTL in IX. */
+        task_services_open(repl->tasks, optime);
         time_keys_kick(repl->time_keys);
     }
     failpoint_hit(FP_REPL_NEW_TERM_NOOP);
@@ -123,21 +150,26 @@ ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *e
 
 void transition_step_down(Repl *repl, OpCtx *op) {
     failpoint_hit(FP_REPL_STEP_DOWN);
-    primary_services_step_down(repl->services);
+    /* First: their operations would otherwise have to be killed for the lock. */
+    task_services_step_down(repl->tasks);
     CLEANUP(error_reset) Error err = {0};
-    bool was_uninterruptible = op->is_uninterruptible;
-    op->is_uninterruptible = true;
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    /* A step-down cannot be abandoned: the core has already decided, and another primary may
+     * exist. */
+    op->mode.is_uninterruptible = true;
     if (lock_state(op, &err) == ERR_OK) {
         atomic_store(&repl->accepts_writes, false);
         oplog_end_term(repl->oplog);
         session_catalog_invalidate(repl->service->sessions);
+        /* From here on reads are at the last applied batch; it must not be behind what a client has
+         * seen. */
         storage_set_last_applied_ts(repl->engine, oplog_applied(repl->oplog).ts);
         unlock_state(op);
     }
-    op->is_uninterruptible = was_uninterruptible;
     index_builds_step_down(repl->service->index_builds);
     repl_feed_positions(repl);
-    /* Whoever was told why its operation was killed waits for a change after that. */
+    /* A client whose operation was killed awaits a topology change after that error, so this comes
+     * last. */
     if (repl->hooks.topology_changed != NULL)
         repl->hooks.topology_changed(repl->service);
 }

@@ -1,8 +1,10 @@
 /*
  * wait.c - waiting for positions and states (REP-3).
  *
- * Waiters stand in one list under the lock of the core. Whoever moves something on looks through
- * the list and wakes those whose wait is over, so that nobody wakes up in vain.
+ * Waiters are in one list under the lock of the core. Whenever a position or state changes, the
+ * list is scanned and those whose condition is met are woken, so that no waiter is woken in vain. A
+ * scan is cheaper than it looks: with w: majority the number of waiters is that of clients, and one
+ * report of a secondary completes most of them.
  */
 #include "base/clock.h"
 #include "concurrency/lock_manager.h"
@@ -11,13 +13,15 @@
 #include "storage/global_lock.h"
 
 enum {
+    /* A secondary is usually only some milliseconds behind; a no-op per read would cost more than
+     * the wait. */
     BEFORE_ASKING_US = 50 * 1000,
     ASK_AGAIN_US = 500 * 1000,
 };
 
 static ErrCode check_concern(Repl *repl, const ReplWriteConcern *concern, Error *err);
 
-/* With mu held. True when the wait is over; waiter->is_good tells how. */
+/* With mu held. Returns whether the wait is over; waiter->is_good says how it ended. */
 static bool look_at(Repl *repl, ReplWaiter *waiter) {
     if (waiter->is_over)
         return true;
@@ -27,6 +31,8 @@ static bool look_at(Repl *repl, ReplWaiter *waiter) {
     case WAIT_CONCERN:
         waiter->is_good =
             repl_core_is_concern_met(core, &waiter->concern, waiter->is_journaled, waiter->optime);
+        /* In another term the entry may be rolled back, and its position proves nothing any
+         * more. */
         if (!waiter->is_good && (!is_primary || repl_core_term(core) != waiter->optime.term)) {
             waiter->is_over = true;
             waiter->rc = ERR_PRIMARY_STEPPED_DOWN;
@@ -49,7 +55,7 @@ static bool look_at(Repl *repl, ReplWaiter *waiter) {
         break;
     case WAIT_ELECTION:
     case WAIT_STEP_DOWN:
-        break; /* told by an action */
+        break; /* completed by an action of the core */
     }
     waiter->is_over |= waiter->is_good;
     return waiter->is_over;
@@ -66,7 +72,7 @@ void repl_wake_waiters(Repl *repl) {
 
 /* ---- readers of the oplog ---- */
 
-static void look_at_commit(const Repl *repl, CommitReader *reader) {
+static void inspect_commit(const Repl *repl, CommitReader *reader) {
     OpTime commit = repl_core_commit_point(repl->core).optime;
     if (optime_compare(commit, reader->known) <= 0 || atomic_load(&reader->is_due))
         return;
@@ -77,13 +83,13 @@ static void look_at_commit(const Repl *repl, CommitReader *reader) {
 void repl_wake_commit_readers(Repl *repl) {
     assert_held(&repl->mu);
     LIST_FOR_EACH (&repl->commit_readers, node)
-        look_at_commit(repl, CONTAINER_OF(node, CommitReader, node));
+        inspect_commit(repl, CONTAINER_OF(node, CommitReader, node));
 }
 
 void repl_commit_reader_enter(Repl *repl, CommitReader *reader) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
     list_push_back(&repl->commit_readers, &reader->node);
-    look_at_commit(repl, reader);
+    inspect_commit(repl, reader);
 }
 
 void repl_commit_reader_leave(Repl *repl, CommitReader *reader) {
@@ -94,7 +100,10 @@ void repl_commit_reader_leave(Repl *repl, CommitReader *reader) {
 /* ---- waiting ---- */
 
 bool repl_waiter_enter(Repl *repl, ReplWaiter *waiter) {
+    /* A stale signal of an earlier wait would only cost one extra evaluation. */
     op_clear_signal(waiter->op);
+    /* Before the list is entered: a writer that sees 0 skips the event, and this waiter then sees
+     * the new position when it enters. */
     atomic_fetch_add(&repl->waiter_count, 1);
     if (waiter->kind == WAIT_APPLIED)
         atomic_fetch_add(&repl->applied_waiter_count, 1);
@@ -112,29 +121,30 @@ void repl_waiter_leave(Repl *repl, ReplWaiter *waiter) {
         atomic_fetch_sub(&repl->applied_waiter_count, 1);
 }
 
-ErrCode repl_wait_entered(Repl *repl, ReplWaiter *waiter, int64_t deadline_us, bool *ret_timed_out,
-                          Error *err) {
-    *ret_timed_out = false;
-    ErrCode rc = ERR_OK;
-    bool is_over = false;
-    for (;;) {
-        mutex_lock(&repl->mu);
-        is_over = look_at(repl, waiter);
-        mutex_unlock(&repl->mu);
-        if (is_over || rc != ERR_OK || *ret_timed_out)
-            break;
-        rc = op_wait(waiter->op, deadline_us, ret_timed_out, err);
-    }
-    repl_waiter_leave(repl, waiter);
-    if (!is_over)
-        return rc;
-    *ret_timed_out = false;
-    error_reset(err);
-    return ERR_OK;
+typedef struct WaitLook {
+    Repl *repl;
+    ReplWaiter *waiter;
+} WaitLook;
+
+static bool is_wait_over(void *arg) {
+    const WaitLook *look = arg;
+    return look_at(look->repl, look->waiter);
 }
 
-/* What is not on this disk yet counts only after a flush, whose end wakes the waiter; the core may
- * not have heard of what is. */
+ErrCode repl_wait_entered(Repl *repl, ReplWaiter *waiter, int64_t deadline_us, bool *ret_timed_out,
+                          Error *err) {
+    bool is_over;
+    mutex_lock(&repl->mu);
+    ErrCode rc = op_wait_until(waiter->op, &repl->mu, is_wait_over, &(WaitLook){repl, waiter},
+                               deadline_us, &is_over, err);
+    mutex_unlock(&repl->mu);
+    repl_waiter_leave(repl, waiter);
+    *ret_timed_out = rc == ERR_OK && !is_over;
+    return rc;
+}
+
+/* An entry that is not durable here counts only after a flush, whose end wakes the waiter; if it is
+ * durable, the core may not have been informed yet. */
 static void bring_on(Repl *repl, const ReplWaiter *waiter) {
     bool is_durable_wanted = waiter->kind == WAIT_COMMITTED ||
                              (waiter->kind == WAIT_CONCERN &&
@@ -154,9 +164,12 @@ ErrCode repl_wait(Repl *repl, ReplWaiter *waiter, int64_t deadline_us, bool *ret
 
 ErrCode repl_wait_write_concern(Repl *repl, OpCtx *op, const ReplWriteConcern *concern,
                                 bool is_journaled, OpTime optime, int64_t deadline_us, Error *err) {
+    /* w: 1 needs no other member; the core is not involved. */
     if (concern->kind == REPL_W_NUMBER && concern->number <= 1)
         return is_journaled ? storage_wait_durable(repl->engine, op, err) : ERR_OK;
     if (optime_is_none(optime))
+        /* A command that wrote nothing waits for everything before it: its result may depend on
+         * writes that could be rolled back. */
         optime = oplog_applied(repl->oplog);
     if (concern->kind != REPL_W_MAJORITY)
         TRY(check_concern(repl, concern, err));
@@ -186,7 +199,7 @@ Doc repl_message(OpCtx *op, const char *text) {
     return doc_builder_end(&b);
 }
 
-/* With the RSTL, as every writer. */
+/* Holds the RSTL like every writer. */
 static ErrCode write_note(Repl *repl, OpCtx *op, Doc note, OpTime *ret_optime, Error *err) {
     TRY(op_lock_global(op, LOCK_IX, err));
     ErrCode rc = lock_acquire(op, RESOURCE_ID_RSTL, LOCK_IX, LOCK_DEFAULT, INT64_MAX, err);
@@ -224,14 +237,14 @@ ErrCode repl_wait_applied(Repl *repl, OpCtx *op, uint64_t ts, Error *err) {
         return error_set(err, ERR_INVALID_OPTIONS,
                          "readConcern afterClusterTime value must not be greater than the current "
                          "clusterTime");
-    /* Nothing of ours may be coming up to that time: the primary makes something. A secondary sees
-     * first whether it is only a moment behind. */
+    /* There may be no write up to that time at all: the primary then writes a no-op. A secondary
+     * first waits whether it is only slightly behind. */
     uint64_t noted_ts = 0;
     for (int64_t patience_us = BEFORE_ASKING_US;; patience_us = ASK_AGAIN_US) {
         if (noted_ts < ts && repl_is_writable(repl)) {
             OpTime optime = OPTIME_NONE;
             ErrCode rc = repl_write_note(repl, op, "advance to the time of a read", &optime, err);
-            /* After a step-down the next primary's entries bring the time on. */
+            /* After a step-down the next primary's entries advance the time. */
             if (rc != ERR_OK && rc != ERR_NOT_WRITABLE_PRIMARY)
                 return rc;
             error_reset(err);
@@ -244,7 +257,7 @@ ErrCode repl_wait_applied(Repl *repl, OpCtx *op, uint64_t ts, Error *err) {
             return ERR_OK;
         if (repl_is_writable(repl))
             continue;
-        noted_ts = 0; /* it may be rolled back */
+        noted_ts = 0; /* the no-op may be rolled back */
         note_asker_wish(repl->note_asker, ts);
     }
 }
@@ -257,6 +270,8 @@ ErrCode repl_wait_committed(Repl *repl, OpCtx *op, uint64_t ts, Error *err) {
 
 ErrCode repl_wait_linearizable(Repl *repl, OpCtx *op, int64_t deadline_us, Error *err) {
     OpTime optime;
+    /* A no-op confirmed by a majority after the read proves that this node was still primary at the
+     * read. */
     TRY(repl_write_note(repl, op, "linearizable read", &optime, err));
     ReplWriteConcern majority = {.kind = REPL_W_MAJORITY};
     return repl_wait_write_concern(repl, op, &majority, /* is_journaled= */ true, optime,

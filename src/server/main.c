@@ -1,5 +1,6 @@
 /*
- * main.c - the program `sherd`: picks the sub-command. Called as `mongod` it is `sherd serve`.
+ * main.c - the program `sherd`: picks the sub-command. Called as `mongod` it is `sherd serve`, as
+ * `mongos` `sherd route`.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -9,33 +10,48 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "commands/version.h"
 #include "server/exit_codes.h"
 #include "server/node.h"
 #include "server/options.h"
+#include "server/router.h"
+#include "up/up.h"
 
-static int serve(int argc, char **argv, int skip, const char *program, const char *process_name);
-static int run_in_background(const Options *options, const char *process_name);
-static int not_available(const char *what);
+/* A kind of server, and what it is called. */
+typedef struct Program {
+    ProgramKind kind;
+    const char *name;         /* for messages */
+    const char *process_name; /* for clients */
+    int (*run)(const Options *options, const char *process_name, int ready_fd);
+} Program;
+
+static const Program SERVE = {PROGRAM_NODE, "sherd serve", "sherd", node_run};
+static const Program ROUTE = {PROGRAM_ROUTER, "sherd route", "sherd", router_run};
+static const Program MONGOD = {PROGRAM_NODE, "mongod", "mongod", node_run};
+static const Program MONGOS = {PROGRAM_ROUTER, "mongos", "mongos", router_run};
+
+static int start(int argc, char **argv, int skip, const Program *program);
+static int run_in_background(const Options *options, const Program *program);
 static void print_help(void);
 static void print_version(void);
-static void print_mongod_version(void);
+static void print_mongo_version(const Program *program);
 
 int main(int argc, char **argv) {
     const char *slash = strrchr(argv[0], '/');
     const char *name = slash != NULL ? slash + 1 : argv[0];
     if (strcmp(name, "mongod") == 0)
-        return serve(argc, argv, /* skip= */ 1, "mongod", "mongod");
+        return start(argc, argv, /* skip= */ 1, &MONGOD);
     if (strcmp(name, "mongos") == 0)
-        return not_available("the query router (mongos)");
+        return start(argc, argv, /* skip= */ 1, &MONGOS);
 
     const char *command = argc > 1 ? argv[1] : "--help";
     if (strcmp(command, "serve") == 0)
-        return serve(argc, argv, /* skip= */ 2, "sherd serve", "sherd");
+        return start(argc, argv, /* skip= */ 2, &SERVE);
     if (strcmp(command, "route") == 0)
-        return not_available("sherd route (the query router)");
+        return start(argc, argv, /* skip= */ 2, &ROUTE);
     if (strcmp(command, "up") == 0)
-        return not_available("sherd up (a whole cluster on this machine)");
+        return up_run(argc - 2, argv + 2);
     if (strcmp(command, "--version") == 0) {
         print_version();
         return EXIT_CODE_CLEAN;
@@ -50,12 +66,14 @@ int main(int argc, char **argv) {
 }
 
 /* The first `skip` arguments name the sub-command. */
-static int serve(int argc, char **argv, int skip, const char *program, const char *process_name) {
+static int start(int argc, char **argv, int skip, const Program *program) {
+    alloc_setup(); /* before there are threads */
     CLEANUP(options_done) Options options;
-    options_init(&options, program);
+    options_init(&options, program->kind, program->name);
     CLEANUP(error_reset) Error err = {0};
     if (options_parse(&options, argc, argv, skip, &err) != ERR_OK) {
-        fprintf(stderr, "%s\ntry '%s --help' for more information\n", error_message(&err), program);
+        fprintf(stderr, "%s\ntry '%s --help' for more information\n", error_message(&err),
+                program->name);
         return EXIT_CODE_BAD_OPTIONS;
     }
     if (option_is_set(&options, OPTION_HELP)) {
@@ -63,19 +81,19 @@ static int serve(int argc, char **argv, int skip, const char *program, const cha
         return EXIT_CODE_CLEAN;
     }
     if (option_is_set(&options, OPTION_VERSION)) {
-        if (strcmp(process_name, "mongod") == 0)
-            print_mongod_version();
+        if (strcmp(program->process_name, "sherd") != 0)
+            print_mongo_version(program);
         else
             print_version();
         return EXIT_CODE_CLEAN;
     }
     if (option_bool(&options, OPTION_FORK))
-        return run_in_background(&options, process_name);
-    return node_run(&options, process_name, /* ready_fd= */ -1);
+        return run_in_background(&options, program);
+    return program->run(&options, program->process_name, /* ready_fd= */ -1);
 }
 
 /* The parent stays until the child serves clients or has failed, so that scripts can rely on it. */
-static int run_in_background(const Options *options, const char *process_name) {
+static int run_in_background(const Options *options, const Program *program) {
     int ready[2];
     if (pipe2(ready, O_CLOEXEC) != 0) {
         fprintf(stderr, "could not make a pipe: %s\n", strerror(errno));
@@ -96,7 +114,7 @@ static int run_in_background(const Options *options, const char *process_name) {
         dup2(null, STDOUT_FILENO);
         /* Standard error stays the terminal's until clients are served: it says why a start failed.
          */
-        return node_run(options, process_name, ready[1]);
+        return program->run(options, program->process_name, ready[1]);
     }
     close(ready[1]);
     printf("forked process: %d\n", (int)child);
@@ -119,29 +137,24 @@ static int run_in_background(const Options *options, const char *process_name) {
     return code;
 }
 
-static int not_available(const char *what) {
-    fprintf(stderr, "%s is not available in this version\n", what);
-    return EXIT_CODE_BAD_OPTIONS;
-}
-
 static void print_help(void) {
     printf("Usage: sherd <command> [options]\n\n"
            "Commands:\n"
            "  serve      start a data node (see 'sherd serve --help')\n"
-           "  route      start a query router (not available in this version)\n"
-           "  up         start a cluster on this machine (not available in this version)\n\n"
+           "  route      start a query router (see 'sherd route --help')\n"
+           "  up         start a whole cluster on this machine (see 'sherd up --help')\n\n"
            "Options:\n"
            "  --help     show this text\n"
            "  --version  show the version\n\n"
-           "Called as 'mongod' the program is 'sherd serve'.\n");
+           "Called as 'mongod' the program is 'sherd serve', as 'mongos' it is 'sherd route'.\n");
 }
 
 static void print_version(void) {
     printf("sherd version v%s (compatible with MongoDB %s)\n", SHERD_VERSION, COMPAT_VERSION);
 }
 
-static void print_mongod_version(void) {
-    printf("db version v%s\n"
+static void print_mongo_version(const Program *program) {
+    printf("%s version v%s\n"
            "Build Info: {\n"
            "    \"version\": \"%s\",\n"
            "    \"gitVersion\": \"%s\",\n"
@@ -153,5 +166,6 @@ static void print_mongod_version(void) {
            "        \"sherd\": \"%s\"\n"
            "    }\n"
            "}\n",
-           COMPAT_VERSION, COMPAT_VERSION, SHERD_GIT_VERSION, SHERD_VERSION);
+           program->kind == PROGRAM_ROUTER ? "mongos" : "db", COMPAT_VERSION, COMPAT_VERSION,
+           SHERD_GIT_VERSION, SHERD_VERSION);
 }

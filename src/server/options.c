@@ -7,6 +7,11 @@
 
 #include "bson/builder.h"
 
+enum {
+    SHARD_PORT = 27018,
+    CONFIG_PORT = 27019,
+};
+
 typedef enum OptionType {
     OPTION_TYPE_SWITCH,
     OPTION_TYPE_INT,
@@ -30,6 +35,7 @@ typedef enum OptionSection {
     OPTION_SECTION_PROFILING,
     OPTION_SECTION_SECURITY,
     OPTION_SECTION_REPLICATION,
+    OPTION_SECTION_ROUTING,
     OPTION_SECTION_COUNT,
 } OptionSection;
 
@@ -62,8 +68,25 @@ static const OptionSpec SPECS[OPTION_COUNT] = {
 #undef OPTION
 };
 
-static const char *const SECTION_TITLES[OPTION_SECTION_COUNT] = {
-    "General", "Log", "Network", "Storage", "Profiling", "Security", "Replication and sharding",
+/* A program has only the options of its sections. */
+#define OF(program) (1u << (program))
+static const struct {
+    const char *title;
+    uint32_t programs;
+} SECTIONS[OPTION_SECTION_COUNT] = {
+    [OPTION_SECTION_GENERAL] = {"General", OF(PROGRAM_NODE) | OF(PROGRAM_ROUTER)},
+    [OPTION_SECTION_LOG] = {"Log", OF(PROGRAM_NODE) | OF(PROGRAM_ROUTER)},
+    [OPTION_SECTION_NETWORK] = {"Network", OF(PROGRAM_NODE) | OF(PROGRAM_ROUTER)},
+    [OPTION_SECTION_STORAGE] = {"Storage", OF(PROGRAM_NODE)},
+    [OPTION_SECTION_PROFILING] = {"Profiling", OF(PROGRAM_NODE) | OF(PROGRAM_ROUTER)},
+    [OPTION_SECTION_SECURITY] = {"Security", OF(PROGRAM_NODE) | OF(PROGRAM_ROUTER)},
+    [OPTION_SECTION_REPLICATION] = {"Replication and sharding", OF(PROGRAM_NODE)},
+    [OPTION_SECTION_ROUTING] = {"Sharding", OF(PROGRAM_ROUTER)},
+};
+
+static const char *const PROGRAM_TASKS[] = {
+    [PROGRAM_NODE] = "Starts a data node.",
+    [PROGRAM_ROUTER] = "Starts a query router of a sharded cluster.",
 };
 
 /* One argument of the command line, taken apart. */
@@ -86,8 +109,13 @@ static ErrCode parse_bool(const char *shown, const char *text, bool *ret_value, 
 static ErrCode check_together(const Options *options, Error *err);
 static void build_place(DocBuilder *b, const char *prefix, const Options *options);
 
-void options_init(Options *options, const char *program) {
+static bool is_of_program(const Options *options, const OptionSpec *spec) {
+    return (SECTIONS[spec->section].programs & OF(options->kind)) != 0;
+}
+
+void options_init(Options *options, ProgramKind kind, const char *program) {
     memset(options, 0, sizeof(*options));
+    options->kind = kind;
     arena_init(&options->arena, ARENA_CHUNK_SIZE_DEFAULT);
     options->program = program;
     for (int i = 0; i < OPTION_COUNT; i++) {
@@ -108,6 +136,27 @@ void options_done(Options *options) {
     arena_done(&options->arena);
 }
 
+ClusterRole options_cluster_role(const Options *options) {
+    const char *role = option_text(options, OPTION_CLUSTER_ROLE);
+    if (option_bool(options, OPTION_SHARD_SERVER) ||
+        (role != NULL && strcmp(role, "shardsvr") == 0))
+        return CLUSTER_ROLE_SHARD;
+    if (option_bool(options, OPTION_CONFIG_SERVER) || role != NULL)
+        return CLUSTER_ROLE_CONFIG;
+    return CLUSTER_ROLE_NONE;
+}
+
+/* What is different by default for a part of a cluster. */
+static void apply_role(Options *options) {
+    ClusterRole role = options_cluster_role(options);
+    OptionValue *port = &options->values[OPTION_PORT];
+    if (role != CLUSTER_ROLE_NONE && !port->is_set)
+        port->i64 = role == CLUSTER_ROLE_SHARD ? SHARD_PORT : CONFIG_PORT;
+    OptionValue *path = &options->values[OPTION_DB_PATH];
+    if (role == CLUSTER_ROLE_CONFIG && !path->is_set)
+        path->text = "/data/configdb";
+}
+
 ErrCode options_parse(Options *options, int argc, char **argv, int skip, Error *err) {
     options->argc = argc;
     options->argv = argv;
@@ -117,6 +166,7 @@ ErrCode options_parse(Options *options, int argc, char **argv, int skip, Error *
         return ERR_OK;
     if (option_is_set(options, OPTION_CONFIG))
         TRY(options_read_file(options, option_text(options, OPTION_CONFIG), err));
+    apply_role(options);
     return check_together(options, err);
 }
 
@@ -129,7 +179,8 @@ ErrCode options_set_place(Options *options, const char *place, const char *text,
     }
     for (int i = 0; i < OPTION_COUNT; i++) {
         const OptionSpec *spec = &SPECS[i];
-        if (spec->place[0] == '\0' || strcmp(PLACE_OF(spec->place), place) != 0)
+        if (spec->place[0] == '\0' || strcmp(PLACE_OF(spec->place), place) != 0 ||
+            !is_of_program(options, spec))
             continue;
         if (options->values[i].is_set && !options->values[i].is_from_file)
             return ERR_OK; /* the command line wins */
@@ -154,15 +205,16 @@ ErrCode options_set_place(Options *options, const char *place, const char *text,
 }
 
 void options_print_help(const Options *options) {
-    printf("Usage: %s [options]\n\nStarts a data node.\n", options->program);
+    printf("Usage: %s [options]\n\n%s\n", options->program, PROGRAM_TASKS[options->kind]);
     for (int section = 0; section < OPTION_SECTION_COUNT; section++) {
         bool is_titled = false;
         for (int i = 0; i < OPTION_COUNT; i++) {
             const OptionSpec *spec = &SPECS[i];
-            if ((int)spec->section != section || spec->help[0] == '\0')
+            if ((int)spec->section != section || spec->help[0] == '\0' ||
+                !is_of_program(options, spec))
                 continue;
             if (!is_titled)
-                printf("\n%s:\n", SECTION_TITLES[section]);
+                printf("\n%s:\n", SECTIONS[section].title);
             is_titled = true;
             char left[64];
             char letter[8] = "";
@@ -220,7 +272,7 @@ static ErrCode find_flag(Options *options, const char *argument, Flag *ret_flag,
         bool is_match = is_long ? spec->flag[0] != '\0' && strlen(spec->flag) == size &&
                                       memcmp(spec->flag, name, size) == 0
                                 : spec->letter == name[0];
-        if (!is_match)
+        if (!is_match || !is_of_program(options, spec))
             continue;
         const char *rest = name + size;
         if (is_long && *rest == '=')
@@ -342,6 +394,29 @@ static ErrCode parse_bool(const char *shown, const char *text, bool *ret_value, 
 }
 
 /* What single options cannot say. */
+static ErrCode check_router(const Options *options, Error *err) {
+    if (!option_is_set(options, OPTION_CONFIG_DB))
+        return error_set(err, ERR_BAD_VALUE,
+                         "a router needs --configdb: the replica set of the config server, as "
+                         "name/host:port,host:port");
+    return ERR_OK;
+}
+
+static ErrCode check_node(const Options *options, Error *err) {
+    bool is_shard = option_bool(options, OPTION_SHARD_SERVER);
+    bool is_config = option_bool(options, OPTION_CONFIG_SERVER);
+    bool has_role = option_is_set(options, OPTION_CLUSTER_ROLE);
+    if (is_shard + is_config + has_role > 1)
+        return error_set(err, ERR_BAD_VALUE,
+                         "--shardsvr, --configsvr and sharding.clusterRole exclude each other");
+    if ((is_shard || is_config || has_role) && !option_is_set(options, OPTION_REPL_SET))
+        return error_set(
+            err, ERR_BAD_VALUE,
+            "--shardsvr and --configsvr need --replSet: shards and config servers are replica "
+            "sets");
+    return ERR_OK;
+}
+
 static ErrCode check_together(const Options *options, Error *err) {
     if (option_bool(options, OPTION_FORK) && !option_is_set(options, OPTION_LOG_PATH))
         return error_set(err, ERR_BAD_VALUE, "--fork has to be used with --logpath");
@@ -354,7 +429,7 @@ static ErrCode check_together(const Options *options, Error *err) {
     if (option_is_set(options, OPTION_BIND_IP) && option_bool(options, OPTION_BIND_IP_ALL))
         return error_set(err, ERR_BAD_VALUE,
                          "--bind_ip and --bind_ip_all cannot be given together");
-    return ERR_OK;
+    return options->kind == PROGRAM_ROUTER ? check_router(options, err) : check_node(options, err);
 }
 
 /* ---- for getCmdLineOpts ---- */

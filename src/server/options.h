@@ -35,7 +35,19 @@ typedef struct OptionValue {
     uint32_t list_count;
 } OptionValue;
 
+typedef enum ProgramKind {
+    PROGRAM_NODE,
+    PROGRAM_ROUTER,
+} ProgramKind;
+
+typedef enum ClusterRole {
+    CLUSTER_ROLE_NONE,
+    CLUSTER_ROLE_SHARD,
+    CLUSTER_ROLE_CONFIG,
+} ClusterRole;
+
 typedef struct Options {
+    ProgramKind kind;
     Arena arena;
     OptionValue values[OPTION_COUNT];
     int argc;
@@ -43,7 +55,7 @@ typedef struct Options {
     const char *program; /* "sherd serve" or "mongod", for messages */
 } Options;
 
-void options_init(Options *options, const char *program);
+void options_init(Options *options, ProgramKind kind, const char *program);
 void options_done(Options *options);
 
 /* Reads flags, then the configuration file that --config names. The first `skip` arguments
@@ -72,6 +84,9 @@ static inline double option_f64(const Options *options, OptionId id) {
 static inline const char *option_text(const Options *options, OptionId id) {
     return options->values[id].text;
 }
+
+/* --shardsvr, --configsvr, or sharding.clusterRole. */
+ClusterRole options_cluster_role(const Options *options);
 
 /* The help text, on standard output. */
 void options_print_help(const Options *options);

@@ -11,7 +11,7 @@ static ErrCode parse(Options *options, const char *const *arguments, Error *err)
     argv[argc++] = (char *)"serve";
     for (; *arguments != NULL; arguments++)
         argv[argc++] = (char *)*arguments;
-    options_init(options, "sherd serve");
+    options_init(options, PROGRAM_NODE, "sherd serve");
     return options_parse(options, argc, argv, /* skip= */ 2, err);
 }
 
@@ -62,7 +62,9 @@ TEST(options_that_mean_nothing_here_are_refused_by_name) {
     expect_refused(ARGS("--port", "x"), "('x') for option '--port' is invalid");
     expect_refused(ARGS("--port", "70000"), "outside of the range");
     expect_refused(ARGS("--port", "1", "--port", "2"), "Multiple occurrences");
-    expect_refused(ARGS("--shardsvr"), "sharding is not available in this version");
+    expect_refused(ARGS("--shardsvr"), "need --replSet");
+    expect_refused(ARGS("--shardsvr", "--configsvr", "--replSet", "a"), "exclude each other");
+    expect_refused(ARGS("--configdb", "a/b:1"), "unrecognised option '--configdb'");
     expect_refused(ARGS("--auth"), "access control is not available");
     expect_refused(ARGS("--nojournal"), "without a journal");
     expect_refused(ARGS("--storageEngine", "inMemory"), "only 'wiredTiger' is supported");
@@ -110,14 +112,14 @@ TEST(config_file_errors_name_the_line_and_the_option) {
         {"- a\n", "has to be a mapping"},
         {"net: {\n", "line"},
         {"storage:\n  journal:\n    enabled: false\n", "without a journal"},
-        {"sharding:\n  clusterRole: shardsvr\n", "sharding is not available"},
+        {"sharding:\n  clusterRole: other\n", "none of shardsvr|configsvr"},
         {"net:\n  port: 1\n  port: 2\n", "Multiple occurrences"},
         {"? [a]\n: 1\n", "has to be a text"},
     };
     for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
         CLEANUP(options_done) Options options;
         CLEANUP(error_reset) Error err = {0};
-        options_init(&options, "sherd serve");
+        options_init(&options, PROGRAM_NODE, "sherd serve");
         EXPECT_EQ_I64(options_read_yaml(&options, CASES[i].yaml, strlen(CASES[i].yaml), &err),
                       ERR_BAD_VALUE);
         if (strstr(error_message(&err), CASES[i].message) == NULL)

@@ -9,11 +9,12 @@
 #include "bson/builder.h"
 #include "catalog/fcv.h"
 #include "commands/build_info.h"
-#include "commands/core/params.h"
-#include "commands/session_refresh.h"
+#include "params/params.h"
+#include "session_refresh/session_refresh.h"
 #include "ddl/ddl.h"
-#include "query/write/modify.h"
+#include "query/write/own_docs.h"
 #include "repl/repl.h"
+#include "sharding/config/config_catalog.h"
 
 enum {
     STARTUP_LOG_BYTES = 10 * 1024 * 1024,
@@ -26,7 +27,6 @@ static const Ns FCV_NS = {.size = sizeof(FCV_NS_TEXT) - 1, .db_size = 5, .text =
 static ErrCode log_this_start(ServiceCtx *service, OpCtx *op, int64_t start_ms, Error *err);
 static ErrCode ensure_fcv(OpCtx *op, Error *err);
 static ErrCode ensure_startup_log(OpCtx *op, Error *err);
-static void keep_error(void *arg, uint32_t index, const Error *err);
 
 /* None of these is needed to serve: a full disk, say, is no reason not to start. */
 static void note_failure(ErrCode rc, const char *what, Error *err) {
@@ -40,7 +40,7 @@ static void note_failure(ErrCode rc, const char *what, Error *err) {
 void start_records_write(ServiceCtx *service, OpCtx *op, int64_t start_ms) {
     CLEANUP(error_reset) Error err = {0};
     note_failure(log_this_start(service, op, start_ms, &err), STARTUP_LOG_NS.text, &err);
-    bool is_of_a_set = service->repl != NULL;
+    bool is_of_a_set = service_is_member(service);
     if (!is_of_a_set)
         note_failure(repl_find_stored_config(op, &is_of_a_set, &err), "the configuration", &err);
     if (is_of_a_set)
@@ -50,28 +50,19 @@ void start_records_write(ServiceCtx *service, OpCtx *op, int64_t start_ms) {
 }
 
 void start_records_begin_term(ServiceCtx *service, OpCtx *op) {
-    (void)service;
     CLEANUP(error_reset) Error err = {0};
     note_failure(ensure_fcv(op, &err), FCV_NS_TEXT, &err);
+    if (service->role == ROLE_CONFIG_SERVER)
+        note_failure(config_catalog_prepare(op, &err), "the catalog of the cluster", &err);
 }
 
 static ErrCode ensure_fcv(OpCtx *op, Error *err) {
     DocBuilder b = doc_builder_in_arena(&op->arena);
-    size_t filter = build_open_doc(&b, "q");
-    build_cstr(&b, "_id", FCV_DOCUMENT_ID);
-    build_close(&b, filter);
-    size_t update = build_open_doc(&b, "u");
     size_t fields = build_open_doc(&b, "$setOnInsert");
     build_cstr(&b, "version", FCV_VERSION);
     build_close(&b, fields);
-    build_close(&b, update);
-    Doc statement = doc_builder_end(&b);
-    ModifyRequest request = {.kind = MODIFY_UPDATE,
-                             .query = {.filter = elem_doc(doc_get_lit(statement, "q"))},
-                             .is_upsert = true,
-                             .update = doc_get_lit(statement, "u")};
-    ModifyOutcome outcome;
-    return exec_modify(op, &FCV_NS, &request, &outcome, err);
+    Elem id = own_doc_id(op, str_from(FCV_DOCUMENT_ID));
+    return own_doc_upsert(op, &FCV_NS, id, doc_builder_end(&b), err);
 }
 
 static ErrCode log_this_start(ServiceCtx *service, OpCtx *op, int64_t start_ms, Error *err) {
@@ -99,18 +90,7 @@ static ErrCode log_this_start(ServiceCtx *service, OpCtx *op, int64_t start_ms, 
     Doc doc = doc_builder_end(&b);
 
     TRY(ensure_startup_log(op, err));
-    int64_t inserted;
-    Error failed = {0};
-    TRY(exec_insert(op, &STARTUP_LOG_NS, &doc, 1, /* is_ordered= */ true,
-                    /* is_validation_bypassed= */ true, keep_error, &failed, &inserted, err));
-    if (failed.code != ERR_OK)
-        error_move(err, &failed);
-    return err->code;
-}
-
-static void keep_error(void *arg, uint32_t index, const Error *err) {
-    (void)index;
-    (void)error_set(arg, err->code, "%s", error_message(err));
+    return own_docs_insert(op, &STARTUP_LOG_NS, &doc, 1, err);
 }
 
 static ErrCode ensure_startup_log(OpCtx *op, Error *err) {

@@ -13,8 +13,10 @@
 
 enum {
     MONITOR_INTERVAL_US = 1000 * 1000,
+    /* Of the disk, within the two bounds below. What a checkpoint needs beyond the dirty bytes
+     * (pages are written anew before the old blocks are freed) has to fit into it. */
     DISK_RESERVE_PERCENT = 5,
-    DISK_OWN_QUARTERS = 3, /* of the reserve: left when the node's own work stops, too */
+    DISK_OWN_QUARTERS = 3, /* of the reserve: where internal work stops, too */
     BUSY_COUNT_REPORTED = 4,
 };
 #define DISK_RESERVE_BYTES_MIN (INT64_C(64) << 20) /* two journal files */
@@ -24,8 +26,9 @@ typedef struct PendingDrop {
     ListNode node;
     char *ident;
     uint64_t drop_ts;
-    int64_t checkpoint_seq; /* of the last checkpoint that may not have the change; -1: any has */
-    uint32_t busy_count;    /* how often WiredTiger refused, although nobody of ours used it */
+    int64_t checkpoint_seq; /* the last checkpoint that may not contain the change; -1: any does */
+    /* How often WiredTiger returned EBUSY although no reference of ours was left. */
+    uint32_t busy_count;
     bool (*is_unused)(void *arg);
     void (*done)(void *arg);
     void *arg;
@@ -38,40 +41,31 @@ void checkpointer_run(void *arg) {
     StorageEngine *engine = arg;
     log_set_thread_name("Checkpointer");
     int64_t last_us = clock_mono_us();
-    mutex_lock(&engine->threads_mu);
-    while (!engine->is_stopping) {
+    for (;;) {
         int64_t interval_us = (int64_t)atomic_load(&engine->checkpoint_interval_s) * 1000000;
         int64_t due_us = interval_us > 0 ? last_us + interval_us : INT64_MAX;
-        int64_t look_us = clock_mono_us() + MONITOR_INTERVAL_US; /* the interval may be changed */
-        cond_wait_until(&engine->threads_cond, &engine->threads_mu,
-                        due_us < look_us ? due_us : look_us);
-        if (engine->is_stopping || clock_mono_us() < due_us)
+        /* The interval is a run-time parameter. */
+        int64_t look_us = clock_mono_us() + MONITOR_INTERVAL_US;
+        if (!round_thread_wait(&engine->checkpointer, due_us < look_us ? due_us : look_us))
+            break;
+        if (clock_mono_us() < due_us)
             continue;
-        mutex_unlock(&engine->threads_mu);
         Error err = {0};
         if (storage_checkpoint(engine, &err) != ERR_OK)
             LOG_ERROR(LOG_WTCHKPT, 7100106, "Checkpoint failed",
                       LOG_STR("error", error_message(&err)));
         error_reset(&err);
         last_us = clock_mono_us();
-        mutex_lock(&engine->threads_mu);
     }
-    mutex_unlock(&engine->threads_mu);
 }
 
 void monitor_run(void *arg) {
     StorageEngine *engine = arg;
     log_set_thread_name("StorageMonitor");
-    mutex_lock(&engine->threads_mu);
-    while (!engine->is_stopping) {
-        cond_wait_until(&engine->threads_cond, &engine->threads_mu,
-                        clock_mono_us() + MONITOR_INTERVAL_US);
-        mutex_unlock(&engine->threads_mu);
+    while (round_thread_wait(&engine->monitor, clock_mono_us() + MONITOR_INTERVAL_US)) {
         disk_space_check(engine);
         storage_reap_idents(engine);
-        mutex_lock(&engine->threads_mu);
     }
-    mutex_unlock(&engine->threads_mu);
 }
 
 static void say_client_room(bool is_full, int64_t available, int64_t dirty, int64_t reserve) {
@@ -97,9 +91,9 @@ static void say_own_room(bool is_exhausted, int64_t available, int64_t dirty, in
                  LOG_I64("availableBytes", available));
 }
 
-/* WiredTiger panics when its journal or a page cannot be written, so writes are refused before the
- * disk is really full; reads go on. What is dirty in the cache will be written sooner or later: it
- * counts as used already. */
+/* WiredTiger panics when it cannot write its journal or a page, so writes are refused before the
+ * disk is really full; reads continue. Dirty bytes in the cache will be written sooner or later and
+ * count as used. Called by the monitor and by committers: the log lines appear only on a change. */
 void disk_space_check(StorageEngine *engine) {
     atomic_store(&engine->bytes_written, 0);
     struct statvfs fs;
@@ -128,7 +122,7 @@ bool storage_has_room(const StorageEngine *engine) {
     return !atomic_load_explicit(&engine->is_disk_exhausted, memory_order_relaxed);
 }
 
-bool storage_look_for_room(StorageEngine *engine) {
+bool storage_recheck_room(StorageEngine *engine) {
     disk_space_check(engine);
     return storage_has_room(engine);
 }
@@ -184,6 +178,8 @@ void storage_forget_drops_after(StorageEngine *engine, uint64_t stable_ts,
         PendingDrop *drop = CONTAINER_OF(node, PendingDrop, node);
         if (drop->drop_ts <= stable_ts)
             continue;
+        /* The timestamp belongs to a history that no longer exists; waiting for it could take
+         * forever. */
         drop->drop_ts = 0;
         if (is_named(arg, drop->ident)) {
             list_remove(node);
@@ -201,6 +197,8 @@ static void add_drop(StorageEngine *engine, PendingDrop init) {
 static bool is_due(StorageEngine *engine, const PendingDrop *drop) {
     if (!drop->is_unused(drop->arg))
         return false;
+    /* The checkpoint must contain the catalog change, and no reader at a timestamp may be able to
+     * reach the table any more. */
     if (drop->drop_ts != 0)
         return storage_checkpoint_ts(engine) > drop->drop_ts &&
                storage_oldest_ts(engine) > drop->drop_ts;
@@ -214,7 +212,7 @@ static void free_drop(PendingDrop *drop) {
 }
 
 size_t storage_reap_idents(StorageEngine *engine) {
-    /* Taken off the list one round at a time, so that no lock is held over the drops themselves. */
+    /* Taken off the list for one round, so that no mutex is held during the drops themselves. */
     List round;
     list_init(&round);
     mutex_lock(&engine->reaper_mu);
@@ -225,7 +223,7 @@ size_t storage_reap_idents(StorageEngine *engine) {
     }
     mutex_unlock(&engine->reaper_mu);
 
-    /* The catalog change that made a table unused may still sit in the journal's buffer, while
+    /* The catalog change that made a table unused may still be in the journal's buffer, while
      * dropping a table is durable at once: a crash in between would leave an entry without its
      * table. */
     Error flush_err = {0};
@@ -240,8 +238,8 @@ size_t storage_reap_idents(StorageEngine *engine) {
         bool is_busy = true;
         Error err = {0};
         if (is_durable && is_due(engine, drop)) {
-            /* A table cannot be dropped while a checkpoint runs. With both once a second, without
-             * this the two could meet every time and the drop would never happen. */
+            /* A table cannot be dropped while a checkpoint runs (EBUSY). If both happen once a
+             * second they could collide every time, and the drop would never succeed. */
             mutex_lock(&engine->checkpoint_mu);
             ErrCode rc = storage_drop_table(engine, drop->ident, &is_busy, &err);
             mutex_unlock(&engine->checkpoint_mu);

@@ -23,6 +23,8 @@
 enum {
     CACHE_MB_MIN = 256,
     TABLE_FILES_DEFAULT = 256,
+    /* The longest foreign transaction is a statistics or metadata cursor: milliseconds. Ten seconds
+     * mean that something is stuck, and the caller should see the error. */
     QUIET_WAIT_US_MAX = 10 * 1000 * 1000,
     QUIET_PAUSE_US = 5 * 1000,
 };
@@ -35,7 +37,8 @@ enum {
 #define CLOSE_CONFIG "leak_memory=true"
 #endif
 
-/* Entry point that WiredTiger finds by name in this executable; brings the compressors. */
+/* Entry point that WiredTiger looks up by name in this executable; registers the file system and
+ * the compressors. */
 int sherd_wt_extensions(WT_CONNECTION *conn, WT_CONFIG_ARG *config);
 int snappy_extension_init(WT_CONNECTION *conn, WT_CONFIG_ARG *config);
 
@@ -80,16 +83,21 @@ ErrCode storage_open(const StorageConfig *config, OpRegistry *registry, StorageE
     mutex_init(&engine->size_mu, LOCK_RANK_SIZE_STORER);
     mutex_init(&engine->commit_ts_mu, LOCK_RANK_COMMIT_TIMES);
     list_init(&engine->open_stores);
-    mutex_init(&engine->threads_mu, LOCK_RANK_LEAF);
-    cond_init(&engine->threads_cond);
+    mutex_init(&engine->prepared_mu, LOCK_RANK_PREPARED_UNITS);
+    list_init(&engine->prepared_waiters);
+    round_thread_init(&engine->checkpointer);
+    round_thread_init(&engine->monitor);
+    round_thread_init(&engine->admission);
     journal_init(&engine->journal);
-    ru_install_hooks();
     mutex_init(&engine->admission_mu, LOCK_RANK_ADMISSION);
     engine->read_tickets = ticket_pool_new("read", TICKETS_INITIAL);
     engine->write_tickets = ticket_pool_new("write", TICKETS_INITIAL);
     storage_set_tickets(engine, /* is_write= */ false, config->read_tickets);
     storage_set_tickets(engine, /* is_write= */ true, config->write_tickets);
 
+    /* The lock file comes first, since everything after it reads or writes the data directory. The
+     * journal is checked before WiredTiger opens it: opening replays, and would silently drop what
+     * lies after an unreadable record. */
     ErrCode rc = take_lock_file(engine, err);
     if (rc == ERR_OK)
         rc = check_not_half_deleted(config->dbpath, err);
@@ -112,26 +120,24 @@ ErrCode storage_open(const StorageConfig *config, OpRegistry *registry, StorageE
 
 ErrCode storage_start_threads(StorageEngine *engine, Error *err) {
     TRY(thread_start(&engine->flusher, "JournalFlusher", journal_flusher_run, engine, err));
-    TRY(thread_start(&engine->checkpointer, "Checkpointer", checkpointer_run, engine, err));
-    TRY(thread_start(&engine->admission, "Admission", admission_run, engine, err));
-    return thread_start(&engine->monitor, "StorageMonitor", monitor_run, engine, err);
+    TRY(round_thread_start(&engine->checkpointer, "Checkpointer", checkpointer_run, engine, err));
+    TRY(round_thread_start(&engine->admission, "Admission", admission_run, engine, err));
+    return round_thread_start(&engine->monitor, "StorageMonitor", monitor_run, engine, err);
 }
 
 void storage_close(StorageEngine *engine) {
     if (engine == NULL)
         return;
-    mutex_lock(&engine->threads_mu);
-    engine->is_stopping = true;
-    cond_broadcast(&engine->threads_cond);
-    mutex_unlock(&engine->threads_mu);
     journal_flusher_stop(engine);
-    thread_join(&engine->checkpointer);
-    thread_join(&engine->monitor);
-    thread_join(&engine->admission);
+    round_thread_stop(&engine->checkpointer);
+    round_thread_stop(&engine->monitor);
+    round_thread_stop(&engine->admission);
 
     bool is_clean = false;
     if (engine->conn != NULL) {
         Error err = {0};
+        /* Background threads have stopped, so nothing can change the counts any more; the final
+         * checkpoint that conn->close takes includes them. */
         if (engine->is_size_table_ready && size_store_flush(engine, &err) != ERR_OK)
             LOG_WARN(LOG_STORAGE, 7100101, "Could not write record counts at stop",
                      LOG_STR("error", error_message(&err)));
@@ -155,10 +161,12 @@ void storage_close(StorageEngine *engine) {
     ticket_pool_free(engine->read_tickets);
     ticket_pool_free(engine->write_tickets);
     mutex_done(&engine->admission_mu);
-    cond_done(&engine->threads_cond);
-    mutex_done(&engine->threads_mu);
+    round_thread_done(&engine->checkpointer);
+    round_thread_done(&engine->monitor);
+    round_thread_done(&engine->admission);
     journal_done(&engine->journal);
     mutex_done(&engine->commit_ts_mu);
+    mutex_done(&engine->prepared_mu);
     mutex_done(&engine->size_mu);
     cond_done(&engine->reaper_cond);
     mutex_done(&engine->reaper_mu);
@@ -176,7 +184,10 @@ ErrCode storage_checkpoint(StorageEngine *engine, Error *err) {
     int64_t start_us = clock_mono_us();
     /* The exception to "no I/O under a mutex": this one is there to serialise that very I/O. */
     mutex_lock(&engine->checkpoint_mu);
+    /* Counts first, so that the checkpoint contains counts no older than its data. */
     ErrCode flush_rc = size_store_flush(engine, err);
+    /* Before the checkpoint begins: a drop recorded after this point waits for the next checkpoint,
+     * since this one may not contain its catalog change. */
     int64_t number = 1 + atomic_fetch_add(&engine->checkpoint_started, 1);
     int rc = flush_rc == ERR_OK ? WT_APART(session->checkpoint(session, NULL)) : 0;
     if (rc == 0 && flush_rc == ERR_OK)
@@ -243,9 +254,9 @@ uint64_t storage_checkpoint_ts(StorageEngine *engine) {
     return query_ts(engine, "get=last_checkpoint");
 }
 
-/* WiredTiger refuses, before it has changed anything, while there is a transaction: also one of its
- * own, or a look at its metadata or statistics that comes without the global lock. Those are over
- * in a moment. */
+/* WiredTiger refuses (EINVAL, before it has changed anything) while any transaction is open,
+ * including its own internal ones and metadata or statistics cursors opened without the global
+ * lock. Those end within milliseconds. */
 static int rollback_when_quiet(StorageEngine *engine) {
     int64_t give_up_us = clock_mono_us() + QUIET_WAIT_US_MAX;
     for (;;) {
@@ -257,15 +268,19 @@ static int rollback_when_quiet(StorageEngine *engine) {
 }
 
 ErrCode storage_rollback_to_stable(StorageEngine *engine, Error *err) {
-    /* A checkpoint that runs beside it has been seen to mix data of both sides. */
+    /* A checkpoint running concurrently has been observed to contain data of both sides. */
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&engine->checkpoint_mu);
     journal_pause(engine);
     int rc = rollback_when_quiet(engine);
     journal_resume(engine);
     if (rc != 0)
         return wt_error(engine, rc, "roll back to the stable timestamp", NULL, err);
+    /* The rolled-back writes will come again with other entries, which have to be counted. */
     size_store_count_anew(engine);
     char config[64];
+    /* The durable timestamp has to go back with the data: it is the upper bound of "all durable",
+     * and with the old value readers would take the discarded history for complete. Only force
+     * lowers it. */
     snprintf(config, sizeof(config), "force=true,durable_timestamp=%" PRIx64,
              storage_stable_ts(engine));
     rc = WT_APART(engine->conn->set_timestamp(engine->conn, config));
@@ -281,6 +296,7 @@ uint64_t storage_oplog_visible_ts(const StorageEngine *engine) {
 }
 
 void storage_set_hooks(StorageEngine *engine, const StorageHooks *hooks) {
+    /* A flush in progress would use the hooks while they change. */
     journal_pause(engine);
     engine->hooks = *hooks;
     journal_resume(engine);
@@ -394,10 +410,18 @@ ErrCode wt_error(StorageEngine *engine, int rc, const char *what, const char *ta
         return error_set(err, ERR_WRITE_CONFLICT,
                          "Caused by :: Write conflict during plan execution and yielding is "
                          "disabled. :: Please retry your operation or multi-document transaction.");
+    case WT_PREPARE_CONFLICT:
+        return error_set(err, ERR_WRITE_CONFLICT,
+                         "could not %s%s%s%s%s: a prepared transaction has written there", what,
+                         space, quote, table, quote);
+    /* After a panic every further call fails, and the cache may be inconsistent with the disk. Only
+     * recovery from the journal is safe, so no handlers and no clean close. */
     case WT_PANIC:
         LOG_FATAL(LOG_STORAGE, 7100104, "WiredTiger panicked; stopping at once",
                   LOG_STR("while", what));
         _exit(14);
+    /* Do not wait for the monitor: the next writer must be refused at once, or WiredTiger panics on
+     * its next page or journal write. */
     case ENOSPC:
         atomic_store(&engine->is_disk_full, true);
         atomic_store(&engine->is_disk_exhausted, true);
@@ -412,7 +436,8 @@ ErrCode wt_error(StorageEngine *engine, int rc, const char *what, const char *ta
 
 __attribute__((visibility("default"), used)) int sherd_wt_extensions(WT_CONNECTION *conn,
                                                                      WT_CONFIG_ARG *config) {
-    /* The only way to hand something to an extension is by its configuration. */
+    /* An extension gets no user argument, only its configuration: the pool's address is passed as a
+     * number in it. */
     WT_EXTENSION_API *api = conn->get_extension_api(conn);
     WT_CONFIG_ITEM address;
     int rc = api->config_get(api, NULL, config, "file_pool", &address);
@@ -448,6 +473,7 @@ static ErrCode take_lock_file(StorageEngine *engine, Error *err) {
     if (engine->lock_fd < 0)
         return error_set(err, ERR_ILLEGAL_OPERATION, "could not open lock file \"%s\": %s", path,
                          strerror(errno));
+    /* The kernel releases the lock with the process, so a stale file never blocks a start. */
     if (flock(engine->lock_fd, LOCK_EX | LOCK_NB) != 0) {
         char pid[32] = "";
         ssize_t got = pread(engine->lock_fd, pid, sizeof(pid) - 1, 0);
@@ -458,6 +484,7 @@ static ErrCode take_lock_file(StorageEngine *engine, Error *err) {
                          engine->dbpath, pid[0] != '\0' ? pid : "unknown");
     }
     struct stat st;
+    /* A clean shutdown leaves the file empty; a pid in it is that of a process that died. */
     engine->was_unclean = fstat(engine->lock_fd, &st) == 0 && st.st_size > 0;
     if (ftruncate(engine->lock_fd, 0) != 0 || dprintf(engine->lock_fd, "%d\n", (int)getpid()) < 0 ||
         fsync(engine->lock_fd) != 0)
@@ -466,7 +493,8 @@ static ErrCode take_lock_file(StorageEngine *engine, Error *err) {
     return ERR_OK;
 }
 
-/* WiredTiger would quietly make a new, empty database beside the old files. */
+/* Without its turtle file WiredTiger would silently create a new, empty database beside the old
+ * files. */
 static ErrCode check_not_half_deleted(const char *dbpath, Error *err) {
     CLEANUP(xfree_ptr) char *turtle = xasprintf("%s/WiredTiger.turtle", dbpath);
     if (access(turtle, F_OK) == 0)
@@ -492,8 +520,16 @@ static ErrCode check_not_half_deleted(const char *dbpath, Error *err) {
 
 static ErrCode open_connection(StorageEngine *engine, const StorageConfig *config, Error *err) {
     int64_t cache_mb = config->cache_mb > 0 ? config->cache_mb : default_cache_mb();
-    /* The numbers and their reasons: dirty 40/70 keeps random updates from being throttled by
-     * eviction; 32 MB journal files open in a tenth of the time of the default 100 MB ones. */
+    /* The numbers and their reasons:
+     * - session_max: workers and background threads keep one each; others are short-lived.
+     * - eviction_dirty 40/70: with the defaults (5/20) eviction throttles random updates to a
+     *   third; the price is longer checkpoints.
+     * - eviction threads 1..2: more of them compete with the workers for few processors.
+     * - cache_overflow file_max=0: history that does not fit in the cache is unbounded on disk;
+     *   at a limit WiredTiger panics.
+     * - file_max=32M: such journal files open in a tenth of the time of the default 100 MB ones.
+     * - config_base=false: a stored copy of these options would override later changes of them.
+     * - early_load: the file system must be in place before WiredTiger opens its first file. */
     CLEANUP(xfree_ptr)
     char *options = xasprintf(
         "create,cache_size=%" PRId64 "M,cache_overflow=(file_max=0),session_max=33000,"
@@ -521,6 +557,7 @@ static ErrCode open_connection(StorageEngine *engine, const StorageConfig *confi
                      engine->dbpath, wiredtiger_strerror(rc));
 }
 
+/* MongoDB's default: half of the memory beyond 1 GB; the rest is page cache and connections. */
 static int64_t default_cache_mb(void) {
     struct sysinfo info;
     if (sysinfo(&info) != 0)

@@ -38,5 +38,5 @@ int wt_fault_slow(bool can_conflict) {
     int rc = configured_fault();
     if (!can_conflict && rc == WT_ROLLBACK)
         return 0;
-    return failpoint_enter_slow(FP_STORAGE_CALL) ? rc : 0;
+    return failpoint_enter_slow(FP_STORAGE_CALL, "") ? rc : 0;
 }

@@ -32,10 +32,10 @@
 
 enum {
     PINS_CLOSED = -1,
-    IO_BYTES_MAX = 1 << 30, /* of one system call; more is refused by some file systems */
+    IO_BYTES_MAX = 1 << 30, /* per system call; some file systems refuse more */
     CREATE_MODE = 0666,     /* the umask takes from it */
-    /* Files made durable in search of one to close. Then the limit is passed by one: it leaves
-     * room, and the next one who needs a descriptor tries again. */
+    /* Files synced in search of one to close. After that the limit is exceeded by one: a wait
+     * without bound would be worse, and the next open tries again. */
     SYNC_TRIES_MAX = 8,
 };
 
@@ -45,7 +45,7 @@ struct FilePool {
     uint32_t open_max;
     JournalMark *journal;
     Mutex mu;
-    Cond unpinned; /* a file that make_room_locked had is free again */
+    Cond unpinned; /* signaled when make_room_locked has released a file */
     /* Guarded by mu. */
     List open; /* PooledFile.in_open; new ones at the end, candidates for closing in front */
     uint32_t open_count;
@@ -57,19 +57,20 @@ typedef struct PooledFile {
     WT_FILE_HANDLE iface; /* first */
     FilePool *pool;
     int open_flags;
-    bool is_pooled;        /* else it keeps its descriptor */
-    bool is_of_journal;    /* also one prepared for it */
-    uint32_t journal_file; /* its number in the journal; 0: it is of a table, or nobody asks */
+    bool is_pooled;        /* otherwise it keeps its descriptor */
+    bool is_of_journal;    /* includes preallocated ones */
+    uint32_t journal_file; /* number of the journal file; 0: not one, or there is no mark */
 
     _Atomic int32_t pins; /* see above */
     int fd;
     ListNode in_open; /* guarded by pool->mu */
-    /* Atomic, relaxed: a hint, cleared by whoever looks for a file to close. */
+    /* Atomic, relaxed: a hint (second chance), cleared by the search for a file to close. */
     _Atomic bool is_recently_used;
     /* Atomic. Set after a write, cleared before a sync: a write that the sync may have missed
      * leaves it set. True at first: an earlier handle may have written. */
     _Atomic bool is_dirty;
-    _Atomic int sync_error; /* of a sync that failed: the kernel reports it only once */
+    /* Of a failed sync: the kernel reports it only once, so it must be kept. */
+    _Atomic int sync_error;
 } PooledFile;
 
 static int fs_open_file(WT_FILE_SYSTEM *fs, WT_SESSION *session, const char *name,
@@ -296,8 +297,8 @@ static int fs_directory_list_free(WT_FILE_SYSTEM *fs, WT_SESSION *session, char 
 
 /* ---- files ---- */
 
-/* WiredTiger closes a handle when nobody uses it any more, but for those who make it durable to get
- * its descriptor. */
+/* WiredTiger closes a handle when it has no users of its own left. Only a thread that syncs the
+ * file to evict its descriptor may still hold a pin, and it is waited for. */
 static int fh_close(WT_FILE_HANDLE *handle, WT_SESSION *session) {
     (void)session;
     PooledFile *file = (PooledFile *)handle;
@@ -321,7 +322,8 @@ static int fh_close(WT_FILE_HANDLE *handle, WT_SESSION *session) {
 
 static int fh_lock(WT_FILE_HANDLE *handle, WT_SESSION *session, bool is_lock) {
     (void)session;
-    /* Such a lock ends with the first descriptor of the file that is closed: never of the pool. */
+    /* A POSIX lock is released when any descriptor of the file is closed, so such a file must never
+     * be in the pool. */
     PooledFile *file = (PooledFile *)handle;
     invariant(!file->is_pooled);
     struct flock lock = {
@@ -346,7 +348,7 @@ static int fh_read(WT_FILE_HANDLE *handle, WT_SESSION *session, wt_off_t offset,
             offset += got;
             size -= (size_t)got;
         } else if (got == 0) {
-            rc = WT_ERROR; /* the file is shorter than what refers to it says */
+            rc = WT_ERROR; /* the file is shorter than WiredTiger's metadata claims */
         } else if (errno != EINTR) {
             rc = errno;
         }
@@ -374,6 +376,8 @@ static int fh_write(WT_FILE_HANDLE *handle, WT_SESSION *session, wt_off_t offset
             rc = errno;
         }
     }
+    /* After the write and before the unpin: a file without pins and with a clear flag has nothing
+     * unsynced. */
     atomic_store(&file->is_dirty, true);
     if (file->journal_file != 0 && rc == 0)
         journal_mark_wrote(file->pool->journal, file->journal_file, (uint64_t)offset, size);
@@ -399,7 +403,8 @@ static int fh_size(WT_FILE_HANDLE *handle, WT_SESSION *session, wt_off_t *ret_si
 static int fh_sync(WT_FILE_HANDLE *handle, WT_SESSION *session) {
     (void)session;
     PooledFile *file = (PooledFile *)handle;
-    /* One that was made durable when its descriptor was needed has nothing left to do. */
+    /* A file that was synced to evict its descriptor has nothing left to do. A failure of that sync
+     * must still reach the checkpoint that relies on it. */
     if (file->is_pooled && !atomic_load(&file->is_dirty))
         return atomic_load(&file->sync_error);
     int rc = pin(file);
@@ -409,6 +414,7 @@ static int fh_sync(WT_FILE_HANDLE *handle, WT_SESSION *session) {
         rc = sync_file(file);
     } else {
         JournalMark *journal = file->pool->journal;
+        /* Read before the sync: bytes written during it may or may not be included. */
         uint64_t until = journal_mark_sync_begin(journal, file->journal_file);
         rc = sync_file(file);
         if (rc == 0)
@@ -461,8 +467,9 @@ static int fh_extend_nolock(WT_FILE_HANDLE *handle, WT_SESSION *session, wt_off_
     while (rc == 0 && fallocate(file->fd, 0, 0, size) != 0)
         if (errno != EINTR)
             rc = errno == EOPNOTSUPP || errno == ENOSYS ? ENOTSUP : errno;
-    /* WiredTiger takes the room of journal files in advance and panics when there is none. They can
-     * do without; what they got of it is given back. */
+    /* WiredTiger preallocates journal files and panics when that fails with ENOSPC. Preallocation
+     * is only an optimization: reported as unsupported it is skipped, and what was allocated is
+     * released. */
     if (rc == ENOSPC && file->is_of_journal)
         rc = ftruncate(file->fd, before.st_size) == 0 ? ENOTSUP : errno;
     atomic_store(&file->is_dirty, true);
@@ -490,11 +497,11 @@ static void unpin(PooledFile *file) {
 
 static int pin_slow(PooledFile *file) {
     FilePool *pool = file->pool;
-    /* Opening under the lock: two who need the same file must not both open it, and it takes some
-     * microseconds. */
+    /* Opened under the mutex, although it is a system call: two threads must not both open the
+     * file, and it takes only microseconds. */
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&pool->mu);
     if (atomic_load_explicit(&file->pins, memory_order_relaxed) == PINS_CLOSED)
-        make_room_locked(pool); /* may let go of the lock for a while */
+        make_room_locked(pool); /* may release the mutex for a while */
     if (atomic_load_explicit(&file->pins, memory_order_relaxed) != PINS_CLOSED) {
         /* Another thread has opened it; nobody can close it without the lock. */
         atomic_fetch_add_explicit(&file->pins, 1, memory_order_acquire);
@@ -510,9 +517,9 @@ static int pin_slow(PooledFile *file) {
     return 0;
 }
 
-/* When the process has no descriptor left, whoever has taken them, one of a table is given up. What
- * it has to write is written with the lock held: letting go of it would give the descriptor away.
- */
+/* When the process is out of descriptors (sockets count, too), one of a table is evicted. A dirty
+ * victim is synced with the mutex held: releasing it would let another thread take the
+ * descriptor. */
 static int open_descriptor_locked(FilePool *pool, const char *name, int flags, int *ret_fd) {
     int rc = 0;
     for (int tries = 0; tries < SYNC_TRIES_MAX;) {
@@ -535,8 +542,7 @@ static int open_descriptor_locked(FilePool *pool, const char *name, int flags, i
     return rc;
 }
 
-/* Closes files until there is room for one more. Lets go of the lock while it makes writes durable.
- */
+/* Closes files until there is room for one more. Releases the mutex while it syncs. */
 static void make_room_locked(FilePool *pool) {
     for (int tries = 0; pool->open_count >= pool->open_max && tries < SYNC_TRIES_MAX;) {
         PooledFile *dirty = NULL;
@@ -553,12 +559,12 @@ static void make_room_locked(FilePool *pool) {
     }
 }
 
-/* Closes the descriptor of a file that was not used lately. False when all are in use or have
- * something to write; `*ret_dirty` is then one of the latter, pinned, or NULL. */
+/* Closes the descriptor of a file that was not used recently (clock algorithm). Returns false when
+ * all are in use or dirty; `*ret_dirty` is then one of the dirty ones, pinned, or NULL. */
 static bool close_one_locked(FilePool *pool, PooledFile **ret_dirty) {
     assert_held(&pool->mu);
     PooledFile *dirty = NULL;
-    /* Twice around: the first time may find all of them recently used. */
+    /* Two rounds: in the first all of them may be recently used. */
     for (uint32_t left = 2 * pool->open_count; left > 0; left--) {
         PooledFile *file = CONTAINER_OF(list_first(&pool->open), PooledFile, in_open);
         list_remove(&file->in_open);
@@ -566,11 +572,11 @@ static bool close_one_locked(FilePool *pool, PooledFile **ret_dirty) {
         if (atomic_exchange_explicit(&file->is_recently_used, false, memory_order_relaxed))
             continue;
         int32_t unused = 0;
-        /* Only with nobody at it: a writer that is under way has not set is_dirty yet. */
+        /* Only without users: a writer in progress has not set is_dirty yet. */
         if (!atomic_compare_exchange_strong(&file->pins, &unused, PINS_CLOSED))
             continue;
         if (atomic_load(&file->is_dirty)) {
-            /* Back to what it was; a user that came in between waits for the lock. */
+            /* Restored; a user that arrived in between is in pin_slow, waiting for the mutex. */
             atomic_store_explicit(&file->pins, 0, memory_order_release);
             if (dirty == NULL && atomic_load(&file->sync_error) == 0)
                 dirty = file;
@@ -578,7 +584,7 @@ static bool close_one_locked(FilePool *pool, PooledFile **ret_dirty) {
         }
         list_remove(&file->in_open);
         pool->open_count--;
-        /* Clean, so there is no write whose failure this could tell. */
+        /* Clean, so close cannot report the failure of a write. */
         (void)close(file->fd);
         file->fd = -1;
         return true;
@@ -589,9 +595,9 @@ static bool close_one_locked(FilePool *pool, PooledFile **ret_dirty) {
     return false;
 }
 
-/* Takes the pin of close_one_locked off. */
+/* Releases the pin taken by close_one_locked. */
 static void sync_for_close(PooledFile *file) {
-    (void)sync_file(file); /* an error is kept, and given to the next who syncs */
+    (void)sync_file(file); /* an error is kept and reported by the next sync */
     atomic_fetch_sub_explicit(&file->pins, 1, memory_order_release);
 }
 
@@ -599,6 +605,7 @@ static int sync_file(PooledFile *file) {
     int rc = atomic_load(&file->sync_error);
     if (rc != 0)
         return rc;
+    /* Cleared before the sync: a concurrent write sets it again. */
     atomic_store(&file->is_dirty, false);
     while (fdatasync(file->fd) != 0) {
         if (errno == EINTR)
@@ -611,6 +618,7 @@ static int sync_file(PooledFile *file) {
     return 0;
 }
 
+/* A new name survives a power failure only after its directory has been synced. */
 static int sync_directory_of(FilePool *pool, const char *name) {
     const char *slash = strrchr(name, '/');
     CLEANUP(xfree_ptr)

@@ -31,7 +31,6 @@ static inline OpCtx *fixture_op(StorageFixture *fx) {
 }
 
 static inline void fixture_open(StorageFixture *fx) {
-    lock_manager_install();
     fx->service.ops = op_registry_new();
     StorageConfig config = {.dbpath = fx->dir,
                             .cache_mb = 256,
@@ -54,7 +53,6 @@ static inline void fixture_close(StorageFixture *fx) {
     op_ctx_free(fx->other);
     storage_close(fx->engine);
     op_registry_free(fx->service.ops);
-    lock_manager_uninstall();
 }
 
 static inline bool storage_has_table(StorageEngine *engine, const char *ident) {

@@ -1,8 +1,10 @@
 /*
  * global_lock.h - entering the storage engine: an admission ticket, then the global lock.
  *
- * Everything that touches tables is between these two. Nested calls count; the ticket goes back
- * with the last release.
+ * Everything that touches tables is between these two calls. Nested calls are counted; the ticket
+ * is released with the last one. The ticket comes first: an operation that queued for a ticket
+ * while it held the global lock would block a pending X request, and thereby all others, for as
+ * long.
  */
 #pragma once
 

@@ -35,13 +35,14 @@
 enum {
     RECORD_ALIGN = 128,
     RECORD_HEAD_BYTES = 16,
+    /* Records are small (a few KB); read in large pieces. */
     WINDOW_BYTES = 1 << 20,
     TURTLE_BYTES_MAX = 1 << 20,
     RECORD_TYPE_SYSTEM = 4,
     OPERATION_PREVIOUS_END = 8,
 };
 
-/* A journal file, of which some bytes are in memory. */
+/* A journal file and the part of it that is buffered. */
 typedef struct JournalReader {
     uint32_t number;
     int fd;
@@ -78,9 +79,12 @@ ErrCode journal_inspect(const char *dbpath, JournalReport *ret_report, Error *er
 
     bool has_mark = report.durable.file != 0;
     bool is_before_mark = journal_place_before(report.end, report.durable);
-    /* What lies behind is read only to be told, or when nothing else can decide. */
+    /* What lies beyond the end is read only for the report, or when there is no mark to decide
+     * by. */
     if (is_before_mark || !has_mark || report.why != JOURNAL_END_CLEAN)
         TRY(count_behind(&files, &report, err));
+    /* Without a mark (a data directory of another program, or the mark could not be written) a
+     * readable record beyond the end is the only evidence: a torn tail has none. */
     report.is_damaged = has_mark ? is_before_mark : report.behind_count > 0;
     *ret_report = report;
     return ERR_OK;
@@ -170,14 +174,14 @@ static char *file_path(const JournalFiles *files, uint32_t number) {
     return xasprintf("%s/WiredTigerLog.%010u", files->directory, number);
 }
 
-/* Where replay begins: WiredTiger notes it in its turtle file with each checkpoint, as
- * "checkpoint_lsn=(file,offset)". {0, 0} without one. */
+/* Where replay begins: WiredTiger records it in its turtle file with each checkpoint, as
+ * "checkpoint_lsn=(file,offset)". {0, 0} if there is none. */
 static ErrCode checkpoint_place(const char *dbpath, JournalPlace *ret_place, Error *err) {
     *ret_place = (JournalPlace){0, 0};
     CLEANUP(xfree_ptr) char *path = xasprintf("%s/WiredTiger.turtle", dbpath);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return ERR_OK; /* new, or for the engine to complain about */
+        return ERR_OK; /* a new directory, or the engine will report it */
     CLEANUP(xfree_ptr) char *text = xmalloc(TURTLE_BYTES_MAX + 1);
     ssize_t got = read(fd, text, TURTLE_BYTES_MAX);
     close(fd);
@@ -187,7 +191,8 @@ static ErrCode checkpoint_place(const char *dbpath, JournalPlace *ret_place, Err
     text[got] = '\0';
     const char *at = strstr(text, "checkpoint_lsn=(");
     if (at != NULL)
-        /* An illegible place is as none: all of the journal is looked at then. */
+        /* An unreadable place counts as none: then the whole journal is checked, which is only
+         * slower. */
         (void)sscanf(at, "checkpoint_lsn=(%" SCNu32 ",%" SCNu64 ")", &ret_place->file,
                      &ret_place->offset);
     return ERR_OK;
@@ -309,7 +314,7 @@ static bool unpack_uint(const uint8_t **at, const uint8_t *end, uint64_t *ret_va
     return true;
 }
 
-/* Where the file before this one ends; {0, 0} when its first record does not say. */
+/* Where the previous file ends; {0, 0} if the first record of this one does not say. */
 static ErrCode previous_end(JournalReader *reader, JournalPlace *ret_place, Error *err) {
     *ret_place = (JournalPlace){0, 0};
     const uint8_t *record;
@@ -338,7 +343,7 @@ static ErrCode is_zero_from(JournalReader *reader, uint64_t offset, bool *ret_is
     return ERR_OK;
 }
 
-/* Goes over the records of one file; report->end moves to the first place without one. */
+/* Walks over the records of one file; report->end moves to the first offset without one. */
 static ErrCode walk_file(JournalReader *reader, JournalReport *report, Error *err) {
     for (;;) {
         const uint8_t *record;
@@ -348,6 +353,8 @@ static ErrCode walk_file(JournalReader *reader, JournalReport *report, Error *er
             break;
         report->end.offset = aligned(report->end.offset + size);
     }
+    /* A file in use is zero-filled to its planned size, so zeros are a clean end and anything else
+     * was once a record, or part of one. */
     bool is_zero = true;
     if (report->end.offset < reader->size)
         TRY(is_zero_from(reader, report->end.offset, &is_zero, err));
@@ -355,7 +362,8 @@ static ErrCode walk_file(JournalReader *reader, JournalReport *report, Error *er
     return ERR_OK;
 }
 
-/* Follows the records from report->begin on as the replay would, over all files. */
+/* Follows the records from report->begin on exactly as WiredTiger's replay would, over all files:
+ * whatever this accepts must not be lost, and whatever it rejects is lost anyway. */
 static ErrCode walk(const JournalFiles *files, JournalReport *report, Error *err) {
     for (;;) {
         if (!has_file(files, report->end.file)) {
@@ -376,6 +384,8 @@ static ErrCode walk(const JournalFiles *files, JournalReport *report, Error *err
         TRY(reader_open(files, report->end.file + 1, &next, err));
         JournalPlace before;
         TRY(previous_end(&next, &before, err));
+        /* The next file states where this one ended. If it ended earlier for us, records are
+         * missing in between, and replay stops here. */
         if (before.file != report->end.file || before.offset != report->end.offset)
             return ERR_OK;
         report->end = (JournalPlace){next.number, 0};
@@ -388,13 +398,14 @@ static ErrCode count_behind(const JournalFiles *files, JournalReport *report, Er
             continue;
         CLEANUP(reader_done) JournalReader reader;
         TRY(reader_open(files, files->numbers[i], &reader, err));
-        /* The header and the record that names the file before are no transactions. */
+        /* The header and the record that names the previous file are not transactions. */
         uint64_t offset = files->numbers[i] == report->end.file ? report->end.offset
                                                                 : JOURNAL_FILE_FIRST_RECORD_END;
         while (offset < reader.size) {
             const uint8_t *record;
             size_t size;
             TRY(reader_record(&reader, offset, &record, &size, err));
+            /* After damage the next record can begin at any multiple of the alignment. */
             offset = aligned(offset + (size > 0 ? size : 1));
             report->behind_count += size > 0;
             report->behind_bytes += size;
@@ -405,8 +416,8 @@ static ErrCode count_behind(const JournalFiles *files, JournalReport *report, Er
 
 /* ---- cutting ---- */
 
-/* Under another name first: a copy that is there is whole, and is not made again from the file that
- * was cut meanwhile. */
+/* Written under another name and renamed: an existing copy is complete, and must not be replaced by
+ * one of a file that was truncated before a crash. */
 static ErrCode keep_copy(const char *from, const char *to, Error *err) {
     if (access(to, F_OK) == 0)
         return ERR_OK;
@@ -432,8 +443,8 @@ static ErrCode keep_copy(const char *from, const char *to, Error *err) {
     return rc;
 }
 
-/* Files behind the end go aside, the one with the damage is copied and cut. The mark goes last: a
- * crash in between leaves a journal that is still known to be damaged. */
+/* Files after the end are moved aside, the damaged one is copied and truncated. The mark is removed
+ * last: a crash in between leaves a journal that is still recognized as damaged. */
 static ErrCode cut(const char *dbpath, const JournalReport *report, Error *err) {
     CLEANUP(xfree_ptr) char *aside = xasprintf("%s/journal.damaged", dbpath);
     if (mkdir(aside, 0700) != 0 && errno != EEXIST)
@@ -447,6 +458,8 @@ static ErrCode cut(const char *dbpath, const JournalReport *report, Error *err) 
         CLEANUP(xfree_ptr) char *path = file_path(&files, files.numbers[i]);
         CLEANUP(xfree_ptr) char *kept = xasprintf("%s/%s", aside, strrchr(path, '/') + 1);
         bool is_cut = files.numbers[i] == report->end.file;
+        /* WiredTiger expects header and first record in every file; one without them has to go as a
+         * whole. */
         bool is_empty = is_cut && report->end.offset < JOURNAL_FILE_FIRST_RECORD_END;
         if (is_cut && !is_empty) {
             TRY(keep_copy(path, kept, err));

@@ -1,17 +1,18 @@
 /*
- * journal_check.h - is the journal whole? Asked before WiredTiger replays it.
+ * journal_check.h - is the journal complete? Checked before WiredTiger replays it.
  *
- * WiredTiger replays its journal up to the first record that it cannot read and forgets the rest
- * without a word. That is right at the end of a journal that a crash cut off, and a loss of
+ * WiredTiger replays its journal up to the first record that it cannot read and silently drops the
+ * rest. That is right at the end of a journal that was cut off by a crash, and a loss of
  * acknowledged writes when a byte in the middle is damaged or a file is missing. This reads the
- * journal first, from the last checkpoint on, and tells the two apart:
+ * journal first, from the last checkpoint on, and distinguishes the two:
  *
- *   the mark (journal_mark.h) is behind the first unreadable place  -> damage: what was on disk is
- *                                                                     not any more
- *   there is a mark, not behind it                                   -> an end; whatever lies
- *                                                                     beyond was never flushed
- *   there is no mark, but a readable record beyond                   -> damage
- *   neither                                                          -> an end
+ * - The mark (journal_mark.h) lies beyond the first unreadable place: damage, since what was
+ *   durable no longer is.
+ * - There is a mark, but not beyond it: a clean end; whatever follows was never flushed.
+ * - There is no mark, but a readable record beyond it: damage.
+ * - Neither: a clean end.
+ *
+ * Threading: single-threaded, at start. Crash: reads only, unless it truncates; see cut().
  */
 #pragma once
 
@@ -19,9 +20,9 @@
 #include "storage/journal_mark.h"
 
 typedef enum JournalEnd {
-    JOURNAL_END_CLEAN,        /* nothing but zeros, or nothing at all, where the next would be */
-    JOURNAL_END_UNREADABLE,   /* bytes that are no record */
-    JOURNAL_END_FILE_MISSING, /* the next file is not there, but later ones, or the mark is */
+    JOURNAL_END_CLEAN,      /* only zeros, or the end of the file, where the next record would be */
+    JOURNAL_END_UNREADABLE, /* bytes that are not a record */
+    JOURNAL_END_FILE_MISSING, /* the next file is missing, but later ones or the mark exist */
 } JournalEnd;
 
 typedef struct JournalReport {
@@ -38,6 +39,6 @@ typedef struct JournalReport {
 ErrCode journal_inspect(const char *dbpath, JournalReport *ret_report, Error *err) MUST_CHECK;
 
 /* Fails with ERR_DATA_CORRUPTION_DETECTED when the journal is damaged. With `is_loss_accepted` it
- * instead cuts the journal where it ends to be readable, and keeps what it cut off in
- * "journal.damaged", so that the replay sees a journal that ends there. */
+ * instead truncates the journal at the last readable record, and keeps what it cut off in
+ * "journal.damaged", so that replay sees a journal that ends there. */
 ErrCode journal_check(const char *dbpath, bool is_loss_accepted, Error *err) MUST_CHECK;

@@ -35,8 +35,8 @@ enum {
     CHECKED_BYTES = 16,
     /* Files with something to sync: the present one and those being closed. */
     FILES_MAX = 8,
-    /* Writes beyond a gap, made by threads that overtook another. More of them than there are
-     * buffers in WiredTiger would only leave the mark behind. */
+    /* Writes beyond a gap, made by threads that overtook another. WiredTiger has fewer buffers than
+     * this; an overflow only leaves the mark behind, which is safe. */
     AHEAD_MAX = 256,
 };
 
@@ -55,7 +55,7 @@ typedef struct JournalFile {
 struct JournalMark {
     char *path;     /* Set at init, then constant. */
     int fd;         /* of the leader of the flush; -1: not opened yet */
-    bool is_broken; /* likewise: could not be written, and that was said */
+    bool is_broken; /* likewise: could not be written, which has been logged */
     JournalPlace noted;
 
     Mutex mu;
@@ -130,7 +130,8 @@ void journal_mark_write(JournalMark *mark) {
     disk.checksum = crc32c(&disk, CHECKED_BYTES);
     if (mark->fd < 0)
         mark->fd = open(mark->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    /* Without the mark nothing is lost: damage to the journal would only be harder to see. */
+    /* A missing mark loses no data: damage to the journal would only be harder to detect. So a
+     * failure is logged once and does not stop the flush. */
     if (mark->fd >= 0 && pwrite(mark->fd, &disk, MARK_BYTES, 0) == MARK_BYTES) {
         mark->noted = place;
     } else if (!mark->is_broken) {
@@ -160,7 +161,7 @@ bool journal_mark_remove(const char *dbpath) {
     return unlink(path) == 0 || errno == ENOENT;
 }
 
-/* NULL when it is unknown, or older than all that still matter. */
+/* NULL if it is unknown, or older than all files that are still tracked. */
 static JournalFile *find_file_locked(JournalMark *mark, uint32_t number, bool is_added) {
     assert_held(&mark->mu);
     uint32_t at = mark->file_count;
@@ -177,7 +178,7 @@ static JournalFile *find_file_locked(JournalMark *mark, uint32_t number, bool is
     }
     JournalFile *file = NEW(JournalFile);
     file->number = number;
-    /* The header is there when WiredTiger takes a file it has prepared under another name. */
+    /* The header was written when WiredTiger preallocated the file under another name. */
     file->written = JOURNAL_FILE_HEADER_BYTES;
     mark->files[mark->file_count++] = file;
     return file;
@@ -191,7 +192,7 @@ static void add_extent(JournalFile *file, Extent extent) {
     }
     if (extent.end > file->written)
         file->written = extent.end;
-    /* The gap that others had left open may be closed now. */
+    /* This write may have closed a gap in front of others. */
     for (uint32_t i = 0; i < file->ahead_count;) {
         if (file->ahead[i].begin > file->written) {
             i++;
@@ -204,8 +205,8 @@ static void add_extent(JournalFile *file, Extent extent) {
     }
 }
 
-/* WiredTiger syncs records of a file only when all files before it are complete and synced; what
- * this has seen of those is asked all the same. */
+/* WiredTiger syncs records of a file only after all previous files are complete and synced; this
+ * does not rely on it and stops at the first file with unsynced bytes. */
 static JournalPlace durable_place(JournalMark *mark) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&mark->mu);
     JournalPlace place = {0, 0};

@@ -1,15 +1,17 @@
 /*
  * journal_mark.h - how far the journal is known to be on disk.
  *
- * A journal that ends is told from one that is damaged by where it ends: what was flushed must be
- * there, what was not need not. WiredTiger does not say how far a flush reached, so this watches
- * the writes and syncs of its journal files (see file_pool.c), and after each flush notes the place
- * in the small file "journal.mark" beside the journal. journal_check.h reads it at the next start.
+ * A journal that ends is distinguished from a damaged one by where it ends: what was flushed must
+ * be there, what was not need not. WiredTiger does not report how far a flush reached, so this
+ * observes the writes and syncs of its journal files (see file_pool.c), and after each flush
+ * records the place in the small file "journal.mark" beside the journal. journal_check.h reads it
+ * at the next start.
  *
- * Ownership:  made by the engine before the WiredTiger connection, freed after it.
+ * Ownership:  created by the engine before the WiredTiger connection, freed after it.
  * Threading:  any thread. Lock: LOCK_RANK_JOURNAL_MARK; held for a few instructions.
- * Durability: the note is written after the flush and not flushed itself. A killed process leaves
- *             it exact; after a power failure it may be older than the journal, never newer.
+ * Durability: the mark is written after the flush and not synced itself: a second fsync would
+ *             double the cost of each group commit. A killed process leaves it exact; after a
+ *             power failure it may be older than the journal, never newer.
  */
 #pragma once
 
@@ -44,13 +46,14 @@ uint32_t journal_file_number(const char *path);
 
 /* Bytes of the file were written, in any order, by any number of threads. */
 void journal_mark_wrote(JournalMark *mark, uint32_t file, uint64_t offset, size_t size);
-/* Around a sync of the file: what begin answers is on disk once the sync has succeeded. */
+/* Bracket a sync of the file: the offset returned by begin is durable once the sync has
+ * succeeded. */
 uint64_t journal_mark_sync_begin(JournalMark *mark, uint32_t file);
 void journal_mark_synced(JournalMark *mark, uint32_t file, uint64_t until);
-/* Notes on disk how far the journal is; by the leader of a flush. */
+/* Records how far the journal is durable; called by the leader of a flush only. */
 void journal_mark_write(JournalMark *mark);
 
-/* What an earlier process noted; {0, 0} when there is nothing, or nothing legible. */
+/* The place recorded by the previous process; {0, 0} if there is none or it is unreadable. */
 JournalPlace journal_mark_read(const char *dbpath);
 /* Forgets it: the journal is about to be cut on purpose. False with errno when that failed. */
 bool journal_mark_remove(const char *dbpath);

@@ -8,6 +8,7 @@
 #include "storage/storage_internal.h"
 
 enum {
+    /* Ten seconds in all: a checkpoint of a large cache takes some. */
     BULK_OPEN_TRIES_MAX = 2000,
     BULK_OPEN_WAIT_US = 5000,
 };
@@ -25,7 +26,7 @@ struct IndexBulk {
     OrderedIndex *index;
     WT_SESSION *session;
     WT_CURSOR *cursor;
-    Buffer last_key; /* without record id, to find duplicates */
+    Buffer last_key; /* the previous key without record id, to detect duplicates */
     bool has_last;
 };
 
@@ -38,7 +39,7 @@ static ErrCode insert_id(OpCtx *op, OrderedIndex *index, IndexKey key, RecordId 
 static ErrCode check_unique(OpCtx *op, OrderedIndex *index, Str key, RecordId rid,
                             bool *ret_is_duplicate, bool *ret_is_present, Error *err);
 static ErrCode decode_entry(OrderedIndex *index, WT_CURSOR *wt, IndexEntry *ret_entry, Error *err);
-static ErrCode search_near(IndexCursor *cursor, Str key, bool *ret_is_exact, Error *err);
+static ErrCode search_near(IndexCursor *cursor, Str key, bool is_exact_wanted, Error *err);
 static bool has_prefix(WT_ITEM item, Str prefix);
 
 ErrCode ordered_index_open(StorageEngine *engine, const char *ident, IndexFormat format,
@@ -85,6 +86,7 @@ IndexFormat ordered_index_format(const OrderedIndex *index) {
 
 void ordered_index_set_unique(OrderedIndex *index, bool is_unique) {
     invariant(index->format != INDEX_ID);
+    /* Both have the same bytes on disk; only what writers check differs. */
     index->format = is_unique ? INDEX_UNIQUE : INDEX_PLAIN;
 }
 
@@ -149,7 +151,7 @@ ErrCode ordered_index_find(OpCtx *op, OrderedIndex *index, Str key, bool *ret_fo
     if (rc == WT_NOTFOUND)
         return ERR_OK;
     if (rc != 0)
-        return wt_error(index->engine, rc, "look up a key", index->ident, err);
+        return ru_read_failed(op->ru, rc, "look up a key", index->ident, err);
     IndexEntry entry;
     TRY(decode_entry(index, cursor, &entry, err));
     *ret_rid = entry.rid;
@@ -165,101 +167,65 @@ ErrCode ordered_index_find(OpCtx *op, OrderedIndex *index, Str key, bool *ret_fo
 
 ErrCode index_cursor_open(OpCtx *op, OrderedIndex *index, bool is_forward, IndexCursor *ret_cursor,
                           Error *err) {
-    *ret_cursor = (IndexCursor){.op = op, .index = index, .is_forward = is_forward};
-    buffer_init(&ret_cursor->place, BUFFER_UNBOUNDED);
-    WT_CURSOR *wt;
-    TRY(ru_open_cursor(op->ru, index->uri, NULL, &wt, err));
-    ret_cursor->wt = wt;
-    return ERR_OK;
+    ret_cursor->index = index;
+    return table_cursor_open(op, index->uri, index->ident, is_forward, &ret_cursor->base, err);
 }
 
 void index_cursor_done(IndexCursor *cursor) {
-    WT_CURSOR *wt = cursor->wt;
-    wt_cursor_close(&wt);
-    cursor->wt = NULL;
-    if (cursor->place.data != NULL)
-        buffer_done(&cursor->place);
+    table_cursor_done(&cursor->base);
 }
 
 ErrCode index_cursor_seek(IndexCursor *cursor, Str key, Error *err) {
-    bool is_exact;
+    TableCursor *base = &cursor->base;
     if (key.size == 0) {
-        WT_CURSOR *wt = cursor->wt;
+        WT_CURSOR *wt = base->wt;
         int rc = wt->reset(wt);
-        cursor->is_positioned = cursor->is_at_end = cursor->is_next_current = false;
-        return rc == 0 ? ERR_OK : wt_error(cursor->index->engine, rc, "seek", NULL, err);
+        base->is_positioned = base->is_at_end = base->is_next_current = false;
+        return rc == 0 ? ERR_OK : ru_read_failed(base->op->ru, rc, "seek", NULL, err);
     }
-    TRY(search_near(cursor, key, &is_exact, err));
-    cursor->is_next_current = !cursor->is_at_end;
-    return ERR_OK;
-}
-
-static ErrCode move(IndexCursor *cursor, bool *ret_found, Error *err) {
-    *ret_found = false;
-    if (cursor->is_at_end)
-        return ERR_OK;
-    WT_CURSOR *wt = cursor->wt;
-    int rc = 0;
-    if (cursor->is_next_current)
-        cursor->is_next_current = false;
-    else
-        rc = WT_READ(cursor->op->ru, cursor->is_forward ? wt->next(wt) : wt->prev(wt));
-    if (rc == WT_NOTFOUND) {
-        cursor->is_at_end = true;
-        return ERR_OK;
-    }
-    if (rc != 0)
-        return wt_error(cursor->index->engine, rc, "read", cursor->index->ident, err);
-    cursor->is_positioned = true;
-    *ret_found = true;
-    return ERR_OK;
+    return search_near(cursor, key, /* is_exact_wanted= */ true, err);
 }
 
 ErrCode index_cursor_next(IndexCursor *cursor, bool *ret_found, IndexEntry *ret_entry, Error *err) {
-    TRY(move(cursor, ret_found, err));
-    return *ret_found ? decode_entry(cursor->index, cursor->wt, ret_entry, err) : ERR_OK;
+    TRY(table_cursor_move(&cursor->base, ret_found, err));
+    return *ret_found ? decode_entry(cursor->index, cursor->base.wt, ret_entry, err) : ERR_OK;
+}
+
+static Str current_key(const IndexCursor *cursor) {
+    WT_CURSOR *wt = cursor->base.wt;
+    WT_ITEM key;
+    invariant(wt->get_key(wt, &key) == 0);
+    return (Str){key.data, key.size};
 }
 
 ErrCode index_cursor_next_raw(IndexCursor *cursor, bool *ret_found, Str *ret_key, Error *err) {
-    TRY(move(cursor, ret_found, err));
-    if (*ret_found) {
-        WT_CURSOR *wt = cursor->wt;
-        WT_ITEM key;
-        invariant(wt->get_key(wt, &key) == 0);
-        *ret_key = (Str){key.data, key.size};
-    }
+    TRY(table_cursor_move(&cursor->base, ret_found, err));
+    if (*ret_found)
+        *ret_key = current_key(cursor);
     return ERR_OK;
 }
 
 void index_cursor_save(IndexCursor *cursor) {
-    if (cursor->wt == NULL)
+    TableCursor *base = &cursor->base;
+    if (base->wt == NULL)
         return;
-    WT_CURSOR *wt = cursor->wt;
-    if (cursor->is_positioned && !cursor->is_at_end) {
-        WT_ITEM key;
-        invariant(wt->get_key(wt, &key) == 0);
-        buffer_clear(&cursor->place);
-        buffer_append(&cursor->place, key.data, key.size);
+    /* The key is copied: it points into a page that the closed cursor no longer pins. */
+    if (base->is_positioned && !base->is_at_end) {
+        Str key = current_key(cursor);
+        buffer_clear(&base->place);
+        buffer_append(&base->place, key.data, key.size);
     }
-    wt_cursor_close(&wt);
-    cursor->wt = NULL;
+    table_cursor_close(base);
 }
 
 ErrCode index_cursor_restore(IndexCursor *cursor, OpCtx *op, Error *err) {
-    cursor->op = op;
-    if (cursor->wt == NULL) {
-        WT_CURSOR *wt;
-        TRY(ru_open_cursor(op->ru, cursor->index->uri, NULL, &wt, err));
-        cursor->wt = wt;
-    }
-    if (!cursor->is_positioned || cursor->is_at_end)
+    TableCursor *base = &cursor->base;
+    bool has_place;
+    TRY(table_cursor_reopen(base, op, &has_place, err));
+    if (!has_place)
         return ERR_OK;
-    bool was_next_current = cursor->is_next_current;
-    bool is_exact;
-    TRY(search_near(cursor, (Str){(const char *)cursor->place.data, cursor->place.size}, &is_exact,
-                    err));
-    cursor->is_next_current = !cursor->is_at_end && (was_next_current || !is_exact);
-    return ERR_OK;
+    return search_near(cursor, (Str){(const char *)base->place.data, base->place.size},
+                       base->is_next_current, err);
 }
 
 /* ---- bulk load ---- */
@@ -274,8 +240,8 @@ ErrCode index_bulk_open(OpCtx *op, OrderedIndex *index, IndexBulk **ret_bulk, Er
     for (int tries = 0; rc == ERR_OK && bulk->cursor == NULL; tries++) {
         int wt_rc = WT_APART(
             bulk->session->open_cursor(bulk->session, index->uri, NULL, "bulk", &bulk->cursor));
-        /* The load wants the table for itself: a checkpoint or someone's look at its statistics can
-         * be in the way for a moment. */
+        /* A bulk load needs exclusive access to the table: a checkpoint or a statistics cursor can
+         * hold it briefly. */
         if (wt_rc == EBUSY && tries < BULK_OPEN_TRIES_MAX)
             rc = op_sleep_us(op, BULK_OPEN_WAIT_US, err);
         else if (wt_rc != 0)
@@ -366,10 +332,11 @@ static ErrCode insert_id(OpCtx *op, OrderedIndex *index, IndexKey key, RecordId 
         IndexEntry entry;
         if (rc == 0) {
             TRY(decode_entry(index, cursor, &entry, err));
+            /* The same record id: the entry is our own, inserted earlier or re-applied. */
             *ret_is_duplicate = record_id_compare(entry.rid, rid) != 0;
             return ERR_OK;
         }
-        /* Gone again between the two calls cannot be: both read the same snapshot. */
+        /* It cannot have disappeared between the two calls: both read the same snapshot. */
         return ru_write_failed(op->ru, rc, "look up a duplicate key", index->ident, err);
     }
     if (rc != 0)
@@ -383,8 +350,9 @@ static ErrCode check_unique(OpCtx *op, OrderedIndex *index, Str key, RecordId ri
     *ret_is_duplicate = *ret_is_present = false;
     WT_CURSOR *cursor;
     TRY(ru_write_cursor(op->ru, index->uri, /* is_overwrite= */ true, &cursor, err));
-    /* The bare key is never kept; writing and removing it makes two concurrent inserters of the
-     * same key conflict, whatever record ids they have. */
+    /* The bare key is never kept. Writing and removing it makes two concurrent inserters of the
+     * same key conflict: their entries differ by record id, so WiredTiger alone would accept both,
+     * and each snapshot would miss the other. */
     set_item_key(cursor, key.data, key.size);
     set_item_value(cursor, "", 0);
     int rc = WT_WRITE(cursor->insert(cursor));
@@ -400,6 +368,7 @@ static ErrCode check_unique(OpCtx *op, OrderedIndex *index, Str key, RecordId ri
     rc = WT_READ(op->ru, cursor->search_near(cursor, &compared));
     if (rc == 0 && compared < 0)
         rc = WT_READ(op->ru, cursor->next(cursor));
+    /* All entries of the key are visited: besides our own there may be another one. */
     while (rc == 0) {
         WT_ITEM stored;
         invariant(cursor->get_key(cursor, &stored) == 0);
@@ -445,25 +414,14 @@ static ErrCode decode_entry(OrderedIndex *index, WT_CURSOR *wt, IndexEntry *ret_
     return ERR_OK;
 }
 
-/* Moves to the first entry at or beyond `key` in the cursor's direction. */
-static ErrCode search_near(IndexCursor *cursor, Str key, bool *ret_is_exact, Error *err) {
-    WT_CURSOR *wt = cursor->wt;
-    cursor->is_at_end = false;
-    *ret_is_exact = false;
-    set_item_key(wt, key.data, key.size);
-    int compared;
-    int rc = WT_READ(cursor->op->ru, wt->search_near(wt, &compared));
-    if (rc == 0 && compared < 0 && cursor->is_forward)
-        rc = WT_READ(cursor->op->ru, wt->next(wt));
-    else if (rc == 0 && compared > 0 && !cursor->is_forward)
-        rc = WT_READ(cursor->op->ru, wt->prev(wt));
-    else if (rc == 0)
-        *ret_is_exact = compared == 0;
-    cursor->is_positioned = rc == 0;
-    if (rc == WT_NOTFOUND) {
-        cursor->is_at_end = true;
-        return ERR_OK;
-    }
-    return rc == 0 ? ERR_OK
-                   : wt_error(cursor->index->engine, rc, "seek", cursor->index->ident, err);
+/* Moves to the first entry at or beyond `key` in the cursor's direction. Without one, or after a
+ * failure, there is no key to save: the WiredTiger cursor is nowhere. */
+static ErrCode search_near(IndexCursor *cursor, Str key, bool is_exact_wanted, Error *err) {
+    TableCursor *base = &cursor->base;
+    bool is_exact;
+    base->is_positioned = false;
+    set_item_key(base->wt, key.data, key.size);
+    TRY(table_cursor_search(base, is_exact_wanted, &is_exact, err));
+    base->is_positioned = !base->is_at_end;
+    return ERR_OK;
 }

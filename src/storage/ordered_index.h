@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "bson/keystring.h"
 #include "concurrency/op_ctx.h"
+#include "storage/table_cursor.h"
 
 typedef struct StorageEngine StorageEngine;
 typedef struct OrderedIndex OrderedIndex;
@@ -32,8 +33,8 @@ void ordered_index_unref(OrderedIndex *index);
 bool ordered_index_is_shared(const OrderedIndex *index);
 const char *ordered_index_ident(const OrderedIndex *index);
 IndexFormat ordered_index_format(const OrderedIndex *index);
-/* From INDEX_PLAIN to INDEX_UNIQUE or back, which are stored alike. Nobody may be writing: the
- * caller holds the collection in X; readers do not care. */
+/* Changes INDEX_PLAIN to INDEX_UNIQUE or back, which have the same storage format. No writer may be
+ * active: the caller holds the collection in X; readers are not affected. */
 void ordered_index_set_unique(OrderedIndex *index, bool is_unique);
 
 /* A key to write: fields and end byte, without record id. */
@@ -44,11 +45,13 @@ typedef struct IndexKey {
 
 /* Adds one entry. For INDEX_ID, and for INDEX_UNIQUE unless `is_dup_allowed`, an entry with the
  * same key and another record id sets *ret_is_duplicate and nothing is written. Two concurrent
- * inserts of one unique key conflict: each writes and removes the bare key first, which WiredTiger
- * lets only one of them do. Adding an entry that is there already is a no-op. */
+ * inserts of one unique key conflict although their stored keys differ by record id: each first
+ * inserts and removes the bare key, which WiredTiger lets only one of them do. Adding an existing
+ * entry is a no-op. */
 ErrCode ordered_index_insert(OpCtx *op, OrderedIndex *index, IndexKey key, RecordId rid,
                              bool is_dup_allowed, bool *ret_is_duplicate, Error *err) MUST_CHECK;
-/* Removes one entry; *ret_found tells whether it was there (validation cares, writers assert). */
+/* Removes one entry; *ret_found reports whether it existed (validation checks it, writers assert
+ * it). */
 ErrCode ordered_index_remove(OpCtx *op, OrderedIndex *index, IndexKey key, RecordId rid,
                              bool *ret_found, Error *err) MUST_CHECK;
 
@@ -64,14 +67,8 @@ ErrCode ordered_index_find(OpCtx *op, OrderedIndex *index, Str key, bool *ret_fo
                            RecordId *ret_rid, Buffer *rid_buffer, Error *err) MUST_CHECK;
 
 typedef struct IndexCursor {
-    OpCtx *op;
+    TableCursor base; /* its `place` is the whole stored key at save */
     OrderedIndex *index;
-    void *wt; /* WT_CURSOR, NULL while saved or closed */
-    bool is_forward;
-    bool is_positioned;
-    bool is_next_current;
-    bool is_at_end;
-    Buffer place; /* whole stored key at save */
 } IndexCursor;
 
 ErrCode index_cursor_open(OpCtx *op, OrderedIndex *index, bool is_forward, IndexCursor *ret_cursor,

@@ -9,9 +9,10 @@
 static void set_key(WT_CURSOR *cursor, RecordId rid);
 static ErrCode stop_before(RecordCursor *cursor, Error *err);
 static ErrCode read_next_id(RecordStore *rs, OpCtx *op, int64_t *ret_next, Error *err);
-static ErrCode cursor_reopen(RecordCursor *cursor, Error *err);
-static ErrCode current_record(RecordCursor *cursor, RecordId *ret_rid, Str *ret_data, Error *err);
-static ErrCode search_near(RecordCursor *cursor, RecordId rid, bool *ret_is_exact, Error *err);
+static void take_place(RecordCursor *cursor);
+static Str current_data(const RecordCursor *cursor);
+static ErrCode search_near(RecordCursor *cursor, RecordId rid, bool is_exact_wanted,
+                           bool *ret_is_exact, Error *err);
 
 ErrCode record_store_open(StorageEngine *engine, const char *ident, bool is_clustered,
                           RecordStore **ret_rs, Error *err) {
@@ -84,6 +85,7 @@ void record_store_set_oplog(RecordStore *rs) {
 
 int64_t record_store_count(const RecordStore *rs) {
     int64_t count = atomic_load_explicit(&rs->count, memory_order_relaxed);
+    /* After a crash the counts can be off, and deletes may take them below zero. */
     return count < 0 ? 0 : count;
 }
 
@@ -116,6 +118,8 @@ ErrCode record_store_next_id(OpCtx *op, RecordStore *rs, RecordId *ret_rid, Erro
     if (UNLIKELY(atomic_load_explicit(&rs->next_id, memory_order_acquire) == 0)) {
         int64_t next;
         TRY(read_next_id(rs, op, &next, err));
+        /* Of several threads that found 0, the first one sets it; a later store would hand out ids
+         * twice. */
         CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&rs->next_id_mu);
         if (atomic_load(&rs->next_id) == 0)
             atomic_store(&rs->next_id, next);
@@ -129,10 +133,10 @@ ErrCode record_insert(OpCtx *op, RecordStore *rs, RecordId rid, Str data, Error 
     return record_insert_unique(op, rs, rid, data, &is_duplicate, err);
 }
 
-/* What a node does on its own account has room of its own, and looks for it before it begins
- * (storage_has_room); taking something back must work on a full disk, too. */
+/* Internal work has its own reserve and checks for it before it begins (storage_has_room); undoing
+ * something must work on a full disk, too. Deletes are never refused: they are the way out. */
 static ErrCode check_disk(const OpCtx *op, const RecordStore *rs, Error *err) {
-    if (op->is_unreplicated || op->is_uninterruptible)
+    if (op->mode.is_unreplicated || op->mode.is_uninterruptible)
         return ERR_OK;
     return storage_check_disk(rs->engine, err);
 }
@@ -141,6 +145,8 @@ ErrCode record_insert_unique(OpCtx *op, RecordStore *rs, RecordId rid, Str data,
                              bool *ret_is_duplicate, Error *err) {
     TRY(check_disk(op, rs, err));
     WT_CURSOR *cursor;
+    /* Numeric ids are fresh (record_store_next_id), so the search for an existing key is skipped; a
+     * clustered id comes from the document and may exist. */
     TRY(ru_write_cursor(op->ru, rs->uri, !rs->is_clustered, &cursor, err));
     set_key(cursor, rid);
     WT_ITEM value = {.data = data.data, .size = data.size};
@@ -220,125 +226,124 @@ ErrCode record_store_truncate_range(OpCtx *op, RecordStore *rs, RecordId first, 
 
 ErrCode record_cursor_open(OpCtx *op, RecordStore *rs, bool is_forward, RecordCursor *ret_cursor,
                            Error *err) {
-    *ret_cursor = (RecordCursor){.op = op, .rs = rs, .is_forward = is_forward};
-    buffer_init(&ret_cursor->rid_bytes, RECORD_ID_STR_SIZE_MAX);
-    WT_CURSOR *wt;
-    TRY(ru_open_cursor(op->ru, rs->uri, NULL, &wt, err));
-    ret_cursor->wt = wt;
-    return ERR_OK;
+    ret_cursor->rs = rs;
+    ret_cursor->rid = RECORD_ID_NONE;
+    return table_cursor_open(op, rs->uri, rs->ident, is_forward, &ret_cursor->base, err);
 }
 
 void record_cursor_done(RecordCursor *cursor) {
-    WT_CURSOR *wt = cursor->wt;
-    wt_cursor_close(&wt);
-    cursor->wt = NULL;
-    if (cursor->rid_bytes.data != NULL)
-        buffer_done(&cursor->rid_bytes);
+    table_cursor_done(&cursor->base);
 }
 
 ErrCode record_cursor_next(RecordCursor *cursor, bool *ret_found, RecordId *ret_rid, Str *ret_data,
                            Error *err) {
-    *ret_found = false;
-    if (cursor->is_at_end)
+    TRY(table_cursor_move(&cursor->base, ret_found, err));
+    if (!*ret_found)
         return ERR_OK;
-    WT_CURSOR *wt = cursor->wt;
-    int rc = 0;
-    if (cursor->is_next_current)
-        cursor->is_next_current = false;
-    else
-        rc = WT_READ(cursor->op->ru, cursor->is_forward ? wt->next(wt) : wt->prev(wt));
-    if (rc == WT_NOTFOUND) {
-        cursor->is_at_end = true;
-        return ERR_OK;
-    }
-    if (rc != 0)
-        return wt_error(cursor->rs->engine, rc, "read", cursor->rs->ident, err);
-    TRY(current_record(cursor, ret_rid, ret_data, err));
-    if (UNLIKELY(cursor->rs->is_oplog) && cursor->is_forward &&
-        (uint64_t)ret_rid->num > cursor->op->ru->oplog_visible_ts)
+    take_place(cursor);
+    if (UNLIKELY(cursor->rs->is_oplog) && cursor->base.is_forward &&
+        (uint64_t)cursor->rid.num > cursor->base.op->ru->oplog_visible_ts) {
+        *ret_found = false;
         return stop_before(cursor, err);
-    *ret_found = true;
+    }
+    *ret_rid = cursor->rid;
+    *ret_data = current_data(cursor);
     return ERR_OK;
 }
 
 ErrCode record_cursor_seek_exact(RecordCursor *cursor, RecordId rid, bool *ret_found, Str *ret_data,
                                  Error *err) {
-    WT_CURSOR *wt = cursor->wt;
-    cursor->is_at_end = false;
-    cursor->is_next_current = false;
+    TableCursor *base = &cursor->base;
+    WT_CURSOR *wt = base->wt;
+    base->is_at_end = false;
+    base->is_next_current = false;
     set_key(wt, rid);
-    int rc = WT_READ(cursor->op->ru, wt->search(wt));
+    int rc = WT_READ(base->op->ru, wt->search(wt));
     *ret_found = rc == 0;
-    cursor->is_positioned = rc == 0;
+    base->is_positioned = rc == 0;
     if (rc == WT_NOTFOUND)
         return ERR_OK;
     if (rc != 0)
-        return wt_error(cursor->rs->engine, rc, "read", cursor->rs->ident, err);
-    WT_ITEM value;
-    invariant(wt->get_value(wt, &value) == 0);
-    *ret_data = (Str){value.data, value.size};
+        return ru_read_failed(base->op->ru, rc, "read", base->ident, err);
+    *ret_data = current_data(cursor);
     cursor->rid = rid;
     return ERR_OK;
 }
 
 ErrCode record_cursor_seek_near(RecordCursor *cursor, RecordId rid, Error *err) {
     bool is_exact;
-    TRY(search_near(cursor, rid, &is_exact, err));
-    cursor->is_next_current = !cursor->is_at_end;
-    return ERR_OK;
+    return search_near(cursor, rid, /* is_exact_wanted= */ true, &is_exact, err);
 }
 
 ErrCode record_cursor_seek_after(RecordCursor *cursor, RecordId rid, Error *err) {
     bool is_exact;
-    TRY(search_near(cursor, rid, &is_exact, err));
-    cursor->is_next_current = !cursor->is_at_end && !is_exact;
-    return ERR_OK;
+    return search_near(cursor, rid, /* is_exact_wanted= */ false, &is_exact, err);
 }
 
 void record_cursor_save(RecordCursor *cursor) {
-    if (cursor->wt == NULL)
+    if (cursor->base.wt == NULL)
         return;
-    if (cursor->is_positioned && cursor->rs->is_clustered) {
-        /* rid.str may point into the page. */
-        buffer_clear(&cursor->rid_bytes);
-        buffer_append(&cursor->rid_bytes, cursor->rid.str, cursor->rid.str_size);
-        cursor->rid.str = cursor->rid_bytes.data;
+    if (cursor->base.is_positioned && cursor->rs->is_clustered) {
+        /* rid.str may point into a page of the cache, which the closed cursor no longer pins. */
+        buffer_clear(&cursor->base.place);
+        buffer_append(&cursor->base.place, cursor->rid.str, cursor->rid.str_size);
+        cursor->rid.str = cursor->base.place.data;
     }
-    WT_CURSOR *wt = cursor->wt;
-    wt_cursor_close(&wt);
-    cursor->wt = NULL;
+    table_cursor_close(&cursor->base);
 }
 
 ErrCode record_cursor_restore(RecordCursor *cursor, OpCtx *op, bool *ret_is_kept, Error *err) {
     *ret_is_kept = true;
-    cursor->op = op;
-    TRY(cursor_reopen(cursor, err));
-    if (!cursor->is_positioned || cursor->is_at_end)
+    bool has_place;
+    TRY(table_cursor_reopen(&cursor->base, op, &has_place, err));
+    if (!has_place)
         return ERR_OK;
-    bool was_next_current = cursor->is_next_current;
-    bool is_exact;
-    TRY(search_near(cursor, cursor->rid, &is_exact, err));
-    *ret_is_kept = is_exact;
-    cursor->is_next_current = !cursor->is_at_end && (was_next_current || !is_exact);
+    return search_near(cursor, cursor->rid, cursor->base.is_next_current, ret_is_kept, err);
+}
+
+ErrCode record_store_each(OpCtx *op, RecordStore *rs, bool is_forward, RecordVisit visit, void *arg,
+                          Error *err) {
+    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
+    TRY(record_cursor_open(op, rs, is_forward, &cursor, err));
+    for (bool is_over = false; !is_over;) {
+        bool is_found;
+        RecordId rid;
+        Str data;
+        TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
+        if (!is_found)
+            break;
+        TRY(visit(arg, rid, data, &is_over, err));
+    }
+    return ERR_OK;
+}
+
+ErrCode record_read(OpCtx *op, RecordStore *rs, RecordId rid, Arena *arena, Doc *ret_doc,
+                    Error *err) {
+    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
+    TRY(record_cursor_open(op, rs, /* is_forward= */ true, &cursor, err));
+    bool is_found;
+    Str data;
+    TRY(record_cursor_seek_exact(&cursor, rid, &is_found, &data, err));
+    *ret_doc = is_found ? doc_copy((Doc){(const uint8_t *)data.data}, arena) : DOC_NONE;
     return ERR_OK;
 }
 
 /* ---- helpers ---- */
 
-/* The record must not be seen yet: the place is the one before it, from where a later restore goes
- * on. */
+/* The record must not be visible yet: the cursor stays on the previous one, from which a later
+ * restore continues. */
 static ErrCode stop_before(RecordCursor *cursor, Error *err) {
-    WT_CURSOR *wt = cursor->wt;
-    cursor->is_at_end = true;
-    int rc = WT_READ(cursor->op->ru, wt->prev(wt));
-    cursor->is_positioned = rc == 0;
+    TableCursor *base = &cursor->base;
+    WT_CURSOR *wt = base->wt;
+    base->is_at_end = true;
+    int rc = WT_READ(base->op->ru, wt->prev(wt));
+    base->is_positioned = rc == 0;
     if (rc == WT_NOTFOUND)
         return ERR_OK;
     if (rc != 0)
-        return wt_error(cursor->rs->engine, rc, "read", cursor->rs->ident, err);
-    RecordId rid;
-    Str data;
-    return current_record(cursor, &rid, &data, err);
+        return ru_read_failed(base->op->ru, rc, "read", base->ident, err);
+    take_place(cursor);
+    return ERR_OK;
 }
 
 static void set_key(WT_CURSOR *cursor, RecordId rid) {
@@ -350,8 +355,8 @@ static void set_key(WT_CURSOR *cursor, RecordId rid) {
     }
 }
 
-/* One more than the largest id, also of records that other transactions have not committed yet:
- * those have been given ids through next_id, which is then not 0 any more. */
+/* One more than the largest committed id. Uncommitted records of other transactions cannot have a
+ * larger one: their ids came from next_id, which would then not be 0 any more. */
 static ErrCode read_next_id(RecordStore *rs, OpCtx *op, int64_t *ret_next, Error *err) {
     CLEANUP(wt_session_close) WT_SESSION *session = NULL;
     TRY(storage_open_session(op->ru->engine, &session, err));
@@ -368,18 +373,8 @@ static ErrCode read_next_id(RecordStore *rs, OpCtx *op, int64_t *ret_next, Error
     return ERR_OK;
 }
 
-static ErrCode cursor_reopen(RecordCursor *cursor, Error *err) {
-    if (cursor->wt != NULL)
-        return ERR_OK;
-    WT_CURSOR *wt;
-    TRY(ru_open_cursor(cursor->op->ru, cursor->rs->uri, NULL, &wt, err));
-    cursor->wt = wt;
-    return ERR_OK;
-}
-
-static ErrCode current_record(RecordCursor *cursor, RecordId *ret_rid, Str *ret_data, Error *err) {
-    (void)err;
-    WT_CURSOR *wt = cursor->wt;
+static void take_place(RecordCursor *cursor) {
+    WT_CURSOR *wt = cursor->base.wt;
     if (cursor->rs->is_clustered) {
         WT_ITEM key;
         invariant(wt->get_key(wt, &key) == 0);
@@ -389,36 +384,26 @@ static ErrCode current_record(RecordCursor *cursor, RecordId *ret_rid, Str *ret_
         invariant(wt->get_key(wt, &num) == 0);
         cursor->rid = record_id_num(num);
     }
-    WT_ITEM value;
-    invariant(wt->get_value(wt, &value) == 0);
-    cursor->is_positioned = true;
-    *ret_rid = cursor->rid;
-    *ret_data = (Str){value.data, value.size};
-    return ERR_OK;
 }
 
-/* Moves to `rid` or to the nearest record beyond it in the cursor's direction; sets is_at_end if
- * there is none. */
-static ErrCode search_near(RecordCursor *cursor, RecordId rid, bool *ret_is_exact, Error *err) {
-    WT_CURSOR *wt = cursor->wt;
-    cursor->is_at_end = false;
-    *ret_is_exact = false;
-    set_key(wt, rid);
-    int compared;
-    int rc = WT_READ(cursor->op->ru, wt->search_near(wt, &compared));
-    if (rc == 0 && compared < 0 && cursor->is_forward)
-        rc = WT_READ(cursor->op->ru, wt->next(wt));
-    else if (rc == 0 && compared > 0 && !cursor->is_forward)
-        rc = WT_READ(cursor->op->ru, wt->prev(wt));
-    else if (rc == 0)
-        *ret_is_exact = compared == 0;
-    if (rc == WT_NOTFOUND) {
-        cursor->is_at_end = true;
+static Str current_data(const RecordCursor *cursor) {
+    WT_CURSOR *wt = cursor->base.wt;
+    WT_ITEM value;
+    invariant(wt->get_value(wt, &value) == 0);
+    return (Str){value.data, value.size};
+}
+
+/* Where there is nothing beyond `rid`, or the search failed, the place stays the one that it was:
+ * it is kept in `rid`, and whoever follows a capped collection comes back to it when there is more.
+ */
+static ErrCode search_near(RecordCursor *cursor, RecordId rid, bool is_exact_wanted,
+                           bool *ret_is_exact, Error *err) {
+    TableCursor *base = &cursor->base;
+    set_key(base->wt, rid);
+    TRY(table_cursor_search(base, is_exact_wanted, ret_is_exact, err));
+    if (base->is_at_end)
         return ERR_OK;
-    }
-    if (rc != 0)
-        return wt_error(cursor->rs->engine, rc, "seek", cursor->rs->ident, err);
-    RecordId landed;
-    Str data;
-    return current_record(cursor, &landed, &data, err);
+    base->is_positioned = true;
+    take_place(cursor);
+    return ERR_OK;
 }

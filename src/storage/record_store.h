@@ -13,6 +13,7 @@
 #include "bson/doc.h"
 #include "bson/keystring.h"
 #include "concurrency/op_ctx.h"
+#include "storage/table_cursor.h"
 
 typedef struct StorageEngine StorageEngine;
 typedef struct RecordStore RecordStore;
@@ -20,7 +21,7 @@ typedef struct RecordStore RecordStore;
 /* Opens an existing table; `ident` is copied. */
 ErrCode record_store_open(StorageEngine *engine, const char *ident, bool is_clustered,
                           RecordStore **ret_rs, Error *err) MUST_CHECK;
-/* Makes a new table and opens it; a failure leaves none behind. */
+/* Creates a new table and opens it; a failure leaves none behind. */
 ErrCode record_store_create(StorageEngine *engine, const char *ident, bool is_clustered,
                             const char *extra_config, RecordStore **ret_rs, Error *err) MUST_CHECK;
 RecordStore *record_store_ref(RecordStore *rs);
@@ -42,7 +43,7 @@ int64_t record_store_data_size(const RecordStore *rs);
 /* Counts with the changes of the operation's open unit of work. */
 void record_store_counts_in_txn(const OpCtx *op, const RecordStore *rs, int64_t *ret_count,
                                 int64_t *ret_data_size);
-/* Sets what somebody counted; whatever is applied from now on is counted, too. */
+/* Sets counted values (validate); everything applied from now on is counted, too. */
 void record_store_set_counts(RecordStore *rs, int64_t count, int64_t data_size);
 
 /* A fresh record id, larger than all before. */
@@ -64,15 +65,9 @@ ErrCode record_store_truncate(OpCtx *op, RecordStore *rs, Error *err) MUST_CHECK
 /* ---- reads ---- */
 
 typedef struct RecordCursor {
-    OpCtx *op;
+    TableCursor base; /* its `place` holds rid.str of clustered tables while saved */
     RecordStore *rs;
-    void *wt; /* WT_CURSOR, NULL while saved or closed */
-    bool is_forward;
-    bool is_positioned;   /* on a record, or (after a restore) in the place of one that is gone */
-    bool is_next_current; /* restore landed on the next record: the next call returns it */
-    bool is_at_end;
-    RecordId rid;
-    Buffer rid_bytes; /* holds rid.str of clustered tables, and the saved place */
+    RecordId rid; /* of the place */
 } RecordCursor;
 
 /* Records in natural order, or backwards. */
@@ -87,11 +82,22 @@ ErrCode record_cursor_seek_exact(RecordCursor *cursor, RecordId rid, bool *ret_f
 /* Places the cursor so that `next` returns the first record at or after `rid` (at or before, when
  * going backwards). */
 ErrCode record_cursor_seek_near(RecordCursor *cursor, RecordId rid, Error *err) MUST_CHECK;
-/* Places the cursor so that `next` returns the record beyond `rid`, which may be gone. */
+/* Positions the cursor so that `next` returns the record after `rid`, which may be gone. */
 ErrCode record_cursor_seek_after(RecordCursor *cursor, RecordId rid, Error *err) MUST_CHECK;
-/* Gives up the WiredTiger cursor but remembers the place; restore finds it again, in a new
- * snapshot. *ret_is_kept is false when the record of the place is gone (capped cursors have lost
- * their place then; others just go on with the next). */
+/* Releases the WiredTiger cursor but remembers the position; restore finds it again, in a new
+ * snapshot. *ret_is_kept is false when the record there is gone (capped cursors have lost their
+ * position then; others continue with the next record). */
 void record_cursor_save(RecordCursor *cursor);
 ErrCode record_cursor_restore(RecordCursor *cursor, OpCtx *op, bool *ret_is_kept, Error *err)
     MUST_CHECK;
+
+/* All records in natural order, or backwards, until `visit` sets *is_over. The data is valid during
+ * the call. All in one snapshot, which `visit` must not give up: for what is small, or is to be
+ * seen at once. */
+typedef ErrCode (*RecordVisit)(void *arg, RecordId rid, Str data, bool *is_over, Error *err);
+ErrCode record_store_each(OpCtx *op, RecordStore *rs, bool is_forward, RecordVisit visit, void *arg,
+                          Error *err) MUST_CHECK;
+/* A copy of one document; DOC_NONE: it is not there. Sees entries of the oplog that are not visible
+ * yet. */
+ErrCode record_read(OpCtx *op, RecordStore *rs, RecordId rid, Arena *arena, Doc *ret_doc,
+                    Error *err) MUST_CHECK;

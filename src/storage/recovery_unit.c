@@ -14,37 +14,37 @@
 #include "storage/unit_of_work.h"
 
 enum {
+    /* The monitor checks the disk once a second. A bulk load writes hundreds of megabytes in that
+     * time, so committers check after this many bytes as well. */
     DISK_CHECK_BYTES = 16 * 1024 * 1024, /* written by us since the monitor last looked */
-    LARGE_TXN_BYTES = 1024 * 1024,       /* below it a rollback is never for lack of cache */
+    /* A small transaction cannot be the cause of cache pressure; it is not worth the statistics
+     * cursor that tells. */
+    LARGE_TXN_BYTES = 1024 * 1024, /* below it a rollback is never for lack of cache */
 };
 
-static void ru_free(RecoveryUnit *ru);
 static ErrCode begin_transaction(RecoveryUnit *ru, Error *err);
 static ErrCode resolve_read_ts(RecoveryUnit *ru, uint64_t *ret_ts, Error *err);
 static void end_transaction(RecoveryUnit *ru);
-static void close_write_cursors(RecoveryUnit *ru);
 static void add_change(RecoveryUnit *ru, RuChange change);
-static ErrCode run_before_commit(RecoveryUnit *ru, Error *err);
-static ErrCode commit_storage(RecoveryUnit *ru, Error *err);
-static void apply_size_deltas(RecoveryUnit *ru);
 static void finish(RecoveryUnit *ru, bool is_committed);
 static void run_rollback_handlers(RecoveryUnit *ru, RuChange *first);
 static ErrCode classify_conflict(RecoveryUnit *ru, Error *err);
 static int64_t conflict_backoff_us(int attempt);
 
-void ru_install_hooks(void) {
-    op_ru_free_hook = ru_free;
-}
-
 void op_attach_storage(OpCtx *op, StorageEngine *engine) {
     invariant(op->ru == NULL);
+    op->ru = ru_new(engine);
+    op->ru->op = op;
+    op_keep_part(op, ru_free, op->ru);
+}
+
+RecoveryUnit *ru_new(StorageEngine *engine) {
     RecoveryUnit *ru = NEW(RecoveryUnit);
     ru->engine = engine;
-    ru->op = op;
     ru->deltas = ru->deltas_inline;
     ru->delta_capacity = RU_SIZE_DELTAS_INLINE;
     key_builder_init(&ru->scratch);
-    op->ru = ru;
+    return ru;
 }
 
 StorageEngine *op_storage(const OpCtx *op) {
@@ -87,12 +87,12 @@ bool ru_is_in_unit_of_work(const RecoveryUnit *ru) {
     return ru->depth > 0;
 }
 
-enum {
-    TS_CONFIG_SIZE = 48,
-};
+bool ru_is_doomed(const RecoveryUnit *ru) {
+    return ru->is_doomed;
+}
 
 /* Once per document written and per read of a secondary: printf costs as much as a key. */
-static void ts_config(const char *name, uint64_t ts, char config[TS_CONFIG_SIZE]) {
+void ru_ts_config(const char *name, uint64_t ts, char config[TS_CONFIG_SIZE]) {
     char *at = stpcpy(config, name);
     int shift = 60;
     while (shift > 0 && ts >> shift == 0)
@@ -102,12 +102,14 @@ static void ts_config(const char *name, uint64_t ts, char config[TS_CONFIG_SIZE]
     *at = '\0';
 }
 
+/* A failure dooms the unit: the writes so far would commit without a timestamp, and a checkpoint
+ * could contain them before their oplog entry. */
 ErrCode ru_set_commit_ts(RecoveryUnit *ru, uint64_t ts, Error *err) {
     invariant(ru->depth > 0);
     WT_SESSION *session;
     TRY(ru_session(ru, &session, err));
     char config[TS_CONFIG_SIZE];
-    ts_config("commit_timestamp=", ts, config);
+    ru_ts_config("commit_timestamp=", ts, config);
     mutex_lock(&ru->engine->commit_ts_mu);
     int rc = WT_APART(session->timestamp_transaction(session, config));
     mutex_unlock(&ru->engine->commit_ts_mu);
@@ -138,7 +140,14 @@ void ru_request_commit_hook(RecoveryUnit *ru) {
     ru->is_hook_wanted = true;
 }
 
+void ru_set_listener(RecoveryUnit *ru, const RuListener *listener) {
+    invariant(ru->depth > 0);
+    invariant(ru->listener == NULL || ru->listener == listener);
+    ru->listener = listener;
+}
+
 ErrCode ru_session(RecoveryUnit *ru, WT_SESSION **ret_session, Error *err) {
+    invariant(ru->prepare_ts == 0); /* any call on a prepared session would force a rollback */
     if (UNLIKELY(ru->snapshot_id == 0))
         TRY(begin_transaction(ru, err));
     *ret_session = ru->session;
@@ -149,10 +158,11 @@ ErrCode ru_open_cursor(RecoveryUnit *ru, const char *uri, const char *config,
                        WT_CURSOR **ret_cursor, Error *err) {
     WT_SESSION *session;
     TRY(ru_session(ru, &session, err));
+    /* The checkpoint is a property of the cursor in WiredTiger, not of the transaction. */
     if (ru->read_source == READ_CHECKPOINT)
         config = "checkpoint=WiredTigerCheckpoint";
     int rc = WT_READ(ru, session->open_cursor(session, uri, NULL, config, ret_cursor));
-    return rc == 0 ? ERR_OK : wt_error(ru->engine, rc, "open a cursor", uri, err);
+    return rc == 0 ? ERR_OK : ru_read_failed(ru, rc, "open a cursor", uri, err);
 }
 
 ErrCode ru_write_cursor(RecoveryUnit *ru, const char *uri, bool is_overwrite,
@@ -168,8 +178,9 @@ ErrCode ru_write_cursor(RecoveryUnit *ru, const char *uri, bool is_overwrite,
             return ERR_OK;
         }
     }
+    /* More tables than slots (many indexes): start over rather than search for a victim. */
     if (ru->write_cursor_count == RU_WRITE_CURSORS)
-        close_write_cursors(ru);
+        ru_close_write_cursors(ru);
     WT_CURSOR *wt;
     TRY(ru_open_cursor(ru, uri, is_overwrite ? NULL : "overwrite=false", &wt, err));
     ru->write_cursors[ru->write_cursor_count++] = (WriteCursor){wt, uri, is_overwrite};
@@ -178,6 +189,7 @@ ErrCode ru_write_cursor(RecoveryUnit *ru, const char *uri, bool is_overwrite,
 }
 
 ErrCode ru_write_failed(RecoveryUnit *ru, int rc, const char *what, const char *table, Error *err) {
+    /* WiredTiger leaves a transaction with a failed write in an undefined state (rule 2). */
     ru->is_doomed = true;
     if (rc != WT_ROLLBACK)
         return wt_error(ru->engine, rc, what, table, err);
@@ -186,10 +198,12 @@ ErrCode ru_write_failed(RecoveryUnit *ru, int rc, const char *what, const char *
 }
 
 void ru_add_size_delta(RecoveryUnit *ru, RecordStore *rs, int64_t count, int64_t bytes) {
-    /* Applied again after a start: the counts of before have it. */
+    /* Re-applied after a restart: the counts on disk already include it. */
     if (UNLIKELY(ru->commit_ts != 0 &&
                  ru->commit_ts <= atomic_load_explicit(&rs->counted_ts, memory_order_relaxed)))
         return;
+    /* One delta per store, however many documents a batch has; a unit rarely touches more than a
+     * few. */
     for (uint32_t i = 0; i < ru->delta_count; i++) {
         if (ru->deltas[i].rs == rs) {
             ru->deltas[i].count += count;
@@ -218,8 +232,9 @@ void ru_note_bytes(RecoveryUnit *ru, size_t bytes) {
 ErrCode uow_begin(OpCtx *op, UnitOfWork *uow, Error *err) {
     (void)err;
     RecoveryUnit *ru = op->ru;
-    /* Reads before the unit of work may have opened a snapshot; writes want a fresh one only when
-     * the caller abandons it, since what was read may be what is being changed. */
+    /* A snapshot opened by earlier reads is kept: the write is usually based on what was read, and
+     * in a newer snapshot it could overwrite a change it has not seen. Callers that want the newest
+     * state abandon the snapshot first. */
     ru->depth++;
     lock_unit_of_work_begin(op);
     uow->op = op;
@@ -236,13 +251,19 @@ ErrCode uow_commit(UnitOfWork *uow, Error *err) {
         return ERR_OK;
     }
     invariant(!ru->is_doomed);
-    TRY(run_before_commit(ru, err));
+    invariant(ru->prepare_ts == 0); /* else uow_commit_prepared */
+    /* Order: handlers may still write, so they run first; the hook of replication then knows all
+     * writes and allocates their timestamps as late as possible, because its slot holds back all
+     * oplog readers until this unit ends. */
+    TRY(ru_run_before_commit(ru, err));
     if (ru->is_hook_wanted)
         TRY(ru->engine->hooks.before_commit(ru->engine->hooks.arg, ru->op, err));
-    if (UNLIKELY(ru->op->apply_ts != 0) && ru->commit_ts == 0 && ru->has_written)
-        TRY(ru_set_commit_ts(ru, ru->op->apply_ts, err));
-    TRY(commit_storage(ru, err));
-    apply_size_deltas(ru);
+    /* Applied entries have no slot; the unit takes the timestamp of its entry. */
+    if (UNLIKELY(ru->op->mode.apply_ts != 0) && ru->commit_ts == 0 && ru->has_written)
+        TRY(ru_set_commit_ts(ru, ru->op->mode.apply_ts, err));
+    TRY(ru_commit_storage(ru, err));
+    /* Only after the commit: counts are shared and never rolled back. */
+    ru_apply_size_deltas(ru);
     uow->is_committed = true;
     return ERR_OK;
 }
@@ -253,6 +274,7 @@ void uow_done(UnitOfWork *uow) {
         return;
     uow->op = NULL;
     RecoveryUnit *ru = op->ru;
+    /* An inner unit that was left without a commit dooms the outer one, too. */
     if (!uow->is_committed)
         ru->is_doomed = true;
     if (ru->depth == 1) {
@@ -268,6 +290,7 @@ ErrCode op_run_with_retry(OpCtx *op, ErrCode (*attempt)(void *arg, OpCtx *op, Er
                           void *arg, Error *err) {
     RecoveryUnit *ru = op->ru;
     StorageEngine *engine = ru->engine;
+    /* The conflict doomed the enclosing unit: retrying here would write into a dead transaction. */
     if (ru->depth > 0)
         return attempt(arg, op, err);
     int conflicts = 0, unavailable = 0;
@@ -275,6 +298,7 @@ ErrCode op_run_with_retry(OpCtx *op, ErrCode (*attempt)(void *arg, OpCtx *op, Er
         ErrCode rc = attempt(arg, op, err);
         if (LIKELY(rc != ERR_WRITE_CONFLICT && rc != ERR_TEMPORARILY_UNAVAILABLE))
             return rc;
+        /* The retry must see the write that it conflicted with. */
         end_transaction(ru);
         if (rc == ERR_WRITE_CONFLICT) {
             op->metrics.write_conflicts++;
@@ -285,6 +309,9 @@ ErrCode op_run_with_retry(OpCtx *op, ErrCode (*attempt)(void *arg, OpCtx *op, Er
                 TRY(op_sleep_us(op, wait_us, err));
             continue;
         }
+        /* Cache pressure: unlike a conflict it does not resolve by itself within microseconds, so
+         * the wait grows in seconds and the client learns of it after a bounded number of
+         * attempts. */
         op->metrics.temporarily_unavailable++;
         atomic_fetch_add_explicit(&engine->temporarily_unavailable, 1, memory_order_relaxed);
         if (++unavailable > atomic_load(&engine->retry.temporarily_unavailable_retries_max)) {
@@ -298,9 +325,28 @@ ErrCode op_run_with_retry(OpCtx *op, ErrCode (*attempt)(void *arg, OpCtx *op, Er
     }
 }
 
+typedef struct UnitWrite {
+    ErrCode (*write)(void *arg, OpCtx *op, Error *err);
+    void *arg;
+} UnitWrite;
+
+static ErrCode write_in_unit(void *arg, OpCtx *op, Error *err) {
+    const UnitWrite *unit = arg;
+    CLEANUP(uow_done) UnitOfWork uow = {0};
+    TRY(uow_begin(op, &uow, err));
+    TRY(unit->write(unit->arg, op, err));
+    return uow_commit(&uow, err);
+}
+
+ErrCode op_write_with_retry(OpCtx *op, ErrCode (*write)(void *arg, OpCtx *op, Error *err),
+                            void *arg, Error *err) {
+    return op_run_with_retry(op, write_in_unit, &(UnitWrite){write, arg}, err);
+}
+
 /* ---- helpers ---- */
 
-static void ru_free(RecoveryUnit *ru) {
+void ru_free(void *part) {
+    RecoveryUnit *ru = part;
     invariant(ru->depth == 0);
     end_transaction(ru);
     wt_session_close(&ru->session);
@@ -314,19 +360,27 @@ static ErrCode begin_transaction(RecoveryUnit *ru, Error *err) {
     if (ru->session == NULL)
         TRY(storage_open_session(ru->engine, &ru->session, err));
     char config[TS_CONFIG_SIZE];
-    const char *begin = NULL;
+    /* "force": the operation may write later in this snapshot ($merge), where it conflicts with
+     * prepared units as with any other. */
+    bool is_ignoring = ru->prepare_conflict == PREPARE_IGNORE && ru->depth == 0 &&
+                       UNLIKELY(atomic_load(&ru->engine->prepared_open) > 0);
+    const char *begin = is_ignoring ? "ignore_prepare=force" : NULL;
     ru->read_ts = 0;
-    /* Writes are made to the newest state, whatever the operation reads: a $merge, say. */
+    /* Writes apply to the newest state, whatever the operation reads (a $merge, for example): in an
+     * older snapshot every write to a newer document would conflict forever. */
     if (ru->read_source != READ_LATEST && ru->read_source != READ_CHECKPOINT && ru->depth == 0) {
         TRY(resolve_read_ts(ru, &ru->read_ts, err));
-        ts_config("read_timestamp=", ru->read_ts, config);
+        ru_ts_config(is_ignoring ? "ignore_prepare=force,read_timestamp=" : "read_timestamp=",
+                     ru->read_ts, config);
         begin = config;
     }
+    /* Before the snapshot, with acquire: pairs with the release of storage_set_oplog_visible_ts. In
+     * the other order the timestamp could cover entries that the snapshot does not contain. */
     ru->oplog_visible_ts =
         atomic_load_explicit(&ru->engine->oplog_visible_ts, memory_order_acquire);
     int rc = WT_APART(ru->session->begin_transaction(ru->session, begin));
-    if (rc == EINVAL && begin != NULL) {
-        /* The begin itself went through; only its timestamp was refused. */
+    if (rc == EINVAL && ru->read_ts != 0) {
+        /* The transaction has begun; only its timestamp was refused. */
         (void)ru->session->rollback_transaction(ru->session, NULL);
         return error_set(err, ERR_SNAPSHOT_TOO_OLD,
                          "read timestamp %" PRIu64 " is older than the oldest available one",
@@ -368,18 +422,20 @@ static ErrCode resolve_read_ts(RecoveryUnit *ru, uint64_t *ret_ts, Error *err) {
 static void end_transaction(RecoveryUnit *ru) {
     if (ru->snapshot_id == 0)
         return;
-    close_write_cursors(ru);
-    /* Also right after a failed commit that rolled back by itself: then it only says so. */
+    ru_close_write_cursors(ru);
+    /* Harmless after a failed commit that already rolled back: WiredTiger then returns an error. */
     (void)ru->session->rollback_transaction(ru->session, NULL);
     ru->snapshot_id = 0;
 }
 
-static void close_write_cursors(RecoveryUnit *ru) {
+void ru_close_write_cursors(RecoveryUnit *ru) {
     for (uint32_t i = 0; i < ru->write_cursor_count; i++)
         wt_cursor_close(&ru->write_cursors[i].wt);
     ru->write_cursor_count = 0;
 }
 
+/* Heap memory, not the operation's arena: a unit of work may be one of many thousands in an
+ * operation (an oplog batch), and the arena is freed only at its end. */
 static void add_change(RecoveryUnit *ru, RuChange change) {
     invariant(ru->depth > 0);
     RuChange *row = xmemdup(&change, sizeof(change));
@@ -391,17 +447,19 @@ static void add_change(RecoveryUnit *ru, RuChange change) {
     ru->changes_last = row;
 }
 
-static ErrCode run_before_commit(RecoveryUnit *ru, Error *err) {
+ErrCode ru_run_before_commit(RecoveryUnit *ru, Error *err) {
     for (RuChange *change = ru->changes_first; change != NULL; change = change->next)
         if (change->kind == CHANGE_BEFORE_COMMIT)
             TRY(change->before_commit(change->arg, ru->op, err));
     return ERR_OK;
 }
 
-static ErrCode commit_storage(RecoveryUnit *ru, Error *err) {
+ErrCode ru_commit_storage(RecoveryUnit *ru, Error *err) {
     if (ru->snapshot_id == 0)
         return ERR_OK; /* nothing was read or written */
-    close_write_cursors(ru);
+    /* Open cursors hold page references, which would keep pages from being evicted after the
+     * commit. */
+    ru_close_write_cursors(ru);
     int rc = wt_fault(ru->has_written);
     if (LIKELY(rc == 0))
         rc = ru->session->commit_transaction(ru->session, NULL);
@@ -413,6 +471,7 @@ static ErrCode commit_storage(RecoveryUnit *ru, Error *err) {
     if (!ru->has_written)
         return ERR_OK;
     StorageEngine *engine = ru->engine;
+    /* Loaded before stored, so that committers do not bounce the cache line between processors. */
     if (!atomic_load_explicit(&engine->is_written_since_flush, memory_order_relaxed))
         atomic_store(&engine->is_written_since_flush, true);
     int64_t written =
@@ -422,7 +481,7 @@ static ErrCode commit_storage(RecoveryUnit *ru, Error *err) {
     return ERR_OK;
 }
 
-static void apply_size_deltas(RecoveryUnit *ru) {
+void ru_apply_size_deltas(RecoveryUnit *ru) {
     for (uint32_t i = 0; i < ru->delta_count; i++) {
         SizeDelta *delta = &ru->deltas[i];
         atomic_fetch_add_explicit(&delta->rs->count, delta->count, memory_order_relaxed);
@@ -432,7 +491,8 @@ static void apply_size_deltas(RecoveryUnit *ru) {
     }
 }
 
-/* The outermost unit is over: run handlers and forget everything about it. */
+/* The outermost unit has ended: reset the recovery unit, then run the handlers. In this order,
+ * because a handler may begin a new unit of work. */
 static void finish(RecoveryUnit *ru, bool is_committed) {
     RuChange *first = ru->changes_first;
     ru->changes_first = ru->changes_last = NULL;
@@ -442,6 +502,8 @@ static void finish(RecoveryUnit *ru, bool is_committed) {
     ru->bytes_in_txn = 0;
     ru->is_doomed = false;
     ru->has_written = false;
+    if (UNLIKELY(ru->prepare_ts != 0))
+        prepare_ended(ru);
     if (is_committed) {
         for (RuChange *change = first; change != NULL; change = change->next)
             if (change->kind == CHANGE_ON_COMMIT)
@@ -454,7 +516,13 @@ static void finish(RecoveryUnit *ru, bool is_committed) {
         xfree(first);
         first = next;
     }
-    /* Last: whoever is told of the write by this must find all its effects. */
+    if (UNLIKELY(ru->listener != NULL)) {
+        const RuListener *listener = ru->listener;
+        ru->listener = NULL;
+        listener->on_end(listener->arg, ru->op, is_committed, commit_ts);
+    }
+    /* Last: the hook makes the write visible to others, who must then find all its effects (catalog
+     * versions, counts). */
     if (ru->is_hook_wanted) {
         ru->is_hook_wanted = false;
         ru->engine->hooks.after_unit(ru->engine->hooks.arg, ru->op, is_committed);
@@ -465,6 +533,7 @@ static void run_rollback_handlers(RecoveryUnit *ru, RuChange *first) {
     size_t count = 0;
     for (RuChange *change = first; change != NULL; change = change->next)
         count++;
+    /* The list is linked forwards only: rollbacks are rare, commits are not. */
     RuChange **order = xcalloc(count, sizeof(*order));
     size_t at = 0;
     for (RuChange *change = first; change != NULL; change = change->next)
@@ -475,12 +544,13 @@ static void run_rollback_handlers(RecoveryUnit *ru, RuChange *first) {
     xfree(order);
 }
 
-/* WiredTiger 3.2.1 says "rollback" both for a conflict and for a lack of cache. A transaction that
- * holds much of the dirty cache is told that it will never fit; one that suffers from a full cache,
- * that it should try later. */
+/* WiredTiger 3.2.1 returns WT_ROLLBACK both for a conflict and for a lack of cache. A transaction
+ * that holds most of the dirty cache itself will never fit and must not be retried; one that
+ * suffers from a cache filled by others should be retried later. Pressure is assumed from a fifth
+ * of the cache dirty on. */
 static ErrCode classify_conflict(RecoveryUnit *ru, Error *err) {
     StorageEngine *engine = ru->engine;
-    if (ru->op->is_applying) /* cannot give up: it was committed elsewhere */
+    if (ru->op->mode.is_applying) /* must not fail: the write is committed on the primary */
         return ERR_WRITE_CONFLICT;
     StorageStats stats;
     storage_stats(engine, &stats);
@@ -499,6 +569,10 @@ static ErrCode classify_conflict(RecoveryUnit *ru, Error *err) {
     return ERR_WRITE_CONFLICT;
 }
 
+/* The first attempts follow at once: most conflicts are with a writer that is about to commit.
+ * Later ones back off in steps, so that a hot document does not keep all processors busy with
+ * rollbacks, but stay short enough (0.1 s) that a retry comes soon after a prepared unit has
+ * ended. */
 static int64_t conflict_backoff_us(int attempt) {
     if (attempt < 4)
         return 0;

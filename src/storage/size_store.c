@@ -1,12 +1,13 @@
 /*
  * size_store.c - record counts and data sizes, so that count() needs no scan.
  *
- * Counts live in the RecordStore and are written to the table "sizeStorer" (ident -> two int64) at
- * every checkpoint and at a clean stop. After a crash they are those of the last checkpoint;
- * validate sets them right.
+ * Counts live in the RecordStore and are written to the table "sizeStorer" (ident -> two int64 and
+ * a timestamp) at every checkpoint and at a clean shutdown. They are not part of the transactions
+ * they count: a row per collection that every writer updates would make all of them conflict. So
+ * after a crash they are those of the last checkpoint; validate corrects them.
  *
- * A member of a replica set comes back with the data of its stable timestamp, but with the counts
- * of its newest write, and applies what lies in between again: each row says up to which timestamp
+ * A member of a replica set restarts with the data of its stable timestamp, but with the counts of
+ * its newest write, and re-applies what lies in between: each row records up to which timestamp
  * writes are counted, and those are not counted twice.
  */
 #include <string.h>
@@ -49,7 +50,7 @@ ErrCode size_store_load(RecordStore *rs, Error *err) {
     }
     if (rc == 0)
         rc = cursor->get_value(cursor, &value);
-    /* Counts of 0 would be written over the right ones. */
+    /* Assuming 0 after a failed read would later overwrite the correct counts. */
     if (rc != 0 && rc != WT_NOTFOUND)
         return wt_error(rs->engine, rc, "read record counts", rs->ident, err);
     if (value.size == sizeof(SizeRow) || value.size == ROW_SIZE_MIN) {
@@ -72,7 +73,7 @@ void size_store_forget(StorageEngine *engine, const char *ident) {
         return;
     }
     cursor->set_key(cursor, ident);
-    /* An old row does no harm: idents are never used again. */
+    /* A leftover row is harmless: idents are never reused. */
     (void)WT_APART(cursor->remove(cursor));
 }
 
@@ -80,7 +81,7 @@ ErrCode storage_flush_counts(StorageEngine *engine, Error *err) {
     return size_store_flush(engine, err);
 }
 
-/* Storage went back: what comes next is counted, whatever its timestamp. */
+/* Storage was rolled back: all further writes are counted, whatever their timestamp. */
 void size_store_count_anew(StorageEngine *engine) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&engine->size_mu);
     LIST_FOR_EACH (&engine->open_stores, node)
@@ -91,6 +92,8 @@ void size_store_count_anew(StorageEngine *engine) {
 static uint64_t counted_until(const StorageEngine *engine, const RecordStore *rs) {
     uint64_t visible_ts = storage_oplog_visible_ts(engine);
     uint64_t known_ts = atomic_load(&rs->counted_ts);
+    /* UINT64_MAX: no oplog (a standalone node). Never below the known value: counts may have been
+     * loaded from a row that is ahead of the applied position. */
     return visible_ts == UINT64_MAX || visible_ts < known_ts ? known_ts : visible_ts;
 }
 
@@ -106,8 +109,12 @@ ErrCode size_store_flush(StorageEngine *engine, Error *err) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&engine->size_mu);
     LIST_FOR_EACH (&engine->open_stores, node) {
         RecordStore *rs = CONTAINER_OF(node, RecordStore, engine_node);
+        /* Cleared before the counts are read: a concurrent commit sets it again, and the next flush
+         * writes the store once more. */
         if (!atomic_exchange(&rs->is_size_dirty, false))
             continue;
+        /* Before the counts are read: they may then include a little more than the timestamp says,
+         * never less. (A write in between is counted twice if the process dies right now.) */
         uint64_t counted_ts = counted_until(engine, rs);
         SizeRow row = {atomic_load(&rs->count), atomic_load(&rs->data_size), counted_ts};
         WT_ITEM value = {.data = &row, .size = sizeof(row)};

@@ -1,5 +1,8 @@
 /*
- * storage_internal.h - what the files of storage/ share.
+ * storage_internal.h - shared by the files of storage/; nothing outside includes it.
+ *
+ * Everything that touches WiredTiger types is here, so that the public headers stay free of
+ * <wiredtiger.h>. Fields are grouped by what guards them; see lock_ranks.def for the order.
  */
 #pragma once
 
@@ -8,6 +11,7 @@
 
 #include "base/failpoint.h"
 #include "base/list.h"
+#include "base/round_thread.h"
 #include "base/thread.h"
 #include "concurrency/throughput_probe.h"
 #include "storage/engine.h"
@@ -21,16 +25,18 @@ enum {
 
 typedef struct JournalState {
     Mutex mu;
-    Cond asked;                      /* wakes the flusher's thread */
+    Cond asked; /* wakes the flusher thread */
+    /* Two conditions instead of one: the end of a round must wake the waiters it has served and not
+     * those of the next round, who would only go back to sleep. */
     Cond round_done[JOURNAL_ROUNDS]; /* by the number of the round that serves the waiters */
     /* Guarded by mu. */
-    uint32_t waiting[JOURNAL_ROUNDS]; /* and not woken yet */
-    uint32_t round;                   /* the running or the last one */
-    bool is_stopping;                 /* the flusher's thread is to end */
-    uint64_t requested;               /* tickets given to those who want a flush */
+    uint32_t waiting[JOURNAL_ROUNDS]; /* waiters of the round that have not been woken yet */
+    uint32_t round;                   /* number of the running round, or of the last one */
+    bool is_stopping;                 /* the flusher thread has to exit */
+    uint64_t requested;               /* last ticket handed out to a flush request */
     uint64_t done;                    /* highest ticket whose flush is on disk */
     bool is_leader_at_work;
-    WT_SESSION *session; /* used by the leader of the moment */
+    WT_SESSION *session; /* used by the current leader only */
 } JournalState;
 
 struct StorageEngine {
@@ -47,7 +53,7 @@ struct StorageEngine {
     /* Guarded by admission_mu; of the read and the write pool. */
     ThroughputProbe probes[2];
     bool is_probing[2];
-    int64_t finished[2]; /* operations, when last looked at */
+    int64_t finished[2]; /* ticketed operations at the previous probe */
     bool was_unclean;
     bool is_directory_per_db;
     bool is_replicated;
@@ -60,17 +66,20 @@ struct StorageEngine {
     _Atomic uint64_t last_applied_ts;
     _Atomic uint64_t oplog_visible_ts;
     _Atomic uint64_t snapshot_counter;
-    _Atomic int64_t bytes_written;       /* since the last look at the disk */
-    _Atomic bool is_disk_full;           /* for clients */
-    _Atomic bool is_disk_exhausted;      /* for everybody */
-    _Atomic bool is_written_since_flush; /* something for the journal flusher to do */
+    _Atomic int64_t bytes_written;  /* since the last statvfs */
+    _Atomic bool is_disk_full;      /* client writes are refused */
+    _Atomic bool is_disk_exhausted; /* internal work pauses as well; see background.c */
+    /* Set by commits, so that an idle node does not fsync at every interval. */
+    _Atomic bool is_written_since_flush;
     _Atomic int64_t write_conflicts;
     _Atomic int64_t temporarily_unavailable;
     _Atomic int64_t temporarily_unavailable_escaped;
     _Atomic int64_t transaction_too_large;
     _Atomic int64_t checkpoint_count;
-    _Atomic int64_t checkpoint_started; /* number of the last one that was begun */
-    _Atomic int64_t checkpoint_done;    /* and of the last one that is complete */
+    /* Two numbers instead of one: a drop recorded while a checkpoint runs may not be part of it,
+     * and must wait for the next one. */
+    _Atomic int64_t checkpoint_started;
+    _Atomic int64_t checkpoint_done; /* number of the last completed one */
     _Atomic int64_t checkpoint_ms_last;
     _Atomic int64_t disk_free_bytes;
     _Atomic int64_t disk_total_bytes;
@@ -85,27 +94,32 @@ struct StorageEngine {
     Mutex reaper_mu;
     /* Guarded by reaper_mu. */
     List pending_drops;
-    uint32_t reaping_count; /* rounds that have taken drops off the list for a while */
-    Cond reaper_cond;       /* one is over */
+    uint32_t reaping_count; /* rounds in progress whose drops are currently off the list */
+    Cond reaper_cond;       /* signaled when such a round ends */
 
-    /* Around WiredTiger's list of commit timestamps. Its own lock lets threads in by their order:
-     * with more of them than processors each waits for the next one to be scheduled. */
+    /* Serializes WiredTiger's list of commit timestamps. WiredTiger's own ticket lock is granted in
+     * strict order of arrival: with more threads than processors each waits for the next one to be
+     * scheduled. */
     Mutex commit_ts_mu;
+
+    /* Incremented when a prepared unit has ended. Readers that encountered its writes compare it
+     * with the value from before their read to know when to retry. */
+    _Atomic uint64_t prepared_ends;
+    /* Of prepared units. While it is 0 nobody has to ask storage to ignore them, which costs. */
+    _Atomic int32_t prepared_open;
+    Mutex prepared_mu;
+    /* Guarded by prepared_mu. */
+    List prepared_waiters; /* of PrepareWaiter, see prepare.c */
 
     Mutex size_mu;
     /* Guarded by size_mu. */
     List open_stores; /* RecordStore.engine_node */
     bool is_size_table_ready;
 
-    Mutex threads_mu;
-    Cond threads_cond;
-    /* Guarded by threads_mu. */
-    bool is_stopping;
-    bool is_checkpoint_wanted;
     Thread flusher;
-    Thread checkpointer;
-    Thread monitor;
-    Thread admission;
+    RoundThread checkpointer;
+    RoundThread monitor;
+    RoundThread admission;
 };
 
 struct RecordStore {
@@ -114,20 +128,21 @@ struct RecordStore {
     char *ident;
     char *uri;
     bool is_clustered;
-    bool is_oplog;           /* forward cursors end where entries may still be missing */
+    bool is_oplog;           /* forward cursors stop at the first possible hole */
     ListNode engine_node;    /* guarded by engine->size_mu */
     _Atomic int64_t next_id; /* 0: not known yet */
     _Atomic int64_t count;
     _Atomic int64_t data_size;
     _Atomic bool is_size_dirty;
-    _Atomic uint64_t counted_ts; /* writes up to here are in the counts already; see size_store.c */
+    /* Writes up to here are already included in the counts; see size_store.c. */
+    _Atomic uint64_t counted_ts;
     Mutex next_id_mu;
 };
 
 enum {
     RU_SIZE_DELTAS_INLINE = 4,
     RU_WRITE_CURSORS = 8,
-    TICKETS_INITIAL = 32, /* of each pool, until it is known better */
+    TICKETS_INITIAL = 32, /* of each pool, until the throughput probe adjusts it */
 };
 
 typedef struct SizeDelta {
@@ -136,7 +151,9 @@ typedef struct SizeDelta {
     int64_t bytes;
 } SizeDelta;
 
-/* Known by the address of the uri: that of a table outlives every transaction that writes to it. */
+/* Identified by the address of the uri, not its text: the string belongs to the table object, which
+ * outlives every transaction that writes to it, and a pointer comparison keeps the lookup off the
+ * profile. */
 typedef struct WriteCursor {
     WT_CURSOR *wt;
     const char *uri;
@@ -154,13 +171,21 @@ typedef struct RuChange {
 struct RecoveryUnit {
     StorageEngine *engine;
     OpCtx *op;
-    WT_SESSION *session;  /* opened with the first access */
+    WT_SESSION *session; /* opened with the first access, then kept */
+    /* From the counter of the engine, so that a cached cursor or plan can tell whether it still
+     * belongs to the current snapshot. */
     uint64_t snapshot_id; /* 0: no transaction open */
     uint32_t depth;       /* nested units of work */
-    bool is_doomed;       /* an inner unit was left uncommitted, or a write failed */
+    /* An inner unit was left uncommitted, or a write failed: only a rollback is possible. */
+    bool is_doomed;
     bool has_written;
     bool is_hook_wanted;
-    uint64_t oplog_visible_ts; /* taken before the snapshot was */
+    PrepareConflict prepare_conflict;
+    uint64_t prepare_ts; /* 0: not prepared */
+    const RuListener *listener;
+    /* Read before the snapshot was opened: an entry that becomes visible in between is then missed
+     * by this reader, never seen with a hole before it. */
+    uint64_t oplog_visible_ts;
     ReadSource read_source;
     uint64_t provided_ts;
     uint64_t read_ts;
@@ -172,7 +197,8 @@ struct RecoveryUnit {
     uint32_t delta_count;
     uint32_t delta_capacity;
     SizeDelta deltas_inline[RU_SIZE_DELTAS_INLINE];
-    WriteCursor write_cursors[RU_WRITE_CURSORS]; /* kept open to the end of the transaction */
+    /* Kept open to the end of the transaction: opening one costs about as much as the write. */
+    WriteCursor write_cursors[RU_WRITE_CURSORS];
     uint32_t write_cursor_count;
     KeyBuilder scratch; /* for keys with their record id */
 };
@@ -181,23 +207,47 @@ struct RecoveryUnit {
  * ERR_WRITE_CONFLICT, ENOSPC ERR_OUT_OF_DISK_SPACE; a panic of the engine ends the process. */
 ErrCode wt_error(StorageEngine *engine, int rc, const char *what, const char *table, Error *err);
 
-/* The failpoint storage.call: the error that a call of WiredTiger is to end with instead of being
- * made, else 0. */
+/* As wt_error, for a read: if the wait for a prepared unit was interrupted, fails with that
+ * reason. */
+ErrCode ru_read_failed(RecoveryUnit *ru, int rc, const char *what, const char *table, Error *err);
+
+/* A read has encountered a prepared unit; returns whether it has to be retried, after waiting if
+ * necessary. */
+typedef struct PrepareWait {
+    bool is_begun;
+    uint64_t seen; /* prepared_ends before the read */
+} PrepareWait;
+bool prepare_wait(RecoveryUnit *ru, PrepareWait *wait);
+/* Storage has committed or rolled back the prepared unit: wakes readers that wait for it. */
+void prepare_ended(RecoveryUnit *ru);
+
+/* The failpoint storage.call: the error that a WiredTiger call has to return instead of being made,
+ * else 0. */
 int wt_fault_slow(bool can_conflict);
 static inline int wt_fault(bool can_conflict) {
     if (LIKELY(!atomic_load_explicit(&failpoint_armed[FP_STORAGE_CALL], memory_order_relaxed)))
         return 0;
     return wt_fault_slow(can_conflict);
 }
-/* Around each call of WiredTiger that can fail in ordinary work, so that tests can make it fail:
- * writes of a transaction; reads, which are rolled back only where something was written before;
- * and calls outside of the operation's transaction, which never are. */
-#define WT_WRITE(call)    (wt_fault(/* can_conflict= */ true) ?: (call))
-#define WT_READ(ru, call) (wt_fault((ru)->has_written) ?: (call))
-#define WT_APART(call)    (wt_fault(/* can_conflict= */ false) ?: (call))
+/* Wrap each WiredTiger call that can fail in normal operation, so that tests can inject failures.
+ * WT_WRITE: writes of a transaction. WT_READ: reads; they can be rolled back only if the
+ * transaction has written, and are retried when the prepared unit they encountered has ended.
+ * WT_APART: calls outside the operation's transaction, which never conflict. */
+#define WT_WRITE(call) (wt_fault(/* can_conflict= */ true) ?: (call))
+#define WT_READ(ru, call)                                                                          \
+    ({                                                                                             \
+        PrepareWait prepare_wait_ = {0};                                                           \
+        int wt_rc_;                                                                                \
+        do                                                                                         \
+            wt_rc_ = wt_fault((ru)->has_written) ?: (call);                                        \
+        while (UNLIKELY(wt_rc_ == WT_PREPARE_CONFLICT) && prepare_wait((ru), &prepare_wait_));     \
+        wt_rc_;                                                                                    \
+    })
+#define WT_APART(call) (wt_fault(/* can_conflict= */ false) ?: (call))
 
-/* Tells operations how to free their recovery unit; before there are any. */
-void ru_install_hooks(void);
+/* Belongs to no operation yet (op_unit.h). */
+RecoveryUnit *ru_new(StorageEngine *engine);
+void ru_free(void *ru);
 /* The operation's session with its transaction begun. */
 ErrCode ru_session(RecoveryUnit *ru, WT_SESSION **ret_session, Error *err) MUST_CHECK;
 /* A cursor on a table in the operation's snapshot; `config` may be NULL. */
@@ -210,6 +260,16 @@ ErrCode ru_write_cursor(RecoveryUnit *ru, const char *uri, bool is_overwrite,
                         WT_CURSOR **ret_cursor, Error *err) MUST_CHECK;
 /* A write failed: the transaction can only be rolled back. Returns the mapped error. */
 ErrCode ru_write_failed(RecoveryUnit *ru, int rc, const char *what, const char *table, Error *err);
+/* The parts of ending a unit that a prepared one needs as well. */
+ErrCode ru_run_before_commit(RecoveryUnit *ru, Error *err) MUST_CHECK;
+void ru_close_write_cursors(RecoveryUnit *ru);
+ErrCode ru_commit_storage(RecoveryUnit *ru, Error *err) MUST_CHECK;
+void ru_apply_size_deltas(RecoveryUnit *ru);
+enum {
+    TS_CONFIG_SIZE = 64,
+};
+/* "<name><ts in hex>", as WiredTiger wants it. */
+void ru_ts_config(const char *name, uint64_t ts, char config[TS_CONFIG_SIZE]);
 /* Bytes of the cache that are not on disk yet. */
 int64_t storage_dirty_bytes(StorageEngine *engine);
 void ru_add_size_delta(RecoveryUnit *ru, RecordStore *rs, int64_t count, int64_t bytes);
@@ -225,7 +285,7 @@ void journal_init(JournalState *journal);
 void journal_done(JournalState *journal);
 ErrCode journal_open(StorageEngine *engine, Error *err) MUST_CHECK;
 void journal_close(StorageEngine *engine);
-/* No flush runs in between. */
+/* No journal flush runs between the two calls. */
 void journal_pause(StorageEngine *engine);
 void journal_resume(StorageEngine *engine);
 void journal_flusher_run(void *engine);

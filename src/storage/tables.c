@@ -13,10 +13,14 @@
 #include "base/log.h"
 #include "storage/storage_internal.h"
 
-/* Waits for WiredTiger's own locks: without that a drop can meet its sweep and eviction threads
- * again and again. Called by the start-up and by the reaper, who have the time. */
+/* Waits for WiredTiger's own locks: otherwise a drop can collide with its sweep and eviction
+ * threads again and again. Used by start-up and the reaper, which can afford the wait. */
 #define DROP_CONFIG "force"
 
+/* Records: large values stay on the page (leaf_value_max), since an overflow block per document
+ * doubles the reads; split_pct=90 suits ascending record ids. Indexes: 16 KB pages and prefix
+ * compression, as neighbouring keys share most bytes. The format versions are those that MongoDB
+ * writes for the same formats. */
 static const char *const TABLE_CONFIG[] = {
     [TABLE_RECORDS] = "type=file,memory_page_max=10m,split_pct=90,leaf_value_max=64MB,checksum=on,"
                       "block_compressor=snappy,key_format=q,value_format=u,log=(enabled=true),"
@@ -51,8 +55,9 @@ const char *storage_log_config(const StorageEngine *engine, bool is_replicated) 
     return engine->is_replicated && is_replicated ? "log=(enabled=false)" : "log=(enabled=true)";
 }
 
-/* Looks the uri up in WiredTiger's metadata. *ret_config (NULL: not wanted) is a heap copy. "Could
- * not look" is not "not there": a table that is taken for missing is lost. */
+/* Looks the uri up in WiredTiger's metadata. *ret_config (NULL: not wanted) is a heap copy. A
+ * failed lookup is an error, not "not found": a table taken for missing would be dropped from the
+ * catalog. */
 static ErrCode find_metadata(StorageEngine *engine, WT_SESSION *session, const char *uri,
                              bool *ret_found, char **ret_config, Error *err) {
     CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
@@ -80,6 +85,8 @@ ErrCode storage_fit_log_config(StorageEngine *engine, const char *ident, bool is
     CLEANUP(xfree_ptr) char *config = NULL;
     bool is_found;
     TRY(find_metadata(engine, session, file, &is_found, &config, err));
+    /* Altering rewrites metadata and syncs it; skipped when nothing changes, so that a start with
+     * many tables stays fast. */
     bool is_journaled = !is_found || strstr(config, ",log=(enabled=false)") == NULL;
     if (is_journaled != (engine->is_replicated && is_replicated))
         return ERR_OK;
@@ -94,8 +101,8 @@ ErrCode storage_drop_table(StorageEngine *engine, const char *ident, bool *ret_i
     TRY(storage_open_session(engine, &session, err));
     CLEANUP(xfree_ptr) char *uri = xasprintf("table:%s", ident);
     CLEANUP(xfree_ptr) char *file = xasprintf("file:%s.wt", ident);
-    /* A crash in the middle of a create leaves the file known without its table, or the table
-     * without the tie between the two: dropping such a table leaves the file. */
+    /* A crash in the middle of a create leaves the file registered without its table, or the table
+     * without its link to the file: dropping such a table leaves the file, so both are dropped. */
     const char *parts[] = {uri, file};
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(parts); i++) {
@@ -120,7 +127,7 @@ static bool is_table_file(const char *name) {
     return is_ours && size > 3 && strcmp(name + size - 3, ".wt") == 0;
 }
 
-/* "table:x" means ident x, and so does "file:x.wt" of a table that is not there; NULL: neither. */
+/* "table:x" has the ident x, and so does "file:x.wt" if its table is missing; NULL: neither. */
 static ErrCode ident_of_uri(StorageEngine *engine, WT_SESSION *session, const char *uri,
                             char **ret_ident, Error *err) {
     *ret_ident = NULL;
@@ -155,6 +162,7 @@ ErrCode storage_remove_stray_files(StorageEngine *engine, Error *err) {
             continue;
         CLEANUP(xfree_ptr) char *uri = xasprintf("file:%s", entry->d_name);
         cursor->set_key(cursor, uri);
+        /* Any other error means that it could not be determined: keep the file. */
         if (WT_APART(cursor->search(cursor)) != WT_NOTFOUND)
             continue;
         CLEANUP(xfree_ptr) char *path = xasprintf("%s/%s", engine->dbpath, entry->d_name);
@@ -207,7 +215,7 @@ ErrCode storage_find_table(StorageEngine *engine, const char *ident, bool *ret_f
     TRY(storage_open_session(engine, &session, err));
     CLEANUP(xfree_ptr) char *uri = xasprintf("table:%s", ident);
     TRY(find_metadata(engine, session, uri, ret_found, NULL, err));
-    /* The file itself may have been taken away behind WiredTiger's back. */
+    /* The file itself may have been removed behind WiredTiger's back. */
     CLEANUP(xfree_ptr) char *path = xasprintf("%s/%s.wt", engine->dbpath, ident);
     *ret_found = *ret_found && access(path, F_OK) == 0;
     return ERR_OK;

@@ -1,30 +1,30 @@
 /*
- * client.h - this node as a client of other nodes: pooled connections, and many hosts asked at
+ * client.h - this node as a client of other nodes: pooled connections, and calls to many hosts at
  * once.
  *
- *     ClientPool    all connections to other nodes, by host; one for the process
+ *     ClientPool    all connections to other nodes, by host; one per process
  *     client_run    one command on a pooled connection, and its reply
- *     ClientCalls   many commands to many hosts, by one thread, replies as they come
- *     ClientConn    a connection of one's own, for long conversations (exhaust replies)
+ *     ClientCalls   many commands to many hosts, by one thread, replies as they arrive
+ *     ClientConn    a dedicated connection, for long conversations (exhaust replies)
  *
- * Nothing here has a thread that carries calls: whoever asks sends, waits and receives itself. All
- * waiting is op_poll's: it ends at once when the operation is killed or its time is up, and the
- * worker counts as blocked meanwhile. Opening a connection is part of the same wait.
+ * No thread relays calls: the calling thread sends, waits and receives itself. All waiting is
+ * op_poll's: it ends at once when the operation is killed or its deadline passes, and the worker
+ * counts as blocked meanwhile. Opening a connection is part of the same wait.
  *
  * A call has two deadlines: its own (`deadline_us`, clock_mono_us) and that of its operation. When
  * its own passes it fails with ERR_NETWORK_INTERFACE_EXCEEDED_TIME_LIMIT (ERR_NETWORK_TIMEOUT while
  * a connection is being opened), with the operation's own error otherwise.
  *
- * What the other side says arrives whole. A reply {ok: 0} is a failure with its code, message,
- * labels and other fields (Error.extra); the reply itself is there too. A reply {ok: 1} with
- * writeErrors or writeConcernError is a success: they are for the caller to look at. $clusterTime,
- * $readPreference and the like are the caller's as well.
+ * Replies are passed on completely. A reply {ok: 0} is a failure with its code, message, labels and
+ * other fields (Error.extra); the reply itself is available, too. A reply {ok: 1} with writeErrors
+ * or writeConcernError is a success: the caller has to check them. $clusterTime, $readPreference
+ * and the like are the caller's business as well.
  *
  * Ownership: a pool outlives all that is opened with it; hosts and documents given are copied.
- * Threading: a ClientPool is anybody's. A ClientConn, ClientCalls and ClientReply belong to one
- *            thread at a time; client_conn_interrupt alone may come from another.
+ * Threading: a ClientPool may be used by any thread. A ClientConn, ClientCalls and ClientReply
+ *            belong to one thread at a time; only client_conn_interrupt may come from another.
  * Locks:     LOCK_RANK_CLIENT_POOL, LOCK_RANK_CLIENT_RESOLVER; neither is held over a system call
- *            on a socket. Hold no lock while asking.
+ *            on a socket. Hold no lock while calling.
  */
 #pragma once
 
@@ -43,8 +43,8 @@ typedef struct ClientConn ClientConn;
 typedef struct ClientCalls ClientCalls;
 typedef struct ClientAddresses ClientAddresses;
 
-/* The command that every connection between members begins with, so that a node whose places are
- * all taken by clients lets it in. */
+/* The command that every connection between members begins with, so that a node whose connection
+ * slots are all taken by clients still accepts it. */
 #define CLIENT_GREETING "_isSelf"
 
 enum {
@@ -53,8 +53,8 @@ enum {
 
 /* ---- where TLS and authentication attach ---- */
 
-/* All functions are called by the thread that opens the connection and must not wait. Members that
- * are NULL are left out. */
+/* All functions are called by the thread that opens the connection and must not block. Members that
+ * are NULL are skipped. */
 typedef struct ClientSecurity {
     void *arg;
     /* TLS: before the first byte. A stream takes the place of the bare socket `fd`. */
@@ -92,8 +92,8 @@ typedef struct ClientPoolConfig {
     uint32_t connecting_max;        /* 8; being opened at once */
     int64_t idle_us_max;            /* 5 min; an unused connection beyond the minimum is closed */
     int64_t connect_us_max;         /* 10 s; from the name to the end of the handshake */
-    int64_t keep_interval_us;       /* 1 s; how often idle times and the minimum are looked at */
-    int64_t name_us_max;            /* 30 s; how long the address of a name is believed */
+    int64_t keep_interval_us;       /* 1 s; how often idle times and the minimum are checked */
+    int64_t name_us_max;            /* 30 s; how long a resolved address is valid */
     const ClientSecurity *security; /* NULL: plain */
     /* NULL: getaddrinfo. Runs in the resolver's thread and may take its time. */
     ErrCode (*resolve)(void *arg, const char *host, ClientAddresses *ret_addresses, Error *err);
@@ -101,12 +101,12 @@ typedef struct ClientPoolConfig {
 } ClientPoolConfig;
 
 ClientPool *client_pool_new(const ClientPoolConfig *config);
-/* All calls fail with ERR_SHUTDOWN_IN_PROGRESS from now on, but those that have a connection. */
+/* All calls fail with ERR_SHUTDOWN_IN_PROGRESS from now on, except those that have a connection. */
 void client_pool_stop(ClientPool *pool);
 void client_pool_free(ClientPool *pool); /* NULL is fine; no connection may be in use any more */
 
-/* Closes the host's connections, those in use when they come back, and fails whoever waits for one
- * with ERR_POOLED_CONNECTIONS_DROPPED. */
+/* Closes the host's connections, those in use when they are returned, and fails queued callers with
+ * ERR_POOLED_CONNECTIONS_DROPPED. */
 void client_pool_drop(ClientPool *pool, const char *host);
 
 typedef struct ClientHostStats {
@@ -125,7 +125,7 @@ typedef struct ClientHostStats {
     uint64_t waits;      /* calls that had to wait */
     uint64_t wait_us;    /* how long they did, all together */
     uint64_t wait_us_max;
-    uint64_t generation; /* how often all connections were given up */
+    uint64_t generation; /* how often all connections were dropped */
 } ClientHostStats;
 
 const char *client_pool_name(const ClientPool *pool);
@@ -162,7 +162,8 @@ void client_reply_done(ClientReply *reply);
 /* {ok: 0} as an error: code, message, labels, and as extra all fields but those that every reply
  * may have. */
 ErrCode client_check_reply(Doc reply, Error *err) MUST_CHECK;
-/* True for the failures of the way there and back, which say nothing about the command. */
+/* True for failures of the network, which are no statement about the command: it may have been
+ * executed. */
 bool client_is_network_error(ErrCode code);
 
 /* Runs a command on a pooled connection to "name:port", "127.0.0.1:27017", "[::1]:27017". The
@@ -183,8 +184,9 @@ typedef struct ClientCallEnd {
 
 ClientCalls *client_calls_new(ClientPool *pool, OpCtx *op);
 void client_calls_free(ClientCalls *calls); /* NULL is fine; cancels what is under way */
-/* Begins a call: as far as it goes without waiting, so a command on an idle connection is on its
- * way when this returns. Calls may be added while others are under way. Returns 1, 2, 3, ... */
+/* Begins a call and advances it as far as possible without waiting, so that a command on an idle
+ * connection has been sent when this returns. Calls may be added while others are in progress.
+ * Returns 1, 2, 3, ... */
 uint32_t client_calls_add(ClientCalls *calls, const char *host, const ClientCommand *command,
                           int64_t deadline_us, void *user);
 /* The next call that has ended, in whatever order; *ret_is_there is false when `deadline_us` comes
@@ -193,15 +195,18 @@ uint32_t client_calls_add(ClientCalls *calls, const char *host, const ClientComm
  * the operation is interrupted; calls stay under way then until they are cancelled. */
 ErrCode client_calls_next(ClientCalls *calls, int64_t deadline_us, ClientCallEnd *ret_end,
                           bool *ret_is_there, Error *err) MUST_CHECK;
+/* Of the call handed out last: takes over its reply and its error, which ClientCallEnd points to
+ * no more. */
+void client_calls_take(ClientCalls *calls, ClientReply *ret_reply, Error *ret_err);
 uint32_t client_calls_count(const ClientCalls *calls); /* not handed out yet */
-/* Gives up the call, or all: their connections are closed, and they are not handed out. */
+/* Cancels the call, or all: their connections are closed, and they are not returned. */
 void client_calls_cancel(ClientCalls *calls, uint32_t id);
 void client_calls_cancel_all(ClientCalls *calls);
 
 /* ---- a connection of one's own ---- */
 
-/* Greeted and shaken hands like a pooled one, but nobody else's. After a failure other than that of
- * the command itself it is broken: free it and open another. */
+/* Handshaken like a pooled one, but exclusive to the caller. After a failure other than that of the
+ * command itself it is broken: free it and open another. */
 ErrCode client_conn_open(ClientPool *pool, OpCtx *op, const char *host, int64_t deadline_us,
                          ClientConn **ret_conn, Error *err) MUST_CHECK;
 void client_conn_free(ClientConn *conn); /* NULL is fine */
@@ -214,8 +219,8 @@ void client_conn_interrupt(ClientConn *conn);
  * passes is ERR_NETWORK_TIMEOUT here. */
 ErrCode client_conn_run(ClientConn *conn, OpCtx *op, Doc command, int64_t deadline_us,
                         Doc *ret_reply, Error *err) MUST_CHECK;
-/* The two halves of the same; {ok: 0} is no failure of them. With is_exhaust the server may go on
- * with further replies, as long as *ret_more_to_come says so. */
+/* The two halves of the same; {ok: 0} is not a failure here. With is_exhaust the server may send
+ * further replies, as long as *ret_more_to_come says so. */
 ErrCode client_conn_send(ClientConn *conn, OpCtx *op, const ClientCommand *command,
                          int64_t deadline_us, Error *err) MUST_CHECK;
 ErrCode client_conn_receive(ClientConn *conn, OpCtx *op, int64_t deadline_us,

@@ -1,11 +1,13 @@
 /*
- * client_call.c - one command on its way: a place, an address, a connection, there and back.
+ * client_call.c - one call as a state machine: a place, an address, a connection, request and
+ * reply.
  *
  *     QUEUED --> RESOLVING --> OPENING --> SENDING --> RECEIVING --> OVER
- *        \___________________________________^   (a connection is there)
+ *        \___________________________________^   (a connection is available)
  *
- * call_advance makes every move and never waits. A call that ends badly gives back what it holds:
- * a wish or a right of the pool, or a connection, which is closed because an answer may still come.
+ * call_advance makes every transition and never blocks, so that one thread can drive many calls. A
+ * call that fails releases what it holds: its place in the queue, the right to open a connection,
+ * or a connection, which is closed because a reply may still arrive on it.
  */
 #include <string.h>
 
@@ -15,8 +17,8 @@
 
 static ErrCode start(Call *call, Error *err);
 
-/* `cause`: the failure of the connection or of the host's name; NULL: it is the call that ends,
- * which says nothing about others. */
+/* `cause`: the failure of the connection or of name resolution; NULL: the call itself ended, which
+ * is no evidence about the host. */
 static void release(Call *call, const Error *cause) {
     ClientConn *conn = TAKE_PTR(call->conn);
     bool is_failure = cause != NULL && (conn == NULL || conn->is_broken);
@@ -60,7 +62,8 @@ static ErrCode begin_sending(Call *call, Error *err) {
     conn->use_count++;
     ErrCode rc = conn_prepare(conn, call->has_request ? NULL : call->command, err);
     call->command = NULL;
-    /* A message that is too large is no fault of the connection, which has sent nothing. */
+    /* A message that is too large is no fault of the connection: nothing was sent, so it can be
+     * reused. */
     if (rc != ERR_OK) {
         pool_give_back(call->pool, TAKE_PTR(call->conn), /* is_reusable= */ true);
         return rc;
@@ -84,7 +87,7 @@ static ErrCode step_sending(Call *call, bool *ret_goes_on, Error *err) {
         return ERR_OK;
     }
     call->state = CALL_RECEIVING;
-    *ret_goes_on = call->conn->stream != NULL; /* a bare socket has nothing yet: poll first */
+    *ret_goes_on = call->conn->stream != NULL; /* a plain socket has no reply yet */
     return ERR_OK;
 }
 
@@ -95,7 +98,7 @@ static ErrCode step_receiving(Call *call, Error *err) {
     if (!is_there)
         return ERR_OK;
     conn_hand_over(call->conn, &message, call->reply);
-    /* More replies than were asked for cannot be told from those of the next call. */
+    /* Unrequested further replies could not be distinguished from those of the next call. */
     if ((message.flags & WIRE_FLAG_MORE_TO_COME) != 0 && message.opcode == WIRE_OP_MSG)
         return conn_fail(call->conn, ERR_PROTOCOL_ERROR, "a stream of replies", err);
     finish(call);
@@ -104,7 +107,8 @@ static ErrCode step_receiving(Call *call, Error *err) {
 
 /* ---- on the way to one ---- */
 
-/* The call itself may have less time than a connection may take; then it is this call that ends. */
+/* The deadline of the connection is independent of the call's: if the call's passes first, only
+ * this call ends. */
 static ErrCode begin_opening(Call *call, ClientAddresses *take_addresses, Error *err) {
     call->state = CALL_OPENING;
     call->conn = pool_conn_new(call->pool, call->host);
@@ -142,7 +146,7 @@ static ErrCode step_opening(Call *call, bool *ret_goes_on, Error *err) {
 }
 
 static ErrCode step_queued(Call *call, bool *ret_goes_on, Error *err) {
-    switch (pool_look(call->pool, &call->place)) {
+    switch (pool_place_state(call->pool, &call->place)) {
     case PLACE_FAILED:
         call->state = CALL_OVER;
         return error_set(err, call->place.rc, "%s", call->place.message);
@@ -154,7 +158,7 @@ static ErrCode step_queued(Call *call, bool *ret_goes_on, Error *err) {
     }
 }
 
-/* With a right of the pool: to a connection, or to open one. */
+/* With a place granted by the pool: a connection, or the right to open one. */
 static ErrCode start(Call *call, Error *err) {
     call->conn = TAKE_PTR(call->place.conn);
     bool has_conn = call->place.state == PLACE_CONN;
@@ -192,7 +196,8 @@ static ErrCode run(Call *call, Error *err) {
     return ERR_OK;
 }
 
-/* Only while there is no connection yet: the command's documents are the caller's. */
+/* Encodes the request if the call has to wait for a connection: the command's documents are
+ * borrowed from the caller only for the duration of call_begin. */
 static ErrCode keep_request(Call *call, Error *err) {
     if (call->state == CALL_OVER || call->command == NULL)
         return ERR_OK;

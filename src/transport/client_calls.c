@@ -179,6 +179,16 @@ ErrCode client_calls_next(ClientCalls *calls, int64_t deadline_us, ClientCallEnd
     return ERR_OK;
 }
 
+void client_calls_take(ClientCalls *calls, ClientReply *ret_reply, Error *ret_err) {
+    Item *item = calls->given;
+    invariant(item != NULL);
+    client_reply_done(ret_reply);
+    *ret_reply = item->reply;
+    item->reply = (ClientReply){.body = DOC_NONE};
+    error_reset(ret_err);
+    error_move(ret_err, &item->err);
+}
+
 static bool cancel_in(List *list, uint32_t id) {
     LIST_FOR_EACH (list, node) {
         Item *item = CONTAINER_OF(node, Item, node);

@@ -1,5 +1,5 @@
 /*
- * client_conn.c - one connection to another node, moved on without waiting.
+ * client_conn.c - one connection to another node, as a non-blocking state machine.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,9 +15,10 @@
 
 enum {
     RECEIVE_BYTES = 16 * 1024,
-    COPY_BYTES_MAX = 16 * 1024, /* larger replies are handed over with their buffer */
+    /* Larger replies are handed over with their buffer instead of copied. */
+    COPY_BYTES_MAX = 16 * 1024,
     KEEP_BYTES_MAX = 128 * 1024,
-    COMPRESS_BYTES_MIN = 64, /* below that packing only costs */
+    COMPRESS_BYTES_MIN = 64, /* below this compression only costs */
 };
 
 ClientConn *conn_new(ClientPool *pool, const char *host) {
@@ -69,7 +70,8 @@ static ErrCode connect_failed(ClientConn *conn, int error, Error *err) {
                      "Error connecting to %s :: caused by :: %s", conn->host, strerror(error));
 }
 
-/* 0: under way, or done. What time there is is shared out among the addresses left. */
+/* 0: in progress, or done. The remaining time is divided among the remaining addresses, so that a
+ * dead first address does not use up all of it. */
 static int connect_to(ClientConn *conn, uint32_t index) {
     const ClientAddresses *addresses = conn->addresses;
     const struct sockaddr *at = (const struct sockaddr *)&addresses->at[index];
@@ -138,7 +140,7 @@ static ErrCode advance_securing(ClientConn *conn, bool *ret_is_done, Error *err)
     return *ret_is_done ? handshake_begin(conn, err) : ERR_OK;
 }
 
-/* Sends what there is to say, and takes the answer. */
+/* Sends what is pending, and processes the reply. */
 static ErrCode advance_greeting(ClientConn *conn, bool *ret_is_done, Error *err) {
     bool is_there = true;
     while (is_there && !*ret_is_done) {
@@ -154,7 +156,7 @@ static ErrCode advance_greeting(ClientConn *conn, bool *ret_is_done, Error *err)
     return ERR_OK;
 }
 
-/* For conn_wait; all else asks for MSG_DONTWAIT. A stream expects a socket that never blocks. */
+/* For conn_wait; everything else uses MSG_DONTWAIT. A stream expects a socket that never blocks. */
 static void allow_blocking(ClientConn *conn) {
     const struct timeval timeout = {.tv_usec = CONN_WAIT_US_MAX};
     int flags = fcntl(conn->fd, F_GETFL);

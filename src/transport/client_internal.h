@@ -1,15 +1,16 @@
 /*
- * client_internal.h - shared by the files of the client: a connection's own state, the places of a
+ * client_internal.h - shared by the files of the client: a connection's state, the places of a
  * host, one call.
  *
- * A connection goes through its phases without ever waiting; whoever owns it polls for `wanted` and
+ * A connection goes through its phases without ever blocking; its owner polls for `wanted` and
  * calls conn_advance again.
  *
  *     CONNECTING --> SECURING --> GREETING --> AUTHENTICATING --> READY
  *      (per address)  (TLS, if any)  (hello)      (if any)          (send, receive, send, ...)
  *
- * conn_begin enters the first phase, conn_advance makes all further moves. A failure in any of them
- * leaves a broken connection, but for an address that does not answer when there is another one.
+ * conn_begin enters the first phase, conn_advance makes all further transitions. A failure in any
+ * of them leaves a broken connection, except for an address that does not respond if there is
+ * another.
  */
 #pragma once
 
@@ -60,7 +61,7 @@ struct ClientConn {
     uint32_t compressors; /* agreed on */
     WireCompressor compressor;
     int32_t last_request_id;
-    int32_t awaited_id; /* what the next reply must answer */
+    int32_t awaited_id; /* id that the next reply must refer to */
     WireDecoder decoder;
     Buffer out;
     size_t sent;
@@ -76,9 +77,9 @@ struct ClientConn {
 /* Starts connecting; takes the addresses in any case. */
 ErrCode conn_begin(ClientConn *conn, ClientAddresses *take_addresses, int64_t until_us, Error *err)
     MUST_CHECK;
-/* After `wanted` has come, or the time of conn_until_us: goes on as far as it can. */
+/* Called after `wanted` is ready, or at conn_until_us: advances as far as possible. */
 ErrCode conn_advance(ClientConn *conn, Error *err) MUST_CHECK;
-/* When conn_advance must be called whatever comes; INT64_MAX once it is ready. */
+/* When conn_advance must be called in any case; INT64_MAX once it is ready. */
 int64_t conn_until_us(const ClientConn *conn);
 
 ClientConn *conn_new(ClientPool *pool, const char *host);
@@ -91,15 +92,14 @@ ErrCode conn_flush(ClientConn *conn, bool *ret_is_sent, Error *err) MUST_CHECK;
 /* The next reply, read from the socket if need be. */
 ErrCode conn_read(ClientConn *conn, bool *ret_is_there, WireMessage *ret_message, Error *err)
     MUST_CHECK;
-/* Waits for bytes, for CONN_WAIT_US_MAX at most, without asking what else there is to wait for.
- * Only if it may_block, and no byte of a reply is there. *ret_has_news: conn_read has something to
- * do. */
+/* Waits for bytes, for CONN_WAIT_US_MAX at most, in a blocking recv instead of a poll. Only if it
+ * may_block, and no byte of a reply is buffered. *ret_has_news: conn_read has something to do. */
 ErrCode conn_wait(ClientConn *conn, OpCtx *op, bool *ret_has_news, Error *err) MUST_CHECK;
-/* Is there anything that nobody asked for, or the end? */
+/* Whether there are unrequested bytes, or the end of the stream. */
 bool conn_is_stale(ClientConn *conn);
 /* The reply for the caller to keep: copied, or when it is large by an exchange of buffers. */
 void conn_hand_over(ClientConn *conn, const WireMessage *message, ClientReply *reply);
-/* Gives back what large messages left behind. */
+/* Releases buffers that large messages made grow. */
 void conn_trim(ClientConn *conn);
 ErrCode conn_fail(ClientConn *conn, ErrCode code, const char *what, Error *err);
 
@@ -114,13 +114,13 @@ ErrCode handshake_take(ClientConn *conn, Doc reply, bool *ret_is_over, Error *er
 
 typedef enum PlaceState {
     PLACE_NONE,
-    PLACE_QUEUED, /* waits for one of the others */
+    PLACE_QUEUED, /* waits for a connection or the right to open one */
     PLACE_CONN,   /* has a connection that is ready */
     PLACE_OPEN,   /* may open a connection */
     PLACE_FAILED, /* the host cannot be reached, or the pool stops */
 } PlaceState;
 
-/* The right to a connection of a host, or the wish for one. Begin with {0}. */
+/* The right to a connection of a host, or a request for one. Begin with {0}. */
 typedef struct PlaceWait {
     ListNode node;
     OpCtx *op;
@@ -135,23 +135,24 @@ const ClientPoolConfig *pool_config(const ClientPool *pool);
 ClientResolver *pool_resolver(const ClientPool *pool);
 const char *host_name(const ClientHost *host);
 
-/* Asks for a place. While it is PLACE_QUEUED `wait` is the pool's, see pool_look. */
+/* Requests a place. While it is PLACE_QUEUED `wait` is owned by the pool, see pool_place_state. */
 ErrCode pool_ask(ClientPool *pool, OpCtx *op, const char *host, PlaceWait *wait,
                  ClientHost **ret_host, PlaceState *ret_state, Error *err) MUST_CHECK;
-/* After a signal: what has become of it. */
-PlaceState pool_look(ClientPool *pool, PlaceWait *wait);
-/* Gives up a wish or an unused right. */
+/* After a signal: its current state. */
+PlaceState pool_place_state(ClientPool *pool, PlaceWait *wait);
+/* Withdraws a request or returns an unused right. */
 void pool_cancel(ClientPool *pool, ClientHost *host, PlaceWait *wait);
 /* A connection for a place to open one. */
 ClientConn *pool_conn_new(ClientPool *pool, ClientHost *host);
 /* It is ready: counts as in use from now on. */
 void pool_opened(ClientPool *pool, ClientConn *conn);
-/* Back from a call. It is kept only if it `is_reusable` and of the present generation. */
+/* Returns a connection after a call. It is kept only if it `is_reusable` and of the current
+ * generation. */
 void pool_give_back(ClientPool *pool, ClientConn *conn, bool is_reusable);
 /* The right to open one ends without a connection; `conn` may be NULL. With a `cause` that lies
- * with the host, all of its connections are given up and those who wait fail as well. */
+ * with the host, all of its connections are dropped and its waiters fail as well. */
 void pool_open_failed(ClientPool *pool, ClientHost *host, ClientConn *conn, const Error *cause);
-/* An error of the network on a connection: those that are as old are not to be trusted either. */
+/* A network error on a connection: those of the same generation are not trusted either. */
 void pool_suspect(ClientPool *pool, ClientConn *conn);
 void pool_count_own(ClientPool *pool, int change);
 
@@ -195,7 +196,7 @@ typedef struct Call {
     ClientReply *reply;
 } Call;
 
-/* Goes as far as it can without waiting; the call is over when this fails. */
+/* Advances as far as possible without waiting; the call is over when this fails. */
 ErrCode call_begin(Call *call, ClientPool *pool, OpCtx *op, const char *host,
                    const ClientCommand *command, int64_t until_us, ClientReply *reply, Error *err)
     MUST_CHECK;
@@ -203,7 +204,7 @@ ErrCode call_begin(Call *call, ClientPool *pool, OpCtx *op, const char *host,
 ErrCode call_begin_open(Call *call, ClientPool *pool, OpCtx *op, ClientHost *host,
                         const PlaceWait *place, int64_t until_us, Error *err) MUST_CHECK;
 ErrCode call_advance(Call *call, bool is_ready, int64_t now_us, Error *err) MUST_CHECK;
-/* What to poll for; fd -1: nothing but a signal. */
+/* What to poll for; fd -1: only a signal. */
 struct pollfd call_poll(const Call *call);
 int64_t call_until_us(const Call *call);
 void call_cancel(Call *call);

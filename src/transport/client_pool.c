@@ -1,13 +1,15 @@
 /*
  * client_pool.c - the connections to each host: who has one, who may open one, who waits.
  *
- * Connections in use, idle and being opened together are at most `connections_max` of a host, and
- * at most `connecting_max` are being opened. Whoever cannot have one waits in line: a connection
- * that comes back, or the right to open one, goes to the first. An idle connection is only there
- * when nobody waits. The one used last is used next, so that the others grow old.
+ * Connections in use, idle and being opened together are at most `connections_max` per host, and at
+ * most `connecting_max` are being opened: a host that comes back after an outage must not be hit by
+ * hundreds of handshakes at once. Other callers queue: a returned connection, or the right to open
+ * one, goes to the first. There are idle connections only if nobody waits. The one used last is
+ * used next, so that surplus ones age and are closed.
  *
- * A host has a generation. An error of the network on a connection of the present one begins the
- * next: idle connections of the old one are closed, those in use when they come back.
+ * A host has a generation. A network error on a connection of the current one begins the next: idle
+ * connections of the old one are closed, those in use when they are returned. One broken connection
+ * usually means that all to that host are.
  */
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +23,8 @@ enum {
     BUCKETS = 256,
     CONNECTIONS_MAX_DEFAULT = 256,
     CONNECTING_MAX_DEFAULT = 8,
-    SURELY_FRESH_US = 10 * 1000, /* a connection unused for longer is looked at before it is used */
+    /* Idle for longer: checked before use, for the price of one recv. */
+    SURELY_FRESH_US = 10 * 1000,
 };
 
 #define SECONDS_US INT64_C(1000000)
@@ -37,7 +40,7 @@ struct ClientHost {
     List waits; /* PlaceWait.node, first come first served */
     uint32_t wait_count;
     uint64_t generation;
-    int64_t used_us;       /* when somebody asked for it last */
+    int64_t used_us;       /* when it was last requested */
     ClientHostStats stats; /* the part that only counts up */
 };
 
@@ -125,7 +128,8 @@ static bool is_unused(const ClientHost *host) {
     return host->idle_count + host->in_use + host->connecting + host->wait_count == 0;
 }
 
-/* Moves the idle connections to `closed`, to be closed without the lock. */
+/* Moves the idle connections to `closed`, to be closed without the mutex: close is a system
+ * call. */
 static void take_idle_locked(ClientHost *host, List *closed) {
     LIST_FOR_EACH (&host->idle, node) {
         ClientConn *conn = CONTAINER_OF(node, ClientConn, node);
@@ -165,7 +169,8 @@ static void leave_line_locked(ClientHost *host, PlaceWait *wait) {
         host->stats.wait_us_max = waited_us;
 }
 
-/* Ends a wait. The operation is signaled under the lock: it may be gone once it has looked. */
+/* Ends a wait. The operation is signaled under the mutex: once it has seen the state it may be
+ * freed. */
 static void end_wait_locked(ClientHost *host, PlaceWait *wait, PlaceState state) {
     leave_line_locked(host, wait);
     wait->state = state;
@@ -181,7 +186,7 @@ static void fail_waits_locked(ClientHost *host, ErrCode rc, const char *message)
     }
 }
 
-/* Rights to open connections, as far as there are any, to those who wait longest. */
+/* Grants rights to open connections, as far as available, to the longest waiting. */
 static void serve_locked(ClientPool *pool, ClientHost *host) {
     assert_held(&pool->mu);
     while (!list_is_empty(&host->waits) && has_room(pool, host)) {
@@ -190,7 +195,7 @@ static void serve_locked(ClientPool *pool, ClientHost *host) {
     }
 }
 
-/* A connection that is ready goes to the first who waits, or lies idle. */
+/* Hands a ready connection to the first waiter, or makes it idle. */
 static void offer_locked(ClientHost *host, ClientConn *conn, int64_t now_us) {
     ListNode *first = list_first(&host->waits);
     if (first == NULL) {
@@ -218,6 +223,7 @@ static void ask_locked(ClientPool *pool, OpCtx *op, ClientHost *host, PlaceWait 
         host->in_use++;
         wait->conn = CONTAINER_OF(idle, ClientConn, node);
         wait->state = PLACE_CONN;
+        /* Not past the queue: those who wait come first. */
     } else if (list_is_empty(&host->waits) && has_room(pool, host)) {
         host->connecting++;
         wait->state = PLACE_OPEN;
@@ -230,7 +236,7 @@ static void ask_locked(ClientPool *pool, OpCtx *op, ClientHost *host, PlaceWait 
     }
 }
 
-/* Started with the first host, by one of those who ask for it. */
+/* Started on first use, by one of the callers: a node that never calls others needs no thread. */
 static ErrCode ensure_keeper(ClientPool *pool, Error *err) {
     mutex_lock(&pool->mu);
     bool is_mine = pool->keeper == NULL && !pool->is_keeper_starting && !pool->is_stopping;
@@ -279,7 +285,7 @@ ErrCode pool_ask(ClientPool *pool, OpCtx *op, const char *name, PlaceWait *wait,
     }
 }
 
-PlaceState pool_look(ClientPool *pool, PlaceWait *wait) {
+PlaceState pool_place_state(ClientPool *pool, PlaceWait *wait) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&pool->mu);
     return wait->state;
 }
@@ -321,7 +327,7 @@ void pool_opened(ClientPool *pool, ClientConn *conn) {
 
 void pool_give_back(ClientPool *pool, ClientConn *conn, bool is_reusable) {
     ClientHost *host = conn->place;
-    /* Bytes that nobody asked for would be taken for the next answer. */
+    /* Unrequested bytes would be taken for the next reply. */
     is_reusable = is_reusable && !client_conn_is_broken(conn) && conn->in.size == conn->consumed;
     if (is_reusable)
         conn_trim(conn);
@@ -348,6 +354,7 @@ void pool_open_failed(ClientPool *pool, ClientHost *host, ClientConn *conn, cons
     host->connecting--;
     if (cause != NULL) {
         host->stats.failed++;
+        /* An error of an older generation has been acted on already. */
         if (conn == NULL || conn->generation == host->generation)
             next_generation_locked(host, &closed);
         fail_waits_locked(host, cause->code, error_message(cause));
@@ -390,7 +397,7 @@ void pool_count_own(ClientPool *pool, int change) {
 /* ---- upkeep ---- */
 
 static void close_old_locked(ClientPool *pool, ClientHost *host, int64_t now_us, List *closed) {
-    /* From the end: the oldest first. */
+    /* From the end of the list: the oldest first. */
     for (ListNode *node = host->idle.head.prev; node != &host->idle.head;) {
         ClientConn *conn = CONTAINER_OF(node, ClientConn, node);
         node = node->prev;

@@ -1,11 +1,11 @@
 /*
- * client_resolver.h - names to addresses, without holding up the one who asks.
+ * client_resolver.h - names to addresses, without blocking the caller.
  *
- * Literal addresses are answered at once, names from a cache, and what is not in it by one thread
- * that calls getaddrinfo, which may take as long as name servers do. An address that is past its
- * time is used once more while the thread asks anew, so that only the first use of a name waits.
+ * Literal addresses are answered at once, names from a cache, and the rest by one thread that calls
+ * getaddrinfo, which may take as long as name servers do. An expired address is used once more
+ * while the thread refreshes it, so that only the first use of a name waits.
  *
- * Ownership: the thread holds a reference of its own: nobody waits for a name server at shutdown.
+ * Ownership: the thread holds its own reference: shutdown does not wait for a name server.
  * Threading: any. Lock: LOCK_RANK_CLIENT_RESOLVER.
  */
 #pragma once
@@ -27,7 +27,7 @@ struct ClientAddresses {
 
 typedef struct ClientResolver ClientResolver;
 
-/* One who waits for a name. Begin with {0}. */
+/* A waiter for a name. Begin with {0}. */
 typedef struct ResolveWait {
     ListNode node;
     OpCtx *op;
@@ -52,7 +52,7 @@ ErrCode client_resolve_begin(ClientResolver *resolver, OpCtx *op, const char *ho
 /* The answer; NULL: not yet. */
 ErrCode client_resolve_end(ClientResolver *resolver, ResolveWait *wait,
                            ClientAddresses **ret_addresses, Error *err) MUST_CHECK;
-/* Gives up waiting; fine for one that never did. */
+/* Cancels the wait; no effect if it never began. */
 void client_resolve_cancel(ClientResolver *resolver, ResolveWait *wait);
-/* Nobody answers there any more: ask anew next time. */
+/* The address does not respond: resolve again next time. */
 void client_resolver_forget(ClientResolver *resolver, const char *host);

@@ -1,5 +1,5 @@
 /*
- * connection.c - the set of connections: slots are taken at accept, given back at close.
+ * connection.c - the set of connections: slots are allocated at accept and released at close.
  *
  * See transport_internal.h for the states of a slot and why slots are never freed early.
  */
@@ -18,7 +18,7 @@
 
 enum {
     REFUSAL_NOTE_INTERVAL_US = 10 * 1000 * 1000,
-    EXTRA_US_MAX = 2 * 1000 * 1000, /* for a first message */
+    EXTRA_US_MAX = 2 * 1000 * 1000, /* time for a first message */
 };
 
 static Slot *slot_take(Transport *t, int fd);
@@ -77,8 +77,8 @@ void connection_accept(Transport *t, int fd, bool is_unix, const struct sockaddr
         return;
     }
 
-    /* BUSY until here, so nobody else touches it. IDLE must be visible before the first event can
-     * be, and registering reports at once what has already arrived. Under the lock, for
+    /* BUSY until here, so no other thread accesses it. IDLE must be visible before the first event
+     * can be, and registering reports at once what has already arrived. Under the mutex, for
      * connections_close_extra: it must not close the descriptor before it is registered. */
     mutex_lock(&t->table.mu);
     uint64_t word = atomic_load_explicit(&slot->word, memory_order_relaxed);
@@ -88,15 +88,15 @@ void connection_accept(Transport *t, int fd, bool is_unix, const struct sockaddr
     int rc = epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fd, &event);
     mutex_unlock(&t->table.mu);
     if (rc != 0) {
-        /* Only memory or the system's limit of watches can be the reason. Nobody else can have
-         * taken the connection but a thread that stops the transport. */
+        /* Only lack of memory or the system's limit of watches can be the reason. The only other
+         * thread that can have taken the connection is one that stops the transport. */
         if (try_take_unowned(slot))
             connection_close(t, slot);
     }
 }
 
-/* Not for each: those who connect in vain often try again at once, and the log must survive it.
- * Lets go of the lock of the set. */
+/* Rate-limited: refused clients often retry at once, and the log must survive it. Releases the
+ * mutex of the set. */
 static void note_refusal(Transport *t, uint64_t open_count, uint64_t refused_count) {
     assert_held(&t->table.mu);
     int64_t now_us = clock_mono_us();
@@ -143,8 +143,8 @@ static Slot *slot_take(Transport *t, int fd) {
     return slot;
 }
 
-/* Is there a place beyond the limit? If there is none, the one who has waited longest without a
- * word gives up his. Lets go of the lock for a while. */
+/* Whether there is a slot beyond the limit. If not, the extra connection that has been silent
+ * longest is closed. Releases the mutex for a while. */
 static bool make_room_for_extra(Transport *t) {
     SlotTable *table = &t->table;
     uint64_t all_max = (uint64_t)t->config.connections_max + t->config.extra_connections_max;
@@ -163,7 +163,7 @@ static bool make_room_for_extra(Transport *t) {
     return table->current_count < all_max;
 }
 
-/* Becomes the owner of the first one that was accepted before then and has no request running. */
+/* Takes ownership of the first one that was accepted before then and has no request running. */
 static Slot *take_extra_locked(SlotTable *table, int64_t accepted_before_us) {
     assert_held(&table->mu);
     LIST_FOR_EACH (&table->extra, node) {
@@ -202,8 +202,8 @@ static void add_chunk_locked(SlotTable *table) {
         chunk[i].fd = -1;
         list_push_back(&table->free, &chunk[i].in_table);
     }
-    /* Pairs with the load in slot_of_event; the epoll registration that follows would order them
-     * too, but that is nothing the language knows of. */
+    /* Pairs with the load in slot_of_event; the epoll registration that follows would order them,
+     * too, but the language does not know that. */
     atomic_store_explicit(&table->chunks[table->slot_count / SLOTS_PER_CHUNK], chunk,
                           memory_order_release);
     table->slot_count += SLOTS_PER_CHUNK;
@@ -230,7 +230,8 @@ static void slot_give_back(SlotTable *table, Slot *slot) {
 
     mutex_lock(&table->mu);
     int fd = slot->fd;
-    slot->fd = -1; /* under the lock: transport_close_connection must not hit a reused number */
+    /* Under the mutex: transport_close_connection must not shut down a reused number. */
+    slot->fd = -1;
     list_remove(&slot->in_table);
     table->current_count--;
     if (slot->in_extra.next != NULL) {
@@ -239,12 +240,14 @@ static void slot_give_back(SlotTable *table, Slot *slot) {
         table->extra_refused_count++;
     }
     uint64_t word = atomic_load_explicit(&slot->word, memory_order_relaxed);
+    /* Events of the old connection that a worker still holds no longer match. */
     uint64_t generation = (word >> CONN_GENERATION_SHIFT) + 1;
     atomic_store_explicit(&slot->word, (generation << CONN_GENERATION_SHIFT) | CONN_FREE,
                           memory_order_release);
+    /* The most recently used slot first: its memory is in the cache. */
     list_push_front(&table->free, &slot->in_table);
     mutex_unlock(&table->mu);
-    close(fd); /* takes it out of the epoll too: no other descriptor refers to the socket */
+    close(fd); /* also removes it from the epoll: no other descriptor refers to the socket */
 }
 
 bool transport_close_connection(Transport *t, uint64_t id) {
@@ -252,7 +255,7 @@ bool transport_close_connection(Transport *t, uint64_t id) {
     LIST_FOR_EACH (&t->table.live, node) {
         Slot *slot = CONTAINER_OF(node, Slot, in_table);
         if (slot->conn.id == id) {
-            shutdown(slot->fd, SHUT_RDWR); /* its worker sees a hang-up and closes */
+            shutdown(slot->fd, SHUT_RDWR); /* its owner sees a hang-up and closes */
             return true;
         }
     }
@@ -268,8 +271,8 @@ void transport_for_each_connection(Transport *t, void (*visit)(void *arg, const 
 
 void connections_close_idle(Transport *t) {
     for (;;) {
-        /* The lock is not held while closing, because the handler is called: one at a time. Busy
-         * ones are few, so looking from the front again costs little. */
+        /* The mutex is not held while closing, because the handler is called: one at a time. Busy
+         * ones are few, so starting from the front again costs little. */
         Slot *taken = NULL;
         mutex_lock(&t->table.mu);
         LIST_FOR_EACH (&t->table.live, node) {
@@ -293,7 +296,7 @@ void connections_shut_down(Transport *t) {
         shutdown(CONTAINER_OF(node, Slot, in_table)->fd, SHUT_RDWR);
 }
 
-/* Becomes the owner of an IDLE or PARKED connection. */
+/* Takes ownership of an IDLE or PARKED connection. */
 static bool try_take_unowned(Slot *slot) {
     uint64_t word = atomic_load_explicit(&slot->word, memory_order_relaxed);
     while (word_state(word) == CONN_IDLE || word_state(word) == CONN_PARKED)

@@ -1,5 +1,7 @@
 /*
- * parked.c - connections whose request waits without a worker, and those that wait for one.
+ * parked.c - connections whose request waits without a worker, and those queued for a worker.
+ *
+ * Threading: lists are guarded by work.mu; the state word of a slot decides who owns it.
  */
 #include <assert.h>
 #include <sys/eventfd.h>
@@ -11,7 +13,10 @@ static bool try_move(Slot *slot, ConnState from, ConnState to);
 bool connection_park(Transport *t, Slot *slot, int64_t deadline_us, uint64_t epoch_seen) {
     WorkPool *work = &t->work;
     mutex_lock(&work->mu);
-    if (atomic_load_explicit(&work->wake_epoch, memory_order_relaxed) != epoch_seen) {
+    /* A wake-up came after the handler evaluated its condition: run it again instead of sleeping
+     * through it. */
+    if (atomic_load_explicit(&work->wake_epoch, memory_order_relaxed) != epoch_seen ||
+        atomic_load_explicit(&slot->is_woken, memory_order_relaxed)) {
         mutex_unlock(&work->mu);
         connection_make_runnable(t, slot);
         return true;
@@ -26,7 +31,8 @@ bool connection_park(Transport *t, Slot *slot, int64_t deadline_us, uint64_t epo
     } while (!atomic_compare_exchange_weak_explicit(&slot->word, &word,
                                                     word_with_state(word, CONN_PARKED),
                                                     memory_order_acq_rel, memory_order_relaxed));
-    /* A hang-up may take the connection from here on, but not off the list before we are done. */
+    /* From here on a hang-up may take ownership of the connection, but it cannot remove it from the
+     * list before we release the mutex. */
     slot->park_deadline_us = deadline_us;
     list_push_back(&work->parked, &slot->in_work);
     work->parked_count++;
@@ -63,7 +69,7 @@ Slot *runnable_take(Transport *t) {
         list_remove(node);
     bool has_more = !list_is_empty(&t->work.runnable);
     mutex_unlock(&t->work.mu);
-    /* Several signals may have come out as one event. */
+    /* Several signals may have been delivered as one event. */
     if (has_more)
         runnable_signal(t);
     if (node == NULL)
@@ -86,7 +92,7 @@ bool parked_release_locked(Transport *t, int64_t due_us) {
                 next_us = slot->park_deadline_us;
             continue;
         }
-        /* One that a hang-up has taken is about to be removed by its new owner. */
+        /* One that a hang-up has taken will be removed by its new owner. */
         if (!try_move(slot, CONN_PARKED, CONN_RUNNABLE))
             continue;
         list_remove(node);
@@ -100,6 +106,8 @@ bool parked_release_locked(Transport *t, int64_t due_us) {
 
 void transport_wake_parked(Transport *t) {
     mutex_lock(&t->work.mu);
+    /* Under the mutex, before the release: a request that is just being parked sees either the new
+     * epoch or is already in the list. */
     atomic_fetch_add_explicit(&t->work.wake_epoch, 1, memory_order_acq_rel);
     bool is_any = parked_release_locked(t, INT64_MAX);
     mutex_unlock(&t->work.mu);
@@ -107,7 +115,32 @@ void transport_wake_parked(Transport *t) {
         runnable_signal(t);
 }
 
-/* The counter is never read back: each write makes a new event of an edge-triggered watch. */
+uint64_t transport_ticket(const Connection *conn) {
+    const Slot *slot = (const Slot *)conn; /* its first member */
+    uint64_t word = atomic_load_explicit(&slot->word, memory_order_relaxed);
+    return word >> CONN_GENERATION_SHIFT << CONN_GENERATION_SHIFT | slot->index;
+}
+
+void transport_wake(Transport *t, uint64_t ticket) {
+    Slot *slot = slot_of_event(&t->table, ticket);
+    uint64_t word = atomic_load_explicit(&slot->word, memory_order_acquire);
+    if (word >> CONN_GENERATION_SHIFT != ticket >> CONN_GENERATION_SHIFT)
+        return;
+    mutex_lock(&t->work.mu);
+    /* Under the mutex: a request that is just being parked sees it, or is already in the list. */
+    atomic_store_explicit(&slot->is_woken, true, memory_order_relaxed);
+    bool is_moved = try_move(slot, CONN_PARKED, CONN_RUNNABLE);
+    if (is_moved) {
+        list_remove(&slot->in_work);
+        t->work.parked_count--;
+        list_push_back(&t->work.runnable, &slot->in_work);
+    }
+    mutex_unlock(&t->work.mu);
+    if (is_moved)
+        runnable_signal(t);
+}
+
+/* The eventfd is never read: each write triggers a new event of an edge-triggered watch. */
 void runnable_signal(Transport *t) {
     eventfd_write(t->runnable_fd, 1);
 }

@@ -2,14 +2,14 @@
  * request.c - from bytes on a connection to the handler and back, on the worker that woke for it.
  *
  * Input: a read goes into the worker's own buffer, where whole messages are decoded in place. Only
- * what is left over (an incomplete message, or messages behind one that was parked) is copied to
- * memory of the connection, which then grows as bytes really arrive, never to a length that is
- * merely stated. So idle connections hold no buffer, and a slow sender holds no worker.
+ * the remainder (an incomplete message, or messages after one that was parked) is copied to memory
+ * of the connection, which then grows as bytes actually arrive, never to a length that is merely
+ * declared. So idle connections hold no buffer, and a slow sender occupies no worker.
  *
- * A read that returns less than was asked for has drained the socket: whatever arrives later makes
- * a new event. This saves the second read that edge-triggered loops usually end with. The exception
- * is a peer that hangs up: end of stream makes no event of its own when it came together with the
- * last bytes, so with the HANGUP mark reading goes on until it says so.
+ * A read that returns less than requested has drained the socket: whatever arrives later triggers a
+ * new event. This saves the second read that edge-triggered loops usually end with. The exception
+ * is a peer that hangs up: end of stream triggers no event of its own if it arrived together with
+ * the last bytes, so with the HANGUP mark reading continues until recv reports it.
  */
 #include <assert.h>
 #include <errno.h>
@@ -21,11 +21,11 @@
 #include "transport/transport_internal.h"
 
 enum {
-    /* Reads in a row for one connection before others get their turn. */
+    /* Consecutive reads for one connection before others are served. */
     SERVE_ROUNDS_MAX = 16,
     /* The first piece of memory for an incomplete message whose length is known. */
     INPUT_CAPACITY_FIRST = 64 * 1024,
-    /* A large buffer is given back after so many requests that did not need it. */
+    /* A large buffer is released after this many requests that did not need it. */
     TRIM_AFTER_REQUESTS = 64,
 };
 
@@ -33,14 +33,14 @@ enum {
 typedef enum Verdict {
     VERDICT_NEXT,   /* go on with the next message */
     VERDICT_CLOSE,  /* the connection is finished */
-    VERDICT_PARK,   /* the request is held and waits */
-    VERDICT_STREAM, /* the request is held and runs again */
+    VERDICT_PARK,   /* the request is kept and waits */
+    VERDICT_STREAM, /* the request is kept and runs again */
 } Verdict;
 
 typedef enum InputState {
     INPUT_PARTIAL,
     INPUT_COMPLETE,
-    INPUT_BAD, /* states a length that no message can have */
+    INPUT_BAD, /* declares an impossible length */
 } InputState;
 
 static void serve(Worker *w, Slot *slot, Verdict verdict, bool is_drained);
@@ -76,15 +76,16 @@ void connection_on_event(Worker *w, uint64_t event_data, uint32_t events) {
     bool is_hangup = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
     uint64_t marks = CONN_PENDING | (is_hangup ? (uint64_t)CONN_HANGUP : 0);
 
-    /* Acquire pairs with the release of the worker that left the connection: its fields are ours
-     * to read. Leaving a mark needs no order of its own, the events' bytes are in the kernel. */
+    /* Acquire pairs with the release of the worker that left the connection: its fields are ours to
+     * read. Setting a mark needs no order of its own, since the bytes are in the kernel. */
     uint64_t word = atomic_load_explicit(&slot->word, memory_order_relaxed);
     uint64_t next;
     ConnState state;
     do {
         state = word_state(word);
         if (word >> CONN_GENERATION_SHIFT != generation || state == CONN_FREE)
-            return; /* an old event: that connection is closed */
+            /* A stale event: that connection is closed, and its slot may have been reused. */
+            return;
         if (state == CONN_IDLE || (state == CONN_PARKED && is_hangup))
             next = word_with_state(word, CONN_BUSY) | (marks & CONN_HANGUP);
         else
@@ -105,7 +106,7 @@ bool transport_is_peer_gone(const Connection *conn) {
 }
 
 void connection_on_runnable(Worker *w, Slot *slot) {
-    /* Without a held request it only waited for its turn to read on. */
+    /* Without a held request it was only queued to continue reading. */
     bool is_held = slot->held != NULL;
     Verdict verdict = VERDICT_NEXT;
     if (is_held) {
@@ -115,7 +116,7 @@ void connection_on_runnable(Worker *w, Slot *slot) {
     serve(w, slot, verdict, /* is_drained= */ is_held && slot->input == NULL);
 }
 
-/* Runs the connection, which the caller owns, until it waits for input or is handed on. */
+/* Serves the connection, which the caller owns, until it waits for input or is handed over. */
 static void serve(Worker *w, Slot *slot, Verdict verdict, bool is_drained) {
     Transport *t = w->transport;
     for (int rounds = 0;; rounds++) {
@@ -138,12 +139,12 @@ static void serve(Worker *w, Slot *slot, Verdict verdict, bool is_drained) {
     }
 }
 
-/* False when an event came meanwhile: there may be more to read. */
+/* Returns false if an event arrived meanwhile: there may be more to read. */
 static bool try_become_idle(Slot *slot) {
     uint64_t word = atomic_load_explicit(&slot->word, memory_order_relaxed);
     for (;;) {
         if ((word & CONN_MARKS) != 0) {
-            /* HANGUP stays: it makes reading go on to the end of the stream. */
+            /* HANGUP stays set: it makes reading continue to the end of the stream. */
             atomic_fetch_and_explicit(&slot->word, ~(uint64_t)CONN_PENDING, memory_order_acq_rel);
             return false;
         }
@@ -176,7 +177,8 @@ static Verdict read_fresh(Worker *w, Slot *slot, bool *ret_is_drained) {
     return verdict;
 }
 
-/* The connection has memory of its own: complete what is in there, read no further than that. */
+/* The connection has its own buffer: complete the message in it, and read no further, so that the
+ * following ones can be read into the worker's buffer again. */
 static Verdict read_more(Worker *w, Slot *slot, bool *ret_is_drained) {
     uint32_t message_size = 0;
     InputState state = input_state(slot->input, slot->input_size, &message_size);
@@ -240,8 +242,8 @@ static InputState input_state(const uint8_t *data, size_t size, uint32_t *ret_me
     return size < *ret_message_size ? INPUT_PARTIAL : INPUT_COMPLETE;
 }
 
-/* Room for more input, at most up to the end of the message. It doubles with what has arrived: a
- * stated length alone takes no memory. */
+/* Makes room for more input, at most up to the end of the message. It doubles with what has
+ * arrived: a declared length alone allocates nothing. */
 static void input_reserve(Slot *slot, uint32_t message_size) {
     if (slot->input_size < slot->input_capacity)
         return;
@@ -298,11 +300,11 @@ static Verdict run_message(Worker *w, Slot *slot, const uint8_t *data, uint32_t 
     return dispatch(w, slot, /* is_resumed= */ false);
 }
 
-/* Runs the request that was parked, or the next round of one that streams. */
+/* Runs the parked request, or the next round of a stream. */
 static Verdict run_held(Worker *w, Slot *slot) {
     CLEANUP(error_reset) Error err = {0};
     ErrCode rc = wire_decode(&w->decoder, slot->held, slot->held_size, &w->message, &err);
-    if (rc != ERR_OK) /* only a body that the handler gave for the next round can be the reason */
+    if (rc != ERR_OK) /* only a body supplied by the handler for the next round can be invalid */
         return handle_bad_message(w, slot, &err);
     w->message.compressor = (WireCompressor)slot->held_compressor;
     if (slot->held_has_checksum)
@@ -314,9 +316,12 @@ static Verdict dispatch(Worker *w, Slot *slot, bool is_resumed) {
     Transport *t = w->transport;
     Reply reply = {.buf = &w->reply, .is_resumed = is_resumed, .park_deadline_us = INT64_MAX};
     wire_reply_begin(&w->reply);
-    /* Read before the handler looks at the state it may wait on: a change after that look is a
-     * change of the epoch too, which connection_park compares. */
+    /* Read before the handler evaluates the state it may wait for: a change after that also changes
+     * the epoch, which connection_park compares. */
     uint64_t epoch = atomic_load_explicit(&t->work.wake_epoch, memory_order_acquire);
+    /* Likewise: who wakes this request alone does so after the handler made itself known. */
+    if (UNLIKELY(atomic_load_explicit(&slot->is_woken, memory_order_relaxed)))
+        atomic_store_explicit(&slot->is_woken, false, memory_order_relaxed);
     counter_add(&w->sequence, 1);
     HandleResult result =
         t->config.handler.on_message(t->config.ctx, w, &slot->conn, &w->message, &reply);
@@ -427,7 +432,7 @@ static bool send_all(Worker *w, Slot *slot, const uint8_t *data, size_t size) {
     return true;
 }
 
-/* Waits as a blocked worker for a reader that is slower than we are. */
+/* Waits as a blocked worker for a slow reader. */
 static bool wait_writable(Worker *w, Slot *slot) {
     int64_t deadline_us = clock_mono_us() + w->transport->config.send_stall_us_max;
     struct pollfd pollfd = {.fd = slot->fd, .events = POLLOUT};
@@ -458,7 +463,7 @@ static void hold_request(Slot *slot, const WireMessage *message) {
     }
 }
 
-/* Clients follow a stream by its ids: each reply answers the one before it. */
+/* Clients follow a stream by its ids: each reply refers to the previous one. */
 static void hold_next_round(Slot *slot, int32_t reply_id, Doc next_body) {
     if (doc_is_present(next_body)) {
         uint32_t size = WIRE_MSG_HEADER_SIZE + doc_size(next_body);

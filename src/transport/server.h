@@ -1,19 +1,19 @@
 /*
- * server.h - sockets and workers: takes messages from clients to a handler and replies back.
+ * server.h - sockets and workers: delivers messages from clients to a handler and replies back.
  *
  * All connections share one epoll. A worker that wakes for a readable connection reads the message,
- * calls the handler and sends the reply itself, so that one request is epoll_wait, recv and send.
- * A worker that is about to wait says so (worker_block_begin) and is replaced meanwhile. A request
- * that only waits for something to change is parked: it holds memory but no worker.
+ * calls the handler and sends the reply itself, so that one request is epoll_wait, recv and send. A
+ * worker announces that it is about to block (worker_block_begin) and is replaced meanwhile. A
+ * request that only waits for something to change is parked: it holds memory but no worker.
  *
- * This layer knows frames, not commands: everything it does with a message is to call the handler.
- * It does not log either; rare events go to the `note` function of the configuration.
+ * This layer knows frames, not commands: all it does with a message is to call the handler. It does
+ * not log either; rare events go to the `note` function of the configuration.
  *
  * Ownership: a Connection belongs to the transport and lives from on_connect to on_disconnect.
- * Threading: functions may be called from any thread unless they say otherwise. What the handler
- *            may touch of a Connection is stated at its fields.
- * Locks:     LOCK_RANK_CONNECTIONS, LOCK_RANK_WORKERS; neither is held while the handler runs, but
- *            for the visitor of transport_for_each_connection.
+ * Threading: functions may be called from any thread unless noted otherwise. What the handler may
+ *            access of a Connection is stated at its fields.
+ * Locks:     LOCK_RANK_CONNECTIONS, LOCK_RANK_WORKERS; neither is held while the handler runs,
+ *            except for the visitor of transport_for_each_connection.
  */
 #pragma once
 
@@ -42,7 +42,7 @@ typedef struct Connection {
     char local[CONNECTION_ADDRESS_SIZE]; /* "127.0.0.1:27017" or the path of the unix socket */
 
     /* Owned by the handler; only the thread inside one of its functions for this connection may
-     * touch them. The transport reads `compressors` to decide how to reply. */
+     * access them. The transport reads `compressors` to decide how to reply. */
     void *user;
     uint32_t compressors; /* WIRE_COMPRESSOR_BIT of those agreed on with this peer */
 
@@ -56,12 +56,12 @@ typedef enum HandleResult {
     HANDLE_REPLY,    /* the body of the reply is in reply->buf */
     HANDLE_NO_REPLY, /* nothing to send, for a client that asked for none */
     HANDLE_PARK,     /* call again when woken or at reply->park_deadline_us */
-    HANDLE_CLOSE,    /* close without a word */
+    HANDLE_CLOSE,    /* close without a reply */
 } HandleResult;
 
 typedef struct Reply {
-    /* Room for the header is made already; append one document. To begin anew after a half-written
-     * reply: wire_reply_begin(reply->buf). */
+    /* Space for the header is already reserved; append one document. To start over after a
+     * half-written reply: wire_reply_begin(reply->buf). */
     Buffer *buf;
     bool is_resumed;          /* in: the request was parked or is the next round of a stream */
     bool never_compress;      /* handshake and authentication */
@@ -91,7 +91,8 @@ typedef struct TransportHandler {
      * one that is_extra, on any thread. */
     void (*on_disconnect)(void *ctx, Connection *conn);
 
-    /* Requests still run at the deadline of transport_stop: make them end, it waits for them. */
+    /* Requests are still running at the deadline of transport_stop: interrupt them; it waits for
+     * them. */
     void (*on_stop_deadline)(void *ctx);
 } TransportHandler;
 
@@ -103,12 +104,13 @@ typedef struct TransportConfig {
     const char *unix_prefix;   /* directory of the unix socket; NULL: /tmp */
     uint32_t unix_permissions; /* 0: 0700 */
     uint32_t connections_max;  /* 0: 1,000,000 */
-    /* So many more are let in for a moment, in which the handler may find out that one of them
-     * matters: other members of a replica set must reach a node that clients have filled up. */
+    /* So many more are accepted briefly, during which the handler may recognize one of them as
+     * important: other members of a replica set must be able to reach a node that clients have
+     * filled up. */
     uint32_t extra_connections_max;
     uint32_t workers_target;   /* unblocked workers to keep; 0: number of processors, at least 2 */
     uint32_t workers_max;      /* 0: 1,024 */
-    int64_t send_stall_us_max; /* a reader that takes nothing for so long is dropped; 0: 60 s */
+    int64_t send_stall_us_max; /* a client that reads nothing for so long is dropped; 0: 60 s */
     int64_t spare_idle_us_max; /* a spare worker ends after this; 0: 10 s */
     uint32_t compressors;      /* accepted from clients: WIRE_COMPRESSOR_BIT */
     TransportHandler handler;
@@ -157,18 +159,24 @@ void transport_stop_accepting(Transport *transport);
 void transport_stop(Transport *transport, int64_t deadline_us);
 void transport_free(Transport *transport); /* after transport_stop */
 
-/* Sends all parked requests to the handler again. A request that is just being parked on what the
- * handler saw before this call is not missed. */
+/* Runs all parked requests again. A request that is just being parked on what the handler saw
+ * before this call is not missed. */
 void transport_wake_parked(Transport *transport);
 
-/* Ends one connection as if the client had gone. False when there is none of that id. */
+/* A parked request by itself: the handler takes the ticket of its connection, makes it known to
+ * those who may wake it, evaluates its condition and then parks. A wake-up that comes at any time
+ * after that runs the request again. A ticket of a connection that is gone wakes nothing; one that
+ * comes too late may run a later parked request of the same connection once in vain. */
+uint64_t transport_ticket(const Connection *conn);
+void transport_wake(Transport *transport, uint64_t ticket);
+
+/* Closes one connection as if the client had disconnected. False when there is none of that id. */
 bool transport_close_connection(Transport *transport, uint64_t id);
 
-/* For the handler: one that is_extra may stay. */
+/* For the handler: keeps a connection that is_extra. */
 void transport_keep_connection(Transport *transport, Connection *conn);
 
-/* Has the peer closed its end? For the code that runs a request of this connection: after a while
- * nobody may be waiting for the answer. */
+/* Whether the peer has closed its end; for long requests, whose reply may no longer be awaited. */
 bool transport_is_peer_gone(const Connection *conn);
 
 /* Calls `visit` for each connection under the lock of the set: it must be quick, take no lock of a
@@ -182,10 +190,10 @@ void transport_read_stats(Transport *transport, TransportStats *ret_stats);
 
 void *worker_user(const Worker *worker);
 
-/* Around anything that may wait for another request, a disk or a peer. May be nested. Cheap: atomic
- * operations, and a wake-up or a new thread only when too few other workers are left. */
+/* Bracket anything that may wait for another request, a disk or a peer. May be nested. Cheap:
+ * atomic operations, and a wake-up or a new thread only when too few other workers are left. */
 void worker_block_begin(Worker *worker);
 void worker_block_end(Worker *worker);
 
-/* The request has been running for long and will go on: counts as blocked until it ends. */
+/* The request has been running for long and will continue: counts as blocked until it ends. */
 void worker_is_long_running(Worker *worker);

@@ -1,7 +1,7 @@
 /*
- * transport_internal.h - what the files of this folder share.
+ * transport_internal.h - shared by the files of this folder.
  *
- * The state word of a connection, and who may move it:
+ * The state word of a connection, and who may change it:
  *
  *            accept                    event                        no more input
  *     FREE ----------> IDLE <--------------------------- BUSY <------------------+
@@ -13,19 +13,19 @@
  *                                            RUNNABLE <---------------------+    |
  *                                               +---- worker takes it -----------+
  *
- * IDLE       nobody owns it; whoever moves it to BUSY does.
- * BUSY       one worker owns all fields.
- * PARKED     nobody owns it; it is in the parked list; moved on by a waker or by a hang-up.
- * RUNNABLE   it is in the queue of runnable connections; the worker that takes it off owns it.
+ *     IDLE       has no owner; the thread that moves it to BUSY becomes the owner.
+ *     BUSY       one worker owns all fields.
+ *     PARKED     has no owner; it is in the parked list; left by a wake-up or a hang-up.
+ *     RUNNABLE   it is in the queue of runnable connections; the worker that dequeues it owns it.
  *
- * An event that meets a connection it cannot take leaves a mark in the same word (PENDING, and
- * HANGUP when the peer is gone). The owner can leave BUSY for IDLE only by a compare-and-swap from
- * BUSY without marks, so no event is lost: either the event came before the swap, then the swap
- * fails and the owner reads again; or after it, then the event finds IDLE and takes the connection.
+ * An event for a connection that cannot be taken sets a mark in the same word (PENDING, and HANGUP
+ * when the peer is gone). The owner can leave BUSY for IDLE only by a compare-and-swap from BUSY
+ * without marks, so no event is lost: either the event came before the swap, then the swap fails
+ * and the owner reads again; or after it, then the event finds IDLE and takes the connection.
  *
- * Slots of closed connections are reused but never given back while the transport lives, and the
- * word carries a generation that is also in the epoll data. So a worker that holds an old event may
- * look at the word at any time: the generation tells that the event is not for this connection.
+ * Slots of closed connections are reused but never freed while the transport lives, and the word
+ * carries a generation that is also in the epoll data. So a worker with a stale event may read the
+ * word at any time: the generation shows that the event is not for this connection.
  */
 #pragma once
 
@@ -52,8 +52,8 @@ typedef enum ConnState {
     CONN_PARKED,
     CONN_RUNNABLE,
     CONN_STATE_MASK = 0xFF,
-    CONN_PENDING = 1 << 8, /* an event came meanwhile */
-    CONN_HANGUP = 1 << 9,  /* the peer is gone, or will be once its bytes are read */
+    CONN_PENDING = 1 << 8, /* an event arrived meanwhile */
+    CONN_HANGUP = 1 << 9,  /* the peer has hung up; bytes may still have to be read */
     CONN_MARKS = CONN_PENDING | CONN_HANGUP,
 } ConnState;
 
@@ -69,8 +69,8 @@ typedef struct Slot {
     _Atomic uint64_t word; /* generation and ConnState; see above for the order of its changes */
     uint32_t index;        /* Set once. */
 
-    /* Owned by whoever owns the connection. `fd` is also read under table.mu, and changed only
-     * with it held. */
+    /* Owned by the owner of the connection. `fd` is also read under table.mu, and changed only with
+     * it held. */
     int fd;
     int32_t next_reply_id;
     bool held_has_checksum;
@@ -83,12 +83,15 @@ typedef struct Slot {
 
     /* Guarded by table.mu. */
     ListNode in_table; /* live connections; a free slot is in the free list by the same node */
-    ListNode in_extra; /* in table.extra as long as it is to be closed soon */
+    ListNode in_extra; /* in table.extra while it is subject to being closed */
     int64_t accepted_us;
 
     /* Guarded by work.mu. */
     ListNode in_work; /* parked list or queue of runnable ones */
     int64_t park_deadline_us;
+    /* Set under work.mu by transport_wake, looked at by connection_park; cleared by the owner
+     * before the handler runs. */
+    _Atomic bool is_woken;
 } Slot;
 
 /* Live and free connections. */
@@ -101,7 +104,7 @@ typedef struct SlotTable {
     uint64_t next_id;
     uint64_t current_count;
     uint64_t refused_count;
-    uint64_t extra_refused_count; /* of these: after a moment */
+    uint64_t extra_refused_count; /* of these: after the grace period */
     int64_t next_refusal_note_us;
     uint32_t slot_count;
     /* Chunks are added under mu and never moved or freed before the transport: a reader that has an
@@ -133,13 +136,13 @@ struct Worker {
     WireDecoder decoder;
     WireMessage message;
     int64_t park_deadline_us; /* of the request that is being parked, */
-    uint64_t park_epoch_seen; /* and what work.wake_epoch was when it looked around */
+    uint64_t park_epoch_seen; /* and work.wake_epoch when the handler evaluated its condition */
     int block_depth;
     bool is_long_running;
     uint32_t small_streak; /* requests in a row that needed no large buffer */
 
     /* Guarded by work.mu. */
-    ListNode in_pool; /* workers, or those that ended and wait to be joined */
+    ListNode in_pool; /* workers, or ended ones to be joined */
     ListNode in_spare;
     Cond spare_wake;
     bool is_woken;
@@ -148,7 +151,7 @@ struct Worker {
      * reads them. An odd sequence means that a request is running. */
     char pad_before[CACHE_LINE_SIZE];
     _Atomic uint64_t sequence;
-    _Atomic bool is_counted; /* in work.unblocked; whoever clears it subtracts */
+    _Atomic bool is_counted; /* in work.unblocked; the thread that clears it subtracts */
     WorkerStats stats;
     char pad_after[CACHE_LINE_SIZE];
     uint64_t sequence_at_last_tick; /* Owned by the governor. */
@@ -174,7 +177,7 @@ typedef struct WorkPool {
     uint32_t workers_max;
 
     _Atomic uint64_t wake_epoch; /* counts transport_wake_parked; changed under mu */
-    _Atomic bool is_exiting;     /* workers are to end; set under mu */
+    _Atomic bool is_exiting;     /* workers have to exit; set under mu */
     /* Workers that can take a request. Read at the end of each request, written when workers block;
      * a cache line of its own keeps it from being dragged along by neighbours. */
     char pad_before[CACHE_LINE_SIZE];
@@ -217,15 +220,15 @@ void listeners_close(Transport *t);
 
 /* connection.c */
 void slot_table_init(SlotTable *table, uint32_t slots_max);
-/* Closes connections beyond the limit that nobody has kept in time. */
+/* Closes connections beyond the limit that were not kept in time. */
 void connections_close_extra(Transport *t, int64_t now_us);
 void slot_table_done(SlotTable *table);
-/* Takes over `fd`; refused or accepted, the caller is done with it. */
+/* Takes ownership of `fd`, whether it is refused or accepted. */
 void connection_accept(Transport *t, int fd, bool is_unix, const struct sockaddr_storage *peer);
 Slot *slot_of_event(SlotTable *table, uint64_t event_data);
-/* The caller owns the connection (BUSY) and does no more after this. */
+/* The caller owns the connection (BUSY) and must not use it after this. */
 void connection_close(Transport *t, Slot *slot);
-/* Closes those that nobody owns; the others see is_draining. */
+/* Closes those without an owner; the owners of the others see is_draining. */
 void connections_close_idle(Transport *t);
 void connections_shut_down(Transport *t);
 
@@ -238,7 +241,7 @@ static inline uint64_t word_with_state(uint64_t word, ConnState state) {
 }
 
 /* request.c */
-/* Serves a connection for which an event came, or does nothing when another has it. */
+/* Serves a connection for which an event arrived, or does nothing if it has another owner. */
 void connection_on_event(Worker *w, uint64_t event_data, uint32_t events);
 /* Runs the held request of a connection just taken off the queue. */
 void connection_on_runnable(Worker *w, Slot *slot);
@@ -248,11 +251,11 @@ void connection_on_runnable(Worker *w, Slot *slot);
  * still the caller's. */
 bool connection_park(Transport *t, Slot *slot, int64_t deadline_us, uint64_t epoch_seen);
 void connection_make_runnable(Transport *t, Slot *slot);
-/* Takes a connection that its owner moved out of PARKED off the list. */
+/* Removes a connection that its owner moved out of PARKED from the list. */
 void parked_forget(Transport *t, Slot *slot);
 /* The next runnable connection, now BUSY, or NULL. */
 Slot *runnable_take(Transport *t);
-/* Makes those runnable that are due by then; true when there were any, to be signalled. */
+/* Makes those due by then runnable; returns whether there were any, to be signaled. */
 bool parked_release_locked(Transport *t, int64_t due_us);
 void runnable_signal(Transport *t);
 
@@ -261,7 +264,7 @@ ErrCode workers_start(Transport *t, Error *err) MUST_CHECK;
 void workers_stop(Transport *t);
 void worker_stats_add(WorkerStats *to, const WorkerStats *from);
 
-/* Gives back large buffers that have not been needed lately. */
+/* Releases large buffers that have not been needed recently. */
 void worker_trim(Worker *w, bool is_idle);
 
 /* Adds to a counter that only this thread writes. */

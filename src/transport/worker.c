@@ -1,18 +1,18 @@
 /*
- * worker.c - the pool: as many workers as can run, plus one for each that waits.
+ * worker.c - the pool: as many workers as can run, plus one for each that blocks.
  *
  * work.unblocked counts the workers that are able to take requests: those waiting in epoll and
- * those that run a request without having said that they wait. It is kept near work.target:
+ * those that run a request without having announced that they block. It is kept near work.target:
  *
- *   below   whoever blocks wakes a spare worker, or starts one, in its place;
- *   above   a worker that has finished its request becomes spare; a spare that is not needed for
- *           some seconds ends. While workers block all the time this rests: making a worker spare
- *           and waking it again for each request costs more than letting some too many wait in
- *           epoll (measured with 256 connections whose requests block for 1 ms: 17,800 requests/s
- *           before, 42,000 so).
+ * - Below: a worker that blocks wakes a spare worker, or starts one, to take its place.
+ * - Above: a worker that has finished its request becomes spare; a spare that is not needed for
+ *   some seconds exits. While workers block all the time this is suspended: making a worker spare
+ *   and waking it again for each request costs more than letting a few too many wait in epoll
+ *   (measured with 256 connections whose requests block for 1 ms: 17,800 requests/s before,
+ *   42,000 after).
  *
- * A worker that waits or runs long without saying so is found by the governor, a thread that looks
- * ten times a second. It also keeps the time for parked requests and joins workers that ended.
+ * A worker that blocks or runs long without announcing it is found by the governor, a thread that
+ * checks ten times a second. It also keeps time for parked requests and joins workers that exited.
  */
 #include <assert.h>
 #include <errno.h>
@@ -26,7 +26,7 @@
 
 enum {
     STUCK_AT_ONCE_MAX = 64,
-    /* From so many blocks between two ticks on, workers are not made spare. */
+    /* From this many blocks between two ticks on, workers are not made spare. */
     BLOCKS_BUSY_MIN = 20,
 };
 
@@ -63,9 +63,10 @@ void workers_stop(Transport *t) {
     mutex_unlock(&work->mu);
     cond_signal(&work->governor_wake);
     runnable_signal(t);
-    thread_join(&t->governor_thread); /* the only other one that joins workers */
+    thread_join(&t->governor_thread); /* the only other thread that joins workers */
 
-    /* Each worker that sees the signal passes it on before it ends. */
+    /* Each worker that sees the signal forwards it before it exits: epoll delivers one event to one
+     * worker. */
     for (;;) {
         mutex_lock(&work->mu);
         ListNode *node = list_first(&work->ended);
@@ -131,7 +132,7 @@ static void worker_run(void *arg) {
     w->read_buffer = xmalloc(WORKER_READ_SIZE);
     buffer_init(&w->reply, WIRE_MESSAGE_SIZE_MAX);
     buffer_init(&w->packed,
-                2 * (size_t)WIRE_MESSAGE_SIZE_MAX); /* packing may need more on the way */
+                2 * (size_t)WIRE_MESSAGE_SIZE_MAX); /* compression may need more temporarily */
     wire_decoder_init(&w->decoder, t->config.compressors);
     if (t->config.handler.worker_start != NULL)
         w->user = t->config.handler.worker_start(t->config.ctx, w);
@@ -171,7 +172,7 @@ static void worker_loop(Worker *w) {
     }
 }
 
-/* Takes back what the request, or the governor on its behalf, said about waiting. */
+/* Resets what the request, or the governor on its behalf, announced about blocking. */
 static void after_event(Worker *w) {
     assert(w->block_depth == 0);
     w->is_long_running = false;
@@ -179,18 +180,21 @@ static void after_event(Worker *w) {
         count_in(w);
 }
 
-/* Waits as a spare until it is needed again; false when the worker is to end. */
+/* Waits as a spare until it is needed again; false when the worker has to exit. */
 static bool retire(Worker *w) {
     WorkPool *work = &w->transport->work;
     if (surplus(work) > 1)
-        runnable_signal(w->transport); /* the others may be waiting for events that do not come */
+        /* Other surplus workers may be in epoll_wait without events. */
+        runnable_signal(w->transport);
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&work->mu);
     if (!try_leave_unblocked(work))
         return true;
     atomic_store_explicit(&w->is_counted, false, memory_order_relaxed);
+    /* A spare may wait for seconds: its buffers are released. */
     worker_trim(w, /* is_idle= */ true);
     w->is_woken = false;
-    list_push_front(&work->spare, &w->in_spare); /* the warmest is taken first */
+    /* The most recent one is woken first: its caches are warm, and the others can time out. */
+    list_push_front(&work->spare, &w->in_spare);
     int64_t deadline_us = clock_mono_us() + w->transport->config.spare_idle_us_max;
     while (!w->is_woken) {
         bool is_exiting = atomic_load_explicit(&work->is_exiting, memory_order_relaxed);
@@ -200,7 +204,7 @@ static bool retire(Worker *w) {
         }
         cond_wait_until(&w->spare_wake, &work->mu, deadline_us);
     }
-    return true; /* whoever woke it has taken it off the list and counted it */
+    return true; /* the waker has removed it from the list and counted it */
 }
 
 /* Workers that may become spare. */
@@ -209,7 +213,7 @@ static int32_t surplus(const WorkPool *work) {
            atomic_load_explicit(&work->retire_above, memory_order_relaxed);
 }
 
-/* Only as long as enough others are left, even when several try at once. */
+/* Only if enough others remain, even when several try at once. */
 static bool try_leave_unblocked(WorkPool *work) {
     int32_t count = atomic_load_explicit(&work->unblocked, memory_order_relaxed);
     while (count > (int32_t)work->target)
@@ -231,8 +235,8 @@ static void worker_end(Worker *w) {
 /* ---- the number of workers ---- */
 
 /* is_counted decides who changes work.unblocked: the worker itself and the governor may both want
- * to count a worker out, and only the one that clears the flag subtracts. Relaxed order is enough:
- * the counter guides how many threads there are and guards nothing else. */
+ * to count a worker out, and only the one that clears the flag subtracts. Relaxed order suffices:
+ * the counter only controls how many threads there are and guards no data. */
 static void count_in(Worker *w) {
     if (!atomic_exchange_explicit(&w->is_counted, true, memory_order_relaxed))
         atomic_fetch_add_explicit(&w->transport->work.unblocked, 1, memory_order_relaxed);
@@ -249,7 +253,7 @@ static void count_out(Worker *w) {
 }
 
 /* Brings the number of unblocked workers back to the target if the limit allows it. A thread that
- * cannot be started is not an error here: the work is then done by those that are there. */
+ * cannot be started is not an error here: the existing ones then do the work. */
 static void ensure_workers(Transport *t) {
     WorkPool *work = &t->work;
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&work->mu);
@@ -327,8 +331,8 @@ static void governor_run(void *arg) {
     mutex_unlock(&work->mu);
 }
 
-/* When all workers that could take requests have been in the same one since the last tick, and
- * there is something to take, then they count as blocked and others come in their place. */
+/* If all workers that could take requests have been in the same one since the last tick, and there
+ * is something to take, they count as blocked and others take their place. */
 static void governor_tick(Transport *t) {
     WorkPool *work = &t->work;
     Worker *stuck[STUCK_AT_ONCE_MAX];
@@ -342,6 +346,7 @@ static void governor_tick(Transport *t) {
     LIST_FOR_EACH (&work->workers, node) {
         Worker *w = CONTAINER_OF(node, Worker, in_pool);
         uint64_t sequence = atomic_load_explicit(&w->sequence, memory_order_relaxed);
+        /* Odd: inside a request. Unchanged: inside the same one for a whole tick. */
         bool is_stuck = (sequence & 1) != 0 && sequence == w->sequence_at_last_tick;
         w->sequence_at_last_tick = sequence;
         if (!atomic_load_explicit(&w->is_counted, memory_order_relaxed))
@@ -357,7 +362,7 @@ static void governor_tick(Transport *t) {
         runnable_signal(t);
     if (is_any_free || stuck_count == 0 || poll(&pollfd, 1, 0) <= 0)
         return;
-    /* They cannot go away meanwhile: workers are joined by this thread only. */
+    /* They cannot be freed meanwhile: only this thread joins workers. */
     for (uint32_t i = 0; i < stuck_count; i++)
         count_out(stuck[i]);
 }

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/round_thread.h"
 #include "concurrency/op_ctx.h"
 #include "query/write/range_delete.h"
 #include "storage/engine.h"
@@ -17,15 +18,10 @@ enum {
 struct TtlMonitor {
     ServiceCtx *service;
     TtlSettingsFn settings;
-    Thread thread;
-    OpCtx *op;        /* used by the thread; killed by ttl_monitor_free */
-    TtlBehind behind; /* used by the thread */
-    Mutex mu;
-    Cond cond;
-    /* Guarded by mu. */
-    int64_t last_pass_us;
-    /* Atomic. Set once, under mu; read without it between two turns. */
-    _Atomic bool is_stopping;
+    RoundThread rounds;
+    /* Used by the thread. */
+    OpCtx *op; /* killed by ttl_monitor_stop */
+    TtlBehind behind;
     /* Atomic, counters. */
     _Atomic int64_t deleted;
     _Atomic int64_t passes;
@@ -43,13 +39,11 @@ ErrCode ttl_monitor_start(ServiceCtx *service, TtlSettingsFn settings, TtlMonito
     TtlMonitor *monitor = NEW(TtlMonitor);
     monitor->service = service;
     monitor->settings = settings;
-    mutex_init(&monitor->mu, LOCK_RANK_LEAF);
-    cond_init(&monitor->cond);
-    monitor->last_pass_us = clock_mono_us();
+    round_thread_init(&monitor->rounds);
     monitor->op = op_ctx_new(service->ops, NULL, NULL);
     monitor->op->service = service;
     op_attach_storage(monitor->op, service->storage);
-    ErrCode rc = thread_start(&monitor->thread, "TTLMonitor", monitor_run, monitor, err);
+    ErrCode rc = round_thread_start(&monitor->rounds, "TTLMonitor", monitor_run, monitor, err);
     if (rc != ERR_OK) {
         ttl_monitor_free(monitor);
         return rc;
@@ -59,14 +53,11 @@ ErrCode ttl_monitor_start(ServiceCtx *service, TtlSettingsFn settings, TtlMonito
 }
 
 void ttl_monitor_stop(TtlMonitor *monitor) {
-    if (monitor == NULL || !monitor->thread.is_started)
+    if (monitor == NULL || !round_thread_is_started(&monitor->rounds))
         return;
-    mutex_lock(&monitor->mu);
-    atomic_store(&monitor->is_stopping, true);
-    cond_broadcast(&monitor->cond);
-    mutex_unlock(&monitor->mu);
+    round_thread_begin_stop(&monitor->rounds);
     op_kill(monitor->op, ERR_INTERRUPTED_AT_SHUTDOWN);
-    thread_join(&monitor->thread);
+    round_thread_stop(&monitor->rounds);
 }
 
 void ttl_monitor_free(TtlMonitor *monitor) {
@@ -75,16 +66,13 @@ void ttl_monitor_free(TtlMonitor *monitor) {
     ttl_monitor_stop(monitor);
     op_ctx_free(monitor->op);
     xfree(monitor->behind.rows);
-    cond_done(&monitor->cond);
-    mutex_done(&monitor->mu);
+    round_thread_done(&monitor->rounds);
     xfree(monitor);
 }
 
 void ttl_monitor_wake(TtlMonitor *monitor) {
-    if (monitor == NULL)
-        return;
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&monitor->mu);
-    cond_broadcast(&monitor->cond);
+    if (monitor != NULL)
+        round_thread_wake(&monitor->rounds);
 }
 
 static int64_t count_of(const _Atomic int64_t *counter) {
@@ -101,27 +89,24 @@ TtlStats ttl_monitor_stats(const TtlMonitor *monitor) {
 static void monitor_run(void *arg) {
     TtlMonitor *monitor = arg;
     log_set_thread_name("TTLMonitor");
-    mutex_lock(&monitor->mu);
-    while (!atomic_load(&monitor->is_stopping)) {
+    int64_t last_pass_us = clock_mono_us();
+    while (!round_thread_is_stopping(&monitor->rounds)) {
         TtlSettings settings = monitor->settings(monitor->service);
-        int64_t due_us = monitor->last_pass_us + settings.sleep_s * 1000000;
+        int64_t due_us = last_pass_us + settings.sleep_s * 1000000;
         if (clock_mono_us() < due_us) {
-            cond_wait_until(&monitor->cond, &monitor->mu, due_us);
-            continue; /* the settings may have changed */
+            (void)round_thread_wait(&monitor->rounds, due_us);
+            continue; /* a change of the settings is what wakes it */
         }
-        mutex_unlock(&monitor->mu);
         if (settings.is_enabled)
             run_pass(monitor);
-        mutex_lock(&monitor->mu);
-        monitor->last_pass_us = clock_mono_us();
+        last_pass_us = clock_mono_us();
     }
-    mutex_unlock(&monitor->mu);
 }
 
 static void run_pass(TtlMonitor *monitor) {
     while (run_sub_pass(monitor))
         continue;
-    if (!atomic_load(&monitor->is_stopping))
+    if (!round_thread_is_stopping(&monitor->rounds))
         atomic_fetch_add_explicit(&monitor->passes, 1, memory_order_relaxed);
 }
 
@@ -137,7 +122,7 @@ static bool run_sub_pass(TtlMonitor *monitor) {
     ttl_collect(catalog, &arena, &row, &invalid);
     catalog_release(catalog);
     atomic_fetch_add_explicit(&monitor->invalid_skips, invalid, memory_order_relaxed);
-    while (row.count > 0 && !atomic_load(&monitor->is_stopping)) {
+    while (row.count > 0 && !round_thread_is_stopping(&monitor->rounds)) {
         if (settings.is_batched && clock_mono_us() >= end_us)
             break;
         if (!monitor->settings(monitor->service).is_enabled)
@@ -146,7 +131,7 @@ static bool run_sub_pass(TtlMonitor *monitor) {
             ttl_row_turn(&row, run_turn(monitor, &row.tasks[row.next], &settings));
     }
     ttl_behind_update(&monitor->behind, &row);
-    bool is_left = row.count > 0 && !atomic_load(&monitor->is_stopping);
+    bool is_left = row.count > 0 && !round_thread_is_stopping(&monitor->rounds);
     arena_done(&arena);
     atomic_fetch_add_explicit(&monitor->sub_passes, 1, memory_order_relaxed);
     return is_left;
@@ -158,7 +143,8 @@ static bool run_turn(TtlMonitor *monitor, const TtlTask *task, const TtlSettings
     OpCtx *op = monitor->op;
     OpDescription desc = {.op_type = "remove", .ns = task->ns.text, .desc = "TTLMonitor"};
     op_begin(op, &desc);
-    if (atomic_load(&monitor->is_stopping)) { /* a kill before op_begin would be forgotten */
+    if (round_thread_is_stopping(
+            &monitor->rounds)) { /* a kill before op_begin would be forgotten */
         op_end(op);
         return false;
     }
@@ -177,7 +163,7 @@ static bool run_turn(TtlMonitor *monitor, const TtlTask *task, const TtlSettings
     ErrCode rc = exec_range_delete(op, &task->ns, &request, &result, &err);
     op_end(op);
     atomic_fetch_add_explicit(&monitor->deleted, result.deleted, memory_order_relaxed);
-    if (rc != ERR_OK && !atomic_load(&monitor->is_stopping))
+    if (rc != ERR_OK && !round_thread_is_stopping(&monitor->rounds))
         LOG_WARN(LOG_INDEX, 5400703, "Error running TTL job on collection",
                  LOG_STR("namespace", task->ns.text), LOG_STR("error", error_message(&err)));
     else if (result.deleted > 0)

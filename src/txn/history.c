@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "catalog/write_group.h"
 #include "storage/global_lock.h"
 #include "storage/unit_of_work.h"
 #include "txn/session_internal.h"
@@ -11,7 +12,7 @@ static const Ns OPLOG_NS = {.size = 14, .db_size = 5, .text = "local.oplog.rs"};
 
 /* ---- entries ---- */
 
-/* Holds the oplog open for reading. */
+/* The oplog, opened for reading. */
 typedef struct OplogReader {
     OpCtx *op;
     Catalog *catalog;
@@ -33,28 +34,37 @@ static void reader_done(OplogReader *reader) {
     op_unlock_global(reader->op);
 }
 
-/* DOC_NONE: it is not there. Backwards, since those cursors see all entries. */
+/* DOC_NONE: not found. */
 static ErrCode read_entry(const OplogReader *reader, uint64_t ts, Doc *ret_entry, Error *err) {
     *ret_entry = DOC_NONE;
     if (reader->coll == NULL)
         return ERR_OK;
-    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
-    TRY(record_cursor_open(reader->op, reader->coll->records, /* is_forward= */ false, &cursor,
-                           err));
-    bool is_found;
-    Str data;
-    TRY(record_cursor_seek_exact(&cursor, record_id_num((int64_t)ts), &is_found, &data, err));
-    if (is_found)
-        *ret_entry = doc_copy((Doc){(const uint8_t *)data.data}, &reader->op->arena);
-    return ERR_OK;
+    return record_read(reader->op, reader->coll->records, record_id_num((int64_t)ts),
+                       &reader->op->arena, ret_entry, err);
 }
 
-/* Calls back for the statements of an entry; a stop is `false`. */
+/* A statement that came with a migrated range is recorded by a no-op: its write, made on another
+ * shard, is o2. If the other shard no longer had the complete history, o2 says so. */
+static Doc migrated_write(Doc entry) {
+    Elem kind = doc_get_lit(entry, "op");
+    Elem o2 = doc_get_lit(entry, "o2");
+    bool is_migrated = elem_type(kind) == BT_STRING && str_is(elem_str(kind), "n") &&
+                       elem_is_truthy(doc_get_lit(entry, "fromMigrate"));
+    return is_migrated && elem_type(o2) == BT_DOC ? elem_doc(o2) : DOC_NONE;
+}
+
+static bool is_incomplete_note(Doc entry) {
+    Doc write = migrated_write(entry);
+    return doc_is_present(write) && elem_is_present(doc_get_lit(write, "$incompleteOplogHistory"));
+}
+
+/* Calls back for the statements of an entry; `false` stops. */
 typedef bool (*StatementFn)(void *arg, int32_t id, Doc write);
 static void for_each_statement(Doc entry, StatementFn visit, void *arg) {
     Elem id = doc_get_lit(entry, "stmtId");
+    Doc migrated = migrated_write(entry);
     if (elem_is_number(id)) {
-        (void)visit(arg, (int32_t)elem_as_i64(id), entry);
+        (void)visit(arg, (int32_t)elem_as_i64(id), doc_is_present(migrated) ? migrated : entry);
         return;
     }
     Elem rows = doc_get_path(entry, "o.applyOps");
@@ -111,7 +121,8 @@ typedef struct Loading {
 static bool take_statement(void *arg, int32_t id, Doc write) {
     (void)write;
     Loading *loading = arg;
-    /* Newest first: those of a batch come in falling order, and are put into place at the end. */
+    /* Appended newest first and sorted once at the end: inserting in order would be quadratic for a
+     * large batch. */
     Session *session = loading->session;
     ARRAY_RESERVE(session->statements, session->statement_count, session->statement_capacity);
     session->statements[session->statement_count++] = (SessionStatement){id, loading->ts};
@@ -131,7 +142,8 @@ static int compare_statements(const void *a, const void *b) {
     return x->ts < y->ts ? -1 : x->ts > y->ts;
 }
 
-/* From the last entry to the first. */
+/* Walks the chain from the last entry to the first. A broken link is not an error: the history is
+ * incomplete, and only unknown statements are refused. */
 static ErrCode walk(OpCtx *op, Session *session, const SessionRow *row, Error *err) {
     CLEANUP(reader_done) OplogReader reader = {0};
     TRY(reader_open(op, &reader, err));
@@ -148,7 +160,10 @@ static ErrCode walk(OpCtx *op, Session *session, const SessionRow *row, Error *e
             break;
         }
         Loading loading = {session, ts};
-        for_each_statement(entry, take_statement, &loading);
+        if (is_incomplete_note(entry))
+            session->is_incomplete = true;
+        else
+            for_each_statement(entry, take_statement, &loading);
         ts = previous.ts;
         arena_rewind(&op->arena, mark);
     }
@@ -157,20 +172,37 @@ static ErrCode walk(OpCtx *op, Session *session, const SessionRow *row, Error *e
     return ERR_OK;
 }
 
+static TxnState state_of_row(const SessionRow *row) {
+    static const TxnState STATES[] = {
+        [SESSION_ROW_RETRYABLE] = TXN_STATE_NONE,
+        [SESSION_ROW_PREPARED] = TXN_STATE_PREPARED,
+        [SESSION_ROW_COMMITTED] = TXN_STATE_COMMITTED,
+        [SESSION_ROW_ABORTED] = TXN_STATE_ABORTED,
+    };
+    return STATES[row->state];
+}
+
 ErrCode session_load(SessionCatalog *catalog, OpCtx *op, Session *session, Error *err) {
+    /* Before the row is read: an invalidation during the load then leaves the session marked as
+     * stale. */
     uint64_t generation = atomic_load(&catalog->generation);
     session->is_loaded = false;
     session_forget_statements(session);
     session->is_incomplete = false;
     session->txn_number = SESSION_TXN_NONE;
+    session->txn_state = TXN_STATE_NONE;
     session->last_write = OPTIME_NONE;
     bool is_found;
     SessionRow row;
     ErrCode rc = session_row_read(op, &session->id, &is_found, &row, err);
     if (rc == ERR_OK && is_found) {
-        rc = walk(op, session, &row, err);
+        /* A transaction has no statements to find: it is answered as a whole. */
+        if (row.state == SESSION_ROW_RETRYABLE)
+            rc = walk(op, session, &row, err);
         session->txn_number = row.txn_number;
+        session->txn_state = state_of_row(&row);
         session->last_write = row.last_write;
+        session->row_ts = row.last_write.ts;
     }
     if (rc != ERR_OK) {
         session_forget_statements(session);
@@ -182,6 +214,28 @@ ErrCode session_load(SessionCatalog *catalog, OpCtx *op, Session *session, Error
 }
 
 /* ---- members that apply entries ---- */
+
+/* The entries of transactions are commands. A retryable write that wrote several documents has an
+ * applyOps, too, but each of its writes has the number of a statement. */
+static SessionRowState state_of_entry(Doc entry) {
+    Elem kind = doc_get_lit(entry, "op");
+    Elem o = doc_get_lit(entry, "o");
+    if (elem_type(kind) != BT_STRING || elem_str(kind).data[0] != 'c' || elem_type(o) != BT_DOC)
+        return SESSION_ROW_RETRYABLE;
+    if (elem_is_present(doc_get_lit(elem_doc(o), "commitTransaction")))
+        return SESSION_ROW_COMMITTED;
+    if (elem_is_present(doc_get_lit(elem_doc(o), "abortTransaction")))
+        return SESSION_ROW_ABORTED;
+    if (elem_is_truthy(doc_get_lit(elem_doc(o), "prepare")))
+        return SESSION_ROW_PREPARED;
+    Elem rows = doc_get_lit(elem_doc(o), "applyOps");
+    Elem first = elem_type(rows) == BT_ARRAY ? doc_get_lit(elem_doc(rows), "0") : ELEM_MISSING;
+    /* A child has transactions only; theirs may have the numbers of their parent's statements. */
+    bool is_txn =
+        elem_is_present(doc_get_path(entry, "lsid.txnUUID")) ||
+        (elem_type(first) == BT_DOC && !elem_is_present(doc_get_lit(elem_doc(first), "stmtId")));
+    return is_txn ? SESSION_ROW_COMMITTED : SESSION_ROW_RETRYABLE;
+}
 
 bool history_row_of_entry(Doc entry, SessionRow *ret_row) {
     Elem lsid = doc_get_lit(entry, "lsid");
@@ -198,6 +252,9 @@ bool history_row_of_entry(Doc entry, SessionRow *ret_row) {
     ret_row->txn_number = elem_as_i64(number);
     ret_row->last_write = (OpTime){(uint64_t)elem_i64(ts), elem_as_i64(term)};
     ret_row->wall_ms = elem_i64(wall);
+    ret_row->state = state_of_entry(entry);
+    /* Of several entries the last one; see fill_start. */
+    ret_row->start = ret_row->state == SESSION_ROW_PREPARED ? ret_row->last_write : OPTIME_NONE;
     return true;
 }
 
@@ -208,35 +265,50 @@ typedef struct StoreArgs {
     bool has_timestamp;
 } StoreArgs;
 
-static ErrCode store_attempt(void *arg, OpCtx *op, Error *err) {
+static ErrCode store_row(void *arg, OpCtx *op, Error *err) {
     const StoreArgs *args = arg;
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    TRY(uow_begin(op, &uow, err));
     if (args->has_timestamp)
         TRY(ru_set_commit_ts(op->ru, args->row->last_write.ts, err));
-    TRY(session_row_store(op, args->coll, args->row, args->scratch, err));
-    return uow_commit(&uow, err);
+    return session_row_store(op, args->coll, args->row, args->scratch, err);
 }
 
 static ErrCode store_rows(OpCtx *op, const SessionRow *rows, size_t count, bool has_timestamps,
                           Error *err) {
     CLEANUP(access_done) CollAccess access = {0};
     TRY(access_write(op, &SESSION_TABLE_NS, LOCK_IX, &access, err));
-    if (access.coll == NULL) /* dropped later, or a client's doing */
+    if (access.coll == NULL) /* dropped later, or by a client */
         return ERR_OK;
     WriteScratch scratch;
     write_scratch_init(&scratch);
     ErrCode rc = ERR_OK;
     for (size_t i = 0; rc == ERR_OK && i < count; i++) {
         StoreArgs args = {access.coll, &rows[i], &scratch, has_timestamps};
-        rc = op_run_with_retry(op, store_attempt, &args, err);
+        rc = op_write_with_retry(op, store_row, &args, err);
     }
     write_scratch_done(&scratch);
     return rc;
 }
 
+/* A prepare may have several entries: the oplog is needed from the first one on. */
+static ErrCode fill_start(OpCtx *op, SessionRow *row, Error *err) {
+    CLEANUP(reader_done) OplogReader reader = {0};
+    TRY(reader_open(op, &reader, err));
+    ArenaMark mark = arena_mark(&op->arena);
+    Doc entry;
+    OpTime previous;
+    TRY(read_entry(&reader, row->last_write.ts, &entry, err));
+    while (doc_is_present(entry) && optime_from_elem(doc_get_lit(entry, "prevOpTime"), &previous) &&
+           previous.ts != 0 && previous.ts < row->start.ts) {
+        row->start = previous;
+        TRY(read_entry(&reader, previous.ts, &entry, err));
+    }
+    arena_rewind(&op->arena, mark);
+    return ERR_OK;
+}
+
 /* The rows of the last entry of each session, in the operation's arena. */
-static size_t collect_rows(OpCtx *op, const Doc *entries, size_t count, SessionRow **ret_rows) {
+static ErrCode collect_rows(OpCtx *op, const Doc *entries, size_t count, SessionRow **ret_rows,
+                            size_t *ret_count, Error *err) {
     size_t row_count = 0, slot_count = 64, capacity = 0;
     while (slot_count < count * 2)
         slot_count *= 2;
@@ -244,7 +316,9 @@ static size_t collect_rows(OpCtx *op, const Doc *entries, size_t count, SessionR
     uint32_t *slots = NULL; /* position in rows + 1 */
     for (size_t i = 0; i < count; i++) {
         SessionRow row;
-        if (!history_row_of_entry(entries[i], &row))
+        /* A partial entry is not applied yet: the row is written with the last entry of its
+         * unit. */
+        if (!history_row_of_entry(entries[i], &row) || entry_part(entries[i]) == ENTRY_PARTIAL)
             continue;
         if (slots == NULL) {
             capacity = count - i;
@@ -259,16 +333,20 @@ static size_t collect_rows(OpCtx *op, const Doc *entries, size_t count, SessionR
         rows[slots[at] - 1] = row;
     }
     *ret_rows = rows;
-    return row_count;
+    *ret_count = row_count;
+    for (size_t i = 0; i < row_count; i++)
+        if (UNLIKELY(rows[i].state == SESSION_ROW_PREPARED))
+            TRY(fill_start(op, &rows[i], err));
+    return ERR_OK;
 }
 
 ErrCode history_apply_rows(OpCtx *op, const Doc *entries, size_t count, bool has_timestamps,
                            Error *err) {
     ArenaMark mark = arena_mark(&op->arena);
     SessionRow *rows;
-    size_t row_count = collect_rows(op, entries, count, &rows);
-    ErrCode rc = ERR_OK;
-    if (row_count > 0)
+    size_t row_count = 0;
+    ErrCode rc = collect_rows(op, entries, count, &rows, &row_count, err);
+    if (rc == ERR_OK && row_count > 0)
         rc = store_rows(op, rows, row_count, has_timestamps, err);
     arena_rewind(&op->arena, mark);
     return rc;
@@ -276,7 +354,7 @@ ErrCode history_apply_rows(OpCtx *op, const Doc *entries, size_t count, bool has
 
 /* ---- after storage went back ---- */
 
-/* The row as it was before the entry, if the entry goes on with what was before `stable_ts`. */
+/* The row as it was before the entry, if the entry continues a chain from before `stable_ts`. */
 static bool row_before(const OplogReader *reader, Doc entry, uint64_t stable_ts,
                        SessionRow *ret_row) {
     OpTime previous;
@@ -284,14 +362,20 @@ static bool row_before(const OplogReader *reader, Doc entry, uint64_t stable_ts,
         !optime_from_elem(doc_get_lit(entry, "prevOpTime"), &previous) || previous.ts == 0 ||
         previous.ts > stable_ts)
         return false;
-    ret_row->last_write = previous;
     CLEANUP(error_reset) Error err = {0};
     Doc before;
-    if (read_entry(reader, previous.ts, &before, &err) == ERR_OK && doc_is_present(before)) {
-        Elem wall = doc_get_lit(before, "wall");
-        if (elem_type(wall) == BT_DATE)
-            ret_row->wall_ms = elem_i64(wall);
-    }
+    /* The stable timestamp may lie within a unit of several entries. Then nothing of it is left:
+     * the row is that of the entry before the first of them. */
+    while (read_entry(reader, previous.ts, &before, &err) == ERR_OK && doc_is_present(before) &&
+           entry_part(before) == ENTRY_PARTIAL)
+        if (!optime_from_elem(doc_get_lit(before, "prevOpTime"), &previous) || previous.ts == 0)
+            return false;
+    ret_row->last_write = previous;
+    ret_row->state = doc_is_present(before) ? state_of_entry(before) : SESSION_ROW_RETRYABLE;
+    ret_row->start = previous;
+    Elem wall = doc_is_present(before) ? doc_get_lit(before, "wall") : ELEM_MISSING;
+    if (elem_type(wall) == BT_DATE)
+        ret_row->wall_ms = elem_i64(wall);
     return true;
 }
 

@@ -1,6 +1,8 @@
 /*
- * history.h - what the oplog tells of sessions: reading it back, and keeping rows by it on members
- * that apply entries instead of writing them.
+ * history.h - sessions and the oplog: reading executed statements back, and maintaining session
+ * rows on members that apply entries instead of writing them.
+ *
+ * Crash: rows are not journaled; re-applied entries write them again.
  */
 #pragma once
 
@@ -16,17 +18,17 @@ ErrCode history_read_statement(OpCtx *op, uint64_t ts, int32_t statement, Doc *r
 
 /* ---- members that apply entries ---- */
 
-/* What one entry tells: false, nothing. */
+/* The session row that one entry implies; false: none. */
 bool history_row_of_entry(Doc entry, SessionRow *ret_row);
-/* Writes the rows of the sessions that these entries are of, one for each session: that of its
- * last entry. `has_timestamps`: with the time of the entry. After the entries are applied, before
- * anybody sees it. */
+/* Writes the rows of the sessions of these entries, one per session: that of its last entry.
+ * `has_timestamps`: with the time of the entry. Called after the entries are applied and before
+ * they become visible. */
 ErrCode history_apply_rows(OpCtx *op, const Doc *entries, size_t count, bool has_timestamps,
                            Error *err) MUST_CHECK;
 
-/* Storage went back to `stable_ts`. A secondary's row tells of the last entry of a batch only; if
- * that was after `stable_ts` and others of the session before it, the row is too old now. Makes
- * such rows anew from the entries after `stable_ts`, which are still in the oplog; they have no
- * timestamp. The caller takes a checkpoint if *ret_count > 0, before it cuts the oplog. */
+/* Storage was rolled back to `stable_ts`. A secondary's row records the last entry of a batch only;
+ * if that was after `stable_ts` and others of the session before it, the row is now too old.
+ * Rebuilds such rows from the entries after `stable_ts`, which are still in the oplog; they have no
+ * timestamp. The caller takes a checkpoint if *ret_count > 0, before it truncates the oplog. */
 ErrCode history_rewind_rows(OpCtx *op, uint64_t stable_ts, int64_t *ret_count, Error *err)
     MUST_CHECK;

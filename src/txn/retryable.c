@@ -5,39 +5,35 @@
 #include "txn/history.h"
 #include "txn/session_internal.h"
 
+enum {
+    PENDING_KEPT = 1024, /* capacity for statements that is kept between units of work */
+};
+
 static ErrCode use_session(SessionWrite *write, OpCtx *op, Error *err);
 
-static void session_write_free(SessionWrite *write) {
+static void session_write_free(void *part) {
+    SessionWrite *write = part;
     write_scratch_done(&write->scratch);
     xfree(write->pending);
     xfree(write);
 }
 
-void session_write_install(void) {
-    op_session_write_free_hook = session_write_free;
-}
-
 /* ---- commands ---- */
-
-static ErrCode ensure_tables(SessionCatalog *catalog, OpCtx *op, Error *err) {
-    if (LIKELY(atomic_load_explicit(&catalog->has_tables, memory_order_relaxed)))
-        return ERR_OK;
-    TRY(session_tables_ensure(op, err));
-    atomic_store(&catalog->has_tables, true);
-    return ERR_OK;
-}
 
 static SessionWrite *session_write_of(OpCtx *op) {
     if (op->session_write == NULL) {
         op->session_write = NEW(SessionWrite);
         write_scratch_init(&op->session_write->scratch);
+        op_keep_part(op, session_write_free, op->session_write);
     }
     return op->session_write;
 }
 
 ErrCode retryable_begin(SessionCatalog *catalog, OpCtx *op, const SessionId *id, int64_t txn_number,
                         Error *err) {
-    TRY(ensure_tables(catalog, op, err));
+    /* Before the session is checked out and any lock is held: creating a collection takes its own
+     * locks. */
+    TRY(session_ensure_tables(catalog, op, err));
     SessionWrite *write = session_write_of(op);
     Session *session;
     TRY(session_check_out(catalog, op, id, &session, err));
@@ -56,39 +52,38 @@ bool retryable_end(OpCtx *op) {
         return true;
     invariant(write->pending_count == 0);
     write->statements = NULL;
-    session_check_in(write->catalog, TAKE_PTR(write->session));
+    session_check_in(write->catalog, op, TAKE_PTR(write->session));
     bool is_answered = !write->is_close_wanted;
     write->is_close_wanted = false;
     return is_answered;
 }
 
-/* Reads the session if need be, and makes the transaction number its newest. */
+/* Loads the session if necessary, and makes the transaction number its newest. */
 static ErrCode use_session(SessionWrite *write, OpCtx *op, Error *err) {
     Session *session = write->session;
-    if (!session->is_loaded || session->generation != atomic_load(&write->catalog->generation))
-        TRY(session_load(write->catalog, op, session, err));
-    if (write->txn_number < session->txn_number) {
-        char text[SESSION_ID_TEXT_SIZE];
-        session_id_to_text(&session->id, text);
-        return error_set(err, ERR_TRANSACTION_TOO_OLD,
-                         "Cannot start transaction %lld on session %s because a newer transaction "
-                         "%lld has already started",
-                         (long long)write->txn_number, text, (long long)session->txn_number);
-    }
-    if (write->txn_number > session->txn_number) {
-        session->txn_number = write->txn_number;
-        session->last_write = OPTIME_NONE;
-        session->is_incomplete = false;
-        session_forget_statements(session);
-    }
-    return ERR_OK;
+    TRY(session_ensure_loaded(write->catalog, op, session, err));
+    if (write->txn_number < session->txn_number)
+        return session_too_old(session, write->txn_number, err);
+    /* A newer number: the client has given up retrying the older ones. */
+    if (write->txn_number > session->txn_number)
+        return session_begin_number(write->catalog, op, session, write->txn_number, err);
+    if (session->txn_state == TXN_STATE_NONE)
+        return ERR_OK;
+    return error_set(err, ERR_INVALID_OPTIONS,
+                     "the transaction number %lld of the session is that of a transaction: a "
+                     "retryable write needs a newer one",
+                     (long long)write->txn_number);
 }
 
 static ErrCode find_statement(OpCtx *op, int32_t id, const SessionStatement **ret_statement,
                               Error *err) {
     SessionWrite *write = op->session_write;
+    /* Again for each statement: a step-down between two statements of a batch invalidates the
+     * session. */
     TRY(use_session(write, op, err));
     const SessionStatement *statement = session_find_statement(write->session, id);
+    /* Part of the history was trimmed: the statement may have been executed, so it must not be
+     * repeated. */
     if (statement == NULL && write->session->is_incomplete) {
         char text[SESSION_ID_TEXT_SIZE];
         session_id_to_text(&write->session->id, text);
@@ -145,14 +140,16 @@ void session_write_build_statement(OpCtx *op, SessionWriteKind kind, size_t i, D
                                    Doc after, DocBuilder *b) {
     SessionWrite *write = op->session_write;
     if (kind == SESSION_WRITE_DELETE && !write->is_delete)
-        return; /* an insert trims its capped collection */
+        return; /* the trimming of a capped collection is not a statement of the client */
     if (write->pending_count == 0)
+        /* The chain is extended on a copy: the session changes only when the unit has committed. */
         write->last = write->session->last_write;
     int32_t id = write->statements[write->first + i];
     build_i32(b, "stmtId", id);
     ARRAY_RESERVE(write->pending, write->pending_count, write->pending_capacity);
     write->pending[write->pending_count++] = (SessionStatement){id, 0};
-    if (kind == SESSION_WRITE_INSERT) /* an upsert: the entry has the whole document */
+    /* An upsert: the entry contains the whole document, so no image is needed. */
+    if (kind == SESSION_WRITE_INSERT)
         return;
     write->image_kind = write->wanted_image;
     write->image = write->wanted_image == SESSION_IMAGE_POST ? after : before;
@@ -166,19 +163,21 @@ bool session_write_needs_image(const OpCtx *op) {
     return session_write_has_statements(op) && op->session_write->image_kind != SESSION_IMAGE_NONE;
 }
 
-void session_write_build_entry(OpCtx *op, OpTime optime, DocBuilder *b) {
+void session_write_build_entry(OpCtx *op, OpTime optime, uint32_t statements, bool is_last,
+                               DocBuilder *b) {
     SessionWrite *write = op->session_write;
     build_session_id(b, "lsid", &write->session->id);
     build_i64(b, "txnNumber", write->txn_number);
     build_optime(b, "prevOpTime", write->last);
-    if (write->image_kind != SESSION_IMAGE_NONE)
+    if (is_last && write->image_kind != SESSION_IMAGE_NONE)
         build_cstr(b, "needsRetryImage", session_image_name(write->image_kind));
-    while (write->pending_timed < write->pending_count)
+    invariant(statements <= write->pending_count - write->pending_timed);
+    while (statements-- > 0)
         write->pending[write->pending_timed++].ts = optime.ts;
     write->last = optime;
 }
 
-/* For the tests of drivers: the write is done or not, and the client does not learn which. */
+/* For driver tests: the write is committed or not, and the client cannot tell. */
 static ErrCode fail_if_wanted(SessionWrite *write, Error *err) {
     if (LIKELY(!FAILPOINT(ON_PRIMARY_TRANSACTIONAL_WRITE)))
         return ERR_OK;
@@ -197,8 +196,13 @@ static ErrCode fail_if_wanted(SessionWrite *write, Error *err) {
 ErrCode session_write_store(OpCtx *op, int64_t wall_ms, Error *err) {
     SessionWrite *write = op->session_write;
     TRY(fail_if_wanted(write, err));
+    /* Pinned to the end of the unit: the tables are written without a lock on their collection
+     * (rule 7). */
     write->held_catalog = catalog_acquire(op_catalog(op));
-    SessionRow row = {write->session->id, write->txn_number, write->last, wall_ms};
+    SessionRow row = {.id = write->session->id,
+                      .txn_number = write->txn_number,
+                      .last_write = write->last,
+                      .wall_ms = wall_ms};
     write->is_storing = true;
     ErrCode rc = session_row_store(op, catalog_find(write->held_catalog, &SESSION_TABLE_NS), &row,
                                    &write->scratch, err);
@@ -219,12 +223,18 @@ void session_write_end_unit(OpCtx *op, bool is_committed) {
     SessionWrite *write = op->session_write;
     if (is_committed) {
         write->session->last_write = write->last;
+        write->session->row_ts = write->last.ts;
         for (uint32_t i = 0; i < write->pending_count; i++)
             session_add_statement(write->session, write->pending[i].id, write->pending[i].ts);
     }
     if (write->held_catalog != NULL)
         catalog_release(TAKE_PTR(write->held_catalog));
+    invariant(!is_committed || write->pending_timed == write->pending_count);
     write->pending_count = write->pending_timed = 0;
+    if (UNLIKELY(write->pending_capacity > PENDING_KEPT)) { /* every worker has one of these */
+        xfree(TAKE_PTR(write->pending));
+        write->pending_capacity = 0;
+    }
     write->image_kind = SESSION_IMAGE_NONE;
     write->image = DOC_NONE;
 }

@@ -6,6 +6,7 @@
 #include "base/thread.h"
 
 enum {
+    /* Every command of every connection comes through here; one mutex would be a bottleneck. */
     SHARDS = 16,          /* a power of two */
     BUCKETS_INITIAL = 64, /* of one shard; likewise */
 };
@@ -28,7 +29,7 @@ typedef struct CacheShard {
 
 struct SessionCache {
     CacheShard shards[SHARDS];
-    _Atomic int64_t count; /* of all shards; may pass the limit by as many as come at once */
+    _Atomic int64_t count; /* of all shards; concurrent adds may exceed the limit slightly */
 };
 
 SessionCache *session_cache_new(void) {
@@ -60,7 +61,8 @@ void session_cache_free(SessionCache *cache) {
     xfree(cache);
 }
 
-/* The upper bits choose the shard, the lower ones the bucket. */
+/* Upper bits for the shard, lower ones for the bucket: with the same bits all entries of a shard
+ * would share few buckets. */
 static CacheShard *shard_of(SessionCache *cache, uint64_t hash) {
     return &cache->shards[hash >> 60 & (SHARDS - 1)];
 }
@@ -203,7 +205,7 @@ static void put_one_back(SessionCache *cache, const CachedSession *session, bool
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&shard->mu);
     CacheEntry *entry = find_locked(shard, &session->id, hash);
     if (entry != NULL && is_ended)
-        return; /* used again meanwhile */
+        return; /* used again meanwhile, so no longer ended */
     if (entry == NULL) {
         entry = add_locked(cache, shard, &session->id, hash);
         entry->last_use_ms = session->last_use_ms;

@@ -21,8 +21,21 @@ static ErrCode take_uid(Elem elem, SessionId *id, Error *err) {
     return ERR_OK;
 }
 
+static ErrCode take_child(Elem elem, SessionId *id, Error *err) {
+    bool is_number = elem_name_is(elem, STR("txnNumber"));
+    bool is_valid = is_number ? elem_type(elem) == BT_INT64 && elem_i64(elem) >= 0
+                              : uuid_from_elem(elem, &id->txn_uuid);
+    if (!is_valid)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "BSON field 'OperationSessionInfo.lsid.%s' needs %s", elem_name(elem),
+                         is_number ? "a long" : "a UUID");
+    if (is_number)
+        id->parent_number = elem_i64(elem);
+    return ERR_OK;
+}
+
 ErrCode session_id_parse(Elem lsid, SessionId *ret_id, Error *err) {
-    SessionId id;
+    SessionId id = {.parent_number = SESSION_NO_NUMBER};
     bool has_id = false;
     memcpy(id.uid, DIGEST_OF_NOBODY, SESSION_UID_SIZE);
     if (elem_type(lsid) == BT_DOC) {
@@ -33,9 +46,7 @@ ErrCode session_id_parse(Elem lsid, SessionId *ret_id, Error *err) {
             else if (elem_name_is(elem, STR("uid")))
                 TRY(take_uid(elem, &id, err));
             else if (elem_name_is(elem, STR("txnNumber")) || elem_name_is(elem, STR("txnUUID")))
-                return error_set(err, ERR_NOT_IMPLEMENTED,
-                                 "internal sessions ('lsid.%s') are not supported yet",
-                                 elem_name(elem));
+                TRY(take_child(elem, &id, err));
             else
                 return error_set(err, (ErrCode)LOCATION_UNKNOWN_FIELD,
                                  "BSON field 'OperationSessionInfo.lsid.%s' is an unknown field.",
@@ -46,12 +57,27 @@ ErrCode session_id_parse(Elem lsid, SessionId *ret_id, Error *err) {
         return error_set(
             err, ERR_TYPE_MISMATCH,
             "BSON field 'OperationSessionInfo.lsid' needs a document with a UUID 'id'");
+    if (id.parent_number != SESSION_NO_NUMBER && !session_id_is_child(&id))
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "'lsid.txnNumber' cannot be specified without 'lsid.txnUUID'");
     *ret_id = id;
     return ERR_OK;
 }
 
+bool session_id_is_child(const SessionId *id) {
+    static const Uuid NONE;
+    return !uuid_equal(&id->txn_uuid, &NONE);
+}
+
+SessionId session_id_new_child(const SessionId *parent, int64_t parent_number) {
+    SessionId child = *parent;
+    child.txn_uuid = uuid_new();
+    child.parent_number = parent_number;
+    return child;
+}
+
 SessionId session_id_of_nobody(const Uuid *id) {
-    SessionId whole = {.id = *id};
+    SessionId whole = {.id = *id, .parent_number = SESSION_NO_NUMBER};
     memcpy(whole.uid, DIGEST_OF_NOBODY, SESSION_UID_SIZE);
     return whole;
 }
@@ -60,6 +86,10 @@ void build_session_id(DocBuilder *b, const char *name, const SessionId *id) {
     size_t opened = build_open_doc(b, name);
     build_uuid(b, "id", &id->id);
     build_binary(b, "uid", /* subtype= */ 0, id->uid, SESSION_UID_SIZE);
+    if (UNLIKELY(id->parent_number != SESSION_NO_NUMBER))
+        build_i64(b, "txnNumber", id->parent_number);
+    if (UNLIKELY(session_id_is_child(id)))
+        build_uuid(b, "txnUUID", &id->txn_uuid);
     build_close(b, opened);
 }
 

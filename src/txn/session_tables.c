@@ -7,6 +7,7 @@
 const Ns SESSION_TABLE_NS = {.size = 19, .db_size = 6, .text = "config.transactions"};
 const Ns SESSION_IMAGE_NS = {.size = 23, .db_size = 6, .text = "config.image_collection"};
 
+static const char *const ROW_STATE_NAMES[] = {"", "prepared", "committed", "aborted"};
 static const char *const IMAGE_NAMES[] = {"", "preImage", "postImage"};
 
 bool session_tables_is_one(const Ns *ns) {
@@ -32,22 +33,10 @@ SessionImageKind session_image_from_elem(Elem elem) {
 /* ---- making them ---- */
 
 static ErrCode ensure_one(OpCtx *op, const Ns *ns, Error *err) {
-    Catalog *catalog = catalog_acquire(op_catalog(op));
-    bool is_there = catalog_find(catalog, ns) != NULL;
-    catalog_release(catalog);
-    if (is_there)
-        return ERR_OK;
-    DocBuilder b = doc_builder_in_arena(&op->arena);
-    size_t index = build_open_doc(&b, "clusteredIndex");
-    size_t key = build_open_doc(&b, "key");
-    build_i32(&b, "_id", 1);
-    build_close(&b, key);
-    build_bool(&b, "unique", true);
-    build_close(&b, index);
-    ErrCode rc = ddl_create_collection(op, ns, doc_builder_end(&b), NULL, err);
+    ErrCode rc = ddl_ensure_clustered(op, ns, err);
     if (rc != ERR_NAMESPACE_EXISTS)
         return rc;
-    error_reset(err); /* a client made it, in another way: rows fit in any collection */
+    error_reset(err); /* created by a client with other options: rows fit into any collection */
     return ERR_OK;
 }
 
@@ -58,23 +47,21 @@ ErrCode session_tables_ensure(OpCtx *op, Error *err) {
 
 /* ---- writing ---- */
 
-/* Replaces the document of that _id, or inserts it; `before` is what is there. */
+/* Replaces the document of that _id, or inserts it; `before` is the existing one. Always
+ * unreplicated: every member writes the row itself when it applies the entry. */
 static ErrCode put(OpCtx *op, const Collection *coll, RecordId rid, Doc before, Doc after,
                    WriteScratch *scratch, Error *err) {
-    bool was_unreplicated = op->is_unreplicated;
-    bool was_bypassed = op->is_validation_bypassed;
-    op->is_unreplicated = op->is_validation_bypassed = true;
-    OpMetrics metrics = op->metrics; /* not the client's doing */
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.is_unreplicated = op->mode.is_validation_bypassed = true;
+    OpMetrics metrics = op->metrics; /* bookkeeping must not show up in the client's metrics */
     ErrCode rc = doc_is_present(before)
                      ? collection_update(op, coll, rid, before, after, scratch, err)
                      : collection_insert(op, coll, &after, 1, scratch, err);
     op->metrics = metrics;
-    op->is_unreplicated = was_unreplicated;
-    op->is_validation_bypassed = was_bypassed;
     return rc;
 }
 
-/* The present document of the session; its place is in `scratch`. */
+/* The current document of the session; its record id is in `scratch`. */
 static ErrCode find(OpCtx *op, const Collection *coll, Elem id, WriteScratch *scratch,
                     RecordId *ret_rid, Doc *ret_doc, Error *err) {
     *ret_doc = DOC_NONE;
@@ -84,13 +71,7 @@ static ErrCode find(OpCtx *op, const Collection *coll, Elem id, WriteScratch *sc
         return ERR_OK;
     if (ret_rid->str != NULL)
         ret_rid->str = arena_memdup(&op->arena, ret_rid->str, ret_rid->str_size);
-    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
-    TRY(record_cursor_open(op, coll->records, /* is_forward= */ true, &cursor, err));
-    Str data;
-    TRY(record_cursor_seek_exact(&cursor, *ret_rid, &is_found, &data, err));
-    if (is_found)
-        *ret_doc = doc_copy((Doc){(const uint8_t *)data.data}, &op->arena);
-    return ERR_OK;
+    return record_read(op, coll->records, *ret_rid, &op->arena, ret_doc, err);
 }
 
 static ErrCode store_row(OpCtx *op, const Collection *coll, const SessionRow *row,
@@ -100,6 +81,10 @@ static ErrCode store_row(OpCtx *op, const Collection *coll, const SessionRow *ro
     build_i64(&b, "txnNum", row->txn_number);
     build_optime(&b, "lastWriteOpTime", row->last_write);
     build_date(&b, "lastWriteDate", row->wall_ms);
+    if (row->state == SESSION_ROW_PREPARED)
+        build_optime(&b, "startOpTime", row->start);
+    if (row->state != SESSION_ROW_RETRYABLE)
+        build_cstr(&b, "state", ROW_STATE_NAMES[row->state]);
     Doc after = doc_builder_end(&b);
     RecordId rid;
     Doc before;
@@ -139,6 +124,7 @@ static ErrCode store_image(OpCtx *op, const Collection *coll, const SessionImage
     TRY(find(op, coll, doc_get_lit(after, "_id"), scratch, &rid, &before, err));
     if (doc_is_present(before)) {
         Elem ts = doc_get_lit(before, "ts");
+        /* Shares apply in parallel: the image of a later write may have been stored already. */
         if (elem_type(ts) == BT_TIMESTAMP && (uint64_t)elem_i64(ts) > image->ts)
             return ERR_OK;
     }
@@ -186,6 +172,12 @@ ErrCode session_row_read(OpCtx *op, const SessionId *id, bool *ret_found, Sessio
                          SESSION_TABLE_NS.text);
     row.txn_number = elem_as_i64(number);
     row.wall_ms = elem_i64(date);
+    row.start = OPTIME_NONE;
+    (void)optime_from_elem(doc_get_lit(doc, "startOpTime"), &row.start);
+    Elem state = doc_get_lit(doc, "state");
+    for (size_t i = 1; elem_type(state) == BT_STRING && i < ARRAY_LEN(ROW_STATE_NAMES); i++)
+        if (str_is(elem_str(state), ROW_STATE_NAMES[i]))
+            row.state = (SessionRowState)i;
     *ret_row = row;
     return ERR_OK;
 }

@@ -1,14 +1,15 @@
 /*
- * session_tables.h - what is stored of sessions.
+ * session_tables.h - the persistent state of sessions.
  *
- *     config.transactions      {_id: lsid, txnNum, lastWriteOpTime: {ts, t}, lastWriteDate}
+ *     config.transactions      {_id: lsid, txnNum, lastWriteOpTime: {ts, t}, lastWriteDate,
+ *                               startOpTime?: {ts, t}, state?}
  *     config.image_collection  {_id: lsid, txnNum, ts, imageKind, image, invalidated}
  *
- * Both are clustered by _id and replicated, but their rows have no entries of their own: a row is
- * written with the write it tells of, on every member. Rows are therefore always written with
- * `is_unreplicated`, and without a lock on the collection when another one is locked already: its
- * users hold a version of the catalog instead, and what they write to a collection that is dropped
- * meanwhile is as good as dropped with it.
+ * Both are clustered by _id and replicated, but their rows have no oplog entries of their own: a
+ * row is written with the write it records, on every member. Rows are therefore always written with
+ * `is_unreplicated`, and without a lock on the collection if another one is locked already, since
+ * that would violate the lock order: writers pin a catalog version instead, and a row written to a
+ * collection that is dropped meanwhile is lost with it.
  */
 #pragma once
 
@@ -22,14 +23,25 @@ extern const Ns SESSION_IMAGE_NS;
 bool session_tables_is_one(const Ns *ns);
 bool session_tables_is_named(Str ns);
 
-/* Makes both where they are missing; replicated, so on a primary only. */
+/* Creates both if missing; replicated, so on a primary only. */
 ErrCode session_tables_ensure(OpCtx *op, Error *err) MUST_CHECK;
+
+/* What the number of a session is, as far as the table knows. */
+typedef enum SessionRowState {
+    SESSION_ROW_RETRYABLE, /* of retryable writes: the row has no `state` */
+    SESSION_ROW_PREPARED,
+    SESSION_ROW_COMMITTED,
+    SESSION_ROW_ABORTED,
+} SessionRowState;
 
 typedef struct SessionRow {
     SessionId id;
     int64_t txn_number;
     OpTime last_write;
     int64_t wall_ms;
+    SessionRowState state;
+    OpTime start; /* of a prepared transaction: its first entry, which the oplog must keep; else
+                     none */
 } SessionRow;
 
 typedef enum SessionImageKind {

@@ -21,8 +21,11 @@ TEST(session_ids_are_parsed_strictly) {
         {"{'l': {'id': 'x'}}", 14},
         {"{'l': {'id': {'$uuid': '00112233-4455-6677-8899-aabbccddeeff'}, 'uid': 1}}", 14},
         {"{'l': {'id': {'$uuid': '00112233-4455-6677-8899-aabbccddeeff'}, 'x': 1}}", 40415},
-        {"{'l': {'id': {'$uuid': '00112233-4455-6677-8899-aabbccddeeff'}, 'txnNumber': 1}}", 238},
-        {"{'l': {'id': {'$uuid': '00112233-4455-6677-8899-aabbccddeeff'}, 'txnUUID': 1}}", 238},
+        {"{'l': {'id': {'$uuid': '00112233-4455-6677-8899-aabbccddeeff'}, 'txnNumber': 1}}", 14},
+        {"{'l': {'id': {'$uuid': '00112233-4455-6677-8899-aabbccddeeff'}, 'txnNumber': "
+         "{'$numberLong': '1'}}}",
+         72},
+        {"{'l': {'id': {'$uuid': '00112233-4455-6677-8899-aabbccddeeff'}, 'txnUUID': 1}}", 14},
     };
     Arena arena;
     arena_init(&arena, 4096);
@@ -42,6 +45,14 @@ TEST(session_ids_are_parsed_strictly) {
     DocBuilder b = doc_builder_in_arena(&arena);
     build_session_id(&b, "l", &nobody);
     Doc built = doc_builder_end(&b);
+    SessionId child = session_id_new_child(&nobody, 3), same;
+    DocBuilder of_child = doc_builder_in_arena(&arena);
+    build_session_id(&of_child, "l", &child);
+    CLEANUP(error_reset) Error child_err = {0};
+    EXPECT_OK(session_id_parse(doc_get_lit(doc_builder_end(&of_child), "l"), &same, &child_err),
+              child_err);
+    EXPECT(session_id_equal(&child, &same) && session_id_is_child(&same));
+    EXPECT(!session_id_equal(&child, &nobody) && !session_id_is_child(&nobody));
     SessionId again;
     Error err = {0};
     EXPECT_OK(session_id_parse(doc_get_lit(built, "l"), &again, &err), err);

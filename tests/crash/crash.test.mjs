@@ -146,7 +146,7 @@ async function runInto(client, failpoint, kind) {
         }
     } catch (error) {
         if (isConnectionLoss(error)) return;
-        victim.server.signal('SIGKILL');
+        if (victim.server.isRunning()) victim.server.signal('SIGKILL');
         throw error;
     }
 }

@@ -253,11 +253,7 @@ describe('a set of three members', () => {
 
     test('SES-6: a primary that dies while it makes keys leaves a set that agrees on them', async () => {
         const primary = await set.waitForPrimary();
-        await set.command(primary, {
-            configureFailPoint: 'timeKeys.written',
-            mode: 'alwaysOn',
-            data: { crash: true },
-        });
+        await set.crashAt(primary, 'timeKeys.written');
         const { key } = await checkSignature(primary);
         /* Beyond the first key: the third one is due. */
         const time = later(key.expiresAt, 60);
@@ -310,6 +306,27 @@ test('SES-6: keys rotate, and what the old ones signed stays good', async () => 
         await member.start();
         await set.waitForPrimary();
         await checkSignature(member);
+    } finally {
+        await set.remove();
+    }
+});
+
+test('SES-6: timestamps that members put into documents grow strictly over a fail-over', async () => {
+    const set = await startReplicaSet({ members: 3 });
+    try {
+        const empty = new Timestamp(0n);
+        const fields = Object.fromEntries(Array.from({ length: 200 }, (_, i) => [`t${i}`, empty]));
+        const seen = [];
+        for (let round = 0; round < 3; round++) {
+            const direct = await set.direct(await set.waitForPrimary());
+            const coll = direct.db('test').collection('stamps');
+            await coll.insertOne({ _id: round, ...fields }, { writeConcern: { w: 3 } });
+            const { _id, ...stamps } = await coll.findOne({ _id: round });
+            seen.push(...Object.values(stamps).map((stamp) => stamp.toBigInt()));
+            if (round < 2) await set.stepDown({ secs: 1 });
+        }
+        assert.equal(seen.length, 600);
+        for (let i = 1; i < seen.length; i++) assert.ok(seen[i] > seen[i - 1], `${i}`);
     } finally {
         await set.remove();
     }

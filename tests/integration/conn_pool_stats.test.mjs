@@ -57,4 +57,21 @@ describe('connPoolStats', () => {
         assert.ok((await stats()).totalCreated <= first.totalCreated + 2);
         await direct.close();
     });
+
+    test('one connection to each other member is enough when no more are allowed', async () => {
+        const narrow = await startReplicaSet({ members: 3, args: ['--setParameter', 'connPoolMaxConnsPerHost=1'] });
+        try {
+            const primary = await narrow.client();
+            for (let i = 0; i < 20; i++)
+                await primary.db('test').collection('c').insertOne({ i }, { writeConcern: { w: 3, wtimeoutMS: 20_000 } });
+            const [secondary] = await narrow.secondaries();
+            const direct = await narrow.direct(secondary);
+            const { hosts } = await direct.db('admin').command({ connPoolStats: 1 });
+            for (const [name, host] of Object.entries(hosts))
+                assert.ok(host.inUse + host.available + host.refreshing <= 1, name);
+            await direct.close();
+        } finally {
+            await narrow.remove();
+        }
+    });
 });

@@ -81,6 +81,18 @@ test('a top-level empty timestamp is replaced by the time of the server', async 
     assert.equal(found.in.t.t, 0);
 });
 
+test('timestamps of the server grow strictly, whatever writes them', async () => {
+    const c = await node.collection([]);
+    const empty = new Timestamp(0n);
+    const docs = Array.from({ length: 500 }, (_, _id) => ({ _id, a: empty, b: empty }));
+    await c.insertMany(docs);
+    await c.replaceOne({ _id: 600 }, { a: empty, b: empty }, { upsert: true });
+    await c.updateOne({ _id: 601 }, { $currentDate: { a: { $type: 'timestamp' }, b: { $type: 'timestamp' } } }, { upsert: true });
+    const seen = (await c.find().sort({ _id: 1 }).toArray()).flatMap(({ a, b }) => [a.toBigInt(), b.toBigInt()]);
+    assert.equal(seen.length, 2 * 502);
+    for (let i = 1; i < seen.length; i++) assert.ok(seen[i] > seen[i - 1], `${i}: ${seen[i]} after ${seen[i - 1]}`);
+});
+
 test('an ordered insert stops at the first error', async () => {
     const c = await node.collection([{ _id: 2 }]);
     const reply = await node.db.command({

@@ -74,7 +74,7 @@ for (const [what, options, code] of BAD_CREATES) {
 test('options out of scope are refused by name', async () => {
     for (const [option, value] of [
         ['timeseries', { timeField: 't' }],
-        ['changeStreamPreAndPostImages', { enabled: true }],
+        ['encryptedFields', { fields: [] }],
     ])
         await fails(node.db.command({ create: node.newName(), [option]: value }), 238, {
             message: new RegExp(option),

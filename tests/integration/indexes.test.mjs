@@ -67,6 +67,9 @@ test('dropIndexes takes a name, a pattern, a list or "*"', async () => {
     const all = await drop('*');
     assert.equal(all.nIndexesWas, 2);
     assert.deepEqual(ids(await c.indexes()), [undefined]);
+    await create(c, { key: { a: 1 }, name: 'a_1' }, { key: { b: 1 }, name: 'b_1' });
+    assert.deepEqual((await drop(['*'])).msg, all.msg);
+    assert.equal((await c.indexes()).length, 1);
     await fails(drop('nope'), 27, { name: 'IndexNotFound' });
     await fails(drop({ nope: 1 }), 27);
     await fails(drop('_id_'), 72, { name: 'InvalidOptions' });

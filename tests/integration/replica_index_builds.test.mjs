@@ -7,6 +7,7 @@ import assert from 'node:assert/strict';
 import { rmSync } from 'node:fs';
 import { after, test } from 'node:test';
 import { UUID } from 'mongodb';
+import { isClientClosed } from '../lib/expect.mjs';
 import { waitFor } from '../lib/server.mjs';
 import { startReplicaSet } from '../lib/replica_set.mjs';
 
@@ -123,6 +124,7 @@ function startWriter(set) {
                 if (i % 3 === 0) await c.deleteOne({ _id: DOCUMENTS + i });
                 writer.count++;
             } catch (error) {
+                if (isClientClosed(error)) return;
                 if (error.code === undefined || error.code === 11000) continue;
                 if (![10107, 11602, 189, 91, 13435].includes(error.code)) throw error;
             }

@@ -199,11 +199,7 @@ test('a kill in the middle of a rollback leaves a build that begins anew', async
     await isHanging();
     await set.waitForReplication();
     await rollBack(primary, async (alone) => {
-        await set.command(primary, {
-            configureFailPoint: 'rollback.recoveredToStable',
-            mode: 'alwaysOn',
-            data: { crash: true },
-        });
+        await set.crashAt(primary, 'rollback.recoveredToStable');
         await writeAlone(alone);
     });
     /* It may end before it has answered. */

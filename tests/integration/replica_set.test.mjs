@@ -289,14 +289,6 @@ describe('a set of one member', () => {
         assert.equal(valid, true);
     });
 
-    test('change streams are refused by name', async () => {
-        for (const watched of [db.collection('streams'), db, client]) {
-            const stream = watched.watch();
-            await fails(() => stream.next(), 238, { name: 'NotImplemented', message: /\$changeStream/ });
-            await stream.close();
-        }
-    });
-
     test('bad input gets the code of MongoDB and changes nothing', async () => {
         const admin = client.db('admin');
         const { config } = await admin.command({ replSetGetConfig: 1 });
@@ -480,35 +472,6 @@ describe('a set of three members', () => {
         assert.ok(counts.every((count) => count === counts[0] && count >= 201), String(counts));
     });
 
-    test('REP-4: a task goes on under the next primary, every phase done', async () => {
-        const marks = client.db('test').collection('primaryServiceMarks');
-        const tasks = client.db('config').collection('testPrimaryTasks');
-        for (const failpoint of ['primaryService.phaseDone', 'primaryService.phaseStored']) {
-            const id = `task of ${failpoint}`;
-            const primary = await set.waitForPrimary();
-            await set.command(primary, {
-                configureFailPoint: failpoint,
-                mode: { times: 1 },
-                data: { crash: true },
-            });
-            await set.command(primary, { testPrimaryTask: id }).catch(() => {});
-            await primary.waitEnd();
-            await primary.start();
-            await set.waitForPrimary();
-            await waitFor(async () => (await tasks.countDocuments({ _id: id })) === 0, {
-                timeoutMs: 20_000,
-                what: 'the end of the task',
-            });
-            const phases = (await marks.find({ '_id.task': id }).toArray()).map((m) => m._id.phase);
-            assert.deepEqual(phases.sort(), ['first', 'second', 'third']);
-        }
-        const next = await set.waitForPrimary();
-        await set.command(next, { testPrimaryTask: 'quiet' });
-        await waitFor(async () => (await marks.countDocuments({ '_id.task': 'quiet' })) === 3, {
-            what: 'three phases',
-        });
-    });
-
     test('REP-2: a member without data copies them', async () => {
         const [secondary] = await set.secondaries();
         await secondary.stop();
@@ -634,8 +597,10 @@ test('REP-3: an oplog reader that knows an old commit point gets an empty batch,
         );
         const id = await readAll();
         const none = { ts: new Timestamp({ t: 0, i: 0 }), t: Long.fromInt(-1) };
-        /* What earlier replies on the connection told counts as known. */
-        const waited = await more(id, none);
+        /* A young set still writes (keys, collections of its own): read on until it is quiet. What earlier
+         * replies on the connection told counts as known, so that a quiet set makes the reader wait. */
+        let waited = await more(id, none);
+        for (let i = 0; i < 20 && waited.ms < 1400; i++) waited = await more(id, none);
         assert.equal(waited.reply.ok, 1, waited.reply.errmsg);
         assert.equal(waited.reply.cursor.nextBatch.length, 0);
         assert.ok(waited.ms >= 1400, `${waited.ms} ms`);

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { Long, Timestamp, UUID } from 'mongodb';
-import { fails } from '../lib/expect.mjs';
+import { fails, isClientClosed } from '../lib/expect.mjs';
 import { startReplicaSet } from '../lib/replica_set.mjs';
 import { startServer, waitFor } from '../lib/server.mjs';
 import { RawConnection } from '../lib/wire.mjs';
@@ -204,7 +204,7 @@ describe('one member', () => {
             [{ ping: 1 }, 8, 50768],
             [{ update: c, updates: [{ q: {}, u: { $set: { a: 1 } }, multi: true }] }, 8, 72],
             [{ delete: c, deletes: [{ q: {}, limit: 0 }] }, 8, 72],
-            [{ ...insert(3), autocommit: false, startTransaction: true }, 8, 238],
+            [{ ...insert(3), autocommit: false, startTransaction: true }, 8, 117],
             [{ ...insert(3), stmtIds: [1, 2] }, 9, 16],
             [{ ...insert(3), stmtId: 1, stmtIds: [1] }, 9, 72],
             [insert(3), -1, 72],
@@ -467,6 +467,7 @@ class Load {
             return true;
         } catch (error) {
             this.errors.push(error);
+            this.#isOver ||= isClientClosed(error);
             return false;
         }
     }

@@ -679,7 +679,7 @@ describe('sizes', { concurrency: 2 }, () => {
                             configureFailPoint: 'failCommand',
                             mode,
                             ...(mode !== 'off' && {
-                                data: { failCommands: ['getMore'], errorCode: TOO_LARGE },
+                                data: { failCommands: ['getMore'], errorCode: TOO_LARGE, failInternalCommands: true },
                             }),
                         }),
                     ),

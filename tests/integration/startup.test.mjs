@@ -251,12 +251,20 @@ test('OPS-2: called as mongod it takes the flags of mongod and shows its version
     }
 });
 
-test('OPS-2: called as mongos it refuses by name, with 2', async () => {
+test('OPS-2: called as mongos it is a router, which needs a config server', async () => {
     const mongos = join(root, 'mongos');
     symlinkSync(SHERD_BIN, mongos);
-    const { code, stderr } = await runToEnd(['--configdb', 'x'], { bin: mongos });
-    assert.equal(code, 2);
-    assert.match(stderr, /not available/);
+    const version = await runToEnd(['--version'], { bin: mongos });
+    assert.match(version.stdout, /^mongos version v7\.0\.\d+\nBuild Info: \{/);
+    for (const [args, message] of [
+        [[], /a router needs --configdb/],
+        [['--configdb', 'x'], /"x" is not the address of a replica set/],
+        [['--configdb', 'a/b:1', '--dbpath', '/x'], /unrecognised option '--dbpath'/],
+    ]) {
+        const { code, stderr } = await runToEnd(args, { bin: mongos });
+        assert.equal(code, 2, stderr);
+        assert.match(stderr, message);
+    }
 });
 
 test('OPS-3: --fork returns when clients are served and leaves a running node', async () => {

@@ -72,3 +72,7 @@ export function random(seed) {
 
 /* The seed of this run: TEST_SEED, or a new one. Printed by the tests that use it. */
 export const seedOfRun = () => Number(process.env.TEST_SEED ?? Math.floor(Math.random() * 2 ** 31));
+
+/* The test is over and has closed the client. Whoever writes on whatever happens has to stop then: after a failure
+ * nobody else tells it, and a loop of operations that fail at once lets nothing else run. */
+export const isClientClosed = ({ name }) => /^Mongo(NotConnected|ClientClosed|TopologyClosed)Error$/.test(name);

@@ -39,11 +39,13 @@ export class ReplicaSet {
 
     /*
      * members: how many, or one object per member that goes into the configuration (priority, votes,
-     * arbiterOnly, ...). args: more options of every member. settings: of the configuration. server:
-     * options of every Server, or a function of the member's index that yields them.
+     * arbiterOnly, ...). args: more options of every member. settings: of the configuration. config:
+     * more of the configuration. server: options of every Server, or a function of the member's index
+     * that yields them.
      */
-    constructor({ members = 3, name = 'rs0', args = [], settings = {}, server = {} } = {}) {
+    constructor({ members = 3, name = 'rs0', args = [], settings = {}, config = {}, server = {} } = {}) {
         this.name = name;
+        this.config = config;
         this.memberOptions =
             typeof members === 'number' ? Array.from({ length: members }, () => ({})) : members;
         this.args = args;
@@ -76,11 +78,18 @@ export class ReplicaSet {
                 ...this.memberOptions[i],
             })),
             settings: this.settings,
+            ...this.config,
         };
         await this.command(this.members[0], { replSetInitiate: config });
         await this.waitForPrimary();
         await this.waitForSecondaries();
         return this;
+    }
+
+    /* As shards and routers name it. */
+    get address() {
+        const hosts = this.members.map(({ host, fixedPort }) => `${host}:${fixedPort}`);
+        return `${this.name}/${hosts.join(',')}`;
     }
 
     /* For drivers: finds the primary, follows fail-overs. */
@@ -131,6 +140,14 @@ export class ReplicaSet {
                 timesEntered: Number(count) + 1,
                 maxTimeMS: 20_000,
             });
+    }
+
+    /* From now on the member ends at the failpoint; so soon, perhaps, that nobody hears its answer to this. */
+    async crashAt(member, failpoint, mode = 'alwaysOn') {
+        const command = { configureFailPoint: failpoint, mode, data: { crash: true } };
+        await this.command(member, command).catch(async (error) => {
+            if (!(await member.isEnding())) throw error;
+        });
     }
 
     async release(member, failpoint) {

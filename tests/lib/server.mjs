@@ -18,8 +18,9 @@ import { MongoClient } from 'mongodb';
 const REPO = resolve(dirname(fileURLToPath(import.meta.url)), '..', '..');
 export const SHERD_BIN = process.env.SHERD_BIN ?? join(REPO, 'build', 'sherd');
 
-const START_MS_MAX = 30_000;
+const START_MS_MAX = 90_000; // a sanitized build may have a minute of oplog to apply again
 const STOP_MS_MAX = 30_000;
+const ENDING_MS_MAX = 5000;
 const READY = 'Waiting for connections';
 
 const running = new Set(); // child processes
@@ -68,6 +69,7 @@ export class Server {
      * args: more options of the program. dbpath: use this directory, which is then the caller's to
      * remove. bin, leading: the program and what stands before the options, normally `sherd serve`.
      * port: a fixed one, also after a restart; 0: any that is free. host: where clients find it.
+     * hasData: false for a router.
      */
     constructor({
         args = [],
@@ -77,6 +79,7 @@ export class Server {
         leading = ['serve'],
         port = 0,
         host = '127.0.0.1',
+        hasData = true,
     } = {}) {
         this.root = makeTempDir();
         this.dbpath = dbpath ?? join(this.root, 'db');
@@ -86,6 +89,7 @@ export class Server {
         this.testCommands = testCommands;
         this.bin = bin;
         this.leading = leading;
+        this.hasData = hasData;
         this.log = []; // parsed lines since the last start
         this.stderr = '';
     }
@@ -106,7 +110,8 @@ export class Server {
         if (!existsSync(this.bin))
             throw new Error(`no server program at ${this.bin}: build it or set SHERD_BIN`);
         mkdirSync(this.dbpath, { recursive: true });
-        const args = [...this.leading, '--dbpath', this.dbpath];
+        const args = [...this.leading];
+        if (this.hasData) args.push('--dbpath', this.dbpath);
         args.push('--port', String(this.fixedPort));
         args.push('--unixSocketPrefix', this.root);
         if (this.testCommands) args.push('--setParameter', 'enableTestCommands=1');
@@ -176,6 +181,12 @@ export class Server {
         const end = await this.#ended;
         clearTimeout(timer);
         return end;
+    }
+
+    /* After a broken connection: whether the node is ending. Its sockets close before its end is seen. */
+    async isEnding() {
+        const isOver = waitFor(() => !this.isRunning(), { timeoutMs: ENDING_MS_MAX, what: 'its end' });
+        return isOver.then(() => true, () => false);
     }
 
     /* "" while it runs, else how it ended and what it said last: for messages of failures. */

@@ -153,12 +153,7 @@ async function tryRollBack(victim, failpoint) {
     const client = await connectAlone(victim, primary);
     await Promise.all(others.map((member) => victim.kill(member)));
     const isWritten = await writeAlone(victim, client);
-    if (failpoint !== null && isWritten)
-        await victim.set.command(primary, {
-            configureFailPoint: failpoint,
-            mode: 'alwaysOn',
-            data: { crash: true },
-        });
+    if (failpoint !== null && isWritten) await victim.set.crashAt(primary, failpoint);
     primary.signal('SIGSTOP');
     try {
         await Promise.all(others.map((member) => victim.restart(member)));

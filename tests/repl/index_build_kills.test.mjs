@@ -10,9 +10,10 @@
 import assert from 'node:assert/strict';
 import { readdirSync } from 'node:fs';
 import { after, before, test } from 'node:test';
-import { random, seedOfRun } from '../lib/expect.mjs';
+import { isClientClosed, random, seedOfRun } from '../lib/expect.mjs';
 import { startReplicaSet } from '../lib/replica_set.mjs';
 import { waitFor } from '../lib/server.mjs';
+import { isExpected } from './load.mjs';
 
 const ROUNDS = Number(process.env.INDEX_KILL_ROUNDS ?? 8);
 const DOCUMENTS = 2000;
@@ -75,6 +76,7 @@ function startWriter() {
                 if (i % 3 === 0) await c.deleteOne({ _id: (i * 7) % DOCUMENTS });
                 writer.count++;
             } catch (error) {
+                if (isClientClosed(error)) return;
                 if (error.code === 11000 || error.code === NAMESPACE_NOT_FOUND) throw error;
             }
         }
@@ -136,8 +138,9 @@ async function agree() {
         seen = [];
         for (const member of set.members) {
             const names = await indexesOf(member).catch((error) => {
-                if (error.code !== NAMESPACE_NOT_FOUND) throw error;
-                return ['...']; // it has not caught up with the creation of the collection
+                // It has not caught up with the creation of the collection, or has to roll back first.
+                if (error.code !== NAMESPACE_NOT_FOUND && !isExpected(error)) throw error;
+                return ['...'];
             });
             seen.push(names.join());
         }

@@ -13,33 +13,55 @@ function ip(...args) {
     return status === 0 ? null : `ip ${args.join(' ')}: ${error?.message ?? stderr.trim()}`;
 }
 
+const NETWORKS = 250;
+
+/* Networks of other tests stand beside this one, also what a test that was killed left behind. Their numbers are in
+ * the names of their bridges, and no two links have one name: who can add the link owns the number, its names and
+ * its addresses. */
+function claimNumber() {
+    for (let i = 0; i < NETWORKS; i++) {
+        const number = (process.pid + i) % NETWORKS;
+        const problem = ip('link', 'add', bridgeName(number), 'type', 'bridge');
+        if (problem === null) return { number };
+        if (!problem.includes('File exists')) return { problem };
+    }
+    return { problem: `all ${NETWORKS} test networks are taken: remove links "sherd*br" that nobody uses` };
+}
+
+const bridgeName = (number) => `sherd${number}br`;
+
 export class Network {
-    #tag = `sh${process.pid % 1_000_000}`;
-    #subnet = `10.213.${process.pid % 256}`;
+    #number;
     #count;
     #cuts = new Set(); // "i-j": i cannot send to j
     obstacle = null; // why there is no such network
 
     constructor(count) {
         this.#count = count;
-        if (process.getuid() !== 0) this.obstacle = 'network namespaces need root';
-        else this.obstacle = this.#build();
+        if (process.getuid() !== 0) {
+            this.obstacle = 'network namespaces need root';
+            return;
+        }
+        const { number, problem } = claimNumber();
+        this.#number = number;
+        this.obstacle = problem ?? this.#build();
         process.on('exit', () => this.remove());
         if (this.obstacle !== null) this.remove();
     }
 
-    #namespace = (i) => `${this.#tag}n${i}`;
+    #namespace = (i) => `sherd${this.#number}n${i}`;
+    #near = (i) => `sherd${this.#number}v${i}`;
     #inside = (i, ...args) => ip('-n', this.#namespace(i), ...args);
-    host = (i) => `${this.#subnet}.${i + 1}`;
+    #address = (last) => `10.213.${this.#number}.${last}`;
+    host = (i) => this.#address(i + 1);
 
     #build() {
-        const bridge = `${this.#tag}br`;
+        const bridge = bridgeName(this.#number);
         let problem =
-            ip('link', 'add', bridge, 'type', 'bridge') ??
-            ip('address', 'add', `${this.#subnet}.254/24`, 'dev', bridge) ??
+            ip('address', 'add', `${this.#address(254)}/24`, 'dev', bridge) ??
             ip('link', 'set', bridge, 'up');
         for (let i = 0; i < this.#count && problem === null; i++) {
-            const [near, far] = [`${this.#tag}v${i}`, `${this.#tag}w${i}`];
+            const [near, far] = [this.#near(i), `sherd${this.#number}w${i}`];
             problem =
                 ip('netns', 'add', this.#namespace(i)) ??
                 ip('link', 'add', near, 'type', 'veth', 'peer', 'name', far) ??
@@ -87,11 +109,13 @@ export class Network {
     }
 
     remove() {
+        if (this.#number === undefined) return;
         for (let i = 0; i < this.#count; i++) {
             // By name: a namespace may live on for a while, and its end of the link with it.
-            ip('link', 'del', `${this.#tag}v${i}`);
+            ip('link', 'del', this.#near(i));
             ip('netns', 'del', this.#namespace(i));
         }
-        ip('link', 'del', `${this.#tag}br`);
+        ip('link', 'del', bridgeName(this.#number)); // last: then the number is free
+        this.#number = undefined;
     }
 }

@@ -104,12 +104,25 @@ describe('a failing call of the storage engine in a replica set', () => {
         const armed = await command(member, error, call, thread);
         await act();
         let outcome = { hasFired: true, entered: call };
-        if (member.isRunning()) outcome = await off(member, armed).catch(() => outcome);
-        if (!member.isRunning()) {
+        let hasEnded = !member.isRunning();
+        if (!hasEnded)
+            try {
+                outcome = await off(member, armed);
+            } catch (failure) {
+                if (!(await member.isEnding())) throw failure;
+                hasEnded = true;
+            }
+        const revive = async () => {
             await checkEnd(member, where);
             await member.start();
-        }
-        await checkAll(where);
+        };
+        if (hasEnded) await revive();
+        /* One whose call has failed may answer once more before it ends. */
+        await checkAll(where).catch(async (failure) => {
+            if (hasEnded || !outcome.hasFired || !(await member.isEnding())) throw failure;
+            await revive();
+            await checkAll(where);
+        });
         return outcome;
     }
 
@@ -235,8 +248,8 @@ describe('a failing call of the storage engine at a start after a kill', () => {
         }
         /* It may end right after, by a call of a thread in the background. */
         const off = { configureFailPoint: 'storage.call', mode: 'off' };
-        const reply = await set.command(member, off).catch((failure) => {
-            if (member.isRunning()) throw failure;
+        const reply = await set.command(member, off).catch(async (failure) => {
+            if (!(await member.isEnding())) throw failure;
             return { entered: call };
         });
         return { isStarted: true, entered: Number(reply.entered) };

@@ -89,11 +89,7 @@ export class Victim {
 
     /* Makes the member end at a failpoint while `cause` goes on, and starts it again. */
     async crashAt(member, failpoint, cause, mode = 'alwaysOn') {
-        await this.set.command(member, {
-            configureFailPoint: failpoint,
-            mode,
-            data: { crash: true },
-        });
+        await this.set.crashAt(member, failpoint, mode);
         await Promise.all([cause(), this.waitForCrash(member, failpoint)]);
     }
 

@@ -3,7 +3,7 @@
  *
  *     node tests/spec/run.mjs [--json FILE] [--raise-floors] [SUITE...]
  *
- * "SUITE@rs" runs against a replica set of three members instead of a standalone node.
+ * "SUITE@rs" runs against a replica set of three members instead of a standalone node, "SUITE@sharded" through a router.
  *
  * Prints passes, failures and skips per suite, writes the reasons of failures to FILE (build/spec-
  * report.json), and fails when a suite has fewer passes than floors.json says: it can only get
@@ -16,6 +16,7 @@ import { cpSync, existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import { startCluster } from '../lib/cluster.mjs';
 import { startReplicaSet } from '../lib/replica_set.mjs';
 import { makeTempDir, startServer } from '../lib/server.mjs';
 
@@ -42,10 +43,20 @@ const SUITES = [
     'sessions@rs',
     'read-write-concern@rs',
     'crud@rs',
+    'change-streams@rs',
     'server-discovery-and-monitoring@rs',
+    'transactions@rs',
+    'transactions-convenient-api@rs',
+    'crud@sharded',
+    'retryable-writes@sharded',
+    'run-command@sharded',
+    'collection-management@sharded',
+    'index-management@sharded',
     'prose@rs', // among others: connections survive a step-down
 ];
 const ON_REPLICA_SET = '@rs';
+const THROUGH_ROUTER = '@sharded';
+const suiteOf = (name) => name.replace(ON_REPLICA_SET, '').replace(THROUGH_ROUTER, '');
 const PROSE = 'prose'; // what the specifications describe in words only: a program of the runner
 const DRIVER = '7'; // the runner's name for the driver that these tests have installed
 
@@ -71,12 +82,17 @@ function copyRunner() {
     return runner;
 }
 
+async function startFor(name) {
+    if (name.endsWith(ON_REPLICA_SET)) return startReplicaSet({ settings: { electionTimeoutMillis: 10_000 } });
+    if (!name.endsWith(THROUGH_ROUTER)) return startServer();
+    const cluster = await startCluster();
+    return { uri: cluster.routers[0].uri, remove: () => cluster.remove() };
+}
+
 async function runSuite(runner, name) {
-    const suite = name.replace(ON_REPLICA_SET, '');
-    // A node or set per suite, so that one that dies does not fail the others.
-    const server = name.endsWith(ON_REPLICA_SET)
-        ? await startReplicaSet({ settings: { electionTimeoutMillis: 10_000 } })
-        : await startServer();
+    const suite = suiteOf(name);
+    // A deployment per suite, so that one that dies does not fail the others.
+    const server = await startFor(name);
     const report = join(runner, `${name}.json`);
     const args = ['--driver', DRIVER, '--uri', server.uri, '--json', report];
     if (suite === PROSE) {
@@ -109,7 +125,7 @@ let failed = 0;
 let skipped = 0;
 const isThere = (suite) =>
     suite === PROSE + ON_REPLICA_SET ||
-    existsSync(join(SPEC_DIR, 'specs', 'source', suite.replace(ON_REPLICA_SET, '')));
+    existsSync(join(SPEC_DIR, 'specs', 'source', suiteOf(suite)));
 for (const suite of positionals.length > 0 ? positionals : SUITES) {
     if (!isThere(suite)) {
         console.log(`${suite}: skipped, there is no such suite`);

@@ -10,6 +10,14 @@ if [ -n "$found" ]; then
     echo "use the wrappers of base/ (xmalloc, thread.h, ...)"
     exit 1
 fi
+# What a node is, its role says (concurrency/service_ctx.h).
+found=$(git ls-files --cached --others --exclude-standard 'src/*.c' 'src/*.h' |
+    grep -Ev '^src/repl/' | xargs grep -nE '\brepl (==|!=) NULL')
+if [ -n "$found" ]; then
+    echo "$found"
+    echo "ask for the role (service_is_member, service_is_standalone), not whether a part exists"
+    exit 1
+fi
 # libgcc's functions behind these types have the names of those in the decimal library, not their parameters.
 found=$(git ls-files --cached --others --exclude-standard 'src/*.c' 'src/*.h' 'bench/*.c' |
     xargs grep -nE '\b_Decimal(32|64|128)\b' | grep -vE '^[^:]+:[0-9]+: *(/?\*|//)')

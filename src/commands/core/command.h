@@ -1,19 +1,21 @@
 /*
- * command.h - what a command is: one row of command_list.def, one spec, one small file.
+ * command.h - a command: one row of command_list.def, one spec, one small file.
  *
  * To add a command: write cmd_<name>.c with `const CommandSpec CMD_<NAME>`, and a row in
  * commands/command_list.def. Strict parsing, help, statistics, failCommand, time limits and the
  * write concern come from the spec.
  *
- * run() appends the fields of a successful reply (all but "ok") to ctx->reply, or fails; what it
- * had appended is dropped then. It is straight-line blocking code.
+ * run() appends the fields of a successful reply (all but "ok") to ctx->reply, or fails; then what
+ * it had appended is discarded. It is straight-line blocking code.
+ *
+ * Ownership: specs are constant; a CommandCtx lives for one request. Threading: one worker.
  */
 #pragma once
 
 #include "base/error.h"
 #include "bson/builder.h"
 #include "bson/doc.h"
-#include "commands/core/fields.h"
+#include "request/generic_args.h"
 #include "concurrency/op_ctx.h"
 #include "concurrency/service_ctx.h"
 #include "transport/server.h"
@@ -30,55 +32,16 @@ typedef enum CommandFlags {
     CMD_TAKES_WRITE_CONCERN = 1 << 7,  /* implied by CMD_WRITES */
     CMD_NOT_LOGGED_WHEN_SLOW = 1 << 8, /* waits by design: awaitable hello */
     CMD_TAKES_SNAPSHOT = 1 << 11,      /* read concern "snapshot" as well */
+    CMD_CONTINUES_READ = 1 << 14,      /* reads as its cursor does: a read concern has no effect */
     CMD_RETRYABLE = 1 << 10,           /* may be sent again with the same lsid and txnNumber */
+    CMD_IN_TXN = 1 << 12,              /* may be a statement of a transaction */
+    CMD_ENDS_TXN = 1 << 13,            /* commits, aborts or prepares one */
     CMD_LOOSE = 1 << 9,                /* unknown fields are accepted (handshake, old commands) */
+    CMD_REFUSED = 1 << 15,             /* MongoDB's, but not here: known in order to say so */
 } CommandFlags;
 
-typedef struct WriteConcern {
-    bool is_given;
-    bool is_w_given;
-    bool is_majority;
-    int64_t w; /* 1 unless given */
-    Str w_tag; /* w as a string other than "majority" */
-    bool is_j_given;
-    bool is_journaled; /* j or fsync */
-    int64_t wtimeout_ms;
-} WriteConcern;
-
-typedef enum ReadConcernLevel {
-    READ_CONCERN_LOCAL,
-    READ_CONCERN_AVAILABLE,
-    READ_CONCERN_MAJORITY,
-    READ_CONCERN_LINEARIZABLE,
-    READ_CONCERN_SNAPSHOT,
-} ReadConcernLevel;
-
-typedef struct ReadConcern {
-    bool is_given; /* the level is */
-    ReadConcernLevel level;
-    uint64_t after_cluster_ts; /* 0: none */
-    uint64_t at_cluster_ts;    /* 0: none */
-} ReadConcern;
-
-/* Arguments that any command may carry. */
-typedef struct GenericArgs {
-    Str db;
-    Elem lsid;
-    Elem txn_number;
-    Elem autocommit;
-    Elem start_transaction;
-    Elem read_concern;
-    Elem write_concern;
-    Elem read_preference;
-    Elem comment;
-    Elem max_time_ms;
-    Elem api_version;
-    Elem api_strict;
-    Elem api_deprecation_errors;
-    Elem cluster_time;
-} GenericArgs;
-
-/* State of one client connection. Made at connect, freed at disconnect. */
+/* State of one client connection. Created at connect, freed at disconnect; used by the worker that
+ * owns the connection. */
 typedef struct ClientState {
     Connection *conn;
     char name[24];              /* "conn12" */
@@ -86,11 +49,13 @@ typedef struct ClientState {
     char *app_name;             /* or NULL */
     int64_t streamed_cursor_id; /* exhaust cursor whose batches are being sent; 0: none */
     bool is_hello_done;
-    bool is_member;                /* has said so; only of connections beyond the limit */
+    bool is_member; /* has identified itself as a member; only for connections beyond the limit */
     bool is_hello_parked;          /* a hello waits for a change or its deadline */
     bool is_hello_streaming;       /* the next hello is a further round of an exhaust request */
     int64_t last_topology_counter; /* of the streamed hello */
-    OpTime told_commit;            /* newest commit point in its replies to oplog readers */
+    int64_t parked_cursor_id;      /* of a getMore that waits for a change stream; 0: none */
+    int64_t parked_until_us;       /* its deadline */
+    OpTime told_commit;            /* newest commit point sent to this oplog reader */
 } ClientState;
 
 typedef struct CommandSpec CommandSpec;
@@ -109,13 +74,18 @@ typedef struct CommandCtx {
     DocBuilder *reply;
     Reply *wire_reply;      /* for exhaust, parking and closing */
     Str ns_coll;            /* collection of the request, for logs; empty: none */
-    bool is_park_wanted;    /* run() wants to be called again later */
+    bool is_park_wanted;    /* run() has to be called again later */
     bool is_more_to_come;   /* run() streams: another reply follows */
     bool has_write_errors;  /* counts as failed although ok is 1 */
-    bool is_writing;        /* run() wrote, although not every run of its command does */
+    bool is_writing;        /* run() wrote, although its command does not always write */
     bool has_forced_error;  /* failCommand makes the command fail: nothing has changed */
-    bool has_forced_labels; /* failCommand says which error labels there are */
-    bool has_oplog_reader;  /* run() read the oplog for another member: metadata go along */
+    bool has_forced_labels; /* failCommand sets the error labels */
+    bool is_txn;            /* a statement of a transaction, or its end */
+    struct TxnStatement *txn_statement; /* while it runs; NULL: none */
+    struct RouterTxn *router_txn;       /* of a router: the transaction it belongs to; NULL: none */
+    bool has_oplog_reader; /* run() read the oplog for another member: metadata are appended */
+    bool is_change_stream; /* getMore of one */
+    struct StatementNotes *notes; /* of the statements that were executed; NULL: not profiled */
 } CommandCtx;
 
 struct CommandSpec {
@@ -124,14 +94,13 @@ struct CommandSpec {
     const char *summary;
     uint32_t flags;
     const char *op_type; /* for currentOp and logs; NULL: "command" */
-    const FieldSpec *fields;
-    size_t field_count;
-    size_t request_size;
+    bool is_never_first_in_txn;
+    const RequestSpec *request; /* NULL: no arguments of its own */
     ErrCode (*run)(CommandCtx *ctx, void *request, Error *err);
 };
 
-/* The commands that a kind of node has. A data node and a router are the same
- * program with other tables. */
+/* The commands of a kind of node. A data node and a router are the same program with different
+ * tables. */
 typedef struct CommandTable {
     const CommandSpec *const *specs;
     size_t count;

@@ -61,7 +61,6 @@ static void note_finished(CommandService *cs, CommandCtx *ctx, CommandRow *row, 
 static OpDescription describe(const CommandCtx *ctx, const char *ns);
 static void build_state_of_error(CommandService *cs, CommandCtx *ctx, ErrCode rc);
 static uint32_t labels_of(const CommandCtx *ctx, ErrCode rc);
-static void build_labels(DocBuilder *b, uint32_t labels);
 
 static void hook_block_begin(void *arg) {
     worker_block_begin(arg);
@@ -119,8 +118,9 @@ void command_for_each(CommandService *service,
                                     int64_t failed),
                       void *arg) {
     for (size_t i = 0; i < service->commands->count; i++)
-        visit(arg, service->commands->specs[i], atomic_load(&service->totals[i]),
-              atomic_load(&service->failures[i]));
+        if ((service->commands->specs[i]->flags & CMD_REFUSED) == 0)
+            visit(arg, service->commands->specs[i], atomic_load(&service->totals[i]),
+                  atomic_load(&service->failures[i]));
 }
 
 TopologyVersion topology_version(CommandService *service) {
@@ -307,7 +307,7 @@ static HandleResult run_message(CommandService *cs, CommandCtx *ctx) {
 
 /* False: the reply is larger than one may be. */
 static bool close_reply(CommandService *cs, CommandCtx *ctx) {
-    if (ctx->service->repl != NULL)
+    if (!service_is_standalone(ctx->service))
         cs->hooks.finish_reply(ctx);
     Doc doc;
     return doc_builder_try_finish(ctx->reply, &doc) && doc_size(doc) <= BSON_DOC_SIZE_MAX_INTERNAL;
@@ -334,6 +334,8 @@ static ErrCode end_reply(CommandService *cs, CommandCtx *ctx, ErrCode rc, Error 
                        BSON_DOC_SIZE_MAX_INTERNAL);
     }
     err->labels |= labels_of(ctx, rc);
+    if (ctx->spec != NULL && !ctx->has_forced_error && !service_is_standalone(ctx->service))
+        err->labels |= cs->hooks.error_labels(ctx, rc);
     if (UNLIKELY(!reply_with_error(cs, ctx, err))) {
         xfree(err->extra);
         err->extra = NULL;
@@ -341,6 +343,13 @@ static ErrCode end_reply(CommandService *cs, CommandCtx *ctx, ErrCode rc, Error 
         invariant(is_whole);
     }
     return rc;
+}
+
+/* A router's commands that write do so on shards, which have waited for the write concern; what is
+ * left is what a failpoint says of it. */
+static bool writes(const CommandCtx *ctx) {
+    uint32_t of_router = ctx->service->role == ROLE_ROUTER ? CMD_TAKES_WRITE_CONCERN : 0;
+    return (ctx->spec->flags & (CMD_WRITES | of_router)) != 0;
 }
 
 static ErrCode run_command(CommandService *cs, CommandCtx *ctx, CommandRow **ret_row, Error *err) {
@@ -382,7 +391,8 @@ static ErrCode run_command(CommandService *cs, CommandCtx *ctx, CommandRow **ret
     TRY(cs->hooks.after_run(ctx, rc, err));
     if (ctx->is_park_wanted)
         return ERR_OK;
-    if ((row->spec->flags & CMD_WRITES) != 0 || ctx->is_writing)
+    /* Of a transaction only the commit waits, for all of it. */
+    if ((writes(ctx) && !ctx->is_txn) || ctx->is_writing)
         TRY(finish_writes(cs, ctx, err));
     return ERR_OK;
 }
@@ -426,14 +436,14 @@ static ErrCode finish_writes(CommandService *cs, CommandCtx *ctx, Error *err) {
     (void)err;
     Error wc_err = {0};
     ErrCode rc = ERR_OK;
-    if (ctx->write_concern.is_journaled || ctx->service->repl != NULL)
+    if (ctx->write_concern.is_journaled || !service_is_standalone(ctx->service))
         rc = cs->hooks.wait_write_concern(ctx, &ctx->write_concern, &wc_err);
     if (rc == ERR_OK && !fail_command_write_concern_error(ctx, &wc_err))
         return ERR_OK;
     size_t opened = build_open_doc(ctx->reply, "writeConcernError");
     build_error_fields(ctx->reply, &wc_err, /* has_code_name= */ true);
     build_close(ctx->reply, opened);
-    build_labels(ctx->reply, labels_of(ctx, wc_err.code) & ERROR_LABEL_RETRYABLE_WRITE);
+    build_error_labels(ctx->reply, labels_of(ctx, wc_err.code) & ERROR_LABEL_RETRYABLE_WRITE);
     build_state_of_error(ctx->service->commands, ctx, wc_err.code);
     error_reset(&wc_err);
     return ERR_OK;
@@ -484,18 +494,27 @@ static OpDescription describe(const CommandCtx *ctx, const char *ns) {
 
 /* ---- errors ---- */
 
-/* What drivers are told about a failed retryable write: that sending it again can help, and whether
- * this time nothing was written. */
-/* Whoever is told that this member is not in the right state learns as of when: a driver that has
- * heard of that state already need not forget the server and look for it again. */
+/* A "not primary" error carries the topology version it belongs to: a driver that already knows of
+ * that version need not mark the server unknown and monitor it anew. */
 static void build_state_of_error(CommandService *cs, CommandCtx *ctx, ErrCode rc) {
-    if (ctx->service->repl != NULL && !ctx->has_forced_error && error_is_of_state(rc))
+    if (!service_is_standalone(ctx->service) && !ctx->has_forced_error && error_is_of_state(rc))
         build_topology_version(ctx->reply, topology_version(cs));
 }
 
+/* Error labels of a failed retryable write: whether a retry can help, and whether this attempt is
+ * known to have written nothing. */
 static uint32_t labels_of(const CommandCtx *ctx, ErrCode rc) {
-    if (!elem_is_present(ctx->args.txn_number) || ctx->has_forced_labels || !error_is_retriable(rc))
+    if (!elem_is_present(ctx->args.txn_number) || ctx->has_forced_labels)
         return 0;
+    /* A commit or abort may be sent again by itself; anything else in a transaction only with the
+     * whole of it. */
+    bool is_end = ctx->spec != NULL && (ctx->spec->flags & CMD_ENDS_TXN) != 0;
+    if (ctx->is_txn && error_is_transient(rc) && !(is_end && error_is_retriable(rc)))
+        return ERROR_LABEL_TRANSIENT_TRANSACTION;
+    if (!error_is_retriable(rc))
+        return 0;
+    if (ctx->service->role == ROLE_ROUTER) /* only the shard knows what it has written */
+        return ERROR_LABEL_RETRYABLE_WRITE;
     return optime_is_none(ctx->op->last_optime)
                ? ERROR_LABEL_RETRYABLE_WRITE | ERROR_LABEL_NO_WRITES_PERFORMED
                : ERROR_LABEL_RETRYABLE_WRITE;
@@ -532,10 +551,10 @@ void build_error(DocBuilder *b, const Error *err) {
     build_cstr(b, "codeName", error_code_name(err->code, name));
     if (err->extra != NULL)
         build_all(b, (Doc){err->extra});
-    build_labels(b, err->labels);
+    build_error_labels(b, err->labels);
 }
 
-static void build_labels(DocBuilder *b, uint32_t labels) {
+void build_error_labels(DocBuilder *b, uint32_t labels) {
     if (labels == 0)
         return;
     size_t opened = build_open_array(b, "errorLabels");

@@ -1,8 +1,8 @@
 /*
- * command_service.h - from a message to a command and its reply.
+ * command_service.h - turns a message into a command and its reply.
  *
- * Ownership: made by server/, hangs off the ServiceCtx. Its handler functions are given to the
- * transport.
+ * Ownership: created by server/, hangs off the ServiceCtx. Its handler functions are passed to the
+ * transport. Threading: any worker.
  */
 #pragma once
 
@@ -13,20 +13,22 @@
 
 typedef struct CommandService CommandService;
 
-/* What the layers above the core plug in. */
+/* Callbacks of the layers above the core. */
 typedef struct CommandHooks {
     /* Gives a new operation its storage. */
     void (*attach_op)(ServiceCtx *service, OpCtx *op);
-    /* May the command run here and now? Waits for its read concern. */
+    /* Whether the command may run on this node; waits for its read concern. */
     ErrCode (*before_run)(CommandCtx *ctx, Error *err);
     /* After run(), also a failed one; may fail a successful one. */
     ErrCode (*after_run)(CommandCtx *ctx, ErrCode rc, Error *err);
-    /* Waits until the writes of the command are as durable as asked. */
+    /* Waits until the writes of the command satisfy the write concern. */
     ErrCode (*wait_write_concern)(CommandCtx *ctx, const WriteConcern *concern, Error *err);
     /* Appends what goes into every reply. */
     void (*finish_reply)(CommandCtx *ctx);
     /* The connection is gone. */
     void (*on_disconnect)(ServiceCtx *service, ClientState *client);
+    /* Labels of an error beyond those of retryable writes. */
+    uint32_t (*error_labels)(const CommandCtx *ctx, ErrCode rc);
     /* After each command: profiler. */
     void (*on_finished)(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Error *err);
 } CommandHooks;
@@ -54,12 +56,12 @@ typedef struct TopologyVersion {
 TopologyVersion topology_version(CommandService *service);
 /* Appends {topologyVersion: ...}. */
 void build_topology_version(DocBuilder *b, TopologyVersion version);
-/* The state is about to change: errors that come of it must not look as if they were known. Does
- * not wait and calls nobody. */
+/* The state is about to change: errors caused by it must not carry the old topology version, or
+ * clients would ignore them as stale. Neither blocks nor calls back. */
 void topology_moves(CommandService *service);
-/* Something visible in hello changed: wakes those who wait for it. */
+/* Something visible in hello changed: wakes awaitable hellos. */
 void topology_changed(CommandService *service);
-/* From now on hello says that the server is going away. */
+/* From now on hello reports that the server is shutting down. */
 void command_service_begin_quiesce(CommandService *service, int64_t until_us);
 int64_t command_service_quiesce_until(CommandService *service); /* 0: not going away */
 
@@ -114,7 +116,9 @@ CommandSettings *command_settings(ServiceCtx *service);
 
 /* Writes {ok: 0, errmsg, code, codeName, errorLabels?} and the error's extra fields. */
 void build_error(DocBuilder *b, const Error *err);
-/* Its message as "errmsg": empty when that has more than `bytes_max` bytes. */
+/* Its message as "errmsg": empty if longer than `bytes_max` bytes. */
 void build_error_text(DocBuilder *b, const Error *err, size_t bytes_max);
+/* errorLabels: [...]; nothing if there are none. */
+void build_error_labels(DocBuilder *b, uint32_t labels);
 /* One row of writeErrors or a writeConcernError. */
 void build_error_fields(DocBuilder *b, const Error *err, bool has_code_name);

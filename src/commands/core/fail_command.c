@@ -84,8 +84,19 @@ static bool is_app(CommandCtx *ctx, Str name) {
     return is_hello && elem_type(told) == BT_STRING && str_equal(elem_str(told), name);
 }
 
+/* A read of the oplog by another member: it goes on all the time, and would take the failures that
+ * are meant for a client. */
+static bool is_fetching(CommandCtx *ctx) {
+    Elem coll = doc_get_lit(ctx->body, "collection");
+    return strcmp(ctx->spec->name, "getMore") == 0 && str_is(ctx->args.db, "local") &&
+           elem_type(coll) == BT_STRING && str_is(elem_str(coll), "oplog.rs") &&
+           elem_is_present(doc_get_lit(ctx->body, "term"));
+}
+
 static bool applies(CommandCtx *ctx, Doc data) {
     if (strcmp(ctx->spec->name, "configureFailPoint") == 0)
+        return false;
+    if (is_fetching(ctx) && !elem_is_truthy(doc_get_lit(data, "failInternalCommands")))
         return false;
     Elem app = doc_get_lit(data, "appName");
     if (elem_type(app) == BT_STRING && !is_app(ctx, elem_str(app)))

@@ -6,8 +6,8 @@
 
 #include "commands/core/command.h"
 
-/* Before a command runs. With closeConnection it fails with ERR_SOCKET_EXCEPTION and asks for the
- * connection to be closed without a reply. */
+/* Called before a command runs. With closeConnection it fails with ERR_SOCKET_EXCEPTION and
+ * requests that the connection be closed without a reply. */
 ErrCode fail_command_check(CommandCtx *ctx, Error *err) MUST_CHECK;
-/* After a write: true when a writeConcernError is to be reported, filled into `wc_err`. */
+/* Called after a write: true when a writeConcernError has to be reported, filled into `wc_err`. */
 bool fail_command_write_concern_error(CommandCtx *ctx, Error *wc_err);

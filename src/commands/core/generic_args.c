@@ -5,47 +5,31 @@
 #include "bson/number.h"
 #include "bson/uuid.h"
 
-#define GENERIC(name, type, member)                                                                \
-    { name, type, FIELD_OPTIONAL, offsetof(GenericArgs, member) }
-#define GENERIC_IGNORED(name)                                                                      \
-    { name, FIELD_IGNORED, FIELD_OPTIONAL, 0 }
-
-static const FieldSpec GENERIC_FIELDS[] = {
-    GENERIC("$db", FIELD_STRING, db),
-    GENERIC("lsid", FIELD_ELEM, lsid),
-    GENERIC("txnNumber", FIELD_ELEM, txn_number),
-    GENERIC("autocommit", FIELD_ELEM, autocommit),
-    GENERIC("startTransaction", FIELD_ELEM, start_transaction),
-    GENERIC("readConcern", FIELD_ELEM, read_concern),
-    GENERIC("writeConcern", FIELD_ELEM, write_concern),
-    GENERIC("$readPreference", FIELD_ELEM, read_preference),
-    GENERIC("comment", FIELD_ELEM, comment),
-    GENERIC("maxTimeMS", FIELD_ELEM, max_time_ms),
-    GENERIC("apiVersion", FIELD_ELEM, api_version),
-    GENERIC("apiStrict", FIELD_ELEM, api_strict),
-    GENERIC("apiDeprecationErrors", FIELD_ELEM, api_deprecation_errors),
-    GENERIC("$clusterTime", FIELD_ELEM, cluster_time),
-    GENERIC_IGNORED("$audit"),
-    GENERIC_IGNORED("$client"),
-    GENERIC_IGNORED("$configServerState"),
-    GENERIC_IGNORED("$queryOptions"),
-    GENERIC_IGNORED("maxTimeMSOpOnly"),
-    GENERIC_IGNORED("$maxTimeMS"),
-    GENERIC_IGNORED("help"),
-};
-
+static ErrCode parse_arguments(CommandCtx *ctx, void **ret_request, Error *err);
+static ErrCode tell_session_first(CommandCtx *ctx, ErrCode rc, Error *err);
 static ErrCode parse_elem(CommandCtx *ctx, Elem elem, void *request, uint64_t *seen, Error *err);
 static ErrCode parse_sequences(CommandCtx *ctx, void *request, uint64_t *seen, Error *err);
 static ErrCode check_api(CommandCtx *ctx, Error *err);
 static ErrCode check_session(CommandCtx *ctx, Error *err);
-static ErrCode check_txn_number(CommandCtx *ctx, bool is_transaction, Error *err);
+static ErrCode check_transaction(CommandCtx *ctx, Error *err);
+static ErrCode check_txn_number(CommandCtx *ctx, Error *err);
 static ErrCode check_read_concern(CommandCtx *ctx, Error *err);
 static ErrCode parse_write_concern(CommandCtx *ctx, Error *err);
 static ErrCode parse_w(CommandCtx *ctx, Elem elem, WriteConcern *concern, Error *err);
 
+static const RequestSpec *request_spec(const CommandSpec *spec) {
+    static const RequestSpec NO_ARGUMENTS = {0};
+    return spec->request != NULL ? spec->request : &NO_ARGUMENTS;
+}
+
 ErrCode command_parse(CommandCtx *ctx, void **ret_request, Error *err) {
+    ErrCode rc = parse_arguments(ctx, ret_request, err);
+    return LIKELY(rc == ERR_OK) ? ERR_OK : tell_session_first(ctx, rc, err);
+}
+
+static ErrCode parse_arguments(CommandCtx *ctx, void **ret_request, Error *err) {
     const CommandSpec *spec = ctx->spec;
-    void *request = arena_zalloc(cmd_arena(ctx), spec->request_size);
+    void *request = arena_zalloc(cmd_arena(ctx), request_spec(spec)->size);
     uint64_t seen = 0;
     DocIter iter = doc_iter(ctx->body);
     Elem elem;
@@ -53,9 +37,32 @@ ErrCode command_parse(CommandCtx *ctx, void **ret_request, Error *err) {
         TRY(parse_elem(ctx, elem, request, &seen, err));
     if (ctx->message->sequence_count > 0)
         TRY(parse_sequences(ctx, request, &seen, err));
-    TRY(fields_check_required(spec->fields, spec->field_count, seen, spec->name, err));
+    TRY(fields_check_required(request_spec(spec)->fields, request_spec(spec)->field_count, seen,
+                              spec->name, err));
     *ret_request = request;
     return ERR_OK;
+}
+
+/* What a session or a transaction does not allow is told before what is wrong with the arguments of
+ * the command, which MongoDB reads later. */
+static ErrCode tell_session_first(CommandCtx *ctx, ErrCode rc, Error *err) {
+    DocIter iter = doc_iter(ctx->body);
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        size_t index;
+        const FieldSpec *field =
+            field_find(GENERIC_ARGS.fields, GENERIC_ARGS.field_count, elem, &index);
+        Error ignored = {0}; /* the first error was noted already */
+        if (field != NULL && field_parse(field, ctx->spec->name, elem, cmd_arena(ctx), &ctx->args,
+                                         &ignored) != ERR_OK)
+            error_reset(&ignored);
+    }
+    Error of_session = {0};
+    ErrCode session_rc = check_session(ctx, &of_session);
+    if (session_rc == ERR_OK)
+        return rc;
+    error_reset(err);
+    *err = of_session;
+    return session_rc;
 }
 
 ErrCode generic_args_check(CommandCtx *ctx, Error *err) {
@@ -87,14 +94,15 @@ ErrCode generic_args_check(CommandCtx *ctx, Error *err) {
 static ErrCode parse_elem(CommandCtx *ctx, Elem elem, void *request, uint64_t *seen, Error *err) {
     const CommandSpec *spec = ctx->spec;
     size_t index;
-    const FieldSpec *field = field_find(spec->fields, spec->field_count, elem, &index);
+    const FieldSpec *field =
+        field_find(request_spec(spec)->fields, request_spec(spec)->field_count, elem, &index);
     if (field != NULL) {
         if ((*seen >> index & 1) != 0)
             return field_duplicate(spec->name, elem, err);
         *seen |= UINT64_C(1) << index;
         return field_parse(field, spec->name, elem, cmd_arena(ctx), request, err);
     }
-    field = field_find(GENERIC_FIELDS, ARRAY_LEN(GENERIC_FIELDS), elem, &index);
+    field = field_find(GENERIC_ARGS.fields, GENERIC_ARGS.field_count, elem, &index);
     if (field != NULL)
         return field_parse(field, spec->name, elem, cmd_arena(ctx), &ctx->args, err);
     /* The command's own name, possibly through its alias, is the first field. */
@@ -105,14 +113,17 @@ static ErrCode parse_elem(CommandCtx *ctx, Elem elem, void *request, uint64_t *s
 
 static ErrCode parse_sequences(CommandCtx *ctx, void *request, uint64_t *seen, Error *err) {
     const CommandSpec *spec = ctx->spec;
+    const RequestSpec *fields = request_spec(spec);
     for (uint32_t s = 0; s < ctx->message->sequence_count; s++) {
         const WireSequence *sequence = &ctx->message->sequences[s];
         const FieldSpec *field = NULL;
         size_t index = 0;
-        for (; index < spec->field_count && field == NULL; index++)
-            if (spec->fields[index].type == FIELD_DOCS &&
-                str_is(sequence->name, spec->fields[index].name))
-                field = &spec->fields[index];
+        for (; index < fields->field_count && field == NULL; index++)
+            if (fields->fields[index].type == FIELD_DOCS &&
+                str_is(sequence->name, fields->fields[index].name))
+                field = &fields->fields[index];
+        if (field == NULL && spec->request == NULL && (spec->flags & CMD_LOOSE) != 0)
+            continue; /* passed on as it came */
         if (field == NULL)
             return error_set(err, (ErrCode)LOCATION_UNKNOWN_FIELD,
                              "BSON field '%s.%.*s' is an unknown field.", spec->name,
@@ -162,31 +173,84 @@ static ErrCode check_session(CommandCtx *ctx, Error *err) {
         return error_set(err, ERR_INVALID_OPTIONS,
                          "Transaction number requires a session ID to also be specified");
     }
-    bool is_transaction =
-        elem_is_present(args->autocommit) || elem_is_present(args->start_transaction);
-    if (is_transaction && !elem_is_present(args->txn_number))
+    if (elem_is_present(args->autocommit) || elem_is_present(args->start_transaction))
+        TRY(check_transaction(ctx, err));
+    return elem_is_present(args->txn_number) ? check_txn_number(ctx, err) : ERR_OK;
+}
+
+static ErrCode check_flag(Elem flag, bool wanted, Error *err) {
+    if (elem_type(flag) != BT_BOOL)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "BSON field 'OperationSessionInfo.%s' is the wrong type '%s', expected "
+                         "type 'bool'",
+                         elem_name(flag), bson_type_name(elem_type(flag)));
+    if (elem_is_truthy(flag) != wanted)
+        return error_set(err, ERR_INVALID_OPTIONS, "'%s' cannot be %s", elem_name(flag),
+                         wanted ? "false" : "true");
+    return ERR_OK;
+}
+
+/* {autocommit: false}, and with the first statement {startTransaction: true}. */
+static ErrCode check_transaction(CommandCtx *ctx, Error *err) {
+    const GenericArgs *args = &ctx->args;
+    if (!elem_is_present(args->txn_number))
+        return error_set(err, ERR_INVALID_OPTIONS, "'%s' needs a 'txnNumber'",
+                         elem_is_present(args->autocommit) ? "autocommit" : "startTransaction");
+    if (!elem_is_present(args->autocommit))
+        return error_set(err, ERR_INVALID_OPTIONS, "'startTransaction' needs 'autocommit: false'");
+    TRY(check_flag(args->autocommit, /* wanted= */ false, err));
+    if (elem_is_present(args->start_transaction))
+        TRY(check_flag(args->start_transaction, /* wanted= */ true, err));
+    ctx->is_txn = true;
+    return ERR_OK;
+}
+
+/* What the command may be, and say, inside of a transaction. */
+static ErrCode check_in_txn(CommandCtx *ctx, Error *err) {
+    static const char *const CLOSED_DBS[] = {"admin", "config", "local"};
+    uint32_t flags = ctx->spec->flags;
+    bool is_start = elem_is_present(ctx->args.start_transaction);
+    if ((flags & (CMD_IN_TXN | CMD_ENDS_TXN)) == 0)
+        return error_set(err, ERR_OPERATION_NOT_SUPPORTED_IN_TRANSACTION,
+                         "Cannot run '%s' in a multi-document transaction.", ctx->spec->name);
+    for (size_t i = 0; i < ARRAY_LEN(CLOSED_DBS) && (flags & CMD_ENDS_TXN) == 0; i++)
+        if (str_is(ctx->args.db, CLOSED_DBS[i]))
+            return error_set(err, ERR_OPERATION_NOT_SUPPORTED_IN_TRANSACTION,
+                             "collections of the database '%s' cannot be used in a transaction",
+                             CLOSED_DBS[i]);
+    if (is_start && ((flags & CMD_ENDS_TXN) != 0 || ctx->spec->is_never_first_in_txn))
+        return error_set(err, ERR_OPERATION_NOT_SUPPORTED_IN_TRANSACTION,
+                         "Cannot run %s as the first operation in a multi-document transaction.",
+                         ctx->spec->name);
+    if (elem_is_present(ctx->args.write_concern) && (flags & CMD_ENDS_TXN) == 0)
+        return error_set(
+            err, ERR_INVALID_OPTIONS,
+            "'writeConcern' belongs to the commit or abort of a transaction, not to its "
+            "statements");
+    bool has_concern = elem_is_present(ctx->args.read_concern) &&
+                       !(elem_type(ctx->args.read_concern) == BT_DOC &&
+                         doc_is_empty(elem_doc(ctx->args.read_concern)));
+    if (has_concern && !is_start)
         return error_set(err, ERR_INVALID_OPTIONS,
-                         "'autocommit' and 'startTransaction' require a transaction number");
-    return elem_is_present(args->txn_number) ? check_txn_number(ctx, is_transaction, err) : ERR_OK;
+                         "'readConcern' belongs to the first statement of a transaction");
+    return ERR_OK;
 }
 
 /* A number means a retryable write, or with autocommit: false a transaction. */
-static ErrCode check_txn_number(CommandCtx *ctx, bool is_transaction, Error *err) {
+static ErrCode check_txn_number(CommandCtx *ctx, Error *err) {
     Elem number = ctx->args.txn_number;
     if (elem_type(number) != BT_INT64)
         return error_set(err, ERR_TYPE_MISMATCH,
                          "BSON field 'OperationSessionInfo.txnNumber' is the wrong type '%s', "
                          "expected type 'long'",
                          bson_type_name(elem_type(number)));
-    if (ctx->service->repl == NULL)
+    if (service_is_standalone(ctx->service))
         return error_set(err, ERR_ILLEGAL_OPERATION,
                          "Transaction numbers are only allowed on a replica set member or mongos");
     if (elem_i64(number) < 0)
         return error_set(err, ERR_INVALID_OPTIONS, "Transaction number cannot be negative");
-    if (is_transaction)
-        return error_set(err, ERR_NOT_IMPLEMENTED,
-                         "multi-document transactions ('autocommit' and 'startTransaction') are "
-                         "not supported yet");
+    if (ctx->is_txn)
+        return check_in_txn(ctx, err);
     if ((ctx->spec->flags & CMD_RETRYABLE) == 0)
         return error_set(err, ERR_NOT_A_RETRYABLE_WRITE_COMMAND,
                          "txnNumber may only be provided for multi-document transactions and "
@@ -215,7 +279,7 @@ static ErrCode parse_level(CommandCtx *ctx, Elem elem, Error *err) {
     for (size_t i = 0; i < ARRAY_LEN(LEVELS); i++) {
         if (!str_is(elem_str(elem), LEVELS[i].name))
             continue;
-        if (LEVELS[i].is_replica_only && ctx->service->repl == NULL)
+        if (LEVELS[i].is_replica_only && service_is_standalone(ctx->service))
             return error_set(err, ERR_NOT_A_REPLICA_SET,
                              "node needs to be a replica set member to use read concern");
         ctx->read_concern.level = LEVELS[i].level;
@@ -228,7 +292,7 @@ static ErrCode parse_level(CommandCtx *ctx, Elem elem, Error *err) {
 }
 
 static ErrCode parse_concern_time(CommandCtx *ctx, Elem elem, uint64_t *ret_ts, Error *err) {
-    if (ctx->service->repl == NULL)
+    if (service_is_standalone(ctx->service))
         return error_set(err, ERR_ILLEGAL_OPERATION,
                          "Cannot specify %s readConcern without replication enabled",
                          elem_name(elem));
@@ -267,8 +331,13 @@ static ErrCode check_read_concern(CommandCtx *ctx, Error *err) {
             return error_set(err, ERR_INVALID_OPTIONS, "Unrecognized option in readConcern: %s",
                              elem_name(member));
     }
+    if (ctx->is_txn && (parsed->level == READ_CONCERN_LINEARIZABLE ||
+                        (parsed->level == READ_CONCERN_AVAILABLE && parsed->is_given)))
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "the level of 'readConcern' in a transaction is 'local', 'majority' or "
+                         "'snapshot'");
     bool is_taken =
-        parsed->level == READ_CONCERN_LOCAL ||
+        ctx->is_txn || parsed->level == READ_CONCERN_LOCAL ||
         (parsed->level == READ_CONCERN_SNAPSHOT ? (ctx->spec->flags & CMD_TAKES_SNAPSHOT) != 0
                                                 : (ctx->spec->flags & CMD_TAKES_READ_CONCERN) != 0);
     if (!is_taken)
@@ -285,6 +354,9 @@ static ErrCode check_read_concern(CommandCtx *ctx, Error *err) {
         return error_set(err, ERR_INVALID_OPTIONS,
                          "afterClusterTime field can be set only if level is equal to local, "
                          "majority, or snapshot");
+    /* Drivers send that of a snapshot session with every command; a cursor has its own. */
+    if ((ctx->spec->flags & CMD_CONTINUES_READ) != 0)
+        *parsed = (ReadConcern){0};
     return ERR_OK;
 }
 
@@ -332,7 +404,7 @@ static ErrCode parse_w(CommandCtx *ctx, Elem elem, WriteConcern *concern, Error 
         if (concern->w < 0 || concern->w > 50)
             return error_set(err, ERR_FAILED_TO_PARSE,
                              "w has to be a non-negative number and not greater than 50");
-        if (concern->w > 1 && ctx->service->repl == NULL)
+        if (concern->w > 1 && service_is_standalone(ctx->service))
             return error_set(err, ERR_BAD_VALUE,
                              "cannot use 'w' > 1 when a host is not replicated");
         return ERR_OK;
@@ -342,10 +414,19 @@ static ErrCode parse_w(CommandCtx *ctx, Elem elem, WriteConcern *concern, Error 
     concern->is_majority = str_is(elem_str(elem), "majority");
     if (!concern->is_majority)
         concern->w_tag = elem_str(elem);
-    if (!concern->is_majority && ctx->service->repl == NULL)
+    if (!concern->is_majority && service_is_standalone(ctx->service))
         return error_set(err, ERR_BAD_VALUE,
                          "cannot use non-majority 'w' mode %s when a host is not a member of a "
                          "replica set",
                          elem_str(elem).data);
     return ERR_OK;
+}
+
+ErrCode request_ns(const CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) {
+    bool is_command_ns = coll.size > 5 && memcmp(coll.data, "$cmd.", 5) == 0;
+    if (coll.size > 0 && coll.data[0] == '$' && !is_command_ns)
+        return error_set(err, ERR_INVALID_NAMESPACE,
+                         "Invalid collection name specified '%.*s.%.*s'", (int)ctx->args.db.size,
+                         ctx->args.db.data, (int)coll.size, coll.data);
+    return ns_make(ctx->args.db, coll, ret_ns, err);
 }

@@ -3,10 +3,13 @@
  */
 #pragma once
 
+#include "bson/namespace.h"
 #include "commands/core/command.h"
 
 /* Parses body and sequences into ctx->args and the command's request struct (zeroed arena memory).
  */
 ErrCode command_parse(CommandCtx *ctx, void **ret_request, Error *err) MUST_CHECK;
-/* Everything about the arguments that can be judged before running. */
+/* All checks of the arguments that are possible before running. */
 ErrCode generic_args_check(CommandCtx *ctx, Error *err) MUST_CHECK;
+/* Namespace of the request, checked. */
+ErrCode request_ns(const CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) MUST_CHECK;

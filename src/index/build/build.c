@@ -10,8 +10,8 @@
 #include "storage/engine.h"
 #include "storage/recovery_unit.h"
 
-/* Nothing of a temporary table is of use after a crash: it is not in the journal. A clean stop has
- * it in the last checkpoint. */
+/* A temporary table is useless after a crash, so it is not journaled. A clean shutdown has it in
+ * the final checkpoint. */
 #define TEMP_TABLE_CONFIG "log=(enabled=false)"
 
 static bool is_store_unused(void *arg) {
@@ -38,6 +38,7 @@ IndexBuild *index_build_new(OpCtx *op, const Collection *coll, const Uuid *uuid)
 }
 
 static void drop_temp_table(const IndexBuild *build, RecordStore *take_store) {
+    /* Kept tables are found again by their ident in the resume document. */
     if (take_store == NULL || build->is_kept)
         record_store_unref(take_store);
     else
@@ -93,6 +94,7 @@ IndexBuildItem *build_add_item(IndexBuild *build, IndexDesc *take_index) {
     take_index->build_uuid = build->active.uuid;
     IndexBuildItem *item = &build->items[build->count++];
     item->index = take_index;
+    /* Record ids begin with 1. */
     item->drained_to = 1;
     buffer_init(&item->pending_skipped, BUFFER_UNBOUNDED);
     buffer_init(&item->pending_duplicates, BUFFER_UNBOUNDED);
@@ -114,6 +116,8 @@ int index_build_position(const IndexBuild *build, const IndexBuildItem *item,
     if (position < 0)
         return -1;
     const IndexDesc *index = coll->indexes[position];
+    /* By the build's UUID, not the name: the index may have been dropped and built again
+     * meanwhile. */
     bool is_ours = !index->is_ready && index->has_build_uuid &&
                    uuid_equal(&index->build_uuid, &build->active.uuid);
     return is_ours ? position : -1;
@@ -187,7 +191,8 @@ void index_build_log(const IndexBuild *build, const char *msg, int32_t id, const
                  LOG_STR("error", error_message(err)));
 }
 
-/* Each phase is entered before its first step, and can be entered again after a stop in it. */
+/* Each phase is recorded before its first step, and can be entered again after a stop within it: a
+ * resumed build continues with the phase it was saved in. */
 ErrCode index_build_fill(IndexBuild *build, Error *err) {
     if (build->phase == INDEX_BUILD_INITIALIZED)
         failpoint_hit(FP_INDEX_BUILD_STARTED);
@@ -211,6 +216,8 @@ ErrCode index_build_fill(IndexBuild *build, Error *err) {
 
 ErrCode index_build_drain(IndexBuild *build, Error *err) {
     int64_t begin_us = clock_mono_us();
+    /* From the decision on the newest state is drained, including writes that a rollback could
+     * undo. */
     build->is_beyond_stable = true;
     TRY(build_drain_again(build, err));
     op_set_progress(build->active.op, NULL, 0, 0);
@@ -222,8 +229,10 @@ ErrCode index_build_finish_locked(IndexBuild *build, CollAccess *access, Error *
     TRY(build_check_installed(build, access, err));
     TRY(build_drain_locked(build, err));
     failpoint_hit(FP_INDEX_BUILD_LAST_DRAIN);
+    /* Skipped documents first: indexing them may add duplicates. */
     TRY(build_recheck_skipped(build, access, err));
     TRY(build_recheck_duplicates(build, access, err));
+    /* The catalog write that follows needs a snapshot with the checks' own commits. */
     ru_abandon_snapshot(access->op->ru);
     return ERR_OK;
 }

@@ -1,23 +1,23 @@
 /*
  * build.h - building indexes while the collection is read and written (IDX-3).
  *
- * README.md tells the whole story. Somebody (ddl/index_builds.c) makes a build, adds its indexes,
- * puts them into the catalog as not ready, and hands the build to the coordinator, whose thread
- * runs it:
+ * README.md has the whole story. ddl/index_builds.c creates a build, adds its indexes, enters them
+ * in the catalog as not ready, and hands the build to the coordinator, whose thread runs it:
  *
  *     index_build_new, index_build_add ...      tables, nothing in the catalog
- *     (catalog: ready: false)                   writers write aside from now on
+ *     (catalog: ready: false)                   writers record side writes from now on
  *     index_build_fill                          scan, sort, load, first drain under IX
  *     (the coordinator waits for a decision)
- *     index_build_drain                         up to a rest, under IX and S
+ *     index_build_drain                         all but a rest, under IX and S
  *     index_build_finish_locked                 last drain under X, constraints
  *     (catalog: ready: true)
- *     index_build_free                          temporary tables go
+ *     index_build_free                          temporary tables are dropped
  *
- * With a clean stop or a rollback in between: index_build_save; afterwards index_build_resume
- * instead of new and add, or new and add once more to begin anew.
+ * With a clean shutdown or a rollback in between: index_build_save; afterwards index_build_resume
+ * instead of new and add, or new and add once more to restart.
  *
- * Ownership: a build belongs to who made it, then to the coordinator. Threading: one at a time.
+ * Ownership: a build belongs to its creator, then to the coordinator. Threading: one thread at a
+ * time.
  */
 #pragma once
 
@@ -36,13 +36,13 @@ typedef enum IndexBuildPhase {
 /* One index of a build. */
 typedef struct IndexBuildItem {
     IndexDesc *index;         /* not ready */
-    RecordStore *side_writes; /* what writers did to it since the start */
-    RecordStore *duplicates; /* keys that were there twice at some time; NULL: they do not matter */
-    RecordStore *skipped;    /* documents that had no keys at scan time; NULL: none so far */
-    KeySorter *sorter;       /* NULL before the scan and after the load */
-    bool is_loaded;          /* its table has what was in the sorter */
-    int64_t drained_to;      /* every side write below it has been applied */
-    Buffer pending_skipped;  /* record ids, not in the table yet */
+    RecordStore *side_writes; /* writes to it since the start */
+    RecordStore *duplicates;  /* keys that were duplicated at some time; NULL: irrelevant */
+    RecordStore *skipped;   /* documents that could not be indexed by the scan; NULL: none so far */
+    KeySorter *sorter;      /* NULL before the scan and after the load */
+    bool is_loaded;         /* its table contains the sorter's keys */
+    int64_t drained_to;     /* every side write before it has been applied */
+    Buffer pending_skipped; /* record ids, not in the table yet */
     Buffer pending_duplicates;
     int64_t drained_count;
 } IndexBuildItem;
@@ -51,9 +51,9 @@ struct IndexBuild {
     ActiveBuild active; /* uuids and operation */
     Ns ns;
     IndexBuildPhase phase;
-    bool is_kept; /* saved: its tables and files are not dropped with it */
-    /* Of a replicated collection: its start has been told to the other members, who build too, and
-     * the end will be. Set before it is started, then constant. */
+    bool is_kept; /* saved: its tables and files survive it */
+    /* Of a replicated collection: its start has been replicated to the other members, who build
+     * too, and so will its end be. Set before it is started, then constant. */
     bool is_two_phase;
     uint64_t catalog_ts; /* timestamp of its next change of the catalog; 0: that of its own entry */
     /* Of two phases: when writers began to write aside; 0: before all that is not stable. */

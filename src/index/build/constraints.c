@@ -1,11 +1,14 @@
 /*
- * constraints.c - what an index must not have, judged at the end: a key that was there twice, or a
- * document without keys, is noted when it is met and looked at again under the X lock, since it may
- * have been put right meanwhile.
+ * constraints.c - violations that are judged at the end: a duplicate key, or a document that cannot
+ * be indexed, is recorded when it is found and re-checked under the X lock, since it may have been
+ * corrected meanwhile.
  *
- * Notes go to temporary tables:   duplicates   4 bytes size of the key, key, type bits
- *                                 skipped      record id: 8 bytes, or its bytes when clustered
- * Until the next unit of work they wait in a buffer, each behind its size.
+ * Notes go to temporary tables:
+ *
+ *     duplicates  4 bytes size of the key, key, type bits
+ *     skipped     record id: 8 bytes, or its bytes when clustered
+ *
+ * Until the next unit of work they are buffered, each preceded by its size.
  */
 #include <string.h>
 
@@ -36,7 +39,7 @@ static ErrCode write_notes(OpCtx *op, RecordStore *store, const Buffer *notes, E
 
 void build_note_duplicate(IndexBuildItem *item, Str key, Str type_bits) {
     if (item->duplicates == NULL)
-        return; /* prepareUnique: what is there already may be there twice */
+        return; /* prepareUnique: existing duplicates are allowed */
     Buffer *notes = &item->pending_duplicates;
     uint32_t key_size = (uint32_t)key.size;
     uint32_t size = (uint32_t)(sizeof(key_size) + key.size + type_bits.size);
@@ -105,8 +108,8 @@ static void skipped_unit_done(SkippedUnit *unit) {
     key_set_done(&unit->keys);
 }
 
-/* The document's keys as they are now; what a writer wrote aside since has been applied already,
- * so most of them are there. */
+/* Inserts the document's keys as they are now; side writes since then have already been applied, so
+ * most of them exist. */
 static ErrCode index_again(OpCtx *op, SkippedUnit *unit, RecordId rid, Error *err) {
     IndexBuildItem *item = unit->item;
     CLEANUP(record_cursor_done) RecordCursor cursor = {0};
@@ -137,8 +140,6 @@ static ErrCode recheck_skipped_unit(void *arg, OpCtx *op, Error *err) {
     IndexBuildItem *item = unit->item;
     unit->next = unit->from;
     buffer_clear(&item->pending_duplicates);
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    TRY(uow_begin(op, &uow, err));
     CLEANUP(record_cursor_done) RecordCursor cursor = {0};
     TRY(record_cursor_open(op, item->skipped, /* is_forward= */ true, &cursor, err));
     TRY(record_cursor_seek_near(&cursor, record_id_num(unit->from), err));
@@ -159,15 +160,11 @@ static ErrCode recheck_skipped_unit(void *arg, OpCtx *op, Error *err) {
         TRY(index_again(op, unit, rid, err));
         unit->next = position.num + 1;
     }
-    TRY(build_write_duplicates(op, item, err));
-    record_cursor_save(&cursor);
-    TRY(uow_commit(&uow, err));
-    buffer_clear(&item->pending_duplicates);
-    return ERR_OK;
+    return build_write_duplicates(op, item, err);
 }
 
 ErrCode build_recheck_skipped(IndexBuild *build, CollAccess *access, Error *err) {
-    if (access->op->is_applying) /* the primary has looked; or later entries take them away */
+    if (access->op->mode.is_applying) /* the primary has checked, or later entries remove them */
         return ERR_OK;
     for (uint32_t i = 0; i < build->count; i++) {
         if (build->items[i].skipped == NULL)
@@ -177,7 +174,8 @@ ErrCode build_recheck_skipped(IndexBuild *build, CollAccess *access, Error *err)
         key_set_init(&unit.keys);
         while (!unit.is_at_end) {
             TRY(op_check_interrupt_slow(access->op, err));
-            TRY(op_run_with_retry(access->op, recheck_skipped_unit, &unit, err));
+            TRY(op_write_with_retry(access->op, recheck_skipped_unit, &unit, err));
+            buffer_clear(&unit.item->pending_duplicates);
             unit.from = unit.next;
         }
     }
@@ -187,6 +185,7 @@ ErrCode build_recheck_skipped(IndexBuild *build, CollAccess *access, Error *err)
 static ErrCode count_entries(IndexCursor *cursor, Str key, uint32_t *ret_count, Error *err) {
     *ret_count = 0;
     TRY(index_cursor_seek(cursor, key, err));
+    /* Two suffice to prove a duplicate. */
     while (*ret_count < 2) {
         bool is_found;
         IndexEntry entry;
@@ -224,7 +223,7 @@ static ErrCode recheck_duplicates_of(IndexBuildItem *item, CollAccess *access, E
 }
 
 ErrCode build_recheck_duplicates(IndexBuild *build, CollAccess *access, Error *err) {
-    if (access->op->is_applying) /* the primary has looked */
+    if (access->op->mode.is_applying) /* already checked by the primary */
         return ERR_OK;
     for (uint32_t i = 0; i < build->count; i++)
         if (build->items[i].duplicates != NULL)

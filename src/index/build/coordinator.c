@@ -1,6 +1,8 @@
 /*
- * coordinator.c - which builds there are, and what has been decided about them. Their threads are
- * in task.c.
+ * coordinator.c - the registered builds, and what has been decided about them. Their threads are in
+ * task.c.
+ *
+ * Crash: in memory only; unfinished builds are found again through the catalog.
  */
 #include "index/build/coordinator.h"
 
@@ -56,7 +58,7 @@ void index_builds_set_members(IndexBuilds *builds, const IndexBuildMembers *memb
     mutex_lock(&builds->mu);
     builds->members = *members;
     mutex_unlock(&builds->mu);
-    index_builds_look_again(builds);
+    index_builds_recheck(builds);
 }
 
 bool index_builds_get_members(IndexBuilds *builds, IndexBuildMembers *ret_members) {
@@ -82,7 +84,7 @@ void index_builds_set_params(IndexBuilds *builds, int64_t memory_mb_max, int64_t
     atomic_store(&builds->params.disk_mb_min, disk_mb_min);
     atomic_store(&builds->params.majority_wait_ms, majority_wait_ms);
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
-    signal_waiters(builds); /* there may be room for more now */
+    signal_waiters(builds); /* the limit may have been raised */
 }
 
 /* ---- registered builds ---- */
@@ -97,25 +99,40 @@ ActiveBuild *builds_find_active(const IndexBuilds *builds, const Uuid *uuid) {
     return NULL;
 }
 
+/* Waits under builds->mu; signal_waiters makes it re-evaluate its condition. */
+static ErrCode wait_in_line(IndexBuilds *builds, OpCtx *op, OpCondition is_met, void *arg,
+                            Error *err) {
+    Waiter waiter = {.op = op, .is_client = !op->mode.is_unreplicated};
+    list_push_back(&builds->waiters, &waiter.node);
+    bool is_over;
+    ErrCode rc = op_wait_until(op, &builds->mu, is_met, arg, INT64_MAX, &is_over, err);
+    list_remove(&waiter.node);
+    return rc;
+}
+
+static bool has_room(void *arg) {
+    IndexBuilds *builds = arg;
+    return builds->count < atomic_load(&builds->params.active_max);
+}
+
+typedef struct EndLook {
+    const IndexBuilds *builds;
+    const Uuid *uuid;
+} EndLook;
+
+static bool has_ended(void *arg) {
+    const EndLook *look = arg;
+    return builds_find_active(look->builds, look->uuid) == NULL;
+}
+
 ErrCode index_builds_enter(IndexBuilds *builds, ActiveBuild *build, bool is_limited, Error *err) {
     invariant(builds != NULL);
-    Waiter waiter = {.op = build->op, .is_client = !build->op->is_unreplicated};
-    ErrCode rc = ERR_OK;
-    mutex_lock(&builds->mu);
-    list_push_back(&builds->waiters, &waiter.node);
-    while (rc == ERR_OK && is_limited && builds->count >= atomic_load(&builds->params.active_max)) {
-        mutex_unlock(&builds->mu);
-        bool is_timed_out;
-        rc = op_wait(build->op, INT64_MAX, &is_timed_out, err);
-        mutex_lock(&builds->mu);
-    }
-    list_remove(&waiter.node);
-    if (rc == ERR_OK) {
-        list_push_back(&builds->active, &build->node);
-        builds->count++;
-    }
-    mutex_unlock(&builds->mu);
-    return rc;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    if (is_limited)
+        TRY(wait_in_line(builds, build->op, has_room, builds, err));
+    list_push_back(&builds->active, &build->node);
+    builds->count++;
+    return ERR_OK;
 }
 
 void index_builds_leave(IndexBuilds *builds, ActiveBuild *build) {
@@ -130,24 +147,13 @@ void index_builds_leave(IndexBuilds *builds, ActiveBuild *build) {
 ErrCode index_builds_wait_end(IndexBuilds *builds, OpCtx *op, const Uuid *uuid, Error *err) {
     if (builds == NULL)
         return ERR_OK;
-    Waiter waiter = {.op = op, .is_client = !op->is_unreplicated};
-    ErrCode rc = ERR_OK;
-    mutex_lock(&builds->mu);
-    list_push_back(&builds->waiters, &waiter.node);
-    while (rc == ERR_OK && builds_find_active(builds, uuid) != NULL) {
-        mutex_unlock(&builds->mu);
-        bool is_timed_out;
-        rc = op_wait(op, INT64_MAX, &is_timed_out, err);
-        mutex_lock(&builds->mu);
-    }
-    list_remove(&waiter.node);
-    mutex_unlock(&builds->mu);
-    return rc;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    return wait_in_line(builds, op, has_ended, &(EndLook){builds, uuid}, err);
 }
 
 /* ---- decisions ---- */
 
-/* To abort is final. */
+/* An abort is final: a commit that arrives later must not revive the build. */
 static void decide_locked(IndexBuilds *builds, const Uuid *uuid, const IndexBuildVerdict *verdict,
                           const char *reason) {
     ActiveBuild *build = builds_find_active(builds, uuid);
@@ -191,7 +197,7 @@ ErrCode index_builds_apply_decision(IndexBuilds *builds, OpCtx *op, const Uuid *
     if (builds == NULL)
         return ERR_OK;
     mutex_lock(&builds->mu);
-    decide_locked(builds, uuid, &(IndexBuildVerdict){decision, true, op->apply_ts},
+    decide_locked(builds, uuid, &(IndexBuildVerdict){decision, true, op->mode.apply_ts},
                   "the primary has aborted it");
     mutex_unlock(&builds->mu);
     return index_builds_wait_end(builds, op, uuid, err);
@@ -209,7 +215,7 @@ bool index_builds_is_decided(IndexBuilds *builds, const ActiveBuild *build) {
     return build->verdict.decision != INDEX_BUILD_UNDECIDED;
 }
 
-void index_builds_look_again(IndexBuilds *builds) {
+void index_builds_recheck(IndexBuilds *builds) {
     if (builds == NULL)
         return;
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);

@@ -1,17 +1,19 @@
 /*
  * drain.c - side writes are applied to the index in the order in which they were made.
  *
- * Positions in the side table are given out when a writer writes, and become visible when it
- * commits: a later position may be seen before an earlier one. Within one snapshot that does not
- * matter (two writers of one document conflict, so their positions are in the order of their
- * commits), but a drain has many: it must not pass a position that is still to come, and then apply
- * a later one of the same document. So it goes up to positions that were taken under a lock that
- * excludes writers: what is below is there, or never will be. Or all its snapshots are as of one
- * stable timestamp, and it sees all that was committed by then and nothing else.
+ * Positions in the side table are assigned when a writer writes, and become visible when it
+ * commits: a later position may be visible before an earlier one. Within one snapshot that does not
+ * matter (two writers of one document conflict, so their positions are in commit order), but a
+ * drain uses many: it must not skip a position that is still to come and apply a later one of the
+ * same document. So it goes up to positions that were taken under a lock that excludes writers:
+ * everything below is committed or never will be. Or all its snapshots are as of one stable
+ * timestamp, so that it sees exactly what was committed by then.
  *
- * What is applied is removed from the side table in the same transaction. So after a restart all
- * that is in the table is to be applied, and `drained_to` begins again: so do the positions when
- * nothing was left.
+ * A side write is removed from the table in the transaction that applies it. So after a restart
+ * everything in the table is still to be applied, and `drained_to` starts over, as do the positions
+ * of an empty table.
+ *
+ * Crash: side tables are not journaled; the build restarts or is discarded (README.md).
  */
 #include <string.h>
 
@@ -23,11 +25,14 @@
 #include "storage/unit_of_work.h"
 
 enum {
+    /* One transaction: small, so that it does not pin much of the cache and a conflict costs
+     * little. */
     BATCH_RECORDS_MAX = 500,
     BATCH_BYTES_MAX = 1024 * 1024,
-    /* So many positions may be left to be looked at under S: some milliseconds. */
+    /* Positions that may be left for the drain under S: some milliseconds. */
     LOCKED_POSITIONS_MAX = 2000,
-    /* Rounds after which the rest is done under S even if writers are as fast as we are. */
+    /* After so many rounds the rest is drained under S even if writers are as fast as the drain:
+     * otherwise the build might never end. */
     ROUNDS_MAX = 12,
 };
 
@@ -73,14 +78,16 @@ ErrCode build_drain_first(IndexBuild *build, Error *err) {
     return op_check_interrupt_slow(op, err);
 }
 
-/* All that is stable now. What is not has been passed: `drained_to` stays. */
+/* Drains everything that is stable now. Unstable positions may be in between, so `drained_to` does
+ * not advance. */
 static ErrCode drain_stable(IndexBuild *build, Error *err) {
     for (;;) {
         uint64_t read_ts = build_read_ts(build);
         ErrCode rc = ERR_OK;
         for (uint32_t i = 0; rc == ERR_OK && i < build->count; i++)
             rc = drain_freely(build, &build->items[i], INT64_MAX, read_ts, err);
-        if (rc != ERR_SNAPSHOT_TOO_OLD) /* then what is left is drained as of a later time */
+        /* The history window has moved on: drain the rest as of a later time. */
+        if (rc != ERR_SNAPSHOT_TOO_OLD)
             return rc;
         error_reset(err);
     }
@@ -108,11 +115,12 @@ ErrCode build_drain_again(IndexBuild *build, Error *err) {
     }
 }
 
-/* With writers excluded: every position that was given out is below the end, and decided. */
+/* With writers excluded: every position handed out is below the end, and its outcome is decided. */
 static ErrCode take_ends(IndexBuild *build, int64_t *ret_ends, bool *ret_is_little, Error *err) {
     *ret_is_little = true;
     for (uint32_t i = 0; i < build->count; i++) {
         const IndexBuildItem *item = &build->items[i];
+        /* Takes a position of its own, which stays empty: the cheapest way to read the counter. */
         RecordId end;
         TRY(record_store_next_id(build->active.op, item->side_writes, &end, err));
         ret_ends[i] = end.num;
@@ -145,7 +153,7 @@ static ErrCode run_unit(OpCtx *op, DrainUnit *unit, Error *err) {
     return ERR_OK;
 }
 
-/* Under IX, which is given up after each batch. */
+/* Under IX, released after each batch, so that a drop or another X request is not held up. */
 static ErrCode drain_freely(IndexBuild *build, IndexBuildItem *item, int64_t to, uint64_t read_ts,
                             Error *err) {
     OpCtx *op = build->active.op;
@@ -169,7 +177,7 @@ static ErrCode drain_freely(IndexBuild *build, IndexBuildItem *item, int64_t to,
     return ERR_OK;
 }
 
-/* Under a lock that the caller holds. */
+/* Under a lock held by the caller. */
 static ErrCode drain_here(IndexBuild *build, IndexBuildItem *item, int64_t from, int64_t to,
                           Error *err) {
     OpCtx *op = build->active.op;
@@ -188,7 +196,8 @@ static ErrCode drain_unit(void *arg, OpCtx *op, Error *err) {
     unit->applied = 0;
     unit->is_at_end = false;
     buffer_clear(&item->pending_duplicates);
-    if (unit->read_ts != 0) /* a unit of work by itself has the newest state */
+    /* Opened before the unit of work, which by itself would use the newest state. */
+    if (unit->read_ts != 0)
         TRY(ru_open_snapshot(op->ru, err));
     CLEANUP(uow_done) UnitOfWork uow = {0};
     TRY(uow_begin(op, &uow, err));
@@ -211,6 +220,7 @@ static ErrCode drain_unit(void *arg, OpCtx *op, Error *err) {
         unit->next = position.num + 1;
         unit->applied++;
     }
+    /* In the same transaction: a lost note would make a duplicate pass unnoticed. */
     TRY(build_write_duplicates(op, item, err));
     record_cursor_save(&cursor);
     TRY(uow_commit(&uow, err));
@@ -235,6 +245,8 @@ static ErrCode apply_record(OpCtx *op, IndexBuildItem *item, Str record, bool is
                                  &is_duplicate, err));
         if (!is_duplicate)
             continue;
+        /* Not an error yet: the other entry may be removed before the build ends
+         * (constraints.c). */
         build_note_duplicate(item, key.key, key.type_bits);
         TRY(ordered_index_insert(op, store, key, reader.rid, /* is_dup_allowed= */ true,
                                  &is_duplicate, err));

@@ -1,8 +1,11 @@
 /*
- * key_sorter.c - the keys lie in chunks; what is sorted is an array of pointers, each with the
- * first eight bytes of its key, which decide most comparisons without touching the key.
+ * key_sorter.c - external sort of index keys: keys are stored in chunks; what is sorted is an array
+ * of entries that point to them (base/prefix_sort.h).
  *
- * A record, in a chunk and in a run:  RecordHead, key and record id, type bits.
+ * A record, in a chunk and in a run: RecordHead, key and record id, type bits.
+ *
+ * Crash: run files have names, since a clean shutdown keeps them; the next start removes those that
+ * no build claims.
  */
 #include "index/build/key_sorter.h"
 
@@ -12,11 +15,11 @@
 
 #include "base/alloc.h"
 #include "base/failpoint.h"
+#include "base/prefix_sort.h"
 #include "base/run_file.h"
 
 enum {
     CHUNK_BYTES = 1024 * 1024,
-    INSERTION_SORT_COUNT = 12,
     MEMORY_BYTES_UNDER_TEST = 2048, /* of the failpoint that makes small builds spill */
 };
 
@@ -26,11 +29,6 @@ typedef struct RecordHead {
     uint32_t type_bits_size;
 } RecordHead;
 
-typedef struct Entry {
-    uint64_t prefix;
-    const uint8_t *record;
-} Entry;
-
 typedef struct Chunk {
     struct Chunk *next;
     size_t size;
@@ -38,41 +36,33 @@ typedef struct Chunk {
     uint8_t bytes[];
 } Chunk;
 
-/* A sorted file. */
-typedef struct Run {
-    RunFile *file;
-    Entry head; /* its first record that was not given out yet, in the file's buffer */
-} Run;
-
 struct KeySorter {
     char *dir;
     char *prefix; /* of the names of its files */
     size_t memory_bytes_max;
     size_t chunk_bytes; /* all chunks */
     Chunk *chunks;
-    Entry *entries;
+    PrefixEntry *entries;
     size_t count;
     size_t capacity;
-    size_t next; /* of entries, once finished */
-    Run *runs[KEY_SORTER_RUNS_MAX];
+    size_t next;                        /* of entries, once finished */
+    RunFile *runs[KEY_SORTER_RUNS_MAX]; /* sorted files */
     uint32_t run_count;
-    uint32_t heap_count; /* runs that are not at their end; a heap by their heads */
+    PrefixRun heap[KEY_SORTER_RUNS_MAX]; /* runs that are not exhausted */
+    uint32_t heap_count;
     uint64_t added_count;
     uint32_t spill_count;
     bool is_finished;
-    bool is_head_used; /* the record of runs[0] was given out */
+    bool is_head_used; /* the record of heap[0] has been returned */
 };
 
 static ErrCode spill(KeySorter *sorter, Error *err);
-static void sort_entries(KeySorter *sorter);
 static void clear_memory(KeySorter *sorter);
 static ErrCode merge_runs(KeySorter *sorter, Error *err);
 static ErrCode heap_open(KeySorter *sorter, Error *err);
 static ErrCode heap_next(KeySorter *sorter, bool *ret_found, const uint8_t **ret_record,
                          Error *err);
-static ErrCode run_new(KeySorter *sorter, Run **ret_run, Error *err);
-static void run_free(Run *run);
-static ErrCode run_next(Run *run, bool *ret_found, Error *err);
+static ErrCode run_next(RunFile *run, bool *ret_found, PrefixEntry *ret_head, Error *err);
 
 static inline RecordHead head_of(const uint8_t *record) {
     RecordHead head;
@@ -84,22 +74,11 @@ static inline size_t record_size(RecordHead head) {
     return sizeof(head) + head.key_size + head.rid_size + head.type_bits_size;
 }
 
-static inline uint64_t prefix_of(const uint8_t *key, size_t size) {
-    uint64_t prefix = 0;
-    memcpy(&prefix, key, size < sizeof(prefix) ? size : sizeof(prefix));
-    return __builtin_bswap64(prefix);
-}
-
-static inline int compare_entries(const Entry *a, const Entry *b) {
-    if (a->prefix != b->prefix)
-        return a->prefix < b->prefix ? -1 : 1;
-    RecordHead x = head_of(a->record), y = head_of(b->record);
-    size_t x_size = x.key_size + x.rid_size, y_size = y.key_size + y.rid_size;
-    int rc =
-        memcmp(a->record + sizeof(x), b->record + sizeof(y), x_size < y_size ? x_size : y_size);
-    if (rc != 0)
-        return rc;
-    return x_size < y_size ? -1 : x_size > y_size;
+/* By key and record id; all are distinct. */
+static bool record_is_less(const uint8_t *a, const uint8_t *b) {
+    RecordHead x = head_of(a), y = head_of(b);
+    return key_bytes_compare(a + sizeof(x), x.key_size + x.rid_size, b + sizeof(y),
+                             y.key_size + y.rid_size) < 0;
 }
 
 KeySorter *key_sorter_new(const char *dir, const char *prefix, size_t memory_bytes) {
@@ -118,7 +97,7 @@ void key_sorter_free(KeySorter *sorter) {
     clear_memory(sorter);
     xfree(sorter->entries);
     for (uint32_t i = 0; i < sorter->run_count; i++)
-        run_free(sorter->runs[i]);
+        run_file_free(sorter->runs[i]);
     xfree(sorter->dir);
     xfree(sorter->prefix);
     xfree(sorter);
@@ -128,6 +107,7 @@ static uint8_t *reserve(KeySorter *sorter, size_t size) {
     Chunk *chunk = sorter->chunks;
     if (chunk == NULL || chunk->capacity - chunk->size < size) {
         size_t wanted = CHUNK_BYTES;
+        /* With little memory per index a whole chunk would already exceed the budget. */
         if (wanted > sorter->memory_bytes_max / 4)
             wanted = sorter->memory_bytes_max / 4;
         size_t capacity = size > wanted ? size : wanted;
@@ -143,8 +123,8 @@ static uint8_t *reserve(KeySorter *sorter, size_t size) {
 
 ErrCode key_sorter_add(KeySorter *sorter, IndexKey key, Str rid, Error *err) {
     assert(!sorter->is_finished);
-    /* Sorting needs the array of entries a second time. */
-    if (sorter->chunk_bytes + sorter->count * 2 * sizeof(Entry) > sorter->memory_bytes_max &&
+    /* Twice the array of entries: the sort needs scratch memory of the same size. */
+    if (sorter->chunk_bytes + sorter->count * 2 * sizeof(PrefixEntry) > sorter->memory_bytes_max &&
         sorter->count > 0)
         TRY(spill(sorter, err));
     RecordHead head = {(uint32_t)key.key.size, (uint32_t)rid.size, (uint32_t)key.type_bits.size};
@@ -156,7 +136,8 @@ ErrCode key_sorter_add(KeySorter *sorter, IndexKey key, Str rid, Error *err) {
     if (key.type_bits.size > 0)
         memcpy(at + key.key.size + rid.size, key.type_bits.data, key.type_bits.size);
     ARRAY_RESERVE(sorter->entries, sorter->count, sorter->capacity);
-    sorter->entries[sorter->count++] = (Entry){prefix_of(at, key.key.size + rid.size), record};
+    sorter->entries[sorter->count++] =
+        (PrefixEntry){key_prefix(at, key.key.size + rid.size), record};
     sorter->added_count++;
     return ERR_OK;
 }
@@ -168,7 +149,7 @@ ErrCode key_sorter_finish(KeySorter *sorter, Error *err) {
     sorter->is_finished = true;
     if (sorter->run_count > 0)
         return heap_open(sorter, err);
-    sort_entries(sorter);
+    prefix_sort(sorter->entries, sorter->count, record_is_less);
     return ERR_OK;
 }
 
@@ -205,12 +186,12 @@ uint32_t key_sorter_spills(const KeySorter *sorter) {
 /* ---- over a restart ---- */
 
 ErrCode key_sorter_keep(KeySorter *sorter, Arena *arena, KeySorterMark *ret_mark, Error *err) {
-    /* Memory holds keys before the end of the input, or all of them if there was no run by then. */
+    /* Keys still in memory, before the end of the input or if there never was a run. */
     if (sorter->count > 0)
         TRY(spill(sorter, err));
     RunFileMark *runs = ARENA_ARRAY(arena, RunFileMark, sorter->run_count);
     for (uint32_t i = 0; i < sorter->run_count; i++)
-        TRY(run_file_keep(sorter->runs[i]->file, &runs[i], err));
+        TRY(run_file_keep(sorter->runs[i], &runs[i], err));
     *ret_mark = (KeySorterMark){sorter->added_count, runs, sorter->run_count};
     return ERR_OK;
 }
@@ -226,9 +207,7 @@ ErrCode key_sorter_open(const char *dir, const char *prefix, size_t memory_bytes
         rc = run_file_open(sorter->dir, &mark->runs[i], &file, err);
         if (rc != ERR_OK)
             break;
-        Run *run = NEW(Run);
-        run->file = file;
-        sorter->runs[sorter->run_count++] = run;
+        sorter->runs[sorter->run_count++] = file;
     }
     if (rc != ERR_OK) {
         key_sorter_free(sorter);
@@ -242,61 +221,12 @@ ErrCode key_sorter_open(const char *dir, const char *prefix, size_t memory_bytes
 
 bool key_sorter_owns(const KeySorter *sorter, const char *file) {
     for (uint32_t i = 0; i < sorter->run_count; i++)
-        if (strcmp(run_file_name(sorter->runs[i]->file), file) == 0)
+        if (strcmp(run_file_name(sorter->runs[i]), file) == 0)
             return true;
     return false;
 }
 
 /* ---- in memory ---- */
-
-static void insertion_sort(Entry *entries, size_t count) {
-    for (size_t i = 1; i < count; i++) {
-        Entry entry = entries[i];
-        size_t at = i;
-        while (at > 0 && compare_entries(&entry, &entries[at - 1]) < 0) {
-            entries[at] = entries[at - 1];
-            at--;
-        }
-        entries[at] = entry;
-    }
-}
-
-static void merge(const Entry *from, Entry *to, size_t left, size_t middle, size_t right) {
-    /* Input that is in order already, as that of a growing field, costs one comparison. */
-    if (middle >= right || compare_entries(&from[middle - 1], &from[middle]) < 0) {
-        memcpy(to + left, from + left, (right - left) * sizeof(Entry));
-        return;
-    }
-    size_t i = left, j = middle;
-    for (size_t at = left; at < right; at++) {
-        bool is_left = j >= right || (i < middle && compare_entries(&from[i], &from[j]) < 0);
-        to[at] = is_left ? from[i++] : from[j++];
-    }
-}
-
-static void sort_entries(KeySorter *sorter) {
-    size_t count = sorter->count;
-    for (size_t at = 0; at < count; at += INSERTION_SORT_COUNT)
-        insertion_sort(sorter->entries + at,
-                       count - at < INSERTION_SORT_COUNT ? count - at : INSERTION_SORT_COUNT);
-    if (count <= INSERTION_SORT_COUNT)
-        return;
-    Entry *from = sorter->entries;
-    Entry *to = xmalloc(count * sizeof(Entry));
-    for (size_t width = INSERTION_SORT_COUNT; width < count; width *= 2) {
-        for (size_t left = 0; left < count; left += 2 * width) {
-            size_t middle = left + width < count ? left + width : count;
-            size_t right = left + 2 * width < count ? left + 2 * width : count;
-            merge(from, to, left, middle, right);
-        }
-        Entry *swap = from;
-        from = to;
-        to = swap;
-    }
-    sorter->entries = from;
-    sorter->capacity = count;
-    xfree(to);
-}
 
 static void clear_memory(KeySorter *sorter) {
     while (sorter->chunks != NULL) {
@@ -313,15 +243,15 @@ static void clear_memory(KeySorter *sorter) {
 static ErrCode spill(KeySorter *sorter, Error *err) {
     if (sorter->run_count == KEY_SORTER_RUNS_MAX)
         TRY(merge_runs(sorter, err));
-    sort_entries(sorter);
-    Run *run;
-    TRY(run_new(sorter, &run, err));
+    prefix_sort(sorter->entries, sorter->count, record_is_less);
+    RunFile *run;
+    TRY(run_file_new_named(sorter->dir, sorter->prefix, &run, err));
     sorter->runs[sorter->run_count++] = run;
     for (size_t i = 0; i < sorter->count; i++) {
         const uint8_t *record = sorter->entries[i].record;
-        TRY(run_file_append(run->file, record, record_size(head_of(record)), err));
+        TRY(run_file_append(run, record, record_size(head_of(record)), err));
     }
-    TRY(run_file_finish(run->file, err));
+    TRY(run_file_finish(run, err));
     clear_memory(sorter);
     sorter->spill_count++;
     failpoint_hit(FP_INDEX_BUILD_SORTER_SPILLED);
@@ -330,103 +260,71 @@ static ErrCode spill(KeySorter *sorter, Error *err) {
 
 static ErrCode merge_runs(KeySorter *sorter, Error *err) {
     TRY(heap_open(sorter, err));
-    Run *merged;
-    TRY(run_new(sorter, &merged, err));
+    RunFile *merged;
+    TRY(run_file_new_named(sorter->dir, sorter->prefix, &merged, err));
     ErrCode rc = ERR_OK;
     bool is_found = true;
     while (rc == ERR_OK && is_found) {
         const uint8_t *record;
         rc = heap_next(sorter, &is_found, &record, err);
         if (rc == ERR_OK && is_found)
-            rc = run_file_append(merged->file, record, record_size(head_of(record)), err);
+            rc = run_file_append(merged, record, record_size(head_of(record)), err);
     }
     if (rc == ERR_OK)
-        rc = run_file_finish(merged->file, err);
+        rc = run_file_finish(merged, err);
     if (rc != ERR_OK) {
-        run_free(merged);
+        run_file_free(merged);
         return rc;
     }
     for (uint32_t i = 0; i < sorter->run_count; i++)
-        run_free(sorter->runs[i]);
+        run_file_free(sorter->runs[i]);
     sorter->runs[0] = merged;
     sorter->run_count = 1;
     return ERR_OK;
-}
-
-static void sift_down(KeySorter *sorter, uint32_t at) {
-    Run **runs = sorter->runs;
-    for (;;) {
-        uint32_t least = at;
-        for (uint32_t child = 2 * at + 1; child <= 2 * at + 2 && child < sorter->heap_count;
-             child++)
-            if (compare_entries(&runs[child]->head, &runs[least]->head) < 0)
-                least = child;
-        if (least == at)
-            return;
-        Run *swap = runs[at];
-        runs[at] = runs[least];
-        runs[least] = swap;
-        at = least;
-    }
 }
 
 static ErrCode heap_open(KeySorter *sorter, Error *err) {
     sorter->heap_count = sorter->run_count;
     for (uint32_t i = 0; i < sorter->run_count; i++) {
         bool is_found;
-        TRY(run_next(sorter->runs[i], &is_found, err));
+        sorter->heap[i].source = sorter->runs[i];
+        TRY(run_next(sorter->runs[i], &is_found, &sorter->heap[i].head, err));
         invariant(is_found); /* no run is empty */
     }
-    for (uint32_t i = sorter->heap_count; i-- > 0;)
-        sift_down(sorter, i);
+    prefix_heap_make(sorter->heap, sorter->heap_count, record_is_less);
     sorter->is_head_used = false;
     return ERR_OK;
 }
 
-/* The record stays in its run's buffer until the next call. */
+/* The record stays valid in its run's buffer until the next call, so the root is advanced only
+ * then. */
 static ErrCode heap_next(KeySorter *sorter, bool *ret_found, const uint8_t **ret_record,
                          Error *err) {
+    PrefixRun *root = &sorter->heap[0];
     if (sorter->is_head_used) {
         sorter->is_head_used = false;
         bool is_found;
-        TRY(run_next(sorter->runs[0], &is_found, err));
-        if (!is_found) {
-            Run *ended = sorter->runs[0];
-            sorter->runs[0] = sorter->runs[--sorter->heap_count];
-            sorter->runs[sorter->heap_count] = ended;
-        }
-        sift_down(sorter, 0);
+        TRY(run_next(root->source, &is_found, &root->head, err));
+        if (!is_found)
+            *root = sorter->heap[--sorter->heap_count];
+        prefix_heap_sift_down(sorter->heap, sorter->heap_count, 0, record_is_less);
     }
     *ret_found = sorter->heap_count > 0;
     if (*ret_found) {
-        *ret_record = sorter->runs[0]->head.record;
+        *ret_record = root->head.record;
         sorter->is_head_used = true;
     }
     return ERR_OK;
 }
 
-static ErrCode run_new(KeySorter *sorter, Run **ret_run, Error *err) {
-    RunFile *file;
-    TRY(run_file_new_named(sorter->dir, sorter->prefix, &file, err));
-    Run *run = NEW(Run);
-    run->file = file;
-    *ret_run = run;
-    return ERR_OK;
-}
-
-static void run_free(Run *run) {
-    run_file_free(run->file);
-    xfree(run);
-}
-
-/* Makes the next record the run's head. */
-static ErrCode run_next(Run *run, bool *ret_found, Error *err) {
+static ErrCode run_next(RunFile *run, bool *ret_found, PrefixEntry *ret_head, Error *err) {
     const uint8_t *record;
     size_t size;
-    TRY(run_file_next(run->file, ret_found, &record, &size, err));
+    TRY(run_file_next(run, ret_found, &record, &size, err));
     if (!*ret_found)
         return ERR_OK;
     RecordHead head = head_of(record);
-    run->head = (Entry){prefix_of(record + sizeof(head), head.key_size + head.rid_size), record};
+    *ret_head =
+        (PrefixEntry){key_prefix(record + sizeof(head), head.key_size + head.rid_size), record};
     return ERR_OK;
 }

@@ -1,16 +1,18 @@
 /*
- * resume.c - index builds over a restart (IDX-5).
+ * resume.c - index builds across a restart (IDX-5).
  *
- *     stop:   files and tables complete | resume table written | last checkpoint, lock file emptied
- *     start:  resume tables read and dropped | builds made and in the catalog | the rest dropped
+ *     stop:   files and tables complete | resume table written | final checkpoint
+ *             | lock file emptied
+ *     start:  resume tables read and dropped | builds recreated and in the catalog
+ *             | the rest dropped
  *
- * Temporary tables are not in the journal. What they have after anything but a clean stop is of
- * some checkpoint, older than the collection: so resume documents count only after a clean stop,
- * which the lock file tells. A crash at any step above is not one.
+ * Temporary tables are not journaled. After anything but a clean shutdown their content is that of
+ * some checkpoint, older than the collection: so resume documents are valid only after a clean
+ * shutdown, which the lock file shows. A crash at any step above is not one.
  *
- * A rollback does the same in one process: builds are saved before storage goes back, and made
- * again after it. In both cases what is not stable is gone, or will be applied again, maybe with
- * other record ids: a build that has seen such a thing is not saved (stable.c).
+ * A rollback does the same in one process: builds are saved before storage goes back, and
+ * recreated after it. In both cases what is not stable is lost, or will be applied again, possibly
+ * with other record ids: a build that has seen such data is not saved (stable.c).
  */
 #include <string.h>
 
@@ -55,10 +57,7 @@ typedef struct WriteUnit {
 
 static ErrCode write_unit(void *arg, OpCtx *op, Error *err) {
     WriteUnit *unit = arg;
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    TRY(uow_begin(op, &uow, err));
-    TRY(record_insert(op, unit->store, record_id_num(1), unit->data, err));
-    return uow_commit(&uow, err);
+    return record_insert(op, unit->store, record_id_num(1), unit->data, err);
 }
 
 static void unref_store(RecordStore **store) {
@@ -69,11 +68,12 @@ static ErrCode write_resume_table(OpCtx *op, const Buffer *doc, Error *err) {
     CLEANUP(unref_store) RecordStore *store = NULL;
     TRY(build_temp_table(op, RESUME_TABLE_PREFIX, &store, err));
     WriteUnit unit = {store, {(const char *)doc->data, doc->size}};
-    return op_run_with_retry(op, write_unit, &unit, err);
+    return op_write_with_retry(op, write_unit, &unit, err);
 }
 
 ErrCode index_build_save(IndexBuild *build, Error *err) {
     OpCtx *op = build->active.op;
+    /* Refused if it has seen unstable data: those may come back with other record ids. */
     TRY(build_check_stable(build, err));
     TRY(build_flush_skipped(build, err));
     ResumeDoc doc = {
@@ -95,6 +95,8 @@ ErrCode index_build_save(IndexBuild *build, Error *err) {
     TRY(resume_doc_build(&doc, &out, err));
     TRY(write_resume_table(op, &out, err));
     TRY(failpoint_check(FP_INDEX_BUILD_RESUME_INFO, err));
+    /* Last: until the resume table is complete, a failure drops the temporary tables with the
+     * build. */
     build->is_kept = true;
     Error none = {0};
     index_build_log(build, "Index build: wrote resumable state to disk", 4841502, &none);
@@ -108,12 +110,10 @@ static bool has_prefix(const char *ident, const char *prefix) {
     return strncmp(ident, prefix, size) == 0 && ident[size] == '-';
 }
 
-/* Reads the document, and takes it out: should the table be in use and outlive the next clean stop,
- * it is an empty one. */
+/* Reads the document and removes it: if the table is in use and survives the next clean shutdown,
+ * it must not be taken for a new one. */
 static ErrCode take_unit(void *arg, OpCtx *op, Error *err) {
     WriteUnit *unit = arg;
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    TRY(uow_begin(op, &uow, err));
     unit->data = (Str){NULL, 0};
     {
         CLEANUP(record_cursor_done) RecordCursor cursor = {0};
@@ -126,14 +126,14 @@ static ErrCode take_unit(void *arg, OpCtx *op, Error *err) {
     }
     if (unit->data.data != NULL)
         TRY(record_delete(op, unit->store, record_id_num(1), unit->data.size, err));
-    return uow_commit(&uow, err);
+    return ERR_OK;
 }
 
 static ErrCode take_document(OpCtx *op, const char *ident, ResumeDoc *ret_doc, Error *err) {
     CLEANUP(unref_store) RecordStore *store = NULL;
     TRY(record_store_open(op_storage(op), ident, /* is_clustered= */ false, &store, err));
     WriteUnit unit = {.store = store};
-    TRY(op_run_with_retry(op, take_unit, &unit, err));
+    TRY(op_write_with_retry(op, take_unit, &unit, err));
     if (unit.data.data == NULL)
         return error_set(err, ERR_DATA_CORRUPTION_DETECTED, "the table is empty");
     const uint8_t *bytes = (const uint8_t *)unit.data.data;
@@ -188,6 +188,7 @@ ErrCode index_builds_read_resume(OpCtx *op, bool is_trusted, ResumeDoc ***ret_do
                          LOG_STR("ident", ident), LOG_STR("error", error_message(&why)));
             ru_abandon_snapshot(op->ru);
         }
+        /* Also if it could not be read: it must not be found by a later start. */
         TRY(drop_table(op, ident, err));
     }
     *ret_docs = docs;
@@ -202,7 +203,7 @@ static ErrCode unfit(const char *what, Str name, Error *err) {
                      what, (int)name.size, name.data);
 }
 
-/* The index as it is in the catalog, if it is of this build. */
+/* The index in the catalog, if it belongs to this build. */
 static ErrCode find_index(const IndexBuild *build, const Collection *coll, const ResumeIndex *row,
                           const IndexDesc **ret_index, Error *err) {
     const IndexDesc *index = collection_find_index(coll, row->name);
@@ -229,7 +230,8 @@ static ErrCode make_index(IndexBuild *build, const IndexDesc *old, const ResumeI
     else
         TRY(index_desc_create(engine, &build->ns, old->spec, build->is_clustered,
                               /* is_ready= */ false, &index, err));
-    if (row->is_loaded) { /* both descriptors are users of one table: its drop waits for both */
+    /* Both descriptors reference one table object, so that its drop waits for both. */
+    if (row->is_loaded) {
         ordered_index_unref(index->store);
         index->store = ordered_index_ref(old->store);
     }
@@ -260,7 +262,7 @@ static ErrCode resume_item(IndexBuild *build, const Collection *coll, const Resu
     IndexBuildItem *item = build_add_item(build, index);
     item->is_loaded = row->is_loaded;
     item->drained_count = row->drained_count;
-    /* Keys of other sort keys, in the sorter or in the table, are no use. */
+    /* Keys with sort keys of another ICU version, in the sorter or in the table, are unusable. */
     if (index->sort_key_version != NULL &&
         strcmp(index->sort_key_version, old->sort_key_version) != 0)
         return unfit("the collation", row->name, err);

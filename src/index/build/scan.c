@@ -1,11 +1,11 @@
 /*
- * scan.c - the collection through the key generator into the sorters, and from there into the
+ * scan.c - feeds the collection through the key generator into the sorters, and from there into the
  * indexes.
  *
- * The scan works in slices: each has a snapshot of its own, so that it holds back nothing. What
- * happens to a document between its slice and the end is in the side writes, which began before the
- * first slice. Between two slices the scan can be interrupted: the sorters have the documents up to
- * the build's position, and nothing of any other.
+ * The scan works in slices: each has its own snapshot, so that it does not pin old versions for
+ * long. Changes to a document between its slice and the end are in the side writes, which began
+ * before the first slice. The scan can be interrupted between two slices: the sorters then have
+ * exactly the documents up to the build's position.
  */
 #include <string.h>
 
@@ -19,8 +19,9 @@
 #include "storage/unit_of_work.h"
 
 enum {
+    /* Reading the clock per document would be visible in the profile. */
     DOCS_PER_CLOCK = 64,
-    PENDING_BYTES_MAX = 1024 * 1024, /* of notes in one slice */
+    PENDING_BYTES_MAX = 1024 * 1024, /* of notes in one slice: they are buffered until its end */
 };
 
 typedef struct Scan {
@@ -58,7 +59,7 @@ ErrCode build_scan(IndexBuild *build, Error *err) {
     OpCtx *op = build->active.op;
     build->phase = INDEX_BUILD_SCAN;
     for (uint32_t i = 0; i < build->count; i++)
-        if (build->items[i].sorter == NULL) /* not resumed */
+        if (build->items[i].sorter == NULL) /* unless resumed */
             build->items[i].sorter =
                 key_sorter_new(build_sorter_dir(op), build->items[i].index->ident,
                                build_sorter_bytes(op, build->count));
@@ -110,7 +111,8 @@ static ErrCode scan_documents(Scan *scan, Error *err) {
     return ERR_OK;
 }
 
-/* After the last document whose keys are in the sorters, be it there still or not. */
+/* Continues after the last document whose keys are in the sorters, whether it still exists or
+ * not. */
 static ErrCode open_cursor(Scan *scan, Error *err) {
     IndexBuild *build = scan->build;
     TRY(record_cursor_open(build->active.op, build->records, /* is_forward= */ true, &scan->cursor,
@@ -124,7 +126,7 @@ static ErrCode open_cursor(Scan *scan, Error *err) {
 }
 
 static void note_position(IndexBuild *build, const RecordCursor *cursor) {
-    if (!cursor->is_positioned)
+    if (!cursor->base.is_positioned)
         return;
     build->has_position = true;
     build->position_num = cursor->rid.num;
@@ -133,7 +135,7 @@ static void note_position(IndexBuild *build, const RecordCursor *cursor) {
         buffer_append(&build->position_str, cursor->rid.str, cursor->rid.str_size);
 }
 
-/* By the present catalog: what is read may be of before a drop. */
+/* By the current catalog: the slice may read at a timestamp from before a drop. */
 static ErrCode check_wanted(const IndexBuild *build, Error *err) {
     CollAccess present = {.catalog = catalog_acquire(op_catalog(build->active.op))};
     present.coll = catalog_find(present.catalog, &build->ns);
@@ -165,6 +167,7 @@ static ErrCode scan_snapshot(Scan *scan, Error *err) {
     }
     ErrCode rc = scan_documents(scan, err);
     record_cursor_save(&scan->cursor);
+    /* The sorters have the documents up to here: a resumed scan must not add them twice. */
     note_position(scan->build, &scan->cursor);
     return rc;
 }
@@ -172,11 +175,12 @@ static ErrCode scan_snapshot(Scan *scan, Error *err) {
 static ErrCode collect(IndexBuildItem *item, Doc doc, RecordId rid, Str rid_bytes, KeySet *keys,
                        Error *err) {
     if (index_keys_of(item->index, doc, keys, err) != ERR_OK) {
-        /* It may be gone or different by the end. */
+        /* Not an error yet: the document may be deleted or changed by the end (constraints.c). */
         error_reset(err);
         build_note_skipped(item, rid);
         return ERR_OK;
     }
+    /* In memory; persisted with the catalog entry of the commit. */
     index_note_multikey(item->index, keys);
     for (uint32_t k = 0; k < keys->count; k++)
         TRY(key_sorter_add(item->sorter, key_set_get(keys, k), rid_bytes, err));
@@ -196,22 +200,14 @@ ErrCode build_load(IndexBuild *build, Error *err) {
     return ERR_OK;
 }
 
-typedef struct DuplicatesUnit {
-    IndexBuildItem *item;
-} DuplicatesUnit;
-
-static ErrCode write_duplicates_unit(void *arg, OpCtx *op, Error *err) {
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    TRY(uow_begin(op, &uow, err));
-    TRY(build_write_duplicates(op, ((DuplicatesUnit *)arg)->item, err));
-    return uow_commit(&uow, err);
+static ErrCode write_duplicates(void *arg, OpCtx *op, Error *err) {
+    return build_write_duplicates(op, arg, err);
 }
 
 static ErrCode flush_duplicates(OpCtx *op, IndexBuildItem *item, Error *err) {
     if (item->pending_duplicates.size == 0)
         return ERR_OK;
-    DuplicatesUnit unit = {item};
-    TRY(op_run_with_retry(op, write_duplicates_unit, &unit, err));
+    TRY(op_write_with_retry(op, write_duplicates, item, err));
     buffer_clear(&item->pending_duplicates);
     return ERR_OK;
 }
@@ -229,7 +225,7 @@ static ErrCode load_keys(IndexBuild *build, IndexBuildItem *item, IndexBulk *bul
         if (!is_found)
             return flush_duplicates(op, item, err);
         TRY(index_bulk_add(bulk, key.whole, key.key_size, key.type_bits, &is_duplicate, err));
-        if (UNLIKELY(is_duplicate && !was_duplicate)) /* once for all that are equal */
+        if (UNLIKELY(is_duplicate && !was_duplicate)) /* one note for a run of equal keys */
             build_note_duplicate(item, (Str){key.whole.data, key.key_size}, key.type_bits);
         was_duplicate = is_duplicate;
         if (!is_slice_over(done, until_us) && item->pending_duplicates.size < PENDING_BYTES_MAX)
@@ -238,6 +234,7 @@ static ErrCode load_keys(IndexBuild *build, IndexBuildItem *item, IndexBulk *bul
                         total);
         TRY(flush_duplicates(op, item, err));
         TRY(index_build_check_disk(op, err));
+        /* The bulk cursor is outside of the operation's transaction and survives the yield. */
         TRY(access_yield(access, err));
         TRY(build_check_installed(build, access, err));
         failpoint_hit(FP_INDEX_BUILD_LOADING);
@@ -257,7 +254,7 @@ static ErrCode load_one(IndexBuild *build, IndexBuildItem *item, CollAccess *acc
         rc = index_bulk_finish(bulk, err);
     index_bulk_free(bulk);
     if (rc != ERR_OK)
-        return rc; /* the sorter still has all keys, should the load be repeated */
+        return rc; /* the sorter still has all keys for a repeated load */
     key_sorter_free(item->sorter);
     item->sorter = NULL;
     item->is_loaded = true;

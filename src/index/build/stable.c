@@ -1,12 +1,12 @@
 /*
  * stable.c - which state of a replicated collection a build reads (IDX-5).
  *
- * What is in the sorters and in the index cannot be taken back. So until its decision such a build
- * takes in only what is stable: a rollback, and a start from the last checkpoint, leave that as it
- * is. Side writes have the timestamps of their documents, and go back with them.
+ * Keys in the sorters and in the index cannot be undone individually. So until its decision such a
+ * build reads only stable data: neither a rollback nor a restart from the last checkpoint changes
+ * that. Side writes have the timestamps of their documents, and are undone with them.
  *
- * A build that begins before a majority has its start, or that is decided already, does not wait
- * for ever: it reads the newest state, and begins anew after a rollback.
+ * A build that starts before its start is majority-committed, or that is already decided, does not
+ * wait forever: it reads the newest state, and restarts after a rollback.
  */
 #include "base/clock.h"
 #include "index/build/build_internal.h"
@@ -14,7 +14,7 @@
 #include "storage/recovery_unit.h"
 
 enum {
-    LOOK_INTERVAL_US = 3 * 1000, /* stable moves on every 10 ms */
+    LOOK_INTERVAL_US = 3 * 1000, /* stable advances every 10 ms */
 };
 
 ErrCode build_await_stable(IndexBuild *build, Error *err) {
@@ -35,6 +35,7 @@ ErrCode build_await_stable(IndexBuild *build, Error *err) {
             return ERR_OK;
         }
         IndexBuildMembers members;
+        /* On an idle set the commit point would not move until the next write; once is enough. */
         if (!is_hurried && index_builds_get_members(builds, &members)) {
             is_hurried = true;
             TRY(members.hurry(members.arg, op, err));

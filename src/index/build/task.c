@@ -1,16 +1,16 @@
 /*
  * task.c - a build is a task: a thread, an operation and the IndexBuild.
  *
- *     registered --start--> running --end--> ended, joined by the next who comes
+ *     registered --start--> running --end--> ended, joined by a later call
  *                              |
  *                              +--shutdown while resuming, rollback--> stopped, kept to be saved
  *
- * A task that ended has given its build back (index_build_free); one that stopped has it still, and
- * stays registered.
+ * An ended task has released its build (index_build_free); a stopped one still has it and stays
+ * registered.
  *
- * A build in two phases waits for its verdict after the first drain. This node's own verdict holds
- * only as long as it is primary: otherwise the build goes back to waiting, for the verdict of the
- * next one. One that fails on a secondary waits too: only the primary can end it.
+ * A two-phase build waits for its verdict after the first drain. This node's own verdict is valid
+ * only while it is primary: otherwise the build waits again, for the verdict of the next primary.
+ * One that fails on a secondary waits too: only the primary can abort it for the set.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -20,7 +20,7 @@
 #include "storage/engine.h"
 
 enum {
-    LOOK_INTERVAL_US = 500 * 1000, /* between two looks whether the members agree */
+    LOOK_INTERVAL_US = 500 * 1000, /* between two checks whether the quorum is met */
 };
 
 static void run_task(void *arg);
@@ -41,7 +41,7 @@ static IndexBuildVerdict verdict_of(BuildTask *task, IndexBuildMembers *ret_memb
     return task->build->active.verdict;
 }
 
-/* Returns when the build is to be committed; to abort it is to kill its operation. */
+/* Returns when the build has to be committed; it is aborted by killing its operation. */
 static ErrCode await_verdict(BuildTask *task, IndexBuildVerdict *ret_verdict, Error *err) {
     OpCtx *op = task->op;
     for (;;) {
@@ -54,7 +54,8 @@ static ErrCode await_verdict(BuildTask *task, IndexBuildVerdict *ret_verdict, Er
         if (task->is_two_phase && members.ready != NULL) {
             bool is_commit = false;
             CLEANUP(error_reset) Error why = {0};
-            (void)members.ready(members.arg, op, task->build, &is_commit, &why); /* or asks again */
+            /* A failure is retried in the next round. */
+            (void)members.ready(members.arg, op, task->build, &is_commit, &why);
             if (is_commit) {
                 *ret_verdict = (IndexBuildVerdict){.decision = INDEX_BUILD_COMMIT};
                 return ERR_OK;
@@ -66,17 +67,17 @@ static ErrCode await_verdict(BuildTask *task, IndexBuildVerdict *ret_verdict, Er
     }
 }
 
-/* In whose name the build changes the catalog. */
+/* Whether the build changes the catalog as primary or by an applied entry. */
 static void act_by(BuildTask *task, const IndexBuildVerdict *verdict) {
     if (!task->is_two_phase)
         return;
-    task->op->is_unreplicated = task->op->is_applying = verdict->is_applied;
+    task->op->mode.is_unreplicated = task->op->mode.is_applying = verdict->is_applied;
     task->build->catalog_ts = verdict->apply_ts;
 }
 
 /* ---- tasks ---- */
 
-/* What currentOp shows of the build. */
+/* What currentOp reports of the build. */
 static OpDescription describe(const IndexBuild *build, OpCtx *op) {
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_str(&b, "createIndexes", ns_coll(&build->ns));
@@ -106,22 +107,24 @@ ErrCode index_builds_start(IndexBuilds *builds, IndexBuild *take_build,
                         .waiter = waiter};
     op->service = service;
     op->outlives_state_changes = true;
-    /* Before the decision a build in two phases is this node's own affair. */
-    op->is_unreplicated = task->is_two_phase || take_build->active.op->is_unreplicated;
-    op->is_applying = !task->is_two_phase && take_build->active.op->is_applying;
-    take_build->catalog_ts = task->is_two_phase ? 0 : take_build->active.op->apply_ts;
+    /* Until the decision a two-phase build writes nothing that is replicated. */
+    op->mode.is_unreplicated = task->is_two_phase || take_build->active.op->mode.is_unreplicated;
+    op->mode.is_applying = !task->is_two_phase && take_build->active.op->mode.is_applying;
+    take_build->catalog_ts = task->is_two_phase ? 0 : take_build->active.op->mode.apply_ts;
     op_attach_storage(op, service->storage);
     OpDescription desc = describe(take_build, op);
-    op_begin(op, &desc); /* here, not on the thread: from now on it can be killed */
+    op_begin(op, &desc); /* here, not on the thread: it can be killed from now on */
     mutex_lock(&builds->mu);
     take_build->active.op = op;
-    if (take_build->active.verdict.decision == INDEX_BUILD_ABORT) /* the other operation was told */
+    /* The abort went to the operation that registered the build. */
+    if (take_build->active.verdict.decision == INDEX_BUILD_ABORT)
         op_kill(op, ERR_INDEX_BUILD_ABORTED);
     list_push_back(&builds->tasks, &task->node);
     if (waiter != NULL)
         waiter->uuid = take_build->active.uuid;
     mutex_unlock(&builds->mu);
     ErrCode rc = thread_start(&task->thread, "IndexBuild", run_task, task, err);
+    /* join_ended must not join (and free) the task before the thread handle has been stored. */
     mutex_lock(&builds->mu);
     task->is_launched = true;
     if (rc != ERR_OK)
@@ -148,7 +151,7 @@ static void run_task(void *arg) {
 
 static ErrCode run_build(BuildTask *task, Error *err) {
     OpCtx *op = task->op;
-    op->admission_priority = ADMISSION_LOW; /* tickets go to clients first */
+    op->admission_priority = ADMISSION_LOW; /* clients are admitted first */
     TRY(index_build_fill(task->build, err));
     for (;;) {
         IndexBuildVerdict verdict;
@@ -159,12 +162,12 @@ static ErrCode run_build(BuildTask *task, Error *err) {
         ErrCode rc = task->catalog->commit(task->build, err);
         if (rc != ERR_NOT_WRITABLE_PRIMARY || !task->is_two_phase || verdict.is_applied)
             return rc;
-        op->is_unreplicated = true; /* somebody else decides now */
+        op->mode.is_unreplicated = true; /* another primary decides now */
         error_reset(err);
     }
 }
 
-/* Whoever aborted it has said why. */
+/* Reports the reason given with the abort instead of the bare interruption. */
 static void explain_abort(BuildTask *task, Error *err) {
     if (err->code != ERR_QUERY_PLAN_KILLED && err->code != ERR_INDEX_BUILD_ABORTED)
         return;
@@ -178,7 +181,7 @@ static void explain_abort(BuildTask *task, Error *err) {
     (void)error_set(err, ERR_INDEX_BUILD_ABORTED, "%s", reason);
 }
 
-/* The node stops, or rolls back: neither says anything about the build. */
+/* Shutdown and rollback are no verdict about the build. */
 static bool is_to_be_saved(BuildTask *task, ErrCode code) {
     IndexBuilds *builds = task->builds;
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
@@ -187,8 +190,8 @@ static bool is_to_be_saved(BuildTask *task, ErrCode code) {
             task->is_two_phase);
 }
 
-/* By the build's error, or success: takes it out of the catalog unless it is ready or to be
- * resumed, and tells who waits. The last step is is_over. */
+/* Ends the task by its result: removes the build from the catalog unless it is ready or to be
+ * resumed, and notifies the waiter. is_over is set last, since the task may then be freed. */
 static void finish_task(BuildTask *task, Error *err) {
     IndexBuilds *builds = task->builds;
     IndexBuild *build = task->build;
@@ -204,8 +207,8 @@ static void finish_task(BuildTask *task, Error *err) {
         IndexBuildMembers members;
         bool is_stopping;
         (void)verdict_of(task, &members, &is_stopping);
-        /* In this order: a node that becomes primary in between either does not find the build any
-         * more, or is seen as primary by `ended`. */
+        /* In this order: a node that becomes primary in between either no longer finds the build,
+         * or is seen as primary by `ended`. */
         index_builds_leave(builds, &build->active);
         if (task->is_two_phase && members.ended != NULL)
             members.ended(members.arg, task->op, &build->active.uuid);
@@ -223,13 +226,14 @@ static void finish_task(BuildTask *task, Error *err) {
     task->is_over = true;
 }
 
-/* Takes a build that failed out of the catalog. One in two phases is ended by the primary for all:
- * until this node is that, or hears from it, it waits. False: the node stops or rolls back before.
- */
+/* Removes a failed build from the catalog. A two-phase build is aborted by the primary for all
+ * members: until this node is primary, or receives the abort, it waits. False: the node stops or
+ * rolls back before. */
 static bool abort_build(BuildTask *task, const Error *cause) {
     OpCtx *op = task->op;
-    bool was_uninterruptible = op->is_uninterruptible;
-    op->is_uninterruptible = true;
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    /* The kill that ended the build must not end its cleanup. */
+    op->mode.is_uninterruptible = true;
     bool is_stopping = false;
     for (;;) {
         CLEANUP(error_reset) Error err = {0};
@@ -251,9 +255,8 @@ static bool abort_build(BuildTask *task, const Error *cause) {
         bool is_timed_out;
         error_reset(&err);
         if (op_wait(op, clock_mono_us() + LOOK_INTERVAL_US, &is_timed_out, &err) != ERR_OK)
-            continue; /* of no matter: looks again at once */
+            continue; /* irrelevant: check again at once */
     }
-    op->is_uninterruptible = was_uninterruptible;
     return !is_stopping;
 }
 
@@ -282,16 +285,14 @@ static void task_free(BuildTask *task) {
 
 /* ---- waiting ---- */
 
+static bool is_ended(void *arg) {
+    return ((const IndexBuildWaiter *)arg)->is_ended;
+}
+
 static ErrCode wait_until_ended(IndexBuilds *builds, IndexBuildWaiter *waiter, Error *err) {
-    for (;;) {
-        mutex_lock(&builds->mu);
-        bool is_ended = waiter->is_ended;
-        mutex_unlock(&builds->mu);
-        if (is_ended)
-            return ERR_OK;
-        bool is_timed_out;
-        TRY(op_wait(waiter->op, INT64_MAX, &is_timed_out, err));
-    }
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    bool is_over;
+    return op_wait_until(waiter->op, &builds->mu, is_ended, waiter, INT64_MAX, &is_over, err);
 }
 
 static void kill_build(IndexBuilds *builds, const Uuid *uuid, ErrCode code) {
@@ -313,14 +314,16 @@ static void forget_waiter(IndexBuilds *builds, const IndexBuildWaiter *waiter) {
 ErrCode index_builds_wait(IndexBuilds *builds, IndexBuildWaiter *waiter, Error *err) {
     OpCtx *op = waiter->op;
     ErrCode rc = wait_until_ended(builds, waiter, err);
+    /* A killed client aborts its build. A shutdown or step-down does not: the build may be resumed,
+     * or committed by the next primary. */
     if (rc != ERR_OK && rc != ERR_INTERRUPTED_AT_SHUTDOWN &&
         rc != ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE) {
         kill_build(builds, &waiter->uuid, rc);
         CLEANUP(error_reset) Error ignored = {0};
-        bool was_uninterruptible = op->is_uninterruptible;
-        op->is_uninterruptible = true;
+        CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+        op->mode.is_uninterruptible = true;
+        /* The waiter is on this stack: it must not be left while the task may write to it. */
         invariant(wait_until_ended(builds, waiter, &ignored) == ERR_OK);
-        op->is_uninterruptible = was_uninterruptible;
     }
     forget_waiter(builds, waiter);
     if (rc == ERR_OK) {
@@ -340,8 +343,8 @@ ErrCode index_builds_wait(IndexBuilds *builds, IndexBuildWaiter *waiter, Error *
 static void save_and_free(BuildTask *task) {
     IndexBuild *build = task->build;
     CLEANUP(error_reset) Error err = {0};
-    task->op->is_uninterruptible = true;
-    task->op->is_unreplicated = true;
+    task->op->mode.is_uninterruptible = true;
+    task->op->mode.is_unreplicated = true;
     if (!task->is_lost && index_build_save(build, &err) != ERR_OK)
         index_build_log(build, "Index build: could not be saved and will begin anew", 7100304,
                         &err);
@@ -359,6 +362,7 @@ static void interrupt_all(IndexBuilds *builds, ErrCode code) {
     LIST_FOR_EACH (&builds->tasks, node) {
         OpCtx *op = CONTAINER_OF(node, BuildTask, node)->op;
         op_kill(op, code);
+        /* A task in abort_build is uninterruptible and does not notice the kill. */
         op_signal(op);
     }
 }
@@ -388,7 +392,7 @@ void index_builds_interrupt(IndexBuilds *builds) {
 void index_builds_stop(IndexBuilds *builds) {
     if (builds == NULL)
         return;
-    index_builds_interrupt(builds); /* those that came since, too */
+    index_builds_interrupt(builds); /* includes those started since */
     join_all(builds);
 }
 

@@ -125,10 +125,12 @@ typedef ErrCode AggParseFn(AggParser *p, Elem spec, Error *err);
 #define AGG_STAGE(name, parse)          AggParseFn parse;
 #define AGG_STAGE_INTERNAL(name, parse) AggParseFn parse;
 #define AGG_REFUSED(name, code, message)
+#define AGG_ELSEWHERE(name)
 #include "query/agg/agg_stages.def"
 #undef AGG_STAGE
 #undef AGG_STAGE_INTERNAL
 #undef AGG_REFUSED
+#undef AGG_ELSEWHERE
 
 /* Checks a pipeline within this one, an array of stages, and parses it. `scope` are the variables
  * that it sees besides those around it; NULL: none. */
@@ -254,6 +256,7 @@ typedef struct LookupStage {
     Str foreign;
     Doc pipeline; /* an array, perhaps empty */
     AggLet let;
+    bool is_nested;            /* its pipeline reads further collections */
     bool is_same_for_all;      /* gives the same for each document: run once and kept */
     const UnwindStage *unwind; /* of `as`, found behind it by the optimizer; or NULL */
 } LookupStage;

@@ -2,21 +2,15 @@
  * optimize_test.c - what the optimizer makes of pipelines, and what it hands to the layer below.
  */
 #include "base/test.h"
-#include "bson/json.h"
 #include "query/agg/pipeline.h"
-
-static Doc array_of(const char *json, Arena *arena) {
-    CLEANUP(error_reset) Error err = {0};
-    Doc doc = DOC_EMPTY;
-    EXPECT_OK(doc_from_json(arena_printf(arena, "{'a': %s}", json), arena, &doc, &err), err);
-    return elem_doc(doc_get_lit(doc, "a"));
-}
+#include "bson/json_docs_test.h"
 
 static Pipeline *pipeline_of(const char *json, Arena *arena) {
     static const AggParseContext CTX = {0};
     CLEANUP(error_reset) Error err = {0};
     Pipeline *pipeline = NULL;
-    EXPECT_OK(pipeline_parse(array_of(json, arena), &CTX, arena, &pipeline, &err), err);
+    EXPECT_OK(pipeline_parse(elem_doc(test_query_elem(json, arena)), &CTX, arena, &pipeline, &err),
+              err);
     return pipeline;
 }
 
@@ -27,14 +21,6 @@ static Doc bson_of(const Pipeline *pipeline, Arena *arena) {
     doc_builder_init(&b, &buf);
     pipeline_to_bson(pipeline, &b);
     return doc_builder_end(&b);
-}
-
-static const char *json_of(Doc doc, Arena *arena) {
-    Buffer text;
-    buffer_init_arena(&text, arena, 256, BUFFER_UNBOUNDED);
-    json_append_doc(&text, doc, 1 << 16);
-    buffer_append_byte(&text, 0);
-    return (const char *)text.data;
 }
 
 TEST(pipelines_are_rewritten_to_do_less) {
@@ -116,9 +102,9 @@ TEST(pipelines_are_rewritten_to_do_less) {
         Pipeline *pipeline = pipeline_of(CASES[i].pipeline, &arena);
         pipeline_optimize(pipeline);
         Doc actual = bson_of(pipeline, &arena);
-        if (!doc_equal_bytes(actual, array_of(CASES[i].optimized, &arena)))
+        if (!doc_equal_bytes(actual, elem_doc(test_query_elem(CASES[i].optimized, &arena))))
             test_fail(__FILE__, __LINE__, "%s becomes %s", CASES[i].pipeline,
-                      json_of(actual, &arena));
+                      test_json(actual, &arena));
         arena_done(&arena);
     }
 }

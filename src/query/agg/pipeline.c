@@ -13,21 +13,26 @@ typedef struct StageRow {
     int code;
     const char *message; /* behind the stage's name */
     bool is_internal;
+    bool is_elsewhere; /* of a change stream: always in a wrong place */
 } StageRow;
 
 static const StageRow STAGES[] = {
-#define AGG_STAGE(name, parse)           {STR(name), parse, 0, NULL, false},
-#define AGG_STAGE_INTERNAL(name, parse)  {STR(name), parse, 0, NULL, true},
-#define AGG_REFUSED(name, code, message) {STR(name), NULL, code, message, false},
+#define AGG_STAGE(name, parse)           {STR(name), parse, 0, NULL, false, false},
+#define AGG_STAGE_INTERNAL(name, parse)  {STR(name), parse, 0, NULL, true, false},
+#define AGG_REFUSED(name, code, message) {STR(name), NULL, code, message, false, false},
+#define AGG_ELSEWHERE(name)                                                                        \
+    {STR(name), NULL, 40602, "is only valid as the first stage in a pipeline", false, true},
 #include "query/agg/agg_stages.def"
 #undef AGG_STAGE
 #undef AGG_STAGE_INTERNAL
 #undef AGG_REFUSED
+#undef AGG_ELSEWHERE
 };
 
 static ErrCode parse_stage(AggParser *p, Elem elem, uint32_t index, Error *err);
 static ErrCode parse_source(AggParser *p, const AggSourceRow *row, Elem spec, uint32_t index,
                             Error *err);
+static ErrCode check_outermost(const AggParseContext *ctx, const char *name, Error *err);
 static ErrCode check_places(const Pipeline *pipeline, const AggParseContext *ctx, Error *err);
 static const AggSourceRow *find_source_row(const AggParseContext *ctx, Str name);
 static const StageRow *find_stage_row(Str name);
@@ -166,6 +171,8 @@ static ErrCode parse_stage(AggParser *p, Elem elem, uint32_t index, Error *err) 
     if (row->is_internal && !p->ctx->is_internal)
         return error_set(err, (ErrCode)5491300, "%s is not allowed in user requests",
                          elem_name(spec));
+    if (row->is_elsewhere)
+        TRY(check_outermost(p->ctx, elem_name(spec), err));
     if (row->parse == NULL)
         return error_set(err, (ErrCode)row->code, "%s %s", elem_name(spec), row->message);
     return row->parse(p, spec, err);
@@ -186,6 +193,23 @@ static ErrCode parse_source(AggParser *p, const AggSourceRow *row, Elem spec, ui
     p->pipeline->source_spec = spec;
     p->pipeline->source_runs_once = row->runs_once;
     return row->parse(row, spec, p->arena, &p->pipeline->source, err);
+}
+
+static ErrCode check_outermost(const AggParseContext *ctx, const char *name, Error *err) {
+    static const struct {
+        int code;
+        const char *what;
+    } PLACES[] = {
+        [AGG_PLACE_TOP] = {0, NULL},
+        [AGG_PLACE_VIEW] = {ERR_OPTION_NOT_SUPPORTED_ON_VIEW, "in a view definition"},
+        [AGG_PLACE_LOOKUP] = {51047, "within a $lookup's sub-pipeline"},
+        [AGG_PLACE_UNION] = {31441, "within a $unionWith's sub-pipeline"},
+        [AGG_PLACE_FACET] = {40600, "to be used within a $facet stage"},
+    };
+    if (PLACES[ctx->place].code == 0)
+        return ERR_OK;
+    return error_set(err, (ErrCode)PLACES[ctx->place].code, "%s is not allowed %s", name,
+                     PLACES[ctx->place].what);
 }
 
 /* Stages that write must be last, and of the outermost pipeline; few may not be in a $facet. */

@@ -91,6 +91,7 @@ typedef struct AggSinkSpec {
     MergeMatched when_matched;
     MergeNotMatched when_not_matched;
     Doc pipeline; /* of MERGE_PIPELINE */
+    Elem written; /* the stage as it is written: $merge: {...} */
 } AggSinkSpec;
 
 typedef struct AggSink {

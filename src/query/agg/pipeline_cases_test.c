@@ -2,29 +2,12 @@
 
 #include "base/prng.h"
 #include "base/test.h"
-#include "bson/json.h"
 #include "query/agg/split_run_test.h"
 #include "query/project/project.h"
+#include "bson/json_docs_test.h"
 
-static void restore_dollars(Doc doc) {
-    DocIter iter = doc_iter(doc);
-    for (Elem elem; doc_iter_next(&iter, &elem);) {
-        if (elem.name_size > 1 && elem_name(elem)[0] == '%')
-            *((uint8_t *)elem.data + 1) = '$';
-        if (elem_type(elem) == BT_DOC || elem_type(elem) == BT_ARRAY)
-            restore_dollars(elem_doc(elem));
-    }
-}
-
-/* A document or array from JSON; arrays are wrapped for the JSON parser. */
 Doc pipeline_test_array(const char *json, Arena *arena) {
-    CLEANUP(error_reset) Error err = {0};
-    Doc doc = DOC_EMPTY;
-    char *wrapped = arena_printf(arena, "{'a': %s}", json);
-    EXPECT_OK(doc_from_json(wrapped, arena, &doc, &err), err);
-    doc = doc_copy(doc, arena);
-    restore_dollars(doc);
-    Elem elem = doc_get_lit(doc, "a");
+    Elem elem = test_query_elem(json, arena);
     return elem_is_present(elem) ? elem_doc(elem) : DOC_EMPTY;
 }
 
@@ -34,14 +17,6 @@ uint32_t pipeline_test_docs(const char *json, Arena *arena, Doc docs[PIPELINE_TE
     for (Elem elem; count < PIPELINE_TEST_DOCS_MAX && doc_iter_next(&iter, &elem);)
         docs[count++] = elem_doc(elem);
     return count;
-}
-
-const char *pipeline_test_json(Doc doc, Arena *arena) {
-    Buffer text;
-    buffer_init_arena(&text, arena, 256, BUFFER_UNBOUNDED);
-    json_append_doc(&text, doc, 1 << 16);
-    buffer_append_byte(&text, 0);
-    return (const char *)text.data;
 }
 
 ErrCode pipeline_test_narrow(const Pipeline *pipeline, Doc *docs, uint32_t count, Arena *arena,
@@ -108,7 +83,7 @@ void pipeline_run_cases(const PipelineCase *cases, size_t count) {
         else if (!doc_equal_bytes(expected, actual))
             test_fail(__FILE__, __LINE__, "%s%s on %s\n  gives    %s\n  expected %s",
                       i % 2 == 1 ? "optimized " : "", c->pipeline, c->docs,
-                      pipeline_test_json(actual, &arena), pipeline_test_json(expected, &arena));
+                      test_json(actual, &arena), test_json(expected, &arena));
         arena_done(&arena);
         if (i % 2 == 0)
             pipeline_check_split(c->pipeline, c->docs, &EXEC, SPLIT_ROUNDS);
@@ -195,7 +170,7 @@ static void check_split_round(const char *stages, const char *docs_json,
                   "%s on %s, split (seed %llu, %u parts%s)\n  gives    %d %s %s\n  expected %d %s",
                   stages, docs_json, (unsigned long long)seed, run.part_count,
                   run.is_optimized ? ", optimized" : "", (int)split_rc, error_message(&split_err),
-                  pipeline_test_json(split, &arena), (int)rc, pipeline_test_json(whole, &arena));
+                  test_json(split, &arena), (int)rc, test_json(whole, &arena));
 }
 
 void pipeline_check_split(const char *stages, const char *docs_json, const AggExecContext *exec_ctx,

@@ -30,7 +30,6 @@ typedef struct PipelineErrorCase {
 /* A document or array from JSON. */
 Doc pipeline_test_array(const char *json, Arena *arena);
 uint32_t pipeline_test_docs(const char *json, Arena *arena, Doc docs[PIPELINE_TEST_DOCS_MAX]);
-const char *pipeline_test_json(Doc doc, Arena *arena);
 
 /* Leaves of the documents only what the pipeline says it needs. */
 ErrCode pipeline_test_narrow(const Pipeline *pipeline, Doc *docs, uint32_t count, Arena *arena,

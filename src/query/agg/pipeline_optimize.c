@@ -184,10 +184,11 @@ typedef struct Split {
     MatchExpr *moved; /* NULL: none */
     MatchExpr *staying;
 } Split;
-typedef bool ConditionFn(const MatchExpr *condition, const AggStage *stage);
+/* A condition as it is to stand before the stage; NULL: it stays behind it. */
+typedef MatchExpr *MovedFn(Pipeline *pipeline, MatchExpr *condition, const AggStage *stage);
 
 static Split split_match(Pipeline *pipeline, const MatchStage *match, const AggStage *stage,
-                         ConditionFn *is_moved) {
+                         MovedFn *move) {
     bool is_and = match->match->kind == MATCH_AND;
     MatchExpr *const *conditions = is_and ? match->match->children : &match->match;
     uint32_t count = is_and ? match->match->child_count : 1;
@@ -196,8 +197,9 @@ static Split split_match(Pipeline *pipeline, const MatchStage *match, const AggS
     uint32_t moved_count = 0;
     uint32_t staying_count = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (is_moved(conditions[i], stage))
-            moved[moved_count++] = conditions[i];
+        MatchExpr *before = move(pipeline, conditions[i], stage);
+        if (before != NULL)
+            moved[moved_count++] = before;
         else
             staying[staying_count++] = conditions[i];
     }
@@ -226,6 +228,11 @@ static AggStage *new_match(Pipeline *pipeline, const MatchStage *like, MatchExpr
     return &match->base;
 }
 
+static MatchExpr *if_movable(Pipeline *pipeline, MatchExpr *condition, const AggStage *stage) {
+    (void)pipeline;
+    return is_movable(condition, stage) ? condition : NULL;
+}
+
 /* Conditions that hold before the stage exactly when they hold after it go before it; the others
  * stay. */
 static bool move_match_left(Pipeline *pipeline, uint32_t at) {
@@ -236,7 +243,7 @@ static bool move_match_left(Pipeline *pipeline, uint32_t at) {
     if (stage->class->preserves_path == NULL || is_top_k)
         return false;
     const MatchStage *match = (const MatchStage *)pipeline->stages[at + 1];
-    Split split = split_match(pipeline, match, stage, is_movable);
+    Split split = split_match(pipeline, match, stage, if_movable);
     if (split.moved == NULL)
         return false;
     if (split.staying == NULL) {
@@ -272,9 +279,9 @@ static bool is_movable(const MatchExpr *match, const AggStage *stage) {
     return true;
 }
 
-static bool is_on_group_key(const MatchExpr *match, const AggStage *stage) {
-    (void)stage;
-    return agg_match_is_renamable(match, STR("_id"), REACH_SELF);
+static MatchExpr *if_on_group_key(Pipeline *pipeline, MatchExpr *condition, const AggStage *stage) {
+    (void)pipeline, (void)stage;
+    return agg_match_is_renamable(condition, STR("_id"), REACH_SELF) ? condition : NULL;
 }
 
 /* Parses a filter that comes from a parsed one; NULL when it is not understood after all. */
@@ -294,7 +301,7 @@ static bool move_match_before_group(Pipeline *pipeline, uint32_t at) {
     if (key == NULL || key->count != 1 || key->parts[0].index >= 0)
         return false;
     const MatchStage *match = (const MatchStage *)pipeline->stages[at + 1];
-    Split split = split_match(pipeline, match, pipeline->stages[at], is_on_group_key);
+    Split split = split_match(pipeline, match, pipeline->stages[at], if_on_group_key);
     if (split.moved == NULL)
         return false;
     Doc renamed = agg_match_renamed(split.moved, STR("_id"), key->dotted, pipeline->arena);
@@ -315,8 +322,8 @@ static Str first_path(const MatchExpr *match) {
 
 /* The condition in terms of the projection's input, when it is about one field that the projection
  * only renames; else NULL. */
-static MatchExpr *rename_back(Pipeline *pipeline, const MatchExpr *condition,
-                              const Projection *projection) {
+static MatchExpr *rename_back(Pipeline *pipeline, MatchExpr *condition, const AggStage *stage) {
+    const Projection *projection = ((const ProjectStage *)stage)->projection;
     Str field = path_first_part(first_path(condition));
     Str source = field.size > 0 ? project_renamed_field(projection, field) : field;
     if (source.size == 0 || !agg_match_is_renamable(condition, field, REACH_SELF_OR_BELOW))
@@ -327,28 +334,10 @@ static MatchExpr *rename_back(Pipeline *pipeline, const MatchExpr *condition,
 static bool move_match_through_renames(Pipeline *pipeline, uint32_t at) {
     if (!is_class(pipeline, at, &AGG_PROJECT) || !is_class(pipeline, at + 1, &AGG_MATCH))
         return false;
-    const Projection *projection = ((const ProjectStage *)pipeline->stages[at])->projection;
-    MatchStage *match = (MatchStage *)pipeline->stages[at + 1];
-    bool is_and = match->match->kind == MATCH_AND;
-    MatchExpr *const *conditions = is_and ? match->match->children : &match->match;
-    uint32_t count = is_and ? match->match->child_count : 1;
-    MatchExpr **moved = ARENA_ARRAY(pipeline->arena, MatchExpr *, count);
-    MatchExpr **staying = ARENA_ARRAY(pipeline->arena, MatchExpr *, count);
-    uint32_t moved_count = 0;
-    uint32_t staying_count = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        MatchExpr *renamed = rename_back(pipeline, conditions[i], projection);
-        if (renamed != NULL)
-            moved[moved_count++] = renamed;
-        else
-            staying[staying_count++] = conditions[i];
-    }
-    if (moved_count == 0)
+    const MatchStage *match = (const MatchStage *)pipeline->stages[at + 1];
+    Split split = split_match(pipeline, match, pipeline->stages[at], rename_back);
+    if (split.moved == NULL)
         return false;
-    Split split = {
-        .moved = new_and(pipeline, moved, moved_count),
-        .staying = staying_count == 0 ? NULL : new_and(pipeline, staying, staying_count),
-    };
     AggStage *before = new_match(pipeline, match, split.moved);
     keep_staying(pipeline, at, &split);
     insert_stage(pipeline, at, before);
@@ -386,8 +375,10 @@ static bool append_match(Pipeline *pipeline, Doc *stages, Doc filter) {
     return true;
 }
 
-static bool is_on_looked_up(const MatchExpr *match, const AggStage *stage) {
-    return agg_match_is_renamable(match, ((const LookupStage *)stage)->as.dotted, REACH_BELOW);
+static MatchExpr *if_on_looked_up(Pipeline *pipeline, MatchExpr *condition, const AggStage *stage) {
+    (void)pipeline;
+    Str as = ((const LookupStage *)stage)->as.dotted;
+    return agg_match_is_renamable(condition, as, REACH_BELOW) ? condition : NULL;
 }
 
 /* Documents that nothing was found for must not come out, and positions must not be counted:
@@ -400,7 +391,7 @@ static bool move_match_into_lookup(Pipeline *pipeline, uint32_t at) {
         lookup->unwind->index_path.count > 0)
         return false;
     const MatchStage *match = (const MatchStage *)pipeline->stages[at + 1];
-    Split split = split_match(pipeline, match, &lookup->base, is_on_looked_up);
+    Split split = split_match(pipeline, match, &lookup->base, if_on_looked_up);
     if (split.moved == NULL)
         return false;
     Doc filter = agg_match_renamed(split.moved, lookup->as.dotted, STR(""), pipeline->arena);

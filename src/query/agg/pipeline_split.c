@@ -85,17 +85,22 @@ static bool is_foreign_sharded(const AggStage *stage, const AggSplitContext *ctx
     return coll.size == 0 || (ctx->is_sharded != NULL && ctx->is_sharded(ctx->arg, db, coll));
 }
 
+static bool is_nested(const AggStage *stage) {
+    return stage->class->inner_uses_foreign != NULL && stage->class->inner_uses_foreign(stage);
+}
+
 static bool is_on_shards(const AggStage *stage, const AggSplitContext *ctx) {
+    /* Collections further down may not be where that one is. */
     if (stage->class->runs == AGG_RUNS_BY_FOREIGN)
-        return is_foreign_sharded(stage, ctx);
+        return is_foreign_sharded(stage, ctx) && !is_nested(stage);
     return stage->class->runs == AGG_RUNS_ON_SHARDS;
 }
 
 static AggMerger merger_of(const AggStage *stage, const AggSplitContext *ctx) {
+    if (is_nested(stage))
+        return AGG_MERGER_PRIMARY;
     if (stage->class->runs == AGG_RUNS_BY_FOREIGN)
         return is_foreign_sharded(stage, ctx) ? AGG_MERGER_SHARD : AGG_MERGER_PRIMARY;
-    if (stage->class->inner_uses_foreign != NULL && stage->class->inner_uses_foreign(stage))
-        return AGG_MERGER_PRIMARY;
     return stage->class->merger;
 }
 

@@ -7,6 +7,7 @@
 #include "base/prng.h"
 #include "base/test.h"
 #include "query/agg/pipeline_cases_test.h"
+#include "bson/json_docs_test.h"
 
 TEST(match_sort_limit_and_skip_do_what_they_say) {
     static const PipelineCase CASES[] = {
@@ -140,7 +141,8 @@ TEST(malformed_pipelines_are_refused_with_the_codes_of_the_language) {
     static const PipelineErrorCase CASES[] = {
         {"[{'$foo':1}]", 40324, "Unrecognized pipeline stage name: '$foo'"},
         {"[{'$geoNear':{}}]", ERR_NOT_IMPLEMENTED, "$geoNear is not supported yet"},
-        {"[{'$changeStream':{}}]", ERR_NOT_IMPLEMENTED, "$changeStream is not supported yet"},
+        {"[{'$changeStream':{}}]", 40602,
+         "$changeStream is only valid as the first stage in a pipeline"},
         {"[{'$search':{}}]", 31082, "$search"},
         {"[1]", ERR_TYPE_MISMATCH, "must be an object"},
         {"[{}]", 40323, "exactly one field"},
@@ -341,12 +343,12 @@ TEST(an_execution_reports_what_went_through_its_stages) {
     DocBuilder b;
     doc_builder_init(&b, &buf);
     pipeline_exec_stats(exec, &b);
-    EXPECT_STR(pipeline_test_json(doc_builder_end(&b), &arena),
-               pipeline_test_json(pipeline_test_array(
-                                      "[{'$match':{'a':{'$eq':1}},'nReturned':{'$numberLong':'2'}},"
+    EXPECT_STR(
+        test_json(doc_builder_end(&b), &arena),
+        test_json(pipeline_test_array("[{'$match':{'a':{'$eq':1}},'nReturned':{'$numberLong':'2'}},"
                                       "{'$count':'n','nReturned':{'$numberLong':'1'}}]",
                                       &arena),
-                                  &arena));
+                  &arena));
     pipeline_exec_free(exec);
     arena_done(&arena);
 }
@@ -364,7 +366,7 @@ TEST(pipelines_of_one_to_one_stages_can_be_updates) {
     REQUIRE_OK(pipeline_parse(stages, &ctx, &arena, &pipeline, &err), err);
     EXPECT_OK(pipeline_check_for_update(pipeline, &err), err);
     EXPECT_OK(pipeline_apply_to_doc(pipeline, before, &exec_ctx, &arena, &after, &err), err);
-    EXPECT_STR(pipeline_test_json(after, &arena), "{\"_id\":1,\"b\":3}");
+    EXPECT_STR(test_json(after, &arena), "{\"_id\":1,\"b\":3}");
 
     stages = pipeline_test_array("[{'$match':{'a':1}}]", &arena);
     REQUIRE_OK(pipeline_parse(stages, &ctx, &arena, &pipeline, &err), err);

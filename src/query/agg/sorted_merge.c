@@ -3,8 +3,6 @@
 #include "base/alloc.h"
 #include "query/expr/value.h"
 
-static const Str SORT_KEY_NAME = STR("$sortKey");
-
 typedef struct Head {
     Doc doc; /* with its key */
     Str key;
@@ -28,20 +26,11 @@ static ErrCode without_key(SortedMerge *merge, const Head *head, Doc *ret_doc, E
 static void sift_up(SortedMerge *merge, uint32_t at);
 static void sift_down(SortedMerge *merge, uint32_t at);
 
-ErrCode sort_key_attach(Doc doc, Str key, Buffer *buf, Doc *ret_doc, Error *err) {
-    buffer_clear(buf);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
-    build_binary(&b, SORT_KEY_NAME.data, 0, key.data, key.size);
-    build_all(&b, doc);
-    return doc_builder_finish(&b, "document with its sort key", ret_doc, err);
-}
-
 /* The element that is the key; the missing one when there is none. */
 static Elem find_key(Doc doc) {
     DocIter iter = doc_iter(doc);
     Elem first;
-    if (!doc_iter_next(&iter, &first) || !elem_name_is(first, SORT_KEY_NAME) ||
+    if (!doc_iter_next(&iter, &first) || !elem_name_is(first, STR(SORT_KEY_NAME)) ||
         elem_type(first) != BT_BINARY)
         return ELEM_MISSING;
     return first;

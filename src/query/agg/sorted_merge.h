@@ -15,10 +15,6 @@
 #include "base/buffer.h"
 #include "query/agg/pipeline.h"
 
-/* The document with its key, in `buf`, which is cleared first. Fails with
- * ERR_BSON_OBJECT_TOO_LARGE over its bound. */
-ErrCode sort_key_attach(Doc doc, Str key, Buffer *buf, Doc *ret_doc, Error *err) MUST_CHECK;
-
 typedef struct SortedMerge SortedMerge;
 
 /* Merges sources whose documents carry keys in rising order. */

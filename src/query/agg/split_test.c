@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/prng.h"
 #include "base/test.h"
+#include "bson/json_docs_test.h"
 #include "bson/collator.h"
 #include "bson/json.h"
 #include "query/agg/pipeline_cases_test.h"
@@ -87,6 +88,9 @@ TEST(stages_go_to_the_shards_or_the_merger_or_both) {
         {"[{'$lookup':{'from':'one','localField':'a','foreignField':'b','as':'c'}}]", "[]",
          "[{'$lookup':{'from':'one','localField':'a','foreignField':'b','as':'c'}}]", NULL,
          AGG_MERGER_PRIMARY},
+        {"[{'$lookup':{'from':'many','pipeline':[{'$unionWith':'one'}],'as':'c'}}]", "[]",
+         "[{'$lookup':{'from':'many','as':'c','pipeline':[{'$unionWith':'one'}]}}]", NULL,
+         AGG_MERGER_PRIMARY},
         {"[{'$unionWith':'one'}]", "[]", "[{'$unionWith':{'coll':'one','pipeline':[]}}]", NULL,
          AGG_MERGER_SHARD},
         {"[{'$match':{'a':1}},{'$merge':'many'}]", "[{'$match':{'a':1}},{'$merge':'many'}]", "[]",
@@ -115,8 +119,7 @@ TEST(stages_go_to_the_shards_or_the_merger_or_both) {
         if (!doc_equal_bytes(parts.split.shards, shards) ||
             !doc_equal_bytes(parts.split.merge, merge))
             test_fail(__FILE__, __LINE__, "%s becomes\n  %s\n  %s", c->pipeline,
-                      pipeline_test_json(parts.split.shards, &arena),
-                      pipeline_test_json(parts.split.merge, &arena));
+                      test_json(parts.split.shards, &arena), test_json(parts.split.merge, &arena));
         EXPECT(parts.split.is_sorted == (c->sort != NULL));
         EXPECT(doc_is_present(parts.split.sort) == (c->sort != NULL && c->sort[0] != '\0'));
         if (doc_is_present(parts.split.sort))
@@ -323,8 +326,8 @@ static void check_random(const char *stages, RandomDocs *input, size_t memory_by
     if (!split_results_agree(whole, split, tolerance))
         test_fail(__FILE__, __LINE__, "%s%s%s, split\n  gives    %s\n  expected %s", stages,
                   run.is_optimized ? ", optimized" : "",
-                  input->collator != NULL ? ", with a collation" : "",
-                  pipeline_test_json(split, &arena), pipeline_test_json(whole, &arena));
+                  input->collator != NULL ? ", with a collation" : "", test_json(split, &arena),
+                  test_json(whole, &arena));
 }
 
 TEST(divided_documents_give_what_all_of_them_give) {

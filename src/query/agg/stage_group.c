@@ -6,18 +6,18 @@
  *
  * When the table reaches its budget it is closed to new groups, and the documents of groups that it
  * does not have go, with the fields that are needed, to spilled runs: one of PARTITION_COUNT, by
- * some bits of the hash.
- * At the end of the input each run is grouped like an input of its own, with other bits of the
- * hash. States need not be written anywhere, so accumulators know nothing of all this.
+ * some bits of the hash. At the end of the input each run is grouped like an input of its own, with
+ * other bits of the hash. States need not be written anywhere, so accumulators know nothing of all
+ * this.
  *
- *     states of fixed size    A group in the table takes all its documents, also later ones: at the
- *     ($sum, $avg, ...)       end the table's groups are complete and come out; then it is freed
- * and the runs follow, each with the whole budget. growing states          Later documents go to
- * the runs for all groups, or the table would grow
- *     ($push, $first, ...)    on. When a run is read, its groups of the closed table are put in the
- *                             new table first: they continue where they were, in order. The closed
- *                             table stays until its last run is done; hence each level has half of
- *                             the budget of the one before.
+ * States of fixed size ($sum, $avg, ...): a group in the table takes all its documents, also those
+ * that come after the table was closed. At the end of the input the table's groups are complete and
+ * come out; then the table is freed, and the runs follow, each with the whole budget.
+ *
+ * Growing states ($push, $first, ...): once the table is closed, documents of all groups go to the
+ * runs, or the table would keep growing. When a run is read, its groups of the closed table are put
+ * in the new table first and continue where they were, in order. The closed table stays until its
+ * last run is done, so each level has half of the budget of the one before.
  */
 #include <assert.h>
 

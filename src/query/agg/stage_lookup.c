@@ -37,6 +37,7 @@ static void lookup_done(AggStageExec *base);
 static ErrCode lookup_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
 static void lookup_to_bson(const AggStage *base, DocBuilder *b);
 static Str lookup_foreign(const AggStage *base, Str *ret_db);
+static bool lookup_is_nested(const AggStage *base);
 static void lookup_write(const AggStage *base, StageList *list);
 static bool lookup_add_paths(const AggStage *base, PathSet *set);
 static bool lookup_preserves_path(const AggStage *base, Str dotted);
@@ -59,6 +60,7 @@ const AggStageClass AGG_LOOKUP = {
     .uses_foreign = true,
     .runs = AGG_RUNS_BY_FOREIGN,
     .foreign = lookup_foreign,
+    .inner_uses_foreign = lookup_is_nested,
     .write = lookup_write,
 };
 
@@ -152,6 +154,7 @@ static ErrCode check_args(AggParser *p, LookupStage *stage, Elem pipeline, bool 
                           .is_collectionless = stage->from.size == 0};
         Pipeline *checked;
         TRY(agg_parse_sub(p, stage->pipeline, &sub, &checked, err));
+        stage->is_nested = pipeline_uses_foreign(checked);
     }
     stage->is_same_for_all = !has_local && stage->let.count == 0 && is_repeatable(stage->pipeline);
     return ERR_OK;
@@ -236,6 +239,10 @@ static void lookup_to_bson(const AggStage *base, DocBuilder *b) {
 static Str lookup_foreign(const AggStage *base, Str *ret_db) {
     *ret_db = STR("");
     return ((const LookupStage *)base)->from;
+}
+
+static bool lookup_is_nested(const AggStage *base) {
+    return ((const LookupStage *)base)->is_nested;
 }
 
 static void lookup_write(const AggStage *base, StageList *list) {

@@ -57,6 +57,7 @@ ErrCode parse_out(AggParser *p, Elem spec, Error *err) {
     if (elem_type(spec) == BT_DOC && sink.db.size == 0)
         return error_set(err, (ErrCode)40414,
                          "BSON field '$out.db' is missing but a required field");
+    sink.written = spec;
     SinkStage *stage = agg_add_stage(p, &OUT, sizeof(*stage), spec);
     stage->sink = sink;
     return ERR_OK;
@@ -110,6 +111,7 @@ ErrCode parse_merge(AggParser *p, Elem spec, Error *err) {
                          "Cannot use 'let' variables with 'whenMatched: %.*s' mode",
                          elem_is_present(matched) ? (int)elem_str(matched).size : 5,
                          elem_is_present(matched) ? elem_str(matched).data : "merge");
+    parsed.sink.written = spec;
     SinkStage *stage = agg_add_stage(p, &MERGE, sizeof(*stage), spec);
     parsed.base = stage->base;
     *stage = parsed;

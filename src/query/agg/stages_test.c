@@ -6,6 +6,7 @@
 #include "base/test.h"
 #include "query/agg/granularity.h"
 #include "query/agg/pipeline_cases_test.h"
+#include "bson/json_docs_test.h"
 
 TEST(bucket_groups_by_ranges) {
     static const PipelineCase CASES[] = {
@@ -241,7 +242,7 @@ TEST(other_collections_are_joined_and_appended) {
         if (rc != ERR_OK || !doc_equal_bytes(actual, pipeline_test_array(c->expected, &arena)))
             test_fail(__FILE__, __LINE__, "%s%s: %d %s\n  gives %s",
                       is_optimized ? "optimized " : "", c->pipeline, (int)rc, error_message(&err),
-                      pipeline_test_json(actual, &arena));
+                      test_json(actual, &arena));
         arena_done(&arena);
         if (!is_optimized)
             pipeline_check_split(c->pipeline, c->docs, &FAKE_EXEC, SPLIT_ROUNDS);

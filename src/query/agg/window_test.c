@@ -4,6 +4,7 @@
 #include "base/prng.h"
 #include "base/test.h"
 #include "query/agg/pipeline_cases_test.h"
+#include "bson/json_docs_test.h"
 
 /* Documents sorted by t, and one output. */
 #define WINDOW(output)                                                                             \
@@ -343,7 +344,7 @@ TEST(moving_windows_agree_with_windows_computed_anew) {
         REQUIRE_OK(pipeline_test_run(stages, docs, false, &exec_ctx, &arena, &failures, &err), err);
         if (!doc_is_empty(failures))
             test_fail(__FILE__, __LINE__, "window [%d, %d] over %s: %s", low, high, docs,
-                      pipeline_test_json(failures, &arena));
+                      test_json(failures, &arena));
         arena_done(&arena);
     }
 }

@@ -7,17 +7,8 @@
 #include "bson/keystring.h"
 #include "query/bounds/implies.h"
 #include "query/bounds/wildcard.h"
+#include "query/interval/predicates.h"
 
-typedef struct FieldPredicates {
-    Predicate rows[64];
-    uint32_t count;
-} FieldPredicates;
-
-static void collect_predicates(const MatchExpr *expr, Str path, Str prefix, FieldPredicates *found,
-                               bool is_below_elem_match);
-static bool combine(const FieldPredicates *found, const IntervalContext *ctx, Intervals *ret_list,
-                    uint32_t *ret_exact_count);
-static bool is_comparable(Predicate predicate, const IndexDesc *index, const Collator *collator);
 static uint32_t count_leaves(const MatchExpr *filter);
 static bool has_only_existence(const FieldPredicates *found);
 static bool has_numeric_part(const IndexDesc *index);
@@ -29,12 +20,14 @@ static void multiply_out(const IndexDesc *index, Arena *arena, IndexBounds *boun
 static void collect_for_field(const MatchExpr *filter, const IndexDesc *index, uint32_t field,
                               const Collator *collator, FieldPredicates *found) {
     found->count = 0;
-    collect_predicates(filter, str_from(index->fields[field].path), STR(""), found, false);
+    predicates_collect(filter, str_from(index->fields[field].path), found);
     bool is_wildcard_value = index->whole != NULL && field == index->special_field + 1;
     bool has_position = field_has_numeric_part(&index->fields[field]);
+    /* Only an index of the query's own collation orders text as the query compares it. */
+    bool is_same_order = index->collator == collator;
     uint32_t kept = 0;
     for (uint32_t i = 0; i < found->count; i++)
-        if (is_comparable(found->rows[i], index, collator) &&
+        if ((is_same_order || predicate_is_without_text(found->rows[i])) &&
             (!is_wildcard_value || wildcard_has_predicate(found->rows[i])) &&
             (!has_position || is_met_at_position(found->rows[i])))
             found->rows[kept++] = found->rows[i];
@@ -72,7 +65,7 @@ bool bounds_for_index(const MatchExpr *filter, const IndexDesc *index, const Col
         bool is_usable = found.count > 0;
         for (uint32_t g = 0; is_usable && is_multikey && g < f; g++)
             is_usable = fields[g].is_all || !shares_array(index, f, g);
-        if (!is_usable || !combine(&found, &ctx, &fields[f], &exact_counts[f]))
+        if (!is_usable || !predicates_combine(&found, &ctx, &fields[f], &exact_counts[f]))
             fields[f] = intervals_all(arena);
         if (index_field_is_hashed(index, f)) {
             exact_counts[f] = 0; /* others may have the same hash */
@@ -105,115 +98,14 @@ bool bounds_for_records(const MatchExpr *filter, Str path, const Collator *colla
     if (filter == NULL)
         return false;
     FieldPredicates found = {.count = 0};
-    collect_predicates(filter, path, STR(""), &found, false);
+    predicates_collect(filter, path, &found);
     IntervalContext ctx = {arena, collator, false};
     uint32_t exact_count;
-    return found.count > 0 && combine(&found, &ctx, ret_intervals, &exact_count) &&
+    return found.count > 0 && predicates_combine(&found, &ctx, ret_intervals, &exact_count) &&
            !ret_intervals->is_all;
 }
 
 /* ---- from predicates to intervals ---- */
-
-/* Finds the conditions that every matching document fulfils on exactly this path: below AND, and
- * below an $elemMatch of a leading part of the path. */
-static void collect_predicates(const MatchExpr *expr, Str path, Str prefix, FieldPredicates *found,
-                               bool is_below_elem_match) {
-    if (expr->kind == MATCH_AND) {
-        for (uint32_t i = 0; i < expr->child_count; i++)
-            collect_predicates(expr->children[i], path, prefix, found, is_below_elem_match);
-        return;
-    }
-    bool is_negated = expr->kind == MATCH_NOT;
-    if (is_negated)
-        expr = expr->children[0];
-    if (expr->kind < MATCH_EQ || found->count == ARRAY_LEN(found->rows))
-        return;
-    size_t skip = prefix.size > 0 ? prefix.size + 1 : 0;
-    if (path.size < skip)
-        return;
-    Str rest = {path.data + skip, path.size - skip};
-    if (str_equal(expr->path.dotted, rest)) {
-        if (expr->kind != MATCH_ELEM_MATCH_OBJECT)
-            found->rows[found->count++] = (Predicate){expr, is_negated, is_below_elem_match};
-        return;
-    }
-    if (expr->kind == MATCH_ELEM_MATCH_OBJECT && !is_negated && !is_below_elem_match &&
-        expr->path.dotted.size < rest.size && rest.data[expr->path.dotted.size] == '.' &&
-        memcmp(rest.data, expr->path.dotted.data, expr->path.dotted.size) == 0) {
-        Str inner = {path.data, skip + expr->path.dotted.size};
-        collect_predicates(expr->children[0], path, inner, found, /* is_below_elem_match= */ true);
-    }
-}
-
-/* Does the value hold text, which two collations order differently? */
-static bool has_text(Elem value) {
-    switch (elem_type(value)) {
-    case BT_STRING:
-    case BT_SYMBOL:
-    case BT_DOC:
-    case BT_ARRAY:
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* Only an index of the query's own collation orders text as the query compares it. */
-static bool is_comparable(Predicate predicate, const IndexDesc *index, const Collator *collator) {
-    if (index->collator == collator)
-        return true;
-    const MatchExpr *expr = predicate.expr;
-    switch (expr->kind) {
-    case MATCH_EQ:
-    case MATCH_LT:
-    case MATCH_LTE:
-    case MATCH_GT:
-    case MATCH_GTE:
-        return !has_text(expr->operand);
-    case MATCH_IN:
-        for (uint32_t i = 0; i < expr->in.value_count; i++)
-            if (has_text(expr->in.values[i]))
-                return false;
-        return true;
-    case MATCH_ELEM_MATCH_VALUE:
-        return false;
-    default:
-        return true;
-    }
-}
-
-/* Over an array different elements may fulfil different conditions, so only one of them restricts:
- * the most selective kind. */
-static bool combine(const FieldPredicates *found, const IntervalContext *ctx, Intervals *ret_list,
-                    uint32_t *ret_exact_count) {
-    bool has_any = false;
-    uint32_t best_rank = UINT32_MAX;
-    *ret_exact_count = 0;
-    for (uint32_t i = 0; i < found->count; i++) {
-        Intervals list;
-        bool is_exact;
-        if (!intervals_of_predicate(found->rows[i], ctx, &list, &is_exact))
-            continue;
-        *ret_exact_count += is_exact && !found->rows[i].is_below_elem_match;
-        MatchKind kind = found->rows[i].expr->kind;
-        uint32_t rank = found->rows[i].is_negated ? 4
-                        : kind == MATCH_EQ        ? 0
-                        : kind == MATCH_IN        ? 1
-                        : kind == MATCH_TYPE      ? 3
-                                                  : 2;
-        if (!has_any) {
-            *ret_list = list;
-            best_rank = rank;
-        } else if (!ctx->is_multikey) {
-            intervals_intersect(ret_list, &list, ctx);
-        } else if (rank < best_rank) {
-            *ret_list = list;
-            best_rank = rank;
-        }
-        has_any = true;
-    }
-    return has_any;
-}
 
 /* Documents that only have the path are found by it, or by what is below it. */
 static bool has_only_existence(const FieldPredicates *found) {
@@ -272,7 +164,7 @@ static bool field_may_be_missing(const MatchExpr *filter, const IndexDesc *index
     if (index->kind == INDEX_KIND_WILDCARD)
         return false; /* its views take only predicates that need the field */
     FieldPredicates found = {.count = 0};
-    collect_predicates(filter, str_from(index->fields[0].path), STR(""), &found, false);
+    predicates_collect(filter, str_from(index->fields[0].path), &found);
     for (uint32_t i = 0; i < found.count; i++)
         if (found.rows[i].expr->matches_missing == found.rows[i].is_negated)
             return false;

@@ -7,9 +7,9 @@
 #include "query/bounds/bounds.h"
 
 #include "base/test.h"
-#include "bson/json.h"
 #include "query/bounds/wildcard.h"
 #include "storage/fixture_test.h"
+#include "bson/json_docs_test.h"
 
 static const struct {
     const char *key;
@@ -50,23 +50,16 @@ static const struct {
     {"{'x': 1, 'a.$**': 1}", "{'a.b': 2}", NULL},
 };
 
-static Doc parse(const char *json, Arena *arena) {
-    CLEANUP(error_reset) Error err = {0};
-    Doc doc = DOC_EMPTY;
-    EXPECT_OK(doc_from_json(json, arena, &doc, &err), err);
-    return doc;
-}
-
 /* Of the index, or of the first view that the filter has of a wildcard index. */
 static const char *bounds_of(StorageFixture *fx, const char *key, const char *filter_text,
                              Arena *arena) {
     CLEANUP(error_reset) Error err = {0};
-    Doc spec = parse(arena_printf(arena, "{'v': 2, 'key': %s, 'name': 'x'}", key), arena);
+    Doc spec = test_doc(arena_printf(arena, "{'v': 2, 'key': %s, 'name': 'x'}", key), arena);
     IndexDesc *index = NULL;
     EXPECT_OK(index_desc_new(fx->engine, spec, "none", false, true, NULL, &index, &err), err);
     MatchExpr *filter;
     MatchParseContext ctx = {0};
-    EXPECT_OK(match_parse(parse(filter_text, arena), &ctx, arena, &filter, &err), err);
+    EXPECT_OK(match_parse(test_doc(filter_text, arena), &ctx, arena, &filter, &err), err);
     filter = match_optimize(filter, arena);
     IndexDesc *used = index;
     if (index->kind == INDEX_KIND_WILDCARD) {

@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "bson/builder.h"
+#include "query/agg/query_stages.h"
 #include "query/write/agg_sink.h"
 #include "query/exec/file_spill.h"
 
@@ -166,7 +167,7 @@ static void agg_examined(const CursorSource *base, int64_t *ret_keys, int64_t *r
 }
 
 static const CursorSourceOps AGG_OPS = {agg_next, agg_give_back, agg_detach, agg_attach,
-                                        agg_free, agg_examined,  NULL};
+                                        agg_free, agg_examined,  NULL,       NULL};
 
 static ErrCode open_inner(AggCursorSource *source, const Ns *ns, const AggOptions *options,
                           Error *err) {
@@ -240,6 +241,7 @@ static ErrCode open_source(AggCursorSource *source, const Ns *ns, Doc stages,
         .is_collectionless = options->is_collectionless,
         .now_ms = options->now_ms,
         .check = check,
+        .is_internal = options->is_internal,
     };
     TRY(pipeline_parse(stages, &parse, &source->arena, &source->pipeline, err));
     pipeline_optimize(source->pipeline);
@@ -371,21 +373,6 @@ static ErrCode open_sink(void *arg, const AggSinkSpec *spec, AggSink *ret_sink, 
 
 /* ---- views ---- */
 
-static Doc concat_arrays(Doc first, Doc second, Arena *arena) {
-    DocBuilder b = doc_builder_in_arena_sized(arena, doc_size(first) + doc_size(second) + 64);
-    uint32_t count = 0;
-    const Doc parts[] = {first, second};
-    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
-        DocIter iter = doc_iter(parts[i]);
-        Elem stage;
-        while (doc_iter_next(&iter, &stage)) {
-            char name[INDEX_NAME_SIZE];
-            build_elem_as(&b, index_name(count++, name), stage);
-        }
-    }
-    return doc_builder_end(&b);
-}
-
 ErrCode view_resolve(OpCtx *op, const Ns *ns, Doc stages, Arena *arena, AggOptions *options,
                      Ns *ret_ns, Doc *ret_stages, Error *err) {
     *ret_ns = *ns;
@@ -410,7 +397,7 @@ ErrCode view_resolve(OpCtx *op, const Ns *ns, Doc stages, Arena *arena, AggOptio
         }
         options->has_collation = true;
         options->collator = view->collator;
-        *ret_stages = concat_arrays(view->pipeline, *ret_stages, arena);
+        *ret_stages = stages_concat(view->pipeline, *ret_stages, arena);
         if (doc_size(*ret_stages) > BSON_DOC_SIZE_MAX_INTERNAL) {
             rc = error_set(err, ERR_BSON_OBJECT_TOO_LARGE,
                            "the pipeline of view \"%s\" and the views below it is larger than the "

@@ -6,8 +6,9 @@
 #include "base/clock.h"
 
 enum {
+    /* Reading the clock for every key would be visible in a scan; 128 take some microseconds. */
     TICKS_PER_LOOK = 128,
-    JUDGED_RESULTS = 101, /* as many as a trial waits for */
+    JUDGED_RESULTS = 101, /* as many as a trial waits for: the costs are comparable */
     JUDGED_WORKS_FACTOR = 10,
     JUDGED_WORKS_MIN = 1000,
 };
@@ -40,6 +41,10 @@ void executor_free_ptr(PlanExecutor **exec) {
 }
 
 void executor_attach(PlanExecutor *exec, CollAccess *access) {
+    /* A plan without the filter would return documents that belong to other shards. Trees on trial
+     * are not the root yet; the winner is built again. */
+    if (UNLIKELY(access->is_filtered))
+        invariant(exec->is_on_trial || !exec->has_coll || stage_has(exec->root, "SHARDING_FILTER"));
     exec->access = access;
     if (exec->is_low_priority)
         access->op->admission_priority = ADMISSION_LOW;
@@ -69,10 +74,10 @@ void executor_expect_works(PlanExecutor *exec, uint64_t works) {
     executor_set_pause(exec, JUDGED_WORKS_FACTOR * works + JUDGED_WORKS_MIN);
 }
 
-/* A plan from the cache that takes much more work than when it was tried is not the best any more:
- * the next query of its shape will try again. */
+/* A plan from the cache that takes much more work than its trial is no longer the best: it is
+ * evicted, and the next query of its shape tries again. */
 static void judge_cached_plan(PlanExecutor *exec, bool is_found) {
-    if (exec->returned == 0) /* there is a first result: no way back from here */
+    if (exec->returned == 0) /* the first result has been returned: replanning could repeat it */
         executor_set_pause(exec, UINT64_MAX);
     if (is_found && ++exec->returned < JUDGED_RESULTS)
         return;
@@ -111,7 +116,7 @@ ErrCode executor_restore(PlanExecutor *exec, CollAccess *access, Error *err) {
 void executor_set_pause(PlanExecutor *exec, uint64_t ticks_from_now) {
     exec->pause_at =
         ticks_from_now > UINT64_MAX - exec->ticks ? UINT64_MAX : exec->ticks + ticks_from_now;
-    exec->tick_limit = exec->ticks; /* looked at with the next tick */
+    exec->tick_limit = exec->ticks; /* takes effect with the next tick */
 }
 
 ErrCode executor_tick_slow(PlanExecutor *exec, Error *err) {

@@ -1,9 +1,8 @@
 /*
- * file_spill.h - the Spill of sort/spill.h on files: what does not fit in memory goes to
+ * file_spill.h - the Spill of sort/spill.h on files: data that does not fit in memory goes to
  * <dbpath>/_tmp.
  *
- * Files have no name from the moment they are open, so that nothing is left behind by a crash.
- *
+ * Crash: files are unlinked as soon as they are open, so that nothing is left behind.
  * Ownership: belongs to one query; freed with it.
  */
 #pragma once

@@ -1,5 +1,5 @@
 /*
- * key_doc.h - an index key shown as the document it came from, as far as it tells.
+ * key_doc.h - an index key decoded to the document it came from, as far as it contains it.
  *
  * Ownership: belongs to one stage; the document is valid until the next call.
  */
@@ -12,7 +12,7 @@
 
 typedef struct KeyDoc {
     const IndexDesc *index;
-    uint32_t fields; /* bits: which fields of the index to show */
+    uint32_t fields; /* which fields of the index to include */
     Arena scratch;
     Buffer out;
 } KeyDoc;

@@ -1,6 +1,4 @@
-/*
- * plan_shape.h - a query without its values: what the plan cache knows it by.
- */
+/* plan_shape.h - a query without its values: its key in the plan cache. */
 #pragma once
 
 #include "bson/doc.h"

@@ -1,9 +1,9 @@
 /*
  * rid_set.h - record ids seen so far: an index over arrays leads to one document several times.
  *
- * Numbers are kept in blocks of 65,536: few of one as a sorted list, many as bits. They are given
- * out one after the other, so that a set of all documents of a collection takes a bit for each.
- * Ids of clustered collections are bytes; of those two hashes are kept.
+ * Numbers are kept in blocks of 65,536: few of one as a sorted list, many as bits. They are
+ * assigned consecutively, so that a set of all documents of a collection takes about one bit each.
+ * Ids of clustered collections are bytes of any length; of those only two 64-bit hashes are kept.
  */
 #pragma once
 

@@ -1,10 +1,10 @@
 /*
- * stage.h - a plan is a tree of stages; each gives one row at a time.
+ * stage.h - a plan is a tree of stages; each returns one row at a time.
  *
  * A row's memory belongs to the stage and is valid until its next call. Between calls the tree can
  * be saved (it then holds no storage resources) and restored in a new snapshot: for yields, and
- * between the batches of a cursor. A call that fails with ERR_PLAN_PAUSED can be made again and
- * goes on where it stopped: that is how the planner tries several plans in turns.
+ * between the batches of a cursor. A call that fails with ERR_PLAN_PAUSED can be repeated and
+ * continues where it stopped: that is how the planner tries several plans in turns.
  */
 #pragma once
 
@@ -23,7 +23,7 @@ typedef struct PlanExecutor PlanExecutor;
 typedef struct PlanStage PlanStage;
 
 typedef struct PlanRow {
-    RecordId rid; /* none behind a sort */
+    RecordId rid; /* none after a sort */
     Doc doc;      /* DOC_NONE: not fetched */
 } PlanRow;
 
@@ -64,7 +64,7 @@ ErrCode stage_restore_all(PlanStage *stage, Error *err) MUST_CHECK;
 void stage_free_all(PlanStage *stage); /* NULL is fine */
 void stage_explain(PlanStage *stage, DocBuilder *b, const char *field, bool has_stats);
 void stage_count_all(const PlanStage *stage, int64_t *ret_keys, int64_t *ret_docs);
-/* Is there a stage of that name in the tree? */
+/* Whether there is a stage of that name in the tree. */
 bool stage_has(const PlanStage *stage, const char *name);
 
 /* ---- the stages ---- */
@@ -73,17 +73,17 @@ bool stage_has(const PlanStage *stage, const char *name);
 typedef struct ScanOptions {
     const MatchExpr *filter; /* NULL: all */
     bool is_forward;
-    bool is_tailable; /* does not end: goes on when there is more */
+    bool is_tailable; /* does not end: continues when there is more */
     RecordId low;     /* none: no bound */
     RecordId high;    /* none: no bound; both inclusive */
-    RecordId after;   /* begins beyond this record, which must be there; none: not */
+    RecordId after;   /* begins after this record, which must exist; none: unused */
 } ScanOptions;
 PlanStage *stage_collection_scan(PlanExecutor *exec, const Collection *coll,
                                  const ScanOptions *options);
 
-/* Index entries in the bounds, each record once. What the key tells can be used without fetching
- * the document: to filter, and to stand for it. A key that has null does not tell whether the
- * document has the field, so the document itself is looked at then. */
+/* Index entries in the bounds, each record once. What the key contains can be used without fetching
+ * the document: to filter, and to represent it. A null in the key does not say whether the document
+ * has the field, so the document itself is fetched then. */
 typedef struct IndexScanOptions {
     IndexDesc *index;
     const IndexBounds *bounds;
@@ -112,6 +112,10 @@ PlanStage *stage_merge(PlanExecutor *exec, PlanStage *inputs, const SortPattern 
 PlanStage *stage_id_lookup(PlanExecutor *exec, const Collection *coll, Elem id);
 PlanStage *stage_nothing(PlanExecutor *exec);
 
+/* Of the input's rows those that the node owns, by the filters of the executor's access. Rows have
+ * the whole document or, with `paths` of the filters, a covering key. */
+PlanStage *stage_ownership(PlanExecutor *exec, PlanStage *input);
+
 /* `limit` 0: all. `spill_dir` NULL: a sort beyond its memory fails. */
 typedef struct SortOptions {
     const SortPattern *pattern;
@@ -126,5 +130,10 @@ PlanStage *stage_limit(PlanExecutor *exec, PlanStage *input, int64_t count);
 /* `filter` finds the array position that `a.$` stands for. */
 PlanStage *stage_project(PlanExecutor *exec, PlanStage *input, const Projection *projection,
                          const MatchExpr *filter, int64_t now_ms);
+/* Sort keys that travel with the documents (query/sort): taken before a projection can hide what
+ * they are made of, put in front of what it shows. Nothing between the two keeps rows. */
+PlanStage *stage_take_sort_key(PlanExecutor *exec, PlanStage *input, const SortPattern *pattern,
+                               const Collator *collator);
+PlanStage *stage_put_sort_key(PlanExecutor *exec, PlanStage *input, PlanStage *taken);
 /* Adds the record id to each document, as `$recordId`. */
 PlanStage *stage_show_record_id(PlanExecutor *exec, PlanStage *input);

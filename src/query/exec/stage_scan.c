@@ -57,11 +57,11 @@ static ErrCode scan_restore(PlanStage *stage, Error *err) {
     if (!scan->is_open)
         return ERR_OK;
     if (scan->options.is_tailable)
-        scan->cursor.is_at_end = false; /* there may be more by now */
+        scan->cursor.base.is_at_end = false; /* there may be more by now */
     bool is_kept;
     TRY(record_cursor_restore(&scan->cursor, stage->exec->access->op, &is_kept, err));
     RecordId start = scan->options.is_forward ? scan->options.low : scan->options.high;
-    if (!scan->cursor.is_positioned && !record_id_is_none(start))
+    if (!scan->cursor.base.is_positioned && !record_id_is_none(start))
         return record_cursor_seek_near(&scan->cursor, start, err); /* nothing was there yet */
     if (!is_kept && scan->options.is_tailable)
         return error_set(err, ERR_CAPPED_POSITION_LOST,

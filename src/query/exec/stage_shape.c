@@ -284,3 +284,68 @@ PlanStage *stage_show_record_id(PlanExecutor *exec, PlanStage *input) {
     buffer_init(&show->out, BSON_DOC_SIZE_MAX_INTERNAL);
     return &show->base;
 }
+
+/* ---- sort keys ---- */
+
+typedef struct TakeKeyStage {
+    PlanStage base;
+    const SortPattern *pattern;
+    const Collator *collator;
+    KeyBuilder key; /* of the last row */
+} TakeKeyStage;
+
+static ErrCode take_key_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
+    TakeKeyStage *take = (TakeKeyStage *)stage;
+    TRY(stage_next(stage->input, ret_found, ret_row, err));
+    if (!*ret_found)
+        return ERR_OK;
+    return sort_key_make(take->pattern, ret_row->doc, take->collator, &take->key, err);
+}
+
+static void take_key_free(PlanStage *stage) {
+    key_builder_done(&((TakeKeyStage *)stage)->key);
+}
+
+static const PlanStageOps TAKE_KEY_OPS = {"SORT_KEY_GENERATOR", take_key_next, NULL, NULL,
+                                          take_key_free,        NULL,          NULL};
+
+PlanStage *stage_take_sort_key(PlanExecutor *exec, PlanStage *input, const SortPattern *pattern,
+                               const Collator *collator) {
+    TakeKeyStage *take = ARENA_NEW(&exec->arena, TakeKeyStage);
+    take->base = (PlanStage){.ops = &TAKE_KEY_OPS, .exec = exec, .input = input};
+    take->pattern = pattern;
+    take->collator = collator;
+    key_builder_init(&take->key);
+    return &take->base;
+}
+
+typedef struct PutKeyStage {
+    PlanStage base;
+    const TakeKeyStage *taken;
+    Buffer out;
+} PutKeyStage;
+
+static ErrCode put_key_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
+    PutKeyStage *put = (PutKeyStage *)stage;
+    TRY(stage_next(stage->input, ret_found, ret_row, err));
+    if (!*ret_found)
+        return ERR_OK;
+    const Buffer *key = &put->taken->key.key;
+    return sort_key_attach(ret_row->doc, (Str){(const char *)key->data, key->size}, &put->out,
+                           &ret_row->doc, err);
+}
+
+static void put_key_free(PlanStage *stage) {
+    buffer_done(&((PutKeyStage *)stage)->out);
+}
+
+static const PlanStageOps PUT_KEY_OPS = {"PROJECTION_DEFAULT", put_key_next, NULL, NULL,
+                                         put_key_free,         NULL,         NULL};
+
+PlanStage *stage_put_sort_key(PlanExecutor *exec, PlanStage *input, PlanStage *taken) {
+    PutKeyStage *put = ARENA_NEW(&exec->arena, PutKeyStage);
+    put->base = (PlanStage){.ops = &PUT_KEY_OPS, .exec = exec, .input = input};
+    put->taken = (const TakeKeyStage *)taken;
+    buffer_init(&put->out, BSON_DOC_SIZE_MAX_INTERNAL);
+    return &put->base;
+}

@@ -1,7 +1,7 @@
 #include "query/expr/expr_cases_test.h"
 
 #include "base/test.h"
-#include "bson/json.h"
+#include "bson/json_docs_test.h"
 
 /* The document that all expressions read. */
 static const char *const DOC =
@@ -12,32 +12,13 @@ static const char *const DOC =
     "'date':{'$date':{'$numberLong':'1609459199123'}},'oid':{'$oid':'5ab9cbfa31c2ab715d42129e'},"
     "'utf':'caf\xC3\xA9'}";
 
-static void restore_dollars(Doc doc) {
-    DocIter iter = doc_iter(doc);
-    for (Elem elem; doc_iter_next(&iter, &elem);) {
-        if (elem.name_size > 1 && elem_name(elem)[0] == '%')
-            *((uint8_t *)elem.data + 1) = '$';
-        if (elem_type(elem) == BT_DOC || elem_type(elem) == BT_ARRAY)
-            restore_dollars(elem_doc(elem));
-    }
-}
-
-Elem expr_test_elem(const char *json, Arena *arena) {
-    CLEANUP(error_reset) Error err = {0};
-    Doc doc = DOC_EMPTY;
-    EXPECT_OK(doc_from_json(arena_printf(arena, "{'a': %s}", json), arena, &doc, &err), err);
-    doc = doc_copy(doc, arena);
-    restore_dollars(doc);
-    return doc_get_lit(doc, "a");
-}
-
 static ErrCode run(const char *json, Arena *arena, Value *ret, Error *err) {
     ExprParseContext ctx = {.let_values =
-                                elem_doc(expr_test_elem("{'v':{'w':[{'x':1},{'x':2}]}}", arena))};
+                                elem_doc(test_query_elem("{'v':{'w':[{'x':1},{'x':2}]}}", arena))};
     Expr *expr;
-    TRY(expr_parse(expr_test_elem(json, arena), &ctx, arena, &expr, err));
+    TRY(expr_parse(test_query_elem(json, arena), &ctx, arena, &expr, err));
     ExprEvalContext eval = {
-        .root = elem_doc(expr_test_elem(DOC, arena)), .scratch = arena, .now_ms = 1000};
+        .root = elem_doc(test_query_elem(DOC, arena)), .scratch = arena, .now_ms = 1000};
     return expr_eval(expr, &eval, ret, err);
 }
 
@@ -56,7 +37,7 @@ void expr_run_cases(const ExprCase *cases, size_t count) {
         Value actual = VALUE_MISSING;
         Value expected = strcmp(cases[i].expected, "missing") == 0
                              ? VALUE_MISSING
-                             : value_from_elem(expr_test_elem(cases[i].expected, &arena));
+                             : value_from_elem(test_query_elem(cases[i].expected, &arena));
         if (run(cases[i].expr, &arena, &actual, &err) != ERR_OK)
             test_fail(__FILE__, __LINE__, "%s: %d %s", cases[i].expr, (int)err.code,
                       error_message(&err));

@@ -16,9 +16,6 @@ typedef struct ExprErrorCase {
     const char *message; /* a part of it */
 } ExprErrorCase;
 
-/* An element with that value, from JSON; its document is in the arena. */
-Elem expr_test_elem(const char *json, Arena *arena);
-
 /* Results are compared by type and bytes. */
 void expr_run_cases(const ExprCase *cases, size_t count);
 void expr_run_error_cases(const ExprErrorCase *cases, size_t count);

@@ -108,6 +108,19 @@ static inline ErrCode expr_eval_optional(const Expr *expr, uint32_t index, ExprE
     return expr_eval_arg(expr, index, ctx, ret, err);
 }
 
+/* The arguments of an operator that has two, or begins with two. */
+static inline ErrCode expr_eval_pair(const Expr *expr, ExprEvalContext *ctx, Value *ret_first,
+                                     Value *ret_second, Error *err) {
+    TRY(expr_eval_arg(expr, 0, ctx, ret_first, err));
+    return expr_eval_arg(expr, 1, ctx, ret_second, err);
+}
+
+/* What most operators make of an argument that is null or missing. */
+static inline ErrCode expr_null(Value *ret) {
+    *ret = VALUE_NULL;
+    return ERR_OK;
+}
+
 /* An argument that is a position, such as the start of $indexOfArray; `otherwise` when it is not
  * given. `what` names it in messages. */
 ErrCode expr_eval_index(const Expr *expr, uint32_t arg, ExprEvalContext *ctx, const char *what,

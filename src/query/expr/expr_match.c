@@ -38,18 +38,22 @@ static ErrCode custom_parse(const MatchExprHook *base, Elem operand, Arena *aren
     return ERR_OK;
 }
 
+static ExprEvalContext eval_context(const ExprCustom *custom, Doc doc, Arena *scratch) {
+    return (ExprEvalContext){
+        .root = doc,
+        .scratch = scratch,
+        .now_ms = custom->hook->now_ms != 0 ? custom->hook->now_ms : clock_wall_ms(),
+        .collator = custom->hook->parse.collator,
+        .check = custom->hook->check,
+    };
+}
+
 /* The tree may be shared by threads, so the scratch memory is made per call. It costs nothing until
  * something is allocated in it. */
 static ErrCode custom_eval(const MatchCustom *base, Doc doc, bool *ret_is_match, Error *err) {
     const ExprCustom *custom = (const ExprCustom *)base;
     CLEANUP(arena_done) Arena scratch = {0};
-    ExprEvalContext ctx = {
-        .root = doc,
-        .scratch = &scratch,
-        .now_ms = custom->hook->now_ms != 0 ? custom->hook->now_ms : clock_wall_ms(),
-        .collator = custom->hook->parse.collator,
-        .check = custom->hook->check,
-    };
+    ExprEvalContext ctx = eval_context(custom, doc, &scratch);
     Value value;
     TRY(expr_eval(custom->expr, &ctx, &value, err));
     *ret_is_match = value_is_truthy(value);
@@ -104,13 +108,7 @@ static void custom_explain(const MatchCustom *base, Doc doc, bool is_inverted, D
     build_cstr(b, "reason", is_inverted ? "expression did match" : "expression did not match");
     CLEANUP(arena_done) Arena scratch = {0};
     CLEANUP(error_reset) Error ignored = {0};
-    ExprEvalContext ctx = {
-        .root = doc,
-        .scratch = &scratch,
-        .now_ms = custom->hook->now_ms != 0 ? custom->hook->now_ms : clock_wall_ms(),
-        .collator = custom->hook->parse.collator,
-        .check = custom->hook->check,
-    };
+    ExprEvalContext ctx = eval_context(custom, doc, &scratch);
     Value value;
     if (expr_eval(custom->expr, &ctx, &value, &ignored) == ERR_OK)
         build_value_as(b, STR("expressionResult"), value);

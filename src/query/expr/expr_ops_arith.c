@@ -21,10 +21,8 @@ ErrCode eval_add(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err)
     for (uint32_t i = 0; i < expr->arg_count; i++) {
         Value operand;
         TRY(expr_eval_arg(expr, i, ctx, &operand, err));
-        if (value_is_nullish(operand)) {
-            *ret = VALUE_NULL;
-            return ERR_OK;
-        }
+        if (value_is_nullish(operand))
+            return expr_null(ret);
         if (LIKELY(value_is_number(operand))) {
             Number number = value_as_number(operand);
             is_int32 &= number.type == BT_INT32;
@@ -54,12 +52,9 @@ ErrCode eval_add(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err)
 ErrCode eval_subtract(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value a;
     Value b;
-    TRY(expr_eval_arg(expr, 0, ctx, &a, err));
-    TRY(expr_eval_arg(expr, 1, ctx, &b, err));
-    if (value_is_nullish(a) || value_is_nullish(b)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    TRY(expr_eval_pair(expr, ctx, &a, &b, err));
+    if (value_is_nullish(a) || value_is_nullish(b))
+        return expr_null(ret);
     if (value_is_number(a) && value_is_number(b)) {
         *ret = value_number(number_subtract(value_as_number(a), value_as_number(b)), ctx->scratch);
         return ERR_OK;
@@ -82,10 +77,8 @@ ErrCode eval_multiply(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error 
     for (uint32_t i = 0; i < expr->arg_count; i++) {
         Value operand;
         TRY(expr_eval_arg(expr, i, ctx, &operand, err));
-        if (value_is_nullish(operand)) {
-            *ret = VALUE_NULL;
-            return ERR_OK;
-        }
+        if (value_is_nullish(operand))
+            return expr_null(ret);
         if (!value_is_number(operand))
             return error_set(err, ERR_TYPE_MISMATCH,
                              "$multiply only supports numeric types, not %s",
@@ -100,8 +93,7 @@ ErrCode eval_multiply(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error 
 ErrCode eval_divide(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value a;
     Value b;
-    TRY(expr_eval_arg(expr, 0, ctx, &a, err));
-    TRY(expr_eval_arg(expr, 1, ctx, &b, err));
+    TRY(expr_eval_pair(expr, ctx, &a, &b, err));
     if (value_is_number(a) && value_is_number(b)) {
         Number divisor = value_as_number(b);
         if (number_is_zero(divisor))
@@ -114,10 +106,8 @@ ErrCode eval_divide(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *e
             *ret = value_f64(number_to_f64(value_as_number(a)) / number_to_f64(divisor));
         return ERR_OK;
     }
-    if (value_is_nullish(a) || value_is_nullish(b)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (value_is_nullish(a) || value_is_nullish(b))
+        return expr_null(ret);
     return error_set(err, ERR_TYPE_MISMATCH, "$divide only supports numeric types, not %s and %s",
                      value_type_name(a), value_type_name(b));
 }
@@ -125,18 +115,15 @@ ErrCode eval_divide(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *e
 ErrCode eval_mod(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value a;
     Value b;
-    TRY(expr_eval_arg(expr, 0, ctx, &a, err));
-    TRY(expr_eval_arg(expr, 1, ctx, &b, err));
+    TRY(expr_eval_pair(expr, ctx, &a, &b, err));
     if (value_is_number(a) && value_is_number(b)) {
         if (number_is_zero(value_as_number(b)))
             return error_set(err, (ErrCode)16610, "can't $mod by zero");
         *ret = value_number(number_mod(value_as_number(a), value_as_number(b)), ctx->scratch);
         return ERR_OK;
     }
-    if (value_is_nullish(a) || value_is_nullish(b)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (value_is_nullish(a) || value_is_nullish(b))
+        return expr_null(ret);
     return error_set(err, (ErrCode)16611, "$mod only supports numeric types, not %s and %s",
                      value_type_name(a), value_type_name(b));
 }

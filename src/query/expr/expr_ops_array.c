@@ -32,12 +32,9 @@ ErrCode eval_is_array(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error 
 ErrCode eval_array_elem_at(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value array;
     Value index_value;
-    TRY(expr_eval_arg(expr, 0, ctx, &array, err));
-    TRY(expr_eval_arg(expr, 1, ctx, &index_value, err));
-    if (value_is_nullish(array) || value_is_nullish(index_value)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    TRY(expr_eval_pair(expr, ctx, &array, &index_value, err));
+    if (value_is_nullish(array) || value_is_nullish(index_value))
+        return expr_null(ret);
     if (array.type != BT_ARRAY)
         return error_set(err, (ErrCode)28689,
                          "$arrayElemAt's first argument must be an array, but is %s",
@@ -60,10 +57,8 @@ ErrCode eval_array_elem_at(const Expr *expr, ExprEvalContext *ctx, Value *ret, E
 ErrCode eval_first(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value array;
     TRY(expr_eval_arg(expr, 0, ctx, &array, err));
-    if (value_is_nullish(array)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (value_is_nullish(array))
+        return expr_null(ret);
     if (array.type != BT_ARRAY)
         return error_set(err, (ErrCode)28689, "%s's argument must be an array, but is %s",
                          expr_op_name(expr), value_type_name(array));
@@ -99,10 +94,8 @@ ErrCode eval_slice(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *er
     TRY(slice_number(expr, 1, ctx, "Second", 28725, &second, &a, err));
     if (expr->arg_count == 3)
         TRY(slice_number(expr, 2, ctx, "Third", 28727, &third, &b, err));
-    if (value_is_nullish(array) || value_is_nullish(second) || value_is_nullish(third)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (value_is_nullish(array) || value_is_nullish(second) || value_is_nullish(third))
+        return expr_null(ret);
     if (array.type != BT_ARRAY)
         return error_set(err, (ErrCode)28724,
                          "First argument to $slice must be an array, but is of type: %s",
@@ -129,10 +122,8 @@ ErrCode eval_concat_arrays(const Expr *expr, ExprEvalContext *ctx, Value *ret, E
     for (uint32_t i = 0; i < expr->arg_count; i++) {
         Value array;
         TRY(expr_eval_arg(expr, i, ctx, &array, err));
-        if (value_is_nullish(array)) {
-            *ret = VALUE_NULL;
-            return ERR_OK;
-        }
+        if (value_is_nullish(array))
+            return expr_null(ret);
         if (array.type != BT_ARRAY)
             return error_set(err, (ErrCode)28664, "$concatArrays only supports arrays, not %s",
                              value_type_name(array));
@@ -147,8 +138,7 @@ ErrCode eval_concat_arrays(const Expr *expr, ExprEvalContext *ctx, Value *ret, E
 ErrCode eval_in(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value value;
     Value array;
-    TRY(expr_eval_arg(expr, 0, ctx, &value, err));
-    TRY(expr_eval_arg(expr, 1, ctx, &array, err));
+    TRY(expr_eval_pair(expr, ctx, &value, &array, err));
     if (array.type != BT_ARRAY)
         return error_set(err, (ErrCode)40081,
                          "$in requires an array as a second argument, found: %s",
@@ -168,10 +158,8 @@ ErrCode eval_index_of_array(const Expr *expr, ExprEvalContext *ctx, Value *ret, 
     Value array;
     Value value;
     TRY(expr_eval_arg(expr, 0, ctx, &array, err));
-    if (value_is_nullish(array)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (value_is_nullish(array))
+        return expr_null(ret);
     if (array.type != BT_ARRAY)
         return error_set(err, (ErrCode)40090,
                          "$indexOfArray requires an array as a first argument, found: %s",
@@ -300,10 +288,8 @@ ErrCode eval_array_to_object(const Expr *expr, ExprEvalContext *ctx, Value *ret,
 ErrCode eval_object_to_array(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value object;
     TRY(expr_eval_arg(expr, 0, ctx, &object, err));
-    if (value_is_nullish(object)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (value_is_nullish(object))
+        return expr_null(ret);
     if (object.type != BT_DOC)
         return error_set(err, (ErrCode)40390, "$objectToArray requires a document input, found: %s",
                          value_type_name(object));
@@ -330,10 +316,8 @@ ErrCode eval_object_to_array(const Expr *expr, ExprEvalContext *ctx, Value *ret,
 static ErrCode eval_array_arg(const Expr *expr, uint32_t index, ExprEvalContext *ctx, int code,
                               const char *what, Value *ret, Error *err) {
     TRY(expr_eval_arg(expr, index, ctx, ret, err));
-    if (value_is_nullish(*ret)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (value_is_nullish(*ret))
+        return expr_null(ret);
     if (ret->type != BT_ARRAY)
         return error_set(err, (ErrCode)code, "%s: %s", what, value_type_name(*ret));
     return ERR_OK;

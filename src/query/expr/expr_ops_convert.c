@@ -46,10 +46,8 @@ ErrCode eval_to_hashed_index_key(const Expr *expr, ExprEvalContext *ctx, Value *
 ErrCode eval_to_type(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value input;
     TRY(expr_eval_arg(expr, 0, ctx, &input, err));
-    if (value_is_nullish(input)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (value_is_nullish(input))
+        return expr_null(ret);
     return convert(input, (BsonType)expr->variant, ctx->scratch, ret, err);
 }
 
@@ -86,10 +84,8 @@ ErrCode eval_convert(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *
                    ? ERR_OK
                    : expr_eval_arg(expr, CONVERT_ON_NULL, ctx, ret, err);
     }
-    if (value_is_nullish(to)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (value_is_nullish(to))
+        return expr_null(ret);
     ErrCode rc = convert(input, target, ctx->scratch, ret, err);
     if (rc != ERR_CONVERSION_FAILURE || expr->args[CONVERT_ON_ERROR] == NULL)
         return rc;

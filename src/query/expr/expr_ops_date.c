@@ -44,10 +44,8 @@ ErrCode eval_date_part(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error
     int64_t ms;
     TRY(expr_eval_arg(expr, 0, ctx, &date, err));
     TRY(expr_date_eval_zone(expr, 1, ctx, &is_zone_null, &zone, err));
-    if (value_is_nullish(date) || is_zone_null) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (value_is_nullish(date) || is_zone_null)
+        return expr_null(ret);
     TRY(expr_date_require(date, &ms, err));
     if (!time_zone_to_local(&zone, ms, &ms))
         return error_set(err, ERR_OVERFLOW, "date out of range");
@@ -132,10 +130,8 @@ ErrCode eval_date_to_parts(const Expr *expr, ExprEvalContext *ctx, Value *ret, E
     if (!value_is_nullish(iso) && iso.type != BT_BOOL)
         return error_set(err, (ErrCode)40521, "iso8601 must evaluate to a bool, found %s",
                          value_type_name(iso));
-    if (value_is_nullish(date) || is_zone_null || is_iso_null) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (value_is_nullish(date) || is_zone_null || is_iso_null)
+        return expr_null(ret);
     TRY(expr_date_require(date, &ms, err));
     if (!time_zone_to_local(&zone, ms, &ms))
         return error_set(err, ERR_OVERFLOW, "date out of range");
@@ -229,10 +225,8 @@ ErrCode eval_date_from_parts(const Expr *expr, ExprEvalContext *ctx, Value *ret,
     bool is_zone_null;
     TimeZone zone;
     TRY(expr_date_eval_zone(expr, FROM_PARTS_TIMEZONE, ctx, &is_zone_null, &zone, err));
-    if (is_null || is_zone_null) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (is_null || is_zone_null)
+        return expr_null(ret);
     int64_t year = parts[is_iso ? FROM_PARTS_ISO_YEAR : FROM_PARTS_YEAR];
     if (year < 1 || year > 9999)
         return error_set(err, is_iso ? (ErrCode)31095 : (ErrCode)40523,
@@ -268,10 +262,8 @@ ErrCode eval_date_from_parts(const Expr *expr, ExprEvalContext *ctx, Value *ret,
 ErrCode eval_timestamp_part(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value value;
     TRY(expr_eval_arg(expr, 0, ctx, &value, err));
-    if (value_is_nullish(value)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (value_is_nullish(value))
+        return expr_null(ret);
     if (value.type != BT_TIMESTAMP)
         return error_set(err, expr->variant == 0 ? (ErrCode)5687301 : (ErrCode)5687302,
                          "Argument to %s must be a timestamp, but is %s", expr_op_name(expr),

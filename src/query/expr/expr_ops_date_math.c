@@ -66,10 +66,8 @@ ErrCode eval_date_add(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error 
     TRY(expr_eval_arg(expr, ADD_AMOUNT, ctx, &amount_value, err));
     TRY(expr_date_eval_zone_value(expr, ADD_TIMEZONE, ctx, &zone_value, &is_zone_null, err));
     if (value_is_nullish(start) || value_is_nullish(unit_value) || value_is_nullish(amount_value) ||
-        is_zone_null) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+        is_zone_null)
+        return expr_null(ret);
     TRY(expr_date_zone_of(expr, ADD_TIMEZONE, zone_value, ctx, &zone, err));
     int64_t ms;
     int64_t amount;
@@ -144,10 +142,8 @@ ErrCode eval_date_diff(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error
     TRY(expr_date_eval_zone_value(expr, DIFF_TIMEZONE, ctx, &zone_value, &is_zone_null, err));
     TRY(expr_eval_optional(expr, DIFF_WEEK_START, ctx, &week_value, err));
     if (value_is_nullish(start) || value_is_nullish(end) || value_is_nullish(unit_value) ||
-        is_zone_null || is_week_start_null(expr, DIFF_WEEK_START, unit_value, week_value)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+        is_zone_null || is_week_start_null(expr, DIFF_WEEK_START, unit_value, week_value))
+        return expr_null(ret);
     TimeUnit unit;
     TimeZone zone;
     int32_t week_start;
@@ -212,10 +208,8 @@ ErrCode eval_date_trunc(const Expr *expr, ExprEvalContext *ctx, Value *ret, Erro
     TRY(expr_eval_optional(expr, TRUNC_WEEK_START, ctx, &week_value, err));
     bool is_bin_null = expr->args[TRUNC_BIN_SIZE] != NULL && value_is_nullish(bin_value);
     if (value_is_nullish(date) || value_is_nullish(unit_value) || is_zone_null || is_bin_null ||
-        is_week_start_null(expr, TRUNC_WEEK_START, unit_value, week_value)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+        is_week_start_null(expr, TRUNC_WEEK_START, unit_value, week_value))
+        return expr_null(ret);
     TimeUnit unit;
     TimeZone zone;
     int32_t week_start;

@@ -57,10 +57,8 @@ ErrCode eval_date_to_string(const Expr *expr, ExprEvalContext *ctx, Value *ret, 
                    ? ERR_OK
                    : expr_eval_arg(expr, TO_STRING_ON_NULL, ctx, ret, err);
     }
-    if (is_zone_null || (has_format && value_is_nullish(format))) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (is_zone_null || (has_format && value_is_nullish(format)))
+        return expr_null(ret);
     TRY(expr_date_require(date, &ms, err));
     Str default_format =
         time_zone_is_utc(&zone) ? STR("%Y-%m-%dT%H:%M:%S.%LZ") : STR("%Y-%m-%dT%H:%M:%S.%L");
@@ -104,10 +102,8 @@ ErrCode eval_date_from_string(const Expr *expr, ExprEvalContext *ctx, Value *ret
                    ? ERR_OK
                    : expr_eval_arg(expr, FROM_STRING_ON_NULL, ctx, ret, err);
     }
-    if (is_zone_null || (has_format && value_is_nullish(format))) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (is_zone_null || (has_format && value_is_nullish(format)))
+        return expr_null(ret);
     ErrCode rc = read_text(expr, ctx, text, format, &zone, ret, err);
     if (rc != ERR_CONVERSION_FAILURE || expr->args[FROM_STRING_ON_ERROR] == NULL)
         return rc;

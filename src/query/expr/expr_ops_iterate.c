@@ -44,10 +44,8 @@ ErrCode parse_map(ExprParser *p, Elem operand, Expr *expr, Error *err) {
 ErrCode eval_map(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value input;
     TRY(expr_eval_arg(expr, 0, ctx, &input, err));
-    if (value_is_nullish(input)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (value_is_nullish(input))
+        return expr_null(ret);
     if (input.type != BT_ARRAY)
         return error_set(err, (ErrCode)16883, "input to $map must be an array not %s",
                          value_type_name(input));
@@ -90,10 +88,8 @@ ErrCode parse_filter(ExprParser *p, Elem operand, Expr *expr, Error *err) {
 ErrCode eval_filter(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value input;
     TRY(expr_eval_arg(expr, 0, ctx, &input, err));
-    if (value_is_nullish(input)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (value_is_nullish(input))
+        return expr_null(ret);
     if (input.type != BT_ARRAY)
         return error_set(err, (ErrCode)28651, "input to $filter must be an array not %s",
                          value_type_name(input));
@@ -138,10 +134,8 @@ ErrCode parse_reduce(ExprParser *p, Elem operand, Expr *expr, Error *err) {
 ErrCode eval_reduce(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value input;
     TRY(expr_eval_arg(expr, 0, ctx, &input, err));
-    if (value_is_nullish(input)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (value_is_nullish(input))
+        return expr_null(ret);
     if (input.type != BT_ARRAY)
         return error_set(err, (ErrCode)40080,
                          "$reduce requires that 'input' be an array, found: %s",
@@ -271,10 +265,8 @@ ErrCode eval_zip(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err)
     for (uint32_t i = 0; i < count; i++) {
         Value array;
         TRY(expr_eval_arg(expr, i, ctx, &array, err));
-        if (value_is_nullish(array)) {
-            *ret = VALUE_NULL;
-            return ERR_OK;
-        }
+        if (value_is_nullish(array))
+            return expr_null(ret);
         if (array.type != BT_ARRAY)
             return error_set(err, (ErrCode)34468, "$zip found a non-array expression in input: %s",
                              value_to_text(array, ctx->scratch));
@@ -331,10 +323,8 @@ ErrCode eval_sort_array(const Expr *expr, ExprEvalContext *ctx, Value *ret, Erro
     const ArraySort *sort = expr->data;
     Value input;
     TRY(expr_eval_arg(expr, 0, ctx, &input, err));
-    if (value_is_nullish(input)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (value_is_nullish(input))
+        return expr_null(ret);
     if (input.type != BT_ARRAY)
         return error_set(err, (ErrCode)2942504,
                          "The input argument to $sortArray must be an array, but was of type: %s",

@@ -10,8 +10,7 @@ static ErrCode parse_branch(ExprParser *p, Elem elem, Expr **ret_case, Expr **re
 ErrCode eval_compare(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value a;
     Value b;
-    TRY(expr_eval_arg(expr, 0, ctx, &a, err));
-    TRY(expr_eval_arg(expr, 1, ctx, &b, err));
+    TRY(expr_eval_pair(expr, ctx, &a, &b, err));
     int order = values_compare(a, b, ctx->collator);
     CompareOutcome outcome = order < 0    ? COMPARE_LESS
                              : order == 0 ? COMPARE_EQUAL
@@ -23,8 +22,7 @@ ErrCode eval_compare(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *
 ErrCode eval_cmp(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value a;
     Value b;
-    TRY(expr_eval_arg(expr, 0, ctx, &a, err));
-    TRY(expr_eval_arg(expr, 1, ctx, &b, err));
+    TRY(expr_eval_pair(expr, ctx, &a, &b, err));
     int order = values_compare(a, b, ctx->collator);
     *ret = value_i32((order > 0) - (order < 0));
     return ERR_OK;

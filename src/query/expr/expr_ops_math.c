@@ -64,10 +64,8 @@ ErrCode eval_round(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *er
     if (expr->arg_count > 1) {
         Value place_value;
         TRY(eval_place(expr, ctx, &place_value, &place, err));
-        if (value_is_nullish(place_value)) {
-            *ret = VALUE_NULL;
-            return ERR_OK;
-        }
+        if (value_is_nullish(place_value))
+            return expr_null(ret);
     }
     Number rounded = number;
     if (number.type == BT_DOUBLE)
@@ -118,12 +116,9 @@ ErrCode eval_log10(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *er
 ErrCode eval_log(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value argument;
     Value base;
-    TRY(expr_eval_arg(expr, 0, ctx, &argument, err));
-    TRY(expr_eval_arg(expr, 1, ctx, &base, err));
-    if (value_is_nullish(argument) || value_is_nullish(base)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    TRY(expr_eval_pair(expr, ctx, &argument, &base, err));
+    if (value_is_nullish(argument) || value_is_nullish(base))
+        return expr_null(ret);
     if (!value_is_number(argument))
         return error_set(err, (ErrCode)28756, "$log's argument must be numeric, not %s",
                          value_type_name(argument));
@@ -154,12 +149,9 @@ ErrCode eval_log(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err)
 ErrCode eval_pow(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value base_value;
     Value exponent_value;
-    TRY(expr_eval_arg(expr, 0, ctx, &base_value, err));
-    TRY(expr_eval_arg(expr, 1, ctx, &exponent_value, err));
-    if (value_is_nullish(base_value) || value_is_nullish(exponent_value)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    TRY(expr_eval_pair(expr, ctx, &base_value, &exponent_value, err));
+    if (value_is_nullish(base_value) || value_is_nullish(exponent_value))
+        return expr_null(ret);
     if (!value_is_number(base_value))
         return error_set(err, (ErrCode)28762, "$pow's base must be numeric, not %s",
                          value_type_name(base_value));
@@ -237,12 +229,9 @@ ErrCode eval_angle(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *er
 ErrCode eval_atan2(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value y;
     Value x;
-    TRY(expr_eval_arg(expr, 0, ctx, &y, err));
-    TRY(expr_eval_arg(expr, 1, ctx, &x, err));
-    if (value_is_nullish(y) || value_is_nullish(x)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    TRY(expr_eval_pair(expr, ctx, &y, &x, err));
+    if (value_is_nullish(y) || value_is_nullish(x))
+        return expr_null(ret);
     if (!value_is_number(y))
         return error_set(err, (ErrCode)51044, "$atan2 only supports numeric types, not %s",
                          value_type_name(y));
@@ -266,10 +255,8 @@ ErrCode eval_bits(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err
     for (uint32_t i = 0; i < expr->arg_count; i++) {
         Value value;
         TRY(expr_eval_arg(expr, i, ctx, &value, err));
-        if (value_is_nullish(value)) {
-            *ret = VALUE_NULL;
-            return ERR_OK;
-        }
+        if (value_is_nullish(value))
+            return expr_null(ret);
         if (value.type != BT_INT32 && value.type != BT_INT64)
             return error_set(err, ERR_TYPE_MISMATCH, "%s only supports int and long operands.",
                              expr_op_name(expr));
@@ -286,10 +273,8 @@ ErrCode eval_bits(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err
 ErrCode eval_bit_not(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value value;
     TRY(expr_eval_arg(expr, 0, ctx, &value, err));
-    if (value_is_nullish(value)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (value_is_nullish(value))
+        return expr_null(ret);
     if (value.type != BT_INT32 && value.type != BT_INT64)
         return error_set(err, ERR_TYPE_MISMATCH, "$bitNot only supports int and long, not: %s",
                          value_type_name(value));

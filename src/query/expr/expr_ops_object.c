@@ -116,14 +116,11 @@ ErrCode eval_set_field(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error
     Value name_value;
     Value input;
     Value value = VALUE_MISSING;
-    TRY(expr_eval_arg(expr, 0, ctx, &name_value, err));
-    TRY(expr_eval_arg(expr, 1, ctx, &input, err));
+    TRY(expr_eval_pair(expr, ctx, &name_value, &input, err));
     if (expr->arg_count == 3)
         TRY(expr_eval_arg(expr, 2, ctx, &value, err));
-    if (value_is_nullish(input)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (value_is_nullish(input))
+        return expr_null(ret);
     if (input.type != BT_DOC)
         return error_set(err, (ErrCode)4161105, "%s requires 'input' to evaluate to type Object",
                          expr_op_name(expr));
@@ -155,10 +152,8 @@ ErrCode eval_set_field(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error
 ErrCode eval_bson_size(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value value;
     TRY(expr_eval_arg(expr, 0, ctx, &value, err));
-    if (value_is_nullish(value)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (value_is_nullish(value))
+        return expr_null(ret);
     if (value.type != BT_DOC)
         return error_set(err, (ErrCode)31393, "$bsonSize requires a document input, found: %s",
                          value_type_name(value));
@@ -169,10 +164,8 @@ ErrCode eval_bson_size(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error
 ErrCode eval_binary_size(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value value;
     TRY(expr_eval_arg(expr, 0, ctx, &value, err));
-    if (value_is_nullish(value)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (value_is_nullish(value))
+        return expr_null(ret);
     if (value.type == BT_STRING)
         *ret = value_i32((int32_t)value_as_str(value).size);
     else if (value.type == BT_BINARY)

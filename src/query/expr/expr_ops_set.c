@@ -18,21 +18,35 @@ static ErrCode sorted_array(const Value *values, uint32_t count, ExprEvalContext
                             Error *err);
 static int compare_set_items(const void *a, const void *b);
 
+/* One of any number of operands: an array or nullish. */
+static ErrCode eval_operand(const Expr *expr, uint32_t index, ExprEvalContext *ctx, int code,
+                            Value *ret, Error *err) {
+    TRY(expr_eval_arg(expr, index, ctx, ret, err));
+    if (ret->type == BT_ARRAY || value_is_nullish(*ret))
+        return ERR_OK;
+    return error_set(err, (ErrCode)code,
+                     "All operands of %s must be arrays. One argument is of type: %s",
+                     expr_op_name(expr), value_type_name(*ret));
+}
+
+/* One of two operands. */
+static ErrCode check_is_array(const Expr *expr, Value value, int code, const char *which,
+                              Error *err) {
+    if (value.type == BT_ARRAY)
+        return ERR_OK;
+    return error_set(err, (ErrCode)code,
+                     "both operands of %s must be arrays. %s argument is of type: %s",
+                     expr_op_name(expr), which, value_type_name(value));
+}
+
 ErrCode eval_set_union(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     ValueSet set;
     value_set_init(&set, ctx->scratch, ctx->collator);
     for (uint32_t i = 0; i < expr->arg_count; i++) {
         Value array;
-        TRY(expr_eval_arg(expr, i, ctx, &array, err));
-        if (value_is_nullish(array)) {
-            *ret = VALUE_NULL;
-            return ERR_OK;
-        }
-        if (array.type != BT_ARRAY)
-            return error_set(
-                err, (ErrCode)17043,
-                "All operands of $setUnion must be arrays. One argument is of type: %s",
-                value_type_name(array));
+        TRY(eval_operand(expr, i, ctx, 17043, &array, err));
+        if (value_is_nullish(array))
+            return expr_null(ret);
         add_elements(&set, array);
         TRY(expr_step(ctx, err));
     }
@@ -44,16 +58,9 @@ ErrCode eval_set_intersection(const Expr *expr, ExprEvalContext *ctx, Value *ret
     uint32_t count = 0;
     for (uint32_t i = 0; i < expr->arg_count; i++) {
         Value array;
-        TRY(expr_eval_arg(expr, i, ctx, &array, err));
-        if (value_is_nullish(array)) {
-            *ret = VALUE_NULL;
-            return ERR_OK;
-        }
-        if (array.type != BT_ARRAY)
-            return error_set(err, (ErrCode)17047,
-                             "All operands of $setIntersection must be arrays. One argument is of "
-                             "type: %s",
-                             value_type_name(array));
+        TRY(eval_operand(expr, i, ctx, 17047, &array, err));
+        if (value_is_nullish(array))
+            return expr_null(ret);
         ValueSet set;
         value_set_init(&set, ctx->scratch, ctx->collator);
         add_elements(&set, array);
@@ -75,22 +82,11 @@ ErrCode eval_set_intersection(const Expr *expr, ExprEvalContext *ctx, Value *ret
 ErrCode eval_set_difference(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value a;
     Value b;
-    TRY(expr_eval_arg(expr, 0, ctx, &a, err));
-    TRY(expr_eval_arg(expr, 1, ctx, &b, err));
-    if (value_is_nullish(a) || value_is_nullish(b)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
-    if (a.type != BT_ARRAY)
-        return error_set(err, (ErrCode)17048,
-                         "both operands of $setDifference must be arrays. First argument is of "
-                         "type: %s",
-                         value_type_name(a));
-    if (b.type != BT_ARRAY)
-        return error_set(err, (ErrCode)17049,
-                         "both operands of $setDifference must be arrays. Second argument is of "
-                         "type: %s",
-                         value_type_name(b));
+    TRY(expr_eval_pair(expr, ctx, &a, &b, err));
+    if (value_is_nullish(a) || value_is_nullish(b))
+        return expr_null(ret);
+    TRY(check_is_array(expr, a, 17048, "First", err));
+    TRY(check_is_array(expr, b, 17049, "Second", err));
     ValueSet taken;
     value_set_init(&taken, ctx->scratch, ctx->collator);
     add_elements(&taken, b);
@@ -137,19 +133,9 @@ ErrCode eval_set_equals(const Expr *expr, ExprEvalContext *ctx, Value *ret, Erro
 ErrCode eval_set_is_subset(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value a;
     Value b;
-    TRY(expr_eval_arg(expr, 0, ctx, &a, err));
-    TRY(expr_eval_arg(expr, 1, ctx, &b, err));
-    if (a.type != BT_ARRAY)
-        return error_set(err, (ErrCode)17046,
-                         "both operands of $setIsSubset must be arrays. First argument is of type: "
-                         "%s",
-                         value_type_name(a));
-    if (b.type != BT_ARRAY)
-        return error_set(
-            err, (ErrCode)17042,
-            "both operands of $setIsSubset must be arrays. Second argument is of type: "
-            "%s",
-            value_type_name(b));
+    TRY(expr_eval_pair(expr, ctx, &a, &b, err));
+    TRY(check_is_array(expr, a, 17046, "First", err));
+    TRY(check_is_array(expr, b, 17042, "Second", err));
     ValueSet inner;
     ValueSet outer;
     value_set_init(&inner, ctx->scratch, ctx->collator);

@@ -19,10 +19,8 @@ ErrCode eval_concat(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *e
     for (uint32_t i = 0; i < expr->arg_count; i++) {
         Value value;
         TRY(expr_eval_arg(expr, i, ctx, &value, err));
-        if (value_is_nullish(value)) {
-            *ret = VALUE_NULL;
-            return ERR_OK;
-        }
+        if (value_is_nullish(value))
+            return expr_null(ret);
         if (value.type != BT_STRING)
             return error_set(err, (ErrCode)16702, "$concat only supports strings, not %s",
                              value_type_name(value));
@@ -83,13 +81,18 @@ ErrCode eval_str_len(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *
     return ERR_OK;
 }
 
+static ErrCode eval_substr_args(const Expr *expr, ExprEvalContext *ctx, Str *ret_text,
+                                Value *ret_start, Value *ret_length, Error *err) {
+    TRY(eval_text(expr, 0, ctx, ret_text, err));
+    TRY(expr_eval_arg(expr, 1, ctx, ret_start, err));
+    return expr_eval_arg(expr, 2, ctx, ret_length, err);
+}
+
 ErrCode eval_substr_bytes(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Str text;
     Value start;
     Value length;
-    TRY(eval_text(expr, 0, ctx, &text, err));
-    TRY(expr_eval_arg(expr, 1, ctx, &start, err));
-    TRY(expr_eval_arg(expr, 2, ctx, &length, err));
+    TRY(eval_substr_args(expr, ctx, &text, &start, &length, err));
     if (!value_is_number(start))
         return error_set(err, (ErrCode)16034,
                          "%s:  starting index must be a numeric type (is BSON type %s)",
@@ -105,9 +108,7 @@ ErrCode eval_substr_cp(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error
     Str text;
     Value start;
     Value length;
-    TRY(eval_text(expr, 0, ctx, &text, err));
-    TRY(expr_eval_arg(expr, 1, ctx, &start, err));
-    TRY(expr_eval_arg(expr, 2, ctx, &length, err));
+    TRY(eval_substr_args(expr, ctx, &text, &start, &length, err));
     int32_t from;
     int32_t count;
     if (!value_is_number(start))
@@ -141,12 +142,9 @@ ErrCode eval_substr_cp(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error
 ErrCode eval_split(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value input;
     Value separator;
-    TRY(expr_eval_arg(expr, 0, ctx, &input, err));
-    TRY(expr_eval_arg(expr, 1, ctx, &separator, err));
-    if (value_is_nullish(input) || value_is_nullish(separator)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    TRY(expr_eval_pair(expr, ctx, &input, &separator, err));
+    if (value_is_nullish(input) || value_is_nullish(separator))
+        return expr_null(ret);
     if (input.type != BT_STRING)
         return error_set(err, (ErrCode)40085,
                          "$split requires an expression that evaluates to a string as a first "
@@ -188,10 +186,8 @@ ErrCode eval_trim(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err
     TRY(expr_eval_arg(expr, 0, ctx, &input, err));
     TRY(expr_eval_optional(expr, 1, ctx, &chars, err));
     bool is_default = expr->args[1] == NULL;
-    if (value_is_nullish(input) || (!is_default && value_is_nullish(chars))) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (value_is_nullish(input) || (!is_default && value_is_nullish(chars)))
+        return expr_null(ret);
     if (input.type != BT_STRING)
         return error_set(err, (ErrCode)50699,
                          "%s requires its input to be a string, got %s (of "
@@ -231,10 +227,8 @@ ErrCode eval_index_of(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error 
     Value input;
     Value token_value;
     TRY(expr_eval_arg(expr, 0, ctx, &input, err));
-    if (value_is_nullish(input)) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (value_is_nullish(input))
+        return expr_null(ret);
     bool is_cp = expr->variant == 1;
     if (input.type != BT_STRING)
         return error_set(err, is_cp ? (ErrCode)40093 : (ErrCode)40091,
@@ -284,10 +278,8 @@ ErrCode eval_replace(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *
                              expr_op_name(expr), NAMES[i], value_to_text(values[i], ctx->scratch));
         has_null |= value_is_nullish(values[i]);
     }
-    if (has_null) {
-        *ret = VALUE_NULL;
-        return ERR_OK;
-    }
+    if (has_null)
+        return expr_null(ret);
     Str text = value_as_str(values[0]);
     Str token = value_as_str(values[1]);
     Str replacement = value_as_str(values[2]);

@@ -3,6 +3,7 @@
  */
 #include "base/test.h"
 #include "query/expr/expr_cases_test.h"
+#include "bson/json_docs_test.h"
 
 #define FOUND(text, index, captures)                                                               \
     "{'match':'" text "','idx':" index ",'captures':[" captures "]}"
@@ -149,7 +150,7 @@ TEST(sample_rate_judges_by_chance) {
         ExprMatchHook hook = {0};
         MatchParseContext ctx = {.expr_hook = expr_match_hook(&hook)};
         MatchExpr *match = NULL;
-        Doc filter = elem_doc(expr_test_elem(CASES[i].filter, &arena));
+        Doc filter = elem_doc(test_query_elem(CASES[i].filter, &arena));
         REQUIRE_OK(match_parse(filter, &ctx, &arena, &match, &err), err);
         uint32_t count = 0;
         for (int j = 0; j < 2000; j++) {

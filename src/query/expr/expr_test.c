@@ -4,6 +4,7 @@
 #include "query/expr/expr.h"
 
 #include "base/test.h"
+#include "bson/json_docs_test.h"
 #include "query/expr/expr_cases_test.h"
 
 TEST(paths_and_variables_find_their_values) {
@@ -466,7 +467,7 @@ TEST(an_expression_tells_which_paths_it_reads) {
         CLEANUP(error_reset) Error err = {0};
         ExprParseContext ctx = {0};
         Expr *expr = NULL;
-        EXPECT_OK(expr_parse(expr_test_elem(CASES[i].expr, &arena), &ctx, &arena, &expr, &err),
+        EXPECT_OK(expr_parse(test_query_elem(CASES[i].expr, &arena), &ctx, &arena, &expr, &err),
                   err);
         PathSet set = path_set(&arena);
         expr_add_paths(expr, &set);
@@ -492,10 +493,11 @@ TEST(a_long_evaluation_asks_whether_to_go_on) {
     CLEANUP(error_reset) Error err = {0};
     ExprParseContext ctx = {0};
     Expr *expr = NULL;
-    EXPECT_OK(expr_parse(expr_test_elem("{'$map':{'input':{'$range':['$z',1000]},'in':1}}", &arena),
-                         &ctx, &arena, &expr, &err),
-              err);
-    ExprEvalContext eval = {.root = elem_doc(expr_test_elem("{'z':0}", &arena)),
+    EXPECT_OK(
+        expr_parse(test_query_elem("{'$map':{'input':{'$range':['$z',1000]},'in':1}}", &arena),
+                   &ctx, &arena, &expr, &err),
+        err);
+    ExprEvalContext eval = {.root = elem_doc(test_query_elem("{'z':0}", &arena)),
                             .scratch = &arena,
                             .check = {always_stop, NULL}};
     Value ignored;
@@ -541,12 +543,12 @@ TEST(loops_keep_their_results_and_not_what_led_to_them) {
         CLEANUP(error_reset) Error err = {0};
         ExprParseContext ctx = {0};
         Expr *expr = NULL;
-        EXPECT_OK(expr_parse(expr_test_elem(CASES[i].expr, &arena), &ctx, &arena, &expr, &err),
+        EXPECT_OK(expr_parse(test_query_elem(CASES[i].expr, &arena), &ctx, &arena, &expr, &err),
                   err);
-        Value expected = value_from_elem(expr_test_elem(CASES[i].expected, &arena));
+        Value expected = value_from_elem(test_query_elem(CASES[i].expected, &arena));
         Arena scratch;
         arena_init(&scratch, 0);
-        ExprEvalContext eval = {.root = elem_doc(expr_test_elem("{'z':0}", &arena)),
+        ExprEvalContext eval = {.root = elem_doc(test_query_elem("{'z':0}", &arena)),
                                 .scratch = &scratch,
                                 .scratch_bytes_max = 10 * 1024 * 1024};
         Value value = VALUE_MISSING;

@@ -123,3 +123,17 @@ ErrCode percentile_compute(const PercentileSpec *spec, const double *numbers, si
     }
     return spec->is_median ? ERR_OK : array_builder_end(&all, ret, err);
 }
+
+ErrCode percentile_of_digest(const PercentileSpec *spec, const Centroid *centroids, size_t count,
+                             Arena *arena, Value *ret, Error *err) {
+    ArrayBuilder all;
+    array_builder_init(&all, arena);
+    double total = digest_weight(centroids, count);
+    for (uint32_t i = 0; i < spec->rank_count; i++) {
+        double rank = ceil(spec->ranks[i] * total);
+        *ret =
+            count == 0 ? VALUE_NULL : value_f64(digest_at(centroids, count, rank < 1 ? 1 : rank));
+        array_builder_add(&all, *ret);
+    }
+    return spec->is_median ? ERR_OK : array_builder_end(&all, ret, err);
+}

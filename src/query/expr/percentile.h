@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "query/expr/digest.h"
 #include "query/expr/expr.h"
 
 typedef struct PercentileSpec {
@@ -22,6 +23,9 @@ ErrCode percentile_parse(Elem op, bool is_median, const ExprParseContext *ctx, A
 /* Sorts numbers of which the first `sorted_count` are sorted already: a few more cost little. */
 void percentile_sort(double *numbers, size_t sorted_count, size_t count);
 
+/* Of what a digest stands for, likewise. */
+ErrCode percentile_of_digest(const PercentileSpec *spec, const Centroid *centroids, size_t count,
+                             Arena *arena, Value *ret, Error *err) MUST_CHECK;
 /* Of sorted numbers. Null, or an array of them, when there are none. */
 ErrCode percentile_compute(const PercentileSpec *spec, const double *numbers, size_t count,
                            Arena *arena, Value *ret, Error *err) MUST_CHECK;

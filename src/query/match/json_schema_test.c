@@ -4,7 +4,7 @@
 #include "query/match/json_schema.h"
 
 #include "base/test.h"
-#include "bson/json.h"
+#include "bson/json_docs_test.h"
 
 typedef struct FitCase {
     const char *schema;
@@ -102,16 +102,9 @@ static const FitCase FITS[] = {
     {"{'properties': {'a': {'properties': {'b': {'minimum': 1}}}}}", "{'a': [{'b': 0}]}", true},
 };
 
-static Doc json(const char *text, Arena *arena) {
-    CLEANUP(error_reset) Error err = {0};
-    Doc doc = DOC_EMPTY;
-    EXPECT_OK(doc_from_json(text, arena, &doc, &err), err);
-    return doc;
-}
-
 static ErrCode parse(const char *schema, Arena *arena, MatchExpr **ret_expr, Error *err) {
     MatchParseContext ctx = {0};
-    Doc filter = json(arena_printf(arena, "{'$jsonSchema': %s}", schema), arena);
+    Doc filter = test_doc(arena_printf(arena, "{'$jsonSchema': %s}", schema), arena);
     return match_parse(filter, &ctx, arena, ret_expr, err);
 }
 
@@ -123,7 +116,7 @@ TEST(json_schema_tells_fitting_documents) {
         MatchExpr *expr = NULL;
         if (parse(FITS[i].schema, &arena, &expr, &err) != ERR_OK)
             test_fail(__FILE__, __LINE__, "%s: %s", FITS[i].schema, error_message(&err));
-        else if (match_doc(expr, json(FITS[i].doc, &arena), NULL) != FITS[i].fits)
+        else if (match_doc(expr, test_doc(FITS[i].doc, &arena), NULL) != FITS[i].fits)
             test_fail(__FILE__, __LINE__, "%s on %s is not %d", FITS[i].schema, FITS[i].doc,
                       FITS[i].fits);
         arena_done(&arena);
@@ -250,8 +243,8 @@ TEST(json_schemas_of_many_names_are_judged_in_one_pass) {
     MatchExpr *expr = NULL;
     REQUIRE_OK(match_parse(filter, &ctx, &arena, &expr, &err), err);
     EXPECT(match_doc(expr, doc, NULL));
-    EXPECT(!match_doc(expr, json("{'n1': 1}", &arena), NULL));
-    EXPECT(!match_doc(expr, json("{'n1': 'x'}", &arena), NULL));
+    EXPECT(!match_doc(expr, test_doc("{'n1': 1}", &arena), NULL));
+    EXPECT(!match_doc(expr, test_doc("{'n1': 'x'}", &arena), NULL));
     arena_done(&arena);
 }
 
@@ -347,8 +340,8 @@ TEST(failures_are_told_operator_by_operator) {
         CLEANUP(error_reset) Error err = {0};
         MatchParseContext ctx = {0};
         MatchExpr *expr = NULL;
-        EXPECT_OK(match_parse(json(TOLD[i].filter, &arena), &ctx, &arena, &expr, &err), err);
-        Doc doc = json(TOLD[i].doc, &arena);
+        EXPECT_OK(match_parse(test_doc(TOLD[i].filter, &arena), &ctx, &arena, &expr, &err), err);
+        Doc doc = test_doc(TOLD[i].doc, &arena);
         EXPECT(expr != NULL && !match_doc(expr, doc, NULL));
         Buffer buf;
         buffer_init_arena(&buf, &arena, 1024, BUFFER_UNBOUNDED);

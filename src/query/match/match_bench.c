@@ -8,6 +8,7 @@
 #include "bson/builder.h"
 #include "bson/json.h"
 #include "query/match/match.h"
+#include "query/match/bench_doc.h"
 
 enum {
     ROUNDS = 5,
@@ -28,26 +29,11 @@ static const char *const FILTERS[] = {
     "{'s': {'$regularExpression': {'pattern': 'b.$', 'options': 'i'}}}",
 };
 
-static Doc make_doc(Arena *arena) {
-    Doc doc = DOC_EMPTY;
-    Error err = {0};
-    ErrCode rc =
-        doc_from_json("{'_id': {'$oid': '0102030405060708090a0b0c'}, 'name': 'a name of "
-                      "thirty-two characters...', 'address': 'some street, some town, some "
-                      "country, some planet', 'created': {'$date': {'$numberLong': "
-                      "'1700000000000'}}, 'x': 100, 's': 'abc', 'tags': ['red', 'green', "
-                      "'blue'], 'sub': {'a': 1, 'b': 2}, 'text': 'and another text of about "
-                      "fifty characters to fill up', 'last': 7.5}",
-                      arena, &doc, &err);
-    invariant(rc == ERR_OK);
-    return doc;
-}
-
 int main(void) {
     Arena arena;
     arena_init(&arena, 0);
     static const MatchParseContext CTX = {0};
-    Doc doc = make_doc(&arena);
+    Doc doc = bench_doc(&arena);
     printf("document of %u bytes, %u fields\n", doc_size(doc), doc_count(doc));
     for (size_t i = 0; i < ARRAY_LEN(FILTERS); i++) {
         Error err = {0};

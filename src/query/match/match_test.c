@@ -7,8 +7,8 @@
 #include "base/prng.h"
 #include "base/test.h"
 #include "bson/builder.h"
-#include "bson/json.h"
 #include "query/match/regex.h"
+#include "bson/json_docs_test.h"
 
 typedef struct Case {
     const char *query;
@@ -24,35 +24,14 @@ typedef struct ErrorCase {
 
 static const MatchParseContext PLAIN = {0};
 
-/* JSON takes some operators ($type, $regex, $options) for values of its own; written with % instead
- * of $ they come through, and are made right here. */
-static void restore_dollars(Doc doc) {
-    DocIter iter = doc_iter(doc);
-    for (Elem elem; doc_iter_next(&iter, &elem);) {
-        if (elem.name_size > 1 && elem_name(elem)[0] == '%')
-            *((uint8_t *)elem.data + 1) = '$';
-        if (elem_type(elem) == BT_DOC || elem_type(elem) == BT_ARRAY)
-            restore_dollars(elem_doc(elem));
-    }
-}
-
-static Doc doc_of(const char *json, Arena *arena) {
-    CLEANUP(error_reset) Error err = {0};
-    Doc doc = DOC_EMPTY;
-    EXPECT_OK(doc_from_json(json, arena, &doc, &err), err);
-    doc = doc_copy(doc, arena);
-    restore_dollars(doc);
-    return doc;
-}
-
 /* Runs each case on the tree as parsed and as optimized, which must agree. */
 static void run_cases(const Case *cases, size_t count) {
     for (size_t i = 0; i < count; i++) {
         Arena arena;
         arena_init(&arena, 0);
         CLEANUP(error_reset) Error err = {0};
-        Doc query = doc_of(cases[i].query, &arena);
-        Doc doc = doc_of(cases[i].doc, &arena);
+        Doc query = test_query(cases[i].query, &arena);
+        Doc doc = test_query(cases[i].doc, &arena);
         MatchExpr *expr = NULL;
         if (match_parse(query, &PLAIN, &arena, &expr, &err) != ERR_OK) {
             test_fail(__FILE__, __LINE__, "%s: %s", cases[i].query, error_message(&err));
@@ -75,7 +54,7 @@ static void run_error_cases(const ErrorCase *cases, size_t count) {
         Arena arena;
         arena_init(&arena, 0);
         CLEANUP(error_reset) Error err = {0};
-        Doc query = doc_of(cases[i].query, &arena);
+        Doc query = test_query(cases[i].query, &arena);
         MatchExpr *expr = NULL;
         ErrCode rc = match_parse(query, &PLAIN, &arena, &expr, &err);
         if ((int)rc != cases[i].code || strstr(error_message(&err), cases[i].message) == NULL)
@@ -615,9 +594,9 @@ TEST(match_regex_that_backtracks_forever_fails_instead) {
     arena_init(&arena, 0);
     CLEANUP(error_reset) Error err = {0};
     MatchExpr *expr = NULL;
-    Doc query = doc_of("{'a': {'%regex': '^(a+)+$'}}", &arena);
+    Doc query = test_query("{'a': {'%regex': '^(a+)+$'}}", &arena);
     EXPECT_OK(match_parse(query, &PLAIN, &arena, &expr, &err), err);
-    Doc doc = doc_of("{'a': 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab'}", &arena);
+    Doc doc = test_query("{'a': 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab'}", &arena);
     MatchDetails details = MATCH_DETAILS_NONE;
     details.err = &err;
     EXPECT(match_can_fail(expr));
@@ -786,9 +765,10 @@ TEST(match_details_tell_the_array_position) {
         arena_init(&arena, 0);
         CLEANUP(error_reset) Error err = {0};
         MatchExpr *expr = NULL;
-        EXPECT_OK(match_parse(doc_of(CASES[i].query, &arena), &PLAIN, &arena, &expr, &err), err);
+        EXPECT_OK(match_parse(test_query(CASES[i].query, &arena), &PLAIN, &arena, &expr, &err),
+                  err);
         MatchDetails details = MATCH_DETAILS_NONE;
-        bool is_match = match_doc(expr, doc_of(CASES[i].doc, &arena), &details);
+        bool is_match = match_doc(expr, test_query(CASES[i].doc, &arena), &details);
         if (!is_match || details.array_index != CASES[i].index)
             test_fail(__FILE__, __LINE__, "%s on %s: match %d at %d", CASES[i].query, CASES[i].doc,
                       is_match, details.array_index);
@@ -801,14 +781,15 @@ TEST(match_elem_judges_an_element_under_a_name) {
     arena_init(&arena, 0);
     CLEANUP(error_reset) Error err = {0};
     MatchExpr *expr = NULL;
-    EXPECT_OK(match_parse(doc_of("{'i.b': {'$gt': 1}}", &arena), &PLAIN, &arena, &expr, &err), err);
-    Doc doc = doc_of("{'x': {'b': 5}, 'y': 7, 'z': [{'b': 0}, {'b': 9}]}", &arena);
+    EXPECT_OK(match_parse(test_query("{'i.b': {'$gt': 1}}", &arena), &PLAIN, &arena, &expr, &err),
+              err);
+    Doc doc = test_query("{'x': {'b': 5}, 'y': 7, 'z': [{'b': 0}, {'b': 9}]}", &arena);
     EXPECT(match_elem(expr, STR("i"), doc_get_lit(doc, "x"), NULL));
     EXPECT(!match_elem(expr, STR("j"), doc_get_lit(doc, "x"), NULL));
     EXPECT(!match_elem(expr, STR("i"), doc_get_lit(doc, "y"), NULL));
     EXPECT(match_elem(expr, STR("i"), doc_get_lit(doc, "z"), NULL));
     EXPECT_OK(
-        match_parse_value(doc_of("{'$gt': 1, '$lt': 9}", &arena), &PLAIN, &arena, &expr, &err),
+        match_parse_value(test_query("{'$gt': 1, '$lt': 9}", &arena), &PLAIN, &arena, &expr, &err),
         err);
     EXPECT(match_value(expr, doc_get_lit(doc, "y"), NULL));
     EXPECT(!match_value(expr, doc_get_lit(doc, "x"), NULL));
@@ -851,7 +832,8 @@ TEST(match_to_bson_shows_the_optimized_tree) {
         arena_init(&arena, 0);
         CLEANUP(error_reset) Error err = {0};
         MatchExpr *expr = NULL;
-        EXPECT_OK(match_parse(doc_of(CASES[i].query, &arena), &PLAIN, &arena, &expr, &err), err);
+        EXPECT_OK(match_parse(test_query(CASES[i].query, &arena), &PLAIN, &arena, &expr, &err),
+                  err);
         expr = match_optimize(expr, &arena);
         Buffer buf;
         buffer_init_arena(&buf, &arena, 256, BUFFER_UNBOUNDED);
@@ -884,7 +866,7 @@ TEST(match_id_equality_is_recognised) {
     for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
         Arena arena;
         arena_init(&arena, 0);
-        Elem id = match_find_id_equality(doc_of(CASES[i].query, &arena));
+        Elem id = match_find_id_equality(test_query(CASES[i].query, &arena));
         if (elem_is_present(id) != CASES[i].is_found)
             test_fail(__FILE__, __LINE__, "%s", CASES[i].query);
         arena_done(&arena);
@@ -921,22 +903,24 @@ TEST(match_expr_is_judged_by_the_hook_and_its_failure_is_reported) {
     MatchExprHook hook = {fake_parse};
     MatchParseContext ctx = {.expr_hook = &hook};
     MatchExpr *expr = NULL;
-    EXPECT_OK(match_parse(doc_of("{'$expr': 1, 'b': 2}", &arena), &ctx, &arena, &expr, &err), err);
-    EXPECT(match_doc(expr, doc_of("{'a': 1, 'b': 2}", &arena), NULL));
-    EXPECT(!match_doc(expr, doc_of("{'b': 2}", &arena), NULL));
-
-    EXPECT_OK(match_parse(doc_of("{'$nor': [{'$expr': null}]}", &arena), &ctx, &arena, &expr, &err),
+    EXPECT_OK(match_parse(test_query("{'$expr': 1, 'b': 2}", &arena), &ctx, &arena, &expr, &err),
               err);
+    EXPECT(match_doc(expr, test_query("{'a': 1, 'b': 2}", &arena), NULL));
+    EXPECT(!match_doc(expr, test_query("{'b': 2}", &arena), NULL));
+
+    EXPECT_OK(
+        match_parse(test_query("{'$nor': [{'$expr': null}]}", &arena), &ctx, &arena, &expr, &err),
+        err);
     MatchDetails details = MATCH_DETAILS_NONE;
     details.err = &err;
-    EXPECT(!match_doc(expr, doc_of("{'a': 1}", &arena), &details));
+    EXPECT(!match_doc(expr, test_query("{'a': 1}", &arena), &details));
     EXPECT_EQ_I64(details.rc, ERR_BAD_VALUE);
 
     ctx.is_upsert = true;
-    EXPECT_EQ_I64(match_parse(doc_of("{'$expr': 1}", &arena), &ctx, &arena, &expr, &err), 224);
+    EXPECT_EQ_I64(match_parse(test_query("{'$expr': 1}", &arena), &ctx, &arena, &expr, &err), 224);
     ctx.is_upsert = false;
-    EXPECT_EQ_I64(match_parse(doc_of("{'a': {'$elemMatch': {'$expr': 1}}}", &arena), &ctx, &arena,
-                              &expr, &err),
+    EXPECT_EQ_I64(match_parse(test_query("{'a': {'$elemMatch': {'$expr': 1}}}", &arena), &ctx,
+                              &arena, &expr, &err),
                   ERR_BAD_VALUE);
     arena_done(&arena);
 }
@@ -1072,9 +1056,9 @@ TEST(sample_rate_takes_about_its_part) {
     arena_init(&arena, 0);
     CLEANUP(error_reset) Error err = {0};
     MatchExpr *expr = NULL;
-    REQUIRE_OK(match_parse(doc_of("{'$sampleRate': 0.25}", &arena), &PLAIN, &arena, &expr, &err),
-               err);
-    Doc doc = doc_of("{'a': 1}", &arena);
+    REQUIRE_OK(
+        match_parse(test_query("{'$sampleRate': 0.25}", &arena), &PLAIN, &arena, &expr, &err), err);
+    Doc doc = test_query("{'a': 1}", &arena);
     int taken = 0;
     for (int i = 0; i < 10000; i++)
         taken += match_doc(expr, doc, NULL);

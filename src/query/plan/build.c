@@ -1,9 +1,9 @@
 /*
- * build.c - from a candidate to its stages.
+ * build.c - turns a candidate into its stages.
  *
- * A scan that finds exactly what the filter asks for needs no filter behind it. What the filter
- * asks of indexed fields is checked on the keys, before documents are fetched. When keys tell all
- * that is wanted, documents are not fetched at all.
+ * A scan that finds exactly what the filter requires needs no filter after it. Conditions on
+ * indexed fields are checked on the keys, before documents are fetched. If the keys contain
+ * everything that is needed, documents are not fetched at all.
  */
 #include <string.h>
 
@@ -11,6 +11,7 @@
 
 static uint32_t fields_of_filter(const MatchExpr *filter, const IndexDesc *index);
 static uint32_t fields_of_paths(const PathSet *paths, const IndexDesc *index);
+static bool has_ownership_paths(const Planning *p, const IndexDesc *index);
 static const MatchExpr *part_on_keys(const Planning *p, const IndexPath *path,
                                      uint32_t *ret_fields);
 static PlanStage *narrow(Planning *p, PlanStage *stage);
@@ -18,7 +19,7 @@ static PlanStage *build_single(Planning *p, const IndexPath *path);
 static PlanStage *build_several(Planning *p, const Candidate *candidate);
 
 enum {
-    FIELDS_UNKNOWN = 0, /* of fields_of_*: a key does not tell */
+    FIELDS_UNKNOWN = 0, /* of fields_of_*: not contained in the key */
 };
 
 PlanStage *build_access(Planning *p, const Candidate *candidate) {
@@ -28,9 +29,13 @@ PlanStage *build_access(Planning *p, const Candidate *candidate) {
         atomic_fetch_add_explicit(&state->access_count, i == 0 || candidate->is_union,
                                   memory_order_relaxed);
     }
-    return candidate->path_count == 1 && !candidate->is_union
-               ? build_single(p, &candidate->paths[0])
-               : build_several(p, candidate);
+    return build_owned(p, candidate->path_count == 1 && !candidate->is_union
+                              ? build_single(p, &candidate->paths[0])
+                              : build_several(p, candidate));
+}
+
+PlanStage *build_owned(const Planning *p, PlanStage *stage) {
+    return p->access->is_filtered ? stage_ownership(p->exec, stage) : stage;
 }
 
 PlanStage *build_sorted(Planning *p, PlanStage *stage, bool is_sorted) {
@@ -43,14 +48,14 @@ PlanStage *build_sorted(Planning *p, PlanStage *stage, bool is_sorted) {
                            .spill_dir = spec->spill_dir};
     if (spec->limit > 0 && spec->limit < INT64_MAX - spec->skip)
         options.limit = spec->limit + spec->skip;
-    /* With a limit few documents are kept; without one it pays to keep of each only what is read.
-     */
+    /* With a limit few documents are kept; without one it pays to keep only the needed fields of
+     * each. */
     if (options.limit == 0)
         stage = narrow(p, stage);
     return stage_sort(p->exec, stage, &options);
 }
 
-/* Lets only the needed paths of each document through. */
+/* Projects each document to the needed paths. */
 static PlanStage *narrow(Planning *p, PlanStage *stage) {
     Projection *projection =
         stage_is_covering(stage) ? NULL : project_only(&p->needed, &p->exec->arena);
@@ -69,11 +74,16 @@ PlanStage *build_shape(Planning *p, PlanStage *stage) {
         stage = stage_skip(p->exec, stage, spec->skip);
     if (spec->limit > 0)
         stage = stage_limit(p->exec, stage, spec->limit);
+    PlanStage *keys = NULL;
+    if (spec->is_sort_key_wanted && p->sort != NULL && p->sort->count > 0)
+        stage = keys = stage_take_sort_key(p->exec, stage, p->sort, p->collator);
     if (p->projection != NULL)
         stage = stage_project(p->exec, stage, p->projection, p->filter, spec->now_ms);
-    /* returnKey shows keys and nothing else. */
+    /* returnKey returns keys and nothing else. */
     if (spec->is_show_record_id && !spec->is_return_key)
         stage = stage_show_record_id(p->exec, stage);
+    if (keys != NULL)
+        stage = stage_put_sort_key(p->exec, stage, keys);
     return stage;
 }
 
@@ -85,18 +95,21 @@ static PlanStage *build_single(Planning *p, const IndexPath *path) {
         .index = index, .bounds = &path->bounds, .is_forward = path->is_forward};
     bool is_exact = p->filter == NULL || path->bounds.is_exact;
     bool is_multikey = index_is_multikey(index);
+    /* A count: neither documents nor key values are needed. Not on a multikey index, where one
+     * document has several keys. */
     if (!p->needed.is_all && p->needed.count == 0 && is_exact && !is_multikey) {
         options.is_counting = true;
         return stage_index_scan(p->exec, p->coll, &options);
     }
     if (p->spec->is_return_key) {
         options.key_fields = (uint32_t)((UINT64_C(1) << index->field_count) - 1);
-        options.is_covering = is_exact && index->collator == NULL && index->whole == NULL;
+        options.is_covering = is_exact && index->collator == NULL && index->whole == NULL &&
+                              has_ownership_paths(p, index);
         if (options.is_covering)
             return stage_index_scan(p->exec, p->coll, &options);
         options.key_fields = 0;
     }
-    /* Everything that is read of the documents is in the keys? */
+    /* Whether everything that is read is in the keys. */
     uint32_t of_filter = is_exact ? 0 : fields_of_filter(p->filter, index);
     uint32_t of_paths = p->needed.is_all ? FIELDS_UNKNOWN : fields_of_paths(&p->needed, index);
     bool is_told = (is_exact || of_filter != FIELDS_UNKNOWN) &&
@@ -127,7 +140,7 @@ static PlanStage *build_several(Planning *p, const Candidate *candidate) {
         IndexScanOptions options = {
             .index = path->index, .bounds = &path->bounds, .is_forward = path->is_forward};
         PlanStage *scan = stage_index_scan(p->exec, p->coll, &options);
-        /* A merge needs the documents, for the values to sort by. */
+        /* A merge needs the documents for the values to compare. */
         if (candidate->is_merged)
             scan = stage_fetch(p->exec, p->coll, scan, p->filter, is_exact);
         *next = scan;
@@ -144,7 +157,7 @@ static PlanStage *build_several(Planning *p, const Candidate *candidate) {
 /* The field of the index with this path, if its keys hold the value whole; -1: none. */
 static int find_field(const IndexDesc *index, Str path) {
     if (index->whole != NULL)
-        return -1; /* its keys do not tell a document from its parts */
+        return -1; /* its keys do not distinguish a document from its parts */
     for (uint32_t f = 0; f < index->field_count; f++) {
         if (!str_is(path, index->fields[f].path))
             continue;
@@ -158,6 +171,17 @@ static int find_field(const IndexDesc *index, Str path) {
         return (int)f;
     }
     return -1;
+}
+
+/* Whether its keys contain the paths that decide ownership. */
+static bool has_ownership_paths(const Planning *p, const IndexDesc *index) {
+    for (uint32_t i = 0; p->access->is_filtered && i < ACCESS_POLICIES_MAX; i++) {
+        const OwnershipFilter *filter = p->access->filters[i];
+        for (uint32_t j = 0; filter != NULL && j < filter->path_count; j++)
+            if (find_field(index, filter->paths[j]) < 0)
+                return false;
+    }
+    return true;
 }
 
 static uint32_t fields_of_filter(const MatchExpr *filter, const IndexDesc *index) {
@@ -188,13 +212,13 @@ static uint32_t fields_of_paths(const PathSet *paths, const IndexDesc *index) {
     return fields;
 }
 
-/* Have the bounds done with this condition? */
+/* Whether the bounds already guarantee this condition. */
 static bool is_settled(const MatchExpr *expr, uint32_t fields, const IndexBounds *bounds) {
     uint32_t bounded = bounds->point_fields + bounds->has_range_field;
     return expr->kind >= MATCH_EQ && expr->kind <= MATCH_IN && fields < 1u << bounded;
 }
 
-/* The conditions that keys can answer, without those that the bounds have answered already. */
+/* The conditions that can be checked on keys, without those that the bounds guarantee. */
 static const MatchExpr *part_on_keys(const Planning *p, const IndexPath *path,
                                      uint32_t *ret_fields) {
     *ret_fields = 0;

@@ -1,9 +1,9 @@
 /*
  * candidates.c - which indexes could find the documents of a query, and how.
  *
- * An index is a candidate when the filter restricts its first field, or when it delivers the order
- * that is asked for. An $or whose branches all have an index is a candidate too. A list of values
- * in front of the order's fields becomes several scans that are merged.
+ * An index is a candidate if the filter restricts its first field, or if it provides the requested
+ * order. An $or whose branches all have an index is a candidate, too. A list of values in front of
+ * the fields of the order becomes several scans that are merged.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -29,10 +29,10 @@ bool candidate_for_index(Planning *p, IndexDesc *index, bool is_told, Candidate 
     *ret_candidate = (Candidate){.paths = path, .path_count = 1};
     bool is_bounded = bounds_for_index(p->filter, index, p->collator, arena, &path->bounds);
     if (!is_bounded && index->kind == INDEX_KIND_WILDCARD)
-        return false; /* it lacks documents that do not have the path */
+        return false; /* it lacks documents without the path */
     if (!is_bounded) {
-        /* Without a restriction an index is only good for its order, and only if it has every
-         * document. */
+        /* Without a restriction an index is only useful for its order, and only if it contains
+         * every document. */
         if (!is_told && (p->sort == NULL || bounds_may_miss_documents(p->filter, index)))
             return false;
         bounds_all(index, arena, &path->bounds);
@@ -80,7 +80,7 @@ bool candidate_for_distinct(Planning *p, Candidate *ret_candidate) {
     Str path = p->needed.count == 1 ? p->needed.paths[0] : STR("");
     for (uint32_t i = 0; i < p->coll->index_count; i++) {
         IndexDesc *index = p->coll->indexes[i];
-        /* What lacks the field has no value to tell: a sparse index will do. */
+        /* A document without the field contributes no value: a sparse index will do. */
         if (!index_is_usable(index) || !str_is(path, index->fields[0].path) ||
             index_field_is_hashed(index, 0) || index->partial_filter != NULL ||
             index->collator != p->collator || index_is_multikey(index))
@@ -119,7 +119,8 @@ ErrCode candidates_find(Planning *p, Error *err) {
     if (candidate_for_or(p, &p->candidates[p->candidate_count]))
         p->candidate_count++;
     qsort(p->candidates, p->candidate_count, sizeof(Candidate), compare_ranks);
-    /* The whole key of a unique index: one document at most, nothing can be better. */
+    /* The whole key of a unique index: one document at most, nothing can be better, so the trial is
+     * skipped. */
     for (uint32_t i = 0; i < p->candidate_count; i++) {
         const IndexPath *path = &p->candidates[i].paths[0];
         if (p->candidates[i].path_count == 1 && path->index->is_unique &&
@@ -132,8 +133,8 @@ ErrCode candidates_find(Planning *p, Error *err) {
     return ERR_OK;
 }
 
-/* A guess that counts where no trial is made: equalities, then a range, then saving the sort. Of
- * two equal ones the shorter index has fewer bytes to read. */
+/* A heuristic for where there is no trial: equalities, then a range, then saving the sort. Of two
+ * equal ones the shorter index has fewer bytes to read. */
 static int rank_of(const Planning *p, const Candidate *candidate) {
     const IndexPath *path = &candidate->paths[0];
     int rank = 10000 * (int)path->bounds.point_fields + 5000 * path->bounds.has_range_field;
@@ -144,7 +145,7 @@ static int rank_of(const Planning *p, const Candidate *candidate) {
 /* ---- order ---- */
 
 /* Fields fixed to one value may be left out of the sort; the rest must follow the index, all in one
- * direction or all in the other. Array fields have no single place in the order. */
+ * direction or all in the other. A multikey field has no single position in the order. */
 static bool delivers_sort(const Planning *p, const IndexDesc *index, uint32_t fixed_fields,
                           bool *ret_is_forward) {
     const SortPattern *sort = p->sort;
@@ -153,7 +154,8 @@ static bool delivers_sort(const Planning *p, const IndexDesc *index, uint32_t fi
         return true;
     if (index->collator != p->collator)
         return false;
-    /* Away from one path a wildcard index also has the marks of arrays, in a place of their own. */
+    /* Outside of one path a wildcard index also contains the array marks, at a position of their
+     * own. */
     if (index->whole != NULL && fixed_fields <= index->special_field)
         return false;
     uint32_t at = 0;
@@ -179,7 +181,7 @@ static bool delivers_sort(const Planning *p, const IndexDesc *index, uint32_t fi
     return true;
 }
 
-/* Also sets the direction. Several points in front of the order's fields spoil it. */
+/* Also sets the direction. Several points before the fields of the order destroy it. */
 static bool path_delivers_sort(const Planning *p, IndexPath *path) {
     const IndexBounds *bounds = &path->bounds;
     bool is_sorted =
@@ -209,8 +211,8 @@ static Intervals *fields_of_scan(Planning *p, const IndexPath *whole, uint64_t s
     return fields;
 }
 
-/* {a: {$in: [1, 2]}} sorted by b, on an index of a and b: a scan for each value of a delivers the
- * order of b, and merged they keep it. */
+/* {a: {$in: [1, 2]}} sorted by b, on an index of a and b: a scan for each value of a provides the
+ * order of b, and merging keeps it. That avoids a sort of the whole result before the first row. */
 static bool split_for_sort(Planning *p, Candidate *candidate) {
     IndexPath whole = candidate->paths[0];
     IndexBounds *bounds = &whole.bounds;
@@ -238,7 +240,7 @@ static bool split_for_sort(Planning *p, Candidate *candidate) {
 
 /* ---- $or ---- */
 
-/* The $or that every matching document fulfils. */
+/* The $or that every matching document satisfies. */
 static const MatchExpr *find_or(const MatchExpr *filter) {
     if (filter == NULL || filter->kind == MATCH_OR)
         return filter;
@@ -283,7 +285,7 @@ static void try_branch(Planning *p, const MatchExpr *branch, IndexDesc *index, i
     }
 }
 
-/* The best index for one branch, by the rules alone. */
+/* The best index for one branch, by rules: a trial per branch would multiply the candidates. */
 static bool branch_path(Planning *p, const MatchExpr *branch, IndexPath *ret_path) {
     int best = -1;
     for (uint32_t i = 0; i < p->coll->index_count; i++) {
@@ -294,7 +296,7 @@ static bool branch_path(Planning *p, const MatchExpr *branch, IndexPath *ret_pat
             try_branch(p, branch, index, &best, ret_path);
             continue;
         }
-        /* An index that cannot be asked is left out; what runs will meet the error again. */
+        /* An index that cannot be read is left out; the execution will report the error. */
         CLEANUP(error_reset) Error ignored = {0};
         IndexDesc *views[WILDCARD_VIEWS_MAX];
         uint32_t count;

@@ -11,6 +11,8 @@
 #include "query/bounds/wildcard.h"
 
 enum {
+    /* Direct-mapped: a collision evicts, which only costs another trial. No LRU list to maintain
+     * per hit. */
     PLAN_CACHE_PLACES = 512,
     SHAPE_SIZE_MAX = 64 * 1024,
 };
@@ -40,11 +42,13 @@ static void entry_free(CacheEntry *entry);
 static void append_filter(const MatchExpr *filter, Buffer *out);
 static void append_wildcard(const IndexDesc *index, const MatchExpr *filter, Arena *arena,
                             Buffer *out);
+static void append_ownership(const CollAccess *access, Buffer *out);
 
 /* ---- shapes ---- */
 
-void plan_shape_make(const Collection *coll, const MatchExpr *filter, const SortPattern *sort,
+void plan_shape_make(const CollAccess *access, const MatchExpr *filter, const SortPattern *sort,
                      Doc projection, const Collator *collator, Arena *arena, PlanShape *ret_shape) {
+    const Collection *coll = access->coll;
     Buffer *out = ARENA_NEW(arena, Buffer);
     buffer_init_arena(out, arena, 512, SHAPE_SIZE_MAX);
     if (filter != NULL)
@@ -63,18 +67,34 @@ void plan_shape_make(const Collection *coll, const MatchExpr *filter, const Sort
             append_wildcard(index, filter, arena, out);
             continue;
         }
+        /* For these indexes the values decide whether they are usable, so two queries of one shape
+         * may need different plans. */
         uint8_t eligible =
             index->partial_filter != NULL || index->is_sparse || index->collator != collator;
         if (eligible)
             eligible += bounds_is_relevant(filter, index, collator);
         buffer_append(out, &eligible, 1);
     }
+    if (UNLIKELY(access->is_filtered))
+        append_ownership(access, out);
     ret_shape->bytes = (Str){(const char *)out->data, out->size};
     ret_shape->key_hash = (uint32_t)hash_bytes(out->data, out->size);
 }
 
-/* Values decide, too, whether a condition can use the index: by the paths that are left, two
- * filters of one shape are told apart. */
+/* The paths that decide ownership: indexes that contain them can cover, others cannot. */
+static void append_ownership(const CollAccess *access, Buffer *out) {
+    for (uint32_t i = 0; i < ACCESS_POLICIES_MAX; i++) {
+        const OwnershipFilter *owns = access->filters[i];
+        for (uint32_t j = 0; owns != NULL && j < owns->path_count; j++) {
+            buffer_append(out, owns->paths[j].data, owns->paths[j].size);
+            buffer_append(out, "", 1);
+        }
+    }
+    buffer_append(out, "F", 1); /* filters exist, even if they read no path */
+}
+
+/* Values also decide whether a condition can use the index: the remaining paths distinguish two
+ * filters of the same shape. */
 static void append_wildcard(const IndexDesc *index, const MatchExpr *filter, Arena *arena,
                             Buffer *out) {
     Str paths[WILDCARD_VIEWS_MAX];
@@ -86,7 +106,7 @@ static void append_wildcard(const IndexDesc *index, const MatchExpr *filter, Are
     }
 }
 
-/* Kinds and paths in the order of the tree; of values only what decides about bounds. */
+/* Kinds and paths in tree order; values are left out: that is what makes it a shape. */
 static void append_filter(const MatchExpr *filter, Buffer *out) {
     uint8_t kind = (uint8_t)filter->kind;
     buffer_append(out, &kind, 1);
@@ -117,7 +137,7 @@ bool plan_cache_get(const Collection *coll, const PlanShape *shape, PlanChoice *
 void plan_cache_put(const Collection *coll, const PlanShape *shape, const PlanChoice *choice,
                     Doc filter, Doc sort, Doc projection) {
     if (shape->bytes.size >= SHAPE_SIZE_MAX)
-        return; /* cut off: would stand for others too */
+        return; /* truncated: it would stand for other queries, too */
     CacheEntry *entry = NEW(CacheEntry);
     entry->key = (Str){xmemdup(shape->bytes.data, shape->bytes.size), shape->bytes.size};
     entry->query_hash = shape->query_hash;
@@ -229,7 +249,7 @@ static PlanCache *cache_of(const Collection *coll, bool is_made) {
     mutex_init(&made->mu, LOCK_RANK_LEAF);
     if (atomic_compare_exchange_strong(slot, &present, &made->base))
         return made;
-    cache_free(&made->base); /* somebody was faster */
+    cache_free(&made->base); /* another thread was faster */
     return (PlanCache *)present;
 }
 

@@ -1,39 +1,40 @@
 /*
- * plan_cache.h - which plan was best for a shape of query, so that the next one of that shape need
- * not be tried.
+ * plan_cache.h - which plan was best for a shape of query, so that the next query of that shape
+ * needs no trial.
  *
  * A shape is the filter without its values, the sort, the projection and the collation. Together
- * with what decides about the use of an index (is a partial or sparse one eligible, does a text
- * compare as the index does, which paths can be asked of a wildcard) it is the key of an entry. A
- * cache belongs to one instance of a collection: a change of its indexes starts with an empty one.
+ * with what decides whether an index is usable (whether a partial or sparse one is eligible,
+ * whether a text compares as the index does, which paths of a wildcard are relevant, which paths
+ * decide ownership) it is the key of an entry. A cache belongs to one instance of a collection: a
+ * change of its indexes starts with an empty one, so there is no invalidation.
  *
- * It has a fixed number of places; a shape that finds its place taken takes it over.
+ * It has a fixed number of slots; a new shape evicts the entry in its slot.
  *
- * Threading: any thread. Lock: LEAF, held for look-ups only.
+ * Threading: any thread. Lock: LEAF, held for lookups only.
  */
 #pragma once
 
 #include "base/arena.h"
 #include "bson/builder.h"
-#include "catalog/collection.h"
+#include "catalog/access.h"
 #include "query/exec/plan_shape.h"
 #include "query/sort/sort_pattern.h"
 
 typedef struct PlanCache PlanCache;
 
 enum {
-    PLAN_CHOICE_PATH_SIZE = 128, /* plans by longer paths are not remembered */
+    PLAN_CHOICE_PATH_SIZE = 128, /* plans with longer paths are not cached */
 };
 
-/* What to do again. */
+/* The cached decision. */
 typedef struct PlanChoice {
     char index_ident[64]; /* empty: the union of an $or's branches */
     /* Of a wildcard index: which path of the filter; empty: the fields before the wildcard. */
     char wildcard_path[PLAN_CHOICE_PATH_SIZE];
-    uint64_t works; /* what it took when it was tried */
+    uint64_t works; /* work of its trial */
 } PlanChoice;
 
-void plan_shape_make(const Collection *coll, const MatchExpr *filter, const SortPattern *sort,
+void plan_shape_make(const CollAccess *access, const MatchExpr *filter, const SortPattern *sort,
                      Doc projection, const Collator *collator, Arena *arena, PlanShape *ret_shape);
 
 bool plan_cache_get(const Collection *coll, const PlanShape *shape, PlanChoice *ret_choice);

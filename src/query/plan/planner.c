@@ -88,7 +88,7 @@ static ErrCode parse(Planning *p, Error *err) {
     return parse_projection(p, err);
 }
 
-/* What {$meta: ...} can show of a plan. */
+/* Which {$meta: ...} a plan can provide. */
 static ErrCode check_meta(const Planning *p, uint32_t needed, Error *err) {
     if ((needed >> PROJECT_META_TEXT_SCORE & 1) != 0)
         return error_set(err, (ErrCode)40218,
@@ -105,8 +105,21 @@ static ErrCode check_meta(const Planning *p, uint32_t needed, Error *err) {
     return ERR_OK;
 }
 
-/* Also finds out what is needed of the documents: if keys of an index have it, they need not be
- * fetched. */
+/* The paths that decide ownership count as read by the query. They are copied: a filter may be
+ * replaced while the plan lives. */
+static void need_ownership_paths(Planning *p) {
+    for (uint32_t i = 0; i < ACCESS_POLICIES_MAX; i++) {
+        const OwnershipFilter *filter = p->access->filters[i];
+        for (uint32_t j = 0; filter != NULL && j < filter->path_count; j++) {
+            Str path = filter->paths[j];
+            path_set_add(&p->needed,
+                         str_from(arena_strndup(&p->exec->arena, path.data, path.size)));
+        }
+    }
+}
+
+/* Also determines which fields are needed: if the keys of an index contain them, documents need not
+ * be fetched. */
 static ErrCode parse_projection(Planning *p, Error *err) {
     const QuerySpec *spec = p->spec;
     p->needed = path_set(&p->exec->arena);
@@ -127,17 +140,19 @@ static ErrCode parse_projection(Planning *p, Error *err) {
                    project_needed_meta(projection) == 0 &&
                    project_add_paths(projection, &p->needed);
     }
-    /* A sort by a stage of its own reads its fields too. */
+    /* A separate sort stage reads its fields, too. */
     if (p->sort != NULL)
         for (uint32_t i = 0; i < p->sort->count; i++)
             path_set_add(&p->needed, p->sort->parts[i].path.dotted);
     if (!is_known || spec->is_show_record_id)
         path_set_add_all(&p->needed);
+    else if (p->access->is_filtered)
+        need_ownership_paths(p);
     return ERR_OK;
 }
 
-/* Do the keys of _id, which have the collection's collation, tell values apart as the query does?
- */
+/* Whether the keys of _id, which have the collection's collation, distinguish values as the query
+ * does. */
 static bool is_id_key(const Planning *p, Elem id) {
     return p->collator == p->coll->options.collator || !type_is_collatable(elem_type(id));
 }
@@ -162,8 +177,8 @@ static ErrCode plan_access(Planning *p, PlanStage **ret_stage, Error *err) {
     bool has_id_keys = id_index != NULL || coll->options.is_clustered;
     if (elem_is_present(id) && has_id_keys && is_id_key(p, id) && !p->spec->is_return_key) {
         p->exec->summary = "IDHACK";
-        *ret_stage = stage_id_lookup(p->exec, coll, elem_copy(id, &p->exec->arena));
-        return ERR_OK; /* one document at most: any order will do */
+        *ret_stage = build_owned(p, stage_id_lookup(p->exec, coll, elem_copy(id, &p->exec->arena)));
+        return ERR_OK; /* one document at most: no sort needed */
     }
     return plan_by_index(p, ret_stage, err);
 }
@@ -181,7 +196,7 @@ static ErrCode plan_tailable(Planning *p, PlanStage **ret_stage, Error *err) {
     if (ns_is_oplog(&p->coll->ns))
         bound_by_ts(p, &options);
     p->exec->summary = "COLLSCAN";
-    *ret_stage = stage_collection_scan(p->exec, p->coll, &options);
+    *ret_stage = build_owned(p, stage_collection_scan(p->exec, p->coll, &options));
     return ERR_OK;
 }
 
@@ -224,7 +239,7 @@ static ErrCode check_min_max(const IndexDesc *index, Doc bound, Error *err) {
     return ERR_OK;
 }
 
-/* The path that restricts most, by the rules alone. */
+/* The most restrictive path, chosen by rules: a hint asks for no trial. */
 static ErrCode plan_wildcard_hint(Planning *p, IndexDesc *index, PlanStage **ret_stage,
                                   Error *err) {
     if (doc_is_present(p->spec->min) || doc_is_present(p->spec->max))
@@ -249,7 +264,7 @@ static ErrCode plan_hint(Planning *p, PlanStage **ret_stage, bool *ret_is_planne
     *ret_is_planned = true;
     if (elem_type(hint) != BT_STRING && elem_type(hint) != BT_DOC)
         return error_set(err, ERR_FAILED_TO_PARSE, "hint must be either a string or nested object");
-    if (elem_type(hint) == BT_DOC && doc_is_empty(elem_doc(hint))) { /* as if not given */
+    if (elem_type(hint) == BT_DOC && doc_is_empty(elem_doc(hint))) { /* treated as absent */
         *ret_is_planned = false;
         return ERR_OK;
     }
@@ -337,8 +352,8 @@ static ErrCode plan_by_index(Planning *p, PlanStage **ret_stage, Error *err) {
     }
     bool is_cacheable = candidates_are_many(p);
     if (is_cacheable) {
-        plan_shape_make(p->coll, p->filter, p->sort, p->spec->projection, p->collator, &exec->arena,
-                        &exec->shape);
+        plan_shape_make(p->access, p->filter, p->sort, p->spec->projection, p->collator,
+                        &exec->arena, &exec->shape);
         exec->has_shape = true;
         PlanChoice choice;
         Candidate known;
@@ -462,7 +477,7 @@ static ErrCode plan_scan(Planning *p, bool is_forward, bool is_told, PlanStage *
         p->exec->summary = "COLLSCAN";
         scan = stage_collection_scan(p->exec, p->coll, &options);
     }
-    *ret_stage = build_sorted(p, scan, is_sorted);
+    *ret_stage = build_sorted(p, build_owned(p, scan), is_sorted);
     return ERR_OK;
 }
 

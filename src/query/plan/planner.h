@@ -1,11 +1,12 @@
 /*
- * planner.h - from a query to a plan.
+ * planner.h - turns a query into a plan.
  *
- * {_id: value} goes by its index, a hint as told. Else every index that the filter restricts, or
- * that delivers the sort, is a candidate; so is the union of indexes for the branches of an $or. Of
- * several candidates the most productive in a short trial wins, and is remembered for queries of
- * the same shape (plan_cache.h). Without a candidate the collection is scanned. A bound may be too
- * wide but never too narrow: unless it is known to be exact the filter is applied to what is found.
+ * {_id: value} uses its index, a hint the given one. Otherwise every index that the filter
+ * restricts, or that provides the sort order, is a candidate; so is the union of indexes for the
+ * branches of an $or. Of several candidates the most productive in a short trial wins, and is
+ * cached for queries of the same shape (plan_cache.h). Without a candidate the collection is
+ * scanned. A bound may be too wide but never too narrow: unless it is known to be exact the filter
+ * is applied to what is found.
  */
 #pragma once
 
@@ -22,7 +23,7 @@ typedef struct QuerySpec {
     /* Given instead by pipelines, whose arena outlives the executor. */
     MatchExpr *parsed_filter;
     const SortPattern *parsed_sort;
-    const PathSet *needed_paths; /* what the pipeline reads of the documents; NULL: anything */
+    const PathSet *needed_paths; /* paths that the pipeline reads; NULL: any */
     Doc projection;              /* DOC_NONE: whole documents */
     Elem hint;                   /* missing, a name, or a key pattern */
     Doc min;                     /* of find: bounds of the hinted index, or DOC_NONE */
@@ -37,13 +38,15 @@ typedef struct QuerySpec {
     bool is_scan_deprioritized;       /* a scan of all documents is of low priority at admission */
     bool is_index_scan_deprioritized; /* and so is one of a whole index */
     bool is_count;                    /* only the number of rows matters */
-    bool is_distinct; /* only the different values of needed_paths' one path matter */
+    bool is_distinct; /* only the distinct values of the single needed path matter */
     bool is_return_key;
     bool is_show_record_id;
-    bool has_token;       /* rows tell where they were: with a hint of natural order only */
-    RecordId start_at;    /* of that scan; none: from its beginning */
-    RecordId start_after; /* likewise, but that record must be there */
-    bool is_explain;      /* keep what the trial of the candidates showed */
+    bool is_sort_key_wanted;   /* documents begin with their sort keys, for who merges them */
+    bool has_token;            /* rows carry their position: only with a hint of natural order */
+    RecordId start_at;         /* of that scan; none: from its beginning */
+    RecordId start_after;      /* likewise, but that record must be there */
+    bool is_ownership_ignored; /* find_source_open: includes documents that the node does not own */
+    bool is_explain;           /* keep the results of the trial of each candidate */
     size_t sort_memory_bytes;
     const char *spill_dir; /* NULL: a sort may not use the disk */
     int64_t yield_period_us;

@@ -1,6 +1,8 @@
 /*
- * planner_internal.h - shared by the files of query/plan: a query while it is planned, and the ways
- * of finding its documents.
+ * planner_internal.h - shared by the files of query/plan: a query being planned, and its
+ * candidates.
+ *
+ * Ownership: everything is in the executor's arena. Threading: the planning thread.
  */
 #pragma once
 
@@ -11,7 +13,7 @@
 
 enum {
     CANDIDATES_MAX = 64,
-    MERGED_SCANS_MAX = 200, /* more scans than that are not worth saving a sort */
+    MERGED_SCANS_MAX = 200, /* beyond this a sort is cheaper than merging */
     UNION_BRANCHES_MAX = 256,
 };
 
@@ -22,11 +24,11 @@ typedef struct IndexPath {
     bool is_forward;
 } IndexPath;
 
-/* One way of finding the documents. */
+/* One way to find the documents. */
 typedef struct Candidate {
     IndexPath *paths; /* one, or several whose rows are put together */
     uint32_t path_count;
-    bool is_union;  /* paths are the branches of an $or: what they find must be filtered */
+    bool is_union;  /* paths are the branches of an $or: rows must be filtered */
     bool is_merged; /* each path has the query's order: merged, they keep it */
     bool is_sorted; /* delivers the query's order */
     int rank;       /* by rules; the higher the better */
@@ -49,27 +51,30 @@ typedef struct Planning {
 } Planning;
 
 /* candidates.c */
-/* All sensible ways by indexes; none: only a scan is left. */
+/* All sensible candidates; none: the collection is scanned. */
 ErrCode candidates_find(Planning *p, Error *err) MUST_CHECK;
 /* One for each path of the filter that the wildcard index has; at most WILDCARD_VIEWS_MAX. */
 ErrCode candidates_for_wildcard(Planning *p, IndexDesc *index, Candidate *ret_candidates,
                                 uint32_t *ret_count, Error *err) MUST_CHECK;
-/* The same for one index only: what the plan cache or a hint says. */
+/* The same for one index only, given by the plan cache or a hint. */
 bool candidate_for_index(Planning *p, IndexDesc *index, bool is_told, Candidate *ret_candidate);
 bool candidate_for_or(Planning *p, Candidate *ret_candidate);
 /* An index that has the values of the one needed path in order, so that equal ones can be skipped.
  */
 bool candidate_for_distinct(Planning *p, Candidate *ret_candidate);
-/* Can the index be asked at all? */
+/* Whether the index can be used at all. */
 bool index_is_usable(const IndexDesc *index);
-/* Could several indexes serve the query, so that it pays to remember which was best? */
+/* Whether several indexes could serve the query, so that caching the best is worthwhile. */
 bool candidates_are_many(const Planning *p);
 
-/* build.c: the stages of a candidate, without and with what shapes the result. */
+/* build.c: the stages of a candidate, without and with what shapes the result. What finds documents
+ * in another way goes through build_owned, too. */
 PlanStage *build_access(Planning *p, const Candidate *candidate);
+/* Filters out what the node does not own; returns the stage itself if there are no filters. */
+PlanStage *build_owned(const Planning *p, PlanStage *stage);
 PlanStage *build_sorted(Planning *p, PlanStage *stage, bool is_sorted);
 PlanStage *build_shape(Planning *p, PlanStage *stage);
-/* Are its rows made of keys alone? */
+/* Whether its rows are built from keys alone. */
 bool stage_is_covering(const PlanStage *stage);
 
 /* rank.c: runs the candidates in turns and picks the most productive; *ret_works is what it took to

@@ -1,18 +1,19 @@
 /*
- * rank.c - which candidate is best: they run in turns until one has shown enough.
+ * rank.c - chooses the best candidate: they run in turns until one has shown enough.
  *
  * A candidate's score is results per unit of work, and a plan that reached its end beats one that
- * did not. Trees are built for the trial and thrown away; the winner is built again, so that what
- * the trial read is not mixed into the answer.
+ * did not. Trees are built for the trial and discarded; the winner is built again, so that nothing
+ * the trial read is mixed into the result.
  */
 #include <string.h>
 
 #include "query/plan/planner_internal.h"
 
 enum {
-    TRIAL_RESULTS = 101,   /* as many as a first batch has */
-    TRIAL_WORKS = 10000,   /* of each candidate */
-    TRIAL_TURN_FIRST = 16, /* works of the first turn; turns grow */
+    TRIAL_RESULTS = 101, /* the size of a first batch: what the client sees first */
+    TRIAL_WORKS = 10000, /* of each candidate */
+    /* Works of the first turn; turns double, so that switching costs little. */
+    TRIAL_TURN_FIRST = 16,
 };
 
 typedef struct Trial {
@@ -34,8 +35,8 @@ ErrCode rank_candidates(Planning *p, uint32_t *ret_best, uint64_t *ret_works, Er
     for (uint32_t i = 0; i < count; i++)
         trials[i].root =
             build_sorted(p, build_access(p, &p->candidates[i]), p->candidates[i].is_sorted);
-    executor_attach(p->exec, p->access);
     p->exec->is_on_trial = true;
+    executor_attach(p->exec, p->access);
     ErrCode rc = ERR_OK;
     bool is_over = false;
     uint64_t used = 0;
@@ -51,7 +52,8 @@ ErrCode rank_candidates(Planning *p, uint32_t *ret_best, uint64_t *ret_works, Er
             if (!trial->is_failed)
                 rc = take_turn(p, trial, turn, err);
             failed += trial->is_failed;
-            /* One plan that fails (a sort out of memory) leaves the others; all of them do not. */
+            /* A plan that fails (a sort out of memory, for example) only drops out; the error is
+             * reported if all of them fail. */
             if (trial->is_failed && failed < count && rc != ERR_OK && rc != ERR_INTERRUPTED) {
                 error_reset(err);
                 rc = ERR_OK;
@@ -103,6 +105,8 @@ static double score_of(const Trial *trial) {
     if (trial->is_failed)
         return -1;
     double works = (double)(trial->works > 0 ? trial->works : 1);
+    /* Tie-breakers: smaller than the difference that a single result makes, so that they decide
+     * only between equally productive plans. */
     double small = 1 / (10 * works) < 1e-4 ? 1 / (10 * works) : 1e-4;
     double score = 1 + trial->results / works;
     score += stage_has(trial->root, "FETCH") ? 0 : small;

@@ -4,7 +4,7 @@
 #include "query/project/project.h"
 
 #include "base/test.h"
-#include "bson/json.h"
+#include "bson/json_docs_test.h"
 
 typedef struct Case {
     const char *spec;
@@ -24,30 +24,15 @@ static const ProjectContext FIND = {PROJECT_FIND, NULL, &EXPR, &MATCH};
 static const ProjectContext STAGE = {PROJECT_STAGE, "$project", &EXPR, &MATCH};
 static const ProjectContext ADD_FIELDS = {PROJECT_ADD_FIELDS, "$addFields", &EXPR, &MATCH};
 
-static Doc doc_of(const char *json, Arena *arena) {
-    CLEANUP(error_reset) Error err = {0};
-    Doc doc = DOC_EMPTY;
-    EXPECT_OK(doc_from_json(json, arena, &doc, &err), err);
-    return doc;
-}
-
-static const char *json_of(Doc doc, Arena *arena) {
-    Buffer text;
-    buffer_init_arena(&text, arena, 256, 1 << 20);
-    json_append_doc(&text, doc, 1 << 16);
-    buffer_append_byte(&text, 0);
-    return (const char *)text.data;
-}
-
 static ErrCode run(const char *spec, const char *doc, const ProjectContext *ctx,
                    const MatchDetails *details, Arena *arena, Doc *ret, Error *err) {
     Projection *projection;
-    TRY(project_parse(doc_of(spec, arena), ctx, arena, &projection, err));
+    TRY(project_parse(test_doc(spec, arena), ctx, arena, &projection, err));
     ExprEvalContext eval = {.scratch = arena};
     ProjectInput input = {.details = details, .eval = &eval};
     Buffer out;
     buffer_init_arena(&out, arena, 256, 1 << 24);
-    return project_apply(projection, doc_of(doc, arena), &input, &out, ret, err);
+    return project_apply(projection, test_doc(doc, arena), &input, &out, ret, err);
 }
 
 static void run_cases(const Case *cases, size_t count, const ProjectContext *ctx,
@@ -59,9 +44,9 @@ static void run_cases(const Case *cases, size_t count, const ProjectContext *ctx
         Doc actual = DOC_EMPTY;
         if (run(cases[i].spec, cases[i].doc, ctx, details, &arena, &actual, &err) != ERR_OK)
             test_fail(__FILE__, __LINE__, "%s: %s", cases[i].spec, error_message(&err));
-        else if (!doc_equal_bytes(actual, doc_of(cases[i].expected, &arena)))
+        else if (!doc_equal_bytes(actual, test_doc(cases[i].expected, &arena)))
             test_fail(__FILE__, __LINE__, "%s on %s gives %s, expected %s", cases[i].spec,
-                      cases[i].doc, json_of(actual, &arena), cases[i].expected);
+                      cases[i].doc, test_json(actual, &arena), cases[i].expected);
         arena_done(&arena);
     }
 }
@@ -223,7 +208,7 @@ TEST(a_projection_tells_what_it_reads_and_what_it_leaves_alone) {
         CLEANUP(error_reset) Error err = {0};
         Projection *projection = NULL;
         REQUIRE_OK(
-            project_parse(doc_of(CASES[i].spec, &arena), CASES[i].ctx, &arena, &projection, &err),
+            project_parse(test_doc(CASES[i].spec, &arena), CASES[i].ctx, &arena, &projection, &err),
             err);
         PathSet set = path_set(&arena);
         EXPECT(project_add_paths(projection, &set) == CASES[i].is_exhaustive);
@@ -246,9 +231,9 @@ TEST(only_the_empty_projection_is_the_identity) {
     Projection *projection = NULL;
     REQUIRE_OK(project_parse(DOC_EMPTY, &FIND, &arena, &projection, &err), err);
     EXPECT(project_is_identity(projection));
-    REQUIRE_OK(project_parse(doc_of("{'a':1}", &arena), &FIND, &arena, &projection, &err), err);
+    REQUIRE_OK(project_parse(test_doc("{'a':1}", &arena), &FIND, &arena, &projection, &err), err);
     EXPECT(!project_is_identity(projection));
-    REQUIRE_OK(project_parse(doc_of("{'_id':0}", &arena), &FIND, &arena, &projection, &err), err);
+    REQUIRE_OK(project_parse(test_doc("{'_id':0}", &arena), &FIND, &arena, &projection, &err), err);
     EXPECT(!project_is_identity(projection));
     arena_done(&arena);
 }

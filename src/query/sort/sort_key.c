@@ -7,6 +7,7 @@
  */
 #include <assert.h>
 
+#include "bson/builder.h"
 #include "query/sort/sort_pattern.h"
 
 static const uint8_t UNDEFINED_BYTES[2] = {BT_UNDEFINED, 0};
@@ -163,4 +164,13 @@ static void append_places(const SortPattern *pattern, const Place *places, const
     for (uint32_t i = 0; i < pattern->count; i++)
         key_append_elem(key, places[i].elem, collator);
     key_append_end(key, KEY_END_EXACT);
+}
+
+ErrCode sort_key_attach(Doc doc, Str key, Buffer *buf, Doc *ret_doc, Error *err) {
+    buffer_clear(buf);
+    DocBuilder b;
+    doc_builder_init(&b, buf);
+    build_binary(&b, SORT_KEY_NAME, 0, key.data, key.size);
+    build_all(&b, doc);
+    return doc_builder_finish(&b, "document with its sort key", ret_doc, err);
 }

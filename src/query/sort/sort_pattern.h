@@ -11,6 +11,7 @@
 #pragma once
 
 #include "base/arena.h"
+#include "base/buffer.h"
 #include "base/error.h"
 #include "bson/compare.h"
 #include "bson/doc.h"
@@ -44,3 +45,9 @@ ErrCode sort_pattern_parse(Doc spec, SortSyntax syntax, Arena *arena, SortPatter
  * through different arrays. */
 ErrCode sort_key_make(const SortPattern *pattern, Doc doc, const Collator *collator,
                       KeyBuilder *key, Error *err) MUST_CHECK;
+
+/* The name of the field that carries a key. */
+#define SORT_KEY_NAME "$sortKey"
+/* The document with its key as its first field, in `buf`, which is cleared first. Fails with
+ * ERR_BSON_OBJECT_TOO_LARGE over its bound. */
+ErrCode sort_key_attach(Doc doc, Str key, Buffer *buf, Doc *ret_doc, Error *err) MUST_CHECK;

@@ -7,21 +7,14 @@
 #include "base/prng.h"
 #include "base/test.h"
 #include "bson/builder.h"
-#include "bson/json.h"
 #include "query/sort/memory_spill_test.h"
 #include "query/sort/sorter.h"
-
-static Doc doc_of(const char *json, Arena *arena) {
-    CLEANUP(error_reset) Error err = {0};
-    Doc doc = DOC_EMPTY;
-    EXPECT_OK(doc_from_json(json, arena, &doc, &err), err);
-    return doc;
-}
+#include "bson/json_docs_test.h"
 
 static SortPattern *pattern_of(const char *json, Arena *arena) {
     CLEANUP(error_reset) Error err = {0};
     SortPattern *pattern = NULL;
-    EXPECT_OK(sort_pattern_parse(doc_of(json, arena), SORT_SYNTAX_FIND, arena, &pattern, &err),
+    EXPECT_OK(sort_pattern_parse(test_doc(json, arena), SORT_SYNTAX_FIND, arena, &pattern, &err),
               err);
     return pattern;
 }
@@ -53,7 +46,7 @@ TEST(sort_patterns_are_checked) {
         arena_init(&arena, 0);
         CLEANUP(error_reset) Error err = {0};
         SortPattern *pattern;
-        ErrCode rc = sort_pattern_parse(doc_of(CASES[i].spec, &arena), SORT_SYNTAX_FIND, &arena,
+        ErrCode rc = sort_pattern_parse(test_doc(CASES[i].spec, &arena), SORT_SYNTAX_FIND, &arena,
                                         &pattern, &err);
         if ((int)rc != CASES[i].code)
             test_fail(__FILE__, __LINE__, "%s gives %d %s", CASES[i].spec, (int)rc,
@@ -96,7 +89,7 @@ TEST(sort_keys_order_documents_as_the_language_says) {
         for (size_t j = 0; j < ARRAY_LEN(CASES[i].docs) && CASES[i].docs[j] != NULL; j++) {
             const char *json = CASES[i].docs[j];
             bool is_equal = json[0] == '=' && j > 0;
-            Doc doc = doc_of(json[0] == '=' ? json + 1 : json, &arena);
+            Doc doc = test_doc(json[0] == '=' ? json + 1 : json, &arena);
             EXPECT_OK(sort_key_make(pattern, doc, NULL, &key, &err), err);
             size_t common = key.key.size < before.key.size ? key.key.size : before.key.size;
             int order = j == 0 ? 1 : memcmp(key.key.data, before.key.data, common);
@@ -117,7 +110,7 @@ TEST(parallel_arrays_cannot_be_sorted_by) {
     KeyBuilder key;
     key_builder_init_arena(&key, &arena);
     SortPattern *pattern = pattern_of("{'a':1,'b':1}", &arena);
-    ErrCode rc = sort_key_make(pattern, doc_of("{'a':[1,2],'b':[3]}", &arena), NULL, &key, &err);
+    ErrCode rc = sort_key_make(pattern, test_doc("{'a':[1,2],'b':[3]}", &arena), NULL, &key, &err);
     EXPECT(rc == ERR_BAD_VALUE);
     arena_done(&arena);
 }
@@ -129,7 +122,7 @@ TEST(a_position_that_is_a_field_too_cannot_be_sorted_by) {
     KeyBuilder key;
     key_builder_init_arena(&key, &arena);
     SortPattern *pattern = pattern_of("{'a.0':1}", &arena);
-    EXPECT_EQ_I64(sort_key_make(pattern, doc_of("{'a':[{'0':1}]}", &arena), NULL, &key, &err),
+    EXPECT_EQ_I64(sort_key_make(pattern, test_doc("{'a':[{'0':1}]}", &arena), NULL, &key, &err),
                   16746);
     arena_done(&arena);
 }
@@ -230,7 +223,7 @@ TEST(the_sorter_stops_at_its_memory_limit_without_a_spill) {
     CLEANUP(sorter_free_ptr) Sorter *sorter = sorter_new(&options);
     ErrCode rc = ERR_OK;
     for (int i = 0; i < 100 && rc == ERR_OK; i++)
-        rc = sorter_add(sorter, doc_of("{'k':1,'pad':'xxxxxxxxxxxxxxxx'}", &arena), &err);
+        rc = sorter_add(sorter, test_doc("{'k':1,'pad':'xxxxxxxxxxxxxxxx'}", &arena), &err);
     EXPECT(rc == ERR_QUERY_EXCEEDED_MEMORY_LIMIT_NO_DISK_USE_ALLOWED);
     EXPECT_STR(error_message(&err), "Sort exceeded memory limit of 1000 bytes, but did not opt in "
                                     "to external sorting.");

@@ -5,9 +5,8 @@
  * order of arrival; with one, it is a heap whose root is the worst entry kept. In state reading it
  * is sorted.
  *
- * An entry holds the first eight bytes of its key as a number: nearly all comparisons are decided
- * there without touching the record. Keys are free of prefixes, so that filling up short ones with
- * zeros is safe.
+ * Entries are sorted and runs are merged by base/prefix_sort.h. Keys are free of prefixes, as it
+ * wants them.
  */
 #include "query/sort/sorter.h"
 
@@ -15,19 +14,16 @@
 
 #include "base/alloc.h"
 #include "base/arena.h"
+#include "base/prefix_sort.h"
 
 enum {
-    INSERTION_SORT_COUNT = 12, /* entries; where insertion sort was still faster than merging */
-    RADIX_SORT_COUNT = 4096,   /* entries; from here on passes over bytes beat comparing */
-    RECORD_HEADER_SIZE = 12,   /* sequence number and size of the key */
-    PREFETCH_DISTANCE = 8,     /* entries */
+    RECORD_HEADER_SIZE = 12, /* sequence number and size of the key */
+    PREFETCH_DISTANCE = 8,   /* entries */
     PREFETCH_BYTES = 320,
 };
 
-typedef struct Entry {
-    uint64_t prefix;
-    uint8_t *record; /* header, key, document */
-} Entry;
+/* Its record: header, key, document. */
+typedef PrefixEntry Entry;
 
 /* A source of the merge: a spilled run, or what is left in memory. */
 typedef struct Run {
@@ -35,7 +31,6 @@ typedef struct Run {
     uint32_t level; /* 0: written from memory; n: merged from runs of level n - 1 */
     bool is_memory;
     size_t memory_index; /* next entry of a run in memory */
-    Entry head;
 } Run;
 
 struct Sorter {
@@ -50,9 +45,11 @@ struct Sorter {
     uint64_t next_index; /* state reading: documents handed out */
     bool is_reading;
     bool is_merging;
-    Run *runs; /* spilled ones; when merging, a heap with the least head as its root */
+    Run *runs; /* spilled ones; when merging, what is left in memory as well */
     uint32_t run_count;
     uint32_t run_capacity;
+    PrefixRun *heap; /* when merging: the runs that are not at their end */
+    uint32_t heap_count;
     bool is_head_taken; /* the root's record was handed out and is to be advanced */
     SorterStats stats;
 };
@@ -63,14 +60,14 @@ static ErrCode check_memory(Sorter *sorter, Error *err);
 static ErrCode spill_run(Sorter *sorter, Error *err);
 static ErrCode merge_lowest_level(Sorter *sorter, Error *err);
 static ErrCode merge_begin(Sorter *sorter, Error *err);
-static ErrCode heap_begin(Sorter *sorter, Run *runs, uint32_t *count, Error *err);
+static ErrCode heap_begin(Sorter *sorter, Run *runs, uint32_t run_count, PrefixRun *heap,
+                          uint32_t *ret_count, Error *err);
+static ErrCode heap_advance(Sorter *sorter, PrefixRun *heap, uint32_t *count, Error *err);
 static ErrCode merge_next(Sorter *sorter, bool *ret_found, Doc *ret_doc, Error *err);
-static ErrCode run_advance(Sorter *sorter, Run *run, bool *ret_found, Error *err);
-static void runs_sift_down(Run *runs, uint32_t count, uint32_t at);
+static ErrCode run_advance(Sorter *sorter, Run *run, bool *ret_found, Entry *ret_head, Error *err);
 static void fill_record(uint8_t *record, uint64_t seq, Str key, Doc doc);
 static void heap_sift_up(Entry *entries, size_t at);
 static void heap_sift_down(Entry *entries, size_t count, size_t at);
-static void sort_entries(Entry *entries, size_t count);
 
 static inline uint64_t record_seq(const uint8_t *record) {
     return (uint64_t)load_i64(record);
@@ -95,24 +92,22 @@ static inline void prefetch_record(const uint8_t *record) {
         __builtin_prefetch(record + at);
 }
 
-static inline uint64_t key_prefix(const uint8_t *key, size_t size) {
-    uint64_t word = 0;
-    memcpy(&word, key, size < 8 ? size : 8);
-    return __builtin_bswap64(word);
-}
-
 static int compare_keys(Str a, Str b) {
-    size_t common = a.size < b.size ? a.size : b.size;
-    int order = memcmp(a.data, b.data, common);
-    return order != 0 ? order : (a.size > b.size) - (a.size < b.size);
+    return key_bytes_compare(a.data, a.size, b.data, b.size);
 }
 
 /* Keys, then order of arrival: never equal. */
+static bool record_is_less(const uint8_t *a, const uint8_t *b) {
+    int order = compare_keys(record_key(a), record_key(b));
+    return order != 0 ? order < 0 : record_seq(a) < record_seq(b);
+}
+
 static inline bool entry_is_less(const Entry *a, const Entry *b) {
-    if (LIKELY(a->prefix != b->prefix))
-        return a->prefix < b->prefix;
-    int order = compare_keys(record_key(a->record), record_key(b->record));
-    return order != 0 ? order < 0 : record_seq(a->record) < record_seq(b->record);
+    return prefix_entry_is_less(a, b, record_is_less);
+}
+
+static void free_record(const Entry *entry) {
+    xfree((uint8_t *)entry->record);
 }
 
 Sorter *sorter_new(const SorterOptions *options) {
@@ -130,11 +125,12 @@ void sorter_free(Sorter *sorter) {
         return;
     if (sorter->options.limit > 0)
         for (size_t i = 0; i < sorter->count; i++)
-            xfree(sorter->entries[i].record);
+            free_record(&sorter->entries[i]);
     arena_done(&sorter->records);
     key_builder_done(&sorter->key);
     xfree(sorter->entries);
     xfree(sorter->runs);
+    xfree(sorter->heap);
     xfree(sorter);
 }
 
@@ -160,7 +156,7 @@ ErrCode sorter_add_with_key(Sorter *sorter, const uint8_t *key, size_t key_size,
 
 ErrCode sorter_finish(Sorter *sorter, Error *err) {
     assert(!sorter->is_reading);
-    sort_entries(sorter->entries, sorter->count);
+    prefix_sort(sorter->entries, sorter->count, record_is_less);
     sorter->is_reading = true;
     sorter->is_merging = sorter->run_count > 0;
     return sorter->is_merging ? merge_begin(sorter, err) : ERR_OK;
@@ -203,7 +199,7 @@ static ErrCode add_to_best(Sorter *sorter, const Entry *probe, Str key, Doc doc,
             (probe->prefix == root->prefix && compare_keys(key, record_key(root->record)) >= 0))
             return ERR_OK;
         sorter->memory_bytes -= record_size(root->record) + sizeof(Entry);
-        xfree(root->record);
+        free_record(root);
         sorter->entries[0] = sorter->entries[--sorter->count];
         heap_sift_down(sorter->entries, sorter->count, 0);
     }
@@ -239,21 +235,21 @@ static ErrCode spill_run(Sorter *sorter, Error *err) {
     if (sorter->run_count == SORT_RUNS_MAX)
         TRY(merge_lowest_level(sorter, err));
     const Spill *spill = sorter->options.spill;
-    sort_entries(sorter->entries, sorter->count);
+    prefix_sort(sorter->entries, sorter->count, record_is_less);
     Run run = {0};
     TRY(spill->run_new(spill->arg, &run.spill_run, err));
     size_t freed = 0;
     for (size_t i = 0; i < sorter->count; i++) {
         if (i + PREFETCH_DISTANCE < sorter->count)
             prefetch_record(sorter->entries[i + PREFETCH_DISTANCE].record);
-        uint8_t *record = sorter->entries[i].record;
+        const uint8_t *record = sorter->entries[i].record;
         TRY(spill->run_append(spill->arg, run.spill_run, record, record_size(record), err));
         freed += record_size(record) + sizeof(Entry);
     }
     TRY(spill->run_finish(spill->arg, run.spill_run, err));
     if (sorter->options.limit > 0)
         for (size_t i = 0; i < sorter->count; i++)
-            xfree(sorter->entries[i].record);
+            free_record(&sorter->entries[i]);
     arena_reset(&sorter->records);
     sorter->count = 0;
     sorter->memory_bytes -= freed;
@@ -263,20 +259,16 @@ static ErrCode spill_run(Sorter *sorter, Error *err) {
     return ERR_OK;
 }
 
-/* Writes the records of a heap of runs as one run. */
-static ErrCode merge_to_run(Sorter *sorter, Run *runs, uint32_t count, uint32_t target,
+/* Writes the records of the heap as one run. */
+static ErrCode merge_to_run(Sorter *sorter, PrefixRun *heap, uint32_t count, uint32_t target,
                             Error *err) {
     const Spill *spill = sorter->options.spill;
     for (uint64_t written = 0; count > 0; written++) {
         if (sorter->options.limit > 0 && written == sorter->options.limit)
             break;
-        const uint8_t *record = runs[0].head.record;
+        const uint8_t *record = heap[0].head.record;
         TRY(spill->run_append(spill->arg, target, record, record_size(record), err));
-        bool found;
-        TRY(run_advance(sorter, &runs[0], &found, err));
-        if (!found)
-            runs[0] = runs[--count];
-        runs_sift_down(runs, count, 0);
+        TRY(heap_advance(sorter, heap, &count, err));
     }
     return spill->run_finish(spill->arg, target, err);
 }
@@ -304,9 +296,10 @@ static ErrCode merge_lowest_level(Sorter *sorter, Error *err) {
         merged.level = highest + 1;
     }
     TRY(spill->run_new(spill->arg, &merged.spill_run, err));
-    uint32_t count = sorter->run_count - kept;
-    TRY(heap_begin(sorter, sorter->runs + kept, &count, err));
-    TRY(merge_to_run(sorter, sorter->runs + kept, count, merged.spill_run, err));
+    PrefixRun heap[SORT_RUNS_MAX];
+    uint32_t count;
+    TRY(heap_begin(sorter, sorter->runs + kept, sorter->run_count - kept, heap, &count, err));
+    TRY(merge_to_run(sorter, heap, count, merged.spill_run, err));
     sorter->runs[kept] = merged;
     sorter->run_count = kept + 1;
     return ERR_OK;
@@ -317,43 +310,50 @@ static ErrCode merge_begin(Sorter *sorter, Error *err) {
         ARRAY_RESERVE(sorter->runs, sorter->run_count, sorter->run_capacity);
         sorter->runs[sorter->run_count++] = (Run){.is_memory = true};
     }
-    return heap_begin(sorter, sorter->runs, &sorter->run_count, err);
+    sorter->heap = xcalloc(sorter->run_count, sizeof(PrefixRun));
+    return heap_begin(sorter, sorter->runs, sorter->run_count, sorter->heap, &sorter->heap_count,
+                      err);
 }
 
-/* Reads the first record of each run; empty ones leave, the others become a heap. */
-static ErrCode heap_begin(Sorter *sorter, Run *runs, uint32_t *count, Error *err) {
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < *count; i++) {
+/* Reads the first record of each run that is not empty. */
+static ErrCode heap_begin(Sorter *sorter, Run *runs, uint32_t run_count, PrefixRun *heap,
+                          uint32_t *ret_count, Error *err) {
+    *ret_count = 0;
+    for (uint32_t i = 0; i < run_count; i++) {
         bool found;
-        TRY(run_advance(sorter, &runs[i], &found, err));
-        if (found)
-            runs[kept++] = runs[i];
+        PrefixRun *place = &heap[*ret_count];
+        place->source = &runs[i];
+        TRY(run_advance(sorter, &runs[i], &found, &place->head, err));
+        *ret_count += found;
     }
-    *count = kept;
-    for (uint32_t at = kept / 2; at-- > 0;)
-        runs_sift_down(runs, kept, at);
+    prefix_heap_make(heap, *ret_count, record_is_less);
+    return ERR_OK;
+}
+
+/* Past the least record. */
+static ErrCode heap_advance(Sorter *sorter, PrefixRun *heap, uint32_t *count, Error *err) {
+    bool found;
+    TRY(run_advance(sorter, heap[0].source, &found, &heap[0].head, err));
+    if (!found)
+        heap[0] = heap[--*count];
+    prefix_heap_sift_down(heap, *count, 0, record_is_less);
     return ERR_OK;
 }
 
 static ErrCode merge_next(Sorter *sorter, bool *ret_found, Doc *ret_doc, Error *err) {
-    if (sorter->is_head_taken) {
-        bool found;
-        TRY(run_advance(sorter, &sorter->runs[0], &found, err));
-        if (!found)
-            sorter->runs[0] = sorter->runs[--sorter->run_count];
-        runs_sift_down(sorter->runs, sorter->run_count, 0);
-    }
+    if (sorter->is_head_taken)
+        TRY(heap_advance(sorter, sorter->heap, &sorter->heap_count, err));
     bool is_over = sorter->options.limit > 0 && sorter->next_index == sorter->options.limit;
-    sorter->is_head_taken = sorter->run_count > 0;
-    *ret_found = sorter->run_count > 0 && !is_over;
+    sorter->is_head_taken = sorter->heap_count > 0;
+    *ret_found = sorter->heap_count > 0 && !is_over;
     if (*ret_found) {
-        *ret_doc = record_doc(sorter->runs[0].head.record);
+        *ret_doc = record_doc(sorter->heap[0].head.record);
         sorter->next_index++;
     }
     return ERR_OK;
 }
 
-static ErrCode run_advance(Sorter *sorter, Run *run, bool *ret_found, Error *err) {
+static ErrCode run_advance(Sorter *sorter, Run *run, bool *ret_found, Entry *ret_head, Error *err) {
     const uint8_t *record = NULL;
     if (run->is_memory) {
         *ret_found = run->memory_index < sorter->count;
@@ -371,24 +371,9 @@ static ErrCode run_advance(Sorter *sorter, Run *run, bool *ret_found, Error *err
     }
     if (*ret_found) {
         Str key = record_key(record);
-        run->head = (Entry){key_prefix((const uint8_t *)key.data, key.size), (uint8_t *)record};
+        *ret_head = (Entry){key_prefix(key.data, key.size), record};
     }
     return ERR_OK;
-}
-
-static void runs_sift_down(Run *runs, uint32_t count, uint32_t at) {
-    while (true) {
-        uint32_t least = at;
-        for (uint32_t child = 2 * at + 1; child <= 2 * at + 2 && child < count; child++)
-            if (entry_is_less(&runs[child].head, &runs[least].head))
-                least = child;
-        if (least == at)
-            return;
-        Run swap = runs[at];
-        runs[at] = runs[least];
-        runs[least] = swap;
-        at = least;
-    }
 }
 
 static void fill_record(uint8_t *record, uint64_t seq, Str key, Doc doc) {
@@ -423,98 +408,5 @@ static void heap_sift_down(Entry *entries, size_t count, size_t at) {
         entries[at] = entries[worst];
         entries[worst] = swap;
         at = worst;
-    }
-}
-
-static void insertion_sort(Entry *entries, size_t count) {
-    for (size_t i = 1; i < count; i++) {
-        Entry entry = entries[i];
-        size_t at = i;
-        for (; at > 0 && entry_is_less(&entry, &entries[at - 1]); at--)
-            entries[at] = entries[at - 1];
-        entries[at] = entry;
-    }
-}
-
-static void merge_halves(const Entry *from, size_t middle, size_t count, Entry *to) {
-    size_t left = 0;
-    size_t right = middle;
-    for (size_t i = 0; i < count; i++) {
-        bool takes_right =
-            right < count && (left == middle || entry_is_less(&from[right], &from[left]));
-        to[i] = takes_right ? from[right++] : from[left++];
-    }
-}
-
-/* By the bytes of the prefix, the last one first; each pass keeps the order of the one before.
- * Bytes that all entries share, such as the type, cost nothing. */
-static void radix_sort(Entry *entries, Entry *scratch, size_t count) {
-    static const uint32_t BYTES = sizeof(entries->prefix);
-    size_t counts[sizeof(entries->prefix)][256] = {0};
-    for (size_t i = 0; i < count; i++)
-        for (uint32_t byte = 0; byte < BYTES; byte++)
-            counts[byte][entries[i].prefix >> 8 * byte & 0xFF]++;
-    Entry *from = entries, *to = scratch;
-    for (uint32_t byte = 0; byte < BYTES; byte++) {
-        size_t *starts = counts[byte];
-        if (starts[from[0].prefix >> 8 * byte & 0xFF] == count)
-            continue;
-        size_t start = 0;
-        for (uint32_t value = 0; value < 256; value++) {
-            size_t here = starts[value];
-            starts[value] = start;
-            start += here;
-        }
-        for (size_t i = 0; i < count; i++)
-            to[starts[from[i].prefix >> 8 * byte & 0xFF]++] = from[i];
-        Entry *swap = from;
-        from = to;
-        to = swap;
-    }
-    if (from != entries)
-        memcpy(entries, from, count * sizeof(Entry));
-}
-
-/* Bottom-up merge sort between two arrays. */
-static void merge_sort(Entry *entries, size_t count) {
-    for (size_t start = 0; start < count; start += INSERTION_SORT_COUNT) {
-        size_t rest = count - start;
-        insertion_sort(entries + start, rest < INSERTION_SORT_COUNT ? rest : INSERTION_SORT_COUNT);
-    }
-    if (count <= INSERTION_SORT_COUNT)
-        return;
-    Entry *scratch = xmalloc(count * sizeof(Entry));
-    Entry *from = entries;
-    Entry *to = scratch;
-    for (size_t width = INSERTION_SORT_COUNT; width < count; width *= 2) {
-        for (size_t start = 0; start < count; start += 2 * width) {
-            size_t size = count - start < 2 * width ? count - start : 2 * width;
-            merge_halves(from + start, size < width ? size : width, size, to + start);
-        }
-        Entry *swap = from;
-        from = to;
-        to = swap;
-    }
-    if (from != entries)
-        memcpy(entries, from, count * sizeof(Entry));
-    xfree(scratch);
-}
-
-static void sort_entries(Entry *entries, size_t count) {
-    if (count < RADIX_SORT_COUNT) {
-        merge_sort(entries, count);
-        return;
-    }
-    Entry *scratch = xmalloc(count * sizeof(Entry));
-    radix_sort(entries, scratch, count);
-    xfree(scratch);
-    /* Where prefixes are equal the rest of the keys decides. */
-    for (size_t start = 0; start < count;) {
-        size_t end = start + 1;
-        while (end < count && entries[end].prefix == entries[start].prefix)
-            end++;
-        if (end - start > 1)
-            merge_sort(entries + start, end - start);
-        start = end;
     }
 }

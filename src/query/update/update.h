@@ -27,7 +27,10 @@ typedef struct UpdateApplyContext {
     int32_t positional_index; /* what `$` stands for; -1: the query found no array element */
     bool is_insert;           /* `before` is the base of an upsert: $setOnInsert applies */
     int64_t now_ms;           /* $currentDate */
-    uint64_t timestamp;       /* $currentDate {$type: "timestamp"}, and replaced empty timestamps */
+    /* $currentDate {$type: "timestamp"}, and empty timestamps of replacements: later with each
+     * call; NULL: there is no clock, and empty ones stay. */
+    uint64_t (*next_ts)(void *arg);
+    void *next_ts_arg;
 } UpdateApplyContext;
 
 /* Pipeline-style updates, implemented by the aggregation code. */

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "bson/json.h"
 #include "query/update/update.h"
+#include "query/match/bench_doc.h"
 
 enum {
     ROUNDS = 5,
@@ -14,38 +15,23 @@ enum {
 };
 
 static const char *const UPDATES[] = {
-    "{'u': {'$inc': {'n': 1}}}",
+    "{'u': {'$inc': {'x': 1}}}",
     "{'u': {'$set': {'s': 'xyz'}}}",
     "{'u': {'$set': {'s': 'longer text'}}}",
     "{'u': {'$set': {'s': 'abc'}}}",
-    "{'u': {'$set': {'new': 1}, '$inc': {'n': 1}}}",
+    "{'u': {'$set': {'new': 1}, '$inc': {'x': 1}}}",
     "{'u': {'$set': {'sub.b': 3}}}",
     "{'u': {'$push': {'tags': 'white'}}}",
     "{'u': {'$unset': {'name': 1}}}",
-    "{'u': {'name': 'a replacement', 'n': 5}}",
+    "{'u': {'name': 'a replacement', 'x': 5}}",
 };
-
-static Doc make_doc(Arena *arena) {
-    Doc doc = DOC_EMPTY;
-    Error err = {0};
-    ErrCode rc =
-        doc_from_json("{'_id': {'$oid': '0102030405060708090a0b0c'}, 'name': 'a name of "
-                      "thirty-two characters...', 'address': 'some street, some town, some "
-                      "country, some planet', 'created': {'$date': {'$numberLong': "
-                      "'1700000000000'}}, 'n': 100, 's': 'abc', 'tags': ['red', 'green', "
-                      "'blue'], 'sub': {'a': 1, 'b': 2}, 'text': 'and another text of about "
-                      "fifty characters to fill up', 'last': 7.5}",
-                      arena, &doc, &err);
-    invariant(rc == ERR_OK);
-    return doc;
-}
 
 int main(void) {
     static const MatchParseContext MATCH_CTX = {0};
     Arena arena, scratch;
     arena_init(&arena, 0);
     arena_init(&scratch, 0);
-    Doc doc = make_doc(&arena);
+    Doc doc = bench_doc(&arena);
     printf("document of %u bytes, %u fields\n", doc_size(doc), doc_count(doc));
     for (size_t i = 0; i < ARRAY_LEN(UPDATES); i++) {
         Error err = {0};

@@ -1,33 +1,12 @@
-#include "query/update/update_delta.h"
+#include "query/update/update_delta_internal.h"
+
+#include <stdlib.h>
 
 #include "base/hash.h"
-#include "bson/builder.h"
 
 enum {
     FEW_CHANGES = 8, /* of one level: looked up one by one, more of them through a table */
 };
-
-typedef enum ChangeKind {
-    CHANGE_DELETE,
-    CHANGE_UPDATE,
-    CHANGE_INSERT,
-    CHANGE_SUB, /* a delta of its own */
-} ChangeKind;
-
-typedef struct Change {
-    ChangeKind kind;
-    Elem elem;      /* of the new version; of the old one for a deletion */
-    Doc sub;        /* CHANGE_SUB */
-    uint32_t index; /* in arrays */
-    bool is_done;   /* apply: came by already */
-} Change;
-
-typedef struct ChangeList {
-    Change *items;
-    uint32_t count;
-    uint32_t capacity;
-    Arena *arena;
-} ChangeList;
 
 /* Names of one level and where they are in a list: open addressing. */
 typedef struct NameTable {
@@ -38,18 +17,13 @@ typedef struct NameTable {
 static bool diff_docs(Doc before, Doc after, Arena *arena, Doc *ret_delta);
 static bool diff_arrays(Doc before, Doc after, Arena *arena, Doc *ret_delta);
 static void add_changed_value(ChangeList *list, Elem before, Elem after, uint32_t index);
-static Doc build_doc_delta(const ChangeList *list, Arena *arena);
-static Doc build_array_delta(const ChangeList *list, int64_t length, Arena *arena);
-static void drop_moves(ChangeList *list);
-static bool changes_tell_fields_apart(const ChangeList *list, Doc doc);
 static bool has_unique_names(Doc doc, Arena *arena);
-static bool has_array_names(Doc array);
 static ErrCode apply_to_doc(Doc before, Doc delta, Arena *arena, DocBuilder *b, Error *err);
 static ErrCode apply_to_array(Doc before, Doc delta, Arena *arena, DocBuilder *b, Error *err);
 
 /* ---- lists and tables ---- */
 
-static Change *add_change(ChangeList *list, Change change) {
+void delta_add_change(ChangeList *list, Change change) {
     if (list->count == list->capacity) {
         uint32_t capacity = list->capacity > 0 ? list->capacity * 2 : 8;
         Change *items = ARENA_ARRAY(list->arena, Change, capacity);
@@ -58,8 +32,7 @@ static Change *add_change(ChangeList *list, Change change) {
         list->items = items;
         list->capacity = capacity;
     }
-    list->items[list->count] = change;
-    return &list->items[list->count++];
+    list->items[list->count++] = change;
 }
 
 static NameTable name_table(uint32_t count, Arena *arena) {
@@ -89,35 +62,45 @@ bool update_delta_compute(Doc before, Doc after, Arena *arena, Doc *ret_delta) {
     return true;
 }
 
+static int compare_by_name(const void *a, const void *b) {
+    return strcmp(elem_name(((const Change *)a)->elem), elem_name(((const Change *)b)->elem));
+}
+
 /* Fields stay where they are as long as both versions go along with each other. From there on an
- * old field is deleted, and all new ones that are left come at the end. */
+ * old field is deleted, and all new ones that are left come at the end. The deleted ones are told
+ * in MongoDB's order, which clients see: what was behind the last common field, then the others by
+ * name. */
 static bool diff_docs(Doc before, Doc after, Arena *arena, Doc *ret_delta) {
-    ChangeList list = {.arena = arena};
+    ChangeList list = {.arena = arena}, between = {.arena = arena};
     DocIter old_iter = doc_iter(before), new_iter = doc_iter(after);
     Elem old_elem, new_elem;
     bool has_new = doc_iter_next(&new_iter, &new_elem);
-    uint32_t deleted = 0;
+    bool has_deleted = false;
     while (doc_iter_next(&old_iter, &old_elem)) {
         if (!has_new || !elem_name_is(new_elem, elem_name_str(old_elem))) {
-            add_change(&list, (Change){.kind = CHANGE_DELETE, .elem = old_elem});
-            deleted++;
+            delta_add_change(has_new ? &between : &list,
+                             (Change){.kind = CHANGE_DELETE, .elem = old_elem});
+            has_deleted = true;
             continue;
         }
         add_changed_value(&list, old_elem, new_elem, 0);
         has_new = doc_iter_next(&new_iter, &new_elem);
     }
+    if (between.count > 1)
+        qsort(between.items, between.count, sizeof(*between.items), compare_by_name);
+    for (uint32_t i = 0; i < between.count; i++)
+        delta_add_change(&list, between.items[i]);
     for (; has_new; has_new = doc_iter_next(&new_iter, &new_elem))
-        add_change(&list, (Change){.kind = CHANGE_INSERT, .elem = new_elem});
-    if (!changes_tell_fields_apart(&list, before) || !changes_tell_fields_apart(&list, after))
+        delta_add_change(&list, (Change){.kind = CHANGE_INSERT, .elem = new_elem});
+    if (!delta_tells_fields_apart(&list, before) || !delta_tells_fields_apart(&list, after))
         return false;
-    if (deleted > 0)
-        drop_moves(&list);
-    *ret_delta = build_doc_delta(&list, arena);
+    if (has_deleted)
+        delta_drop_moves(&list);
+    *ret_delta = delta_build_doc(&list, arena);
     return true;
 }
 
-/* What moves is inserted; that alone takes it from its old place. */
-static void drop_moves(ChangeList *list) {
+void delta_drop_moves(ChangeList *list) {
     NameTable table = name_table(list->count, list->arena);
     for (uint32_t i = 0; i < list->count; i++)
         if (list->items[i].kind == CHANGE_INSERT)
@@ -134,7 +117,7 @@ static void drop_moves(ChangeList *list) {
 }
 
 static bool diff_arrays(Doc before, Doc after, Arena *arena, Doc *ret_delta) {
-    if (!has_array_names(before) || !has_array_names(after))
+    if (!delta_has_array_names(before) || !delta_has_array_names(after))
         return false;
     ChangeList list = {.arena = arena};
     DocIter old_iter = doc_iter(before), new_iter = doc_iter(after);
@@ -146,10 +129,11 @@ static bool diff_arrays(Doc before, Doc after, Arena *arena, Doc *ret_delta) {
         if (has_old)
             add_changed_value(&list, old_elem, new_elem, index);
         else
-            add_change(&list, (Change){.kind = CHANGE_UPDATE, .elem = new_elem, .index = index});
+            delta_add_change(&list,
+                             (Change){.kind = CHANGE_UPDATE, .elem = new_elem, .index = index});
     }
     bool is_shorter = has_old && doc_iter_next(&old_iter, &old_elem);
-    *ret_delta = build_array_delta(&list, is_shorter ? (int64_t)index : -1, arena);
+    *ret_delta = delta_build_array(&list, is_shorter ? (int64_t)index : -1, arena);
     return true;
 }
 
@@ -168,7 +152,7 @@ static void add_changed_value(ChangeList *list, Elem before, Elem after, uint32_
         change.kind = CHANGE_SUB;
         change.sub = sub;
     }
-    add_change(list, change);
+    delta_add_change(list, change);
 }
 
 static void build_sub(DocBuilder *b, char prefix, Str name, Doc sub, Arena *arena) {
@@ -199,7 +183,7 @@ static void build_section(DocBuilder *b, const char *section, ChangeKind kind,
         build_close(b, opened);
 }
 
-static Doc build_doc_delta(const ChangeList *list, Arena *arena) {
+Doc delta_build_doc(const ChangeList *list, Arena *arena) {
     DocBuilder b = doc_builder_in_arena(arena);
     build_section(&b, "d", CHANGE_DELETE, list);
     build_section(&b, "u", CHANGE_UPDATE, list);
@@ -210,7 +194,7 @@ static Doc build_doc_delta(const ChangeList *list, Arena *arena) {
     return doc_builder_end(&b);
 }
 
-static Doc build_array_delta(const ChangeList *list, int64_t length, Arena *arena) {
+Doc delta_build_array(const ChangeList *list, int64_t length, Arena *arena) {
     DocBuilder b = doc_builder_in_arena(arena);
     build_bool(&b, "a", true);
     if (length >= 0)
@@ -243,8 +227,7 @@ static bool is_named_twice(Doc doc, Str name) {
     return false;
 }
 
-/* A delta names fields: each that it changes must be the only one of its name. */
-static bool changes_tell_fields_apart(const ChangeList *list, Doc doc) {
+bool delta_tells_fields_apart(const ChangeList *list, Doc doc) {
     if (list->count > FEW_CHANGES)
         return has_unique_names(doc, list->arena);
     for (uint32_t i = 0; i < list->count; i++)
@@ -268,7 +251,7 @@ static bool has_unique_names(Doc doc, Arena *arena) {
     return true;
 }
 
-static bool has_array_names(Doc array) {
+bool delta_has_array_names(Doc array) {
     uint32_t index = 0;
     DocIter iter = doc_iter(array);
     for (Elem elem; doc_iter_next(&iter, &elem); index++) {
@@ -307,7 +290,7 @@ static ErrCode read_section(Elem section, ChangeKind kind, ChangeList *list, Err
         return malformed(section, err);
     DocIter iter = doc_iter(elem_doc(section));
     for (Elem elem; doc_iter_next(&iter, &elem);)
-        add_change(list, (Change){.kind = kind, .elem = elem});
+        delta_add_change(list, (Change){.kind = kind, .elem = elem});
     return ERR_OK;
 }
 
@@ -323,7 +306,8 @@ static ErrCode read_doc_delta(Doc delta, ChangeList *list, Error *err) {
         } else if (elem_name(elem)[0] == 's' && elem_type(elem) == BT_DOC) {
             /* The element one byte on has the name without its prefix; only that is read. */
             Elem named = {elem.data + 1, elem.name_size - 1};
-            add_change(list, (Change){.kind = CHANGE_SUB, .elem = named, .sub = elem_doc(elem)});
+            delta_add_change(list,
+                             (Change){.kind = CHANGE_SUB, .elem = named, .sub = elem_doc(elem)});
         } else {
             return malformed(elem, err);
         }
@@ -403,10 +387,10 @@ static ErrCode read_array_delta(Doc delta, ChangeList *list, int64_t *ret_length
         if (index > BSON_DOC_SIZE_MAX ||
             (list->count > 0 && list->items[list->count - 1].index >= index))
             return malformed(elem, err);
-        add_change(list, (Change){.kind = is_sub ? CHANGE_SUB : CHANGE_UPDATE,
-                                  .elem = elem,
-                                  .sub = is_sub ? elem_doc(elem) : DOC_NONE,
-                                  .index = (uint32_t)index});
+        delta_add_change(list, (Change){.kind = is_sub ? CHANGE_SUB : CHANGE_UPDATE,
+                                        .elem = elem,
+                                        .sub = is_sub ? elem_doc(elem) : DOC_NONE,
+                                        .index = (uint32_t)index});
     }
     return ERR_OK;
 }

@@ -6,14 +6,7 @@
 #include "base/prng.h"
 #include "base/test.h"
 #include "bson/builder.h"
-#include "bson/json.h"
-
-static Doc json(const char *text, Arena *arena) {
-    CLEANUP(error_reset) Error err = {0};
-    Doc doc = DOC_EMPTY;
-    EXPECT_OK(doc_from_json(text, arena, &doc, &err), err);
-    return doc;
-}
+#include "bson/json_docs_test.h"
 
 #define LONG_TEXT "'this text makes the whole document larger than any delta of it could be, see'"
 
@@ -32,6 +25,9 @@ static const struct {
     {"{'a': 1, 'b': 2, 'c': 3, 'z': " LONG_TEXT "}",
      "{'a': 1.0, 'c': 4, 'z': " LONG_TEXT ", 'd': 5}",
      "{ d: { b: false }, u: { a: 1.0, c: 4 }, i: { d: 5 } }"},
+    /* Deleted ones behind the last common field come first, then the others by name. */
+    {"{'n': 1, 'm': 1, 'b': 1, 'k': " LONG_TEXT ", 'z': 1, 'a': 1}", "{'k': " LONG_TEXT "}",
+     "{ d: { z: false, a: false, b: false, m: false, n: false } }"},
     {"{'s': {'a': 1, 'z': " LONG_TEXT "}}", "{'s': {'a': 2, 'z': " LONG_TEXT "}}",
      "{ ss: { u: { a: 2 } } }"},
     {"{'s': {'a': 1}, 'z': " LONG_TEXT "}", "{'s': {'a': 2}, 'z': " LONG_TEXT "}",
@@ -52,7 +48,8 @@ TEST(deltas_have_the_form_of_the_oplog) {
         Arena arena;
         arena_init(&arena, 4096);
         CLEANUP(error_reset) Error err = {0};
-        Doc before = json(DELTAS[i].before, &arena), after = json(DELTAS[i].after, &arena), delta;
+        Doc before = test_doc(DELTAS[i].before, &arena), after = test_doc(DELTAS[i].after, &arena),
+            delta;
         bool has_delta = update_delta_compute(before, after, &arena, &delta);
         EXPECT_STR(has_delta ? shell_text_of_doc(delta, &arena) : "none",
                    DELTAS[i].delta != NULL ? DELTAS[i].delta : "none");
@@ -98,8 +95,8 @@ TEST(deltas_apply_to_any_document_or_are_refused) {
         arena_init(&arena, 4096);
         CLEANUP(error_reset) Error err = {0};
         Doc after = DOC_EMPTY;
-        ErrCode rc = update_delta_apply(json(APPLIED[i].before, &arena),
-                                        json(APPLIED[i].delta, &arena), &arena, &after, &err);
+        ErrCode rc = update_delta_apply(test_doc(APPLIED[i].before, &arena),
+                                        test_doc(APPLIED[i].delta, &arena), &arena, &after, &err);
         if (APPLIED[i].after == NULL)
             EXPECT_EQ_I64(rc, ERR_FAILED_TO_PARSE);
         else

@@ -6,6 +6,7 @@
  */
 #include "query/match/fuzz_doc.h"
 #include "query/update/update.h"
+#include "query/update/update_delta.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -54,9 +55,14 @@ static const char *const NAMES[] = {
     "$or",
 };
 
+static uint64_t next_ts(void *arg) {
+    (void)arg;
+    return 1;
+}
+
 static void check_apply(const UpdateProgram *program, Doc before, bool is_insert, Arena *arena) {
     Error err = {0};
-    UpdateApplyContext ctx = {.positional_index = 1, .is_insert = is_insert, .timestamp = 1};
+    UpdateApplyContext ctx = {.positional_index = 1, .is_insert = is_insert, .next_ts = next_ts};
     UpdateResult result;
     ErrCode rc = update_apply(program, before, &ctx, arena, &result, &err);
     if (rc != ERR_OK) {
@@ -71,8 +77,18 @@ static void check_apply(const UpdateProgram *program, Doc before, bool is_insert
     Elem id = doc_get_lit(before, "_id");
     if (elem_is_present(id) && update_needs_positional(program) == false)
         invariant(elem_compare(id, doc_get_lit(result.after, "_id"), NULL) == 0);
-    if (!is_insert)
-        invariant(result.is_noop == doc_equal_bytes(before, result.after));
+    if (is_insert)
+        return;
+    invariant(result.is_noop == doc_equal_bytes(before, result.after));
+    Doc delta, made, again;
+    if (!update_delta_of_operators(program, before, result.after, arena, &delta))
+        return;
+    rc = update_delta_apply(before, delta, arena, &made, &err);
+    invariant(rc == ERR_OK);
+    invariant(doc_equal_bytes(made, result.after));
+    rc = update_delta_apply(result.after, delta, arena, &again, &err);
+    invariant(rc == ERR_OK);
+    invariant(doc_equal_bytes(again, result.after));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

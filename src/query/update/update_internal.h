@@ -135,6 +135,7 @@ struct UpdateParser {
 UpdateNode *update_node_new(Arena *arena, PathPart part, UpdatePartKind kind, Str dotted);
 /* Order of siblings: numbers first, by value, then names by bytes. */
 int update_part_compare(const UpdateNode *a, const UpdateNode *b);
+int update_name_compare(const PathPart *a, const PathPart *b);
 /* The position of the child with that name, or -1. */
 int32_t update_node_find_child(const UpdateNode *node, Str name);
 /* Adds a leaf for the path; fails with ERR_CONFLICTING_UPDATE_OPERATORS. */

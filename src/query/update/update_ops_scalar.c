@@ -180,7 +180,9 @@ ErrCode update_apply_current_date(UpdateRun *run, const UpdateNode *node, Elem o
                                   UpdateOutcome *ret_outcome, UpdateValue *ret_value, Error *err) {
     (void)old, (void)err;
     bool is_date = node->number == CURRENT_DATE_DATE;
-    uint64_t bits = is_date ? (uint64_t)run->ctx->now_ms : run->ctx->timestamp;
+    uint64_t bits = is_date                     ? (uint64_t)run->ctx->now_ms
+                    : run->ctx->next_ts != NULL ? run->ctx->next_ts(run->ctx->next_ts_arg)
+                                                : 0;
     memcpy(run->scratch, &bits, sizeof(bits));
     *ret_outcome = UPDATE_VALUE;
     *ret_value = (UpdateValue){is_date ? BT_DATE : BT_TIMESTAMP, run->scratch, sizeof(bits)};

@@ -28,8 +28,8 @@ ErrCode update_apply_replacement(UpdateRun *run, Error *err) {
             continue;
         /* An empty timestamp asks for the current one. */
         bool is_empty_ts = elem_type(elem) == BT_TIMESTAMP && elem_i64(elem) == 0;
-        if (is_empty_ts && run->ctx->timestamp != 0)
-            build_timestamp(&run->out, elem_name(elem), run->ctx->timestamp);
+        if (is_empty_ts && run->ctx->next_ts != NULL)
+            build_timestamp(&run->out, elem_name(elem), run->ctx->next_ts(run->ctx->next_ts_arg));
         else
             build_elem(&run->out, elem);
     }

@@ -7,8 +7,9 @@
 #include "base/prng.h"
 #include "base/test.h"
 #include "bson/builder.h"
-#include "bson/json.h"
 #include "bson/validate.h"
+#include "bson/json_docs_test.h"
+#include "query/update/update_delta.h"
 
 typedef struct Case {
     const char *update;
@@ -30,30 +31,19 @@ typedef struct ErrorCase {
 
 static const MatchParseContext PLAIN = {0};
 
-/* See match_test.c: % stands for $ where JSON has its own ideas. */
-static void restore_dollars(Doc doc) {
-    DocIter iter = doc_iter(doc);
-    for (Elem elem; doc_iter_next(&iter, &elem);) {
-        if (elem.name_size > 1 && elem_name(elem)[0] == '%')
-            *((uint8_t *)elem.data + 1) = '$';
-        if (elem_type(elem) == BT_DOC || elem_type(elem) == BT_ARRAY)
-            restore_dollars(elem_doc(elem));
-    }
-}
-
-static Doc doc_of(const char *json, Arena *arena) {
+/* What the operators did, told as a delta, makes the same of the document; also a second time. */
+static void check_delta(const char *update, const UpdateProgram *program, Doc before, Doc after,
+                        Arena *arena) {
     CLEANUP(error_reset) Error err = {0};
-    Doc doc = DOC_EMPTY;
-    EXPECT_OK(doc_from_json(json, arena, &doc, &err), err);
-    doc = doc_copy(doc, arena);
-    restore_dollars(doc);
-    return doc;
-}
-
-/* An update as it stands in a command: a document or array under a name. */
-static Elem update_of(const char *json, Arena *arena) {
-    char *wrapped = arena_printf(arena, "{'u': %s}", json);
-    return doc_get_lit(doc_of(wrapped, arena), "u");
+    Doc delta, made, again;
+    if (!update_delta_of_operators(program, before, after, arena, &delta))
+        return;
+    if (update_delta_apply(before, delta, arena, &made, &err) != ERR_OK ||
+        update_delta_apply(after, delta, arena, &again, &err) != ERR_OK ||
+        !doc_equal_bytes(made, after) || !doc_equal_bytes(again, after))
+        test_fail(__FILE__, __LINE__, "%s on %s: the delta %s does not lead to %s", update,
+                  shell_text_of_doc(before, arena), shell_text_of_doc(delta, arena),
+                  shell_text_of_doc(after, arena));
 }
 
 static ErrCode run_update(const char *update, const char *filters, Doc before,
@@ -61,10 +51,18 @@ static ErrCode run_update(const char *update, const char *filters, Doc before,
                           Error *err) {
     UpdateParseContext parse_ctx = {.match = &PLAIN};
     if (filters != NULL)
-        parse_ctx.array_filters = elem_doc(doc_get_lit(doc_of(filters, arena), "f"));
+        parse_ctx.array_filters = elem_doc(doc_get_lit(test_query(filters, arena), "f"));
     UpdateProgram *program = NULL;
-    TRY(update_parse(update_of(update, arena), &parse_ctx, arena, &program, err));
-    return update_apply(program, before, ctx, arena, ret_result, err);
+    TRY(update_parse(test_query_elem(update, arena), &parse_ctx, arena, &program, err));
+    TRY(update_apply(program, before, ctx, arena, ret_result, err));
+    if (!ctx->is_insert)
+        check_delta(update, program, before, ret_result->after, arena);
+    return ERR_OK;
+}
+
+static uint64_t next_ts(void *arg) {
+    (void)arg;
+    return (77ull << 32) | 3;
 }
 
 static void run_cases(const Case *cases, size_t count) {
@@ -73,18 +71,18 @@ static void run_cases(const Case *cases, size_t count) {
         Arena arena;
         arena_init(&arena, 0);
         CLEANUP(error_reset) Error err = {0};
-        Doc before = doc_of(c->before, &arena);
+        Doc before = test_query(c->before, &arena);
         UpdateApplyContext ctx = {.positional_index = c->positional - 1,
                                   .is_insert = c->is_insert,
                                   .now_ms = 1234,
-                                  .timestamp = (77ull << 32) | 3};
+                                  .next_ts = next_ts};
         UpdateResult result = {0};
         ErrCode rc = run_update(c->update, c->filters, before, &ctx, &arena, &result, &err);
         if (rc != ERR_OK) {
             test_fail(__FILE__, __LINE__, "%s on %s: %d %s", c->update, c->before, (int)rc,
                       error_message(&err));
         } else {
-            Doc expected = c->after != NULL ? doc_of(c->after, &arena) : before;
+            Doc expected = c->after != NULL ? test_query(c->after, &arena) : before;
             if (!doc_equal_bytes(result.after, expected))
                 test_fail(__FILE__, __LINE__, "%s on %s gives %s", c->update, c->before,
                           shell_text_of_doc(result.after, &arena));
@@ -107,7 +105,7 @@ static void run_error_cases(const ErrorCase *cases, size_t count) {
         CLEANUP(error_reset) Error err = {0};
         UpdateApplyContext ctx = {.positional_index = c->positional - 1};
         UpdateResult result = {0};
-        ErrCode rc = run_update(c->update, c->filters, doc_of(c->before, &arena), &ctx, &arena,
+        ErrCode rc = run_update(c->update, c->filters, test_query(c->before, &arena), &ctx, &arena,
                                 &result, &err);
         if ((int)rc != c->code || strstr(error_message(&err), c->message) == NULL)
             test_fail(__FILE__, __LINE__, "%s on %s gives %d \"%s\", expected %d \"%s\"", c->update,
@@ -455,8 +453,9 @@ TEST(update_pipelines_go_through_the_hook) {
     UpdatePipelineHook hook = {fake_pipeline_parse};
     UpdateParseContext ctx = {.match = &PLAIN, .pipeline_hook = &hook};
     UpdateProgram *program = NULL;
-    EXPECT_OK(update_parse(update_of("[{'$set': {'a': 1}}]", &arena), &ctx, &arena, &program, &err),
-              err);
+    EXPECT_OK(
+        update_parse(test_query_elem("[{'$set': {'a': 1}}]", &arena), &ctx, &arena, &program, &err),
+        err);
     UpdateApplyContext apply_ctx = {.positional_index = -1};
     UpdateResult result = {0};
     EXPECT_OK(update_apply(program, DOC_EMPTY, &apply_ctx, &arena, &result, &err), err);
@@ -464,7 +463,7 @@ TEST(update_pipelines_go_through_the_hook) {
     EXPECT(!update_is_replacement(program));
     EXPECT(!update_needs_positional(program));
     EXPECT(update_touches_path(program, STR("anything")));
-    EXPECT_EQ_I64(update_parse(update_of("5", &arena), &ctx, &arena, &program, &err),
+    EXPECT_EQ_I64(update_parse(test_query_elem("5", &arena), &ctx, &arena, &program, &err),
                   ERR_FAILED_TO_PARSE);
     arena_done(&arena);
 }
@@ -674,7 +673,7 @@ TEST(update_replacement_cannot_be_multi) {
     CLEANUP(error_reset) Error err = {0};
     UpdateParseContext ctx = {.match = &PLAIN, .is_multi = true};
     UpdateProgram *program = NULL;
-    EXPECT_EQ_I64(update_parse(update_of("{'a': 1}", &arena), &ctx, &arena, &program, &err),
+    EXPECT_EQ_I64(update_parse(test_query_elem("{'a': 1}", &arena), &ctx, &arena, &program, &err),
                   ERR_FAILED_TO_PARSE);
     arena_done(&arena);
 }
@@ -766,12 +765,13 @@ TEST(update_upsert_base_is_made_of_equalities) {
         arena_init(&arena, 0);
         CLEANUP(error_reset) Error err = {0};
         MatchExpr *expr = NULL;
-        EXPECT_OK(match_parse(doc_of(CASES[i].query, &arena), &PLAIN, &arena, &expr, &err), err);
+        EXPECT_OK(match_parse(test_query(CASES[i].query, &arena), &PLAIN, &arena, &expr, &err),
+                  err);
         Doc base = DOC_EMPTY;
         ErrCode rc = update_upsert_base(expr, CASES[i].is_replacement, &arena, &base, &err);
         bool is_right = (int)rc == CASES[i].code;
         if (is_right && rc == ERR_OK)
-            is_right = doc_equal_bytes(base, doc_of(CASES[i].base, &arena));
+            is_right = doc_equal_bytes(base, test_query(CASES[i].base, &arena));
         if (!is_right)
             test_fail(__FILE__, __LINE__, "%s gives %d %s %s", CASES[i].query, (int)rc,
                       error_message(&err), shell_text_of_doc(base, &arena));
@@ -785,10 +785,11 @@ TEST(update_touched_paths_are_canonical) {
     CLEANUP(error_reset) Error err = {0};
     UpdateParseContext ctx = {.match = &PLAIN};
     UpdateProgram *program = NULL;
-    EXPECT_OK(update_parse(
-                  update_of("{'$set': {'a.$[].b': 1, 'c.0.d': 2}, '$rename': {'e': 'f'}}", &arena),
-                  &ctx, &arena, &program, &err),
-              err);
+    EXPECT_OK(
+        update_parse(
+            test_query_elem("{'$set': {'a.$[].b': 1, 'c.0.d': 2}, '$rename': {'e': 'f'}}", &arena),
+            &ctx, &arena, &program, &err),
+        err);
     const Str *paths;
     uint32_t count;
     EXPECT(update_touched_paths(program, &paths, &count));
@@ -807,7 +808,7 @@ TEST(update_touched_paths_are_canonical) {
         if (update_touches_path(program, str_from(CASES[i].path)) != CASES[i].is_touched)
             test_fail(__FILE__, __LINE__, "%s", CASES[i].path);
 
-    EXPECT_OK(update_parse(update_of("{'a': 1}", &arena), &ctx, &arena, &program, &err), err);
+    EXPECT_OK(update_parse(test_query_elem("{'a': 1}", &arena), &ctx, &arena, &program, &err), err);
     EXPECT(!update_touched_paths(program, &paths, &count));
     EXPECT(update_touches_path(program, STR("x")));
     EXPECT(update_is_replacement(program));

@@ -30,12 +30,16 @@ UpdateNode *update_node_new(Arena *arena, PathPart part, UpdatePartKind kind, St
 }
 
 int update_part_compare(const UpdateNode *a, const UpdateNode *b) {
-    int32_t x = a->part.index, y = b->part.index;
+    return update_name_compare(&a->part, &b->part);
+}
+
+int update_name_compare(const PathPart *a, const PathPart *b) {
+    int32_t x = a->index, y = b->index;
     if (x >= 0 && y >= 0)
         return (x > y) - (x < y);
     if (x >= 0 || y >= 0)
         return x >= 0 ? -1 : 1;
-    Str s = a->part.name, t = b->part.name;
+    Str s = a->name, t = b->name;
     size_t common = s.size < t.size ? s.size : t.size;
     int order = common > 0 ? memcmp(s.data, t.data, common) : 0;
     return order != 0 ? order : (s.size > t.size) - (s.size < t.size);

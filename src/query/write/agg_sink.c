@@ -60,7 +60,11 @@ static void shape_of(const Collection *coll, Arena *arena, TargetShape *ret_shap
 static ErrCode read_shape(OpCtx *op, const Ns *ns, Arena *arena, TargetShape *ret_shape,
                           Error *err) {
     CLEANUP(access_done) CollAccess access = {0};
-    TRY(access_read(op, ns, &access, err));
+    TRY(access_read_owned(op, ns, &access, err));
+    /* The rename at the end would drop documents that are not this node's to drop. */
+    if (access.is_filtered)
+        return error_set(err, (ErrCode)28769,
+                         "namespace '%s' is sharded so it can't be used for $out", ns->text);
     if (access.view != NULL)
         return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
                          "Namespace %s is a view, not a collection", ns->text);
@@ -194,10 +198,9 @@ static void out_free(void *arg) {
         /* Also when the operation was killed: nobody else will do it before the next start. */
         CLEANUP(error_reset) Error ignored = {0};
         DropResult result;
-        bool was_uninterruptible = out->op->is_uninterruptible;
-        out->op->is_uninterruptible = true;
+        CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(out->op);
+        out->op->mode.is_uninterruptible = true;
         (void)!ddl_drop(out->op, &out->temporary, NULL, &result, &ignored);
-        out->op->is_uninterruptible = was_uninterruptible;
     }
     arena_done(&out->arena);
     arena_done(&out->batch);
@@ -345,9 +348,9 @@ static ErrCode update_match(MergeSink *merge, Doc doc, Doc let_values, bool *ret
     OpCtx *op = merge->op;
     ArenaMark mark = arena_mark(&op->arena);
     ModifyOutcome outcome;
-    op->is_validation_bypassed = merge->is_validation_bypassed;
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.is_validation_bypassed = merge->is_validation_bypassed;
     ErrCode rc = exec_modify(op, &merge->target, &request, &outcome, err);
-    op->is_validation_bypassed = false;
     arena_rewind(&op->arena, mark);
     *ret_matched = rc == ERR_OK && outcome.matched > 0;
     if (rc == ERR_IMMUTABLE_FIELD)
@@ -394,7 +397,7 @@ static ErrCode merge_add(void *arg, Doc doc, Doc let_values, Error *err) {
     TRY(op_check_interrupt_slow(merge->op, err));
     bool is_by_id = merge->on_count == 1 && str_is(merge->on[0].dotted, "_id");
     if (is_by_id)
-        TRY(document_prepare(doc, &merge->scratch, &doc, err));
+        TRY(document_prepare(merge->op, doc, &merge->scratch, &doc, err));
     else if (merge->spec->when_matched == MERGE_FAIL) {
         Doc checked;
         TRY(build_merge_filter(merge, doc, &checked, err));

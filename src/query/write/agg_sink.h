@@ -2,15 +2,15 @@
  * agg_sink.h - where pipelines write to: $out and $merge.
  *
  * $out fills a new collection, tmp.agg_out.<uuid>, with the options and indexes of its target, and
- * in the end renames it over the target. Until then the target is untouched; a failure drops the
- * new collection, and what a crash leaves of it is dropped at the next start. $merge changes the
- * target document by document; a failure leaves what was done.
+ * finally renames it over the target. Until then the target is untouched; a failure drops the new
+ * collection, and a leftover of a crash is dropped at the next start. $merge changes the target
+ * document by document; a failure leaves the documents merged so far.
  *
- * Threading: an operation writes with it while none of its plans holds a snapshot.
+ * Threading: used by one operation, while none of its plans holds a snapshot.
  */
 #pragma once
 
-#include "catalog/namespace.h"
+#include "bson/namespace.h"
 #include "concurrency/op_ctx.h"
 #include "query/agg/pipeline.h"
 
@@ -20,8 +20,8 @@ typedef struct AggSinkOptions {
     bool is_validation_bypassed;
 } AggSinkOptions;
 
-/* Fails with 51183 when no unique
- * index has the fields of $merge's `on`, 17152 when $out's target is capped. */
+/* Fails with 51183 when no unique index has the fields of $merge's `on`, 17152 when $out's target
+ * is capped. */
 ErrCode agg_sink_open(OpCtx *op, const Ns *ns, const AggSinkSpec *spec,
                       const AggSinkOptions *options, AggSink *ret_sink, Error *err) MUST_CHECK;
 

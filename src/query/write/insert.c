@@ -8,7 +8,6 @@
 #include "index/collection_write.h"
 #include "query/write/modify.h"
 #include "storage/recovery_unit.h"
-#include "storage/unit_of_work.h"
 #include "txn/retryable.h"
 
 enum {
@@ -18,13 +17,6 @@ enum {
        depth. */
     SIZE_OF_DEEP_DOC_MIN = BSON_DEPTH_MAX_STORED * 7,
 };
-
-typedef struct InsertBatch {
-    CollAccess *access;
-    const Doc *docs;
-    uint32_t count;
-    WriteScratch *scratch;
-} InsertBatch;
 
 typedef struct InsertRun {
     const Ns *ns;
@@ -42,8 +34,10 @@ static ErrCode check_id(Elem id, Error *err);
 static ErrCode run_batches(OpCtx *op, InsertRun *run, Error *err);
 static ErrCode insert_batch(OpCtx *op, InsertRun *run, CollAccess *access, uint32_t from,
                             uint32_t to, Error *err);
+static ErrCode insert_each(OpCtx *op, InsertRun *run, CollAccess *access, uint32_t from,
+                           uint32_t to, Error *err);
 
-ErrCode document_prepare(Doc doc, Arena *arena, Doc *ret_doc, Error *err) {
+ErrCode document_prepare(OpCtx *op, Doc doc, Arena *arena, Doc *ret_doc, Error *err) {
     uint32_t size = doc_size(doc);
     if (size > BSON_DOC_SIZE_MAX)
         return error_set(err, ERR_BAD_VALUE,
@@ -76,13 +70,12 @@ ErrCode document_prepare(Doc doc, Arena *arena, Doc *ret_doc, Error *err) {
         Oid oid = oid_new();
         build_oid(&b, "_id", &oid);
     }
-    uint64_t now_ts = (uint64_t)(clock_wall_ms() / 1000) << 32 | 1;
     iter = doc_iter(doc);
     while (doc_iter_next(&iter, &elem)) {
         if (elem.data == id.data)
             continue;
         if (elem_type(elem) == BT_TIMESTAMP && elem_i64(elem) == 0)
-            build_timestamp(&b, elem_name(elem), now_ts++);
+            build_timestamp(&b, elem_name(elem), service_next_ts(op->service));
         else
             build_elem(&b, elem);
     }
@@ -115,8 +108,8 @@ static ErrCode check_id(Elem id, Error *err) {
 ErrCode exec_insert(OpCtx *op, const Ns *ns, const Doc *docs, uint32_t count, bool is_ordered,
                     bool is_validation_bypassed, InsertErrorFn on_error, void *arg,
                     int64_t *ret_inserted, Error *err) {
-    if (is_validation_bypassed)
-        op->is_validation_bypassed = true;
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.is_validation_bypassed |= is_validation_bypassed;
     InsertRun run = {.ns = ns,
                      .docs = arena_alloc(&op->arena, sizeof(Doc) * (count + 1)),
                      .count = count,
@@ -128,7 +121,7 @@ ErrCode exec_insert(OpCtx *op, const Ns *ns, const Doc *docs, uint32_t count, bo
     uint32_t bad_index = UINT32_MAX;
     CLEANUP(error_reset) Error bad = {0};
     for (uint32_t i = 0; i < count && bad_index == UINT32_MAX; i++) {
-        if (document_prepare(docs[i], &op->arena, &run.docs[i], &bad) == ERR_OK)
+        if (document_prepare(op, docs[i], &op->arena, &run.docs[i], &bad) == ERR_OK)
             continue;
         if (is_ordered) {
             bad_index = run.count = i;
@@ -141,7 +134,6 @@ ErrCode exec_insert(OpCtx *op, const Ns *ns, const Doc *docs, uint32_t count, bo
     write_scratch_init(&run.scratch);
     ErrCode rc = run_batches(op, &run, err);
     write_scratch_done(&run.scratch);
-    op->is_validation_bypassed = false;
     if (rc == ERR_OK && bad_index != UINT32_MAX && !run.is_stopped)
         on_error(arg, bad_index, &bad);
     *ret_inserted = run.inserted;
@@ -157,10 +149,13 @@ static ErrCode run_batches(OpCtx *op, InsertRun *run, Error *err) {
         }
         TRY(op_check_interrupt_slow(op, err));
         CLEANUP(access_done) CollAccess access = {0};
-        TRY(access_write(op, run->ns, LOCK_IX, &access, err));
+        /* What is inserted is not filtered: whoever chose this node did it by a version of the
+         * distribution, which the policies look at here. */
+        TRY(access_write_owned(op, run->ns, LOCK_IX, &access, err));
         if (access.view != NULL)
             return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
                              "Namespace %s is a view, not a collection", run->ns->text);
+        TRY(modify_check_capped(&access, err));
         if (access.coll == NULL) {
             access_done(&access);
             TRY(ddl_ensure_collection(op, run->ns, err));
@@ -177,14 +172,6 @@ static ErrCode run_batches(OpCtx *op, InsertRun *run, Error *err) {
     return ERR_OK;
 }
 
-static ErrCode insert_attempt(void *arg, OpCtx *op, Error *err) {
-    InsertBatch *batch = arg;
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    TRY(uow_begin(op, &uow, err));
-    TRY(collection_insert(op, batch->access->coll, batch->docs, batch->count, batch->scratch, err));
-    return uow_commit(&uow, err);
-}
-
 bool exec_is_fatal(ErrCode rc) {
     static const ErrCode FATAL[] = {
         ERR_SHUTDOWN_IN_PROGRESS,
@@ -196,20 +183,26 @@ bool exec_is_fatal(ErrCode rc) {
         ERR_NOT_PRIMARY_OR_SECONDARY,
         ERR_NOT_PRIMARY_NO_SECONDARY_OK,
         ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE,
+        ERR_TRANSACTION_EXCEEDED_LIFETIME_LIMIT_SECONDS,
     };
     for (size_t i = 0; i < ARRAY_LEN(FATAL); i++)
         if (FATAL[i] == rc)
             return true;
-    return false;
+    /* Those of a transaction, which is over: outside of one they are retried before they get here.
+     */
+    return error_is_transient(rc);
 }
 
-/* All together first; when one of them fails, one by one to find out which. */
+/* All together first; when one of them fails, one by one to find out which. In a transaction one by
+ * one at once, since it does not survive a failure. */
 static ErrCode insert_batch(OpCtx *op, InsertRun *run, CollAccess *access, uint32_t from,
                             uint32_t to, Error *err) {
-    InsertBatch whole = {access, run->docs + from, to - from, &run->scratch};
+    if (op->txn != NULL && to - from > 1)
+        return insert_each(op, run, access, from, to, err);
     int64_t counted = op->metrics.docs_inserted;
     retryable_set_first(op, from);
-    ErrCode rc = op_run_with_retry(op, insert_attempt, &whole, err);
+    ErrCode rc =
+        collection_insert_unit(op, access->coll, run->docs + from, to - from, &run->scratch, err);
     if (rc == ERR_OK) {
         run->inserted += to - from;
         return ERR_OK;
@@ -219,11 +212,16 @@ static ErrCode insert_batch(OpCtx *op, InsertRun *run, CollAccess *access, uint3
         return rc;
     if (to - from == 1) {
         run->on_error(run->arg, from, err);
-        run->is_stopped = run->is_ordered;
+        run->is_stopped = run->is_ordered || op->txn != NULL;
         error_reset(err);
         return ERR_OK;
     }
     error_reset(err);
+    return insert_each(op, run, access, from, to, err);
+}
+
+static ErrCode insert_each(OpCtx *op, InsertRun *run, CollAccess *access, uint32_t from,
+                           uint32_t to, Error *err) {
     for (uint32_t i = from; i < to && !run->is_stopped; i++)
         TRY(insert_batch(op, run, access, i, i + 1, err));
     return ERR_OK;

@@ -15,6 +15,9 @@
 
 enum {
     UPSERT_ATTEMPTS_MAX = 10,
+    /* Each attempt after the first means that another writer has changed the target document: there
+     * is progress in the system, but it must not go on without end. */
+    SEARCH_ATTEMPTS_MAX = 100,
 };
 
 typedef struct Modify {
@@ -30,17 +33,19 @@ typedef struct Modify {
     const Collator *collator;
     WriteScratch scratch;
     int64_t now_ms;
-    bool has_fcv; /* the collection holds a document that users may not spoil */
+    bool is_target_lost; /* the target no longer matched when it was to be changed */
+    bool has_fcv;        /* the collection contains the FCV document, which is protected */
 } Modify;
 
 /* One document to change, over several attempts. */
 typedef struct Target {
     Modify *m;
+    const CollAccess *access;
     const Collection *coll;
     const MatchExpr *filter;
     RecordId rid;
     Doc before;    /* as found, or read again */
-    bool is_first; /* no attempt was made yet: `before` belongs to the open snapshot */
+    bool is_first; /* first attempt: `before` belongs to the open snapshot */
     bool is_gone;  /* does not match any more */
     bool is_modified;
     Doc after;
@@ -70,7 +75,7 @@ ErrCode exec_modify(OpCtx *op, const Ns *ns, const ModifyRequest *request,
     ErrCode rc = ERR_OK;
     for (int attempt = 0; attempt < UPSERT_ATTEMPTS_MAX; attempt++) {
         CLEANUP(access_done) CollAccess access = {0};
-        rc = access_write(op, ns, LOCK_IX, &access, err);
+        rc = access_write_owned(op, ns, LOCK_IX, &access, err);
         if (rc != ERR_OK)
             break;
         if (access.view != NULL) {
@@ -78,7 +83,8 @@ ErrCode exec_modify(OpCtx *op, const Ns *ns, const ModifyRequest *request,
                            "Namespace %s is a view, not a collection", ns->text);
             break;
         }
-        if (attempt == 0)
+        rc = modify_check_capped(&access, err);
+        if (rc == ERR_OK && attempt == 0)
             rc = parse(&m, access.coll, err);
         if (rc == ERR_OK)
             rc = modify_found(&m, &access, err);
@@ -86,13 +92,21 @@ ErrCode exec_modify(OpCtx *op, const Ns *ns, const ModifyRequest *request,
             break;
         access_done(&access);
         rc = upsert(&m, err);
-        /* Someone else inserted it meanwhile: then it is there to be updated. */
-        if (rc != ERR_DUPLICATE_KEY || attempt + 1 == UPSERT_ATTEMPTS_MAX)
+        /* Inserted by another writer meanwhile: now it can be updated. */
+        if (rc != ERR_DUPLICATE_KEY || op->txn != NULL || attempt + 1 == UPSERT_ATTEMPTS_MAX)
             break;
         error_reset(err);
     }
     write_scratch_done(&m.scratch);
     return rc;
+}
+
+ErrCode modify_check_capped(const CollAccess *access, Error *err) {
+    if (LIKELY(access->op->txn == NULL) || access->coll == NULL || !access->coll->options.is_capped)
+        return ERR_OK;
+    return error_set(err, ERR_OPERATION_NOT_SUPPORTED_IN_TRANSACTION,
+                     "the capped collection '%s' cannot be written in a transaction",
+                     access->ns.text);
 }
 
 /* The collation, and with it what the update means, depends on the collection. */
@@ -145,19 +159,31 @@ static ErrCode modify_found(Modify *m, CollAccess *access, Error *err) {
     spec.has_collation = true;
     spec.collator = m->collator;
     spec.limit = request->is_multi || !doc_is_present(spec.sort) ? 0 : 1;
-    CLEANUP(executor_free_ptr) PlanExecutor *exec = NULL;
-    TRY(plan_query(access, &spec, &exec, err));
-    return modify_planned(m, access, exec, err);
+    /* A sort with limit 1 has kept only the first document. If that one is lost to another writer
+     * there may be a next one, which a new search finds. */
+    for (int attempt = 0; attempt < SEARCH_ATTEMPTS_MAX; attempt++) {
+        CLEANUP(executor_free_ptr) PlanExecutor *exec = NULL;
+        TRY(plan_query(access, &spec, &exec, err));
+        TRY(modify_planned(m, access, exec, err));
+        if (spec.limit == 0 || !m->is_target_lost || m->outcome->matched > 0)
+            break;
+        m->is_target_lost = false;
+    }
+    return ERR_OK;
 }
 
 static ErrCode modify_planned(Modify *m, CollAccess *access, PlanExecutor *exec, Error *err) {
     CLEANUP(rid_set_done) RidSet done = {0};
     OpCtx *op = m->op;
     const ModifyRequest *request = m->request;
-    /* A document moved within the index by its own update must not be met twice. A scan of the
-     * collection does not meet it again, nor does a sort, which has read everything before. */
+    /* A document moved within the index by its own update must not be updated twice (the Halloween
+     * problem). A scan of the collection does not encounter it again, nor does a sort, which has
+     * read everything before. */
     bool is_remembered = request->is_multi && request->kind == MODIFY_UPDATE &&
                          stage_has(exec->root, "IXSCAN") && !stage_has(exec->root, "SORT");
+    /* Rows of a sort or a merge may have been read before a yield: they are re-read in the snapshot
+     * in which they are changed, or a concurrent change would be undone. */
+    bool is_fresh = !stage_has(exec->root, "SORT") && !stage_has(exec->root, "SORT_MERGE");
     for (;;) {
         ArenaMark mark = arena_mark(&op->arena);
         bool is_found;
@@ -165,19 +191,24 @@ static ErrCode modify_planned(Modify *m, CollAccess *access, PlanExecutor *exec,
         TRY(executor_next(exec, &is_found, &row, err));
         if (!is_found)
             return ERR_OK;
-        Target target = {.m = m, .coll = access->coll, .filter = exec->filter, .is_first = true};
+        Target target = {.m = m,
+                         .access = access,
+                         .coll = access->coll,
+                         .filter = exec->filter,
+                         .is_first = is_fresh};
         target.before = doc_copy(row.doc, &op->arena);
         target.rid = row.rid;
         if (row.rid.str != NULL)
             target.rid.str = arena_memdup(&op->arena, row.rid.str, row.rid.str_size);
         executor_save(exec);
         bool is_located = true;
-        if (record_id_is_none(target.rid)) /* sorted: found again by its _id */
+        if (record_id_is_none(target.rid)) /* sorted rows have no record id: found by _id */
             TRY(lookup_record_id(op, access->coll, doc_get_lit(target.before, "_id"),
                                  &m->scratch.rid, &is_located, &target.rid, err));
         bool is_new = true;
         if (is_remembered)
             TRY(rid_set_add(&done, target.rid, &is_new, err));
+        m->is_target_lost |= !is_located;
         if (is_located && is_new) {
             TRY(op_run_with_retry(op, modify_target, &target, err));
             note_outcome(m, &target);
@@ -190,9 +221,9 @@ static ErrCode modify_planned(Modify *m, CollAccess *access, PlanExecutor *exec,
     }
 }
 
-/* The common case, without a plan: everything happens in one unit of work. */
+/* The common case, without a plan: lookup and change are one unit of work. */
 static ErrCode modify_by_id(Modify *m, CollAccess *access, Elem id, Error *err) {
-    Target target = {.m = m, .coll = access->coll};
+    Target target = {.m = m, .access = access, .coll = access->coll};
     bool is_found;
     TRY(lookup_record_id(m->op, access->coll, id, &m->scratch.rid, &is_found, &target.rid, err));
     if (!is_found)
@@ -212,7 +243,7 @@ static ErrCode modify_target(void *arg, OpCtx *op, Error *err) {
     if (!t->is_first) {
         TRY(read_again(t, op, err));
         if (t->is_gone)
-            return ERR_OK;
+            return uow_commit(&uow, err);
     }
     t->is_first = false;
     TRY(change_document(t, op, err));
@@ -220,17 +251,15 @@ static ErrCode modify_target(void *arg, OpCtx *op, Error *err) {
 }
 
 static ErrCode read_again(Target *t, OpCtx *op, Error *err) {
-    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
-    TRY(record_cursor_open(op, t->coll->records, /* is_forward= */ true, &cursor, err));
-    bool is_found;
-    Str data;
-    TRY(record_cursor_seek_exact(&cursor, t->rid, &is_found, &data, err));
-    t->is_gone = !is_found;
-    if (!is_found)
+    Doc present;
+    TRY(record_read(op, t->coll->records, t->rid, &op->arena, &present, err));
+    t->is_gone = !doc_is_present(present);
+    if (t->is_gone)
         return ERR_OK;
     op->metrics.docs_examined++;
-    t->before = doc_copy((Doc){(const uint8_t *)data.data}, &op->arena);
-    if (t->filter == NULL)
+    t->before = present;
+    t->is_gone = !access_owns(t->access, t->before);
+    if (t->is_gone || t->filter == NULL)
         return ERR_OK;
     MatchDetails details = MATCH_DETAILS_NONE;
     details.err = err;
@@ -253,6 +282,15 @@ static ErrCode check_fcv(Doc before, Doc after, Error *err) {
     return ERR_OK;
 }
 
+/* An update must not leave a document where nobody looks for it: whoever sent it moves it. */
+static ErrCode check_owner(const CollAccess *access, Doc after, Error *err) {
+    if (LIKELY(access_owns(access, after)))
+        return ERR_OK;
+    return error_set(err, ERR_WOULD_CHANGE_OWNING_SHARD,
+                     "the document in %s would belong to another shard after this update",
+                     access->ns.text);
+}
+
 static ErrCode change_document(Target *t, OpCtx *op, Error *err) {
     Modify *m = t->m;
     if (m->request->kind == MODIFY_DELETE) {
@@ -263,7 +301,8 @@ static ErrCode change_document(Target *t, OpCtx *op, Error *err) {
     }
     UpdateApplyContext ctx = {.positional_index = -1,
                               .now_ms = m->now_ms,
-                              .timestamp = (uint64_t)(m->now_ms / 1000) << 32 | 1};
+                              .next_ts = service_next_ts,
+                              .next_ts_arg = op->service};
     if (update_needs_positional(m->program) && t->filter != NULL) {
         MatchDetails details = MATCH_DETAILS_NONE;
         match_doc(t->filter, t->before, &details);
@@ -276,13 +315,16 @@ static ErrCode change_document(Target *t, OpCtx *op, Error *err) {
         return ERR_OK;
     if (UNLIKELY(m->has_fcv))
         TRY(check_fcv(t->before, t->after, err));
+    TRY(check_owner(t->access, t->after, err));
     t->is_modified = true;
     return update_is_replacement(m->program)
                ? collection_replace(op, t->coll, t->rid, t->before, t->after, &m->scratch, err)
-               : collection_update(op, t->coll, t->rid, t->before, t->after, &m->scratch, err);
+               : collection_update_by(op, t->coll, t->rid, t->before, t->after, m->program,
+                                      &m->scratch, err);
 }
 
 static void note_outcome(Modify *m, const Target *t) {
+    m->is_target_lost |= t->is_gone;
     if (t->is_gone)
         return;
     m->outcome->matched++;
@@ -293,20 +335,6 @@ static void note_outcome(Modify *m, const Target *t) {
         m->outcome->image = t->before;
     if (m->request->image == IMAGE_AFTER)
         m->outcome->image = t->after;
-}
-
-typedef struct InsertOne {
-    CollAccess *access;
-    Doc doc;
-    WriteScratch *scratch;
-} InsertOne;
-
-static ErrCode insert_one(void *arg, OpCtx *op, Error *err) {
-    InsertOne *one = arg;
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    TRY(uow_begin(op, &uow, err));
-    TRY(collection_insert(op, one->access->coll, &one->doc, 1, one->scratch, err));
-    return uow_commit(&uow, err);
 }
 
 static ErrCode check_told(const ModifyRequest *request, Doc doc, Error *err) {
@@ -329,22 +357,23 @@ static ErrCode upsert(Modify *m, Error *err) {
     UpdateApplyContext ctx = {.positional_index = -1,
                               .is_insert = true,
                               .now_ms = m->now_ms,
-                              .timestamp = (uint64_t)(m->now_ms / 1000) << 32 | 1};
+                              .next_ts = service_next_ts,
+                              .next_ts_arg = op->service};
     UpdateResult result;
     TRY(update_apply(m->program, base, &ctx, arena, &result, err));
     Doc doc;
-    TRY(document_prepare(result.after, arena, &doc, err));
+    TRY(document_prepare(op, result.after, arena, &doc, err));
     TRY(check_told(m->request, doc, err));
     for (;;) {
         CLEANUP(access_done) CollAccess access = {0};
-        TRY(access_write(op, m->ns, LOCK_IX, &access, err));
+        TRY(access_write_owned(op, m->ns, LOCK_IX, &access, err));
         if (access.coll == NULL) {
             access_done(&access);
             TRY(ddl_ensure_collection(op, m->ns, err));
             continue;
         }
-        InsertOne one = {&access, doc, &m->scratch};
-        TRY(op_run_with_retry(op, insert_one, &one, err));
+        TRY(check_owner(&access, doc, err));
+        TRY(collection_insert_unit(op, access.coll, &doc, 1, &m->scratch, err));
         break;
     }
     m->outcome->is_upserted = true;

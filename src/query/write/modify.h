@@ -2,14 +2,16 @@
  * modify.h - updates, deletes and findAndModify: find documents, change each in its own unit of
  * work.
  *
- * A document is found by a plan, then changed in the snapshot it was found in. If another writer
- * was faster, the document is read again in a new snapshot, checked against the filter again, and
- * changed or passed over. Between two documents of a multi-document write others get through.
+ * A document is found by a plan, then changed in the snapshot in which it was found. If another
+ * writer was faster, the document is re-read in a new snapshot, matched against the filter again,
+ * and changed or skipped. Between two documents of a multi-document write the operation yields.
+ *
+ * Crash: each document is all or nothing; a multi-document write is not.
  */
 #pragma once
 
 #include "base/error.h"
-#include "catalog/namespace.h"
+#include "bson/namespace.h"
 #include "concurrency/op_ctx.h"
 #include "query/plan/planner.h"
 #include "query/update/update.h"
@@ -25,8 +27,8 @@ typedef struct ModifyRequest {
     Elem update;       /* document or pipeline */
     Doc array_filters; /* DOC_NONE: none */
     ModifyImage image;
-    /* An upsert whose _id (and image after) are larger is refused, since its reply could not tell
-     * them; NULL: no matter. */
+    /* An upsert whose _id (and image after) are larger is refused, since its reply could not report
+     * them; NULL: unlimited. */
     const size_t *upsert_told_bytes_max;
 } ModifyRequest;
 
@@ -42,13 +44,15 @@ typedef struct ModifyOutcome {
 ErrCode exec_modify(OpCtx *op, const Ns *ns, const ModifyRequest *request,
                     ModifyOutcome *ret_outcome, Error *err) MUST_CHECK;
 
-/* Errors that end the command, not just one of its documents or statements: it was killed, its time
- * is up, or this node may not write any more. */
+/* Errors that end the whole command, not just one of its documents or statements: it was killed,
+ * its deadline passed, or this node may no longer write. */
 bool exec_is_fatal(ErrCode rc);
+/* A capped collection cannot be written in a transaction: its order is that of the commits. */
+ErrCode modify_check_capped(const CollAccess *access, Error *err) MUST_CHECK;
 
-/* Brings a document into stored form: _id first (made if missing), size and depth checked, empty
- * timestamps filled. In arena memory when it had to change. */
-ErrCode document_prepare(Doc doc, Arena *arena, Doc *ret_doc, Error *err) MUST_CHECK;
+/* Normalizes a document to its stored form: _id first (generated if missing), size and depth
+ * checked, empty timestamps filled. In arena memory if it had to change. */
+ErrCode document_prepare(OpCtx *op, Doc doc, Arena *arena, Doc *ret_doc, Error *err) MUST_CHECK;
 
 /* Inserts in vectored units of work. Calls `on_error` for each document that failed (index in
  * `docs`); with `is_ordered` the first failure ends it. *ret_inserted counts. Fails itself only

@@ -41,7 +41,7 @@ static const IndexDesc *find_index(const Collection *coll, const char *ident) {
     return NULL;
 }
 
-/* Has the collection what the request is about? */
+/* Whether the collection and index of the request exist. */
 static bool is_there(const Collection *coll, const RangeDelete *request) {
     if (coll == NULL || !uuid_equal(&coll->uuid, &request->uuid))
         return false;
@@ -55,7 +55,10 @@ ErrCode exec_range_delete(OpCtx *op, const Ns *ns, const RangeDelete *request,
                           RangeDeleteResult *ret_result, Error *err) {
     *ret_result = (RangeDeleteResult){0};
     CLEANUP(access_done) CollAccess access = {0};
-    TRY(access_write(op, ns, LOCK_IX, &access, err));
+    if (request->is_ownership_ignored)
+        TRY(access_write(op, ns, LOCK_IX, &access, err));
+    else
+        TRY(access_write_owned(op, ns, LOCK_IX, &access, err));
     if (!is_there(access.coll, request))
         return ERR_OK;
     Deletion d = {.op = op, .request = request, .access = &access};
@@ -93,7 +96,7 @@ static ErrCode run(Deletion *d, RangeDeleteResult *result, Error *err) {
         bool is_at_end, is_gone;
         TRY(fill_batch(d, &is_at_end, err));
         if (d->batch_count > 0)
-            TRY(op_run_with_retry(d->op, delete_batch, d, err));
+            TRY(op_write_with_retry(d->op, delete_batch, d, err));
         result->deleted += d->deleted_in_batch;
         d->deleted_in_batch = 0;
         arena_rewind(&d->op->arena, mark);
@@ -159,7 +162,7 @@ static ErrCode next_record_id(Deletion *d, bool *ret_found, RecordId *ret_rid, E
     return ERR_OK;
 }
 
-/* Afterwards the cursor is saved: the batch's unit of work must find nothing open. */
+/* The cursor is saved at the end: the batch's unit of work needs a fresh snapshot. */
 static ErrCode fill_batch(Deletion *d, bool *ret_is_at_end, Error *err) {
     *ret_is_at_end = false;
     d->batch_count = 0;
@@ -185,8 +188,6 @@ static ErrCode delete_batch(void *arg, OpCtx *op, Error *err) {
     Deletion *d = arg;
     const Collection *coll = d->access->coll;
     d->deleted_in_batch = 0;
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    TRY(uow_begin(op, &uow, err));
     CLEANUP(record_cursor_done) RecordCursor cursor = {0};
     TRY(record_cursor_open(op, coll->records, /* is_forward= */ true, &cursor, err));
     for (uint32_t i = 0; i < d->batch_count; i++) {
@@ -194,17 +195,17 @@ static ErrCode delete_batch(void *arg, OpCtx *op, Error *err) {
         bool is_found;
         Str data;
         TRY(record_cursor_seek_exact(&cursor, d->batch[i], &is_found, &data, err));
-        if (!is_found) /* deleted meanwhile, or by another key of its own */
+        if (!is_found) /* deleted meanwhile, or already by another key of the same document */
             continue;
         op->metrics.docs_examined++;
         Doc doc = doc_copy((Doc){(const uint8_t *)data.data}, &op->arena);
-        if (match_doc(d->filter, doc, NULL)) {
+        if (match_doc(d->filter, doc, NULL) && access_owns(d->access, doc)) {
             TRY(collection_delete(op, coll, d->batch[i], doc, &d->scratch, err));
             d->deleted_in_batch++;
         }
         arena_rewind(&op->arena, mark);
     }
-    return uow_commit(&uow, err);
+    return ERR_OK;
 }
 
 static ErrCode go_on(Deletion *d, bool is_yield_due, bool *ret_is_gone, Error *err) {

@@ -1,16 +1,18 @@
 /*
- * range_delete.h - deletes what is found under a range of values, in batches: for background work
- * that removes much and must not be in the way.
+ * range_delete.h - deletes a range of values in batches: for background work that removes many
+ * documents and must not disturb clients.
  *
  * The range is searched in an index, or in the record ids of a clustered collection. Each batch is
- * one unit of work that reads its documents again and deletes those that still match the filter.
- * Between batches others get through.
+ * one unit of work that re-reads its documents and deletes those that still match the filter.
+ * Between batches locks and ticket are released.
+ *
+ * Crash: whole batches are deleted or not; the caller repeats the request.
  */
 #pragma once
 
 #include "base/error.h"
 #include "bson/uuid.h"
-#include "catalog/namespace.h"
+#include "bson/namespace.h"
 #include "concurrency/op_ctx.h"
 
 typedef struct RangeDelete {
@@ -22,6 +24,7 @@ typedef struct RangeDelete {
     uint32_t batch_docs;
     int64_t docs_max; /* stops after so many; 0: no limit */
     int64_t time_us_max;
+    bool is_ownership_ignored; /* includes documents that the node does not own */
 } RangeDelete;
 
 typedef struct RangeDeleteResult {
@@ -29,6 +32,6 @@ typedef struct RangeDeleteResult {
     bool has_more; /* stopped by a limit */
 } RangeDeleteResult;
 
-/* A collection or an index that is gone is nothing to delete from. */
+/* A missing collection or index is not an error: there is nothing to delete. */
 ErrCode exec_range_delete(OpCtx *op, const Ns *ns, const RangeDelete *request,
                           RangeDeleteResult *ret_result, Error *err) MUST_CHECK;

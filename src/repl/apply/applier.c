@@ -1,17 +1,25 @@
 /*
- * applier.c - a run: its writes are dealt out to shares, one per thread.
+ * applier.c - a run: its writes are partitioned into shares, one per thread.
  *
- *     parse | deal out by collection and _id | all shares at once | array paths to the catalog
+ *     parse | partition by collection and _id | all shares at once | array paths to the catalog
  *
- * The share of a write is a hash of its _id, so that those of one document stay in order; those of
- * a capped collection are all in one share. Within a share collections go one after the other,
- * since they have nothing to do with each other: that makes long groups of inserts. The first share
- * belongs to the caller's thread, the others to threads that wait for the next run.
+ * The share of a write is a hash of its _id, so that the writes of one document stay in order;
+ * those of a capped collection are all in one share, since their order is visible. Within a share
+ * collections are applied one after the other: they are independent, and this makes long groups of
+ * inserts, which commit together. The first share belongs to the caller's thread, the others to
+ * threads that wait for the next run.
+ *
+ * Crash: a run that fails, or a process that dies in one, leaves some entries applied. No
+ * checkpoint contains them (stable is at most the end of the last batch), and applying is
+ * idempotent.
  */
 #include "base/alloc.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/hash.h"
+#include "catalog/write_group.h"
 #include "repl/apply/apply_internal.h"
+#include "repl/oplog/unit.h"
 #include "storage/engine.h"
 #include "storage/global_lock.h"
 #include "txn/history.h"
@@ -38,8 +46,8 @@ struct Applier {
     ApplyWorker workers[APPLY_SHARES_MAX];
     uint32_t worker_count;
 
-    /* Owned by the caller of the run while it deals out, then constant until all shares are done.
-     */
+    /* Owned by the caller of the run while it partitions, then constant until all shares are
+     * done. */
     ApplyOp *ops;
     uint32_t op_count;
     uint32_t op_capacity;
@@ -57,7 +65,7 @@ struct Applier {
     Cond done_cond;
     /* Guarded by mu. */
     uint64_t run;           /* number of the run that is to be done */
-    uint32_t active_shares; /* of it; 0 when it is over, for whoever wakes late */
+    uint32_t active_shares; /* shares of it; 0 when it is over, for workers that wake late */
     uint32_t pending;
     bool is_stopping;
 };
@@ -65,7 +73,10 @@ struct Applier {
 static void worker_run(void *worker);
 static ErrCode run_writes(Applier *applier, OpCtx *op, const Doc *entries, size_t count,
                           Error *err);
+static ErrCode run_taken(Applier *applier, OpCtx *op, ErrCode taken, Error *err);
 static ErrCode take_entries(Applier *applier, const Doc *entries, size_t count, Error *err);
+static ErrCode take_rows(Applier *applier, Doc rows, uint64_t ts, ApplyPlace place, Error *err);
+static ErrCode run_unit(Applier *applier, OpCtx *op, Doc last, Error *err);
 static ErrCode deal_out(Applier *applier, OpCtx *op, Error *err);
 static ErrCode run_alone(Applier *applier, OpCtx *op, Doc entry, Error *err);
 static ErrCode run_share(ApplyWorker *worker, OpCtx *op, Error *err);
@@ -76,8 +87,8 @@ static void forget_run(Applier *applier);
 static OpCtx *worker_op_new(ServiceCtx *service) {
     OpCtx *op = op_ctx_new(service->ops, NULL, NULL);
     op->service = service;
-    op->is_unreplicated = op->is_applying = op->is_validation_bypassed = true;
-    op->is_kill_exempt = op->is_uninterruptible = true;
+    op->mode.is_unreplicated = op->mode.is_applying = op->mode.is_validation_bypassed = true;
+    op->is_kill_exempt = op->mode.is_uninterruptible = true;
     op_attach_storage(op, service->storage);
     return op;
 }
@@ -133,12 +144,19 @@ void applier_free(Applier *applier) {
     xfree(applier);
 }
 
+void applier_set_copied_ts(Applier *applier, uint64_t ts) {
+    for (uint32_t i = 0; i < applier->worker_count; i++)
+        applier->workers[i].writer.copied_ts = ts;
+}
+
 static void worker_run(void *arg) {
     ApplyWorker *worker = arg;
     Applier *applier = worker->applier;
     OpCtx *op = worker->op;
     log_set_thread_name("ReplWriter");
     op_begin(op, &(OpDescription){.op_type = "none", .ns = "", .desc = "ReplWriter"});
+    /* Waiting for a ticket behind readers would let the secondary fall behind; the number of these
+     * threads is small and fixed. */
     op->admission_priority = ADMISSION_IMMEDIATE;
     uint64_t seen = 0;
     mutex_lock(&applier->mu);
@@ -161,49 +179,77 @@ static void worker_run(void *arg) {
 
 /* ---- a run ---- */
 
-/* What the caller's operation is not while it applies. */
-typedef struct SavedFlags {
-    bool is_unreplicated;
-    bool is_applying;
-    bool is_validation_bypassed;
-    bool is_uninterruptible;
-    AdmissionPriority priority;
-} SavedFlags;
-
-static SavedFlags take_flags(OpCtx *op) {
-    SavedFlags saved = {op->is_unreplicated, op->is_applying, op->is_validation_bypassed,
-                        op->is_uninterruptible, op->admission_priority};
-    op->is_unreplicated = op->is_applying = op->is_validation_bypassed = true;
-    op->is_uninterruptible = true;
-    op->admission_priority = ADMISSION_IMMEDIATE;
-    return saved;
-}
-
-static void restore_flags(OpCtx *op, SavedFlags saved) {
-    op->is_unreplicated = saved.is_unreplicated;
-    op->is_applying = saved.is_applying;
-    op->is_validation_bypassed = saved.is_validation_bypassed;
-    op->is_uninterruptible = saved.is_uninterruptible;
-    op->admission_priority = saved.priority;
-}
-
 ErrCode applier_run(Applier *applier, OpCtx *op, const Doc *entries, size_t count, ApplyMode mode,
                     Error *err) {
-    SavedFlags saved = take_flags(op);
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.is_unreplicated = op->mode.is_applying = op->mode.is_validation_bypassed = true;
+    op->mode.is_uninterruptible = true;
+    AdmissionPriority priority = op->admission_priority;
+    op->admission_priority = ADMISSION_IMMEDIATE;
     ArenaMark mark = arena_mark(&op->arena);
     applier->mode = mode;
     ErrCode rc = ERR_OK;
     for (size_t done = 0; rc == ERR_OK && done < count;) {
         size_t end = apply_batch_end(entries + done, count - done);
-        rc = apply_is_alone(entries[done]) ? run_alone(applier, op, entries[done], err)
-                                           : run_writes(applier, op, entries + done, end, err);
+        if (!apply_is_alone(entries[done]))
+            rc = run_writes(applier, op, entries + done, end, err);
+        else if (apply_is_of_prepared(entries[done]))
+            rc = apply_prepared(op, &applier->workers[0].writer, entries[done], mode, err);
+        else if (entry_part(entries[done]) == ENTRY_LAST)
+            rc = run_unit(applier, op, entries[done], err);
+        else
+            rc = run_alone(applier, op, entries[done], err);
         if (rc == ERR_OK)
+            /* After the documents and before the batch becomes visible: a new primary that finds
+             * the row must find the write. */
             rc = history_apply_rows(op, entries + done, end, mode != APPLY_INITIAL_SYNC, err);
         done += end;
     }
     arena_rewind(&op->arena, mark);
-    restore_flags(op, saved);
+    op->admission_priority = priority;
     return rc;
+}
+
+ErrCode applier_prepare_again(Applier *applier, OpCtx *op, Error *err) {
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.is_unreplicated = op->mode.is_applying = op->mode.is_validation_bypassed = true;
+    op->mode.is_uninterruptible = true;
+    AdmissionPriority priority = op->admission_priority;
+    op->admission_priority = ADMISSION_IMMEDIATE;
+    ErrCode rc = apply_prepared_again(op, &applier->workers[0].writer, err);
+    op->admission_priority = priority;
+    return rc;
+}
+
+/* One entry of a unit of several, with the timestamp of the last one. */
+static ErrCode run_part(Applier *applier, OpCtx *op, Doc part, uint64_t ts, Error *err) {
+    Elem rows = doc_get_path(part, "o.applyOps");
+    if (elem_type(rows) != BT_ARRAY)
+        return error_set(err, ERR_FAILED_TO_PARSE, "oplog entry: 'applyOps' must be an array");
+    if (!apply_are_writes(elem_doc(rows)))
+        return apply_rows(op, &applier->workers[0].writer, elem_doc(rows), ts, apply_place_of(part),
+                          applier->mode, /* depth= */ 0, err);
+    ErrCode rc = take_rows(applier, elem_doc(rows), ts, apply_place_of(part), err);
+    return run_taken(applier, op, rc, err);
+}
+
+/* A unit of several entries, part by part: all writes have the timestamp of its last entry, which
+ * is neither read nor stable before the batch is complete, so no reader, checkpoint or crash can
+ * see a part of it. */
+static ErrCode run_unit(Applier *applier, OpCtx *op, Doc last, Error *err) {
+    ApplyOp whole;
+    TRY(apply_parse(last, 0, &whole, err));
+    OplogUnit unit;
+    TRY(oplog_unit_find(op, last, &unit, err));
+    for (size_t i = 0; i < unit.count; i++) {
+        ArenaMark mark = arena_mark(&op->arena);
+        Doc part;
+        TRY(oplog_unit_read(op, &unit, i, &part, err));
+        TRY(run_part(applier, op, part, whole.ts, err));
+        arena_rewind(&op->arena, mark);
+        failpoint_hit(FP_APPLY_UNIT_PART);
+    }
+    return ERR_OK;
 }
 
 static ErrCode run_alone(Applier *applier, OpCtx *op, Doc entry, Error *err) {
@@ -215,14 +261,14 @@ static ErrCode run_alone(Applier *applier, OpCtx *op, Doc entry, Error *err) {
                : apply_write_alone(op, writer, &alone, applier->mode, err);
 }
 
-/* The entries of the catalog are written once for all shares, with the first timestamp of the run:
- * they must be in any checkpoint that has one of the documents. */
+/* The catalog entries are written once for all shares, with the first timestamp of the run: they
+ * must be in any checkpoint that contains one of the documents. */
 static ErrCode persist_multikey(Applier *applier, OpCtx *op, Error *err) {
-    op->apply_ts = applier->mode == APPLY_INITIAL_SYNC ? 0 : applier->ops[0].ts;
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.apply_ts = applier->mode == APPLY_INITIAL_SYNC ? 0 : applier->ops[0].ts;
     ErrCode rc = ERR_OK;
     for (uint32_t i = 0; rc == ERR_OK && i < applier->share_count; i++)
         rc = catalog_persist_multikey(op, &applier->workers[i].writer.multikey, err);
-    op->apply_ts = 0;
     return rc;
 }
 
@@ -235,6 +281,8 @@ static ErrCode run_shares(Applier *applier, OpCtx *op, Error *err) {
         cond_broadcast(&applier->work_cond);
         mutex_unlock(&applier->mu);
     }
+    /* The caller takes part instead of waiting: one context switch less, and no handover for small
+     * runs. */
     ErrCode rc = run_share(&applier->workers[0], op, err);
     if (applier->share_count > 1) {
         mutex_lock(&applier->mu);
@@ -256,7 +304,12 @@ static ErrCode run_shares(Applier *applier, OpCtx *op, Error *err) {
 
 static ErrCode run_writes(Applier *applier, OpCtx *op, const Doc *entries, size_t count,
                           Error *err) {
-    ErrCode rc = take_entries(applier, entries, count, err);
+    return run_taken(applier, op, take_entries(applier, entries, count, err), err);
+}
+
+/* Applies what was collected, unless collecting failed. */
+static ErrCode run_taken(Applier *applier, OpCtx *op, ErrCode taken, Error *err) {
+    ErrCode rc = taken;
     if (rc == ERR_OK && applier->op_count > 0)
         rc = deal_out(applier, op, err);
     if (rc == ERR_OK && applier->coll_count > 0)
@@ -277,33 +330,44 @@ static void forget_run(Applier *applier) {
 
 /* ---- dealing out ---- */
 
-static ErrCode take_one(Applier *applier, Doc entry, uint64_t outer_ts, Error *err) {
+/* One entry, or with `outer_ts` one of an applyOps, whose place is then `place`. */
+static ErrCode take_one(Applier *applier, Doc entry, uint64_t outer_ts, ApplyPlace place,
+                        Error *err) {
     ARRAY_RESERVE(applier->ops, applier->op_count, applier->op_capacity);
     ApplyOp *parsed = &applier->ops[applier->op_count];
     TRY(apply_parse(entry, outer_ts, parsed, err));
+    if (outer_ts != 0)
+        parsed->place = place;
     if (parsed->kind == APPLY_NOOP)
         return ERR_OK;
     applier->op_count++;
     if (LIKELY(parsed->kind != APPLY_COMMAND))
         return ERR_OK;
     applier->op_count--;
+    if (entry_part(entry) == ENTRY_PARTIAL)
+        return ERR_OK; /* applied with the last entry of its unit */
     Doc writes = apply_writes_of(entry);
     invariant(doc_is_present(writes)); /* else it would be alone */
-    uint64_t ts = parsed->ts;          /* the row is used again */
-    DocIter iter = doc_iter(writes);
-    for (Elem row; doc_iter_next(&iter, &row);)
-        TRY(take_one(applier, elem_doc(row), ts, err));
+    /* Parsed->ts by value: the array may be reallocated. */
+    return take_rows(applier, writes, parsed->ts, parsed->place, err);
+}
+
+static ErrCode take_rows(Applier *applier, Doc rows, uint64_t ts, ApplyPlace place, Error *err) {
+    DocIter iter = doc_iter(rows);
+    for (Elem row; doc_iter_next(&iter, &row); place.index++)
+        TRY(take_one(applier, elem_doc(row), ts, place, err));
     return ERR_OK;
 }
 
 static ErrCode take_entries(Applier *applier, const Doc *entries, size_t count, Error *err) {
     for (size_t i = 0; i < count; i++)
-        TRY(take_one(applier, entries[i], 0, err));
+        TRY(take_one(applier, entries[i], 0, (ApplyPlace){0}, err));
     return ERR_OK;
 }
 
 static void rebuild_slots(Applier *applier) {
     uint32_t wanted = 16;
+    /* At most half full, so that probing stays short. */
     while (wanted < applier->coll_count * 2 + 2)
         wanted *= 2;
     if (wanted > applier->slot_count) {
@@ -346,7 +410,7 @@ static RunCollection *add_row(Applier *applier, const Collection *coll) {
     return row;
 }
 
-/* What the run does to the collection of a write; NULL: there is none, it is skipped. */
+/* The row of the write's collection; NULL: it does not exist and the write is skipped. */
 static ErrCode row_of(Applier *applier, const Catalog *catalog, const ApplyOp *write,
                       RunCollection **ret_row, Error *err) {
     *ret_row = write->has_uuid ? find_row(applier, &write->uuid) : NULL;
@@ -361,7 +425,8 @@ static ErrCode row_of(Applier *applier, const Catalog *catalog, const ApplyOp *w
     return ERR_OK;
 }
 
-/* Equal values of an _id have equal hashes, whatever their types. */
+/* Equal _ids have equal hashes whatever their types (1 and 1.0), because the key is hashed; an
+ * ObjectId equals nothing of another type and can be hashed directly. */
 static uint32_t share_of(Applier *applier, const Collection *coll, Elem id) {
     if (applier->share_count == 1)
         return 0;
@@ -379,6 +444,7 @@ static uint32_t share_of(Applier *applier, const Collection *coll, Elem id) {
 }
 
 static ErrCode deal_out(Applier *applier, OpCtx *op, Error *err) {
+    /* Waking a thread costs more than a handful of writes. */
     uint32_t useful = applier->op_count / APPLY_SHARE_OPS_MIN;
     applier->share_count = useful < 2                       ? 1
                            : useful < applier->worker_count ? useful
@@ -406,7 +472,7 @@ static ErrCode deal_out(Applier *applier, OpCtx *op, Error *err) {
 
 /* ---- a share ---- */
 
-/* Inserts from `first` on that follow each other, as many as fit into one transaction. */
+/* Consecutive inserts, as many as fit into one transaction. */
 static ErrCode apply_insert_group(const ApplyTarget *target, const ApplyOp *ops, uint32_t *at,
                                   Error *err) {
     const ApplyOp *group[APPLY_GROUP_DOCS_MAX];
@@ -443,14 +509,16 @@ static ErrCode run_list(ApplyWorker *worker, OpCtx *op, const RunCollection *row
 
 static ErrCode run_share(ApplyWorker *worker, OpCtx *op, Error *err) {
     TRY(op_lock_global(op, LOCK_IX, err));
-    op->multikey_notes = &worker->writer.multikey;
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    /* Collected instead of written: threads would write the same catalog entry out of timestamp
+     * order. */
+    op->mode.multikey_notes = &worker->writer.multikey;
     ErrCode rc = ERR_OK;
     for (uint32_t i = 0; rc == ERR_OK && i < worker->applier->coll_count; i++) {
         const RunCollection *row = &worker->applier->colls[i];
         if (row->first[worker->share] != 0)
             rc = run_list(worker, op, row, err);
     }
-    op->multikey_notes = NULL;
     op_unlock_global(op);
     return rc;
 }

@@ -5,12 +5,12 @@
  * path; its oplog applied to an empty node by several threads in batches of random sizes must give
  * the same collections, byte for byte, and sound indexes. Then the end of the oplog once more.
  */
-#include "bson/json.h"
 #include "catalog/write_observer.h"
 #include "ddl/ddl.h"
 #include "index/collection_write.h"
 #include "index/validate.h"
 #include "repl/apply/apply_node_test.h"
+#include "bson/json_docs_test.h"
 
 enum {
     STEPS = 3000,
@@ -25,20 +25,6 @@ typedef struct Source {
     Arena arena; /* of one step */
     WriteScratch scratch;
 } Source;
-
-static Ns ns_of(const char *text) {
-    CLEANUP(error_reset) Error err = {0};
-    Ns ns = {0};
-    EXPECT_OK(ns_parse(str_from(text), &ns, &err), err);
-    return ns;
-}
-
-static Doc json(const char *text, Arena *arena) {
-    CLEANUP(error_reset) Error err = {0};
-    Doc doc = DOC_EMPTY;
-    EXPECT_OK(doc_from_json(text, arena, &doc, &err), err);
-    return doc;
-}
 
 /* ---- random writes ---- */
 
@@ -125,7 +111,7 @@ static ErrCode write_once(Source *s, const Collection *coll, bool is_alone, Erro
 
 static void write_unit(Source *s, const char *name) {
     CLEANUP(error_reset) Error err = {0};
-    Ns ns = ns_of(name);
+    Ns ns = test_ns(name);
     CLEANUP(access_done) CollAccess access = {0};
     EXPECT_OK(access_write(s->node.op, &ns, LOCK_IX, &access, &err), err);
     if (access.coll == NULL)
@@ -156,11 +142,11 @@ static const char *const INDEXES[] = {
 static void change_catalog(Source *s) {
     CLEANUP(error_reset) Error err = {0};
     OpCtx *op = s->node.op;
-    Ns a = ns_of("r.a"), t = ns_of("r.t"), t2 = ns_of("r.t2"), q = ns_of("q.t");
+    Ns a = test_ns("r.a"), t = test_ns("r.t"), t2 = test_ns("r.t2"), q = test_ns("q.t");
     CreateIndexesResult created;
     DropResult dropped;
     uint32_t count;
-    Doc spec = json(INDEXES[prng_below(&s->prng, ARRAY_LEN(INDEXES))], &s->arena);
+    Doc spec = test_doc(INDEXES[prng_below(&s->prng, ARRAY_LEN(INDEXES))], &s->arena);
     ErrCode rc = ERR_OK;
     switch (prng_below(&s->prng, 9)) {
     case 0:
@@ -208,13 +194,14 @@ static void fill_source(Source *s) {
         {"r.t", "{}"},
     };
     for (size_t i = 0; i < ARRAY_LEN(COLLECTIONS); i++) {
-        Ns ns = ns_of(COLLECTIONS[i][0]);
-        EXPECT_OK(ddl_create_collection(op, &ns, json(COLLECTIONS[i][1], &s->arena), NULL, &err),
-                  err);
+        Ns ns = test_ns(COLLECTIONS[i][0]);
+        EXPECT_OK(
+            ddl_create_collection(op, &ns, test_doc(COLLECTIONS[i][1], &s->arena), NULL, &err),
+            err);
     }
     for (size_t i = 0; i < ARRAY_LEN(INDEXES); i++) {
-        Ns ns = ns_of("r.a");
-        Doc spec = json(INDEXES[i], &s->arena);
+        Ns ns = test_ns("r.a");
+        Doc spec = test_doc(INDEXES[i], &s->arena);
         CreateIndexesResult created;
         EXPECT_OK(ddl_create_indexes(op, &ns, &spec, 1, &created, &err), err);
     }
@@ -310,27 +297,9 @@ static void expect_same(const Buffer *a, const Buffer *b, const char *what) {
 
 static Doc *read_oplog(Source *s, Arena *arena, size_t *ret_count) {
     CLEANUP(error_reset) Error err = {0};
-    Doc *entries = NULL;
-    size_t count = 0, capacity = 0;
     EXPECT_OK(op_lock_global(s->node.op, LOCK_IS, &err), err);
-    {
-        CLEANUP(record_cursor_done) RecordCursor cursor = {0};
-        EXPECT_OK(record_cursor_open(s->node.op, oplog_collection(s->node.oplog)->records, true,
-                                     &cursor, &err),
-                  err);
-        for (;;) {
-            bool is_found;
-            RecordId rid;
-            Str data;
-            EXPECT_OK(record_cursor_next(&cursor, &is_found, &rid, &data, &err), err);
-            if (!is_found)
-                break;
-            ARRAY_RESERVE(entries, count, capacity);
-            entries[count++] = doc_copy((Doc){(const uint8_t *)data.data}, arena);
-        }
-    }
+    Doc *entries = test_read_all(s->node.op, oplog_collection(s->node.oplog), arena, ret_count);
     op_unlock_global(s->node.op);
-    *ret_count = count;
     return entries;
 }
 
@@ -400,19 +369,19 @@ TEST(temporary_collections_are_dropped_and_renamed_ones_kept) {
     test_node_open(&s.node, /* has_oplog= */ true);
     OpCtx *op = s.node.op;
     EXPECT_OK(oplog_begin_term(s.node.oplog, op, 1, &err), err);
-    Ns t = ns_of("r.t"), q = ns_of("q.t"), left = ns_of("q.tmpAAAAA.renameCollection");
-    Doc options = json("{'validator': {'no': 1}, 'collation': {'locale': 'en'}}", &s.arena);
+    Ns t = test_ns("r.t"), q = test_ns("q.t"), left = test_ns("q.tmpAAAAA.renameCollection");
+    Doc options = test_doc("{'validator': {'no': 1}, 'collation': {'locale': 'en'}}", &s.arena);
     EXPECT_OK(ddl_create_collection(op, &t, options, NULL, &err), err);
     Doc specs[] = {
-        json("{'key': {'m': 1}, 'name': 'm_1'}", &s.arena),
-        json("{'key': {'u': 1}, 'name': 'u_1', 'collation': {'locale': 'simple'}}", &s.arena)};
+        test_doc("{'key': {'m': 1}, 'name': 'm_1'}", &s.arena),
+        test_doc("{'key': {'u': 1}, 'name': 'u_1', 'collation': {'locale': 'simple'}}", &s.arena)};
     CreateIndexesResult created;
     EXPECT_OK(ddl_create_indexes(op, &t, specs, 2, &created, &err), err);
-    op->is_validation_bypassed = true;
+    op->mode.is_validation_bypassed = true;
     for (int i = 0; i < 200; i++)
         write_unit(&s, "r.t");
-    op->is_validation_bypassed = false;
-    Doc temp = json("{'temp': true}", &s.arena);
+    op->mode.is_validation_bypassed = false;
+    Doc temp = test_doc("{'temp': true}", &s.arena);
     EXPECT_OK(ddl_create_collection(op, &left, temp, NULL, &err), err);
     EXPECT_OK(ddl_rename(op, &t, &q, /* is_drop_target= */ false, &err), err);
     EXPECT_OK(ddl_drop_temporary(op, &err), err);
@@ -435,7 +404,7 @@ TEST(temporary_collections_are_dropped_and_renamed_ones_kept) {
         EXPECT(record_store_count(coll->records) > 20);
     }
     catalog_release(catalog);
-    Ns local = ns_of("local.t");
+    Ns local = test_ns("local.t");
     EXPECT(ddl_rename(op, &q, &local, false, &err) == ERR_ILLEGAL_OPERATION);
     write_scratch_done(&s.scratch);
     arena_done(&s.arena);

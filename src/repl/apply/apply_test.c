@@ -157,9 +157,9 @@ static char *dump_db(TestNode *node, const char *db, Arena *arena) {
 static void drop_db(TestNode *node, const char *db) {
     CLEANUP(error_reset) Error err = {0};
     bool existed;
-    node->op->is_unreplicated = true;
+    node->op->mode.is_unreplicated = true;
     EXPECT_OK(ddl_drop_database(node->op, str_from(db), &existed, &err), err);
-    node->op->is_unreplicated = false;
+    node->op->mode.is_unreplicated = false;
 }
 
 /* ---- tables ---- */
@@ -458,10 +458,10 @@ static const struct {
     {"[{'op': 'c', 'ns': 'local.$cmd', 'o': {'drop': 'oplog.rs'}}]", ERR_INVALID_NAMESPACE,
      ERR_INVALID_NAMESPACE},
     {"[{'op': 'c', 'ns': 'd.$cmd', 'o': {'shutdown': 1}}]", ERR_BAD_VALUE, ERR_BAD_VALUE},
-    {"[{'op': 'c', 'ns': 'd.$cmd', 'o': {'commitTransaction': 1}}]", ERR_NOT_IMPLEMENTED,
-     ERR_NOT_IMPLEMENTED},
-    {"[{'op': 'c', 'ns': 'd.$cmd', 'o': {'applyOps': [], 'prepare': true}}]", ERR_NOT_IMPLEMENTED,
-     ERR_NOT_IMPLEMENTED},
+    {"[{'op': 'c', 'ns': 'd.$cmd', 'o': {'commitTransaction': 1}}]", ERR_FAILED_TO_PARSE,
+     ERR_FAILED_TO_PARSE},
+    {"[{'op': 'c', 'ns': 'd.$cmd', 'o': {'applyOps': [], 'prepare': true}}]", ERR_FAILED_TO_PARSE,
+     ERR_OK},
     {"[{'op': 'c', 'ns': 'd.$cmd', 'o': {'applyOps': [5]}}]", ERR_FAILED_TO_PARSE,
      ERR_FAILED_TO_PARSE},
     {"[{'op': 'c', 'ns': 'd.$cmd', 'o': {'create': 5}}]", ERR_FAILED_TO_PARSE, ERR_FAILED_TO_PARSE},
@@ -492,7 +492,7 @@ TEST(malformed_entries_fail_and_tell) {
             if (rc != wanted)
                 test_fail(__FILE__, __LINE__, "case %zu, %s: %d (%s), expected %d", i, MODES[mode],
                           (int)rc, error_message(&err), (int)wanted);
-            EXPECT(!node.op->is_applying);
+            EXPECT(!node.op->mode.is_applying);
             drop_db(&node, "d");
         }
     }

@@ -1,9 +1,9 @@
 /*
  * commands.c - entries that change the catalog (op: "c"), one at a time.
  *
- * Collections are found by their UUID: after an initial sync, or on data that are newer than the
- * entry, the name may be another one's. What stands in the way of a name then is a collection of
- * the future: it gets a name of its own until the entry comes that renames or drops it.
+ * Collections are found by UUID: after an initial sync, or on data that are newer than the entry,
+ * the name may belong to another one. A collection that occupies a needed name then stems from a
+ * later entry: it gets a temporary name until the entry that renames or drops it is applied.
  */
 #include <string.h>
 
@@ -28,7 +28,8 @@ typedef struct Command {
 typedef struct CommandRow {
     const char *name;
     ErrCode (*apply)(const Command *command, Error *err); /* NULL: known, not supported */
-    ErrCode fine[FINE_MAX];       /* means that its work is done already, or undone later */
+    /* Errors that mean that its effect already exists, or is undone later. */
+    ErrCode fine[FINE_MAX];
     ErrCode fine_early[FINE_MAX]; /* likewise, while data may be ahead of the entry */
 } CommandRow;
 
@@ -48,7 +49,6 @@ static ErrCode apply_nothing(const Command *command, Error *err);
 /* To add a command: a row here and its function below. */
 static const CommandRow COMMANDS[] = {
     {"abortIndexBuild", apply_abort_build, {ERR_NAMESPACE_NOT_FOUND}, {0}},
-    {"abortTransaction", NULL, {0}, {0}},
     {"applyOps", apply_ops, {0}, {0}},
     {"collMod",
      apply_coll_mod,
@@ -58,7 +58,6 @@ static const CommandRow COMMANDS[] = {
      apply_commit_build,
      {ERR_NAMESPACE_NOT_FOUND, ERR_INDEX_ALREADY_EXISTS},
      {ERR_INDEX_OPTIONS_CONFLICT, ERR_INDEX_KEY_SPECS_CONFLICT, ERR_CANNOT_CREATE_INDEX}},
-    {"commitTransaction", NULL, {0}, {0}},
     {"convertToCapped", NULL, {0}, {0}},
     {"create", apply_create, {ERR_NAMESPACE_EXISTS}, {0}},
     {"createIndexes",
@@ -116,9 +115,9 @@ ErrCode apply_command(OpCtx *op, ApplyWriter *writer, const ApplyOp *entry, Appl
     if (row->apply == NULL)
         return error_set(err, ERR_NOT_IMPLEMENTED, "oplog entry: command '%s' is not supported yet",
                          name);
-    op->apply_ts = mode == APPLY_INITIAL_SYNC ? 0 : entry->ts;
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.apply_ts = apply_has_timestamps(mode) ? entry->ts : 0;
     ErrCode rc = row->apply(&command, err);
-    op->apply_ts = 0;
     bool is_fine =
         is_listed(row->fine, rc) || (mode != APPLY_STEADY && is_listed(row->fine_early, rc));
     if (rc == ERR_OK || !is_fine)
@@ -131,7 +130,7 @@ ErrCode apply_command(OpCtx *op, ApplyWriter *writer, const ApplyOp *entry, Appl
 
 /* ---- finding ---- */
 
-/* Where the collection with that UUID is now. */
+/* The current name of the collection with that UUID. */
 static bool find_uuid(OpCtx *op, const Uuid *uuid, Ns *ret_ns) {
     Catalog *catalog = catalog_acquire(op_catalog(op));
     const Collection *coll = catalog_find_uuid(catalog, uuid);
@@ -141,7 +140,7 @@ static bool find_uuid(OpCtx *op, const Uuid *uuid, Ns *ret_ns) {
     return coll != NULL;
 }
 
-/* Which collection has that name now. */
+/* The collection that currently has that name. */
 static bool find_name(OpCtx *op, const Ns *ns, Uuid *ret_uuid) {
     Catalog *catalog = catalog_acquire(op_catalog(op));
     const Collection *coll = catalog_find(catalog, ns);
@@ -151,7 +150,7 @@ static bool find_name(OpCtx *op, const Ns *ns, Uuid *ret_uuid) {
     return coll != NULL;
 }
 
-/* The collection that the command names, by its UUID if there is one. */
+/* The target of the command, by UUID if there is one. */
 static ErrCode find_target(const Command *command, Ns *ret_ns, Error *err) {
     if (elem_type(command->first) != BT_STRING)
         return error_set(err, ERR_FAILED_TO_PARSE, "oplog entry: '%s' must be a string",
@@ -179,7 +178,8 @@ static Doc without(Doc doc, OpCtx *op, const char *first, const char *second) {
     return doc_builder_end(&b);
 }
 
-/* A collection of the future has the name: it will be renamed or dropped by a later entry. */
+/* The name is taken by a collection of a later entry, which will be renamed or dropped by another
+ * one. */
 static ErrCode move_aside(const Command *command, const Ns *ns, const char *suffix, Error *err) {
     Ns aside;
     TRY(ddl_temp_ns(command->op, ns_db(ns), suffix, &aside, err));
@@ -210,7 +210,7 @@ static ErrCode apply_create(const Command *command, Error *err) {
     Uuid other;
     if (find_name(op, &ns, &other))
         TRY(move_aside(command, &ns, "create", err));
-    if (is_there) /* renamed by a later entry that is applied already */
+    if (is_there) /* renamed by a later entry that has already been applied */
         return ddl_rename(op, &present, &ns, /* is_drop_target= */ false, err);
     return ddl_create_collection(op, &ns, options, uuid, err);
 }
@@ -271,7 +271,7 @@ static ErrCode apply_rename(const Command *command, Error *err) {
                                                : find_name(op, &rename.from, &source);
     if (command->entry->has_uuid)
         source = command->entry->uuid;
-    if (!has_source) /* dropped later; all that is left to do is what it replaced */
+    if (!has_source) /* dropped later; what remains is to drop what it replaced */
         return rename.has_dropped ? drop_uuid(op, &rename.dropped, err)
                                   : error_set(err, ERR_NAMESPACE_NOT_FOUND,
                                               "collection \"%s\" does not exist", rename.from.text);
@@ -305,6 +305,7 @@ static ErrCode apply_coll_mod(const Command *command, Error *err) {
         .view_on = ELEM_MISSING,
         .pipeline = ELEM_MISSING,
         .expire_after = doc_get_lit(o, "expireAfterSeconds"),
+        .pre_images = doc_get_lit(o, "changeStreamPreAndPostImages"),
         .index = elem_is_present(index) ? elem_doc(index) : DOC_NONE,
     };
     CollModResult result;
@@ -313,7 +314,8 @@ static ErrCode apply_coll_mod(const Command *command, Error *err) {
 
 /* ---- indexes ---- */
 
-/* Here and now, whatever the collection holds: nothing else of the oplog runs meanwhile. */
+/* In the foreground, whatever the size of the collection: nothing else of the oplog runs
+ * meanwhile. */
 static ErrCode build_indexes(const Command *command, const Doc *specs, uint32_t count, Error *err) {
     Ns ns;
     TRY(find_target(command, &ns, err));
@@ -326,7 +328,7 @@ static ErrCode apply_create_indexes(const Command *command, Error *err) {
     return build_indexes(command, &spec, 1, err);
 }
 
-/* What entries of builds in two phases say. */
+/* The content of the entries of two-phase builds. */
 typedef struct BuildEntry {
     Ns ns;
     Uuid uuid;
@@ -355,8 +357,8 @@ static ErrCode parse_build(const Command *command, BuildEntry *ret_build, Error 
     return find_target(command, &ret_build->ns, err);
 }
 
-/* In the background, up to the entry that ends it. Not while the data are copied: they may be ahead
- * of the entry, and whoever copies looks at the end which builds there are. */
+/* In the background, until the entry that ends it. Not during an initial sync: data may be ahead of
+ * the entry, and the copy checks at its end which builds exist. */
 static ErrCode apply_start_build(const Command *command, Error *err) {
     BuildEntry build;
     TRY(parse_build(command, &build, err));
@@ -366,8 +368,8 @@ static ErrCode apply_start_build(const Command *command, Error *err) {
                                     err);
 }
 
-/* Waits for the build. If there is none, or it has failed, the indexes are built here and now: it
- * is decided that they exist. */
+/* Waits for the build. If there is none, or it has failed, the indexes are built in the foreground:
+ * the primary has decided that they exist. */
 static ErrCode apply_commit_build(const Command *command, Error *err) {
     BuildEntry build;
     TRY(parse_build(command, &build, err));
@@ -398,11 +400,13 @@ static ErrCode apply_nothing(const Command *command, Error *err) {
 
 /* ---- several together ---- */
 
-/* With commands inside, or writes of views: one after the other, all with one timestamp, so that
- * nobody sees a part. Those of documents alone do not come here. */
+/* With commands inside, or writes of views: applied sequentially, all with one timestamp, so that
+ * no reader sees a part. An applyOps of documents alone is partitioned instead and does not come
+ * here. */
 static ErrCode apply_ops(const Command *command, Error *err) {
     Doc o = command->entry->o;
-    static const char *const REFUSED[] = {"prepare", "partialTxn"};
+    /* Those of a chain come here only within another applyOps, which nothing writes. */
+    static const char *const REFUSED[] = {"prepare", "partialTxn", "count"};
     for (size_t i = 0; i < ARRAY_LEN(REFUSED); i++)
         if (elem_is_truthy(doc_get(o, str_from(REFUSED[i]))))
             return error_set(err, ERR_NOT_IMPLEMENTED,
@@ -411,20 +415,26 @@ static ErrCode apply_ops(const Command *command, Error *err) {
         return error_set(err, ERR_FAILED_TO_PARSE, "oplog entry: 'applyOps' must be an array");
     if (command->depth >= APPLY_NESTING_MAX)
         return error_set(err, ERR_FAILED_TO_PARSE, "oplog entry: applyOps is nested too deeply");
-    DocIter iter = doc_iter(elem_doc(command->first));
-    for (Elem row; doc_iter_next(&iter, &row);) {
+    return apply_rows(command->op, command->writer, elem_doc(command->first), command->entry->ts,
+                      command->entry->place, command->mode, command->depth, err);
+}
+
+ErrCode apply_rows(OpCtx *op, ApplyWriter *writer, Doc rows, uint64_t ts, ApplyPlace place,
+                   ApplyMode mode, int depth, Error *err) {
+    DocIter iter = doc_iter(rows);
+    for (Elem row; doc_iter_next(&iter, &row); place.index++) {
         if (elem_type(row) != BT_DOC)
             return error_set(err, ERR_FAILED_TO_PARSE,
                              "oplog entry: 'applyOps' must hold documents");
         ApplyOp inner;
-        TRY(apply_parse(elem_doc(row), command->entry->ts, &inner, err));
+        TRY(apply_parse(elem_doc(row), ts, &inner, err));
+        inner.place = place;
         if (inner.kind == APPLY_NOOP)
             continue;
         if (inner.kind == APPLY_COMMAND)
-            TRY(apply_command(command->op, command->writer, &inner, command->mode,
-                              command->depth + 1, err));
+            TRY(apply_command(op, writer, &inner, mode, depth + 1, err));
         else
-            TRY(apply_write_alone(command->op, command->writer, &inner, command->mode, err));
+            TRY(apply_write_alone(op, writer, &inner, mode, err));
     }
     return ERR_OK;
 }

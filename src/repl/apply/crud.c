@@ -1,11 +1,16 @@
 /*
- * crud.c - writes of documents. Each does what makes the document as it was after the entry,
- * whatever is there now: entries may be applied again.
+ * crud.c - writes of documents.
+ *
+ * Each write leaves the document as it was after the entry, whatever its present state: entries may
+ * be applied again to newer data, after a restart or during an initial sync, and later entries then
+ * bring it to the final state.
  */
 #include "base/alloc.h"
 #include "base/log.h"
 #include "bson/compare.h"
 #include "bson/json.h"
+#include "preimages/preimage_store.h"
+#include "preimages/purger.h"
 #include "query/update/update_delta.h"
 #include "repl/apply/apply_internal.h"
 #include "storage/unit_of_work.h"
@@ -22,7 +27,7 @@ typedef struct InsertGroup {
     size_t count;
 } InsertGroup;
 
-static ErrCode group_attempt(void *arg, OpCtx *op, Error *err);
+static ErrCode insert_group(void *arg, OpCtx *op, Error *err);
 static ErrCode write_attempt(void *arg, OpCtx *op, Error *err);
 static ErrCode find_document(const ApplyTarget *target, Elem id, RecordId *ret_rid, Doc *ret_doc,
                              Error *err);
@@ -32,6 +37,9 @@ static ErrCode change_document(const ApplyTarget *target, RecordId rid, Doc befo
                                Error *err);
 static ErrCode keep_image(const ApplyTarget *target, const Catalog *catalog, const ApplyOp *write,
                           Doc before, Doc after, Error *err);
+static bool has_pre_image(const ApplyTarget *target, const ApplyOp *write, Doc before);
+static ErrCode keep_pre_image(const ApplyTarget *target, const Catalog *catalog,
+                              const ApplyOp *write, Doc before, int64_t *ret_bytes, Error *err);
 static void stage_view(const ApplyTarget *target, Elem id, Doc definition);
 static void warn(const ApplyTarget *target, const ApplyOp *write, int id, const char *msg);
 
@@ -51,10 +59,10 @@ ErrCode apply_inserts(const ApplyTarget *target, const ApplyOp *const *inserts, 
                       Error *err) {
     if (count > 1) {
         InsertGroup group = {target, inserts, count};
-        ErrCode rc = op_run_with_retry(target->op, group_attempt, &group, err);
+        ErrCode rc = op_write_with_retry(target->op, insert_group, &group, err);
         if (rc != ERR_DUPLICATE_KEY)
             return rc;
-        error_reset(err); /* one of them is there already: one by one */
+        error_reset(err); /* one of them already exists: apply them singly */
     }
     for (size_t i = 0; i < count; i++)
         TRY(apply_write(target, inserts[i], err));
@@ -73,7 +81,7 @@ ErrCode apply_find_collection(const Catalog *catalog, const ApplyOp *write, Appl
                               const Collection **ret_coll, Error *err) {
     Ns ns;
     TRY(ns_parse(write->ns, &ns, err));
-    /* The name alone may be that of a later collection. */
+    /* By UUID: the name may meanwhile belong to a later collection. */
     const Collection *coll =
         write->has_uuid ? catalog_find_uuid(catalog, &write->uuid) : catalog_find(catalog, &ns);
     if (!ns_is_replicated(coll != NULL ? &coll->ns : &ns))
@@ -109,20 +117,19 @@ ErrCode apply_write_alone(OpCtx *op, ApplyWriter *writer, const ApplyOp *write, 
 
 /* ---- inserts together ---- */
 
-static ErrCode group_attempt(void *arg, OpCtx *op, Error *err) {
+static ErrCode insert_group(void *arg, OpCtx *op, Error *err) {
     InsertGroup *group = arg;
     const ApplyTarget *target = group->target;
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    TRY(uow_begin(op, &uow, err));
     uint64_t ts = 0;
     for (size_t i = 0; i < group->count; i++) {
         const ApplyOp *insert = group->inserts[i];
-        if (target->mode != APPLY_INITIAL_SYNC && insert->ts != ts)
+        if (apply_has_timestamps(target->mode) && insert->ts != ts)
+            /* Only when it changes: setting a timestamp costs as much as a small insert. */
             TRY(ru_set_commit_ts(op->ru, insert->ts, err));
         ts = insert->ts;
         TRY(collection_insert(op, target->coll, &insert->o, 1, &target->writer->scratch, err));
     }
-    return uow_commit(&uow, err);
+    return ERR_OK;
 }
 
 /* ---- one write ---- */
@@ -145,21 +152,31 @@ static ErrCode write_attempt(void *arg, OpCtx *op, Error *err) {
         TRY(document_after(target, write, before, &after, err));
     if (!doc_is_present(before) && !doc_is_present(after)) {
         if (target->mode == APPLY_STEADY && !target->coll->options.is_capped)
+            /* Only a warning: the primary has committed it, and stopping would not bring the
+             * document back. Capped collections are exempt: they may have been trimmed. */
             warn(target, write, 2170001, "Applied an oplog entry to a document that is not there");
         return uow_commit(&uow, err);
     }
     if (doc_is_present(before) && write->kind == APPLY_INSERT && target->mode == APPLY_STEADY)
         warn(target, write, 2170002, "Applied an insert to a document that is there already");
-    if (target->mode != APPLY_INITIAL_SYNC)
+    if (apply_has_timestamps(target->mode))
         TRY(ru_set_commit_ts(op->ru, write->ts, err));
     TRY(change_document(target, rid, before, after, err));
-    if (UNLIKELY(write->image != SESSION_IMAGE_NONE)) {
+    int64_t image_bytes = 0;
+    bool is_image_kept = has_pre_image(target, write, before);
+    if (UNLIKELY(write->image != SESSION_IMAGE_NONE || is_image_kept))
         catalog = catalog_acquire(op_catalog(op));
+    if (UNLIKELY(write->image != SESSION_IMAGE_NONE))
         TRY(keep_image(target, catalog, write, before, after, err));
-    }
+    if (UNLIKELY(is_image_kept))
+        TRY(keep_pre_image(target, catalog, write, before, &image_bytes, err));
     if (UNLIKELY(apply_is_views(ns_str(&target->coll->ns))))
         stage_view(target, write->id, after);
-    return uow_commit(&uow, err);
+    TRY(uow_commit(&uow, err));
+    if (UNLIKELY(image_bytes > 0))
+        preimage_purger_note(op->service->preimages, &target->coll->uuid, write->place.entry_ts,
+                             write->place.wall_ms, image_bytes);
+    return ERR_OK;
 }
 
 static ErrCode find_document(const ApplyTarget *target, Elem id, RecordId *ret_rid, Doc *ret_doc,
@@ -181,16 +198,10 @@ static ErrCode find_document(const ApplyTarget *target, Elem id, RecordId *ret_r
     }
     if (!is_found)
         return ERR_OK;
-    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
-    TRY(record_cursor_open(op, coll->records, /* is_forward= */ true, &cursor, err));
-    Str data;
-    TRY(record_cursor_seek_exact(&cursor, *ret_rid, &is_found, &data, err));
-    if (is_found)
-        *ret_doc = doc_copy((Doc){(const uint8_t *)data.data}, &op->arena);
-    return ERR_OK;
+    return record_read(op, coll->records, *ret_rid, &op->arena, ret_doc, err);
 }
 
-/* A replacement without _id keeps the one there is. */
+/* A replacement without _id keeps the existing one. */
 static Doc with_id(Doc doc, Elem id, Arena *arena) {
     if (elem_is_present(doc_get_lit(doc, "_id")))
         return doc;
@@ -200,7 +211,15 @@ static Doc with_id(Doc doc, Elem id, Arena *arena) {
     return doc_builder_end(&b);
 }
 
-/* DOC_NONE: an update of what is not there. */
+/* The base of an upsert: of the document key only the _id, since its other fields are named by
+ * paths. */
+static Doc id_alone(Elem id, Arena *arena) {
+    DocBuilder b = doc_builder_in_arena_sized(arena, elem_size(id) + 16);
+    build_elem(&b, id);
+    return doc_builder_end(&b);
+}
+
+/* DOC_NONE: an update of a missing document. */
 static ErrCode document_after(const ApplyTarget *target, const ApplyOp *write, Doc before,
                               Doc *ret_after, Error *err) {
     *ret_after = write->o;
@@ -210,16 +229,16 @@ static ErrCode document_after(const ApplyTarget *target, const ApplyOp *write, D
     if (!doc_is_present(before) && !write->is_upsert)
         return ERR_OK;
     Arena *arena = &target->op->arena;
-    /* A whole document has its _id, a delta never has one: fields called $v and diff are no proof.
-     */
+    /* A whole document has its _id, a delta never does; fields named $v and diff prove nothing,
+     * since a user's document may have them. */
     bool has_id = elem_is_present(doc_get_lit(write->o, "_id"));
     Doc delta = has_id ? DOC_NONE : update_delta_of_entry(write->o);
     Doc after;
     if (has_id)
         after = write->o;
     else if (doc_is_present(delta))
-        TRY(update_delta_apply(doc_is_present(before) ? before : write->o2, delta, arena, &after,
-                               err));
+        TRY(update_delta_apply(doc_is_present(before) ? before : id_alone(write->id, arena), delta,
+                               arena, &after, err));
     else if (elem_is_present(doc_get_lit(write->o, "$v")))
         return error_set(err, ERR_FAILED_TO_PARSE, "oplog entry: an update of an unknown form");
     else
@@ -266,6 +285,25 @@ static ErrCode keep_image(const ApplyTarget *target, const Catalog *catalog, con
     }
     return session_image_store(target->op, catalog_find(catalog, &SESSION_IMAGE_NS), &image,
                                &target->writer->scratch, err);
+}
+
+/* During an initial sync the data are those of their time only after all of them were copied;
+ * images of the time before come from the source. */
+static bool has_pre_image(const ApplyTarget *target, const ApplyOp *write, Doc before) {
+    return target->coll->options.has_pre_images && !write->is_from_migrate &&
+           (write->kind == APPLY_UPDATE || write->kind == APPLY_DELETE) && doc_is_present(before) &&
+           (target->mode != APPLY_INITIAL_SYNC || write->ts > target->writer->copied_ts);
+}
+
+static ErrCode keep_pre_image(const ApplyTarget *target, const Catalog *catalog,
+                              const ApplyOp *write, Doc before, int64_t *ret_bytes, Error *err) {
+    PreImage image = {.collection = target->coll->uuid,
+                      .ts = write->place.entry_ts,
+                      .apply_ops_index = write->place.index,
+                      .wall_ms = write->place.wall_ms,
+                      .before = before};
+    return preimage_store(target->op, catalog_find(catalog, &PREIMAGES_NS), &image,
+                          &target->writer->scratch, ret_bytes, err);
 }
 
 /* A row of system.views that is no view stays a row: that is how it was written elsewhere. */

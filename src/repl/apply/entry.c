@@ -1,7 +1,12 @@
 /*
- * entry.c - entries as they come from others: taken apart and checked.
+ * entry.c - parses and checks entries received from other members.
+ *
+ * They are valid BSON (validated with the reply) but otherwise untrusted: a malformed entry must
+ * fail with an error, not corrupt the data or crash the applier.
  */
-#include "base/hash.h"
+#include <string.h>
+
+#include "catalog/write_group.h"
 #include "repl/apply/apply_internal.h"
 
 enum {
@@ -24,6 +29,7 @@ ErrCode apply_parse(Doc entry, uint64_t outer_ts, ApplyOp *ret_op, Error *err) {
         return malformed("op", "there", err);
     if (ret_op->ts == 0)
         return malformed("ts", "a timestamp that is not zero", err);
+    ret_op->place.entry_ts = ret_op->ts;
     if (ret_op->ns.data == NULL)
         return malformed("ns", "there", err);
     if (!doc_is_present(ret_op->o))
@@ -31,6 +37,13 @@ ErrCode apply_parse(Doc entry, uint64_t outer_ts, ApplyOp *ret_op, Error *err) {
     if (ret_op->kind == APPLY_COMMAND || ret_op->kind == APPLY_NOOP)
         return ERR_OK;
     return check_write(ret_op, err);
+}
+
+ApplyPlace apply_place_of(Doc entry) {
+    Elem ts = doc_get_lit(entry, "ts");
+    Elem wall = doc_get_lit(entry, "wall");
+    return (ApplyPlace){.entry_ts = elem_type(ts) == BT_TIMESTAMP ? (uint64_t)elem_i64(ts) : 0,
+                        .wall_ms = elem_type(wall) == BT_DATE ? elem_i64(wall) : 0};
 }
 
 static ErrCode take_kind(ApplyOp *op, Elem elem, Error *err) {
@@ -77,6 +90,10 @@ static ErrCode take_field(ApplyOp *op, Elem elem, bool is_nested, Error *err) {
         op->is_upsert = elem_bool(elem);
     } else if (elem_name_is(elem, STR("needsRetryImage"))) {
         op->image = session_image_from_elem(elem);
+    } else if (elem_name_is(elem, STR("fromMigrate"))) {
+        op->is_from_migrate = elem_is_truthy(elem);
+    } else if (elem_name_is(elem, STR("wall")) && !is_nested) {
+        op->place.wall_ms = type == BT_DATE ? elem_i64(elem) : 0;
     }
     return ERR_OK;
 }
@@ -108,11 +125,25 @@ static char kind_of(Doc entry) {
     return elem_type(kind) == BT_STRING && elem_str(kind).size == 1 ? elem_str(kind).data[0] : '\0';
 }
 
-/* Or rows of sessions, which other entries of the run write as well. */
+/* Also true for session rows, which other entries of the run write as a side effect. */
 static bool writes_views(Doc entry) {
     Elem ns = doc_get_lit(entry, "ns");
     return elem_type(ns) == BT_STRING &&
            (apply_is_views(elem_str(ns)) || session_tables_is_named(elem_str(ns)));
+}
+
+/* Those of an entry whose rows are known. */
+bool apply_are_writes(Doc rows) {
+    DocIter iter = doc_iter(rows);
+    for (Elem row; doc_iter_next(&iter, &row);) {
+        if (elem_type(row) != BT_DOC)
+            return false;
+        char kind = kind_of(elem_doc(row));
+        if ((kind != 'i' && kind != 'u' && kind != 'd' && kind != 'n') ||
+            writes_views(elem_doc(row)))
+            return false;
+    }
+    return true;
 }
 
 Doc apply_writes_of(Doc entry) {
@@ -124,25 +155,18 @@ Doc apply_writes_of(Doc entry) {
     if (!doc_iter_next(&iter, &rows) || !elem_name_is(rows, STR("applyOps")) ||
         elem_type(rows) != BT_ARRAY)
         return DOC_NONE;
+    static const char *const MORE[] = {"prepare", "partialTxn", "count"};
     for (Elem elem; doc_iter_next(&iter, &elem);)
-        if (elem_name_is(elem, STR("prepare")) || elem_name_is(elem, STR("partialTxn")))
-            return DOC_NONE;
-    iter = doc_iter(elem_doc(rows));
-    for (Elem row; doc_iter_next(&iter, &row);) {
-        if (elem_type(row) != BT_DOC)
-            return DOC_NONE;
-        char kind = kind_of(elem_doc(row));
-        if ((kind != 'i' && kind != 'u' && kind != 'd' && kind != 'n') ||
-            writes_views(elem_doc(row)))
-            return DOC_NONE;
-    }
-    return elem_doc(rows);
+        for (size_t i = 0; i < ARRAY_LEN(MORE); i++)
+            if (strcmp(elem_name(elem), MORE[i]) == 0)
+                return DOC_NONE;
+    return apply_are_writes(elem_doc(rows)) ? elem_doc(rows) : DOC_NONE;
 }
 
 bool apply_is_alone(Doc entry) {
     char kind = kind_of(entry);
-    if (kind == 'c')
-        return !doc_is_present(apply_writes_of(entry));
+    if (kind == 'c') /* a partial entry does nothing */
+        return !doc_is_present(apply_writes_of(entry)) && entry_part(entry) != ENTRY_PARTIAL;
     return kind != 'n' && writes_views(entry);
 }
 

@@ -1,17 +1,21 @@
 /*
- * core.c - the life of a core: start, time, terms, the list of actions.
+ * core.c - life cycle of a core: start, time, terms, the list of actions.
  *
  * Each phase, and how it is left:
- *   FOLLOWER        core_start_election -> DRY_RUN (or OWN_VOTE)
- *   DRY_RUN         majority -> OWN_VOTE; else core_end_election
- *   OWN_VOTE        repl_core_own_vote_persisted -> ELECTION
- *   ELECTION        majority -> core_become_primary -> CATCH_UP; else core_end_election
- *   CATCH_UP        core_check_catch_up -> DRAIN
- *   DRAIN           repl_core_on_drained -> WRITABLE
- *   WRITABLE        repl_core_step_down -> STEP_DOWN_WAIT
- *   STEP_DOWN_WAIT  core_check_step_down_wait -> STEPPING_DOWN, or WRITABLE again
- *   all four        core_step_down -> STEPPING_DOWN
- *   STEPPING_DOWN   repl_core_on_stepped_down -> FOLLOWER
+ *
+ *     FOLLOWER        core_start_election -> DRY_RUN (or OWN_VOTE)
+ *     DRY_RUN         majority -> OWN_VOTE; else core_end_election
+ *     OWN_VOTE        repl_core_own_vote_persisted -> ELECTION
+ *     ELECTION        majority -> core_become_primary -> CATCH_UP; else core_end_election
+ *     CATCH_UP        core_check_catch_up -> DRAIN
+ *     DRAIN           repl_core_on_drained -> WRITABLE
+ *     WRITABLE        repl_core_step_down -> STEP_DOWN_WAIT
+ *     STEP_DOWN_WAIT  core_check_step_down_wait -> STEPPING_DOWN, or WRITABLE again
+ *     all four        core_step_down -> STEPPING_DOWN
+ *     STEPPING_DOWN   repl_core_on_stepped_down -> FOLLOWER
+ *
+ * Invariants: at most one primary per term; core->term never decreases; nothing that must survive a
+ * crash (vote, configuration) is acted on before the glue has reported it as durable.
  */
 #include "repl/election/core.h"
 
@@ -51,7 +55,8 @@ ReplCore *repl_core_new(const ReplStart *start, const ReplOptions *options, Repl
     core->election_deadline_ms = TIME_NEVER;
     core->priority_takeover_ms = TIME_NEVER;
     core->catch_up_takeover_ms = TIME_NEVER;
-    /* Whatever this member has seen the set do, it will not take part in an earlier term. */
+    /* The largest term found on disk: this member must not take part in an earlier one, in which it
+     * may already have voted. */
     core->term = REPL_CONFIG_TERM_INITIAL;
     if (start->last_vote.term > core->term)
         core->term = start->last_vote.term;
@@ -118,6 +123,7 @@ void repl_core_shut_down(ReplCore *core, ReplNow now, ReplActions *actions) {
 /* ---- shared by the core's files ---- */
 
 void core_begin_event(ReplCore *core, ReplNow now) {
+    /* Events of several threads may arrive with slightly older times; time never goes back here. */
     if (now.mono_ms > core->now_ms)
         core->now_ms = now.mono_ms;
 }
@@ -125,6 +131,7 @@ void core_begin_event(ReplCore *core, ReplNow now) {
 void core_end_event(ReplCore *core, ReplActions *actions) {
     ReplHelloKey key = {repl_core_state(core), repl_core_is_writable(core), core->primary_index,
                         core->config};
+    /* Clients are notified only if a field of hello changed. */
     bool is_same = key.state == core->shown.state && key.is_writable == core->shown.is_writable &&
                    key.primary_index == core->shown.primary_index &&
                    key.config == core->shown.config;
@@ -135,7 +142,8 @@ void core_end_event(ReplCore *core, ReplActions *actions) {
         core_add_action(actions, REPL_ACTION_TOPOLOGY_CHANGED);
 }
 
-/* A term that could not be counted up any more is not believed. */
+/* A term that could not be incremented any more is ignored: one corrupt message would otherwise end
+ * elections forever. */
 void core_update_term(ReplCore *core, ReplNow now, int64_t term, ReplActions *actions) {
     if (term <= core->term || term >= INT64_MAX - 2)
         return;
@@ -143,6 +151,7 @@ void core_update_term(ReplCore *core, ReplNow now, int64_t term, ReplActions *ac
         core_end_election(core, now, "a higher term was heard of", actions);
     bool was_primary = core_is_primary(core);
     core->term = term;
+    /* The primary of the old term is none in the new one; the new primary announces itself. */
     core->primary_index = REPL_INDEX_NONE;
     core->priority_takeover_ms = TIME_NEVER;
     core->catch_up_takeover_ms = TIME_NEVER;
@@ -179,7 +188,7 @@ uint32_t core_count_up_voters(const ReplCore *core) {
 ReplAction *core_add_action(ReplActions *actions, ReplActionKind kind) {
     ARRAY_RESERVE(actions->items, actions->count, actions->capacity);
     ReplAction *action = &actions->items[actions->count++];
-    /* The messages are large and written by whoever asks for one. */
+    /* Only the head is cleared: the messages are large and filled in by the caller. */
     memset(action, 0, offsetof(ReplAction, host));
     action->kind = kind;
     action->host[0] = '\0';

@@ -2,24 +2,28 @@
  * core.h - one member of a replica set as a state machine: (state, event, now) to (state, actions).
  *
  * The core decides; it never acts. The glue calls one function per event under its own lock, gets a
- * list of actions, releases the lock and carries them out in order. Whatever an action starts comes
- * back as another event. Time only moves by the `now` of events; random numbers come from the seed.
+ * list of actions, releases the lock and executes them in order. The outcome of an action comes
+ * back as another event. Time only advances by the `now` of events; random numbers come from the
+ * seed. So a whole replica set can be simulated, deterministically, in one thread (repl/sim).
  *
- *   follower --election timer, take-over, step-up--> candidate (dry run) --majority--> candidate
- *   (real: new term, own vote persisted, votes asked) --majority--> primary: catch-up --> drain -->
- *   writable --higher term, no majority in sight, command--> stepping down --glue done--> follower
+ *     follower   --election timer, take-over, step-up--> candidate (dry run)
+ *     candidate  --majority--> candidate (real: new term, own vote persisted, votes requested)
+ *     candidate  --majority--> primary: catch-up --> drain --> writable
+ *     primary    --higher term, no majority in sight, command--> stepping down
+ *     stepping down  --glue done--> follower
  *
- * From the moment the core leaves "primary" it reports SECONDARY and counts no more commits, though
- * the glue may still be busy ending operations: entries that slip in then belong to the old term,
- * were acknowledged to nobody and are rolled back if others went on without them.
+ * From the moment the core leaves "primary" it reports SECONDARY and counts no more commits,
+ * although the glue may still be ending operations: entries that slip in then belong to the old
+ * term, were acknowledged to nobody and are rolled back if others went on without them.
  *
- * Persistence, in the order that safety needs:
- *   - a vote is granted only after the glue has made it durable (repl_core_vote_persisted);
- *   - a configuration is used only after the glue has stored it (repl_core_config_stored);
- *   - the term is not stored alone: at start it is the largest of last vote, newest log entry and
- *     configuration.
+ * Persistence, in the order that safety requires:
  *
- * Ownership: repl_core_new / repl_core_free. Threading: none; the caller serialises all calls.
+ * - a vote is granted only after the glue has made it durable (repl_core_vote_persisted);
+ * - a configuration is used only after the glue has stored it (repl_core_config_stored);
+ * - the term is not stored alone: at start it is the largest of last vote, newest log entry and
+ *   configuration.
+ *
+ * Ownership: repl_core_new / repl_core_free. Threading: none; the caller serializes all calls.
  * What accessors return is valid until the next event.
  */
 #pragma once
@@ -29,7 +33,7 @@
 
 typedef struct ReplCore ReplCore;
 
-/* mono_ms never goes back and drives all deadlines; wall_ms only ends up in views and election
+/* mono_ms never goes back and drives all deadlines; wall_ms only appears in views and election
  * times, so that a wrong clock cannot start an election. */
 typedef struct ReplNow {
     int64_t mono_ms;
@@ -66,9 +70,9 @@ typedef enum ReplActionKind {
     /* An election ended: `is_won`, `reason` says why not. replSetStepUp waits for this (`token`).
      */
     REPL_ACTION_ELECTION_ENDED,
-    /* Elected in `term`. Writes are refused still. Keep fetching from a source until the core says
-     * START_DRAIN; `optime` is what to reach, OPTIME_NONE while not all members answered. Comes
-     * again when a newer target is learned. */
+    /* Elected in `term`. Writes are still refused. Keep fetching from a source until the core
+     * requests START_DRAIN; `optime` is the target, OPTIME_NONE while not all members have
+     * responded. Repeated when a newer target is learned. */
     REPL_ACTION_START_CATCH_UP,
     /* Stop fetching, apply what is buffered, then repl_core_on_drained with `term`. */
     REPL_ACTION_START_DRAIN,
@@ -78,7 +82,7 @@ typedef enum ReplActionKind {
     /* No longer primary (`reason`, `term` now current): refuse and interrupt writes, abort
      * transactions, then repl_core_on_stepped_down. */
     REPL_ACTION_STEP_DOWN,
-    /* The step-down asked for by command cannot be: `reason`; writes are taken again. */
+    /* The step-down requested by command failed: `reason`; writes are accepted again. */
     REPL_ACTION_STEP_DOWN_FAILED,
     /* Send replSetStepUp {skipDryRun: true} to `host`; nobody waits for the reply. */
     REPL_ACTION_HAND_OFF,
@@ -89,12 +93,12 @@ typedef enum ReplActionKind {
     /* Primary: member `member_id` has done its initial sync; reconfigure without its newlyAdded
      * (repl_core_config_for_newly_added, then as a safe reconfiguration). */
     REPL_ACTION_REMOVE_NEWLY_ADDED,
-    /* What hello says changed: bump the topology version. At most once per event. */
+    /* The content of hello changed: increment the topology version. At most once per event. */
     REPL_ACTION_TOPOLOGY_CHANGED,
-    /* Leave the present sync source and ask repl_core_choose_sync_source (a new primary, a wish, a
-     * state that fetches again). */
+    /* Leave the current sync source and call repl_core_choose_sync_source (a new primary, a
+     * request, a state that fetches again). */
     REPL_ACTION_CHOOSE_SOURCE,
-    /* Own positions are wanted upstream now (term or configuration changed). */
+    /* Report own positions upstream now (term or configuration changed). */
     REPL_ACTION_REPORT_POSITION,
 } ReplActionKind;
 
@@ -103,7 +107,7 @@ typedef enum ReplStepDownReason {
     REPL_STEP_DOWN_HIGHER_TERM,
     REPL_STEP_DOWN_NO_MAJORITY,
     REPL_STEP_DOWN_COMMAND,
-    REPL_STEP_DOWN_RECONFIG, /* not a member, or not electable, any more */
+    REPL_STEP_DOWN_RECONFIG, /* no longer a member, or no longer electable */
     REPL_STEP_DOWN_SHUTDOWN,
     REPL_STEP_DOWN_CANNOT_WRITE,
 } ReplStepDownReason;
@@ -120,7 +124,7 @@ typedef struct ReplAction {
     bool is_won;
     ReplStepDownReason step_down_reason;
     ReplLastVote last_vote;
-    ReplConfig *config; /* a reference of the list's own */
+    ReplConfig *config; /* owned reference */
     char host[REPL_HOST_SIZE];
     const char *reason; /* static text */
     union {
@@ -129,7 +133,7 @@ typedef struct ReplAction {
     };
 } ReplAction;
 
-/* The list events append to. One list is reused: clear, event, carry out. */
+/* The list that events append to. One list is reused: clear, event, execute. */
 typedef struct ReplActions {
     ReplAction *items;
     uint32_t count;
@@ -158,8 +162,8 @@ ReplCore *repl_core_new(const ReplStart *start, const ReplOptions *options, Repl
 void repl_core_free(ReplCore *core);
 void repl_core_set_options(ReplCore *core, const ReplOptions *options);
 
-/* Moves time on: heartbeats that are due, time-outs, elections. Call when repl_core_next_tick_ms
- * has come, earlier calls are harmless. */
+/* Advances time: heartbeats that are due, time-outs, elections. Call at repl_core_next_tick_ms;
+ * earlier calls are harmless. */
 void repl_core_tick(ReplCore *core, ReplNow now, ReplActions *actions);
 int64_t repl_core_next_tick_ms(const ReplCore *core); /* mono_ms; may be in the past */
 
@@ -182,9 +186,9 @@ void repl_core_on_heartbeat_failure(ReplCore *core, ReplNow now, uint64_t token,
 
 /* ---- votes ---- */
 
-/* Decides on a vote. With ret_must_persist the reply is not to be sent yet: make ret_vote durable,
- * then repl_core_vote_persisted gives the reply to send. Until then the vote counts as given, so
- * nobody else gets it. */
+/* Decides on a vote. With ret_must_persist the reply must not be sent yet: make ret_vote durable,
+ * then repl_core_vote_persisted returns the reply to send. Until then the vote counts as given, so
+ * that no other candidate gets it. */
 ErrCode repl_core_on_vote_request(ReplCore *core, ReplNow now, const ReplVoteRequest *request,
                                   ReplVoteReply *ret_reply, bool *ret_must_persist,
                                   ReplLastVote *ret_vote, ReplActions *actions, Error *err)
@@ -200,7 +204,7 @@ void repl_core_on_vote_reply(ReplCore *core, ReplNow now, uint64_t token, int32_
 void repl_core_on_vote_failure(ReplCore *core, ReplNow now, uint64_t token, int32_t member_index,
                                ReplActions *actions);
 
-/* Any message that carries a term; a higher one ends a primary's time. */
+/* Any message that carries a term; a higher one deposes a primary. */
 void repl_core_on_term(ReplCore *core, ReplNow now, int64_t term, ReplActions *actions);
 
 /* ---- positions and the commit point ---- */
@@ -212,9 +216,9 @@ void repl_core_on_own_position(ReplCore *core, ReplNow now, ReplPosition applied
  * point must not be below the commit point: repl_core_check_rollback. */
 void repl_core_reset_own_position(ReplCore *core, ReplNow now, ReplPosition applied,
                                   ReplPosition durable, ReplActions *actions);
-/* To be asked before anything is cut. Fails with ERR_UNRECOVERABLE_ROLLBACK_ERROR when the log may
- * not be cut back to that point: then it is the source that is on a branch that lost. Shun it
- * (REPL_DENY_NO_START_MS) and choose another; the others have what is committed. */
+/* To be called before anything is truncated. Fails with ERR_UNRECOVERABLE_ROLLBACK_ERROR when the
+ * log must not be truncated to that point: then it is the source that is on a losing branch. Deny
+ * it (REPL_DENY_NO_START_MS) and choose another; the others have what is committed. */
 ErrCode repl_core_check_rollback(const ReplCore *core, OpTime common_point, Error *err) MUST_CHECK;
 
 /* replSetUpdatePosition from downstream. Fails with ERR_INVALID_REPLICA_SET_CONFIG when a position
@@ -228,10 +232,9 @@ ErrCode repl_core_on_update_position(ReplCore *core, ReplNow now, const ReplUpda
 void repl_core_build_update_position(const ReplCore *core, ReplNow now,
                                      ReplUpdatePosition *ret_update);
 
-/* Metadata of a batch from the sync source. Call it only after the source has proven to hold this
- * member's newest entry (first document of the batch equal to it): then what the source calls
- * committed is on this member's branch too. `term` is of its $replData, OPTIME_TERM_NONE if absent.
- */
+/* Metadata of a batch from the sync source. Call it only after the source has been shown to hold
+ * this member's newest entry (first document of the batch equal to it): then its commit point is on
+ * this member's branch, too. `term` is that of its $replData, OPTIME_TERM_NONE if absent. */
 void repl_core_on_source_metadata(ReplCore *core, ReplNow now, int32_t source_index, int64_t term,
                                   const ReplOplogMetadata *metadata, ReplActions *actions);
 
@@ -241,27 +244,27 @@ void repl_core_oplog_metadata(const ReplCore *core, int32_t rollback_id,
 
 /* ---- configuration ---- */
 
-/* The configuration was stored: use it. self_index -1: not a member any more (REMOVED). An older
- * one than the present is ignored. Also how replSetInitiate and replSetReconfig install theirs. */
+/* The configuration was stored: use it. self_index -1: no longer a member (REMOVED). One older than
+ * the current is ignored. Also used by replSetInitiate and replSetReconfig to install theirs. */
 void repl_core_config_stored(ReplCore *core, ReplNow now, const ReplConfig *config,
                              int32_t self_index, ReplActions *actions);
-/* STORE_CONFIG failed: it will come again with the next heartbeat. */
+/* STORE_CONFIG failed: repeated with the next heartbeat. */
 void repl_core_config_store_failed(ReplCore *core);
 
-/* May a reconfiguration start? Safe: writable primary, present configuration of this term on a
- * majority, everything committed before it committed in it, an entry of this term committed. Else
- * ERR_NOT_WRITABLE_PRIMARY, ERR_CURRENT_CONFIG_NOT_COMMITTED_YET,
- * ERR_CONFIGURATION_IN_PROGRESS (another is being stored), ERR_NOT_YET_INITIALIZED. A true result
- * marks a reconfiguration as in progress until _stored or _store_failed. */
+/* Whether a reconfiguration may start. Safe: writable primary, current configuration of this term
+ * on a majority, everything committed before it committed in it, an entry of this term committed.
+ * Otherwise ERR_NOT_WRITABLE_PRIMARY, ERR_CURRENT_CONFIG_NOT_COMMITTED_YET,
+ * ERR_CONFIGURATION_IN_PROGRESS (another is being stored), ERR_NOT_YET_INITIALIZED. Success marks a
+ * reconfiguration as in progress until _stored or _store_failed. */
 ErrCode repl_core_begin_reconfig(ReplCore *core, bool is_force, Error *err) MUST_CHECK;
 /* The last check, when the new configuration is known and before it is stored, of a safe one and of
  * that without newlyAdded. ERR_CURRENT_CONFIG_NOT_COMMITTED_YET: a new voter has to catch up first;
- * ask again after a while, or give up by repl_core_config_store_failed. Right before storing, also
- * see that this member is still the writable primary of the same term. */
+ * retry later, or give up by repl_core_config_store_failed. Right before storing, also check that
+ * this member is still the writable primary of the same term. */
 ErrCode repl_core_check_new_config(const ReplCore *core, const ReplConfig *new_config, Error *err)
     MUST_CHECK;
-/* Is the present configuration on a majority of its voters (replSetReconfig waits for this,
- * commitmentStatus of replSetGetConfig)? */
+/* Whether the current configuration is on a majority of its voters (replSetReconfig waits for this,
+ * commitmentStatus of replSetGetConfig). */
 bool repl_core_is_config_committed(const ReplCore *core);
 /* The present configuration without `member_id`'s newlyAdded, next version; NULL when it has
  * none. The caller owns the result. */
@@ -292,36 +295,36 @@ ErrCode repl_core_step_up(ReplCore *core, ReplNow now, bool skips_dry_run, uint6
  * Afterwards this member does not stand for `secs`. */
 ErrCode repl_core_step_down(ReplCore *core, ReplNow now, int64_t secs, int64_t catch_up_secs,
                             bool is_force, ReplActions *actions, Error *err) MUST_CHECK;
-/* The client gave up waiting (killOp, maxTimeMS): writes are taken again. */
+/* The client gave up waiting (killOp, maxTimeMS): writes are accepted again. */
 void repl_core_step_down_cancelled(ReplCore *core, ReplNow now, ReplActions *actions);
 void repl_core_on_stepped_down(ReplCore *core, ReplNow now, ReplActions *actions);
 
 /* replSetAbortPrimaryCatchUp. Fails with ERR_ILLEGAL_OPERATION when there is none. */
 ErrCode repl_core_abort_catch_up(ReplCore *core, ReplNow now, ReplActions *actions, Error *err)
     MUST_CHECK;
-/* The source does not have this member's newest entry: a primary cannot roll back, so it goes on
- * from what it has. Other errors of fetching end with another source. */
+/* The source does not have this member's newest entry: a primary cannot roll back, so it continues
+ * with what it has. After other fetch errors another source is chosen. */
 void repl_core_catch_up_failed(ReplCore *core, ReplNow now, ReplActions *actions);
 void repl_core_on_drained(ReplCore *core, ReplNow now, int64_t term, ReplActions *actions);
 /* The primary of `term` cannot apply, or write its first entry: it steps down, and does not stand
- * again for a while, so that others get a chance. */
+ * again for a while, so that another member can win. */
 void repl_core_cannot_write(ReplCore *core, ReplNow now, int64_t term, ReplActions *actions);
 
-/* No more elections and no more votes asked; a primary steps down. */
+/* No more elections and no more vote requests; a primary steps down. */
 void repl_core_shut_down(ReplCore *core, ReplNow now, ReplActions *actions);
 
 /* ---- sync source ---- */
 
-/* Chooses whom to fetch from given the newest entry fetched; REPL_INDEX_NONE when there is nobody
- * (ask again in a second). The choice is remembered as the present source. */
+/* Chooses the sync source given the newest entry fetched; REPL_INDEX_NONE when there is none (retry
+ * in a second). The choice is remembered as the current source. */
 int32_t repl_core_choose_sync_source(ReplCore *core, ReplNow now, OpTime last_fetched);
 /* Forget the present source (connection lost, becoming primary). */
 void repl_core_clear_sync_source(ReplCore *core);
-/* Asked after each batch: is it time to look for another? `metadata` of the batch. ret_reason is
- * static text, set when true. */
+/* Called after each batch: whether to look for another source. `metadata` of the batch. ret_reason
+ * is static text, set when true. */
 bool repl_core_should_change_source(ReplCore *core, ReplNow now, OpTime last_fetched,
                                     const ReplOplogMetadata *metadata, const char **ret_reason);
-enum { /* how long a source is shunned, ms */
+enum { /* how long a source is denied, ms */
        REPL_DENY_BEHIND_MS = 1000,
        REPL_DENY_NETWORK_MS = 10 * 1000,
        REPL_DENY_EMPTY_OPLOG_MS = 10 * 1000,

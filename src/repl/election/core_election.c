@@ -15,7 +15,8 @@ bool core_is_alone(const ReplCore *core) {
 
 /* ---- when ---- */
 
-/* Spread, so that those who miss the same primary do not stand at the same moment. */
+/* Randomized, so that members that lose the same primary do not stand at the same moment and split
+ * the votes. */
 static int64_t random_offset_ms(ReplCore *core) {
     int64_t limit = (int64_t)((double)core->config->election_timeout_ms *
                               core->options.election_offset_fraction);
@@ -110,12 +111,13 @@ static OpTime newest_known_applied(const ReplCore *core) {
 static bool is_fresh_for_takeover(const ReplCore *core) {
     OpTime newest = newest_known_applied(core);
     OpTime own = core->applied.optime;
+    /* A stale member would first have to catch up, during which nobody could write. */
     return own.term == newest.term &&
            (int64_t)ts_seconds(own.ts) + core->options.takeover_freshness_secs >=
                (int64_t)ts_seconds(newest.ts);
 }
 
-/* Would this member be a better primary, by priority? */
+/* Whether this member should be primary by priority. */
 static bool wants_priority_takeover(const ReplCore *core) {
     const ReplMemberConfig *self = core_self(core);
     if (self == NULL || core->primary_index == REPL_INDEX_NONE || !self->is_electable)
@@ -124,7 +126,7 @@ static bool wants_priority_takeover(const ReplCore *core) {
            repl_core_state(core) == REPL_SECONDARY;
 }
 
-/* ... or because the primary is stuck catching up to what this member has. */
+/* Or because the primary is stuck catching up to what this member has. */
 static bool wants_catch_up_takeover(const ReplCore *core) {
     const ReplMemberConfig *self = core_self(core);
     if (self == NULL || core->primary_index == REPL_INDEX_NONE || !self->is_electable ||
@@ -139,6 +141,8 @@ static void tick_takeovers(ReplCore *core, ReplNow now, ReplActions *actions) {
     if (!wants_priority_takeover(core)) {
         core->priority_takeover_ms = TIME_NEVER;
     } else if (core->priority_takeover_ms == TIME_NEVER) {
+        /* The higher the priority, the sooner: the best candidate stands first, and the others then
+         * have no reason to. */
         uint32_t rank = repl_config_priority_rank(core->config, (uint32_t)core->self_index);
         core->priority_takeover_ms = now.mono_ms +
                                      core->config->election_timeout_ms * ((int64_t)rank + 1) +
@@ -171,7 +175,8 @@ void core_start_election(ReplCore *core, ReplNow now, ReplElectionReason reason,
     core->election.user_token = user_token;
     core->priority_takeover_ms = TIME_NEVER;
     core->catch_up_takeover_ms = TIME_NEVER;
-    /* The dry run keeps a member that cannot win from ending the present primary's term. */
+    /* The dry run keeps a member that cannot win from raising the term, which would depose the
+     * present primary. */
     if (reason == REPL_ELECTION_STEP_UP_SKIP_DRY_RUN || core_is_alone(core)) {
         start_real_election(core, now, actions);
         return;
@@ -183,6 +188,7 @@ void core_start_election(ReplCore *core, ReplNow now, ReplElectionReason reason,
 static void start_round(ReplCore *core, ReplNow now, bool is_dry_run, ReplActions *actions) {
     ReplElection *election = &core->election;
     election->token = core->next_token++;
+    /* It votes for itself. */
     election->answered_mask = election->granted_mask = UINT64_C(1) << core->self_index;
     election->deadline_ms = now.mono_ms + core->config->election_timeout_ms;
     for (uint32_t i = 0; i < core->config->member_count; i++) {
@@ -214,6 +220,8 @@ static void start_real_election(ReplCore *core, ReplNow now, ReplActions *action
     }
     core->term++;
     core->primary_index = REPL_INDEX_NONE;
+    /* In memory at once: from here on no other candidate of this term gets a vote, although the
+     * vote counts only when durable. */
     core->last_vote = (ReplLastVote){core->term, core->self_index};
     core->phase = REPL_PHASE_OWN_VOTE;
     (void)now;
@@ -247,6 +255,7 @@ static void check_round(ReplCore *core, ReplNow now, ReplActions *actions) {
             start_real_election(core, now, actions);
         else
             core_become_primary(core, now, actions);
+        /* All have answered: no need to wait for the time-out. */
     } else if ((core->election.answered_mask & voters) == voters) {
         core_end_election(core, now, "too few votes", actions);
     }
@@ -261,7 +270,7 @@ static bool is_present_round(const ReplCore *core, uint64_t token, int32_t membe
 void repl_core_on_vote_reply(ReplCore *core, ReplNow now, uint64_t token, int32_t member_index,
                              const ReplVoteReply *reply, ReplActions *actions) {
     core_begin_event(core, now);
-    core_update_term(core, now, reply->term, actions); /* a higher one ends this election */
+    core_update_term(core, now, reply->term, actions); /* a higher term ends this election */
     if (is_present_round(core, token, member_index)) {
         core->election.answered_mask |= UINT64_C(1) << member_index;
         if (reply->is_granted)
@@ -307,7 +316,8 @@ ErrCode repl_core_step_up(ReplCore *core, ReplNow now, bool skips_dry_run, uint6
 
 /* ---- voting ---- */
 
-/* An arbiter's vote decides ties, so it does not help to replace a primary that is as good. */
+/* An arbiter's vote decides ties, so it does not help to replace a healthy primary of equal
+ * priority. */
 static bool sees_as_good_primary(const ReplCore *core, const ReplVoteRequest *request) {
     const ReplMemberConfig *self = core_self(core);
     if (!self->is_arbiter || core->primary_index == REPL_INDEX_NONE ||
@@ -320,7 +330,8 @@ static bool sees_as_good_primary(const ReplCore *core, const ReplVoteRequest *re
            members[core->primary_index].priority >= members[request->candidate_index].priority;
 }
 
-/* "" when the vote may be given. */
+/* Writes the reason for refusing the vote; "" if it can be granted. The order of the checks is that
+ * of their importance for the message, not for safety: all of them must pass. */
 static void why_no_vote(const ReplCore *core, const ReplVoteRequest *request, char *out,
                         size_t size) {
     out[0] = '\0';
@@ -336,6 +347,8 @@ static void why_no_vote(const ReplCore *core, const ReplVoteRequest *request, ch
                  (long long)core->config->version, (long long)core->config->term);
     else if (strcmp(request->set_name, core->set_name) != 0)
         snprintf(out, size, "candidate's set name differs from mine");
+    /* The rule that preserves committed entries: a candidate lacking one cannot get a majority,
+     * since some voter of every majority has it. */
     else if (optime_compare(request->last_applied, core->applied.optime) < 0)
         snprintf(out, size, "candidate's data is staler than mine");
     else if (!request->is_dry_run && core->last_vote.term >= request->term)
@@ -353,6 +366,7 @@ ErrCode repl_core_on_vote_request(ReplCore *core, ReplNow now, const ReplVoteReq
                          "replSetRequestVotes received but not yet initialized");
     core_begin_event(core, now);
     bool is_ours = strcmp(request->set_name, core->set_name) == 0;
+    /* A term of another set means nothing here. */
     if (is_ours)
         core_update_term(core, now, request->term, actions);
     ReplVoteReply reply = {.is_granted = false};
@@ -367,7 +381,7 @@ ErrCode repl_core_on_vote_request(ReplCore *core, ReplNow now, const ReplVoteReq
         core->last_vote = (ReplLastVote){request->term, request->candidate_index};
         *ret_must_persist = true;
         *ret_vote = core->last_vote;
-        /* Whom one has voted for gets the time to win. */
+        /* Gives the candidate time to win before this member stands itself. */
         if (core->phase == REPL_PHASE_FOLLOWER)
             core_schedule_election(core, now);
     }

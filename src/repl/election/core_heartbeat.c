@@ -1,4 +1,7 @@
-/* core_heartbeat.c - asking the others how they are, and answering the same. */
+/*
+ * core_heartbeat.c - sending heartbeats and processing their replies, and answering those of
+ * others.
+ */
 #include <stdio.h>
 
 #include "repl/election/core_internal.h"
@@ -8,8 +11,9 @@ static void send_stray_heartbeat(ReplCore *core, ReplNow now, const char *host,
                                  ReplActions *actions);
 static void note_failure(ReplCore *core, ReplNow now, uint32_t index, const char *message,
                          ReplActions *actions);
-/* Of a new set only the member it was initiated on has data: it need not wait for anybody who might
- * be primary, just for a majority that knows of the set. */
+/* In a new set only the member on which it was initiated has data: it need not wait for a primary
+ * that might exist, only for a majority that knows the configuration. Saves an election time-out at
+ * initiate. */
 static void hasten_first_election(ReplCore *core, ReplNow now) {
     if (core->term != REPL_CONFIG_TERM_INITIAL || core->phase != REPL_PHASE_FOLLOWER ||
         core_self(core) == NULL || optime_is_none(core->applied.optime))
@@ -60,7 +64,7 @@ int64_t core_next_heartbeat_ms(const ReplCore *core) {
     return next;
 }
 
-/* Overtakes those under way, whose answers are then too old to tell the news. */
+/* Supersedes those in flight, whose replies are then too old to count. */
 void core_restart_heartbeats(ReplCore *core, ReplNow now) {
     for (uint32_t i = 0; i < core->config->member_count; i++) {
         core->peers[i].token = 0;
@@ -149,7 +153,8 @@ static void fill_reply(const ReplCore *core, const ReplHeartbeat *heartbeat,
         reply->config = core->config->doc;
 }
 
-/* A newer configuration comes with the answer to a heartbeat of our own. */
+/* A newer configuration is obtained with the reply to a heartbeat of our own: requests only carry
+ * its version. */
 static void ask_for_config(ReplCore *core, ReplNow now, const ReplHeartbeat *heartbeat,
                            int32_t sender, ReplActions *actions) {
     if (heartbeat->config_version == REPL_CONFIG_VERSION_NONE)

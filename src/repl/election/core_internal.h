@@ -1,11 +1,12 @@
-/* core_internal.h - the state behind core.h and what its files share. */
+/* core_internal.h - the state behind core.h, shared by its files. No locks: the glue serializes all
+ * calls. */
 #pragma once
 
 #include "repl/election/core.h"
 
 enum {
     HEARTBEAT_RETRIES_MAX = 2,      /* quick ones, before a member counts as down */
-    HEARTBEAT_LOST_SLACK_MS = 1000, /* a report from the glue later than this never comes */
+    HEARTBEAT_LOST_SLACK_MS = 1000, /* after this the glue's report is taken as lost */
     DENYLIST_MAX = REPL_MEMBERS_MAX,
     SOURCE_CHANGES_KEPT_MAX = 32,
     MESSAGE_SIZE = 128,
@@ -13,15 +14,15 @@ enum {
 #define TIME_NEVER    INT64_MAX
 #define WAIT_SECS_MAX (100LL * 365 * 24 * 3600) /* keeps sums of times from overflowing */
 
-/* Another member as last heard of. */
+/* The last known state of another member. */
 typedef struct ReplPeer {
     bool is_up;
-    bool is_heard; /* ever answered since it is in the configuration */
+    bool is_heard; /* has ever responded since it is in the configuration */
     ReplState state;
     int64_t up_since_ms;
     ReplPosition applied; /* the newest ever reported; reports overtake each other */
     ReplPosition durable;
-    OpTime heard_applied; /* of the latest heartbeat reply alone; may be lower after a crash */
+    OpTime heard_applied; /* of the latest heartbeat reply only; may be lower after a crash */
     bool is_electable;
     char sync_source_host[REPL_HOST_SIZE];
     uint64_t election_ts;
@@ -33,13 +34,13 @@ typedef struct ReplPeer {
     int64_t last_heartbeat_received_ms;
     char message[MESSAGE_SIZE];
 
-    /* The heartbeat under way. */
+    /* The heartbeat in flight. */
     uint64_t token; /* 0: none */
     int64_t sent_ms;
     int64_t first_attempt_ms;
     int64_t next_heartbeat_ms;
     uint32_t failures;
-    bool is_heard_since_election; /* answered, or failed, since this member became primary */
+    bool is_heard_since_election; /* responded, or failed, since this member became primary */
 } ReplPeer;
 
 typedef struct ReplElection {
@@ -56,7 +57,7 @@ typedef struct ReplDenied {
     int64_t until_ms;
 } ReplDenied;
 
-/* What hello shows, to notice changes. */
+/* The fields of hello, to detect changes. */
 typedef struct ReplHelloKey {
     ReplState state;
     bool is_writable;
@@ -116,7 +117,7 @@ struct ReplCore {
     uint32_t denied_count;
     int64_t source_changes_ms[SOURCE_CHANGES_KEPT_MAX]; /* ring */
     uint32_t source_change_count;
-    OpTime source_news; /* newest entry fetched when the source was last known to be of use */
+    OpTime source_news; /* newest entry fetched when the source last made progress */
     int64_t source_news_ms;
 
     ReplElectionMetrics metrics;

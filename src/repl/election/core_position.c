@@ -1,4 +1,6 @@
-/* core_position.c - how far everybody's log is, and what a majority has. */
+/*
+ * core_position.c - the positions of all members, and the commit point derived from them.
+ */
 #include "repl/election/core_internal.h"
 
 static void set_commit(ReplCore *core, OpTime optime, int64_t wall_ms, ReplActions *actions);
@@ -12,11 +14,11 @@ void repl_core_on_own_position(ReplCore *core, ReplNow now, ReplPosition applied
         core->applied = applied;
     if (optime_compare(durable.optime, core->durable.optime) > 0)
         core->durable = durable;
-    /* Entries of a later primary: its term is ours, whether or not a message said so. */
+    /* Entries of a later primary: its term becomes ours, even if no message announced it. */
     core_update_term(core, now, core->applied.optime.term, actions);
     core_advance_commit_as_primary(core, actions);
-    /* With the first entry of a term its commit point is known to be on our branch; whoever told it
-     * will not tell it again. */
+    /* With the first entry of a term a commit point of that term is known to be on our branch; it
+     * will not be sent again, so the remembered one is used. */
     if (optime_compare(core->heard_commit.optime, core->commit.optime) > 0)
         core_learn_commit(core, core->heard_commit.optime, core->heard_commit.wall_ms,
                           /* is_from_source= */ false, actions);
@@ -62,8 +64,8 @@ ErrCode repl_core_on_update_position(ReplCore *core, ReplNow now, const ReplUpda
         return error_set(err, ERR_NOT_YET_INITIALIZED,
                          "Received replSetUpdatePosition command before replica set was "
                          "initialized");
-    /* Without the reporter's term one could not tell an old primary that its time is over, and it
-     * would commit what its voters have voted away from. */
+    /* Without the reporter's term an old primary would not learn that it has been deposed, and
+     * would commit entries that its voters have voted away from. */
     if (!update->has_metadata)
         return error_set(err, ERR_NO_SUCH_KEY, "replSetUpdatePosition needs $replData");
     core_begin_event(core, now);
@@ -71,6 +73,7 @@ ErrCode repl_core_on_update_position(ReplCore *core, ReplNow now, const ReplUpda
     bool is_other_config = false;
     for (uint32_t i = 0; i < update->count; i++) {
         const ReplMemberPosition *position = &update->positions[i];
+        /* Member ids may mean other members in another configuration. */
         if (position->config_version != core->config->version) {
             is_other_config = true;
             continue;
@@ -127,8 +130,8 @@ void repl_core_build_update_position(const ReplCore *core, ReplNow now,
 /* ---- the commit point ---- */
 
 /* With many arbiters fewer members than a majority hold data, and these commit alone. Their quorum
- * need not meet one that elects under the configuration before, so it counts only when the present
- * one is known to a majority, and not while the next one is on its way. */
+ * need not intersect one that elects under the previous configuration, so it counts only when the
+ * current one is known to a majority, and not while the next one is being distributed. */
 static bool may_commit(const ReplCore *core) {
     if (core->config->write_majority_count >= core->config->majority_count)
         return true;
@@ -146,7 +149,8 @@ void core_advance_commit_as_primary(ReplCore *core, ReplActions *actions) {
     optimes[core->self_index] = own.optime;
     OpTime majority = repl_config_majority_optime(core->config, optimes);
     /* An entry of an earlier term on a majority may still lose against a primary elected without
-     * it; one of this term on top of it cannot. */
+     * it; one of this term on top of it cannot. So only entries of the own term are committed by
+     * counting. */
     if (optime_is_none(majority) || majority.term != core->term)
         return;
     int64_t wall_ms = own.wall_ms;
@@ -165,9 +169,9 @@ void core_learn_commit(ReplCore *core, OpTime optime, int64_t wall_ms, bool is_f
         return;
     if (optime_compare(optime, core->heard_commit.optime) > 0)
         core->heard_commit = (ReplPosition){optime, wall_ms};
-    /* One term has one history: an entry of the term of our newest one is on our branch. Of other
-     * terms only the source, whose history we share, may tell, and no further than we have it. An
-     * arbiter has no branch. */
+    /* One term has one history: an entry of the term of our newest one is on our branch. For other
+     * terms only the source, whose history we share, is authoritative, and no further than our own
+     * log. An arbiter has no branch. */
     if (!self->is_arbiter && optime.term != core->applied.optime.term) {
         if (!is_from_source)
             return;

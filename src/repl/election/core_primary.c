@@ -4,6 +4,7 @@
 #include "repl/election/core_internal.h"
 
 enum {
+    /* Long enough for another member to be elected; without it this one would win again at once. */
     CANNOT_WRITE_FREEZE_MS = 10 * 1000,
 };
 
@@ -28,14 +29,14 @@ void core_become_primary(ReplCore *core, ReplNow now, ReplActions *actions) {
     core->metrics.catch_ups_total++;
     for (uint32_t i = 0; i < core->config->member_count; i++) {
         core->peers[i].is_heard_since_election = false;
-        core->peers[i].last_contact_ms = now.mono_ms; /* all get a full time-out to answer */
+        core->peers[i].last_contact_ms = now.mono_ms; /* all get a full time-out to respond */
     }
     ReplAction *ended = core_add_action(actions, REPL_ACTION_ELECTION_ENDED);
     ended->token = core->election.user_token;
     ended->term = core->term;
     ended->is_won = true;
 
-    /* The news goes out at once, so that nobody else stands. */
+    /* Announced at once, so that no other member stands for election. */
     core_restart_heartbeats(core, now);
     core_tick_heartbeats(core, now, actions);
     if (core->config->catch_up_timeout_ms == 0) {
@@ -48,15 +49,16 @@ void core_become_primary(ReplCore *core, ReplNow now, ReplActions *actions) {
     core_check_catch_up(core, now, actions);
 }
 
-/* Whose answer is worth waiting for: not that of a member that went silent before the election,
- * such as a primary that is cut off, though its last heartbeat may not have failed yet. */
+/* Whether a response is worth waiting for: not that of a member that went silent before the
+ * election, such as a partitioned primary, although its last heartbeat may not have failed yet. */
 static bool is_answer_expected(const ReplCore *core, uint32_t index, int64_t now_ms) {
     const ReplPeer *peer = &core->peers[index];
     return (int32_t)index != core->self_index && !core->config->members[index].is_arbiter &&
            peer->is_up && now_ms - peer->last_heartbeat_sent_ms < core->config->election_timeout_ms;
 }
 
-/* Waits until all members that are up have told their newest entry, then until this one has it. */
+/* Waits until all reachable members have reported their newest entry, then until this one has
+ * it. */
 void core_check_catch_up(ReplCore *core, ReplNow now, ReplActions *actions) {
     if (core->phase != REPL_PHASE_CATCH_UP)
         return;
@@ -112,8 +114,8 @@ void repl_core_catch_up_failed(ReplCore *core, ReplNow now, ReplActions *actions
     core_end_event(core, actions);
 }
 
-/* The configuration gets the term of its primary, so that one made by an earlier primary and not
- * known here loses against it. A forced one keeps comparing by version. */
+/* The configuration gets the term of its primary, so that it supersedes one made by an earlier
+ * primary that is unknown here. A forced one keeps comparing by version. */
 static void offer_config_of_term(ReplCore *core, ReplActions *actions) {
     if (core->config->term == REPL_CONFIG_TERM_NONE || core->config->term >= core->term)
         return;
@@ -162,14 +164,14 @@ static uint32_t count_live_voters(const ReplCore *core, int64_t now_ms) {
 void core_tick_primary(ReplCore *core, ReplNow now, ReplActions *actions) {
     if (!core_is_primary(core))
         return;
-    /* A primary that a majority cannot hear only collects writes that will be rolled back. */
+    /* A primary without contact to a majority would only accept writes that will be rolled back. */
     if (count_live_voters(core, now.mono_ms) < core->config->majority_count) {
         core_step_down(core, now, REPL_STEP_DOWN_NO_MAJORITY, actions);
         return;
     }
     core_check_catch_up(core, now, actions);
     core_check_step_down_wait(core, now, actions);
-    /* When another was being stored at the time, or storing failed. */
+    /* Retried here if another one was being stored at the time, or storing failed. */
     if (core->phase == REPL_PHASE_WRITABLE && core->storing_config == NULL)
         offer_config_of_term(core, actions);
 }

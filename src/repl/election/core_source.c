@@ -28,7 +28,7 @@ static bool is_chaining_allowed(const ReplCore *core, ReplNow now) {
     return core->config->is_chaining_allowed || core->options.is_chaining_override || is_orphaned;
 }
 
-/* The oldest second a source may be at, in the strict pass. */
+/* The oldest second of an acceptable source, in the strict pass. */
 static int64_t oldest_secs(const ReplCore *core) {
     if (core->primary_index == REPL_INDEX_NONE || core->primary_index == core->self_index)
         return INT64_MIN;
@@ -50,7 +50,7 @@ static bool is_candidate_source(const ReplCore *core, ReplNow now, uint32_t inde
         return false;
     if (self->builds_indexes && !member->builds_indexes)
         return false;
-    /* Term first: whoever is in an older term is behind, however late its clock. */
+    /* Compared by term first: a member of an older term is behind, however late its clock. */
     if (optime_compare(peer->heard_applied, last_fetched) <= 0)
         return false;
     if (is_denied(core, now, member->host))
@@ -76,7 +76,7 @@ static int32_t nearest_candidate(const ReplCore *core, ReplNow now, OpTime last_
     return best;
 }
 
-/* A host asked for by name: only what makes fetching impossible counts against it. */
+/* A host requested by name: only what makes fetching impossible rules it out. */
 static int32_t take_wish(ReplCore *core) {
     const char *host = core->options.forced_source_host[0] != '\0'
                            ? core->options.forced_source_host
@@ -136,7 +136,7 @@ static bool is_much_closer_known(const ReplCore *core, ReplNow now, OpTime last_
            core->peers[nearest].ping_ms + core->options.source_change_threshold_ms < source_ping_ms;
 }
 
-/* Some other candidate is further ahead of the source than lag is allowed. */
+/* Whether another candidate is ahead of the source by more than the allowed lag. */
 static bool is_source_lagging(const ReplCore *core, ReplNow now, OpTime last_fetched,
                               OpTime source_applied) {
     int64_t limit = (int64_t)ts_seconds(source_applied.ts) + core->options.source_lag_secs_max;
@@ -148,8 +148,8 @@ static bool is_source_lagging(const ReplCore *core, ReplNow now, OpTime last_fet
     return false;
 }
 
-/* Members that copy from each other in a ring never hear anything new; each has a source, none is
- * ahead. Whoever knows of a better one for a while leaves. */
+/* Members that sync from each other in a cycle never get anything new: each has a source, none is
+ * ahead. One that knows a better source for an election time-out leaves the cycle. */
 static bool is_source_of_no_use(const ReplCore *core, ReplNow now, OpTime last_fetched) {
     if (now.mono_ms - core->source_news_ms < core->config->election_timeout_ms)
         return false;

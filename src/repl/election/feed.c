@@ -15,10 +15,12 @@ bool feed_open(Feed *feed, bool is_follower, OpTime end, uint64_t *ret_stream) {
     bool may_take = is_follower || feed->catch_up_term != OPTIME_TERM_NONE;
     if (!may_take || feed->drain_term != OPTIME_TERM_NONE)
         return false;
+    /* With entries still queued the tail is the last of those, not the end of the oplog. */
     if (feed->pending == 0)
         feed->tail = end;
     feed->is_open = true;
     feed->is_proved = false;
+    /* A new number: batches of an earlier stream that arrive late no longer match. */
     *ret_stream = ++feed->stream;
     return true;
 }
@@ -39,6 +41,8 @@ bool feed_take(Feed *feed, uint64_t stream, int32_t rollback_id, OpTime after, O
                uint64_t count) {
     if (!is_present(feed, stream) || !feed->is_proved)
         return false;
+    /* Either the source rolled back since the stream was opened, or another batch was accepted in
+     * between. */
     if (rollback_id != feed->rollback_id || !optime_equal(after, feed->tail))
         return false;
     invariant(feed->drain_term == OPTIME_TERM_NONE);

@@ -1,11 +1,13 @@
 /*
- * markers.c - which stretches of the oplog can be dropped, without looking at it (TRM-1).
+ * markers.c - which parts of the oplog can be dropped, without reading it (TRM-1).
  *
- * The oplog is cut into stretches of about a hundredth of its size; for each its last timestamp,
- * records and bytes are known. Full ones are dropped whole by one range truncation, oldest first,
- * when the sum is over the limit.
+ * The oplog is divided into stretches (markers) of about a hundredth of its size; for each its last
+ * timestamp, records and bytes are known. Full ones are dropped by one range truncation, oldest
+ * first, when the sum exceeds the limit: deleting entry by entry would cost every insert a delete.
+ * Crash: markers are in memory only; oplog_measure rebuilds them.
  */
 #include "repl/oplog/oplog_internal.h"
+#include "repl/oplog/unit.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -64,8 +66,8 @@ static void push(OplogMarkers *markers, OplogMarker marker) {
     *row_at(markers, markers->count - 1) = marker;
 }
 
-/* Commits come a little out of order: a stretch ends at the largest timestamp it has seen, and one
- * that was counted into its neighbour is off by that much. */
+/* Commits arrive slightly out of order: a stretch ends at the largest timestamp it has seen, and an
+ * entry counted into its neighbour makes both off by that much, which only shifts the trimming. */
 void markers_add(OplogMarkers *markers, uint64_t last_ts, int64_t records, int64_t bytes,
                  int64_t wall_ms) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&markers->mu);
@@ -84,13 +86,13 @@ void markers_add(OplogMarkers *markers, uint64_t last_ts, int64_t records, int64
 
 void markers_forget_after(OplogMarkers *markers, uint64_t ts, int64_t records, int64_t bytes) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&markers->mu);
-    /* What is left of a stretch that was cut belongs to the next one. */
+    /* The remainder of a truncated stretch belongs to the next one. */
     while (markers->count > 0 && row_at(markers, markers->count - 1)->last_ts > ts) {
         markers->partial.records += row_at(markers, markers->count - 1)->records;
         markers->partial.bytes += row_at(markers, markers->count - 1)->bytes;
         markers->count--;
     }
-    /* Entries from before the start may not have been counted yet. */
+    /* Entries from before the start may not have been counted yet: never below zero. */
     OplogMarker *partial = &markers->partial;
     partial->records -= records < partial->records ? records : partial->records;
     partial->bytes -= bytes < partial->bytes ? bytes : partial->bytes;
@@ -98,7 +100,8 @@ void markers_forget_after(OplogMarkers *markers, uint64_t ts, int64_t records, i
         partial->last_ts = ts;
 }
 
-/* Those of `older` come before those of `markers`, which began at the same point. */
+/* Puts those of `older` before those of `markers`: the scan covered everything up to the point at
+ * which counting new entries began. */
 static void put_before(OplogMarkers *markers, OplogMarkers *older) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&markers->mu);
     uint32_t count = markers->count;
@@ -129,6 +132,7 @@ static ErrCode scan(Oplog *oplog, OpCtx *op, uint64_t until_ts, OplogMarkers *fo
                     (int64_t)ts_seconds((uint64_t)rid.num) * 1000);
         if (n % SCAN_YIELD_RECORDS != 0)
             continue;
+        /* Yields: a scan of a 50 GB oplog must not pin a snapshot for minutes. */
         record_cursor_save(&cursor);
         op_unlock_global(op);
         TRY(op_lock_global(op, LOCK_IS, err));
@@ -158,7 +162,7 @@ ErrCode oplog_measure(Oplog *oplog, OpCtx *op, uint64_t until_ts, Error *err) {
     return rc;
 }
 
-/* The oldest stretch, if it is to go. */
+/* The oldest stretch, if it is due: over the size limit, old enough, and needed by no one. */
 static bool find_due(Oplog *oplog, uint64_t keep_from_ts, OplogMarker *ret_marker,
                      uint64_t *ret_from) {
     OplogMarkers *markers = &oplog->markers;
@@ -184,26 +188,35 @@ typedef struct TrimArgs {
     uint64_t from;
 } TrimArgs;
 
-static ErrCode trim_attempt(void *arg, OpCtx *op, Error *err) {
+static ErrCode trim_stretch(void *arg, OpCtx *op, Error *err) {
     TrimArgs *args = arg;
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    TRY(uow_begin(op, &uow, err));
-    TRY(record_store_truncate_range(op, args->oplog->coll->records,
-                                    record_id_num((int64_t)args->from),
-                                    record_id_num((int64_t)args->marker.last_ts),
-                                    args->marker.records, args->marker.bytes, err));
-    return uow_commit(&uow, err);
+    /* From where the last trim ended, so that entries between two markers are never left behind. */
+    return record_store_truncate_range(op, args->oplog->coll->records,
+                                       record_id_num((int64_t)args->from),
+                                       record_id_num((int64_t)args->marker.last_ts),
+                                       args->marker.records, args->marker.bytes, err);
+}
+
+uint64_t oplog_truncated_to(const Oplog *oplog) {
+    return atomic_load(&((Oplog *)oplog)->markers.truncating_to);
 }
 
 ErrCode oplog_trim(Oplog *oplog, OpCtx *op, uint64_t keep_from_ts, Error *err) {
     OplogMarkers *markers = &oplog->markers;
     TrimArgs args = {.oplog = oplog};
+    if (!find_due(oplog, keep_from_ts, &args.marker, &args.from))
+        return ERR_OK;
+    /* A member that resumes after `keep_from_ts` may have to read back a unit that began before
+     * it. */
+    TRY(oplog_unit_begin_of(op, keep_from_ts, &keep_from_ts, err));
     while (find_due(oplog, keep_from_ts, &args.marker, &args.from)) {
         TRY(op_check_interrupt_slow(op, err));
         TRY(op_lock_global(op, LOCK_IX, err));
-        ErrCode rc = op_run_with_retry(op, trim_attempt, &args, err);
+        atomic_store(&markers->truncating_to, args.marker.last_ts);
+        ErrCode rc = op_write_with_retry(op, trim_stretch, &args, err);
         op_unlock_global(op);
         TRY(rc);
+        /* Only after the commit: after a failed attempt the marker is still due. */
         mutex_lock(&markers->mu);
         markers->first = (markers->first + 1) % markers->capacity;
         markers->count--;

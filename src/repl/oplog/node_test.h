@@ -54,29 +54,38 @@ static inline int test_compare_ids(const void *a, const void *b) {
                         NULL);
 }
 
+static inline Ns test_ns(const char *text) {
+    CLEANUP(error_reset) Error err = {0};
+    Ns ns = {0};
+    EXPECT_OK(ns_parse(str_from(text), &ns, &err), err);
+    return ns;
+}
+
+typedef struct TestDocs {
+    Doc *docs; /* heap */
+    size_t count;
+    size_t capacity;
+    Arena *arena;
+} TestDocs;
+
+static inline ErrCode test_add_doc(void *arg, RecordId rid, Str data, bool *is_over, Error *err) {
+    (void)rid, (void)is_over, (void)err;
+    TestDocs *all = arg;
+    ARRAY_RESERVE(all->docs, all->count, all->capacity);
+    all->docs[all->count++] = doc_copy((Doc){(const uint8_t *)data.data}, all->arena);
+    return ERR_OK;
+}
+
 /* Documents in the order of their _id, or of a capped collection as they are. Heap memory. */
 static inline Doc *test_read_all(OpCtx *op, const Collection *coll, Arena *arena,
                                  size_t *ret_count) {
     CLEANUP(error_reset) Error err = {0};
-    Doc *docs = NULL;
-    size_t count = 0, capacity = 0;
-    {
-        CLEANUP(record_cursor_done) RecordCursor cursor = {0};
-        EXPECT_OK(record_cursor_open(op, coll->records, /* is_forward= */ true, &cursor, &err),
-                  err);
-        for (;;) {
-            bool is_found;
-            RecordId rid;
-            Str data;
-            EXPECT_OK(record_cursor_next(&cursor, &is_found, &rid, &data, &err), err);
-            if (!is_found)
-                break;
-            ARRAY_RESERVE(docs, count, capacity);
-            docs[count++] = doc_copy((Doc){(const uint8_t *)data.data}, arena);
-        }
-    }
-    if (count > 0 && !coll->options.is_capped)
-        qsort(docs, count, sizeof(*docs), test_compare_ids);
-    *ret_count = count;
-    return docs;
+    TestDocs all = {.arena = arena};
+    EXPECT_OK(
+        record_store_each(op, coll->records, /* is_forward= */ true, test_add_doc, &all, &err),
+        err);
+    if (all.count > 0 && !coll->options.is_capped)
+        qsort(all.docs, all.count, sizeof(*all.docs), test_compare_ids);
+    *ret_count = all.count;
+    return all.docs;
 }

@@ -1,39 +1,81 @@
 /*
- * observer.c - from writes to entries.
+ * observer.c - stages the writes of a unit of work for the oplog.
  *
- * A unit of work tells its writes one by one; they are kept in the stage of its operation. Just
- * before the commit they become one entry: the write itself, or an applyOps when there are several,
- * so that they have one timestamp and are applied together elsewhere. Inserts of many documents are
- * the exception (STX-6): each has an entry and a timestamp of its own, given before it is written.
+ * The writes of a unit of work are collected in the stage of its operation. Just before the commit
+ * they become entries (unit_write.c): the write itself, or applyOps when there are several, so that
+ * they have one timestamp and are applied together on other members. Inserts of many documents are
+ * the exception (STX-6): each has its own entry and timestamp, assigned before it is written, so
+ * that secondaries can apply them in parallel.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "catalog/document_key.h"
 #include "catalog/write_observer.h"
 #include "query/update/update_delta.h"
 #include "repl/oplog/oplog_internal.h"
 #include "storage/recovery_unit.h"
+#include "txn/prepared.h"
 #include "txn/retryable.h"
+#include "txn/transaction.h"
 
-/* Told to whoever writes more than the other members could ever read. */
-static const char ENTRY_TEXT[] = "the oplog entry of the operation";
+static void stage_free(void *part) {
+    OplogStage *stage = part;
+    buffer_done(&stage->ops);
+    images_done(&stage->images);
+    xfree(stage);
+}
 
 OplogStage *oplog_stage_of(Oplog *oplog, OpCtx *op) {
     if (UNLIKELY(op->oplog_stage == NULL)) {
         OplogStage *stage = NEW(OplogStage);
         stage->oplog = oplog;
-        buffer_init(&stage->ops, OPLOG_ENTRY_BYTES_MAX);
+        buffer_init(&stage->ops, OPLOG_UNIT_BYTES_MAX);
+        buffer_init(&stage->images.staged, OPLOG_UNIT_BYTES_MAX);
         op->oplog_stage = stage;
+        op_keep_part(op, stage_free, stage);
     }
     return op->oplog_stage;
 }
 
-void oplog_stage_free(OplogStage *stage) {
-    buffer_done(&stage->ops);
-    xfree(stage);
+static bool is_told(const OpCtx *op, const Ns *ns) {
+    return !op->mode.is_unreplicated && ns_is_replicated(ns);
 }
 
-static bool is_told(const OpCtx *op, const Ns *ns) {
-    return !op->is_unreplicated && ns_is_replicated(ns);
+/* Moving a document between shards is no change of it. */
+static bool has_image(const OpCtx *op, const Collection *coll) {
+    return coll->options.has_pre_images && !op->mode.is_from_migrate;
+}
+
+/* Memory that a large unit made grow is released: every worker has a stage. */
+void oplog_stage_clear(OplogStage *stage) {
+    stage->has_slot = stage->is_vectored = false;
+    stage->count = 0;
+    stage->records = stage->bytes = 0;
+    buffer_clear(&stage->ops);
+    if (UNLIKELY(stage->ops.capacity > OPLOG_STAGE_BYTES_KEPT)) {
+        buffer_done(&stage->ops);
+        buffer_init(&stage->ops, OPLOG_UNIT_BYTES_MAX);
+    }
+    if (UNLIKELY(stage->images.count > 0))
+        images_clear(&stage->images);
+}
+
+static void build_head(DocBuilder *b, const OpCtx *op, const char *kind, const Ns *ns,
+                       const Uuid *uuid) {
+    build_cstr(b, "op", kind);
+    if (kind[0] == 'c') {
+        char text[DB_NAME_SIZE_MAX + 8];
+        Str db = ns_db(ns);
+        memcpy(text, db.data, db.size);
+        memcpy(text + db.size, ".$cmd", 6);
+        build_cstr(b, "ns", text);
+    } else {
+        build_str(b, "ns", ns_str(ns));
+    }
+    if (uuid != NULL)
+        build_uuid(b, "ui", uuid);
+    if (UNLIKELY(op->mode.is_from_migrate))
+        build_bool(b, "fromMigrate", true);
 }
 
 /* Starts one more write of the unit; the caller appends o and o2. */
@@ -47,32 +89,23 @@ static DocBuilder *stage_op(Oplog *oplog, OpCtx *op, const char *kind, const Ns 
         ru_request_commit_hook(op->ru);
     DocBuilder *b = &stage->open;
     doc_builder_init(b, &stage->ops);
-    build_cstr(b, "op", kind);
-    if (kind[0] == 'c') {
-        char text[DB_NAME_SIZE_MAX + 8];
-        Str db = ns_db(ns);
-        memcpy(text, db.data, db.size);
-        memcpy(text + db.size, ".$cmd", 6);
-        build_cstr(b, "ns", text);
-    } else {
-        build_str(b, "ns", ns_str(ns));
-    }
-    if (uuid != NULL)
-        build_uuid(b, "ui", uuid);
+    build_head(b, op, kind, ns, uuid);
     return b;
 }
 
-static void build_document_key(DocBuilder *b, const char *name, Doc doc) {
-    size_t opened = build_open_doc(b, name);
-    Elem id = doc_get_lit(doc, "_id");
-    if (elem_is_present(id))
-        build_elem(b, id);
-    build_close(b, opened);
+/* The number of the client's statement that the write is, if it is one. */
+static void build_statement(OpCtx *op, SessionWriteKind kind, size_t i, Doc before, Doc after,
+                            DocBuilder *b) {
+    int32_t of_parent;
+    if (session_write_is_on(op))
+        session_write_build_statement(op, kind, i, before, after, b);
+    else if (UNLIKELY(txn_has_statement(op, &of_parent)))
+        build_i32(b, "stmtId", of_parent);
 }
 
-static void build_insert(DocBuilder *b, Doc doc) {
+static void build_insert(DocBuilder *b, OpCtx *op, const Collection *coll, Doc doc) {
     build_doc(b, "o", doc);
-    build_document_key(b, "o2", doc);
+    build_document_key(b, "o2", op, coll, doc);
 }
 
 static ErrCode before_inserts(void *arg, OpCtx *op, const Collection *coll, const Doc *docs,
@@ -81,9 +114,10 @@ static ErrCode before_inserts(void *arg, OpCtx *op, const Collection *coll, cons
     if (!is_told(op, &coll->ns))
         return ERR_OK;
     OplogStage *stage = oplog_stage_of(arg, op);
-    invariant(!stage->is_vectored); /* those are alone in their unit of work */
-    /* A capped collection deletes in the same unit of work: told together. */
-    if (count < 2 || stage->count > 0 || coll->options.is_capped)
+    invariant(!stage->is_vectored); /* vectored inserts are alone in their unit of work */
+    /* A capped collection may delete in the same unit of work, and a group has one timestamp:
+     * neither can be vectored. */
+    if (count < 2 || stage->count > 0 || coll->options.is_capped || op->write_group != NULL)
         return ERR_OK;
     stage->is_vectored = true;
     return oplog_reserve(arg, op, stage, count, err);
@@ -96,46 +130,54 @@ static ErrCode on_insert(void *arg, OpCtx *op, const Collection *coll, Doc doc, 
     OplogStage *stage = oplog_stage_of(arg, op);
     if (!stage->is_vectored) {
         DocBuilder *single = stage_op(arg, op, "i", &coll->ns, &coll->uuid);
-        build_insert(single, doc);
-        if (session_write_is_on(op))
-            session_write_build_statement(op, SESSION_WRITE_INSERT, i, DOC_NONE, doc, single);
+        build_insert(single, op, coll, doc);
+        build_statement(op, SESSION_WRITE_INSERT, i, DOC_NONE, doc, single);
         return ERR_OK;
     }
     uint64_t ts = stage->first_ts + i;
+    /* Before the document is written: WiredTiger stamps each write with the timestamp set at that
+     * moment. */
     TRY(ru_set_commit_ts(op->ru, ts, err));
     buffer_clear(&stage->ops);
     DocBuilder b;
     doc_builder_init(&b, &stage->ops);
-    build_cstr(&b, "op", "i");
-    build_str(&b, "ns", ns_str(&coll->ns));
-    build_uuid(&b, "ui", &coll->uuid);
-    build_insert(&b, doc);
+    build_head(&b, op, "i", &coll->ns, &coll->uuid);
+    build_insert(&b, op, coll, doc);
     if (session_write_is_on(op)) {
         session_write_build_statement(op, SESSION_WRITE_INSERT, i, DOC_NONE, doc, &b);
-        session_write_build_entry(op, (OpTime){ts, stage->last.term}, &b);
+        session_write_build_entry(op, (OpTime){ts, stage->last.term}, 1, /* is_last= */ true, &b);
     }
     oplog_build_tail(&b, ts, stage->last.term, stage->wall_ms);
     Doc entry;
-    TRY(doc_builder_finish(&b, ENTRY_TEXT, &entry, err));
+    TRY(doc_builder_finish(&b, "the oplog entry of the insert", &entry, err));
+    TRY(oplog_check_entry_size(entry, err));
     stage->bytes += doc_size(entry);
     stage->records++;
     return oplog_insert(arg, op, ts, entry, err);
 }
 
 static ErrCode on_update(void *arg, OpCtx *op, const Collection *coll, Doc before, Doc after,
-                         bool is_replacement, Error *err) {
+                         const UpdateForm *form, Error *err) {
     (void)err;
     if (!is_told(op, &coll->ns))
         return ERR_OK;
     DocBuilder *b = stage_op(arg, op, "u", &coll->ns, &coll->uuid);
     Doc delta;
-    if (!is_replacement && update_delta_compute(before, after, &op->arena, &delta))
+    /* A delta is idempotent: it names final values, so that re-applying it to newer data converges.
+     * That of an update by operators tells what these did; any other is not taken where it would
+     * be larger than the document. */
+    bool has_delta =
+        (form->program != NULL &&
+         update_delta_of_operators(form->program, before, after, &op->arena, &delta)) ||
+        (!form->is_replacement && update_delta_compute(before, after, &op->arena, &delta));
+    if (has_delta)
         build_doc(b, "o", update_delta_entry(delta, &op->arena));
     else
         build_doc(b, "o", after);
-    build_document_key(b, "o2", before);
-    if (session_write_is_on(op))
-        session_write_build_statement(op, SESSION_WRITE_UPDATE, 0, before, after, b);
+    build_document_key(b, "o2", op, coll, before);
+    build_statement(op, SESSION_WRITE_UPDATE, 0, before, after, b);
+    if (UNLIKELY(has_image(op, coll)))
+        images_stage(op->oplog_stage, coll, before);
     return ERR_OK;
 }
 
@@ -144,9 +186,10 @@ static ErrCode on_delete(void *arg, OpCtx *op, const Collection *coll, Doc befor
     if (!is_told(op, &coll->ns))
         return ERR_OK;
     DocBuilder *b = stage_op(arg, op, "d", &coll->ns, &coll->uuid);
-    build_document_key(b, "o", before);
-    if (session_write_is_on(op))
-        session_write_build_statement(op, SESSION_WRITE_DELETE, 0, before, DOC_NONE, b);
+    build_document_key(b, "o", op, coll, before);
+    build_statement(op, SESSION_WRITE_DELETE, 0, before, DOC_NONE, b);
+    if (UNLIKELY(has_image(op, coll)))
+        images_stage(op->oplog_stage, coll, before);
     return ERR_OK;
 }
 
@@ -155,7 +198,7 @@ static ErrCode on_ddl(void *arg, OpCtx *op, const DdlEntry *entry, Error *err) {
     bool is_database = entry->ns->size == entry->ns->db_size;
     bool is_replicated =
         is_database ? !str_is(ns_db(entry->ns), "local") : ns_is_replicated(entry->ns);
-    if (op->is_unreplicated || !is_replicated)
+    if (op->mode.is_unreplicated || !is_replicated)
         return ERR_OK;
     DocBuilder *b = stage_op(arg, op, "c", entry->ns, entry->uuid);
     build_doc(b, "o", entry->o);
@@ -165,69 +208,20 @@ static ErrCode on_ddl(void *arg, OpCtx *op, const DdlEntry *entry, Error *err) {
 }
 
 void oplog_register_observer(Oplog *oplog) {
-    WriteObservers *observers = catalog_write_observers(oplog->service->catalog);
-    invariant(observers->count < WRITE_OBSERVERS_MAX);
-    observers->rows[observers->count++] = (WriteObserver){.arg = oplog,
-                                                          .before_inserts = before_inserts,
-                                                          .on_insert = on_insert,
-                                                          .on_update = on_update,
-                                                          .on_delete = on_delete,
-                                                          .on_ddl = on_ddl};
-    op_oplog_stage_free_hook = oplog_stage_free;
+    write_observer_register(oplog->service->catalog,
+                            &(WriteObserver){.arg = oplog,
+                                             .before_inserts = before_inserts,
+                                             .on_insert = on_insert,
+                                             .on_update = on_update,
+                                             .on_delete = on_delete,
+                                             .on_ddl = on_ddl});
+    if (oplog->service->sessions != NULL) {
+        TxnLog log = oplog_txn_log(oplog);
+        session_catalog_set_log(oplog->service->sessions, &log);
+    }
     storage_set_hooks(oplog->engine, &(StorageHooks){.arg = oplog,
                                                      .before_commit = oplog_before_commit,
                                                      .after_unit = oplog_after_unit,
                                                      .before_flush = oplog_before_flush,
                                                      .after_flush = oplog_after_flush});
-}
-
-/* {op: "c", ns: "admin.$cmd", o: {applyOps: [...]}} of all writes in the stage. */
-static ErrCode group(OplogStage *stage, OpCtx *op, Doc *ret_entry, Error *err) {
-    build_close(&stage->open, stage->open.start);
-    TRY(buffer_check(&stage->ops, ENTRY_TEXT, err));
-    Arena *arena = &op->arena;
-    Buffer *buf = ARENA_NEW(arena, Buffer);
-    buffer_init_arena(buf, arena, stage->ops.size + 1024, OPLOG_ENTRY_BYTES_MAX);
-    DocBuilder *b = &stage->open;
-    doc_builder_init(b, buf);
-    build_cstr(b, "op", "c");
-    build_cstr(b, "ns", "admin.$cmd");
-    size_t o = build_open_doc(b, "o");
-    size_t rows = build_open_array(b, "applyOps");
-    size_t at = 0;
-    for (uint32_t i = 0; i < stage->count; i++) {
-        Doc row = {stage->ops.data + at};
-        char name[INDEX_NAME_SIZE];
-        build_doc(b, index_name(i, name).data, row);
-        at += doc_size(row);
-    }
-    build_close(b, rows);
-    build_close(b, o);
-    if (session_write_has_statements(op))
-        session_write_build_entry(op, stage->last, b);
-    oplog_build_tail(b, stage->last.ts, stage->last.term, stage->wall_ms);
-    return doc_builder_finish(b, ENTRY_TEXT, ret_entry, err);
-}
-
-ErrCode oplog_before_commit(void *arg, OpCtx *op, Error *err) {
-    Oplog *oplog = arg;
-    OplogStage *stage = op->oplog_stage;
-    bool has_statements = session_write_has_statements(op);
-    if (stage->count == 0) /* vectored: all is written */
-        return has_statements ? session_write_store(op, stage->wall_ms, err) : ERR_OK;
-    TRY(oplog_reserve(oplog, op, stage, session_write_needs_image(op) ? 2 : 1, err));
-    TRY(ru_set_commit_ts(op->ru, stage->last.ts, err));
-    Doc entry;
-    if (stage->count == 1) {
-        if (has_statements)
-            session_write_build_entry(op, stage->last, &stage->open);
-        oplog_build_tail(&stage->open, stage->last.ts, stage->last.term, stage->wall_ms);
-        TRY(doc_builder_finish(&stage->open, ENTRY_TEXT, &entry, err));
-    } else {
-        TRY(group(stage, op, &entry, err));
-    }
-    stage->records = 1;
-    stage->bytes = doc_size(entry);
-    TRY(oplog_insert(oplog, op, stage->last.ts, entry, err));
-    return has_statements ? session_write_store(op, stage->wall_ms, err) : ERR_OK;
 }

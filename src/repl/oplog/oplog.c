@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "bson/compare.h"
+#include "catalog/write_group.h"
 #include "ddl/ddl.h"
 #include "repl/oplog/oplog_internal.h"
 #include "storage/global_lock.h"
@@ -92,7 +93,8 @@ ErrCode oplog_ensure(Oplog *oplog, OpCtx *op, int64_t bytes, Error *err) {
     TRY(ddl_create_collection(op, &OPLOG_NS, doc_builder_end(&b), NULL, err));
     take_collection(oplog);
     TRY(truncate_point_open(oplog, op, err));
-    /* The catalog is not journaled: entries must not outlive the name of their table. */
+    /* The catalog is not journaled: after a crash journaled entries must not be in a table that the
+     * catalog does not know. */
     return storage_checkpoint(oplog->engine, err);
 }
 
@@ -118,6 +120,7 @@ OplogEnds oplog_ends(const Oplog *oplog) {
 }
 
 static void announce(Oplog *oplog, uint64_t visible_ts) {
+    /* Visibility first: tailing readers that are notified must find the entries. */
     storage_set_oplog_visible_ts(oplog->engine, visible_ts);
     if (oplog->coll != NULL)
         collection_capped_notify(oplog->coll, /* is_dropped= */ false);
@@ -130,6 +133,7 @@ void oplog_set_applied(Oplog *oplog, OpTime optime, int64_t wall_ms) {
     invariant(oplog->slot_first == oplog->slot_next);
     oplog->applied = optime;
     oplog->applied_wall_ms = wall_ms;
+    /* A new primary continues after the entries of its predecessor, whatever its own clock says. */
     oplog->last_reserved = optime.ts;
     mutex_unlock(&oplog->mu);
     oplog_advance_cluster_time(oplog, optime.ts);
@@ -180,16 +184,16 @@ typedef struct ReadArgs {
 } ReadArgs;
 
 static ErrCode read_locked(OpCtx *op, const ReadArgs *args, Error *err) {
+    RecordStore *records = args->oplog->coll->records;
+    if (args->ts != 0)
+        return record_read(op, records, record_id_num((int64_t)args->ts), &op->arena,
+                           args->ret_entry, err);
     CLEANUP(record_cursor_done) RecordCursor cursor = {0};
-    TRY(record_cursor_open(op, args->oplog->coll->records, args->is_forward, &cursor, err));
+    TRY(record_cursor_open(op, records, args->is_forward, &cursor, err));
     bool is_found;
     RecordId rid;
     Str data;
-    if (args->ts != 0)
-        TRY(record_cursor_seek_exact(&cursor, record_id_num((int64_t)args->ts), &is_found, &data,
-                                     err));
-    else
-        TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
+    TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
     *args->ret_entry =
         is_found ? doc_copy((Doc){(const uint8_t *)data.data}, &op->arena) : DOC_NONE;
     return ERR_OK;
@@ -235,6 +239,10 @@ ErrCode oplog_begin_term(Oplog *oplog, OpCtx *op, int64_t term, Error *err) {
     return rc;
 }
 
+int64_t oplog_term(const Oplog *oplog) {
+    return atomic_load_explicit(&oplog->term, memory_order_relaxed);
+}
+
 void oplog_end_term(Oplog *oplog) {
     atomic_store(&oplog->term, OPTIME_TERM_NONE);
 }
@@ -249,22 +257,38 @@ static void grow_slots(Oplog *oplog) {
     oplog->slot_capacity = capacity;
 }
 
+/* Hybrid clock: after every timestamp that this node has seen or handed out, and not before the
+ * wall clock. */
+static uint64_t next_ts_locked(const Oplog *oplog, int64_t wall_ms) {
+    uint64_t wall_ts = (uint64_t)(wall_ms / 1000) << 32 | 1;
+    uint64_t seen = atomic_load_explicit(&oplog->cluster_time, memory_order_relaxed);
+    uint64_t next = (seen > oplog->last_reserved ? seen : oplog->last_reserved) + 1;
+    return next < wall_ts ? wall_ts : next;
+}
+
+uint64_t oplog_tick(Oplog *oplog) {
+    int64_t wall_ms = clock_wall_ms();
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&oplog->mu);
+    uint64_t ts = next_ts_locked(oplog, wall_ms);
+    oplog_advance_cluster_time(oplog, ts);
+    return ts;
+}
+
 ErrCode oplog_reserve(Oplog *oplog, OpCtx *op, OplogStage *stage, uint64_t count, Error *err) {
     int64_t term = atomic_load_explicit(&oplog->term, memory_order_relaxed);
     if (UNLIKELY(term == OPTIME_TERM_NONE || oplog->coll == NULL))
         return error_set(err, ERR_NOT_WRITABLE_PRIMARY, "not primary");
-    /* The snapshot first: of two writers of one document the later one must have the later time. */
+    /* The snapshot first: of two writers of one document the second conflicts with the first unless
+     * its snapshot is from after that commit. So if both succeed, the later one also has the later
+     * time. */
     TRY(ru_open_snapshot(op->ru, err));
     int64_t wall_ms = clock_wall_ms();
-    uint64_t wall_ts = (uint64_t)(wall_ms / 1000) << 32 | 1;
-
     mutex_lock(&oplog->mu);
-    uint64_t seen = atomic_load_explicit(&oplog->cluster_time, memory_order_relaxed);
-    uint64_t first = (seen > oplog->last_reserved ? seen : oplog->last_reserved) + 1;
-    if (first < wall_ts)
-        first = wall_ts;
+    uint64_t first = next_ts_locked(oplog, wall_ms);
     uint64_t last = first + count - 1;
     oplog->last_reserved = last;
+    /* As many slots as concurrent units of work, bounded by the write tickets; a ring that rarely
+     * grows. */
     if (oplog->slot_next - oplog->slot_first == oplog->slot_capacity)
         grow_slots(oplog);
     stage->slot = oplog->slot_next++;
@@ -281,7 +305,8 @@ ErrCode oplog_reserve(Oplog *oplog, OpCtx *op, OplogStage *stage, uint64_t count
     return ERR_OK;
 }
 
-/* Everything before the oldest open slot is complete. True when that moved the end. */
+/* Everything before the oldest open slot is complete. Returns whether the end advanced. Aborted
+ * slots leave gaps in the timestamps, which are harmless. */
 static bool drop_finished(Oplog *oplog) {
     assert_held(&oplog->mu);
     bool is_moved = false;
@@ -314,15 +339,19 @@ void oplog_after_unit(void *arg, OpCtx *op, bool is_committed) {
             markers_add(&oplog->markers, stage->last.ts, stage->records, stage->bytes,
                         stage->wall_ms);
         }
+        /* Without the mutex: the callbacks take other locks. A later advance may overtake this one;
+         * both only ever announce what is complete. */
         if (is_moved)
             announce(oplog, visible_ts);
     }
+    /* Also those of a prepared unit, whose entries have their slot in another one. */
+    if (UNLIKELY(stage->images.count > 0) && is_committed)
+        images_note(stage, op);
+    if (UNLIKELY(op->write_group != NULL) && !is_committed)
+        op->write_group->first = op->write_group->last = OPTIME_NONE;
     if (session_write_has_statements(op))
         session_write_end_unit(op, is_committed);
-    stage->has_slot = stage->is_vectored = false;
-    stage->count = 0;
-    stage->records = stage->bytes = 0;
-    buffer_clear(&stage->ops);
+    oplog_stage_clear(stage);
 }
 
 /* ---- writing ---- */
@@ -342,33 +371,31 @@ ErrCode oplog_insert(Oplog *oplog, OpCtx *op, uint64_t ts, Doc entry, Error *err
 typedef struct NoopArgs {
     Oplog *oplog;
     Doc message;
-    OpTime optime;
 } NoopArgs;
 
-static ErrCode noop_attempt(void *arg, OpCtx *op, Error *err) {
+static ErrCode stage_noop(void *arg, OpCtx *op, Error *err) {
+    (void)err;
     NoopArgs *args = arg;
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    TRY(uow_begin(op, &uow, err));
     OplogStage *stage = oplog_stage_of(args->oplog, op);
     DocBuilder *b = &stage->open;
     stage->count = 1;
     doc_builder_init(b, &stage->ops);
     build_cstr(b, "op", "n");
     build_cstr(b, "ns", "");
+    if (UNLIKELY(op->mode.is_from_migrate))
+        build_bool(b, "fromMigrate", true);
     build_doc(b, "o", args->message);
     ru_request_commit_hook(op->ru);
-    TRY(uow_commit(&uow, err));
-    args->optime = stage->last;
     return ERR_OK;
 }
 
 ErrCode oplog_write_noop(Oplog *oplog, OpCtx *op, Doc message, OpTime *ret_optime, Error *err) {
-    NoopArgs args = {.oplog = oplog, .message = message};
+    NoopArgs args = {oplog, message};
     TRY(op_lock_global(op, LOCK_IX, err));
-    ErrCode rc = op_run_with_retry(op, noop_attempt, &args, err);
+    ErrCode rc = op_write_with_retry(op, stage_noop, &args, err);
     op_unlock_global(op);
     TRY(rc);
-    *ret_optime = args.optime;
+    *ret_optime = oplog_stage_of(oplog, op)->last;
     return ERR_OK;
 }
 
@@ -379,8 +406,8 @@ typedef struct BatchArgs {
     size_t count;
 } BatchArgs;
 
-/* Asked of the table itself, in the transaction that writes: whatever went wrong before, two
- * histories never become one. */
+/* Checked in the table itself, in the writing transaction: whatever went wrong before, two
+ * histories are never merged. */
 static ErrCode check_end(const BatchArgs *args, OpCtx *op, Error *err) {
     if (atomic_load(&args->oplog->term) != OPTIME_TERM_NONE)
         return error_set(err, ERR_OPLOG_OUT_OF_ORDER,
@@ -402,16 +429,14 @@ static ErrCode check_end(const BatchArgs *args, OpCtx *op, Error *err) {
                      (long long)end.term);
 }
 
-static ErrCode append_attempt(void *arg, OpCtx *op, Error *err) {
+static ErrCode append_entries(void *arg, OpCtx *op, Error *err) {
     BatchArgs *args = arg;
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    TRY(uow_begin(op, &uow, err));
     TRY(check_end(args, op, err));
     for (size_t i = 0; i < args->count; i++) {
         Elem ts = doc_get_lit(args->entries[i], "ts");
         TRY(oplog_insert(args->oplog, op, (uint64_t)elem_i64(ts), args->entries[i], err));
     }
-    return uow_commit(&uow, err);
+    return ERR_OK;
 }
 
 ErrCode oplog_append_batch(Oplog *oplog, OpCtx *op, OpTime after, const Doc *entries, size_t count,
@@ -424,13 +449,14 @@ ErrCode oplog_append_batch(Oplog *oplog, OpCtx *op, OpTime after, const Doc *ent
     for (size_t i = 0; i < count; i++) {
         OpTime optime;
         TRY(oplog_entry_position(entries[i], &optime, &wall_ms, err));
+        /* Checked before anything is written; check_end then ties the first entry to the table. */
         if (!oplog_may_follow(last, optime))
             return error_set(err, ERR_OPLOG_OUT_OF_ORDER, "oplog entries are out of order");
         last = optime;
         bytes += doc_size(entries[i]);
     }
     TRY(op_lock_global(op, LOCK_IX, err));
-    ErrCode rc = op_run_with_retry(op, append_attempt, &args, err);
+    ErrCode rc = op_write_with_retry(op, append_entries, &args, err);
     op_unlock_global(op);
     if (rc == ERR_OK)
         markers_add(&oplog->markers, last.ts, (int64_t)count, bytes, wall_ms);
@@ -444,15 +470,13 @@ typedef struct CutArgs {
     int64_t bytes;
 } CutArgs;
 
-static ErrCode cut_attempt(void *arg, OpCtx *op, Error *err) {
+static ErrCode cut_entries(void *arg, OpCtx *op, Error *err) {
     CutArgs *args = arg;
     RecordStore *records = args->oplog->coll->records;
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    TRY(uow_begin(op, &uow, err));
     args->count = args->bytes = 0;
     RecordId first = RECORD_ID_NONE, last = RECORD_ID_NONE;
     {
-        /* Backwards: entries that are not visible yet go as well. */
+        /* Backwards: also removes entries that are not visible yet. */
         CLEANUP(record_cursor_done) RecordCursor cursor = {0};
         TRY(record_cursor_open(op, records, /* is_forward= */ false, &cursor, err));
         for (;;) {
@@ -470,13 +494,13 @@ static ErrCode cut_attempt(void *arg, OpCtx *op, Error *err) {
     }
     if (args->count > 0)
         TRY(record_store_truncate_range(op, records, first, last, args->count, args->bytes, err));
-    return uow_commit(&uow, err);
+    return ERR_OK;
 }
 
 ErrCode oplog_truncate_after(Oplog *oplog, OpCtx *op, uint64_t ts, Error *err) {
     CutArgs args = {.oplog = oplog, .ts = ts};
     TRY(op_lock_global(op, LOCK_IX, err));
-    ErrCode rc = op_run_with_retry(op, cut_attempt, &args, err);
+    ErrCode rc = op_write_with_retry(op, cut_entries, &args, err);
     op_unlock_global(op);
     if (rc == ERR_OK)
         markers_forget_after(&oplog->markers, ts, args.count, args.bytes);

@@ -1,14 +1,15 @@
 /*
  * oplog.h - local.oplog.rs: the order of all replicated writes (OPL-1 to OPL-4).
  *
- * On a primary every unit of work that writes reserves its place in the order (a slot), writes its
- * entry in the same storage transaction and gives the slot back at its end. What lies before the
+ * On a primary every unit of work that writes reserves its position in the order (a slot), writes
+ * its entry in the same storage transaction and closes the slot at its end. Everything before the
  * oldest open slot is complete: that is how far readers may go (the visible timestamp), and it is
- * the primary's "last applied". On a secondary entries come in batches, in order; the visible
- * timestamp moves with each applied batch.
+ * the primary's "last applied". On a secondary entries arrive in batches, in order; the visible
+ * timestamp advances with each applied batch.
  *
- * Ownership: made by repl/, freed after the last operation. Threading: any thread.
- * Locks:     LOCK_RANK_OPLOG, held for list work only.
+ * Ownership: created by repl/, freed after the last operation. Threading: any thread.
+ * Locks:     LOCK_RANK_OPLOG, held for list operations only.
+ * Crash:     truncate_point.c and README.md "Crash and failover".
  */
 #pragma once
 
@@ -23,22 +24,22 @@ typedef struct Oplog Oplog;
 
 enum {
     OPLOG_VERSION = 2,
-    /* What a larger entry says could be committed here and nowhere else: the reply that carries it
-     * would be refused by every member that fetches it. Such a write fails before its commit. */
+    /* A larger entry could be committed here and nowhere else: the reply that carries it would be
+     * refused by every member that fetches it. Such a write fails before its commit. */
     OPLOG_ENTRY_BYTES_MAX = BSON_DOC_SIZE_MAX_CARRIED,
 };
 
-/* Told when the applied or the durable optime has moved on; any thread, no lock held. Must be
+/* Called when the applied or the durable optime has advanced; any thread, no lock held. Must be
  * quick. */
 typedef void (*OplogMovedFn)(void *arg, bool is_durable);
 
-/* Looks for an existing oplog. No unit of work may have begun yet: registers the write observer and
- * the storage hooks. */
+/* Opens an existing oplog, if any. No unit of work may have begun yet: registers the write observer
+ * and the storage hooks. */
 ErrCode oplog_open(OpCtx *op, Oplog **ret_oplog, Error *err) MUST_CHECK;
 void oplog_free(Oplog *oplog); /* NULL is fine */
 void oplog_set_moved(Oplog *oplog, OplogMovedFn fn, void *arg);
 
-/* Makes local.oplog.rs when there is none; `bytes` 0: a twentieth of the disk, within bounds. */
+/* Creates local.oplog.rs if there is none; `bytes` 0: a twentieth of the disk, within bounds. */
 ErrCode oplog_ensure(Oplog *oplog, OpCtx *op, int64_t bytes, Error *err) MUST_CHECK;
 bool oplog_exists(const Oplog *oplog);
 /* Borrowed; NULL: there is none. */
@@ -54,9 +55,10 @@ typedef struct OplogEnds {
     OpTime durable;          /* entries up to this one survive a crash of this machine */
     int64_t durable_wall_ms;
 } OplogEnds;
-/* All of it as of one moment. */
+/* Consistent: all of it as of one moment. */
 OplogEnds oplog_ends(const Oplog *oplog);
-/* Sets both anew: at start, after a batch, an initial sync or a rollback. */
+/* Sets both, possibly backwards: at start, after a batch, an initial sync or a rollback. No slot
+ * may be open. */
 void oplog_set_applied(Oplog *oplog, OpTime optime, int64_t wall_ms);
 void oplog_set_durable(Oplog *oplog, OpTime optime, int64_t wall_ms);
 
@@ -68,20 +70,25 @@ ErrCode oplog_read_at(Oplog *oplog, OpCtx *op, uint64_t ts, Doc *ret_entry, Erro
 /* Optime and wall clock of an entry; fails with ERR_FAILED_TO_PARSE. */
 ErrCode oplog_entry_position(Doc entry, OpTime *ret_optime, int64_t *ret_wall_ms, Error *err)
     MUST_CHECK;
-/* Of an entry whose position was looked at before. */
+/* Of an entry whose position was validated before. */
 OpTime oplog_entry_optime(Doc entry);
 
 /* ---- the logical clock (ClusterTime) ---- */
 
 uint64_t oplog_cluster_time(const Oplog *oplog);
-/* Someone else's time; smaller ones are ignored. */
+/* One step further: a time later than all seen before, earlier than all entries written from now
+ * on. */
+uint64_t oplog_tick(Oplog *oplog);
+/* A time received from elsewhere; smaller ones are ignored. */
 void oplog_advance_cluster_time(Oplog *oplog, uint64_t ts);
 
 /* ---- writing, as primary ---- */
 
-/* Entries are of this term from now on. With the RSTL in X: no write is under way. */
+/* Entries are of this term from now on. Requires the RSTL in X: no write is in progress. */
 ErrCode oplog_begin_term(Oplog *oplog, OpCtx *op, int64_t term, Error *err) MUST_CHECK;
-/* Not primary any more; likewise. */
+/* No longer primary; likewise. */
+/* Of the entries this node writes; OPTIME_TERM_NONE: it is not primary. */
+int64_t oplog_term(const Oplog *oplog);
 void oplog_end_term(Oplog *oplog);
 /* A no-op entry {op: "n", o: `message`} in a unit of work of its own. */
 ErrCode oplog_write_noop(Oplog *oplog, OpCtx *op, Doc message, OpTime *ret_optime, Error *err)
@@ -89,13 +96,13 @@ ErrCode oplog_write_noop(Oplog *oplog, OpCtx *op, Doc message, OpTime *ret_optim
 
 /* ---- writing, as secondary ---- */
 
-/* Whole entries of others, in order, in one storage transaction: all of them or none survive a
- * crash. Visible only by oplog_set_applied. `after`: the entry before them where they come from,
- * OPTIME_NONE: none; unless it is the newest one here, and this member is no primary, they are
- * refused (ERR_OPLOG_OUT_OF_ORDER): they belong to another history. */
+/* Fetched entries, in order, in one storage transaction: all or none of them survive a crash. They
+ * become visible only by oplog_set_applied. `after`: their predecessor on the source, OPTIME_NONE:
+ * none. Unless it is the newest entry here, and this member is not primary, they are refused
+ * (ERR_OPLOG_OUT_OF_ORDER): they belong to another history. */
 ErrCode oplog_append_batch(Oplog *oplog, OpCtx *op, OpTime after, const Doc *entries, size_t count,
                            Error *err) MUST_CHECK;
-/* Later, and of no earlier primary. */
+/* Later, and of no earlier term. */
 static inline bool oplog_may_follow(OpTime before, OpTime next) {
     return next.ts > before.ts && next.term >= before.term;
 }
@@ -119,6 +126,9 @@ typedef struct OplogLimits {
  * Nothing is removed before. */
 ErrCode oplog_measure(Oplog *oplog, OpCtx *op, uint64_t until_ts, Error *err) MUST_CHECK;
 OplogLimits oplog_limits(const Oplog *oplog);
+/* Entries up to this one were removed from the old end since the start; 0: none. Set before they
+ * go: a reader that asks after its read knows whether it missed some. */
+uint64_t oplog_truncated_to(const Oplog *oplog);
 /* Persisted with the collection's options by the caller. */
 void oplog_set_limits(Oplog *oplog, OplogLimits limits);
 /* Removes whole markers from the old end while the oplog is too large; never entries at or after

@@ -8,10 +8,17 @@
 #include "base/buffer.h"
 #include "base/thread.h"
 #include "bson/builder.h"
+#include "catalog/catalog.h"
 #include "repl/oplog/oplog.h"
 #include "storage/engine.h"
 
-/* A run of timestamps given out, in the order they were. */
+enum {
+    OPLOG_STAGE_BYTES_KEPT = 64 * 1024, /* kept in an operation's stage between units of work */
+};
+/* What one unit of work may write: a bound for memory, far beyond what fits into the cache. */
+#define OPLOG_UNIT_BYTES_MAX ((size_t)4 << 30)
+
+/* A range of allocated timestamps, in order of allocation. */
 typedef struct OplogSlot {
     uint64_t first;
     uint64_t last;
@@ -19,7 +26,16 @@ typedef struct OplogSlot {
     enum { SLOT_OPEN, SLOT_COMMITTED, SLOT_ABORTED } state;
 } OplogSlot;
 
-/* What one unit of work will write; hangs off its operation and is used again. */
+/* What documents of the unit were before its writes (images.c); unused memory is none. */
+typedef struct OplogImages {
+    Buffer staged; /* of each an ImageHead and the document */
+    uint32_t count;
+    size_t at;        /* the first one that is not written yet */
+    Catalog *catalog; /* pinned to the end of the unit: the collection is written without a lock */
+    struct WriteScratch *scratch; /* NULL: not used yet */
+} OplogImages;
+
+/* The staged entries of one unit of work; belongs to its operation and is reused. */
 typedef struct OplogStage {
     Oplog *oplog;
     Buffer ops; /* documents back to back, the last one still open */
@@ -33,6 +49,7 @@ typedef struct OplogStage {
     int64_t wall_ms;
     int64_t bytes; /* of the entries written */
     int64_t records;
+    OplogImages images;
 } OplogStage;
 
 typedef struct OplogMarker {
@@ -53,6 +70,9 @@ typedef struct OplogMarkers {
     int64_t marker_bytes;
     OplogLimits limits;
     uint64_t truncated_to; /* everything up to here is gone */
+    /* Atomic: everything up to here may be gone; stored before it goes. Readers of history load it
+     * after their read. */
+    _Atomic uint64_t truncating_to;
 } OplogMarkers;
 
 struct Oplog {
@@ -61,7 +81,7 @@ struct Oplog {
     Collection *_Atomic coll;            /* NULL: there is none yet; set once */
     RecordStore *_Atomic truncate_point; /* of local.replset.oplogTruncateAfterPoint */
     OpCtx *flush_op;              /* writes the truncate point; used by one flusher at a time */
-    _Atomic uint64_t noted_point; /* what the truncate point is, by the last flush that noted it */
+    _Atomic uint64_t noted_point; /* the truncate point written by the last flush */
     OplogMovedFn moved;
     void *moved_arg;
 
@@ -79,7 +99,7 @@ struct Oplog {
     int64_t applied_wall_ms;
     OpTime durable;
     int64_t durable_wall_ms;
-    OpTime flushing; /* what the present flush of the journal covers */
+    OpTime flushing; /* what the current journal flush covers */
     int64_t flushing_wall_ms;
 
     OplogMarkers markers;
@@ -96,12 +116,30 @@ OplogStage *oplog_stage_of(Oplog *oplog, OpCtx *op);
 
 /* observer.c */
 void oplog_register_observer(Oplog *oplog);
-ErrCode oplog_before_commit(void *oplog, OpCtx *op, Error *err);
 void oplog_after_unit(void *oplog, OpCtx *op, bool is_committed);
-void oplog_stage_free(struct OplogStage *stage);
+/* The unit of work is over. */
+void oplog_stage_clear(OplogStage *stage);
+
+/* unit_write.c */
+ErrCode oplog_before_commit(void *oplog, OpCtx *op, Error *err);
+struct TxnLog oplog_txn_log(Oplog *oplog);
+/* Fails with ERR_BSON_OBJECT_TOO_LARGE. */
+ErrCode oplog_check_entry_size(Doc entry, Error *err) MUST_CHECK;
+
+/* images.c */
+/* `before` belongs to the write staged last. */
+void images_stage(OplogStage *stage, const Collection *coll, Doc before);
+/* Writes those of the `count` writes from `first` on, which are the entry `ts`. */
+ErrCode images_write(OplogStage *stage, OpCtx *op, uint32_t first, uint32_t count, uint64_t ts,
+                     Error *err) MUST_CHECK;
+/* They are committed: counted for their expiry. */
+void images_note(const OplogStage *stage, const OpCtx *op);
+/* The unit of work is over. */
+void images_clear(OplogImages *images);
+void images_done(OplogImages *images);
 
 /* truncate_point.c */
-/* Of a new primary, before its first write: the point is noted, and in the journal. */
+/* For a new primary, before its first write: records the point durably. */
 ErrCode truncate_point_begin(Oplog *oplog, OpCtx *op, Error *err) MUST_CHECK;
 ErrCode truncate_point_open(Oplog *oplog, OpCtx *op, Error *err) MUST_CHECK;
 uint64_t oplog_before_flush(void *oplog);
@@ -112,5 +150,5 @@ void markers_init(OplogMarkers *markers);
 void markers_done(OplogMarkers *markers);
 void markers_add(OplogMarkers *markers, uint64_t last_ts, int64_t records, int64_t bytes,
                  int64_t wall_ms);
-/* All after `ts` is gone: so many entries. */
+/* All entries after `ts` were removed: this many. */
 void markers_forget_after(OplogMarkers *markers, uint64_t ts, int64_t records, int64_t bytes);

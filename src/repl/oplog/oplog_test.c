@@ -5,31 +5,17 @@
 #include "base/alloc.h"
 #include "base/failpoint.h"
 #include "bson/builder.h"
-#include "bson/json.h"
 #include "ddl/ddl.h"
 #include "index/collection_write.h"
 #include "repl/oplog/node_test.h"
 #include "repl/oplog/oplog_internal.h"
-
-static Ns ns_of(const char *text) {
-    CLEANUP(error_reset) Error err = {0};
-    Ns ns = {0};
-    EXPECT_OK(ns_parse(str_from(text), &ns, &err), err);
-    return ns;
-}
-
-static Doc json(const char *text, Arena *arena) {
-    CLEANUP(error_reset) Error err = {0};
-    Doc doc = DOC_EMPTY;
-    EXPECT_OK(doc_from_json(text, arena, &doc, &err), err);
-    return doc;
-}
+#include "bson/json_docs_test.h"
 
 static void open_primary(TestNode *node) {
     CLEANUP(error_reset) Error err = {0};
     test_node_open(node, /* has_oplog= */ true);
     EXPECT_OK(oplog_begin_term(node->oplog, node->op, 7, &err), err);
-    Ns ns = ns_of("d.c");
+    Ns ns = test_ns("d.c");
     EXPECT_OK(ddl_create_collection(node->op, &ns, DOC_EMPTY, NULL, &err), err);
 }
 
@@ -48,7 +34,7 @@ static void unit_begin(Unit *unit, OpCtx *op, const char *name) {
     *unit = (Unit){.op = op};
     write_scratch_init(&unit->scratch);
     arena_init(&unit->arena, 4096);
-    Ns ns = ns_of(name);
+    Ns ns = test_ns(name);
     EXPECT_OK(access_write(op, &ns, LOCK_IX, &unit->access, &unit->err), unit->err);
     EXPECT_OK(uow_begin(op, &unit->uow, &unit->err), unit->err);
 }
@@ -68,25 +54,26 @@ static ErrCode unit_end(Unit *unit, bool is_committed) {
 static void unit_insert(Unit *unit, int32_t first, size_t count) {
     Doc docs[16];
     for (size_t i = 0; i < count; i++)
-        docs[i] = json(arena_printf(&unit->arena, "{'_id': %d}", first + (int32_t)i), &unit->arena);
+        docs[i] =
+            test_doc(arena_printf(&unit->arena, "{'_id': %d}", first + (int32_t)i), &unit->arena);
     EXPECT_OK(
         collection_insert(unit->op, unit->access.coll, docs, count, &unit->scratch, &unit->err),
         unit->err);
 }
 
 static void unit_change(Unit *unit, int64_t rid, const char *before, const char *after) {
-    Doc old = json(before, &unit->arena);
+    Doc old = test_doc(before, &unit->arena);
     ErrCode rc = after == NULL
                      ? collection_delete(unit->op, unit->access.coll, record_id_num(rid), old,
                                          &unit->scratch, &unit->err)
                      : collection_update(unit->op, unit->access.coll, record_id_num(rid), old,
-                                         json(after, &unit->arena), &unit->scratch, &unit->err);
+                                         test_doc(after, &unit->arena), &unit->scratch, &unit->err);
     EXPECT_OK(rc, unit->err);
 }
 
 static void unit_replace(Unit *unit, int64_t rid, const char *before, const char *after) {
     EXPECT_OK(collection_replace(unit->op, unit->access.coll, record_id_num(rid),
-                                 json(before, &unit->arena), json(after, &unit->arena),
+                                 test_doc(before, &unit->arena), test_doc(after, &unit->arena),
                                  &unit->scratch, &unit->err),
               unit->err);
 }
@@ -195,9 +182,9 @@ TEST(writes_become_entries) {
     unit_begin(&unit, node.op, "d.c");
     unit_insert(&unit, 9, 3);
     EXPECT(unit_end(&unit, false) == ERR_OK);
-    node.op->is_unreplicated = true;
+    node.op->mode.is_unreplicated = true;
     insert_one(node.op, 10);
-    node.op->is_unreplicated = false;
+    node.op->mode.is_unreplicated = false;
     EXPECT_STR(entries_text(&node, false, start, &arena), "");
 
     oplog_end_term(node.oplog);
@@ -450,7 +437,7 @@ TEST(batches_of_others_are_visible_once_applied) {
     oplog_set_applied(node.oplog, (OpTime){101, 7}, 5);
     EXPECT_STR(entries_text(&node, true, 0, &arena),
                "{ op: \"n\", ns: \"\", o: {} }\n{ op: \"n\", ns: \"\", o: {} }\n");
-    Doc bad = json("{'op': 'n', 'ns': '', 'o': {}}", &arena);
+    Doc bad = test_doc("{'op': 'n', 'ns': '', 'o': {}}", &arena);
     EXPECT(oplog_append_batch(node.oplog, node.op, (OpTime){102, 7}, &bad, 1, &err) ==
            ERR_FAILED_TO_PARSE);
     test_node_close(&node);

@@ -2,19 +2,18 @@
  * truncate_point.c - local.replset.oplogTruncateAfterPoint (OPL-4).
  *
  * Writers of a primary commit in another order than that of their timestamps, and the journal has
- * them in the order of their commits: after a crash an entry may be there while an earlier one is
- * not. So before each flush of the journal a primary notes up to where everything is complete; at
- * the next start the oplog is cut after that point. What lies beyond it was not reported as durable
- * to anybody.
+ * them in commit order: after a crash an entry may exist while an earlier one does not. So before
+ * each journal flush a primary records up to where everything is complete; at the next start the
+ * oplog is truncated after that point. What lies beyond it was never reported as durable.
  *
- * The note comes before all later writes in the journal, so it survives whenever they do. A
- * secondary writes whole batches in order and needs no note: it clears the one it has before it
- * reports anything as durable.
- *
- * Only flushes write it, one at a time, by whether this member is primary at that moment. So a new
- * primary becomes one first and asks for a flush then, before it writes anything: the note of an
- * earlier flush cannot come after its own. Where the note cannot be written, nothing new is
+ * The point precedes all later writes in the journal, so it survives whenever they do. A secondary
+ * writes whole batches in order and needs none: it clears its point before it reports anything as
  * durable.
+ *
+ * Only flushes write the point, one at a time, depending on whether this member is primary at that
+ * moment. So a new primary first sets its term and then requests a flush, before it writes
+ * anything: the point of an earlier flush cannot come after its own. If the point cannot be
+ * written, nothing new is durable.
  */
 #include "base/alloc.h"
 #include "base/failpoint.h"
@@ -35,22 +34,11 @@ static Doc point_doc(uint64_t ts, Arena *arena) {
     return doc_builder_end(&b);
 }
 
-static ErrCode insert_attempt(void *arg, OpCtx *op, Error *err) {
-    const Collection *coll = arg;
+static ErrCode insert_point(OpCtx *op, const Collection *coll, Error *err) {
     Doc doc = point_doc(0, &op->arena);
-    WriteScratch scratch;
+    CLEANUP(write_scratch_done) WriteScratch scratch;
     write_scratch_init(&scratch);
-    ErrCode rc;
-    {
-        CLEANUP(uow_done) UnitOfWork uow = {0};
-        rc = uow_begin(op, &uow, err);
-        if (rc == ERR_OK)
-            rc = collection_insert(op, coll, &doc, 1, &scratch, err);
-        if (rc == ERR_OK)
-            rc = uow_commit(&uow, err);
-    }
-    write_scratch_done(&scratch);
-    return rc;
+    return collection_insert_unit(op, coll, &doc, 1, &scratch, err);
 }
 
 static ErrCode first_record(OpCtx *op, RecordStore *rs, bool *ret_found, RecordId *ret_rid,
@@ -75,16 +63,17 @@ ErrCode truncate_point_open(Oplog *oplog, OpCtx *op, Error *err) {
         TRY(first_record(op, access.coll->records, &is_found, &rid, &doc, err));
         ru_abandon_snapshot(op->ru);
         if (!is_found)
-            TRY(op_run_with_retry(op, insert_attempt, (void *)access.coll, err));
+            TRY(insert_point(op, access.coll, err));
         records = record_store_ref(access.coll->records);
     }
     oplog->flush_op = op_ctx_new(oplog->service->ops, NULL, NULL);
     oplog->flush_op->service = oplog->service;
-    oplog->flush_op->is_uninterruptible = true;
+    oplog->flush_op->mode.is_uninterruptible = true;
     oplog->flush_op->is_kill_exempt = true;
-    oplog->flush_op->is_unreplicated = true;
+    oplog->flush_op->mode.is_unreplicated = true;
     op_attach_storage(oplog->flush_op, oplog->engine);
-    /* Last: a flush that runs now looks at this first. */
+    /* Last, with release: a concurrent flush checks this pointer first and must find the rest in
+     * place. */
     atomic_store_explicit(&oplog->truncate_point, records, memory_order_release);
     return ERR_OK;
 }
@@ -94,11 +83,9 @@ typedef struct PointArgs {
     uint64_t ts;
 } PointArgs;
 
-static ErrCode write_attempt(void *arg, OpCtx *op, Error *err) {
+static ErrCode update_point(void *arg, OpCtx *op, Error *err) {
     PointArgs *args = arg;
     RecordStore *rs = args->oplog->truncate_point;
-    CLEANUP(uow_done) UnitOfWork uow = {0};
-    TRY(uow_begin(op, &uow, err));
     bool is_found;
     RecordId rid;
     Doc before;
@@ -107,13 +94,12 @@ static ErrCode write_attempt(void *arg, OpCtx *op, Error *err) {
         return error_set(err, ERR_NO_SUCH_KEY, "\"%s\" has lost its document", POINT_NS.text);
     Doc after = point_doc(args->ts, &op->arena);
     Str data = {(const char *)after.data, doc_size(after)};
-    TRY(record_update(op, rs, rid, data, doc_size(before), err));
-    return uow_commit(&uow, err);
+    return record_update(op, rs, rid, data, doc_size(before), err);
 }
 
 static ErrCode write_point(Oplog *oplog, OpCtx *op, uint64_t ts, Error *err) {
     PointArgs args = {oplog, ts};
-    return op_run_with_retry(op, write_attempt, &args, err);
+    return op_write_with_retry(op, update_point, &args, err);
 }
 
 ErrCode oplog_read_truncate_after_point(Oplog *oplog, OpCtx *op, uint64_t *ret_ts, Error *err) {
@@ -142,6 +128,8 @@ ErrCode oplog_clear_truncate_after_point(Oplog *oplog, OpCtx *op, Error *err) {
 ErrCode truncate_point_begin(Oplog *oplog, OpCtx *op, Error *err) {
     uint64_t applied_ts = oplog_applied(oplog).ts;
     TRY(storage_wait_durable(oplog->engine, op, err));
+    /* The flush above ran with the new term set, so it has recorded the point unless that
+     * failed. */
     if (atomic_load(&oplog->noted_point) == applied_ts)
         return ERR_OK;
     return error_set(err, ERR_OPERATION_FAILED,
@@ -149,7 +137,8 @@ ErrCode truncate_point_begin(Oplog *oplog, OpCtx *op, Error *err) {
                      "it writes; the log tells why");
 }
 
-/* By whoever flushes the journal, one at a time. */
+/* Called by the leader of a journal flush, one at a time. The position is read before the flush
+ * begins: what is applied during it may not be covered. */
 uint64_t oplog_before_flush(void *arg) {
     Oplog *oplog = arg;
     mutex_lock(&oplog->mu);
@@ -158,6 +147,7 @@ uint64_t oplog_before_flush(void *arg) {
     oplog->flushing_wall_ms = oplog->applied_wall_ms;
     mutex_unlock(&oplog->mu);
     uint64_t point = atomic_load(&oplog->term) != OPTIME_TERM_NONE ? applied.ts : 0;
+    /* Unchanged (an idle primary, or a secondary without a point): no extra write per flush. */
     if (oplog->truncate_point == NULL || point == atomic_load(&oplog->noted_point))
         return applied.ts;
     OpCtx *op = oplog->flush_op;
@@ -180,6 +170,8 @@ uint64_t oplog_before_flush(void *arg) {
 void oplog_after_flush(void *arg, uint64_t token) {
     Oplog *oplog = arg;
     mutex_lock(&oplog->mu);
+    /* Token 0: the point could not be written, so nothing new counts as durable. Durable never
+     * moves back here, only by oplog_set_durable. */
     bool is_moved = oplog->flushing.ts == token && token != 0 &&
                     optime_compare(oplog->flushing, oplog->durable) > 0;
     if (is_moved) {

@@ -1,14 +1,14 @@
 /*
  * sim_check_test.c - the invariants of replication, over all nodes at once.
  *
- *   one primary per term; one vote per member and term, across restarts
- *   leader completeness: whoever is elected has everything committed
- *   a commit point is of a committed entry, and never goes back in one life of a member
- *   a rollback never goes below the member's commit point, nor takes a committed entry from the
- *   last quorum that has it
- *   log matching: one optime, one history before it; entries of others only behind the one they
- *   follow, and never while writing
- *   configurations of a member only get newer, across restarts too
+ *  - One primary per term; one vote per member and term, across restarts.
+ *  - Leader completeness: whoever is elected has everything that is committed.
+ *  - A commit point is that of a committed entry, and never goes back in one life of a member.
+ *  - A rollback never goes below the member's commit point, nor does it take a committed entry from
+ *    the last quorum that has it.
+ *  - Log matching: one optime means one history before it. Entries of others are only added behind
+ *    the one they follow, and never while this member writes.
+ *  - Configurations of a member only get newer, across restarts too.
  */
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,0 +1,33 @@
+/*
+ * document_key.h - identifies a document in the oplog: its _id, preceded in a sharded collection by
+ * the fields of the shard key.
+ *
+ * Consumers of the oplog learn from it which shard a document belongs to; applying uses the _id
+ * alone. The paths are supplied per collection by a source; without one, as on every node that is
+ * not a shard, the key is {_id}.
+ */
+#pragma once
+
+#include "bson/builder.h"
+#include "catalog/collection.h"
+#include "concurrency/op_ctx.h"
+
+struct CatalogService;
+
+typedef struct DocumentKeySource {
+    void *arg;
+    /* The paths before _id ("a.b"), in their order; they may contain "_id". They are alive until
+     * the end of the operation's statement (its arena, or what it holds). Returns how many; 0:
+     * none. */
+    size_t (*paths)(void *arg, OpCtx *op, const Collection *coll, const char *const **ret_paths);
+} DocumentKeySource;
+/* Before any write; constant afterwards. */
+void catalog_set_document_key_source(struct CatalogService *service,
+                                     const DocumentKeySource *source);
+/* For tests: paths from the failpoint oplog.documentKey, {ns: "db.coll", fields: ["a.b", ...]}. */
+extern const DocumentKeySource DOCUMENT_KEY_TEST_SOURCE;
+
+/* The document key of `doc` as element `name`. A nested value has its whole path as name; a missing
+ * one is left out, as is one inside of an array. */
+void build_document_key(DocBuilder *b, const char *name, OpCtx *op, const Collection *coll,
+                        Doc doc);

@@ -1,0 +1,133 @@
+/*
+ * cmd_configsvr.c - commands that routers and shards send to the primary of the config server.
+ */
+#include "commands/configsvr.h"
+#include "sharding/config/databases.h"
+#include "sharding/config/settings.h"
+#include "sharding/config/shards.h"
+
+typedef struct AddShardRequest {
+    Str address;
+    Str name;
+    Elem max_size;
+} AddShardRequest;
+
+typedef struct CreateDatabaseRequest {
+    Str name;
+    Str primary;
+} CreateDatabaseRequest;
+
+typedef struct DropDatabaseRequest {
+    Str name;
+    Elem version;
+} DropDatabaseRequest;
+
+static ErrCode add_shard_run(CommandCtx *ctx, void *arg, Error *err) {
+    AddShardRequest *request = arg;
+    TRY(configsvr_check_role(ctx, err));
+    if (elem_is_present(request->max_size))
+        return error_set(err, ERR_INVALID_OPTIONS, "the option maxSize of shards is gone");
+    const char *name;
+    TRY(shard_add(ctx->op, request->address, request->name, &name, err));
+    build_cstr(ctx->reply, "shardAdded", name);
+    return ERR_OK;
+}
+
+static ErrCode create_database_run(CommandCtx *ctx, void *arg, Error *err) {
+    CreateDatabaseRequest *request = arg;
+    TRY(configsvr_check_role(ctx, err));
+    DatabaseEntry entry;
+    TRY(database_create(ctx->op, request->name, request->primary, &entry, err));
+    build_str(ctx->reply, "primary", entry.primary);
+    database_version_build(ctx->reply, "databaseVersion", &entry.version);
+    return ERR_OK;
+}
+
+static ErrCode drop_database_run(CommandCtx *ctx, void *arg, Error *err) {
+    DropDatabaseRequest *request = arg;
+    TRY(configsvr_check_role(ctx, err));
+    DatabaseVersion version;
+    TRY(database_version_parse(request->version, "version", &version, err));
+    return database_commit_drop(ctx->op, request->name, &version, err);
+}
+
+static ErrCode balancer_start_run(CommandCtx *ctx, void *arg, Error *err) {
+    (void)arg;
+    TRY(configsvr_check_role(ctx, err));
+    return balancer_setting_write(ctx->op, /* is_on= */ true, err);
+}
+
+static ErrCode balancer_stop_run(CommandCtx *ctx, void *arg, Error *err) {
+    (void)arg;
+    TRY(configsvr_check_role(ctx, err));
+    return balancer_setting_write(ctx->op, /* is_on= */ false, err);
+}
+
+static ErrCode balancer_status_run(CommandCtx *ctx, void *arg, Error *err) {
+    (void)arg;
+    TRY(configsvr_check_role(ctx, err));
+    bool is_on;
+    TRY(balancer_setting_read(ctx->op, &is_on, err));
+    build_cstr(ctx->reply, "mode", is_on ? "full" : "off");
+    build_bool(ctx->reply, "inBalancerRound", false);
+    build_i64(ctx->reply, "numBalancerRounds", 0);
+    return ERR_OK;
+}
+
+static const FieldSpec ADD_SHARD_FIELDS[] = {
+    {"_configsvrAddShard", FIELD_STRING, FIELD_REQUIRED, offsetof(AddShardRequest, address)},
+    {"name", FIELD_STRING, FIELD_OPTIONAL, offsetof(AddShardRequest, name)},
+    {"maxSize", FIELD_ELEM, FIELD_OPTIONAL, offsetof(AddShardRequest, max_size)},
+};
+
+const CommandSpec CMD_CONFIGSVR_ADD_SHARD = {
+    .name = "_configsvrAddShard",
+    .summary = "Internal: adds a replica set to the cluster.",
+    .flags = CMD_ADMIN_ONLY | CMD_WRITES,
+    .request = REQUEST_OF(AddShardRequest, ADD_SHARD_FIELDS),
+    .run = add_shard_run,
+};
+
+static const FieldSpec CREATE_DATABASE_FIELDS[] = {
+    {"_configsvrCreateDatabase", FIELD_STRING, FIELD_REQUIRED,
+     offsetof(CreateDatabaseRequest, name)},
+    {"primaryShard", FIELD_STRING, FIELD_OPTIONAL, offsetof(CreateDatabaseRequest, primary)},
+};
+
+const CommandSpec CMD_CONFIGSVR_CREATE_DATABASE = {
+    .name = "_configsvrCreateDatabase",
+    .summary = "Internal: creates a database.",
+    .flags = CMD_ADMIN_ONLY | CMD_WRITES,
+    .request = REQUEST_OF(CreateDatabaseRequest, CREATE_DATABASE_FIELDS),
+    .run = create_database_run,
+};
+
+static const FieldSpec DROP_DATABASE_FIELDS[] = {
+    {"_configsvrCommitDropDatabase", FIELD_STRING, FIELD_REQUIRED,
+     offsetof(DropDatabaseRequest, name)},
+    {"version", FIELD_ELEM, FIELD_REQUIRED, offsetof(DropDatabaseRequest, version)},
+};
+CONFIGSVR_COMMAND(CMD_CONFIGSVR_COMMIT_DROP_DATABASE, "_configsvrCommitDropDatabase",
+                  "removes a database.", DropDatabaseRequest, DROP_DATABASE_FIELDS,
+                  drop_database_run);
+
+const CommandSpec CMD_CONFIGSVR_BALANCER_START = {
+    .name = "_configsvrBalancerStart",
+    .summary = "Internal: lets the balancer run.",
+    .flags = CMD_ADMIN_ONLY | CMD_WRITES,
+    .run = balancer_start_run,
+};
+
+const CommandSpec CMD_CONFIGSVR_BALANCER_STOP = {
+    .name = "_configsvrBalancerStop",
+    .summary = "Internal: stops the balancer.",
+    .flags = CMD_ADMIN_ONLY | CMD_WRITES,
+    .run = balancer_stop_run,
+};
+
+const CommandSpec CMD_CONFIGSVR_BALANCER_STATUS = {
+    .name = "_configsvrBalancerStatus",
+    .summary = "Internal: tells whether the balancer may run.",
+    .flags = CMD_ADMIN_ONLY | CMD_TAKES_WRITE_CONCERN,
+    .run = balancer_status_run,
+};

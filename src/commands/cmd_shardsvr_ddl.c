@@ -1,0 +1,187 @@
+/*
+ * cmd_shardsvr_ddl.c - what routers ask of the primary shard of a database, and a coordinator of
+ * the shards that take part.
+ */
+#include "commands/core/command.h"
+#include "sharding/ddl/coordinator.h"
+#include "sharding/ddl/participant.h"
+#include "sharding/shard/critical_section.h"
+
+static ErrCode check_role(const CommandCtx *ctx, Error *err) {
+    if (ctx->service->role == ROLE_SHARD)
+        return ERR_OK;
+    return error_set(err, ERR_NO_SHARDING_ENABLED, "%s can only be run on a shard",
+                     ctx->spec->name);
+}
+
+/* ---- coordinators ---- */
+
+typedef struct DdlRequest {
+    Str ns; /* "db.coll", or the name of a database */
+    Str to;
+    Doc arguments;
+} DdlRequest;
+
+static ErrCode coordinate(CommandCtx *ctx, const DdlRequest *request, DdlOperation operation,
+                          Error *err) {
+    TRY(check_role(ctx, err));
+    DdlOrder order = {.operation = operation, .arguments = request->arguments};
+    Ns to;
+    TRY(operation == DDL_DROP_DATABASE ? section_database_ns(request->ns, &order.ns, err)
+                                       : ns_parse(request->ns, &order.ns, err));
+    if (request->to.size > 0) {
+        TRY(ns_parse(request->to, &to, err));
+        order.to = &to;
+    }
+    if (!doc_is_present(order.arguments))
+        order.arguments = DOC_EMPTY;
+    Doc result;
+    TRY(ddl_coordinate(ctx->op, &order, &result, err));
+    build_all(ctx->reply, result);
+    return ERR_OK;
+}
+
+#define DDL_COMMAND(symbol, text, operation, words)                                                \
+    static ErrCode symbol##_run(CommandCtx *ctx, void *arg, Error *err) {                          \
+        return coordinate(ctx, arg, operation, err);                                               \
+    }                                                                                              \
+    static const FieldSpec symbol##_FIELDS[] = {                                                   \
+        {text, FIELD_STRING, FIELD_REQUIRED, offsetof(DdlRequest, ns)},                            \
+        {"to", FIELD_STRING, FIELD_OPTIONAL, offsetof(DdlRequest, to)},                            \
+        {"arguments", FIELD_DOC, FIELD_OPTIONAL, offsetof(DdlRequest, arguments)},                 \
+    };                                                                                             \
+    const CommandSpec symbol = {                                                                   \
+        .name = text,                                                                              \
+        .summary = "Internal: " words,                                                             \
+        .flags = CMD_ADMIN_ONLY | CMD_WRITES,                                                      \
+        .request = REQUEST_OF(DdlRequest, symbol##_FIELDS),                                        \
+        .run = symbol##_run,                                                                       \
+    }
+
+DDL_COMMAND(CMD_SHARDSVR_CREATE_COLLECTION, "_shardsvrCreateCollection", DDL_SHARD_COLLECTION,
+            "shards a collection.");
+DDL_COMMAND(CMD_SHARDSVR_DROP_COLLECTION, "_shardsvrDropCollection", DDL_DROP_COLLECTION,
+            "drops a collection on all shards.");
+DDL_COMMAND(CMD_SHARDSVR_DROP_DATABASE, "_shardsvrDropDatabase", DDL_DROP_DATABASE,
+            "drops a database on all shards.");
+DDL_COMMAND(CMD_SHARDSVR_RENAME_COLLECTION, "_shardsvrRenameCollection", DDL_RENAME_COLLECTION,
+            "renames a collection on all shards.");
+DDL_COMMAND(CMD_SHARDSVR_COLL_MOD, "_shardsvrCollMod", DDL_COLL_MOD,
+            "changes the options of a collection on all shards.");
+DDL_COMMAND(CMD_SHARDSVR_DROP_INDEXES, "_shardsvrDropIndexes", DDL_DROP_INDEXES,
+            "drops indexes on all shards.");
+
+/* ---- participants ---- */
+
+typedef struct ParticipantRequest {
+    Str ns;
+    Str to;
+    Str block_type;
+    Doc reason;
+    Elem uuid;
+    Elem source_uuid;
+    Doc options;
+    Doc indexes;
+    bool is_from_migrate;
+    Str coordinator;
+    int64_t term;
+} ParticipantRequest;
+
+static DdlCaller caller_of(const ParticipantRequest *request) {
+    return (DdlCaller){request->coordinator, request->term};
+}
+
+/* A name without a dot is that of a database. */
+static ErrCode section_ns(Str name, Ns *ret_ns, Error *err) {
+    return memchr(name.data, '.', name.size) == NULL ? section_database_ns(name, ret_ns, err)
+                                                     : ns_parse(name, ret_ns, err);
+}
+
+static ErrCode block_run(CommandCtx *ctx, void *arg, Error *err) {
+    ParticipantRequest *request = arg;
+    TRY(check_role(ctx, err));
+    Ns ns;
+    TRY(section_ns(request->ns, &ns, err));
+    DdlCaller caller = caller_of(request);
+    return participant_block(ctx->op, &caller, &ns, request->block_type, request->reason, err);
+}
+
+static ErrCode create_run(CommandCtx *ctx, void *arg, Error *err) {
+    ParticipantRequest *request = arg;
+    TRY(check_role(ctx, err));
+    Ns ns;
+    Uuid uuid;
+    TRY(ns_parse(request->ns, &ns, err));
+    if (!uuid_from_elem(request->uuid, &uuid))
+        return error_set(err, ERR_TYPE_MISMATCH, "collectionUUID has to be a UUID");
+    DdlCaller caller = caller_of(request);
+    return participant_create(ctx->op, &caller, &ns, &uuid, request->options, request->indexes,
+                              err);
+}
+
+static ErrCode drop_run(CommandCtx *ctx, void *arg, Error *err) {
+    ParticipantRequest *request = arg;
+    TRY(check_role(ctx, err));
+    Ns ns;
+    Uuid uuid;
+    TRY(ns_parse(request->ns, &ns, err));
+    bool has_uuid = uuid_from_elem(request->uuid, &uuid);
+    DdlCaller caller = caller_of(request);
+    return participant_drop(ctx->op, &caller, &ns, has_uuid ? &uuid : NULL,
+                            request->is_from_migrate, err);
+}
+
+static ErrCode drop_database_run(CommandCtx *ctx, void *arg, Error *err) {
+    ParticipantRequest *request = arg;
+    TRY(check_role(ctx, err));
+    TRY(db_name_check(request->ns, err));
+    DdlCaller caller = caller_of(request);
+    return participant_drop_database(ctx->op, &caller, request->ns, request->is_from_migrate, err);
+}
+
+static ErrCode rename_run(CommandCtx *ctx, void *arg, Error *err) {
+    ParticipantRequest *request = arg;
+    TRY(check_role(ctx, err));
+    Ns from, to;
+    Uuid uuid;
+    TRY(ns_parse(request->ns, &from, err));
+    TRY(ns_parse(request->to, &to, err));
+    if (!uuid_from_elem(request->source_uuid, &uuid))
+        return error_set(err, ERR_TYPE_MISMATCH, "sourceUUID has to be a UUID");
+    DdlCaller caller = caller_of(request);
+    return participant_rename(ctx->op, &caller, &from, &to, &uuid, request->is_from_migrate, err);
+}
+
+#define PARTICIPANT_COMMAND(symbol, text, function, words)                                         \
+    static const FieldSpec symbol##_FIELDS[] = {                                                   \
+        {text, FIELD_STRING, FIELD_REQUIRED, offsetof(ParticipantRequest, ns)},                    \
+        {"to", FIELD_STRING, FIELD_OPTIONAL, offsetof(ParticipantRequest, to)},                    \
+        {"blockType", FIELD_STRING, FIELD_OPTIONAL, offsetof(ParticipantRequest, block_type)},     \
+        {"reason", FIELD_DOC, FIELD_OPTIONAL, offsetof(ParticipantRequest, reason)},               \
+        {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(ParticipantRequest, uuid)},        \
+        {"sourceUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(ParticipantRequest, source_uuid)},     \
+        {"options", FIELD_DOC, FIELD_OPTIONAL, offsetof(ParticipantRequest, options)},             \
+        {"indexes", FIELD_ARRAY, FIELD_OPTIONAL, offsetof(ParticipantRequest, indexes)},           \
+        {"fromMigrate", FIELD_BOOL, FIELD_OPTIONAL,                                                \
+         offsetof(ParticipantRequest, is_from_migrate)},                                           \
+        {"coordinator", FIELD_STRING, FIELD_REQUIRED, offsetof(ParticipantRequest, coordinator)},  \
+        {"term", FIELD_I64, FIELD_REQUIRED, offsetof(ParticipantRequest, term)},                   \
+    };                                                                                             \
+    const CommandSpec symbol = {                                                                   \
+        .name = text,                                                                              \
+        .summary = "Internal: " words,                                                             \
+        .flags = CMD_ADMIN_ONLY | CMD_WRITES,                                                      \
+        .request = REQUEST_OF(ParticipantRequest, symbol##_FIELDS),                                \
+        .run = function,                                                                           \
+    }
+
+PARTICIPANT_COMMAND(CMD_SHARDSVR_PARTICIPANT_BLOCK, "_shardsvrParticipantBlock", block_run,
+                    "enters or leaves a critical section.");
+PARTICIPANT_COMMAND(CMD_SHARDSVR_CREATE_PARTICIPANT, "_shardsvrCreateCollectionParticipant",
+                    create_run, "creates an empty part of a sharded collection.");
+PARTICIPANT_COMMAND(CMD_SHARDSVR_DROP_PARTICIPANT, "_shardsvrDropCollectionParticipant", drop_run,
+                    "drops the part of a collection that is on this shard.");
+PARTICIPANT_COMMAND(CMD_SHARDSVR_DROP_DATABASE_PARTICIPANT, "_shardsvrDropDatabaseParticipant",
+                    drop_database_run, "drops the part of a database that is on this shard.");
+PARTICIPANT_COMMAND(CMD_SHARDSVR_RENAME_PARTICIPANT, "_shardsvrRenameCollectionParticipant",
+                    rename_run, "renames the part of a collection that is on this shard.");

@@ -1,0 +1,67 @@
+#include "commands/core/statement_notes.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "commands/core/command_service.h"
+
+enum {
+    ERROR_TEXT_BYTES_MAX = 4096,
+};
+
+void statement_begin(CommandCtx *ctx) {
+    CommandSettings *settings = command_settings(ctx->service);
+    if (LIKELY(atomic_load_explicit(&settings->profile_level, memory_order_relaxed) == 0))
+        return;
+    if (ctx->notes == NULL)
+        ctx->notes = ARENA_NEW(cmd_arena(ctx), StatementNotes);
+    ctx->notes->start_us = clock_mono_us();
+    ctx->notes->before = ctx->op->metrics;
+}
+
+/* The counters that the profiler tells. */
+static OpMetrics metrics_since(const OpMetrics *now, const OpMetrics *before) {
+    return (OpMetrics){
+        .keys_examined = now->keys_examined - before->keys_examined,
+        .docs_examined = now->docs_examined - before->docs_examined,
+        .docs_returned = now->docs_returned - before->docs_returned,
+        .docs_inserted = now->docs_inserted - before->docs_inserted,
+        .docs_matched = now->docs_matched - before->docs_matched,
+        .docs_modified = now->docs_modified - before->docs_modified,
+        .docs_deleted = now->docs_deleted - before->docs_deleted,
+        .keys_inserted = now->keys_inserted - before->keys_inserted,
+        .keys_deleted = now->keys_deleted - before->keys_deleted,
+        .write_conflicts = now->write_conflicts - before->write_conflicts,
+        .yields = now->yields - before->yields,
+        .has_sort_stage = now->has_sort_stage,
+        .used_disk = now->used_disk,
+    };
+}
+
+static StatementNote *next_row(StatementNotes *notes, Arena *arena) {
+    uint32_t at = notes->count++ % STATEMENT_NOTES_MAX;
+    if (at >= notes->capacity) {
+        uint32_t capacity = notes->capacity > 0 ? notes->capacity * 2 : 1;
+        StatementNote *rows = ARENA_ARRAY(arena, StatementNote, capacity);
+        if (notes->capacity > 0)
+            memcpy(rows, notes->rows, notes->capacity * sizeof(*rows));
+        notes->rows = rows;
+        notes->capacity = capacity;
+    }
+    return &notes->rows[at];
+}
+
+void statement_end(CommandCtx *ctx, Doc statement, ErrCode rc, const Error *err) {
+    StatementNotes *notes = ctx->notes;
+    if (LIKELY(notes == NULL))
+        return;
+    *next_row(notes, cmd_arena(ctx)) = (StatementNote){
+        .statement = statement,
+        .metrics = metrics_since(&ctx->op->metrics, &notes->before),
+        .duration_us = clock_mono_us() - notes->start_us,
+        .rc = rc,
+        .error_text = rc != ERR_OK ? arena_printf(cmd_arena(ctx), "%.*s", ERROR_TEXT_BYTES_MAX,
+                                                  error_message(err))
+                                   : NULL,
+    };
+}

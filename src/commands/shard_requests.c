@@ -1,0 +1,70 @@
+#include "commands/shard_requests.h"
+
+#include "sharding/shard/refresh.h"
+
+static ErrCode parse_ns(CommandCtx *ctx, OpRouting *routing, Error *err) {
+    routing->has_collection = ctx->ns_coll.size > 0;
+    return routing->has_collection ? ns_make(ctx->args.db, ctx->ns_coll, &routing->ns, err)
+                                   : ns_make(ctx->args.db, STR("$cmd"), &routing->ns, err);
+}
+
+static ErrCode parse_versions(CommandCtx *ctx, OpRouting *routing, Error *err) {
+    routing->has_version = elem_is_present(ctx->args.shard_version) && routing->has_collection;
+    if (routing->has_version)
+        TRY(chunk_version_parse(ctx->args.shard_version, "shardVersion", &routing->version, err));
+    routing->has_database_version = elem_is_present(ctx->args.database_version);
+    if (routing->has_database_version)
+        TRY(database_version_parse(ctx->args.database_version, "databaseVersion",
+                                   &routing->database_version, err));
+    return ERR_OK;
+}
+
+static bool is_available_read(const CommandCtx *ctx) {
+    return (ctx->spec->flags & CMD_READS) != 0 && ctx->read_concern.level == READ_CONCERN_AVAILABLE;
+}
+
+ErrCode shard_request_begin(CommandCtx *ctx, Error *err) {
+    ctx->op->routing = NULL;
+    ShardState *state = ctx->service->shard;
+    if (LIKELY(state == NULL || (!elem_is_present(ctx->args.shard_version) &&
+                                 !elem_is_present(ctx->args.database_version))))
+        return ERR_OK;
+    TRY(shard_state_load(state, ctx->op, err));
+    if (!shard_has_identity(state) || is_available_read(ctx))
+        return ERR_OK;
+    Cluster *cluster = shard_find_cluster(state);
+    if (cluster != NULL)
+        cluster_learn_config_time(cluster, ctx->args.config_time);
+    OpRouting *routing = ARENA_NEW(cmd_arena(ctx), OpRouting);
+    *routing = (OpRouting){0};
+    TRY(parse_ns(ctx, routing, err));
+    TRY(parse_versions(ctx, routing, err));
+    ctx->op->routing = routing;
+    /* Reads and writes of documents are checked by their accesses; but a transaction must not begin
+     * by a statement that is refused, for the router sends it again. */
+    if (ctx->spec->op_type != NULL && !ctx->is_txn)
+        return ERR_OK;
+    ErrCode rc = placement_check(state, routing, (ctx->spec->flags & CMD_WRITES) != 0, err);
+    if (rc != ERR_OK)
+        shard_request_end(ctx);
+    return rc;
+}
+
+void shard_request_end(CommandCtx *ctx) {
+    OpRouting *routing = ctx->op->routing;
+    if (LIKELY(routing == NULL))
+        return;
+    ctx->op->routing = NULL; /* what follows is not the client's */
+    if (UNLIKELY(routing->is_blocked || routing->is_stale || routing->is_database_stale))
+        refresh_after(ctx->service->shard, ctx->op, routing, ctx->is_txn);
+}
+
+void shard_request_finish_reply(CommandCtx *ctx) {
+    ShardState *state = ctx->service->shard;
+    if (LIKELY(state == NULL || !elem_is_present(ctx->args.config_time)))
+        return;
+    Cluster *cluster = shard_find_cluster(state);
+    uint64_t ts = cluster != NULL ? cluster_config_time(cluster) : 0;
+    if (ts != 0)
+        build_timestamp(ctx->reply, "$configTime", ts);
+}

@@ -1,0 +1,296 @@
+#include "profiler/profiler.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/prng.h"
+#include "base/thread.h"
+#include "bson/validate.h"
+#include "catalog/access.h"
+#include "commands/core/command_service.h"
+#include "commands/core/statement_notes.h"
+#include "params/params.h"
+#include "ddl/ddl.h"
+#include "index/collection_write.h"
+#include "storage/unit_of_work.h"
+
+enum {
+    PROFILE_COLLECTION_BYTES = 1024 * 1024,
+    PROFILE_DATABASES_MAX = 4096,
+    /* A longer command is cut: the collection holds 1 MB in all. */
+    PROFILE_COMMAND_BYTES_MAX = 50 * 1024,
+    PROFILE_TEXT_BYTES_MAX = 4 * 1024,
+};
+
+typedef struct DbLevel {
+    char db[DB_NAME_SIZE_MAX + 1];
+    int32_t level;
+} DbLevel;
+
+struct Profiler {
+    ServiceCtx *service;
+    int32_t default_level;
+    Mutex mu;
+    /* Guarded by mu. */
+    DbLevel *rows;
+    size_t count;
+    size_t capacity;
+};
+
+typedef struct WriteArgs {
+    const Ns *ns;
+    Doc doc;
+    bool is_missing; /* out: there is no collection */
+} WriteArgs;
+
+/* A command, or one statement of it. */
+typedef struct Profiled {
+    Doc command;
+    bool is_statement;
+    const OpMetrics *metrics;
+    int64_t duration_us;
+    ErrCode rc;
+    const char *error_text;
+} Profiled;
+
+static int32_t level_locked(const Profiler *profiler, Str db, DbLevel **ret_row);
+static void publish_locked(Profiler *profiler);
+static bool is_due(Profiler *profiler, CommandCtx *ctx, int64_t duration_us);
+static void profile_one(Profiler *profiler, CommandCtx *ctx, const Profiled *what);
+static Doc build_profile(CommandCtx *ctx, const Profiled *what);
+static ErrCode write_profile(OpCtx *op, const Ns *ns, Doc doc, Error *err);
+
+Profiler *profiler_new(ServiceCtx *service, int32_t default_level) {
+    Profiler *profiler = NEW(Profiler);
+    profiler->service = service;
+    profiler->default_level = default_level;
+    mutex_init(&profiler->mu, LOCK_RANK_PARAMETERS);
+    mutex_lock(&profiler->mu);
+    publish_locked(profiler);
+    mutex_unlock(&profiler->mu);
+    return profiler;
+}
+
+void profiler_free(Profiler *profiler) {
+    if (profiler == NULL)
+        return;
+    mutex_done(&profiler->mu);
+    xfree(profiler->rows);
+    xfree(profiler);
+}
+
+int32_t profiler_level(Profiler *profiler, Str db) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&profiler->mu);
+    DbLevel *row;
+    return level_locked(profiler, db, &row);
+}
+
+void profiler_set_level(Profiler *profiler, Str db, int32_t level) {
+    if (db.size > DB_NAME_SIZE_MAX)
+        return; /* no such database can exist */
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&profiler->mu);
+    DbLevel *row = NULL;
+    (void)level_locked(profiler, db, &row);
+    if (row == NULL && profiler->count < PROFILE_DATABASES_MAX) {
+        ARRAY_RESERVE(profiler->rows, profiler->count, profiler->capacity);
+        row = &profiler->rows[profiler->count++];
+        memcpy(row->db, db.data, db.size);
+        row->db[db.size] = '\0';
+    }
+    if (row != NULL)
+        row->level = level;
+    publish_locked(profiler);
+}
+
+void profiler_on_finished(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Error *err) {
+    Profiler *profiler = ctx->service->profiler;
+    if (profiler == NULL)
+        return;
+    const StatementNotes *notes = ctx->notes;
+    if (notes == NULL || notes->count == 0) {
+        profile_one(profiler, ctx,
+                    &(Profiled){.command = ctx->body,
+                                .metrics = &ctx->op->metrics,
+                                .duration_us = duration_us,
+                                .rc = rc,
+                                .error_text = rc != ERR_OK ? error_message(err) : NULL});
+        return;
+    }
+    bool is_ring = notes->count > STATEMENT_NOTES_MAX;
+    for (uint32_t i = is_ring ? notes->count - STATEMENT_NOTES_MAX : 0; i < notes->count; i++) {
+        const StatementNote *note = &notes->rows[i % STATEMENT_NOTES_MAX];
+        profile_one(profiler, ctx,
+                    &(Profiled){.command = note->statement,
+                                .is_statement = true,
+                                .metrics = &note->metrics,
+                                .duration_us = note->duration_us,
+                                .rc = note->rc,
+                                .error_text = note->error_text});
+    }
+}
+
+static void profile_one(Profiler *profiler, CommandCtx *ctx, const Profiled *what) {
+    if (!is_due(profiler, ctx, what->duration_us))
+        return;
+    CLEANUP(error_reset) Error write_err = {0};
+    Ns ns;
+    if (ns_make(ctx->args.db, STR("system.profile"), &ns, &write_err) != ERR_OK)
+        return;
+    OpCtx *op = ctx->op;
+    Doc doc = build_profile(ctx, what);
+    /* The operation may have been ended by a kill or its time limit; this is still to be written.
+     */
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.is_uninterruptible = true;
+    if (write_profile(op, &ns, doc, &write_err) != ERR_OK)
+        LOG_WARN(LOG_COMMAND, 20703, "Caught exception while trying to profile operation",
+                 LOG_STR("ns", ns.text), LOG_STR("error", error_message(&write_err)));
+}
+
+static int32_t level_locked(const Profiler *profiler, Str db, DbLevel **ret_row) {
+    assert_held(&profiler->mu);
+    for (size_t i = 0; i < profiler->count; i++) {
+        if (str_is(db, profiler->rows[i].db)) {
+            *ret_row = &profiler->rows[i];
+            return profiler->rows[i].level;
+        }
+    }
+    *ret_row = NULL;
+    return profiler->default_level;
+}
+
+/* The command service asks only when some database has a level. */
+static void publish_locked(Profiler *profiler) {
+    assert_held(&profiler->mu);
+    int32_t highest = profiler->default_level;
+    for (size_t i = 0; i < profiler->count; i++)
+        if (profiler->rows[i].level > highest)
+            highest = profiler->rows[i].level;
+    command_settings(profiler->service)->profile_level = highest;
+}
+
+static bool is_due(Profiler *profiler, CommandCtx *ctx, int64_t duration_us) {
+    int32_t level = profiler_level(profiler, ctx->args.db);
+    if (level == 2)
+        return true;
+    CommandSettings *settings = command_settings(ctx->service);
+    if (level != 1 || duration_us < (int64_t)atomic_load(&settings->slow_ms) * 1000)
+        return false;
+    double rate = atomic_load(&settings->slow_sample_rate);
+    if (rate >= 1.0)
+        return true;
+    uint64_t bits;
+    secure_random(&bits, sizeof(bits));
+    return (double)(bits >> 11) * 0x1.0p-53 < rate;
+}
+
+static void build_counter(DocBuilder *b, const char *name, int64_t value) {
+    if (value != 0)
+        build_count(b, name, value);
+}
+
+/* A statement of an update has its options also where they were left out. */
+static void build_command(DocBuilder *b, const CommandCtx *ctx, const Profiled *what) {
+    static const Str OPTIONS[] = {STR("multi"), STR("upsert")};
+    size_t opened = build_open_doc(b, "command");
+    if (doc_size(what->command) <= PROFILE_COMMAND_BYTES_MAX)
+        build_all(b, what->command);
+    else
+        build_cstr(b, "$truncated", ctx->spec->name);
+    bool is_update = what->is_statement && strcmp(ctx->op->desc.op_type, "update") == 0;
+    for (size_t i = 0; is_update && i < ARRAY_LEN(OPTIONS); i++)
+        if (!elem_is_present(doc_get(what->command, OPTIONS[i])))
+            build_bool(b, OPTIONS[i].data, false);
+    build_close(b, opened);
+}
+
+/* What the kind of operation is about is told also when it is 0. */
+static void build_write_counters(DocBuilder *b, const char *op_type, const OpMetrics *m) {
+    bool is_insert = strcmp(op_type, "insert") == 0, is_update = strcmp(op_type, "update") == 0,
+         is_delete = strcmp(op_type, "remove") == 0;
+    if (is_update || (!is_delete && m->docs_matched != 0))
+        build_count(b, "nMatched", m->docs_matched);
+    if (is_update || m->docs_modified != 0)
+        build_count(b, "nModified", m->docs_modified);
+    if (is_insert || m->docs_inserted != 0)
+        build_count(b, "ninserted", m->docs_inserted);
+    if (is_delete || m->docs_deleted != 0)
+        build_count(b, "ndeleted", m->docs_deleted);
+}
+
+static Doc build_profile(CommandCtx *ctx, const Profiled *what) {
+    OpCtx *op = ctx->op;
+    const OpMetrics *m = what->metrics;
+    DocBuilder b = doc_builder_in_arena_sized(&op->arena, 1024);
+    Oid id = oid_new();
+    build_oid(&b, "_id", &id);
+    build_cstr(&b, "op", op->desc.op_type);
+    build_cstr(&b, "ns", op->desc.ns);
+    build_command(&b, ctx, what);
+    build_counter(&b, "cursorid", m->cursor_id);
+    build_count(&b, "keysExamined", m->keys_examined);
+    build_count(&b, "docsExamined", m->docs_examined);
+    if (m->has_sort_stage)
+        build_bool(&b, "hasSortStage", true);
+    if (m->used_disk)
+        build_bool(&b, "usedDisk", true);
+    if (m->is_cursor_exhausted)
+        build_bool(&b, "cursorExhausted", true);
+    build_write_counters(&b, op->desc.op_type, m);
+    build_counter(&b, "keysInserted", m->keys_inserted);
+    build_counter(&b, "keysDeleted", m->keys_deleted);
+    build_counter(&b, "writeConflicts", m->write_conflicts);
+    build_count(&b, "numYield", m->yields);
+    build_count(&b, "nreturned", m->docs_returned);
+    build_count(&b, "responseLength", (int64_t)ctx->wire_reply->buf->size);
+    if (what->rc != ERR_OK) {
+        char name[32];
+        build_str(&b, "errMsg", utf8_cut(what->error_text, PROFILE_TEXT_BYTES_MAX));
+        build_cstr(&b, "errName", error_code_name(what->rc, name));
+        build_i32(&b, "errCode", (int32_t)what->rc);
+    }
+    build_cstr(&b, "protocol", "op_msg");
+    build_count(&b, "millis", what->duration_us / 1000);
+    if (op->desc.plan_summary != NULL)
+        build_str(&b, "planSummary", utf8_cut(op->desc.plan_summary, PROFILE_TEXT_BYTES_MAX));
+    build_date(&b, "ts", clock_wall_ms());
+    build_cstr(&b, "client", ctx->client->conn->peer);
+    if (ctx->client->app_name != NULL)
+        build_cstr(&b, "appName", ctx->client->app_name);
+    build_close(&b, build_open_array(&b, "allUsers"));
+    build_cstr(&b, "user", "");
+    return doc_builder_end(&b);
+}
+
+static ErrCode write_attempt(void *arg, OpCtx *op, Error *err) {
+    WriteArgs *args = arg;
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_write(op, args->ns, LOCK_IX, &access, err));
+    args->is_missing = access.coll == NULL;
+    if (args->is_missing)
+        return ERR_OK;
+    CLEANUP(write_scratch_done) WriteScratch scratch;
+    write_scratch_init(&scratch);
+    CLEANUP(uow_done) UnitOfWork uow = {0};
+    TRY(uow_begin(op, &uow, err));
+    TRY(collection_insert(op, access.coll, &args->doc, 1, &scratch, err));
+    return uow_commit(&uow, err);
+}
+
+static ErrCode write_profile(OpCtx *op, const Ns *ns, Doc doc, Error *err) {
+    WriteArgs args = {.ns = ns, .doc = doc};
+    TRY(op_run_with_retry(op, write_attempt, &args, err));
+    if (!args.is_missing)
+        return ERR_OK;
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    build_bool(&b, "capped", true);
+    build_i32(&b, "size", PROFILE_COLLECTION_BYTES);
+    ErrCode rc = ddl_create_collection(op, ns, doc_builder_end(&b), NULL, err);
+    if (rc == ERR_NAMESPACE_EXISTS) /* another operation was faster */
+        error_reset(err);
+    else if (rc != ERR_OK)
+        return rc;
+    return op_run_with_retry(op, write_attempt, &args, err);
+}

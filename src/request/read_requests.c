@@ -1,0 +1,121 @@
+#include "request/read_requests.h"
+
+static const FieldSpec FIND_FIELDS[] = {
+    {"find", FIELD_COLL_OR_UUID, FIELD_REQUIRED, offsetof(FindRequest, coll)},
+    {"filter", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, filter)},
+    {"sort", FIELD_DOC, FIELD_NULL_IS_ABSENT, offsetof(FindRequest, sort)},
+    {"projection", FIELD_DOC, FIELD_NULL_IS_ABSENT, offsetof(FindRequest, projection)},
+    {"hint", FIELD_ELEM, FIELD_NULL_IS_ABSENT, offsetof(FindRequest, hint)},
+    {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(FindRequest, collation)},
+    {"let", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, let)},
+    {"skip", FIELD_COUNT, FIELD_OPTIONAL, offsetof(FindRequest, skip)},
+    {"limit", FIELD_COUNT, FIELD_OPTIONAL, offsetof(FindRequest, limit)},
+    {"batchSize", FIELD_ELEM, FIELD_OPTIONAL, offsetof(FindRequest, batch_size)},
+    {"singleBatch", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FindRequest, is_single_batch)},
+    {"tailable", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FindRequest, is_tailable)},
+    {"awaitData", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FindRequest, is_await_data)},
+    {"noCursorTimeout", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FindRequest, has_no_timeout)},
+    {"showRecordId", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FindRequest, is_show_record_id)},
+    {"returnKey", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FindRequest, is_return_key)},
+    {"mirrored", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FindRequest, is_mirrored)},
+    {"allowPartialResults", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FindRequest, is_allow_partial)},
+    {"allowDiskUse", FIELD_ELEM, FIELD_OPTIONAL, offsetof(FindRequest, allow_disk_use)},
+    {"oplogReplay", FIELD_IGNORED, FIELD_OPTIONAL, 0},
+    {"term", FIELD_ELEM, FIELD_OPTIONAL, offsetof(FindRequest, term)},
+    {"$_requestResumeToken", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FindRequest, is_token_wanted)},
+    {"$_resumeAfter", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, resume_after)},
+    {"$_startAt", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, start_at)},
+    {"min", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, min)},
+    {"max", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, max)},
+    {"$_withSortKey", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FindRequest, is_sort_key_wanted)},
+    {"legacyRuntimeConstants", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, runtime)},
+};
+const RequestSpec FIND_REQUEST = REQUEST_SPEC(FindRequest, FIND_FIELDS);
+
+static const FieldSpec GET_MORE_FIELDS[] = {
+    {"getMore", FIELD_ELEM, FIELD_REQUIRED, offsetof(GetMoreRequest, id)},
+    {"collection", FIELD_COLL, FIELD_REQUIRED, offsetof(GetMoreRequest, coll)},
+    {"batchSize", FIELD_ELEM, FIELD_OPTIONAL, offsetof(GetMoreRequest, batch_size)},
+    {"term", FIELD_ELEM, FIELD_OPTIONAL, offsetof(GetMoreRequest, term)},
+    {"lastKnownCommittedOpTime", FIELD_ELEM, FIELD_OPTIONAL,
+     offsetof(GetMoreRequest, known_commit)},
+};
+const RequestSpec GET_MORE_REQUEST = REQUEST_SPEC(GetMoreRequest, GET_MORE_FIELDS);
+
+static const FieldSpec KILL_CURSORS_FIELDS[] = {
+    {"killCursors", FIELD_COLL, FIELD_REQUIRED, offsetof(KillCursorsRequest, coll)},
+    {"cursors", FIELD_ARRAY, FIELD_REQUIRED, offsetof(KillCursorsRequest, cursors)},
+};
+const RequestSpec KILL_CURSORS_REQUEST = REQUEST_SPEC(KillCursorsRequest, KILL_CURSORS_FIELDS);
+
+static const FieldSpec COUNT_FIELDS[] = {
+    {"count", FIELD_COLL, FIELD_REQUIRED, offsetof(CountRequest, coll)},
+    {"query", FIELD_DOC, FIELD_NULL_IS_ABSENT, offsetof(CountRequest, query)},
+    {"limit", FIELD_I64, FIELD_NULL_IS_ABSENT, offsetof(CountRequest, limit)},
+    {"skip", FIELD_COUNT, FIELD_NULL_IS_ABSENT, offsetof(CountRequest, skip)},
+    {"hint", FIELD_ELEM, FIELD_NULL_IS_ABSENT, offsetof(CountRequest, hint)},
+    {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CountRequest, collation)},
+    {"fields", FIELD_IGNORED, FIELD_OPTIONAL, 0},
+};
+const RequestSpec COUNT_REQUEST = REQUEST_SPEC(CountRequest, COUNT_FIELDS);
+
+static const FieldSpec DISTINCT_FIELDS[] = {
+    {"distinct", FIELD_COLL, FIELD_REQUIRED, offsetof(DistinctRequest, coll)},
+    {"key", FIELD_STRING, FIELD_REQUIRED, offsetof(DistinctRequest, key)},
+    {"query", FIELD_DOC, FIELD_NULL_IS_ABSENT, offsetof(DistinctRequest, query)},
+    {"hint", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DistinctRequest, hint)},
+    {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DistinctRequest, collation)},
+};
+const RequestSpec DISTINCT_REQUEST = REQUEST_SPEC(DistinctRequest, DISTINCT_FIELDS);
+
+static const FieldSpec AGGREGATE_FIELDS[] = {
+    {"aggregate", FIELD_ELEM, FIELD_REQUIRED, offsetof(AggregateRequest, target)},
+    {"pipeline", FIELD_ARRAY, FIELD_REQUIRED, offsetof(AggregateRequest, pipeline)},
+    {"cursor", FIELD_DOC, FIELD_OPTIONAL, offsetof(AggregateRequest, cursor)},
+    {"explain", FIELD_BOOL, FIELD_OPTIONAL, offsetof(AggregateRequest, is_explain)},
+    {"allowDiskUse", FIELD_ELEM, FIELD_OPTIONAL, offsetof(AggregateRequest, allow_disk_use)},
+    {"hint", FIELD_ELEM, FIELD_NULL_IS_ABSENT, offsetof(AggregateRequest, hint)},
+    {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(AggregateRequest, collation)},
+    {"let", FIELD_DOC, FIELD_OPTIONAL, offsetof(AggregateRequest, let)},
+    {"bypassDocumentValidation", FIELD_BOOL, FIELD_OPTIONAL,
+     offsetof(AggregateRequest, is_validation_bypassed)},
+    {"fromMongos", FIELD_BOOL, FIELD_OPTIONAL, offsetof(AggregateRequest, is_from_router)},
+    {"legacyRuntimeConstants", FIELD_DOC, FIELD_OPTIONAL, offsetof(AggregateRequest, runtime)},
+};
+const RequestSpec AGGREGATE_REQUEST = REQUEST_SPEC(AggregateRequest, AGGREGATE_FIELDS);
+
+static const FieldSpec EXPLAIN_FIELDS[] = {
+    {"explain", FIELD_DOC, FIELD_REQUIRED, offsetof(ExplainRequest, command)},
+    {"verbosity", FIELD_ELEM, FIELD_OPTIONAL, offsetof(ExplainRequest, verbosity)},
+};
+const RequestSpec EXPLAIN_REQUEST = REQUEST_SPEC(ExplainRequest, EXPLAIN_FIELDS);
+
+ErrCode batch_size_parse(const char *command, Elem elem, int64_t *ret_size, Error *err) {
+    *ret_size = -1;
+    if (!elem_is_present(elem))
+        return ERR_OK;
+    if (!elem_is_number(elem))
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "BSON field '%s.batchSize' is the wrong type '%s', expected types '[int, "
+                         "decimal, double, long]'",
+                         command, bson_type_name(elem_type(elem)));
+    int64_t size = elem_as_i64(elem);
+    if (size < 0)
+        return error_set(err, (ErrCode)51024,
+                         "BSON field 'batchSize' value must be >= 0, actual value '%lld'",
+                         (long long)size);
+    *ret_size = size;
+    return ERR_OK;
+}
+
+ErrCode cursor_option_parse(Doc cursor, int64_t *ret_batch_size, Error *err) {
+    *ret_batch_size = -1;
+    DocIter iter = doc_iter(cursor);
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        if (!elem_name_is(elem, STR("batchSize")))
+            return error_set(err, (ErrCode)LOCATION_UNKNOWN_FIELD,
+                             "BSON field 'cursor.%s' is an unknown field.", elem_name(elem));
+        TRY(batch_size_parse("aggregate.cursor", elem, ret_batch_size, err));
+    }
+    return ERR_OK;
+}

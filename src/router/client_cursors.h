@@ -1,0 +1,25 @@
+/*
+ * client_cursors.h - the cursors that this router's clients have: their first batches, and getMore.
+ */
+#pragma once
+
+#include "commands/core/command.h"
+#include "cursor/cursor_table.h"
+
+/* Keeps the source, which is detached, for getMore under the name `ns`; returns the cursor's id.
+ * `limit`: how many documents it may still give; 0: any number. */
+int64_t register_source(CommandCtx *ctx, const Ns *ns, CursorSource *take_source, int64_t limit);
+
+typedef struct FirstBatch {
+    int64_t batch_size; /* -1: the default */
+    int64_t limit;      /* of all batches together; 0: none */
+    bool is_single_batch;
+    bool is_partial;      /* a shard is left out: the client is told */
+    uint64_t snapshot_ts; /* at which shards read, told to the client; 0: that of its request */
+} FirstBatch;
+/* Appends {cursor: {firstBatch, id, ns}} and keeps the rest as a client cursor. Takes the source,
+ * also when it fails. */
+ErrCode reply_with_source(CommandCtx *ctx, const Ns *ns, CursorSource *take_source,
+                          const FirstBatch *options, Error *err) MUST_CHECK;
+
+extern const CommandSpec ROUTER_GET_MORE;

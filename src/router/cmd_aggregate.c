@@ -1,0 +1,127 @@
+/* cmd_aggregate.c - aggregate through a router. */
+#include "commands/core/generic_args.h"
+#include "query/agg/foreign_names.h"
+#include "request/read_requests.h"
+#include "router/agg_read.h"
+#include "router/explain.h"
+#include "router/forward.h"
+#include "router/router_commands.h"
+
+/* Written there it would be on a shard where no router looks for it. */
+static ErrCode check_sinks(CommandCtx *ctx, Doc stages, Error *err) {
+    ForeignNames names = {.arena = cmd_arena(ctx)};
+    foreign_names_add(&names, stages);
+    for (uint32_t i = 0; i < names.count; i++) {
+        const ForeignName *name = &names.rows[i];
+        if (name->is_sink && name->db.size > 0 && !str_equal(name->db, ctx->args.db))
+            return error_set(err, ERR_NOT_IMPLEMENTED,
+                             "$out and $merge into another database are not available through a "
+                             "router in this version");
+    }
+    return ERR_OK;
+}
+
+/* Stages that ask about the whole cluster: one shard cannot answer for all. */
+static ErrCode check_first_stage(Doc stage, Error *err) {
+    Elem stream = doc_get_lit(stage, "$changeStream");
+    if (elem_type(stream) == BT_DOC &&
+        elem_is_truthy(doc_get_lit(elem_doc(stream), "allChangesForCluster")))
+        return error_set(err, ERR_NOT_IMPLEMENTED,
+                         "change streams of the whole cluster are not available in this version");
+    if (elem_is_present(doc_get_lit(stage, "$currentOp")))
+        return error_set(err, ERR_NOT_IMPLEMENTED,
+                         "$currentOp is not available through a router in this version; ask the "
+                         "shard itself");
+    return ERR_OK;
+}
+
+static ErrCode count_one(void *arg, Doc doc, Error *err) {
+    (void)doc, (void)err;
+    ++*(uint32_t *)arg;
+    return ERR_OK;
+}
+
+/* Has the database sharded collections? */
+static ErrCode count_sharded(CommandCtx *ctx, uint32_t *ret_count, Error *err) {
+    ConfigQuery query = {.coll = "collections",
+                         .filter = config_filter_scope(ctx->args.db, cmd_arena(ctx)),
+                         .sort = DOC_NONE,
+                         .limit = 1};
+    *ret_count = 0;
+    return config_each(ctx->service->cluster, ctx->op, &query, count_one, ret_count, err);
+}
+
+/* One shard would tell of its own changes only. */
+static ErrCode check_stream(CommandCtx *ctx, const AggregateRequest *request, Error *err) {
+    uint32_t sharded_count;
+    if (elem_type(request->target) == BT_STRING) {
+        Ns ns;
+        TRY(request_ns(ctx, elem_str(request->target), &ns, err));
+        CLEANUP(collection_route_done) CollectionRoute *route = NULL;
+        TRY(cluster_find_collection(ctx->service->cluster, ctx->op, &ns, &route, err));
+        sharded_count = route->map != NULL ? 1 : 0;
+    } else
+        TRY(count_sharded(ctx, &sharded_count, err));
+    if (sharded_count == 0)
+        return ERR_OK;
+    return error_set(err, ERR_NOT_IMPLEMENTED,
+                     "change streams over sharded collections are not available in this version");
+}
+
+static Doc first_stage(Doc stages) {
+    DocIter iter = doc_iter(stages);
+    Elem first;
+    return doc_iter_next(&iter, &first) && elem_type(first) == BT_DOC ? elem_doc(first) : DOC_EMPTY;
+}
+
+ErrCode router_aggregate_read(CommandCtx *ctx, const AggregateRequest *request, AggRead *ret_read,
+                              Error *err) {
+    if (request->is_from_router || doc_is_present(request->runtime))
+        return error_set(err, (ErrCode)51089,
+                         "internal options of aggregate are for the nodes of a cluster alone");
+    TRY(agg_read_init(ctx, request->collation, request->let, ret_read, err));
+    ret_read->stages = request->pipeline;
+    ret_read->hint = request->hint;
+    ret_read->is_collectionless = elem_is_number(request->target);
+    if (ret_read->is_collectionless)
+        return ns_make(ctx->args.db, STR("$cmd.aggregate"), &ret_read->ns, err);
+    if (elem_type(request->target) != BT_STRING)
+        return error_set(err, ERR_TYPE_MISMATCH, "collection name has invalid type %s",
+                         bson_type_name(elem_type(request->target)));
+    return request_ns(ctx, elem_str(request->target), &ret_read->ns, err);
+}
+
+static ErrCode aggregate_run(CommandCtx *ctx, void *arg, Error *err) {
+    AggregateRequest *request = arg;
+    Doc first = first_stage(request->pipeline);
+    TRY(check_first_stage(first, err));
+    TRY(check_sinks(ctx, request->pipeline, err));
+    bool is_stream = elem_is_present(doc_get_lit(first, "$changeStream"));
+    if (is_stream)
+        TRY(check_stream(ctx, request, err));
+    bool makes_documents = elem_is_present(doc_get_lit(first, "$documents"));
+    /* A stream waits where its database is, or will be. What is not about a collection is about the
+     * node. */
+    if (is_stream || (elem_is_number(request->target) && !makes_documents))
+        return forward_run(ctx, &(ForwardUse){.has_cursor = true, .creates = is_stream}, err);
+    AggRead read;
+    TRY(router_aggregate_read(ctx, request, &read, err));
+    if (request->is_explain)
+        return router_explain_aggregate(ctx, &read, err);
+    if (!doc_is_present(request->cursor))
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "The 'cursor' option is required, except for aggregate with the explain "
+                         "argument");
+    TRY(cursor_option_parse(request->cursor, &read.batch_size, err));
+    Ns shown = read.ns;
+    return routed_agg_reply(ctx, &read, &shown, &(FirstBatch){.batch_size = read.batch_size}, err);
+}
+
+const CommandSpec ROUTER_AGGREGATE = {
+    .name = "aggregate",
+    .summary = "Runs an aggregation pipeline.",
+    .flags = CMD_IN_TXN | CMD_READS | CMD_API_V1 | CMD_TAKES_READ_CONCERN | CMD_TAKES_SNAPSHOT |
+             CMD_TAKES_WRITE_CONCERN,
+    .request = &AGGREGATE_REQUEST,
+    .run = aggregate_run,
+};

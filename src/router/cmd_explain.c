@@ -1,0 +1,452 @@
+/* cmd_explain.c - explain through a router. The shards explain their parts. */
+#include <string.h>
+
+#include "commands/core/command_service.h"
+#include "commands/core/generic_args.h"
+#include "params/params.h"
+#include "query/agg/query_stages.h"
+#include "request/read_requests.h"
+#include "router/explain.h"
+#include "router/forward.h"
+#include "router/router_commands.h"
+
+typedef enum ExplainMerge { MERGE_READS, MERGE_WRITES } ExplainMerge;
+
+/* What decides where a command goes is found in its fields: shards parse all of them. */
+typedef struct Explainable {
+    const char *name;
+    const char *filter; /* its field; NULL: of its only statement */
+    const char *statements;
+    ExplainMerge merge;
+} Explainable;
+
+static const Explainable EXPLAINABLE[] = {
+    {"find", "filter", NULL, MERGE_READS},         {"count", "query", NULL, MERGE_READS},
+    {"distinct", "query", NULL, MERGE_READS},      {"findAndModify", "query", NULL, MERGE_READS},
+    {"findandmodify", "query", NULL, MERGE_READS}, {"update", NULL, "updates", MERGE_WRITES},
+    {"delete", NULL, "deletes", MERGE_WRITES},
+};
+
+typedef struct Explaining {
+    const Explainable *kind;
+    Doc command;
+    Str verbosity;
+    ReadQuery query;
+    ReadPreference preference;
+} Explaining;
+
+/* ---- requests to shards ---- */
+
+/* The request around `inner`, with the fields of the client's. */
+static Doc end_request(Routing *routing, const Shard *shard, Doc inner, Str verbosity,
+                       const ReadPreference *preference) {
+    /* The other fields are those of an aggregate with `explain: true`, unless it is an explain. */
+    static const char *const OWN[] = {"explain",
+                                      "verbosity",
+                                      "aggregate",
+                                      "pipeline",
+                                      "cursor",
+                                      "hint",
+                                      "collation",
+                                      "let",
+                                      "allowDiskUse",
+                                      "writeConcern",
+                                      "bypassDocumentValidation",
+                                      NULL};
+    DocBuilder b = doc_builder_in_arena(cmd_arena(routing->ctx));
+    build_doc(&b, "explain", inner);
+    build_str(&b, "verbosity", verbosity);
+    routing_copy_fields(routing->ctx, &b, OWN);
+    return routing_end_body(routing, &b, shard, preference);
+}
+
+/* Several shards skip nothing and limit less. */
+static Doc build_inner(Routing *routing, const Explaining *explaining, bool is_several) {
+    if (!is_several || strcmp(explaining->kind->name, "find") != 0)
+        return explaining->command;
+    Elem skip = doc_get_lit(explaining->command, "skip");
+    Elem limit = doc_get_lit(explaining->command, "limit");
+    DocBuilder b = doc_builder_in_arena(cmd_arena(routing->ctx));
+    DocIter iter = doc_iter(explaining->command);
+    for (Elem field; doc_iter_next(&iter, &field);)
+        if (!elem_name_is(field, STR("skip")) && !elem_name_is(field, STR("limit")))
+            build_elem(&b, field);
+    int64_t skipped = elem_is_number(skip) ? elem_as_i64(skip) : 0;
+    if (elem_is_number(limit) && elem_as_i64(limit) > 0 &&
+        elem_as_i64(limit) <= INT64_MAX - skipped)
+        build_i64(&b, "limit", elem_as_i64(limit) + skipped);
+    return doc_builder_end(&b);
+}
+
+/* ---- replies ---- */
+
+static const char *merge_stage(const Explaining *explaining, uint32_t count) {
+    if (explaining->kind->merge == MERGE_WRITES)
+        return "SHARD_WRITE";
+    if (count == 1)
+        return "SINGLE_SHARD";
+    Elem sort = doc_get_lit(explaining->command, "sort");
+    bool is_sorted = elem_type(sort) == BT_DOC && !doc_is_empty(elem_doc(sort)) &&
+                     !elem_is_present(doc_get_lit(elem_doc(sort), "$natural"));
+    return is_sorted ? "SHARD_MERGE_SORT" : "SHARD_MERGE";
+}
+
+static void build_shard_head(DocBuilder *b, const ShardCall *call) {
+    build_cstr(b, "shardName", call->shard->name);
+}
+
+static Doc part_of(const ShardCall *call, const char *name) {
+    Elem part = doc_get(call->reply.body, str_from(name));
+    return elem_type(part) == BT_DOC ? elem_doc(part) : DOC_EMPTY;
+}
+
+static void build_plans(CommandCtx *ctx, const ShardCalls *calls, const char *stage) {
+    DocBuilder *b = ctx->reply;
+    size_t planner = build_open_doc(b, "queryPlanner");
+    build_i32(b, "mongosPlannerVersion", 1);
+    size_t winning = build_open_doc(b, "winningPlan");
+    build_cstr(b, "stage", stage);
+    size_t shards = build_open_array(b, "shards");
+    for (uint32_t i = 0; i < calls->count; i++) {
+        const ShardCall *call = &calls->rows[i];
+        char name[INDEX_NAME_SIZE];
+        size_t row = build_open_doc_str(b, index_name(i, name));
+        build_shard_head(b, call);
+        build_cstr(b, "connectionString", call->shard->address);
+        build_doc(b, "serverInfo", part_of(call, "serverInfo"));
+        build_all(b, part_of(call, "queryPlanner"));
+        build_close(b, row);
+    }
+    build_close(b, shards);
+    build_close(b, winning);
+    build_close(b, planner);
+}
+
+typedef struct StatTotals {
+    int64_t returned, keys, docs, ms_max, ms_sum;
+} StatTotals;
+
+static int64_t stat_of(const ShardCall *call, const char *name) {
+    Elem stat = doc_get(part_of(call, "executionStats"), str_from(name));
+    return elem_is_number(stat) ? elem_as_i64(stat) : 0;
+}
+
+static StatTotals sum_stats(const ShardCalls *calls) {
+    StatTotals totals = {0};
+    for (uint32_t i = 0; i < calls->count; i++) {
+        const ShardCall *call = &calls->rows[i];
+        totals.returned += stat_of(call, "nReturned");
+        totals.keys += stat_of(call, "totalKeysExamined");
+        totals.docs += stat_of(call, "totalDocsExamined");
+        int64_t ms = stat_of(call, "executionTimeMillis");
+        totals.ms_sum += ms;
+        if (ms > totals.ms_max)
+            totals.ms_max = ms;
+    }
+    return totals;
+}
+
+static void build_totals(DocBuilder *b, const StatTotals *totals) {
+    build_count(b, "nReturned", totals->returned);
+    build_count(b, "executionTimeMillis", totals->ms_max);
+    build_count(b, "totalKeysExamined", totals->keys);
+    build_count(b, "totalDocsExamined", totals->docs);
+}
+
+static void build_all_plans(DocBuilder *b, const ShardCalls *calls) {
+    if (!elem_is_present(
+            doc_get_lit(part_of(&calls->rows[0], "executionStats"), "allPlansExecution")))
+        return;
+    size_t array = build_open_array(b, "allPlansExecution");
+    for (uint32_t i = 0; i < calls->count; i++) {
+        char name[INDEX_NAME_SIZE];
+        size_t row = build_open_doc_str(b, index_name(i, name));
+        build_shard_head(b, &calls->rows[i]);
+        build_elem_as(b, STR("allPlans"),
+                      doc_get_lit(part_of(&calls->rows[i], "executionStats"), "allPlansExecution"));
+        build_close(b, row);
+    }
+    build_close(b, array);
+}
+
+static void build_stats(CommandCtx *ctx, const ShardCalls *calls, const char *stage) {
+    if (doc_is_empty(part_of(&calls->rows[0], "executionStats")))
+        return;
+    DocBuilder *b = ctx->reply;
+    StatTotals totals = sum_stats(calls);
+    size_t stats = build_open_doc(b, "executionStats");
+    build_totals(b, &totals);
+    size_t stages = build_open_doc(b, "executionStages");
+    build_cstr(b, "stage", stage);
+    build_totals(b, &totals);
+    build_count(b, "totalChildMillis", totals.ms_sum);
+    size_t shards = build_open_array(b, "shards");
+    for (uint32_t i = 0; i < calls->count; i++) {
+        char name[INDEX_NAME_SIZE];
+        size_t row = build_open_doc_str(b, index_name(i, name));
+        build_shard_head(b, &calls->rows[i]);
+        DocIter iter = doc_iter(part_of(&calls->rows[i], "executionStats"));
+        for (Elem field; doc_iter_next(&iter, &field);)
+            if (!elem_name_is(field, STR("allPlansExecution")))
+                build_elem(b, field);
+        build_close(b, row);
+    }
+    build_close(b, shards);
+    build_close(b, stages);
+    build_all_plans(b, calls);
+    build_close(b, stats);
+}
+
+/* Of this router; its version is that of the shards it can talk to. */
+static void build_server_info(CommandCtx *ctx, const ShardCall *call) {
+    const char *host = server_setup(ctx->service)->host;
+    const char *colon = strrchr(host, ':');
+    Doc of_shard = part_of(call, "serverInfo");
+    size_t info = build_open_doc(ctx->reply, "serverInfo");
+    build_str(ctx->reply, "host",
+              (Str){host, colon != NULL ? (size_t)(colon - host) : strlen(host)});
+    build_i32(ctx->reply, "port", (int32_t)transport_port(ctx->service->transport));
+    DocIter iter = doc_iter(of_shard);
+    for (Elem field; doc_iter_next(&iter, &field);)
+        if (!elem_name_is(field, STR("host")) && !elem_name_is(field, STR("port")))
+            build_elem(ctx->reply, field);
+    build_close(ctx->reply, info);
+}
+
+static void build_end(CommandCtx *ctx, const ShardCalls *calls, Doc command) {
+    build_server_info(ctx, &calls->rows[0]);
+    build_doc(ctx->reply, "serverParameters", part_of(&calls->rows[0], "serverParameters"));
+    build_doc(ctx->reply, "command", command);
+}
+
+/* ---- commands with a filter ---- */
+
+static ErrCode run_calls(CommandCtx *ctx, ShardCalls *calls, const ReadPreference *preference,
+                         Error *err) {
+    ScatterOptions how = {
+        .preference = preference, .retry = REMOTE_IDEMPOTENT, .stops_at_error = true};
+    TRY(scatter_run(ctx, calls, &how, err));
+    return shard_calls_check(calls, err);
+}
+
+static ErrCode explain_on_shards(void *arg, Routing *routing, Error *err) {
+    Explaining *explaining = arg;
+    CommandCtx *ctx = routing->ctx;
+    ReadTarget target;
+    TRY(read_target(routing, &explaining->query, &target, err));
+    Doc inner = build_inner(routing, explaining, target.count > 1);
+    CLEANUP(shard_calls_done) ShardCalls calls = shard_calls_new(ctx, target.count);
+    for (uint32_t i = 0; i < target.count; i++) {
+        calls.rows[i].shard = target.shards[i];
+        calls.rows[i].body = end_request(routing, target.shards[i], inner, explaining->verbosity,
+                                         &explaining->preference);
+    }
+    TRY(run_calls(ctx, &calls, &explaining->preference, err));
+    const char *stage = merge_stage(explaining, calls.count);
+    build_cstr(ctx->reply, "explainVersion", "1");
+    build_plans(ctx, &calls, stage);
+    build_stats(ctx, &calls, stage);
+    build_end(ctx, &calls, explaining->command);
+    return ERR_OK;
+}
+
+/* ---- pipelines ---- */
+
+typedef struct ExplainingAgg {
+    AggRead *read;
+    Doc command; /* of the client */
+    Str verbosity;
+    ReadPreference preference;
+} ExplainingAgg;
+
+static void build_split(CommandCtx *ctx, const AggPlan *plan) {
+    if (plan->is_whole) {
+        build_null(ctx->reply, "splitPipeline");
+        return;
+    }
+    build_cstr(ctx->reply, "mergeType", "mongos");
+    size_t split = build_open_doc(ctx->reply, "splitPipeline");
+    build_array(ctx->reply, "shardsPart", plan->split.shards);
+    build_array(ctx->reply, "mergerPart", plan->split.merge);
+    build_close(ctx->reply, split);
+}
+
+/* What the shard says, but for what all say alike. */
+static void build_shard_plan(DocBuilder *b, const ShardCall *call) {
+    static const char *const COMMON[] = {"ok",           "command",          "serverInfo",
+                                         "$clusterTime", "serverParameters", "operationTime",
+                                         "$configTime",  "$topologyTime"};
+    size_t row = build_open_doc(b, call->shard->name);
+    build_cstr(b, "host", call->host);
+    DocIter iter = doc_iter(call->reply.body);
+    for (Elem field; doc_iter_next(&iter, &field);) {
+        bool is_common = false;
+        for (size_t i = 0; i < ARRAY_LEN(COMMON) && !is_common; i++)
+            is_common = elem_name_is(field, str_from(COMMON[i]));
+        if (!is_common)
+            build_elem(b, field);
+    }
+    build_close(b, row);
+}
+
+static ErrCode explain_agg_on_shards(void *arg, Routing *routing, Error *err) {
+    ExplainingAgg *explaining = arg;
+    CommandCtx *ctx = routing->ctx;
+    AggPlan plan;
+    TRY(routed_agg_plan(routing, explaining->read, &plan, err));
+    if (plan.target.count == 0)
+        return error_set(err, ERR_NOT_IMPLEMENTED,
+                         "explain of a pipeline that no shard runs a part of is not available in "
+                         "this version");
+    DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
+    agg_build_part(explaining->read, &plan, &b);
+    Doc inner = doc_builder_end(&b);
+    CLEANUP(shard_calls_done) ShardCalls calls = shard_calls_new(ctx, plan.target.count);
+    for (uint32_t i = 0; i < calls.count; i++) {
+        calls.rows[i].shard = plan.target.shards[i];
+        calls.rows[i].body = end_request(routing, plan.target.shards[i], inner,
+                                         explaining->verbosity, &explaining->preference);
+    }
+    TRY(run_calls(ctx, &calls, &explaining->preference, err));
+    if (!routing_is_sharded(routing) && plan.is_whole) {
+        forward_build_reply(ctx, calls.rows[0].reply.body, NULL);
+        return ERR_OK;
+    }
+    build_cstr(ctx->reply, "explainVersion", "1");
+    build_split(ctx, &plan);
+    size_t shards = build_open_doc(ctx->reply, "shards");
+    for (uint32_t i = 0; i < calls.count; i++)
+        build_shard_plan(ctx->reply, &calls.rows[i]);
+    build_close(ctx->reply, shards);
+    build_end(ctx, &calls, explaining->command);
+    return ERR_OK;
+}
+
+static ErrCode explain_pipeline(CommandCtx *ctx, AggRead *read, Doc command, Str verbosity,
+                                Error *err) {
+    enum { ATTEMPTS_MAX = 20 };
+    ExplainingAgg explaining = {.read = read, .command = command, .verbosity = verbosity};
+    TRY(read_preference_parse(ctx->args.read_preference, &explaining.preference, err));
+    /* Stages of the command's own and of the one around it: those of the first are in `inner`. */
+    read->passed = read->passed_once = read->passed_writes = DOC_EMPTY;
+    for (int attempt = 1;; attempt++) {
+        ErrCode rc =
+            routing_run(ctx, &read->ns, ROUTING_READS, explain_agg_on_shards, &explaining, err);
+        if (rc != ERR_COMMAND_ON_SHARDED_VIEW_NOT_SUPPORTED_ON_MONGOD || attempt == ATTEMPTS_MAX)
+            return rc;
+        TRY(agg_resolve_view(ctx, read, err));
+    }
+}
+
+ErrCode router_explain_aggregate(CommandCtx *ctx, AggRead *read, Error *err) {
+    return explain_pipeline(ctx, read, ctx->body, STR("queryPlanner"), err);
+}
+
+/* ---- the command ---- */
+
+static Doc doc_field(Doc doc, const char *name) {
+    Elem field = doc_get(doc, str_from(name));
+    return elem_type(field) == BT_DOC ? elem_doc(field) : DOC_NONE;
+}
+
+/* The document with the filter and the collation. */
+static Doc searching_part(const Explaining *explaining) {
+    if (explaining->kind->statements == NULL)
+        return explaining->command;
+    Elem list = doc_get(explaining->command, str_from(explaining->kind->statements));
+    Elem first = elem_type(list) == BT_ARRAY ? doc_get_lit(elem_doc(list), "0") : ELEM_MISSING;
+    return elem_type(first) == BT_DOC ? elem_doc(first) : DOC_EMPTY;
+}
+
+/* A find that turned out to be one of a view. */
+static ErrCode explain_view(CommandCtx *ctx, const Ns *ns, const Explaining *explaining,
+                            Error *err) {
+    CLEANUP(error_reset) Error view = {0};
+    error_move(&view, err);
+    Doc command = explaining->command;
+    if (strcmp(explaining->kind->name, "find") != 0)
+        return error_set(err, ERR_NOT_IMPLEMENTED,
+                         "explain of %s on a view is not available through a router in this "
+                         "version",
+                         explaining->kind->name);
+    AggRead read;
+    TRY(agg_read_init(ctx, doc_get_lit(command, "collation"), doc_field(command, "let"), &read,
+                      err));
+    read.ns = *ns;
+    read.hint = doc_get_lit(command, "hint");
+    Elem skip = doc_get_lit(command, "skip"), limit = doc_get_lit(command, "limit");
+    QueryStages query = {
+        .filter = doc_field(command, "filter"),
+        .sort = doc_field(command, "sort"),
+        .projection = doc_field(command, "projection"),
+        .skip = elem_is_number(skip) ? elem_as_i64(skip) : 0,
+        .limit = elem_is_number(limit) ? elem_as_i64(limit) : 0,
+    };
+    read.stages = query_stages(&query, cmd_arena(ctx));
+    error_move(err, &view);
+    TRY(agg_resolve_view(ctx, &read, err));
+    return explain_pipeline(ctx, &read, command, explaining->verbosity, err);
+}
+
+static ErrCode explain_search(CommandCtx *ctx, Explaining *explaining, const Ns *ns, Error *err) {
+    Doc searching = searching_part(explaining);
+    const char *filter = explaining->kind->filter != NULL ? explaining->kind->filter : "q";
+    TRY(read_query_parse(ctx, doc_field(searching, filter), doc_get_lit(searching, "collation"),
+                         doc_field(explaining->command, "let"), &explaining->query, err));
+    TRY(read_preference_parse(ctx->args.read_preference, &explaining->preference, err));
+    ErrCode rc = routing_run(ctx, ns, ROUTING_READS, explain_on_shards, explaining, err);
+    if (rc == ERR_COMMAND_ON_SHARDED_VIEW_NOT_SUPPORTED_ON_MONGOD)
+        return explain_view(ctx, ns, explaining, err);
+    return rc;
+}
+
+static ErrCode explain_inner_aggregate(CommandCtx *ctx, Doc command, Str verbosity, Error *err) {
+    CommandCtx inner = *ctx;
+    WireMessage message = *ctx->message;
+    message.sequence_count = 0;
+    inner.spec = &ROUTER_AGGREGATE;
+    inner.body = command;
+    inner.message = &message;
+    void *request;
+    TRY(command_parse(&inner, &request, err));
+    AggRead read;
+    TRY(router_aggregate_read(ctx, request, &read, err));
+    return explain_pipeline(ctx, &read, command, verbosity, err);
+}
+
+static ErrCode explain_run(CommandCtx *ctx, void *arg, Error *err) {
+    ExplainRequest *request = arg;
+    Explaining explaining = {.command = request->command,
+                             .verbosity = elem_type(request->verbosity) == BT_STRING
+                                              ? elem_str(request->verbosity)
+                                              : STR("allPlansExecution")};
+    DocIter iter = doc_iter(request->command);
+    Elem first = ELEM_MISSING;
+    if (!doc_iter_next(&iter, &first))
+        return error_set(err, ERR_FAILED_TO_PARSE, "explain command requires a nested object");
+    if (elem_name_is(first, STR("aggregate")))
+        return explain_inner_aggregate(ctx, request->command, explaining.verbosity, err);
+    for (size_t i = 0; i < ARRAY_LEN(EXPLAINABLE); i++)
+        if (str_is(elem_name_str(first), EXPLAINABLE[i].name))
+            explaining.kind = &EXPLAINABLE[i];
+    if (explaining.kind == NULL &&
+        command_find(ctx->service->commands, elem_name_str(first)) == NULL)
+        return error_set(err, ERR_COMMAND_NOT_FOUND, "Explain failed due to unknown command: %s",
+                         elem_name(first));
+    if (explaining.kind == NULL)
+        return error_set(err, ERR_ILLEGAL_OPERATION, "Cannot explain cmd: %s", elem_name(first));
+    if (elem_type(first) != BT_STRING)
+        return error_set(err, ERR_INVALID_NAMESPACE, "collection name has invalid type %s",
+                         bson_type_name(elem_type(first)));
+    Ns ns;
+    TRY(request_ns(ctx, elem_str(first), &ns, err));
+    return explain_search(ctx, &explaining, &ns, err);
+}
+
+const CommandSpec ROUTER_EXPLAIN = {
+    .name = "explain",
+    .summary = "Shows how a command would run.",
+    .flags = CMD_READS | CMD_API_V1 | CMD_TAKES_READ_CONCERN | CMD_TAKES_SNAPSHOT,
+    .request = &EXPLAIN_REQUEST,
+    .run = explain_run,
+};

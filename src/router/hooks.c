@@ -1,0 +1,35 @@
+#include "router/hooks.h"
+
+#include "router/router_txn.h"
+#include "router/routing.h"
+#include "sharding/route/cluster.h"
+
+ErrCode router_before_run(CommandCtx *ctx, Error *err) {
+    return router_txn_begin(ctx, err);
+}
+
+ErrCode router_after_run(CommandCtx *ctx, ErrCode rc, Error *err) {
+    (void)err;
+    router_txn_end(ctx, rc != ERR_OK || ctx->has_write_errors);
+    return rc;
+}
+
+/* The shards have waited. */
+ErrCode router_wait_write_concern(CommandCtx *ctx, const WriteConcern *concern, Error *err) {
+    (void)ctx, (void)concern, (void)err;
+    return ERR_OK;
+}
+
+void router_finish_reply(CommandCtx *ctx) {
+    cluster_build_cluster_time(ctx->service->cluster, ctx->reply, ELEM_MISSING);
+    if (ctx->op->last_optime.ts != 0)
+        build_timestamp(ctx->reply, "operationTime", ctx->op->last_optime.ts);
+    router_txn_build_reply(ctx);
+}
+
+uint32_t router_error_labels(const CommandCtx *ctx, ErrCode rc) {
+    /* A transaction that could not go on has left nothing behind; another one may find its way. */
+    bool is_transient = routing_is_stale_error(rc) || client_is_network_error(rc) ||
+                        rc == ERR_FAILED_TO_SATISFY_READ_PREFERENCE;
+    return router_txn_is_statement(ctx) && is_transient ? ERROR_LABEL_TRANSIENT_TRANSACTION : 0;
+}

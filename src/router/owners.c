@@ -1,0 +1,62 @@
+#include "router/owners.h"
+
+#include "router/forward.h"
+
+static ErrCode ask(Routing *routing, const Shard *const *shards, uint32_t count, bool is_versioned,
+                   const ReadPreference *preference, ShardCalls *ret_calls, Error *err) {
+    CommandCtx *ctx = routing->ctx;
+    shard_calls_done(ret_calls);
+    *ret_calls = shard_calls_new(ctx, count);
+    for (uint32_t i = 0; i < count; i++) {
+        DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
+        routing_copy_fields(ctx, &b, NULL);
+        ret_calls->rows[i].shard = shards[i];
+        ret_calls->rows[i].body = is_versioned
+                                      ? routing_end_body(routing, &b, shards[i], preference)
+                                      : routing_end_body_unversioned(routing, &b, preference);
+    }
+    ScatterOptions options = {.preference = preference, .retry = REMOTE_IDEMPOTENT};
+    TRY(scatter_run(ctx, ret_calls, &options, err));
+    return shard_calls_check(ret_calls, err);
+}
+
+static ErrCode ask_owners(Routing *routing, bool is_versioned, const ReadPreference *preference,
+                          ShardCalls *ret_calls, Error *err) {
+    if (!routing_is_sharded(routing)) {
+        const Shard *primary;
+        TRY(routing_primary(routing, &primary, err));
+        return ask(routing, &primary, 1, is_versioned, preference, ret_calls, err);
+    }
+    const Shard **shards;
+    uint32_t count;
+    TRY(routing_owners(routing, &shards, &count, err));
+    return ask(routing, shards, count, is_versioned, preference, ret_calls, err);
+}
+
+ErrCode owners_ask(Routing *routing, const ReadPreference *preference, ShardCalls *ret_calls,
+                   Error *err) {
+    return ask_owners(routing, /* is_versioned= */ true, preference, ret_calls, err);
+}
+
+ErrCode owners_ask_unversioned(Routing *routing, const ReadPreference *preference,
+                               ShardCalls *ret_calls, Error *err) {
+    return ask_owners(routing, /* is_versioned= */ false, preference, ret_calls, err);
+}
+
+ErrCode owners_ask_shards(Routing *routing, const Shard *const *shards, uint32_t count,
+                          const ReadPreference *preference, ShardCalls *ret_calls, Error *err) {
+    return ask(routing, shards, count, /* is_versioned= */ false, preference, ret_calls, err);
+}
+
+void owners_build_raw(CommandCtx *ctx, const ShardCalls *calls) {
+    size_t raw = build_open_doc(ctx->reply, "raw");
+    for (uint32_t i = 0; i < calls->count; i++) {
+        const Shard *shard = calls->rows[i].shard;
+        size_t row =
+            build_open_doc(ctx->reply, shard->address != NULL ? shard->address : shard->name);
+        forward_build_reply(ctx, calls->rows[i].reply.body, NULL);
+        build_f64(ctx->reply, "ok", 1.0);
+        build_close(ctx->reply, row);
+    }
+    build_close(ctx->reply, raw);
+}

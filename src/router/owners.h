@@ -1,0 +1,22 @@
+/*
+ * owners.h - the client's command, sent to all shards that have a part of a collection.
+ */
+#pragma once
+
+#include "router/routing.h"
+#include "router/scatter.h"
+
+/* To every shard that owns a chunk, or to the primary shard for a collection that is not sharded;
+ * fails if one of them does. `preference` NULL: primaries. */
+ErrCode owners_ask(Routing *routing, const ReadPreference *preference, ShardCalls *ret_calls,
+                   Error *err) MUST_CHECK;
+/* Without versions, for commands that do not name the collection where versions are checked. */
+ErrCode owners_ask_unversioned(Routing *routing, const ReadPreference *preference,
+                               ShardCalls *ret_calls, Error *err) MUST_CHECK;
+/* To these shards, without versions. */
+ErrCode owners_ask_shards(Routing *routing, const Shard *const *shards, uint32_t count,
+                          const ReadPreference *preference, ShardCalls *ret_calls, Error *err)
+    MUST_CHECK;
+
+/* Appends {raw: {"rs/host:port": reply, ...}}. */
+void owners_build_raw(CommandCtx *ctx, const ShardCalls *calls);

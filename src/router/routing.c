@@ -1,0 +1,166 @@
+#include "router/routing.h"
+
+#include <string.h>
+
+#include "router/router_txn.h"
+
+bool routing_is_stale_error(ErrCode code) {
+    return code == ERR_STALE_CONFIG || code == ERR_STALE_DB_VERSION || code == ERR_STALE_EPOCH;
+}
+
+ErrCode routing_begin(CommandCtx *ctx, const Ns *ns, RoutingUse use, Routing *ret_routing,
+                      Error *err) {
+    Cluster *cluster = ctx->service->cluster;
+    *ret_routing = (Routing){.ctx = ctx, .ns = *ns};
+    if (str_is(ns_db(ns), "local"))
+        return error_set(err, ERR_ILLEGAL_OPERATION,
+                         "the database \"local\" is each node's own: connect to the node");
+    TRY(use == ROUTING_CREATES
+            ? cluster_ensure_database(cluster, ctx->op, ns_db(ns), &ret_routing->database, err)
+            : cluster_find_database(cluster, ctx->op, ns_db(ns), &ret_routing->database, err));
+    TRY(cluster_find_collection(cluster, ctx->op, ns, &ret_routing->collection, err));
+    ret_routing->shards = cluster_shards(cluster);
+    return ERR_OK;
+}
+
+void routing_done(Routing *routing) {
+    database_route_unref(routing->database);
+    collection_route_unref(routing->collection);
+    shard_list_unref(routing->shards);
+    shard_list_unref(routing->newer_shards);
+    *routing = (Routing){0};
+}
+
+bool routing_note_stale(Routing *routing, const Error *err) {
+    if (!routing_is_stale_error(err->code))
+        return false;
+    Cluster *cluster = routing->ctx->service->cluster;
+    if (routing->database != NULL && err->code == ERR_STALE_DB_VERSION)
+        cluster_note_stale_database(cluster, routing->database);
+    else if (routing->collection != NULL)
+        cluster_note_stale_collection(cluster, routing->collection);
+    return router_txn_may_repeat(routing->ctx);
+}
+
+ErrCode routing_run(CommandCtx *ctx, const Ns *ns, RoutingUse use, RoutingBody body, void *arg,
+                    Error *err) {
+    for (int attempt = 1;; attempt++) {
+        CLEANUP(routing_done) Routing routing = {0};
+        TRY(routing_begin(ctx, ns, use, &routing, err));
+        ErrCode rc = body(arg, &routing, err);
+        if (LIKELY(rc == ERR_OK) || !routing_note_stale(&routing, err) ||
+            attempt == ROUTING_ATTEMPTS_MAX)
+            return rc;
+        error_reset(err);
+    }
+}
+
+/* ---- shards ---- */
+
+ErrCode routing_find_shard(Routing *routing, Str name, const Shard **ret_shard, Error *err) {
+    Cluster *cluster = routing->ctx->service->cluster;
+    *ret_shard = str_is(name, SHARD_NAME_CONFIG) ? cluster_config_shard(cluster)
+                                                 : shard_list_find(routing->shards, name);
+    if (LIKELY(*ret_shard != NULL))
+        return ERR_OK;
+    /* One that was added since. The list it is in may be followed by another one: keep it. */
+    ShardList *newer;
+    TRY(cluster_get_shard(cluster, routing->ctx->op, name, &newer, ret_shard, err));
+    if (routing->newer_shards == NULL) {
+        routing->newer_shards = newer;
+        return ERR_OK;
+    }
+    *ret_shard = shard_list_find(routing->newer_shards, name);
+    shard_list_unref(newer);
+    if (*ret_shard == NULL) /* and another one: by now this routing is old */
+        return error_set(err, ERR_STALE_CONFIG, "the shards of the cluster have changed");
+    return ERR_OK;
+}
+
+ErrCode routing_primary(Routing *routing, const Shard **ret_shard, Error *err) {
+    if (routing->database != NULL)
+        return routing_find_shard(routing, str_from(routing->database->shard), ret_shard, err);
+    if (routing->shards->count == 0)
+        return error_set(err, ERR_SHARD_NOT_FOUND,
+                         "this cluster has no shards: add one with addShard");
+    *ret_shard = &routing->shards->rows[0];
+    return ERR_OK;
+}
+
+static bool is_owner(const ChunkMap *map, const ShardSet *set, ShardIndex i) {
+    return set != NULL ? shard_set_has(set, i) : chunk_map_chunks_of(map, i) > 0;
+}
+
+static ErrCode find_shards(Routing *routing, const ShardSet *set, const Shard ***ret_shards,
+                           uint32_t *ret_count, Error *err) {
+    const ChunkMap *map = routing->collection->map;
+    uint32_t all = chunk_map_shard_count(map), count = 0;
+    const Shard **shards = ARENA_ARRAY(cmd_arena(routing->ctx), const Shard *, all + 1);
+    for (ShardIndex i = 0; i < all; i++)
+        if (is_owner(map, set, i))
+            TRY(routing_find_shard(routing, chunk_map_shard_name(map, i), &shards[count++], err));
+    *ret_shards = shards;
+    *ret_count = count;
+    return ERR_OK;
+}
+
+ErrCode routing_shards_of(Routing *routing, const ShardSet *set, const Shard ***ret_shards,
+                          uint32_t *ret_count, Error *err) {
+    return find_shards(routing, set, ret_shards, ret_count, err);
+}
+
+ErrCode routing_owners(Routing *routing, const Shard ***ret_shards, uint32_t *ret_count,
+                       Error *err) {
+    return find_shards(routing, NULL, ret_shards, ret_count, err);
+}
+
+/* ---- requests ---- */
+
+/* Fields that this connection has its own of. */
+static bool is_of_connection(Str name) {
+    static const char *const NAMES[] = {"$db",          "$clusterTime",    "$readPreference",
+                                        "$configTime",  "$topologyTime",   "$client",
+                                        "shardVersion", "databaseVersion", "$audit"};
+    for (size_t i = 0; i < ARRAY_LEN(NAMES); i++)
+        if (str_is(name, NAMES[i]))
+            return true;
+    return false;
+}
+
+static bool is_named(Str name, const char *const *names) {
+    for (; names != NULL && *names != NULL; names++)
+        if (str_is(name, *names))
+            return true;
+    return false;
+}
+
+void routing_copy_fields(CommandCtx *ctx, DocBuilder *b, const char *const *without) {
+    DocIter iter = doc_iter(ctx->body);
+    for (Elem field; doc_iter_next(&iter, &field);) {
+        Str name = elem_name_str(field);
+        if (!is_of_connection(name) && !is_named(name, without) &&
+            !router_txn_is_own_field(ctx, name))
+            build_elem(b, field);
+    }
+}
+
+Doc routing_end_body(Routing *routing, DocBuilder *b, const Shard *shard,
+                     const ReadPreference *preference) {
+    /* The config server is not a shard: what it has is not spread, and never moves. */
+    if (shard != cluster_config_shard(routing->ctx->service->cluster)) {
+        ChunkVersion version = collection_route_version(routing->collection, str_from(shard->name));
+        chunk_version_build(b, "shardVersion", &version);
+        if (!routing_is_sharded(routing) && routing->database != NULL)
+            database_version_build(b, "databaseVersion", &routing->database->version);
+    }
+    return routing_end_body_unversioned(routing, b, preference);
+}
+
+Doc routing_end_body_unversioned(Routing *routing, DocBuilder *b,
+                                 const ReadPreference *preference) {
+    CommandCtx *ctx = routing->ctx;
+    router_txn_build(ctx, b);
+    remote_build_end(ctx->service->cluster, b, ns_db(&routing->ns), preference,
+                     ctx->args.cluster_time);
+    return doc_builder_end(b);
+}

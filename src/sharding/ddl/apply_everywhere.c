@@ -1,0 +1,170 @@
+/*
+ * apply_everywhere.c - commands that change a collection in the same way wherever it is: collMod,
+ * dropIndexes. This shard first: what is wrong with the command is found before anything has
+ * changed.
+ */
+#include <string.h>
+
+#include "catalog/access.h"
+#include "ddl/ddl.h"
+#include "sharding/ddl/coordinator_internal.h"
+#include "sharding/shard/support_index.h"
+
+/* As a phase has stored it, or as the client gave it. */
+static Doc command_of(const DdlRun *run) {
+    Elem stored = ddl_field(run, "command");
+    return elem_type(stored) == BT_DOC ? elem_doc(stored)
+                                       : elem_doc(doc_get_lit(ddl_request(run), "arguments"));
+}
+
+/* ---- dropIndexes keeps one for the shard key ---- */
+
+static bool is_supported_without(const Collection *coll, const ShardKey *key,
+                                 const bool *selected) {
+    for (uint32_t i = 0; i < coll->index_count; i++)
+        if (!selected[i] && support_index_is(coll->indexes[i], key))
+            return true;
+    return false;
+}
+
+/* The same command with the names of what is left to drop. */
+static Doc name_indexes(DdlRun *run, const Collection *coll, const bool *selected) {
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    DocIter iter = doc_iter(command_of(run));
+    for (Elem field; doc_iter_next(&iter, &field);)
+        if (!elem_name_is(field, STR("index")))
+            build_elem(&b, field);
+    size_t list = build_open_array(&b, "index");
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < coll->index_count; i++) {
+        char name[INDEX_NAME_SIZE];
+        if (selected[i])
+            build_cstr(&b, index_name(count++, name).data, coll->indexes[i]->name);
+    }
+    build_close(&b, list);
+    return doc_builder_end(&b);
+}
+
+/* "*" leaves the index that supports the shard key; who names the last one is refused. */
+static ErrCode keep_shard_key_index(DdlRun *run, const Ns *ns, const ShardKey *key, Error *err) {
+    Elem which = doc_get_lit(command_of(run), "index");
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_read(run->op, ns, &access, err));
+    if (access.coll == NULL)
+        return ERR_OK;
+    const Collection *coll = access.coll;
+    bool selected[COLLECTION_INDEXES_MAX] = {0};
+    TRY(ddl_select_indexes(coll, which, selected, err));
+    const IndexDesc *kept = support_index_find(coll, key);
+    if (kept == NULL || is_supported_without(coll, key, selected))
+        return ERR_OK;
+    if (!ddl_is_all_indexes(which))
+        return error_set(err, ERR_CANNOT_DROP_SHARD_KEY_INDEX,
+                         "the index \"%s\" of %s is the last one that supports the shard key",
+                         kept->name, ns->text);
+    for (uint32_t i = 0; i < coll->index_count; i++)
+        if (coll->indexes[i] == kept)
+            selected[i] = false;
+    DocBuilder b = ddl_fields(run);
+    build_doc(&b, "command", name_indexes(run, coll, selected));
+    ddl_set_fields(run, &b);
+    return ERR_OK;
+}
+
+ErrCode apply_begin(DdlRun *run, Error *err) {
+    task_go_to(run->task, "apply.primary");
+    if (!elem_is_present(doc_get_lit(command_of(run), "dropIndexes")) &&
+        !elem_is_present(doc_get_lit(command_of(run), "deleteIndexes")))
+        return ERR_OK;
+    Ns ns;
+    TRY(ddl_ns(run, &ns, err));
+    CLEANUP(collection_route_done) CollectionRoute *route = NULL;
+    TRY(ddl_read_route(run, &ns, &route, err));
+    return route->map == NULL ? ERR_OK
+                              : keep_shard_key_index(run, &ns, chunk_map_key(route->map), err);
+}
+
+/* ---- the command ---- */
+
+/* The client's command on one shard, without versions: nothing can move meanwhile. */
+static ErrCode apply_on(DdlRun *run, const Shard *shard, const Ns *ns, ClientReply *reply,
+                        Error *err) {
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    DocIter iter = doc_iter(command_of(run));
+    for (Elem field; doc_iter_next(&iter, &field);)
+        build_elem(&b, field);
+    size_t concern = build_open_doc(&b, "writeConcern");
+    build_cstr(&b, "w", "majority");
+    build_close(&b, concern);
+    remote_build_end(run->cluster, &b, ns_db(ns), NULL, ELEM_MISSING);
+    RemoteRequest request = {.shard = shard,
+                             .body = doc_builder_end(&b),
+                             .retry = REMOTE_IDEMPOTENT,
+                             .deadline_us = INT64_MAX};
+    return remote_run(run->cluster, run->op, &request, reply, NULL, err);
+}
+
+static Doc result_of(DdlRun *run, Doc reply) {
+    static const char *const OWN[] = {"ok",          "$clusterTime",  "operationTime",
+                                      "$configTime", "$topologyTime", "writeConcernError"};
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    DocIter iter = doc_iter(reply);
+    for (Elem field; doc_iter_next(&iter, &field);) {
+        bool is_own = false;
+        for (size_t i = 0; i < ARRAY_LEN(OWN) && !is_own; i++)
+            is_own = elem_name_is(field, str_from(OWN[i]));
+        if (!is_own)
+            build_elem(&b, field);
+    }
+    return doc_builder_end(&b);
+}
+
+ErrCode apply_primary(DdlRun *run, Error *err) {
+    Ns ns;
+    TRY(ddl_ns(run, &ns, err));
+    const Shard *self;
+    TRY(ddl_find_shard(run, str_from(run->self), &self, err));
+    CLEANUP(collection_route_done) CollectionRoute *route = NULL;
+    TRY(ddl_read_route(run, &ns, &route, err));
+    CLEANUP(client_reply_done) ClientReply reply = {0};
+    TRY(apply_on(run, self, &ns, &reply, err));
+    if (route->map == NULL) {
+        task_set_result(run->task, result_of(run, reply.body));
+        task_go_to(run->task, TASK_DONE);
+        return ERR_OK;
+    }
+    DocBuilder b = ddl_fields(run);
+    build_doc(&b, "result", result_of(run, reply.body));
+    ddl_set_fields(run, &b);
+    return ERR_OK;
+}
+
+/* What this shard did may be done already on a shard that is asked again. */
+static bool is_done_already(ErrCode rc) {
+    return rc == ERR_INDEX_NOT_FOUND || rc == ERR_NAMESPACE_NOT_FOUND;
+}
+
+ErrCode apply_others(DdlRun *run, Error *err) {
+    Ns ns;
+    TRY(ddl_ns(run, &ns, err));
+    CLEANUP(collection_route_done) CollectionRoute *route = NULL;
+    TRY(ddl_read_route(run, &ns, &route, err));
+    uint32_t count = route->map != NULL ? chunk_map_shard_count(route->map) : 0;
+    for (ShardIndex i = 0; i < count; i++) {
+        Str name = chunk_map_shard_name(route->map, i);
+        if (str_is(name, run->self))
+            continue;
+        const Shard *shard;
+        TRY(ddl_find_shard(run, name, &shard, err));
+        CLEANUP(client_reply_done) ClientReply reply = {0};
+        ErrCode rc = apply_on(run, shard, &ns, &reply, err);
+        if (rc != ERR_OK && !is_done_already(rc))
+            return rc;
+        error_reset(err);
+        if (rc == ERR_OK)
+            TRY(remote_check_write_concern(reply.body, err));
+    }
+    Elem result = ddl_field(run, "result");
+    task_set_result(run->task, elem_type(result) == BT_DOC ? elem_doc(result) : DOC_EMPTY);
+    return ERR_OK;
+}

@@ -1,0 +1,123 @@
+#include "sharding/ddl/participant.h"
+
+#include "catalog/access.h"
+#include "ddl/ddl.h"
+#include "sharding/shard/critical_section.h"
+#include "storage/record_store.h"
+
+enum {
+    INDEXES_MAX = 64,
+};
+
+ErrCode participant_block(OpCtx *op, const DdlCaller *caller, const Ns *ns, Str type, Doc reason,
+                          Error *err) {
+    CLEANUP(op_mutex_unlock) OpMutexLock lock = {0};
+    TRY(fence_pass(op, ns_str(ns), caller->coordinator, caller->term, &lock, err));
+    if (str_is(type, "Writes"))
+        return section_enter(op, ns, SECTION_WRITES, reason, err);
+    if (str_is(type, "ReadsAndWrites"))
+        return section_enter(op, ns, SECTION_READS_AND_WRITES, reason, err);
+    if (!str_is(type, "Unblock"))
+        return error_set(err, ERR_BAD_VALUE, "unknown blockType \"%.*s\"", (int)type.size,
+                         type.data);
+    return section_leave(op, ns, reason, err);
+}
+
+/* ---- create ---- */
+
+static ErrCode is_there(OpCtx *op, const Ns *ns, const Uuid *uuid, bool *ret_exists,
+                        bool *ret_is_same, bool *ret_is_empty, Error *err) {
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_read(op, ns, &access, err));
+    *ret_exists = access.coll != NULL;
+    *ret_is_same = access.coll != NULL && uuid_equal(&access.coll->uuid, uuid);
+    *ret_is_empty = true;
+    if (access.coll == NULL)
+        return ERR_OK;
+    CLEANUP(record_cursor_done) RecordCursor cursor = {0};
+    TRY(record_cursor_open(op, access.coll->records, /* is_forward= */ true, &cursor, err));
+    RecordId rid;
+    Str data;
+    bool is_found;
+    TRY(record_cursor_next(&cursor, &is_found, &rid, &data, err));
+    *ret_is_empty = !is_found;
+    return ERR_OK;
+}
+
+static ErrCode create_indexes(OpCtx *op, const Ns *ns, Doc indexes, Error *err) {
+    Doc specs[INDEXES_MAX];
+    uint32_t count = 0;
+    DocIter iter = doc_iter(indexes);
+    for (Elem row; doc_iter_next(&iter, &row);) {
+        if (elem_type(row) != BT_DOC || count == INDEXES_MAX)
+            return error_set(err, ERR_BAD_VALUE, "a collection has at most %d indexes",
+                             INDEXES_MAX);
+        specs[count++] = elem_doc(row);
+    }
+    CreateIndexesResult result;
+    return count == 0 ? ERR_OK : ddl_create_indexes(op, ns, specs, count, &result, err);
+}
+
+ErrCode participant_create(OpCtx *op, const DdlCaller *caller, const Ns *ns, const Uuid *uuid,
+                           Doc options, Doc indexes, Error *err) {
+    CLEANUP(op_mutex_unlock) OpMutexLock lock = {0};
+    TRY(fence_pass(op, ns_str(ns), caller->coordinator, caller->term, &lock, err));
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.is_from_migrate = true;
+    bool exists, is_same, is_empty;
+    TRY(is_there(op, ns, uuid, &exists, &is_same, &is_empty, err));
+    if (exists && !is_same) {
+        if (!is_empty)
+            return error_set(err, ERR_NAMESPACE_EXISTS,
+                             "there is another collection %s on this shard, with documents",
+                             ns->text);
+        DropResult dropped;
+        TRY(ddl_drop(op, ns, NULL, &dropped, err));
+    }
+    if (!is_same)
+        TRY(ddl_create_collection(op, ns, options, uuid, err));
+    return create_indexes(op, ns, indexes, err);
+}
+
+/* ---- drop and rename ---- */
+
+ErrCode participant_drop(OpCtx *op, const DdlCaller *caller, const Ns *ns, const Uuid *uuid,
+                         bool is_from_migrate, Error *err) {
+    CLEANUP(op_mutex_unlock) OpMutexLock lock = {0};
+    TRY(fence_pass(op, ns_str(ns), caller->coordinator, caller->term, &lock, err));
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.is_from_migrate = is_from_migrate;
+    DropResult result;
+    if (uuid == NULL)
+        return ddl_drop(op, ns, NULL, &result, err);
+    bool exists, is_same, is_empty;
+    TRY(is_there(op, ns, uuid, &exists, &is_same, &is_empty, err));
+    return is_same ? ddl_drop(op, ns, uuid, &result, err) : ERR_OK;
+}
+
+ErrCode participant_drop_database(OpCtx *op, const DdlCaller *caller, Str db, bool is_from_migrate,
+                                  Error *err) {
+    CLEANUP(op_mutex_unlock) OpMutexLock lock = {0};
+    TRY(fence_pass(op, db, caller->coordinator, caller->term, &lock, err));
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.is_from_migrate = is_from_migrate;
+    bool existed;
+    return ddl_drop_database(op, db, &existed, err);
+}
+
+ErrCode participant_rename(OpCtx *op, const DdlCaller *caller, const Ns *from, const Ns *to,
+                           const Uuid *uuid, bool is_from_migrate, Error *err) {
+    CLEANUP(op_mutex_unlock) OpMutexLock lock = {0};
+    TRY(fence_pass(op, ns_str(from), caller->coordinator, caller->term, &lock, err));
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.is_from_migrate = is_from_migrate;
+    bool exists, is_same, is_empty;
+    TRY(is_there(op, from, uuid, &exists, &is_same, &is_empty, err));
+    if (is_same)
+        return ddl_rename(op, from, to, /* is_drop_target= */ true, err);
+    /* Done already; or this shard has nothing of the source, and what has the target's name goes.
+     */
+    TRY(is_there(op, to, uuid, &exists, &is_same, &is_empty, err));
+    DropResult result;
+    return exists && !is_same ? ddl_drop(op, to, NULL, &result, err) : ERR_OK;
+}

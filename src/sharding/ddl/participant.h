@@ -1,0 +1,30 @@
+/*
+ * participant.h - what a shard does for a coordinator, on its primary.
+ *
+ * All of it may be asked for again. A coordinator of an earlier term is refused (ERR_STALE_TERM).
+ */
+#pragma once
+
+#include "bson/uuid.h"
+#include "sharding/shard/shard_state.h"
+
+typedef struct DdlCaller {
+    Str coordinator; /* its shard */
+    int64_t term;
+} DdlCaller;
+
+/* "Writes", "ReadsAndWrites", "Unblock"; after the latter nothing is known of the placement. */
+ErrCode participant_block(OpCtx *op, const DdlCaller *caller, const Ns *ns, Str type, Doc reason,
+                          Error *err) MUST_CHECK;
+/* An empty collection with that UUID and these indexes. ERR_NAMESPACE_EXISTS: another one is there,
+ * with documents. */
+ErrCode participant_create(OpCtx *op, const DdlCaller *caller, const Ns *ns, const Uuid *uuid,
+                           Doc options, Doc indexes, Error *err) MUST_CHECK;
+/* `uuid` NULL: whatever has the name. `is_from_migrate`: change streams do not hear of it. */
+ErrCode participant_drop(OpCtx *op, const DdlCaller *caller, const Ns *ns, const Uuid *uuid,
+                         bool is_from_migrate, Error *err) MUST_CHECK;
+ErrCode participant_drop_database(OpCtx *op, const DdlCaller *caller, Str db, bool is_from_migrate,
+                                  Error *err) MUST_CHECK;
+/* What has the name `from` and that UUID; whatever has the name `to` goes in any case. */
+ErrCode participant_rename(OpCtx *op, const DdlCaller *caller, const Ns *from, const Ns *to,
+                           const Uuid *uuid, bool is_from_migrate, Error *err) MUST_CHECK;

@@ -1,0 +1,65 @@
+/*
+ * participants.h - what a coordinator asks of shards and of the config server.
+ *
+ * All of it may be asked again. Requests are durable on a majority when they return.
+ */
+#pragma once
+
+#include "repl/task/task_service.h"
+#include "sharding/meta/versions.h"
+#include "sharding/route/collection_routes.h"
+#include "sharding/route/remote.h"
+#include "sharding/shard/shard_state.h"
+
+/* One run of a phase. */
+typedef struct DdlRun {
+    Task *task;
+    OpCtx *op;
+    ShardState *state;
+    Cluster *cluster;
+    const char *self; /* the name of this shard */
+    ShardList *shards;
+} DdlRun;
+
+ErrCode ddl_run_begin(Task *task, OpCtx *op, DdlRun *ret_run, Error *err) MUST_CHECK;
+void ddl_run_done(DdlRun *run);
+
+/* ---- the document ---- */
+
+Doc ddl_request(const DdlRun *run);
+/* A field that an earlier phase stored. */
+Elem ddl_field(const DdlRun *run, const char *name);
+bool ddl_uuid_field(const DdlRun *run, const char *name, Uuid *ret_uuid);
+ErrCode ddl_ns(const DdlRun *run, Ns *ret_ns, Error *err) MUST_CHECK;
+/* All fields stored so far, to which more may be appended; ended and set by ddl_set_fields. */
+DocBuilder ddl_fields(const DdlRun *run);
+void ddl_set_fields(DdlRun *run, DocBuilder *b);
+/* Why a section is entered: {command, ns, id}. */
+Doc ddl_reason(const DdlRun *run);
+
+/* ---- shards ---- */
+
+/* `b` has the name of the command and its arguments; it is ended here. */
+ErrCode ddl_ask(DdlRun *run, const Shard *shard, DocBuilder *b, Error *err) MUST_CHECK;
+const Shard *ddl_self(const DdlRun *run); /* this shard, as others see it; NULL: not listed */
+ErrCode ddl_find_shard(DdlRun *run, Str name, const Shard **ret_shard, Error *err) MUST_CHECK;
+
+/* "Writes", "ReadsAndWrites" or "Unblock", on one shard or on all. */
+ErrCode ddl_block(DdlRun *run, const Shard *shard, const Ns *ns, const char *type, Error *err)
+    MUST_CHECK;
+ErrCode ddl_block_all(DdlRun *run, const Ns *ns, const char *type, Error *err) MUST_CHECK;
+/* On all shards, this one last; `uuid` NULL: whatever has the name. */
+ErrCode ddl_drop_all(DdlRun *run, const Ns *ns, const Uuid *uuid, Error *err) MUST_CHECK;
+ErrCode ddl_drop_on(DdlRun *run, const Shard *shard, const Ns *ns, const Uuid *uuid, Error *err)
+    MUST_CHECK;
+
+/* ---- metadata ---- */
+
+/* As the config server has it now. */
+ErrCode ddl_read_route(DdlRun *run, const Ns *ns, CollectionRoute **ret_route, Error *err)
+    MUST_CHECK;
+ErrCode ddl_ask_config(DdlRun *run, DocBuilder *b, ClientReply *reply, Error *err) MUST_CHECK;
+ErrCode ddl_commit_drop(DdlRun *run, const Ns *ns, const Uuid *uuid, Error *err) MUST_CHECK;
+/* The uuid of a collection of this shard, if there is one. */
+ErrCode ddl_local_uuid(DdlRun *run, const Ns *ns, bool *ret_found, Uuid *ret_uuid, Error *err)
+    MUST_CHECK;

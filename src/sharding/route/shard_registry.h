@@ -1,0 +1,43 @@
+/*
+ * shard_registry.h - the shards of the cluster, as config.shards has them (RTE-4).
+ *
+ * A list never changes; a reload makes another. Shards are found by name and by the name of their
+ * replica set.
+ *
+ * Ownership: counted. Threading: any.
+ */
+#pragma once
+
+#include "base/error.h"
+#include "bson/doc.h"
+#include "sharding/route/set_monitors.h"
+
+/* The config server as a shard of that name: it holds "admin" and "config". */
+#define SHARD_NAME_CONFIG "config"
+
+enum { SHARD_NAME_SIZE = 128 };
+
+typedef struct Shard {
+    char name[SHARD_NAME_SIZE];
+    char *address; /* "rs/a:1,b:2" */
+    bool is_draining;
+    uint64_t topology_ts; /* topologyTime */
+    WatchedSet *set;
+} Shard;
+
+typedef struct ShardList {
+    _Atomic int32_t refs;
+    uint64_t newest_topology_ts;
+    uint32_t count;
+    Shard rows[]; /* sorted by name */
+} ShardList;
+
+ShardList *shard_list_ref(ShardList *list);
+void shard_list_unref(ShardList *list); /* NULL is fine */
+/* Out of the documents of config.shards; their sets are watched from now on. */
+ErrCode shard_list_make(SetMonitors *monitors, const Doc *docs, uint32_t count,
+                        ShardList **ret_list, Error *err) MUST_CHECK;
+
+/* NULL: there is none. */
+const Shard *shard_list_find(const ShardList *list, Str name);
+const Shard *shard_list_find_set(const ShardList *list, Str set_name);

@@ -1,0 +1,300 @@
+#include "sharding/shard/placement.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "sharding/shard/shard_internal.h"
+
+/* What is known of one collection, and the filter that follows from it. */
+typedef struct Placement {
+    OwnershipFilter base; /* first: its count is that of the placement */
+    CollectionRoute *route;
+    ShardIndex self;
+    bool is_partial; /* others own a part: documents have to be looked at */
+    Str *paths;
+} Placement;
+
+typedef struct DatabasePlacement {
+    _Atomic int32_t refs;
+    DatabaseVersion version;
+    char name[];
+} DatabasePlacement;
+
+/* ---- a placement ---- */
+
+static bool placement_owns(const OwnershipFilter *filter, Doc doc) {
+    const Placement *placement = (const Placement *)filter;
+    const ChunkMap *map = placement->route->map;
+    KeyBuilder kb;
+    key_builder_init(&kb);
+    bool is_owned = shard_key_of_doc(chunk_map_key(map), doc, &kb);
+    if (is_owned) {
+        Str key = {(const char *)kb.key.data, kb.key.size};
+        is_owned = chunk_map_owner(map, chunk_map_find(map, key)) == placement->self;
+    }
+    key_builder_done(&kb);
+    return is_owned;
+}
+
+static void placement_free(OwnershipFilter *filter) {
+    Placement *placement = (Placement *)filter;
+    collection_route_unref(placement->route);
+    xfree(placement->paths);
+    xfree(placement);
+}
+
+static void *placement_ref(void *value) {
+    return ownership_ref(value);
+}
+
+static void placement_unref(void *value) {
+    ownership_unref(value);
+}
+
+static const PMapType PLACEMENTS = {placement_ref, placement_unref};
+
+static Placement *placement_new(CollectionRoute *route, Str self) {
+    Placement *placement = NEW(Placement);
+    placement->base = (OwnershipFilter){.refs = 1, .owns = placement_owns, .free = placement_free};
+    placement->route = collection_route_ref(route);
+    if (route->map == NULL)
+        return placement;
+    /* A shard that never had a chunk owns nothing: no number is its own. */
+    if (!chunk_map_find_shard(route->map, self, &placement->self))
+        placement->self = UINT32_MAX;
+    placement->is_partial =
+        placement->self == UINT32_MAX ||
+        chunk_map_chunks_of(route->map, placement->self) < chunk_map_count(route->map);
+    uint32_t count;
+    const ShardKeyField *fields = shard_key_fields(chunk_map_key(route->map), &count);
+    placement->paths = xcalloc(count, sizeof(Str));
+    for (uint32_t i = 0; i < count; i++)
+        placement->paths[i] = fields[i].path;
+    placement->base.paths = placement->paths;
+    placement->base.path_count = count;
+    return placement;
+}
+
+static const Placement *find_locked(const ShardState *state, const Ns *ns) {
+    return pmap_get(state->placements, ns->text, ns->size);
+}
+
+CollectionRoute *placement_find(ShardState *state, const Ns *ns) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&state->mu);
+    const Placement *placement = find_locked(state, ns);
+    return placement != NULL ? collection_route_ref(placement->route) : NULL;
+}
+
+static bool is_unchanged_locked(const ShardState *state, uint64_t seen) {
+    return atomic_load_explicit(&state->change_count, memory_order_relaxed) == seen;
+}
+
+bool placement_try_install(ShardState *state, CollectionRoute *route, uint64_t seen) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&state->mu);
+    if (!is_unchanged_locked(state, seen))
+        return false;
+    Placement *placement = placement_new(route, str_from(state->name));
+    PMap *old = state->placements;
+    state->placements =
+        pmap_put(old, &PLACEMENTS, placement->route->ns.text, placement->route->ns.size, placement);
+    pmap_unref(old, &PLACEMENTS);
+    placement_unref(placement);
+    return true;
+}
+
+void placement_forget_locked(ShardState *state, Str name) {
+    PMap *old = state->placements;
+    state->placements = pmap_remove(old, &PLACEMENTS, name.data, name.size);
+    pmap_unref(old, &PLACEMENTS);
+}
+
+/* ---- databases ---- */
+
+static void *database_ref(void *value) {
+    atomic_fetch_add_explicit(&((DatabasePlacement *)value)->refs, 1, memory_order_relaxed);
+    return value;
+}
+
+static void database_unref(void *value) {
+    DatabasePlacement *database = value;
+    if (atomic_fetch_sub_explicit(&database->refs, 1, memory_order_acq_rel) == 1)
+        xfree(database);
+}
+
+static const PMapType DATABASES = {database_ref, database_unref};
+
+void placement_forget_database_locked(ShardState *state, Str name) {
+    PMap *old = state->databases;
+    state->databases = pmap_remove(old, &DATABASES, name.data, name.size);
+    pmap_unref(old, &DATABASES);
+}
+
+bool placement_try_install_database(ShardState *state, Str name, const DatabaseVersion *version,
+                                    uint64_t seen) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&state->mu);
+    if (!is_unchanged_locked(state, seen))
+        return false;
+    if (version == NULL) {
+        placement_forget_database_locked(state, name);
+        return true;
+    }
+    DatabasePlacement *database = xcalloc(1, sizeof(DatabasePlacement) + name.size + 1);
+    atomic_init(&database->refs, 1);
+    database->version = *version;
+    memcpy(database->name, name.data, name.size);
+    PMap *old = state->databases;
+    state->databases = pmap_put(old, &DATABASES, database->name, name.size, database);
+    pmap_unref(old, &DATABASES);
+    database_unref(database);
+    return true;
+}
+
+bool placement_find_database(ShardState *state, Str name, DatabaseVersion *ret_version) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&state->mu);
+    const DatabasePlacement *known = pmap_get(state->databases, name.data, name.size);
+    if (known != NULL)
+        *ret_version = known->version;
+    return known != NULL;
+}
+
+void placement_forget_all_locked(ShardState *state) {
+    pmap_unref(TAKE_PTR(state->placements), &PLACEMENTS);
+    pmap_unref(TAKE_PTR(state->databases), &DATABASES);
+}
+
+void placements_free(ShardState *state) {
+    placement_forget_all_locked(state);
+}
+
+/* ---- the check ---- */
+
+static ErrCode refuse_collection(const ShardState *state, const OpRouting *routing,
+                                 const ChunkVersion *wanted, const char *why, Error *err) {
+    (void)error_set(err, ERR_STALE_CONFIG, "the routing of %s is not current: %s", routing->ns.text,
+                    why);
+    CLEANUP(buffer_done) Buffer buf;
+    buffer_init(&buf, BUFFER_UNBOUNDED);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_str(&b, "ns", ns_str(&routing->ns));
+    chunk_version_build(&b, "vReceived", &routing->version);
+    if (wanted != NULL)
+        chunk_version_build(&b, "vWanted", wanted);
+    build_cstr(&b, "shardId", state->name);
+    error_set_extra(err, doc_builder_end(&b).data);
+    return err->code;
+}
+
+static ErrCode refuse_database(const OpRouting *routing, const DatabaseVersion *wanted,
+                               Error *err) {
+    Str db = ns_db(&routing->ns);
+    (void)error_set(err, ERR_STALE_DB_VERSION, "the routing of the database %.*s is not current",
+                    (int)db.size, db.data);
+    CLEANUP(buffer_done) Buffer buf;
+    buffer_init(&buf, BUFFER_UNBOUNDED);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    build_str(&b, "db", db);
+    database_version_build(&b, "vReceived", &routing->database_version);
+    if (wanted != NULL)
+        database_version_build(&b, "vWanted", wanted);
+    error_set_extra(err, doc_builder_end(&b).data);
+    return err->code;
+}
+
+static ErrCode check_database_locked(ShardState *state, OpRouting *routing, Error *err) {
+    if (!routing->has_database_version || database_version_is_fixed(&routing->database_version))
+        return ERR_OK;
+    Str db = ns_db(&routing->ns);
+    const DatabasePlacement *known = pmap_get(state->databases, db.data, db.size);
+    if (LIKELY(known != NULL &&
+               database_version_equal(&known->version, &routing->database_version)))
+        return ERR_OK;
+    routing->is_database_stale = true;
+    return refuse_database(routing, known != NULL ? &known->version : NULL, err);
+}
+
+static const char *mismatch(const ChunkVersion *received, const ChunkVersion *wanted) {
+    if (chunk_version_is_unsharded(received))
+        return "the collection is sharded";
+    if (chunk_version_is_unsharded(wanted))
+        return "the collection is not sharded";
+    if (!chunk_version_is_same_generation(received, wanted))
+        return "the collection was sharded anew";
+    return "chunks have moved";
+}
+
+static ErrCode check_collection_locked(ShardState *state, OpRouting *routing,
+                                       const Placement **ret_placement, Error *err) {
+    *ret_placement = NULL;
+    if (!routing->has_version)
+        return ERR_OK;
+    const Placement *placement = find_locked(state, &routing->ns);
+    if (placement == NULL) {
+        routing->is_stale = true;
+        return refuse_collection(state, routing, NULL, "this shard does not know it yet", err);
+    }
+    ChunkVersion wanted = collection_route_version(placement->route, str_from(state->name));
+    /* One that is not to be compared is sent to all shards: each does it to what it owns. */
+    if (LIKELY(chunk_version_is_compatible(&routing->version, &wanted))) {
+        *ret_placement = placement;
+        return ERR_OK;
+    }
+    /* If the router is behind, a refresh here finds nothing new and costs little. */
+    routing->is_stale = true;
+    return refuse_collection(state, routing, &wanted, mismatch(&routing->version, &wanted), err);
+}
+
+static ErrCode check_locked(ShardState *state, OpRouting *routing, bool is_write,
+                            const Placement **ret_placement, Error *err) {
+    *ret_placement = NULL;
+    if (UNLIKELY(section_find_locked(state, &routing->ns, is_write) != NULL)) {
+        routing->is_blocked = true;
+        routing->is_write = is_write;
+        return refuse_collection(state, routing, NULL, "it is about to change", err);
+    }
+    TRY(check_database_locked(state, routing, err));
+    return check_collection_locked(state, routing, ret_placement, err);
+}
+
+ErrCode placement_check(ShardState *state, OpRouting *routing, bool is_write, Error *err) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&state->mu);
+    const Placement *placement;
+    return check_locked(state, routing, is_write, &placement, err);
+}
+
+/* ---- the policy ---- */
+
+static ErrCode check_access(ShardState *state, const CollAccess *access,
+                            OwnershipFilter **ret_filter, Error *err) {
+    OpRouting *routing = access->op->routing;
+    if (routing == NULL || !routing->has_collection || !ns_equal(&routing->ns, &access->ns))
+        return ERR_OK;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&state->mu);
+    const Placement *placement;
+    TRY(check_locked(state, routing, access->is_write, &placement, err));
+    if (placement == NULL || placement->route->map == NULL)
+        return ERR_OK;
+    if (access->coll == NULL && access->is_write && !chunk_version_is_ignored(&routing->version))
+        return error_set(err, ERR_CANNOT_IMPLICITLY_CREATE_COLLECTION,
+                         "the sharded collection %s does not exist on this shard", access->ns.text);
+    if (placement->is_partial)
+        *ret_filter = ownership_ref((OwnershipFilter *)&placement->base);
+    return ERR_OK;
+}
+
+static ErrCode attach(void *arg, const CollAccess *access, OwnershipFilter **ret_filter,
+                      Error *err) {
+    return check_access(arg, access, ret_filter, err);
+}
+
+/* A read keeps what it began with. A write must not go on where the documents are not any more. */
+static ErrCode restore(void *arg, const CollAccess *access, const OwnershipFilter *held,
+                       OwnershipFilter **ret_filter, Error *err) {
+    (void)held;
+    return access->is_write ? check_access(arg, access, ret_filter, err) : ERR_OK;
+}
+
+AccessPolicy placement_policy(ShardState *state) {
+    return (AccessPolicy){.arg = state, .attach = attach, .restore = restore};
+}

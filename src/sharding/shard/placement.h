@@ -1,0 +1,41 @@
+/*
+ * placement.h - by which metadata a request was sent, and whether this member has the same.
+ */
+#pragma once
+
+#include "catalog/access_policy.h"
+#include "sharding/meta/versions.h"
+#include "sharding/route/collection_routes.h"
+#include "sharding/shard/shard_state.h"
+
+/* What a request says of the metadata it was sent by. In the arena of its operation, which points
+ * to it (OpCtx.routing). */
+typedef struct OpRouting {
+    Ns ns;
+    bool has_collection;
+    bool has_version;
+    bool has_database_version;
+    ChunkVersion version;
+    DatabaseVersion database_version;
+    /* Found by checks. */
+    bool is_blocked;        /* by a critical section */
+    bool is_stale;          /* the placement of the collection is old here, or not known */
+    bool is_database_stale; /* likewise */
+    bool is_write;          /* the access that was refused */
+} OpRouting;
+
+/* The check of a request that does not open the collection for users; and before it does, so that
+ * what is refused anyway costs nothing. */
+ErrCode placement_check(ShardState *state, OpRouting *routing, bool is_write, Error *err)
+    MUST_CHECK;
+
+/* What this member knows; NULL: nothing. A reference. */
+CollectionRoute *placement_find(ShardState *state, const Ns *ns);
+/* Unless documents of the state have changed since `seen` (ShardState.change_count): false. */
+bool placement_try_install(ShardState *state, CollectionRoute *route, uint64_t seen);
+/* `version` NULL: there is no such database. */
+bool placement_try_install_database(ShardState *state, Str name, const DatabaseVersion *version,
+                                    uint64_t seen);
+/* Is it the version that this member knows? */
+bool placement_find_database(ShardState *state, Str name, DatabaseVersion *ret_version);
+AccessPolicy placement_policy(ShardState *state);

@@ -1,0 +1,133 @@
+/*
+ * Goal (RTE-2, RTE-3, RTE-5, RNG-5): secondaries of shards check versions by what their primary has stored for them, show no document
+ * that the shard does not own, and obey critical sections. Fail-overs of shards and of the config server go unnoticed.
+ */
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { startCluster } from '../lib/cluster.mjs';
+import { waitFor } from '../lib/server.mjs';
+
+describe('shards of three members', () => {
+    let cluster;
+    let client;
+    let secondary; // the same, reading from secondaries
+    const ids = (docs) => docs.map(({ _id }) => _id).sort((a, b) => a - b);
+    const majority = { writeConcern: { w: 3 } };
+
+    before(async () => {
+        cluster = await startCluster({ members: 3 });
+        client = await cluster.client();
+        secondary = await cluster.client({ readPreference: 'secondary' });
+        await cluster.admin({ enableSharding: 'd', primaryShard: 'shard0' });
+    });
+    after(() => cluster?.remove());
+
+    const onSecondaries = async (shard, run) => {
+        const primary = await shard.waitForPrimary();
+        for (const member of shard.members.filter((other) => other !== primary))
+            await run(await shard.direct(member, { readPreference: 'secondary' }));
+    };
+
+    test('RTE-2: an unsharded collection is read on secondaries, which know its database', async () => {
+        await client.db('d').collection('plain').insertOne({ _id: 1 }, majority);
+        assert.deepEqual(await secondary.db('d').collection('plain').find().toArray(), [{ _id: 1 }]);
+        await waitFor(async () => {
+            let known = 0;
+            await onSecondaries(cluster.shards[0], async (direct) => {
+                known += await direct.db('config').collection('cache.databases').countDocuments({ _id: 'd' });
+            });
+            return known === 2;
+        }, { what: 'the stored entry of the database' });
+    });
+
+    test('RTE-2: a sharded collection is read on secondaries by what their primary has stored', async () => {
+        const coll = client.db('d').collection('c');
+        await cluster.admin({ shardCollection: 'd.c', key: { k: 'hashed' } });
+        await coll.insertMany(Array.from({ length: 200 }, (_, i) => ({ _id: i, k: i })), majority);
+        const found = await secondary.db('d').collection('c').find().toArray();
+        assert.deepEqual(ids(found), Array.from({ length: 200 }, (_, i) => i));
+        for (const shard of cluster.shards)
+            await onSecondaries(shard, async (direct) => {
+                const entry = await direct.db('config').collection('cache.collections').findOne({ _id: 'd.c' });
+                if (entry === null) return; // a member that nobody has asked
+                assert.equal(entry.refreshing, false);
+                assert.equal(await direct.db('config').collection('cache.chunks.d.c').countDocuments(), 4);
+            });
+    });
+
+    test('RNG-5: what a shard does not own is shown by none of its members', async () => {
+        const [first] = cluster.shards;
+        const direct = await first.direct(await first.waitForPrimary());
+        const own = ids(await direct.db('d').collection('c').find().toArray());
+        const foreign = Array.from({ length: 200 }, (_, i) => i).filter((i) => !own.includes(i)).slice(0, 20);
+        /* Orphans: documents of the other shard, put here behind the routers' backs. */
+        await direct.db('d').collection('c').insertMany(foreign.map((i) => ({ _id: i, k: i, isOrphan: true })), majority);
+        for (const who of [client, secondary]) {
+            const coll = who.db('d').collection('c');
+            assert.equal(await coll.countDocuments(), 200);
+            assert.equal(await coll.countDocuments({ isOrphan: true }), 0);
+            assert.deepEqual(await coll.find({ _id: { $in: foreign }, isOrphan: true }).toArray(), []);
+            assert.equal((await coll.distinct('isOrphan')).length, 0);
+        }
+        await client.db('d').collection('c').updateMany({}, { $set: { seen: 1 } });
+        assert.equal(await direct.db('d').collection('c').countDocuments({ isOrphan: true, seen: 1 }), 0);
+        await direct.db('d').collection('c').deleteMany({ isOrphan: true });
+    });
+
+    test('RTE-3: secondaries notice that a collection was dropped and sharded anew', async () => {
+        await client.db('d').collection('c').drop();
+        await cluster.admin({ shardCollection: 'd.c', key: { other: 1 } });
+        await client.db('d').collection('c').insertMany([{ _id: 1, other: 1 }, { _id: 2, other: 2 }], majority);
+        assert.deepEqual(ids(await secondary.db('d').collection('c').find().toArray()), [1, 2]);
+        await client.db('d').collection('c').drop();
+        assert.deepEqual(await secondary.db('d').collection('c').find().toArray(), []);
+    });
+
+    test('RTE-5: fail-overs of a shard and of the config server go unnoticed', { timeout: 120_000 }, async () => {
+        await cluster.admin({ shardCollection: 'd.f', key: { k: 'hashed' } });
+        const coll = client.db('d').collection('f');
+        const insert = (from) => coll.insertMany(Array.from({ length: 20 }, (_, i) => ({ _id: from + i, k: from + i })));
+        await insert(0);
+        const [first] = cluster.shards;
+        await first.stepDown();
+        await insert(20);
+        const primary = await first.waitForPrimary();
+        await primary.kill();
+        await first.waitForPrimary({ other: primary });
+        await insert(40);
+        await primary.start();
+        assert.equal(await coll.countDocuments(), 60);
+        await cluster.admin({ split: 'd.f', find: { k: 1 } });
+        assert.equal(await coll.countDocuments(), 60);
+    });
+
+    test('DDL-2: a coordinator goes on under the next primary', { timeout: 120_000 }, async () => {
+        const [first] = cluster.shards;
+        await first.waitForSecondaries();
+        const primary = await first.waitForPrimary();
+        const reached = await hangAt(first, primary, 'create.participants');
+        const outcome = cluster.admin({ shardCollection: 'd.g', key: { k: 'hashed' } }).then(
+            (reply) => reply.collectionsharded,
+            (error) => error,
+        );
+        await reached();
+        await primary.kill();
+        await first.waitForPrimary({ other: primary });
+        const done = await outcome;
+        if (done !== 'd.g') await cluster.admin({ shardCollection: 'd.g', key: { k: 'hashed' } });
+        await client.db('d').collection('g').insertMany([{ k: 1 }, { k: 2 }]);
+        assert.equal(await client.db('d').collection('g').countDocuments(), 2);
+        await primary.start();
+        await first.waitForSecondaries();
+        await first.waitForReplication();
+        /* The old primary is a secondary now: it is in no section either. */
+        assert.equal(await secondary.db('d').collection('g').countDocuments(), 2);
+    });
+
+    async function hangAt(shard, member, phase) {
+        const data = { at: phase, blockTimeMS: 60_000 };
+        const { count } = await shard.command(member, { configureFailPoint: 'task.beforeRun', mode: 'alwaysOn', data });
+        const wait = { waitForFailPoint: 'task.beforeRun', timesEntered: Number(count) + 1, maxTimeMS: 20_000 };
+        return () => shard.command(member, wait);
+    }
+});

@@ -1,0 +1,259 @@
+/*
+ * Goal (DDL-2, DDL-3, RTE-3): collections are sharded, renamed, changed and dropped through routers; other routers notice, and
+ * nothing is left behind. Method: real processes; one router is kept stale on purpose.
+ */
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { MaxKey, MinKey } from 'mongodb';
+import { startCluster } from '../lib/cluster.mjs';
+
+const failsWith = (promise, code) =>
+    assert.rejects(promise, (error) => {
+        assert.equal(error.code, code, `${error.code}: ${error.message}`);
+        return true;
+    });
+
+describe('sharded collections', () => {
+    let cluster;
+    let client; // of the first router
+    let stale; // of the second one, which changes nothing itself
+    const shard = (ns, key, more = {}) => cluster.admin({ shardCollection: ns, key, ...more });
+    const entry = (ns) => client.db('config').collection('collections').findOne({ _id: ns });
+    const chunks = async (ns) =>
+        client.db('config').collection('chunks').find({ uuid: (await entry(ns)).uuid }).sort({ min: 1 }).toArray();
+    /* What a shard itself has, orphans included. */
+    const direct = async (i) => cluster.shards[i].direct(cluster.shards[i].members[0]);
+
+    before(async () => {
+        cluster = await startCluster({ routers: 2 });
+        client = await cluster.client();
+        stale = await cluster.client({}, cluster.routers[1]);
+        await cluster.admin({ enableSharding: 'd', primaryShard: 'shard0' });
+    });
+    after(async () => {
+        /* Nobody may be left in a section, no coordinator unfinished. */
+        for (let i = 0; i < 2; i++) {
+            const config = (await direct(i)).db('config');
+            assert.deepEqual(await config.collection('collection_critical_sections').find().toArray(), []);
+            assert.deepEqual(await config.collection('system.sharding_ddl_coordinators').find().toArray(), []);
+        }
+        await cluster?.remove();
+    });
+
+    test('DDL-2: a ranged collection has one chunk, on the primary shard', async () => {
+        const reply = await shard('d.ranged', { a: 1, b: 1 });
+        assert.equal(reply.collectionsharded, 'd.ranged');
+        const rows = await chunks('d.ranged');
+        assert.equal(rows.length, 1);
+        assert.equal(rows[0].shard, 'shard0');
+        assert.deepEqual(rows[0].min, { a: new MinKey(), b: new MinKey() });
+        assert.deepEqual(rows[0].max, { a: new MaxKey(), b: new MaxKey() });
+        const { key, unique, timestamp, lastmodEpoch } = await entry('d.ranged');
+        assert.deepEqual(key, { a: 1, b: 1 });
+        assert.equal(unique, false);
+        assert.equal(timestamp._bsontype, 'Timestamp');
+        assert.equal(lastmodEpoch._bsontype, 'ObjectId');
+        assert.ok((await client.db('d').collection('ranged').indexes()).some(({ name }) => name === 'a_1_b_1'));
+    });
+
+    test('DDL-2: a hashed collection is spread over all shards, each with its indexes', async () => {
+        await client.db('d').collection('hashed').createIndex({ other: 1 });
+        await shard('d.hashed', { k: 'hashed' });
+        const owners = (await chunks('d.hashed')).map((row) => row.shard);
+        assert.deepEqual(owners, ['shard0', 'shard0', 'shard1', 'shard1']);
+        for (let i = 0; i < 2; i++) {
+            const names = (await (await direct(i)).db('d').collection('hashed').indexes()).map(({ name }) => name);
+            assert.deepEqual(names.sort(), ['_id_', 'k_hashed', 'other_1']);
+        }
+        const uuids = [];
+        for (let i = 0; i < 2; i++)
+            uuids.push((await (await direct(i)).db('d').listCollections({ name: 'hashed' }).toArray())[0].info.uuid.toString());
+        assert.equal(uuids[0], uuids[1]);
+    });
+
+    test('DDL-2: the same again is fine, another key is not', async () => {
+        const before = await entry('d.hashed');
+        await shard('d.hashed', { k: 'hashed' });
+        assert.deepEqual(await entry('d.hashed'), before);
+        await failsWith(shard('d.hashed', { k: 1 }), 23);
+        await failsWith(shard('d.hashed', { other: 1 }), 23);
+    });
+
+    test('DDL-2: numInitialChunks, unique, and what does not go together', async () => {
+        await shard('d.presplit', { k: 'hashed' }, { numInitialChunks: 10 });
+        assert.equal((await chunks('d.presplit')).length, 10);
+        await failsWith(shard('d.no1', { k: 1 }, { numInitialChunks: 10 }), 72);
+        await failsWith(shard('d.no2', { k: 'hashed' }, { unique: true }), 72);
+        await shard('d.unique', { u: 1 }, { unique: true });
+        assert.equal((await entry('d.unique')).unique, true);
+        const index = (await client.db('d').collection('unique').indexes()).find(({ name }) => name === 'u_1');
+        assert.equal(index.unique, true);
+    });
+
+    test('DDL-2: bad keys and collections are refused, and nothing changes', async () => {
+        const d = client.db('d');
+        for (const [key, code] of [
+            [{}, 2],
+            [{ a: -1 }, 2],
+            [{ a: 'text' }, 2],
+            [{ a: 'hashed', b: 'hashed' }, 2],
+        ])
+            await assert.rejects(shard('d.bad', key), (error) => error.code === code || error.code === 67 || error.code === 9 || error.code === 72);
+        await d.createCollection('capped', { capped: true, size: 4096 });
+        await failsWith(shard('d.capped', { a: 1 }), 72);
+        await d.createCollection('view', { viewOn: 'hashed', pipeline: [] });
+        await failsWith(shard('d.view', { a: 1 }), 166);
+        await d.createCollection('collated', { collation: { locale: 'de' } });
+        await failsWith(shard('d.collated', { a: 1 }), 2);
+        await shard('d.collated', { a: 1 }, { collation: { locale: 'simple' } });
+        await d.collection('full').insertOne({ a: 1 });
+        await failsWith(shard('d.full', { a: 1 }), 72);
+        await d.collection('full').createIndex({ a: 1 });
+        await shard('d.full', { a: 1 });
+        await d.collection('other_unique').createIndex({ x: 1 }, { unique: true });
+        await failsWith(shard('d.other_unique', { a: 1 }), 72);
+        await failsWith(shard('admin.c', { a: 1 }), 20);
+        assert.equal(await entry('d.bad'), null);
+    });
+
+    test('DDL-2: no option is ignored', async () => {
+        const d = client.db('d');
+        await failsWith(shard('d.options', { k: 1 }, { timeseries: { timeField: 't' } }), 238);
+        await failsWith(shard('d.options', { k: 1 }, { noSuchOption: 1 }), 40415);
+        await failsWith(shard('d.options', { k: 1 }, { collation: { locale: 'de' } }), 2);
+        await failsWith(cluster.admin({ shardCollection: 'd.options' }), 40414);
+        await failsWith(d.command({ drop: 'options', noSuchOption: 1 }), 40415);
+        await failsWith(cluster.admin({ renameCollection: 'd.full', to: 'd.x', stayTemp: true }), 238);
+        await failsWith(d.command({ convertToCapped: 'full', size: 4096 }), 20);
+        await d.collection('small').insertOne({ _id: 1 });
+        await d.command({ convertToCapped: 'small', size: 4096 });
+        assert.equal((await d.command({ collStats: 'small' })).capped, true);
+        await d.collection('small').drop();
+        assert.equal(await entry('d.options'), null);
+    });
+
+    test('RTE-3: a router that does not know yet is told by the shards', async () => {
+        const here = client.db('d').collection('late');
+        const there = stale.db('d').collection('late');
+        await there.insertOne({ _id: 1, k: 1 }); // routed as unsharded
+        assert.equal(await there.countDocuments(), 1);
+        await here.createIndex({ k: 1 });
+        await shard('d.late', { k: 1 });
+        await there.insertOne({ _id: 2, k: 2 });
+        assert.deepEqual((await there.find().sort({ _id: 1 }).toArray()).map(({ _id }) => _id), [1, 2]);
+        await here.drop();
+        assert.deepEqual(await there.find().toArray(), []);
+        await there.insertOne({ _id: 3 }); // unsharded again, and here
+        assert.deepEqual((await here.find().toArray()).map(({ _id }) => _id), [3]);
+    });
+
+    test('DDL-2: createIndexes, collMod and dropIndexes reach all shards', async () => {
+        const coll = client.db('d').collection('hashed');
+        await coll.createIndex({ fresh: 1 });
+        await client.db('d').command({ collMod: 'hashed', index: { name: 'fresh_1', hidden: true } });
+        for (let i = 0; i < 2; i++) {
+            const indexes = await (await direct(i)).db('d').collection('hashed').indexes();
+            assert.equal(indexes.find(({ name }) => name === 'fresh_1')?.hidden, true, `shard${i}`);
+        }
+        await coll.dropIndex('fresh_1');
+        for (let i = 0; i < 2; i++) {
+            const indexes = await (await direct(i)).db('d').collection('hashed').indexes();
+            assert.equal(indexes.find(({ name }) => name === 'fresh_1'), undefined, `shard${i}`);
+        }
+        await failsWith(coll.dropIndex('fresh_1'), 27);
+    });
+
+    test('DDL-2: the last index of the shard key stays', async () => {
+        await shard('d.keyed', { k: 1 });
+        const coll = client.db('d').collection('keyed');
+        await coll.createIndex({ z: 1 });
+        await failsWith(coll.dropIndex('k_1'), 370);
+        await failsWith(coll.dropIndex({ k: 1 }), 370);
+        await coll.dropIndexes();
+        assert.deepEqual((await coll.indexes()).map(({ name }) => name).sort(), ['_id_', 'k_1']);
+        await coll.dropIndexes(); // nothing is left to drop
+        await coll.createIndex({ k: 1, more: 1 });
+        await coll.dropIndex('k_1');
+        assert.deepEqual((await coll.indexes()).map(({ name }) => name).sort(), ['_id_', 'k_1_more_1']);
+        await coll.drop();
+    });
+
+    test('DDL-2: a sharded collection is renamed, as a new generation of the same chunks', async () => {
+        const before = await entry('d.hashed');
+        const rows = await chunks('d.hashed');
+        await client.db('d').collection('hashed').rename('renamed');
+        assert.equal(await entry('d.hashed'), null);
+        const now = await entry('d.renamed');
+        assert.deepEqual(now.uuid, before.uuid);
+        assert.notDeepEqual(now.lastmodEpoch, before.lastmodEpoch);
+        assert.deepEqual(await chunks('d.renamed'), rows);
+        await failsWith(client.db('d').collection('renamed').rename('ranged'), 48);
+        await client.db('d').collection('renamed').rename('ranged', { dropTarget: true });
+        assert.deepEqual((await entry('d.ranged')).uuid, before.uuid);
+        await failsWith(client.db('d').collection('none').rename('other'), 26);
+        await failsWith(cluster.admin({ renameCollection: 'd.ranged', to: 'e.ranged' }), 125);
+    });
+
+    test('DDL-2: drop leaves nothing, on no shard', async () => {
+        const { uuid } = await entry('d.ranged');
+        assert.equal(await client.db('d').collection('ranged').drop(), true);
+        assert.equal(await entry('d.ranged'), null);
+        assert.equal(await client.db('config').collection('chunks').countDocuments({ uuid }), 0);
+        for (let i = 0; i < 2; i++)
+            assert.deepEqual(await (await direct(i)).db('d').listCollections({ name: 'ranged' }).toArray(), []);
+        await client.db('d').collection('ranged').drop(); // again is fine
+    });
+
+    test('DDL-2: dropDatabase drops all of it, and the name can be used again', async () => {
+        await cluster.admin({ enableSharding: 'gone', primaryShard: 'shard1' });
+        await shard('gone.a', { k: 'hashed' });
+        await shard('gone.b', { k: 1 });
+        await client.db('gone').collection('plain').insertOne({ _id: 1 });
+        await stale.db('gone').collection('plain').findOne();
+        await client.db('gone').dropDatabase();
+        const config = client.db('config');
+        assert.equal(await config.collection('databases').findOne({ _id: 'gone' }), null);
+        assert.equal(await config.collection('collections').countDocuments({ _id: /^gone\./ }), 0);
+        for (let i = 0; i < 2; i++)
+            assert.deepEqual(await (await direct(i)).db('gone').listCollections().toArray(), []);
+        await cluster.admin({ enableSharding: 'gone', primaryShard: 'shard0' });
+        await stale.db('gone').collection('plain').insertOne({ _id: 2 });
+        assert.deepEqual(await client.db('gone').collection('plain').find().toArray(), [{ _id: 2 }]);
+        assert.deepEqual(await (await direct(1)).db('gone').listCollections().toArray(), []);
+    });
+
+    test('REP-5: a change stream that would tell half of it is refused', async () => {
+        await shard('d.streamed', { k: 'hashed' });
+        await failsWith(client.db('d').collection('streamed').watch().tryNext(), 238);
+        await failsWith(client.db('d').watch().tryNext(), 238);
+        await client.db('d').collection('streamed').drop();
+    });
+
+    test('SES-4: a transaction on one shard reads in batches and commits', async () => {
+        await shard('d.txn', { k: 1 });
+        const coll = client.db('d').collection('txn');
+        await coll.insertMany(Array.from({ length: 50 }, (_, i) => ({ _id: i, k: i })));
+        const session = client.startSession();
+        session.startTransaction();
+        const found = await coll.find({}, { session, batchSize: 10 }).toArray();
+        assert.equal(found.length, 50);
+        await coll.updateOne({ k: 1 }, { $set: { x: 1 } }, { session });
+        await session.commitTransaction();
+        await session.endSession();
+        assert.equal((await coll.findOne({ k: 1 })).x, 1);
+    });
+
+    test('DDL-3: operations on one name happen one after the other', async () => {
+        const results = await Promise.allSettled([
+            ...Array.from({ length: 4 }, () => shard('d.race', { k: 'hashed' })),
+            ...Array.from({ length: 4 }, () => cluster.admin({ shardCollection: 'd.race', key: { k: 'hashed' } }, cluster.routers[1])),
+        ]);
+        assert.deepEqual(results.filter(({ status }) => status === 'rejected').map(({ reason }) => reason.message), []);
+        const rounds = Array.from({ length: 5 }, (_, i) =>
+            Promise.allSettled([client.db('d').collection('race').drop(), shard('d.race', { k: i % 2 ? 1 : 'hashed' })]),
+        );
+        await Promise.all(rounds);
+        await client.db('d').collection('race').drop();
+        assert.equal(await entry('d.race'), null);
+    });
+});
