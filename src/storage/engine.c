@@ -207,7 +207,7 @@ void storage_set_majority_ts(StorageEngine *engine, uint64_t ts) {
 }
 
 uint64_t storage_majority_ts(const StorageEngine *engine) {
-    return atomic_load_explicit(&engine->majority_ts, memory_order_relaxed);
+    return atomic_load_explicit(&engine->majority_ts, memory_order_acquire);
 }
 
 void storage_set_last_applied_ts(StorageEngine *engine, uint64_t ts) {

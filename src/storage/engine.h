@@ -149,7 +149,9 @@ size_t storage_reap_idents(StorageEngine *engine);
 
 /* ---- timestamps: used by replication, unset on a standalone node ---- */
 
-/* A timestamp below which replicated commits are complete, as set by replication; 0: none. */
+/* A timestamp below which replicated commits are complete, as set by replication; 0: none. It is
+ * never ahead of the visible timestamp: a snapshot opened after this was read has all entries up
+ * to it. */
 void storage_set_majority_ts(StorageEngine *engine, uint64_t ts);
 uint64_t storage_majority_ts(const StorageEngine *engine);
 void storage_set_last_applied_ts(StorageEngine *engine, uint64_t ts);

@@ -119,9 +119,17 @@ OplogEnds oplog_ends(const Oplog *oplog) {
                        oplog->durable_wall_ms};
 }
 
-static void announce(Oplog *oplog, uint64_t visible_ts) {
-    /* Visibility first: tailing readers that are notified must find the entries. */
-    storage_set_oplog_visible_ts(oplog->engine, visible_ts);
+/* The visible timestamp is that of the last entry applied, set under the same mutex: set later, that
+ * of an earlier advance could overtake it and hide entries that a majority is already known to
+ * have, and a reader up to the commit point would pass over them for good. */
+static void set_visible_locked(Oplog *oplog) {
+    assert_held(&oplog->mu);
+    storage_set_oplog_visible_ts(oplog->engine, oplog->applied.ts);
+}
+
+/* After the entries are visible: tailing readers that are notified must find them. Without the
+ * mutex, since the callbacks take other locks. */
+static void announce(Oplog *oplog) {
     if (oplog->coll != NULL)
         collection_capped_notify(oplog->coll, /* is_dropped= */ false);
     if (oplog->moved != NULL)
@@ -135,9 +143,10 @@ void oplog_set_applied(Oplog *oplog, OpTime optime, int64_t wall_ms) {
     oplog->applied_wall_ms = wall_ms;
     /* A new primary continues after the entries of its predecessor, whatever its own clock says. */
     oplog->last_reserved = optime.ts;
-    mutex_unlock(&oplog->mu);
     oplog_advance_cluster_time(oplog, optime.ts);
-    announce(oplog, optime.ts);
+    set_visible_locked(oplog);
+    mutex_unlock(&oplog->mu);
+    announce(oplog);
 }
 
 void oplog_set_durable(Oplog *oplog, OpTime optime, int64_t wall_ms) {
@@ -332,17 +341,16 @@ void oplog_after_unit(void *arg, OpCtx *op, bool is_committed) {
         oplog->slots[stage->slot & (oplog->slot_capacity - 1)].state =
             is_committed ? SLOT_COMMITTED : SLOT_ABORTED;
         bool is_moved = drop_finished(oplog);
-        uint64_t visible_ts = oplog->applied.ts;
+        if (is_moved)
+            set_visible_locked(oplog);
         mutex_unlock(&oplog->mu);
         if (is_committed) {
             op->last_optime = stage->last;
             markers_add(&oplog->markers, stage->last.ts, stage->records, stage->bytes,
                         stage->wall_ms);
         }
-        /* Without the mutex: the callbacks take other locks. A later advance may overtake this one;
-         * both only ever announce what is complete. */
         if (is_moved)
-            announce(oplog, visible_ts);
+            announce(oplog);
     }
     /* Also those of a prepared unit, whose entries have their slot in another one. */
     if (UNLIKELY(stage->images.count > 0) && is_committed)

@@ -223,6 +223,38 @@ TEST(readers_stop_before_an_open_slot) {
     arena_done(&arena);
 }
 
+typedef struct BusyWriter {
+    OpCtx *op;
+    int32_t id_first;
+    _Atomic bool is_over;
+} BusyWriter;
+
+static void insert_all_the_time(void *arg) {
+    BusyWriter *busy = arg;
+    for (int32_t i = 0; i < 3000; i++)
+        insert_one(busy->op, busy->id_first + i);
+    atomic_store(&busy->is_over, true);
+}
+
+TEST(what_is_applied_is_visible) {
+    /* Goal (OPL-2): the commit point follows what is applied; a reader up to it must find every
+     * entry, whichever of two writers announces its own first. */
+    CLEANUP(error_reset) Error err = {0};
+    TestNode node;
+    open_primary(&node);
+    BusyWriter writers[] = {{.op = node.op}, {.op = node.fx.other, .id_first = 1000000}};
+    Thread threads[ARRAY_LEN(writers)] = {0};
+    for (size_t i = 0; i < ARRAY_LEN(writers); i++)
+        EXPECT_OK(thread_start(&threads[i], "writer", insert_all_the_time, &writers[i], &err), err);
+    while (!atomic_load(&writers[0].is_over) || !atomic_load(&writers[1].is_over)) {
+        uint64_t applied_ts = oplog_applied(node.oplog).ts;
+        EXPECT(storage_oplog_visible_ts(node.fx.engine) >= applied_ts);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(writers); i++)
+        thread_join(&threads[i]);
+    test_node_close(&node);
+}
+
 TEST(a_flush_notes_up_to_where_the_oplog_is_complete) {
     /* Goal (OPL-4): the truncate point is at most what was complete, and durable moves with it. */
     CLEANUP(error_reset) Error err = {0};
