@@ -119,8 +119,8 @@ OplogEnds oplog_ends(const Oplog *oplog) {
                        oplog->durable_wall_ms};
 }
 
-/* The visible timestamp is that of the last entry applied, set under the same mutex: set later, that
- * of an earlier advance could overtake it and hide entries that a majority is already known to
+/* The visible timestamp is that of the last entry applied, set under the same mutex: set later,
+ * that of an earlier advance could overtake it and hide entries that a majority is already known to
  * have, and a reader up to the commit point would pass over them for good. */
 static void set_visible_locked(Oplog *oplog) {
     assert_held(&oplog->mu);
