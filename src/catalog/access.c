@@ -98,7 +98,7 @@ ErrCode access_each(OpCtx *op, const Ns *ns, bool is_forward, AccessVisit visit,
 
 void access_done(CollAccess *access) {
     access_suspend(access);
-    if (UNLIKELY(access->is_filtered))
+    if (UNLIKELY(access->is_held))
         release_filters(access);
 }
 
@@ -123,6 +123,7 @@ ErrCode access_resume(OpCtx *op, CollAccess *access, Error *err) {
     CollAccess resumed;
     TRY(access_read(op, &access->ns, &resumed, err));
     resumed.is_owned = access->is_owned;
+    resumed.is_held = access->is_held;
     resumed.is_filtered = access->is_filtered;
     memcpy(resumed.filters, access->filters, sizeof(resumed.filters));
     *access = resumed;
@@ -197,7 +198,7 @@ static ErrCode restore(CollAccess *access, Error *err) {
 }
 
 static void release_filters(CollAccess *access) {
-    access->is_filtered = false;
+    access->is_held = access->is_filtered = false;
     for (uint32_t i = 0; i < ACCESS_POLICIES_MAX; i++)
         ownership_unref(TAKE_PTR(access->filters[i]));
 }

@@ -42,7 +42,8 @@ typedef struct CollAccess {
     bool is_creating;      /* see access_create */
     bool is_source_chosen; /* the read source was chosen by a policy and is reset at the end */
     bool is_owned;         /* the policies are consulted, now and after each yield */
-    bool is_filtered;      /* there are filters */
+    bool is_held;          /* there are filters, perhaps of a node that owns everything */
+    bool is_filtered;      /* some of them are not */
     OwnershipFilter *filters[ACCESS_POLICIES_MAX]; /* of the policy of that row; NULL: none */
 } CollAccess;
 

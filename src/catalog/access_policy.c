@@ -47,7 +47,8 @@ ErrCode policies_attach(const AccessPolicies *policies, CollAccess *access, Erro
             continue;
         invariant(access->filters[i] == NULL);
         TRY(row->attach(row->arg, access, &access->filters[i], err));
-        access->is_filtered |= access->filters[i] != NULL;
+        access->is_held |= access->filters[i] != NULL;
+        access->is_filtered |= access->filters[i] != NULL && !access->filters[i]->is_whole;
     }
     return ERR_OK;
 }
@@ -65,7 +66,8 @@ static bool has_same_paths(const OwnershipFilter *a, const OwnershipFilter *b) {
  * while it runs. */
 static ErrCode replace(CollAccess *access, uint32_t i, OwnershipFilter *take_filter, Error *err) {
     OwnershipFilter *held = access->filters[i];
-    if (held == NULL || !has_same_paths(held, take_filter)) {
+    bool is_newly_filtered = !take_filter->is_whole && (held == NULL || held->is_whole);
+    if (held == NULL || is_newly_filtered || !has_same_paths(held, take_filter)) {
         ownership_unref(take_filter);
         return error_set(err, ERR_QUERY_PLAN_KILLED,
                          "query plan killed :: which documents of '%s' are owned is decided in "

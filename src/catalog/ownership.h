@@ -27,6 +27,8 @@ struct OwnershipFilter {
      * errors. */
     bool (*owns)(const OwnershipFilter *filter, Doc doc);
     void (*free)(OwnershipFilter *filter);
+    /* The node owns everything: nothing is filtered. Such a filter is held for its count alone. */
+    bool is_whole;
 };
 
 static inline OwnershipFilter *ownership_ref(OwnershipFilter *filter) {

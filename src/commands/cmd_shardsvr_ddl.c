@@ -5,6 +5,7 @@
 #include "commands/core/command.h"
 #include "sharding/ddl/coordinator.h"
 #include "sharding/ddl/participant.h"
+#include "sharding/migration/migrations.h"
 #include "sharding/shard/critical_section.h"
 
 static ErrCode check_role(const CommandCtx *ctx, Error *err) {
@@ -103,7 +104,13 @@ static ErrCode block_run(CommandCtx *ctx, void *arg, Error *err) {
     Ns ns;
     TRY(section_ns(request->ns, &ns, err));
     DdlCaller caller = caller_of(request);
-    return participant_block(ctx->op, &caller, &ns, request->block_type, request->reason, err);
+    if (str_is(request->block_type, "Unblock"))
+        return participant_block(ctx->op, &caller, &ns, request->block_type, request->reason, err);
+    /* Moves end before the section, which they could hold up, and after it: it keeps new ones out,
+     * but one may have begun in between. */
+    TRY(migrations_stop(ctx->service->migrations, ctx->op, &ns, err));
+    TRY(participant_block(ctx->op, &caller, &ns, request->block_type, request->reason, err));
+    return migrations_stop(ctx->service->migrations, ctx->op, &ns, err);
 }
 
 static ErrCode create_run(CommandCtx *ctx, void *arg, Error *err) {

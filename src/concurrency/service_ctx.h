@@ -36,6 +36,8 @@ typedef struct ServiceCtx {
     struct Cluster *cluster;              /* of routers and config servers */
     struct ConfigCatalog *config_catalog; /* of config servers */
     struct ShardState *shard;             /* of shards */
+    struct Migrations *migrations;        /* of shards */
+    struct RangeDeleter *range_deleter;   /* of shards */
     struct TxnTable *router_txns;         /* of routers */
     struct CommandService *commands;
     struct ServerParams *params;

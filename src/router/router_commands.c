@@ -8,6 +8,7 @@
 #include "router/cluster_commands.h"
 #include "router/ddl_commands.h"
 #include "router/forward.h"
+#include "router/move_commands.h"
 #include "router/router_txn.h"
 #include "router/stats_commands.h"
 #include "router/write_commands.h"
@@ -88,6 +89,8 @@ const CommandSpec *const ROUTER_SPECS[] = {
     &ROUTER_SHARD_COLLECTION,
     &ROUTER_SPLIT,
     &ROUTER_MERGE_CHUNKS,
+    &ROUTER_MOVE_CHUNK,
+    &ROUTER_MOVE_RANGE,
     &ROUTER_GET_SHARD_VERSION,
     &ROUTER_GET_DATABASE_VERSION,
     &ROUTER_CHECK_METADATA_CONSISTENCY,

@@ -30,6 +30,8 @@
 #include "server/start_records.h"
 #include "sharding/config/config_catalog.h"
 #include "sharding/ddl/coordinator.h"
+#include "sharding/migration/migrations.h"
+#include "sharding/range_deletion/range_deleter.h"
 #include "sharding/shard/shard_state.h"
 #include "storage/engine.h"
 #include "ttl/ttl.h"
@@ -150,6 +152,16 @@ static ErrCode open_storage(Node *node, int *ret_exit_code, Error *err) {
     return rc;
 }
 
+static RangeDeleterSettings range_deleter_settings(ServiceCtx *service) {
+    return (RangeDeleterSettings){
+        .is_enabled =
+            repl_is_writable(service->repl) && !param_bool(service, PARAM_DISABLE_RANGE_DELETER),
+        .delay_s = param_i64(service, PARAM_ORPHAN_CLEANUP_DELAY_SECS),
+        .batch_docs = param_i64(service, PARAM_RANGE_DELETER_BATCH_SIZE),
+        .batch_pause_ms = param_i64(service, PARAM_RANGE_DELETER_BATCH_DELAY_MS),
+    };
+}
+
 static ErrCode open_catalog(Node *node, Error *err) {
     ServiceCtx *service = &node->process.service;
     node->start_op = op_ctx_new(service->ops, NULL, NULL);
@@ -171,6 +183,9 @@ static ErrCode open_catalog(Node *node, Error *err) {
         service->shard = shard_state_new(service);
         shard_state_register(service->shard);
         ddl_coordinators_register(repl_tasks(service->repl), service->shard);
+        service->migrations = migrations_new(service);
+        migrations_register(service->migrations, repl_tasks(service->repl));
+        service->range_deleter = range_deleter_new(service, range_deleter_settings);
     }
     if (rc == ERR_OK && param_bool(service, PARAM_ENABLE_TEST_COMMANDS))
         catalog_add_access_policy(service->catalog, &TEST_OWNERSHIP_POLICY);
@@ -200,6 +215,7 @@ static void on_topology_moves(ServiceCtx *service) {
 
 static void on_topology_changed(ServiceCtx *service) {
     shard_state_note_change(service->shard);
+    range_deleter_wake(service->range_deleter);
     if (service->commands != NULL)
         topology_changed(service->commands);
 }
@@ -320,6 +336,8 @@ static ErrCode start_services(Node *node, Error *err) {
     service->cursors = cursor_table_new(service);
     TRY(cursor_table_start(service->cursors, cursor_timeout_ms, cursor_interval_s, err));
     TRY(ttl_monitor_start(service, ttl_settings, &service->ttl, err));
+    if (service->role == ROLE_SHARD)
+        TRY(range_deleter_start(service->range_deleter, err));
     if (service_is_member(service))
         TRY(preimage_purger_start(service->preimages, err));
     TRY(session_refresher_start(service, &service->session_refresher, err));
@@ -363,6 +381,7 @@ static void node_stop(Process *process) {
     Node *node = CONTAINER_OF(process, Node, process);
     ServiceCtx *service = &process->service;
     ttl_monitor_stop(service->ttl);
+    range_deleter_stop(service->range_deleter);
     preimage_purger_stop(service->preimages);
     session_refresher_stop(service->session_refresher);
     txn_expiry_stop(service->txn_expiry);
@@ -387,6 +406,8 @@ static void node_stop(Process *process) {
     index_builds_free(TAKE_PTR(service->index_builds));
     repl_free(TAKE_PTR(service->repl));
     cluster_free(TAKE_PTR(service->cluster));
+    range_deleter_free(TAKE_PTR(service->range_deleter));
+    migrations_free(TAKE_PTR(service->migrations));
     shard_state_free(TAKE_PTR(service->shard));
     config_catalog_free(TAKE_PTR(service->config_catalog));
     stream_hub_free(TAKE_PTR(service->stream_hub));

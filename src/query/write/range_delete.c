@@ -118,6 +118,14 @@ static ErrCode run(Deletion *d, RangeDeleteResult *result, Error *err) {
     }
 }
 
+static void encode_bound(KeyBuilder *kb, const IndexDesc *index, Doc bound) {
+    key_builder_reset(kb, index->order);
+    DocIter iter = doc_iter(bound);
+    for (Elem value; doc_iter_next(&iter, &value);)
+        key_append_elem(kb, value, index->collator);
+    key_append_end(kb, KEY_END_BEFORE);
+}
+
 static ErrCode open_range(Deletion *d, const IndexDesc *index, Error *err) {
     const RangeDelete *request = d->request;
     if (index == NULL) {
@@ -128,6 +136,14 @@ static ErrCode open_range(Deletion *d, const IndexDesc *index, Error *err) {
         TRY(record_cursor_open(d->op, d->access->coll->records, /* is_forward= */ true,
                                &d->by_record, err));
         return record_cursor_seek_near(&d->by_record, low, err);
+    }
+    if (doc_is_present(request->min)) {
+        encode_bound(&d->low, index, request->min);
+        if (doc_is_present(request->max))
+            encode_bound(&d->high, index, request->max);
+        TRY(index_cursor_open(d->op, d->store, /* is_forward= */ true, &d->by_index, err));
+        return index_cursor_seek(&d->by_index,
+                                 (Str){(const char *)d->low.key.data, d->low.key.size}, err);
     }
     bool is_descending = index->fields[0].is_descending;
     key_builder_reset(&d->low, index->order);
@@ -142,6 +158,8 @@ static ErrCode open_range(Deletion *d, const IndexDesc *index, Error *err) {
 }
 
 static bool is_behind(Str key, const KeyBuilder *high) {
+    if (high->key.size == 0) /* there is no end */
+        return false;
     size_t size = key.size < high->key.size ? key.size : high->key.size;
     int rc = memcmp(key.data, high->key.data, size);
     return rc > 0 || (rc == 0 && key.size > high->key.size);
@@ -199,7 +217,10 @@ static ErrCode delete_batch(void *arg, OpCtx *op, Error *err) {
             continue;
         op->metrics.docs_examined++;
         Doc doc = doc_copy((Doc){(const uint8_t *)data.data}, &op->arena);
-        if (match_doc(d->filter, doc, NULL) && access_owns(d->access, doc)) {
+        bool is_taken =
+            match_doc(d->filter, doc, NULL) && access_owns(d->access, doc) &&
+            (d->request->is_taken == NULL || d->request->is_taken(d->request->arg, doc));
+        if (is_taken) {
             TRY(collection_delete(op, coll, d->batch[i], doc, &d->scratch, err));
             d->deleted_in_batch++;
         }

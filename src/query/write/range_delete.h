@@ -20,7 +20,14 @@ typedef struct RangeDelete {
     const char *ident; /* table of the index to search by its first field; NULL: record ids */
     Elem low;          /* inclusive */
     Elem high;         /* inclusive */
+    /* Instead of low and high, if it is there: values of the first fields of the index, `max`
+     * excluded. DOC_NONE for `max`: to the end. */
+    Doc min;
+    Doc max;
     Doc filter;
+    /* What else decides; NULL: nothing. */
+    bool (*is_taken)(void *arg, Doc doc);
+    void *arg;
     uint32_t batch_docs;
     int64_t docs_max; /* stops after so many; 0: no limit */
     int64_t time_us_max;

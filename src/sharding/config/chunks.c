@@ -1,9 +1,8 @@
-#include "sharding/config/chunks.h"
+#include "sharding/config/chunks_internal.h"
 
 #include "bson/json.h"
 #include "concurrency/service_ctx.h"
 #include "query/write/own_docs.h"
-#include "sharding/meta/chunk_change.h"
 
 enum {
     REMOVE_BATCH_DOCS = 1000,
@@ -18,8 +17,7 @@ static Doc sort_of(OpCtx *op, const char *field, int32_t direction) {
     return doc_builder_end(&b);
 }
 
-/* DOC_NONE: there is none. */
-static ErrCode find_newest(OpCtx *op, const Uuid *uuid, Str shard, Doc *ret_doc, Error *err) {
+ErrCode chunks_find_newest(OpCtx *op, const Uuid *uuid, Str shard, Doc *ret_doc, Error *err) {
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_uuid(&b, "uuid", uuid);
     if (shard.size > 0)
@@ -32,7 +30,7 @@ ErrCode chunks_newest(OpCtx *op, const CollectionEntry *entry, Str shard, ChunkV
                       Error *err) {
     ChunkVersion version = {.epoch = entry->epoch, .timestamp = entry->timestamp};
     Doc doc;
-    TRY(find_newest(op, &entry->uuid, shard, &doc, err));
+    TRY(chunks_find_newest(op, &entry->uuid, shard, &doc, err));
     if (doc_is_present(doc)) {
         Chunk chunk;
         TRY(chunk_parse(doc, &chunk, err));
@@ -42,7 +40,7 @@ ErrCode chunks_newest(OpCtx *op, const CollectionEntry *entry, Str shard, ChunkV
     return ERR_OK;
 }
 
-static ErrCode read_versions(OpCtx *op, const CollectionEntry *entry, Str shard,
+ErrCode chunks_read_versions(OpCtx *op, const CollectionEntry *entry, Str shard,
                              ChunkVersions *ret_versions, Error *err) {
     TRY(chunks_newest(op, entry, shard, &ret_versions->shard, err));
     return chunks_newest(op, entry, STR(""), &ret_versions->collection, err);
@@ -75,7 +73,7 @@ Doc chunks_doc(OpCtx *op, const Chunk *chunk) {
     return doc_builder_end(&b);
 }
 
-static ErrCode replace_chunk(OpCtx *op, const Chunk *chunk, Error *err) {
+ErrCode chunks_replace(OpCtx *op, const Chunk *chunk, Error *err) {
     Doc doc = chunks_doc(op, chunk);
     return own_doc_upsert(op, &CONFIG_CHUNKS_NS, doc_get_lit(doc, "_id"), doc, err);
 }
@@ -96,7 +94,7 @@ static Doc filter_ids(OpCtx *op, const Oid *ids, uint32_t count) {
 
 ErrCode chunks_bump(OpCtx *op, const CollectionEntry *entry, Error *err) {
     Doc doc;
-    TRY(find_newest(op, &entry->uuid, STR(""), &doc, err));
+    TRY(chunks_find_newest(op, &entry->uuid, STR(""), &doc, err));
     if (!doc_is_present(doc))
         return error_set(err, ERR_INCOMPATIBLE_SHARDING_METADATA,
                          "the collection \"%.*s\" has no chunk", (int)entry->name.size,
@@ -158,7 +156,7 @@ ErrCode chunks_remove(OpCtx *op, const Uuid *uuid, Error *err) {
 
 /* ---- changes ---- */
 
-static ErrCode check_generation(const CollectionEntry *entry, const Oid *epoch, uint64_t timestamp,
+ErrCode chunks_check_generation(const CollectionEntry *entry, const Oid *epoch, uint64_t timestamp,
                                 Error *err) {
     bool is_same = epoch == NULL || memcmp(epoch, &entry->epoch, sizeof(Oid)) == 0;
     if (is_same && (timestamp == 0 || timestamp == entry->timestamp))
@@ -168,7 +166,7 @@ static ErrCode check_generation(const CollectionEntry *entry, const Oid *epoch, 
                      (int)entry->name.size, entry->name.data);
 }
 
-static void build_range(DocBuilder *b, const char *name, Doc min, Doc max) {
+void chunks_build_range(DocBuilder *b, const char *name, Doc min, Doc max) {
     size_t range = build_open_doc(b, name);
     build_doc(b, "min", min);
     build_doc(b, "max", max);
@@ -197,7 +195,7 @@ static bool is_split(const ChunkSplit *split, const ChunkList *chunks) {
 }
 
 static ErrCode write_pieces(OpCtx *op, const ChunkList *pieces, Error *err) {
-    TRY(replace_chunk(op, &pieces->rows[0], err));
+    TRY(chunks_replace(op, &pieces->rows[0], err));
     Doc *docs = ARENA_ARRAY(&op->arena, Doc, pieces->count - 1);
     for (uint32_t i = 1; i < pieces->count; i++)
         docs[i - 1] = chunks_doc(op, &pieces->rows[i]);
@@ -210,14 +208,14 @@ static ErrCode split_in_txn(void *arg, OpCtx *op, Error *err) {
     run->pieces = (ChunkList){0};
     CLEANUP(collection_entry_done) CollectionEntry entry = {0};
     TRY(collection_entry_get(op, split->ns, &entry, err));
-    TRY(check_generation(&entry, &split->epoch, split->timestamp, err));
+    TRY(chunks_check_generation(&entry, &split->epoch, split->timestamp, err));
     TRY(shard_key_check_bound(entry.key, split->min, "min", err));
     TRY(shard_key_check_bound(entry.key, split->max, "max", err));
     ChunkList chunks;
     TRY(read_range(op, &entry.uuid, split->min, split->max, (int64_t)split->point_count + 2,
                    &chunks, err));
     if (is_split(split, &chunks))
-        return read_versions(op, &entry, split->shard, &run->versions, err);
+        return chunks_read_versions(op, &entry, split->shard, &run->versions, err);
     const Chunk *chunk = chunks.rows;
     if (chunks.count != 1 || !str_equal(chunk->shard, split->shard) ||
         shard_key_compare(chunk->min, split->min) != 0 ||
@@ -231,17 +229,17 @@ static ErrCode split_in_txn(void *arg, OpCtx *op, Error *err) {
     TRY(chunk_split(entry.key, chunk, split->points, split->point_count, &newest, &op->arena,
                     &run->pieces, err));
     TRY(write_pieces(op, &run->pieces, err));
-    return read_versions(op, &entry, split->shard, &run->versions, err);
+    return chunks_read_versions(op, &entry, split->shard, &run->versions, err);
 }
 
 static void log_split(OpCtx *op, const SplitRun *run) {
     const ChunkSplit *split = run->split;
     const ChunkList *pieces = &run->pieces;
     DocBuilder b = doc_builder_in_arena(&op->arena);
-    build_range(&b, "before", split->min, split->max);
+    chunks_build_range(&b, "before", split->min, split->max);
     if (pieces->count == 2) {
-        build_range(&b, "left", pieces->rows[0].min, pieces->rows[0].max);
-        build_range(&b, "right", pieces->rows[1].min, pieces->rows[1].max);
+        chunks_build_range(&b, "left", pieces->rows[0].min, pieces->rows[0].max);
+        chunks_build_range(&b, "right", pieces->rows[1].min, pieces->rows[1].max);
     } else {
         build_i32(&b, "of", (int32_t)pieces->count);
     }
@@ -282,7 +280,8 @@ static ErrCode merge_in_txn(void *arg, OpCtx *op, Error *err) {
     CLEANUP(collection_entry_done) CollectionEntry entry = {0};
     TRY(collection_entry_get(op, merge->ns, &entry, err));
     TRY(collection_entry_check_uuid(&entry, &merge->uuid, err));
-    TRY(check_generation(&entry, merge->has_epoch ? &merge->epoch : NULL, merge->timestamp, err));
+    TRY(chunks_check_generation(&entry, merge->has_epoch ? &merge->epoch : NULL, merge->timestamp,
+                                err));
     ChunkList chunks;
     TRY(read_range(op, &entry.uuid, merge->min, merge->max, /* limit= */ 0, &chunks, err));
     for (uint32_t i = 0; i < chunks.count; i++)
@@ -302,10 +301,10 @@ static ErrCode merge_in_txn(void *arg, OpCtx *op, Error *err) {
         for (uint32_t i = 1; i < chunks.count; i++)
             ids[i - 1] = chunks.rows[i].id;
         TRY(own_docs_delete(op, &CONFIG_CHUNKS_NS, filter_ids(op, ids, chunks.count - 1), err));
-        TRY(replace_chunk(op, &merged, err));
+        TRY(chunks_replace(op, &merged, err));
         run->merged_count = chunks.count;
     }
-    return read_versions(op, &entry, merge->shard, &run->versions, err);
+    return chunks_read_versions(op, &entry, merge->shard, &run->versions, err);
 }
 
 ErrCode chunk_commit_merge(OpCtx *op, const ChunkMerge *merge, ChunkVersions *ret_versions,
@@ -318,7 +317,7 @@ ErrCode chunk_commit_merge(OpCtx *op, const ChunkMerge *merge, ChunkVersions *re
     }
     if (run.merged_count > 0) {
         DocBuilder b = doc_builder_in_arena(&op->arena);
-        build_range(&b, "merged", merge->min, merge->max);
+        chunks_build_range(&b, "merged", merge->min, merge->max);
         build_i32(&b, "of", (int32_t)run.merged_count);
         build_str(&b, "owningShard", merge->shard);
         chunk_version_build(&b, "mergedVersion", &run.versions.collection);

@@ -126,6 +126,9 @@ static const char *own_address(OpCtx *op) {
 static ErrCode write_identity(NewShard *candidate, Error *err) {
     Oid cluster_id;
     TRY(config_catalog_cluster_id(candidate->op, &cluster_id, err));
+    /* The shard keeps it for good: it must not be an id that a crash of this server undoes. */
+    Repl *repl = candidate->op->service->repl;
+    TRY(repl_wait_committed(repl, candidate->op, oplog_applied(repl_oplog(repl)).ts, err));
     CLEANUP(client_reply_done) ClientReply reply = {0};
     DocBuilder b = doc_builder_in_arena(&candidate->op->arena);
     build_i32(&b, "_addShard", 1);

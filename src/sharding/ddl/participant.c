@@ -62,6 +62,11 @@ ErrCode participant_create(OpCtx *op, const DdlCaller *caller, const Ns *ns, con
                            Doc options, Doc indexes, Error *err) {
     CLEANUP(op_mutex_unlock) OpMutexLock lock = {0};
     TRY(fence_pass(op, ns_str(ns), caller->coordinator, caller->term, &lock, err));
+    return participant_create_here(op, ns, uuid, options, indexes, err);
+}
+
+ErrCode participant_create_here(OpCtx *op, const Ns *ns, const Uuid *uuid, Doc options, Doc indexes,
+                                Error *err) {
     CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
     op->mode.is_from_migrate = true;
     bool exists, is_same, is_empty;

@@ -358,3 +358,86 @@ ErrCode chunks_merge(const ShardKey *key, const Chunk *chunks, uint32_t count, D
     };
     return ERR_OK;
 }
+
+/* ---- moves ---- */
+
+/* The new owner in front of the history so far, of which the first entry at or before `after` is
+ * the last one that a read in the past can need. */
+static Doc moved_history(const ChunkMove *move, Arena *arena) {
+    DocBuilder b = doc_builder_in_arena(arena);
+    char name[INDEX_NAME_SIZE];
+    uint32_t count = 0;
+    size_t first = build_open_doc_str(&b, index_name(count++, name));
+    build_timestamp(&b, "validAfter", move->now);
+    build_str(&b, "shard", move->to);
+    build_close(&b, first);
+    if (!doc_is_present(move->chunk->history))
+        return doc_builder_end(&b);
+    DocIter iter = doc_iter(move->chunk->history);
+    for (Elem row; doc_iter_next(&iter, &row);) {
+        build_elem_as(&b, index_name(count++, name), row);
+        Elem since = doc_get_lit(elem_doc(row), "validAfter");
+        if ((uint64_t)elem_i64(since) <= move->history_after)
+            break;
+    }
+    return doc_builder_end(&b);
+}
+
+static ErrCode add_moved(ChunkList *list, const Chunk *model, Doc min, Doc max, bool is_new,
+                         ChunkVersion *version, Arena *arena, Error *err) {
+    Chunk *chunk = &list->rows[list->count];
+    *chunk = *model;
+    if (is_new)
+        chunk->id = oid_new();
+    chunk->min = doc_copy(min, arena);
+    chunk->max = doc_copy(max, arena);
+    chunk->shard.data = arena_strndup(arena, model->shard.data, model->shard.size);
+    if (doc_is_present(model->history))
+        chunk->history = doc_copy(model->history, arena);
+    /* The first one has the new major as it is. */
+    if (list->count > 0)
+        TRY(chunk_version_next_minor(version, version, err));
+    chunk->version = chunk_version_number(version);
+    list->count++;
+    return ERR_OK;
+}
+
+ErrCode chunk_move(const ShardKey *key, const ChunkMove *move, const ChunkVersion *newest,
+                   Arena *arena, ChunkList *ret_chunks, Error *err) {
+    const Chunk *chunk = move->chunk;
+    TRY(shard_key_check_bound(key, move->min, "min", err));
+    TRY(shard_key_check_bound(key, move->max, "max", err));
+    int left = shard_key_compare(chunk->min, move->min);
+    int right = shard_key_compare(move->max, chunk->max);
+    if (left > 0 || right > 0 || shard_key_compare(move->min, move->max) >= 0)
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "the range from %s to %s is not inside of the chunk from %s to %s",
+                         shell_text_of_doc(move->min, arena), shell_text_of_doc(move->max, arena),
+                         shell_text_of_doc(chunk->min, arena),
+                         shell_text_of_doc(chunk->max, arena));
+    if (move->now <= chunk->since)
+        return error_set(err, ERR_INCOMPATIBLE_SHARDING_METADATA,
+                         "the chunk from %s has been on its shard since a later time than now",
+                         shell_text_of_doc(chunk->min, arena));
+    ChunkList list = {.rows = ARENA_ARRAY(arena, Chunk, 4)};
+    ChunkVersion version;
+    TRY(chunk_version_next_major(newest, &version, err));
+    Chunk moved = *chunk;
+    moved.shard = move->to;
+    moved.since = move->now;
+    moved.history = moved_history(move, arena);
+    moved.is_jumbo = false;
+    TRY(add_moved(&list, &moved, move->min, move->max, /* is_new= */ left < 0, &version, arena,
+                  err));
+    if (left < 0)
+        TRY(add_moved(&list, chunk, chunk->min, move->min, /* is_new= */ false, &version, arena,
+                      err));
+    if (right < 0)
+        TRY(add_moved(&list, chunk, move->max, chunk->max, /* is_new= */ true, &version, arena,
+                      err));
+    if (list.count == 1 && move->control != NULL)
+        TRY(add_moved(&list, move->control, move->control->min, move->control->max,
+                      /* is_new= */ false, &version, arena, err));
+    *ret_chunks = list;
+    return ERR_OK;
+}

@@ -1,8 +1,9 @@
 /*
- * chunk_change.h - which chunks replace which: first chunks, splits, merges.
+ * chunk_change.h - which chunks replace which: first chunks, splits, merges, moves.
  *
  * Pure: given the chunks as they are, returns the chunks to store, with new versions. The config
- * server writes them in one transaction. Versions of 7.0: a split or merge changes the minor only.
+ * server writes them in one transaction. Versions of 7.0: a split or merge changes the minor only,
+ * a move the major.
  */
 #pragma once
 
@@ -68,3 +69,21 @@ ErrCode chunk_split(const ShardKey *key, const Chunk *chunk, const Doc *points, 
 ErrCode chunks_merge(const ShardKey *key, const Chunk *chunks, uint32_t count, Doc min, Doc max,
                      const ChunkVersion *newest, Arena *arena, Chunk *ret_merged, bool *ret_is_done,
                      Error *err) MUST_CHECK;
+
+typedef struct ChunkMove {
+    const Chunk *chunk; /* holds the range, which may be a part of it */
+    Doc min;
+    Doc max;
+    Str to;
+    const Chunk *control;   /* another chunk of the donor; NULL: there is none */
+    uint64_t now;           /* validAfter on the new shard */
+    uint64_t history_after; /* one entry of the history that is not after this time is kept */
+} ChunkMove;
+
+/* The range goes to another shard: first the moved chunk, with the next major and minor 0, then
+ * what is left of it on either side, then `control` if nothing is left: the donor's version must
+ * change as well, so that routers which still send to it are noticed. The moved chunk keeps the _id
+ * if it is all of it. Fails with ERR_INVALID_OPTIONS for a range that is not inside of the chunk,
+ * ERR_INCOMPATIBLE_SHARDING_METADATA if `now` is not after the chunk's last move. */
+ErrCode chunk_move(const ShardKey *key, const ChunkMove *move, const ChunkVersion *newest,
+                   Arena *arena, ChunkList *ret_chunks, Error *err) MUST_CHECK;

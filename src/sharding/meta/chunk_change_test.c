@@ -341,3 +341,70 @@ TEST(a_merge_needs_neighbours_on_one_shard_that_fill_the_range) {
                                    cases[i].max, &newest, &fx.arena, &merged, &is_done, &fx.err),
                       ERR_ILLEGAL_OPERATION);
 }
+
+static void check_move(Fixture *fx, const char *min, const char *max, bool has_control,
+                       const char *text) {
+    Chunk chunk = chunk_of(fx, "{'a': 0}", "{'a': 10}", "s1");
+    Chunk control = chunk_of(fx, "{'a': 20}", "{'a': 30}", "s1");
+    chunk.is_jumbo = true;
+    ChunkMove move = {
+        .chunk = &chunk,
+        .min = test_doc(min, &fx->arena),
+        .max = test_doc(max, &fx->arena),
+        .to = STR("s2"),
+        .control = has_control ? &control : NULL,
+        .now = 100,
+        .history_after = 80,
+    };
+    ChunkVersion newest = {.major = 5, .minor = 8};
+    ChunkList chunks;
+    REQUIRE_OK(chunk_move(fx->key, &move, &newest, &fx->arena, &chunks, &fx->err), fx->err);
+    EXPECT_STR(text_of(&chunks, &fx->arena), text);
+    for (uint32_t i = 0; i < chunks.count; i++)
+        EXPECT_EQ_U64(chunks.rows[i].version, (UINT64_C(6) << 32) + i);
+    EXPECT_EQ_U64(chunks.rows[0].since, 100);
+    EXPECT_EQ_U64(doc_count(chunks.rows[0].history), 2);
+    EXPECT(!chunks.rows[0].is_jumbo);
+    /* Whoever begins where the chunk began has its _id. */
+    for (uint32_t i = 0; i < chunks.count; i++)
+        if (!has_control || chunks.count > 2)
+            EXPECT((memcmp(&chunks.rows[i].id, &chunk.id, sizeof(Oid)) == 0) ==
+                   (shard_key_compare(chunks.rows[i].min, chunk.min) == 0));
+}
+
+TEST(a_move_raises_the_major_of_what_moves_and_of_what_stays) {
+    CLEANUP(fixture_done) Fixture fx = fixture("{'a': 1}");
+    check_move(&fx, "{'a': 0}", "{'a': 10}", true, "0 10 s2, 20 30 s1");
+    check_move(&fx, "{'a': 0}", "{'a': 10}", false, "0 10 s2");
+    check_move(&fx, "{'a': 0}", "{'a': 4}", true, "0 4 s2, 4 10 s1");
+    check_move(&fx, "{'a': 4}", "{'a': 10}", true, "4 10 s2, 0 4 s1");
+    check_move(&fx, "{'a': 4}", "{'a': 6}", true, "4 6 s2, 0 4 s1, 6 10 s1");
+}
+
+TEST(a_move_must_be_inside_of_its_chunk_and_later_than_the_last_one) {
+    CLEANUP(fixture_done) Fixture fx = fixture("{'a': 1}");
+    static const struct {
+        const char *min, *max;
+        uint64_t now;
+        ErrCode rc;
+    } CASES[] = {
+        {"{'a': 0}", "{'a': 10}", 78, ERR_OK},
+        {"{'a': -1}", "{'a': 10}", 78, ERR_INVALID_OPTIONS},
+        {"{'a': 0}", "{'a': 11}", 78, ERR_INVALID_OPTIONS},
+        {"{'a': 5}", "{'a': 5}", 78, ERR_INVALID_OPTIONS},
+        {"{'b': 5}", "{'a': 6}", 78, ERR_SHARD_KEY_NOT_FOUND},
+        {"{'a': 0}", "{'a': 10}", 77, ERR_INCOMPATIBLE_SHARDING_METADATA},
+    };
+    Chunk chunk = chunk_of(&fx, "{'a': 0}", "{'a': 10}", "s1");
+    ChunkVersion newest = {.major = 5, .minor = 8};
+    for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+        ChunkMove move = {.chunk = &chunk,
+                          .min = test_doc(CASES[i].min, &fx.arena),
+                          .max = test_doc(CASES[i].max, &fx.arena),
+                          .to = STR("s2"),
+                          .now = CASES[i].now};
+        ChunkList chunks;
+        EXPECT_EQ_I64(chunk_move(fx.key, &move, &newest, &fx.arena, &chunks, &fx.err), CASES[i].rc);
+        error_reset(&fx.err);
+    }
+}

@@ -72,8 +72,9 @@ ErrCode cluster_new(ServiceCtx *service, const ClusterSettings *settings, Cluste
     cluster->find = settings->find;
     cluster->collections = collection_routes_new(cluster);
     cluster->created_ms = clock_wall_ms();
-    ErrCode rc = ERR_OK;
-    if (settings->config_address != NULL)
+    /* None is known yet: a config server is asked before it has read its list. */
+    ErrCode rc = shard_list_make(cluster->monitors, NULL, 0, &cluster->shards, err);
+    if (rc == ERR_OK && settings->config_address != NULL)
         rc = set_monitors_watch(cluster->monitors, str_from(settings->config_address),
                                 &cluster->config.set, err);
     if (rc != ERR_OK) {
@@ -168,8 +169,7 @@ ErrCode cluster_reload_shards(Cluster *cluster, OpCtx *op, Error *err) {
     mutex_lock(&cluster->mu);
     /* Two reloads may overtake each other: the one that saw more wins. */
     ShardList *old = list;
-    if (cluster->shards == NULL ||
-        list->newest_topology_ts >= cluster->shards->newest_topology_ts) {
+    if (list->newest_topology_ts >= cluster->shards->newest_topology_ts) {
         old = cluster->shards;
         cluster->shards = list;
     }

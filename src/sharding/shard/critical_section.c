@@ -51,6 +51,12 @@ ErrCode section_enter(OpCtx *op, const Ns *ns, SectionKind kind, Doc reason, Err
     return wait_for_writers(op, ns, err);
 }
 
+ErrCode section_check_free(OpCtx *op, const Ns *ns, Error *err) {
+    Doc known;
+    TRY(own_doc_read(op, &SECTIONS_NS, own_doc_id(op, ns_str(ns)), &known, err));
+    return doc_is_present(known) ? refuse_other(ns, err) : ERR_OK;
+}
+
 ErrCode section_leave(OpCtx *op, const Ns *ns, Doc reason, Error *err) {
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_str(&b, "_id", ns_str(ns));

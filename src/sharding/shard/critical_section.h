@@ -19,6 +19,8 @@ typedef enum SectionKind {
  * is ERR_CONFLICTING_OPERATION_IN_PROGRESS. Returns when writers that had passed the check are
  * through. Durable with the write concern of the caller (op->last_optime). */
 ErrCode section_enter(OpCtx *op, const Ns *ns, SectionKind kind, Doc reason, Error *err) MUST_CHECK;
+/* ERR_CONFLICTING_OPERATION_IN_PROGRESS: somebody is in one of that name. */
+ErrCode section_check_free(OpCtx *op, const Ns *ns, Error *err) MUST_CHECK;
 /* One that is not there is fine; one of another reason is left alone. */
 ErrCode section_leave(OpCtx *op, const Ns *ns, Doc reason, Error *err) MUST_CHECK;
 

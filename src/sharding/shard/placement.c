@@ -8,6 +8,8 @@
 /* What is known of one collection, and the filter that follows from it. */
 typedef struct Placement {
     OwnershipFilter base; /* first: its count is that of the placement */
+    ShardState *state;
+    ListNode live_node; /* in state->live, as long as somebody has it */
     CollectionRoute *route;
     ShardIndex self;
     bool is_partial; /* others own a part: documents have to be looked at */
@@ -38,6 +40,9 @@ static bool placement_owns(const OwnershipFilter *filter, Doc doc) {
 
 static void placement_free(OwnershipFilter *filter) {
     Placement *placement = (Placement *)filter;
+    mutex_lock(&placement->state->live_mu);
+    list_remove(&placement->live_node);
+    mutex_unlock(&placement->state->live_mu);
     collection_route_unref(placement->route);
     xfree(placement->paths);
     xfree(placement);
@@ -53,8 +58,13 @@ static void placement_unref(void *value) {
 
 static const PMapType PLACEMENTS = {placement_ref, placement_unref};
 
-static Placement *placement_new(CollectionRoute *route, Str self) {
+static Placement *placement_new(ShardState *state, CollectionRoute *route) {
+    Str self = str_from(state->name);
     Placement *placement = NEW(Placement);
+    placement->state = state;
+    mutex_lock(&state->live_mu);
+    list_push_back(&state->live, &placement->live_node);
+    mutex_unlock(&state->live_mu);
     placement->base = (OwnershipFilter){.refs = 1, .owns = placement_owns, .free = placement_free};
     placement->route = collection_route_ref(route);
     if (route->map == NULL)
@@ -65,6 +75,7 @@ static Placement *placement_new(CollectionRoute *route, Str self) {
     placement->is_partial =
         placement->self == UINT32_MAX ||
         chunk_map_chunks_of(route->map, placement->self) < chunk_map_count(route->map);
+    placement->base.is_whole = !placement->is_partial;
     uint32_t count;
     const ShardKeyField *fields = shard_key_fields(chunk_map_key(route->map), &count);
     placement->paths = xcalloc(count, sizeof(Str));
@@ -93,7 +104,7 @@ bool placement_try_install(ShardState *state, CollectionRoute *route, uint64_t s
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&state->mu);
     if (!is_unchanged_locked(state, seen))
         return false;
-    Placement *placement = placement_new(route, str_from(state->name));
+    Placement *placement = placement_new(state, route);
     PMap *old = state->placements;
     state->placements =
         pmap_put(old, &PLACEMENTS, placement->route->ns.text, placement->route->ns.size, placement);
@@ -106,6 +117,40 @@ void placement_forget_locked(ShardState *state, Str name) {
     PMap *old = state->placements;
     state->placements = pmap_remove(old, &PLACEMENTS, name.data, name.size);
     pmap_unref(old, &PLACEMENTS);
+}
+
+static bool owns_part(const Placement *placement, Str low, Str high, Arena *arena) {
+    const ChunkMap *map = placement->route->map;
+    if (map == NULL || placement->self == UINT32_MAX)
+        return false;
+    ShardSet owners = shard_set_new(map, arena);
+    return !chunk_map_add_owners(map, low, high, /* is_high_inclusive= */ false, 0, &owners) ||
+           shard_set_has(&owners, placement->self);
+}
+
+bool placement_is_range_read(ShardState *state, const Ns *ns, Doc min, Doc max) {
+    CLEANUP(arena_done) Arena arena;
+    arena_init(&arena, 1024);
+    KeyBuilder low, high;
+    key_builder_init(&low);
+    key_builder_init(&high);
+    shard_key_encode(min, &low);
+    shard_key_encode(max, &high);
+    bool is_read = false;
+    mutex_lock(&state->mu);
+    const Placement *current = find_locked(state, ns);
+    mutex_lock(&state->live_mu);
+    LIST_FOR_EACH (&state->live, node) {
+        const Placement *placement = CONTAINER_OF(node, Placement, live_node);
+        if (placement != current && ns_equal(&placement->route->ns, ns))
+            is_read |= owns_part(placement, (Str){(const char *)low.key.data, low.key.size},
+                                 (Str){(const char *)high.key.data, high.key.size}, &arena);
+    }
+    mutex_unlock(&state->live_mu);
+    mutex_unlock(&state->mu);
+    key_builder_done(&low);
+    key_builder_done(&high);
+    return is_read;
 }
 
 /* ---- databases ---- */
@@ -278,8 +323,9 @@ static ErrCode check_access(ShardState *state, const CollAccess *access,
     if (access->coll == NULL && access->is_write && !chunk_version_is_ignored(&routing->version))
         return error_set(err, ERR_CANNOT_IMPLICITLY_CREATE_COLLECTION,
                          "the sharded collection %s does not exist on this shard", access->ns.text);
-    if (placement->is_partial)
-        *ret_filter = ownership_ref((OwnershipFilter *)&placement->base);
+    /* Held even if nothing is to be filtered: as long as somebody reads by this placement, what it
+     * owns is not deleted. */
+    *ret_filter = ownership_ref((OwnershipFilter *)&placement->base);
     return ERR_OK;
 }
 

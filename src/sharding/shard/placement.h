@@ -36,6 +36,9 @@ bool placement_try_install(ShardState *state, CollectionRoute *route, uint64_t s
 /* `version` NULL: there is no such database. */
 bool placement_try_install_database(ShardState *state, Str name, const DatabaseVersion *version,
                                     uint64_t seen);
+/* Does a read that is still open own a part of [min, max), by a placement that this member does not
+ * go by any more? */
+bool placement_is_range_read(ShardState *state, const Ns *ns, Doc min, Doc max);
 /* Is it the version that this member knows? */
 bool placement_find_database(ShardState *state, Str name, DatabaseVersion *ret_version);
 AccessPolicy placement_policy(ShardState *state);

@@ -59,6 +59,8 @@ struct ShardState {
     /* By hash of the name: shard_mutex_of. */
     OpMutex refreshing[NAME_MUTEXES];
     OpMutex participating[NAME_MUTEXES]; /* in operations of coordinators */
+    Mutex live_mu;
+    List live; /* guarded by live_mu: all placements that somebody has, Placement */
     Mutex mu;
     /* Guarded by mu. */
     char name[SHARD_NAME_SIZE]; /* "": no identity; set once */

@@ -30,6 +30,8 @@ ShardState *shard_state_new(ServiceCtx *service) {
     state->policy = placement_policy(state);
     atomic_init(&state->unnoticed_count, 1);
     mutex_init(&state->mu, LOCK_RANK_SHARD_STATE);
+    mutex_init(&state->live_mu, LOCK_RANK_LIVE_PLACEMENTS);
+    list_init(&state->live);
     list_init(&state->pending);
     list_init(&state->waiters);
     op_mutex_init(&state->connecting);
@@ -87,6 +89,7 @@ void shard_state_free(ShardState *state) {
     op_mutex_done(&state->connecting);
     op_mutex_done(&state->loading);
     mutex_done(&state->mu);
+    mutex_done(&state->live_mu);
     xfree(state->config_address);
     xfree(state);
 }

@@ -1,0 +1,681 @@
+#include "sharding/migration/donor.h"
+
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "bson/json.h"
+#include "catalog/access.h"
+#include "query/write/own_docs.h"
+#include "repl/repl.h"
+#include "repl/oplog/oplog.h"
+#include "sharding/range_deletion/range_deleter.h"
+#include "sharding/range_deletion/range_tasks.h"
+#include "sharding/shard/critical_section.h"
+#include "sharding/shard/range_scan.h"
+#include "sharding/shard/support_index.h"
+#include "storage/engine.h"
+#include "storage/record_store.h"
+
+#define DONORS_TEXT "config.migrationCoordinators"
+static const Ns DONORS_NS = {.size = sizeof(DONORS_TEXT) - 1, .db_size = 6, .text = DONORS_TEXT};
+
+enum {
+    ASK_MS_MAX = 60 * 1000,
+    STATUS_WAIT_MS = 1000,
+    STATUS_MS_MAX = 10 * 1000,
+    COMMIT_MS_MAX = 40 * 1000,
+    WRITERS_MS_MAX = 500, /* migrationLockAcquisitionMaxWaitMS */
+    CHUNK_BYTES_DEFAULT = 128 << 20,
+    DOCS_MAX_WITHOUT_STATS = 250001,
+};
+
+typedef ErrCode (*DonorPhase)(MoveRun *run, Error *err);
+
+static ErrCode run_phase(Task *task, OpCtx *op, DonorPhase phase, Error *err) {
+    CLEANUP(move_run_done) MoveRun run = {0};
+    TRY(move_run_begin(task, op, &run, err));
+    return phase(&run, err);
+}
+
+static ErrCode refused(const char *why, Error *err) {
+    return error_set(err, ERR_CONFLICTING_OPERATION_IN_PROGRESS, "could not move the range: %s",
+                     why);
+}
+
+/* ---- begin ---- */
+
+static Doc doc_field(Doc doc, const char *name) {
+    Elem field = doc_get(doc, str_from(name));
+    return elem_type(field) == BT_DOC ? elem_doc(field) : DOC_NONE;
+}
+
+static ChunkAt find_at(const ChunkMap *map, Doc bound, bool is_below) {
+    KeyBuilder kb;
+    key_builder_init(&kb);
+    shard_key_encode(bound, &kb);
+    Str key = {(const char *)kb.key.data, kb.key.size};
+    ChunkAt at = is_below ? chunk_map_find_below(map, key) : chunk_map_find(map, key);
+    key_builder_done(&kb);
+    return at;
+}
+
+/* How many documents may move at once: twice what a chunk is to have. */
+static int64_t docs_max(const Collection *coll, int64_t chunk_bytes) {
+    int64_t count = record_store_count(coll->records);
+    int64_t bytes = record_store_data_size(coll->records);
+    if (count <= 0 || bytes <= 0)
+        return DOCS_MAX_WITHOUT_STATS;
+    int64_t average = bytes / count > 0 ? bytes / count : 1;
+    return 2 * (chunk_bytes / average) + 1;
+}
+
+/* Counts the documents of the range, and finds where about `chunk_bytes` of them end if there are
+ * more: then *ret_cut is that key. */
+static ErrCode measure(MoveRun *run, int64_t chunk_bytes, Doc *ret_cut, bool *ret_is_too_big,
+                       Error *err) {
+    const Move *move = &run->move;
+    CLEANUP(range_scan_done) RangeScan scan = {0};
+    TRY(range_scan_open(run->op, &move->ns, &move->uuid, move->key, move->min, move->max, &scan,
+                        err));
+    int64_t count_max = docs_max(scan.access.coll, chunk_bytes);
+    int64_t count = 0, bytes = 0;
+    *ret_cut = DOC_NONE;
+    *ret_is_too_big = false;
+    for (;;) {
+        bool is_found;
+        Doc doc;
+        TRY(range_scan_next(&scan, &is_found, &doc, err));
+        if (!is_found) {
+            *ret_cut = DOC_NONE; /* it is all of it after all */
+            return ERR_OK;
+        }
+        bytes += (int64_t)doc_size(doc);
+        if (!doc_is_present(*ret_cut) && bytes > chunk_bytes) {
+            Doc key;
+            if (shard_key_extract(move->key, doc, &run->op->arena, &key) &&
+                shard_key_compare(key, move->min) > 0)
+                *ret_cut = key;
+        }
+        if (++count > count_max) {
+            *ret_is_too_big = true;
+            return ERR_OK;
+        }
+    }
+}
+
+static ErrCode choose_bounds(MoveRun *run, const CollectionRoute *route, Doc min, Doc max,
+                             ChunkAt *ret_at, Error *err) {
+    const ChunkMap *map = route->map;
+    Arena *arena = &run->op->arena;
+    Move *move = &run->move;
+    if (!doc_is_present(min) && !doc_is_present(max))
+        return error_set(err, ERR_INVALID_OPTIONS, "a move needs 'min' or 'max'");
+    if (doc_is_present(min))
+        TRY(shard_key_check_bound(chunk_map_key(map), min, "'min'", err));
+    if (doc_is_present(max))
+        TRY(shard_key_check_bound(chunk_map_key(map), max, "'max'", err));
+    *ret_at = doc_is_present(min) ? find_at(map, min, false) : find_at(map, max, true);
+    Doc low = chunk_map_min(map, *ret_at, arena), high = chunk_map_max(map, *ret_at, arena);
+    move->min = doc_is_present(min) ? min : low;
+    move->max = doc_is_present(max) ? max : high;
+    if (shard_key_compare(move->min, move->max) >= 0)
+        return error_set(err, ERR_INVALID_OPTIONS, "'min' has to be below 'max'");
+    if (shard_key_compare(move->max, high) > 0)
+        return error_set(err, ERR_COMMAND_FAILED,
+                         "the range from %s to %s is not inside of one chunk",
+                         shell_text_of_doc(move->min, arena), shell_text_of_doc(move->max, arena));
+    return ERR_OK;
+}
+
+static ErrCode check_route(const MoveRun *run, const CollectionRoute *route, Error *err) {
+    Doc request = task_request(run->task);
+    if (route->map == NULL)
+        return error_set(err, ERR_NAMESPACE_NOT_SHARDED, "the collection %s is not sharded",
+                         route->ns.text);
+    if (!route->allows_migrations)
+        return refused("chunks of the collection must not move at the moment", err);
+    Elem epoch = doc_get_lit(request, "epoch");
+    ChunkVersion version = chunk_map_version(route->map);
+    if (elem_type(epoch) == BT_OID && memcmp(elem_oid(epoch), &version.epoch, sizeof(Oid)) != 0)
+        return error_set(err, ERR_STALE_EPOCH, "the collection %s was dropped or sharded anew",
+                         route->ns.text);
+    return ERR_OK;
+}
+
+/* All that decides what is moved; *ret_is_there: the recipient has it already. */
+static ErrCode choose(MoveRun *run, CollectionRoute *route, bool *ret_is_there, Error *err) {
+    Doc request = task_request(run->task);
+    Move *move = &run->move;
+    TRY(check_route(run, route, err));
+    ChunkAt at;
+    move->key = shard_key_ref(chunk_map_key(route->map));
+    move->uuid = route->uuid;
+    TRY(choose_bounds(run, route, doc_field(request, "min"), doc_field(request, "max"), &at, err));
+    Str owner = chunk_map_shard_name(route->map, chunk_map_owner(route->map, at));
+    *ret_is_there = str_equal(owner, move->to);
+    if (*ret_is_there)
+        return ERR_OK;
+    if (!str_is(owner, run->self))
+        return error_set(err, ERR_STALE_CONFIG, "the range from %s belongs to the shard \"%.*s\"",
+                         shell_text_of_doc(move->min, &run->op->arena), (int)owner.size,
+                         owner.data);
+    move->version = chunk_map_version(route->map);
+    chunk_version_set_number(&move->version, chunk_map_chunk_version(route->map, at));
+    const Shard *to;
+    TRY(move_run_shard(run, move->to, &to, err));
+    Elem bytes = doc_get_lit(request, "maxChunkSizeBytes");
+    int64_t chunk_bytes =
+        elem_is_number(bytes) && elem_as_i64(bytes) > 0 ? elem_as_i64(bytes) : CHUNK_BYTES_DEFAULT;
+    Doc cut;
+    bool is_too_big;
+    TRY(measure(run, chunk_bytes, &cut, &is_too_big, err));
+    bool is_open = !doc_is_present(doc_field(request, "max"));
+    if (is_open && doc_is_present(cut))
+        move->max = cut;
+    else if (is_too_big && !elem_is_truthy(doc_get_lit(request, "forceJumbo")))
+        return error_set(err, ERR_CHUNK_TOO_BIG,
+                         "the range from %s has too many documents to be moved at once: split it, "
+                         "or give forceJumbo",
+                         shell_text_of_doc(move->min, &run->op->arena));
+    return ERR_OK;
+}
+
+static void set_move(MoveRun *run) {
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    size_t move = build_open_doc(&b, "move");
+    move_build(&b, &run->move);
+    build_close(&b, move);
+    task_set_fields(run->task, doc_builder_end(&b));
+}
+
+static ErrCode begin(MoveRun *run, Error *err) {
+    Doc request = task_request(run->task);
+    Move *move = &run->move;
+    Elem ns = doc_get_lit(request, "ns"), to = doc_get_lit(request, "toShard");
+    TRY(ns_parse(elem_str(ns), &move->ns, err));
+    move->id = uuid_new();
+    move->from = str_from(run->self);
+    move->to = elem_str(to);
+    move->waits_for_delete = elem_is_truthy(doc_get_lit(request, "waitForDelete"));
+    move->is_throttled = elem_is_truthy(doc_get_lit(request, "secondaryThrottle"));
+    TRY(section_check_free(run->op, &move->ns, err));
+    CLEANUP(collection_route_done) CollectionRoute *route = NULL;
+    TRY(collection_route_read(run->cluster, run->op, &move->ns, NULL, &route, err));
+    bool is_there;
+    TRY(choose(run, route, &is_there, err));
+    if (is_there) {
+        task_go_to(run->task, TASK_DONE);
+        return ERR_OK;
+    }
+    /* What is not majority-committed yet comes after it. */
+    move->start_ts = storage_majority_ts(run->op->service->storage);
+    set_move(run);
+    failpoint_hit(FP_MIG_D_REGISTERED);
+    return ERR_OK;
+}
+
+/* ---- prepare ---- */
+
+typedef struct Definition {
+    Doc options;
+    Doc indexes;
+    uint64_t hash; /* of both */
+} Definition;
+
+static ErrCode read_definition(MoveRun *run, Definition *ret_definition, Error *err) {
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_read(run->op, &run->move.ns, &access, err));
+    const Collection *coll = access.coll;
+    if (coll == NULL || !uuid_equal(&coll->uuid, &run->move.uuid))
+        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "the collection %s was dropped",
+                         run->move.ns.text);
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < coll->index_count; i++) {
+        char name[INDEX_NAME_SIZE];
+        if (!coll->indexes[i]->is_id && coll->indexes[i]->is_ready)
+            build_doc(&b, index_name(count++, name).data, coll->indexes[i]->spec);
+    }
+    Definition definition = {.options = doc_copy(coll->options.doc, &run->op->arena),
+                             .indexes = doc_builder_end(&b)};
+    definition.hash = hash_bytes(definition.options.data, doc_size(definition.options)) * 31 +
+                      hash_bytes(definition.indexes.data, doc_size(definition.indexes));
+    *ret_definition = definition;
+    return ERR_OK;
+}
+
+/* Fields stay; more are added. */
+static void add_field_i64(MoveRun *run, const char *name, int64_t value) {
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    size_t move = build_open_doc(&b, "move");
+    move_build(&b, &run->move);
+    build_close(&b, move);
+    build_i64(&b, name, value);
+    task_set_fields(run->task, doc_builder_end(&b));
+}
+
+static ErrCode prepare(MoveRun *run, Error *err) {
+    const Move *move = &run->move;
+    failpoint_hit(FP_MIG_D_COORD_DOC_WRITTEN);
+    atomic_fetch_add(&run->migrations->stats.donor_started, 1);
+    RangeTask task = {
+        .id = move->id,
+        .ns = move->ns,
+        .uuid = move->uuid,
+        .donor = move->from,
+        .min = move->min,
+        .max = move->max,
+        .key = shard_key_pattern(move->key),
+        .is_pending = true,
+        .is_delayed = !move->waits_for_delete,
+    };
+    TRY(range_task_add(run->op, &task, err));
+    TRY(repl_wait_committed(run->op->service->repl, run->op, run->op->last_optime.ts, err));
+    failpoint_hit(FP_MIG_D_RANGE_DEL_PENDING_WRITTEN);
+    Definition definition;
+    TRY(read_definition(run, &definition, err));
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    build_str(&b, "_recvChunkStart", ns_str(&move->ns));
+    size_t opened = build_open_doc(&b, "move");
+    move_build(&b, move);
+    build_close(&b, opened);
+    build_doc(&b, "options", definition.options);
+    build_array(&b, "indexes", definition.indexes);
+    CLEANUP(client_reply_done) ClientReply reply = {0};
+    TRY(move_run_ask(run, move->to, &b, ASK_MS_MAX, &reply, err));
+    failpoint_hit(FP_MIG_D_RECV_CHUNK_START_SENT);
+    add_field_i64(run, "definitionHash", (int64_t)definition.hash);
+    return ERR_OK;
+}
+
+/* ---- clone ---- */
+
+static ErrCode ask_status(MoveRun *run, ClientReply *reply, Error *err) {
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    build_str(&b, "_recvChunkStatus", ns_str(&run->move.ns));
+    build_uuid(&b, "migrationId", &run->move.id);
+    build_i64(&b, "waitMs", STATUS_WAIT_MS);
+    return move_run_ask(run, run->move.to, &b, STATUS_MS_MAX, reply, err);
+}
+
+static int64_t count_of(Doc reply, const char *path) {
+    Elem value = doc_get_path(reply, path);
+    return elem_is_number(value) ? elem_as_i64(value) : 0;
+}
+
+static ErrCode clone_range(MoveRun *run, Error *err) {
+    CLEANUP(client_reply_done) ClientReply reply = {0};
+    failpoint_hit(FP_MIG_D_CLONING);
+    TRY(ask_status(run, &reply, err));
+    Elem state = doc_get_lit(reply.body, "state");
+    bool is_steady = elem_type(state) == BT_STRING && str_is(elem_str(state), "steady");
+    task_set_progress(run->task, count_of(reply.body, "counts.cloned"), 0);
+    if (elem_type(state) == BT_STRING && str_is(elem_str(state), "catchup"))
+        failpoint_hit(FP_MIG_D_MODS_TRANSFER);
+    if (!is_steady) {
+        task_again(run->task, 0);
+        return ERR_OK;
+    }
+    MigrationStats *stats = &run->migrations->stats;
+    atomic_fetch_add(&stats->docs_cloned_on_donor, count_of(reply.body, "counts.cloned"));
+    atomic_fetch_add(&stats->bytes_cloned_on_donor, count_of(reply.body, "counts.clonedBytes"));
+    Elem hash = doc_get_lit(task_doc(run->task), "definitionHash");
+    add_field_i64(run, "definitionHash", elem_is_number(hash) ? elem_as_i64(hash) : 0);
+    failpoint_hit(FP_MIG_D_READY_FOR_CRIT_SEC);
+    return ERR_OK;
+}
+
+/* ---- commit ---- */
+
+static Doc reason_of(const MoveRun *run) {
+    return move_section_reason(&run->move, &run->op->arena);
+}
+
+static ErrCode wait_majority(MoveRun *run, Error *err) {
+    return repl_wait_committed(run->op->service->repl, run->op, run->op->last_optime.ts, err);
+}
+
+static ErrCode check_definition(MoveRun *run, Error *err) {
+    Definition definition;
+    TRY(read_definition(run, &definition, err));
+    Elem known = doc_get_lit(task_doc(run->task), "definitionHash");
+    if (elem_is_number(known) && elem_as_i64(known) == (int64_t)definition.hash)
+        return ERR_OK;
+    return refused("indexes or options of the collection have changed meanwhile", err);
+}
+
+/* Writers that do not end, such as transactions, must not keep all others waiting. */
+static ErrCode block_writes(MoveRun *run, Error *err) {
+    int64_t deadline_us = run->op->deadline_us;
+    op_set_max_time(run->op, WRITERS_MS_MAX);
+    ErrCode rc = section_enter(run->op, &run->move.ns, SECTION_WRITES, reason_of(run), err);
+    run->op->deadline_us = deadline_us;
+    if (rc != ERR_MAX_TIME_MS_EXPIRED)
+        return rc;
+    error_reset(err);
+    return refused("writers of the collection, perhaps transactions, did not end in time", err);
+}
+
+static ErrCode drain(MoveRun *run, Error *err) {
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    build_str(&b, "_recvChunkCommit", ns_str(&run->move.ns));
+    build_uuid(&b, "migrationId", &run->move.id);
+    build_timestamp(&b, "upTo", oplog_applied(repl_oplog(run->op->service->repl)).ts);
+    CLEANUP(client_reply_done) ClientReply reply = {0};
+    return move_run_ask(run, run->move.to, &b, COMMIT_MS_MAX, &reply, err);
+}
+
+static ErrCode commit_on_config(MoveRun *run, Error *err) {
+    const Move *move = &run->move;
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    build_str(&b, "_configsvrCommitChunkMigration", ns_str(&move->ns));
+    build_str(&b, "fromShard", move->from);
+    build_str(&b, "toShard", move->to);
+    size_t chunk = build_open_doc(&b, "migratedChunk");
+    chunk_version_build(&b, "lastmod", &move->version);
+    build_doc(&b, "min", move->min);
+    build_doc(&b, "max", move->max);
+    build_close(&b, chunk);
+    chunk_version_build(&b, "fromShardCollectionVersion", &move->version);
+    CLEANUP(client_reply_done) ClientReply reply = {0};
+    return config_run(run->cluster, run->op, &b, &reply, err);
+}
+
+/* Is it certain that what was asked for has not happened, and will not? */
+static bool is_final(ErrCode code) {
+    switch (task_error_class(code)) {
+    case TASK_ERROR_CONFLICT:
+    case TASK_ERROR_STALE:
+    case TASK_ERROR_OTHER:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static ErrCode tell_outcome(MoveRun *run, MoveOutcome outcome, Error *err) {
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    build_str(&b, outcome == MOVE_COMMITTED ? "_recvChunkReleaseCritSec" : "_recvChunkAbort",
+              ns_str(&run->move.ns));
+    build_uuid(&b, "migrationId", &run->move.id);
+    CLEANUP(client_reply_done) ClientReply reply = {0};
+    return move_run_ask(run, run->move.to, &b, ASK_MS_MAX, &reply, err);
+}
+
+static ErrCode unblock(MoveRun *run, Error *err) {
+    return section_leave(run->op, &run->move.ns, reason_of(run), err);
+}
+
+/* Everything up to the question to the config server. A failure here is the end of the move: nobody
+ * has been asked to commit it. */
+static ErrCode block(MoveRun *run, Error *err) {
+    TRY(block_writes(run, err));
+    failpoint_hit(FP_MIG_D_CRIT_SEC_WRITES);
+    TRY(check_definition(run, err));
+    failpoint_hit(FP_MIG_D_CRIT_SEC_SIGNAL_PERSISTED);
+    TRY(drain(run, err));
+    failpoint_hit(FP_MIG_D_RECV_CHUNK_COMMIT_SENT);
+    TRY(section_enter(run->op, &run->move.ns, SECTION_READS_AND_WRITES, reason_of(run), err));
+    TRY(wait_majority(run, err));
+    failpoint_hit(FP_MIG_D_CRIT_SEC_READS);
+    return ERR_OK;
+}
+
+static void refuse(MoveRun *run, const Error *why) {
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    size_t move = build_open_doc(&b, "move");
+    move_build(&b, &run->move);
+    build_close(&b, move);
+    size_t error = build_open_doc(&b, "refused");
+    build_i32(&b, "code", (int32_t)why->code);
+    build_cstr(&b, "errmsg", error_message(why));
+    build_close(&b, error);
+    task_set_fields(run->task, doc_builder_end(&b));
+    task_go_to(run->task, "refused");
+}
+
+static ErrCode fail_as(MoveRun *run, ErrCode rc, Error *err) {
+    /* The node steps down or stops: the next primary runs the phase again. */
+    if (op_check_interrupt_slow(run->op, &(Error){0}) != ERR_OK)
+        return rc;
+    refuse(run, err);
+    error_reset(err);
+    return ERR_OK;
+}
+
+static ErrCode commit(MoveRun *run, Error *err) {
+    bool is_owned;
+    Str owner;
+    TRY(move_run_owner(run, &is_owned, &owner, err));
+    MigrationStats *stats = &run->migrations->stats;
+    if (!is_owned || !str_equal(owner, run->move.to)) {
+        int64_t blocked_us = clock_mono_us();
+        ErrCode rc = block(run, err);
+        if (rc != ERR_OK)
+            return fail_as(run, rc, err);
+        int64_t reads_us = clock_mono_us();
+        failpoint_hit(FP_MIG_D_CONFIG_COMMIT_SENT);
+        rc = commit_on_config(run, err);
+        if (rc != ERR_OK)
+            return is_final(rc) ? fail_as(run, rc, err) : rc;
+        failpoint_hit(FP_MIG_D_CONFIG_COMMIT_REPLIED);
+        int64_t now_us = clock_mono_us();
+        atomic_fetch_add(&stats->donor_section_us, now_us - blocked_us);
+        atomic_fetch_add(&stats->donor_section_reads_us, now_us - reads_us);
+        atomic_store(&stats->last_section_us, now_us - blocked_us);
+    }
+    /* It is done. What follows is repeated by the next phase if it fails; it is done here, before
+     * that is stored, because clients wait for it. */
+    CLEANUP(error_reset) Error later = {0};
+    if (tell_outcome(run, MOVE_COMMITTED, &later) != ERR_OK)
+        error_reset(&later);
+    failpoint_hit(FP_MIG_D_RECIPIENT_CRIT_SEC_RELEASED);
+    TRY(unblock(run, err));
+    failpoint_hit(FP_MIG_D_METADATA_REFRESHED);
+    set_move(run);
+    task_go_to(run->task, "committed");
+    return ERR_OK;
+}
+
+/* ---- ends ---- */
+
+static ErrCode committed(MoveRun *run, Error *err) {
+    const Move *move = &run->move;
+    failpoint_hit(FP_MIG_D_DECISION_PERSISTED);
+    TRY(tell_outcome(run, MOVE_COMMITTED, err));
+    failpoint_hit(FP_MIG_D_TXN_NUM_BUMPED);
+    failpoint_hit(FP_MIG_D_RECIPIENT_TASK_DELETED);
+    TRY(unblock(run, err));
+    TRY(range_task_make_ready(run->op, &move->id, !move->waits_for_delete, err));
+    range_deleter_wake(run->op->service->range_deleter);
+    failpoint_hit(FP_MIG_D_DONOR_TASK_READY);
+    atomic_fetch_add(&run->migrations->stats.donor_committed, 1);
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    move_build(&b, move);
+    task_set_result(run->task, doc_builder_end(&b));
+    return ERR_OK;
+}
+
+static ErrCode clean_up(MoveRun *run, Error *err) {
+    TRY(tell_outcome(run, MOVE_ABORTED, err));
+    TRY(range_task_remove(run->op, &run->move.id, err));
+    TRY(unblock(run, err));
+    atomic_fetch_add(&run->migrations->stats.donor_aborted, 1);
+    return ERR_OK;
+}
+
+/* A commit may still be under way, of a primary before this one. */
+static ErrCode refused_phase(MoveRun *run, Error *err) {
+    const Move *move = &run->move;
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    build_i32(&b, "_configsvrEnsureChunkVersionIsGreaterThan", 1);
+    build_str(&b, "nss", ns_str(&move->ns));
+    build_uuid(&b, "collectionUUID", &move->uuid);
+    build_doc(&b, "minKey", move->min);
+    build_doc(&b, "maxKey", move->max);
+    chunk_version_build(&b, "version", &move->version);
+    CLEANUP(client_reply_done) ClientReply reply = {0};
+    TRY(config_run(run->cluster, run->op, &b, &reply, err));
+    bool is_owned;
+    Str owner;
+    TRY(move_run_owner(run, &is_owned, &owner, err));
+    if (is_owned && str_equal(owner, move->to)) {
+        set_move(run);
+        task_go_to(run->task, "committed");
+        return ERR_OK;
+    }
+    TRY(clean_up(run, err));
+    DocBuilder result = doc_builder_in_arena(&run->op->arena);
+    Elem why = doc_get_lit(task_doc(run->task), "refused");
+    if (elem_type(why) == BT_DOC)
+        build_all(&result, elem_doc(why));
+    task_set_result(run->task, doc_builder_end(&result));
+    task_go_to(run->task, TASK_DONE);
+    return ERR_OK;
+}
+
+static ErrCode undo(MoveRun *run, Error *err) {
+    return run->move.key == NULL ? ERR_OK : clean_up(run, err); /* NULL: it had not begun */
+}
+
+#define PHASE(name)                                                                                \
+    static ErrCode run_##name(Task *task, OpCtx *op, Error *err) {                                 \
+        return run_phase(task, op, name, err);                                                     \
+    }
+PHASE(begin)
+PHASE(prepare)
+PHASE(clone_range)
+PHASE(commit)
+PHASE(committed)
+PHASE(refused_phase)
+PHASE(undo)
+#undef PHASE
+
+/* What keeps a move from going on is told to whoever asked for it, who may ask again. */
+#define AT_ONCE                                                                                    \
+    {                                                                                              \
+        {                                                                                          \
+            [TASK_ERROR_TIMEOUT] = TASK_FAIL, [TASK_ERROR_CONFLICT] = TASK_FAIL,                   \
+            [TASK_ERROR_STALE] = TASK_FAIL, [TASK_ERROR_RESOURCE] = TASK_FAIL,                     \
+        }                                                                                          \
+    }
+
+static const TaskPhase PHASES[] = {
+    {"begin", TASK_OPEN, run_begin, {"prepare", TASK_DONE}, AT_ONCE},
+    {"prepare", TASK_OPEN, run_prepare, {"clone"}, AT_ONCE},
+    {"clone", TASK_OPEN, run_clone_range, {"commit"}, {{0}}},
+    {"commit", TASK_COMMITTED, run_commit, {"committed", "refused"}, {{0}}},
+    {"committed", TASK_COMMITTED, run_committed, {TASK_DONE}, {{0}}},
+    {"refused", TASK_COMMITTED, run_refused_phase, {TASK_DONE, "committed"}, {{0}}},
+    {"undo", TASK_ABORTING, run_undo, {TASK_DONE}, {{0}}},
+};
+
+static void ended(void *arg, Doc doc) {
+    (void)arg, (void)doc;
+    failpoint_hit(FP_MIG_D_COORD_DOC_DELETED);
+}
+
+const TaskServiceSpec MOVE_DONOR_SERVICE = {
+    .name = MOVE_DONORS,
+    .ns = DONORS_TEXT,
+    .phases = PHASES,
+    .phase_count = ARRAY_LEN(PHASES),
+    .abort_phase = "undo",
+    .threads_max = 2,
+    .ended = ended,
+};
+
+/* ---- asking ---- */
+
+static Doc build_request(OpCtx *op, const MoveOrder *order) {
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    build_str(&b, "ns", ns_str(&order->ns));
+    build_str(&b, "toShard", order->to);
+    if (doc_is_present(order->min))
+        build_doc(&b, "min", order->min);
+    if (doc_is_present(order->max))
+        build_doc(&b, "max", order->max);
+    if (order->has_epoch)
+        build_oid(&b, "epoch", &order->epoch);
+    build_bool(&b, "waitForDelete", order->waits_for_delete);
+    build_bool(&b, "secondaryThrottle", order->is_throttled);
+    build_bool(&b, "forceJumbo", order->is_jumbo_forced);
+    build_i64(&b, "maxChunkSizeBytes", order->chunk_bytes_max);
+    return doc_builder_end(&b);
+}
+
+/* The same range to the same shard is the same move. */
+static Elem build_id(OpCtx *op, const MoveOrder *order) {
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    size_t id = build_open_doc(&b, "_id");
+    build_str(&b, "nss", ns_str(&order->ns));
+    build_str(&b, "toShard", order->to);
+    if (doc_is_present(order->min))
+        build_doc(&b, "min", order->min);
+    if (doc_is_present(order->max))
+        build_doc(&b, "max", order->max);
+    build_close(&b, id);
+    return doc_get_lit(doc_builder_end(&b), "_id");
+}
+
+/* A move that was refused is an error to whoever asked for it. */
+static ErrCode check_result(Doc result, Error *err) {
+    Elem code = doc_get_lit(result, "code"), text = doc_get_lit(result, "errmsg");
+    if (!elem_is_number(code) || elem_as_i64(code) == 0)
+        return ERR_OK;
+    return error_set(err, (ErrCode)elem_as_i64(code), "%s",
+                     elem_type(text) == BT_STRING ? elem_str(text).data : "the move was refused");
+}
+
+static ErrCode wait_for_delete(OpCtx *op, Doc result, Error *err) {
+    CLEANUP(move_done) Move move = {0};
+    TRY(move_parse(result, &move, err));
+    return range_deleter_wait(op->service->range_deleter, op, &move.uuid, move.min, move.max, err);
+}
+
+ErrCode donor_move(Migrations *migrations, OpCtx *op, const MoveOrder *order, Error *err) {
+    LockSet locks = {0};
+    TRY(lock_set_add(&locks, STR(MIGRATION_LOCK), /* is_exclusive= */ true, err));
+    TaskRequest request = {.service = MOVE_DONORS,
+                           .id = build_id(op, order),
+                           .request = build_request(op, order),
+                           .locks = &locks};
+    Task *task;
+    TRY(task_begin(repl_tasks(migrations->service->repl), op, &request, &task, err));
+    Doc result;
+    ErrCode rc = task_wait(task, op, &result, err);
+    task_unref(task);
+    TRY(rc);
+    TRY(check_result(result, err));
+    return order->waits_for_delete && !doc_is_empty(result) ? wait_for_delete(op, result, err)
+                                                            : ERR_OK;
+}
+
+typedef struct DonorLook {
+    OpCtx *op;
+    const Uuid *id;
+    Doc found;
+} DonorLook;
+
+static ErrCode look_at(void *arg, Doc doc, bool *is_over, Error *err) {
+    (void)err;
+    DonorLook *look = arg;
+    Doc move = doc_field(doc, "move");
+    Uuid id;
+    if (doc_is_present(move) && uuid_from_elem(doc_get_lit(move, "migrationId"), &id) &&
+        uuid_equal(&id, look->id)) {
+        look->found = doc_copy(move, &look->op->arena);
+        *is_over = true;
+    }
+    return ERR_OK;
+}
+
+ErrCode donor_find(Migrations *migrations, OpCtx *op, const Uuid *id, Move *ret_move, Error *err) {
+    (void)migrations;
+    DonorLook look = {op, id, DOC_NONE};
+    TRY(access_each(op, &DONORS_NS, /* is_forward= */ true, look_at, &look, err));
+    if (!doc_is_present(look.found))
+        return error_set(err, ERR_NO_SUCH_KEY, "this shard does not donate such a range");
+    return move_parse(look.found, ret_move, err);
+}

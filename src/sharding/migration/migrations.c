@@ -1,0 +1,229 @@
+#include "sharding/migration/migrations.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "catalog/access.h"
+#include "repl/repl.h"
+
+const char *receive_state_name(ReceiveState state) {
+    static const char *const NAMES[] = {"none",    "ready",  "clone",
+                                        "catchup", "steady", "enteredCritSec"};
+    return NAMES[state];
+}
+
+Migrations *migrations_new(ServiceCtx *service) {
+    Migrations *migrations = NEW(Migrations);
+    migrations->service = service;
+    mutex_init(&migrations->mu, LOCK_RANK_MIGRATIONS);
+    list_init(&migrations->waiters);
+    return migrations;
+}
+
+void migrations_register(Migrations *migrations, TaskServices *services) {
+    task_services_register(services, &MOVE_DONOR_SERVICE, migrations);
+    task_services_register(services, &MOVE_RECIPIENT_SERVICE, migrations);
+}
+
+void migrations_free(Migrations *migrations) {
+    if (migrations == NULL)
+        return;
+    mutex_done(&migrations->mu);
+    xfree(migrations);
+}
+
+/* ---- what is received ---- */
+
+typedef struct Waiter {
+    ListNode node;
+    OpCtx *op;
+} Waiter;
+
+void migrations_change(Migrations *migrations, ReceivingChange change, void *arg) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&migrations->mu);
+    change(&migrations->receiving, arg);
+    LIST_FOR_EACH (&migrations->waiters, node)
+        op_signal(CONTAINER_OF(node, Waiter, node)->op);
+}
+
+Receiving migrations_receiving(Migrations *migrations) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&migrations->mu);
+    return migrations->receiving;
+}
+
+typedef struct Wanted {
+    const Receiving *receiving;
+    ReceivingCondition is_met;
+    void *arg;
+} Wanted;
+
+static bool is_wanted(void *arg) {
+    const Wanted *wanted = arg;
+    return wanted->is_met(wanted->receiving, wanted->arg);
+}
+
+ErrCode migrations_wait(Migrations *migrations, OpCtx *op, ReceivingCondition is_met, void *arg,
+                        int64_t deadline_us, bool *ret_is_met, Error *err) {
+    Wanted wanted = {&migrations->receiving, is_met, arg};
+    Waiter waiter = {.op = op};
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&migrations->mu);
+    list_push_back(&migrations->waiters, &waiter.node);
+    ErrCode rc =
+        op_wait_until(op, &migrations->mu, is_wanted, &wanted, deadline_us, ret_is_met, err);
+    list_remove(&waiter.node);
+    return rc;
+}
+
+/* ---- runs of phases ---- */
+
+ErrCode move_run_begin(Task *task, OpCtx *op, MoveRun *ret_run, Error *err) {
+    Migrations *migrations = task_arg(task);
+    MoveRun run = {
+        .task = task, .op = op, .migrations = migrations, .shard = migrations->service->shard};
+    TRY(shard_get_name(run.shard, op, &run.self, err));
+    TRY(shard_get_cluster(run.shard, op, &run.cluster, err));
+    Elem move = doc_get_lit(task_doc(task), "move");
+    if (elem_type(move) != BT_DOC)
+        move = doc_get_lit(task_request(task), "move");
+    if (elem_type(move) == BT_DOC)
+        TRY(move_parse(elem_doc(move), &run.move, err));
+    run.shards = cluster_shards(run.cluster);
+    *ret_run = run;
+    return ERR_OK;
+}
+
+void move_run_done(MoveRun *run) {
+    move_done(&run->move);
+    shard_list_unref(run->shards);
+    *run = (MoveRun){0};
+}
+
+ErrCode move_run_shard(MoveRun *run, Str name, const Shard **ret_shard, Error *err) {
+    *ret_shard = shard_list_find(run->shards, name);
+    if (*ret_shard != NULL)
+        return ERR_OK;
+    TRY(cluster_reload_shards(run->cluster, run->op, err));
+    shard_list_unref(run->shards);
+    run->shards = cluster_shards(run->cluster);
+    *ret_shard = shard_list_find(run->shards, name);
+    if (*ret_shard == NULL)
+        return error_set(err, ERR_SHARD_NOT_FOUND, "there is no shard \"%.*s\" in this cluster",
+                         (int)name.size, name.data);
+    return ERR_OK;
+}
+
+ErrCode move_run_ask(MoveRun *run, Str shard, DocBuilder *b, int64_t ms_max, ClientReply *reply,
+                     Error *err) {
+    const Shard *to;
+    TRY(move_run_shard(run, shard, &to, err));
+    build_cstr(b, "coordinator", run->self);
+    build_i64(b, "term", task_term(run->task));
+    size_t concern = build_open_doc(b, "writeConcern");
+    build_cstr(b, "w", "majority");
+    build_close(b, concern);
+    remote_build_end(run->cluster, b, STR("admin"), NULL, ELEM_MISSING);
+    RemoteRequest request = {.shard = to,
+                             .body = doc_builder_end(b),
+                             .retry = REMOTE_IDEMPOTENT,
+                             .deadline_us = clock_deadline_ms(ms_max)};
+    ErrCode rc = remote_run(run->cluster, run->op, &request, reply, NULL, err);
+    if (rc == ERR_OK)
+        rc = remote_check_write_concern(reply->body, err);
+    return rc == ERR_OK ? ERR_OK : error_prefix(err, "shard \"%.*s\"", (int)shard.size, shard.data);
+}
+
+static Str key_text(Doc bound, KeyBuilder *kb) {
+    key_builder_init(kb);
+    shard_key_encode(bound, kb);
+    return (Str){(const char *)kb->key.data, kb->key.size};
+}
+
+ErrCode move_run_owner(MoveRun *run, bool *ret_is_owned, Str *ret_owner, Error *err) {
+    const Move *move = &run->move;
+    *ret_is_owned = false;
+    CLEANUP(collection_route_done) CollectionRoute *route = NULL;
+    TRY(collection_route_read(run->cluster, run->op, &move->ns, NULL, &route, err));
+    if (route->map == NULL || !uuid_equal(&route->uuid, &move->uuid))
+        return ERR_OK;
+    KeyBuilder min, max;
+    Str low = key_text(move->min, &min), high = key_text(move->max, &max);
+    ShardIndex owner = chunk_map_owner(route->map, chunk_map_find(route->map, low));
+    *ret_is_owned = chunk_map_owns_range(route->map, owner, low, high);
+    Str name = chunk_map_shard_name(route->map, owner);
+    *ret_owner = (Str){arena_strndup(&run->op->arena, name.data, name.size), name.size};
+    key_builder_done(&min);
+    key_builder_done(&max);
+    return ERR_OK;
+}
+
+/* ---- stopping ---- */
+
+enum {
+    STOPPED_MAX = 16, /* of one collection; a shard takes part in one move at a time */
+};
+
+typedef struct StopLook {
+    OpCtx *op;
+    const Ns *ns;
+    Doc ids[STOPPED_MAX]; /* {_id} */
+    uint32_t count;
+} StopLook;
+
+static ErrCode note_move(void *arg, Doc doc, bool *is_over, Error *err) {
+    (void)is_over, (void)err;
+    StopLook *look = arg;
+    Elem move = doc_get_path(doc, "move.nss");
+    if (!elem_is_present(move))
+        move = doc_get_path(doc, "task.request.move.nss");
+    if (!elem_is_present(move))
+        move = doc_get_path(doc, "task.request.ns");
+    if (elem_type(move) != BT_STRING || !str_equal(elem_str(move), ns_str(look->ns)) ||
+        look->count == STOPPED_MAX)
+        return ERR_OK;
+    DocBuilder b = doc_builder_in_arena(&look->op->arena);
+    build_elem(&b, doc_get_lit(doc, "_id"));
+    look->ids[look->count++] = doc_builder_end(&b);
+    return ERR_OK;
+}
+
+static ErrCode stop_task(TaskServices *services, OpCtx *op, const char *service, Elem id,
+                         Error *err) {
+    Task *task;
+    if (task_find(services, service, id, &task, err) != ERR_OK) {
+        if (err->code != ERR_NO_SUCH_KEY)
+            return err->code;
+        error_reset(err);
+        return ERR_OK;
+    }
+    Error reason = {0};
+    (void)error_set(&reason, ERR_CONFLICTING_OPERATION_IN_PROGRESS,
+                    "the move was given up: another operation changes the collection");
+    ErrCode rc = task_abort(task, op, &reason, err);
+    error_reset(&reason);
+    if (rc == ERR_OK || rc == ERR_ILLEGAL_OPERATION) { /* about to commit: that ends soon */
+        error_reset(err);
+        Doc result;
+        rc = task_wait(task, op, &result, err);
+        /* Its own error is none of ours. */
+        if (rc != ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE &&
+            op_check_interrupt_slow(op, &(Error){0}) == ERR_OK) {
+            error_reset(err);
+            rc = ERR_OK;
+        }
+    }
+    task_unref(task);
+    return rc;
+}
+
+ErrCode migrations_stop(Migrations *migrations, OpCtx *op, const Ns *ns, Error *err) {
+    static const TaskServiceSpec *const SERVICES[] = {&MOVE_DONOR_SERVICE, &MOVE_RECIPIENT_SERVICE};
+    for (size_t i = 0; i < ARRAY_LEN(SERVICES); i++) {
+        Ns docs;
+        TRY(ns_parse(str_from(SERVICES[i]->ns), &docs, err));
+        StopLook look = {.op = op, .ns = ns};
+        TRY(access_each(op, &docs, /* is_forward= */ true, note_move, &look, err));
+        for (uint32_t k = 0; k < look.count; k++)
+            TRY(stop_task(repl_tasks(migrations->service->repl), op, SERVICES[i]->name,
+                          doc_get_lit(look.ids[k], "_id"), err));
+    }
+    return ERR_OK;
+}

@@ -1,0 +1,127 @@
+/*
+ * migrations.h - the moves that this shard takes part in, as donor or as recipient.
+ *
+ * Ownership: hangs off the ServiceCtx of members with --shardsvr. Threading: any.
+ * Lock: LOCK_RANK_MIGRATIONS, not held over I/O. README.md has the rules.
+ */
+#pragma once
+
+#include "base/list.h"
+#include "concurrency/op_ctx.h"
+#include "concurrency/service_ctx.h"
+#include "repl/task/task_service.h"
+#include "sharding/migration/move.h"
+#include "sharding/route/collection_routes.h"
+#include "sharding/route/remote.h"
+#include "sharding/shard/shard_state.h"
+
+/* Held by the task of a move, donor's or recipient's: one at a time. No database has such a name.
+ */
+#define MIGRATION_LOCK "$migration"
+
+typedef enum ReceiveState {
+    RECEIVE_NONE, /* nothing is received, or this primary has not come to it yet */
+    RECEIVE_PREPARE,
+    RECEIVE_CLONE,
+    RECEIVE_CATCH_UP,
+    RECEIVE_STEADY,
+    RECEIVE_READY, /* everything is here, and the critical section is entered */
+} ReceiveState;
+const char *receive_state_name(ReceiveState state);
+
+typedef enum MoveOutcome {
+    MOVE_UNDECIDED,
+    MOVE_COMMITTED,
+    MOVE_ABORTED,
+} MoveOutcome;
+
+/* What this shard receives, as the threads of tasks and requests tell each other. Nothing of it is
+ * needed after a fail-over: the donor asks again. */
+typedef struct Receiving {
+    Uuid id;
+    ReceiveState state;
+    int64_t cloned;
+    int64_t cloned_bytes;
+    int64_t caught_up;     /* documents of modifications, until it was steady */
+    int64_t steady;        /* after that */
+    uint64_t commit_ts;    /* the donor's last write; 0: not asked to commit yet */
+    MoveOutcome outcome;   /* as the donor said */
+    int64_t last_asked_us; /* when the donor asked for the state */
+} Receiving;
+
+typedef struct MigrationStats {
+    _Atomic int64_t donor_started;
+    _Atomic int64_t donor_committed;
+    _Atomic int64_t donor_aborted;
+    _Atomic int64_t recipient_started;
+    _Atomic int64_t docs_cloned_on_recipient;
+    _Atomic int64_t bytes_cloned_on_recipient;
+    _Atomic int64_t docs_cloned_on_donor;
+    _Atomic int64_t bytes_cloned_on_donor;
+    _Atomic int64_t donor_clone_ms;
+    _Atomic int64_t donor_section_us;       /* writes blocked, all together */
+    _Atomic int64_t donor_section_reads_us; /* reads as well */
+    _Atomic int64_t recipient_section_us;
+    _Atomic int64_t catch_up_us;
+    _Atomic int64_t last_section_us; /* of the last move */
+    _Atomic int64_t digest_mismatches;
+} MigrationStats;
+
+typedef struct Migrations {
+    ServiceCtx *service;
+    MigrationStats stats;
+    Mutex mu;
+    /* Guarded by mu. */
+    Receiving receiving;
+    List waiters;
+} Migrations;
+
+Migrations *migrations_new(ServiceCtx *service);
+/* Before the node serves. */
+void migrations_register(Migrations *migrations, TaskServices *services);
+void migrations_free(Migrations *migrations); /* NULL is fine */
+
+/* Changes `receiving` under the mutex and wakes those who wait for that. */
+typedef void (*ReceivingChange)(Receiving *receiving, void *arg);
+void migrations_change(Migrations *migrations, ReceivingChange change, void *arg);
+Receiving migrations_receiving(Migrations *migrations);
+/* Waits until `is_met` says so, or the deadline passes (*ret_is_met false). */
+typedef bool (*ReceivingCondition)(const Receiving *receiving, void *arg);
+ErrCode migrations_wait(Migrations *migrations, OpCtx *op, ReceivingCondition is_met, void *arg,
+                        int64_t deadline_us, bool *ret_is_met, Error *err) MUST_CHECK;
+
+/* Gives up what this shard donates or receives of that collection and is not about to commit, and
+ * waits for the end of it all: an operation is going to change the collection as a whole, and its
+ * critical section keeps new moves out. */
+ErrCode migrations_stop(Migrations *migrations, OpCtx *op, const Ns *ns, Error *err) MUST_CHECK;
+
+/* ---- for both sides ---- */
+
+/* One run of a phase. */
+typedef struct MoveRun {
+    Task *task;
+    OpCtx *op;
+    Migrations *migrations;
+    ShardState *shard;
+    Cluster *cluster;
+    const char *self;
+    ShardList *shards;
+    Move move; /* parsed if there is one yet */
+} MoveRun;
+
+ErrCode move_run_begin(Task *task, OpCtx *op, MoveRun *ret_run, Error *err) MUST_CHECK;
+void move_run_done(MoveRun *run);
+/* Another shard of the cluster, by its name. */
+ErrCode move_run_shard(MoveRun *run, Str name, const Shard **ret_shard, Error *err) MUST_CHECK;
+/* Sends a command of "admin" to its primary, with the term of this one, waiting for a majority of
+ * what it does there; `b` is ended here. */
+ErrCode move_run_ask(MoveRun *run, Str shard, DocBuilder *b, int64_t ms_max, ClientReply *reply,
+                     Error *err) MUST_CHECK;
+/* Who owns the range now, by the config server; false: the collection is another one by now, or the
+ * range does not have one owner. */
+ErrCode move_run_owner(MoveRun *run, bool *ret_is_owned, Str *ret_owner, Error *err) MUST_CHECK;
+
+extern const TaskServiceSpec MOVE_DONOR_SERVICE;
+extern const TaskServiceSpec MOVE_RECIPIENT_SERVICE;
+#define MOVE_DONORS     "MigrationCoordinators"
+#define MOVE_RECIPIENTS "MigrationRecipients"

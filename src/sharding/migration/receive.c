@@ -1,0 +1,397 @@
+#include "sharding/migration/receive.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "bson/json.h"
+#include "index/collection_write.h"
+#include "index/lookup.h"
+#include "repl/repl.h"
+#include "sharding/shard/range_scan.h"
+#include "sharding/shard/support_index.h"
+#include "storage/unit_of_work.h"
+
+enum {
+    ASK_MS_MAX = 60 * 1000,
+    DIGEST_MS_MAX = 30 * 60 * 1000,
+    BATCH_DOCS = 1000 * 1000, /* batches end by their size */
+    UNIT_DOCS_MAX = 500,      /* of one storage transaction */
+    UNIT_BYTES_MAX = 1 << 20,
+};
+
+/* ---- writing ---- */
+
+typedef struct Writer {
+    MoveRun *run;
+    RangeKeys keys;
+    WriteScratch scratch;
+    Arena arena; /* of one document */
+} Writer;
+
+static void writer_init(Writer *writer, MoveRun *run) {
+    writer->run = run;
+    range_keys_init(&writer->keys, run->move.key, run->move.min, run->move.max);
+    write_scratch_init(&writer->scratch);
+    arena_init(&writer->arena, 16 * 1024);
+}
+
+static void writer_done(Writer *writer) {
+    range_keys_done(&writer->keys);
+    write_scratch_done(&writer->scratch);
+    arena_done(&writer->arena);
+}
+
+static ErrCode open_collection(Writer *writer, CollAccess *ret_access, Error *err) {
+    const Move *move = &writer->run->move;
+    TRY(access_write(writer->run->op, &move->ns, LOCK_IX, ret_access, err));
+    if (ret_access->coll == NULL || !uuid_equal(&ret_access->coll->uuid, &move->uuid))
+        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "the collection %s was dropped",
+                         move->ns.text);
+    return ERR_OK;
+}
+
+/* One change of one document, in a unit of its own. */
+typedef struct Put {
+    Writer *writer;
+    const Collection *coll;
+    Elem id;
+    Doc doc; /* DOC_NONE: it is to be deleted */
+} Put;
+
+static ErrCode put_in_unit(void *arg, OpCtx *op, Error *err) {
+    Put *put = arg;
+    Writer *writer = put->writer;
+    arena_reset(&writer->arena);
+    CLEANUP(key_builder_done) KeyBuilder kb;
+    key_builder_init(&kb);
+    bool is_found;
+    RecordId rid;
+    Doc known = DOC_NONE;
+    TRY(lookup_record_id(op, put->coll, put->id, &kb, &is_found, &rid, err));
+    if (is_found)
+        TRY(record_read(op, put->coll->records, rid, &writer->arena, &known, err));
+    bool is_delete = !doc_is_present(put->doc);
+    if (doc_is_present(known) && !range_has_doc(&writer->keys, known)) {
+        /* A document of another range that has the same _id: it is not part of the move. */
+        if (is_delete)
+            return ERR_OK;
+        return error_set(err, ERR_DUPLICATE_KEY,
+                         "this shard has another document of %s with {_id: %s}, outside of the "
+                         "range: an _id must be unique in the whole collection",
+                         put->coll->ns.text, shell_text_of_elem(put->id, &op->arena));
+    }
+    if (!doc_is_present(known) && is_delete)
+        return ERR_OK;
+    if (is_delete)
+        TRY(collection_delete(op, put->coll, rid, known, &writer->scratch, err));
+    else if (!doc_is_present(known))
+        TRY(collection_insert(op, put->coll, &put->doc, 1, &writer->scratch, err));
+    else if (!doc_equal_bytes(known, put->doc))
+        TRY(collection_replace(op, put->coll, rid, known, put->doc, &writer->scratch, err));
+    return ERR_OK;
+}
+
+static ErrCode put_document(Writer *writer, const Collection *coll, Elem id, Doc doc, Error *err) {
+    Put put = {writer, coll, id, doc};
+    return op_write_with_retry(writer->run->op, put_in_unit, &put, err);
+}
+
+static ErrCode put_one(Writer *writer, Elem id, Doc doc, Error *err) {
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(open_collection(writer, &access, err));
+    return put_document(writer, access.coll, id, doc, err);
+}
+
+/* Documents that are new here, all in one unit; one by one where some are not. */
+static ErrCode insert_some(Writer *writer, const Doc *docs, uint32_t count, Error *err) {
+    {
+        CLEANUP(access_done) CollAccess access = {0};
+        TRY(open_collection(writer, &access, err));
+        ErrCode rc = collection_insert_unit(writer->run->op, access.coll, docs, count,
+                                            &writer->scratch, err);
+        if (rc != ERR_DUPLICATE_KEY)
+            return rc;
+        error_reset(err);
+    }
+    for (uint32_t i = 0; i < count; i++)
+        TRY(put_one(writer, doc_get_lit(docs[i], "_id"), docs[i], err));
+    return ERR_OK;
+}
+
+static ErrCode insert_batch(Writer *writer, Doc batch, int64_t *ret_count, int64_t *ret_bytes,
+                            Error *err) {
+    Doc docs[UNIT_DOCS_MAX];
+    uint32_t count = 0;
+    size_t bytes = 0;
+    DocIter iter = doc_iter(batch);
+    for (Elem row; doc_iter_next(&iter, &row);) {
+        if (elem_type(row) != BT_DOC)
+            continue;
+        docs[count++] = elem_doc(row);
+        bytes += doc_size(elem_doc(row));
+        *ret_bytes += (int64_t)doc_size(elem_doc(row));
+        *ret_count += 1;
+        if (count < UNIT_DOCS_MAX && bytes < UNIT_BYTES_MAX)
+            continue;
+        TRY(insert_some(writer, docs, count, err));
+        TRY(op_check_interrupt(writer->run->op, err));
+        count = 0;
+        bytes = 0;
+    }
+    return count > 0 ? insert_some(writer, docs, count, err) : ERR_OK;
+}
+
+/* ---- the clone ---- */
+
+/* A find on the donor's primary. */
+static Doc build_find(MoveRun *run, const RangeBounds *bounds) {
+    const Move *move = &run->move;
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    build_str(&b, "find", ns_coll(&move->ns));
+    build_cstr(&b, "hint", bounds->index);
+    build_doc(&b, "min", bounds->min);
+    if (doc_is_present(bounds->max))
+        build_doc(&b, "max", bounds->max);
+    build_i64(&b, "batchSize", BATCH_DOCS);
+    build_bool(&b, "noCursorTimeout", false);
+    size_t concern = build_open_doc(&b, "readConcern");
+    build_cstr(&b, "level", "majority");
+    build_timestamp(&b, "afterClusterTime", move->start_ts);
+    build_close(&b, concern);
+    remote_build_end(run->cluster, &b, ns_db(&move->ns), NULL, ELEM_MISSING);
+    return doc_builder_end(&b);
+}
+
+static Doc build_get_more(MoveRun *run, int64_t id) {
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    build_i64(&b, "getMore", id);
+    build_str(&b, "collection", ns_coll(&run->move.ns));
+    build_i64(&b, "batchSize", BATCH_DOCS);
+    remote_build_end(run->cluster, &b, ns_db(&run->move.ns), NULL, ELEM_MISSING);
+    return doc_builder_end(&b);
+}
+
+static ErrCode find_bounds(MoveRun *run, RangeBounds *ret_bounds, Error *err) {
+    const Move *move = &run->move;
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_read(run->op, &move->ns, &access, err));
+    const IndexDesc *index =
+        access.coll != NULL ? support_index_find(access.coll, move->key) : NULL;
+    if (index == NULL)
+        return error_set(err, ERR_INDEX_NOT_FOUND, "%s has no index that begins with its shard key",
+                         move->ns.text);
+    *ret_bounds = range_bounds(index, move->key, move->min, move->max, &run->op->arena);
+    ret_bounds->index = arena_strdup(&run->op->arena, ret_bounds->index);
+    return ERR_OK;
+}
+
+typedef struct CloneCursor {
+    int64_t id;
+    Doc batch; /* within the reply */
+} CloneCursor;
+
+static ErrCode parse_cursor(Doc reply, CloneCursor *ret_cursor, Error *err) {
+    Elem cursor = doc_get_lit(reply, "cursor");
+    Elem id = ELEM_MISSING, batch = ELEM_MISSING;
+    if (elem_type(cursor) == BT_DOC) {
+        id = doc_get_lit(elem_doc(cursor), "id");
+        batch = doc_get_lit(elem_doc(cursor), "firstBatch");
+        if (!elem_is_present(batch))
+            batch = doc_get_lit(elem_doc(cursor), "nextBatch");
+    }
+    if (elem_type(id) != BT_INT64 || elem_type(batch) != BT_ARRAY)
+        return error_set(err, ERR_FAILED_TO_PARSE, "the donor sent a reply without a cursor");
+    *ret_cursor = (CloneCursor){elem_i64(id), elem_doc(batch)};
+    return ERR_OK;
+}
+
+typedef struct Counts {
+    int64_t docs;
+    int64_t bytes;
+} Counts;
+
+static void add_cloned(Receiving *receiving, void *arg) {
+    const Counts *counts = arg;
+    receiving->cloned += counts->docs;
+    receiving->cloned_bytes += counts->bytes;
+}
+
+static ErrCode take_batch(Writer *writer, Doc batch, Error *err) {
+    MoveRun *run = writer->run;
+    MigrationStats *stats = &run->migrations->stats;
+    Counts counts = {0};
+    TRY(insert_batch(writer, batch, &counts.docs, &counts.bytes, err));
+    atomic_fetch_add(&stats->docs_cloned_on_recipient, counts.docs);
+    atomic_fetch_add(&stats->bytes_cloned_on_recipient, counts.bytes);
+    migrations_change(run->migrations, add_cloned, &counts);
+    failpoint_hit(FP_MIG_R_CLONE_BATCH_APPLIED);
+    if (!run->move.is_throttled)
+        return ERR_OK;
+    ReplWriteConcern two = {.kind = REPL_W_NUMBER, .number = 2};
+    return repl_wait_write_concern(run->op->service->repl, run->op, &two, /* is_journaled= */ false,
+                                   run->op->last_optime, clock_deadline_ms(ASK_MS_MAX), err);
+}
+
+/* The donor reads the next batch while this one is written. */
+static ErrCode take_batches(Writer *writer, ClientCalls *calls, const char *host,
+                            ClientReply *reply, Error *err) {
+    MoveRun *run = writer->run;
+    for (;;) {
+        CloneCursor cursor = {0};
+        TRY(parse_cursor(reply->body, &cursor, err));
+        ArenaMark mark = arena_mark(&run->op->arena);
+        if (cursor.id != 0) {
+            ClientCommand more = {.body = build_get_more(run, cursor.id)};
+            (void)client_calls_add(calls, host, &more, clock_deadline_ms(ASK_MS_MAX), NULL);
+        }
+        TRY(take_batch(writer, cursor.batch, err));
+        if (cursor.id == 0)
+            return ERR_OK;
+        for (;;) {
+            ClientCallEnd end;
+            bool is_there;
+            TRY(client_calls_next(calls, INT64_MAX, &end, &is_there, err));
+            if (!is_there)
+                continue;
+            client_calls_take(calls, reply, err);
+            if (end.rc != ERR_OK)
+                return end.rc;
+            break;
+        }
+        arena_rewind(&run->op->arena, mark);
+    }
+}
+
+ErrCode receive_clone(MoveRun *run, Error *err) {
+    static const ReadPreference PRIMARY = READ_PREFERENCE_PRIMARY;
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(run->op);
+    run->op->mode.is_from_migrate = true;
+    run->op->mode.is_validation_bypassed = true;
+    const Shard *donor;
+    RangeBounds bounds = {0};
+    char host[SET_HOST_SIZE];
+    TRY(move_run_shard(run, run->move.from, &donor, err));
+    TRY(find_bounds(run, &bounds, err));
+    TRY(set_select(donor->set, run->op, &PRIMARY, host, err));
+    CLEANUP(client_reply_done) ClientReply reply = {0};
+    ClientCommand find = {.body = build_find(run, &bounds)};
+    ErrCode rc = client_run(run->op->service->clients, run->op, host, &find,
+                            clock_deadline_ms(ASK_MS_MAX), &reply, err);
+    if (rc != ERR_OK) {
+        set_note_failure(donor->set, host, rc);
+        return rc;
+    }
+    Writer writer;
+    writer_init(&writer, run);
+    ClientCalls *calls = client_calls_new(run->op->service->clients, run->op);
+    rc = take_batches(&writer, calls, host, &reply, err);
+    client_calls_free(calls);
+    writer_done(&writer);
+    return rc;
+}
+
+/* ---- modifications ---- */
+
+static ErrCode ask_modifications(MoveRun *run, uint64_t after_ts, uint64_t until_ts, Doc ids,
+                                 ClientReply *reply, Error *err) {
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    build_str(&b, "_transferMods", ns_str(&run->move.ns));
+    build_uuid(&b, "migrationId", &run->move.id);
+    build_timestamp(&b, "after", after_ts);
+    if (until_ts != 0)
+        build_timestamp(&b, "until", until_ts);
+    if (doc_is_present(ids))
+        build_array(&b, "ids", ids);
+    return move_run_ask(run, run->move.from, &b, ASK_MS_MAX, reply, err);
+}
+
+static ErrCode apply(Writer *writer, Doc reply, int64_t *count, Error *err) {
+    static const char *const LISTS[] = {"deleted", "reload"};
+    for (size_t i = 0; i < ARRAY_LEN(LISTS); i++) {
+        Elem list = doc_get(reply, str_from(LISTS[i]));
+        if (elem_type(list) != BT_ARRAY)
+            return error_set(err, ERR_FAILED_TO_PARSE, "the donor sent no \"%s\"", LISTS[i]);
+        DocIter iter = doc_iter(elem_doc(list));
+        for (Elem row; doc_iter_next(&iter, &row);) {
+            if (elem_type(row) != BT_DOC)
+                continue;
+            Doc doc = elem_doc(row);
+            TRY(put_one(writer, doc_get_lit(doc, "_id"), i == 0 ? DOC_NONE : doc, err));
+            *count += 1;
+        }
+    }
+    return ERR_OK;
+}
+
+static ErrCode receive_round(Writer *writer, uint64_t *after_ts, uint64_t until_ts, int64_t *count,
+                             Error *err) {
+    MoveRun *run = writer->run;
+    CLEANUP(client_reply_done) ClientReply reply = {0};
+    TRY(ask_modifications(run, *after_ts, until_ts, DOC_NONE, &reply, err));
+    TRY(apply(writer, reply.body, count, err));
+    Elem up_to = doc_get_lit(reply.body, "upTo");
+    if (elem_type(up_to) != BT_TIMESTAMP)
+        return error_set(err, ERR_FAILED_TO_PARSE, "the donor did not tell how far it has read");
+    uint64_t next_ts = (uint64_t)elem_i64(up_to);
+    for (;;) {
+        Elem rest = doc_get_lit(reply.body, "rest");
+        if (elem_type(rest) != BT_ARRAY || doc_is_empty(elem_doc(rest)))
+            break;
+        Doc ids = doc_copy(elem_doc(rest), &run->op->arena);
+        TRY(ask_modifications(run, *after_ts, 0, ids, &reply, err));
+        TRY(apply(writer, reply.body, count, err));
+    }
+    *after_ts = next_ts;
+    return ERR_OK;
+}
+
+ErrCode receive_modifications(MoveRun *run, uint64_t *after_ts, uint64_t until_ts,
+                              int64_t *ret_count, Error *err) {
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(run->op);
+    run->op->mode.is_from_migrate = true;
+    run->op->mode.is_validation_bypassed = true;
+    *ret_count = 0;
+    Writer writer;
+    writer_init(&writer, run);
+    ErrCode rc = ERR_OK;
+    do {
+        ArenaMark mark = arena_mark(&run->op->arena);
+        rc = receive_round(&writer, after_ts, until_ts, ret_count, err);
+        arena_rewind(&run->op->arena, mark);
+    } while (rc == ERR_OK && *after_ts < until_ts);
+    writer_done(&writer);
+    return rc;
+}
+
+/* ---- verification ---- */
+
+static int64_t number(Doc doc, const char *name) {
+    Elem value = doc_get(doc, str_from(name));
+    return elem_is_number(value) ? elem_as_i64(value) : -1;
+}
+
+ErrCode receive_verify(MoveRun *run, uint64_t at_ts, Error *err) {
+    const Move *move = &run->move;
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    build_str(&b, "_migrationDigest", ns_str(&move->ns));
+    build_uuid(&b, "migrationId", &move->id);
+    build_timestamp(&b, "at", at_ts);
+    CLEANUP(client_reply_done) ClientReply reply = {0};
+    TRY(move_run_ask(run, move->from, &b, DIGEST_MS_MAX, &reply, err));
+    RangeDigest there = {.count = number(reply.body, "count"),
+                         .bytes = number(reply.body, "bytes"),
+                         .sum = (uint64_t)number(reply.body, "sum")};
+    RangeDigest here;
+    TRY(range_digest(run->op, move, 0, &here, err));
+    if (range_digest_equal(&here, &there))
+        return ERR_OK;
+    atomic_fetch_add(&run->migrations->stats.digest_mismatches, 1);
+    return error_set(
+        err, ERR_OPERATION_FAILED,
+        "the move is given up: the donor has %lld documents (%lld bytes) of the "
+        "range, this shard has got %lld (%lld bytes)%s",
+        (long long)there.count, (long long)there.bytes, (long long)here.count,
+        (long long)here.bytes,
+        here.count == there.count && here.bytes == there.bytes ? ", with other contents" : "");
+}

@@ -1,0 +1,400 @@
+#include "sharding/migration/recipient.h"
+
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "repl/repl.h"
+#include "sharding/ddl/participant.h"
+#include "sharding/migration/receive.h"
+#include "sharding/range_deletion/range_deleter.h"
+#include "sharding/range_deletion/range_tasks.h"
+#include "sharding/shard/critical_section.h"
+
+enum {
+    PULL_MS = 10,         /* how often modifications are asked for while nothing else is wanted */
+    READY_MS = 60 * 1000, /* the donor wakes it */
+    OVERLAP_MS = 50,      /* between two looks whether a range deletion has ended */
+    OVERLAP_LOOKS_MAX = 200, /* receiveChunkWaitForRangeDeleterTimeoutMS: 10 s */
+    COMMIT_MS_MAX = 30 * 1000,
+    FEW_MODIFICATIONS = 100, /* so many are written in some milliseconds */
+};
+
+/* ---- what others see ---- */
+
+typedef struct StateChange {
+    const Uuid *id;
+    ReceiveState state;
+} StateChange;
+
+static void set_state(Receiving *receiving, void *arg) {
+    const StateChange *change = arg;
+    /* The first phase of this move that runs in this process. */
+    if (!uuid_equal(&receiving->id, change->id))
+        *receiving = (Receiving){.id = *change->id};
+    receiving->state = change->state;
+}
+
+static void enter_state(const MoveRun *run, ReceiveState state) {
+    StateChange change = {&run->move.id, state};
+    migrations_change(run->migrations, set_state, &change);
+}
+
+static void forget(Receiving *receiving, void *arg) {
+    if (uuid_equal(&receiving->id, arg))
+        *receiving = (Receiving){0};
+}
+
+/* ---- phases ---- */
+
+typedef ErrCode (*RecipientPhase)(MoveRun *run, Error *err);
+
+static ErrCode run_phase(Task *task, OpCtx *op, RecipientPhase phase, Error *err) {
+    CLEANUP(move_run_done) MoveRun run = {0};
+    TRY(move_run_begin(task, op, &run, err));
+    return phase(&run, err);
+}
+
+/* Does the range still belong to the donor, and to the collection that it belonged to? */
+static ErrCode check_owner(MoveRun *run, Error *err) {
+    bool is_owned;
+    Str owner;
+    TRY(move_run_owner(run, &is_owned, &owner, err));
+    if (is_owned && str_equal(owner, run->move.from))
+        return ERR_OK;
+    return error_set(err, ERR_STALE_EPOCH, "the range of %s does not belong to the shard \"%.*s\"",
+                     run->move.ns.text, (int)run->move.from.size, run->move.from.data);
+}
+
+/* Documents of an earlier move that are still to be deleted would be taken for this one's. */
+static ErrCode wait_for_deletions(MoveRun *run, bool *ret_is_free, Error *err) {
+    const Move *move = &run->move;
+    for (int look = 0; look < OVERLAP_LOOKS_MAX; look++) {
+        bool is_found;
+        TRY(range_tasks_overlap(run->op, &move->uuid, move->min, move->max, &move->id, &is_found,
+                                err));
+        *ret_is_free = !is_found;
+        if (!is_found)
+            return ERR_OK;
+        TRY(op_sleep_us(run->op, (int64_t)OVERLAP_MS * 1000, err));
+    }
+    return error_set(err, ERR_EXCEEDED_TIME_LIMIT,
+                     "this shard still has documents of %s in that range, which are to be deleted",
+                     move->ns.text);
+}
+
+static ErrCode prepare(MoveRun *run, Error *err) {
+    const Move *move = &run->move;
+    Doc request = task_request(run->task);
+    enter_state(run, RECEIVE_PREPARE);
+    TRY(section_check_free(run->op, &move->ns, err));
+    TRY(check_owner(run, err));
+    bool is_free;
+    TRY(wait_for_deletions(run, &is_free, err));
+    TRY(participant_create_here(run->op, &move->ns, &move->uuid,
+                                elem_doc(doc_get_lit(request, "options")),
+                                elem_doc(doc_get_lit(request, "indexes")), err));
+    failpoint_hit(FP_MIG_R_COLL_CREATED);
+    RangeTask task = {
+        .id = move->id,
+        .ns = move->ns,
+        .uuid = move->uuid,
+        .donor = move->from,
+        .min = move->min,
+        .max = move->max,
+        .key = shard_key_pattern(move->key),
+        .is_pending = true,
+    };
+    TRY(range_task_add(run->op, &task, err));
+    failpoint_hit(FP_MIG_R_RANGE_DEL_WRITTEN);
+    atomic_fetch_add(&run->migrations->stats.recipient_started, 1);
+    return ERR_OK;
+}
+
+static ErrCode clone_range(MoveRun *run, Error *err) {
+    enter_state(run, RECEIVE_CLONE);
+    return receive_clone(run, err);
+}
+
+static bool is_commit_wanted(const Receiving *receiving, void *arg) {
+    (void)arg;
+    return receiving->commit_ts != 0;
+}
+
+static void count_caught_up(Receiving *receiving, void *arg) {
+    int64_t count = *(int64_t *)arg;
+    if (receiving->state == RECEIVE_STEADY)
+        receiving->steady += count;
+    else
+        receiving->caught_up += count;
+}
+
+static ErrCode pull(MoveRun *run, uint64_t *after_ts, uint64_t until_ts, int64_t *ret_count,
+                    Error *err) {
+    TRY(receive_modifications(run, after_ts, until_ts, ret_count, err));
+    if (*ret_count > 0)
+        migrations_change(run->migrations, count_caught_up, ret_count);
+    return ERR_OK;
+}
+
+/* Until no more is left than a critical section can wait for. */
+static ErrCode pull_until_few(MoveRun *run, uint64_t *after_ts, Error *err) {
+    int64_t count;
+    do
+        TRY(pull(run, after_ts, 0, &count, err));
+    while (count > FEW_MODIFICATIONS);
+    return ERR_OK;
+}
+
+static ErrCode catch_up(MoveRun *run, Error *err) {
+    uint64_t after_ts = run->move.start_ts;
+    enter_state(run, RECEIVE_CATCH_UP);
+    int64_t begun_us = clock_mono_us();
+    TRY(pull_until_few(run, &after_ts, err));
+    failpoint_hit(FP_MIG_R_CATCHUP);
+    TRY(receive_verify(run, after_ts, err));
+    TRY(pull_until_few(run, &after_ts, err));
+    atomic_fetch_add(&run->migrations->stats.catch_up_us, clock_mono_us() - begun_us);
+    enter_state(run, RECEIVE_STEADY);
+    failpoint_hit(FP_MIG_R_STEADY);
+    for (;;) {
+        bool is_wanted;
+        TRY(migrations_wait(run->migrations, run->op, is_commit_wanted, NULL,
+                            clock_deadline_ms(PULL_MS), &is_wanted, err));
+        uint64_t until_ts = is_wanted ? migrations_receiving(run->migrations).commit_ts : 0;
+        int64_t count;
+        TRY(pull(run, &after_ts, until_ts, &count, err));
+        if (is_wanted)
+            break;
+    }
+    failpoint_hit(FP_MIG_R_SESSIONS_APPLIED);
+    /* Stored with the next phase: a majority has both. */
+    return section_enter(run->op, &run->move.ns, SECTION_WRITES,
+                         move_section_reason(&run->move, &run->op->arena), err);
+}
+
+/* What follows from the outcome, on this shard. */
+static ErrCode end_as(MoveRun *run, MoveOutcome outcome, Error *err) {
+    const Move *move = &run->move;
+    TRY(outcome == MOVE_COMMITTED
+            ? range_task_remove(run->op, &move->id, err)
+            : range_task_make_ready(run->op, &move->id, /* is_delayed= */ false, err));
+    TRY(section_leave(run->op, &move->ns, move_section_reason(move, &run->op->arena), err));
+    range_deleter_wake(run->op->service->range_deleter);
+    failpoint_hit(FP_MIG_R_CRIT_SEC_RELEASED);
+    migrations_change(run->migrations, forget, (void *)&move->id);
+    return ERR_OK;
+}
+
+static ErrCode ready(MoveRun *run, Error *err) {
+    failpoint_hit(FP_MIG_R_RECOVERY_DOC_WRITTEN);
+    enter_state(run, RECEIVE_READY);
+    MoveOutcome outcome = migrations_receiving(run->migrations).outcome;
+    if (outcome == MOVE_UNDECIDED) {
+        task_again(run->task, READY_MS);
+        return ERR_OK;
+    }
+    return end_as(run, outcome, err);
+}
+
+static ErrCode undo(MoveRun *run, Error *err) {
+    return end_as(run, MOVE_ABORTED, err);
+}
+
+#define PHASE(name)                                                                                \
+    static ErrCode run_##name(Task *task, OpCtx *op, Error *err) {                                 \
+        return run_phase(task, op, name, err);                                                     \
+    }
+PHASE(prepare)
+PHASE(clone_range)
+PHASE(catch_up)
+PHASE(ready)
+PHASE(undo)
+#undef PHASE
+
+/* Whatever keeps a move from beginning is for the donor to know at once. */
+#define AT_ONCE                                                                                    \
+    {                                                                                              \
+        {                                                                                          \
+            [TASK_ERROR_TIMEOUT] = TASK_FAIL, [TASK_ERROR_CONFLICT] = TASK_FAIL,                   \
+            [TASK_ERROR_STALE] = TASK_FAIL, [TASK_ERROR_RESOURCE] = TASK_FAIL,                     \
+        }                                                                                          \
+    }
+
+static const TaskPhase PHASES[] = {
+    {"prepare", TASK_OPEN, run_prepare, {"clone"}, AT_ONCE},
+    {"clone", TASK_OPEN, run_clone_range, {"catchUp"}, {{[TASK_ERROR_RESOURCE] = TASK_FAIL}}},
+    {"catchUp", TASK_OPEN, run_catch_up, {"ready"}, {{[TASK_ERROR_RESOURCE] = TASK_FAIL}}},
+    {"ready", TASK_COMMITTED, run_ready, {TASK_DONE}, {{0}}},
+    {"undo", TASK_ABORTING, run_undo, {TASK_DONE}, {{0}}},
+};
+
+const TaskServiceSpec MOVE_RECIPIENT_SERVICE = {
+    .name = MOVE_RECIPIENTS,
+    .ns = "config.migrationRecipients",
+    .phases = PHASES,
+    .phase_count = ARRAY_LEN(PHASES),
+    .abort_phase = "undo",
+    .threads_max = 2,
+};
+
+/* ---- requests ---- */
+
+static Elem id_elem(OpCtx *op, const Uuid *id) {
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    build_uuid(&b, "_id", id);
+    return doc_get_lit(doc_builder_end(&b), "_id");
+}
+
+static ErrCode find_task(Migrations *migrations, OpCtx *op, const Uuid *id, Task **ret_task,
+                         Error *err) {
+    return task_find(repl_tasks(migrations->service->repl), MOVE_RECIPIENTS, id_elem(op, id),
+                     ret_task, err);
+}
+
+ErrCode recipient_start(Migrations *migrations, OpCtx *op, const MoveCaller *caller, Doc move,
+                        Doc options, Doc indexes, Error *err) {
+    Move parsed = {0};
+    TRY(move_parse(move, &parsed, err));
+    Uuid id = parsed.id;
+    Ns ns = parsed.ns;
+    move_done(&parsed);
+    CLEANUP(op_mutex_unlock) OpMutexLock lock = {0};
+    TRY(fence_pass(op, ns_str(&ns), caller->shard, caller->term, &lock, err));
+    Task *task;
+    if (find_task(migrations, op, &id, &task, err) == ERR_OK) {
+        task_unref(task);
+        return ERR_OK;
+    }
+    if (err->code != ERR_NO_SUCH_KEY)
+        return err->code;
+    error_reset(err);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    build_doc(&b, "move", move);
+    build_doc(&b, "options", options);
+    build_array(&b, "indexes", indexes);
+    LockSet locks = {0};
+    TRY(lock_set_add(&locks, STR(MIGRATION_LOCK), /* is_exclusive= */ true, err));
+    TaskRequest request = {.service = MOVE_RECIPIENTS,
+                           .id = id_elem(op, &id),
+                           .request = doc_builder_end(&b),
+                           .locks = &locks};
+    TRY(task_begin(repl_tasks(migrations->service->repl), op, &request, &task, err));
+    task_unref(task);
+    return ERR_OK;
+}
+
+typedef struct Look {
+    const Uuid *id;
+    ReceiveState state;
+} Look;
+
+/* Or it is over, which the caller finds out. */
+static bool has_come_to(const Receiving *receiving, void *arg) {
+    const Look *look = arg;
+    return !uuid_equal(&receiving->id, look->id) || receiving->state >= look->state;
+}
+
+static void note_asked(Receiving *receiving, void *arg) {
+    (void)arg;
+    receiving->last_asked_us = clock_mono_us();
+}
+
+ErrCode recipient_status(Migrations *migrations, OpCtx *op, const Uuid *id, int64_t wait_ms,
+                         Receiving *ret_receiving, Error *err) {
+    Look look = {id, RECEIVE_STEADY};
+    bool is_met;
+    migrations_change(migrations, note_asked, NULL);
+    TRY(migrations_wait(migrations, op, has_come_to, &look, clock_deadline_ms(wait_ms), &is_met,
+                        err));
+    *ret_receiving = migrations_receiving(migrations);
+    if (uuid_equal(&ret_receiving->id, id))
+        return ERR_OK;
+    *ret_receiving = (Receiving){.id = *id}; /* begun, but not by this primary, or not yet */
+    Task *task;
+    TRY(find_task(migrations, op, id, &task, err));
+    task_unref(task);
+    return op_sleep_us(op, (int64_t)PULL_MS * 1000, err);
+}
+
+typedef struct CommitWish {
+    const Uuid *id;
+    uint64_t ts;
+} CommitWish;
+
+static void wish_commit(Receiving *receiving, void *arg) {
+    const CommitWish *wish = arg;
+    if (uuid_equal(&receiving->id, wish->id))
+        receiving->commit_ts = wish->ts;
+}
+
+ErrCode recipient_commit(Migrations *migrations, OpCtx *op, const MoveCaller *caller,
+                         const Uuid *id, uint64_t commit_ts, Error *err) {
+    Task *task;
+    TRY(find_task(migrations, op, id, &task, err));
+    CommitWish wish = {id, commit_ts};
+    Look look = {id, RECEIVE_READY};
+    bool is_met = false;
+    migrations_change(migrations, wish_commit, &wish);
+    ErrCode rc = migrations_wait(migrations, op, has_come_to, &look,
+                                 clock_deadline_ms(COMMIT_MS_MAX), &is_met, err);
+    (void)caller;
+    if (rc == ERR_OK) {
+        Receiving now = migrations_receiving(migrations);
+        if (uuid_equal(&now.id, id) && now.state == RECEIVE_READY)
+            rc = ERR_OK;
+        else if (!is_met)
+            rc =
+                error_set(err, ERR_EXCEEDED_TIME_LIMIT,
+                          "the last modifications have not come within %d s", COMMIT_MS_MAX / 1000);
+        else
+            rc = error_set(err, ERR_OPERATION_FAILED, "this shard has given the move up");
+    }
+    task_unref(task);
+    return rc;
+}
+
+typedef struct OutcomeWish {
+    const Uuid *id;
+    MoveOutcome outcome;
+} OutcomeWish;
+
+static void wish_outcome(Receiving *receiving, void *arg) {
+    const OutcomeWish *wish = arg;
+    /* Not known here yet: the primary is new. The task asks for it when it comes to it. */
+    if (!uuid_equal(&receiving->id, wish->id))
+        *receiving = (Receiving){.id = *wish->id};
+    receiving->outcome = wish->outcome;
+}
+
+ErrCode recipient_end(Migrations *migrations, OpCtx *op, const MoveCaller *caller, const Uuid *id,
+                      MoveOutcome outcome, Error *err) {
+    (void)caller;
+    Task *task;
+    if (find_task(migrations, op, id, &task, err) != ERR_OK) {
+        if (err->code != ERR_NO_SUCH_KEY)
+            return err->code;
+        error_reset(err); /* it is over */
+        return ERR_OK;
+    }
+    if (outcome == MOVE_ABORTED) {
+        Error reason = {0};
+        (void)error_set(&reason, ERR_OPERATION_FAILED, "the donor has given the move up");
+        ErrCode rc = task_abort(task, op, &reason, err);
+        error_reset(&reason);
+        if (rc != ERR_OK && rc != ERR_ILLEGAL_OPERATION) {
+            task_unref(task);
+            return rc;
+        }
+        error_reset(err); /* past that: it is told the outcome */
+    }
+    OutcomeWish wish = {id, outcome};
+    migrations_change(migrations, wish_outcome, &wish);
+    task_resume(task);
+    Doc result;
+    ErrCode rc = task_wait(task, op, &result, err);
+    task_unref(task);
+    if (rc == ERR_OK || rc == ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE ||
+        op_check_interrupt_slow(op, &(Error){0}) != ERR_OK)
+        return rc;
+    error_reset(err); /* the error that it was given up for */
+    return ERR_OK;
+}

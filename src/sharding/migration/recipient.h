@@ -1,0 +1,33 @@
+/*
+ * recipient.h - a range comes to this shard: what the donor asks for.
+ *
+ *     prepare --> clone --> catchUp --> ready --> done      (committed or aborted, as the donor
+ * says)
+ *        \----------+---------+--> undo --> done
+ *
+ * All of it may be asked again. A donor's primary of an earlier term is refused (ERR_STALE_TERM).
+ */
+#pragma once
+
+#include "sharding/migration/migrations.h"
+
+typedef struct MoveCaller {
+    Str shard; /* the donor */
+    int64_t term;
+} MoveCaller;
+
+/* Begins, or joins the move if it has begun. `options` and `indexes` are those of the collection.
+ * ERR_CONFLICTING_OPERATION_IN_PROGRESS: this shard takes part in another move. */
+ErrCode recipient_start(Migrations *migrations, OpCtx *op, const MoveCaller *caller, Doc move,
+                        Doc options, Doc indexes, Error *err) MUST_CHECK;
+/* The state, after waiting up to `wait_ms` for it to be steady. ERR_NO_SUCH_KEY: this shard does
+ * not receive that move (any more). */
+ErrCode recipient_status(Migrations *migrations, OpCtx *op, const Uuid *id, int64_t wait_ms,
+                         Receiving *ret_receiving, Error *err) MUST_CHECK;
+/* Everything up to the donor's last write, `commit_ts`; returns when all of it is here and this
+ * shard is in its critical section. */
+ErrCode recipient_commit(Migrations *migrations, OpCtx *op, const MoveCaller *caller,
+                         const Uuid *id, uint64_t commit_ts, Error *err) MUST_CHECK;
+/* How the move has ended; returns when this shard has done what follows from that. */
+ErrCode recipient_end(Migrations *migrations, OpCtx *op, const MoveCaller *caller, const Uuid *id,
+                      MoveOutcome outcome, Error *err) MUST_CHECK;

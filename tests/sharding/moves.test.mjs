@@ -1,0 +1,149 @@
+/*
+ * Goal (MIG-1, MIG-2, RNG-3, RNG-5): ranges move while clients read and write; nothing is lost, doubled, or shown by a shard that does
+ * not own it; what is left behind is deleted once nobody reads it.
+ *
+ * MOVE_ROUNDS: moves under load (12). TEST_SEED: repeat a run.
+ */
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { MaxKey, MinKey } from 'mongodb';
+import { startCluster } from '../lib/cluster.mjs';
+import { fails, random, seedOfRun } from '../lib/expect.mjs';
+import { KEYS, MoveLoad, checkMovesOver, checkPlaces } from '../lib/move_load.mjs';
+import { waitFor } from '../lib/server.mjs';
+
+const ROUNDS = Number(process.env.MOVE_ROUNDS ?? 12);
+const seed = seedOfRun();
+const rand = random(seed);
+
+let cluster;
+let client;
+let other;
+before(async () => {
+    cluster = await startCluster({ routers: 2 });
+    client = await cluster.client();
+    other = await cluster.client({}, cluster.routers[1]);
+    for (const shard of cluster.shards)
+        await shard.command(shard.members[0], { setParameter: 1, orphanCleanupDelaySecs: 0 });
+    await cluster.admin({ enableSharding: 'd', primaryShard: 'shard0' });
+});
+after(() => cluster?.remove());
+
+const move = (ns, min, toShard, more = {}) => cluster.admin({ moveRange: ns, min, toShard, ...more });
+const direct = async (shard) => shard.direct(shard.members[0]);
+const countOn = async (shard, coll) => (await direct(shard)).db('d').collection(coll).countDocuments();
+const chunksOf = async (ns) => {
+    const { uuid } = await client.db('config').collection('collections').findOne({ _id: ns });
+    return client.db('config').collection('chunks').find({ uuid }, { promoteLongs: false }).sort({ min: 1 }).toArray();
+};
+
+async function fill(coll, key, count = 1000) {
+    await cluster.admin({ shardCollection: `d.${coll}`, key });
+    await client.db('d').collection(coll).insertMany(Array.from({ length: count }, (_, i) => ({ _id: i, k: i, s: `t${i % 7}` })));
+}
+
+test('MIG-1: moveRange of a part of a chunk splits it and moves all its documents', async () => {
+    await fill('part', { k: 1 });
+    await move('d.part', { k: 300 }, 'shard1', { max: { k: 500 }, waitForDelete: true });
+    assert.deepEqual(
+        (await chunksOf('d.part')).map(({ min, max, shard }) => [min.k, max.k, shard]),
+        [
+            [new MinKey(), 300, 'shard0'],
+            [300, 500, 'shard1'],
+            [500, new MaxKey(), 'shard0'],
+        ],
+    );
+    assert.deepEqual([await countOn(cluster.shards[0], 'part'), await countOn(cluster.shards[1], 'part')], [800, 200]);
+    const found = await other.db('d').collection('part').find().sort({ k: 1 }).toArray();
+    assert.deepEqual(found.map(({ k }) => k), Array.from({ length: 1000 }, (_, i) => i));
+    await checkMovesOver(cluster, waitFor);
+});
+
+test('MIG-1: moveChunk by a document, by bounds, of hashed and compound keys', async () => {
+    await fill('hashed', { k: 'hashed' });
+    for (const { min, max, shard } of await chunksOf('d.hashed'))
+        if (shard === 'shard0') await cluster.admin({ moveChunk: 'd.hashed', bounds: [min, max], to: 'shard1', _waitForDelete: true });
+    assert.deepEqual([await countOn(cluster.shards[0], 'hashed'), await countOn(cluster.shards[1], 'hashed')], [0, 1000]);
+    assert.equal(await other.db('d').collection('hashed').countDocuments(), 1000);
+    await fill('compound', { s: 1, k: 1 });
+    await cluster.admin({ split: 'd.compound', middle: { s: 't3', k: new MinKey() } });
+    await cluster.admin({ moveChunk: 'd.compound', find: { s: 't5', k: 5 }, to: 'shard1', waitForDelete: true });
+    assert.equal(await other.db('d').collection('compound').countDocuments({ s: { $gte: 't3' } }), 1000 - 3 * 143);
+    assert.equal(await other.db('d').collection('compound').countDocuments(), 1000);
+    await checkMovesOver(cluster, waitFor);
+});
+
+test('MIG-2: what cannot be moved is refused, and nothing changes', async () => {
+    await fill('refused', { k: 1 }, 10);
+    await client.db('d').collection('plain').insertOne({});
+    const before_ = await chunksOf('d.refused');
+    await fails(() => move('d.refused', { k: 3 }, 'nowhere'), 70);
+    await fails(() => move('d.plain', { k: 3 }, 'shard1'), 118);
+    await fails(() => move('d.refused', { x: 3 }, 'shard1'), 61);
+    await fails(() => cluster.admin({ moveRange: 'd.refused', toShard: 'shard1' }), 72);
+    await fails(() => cluster.admin({ moveRange: 'd.refused', toShard: 'shard1', min: { k: 1 }, unknown: 1 }), 40415);
+    await fails(() => cluster.admin({ moveChunk: 'd.refused', to: 'shard1', bounds: [{ k: 1 }, { k: 2 }] }), 72);
+    await fails(() => cluster.admin({ moveChunk: 'd.refused', to: 'shard1', find: { s: 1 } }), 61);
+    await move('d.refused', { k: 3 }, 'shard0'); // is there already
+    assert.deepEqual(await chunksOf('d.refused'), before_);
+    await checkMovesOver(cluster, waitFor);
+});
+
+test('RNG-5: a cursor opened before a move sees what it saw, a new query no orphans; the deleter waits', async () => {
+    await fill('cursor', { k: 1 });
+    const cursor = client.db('d').collection('cursor').find().sort({ k: 1 }).batchSize(10);
+    const seen = [(await cursor.next()).k];
+    await move('d.cursor', { k: 0 }, 'shard1');
+    assert.equal(await other.db('d').collection('cursor').countDocuments(), 1000);
+    assert.equal(await countOn(cluster.shards[0], 'cursor'), 1000, 'nothing is deleted while it is read');
+    for await (const { k } of cursor) seen.push(k);
+    assert.deepEqual(seen, Array.from({ length: 1000 }, (_, i) => i));
+    await checkMovesOver(cluster, waitFor);
+    assert.equal(await countOn(cluster.shards[0], 'cursor'), 0);
+});
+
+test('MIG-2: moves under load lose nothing and double nothing', { timeout: 300_000 }, async () => {
+    await cluster.admin({ shardCollection: 'd.load', key: { k: 1 } });
+    const load = new MoveLoad([client, other], { coll: 'load', rand });
+    load.start();
+    let moved = 0;
+    try {
+        for (let round = 0; round < ROUNDS; round++) {
+            const from = rand.below(KEYS - 100);
+            const rows = await chunksOf('d.load');
+            const holds = ({ min, max }) => !(min.k > from) && !(max.k <= from);
+            const { shard, max } = rows.find(holds);
+            const end = Math.min(from + 50 + rand.below(200), typeof max.k === 'number' ? max.k : KEYS);
+            await move('d.load', { k: from }, shard === 'shard0' ? 'shard1' : 'shard0', { max: { k: end } });
+            moved++;
+        }
+    } finally {
+        await load.stop();
+    }
+    await load.check(`seed ${seed}`);
+    await checkMovesOver(cluster, waitFor);
+    await checkPlaces(cluster, client, 'd.load');
+    console.error(`${moved} moves, ${load.writes} writes, ${load.scans} scans`);
+});
+
+test('DDL-3: dropping a collection ends its moves', async () => {
+    await fill('dropped', { k: 1 });
+    const [donor] = cluster.shards;
+    const hold = { configureFailPoint: 'mig.d.cloning', mode: 'alwaysOn', data: { blockTimeMS: 300 } };
+    await donor.command(donor.members[0], hold);
+    const moving = move('d.dropped', { k: 0 }, 'shard1').then(
+        () => 'moved',
+        (error) => error.codeName ?? error.message,
+    );
+    await waitFor(async () => (await (await direct(donor)).db('config').collection('migrationCoordinators').countDocuments()) === 1, {
+        what: 'the move to begin',
+    });
+    await client.db('d').collection('dropped').drop();
+    await donor.command(donor.members[0], { configureFailPoint: 'mig.d.cloning', mode: 'off' });
+    assert.ok(['moved', 'ConflictingOperationInProgress', 'NamespaceNotSharded', 'StaleEpoch'].includes(await moving), await moving);
+    await checkMovesOver(cluster, waitFor);
+    for (const shard of cluster.shards)
+        assert.deepEqual(await (await direct(shard)).db('d').listCollections({ name: 'dropped' }).toArray(), []);
+    const [result] = await client.db('d').aggregate([{ $documents: [{ ok: 1 }] }]).toArray();
+    assert.equal(result.ok, 1);
+});
