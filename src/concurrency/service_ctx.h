@@ -37,6 +37,7 @@ typedef struct ServiceCtx {
     struct ConfigCatalog *config_catalog; /* of config servers */
     struct ShardState *shard;             /* of shards */
     struct TxnTable *router_txns;         /* of routers */
+    const struct OpListing *op_listing;   /* likewise */
     struct CommandService *commands;
     struct ServerParams *params;
     struct Profiler *profiler;

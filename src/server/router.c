@@ -5,6 +5,7 @@
 #include "base/failpoint.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "commands/current_op.h"
 #include "commands/node_commands.h"
 #include "commands/param_hooks.h"
 #include "commands/version.h"
@@ -32,26 +33,16 @@ typedef struct Router {
 
 /* Commands that are the same on every kind of node: they concern the process alone. */
 static const CommandSpec *const SHARED_SPECS[] = {
-    &CMD_BUILD_INFO,
-    &CMD_CONFIGURE_FAIL_POINT,
-    &CMD_CONNECTION_STATUS,
-    &CMD_CONN_POOL_STATS,
-    &CMD_GET_CMD_LINE_OPTS,
-    &CMD_GET_LOG,
-    &CMD_GET_PARAMETER,
-    &CMD_HELLO,
-    &CMD_HOST_INFO,
-    &CMD_IS_MASTER,
-    &CMD_KILL_CURSORS,
-    &CMD_KILL_OP,
-    &CMD_LIST_COMMANDS,
-    &CMD_LOG_ROTATE,
-    &CMD_PING,
-    &CMD_SET_PARAMETER,
-    &CMD_START_SESSION,
-    &CMD_END_SESSIONS,
-    &CMD_REFRESH_SESSIONS,
-    &CMD_WHATS_MY_URI,
+    &CMD_BUILD_INFO,        &CMD_CONFIGURE_FAIL_POINT,
+    &CMD_CONNECTION_STATUS, &CMD_CONN_POOL_STATS,
+    &CMD_GET_CMD_LINE_OPTS, &CMD_GET_LOG,
+    &CMD_GET_PARAMETER,     &CMD_HELLO,
+    &CMD_HOST_INFO,         &CMD_IS_MASTER,
+    &CMD_KILL_CURSORS,      &CMD_LIST_COMMANDS,
+    &CMD_LOG_ROTATE,        &CMD_PING,
+    &CMD_SERVER_STATUS,     &CMD_SET_PARAMETER,
+    &CMD_START_SESSION,     &CMD_END_SESSIONS,
+    &CMD_REFRESH_SESSIONS,  &CMD_WHATS_MY_URI,
 };
 
 static NodeRole role_of(const Options *options) {
@@ -109,6 +100,7 @@ static ErrCode router_start(Process *process, int *ret_exit_code, Error *err) {
     ServiceCtx *service = &process->service;
     service->session_cache = session_cache_new();
     service->router_txns = txn_table_new(TXN_TABLE_ENTRIES_MAX);
+    service->op_listing = &CURRENT_OPS;
     ClusterSettings settings = {
         .config_address = option_text(process->options, OPTION_CONFIG_DB),
         .near_us = option_i64(process->options, OPTION_LOCAL_THRESHOLD) * 1000,
