@@ -2,6 +2,7 @@
 
 #include "commands/core/command_service.h"
 #include "commands/core/refused.h"
+#include "router/all_shards.h"
 #include "router/check_commands.h"
 #include "router/chunk_commands.h"
 #include "router/client_cursors.h"
@@ -94,6 +95,7 @@ const CommandSpec *const ROUTER_SPECS[] = {
     &ROUTER_GET_DATABASE_VERSION,
     &ROUTER_CHECK_METADATA_CONSISTENCY,
     &ROUTER_CURRENT_OP,
+    &ROUTER_FSYNC,
     &ROUTER_KILL_OP,
 #define REFUSED_COMMAND(symbol, command, reason) &(symbol),
 #include "router/refused_commands.def"

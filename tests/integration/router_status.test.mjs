@@ -165,6 +165,25 @@ describe('operations of a cluster', () => {
         assert.equal(code, 11601);
     });
 
+    test('killSessions and killAllSessions end operations of shards, too', async () => {
+        for (const command of [{ killAllSessions: [] }, { killAllSessionsByPattern: [] }]) {
+            const code = await whileFindRuns(async () => {
+                await waitFor(async () => (await slowOps()).length === 2);
+                await admin.command(command);
+                await waitFor(async () => (await slowOps()).length === 0);
+            });
+            assert.equal(code, 11601);
+        }
+        await admin.command({ killSessions: [] });
+    });
+
+    test('fsync goes to all shards', async () => {
+        const reply = await admin.command({ fsync: 1 });
+        assert.deepEqual(Object.keys(reply.all).sort(), ['shard0', 'shard1']);
+        assert.equal(reply.numFiles, 2);
+        await fails(admin.command({ fsync: 1, lock: true }), 125);
+    });
+
     test('what is no id is refused', async () => {
         for (const op of ['x', ':1', 'shard0:']) await fails(admin.command({ killOp: 1, op }), 28625);
         await fails(admin.command({ killOp: 1, op: 'shard0:x' }), 28626);
