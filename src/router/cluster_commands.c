@@ -225,9 +225,10 @@ static void add_databases(CommandCtx *ctx, const Shard *shard, Doc reply, Databa
         if (elem_type(name) != BT_STRING)
             continue;
         Str text = elem_str(name);
-        /* "admin" and "config" are the config server's, "local" is nobody's but each node's own. */
-        bool is_cluster_db = str_is(text, "admin") || str_is(text, "config");
-        if (str_is(text, "local") || is_cluster_db != is_config)
+        /* "admin" is the config server's, which has no other database but "config"; shards may have
+         * one, too. "local" is nobody's but each node's own. */
+        if (str_is(text, "local") ||
+            (is_config ? !str_is(text, "admin") && !str_is(text, "config") : str_is(text, "admin")))
             continue;
         DatabaseRow *row = ensure_row(ctx, list, text);
         Elem size = doc_get_lit(elem_doc(elem), "sizeOnDisk");

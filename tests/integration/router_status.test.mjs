@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import { Double, Int32 } from 'mongodb';
 import { startCluster } from '../lib/cluster.mjs';
 import { fails, hasShape } from '../lib/expect.mjs';
 import { waitFor } from '../lib/server.mjs';
@@ -210,6 +211,12 @@ describe('a router gives what a node gives', () => {
             (await db.collection('by_a').indexes()).map(({ name }) => name),
             ['_id_', 'a_1', 'a_1_b_1'],
         );
+    });
+
+    test('the index of _id is a unique one for a shard key, whatever the types of its numbers', async () => {
+        await admin.command({ shardCollection: 'test.by_id', key: { _id: new Double(1) }, unique: true });
+        await db.collection('by_k').createIndex({ k: new Double(1) }, { unique: true });
+        await admin.command({ shardCollection: 'test.by_k', key: { k: new Int32(1) }, unique: true });
     });
 
     test('maxTimeMS of a getMore bounds the wait of a tailable cursor, not its life', async () => {

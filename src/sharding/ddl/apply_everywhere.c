@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "bson/compare.h"
 #include "catalog/access.h"
 #include "ddl/ddl.h"
 #include "sharding/ddl/coordinator_internal.h"
@@ -78,7 +79,7 @@ static const IndexDesc *find_index(const Collection *coll, Doc which) {
     for (uint32_t i = 0; i < coll->index_count; i++) {
         const IndexDesc *index = coll->indexes[i];
         if ((elem_type(name) == BT_STRING && str_is(elem_str(name), index->name)) ||
-            (elem_type(key) == BT_DOC && doc_equal_bytes(elem_doc(key), index->key_pattern)))
+            (elem_type(key) == BT_DOC && doc_compare(elem_doc(key), index->key_pattern, NULL) == 0))
             return index;
     }
     return NULL;
