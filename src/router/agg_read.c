@@ -164,16 +164,30 @@ static ErrCode target_by_pipeline(Routing *routing, Pipeline *pipeline, const Co
     return read_target_parsed(routing, leading.match, collator, ret_target, err);
 }
 
-static ErrCode target_every_shard(Routing *routing, ReadTarget *ret_target, Error *err) {
+static void target_every_shard(Routing *routing, ReadTarget *ret_target) {
     const ShardList *all = routing->shards;
-    if (all->count == 0)
-        return error_set(err, ERR_SHARD_NOT_FOUND,
-                         "this cluster has no shards: add one with addShard");
-    ret_target->shards = ARENA_ARRAY(cmd_arena(routing->ctx), const Shard *, all->count);
+    ret_target->shards = ARENA_ARRAY(cmd_arena(routing->ctx), const Shard *, all->count + 1);
     ret_target->count = all->count;
     for (uint32_t i = 0; i < all->count; i++)
         ret_target->shards[i] = &all->rows[i];
-    return ERR_OK;
+}
+
+/* There are no shards that could make documents: the rest of the pipeline, over none. */
+static PipelineSplit split_over_nothing(CommandCtx *ctx, Doc stages) {
+    DocBuilder none = doc_builder_in_arena(cmd_arena(ctx));
+    size_t stage = build_open_doc(&none, "0");
+    build_close(&none, build_open_array(&none, "$documents"));
+    build_close(&none, stage);
+    DocBuilder rest = doc_builder_in_arena(cmd_arena(ctx));
+    DocIter iter = doc_iter(stages);
+    Elem elem;
+    doc_iter_next(&iter, &elem); /* what the shards would have run */
+    while (doc_iter_next(&iter, &elem))
+        build_elem(&rest, elem);
+    return (PipelineSplit){
+        .merge = stages_concat(doc_builder_end(&none), doc_builder_end(&rest), cmd_arena(ctx)),
+        .sort = DOC_NONE,
+    };
 }
 
 static ErrCode check_op_request(const AggRead *read, Error *err) {
@@ -206,8 +220,12 @@ ErrCode routed_agg_plan(Routing *routing, const AggRead *read, AggPlan *ret_plan
     ret_plan->is_about_nodes = read->is_collectionless && asks_for_ops(read->stages);
     if (ret_plan->is_about_nodes)
         TRY(check_op_request(read, err));
-    if (ret_plan->is_about_nodes && ret_plan->split.has_shard_part)
-        return target_every_shard(routing, &ret_plan->target, err);
+    if (ret_plan->is_about_nodes && ret_plan->split.has_shard_part) {
+        target_every_shard(routing, &ret_plan->target);
+        if (ret_plan->target.count == 0)
+            ret_plan->split = split_over_nothing(ctx, read->stages);
+        return ERR_OK;
+    }
     TRY(target_by_pipeline(routing, pipeline, ret_plan->collator, &ret_plan->target, err));
     ret_plan->is_whole = ret_plan->split.has_shard_part && ret_plan->target.count == 1 &&
                          is_sharded && names.count == 0;

@@ -250,3 +250,14 @@ describe('a router gives what a node gives', () => {
         assert.equal(await db.collection('spread').countDocuments(), 100);
     });
 });
+
+test('a cluster without shards has no operations', async () => {
+    const none = await startCluster({ shards: 0 });
+    try {
+        assert.deepEqual((await none.admin({ currentOp: 1 })).inprog, []);
+        const group = [{ $currentOp: {} }, { $group: { _id: null, n: { $sum: 1 } } }];
+        assert.deepEqual(await (await none.client()).db('admin').aggregate(group).toArray(), []);
+    } finally {
+        await none.remove();
+    }
+});
