@@ -1,15 +1,17 @@
 /*
  * run.mjs - runs test files and ends with one line: N passed, N failed.
  *
- *     node tests/run.mjs [--name PATTERN] [--verbose] FILE-OR-FOLDER...
+ *     node tests/run.mjs [--name PATTERN] [--verbose] [--router] FILE-OR-FOLDER...
  *
  * Files run two at a time, each with nodes of its own. Folders stand for their *.test.mjs files.
+ * --router: through a router with sharded collections (lib/router_suite.mjs); no file: all that it lists.
  */
 import { readdirSync, statSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { run } from 'node:test';
 import { parseArgs } from 'node:util';
+import { ROUTER_SUITE, rowsOf, whyLeftOut } from './lib/router_suite.mjs';
 
 const HERE = dirname(fileURLToPath(import.meta.url));
 // Of a whole file; a long crash test may take what it needs.
@@ -28,7 +30,11 @@ const FILE_MS_MAX =
 
 const { values, positionals } = parseArgs({
     allowPositionals: true,
-    options: { name: { type: 'string' }, verbose: { type: 'boolean', default: false } },
+    options: {
+        name: { type: 'string' },
+        verbose: { type: 'boolean', default: false },
+        router: { type: 'boolean', default: false },
+    },
 });
 
 function testFiles(path) {
@@ -39,16 +45,24 @@ function testFiles(path) {
         .map((name) => join(path, name));
 }
 
+if (values.router) process.env.FIXTURE = 'router';
+if (values.router && positionals.length === 0)
+    positionals.push(...Object.keys(ROUTER_SUITE).map((name) => join(HERE, 'integration', `${name}.test.mjs`)));
 const files = positionals.flatMap((path) => testFiles(resolve(path)));
 const started = Date.now();
 const count = { passed: 0, failed: 0, skipped: 0 };
 // How the runner reports tests that --name leaves out.
 const NOT_CHOSEN = /does not match pattern/;
 const seen = new Set(); // files with a test that was reported
+const routerRows = new Set(values.router ? files.flatMap(rowsOf) : []); // that no test was for yet
 const isFile = (data) => data.nesting === 0 && files.includes(data.name);
 
 function report(outcome, data) {
-    if (data.details?.type === 'suite' || isFile(data) || NOT_CHOSEN.test(data.skip)) return;
+    if (data.details?.type === 'suite' || isFile(data)) return;
+    for (const row of routerRows) if (row.isFor(data.name)) routerRows.delete(row);
+    const leftOut = values.router ? whyLeftOut(data.file, data.name) : undefined;
+    if (NOT_CHOSEN.test(data.skip) && leftOut === undefined) return;
+    if (leftOut !== undefined) data.skip = leftOut;
     count[outcome]++;
     seen.add(data.file);
     const file = relative(HERE, data.file ?? '');
@@ -69,12 +83,16 @@ function describe(error) {
         .join('\n');
 }
 
-const stream = run({
-    files,
-    concurrency: 2,
-    timeout: FILE_MS_MAX,
-    testNamePatterns: values.name === undefined ? undefined : [new RegExp(values.name, 'i')],
-});
+/* Names of tests that run: this version of node can only be told those. */
+function namePatterns() {
+    if (values.name !== undefined) return [new RegExp(values.name, 'i')];
+    const leftOut = [...routerRows].filter(({ isLeftOut }) => isLeftOut).map(({ tests }) => tests.source);
+    // Tests below one that matches run, too: the root must not.
+    const none = ['<root>', ...leftOut].map((source) => `(?:${source})`).join('|');
+    return leftOut.length === 0 ? undefined : [new RegExp(`^(?!${none})`)];
+}
+
+const stream = run({ files, concurrency: 2, timeout: FILE_MS_MAX, testNamePatterns: namePatterns() });
 stream.on('test:pass', (data) => report(data.skip === undefined ? 'passed' : 'skipped', data));
 stream.on('test:fail', (data) => {
     const kind = data.details?.error?.failureType;
@@ -98,6 +116,10 @@ stream.on('end', () => {
             count.failed++;
             console.log(`FAIL ${relative(HERE, file)}: no test was run`);
         }
+    for (const row of values.name === undefined ? routerRows : []) {
+        count.failed++;
+        console.log(`FAIL lib/router_suite.mjs: no test is named ${row.tests}`);
+    }
     console.log(`${files.length} files in ${seconds} s`);
     console.log(`${count.passed} passed, ${count.failed} failed, ${count.skipped} skipped`);
     process.exitCode = count.failed === 0 ? 0 : 1;

@@ -70,6 +70,7 @@ fi
 part "tidy" tools/tidy/run.sh
 part "unit tests" build/unit_tests
 part "integration tests" integration tests/integration tests/smoke
+part "integration tests through a router" integration --router
 part "crash tests" integration tests/crash
 part "replica set faults" integration tests/repl
 part "transactions under faults" integration tests/txn

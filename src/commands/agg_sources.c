@@ -384,6 +384,27 @@ static ErrCode add_op(void *arg, Doc row, Error *err) {
     return ERR_OK;
 }
 
+/* As clients of a router see it: numbers of operations and addresses of clients are of one node. */
+static ErrCode add_op_of_shard(void *arg, Doc row, Error *err) {
+    Listing *listing = arg;
+    const char *shard;
+    TRY(shard_get_name(listing->ctx->service->shard, listing->ctx->op, &shard, err));
+    DocBuilder *b = begin_doc(listing);
+    build_cstr(b, "shard", shard);
+    DocIter iter = doc_iter(row);
+    for (Elem field; doc_iter_next(&iter, &field);)
+        if (elem_name_is(field, STR("opid")))
+            build_cstr(
+                b, "opid",
+                arena_printf(&listing->arena, "%s:%lld", shard, (long long)elem_as_i64(field)));
+        else if (elem_name_is(field, STR("client")))
+            build_elem_as(b, STR("client_s"), field);
+        else
+            build_elem(b, field);
+    end_doc(listing, b);
+    return ERR_OK;
+}
+
 static ErrCode list_current_op(Listing *listing, Error *err) {
     static const char *const KNOWN[] = {"allUsers",       "idleConnections", "idleCursors",
                                         "idleSessions",   "localOps",        "truncateOps",
@@ -395,7 +416,9 @@ static ErrCode list_current_op(Listing *listing, Error *err) {
         .has_idle_connections = elem_is_truthy(doc_get_lit(listing->spec, "idleConnections")),
         .has_idle_sessions = !elem_is_present(sessions) || elem_is_truthy(sessions),
     };
-    return current_op_for_each(listing->ctx->service, &query, add_op, listing, err);
+    bool is_for_router = is_routed(listing->ctx) && listing->ctx->service->shard != NULL;
+    return current_op_for_each(listing->ctx->service, &query,
+                               is_for_router ? add_op_of_shard : add_op, listing, err);
 }
 
 /* ---- $listLocalSessions ---- */

@@ -1,5 +1,6 @@
 /* cmd_conn_pool_stats.c - connPoolStats: connections from this node to others. */
 #include "commands/core/command_service.h"
+#include "sharding/route/cluster.h"
 #include "transport/client.h"
 
 enum {
@@ -63,6 +64,41 @@ static void build_hosts(DocBuilder *b, const ClientHostStats *hosts, uint32_t co
     }
 }
 
+static void build_member(DocBuilder *b, const SetMember *member) {
+    build_cstr(b, "addr", member->host);
+    build_bool(b, "ok", member->kind != SET_MEMBER_UNKNOWN);
+    build_bool(b, "ismaster", member->kind == SET_MEMBER_PRIMARY);
+    build_bool(b, "hidden", false); /* those are not known to clients */
+    build_bool(b, "secondary", member->kind == SET_MEMBER_SECONDARY);
+    build_i32(b, "pingTimeMillis", (int32_t)(member->rtt_us < 0 ? 0 : member->rtt_us / 1000));
+    if (member->tags != NULL)
+        build_doc(b, "tags", (Doc){member->tags});
+}
+
+static void build_set(const Shard *shard, DocBuilder *b) {
+    SetView *view = watched_set_view(shard->set);
+    size_t set = build_open_doc(b, view->name);
+    size_t hosts = build_open_array(b, "hosts");
+    for (uint32_t i = 0; i < view->count; i++) {
+        char name[INDEX_NAME_SIZE];
+        size_t row = build_open_doc(b, index_name(i, name).data);
+        build_member(b, &view->members[i]);
+        build_close(b, row);
+    }
+    build_close(b, hosts);
+    build_close(b, set);
+    set_view_unref(view);
+}
+
+/* The replica sets of the cluster, as this router sees them. */
+static void build_sets(Cluster *cluster, DocBuilder *b) {
+    build_set(cluster_config_shard(cluster), b);
+    ShardList *shards = cluster_shards(cluster);
+    for (uint32_t i = 0; i < shards->count; i++)
+        build_set(&shards->rows[i], b);
+    shard_list_unref(shards);
+}
+
 static ErrCode conn_pool_stats_run(CommandCtx *ctx, void *request, Error *err) {
     (void)request, (void)err;
     ClientPool *pool = ctx->service->clients;
@@ -88,6 +124,8 @@ static ErrCode conn_pool_stats_run(CommandCtx *ctx, void *request, Error *err) {
     build_hosts(b, hosts, count);
     build_close(b, all);
     size_t sets = build_open_doc(b, "replicaSets");
+    if (ctx->service->role == ROLE_ROUTER)
+        build_sets(ctx->service->cluster, b);
     build_close(b, sets);
     return ERR_OK;
 }

@@ -56,12 +56,17 @@ static ErrCode get_run(CommandCtx *ctx, void *request, Error *err) {
     return ERR_OK;
 }
 
+/* {}: none, as if it had never been set. */
+static bool is_unset(Elem concern) {
+    return elem_type(concern) == BT_DOC && doc_is_empty(elem_doc(concern));
+}
+
 static ErrCode check_given(const DefaultsRequest *request, Error *err) {
     if (!elem_is_present(request->read_concern) && !elem_is_present(request->write_concern))
         return error_set(err, ERR_BAD_VALUE,
                          "At least one of the \"defaultReadConcern\" or \"defaultWriteConcern\" "
                          "fields must be present");
-    if (elem_is_present(request->read_concern)) {
+    if (elem_is_present(request->read_concern) && !is_unset(request->read_concern)) {
         Elem level = elem_type(request->read_concern) == BT_DOC
                          ? doc_get_lit(elem_doc(request->read_concern), "level")
                          : ELEM_MISSING;
@@ -72,7 +77,7 @@ static ErrCode check_given(const DefaultsRequest *request, Error *err) {
             return error_set(err, ERR_BAD_VALUE,
                              "level: only 'local', 'available' or 'majority' can be a default");
     }
-    if (!elem_is_present(request->write_concern))
+    if (!elem_is_present(request->write_concern) || is_unset(request->write_concern))
         return ERR_OK;
     if (elem_type(request->write_concern) != BT_DOC)
         return error_set(err, ERR_TYPE_MISMATCH, "defaultWriteConcern has to be a document");
@@ -80,9 +85,7 @@ static ErrCode check_given(const DefaultsRequest *request, Error *err) {
     if (elem_is_number(w) && elem_as_i64(w) < 1)
         return error_set(err, ERR_BAD_VALUE, "Unsatisfiable default write concern: w is below 1");
     if (!elem_is_number(w) && elem_type(w) != BT_STRING)
-        return error_set(err, ERR_BAD_VALUE,
-                         "The global default write concern cannot be unset once it is set, and "
-                         "needs a 'w'");
+        return error_set(err, ERR_BAD_VALUE, "The global default write concern needs a 'w'");
     return ERR_OK;
 }
 
@@ -97,11 +100,15 @@ static ErrCode set_run(CommandCtx *ctx, void *arg, Error *err) {
         read = doc_get_lit(before, "defaultReadConcern");
     if (doc_is_present(before) && !elem_is_present(write))
         write = doc_get_lit(before, "defaultWriteConcern");
+    if (doc_is_present(before) && is_unset(write) &&
+        elem_is_present(doc_get_lit(before, "defaultWriteConcern")))
+        return error_set(err, ERR_ILLEGAL_OPERATION,
+                         "The global default write concern cannot be unset once it is set.");
     DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
     build_cstr(&b, "_id", "ReadWriteConcernDefaults");
-    if (elem_is_present(read))
+    if (elem_is_present(read) && !is_unset(read))
         build_elem_as(&b, STR("defaultReadConcern"), read);
-    if (elem_is_present(write))
+    if (elem_is_present(write) && !is_unset(write))
         build_elem_as(&b, STR("defaultWriteConcern"), write);
     build_timestamp(&b, "updateOpTime", oplog_cluster_time(repl_oplog(ctx->service->repl)));
     build_date(&b, "updateWallClockTime", clock_wall_ms());

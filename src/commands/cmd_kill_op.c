@@ -1,6 +1,6 @@
 /* cmd_kill_op.c - killOp: asks an operation to end. */
-#include "base/log.h"
 #include "commands/core/command.h"
+#include "commands/core/kill_op.h"
 
 typedef struct KillOpRequest {
     Elem kill_op;
@@ -11,15 +11,7 @@ static ErrCode kill_op_run(CommandCtx *ctx, void *arg, Error *err) {
     const KillOpRequest *request = arg;
     if (!elem_is_present(doc_get_lit(ctx->body, "op")))
         return error_set(err, ERR_NO_SUCH_KEY, "Missing expected field \"op\"");
-    if (request->op < INT32_MIN || request->op > UINT32_MAX)
-        return error_set(err, (ErrCode)26823,
-                         "invalid op : %lld. Op ID cannot be represented with 32 bits",
-                         (long long)request->op);
-    LOG_INFO(LOG_COMMAND, 20482, "Op is going to be killed", LOG_I64("opId", request->op));
-    /* Whether there is such an operation is not told: it may just have ended. */
-    (void)op_registry_kill(ctx->service->ops, (uint32_t)request->op, ERR_INTERRUPTED);
-    build_cstr(ctx->reply, "info", "attempting to kill op");
-    return ERR_OK;
+    return kill_op_here(ctx, request->op, err);
 }
 
 static const FieldSpec KILL_OP_FIELDS[] = {

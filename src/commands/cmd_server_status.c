@@ -15,6 +15,7 @@
 #include "commands/core/command_service.h"
 #include "params/params.h"
 #include "commands/hello_repl.h"
+#include "commands/sharding_status.h"
 #include "session_refresh/session_refresh.h"
 #include "commands/version.h"
 #include "concurrency/lock_manager.h"
@@ -25,6 +26,7 @@
 #include "preimages/purger.h"
 #include "ttl/ttl.h"
 #include "session_refresh/txn_expiry.h"
+#include "txn/session_cache.h"
 #include "txn/transaction.h"
 
 typedef struct StatusRequest {
@@ -41,11 +43,19 @@ typedef struct StatusCtx {
     int64_t uptime_us;
 } StatusCtx;
 
+/* Which nodes have a section. */
+typedef enum StatusOwner {
+    STATUS_OF_ALL,
+    STATUS_OF_DATA,    /* nodes that have documents */
+    STATUS_OF_MEMBERS, /* of a replica set */
+    STATUS_OF_ROUTERS,
+} StatusOwner;
+
 typedef struct StatusSection {
     const char *name;
     bool is_default;
     void (*build)(StatusCtx *s);
-    bool needs_repl; /* only members of a replica set have it */
+    StatusOwner owner;
 } StatusSection;
 
 static int64_t count_of(_Atomic int64_t *counter) {
@@ -182,7 +192,23 @@ static void build_cursor_metrics(StatusCtx *s) {
     build_close(b, opened);
 }
 
+static void build_commands(StatusCtx *s) {
+    size_t commands = build_open_doc(s->b, "commands");
+    command_for_each(s->service->commands, build_command_metric, s->b);
+    build_close(s->b, commands);
+}
+
+/* What a router counts of what nodes with documents count. */
+static void build_router_metrics(StatusCtx *s) {
+    build_commands(s);
+    build_cursor_metrics(s);
+}
+
 static void build_metrics(StatusCtx *s) {
+    if (s->service->role == ROLE_ROUTER) {
+        build_router_metrics(s);
+        return;
+    }
     DocBuilder *b = s->b;
     CommandStats *stats = command_stats(s->service);
     size_t expired = build_open_doc(b, "abortExpiredTransactions");
@@ -191,9 +217,7 @@ static void build_metrics(StatusCtx *s) {
     build_i64(b, "successfulKills", txns.kills);
     build_i64(b, "timedOutKills", 0); /* nobody waits for one */
     build_close(b, expired);
-    size_t commands = build_open_doc(b, "commands");
-    command_for_each(s->service->commands, build_command_metric, b);
-    build_close(b, commands);
+    build_commands(s);
     build_cursor_metrics(s);
     size_t document = build_open_doc(b, "document");
     build_i64(b, "deleted", count_of(&stats->docs_deleted));
@@ -386,8 +410,12 @@ static void build_wired_tiger(StatusCtx *s) {
     build_close(b, disk);
 }
 
-/* A standalone node keeps no record of sessions: all is zero. */
+/* A standalone node keeps no record of sessions: all is zero. A router only knows those in use. */
 static void build_sessions(StatusCtx *s) {
+    if (s->service->role == ROLE_ROUTER) {
+        build_count(s->b, "activeSessionsCount", session_cache_count(s->service->session_cache));
+        return;
+    }
     session_refresher_build_status(s->service->session_refresher, s->b);
 }
 
@@ -438,36 +466,57 @@ static void build_change_streams(StatusCtx *s) {
     build_i64(s->b, "woken", stats.woken);
 }
 
+static void build_sharding(StatusCtx *s) {
+    build_sharding_statistics(s->service->cluster, s->b);
+}
+
 static const StatusSection SECTIONS[] = {
-    {"asserts", true, build_asserts, false},
-    {"changeStreamPreImages", true, build_preimages, true},
-    {"changeStreams", true, build_change_streams, true},
-    {"connections", true, build_connections, false},
-    {"electionMetrics", true, build_elections, true},
-    {"extra_info", true, build_extra_info, false},
-    {"flowControl", true, build_flow_control, true},
-    {"globalLock", true, build_global_lock, false},
-    {"locks", true, build_locks, false},
-    {"logicalSessionRecordCache", true, build_sessions, false},
-    {"network", true, build_network, false},
-    {"opLatencies", true, build_op_latencies, false},
-    {"opcounters", true, build_op_counters, false},
-    {"repl", true, build_repl, true},
-    {"storageEngine", true, build_storage_engine, false},
-    {"transactions", true, build_transactions, false},
-    {"wiredTiger", true, build_wired_tiger, false},
-    {"mem", true, build_mem, false},
-    {"metrics", true, build_metrics, false},
+    {"asserts", true, build_asserts, STATUS_OF_ALL},
+    {"changeStreamPreImages", true, build_preimages, STATUS_OF_MEMBERS},
+    {"changeStreams", true, build_change_streams, STATUS_OF_MEMBERS},
+    {"connections", true, build_connections, STATUS_OF_ALL},
+    {"electionMetrics", true, build_elections, STATUS_OF_MEMBERS},
+    {"extra_info", true, build_extra_info, STATUS_OF_ALL},
+    {"flowControl", true, build_flow_control, STATUS_OF_MEMBERS},
+    {"globalLock", true, build_global_lock, STATUS_OF_DATA},
+    {"locks", true, build_locks, STATUS_OF_DATA},
+    {"logicalSessionRecordCache", true, build_sessions, STATUS_OF_ALL},
+    {"network", true, build_network, STATUS_OF_ALL},
+    {"opLatencies", true, build_op_latencies, STATUS_OF_DATA},
+    {"opcounters", true, build_op_counters, STATUS_OF_ALL},
+    {"repl", true, build_repl, STATUS_OF_MEMBERS},
+    {"shardingStatistics", true, build_sharding, STATUS_OF_ROUTERS},
+    {"storageEngine", true, build_storage_engine, STATUS_OF_DATA},
+    {"transactions", true, build_transactions, STATUS_OF_DATA},
+    {"wiredTiger", true, build_wired_tiger, STATUS_OF_DATA},
+    {"mem", true, build_mem, STATUS_OF_ALL},
+    {"metrics", true, build_metrics, STATUS_OF_ALL},
 };
 
 static void read_counters(StatusCtx *s) {
     ServiceCtx *service = s->service;
     if (service->transport != NULL) /* it serves clients a moment before it is known here */
         transport_read_stats(service->transport, &s->transport);
+    s->uptime_us = clock_mono_us() - service->start_mono_us;
+    if (service->role == ROLE_ROUTER)
+        return;
     storage_stats(service->storage, &s->storage);
     s->read_tickets = ticket_stats(storage_tickets(service->storage, /* is_write= */ false));
     s->write_tickets = ticket_stats(storage_tickets(service->storage, /* is_write= */ true));
-    s->uptime_us = clock_mono_us() - service->start_mono_us;
+}
+
+static bool has_section(const ServiceCtx *service, const StatusSection *section) {
+    switch (section->owner) {
+    case STATUS_OF_ALL:
+        return true;
+    case STATUS_OF_DATA:
+        return service->role != ROLE_ROUTER;
+    case STATUS_OF_MEMBERS:
+        return service_is_member(service);
+    case STATUS_OF_ROUTERS:
+        return service->role == ROLE_ROUTER;
+    }
+    return false;
 }
 
 static ErrCode server_status_run(CommandCtx *ctx, void *request, Error *err) {
@@ -478,7 +527,7 @@ static ErrCode server_status_run(CommandCtx *ctx, void *request, Error *err) {
     DocBuilder *b = ctx->reply;
     build_cstr(b, "host", setup->host);
     build_cstr(b, "version", COMPAT_VERSION);
-    build_cstr(b, "process", setup->process);
+    build_cstr(b, "process", ctx->service->role == ROLE_ROUTER ? "mongos" : setup->process);
     build_i64(b, "pid", getpid());
     build_f64(b, "uptime", (double)(s.uptime_us / 1000000));
     build_i64(b, "uptimeMillis", s.uptime_us / 1000);
@@ -488,7 +537,7 @@ static ErrCode server_status_run(CommandCtx *ctx, void *request, Error *err) {
     bool is_all = elem_is_truthy(doc_get_lit(ctx->body, "all"));
     for (size_t i = 0; i < ARRAY_LEN(SECTIONS); i++) {
         const StatusSection *section = &SECTIONS[i];
-        if (section->needs_repl && service_is_standalone(ctx->service))
+        if (!has_section(ctx->service, section))
             continue;
         Elem wish = doc_get(ctx->body, str_from(section->name));
         bool is_shown = elem_is_present(wish) ? elem_is_truthy(wish)

@@ -47,9 +47,10 @@ static void add_transaction(void *arg, const TxnInfo *info);
 static void add_connection(void *arg, const Connection *conn);
 static void build_operation(DocBuilder *b, const Rows *rows, const OpCtx *op);
 
-ErrCode current_op_for_each(ServiceCtx *service, const CurrentOpQuery *query,
-                            ErrCode (*visit)(void *arg, Doc row, Error *err), void *arg,
-                            Error *err) {
+const OpListing CURRENT_OPS = {current_op_for_each};
+
+ErrCode current_op_for_each(ServiceCtx *service, const CurrentOpQuery *query, OpRowVisit visit,
+                            void *arg, Error *err) {
     CLEANUP(rows_done) Rows rows = {.service = service, .query = query};
     buffer_init(&rows.bytes, BUFFER_UNBOUNDED); /* CURRENT_OP_BYTES_MAX and one row */
     clock_format_iso8601(clock_wall_ms(), rows.now_text);

@@ -39,6 +39,7 @@ typedef struct ServiceCtx {
     struct Migrations *migrations;        /* of shards */
     struct RangeDeleter *range_deleter;   /* of shards */
     struct TxnTable *router_txns;         /* of routers */
+    const struct OpListing *op_listing;   /* likewise */
     struct CommandService *commands;
     struct ServerParams *params;
     struct Profiler *profiler;

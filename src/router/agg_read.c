@@ -6,6 +6,7 @@
 #include "query/agg/foreign_names.h"
 #include "query/agg/query_stages.h"
 #include "router/agg_sink.h"
+#include "router/local_ops.h"
 #include "router/merge_cursor.h"
 #include "router/pass_cursor.h"
 
@@ -83,12 +84,6 @@ static ErrCode parse_source_row(const AggSourceRow *row, Elem spec, Arena *arena
     **ret_source = (AggSource){open_source_row, close_source_row};
     return ERR_OK;
 }
-static const AggSourceRow SOURCE_ROWS[] = {
-    {.name = "$collStats", .parse = parse_source_row},
-    {.name = "$indexStats", .parse = parse_source_row},
-    {.name = "$listCatalog", .parse = parse_source_row},
-    {.name = "$planCacheStats", .parse = parse_source_row},
-};
 
 static ErrCode check_op(void *arg, Error *err) {
     return op_check_interrupt(*(OpCtx *const *)arg, err);
@@ -113,11 +108,18 @@ static ErrCode is_any_sharded(Routing *routing, const ForeignNames *names, bool 
 static ErrCode parse_pipeline(OpCtx *const *op, const AggRead *read, Doc stages,
                               const Collator *collator, bool is_internal, Arena *arena,
                               Pipeline **ret_pipeline, Error *err) {
+    const AggSourceRow rows[] = {
+        {.name = "$collStats", .parse = parse_source_row},
+        {.name = "$indexStats", .parse = parse_source_row},
+        {.name = "$listCatalog", .parse = parse_source_row},
+        {.name = "$planCacheStats", .parse = parse_source_row},
+        current_op_row(op, stages),
+    };
     AggParseContext parse = {
         .expr = {.collator = collator, .let_values = read->query.let_values},
         .depth = read->depth,
-        .source_rows = SOURCE_ROWS,
-        .source_row_count = ARRAY_LEN(SOURCE_ROWS),
+        .source_rows = rows,
+        .source_row_count = ARRAY_LEN(rows),
         .is_collectionless = read->is_collectionless,
         .now_ms = read->query.now_ms,
         .check = {check_op, (void *)op},
@@ -162,6 +164,39 @@ static ErrCode target_by_pipeline(Routing *routing, Pipeline *pipeline, const Co
     return read_target_parsed(routing, leading.match, collator, ret_target, err);
 }
 
+static void target_every_shard(Routing *routing, ReadTarget *ret_target) {
+    const ShardList *all = routing->shards;
+    ret_target->shards = ARENA_ARRAY(cmd_arena(routing->ctx), const Shard *, all->count + 1);
+    ret_target->count = all->count;
+    for (uint32_t i = 0; i < all->count; i++)
+        ret_target->shards[i] = &all->rows[i];
+}
+
+/* There are no shards that could make documents: the rest of the pipeline, over none. */
+static PipelineSplit split_over_nothing(CommandCtx *ctx, Doc stages) {
+    DocBuilder none = doc_builder_in_arena(cmd_arena(ctx));
+    size_t stage = build_open_doc(&none, "0");
+    build_close(&none, build_open_array(&none, "$documents"));
+    build_close(&none, stage);
+    DocBuilder rest = doc_builder_in_arena(cmd_arena(ctx));
+    DocIter iter = doc_iter(stages);
+    Elem elem;
+    doc_iter_next(&iter, &elem); /* what the shards would have run */
+    while (doc_iter_next(&iter, &elem))
+        build_elem(&rest, elem);
+    return (PipelineSplit){
+        .merge = stages_concat(doc_builder_end(&none), doc_builder_end(&rest), cmd_arena(ctx)),
+        .sort = DOC_NONE,
+    };
+}
+
+static ErrCode check_op_request(const AggRead *read, Error *err) {
+    if (read->is_collectionless && !str_is(ns_db(&read->ns), "admin"))
+        return error_set(err, ERR_INVALID_NAMESPACE,
+                         "$currentOp must be run against the 'admin' database with {aggregate: 1}");
+    return ERR_OK;
+}
+
 ErrCode routed_agg_plan(Routing *routing, const AggRead *read, AggPlan *ret_plan, Error *err) {
     CommandCtx *ctx = routing->ctx;
     *ret_plan = (AggPlan){.split = {.sort = DOC_NONE}};
@@ -182,6 +217,15 @@ ErrCode routed_agg_plan(Routing *routing, const AggRead *read, AggPlan *ret_plan
     TRY(parse_pipeline(&ctx->op, read, read->stages, ret_plan->collator, /* is_internal= */ false,
                        cmd_arena(ctx), &pipeline, err));
     pipeline_split(pipeline, &(AggSplitContext){0}, cmd_arena(ctx), &ret_plan->split);
+    ret_plan->is_about_nodes = read->is_collectionless && asks_for_ops(read->stages);
+    if (ret_plan->is_about_nodes)
+        TRY(check_op_request(read, err));
+    if (ret_plan->is_about_nodes && ret_plan->split.has_shard_part) {
+        target_every_shard(routing, &ret_plan->target);
+        if (ret_plan->target.count == 0)
+            ret_plan->split = split_over_nothing(ctx, read->stages);
+        return ERR_OK;
+    }
     TRY(target_by_pipeline(routing, pipeline, ret_plan->collator, &ret_plan->target, err));
     ret_plan->is_whole = ret_plan->split.has_shard_part && ret_plan->target.count == 1 &&
                          is_sharded && names.count == 0;
@@ -202,6 +246,11 @@ static ErrCode send_parts(Routing *routing, const AggRead *read, const AggPlan *
         call->shard = plan->target.shards[i];
         DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
         agg_build_part(read, plan, &b);
+        if (plan->is_about_nodes) {
+            chunk_version_build(&b, "shardVersion", &VERSION_IGNORED);
+            call->body = routing_end_body_unversioned(routing, &b, &preference);
+            continue;
+        }
         call->body =
             routing_end_body(routing, &b, call->shard, plan->is_writing ? NULL : &preference);
     }
@@ -390,6 +439,7 @@ static ErrCode new_source(CommandCtx *ctx, const AggRead *read, const AggPlan *p
     keep_read(source, read);
     source->read.query.has_collation = true;
     source->read.query.collator = plan->collator;
+    source->read.is_collectionless &= !plan->split.has_shard_part; /* that makes the documents */
     ErrCode rc = open_source(source, ctx, plan, calls, err);
     if (rc != ERR_OK) {
         routed_free(&source->base);
@@ -428,6 +478,8 @@ static ErrCode open_on_shards(void *arg, Routing *routing, Error *err) {
     CommandCtx *ctx = routing->ctx;
     AggPlan plan;
     TRY(routed_agg_plan(routing, opening->read, &plan, err));
+    if (opening->parent == NULL && !opening->read->is_collectionless)
+        routing_count_target(routing, TARGETED_AGGREGATE, plan.target.count);
     if (!plan.is_whole && opening->parent == NULL)
         choose_snapshot(ctx, opening->read);
     CLEANUP(shard_calls_done) ShardCalls calls = {0};

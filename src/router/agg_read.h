@@ -42,6 +42,7 @@ typedef struct AggPlan {
     ReadTarget target;
     bool is_whole; /* the one shard runs all of it */
     bool is_writing;
+    bool is_about_nodes; /* of every shard, whatever it owns */
     const Collator *collator;
     PipelineSplit split; /* unless it is whole */
 } AggPlan;

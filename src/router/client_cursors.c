@@ -10,11 +10,22 @@
 static ErrCode next_batch(CommandCtx *ctx, ClientCursor *cursor, int64_t batch_size,
                           bool *ret_is_over, Error *err);
 
+static bool is_change_stream(Elem pipeline) {
+    if (elem_type(pipeline) != BT_ARRAY)
+        return false;
+    Elem first = doc_get_lit(elem_doc(pipeline), "0");
+    return elem_type(first) == BT_DOC &&
+           elem_is_present(doc_get_lit(elem_doc(first), "$changeStream"));
+}
+
 int64_t register_source(CommandCtx *ctx, const Ns *ns, CursorSource *take_source, int64_t limit) {
     ClientCursor *cursor = client_cursor_new(ns, take_source);
     if (elem_is_present(ctx->args.lsid))
         (void)uuid_from_elem(doc_get_lit(elem_doc(ctx->args.lsid), "id"), &cursor->session);
     cursor->has_no_timeout = elem_is_truthy(doc_get_lit(ctx->body, "noCursorTimeout"));
+    cursor->is_tailable = elem_is_truthy(doc_get_lit(ctx->body, "tailable"));
+    cursor->is_await_data = elem_is_truthy(doc_get_lit(ctx->body, "awaitData")) ||
+                            is_change_stream(doc_get_lit(ctx->body, "pipeline"));
     cursor->limit = limit;
     cursor->command = doc_copy_heap(ctx->body);
     if (ctx->op->deadline_us != INT64_MAX)

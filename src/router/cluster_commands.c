@@ -67,6 +67,59 @@ static ErrCode remove_shard_run(CommandCtx *ctx, void *arg, Error *err) {
     return ERR_OK;
 }
 
+typedef struct MovePrimaryRequest {
+    Str db;
+    Str to;
+} MovePrimaryRequest;
+
+static const FieldSpec MOVE_PRIMARY_FIELDS[] = {
+    {"movePrimary", FIELD_STRING, FIELD_OPTIONAL, offsetof(MovePrimaryRequest, db)},
+    {"moveprimary", FIELD_STRING, FIELD_OPTIONAL, offsetof(MovePrimaryRequest, db)},
+    {"to", FIELD_STRING, FIELD_OPTIONAL, offsetof(MovePrimaryRequest, to)},
+};
+
+/* By its name, or as "set/host,host". */
+static ErrCode find_destination(CommandCtx *ctx, Str to, ForwardTarget *ret_target, Error *err) {
+    ShardList *list = cluster_shards(ctx->service->cluster);
+    const char *slash = memchr(to.data, '/', to.size);
+    Str set = {to.data, slash != NULL ? (size_t)(slash - to.data) : 0};
+    for (uint32_t i = 0; i < list->count; i++)
+        if (str_equal(set, str_from(watched_set_name(list->rows[i].set)))) {
+            *ret_target = (ForwardTarget){.list = list, .shard = &list->rows[i]};
+            return ERR_OK;
+        }
+    shard_list_unref(list);
+    return cluster_get_shard(ctx->service->cluster, ctx->op, to, &ret_target->list,
+                             &ret_target->shard, err);
+}
+
+/* A database that is there already need not be moved; others stay where they are. */
+static ErrCode move_primary_run(CommandCtx *ctx, void *arg, Error *err) {
+    const MovePrimaryRequest *request = arg;
+    Cluster *cluster = ctx->service->cluster;
+    TRY(db_name_check(request->db, err));
+    if (str_is(request->db, "admin") || str_is(request->db, "config") ||
+        str_is(request->db, "local"))
+        return error_set(err, ERR_INVALID_OPTIONS, "Can't move primary for %.*s database",
+                         (int)request->db.size, request->db.data);
+    if (request->to.size == 0)
+        return error_set(err, ERR_INVALID_OPTIONS, "you have to specify where you want to move it");
+    CLEANUP(forward_target_done) ForwardTarget target = {0};
+    TRY(find_destination(ctx, request->to, &target, err));
+    cluster_forget_database(cluster, request->db);
+    DatabaseRoute *route;
+    TRY(cluster_find_database(cluster, ctx->op, request->db, &route, err));
+    if (route == NULL)
+        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "database %.*s not found",
+                         (int)request->db.size, request->db.data);
+    bool is_there = strcmp(target.shard->name, route->shard) == 0;
+    database_route_unref(route);
+    if (is_there)
+        return ERR_OK;
+    return error_set(err, ERR_NOT_IMPLEMENTED,
+                     "movePrimary is not supported: databases cannot be moved in this version");
+}
+
 /* ---- what there is ---- */
 
 static ErrCode list_shards_run(CommandCtx *ctx, void *arg, Error *err) {
@@ -172,9 +225,10 @@ static void add_databases(CommandCtx *ctx, const Shard *shard, Doc reply, Databa
         if (elem_type(name) != BT_STRING)
             continue;
         Str text = elem_str(name);
-        /* "admin" and "config" are the config server's, "local" is nobody's but each node's own. */
-        bool is_cluster_db = str_is(text, "admin") || str_is(text, "config");
-        if (str_is(text, "local") || is_cluster_db != is_config)
+        /* "admin" is the config server's, which has no other database but "config"; shards may have
+         * one, too. "local" is nobody's but each node's own. */
+        if (str_is(text, "local") ||
+            (is_config ? !str_is(text, "admin") && !str_is(text, "config") : str_is(text, "admin")))
             continue;
         DatabaseRow *row = ensure_row(ctx, list, text);
         Elem size = doc_get_lit(elem_doc(elem), "sizeOnDisk");
@@ -253,6 +307,9 @@ CLUSTER_COMMAND(ROUTER_REMOVE_SHARD_FROM_ZONE, "removeShardFromZone", CMD_TAKES_
                 to_config_run, "Takes a shard out of a zone.");
 CLUSTER_COMMAND(ROUTER_UPDATE_ZONE_KEY_RANGE, "updateZoneKeyRange", CMD_TAKES_WRITE_CONCERN,
                 to_config_run, "Says which zone a range of a collection belongs to.");
+CLUSTER_COMMAND(ROUTER_MOVE_PRIMARY, "movePrimary", CMD_TAKES_WRITE_CONCERN, move_primary_run,
+                "Moves a database to another shard.", .alias = "moveprimary",
+                .request = REQUEST_OF(MovePrimaryRequest, MOVE_PRIMARY_FIELDS));
 CLUSTER_COMMAND(ROUTER_GET_SHARD_MAP, "getShardMap", 0, get_shard_map_run,
                 "Lists the shards and their hosts.");
 CLUSTER_COMMAND(ROUTER_BALANCER_START, "balancerStart", CMD_TAKES_WRITE_CONCERN, to_config_run,

@@ -5,6 +5,7 @@
 #include "router/agg_read.h"
 #include "router/explain.h"
 #include "router/forward.h"
+#include "router/local_ops.h"
 #include "router/router_commands.h"
 
 /* Written there it would be on a shard where no router looks for it. */
@@ -28,10 +29,6 @@ static ErrCode check_first_stage(Doc stage, Error *err) {
         elem_is_truthy(doc_get_lit(elem_doc(stream), "allChangesForCluster")))
         return error_set(err, ERR_NOT_IMPLEMENTED,
                          "change streams of the whole cluster are not available in this version");
-    if (elem_is_present(doc_get_lit(stage, "$currentOp")))
-        return error_set(err, ERR_NOT_IMPLEMENTED,
-                         "$currentOp is not available through a router in this version; ask the "
-                         "shard itself");
     return ERR_OK;
 }
 
@@ -99,7 +96,8 @@ static ErrCode aggregate_run(CommandCtx *ctx, void *arg, Error *err) {
     bool is_stream = elem_is_present(doc_get_lit(first, "$changeStream"));
     if (is_stream)
         TRY(check_stream(ctx, request, err));
-    bool makes_documents = elem_is_present(doc_get_lit(first, "$documents"));
+    bool makes_documents =
+        elem_is_present(doc_get_lit(first, "$documents")) || asks_for_ops(request->pipeline);
     /* A stream waits where its database is, or will be. What is not about a collection is about the
      * node. */
     if (is_stream || (elem_is_number(request->target) && !makes_documents))

@@ -157,6 +157,7 @@ static ErrCode find_on_shards(void *arg, Routing *routing, Error *err) {
     FindOpening *opening = arg;
     ReadTarget target;
     TRY(read_target(routing, &opening->query, &target, err));
+    routing_count_target(routing, TARGETED_FIND, target.count);
     /* A shard alone cannot leave itself out. */
     if (target.count == 1 && !opening->request->is_allow_partial)
         return find_on_one(opening, routing, target.shards[0], err);

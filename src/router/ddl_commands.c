@@ -62,7 +62,9 @@ static Doc copy_arguments(CommandCtx *ctx) {
 }
 
 static ErrCode command_ns(CommandCtx *ctx, Ns *ret_ns, Error *err) {
-    if (ctx->ns_coll.size == 0)
+    DocIter iter = doc_iter(ctx->body);
+    Elem name;
+    if (!doc_iter_next(&iter, &name) || elem_type(name) != BT_STRING)
         return error_set(err, ERR_BAD_VALUE, "collection name has invalid type");
     return ns_make(ctx->args.db, ctx->ns_coll, ret_ns, err);
 }
@@ -122,6 +124,33 @@ static ErrCode to_owners(void *arg, Routing *routing, Error *err) {
     return ERR_OK;
 }
 
+/* Shards cannot see each other's documents: equal values of the index have to be on one of them. */
+static ErrCode check_unique_indexes(const Routing *routing, Error *err) {
+    Elem list = doc_get_lit(routing->ctx->body, "indexes");
+    DocIter iter = doc_iter(
+        elem_type(list) == BT_ARRAY && routing_is_sharded(routing) ? elem_doc(list) : DOC_EMPTY);
+    for (Elem spec; doc_iter_next(&iter, &spec);) {
+        Elem unique =
+            elem_type(spec) == BT_DOC ? doc_get_lit(elem_doc(spec), "unique") : ELEM_MISSING;
+        bool is_flag = elem_type(unique) == BT_BOOL || elem_is_number(unique);
+        if (!is_flag || !elem_is_truthy(unique))
+            continue; /* or the shards refuse it */
+        Elem key = doc_get_lit(elem_doc(spec), "key");
+        const ShardKey *shard_key = chunk_map_key(routing->collection->map);
+        if (elem_type(key) == BT_DOC && !shard_key_allows_unique(shard_key, elem_doc(key)))
+            return error_set(err, ERR_CANNOT_CREATE_INDEX,
+                             "cannot create a unique index of the sharded collection %s that does "
+                             "not begin with its shard key",
+                             routing->ns.text);
+    }
+    return ERR_OK;
+}
+
+static ErrCode create_indexes_on_owners(void *arg, Routing *routing, Error *err) {
+    TRY(check_unique_indexes(routing, err));
+    return to_owners(arg, routing, err);
+}
+
 /* ---- commands ---- */
 
 static ErrCode create_run(CommandCtx *ctx, void *arg, Error *err) {
@@ -135,7 +164,7 @@ static ErrCode create_indexes_run(CommandCtx *ctx, void *arg, Error *err) {
     (void)arg;
     Ns ns;
     TRY(command_ns(ctx, &ns, err));
-    return routing_run(ctx, &ns, ROUTING_CREATES, to_owners, NULL, err);
+    return routing_run(ctx, &ns, ROUTING_CREATES, create_indexes_on_owners, NULL, err);
 }
 
 /* A part of it would be capped, by itself. */

@@ -1,5 +1,6 @@
 #include "router/hooks.h"
 
+#include "router/all_shards.h"
 #include "router/router_txn.h"
 #include "router/routing.h"
 #include "sharding/route/cluster.h"
@@ -9,7 +10,8 @@ ErrCode router_before_run(CommandCtx *ctx, Error *err) {
 }
 
 ErrCode router_after_run(CommandCtx *ctx, ErrCode rc, Error *err) {
-    (void)err;
+    if (rc == ERR_OK)
+        rc = all_shards_after(ctx, err);
     router_txn_end(ctx, rc != ERR_OK || ctx->has_write_errors);
     return rc;
 }

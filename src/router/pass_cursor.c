@@ -125,6 +125,8 @@ ErrCode pass_cursor_next(CommandCtx *ctx, ClientCursor *cursor, bool *ret_is_ove
         .body = build_get_more(ctx, pass),
         .deadline_us = INT64_MAX,
     };
+    if (cursor->is_await_data)
+        ctx->op->deadline_us = INT64_MAX; /* here it bounds the shard's wait, not the work */
     CLEANUP(client_reply_done) ClientReply reply = {0};
     ErrCode rc = router_txn_check(ctx, &target.shard, 1, err);
     if (rc == ERR_OK)

@@ -2,6 +2,7 @@
 
 #include "commands/core/command_service.h"
 #include "commands/core/refused.h"
+#include "router/all_shards.h"
 #include "router/check_commands.h"
 #include "router/chunk_commands.h"
 #include "router/client_cursors.h"
@@ -9,6 +10,7 @@
 #include "router/ddl_commands.h"
 #include "router/forward.h"
 #include "router/move_commands.h"
+#include "router/op_commands.h"
 #include "router/router_txn.h"
 #include "router/stats_commands.h"
 #include "router/write_commands.h"
@@ -81,6 +83,7 @@ const CommandSpec *const ROUTER_SPECS[] = {
     &ROUTER_UPDATE_ZONE_KEY_RANGE,
     &ROUTER_GET_SHARD_MAP,
     &ROUTER_LIST_SHARDS,
+    &ROUTER_MOVE_PRIMARY,
     &ROUTER_LIST_DATABASES,
     &ROUTER_ENABLE_SHARDING,
     &ROUTER_FLUSH_CONFIG,
@@ -94,6 +97,9 @@ const CommandSpec *const ROUTER_SPECS[] = {
     &ROUTER_GET_SHARD_VERSION,
     &ROUTER_GET_DATABASE_VERSION,
     &ROUTER_CHECK_METADATA_CONSISTENCY,
+    &ROUTER_CURRENT_OP,
+    &ROUTER_FSYNC,
+    &ROUTER_KILL_OP,
 #define REFUSED_COMMAND(symbol, command, reason) &(symbol),
 #include "router/refused_commands.def"
 #undef REFUSED_COMMAND

@@ -35,11 +35,23 @@ bool routing_note_stale(Routing *routing, const Error *err) {
     if (!routing_is_stale_error(err->code))
         return false;
     Cluster *cluster = routing->ctx->service->cluster;
+    route_count(&cluster_route_stats(cluster)->stale_errors, 1);
     if (routing->database != NULL && err->code == ERR_STALE_DB_VERSION)
         cluster_note_stale_database(cluster, routing->database);
     else if (routing->collection != NULL)
         cluster_note_stale_collection(cluster, routing->collection);
     return router_txn_may_repeat(routing->ctx);
+}
+
+void routing_count_target(const Routing *routing, TargetedCommand command, uint32_t shard_count) {
+    TargetedHosts hosts = TARGETED_UNSHARDED;
+    if (routing_is_sharded(routing))
+        hosts = shard_count <= 1 ? TARGETED_ONE_SHARD
+                : shard_count >= chunk_map_shard_count(routing->collection->map)
+                    ? TARGETED_ALL_SHARDS
+                    : TARGETED_MANY_SHARDS;
+    RouteStats *stats = cluster_route_stats(routing->ctx->service->cluster);
+    route_count(&stats->targeted[command][hosts], 1);
 }
 
 ErrCode routing_run(CommandCtx *ctx, const Ns *ns, RoutingUse use, RoutingBody body, void *arg,

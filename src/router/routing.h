@@ -16,6 +16,7 @@
 #include "sharding/route/cluster.h"
 #include "sharding/route/collection_routes.h"
 #include "sharding/route/remote.h"
+#include "sharding/route/route_stats.h"
 
 enum {
     ROUTING_ATTEMPTS_MAX = 10,
@@ -54,6 +55,9 @@ bool routing_is_stale_error(ErrCode code);
 static inline bool routing_is_sharded(const Routing *routing) {
     return routing->collection->map != NULL;
 }
+
+/* Counts for serverStatus that a command of a client went to so many shards. */
+void routing_count_target(const Routing *routing, TargetedCommand command, uint32_t shard_count);
 
 /* A shard by its name: of the database's primary, or of a chunk map. Reloads the list if it is not
  * known. */

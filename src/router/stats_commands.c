@@ -44,7 +44,9 @@ static ErrCode read_preference_of(CommandCtx *ctx, ReadPreference *ret_preferenc
 }
 
 static ErrCode command_ns(CommandCtx *ctx, Ns *ret_ns, Error *err) {
-    if (ctx->ns_coll.size == 0)
+    DocIter iter = doc_iter(ctx->body);
+    Elem name;
+    if (!doc_iter_next(&iter, &name) || elem_type(name) != BT_STRING)
         return error_set(err, ERR_BAD_VALUE, "collection name has invalid type");
     return ns_make(ctx->args.db, ctx->ns_coll, ret_ns, err);
 }

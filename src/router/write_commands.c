@@ -1,5 +1,7 @@
 #include "router/write_commands.h"
 
+#include <string.h>
+
 #include "commands/core/command_service.h"
 #include "router/forward.h"
 #include "router/routing.h"
@@ -243,10 +245,38 @@ static WritePlanner make_planner(WriteCommand *command) {
                           .shard_count = routing->shards->count};
 }
 
+/* Shards that rounds have gone to. */
+typedef struct TargetedShards {
+    const char **names;
+    uint32_t count;
+} TargetedShards;
+
+static void add_targeted(TargetedShards *targeted, const WritePlan *plan) {
+    for (uint32_t i = 0; i < plan->count; i++) {
+        uint32_t at = 0;
+        while (at < targeted->count && strcmp(targeted->names[at], plan->parts[i].shard) != 0)
+            at++;
+        if (at == targeted->count)
+            targeted->names[targeted->count++] = plan->parts[i].shard;
+    }
+}
+
+static void count_targeted(const WriteCommand *command, uint32_t shard_count) {
+    TargetedCommand kind = command->target == target_insert   ? TARGETED_INSERT
+                           : command->target == target_update ? TARGETED_UPDATE
+                                                              : TARGETED_DELETE;
+    routing_count_target(command->routing, kind, shard_count);
+}
+
 /* Until everything is done, or metadata turn out to be old: command->stale. */
 static ErrCode run_rounds(WriteCommand *command, Error *err) {
     TRY(prepare_parts(command, err));
     WritePlanner planner = make_planner(command);
+    TargetedShards targeted = {
+        ARENA_ARRAY(cmd_arena(command->ctx), const char *,
+                    planner.shard_count + planner.owner_count),
+        0,
+    };
     while (write_batch_is_pending(&command->batch) && command->stale.code == ERR_OK) {
         /* What is kept of a round is in the batch; many rounds must not fill the arena. */
         ArenaMark mark = arena_mark(cmd_arena(command->ctx));
@@ -254,10 +284,13 @@ static ErrCode run_rounds(WriteCommand *command, Error *err) {
         WritePlan plan = write_batch_plan(&command->batch, &planner, cmd_arena(command->ctx));
         if (plan.count > 0)
             TRY(run_parts(command, &plan, &stale, err));
+        add_targeted(&targeted, &plan);
         arena_rewind(cmd_arena(command->ctx), mark);
         if (stale.code != ERR_OK)
             TRY(note_stale(command, &stale, err));
     }
+    if (targeted.count > 0 && command->stale.code == ERR_OK)
+        count_targeted(command, targeted.count);
     return ERR_OK;
 }
 
@@ -293,6 +326,8 @@ static ErrCode run_whole(WriteCommand *command, const Shard *shard, bool *ret_is
     make_whole_call(command, shard, call);
     ScatterOptions options = scatter_options(ctx);
     TRY(scatter_run(ctx, &calls, &options, err));
+    if (!routing_is_stale_error(call->rc))
+        count_targeted(command, 1);
     if (call->rc == ERR_OK && !elem_is_present(doc_get_lit(call->reply.body, "writeErrors"))) {
         forward_build_reply(ctx, call->reply.body, NULL);
         *ret_is_over = true;
@@ -455,8 +490,7 @@ static ErrCode run_find_and_modify(CommandCtx *ctx, void *arg, Error *err) {
     return routing_run(ctx, &ns, ROUTING_CREATES, find_and_modify_routed, arg, err);
 }
 
-/* What a node would refuse is refused by the node: unknown fields go through. */
-#define WRITE_FLAGS (CMD_LOOSE | CMD_TAKES_WRITE_CONCERN | CMD_IN_TXN | CMD_RETRYABLE | CMD_API_V1)
+#define WRITE_FLAGS (CMD_TAKES_WRITE_CONCERN | CMD_IN_TXN | CMD_RETRYABLE | CMD_API_V1)
 
 const CommandSpec ROUTER_INSERT = {
     .name = "insert",

@@ -322,7 +322,7 @@ static ErrCode set_value(Options *options, OptionId id, const char *shown, const
         if (is_from_file && spec->place[0] == '!')
             value->boolean = !value->boolean;
         /* Switched off is what the refused ones are anyway. */
-        if (value->boolean)
+        if (value->boolean || spec->state == OPTION_STATE_ONLY)
             TRY(check_state(spec, shown, text, err));
     } else {
         TRY(check_state(spec, shown, text, err));

@@ -5,6 +5,7 @@
 #include "base/failpoint.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "commands/current_op.h"
 #include "commands/node_commands.h"
 #include "commands/param_hooks.h"
 #include "commands/version.h"
@@ -42,11 +43,14 @@ static const CommandSpec *const SHARED_SPECS[] = {
     &CMD_HELLO,
     &CMD_HOST_INFO,
     &CMD_IS_MASTER,
+    &CMD_KILL_ALL_SESSIONS,
+    &CMD_KILL_ALL_SESSIONS_BY_PATTERN,
+    &CMD_KILL_SESSIONS,
     &CMD_KILL_CURSORS,
-    &CMD_KILL_OP,
     &CMD_LIST_COMMANDS,
     &CMD_LOG_ROTATE,
     &CMD_PING,
+    &CMD_SERVER_STATUS,
     &CMD_SET_PARAMETER,
     &CMD_START_SESSION,
     &CMD_END_SESSIONS,
@@ -109,6 +113,7 @@ static ErrCode router_start(Process *process, int *ret_exit_code, Error *err) {
     ServiceCtx *service = &process->service;
     service->session_cache = session_cache_new();
     service->router_txns = txn_table_new(TXN_TABLE_ENTRIES_MAX);
+    service->op_listing = &CURRENT_OPS;
     ClusterSettings settings = {
         .config_address = option_text(process->options, OPTION_CONFIG_DB),
         .near_us = option_i64(process->options, OPTION_LOCAL_THRESHOLD) * 1000,

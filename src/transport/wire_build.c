@@ -87,9 +87,12 @@ ErrCode wire_request_finish(Buffer *request, size_t started, int32_t request_id,
 ErrCode wire_request_compress(Buffer *request, size_t started, WireCompressor compressor,
                               Error *err) {
     CLEANUP(buffer_done) Buffer packed = {0};
-    buffer_init(&packed, WIRE_MESSAGE_SIZE_MAX);
+    /* What a compressor asks for beforehand may be more than a message can have. */
+    buffer_init(&packed, BUFFER_UNBOUNDED);
     if (!pack_message(request->data + started, request->size - started, compressor, &packed))
         return error_set(err, ERR_BSON_OBJECT_TOO_LARGE, "compressed message is too large");
+    if (packed.size > WIRE_MESSAGE_SIZE_MAX)
+        return ERR_OK; /* it is sent as it is */
     request->size = started;
     buffer_append(request, packed.data, packed.size);
     return buffer_check(request, "compressed message", err);

@@ -16,10 +16,10 @@ const SALES = [
 ];
 
 const PIPELINES = [
-    ['an empty pipeline returns all', [], SALES],
+    ['stages that change nothing return all', [{ $match: {} }, { $sort: { _id: 1 } }], SALES],
     [
         '$match filters',
-        [{ $match: { shop: 'a' } }, { $project: { n: 1 } }],
+        [{ $match: { shop: 'a' } }, { $project: { n: 1 } }, { $sort: { _id: 1 } }],
         [
             { _id: 1, n: 5 },
             { _id: 3, n: 7 },

@@ -92,7 +92,7 @@ test('pipelines group, match and sort by the collation', async () => {
         [['10', 1], ['9', 1], ['apple', 2], ['banana', 2]],
     );
     const [row] = await coll
-        .aggregate([{ $limit: 1 }, { $project: { same: { $eq: ['$w', 'APPLE'] } } }], { collation: ANY_CASE })
+        .aggregate([{ $sort: { _id: 1 } }, { $limit: 1 }, { $project: { same: { $eq: ['$w', 'APPLE'] } } }], { collation: ANY_CASE })
         .toArray();
     assert.equal(row.same, true);
 });

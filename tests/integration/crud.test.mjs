@@ -265,17 +265,17 @@ test('a replacement keeps _id and replaces the rest', async () => {
 
 const BAD_UPDATES = [
     ['a replacement with multi', { q: {}, u: { a: 1 }, multi: true }, 9],
-    ['an unknown operator', { q: {}, u: { $foo: { a: 1 } } }, 9],
-    ['a mixture of operators and fields', { q: {}, u: { $set: { a: 1 }, b: 1 } }, 9],
+    ['an unknown operator', { q: { _id: 1 }, u: { $foo: { a: 1 } } }, 9],
+    ['a mixture of operators and fields', { q: { _id: 1 }, u: { $set: { a: 1 }, b: 1 } }, 9],
     ['a change of _id', { q: { _id: 1 }, u: { $set: { _id: 2 } } }, 66],
     ['a replacement with another _id', { q: { _id: 1 }, u: { _id: 2 } }, 66],
-    ['two operators on one path', { q: {}, u: { $set: { a: 1 }, $inc: { a: 1 } } }, 40],
+    ['two operators on one path', { q: { _id: 1 }, u: { $set: { a: 1 }, $inc: { a: 1 } } }, 40],
     [
         'two operators on a path and its parent',
-        { q: {}, u: { $set: { a: 1 }, $inc: { 'a.b': 1 } } },
+        { q: { _id: 1 }, u: { $set: { a: 1 }, $inc: { 'a.b': 1 } } },
         40,
     ],
-    ['an empty path', { q: {}, u: { $set: { '': 1 } } }, 56],
+    ['an empty path', { q: { _id: 1 }, u: { $set: { '': 1 } } }, 56],
     ['$inc of a string field', { q: { _id: 1 }, u: { $inc: { s: 1 } } }, 14],
     ['$inc with a string', { q: { _id: 1 }, u: { $inc: { n: 'x' } } }, 14],
     ['$push to a field that is no array', { q: { _id: 1 }, u: { $push: { n: 1 } } }, 2],
@@ -287,7 +287,7 @@ const BAD_UPDATES = [
     ],
     [
         'a positional operator whose array the filter enters by offset only',
-        { q: { 'a.0': 1 }, u: { $set: { 'a.$': 1 } } },
+        { q: { _id: 1, 'a.0': 1 }, u: { $set: { 'a.$': 1 } } },
         2,
     ],
     [
@@ -316,9 +316,9 @@ for (const [what, statement, code] of BAD_UPDATES) {
 
 test('a positional operator means the element that was searched, not one named by its offset', async () => {
     const c = await node.collection([{ _id: 1, a: [0, 1], b: [0] }]);
-    await c.updateOne({ a: 1, 'b.0': 0 }, { $set: { 'a.$': 2 } });
+    await c.updateOne({ _id: 1, a: 1, 'b.0': 0 }, { $set: { 'a.$': 2 } });
     assert.deepEqual(await c.findOne(), { _id: 1, a: [0, 2], b: [0] });
-    await c.updateOne({ 'b.0': 0, a: 2 }, { $set: { 'a.$': 3 } });
+    await c.updateOne({ _id: 1, 'b.0': 0, a: 2 }, { $set: { 'a.$': 3 } });
     assert.deepEqual(await c.findOne(), { _id: 1, a: [0, 3], b: [0] });
 });
 
@@ -348,7 +348,7 @@ test('update honours hint, arrayFilters and let', async () => {
     ]);
     await c.createIndex({ a: 1 });
     await c.updateOne(
-        { a: 5 },
+        { _id: 1, a: 5 },
         { $set: { 'l.$[big]': 0 } },
         {
             hint: { a: 1 },
@@ -362,7 +362,7 @@ test('update honours hint, arrayFilters and let', async () => {
         { let: { want: 6 } },
     );
     assert.deepEqual(ids(await c.find({ hit: true }).toArray()), [2]);
-    await fails(c.updateOne({ a: 5 }, { $set: { z: 1 } }, { hint: 'none' }), 2);
+    await fails(c.updateOne({ _id: 1, a: 5 }, { $set: { z: 1 } }, { hint: 'none' }), 2);
 });
 
 test('an update that makes a document too large fails and leaves it as it was', async () => {
@@ -606,13 +606,13 @@ test('numbers keep their type through $inc and $mul', async () => {
             m: Decimal128.fromString('1.5'),
         },
     ]);
-    await c.updateOne({}, { $inc: { i: new Int32(1), d: 1, m: 1 } });
+    await c.updateOne({ _id: 1 }, { $inc: { i: new Int32(1), d: 1, m: 1 } });
     const found = await c.findOne({}, { promoteValues: false });
     assert.equal(found.i._bsontype, 'Long');
     assert.equal(found.i.toString(), '2147483648');
     assert.equal(found.d._bsontype, 'Double');
     assert.equal(found.m.toString(), '2.5');
-    await fails(c.updateOne({}, { $inc: { l: new Int32(1) } }), 2);
+    await fails(c.updateOne({ _id: 1 }, { $inc: { l: new Int32(1) } }), 2);
 });
 
 test('null is an _id like any other', async () => {

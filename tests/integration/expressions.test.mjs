@@ -216,6 +216,7 @@ test('windows', async (t) => {
     await t.test('$group by percentile and by n of the key', async () => {
         const docs = await c
             .aggregate([
+                { $sort: { _id: 1 } },
                 {
                     $group: {
                         _id: { k: '$k' },

@@ -6,7 +6,9 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { Decimal128, Double, Int32, Long } from 'mongodb';
 import { replyOf } from '../lib/expect.mjs';
+import { IS_ROUTED } from '../lib/fixture.mjs';
 import { startReplicaSet } from '../lib/replica_set.mjs';
+import { shardCollections, startRouted } from '../lib/routed.mjs';
 
 const MAX = Long.MAX_VALUE;
 const MIN = Long.MIN_VALUE;
@@ -33,9 +35,9 @@ const LARGEST = [MAX, MAX.subtract(1), new Double(1e300)];
 
 let set, client, db;
 before(async () => {
-    set = await startReplicaSet({ members: 1 });
+    set = await (IS_ROUTED ? startRouted() : startReplicaSet({ members: 1 }));
     client = await set.client();
-    db = client.db('test');
+    db = IS_ROUTED ? shardCollections(client, 'test') : client.db('test');
     const documents = Array.from({ length: 5 }, (_, i) => ({ _id: i, n: i, a: [1, 2, 3] }));
     await db.collection('c').insertMany(documents);
     await db.collection('c').createIndex({ n: 1 });
@@ -218,5 +220,5 @@ test('every number gets an answer', async () => {
         }
     }
     assert.equal((await run({ ping: 1 })).ok, 1);
-    assert.equal(set.members[0].isRunning(), true);
+    for (const member of set.members ?? [set]) assert.equal(member.isRunning(), true);
 });

@@ -84,6 +84,7 @@ test('an index made on existing documents finds them all', async () => {
     const found = await c
         .find({ a: { $gte: 100, $lt: 200 } })
         .hint({ a: 1 })
+        .sort({ a: 1 })
         .toArray();
     assert.equal(found.length, 100);
     assert.deepEqual(
@@ -429,7 +430,7 @@ test('a covered query returns exact types', async () => {
     const c = await node.collection(values.map((a, _id) => ({ _id, a })));
     await c.createIndex({ a: 1 });
     const options = { promoteValues: false, projection: { _id: 0, a: 1 } };
-    const covered = await c.find({ a: { $lt: 100 } }, { ...options, hint: 'a_1' }).toArray();
+    const covered = await c.find({ a: { $lt: 100 } }, { ...options, hint: 'a_1', sort: { a: 1 } }).toArray();
     const fetched = await c
         .find({ a: { $lt: 100 } }, { ...options, hint: { $natural: 1 }, sort: { a: 1 } })
         .toArray();

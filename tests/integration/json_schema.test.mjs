@@ -174,7 +174,7 @@ test('collMod takes a schema, and validators may not use every operator', async 
     ])
         await fails(collMod(validator), 2, { message: /is not allowed in this context/ });
     await fails(node.admin.createCollection('v', { validator: { a: 1 } }), 72);
-    await fails(c.updateOne({}, { $set: { 'x.$[e]': 1 } }, { arrayFilters: [{ e: 1, $jsonSchema: {} }] }), 2);
+    await fails(c.updateOne({ _id: 1 }, { $set: { 'x.$[e]': 1 } }, { arrayFilters: [{ e: 1, $jsonSchema: {} }] }), 2);
 });
 
 test('schemas and $expr in validators survive a restart', async () => {

@@ -101,6 +101,7 @@ test('$lookup with let and pipeline is evaluated per document', async () => {
         pipeline: [
             { $match: { $expr: { $and: [{ $gte: ['$n', '$$low'] }, { $lt: ['$n', '$$high'] }] } } },
             { $project: { sum: { $add: ['$n', '$$high'] } } },
+            { $sort: { _id: 1 } },
         ],
         as: 'found',
     };
@@ -163,6 +164,7 @@ test('$lookup takes an equality and a pipeline together, and nests', async () =>
                     pipeline: [
                         { $match: { $expr: { $gt: ['$n', { $add: ['$$n', '$$v'] }] } } },
                         { $project: { outer: '$$v', inner: '$$n' } },
+                        { $sort: { _id: 1 } },
                     ],
                     as: 'found',
                 },
@@ -183,7 +185,7 @@ test('an uncorrelated $lookup gives the same to every document', async () => {
     );
     const results = await looked(left, {
         from: right.collectionName,
-        pipeline: [{ $match: { _id: { $gte: 3 } } }],
+        pipeline: [{ $match: { _id: { $gte: 3 } } }, { $sort: { _id: 1 } }],
         as: 'found',
     });
     assert.equal(results.length, 50);
@@ -366,7 +368,7 @@ test('$graphLookup goes through arrays and large frontiers', async () => {
 test('$unionWith appends another collection, a pipeline, and documents', async () => {
     const [a, b] = await twoCollections([{ _id: 1 }], [{ _id: 2 }, { _id: 3 }]);
     const union = async (stage) =>
-        (await a.aggregate([{ $unionWith: stage }]).toArray()).map((d) => d._id);
+        (await a.aggregate([{ $unionWith: stage }, { $sort: { _id: 1 } }]).toArray()).map((d) => d._id);
     assert.deepEqual(await union(b.collectionName), [1, 2, 3]);
     assert.deepEqual(
         await union({ coll: b.collectionName, pipeline: [{ $match: { _id: 3 } }] }),
@@ -376,7 +378,7 @@ test('$unionWith appends another collection, a pipeline, and documents', async (
     assert.deepEqual(await union('no_such_collection'), [1]);
     assert.deepEqual(
         await union({ coll: b.collectionName, pipeline: [{ $unionWith: a.collectionName }] }),
-        [1, 2, 3, 1],
+        [1, 1, 2, 3],
     );
     await fails(() => union({ pipeline: [] }), 9);
     await fails(() => union(1), 9);
@@ -405,8 +407,8 @@ test('$facet runs pipelines over one input', async () => {
                 $facet: {
                     counts: [{ $group: { _id: '$k', n: { $sum: 1 } } }, { $sort: { _id: 1 } }],
                     first: [{ $sort: { _id: 1 } }, { $limit: 2 }, { $project: { _id: 1 } }],
-                    early: [{ $limit: 1 }, { $project: { _id: 1 } }],
-                    skipped: [{ $skip: 4998 }, { $project: { _id: 1 } }],
+                    early: [{ $sort: { _id: 1 } }, { $limit: 1 }, { $project: { _id: 1 } }],
+                    skipped: [{ $sort: { _id: 1 } }, { $skip: 4998 }, { $project: { _id: 1 } }],
                     total: [{ $count: 'n' }],
                     none: [{ $match: { k: 7 } }],
                     joined: [

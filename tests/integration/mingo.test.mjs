@@ -10,7 +10,7 @@ import { test } from 'node:test';
 import { inspect } from 'node:util';
 import * as mingo from 'mingo';
 import { random } from '../lib/expect.mjs';
-import { useServer } from '../lib/fixture.mjs';
+import { IS_ROUTED, useServer } from '../lib/fixture.mjs';
 import * as expressionOperators from 'mingo/operators/expression';
 import {
     Expressions,
@@ -284,9 +284,11 @@ function outcome(run) {
 }
 const mingoRun = (documents, pipeline) =>
     outcome(() => mingo.aggregate(documents, pipeline, MINGO_OPTIONS));
+/* The order of a scan is that of the ids, also where documents are on several shards. */
+const ORDERED = IS_ROUTED ? [{ $sort: { _id: 1 } }] : [];
 const sherdRun = (pipeline) =>
     collection
-        .aggregate(pipeline)
+        .aggregate([...ORDERED, ...pipeline])
         .toArray()
         .then((value) => ({ value }))
         .catch((error) => {

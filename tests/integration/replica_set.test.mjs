@@ -250,6 +250,8 @@ describe('a set of one member', () => {
         await fails(() => admin.command({ setDefaultRWConcern: 1 }), 2);
         await fails(() => admin.command({ setDefaultRWConcern: 1, defaultWriteConcern: { w: 0 } }), 2);
         await fails(() => admin.command({ setDefaultRWConcern: 1, defaultReadConcern: { level: 'snapshot' } }), 2);
+        // Empty ones mean none; a write concern stays once it is set.
+        await admin.command({ setDefaultRWConcern: 1, defaultReadConcern: {}, defaultWriteConcern: {} });
         await admin.command({ setDefaultRWConcern: 1, defaultReadConcern: { level: 'majority' } });
         const { operationTime } = await db.command({ find: 'defaults' });
         const { optimes } = await admin.command({ replSetGetStatus: 1 });

@@ -136,6 +136,7 @@ test('aggregate takes batchSize 0, comment, let and maxTimeMS together with sub-
     const reply = await node.db.command({
         aggregate: c.collectionName,
         pipeline: [
+            { $sort: { _id: 1 } },
             { $lookup: { from: c.collectionName, pipeline: [{ $match: { $expr: { $eq: ['$_id', '$$v'] } } }], as: 'f' } },
         ],
         cursor: { batchSize: 0 },

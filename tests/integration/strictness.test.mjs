@@ -253,7 +253,7 @@ test('apiStrict refuses stages outside of version 1 with APIStrictError', async 
     await fails(strictly(node.db, name, { $indexStats: {} }), 323);
     await fails(strictly(node.db, name, { $collStats: { storageStats: {} } }), 323);
     const { cursor } = await strictly(node.db, name, { $collStats: { count: {} } });
-    assert.equal(cursor.firstBatch[0].count, 1);
+    assert.equal(cursor.firstBatch.reduce((sum, { count }) => sum + count, 0), 1);
 });
 
 test('a driver with the stable API works', async () => {

@@ -9,7 +9,19 @@ const idsOf = async (cursor) =>
     ids(await cursor.toArray()).sort((a, b) => (a < b ? -1 : a > b ? 1 : 0));
 const create = (c, ...indexes) => node.db.command({ createIndexes: c.collectionName, indexes });
 const ago = (seconds) => new Date(Date.now() - seconds * 1000);
-const metrics = async () => (await node.admin.command({ serverStatus: 1 })).metrics.ttl;
+/* Of all nodes that have documents: passes that each has made, the others together. */
+async function metrics() {
+    const all = await Promise.all(node.dataAdmins.map((admin) => admin.command({ serverStatus: 1 })));
+    const values = (name) => all.map(({ metrics: { ttl } }) => Number(ttl[name]));
+    const sum = (name) => values(name).reduce((a, b) => a + b);
+    return {
+        passes: Math.min(...values('passes')),
+        subPasses: sum('subPasses'),
+        deletedDocuments: sum('deletedDocuments'),
+        invalidTTLIndexSkips: sum('invalidTTLIndexSkips'),
+    };
+}
+const set = (parameter) => Promise.all(node.dataAdmins.map((admin) => admin.command({ setParameter: 1, ...parameter })));
 
 /* Waits until a whole pass has begun and ended. */
 async function onePass() {
@@ -112,32 +124,32 @@ test('a clustered collection expires by the date in _id', async () => {
 });
 
 test('the monitor goes round its indexes, a part of each at a time', async () => {
-    await node.admin.command({ setParameter: 1, ttlMonitorEnabled: false });
+    await set({ ttlMonitorEnabled: false });
     const few = await node.collection([{ at: ago(100) }]);
     const many = await node.collection();
     const docs = Array.from({ length: 3000 }, (_, i) => ({ at: ago(100 + i), pad: i }));
     await many.insertMany(docs);
     for (const c of [many, few])
         await create(c, { key: { at: 1 }, name: 'ttl', expireAfterSeconds: 1 });
-    await node.admin.command({ setParameter: 1, ttlIndexDeleteTargetDocs: 100 });
-    await node.admin.command({ setParameter: 1, ttlMonitorEnabled: true });
+    await set({ ttlIndexDeleteTargetDocs: 100 });
+    await set({ ttlMonitorEnabled: true });
     await onePass();
     assert.deepEqual([await few.countDocuments(), await many.countDocuments()], [0, 0]);
-    await node.admin.command({ setParameter: 1, ttlIndexDeleteTargetDocs: 50000 });
-    await node.admin.command({ setParameter: 1, ttlMonitorBatchDeletes: false });
+    await set({ ttlIndexDeleteTargetDocs: 50000 });
+    await set({ ttlMonitorBatchDeletes: false });
     await many.insertMany(docs.slice(0, 50).map(({ at }) => ({ at })));
     await onePass();
     assert.equal(await many.countDocuments(), 0);
-    await node.admin.command({ setParameter: 1, ttlMonitorBatchDeletes: true });
+    await set({ ttlMonitorBatchDeletes: true });
 });
 
 test('nothing expires while the monitor is off', async () => {
-    await node.admin.command({ setParameter: 1, ttlMonitorEnabled: false });
+    await set({ ttlMonitorEnabled: false });
     const c = await node.collection([{ at: ago(100) }]);
     await create(c, { key: { at: 1 }, name: 'ttl', expireAfterSeconds: 1 });
     await new Promise((resolve) => setTimeout(resolve, 2500));
     assert.equal(await c.countDocuments(), 1);
-    await node.admin.command({ setParameter: 1, ttlMonitorEnabled: true });
+    await set({ ttlMonitorEnabled: true });
     await onePass();
     assert.equal(await c.countDocuments(), 0);
 });
@@ -158,13 +170,13 @@ test('TTL indexes have their rules', async () => {
 test('a document whose date is moved on in time is not deleted', async () => {
     /* Goal: a deletion looks at the document again in its own transaction.
      * Method: updates race with the monitor; what an update found must still be there. */
-    await node.admin.command({ setParameter: 1, ttlMonitorEnabled: false });
+    await set({ ttlMonitorEnabled: false });
     const c = await node.collection();
     const count = 4000;
     await c.insertMany(Array.from({ length: count }, (_, i) => ({ _id: i, at: ago(1000 + i) })));
     await create(c, { key: { at: 1 }, name: 'ttl', expireAfterSeconds: 1 });
     const passesBefore = Number((await metrics()).passes);
-    await node.admin.command({ setParameter: 1, ttlMonitorEnabled: true });
+    await set({ ttlMonitorEnabled: true });
     const saved = [];
     const rescue = async (from) => {
         for (let i = from; i < count; i += 8) {

@@ -151,8 +151,8 @@ for (const [claim, before, update, after] of UPDATES) {
 
 test('$ stands for the element the filter matched', async () => {
     const c = await node.collection([{ _id: 1, a: [1, 5, 9], b: [{ x: 1 }, { x: 2 }] }]);
-    await c.updateOne({ a: { $gt: 4 } }, { $set: { 'a.$': 0 } });
-    await c.updateOne({ 'b.x': 2 }, { $set: { 'b.$.y': 1 } });
+    await c.updateOne({ _id: 1, a: { $gt: 4 } }, { $set: { 'a.$': 0 } });
+    await c.updateOne({ _id: 1, 'b.x': 2 }, { $set: { 'b.$.y': 1 } });
     assert.deepEqual(await c.findOne(), { _id: 1, a: [1, 0, 9], b: [{ x: 1 }, { x: 2, y: 1 }] });
 });
 
@@ -167,7 +167,7 @@ test('array filters choose elements, also of nested arrays', async () => {
         },
     ]);
     await c.updateOne(
-        {},
+        { _id: 1 },
         { $set: { 'a.$[x].b.$[y]': 0 } },
         { arrayFilters: [{ 'x.n': 1 }, { y: { $gt: 5 } }] },
     );
@@ -181,7 +181,7 @@ test('$currentDate sets dates and timestamps', async () => {
     const c = await node.collection([{ _id: 1 }]);
     const before = Date.now();
     await c.updateOne(
-        {},
+        { _id: 1 },
         { $currentDate: { d: true, e: { $type: 'date' }, t: { $type: 'timestamp' } } },
     );
     const found = await c.findOne();
@@ -191,7 +191,7 @@ test('$currentDate sets dates and timestamps', async () => {
 
 test('an int overflow of $inc becomes a long, $mul of int and double a double', async () => {
     const c = await node.collection([{ _id: 1, a: new Int32(2 ** 31 - 1), b: new Int32(3) }]);
-    await c.updateOne({}, { $inc: { a: new Int32(1) }, $mul: { b: new Double(2) } });
+    await c.updateOne({ _id: 1 }, { $inc: { a: new Int32(1) }, $mul: { b: new Double(2) } });
     const found = await c.findOne({}, { promoteValues: false });
     assert.ok(found.a instanceof Long);
     assert.ok(found.b instanceof Double);
@@ -217,7 +217,7 @@ test('a no-op update modifies nothing', async () => {
         { $max: { 'b.c': 0 } },
         { $inc: { 'b.c': 0 } },
     ]) {
-        const result = await c.updateOne({}, update);
+        const result = await c.updateOne({ _id: 1 }, update);
         assert.deepEqual(
             [result.matchedCount, result.modifiedCount],
             [1, 0],
@@ -247,7 +247,7 @@ const BAD = [
 for (const [update, code] of BAD) {
     test(`${JSON.stringify(update)} is refused with ${code}`, async () => {
         const c = await node.collection([{ _id: 1, a: [1], n: 1, s: 'x' }]);
-        const run = node.db.command({ update: c.collectionName, updates: [{ q: {}, u: update }] });
+        const run = node.db.command({ update: c.collectionName, updates: [{ q: { _id: 1 }, u: update }] });
         const reply = await run.then(
             ({ writeErrors }) => writeErrors?.[0],
             (error) => error,
@@ -259,9 +259,9 @@ for (const [update, code] of BAD) {
 
 test('pipelines as updates compute from the document, some stages are refused', async () => {
     const c = await node.collection([{ _id: 1, a: 2, b: 3, c: 4 }]);
-    await c.updateOne({}, [{ $set: { sum: { $add: ['$a', '$b'] } } }, { $unset: 'c' }]);
+    await c.updateOne({ _id: 1 }, [{ $set: { sum: { $add: ['$a', '$b'] } } }, { $unset: 'c' }]);
     assert.deepEqual(await c.findOne(), { _id: 1, a: 2, b: 3, sum: 5 });
-    await fails(c.updateOne({}, [{ $group: { _id: 1 } }]), 72);
+    await fails(c.updateOne({ _id: 1 }, [{ $group: { _id: 1 } }]), 72);
 });
 
 test('an update pipeline that replaces the root keeps _id', async () => {

@@ -289,7 +289,7 @@ test('a message of just under 48 MB is taken', async () => {
     const reply = await provoke(
         msg([bodySection({ insert: 'big', $db: 'test' }), sequenceSection('documents', documents)]),
     );
-    assert.equal(reply.document.n, 3);
+    assert.equal(reply.document.n, 3, reply.document.errmsg);
     await node.db.collection('big').drop();
 });
 

@@ -33,9 +33,9 @@ export const makeRouter = (configAddress, { args = [], ...options } = {}) =>
     });
 
 export class Cluster {
-    /* shards, routers: how many. members, cacheGB: of each shard. */
-    constructor({ shards = 2, members = 1, routers = 1, cacheGB } = {}) {
-        Object.assign(this, { shardCount: shards, members, routerCount: routers, cacheGB });
+    /* shards, routers: how many. members, cacheGB: of each shard. shardArgs, routerArgs: more options. */
+    constructor({ shards = 2, members = 1, routers = 1, cacheGB, shardArgs = [], routerArgs = [] } = {}) {
+        Object.assign(this, { shardCount: shards, members, routerCount: routers, cacheGB, shardArgs, routerArgs });
         this.shards = [];
         this.routers = [];
     }
@@ -44,9 +44,11 @@ export class Cluster {
         const names = Array.from({ length: this.shardCount }, (_, i) => `shard${i}`);
         [this.config, ...this.shards] = await Promise.all([
             startConfigServer(),
-            ...names.map((name) => startShard(name, { members: this.members, cacheGB: this.cacheGB })),
+            ...names.map((name) =>
+                startShard(name, { members: this.members, cacheGB: this.cacheGB, args: this.shardArgs }),
+            ),
         ]);
-        for (let i = 0; i < this.routerCount; i++) await this.addRouter();
+        for (let i = 0; i < this.routerCount; i++) await this.addRouter({ args: this.routerArgs });
         for (const shard of this.shards) await this.admin({ addShard: shard.address });
         return this;
     }

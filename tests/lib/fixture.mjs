@@ -1,9 +1,14 @@
 /*
  * fixture.mjs - one node per test file, with a client and fresh collections.
  */
-import { after, before } from 'node:test';
+import { after, before, beforeEach } from 'node:test';
 import assert from 'node:assert/strict';
+import { shardCollections, startRouted } from './routed.mjs';
+import { isUnsharded } from './router_suite.mjs';
 import { startServer } from './server.mjs';
+
+/* FIXTURE=router: a router with two shards stands in for the node, and collections are sharded. */
+export const IS_ROUTED = process.env.FIXTURE === 'router';
 
 /*
  * Registers the hooks of the calling file and returns an object whose members are set once they
@@ -13,11 +18,14 @@ import { startServer } from './server.mjs';
 export function useServer(options, { prepare, clean } = {}) {
     const node = { server: null, client: null, admin: null, db: null };
     let made = 0;
+    let isSharding = true;
+    if (IS_ROUTED) beforeEach(({ name }) => (isSharding = !isUnsharded(process.argv[1], name)));
     before(async () => {
-        node.server = await startServer(options);
+        node.server = await (IS_ROUTED ? startRouted(options) : startServer(options));
         node.client = await node.server.client();
         node.admin = node.client.db('admin');
-        node.db = node.client.db('test');
+        node.dataAdmins = node.server.dataAdmins ?? [node.admin]; // of the nodes that have the documents
+        node.db = IS_ROUTED ? shardCollections(node.client, 'test', () => isSharding) : node.client.db('test');
         await prepare?.(node);
     });
     after(async () => {
@@ -43,6 +51,7 @@ export function useServer(options, { prepare, clean } = {}) {
         const name = node.newName();
         if (createOptions !== undefined) await node.db.createCollection(name, createOptions);
         const collection = node.db.collection(name);
+        await node.db.shard?.(name);
         if (documents.length > 0) await collection.insertMany(documents);
         return collection;
     };

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "bson/compare.h"
 #include "catalog/access.h"
 #include "ddl/ddl.h"
 #include "sharding/ddl/coordinator_internal.h"
@@ -71,17 +72,48 @@ static ErrCode keep_shard_key_index(DdlRun *run, const Ns *ns, const ShardKey *k
     return ERR_OK;
 }
 
+/* ---- collMod makes no index unique that shards cannot check alone ---- */
+
+static const IndexDesc *find_index(const Collection *coll, Doc which) {
+    Elem name = doc_get_lit(which, "name"), key = doc_get_lit(which, "keyPattern");
+    for (uint32_t i = 0; i < coll->index_count; i++) {
+        const IndexDesc *index = coll->indexes[i];
+        if ((elem_type(name) == BT_STRING && str_is(elem_str(name), index->name)) ||
+            (elem_type(key) == BT_DOC && doc_compare(elem_doc(key), index->key_pattern, NULL) == 0))
+            return index;
+    }
+    return NULL;
+}
+
+static ErrCode check_unique(DdlRun *run, const Ns *ns, const ShardKey *key, Error *err) {
+    Elem which = doc_get_lit(command_of(run), "index");
+    if (elem_type(which) != BT_DOC ||
+        !(elem_is_truthy(doc_get_lit(elem_doc(which), "unique")) ||
+          elem_is_truthy(doc_get_lit(elem_doc(which), "prepareUnique"))))
+        return ERR_OK;
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_read(run->op, ns, &access, err));
+    const IndexDesc *index = access.coll != NULL ? find_index(access.coll, elem_doc(which)) : NULL;
+    if (index == NULL || shard_key_allows_unique(key, index->key_pattern))
+        return ERR_OK;
+    return error_set(err, ERR_INVALID_OPTIONS,
+                     "the index \"%s\" of the sharded collection %s cannot become unique: it does "
+                     "not begin with the shard key",
+                     index->name, ns->text);
+}
+
 ErrCode apply_begin(DdlRun *run, Error *err) {
     task_go_to(run->task, "apply.primary");
-    if (!elem_is_present(doc_get_lit(command_of(run), "dropIndexes")) &&
-        !elem_is_present(doc_get_lit(command_of(run), "deleteIndexes")))
-        return ERR_OK;
     Ns ns;
     TRY(ddl_ns(run, &ns, err));
     CLEANUP(collection_route_done) CollectionRoute *route = NULL;
     TRY(ddl_read_route(run, &ns, &route, err));
-    return route->map == NULL ? ERR_OK
-                              : keep_shard_key_index(run, &ns, chunk_map_key(route->map), err);
+    if (route->map == NULL)
+        return ERR_OK;
+    const ShardKey *key = chunk_map_key(route->map);
+    bool is_drop = elem_is_present(doc_get_lit(command_of(run), "dropIndexes")) ||
+                   elem_is_present(doc_get_lit(command_of(run), "deleteIndexes"));
+    return is_drop ? keep_shard_key_index(run, &ns, key, err) : check_unique(run, &ns, key, err);
 }
 
 /* ---- the command ---- */

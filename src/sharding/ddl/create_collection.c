@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "bson/compare.h"
 #include "catalog/access.h"
 #include "concurrency/service_ctx.h"
 #include "ddl/ddl.h"
@@ -111,8 +112,9 @@ static ErrCode answer_sharded(DdlRun *run, const ShardingRequest *request,
 static bool supports_key(const ShardingRequest *request, const IndexDesc *index) {
     if (!support_index_is(index, request->shard_key))
         return false;
-    return !request->is_unique ||
-           (index->is_unique && doc_equal_bytes(index->key_pattern, request->key));
+    /* Whatever the types of its numbers. */
+    return !request->is_unique || ((index->is_unique || index->is_id) &&
+                                   doc_compare(index->key_pattern, request->key, NULL) == 0);
 }
 
 static ErrCode check_unique_indexes(const ShardingRequest *request, const Collection *coll,

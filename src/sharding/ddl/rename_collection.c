@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "catalog/access.h"
 #include "concurrency/service_ctx.h"
 #include "ddl/ddl.h"
 #include "sharding/ddl/coordinator_internal.h"
@@ -49,9 +50,34 @@ static ErrCode check_target(const RenameNames *names, bool has_target, bool is_d
     return error_set(err, ERR_NAMESPACE_EXISTS, "target namespace exists: %s", names->to.text);
 }
 
+/* All that would fail in a later phase, again and again. */
+static ErrCode check_names(DdlRun *run, const RenameNames *names, Error *err) {
+    if (ns_equal(&names->from, &names->to))
+        return error_set(err, ERR_ILLEGAL_OPERATION, "Can't rename a collection to itself");
+    if (ns_is_system(&names->from) != ns_is_system(&names->to))
+        return error_set(err, ERR_ILLEGAL_OPERATION,
+                         "cannot rename between system and user collections");
+    TRY(ns_check_creatable(&names->to, err));
+    CLEANUP(access_done) CollAccess target = {0};
+    TRY(access_read(run->op, &names->to, &target, err));
+    return target.view == NULL
+               ? ERR_OK
+               : error_set(err, ERR_NAMESPACE_EXISTS, "a view already exists with that name: %s",
+                           names->to.text);
+}
+
+static ErrCode check_no_view(DdlRun *run, const Ns *ns, Error *err) {
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_read(run->op, ns, &access, err));
+    return access.view == NULL ? ERR_OK
+                               : error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
+                                           "cannot rename view: %s", ns->text);
+}
+
 ErrCode rename_begin(DdlRun *run, Error *err) {
     RenameNames names;
     TRY(read_names(run, &names, err));
+    TRY(check_names(run, &names, err));
     CLEANUP(collection_route_done) CollectionRoute *from = NULL, *to = NULL;
     TRY(ddl_read_route(run, &names.from, &from, err));
     TRY(ddl_read_route(run, &names.to, &to, err));
@@ -61,6 +87,8 @@ ErrCode rename_begin(DdlRun *run, Error *err) {
     bool has_source, has_target;
     TRY(ddl_local_uuid(run, &names.from, &has_source, &source, err));
     TRY(ddl_local_uuid(run, &names.to, &has_target, &target, err));
+    if (!has_source && from->map == NULL)
+        TRY(check_no_view(run, &names.from, err));
     if (!has_source && from->map == NULL)
         return error_set(err, ERR_NAMESPACE_NOT_FOUND, "Source collection %s does not exist",
                          names.from.text);

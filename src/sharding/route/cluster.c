@@ -10,6 +10,7 @@
 #include "base/round_thread.h"
 #include "sharding/route/collection_routes.h"
 #include "sharding/route/remote.h"
+#include "sharding/route/route_stats.h"
 
 enum {
     REGISTRY_INTERVAL_US = 30 * 1000 * 1000,
@@ -30,6 +31,7 @@ struct Cluster {
     ClusterFind find; /* on the config server; NULL elsewhere */
     Shard config;     /* the config server */
     CollectionRoutes *collections;
+    RouteStats stats;
     int64_t created_ms;
     RoundThread rounds;
     OpCtx *op; /* of the thread */
@@ -134,6 +136,15 @@ void cluster_free(Cluster *cluster) {
     round_thread_done(&cluster->rounds);
     mutex_done(&cluster->mu);
     xfree(cluster);
+}
+
+RouteStats *cluster_route_stats(Cluster *cluster) {
+    return &cluster->stats;
+}
+
+uint32_t cluster_count_databases(Cluster *cluster) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&cluster->mu);
+    return (uint32_t)pmap_count(cluster->databases);
 }
 
 SetMonitors *cluster_monitors(const Cluster *cluster) {

@@ -3,9 +3,11 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/list.h"
 #include "base/pmap.h"
 #include "sharding/route/remote.h"
+#include "sharding/route/route_stats.h"
 
 enum {
     ROUTES_MAX = 10000,
@@ -305,6 +307,28 @@ static ErrCode take_or_read_locked(CollectionRoutes *routes, OpCtx *op, RouteRea
     }
 }
 
+static ErrCode read_counted(Cluster *cluster, OpCtx *op, const Ns *ns, const CollectionRoute *base,
+                            CollectionRoute **ret_route, Error *err) {
+    RouteStats *stats = cluster_route_stats(cluster);
+    bool is_incremental = base != NULL && base->map != NULL;
+    _Atomic int64_t *active = is_incremental ? &stats->incremental_active : &stats->full_active;
+    int64_t start_us = clock_mono_us();
+    route_count(is_incremental ? &stats->incremental_refreshes : &stats->full_refreshes, 1);
+    route_count(active, 1);
+    ErrCode rc = collection_route_read(cluster, op, ns, base, ret_route, err);
+    route_count(active, -1);
+    route_count(&stats->refresh_wait_us, clock_mono_us() - start_us);
+    if (rc != ERR_OK)
+        route_count(&stats->failed_refreshes, 1);
+    return rc;
+}
+
+uint32_t cluster_count_collections(Cluster *cluster) {
+    CollectionRoutes *routes = cluster_collections(cluster);
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&routes->mu);
+    return (uint32_t)pmap_count(routes->rows);
+}
+
 ErrCode cluster_find_collection(Cluster *cluster, OpCtx *op, const Ns *ns,
                                 CollectionRoute **ret_route, Error *err) {
     CollectionRoutes *routes = cluster_collections(cluster);
@@ -317,7 +341,7 @@ ErrCode cluster_find_collection(Cluster *cluster, OpCtx *op, const Ns *ns,
     mutex_unlock(&routes->mu);
     if (rc != ERR_OK || LIKELY(*ret_route != NULL))
         return rc;
-    rc = collection_route_read(cluster, op, ns, base, ret_route, err);
+    rc = read_counted(cluster, op, ns, base, ret_route, err);
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&routes->mu);
     if (rc == ERR_OK)
         put_locked(routes, *ret_route);

@@ -115,13 +115,31 @@ static ErrCode ensure_thread_locked(SetMonitors *monitors, Error *err) {
     return thread_start(&monitors->thread, "SetMonitors", monitors_run, monitors, err);
 }
 
+static void publish_locked(WatchedSet *set, SetView *take_view) {
+    set_view_unref(set->view);
+    set->view = take_view;
+    LIST_FOR_EACH (&set->waiters, node)
+        op_signal(CONTAINER_OF(node, Waiter, node)->op);
+}
+
+/* A set that cannot be found where it was may be another one of the same name by now. */
+static void look_anew_locked(WatchedSet *set, SetView *take_view) {
+    if (set_view_primary(set->view) >= 0 || set_view_has_all(set->view, take_view)) {
+        set_view_unref(take_view);
+        return;
+    }
+    publish_locked(set, take_view);
+    if (set->monitors->op != NULL)
+        op_signal(set->monitors->op);
+}
+
 ErrCode set_monitors_watch(SetMonitors *monitors, Str address, WatchedSet **ret_set, Error *err) {
     SetView *view;
     TRY(set_view_parse(address, &view, err));
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&monitors->mu);
     WatchedSet *set = find_locked(monitors, view->name);
     if (set != NULL) {
-        set_view_unref(view);
+        look_anew_locked(set, view);
         *ret_set = set;
         return ERR_OK;
     }
@@ -188,13 +206,6 @@ ErrCode set_select(WatchedSet *set, OpCtx *op, const ReadPreference *preference,
 }
 
 /* With mu held: publishes a view, and wakes those who may go on with it. */
-static void publish_locked(WatchedSet *set, SetView *take_view) {
-    set_view_unref(set->view);
-    set->view = take_view;
-    LIST_FOR_EACH (&set->waiters, node)
-        op_signal(CONTAINER_OF(node, Waiter, node)->op);
-}
-
 static bool is_about_member(ErrCode code) {
     return client_is_network_error(code) || error_is_of_state(code);
 }

@@ -33,8 +33,8 @@ SetMonitors *set_monitors_new(OpRegistry *ops, ClientPool *clients,
 void set_monitors_stop(SetMonitors *monitors);
 void set_monitors_free(SetMonitors *monitors); /* after _stop; NULL is fine */
 
-/* The set of that name, watched from now on; `view` is where to find it if it is new: a set that is
- * watched already keeps what is known. */
+/* The set of that name, watched from now on; the address is where to find it if it is new, or has
+ * no primary where it was: a set that is watched already keeps what is known. */
 ErrCode set_monitors_watch(SetMonitors *monitors, Str address, WatchedSet **ret_set, Error *err)
     MUST_CHECK;
 

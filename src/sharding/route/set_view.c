@@ -112,6 +112,13 @@ int set_view_find(const SetView *view, const char *host) {
     return -1;
 }
 
+bool set_view_has_all(const SetView *view, const SetView *others) {
+    for (uint32_t i = 0; i < others->count; i++)
+        if (set_view_find(view, others->members[i].host) < 0)
+            return false;
+    return true;
+}
+
 int set_view_primary(const SetView *view) {
     for (uint32_t i = 0; i < view->count; i++)
         if (view->members[i].kind == SET_MEMBER_PRIMARY)

@@ -1,0 +1,49 @@
+#include "commands/sharding_status.h"
+
+#include "sharding/route/route_stats.h"
+
+static int64_t count_of(_Atomic int64_t *counter) {
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static void build_targeted(RouteStats *stats, DocBuilder *b) {
+    static const char *const COMMANDS[TARGETED_COMMAND_COUNT] = {
+        [TARGETED_FIND] = "find",           [TARGETED_INSERT] = "insert",
+        [TARGETED_UPDATE] = "update",       [TARGETED_DELETE] = "delete",
+        [TARGETED_AGGREGATE] = "aggregate",
+    };
+    static const char *const HOSTS[TARGETED_HOSTS_COUNT] = {
+        [TARGETED_ALL_SHARDS] = "allShards",
+        [TARGETED_MANY_SHARDS] = "manyShards",
+        [TARGETED_ONE_SHARD] = "oneShard",
+        [TARGETED_UNSHARDED] = "unsharded",
+    };
+    size_t targeted = build_open_doc(b, "numHostsTargeted");
+    for (int command = 0; command < TARGETED_COMMAND_COUNT; command++) {
+        size_t row = build_open_doc(b, COMMANDS[command]);
+        for (int hosts = 0; hosts < TARGETED_HOSTS_COUNT; hosts++)
+            build_i64(b, HOSTS[hosts], count_of(&stats->targeted[command][hosts]));
+        build_close(b, row);
+    }
+    build_close(b, targeted);
+}
+
+static void build_cache(Cluster *cluster, RouteStats *stats, DocBuilder *b) {
+    size_t cache = build_open_doc(b, "catalogCache");
+    build_i64(b, "numDatabaseEntries", cluster_count_databases(cluster));
+    build_i64(b, "numCollectionEntries", cluster_count_collections(cluster));
+    build_i64(b, "countStaleConfigErrors", count_of(&stats->stale_errors));
+    build_i64(b, "totalRefreshWaitTimeMicros", count_of(&stats->refresh_wait_us));
+    build_i64(b, "numActiveIncrementalRefreshes", count_of(&stats->incremental_active));
+    build_i64(b, "countIncrementalRefreshesStarted", count_of(&stats->incremental_refreshes));
+    build_i64(b, "numActiveFullRefreshes", count_of(&stats->full_active));
+    build_i64(b, "countFullRefreshesStarted", count_of(&stats->full_refreshes));
+    build_i64(b, "countFailedRefreshes", count_of(&stats->failed_refreshes));
+    build_close(b, cache);
+}
+
+void build_sharding_statistics(Cluster *cluster, DocBuilder *b) {
+    RouteStats *stats = cluster_route_stats(cluster);
+    build_targeted(stats, b);
+    build_cache(cluster, stats, b);
+}

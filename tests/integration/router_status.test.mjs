@@ -1,0 +1,263 @@
+/*
+ * What a router tells of itself and of the operations of its cluster: serverStatus, currentOp, killOp;
+ * and where it once gave other answers than a node although it could give the same.
+ */
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { Double, Int32 } from 'mongodb';
+import { startCluster } from '../lib/cluster.mjs';
+import { fails, hasShape } from '../lib/expect.mjs';
+import { waitFor } from '../lib/server.mjs';
+
+let cluster;
+let client;
+let admin;
+let db;
+
+before(async () => {
+    cluster = await startCluster({ shards: 2 });
+    client = await cluster.client();
+    admin = client.db('admin');
+    db = client.db('test');
+    await admin.command({ enableSharding: 'test', primaryShard: 'shard0' });
+    await admin.command({ shardCollection: 'test.spread', key: { _id: 'hashed' } });
+    await db.collection('spread').insertMany(Array.from({ length: 100 }, (_, _id) => ({ _id })));
+});
+after(() => cluster?.remove());
+
+/* Runs `body` while a find of a shard takes ten seconds, or until it is killed; gives its outcome. */
+async function whileFindRuns(body) {
+    const slow = db
+        .collection('spread')
+        .aggregate([{ $match: { $expr: { $gt: [{ $size: { $filter: { input: { $range: [0, 2e6] }, cond: { $lt: ['$$this', '$_id'] } } } }, -1] } } }], {
+            comment: 'slow',
+            maxTimeMS: 60_000,
+        })
+        .toArray()
+        .then(
+            () => 0,
+            (error) => error.code,
+        );
+    await body();
+    return slow;
+}
+
+const slowOps = async (more = {}) =>
+    (await admin.command({ currentOp: 1, 'command.comment': 'slow', ...more })).inprog;
+
+describe('serverStatus of a router', () => {
+    test('has the sections of a mongos, and none about documents', async () => {
+        const status = await admin.command({ serverStatus: 1 });
+        hasShape(status, {
+            host: 'string',
+            version: 'string',
+            process: 'string',
+            pid: 'number',
+            uptime: 'number',
+            uptimeMillis: 'number',
+            localTime: 'date',
+            asserts: { user: 'number' },
+            connections: { current: 'number', available: 'number', totalCreated: 'number' },
+            network: { bytesIn: 'number', numRequests: 'number' },
+            opcounters: { insert: 'number', query: 'number', command: 'number' },
+            mem: { resident: 'number' },
+            metrics: { commands: { find: { total: 'number' } }, cursor: { open: { total: 'number' } } },
+            logicalSessionRecordCache: { activeSessionsCount: 'number' },
+            shardingStatistics: {
+                numHostsTargeted: { find: { allShards: 'number' }, insert: { oneShard: 'number' } },
+                catalogCache: { numCollectionEntries: 'number', countFullRefreshesStarted: 'number' },
+            },
+        });
+        assert.equal(status.process, 'mongos');
+        for (const section of ['wiredTiger', 'storageEngine', 'locks', 'repl']) assert.ok(!(section in status), section);
+    });
+
+    test('counts how many shards commands went to', async () => {
+        const read = async () => (await admin.command({ serverStatus: 1 })).shardingStatistics.numHostsTargeted;
+        const before = await read();
+        const coll = db.collection('spread');
+        await coll.find().toArray();
+        await coll.find({ _id: 1 }).toArray();
+        await coll.aggregate([{ $match: { _id: 1 } }]).toArray();
+        await coll.updateMany({}, { $set: { a: 1 } });
+        await coll.deleteOne({ _id: 99 });
+        await coll.insertOne({ _id: 99 });
+        await db.collection('plain').insertOne({});
+        const after = await read();
+        const more = (command, hosts) => after[command][hosts] - before[command][hosts];
+        assert.deepEqual(
+            [more('find', 'allShards'), more('find', 'oneShard'), more('aggregate', 'oneShard')],
+            [1, 1, 1],
+        );
+        assert.deepEqual([more('update', 'allShards'), more('delete', 'oneShard')], [1, 1]);
+        assert.deepEqual([more('insert', 'oneShard'), more('insert', 'unsharded')], [1, 1]);
+    });
+
+    test('counts what the cache of routing tables did', async () => {
+        const read = async () => (await admin.command({ serverStatus: 1 })).shardingStatistics.catalogCache;
+        const before = await read();
+        await db.collection(`new_${Date.now()}`).findOne();
+        const after = await read();
+        assert.ok(after.countFullRefreshesStarted > before.countFullRefreshesStarted);
+        assert.ok(after.numCollectionEntries > before.numCollectionEntries);
+    });
+});
+
+describe('operations of a cluster', () => {
+    test('currentOp and $currentOp tell those of all shards', async () => {
+        await whileFindRuns(async () => {
+            const ops = await waitFor(async () => {
+                const found = await slowOps();
+                return new Set(found.map(({ shard }) => shard)).size === 2 && found;
+            });
+            for (const { shard, opid, client_s: peer } of ops) {
+                assert.match(opid, new RegExp(`^${shard}:\\d+$`));
+                assert.match(peer, /^127\.0\.0\.1:/);
+            }
+            const counts = await admin
+                .aggregate([
+                    { $currentOp: { allUsers: true } },
+                    { $match: { 'command.comment': 'slow' } },
+                    { $group: { _id: '$shard', n: { $sum: 1 } } },
+                    { $sort: { _id: 1 } },
+                ])
+                .toArray();
+            assert.deepEqual(counts.map(({ _id }) => _id), ['shard0', 'shard1']);
+            for (const { opid } of ops) await admin.command({ killOp: 1, op: opid });
+        });
+    });
+
+    test('with localOps they are those of the router', async () => {
+        await whileFindRuns(async () => {
+            const local = await waitFor(async () => {
+                const found = await admin
+                    .aggregate([{ $currentOp: { localOps: true } }, { $match: { 'command.comment': 'slow' } }])
+                    .toArray();
+                return found.length === 1 && found[0];
+            });
+            assert.equal(local.shard, undefined);
+            assert.equal(typeof local.opid, 'number');
+            await admin.command({ killOp: 1, op: local.opid });
+        });
+    });
+
+    test('killOp takes the id of an operation of a shard', async () => {
+        const code = await whileFindRuns(async () => {
+            const ops = await waitFor(async () => {
+                const found = await slowOps();
+                return found.length === 2 && found;
+            });
+            for (const { opid, shard } of ops) {
+                const reply = await admin.command({ killOp: 1, op: opid });
+                assert.equal(reply.shard, shard);
+                assert.equal(reply.info, 'attempting to kill op');
+            }
+        });
+        assert.equal(code, 11601);
+    });
+
+    test('killOp takes a number for an operation of the router', async () => {
+        const code = await whileFindRuns(async () => {
+            const { opid } = await waitFor(async () =>
+                (await admin.aggregate([{ $currentOp: { localOps: true } }, { $match: { 'command.comment': 'slow' } }]).toArray())[0],
+            );
+            await admin.command({ killOp: 1, op: opid });
+        });
+        assert.equal(code, 11601);
+    });
+
+    test('killSessions and killAllSessions end operations of shards, too', async () => {
+        for (const command of [{ killAllSessions: [] }, { killAllSessionsByPattern: [] }]) {
+            const code = await whileFindRuns(async () => {
+                await waitFor(async () => (await slowOps()).length === 2);
+                await admin.command(command);
+                await waitFor(async () => (await slowOps()).length === 0);
+            });
+            assert.equal(code, 11601);
+        }
+        await admin.command({ killSessions: [] });
+    });
+
+    test('fsync goes to all shards', async () => {
+        const reply = await admin.command({ fsync: 1 });
+        assert.deepEqual(Object.keys(reply.all).sort(), ['shard0', 'shard1']);
+        assert.equal(reply.numFiles, 2);
+        await fails(admin.command({ fsync: 1, lock: true }), 125);
+    });
+
+    test('what is no id is refused', async () => {
+        for (const op of ['x', ':1', 'shard0:']) await fails(admin.command({ killOp: 1, op }), 28625);
+        await fails(admin.command({ killOp: 1, op: 'shard0:x' }), 28626);
+        await fails(admin.command({ killOp: 1, op: 'nobody:1' }), 70);
+        await fails(admin.command({ killOp: 1, op: {} }), 14);
+        await fails(admin.command({ killOp: 1 }), 4);
+        await fails(db.aggregate([{ $currentOp: {} }]).toArray(), 73);
+        await fails(admin.aggregate([{ $currentOp: { nonsense: 1 } }]).toArray(), 9);
+    });
+});
+
+describe('a router gives what a node gives', () => {
+    test('a unique index that its shards could not check alone is refused', async () => {
+        await fails(db.collection('spread').createIndex({ a: 1 }, { unique: true }), 67);
+        await admin.command({ shardCollection: 'test.by_a', key: { a: 1 } });
+        await fails(db.collection('by_a').createIndex({ b: 1, a: 1 }, { unique: true }), 67);
+        await db.collection('by_a').createIndex({ a: 1, b: 1 }, { unique: true });
+        await db.collection('by_a').createIndex({ b: 1 });
+        for (const index of [{ name: 'b_1', prepareUnique: true }, { keyPattern: { b: 1 }, prepareUnique: true }])
+            await fails(db.command({ collMod: 'by_a', index }), 72);
+        await db.command({ collMod: 'by_a', index: { name: 'a_1', prepareUnique: true } });
+        await db.collection('by_a').dropIndex('b_1');
+        assert.deepEqual(
+            (await db.collection('by_a').indexes()).map(({ name }) => name),
+            ['_id_', 'a_1', 'a_1_b_1'],
+        );
+    });
+
+    test('the index of _id is a unique one for a shard key, whatever the types of its numbers', async () => {
+        await admin.command({ shardCollection: 'test.by_id', key: { _id: new Double(1) }, unique: true });
+        await db.collection('by_k').createIndex({ k: new Double(1) }, { unique: true });
+        await admin.command({ shardCollection: 'test.by_k', key: { k: new Int32(1) }, unique: true });
+    });
+
+    test('maxTimeMS of a getMore bounds the wait of a tailable cursor, not its life', async () => {
+        await db.createCollection('capped', { capped: true, size: 4096 });
+        await db.collection('capped').insertOne({ _id: 1 });
+        const { cursor } = await db.command({ find: 'capped', tailable: true, awaitData: true });
+        for (let i = 0; i < 2; i++) {
+            const more = await db.command({ getMore: cursor.id, collection: 'capped', maxTimeMS: 50 });
+            assert.deepEqual([more.cursor.nextBatch.length, more.cursor.id.toString()], [0, cursor.id.toString()]);
+        }
+        const waiting = db.command({ getMore: cursor.id, collection: 'capped', maxTimeMS: 20_000 });
+        await db.collection('capped').insertOne({ _id: 2 });
+        assert.deepEqual((await waiting).cursor.nextBatch, [{ _id: 2 }]);
+    });
+
+    test('unknown fields of commands that write are refused', async () => {
+        await fails(db.command({ update: 'spread', updates: [], nope: 1 }), 40415);
+        await fails(db.command({ insert: 'spread', documents: [{}], nope: 1 }), 40415);
+    });
+
+    test('an empty name of a collection is an invalid namespace, a view cannot be renamed', async () => {
+        await fails(db.command({ create: '' }), 73);
+        await db.createCollection('view', { viewOn: 'spread', pipeline: [] });
+        await fails(admin.command({ renameCollection: 'test.view', to: 'test.other' }), 166);
+        await fails(admin.command({ renameCollection: 'test.spread', to: 'test.view' }), 48);
+    });
+
+    test('a name that a sharded collection cannot have is refused before anything is done', async () => {
+        for (const [to, code] of [['spread', 20], ['$x', 73], ['system.x', 20]])
+            await fails(admin.command({ renameCollection: 'test.spread', to: `test.${to}` }), code);
+        assert.equal(await db.collection('spread').countDocuments(), 100);
+    });
+});
+
+test('a cluster without shards has no operations', async () => {
+    const none = await startCluster({ shards: 0 });
+    try {
+        assert.deepEqual((await none.admin({ currentOp: 1 })).inprog, []);
+        const group = [{ $currentOp: {} }, { $group: { _id: null, n: { $sum: 1 } } }];
+        assert.deepEqual(await (await none.client()).db('admin').aggregate(group).toArray(), []);
+    } finally {
+        await none.remove();
+    }
+});
