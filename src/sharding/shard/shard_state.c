@@ -43,6 +43,8 @@ ShardState *shard_state_new(ServiceCtx *service) {
 
 void shard_state_register(ShardState *state) {
     catalog_add_access_policy(state->service->catalog, &state->policy);
+    DocumentKeySource keys = placement_document_keys(state);
+    catalog_set_document_key_source(state->service->catalog, &keys);
     observe(state);
 }
 
