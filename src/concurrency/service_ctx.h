@@ -35,6 +35,7 @@ typedef struct ServiceCtx {
     struct ClientPool *clients;           /* connections to other nodes */
     struct Cluster *cluster;              /* of routers and config servers */
     struct ConfigCatalog *config_catalog; /* of config servers */
+    struct ShardHosts *shard_hosts;       /* likewise */
     struct ShardState *shard;             /* of shards */
     struct TxnTable *router_txns;         /* of routers */
     struct CommandService *commands;

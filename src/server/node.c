@@ -29,6 +29,7 @@
 #include "server/process.h"
 #include "server/start_records.h"
 #include "sharding/config/config_catalog.h"
+#include "sharding/config/shard_hosts.h"
 #include "sharding/ddl/coordinator.h"
 #include "sharding/shard/shard_state.h"
 #include "storage/engine.h"
@@ -183,13 +184,21 @@ static ErrCode open_catalog(Node *node, Error *err) {
     return rc;
 }
 
+static void on_members_changed(void *arg) {
+    shard_hosts_wake(arg);
+}
+
 /* A config server knows its shards, to ask them what it needs for its decisions. */
 static ErrCode open_config_catalog(Node *node, Error *err) {
     ServiceCtx *service = &node->process.service;
     if (service->role != ROLE_CONFIG_SERVER)
         return ERR_OK;
     service->config_catalog = config_catalog_new();
-    ClusterSettings settings = {.find = config_catalog_find, .near_us = NEAR_US};
+    service->shard_hosts = shard_hosts_new(service);
+    ClusterSettings settings = {.find = config_catalog_find,
+                                .near_us = NEAR_US,
+                                .members_changed = on_members_changed,
+                                .members_arg = service->shard_hosts};
     return cluster_new(service, &settings, &service->cluster, err);
 }
 
@@ -325,6 +334,8 @@ static ErrCode start_services(Node *node, Error *err) {
     TRY(session_refresher_start(service, &service->session_refresher, err));
     if (service_is_member(service))
         TRY(txn_expiry_start(service, &service->txn_expiry, err));
+    if (service->shard_hosts != NULL)
+        TRY(shard_hosts_start(service->shard_hosts, err));
     return ERR_OK;
 }
 
@@ -366,6 +377,7 @@ static void node_stop(Process *process) {
     preimage_purger_stop(service->preimages);
     session_refresher_stop(service->session_refresher);
     txn_expiry_stop(service->txn_expiry);
+    shard_hosts_stop(service->shard_hosts);
     quiesce(service);
     repl_stop(service->repl);
     stream_hub_stop(service->stream_hub);
@@ -387,6 +399,7 @@ static void node_stop(Process *process) {
     index_builds_free(TAKE_PTR(service->index_builds));
     repl_free(TAKE_PTR(service->repl));
     cluster_free(TAKE_PTR(service->cluster));
+    shard_hosts_free(TAKE_PTR(service->shard_hosts));
     shard_state_free(TAKE_PTR(service->shard));
     config_catalog_free(TAKE_PTR(service->config_catalog));
     stream_hub_free(TAKE_PTR(service->stream_hub));
