@@ -32,6 +32,7 @@
 #include "sharding/config/shard_hosts.h"
 #include "sharding/ddl/coordinator.h"
 #include "sharding/shard/shard_state.h"
+#include "sharding/shard/time_key_source.h"
 #include "storage/engine.h"
 #include "ttl/ttl.h"
 #include "txn/session_cache.h"
@@ -269,7 +270,8 @@ static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
                              .flow_settings = flow_settings,
                              .initial_sync_settings = initial_sync_settings,
                              .tuning = repl_tuning,
-                             .term_begins = start_records_begin_term};
+                             .term_begins = start_records_begin_term,
+                             .read_cluster_keys = shard_read_time_keys};
     return repl_open(op, &settings, &hooks, &node->process.service.repl, err);
 }
 
