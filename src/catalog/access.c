@@ -54,7 +54,8 @@ ErrCode access_create(OpCtx *op, const Ns *ns, CollAccess *ret_access, Error *er
                                .coll_mode = LOCK_IX,
                                .is_coll_locked = true,
                                .is_creating = true};
-    return begin_write(op, ret_access, err);
+    TRY(begin_write(op, ret_access, err));
+    return attach(ret_access, err);
 }
 
 ErrCode access_read_owned(OpCtx *op, const Ns *ns, CollAccess *ret_access, Error *err) {

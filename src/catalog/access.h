@@ -54,7 +54,7 @@ ErrCode access_write(OpCtx *op, const Ns *ns, LockMode mode, CollAccess *ret_acc
     MUST_CHECK;
 /* For creating it: in IX, since a transaction may hold the lock for long; the commit finds out
  * whose is the first (catalog_stage.c). What others have created since a transaction's snapshot is
- * not looked at. */
+ * not looked at. The policies are consulted: whether it may be made here. */
 ErrCode access_create(OpCtx *op, const Ns *ns, CollAccess *ret_access, Error *err) MUST_CHECK;
 /* The whole database in X; no collection. */
 ErrCode access_database(OpCtx *op, Str db, CollAccess *ret_access, Error *err) MUST_CHECK;

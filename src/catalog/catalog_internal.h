@@ -53,7 +53,7 @@ struct CatalogService {
 
     WriteObservers observers;        /* set at start, then constant */
     AccessPolicies policies;         /* likewise */
-    DocumentKeySource document_keys; /* likewise; paths NULL: the key is {_id} */
+    DocumentKeySource document_keys; /* likewise; add NULL: the key is {_id} */
 
     /* Serializes making the next version from the current one and publishing it. Held over no
      * I/O. */

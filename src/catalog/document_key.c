@@ -10,7 +10,7 @@ void catalog_set_document_key_source(CatalogService *service, const DocumentKeyS
     service->document_keys = *source;
 }
 
-static bool build_paths(DocBuilder *b, const char *const *paths, size_t count, Doc doc) {
+bool document_key_add(DocBuilder *b, const char *const *paths, size_t count, Doc doc) {
     bool has_id = false;
     for (size_t i = 0; i < count; i++) {
         Elem value = doc_get_path(doc, paths[i]);
@@ -25,12 +25,7 @@ void build_document_key(DocBuilder *b, const char *name, OpCtx *op, const Collec
                         Doc doc) {
     size_t opened = build_open_doc(b, name);
     const DocumentKeySource *source = &op_catalog(op)->document_keys;
-    bool has_id = false;
-    if (UNLIKELY(source->paths != NULL)) {
-        const char *const *paths = NULL;
-        size_t count = source->paths(source->arg, op, coll, &paths);
-        has_id = build_paths(b, paths, count, doc);
-    }
+    bool has_id = source->add != NULL && source->add(source->arg, op, coll, doc, b);
     Elem id = has_id ? ELEM_MISSING : doc_get_lit(doc, "_id");
     if (elem_is_present(id))
         build_elem(b, id);
@@ -39,26 +34,24 @@ void build_document_key(DocBuilder *b, const char *name, OpCtx *op, const Collec
 
 /* ---- for tests ---- */
 
-static size_t test_paths(void *arg, OpCtx *op, const Collection *coll,
-                         const char *const **ret_paths) {
+static bool test_add(void *arg, OpCtx *op, const Collection *coll, Doc doc, DocBuilder *b) {
     (void)arg;
     if (LIKELY(!FAILPOINT(OPLOG_DOCUMENT_KEY)))
-        return 0;
+        return false;
     FailpointConfig config = failpoint_config(FP_OPLOG_DOCUMENT_KEY);
     CLEANUP(xfree_ptr) uint8_t *data = config.data;
     Elem ns = data != NULL ? doc_get_lit((Doc){data}, "ns") : ELEM_MISSING;
     Elem fields = data != NULL ? doc_get_lit((Doc){data}, "fields") : ELEM_MISSING;
     if (elem_type(ns) != BT_STRING || elem_type(fields) != BT_ARRAY ||
         !str_equal(elem_str(ns), ns_str(&coll->ns)))
-        return 0;
+        return false;
     size_t count = 0;
     const char **paths = ARENA_ARRAY(&op->arena, const char *, doc_count(elem_doc(fields)));
     DocIter iter = doc_iter(elem_doc(fields));
     for (Elem field; doc_iter_next(&iter, &field);)
         if (elem_type(field) == BT_STRING)
-            paths[count++] = arena_strndup(&op->arena, elem_str(field).data, elem_str(field).size);
-    *ret_paths = paths;
-    return count;
+            paths[count++] = elem_str(field).data;
+    return document_key_add(b, paths, count, doc);
 }
 
-const DocumentKeySource DOCUMENT_KEY_TEST_SOURCE = {NULL, test_paths};
+const DocumentKeySource DOCUMENT_KEY_TEST_SOURCE = {NULL, test_add};

@@ -3,8 +3,8 @@
  * the fields of the shard key.
  *
  * Consumers of the oplog learn from it which shard a document belongs to; applying uses the _id
- * alone. The paths are supplied per collection by a source; without one, as on every node that is
- * not a shard, the key is {_id}.
+ * alone. The fields before it are supplied per collection by a source; without one, as on every
+ * node that is not a shard, the key is {_id}.
  */
 #pragma once
 
@@ -16,10 +16,9 @@ struct CatalogService;
 
 typedef struct DocumentKeySource {
     void *arg;
-    /* The paths before _id ("a.b"), in their order; they may contain "_id". They are alive until
-     * the end of the operation's statement (its arena, or what it holds). Returns how many; 0:
-     * none. */
-    size_t (*paths)(void *arg, OpCtx *op, const Collection *coll, const char *const **ret_paths);
+    /* Appends the fields before _id by document_key_add, and returns what that does; false: there
+     * are none. */
+    bool (*add)(void *arg, OpCtx *op, const Collection *coll, Doc doc, DocBuilder *b);
 } DocumentKeySource;
 /* Before any write; constant afterwards. */
 void catalog_set_document_key_source(struct CatalogService *service,
@@ -27,6 +26,8 @@ void catalog_set_document_key_source(struct CatalogService *service,
 /* For tests: paths from the failpoint oplog.documentKey, {ns: "db.coll", fields: ["a.b", ...]}. */
 extern const DocumentKeySource DOCUMENT_KEY_TEST_SOURCE;
 
+/* Appends the values of these paths ("a.b"), in their order. True: _id is one of them. */
+bool document_key_add(DocBuilder *b, const char *const *paths, size_t count, Doc doc);
 /* The document key of `doc` as element `name`. A nested value has its whole path as name; a missing
  * one is left out, as is one inside of an array. */
 void build_document_key(DocBuilder *b, const char *name, OpCtx *op, const Collection *coll,

@@ -36,6 +36,8 @@ static ErrCode add_shard_run(CommandCtx *ctx, void *arg, Error *err) {
 static ErrCode create_database_run(CommandCtx *ctx, void *arg, Error *err) {
     CreateDatabaseRequest *request = arg;
     TRY(configsvr_check_role(ctx, err));
+    if (request->primary.size > 0)
+        TRY(shard_resolve_name(ctx->op, &request->primary, err));
     DatabaseEntry entry;
     TRY(database_create(ctx->op, request->name, request->primary, &entry, err));
     build_str(ctx->reply, "primary", entry.primary);

@@ -3,6 +3,7 @@
  */
 #include "commands/configsvr.h"
 #include "sharding/config/remove_shard.h"
+#include "sharding/config/shards.h"
 
 typedef struct RemoveShardRequest {
     Str name;
@@ -29,6 +30,7 @@ static ErrCode remove_shard_run(CommandCtx *ctx, void *arg, Error *err) {
     };
     RemoveShardRequest *request = arg;
     TRY(configsvr_check_role(ctx, err));
+    TRY(shard_resolve_name(ctx->op, &request->name, err));
     ShardRemoval removal;
     TRY(shard_remove(ctx->op, request->name, &removal, err));
     build_cstr(ctx->reply, "msg", STATES[removal.state].text);

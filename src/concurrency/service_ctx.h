@@ -35,6 +35,7 @@ typedef struct ServiceCtx {
     struct ClientPool *clients;           /* connections to other nodes */
     struct Cluster *cluster;              /* of routers and config servers */
     struct ConfigCatalog *config_catalog; /* of config servers */
+    struct ShardHosts *shard_hosts;       /* likewise */
     struct ShardState *shard;             /* of shards */
     struct Migrations *migrations;        /* of shards */
     struct RangeDeleter *range_deleter;   /* of shards */

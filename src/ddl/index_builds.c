@@ -25,9 +25,11 @@ const IndexBuildCatalog DDL_INDEX_BUILD_CATALOG = {commit_build, abort_build};
 ErrCode ddl_open_for_indexes(OpCtx *op, const Collection *planned, const Doc *specs, uint32_t count,
                              CollAccess *ret_access, bool *ret_is_changed, Error *err) {
     *ret_is_changed = false;
-    /* A transaction indexes only what it has created itself. */
-    TRY(access_write(op, &planned->ns, op->txn_catalog != NULL ? LOCK_IX : LOCK_X, ret_access,
-                     err));
+    /* A transaction indexes only what it has created itself. An index has a key for each document,
+     * owned or not; the policies are consulted for whether the request was sent to the right
+     * place. */
+    TRY(access_write_owned(op, &planned->ns, op->txn_catalog != NULL ? LOCK_IX : LOCK_X, ret_access,
+                           err));
     const Collection *coll = ret_access->coll;
     /* The specifications were checked against a version without lock; the caller plans again. */
     if (coll == NULL || !uuid_equal(&coll->uuid, &planned->uuid)) {

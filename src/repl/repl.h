@@ -54,6 +54,7 @@ typedef struct ReplHooks {
     ReplTuning (*tuning)(ServiceCtx *service);
     /* This node has become a writable primary, and no client has written yet. May be NULL. */
     void (*term_begins)(ServiceCtx *service, OpCtx *op);
+    TimeKeySource read_cluster_keys; /* NULL: this is no shard */
 } ReplHooks;
 
 /* Loads the stored state, and applies the oplog up to its newest entry. Before the node serves

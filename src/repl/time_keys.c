@@ -21,6 +21,8 @@ enum {
     COMMIT_WAIT_US = 10 * 1000 * 1000, /* for a majority to have new keys */
     FIND_WAIT_US = 5 * 1000 * 1000,    /* for a key that somebody else knows */
     FIND_STEP_US = 20 * 1000,
+    CLUSTER_READ_US_MAX = 2 * 1000 * 1000, /* for the config server to answer */
+    CLUSTER_RETRY_US = 2 * 1000 * 1000,
 };
 
 static const Ns KEYS_NS = {
@@ -37,6 +39,8 @@ struct TimeKeys {
     size_t count;
     uint64_t version;   /* of the list: a proof made with an older one is not published */
     int64_t signing_id; /* of the key that signed last; 0: none */
+    bool is_in_cluster; /* the config server's keys count */
+    bool is_cut_off;    /* they could not be read when that was tried last */
 };
 
 static void keys_run(void *keys);
@@ -83,7 +87,7 @@ void time_keys_sign(TimeKeys *keys, uint64_t ts, TimeProof *ret_proof) {
     if (LIKELY(time_proof_try_read(&keys->slot, ret_proof) && ret_proof->block == time_block(ts)))
         return;
     mutex_lock(&keys->mu);
-    const TimeKey *found = time_key_choose(keys->list, keys->count, ts);
+    const TimeKey *found = time_key_choose(keys->list, keys->count, keys->is_in_cluster, ts);
     TimeKey key = found != NULL ? *found : (TimeKey){0};
     uint64_t version = keys->version;
     /* The turn of the next key, or of none: there is one more to be made. */
@@ -107,13 +111,18 @@ static bool find(TimeKeys *keys, int64_t id, TimeKey *ret_key, uint64_t *ret_ver
     return found != NULL;
 }
 
+static bool is_cut_off(TimeKeys *keys) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&keys->mu);
+    return keys->is_cut_off;
+}
+
 /* Asks the thread to read the keys until the one is there, for a while. */
 static ErrCode find_soon(TimeKeys *keys, OpCtx *op, int64_t id, TimeKey *ret_key,
                          uint64_t *ret_version, bool *ret_found, Error *err) {
     int64_t until_us = clock_mono_us() + FIND_WAIT_US;
     for (;;) {
         *ret_found = find(keys, id, ret_key, ret_version);
-        if (*ret_found || clock_mono_us() >= until_us)
+        if (*ret_found || is_cut_off(keys) || clock_mono_us() >= until_us)
             return ERR_OK;
         time_keys_kick(keys);
         TRY(op_sleep_us(op, FIND_STEP_US, err));
@@ -143,8 +152,8 @@ ErrCode time_keys_verify(TimeKeys *keys, OpCtx *op, uint64_t ts, int64_t key_id,
         bool is_found = find(keys, key_id, &key, &version);
         if (!is_found && !is_far_behind(keys->repl))
             TRY(find_soon(keys, op, key_id, &key, &version, &is_found, err));
-        if (!is_found &&
-            (is_far_behind(keys->repl) || is_made_after_all_entries(keys->repl, key_id))) {
+        if (!is_found && (is_far_behind(keys->repl) || is_cut_off(keys) ||
+                          is_made_after_all_entries(keys->repl, key_id))) {
             *ret_is_proven = false;
             return ERR_OK;
         }
@@ -226,35 +235,91 @@ static bool mark_committed(KeyList *list, const TimeKey *committed, size_t count
     return is_all;
 }
 
-/* Reads the keys and those that a majority has, and puts them in the place of the old list. */
+static ErrCode add_cluster_key(void *arg, Doc doc, Error *err) {
+    KeyList *list = arg;
+    size_t before = list->count;
+    bool is_full;
+    if (before < KEYS_MAX)
+        TRY(add_key(list, doc, &is_full, err));
+    if (list->count > before)
+        list->rows[before].is_committed = list->rows[before].is_of_cluster = true;
+    return ERR_OK;
+}
+
+static void add_known(KeyList *list, const TimeKey *key) {
+    ARRAY_RESERVE(list->rows, list->count, list->capacity);
+    list->rows[list->count++] = *key;
+}
+
+/* The keys of the cluster; what is known of them if they cannot be read now. */
+static ErrCode read_cluster(TimeKeys *keys, OpCtx *op, KeyList *list, bool *ret_is_in_cluster,
+                            Error *err) {
+    const Repl *repl = keys->repl;
+    *ret_is_in_cluster = false;
+    if (repl->hooks.read_cluster_keys == NULL)
+        return ERR_OK;
+    op->deadline_us = clock_mono_us() + CLUSTER_READ_US_MAX;
+    ErrCode rc = repl->hooks.read_cluster_keys(repl->service, op, add_cluster_key, list,
+                                               ret_is_in_cluster, err);
+    op->deadline_us = INT64_MAX;
+    if (rc == ERR_OK)
+        return ERR_OK;
+    list->count = 0;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&keys->mu);
+    for (size_t i = 0; i < keys->count; i++)
+        if (keys->list[i].is_of_cluster)
+            add_known(list, &keys->list[i]);
+    return rc;
+}
+
+/* Of the set's own: those, and which of them a majority has. */
+static ErrCode read_own(TimeKeys *keys, OpCtx *op, KeyList *all, Error *err) {
+    TRY(scan_as(op, READ_LATEST, all, err));
+    mutex_lock(&keys->mu);
+    bool is_all_committed = mark_committed(all, keys->list, keys->count);
+    mutex_unlock(&keys->mu);
+    if (is_all_committed || storage_majority_ts(keys->repl->engine) == 0)
+        return ERR_OK;
+    CLEANUP(key_list_done) KeyList committed = {0};
+    TRY(scan_as(op, READ_MAJORITY, &committed, err));
+    for (size_t i = 0; i < committed.count; i++)
+        committed.rows[i].is_committed = true;
+    (void)mark_committed(all, committed.rows, committed.count);
+    return ERR_OK;
+}
+
+static bool is_same_list_locked(const TimeKeys *keys, const KeyList *list) {
+    bool is_same = list->count == keys->count;
+    for (size_t i = 0; is_same && i < list->count; i++)
+        is_same = is_same_key(&list->rows[i], &keys->list[i]) &&
+                  list->rows[i].expires_ts == keys->list[i].expires_ts &&
+                  list->rows[i].is_committed == keys->list[i].is_committed &&
+                  list->rows[i].is_of_cluster == keys->list[i].is_of_cluster;
+    return is_same;
+}
+
+/* Reads the keys, and puts them in the place of the old list; also when those of the cluster could
+ * not be read, which is the error then. */
 static ErrCode refresh(TimeKeys *keys, OpCtx *op, Error *err) {
     CLEANUP(key_list_done) KeyList all = {0};
-    TRY(scan_as(op, READ_LATEST, &all, err));
-    mutex_lock(&keys->mu);
-    bool is_all_committed = mark_committed(&all, keys->list, keys->count);
-    mutex_unlock(&keys->mu);
-    if (!is_all_committed && storage_majority_ts(keys->repl->engine) != 0) {
-        CLEANUP(key_list_done) KeyList committed = {0};
-        TRY(scan_as(op, READ_MAJORITY, &committed, err));
-        for (size_t i = 0; i < committed.count; i++)
-            committed.rows[i].is_committed = true;
-        (void)mark_committed(&all, committed.rows, committed.count);
-    }
+    TRY(read_own(keys, op, &all, err));
+    CLEANUP(key_list_done) KeyList of_cluster = {0};
+    bool is_in_cluster;
+    ErrCode rc = read_cluster(keys, op, &of_cluster, &is_in_cluster, err);
+    for (size_t i = 0; i < of_cluster.count; i++)
+        add_known(&all, &of_cluster.rows[i]);
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&keys->mu);
-    bool is_same = all.count == keys->count;
-    for (size_t i = 0; is_same && i < all.count; i++)
-        is_same = is_same_key(&all.rows[i], &keys->list[i]) &&
-                  all.rows[i].expires_ts == keys->list[i].expires_ts &&
-                  all.rows[i].is_committed == keys->list[i].is_committed;
-    if (is_same)
-        return ERR_OK;
+    keys->is_cut_off = is_in_cluster && rc != ERR_OK;
+    if (is_same_list_locked(keys, &all) && keys->is_in_cluster == is_in_cluster)
+        return rc;
     KeyList old = {.rows = keys->list};
     keys->list = all.rows;
     keys->count = all.count;
     all = old;
+    keys->is_in_cluster = is_in_cluster;
     keys->version++;
     time_proof_publish(&keys->slot, &(TimeProof){0}); /* to be made anew */
-    return ERR_OK;
+    return rc;
 }
 
 /* ---- making keys ---- */
@@ -286,8 +351,9 @@ static ErrCode make_missing(TimeKeys *keys, OpCtx *op, Error *err) {
     int64_t interval_secs = repl->hooks.tuning(repl->service).key_rotation_secs;
     mutex_lock(&keys->mu);
     TimeKeyPlan plan = time_key_plan(keys->list, keys->count, now_ts, interval_secs);
+    bool is_in_cluster = keys->is_in_cluster;
     mutex_unlock(&keys->mu);
-    if (plan.count == 0)
+    if (plan.count == 0 || is_in_cluster) /* the config server makes them for all */
         return ERR_OK;
     Doc docs[TIME_KEYS_AHEAD];
     for (uint32_t i = 0; i < plan.count; i++)
@@ -317,9 +383,9 @@ static int64_t next_round_us(TimeKeys *keys, bool is_good) {
     int64_t due_secs =
         time_key_plan_due_secs(keys->list, keys->count, oplog_cluster_time(repl->oplog));
     for (size_t i = 0; i < keys->count; i++)
-        is_good &= keys->list[i].is_committed;
+        is_good &= keys->list[i].is_committed || keys->is_in_cluster;
     if (!is_good || due_secs == 0)
-        return now_us + RETRY_US;
+        return now_us + (keys->is_in_cluster ? CLUSTER_RETRY_US : RETRY_US);
     return due_secs < ROUND_US_MAX / 1000000 ? now_us + due_secs * 1000000 : now_us + ROUND_US_MAX;
 }
 

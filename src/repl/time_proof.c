@@ -31,10 +31,11 @@ bool time_key_is_good_for(const TimeKey *key, uint64_t ts) {
     return key->expires_ts > time_block(ts);
 }
 
-const TimeKey *time_key_choose(const TimeKey *keys, size_t count, uint64_t ts) {
+const TimeKey *time_key_choose(const TimeKey *keys, size_t count, bool is_of_cluster, uint64_t ts) {
     const TimeKey *chosen = NULL;
     for (size_t i = 0; i < count; i++)
-        if (keys[i].is_committed && time_key_is_good_for(&keys[i], ts) &&
+        if (keys[i].is_committed && keys[i].is_of_cluster == is_of_cluster &&
+            time_key_is_good_for(&keys[i], ts) &&
             (chosen == NULL || keys[i].expires_ts < chosen->expires_ts))
             chosen = &keys[i];
     return chosen;

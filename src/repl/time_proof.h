@@ -22,7 +22,8 @@ typedef struct TimeKey {
     int64_t id; /* never 0, which stands for "not signed" */
     uint64_t expires_ts;
     uint8_t bytes[TIME_KEY_BYTES];
-    bool is_committed; /* a majority has it: it will never be rolled back */
+    bool is_committed;  /* a majority has it: it will never be rolled back */
+    bool is_of_cluster; /* from the config server */
 } TimeKey;
 
 /* key_id 0 with a hash of zeros: not signed. */
@@ -42,8 +43,8 @@ bool time_proof_equal(const TimeProof *a, const uint8_t hash[TIME_HASH_BYTES]);
 
 /* May the key sign `ts`, as far as its age goes? */
 bool time_key_is_good_for(const TimeKey *key, uint64_t ts);
-/* Which committed key signs `ts`; NULL: none can. */
-const TimeKey *time_key_choose(const TimeKey *keys, size_t count, uint64_t ts);
+/* Which committed key signs `ts`, of the cluster's or of the set's own; NULL: none can. */
+const TimeKey *time_key_choose(const TimeKey *keys, size_t count, bool is_of_cluster, uint64_t ts);
 const TimeKey *time_key_find(const TimeKey *keys, size_t count, int64_t id);
 
 /* What is missing so that there is a key for `now_ts` and one after it: when the keys to be made

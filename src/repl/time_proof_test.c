@@ -58,10 +58,12 @@ TEST(time_key_that_expires_first_signs_if_a_majority_has_it) {
         {AT(250, 9), 3}, {AT(300, 1), 0},         {AT(999, 1), 0},
     };
     for (size_t i = 0; i < ARRAY_LEN(ROWS); i++) {
-        const TimeKey *chosen = time_key_choose(keys, ARRAY_LEN(keys), ROWS[i].ts);
+        const TimeKey *chosen = time_key_choose(keys, ARRAY_LEN(keys), false, ROWS[i].ts);
         EXPECT_EQ_I64(chosen != NULL ? chosen->id : 0, ROWS[i].want);
     }
-    EXPECT(time_key_choose(NULL, 0, AT(1, 1)) == NULL);
+    EXPECT(time_key_choose(NULL, 0, false, AT(1, 1)) == NULL);
+    /* A set that belongs to a cluster does not sign with its own. */
+    EXPECT(time_key_choose(keys, ARRAY_LEN(keys), true, AT(1, 1)) == NULL);
     EXPECT_EQ_I64(time_key_find(keys, ARRAY_LEN(keys), 4)->id, 4);
     EXPECT(time_key_find(keys, ARRAY_LEN(keys), 5) == NULL);
 }

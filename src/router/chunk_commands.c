@@ -34,7 +34,7 @@ static ErrCode full_ns(CommandCtx *ctx, Ns *ret_ns, Error *err) {
 /* The table is read anew: it has to be that of the config server, which decides. */
 static ErrCode begin_with_newest(CommandCtx *ctx, const Ns *ns, Routing *ret_routing, Error *err) {
     cluster_forget_collection(ctx->service->cluster, ns);
-    TRY(routing_begin(ctx, ns, ROUTING_READS, ret_routing, err));
+    TRY(routing_begin(ctx, ns, ROUTING_READS, /* is_repeat= */ true, ret_routing, err));
     if (!routing_is_sharded(ret_routing))
         return error_set(err, ERR_NAMESPACE_NOT_SHARDED, "the collection %s is not sharded",
                          ns->text);
@@ -268,7 +268,7 @@ static ErrCode get_shard_version_run(CommandCtx *ctx, void *arg, Error *err) {
     Ns ns;
     TRY(full_ns(ctx, &ns, err));
     CLEANUP(routing_done) Routing routing = {0};
-    TRY(routing_begin(ctx, &ns, ROUTING_READS, &routing, err));
+    TRY(routing_begin(ctx, &ns, ROUTING_READS, /* is_repeat= */ false, &routing, err));
     if (!routing_is_sharded(&routing)) { /* perhaps it is by now */
         routing_done(&routing);
         TRY(begin_with_newest(ctx, &ns, &routing, err));

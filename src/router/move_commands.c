@@ -205,6 +205,7 @@ static const FieldSpec MOVE_CHUNK_FIELDS[] = {
 };
 const CommandSpec ROUTER_MOVE_CHUNK = {
     .name = "moveChunk",
+    .alias = "movechunk",
     .summary = "Moves a chunk of a sharded collection to another shard.",
     .flags = CMD_ADMIN_ONLY | CMD_TAKES_WRITE_CONCERN,
     .request = REQUEST_OF(MoveChunkRequest, MOVE_CHUNK_FIELDS),

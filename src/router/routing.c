@@ -8,8 +8,8 @@ bool routing_is_stale_error(ErrCode code) {
     return code == ERR_STALE_CONFIG || code == ERR_STALE_DB_VERSION || code == ERR_STALE_EPOCH;
 }
 
-ErrCode routing_begin(CommandCtx *ctx, const Ns *ns, RoutingUse use, Routing *ret_routing,
-                      Error *err) {
+ErrCode routing_begin(CommandCtx *ctx, const Ns *ns, RoutingUse use, bool is_repeat,
+                      Routing *ret_routing, Error *err) {
     Cluster *cluster = ctx->service->cluster;
     *ret_routing = (Routing){.ctx = ctx, .ns = *ns};
     if (str_is(ns_db(ns), "local"))
@@ -18,7 +18,11 @@ ErrCode routing_begin(CommandCtx *ctx, const Ns *ns, RoutingUse use, Routing *re
     TRY(use == ROUTING_CREATES
             ? cluster_ensure_database(cluster, ctx->op, ns_db(ns), &ret_routing->database, err)
             : cluster_find_database(cluster, ctx->op, ns_db(ns), &ret_routing->database, err));
-    TRY(cluster_find_collection(cluster, ctx->op, ns, &ret_routing->collection, err));
+    /* A statement of a transaction that is refused cannot be repeated. */
+    ret_routing->is_fresh = is_repeat || router_txn_is_statement(ctx);
+    TRY(ret_routing->is_fresh
+            ? cluster_find_fresh_collection(cluster, ctx->op, ns, &ret_routing->collection, err)
+            : cluster_find_collection(cluster, ctx->op, ns, &ret_routing->collection, err));
     ret_routing->shards = cluster_shards(cluster);
     return ERR_OK;
 }
@@ -31,15 +35,35 @@ void routing_done(Routing *routing) {
     *routing = (Routing){0};
 }
 
+void routing_mark_stale(Routing *routing, const Error *err, Str shard) {
+    if (routing->database != NULL && err->code == ERR_STALE_DB_VERSION) {
+        cluster_note_stale_database(routing->ctx->service->cluster, routing->database);
+        return;
+    }
+    if (routing->collection == NULL)
+        return;
+    Doc extra = err->extra != NULL ? (Doc){err->extra} : DOC_EMPTY;
+    Elem ns = doc_get_lit(extra, "ns"), named = doc_get_lit(extra, "shardId");
+    if (shard.size == 0 && elem_type(named) == BT_STRING)
+        shard = elem_str(named);
+    /* A shard may speak of a collection that the command reads besides. */
+    if (elem_type(ns) == BT_STRING && !str_equal(elem_str(ns), ns_str(&routing->ns)))
+        shard = STR("");
+    Elem version = doc_get_lit(extra, "vWanted");
+    ChunkVersion wanted;
+    CLEANUP(error_reset) Error unreadable = {0};
+    bool has_wanted = elem_is_present(version) &&
+                      chunk_version_parse(version, "vWanted", &wanted, &unreadable) == ERR_OK;
+    collection_route_note_stale(routing->collection, shard, has_wanted ? &wanted : NULL);
+}
+
 bool routing_note_stale(Routing *routing, const Error *err) {
     if (!routing_is_stale_error(err->code))
         return false;
-    Cluster *cluster = routing->ctx->service->cluster;
-    route_count(&cluster_route_stats(cluster)->stale_errors, 1);
-    if (routing->database != NULL && err->code == ERR_STALE_DB_VERSION)
-        cluster_note_stale_database(cluster, routing->database);
-    else if (routing->collection != NULL)
-        cluster_note_stale_collection(cluster, routing->collection);
+    route_count(&cluster_route_stats(routing->ctx->service->cluster)->stale_errors, 1);
+    if (routing->is_outdated)
+        return true;
+    routing_mark_stale(routing, err, STR(""));
     return router_txn_may_repeat(routing->ctx);
 }
 
@@ -58,7 +82,7 @@ ErrCode routing_run(CommandCtx *ctx, const Ns *ns, RoutingUse use, RoutingBody b
                     Error *err) {
     for (int attempt = 1;; attempt++) {
         CLEANUP(routing_done) Routing routing = {0};
-        TRY(routing_begin(ctx, ns, use, &routing, err));
+        TRY(routing_begin(ctx, ns, use, /* is_repeat= */ attempt > 1, &routing, err));
         ErrCode rc = body(arg, &routing, err);
         if (LIKELY(rc == ERR_OK) || !routing_note_stale(&routing, err) ||
             attempt == ROUTING_ATTEMPTS_MAX)
@@ -71,6 +95,12 @@ ErrCode routing_run(CommandCtx *ctx, const Ns *ns, RoutingUse use, RoutingBody b
 
 ErrCode routing_find_shard(Routing *routing, Str name, const Shard **ret_shard, Error *err) {
     Cluster *cluster = routing->ctx->service->cluster;
+    if (UNLIKELY(!routing->is_fresh && collection_route_is_stale_at(routing->collection, name))) {
+        routing->is_outdated = true;
+        return error_set(err, ERR_STALE_CONFIG,
+                         "the routing of %s is known to be old for the shard \"%.*s\"",
+                         routing->ns.text, (int)name.size, name.data);
+    }
     *ret_shard = str_is(name, SHARD_NAME_CONFIG) ? cluster_config_shard(cluster)
                                                  : shard_list_find(routing->shards, name);
     if (LIKELY(*ret_shard != NULL))

@@ -30,6 +30,8 @@ typedef struct Routing {
     CollectionRoute *collection; /* always there; with map NULL for one that is not sharded */
     ShardList *shards;           /* all of them */
     ShardList *newer_shards;     /* the same, if one was not in that list; NULL: not needed */
+    bool is_fresh;               /* read after what earlier requests were refused for */
+    bool is_outdated;            /* a shard was needed for which the route is known to be old */
 } Routing;
 
 typedef enum RoutingUse {
@@ -43,12 +45,17 @@ typedef ErrCode (*RoutingBody)(void *arg, Routing *routing, Error *err);
 ErrCode routing_run(CommandCtx *ctx, const Ns *ns, RoutingUse use, RoutingBody body, void *arg,
                     Error *err) MUST_CHECK;
 
-/* For those that repeat by themselves, as batches of writes do. */
-ErrCode routing_begin(CommandCtx *ctx, const Ns *ns, RoutingUse use, Routing *ret_routing,
-                      Error *err) MUST_CHECK;
+/* For those that repeat by themselves, as batches of writes do. `is_repeat`: an attempt found its
+ * metadata to be old; what is known to be old for any shard is read anew. Without it a route may be
+ * old for some shards: routing_find_shard fails with ERR_STALE_CONFIG for these (`is_outdated`),
+ * with nothing sent. */
+ErrCode routing_begin(CommandCtx *ctx, const Ns *ns, RoutingUse use, bool is_repeat,
+                      Routing *ret_routing, Error *err) MUST_CHECK;
 void routing_done(Routing *routing);
-/* True: the error says that what `routing` has is old; it is read anew by the next
- * routing_begin. False also inside of a transaction that cannot begin again: then it has failed. */
+/* Marks what the error of `shard` ("": the error names it, or it concerns all) says to be old. */
+void routing_mark_stale(Routing *routing, const Error *err, Str shard);
+/* Marks it. True: the command may be repeated; false if the error is another one, and inside of a
+ * transaction that cannot begin again: then it has failed. */
 bool routing_note_stale(Routing *routing, const Error *err);
 bool routing_is_stale_error(ErrCode code);
 

@@ -4,6 +4,7 @@
 
 #include "commands/core/command_service.h"
 #include "router/forward.h"
+#include "router/router_txn.h"
 #include "router/routing.h"
 #include "router/scatter.h"
 #include "router/write_batch.h"
@@ -101,8 +102,9 @@ static void make_part_call(WriteCommand *command, const WritePart *part, const S
     call->sequence_count = 1;
 }
 
+/* What is old is marked. */
 static ErrCode note_stale(WriteCommand *command, Error *stale, Error *err) {
-    bool is_repeatable = routing_note_stale(command->routing, stale);
+    bool is_repeatable = router_txn_may_repeat(command->ctx);
     error_move(is_repeatable ? &command->stale : err, stale);
     return err->code; /* inside of a transaction that cannot begin again */
 }
@@ -111,22 +113,24 @@ static ErrCode note_stale(WriteCommand *command, Error *stale, Error *err) {
 static ErrCode take_answer(WriteCommand *command, const WritePart *part, ShardCall *call,
                            Error *ret_stale, Error *err) {
     const CommandCtx *ctx = command->ctx;
-    if (LIKELY(call->rc == ERR_OK)) {
-        write_batch_take_reply(&command->batch, part, call->reply.body, ret_stale);
-        return ERR_OK;
-    }
-    if (routing_is_stale_error(call->rc)) {
-        error_move(ret_stale, &call->err);
-        return ERR_OK;
-    }
+    CLEANUP(error_reset) Error stale = {0};
     /* The client sends all of it again, and each statement is executed once. */
     bool is_of_all = ctx->is_txn || (is_retryable(ctx) && error_is_retriable(call->rc));
-    if (!is_of_all) {
+    if (LIKELY(call->rc == ERR_OK)) {
+        write_batch_take_reply(&command->batch, part, call->reply.body, &stale);
+    } else if (routing_is_stale_error(call->rc)) {
+        error_move(&stale, &call->err);
+    } else if (is_of_all) {
+        error_move(err, &call->err);
+        return err->code;
+    } else {
         write_batch_take_error(&command->batch, part, &call->err);
-        return ERR_OK;
     }
-    error_move(err, &call->err);
-    return err->code;
+    if (UNLIKELY(stale.code != ERR_OK)) {
+        routing_mark_stale(command->routing, &stale, str_from(part->shard));
+        error_move(ret_stale, &stale);
+    }
+    return ERR_OK;
 }
 
 /* ---- targets ---- */
@@ -360,11 +364,17 @@ static ErrCode run_routed(WriteCommand *command, Routing *routing, bool *ret_is_
 }
 
 static ErrCode run_until_done(WriteCommand *command, bool *ret_is_over, Error *err) {
-    for (int idle_rounds = 0;;) {
+    bool is_repeat = false;
+    for (int idle_rounds = 0;; is_repeat = true) {
         CLEANUP(routing_done) Routing routing = {0};
-        TRY(routing_begin(command->ctx, &command->ns, ROUTING_CREATES, &routing, err));
+        TRY(routing_begin(command->ctx, &command->ns, ROUTING_CREATES, is_repeat, &routing, err));
         uint32_t before = command->batch.done_count;
-        TRY(run_routed(command, &routing, ret_is_over, err));
+        ErrCode rc = run_routed(command, &routing, ret_is_over, err);
+        if (UNLIKELY(routing.is_outdated)) { /* and what was to be sent then was not */
+            error_reset(err);
+            continue;
+        }
+        TRY(rc);
         if (*ret_is_over || !write_batch_is_pending(&command->batch))
             return ERR_OK;
         idle_rounds = command->batch.done_count > before ? 0 : idle_rounds + 1;

@@ -29,10 +29,12 @@
 #include "server/process.h"
 #include "server/start_records.h"
 #include "sharding/config/config_catalog.h"
+#include "sharding/config/shard_hosts.h"
 #include "sharding/ddl/coordinator.h"
 #include "sharding/migration/migrations.h"
 #include "sharding/range_deletion/range_deleter.h"
 #include "sharding/shard/shard_state.h"
+#include "sharding/shard/time_key_source.h"
 #include "storage/engine.h"
 #include "ttl/ttl.h"
 #include "txn/session_cache.h"
@@ -198,13 +200,21 @@ static ErrCode open_catalog(Node *node, Error *err) {
     return rc;
 }
 
+static void on_members_changed(void *arg) {
+    shard_hosts_wake(arg);
+}
+
 /* A config server knows its shards, to ask them what it needs for its decisions. */
 static ErrCode open_config_catalog(Node *node, Error *err) {
     ServiceCtx *service = &node->process.service;
     if (service->role != ROLE_CONFIG_SERVER)
         return ERR_OK;
     service->config_catalog = config_catalog_new();
-    ClusterSettings settings = {.find = config_catalog_find, .near_us = NEAR_US};
+    service->shard_hosts = shard_hosts_new(service);
+    ClusterSettings settings = {.find = config_catalog_find,
+                                .near_us = NEAR_US,
+                                .members_changed = on_members_changed,
+                                .members_arg = service->shard_hosts};
     return cluster_new(service, &settings, &service->cluster, err);
 }
 
@@ -276,7 +286,8 @@ static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
                              .flow_settings = flow_settings,
                              .initial_sync_settings = initial_sync_settings,
                              .tuning = repl_tuning,
-                             .term_begins = start_records_begin_term};
+                             .term_begins = start_records_begin_term,
+                             .read_cluster_keys = shard_read_time_keys};
     return repl_open(op, &settings, &hooks, &node->process.service.repl, err);
 }
 
@@ -343,6 +354,8 @@ static ErrCode start_services(Node *node, Error *err) {
     TRY(session_refresher_start(service, &service->session_refresher, err));
     if (service_is_member(service))
         TRY(txn_expiry_start(service, &service->txn_expiry, err));
+    if (service->shard_hosts != NULL)
+        TRY(shard_hosts_start(service->shard_hosts, err));
     return ERR_OK;
 }
 
@@ -385,6 +398,7 @@ static void node_stop(Process *process) {
     preimage_purger_stop(service->preimages);
     session_refresher_stop(service->session_refresher);
     txn_expiry_stop(service->txn_expiry);
+    shard_hosts_stop(service->shard_hosts);
     quiesce(service);
     repl_stop(service->repl);
     stream_hub_stop(service->stream_hub);
@@ -408,6 +422,7 @@ static void node_stop(Process *process) {
     cluster_free(TAKE_PTR(service->cluster));
     range_deleter_free(TAKE_PTR(service->range_deleter));
     migrations_free(TAKE_PTR(service->migrations));
+    shard_hosts_free(TAKE_PTR(service->shard_hosts));
     shard_state_free(TAKE_PTR(service->shard));
     config_catalog_free(TAKE_PTR(service->config_catalog));
     stream_hub_free(TAKE_PTR(service->stream_hub));

@@ -15,6 +15,7 @@
 #include "query/write/own_docs.h"
 #include "repl/repl.h"
 #include "sharding/config/config_catalog.h"
+#include "sharding/config/shard_hosts.h"
 
 enum {
     STARTUP_LOG_BYTES = 10 * 1024 * 1024,
@@ -54,6 +55,7 @@ void start_records_begin_term(ServiceCtx *service, OpCtx *op) {
     note_failure(ensure_fcv(op, &err), FCV_NS_TEXT, &err);
     if (service->role == ROLE_CONFIG_SERVER)
         note_failure(config_catalog_prepare(op, &err), "the catalog of the cluster", &err);
+    shard_hosts_wake(service->shard_hosts);
 }
 
 static ErrCode ensure_fcv(OpCtx *op, Error *err) {

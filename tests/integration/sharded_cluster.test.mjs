@@ -71,7 +71,8 @@ describe('a cluster of two shards', () => {
         assert.equal((await cluster.admin({ addShard: first.address })).shardAdded, 'shard0');
         assert.equal((await cluster.admin({ addShard: first.address, name: 'shard0' })).shardAdded, 'shard0');
         await failsWith(cluster.admin({ addShard: first.address, name: 'other' }), 20);
-        await failsWith(cluster.admin({ addShard: second.address.split('/')[1] }), 96);
+        await failsWith(cluster.admin({ addShard: second.address.split('/')[1] }), 20);
+        await failsWith(cluster.admin({ addShard: second.address.replace('shard1/', 'other/127.0.0.1:1,') }), 20);
         assert.equal((await cluster.admin({ listShards: 1 })).shards.length, 2);
     });
 

@@ -243,6 +243,28 @@ describe('sharded collections', () => {
         assert.equal((await coll.findOne({ k: 1 })).x, 1);
     });
 
+    for (const [what, count] of [['an empty', 0], ['a filled', 20]])
+        test(`RTE-3: an index of ${what} collection that changed before its build began is built by the new metadata`, async () => {
+            const [, second] = cluster.shards;
+            const [member] = second.members;
+            const coll = client.db('d').collection('indexed');
+            const insert = () => (count > 0 ? coll.insertMany(Array.from({ length: count }, (_, k) => ({ k }))) : undefined);
+            await shard('d.indexed', { k: 'hashed' });
+            await insert();
+            const reached = await second.hang(member, 'createIndexes.tableCreated');
+            const outcome = coll.createIndex({ x: 1 }); // checked by both shards, begun by the first
+            await reached();
+            await coll.drop();
+            await client.db('d').createCollection('indexed'); // not sharded: the second shard has none of it
+            await insert();
+            await second.release(member, 'createIndexes.tableCreated');
+            assert.equal(await outcome, 'x_1');
+            const names = (await coll.indexes()).map(({ name }) => name);
+            assert.deepEqual(names, ['_id_', 'x_1']);
+            assert.deepEqual(await (await direct(1)).db('d').listCollections({ name: 'indexed' }).toArray(), []);
+            await coll.drop();
+        });
+
     test('DDL-3: operations on one name happen one after the other', async () => {
         const results = await Promise.allSettled([
             ...Array.from({ length: 4 }, () => shard('d.race', { k: 'hashed' })),

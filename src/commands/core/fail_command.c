@@ -7,7 +7,7 @@
 #include "base/failpoint.h"
 
 static bool applies(CommandCtx *ctx, Doc data);
-static void set_labels(Error *err, Doc data);
+static void set_extra(Error *err, Doc data);
 
 ErrCode fail_command_check(CommandCtx *ctx, Error *err) {
     if (LIKELY(!atomic_load_explicit(&failpoint_armed[FP_FAIL_COMMAND], memory_order_relaxed)))
@@ -41,7 +41,7 @@ ErrCode fail_command_check(CommandCtx *ctx, Error *err) {
     (void)error_set(err, (ErrCode)elem_as_i64(code), "Failing command via 'failCommand' failpoint");
     ctx->has_forced_error = true;
     ctx->has_forced_labels = elem_type(doc_get_lit(data, "errorLabels")) == BT_ARRAY;
-    set_labels(err, data);
+    set_extra(err, data);
     return err->code;
 }
 
@@ -126,15 +126,17 @@ static bool applies(CommandCtx *ctx, Doc data) {
     return false;
 }
 
-static void set_labels(Error *err, Doc data) {
-    Elem labels = doc_get_lit(data, "errorLabels");
-    if (elem_type(labels) != BT_ARRAY)
+/* Labels may be any text here, so they are passed on as they are. */
+static void set_extra(Error *err, Doc data) {
+    Elem labels = doc_get_lit(data, "errorLabels"), extra = doc_get_lit(data, "errorExtraInfo");
+    if (elem_type(labels) != BT_ARRAY && elem_type(extra) != BT_DOC)
         return;
-    /* Labels may be any text here, so they are passed on as they are. */
     Arena arena;
     arena_init(&arena, 512);
     DocBuilder b = doc_builder_in_arena(&arena);
-    if (!doc_is_empty(elem_doc(labels)))
+    if (elem_type(extra) == BT_DOC)
+        build_all(&b, elem_doc(extra));
+    if (elem_type(labels) == BT_ARRAY && !doc_is_empty(elem_doc(labels)))
         build_elem(&b, labels);
     error_set_extra(err, doc_builder_end(&b).data);
     arena_done(&arena);

@@ -262,12 +262,10 @@ static const char *last_key(TestNode *node, const char *field, Arena *arena) {
     return shell_text_of_doc(elem_doc(doc_get(entry, str_from(field))), arena);
 }
 
-static size_t three_paths(void *arg, OpCtx *op, const Collection *coll,
-                          const char *const **ret_paths) {
+static bool add_three_paths(void *arg, OpCtx *op, const Collection *coll, Doc doc, DocBuilder *b) {
     (void)op;
     static const char *const PATHS[] = {"a.b", "x", "_id"};
-    *ret_paths = PATHS;
-    return strcmp(coll->ns.text, "d.a") == 0 ? *(size_t *)arg : 0;
+    return strcmp(coll->ns.text, "d.a") == 0 && document_key_add(b, PATHS, *(size_t *)arg, doc);
 }
 
 TEST(document_keys_have_the_paths_of_their_source_before_the_id) {
@@ -277,7 +275,7 @@ TEST(document_keys_have_the_paths_of_their_source_before_the_id) {
     open_primary(&node);
     size_t count = 2;
     catalog_set_document_key_source(node.fx.service.catalog,
-                                    &(DocumentKeySource){&count, three_paths});
+                                    &(DocumentKeySource){&count, add_three_paths});
     Doc one = test_doc("{'_id': 1, 'x': 5, 'a': {'b': 'deep', 'c': 1}}", &arena);
     Doc two = test_doc("{'_id': 1, 'x': 6, 'a': {'b': 'other', 'c': 1}}", &arena);
     Doc less =

@@ -27,6 +27,15 @@ ErrCode shard_entry_get(OpCtx *op, Str name, Doc *ret_doc, Error *err) {
                      name.data);
 }
 
+ErrCode shard_resolve_name(OpCtx *op, Str *name, Error *err) {
+    TRY(cluster_reload_shards(op->service->cluster, op, err));
+    CLEANUP(shard_list_done) ShardList *list = cluster_shards(op->service->cluster);
+    const Shard *shard = shard_list_find_any(list, *name);
+    if (shard != NULL)
+        *name = str_from(arena_strdup(&op->arena, shard->name));
+    return ERR_OK;
+}
+
 /* What is to be added, while it is looked at. */
 typedef struct NewShard {
     OpCtx *op;
@@ -198,32 +207,59 @@ static ErrCode add_new(NewShard *candidate, Str address, Error *err) {
     return cluster_reload_shards(op->service->cluster, op, err);
 }
 
+/* A set of another name may be the same nodes: these are refused with the shard they belong to. */
+static ErrCode check_hosts(const ShardList *list, Str hosts, Error *err) {
+    for (const char *at = hosts.data, *end = hosts.data + hosts.size; at < end;) {
+        const char *comma = memchr(at, ',', (size_t)(end - at));
+        Str host = {at, (size_t)((comma != NULL ? comma : end) - at)};
+        const Shard *shard = shard_list_find_host(list, host);
+        if (shard != NULL)
+            return error_set(err, ERR_ILLEGAL_OPERATION,
+                             "%.*s is already a member of the shard \"%s\": %s", (int)host.size,
+                             host.data, shard->name, shard->address);
+        at += host.size + 1;
+    }
+    return ERR_OK;
+}
+
+/* *ret_known: the shard that it is already, in the operation's arena; NULL: none, and it may be
+ * added under `name`. */
+static ErrCode check_known(OpCtx *op, const ShardList *list, Str set_name, Str hosts, Str name,
+                           const char **ret_known, Error *err) {
+    *ret_known = NULL;
+    const Shard *known = shard_list_find_set(list, set_name);
+    if (known == NULL) {
+        TRY(check_hosts(list, hosts, err));
+        return check_name(list, name.size > 0 ? name : set_name, err);
+    }
+    if (name.size > 0 && !str_is(name, known->name))
+        return error_set(err, ERR_ILLEGAL_OPERATION,
+                         "the replica set \"%s\" is a shard already, of the name \"%s\"",
+                         watched_set_name(known->set), known->name);
+    *ret_known = arena_strdup(&op->arena, known->name);
+    return ERR_OK;
+}
+
 ErrCode shard_add(OpCtx *op, Str address, Str name, const char **ret_name, Error *err) {
     const char *slash = memchr(address.data, '/', address.size);
-    if (slash == NULL)
-        return error_set(err, ERR_OPERATION_FAILED,
-                         "a shard is a replica set: give it as name/host:port, not \"%.*s\"",
-                         (int)address.size, address.data);
-    Str set_name = {address.data, (size_t)(slash - address.data)};
+    size_t set_size = slash != NULL ? (size_t)(slash - address.data) : 0;
+    size_t before = slash != NULL ? set_size + 1 : 0;
+    Str set_name = {address.data, set_size};
+    Str hosts = {address.data + before, address.size - before};
     CLEANUP(op_mutex_unlock) OpMutexLock lock = {0};
     TRY(op_mutex_lock(&op->service->config_catalog->shards, op, &lock, err));
     Cluster *cluster = op->service->cluster;
     TRY(cluster_reload_shards(cluster, op, err));
-    ShardList *list = cluster_shards(cluster);
-    const Shard *known = shard_list_find_set(list, set_name);
-    ErrCode rc = ERR_OK;
-    if (known != NULL && name.size > 0 && !str_is(name, known->name))
-        rc = error_set(err, ERR_ILLEGAL_OPERATION,
-                       "the replica set \"%s\" is a shard already, of the name \"%s\"",
-                       watched_set_name(known->set), known->name);
-    else if (known != NULL)
-        *ret_name = arena_strdup(&op->arena, known->name);
-    else
-        rc = check_name(list, name.size > 0 ? name : set_name, err);
-    bool is_known = known != NULL;
-    shard_list_unref(list);
-    if (rc != ERR_OK || is_known)
-        return rc;
+    CLEANUP(shard_list_done) ShardList *list = cluster_shards(cluster);
+    if (slash == NULL) {
+        TRY(check_hosts(list, hosts, err));
+        return error_set(err, ERR_OPERATION_FAILED,
+                         "a shard is a replica set: give it as name/host:port, not \"%.*s\"",
+                         (int)address.size, address.data);
+    }
+    TRY(check_known(op, list, set_name, hosts, name, ret_name, err));
+    if (*ret_name != NULL)
+        return ERR_OK;
     NewShard *candidate = ARENA_NEW(&op->arena, NewShard);
     *candidate = (NewShard){.op = op};
     Str chosen = name.size > 0 ? name : set_name;

@@ -67,9 +67,14 @@ ErrCode cluster_new(ServiceCtx *service, const ClusterSettings *settings, Cluste
     mutex_init(&cluster->mu, LOCK_RANK_CLUSTER);
     round_thread_init(&cluster->rounds);
     list_init(&cluster->kills);
-    cluster->monitors =
-        set_monitors_new(service->ops, service->clients,
-                         &(SetMonitorSettings){HEARTBEAT_US, settings->near_us, SELECT_US_MAX});
+    const SetMonitorSettings monitor_settings = {
+        .heartbeat_us = HEARTBEAT_US,
+        .near_us = settings->near_us,
+        .select_us_max = SELECT_US_MAX,
+        .members_changed = settings->members_changed,
+        .members_arg = settings->members_arg,
+    };
+    cluster->monitors = set_monitors_new(service->ops, service->clients, &monitor_settings);
     snprintf(cluster->config.name, sizeof(cluster->config.name), SHARD_NAME_CONFIG);
     cluster->find = settings->find;
     cluster->collections = collection_routes_new(cluster);

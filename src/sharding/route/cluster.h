@@ -28,6 +28,9 @@ typedef struct ClusterSettings {
     const char *config_address; /* "rs/a:1,b:2"; NULL: this is the config server */
     ClusterFind find;           /* there: reads its own collections */
     int64_t near_us;            /* localThreshold */
+    /* See SetMonitorSettings. */
+    void (*members_changed)(void *arg);
+    void *members_arg;
 } ClusterSettings;
 
 ErrCode cluster_new(ServiceCtx *service, const ClusterSettings *settings, Cluster **ret_cluster,

@@ -18,8 +18,7 @@ enum {
 /* What the cache has of one name. */
 typedef struct RouteRow {
     _Atomic int32_t refs;
-    _Atomic bool is_stale; /* read it again; the route is what that begins with */
-    CollectionRoute *route;
+    CollectionRoute *route; /* if it is stale: what reading it again begins with */
 } RouteRow;
 
 /* Somebody reads the route of a collection; others wait for it. */
@@ -55,6 +54,7 @@ void collection_route_unref(CollectionRoute *route) {
         return;
     chunk_map_unref(route->map);
     xfree((void *)route->collation.data);
+    xfree(route->stale_shards);
     xfree(route);
 }
 
@@ -107,6 +107,36 @@ ErrCode collection_route_parse(const Ns *ns, Doc entry, CollectionRoute **ret_ro
     *ret_timestamp = (uint64_t)elem_i64(timestamp);
     *ret_route = route;
     return ERR_OK;
+}
+
+/* ---- marks ---- */
+
+static bool load_mark(const _Atomic bool *mark) {
+    return atomic_load_explicit(mark, memory_order_relaxed);
+}
+
+static void set_mark(_Atomic bool *mark) {
+    atomic_store_explicit(mark, true, memory_order_relaxed);
+}
+
+void collection_route_note_stale(CollectionRoute *route, Str shard, const ChunkVersion *wanted) {
+    ShardIndex index;
+    if (route->stale_shards == NULL || !chunk_map_find_shard(route->map, shard, &index)) {
+        set_mark(&route->is_stale);
+        return;
+    }
+    ChunkVersion known = chunk_map_version(route->map);
+    if (wanted != NULL && !chunk_version_is_same_generation(wanted, &known))
+        set_mark(&route->is_stale);
+    set_mark(&route->stale_shards[index]);
+    set_mark(&route->is_stale_at);
+}
+
+bool collection_route_is_stale_at(const CollectionRoute *route, Str shard) {
+    ShardIndex index;
+    return UNLIKELY(load_mark(&route->is_stale_at)) &&
+           chunk_map_find_shard(route->map, shard, &index) &&
+           load_mark(&route->stale_shards[index]);
 }
 
 /* ---- reading ---- */
@@ -234,6 +264,12 @@ void collection_routes_free(CollectionRoutes *routes) {
     xfree(routes);
 }
 
+/* The marks of a route that goes into the cache. */
+static void make_marks(CollectionRoute *route) {
+    if (route->map != NULL && route->stale_shards == NULL)
+        route->stale_shards = xcalloc(chunk_map_shard_count(route->map), sizeof(_Atomic bool));
+}
+
 static RouteRow *find_row_locked(const CollectionRoutes *routes, const Ns *ns) {
     return pmap_get(routes->rows, ns->text, ns->size);
 }
@@ -278,6 +314,7 @@ static void put_locked(CollectionRoutes *routes, CollectionRoute *route) {
         pmap_unref(old, &ROWS);
         old = NULL;
     }
+    make_marks(route);
     RouteRow *row = NEW(RouteRow);
     atomic_init(&row->refs, 1);
     row->route = collection_route_ref(route);
@@ -286,14 +323,18 @@ static void put_locked(CollectionRoutes *routes, CollectionRoute *route) {
     pmap_unref(old, &ROWS);
 }
 
-/* A fresh route: *ret_route. Otherwise *ret_base is what is known (NULL: nothing), and `self` is
- * the reader now. */
+static bool is_good_enough(const CollectionRoute *route, bool is_fresh) {
+    return !load_mark(&route->is_stale) && !(is_fresh && load_mark(&route->is_stale_at));
+}
+
+/* A route that will do: *ret_route. Otherwise *ret_base is what is known (NULL: nothing), and
+ * `self` is the reader now. */
 static ErrCode take_or_read_locked(CollectionRoutes *routes, OpCtx *op, RouteReader *self,
-                                   CollectionRoute **ret_route, CollectionRoute **ret_base,
-                                   Error *err) {
+                                   bool is_fresh, CollectionRoute **ret_route,
+                                   CollectionRoute **ret_base, Error *err) {
     for (;;) {
         RouteRow *row = find_row_locked(routes, self->ns);
-        if (LIKELY(row != NULL && !atomic_load_explicit(&row->is_stale, memory_order_relaxed))) {
+        if (LIKELY(row != NULL && is_good_enough(row->route, is_fresh))) {
             *ret_route = collection_route_ref(row->route);
             return ERR_OK;
         }
@@ -329,15 +370,15 @@ uint32_t cluster_count_collections(Cluster *cluster) {
     return (uint32_t)pmap_count(routes->rows);
 }
 
-ErrCode cluster_find_collection(Cluster *cluster, OpCtx *op, const Ns *ns,
-                                CollectionRoute **ret_route, Error *err) {
+static ErrCode find_collection(Cluster *cluster, OpCtx *op, const Ns *ns, bool is_fresh,
+                               CollectionRoute **ret_route, Error *err) {
     CollectionRoutes *routes = cluster_collections(cluster);
     RouteReader reader = {.ns = ns};
     list_init(&reader.waiters);
     CLEANUP(collection_route_done) CollectionRoute *base = NULL;
     *ret_route = NULL;
     mutex_lock(&routes->mu);
-    ErrCode rc = take_or_read_locked(routes, op, &reader, ret_route, &base, err);
+    ErrCode rc = take_or_read_locked(routes, op, &reader, is_fresh, ret_route, &base, err);
     mutex_unlock(&routes->mu);
     if (rc != ERR_OK || LIKELY(*ret_route != NULL))
         return rc;
@@ -349,12 +390,14 @@ ErrCode cluster_find_collection(Cluster *cluster, OpCtx *op, const Ns *ns,
     return rc;
 }
 
-void cluster_note_stale_collection(Cluster *cluster, const CollectionRoute *used) {
-    CollectionRoutes *routes = cluster_collections(cluster);
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&routes->mu);
-    RouteRow *row = find_row_locked(routes, &used->ns);
-    if (row != NULL && row->route == used)
-        atomic_store_explicit(&row->is_stale, true, memory_order_relaxed);
+ErrCode cluster_find_collection(Cluster *cluster, OpCtx *op, const Ns *ns,
+                                CollectionRoute **ret_route, Error *err) {
+    return find_collection(cluster, op, ns, /* is_fresh= */ false, ret_route, err);
+}
+
+ErrCode cluster_find_fresh_collection(Cluster *cluster, OpCtx *op, const Ns *ns,
+                                      CollectionRoute **ret_route, Error *err) {
+    return find_collection(cluster, op, ns, /* is_fresh= */ true, ret_route, err);
 }
 
 void cluster_forget_collection(Cluster *cluster, const Ns *ns) {
@@ -362,7 +405,7 @@ void cluster_forget_collection(Cluster *cluster, const Ns *ns) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&routes->mu);
     RouteRow *row = find_row_locked(routes, ns);
     if (row != NULL)
-        atomic_store_explicit(&row->is_stale, true, memory_order_relaxed);
+        set_mark(&row->route->is_stale);
 }
 
 static bool mark_of_database(void *arg, const void *key, size_t key_size, void *value) {
@@ -370,7 +413,7 @@ static bool mark_of_database(void *arg, const void *key, size_t key_size, void *
     const Str *db = arg;
     RouteRow *row = value;
     if (db->size == 0 || str_equal(ns_db(&row->route->ns), *db))
-        atomic_store_explicit(&row->is_stale, true, memory_order_relaxed);
+        set_mark(&row->route->is_stale);
     return true;
 }
 

@@ -4,9 +4,11 @@
  * A route is the routing table of one collection as of one moment: its chunk map, or that it is not
  * sharded. Routes are read from the config server when they are needed first, and again after
  * somebody found one to be old; then only what has changed since is read. Whoever needs a route
- * that is being read waits for that reader.
+ * that is being read waits for that reader. What one shard refused says nothing about the others:
+ * the route is marked for that shard, and who sends elsewhere goes on with it.
  *
- * Ownership: routes are counted and immutable; the cache hangs off the Cluster. Threading: any.
+ * Ownership: routes are counted and, but for their marks, immutable; the cache hangs off the
+ * Cluster. Threading: any.
  * Lock: LOCK_RANK_COLLECTION_ROUTES, not held over I/O.
  */
 #pragma once
@@ -30,6 +32,10 @@ typedef struct CollectionRoute {
     bool is_unique;
     bool allows_migrations;
     Doc collation; /* the default of the collection; DOC_NONE: simple */
+    /* Atomic; set once each, and seeing them late costs a request that is refused. */
+    _Atomic bool is_stale;      /* for every shard */
+    _Atomic bool is_stale_at;   /* for some shard */
+    _Atomic bool *stale_shards; /* which: by number in the map; NULL: not sharded */
 } CollectionRoute;
 
 CollectionRoute *collection_route_ref(CollectionRoute *route);
@@ -55,13 +61,19 @@ CollectionRoutes *collection_routes_new(Cluster *cluster);
 void collection_routes_free(CollectionRoutes *routes); /* NULL is fine */
 
 /* The route of a collection, whether or not there is one of that name. A collection of which
- * nothing is known to the config server is not sharded. */
+ * nothing is known to the config server is not sharded. It may be marked for some shards. */
 ErrCode cluster_find_collection(Cluster *cluster, OpCtx *op, const Ns *ns,
                                 CollectionRoute **ret_route, Error *err) MUST_CHECK;
-/* A shard refused what was sent by this route: it is read again when it is needed next, unless that
- * has happened meanwhile. */
-void cluster_note_stale_collection(Cluster *cluster, const CollectionRoute *used);
-/* The same whoever has read it. */
+/* The same, without a mark: for a request that goes to a shard that has one. */
+ErrCode cluster_find_fresh_collection(Cluster *cluster, OpCtx *op, const Ns *ns,
+                                      CollectionRoute **ret_route, Error *err) MUST_CHECK;
+/* A shard refused what was sent by this route. `wanted`: the version it has itself; NULL: it did
+ * not tell. A `shard` that is not in the map, or one that knows another generation, makes all of
+ * the route old. */
+void collection_route_note_stale(CollectionRoute *route, Str shard, const ChunkVersion *wanted);
+/* Is it known to be old for that shard? */
+bool collection_route_is_stale_at(const CollectionRoute *route, Str shard);
+/* It is read again when it is needed next, whoever has read it. */
 void cluster_forget_collection(Cluster *cluster, const Ns *ns);
 /* Of one database; an empty name: all. */
 void cluster_forget_collections(Cluster *cluster, Str db);

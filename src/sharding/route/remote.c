@@ -89,7 +89,8 @@ ErrCode config_run(Cluster *cluster, OpCtx *op, DocBuilder *b, ClientReply *repl
 }
 
 /* {find | getMore ...} with what every read of metadata needs. */
-static Doc end_config_read(Cluster *cluster, DocBuilder *b, bool is_first) {
+static Doc end_config_read(Cluster *cluster, const ConfigQuery *query, DocBuilder *b,
+                           bool is_first) {
     static const ReadPreference NEAREST = {.mode = READ_MODE_NEAREST};
     if (is_first) {
         size_t concern = build_open_doc(b, "readConcern");
@@ -99,7 +100,8 @@ static Doc end_config_read(Cluster *cluster, DocBuilder *b, bool is_first) {
             build_timestamp(b, "afterClusterTime", ts);
         build_close(b, concern);
     }
-    remote_build_end(cluster, b, STR("config"), &NEAREST, ELEM_MISSING);
+    remote_build_end(cluster, b, str_from(query->db != NULL ? query->db : "config"), &NEAREST,
+                     ELEM_MISSING);
     return doc_builder_end(b);
 }
 
@@ -126,7 +128,7 @@ static ErrCode take_batch(ConfigReader *reader, Elem cursor, int64_t *ret_id, Er
     for (Elem row; doc_iter_next(&iter, &row);) {
         if (elem_type(row) != BT_DOC || (count_max != 0 && reader->count == count_max))
             return error_set(err, ERR_EXCEEDED_MEMORY_LIMIT,
-                             "config.%s has more than %u documents for one request",
+                             "%s of the config server has more than %u documents for one request",
                              reader->query->coll, count_max);
         reader->count++;
         TRY(reader->visit(reader->arg, elem_doc(row), err));
@@ -162,14 +164,14 @@ static Doc build_config_find(Cluster *cluster, const ConfigQuery *query, Arena *
         build_i64(&b, "limit", query->limit);
         build_bool(&b, "singleBatch", true);
     }
-    return end_config_read(cluster, &b, /* is_first= */ true);
+    return end_config_read(cluster, query, &b, /* is_first= */ true);
 }
 
 static Doc build_config_more(Cluster *cluster, const ConfigQuery *query, int64_t id, Arena *arena) {
     DocBuilder b = doc_builder_in_arena(arena);
     build_i64(&b, "getMore", id);
     build_cstr(&b, "collection", query->coll);
-    return end_config_read(cluster, &b, /* is_first= */ false);
+    return end_config_read(cluster, query, &b, /* is_first= */ false);
 }
 
 ErrCode config_each(Cluster *cluster, OpCtx *op, const ConfigQuery *query, ClusterVisit visit,

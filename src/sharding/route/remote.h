@@ -53,8 +53,9 @@ ErrCode remote_check_write_concern(Doc reply, Error *err) MUST_CHECK;
  * Majority write concern. */
 ErrCode config_run(Cluster *cluster, OpCtx *op, DocBuilder *b, ClientReply *reply, Error *err)
     MUST_CHECK;
-/* Documents of config.<coll>; at the newest config time this process knows, by majority. */
+/* Documents of the config server; at the newest config time this process knows, by majority. */
 typedef struct ConfigQuery {
+    const char *db; /* NULL: "config" */
     const char *coll;
     Doc filter;
     Doc sort;           /* DOC_NONE: any order */

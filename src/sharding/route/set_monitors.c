@@ -115,22 +115,12 @@ static ErrCode ensure_thread_locked(SetMonitors *monitors, Error *err) {
     return thread_start(&monitors->thread, "SetMonitors", monitors_run, monitors, err);
 }
 
+/* With mu held: publishes a view, and wakes those who may go on with it. */
 static void publish_locked(WatchedSet *set, SetView *take_view) {
     set_view_unref(set->view);
     set->view = take_view;
     LIST_FOR_EACH (&set->waiters, node)
         op_signal(CONTAINER_OF(node, Waiter, node)->op);
-}
-
-/* A set that cannot be found where it was may be another one of the same name by now. */
-static void look_anew_locked(WatchedSet *set, SetView *take_view) {
-    if (set_view_primary(set->view) >= 0 || set_view_has_all(set->view, take_view)) {
-        set_view_unref(take_view);
-        return;
-    }
-    publish_locked(set, take_view);
-    if (set->monitors->op != NULL)
-        op_signal(set->monitors->op);
 }
 
 ErrCode set_monitors_watch(SetMonitors *monitors, Str address, WatchedSet **ret_set, Error *err) {
@@ -139,7 +129,12 @@ ErrCode set_monitors_watch(SetMonitors *monitors, Str address, WatchedSet **ret_
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&monitors->mu);
     WatchedSet *set = find_locked(monitors, view->name);
     if (set != NULL) {
-        look_anew_locked(set, view);
+        SetView *next = set_view_with_seeds(set->view, view);
+        set_view_unref(view);
+        bool is_new = next != set->view;
+        publish_locked(set, next);
+        if (is_new && monitors->op != NULL)
+            op_signal(monitors->op);
         *ret_set = set;
         return ERR_OK;
     }
@@ -205,7 +200,6 @@ ErrCode set_select(WatchedSet *set, OpCtx *op, const ReadPreference *preference,
     return ERR_OK;
 }
 
-/* With mu held: publishes a view, and wakes those who may go on with it. */
 static bool is_about_member(ErrCode code) {
     return client_is_network_error(code) || error_is_of_state(code);
 }
@@ -314,6 +308,7 @@ static void take_answer(SetMonitors *monitors, const ClientCallEnd *end, OpCtx *
     SetView *view = end->rc == ERR_OK ? set_view_with_hello(set->view, check->host, end->reply,
                                                             rtt_us, clock_wall_ms())
                                       : set_view_with_failure(set->view, check->host);
+    bool has_new_primary = set_view_primary(view) >= 0 && set_view_primary(set->view) < 0;
     publish_locked(set, set_view_ref(view));
     mutex_unlock(&monitors->mu);
     int index = set_view_find(view, check->host);
@@ -324,10 +319,13 @@ static void take_answer(SetMonitors *monitors, const ClientCallEnd *end, OpCtx *
                                       : monitors->settings.heartbeat_us);
     const char *hosts = set_view_text(view, &op->arena);
     set_view_unref(view);
-    if (strcmp(hosts, old_hosts) != 0)
+    bool is_changed = strcmp(hosts, old_hosts) != 0;
+    if (is_changed)
         LOG_INFO(LOG_NETWORK, 7400101, "Members of a replica set have changed",
                  LOG_STR("before", old_hosts), LOG_STR("now", hosts));
     arena_reset(&op->arena);
+    if ((is_changed || has_new_primary) && monitors->settings.members_changed != NULL)
+        monitors->settings.members_changed(monitors->settings.members_arg);
 }
 
 /* NULL: there are no more. */

@@ -26,6 +26,10 @@ typedef struct SetMonitorSettings {
     int64_t heartbeat_us;  /* 10 s */
     int64_t near_us;       /* 15 ms */
     int64_t select_us_max; /* 15 s; how long set_select looks for a member */
+    /* Called by the thread, with nothing held, when a set has other members than before, or a
+     * primary that confirms them; NULL: nobody wants to know. */
+    void (*members_changed)(void *arg);
+    void *members_arg;
 } SetMonitorSettings;
 
 SetMonitors *set_monitors_new(OpRegistry *ops, ClientPool *clients,
@@ -33,8 +37,9 @@ SetMonitors *set_monitors_new(OpRegistry *ops, ClientPool *clients,
 void set_monitors_stop(SetMonitors *monitors);
 void set_monitors_free(SetMonitors *monitors); /* after _stop; NULL is fine */
 
-/* The set of that name, watched from now on; the address is where to find it if it is new, or has
- * no primary where it was: a set that is watched already keeps what is known. */
+/* The set of that name, watched from now on; `address` is where to find it if it is new. A set that
+ * is watched already keeps what is known, unless none of its members can be reached: then those of
+ * the address are asked as well. */
 ErrCode set_monitors_watch(SetMonitors *monitors, Str address, WatchedSet **ret_set, Error *err)
     MUST_CHECK;
 

@@ -112,13 +112,6 @@ int set_view_find(const SetView *view, const char *host) {
     return -1;
 }
 
-bool set_view_has_all(const SetView *view, const SetView *others) {
-    for (uint32_t i = 0; i < others->count; i++)
-        if (set_view_find(view, others->members[i].host) < 0)
-            return false;
-    return true;
-}
-
 int set_view_primary(const SetView *view) {
     for (uint32_t i = 0; i < view->count; i++)
         if (view->members[i].kind == SET_MEMBER_PRIMARY)
@@ -286,6 +279,18 @@ SetView *set_view_with_hello(SetView *view, const char *host, Doc hello, int64_t
     if (!has_primary && named.count > 0)
         return view_with_named(next, &named, /* is_final= */ false);
     return next;
+}
+
+SetView *set_view_with_seeds(SetView *view, const SetView *seeds) {
+    Named named = {.count = 0};
+    for (uint32_t i = 0; i < view->count; i++)
+        if (view->members[i].kind != SET_MEMBER_UNKNOWN)
+            return set_view_ref(view);
+    for (uint32_t i = 0; i < seeds->count; i++)
+        if (set_view_find(view, seeds->members[i].host) < 0)
+            named.hosts[named.count++] = str_from(seeds->members[i].host);
+    return named.count == 0 ? set_view_ref(view)
+                            : view_with_named(view_copy(view), &named, /* is_final= */ false);
 }
 
 SetView *set_view_with_failure(SetView *view, const char *host) {

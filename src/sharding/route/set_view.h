@@ -58,10 +58,12 @@ SetView *set_view_ref(SetView *view);
 void set_view_unref(SetView *view); /* NULL is fine */
 /* "rs/a:1,b:2", hosts sorted; into an arena. */
 const char *set_view_text(const SetView *view, Arena *arena);
+/* With the members of `seeds` as well, if none of its own is known to be there; otherwise another
+ * reference. */
+SetView *set_view_with_seeds(SetView *view, const SetView *seeds);
 /* -1: not a member. */
 int set_view_find(const SetView *view, const char *host);
 int set_view_primary(const SetView *view);                         /* -1: none is known */
-bool set_view_has_all(const SetView *view, const SetView *others); /* members of the other one */
 
 /* The reply of `host` to hello. `rtt_us` -1: it waited for a change, so that the time says nothing.
  * Returns a new view, or another reference to `view` if the reply is older than what is known. A

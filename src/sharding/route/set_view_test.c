@@ -182,3 +182,25 @@ TEST(read_preferences_are_refused_where_they_make_no_sense) {
     }
     arena_done(&arena);
 }
+
+TEST(set_view_takes_seeds_only_when_nobody_is_there) {
+    arena_init(&arena, 4096);
+    SetView *seeds = parse("rs/b:1,x:1,y:1");
+    SetView *view = heard(parse("rs/a:1,b:1"), "a:1", SECONDARY, 100);
+    SetView *same = set_view_with_seeds(view, seeds);
+    EXPECT(same == view);
+    set_view_unref(same);
+    SetView *gone = set_view_with_failure(view, "a:1");
+    SetView *next = set_view_with_seeds(gone, seeds);
+    EXPECT_STR(set_view_text(next, &arena), "rs/a:1,b:1,c:1,x:1,y:1");
+    SetView *again = set_view_with_seeds(next, seeds);
+    EXPECT(again == next);
+    set_view_unref(again);
+    next = heard(next, "x:1", PRIMARY(01), 100); /* who says what the set is */
+    EXPECT_STR(set_view_text(next, &arena), "rs/a:1,b:1,c:1");
+    set_view_unref(next);
+    set_view_unref(gone);
+    set_view_unref(view);
+    set_view_unref(seeds);
+    arena_done(&arena);
+}

@@ -19,6 +19,10 @@ void shard_list_unref(ShardList *list) {
     xfree(list);
 }
 
+void shard_list_done(ShardList **list) {
+    shard_list_unref(TAKE_PTR(*list));
+}
+
 static ErrCode parse_shard(SetMonitors *monitors, Doc doc, Shard *ret_shard, Error *err) {
     Elem id = doc_get_lit(doc, "_id");
     Elem host = doc_get_lit(doc, "host");
@@ -83,4 +87,82 @@ const Shard *shard_list_find_set(const ShardList *list, Str set_name) {
         if (str_is(set_name, watched_set_name(list->rows[i].set)))
             return &list->rows[i];
     return NULL;
+}
+
+/* Whether the address names that host. */
+static bool names_host(const char *address, Str host) {
+    const char *slash = strchr(address, '/');
+    for (const char *at = slash == NULL ? address : slash + 1; *at != '\0';) {
+        size_t size = strcspn(at, ",");
+        if (str_equal((Str){at, size}, host))
+            return true;
+        at += size + (at[size] == ',');
+    }
+    return false;
+}
+
+static bool has_member(const Shard *shard, Str host) {
+    if (host.size == 0 || host.size >= SET_HOST_SIZE)
+        return false;
+    if (names_host(shard->address, host))
+        return true;
+    char text[SET_HOST_SIZE] = "";
+    memcpy(text, host.data, host.size);
+    SetView *view = watched_set_view(shard->set);
+    bool is_member = set_view_find(view, text) >= 0;
+    set_view_unref(view);
+    return is_member;
+}
+
+const Shard *shard_list_find_host(const ShardList *list, Str host) {
+    for (uint32_t i = 0; i < list->count; i++)
+        if (has_member(&list->rows[i], host))
+            return &list->rows[i];
+    return NULL;
+}
+
+static bool has_same_members(const SetView *a, const SetView *b) {
+    bool is_same = strcmp(a->name, b->name) == 0 && a->count == b->count;
+    for (uint32_t i = 0; is_same && i < a->count; i++)
+        is_same = set_view_find(b, a->members[i].host) >= 0;
+    return is_same;
+}
+
+static SetView *parse_address(Str address) {
+    CLEANUP(error_reset) Error err = {0};
+    SetView *view;
+    return set_view_parse(address, &view, &err) == ERR_OK ? view : NULL;
+}
+
+bool shard_has_address(const Shard *shard, Str address) {
+    SetView *own = parse_address(str_from(shard->address));
+    SetView *given = parse_address(address);
+    bool is_same = own != NULL && given != NULL && has_same_members(own, given);
+    set_view_unref(own);
+    set_view_unref(given);
+    return is_same;
+}
+
+const Shard *shard_list_find_address(const ShardList *list, Str address) {
+    SetView *given = parse_address(address);
+    if (given == NULL)
+        return NULL;
+    const Shard *shard = shard_list_find_set(list, str_from(given->name));
+    if (shard != NULL && !shard_has_address(shard, address)) {
+        SetView *now = watched_set_view(shard->set);
+        if (!has_same_members(now, given))
+            shard = NULL;
+        set_view_unref(now);
+    }
+    set_view_unref(given);
+    return shard;
+}
+
+const Shard *shard_list_find_any(const ShardList *list, Str text) {
+    const Shard *shard = shard_list_find(list, text);
+    if (shard == NULL)
+        shard = shard_list_find_address(list, text);
+    if (shard == NULL)
+        shard = shard_list_find_host(list, text);
+    return shard != NULL ? shard : shard_list_find_set(list, text);
 }

@@ -1,8 +1,8 @@
 /*
  * shard_registry.h - the shards of the cluster, as config.shards has them (RTE-4).
  *
- * A list never changes; a reload makes another. Shards are found by name and by the name of their
- * replica set.
+ * A list never changes; a reload makes another. Shards are found by name, by the name of their
+ * replica set, by any of its members, and by its address.
  *
  * Ownership: counted. Threading: any.
  */
@@ -34,6 +34,7 @@ typedef struct ShardList {
 
 ShardList *shard_list_ref(ShardList *list);
 void shard_list_unref(ShardList *list); /* NULL is fine */
+void shard_list_done(ShardList **list); /* for CLEANUP */
 /* Out of the documents of config.shards; their sets are watched from now on. */
 ErrCode shard_list_make(SetMonitors *monitors, const Doc *docs, uint32_t count,
                         ShardList **ret_list, Error *err) MUST_CHECK;
@@ -41,3 +42,11 @@ ErrCode shard_list_make(SetMonitors *monitors, const Doc *docs, uint32_t count,
 /* NULL: there is none. */
 const Shard *shard_list_find(const ShardList *list, Str name);
 const Shard *shard_list_find_set(const ShardList *list, Str set_name);
+/* "host:port" of a member, as config.shards has it or as the set names it itself by now. */
+const Shard *shard_list_find_host(const ShardList *list, Str host);
+/* "rs/a:1,b:2": the same set and the same members, in any order. */
+const Shard *shard_list_find_address(const ShardList *list, Str address);
+/* Any of the four: what an administrator may give for a shard. */
+const Shard *shard_list_find_any(const ShardList *list, Str text);
+/* Is it the address that config.shards has, in any order? */
+bool shard_has_address(const Shard *shard, Str address);

@@ -14,6 +14,7 @@ typedef struct Placement {
     ShardIndex self;
     bool is_partial; /* others own a part: documents have to be looked at */
     Str *paths;
+    const char **path_texts; /* the same */
 } Placement;
 
 typedef struct DatabasePlacement {
@@ -45,6 +46,7 @@ static void placement_free(OwnershipFilter *filter) {
     mutex_unlock(&placement->state->live_mu);
     collection_route_unref(placement->route);
     xfree(placement->paths);
+    xfree(placement->path_texts);
     xfree(placement);
 }
 
@@ -79,8 +81,11 @@ static Placement *placement_new(ShardState *state, CollectionRoute *route) {
     uint32_t count;
     const ShardKeyField *fields = shard_key_fields(chunk_map_key(route->map), &count);
     placement->paths = xcalloc(count, sizeof(Str));
-    for (uint32_t i = 0; i < count; i++)
+    placement->path_texts = xcalloc(count, sizeof(char *));
+    for (uint32_t i = 0; i < count; i++) {
         placement->paths[i] = fields[i].path;
+        placement->path_texts[i] = fields[i].path.data;
+    }
     placement->base.paths = placement->paths;
     placement->base.path_count = count;
     return placement;
@@ -343,4 +348,32 @@ static ErrCode restore(void *arg, const CollAccess *access, const OwnershipFilte
 
 AccessPolicy placement_policy(ShardState *state) {
     return (AccessPolicy){.arg = state, .attach = attach, .restore = restore};
+}
+
+/* ---- document keys ---- */
+
+static Placement *find_sharded(ShardState *state, const Collection *coll) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&state->mu);
+    const Placement *placement = find_locked(state, &coll->ns);
+    /* Somebody who wrote without a version may have made another collection of that name. */
+    if (placement == NULL || placement->route->map == NULL ||
+        !uuid_equal(&placement->route->uuid, &coll->uuid))
+        return NULL;
+    return placement_ref((void *)placement);
+}
+
+/* What is found is what the access was checked with, or a refresh of that: a generation ends in a
+ * section, which is entered with the lock that the writer has (critical_section.c). */
+static bool add_shard_key(void *arg, OpCtx *op, const Collection *coll, Doc doc, DocBuilder *b) {
+    (void)op;
+    Placement *placement = find_sharded(arg, coll);
+    if (placement == NULL)
+        return false;
+    bool has_id = document_key_add(b, placement->path_texts, placement->base.path_count, doc);
+    placement_unref(placement);
+    return has_id;
+}
+
+DocumentKeySource placement_document_keys(ShardState *state) {
+    return (DocumentKeySource){state, add_shard_key};
 }

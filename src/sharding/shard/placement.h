@@ -4,6 +4,7 @@
 #pragma once
 
 #include "catalog/access_policy.h"
+#include "catalog/document_key.h"
 #include "sharding/meta/versions.h"
 #include "sharding/route/collection_routes.h"
 #include "sharding/shard/shard_state.h"
@@ -42,3 +43,6 @@ bool placement_is_range_read(ShardState *state, const Ns *ns, Doc min, Doc max);
 /* Is it the version that this member knows? */
 bool placement_find_database(ShardState *state, Str name, DatabaseVersion *ret_version);
 AccessPolicy placement_policy(ShardState *state);
+/* Oplog entries of sharded collections name documents by shard key and _id. A write that was not
+ * checked does so if this member knows the placement. */
+DocumentKeySource placement_document_keys(ShardState *state);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/failpoint.h"
 #include "ddl/ddl.h"
 #include "query/write/modify.h"
 #include "query/write/own_docs.h"
@@ -90,6 +91,7 @@ static ErrCode flush(ChunkWriter *writer, Error *err) {
     ErrCode rc = writer->count == 0
                      ? ERR_OK
                      : own_docs_insert(writer->op, &writer->ns, writer->docs, writer->count, err);
+    failpoint_hit_at(FP_PLACEMENT_STORING, "batch");
     writer->count = 0;
     arena_reset(&writer->arena);
     return rc;
@@ -115,6 +117,7 @@ static ErrCode write_chunk(ChunkWriter *writer, ChunkAt at, Error *err) {
     };
     if (writer->has_older)
         TRY(remove_overlapped(writer, chunk.min, chunk.max, err));
+    failpoint_hit_at(FP_PLACEMENT_STORING, "chunk");
     DocBuilder b = doc_builder_in_arena(&writer->arena);
     chunk_build_cached(&b, &chunk);
     writer->docs[writer->count++] = doc_builder_end(&b);
@@ -149,7 +152,10 @@ ErrCode placement_store_write(OpCtx *op, const CollectionRoute *route, Error *er
         if (!doc_is_present(entry))
             return ERR_OK;
         TRY(delete_docs(op, &CACHE_COLLECTIONS_NS, id_filter(op, ns_str(&route->ns)), err));
-        return drop_chunks(op, &ns, err);
+        failpoint_hit_at(FP_PLACEMENT_STORING, "entryDeleted");
+        TRY(drop_chunks(op, &ns, err));
+        failpoint_hit_at(FP_PLACEMENT_STORING, "chunksDropped");
+        return ERR_OK;
     }
     ChunkVersion now = chunk_map_version(route->map);
     uint64_t since = 0;
@@ -157,10 +163,15 @@ ErrCode placement_store_write(OpCtx *op, const CollectionRoute *route, Error *er
     if (is_going_on && since >= chunk_version_number(&now))
         return ERR_OK;
     TRY(write_entry(op, route, /* is_refreshing= */ true, err));
+    failpoint_hit_at(FP_PLACEMENT_STORING, "begun");
     if (!is_going_on)
         TRY(drop_chunks(op, &ns, err));
+    failpoint_hit_at(FP_PLACEMENT_STORING, "cleared");
     TRY(write_chunks(op, route, &ns, is_going_on, since, err));
-    return write_entry(op, route, /* is_refreshing= */ false, err);
+    failpoint_hit_at(FP_PLACEMENT_STORING, "chunksWritten");
+    TRY(write_entry(op, route, /* is_refreshing= */ false, err));
+    failpoint_hit_at(FP_PLACEMENT_STORING, "done");
+    return ERR_OK;
 }
 
 /* ---- collections: reading ---- */

@@ -14,6 +14,9 @@
 
 enum {
     ASK_MS_MAX = 30 * 1000,
+    /* One that hangs is not primary for much longer: then there is another one to be asked. */
+    ASK_ONCE_MS_MAX = 5 * 1000,
+    ASK_PAUSE_US = 100 * 1000,
     READ_ATTEMPTS_MAX = 5,
     STORE_READ_ATTEMPTS_MAX = 10,
     STORE_READ_PAUSE_US = 20 * 1000,
@@ -35,14 +38,18 @@ static void find_primary(void *arg, const ReplCore *core) {
         snprintf(primary->host, sizeof(primary->host), "%s", config->members[index].host);
 }
 
+static ErrCode ask_once(ShardState *state, OpCtx *op, Doc body, ClientReply *reply, Error *err) {
+    PrimaryHost primary = {0};
+    repl_inspect(state->service->repl, find_primary, &primary);
+    if (primary.host[0] == '\0')
+        return error_set(err, ERR_NOT_WRITABLE_PRIMARY, "no primary is known to this member");
+    return client_run(state->service->clients, op, primary.host, &(ClientCommand){.body = body},
+                      clock_deadline_ms(ASK_ONCE_MS_MAX), reply, err);
+}
+
 /* Has the primary read and store it, and waits until this member has that, too. */
 static ErrCode ask_primary(ShardState *state, OpCtx *op, const char *command, Str name,
                            Error *err) {
-    Repl *repl = state->service->repl;
-    PrimaryHost primary = {0};
-    repl_inspect(repl, find_primary, &primary);
-    if (primary.host[0] == '\0')
-        return error_set(err, ERR_NOT_WRITABLE_PRIMARY, "no primary is known to this member");
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_str(&b, command, name);
     build_bool(&b, "syncFromConfig", true);
@@ -50,13 +57,23 @@ static ErrCode ask_primary(ShardState *state, OpCtx *op, const char *command, St
     Cluster *cluster = shard_find_cluster(state);
     if (cluster != NULL)
         build_timestamp(&b, "$configTime", cluster_config_time(cluster));
+    Doc body = doc_builder_end(&b);
     CLEANUP(client_reply_done) ClientReply reply = {0};
-    TRY(client_run(state->service->clients, op, primary.host,
-                   &(ClientCommand){.body = doc_builder_end(&b)}, clock_deadline_ms(ASK_MS_MAX),
-                   &reply, err));
+    int64_t until_us = clock_deadline_ms(ASK_MS_MAX);
+    while (ask_once(state, op, body, &reply, err) != ERR_OK) {
+        bool is_between_primaries =
+            client_is_network_error(err->code) || error_is_of_state(err->code);
+        if (!is_between_primaries || clock_mono_us() >= until_us)
+            return err->code;
+        client_reply_done(&reply);
+        error_reset(err);
+        TRY(op_sleep_us(op, ASK_PAUSE_US, err));
+        if (repl_is_writable(state->service->repl))
+            return error_set(err, ERR_NOT_SECONDARY, "this member has become primary");
+    }
     Elem done = doc_get_lit(reply.body, "operationTime");
     return elem_type(done) == BT_TIMESTAMP
-               ? repl_wait_applied(repl, op, (uint64_t)elem_i64(done), err)
+               ? repl_wait_applied(state->service->repl, op, (uint64_t)elem_i64(done), err)
                : ERR_OK;
 }
 

@@ -8,6 +8,7 @@
 #include "catalog/fcv.h"
 #include "catalog/write_observer.h"
 #include "query/write/own_docs.h"
+#include "repl/repl.h"
 #include "sharding/shard/placement_store.h"
 
 enum {
@@ -45,6 +46,8 @@ ShardState *shard_state_new(ServiceCtx *service) {
 
 void shard_state_register(ShardState *state) {
     catalog_add_access_policy(state->service->catalog, &state->policy);
+    DocumentKeySource keys = placement_document_keys(state);
+    catalog_set_document_key_source(state->service->catalog, &keys);
     observe(state);
 }
 
@@ -355,6 +358,7 @@ static void apply_locked(ShardState *state, const Pending *pending) {
     switch (pending->kind) {
     case PENDING_IDENTITY:
         take_identity_locked(state, doc);
+        time_keys_kick(repl_time_keys(state->service->repl)); /* the cluster's, from now on */
         return;
     case PENDING_SECTION_ENTERED:
         enter_section_locked(state, doc);

@@ -1,0 +1,105 @@
+/*
+ * Goal (RTE-4): a shard is found by its name, its replica set, any of its members and its address; and config.shards follows the members of
+ * its set, so that routers find it when none of those it was added with is left.
+ */
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { startCluster } from '../lib/cluster.mjs';
+import { freePorts } from '../lib/replica_set.mjs';
+import { Server, waitFor } from '../lib/server.mjs';
+
+let cluster;
+let client;
+let shard;
+const added = []; // members that the set did not begin with
+
+before(async () => {
+    cluster = await startCluster({ shards: 2 });
+    client = await cluster.client();
+    [, shard] = cluster.shards;
+});
+after(async () => {
+    await cluster?.remove();
+    await Promise.all(added.map((member) => member.remove()));
+});
+
+const failsWith = (promise, code) => assert.rejects(promise, (error) => error.code === code);
+const nameOf = ({ host, fixedPort }) => `${host}:${fixedPort}`;
+const entry = () => client.db('config').collection('shards').findOne({ _id: 'shard1' });
+const addressOf = (members) => `shard1/${members.map(nameOf).sort().join(',')}`;
+
+async function reconfigure(change) {
+    const primary = await shard.waitForPrimary();
+    const { config } = await shard.command(primary, { replSetGetConfig: 1 });
+    change(config.members);
+    config.version++;
+    await shard.command(primary, { replSetReconfig: config });
+}
+
+test('a shard is found by its name, its set, a member and its address', async () => {
+    const [{ address }] = cluster.shards;
+    const host = address.split('/')[1];
+    const forms = ['shard0', address, host];
+    for (const [i, primaryShard] of forms.entries()) {
+        await cluster.admin({ enableSharding: `by${i}`, primaryShard });
+        const { primary } = await client.db('config').collection('databases').findOne({ _id: `by${i}` });
+        assert.equal(primary, 'shard0', primaryShard);
+    }
+    await cluster.admin({ enableSharding: 'by0', primaryShard: address });
+    for (const primaryShard of ['127.0.0.1:1', 'shard0/127.0.0.1:1', 'other'])
+        await failsWith(cluster.admin({ enableSharding: 'none', primaryShard }), 70);
+});
+
+test('members that join are written down, and may not be added as another shard', async () => {
+    const [port] = await freePorts(1);
+    const member = await new Server({ port, args: ['--replSet', 'shard1', ...shard.args] }).start();
+    added.push(member);
+    await reconfigure((members) => members.push({ _id: 1, host: nameOf(member) }));
+    shard.members.push(member);
+    await shard.waitForSecondaries();
+    const wanted = addressOf(shard.members);
+    await waitFor(async () => (await entry()).host === wanted, { what: 'the new member in config.shards' });
+    assert.equal((await entry()).state, 1); // and nothing else has changed
+    assert.equal((await cluster.admin({ addShard: `shard1/${nameOf(member)}` })).shardAdded, 'shard1');
+    for (const address of [nameOf(member), `other/${nameOf(member)}`])
+        await failsWith(cluster.admin({ addShard: address }), 20);
+    await waitFor(async () => (await cluster.admin({ getShardMap: 1 })).hosts[nameOf(member)] === 'shard1');
+});
+
+test('a config server that was away writes down what has changed meanwhile', async () => {
+    const [config] = cluster.config.members;
+    await config.stop();
+    const [port] = await freePorts(1);
+    const member = await new Server({ port, args: ['--replSet', 'shard1', ...shard.args] }).start();
+    added.push(member);
+    await reconfigure((members) => members.push({ _id: 2, host: nameOf(member) }));
+    shard.members.push(member);
+    await shard.waitForSecondaries();
+    await config.start();
+    await cluster.config.waitForPrimary();
+    const wanted = addressOf(shard.members);
+    await waitFor(async () => (await entry()).host === wanted, { timeoutMs: 30_000, what: 'both new members' });
+});
+
+test('a router that starts finds a shard of which the first member is gone', { timeout: 120_000 }, async () => {
+    await cluster.admin({ enableSharding: 'd', primaryShard: 'shard1' });
+    await client.db('d').collection('c').insertOne({ _id: 1 }, { writeConcern: { w: 'majority' } });
+    const [seed, ...rest] = shard.members;
+    if ((await shard.waitForPrimary()) === seed) await shard.stepDown();
+    await shard.waitForPrimary({ other: seed });
+    await reconfigure((members) => members.splice(members.findIndex(({ host }) => host === nameOf(seed)), 1));
+    await waitFor(async () => (await entry()).host === addressOf(rest), { what: 'config.shards without the first member' });
+    await seed.stop();
+    const [router] = cluster.routers;
+    await router.stop();
+    await router.start();
+    client = await cluster.client();
+    assert.deepEqual(await client.db('d').collection('c').find().toArray(), [{ _id: 1 }]);
+    await client.db('d').collection('c').insertOne({ _id: 2 });
+});
+
+test('a member may be given for a shard that is to be removed', async () => {
+    const { host } = await entry();
+    const { state, shard: name } = await cluster.admin({ removeShard: host.split(/[/,]/)[1] });
+    assert.deepEqual([state, name], ['started', 'shard1']);
+});
