@@ -5,6 +5,7 @@
  *
  * Two shards of one member, one router, 8 connections. Sharded collections are spread by hashes of _id; the range of 100 documents is
  * on one shard of a collection that is sharded by _id. Pairs are measured one after the other, three times; the median ratio counts.
+ * Loads are unordered batches of 1,000. The start of a router is measured until it waits for connections, ten times.
  */
 import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -18,7 +19,8 @@ const BENCH = process.env.BENCH ?? join(root, 'build/sherd-bench');
 const SECONDS = process.env.SECONDS_EACH ?? '4';
 const DOCS = 100_000;
 const PAIRS = 3;
-const { startCluster } = await import(join(root, 'tests/lib/cluster.mjs'));
+const STARTS = 10;
+const { makeRouter, startCluster } = await import(join(root, 'tests/lib/cluster.mjs'));
 const run = promisify(execFile);
 
 const cluster = await startCluster({ cacheGB: 2 });
@@ -60,4 +62,14 @@ await compare('point-read of an unsharded collection / direct', '0.45', 'point-r
 await compare('update of an unsharded collection / direct', '0.45', 'update', 'whole', []);
 const memory = /VmHWM:\s+(\d+) kB/.exec(readFileSync(`/proc/${router.pid}/status`, 'utf8'))[1];
 console.log(`router: ${(Number(memory) / 1024).toFixed(1)} MB at most (wanted 20)`);
+const starts = [];
+for (let i = 0; i < STARTS; i++) {
+    const another = makeRouter(cluster.config.address);
+    const begun = performance.now();
+    await another.start();
+    starts.push(performance.now() - begun);
+    await another.remove();
+}
+starts.sort((a, b) => a - b);
+console.log(`start of a router: ${starts[STARTS / 2].toFixed(0)} ms (wanted 100)`);
 await cluster.remove();

@@ -24,7 +24,7 @@ static const char USAGE[] =
     "  --seconds S         how long to measure (5)\n"
     "  --docs N            documents in the collection (100000); a bound for loads when given\n"
     "  --doc-size BYTES    of one document (300)\n"
-    "  --batch N           documents of one bulk insert (1000)\n"
+    "  --batch N           documents of one bulk insert, which is unordered (1000)\n"
     "  --threads N         threads of the client, or of the wt-* floors (1)\n"
     "  --shard-by HOW      shard the collection by _id: \"hashed\" or \"range\" (through a "
     "router)\n"

@@ -72,8 +72,8 @@ static const Workload WORKLOADS[] = {
     {"ping", "the ping command", NULL, false, false, DOCS_NONE, CHECK_OK, build_ping, NULL},
     {"echo", "floor: point-read sized messages to a bare epoll server", NULL, false, false,
      DOCS_NONE, CHECK_NOTHING, build_point_read, NULL},
-    {"load", "bulk inserts of --batch documents", "load", true, false, DOCS_BATCH, CHECK_BATCH,
-     build_insert, NULL},
+    {"load", "unordered bulk inserts of --batch documents", "load", true, false, DOCS_BATCH,
+     CHECK_BATCH, build_insert, NULL},
     {"insert1", "inserts of one document", "insert1", true, false, DOCS_ONE, CHECK_ONE_WRITE,
      build_insert, NULL},
     {"point-read", "find by _id", "docs", false, false, DOCS_ONE, CHECK_ONE_DOC, build_point_read,
@@ -270,10 +270,13 @@ static bool build_ping(WorkloadRun *run, Prng *prng, DocBuilder *b) {
     return true;
 }
 
-/* The documents follow as a sequence; see workload_build. */
+/* The documents follow as a sequence; see workload_build. Batches are unordered, as programs that
+ * load data send them: shards then work on their parts at the same time. */
 static bool build_insert(WorkloadRun *run, Prng *prng, DocBuilder *b) {
     (void)prng;
     build_cstr(b, "insert", run->workload->collection);
+    if (run->workload->docs_per_op == DOCS_BATCH)
+        build_bool(b, "ordered", false);
     return true;
 }
 

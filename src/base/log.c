@@ -72,8 +72,11 @@ void log_startup_warning(int id, const char *msg, const LogAttr *attrs, size_t a
                /* is_startup_warning= */ true);
 }
 
+/* For each request: without the machinery of printf. */
 void log_set_thread_name(const char *name) {
-    snprintf(thread_name, sizeof(thread_name), "%s", name);
+    size_t size = strnlen(name, sizeof(thread_name) - 1);
+    memcpy(thread_name, name, size);
+    thread_name[size] = '\0';
 }
 
 const char *log_thread_name(void) {

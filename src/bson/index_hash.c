@@ -1,49 +1,47 @@
 #include "bson/index_hash.h"
 
-#include <openssl/evp.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/md5.h"
 #include "bson/keystring.h"
 #include "bson/number.h"
 
-static void add_elem(EVP_MD_CTX *md5, Elem elem, bool with_name);
+static void add_elem(Md5 *md5, Elem elem, bool with_name);
 static int32_t type_rank(BsonType type);
 
 int64_t index_hash(Elem elem) {
     static const uint8_t NULL_ELEM[] = {BT_NULL, 0};
-    EVP_MD_CTX *md5 = EVP_MD_CTX_new();
-    invariant(md5 != NULL);
-    invariant(EVP_DigestInit_ex(md5, EVP_md5(), NULL) == 1);
+    Md5 md5;
+    md5_init(&md5);
     const int32_t seed = 0;
-    EVP_DigestUpdate(md5, &seed, sizeof(seed));
-    add_elem(md5, elem_is_present(elem) ? elem : (Elem){NULL_ELEM, 0}, /* with_name= */ false);
-    uint8_t digest[EVP_MAX_MD_SIZE];
-    EVP_DigestFinal_ex(md5, digest, NULL);
-    EVP_MD_CTX_free(md5);
+    md5_add(&md5, &seed, sizeof(seed));
+    add_elem(&md5, elem_is_present(elem) ? elem : (Elem){NULL_ELEM, 0}, /* with_name= */ false);
+    uint8_t digest[MD5_DIGEST_SIZE];
+    md5_end(&md5, digest);
     return load_i64(digest);
 }
 
 /* Recurses as deep as validated documents are nested. */
-static void add_elem(EVP_MD_CTX *md5, Elem elem, bool with_name) {
+static void add_elem(Md5 *md5, Elem elem, bool with_name) {
     BsonType type = elem_type(elem);
     int32_t rank = type_rank(type);
-    EVP_DigestUpdate(md5, &rank, sizeof(rank));
+    md5_add(md5, &rank, sizeof(rank));
     if (with_name)
-        EVP_DigestUpdate(md5, elem_name(elem), elem.name_size + 1);
+        md5_add(md5, elem_name(elem), elem.name_size + 1);
     Doc inner = DOC_NONE;
     if (type == BT_DOC || type == BT_ARRAY) {
         inner = elem_doc(elem);
     } else if (type == BT_CODE_W_SCOPE) { /* total size, code, scope */
         const uint8_t *code = elem_value(elem) + 4;
         uint32_t code_size = (uint32_t)load_i32(code);
-        EVP_DigestUpdate(md5, code + 4, code_size);
+        md5_add(md5, code + 4, code_size);
         inner = (Doc){code + 4 + code_size};
     } else if (type_is_number(type)) {
         int64_t integer = number_to_i64(number_from_elem(elem));
-        EVP_DigestUpdate(md5, &integer, sizeof(integer));
+        md5_add(md5, &integer, sizeof(integer));
     } else {
-        EVP_DigestUpdate(md5, elem_value(elem), elem_value_size(elem));
+        md5_add(md5, elem_value(elem), elem_value_size(elem));
     }
     if (!doc_is_present(inner))
         return;
@@ -51,7 +49,7 @@ static void add_elem(EVP_MD_CTX *md5, Elem elem, bool with_name) {
     for (Elem item; doc_iter_next(&iter, &item);)
         add_elem(md5, item, /* with_name= */ true);
     const int32_t end_rank = 0;
-    EVP_DigestUpdate(md5, &end_rank, sizeof(end_rank));
+    md5_add(md5, &end_rank, sizeof(end_rank));
 }
 
 /* The place of a type in the order of types, as the hash has it. */

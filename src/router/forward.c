@@ -119,13 +119,14 @@ ErrCode forward_send(CommandCtx *ctx, const ForwardTarget *target, ForwardReply 
 }
 
 void forward_build_reply(CommandCtx *ctx, Doc reply, const char *without) {
-    static const char *const OWN[] = {"ok",          "$clusterTime",  "operationTime",
-                                      "$configTime", "$topologyTime", "topologyVersion"};
+    static const Str OWN[] = {STR("ok"),          STR("$clusterTime"),  STR("operationTime"),
+                              STR("$configTime"), STR("$topologyTime"), STR("topologyVersion")};
+    Str left_out = str_from(without != NULL ? without : "");
     DocIter iter = doc_iter(reply);
     for (Elem field; doc_iter_next(&iter, &field);) {
-        bool is_own = without != NULL && elem_name_is(field, str_from(without));
+        bool is_own = without != NULL && elem_name_is(field, left_out);
         for (size_t i = 0; i < ARRAY_LEN(OWN) && !is_own; i++)
-            is_own = elem_name_is(field, str_from(OWN[i]));
+            is_own = elem_name_is(field, OWN[i]);
         if (is_own)
             continue;
         ctx->has_write_errors |= elem_name_is(field, STR("writeErrors"));

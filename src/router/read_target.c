@@ -27,6 +27,16 @@ static ErrCode target_primary(Routing *routing, ReadTarget *ret_target, Error *e
     return routing_primary(routing, &ret_target->shards[0], err);
 }
 
+static ErrCode shards_of_target(Routing *routing, const Target *target, ReadTarget *ret_target,
+                                Error *err) {
+    if (shard_set_size(&target->shards) > 0)
+        return routing_shards_of(routing, &target->shards, &ret_target->shards, &ret_target->count,
+                                 err);
+    TRY(routing_owners(routing, &ret_target->shards, &ret_target->count, err));
+    ret_target->count = 1;
+    return ERR_OK;
+}
+
 ErrCode read_target_parsed(Routing *routing, const MatchExpr *filter, const Collator *collator,
                            ReadTarget *ret_target, Error *err) {
     if (!routing_is_sharded(routing))
@@ -35,12 +45,7 @@ ErrCode read_target_parsed(Routing *routing, const MatchExpr *filter, const Coll
     Target target;
     TRY(target_filter(routing->collection->map, filter, collator, ctx->read_concern.at_cluster_ts,
                       cmd_arena(ctx), &target, err));
-    if (shard_set_size(&target.shards) > 0)
-        return routing_shards_of(routing, &target.shards, &ret_target->shards, &ret_target->count,
-                                 err);
-    TRY(routing_owners(routing, &ret_target->shards, &ret_target->count, err));
-    ret_target->count = 1;
-    return ERR_OK;
+    return shards_of_target(routing, &target, ret_target, err);
 }
 
 ErrCode read_target(Routing *routing, const ReadQuery *query, ReadTarget *ret_target, Error *err) {
@@ -51,6 +56,10 @@ ErrCode read_target(Routing *routing, const ReadQuery *query, ReadTarget *ret_ta
     if (!doc_is_present(query->filter) || doc_is_empty(query->filter))
         return read_target_parsed(routing, /* filter= */ NULL, collator, ret_target, err);
     Arena *arena = cmd_arena(routing->ctx);
+    Target target;
+    if (routing->ctx->read_concern.at_cluster_ts == 0 &&
+        target_try_values(routing->collection->map, query->filter, collator, arena, &target))
+        return shards_of_target(routing, &target, ret_target, err);
     ExprMatchHook hook = {.parse = {.collator = collator, .let_values = query->let_values},
                           .now_ms = query->now_ms};
     MatchParseContext parse = {.collator = collator, .expr_hook = expr_match_hook(&hook)};

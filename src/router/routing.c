@@ -160,11 +160,13 @@ ErrCode routing_owners(Routing *routing, const Shard ***ret_shards, uint32_t *re
 
 /* Fields that this connection has its own of. */
 static bool is_of_connection(Str name) {
-    static const char *const NAMES[] = {"$db",          "$clusterTime",    "$readPreference",
-                                        "$configTime",  "$topologyTime",   "$client",
-                                        "shardVersion", "databaseVersion", "$audit"};
+    static const Str NAMES[] = {
+        STR("$db"),          STR("$clusterTime"),    STR("$readPreference"),
+        STR("$configTime"),  STR("$topologyTime"),   STR("$client"),
+        STR("shardVersion"), STR("databaseVersion"), STR("$audit"),
+    };
     for (size_t i = 0; i < ARRAY_LEN(NAMES); i++)
-        if (str_is(name, NAMES[i]))
+        if (str_equal(name, NAMES[i]))
             return true;
     return false;
 }

@@ -101,8 +101,12 @@ static ErrCode target_query(WriteTargeter *targeter, Doc query, bool has_collati
     Arena *scratch = &targeter->scratch;
     arena_reset(scratch);
     const Collator *collator = has_collation ? given : targeter->collator;
-    MatchParseContext parse = {.collator = collator, .expr_hook = &HOOK};
     *ret = (FilterTarget){0};
+    if (target_try_values(targeter->map, query, collator, scratch, &ret->target)) {
+        ret->has_whole_key = true;
+        return ERR_OK;
+    }
+    MatchParseContext parse = {.collator = collator, .expr_hook = &HOOK};
     TRY(match_parse(query, &parse, scratch, &ret->filter, err));
     TRY(target_filter(targeter->map, ret->filter, collator, /* ts= */ 0, scratch, &ret->target,
                       err));

@@ -86,6 +86,7 @@ typedef struct ClientPoolConfig {
     int32_t wire_version_min;
     int32_t wire_version_max;
     uint32_t compressors; /* offered: WIRE_COMPRESSOR_BIT */
+    bool packs_locally;   /* also to nodes of this machine, where it only costs; for tests */
     /* Of one host; 0: the default. */
     uint32_t connections_max;       /* 256 */
     uint32_t connections_min;       /* 0; kept open for hosts in use */

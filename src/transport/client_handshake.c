@@ -8,7 +8,9 @@
  * None of it is packed. A node that is about to stop refuses hello; the connection is good enough
  * for what members still have to tell each other.
  */
+#include <netinet/in.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "transport/client_internal.h"
 
@@ -140,6 +142,29 @@ static ErrCode authenticate(ClientConn *conn, Doc reply, bool *ret_is_over, Erro
     return append(conn, command, 0, err);
 }
 
+/* Is the peer on this machine? */
+static bool is_local(const ClientConn *conn) {
+    struct sockaddr_storage peer;
+    socklen_t size = sizeof(peer);
+    if (getpeername(conn->fd, (struct sockaddr *)&peer, &size) != 0)
+        return false;
+    if (peer.ss_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *)&peer;
+        return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    }
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&peer;
+    return peer.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
+/* What requests are packed with; replies follow them. Packing pays for itself on a network. */
+static void choose_compressor(ClientConn *conn) {
+    if (conn->compressors == 0 || (!pool_config(conn->pool)->packs_locally && is_local(conn)))
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(OFFERED) && conn->compressor == WIRE_COMPRESSOR_NONE; i++)
+        if ((conn->compressors & WIRE_COMPRESSOR_BIT(OFFERED[i])) != 0)
+            conn->compressor = OFFERED[i];
+}
+
 ErrCode handshake_take(ClientConn *conn, Doc reply, bool *ret_is_over, Error *err) {
     if (conn->phase == CONN_GREETING)
         TRY(take_hello(conn, reply, err));
@@ -147,10 +172,7 @@ ErrCode handshake_take(ClientConn *conn, Doc reply, bool *ret_is_over, Error *er
         return error_prefix(err, "%s refused to authenticate this node", conn->host);
     conn->phase = CONN_AUTHENTICATING;
     TRY(authenticate(conn, reply, ret_is_over, err));
-    if (!*ret_is_over)
-        return ERR_OK;
-    for (size_t i = 0; i < ARRAY_LEN(OFFERED) && conn->compressor == WIRE_COMPRESSOR_NONE; i++)
-        if ((conn->compressors & WIRE_COMPRESSOR_BIT(OFFERED[i])) != 0)
-            conn->compressor = OFFERED[i];
+    if (*ret_is_over)
+        choose_compressor(conn);
     return ERR_OK;
 }

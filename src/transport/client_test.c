@@ -330,6 +330,7 @@ TEST(client_takes_large_replies_with_all_compressors) {
     for (size_t i = 0; i < ARRAY_LEN(USED); i++) {
         ClientPoolConfig config = fixture_config(&fx);
         config.compressors = WIRE_COMPRESSORS_ALL;
+        config.packs_locally = true;
         fx.server.compressors =
             USED[i] == WIRE_COMPRESSOR_NONE ? 0 : WIRE_COMPRESSOR_BIT((uint32_t)USED[i]);
         fixture_use(&fx, &config);
@@ -343,6 +344,18 @@ TEST(client_takes_large_replies_with_all_compressors) {
         EXPECT_EQ_U64(fixture_stats(&fx, fx.host).created, 1);
         EXPECT_EQ_I64(atomic_load(&fx.server.compressed), packed);
     }
+}
+
+TEST(client_does_not_pack_for_its_own_machine) {
+    CLEANUP(fixture_done) ClientFixture fx;
+    fixture_begin(&fx, NULL, /* has_server= */ true);
+    ClientPoolConfig config = fixture_config(&fx);
+    config.compressors = WIRE_COMPRESSORS_ALL;
+    fx.server.compressors = WIRE_COMPRESSORS_ALL;
+    fixture_use(&fx, &config);
+    REQUIRE_OK(fixture_call(&fx, "large", LARGE_BYTES, 5000), fx.err);
+    EXPECT_EQ_I64(reply_number(fx.reply.body, "n"), LARGE_BYTES);
+    EXPECT_EQ_I64(atomic_load(&fx.server.compressed), 0);
 }
 
 /* ---- many hosts ---- */

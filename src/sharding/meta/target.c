@@ -1,5 +1,7 @@
 #include "sharding/meta/target.h"
 
+#include <string.h>
+
 #include "query/interval/predicates.h"
 
 enum {
@@ -74,6 +76,56 @@ ErrCode target_filter(const ChunkMap *map, const MatchExpr *filter, const Collat
                          (uint32_t)(ts >> 32), (uint32_t)ts);
     *ret_target = target;
     return ERR_OK;
+}
+
+/* Does an equality with the value mean just that, for whoever parses the filter? Null, documents,
+ * arrays and regular expressions mean more. */
+static bool is_plain(Elem value, const Collator *collator) {
+    switch (elem_type(value)) {
+    case BT_STRING:
+        return collator == NULL;
+    case BT_DOUBLE:
+    case BT_INT32:
+    case BT_INT64:
+    case BT_DECIMAL:
+    case BT_OID:
+    case BT_BOOL:
+    case BT_DATE:
+    case BT_TIMESTAMP:
+    case BT_BINARY:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Such a filter is a document that it matches, as far as the shard key goes. */
+bool target_try_values(const ChunkMap *map, Doc filter, const Collator *collator, Arena *arena,
+                       Target *ret_target) {
+    const ShardKey *key = chunk_map_key(map);
+    uint32_t field_count, found = 0;
+    const ShardKeyField *fields = shard_key_fields(key, &field_count);
+    DocIter iter = doc_iter(filter);
+    for (Elem value; doc_iter_next(&iter, &value);) {
+        Str name = elem_name_str(value);
+        if (name.size == 0 || name.data[0] == '$' || memchr(name.data, '.', name.size) != NULL ||
+            !is_plain(value, collator))
+            return false;
+        for (uint32_t f = 0; f < field_count; f++)
+            if (str_equal(fields[f].path, name))
+                found |= UINT32_C(1) << f;
+    }
+    if (found != (uint32_t)((UINT64_C(1) << field_count) - 1))
+        return false;
+    KeyBuilder kb;
+    key_builder_init_arena(&kb, arena);
+    if (!shard_key_of_doc(key, filter, &kb) || kb.key.overflowed)
+        return false;
+    Str text = {(const char *)kb.key.data, kb.key.size};
+    *ret_target = (Target){.shards = shard_set_new(map, arena), .key = DOC_NONE};
+    ret_target->is_single_key = true;
+    shard_set_add(&ret_target->shards, chunk_map_owner(map, chunk_map_find(map, text)));
+    return true;
 }
 
 ErrCode target_doc(const ChunkMap *map, Doc doc, KeyBuilder *kb, ShardIndex *ret_shard,

@@ -30,6 +30,11 @@ typedef struct Target {
  * time, 0: now. Fails with ERR_STALE_CHUNK_HISTORY if the map does not go back to `ts`. */
 ErrCode target_filter(const ChunkMap *map, const MatchExpr *filter, const Collator *collator,
                       uint64_t ts, Arena *arena, Target *ret_target, Error *err) MUST_CHECK;
+/* The target of a filter that need not be parsed for that: it has nothing but fields which equal
+ * plain values, all of the shard key among them. As target_filter gives it for now, but for `key`.
+ * False: parse the filter, and ask target_filter. */
+bool target_try_values(const ChunkMap *map, Doc filter, const Collator *collator, Arena *arena,
+                       Target *ret_target);
 /* The owner of a document to be inserted; missing fields count as null. ERR_SHARD_KEY_NOT_FOUND: an
  * array on the path. */
 ErrCode target_doc(const ChunkMap *map, Doc doc, KeyBuilder *kb, ShardIndex *ret_shard, Error *err)

@@ -32,6 +32,17 @@ static const char *text_of(const ChunkMap *map, const ShardSet *set, Arena *aren
     return (const char *)text.data;
 }
 
+/* Where values alone are enough, they lead to the same. True: they are. */
+static bool is_alike_by_values(const ChunkMap *map, Doc query, const Collator *collator,
+                               const Target *parsed, Arena *arena) {
+    Target target;
+    if (!target_try_values(map, query, collator, arena, &target))
+        return false;
+    EXPECT(target.is_single_key && parsed->is_single_key);
+    EXPECT_STR(text_of(map, &target.shards, arena), text_of(map, &parsed->shards, arena));
+    return true;
+}
+
 static void expect_target(const ChunkMap *map, const char *json, const Collator *collator,
                           const char *shards, const char *key) {
     CLEANUP(arena_done) Arena arena = {0};
@@ -47,6 +58,7 @@ static void expect_target(const ChunkMap *map, const char *json, const Collator 
         EXPECT(doc_is_present(target.key) == (key != NULL));
         if (key != NULL && target.is_single_key)
             EXPECT_STR(shell_text_of_doc(target.key, &arena), key);
+        (void)is_alike_by_values(map, test_query(json, &arena), collator, &target, &arena);
     }
 }
 
@@ -99,6 +111,36 @@ TEST(filters_go_where_their_values_are) {
     };
     for (size_t i = 0; i < ARRAY_LEN(CASES); i++)
         expect_target(map, CASES[i].filter, NULL, CASES[i].shards, CASES[i].key);
+}
+
+TEST(plain_values_need_no_parsing) {
+    CLEANUP(map_unref)
+    ChunkMap *map = map_of("{'a': 1, 'b': 1}", (const char *const[]){"{'a': 5, 'b': 5}", NULL});
+    static const struct {
+        const char *filter;
+        bool is_plain;
+    } CASES[] = {
+        {"{'a': 5, 'b': 4}", true},
+        {"{'b': 5, 'a': 5}", true},
+        {"{'b': 'x', 'a': true, 'c': 7}", true},
+        {"{'a': 5}", false},
+        {"{'a': 5, 'a': 5}", false},
+        {"{'a': 5, 'b': null}", false},
+        {"{'a': 5, 'b': {'$gt': 1}}", false},
+        {"{'a': 5, 'b': {'c': 1}}", false},
+        {"{'a': 5, 'b': [1]}", false},
+        {"{'a': 5, 'b': 1, 'c': {'%regex': 'x'}}", false},
+        {"{'a': 5, 'b': 1, 'c.d': 1}", false},
+        {"{'a': 5, 'b': 1, '$comment': 'x'}", false},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+        CLEANUP(arena_done) Arena arena = {0};
+        Target target;
+        Doc query = test_query(CASES[i].filter, &arena);
+        bool is_plain = target_try_values(map, query, NULL, &arena, &target);
+        if (is_plain != CASES[i].is_plain)
+            test_fail(__FILE__, __LINE__, "%s: %d", CASES[i].filter, is_plain);
+    }
 }
 
 TEST(points_of_leading_fields_are_combined) {
@@ -381,7 +423,7 @@ TEST(no_filter_misses_a_shard_that_has_a_match) {
     ChunkMap *maps[] = {ranged, hashed};
     KeyBuilder kb;
     key_builder_init(&kb);
-    uint64_t targeted = 0, broadcast = 0, matches = 0;
+    uint64_t targeted = 0, broadcast = 0, matches = 0, plain = 0;
     CLEANUP(arena_done) Arena arena = {0};
     for (int round = 0; round < 6000; round++) {
         arena_reset(&arena);
@@ -398,6 +440,7 @@ TEST(no_filter_misses_a_shard_that_has_a_match) {
             filter = match_optimize(filter, &arena);
         Target target;
         REQUIRE_OK(target_filter(map, filter, NULL, 0, &arena, &target, &err), err);
+        plain += is_alike_by_values(map, query, NULL, &target, &arena);
         /* All but "old", which owns nothing. */
         bool is_everything = shard_set_size(&target.shards) + 1 == chunk_map_shard_count(map);
         broadcast += is_everything;
@@ -419,5 +462,5 @@ TEST(no_filter_misses_a_shard_that_has_a_match) {
         }
     }
     key_builder_done(&kb);
-    EXPECT(targeted > 500 && broadcast > 500 && matches > 5000);
+    EXPECT(targeted > 500 && broadcast > 500 && matches > 5000 && plain > 0);
 }
