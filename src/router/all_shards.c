@@ -6,10 +6,6 @@
 #include "router/routing.h"
 #include "router/scatter.h"
 
-static void shard_list_done(ShardList **list) {
-    shard_list_unref(*list);
-}
-
 /* Sends the client's command to the primaries of all shards. `*ret_list` keeps them alive. */
 static ErrCode ask_all(CommandCtx *ctx, ShardList **ret_list, ShardCalls *ret_calls, Error *err) {
     static const char *const OWN[] = {"lsid", NULL};

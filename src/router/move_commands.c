@@ -181,7 +181,7 @@ static ErrCode move_chunk_run(CommandCtx *ctx, void *arg, Error *err) {
         return error_set(err, ERR_INVALID_OPTIONS, "moveChunk needs one of 'find' and 'bounds'");
     cluster_forget_collection(ctx->service->cluster, &order.ns);
     CLEANUP(routing_done) Routing routing = {0};
-    TRY(routing_begin(ctx, &order.ns, ROUTING_READS, &routing, err));
+    TRY(routing_begin(ctx, &order.ns, ROUTING_READS, /* is_repeat= */ true, &routing, err));
     if (!routing_is_sharded(&routing))
         return error_set(err, ERR_NAMESPACE_NOT_SHARDED, "the collection %s is not sharded",
                          order.ns.text);

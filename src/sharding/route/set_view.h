@@ -63,7 +63,7 @@ const char *set_view_text(const SetView *view, Arena *arena);
 SetView *set_view_with_seeds(SetView *view, const SetView *seeds);
 /* -1: not a member. */
 int set_view_find(const SetView *view, const char *host);
-int set_view_primary(const SetView *view);                         /* -1: none is known */
+int set_view_primary(const SetView *view); /* -1: none is known */
 
 /* The reply of `host` to hello. `rtt_us` -1: it waited for a change, so that the time says nothing.
  * Returns a new view, or another reference to `view` if the reply is older than what is known. A
