@@ -49,7 +49,8 @@ typedef struct CollAccess {
 
 /* Lock-free read access. */
 ErrCode access_read(OpCtx *op, const Ns *ns, CollAccess *ret_access, Error *err) MUST_CHECK;
-/* Write access: global, RSTL and database in intent mode, the collection in `mode` (IX or X). */
+/* Write access: global, RSTL and database in intent mode, the collection in `mode`: IX, X, or S by
+ * who only waits until writers have ended. */
 ErrCode access_write(OpCtx *op, const Ns *ns, LockMode mode, CollAccess *ret_access, Error *err)
     MUST_CHECK;
 /* For creating it: in IX, since a transaction may hold the lock for long; the commit finds out

@@ -69,6 +69,10 @@ uint64_t ru_read_ts(const RecoveryUnit *ru) {
     return ru->read_ts;
 }
 
+uint64_t ru_complete_ts(const RecoveryUnit *ru) {
+    return ru->read_ts != 0 ? ru->read_ts : ru->oplog_visible_ts;
+}
+
 ErrCode ru_open_snapshot(RecoveryUnit *ru, Error *err) {
     WT_SESSION *session;
     return ru_session(ru, &session, err);

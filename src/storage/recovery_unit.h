@@ -33,6 +33,9 @@ uint64_t ru_provided_ts(const RecoveryUnit *ru); /* of READ_PROVIDED */
 /* The timestamp the open snapshot reads at; 0: none. */
 uint64_t ru_read_ts(const RecoveryUnit *ru);
 
+/* Of the open snapshot: everything that was committed up to this time is in it. */
+uint64_t ru_complete_ts(const RecoveryUnit *ru);
+
 /* Opens the snapshot now instead of with the first access. Callers that must prove that something
  * held when the snapshot was taken (catalog versions, ownership) need the exact moment. */
 ErrCode ru_open_snapshot(RecoveryUnit *ru, Error *err) MUST_CHECK;

@@ -102,6 +102,39 @@ test('RNG-5: a cursor opened before a move sees what it saw, a new query no orph
     assert.equal(await countOn(cluster.shards[0], 'cursor'), 0);
 });
 
+test('RNG-5: a read at an earlier time finds documents where they were then', async () => {
+    await fill('past', { k: 1 });
+    const { operationTime } = await client.db('d').command({ update: 'past', updates: [{ q: { k: 5 }, u: { $set: { n: 1 } } }] });
+    await move('d.past', { k: 0 }, 'shard1', { max: { k: 500 }, waitForDelete: true });
+    await client.db('d').collection('past').updateMany({ k: { $gte: 0 } }, { $set: { n: 2 } });
+    await client.db('d').collection('past').deleteMany({ k: { $lt: 100 } });
+    for (const reader of [client, other]) {
+        const then = { readConcern: { level: 'snapshot', atClusterTime: operationTime } };
+        const { cursor } = await reader.db('d').command({ find: 'past', batchSize: 2000, sort: { k: 1 }, ...then });
+        assert.deepEqual(cursor.firstBatch.map(({ k }) => k), Array.from({ length: 1000 }, (_, i) => i));
+        assert.deepEqual(cursor.firstBatch.filter(({ n }) => n !== undefined).map(({ k }) => k), [5]);
+    }
+    assert.equal(await other.db('d').collection('past').countDocuments({ n: 2 }), 900);
+});
+
+test('SES-4: a transaction does not miss documents that came to its shard after it began', async () => {
+    await fill('txn', { k: 1 });
+    await move('d.txn', { k: 900 }, 'shard1');
+    const session = client.startSession();
+    session.startTransaction();
+    const coll = client.db('d').collection('txn');
+    assert.equal((await coll.findOne({ k: 950 }, { session })).k, 950);
+    await move('d.txn', { k: 0 }, 'shard1', { max: { k: 100 } });
+    assert.equal((await coll.findOne({ k: 60 })).k, 60); // so that router and shard know where it is
+    await fails(() => coll.findOne({ k: 50 }, { session }), 272, { labels: ['TransientTransactionError'] });
+    await session.abortTransaction();
+    session.startTransaction();
+    assert.equal((await coll.findOne({ k: 950 }, { session })).k, 950);
+    assert.equal((await coll.findOne({ k: 50 }, { session })).k, 50);
+    await session.commitTransaction();
+    await session.endSession();
+});
+
 test('MIG-2: moves under load lose nothing and double nothing', { timeout: 300_000 }, async () => {
     await cluster.admin({ shardCollection: 'd.load', key: { k: 1 } });
     const load = new MoveLoad([client, other], { coll: 'load', rand });

@@ -146,6 +146,22 @@ bool chunk_map_owner_at(const ChunkMap *map, ChunkAt at, uint64_t ts, ShardIndex
     return false;
 }
 
+/* Chunks that were made with the collection are there since its own timestamp. */
+uint64_t chunk_map_last_arrival(const ChunkMap *map, ShardIndex shard) {
+    uint64_t last = 0, made = chunk_map_version(map).timestamp;
+    for (uint32_t p = 0; p < map->page_count; p++) {
+        const ChunkPage *page = map->pages[p];
+        if (page->since_max <= made || page->since_max <= last)
+            continue;
+        for (uint32_t r = 0; r < page->count; r++) {
+            const PageRow *row = &page->rows[r];
+            if (row->owner == shard && row->since > made && row->since > last)
+                last = row->since;
+        }
+    }
+    return last;
+}
+
 uint64_t chunk_map_chunk_version(const ChunkMap *map, ChunkAt at) {
     return map->pages[at.page]->rows[at.row].version;
 }

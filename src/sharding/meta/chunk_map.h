@@ -77,6 +77,8 @@ ShardIndex chunk_map_owner(const ChunkMap *map, ChunkAt at);
 /* The owner at that cluster time, by the chunk's history; false: the history does not go back so
  * far. */
 bool chunk_map_owner_at(const ChunkMap *map, ChunkAt at, uint64_t ts, ShardIndex *ret_shard);
+/* When the last of the chunks that the shard has now came to it; 0: all were made there. */
+uint64_t chunk_map_last_arrival(const ChunkMap *map, ShardIndex shard);
 uint64_t chunk_map_chunk_version(const ChunkMap *map, ChunkAt at); /* chunk_version_number */
 /* Bounds with the field names of the shard key, in the arena. */
 Doc chunk_map_min(const ChunkMap *map, ChunkAt at, Arena *arena);

@@ -25,7 +25,6 @@ enum {
     STATUS_WAIT_MS = 1000,
     STATUS_MS_MAX = 10 * 1000,
     COMMIT_MS_MAX = 40 * 1000,
-    WRITERS_MS_MAX = 500, /* migrationLockAcquisitionMaxWaitMS */
     CHUNK_BYTES_DEFAULT = 128 << 20,
     DOCS_MAX_WITHOUT_STATS = 250001,
 };
@@ -345,18 +344,6 @@ static ErrCode check_definition(MoveRun *run, Error *err) {
     return refused("indexes or options of the collection have changed meanwhile", err);
 }
 
-/* Writers that do not end, such as transactions, must not keep all others waiting. */
-static ErrCode block_writes(MoveRun *run, Error *err) {
-    int64_t deadline_us = run->op->deadline_us;
-    op_set_max_time(run->op, WRITERS_MS_MAX);
-    ErrCode rc = section_enter(run->op, &run->move.ns, SECTION_WRITES, reason_of(run), err);
-    run->op->deadline_us = deadline_us;
-    if (rc != ERR_MAX_TIME_MS_EXPIRED)
-        return rc;
-    error_reset(err);
-    return refused("writers of the collection, perhaps transactions, did not end in time", err);
-}
-
 static ErrCode drain(MoveRun *run, Error *err) {
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
     build_str(&b, "_recvChunkCommit", ns_str(&run->move.ns));
@@ -410,7 +397,7 @@ static ErrCode unblock(MoveRun *run, Error *err) {
 /* Everything up to the question to the config server. A failure here is the end of the move: nobody
  * has been asked to commit it. */
 static ErrCode block(MoveRun *run, Error *err) {
-    TRY(block_writes(run, err));
+    TRY(move_run_block_writes(run, err));
     failpoint_hit(FP_MIG_D_CRIT_SEC_WRITES);
     TRY(check_definition(run, err));
     failpoint_hit(FP_MIG_D_CRIT_SEC_SIGNAL_PERSISTED);

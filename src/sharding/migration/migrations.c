@@ -4,6 +4,11 @@
 #include "base/clock.h"
 #include "catalog/access.h"
 #include "repl/repl.h"
+#include "sharding/shard/critical_section.h"
+
+enum {
+    WRITERS_MS_MAX = 500, /* migrationLockAcquisitionMaxWaitMS */
+};
 
 const char *receive_state_name(ReceiveState state) {
     static const char *const NAMES[] = {"none",    "ready",  "clone",
@@ -153,6 +158,22 @@ ErrCode move_run_owner(MoveRun *run, bool *ret_is_owned, Str *ret_owner, Error *
     key_builder_done(&min);
     key_builder_done(&max);
     return ERR_OK;
+}
+
+ErrCode move_run_block_writes(MoveRun *run, Error *err) {
+    OpCtx *op = run->op;
+    Doc reason = move_section_reason(&run->move, &op->arena);
+    int64_t deadline_us = op->deadline_us;
+    op_set_max_time(op, WRITERS_MS_MAX);
+    ErrCode rc = section_enter(op, &run->move.ns, SECTION_WRITES, reason, err);
+    op->deadline_us = deadline_us;
+    if (rc != ERR_MAX_TIME_MS_EXPIRED)
+        return rc;
+    error_reset(err);
+    return error_set(err, ERR_CONFLICTING_OPERATION_IN_PROGRESS,
+                     "could not move the range: writers of %s, perhaps transactions, did not end "
+                     "within %d ms",
+                     run->move.ns.text, WRITERS_MS_MAX);
 }
 
 /* ---- stopping ---- */

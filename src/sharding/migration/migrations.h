@@ -121,6 +121,11 @@ ErrCode move_run_ask(MoveRun *run, Str shard, DocBuilder *b, int64_t ms_max, Cli
  * range does not have one owner. */
 ErrCode move_run_owner(MoveRun *run, bool *ret_is_owned, Str *ret_owner, Error *err) MUST_CHECK;
 
+/* Enters the critical section of the move, for writes, on this shard.
+ * ERR_CONFLICTING_OPERATION_IN_PROGRESS: somebody else is in it, or writers do not end: they must
+ * not keep all others waiting. */
+ErrCode move_run_block_writes(MoveRun *run, Error *err) MUST_CHECK;
+
 extern const TaskServiceSpec MOVE_DONOR_SERVICE;
 extern const TaskServiceSpec MOVE_RECIPIENT_SERVICE;
 #define MOVE_DONORS     "MigrationCoordinators"

@@ -167,8 +167,7 @@ static ErrCode catch_up(MoveRun *run, Error *err) {
     }
     failpoint_hit(FP_MIG_R_SESSIONS_APPLIED);
     /* Stored with the next phase: a majority has both. */
-    return section_enter(run->op, &run->move.ns, SECTION_WRITES,
-                         move_section_reason(&run->move, &run->op->arena), err);
+    return move_run_block_writes(run, err);
 }
 
 /* What follows from the outcome, on this shard. */
@@ -222,7 +221,11 @@ PHASE(undo)
 static const TaskPhase PHASES[] = {
     {"prepare", TASK_OPEN, run_prepare, {"clone"}, AT_ONCE},
     {"clone", TASK_OPEN, run_clone_range, {"catchUp"}, {{[TASK_ERROR_RESOURCE] = TASK_FAIL}}},
-    {"catchUp", TASK_OPEN, run_catch_up, {"ready"}, {{[TASK_ERROR_RESOURCE] = TASK_FAIL}}},
+    {"catchUp",
+     TASK_OPEN,
+     run_catch_up,
+     {"ready"},
+     {{[TASK_ERROR_RESOURCE] = TASK_FAIL, [TASK_ERROR_CONFLICT] = TASK_FAIL}}},
     {"ready", TASK_COMMITTED, run_ready, {TASK_DONE}, {{0}}},
     {"undo", TASK_ABORTING, run_undo, {TASK_DONE}, {{0}}},
 };

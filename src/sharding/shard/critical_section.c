@@ -27,11 +27,12 @@ static ErrCode refuse_other(const Ns *ns, Error *err) {
                      "another operation changes \"%s\" at the moment", ns->text);
 }
 
-/* Writers hold it in IX from their check to their end. */
+/* Writers hold it in IX from their check to their end; readers of transactions in IS, which need
+ * not end. */
 static ErrCode wait_for_writers(OpCtx *op, const Ns *ns, Error *err) {
     CLEANUP(access_done) CollAccess access = {0};
     return ns->size == ns->db_size ? access_database(op, ns_str(ns), &access, err)
-                                   : access_write(op, ns, LOCK_X, &access, err);
+                                   : access_write(op, ns, LOCK_S, &access, err);
 }
 
 ErrCode section_enter(OpCtx *op, const Ns *ns, SectionKind kind, Doc reason, Error *err) {

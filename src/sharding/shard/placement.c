@@ -12,7 +12,8 @@ typedef struct Placement {
     ListNode live_node; /* in state->live, as long as somebody has it */
     CollectionRoute *route;
     ShardIndex self;
-    bool is_partial; /* others own a part: documents have to be looked at */
+    bool is_partial;       /* others own a part: documents have to be looked at */
+    uint64_t last_arrival; /* when the last chunk came here; 0: none has */
     Str *paths;
     const char **path_texts; /* the same */
 } Placement;
@@ -78,6 +79,8 @@ static Placement *placement_new(ShardState *state, CollectionRoute *route) {
         placement->self == UINT32_MAX ||
         chunk_map_chunks_of(route->map, placement->self) < chunk_map_count(route->map);
     placement->base.is_whole = !placement->is_partial;
+    if (placement->self != UINT32_MAX)
+        placement->last_arrival = chunk_map_last_arrival(route->map, placement->self);
     uint32_t count;
     const ShardKeyField *fields = shard_key_fields(chunk_map_key(route->map), &count);
     placement->paths = xcalloc(count, sizeof(Str));
@@ -106,16 +109,18 @@ static bool is_unchanged_locked(const ShardState *state, uint64_t seen) {
 }
 
 bool placement_try_install(ShardState *state, CollectionRoute *route, uint64_t seen) {
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&state->mu);
-    if (!is_unchanged_locked(state, seen))
-        return false;
-    Placement *placement = placement_new(state, route);
-    PMap *old = state->placements;
-    state->placements =
-        pmap_put(old, &PLACEMENTS, placement->route->ns.text, placement->route->ns.size, placement);
-    pmap_unref(old, &PLACEMENTS);
+    Placement *placement = placement_new(state, route); /* looks at all chunks: before the lock */
+    mutex_lock(&state->mu);
+    bool is_installed = is_unchanged_locked(state, seen);
+    if (is_installed) {
+        const Ns *ns = &placement->route->ns;
+        PMap *old = state->placements;
+        state->placements = pmap_put(old, &PLACEMENTS, ns->text, ns->size, placement);
+        pmap_unref(old, &PLACEMENTS);
+    }
+    mutex_unlock(&state->mu);
     placement_unref(placement);
-    return true;
+    return is_installed;
 }
 
 void placement_forget_locked(ShardState *state, Str name) {
@@ -313,6 +318,60 @@ ErrCode placement_check(ShardState *state, OpRouting *routing, bool is_write, Er
     return check_locked(state, routing, is_write, &placement, err);
 }
 
+/* ---- reads of the past ---- */
+
+/* Who owned what at a time: a read at that time is routed by the history of chunks, and finds
+ * documents where they were then. */
+typedef struct TimedFilter {
+    OwnershipFilter base;
+    Placement *placement;
+    uint64_t ts;
+} TimedFilter;
+
+static bool timed_owns(const OwnershipFilter *filter, Doc doc) {
+    const TimedFilter *timed = (const TimedFilter *)filter;
+    const ChunkMap *map = timed->placement->route->map;
+    KeyBuilder kb;
+    key_builder_init(&kb);
+    ShardIndex owner;
+    bool is_owned =
+        shard_key_of_doc(chunk_map_key(map), doc, &kb) &&
+        chunk_map_owner_at(map, chunk_map_find(map, (Str){(const char *)kb.key.data, kb.key.size}),
+                           timed->ts, &owner) &&
+        owner == timed->placement->self;
+    key_builder_done(&kb);
+    return is_owned;
+}
+
+static void timed_free(OwnershipFilter *filter) {
+    TimedFilter *timed = (TimedFilter *)filter;
+    ownership_unref(&timed->placement->base);
+    xfree(timed);
+}
+
+static OwnershipFilter *timed_filter_new(const Placement *placement, uint64_t ts) {
+    TimedFilter *timed = NEW(TimedFilter);
+    timed->placement = (Placement *)ownership_ref((OwnershipFilter *)&placement->base);
+    timed->ts = ts;
+    timed->base = (OwnershipFilter){.refs = 1,
+                                    .paths = placement->paths,
+                                    .path_count = placement->base.path_count,
+                                    .owns = timed_owns,
+                                    .free = timed_free};
+    return &timed->base;
+}
+
+/* A transaction is routed by the present table, but reads an older snapshot: documents that came
+ * here since would be missing in it. */
+static ErrCode check_snapshot(const OpCtx *op, const Placement *placement, const OpRouting *routing,
+                              Error *err) {
+    if (LIKELY(placement->last_arrival == 0 || ru_complete_ts(op->ru) >= placement->last_arrival))
+        return ERR_OK;
+    return error_set(err, ERR_MIGRATION_CONFLICT,
+                     "documents of %s have moved to this shard since the transaction began",
+                     routing->ns.text);
+}
+
 /* ---- the policy ---- */
 
 static ErrCode check_access(ShardState *state, const CollAccess *access,
@@ -328,6 +387,13 @@ static ErrCode check_access(ShardState *state, const CollAccess *access,
     if (access->coll == NULL && access->is_write && !chunk_version_is_ignored(&routing->version))
         return error_set(err, ERR_CANNOT_IMPLICITLY_CREATE_COLLECTION,
                          "the sharded collection %s does not exist on this shard", access->ns.text);
+    OpCtx *op = access->op;
+    if (op->txn_catalog != NULL) {
+        TRY(check_snapshot(op, placement, routing, err));
+    } else if (!access->is_write && ru_read_source(op->ru) == READ_PROVIDED) {
+        *ret_filter = timed_filter_new(placement, ru_provided_ts(op->ru));
+        return ERR_OK;
+    }
     /* Held even if nothing is to be filtered: as long as somebody reads by this placement, what it
      * owns is not deleted. */
     *ret_filter = ownership_ref((OwnershipFilter *)&placement->base);
