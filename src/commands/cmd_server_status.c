@@ -49,6 +49,7 @@ typedef enum StatusOwner {
     STATUS_OF_DATA,    /* nodes that have documents */
     STATUS_OF_MEMBERS, /* of a replica set */
     STATUS_OF_ROUTERS,
+    STATUS_OF_SHARDS,
 } StatusOwner;
 
 typedef struct StatusSection {
@@ -470,6 +471,10 @@ static void build_sharding(StatusCtx *s) {
     build_sharding_statistics(s->service->cluster, s->b);
 }
 
+static void build_moves(StatusCtx *s) {
+    build_move_statistics(s->service, s->b);
+}
+
 static const StatusSection SECTIONS[] = {
     {"asserts", true, build_asserts, STATUS_OF_ALL},
     {"changeStreamPreImages", true, build_preimages, STATUS_OF_MEMBERS},
@@ -486,6 +491,7 @@ static const StatusSection SECTIONS[] = {
     {"opcounters", true, build_op_counters, STATUS_OF_ALL},
     {"repl", true, build_repl, STATUS_OF_MEMBERS},
     {"shardingStatistics", true, build_sharding, STATUS_OF_ROUTERS},
+    {"shardingStatistics", true, build_moves, STATUS_OF_SHARDS},
     {"storageEngine", true, build_storage_engine, STATUS_OF_DATA},
     {"transactions", true, build_transactions, STATUS_OF_DATA},
     {"wiredTiger", true, build_wired_tiger, STATUS_OF_DATA},
@@ -515,6 +521,8 @@ static bool has_section(const ServiceCtx *service, const StatusSection *section)
         return service_is_member(service);
     case STATUS_OF_ROUTERS:
         return service->role == ROLE_ROUTER;
+    case STATUS_OF_SHARDS:
+        return service->role == ROLE_SHARD;
     }
     return false;
 }

@@ -1,5 +1,7 @@
 #include "commands/sharding_status.h"
 
+#include "sharding/migration/migrations.h"
+#include "sharding/range_deletion/range_deleter.h"
 #include "sharding/route/route_stats.h"
 
 static int64_t count_of(_Atomic int64_t *counter) {
@@ -46,4 +48,30 @@ void build_sharding_statistics(Cluster *cluster, DocBuilder *b) {
     RouteStats *stats = cluster_route_stats(cluster);
     build_targeted(stats, b);
     build_cache(cluster, stats, b);
+}
+
+void build_move_statistics(ServiceCtx *service, DocBuilder *b) {
+    MigrationStats *stats = &service->migrations->stats;
+    RangeDeleterStats deleter = range_deleter_stats(service->range_deleter);
+    const struct {
+        const char *name;
+        int64_t value;
+    } ROWS[] = {
+        {"countDonorMoveChunkStarted", count_of(&stats->donor_started)},
+        {"countDonorMoveChunkCommitted", count_of(&stats->donor_committed)},
+        {"countDonorMoveChunkAborted", count_of(&stats->donor_aborted)},
+        {"countRecipientMoveChunkStarted", count_of(&stats->recipient_started)},
+        {"countDocsClonedOnDonor", count_of(&stats->docs_cloned_on_donor)},
+        {"countBytesClonedOnDonor", count_of(&stats->bytes_cloned_on_donor)},
+        {"countDocsClonedOnRecipient", count_of(&stats->docs_cloned_on_recipient)},
+        {"countBytesClonedOnRecipient", count_of(&stats->bytes_cloned_on_recipient)},
+        {"totalCriticalSectionTimeMillis", count_of(&stats->donor_section_us) / 1000},
+        {"totalCriticalSectionCommitTimeMillis", count_of(&stats->donor_section_reads_us) / 1000},
+        {"lastCriticalSectionTimeMicros", count_of(&stats->last_section_us)},
+        {"countDigestMismatches", count_of(&stats->digest_mismatches)},
+        {"countDocsDeletedByRangeDeleter", deleter.deleted_docs},
+        {"rangeDeleterTasks", deleter.tasks},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(ROWS); i++)
+        build_i64(b, ROWS[i].name, ROWS[i].value);
 }

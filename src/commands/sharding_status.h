@@ -1,7 +1,9 @@
-/* sharding_status.h - the section shardingStatistics of a router's serverStatus. */
+/* sharding_status.h - the section shardingStatistics of serverStatus, on routers and on shards. */
 #pragma once
 
 #include "bson/builder.h"
 #include "sharding/route/cluster.h"
 
 void build_sharding_statistics(Cluster *cluster, DocBuilder *b);
+/* Of a shard: what it has moved and deleted. */
+void build_move_statistics(ServiceCtx *service, DocBuilder *b);

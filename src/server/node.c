@@ -33,6 +33,7 @@
 #include "sharding/ddl/coordinator.h"
 #include "sharding/migration/migrations.h"
 #include "sharding/range_deletion/range_deleter.h"
+#include "sharding/shard/refresh.h"
 #include "sharding/shard/shard_state.h"
 #include "sharding/shard/time_key_source.h"
 #include "storage/engine.h"
@@ -328,6 +329,12 @@ static TtlSettings ttl_settings(ServiceCtx *service) {
     };
 }
 
+/* A shard leaves documents that it does not own to the move that they belong to. */
+static ErrCode ttl_prepare(ServiceCtx *service, OpCtx *op, const Ns *ns, Error *err) {
+    return service->role == ROLE_SHARD ? placement_route_own_work(service->shard, op, ns, err)
+                                       : ERR_OK;
+}
+
 static ErrCode start_services(Node *node, Error *err) {
     ServiceCtx *service = &node->process.service;
     const Options *options = node->process.options;
@@ -346,7 +353,7 @@ static ErrCode start_services(Node *node, Error *err) {
 
     service->cursors = cursor_table_new(service);
     TRY(cursor_table_start(service->cursors, cursor_timeout_ms, cursor_interval_s, err));
-    TRY(ttl_monitor_start(service, ttl_settings, &service->ttl, err));
+    TRY(ttl_monitor_start(service, ttl_settings, ttl_prepare, &service->ttl, err));
     if (service->role == ROLE_SHARD)
         TRY(range_deleter_start(service->range_deleter, err));
     if (service_is_member(service))

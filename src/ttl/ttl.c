@@ -18,6 +18,7 @@ enum {
 struct TtlMonitor {
     ServiceCtx *service;
     TtlSettingsFn settings;
+    TtlPrepareFn prepare;
     RoundThread rounds;
     /* Used by the thread. */
     OpCtx *op; /* killed by ttl_monitor_stop */
@@ -34,11 +35,12 @@ static void run_pass(TtlMonitor *monitor);
 static bool run_sub_pass(TtlMonitor *monitor);
 static bool run_turn(TtlMonitor *monitor, const TtlTask *task, const TtlSettings *settings);
 
-ErrCode ttl_monitor_start(ServiceCtx *service, TtlSettingsFn settings, TtlMonitor **ret_monitor,
-                          Error *err) {
+ErrCode ttl_monitor_start(ServiceCtx *service, TtlSettingsFn settings, TtlPrepareFn prepare,
+                          TtlMonitor **ret_monitor, Error *err) {
     TtlMonitor *monitor = NEW(TtlMonitor);
     monitor->service = service;
     monitor->settings = settings;
+    monitor->prepare = prepare;
     round_thread_init(&monitor->rounds);
     monitor->op = op_ctx_new(service->ops, NULL, NULL);
     monitor->op->service = service;
@@ -158,9 +160,12 @@ static bool run_turn(TtlMonitor *monitor, const TtlTask *task, const TtlSettings
                            .docs_max = settings->is_batched ? settings->index_docs : 0,
                            .time_us_max = settings->is_batched ? settings->index_ms * 1000 : 0};
     request.filter = ttl_filter(task, clock_wall_ms(), &op->arena, &request.low, &request.high);
-    RangeDeleteResult result;
+    RangeDeleteResult result = {0};
     CLEANUP(error_reset) Error err = {0};
-    ErrCode rc = exec_range_delete(op, &task->ns, &request, &result, &err);
+    ErrCode rc = monitor->prepare(monitor->service, op, &task->ns, &err);
+    if (rc == ERR_OK)
+        rc = exec_range_delete(op, &task->ns, &request, &result, &err);
+    op->routing = NULL;
     op_end(op);
     atomic_fetch_add_explicit(&monitor->deleted, result.deleted, memory_order_relaxed);
     if (rc != ERR_OK && !round_thread_is_stopping(&monitor->rounds))

@@ -17,6 +17,8 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "bson/namespace.h"
+#include "concurrency/op_ctx.h"
 #include "concurrency/service_ctx.h"
 
 typedef struct TtlMonitor TtlMonitor;
@@ -33,6 +35,9 @@ typedef struct TtlSettings {
     int64_t low_priority_sub_passes;
 } TtlSettings;
 typedef TtlSettings (*TtlSettingsFn)(ServiceCtx *service);
+/* Before each turn: what the operation needs so that it deletes only documents that this node owns.
+ * A failure skips the turn. */
+typedef ErrCode (*TtlPrepareFn)(ServiceCtx *service, OpCtx *op, const Ns *ns, Error *err);
 
 typedef struct TtlStats {
     int64_t deleted;
@@ -41,8 +46,8 @@ typedef struct TtlStats {
     int64_t invalid_skips; /* indexes that say so but cannot be followed */
 } TtlStats;
 
-ErrCode ttl_monitor_start(ServiceCtx *service, TtlSettingsFn settings, TtlMonitor **ret_monitor,
-                          Error *err) MUST_CHECK;
+ErrCode ttl_monitor_start(ServiceCtx *service, TtlSettingsFn settings, TtlPrepareFn prepare,
+                          TtlMonitor **ret_monitor, Error *err) MUST_CHECK;
 /* Interrupts what runs and waits for its end; NULL is fine. Statistics can still be read. */
 void ttl_monitor_stop(TtlMonitor *monitor);
 /* Stops it first, if need be. */

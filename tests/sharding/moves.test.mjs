@@ -117,6 +117,37 @@ test('RNG-5: a read at an earlier time finds documents where they were then', as
     assert.equal(await other.db('d').collection('past').countDocuments({ n: 2 }), 900);
 });
 
+test('RNG-1: what a collection has left behind is deleted after it was renamed; cleanupOrphaned waits for that', async () => {
+    await fill('old', { k: 1 });
+    const [donor] = cluster.shards;
+    const setDeleter = (isOff) => donor.command(donor.members[0], { setParameter: 1, disableResumableRangeDeleter: isOff });
+    await setDeleter(true);
+    await move('d.old', { k: 500 }, 'shard1');
+    await client.db('d').collection('old').rename('new');
+    assert.equal(await countOn(donor, 'new'), 1000);
+    await setDeleter(false);
+    await donor.command(donor.members[0], { cleanupOrphaned: 'd.new' });
+    assert.deepEqual([await countOn(donor, 'new'), await countOn(cluster.shards[1], 'new')], [500, 500]);
+    assert.equal(await other.db('d').collection('new').countDocuments(), 1000);
+    const { shardingStatistics: told } = await donor.command(donor.members[0], { serverStatus: 1 });
+    assert.ok(told.countDonorMoveChunkCommitted >= 1 && told.countDocsDeletedByRangeDeleter >= 500, JSON.stringify(told));
+});
+
+test('TTL-1: a shard that receives a range leaves expired documents of it to their owner', async () => {
+    await cluster.admin({ shardCollection: 'd.ttl', key: { k: 1 } });
+    const coll = client.db('d').collection('ttl');
+    await coll.createIndex({ at: 1 }, { expireAfterSeconds: 3600 });
+    const old = new Date(Date.now() - 7200_000);
+    await coll.insertMany(Array.from({ length: 200 }, (_, k) => ({ _id: k, k, at: k % 2 === 0 ? old : new Date() })));
+    for (const shard of cluster.shards) await shard.command(shard.members[0], { setParameter: 1, ttlMonitorSleepSecs: 1 });
+    await move('d.ttl', { k: 0 }, 'shard1', { max: { k: 100 } });
+    await waitFor(async () => (await other.db('d').collection('ttl').countDocuments()) === 100, {
+        timeoutMs: 20_000,
+        what: 'expired documents to be deleted, on both shards',
+    });
+    await checkMovesOver(cluster, waitFor);
+});
+
 test('SES-4: a transaction does not miss documents that came to its shard after it began', async () => {
     await fill('txn', { k: 1 });
     await move('d.txn', { k: 900 }, 'shard1');

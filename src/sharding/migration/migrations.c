@@ -1,5 +1,7 @@
 #include "sharding/migration/migrations.h"
 
+#include <string.h>
+
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "catalog/access.h"
@@ -189,6 +191,14 @@ typedef struct StopLook {
     uint32_t count;
 } StopLook;
 
+/* The collection, or one of the database. */
+static bool is_of(const Ns *ns, Str name) {
+    if (ns->size != ns->db_size)
+        return str_equal(name, ns_str(ns));
+    return name.size > ns->size && name.data[ns->size] == '.' &&
+           memcmp(name.data, ns->text, ns->size) == 0;
+}
+
 static ErrCode note_move(void *arg, Doc doc, bool *is_over, Error *err) {
     (void)is_over, (void)err;
     StopLook *look = arg;
@@ -197,7 +207,7 @@ static ErrCode note_move(void *arg, Doc doc, bool *is_over, Error *err) {
         move = doc_get_path(doc, "task.request.move.nss");
     if (!elem_is_present(move))
         move = doc_get_path(doc, "task.request.ns");
-    if (elem_type(move) != BT_STRING || !str_equal(elem_str(move), ns_str(look->ns)) ||
+    if (elem_type(move) != BT_STRING || !is_of(look->ns, elem_str(move)) ||
         look->count == STOPPED_MAX)
         return ERR_OK;
     DocBuilder b = doc_builder_in_arena(&look->op->arena);

@@ -58,12 +58,9 @@ typedef struct MigrationStats {
     _Atomic int64_t bytes_cloned_on_recipient;
     _Atomic int64_t docs_cloned_on_donor;
     _Atomic int64_t bytes_cloned_on_donor;
-    _Atomic int64_t donor_clone_ms;
     _Atomic int64_t donor_section_us;       /* writes blocked, all together */
     _Atomic int64_t donor_section_reads_us; /* reads as well */
-    _Atomic int64_t recipient_section_us;
-    _Atomic int64_t catch_up_us;
-    _Atomic int64_t last_section_us; /* of the last move */
+    _Atomic int64_t last_section_us;        /* of the last move */
     _Atomic int64_t digest_mismatches;
 } MigrationStats;
 
@@ -90,7 +87,8 @@ typedef bool (*ReceivingCondition)(const Receiving *receiving, void *arg);
 ErrCode migrations_wait(Migrations *migrations, OpCtx *op, ReceivingCondition is_met, void *arg,
                         int64_t deadline_us, bool *ret_is_met, Error *err) MUST_CHECK;
 
-/* Gives up what this shard donates or receives of that collection and is not about to commit, and
+/* Gives up what this shard donates or receives of that collection (or database, whose name is the
+ * whole text) and is not about to commit, and
  * waits for the end of it all: an operation is going to change the collection as a whole, and its
  * critical section keeps new moves out. */
 ErrCode migrations_stop(Migrations *migrations, OpCtx *op, const Ns *ns, Error *err) MUST_CHECK;

@@ -147,12 +147,10 @@ static ErrCode pull_until_few(MoveRun *run, uint64_t *after_ts, Error *err) {
 static ErrCode catch_up(MoveRun *run, Error *err) {
     uint64_t after_ts = run->move.start_ts;
     enter_state(run, RECEIVE_CATCH_UP);
-    int64_t begun_us = clock_mono_us();
     TRY(pull_until_few(run, &after_ts, err));
     failpoint_hit(FP_MIG_R_CATCHUP);
     TRY(receive_verify(run, after_ts, err));
     TRY(pull_until_few(run, &after_ts, err));
-    atomic_fetch_add(&run->migrations->stats.catch_up_us, clock_mono_us() - begun_us);
     enter_state(run, RECEIVE_STEADY);
     failpoint_hit(FP_MIG_R_STEADY);
     for (;;) {

@@ -192,7 +192,7 @@ static void drop_unseen(RangeDeleter *deleter) {
 
 typedef struct Range {
     RangeDeleter *deleter;
-    const RangeTask *task;
+    RangeTask *task;
     ShardKey *key;
     const char *ident; /* of the index */
     RangeBounds bounds;
@@ -254,10 +254,20 @@ static ErrCode delete_all(Range *range, Error *err) {
     }
 }
 
+/* A rename keeps the uuid: the name of the task may be that of another collection by now. */
+static void find_name(Range *range) {
+    Catalog *catalog = catalog_acquire(range->deleter->service->catalog);
+    const Collection *coll = catalog_find_uuid(catalog, &range->task->uuid);
+    if (coll != NULL)
+        range->task->ns = coll->ns;
+    catalog_release(catalog);
+}
+
 /* The collection and the index that finds the range; *ret_is_gone: there is nothing to delete. */
 static ErrCode find_range(Range *range, bool *ret_is_gone, Error *err) {
-    const RangeTask *task = range->task;
+    RangeTask *task = range->task;
     OpCtx *op = range->deleter->op;
+    find_name(range);
     CLEANUP(access_done) CollAccess access = {0};
     TRY(access_read(op, &task->ns, &access, err));
     *ret_is_gone = access.coll == NULL || !uuid_equal(&access.coll->uuid, &task->uuid);

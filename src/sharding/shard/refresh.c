@@ -219,3 +219,25 @@ void refresh_after(ShardState *state, OpCtx *op, const OpRouting *routing, bool 
         LOG_WARN(LOG_SHARDING, 7400501, "Could not read where a collection is",
                  LOG_STR("namespace", routing->ns.text), LOG_STR("error", error_message(&err)));
 }
+
+/* ---- work of one's own accord ---- */
+
+ErrCode placement_route_own_work(ShardState *state, OpCtx *op, const Ns *ns, Error *err) {
+    TRY(shard_state_load(state, op, err));
+    Str db = ns_db(ns);
+    if (!shard_has_identity(state) || str_is(db, "config") || str_is(db, "admin") ||
+        str_is(db, "local"))
+        return ERR_OK;
+    CLEANUP(collection_route_done) CollectionRoute *route = placement_find(state, ns);
+    if (route == NULL) {
+        TRY(refresh_collection(state, op, ns, err));
+        route = placement_find(state, ns);
+    }
+    if (route == NULL || route->map == NULL)
+        return ERR_OK;
+    OpRouting *routing = ARENA_NEW(&op->arena, OpRouting);
+    *routing = (OpRouting){
+        .ns = *ns, .has_collection = true, .has_version = true, .version = VERSION_IGNORED};
+    op->routing = routing;
+    return ERR_OK;
+}

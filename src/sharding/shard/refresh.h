@@ -12,4 +12,8 @@ void refresh_after(ShardState *state, OpCtx *op, const OpRouting *routing, bool 
 /* A primary: from the config server; stores what it read. A secondary: what its primary stored, at
  * its request. The placement is installed. */
 ErrCode refresh_collection(ShardState *state, OpCtx *op, const Ns *ns, Error *err) MUST_CHECK;
+/* For writes of this shard's own accord to whatever it owns of a collection, such as the removal of
+ * expired documents: the operation is checked and filtered as one that a router sends to all
+ * shards. */
+ErrCode placement_route_own_work(ShardState *state, OpCtx *op, const Ns *ns, Error *err) MUST_CHECK;
 ErrCode refresh_database(ShardState *state, OpCtx *op, Str name, Error *err) MUST_CHECK;

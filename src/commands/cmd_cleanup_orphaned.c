@@ -1,0 +1,41 @@
+/* cmd_cleanup_orphaned.c - cleanupOrphaned: waits until a shard has no document that it does not
+ * own. */
+#include "catalog/access.h"
+#include "commands/core/command.h"
+#include "sharding/range_deletion/range_deleter.h"
+
+typedef struct CleanupRequest {
+    Str ns;
+    Doc start; /* startingFromKey: taken, and of no use: everything is waited for */
+} CleanupRequest;
+
+static ErrCode cleanup_run(CommandCtx *ctx, void *arg, Error *err) {
+    CleanupRequest *request = arg;
+    if (ctx->service->role != ROLE_SHARD)
+        return error_set(err, ERR_NO_SHARDING_ENABLED,
+                         "cleanupOrphaned can only be run on a shard");
+    Ns ns;
+    Uuid uuid;
+    TRY(ns_parse(request->ns, &ns, err));
+    {
+        CLEANUP(access_done) CollAccess access = {0};
+        TRY(access_read(ctx->op, &ns, &access, err));
+        if (access.coll == NULL)
+            return ERR_OK;
+        uuid = access.coll->uuid;
+    }
+    return range_deleter_wait(ctx->service->range_deleter, ctx->op, &uuid, DOC_NONE, DOC_NONE, err);
+}
+
+static const FieldSpec CLEANUP_FIELDS[] = {
+    {"cleanupOrphaned", FIELD_STRING, FIELD_REQUIRED, offsetof(CleanupRequest, ns)},
+    {"startingFromKey", FIELD_DOC, FIELD_OPTIONAL, offsetof(CleanupRequest, start)},
+};
+
+const CommandSpec CMD_CLEANUP_ORPHANED = {
+    .name = "cleanupOrphaned",
+    .summary = "Waits until documents that have moved to other shards are deleted here.",
+    .flags = CMD_ADMIN_ONLY | CMD_WRITES,
+    .request = REQUEST_OF(CleanupRequest, CLEANUP_FIELDS),
+    .run = cleanup_run,
+};
