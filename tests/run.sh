@@ -6,6 +6,7 @@
 #     REPL_ROUNDS=n   rounds of the replica set faults (default 40)
 #     PARTITION_ROUNDS=n  rounds of partitions and step-downs (default 40)
 #     STALE_ROUNDS=n  lives of a collection that one router changes and another uses (default 40)
+#     MOVE_ROUNDS=n   moves of ranges under load (default 12); MOVE_KILLS=n: kills at each of their steps (default 1)
 #     DDL_KILLS=all   kills at every border of the operations on a cluster, not only one per phase
 #     TXN_HISTORIES=n histories of transactions that are checked (default 100)
 #     RUNS=n          executions of each fuzzer (default 50,000)
@@ -84,6 +85,7 @@ SHERD_BIN=$PWD/build-asan/sherd part "integration tests with those sanitizers" i
 
 SHERD_BIN=$PWD/build-asan/sherd REPL_ROUNDS=6 part "replica set faults with those sanitizers" \
     integration tests/repl/faults.test.mjs
+SHERD_BIN=$PWD/build-asan/sherd part "moves with those sanitizers" integration tests/sharding/moves.test.mjs
 
 make --no-print-directory tsan || exit 1
 export TSAN_OPTIONS=suppressions=$PWD/tests/tsan.supp
@@ -98,7 +100,7 @@ export SHERD_BIN=$PWD/build-tsan/sherd TSAN_OPTIONS=$TSAN_OPTIONS:halt_on_error=
 part "a replica set with the thread sanitizer" integration tests/integration/replica_set.test.mjs \
     tests/integration/tasks.test.mjs
 STALE_ROUNDS=8 part "a cluster with the thread sanitizer" integration tests/integration/sharded_cluster.test.mjs \
-    tests/integration/shard_secondaries.test.mjs tests/sharding/stale_routers.test.mjs
+    tests/integration/shard_secondaries.test.mjs tests/sharding/stale_routers.test.mjs tests/sharding/moves.test.mjs
 # Of the transactions under faults these two: between them they prepare, decide, stream, kill, replay and roll back.
 STREAM_ROUNDS=8 part "transactions under faults with the thread sanitizer" integration tests/txn/streams.test.mjs \
     tests/txn/prepared_transfers.test.mjs

@@ -24,7 +24,7 @@ static ErrCode cleanup_run(CommandCtx *ctx, void *arg, Error *err) {
             return ERR_OK;
         uuid = access.coll->uuid;
     }
-    return range_deleter_wait(ctx->service->range_deleter, ctx->op, &uuid, DOC_NONE, DOC_NONE, err);
+    return range_deleter_wait_collection(ctx->service->range_deleter, ctx->op, &uuid, err);
 }
 
 static const FieldSpec CLEANUP_FIELDS[] = {

@@ -85,14 +85,10 @@ typedef struct MovePartRequest {
     int64_t term;
 } MovePartRequest;
 
-static MoveCaller caller_of(const MovePartRequest *request) {
-    return (MoveCaller){request->coordinator, request->term};
-}
-
 static ErrCode start_run(CommandCtx *ctx, void *arg, Error *err) {
     MovePartRequest *request = arg;
     TRY(check_role(ctx, err));
-    MoveCaller caller = caller_of(request);
+    MoveCaller caller = {request->coordinator, request->term};
     return recipient_start(ctx->service->migrations, ctx->op, &caller, request->move,
                            request->options, request->indexes, err);
 }
@@ -127,16 +123,14 @@ static ErrCode commit_run(CommandCtx *ctx, void *arg, Error *err) {
     uint64_t ts;
     TRY(part_begin(ctx, request, &id, err));
     TRY(configsvr_timestamp(request->up_to, "upTo", &ts, err));
-    MoveCaller caller = caller_of(request);
-    return recipient_commit(ctx->service->migrations, ctx->op, &caller, &id, ts, err);
+    return recipient_commit(ctx->service->migrations, ctx->op, &id, ts, err);
 }
 
 static ErrCode end_as(CommandCtx *ctx, const MovePartRequest *request, MoveOutcome outcome,
                       Error *err) {
     Uuid id;
     TRY(part_begin(ctx, request, &id, err));
-    MoveCaller caller = caller_of(request);
-    return recipient_end(ctx->service->migrations, ctx->op, &caller, &id, outcome, err);
+    return recipient_end(ctx->service->migrations, ctx->op, &id, outcome, err);
 }
 
 static ErrCode release_run(CommandCtx *ctx, void *arg, Error *err) {

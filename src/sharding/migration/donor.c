@@ -27,6 +27,7 @@ enum {
     COMMIT_MS_MAX = 40 * 1000,
     CHUNK_BYTES_DEFAULT = 128 << 20,
     DOCS_MAX_WITHOUT_STATS = 250001,
+    REASON_BYTES_MAX = 4096, /* of a result: messages may show keys */
 };
 
 typedef ErrCode (*DonorPhase)(MoveRun *run, Error *err);
@@ -416,7 +417,9 @@ static void refuse(MoveRun *run, const Error *why) {
     build_close(&b, move);
     size_t error = build_open_doc(&b, "refused");
     build_i32(&b, "code", (int32_t)why->code);
-    build_cstr(&b, "errmsg", error_message(why));
+    Str text = str_from(error_message(why));
+    build_str(&b, "errmsg",
+              (Str){text.data, text.size < REASON_BYTES_MAX ? text.size : REASON_BYTES_MAX});
     build_close(&b, error);
     task_set_fields(run->task, doc_builder_end(&b));
     task_go_to(run->task, "refused");
@@ -479,7 +482,7 @@ static ErrCode committed(MoveRun *run, Error *err) {
     failpoint_hit(FP_MIG_D_DONOR_TASK_READY);
     atomic_fetch_add(&run->migrations->stats.donor_committed, 1);
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
-    move_build(&b, move);
+    build_uuid(&b, "migrationId", &move->id); /* no bounds: a result is small, keys may be large */
     task_set_result(run->task, doc_builder_end(&b));
     return ERR_OK;
 }
@@ -616,9 +619,10 @@ static ErrCode check_result(Doc result, Error *err) {
 }
 
 static ErrCode wait_for_delete(OpCtx *op, Doc result, Error *err) {
-    CLEANUP(move_done) Move move = {0};
-    TRY(move_parse(result, &move, err));
-    return range_deleter_wait(op->service->range_deleter, op, &move.uuid, move.min, move.max, err);
+    Uuid id;
+    if (!uuid_from_elem(doc_get_lit(result, "migrationId"), &id))
+        return ERR_OK; /* it was there already */
+    return range_deleter_wait_task(op->service->range_deleter, op, &id, err);
 }
 
 ErrCode donor_move(Migrations *migrations, OpCtx *op, const MoveOrder *order, Error *err) {
@@ -635,8 +639,7 @@ ErrCode donor_move(Migrations *migrations, OpCtx *op, const MoveOrder *order, Er
     task_unref(task);
     TRY(rc);
     TRY(check_result(result, err));
-    return order->waits_for_delete && !doc_is_empty(result) ? wait_for_delete(op, result, err)
-                                                            : ERR_OK;
+    return order->waits_for_delete ? wait_for_delete(op, result, err) : ERR_OK;
 }
 
 typedef struct DonorLook {

@@ -42,11 +42,10 @@ typedef struct Receiving {
     ReceiveState state;
     int64_t cloned;
     int64_t cloned_bytes;
-    int64_t caught_up;     /* documents of modifications, until it was steady */
-    int64_t steady;        /* after that */
-    uint64_t commit_ts;    /* the donor's last write; 0: not asked to commit yet */
-    MoveOutcome outcome;   /* as the donor said */
-    int64_t last_asked_us; /* when the donor asked for the state */
+    int64_t caught_up;   /* documents of modifications, until it was steady */
+    int64_t steady;      /* after that */
+    uint64_t commit_ts;  /* the donor's last write; 0: not asked to commit yet */
+    MoveOutcome outcome; /* as the donor said */
 } Receiving;
 
 typedef struct MigrationStats {

@@ -294,16 +294,10 @@ static bool has_come_to(const Receiving *receiving, void *arg) {
     return !uuid_equal(&receiving->id, look->id) || receiving->state >= look->state;
 }
 
-static void note_asked(Receiving *receiving, void *arg) {
-    (void)arg;
-    receiving->last_asked_us = clock_mono_us();
-}
-
 ErrCode recipient_status(Migrations *migrations, OpCtx *op, const Uuid *id, int64_t wait_ms,
                          Receiving *ret_receiving, Error *err) {
     Look look = {id, RECEIVE_STEADY};
     bool is_met;
-    migrations_change(migrations, note_asked, NULL);
     TRY(migrations_wait(migrations, op, has_come_to, &look, clock_deadline_ms(wait_ms), &is_met,
                         err));
     *ret_receiving = migrations_receiving(migrations);
@@ -327,8 +321,8 @@ static void wish_commit(Receiving *receiving, void *arg) {
         receiving->commit_ts = wish->ts;
 }
 
-ErrCode recipient_commit(Migrations *migrations, OpCtx *op, const MoveCaller *caller,
-                         const Uuid *id, uint64_t commit_ts, Error *err) {
+ErrCode recipient_commit(Migrations *migrations, OpCtx *op, const Uuid *id, uint64_t commit_ts,
+                         Error *err) {
     Task *task;
     TRY(find_task(migrations, op, id, &task, err));
     CommitWish wish = {id, commit_ts};
@@ -337,7 +331,6 @@ ErrCode recipient_commit(Migrations *migrations, OpCtx *op, const MoveCaller *ca
     migrations_change(migrations, wish_commit, &wish);
     ErrCode rc = migrations_wait(migrations, op, has_come_to, &look,
                                  clock_deadline_ms(COMMIT_MS_MAX), &is_met, err);
-    (void)caller;
     if (rc == ERR_OK) {
         Receiving now = migrations_receiving(migrations);
         if (uuid_equal(&now.id, id) && now.state == RECEIVE_READY)
@@ -366,9 +359,8 @@ static void wish_outcome(Receiving *receiving, void *arg) {
     receiving->outcome = wish->outcome;
 }
 
-ErrCode recipient_end(Migrations *migrations, OpCtx *op, const MoveCaller *caller, const Uuid *id,
-                      MoveOutcome outcome, Error *err) {
-    (void)caller;
+ErrCode recipient_end(Migrations *migrations, OpCtx *op, const Uuid *id, MoveOutcome outcome,
+                      Error *err) {
     Task *task;
     if (find_task(migrations, op, id, &task, err) != ERR_OK) {
         if (err->code != ERR_NO_SUCH_KEY)

@@ -5,7 +5,9 @@
  * says)
  *        \----------+---------+--> undo --> done
  *
- * All of it may be asked again. A donor's primary of an earlier term is refused (ERR_STALE_TERM).
+ * All of it may be asked again. A move is begun only for the newest primary of the donor
+ * (ERR_STALE_TERM): the end of one that has begun is decided by what a majority of the donor has,
+ * so whoever tells it is right.
  */
 #pragma once
 
@@ -26,8 +28,8 @@ ErrCode recipient_status(Migrations *migrations, OpCtx *op, const Uuid *id, int6
                          Receiving *ret_receiving, Error *err) MUST_CHECK;
 /* Everything up to the donor's last write, `commit_ts`; returns when all of it is here and this
  * shard is in its critical section. */
-ErrCode recipient_commit(Migrations *migrations, OpCtx *op, const MoveCaller *caller,
-                         const Uuid *id, uint64_t commit_ts, Error *err) MUST_CHECK;
+ErrCode recipient_commit(Migrations *migrations, OpCtx *op, const Uuid *id, uint64_t commit_ts,
+                         Error *err) MUST_CHECK;
 /* How the move has ended; returns when this shard has done what follows from that. */
-ErrCode recipient_end(Migrations *migrations, OpCtx *op, const MoveCaller *caller, const Uuid *id,
-                      MoveOutcome outcome, Error *err) MUST_CHECK;
+ErrCode recipient_end(Migrations *migrations, OpCtx *op, const Uuid *id, MoveOutcome outcome,
+                      Error *err) MUST_CHECK;

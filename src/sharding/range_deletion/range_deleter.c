@@ -120,26 +120,18 @@ static void wake_waiters(RangeDeleter *deleter) {
         op_signal(CONTAINER_OF(node, Waiter, node)->op);
 }
 
-typedef struct AnyLook {
+/* Which tasks somebody waits for: one, or all of a collection. */
+typedef struct TaskLook {
+    const Uuid *id;
     const Uuid *uuid;
     bool is_found;
-} AnyLook;
+} TaskLook;
 
-static ErrCode look_any(void *arg, const RangeTask *task, Error *err) {
+static ErrCode look_at(void *arg, const RangeTask *task, Error *err) {
     (void)err;
-    AnyLook *look = arg;
-    look->is_found |= uuid_equal(&task->uuid, look->uuid);
-    return ERR_OK;
-}
-
-static ErrCode is_there(OpCtx *op, const Uuid *uuid, Doc min, Doc max, bool *ret_is_found,
-                        Error *err) {
-    static const Uuid NONE = {{0}};
-    if (doc_is_present(min))
-        return range_tasks_overlap(op, uuid, min, max, &NONE, ret_is_found, err);
-    AnyLook look = {uuid, false};
-    TRY(range_tasks_each(op, look_any, &look, err));
-    *ret_is_found = look.is_found;
+    TaskLook *look = arg;
+    look->is_found |=
+        look->id != NULL ? uuid_equal(&task->id, look->id) : uuid_equal(&task->uuid, look->uuid);
     return ERR_OK;
 }
 
@@ -148,14 +140,11 @@ static bool never(void *arg) {
     return false;
 }
 
-ErrCode range_deleter_wait(RangeDeleter *deleter, OpCtx *op, const Uuid *uuid, Doc min, Doc max,
-                           Error *err) {
+static ErrCode wait_until_gone(RangeDeleter *deleter, OpCtx *op, TaskLook look, Error *err) {
     for (;;) {
-        ArenaMark mark = arena_mark(&op->arena);
-        bool is_found;
-        TRY(is_there(op, uuid, min, max, &is_found, err));
-        arena_rewind(&op->arena, mark);
-        if (!is_found)
+        look.is_found = false;
+        TRY(range_tasks_each(op, look_at, &look, err));
+        if (!look.is_found)
             return ERR_OK;
         Waiter waiter = {.op = op};
         mutex_lock(&deleter->mu);
@@ -167,6 +156,15 @@ ErrCode range_deleter_wait(RangeDeleter *deleter, OpCtx *op, const Uuid *uuid, D
         mutex_unlock(&deleter->mu);
         TRY(rc);
     }
+}
+
+ErrCode range_deleter_wait_task(RangeDeleter *deleter, OpCtx *op, const Uuid *id, Error *err) {
+    return wait_until_gone(deleter, op, (TaskLook){.id = id}, err);
+}
+
+ErrCode range_deleter_wait_collection(RangeDeleter *deleter, OpCtx *op, const Uuid *uuid,
+                                      Error *err) {
+    return wait_until_gone(deleter, op, (TaskLook){.uuid = uuid}, err);
 }
 
 /* ---- one task ---- */

@@ -42,8 +42,10 @@ void range_deleter_free(RangeDeleter *deleter); /* after _stop; NULL is fine */
  * setting. It looks by itself every few seconds. NULL is fine. */
 void range_deleter_wake(RangeDeleter *deleter);
 
-/* Waits until no task, pending ones too, has keys of [min, max) of that collection; DOC_NONE for
- * both: any key. */
-ErrCode range_deleter_wait(RangeDeleter *deleter, OpCtx *op, const Uuid *uuid, Doc min, Doc max,
-                           Error *err) MUST_CHECK;
+/* Waits until that task is gone. */
+ErrCode range_deleter_wait_task(RangeDeleter *deleter, OpCtx *op, const Uuid *id, Error *err)
+    MUST_CHECK;
+/* Waits until the collection has no task, pending ones too. */
+ErrCode range_deleter_wait_collection(RangeDeleter *deleter, OpCtx *op, const Uuid *uuid,
+                                      Error *err) MUST_CHECK;
 RangeDeleterStats range_deleter_stats(RangeDeleter *deleter);
