@@ -1,0 +1,103 @@
+/*
+ * moves.mjs - what moving a range costs: how fast documents are cloned, how long writes and reads are blocked, how fast what is left
+ * behind is deleted.
+ *
+ *     node bench/moves.mjs   [SHERD=build/sherd] [BENCH=build/sherd-bench] [DOCS=1000000] [SECTIONS=40]
+ *
+ * Two shards of one member, one router, one machine.
+ */
+import { execFile } from 'node:child_process';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+
+const root = join(dirname(fileURLToPath(import.meta.url)), '..');
+process.env.SHERD_BIN ??= process.env.SHERD ?? join(root, 'build/sherd');
+const BENCH = process.env.BENCH ?? join(root, 'build/sherd-bench');
+const DOCS = Number(process.env.DOCS ?? 1_000_000);
+const SECTIONS = Number(process.env.SECTIONS ?? 40);
+const WRITES_PER_S = 2000;
+const { startCluster } = await import(join(root, 'tests/lib/cluster.mjs'));
+
+const cluster = await startCluster({ cacheGB: 4 });
+const client = await cluster.client();
+const [donor, recipient] = cluster.shards;
+const told = async (shard) => (await shard.command(shard.members[0], { serverStatus: 1 })).shardingStatistics;
+const seconds = (start) => (performance.now() - start) / 1000;
+const at = (sorted, part) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))];
+const print = (label, value, wanted) => console.log(`${label.padEnd(64)} ${value.padStart(14)}  (wanted ${wanted})`);
+
+for (const shard of cluster.shards) await shard.command(shard.members[0], { setParameter: 1, orphanCleanupDelaySecs: 0 });
+
+/* ---- the clone ---- */
+
+const load = ['--workload', 'load', '--connections', '8', '--seconds', '5', '--json'];
+const { stdout } = await promisify(execFile)(BENCH, [...load, '--uri', `mongodb://127.0.0.1:${recipient.members[0].port}/direct?w=1`]);
+const insertRate = JSON.parse(stdout).docs_per_s;
+await cluster.admin({ enableSharding: 'd', primaryShard: 'shard0' });
+await cluster.admin({ shardCollection: 'd.c', key: { k: 1 } });
+const coll = client.db('d').collection('c');
+const pad = 'x'.repeat(230);
+for (let k = 0; k < DOCS; k += 10_000)
+    await coll.insertMany(
+        Array.from({ length: Math.min(10_000, DOCS - k) }, (_, i) => ({ _id: k + i, k: k + i, n: 0, pad })),
+        { ordered: false },
+    );
+await donor.command(donor.members[0], { setParameter: 1, disableResumableRangeDeleter: true });
+let start = performance.now();
+await cluster.admin({ moveRange: 'd.c', min: { k: 0 }, max: { k: DOCS }, toShard: 'shard1', forceJumbo: true });
+const moveRate = DOCS / seconds(start);
+print(`move of ${DOCS} documents, digests included / bulk insert of one node`, (moveRate / insertRate).toFixed(2), '0.7');
+console.log(`   ${Math.round(moveRate)} / ${Math.round(insertRate)} documents per second`);
+
+/* ---- deletion ---- */
+
+start = performance.now();
+await donor.command(donor.members[0], { setParameter: 1, disableResumableRangeDeleter: false });
+await donor.command(donor.members[0], { cleanupOrphaned: 'd.c' });
+print('range deletion without throttle, documents per second', `${Math.round(DOCS / seconds(start))}`, '100000');
+
+/* ---- critical sections ---- */
+
+await cluster.admin({ shardCollection: 'd.s', key: { k: 1 } });
+const small = client.db('d').collection('s');
+await small.insertMany(Array.from({ length: 20_000 }, (_, k) => ({ _id: k, k, n: 0, pad })));
+let isOver = false;
+let writes = 0;
+const latencies = [];
+const writer = async (i, of) => {
+    while (!isOver) {
+        const begun = performance.now();
+        const k = Math.floor(Math.random() * 20_000);
+        await small.updateOne({ k }, { $inc: { n: 1 } });
+        writes++;
+        latencies.push(performance.now() - begun);
+        const pause = (1000 * of) / WRITES_PER_S - (performance.now() - begun);
+        if (pause > 1) await new Promise((done) => setTimeout(done, pause));
+    }
+};
+start = performance.now();
+const writers = Array.from({ length: 16 }, (_, i) => writer(i, 16));
+await new Promise((done) => setTimeout(done, 3000));
+const quiet = latencies.splice(0).sort((a, b) => a - b);
+const sections = [];
+let reads = 0;
+for (let i = 0; i < SECTIONS; i++) {
+    const [from, to] = i % 2 === 0 ? cluster.shards : [...cluster.shards].reverse();
+    const before = await told(from);
+    await cluster.admin({ moveRange: 'd.s', min: { k: 0 }, max: { k: 10_000 }, toShard: to.name });
+    const after = await told(from);
+    sections.push(after.lastCriticalSectionTimeMicros / 1000);
+    reads += after.totalCriticalSectionCommitTimeMillis - before.totalCriticalSectionCommitTimeMillis;
+}
+isOver = true;
+await Promise.all(writers);
+const rate = writes / seconds(start);
+sections.sort((a, b) => a - b);
+latencies.sort((a, b) => a - b);
+print(`writes blocked, with ${Math.round(rate)} writes/s going on, p50`, `${at(sections, 0.5).toFixed(1)} ms`, '10 ms');
+print('the same, p99', `${at(sections, 0.99).toFixed(1)} ms`, '40 ms');
+print('reads blocked, mean', `${(reads / SECTIONS).toFixed(1)} ms`, 'p99 10 ms');
+print('latency of these writes at p99, during moves / without', (at(latencies, 0.99) / at(quiet, 0.99)).toFixed(1), '2.0');
+console.log(`   ${at(latencies, 0.99).toFixed(1)} / ${at(quiet, 0.99).toFixed(1)} ms`);
+await cluster.remove();
