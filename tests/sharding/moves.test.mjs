@@ -172,6 +172,26 @@ test('SES-4: a transaction does not miss documents that came to its shard after 
     await session.endSession();
 });
 
+test('MIG-2: documents of up to 16 MB are cloned, and changed while they move', { timeout: 120_000 }, async () => {
+    await cluster.admin({ shardCollection: 'd.large', key: { k: 1 } });
+    const coll = client.db('d').collection('large');
+    const sizes = [16 * 1024 * 1024 - 1000, 5_000_000, 100, 15_000_000, 3_000_000, 2_000_000];
+    for (const [k, size] of sizes.entries()) await coll.insertOne({ _id: k, k, pad: 'a'.repeat(size) });
+    const [, recipient] = cluster.shards;
+    const hold = { configureFailPoint: 'mig.r.catchup', mode: { times: 1 }, data: { blockTimeMS: 60_000 } };
+    const { count } = await recipient.command(recipient.members[0], hold);
+    const moving = move('d.large', { k: 0 }, 'shard1', { waitForDelete: true });
+    const entered = { waitForFailPoint: 'mig.r.catchup', timesEntered: Number(count) + 1, maxTimeMS: 60_000 };
+    await recipient.command(recipient.members[0], entered);
+    for (const [k, size] of sizes.entries()) await coll.replaceOne({ k }, { k, pad: 'b'.repeat(size) });
+    await coll.deleteOne({ k: 4 });
+    await recipient.command(recipient.members[0], { configureFailPoint: 'mig.r.catchup', mode: 'off' });
+    await moving;
+    const found = await other.db('d').collection('large').find().sort({ k: 1 }).toArray();
+    assert.deepEqual(found.map(({ k, pad }) => [k, pad[0], pad.length]), sizes.map((size, k) => [k, 'b', size]).filter(([k]) => k !== 4));
+    await checkMovesOver(cluster, waitFor);
+});
+
 test('MIG-2: moves under load lose nothing and double nothing', { timeout: 300_000 }, async () => {
     await cluster.admin({ shardCollection: 'd.load', key: { k: 1 } });
     const load = new MoveLoad([client, other], { coll: 'load', rand });

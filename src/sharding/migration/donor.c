@@ -24,7 +24,7 @@ enum {
     ASK_MS_MAX = 60 * 1000,
     STATUS_WAIT_MS = 1000,
     STATUS_MS_MAX = 10 * 1000,
-    COMMIT_MS_MAX = 40 * 1000,
+    COMMIT_MS_MAX = 10 * 1000, /* its own limit is lower */
     CHUNK_BYTES_DEFAULT = 128 << 20,
     DOCS_MAX_WITHOUT_STATS = 250001,
     REASON_BYTES_MAX = 4096, /* of a result: messages may show keys */

@@ -10,9 +10,9 @@
 #include "storage/engine.h"
 
 enum {
-    IDS_MAX = 20 * 1000,                /* of one answer; one unit may have more */
-    ID_BYTES_MAX = 8 << 20,             /* of all of them */
-    RELOAD_BYTES_MAX = 4 * 1024 * 1024, /* one document more may be as large as documents are */
+    IDS_MAX = 20 * 1000,    /* of one answer; one unit may have more */
+    ID_BYTES_MAX = 4 << 20, /* of all of them: an answer has to fit into a document */
+    RELOAD_BYTES_MAX = 4 << 20,
 };
 
 typedef struct IdList {
@@ -126,7 +126,7 @@ static void build_ids(DocBuilder *b, const char *name, const IdList *ids) {
 }
 
 static ErrCode build_documents(OpCtx *op, const Move *move, RangeKeys *keys, const IdList *ids,
-                               DocBuilder *b, Error *err) {
+                               bool is_asked_for, DocBuilder *b, Error *err) {
     CLEANUP(access_done) CollAccess access = {0};
     TRY(access_read(op, &move->ns, &access, err));
     if (access.coll == NULL || !uuid_equal(&access.coll->uuid, &move->uuid))
@@ -141,15 +141,16 @@ static ErrCode build_documents(OpCtx *op, const Move *move, RangeKeys *keys, con
     for (uint32_t i = 0; i < ids->count; i++) {
         TRY(op_check_interrupt(op, err));
         Elem id = doc_get_lit(ids->rows[i], "_id");
-        if (bytes > RELOAD_BYTES_MAX) {
-            add_id(&rest, id);
-            continue;
-        }
         arena_reset(&scratch);
         Doc doc;
         TRY(lookup_document(op, access.coll, id, &scratch, &doc, err));
         if (!doc_is_present(doc) || !range_has_doc(keys, doc)) {
             add_id(&gone, id);
+            continue;
+        }
+        /* A large one has an answer of its own, to who has asked for it by its id. */
+        if (bytes + doc_size(doc) > RELOAD_BYTES_MAX && !(is_asked_for && count == 0)) {
+            add_id(&rest, id);
             continue;
         }
         char index[INDEX_NAME_SIZE];
@@ -184,7 +185,7 @@ ErrCode modifications_build(OpCtx *op, const ModificationsQuery *query, DocBuild
     if (rc == ERR_OK) {
         remove_doubles(&ids);
         ru_set_read_source(op->ru, READ_MAJORITY, 0);
-        rc = build_documents(op, move, &keys, &ids, b, err);
+        rc = build_documents(op, move, &keys, &ids, doc_is_present(query->ids), b, err);
         ru_set_read_source(op->ru, READ_LATEST, 0);
     }
     range_keys_done(&keys);

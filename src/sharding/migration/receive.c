@@ -18,6 +18,7 @@ enum {
     BATCH_DOCS = 1000 * 1000, /* batches end by their size */
     UNIT_DOCS_MAX = 500,      /* of one storage transaction */
     UNIT_BYTES_MAX = 1 << 20,
+    REST_IDS = 100, /* asked for at once */
 };
 
 /* ---- writing ---- */
@@ -324,6 +325,42 @@ static ErrCode apply(Writer *writer, Doc reply, int64_t *count, Error *err) {
     return ERR_OK;
 }
 
+static Doc rest_of(Doc reply) {
+    Elem rest = doc_get_lit(reply, "rest");
+    return elem_type(rest) == BT_ARRAY ? elem_doc(rest) : DOC_EMPTY;
+}
+
+/* The first of the ids, and what is left of them. */
+static Doc take_ids(Doc list, uint32_t count, Arena *arena, Doc *ret_left) {
+    DocBuilder taken = doc_builder_in_arena(arena), left = doc_builder_in_arena(arena);
+    DocIter iter = doc_iter(list);
+    uint32_t i = 0;
+    for (Elem row; doc_iter_next(&iter, &row); i++) {
+        char name[INDEX_NAME_SIZE];
+        bool is_taken = i < count;
+        build_elem_as(is_taken ? &taken : &left, index_name(is_taken ? i : i - count, name), row);
+    }
+    *ret_left = doc_builder_end(&left);
+    return doc_builder_end(&taken);
+}
+
+/* Documents for which an answer had no room, asked for by their ids. */
+static ErrCode receive_rest(Writer *writer, uint64_t after_ts, Doc first, int64_t *count,
+                            Error *err) {
+    MoveRun *run = writer->run;
+    Doc left = doc_copy(rest_of(first), &run->op->arena);
+    while (!doc_is_empty(left)) {
+        CLEANUP(client_reply_done) ClientReply reply = {0};
+        Doc ids = take_ids(left, REST_IDS, &run->op->arena, &left);
+        while (!doc_is_empty(ids)) {
+            TRY(ask_modifications(run, after_ts, 0, ids, &reply, err));
+            TRY(apply(writer, reply.body, count, err));
+            ids = doc_copy(rest_of(reply.body), &run->op->arena);
+        }
+    }
+    return ERR_OK;
+}
+
 static ErrCode receive_round(Writer *writer, uint64_t *after_ts, uint64_t until_ts, int64_t *count,
                              Error *err) {
     MoveRun *run = writer->run;
@@ -334,14 +371,7 @@ static ErrCode receive_round(Writer *writer, uint64_t *after_ts, uint64_t until_
     if (elem_type(up_to) != BT_TIMESTAMP)
         return error_set(err, ERR_FAILED_TO_PARSE, "the donor did not tell how far it has read");
     uint64_t next_ts = (uint64_t)elem_i64(up_to);
-    for (;;) {
-        Elem rest = doc_get_lit(reply.body, "rest");
-        if (elem_type(rest) != BT_ARRAY || doc_is_empty(elem_doc(rest)))
-            break;
-        Doc ids = doc_copy(elem_doc(rest), &run->op->arena);
-        TRY(ask_modifications(run, *after_ts, 0, ids, &reply, err));
-        TRY(apply(writer, reply.body, count, err));
-    }
+    TRY(receive_rest(writer, *after_ts, reply.body, count, err));
     *after_ts = next_ts;
     return ERR_OK;
 }

@@ -13,9 +13,9 @@ enum {
     PULL_MS = 10,         /* how often modifications are asked for while nothing else is wanted */
     READY_MS = 60 * 1000, /* the donor wakes it */
     OVERLAP_MS = 50,      /* between two looks whether a range deletion has ended */
-    OVERLAP_LOOKS_MAX = 200, /* receiveChunkWaitForRangeDeleterTimeoutMS: 10 s */
-    COMMIT_MS_MAX = 30 * 1000,
-    FEW_MODIFICATIONS = 100, /* so many are written in some milliseconds */
+    OVERLAP_LOOKS_MAX = 200,  /* receiveChunkWaitForRangeDeleterTimeoutMS: 10 s */
+    COMMIT_MS_MAX = 5 * 1000, /* the donor blocks its writes meanwhile */
+    FEW_MODIFICATIONS = 100,  /* so many are written in some milliseconds */
 };
 
 /* ---- what others see ---- */
