@@ -35,8 +35,12 @@ static void init(void) {
     mutex_init(&mu, LOCK_RANK_FAILPOINT);
 }
 
+/* Atomic: how often each was set. Written under `mu`; read without it by those who are blocked, to
+ * whom an old value means one more step. */
+static _Atomic uint32_t settings[FP_COUNT];
+
 static bool is_due_locked(Failpoint *fp, const char *place);
-static void block(FailpointId id, int64_t block_ms);
+static void block(FailpointId id, int64_t block_ms, uint32_t setting);
 static uint8_t *copy_data(const uint8_t *data);
 
 bool failpoint_enter_slow(FailpointId id, const char *place) {
@@ -46,12 +50,13 @@ bool failpoint_enter_slow(FailpointId id, const char *place) {
     bool is_due = is_due_locked(fp, place);
     bool is_crash = fp->config.is_crash;
     int64_t block_ms = fp->config.is_block ? fp->config.block_ms : 0;
+    uint32_t setting = atomic_load_explicit(&settings[id], memory_order_relaxed);
     mutex_unlock(&mu);
     if (!is_due)
         return false;
     if (is_crash)
         _exit(CRASH_EXIT_CODE);
-    block(id, block_ms);
+    block(id, block_ms, setting);
     return true;
 }
 
@@ -61,13 +66,14 @@ void failpoint_end_blocking(void) {
     atomic_store(&is_blocking_over, true);
 }
 
-/* Until the time is over or the failpoint is turned off: a test that knows when need not guess. */
-static void block(FailpointId id, int64_t block_ms) {
+/* Until the time is over or the failpoint is set anew, also if only to block the next one: a test
+ * that knows when need not guess. */
+static void block(FailpointId id, int64_t block_ms, uint32_t setting) {
     int64_t until_us = clock_deadline_ms(block_ms);
     for (;;) {
         int64_t left_us = until_us - clock_mono_us();
         if (left_us <= 0 || atomic_load_explicit(&is_blocking_over, memory_order_relaxed) ||
-            !atomic_load_explicit(&failpoint_armed[id], memory_order_relaxed))
+            atomic_load_explicit(&settings[id], memory_order_relaxed) != setting)
             return;
         thread_sleep_us(left_us < BLOCK_STEP_US ? left_us : BLOCK_STEP_US);
     }
@@ -107,6 +113,7 @@ FailpointCounts failpoint_configure(FailpointId id, const FailpointConfig *take_
     Failpoint *fp = &failpoints[id];
     xfree(fp->config.data);
     fp->config = *take_config;
+    atomic_fetch_add_explicit(&settings[id], 1, memory_order_relaxed);
     atomic_store_explicit(&failpoint_armed[id], take_config->mode != FAILPOINT_OFF,
                           memory_order_relaxed);
     FailpointCounts counts = fp->counts;

@@ -152,6 +152,10 @@ async function killAt(world, kind, border, phase) {
     const begin = { testPrimaryTask: id, ...options, locks, keepOutcomeMS };
     const abort = { testPrimaryTask: id, action: 'abort', code: ABORTED, reason: 'enough' };
     const primary = await world.set.waitForPrimary();
+    /* The driver may still take the one before for the primary, and does not repeat commands. */
+    await waitFor(() => world.command({ hello: 1 }).then(({ isWritablePrimary }) => isWritablePrimary, () => false), {
+        what: 'the driver to find the primary',
+    });
     const reached = await world.hold(primary, border, phase);
 
     const first = world.command({ ...begin, wait: true }).catch(() => {});
@@ -161,8 +165,8 @@ async function killAt(world, kind, border, phase) {
         second = world.command(abort).catch(() => {});
     }
     if (isAcknowledged) {
-        await first;
-        second = world.command({ testPrimaryTask: id, action: 'acknowledge' });
+        await world.insist({ ...begin, wait: true }); // it is over, or was not heard of
+        second = world.insist({ testPrimaryTask: id, action: 'acknowledge' });
     }
     await reached();
     await world.failOver(primary);

@@ -94,8 +94,7 @@ async function stopWithin(secondary, write, least = 1) {
         const entries = await newest(secondary, least);
         if (entries.every(({ o }) => o.partialTxn)) return { written };
         assert.ok(!entries[0].o.count, 'it went on beyond the unit');
-        /* Not enough, or a batch of something else: on to the next one. */
-        await set.release(secondary, 'repl.batchApplied');
+        /* Not enough, or a batch of something else: on to the next one. Set anew it lets this one go, and nothing slips through. */
         isThere = await set.hang(secondary, 'repl.batchApplied');
     }
 }
