@@ -99,7 +99,7 @@ done
 export SHERD_BIN=$PWD/build-tsan/sherd TSAN_OPTIONS=$TSAN_OPTIONS:halt_on_error=1:report_thread_leaks=0
 part "a replica set with the thread sanitizer" integration tests/integration/replica_set.test.mjs \
     tests/integration/tasks.test.mjs
-STALE_ROUNDS=8 part "a cluster with the thread sanitizer" integration tests/integration/sharded_cluster.test.mjs \
+STALE_ROUNDS=8 MOVE_LARGE=1000000 part "a cluster with the thread sanitizer" integration tests/integration/sharded_cluster.test.mjs \
     tests/integration/shard_secondaries.test.mjs tests/sharding/stale_routers.test.mjs tests/sharding/moves.test.mjs
 # Of the transactions under faults these two: between them they prepare, decide, stream, kill, replay and roll back.
 STREAM_ROUNDS=8 part "transactions under faults with the thread sanitizer" integration tests/txn/streams.test.mjs \

@@ -2,7 +2,7 @@
  * Goal (MIG-1, MIG-2, RNG-3, RNG-5): ranges move while clients read and write; nothing is lost, doubled, or shown by a shard that does
  * not own it; what is left behind is deleted once nobody reads it.
  *
- * MOVE_ROUNDS: moves under load (12). TEST_SEED: repeat a run.
+ * MOVE_ROUNDS: moves under load (12). MOVE_LARGE: size of the largest document (16 MB). TEST_SEED: repeat a run.
  */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
@@ -12,6 +12,7 @@ import { fails, random, seedOfRun } from '../lib/expect.mjs';
 import { KEYS, MoveLoad, checkMovesOver, checkPlaces } from '../lib/move_load.mjs';
 import { waitFor } from '../lib/server.mjs';
 
+const LARGE = Number(process.env.MOVE_LARGE ?? 16 * 1024 * 1024);
 const ROUNDS = Number(process.env.MOVE_ROUNDS ?? 12);
 const seed = seedOfRun();
 const rand = random(seed);
@@ -20,7 +21,7 @@ let cluster;
 let client;
 let other;
 before(async () => {
-    cluster = await startCluster({ routers: 2 });
+    cluster = await startCluster({ routers: 2, cacheGB: 1 });
     client = await cluster.client();
     other = await cluster.client({}, cluster.routers[1]);
     for (const shard of cluster.shards)
@@ -175,7 +176,7 @@ test('SES-4: a transaction does not miss documents that came to its shard after 
 test('MIG-2: documents of up to 16 MB are cloned, and changed while they move', { timeout: 120_000 }, async () => {
     await cluster.admin({ shardCollection: 'd.large', key: { k: 1 } });
     const coll = client.db('d').collection('large');
-    const sizes = [16 * 1024 * 1024 - 1000, 5_000_000, 100, 15_000_000, 3_000_000, 2_000_000];
+    const sizes = [LARGE - 1000, LARGE / 3, 100, LARGE / 2, 2000, LARGE / 5].map(Math.floor);
     for (const [k, size] of sizes.entries()) await coll.insertOne({ _id: k, k, pad: 'a'.repeat(size) });
     const [, recipient] = cluster.shards;
     const hold = { configureFailPoint: 'mig.r.catchup', mode: { times: 1 }, data: { blockTimeMS: 60_000 } };
