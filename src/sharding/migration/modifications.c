@@ -71,8 +71,8 @@ static ErrCode too_many(Error *err) {
                      "a single transaction has changed too many documents of the range");
 }
 
-static ErrCode collect(OpCtx *op, const ModificationsQuery *query, ChangeReader *reader,
-                       RangeKeys *keys, IdList *ids, uint64_t *ret_up_to, Error *err) {
+static ErrCode collect(OpCtx *op, ChangeReader *reader, RangeKeys *keys, IdList *ids,
+                       uint64_t *ret_up_to, Error *err) {
     uint64_t last_ts = 0;
     for (;;) {
         bool is_found;
@@ -98,7 +98,6 @@ static ErrCode collect(OpCtx *op, const ModificationsQuery *query, ChangeReader 
         if (elem_is_present(id))
             add_id(ids, id);
         last_ts = place.ts;
-        (void)query;
     }
 }
 
@@ -110,7 +109,7 @@ static ErrCode read_oplog(OpCtx *op, const ModificationsQuery *query, RangeKeys 
     StreamFilter filter = {.scope = SCOPE_COLLECTION, .ns = query->move->ns, .shows_system = true};
     ChangeReader reader;
     change_reader_init(&reader, repl_oplog(repl), &filter, query->after_ts);
-    ErrCode rc = collect(op, query, &reader, keys, ids, ret_up_to, err);
+    ErrCode rc = collect(op, &reader, keys, ids, ret_up_to, err);
     change_reader_done(&reader);
     return rc;
 }

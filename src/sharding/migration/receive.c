@@ -155,7 +155,6 @@ static Doc build_find(MoveRun *run, const RangeBounds *bounds) {
     if (doc_is_present(bounds->max))
         build_doc(&b, "max", bounds->max);
     build_i64(&b, "batchSize", BATCH_DOCS);
-    build_bool(&b, "noCursorTimeout", false);
     size_t concern = build_open_doc(&b, "readConcern");
     build_cstr(&b, "level", "majority");
     build_timestamp(&b, "afterClusterTime", move->start_ts);
