@@ -5,7 +5,7 @@
  * Method: clients write and scan through two routers; the donor, the recipient or the config server ends at each named point by a failpoint
  * and is started again.
  *
- * MOVE_KILLS=n: each point n times (0: only that moves work under this load; one of some ten runs of all points did not come to an
+ * MOVE_KILLS=n: each point n times (0: only that moves work under this load; one of eight runs of all points did not come to an
  * end, and why is not known yet). TEST_SEED: repeat a run.
  */
 import assert from 'node:assert/strict';
