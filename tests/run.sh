@@ -9,6 +9,7 @@
 #     MOVE_ROUNDS=n   moves of ranges under load (default 12); MOVE_KILLS=n: kills at each of their steps (default 0)
 #     DDL_KILLS=all   kills at every border of the operations on a cluster, not only one per phase
 #     TXN_HISTORIES=n histories of transactions that are checked (default 100)
+#     UNSTABLE_MAX=n  files of a part that may fail once and pass alone (default 0; run.mjs)
 #     RUNS=n          executions of each fuzzer (default 50,000)
 set -uo pipefail
 cd "$(dirname "$0")/.."

@@ -16,6 +16,8 @@ enum {
     /* How often an operation that does not block reports itself to the thread pool and checks its
      * client. */
     LONG_RUNNING_US = 10 * 1000,
+    /* How long op_poll sleeps at most if nothing can wake it. */
+    BLIND_POLL_US = 10 * 1000,
     ARENA_MB_MAX_DEFAULT = 512,
 };
 
@@ -233,20 +235,16 @@ ErrCode op_wait_until(OpCtx *op, Mutex *mu, OpCondition is_met, void *arg, int64
     return ERR_OK;
 }
 
-/* *ret_must_wait is false if a signal or a kill has already arrived. Checked and announced under
- * one hold of the mutex: a signal after it writes to wake_fd. */
-static ErrCode begin_poll(OpCtx *op, bool *ret_must_wait, Error *err) {
+/* False: a signal or a kill has already arrived. Checked and announced under one hold of the mutex:
+ * a signal after it writes to wake_fd. */
+static bool begin_poll(OpCtx *op) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&op->mu);
-    if (UNLIKELY(op->wake_fd < 0)) {
+    if (UNLIKELY(op->wake_fd < 0))
         op->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        if (op->wake_fd < 0)
-            return error_set(err, ERR_TOO_MANY_FILES_OPEN, "no descriptor to wait with: %s",
-                             strerror(errno));
-    }
     bool is_killed = atomic_load_explicit(&op->kill_code, memory_order_relaxed) != ERR_OK;
-    *ret_must_wait = !op->is_signaled && (op->mode.is_uninterruptible || !is_killed);
-    op->is_polling = *ret_must_wait;
-    return ERR_OK;
+    bool must_wait = !op->is_signaled && (op->mode.is_uninterruptible || !is_killed);
+    op->is_polling = must_wait && op->wake_fd >= 0;
+    return must_wait;
 }
 
 static void end_poll(OpCtx *op) {
@@ -265,10 +263,12 @@ ErrCode op_poll(OpCtx *op, struct pollfd *fds, uint32_t count, int64_t deadline_
         until_us = op->deadline_us;
     for (uint32_t i = 0; i < count; i++)
         fds[i].revents = 0;
-    bool must_wait = false;
-    TRY(begin_poll(op, &must_wait, err));
     int ready = 0;
-    if (must_wait) {
+    if (begin_poll(op)) {
+        /* With no descriptor left to be woken by, the caller looks around often instead: what it
+         * waits for is there, and has only to be waited for. */
+        if (UNLIKELY(op->wake_fd < 0) && clock_deadline_us(BLIND_POLL_US) < until_us)
+            until_us = clock_deadline_us(BLIND_POLL_US);
         struct timespec left = {0};
         if (until_us != INT64_MAX)
             left = time_until(until_us);

@@ -223,8 +223,7 @@ typedef bool (*OpCondition)(void *arg);
 ErrCode op_wait_until(OpCtx *op, Mutex *mu, OpCondition is_met, void *arg, int64_t deadline_us,
                       bool *ret_is_met, Error *err) MUST_CHECK;
 /* The same wait, which also ends when one of `count` descriptors is ready: their revents say which.
- * `fds` needs room for one more, the operation's own eventfd. Fails with ERR_TOO_MANY_FILES_OPEN if
- * that cannot be created. */
+ * `fds` needs room for one more, the operation's own eventfd. */
 ErrCode op_poll(OpCtx *op, struct pollfd *fds, uint32_t count, int64_t deadline_us, Error *err)
     MUST_CHECK;
 /* recv on a blocking socket that this operation owns, with a receive time-out before its deadline.
