@@ -103,7 +103,8 @@ static void read_view(StreamChange *change) {
 }
 
 void change_read(Doc row, bool shows_views, StreamChange *ret_change) {
-    StreamChange change = {.o = ELEM_MISSING, .o2 = ELEM_MISSING, .uuid = ELEM_MISSING};
+    StreamChange change = {
+        .write = row, .o = ELEM_MISSING, .o2 = ELEM_MISSING, .uuid = ELEM_MISSING};
     char op = '\0';
     Str ns = {"", 0};
     bool is_from_migrate = false;

@@ -28,6 +28,7 @@ typedef enum ChangeKind {
 } ChangeKind;
 
 typedef struct StreamChange {
+    Doc write; /* as it stands in the oplog */
     ChangeKind kind;
     Str db;
     Str coll; /* empty: the database as a whole */

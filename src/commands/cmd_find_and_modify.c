@@ -80,6 +80,10 @@ static ErrCode recall(CommandCtx *ctx, const FindAndModifyRequest *request, Doc 
         if (!request->is_upsert)
             return retry_mismatch(ctx, LOCATION_RETRY_NOT_UPSERT, entry, err);
         Elem doc = doc_get_lit(entry, "o");
+        if (request->is_new && elem_is_truthy(doc_get_lit(entry, "isCut")))
+            return error_set(err, ERR_INCOMPLETE_TRANSACTION_HISTORY,
+                             "the document was inserted before its range was moved to this shard, "
+                             "and was too large for its history");
         ret_outcome->is_upserted = true;
         ret_outcome->upserted_id = doc_get_path(entry, "o._id");
         ret_outcome->image = request->is_new ? elem_doc(doc) : DOC_NONE;
@@ -98,7 +102,7 @@ static ErrCode recall(CommandCtx *ctx, const FindAndModifyRequest *request, Doc 
                          "findAndModify retry request wants the document before update returned, "
                          "but only after update document is stored");
     ret_outcome->matched = ret_outcome->modified = 1;
-    return retryable_image(ctx->op, ts, &ret_outcome->image, err);
+    return retryable_image(ctx->op, entry, ts, &ret_outcome->image, err);
 }
 
 /* The write, unless it was executed before. */

@@ -7,6 +7,7 @@
 #include "sharding/migration/modifications.h"
 #include "sharding/migration/range_digest.h"
 #include "sharding/migration/recipient.h"
+#include "sharding/migration/session_history.h"
 
 static ErrCode check_role(const CommandCtx *ctx, Error *err) {
     if (ctx->service->role == ROLE_SHARD)
@@ -80,6 +81,7 @@ typedef struct MovePartRequest {
     Elem until;
     Elem up_to;
     Elem at;
+    Doc from;
     int64_t wait_ms;
     Str coordinator;
     int64_t term;
@@ -155,6 +157,15 @@ static ErrCode mods_run(CommandCtx *ctx, void *arg, Error *err) {
     return modifications_build(ctx->op, &query, ctx->reply, err);
 }
 
+static ErrCode sessions_run(CommandCtx *ctx, void *arg, Error *err) {
+    MovePartRequest *request = arg;
+    Uuid id;
+    TRY(part_begin(ctx, request, &id, err));
+    CLEANUP(move_done) Move move = {0};
+    TRY(donor_find(ctx->service->migrations, ctx->op, &id, &move, err));
+    return session_history_build(ctx->op, &move, request->from, ctx->reply, err);
+}
+
 static ErrCode digest_run(CommandCtx *ctx, void *arg, Error *err) {
     MovePartRequest *request = arg;
     Uuid id;
@@ -183,6 +194,7 @@ static ErrCode digest_run(CommandCtx *ctx, void *arg, Error *err) {
         {"until", FIELD_ELEM, FIELD_OPTIONAL, offsetof(MovePartRequest, until)},                   \
         {"upTo", FIELD_ELEM, FIELD_OPTIONAL, offsetof(MovePartRequest, up_to)},                    \
         {"at", FIELD_ELEM, FIELD_OPTIONAL, offsetof(MovePartRequest, at)},                         \
+        {"from", FIELD_DOC, FIELD_OPTIONAL, offsetof(MovePartRequest, from)},                      \
         {"waitMs", FIELD_I64, FIELD_OPTIONAL, offsetof(MovePartRequest, wait_ms)},                 \
         {"coordinator", FIELD_STRING, FIELD_REQUIRED, offsetof(MovePartRequest, coordinator)},     \
         {"term", FIELD_I64, FIELD_REQUIRED, offsetof(MovePartRequest, term)},                      \
@@ -207,5 +219,7 @@ PART_COMMAND(CMD_RECV_CHUNK_ABORT, "_recvChunkAbort", abort_run,
              "gives up a range that was to be received.");
 PART_COMMAND(CMD_TRANSFER_MODS, "_transferMods", mods_run,
              "tells what was written to a range that is being moved.");
+PART_COMMAND(CMD_GET_NEXT_SESSION_MODS, "_getNextSessionMods", sessions_run,
+             "tells what sessions have executed in a range that is being moved.");
 PART_COMMAND(CMD_MIGRATION_DIGEST, "_migrationDigest", digest_run,
              "sums up the documents of a range that is being moved.");

@@ -407,10 +407,10 @@ static void node_stop(Process *process) {
     txn_expiry_stop(service->txn_expiry);
     shard_hosts_stop(service->shard_hosts);
     quiesce(service);
+    failpoint_end_blocking(); /* threads that are waited for may be in one */
     repl_stop(service->repl);
     stream_hub_stop(service->stream_hub);
     index_builds_interrupt(service->index_builds);
-    failpoint_end_blocking();
     process_end_clients(process);
     cluster_stop(service->cluster);
     shard_state_stop(service->shard);

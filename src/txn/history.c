@@ -58,26 +58,33 @@ static bool is_incomplete_note(Doc entry) {
     return doc_is_present(write) && elem_is_present(doc_get_lit(write, "$incompleteOplogHistory"));
 }
 
-/* Calls back for the statements of an entry; `false` stops. */
-typedef bool (*StatementFn)(void *arg, int32_t id, Doc write);
-static void for_each_statement(Doc entry, StatementFn visit, void *arg) {
+/* All of them, also after *is_over was set. */
+static ErrCode for_each_statement(Doc entry, uint64_t ts, HistoryVisit visit, void *arg,
+                                  bool *is_over, Error *err) {
     Elem id = doc_get_lit(entry, "stmtId");
     Doc migrated = migrated_write(entry);
+    HistoryStatement statement = {
+        .ts = ts, .write = doc_is_present(migrated) ? migrated : entry, .is_alone = true};
     if (elem_is_number(id)) {
-        (void)visit(arg, (int32_t)elem_as_i64(id), doc_is_present(migrated) ? migrated : entry);
-        return;
+        statement.id = (int32_t)elem_as_i64(id);
+        return visit(arg, &statement, is_over, err);
     }
     Elem rows = doc_get_path(entry, "o.applyOps");
     if (elem_type(rows) != BT_ARRAY)
-        return;
+        return ERR_OK;
+    statement.is_alone = false;
     DocIter iter = doc_iter(elem_doc(rows));
     for (Elem row; doc_iter_next(&iter, &row);) {
         if (elem_type(row) != BT_DOC)
             continue;
         id = doc_get_lit(elem_doc(row), "stmtId");
-        if (elem_is_number(id) && !visit(arg, (int32_t)elem_as_i64(id), elem_doc(row)))
-            return;
+        if (!elem_is_number(id))
+            continue;
+        statement.id = (int32_t)elem_as_i64(id);
+        statement.write = elem_doc(row);
+        TRY(visit(arg, &statement, is_over, err));
     }
+    return ERR_OK;
 }
 
 typedef struct Wanted {
@@ -85,12 +92,13 @@ typedef struct Wanted {
     Doc write;
 } Wanted;
 
-static bool take_wanted(void *arg, int32_t id, Doc write) {
+static ErrCode take_wanted(void *arg, const HistoryStatement *statement, bool *is_over,
+                           Error *err) {
+    (void)is_over, (void)err;
     Wanted *wanted = arg;
-    if (id != wanted->id)
-        return true;
-    wanted->write = write;
-    return false;
+    if (statement->id == wanted->id && !doc_is_present(wanted->write))
+        wanted->write = statement->write;
+    return ERR_OK;
 }
 
 ErrCode history_read_statement(OpCtx *op, uint64_t ts, int32_t statement, Doc *ret_write,
@@ -100,8 +108,9 @@ ErrCode history_read_statement(OpCtx *op, uint64_t ts, int32_t statement, Doc *r
     Doc entry;
     TRY(read_entry(&reader, ts, &entry, err));
     Wanted wanted = {statement, DOC_NONE};
+    bool is_over;
     if (doc_is_present(entry))
-        for_each_statement(entry, take_wanted, &wanted);
+        TRY(for_each_statement(entry, ts, take_wanted, &wanted, &is_over, err));
     if (!doc_is_present(wanted.write))
         return error_set(err, ERR_INCOMPLETE_TRANSACTION_HISTORY,
                          "oplog no longer contains the complete write history of this "
@@ -113,26 +122,22 @@ ErrCode history_read_statement(OpCtx *op, uint64_t ts, int32_t statement, Doc *r
 
 /* ---- loading a session ---- */
 
-typedef struct Loading {
-    Session *session;
-    uint64_t ts;
-} Loading;
-
-static bool take_statement(void *arg, int32_t id, Doc write) {
-    (void)write;
-    Loading *loading = arg;
+static ErrCode take_statement(void *arg, const HistoryStatement *statement, bool *is_over,
+                              Error *err) {
+    (void)is_over, (void)err;
     /* Appended newest first and sorted once at the end: inserting in order would be quadratic for a
      * large batch. */
-    Session *session = loading->session;
+    Session *session = arg;
     ARRAY_RESERVE(session->statements, session->statement_count, session->statement_capacity);
-    session->statements[session->statement_count++] = (SessionStatement){id, loading->ts};
-    return true;
+    session->statements[session->statement_count++] =
+        (SessionStatement){statement->id, statement->ts};
+    return ERR_OK;
 }
 
-static bool is_of(Doc entry, const Session *session, int64_t txn_number) {
+static bool is_of(Doc entry, const SessionRow *wanted) {
     SessionRow row;
-    return history_row_of_entry(entry, &row) && session_id_equal(&row.id, &session->id) &&
-           row.txn_number == txn_number;
+    return history_row_of_entry(entry, &row) && session_id_equal(&row.id, &wanted->id) &&
+           row.txn_number == wanted->txn_number;
 }
 
 static int compare_statements(const void *a, const void *b) {
@@ -142,31 +147,42 @@ static int compare_statements(const void *a, const void *b) {
     return x->ts < y->ts ? -1 : x->ts > y->ts;
 }
 
-/* Walks the chain from the last entry to the first. A broken link is not an error: the history is
- * incomplete, and only unknown statements are refused. */
-static ErrCode walk(OpCtx *op, Session *session, const SessionRow *row, Error *err) {
+/* A broken link is not an error: only statements that are not known are refused. */
+static ErrCode walk_entry(const OplogReader *reader, const SessionRow *row, HistoryVisit visit,
+                          void *arg, HistoryEnd *end, bool *is_over, Error *err) {
+    uint64_t ts = end->next_ts;
+    Doc entry;
+    TRY(read_entry(reader, ts, &entry, err));
+    OpTime previous;
+    if (!doc_is_present(entry) || !is_of(entry, row) ||
+        !optime_from_elem(doc_get_lit(entry, "prevOpTime"), &previous) || previous.ts >= ts) {
+        *end = (HistoryEnd){.is_incomplete = true};
+        return ERR_OK;
+    }
+    end->next_ts = previous.ts;
+    end->is_incomplete |= is_incomplete_note(entry);
+    return is_incomplete_note(entry) ? ERR_OK
+                                     : for_each_statement(entry, ts, visit, arg, is_over, err);
+}
+
+ErrCode history_walk(OpCtx *op, const SessionRow *row, HistoryVisit visit, void *arg,
+                     HistoryEnd *ret_end, Error *err) {
     CLEANUP(reader_done) OplogReader reader = {0};
     TRY(reader_open(op, &reader, err));
-    for (uint64_t ts = row->last_write.ts; ts != 0;) {
+    *ret_end = (HistoryEnd){.next_ts = row->last_write.ts};
+    for (bool is_over = false; ret_end->next_ts != 0 && !is_over;) {
         TRY(op_check_interrupt(op, err));
         ArenaMark mark = arena_mark(&op->arena);
-        Doc entry;
-        TRY(read_entry(&reader, ts, &entry, err));
-        OpTime previous;
-        if (!doc_is_present(entry) || !is_of(entry, session, row->txn_number) ||
-            !optime_from_elem(doc_get_lit(entry, "prevOpTime"), &previous) || previous.ts >= ts) {
-            session->is_incomplete = true;
-            arena_rewind(&op->arena, mark);
-            break;
-        }
-        Loading loading = {session, ts};
-        if (is_incomplete_note(entry))
-            session->is_incomplete = true;
-        else
-            for_each_statement(entry, take_statement, &loading);
-        ts = previous.ts;
+        TRY(walk_entry(&reader, row, visit, arg, ret_end, &is_over, err));
         arena_rewind(&op->arena, mark);
     }
+    return ERR_OK;
+}
+
+static ErrCode load_statements(OpCtx *op, Session *session, const SessionRow *row, Error *err) {
+    HistoryEnd end;
+    TRY(history_walk(op, row, take_statement, session, &end, err));
+    session->is_incomplete = end.is_incomplete;
     qsort(session->statements, session->statement_count, sizeof(*session->statements),
           compare_statements);
     return ERR_OK;
@@ -198,7 +214,7 @@ ErrCode session_load(SessionCatalog *catalog, OpCtx *op, Session *session, Error
     if (rc == ERR_OK && is_found) {
         /* A transaction has no statements to find: it is answered as a whole. */
         if (row.state == SESSION_ROW_RETRYABLE)
-            rc = walk(op, session, &row, err);
+            rc = load_statements(op, session, &row, err);
         session->txn_number = row.txn_number;
         session->txn_state = state_of_row(&row);
         session->last_write = row.last_write;

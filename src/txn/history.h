@@ -16,6 +16,25 @@
 ErrCode history_read_statement(OpCtx *op, uint64_t ts, int32_t statement, Doc *ret_write,
                                Error *err) MUST_CHECK;
 
+/* All statements of the row's number, out of its chain of entries, the newest first. A visitor that
+ * sets *is_over gets no more entries. */
+typedef struct HistoryStatement {
+    int32_t id;
+    uint64_t ts;   /* of the entry */
+    Doc write;     /* the entry, or what stands for it in one; valid during the call */
+    bool is_alone; /* the entry has no other writes */
+} HistoryStatement;
+typedef ErrCode (*HistoryVisit)(void *arg, const HistoryStatement *statement, bool *is_over,
+                                Error *err);
+typedef struct HistoryEnd {
+    /* The chain is broken: the oplog does not go back so far, or did not on the shard that
+     * statements came from. */
+    bool is_incomplete;
+    uint64_t next_ts; /* of the next entry if a visitor has ended it; 0: there is none */
+} HistoryEnd;
+ErrCode history_walk(OpCtx *op, const SessionRow *row, HistoryVisit visit, void *arg,
+                     HistoryEnd *ret_end, Error *err) MUST_CHECK;
+
 /* ---- members that apply entries ---- */
 
 /* The session row that one entry implies; false: none. */

@@ -113,9 +113,20 @@ ErrCode retryable_find(OpCtx *op, int32_t statement, bool *ret_is_executed, Doc 
     return history_read_statement(op, found->ts, statement, ret_entry, err);
 }
 
-ErrCode retryable_image(OpCtx *op, uint64_t ts, Doc *ret_image, Error *err) {
-    const SessionWrite *write = op->session_write;
-    return session_image_read(op, &write->session->id, write->txn_number, ts, ret_image, err);
+ErrCode retryable_image(OpCtx *op, Doc write, uint64_t ts, Doc *ret_image, Error *err) {
+    const SessionWrite *session_write = op->session_write;
+    /* A statement that came with a migrated range has brought it along. */
+    Elem image = doc_get_lit(write, "image");
+    if (elem_type(image) == BT_DOC) {
+        *ret_image = elem_doc(image);
+        return ERR_OK;
+    }
+    return session_image_read(op, &session_write->session->id, session_write->txn_number, ts,
+                              ret_image, err);
+}
+
+void retryable_set_incomplete(OpCtx *op) {
+    op->session_write->session->is_incomplete = true;
 }
 
 void retryable_set_statements(OpCtx *op, const int32_t *statements, bool is_delete,

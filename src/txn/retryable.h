@@ -65,8 +65,10 @@ ErrCode retryable_find(OpCtx *op, int32_t statement, bool *ret_is_executed, Doc 
 /* The same without the entry. */
 ErrCode retryable_is_executed(OpCtx *op, int32_t statement, bool *ret_is_executed, Error *err)
     MUST_CHECK;
-/* The stored image of an executed findAndModify. */
-ErrCode retryable_image(OpCtx *op, uint64_t ts, Doc *ret_image, Error *err) MUST_CHECK;
+/* The stored image of an executed findAndModify, whose write was found at `ts`. */
+ErrCode retryable_image(OpCtx *op, Doc write, uint64_t ts, Doc *ret_image, Error *err) MUST_CHECK;
+/* Statements of this number may have been executed that nobody knows of any more. */
+void retryable_set_incomplete(OpCtx *op);
 
 /* What the following writes are: statements[i] is the number of document i of an insert, [0] that
  * of an update or delete. Borrowed until the next call; NULL: none of the command's statements. */

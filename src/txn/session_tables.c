@@ -155,16 +155,11 @@ static ErrCode read_one(OpCtx *op, const Ns *ns, const SessionId *id, Doc *ret_d
     return lookup_document(op, access.coll, doc_get_lit(wanted, "_id"), &op->arena, ret_doc, err);
 }
 
-ErrCode session_row_read(OpCtx *op, const SessionId *id, bool *ret_found, SessionRow *ret_row,
-                         Error *err) {
-    Doc doc;
-    TRY(read_one(op, &SESSION_TABLE_NS, id, &doc, err));
-    *ret_found = doc_is_present(doc);
-    if (!*ret_found)
-        return ERR_OK;
+ErrCode session_row_parse(Doc doc, SessionRow *ret_row, Error *err) {
     Elem number = doc_get_lit(doc, "txnNum");
     Elem date = doc_get_lit(doc, "lastWriteDate");
-    SessionRow row = {.id = *id};
+    SessionRow row = {.start = OPTIME_NONE};
+    TRY(session_id_parse(doc_get_lit(doc, "_id"), &row.id, err));
     if (!elem_is_number(number) || elem_type(date) != BT_DATE ||
         !optime_from_elem(doc_get_lit(doc, "lastWriteOpTime"), &row.last_write))
         return error_set(err, ERR_FAILED_TO_PARSE,
@@ -172,7 +167,6 @@ ErrCode session_row_read(OpCtx *op, const SessionId *id, bool *ret_found, Sessio
                          SESSION_TABLE_NS.text);
     row.txn_number = elem_as_i64(number);
     row.wall_ms = elem_i64(date);
-    row.start = OPTIME_NONE;
     (void)optime_from_elem(doc_get_lit(doc, "startOpTime"), &row.start);
     Elem state = doc_get_lit(doc, "state");
     for (size_t i = 1; elem_type(state) == BT_STRING && i < ARRAY_LEN(ROW_STATE_NAMES); i++)
@@ -180,6 +174,14 @@ ErrCode session_row_read(OpCtx *op, const SessionId *id, bool *ret_found, Sessio
             row.state = (SessionRowState)i;
     *ret_row = row;
     return ERR_OK;
+}
+
+ErrCode session_row_read(OpCtx *op, const SessionId *id, bool *ret_found, SessionRow *ret_row,
+                         Error *err) {
+    Doc doc;
+    TRY(read_one(op, &SESSION_TABLE_NS, id, &doc, err));
+    *ret_found = doc_is_present(doc);
+    return *ret_found ? session_row_parse(doc, ret_row, err) : ERR_OK;
 }
 
 ErrCode session_image_read(OpCtx *op, const SessionId *id, int64_t txn_number, uint64_t ts,

@@ -68,8 +68,10 @@ ErrCode session_row_store(OpCtx *op, const Collection *coll, const SessionRow *r
 ErrCode session_image_store(OpCtx *op, const Collection *coll, const SessionImage *image,
                             WriteScratch *scratch, Error *err) MUST_CHECK;
 
-/* *ret_found is false when there is none. Fails with ERR_FAILED_TO_PARSE for one that a client
- * wrote and nobody can read. */
+/* Of a document of config.transactions. Fails with ERR_FAILED_TO_PARSE for one that a client wrote
+ * and nobody can read. */
+ErrCode session_row_parse(Doc doc, SessionRow *ret_row, Error *err) MUST_CHECK;
+/* *ret_found is false when there is none. */
 ErrCode session_row_read(OpCtx *op, const SessionId *id, bool *ret_found, SessionRow *ret_row,
                          Error *err) MUST_CHECK;
 /* The image of the entry `ts`, in the operation's arena. Fails with

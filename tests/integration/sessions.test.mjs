@@ -3,49 +3,9 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { Long, Timestamp, UUID } from 'mongodb';
 import { fails, isClientClosed } from '../lib/expect.mjs';
+import { RawSession, runBare } from '../lib/raw_session.mjs';
 import { startReplicaSet } from '../lib/replica_set.mjs';
 import { startServer, waitFor } from '../lib/server.mjs';
-import { RawConnection } from '../lib/wire.mjs';
-
-/* A session whose commands are sent exactly as they are: the driver would number them itself. */
-class RawSession {
-    constructor(member, id = new UUID()) {
-        this.member = member;
-        this.lsid = { id };
-        this.wire = null;
-    }
-
-    async run(command, txnNumber, db = 'test') {
-        this.wire ??= await RawConnection.open({ host: '127.0.0.1', port: this.member.port });
-        const extra = txnNumber === undefined ? {} : { txnNumber: Long.fromNumber(txnNumber) };
-        const reply = await this.wire.command({ ...command, $db: db, lsid: this.lsid, ...extra });
-        return plain(reply);
-    }
-
-    /* The same command twice; both replies, of which the second is a retry. */
-    async twice(command, txnNumber, db) {
-        const first = await this.run(command, txnNumber, db);
-        return [first, await this.run(command, txnNumber, db)];
-    }
-
-    close() {
-        this.wire?.close();
-        this.wire = null;
-    }
-}
-
-/* A command without a session, as no driver sends it. */
-async function runBare(member, command, db) {
-    const wire = await RawConnection.open({ host: '127.0.0.1', port: member.port });
-    const reply = plain(await wire.command({ ...command, $db: db }));
-    wire.close();
-    assert.equal(reply.ok, 1, reply.errmsg);
-    return reply;
-}
-
-function plain({ $clusterTime: _, operationTime: __, ...reply }) {
-    return reply;
-}
 
 /* Labels, as a list. */
 const labels = (reply) => reply.errorLabels ?? [];

@@ -9,6 +9,18 @@ import assert from 'node:assert/strict';
 import { isExpected } from '../repl/load.mjs';
 
 export const KEYS = 1000;
+const STOP_MS_MAX = 60_000;
+
+/* What operations of these nodes wait for. */
+async function operationsOf(nodes) {
+    const texts = [];
+    for (const node of nodes) {
+        const ask = async () => (await node.client()).db('admin').command({ currentOp: 1, $all: true });
+        const { inprog } = await ask().catch((error) => ({ inprog: [error.message] }));
+        texts.push(`${node.port}:`, ...inprog.map((op) => JSON.stringify(op)));
+    }
+    return texts.join('\n');
+}
 
 export class MoveLoad {
     documents = new Map(); // _id -> {k, n, unsure, isDeleting}
@@ -31,10 +43,13 @@ export class MoveLoad {
         for (let i = 0; i < readers; i++) this.#running.push(this.#read(this.collection(i + 1)));
     }
 
-    /* Throws what a writer or reader has found. */
-    async stop() {
+    /* Throws what a writer or reader has found, or what nodes do if one does not come to an end. */
+    async stop(nodes = []) {
         this.#isOver = true;
-        for (const end of await Promise.allSettled(this.#running)) if (end.status === 'rejected') throw end.reason;
+        const late = new Promise((resolve) => setTimeout(resolve, STOP_MS_MAX, 'late').unref());
+        const ends = await Promise.race([Promise.allSettled(this.#running), late]);
+        if (ends === 'late') throw new Error(`operations that do not end:\n${await operationsOf(nodes)}`);
+        for (const end of ends) if (end.status === 'rejected') throw end.reason;
     }
 
     async #try(what) {

@@ -379,6 +379,7 @@ ErrCode oplog_insert(Oplog *oplog, OpCtx *op, uint64_t ts, Doc entry, Error *err
 typedef struct NoopArgs {
     Oplog *oplog;
     Doc message;
+    Doc o2;
 } NoopArgs;
 
 static ErrCode stage_noop(void *arg, OpCtx *op, Error *err) {
@@ -393,18 +394,29 @@ static ErrCode stage_noop(void *arg, OpCtx *op, Error *err) {
     if (UNLIKELY(op->mode.is_from_migrate))
         build_bool(b, "fromMigrate", true);
     build_doc(b, "o", args->message);
+    if (doc_is_present(args->o2))
+        build_doc(b, "o2", args->o2);
+    if (session_write_is_on(op))
+        session_write_build_statement(op, SESSION_WRITE_INSERT, 0, DOC_NONE, DOC_NONE, b);
     ru_request_commit_hook(op->ru);
     return ERR_OK;
 }
 
-ErrCode oplog_write_noop(Oplog *oplog, OpCtx *op, Doc message, OpTime *ret_optime, Error *err) {
-    NoopArgs args = {oplog, message};
+static ErrCode write_noop(NoopArgs args, OpCtx *op, OpTime *ret_optime, Error *err) {
     TRY(op_lock_global(op, LOCK_IX, err));
     ErrCode rc = op_write_with_retry(op, stage_noop, &args, err);
     op_unlock_global(op);
     TRY(rc);
-    *ret_optime = oplog_stage_of(oplog, op)->last;
+    *ret_optime = oplog_stage_of(args.oplog, op)->last;
     return ERR_OK;
+}
+
+ErrCode oplog_write_noop(Oplog *oplog, OpCtx *op, Doc message, OpTime *ret_optime, Error *err) {
+    return write_noop((NoopArgs){oplog, message, DOC_NONE}, op, ret_optime, err);
+}
+
+ErrCode oplog_write_statement(Oplog *oplog, OpCtx *op, Doc write, OpTime *ret_optime, Error *err) {
+    return write_noop((NoopArgs){oplog, DOC_EMPTY, write}, op, ret_optime, err);
 }
 
 typedef struct BatchArgs {

@@ -93,6 +93,10 @@ void oplog_end_term(Oplog *oplog);
 /* A no-op entry {op: "n", o: `message`} in a unit of work of its own. */
 ErrCode oplog_write_noop(Oplog *oplog, OpCtx *op, Doc message, OpTime *ret_optime, Error *err)
     MUST_CHECK;
+/* A statement of the operation's session (txn/retryable.h) that another shard has executed: a no-op
+ * with its write as o2, fromMigrate. */
+ErrCode oplog_write_statement(Oplog *oplog, OpCtx *op, Doc write, OpTime *ret_optime, Error *err)
+    MUST_CHECK;
 
 /* ---- writing, as secondary ---- */
 

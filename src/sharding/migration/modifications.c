@@ -6,6 +6,7 @@
 #include "change_stream/change_reader.h"
 #include "index/lookup.h"
 #include "repl/repl.h"
+#include "sharding/migration/session_history.h"
 #include "sharding/shard/range_scan.h"
 #include "storage/engine.h"
 
@@ -13,6 +14,7 @@ enum {
     IDS_MAX = 20 * 1000,    /* of one answer; one unit may have more */
     ID_BYTES_MAX = 4 << 20, /* of all of them: an answer has to fit into a document */
     RELOAD_BYTES_MAX = 4 << 20,
+    STATEMENT_BYTES_MAX = 2 << 20,
 };
 
 typedef struct IdList {
@@ -71,8 +73,26 @@ static ErrCode too_many(Error *err) {
                      "a single transaction has changed too many documents of the range");
 }
 
+/* The statement of a retryable write that the change is, if it is one. */
+static ErrCode add_statement(StatementList *statements, const StreamChange *change,
+                             const ChangePlace *place, Error *err) {
+    Elem id = doc_get_lit(change->write, "stmtId");
+    if (LIKELY(!elem_is_number(id)))
+        return ERR_OK;
+    /* Of a unit its place knows the session, else it is in the entry, which the write is. */
+    bool is_alone = !elem_is_present(place->lsid);
+    Elem lsid = is_alone ? doc_get_lit(change->write, "lsid") : place->lsid;
+    Elem number = is_alone ? doc_get_lit(change->write, "txnNumber") : place->txn_number;
+    SessionId session;
+    TRY(session_id_parse(lsid, &session, err));
+    if (session_id_is_child(&session) || !elem_is_number(number))
+        return ERR_OK;
+    return statements_add(statements, &session, elem_as_i64(number), (int32_t)elem_as_i64(id),
+                          place->ts, change->write, is_alone, err);
+}
+
 static ErrCode collect(OpCtx *op, ChangeReader *reader, RangeKeys *keys, IdList *ids,
-                       uint64_t *ret_up_to, Error *err) {
+                       StatementList *statements, uint64_t *ret_up_to, Error *err) {
     uint64_t last_ts = 0;
     for (;;) {
         bool is_found;
@@ -86,7 +106,7 @@ static ErrCode collect(OpCtx *op, ChangeReader *reader, RangeKeys *keys, IdList 
         if (!change_is_of_document(change.kind) || !may_concern(keys, &change))
             continue;
         /* Only whole units are answered. */
-        bool is_full = ids->count >= IDS_MAX;
+        bool is_full = ids->count >= IDS_MAX || statements_bytes(statements) >= STATEMENT_BYTES_MAX;
         if (is_full && place.ts != last_ts) {
             *ret_up_to = place.ts - 1;
             return ERR_OK;
@@ -97,19 +117,20 @@ static ErrCode collect(OpCtx *op, ChangeReader *reader, RangeKeys *keys, IdList 
         Elem id = elem_type(key) == BT_DOC ? doc_get_lit(elem_doc(key), "_id") : ELEM_MISSING;
         if (elem_is_present(id))
             add_id(ids, id);
+        TRY(add_statement(statements, &change, &place, err));
         last_ts = place.ts;
     }
 }
 
 static ErrCode read_oplog(OpCtx *op, const ModificationsQuery *query, RangeKeys *keys, IdList *ids,
-                          uint64_t *ret_up_to, Error *err) {
+                          StatementList *statements, uint64_t *ret_up_to, Error *err) {
     Repl *repl = op->service->repl;
     if (query->until_ts != 0)
         TRY(repl_wait_committed(repl, op, query->until_ts, err));
     StreamFilter filter = {.scope = SCOPE_COLLECTION, .ns = query->move->ns, .shows_system = true};
     ChangeReader reader;
     change_reader_init(&reader, repl_oplog(repl), &filter, query->after_ts);
-    ErrCode rc = collect(op, &reader, keys, ids, ret_up_to, err);
+    ErrCode rc = collect(op, &reader, keys, ids, statements, ret_up_to, err);
     change_reader_done(&reader);
     return rc;
 }
@@ -178,9 +199,15 @@ ErrCode modifications_build(OpCtx *op, const ModificationsQuery *query, DocBuild
     RangeKeys keys;
     range_keys_init(&keys, move->key, move->min, move->max);
     IdList ids = {.arena = &op->arena};
+    StatementList statements;
+    statements_init(&statements, op, move, &keys);
     uint64_t up_to = query->after_ts;
-    ErrCode rc = doc_is_present(query->ids) ? parse_ids(query->ids, &ids, err)
-                                            : read_oplog(op, query, &keys, &ids, &up_to, err);
+    ErrCode rc = doc_is_present(query->ids)
+                     ? parse_ids(query->ids, &ids, err)
+                     : read_oplog(op, query, &keys, &ids, &statements, &up_to, err);
+    if (rc == ERR_OK)
+        rc = statements_build(&statements, b, err);
+    statements_done(&statements);
     if (rc == ERR_OK) {
         remove_doubles(&ids);
         ru_set_read_source(op->ru, READ_MAJORITY, 0);

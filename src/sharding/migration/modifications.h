@@ -16,9 +16,10 @@ typedef struct ModificationsQuery {
     Doc ids;           /* an array: instead of the oplog, these documents; DOC_NONE: none */
 } ModificationsQuery;
 
-/* Appends {reload: [documents], deleted: [{_id}], rest: [{_id}], upTo}: documents of the range;
- * ids of those that are not there, or not in the range any more; ids for which there was no room,
- * to be asked for again, few at a time; the time up to which this is everything.
- * ERR_CHANGE_STREAM_HISTORY_LOST: the oplog does not reach back so far. */
+/* Appends {reload: [documents], deleted: [{_id}], rest: [{_id}], statements, upTo}: documents of
+ * the range; ids of those that are not there, or not in the range any more; ids for which there was
+ * no room, to be asked for again, few at a time; statements of retryable writes
+ * (session_history.h); the time up to which this is everything. ERR_CHANGE_STREAM_HISTORY_LOST: the
+ * oplog does not reach back so far. */
 ErrCode modifications_build(OpCtx *op, const ModificationsQuery *query, DocBuilder *b, Error *err)
     MUST_CHECK;

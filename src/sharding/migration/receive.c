@@ -8,6 +8,7 @@
 #include "index/collection_write.h"
 #include "index/lookup.h"
 #include "repl/repl.h"
+#include "sharding/migration/session_history.h"
 #include "sharding/shard/range_scan.h"
 #include "sharding/shard/support_index.h"
 #include "storage/unit_of_work.h"
@@ -366,6 +367,7 @@ static ErrCode receive_round(Writer *writer, uint64_t *after_ts, uint64_t until_
     CLEANUP(client_reply_done) ClientReply reply = {0};
     TRY(ask_modifications(run, *after_ts, until_ts, DOC_NONE, &reply, err));
     TRY(apply(writer, reply.body, count, err));
+    TRY(session_history_record(run->op, reply.body, err));
     Elem up_to = doc_get_lit(reply.body, "upTo");
     if (elem_type(up_to) != BT_TIMESTAMP)
         return error_set(err, ERR_FAILED_TO_PARSE, "the donor did not tell how far it has read");

@@ -5,6 +5,7 @@
 #include "repl/repl.h"
 #include "sharding/ddl/participant.h"
 #include "sharding/migration/receive.h"
+#include "sharding/migration/session_history.h"
 #include "sharding/range_deletion/range_deleter.h"
 #include "sharding/range_deletion/range_tasks.h"
 #include "sharding/shard/critical_section.h"
@@ -147,6 +148,7 @@ static ErrCode pull_until_few(MoveRun *run, uint64_t *after_ts, Error *err) {
 static ErrCode catch_up(MoveRun *run, Error *err) {
     uint64_t after_ts = run->move.start_ts;
     enter_state(run, RECEIVE_CATCH_UP);
+    TRY(session_history_receive(run, err));
     TRY(pull_until_few(run, &after_ts, err));
     failpoint_hit(FP_MIG_R_CATCHUP);
     TRY(receive_verify(run, after_ts, err));
