@@ -51,6 +51,9 @@ void build_sharding_statistics(Cluster *cluster, DocBuilder *b) {
 }
 
 void build_move_statistics(ServiceCtx *service, DocBuilder *b) {
+    Cluster *cluster = shard_find_cluster(service->shard);
+    if (cluster != NULL) /* it is part of one by now */
+        build_cache(cluster, cluster_route_stats(cluster), b);
     MigrationStats *stats = &service->migrations->stats;
     RangeDeleterStats deleter = range_deleter_stats(service->range_deleter);
     const struct {

@@ -66,6 +66,27 @@ test('MIG-1: moveRange of a part of a chunk splits it and moves all its document
     await checkMovesOver(cluster, waitFor);
 });
 
+test('MIG-1: after a move both shards read the chunks that have changed, not all of them', async () => {
+    await fill('few', { k: 1 });
+    for (let k = 10; k < 1000; k += 10) await cluster.admin({ split: 'd.few', middle: { k } });
+    await move('d.few', { k: 20 }, 'shard1', { max: { k: 30 } });
+    const refreshes = async () => {
+        await client.db('d').collection('few').countDocuments(); // by both
+        const counts = [];
+        for (const shard of cluster.shards) {
+            const { shardingStatistics } = await (await direct(shard)).db('admin').command({ serverStatus: 1 });
+            counts.push(shardingStatistics.catalogCache);
+        }
+        return counts;
+    };
+    const before = await refreshes();
+    await move('d.few', { k: 40 }, 'shard1', { max: { k: 50 } });
+    for (const [i, after] of (await refreshes()).entries()) {
+        assert.equal(after.countFullRefreshesStarted, before[i].countFullRefreshesStarted, `shard${i}`);
+        assert.ok(after.countIncrementalRefreshesStarted > before[i].countIncrementalRefreshesStarted, `shard${i}`);
+    }
+});
+
 test('MIG-1: moveChunk by a document, by bounds, of hashed and compound keys', async () => {
     await fill('hashed', { k: 'hashed' });
     for (const { min, max, shard } of await chunksOf('d.hashed'))

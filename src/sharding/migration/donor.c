@@ -201,7 +201,7 @@ static ErrCode begin(MoveRun *run, Error *err) {
     move->is_throttled = elem_is_truthy(doc_get_lit(request, "secondaryThrottle"));
     TRY(section_check_free(run->op, &move->ns, err));
     CLEANUP(collection_route_done) CollectionRoute *route = NULL;
-    TRY(collection_route_read(run->cluster, run->op, &move->ns, NULL, &route, err));
+    TRY(move_run_route(run, &route, err));
     bool is_there;
     TRY(choose(run, route, &is_there, err));
     if (is_there) {

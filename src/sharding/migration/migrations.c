@@ -7,6 +7,7 @@
 #include "catalog/access.h"
 #include "repl/repl.h"
 #include "sharding/shard/critical_section.h"
+#include "sharding/shard/placement.h"
 
 enum {
     WRITERS_MS_MAX = 500, /* migrationLockAcquisitionMaxWaitMS */
@@ -144,11 +145,18 @@ static Str key_text(Doc bound, KeyBuilder *kb) {
     return (Str){(const char *)kb->key.data, kb->key.size};
 }
 
+ErrCode move_run_route(MoveRun *run, CollectionRoute **ret_route, Error *err) {
+    CollectionRoute *base = placement_find_any(run->shard, &run->move.ns);
+    ErrCode rc = collection_route_read(run->cluster, run->op, &run->move.ns, base, ret_route, err);
+    collection_route_unref(base);
+    return rc;
+}
+
 ErrCode move_run_owner(MoveRun *run, bool *ret_is_owned, Str *ret_owner, Error *err) {
     const Move *move = &run->move;
     *ret_is_owned = false;
     CLEANUP(collection_route_done) CollectionRoute *route = NULL;
-    TRY(collection_route_read(run->cluster, run->op, &move->ns, NULL, &route, err));
+    TRY(move_run_route(run, &route, err));
     if (route->map == NULL || !uuid_equal(&route->uuid, &move->uuid))
         return ERR_OK;
     KeyBuilder min, max;

@@ -114,6 +114,8 @@ ErrCode move_run_shard(MoveRun *run, Str name, const Shard **ret_shard, Error *e
  * what it does there; `b` is ended here. */
 ErrCode move_run_ask(MoveRun *run, Str shard, DocBuilder *b, int64_t ms_max, ClientReply *reply,
                      Error *err) MUST_CHECK;
+/* Where the collection is now, by the config server. */
+ErrCode move_run_route(MoveRun *run, CollectionRoute **ret_route, Error *err) MUST_CHECK;
 /* Who owns the range now, by the config server; false: the collection is another one by now, or the
  * range does not have one owner. */
 ErrCode move_run_owner(MoveRun *run, bool *ret_is_owned, Str *ret_owner, Error *err) MUST_CHECK;

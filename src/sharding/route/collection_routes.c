@@ -217,9 +217,8 @@ static ErrCode read_once(Cluster *cluster, OpCtx *op, const Ns *ns, const Collec
     return ERR_OK;
 }
 
-ErrCode collection_route_read(Cluster *cluster, OpCtx *op, const Ns *ns,
-                              const CollectionRoute *base, CollectionRoute **ret_route,
-                              Error *err) {
+static ErrCode read_route(Cluster *cluster, OpCtx *op, const Ns *ns, const CollectionRoute *base,
+                          CollectionRoute **ret_route, Error *err) {
     for (int attempt = 1;; attempt++) {
         ErrCode rc = read_once(cluster, op, ns, base, ret_route, err);
         if (rc != ERR_CONFLICTING_OPERATION_IN_PROGRESS || attempt == READ_ATTEMPTS_MAX)
@@ -227,6 +226,23 @@ ErrCode collection_route_read(Cluster *cluster, OpCtx *op, const Ns *ns,
         error_reset(err);
         base = NULL; /* what it would add to may be what does not fit */
     }
+}
+
+ErrCode collection_route_read(Cluster *cluster, OpCtx *op, const Ns *ns,
+                              const CollectionRoute *base, CollectionRoute **ret_route,
+                              Error *err) {
+    RouteStats *stats = cluster_route_stats(cluster);
+    bool is_incremental = base != NULL && base->map != NULL;
+    _Atomic int64_t *active = is_incremental ? &stats->incremental_active : &stats->full_active;
+    int64_t start_us = clock_mono_us();
+    route_count(is_incremental ? &stats->incremental_refreshes : &stats->full_refreshes, 1);
+    route_count(active, 1);
+    ErrCode rc = read_route(cluster, op, ns, base, ret_route, err);
+    route_count(active, -1);
+    route_count(&stats->refresh_wait_us, clock_mono_us() - start_us);
+    if (rc != ERR_OK)
+        route_count(&stats->failed_refreshes, 1);
+    return rc;
 }
 
 /* ---- the cache ---- */
@@ -348,22 +364,6 @@ static ErrCode take_or_read_locked(CollectionRoutes *routes, OpCtx *op, RouteRea
     }
 }
 
-static ErrCode read_counted(Cluster *cluster, OpCtx *op, const Ns *ns, const CollectionRoute *base,
-                            CollectionRoute **ret_route, Error *err) {
-    RouteStats *stats = cluster_route_stats(cluster);
-    bool is_incremental = base != NULL && base->map != NULL;
-    _Atomic int64_t *active = is_incremental ? &stats->incremental_active : &stats->full_active;
-    int64_t start_us = clock_mono_us();
-    route_count(is_incremental ? &stats->incremental_refreshes : &stats->full_refreshes, 1);
-    route_count(active, 1);
-    ErrCode rc = collection_route_read(cluster, op, ns, base, ret_route, err);
-    route_count(active, -1);
-    route_count(&stats->refresh_wait_us, clock_mono_us() - start_us);
-    if (rc != ERR_OK)
-        route_count(&stats->failed_refreshes, 1);
-    return rc;
-}
-
 uint32_t cluster_count_collections(Cluster *cluster) {
     CollectionRoutes *routes = cluster_collections(cluster);
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&routes->mu);
@@ -382,7 +382,7 @@ static ErrCode find_collection(Cluster *cluster, OpCtx *op, const Ns *ns, bool i
     mutex_unlock(&routes->mu);
     if (rc != ERR_OK || LIKELY(*ret_route != NULL))
         return rc;
-    rc = read_counted(cluster, op, ns, base, ret_route, err);
+    rc = collection_route_read(cluster, op, ns, base, ret_route, err);
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&routes->mu);
     if (rc == ERR_OK)
         put_locked(routes, *ret_route);

@@ -61,6 +61,16 @@ static void placement_unref(void *value) {
 
 static const PMapType PLACEMENTS = {placement_ref, placement_unref};
 
+static void *route_ref(void *value) {
+    return collection_route_ref(value);
+}
+
+static void route_unref(void *value) {
+    collection_route_unref(value);
+}
+
+static const PMapType ROUTES = {route_ref, route_unref};
+
 static Placement *placement_new(ShardState *state, CollectionRoute *route) {
     Str self = str_from(state->name);
     Placement *placement = NEW(Placement);
@@ -104,6 +114,20 @@ CollectionRoute *placement_find(ShardState *state, const Ns *ns) {
     return placement != NULL ? collection_route_ref(placement->route) : NULL;
 }
 
+CollectionRoute *placement_find_any(ShardState *state, const Ns *ns) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&state->mu);
+    const Placement *placement = find_locked(state, ns);
+    CollectionRoute *route =
+        placement != NULL ? placement->route : pmap_get(state->outdated, ns->text, ns->size);
+    return route != NULL ? collection_route_ref(route) : NULL;
+}
+
+static void remove_outdated_locked(ShardState *state, Str name) {
+    PMap *old = state->outdated;
+    state->outdated = pmap_remove(old, &ROUTES, name.data, name.size);
+    pmap_unref(old, &ROUTES);
+}
+
 static bool is_unchanged_locked(const ShardState *state, uint64_t seen) {
     return atomic_load_explicit(&state->change_count, memory_order_relaxed) == seen;
 }
@@ -117,6 +141,7 @@ bool placement_try_install(ShardState *state, CollectionRoute *route, uint64_t s
         PMap *old = state->placements;
         state->placements = pmap_put(old, &PLACEMENTS, ns->text, ns->size, placement);
         pmap_unref(old, &PLACEMENTS);
+        remove_outdated_locked(state, ns_str(ns));
     }
     mutex_unlock(&state->mu);
     placement_unref(placement);
@@ -125,6 +150,13 @@ bool placement_try_install(ShardState *state, CollectionRoute *route, uint64_t s
 
 void placement_forget_locked(ShardState *state, Str name) {
     PMap *old = state->placements;
+    const Placement *placement = pmap_get(old, name.data, name.size);
+    if (placement == NULL)
+        return;
+    CollectionRoute *route = placement->route;
+    PMap *outdated = state->outdated;
+    state->outdated = pmap_put(outdated, &ROUTES, route->ns.text, route->ns.size, route);
+    pmap_unref(outdated, &ROUTES);
     state->placements = pmap_remove(old, &PLACEMENTS, name.data, name.size);
     pmap_unref(old, &PLACEMENTS);
 }
@@ -214,6 +246,7 @@ bool placement_find_database(ShardState *state, Str name, DatabaseVersion *ret_v
 
 void placement_forget_all_locked(ShardState *state) {
     pmap_unref(TAKE_PTR(state->placements), &PLACEMENTS);
+    pmap_unref(TAKE_PTR(state->outdated), &ROUTES);
     pmap_unref(TAKE_PTR(state->databases), &DATABASES);
 }
 

@@ -32,6 +32,8 @@ ErrCode placement_check(ShardState *state, OpRouting *routing, bool is_write, Er
 
 /* What this member knows; NULL: nothing. A reference. */
 CollectionRoute *placement_find(ShardState *state, const Ns *ns);
+/* The same, or what it was before something changed: to read what differs from it. */
+CollectionRoute *placement_find_any(ShardState *state, const Ns *ns);
 /* Unless documents of the state have changed since `seen` (ShardState.change_count): false. */
 bool placement_try_install(ShardState *state, CollectionRoute *route, uint64_t seen);
 /* `version` NULL: there is no such database. */

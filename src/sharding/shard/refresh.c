@@ -83,7 +83,7 @@ static ErrCode read_on_primary(ShardState *state, OpCtx *op, const Ns *ns,
                                CollectionRoute **ret_route, Error *err) {
     Cluster *cluster;
     TRY(shard_get_cluster(state, op, &cluster, err));
-    CLEANUP(collection_route_done) CollectionRoute *base = placement_find(state, ns);
+    CLEANUP(collection_route_done) CollectionRoute *base = placement_find_any(state, ns);
     CLEANUP(collection_route_done) CollectionRoute *route = NULL;
     TRY(collection_route_read(cluster, op, ns, base, &route, err));
     TRY(placement_store_write(op, route, err));

@@ -66,10 +66,11 @@ struct ShardState {
     char name[SHARD_NAME_SIZE]; /* "": no identity; set once */
     char *config_address;
     PMap *placements; /* Placement */
-    PMap *databases;  /* DatabasePlacement */
-    PMap *sections;   /* Section */
-    List pending;     /* Pending */
-    List waiters;     /* SectionWaiter */
+    PMap *outdated;  /* CollectionRoute: of those without a placement, what it was; see refresh.c */
+    PMap *databases; /* DatabasePlacement */
+    PMap *sections;  /* Section */
+    List pending;    /* Pending */
+    List waiters;    /* SectionWaiter */
 };
 
 static inline OpMutex *shard_mutex_of(OpMutex *mutexes, Str name) {
