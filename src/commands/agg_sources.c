@@ -319,7 +319,7 @@ static ErrCode list_coll_stats(Listing *listing, Error *err) {
     build_date(b, "localTime", clock_wall_ms());
     if (elem_is_present(storage)) {
         size_t opened = build_open_doc(b, "storageStats");
-        build_collection_stats(b, listing->ctx->service, access.coll, scale);
+        TRY(build_collection_stats(b, listing->ctx->op, access.coll, scale, err));
         build_close(b, opened);
     }
     if (elem_is_present(doc_get_lit(listing->spec, "count")))

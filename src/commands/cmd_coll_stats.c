@@ -14,8 +14,8 @@ static ErrCode coll_stats_run(CommandCtx *ctx, void *arg, Error *err) {
         return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
                          "Namespace %s is a view, not a collection", ns.text);
     build_cstr(ctx->reply, "ns", ns.text);
-    build_collection_stats(ctx->reply, ctx->service, catalog_find(guard.catalog, &ns), scale);
-    return ERR_OK;
+    return build_collection_stats(ctx->reply, ctx->op, catalog_find(guard.catalog, &ns), scale,
+                                  err);
 }
 
 const CommandSpec CMD_COLL_STATS = {

@@ -113,6 +113,7 @@ static ErrCode status_run(CommandCtx *ctx, void *arg, Error *err) {
     size_t counts = build_open_doc(ctx->reply, "counts");
     build_i64(ctx->reply, "cloned", receiving.cloned);
     build_i64(ctx->reply, "clonedBytes", receiving.cloned_bytes);
+    build_i64(ctx->reply, "documents", receiving.documents);
     build_i64(ctx->reply, "catchup", receiving.caught_up);
     build_i64(ctx->reply, "steady", receiving.steady);
     build_close(ctx->reply, counts);
@@ -125,7 +126,10 @@ static ErrCode commit_run(CommandCtx *ctx, void *arg, Error *err) {
     uint64_t ts;
     TRY(part_begin(ctx, request, &id, err));
     TRY(configsvr_timestamp(request->up_to, "upTo", &ts, err));
-    return recipient_commit(ctx->service->migrations, ctx->op, &id, ts, err);
+    int64_t documents;
+    TRY(recipient_commit(ctx->service->migrations, ctx->op, &id, ts, &documents, err));
+    build_i64(ctx->reply, "documents", documents);
+    return ERR_OK;
 }
 
 static ErrCode end_as(CommandCtx *ctx, const MovePartRequest *request, MoveOutcome outcome,

@@ -1,18 +1,29 @@
 #include "commands/coll_stats.h"
 
 #include "commands/support.h"
+#include "sharding/range_deletion/range_tasks.h"
 #include "storage/engine.h"
 
-void build_collection_stats(DocBuilder *b, ServiceCtx *service, const Collection *coll,
-                            int64_t scale) {
+/* Documents that a shard has and does not own. */
+static ErrCode count_orphans(OpCtx *op, const Collection *coll, int64_t *ret_orphans, Error *err) {
+    *ret_orphans = 0;
+    if (coll == NULL || op->service->role != ROLE_SHARD)
+        return ERR_OK;
+    return range_tasks_count_orphans(op, &coll->uuid, ret_orphans, err);
+}
+
+ErrCode build_collection_stats(DocBuilder *b, OpCtx *op, const Collection *coll, int64_t scale,
+                               Error *err) {
     CollectionSizes sizes = {0};
+    int64_t orphans;
+    TRY(count_orphans(op, coll, &orphans, err));
     if (coll != NULL)
-        sizes = collection_sizes(service, coll);
+        sizes = collection_sizes(op->service, coll);
     build_scaled(b, "size", sizes.data_bytes, scale);
     build_count(b, "count", sizes.count);
     if (sizes.count > 0)
         build_count(b, "avgObjSize", sizes.data_bytes / sizes.count);
-    build_i32(b, "numOrphanDocs", 0);
+    build_count(b, "numOrphanDocs", orphans);
     build_scaled(b, "storageSize", sizes.storage_bytes, scale);
     build_scaled(b, "freeStorageSize", sizes.reusable_bytes, scale);
     bool is_capped = coll != NULL && coll->options.is_capped;
@@ -38,7 +49,8 @@ void build_collection_stats(DocBuilder *b, ServiceCtx *service, const Collection
     size_t index_sizes = build_open_doc(b, "indexSizes");
     for (uint32_t i = 0; coll != NULL && i < coll->index_count; i++)
         build_scaled(b, coll->indexes[i]->name,
-                     storage_table_bytes(service->storage, coll->indexes[i]->ident), scale);
+                     storage_table_bytes(op->service->storage, coll->indexes[i]->ident), scale);
     build_close(b, index_sizes);
     build_count(b, "scaleFactor", scale);
+    return ERR_OK;
 }

@@ -3,9 +3,9 @@
 
 #include "bson/builder.h"
 #include "catalog/collection.h"
-#include "concurrency/service_ctx.h"
+#include "concurrency/op_ctx.h"
 
 /* Appends size, count, ... to the open document. NULL: a collection that does not exist, all zero.
  */
-void build_collection_stats(DocBuilder *b, ServiceCtx *service, const Collection *coll,
-                            int64_t scale);
+ErrCode build_collection_stats(DocBuilder *b, OpCtx *op, const Collection *coll, int64_t scale,
+                               Error *err) MUST_CHECK;

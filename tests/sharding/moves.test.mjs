@@ -117,6 +117,24 @@ test('MIG-2: what cannot be moved is refused, and nothing changes', async () => 
     await checkMovesOver(cluster, waitFor);
 });
 
+test('RNG-1: orphans are counted until they are deleted', async () => {
+    await fill('counted', { k: 1 });
+    const [donor] = cluster.shards;
+    await donor.command(donor.members[0], { setParameter: 1, disableResumableRangeDeleter: true });
+    await client.db('d').collection('counted').deleteMany({ k: { $lt: 10 } });
+    await move('d.counted', { k: 0 }, 'shard1', { max: { k: 100 } });
+    const orphans = async () => {
+        const stages = [{ $collStats: { storageStats: {} } }, { $project: { shard: 1, n: '$storageStats.numOrphanDocs' } }];
+        const rows = await client.db('d').collection('counted').aggregate(stages).toArray();
+        return Object.fromEntries(rows.map(({ shard, n }) => [shard, n]));
+    };
+    assert.deepEqual(await orphans(), { shard0: 90, shard1: 0 });
+    assert.equal((await client.db('d').command({ collStats: 'counted' })).numOrphanDocs, 90);
+    await donor.command(donor.members[0], { setParameter: 1, disableResumableRangeDeleter: false });
+    await waitFor(async () => (await orphans()).shard0 === 0, { timeoutMs: 20_000, what: 'orphans to be deleted' });
+    assert.equal(await countOn(donor, 'counted'), 900);
+});
+
 test('RNG-5: a cursor opened before a move sees what it saw, a new query no orphans; the deleter waits', async () => {
     await fill('cursor', { k: 1 });
     const cursor = client.db('d').collection('cursor').find().sort({ k: 1 }).batchSize(10);

@@ -181,11 +181,33 @@ static ErrCode choose(MoveRun *run, CollectionRoute *route, bool *ret_is_there, 
     return ERR_OK;
 }
 
-static void set_move(MoveRun *run) {
+static int64_t number_of(Doc doc, const char *path) {
+    Elem value = doc_get_path(doc, path);
+    return elem_is_number(value) ? elem_as_i64(value) : 0;
+}
+
+/* What the task stores, beside its request: {move, definitionHash, documents}. */
+typedef struct DonorFields {
+    int64_t definition_hash; /* of the collection, when the recipient was told */
+    int64_t documents;       /* of the range, as the recipient counts them */
+} DonorFields;
+
+static DonorFields fields_of(const MoveRun *run) {
+    Doc doc = task_doc(run->task);
+    return (DonorFields){number_of(doc, "definitionHash"), number_of(doc, "documents")};
+}
+
+static void build_fields(MoveRun *run, const DonorFields *fields, DocBuilder *b) {
+    size_t move = build_open_doc(b, "move");
+    move_build(b, &run->move);
+    build_close(b, move);
+    build_i64(b, "definitionHash", fields->definition_hash);
+    build_i64(b, "documents", fields->documents);
+}
+
+static void set_fields(MoveRun *run, DonorFields fields) {
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
-    size_t move = build_open_doc(&b, "move");
-    move_build(&b, &run->move);
-    build_close(&b, move);
+    build_fields(run, &fields, &b);
     task_set_fields(run->task, doc_builder_end(&b));
 }
 
@@ -210,7 +232,7 @@ static ErrCode begin(MoveRun *run, Error *err) {
     }
     /* What is not majority-committed yet comes after it. */
     move->start_ts = storage_majority_ts(run->op->service->storage);
-    set_move(run);
+    set_fields(run, (DonorFields){0});
     failpoint_hit(FP_MIG_D_REGISTERED);
     return ERR_OK;
 }
@@ -245,16 +267,6 @@ static ErrCode read_definition(MoveRun *run, Definition *ret_definition, Error *
     return ERR_OK;
 }
 
-/* Fields stay; more are added. */
-static void add_field_i64(MoveRun *run, const char *name, int64_t value) {
-    DocBuilder b = doc_builder_in_arena(&run->op->arena);
-    size_t move = build_open_doc(&b, "move");
-    move_build(&b, &run->move);
-    build_close(&b, move);
-    build_i64(&b, name, value);
-    task_set_fields(run->task, doc_builder_end(&b));
-}
-
 static ErrCode prepare(MoveRun *run, Error *err) {
     const Move *move = &run->move;
     failpoint_hit(FP_MIG_D_COORD_DOC_WRITTEN);
@@ -285,7 +297,7 @@ static ErrCode prepare(MoveRun *run, Error *err) {
     CLEANUP(client_reply_done) ClientReply reply = {0};
     TRY(move_run_ask(run, move->to, &b, ASK_MS_MAX, &reply, err));
     failpoint_hit(FP_MIG_D_RECV_CHUNK_START_SENT);
-    add_field_i64(run, "definitionHash", (int64_t)definition.hash);
+    set_fields(run, (DonorFields){.definition_hash = (int64_t)definition.hash});
     return ERR_OK;
 }
 
@@ -299,18 +311,13 @@ static ErrCode ask_status(MoveRun *run, ClientReply *reply, Error *err) {
     return move_run_ask(run, run->move.to, &b, STATUS_MS_MAX, reply, err);
 }
 
-static int64_t count_of(Doc reply, const char *path) {
-    Elem value = doc_get_path(reply, path);
-    return elem_is_number(value) ? elem_as_i64(value) : 0;
-}
-
 static ErrCode clone_range(MoveRun *run, Error *err) {
     CLEANUP(client_reply_done) ClientReply reply = {0};
     failpoint_hit(FP_MIG_D_CLONING);
     TRY(ask_status(run, &reply, err));
     Elem state = doc_get_lit(reply.body, "state");
     bool is_steady = elem_type(state) == BT_STRING && str_is(elem_str(state), "steady");
-    task_set_progress(run->task, count_of(reply.body, "counts.cloned"), 0);
+    task_set_progress(run->task, number_of(reply.body, "counts.cloned"), 0);
     if (elem_type(state) == BT_STRING && str_is(elem_str(state), "catchup"))
         failpoint_hit(FP_MIG_D_MODS_TRANSFER);
     if (!is_steady) {
@@ -318,10 +325,11 @@ static ErrCode clone_range(MoveRun *run, Error *err) {
         return ERR_OK;
     }
     MigrationStats *stats = &run->migrations->stats;
-    atomic_fetch_add(&stats->docs_cloned_on_donor, count_of(reply.body, "counts.cloned"));
-    atomic_fetch_add(&stats->bytes_cloned_on_donor, count_of(reply.body, "counts.clonedBytes"));
-    Elem hash = doc_get_lit(task_doc(run->task), "definitionHash");
-    add_field_i64(run, "definitionHash", elem_is_number(hash) ? elem_as_i64(hash) : 0);
+    atomic_fetch_add(&stats->docs_cloned_on_donor, number_of(reply.body, "counts.cloned"));
+    atomic_fetch_add(&stats->bytes_cloned_on_donor, number_of(reply.body, "counts.clonedBytes"));
+    DonorFields fields = fields_of(run);
+    fields.documents = number_of(reply.body, "counts.documents");
+    set_fields(run, fields);
     failpoint_hit(FP_MIG_D_READY_FOR_CRIT_SEC);
     return ERR_OK;
 }
@@ -339,19 +347,20 @@ static ErrCode wait_majority(MoveRun *run, Error *err) {
 static ErrCode check_definition(MoveRun *run, Error *err) {
     Definition definition;
     TRY(read_definition(run, &definition, err));
-    Elem known = doc_get_lit(task_doc(run->task), "definitionHash");
-    if (elem_is_number(known) && elem_as_i64(known) == (int64_t)definition.hash)
+    if (fields_of(run).definition_hash == (int64_t)definition.hash)
         return ERR_OK;
     return refused("indexes or options of the collection have changed meanwhile", err);
 }
 
-static ErrCode drain(MoveRun *run, Error *err) {
+static ErrCode drain(MoveRun *run, DonorFields *fields, Error *err) {
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
     build_str(&b, "_recvChunkCommit", ns_str(&run->move.ns));
     build_uuid(&b, "migrationId", &run->move.id);
     build_timestamp(&b, "upTo", oplog_applied(repl_oplog(run->op->service->repl)).ts);
     CLEANUP(client_reply_done) ClientReply reply = {0};
-    return move_run_ask(run, run->move.to, &b, COMMIT_MS_MAX, &reply, err);
+    TRY(move_run_ask(run, run->move.to, &b, COMMIT_MS_MAX, &reply, err));
+    fields->documents = number_of(reply.body, "documents");
+    return ERR_OK;
 }
 
 static ErrCode commit_on_config(MoveRun *run, Error *err) {
@@ -397,12 +406,12 @@ static ErrCode unblock(MoveRun *run, Error *err) {
 
 /* Everything up to the question to the config server. A failure here is the end of the move: nobody
  * has been asked to commit it. */
-static ErrCode block(MoveRun *run, Error *err) {
+static ErrCode block(MoveRun *run, DonorFields *fields, Error *err) {
     TRY(move_run_block_writes(run, err));
     failpoint_hit(FP_MIG_D_CRIT_SEC_WRITES);
     TRY(check_definition(run, err));
     failpoint_hit(FP_MIG_D_CRIT_SEC_SIGNAL_PERSISTED);
-    TRY(drain(run, err));
+    TRY(drain(run, fields, err));
     failpoint_hit(FP_MIG_D_RECV_CHUNK_COMMIT_SENT);
     TRY(section_enter(run->op, &run->move.ns, SECTION_READS_AND_WRITES, reason_of(run), err));
     TRY(wait_majority(run, err));
@@ -411,10 +420,9 @@ static ErrCode block(MoveRun *run, Error *err) {
 }
 
 static void refuse(MoveRun *run, const Error *why) {
+    DonorFields fields = fields_of(run);
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
-    size_t move = build_open_doc(&b, "move");
-    move_build(&b, &run->move);
-    build_close(&b, move);
+    build_fields(run, &fields, &b);
     size_t error = build_open_doc(&b, "refused");
     build_i32(&b, "code", (int32_t)why->code);
     Str text = str_from(error_message(why));
@@ -439,9 +447,10 @@ static ErrCode commit(MoveRun *run, Error *err) {
     Str owner;
     TRY(move_run_owner(run, &is_owned, &owner, err));
     MigrationStats *stats = &run->migrations->stats;
+    DonorFields fields = fields_of(run);
     if (!is_owned || !str_equal(owner, run->move.to)) {
         int64_t blocked_us = clock_mono_us();
-        ErrCode rc = block(run, err);
+        ErrCode rc = block(run, &fields, err);
         if (rc != ERR_OK)
             return fail_as(run, rc, err);
         int64_t reads_us = clock_mono_us();
@@ -463,7 +472,7 @@ static ErrCode commit(MoveRun *run, Error *err) {
     failpoint_hit(FP_MIG_D_RECIPIENT_CRIT_SEC_RELEASED);
     TRY(unblock(run, err));
     failpoint_hit(FP_MIG_D_METADATA_REFRESHED);
-    set_move(run);
+    set_fields(run, fields);
     task_go_to(run->task, "committed");
     return ERR_OK;
 }
@@ -477,6 +486,7 @@ static ErrCode committed(MoveRun *run, Error *err) {
     failpoint_hit(FP_MIG_D_TXN_NUM_BUMPED);
     failpoint_hit(FP_MIG_D_RECIPIENT_TASK_DELETED);
     TRY(unblock(run, err));
+    TRY(range_task_set_orphans(run->op, &move->id, fields_of(run).documents, err));
     TRY(range_task_make_ready(run->op, &move->id, !move->waits_for_delete, err));
     range_deleter_wake(run->op->service->range_deleter);
     failpoint_hit(FP_MIG_D_DONOR_TASK_READY);
@@ -511,7 +521,7 @@ static ErrCode refused_phase(MoveRun *run, Error *err) {
     Str owner;
     TRY(move_run_owner(run, &is_owned, &owner, err));
     if (is_owned && str_equal(owner, move->to)) {
-        set_move(run);
+        set_fields(run, fields_of(run));
         task_go_to(run->task, "committed");
         return ERR_OK;
     }

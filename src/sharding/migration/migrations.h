@@ -42,6 +42,7 @@ typedef struct Receiving {
     ReceiveState state;
     int64_t cloned;
     int64_t cloned_bytes;
+    int64_t documents;   /* of the range that are here */
     int64_t caught_up;   /* documents of modifications, until it was steady */
     int64_t steady;      /* after that */
     uint64_t commit_ts;  /* the donor's last write; 0: not asked to commit yet */

@@ -9,6 +9,7 @@
 #include "index/lookup.h"
 #include "repl/repl.h"
 #include "sharding/migration/session_history.h"
+#include "sharding/range_deletion/range_tasks.h"
 #include "sharding/shard/range_scan.h"
 #include "sharding/shard/support_index.h"
 #include "storage/unit_of_work.h"
@@ -28,11 +29,13 @@ typedef struct Writer {
     MoveRun *run;
     RangeKeys keys;
     WriteScratch scratch;
-    Arena arena; /* of one document */
+    Arena arena;  /* of one document */
+    int64_t more; /* documents than there were */
 } Writer;
 
 static void writer_init(Writer *writer, MoveRun *run) {
     writer->run = run;
+    writer->more = 0;
     range_keys_init(&writer->keys, run->move.key, run->move.min, run->move.max);
     write_scratch_init(&writer->scratch);
     arena_init(&writer->arena, 16 * 1024);
@@ -58,7 +61,8 @@ typedef struct Put {
     Writer *writer;
     const Collection *coll;
     Elem id;
-    Doc doc; /* DOC_NONE: it is to be deleted */
+    Doc doc;      /* DOC_NONE: it is to be deleted */
+    int64_t more; /* documents that there are after it */
 } Put;
 
 static ErrCode put_in_unit(void *arg, OpCtx *op, Error *err) {
@@ -74,6 +78,7 @@ static ErrCode put_in_unit(void *arg, OpCtx *op, Error *err) {
     if (is_found)
         TRY(record_read(op, put->coll->records, rid, &writer->arena, &known, err));
     bool is_delete = !doc_is_present(put->doc);
+    put->more = 0;
     if (doc_is_present(known) && !range_has_doc(&writer->keys, known)) {
         /* A document of another range that has the same _id: it is not part of the move. */
         if (is_delete)
@@ -85,6 +90,7 @@ static ErrCode put_in_unit(void *arg, OpCtx *op, Error *err) {
     }
     if (!doc_is_present(known) && is_delete)
         return ERR_OK;
+    put->more = is_delete ? -1 : !doc_is_present(known);
     if (is_delete)
         TRY(collection_delete(op, put->coll, rid, known, &writer->scratch, err));
     else if (!doc_is_present(known))
@@ -95,8 +101,10 @@ static ErrCode put_in_unit(void *arg, OpCtx *op, Error *err) {
 }
 
 static ErrCode put_document(Writer *writer, const Collection *coll, Elem id, Doc doc, Error *err) {
-    Put put = {writer, coll, id, doc};
-    return op_write_with_retry(writer->run->op, put_in_unit, &put, err);
+    Put put = {writer, coll, id, doc, 0};
+    TRY(op_write_with_retry(writer->run->op, put_in_unit, &put, err));
+    writer->more += put.more;
+    return ERR_OK;
 }
 
 static ErrCode put_one(Writer *writer, Elem id, Doc doc, Error *err) {
@@ -377,6 +385,10 @@ static ErrCode receive_round(Writer *writer, uint64_t *after_ts, uint64_t until_
     return ERR_OK;
 }
 
+static void add_documents(Receiving *receiving, void *arg) {
+    receiving->documents += *(int64_t *)arg;
+}
+
 ErrCode receive_modifications(MoveRun *run, uint64_t *after_ts, uint64_t until_ts,
                               int64_t *ret_count, Error *err) {
     CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(run->op);
@@ -391,6 +403,7 @@ ErrCode receive_modifications(MoveRun *run, uint64_t *after_ts, uint64_t until_t
         rc = receive_round(&writer, after_ts, until_ts, ret_count, err);
         arena_rewind(&run->op->arena, mark);
     } while (rc == ERR_OK && *after_ts < until_ts);
+    migrations_change(run->migrations, add_documents, &writer.more);
     writer_done(&writer);
     return rc;
 }
@@ -400,6 +413,10 @@ ErrCode receive_modifications(MoveRun *run, uint64_t *after_ts, uint64_t until_t
 static int64_t number(Doc doc, const char *name) {
     Elem value = doc_get(doc, str_from(name));
     return elem_is_number(value) ? elem_as_i64(value) : -1;
+}
+
+static void set_documents(Receiving *receiving, void *arg) {
+    receiving->documents = *(int64_t *)arg;
 }
 
 ErrCode receive_verify(MoveRun *run, uint64_t at_ts, Error *err) {
@@ -415,8 +432,10 @@ ErrCode receive_verify(MoveRun *run, uint64_t at_ts, Error *err) {
                          .sum = (uint64_t)number(reply.body, "sum")};
     RangeDigest here;
     TRY(range_digest(run->op, move, 0, &here, err));
-    if (range_digest_equal(&here, &there))
-        return ERR_OK;
+    if (range_digest_equal(&here, &there)) {
+        migrations_change(run->migrations, set_documents, &here.count);
+        return range_task_set_orphans(run->op, &move->id, here.count, err);
+    }
     atomic_fetch_add(&run->migrations->stats.digest_mismatches, 1);
     return error_set(
         err, ERR_OPERATION_FAILED,

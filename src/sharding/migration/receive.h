@@ -18,5 +18,5 @@ ErrCode receive_modifications(MoveRun *run, uint64_t *after_ts, uint64_t until_t
                               int64_t *ret_count, Error *err) MUST_CHECK;
 
 /* Compares what is here with what the donor has as of `at_ts`, which must be what was received up
- * to. */
+ * to; so many documents there are then. */
 ErrCode receive_verify(MoveRun *run, uint64_t at_ts, Error *err) MUST_CHECK;

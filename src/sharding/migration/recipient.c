@@ -324,7 +324,7 @@ static void wish_commit(Receiving *receiving, void *arg) {
 }
 
 ErrCode recipient_commit(Migrations *migrations, OpCtx *op, const Uuid *id, uint64_t commit_ts,
-                         Error *err) {
+                         int64_t *ret_documents, Error *err) {
     Task *task;
     TRY(find_task(migrations, op, id, &task, err));
     CommitWish wish = {id, commit_ts};
@@ -335,6 +335,7 @@ ErrCode recipient_commit(Migrations *migrations, OpCtx *op, const Uuid *id, uint
                                  clock_deadline_ms(COMMIT_MS_MAX), &is_met, err);
     if (rc == ERR_OK) {
         Receiving now = migrations_receiving(migrations);
+        *ret_documents = now.documents;
         if (uuid_equal(&now.id, id) && now.state == RECEIVE_READY)
             rc = ERR_OK;
         else if (!is_met)

@@ -27,9 +27,9 @@ ErrCode recipient_start(Migrations *migrations, OpCtx *op, const MoveCaller *cal
 ErrCode recipient_status(Migrations *migrations, OpCtx *op, const Uuid *id, int64_t wait_ms,
                          Receiving *ret_receiving, Error *err) MUST_CHECK;
 /* Everything up to the donor's last write, `commit_ts`; returns when all of it is here and this
- * shard is in its critical section. */
+ * shard is in its critical section, and how many documents that are. */
 ErrCode recipient_commit(Migrations *migrations, OpCtx *op, const Uuid *id, uint64_t commit_ts,
-                         Error *err) MUST_CHECK;
+                         int64_t *ret_documents, Error *err) MUST_CHECK;
 /* How the move has ended; returns when this shard has done what follows from that. */
 ErrCode recipient_end(Migrations *migrations, OpCtx *op, const Uuid *id, MoveOutcome outcome,
                       Error *err) MUST_CHECK;

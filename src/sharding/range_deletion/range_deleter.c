@@ -247,6 +247,8 @@ static ErrCode delete_all(Range *range, Error *err) {
         TRY(rc);
         if (!result.has_more)
             return ERR_OK;
+        range->task->orphans -= result.deleted;
+        TRY(range_task_set_orphans(op, &range->task->id, range->task->orphans, err));
         if (is_limited && settings.batch_pause_ms > 0)
             TRY(op_sleep_us(op, settings.batch_pause_ms * 1000, err));
     }

@@ -93,6 +93,14 @@ ErrCode range_task_make_ready(OpCtx *op, const Uuid *id, bool is_delayed, Error 
     return own_docs_update(op, &RANGE_DELETIONS_NS, filter_id(op, id), doc_builder_end(&b), err);
 }
 
+ErrCode range_task_set_orphans(OpCtx *op, const Uuid *id, int64_t orphans, Error *err) {
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    size_t set = build_open_doc(&b, "$set");
+    build_i64(&b, "numOrphanDocs", orphans > 0 ? orphans : 0);
+    build_close(&b, set);
+    return own_docs_update(op, &RANGE_DELETIONS_NS, filter_id(op, id), doc_builder_end(&b), err);
+}
+
 ErrCode range_task_remove(OpCtx *op, const Uuid *id, Error *err) {
     return own_docs_delete(op, &RANGE_DELETIONS_NS, filter_id(op, id), err);
 }
@@ -139,5 +147,25 @@ ErrCode range_tasks_overlap(OpCtx *op, const Uuid *uuid, Doc min, Doc max, const
     OverlapLook l = {uuid, min, max, except, false};
     TRY(range_tasks_each(op, look, &l, err));
     *ret_is_found = l.is_found;
+    return ERR_OK;
+}
+
+typedef struct OrphanCount {
+    const Uuid *uuid;
+    int64_t count;
+} OrphanCount;
+
+static ErrCode add_orphans(void *arg, const RangeTask *task, Error *err) {
+    (void)err;
+    OrphanCount *sum = arg;
+    if (uuid_equal(&task->uuid, sum->uuid))
+        sum->count += task->orphans;
+    return ERR_OK;
+}
+
+ErrCode range_tasks_count_orphans(OpCtx *op, const Uuid *uuid, int64_t *ret_orphans, Error *err) {
+    OrphanCount sum = {uuid, 0};
+    TRY(range_tasks_each(op, add_orphans, &sum, err));
+    *ret_orphans = sum.count;
     return ERR_OK;
 }

@@ -24,7 +24,7 @@ typedef struct RangeTask {
     Doc key;          /* the pattern; DOC_NONE: not known */
     bool is_pending;  /* the outcome of the move is not known yet */
     bool is_delayed;  /* whenToClean: after reads on secondaries had time to end */
-    int64_t orphans;  /* numOrphanDocs */
+    int64_t orphans;  /* numOrphanDocs: about how many documents of the range are here */
     uint64_t made_ts; /* 0: not known */
 } RangeTask;
 
@@ -35,11 +35,16 @@ ErrCode range_task_parse(Doc doc, RangeTask *ret_task, Error *err) MUST_CHECK;
 ErrCode range_task_add(OpCtx *op, const RangeTask *task, Error *err) MUST_CHECK;
 /* The documents are to be deleted: `now`, or after the delay. One that is gone is fine. */
 ErrCode range_task_make_ready(OpCtx *op, const Uuid *id, bool is_delayed, Error *err) MUST_CHECK;
+ErrCode range_task_set_orphans(OpCtx *op, const Uuid *id, int64_t orphans, Error *err) MUST_CHECK;
 ErrCode range_task_remove(OpCtx *op, const Uuid *id, Error *err) MUST_CHECK;
 
 /* Whether a task, pending or not, other than `except`, has keys of [min, max). */
 ErrCode range_tasks_overlap(OpCtx *op, const Uuid *uuid, Doc min, Doc max, const Uuid *except,
                             bool *ret_is_found, Error *err) MUST_CHECK;
+
+/* How many documents of the collection this shard has and does not own, by its tasks. */
+ErrCode range_tasks_count_orphans(OpCtx *op, const Uuid *uuid, int64_t *ret_orphans, Error *err)
+    MUST_CHECK;
 
 /* All of them; `task` is valid during the call. */
 typedef ErrCode (*RangeTaskVisit)(void *arg, const RangeTask *task, Error *err);
