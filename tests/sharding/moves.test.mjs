@@ -117,6 +117,28 @@ test('MIG-2: what cannot be moved is refused, and nothing changes', async () => 
     await checkMovesOver(cluster, waitFor);
 });
 
+test('MIG-6: currentOp tells how far a move has come', { timeout: 120_000 }, async () => {
+    await cluster.admin({ shardCollection: 'd.shown', key: { k: 1 } });
+    const pad = 'x'.repeat(40_000);
+    const documents = Array.from({ length: 1000 }, (_, k) => ({ _id: k, k, pad }));
+    await client.db('d').collection('shown').insertMany(documents);
+    const [, recipient] = cluster.shards;
+    const hold = { configureFailPoint: 'mig.r.cloneBatchApplied', mode: { times: 1 }, data: { blockTimeMS: 60_000 } };
+    const { count } = await recipient.command(recipient.members[0], hold);
+    const moving = move('d.shown', { k: 0 }, 'shard1');
+    await recipient.command(recipient.members[0], { waitForFailPoint: hold.configureFailPoint, timesEntered: Number(count) + 1, maxTimeMS: 60_000 });
+    const shown = async () => {
+        const stages = [{ $currentOp: { allUsers: true } }, { $match: { desc: 'MigrationCoordinators' } }];
+        return (await client.db('admin').aggregate(stages).toArray()).find(({ progress }) => progress?.done > 0);
+    };
+    await waitFor(async () => (await shown()) !== undefined, { timeoutMs: 20_000, what: 'progress of a move' });
+    const { phase, progress, shard } = await shown();
+    assert.deepEqual([phase, shard, progress.total], ['clone', 'shard0', 1000]);
+    assert.ok(progress.done < 1000 && Math.abs(progress.percent - progress.done / 10) < 0.1 && progress.remainingSecs > 0, JSON.stringify(progress));
+    await recipient.command(recipient.members[0], { ...hold, mode: 'off' });
+    await moving;
+});
+
 test('RNG-1: orphans are counted until they are deleted', async () => {
     await fill('counted', { k: 1 });
     const [donor] = cluster.shards;

@@ -81,8 +81,9 @@ struct Task {
     uint32_t failures; /* in a row */
     int64_t progress_done;
     int64_t progress_total;
-    OpCtx *op;      /* of the step that runs */
-    bool is_in_run; /* in a phase's own function: an abort interrupts it */
+    int64_t progress_since_us; /* when this phase first told of it; 0: it has not */
+    OpCtx *op;                 /* of the step that runs */
+    bool is_in_run;            /* in a phase's own function: an abort interrupts it */
     bool is_kicked; /* task_resume came while the phase ran: what it saw may be out of date */
 
     /* Owned by the worker that has the task, and before that by whoever makes it. */

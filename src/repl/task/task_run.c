@@ -208,7 +208,7 @@ static void adopt(Task *task, Doc next) {
     task->phase = task_spec_find(task->row->spec, str_from(task->chosen));
     task->chosen = NULL;
     if (task->phase != before)
-        task->progress_done = task->progress_total = 0;
+        task->progress_done = task->progress_total = task->progress_since_us = 0;
     task_wake_waiters_locked(task);
 }
 

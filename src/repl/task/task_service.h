@@ -136,6 +136,8 @@ void task_go_to(Task *task, const char *phase);
 void task_again(Task *task, int64_t ms);
 /* What task_wait yields, set by the phase that leads to the end; TASK_RESULT_BYTES_MAX. */
 void task_set_result(Task *task, Doc result);
+/* Shown by currentOp, with percent and the time that is left at this rate; a total of 0 is not
+ * known. Each phase begins anew. */
 void task_set_progress(Task *task, int64_t done, int64_t total);
 /* The term of this primary: for requests to other nodes, which refuse those of an older one. */
 int64_t task_term(const Task *task);

@@ -535,6 +535,8 @@ void task_set_result(Task *task, Doc result) {
 
 void task_set_progress(Task *task, int64_t done, int64_t total) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&task->services->mu);
+    if (task->progress_since_us == 0)
+        task->progress_since_us = clock_mono_us();
     task->progress_done = done;
     task->progress_total = total;
 }

@@ -37,6 +37,23 @@ static void build_locks(DocBuilder *b, const Task *task) {
     }
 }
 
+static void build_progress(DocBuilder *b, const Task *task) {
+    int64_t done = task->progress_done, total = task->progress_total;
+    if (total <= 0)
+        return;
+    size_t progress = build_open_doc(b, "progress");
+    build_count(b, "done", done);
+    build_count(b, "total", total);
+    /* What was counted at first may have grown. */
+    if (done > total)
+        done = total;
+    build_f64(b, "percent", 100.0 * (double)done / (double)total);
+    double spent_s = (double)(clock_mono_us() - task->progress_since_us) / 1e6;
+    if (done > 0)
+        build_f64(b, "remainingSecs", spent_s * (double)(total - done) / (double)done);
+    build_close(b, progress);
+}
+
 static void build_row(DocBuilder *b, const Task *task) {
     const TaskServiceSpec *spec = task->row->spec;
     int64_t running_us = clock_mono_us() - task->started_us;
@@ -51,12 +68,7 @@ static void build_row(DocBuilder *b, const Task *task) {
     Elem phase = doc_get_lit(task_doc(task), "phase");
     if (task->state != TASK_QUEUED && elem_is_present(phase))
         build_elem(b, phase);
-    if (task->progress_total > 0) {
-        size_t progress = build_open_doc(b, "progress");
-        build_count(b, "done", task->progress_done);
-        build_count(b, "total", task->progress_total);
-        build_close(b, progress);
-    }
+    build_progress(b, task);
     build_locks(b, task);
     const char *what = waiting_for(task);
     if (what != NULL)

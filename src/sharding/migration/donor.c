@@ -70,38 +70,42 @@ static int64_t docs_max(const Collection *coll, int64_t chunk_bytes) {
     return 2 * (chunk_bytes / average) + 1;
 }
 
-/* Counts the documents of the range, and finds where about `chunk_bytes` of them end if there are
- * more: then *ret_cut is that key. */
-static ErrCode measure(MoveRun *run, int64_t chunk_bytes, Doc *ret_cut, bool *ret_is_too_big,
-                       Error *err) {
+typedef struct RangeSize {
+    int64_t count;   /* of documents, at least */
+    Doc cut;         /* where about a chunk of them ends; DOC_NONE: it is no more than that */
+    int64_t cut_at;  /* documents before it */
+    bool is_too_big; /* to be moved at once */
+} RangeSize;
+
+/* Looks at the documents of the range, until it is known to be too big. */
+static ErrCode measure(MoveRun *run, int64_t chunk_bytes, RangeSize *ret_size, Error *err) {
     const Move *move = &run->move;
     CLEANUP(range_scan_done) RangeScan scan = {0};
     TRY(range_scan_open(run->op, &move->ns, &move->uuid, move->key, move->min, move->max, &scan,
                         err));
     int64_t count_max = docs_max(scan.access.coll, chunk_bytes);
-    int64_t count = 0, bytes = 0;
-    *ret_cut = DOC_NONE;
-    *ret_is_too_big = false;
-    for (;;) {
+    RangeSize size = {.cut = DOC_NONE};
+    int64_t bytes = 0;
+    while (!size.is_too_big) {
         bool is_found;
         Doc doc;
         TRY(range_scan_next(&scan, &is_found, &doc, err));
         if (!is_found) {
-            *ret_cut = DOC_NONE; /* it is all of it after all */
-            return ERR_OK;
+            size.cut = DOC_NONE; /* it is all of it after all */
+            break;
         }
         bytes += (int64_t)doc_size(doc);
-        if (!doc_is_present(*ret_cut) && bytes > chunk_bytes) {
-            Doc key;
-            if (shard_key_extract(move->key, doc, &run->op->arena, &key) &&
-                shard_key_compare(key, move->min) > 0)
-                *ret_cut = key;
+        Doc key;
+        if (!doc_is_present(size.cut) && bytes > chunk_bytes &&
+            shard_key_extract(move->key, doc, &run->op->arena, &key) &&
+            shard_key_compare(key, move->min) > 0) {
+            size.cut = key;
+            size.cut_at = size.count;
         }
-        if (++count > count_max) {
-            *ret_is_too_big = true;
-            return ERR_OK;
-        }
+        size.is_too_big = ++size.count > count_max;
     }
+    *ret_size = size;
+    return ERR_OK;
 }
 
 static ErrCode choose_bounds(MoveRun *run, const CollectionRoute *route, Doc min, Doc max,
@@ -143,8 +147,10 @@ static ErrCode check_route(const MoveRun *run, const CollectionRoute *route, Err
     return ERR_OK;
 }
 
-/* All that decides what is moved; *ret_is_there: the recipient has it already. */
-static ErrCode choose(MoveRun *run, CollectionRoute *route, bool *ret_is_there, Error *err) {
+/* All that decides what is moved; *ret_is_there: the recipient has it already. *ret_count: about
+ * how many documents; 0: not known. */
+static ErrCode choose(MoveRun *run, CollectionRoute *route, bool *ret_is_there, int64_t *ret_count,
+                      Error *err) {
     Doc request = task_request(run->task);
     Move *move = &run->move;
     TRY(check_route(run, route, err));
@@ -167,13 +173,14 @@ static ErrCode choose(MoveRun *run, CollectionRoute *route, bool *ret_is_there, 
     Elem bytes = doc_get_lit(request, "maxChunkSizeBytes");
     int64_t chunk_bytes =
         elem_is_number(bytes) && elem_as_i64(bytes) > 0 ? elem_as_i64(bytes) : CHUNK_BYTES_DEFAULT;
-    Doc cut;
-    bool is_too_big;
-    TRY(measure(run, chunk_bytes, &cut, &is_too_big, err));
+    RangeSize size;
+    TRY(measure(run, chunk_bytes, &size, err));
     bool is_open = !doc_is_present(doc_field(request, "max"));
-    if (is_open && doc_is_present(cut))
-        move->max = cut;
-    else if (is_too_big && !elem_is_truthy(doc_get_lit(request, "forceJumbo")))
+    bool is_cut = is_open && doc_is_present(size.cut);
+    *ret_count = is_cut ? size.cut_at : size.is_too_big ? 0 : size.count;
+    if (is_cut)
+        move->max = size.cut;
+    else if (size.is_too_big && !elem_is_truthy(doc_get_lit(request, "forceJumbo")))
         return error_set(err, ERR_CHUNK_TOO_BIG,
                          "the range from %s has too many documents to be moved at once: split it, "
                          "or give forceJumbo",
@@ -186,21 +193,25 @@ static int64_t number_of(Doc doc, const char *path) {
     return elem_is_number(value) ? elem_as_i64(value) : 0;
 }
 
-/* What the task stores, beside its request: {move, definitionHash, documents}. */
+/* What the task stores, beside its request: {move, counted, definitionHash, documents}. */
 typedef struct DonorFields {
+    int64_t counted;         /* documents of the range when it began; 0: not known */
     int64_t definition_hash; /* of the collection, when the recipient was told */
     int64_t documents;       /* of the range, as the recipient counts them */
 } DonorFields;
 
 static DonorFields fields_of(const MoveRun *run) {
     Doc doc = task_doc(run->task);
-    return (DonorFields){number_of(doc, "definitionHash"), number_of(doc, "documents")};
+    return (DonorFields){.counted = number_of(doc, "counted"),
+                         .definition_hash = number_of(doc, "definitionHash"),
+                         .documents = number_of(doc, "documents")};
 }
 
 static void build_fields(MoveRun *run, const DonorFields *fields, DocBuilder *b) {
     size_t move = build_open_doc(b, "move");
     move_build(b, &run->move);
     build_close(b, move);
+    build_i64(b, "counted", fields->counted);
     build_i64(b, "definitionHash", fields->definition_hash);
     build_i64(b, "documents", fields->documents);
 }
@@ -225,14 +236,15 @@ static ErrCode begin(MoveRun *run, Error *err) {
     CLEANUP(collection_route_done) CollectionRoute *route = NULL;
     TRY(move_run_route(run, &route, err));
     bool is_there;
-    TRY(choose(run, route, &is_there, err));
+    int64_t count = 0;
+    TRY(choose(run, route, &is_there, &count, err));
     if (is_there) {
         task_go_to(run->task, TASK_DONE);
         return ERR_OK;
     }
     /* What is not majority-committed yet comes after it. */
     move->start_ts = storage_majority_ts(run->op->service->storage);
-    set_fields(run, (DonorFields){0});
+    set_fields(run, (DonorFields){.counted = count});
     failpoint_hit(FP_MIG_D_REGISTERED);
     return ERR_OK;
 }
@@ -297,7 +309,9 @@ static ErrCode prepare(MoveRun *run, Error *err) {
     CLEANUP(client_reply_done) ClientReply reply = {0};
     TRY(move_run_ask(run, move->to, &b, ASK_MS_MAX, &reply, err));
     failpoint_hit(FP_MIG_D_RECV_CHUNK_START_SENT);
-    set_fields(run, (DonorFields){.definition_hash = (int64_t)definition.hash});
+    DonorFields fields = fields_of(run);
+    fields.definition_hash = (int64_t)definition.hash;
+    set_fields(run, fields);
     return ERR_OK;
 }
 
@@ -317,7 +331,8 @@ static ErrCode clone_range(MoveRun *run, Error *err) {
     TRY(ask_status(run, &reply, err));
     Elem state = doc_get_lit(reply.body, "state");
     bool is_steady = elem_type(state) == BT_STRING && str_is(elem_str(state), "steady");
-    task_set_progress(run->task, number_of(reply.body, "counts.cloned"), 0);
+    DonorFields fields = fields_of(run);
+    task_set_progress(run->task, number_of(reply.body, "counts.cloned"), fields.counted);
     if (elem_type(state) == BT_STRING && str_is(elem_str(state), "catchup"))
         failpoint_hit(FP_MIG_D_MODS_TRANSFER);
     if (!is_steady) {
@@ -327,7 +342,6 @@ static ErrCode clone_range(MoveRun *run, Error *err) {
     MigrationStats *stats = &run->migrations->stats;
     atomic_fetch_add(&stats->docs_cloned_on_donor, number_of(reply.body, "counts.cloned"));
     atomic_fetch_add(&stats->bytes_cloned_on_donor, number_of(reply.body, "counts.clonedBytes"));
-    DonorFields fields = fields_of(run);
     fields.documents = number_of(reply.body, "counts.documents");
     set_fields(run, fields);
     failpoint_hit(FP_MIG_D_READY_FOR_CRIT_SEC);
