@@ -253,6 +253,22 @@ bool repl_is_too_stale(const Repl *repl) {
     return atomic_load(&repl->is_too_stale) && atomic_load(&repl->state) == REPL_RECOVERING;
 }
 
+typedef struct ReadsLook {
+    uint64_t ts;
+    bool have_passed;
+} ReadsLook;
+
+static void look_at_reads(void *arg, const ReplCore *core) {
+    ReadsLook *look = arg;
+    look->have_passed = repl_core_have_reads_passed(core, look->ts);
+}
+
+bool repl_have_reads_passed(Repl *repl, uint64_t ts) {
+    ReadsLook look = {.ts = ts};
+    repl_inspect(repl, look_at_reads, &look);
+    return look.have_passed;
+}
+
 int32_t repl_rollback_id(const Repl *repl) {
     return atomic_load(&repl->rollback_id);
 }
@@ -316,6 +332,10 @@ ErrCode repl_handle_heartbeat(Repl *repl, OpCtx *op, Doc request, DocBuilder *re
     repl_feed_positions(repl);
     repl_event(repl, on_heartbeat, m);
     TRY(m->rc);
+    /* After the position was read: a read that ends now has ended for it. */
+    if (repl->hooks.read_floor != NULL)
+        m->heartbeat_reply.read_floor_ts =
+            repl->hooks.read_floor(repl->service, m->heartbeat_reply.applied.optime.ts);
     build_heartbeat_reply(reply, &m->heartbeat_reply);
     return ERR_OK;
 }

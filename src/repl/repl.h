@@ -55,6 +55,10 @@ typedef struct ReplHooks {
     /* This node has become a writable primary, and no client has written yet. May be NULL. */
     void (*term_begins)(ServiceCtx *service, OpCtx *op);
     TimeKeySource read_cluster_keys; /* NULL: this is no shard */
+    /* All reads that are open here, and go by metadata that has changed since, began at this time
+     * or later; told to the primary with heartbeats. With none of them it is `applied_ts`, up to
+     * which this member has applied. 0: not known. May be NULL. */
+    uint64_t (*read_floor)(ServiceCtx *service, uint64_t applied_ts);
 } ReplHooks;
 
 /* Loads the stored state, and applies the oplog up to its newest entry. Before the node serves
@@ -84,6 +88,8 @@ Oplog *repl_oplog(Repl *repl);
 void repl_inspect(Repl *repl, void (*look)(void *arg, const ReplCore *core), void *arg);
 ReplNow repl_now(void);
 bool repl_is_writable(const Repl *repl);
+/* repl_core_have_reads_passed. */
+bool repl_have_reads_passed(Repl *repl, uint64_t ts);
 /* PRIMARY or SECONDARY: may serve reads. */
 bool repl_is_readable(const Repl *repl);
 int32_t repl_rollback_id(const Repl *repl);

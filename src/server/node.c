@@ -160,9 +160,14 @@ static RangeDeleterSettings range_deleter_settings(ServiceCtx *service) {
         .is_enabled =
             repl_is_writable(service->repl) && !param_bool(service, PARAM_DISABLE_RANGE_DELETER),
         .delay_s = param_i64(service, PARAM_ORPHAN_CLEANUP_DELAY_SECS),
+        .is_delay_kept = param_bool(service, PARAM_ORPHAN_CLEANUP_KEEPS_DELAY),
         .batch_docs = param_i64(service, PARAM_RANGE_DELETER_BATCH_SIZE),
         .batch_pause_ms = param_i64(service, PARAM_RANGE_DELETER_BATCH_DELAY_MS),
     };
+}
+
+static uint64_t read_floor(ServiceCtx *service, uint64_t applied_ts) {
+    return service->shard != NULL ? placement_read_floor(service->shard, applied_ts) : 0;
 }
 
 static ErrCode open_catalog(Node *node, Error *err) {
@@ -288,7 +293,8 @@ static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
                              .initial_sync_settings = initial_sync_settings,
                              .tuning = repl_tuning,
                              .term_begins = start_records_begin_term,
-                             .read_cluster_keys = shard_read_time_keys};
+                             .read_cluster_keys = shard_read_time_keys,
+                             .read_floor = read_floor};
     return repl_open(op, &settings, &hooks, &node->process.service.repl, err);
 }
 

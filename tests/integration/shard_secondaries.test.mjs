@@ -130,4 +130,39 @@ describe('shards of three members', () => {
         const wait = { waitForFailPoint: 'task.beforeRun', timesEntered: Number(count) + 1, maxTimeMS: 20_000 };
         return () => shard.command(member, wait);
     }
+
+    test('RNG-3: a range that has moved is deleted when no secondary reads it any more, without the delay', { timeout: 120_000 }, async () => {
+        await cluster.admin({ shardCollection: 'd.moved', key: { k: 1 } });
+        const documents = Array.from({ length: 1000 }, (_, k) => ({ _id: k, k }));
+        await client.db('d').collection('moved').insertMany(documents, { writeConcern: { w: 3 } });
+        const { primary } = await client.db('config').collection('databases').findOne({ _id: 'd' });
+        const [donor, recipient] = [...cluster.shards].sort(({ name }) => (name === primary ? -1 : 1));
+        const direct = await donor.direct(await donor.waitForPrimary());
+        const left = () => direct.db('d').collection('moved').countDocuments();
+        const cursor = secondary.db('d').collection('moved').find({}, { batchSize: 100 }).sort({ k: 1 });
+        assert.equal((await cursor.next()).k, 0);
+        await cluster.admin({ moveRange: 'd.moved', min: { k: 0 }, max: { k: 900 }, toShard: recipient.name });
+        /* Several heartbeats later, too. */
+        await new Promise((resolve) => setTimeout(resolve, 6000));
+        assert.equal(await left(), 1000);
+        const rest = await cursor.toArray();
+        assert.deepEqual(rest.map(({ k }) => k), documents.slice(1).map(({ k }) => k));
+        await waitFor(async () => (await left()) === 100, { timeoutMs: 30_000, what: 'the range to be deleted' });
+        assert.equal(await secondary.db('d').collection('moved').countDocuments(), 1000);
+    });
+
+    test('RNG-3: orphanCleanupKeepsDelay waits for the whole delay', { timeout: 120_000 }, async () => {
+        await cluster.admin({ shardCollection: 'd.kept', key: { k: 1 } });
+        await client.db('d').collection('kept').insertMany(Array.from({ length: 100 }, (_, k) => ({ _id: k, k })));
+        const { primary } = await client.db('config').collection('databases').findOne({ _id: 'd' });
+        const [donor, recipient] = [...cluster.shards].sort(({ name }) => (name === primary ? -1 : 1));
+        const member = await donor.waitForPrimary();
+        await donor.command(member, { setParameter: 1, orphanCleanupKeepsDelay: true });
+        await cluster.admin({ moveRange: 'd.kept', min: { k: 0 }, toShard: recipient.name });
+        await new Promise((resolve) => setTimeout(resolve, 6000));
+        const direct = await donor.direct(member);
+        assert.equal(await direct.db('d').collection('kept').countDocuments(), 100);
+        await donor.command(member, { setParameter: 1, orphanCleanupKeepsDelay: false });
+        await waitFor(async () => (await direct.db('d').collection('kept').countDocuments()) === 0, { timeoutMs: 30_000, what: 'the range to be deleted' });
+    });
 });

@@ -117,7 +117,7 @@ test('MIG-2: what cannot be moved is refused, and nothing changes', async () => 
     await checkMovesOver(cluster, waitFor);
 });
 
-test('MIG-6: currentOp tells how far a move has come', { timeout: 120_000 }, async () => {
+test('MIG-2: currentOp tells how far a move has come', { timeout: 120_000 }, async () => {
     await cluster.admin({ shardCollection: 'd.shown', key: { k: 1 } });
     const pad = 'x'.repeat(40_000);
     const documents = Array.from({ length: 1000 }, (_, k) => ({ _id: k, k, pad }));

@@ -397,6 +397,9 @@ typedef struct ReplMemberView {
 } ReplMemberView;
 
 ReplMemberView repl_core_member(const ReplCore *core, uint32_t index);
+/* Has every other member that has data told, last time it was heard, that no read is open there
+ * which began before `ts` (ReplHooks.read_floor)? */
+bool repl_core_have_reads_passed(const ReplCore *core, uint64_t ts);
 
 /* Why this member cannot stand for election now, "" when it can (also replSetGetStatus' info). */
 const char *repl_core_why_not_electable(const ReplCore *core, ReplNow now);

@@ -315,6 +315,7 @@ static void note_reply(ReplCore *core, ReplNow now, uint32_t index, const ReplHe
     peer->ping_ms = peer->ping_ms < 0 ? rtt_ms : (peer->ping_ms * 4 + rtt_ms) / 5;
     peer->is_electable = reply->is_electable;
     peer->election_ts = reply->election_ts;
+    peer->read_floor_ts = reply->read_floor_ts;
     peer->config_version = reply->config_version;
     peer->config_term = reply->config_term;
     peer->message[0] = '\0';

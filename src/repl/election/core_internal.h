@@ -22,7 +22,8 @@ typedef struct ReplPeer {
     int64_t up_since_ms;
     ReplPosition applied; /* the newest ever reported; reports overtake each other */
     ReplPosition durable;
-    OpTime heard_applied; /* of the latest heartbeat reply only; may be lower after a crash */
+    uint64_t read_floor_ts; /* of the latest one, too */
+    OpTime heard_applied;   /* of the latest heartbeat reply only; may be lower after a crash */
     bool is_electable;
     char sync_source_host[REPL_HOST_SIZE];
     uint64_t election_ts;

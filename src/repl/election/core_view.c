@@ -103,6 +103,14 @@ static int32_t member_id_of_host(const ReplCore *core, const char *host) {
     return index == REPL_INDEX_NONE ? -1 : core->config->members[index].id;
 }
 
+bool repl_core_have_reads_passed(const ReplCore *core, uint64_t ts) {
+    for (uint32_t i = 0; core->config != NULL && i < core->config->member_count; i++)
+        if ((int32_t)i != core->self_index && !core->config->members[i].is_arbiter &&
+            core->peers[i].read_floor_ts < ts)
+            return false;
+    return core->config != NULL;
+}
+
 ReplMemberView repl_core_member(const ReplCore *core, uint32_t index) {
     invariant(core->config != NULL);
     invariant(index < core->config->member_count);

@@ -89,6 +89,7 @@ static const ReplFieldSpec HEARTBEAT_REPLY_FIELDS[] = {
     FIELD(HeartbeatReplyFields, "durableWallTime", REPL_FIELD_DATE, reply.durable.wall_ms, 0, 0),
     FIELD(HeartbeatReplyFields, "syncingTo", REPL_FIELD_TEXT, reply.syncing_to, 0, REPL_HOST_SIZE),
     FIELD(HeartbeatReplyFields, "electionTime", REPL_FIELD_TS, reply.election_ts, 0, 0),
+    FIELD(HeartbeatReplyFields, "readFloor", REPL_FIELD_TS, reply.read_floor_ts, 0, 0),
     FIELD(HeartbeatReplyFields, "config", REPL_FIELD_DOC, reply.config, 0, 0),
 };
 
@@ -108,6 +109,8 @@ void build_heartbeat_reply(DocBuilder *b, const ReplHeartbeatReply *reply) {
         build_cstr(b, "syncingTo", reply->syncing_to);
     if (reply->election_ts != 0)
         build_timestamp(b, "electionTime", reply->election_ts);
+    if (reply->read_floor_ts != 0)
+        build_timestamp(b, "readFloor", reply->read_floor_ts);
     if (doc_is_present(reply->config))
         build_doc(b, "config", reply->config);
     ReplMetadata metadata = {

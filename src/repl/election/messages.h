@@ -59,6 +59,7 @@ typedef struct ReplHeartbeatReply {
     ReplPosition durable;
     char syncing_to[REPL_HOST_SIZE]; /* "": nobody */
     uint64_t election_ts;            /* of the primary's election, 0 when it is none */
+    uint64_t read_floor_ts;          /* see ReplHooks; 0: not told */
     OpTime commit_point;             /* from $replData, OPTIME_NONE when absent */
     int64_t commit_wall_ms;
     /* The sender's configuration when the asker's is older: the document in build, in a parsed

@@ -1,7 +1,7 @@
 /*
  * range_deleter.c - rounds over the documents of config.rangeDeletions.
  *
- *     pending --(outcome of the move)--> ready --> waits for readers here --> waits for the delay
+ *     pending --(outcome of the move)--> ready --> waits for readers here, then on secondaries
  *         --> processing, in batches --> a majority has the deletions --> the document goes
  *
  * Nothing of this is in memory alone but since when a task is ready: the next primary begins the
@@ -41,7 +41,8 @@ enum {
 typedef struct Known {
     Uuid id;
     int64_t since_us;
-    bool is_seen; /* in this round */
+    uint64_t since_ts; /* the oplog had the end of the move by then */
+    bool is_seen;      /* in this round */
 } Known;
 
 typedef struct Waiter {
@@ -176,7 +177,9 @@ static Known *find_known(RangeDeleter *deleter, const Uuid *id) {
     if (deleter->known_count == KNOWN_MAX)
         return &deleter->known[KNOWN_MAX - 1]; /* so many wait: one more or less soon */
     Known *known = &deleter->known[deleter->known_count++];
-    *known = (Known){.id = *id, .since_us = clock_mono_us()};
+    *known = (Known){.id = *id,
+                     .since_us = clock_mono_us(),
+                     .since_ts = oplog_applied(repl_oplog(deleter->service->repl)).ts};
     return known;
 }
 
@@ -323,6 +326,17 @@ static ErrCode finish(Range *range, Error *err) {
     return ERR_OK;
 }
 
+/* When reads on secondaries count as ended, or may have by then: 0 is now. A member that is not
+ * heard of may still have some. */
+static int64_t due_of_secondaries(RangeDeleter *deleter, const RangeTask *task) {
+    RangeDeleterSettings settings = deleter->settings(deleter->service);
+    const Known *known = find_known(deleter, &task->id);
+    if (!task->is_delayed || (!settings.is_delay_kept &&
+                              repl_have_reads_passed(deleter->service->repl, known->since_ts)))
+        return 0;
+    return known->since_us + settings.delay_s * 1000 * 1000;
+}
+
 /* *ret_due_us: when to look at it again; 0: it is done. */
 static ErrCode process(Range *range, int64_t *ret_due_us, Error *err) {
     RangeDeleter *deleter = range->deleter;
@@ -337,10 +351,9 @@ static ErrCode process(Range *range, int64_t *ret_due_us, Error *err) {
         *ret_due_us = now_us + READERS_US;
         return ERR_OK;
     }
-    int64_t delay_us = deleter->settings(deleter->service).delay_s * 1000 * 1000;
-    int64_t since_us = find_known(deleter, &task->id)->since_us;
-    if (task->is_delayed && now_us < since_us + delay_us) {
-        *ret_due_us = since_us + delay_us;
+    int64_t free_us = due_of_secondaries(deleter, task);
+    if (now_us < free_us) {
+        *ret_due_us = free_us < now_us + READERS_US ? free_us : now_us + READERS_US;
         return ERR_OK;
     }
     TRY(mark_processing(deleter->op, task, err));

@@ -22,6 +22,7 @@ typedef struct RangeDeleter RangeDeleter;
 typedef struct RangeDeleterSettings {
     bool is_enabled;    /* this member is primary, and nobody has switched it off */
     int64_t delay_s;    /* for reads on secondaries */
+    bool is_delay_kept; /* also if they say that there are none */
     int64_t batch_docs; /* 0: no limit of its own */
     int64_t batch_pause_ms;
 } RangeDeleterSettings;

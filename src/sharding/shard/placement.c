@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "sharding/shard/shard_internal.h"
+#include "storage/engine.h"
 
 /* What is known of one collection, and the filter that follows from it. */
 typedef struct Placement {
@@ -12,8 +13,9 @@ typedef struct Placement {
     ListNode live_node; /* in state->live, as long as somebody has it */
     CollectionRoute *route;
     ShardIndex self;
-    bool is_partial;       /* others own a part: documents have to be looked at */
-    uint64_t last_arrival; /* when the last chunk came here; 0: none has */
+    bool is_partial;              /* others own a part: documents have to be looked at */
+    uint64_t last_arrival;        /* when the last chunk came here; 0: none has */
+    _Atomic uint64_t outdated_ts; /* reads that have it began before; 0: new ones still get it */
     Str *paths;
     const char **path_texts; /* the same */
 } Placement;
@@ -128,6 +130,26 @@ static void remove_outdated_locked(ShardState *state, Str name) {
     pmap_unref(old, &ROUTES);
 }
 
+/* By a time that is surely not later than what this member has applied. */
+static void outdate_locked(const ShardState *state, const Ns *ns) {
+    Placement *placement = pmap_get(state->placements, ns->text, ns->size);
+    uint64_t now_ts = storage_majority_ts(state->service->storage);
+    if (placement != NULL)
+        atomic_store(&placement->outdated_ts, now_ts > 0 ? now_ts : 1);
+}
+
+uint64_t placement_read_floor(ShardState *state, uint64_t applied_ts) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&state->live_mu);
+    uint64_t floor_ts = applied_ts;
+    LIST_FOR_EACH (&state->live, node) {
+        const Placement *placement = CONTAINER_OF(node, Placement, live_node);
+        uint64_t outdated_ts = atomic_load(&placement->outdated_ts);
+        if (outdated_ts != 0 && outdated_ts - 1 < floor_ts)
+            floor_ts = outdated_ts - 1;
+    }
+    return floor_ts;
+}
+
 static bool is_unchanged_locked(const ShardState *state, uint64_t seen) {
     return atomic_load_explicit(&state->change_count, memory_order_relaxed) == seen;
 }
@@ -139,6 +161,7 @@ bool placement_try_install(ShardState *state, CollectionRoute *route, uint64_t s
     if (is_installed) {
         const Ns *ns = &placement->route->ns;
         PMap *old = state->placements;
+        outdate_locked(state, ns);
         state->placements = pmap_put(old, &PLACEMENTS, ns->text, ns->size, placement);
         pmap_unref(old, &PLACEMENTS);
         remove_outdated_locked(state, ns_str(ns));
@@ -155,6 +178,7 @@ void placement_forget_locked(ShardState *state, Str name) {
         return;
     CollectionRoute *route = placement->route;
     PMap *outdated = state->outdated;
+    outdate_locked(state, &route->ns);
     state->outdated = pmap_put(outdated, &ROUTES, route->ns.text, route->ns.size, route);
     pmap_unref(outdated, &ROUTES);
     state->placements = pmap_remove(old, &PLACEMENTS, name.data, name.size);

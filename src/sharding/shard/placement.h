@@ -42,6 +42,8 @@ bool placement_try_install_database(ShardState *state, Str name, const DatabaseV
 /* Does a read that is still open own a part of [min, max), by a placement that this member does not
  * go by any more? */
 bool placement_is_range_read(ShardState *state, const Ns *ns, Doc min, Doc max);
+/* For ReplHooks: the times before which reads began that go by a placement of the past. */
+uint64_t placement_read_floor(ShardState *state, uint64_t applied_ts);
 /* Is it the version that this member knows? */
 bool placement_find_database(ShardState *state, Str name, DatabaseVersion *ret_version);
 AccessPolicy placement_policy(ShardState *state);
