@@ -30,6 +30,9 @@ const FILE_MS_MAX =
     15_000 * Number(process.env.STREAM_ROUNDS ?? 0) +
     Number(process.env.TXN_LARGE ?? 0) +
     (process.env.DDL_KILLS === 'all' ? 1_200_000 : 0) +
+    300_000 * Number(process.env.MOVE_KILLS ?? 0) +
+    3_000 * Number(process.env.RANDOM_MOVES ?? 0) +
+    (process.env.MOVE_PARTITIONS === 'all' ? 1_200_000 : 0) +
     (process.env.STORAGE_FAULTS === 'deep' ? 10_800_000 : 0);
 
 const { values, positionals } = parseArgs({

@@ -7,6 +7,8 @@
 #     PARTITION_ROUNDS=n  rounds of partitions and step-downs (default 40)
 #     STALE_ROUNDS=n  lives of a collection that one router changes and another uses (default 40)
 #     MOVE_ROUNDS=n   moves of ranges under load (default 12); MOVE_KILLS=n: kills at each of their steps (default 1)
+#     RANDOM_MOVES=n  moves of a random balancer (default 60)
+#     MOVE_PARTITIONS=n  broken links at their steps (default 8), or "all"
 #     DDL_KILLS=all   kills at every border of the operations on a cluster, not only one per phase
 #     TXN_HISTORIES=n histories of transactions that are checked (default 100)
 #     UNSTABLE_MAX=n  files of a part that may fail once and pass alone (default 0; run.mjs)

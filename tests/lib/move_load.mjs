@@ -172,3 +172,51 @@ export async function checkPlaces(cluster, client, ns) {
         }
     }
 }
+
+/* Where a move can be stopped: who comes by, and the names of the points. */
+export const MOVE_POINTS = {
+    donor: [
+        'mig.d.registered',
+        'mig.d.coordDocWritten',
+        'mig.d.rangeDelPendingWritten',
+        'mig.d.recvChunkStartSent',
+        'mig.d.cloning',
+        'mig.d.readyForCritSec',
+        'mig.d.critSecWrites',
+        'mig.d.critSecSignalPersisted',
+        'mig.d.recvChunkCommitSent',
+        'mig.d.critSecReads',
+        'mig.d.configCommitSent',
+        'mig.d.configCommitReplied',
+        'mig.d.recipientCritSecReleased',
+        'mig.d.metadataRefreshed',
+        'mig.d.decisionPersisted',
+        'mig.d.txnNumBumped',
+        'mig.d.recipientTaskDeleted',
+        'mig.d.donorTaskReady',
+        'mig.d.coordDocDeleted',
+    ],
+    recipient: [
+        'mig.r.collCreated',
+        'mig.r.rangeDelWritten',
+        'mig.r.cloneBatchApplied',
+        'mig.r.catchup',
+        'mig.r.steady',
+        'mig.r.sessionsApplied',
+        'mig.r.recoveryDocWritten',
+        'mig.r.critSecReleased',
+    ],
+    config: ['configChange.written', 'configChange.committed'],
+};
+
+/* A part of a chunk of d.c, its owner, and another of two shards. */
+export async function chooseMove(client, rand) {
+    const config = client.db('config');
+    const { uuid } = await config.collection('collections').findOne({ _id: 'd.c' });
+    const rows = await config.collection('chunks').find({ uuid }).toArray();
+    const min = rand.below(KEYS - 200);
+    const { shard, max } = rows.find((row) => !(row.min.k > min) && !(row.max.k <= min));
+    const end = Math.min(min + 100 + rand.below(300), typeof max.k === 'number' ? max.k : KEYS);
+    const to = shard === 'shard0' ? 'shard1' : 'shard0';
+    return { command: { moveRange: 'd.c', min: { k: min }, max: { k: end }, toShard: to }, from: shard, to };
+}

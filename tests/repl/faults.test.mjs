@@ -13,7 +13,7 @@ import { after, test } from 'node:test';
 import { random, seedOfRun } from '../lib/expect.mjs';
 import { waitFor } from '../lib/server.mjs';
 import { DB, isExpected } from './load.mjs';
-import { Network } from './network.mjs';
+import { Network } from '../lib/network.mjs';
 import { HIT_MS_MAX, MEMBERS, Victim } from './victim.mjs';
 
 const ROUNDS = Number(process.env.REPL_ROUNDS ?? 40);

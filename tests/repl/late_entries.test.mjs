@@ -8,7 +8,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { startReplicaSet } from '../lib/replica_set.mjs';
 import { waitFor } from '../lib/server.mjs';
-import { Network } from './network.mjs';
+import { Network } from '../lib/network.mjs';
 
 const FAILPOINT = 'repl.fetch.sourceChosen';
 const network = new Network(3);

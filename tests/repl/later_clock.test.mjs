@@ -7,7 +7,7 @@ import assert from 'node:assert/strict';
 import { Binary, Long, Timestamp } from 'mongodb';
 import { after, before, test } from 'node:test';
 import { startReplicaSet } from '../lib/replica_set.mjs';
-import { Network } from './network.mjs';
+import { Network } from '../lib/network.mjs';
 
 /* Less than a source would have been shunned for as one that is behind. */
 const ROLLBACK_MS_MAX = 7000;

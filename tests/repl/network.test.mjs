@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { startReplicaSet } from '../lib/replica_set.mjs';
-import { Network } from './network.mjs';
+import { Network } from '../lib/network.mjs';
 
 const networks = [new Network(1), new Network(1)];
 const skip = networks.find(({ obstacle }) => obstacle !== null)?.obstacle ?? false;

@@ -10,7 +10,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { random, seedOfRun } from '../lib/expect.mjs';
 import { isExpected } from './load.mjs';
-import { Network } from './network.mjs';
+import { Network } from '../lib/network.mjs';
 import { MEMBERS, Victim } from './victim.mjs';
 
 const ROUNDS = Number(process.env.PARTITION_ROUNDS ?? 40);

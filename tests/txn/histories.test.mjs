@@ -13,7 +13,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { random, seedOfRun } from '../lib/expect.mjs';
 import { checkHistory, describeAnomalies } from '../lib/history/check.mjs';
-import { Network } from '../repl/network.mjs';
+import { Network } from '../lib/network.mjs';
 import { attempt } from './attempt.mjs';
 import { DB, MEMBERS, World, pause } from './world.mjs';
 

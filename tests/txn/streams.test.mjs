@@ -14,7 +14,7 @@ import { after, before, test } from 'node:test';
 import { random, seedOfRun } from '../lib/expect.mjs';
 import { waitFor } from '../lib/server.mjs';
 import { isExpected } from '../repl/load.mjs';
-import { Network } from '../repl/network.mjs';
+import { Network } from '../lib/network.mjs';
 import { insist } from './attempt.mjs';
 import { changesOf } from './oplog_changes.mjs';
 import { DB, MEMBERS, World, pause } from './world.mjs';

@@ -23,7 +23,7 @@ export class World {
     #since = null; // the oplogs are equal up to here
     #oldLogs = new Map();
 
-    /* network: of tests/repl/network.mjs, or null for none. */
+    /* network: of tests/lib/network.mjs, or null for none. */
     constructor(network = null, { args = [] } = {}) {
         this.#network = network?.obstacle === null ? network : null;
         this.args = args;

@@ -3,7 +3,7 @@
  * cut off from each other while clients still reach them. Needs root and `ip`.
  */
 import { spawnSync } from 'node:child_process';
-import { SHERD_BIN } from '../lib/server.mjs';
+import { SHERD_BIN } from './server.mjs';
 
 const IP = '/usr/sbin/ip';
 
