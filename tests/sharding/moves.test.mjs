@@ -139,6 +139,12 @@ test('MIG-2: currentOp tells how far a move has come', { timeout: 120_000 }, asy
     await moving;
 });
 
+test('MIG-1: secondaryThrottle has nobody to wait for in sets of one member', async () => {
+    await fill('throttled', { k: 1 });
+    await move('d.throttled', { k: 0 }, 'shard1', { secondaryThrottle: true });
+    assert.equal(await countOn(cluster.shards[1], 'throttled'), 1000);
+});
+
 test('RNG-1: orphans are counted until they are deleted', async () => {
     await fill('counted', { k: 1 });
     const [donor] = cluster.shards;
@@ -232,6 +238,34 @@ test('SES-4: a transaction does not miss documents that came to its shard after 
     assert.equal((await coll.findOne({ k: 50 }, { session })).k, 50);
     await session.commitTransaction();
     await session.endSession();
+});
+
+test('MIG-4: a move is given up if the oplog of the donor no longer reaches back to its begin', { timeout: 180_000 }, async () => {
+    await fill('late', { k: 1 });
+    const [donor, recipient] = cluster.shards;
+    const hold = { configureFailPoint: 'mig.r.cloneBatchApplied', mode: { times: 1 }, data: { blockTimeMS: 120_000 } };
+    const { count } = await recipient.command(recipient.members[0], hold);
+    const moving = move('d.late', { k: 0 }, 'shard1').then(
+        () => undefined,
+        (error) => error,
+    );
+    await recipient.command(recipient.members[0], { waitForFailPoint: hold.configureFailPoint, timesEntered: Number(count) + 1, maxTimeMS: 60_000 });
+    const first = async () => (await (await direct(donor)).db('local').collection('oplog.rs').findOne({}, { sort: { $natural: 1 } })).ts;
+    const start = await first();
+    const pad = 'x'.repeat(4_000_000);
+    for (let i = 1; i <= 100 && (await first()).equals(start); i++) {
+        await client.db('d').collection('filler').insertOne({ pad });
+        if (i % 20 === 0) await donor.command(donor.members[0], { fsync: 1 }); // what recovery needs is kept
+    }
+    assert.ok(!(await first()).equals(start), 'the oplog is trimmed');
+    await client.db('d').collection('filler').drop();
+    await recipient.command(recipient.members[0], { ...hold, mode: 'off' });
+    const error = await moving;
+    assert.match(error.message, /oplog does not reach back/);
+    await checkMovesOver(cluster, waitFor);
+    assert.deepEqual([await countOn(donor, 'late'), await countOn(recipient, 'late')], [1000, 0]);
+    assert.equal(await other.db('d').collection('late').countDocuments(), 1000);
+    await move('d.late', { k: 0 }, 'shard1');
 });
 
 test('MIG-2: documents of up to 16 MB are cloned, and changed while they move', { timeout: 120_000 }, async () => {

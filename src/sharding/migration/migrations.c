@@ -1,5 +1,7 @@
 #include "sharding/migration/migrations.h"
 
+#include <stdio.h>
+
 #include <string.h>
 
 #include "base/alloc.h"
@@ -56,6 +58,18 @@ void migrations_change(Migrations *migrations, ReceivingChange change, void *arg
 Receiving migrations_receiving(Migrations *migrations) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&migrations->mu);
     return migrations->receiving;
+}
+
+void migrations_note_given_up(Migrations *migrations, const Uuid *id, const char *why) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&migrations->mu);
+    migrations->given_up.id = *id;
+    snprintf(migrations->given_up.why, GIVEN_UP_SIZE, "the recipient has given the move up: %s",
+             why != NULL ? why : "it does not know why");
+}
+
+GivenUp migrations_given_up(Migrations *migrations) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&migrations->mu);
+    return migrations->given_up;
 }
 
 typedef struct Wanted {

@@ -19,6 +19,10 @@
  */
 #define MIGRATION_LOCK "$migration"
 
+enum {
+    GIVEN_UP_SIZE = 512,
+};
+
 typedef enum ReceiveState {
     RECEIVE_NONE, /* nothing is received, or this primary has not come to it yet */
     RECEIVE_PREPARE,
@@ -49,6 +53,12 @@ typedef struct Receiving {
     MoveOutcome outcome; /* as the donor said */
 } Receiving;
 
+/* Why this shard has given a move up that it was to receive: for the donor, which asks later. */
+typedef struct GivenUp {
+    Uuid id;
+    char why[GIVEN_UP_SIZE];
+} GivenUp;
+
 typedef struct MigrationStats {
     _Atomic int64_t donor_started;
     _Atomic int64_t donor_committed;
@@ -70,6 +80,7 @@ typedef struct Migrations {
     Mutex mu;
     /* Guarded by mu. */
     Receiving receiving;
+    GivenUp given_up; /* the last one */
     List waiters;
 } Migrations;
 
@@ -82,6 +93,9 @@ void migrations_free(Migrations *migrations); /* NULL is fine */
 typedef void (*ReceivingChange)(Receiving *receiving, void *arg);
 void migrations_change(Migrations *migrations, ReceivingChange change, void *arg);
 Receiving migrations_receiving(Migrations *migrations);
+/* `why` NULL: nobody knows. */
+void migrations_note_given_up(Migrations *migrations, const Uuid *id, const char *why);
+GivenUp migrations_given_up(Migrations *migrations);
 /* Waits until `is_met` says so, or the deadline passes (*ret_is_met false). */
 typedef bool (*ReceivingCondition)(const Receiving *receiving, void *arg);
 ErrCode migrations_wait(Migrations *migrations, OpCtx *op, ReceivingCondition is_met, void *arg,

@@ -238,8 +238,13 @@ static ErrCode take_batch(Writer *writer, Doc batch, Error *err) {
     if (!run->move.is_throttled)
         return ERR_OK;
     ReplWriteConcern two = {.kind = REPL_W_NUMBER, .number = 2};
-    return repl_wait_write_concern(run->op->service->repl, run->op, &two, /* is_journaled= */ false,
-                                   run->op->last_optime, clock_deadline_ms(ASK_MS_MAX), err);
+    ErrCode rc =
+        repl_wait_write_concern(run->op->service->repl, run->op, &two, /* is_journaled= */ false,
+                                run->op->last_optime, clock_deadline_ms(ASK_MS_MAX), err);
+    if (rc != ERR_UNSATISFIABLE_WRITE_CONCERN)
+        return rc;
+    error_reset(err); /* there is no secondary that it could hurt */
+    return ERR_OK;
 }
 
 /* The donor reads the next batch while this one is written. */

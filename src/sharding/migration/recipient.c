@@ -195,6 +195,7 @@ static ErrCode ready(MoveRun *run, Error *err) {
 }
 
 static ErrCode undo(MoveRun *run, Error *err) {
+    migrations_note_given_up(run->migrations, &run->move.id, task_abort_message(run->task));
     return end_as(run, MOVE_ABORTED, err);
 }
 
@@ -253,6 +254,17 @@ static ErrCode find_task(Migrations *migrations, OpCtx *op, const Uuid *id, Task
                      ret_task, err);
 }
 
+/* The same for the donor, who wants to know what has become of it. */
+static ErrCode find_or_tell(Migrations *migrations, OpCtx *op, const Uuid *id, Task **ret_task,
+                            Error *err) {
+    ErrCode rc = find_task(migrations, op, id, ret_task, err);
+    GivenUp given_up = migrations_given_up(migrations);
+    if (rc != ERR_NO_SUCH_KEY || !uuid_equal(&given_up.id, id))
+        return rc;
+    error_reset(err);
+    return error_set(err, ERR_OPERATION_FAILED, "%s", given_up.why);
+}
+
 ErrCode recipient_start(Migrations *migrations, OpCtx *op, const MoveCaller *caller, Doc move,
                         Doc options, Doc indexes, Error *err) {
     Move parsed = {0};
@@ -307,7 +319,7 @@ ErrCode recipient_status(Migrations *migrations, OpCtx *op, const Uuid *id, int6
         return ERR_OK;
     *ret_receiving = (Receiving){.id = *id}; /* begun, but not by this primary, or not yet */
     Task *task;
-    TRY(find_task(migrations, op, id, &task, err));
+    TRY(find_or_tell(migrations, op, id, &task, err));
     task_unref(task);
     return op_sleep_us(op, (int64_t)PULL_MS * 1000, err);
 }
@@ -326,7 +338,7 @@ static void wish_commit(Receiving *receiving, void *arg) {
 ErrCode recipient_commit(Migrations *migrations, OpCtx *op, const Uuid *id, uint64_t commit_ts,
                          int64_t *ret_documents, Error *err) {
     Task *task;
-    TRY(find_task(migrations, op, id, &task, err));
+    TRY(find_or_tell(migrations, op, id, &task, err));
     CommitWish wish = {id, commit_ts};
     Look look = {id, RECEIVE_READY};
     bool is_met = false;
