@@ -17,6 +17,7 @@ import { run } from 'node:test';
 import { parseArgs } from 'node:util';
 import { ROUTER_SUITE, rowsOf, whyLeftOut } from './lib/router_suite.mjs';
 
+const SLOWEST_SHOWN = 6;
 const HERE = dirname(fileURLToPath(import.meta.url));
 // Of a whole file; a long crash test may take what it needs.
 const FILE_MS_MAX =
@@ -68,6 +69,12 @@ function count(file, outcome) {
     counts.get(file)[outcome]++;
 }
 
+const durations = new Map(); // file -> seconds of its tests
+
+function noteDuration(data) {
+    if (data.nesting === 0) durations.set(data.file, (durations.get(data.file) ?? 0) + data.details.duration_ms / 1000);
+}
+
 function report(outcome, data) {
     if (data.details?.type === 'suite' || isFile(data)) return;
     for (const row of routerRows) if (row.isFor(data.name)) routerRows.delete(row);
@@ -105,6 +112,8 @@ function namePatterns() {
 function runFiles(chosen, concurrency) {
     return new Promise((done) => {
         const stream = run({ files: chosen, concurrency, timeout: FILE_MS_MAX, testNamePatterns: namePatterns() });
+        stream.on('test:pass', noteDuration);
+        stream.on('test:fail', noteDuration);
         stream.on('test:pass', (data) => report(data.skip === undefined ? 'passed' : 'skipped', data));
         stream.on('test:fail', (data) => {
             const kind = data.details?.error?.failureType;
@@ -146,6 +155,8 @@ for (const row of values.name === undefined ? routerRows : []) {
     console.log(`FAIL lib/router_suite.mjs: no test is named ${row.tests}`);
 }
 const sum = (outcome) => [...counts.values()].reduce((total, row) => total + row[outcome], 0);
+const slowest = [...durations].sort(([, a], [, b]) => b - a).slice(0, SLOWEST_SHOWN);
+console.log(`slowest: ${slowest.map(([file, seconds]) => `${relative(HERE, file)} ${seconds.toFixed(0)} s`).join(', ')}`);
 console.log(`${files.length} files in ${((Date.now() - started) / 1000).toFixed(1)} s`);
 console.log(`${sum('passed')} passed, ${sum('failed')} failed, ${sum('skipped')} skipped`);
 process.exitCode = sum('failed') === 0 ? 0 : 1;
