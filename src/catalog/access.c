@@ -19,12 +19,53 @@ static ErrCode attach(CollAccess *access, Error *err);
 static ErrCode restore(CollAccess *access, Error *err);
 static void release_filters(CollAccess *access);
 
+/* ---- which collection ---- */
+
+void access_expect(OpCtx *op, const Ns *ns, const Uuid *uuid) {
+    ExpectedCollection *expected = ARENA_NEW(&op->arena, ExpectedCollection);
+    *expected = (ExpectedCollection){*ns, *uuid, op->expected};
+    op->expected = expected;
+}
+
+static ErrCode refuse_other(OpCtx *op, const Catalog *catalog, const ExpectedCollection *expected,
+                            Error *err) {
+    (void)error_set(err, ERR_COLLECTION_UUID_MISMATCH,
+                    "Collection UUID does not match that specified");
+    const Collection *meant = catalog_find_uuid(catalog, &expected->uuid);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    build_str(&b, "db", ns_db(&expected->ns));
+    build_uuid(&b, "collectionUUID", &expected->uuid);
+    build_str(&b, "expectedCollection", ns_coll(&expected->ns));
+    if (meant != NULL && str_equal(ns_db(&meant->ns), ns_db(&expected->ns)))
+        build_str(&b, "actualCollection", ns_coll(&meant->ns));
+    else
+        build_null(&b, "actualCollection");
+    error_set_extra(err, doc_builder_end(&b).data);
+    return err->code;
+}
+
+ErrCode access_check_expected(OpCtx *op, const Catalog *catalog, const Ns *ns,
+                              const Collection *coll, Error *err) {
+    for (const ExpectedCollection *expected = op->expected; UNLIKELY(expected != NULL);
+         expected = expected->next)
+        if (ns_equal(&expected->ns, ns) &&
+            (coll == NULL || !uuid_equal(&coll->uuid, &expected->uuid)))
+            return refuse_other(op, catalog, expected, err);
+    return ERR_OK;
+}
+
+static ErrCode check_expected(const CollAccess *access, Error *err) {
+    return access_check_expected(access->op, access->catalog, &access->ns, access->coll, err);
+}
+
 ErrCode access_read(OpCtx *op, const Ns *ns, CollAccess *ret_access, Error *err) {
     *ret_access = (CollAccess){.ns = *ns};
     TRY(op_lock_global(op, LOCK_IS, err));
     ret_access->op = op;
     ErrCode rc = op->txn_catalog == NULL ? open_consistent_read(ret_access, err)
                                          : open_read_in_txn(ret_access, err);
+    if (rc == ERR_OK)
+        rc = check_expected(ret_access, err);
     if (rc != ERR_OK)
         access_done(ret_access);
     return rc;
@@ -37,7 +78,11 @@ static ErrCode begin_write(OpCtx *op, CollAccess *access, Error *err) {
     if (rc != ERR_OK) {
         access->op = NULL;
         op_unlock_global(op);
+        return rc;
     }
+    rc = check_expected(access, err);
+    if (rc != ERR_OK)
+        access_done(access);
     return rc;
 }
 

@@ -87,6 +87,20 @@ static inline bool access_owns(const CollAccess *access, Doc doc) {
 void access_suspend(CollAccess *access);
 ErrCode access_resume(OpCtx *op, CollAccess *access, Error *err) MUST_CHECK;
 
+/* A client says by its UUID which collection it means: if the name has become another one's, or
+ * nobody's, opening it fails with ERR_COLLECTION_UUID_MISMATCH, whose extra tells the name that the
+ * collection has now. */
+typedef struct ExpectedCollection {
+    Ns ns;
+    Uuid uuid;
+    const struct ExpectedCollection *next;
+} ExpectedCollection;
+/* For this operation, until its end; more than one namespace may have such a claim. */
+void access_expect(OpCtx *op, const Ns *ns, const Uuid *uuid);
+/* The same for who looks a collection up without opening it; `coll` NULL: there is none. */
+ErrCode access_check_expected(OpCtx *op, const Catalog *catalog, const Ns *ns,
+                              const Collection *coll, Error *err) MUST_CHECK;
+
 /* All documents of a small internal collection, in record order; none if there is no such
  * collection. `visit` sets *is_over to stop; documents are valid during the call. */
 typedef ErrCode (*AccessVisit)(void *arg, Doc doc, bool *is_over, Error *err);

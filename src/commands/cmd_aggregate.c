@@ -1,4 +1,6 @@
 /* cmd_aggregate.c - aggregate: runs a pipeline. */
+#include "catalog/access.h"
+#include "commands/support.h"
 #include "commands/agg_args.h"
 #include "commands/core/command_service.h"
 #include "commands/explain.h"
@@ -41,12 +43,37 @@ ErrCode aggregate_request_check(CommandCtx *ctx, const AggregateRequest *request
     return cursor_option_parse(request->cursor, &ret_batch->batch_size, err);
 }
 
+enum {
+    LOCATION_UUID_OF_STREAM = 4928900,
+    LOCATION_UUID_OF_NOTHING = 4928901,
+};
+
+static ErrCode check_uuid(CommandCtx *ctx, const AggregateRequest *request, const Ns *ns,
+                          const AggOptions *options, Error *err) {
+    bool is_given = elem_is_present(request->collection_uuid);
+    if (is_given && options->is_collectionless)
+        return error_set(err, (ErrCode)LOCATION_UUID_OF_NOTHING,
+                         "collectionUUID is not supported with collectionless aggregations");
+    if (is_given && is_stream_command(request->pipeline))
+        return error_set(err, (ErrCode)LOCATION_UUID_OF_STREAM,
+                         "collectionUUID is not supported on a change stream");
+    if (LIKELY(!is_given))
+        return ERR_OK;
+    TRY(cmd_expect_uuid(ctx, ns, request->collection_uuid, err));
+    /* A view is never opened by its name. */
+    CLEANUP(catalog_guard_done) CatalogGuard guard = cmd_catalog(ctx);
+    if (catalog_find_view(guard.catalog, ns) == NULL)
+        return ERR_OK;
+    return access_check_expected(ctx->op, guard.catalog, ns, NULL, err);
+}
+
 static ErrCode aggregate_run(CommandCtx *ctx, void *arg, Error *err) {
     AggregateRequest *request = arg;
     Ns ns;
     AggOptions options;
     FirstBatchOptions batch;
     TRY(aggregate_request_check(ctx, request, &ns, &options, &batch, err));
+    TRY(check_uuid(ctx, request, &ns, &options, err));
     if (ctx->is_txn)
         TRY(txn_rules_check_pipeline(request->pipeline, err));
     if (request->is_explain && ctx->is_txn)

@@ -10,6 +10,7 @@ static ErrCode coll_mod_run(CommandCtx *ctx, void *arg, Error *err) {
     const CollModRequest *request = arg;
     Ns ns;
     TRY(cmd_ns(ctx, request->coll, &ns, err));
+    TRY(cmd_expect_uuid(ctx, &ns, request->collection_uuid, err));
     TRY(own_collections_check(ctx->op, &ns, OWN_CHANGE_OPTIONS, err));
     if (elem_type(request->change.pipeline) == BT_ARRAY)
         TRY(check_view_pipeline(ctx, elem_doc(request->change.pipeline), err));

@@ -9,6 +9,7 @@ static ErrCode create_indexes_run(CommandCtx *ctx, void *arg, Error *err) {
     const CreateIndexesRequest *request = arg;
     Ns ns;
     TRY(cmd_ns(ctx, request->coll, &ns, err));
+    TRY(cmd_expect_uuid(ctx, &ns, request->collection_uuid, err));
     TRY(own_collections_check(ctx->op, &ns, OWN_CHANGE_INDEXES, err));
     if (request->indexes.count == 0)
         return error_set(err, ERR_BAD_VALUE, "Must specify at least one index to create");

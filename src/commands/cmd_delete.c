@@ -1,4 +1,5 @@
 /* cmd_delete.c - delete: removes documents. */
+#include "commands/support.h"
 #include "commands/core/statement_notes.h"
 #include "commands/query_args.h"
 #include "commands/sessions.h"
@@ -48,6 +49,7 @@ static ErrCode delete_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(write_batch_check(request->deletes.count, err));
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
+    TRY(cmd_expect_uuid(ctx, &ns, request->collection_uuid, err));
     TRY(write_ns_check(ctx, &ns, err));
     DeleteStatement *statements =
         ARENA_ARRAY(cmd_arena(ctx), DeleteStatement, request->deletes.count);

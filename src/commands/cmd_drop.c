@@ -9,12 +9,9 @@ static ErrCode drop_run(CommandCtx *ctx, void *arg, Error *err) {
     Ns ns;
     TRY(cmd_ns(ctx, request->coll, &ns, err));
     TRY(own_collections_check(ctx->op, &ns, OWN_CHANGE_DROP, err));
-    Uuid uuid;
-    bool has_uuid = elem_is_present(request->collection_uuid);
-    if (has_uuid && !uuid_from_elem(request->collection_uuid, &uuid))
-        return error_set(err, ERR_TYPE_MISMATCH, "BSON field 'drop.collectionUUID' is not a UUID");
+    TRY(cmd_expect_uuid(ctx, &ns, request->collection_uuid, err));
     DropResult result = {0};
-    TRY(ddl_drop(ctx->op, &ns, has_uuid ? &uuid : NULL, &result, err));
+    TRY(ddl_drop(ctx->op, &ns, NULL, &result, err));
     if (!result.was_found)
         return ERR_OK;
     if (!result.was_view)

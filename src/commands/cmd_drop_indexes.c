@@ -8,6 +8,7 @@ static ErrCode drop_indexes_run(CommandCtx *ctx, void *arg, Error *err) {
     const DropIndexesRequest *request = arg;
     Ns ns;
     TRY(cmd_ns(ctx, request->coll, &ns, err));
+    TRY(cmd_expect_uuid(ctx, &ns, request->collection_uuid, err));
     TRY(own_collections_check(ctx->op, &ns, OWN_CHANGE_INDEXES, err));
     uint32_t count_before = 0;
     TRY(ddl_drop_indexes(ctx->op, &ns, request->index, &count_before, err));

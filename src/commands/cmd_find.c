@@ -1,5 +1,6 @@
 /* cmd_find.c - find: reads documents of a collection or view. */
 #include "base/alloc.h"
+#include "commands/support.h"
 #include "commands/core/command_service.h"
 #include "commands/find_args.h"
 #include "commands/view_query.h"
@@ -34,6 +35,7 @@ static ErrCode find_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(request_ref_ns(ctx, &request->coll, &ns, err));
     if (UNLIKELY(request->coll.has_uuid))
         op_set_ns(ctx->op, arena_strdup(cmd_arena(ctx), ns.text));
+    TRY(cmd_expect_uuid(ctx, &ns, request->collection_uuid, err));
     ctx->has_oplog_reader = elem_is_present(request->term) && ns_is_oplog(&ns);
     QuerySpec spec;
     FirstBatchOptions batch;

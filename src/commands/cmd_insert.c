@@ -1,4 +1,5 @@
 /* cmd_insert.c - insert: adds documents. */
+#include "commands/support.h"
 #include "commands/query_args.h"
 #include "commands/sessions.h"
 #include "commands/write_reply.h"
@@ -49,6 +50,7 @@ static ErrCode insert_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(write_batch_check(request->documents.count, err));
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
+    TRY(cmd_expect_uuid(ctx, &ns, request->collection_uuid, err));
     TRY(write_ns_check(ctx, &ns, err));
     count_op(ctx->service, OP_COUNTER_INSERT, request->documents.count);
     Retries retries;

@@ -10,11 +10,12 @@ static ErrCode rename_run(CommandCtx *ctx, void *arg, Error *err) {
     Ns to;
     TRY(ns_parse(request->from, &from, err));
     TRY(ns_parse(request->to, &to, err));
+    TRY(cmd_expect_uuid(ctx, &from, request->collection_uuid, err));
     TRY(own_collections_check(ctx->op, &from, OWN_CHANGE_RENAME, err));
     TRY(own_collections_check(ctx->op, &to, OWN_CHANGE_RENAME, err));
+    /* Or the UUID of the collection that may be dropped. */
     if (elem_type(request->drop_target) == BT_BINARY)
-        return error_set(err, ERR_NOT_IMPLEMENTED,
-                         "'renameCollection.dropTarget' with a UUID is not supported yet");
+        TRY(cmd_expect_uuid(ctx, &to, request->drop_target, err));
     return ddl_rename(ctx->op, &from, &to, elem_is_truthy(request->drop_target), err);
 }
 

@@ -1,4 +1,5 @@
 /* cmd_update.c - update: changes documents, one or many per statement. */
+#include "commands/support.h"
 #include "commands/core/statement_notes.h"
 #include "commands/query_args.h"
 #include "commands/sessions.h"
@@ -69,6 +70,7 @@ static ErrCode update_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(write_batch_check(request->updates.count, err));
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
+    TRY(cmd_expect_uuid(ctx, &ns, request->collection_uuid, err));
     TRY(write_ns_check(ctx, &ns, err));
     UpdateStatement *statements =
         ARENA_ARRAY(cmd_arena(ctx), UpdateStatement, request->updates.count);

@@ -1,5 +1,6 @@
 #include "commands/support.h"
 
+#include "catalog/access.h"
 #include "commands/find_args.h"
 #include "cursor/list_source.h"
 
@@ -11,6 +12,18 @@ enum {
 
 ErrCode cmd_ns(CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) {
     return ns_make(ctx->args.db, coll, ret_ns, err);
+}
+
+ErrCode cmd_expect_uuid(CommandCtx *ctx, const Ns *ns, Elem uuid, Error *err) {
+    if (LIKELY(!elem_is_present(uuid)))
+        return ERR_OK;
+    Uuid wanted;
+    if (!uuid_from_elem(uuid, &wanted))
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "BSON field '%s.collectionUUID' has to be a UUID, not %s", ctx->spec->name,
+                         bson_type_name(elem_type(uuid)));
+    access_expect(ctx->op, ns, &wanted);
+    return ERR_OK;
 }
 
 ErrCode cmd_repl(CommandCtx *ctx, struct Repl **ret_repl, Error *err) {

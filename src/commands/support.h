@@ -12,6 +12,10 @@
 /* The namespace of the request's database and `coll`. */
 ErrCode cmd_ns(CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) MUST_CHECK;
 
+/* `uuid` as a client gave it (collectionUUID), or missing: the namespace stands for that collection
+ * only (access_expect). */
+ErrCode cmd_expect_uuid(CommandCtx *ctx, const Ns *ns, Elem uuid, Error *err) MUST_CHECK;
+
 /* The replica set this node is a member of; fails with ERR_NO_REPLICATION_ENABLED. */
 ErrCode cmd_repl(CommandCtx *ctx, struct Repl **ret_repl, Error *err) MUST_CHECK;
 

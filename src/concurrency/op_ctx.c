@@ -86,6 +86,7 @@ void op_begin(OpCtx *op, const OpDescription *desc) {
     op->admission_priority = ADMISSION_NORMAL;
     op->last_optime = OPTIME_NONE;
     op->routing = NULL;
+    op->expected = NULL;
     op->next_check_us = op->start_us + LONG_RUNNING_US;
     memset(&op->metrics, 0, sizeof(op->metrics));
     uint32_t op_id =

@@ -115,7 +115,9 @@ struct OpCtx {
      * snapshot; NULL: none. */
     struct Transaction *txn;
     struct Catalog *txn_catalog;
-    struct OpRouting *routing;   /* by which metadata it was sent here; NULL: by none */
+    struct OpRouting *routing; /* by which metadata it was sent here; NULL: by none */
+    /* Which collection it takes its namespace for (catalog/access.h); NULL: any. */
+    const struct ExpectedCollection *expected;
     OpTime last_optime;          /* of the last replicated write; none: did not write */
     OpMode mode;                 /* changed in scopes only; see op_mode_scope */
     void *client;                /* ClientState of commands/core; NULL for internal operations */

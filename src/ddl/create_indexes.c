@@ -64,8 +64,11 @@ ErrCode ddl_create_indexes_by(OpCtx *op, const Ns *ns, const Doc *specs, uint32_
                                 shell_text_of_doc(specs[i], &op->arena));
     }
     Catalog *catalog = catalog_acquire(op_catalog(op));
-    bool exists = catalog_find_staged(op, catalog, ns) != NULL;
+    const Collection *known = catalog_find_staged(op, catalog, ns);
+    ErrCode known_rc = access_check_expected(op, catalog, ns, known, err);
+    bool exists = known != NULL;
     catalog_release(catalog);
+    TRY(known_rc);
     *ret_result = (CreateIndexesResult){.created_collection = !exists};
     if (!exists)
         TRY(ddl_ensure_collection(op, ns, err));

@@ -55,7 +55,7 @@ typedef struct RenameArgs {
     RenameCheck check;
 } RenameArgs;
 /* Checks whether the rename is allowed. Both names are locked. */
-ErrCode ddl_check_rename(const Catalog *catalog, const RenameArgs *args,
+ErrCode ddl_check_rename(OpCtx *op, const Catalog *catalog, const RenameArgs *args,
                          const Collection **ret_source, const Collection **ret_target, Error *err)
     MUST_CHECK;
 /* Within a database, without checking the kinds of names. */

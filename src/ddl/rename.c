@@ -71,10 +71,12 @@ static ErrCode rename_collection(OpCtx *op, const Ns *from, const Ns *to, bool i
     return op_run_with_retry(op, is_same_db ? rename_here : rename_across, &args, err);
 }
 
-ErrCode ddl_check_rename(const Catalog *catalog, const RenameArgs *args,
+ErrCode ddl_check_rename(OpCtx *op, const Catalog *catalog, const RenameArgs *args,
                          const Collection **ret_source, const Collection **ret_target, Error *err) {
     *ret_source = catalog_find(catalog, args->from);
     *ret_target = catalog_find(catalog, args->to);
+    TRY(access_check_expected(op, catalog, args->from, *ret_source, err));
+    TRY(access_check_expected(op, catalog, args->to, *ret_target, err));
     if (*ret_source == NULL && catalog_find_view(catalog, args->from) != NULL)
         return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW, "cannot rename view: %s",
                          args->from->text);
@@ -103,7 +105,7 @@ static ErrCode keep_for_good(OpCtx *op, Collection *renamed, Error *err) {
 static ErrCode rename_locked(OpCtx *op, const RenameArgs *args, const Catalog *catalog,
                              Error *err) {
     const Collection *source, *target;
-    TRY(ddl_check_rename(catalog, args, &source, &target, err));
+    TRY(ddl_check_rename(op, catalog, args, &source, &target, err));
     Collection *renamed = collection_clone(source);
     renamed->ns = *args->to;
     ErrCode rc = keep_for_good(op, renamed, err);
@@ -151,7 +153,7 @@ static ErrCode rename_across(void *arg, OpCtx *op, Error *err) {
     Catalog *catalog = catalog_acquire(op_catalog(op));
     const Collection *source, *target;
     Collection *copy = NULL;
-    ErrCode rc = ddl_check_rename(catalog, args, &source, &target, err);
+    ErrCode rc = ddl_check_rename(op, catalog, args, &source, &target, err);
     if (rc == ERR_OK)
         rc = copy_collection(op, source, args->to, source->options.doc, /* skip_bytes= */ 0, &copy,
                              err);

@@ -136,7 +136,7 @@ static Doc temporary_options(Doc options, Arena *arena) {
 static ErrCode rename_locked(OpCtx *op, const RenameArgs *args, const Ns *temporary,
                              const Catalog *catalog, Error *err) {
     const Collection *source, *target;
-    TRY(ddl_check_rename(catalog, args, &source, &target, err));
+    TRY(ddl_check_rename(op, catalog, args, &source, &target, err));
     Copy copy = {.from = source,
                  .to = args->to,
                  .temporary = temporary,

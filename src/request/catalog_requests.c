@@ -32,6 +32,7 @@ static const FieldSpec CREATE_INDEXES_FIELDS[] = {
     {"commitQuorum", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateIndexesRequest, commit_quorum)},
     {"ignoreUnknownIndexOptions", FIELD_BOOL, FIELD_OPTIONAL,
      offsetof(CreateIndexesRequest, ignore_unknown_options)},
+    {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateIndexesRequest, collection_uuid)},
 };
 const RequestSpec CREATE_INDEXES_REQUEST =
     REQUEST_SPEC(CreateIndexesRequest, CREATE_INDEXES_FIELDS);
@@ -54,6 +55,7 @@ static const FieldSpec COLL_MOD_FIELDS[] = {
     {"changeStreamPreAndPostImages", FIELD_ELEM, FIELD_OPTIONAL,
      offsetof(CollModRequest, change.pre_images)},
     {"timeseries", FIELD_REFUSED, FIELD_OPTIONAL, 0},
+    {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CollModRequest, collection_uuid)},
 };
 const RequestSpec COLL_MOD_REQUEST = REQUEST_SPEC(CollModRequest, COLL_MOD_FIELDS);
 
@@ -67,6 +69,7 @@ static const FieldSpec DROP_INDEXES_FIELDS[] = {
     {"dropIndexes", FIELD_COLL, FIELD_OPTIONAL, offsetof(DropIndexesRequest, coll)},
     {"deleteIndexes", FIELD_COLL, FIELD_OPTIONAL, offsetof(DropIndexesRequest, coll)},
     {"index", FIELD_ELEM, FIELD_REQUIRED, offsetof(DropIndexesRequest, index)},
+    {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DropIndexesRequest, collection_uuid)},
 };
 const RequestSpec DROP_INDEXES_REQUEST = REQUEST_SPEC(DropIndexesRequest, DROP_INDEXES_FIELDS);
 
@@ -80,7 +83,7 @@ static const FieldSpec RENAME_FIELDS[] = {
     {"to", FIELD_STRING, FIELD_REQUIRED, offsetof(RenameRequest, to)},
     {"dropTarget", FIELD_ELEM, FIELD_OPTIONAL, offsetof(RenameRequest, drop_target)},
     {"stayTemp", FIELD_REFUSED, FIELD_OPTIONAL, 0},
-    {"collectionUUID", FIELD_REFUSED, FIELD_OPTIONAL, 0},
+    {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(RenameRequest, collection_uuid)},
 };
 const RequestSpec RENAME_REQUEST = REQUEST_SPEC(RenameRequest, RENAME_FIELDS);
 

@@ -31,6 +31,7 @@ typedef struct CreateIndexesRequest {
     DocList indexes;
     Elem commit_quorum;
     bool ignore_unknown_options;
+    Elem collection_uuid;
 } CreateIndexesRequest;
 
 /* What collMod can change; absent members are left as they are. */
@@ -53,6 +54,7 @@ typedef struct CollModChange {
 typedef struct CollModRequest {
     Str coll;
     CollModChange change;
+    Elem collection_uuid;
 } CollModRequest;
 
 typedef struct DropRequest {
@@ -63,6 +65,7 @@ typedef struct DropRequest {
 typedef struct DropIndexesRequest {
     Str coll;
     Elem index;
+    Elem collection_uuid;
 } DropIndexesRequest;
 
 typedef struct DropDatabaseRequest {
@@ -73,6 +76,7 @@ typedef struct RenameRequest {
     Str from;
     Str to;
     Elem drop_target;
+    Elem collection_uuid;
 } RenameRequest;
 
 typedef struct ConvertToCappedRequest {

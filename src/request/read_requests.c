@@ -29,6 +29,7 @@ static const FieldSpec FIND_FIELDS[] = {
     {"max", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, max)},
     {"$_withSortKey", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FindRequest, is_sort_key_wanted)},
     {"legacyRuntimeConstants", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, runtime)},
+    {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(FindRequest, collection_uuid)},
 };
 const RequestSpec FIND_REQUEST = REQUEST_SPEC(FindRequest, FIND_FIELDS);
 
@@ -81,6 +82,7 @@ static const FieldSpec AGGREGATE_FIELDS[] = {
      offsetof(AggregateRequest, is_validation_bypassed)},
     {"fromMongos", FIELD_BOOL, FIELD_OPTIONAL, offsetof(AggregateRequest, is_from_router)},
     {"legacyRuntimeConstants", FIELD_DOC, FIELD_OPTIONAL, offsetof(AggregateRequest, runtime)},
+    {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(AggregateRequest, collection_uuid)},
 };
 const RequestSpec AGGREGATE_REQUEST = REQUEST_SPEC(AggregateRequest, AGGREGATE_FIELDS);
 

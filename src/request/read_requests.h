@@ -33,6 +33,7 @@ typedef struct FindRequest {
     Doc start_at;
     bool is_sort_key_wanted; /* by a router: documents begin with their sort keys */
     Doc runtime;             /* of a router: {localNow}, the same on all shards */
+    Elem collection_uuid;
 } FindRequest;
 
 typedef struct GetMoreRequest {
@@ -77,6 +78,7 @@ typedef struct AggregateRequest {
     bool is_validation_bypassed;
     bool is_from_router; /* may have stages that only nodes of a cluster send each other */
     Doc runtime;         /* of a router: {localNow}, the same on all shards */
+    Elem collection_uuid;
 } AggregateRequest;
 
 typedef struct ExplainRequest {

@@ -14,6 +14,7 @@ static const FieldSpec INSERT_FIELDS[] = {
     {"bypassDocumentValidation", FIELD_BOOL, FIELD_OPTIONAL,
      offsetof(InsertRequest, is_validation_bypassed)},
     STATEMENT_FIELDS_OF(InsertRequest, statements),
+    {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(InsertRequest, collection_uuid)},
 };
 const RequestSpec INSERT_REQUEST = REQUEST_SPEC(InsertRequest, INSERT_FIELDS);
 
@@ -25,6 +26,7 @@ static const FieldSpec UPDATE_FIELDS[] = {
     {"bypassDocumentValidation", FIELD_BOOL, FIELD_OPTIONAL,
      offsetof(UpdateRequest, is_validation_bypassed)},
     STATEMENT_FIELDS_OF(UpdateRequest, statements),
+    {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(UpdateRequest, collection_uuid)},
 };
 const RequestSpec UPDATE_REQUEST = REQUEST_SPEC(UpdateRequest, UPDATE_FIELDS);
 
@@ -47,6 +49,7 @@ static const FieldSpec DELETE_FIELDS[] = {
     {"let", FIELD_DOC, FIELD_OPTIONAL, offsetof(DeleteRequest, let)},
     {"bypassDocumentValidation", FIELD_IGNORED, FIELD_OPTIONAL, 0},
     STATEMENT_FIELDS_OF(DeleteRequest, statements),
+    {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DeleteRequest, collection_uuid)},
 };
 const RequestSpec DELETE_REQUEST = REQUEST_SPEC(DeleteRequest, DELETE_FIELDS);
 

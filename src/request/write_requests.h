@@ -26,6 +26,7 @@ typedef struct InsertRequest {
     Elem ordered;
     bool is_validation_bypassed;
     StatementArgs statements;
+    Elem collection_uuid;
 } InsertRequest;
 
 typedef struct UpdateRequest {
@@ -35,6 +36,7 @@ typedef struct UpdateRequest {
     Doc let;
     bool is_validation_bypassed;
     StatementArgs statements;
+    Elem collection_uuid;
 } UpdateRequest;
 
 typedef struct UpdateStatement {
@@ -56,6 +58,7 @@ typedef struct DeleteRequest {
     Elem ordered;
     Doc let;
     StatementArgs statements;
+    Elem collection_uuid;
 } DeleteRequest;
 
 typedef struct DeleteStatement {
