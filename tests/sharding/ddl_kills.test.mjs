@@ -56,6 +56,52 @@ const OPERATIONS = {
         phases: ['begin', 'dbdrop.next', 'dbdrop.one', 'dbdrop.block', 'dbdrop.data', 'dbdrop.commit', 'dbdrop.release'],
         configPoints: ['dropDatabase'],
     },
+    movePrimary: {
+        prepare: async (world) => {
+            await world.shard('d.c');
+            const d = world.client.db('d');
+            await d.collection('plain').insertMany(Array.from({ length: 500 }, (_, i) => ({ _id: i, a: i })));
+            await d.collection('plain').createIndex({ a: 1 }, { unique: true });
+            await d.createCollection('capped', { capped: true, size: 10_000 });
+            await d.collection('capped').insertMany(Array.from({ length: 20 }, (_, i) => ({ _id: 100 - i })));
+            await d.createCollection('view', { viewOn: 'plain', pipeline: [{ $match: { a: { $lt: 10 } } }] });
+        },
+        command: { movePrimary: 'd', to: 'shard1' },
+        /* Done or not: all of it is in one place, and the same; and can be written. */
+        isDone: async (world) => {
+            const { primary } = await world.config.collection('databases').findOne({ _id: 'd' });
+            const [other] = world.cluster.shards.filter(({ name }) => name !== primary);
+            const found = await (await world.direct(other)).db('d').listCollections({}, { nameOnly: true }).toArray();
+            assert.deepEqual(
+                found.map(({ name }) => name),
+                ['c'],
+                `collections of ${other.name}, which is not the primary`,
+            );
+            const d = world.client.db('d');
+            assert.equal(await d.collection('plain').countDocuments({ a: { $gte: 0 } }), 500);
+            assert.deepEqual(
+                (await d.collection('capped').find().toArray()).map(({ _id }) => 100 - _id),
+                Array.from({ length: 20 }, (_, i) => i),
+            );
+            assert.equal(await d.collection('view').countDocuments(), 10);
+            await d.collection('written').insertOne({});
+            await d.collection('written').drop();
+            const { cursor } = await d.command({ checkMetadataConsistency: 1 });
+            assert.deepEqual(cursor.firstBatch, []);
+            return primary === 'shard1';
+        },
+        phases: [
+            'begin',
+            'movePrimary.block',
+            'movePrimary.clone',
+            'movePrimary.catchup',
+            'movePrimary.enterCritSec',
+            'movePrimary.commit',
+            'movePrimary.clean',
+            'movePrimary.exitCritSec',
+        ],
+        configPoints: ['movePrimary'],
+    },
 };
 
 class World {
