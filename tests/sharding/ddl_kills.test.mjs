@@ -5,7 +5,7 @@
  * Method: one row per operation, border and phase: the coordinating shard, or the config server, ends there by a failpoint and
  * is started again; or the router is killed while the coordinator is held there.
  *
- * DDL_KILLS=all: at every border of each phase, not only after its work and before that is noted.
+ * DDL_KILLS_OF=<operation>: that one alone. DDL_KILLS=all: at every border of each phase, not only after its work and before that is noted.
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -101,6 +101,17 @@ const OPERATIONS = {
             'movePrimary.exitCritSec',
         ],
         configPoints: ['movePrimary'],
+        /* Within phases: [which shard, failpoint, after how many times]. */
+        points: [
+            [0, 'movePrimary.enterCritSec', 0],
+            [0, 'movePrimary.enterCritSec', 1],
+            [0, 'movePrimary.clone', 1],
+            [1, 'movePrimary.copyInserted', 1],
+            [0, 'movePrimary.catchup', 0],
+            [0, 'movePrimary.commit', 0],
+            [0, 'movePrimary.clean', 0],
+            [0, 'movePrimary.exitCritSec', 0],
+        ],
     },
 };
 
@@ -182,10 +193,10 @@ describe('operations on the cluster survive', () => {
         await world.reset();
     }
 
-    async function crashAt(set, point, at) {
+    async function crashAt(set, point, at, mode = { times: 1 }) {
         const [member] = set.members;
-        const data = { at, crash: true };
-        await set.command(member, { configureFailPoint: point, mode: { times: 1 }, data });
+        const data = at === undefined ? { crash: true } : { at, crash: true };
+        await set.command(member, { configureFailPoint: point, mode, data });
         return async () => {
             await waitFor(() => !member.isRunning(), { timeoutMs: 20_000, what: `a crash at ${point} ${at}` });
             const { code } = await member.waitEnd();
@@ -206,7 +217,9 @@ describe('operations on the cluster survive', () => {
         return [outcome];
     }
 
-    for (const [name, operation] of Object.entries(OPERATIONS)) {
+    const only = process.env.DDL_KILLS_OF; // one operation, by its name
+    const rows = Object.entries(OPERATIONS).filter(([name]) => only === undefined || name === only);
+    for (const [name, operation] of rows) {
         for (const phase of operation.phases)
             for (const border of BORDERS)
                 test(`DDL-2: ${name}: the coordinator dies at ${border} of ${phase}`, async () => {
@@ -217,6 +230,15 @@ describe('operations on the cluster survive', () => {
                     await outcome;
                     await checkOutcome(operation, `${name} ${border} ${phase}`);
                 });
+        for (const [i, point, skip] of operation.points ?? [])
+            test(`DDL-2: ${name}: shard${i} dies at ${point}, after ${skip} times`, async () => {
+                await operation.prepare(world);
+                const recover = await crashAt(world.cluster.shards[i], point, undefined, { skip });
+                const outcome = world.run(operation).catch(() => {});
+                await recover();
+                await outcome;
+                await checkOutcome(operation, `${name} ${point}`);
+            });
         for (const at of operation.configPoints)
             for (const point of ['configChange.written', 'configChange.committed'])
                 test(`DDL-2: ${name}: the config server dies at ${point} of ${at}`, async () => {
@@ -252,4 +274,24 @@ describe('operations on the cluster survive', () => {
             await checkOutcome(operation, `${name} without its router`);
         });
     }
+
+    test('DDL-2: movePrimary that cannot be done: the coordinator dies while it takes it back', async () => {
+        const operation = OPERATIONS.movePrimary;
+        const [donor, recipient] = world.cluster.shards;
+        await operation.prepare(world);
+        await world.client.db('d').collection('zz').insertOne({});
+        const other = (await world.direct(recipient)).db('d');
+        await other.collection('zz').insertOne({ orphan: true });
+        const recover = await crashAt(donor, 'movePrimary.undo');
+        const outcome = world.run(operation).catch(() => {});
+        await recover();
+        await outcome;
+        await world.settle();
+        const left = await other.listCollections({}, { nameOnly: true }).toArray();
+        assert.deepEqual(left.map(({ name }) => name).sort(), ['c', 'zz']);
+        assert.equal(await world.client.db('d').collection('plain').countDocuments(), 500);
+        await other.collection('zz').drop();
+        await world.client.db('d').collection('zz').drop();
+        await checkOutcome(operation, 'taken back');
+    });
 });

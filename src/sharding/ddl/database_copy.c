@@ -1,6 +1,7 @@
 #include "sharding/ddl/database_copy.h"
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/hash.h"
 #include "bson/compare.h"
 #include "bson/json.h"
@@ -141,6 +142,7 @@ static ErrCode insert_all(CopyWriter *writer, const Doc *docs, uint32_t count, E
             bytes += doc_size(docs[to]);
         TRY(op_check_interrupt_slow(writer->op, err));
         TRY(insert_unit(writer, docs + from, to - from, err));
+        failpoint_hit(FP_MOVE_PRIMARY_COPY_INSERTED);
     }
     return ERR_OK;
 }

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/failpoint.h"
 #include "catalog/access.h"
 #include "repl/task/error_rules.h"
 #include "sharding/ddl/coordinator_internal.h"
@@ -198,6 +199,7 @@ static ErrCode each_noted(DdlRun *run, const PrimaryMove *move, CollectionVisit 
 
 static ErrCode block_both(DdlRun *run, const PrimaryMove *move, const char *type, Error *err) {
     TRY(ddl_block(run, move->to, &move->db, type, err));
+    failpoint_hit(FP_MOVE_PRIMARY_ENTER);
     return ddl_block(run, move->from, &move->db, type, err);
 }
 
@@ -276,6 +278,7 @@ static ErrCode send_all(DdlRun *run, const PrimaryMove *move, const Ns *ns, cons
         TRY(fill(scan, batch, &is_end, err));
         collection_scan_suspend(scan);
         TRY(send(run, move, ns, uuid, batch, err));
+        failpoint_hit(FP_MOVE_PRIMARY_CLONE);
         if (is_end)
             return ERR_OK;
         TRY(collection_scan_resume(run->op, scan, err));
@@ -400,6 +403,7 @@ static ErrCode compare(DdlRun *run, const PrimaryMove *move, const Ns *ns, const
                               .bytes = number(reply.body, "bytes"),
                               .sum = (uint64_t)number(reply.body, "sum"),
                               .index_count = number(reply.body, "indexes")};
+    failpoint_hit(FP_MOVE_PRIMARY_CATCH_UP);
     if (memcmp(&here, &there, sizeof(here)) == 0)
         return ERR_OK;
     return error_set(err, ERR_OPERATION_FAILED,
@@ -452,6 +456,7 @@ ErrCode move_primary_commit(DdlRun *run, Error *err) {
     ErrCode rc = read_move(run, &move, err);
     if (rc == ERR_OK)
         rc = ask_commit(run, &move, move.to->name, err);
+    failpoint_hit(FP_MOVE_PRIMARY_COMMIT);
     if (!is_refusal(rc))
         return rc;
     DocBuilder b = ddl_fields(run);
@@ -471,12 +476,16 @@ ErrCode move_primary_commit(DdlRun *run, Error *err) {
 
 static ErrCode drop_here(DdlRun *run, const PrimaryMove *move, const Ns *ns, const Uuid *uuid,
                          Error *err) {
-    return drop_on(run, move->from, ns, uuid, err);
+    TRY(drop_on(run, move->from, ns, uuid, err));
+    failpoint_hit(FP_MOVE_PRIMARY_CLEAN);
+    return ERR_OK;
 }
 
 static ErrCode drop_there(DdlRun *run, const PrimaryMove *move, const Ns *ns, const Uuid *uuid,
                           Error *err) {
-    return drop_on(run, move->to, ns, uuid, err);
+    TRY(drop_on(run, move->to, ns, uuid, err));
+    failpoint_hit(FP_MOVE_PRIMARY_UNDO);
+    return ERR_OK;
 }
 
 ErrCode move_primary_clean(DdlRun *run, Error *err) {
@@ -488,12 +497,14 @@ ErrCode move_primary_clean(DdlRun *run, Error *err) {
     return set_views(run, move.from, ns_str(&move.db), &(Views){0}, err);
 }
 
+/* The new primary last: whoever finds it free (ddl_check_primary) finds nothing left of this. */
 ErrCode move_primary_exit(DdlRun *run, Error *err) {
     PrimaryMove move;
     TRY(find_move(run, &move, err));
-    if (move.to != NULL)
-        TRY(ddl_block(run, move.to, &move.db, "Unblock", err));
-    return move.from != NULL ? ddl_block(run, move.from, &move.db, "Unblock", err) : ERR_OK;
+    if (move.from != NULL)
+        TRY(ddl_block(run, move.from, &move.db, "Unblock", err));
+    failpoint_hit(FP_MOVE_PRIMARY_EXIT);
+    return move.to != NULL ? ddl_block(run, move.to, &move.db, "Unblock", err) : ERR_OK;
 }
 
 /* ---- giving up ---- */
