@@ -268,6 +268,7 @@ describe('movePrimary', () => {
                 of.db(db).collection('plain').aggregate([{ $match: { _id: i } }, { $out: `out ${i}` }]).toArray(),
                 of.db(db).collection('plain').aggregate([{ $match: { _id: i } }, { $merge: `merged ${i}` }]).toArray(),
                 of.db(db).createCollection(`view ${i}`, { viewOn: 'plain', pipeline: [] }),
+                of.db(db).command({ convertToCapped: 'odd ids', size: 10_000 }),
                 of.db(db).collection('collated').drop().catch(() => {}), // the second time it may be gone
             ]).then(() => (write.done = true));
             return write;
@@ -290,6 +291,7 @@ describe('movePrimary', () => {
                 assert.equal(await client.db(db).collection(name).countDocuments(), 1, name);
         }
         assert.equal((await client.db(db).collection('empty').indexes()).length, 4);
+        assert.ok(await client.db(db).collection('odd ids').isCapped());
         assert.equal(await client.db(db).collection('split').countDocuments({ all: true }), 100);
         assert.deepEqual(await onShard(0), ['split']);
         await checkConsistent();
@@ -403,6 +405,25 @@ describe('movePrimary', () => {
         await fails(client.db(db).command({ find: 'c', readConcern: past }), 246);
         const now = await client.db(db).command({ find: 'c', readConcern: { level: 'snapshot' } });
         assert.equal(now.cursor.firstBatch.length, 3);
+    });
+
+    test('MIG-1: while it is copied nothing expires, neither here nor there; afterwards it does', async () => {
+        const all = cluster.shards.map((shard) => [shard, shard.members[0]]);
+        for (const [shard, member] of all) await shard.command(member, { setParameter: 1, ttlMonitorSleepSecs: 1 });
+        const coll = client.db(db).collection('expiring');
+        await coll.createIndex({ at: 1 }, { expireAfterSeconds: 60 });
+        await coll.insertMany(Array.from({ length: 20 }, (_, i) => ({ _id: i, at: new Date(Date.now() - 57_000) })));
+        const point = await hold(0, 'movePrimary.clone', 'task.afterRun');
+        const outcome = move('shard1');
+        await point.reached();
+        await new Promise((resolve) => setTimeout(resolve, 6000));
+        for (const i of [0, 1]) assert.equal(await (await direct(i)).db(db).collection('expiring').countDocuments(), 20, `shard${i}`);
+        await point.release();
+        await outcome;
+        await waitFor(async () => (await stale.db(db).collection('expiring').countDocuments()) === 0, {
+            timeoutMs: 20_000,
+            what: 'the documents to expire',
+        });
     });
 
     test('MIG-1: a cursor of the old shard ends with an error, not early', async () => {

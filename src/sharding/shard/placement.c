@@ -266,6 +266,8 @@ static ErrCode check_database_locked(ShardState *state, OpRouting *routing, Erro
                database_version_equal(&known->version, &routing->database_version)))
         return ERR_OK;
     routing->is_database_stale = true;
+    /* Both at once: one request that is sent again less. */
+    routing->is_stale |= routing->has_version && find_locked(state, &routing->ns) == NULL;
     return refuse_database(routing, known != NULL ? &known->version : NULL, err);
 }
 
@@ -309,10 +311,13 @@ static bool is_sharded_locked(const ShardState *state, const OpRouting *routing)
     return placement == NULL || placement->route->map != NULL;
 }
 
-static ErrCode refuse_blocked(const ShardState *state, OpRouting *routing, bool is_write,
-                              Error *err) {
+/* After a section of the database it may be elsewhere: the router is to look for that first. */
+static ErrCode refuse_blocked(const ShardState *state, OpRouting *routing, const Section *section,
+                              bool is_write, Error *err) {
     routing->is_blocked = true;
     routing->is_write = is_write;
+    if (routing->has_database_version && str_equal(section->name, ns_db(&routing->ns)))
+        return refuse_database(routing, NULL, err);
     return refuse_collection(state, routing, NULL, "it is about to change", err);
 }
 
@@ -321,8 +326,10 @@ static ErrCode check_locked(ShardState *state, OpRouting *routing, bool is_write
     *ret_placement = NULL;
     if (UNLIKELY(state->sections != NULL)) {
         routing->is_sharded = is_sharded_locked(state, routing);
-        if (section_find_locked(state, &routing->ns, is_write, routing->is_sharded) != NULL)
-            return refuse_blocked(state, routing, is_write, err);
+        const Section *section =
+            section_find_locked(state, &routing->ns, is_write, routing->is_sharded);
+        if (section != NULL)
+            return refuse_blocked(state, routing, section, is_write, err);
     }
     TRY(check_database_locked(state, routing, err));
     return check_collection_locked(state, routing, ret_placement, err);
@@ -342,7 +349,7 @@ static ErrCode check_beside(ShardState *state, const CollAccess *access, OpRouti
         state->sections != NULL ? pmap_get(state->sections, db.data, db.size) : NULL;
     if (section != NULL && (access->is_write || section->blocks_reads) &&
         !(is_sharded && section->spares_sharded))
-        return refuse_blocked(state, routing, access->is_write, err);
+        return refuse_blocked(state, routing, section, access->is_write, err);
     return is_sharded ? ERR_OK : check_database_locked(state, routing, err);
 }
 
