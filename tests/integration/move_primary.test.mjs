@@ -247,6 +247,29 @@ describe('movePrimary', () => {
         assert.deepEqual(await picture(stale), seen);
     });
 
+    test('MIG-2: what somebody makes on the old shard itself meanwhile is not left behind: the move is given up', async () => {
+        await client.db(db).collection('c').insertOne({ _id: 1 });
+        const own = (await direct(0)).db(db);
+        const cases = [
+            ['movePrimary.clone', () => own.collection('made').insertOne({ _id: 1 })],
+            ['movePrimary.catchup', () => own.collection('c').insertOne({ _id: 2 })],
+            ['movePrimary.catchup', () => own.collection('c').createIndex({ a: 1 })],
+        ];
+        for (const [phase, change] of cases) {
+            const point = await hold(0, phase);
+            const outcome = move('shard1').catch((error) => error);
+            await point.reached();
+            await change();
+            await point.release();
+            assert.equal((await outcome).code, 96, phase);
+            assert.deepEqual(await onShard(1), []);
+        }
+        await move('shard1');
+        assert.equal(await stale.db(db).collection('made').countDocuments(), 1);
+        assert.equal(await stale.db(db).collection('c').countDocuments(), 2);
+        assert.equal((await stale.db(db).collection('c').indexes()).length, 2);
+    });
+
     test('MIG-3: while it is copied reads go on and writes wait; near the end reads wait as well', async () => {
         await fillAll();
         const copying = await hold(0, 'movePrimary.clone', 'task.afterRun');

@@ -158,22 +158,52 @@ static bool list_collection(void *arg, const Collection *coll) {
     return true;
 }
 
-/* What the clone copies, and what is dropped afterwards on one side or the other: exactly this,
- * whoever is primary then. Indexes that are being built become complete, as writes do not go on. */
-static ErrCode note_collections(DdlRun *run, Str db, Error *err) {
-    Listing listing = {0};
+static ErrCode build_list(DdlRun *run, Str db, DocBuilder *b, Error *err) {
+    Listing listing = {.b = b};
     TRY(read_sharded(run, db, &listing.sharded, err));
-    DocBuilder b = ddl_fields(run);
-    listing.b = &b;
-    size_t list = build_open_array(&b, "collections");
+    size_t list = build_open_array(b, "collections");
     Catalog *catalog = catalog_acquire(run->op->service->catalog);
     catalog_for_each_in_db(catalog, db, list_collection, &listing);
     catalog_release(catalog);
-    build_close(&b, list);
+    build_close(b, list);
     if (listing.building[0] != '\0')
         return error_set(err, ERR_BACKGROUND_OPERATION_IN_PROGRESS_FOR_NAMESPACE,
                          "an index of %s is being built", listing.building);
+    return ERR_OK;
+}
+
+/* What the clone copies, and what is dropped afterwards on one side or the other: exactly this,
+ * whoever is primary then. Indexes that are being built become complete, as writes do not go on. */
+static ErrCode note_collections(DdlRun *run, Str db, Error *err) {
+    DocBuilder b = ddl_fields(run);
+    TRY(build_list(run, db, &b, err));
     ddl_set_fields(run, &b);
+    return ERR_OK;
+}
+
+static bool is_noted(Doc noted, Doc row) {
+    DocIter iter = doc_iter(noted);
+    for (Elem known; doc_iter_next(&iter, &known);)
+        if (elem_type(known) == BT_DOC && doc_equal_bytes(elem_doc(known), row))
+            return true;
+    return false;
+}
+
+/* Somebody who talks to this shard alone is not kept out, and what he makes meanwhile would stay
+ * behind. */
+static ErrCode check_noted(DdlRun *run, Str db, Error *err) {
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    TRY(build_list(run, db, &b, err));
+    Doc now = elem_doc(doc_get_lit(doc_builder_end(&b), "collections"));
+    Doc noted = elem_doc(ddl_field(run, "collections"));
+    if (doc_equal_bytes(now, noted))
+        return ERR_OK;
+    DocIter iter = doc_iter(now);
+    for (Elem row; doc_iter_next(&iter, &row);)
+        if (!is_noted(noted, elem_doc(row)))
+            return error_set(err, ERR_OPERATION_FAILED,
+                             "the move is given up: the collection %s was made meanwhile",
+                             elem_str(doc_get_lit(elem_doc(row), "ns")).data);
     return ERR_OK;
 }
 
@@ -427,7 +457,8 @@ ErrCode move_primary_catch_up(DdlRun *run, Error *err) {
 static ErrCode enter(DdlRun *run, Error *err) {
     PrimaryMove move;
     TRY(read_move(run, &move, err));
-    return block_both(run, &move, "UnshardedReadsAndWrites", err);
+    TRY(block_both(run, &move, "UnshardedReadsAndWrites", err));
+    return check_noted(run, ns_str(&move.db), err);
 }
 
 ErrCode move_primary_enter(DdlRun *run, Error *err) {
