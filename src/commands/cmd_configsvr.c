@@ -53,6 +53,24 @@ static ErrCode drop_database_run(CommandCtx *ctx, void *arg, Error *err) {
     return database_commit_drop(ctx->op, request->name, &version, err);
 }
 
+typedef struct MovePrimaryRequest {
+    Str name;
+    Elem version;
+    Str to;
+} MovePrimaryRequest;
+
+static ErrCode move_primary_run(CommandCtx *ctx, void *arg, Error *err) {
+    MovePrimaryRequest *request = arg;
+    TRY(configsvr_check_role(ctx, err));
+    DatabaseVersion version;
+    TRY(database_version_parse(request->version, "expectedDatabaseVersion", &version, err));
+    DatabaseEntry entry;
+    TRY(database_commit_move(ctx->op, request->name, &version, request->to, &entry, err));
+    build_str(ctx->reply, "primary", entry.primary);
+    database_version_build(ctx->reply, "databaseVersion", &entry.version);
+    return ERR_OK;
+}
+
 static ErrCode balancer_start_run(CommandCtx *ctx, void *arg, Error *err) {
     (void)arg;
     TRY(configsvr_check_role(ctx, err));
@@ -112,6 +130,16 @@ static const FieldSpec DROP_DATABASE_FIELDS[] = {
 CONFIGSVR_COMMAND(CMD_CONFIGSVR_COMMIT_DROP_DATABASE, "_configsvrCommitDropDatabase",
                   "removes a database.", DropDatabaseRequest, DROP_DATABASE_FIELDS,
                   drop_database_run);
+
+static const FieldSpec MOVE_PRIMARY_FIELDS[] = {
+    {"_configsvrCommitMovePrimary", FIELD_STRING, FIELD_REQUIRED,
+     offsetof(MovePrimaryRequest, name)},
+    {"expectedDatabaseVersion", FIELD_ELEM, FIELD_REQUIRED, offsetof(MovePrimaryRequest, version)},
+    {"to", FIELD_STRING, FIELD_REQUIRED, offsetof(MovePrimaryRequest, to)},
+};
+CONFIGSVR_COMMAND(CMD_CONFIGSVR_COMMIT_MOVE_PRIMARY, "_configsvrCommitMovePrimary",
+                  "moves a database to another shard.", MovePrimaryRequest, MOVE_PRIMARY_FIELDS,
+                  move_primary_run);
 
 const CommandSpec CMD_CONFIGSVR_BALANCER_START = {
     .name = "_configsvrBalancerStart",

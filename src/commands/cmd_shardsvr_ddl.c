@@ -4,6 +4,7 @@
  */
 #include "commands/core/command.h"
 #include "sharding/ddl/coordinator.h"
+#include "sharding/ddl/database_copy.h"
 #include "sharding/ddl/participant.h"
 #include "sharding/migration/migrations.h"
 #include "sharding/shard/critical_section.h"
@@ -28,8 +29,9 @@ static ErrCode coordinate(CommandCtx *ctx, const DdlRequest *request, DdlOperati
     TRY(check_role(ctx, err));
     DdlOrder order = {.operation = operation, .arguments = request->arguments};
     Ns to;
-    TRY(operation == DDL_DROP_DATABASE ? section_database_ns(request->ns, &order.ns, err)
-                                       : ns_parse(request->ns, &order.ns, err));
+    bool is_of_database = operation == DDL_DROP_DATABASE || operation == DDL_MOVE_PRIMARY;
+    TRY(is_of_database ? section_database_ns(request->ns, &order.ns, err)
+                       : ns_parse(request->ns, &order.ns, err));
     if (request->to.size > 0) {
         TRY(ns_parse(request->to, &to, err));
         order.to = &to;
@@ -71,6 +73,8 @@ DDL_COMMAND(CMD_SHARDSVR_COLL_MOD, "_shardsvrCollMod", DDL_COLL_MOD,
             "changes the options of a collection on all shards.");
 DDL_COMMAND(CMD_SHARDSVR_DROP_INDEXES, "_shardsvrDropIndexes", DDL_DROP_INDEXES,
             "drops indexes on all shards.");
+DDL_COMMAND(CMD_SHARDSVR_MOVE_PRIMARY, "_shardsvrMovePrimary", DDL_MOVE_PRIMARY,
+            "moves a database to another shard.");
 
 /* ---- participants ---- */
 
@@ -83,6 +87,7 @@ typedef struct ParticipantRequest {
     Elem source_uuid;
     Doc options;
     Doc indexes;
+    DocList documents;
     bool is_from_migrate;
     Str coordinator;
     int64_t term;
@@ -105,6 +110,10 @@ static ErrCode block_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(section_ns(request->ns, &ns, err));
     DdlCaller caller = caller_of(request);
     if (str_is(request->block_type, "Unblock"))
+        return participant_block(ctx->op, &caller, &ns, request->block_type, request->reason, err);
+    /* What spares sharded collections spares their moves. */
+    if (str_is(request->block_type, "UnshardedWrites") ||
+        str_is(request->block_type, "UnshardedReadsAndWrites"))
         return participant_block(ctx->op, &caller, &ns, request->block_type, request->reason, err);
     /* Moves end before the section, which they could hold up, and after it: it keeps new ones out,
      * but one may have begun in between. */
@@ -159,6 +168,52 @@ static ErrCode rename_run(CommandCtx *ctx, void *arg, Error *err) {
     return participant_rename(ctx->op, &caller, &from, &to, &uuid, request->is_from_migrate, err);
 }
 
+static ErrCode parse_copy(const ParticipantRequest *request, Ns *ret_ns, Uuid *ret_uuid,
+                          Error *err) {
+    TRY(ns_parse(request->ns, ret_ns, err));
+    if (!uuid_from_elem(request->uuid, ret_uuid))
+        return error_set(err, ERR_TYPE_MISMATCH, "collectionUUID has to be a UUID");
+    return ERR_OK;
+}
+
+static ErrCode copy_insert_run(CommandCtx *ctx, void *arg, Error *err) {
+    ParticipantRequest *request = arg;
+    TRY(check_role(ctx, err));
+    Ns ns;
+    Uuid uuid;
+    TRY(parse_copy(request, &ns, &uuid, err));
+    DdlCaller caller = caller_of(request);
+    return database_copy_insert(ctx->op, &caller, &ns, &uuid, request->documents.docs,
+                                request->documents.count, err);
+}
+
+static ErrCode copy_views_run(CommandCtx *ctx, void *arg, Error *err) {
+    ParticipantRequest *request = arg;
+    TRY(check_role(ctx, err));
+    TRY(db_name_check(request->ns, err));
+    DdlCaller caller = caller_of(request);
+    return database_copy_views(ctx->op, &caller, request->ns, request->documents.docs,
+                               request->documents.count, err);
+}
+
+static ErrCode copy_digest_run(CommandCtx *ctx, void *arg, Error *err) {
+    ParticipantRequest *request = arg;
+    TRY(check_role(ctx, err));
+    Ns ns;
+    Uuid uuid;
+    TRY(parse_copy(request, &ns, &uuid, err));
+    CollectionDigest digest;
+    bool is_found;
+    TRY(collection_digest(ctx->op, &ns, &uuid, &is_found, &digest, err));
+    if (!is_found)
+        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "there is no copy of %s", ns.text);
+    build_i64(ctx->reply, "count", digest.count);
+    build_i64(ctx->reply, "bytes", digest.bytes);
+    build_i64(ctx->reply, "sum", (int64_t)digest.sum);
+    build_i64(ctx->reply, "indexes", digest.index_count);
+    return ERR_OK;
+}
+
 #define PARTICIPANT_COMMAND(symbol, text, function, words)                                         \
     static const FieldSpec symbol##_FIELDS[] = {                                                   \
         {text, FIELD_STRING, FIELD_REQUIRED, offsetof(ParticipantRequest, ns)},                    \
@@ -169,6 +224,7 @@ static ErrCode rename_run(CommandCtx *ctx, void *arg, Error *err) {
         {"sourceUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(ParticipantRequest, source_uuid)},     \
         {"options", FIELD_DOC, FIELD_OPTIONAL, offsetof(ParticipantRequest, options)},             \
         {"indexes", FIELD_ARRAY, FIELD_OPTIONAL, offsetof(ParticipantRequest, indexes)},           \
+        {"documents", FIELD_DOCS, FIELD_OPTIONAL, offsetof(ParticipantRequest, documents)},        \
         {"fromMigrate", FIELD_BOOL, FIELD_OPTIONAL,                                                \
          offsetof(ParticipantRequest, is_from_migrate)},                                           \
         {"coordinator", FIELD_STRING, FIELD_REQUIRED, offsetof(ParticipantRequest, coordinator)},  \
@@ -192,3 +248,9 @@ PARTICIPANT_COMMAND(CMD_SHARDSVR_DROP_DATABASE_PARTICIPANT, "_shardsvrDropDataba
                     drop_database_run, "drops the part of a database that is on this shard.");
 PARTICIPANT_COMMAND(CMD_SHARDSVR_RENAME_PARTICIPANT, "_shardsvrRenameCollectionParticipant",
                     rename_run, "renames the part of a collection that is on this shard.");
+PARTICIPANT_COMMAND(CMD_SHARDSVR_MOVE_PRIMARY_INSERT, "_shardsvrMovePrimaryInsert", copy_insert_run,
+                    "inserts documents of a database that moves to this shard.");
+PARTICIPANT_COMMAND(CMD_SHARDSVR_MOVE_PRIMARY_VIEWS, "_shardsvrMovePrimaryViews", copy_views_run,
+                    "replaces the views of a database that moves.");
+PARTICIPANT_COMMAND(CMD_SHARDSVR_MOVE_PRIMARY_DIGEST, "_shardsvrMovePrimaryDigest", copy_digest_run,
+                    "tells what a copy of a collection has.");

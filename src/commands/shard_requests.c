@@ -41,8 +41,9 @@ ErrCode shard_request_begin(CommandCtx *ctx, Error *err) {
     TRY(parse_versions(ctx, routing, err));
     ctx->op->routing = routing;
     /* Reads and writes of documents are checked by their accesses; but a transaction must not begin
-     * by a statement that is refused, for the router sends it again. */
-    if (ctx->spec->op_type != NULL && !ctx->is_txn)
+     * by a statement that is refused, for the router sends it again. What is about the database
+     * alone need not access a collection. */
+    if (ctx->spec->op_type != NULL && !ctx->is_txn && routing->has_version)
         return ERR_OK;
     ErrCode rc = placement_check(state, routing, (ctx->spec->flags & CMD_WRITES) != 0, err);
     if (rc != ERR_OK)

@@ -311,7 +311,7 @@ Doc ddl_capped_options(OpCtx *op, const Collection *coll, int64_t size, bool is_
 }
 
 ErrCode ddl_open_to_convert(OpCtx *op, const Ns *ns, CollAccess *ret_access, Error *err) {
-    TRY(access_write(op, ns, LOCK_X, ret_access, err));
+    TRY(access_write_owned(op, ns, LOCK_X, ret_access, err));
     if (ret_access->view != NULL)
         return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
                          "Namespace %s is a view, not a collection", ns->text);

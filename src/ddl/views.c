@@ -62,7 +62,7 @@ static ErrCode change_attempt(void *arg, OpCtx *op, Error *err) {
     ViewArgs *args = arg;
     args->was_found = false;
     CLEANUP(access_done) CollAccess access = {0};
-    TRY(access_write(op, &args->home, LOCK_X, &access, err));
+    TRY(access_write_owned(op, &args->home, LOCK_X, &access, err));
     const View *present = catalog_find_view(access.catalog, args->ns);
     if (args->is_create && present != NULL &&
         doc_compare(present->definition, args->definition, NULL) == 0)

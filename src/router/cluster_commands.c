@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "router/ddl_commands.h"
 #include "router/forward.h"
 #include "sharding/route/collection_routes.h"
 #include "sharding/route/remote.h"
@@ -93,7 +94,6 @@ static ErrCode find_destination(CommandCtx *ctx, Str to, ForwardTarget *ret_targ
                              &ret_target->shard, err);
 }
 
-/* A database that is there already need not be moved; others stay where they are. */
 static ErrCode move_primary_run(CommandCtx *ctx, void *arg, Error *err) {
     const MovePrimaryRequest *request = arg;
     Cluster *cluster = ctx->service->cluster;
@@ -112,12 +112,10 @@ static ErrCode move_primary_run(CommandCtx *ctx, void *arg, Error *err) {
     if (route == NULL)
         return error_set(err, ERR_NAMESPACE_NOT_FOUND, "database %.*s not found",
                          (int)request->db.size, request->db.data);
-    bool is_there = strcmp(target.shard->name, route->shard) == 0;
     database_route_unref(route);
-    if (is_there)
-        return ERR_OK;
-    return error_set(err, ERR_NOT_IMPLEMENTED,
-                     "movePrimary is not supported: databases cannot be moved in this version");
+    ErrCode rc = ddl_order_move_primary(ctx, request->db, target.shard->name, err);
+    cluster_forget_database(cluster, request->db);
+    return rc;
 }
 
 /* ---- what there is ---- */

@@ -253,6 +253,17 @@ static ErrCode rename_run(CommandCtx *ctx, void *arg, Error *err) {
     return run_order(ctx, &order, &from, ROUTING_READS, err);
 }
 
+/* By its name alone: whoever means the same shard joins. */
+ErrCode ddl_order_move_primary(CommandCtx *ctx, Str db, const char *to, Error *err) {
+    Ns ns;
+    TRY(ns_make(db, STR("$cmd"), &ns, err));
+    DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
+    build_cstr(&b, "to", to);
+    CLEANUP(order_done)
+    Order order = {.command = "_shardsvrMovePrimary", .ns = db, .arguments = doc_builder_end(&b)};
+    return run_order(ctx, &order, &ns, ROUTING_READS, err);
+}
+
 /* Checked here, so that nothing is ignored; the coordinator reads them once more. */
 typedef struct ShardCollectionRequest {
     Str ns;

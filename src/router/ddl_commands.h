@@ -9,6 +9,9 @@
 
 #include "commands/core/command.h"
 
+/* Has the primary shard of the database move it to the shard `to`. */
+ErrCode ddl_order_move_primary(CommandCtx *ctx, Str db, const char *to, Error *err) MUST_CHECK;
+
 extern const CommandSpec ROUTER_COLL_MOD;
 extern const CommandSpec ROUTER_CONVERT_TO_CAPPED;
 extern const CommandSpec ROUTER_CREATE;

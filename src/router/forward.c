@@ -2,9 +2,11 @@
 
 #include "router/pass_cursor.h"
 #include "router/router_txn.h"
+#include "router/routing.h"
 
 void forward_target_done(ForwardTarget *target) {
     shard_list_unref(target->list);
+    database_route_unref(target->database);
     *target = (ForwardTarget){0};
 }
 
@@ -21,10 +23,9 @@ ErrCode forward_to_database(CommandCtx *ctx, Str db, bool creates, ForwardTarget
                 : cluster_find_database(cluster, ctx->op, db, &route, err));
     if (route == NULL)
         return ERR_OK;
-    ErrCode rc = cluster_get_shard(cluster, ctx->op, str_from(route->shard), &ret_target->list,
-                                   &ret_target->shard, err);
-    database_route_unref(route);
-    return rc;
+    ret_target->database = route;
+    return cluster_get_shard(cluster, ctx->op, str_from(route->shard), &ret_target->list,
+                             &ret_target->shard, err);
 }
 
 /* Fields that this connection has its own of. */
@@ -33,12 +34,16 @@ static bool is_of_connection(Elem field) {
            elem_name_is(field, STR("$readPreference"));
 }
 
-static Doc build_body(CommandCtx *ctx, const ReadPreference *preference) {
+static Doc build_body(CommandCtx *ctx, const ForwardTarget *target,
+                      const ReadPreference *preference) {
     DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
     DocIter iter = doc_iter(ctx->body);
     for (Elem field; doc_iter_next(&iter, &field);)
         if (!is_of_connection(field) && !router_txn_is_own_field(ctx, elem_name_str(field)))
             build_elem(&b, field);
+    const DatabaseRoute *database = target->database;
+    if (database != NULL && !database_version_is_fixed(&database->version))
+        database_version_build(&b, "databaseVersion", &database->version);
     router_txn_build(ctx, &b);
     remote_build_end(ctx->service->cluster, &b, ctx->args.db, preference, ctx->args.cluster_time);
     return doc_builder_end(&b);
@@ -99,7 +104,7 @@ ErrCode forward_send(CommandCtx *ctx, const ForwardTarget *target, ForwardReply 
     RemoteRequest request = {
         .shard = target->shard,
         .preference = is_read ? &preference : NULL,
-        .body = build_body(ctx, is_read ? &preference : NULL),
+        .body = build_body(ctx, target, is_read ? &preference : NULL),
         .sequences = copy_sequences(ctx),
         .sequence_count = ctx->message->sequence_count,
         .retry = retry_of(ctx, is_read),
@@ -160,14 +165,29 @@ static ErrCode target(CommandCtx *ctx, const ForwardUse *use, ForwardTarget *ret
     return ret_target->shard != NULL ? ERR_OK : any_shard(ctx, ret_target, err);
 }
 
-ErrCode forward_run(CommandCtx *ctx, const ForwardUse *use, Error *err) {
+static ErrCode run_once(CommandCtx *ctx, const ForwardUse *use, bool *ret_is_stale, Error *err) {
+    *ret_is_stale = false;
     CLEANUP(forward_target_done) ForwardTarget to = {0};
     TRY(target(ctx, use, &to, err));
     CLEANUP(forward_reply_done) ForwardReply reply = {0};
-    TRY(forward_send(ctx, &to, &reply, err));
+    ErrCode rc = forward_send(ctx, &to, &reply, err);
+    *ret_is_stale = routing_is_stale_error(rc) && to.database != NULL;
+    if (*ret_is_stale)
+        cluster_note_stale_database(ctx->service->cluster, to.database);
+    TRY(rc);
     if (use->has_cursor)
         return pass_cursor_reply(ctx, to.shard, reply.host, reply.reply.body, /* shown= */ NULL,
                                  err);
     forward_build_reply(ctx, reply.reply.body, NULL);
     return ERR_OK;
+}
+
+ErrCode forward_run(CommandCtx *ctx, const ForwardUse *use, Error *err) {
+    for (int attempt = 1;; attempt++) {
+        bool is_stale;
+        ErrCode rc = run_once(ctx, use, &is_stale, err);
+        if (!is_stale || !router_txn_may_repeat(ctx) || attempt == ROUTING_ATTEMPTS_MAX)
+            return rc;
+        error_reset(err);
+    }
 }

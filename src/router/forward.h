@@ -10,8 +10,9 @@
 /* Where a command goes. Keeps the list of shards alive: forward_target_done. */
 typedef struct ForwardTarget {
     ShardList *list;
-    const Shard *shard; /* NULL: the database does not exist */
-    bool is_write;      /* although the command normally reads: to the primary, and once */
+    const Shard *shard;      /* NULL: the database does not exist */
+    DatabaseRoute *database; /* by which it goes there; NULL: it goes for another reason */
+    bool is_write;           /* although the command normally reads: to the primary, and once */
 } ForwardTarget;
 
 void forward_target_done(ForwardTarget *target);

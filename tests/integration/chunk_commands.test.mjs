@@ -276,19 +276,6 @@ describe('chunks through routers', () => {
             await fails(() => admin({ [name]: 'd.c' }), 238, { message: new RegExp(name) });
     });
 
-    test('RTE-3: a database need not be moved to the shard it is on; to another one it cannot be yet', async () => {
-        const [{ primary }] = await client.db('config').collection('databases').find({ _id: 'd' }).toArray();
-        const shards = (await admin({ listShards: 1 })).shards;
-        for (const { _id, host } of shards)
-            for (const to of [_id, host])
-                if (_id === primary) assert.equal((await admin({ movePrimary: 'd', to })).ok, 1);
-                else await fails(() => admin({ movePrimary: 'd', to }), 238, { message: /movePrimary/ });
-        await fails(() => admin({ movePrimary: 'd', to: 'nobody' }), 70);
-        await fails(() => admin({ movePrimary: 'd' }), 72);
-        await fails(() => admin({ movePrimary: 'config', to: primary }), 72);
-        await fails(() => admin({ movePrimary: 'none', to: primary }), 26);
-    });
-
     test('RTE-6: the helpers of the shell', async () => {
         const home = makeTempDir();
         const uri = `mongodb://127.0.0.1:${cluster.routers[0].port}/d`;

@@ -5,7 +5,7 @@
  * Method: one row per operation, border and phase: the coordinating shard, or the config server, ends there by a failpoint and
  * is started again; or the router is killed while the coordinator is held there.
  *
- * DDL_KILLS=all: at every border of each phase, not only after its work and before that is noted.
+ * DDL_KILLS_OF=<operation>: that one alone. DDL_KILLS=all: at every border of each phase, not only after its work and before that is noted.
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -55,6 +55,63 @@ const OPERATIONS = {
             (await world.config.collection('databases').findOne({ _id: 'd' })) === null && (await world.hasNowhere('c')),
         phases: ['begin', 'dbdrop.next', 'dbdrop.one', 'dbdrop.block', 'dbdrop.data', 'dbdrop.commit', 'dbdrop.release'],
         configPoints: ['dropDatabase'],
+    },
+    movePrimary: {
+        prepare: async (world) => {
+            await world.shard('d.c');
+            const d = world.client.db('d');
+            await d.collection('plain').insertMany(Array.from({ length: 500 }, (_, i) => ({ _id: i, a: i })));
+            await d.collection('plain').createIndex({ a: 1 }, { unique: true });
+            await d.createCollection('capped', { capped: true, size: 10_000 });
+            await d.collection('capped').insertMany(Array.from({ length: 20 }, (_, i) => ({ _id: 100 - i })));
+            await d.createCollection('view', { viewOn: 'plain', pipeline: [{ $match: { a: { $lt: 10 } } }] });
+        },
+        command: { movePrimary: 'd', to: 'shard1' },
+        /* Done or not: all of it is in one place, and the same; and can be written. */
+        isDone: async (world) => {
+            const { primary } = await world.config.collection('databases').findOne({ _id: 'd' });
+            const [other] = world.cluster.shards.filter(({ name }) => name !== primary);
+            const found = await (await world.direct(other)).db('d').listCollections({}, { nameOnly: true }).toArray();
+            assert.deepEqual(
+                found.map(({ name }) => name),
+                ['c'],
+                `collections of ${other.name}, which is not the primary`,
+            );
+            const d = world.client.db('d');
+            assert.equal(await d.collection('plain').countDocuments({ a: { $gte: 0 } }), 500);
+            assert.deepEqual(
+                (await d.collection('capped').find().toArray()).map(({ _id }) => 100 - _id),
+                Array.from({ length: 20 }, (_, i) => i),
+            );
+            assert.equal(await d.collection('view').countDocuments(), 10);
+            await d.collection('written').insertOne({});
+            await d.collection('written').drop();
+            const { cursor } = await d.command({ checkMetadataConsistency: 1 });
+            assert.deepEqual(cursor.firstBatch, []);
+            return primary === 'shard1';
+        },
+        phases: [
+            'begin',
+            'movePrimary.block',
+            'movePrimary.clone',
+            'movePrimary.catchup',
+            'movePrimary.enterCritSec',
+            'movePrimary.commit',
+            'movePrimary.clean',
+            'movePrimary.exitCritSec',
+        ],
+        configPoints: ['movePrimary'],
+        /* Within phases: [which shard, failpoint, after how many times]. */
+        points: [
+            [0, 'movePrimary.enterCritSec', 0],
+            [0, 'movePrimary.enterCritSec', 1],
+            [0, 'movePrimary.clone', 1],
+            [1, 'movePrimary.copyInserted', 1],
+            [0, 'movePrimary.catchup', 0],
+            [0, 'movePrimary.commit', 0],
+            [0, 'movePrimary.clean', 0],
+            [0, 'movePrimary.exitCritSec', 0],
+        ],
     },
 };
 
@@ -136,10 +193,10 @@ describe('operations on the cluster survive', () => {
         await world.reset();
     }
 
-    async function crashAt(set, point, at) {
+    async function crashAt(set, point, at, mode = { times: 1 }) {
         const [member] = set.members;
-        const data = { at, crash: true };
-        await set.command(member, { configureFailPoint: point, mode: { times: 1 }, data });
+        const data = at === undefined ? { crash: true } : { at, crash: true };
+        await set.command(member, { configureFailPoint: point, mode, data });
         return async () => {
             await waitFor(() => !member.isRunning(), { timeoutMs: 20_000, what: `a crash at ${point} ${at}` });
             const { code } = await member.waitEnd();
@@ -160,7 +217,9 @@ describe('operations on the cluster survive', () => {
         return [outcome];
     }
 
-    for (const [name, operation] of Object.entries(OPERATIONS)) {
+    const only = process.env.DDL_KILLS_OF; // one operation, by its name
+    const rows = Object.entries(OPERATIONS).filter(([name]) => only === undefined || name === only);
+    for (const [name, operation] of rows) {
         for (const phase of operation.phases)
             for (const border of BORDERS)
                 test(`DDL-2: ${name}: the coordinator dies at ${border} of ${phase}`, async () => {
@@ -171,6 +230,15 @@ describe('operations on the cluster survive', () => {
                     await outcome;
                     await checkOutcome(operation, `${name} ${border} ${phase}`);
                 });
+        for (const [i, point, skip] of operation.points ?? [])
+            test(`DDL-2: ${name}: shard${i} dies at ${point}, after ${skip} times`, async () => {
+                await operation.prepare(world);
+                const recover = await crashAt(world.cluster.shards[i], point, undefined, { skip });
+                const outcome = world.run(operation).catch(() => {});
+                await recover();
+                await outcome;
+                await checkOutcome(operation, `${name} ${point}`);
+            });
         for (const at of operation.configPoints)
             for (const point of ['configChange.written', 'configChange.committed'])
                 test(`DDL-2: ${name}: the config server dies at ${point} of ${at}`, async () => {
@@ -206,4 +274,24 @@ describe('operations on the cluster survive', () => {
             await checkOutcome(operation, `${name} without its router`);
         });
     }
+
+    test('DDL-2: movePrimary that cannot be done: the coordinator dies while it takes it back', async () => {
+        const operation = OPERATIONS.movePrimary;
+        const [donor, recipient] = world.cluster.shards;
+        await operation.prepare(world);
+        await world.client.db('d').collection('zz').insertOne({});
+        const other = (await world.direct(recipient)).db('d');
+        await other.collection('zz').insertOne({ orphan: true });
+        const recover = await crashAt(donor, 'movePrimary.undo');
+        const outcome = world.run(operation).catch(() => {});
+        await recover();
+        await outcome;
+        await world.settle();
+        const left = await other.listCollections({}, { nameOnly: true }).toArray();
+        assert.deepEqual(left.map(({ name }) => name).sort(), ['c', 'zz']);
+        assert.equal(await world.client.db('d').collection('plain').countDocuments(), 500);
+        await other.collection('zz').drop();
+        await world.client.db('d').collection('zz').drop();
+        await checkOutcome(operation, 'taken back');
+    });
 });

@@ -167,9 +167,12 @@ static bool is_same_doc(Doc a, Doc b) {
     return doc_is_present(a) == doc_is_present(b) && (!doc_is_present(a) || doc_equal_bytes(a, b));
 }
 
-/* With the target locked: what was copied at the beginning must still be true of it. */
+/* With the target locked: what was copied at the beginning must still be true of it; and it may be
+ * written at all, as the policies see it. */
 static ErrCode check_unchanged(void *arg, const Collection *target, Error *err) {
     OutSink *out = arg;
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_write_owned(out->op, &out->target, LOCK_X, &access, err));
     TargetShape now;
     shape_of(target, &out->arena, &now);
     if (!is_same_doc(now.options, out->options) && doc_is_present(out->options))

@@ -24,7 +24,7 @@
 typedef struct Task Task;
 
 enum {
-    TASK_NEXT_MAX = 8,
+    TASK_NEXT_MAX = 10,
     TASK_PHASE_NAME_SIZE = 32, /* of failpoints and logs */
 };
 

@@ -182,3 +182,73 @@ ErrCode database_commit_drop(OpCtx *op, Str name, const DatabaseVersion *version
                            DOC_EMPTY);
     return ERR_OK;
 }
+
+/* ---- move ---- */
+
+typedef struct DatabaseMove {
+    Str name;
+    const DatabaseVersion *version;
+    Str to;
+    uint64_t now;
+    DatabaseEntry entry;
+    bool is_new;
+} DatabaseMove;
+
+static ErrCode check_recipient(OpCtx *op, Str name, Error *err) {
+    Doc shard;
+    TRY(shard_entry_get(op, name, &shard, err));
+    if (!elem_is_truthy(doc_get_lit(shard, "draining")))
+        return ERR_OK;
+    return error_set(err, ERR_SHARD_NOT_FOUND,
+                     "the shard \"%.*s\" is being removed: nothing moves there", (int)name.size,
+                     name.data);
+}
+
+/* The version that follows the one it was asked with: nobody else makes that. */
+static bool is_next(const DatabaseVersion *version, const DatabaseVersion *of) {
+    return uuid_equal(&version->uuid, &of->uuid) && version->last_mod == of->last_mod + 1;
+}
+
+static ErrCode move_in_txn(void *arg, OpCtx *op, Error *err) {
+    DatabaseMove *move = arg;
+    DatabaseEntry *entry = &move->entry;
+    move->is_new = false;
+    TRY(database_entry_read(op, move->name, entry, err));
+    if (entry->name.size == 0)
+        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "database %.*s not found",
+                         (int)move->name.size, move->name.data);
+    if (is_next(&entry->version, move->version) && str_equal(entry->primary, move->to))
+        return ERR_OK;
+    if (!database_version_equal(&entry->version, move->version))
+        return error_set(err, ERR_STALE_DB_VERSION, "the database \"%.*s\" has moved since",
+                         (int)move->name.size, move->name.data);
+    if (!str_equal(move->to, entry->primary))
+        TRY(check_recipient(op, move->to, err));
+    entry->primary = move->to;
+    entry->version.last_mod++;
+    entry->version.timestamp = move->now;
+    move->is_new = true;
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    size_t set = build_open_doc(&b, "$set");
+    build_str(&b, "primary", entry->primary);
+    database_version_build(&b, "version", &entry->version);
+    build_close(&b, set);
+    return own_doc_upsert(op, &CONFIG_DATABASES_NS, own_doc_id(op, move->name), doc_builder_end(&b),
+                          err);
+}
+
+ErrCode database_commit_move(OpCtx *op, Str name, const DatabaseVersion *version, Str to,
+                             DatabaseEntry *ret_entry, Error *err) {
+    DatabaseMove move = {.name = name, .version = version, .to = to};
+    CLEANUP(op_mutex_unlock) OpMutexLock lock = {0};
+    TRY(op_mutex_lock(&op->service->config_catalog->databases, op, &lock, err));
+    /* After everything that was written to the database before: what the coordinator has seen. */
+    move.now = service_next_ts(op->service);
+    TRY(config_catalog_change(op, "movePrimary", move_in_txn, &move, err));
+    *ret_entry = move.entry;
+    if (move.is_new)
+        config_catalog_log(op, "movePrimary.commit",
+                           arena_strndup(&op->arena, name.data, name.size),
+                           config_filter_str(op, "to", to));
+    return ERR_OK;
+}

@@ -7,10 +7,13 @@
 #include "repl/repl.h"
 #include "sharding/ddl/coordinator.h"
 #include "sharding/route/remote.h"
+#include "sharding/shard/critical_section.h"
 
 enum {
     ASK_MS_MAX = 60 * 1000,
     LOOK_AGAIN_US = 500 * 1000,
+    ARRIVAL_MS_MAX = 10 * 1000,
+    ARRIVAL_PAUSE_US = 20 * 1000,
 };
 
 /* ---- lists of findings ---- */
@@ -311,6 +314,23 @@ static ErrCode hold_locks(OpCtx *op, const ConsistencyScope *scope, Task **ret_h
                            "checkMetadataConsistency", &locks, ret_hold, err);
 }
 
+/* A database that has just moved here: the old primary shard, by whose locks that was done, has not
+ * finished before it ends this shard's section. */
+static ErrCode wait_for_arrival(const ConsistencyCheck *check, Error *err) {
+    Ns section;
+    TRY(section_database_ns(check->scope.db, &section, err));
+    int64_t until_us = clock_deadline_ms(ARRIVAL_MS_MAX);
+    while (section_check_free(check->op, &section, err) != ERR_OK) {
+        /* One that stays is a finding. */
+        bool is_over = err->code != ERR_CONFLICTING_OPERATION_IN_PROGRESS;
+        if (is_over || clock_mono_us() >= until_us)
+            return is_over ? err->code : (error_reset(err), ERR_OK);
+        error_reset(err);
+        TRY(op_sleep_us(check->op, ARRIVAL_PAUSE_US, err));
+    }
+    return ERR_OK;
+}
+
 /* Operations on a database have their locks on its primary shard: a router that is out of date may
  * think that this is it. */
 static ErrCode check_primary(const ConsistencyCheck *check, Error *err) {
@@ -322,7 +342,7 @@ static ErrCode check_primary(const ConsistencyCheck *check, Error *err) {
     TRY(config_find(check->cluster, check->op, &query, &docs, &count, err));
     Elem primary = count > 0 ? doc_get_lit(docs[0], "primary") : ELEM_MISSING;
     if (elem_type(primary) == BT_STRING && str_equal(elem_str(primary), check->scope.primary))
-        return ERR_OK;
+        return wait_for_arrival(check, err);
     return error_set(err, ERR_STALE_DB_VERSION, "this shard is not the primary of \"%.*s\"",
                      (int)check->scope.db.size, check->scope.db.data);
 }

@@ -1,5 +1,7 @@
 #include "sharding/ddl/coordinator.h"
 
+#include <string.h>
+
 #include "repl/repl.h"
 #include "sharding/ddl/coordinator_internal.h"
 
@@ -16,6 +18,7 @@ static const OperationRow OPERATIONS[] = {
     [DDL_RENAME_COLLECTION] = {"renameCollection_V2", rename_begin, false},
     [DDL_COLL_MOD] = {"collMod_V3", apply_begin, false},
     [DDL_DROP_INDEXES] = {"dropIndexes", apply_begin, false},
+    [DDL_MOVE_PRIMARY] = {"movePrimary", move_primary_begin, true},
 };
 
 /* ---- phases ---- */
@@ -41,13 +44,20 @@ static const OperationRow *operation_of(const DdlRun *run) {
     return NULL;
 }
 
-/* The id is stored with whatever the operation stores when it begins, before anything is done under
- * it. */
+static Str database_of(const DdlRun *run) {
+    Str ns = elem_str(doc_get_lit(ddl_request(run), "ns"));
+    const char *dot = memchr(ns.data, '.', ns.size);
+    return (Str){ns.data, dot != NULL ? (size_t)(dot - ns.data) : ns.size};
+}
+
+/* With the locks in hand: the database may have moved while they were waited for. The id is stored
+ * with whatever the operation stores when it begins, before anything is done under it. */
 static ErrCode begin(DdlRun *run, Error *err) {
     const OperationRow *row = operation_of(run);
     if (row == NULL)
         return error_set(err, ERR_INCOMPATIBLE_SHARDING_METADATA,
                          "a coordinator has no operation that this version knows");
+    TRY(ddl_check_primary(run, database_of(run), err));
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
     Uuid id = uuid_new();
     build_uuid(&b, "operationId", &id);
@@ -64,6 +74,8 @@ static ErrCode undo(DdlRun *run, Error *err) {
     const OperationRow *row = operation_of(run);
     if (row == NULL || !elem_is_present(ddl_field(run, "operationId")))
         return ERR_OK;
+    if (row->begin == move_primary_begin)
+        return move_primary_undo(run, err);
     Ns ns, to;
     TRY(ddl_ns(run, &ns, err));
     if (row->begin == create_begin)
@@ -85,7 +97,7 @@ static const TaskPhase PHASES[] = {
      TASK_OPEN,
      run_begin,
      {TASK_DONE, "create.block", "drop.block", "drop.data", "dbdrop.next", "rename.block",
-      "rename.local", "apply.primary"},
+      "rename.local", "apply.primary", "movePrimary.block"},
      {{0}}},
     {"create.block", TASK_OPEN, run_create_block, {"create.build"}, {{0}}},
     {"create.build", TASK_OPEN, run_create_build, {"create.participants"}, {{0}}},
@@ -109,6 +121,30 @@ static const TaskPhase PHASES[] = {
     {"rename.release", TASK_COMMITTED, run_rename_release, {TASK_DONE}, {{0}}},
     {"apply.primary", TASK_OPEN, run_apply_primary, {"apply.others", TASK_DONE}, {{0}}},
     {"apply.others", TASK_COMMITTED, run_apply_others, {TASK_DONE}, {{0}}},
+    {"movePrimary.block", TASK_OPEN, run_move_primary_block, {"movePrimary.clone"}, {{0}}},
+    {"movePrimary.clone", TASK_OPEN, run_move_primary_clone, {"movePrimary.catchup"}, {{0}}},
+    {"movePrimary.catchup",
+     TASK_OPEN,
+     run_move_primary_catch_up,
+     {"movePrimary.enterCritSec"},
+     {{0}}},
+    {"movePrimary.enterCritSec", TASK_OPEN, run_move_primary_enter, {"movePrimary.commit"}, {{0}}},
+    {"movePrimary.commit",
+     TASK_COMMITTED,
+     run_move_primary_commit,
+     {"movePrimary.clean", "movePrimary.refused"},
+     {{0}}},
+    {"movePrimary.clean",
+     TASK_COMMITTED,
+     run_move_primary_clean,
+     {"movePrimary.exitCritSec"},
+     {{0}}},
+    {"movePrimary.exitCritSec", TASK_COMMITTED, run_move_primary_exit, {TASK_DONE}, {{0}}},
+    {"movePrimary.refused",
+     TASK_COMMITTED,
+     run_move_primary_refused,
+     {TASK_DONE, "movePrimary.clean"},
+     {{0}}},
     {"undo", TASK_ABORTING, run_undo, {TASK_DONE}, {{0}}},
 };
 
@@ -171,5 +207,7 @@ ErrCode ddl_coordinate(OpCtx *op, const DdlOrder *order, Doc *ret_result, Error 
     TRY(task_begin(repl_tasks(op->service->repl), op, &request, &task, err));
     ErrCode rc = task_wait(task, op, ret_result, err);
     task_unref(task);
-    return rc;
+    TRY(rc);
+    return order->operation == DDL_MOVE_PRIMARY ? move_primary_check_result(*ret_result, err)
+                                                : ERR_OK;
 }

@@ -18,6 +18,7 @@ typedef enum DdlOperation {
     DDL_RENAME_COLLECTION,
     DDL_COLL_MOD,
     DDL_DROP_INDEXES,
+    DDL_MOVE_PRIMARY,
     DDL_OPERATION_COUNT,
 } DdlOperation;
 

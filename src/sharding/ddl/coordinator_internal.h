@@ -14,6 +14,7 @@ ErrCode drop_begin(DdlRun *run, Error *err) MUST_CHECK;
 ErrCode drop_database_begin(DdlRun *run, Error *err) MUST_CHECK;
 ErrCode rename_begin(DdlRun *run, Error *err) MUST_CHECK;
 ErrCode apply_begin(DdlRun *run, Error *err) MUST_CHECK;
+ErrCode move_primary_begin(DdlRun *run, Error *err) MUST_CHECK;
 
 #define DDL_PHASES(PHASE)                                                                          \
     PHASE(create_block)                                                                            \
@@ -37,7 +38,15 @@ ErrCode apply_begin(DdlRun *run, Error *err) MUST_CHECK;
     PHASE(rename_commit)                                                                           \
     PHASE(rename_release)                                                                          \
     PHASE(apply_primary)                                                                           \
-    PHASE(apply_others)
+    PHASE(apply_others)                                                                            \
+    PHASE(move_primary_block)                                                                      \
+    PHASE(move_primary_clone)                                                                      \
+    PHASE(move_primary_catch_up)                                                                   \
+    PHASE(move_primary_enter)                                                                      \
+    PHASE(move_primary_commit)                                                                     \
+    PHASE(move_primary_clean)                                                                      \
+    PHASE(move_primary_exit)                                                                       \
+    PHASE(move_primary_refused)
 
 #define PHASE(name) ErrCode name(DdlRun *run, Error *err) MUST_CHECK;
 DDL_PHASES(PHASE)
@@ -45,3 +54,7 @@ DDL_PHASES(PHASE)
 
 /* Removes what participants have created for a collection that was not sharded after all. */
 ErrCode create_undo(DdlRun *run, Error *err) MUST_CHECK;
+/* Removes the copies, and lets requests in again. */
+ErrCode move_primary_undo(DdlRun *run, Error *err) MUST_CHECK;
+/* What a result of movePrimary says: a move that was refused is an error to whoever asked. */
+ErrCode move_primary_check_result(Doc result, Error *err) MUST_CHECK;

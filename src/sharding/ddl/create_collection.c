@@ -354,30 +354,13 @@ ErrCode create_build(DdlRun *run, Error *err) {
 
 /* ---- other owners ---- */
 
-static void build_options(OpCtx *op, DocBuilder *b, const Ns *ns, Error *err) {
-    CLEANUP(access_done) CollAccess access = {0};
-    if (access_read(op, ns, &access, err) != ERR_OK || access.coll == NULL)
-        return;
-    build_doc(b, "options", access.coll->options.doc);
-    size_t list = build_open_array(b, "indexes");
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < access.coll->index_count; i++) {
-        const IndexDesc *index = access.coll->indexes[i];
-        char name[INDEX_NAME_SIZE];
-        if (!index->is_id && index->is_ready)
-            build_doc(b, index_name(count++, name).data, index->spec);
-    }
-    build_close(b, list);
-}
-
 static ErrCode create_on(DdlRun *run, Str owner, const Ns *ns, Error *err) {
     const Shard *shard;
     TRY(ddl_find_shard(run, owner, &shard, err));
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
     build_str(&b, "_shardsvrCreateCollectionParticipant", ns_str(ns));
     build_elem_as(&b, STR("collectionUUID"), ddl_field(run, "uuid"));
-    build_options(run->op, &b, ns, err);
-    TRY(err->code);
+    TRY(ddl_build_definition(run, &b, ns, err));
     return ddl_ask(run, shard, &b, err);
 }
 

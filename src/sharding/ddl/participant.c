@@ -17,6 +17,10 @@ ErrCode participant_block(OpCtx *op, const DdlCaller *caller, const Ns *ns, Str 
         return section_enter(op, ns, SECTION_WRITES, reason, err);
     if (str_is(type, "ReadsAndWrites"))
         return section_enter(op, ns, SECTION_READS_AND_WRITES, reason, err);
+    if (str_is(type, "UnshardedWrites"))
+        return section_enter(op, ns, SECTION_UNSHARDED_WRITES, reason, err);
+    if (str_is(type, "UnshardedReadsAndWrites"))
+        return section_enter(op, ns, SECTION_UNSHARDED_READS_AND_WRITES, reason, err);
     if (!str_is(type, "Unblock"))
         return error_set(err, ERR_BAD_VALUE, "unknown blockType \"%.*s\"", (int)type.size,
                          type.data);

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "catalog/access.h"
+#include "sharding/shard/critical_section.h"
 
 enum {
     ASK_MS_MAX = 60 * 1000,
@@ -72,20 +73,29 @@ Doc ddl_reason(const DdlRun *run) {
 /* ---- shards ---- */
 
 ErrCode ddl_ask(DdlRun *run, const Shard *shard, DocBuilder *b, Error *err) {
+    return ddl_ask_more(run, shard, b, &(DdlQuestion){.ms_max = ASK_MS_MAX}, err);
+}
+
+ErrCode ddl_ask_more(DdlRun *run, const Shard *shard, DocBuilder *b, const DdlQuestion *question,
+                     Error *err) {
     build_cstr(b, "coordinator", run->self);
     build_i64(b, "term", task_term(run->task));
     size_t concern = build_open_doc(b, "writeConcern");
     build_cstr(b, "w", "majority");
     build_close(b, concern);
     remote_build_end(run->cluster, b, STR("admin"), NULL, ELEM_MISSING);
+    ClientSequence documents = {"documents", question->docs, question->doc_count};
     RemoteRequest request = {.shard = shard,
                              .body = doc_builder_end(b),
+                             .sequences = &documents,
+                             .sequence_count = question->doc_count > 0 ? 1 : 0,
                              .retry = REMOTE_IDEMPOTENT,
-                             .deadline_us = clock_deadline_ms(ASK_MS_MAX)};
-    CLEANUP(client_reply_done) ClientReply reply = {0};
-    ErrCode rc = remote_run(run->cluster, run->op, &request, &reply, NULL, err);
+                             .deadline_us = clock_deadline_ms(question->ms_max)};
+    CLEANUP(client_reply_done) ClientReply own = {0};
+    ClientReply *reply = question->reply != NULL ? question->reply : &own;
+    ErrCode rc = remote_run(run->cluster, run->op, &request, reply, NULL, err);
     if (rc == ERR_OK)
-        rc = remote_check_write_concern(reply.body, err);
+        rc = remote_check_write_concern(reply->body, err);
     return rc == ERR_OK ? ERR_OK : error_prefix(err, "shard \"%s\"", shard->name);
 }
 
@@ -115,6 +125,24 @@ ErrCode ddl_block_all(DdlRun *run, const Ns *ns, const char *type, Error *err) {
     return ERR_OK;
 }
 
+ErrCode ddl_build_definition(DdlRun *run, DocBuilder *b, const Ns *ns, Error *err) {
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_read(run->op, ns, &access, err));
+    if (access.coll == NULL)
+        return ERR_OK;
+    build_doc(b, "options", access.coll->options.doc);
+    size_t list = build_open_array(b, "indexes");
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < access.coll->index_count; i++) {
+        const IndexDesc *index = access.coll->indexes[i];
+        char name[INDEX_NAME_SIZE];
+        if (!index->is_id && index->is_ready)
+            build_doc(b, index_name(count++, name).data, index->spec);
+    }
+    build_close(b, list);
+    return ERR_OK;
+}
+
 ErrCode ddl_drop_on(DdlRun *run, const Shard *shard, const Ns *ns, const Uuid *uuid, Error *err) {
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
     build_str(&b, "_shardsvrDropCollectionParticipant", ns_str(ns));
@@ -134,6 +162,40 @@ ErrCode ddl_drop_all(DdlRun *run, const Ns *ns, const Uuid *uuid, Error *err) {
 }
 
 /* ---- metadata ---- */
+
+ErrCode ddl_read_database(DdlRun *run, Str db, DdlDatabase *ret_database, Error *err) {
+    *ret_database = (DdlDatabase){0};
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    build_str(&b, "_id", db);
+    ConfigQuery query = {.coll = "databases", .filter = doc_builder_end(&b), .count_max = 1};
+    Doc *docs;
+    uint32_t count;
+    TRY(config_find(run->cluster, run->op, &query, &docs, &count, err));
+    if (count == 0)
+        return ERR_OK;
+    Elem primary = doc_get_lit(docs[0], "primary");
+    if (elem_type(primary) != BT_STRING)
+        return error_set(err, ERR_INCOMPATIBLE_SHARDING_METADATA,
+                         "the entry of the database %.*s needs a string \"primary\"", (int)db.size,
+                         db.data);
+    TRY(database_version_parse(doc_get_lit(docs[0], "version"), "version", &ret_database->version,
+                               err));
+    ret_database->is_there = true;
+    ret_database->primary = elem_str(primary);
+    return ERR_OK;
+}
+
+ErrCode ddl_check_primary(DdlRun *run, Str db, Error *err) {
+    DdlDatabase database;
+    TRY(ddl_read_database(run, db, &database, err));
+    if (database.is_there && !str_is(database.primary, run->self))
+        return error_set(err, ERR_STALE_DB_VERSION,
+                         "the database \"%.*s\" is on the shard \"%.*s\"", (int)db.size, db.data,
+                         (int)database.primary.size, database.primary.data);
+    Ns section;
+    TRY(section_database_ns(db, &section, err));
+    return section_check_free(run->op, &section, err);
+}
 
 ErrCode ddl_read_route(DdlRun *run, const Ns *ns, CollectionRoute **ret_route, Error *err) {
     return collection_route_read(run->cluster, run->op, ns, NULL, ret_route, err);

@@ -41,19 +41,43 @@ Doc ddl_reason(const DdlRun *run);
 
 /* `b` has the name of the command and its arguments; it is ended here. */
 ErrCode ddl_ask(DdlRun *run, const Shard *shard, DocBuilder *b, Error *err) MUST_CHECK;
+typedef struct DdlQuestion {
+    const Doc *docs; /* its field "documents" */
+    uint32_t doc_count;
+    int64_t ms_max;
+    ClientReply *reply; /* NULL: nobody looks at it */
+} DdlQuestion;
+ErrCode ddl_ask_more(DdlRun *run, const Shard *shard, DocBuilder *b, const DdlQuestion *question,
+                     Error *err) MUST_CHECK;
 const Shard *ddl_self(const DdlRun *run); /* this shard, as others see it; NULL: not listed */
 ErrCode ddl_find_shard(DdlRun *run, Str name, const Shard **ret_shard, Error *err) MUST_CHECK;
 
-/* "Writes", "ReadsAndWrites" or "Unblock", on one shard or on all. */
+/* "Writes", "ReadsAndWrites" or "Unblock", on one shard or on all; of a database also
+ * "UnshardedWrites", "UnshardedReadsAndWrites". */
 ErrCode ddl_block(DdlRun *run, const Shard *shard, const Ns *ns, const char *type, Error *err)
     MUST_CHECK;
 ErrCode ddl_block_all(DdlRun *run, const Ns *ns, const char *type, Error *err) MUST_CHECK;
+/* Appends `options` and `indexes` of a collection of this shard, as those who create it elsewhere
+ * want them; nothing if there is none. */
+ErrCode ddl_build_definition(DdlRun *run, DocBuilder *b, const Ns *ns, Error *err) MUST_CHECK;
 /* On all shards, this one last; `uuid` NULL: whatever has the name. */
 ErrCode ddl_drop_all(DdlRun *run, const Ns *ns, const Uuid *uuid, Error *err) MUST_CHECK;
 ErrCode ddl_drop_on(DdlRun *run, const Shard *shard, const Ns *ns, const Uuid *uuid, Error *err)
     MUST_CHECK;
 
 /* ---- metadata ---- */
+
+typedef struct DdlDatabase {
+    bool is_there;
+    Str primary; /* in the operation's arena */
+    DatabaseVersion version;
+} DdlDatabase;
+/* As the config server has it now. */
+ErrCode ddl_read_database(DdlRun *run, Str db, DdlDatabase *ret_database, Error *err) MUST_CHECK;
+/* Locks of a database are its primary shard's. ERR_STALE_DB_VERSION: that is not this one (any
+ * more), so whoever asked is to ask elsewhere. ERR_CONFLICTING_OPERATION_IN_PROGRESS: it is, but
+ * whoever made it so has not finished. */
+ErrCode ddl_check_primary(DdlRun *run, Str db, Error *err) MUST_CHECK;
 
 /* As the config server has it now. */
 ErrCode ddl_read_route(DdlRun *run, const Ns *ns, CollectionRoute **ret_route, Error *err)

@@ -35,10 +35,11 @@ static ErrCode check_databases(DdlRun *run, const RenameNames *names, bool is_an
                          "because one of them is sharded");
     DatabaseRoute *route;
     TRY(cluster_ensure_database(run->cluster, run->op, ns_db(&names->to), &route, err));
-    bool is_here = strcmp(route->shard, run->self) == 0;
-    database_route_unref(route);
-    if (is_here)
-        return ERR_OK;
+    database_route_unref(route); /* it is there; where it is, as of now, is another question */
+    ErrCode rc = ddl_check_primary(run, ns_db(&names->to), err);
+    if (rc != ERR_STALE_DB_VERSION)
+        return rc;
+    error_reset(err);
     return error_set(err, ERR_COMMAND_FAILED,
                      "source and destination collections must be on the same shard");
 }

@@ -36,7 +36,10 @@ static ErrCode wait_for_writers(OpCtx *op, const Ns *ns, Error *err) {
 }
 
 ErrCode section_enter(OpCtx *op, const Ns *ns, SectionKind kind, Doc reason, Error *err) {
-    bool blocks_reads = kind == SECTION_READS_AND_WRITES;
+    bool blocks_reads =
+        kind == SECTION_READS_AND_WRITES || kind == SECTION_UNSHARDED_READS_AND_WRITES;
+    bool spares_sharded =
+        kind == SECTION_UNSHARDED_WRITES || kind == SECTION_UNSHARDED_READS_AND_WRITES;
     Doc known;
     TRY(own_doc_read(op, &SECTIONS_NS, own_doc_id(op, ns_str(ns)), &known, err));
     if (doc_is_present(known) && !is_of(known, reason))
@@ -47,6 +50,8 @@ ErrCode section_enter(OpCtx *op, const Ns *ns, SectionKind kind, Doc reason, Err
         build_str(&b, "_id", ns_str(ns));
         build_doc(&b, "reason", reason);
         build_bool(&b, "blockReads", blocks_reads);
+        if (spares_sharded)
+            build_bool(&b, "sparesSharded", true);
         TRY(own_doc_upsert(op, &SECTIONS_NS, own_doc_id(op, ns_str(ns)), doc_builder_end(&b), err));
     }
     return wait_for_writers(op, ns, err);

@@ -12,6 +12,9 @@
 typedef enum SectionKind {
     SECTION_WRITES,           /* blocks writes */
     SECTION_READS_AND_WRITES, /* both */
+    /* The same of a database, but for its sharded collections: they are not where it is. */
+    SECTION_UNSHARDED_WRITES,
+    SECTION_UNSHARDED_READS_AND_WRITES,
 } SectionKind;
 
 /* `ns`: a collection, or a database whose name is the whole text (db_size == size). `reason` tells

@@ -323,6 +323,8 @@ static ErrCode check_database_locked(ShardState *state, OpRouting *routing, Erro
                database_version_equal(&known->version, &routing->database_version)))
         return ERR_OK;
     routing->is_database_stale = true;
+    /* Both at once: one request that is sent again less. */
+    routing->is_stale |= routing->has_version && find_locked(state, &routing->ns) == NULL;
     return refuse_database(routing, known != NULL ? &known->version : NULL, err);
 }
 
@@ -357,16 +359,55 @@ static ErrCode check_collection_locked(ShardState *state, OpRouting *routing,
     return refuse_collection(state, routing, &wanted, mismatch(&routing->version, &wanted), err);
 }
 
+/* By a router's word and this member's: a request of which they are not agreed is refused anyway,
+ * unless its version is not to be compared. */
+static bool is_sharded_locked(const ShardState *state, const OpRouting *routing) {
+    if (!routing->has_version || chunk_version_is_unsharded(&routing->version))
+        return false;
+    const Placement *placement = find_locked(state, &routing->ns);
+    return placement == NULL || placement->route->map != NULL;
+}
+
+/* After a section of the database it may be elsewhere: the router is to look for that first. */
+static ErrCode refuse_blocked(const ShardState *state, OpRouting *routing, const Section *section,
+                              bool is_write, Error *err) {
+    routing->is_blocked = true;
+    routing->is_write = is_write;
+    if (routing->has_database_version && str_equal(section->name, ns_db(&routing->ns)))
+        return refuse_database(routing, NULL, err);
+    return refuse_collection(state, routing, NULL, "it is about to change", err);
+}
+
 static ErrCode check_locked(ShardState *state, OpRouting *routing, bool is_write,
                             const Placement **ret_placement, Error *err) {
     *ret_placement = NULL;
-    if (UNLIKELY(section_find_locked(state, &routing->ns, is_write) != NULL)) {
-        routing->is_blocked = true;
-        routing->is_write = is_write;
-        return refuse_collection(state, routing, NULL, "it is about to change", err);
+    if (UNLIKELY(state->sections != NULL)) {
+        routing->is_sharded = is_sharded_locked(state, routing);
+        const Section *section =
+            section_find_locked(state, &routing->ns, is_write, routing->is_sharded);
+        if (section != NULL)
+            return refuse_blocked(state, routing, section, is_write, err);
     }
     TRY(check_database_locked(state, routing, err));
     return check_collection_locked(state, routing, ret_placement, err);
+}
+
+/* A collection of the same database that a request concerns besides its own: by $lookup, $out and
+ * the like. If it is not sharded either it is where the database is, and moves with it. */
+static ErrCode check_beside(ShardState *state, const CollAccess *access, OpRouting *routing,
+                            Error *err) {
+    Str db = ns_db(&routing->ns);
+    if (!routing->has_database_version || !str_equal(db, ns_db(&access->ns)))
+        return ERR_OK;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&state->mu);
+    const Placement *placement = find_locked(state, &access->ns);
+    bool is_sharded = placement != NULL && placement->route->map != NULL;
+    const Section *section =
+        state->sections != NULL ? pmap_get(state->sections, db.data, db.size) : NULL;
+    if (section != NULL && (access->is_write || section->blocks_reads) &&
+        !(is_sharded && section->spares_sharded))
+        return refuse_blocked(state, routing, section, access->is_write, err);
+    return is_sharded ? ERR_OK : check_database_locked(state, routing, err);
 }
 
 ErrCode placement_check(ShardState *state, OpRouting *routing, bool is_write, Error *err) {
@@ -429,16 +470,38 @@ static ErrCode check_snapshot(const OpCtx *op, const Placement *placement, const
                      routing->ns.text);
 }
 
+/* A database that has come from another shard is here since the time in its version. Before that
+ * its collections were not: what a read of that time finds here is nothing. */
+static ErrCode check_arrival(const CollAccess *access, const OpRouting *routing, Error *err) {
+    const OpCtx *op = access->op;
+    const DatabaseVersion *version = &routing->database_version;
+    if (LIKELY(!routing->has_database_version || version->last_mod <= 1))
+        return ERR_OK;
+    bool is_txn = op->txn_catalog != NULL;
+    bool is_of_past = !is_txn && !access->is_write && ru_read_source(op->ru) == READ_PROVIDED;
+    if (LIKELY(!is_txn && !is_of_past))
+        return ERR_OK;
+    uint64_t ts = is_txn ? ru_complete_ts(op->ru) : ru_provided_ts(op->ru);
+    if (LIKELY(ts >= version->timestamp))
+        return ERR_OK;
+    Str db = ns_db(&routing->ns);
+    return error_set(err, is_txn ? ERR_MIGRATION_CONFLICT : ERR_SNAPSHOT_UNAVAILABLE,
+                     "the database \"%.*s\" has moved to this shard since", (int)db.size, db.data);
+}
+
 /* ---- the policy ---- */
 
 static ErrCode check_access(ShardState *state, const CollAccess *access,
                             OwnershipFilter **ret_filter, Error *err) {
     OpRouting *routing = access->op->routing;
-    if (routing == NULL || !routing->has_collection || !ns_equal(&routing->ns, &access->ns))
+    if (routing == NULL)
         return ERR_OK;
+    if (!routing->has_collection || !ns_equal(&routing->ns, &access->ns))
+        return check_beside(state, access, routing, err);
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&state->mu);
     const Placement *placement;
     TRY(check_locked(state, routing, access->is_write, &placement, err));
+    TRY(check_arrival(access, routing, err));
     if (placement == NULL || placement->route->map == NULL)
         return ERR_OK;
     if (access->coll == NULL && access->is_write && !chunk_version_is_ignored(&routing->version))

@@ -23,6 +23,7 @@ typedef struct OpRouting {
     bool is_stale;          /* the placement of the collection is old here, or not known */
     bool is_database_stale; /* likewise */
     bool is_write;          /* the access that was refused */
+    bool is_sharded;        /* the collection, as far as sections of its database are concerned */
 } OpRouting;
 
 /* The check of a request that does not open the collection for users; and before it does, so that

@@ -168,16 +168,17 @@ typedef struct SectionLook {
     ShardState *state;
     const Ns *ns;
     bool is_write;
+    bool is_sharded;
 } SectionLook;
 
 static bool is_section_over(void *arg) {
     const SectionLook *look = arg;
-    return section_find_locked(look->state, look->ns, look->is_write) == NULL;
+    return section_find_locked(look->state, look->ns, look->is_write, look->is_sharded) == NULL;
 }
 
 static ErrCode wait_for_section(ShardState *state, OpCtx *op, const OpRouting *routing,
                                 int64_t deadline_us, Error *err) {
-    SectionLook look = {state, &routing->ns, routing->is_write};
+    SectionLook look = {state, &routing->ns, routing->is_write, routing->is_sharded};
     SectionWaiter waiter = {.op = op};
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&state->mu);
     list_push_back(&state->waiters, &waiter.node);
@@ -233,11 +234,13 @@ ErrCode placement_route_own_work(ShardState *state, OpCtx *op, const Ns *ns, Err
         TRY(refresh_collection(state, op, ns, err));
         route = placement_find(state, ns);
     }
-    if (route == NULL || route->map == NULL)
+    if (route == NULL)
         return ERR_OK;
     OpRouting *routing = ARENA_NEW(&op->arena, OpRouting);
-    *routing = (OpRouting){
-        .ns = *ns, .has_collection = true, .has_version = true, .version = VERSION_IGNORED};
+    *routing = (OpRouting){.ns = *ns,
+                           .has_collection = true,
+                           .has_version = true,
+                           .version = route->map != NULL ? VERSION_IGNORED : VERSION_UNSHARDED};
     op->routing = routing;
     return ERR_OK;
 }

@@ -34,7 +34,8 @@ typedef struct Pending {
 typedef struct Section {
     _Atomic int32_t refs;
     bool blocks_reads;
-    Doc reason; /* within `doc` */
+    bool spares_sharded; /* of a database: requests to its sharded collections pass */
+    Doc reason;          /* within `doc` */
     uint8_t *doc;
     Str name; /* of the collection or database; within `doc` */
 } Section;
@@ -79,7 +80,8 @@ static inline OpMutex *shard_mutex_of(OpMutex *mutexes, Str name) {
 
 extern const Ns SECTIONS_NS;
 /* The section of the collection, or of its database, that is in the way; NULL: none. */
-const Section *section_find_locked(const ShardState *state, const Ns *ns, bool is_write);
+const Section *section_find_locked(const ShardState *state, const Ns *ns, bool is_write,
+                                   bool is_sharded);
 /* For placement.c and shard_state.c. */
 void placements_free(ShardState *state);
 void placement_forget_locked(ShardState *state, Str name);

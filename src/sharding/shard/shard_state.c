@@ -121,6 +121,7 @@ static void enter_section_locked(ShardState *state, Doc doc) {
     section->reason =
         elem_type(reason) == BT_DOC ? elem_doc(doc_get_lit(own, "reason")) : DOC_EMPTY;
     section->blocks_reads = elem_is_truthy(doc_get_lit(own, "blockReads"));
+    section->spares_sharded = elem_is_truthy(doc_get_lit(own, "sparesSharded"));
     PMap *old = state->sections;
     state->sections = pmap_put(old, &SECTIONS, section->name.data, section->name.size, section);
     pmap_unref(old, &SECTIONS);
@@ -142,13 +143,15 @@ static void leave_section_locked(ShardState *state, Doc doc) {
     wake_waiters_locked(state);
 }
 
-const Section *section_find_locked(const ShardState *state, const Ns *ns, bool is_write) {
+const Section *section_find_locked(const ShardState *state, const Ns *ns, bool is_write,
+                                   bool is_sharded) {
     if (LIKELY(state->sections == NULL))
         return NULL;
     const Str names[] = {ns_str(ns), ns_db(ns)};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         const Section *section = pmap_get(state->sections, names[i].data, names[i].size);
-        if (section != NULL && (is_write || section->blocks_reads))
+        if (section != NULL && (is_write || section->blocks_reads) &&
+            !(is_sharded && section->spares_sharded))
             return section;
     }
     return NULL;
