@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "bson/namespace.h"
 #include "bson/uuid.h"
+#include "cluster_time/signed_time.h"
 #include "concurrency/op_ctx.h"
 #include "concurrency/service_ctx.h"
 #include "sharding/meta/versions.h"
@@ -28,6 +29,7 @@ typedef struct ClusterSettings {
     const char *config_address; /* "rs/a:1,b:2"; NULL: this is the config server */
     ClusterFind find;           /* there: reads its own collections */
     int64_t near_us;            /* localThreshold */
+    bool is_router;             /* signs times, knows the default concerns */
     /* See SetMonitorSettings. */
     void (*members_changed)(void *arg);
     void *members_arg;
@@ -83,6 +85,10 @@ void cluster_forget_database(Cluster *cluster, Str name);
 /* What is known of them may be old: read it again when it is needed. */
 void cluster_forget_databases(Cluster *cluster);
 
+/* ---- of a router: cluster_defaults.h ---- */
+
+struct ClusterDefaults *cluster_defaults(const Cluster *cluster);
+
 /* ---- collections: collection_routes.h ---- */
 
 struct CollectionRoutes *cluster_collections(const Cluster *cluster);
@@ -92,10 +98,13 @@ struct CollectionRoutes *cluster_collections(const Cluster *cluster);
 /* The newest $clusterTime that any node has sent, and the newest time of the config server: taken
  * out of every reply. */
 void cluster_learn_times(Cluster *cluster, Doc reply, bool is_from_config);
+/* Takes over the newer time of a client, if it is proven; see cluster_keys_verify. */
+ErrCode cluster_take_time(Cluster *cluster, OpCtx *op, const SignedTime *time, Error *err)
+    MUST_CHECK;
+/* The newest one; 0: none yet. */
+uint64_t cluster_time(const Cluster *cluster);
 /* Appends $clusterTime, which every request and every reply carries: the newest of all replies, or
- * that of the client (`given`; ELEM_MISSING: none) if it is newer. Not signed: each replica set
- * signs with keys of its own, which the others do not have, and there is no access control that
- * would ask for a proof. */
+ * that of somebody else (`given`; ELEM_MISSING: none) if it is newer. Signed, if that is wanted. */
 void cluster_build_cluster_time(Cluster *cluster, DocBuilder *b, Elem given);
 /* The time of the config server, by which metadata are read: others may have seen a newer one. */
 void cluster_learn_config_time(Cluster *cluster, Elem time);
