@@ -186,6 +186,10 @@ static void build_cursor_metrics(StatusCtx *s) {
     build_i64(b, "timedOut", stats.timed_out);
     build_i64(b, "totalOpened", stats.total_opened);
     size_t open = build_open_doc(b, "open");
+    if (s->service->role == ROLE_ROUTER) {
+        build_i64(b, "multiTarget", stats.open_of_several);
+        build_i64(b, "singleTarget", stats.open_total - stats.open_of_several);
+    }
     build_i64(b, "noTimeout", stats.open_no_timeout);
     build_i64(b, "pinned", stats.open_pinned);
     build_i64(b, "total", stats.open_total);

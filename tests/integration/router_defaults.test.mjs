@@ -169,10 +169,3 @@ describe('profile', () => {
         await db.command({ profile: 0, slowms: 100, sampleRate: 1 });
     });
 });
-
-test('moveChunk has its old name as well', async () => {
-    const [chunk] = await client.db('config').collection('chunks').find().toArray();
-    const to = chunk.shard === 'shard0' ? 'shard1' : 'shard0';
-    await cluster.admin({ movechunk: 'd.spread', bounds: [chunk.min, chunk.max], to });
-    assert.equal((await client.db('config').collection('chunks').findOne({ _id: chunk._id })).shard, to);
-});

@@ -147,20 +147,24 @@ static ErrCode drop_chunks(OpCtx *op, const Ns *ns, Error *err) {
     return ddl_drop(op, ns, NULL, &result, err);
 }
 
+/* Chunks without an entry belong to nobody. */
+static ErrCode remove_entry(OpCtx *op, const Ns *ns, Error *err) {
+    Ns chunks;
+    TRY(chunks_ns(op, ns, &chunks, err));
+    TRY(delete_docs(op, &CACHE_COLLECTIONS_NS, id_filter(op, ns_str(ns)), err));
+    failpoint_hit_at(FP_PLACEMENT_STORING, "entryDeleted");
+    TRY(drop_chunks(op, &chunks, err));
+    failpoint_hit_at(FP_PLACEMENT_STORING, "chunksDropped");
+    return ERR_OK;
+}
+
 ErrCode placement_store_write(OpCtx *op, const CollectionRoute *route, Error *err) {
     Doc entry;
     TRY(own_doc_read(op, &CACHE_COLLECTIONS_NS, own_doc_id(op, ns_str(&route->ns)), &entry, err));
     Ns ns;
     TRY(chunks_ns(op, &route->ns, &ns, err));
-    if (route->map == NULL) {
-        if (!doc_is_present(entry))
-            return ERR_OK;
-        TRY(delete_docs(op, &CACHE_COLLECTIONS_NS, id_filter(op, ns_str(&route->ns)), err));
-        failpoint_hit_at(FP_PLACEMENT_STORING, "entryDeleted");
-        TRY(drop_chunks(op, &ns, err));
-        failpoint_hit_at(FP_PLACEMENT_STORING, "chunksDropped");
-        return ERR_OK;
-    }
+    if (route->map == NULL)
+        return doc_is_present(entry) ? remove_entry(op, &route->ns, err) : ERR_OK;
     ChunkVersion now = chunk_map_version(route->map);
     uint64_t since = 0;
     bool is_going_on = read_stored_version(entry, &now, &since);
@@ -274,9 +278,7 @@ static ErrCode outdate_collection(OpCtx *op, const Ns *ns, Error *err) {
     Uuid uuid;
     TRY(find_local(op, ns, &is_found, &uuid, err));
     if (!is_found)
-        return doc_is_present(entry)
-                   ? delete_docs(op, &CACHE_COLLECTIONS_NS, id_filter(op, ns_str(ns)), err)
-                   : ERR_OK;
+        return doc_is_present(entry) ? remove_entry(op, ns, err) : ERR_OK;
     if (doc_is_present(entry) && is_outdated(entry))
         return ERR_OK;
     DocBuilder b = doc_builder_in_arena(&op->arena);
