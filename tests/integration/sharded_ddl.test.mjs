@@ -163,6 +163,12 @@ describe('sharded collections', () => {
         await db.collection('raw').drop();
     });
 
+    test('DDL-2: createIndexes tells that a write concern could not be met, at the top of its reply', async () => {
+        const create = (key) => client.db('d').command({ createIndexes: 'ranged', indexes: [{ key, name: Object.entries(key).flat().join('_') }], writeConcern: { w: 2, wtimeout: 100 } });
+        for (const key of [{ wc: 1 }, { a: 1, b: 1 }])
+            await assert.rejects(create(key), (error) => error.constructor.name === 'MongoWriteConcernError' && error.code === 100);
+    });
+
     test('DDL-2: a drop removes zones also of collections that are not sharded, and what shards have stored', async () => {
         await cluster.admin({ addShardToZone: 'shard0', zone: 'z' });
         const range = (ns) => cluster.admin({ updateZoneKeyRange: ns, min: { x: 0 }, max: { x: 10 }, zone: 'z' });

@@ -524,10 +524,9 @@ static uint64_t cluster_time_of(Elem given) {
     return elem_type(time) == BT_TIMESTAMP ? (uint64_t)elem_i64(time) : 0;
 }
 
-void cluster_learn_times(Cluster *cluster, Doc reply, bool is_from_config) {
+void cluster_learn_times(Cluster *cluster, Doc reply) {
     advance(&cluster->cluster_ts, cluster_time_of(doc_get_lit(reply, "$clusterTime")));
-    cluster_learn_config_time(
-        cluster, doc_get(reply, is_from_config ? STR("operationTime") : STR("$configTime")));
+    cluster_learn_config_time(cluster, doc_get_lit(reply, "$configTime"));
 }
 
 void cluster_learn_config_time(Cluster *cluster, Elem time) {

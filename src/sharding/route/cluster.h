@@ -95,9 +95,9 @@ struct CollectionRoutes *cluster_collections(const Cluster *cluster);
 
 /* ---- times ---- */
 
-/* The newest $clusterTime that any node has sent, and the newest time of the config server: taken
- * out of every reply. */
-void cluster_learn_times(Cluster *cluster, Doc reply, bool is_from_config);
+/* The newest $clusterTime that any node has sent, and the newest $configTime, which is what a
+ * majority of the config server has: taken out of every reply. */
+void cluster_learn_times(Cluster *cluster, Doc reply);
 /* Takes over the newer time of a client, if it is proven; see cluster_keys_verify. */
 ErrCode cluster_take_time(Cluster *cluster, OpCtx *op, const SignedTime *time, Error *err)
     MUST_CHECK;
