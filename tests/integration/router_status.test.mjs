@@ -287,6 +287,17 @@ test('moveChunk and moveRange take a shard by its name, its set, a member or its
     assert.equal(await db.collection('spread').countDocuments(), 100);
 });
 
+test('serverStatus tells what routers and shards know of the config server', async () => {
+    await db.collection('spread').findOne();
+    const shard = await cluster.shards[0].direct(cluster.shards[0].members[0]);
+    for (const node of [admin, shard.db('admin')]) {
+        const { sharding } = await node.command({ serverStatus: 1 });
+        assert.equal(sharding.configsvrConnectionString, cluster.config.address);
+        assert.equal(sharding.lastSeenConfigServerOpTime.ts._bsontype, 'Timestamp');
+        assert.equal(Number(sharding.maxChunkSizeInBytes), 128 * 1024 * 1024);
+    }
+});
+
 test('the database config need not be enabled', async () => {
     assert.equal((await admin.command({ enableSharding: 'config' })).ok, 1);
     await fails(admin.command({ enableSharding: 'local' }), 72);

@@ -169,6 +169,21 @@ describe('sharded collections', () => {
             await assert.rejects(create(key), (error) => error.constructor.name === 'MongoWriteConcernError' && error.code === 100);
     });
 
+    test('RTE-3: a stale router merges into a collection by its newest table', async () => {
+        await client.db('d').collection('mergeFrom').insertMany([{ _id: 1 }, { _id: 2 }]);
+        await shard('d.mergeInto', { sk: 1, _id: 1 });
+        assert.equal(await stale.db('d').collection('mergeInto').countDocuments(), 0);
+        await client.db('d').collection('mergeInto').drop();
+        await stale.db('d').collection('mergeFrom').aggregate([{ $merge: { into: 'mergeInto' } }]).toArray();
+        assert.equal(await client.db('d').collection('mergeInto').countDocuments(), 2);
+        /* And the other way round: what it would write by itself would belong to nobody. */
+        await client.db('d').collection('mergeInto').drop();
+        await shard('d.mergeInto', { _id: 'hashed' });
+        await client.db('d').collection('mergeFrom').insertMany([...Array(40).keys()].map((i) => ({ _id: 10 + i })));
+        await stale.db('d').collection('mergeFrom').aggregate([{ $merge: { into: 'mergeInto' } }]).toArray();
+        assert.equal(await client.db('d').collection('mergeInto').countDocuments(), 42);
+    });
+
     test('DDL-2: a drop removes zones also of collections that are not sharded, and what shards have stored', async () => {
         await cluster.admin({ addShardToZone: 'shard0', zone: 'z' });
         const range = (ns) => cluster.admin({ updateZoneKeyRange: ns, min: { x: 0 }, max: { x: 10 }, zone: 'z' });

@@ -22,6 +22,7 @@ enum {
     HEARTBEAT_US = 10 * 1000 * 1000,
     SELECT_US_MAX = 15 * 1000 * 1000,
     SHARDS_MAX = 10000,
+    CHUNK_BYTES_DEFAULT = 128 << 20,
     DATABASES_MAX = 10000,
     /* Cursors that are not killed end by their time-out. */
     KILLS_MAX = 10000,
@@ -44,6 +45,7 @@ struct Cluster {
     /* Atomic: each is a fact of its own, seeing an older one does no harm. */
     _Atomic uint64_t cluster_ts; /* the newest $clusterTime of all replies */
     _Atomic uint64_t config_ts;  /* the newest time of the config server */
+    _Atomic int64_t chunk_bytes;
     Mutex mu;
     /* Guarded by mu. */
     ShardList *shards;
@@ -65,6 +67,7 @@ typedef struct CursorKill {
 /* ---- life ---- */
 
 static void chores_run(void *arg);
+static void read_chunk_size(Cluster *cluster, OpCtx *op);
 
 ErrCode cluster_new(ServiceCtx *service, const ClusterSettings *settings, Cluster **ret_cluster,
                     Error *err) {
@@ -89,6 +92,7 @@ ErrCode cluster_new(ServiceCtx *service, const ClusterSettings *settings, Cluste
         cluster->defaults = cluster_defaults_new(cluster);
     }
     cluster->created_ms = clock_wall_ms();
+    atomic_init(&cluster->chunk_bytes, CHUNK_BYTES_DEFAULT);
     /* None is known yet: a config server is asked before it has read its list. */
     ErrCode rc = shard_list_make(cluster->monitors, NULL, 0, &cluster->shards, err);
     if (rc == ERR_OK && settings->config_address != NULL)
@@ -105,6 +109,7 @@ ErrCode cluster_new(ServiceCtx *service, const ClusterSettings *settings, Cluste
 
 ErrCode cluster_start(Cluster *cluster, OpCtx *op, Error *err) {
     TRY(cluster_reload_shards(cluster, op, err));
+    read_chunk_size(cluster, op);
     if (cluster->keys != NULL)
         cluster_keys_try_read(cluster->keys, op);
     if (cluster->defaults != NULL)
@@ -212,6 +217,28 @@ ErrCode cluster_reload_shards(Cluster *cluster, OpCtx *op, Error *err) {
     mutex_unlock(&cluster->mu);
     shard_list_unref(old);
     return ERR_OK;
+}
+
+int64_t cluster_chunk_bytes(const Cluster *cluster) {
+    return atomic_load_explicit(&cluster->chunk_bytes, memory_order_relaxed);
+}
+
+/* {_id: "chunksize", value: MB}; without it, or without an answer, it stays as it was. */
+static void read_chunk_size(Cluster *cluster, OpCtx *op) {
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    build_cstr(&b, "_id", "chunksize");
+    ConfigQuery query = {
+        .coll = "settings", .filter = doc_builder_end(&b), .sort = DOC_NONE, .count_max = 1};
+    Doc *docs;
+    uint32_t count;
+    CLEANUP(error_reset) Error err = {0};
+    if (config_find(cluster, op, &query, &docs, &count, &err) != ERR_OK)
+        return;
+    Elem value = count == 1 ? doc_get_lit(docs[0], "value") : ELEM_MISSING;
+    int64_t mb = elem_is_number(value) ? elem_as_i64(value) : 0;
+    bool is_usable = mb >= 1 && mb <= 1024;
+    atomic_store_explicit(&cluster->chunk_bytes, is_usable ? mb << 20 : CHUNK_BYTES_DEFAULT,
+                          memory_order_relaxed);
 }
 
 ErrCode cluster_get_shard(Cluster *cluster, OpCtx *op, Str name, ShardList **ret_list,
@@ -362,6 +389,7 @@ static void do_chores(Cluster *cluster, OpCtx *op, Chores *due) {
     if (!is_due)
         return;
     due->reload_us = clock_mono_us() + REGISTRY_INTERVAL_US;
+    read_chunk_size(cluster, op);
     CLEANUP(error_reset) Error err = {0};
     if (cluster_reload_shards(cluster, op, &err) != ERR_OK)
         LOG_WARN(LOG_SHARDING, 7400201, "Could not read the list of shards",

@@ -59,6 +59,9 @@ ErrCode cluster_reload_shards(Cluster *cluster, OpCtx *op, Error *err) MUST_CHEC
 ErrCode cluster_get_shard(Cluster *cluster, OpCtx *op, Str name, ShardList **ret_list,
                           const Shard **ret_shard, Error *err) MUST_CHECK;
 
+/* The size that chunks may have, as config.settings says; read with the list of shards. */
+int64_t cluster_chunk_bytes(const Cluster *cluster);
+
 /* Ends a cursor of another node, some time soon, by the thread: for those who must not wait. */
 void cluster_kill_cursor(Cluster *cluster, const char *host, const Ns *ns, int64_t cursor_id);
 
