@@ -73,6 +73,15 @@ describe('sets that join', () => {
             await cluster.admin({ setDefaultRWConcern: 1, defaultWriteConcern: { w: 'majority' } });
             await cluster.admin({ addShard: shard.address });
             await (await cluster.client()).db('d').collection('c').insertOne({});
+            /* An arbiter, which has no entries, tells what the others have agreed on. */
+            const [, , arbiter] = shard.members;
+            await waitFor(
+                async () => {
+                    const { optimes } = await shard.command(arbiter, { replSetGetStatus: 1 });
+                    return optimes.lastCommittedOpTime.t >= 1 && optimes.appliedOpTime.ts.equals(optimes.lastCommittedOpTime.ts);
+                },
+                { what: 'the position of the arbiter' },
+            );
             await shard.command(primary, { replSetReconfig: without });
         } finally {
             await Promise.all([cluster.remove(), shard.remove()]);
