@@ -298,6 +298,16 @@ test('serverStatus tells what routers and shards know of the config server', asy
     }
 });
 
+test('shardingState tells of a shard which cluster it belongs to', async () => {
+    const shard = await cluster.shards[1].direct(cluster.shards[1].members[0]);
+    const state = await shard.db('admin').command({ shardingState: 1 });
+    const { clusterId } = await client.db('config').collection('version').findOne();
+    assert.deepEqual([state.enabled, state.shardName, state.configServer], [true, 'shard1', cluster.config.address]);
+    assert.deepEqual(state.clusterId, clusterId);
+    const config = await cluster.config.direct(cluster.config.members[0]);
+    assert.equal((await config.db('admin').command({ shardingState: 1 })).enabled, false);
+});
+
 test('the database config need not be enabled', async () => {
     assert.equal((await admin.command({ enableSharding: 'config' })).ok, 1);
     await fails(admin.command({ enableSharding: 'local' }), 72);
