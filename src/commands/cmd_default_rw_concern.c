@@ -1,4 +1,5 @@
-/* cmd_default_rw_concern.c - getDefaultRWConcern and setDefaultRWConcern, of a replica set. */
+/* cmd_default_rw_concern.c - getDefaultRWConcern and setDefaultRWConcern: of a replica set,
+ * or on the config server of the whole cluster. Shards have none: routers tell them. */
 #include "base/clock.h"
 #include "commands/core/command.h"
 #include "default_concerns/default_concerns.h"
@@ -6,7 +7,12 @@
 
 enum {
     LOCATION_NOT_ON_STANDALONE = 51300,
+    LOCATION_NOT_ON_SHARD = 51301,
 };
+
+typedef struct GetRequest {
+    bool is_in_memory; /* says what this node goes by, which is as new here */
+} GetRequest;
 
 typedef struct DefaultsRequest {
     Elem read_concern;
@@ -14,10 +20,13 @@ typedef struct DefaultsRequest {
 } DefaultsRequest;
 
 static ErrCode check_member(CommandCtx *ctx, Error *err) {
-    if (service_is_member(ctx->service))
-        return ERR_OK;
-    return error_set(err, (ErrCode)LOCATION_NOT_ON_STANDALONE,
-                     "'%s' is not supported on standalone nodes.", ctx->spec->name);
+    if (service_is_standalone(ctx->service))
+        return error_set(err, (ErrCode)LOCATION_NOT_ON_STANDALONE,
+                         "'%s' is not supported on standalone nodes.", ctx->spec->name);
+    if (ctx->service->role == ROLE_SHARD)
+        return error_set(err, (ErrCode)LOCATION_NOT_ON_SHARD,
+                         "'%s' is not supported on shard nodes.", ctx->spec->name);
+    return ERR_OK;
 }
 
 static void build_defaults(CommandCtx *ctx, Doc doc) {
@@ -33,26 +42,29 @@ static void build_defaults(CommandCtx *ctx, Doc doc) {
     }
     if (elem_is_present(write)) {
         build_elem(b, write);
-    } else {
+    } else if (repl_is_implicit_majority(ctx->service->repl)) {
         size_t opened = build_open_doc(b, "defaultWriteConcern");
-        if (repl_is_implicit_majority(ctx->service->repl))
-            build_cstr(b, "w", "majority");
-        else
-            build_i32(b, "w", 1);
+        build_cstr(b, "w", "majority");
         build_i32(b, "wtimeout", 0);
         build_close(b, opened);
+    }
+    if (doc_is_present(doc)) {
+        build_elem(b, doc_get_lit(doc, "updateOpTime"));
+        build_elem(b, doc_get_lit(doc, "updateWallClockTime"));
     }
     build_cstr(b, "defaultWriteConcernSource", elem_is_present(write) ? "global" : "implicit");
     build_cstr(b, "defaultReadConcernSource", elem_is_present(read) ? "global" : "implicit");
     build_date(b, "localUpdateWallClockTime", clock_wall_ms());
 }
 
-static ErrCode get_run(CommandCtx *ctx, void *request, Error *err) {
-    (void)request;
+static ErrCode get_run(CommandCtx *ctx, void *arg, Error *err) {
+    const GetRequest *request = arg;
     TRY(check_member(ctx, err));
     Doc doc;
     TRY(default_concerns_read(ctx->op, &doc, err));
     build_defaults(ctx, doc);
+    if (request->is_in_memory)
+        build_bool(ctx->reply, "inMemory", true);
     return ERR_OK;
 }
 
@@ -61,22 +73,36 @@ static bool is_unset(Elem concern) {
     return elem_type(concern) == BT_DOC && doc_is_empty(elem_doc(concern));
 }
 
+static ErrCode check_read_concern(Elem concern, Error *err) {
+    if (!elem_is_present(concern) || is_unset(concern))
+        return ERR_OK;
+    if (elem_type(concern) != BT_DOC)
+        return error_set(err, ERR_TYPE_MISMATCH, "defaultReadConcern has to be a document");
+    static const char *const USABLE[] = {"local", "available", "majority"};
+    static const char *const OTHERS[] = {"linearizable", "snapshot"};
+    Elem level = doc_get_lit(elem_doc(concern), "level");
+    Str name = elem_type(level) == BT_STRING ? elem_str(level) : STR("");
+    bool is_usable = false, is_other = false;
+    for (size_t i = 0; i < ARRAY_LEN(USABLE); i++)
+        is_usable |= str_is(name, USABLE[i]);
+    for (size_t i = 0; i < ARRAY_LEN(OTHERS); i++)
+        is_other |= str_is(name, OTHERS[i]);
+    if (!is_usable && !is_other && elem_is_present(level))
+        return error_set(err, ERR_FAILED_TO_PARSE, "there is no read concern level \"%.*s\"",
+                         (int)name.size, name.data);
+    if (!is_usable || doc_count(elem_doc(concern)) != 1)
+        return error_set(err, ERR_BAD_VALUE,
+                         "a default read concern has a level, 'local', 'available' or 'majority', "
+                         "and nothing else");
+    return ERR_OK;
+}
+
 static ErrCode check_given(const DefaultsRequest *request, Error *err) {
     if (!elem_is_present(request->read_concern) && !elem_is_present(request->write_concern))
         return error_set(err, ERR_BAD_VALUE,
                          "At least one of the \"defaultReadConcern\" or \"defaultWriteConcern\" "
                          "fields must be present");
-    if (elem_is_present(request->read_concern) && !is_unset(request->read_concern)) {
-        Elem level = elem_type(request->read_concern) == BT_DOC
-                         ? doc_get_lit(elem_doc(request->read_concern), "level")
-                         : ELEM_MISSING;
-        bool is_known = elem_type(level) == BT_STRING &&
-                        (str_is(elem_str(level), "local") || str_is(elem_str(level), "available") ||
-                         str_is(elem_str(level), "majority"));
-        if (!is_known)
-            return error_set(err, ERR_BAD_VALUE,
-                             "level: only 'local', 'available' or 'majority' can be a default");
-    }
+    TRY(check_read_concern(request->read_concern, err));
     if (!elem_is_present(request->write_concern) || is_unset(request->write_concern))
         return ERR_OK;
     if (elem_type(request->write_concern) != BT_DOC)
@@ -93,6 +119,10 @@ static ErrCode set_run(CommandCtx *ctx, void *arg, Error *err) {
     DefaultsRequest *request = arg;
     TRY(check_member(ctx, err));
     TRY(check_given(request, err));
+    /* It is not subject to the defaults, neither the new nor the old: one that cannot be satisfied
+     * could not be changed. */
+    if (!ctx->write_concern.is_w_given)
+        ctx->write_concern.is_w_given = ctx->write_concern.is_majority = true;
     Doc before;
     TRY(default_concerns_read(ctx->op, &before, err));
     Elem read = request->read_concern, write = request->write_concern;
@@ -118,6 +148,10 @@ static ErrCode set_run(CommandCtx *ctx, void *arg, Error *err) {
     return ERR_OK;
 }
 
+static const FieldSpec GET_FIELDS[] = {
+    {"inMemory", FIELD_BOOL, FIELD_OPTIONAL, offsetof(GetRequest, is_in_memory)},
+};
+
 static const FieldSpec SET_FIELDS[] = {
     {"defaultReadConcern", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DefaultsRequest, read_concern)},
     {"defaultWriteConcern", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DefaultsRequest, write_concern)},
@@ -127,6 +161,7 @@ const CommandSpec CMD_GET_DEFAULT_RW_CONCERN = {
     .name = "getDefaultRWConcern",
     .summary = "Shows the default read and write concern of a replica set.",
     .flags = CMD_ADMIN_ONLY | CMD_LOOSE,
+    .request = REQUEST_OF(GetRequest, GET_FIELDS),
     .run = get_run,
 };
 

@@ -1,5 +1,5 @@
 /* cmd_profile.c - profile: what the profiler keeps, by database; the threshold of slow operations.
- */
+ * A router has no profiler, but logs slow operations as well. */
 #include "bson/namespace.h"
 #include "commands/core/command.h"
 #include "commands/core/command_service.h"
@@ -30,11 +30,16 @@ static ErrCode profile_run(CommandCtx *ctx, void *arg, Error *err) {
             return error_set(err, ERR_BAD_VALUE,
                              "'sampleRate' must be between 0.0 and 1.0 inclusive");
     }
+    bool is_router = ctx->service->role == ROLE_ROUTER;
+    if (is_router && request->level != 0 && request->level != -1)
+        return error_set(err, ERR_BAD_VALUE,
+                         "a router has no profiler: the level can only be 0, or -1 to see the "
+                         "settings");
     DocBuilder *b = ctx->reply;
-    build_i32(b, "was", profiler_level(profiler, ctx->args.db));
+    build_i32(b, "was", is_router ? 0 : profiler_level(profiler, ctx->args.db));
     build_i32(b, "slowms", settings->slow_ms);
     build_f64(b, "sampleRate", settings->slow_sample_rate);
-    if (request->level >= 0 && request->level <= 2)
+    if (!is_router && request->level >= 0 && request->level <= 2)
         profiler_set_level(profiler, ctx->args.db, (int32_t)request->level);
     if (elem_is_present(request->slow_ms)) {
         int64_t slow_ms = elem_as_i64(request->slow_ms);

@@ -3,7 +3,10 @@
 #include "commands/core/command_service.h"
 #include "default_concerns/default_concerns.h"
 #include "commands/support.h"
+#include "params/params.h"
 #include "repl/repl.h"
+#include "sharding/route/remote.h"
+#include "sharding/shard/shard_state.h"
 
 enum {
     STEP_DOWN_SECS_DEFAULT = 60,
@@ -31,6 +34,29 @@ static ErrCode initiate_run(CommandCtx *ctx, void *arg, Error *err) {
     return repl_initiate(ctx->service->repl, ctx->op, config, err);
 }
 
+/* Of a shard's cluster: only its config server knows. */
+static bool has_cluster_concern(CommandCtx *ctx) {
+    Cluster *cluster = shard_find_cluster(ctx->service->shard);
+    if (cluster == NULL)
+        return false;
+    DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
+    build_cstr(&b, "_id", "ReadWriteConcernDefaults");
+    ConfigQuery query = {
+        .coll = "settings", .filter = doc_builder_end(&b), .sort = DOC_NONE, .count_max = 1};
+    Doc *docs;
+    uint32_t count;
+    CLEANUP(error_reset) Error ignored = {0};
+    return config_find(cluster, ctx->op, &query, &docs, &count, &ignored) == ERR_OK && count == 1 &&
+           elem_is_present(doc_get_lit(docs[0], "defaultWriteConcern"));
+}
+
+/* Is the implicit default write concern that of nobody? */
+static bool has_default_concern(CommandCtx *ctx) {
+    return param_bool(ctx->service, PARAM_ENABLE_CONCERN_CHANGE) ||
+           default_concerns(ctx->op).has_w ||
+           (ctx->service->role == ROLE_SHARD && has_cluster_concern(ctx));
+}
+
 static ErrCode reconfig_run(CommandCtx *ctx, void *arg, Error *err) {
     ReplSetRequest *request = arg;
     Repl *repl;
@@ -38,7 +64,7 @@ static ErrCode reconfig_run(CommandCtx *ctx, void *arg, Error *err) {
     if (elem_type(request->first) != BT_DOC)
         return error_set(err, ERR_BAD_VALUE, "no configuration specified");
     return repl_reconfig(repl, ctx->op, elem_doc(request->first), request->is_force,
-                         default_concerns(ctx->op).has_w, err);
+                         has_default_concern(ctx), err);
 }
 
 static ErrCode step_down_run(CommandCtx *ctx, void *arg, Error *err) {

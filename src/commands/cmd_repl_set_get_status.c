@@ -66,6 +66,9 @@ static void build_member(StatusArgs *args, const ReplCore *core, uint32_t index)
 static void build_optimes(DocBuilder *b, const ReplCore *core) {
     ReplPosition commit = repl_core_commit_point(core);
     ReplPosition applied = repl_core_own_applied(core), durable = repl_core_own_durable(core);
+    /* It has no entries, and is consistent with whatever the others have agreed on. */
+    if (repl_core_state(core) == REPL_ARBITER)
+        applied = commit;
     size_t opened = build_open_doc(b, "optimes");
     build_optime(b, "lastCommittedOpTime", commit.optime);
     build_date(b, "lastCommittedWallTime", commit.wall_ms);

@@ -22,6 +22,8 @@
 #include "concurrency/tickets.h"
 #include "cursor/cursor_table.h"
 #include "repl/repl.h"
+#include "sharding/route/cluster.h"
+#include "sharding/shard/shard_state.h"
 #include "storage/engine.h"
 #include "preimages/purger.h"
 #include "ttl/ttl.h"
@@ -186,6 +188,10 @@ static void build_cursor_metrics(StatusCtx *s) {
     build_i64(b, "timedOut", stats.timed_out);
     build_i64(b, "totalOpened", stats.total_opened);
     size_t open = build_open_doc(b, "open");
+    if (s->service->role == ROLE_ROUTER) {
+        build_i64(b, "multiTarget", stats.open_of_several);
+        build_i64(b, "singleTarget", stats.open_total - stats.open_of_several);
+    }
     build_i64(b, "noTimeout", stats.open_no_timeout);
     build_i64(b, "pinned", stats.open_pinned);
     build_i64(b, "total", stats.open_total);
@@ -471,6 +477,24 @@ static void build_sharding(StatusCtx *s) {
     build_sharding_statistics(s->service->cluster, s->b);
 }
 
+/* What this node knows of the config server. */
+static void build_config_server(StatusCtx *s) {
+    ShardState *shard = s->service->shard;
+    Cluster *cluster = shard != NULL ? shard_find_cluster(shard) : s->service->cluster;
+    if (cluster == NULL)
+        return; /* a shard that was not asked yet, or none */
+    CLEANUP(arena_done) Arena arena;
+    arena_init(&arena, 1024);
+    SetView *view = watched_set_view(cluster_config_shard(cluster)->set);
+    build_cstr(s->b, "configsvrConnectionString", set_view_text(view, &arena));
+    set_view_unref(view);
+    size_t time = build_open_doc(s->b, "lastSeenConfigServerOpTime");
+    build_timestamp(s->b, "ts", cluster_config_time(cluster));
+    build_i64(s->b, "t", -1); /* is not told */
+    build_close(s->b, time);
+    build_i64(s->b, "maxChunkSizeInBytes", cluster_chunk_bytes(cluster));
+}
+
 static void build_moves(StatusCtx *s) {
     build_move_statistics(s->service, s->b);
 }
@@ -490,6 +514,8 @@ static const StatusSection SECTIONS[] = {
     {"opLatencies", true, build_op_latencies, STATUS_OF_DATA},
     {"opcounters", true, build_op_counters, STATUS_OF_ALL},
     {"repl", true, build_repl, STATUS_OF_MEMBERS},
+    {"sharding", true, build_config_server, STATUS_OF_ROUTERS},
+    {"sharding", true, build_config_server, STATUS_OF_SHARDS},
     {"shardingStatistics", true, build_sharding, STATUS_OF_ROUTERS},
     {"shardingStatistics", true, build_moves, STATUS_OF_SHARDS},
     {"storageEngine", true, build_storage_engine, STATUS_OF_DATA},

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "cluster_time/signed_time.h"
 #include "params/params.h"
 #include "default_concerns/default_concerns.h"
 #include "commands/node_commands.h"
@@ -80,64 +81,22 @@ static ErrCode check_state(CommandCtx *ctx, Repl *repl, Error *err) {
 
 /* ---- time ---- */
 
-typedef struct Signature {
-    int64_t key_id; /* 0: not signed */
-    uint8_t hash[TIME_HASH_BYTES];
-} Signature;
-
-/* {hash: 20 bytes, keyId: long}. */
-static ErrCode parse_signature(Elem given, Signature *ret_signature, Error *err) {
-    *ret_signature = (Signature){0};
-    if (!elem_is_present(given))
-        return ERR_OK;
-    Elem hash = ELEM_MISSING, key_id = ELEM_MISSING;
-    if (elem_type(given) == BT_DOC) {
-        hash = doc_get_lit(elem_doc(given), "hash");
-        key_id = doc_get_lit(elem_doc(given), "keyId");
-    }
-    if (elem_type(hash) != BT_BINARY || !elem_is_number(key_id))
-        return error_set(err, ERR_TYPE_MISMATCH,
-                         "the signature of \"$clusterTime\" needs a binary 'hash' and a number "
-                         "'keyId'");
-    uint8_t subtype;
-    Str bytes = elem_binary(hash, &subtype);
-    ret_signature->key_id = elem_as_i64(key_id);
-    if (ret_signature->key_id == 0)
-        return ERR_OK;
-    if (bytes.size != TIME_HASH_BYTES)
-        return error_set(err, ERR_BAD_VALUE, "the signature of \"$clusterTime\" needs %d bytes",
-                         TIME_HASH_BYTES);
-    memcpy(ret_signature->hash, bytes.data, TIME_HASH_BYTES);
-    return ERR_OK;
-}
-
-/* {clusterTime: Timestamp, signature: {...}}. One that is no news needs no proof; one that is not
- * signed needs none as long as there is no access control, for anybody may advance the clock. */
+/* One that is no news needs no proof; one that is not signed needs none as long as there is no
+ * access control, for anybody may advance the clock. */
 static ErrCode take_cluster_time(CommandCtx *ctx, Repl *repl, Error *err) {
-    Elem given = ctx->args.cluster_time;
-    if (!elem_is_present(given))
+    if (!elem_is_present(ctx->args.cluster_time))
         return ERR_OK;
-    Elem time =
-        elem_type(given) == BT_DOC ? doc_get_lit(elem_doc(given), "clusterTime") : ELEM_MISSING;
-    if (elem_type(time) != BT_TIMESTAMP)
-        return error_set(err, ERR_TYPE_MISMATCH,
-                         "\"$clusterTime\" needs a timestamp 'clusterTime'");
-    uint64_t ts = (uint64_t)elem_i64(time);
-    Signature signature;
-    TRY(parse_signature(doc_get_lit(elem_doc(given), "signature"), &signature, err));
-    if (ts <= oplog_cluster_time(repl_oplog(repl)))
+    SignedTime time;
+    TRY(signed_time_parse(ctx->args.cluster_time, &time, err));
+    if (time.ts <= oplog_cluster_time(repl_oplog(repl)))
         return ERR_OK;
-    int64_t drift_secs = param_i64(ctx->service, PARAM_CLOCK_DRIFT_SECS_MAX);
-    if ((int64_t)ts_seconds(ts) - clock_wall_ms() / 1000 > drift_secs)
-        return error_set(err, ERR_CLUSTER_TIME_FAILS_RATE_LIMITER,
-                         "New cluster time, %u, is too far from this node's wall clock time, %lld.",
-                         ts_seconds(ts), (long long)(clock_wall_ms() / 1000));
+    TRY(signed_time_check_drift(&time, param_i64(ctx->service, PARAM_CLOCK_DRIFT_SECS_MAX), err));
     bool is_proven = true;
-    if (signature.key_id != 0)
-        TRY(time_keys_verify(repl_time_keys(repl), ctx->op, ts, signature.key_id, signature.hash,
+    if (time.key_id != 0)
+        TRY(time_keys_verify(repl_time_keys(repl), ctx->op, time.ts, time.key_id, time.hash,
                              &is_proven, err));
     if (is_proven)
-        oplog_advance_cluster_time(repl_oplog(repl), ts);
+        oplog_advance_cluster_time(repl_oplog(repl), time.ts);
     return ERR_OK;
 }
 

@@ -1,6 +1,7 @@
 #include "commands/shard_requests.h"
 
 #include "sharding/shard/refresh.h"
+#include "storage/engine.h"
 
 static ErrCode parse_ns(CommandCtx *ctx, OpRouting *routing, Error *err) {
     routing->has_collection = ctx->ns_coll.size > 0;
@@ -60,12 +61,19 @@ void shard_request_end(CommandCtx *ctx) {
         refresh_after(ctx->service->shard, ctx->op, routing, ctx->is_txn);
 }
 
+/* The config server tells what a majority of it has: others read metadata not before that, and
+ * would wait for more as long as it has no primary. */
+static uint64_t config_time(const CommandCtx *ctx) {
+    if (ctx->service->role == ROLE_CONFIG_SERVER)
+        return storage_majority_ts(ctx->service->storage);
+    Cluster *cluster = ctx->service->shard != NULL ? shard_find_cluster(ctx->service->shard) : NULL;
+    return cluster != NULL ? cluster_config_time(cluster) : 0;
+}
+
 void shard_request_finish_reply(CommandCtx *ctx) {
-    ShardState *state = ctx->service->shard;
-    if (LIKELY(state == NULL || !elem_is_present(ctx->args.config_time)))
+    if (LIKELY(!elem_is_present(ctx->args.config_time)))
         return;
-    Cluster *cluster = shard_find_cluster(state);
-    uint64_t ts = cluster != NULL ? cluster_config_time(cluster) : 0;
+    uint64_t ts = config_time(ctx);
     if (ts != 0)
         build_timestamp(ctx->reply, "$configTime", ts);
 }

@@ -186,6 +186,7 @@ CursorStats cursor_table_stats(CursorTable *table) {
             stats.open_total++;
             stats.open_no_timeout += c->has_no_timeout;
             stats.open_pinned += c->pinned_by != NULL;
+            stats.open_of_several += c->is_of_several;
         }
     }
     return stats;

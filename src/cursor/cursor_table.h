@@ -29,6 +29,7 @@ typedef struct ClientCursor {
     bool is_tailable;
     bool is_await_data;
     bool has_no_timeout;
+    bool is_of_several;       /* of a router: several shards have a part of it */
     ReadConcern read_concern; /* holds for all batches; the time of a snapshot is chosen */
     int64_t limit;            /* of all batches together; 0: none */
     uint8_t *command;         /* heap copy of the originating command, for currentOp */
@@ -84,6 +85,7 @@ typedef struct CursorStats {
     int64_t open_total;
     int64_t open_no_timeout;
     int64_t open_pinned;
+    int64_t open_of_several;
     int64_t timed_out;
     int64_t total_opened;
 } CursorStats;

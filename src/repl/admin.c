@@ -77,13 +77,15 @@ static ErrCode check_members(Repl *repl, OpCtx *op, const ReplConfig *config, in
     return ERR_OK;
 }
 
-/* The first configuration need not say that it is the first. */
-static Doc with_version(OpCtx *op, Doc doc) {
-    if (elem_is_present(doc_get_lit(doc, "version")))
-        return doc;
+/* The first configuration need not say that it is the first, nor what this node was started as. */
+static Doc with_defaults(const Repl *repl, OpCtx *op, Doc doc) {
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_all(&b, doc);
-    build_i32(&b, "version", 1);
+    if (!elem_is_present(doc_get_lit(doc, "version")))
+        build_i32(&b, "version", 1);
+    if (repl->service->role == ROLE_CONFIG_SERVER &&
+        !elem_is_present(doc_get_lit(doc, "configsvr")))
+        build_bool(&b, "configsvr", true);
     return doc_builder_end(&b);
 }
 
@@ -109,7 +111,7 @@ static ErrCode parse_initiate(Repl *repl, OpCtx *op, Doc doc, ReplConfig **ret_c
         *ret_self = 0;
         return ERR_OK;
     }
-    doc = with_version(op, doc);
+    doc = with_defaults(repl, op, doc);
     CLEANUP(repl_config_unref_ptr) ReplConfig *given = NULL;
     ErrCode rc = repl_config_parse(doc, REPL_CONFIG_FROM_USER, &given, err);
     if (rc != ERR_OK) {

@@ -9,6 +9,7 @@
 #include "base/prng.h"
 #include "catalog/document_key.h"
 #include "catalog/catalog.h"
+#include "cluster_time/signed_time.h"
 #include "repl/repl_internal.h"
 
 enum {
@@ -391,13 +392,7 @@ ErrCode repl_handle_update_position(Repl *repl, OpCtx *op, Doc request, Error *e
 void repl_build_cluster_time(Repl *repl, DocBuilder *b, uint64_t ts) {
     TimeProof proof;
     time_keys_sign(repl->time_keys, ts, &proof);
-    size_t opened = build_open_doc(b, "$clusterTime");
-    build_timestamp(b, "clusterTime", ts);
-    size_t signature = build_open_doc(b, "signature");
-    build_binary(b, "hash", 0, proof.hash, sizeof(proof.hash));
-    build_i64(b, "keyId", proof.key_id);
-    build_close(b, signature);
-    build_close(b, opened);
+    build_signed_time(b, ts, &proof);
 }
 
 void repl_build_metadata(Repl *repl, DocBuilder *b) {

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/prng.h"
 #include "catalog/access.h"
+#include "cluster_time/key_ring.h"
 #include "query/write/modify.h"
 #include "repl/repl_internal.h"
 #include "repl/repl_thread.h"
@@ -31,16 +32,10 @@ static const Ns KEYS_NS = {
 struct TimeKeys {
     Repl *repl;
     ReplThread thread;
-    TimeProofSlot slot; /* written with mu held */
-
-    Mutex mu;
-    /* Guarded by mu. */
-    TimeKey *list; /* heap */
-    size_t count;
-    uint64_t version;   /* of the list: a proof made with an older one is not published */
-    int64_t signing_id; /* of the key that signed last; 0: none */
-    bool is_in_cluster; /* the config server's keys count */
-    bool is_cut_off;    /* they could not be read when that was tried last */
+    KeyRing ring;
+    /* Atomic: facts of their own, seeing an older one costs a round of the thread at most. */
+    _Atomic int64_t signing_id; /* of the key that signed last; 0: none */
+    _Atomic bool is_cut_off;    /* the cluster's keys could not be read when tried last */
 };
 
 static void keys_run(void *keys);
@@ -48,7 +43,7 @@ static void keys_run(void *keys);
 TimeKeys *time_keys_new(Repl *repl) {
     TimeKeys *keys = NEW(TimeKeys);
     keys->repl = repl;
-    mutex_init(&keys->mu, LOCK_RANK_TIME_KEYS);
+    key_ring_init(&keys->ring);
     repl_thread_init(&keys->thread);
     return keys;
 }
@@ -64,9 +59,8 @@ void time_keys_stop(TimeKeys *keys) {
 void time_keys_free(TimeKeys *keys) {
     if (keys == NULL)
         return;
-    xfree(keys->list);
     repl_thread_done(&keys->thread);
-    mutex_done(&keys->mu);
+    key_ring_done(&keys->ring);
     xfree(keys);
 }
 
@@ -76,57 +70,13 @@ void time_keys_kick(TimeKeys *keys) {
 
 /* ---- signing and verifying ---- */
 
-/* What the next replies need as well; unless the keys have changed meanwhile. */
-static void publish(TimeKeys *keys, const TimeProof *proof, uint64_t version) {
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&keys->mu);
-    if (keys->version == version)
-        time_proof_publish(&keys->slot, proof);
-}
-
 void time_keys_sign(TimeKeys *keys, uint64_t ts, TimeProof *ret_proof) {
-    if (LIKELY(time_proof_try_read(&keys->slot, ret_proof) && ret_proof->block == time_block(ts)))
+    if (LIKELY(key_ring_sign(&keys->ring, ts, ret_proof)))
         return;
-    mutex_lock(&keys->mu);
-    const TimeKey *found = time_key_choose(keys->list, keys->count, keys->is_in_cluster, ts);
-    TimeKey key = found != NULL ? *found : (TimeKey){0};
-    uint64_t version = keys->version;
     /* The turn of the next key, or of none: there is one more to be made. */
-    if (key.id != keys->signing_id || found == NULL) {
-        keys->signing_id = key.id;
+    if (atomic_exchange(&keys->signing_id, ret_proof->key_id) != ret_proof->key_id ||
+        ret_proof->key_id == 0)
         round_thread_wake(&keys->thread.rounds);
-    }
-    mutex_unlock(&keys->mu);
-    *ret_proof = (TimeProof){.block = time_block(ts)};
-    if (found != NULL)
-        time_proof_make(&key, ts, ret_proof);
-    publish(keys, ret_proof, version);
-}
-
-static bool find(TimeKeys *keys, int64_t id, TimeKey *ret_key, uint64_t *ret_version) {
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&keys->mu);
-    const TimeKey *found = time_key_find(keys->list, keys->count, id);
-    if (found != NULL)
-        *ret_key = *found;
-    *ret_version = keys->version;
-    return found != NULL;
-}
-
-static bool is_cut_off(TimeKeys *keys) {
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&keys->mu);
-    return keys->is_cut_off;
-}
-
-/* Asks the thread to read the keys until the one is there, for a while. */
-static ErrCode find_soon(TimeKeys *keys, OpCtx *op, int64_t id, TimeKey *ret_key,
-                         uint64_t *ret_version, bool *ret_found, Error *err) {
-    int64_t until_us = clock_mono_us() + FIND_WAIT_US;
-    for (;;) {
-        *ret_found = find(keys, id, ret_key, ret_version);
-        if (*ret_found || is_cut_off(keys) || clock_mono_us() >= until_us)
-            return ERR_OK;
-        time_keys_kick(keys);
-        TRY(op_sleep_us(op, FIND_STEP_US, err));
-    }
 }
 
 /* Is that a member who will see keys much later than others? */
@@ -140,71 +90,34 @@ static bool is_made_after_all_entries(const Repl *repl, int64_t key_id) {
            (uint64_t)key_id >> 32 >= ts_seconds(oplog_applied(repl->oplog).ts);
 }
 
+/* Asks the thread to read the keys until the one is there, for a while. */
+static ErrCode verify_soon(TimeKeys *keys, OpCtx *op, uint64_t ts, int64_t key_id,
+                           const uint8_t hash[TIME_HASH_BYTES], bool *ret_is_known, Error *err) {
+    int64_t until_us = clock_mono_us() + FIND_WAIT_US;
+    for (;;) {
+        TRY(key_ring_verify(&keys->ring, ts, key_id, hash, ret_is_known, err));
+        if (*ret_is_known || is_far_behind(keys->repl) || atomic_load(&keys->is_cut_off) ||
+            clock_mono_us() >= until_us)
+            return ERR_OK;
+        time_keys_kick(keys);
+        TRY(op_sleep_us(op, FIND_STEP_US, err));
+    }
+}
+
 ErrCode time_keys_verify(TimeKeys *keys, OpCtx *op, uint64_t ts, int64_t key_id,
                          const uint8_t hash[TIME_HASH_BYTES], bool *ret_is_proven, Error *err) {
-    *ret_is_proven = true;
-    TimeProof proof;
-    bool is_at_hand = time_proof_try_read(&keys->slot, &proof) && proof.block == time_block(ts) &&
-                      proof.key_id == key_id;
-    if (!is_at_hand) {
-        TimeKey key;
-        uint64_t version;
-        bool is_found = find(keys, key_id, &key, &version);
-        if (!is_found && !is_far_behind(keys->repl))
-            TRY(find_soon(keys, op, key_id, &key, &version, &is_found, err));
-        if (!is_found && (is_far_behind(keys->repl) || is_cut_off(keys) ||
-                          is_made_after_all_entries(keys->repl, key_id))) {
-            *ret_is_proven = false;
-            return ERR_OK;
-        }
-        if (!is_found || !time_key_is_good_for(&key, ts))
-            return error_set(err, ERR_KEY_NOT_FOUND,
-                             "No keys found for HMAC that is valid for time: { ts: Timestamp(%u, "
-                             "%u) } with id: %lld",
-                             ts_seconds(ts), (uint32_t)ts, (long long)key_id);
-        time_proof_make(&key, ts, &proof);
-        /* Those that sign may be fewer: this one is not for replies before a majority has it. */
-        if (key.is_committed && time_proof_equal(&proof, hash))
-            publish(keys, &proof, version);
-    }
-    if (!time_proof_equal(&proof, hash))
-        return error_set(err, ERR_TIME_PROOF_MISMATCH, "Proof does not match the cluster time");
-    return ERR_OK;
+    TRY(verify_soon(keys, op, ts, key_id, hash, ret_is_proven, err));
+    bool is_excused = is_far_behind(keys->repl) || atomic_load(&keys->is_cut_off) ||
+                      is_made_after_all_entries(keys->repl, key_id);
+    return *ret_is_proven || is_excused ? ERR_OK : key_ring_refuse(ts, key_id, err);
 }
 
 /* ---- reading the keys ---- */
 
-static bool parse_key(Doc doc, TimeKey *ret_key) {
-    Elem id = doc_get_lit(doc, "_id"), purpose = doc_get_lit(doc, "purpose");
-    Elem bytes = doc_get_lit(doc, "key"), expires = doc_get_lit(doc, "expiresAt");
-    if (elem_type(id) != BT_INT64 || elem_type(purpose) != BT_STRING ||
-        !str_is(elem_str(purpose), "HMAC") || elem_type(bytes) != BT_BINARY ||
-        elem_type(expires) != BT_TIMESTAMP)
-        return false;
-    uint8_t subtype;
-    Str data = elem_binary(bytes, &subtype);
-    if (data.size != TIME_KEY_BYTES || elem_i64(id) == 0)
-        return false;
-    *ret_key = (TimeKey){.id = elem_i64(id), .expires_ts = (uint64_t)elem_i64(expires)};
-    memcpy(ret_key->bytes, data.data, TIME_KEY_BYTES);
-    return true;
-}
-
-typedef struct KeyList {
-    TimeKey *rows; /* heap */
-    size_t count;
-    size_t capacity;
-} KeyList;
-
-static void key_list_done(KeyList *list) {
-    xfree(list->rows);
-}
-
 static ErrCode add_key(void *arg, Doc doc, bool *is_over, Error *err) {
     (void)err;
     KeyList *list = arg;
-    ARRAY_RESERVE(list->rows, list->count, list->capacity);
-    list->count += parse_key(doc, &list->rows[list->count]);
+    key_list_add_doc(list, doc);
     *is_over = list->count == KEYS_MAX;
     return ERR_OK;
 }
@@ -219,17 +132,13 @@ static ErrCode scan_as(OpCtx *op, ReadSource source, KeyList *list, Error *err) 
     return rc;
 }
 
-static bool is_same_key(const TimeKey *a, const TimeKey *b) {
-    return a->id == b->id && memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0;
-}
-
 /* Marks those that are in `committed`; true when all of them are. */
 static bool mark_committed(KeyList *list, const TimeKey *committed, size_t count) {
     bool is_all = true;
     for (size_t i = 0; i < list->count; i++) {
         TimeKey *key = &list->rows[i];
         for (size_t j = 0; j < count && !key->is_committed; j++)
-            key->is_committed = committed[j].is_committed && is_same_key(key, &committed[j]);
+            key->is_committed = committed[j].is_committed && time_key_is_same(key, &committed[j]);
         is_all &= key->is_committed;
     }
     return is_all;
@@ -246,11 +155,6 @@ static ErrCode add_cluster_key(void *arg, Doc doc, Error *err) {
     return ERR_OK;
 }
 
-static void add_known(KeyList *list, const TimeKey *key) {
-    ARRAY_RESERVE(list->rows, list->count, list->capacity);
-    list->rows[list->count++] = *key;
-}
-
 /* The keys of the cluster; what is known of them if they cannot be read now. */
 static ErrCode read_cluster(TimeKeys *keys, OpCtx *op, KeyList *list, bool *ret_is_in_cluster,
                             Error *err) {
@@ -265,19 +169,20 @@ static ErrCode read_cluster(TimeKeys *keys, OpCtx *op, KeyList *list, bool *ret_
     if (rc == ERR_OK)
         return ERR_OK;
     list->count = 0;
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&keys->mu);
-    for (size_t i = 0; i < keys->count; i++)
-        if (keys->list[i].is_of_cluster)
-            add_known(list, &keys->list[i]);
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&keys->ring.mu);
+    const KeyList *known = &keys->ring.keys;
+    for (size_t i = 0; i < known->count; i++)
+        if (known->rows[i].is_of_cluster)
+            key_list_add(list, &known->rows[i]);
     return rc;
 }
 
 /* Of the set's own: those, and which of them a majority has. */
 static ErrCode read_own(TimeKeys *keys, OpCtx *op, KeyList *all, Error *err) {
     TRY(scan_as(op, READ_LATEST, all, err));
-    mutex_lock(&keys->mu);
-    bool is_all_committed = mark_committed(all, keys->list, keys->count);
-    mutex_unlock(&keys->mu);
+    mutex_lock(&keys->ring.mu);
+    bool is_all_committed = mark_committed(all, keys->ring.keys.rows, keys->ring.keys.count);
+    mutex_unlock(&keys->ring.mu);
     if (is_all_committed || storage_majority_ts(keys->repl->engine) == 0)
         return ERR_OK;
     CLEANUP(key_list_done) KeyList committed = {0};
@@ -286,16 +191,6 @@ static ErrCode read_own(TimeKeys *keys, OpCtx *op, KeyList *all, Error *err) {
         committed.rows[i].is_committed = true;
     (void)mark_committed(all, committed.rows, committed.count);
     return ERR_OK;
-}
-
-static bool is_same_list_locked(const TimeKeys *keys, const KeyList *list) {
-    bool is_same = list->count == keys->count;
-    for (size_t i = 0; is_same && i < list->count; i++)
-        is_same = is_same_key(&list->rows[i], &keys->list[i]) &&
-                  list->rows[i].expires_ts == keys->list[i].expires_ts &&
-                  list->rows[i].is_committed == keys->list[i].is_committed &&
-                  list->rows[i].is_of_cluster == keys->list[i].is_of_cluster;
-    return is_same;
 }
 
 /* Reads the keys, and puts them in the place of the old list; also when those of the cluster could
@@ -307,18 +202,9 @@ static ErrCode refresh(TimeKeys *keys, OpCtx *op, Error *err) {
     bool is_in_cluster;
     ErrCode rc = read_cluster(keys, op, &of_cluster, &is_in_cluster, err);
     for (size_t i = 0; i < of_cluster.count; i++)
-        add_known(&all, &of_cluster.rows[i]);
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&keys->mu);
-    keys->is_cut_off = is_in_cluster && rc != ERR_OK;
-    if (is_same_list_locked(keys, &all) && keys->is_in_cluster == is_in_cluster)
-        return rc;
-    KeyList old = {.rows = keys->list};
-    keys->list = all.rows;
-    keys->count = all.count;
-    all = old;
-    keys->is_in_cluster = is_in_cluster;
-    keys->version++;
-    time_proof_publish(&keys->slot, &(TimeProof){0}); /* to be made anew */
+        key_list_add(&all, &of_cluster.rows[i]);
+    atomic_store(&keys->is_cut_off, is_in_cluster && rc != ERR_OK);
+    (void)key_ring_replace(&keys->ring, &all, is_in_cluster);
     return rc;
 }
 
@@ -349,10 +235,11 @@ static ErrCode make_missing(TimeKeys *keys, OpCtx *op, Error *err) {
     Repl *repl = keys->repl;
     uint64_t now_ts = oplog_cluster_time(repl->oplog);
     int64_t interval_secs = repl->hooks.tuning(repl->service).key_rotation_secs;
-    mutex_lock(&keys->mu);
-    TimeKeyPlan plan = time_key_plan(keys->list, keys->count, now_ts, interval_secs);
-    bool is_in_cluster = keys->is_in_cluster;
-    mutex_unlock(&keys->mu);
+    KeyRing *ring = &keys->ring;
+    mutex_lock(&ring->mu);
+    TimeKeyPlan plan = time_key_plan(ring->keys.rows, ring->keys.count, now_ts, interval_secs);
+    bool is_in_cluster = ring->is_of_cluster;
+    mutex_unlock(&ring->mu);
     if (plan.count == 0 || is_in_cluster) /* the config server makes them for all */
         return ERR_OK;
     Doc docs[TIME_KEYS_AHEAD];
@@ -379,13 +266,14 @@ static int64_t next_round_us(TimeKeys *keys, bool is_good) {
     int64_t now_us = clock_mono_us();
     if (!repl_is_readable(repl))
         return now_us + ROUND_US_MAX; /* a change of state kicks */
-    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&keys->mu);
+    KeyRing *ring = &keys->ring;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&ring->mu);
     int64_t due_secs =
-        time_key_plan_due_secs(keys->list, keys->count, oplog_cluster_time(repl->oplog));
-    for (size_t i = 0; i < keys->count; i++)
-        is_good &= keys->list[i].is_committed || keys->is_in_cluster;
+        time_key_plan_due_secs(ring->keys.rows, ring->keys.count, oplog_cluster_time(repl->oplog));
+    for (size_t i = 0; i < ring->keys.count; i++)
+        is_good &= ring->keys.rows[i].is_committed || ring->is_of_cluster;
     if (!is_good || due_secs == 0)
-        return now_us + (keys->is_in_cluster ? CLUSTER_RETRY_US : RETRY_US);
+        return now_us + (ring->is_of_cluster ? CLUSTER_RETRY_US : RETRY_US);
     return due_secs < ROUND_US_MAX / 1000000 ? now_us + due_secs * 1000000 : now_us + ROUND_US_MAX;
 }
 

@@ -14,16 +14,15 @@
  * fail-over loses a key that was used. A member that reads the keys anew takes the table as it is,
  * so that a rollback needs no word here.
  *
- * Threading: any thread. Lock: LOCK_RANK_TIME_KEYS. A reply is signed without it, unless it is the
- * first of its block of times.
+ * Threading: any thread. Locks: that of the ring.
  */
 #pragma once
 
 #include "base/error.h"
 #include "bson/doc.h"
+#include "cluster_time/time_proof.h"
 #include "concurrency/op_ctx.h"
 #include "concurrency/service_ctx.h"
-#include "repl/time_proof.h"
 
 typedef struct Repl Repl;
 typedef struct TimeKeys TimeKeys;

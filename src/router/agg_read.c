@@ -97,6 +97,10 @@ static ErrCode is_any_sharded(Routing *routing, const ForeignNames *names, bool 
         const ForeignName *name = &names->rows[i];
         Ns ns;
         TRY(ns_make(name->db.size > 0 ? name->db : ns_db(&routing->ns), name->coll, &ns, err));
+        /* Who writes, and by which fields documents are told apart, depends on it: what an old
+         * table says would be believed until the end. */
+        if (name->is_sink)
+            cluster_forget_collection(ctx->service->cluster, &ns);
         CollectionRoute *route;
         TRY(cluster_find_collection(ctx->service->cluster, ctx->op, &ns, &route, err));
         *ret_is_any = route->map != NULL;

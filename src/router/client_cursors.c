@@ -22,6 +22,7 @@ int64_t register_source(CommandCtx *ctx, const Ns *ns, CursorSource *take_source
     ClientCursor *cursor = client_cursor_new(ns, take_source);
     if (elem_is_present(ctx->args.lsid))
         (void)uuid_from_elem(doc_get_lit(elem_doc(ctx->args.lsid), "id"), &cursor->session);
+    cursor->is_of_several = !pass_cursor_is(take_source);
     cursor->has_no_timeout = elem_is_truthy(doc_get_lit(ctx->body, "noCursorTimeout"));
     cursor->is_tailable = elem_is_truthy(doc_get_lit(ctx->body, "tailable"));
     cursor->is_await_data = elem_is_truthy(doc_get_lit(ctx->body, "awaitData")) ||

@@ -73,7 +73,7 @@ static ErrCode hide_state(ErrCode code) {
     return error_is_of_state(code) ? ERR_HOST_UNREACHABLE : code;
 }
 
-static void build_write_concern_error(DocBuilder *b, Doc error) {
+void forward_build_write_concern_error(DocBuilder *b, Doc error) {
     size_t opened = build_open_doc(b, "writeConcernError");
     Elem given = doc_get_lit(error, "code");
     ErrCode code = elem_is_number(given) ? (ErrCode)elem_as_i64(given) : ERR_UNKNOWN_ERROR;
@@ -136,7 +136,7 @@ void forward_build_reply(CommandCtx *ctx, Doc reply, const char *without) {
             continue;
         ctx->has_write_errors |= elem_name_is(field, STR("writeErrors"));
         if (elem_name_is(field, STR("writeConcernError")) && elem_type(field) == BT_DOC)
-            build_write_concern_error(ctx->reply, elem_doc(field));
+            forward_build_write_concern_error(ctx->reply, elem_doc(field));
         else
             build_elem(ctx->reply, field);
     }

@@ -34,6 +34,9 @@ ErrCode forward_send(CommandCtx *ctx, const ForwardTarget *target, ForwardReply 
  * itself, and the one named (NULL: none). */
 void forward_build_reply(CommandCtx *ctx, Doc reply, const char *without);
 
+/* A shard's writeConcernError as the client sees it. */
+void forward_build_write_concern_error(DocBuilder *b, Doc error);
+
 /* What a command does to the database it goes to. */
 typedef struct ForwardUse {
     bool creates; /* makes it, if need be */

@@ -1,11 +1,30 @@
 #include "router/hooks.h"
 
+#include "params/params.h"
 #include "router/all_shards.h"
+#include "router/defaults.h"
 #include "router/router_txn.h"
 #include "router/routing.h"
 #include "sharding/route/cluster.h"
 
+/* From here on it is this router's own time that goes out. */
+static ErrCode take_cluster_time(CommandCtx *ctx, Error *err) {
+    Elem given = ctx->args.cluster_time;
+    ctx->args.cluster_time = ELEM_MISSING;
+    if (!elem_is_present(given))
+        return ERR_OK;
+    Cluster *cluster = ctx->service->cluster;
+    SignedTime time;
+    TRY(signed_time_parse(given, &time, err));
+    if (LIKELY(time.ts <= cluster_time(cluster)))
+        return ERR_OK;
+    TRY(signed_time_check_drift(&time, param_i64(ctx->service, PARAM_CLOCK_DRIFT_SECS_MAX), err));
+    return cluster_take_time(cluster, ctx->op, &time, err);
+}
+
 ErrCode router_before_run(CommandCtx *ctx, Error *err) {
+    TRY(take_cluster_time(ctx, err));
+    defaults_apply(ctx);
     return router_txn_begin(ctx, err);
 }
 

@@ -269,7 +269,7 @@ static Doc build_get_more(const MergeCursor *merge, const Remote *remote, Arena 
 static ErrCode take_reply(MergeCursor *merge, CommandCtx *ctx, Remote *remote, ErrCode rc,
                           ClientReply *reply, Error *call_err, Error *err) {
     if (doc_is_present(reply->body)) {
-        cluster_learn_times(merge->cluster, reply->body, /* is_from_config= */ false);
+        cluster_learn_times(merge->cluster, reply->body);
         scatter_learn_time(ctx, reply->body);
     }
     if (rc == ERR_OK)

@@ -70,11 +70,16 @@ static ErrCode ask_config(const MoveOrder *order, Error *err) {
     return rc;
 }
 
-static ErrCode check_given(const MoveOrder *order, Error *err) {
+/* A shard may be given by its name, by that of its set, by a member, or by its address. */
+static ErrCode find_destination(MoveOrder *order, Error *err) {
+    CommandCtx *ctx = order->ctx;
     if (order->to.size == 0)
-        return error_set(err, ERR_INVALID_OPTIONS, "%s needs the name of a shard",
-                         order->ctx->spec->name);
-    return ERR_OK;
+        return error_set(err, ERR_INVALID_OPTIONS, "%s needs the name of a shard", ctx->spec->name);
+    CLEANUP(shard_list_done) ShardList *list = cluster_shards(ctx->service->cluster);
+    const Shard *shard = shard_list_find_any(list, order->to);
+    if (shard != NULL)
+        order->to = str_from(arena_strdup(cmd_arena(ctx), shard->name));
+    return ERR_OK; /* otherwise the config server knows it, or nobody */
 }
 
 /* ---- moveRange ---- */
@@ -91,7 +96,7 @@ static ErrCode move_range_run(CommandCtx *ctx, void *arg, Error *err) {
         .is_throttled = is_throttle(request->throttle),
     };
     TRY(ns_parse(request->ns, &order.ns, err));
-    TRY(check_given(&order, err));
+    TRY(find_destination(&order, err));
     return ask_config(&order, err);
 }
 
@@ -175,7 +180,7 @@ static ErrCode move_chunk_run(CommandCtx *ctx, void *arg, Error *err) {
         .is_throttled = is_throttle(request->throttle) || is_throttle(request->throttle_old),
     };
     TRY(ns_parse(request->ns, &order.ns, err));
-    TRY(check_given(&order, err));
+    TRY(find_destination(&order, err));
     TRY(take_bounds(&order, request->bounds, err));
     if (doc_is_present(order.find) == doc_is_present(order.min))
         return error_set(err, ERR_INVALID_OPTIONS, "moveChunk needs one of 'find' and 'bounds'");
@@ -192,7 +197,8 @@ static ErrCode move_chunk_run(CommandCtx *ctx, void *arg, Error *err) {
 }
 
 static const FieldSpec MOVE_CHUNK_FIELDS[] = {
-    {"moveChunk", FIELD_STRING, FIELD_REQUIRED, offsetof(MoveChunkRequest, ns)},
+    {"moveChunk", FIELD_STRING, FIELD_OPTIONAL, offsetof(MoveChunkRequest, ns)},
+    {"movechunk", FIELD_STRING, FIELD_OPTIONAL, offsetof(MoveChunkRequest, ns)},
     {"to", FIELD_STRING, FIELD_REQUIRED, offsetof(MoveChunkRequest, to)},
     {"find", FIELD_DOC, FIELD_OPTIONAL, offsetof(MoveChunkRequest, find)},
     {"bounds", FIELD_ARRAY, FIELD_OPTIONAL, offsetof(MoveChunkRequest, bounds)},

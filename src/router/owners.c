@@ -59,4 +59,12 @@ void owners_build_raw(CommandCtx *ctx, const ShardCalls *calls) {
         build_close(ctx->reply, row);
     }
     build_close(ctx->reply, raw);
+    /* One of them stands for all. */
+    for (uint32_t i = 0; i < calls->count; i++) {
+        Elem failed = doc_get_lit(calls->rows[i].reply.body, "writeConcernError");
+        if (elem_type(failed) == BT_DOC) {
+            forward_build_write_concern_error(ctx->reply, elem_doc(failed));
+            return;
+        }
+    }
 }

@@ -8,6 +8,7 @@
 #include "router/client_cursors.h"
 #include "router/cluster_commands.h"
 #include "router/ddl_commands.h"
+#include "router/defaults.h"
 #include "router/forward.h"
 #include "router/move_commands.h"
 #include "router/op_commands.h"
@@ -88,6 +89,8 @@ const CommandSpec *const ROUTER_SPECS[] = {
     &ROUTER_ENABLE_SHARDING,
     &ROUTER_FLUSH_CONFIG,
     &ROUTER_IS_DB_GRID,
+    &ROUTER_GET_DEFAULT_RW_CONCERN,
+    &ROUTER_SET_DEFAULT_RW_CONCERN,
     &ROUTER_RENAME_COLLECTION,
     &ROUTER_SHARD_COLLECTION,
     &ROUTER_SPLIT,

@@ -108,8 +108,7 @@ static ErrCode take_next(Scatter *scatter, Error *err) {
     call->rc = end.rc;
     client_calls_take(scatter->calls, &call->reply, &call->err);
     if (doc_is_present(call->reply.body))
-        cluster_learn_times(cluster, call->reply.body,
-                            call->shard == cluster_config_shard(cluster));
+        cluster_learn_times(cluster, call->reply.body);
     if (UNLIKELY(call->rc != ERR_OK)) {
         set_note_failure(call->shard->set, call->host, call->rc);
         if (remote_is_repeatable(scatter->options->retry, call->rc) &&

@@ -50,6 +50,7 @@ static const CommandSpec *const SHARED_SPECS[] = {
     &CMD_LIST_COMMANDS,
     &CMD_LOG_ROTATE,
     &CMD_PING,
+    &CMD_PROFILE,
     &CMD_SERVER_STATUS,
     &CMD_SET_PARAMETER,
     &CMD_START_SESSION,
@@ -117,6 +118,7 @@ static ErrCode router_start(Process *process, int *ret_exit_code, Error *err) {
     ClusterSettings settings = {
         .config_address = option_text(process->options, OPTION_CONFIG_DB),
         .near_us = option_i64(process->options, OPTION_LOCAL_THRESHOLD) * 1000,
+        .is_router = true,
     };
     *ret_exit_code = EXIT_CODE_BAD_OPTIONS;
     TRY(cluster_new(service, &settings, &service->cluster, err));

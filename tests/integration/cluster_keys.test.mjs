@@ -14,6 +14,8 @@ import { RawConnection } from '../lib/wire.mjs';
 
 const KEY_NOT_FOUND = 211;
 const TIME_PROOF_MISMATCH = 204;
+const CLUSTER_TIME_FAILS_RATE_LIMITER = 205;
+const TYPE_MISMATCH = 14;
 
 let cluster;
 let members; // of all sets
@@ -27,7 +29,7 @@ before(async () => {
 after(() => cluster?.remove());
 
 async function ask(member, command) {
-    const connection = await RawConnection.open({ host: member.host, port: member.fixedPort });
+    const connection = await RawConnection.open({ host: member.host, port: member.port });
     try {
         return await connection.command(command);
     } finally {
@@ -107,6 +109,43 @@ test('forged times and keys that nobody has are refused', async () => {
     }
 });
 
+test('a router signs with a key of the config server, and passes on what others signed', async () => {
+    const keys = await keysOf(cluster.config.members[0]);
+    const [router] = cluster.routers;
+    await ask(router, { listDatabases: 1 });
+    await allSign([router], keys);
+    for (const from of [router, ...members]) {
+        const time = laterTime();
+        assert.equal((await ping(from, signed(time, keys[0]))).ok, 1);
+        const { $clusterTime } = await ping(from);
+        assert.ok($clusterTime.clusterTime.greaterThanOrEqual(time));
+        for (const to of [router, ...members]) assert.equal((await ping(to, $clusterTime)).ok, 1);
+        assert.ok((await ping(router)).$clusterTime.clusterTime.greaterThanOrEqual(time));
+    }
+    /* Shards learn of a client's time from the router. */
+    const time = laterTime();
+    await ask(router, { listDatabases: 1, $clusterTime: signed(time, keys[0]) });
+    for (const shard of cluster.shards) {
+        const primary = await shard.waitForPrimary();
+        assert.ok((await ping(primary)).$clusterTime.clusterTime.greaterThanOrEqual(time));
+    }
+});
+
+test('a router refuses forged times, unknown keys and times far ahead, and does not pass them on', async () => {
+    const [key] = await keysOf(cluster.config.members[0]);
+    const [router] = cluster.routers;
+    const forged = signed(laterTime(), key);
+    forged.signature.hash = new Binary(Buffer.alloc(20, 1));
+    assert.equal((await ping(router, forged)).code, TIME_PROOF_MISMATCH);
+    const unknown = signed(laterTime(), { ...key, _id: key._id.add(1) });
+    assert.equal((await ping(router, unknown)).code, KEY_NOT_FOUND);
+    const far = new Timestamp({ t: Math.floor(Date.now() / 1000) + 2 * 365 * 86_400, i: 1 });
+    assert.equal((await ping(router, signed(far, key))).code, CLUSTER_TIME_FAILS_RATE_LIMITER);
+    assert.equal((await ping(router, { clusterTime: 1 })).code, TYPE_MISMATCH);
+    for (const node of [router, ...members])
+        assert.ok((await ping(node)).$clusterTime.clusterTime.lessThan(forged.clusterTime));
+});
+
 test('a shard accepts what it signed itself before it was one', async () => {
     const reply = await ping(cluster.shards[0].members[0], signed(laterTime(), ownKeys[0]));
     assert.equal(reply.ok, 1, reply.errmsg);
@@ -127,6 +166,13 @@ test('without the config server nobody waits: by the keys that are known, and th
         assert.ok((await ping(primary)).$clusterTime.clusterTime.lessThan(later), 'and is not believed');
         await shard.stepDown();
         await primary.restart();
+        const [router] = cluster.routers;
+        const known = signed(laterTime(), keys[0]);
+        assert.equal((await ping(router, known)).ok, 1);
+        assert.ok((await ping(router)).$clusterTime.clusterTime.greaterThanOrEqual(known.clusterTime));
+        const [excused, routerMs] = await timed(() => ping(router, signed(laterTime(), { ...keys[0], _id: keys[0]._id.add(1) })));
+        assert.equal(excused.ok, 1, excused.errmsg);
+        assert.ok(routerMs < 8000, `${routerMs} ms`);
         const [after, pingMs] = await timed(() => ping(primary));
         assert.ok(pingMs < 2000, `${pingMs} ms`);
         assert.equal(Number(after.$clusterTime?.signature.keyId ?? 0), 0);

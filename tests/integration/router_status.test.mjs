@@ -15,7 +15,7 @@ let admin;
 let db;
 
 before(async () => {
-    cluster = await startCluster({ shards: 2 });
+    cluster = await startCluster({ shards: 2, shardArgs: ['--setParameter', 'orphanCleanupDelaySecs=0'] });
     client = await cluster.client();
     admin = client.db('admin');
     db = client.db('test');
@@ -249,6 +249,68 @@ describe('a router gives what a node gives', () => {
             await fails(admin.command({ renameCollection: 'test.spread', to: `test.${to}` }), code);
         assert.equal(await db.collection('spread').countDocuments(), 100);
     });
+});
+
+test('serverStatus of a router counts open cursors by how many shards they are on', async () => {
+    const open = async () => (await admin.command({ serverStatus: 1 })).metrics.cursor.open;
+    const before = await open();
+    await db.collection('alone').insertMany(Array.from({ length: 10 }, (_, _id) => ({ _id })));
+    const cursors = [];
+    for (const name of ['spread', 'alone']) cursors.push((await db.command({ find: name, batchSize: 2 })).cursor.id);
+    const now = await open();
+    assert.equal(Number(now.multiTarget - before.multiTarget), 1);
+    assert.equal(Number(now.singleTarget - before.singleTarget), 1);
+    await db.command({ killCursors: 'spread', cursors: [cursors[0]] });
+    await db.command({ killCursors: 'alone', cursors: [cursors[1]] });
+    assert.equal(Number((await open()).multiTarget), Number(before.multiTarget));
+});
+
+test('moveChunk and moveRange take a shard by its name, its set, a member or its address; moveChunk has an old name', async () => {
+    const chunks = client.db('config').collection('chunks');
+    const { uuid } = await client.db('config').collection('collections').findOne({ _id: 'test.spread' });
+    const [chunk] = await chunks.find({ uuid, shard: 'shard0' }).toArray();
+    const [first, second] = cluster.shards;
+    const names = ({ address }) => [address, address.split('/')[1], address.split('/')[0]];
+    const [toSecond, toFirst] = [names(second), names(first)];
+    const owner = async () => (await chunks.findOne({ _id: chunk._id })).shard;
+    for (const [i, command] of [
+        { movechunk: 'test.spread', bounds: [chunk.min, chunk.max] },
+        { moveChunk: 'test.spread', bounds: [chunk.min, chunk.max] },
+    ].entries()) {
+        await admin.command({ ...command, to: toSecond[i] });
+        assert.equal(await owner(), 'shard1');
+        await admin.command({ moveRange: 'test.spread', min: chunk.min, max: chunk.max, toShard: toFirst[i] });
+        assert.equal(await owner(), 'shard0');
+    }
+    await admin.command({ moveRange: 'test.spread', min: chunk.min, max: chunk.max, toShard: toFirst[2] });
+    await fails(admin.command({ moveChunk: 'test.spread', bounds: [chunk.min, chunk.max], to: 'nobody' }), 70);
+    assert.equal(await db.collection('spread').countDocuments(), 100);
+});
+
+test('serverStatus tells what routers and shards know of the config server', async () => {
+    await db.collection('spread').findOne();
+    const shard = await cluster.shards[0].direct(cluster.shards[0].members[0]);
+    for (const node of [admin, shard.db('admin')]) {
+        const { sharding } = await node.command({ serverStatus: 1 });
+        assert.equal(sharding.configsvrConnectionString, cluster.config.address);
+        assert.equal(sharding.lastSeenConfigServerOpTime.ts._bsontype, 'Timestamp');
+        assert.equal(Number(sharding.maxChunkSizeInBytes), 128 * 1024 * 1024);
+    }
+});
+
+test('shardingState tells of a shard which cluster it belongs to', async () => {
+    const shard = await cluster.shards[1].direct(cluster.shards[1].members[0]);
+    const state = await shard.db('admin').command({ shardingState: 1 });
+    const { clusterId } = await client.db('config').collection('version').findOne();
+    assert.deepEqual([state.enabled, state.shardName, state.configServer], [true, 'shard1', cluster.config.address]);
+    assert.deepEqual(state.clusterId, clusterId);
+    const config = await cluster.config.direct(cluster.config.members[0]);
+    assert.equal((await config.db('admin').command({ shardingState: 1 })).enabled, false);
+});
+
+test('the database config need not be enabled', async () => {
+    assert.equal((await admin.command({ enableSharding: 'config' })).ok, 1);
+    await fails(admin.command({ enableSharding: 'local' }), 72);
 });
 
 test('a cluster without shards has no operations', async () => {

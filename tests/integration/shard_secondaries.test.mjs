@@ -124,6 +124,51 @@ describe('shards of three members', () => {
         assert.equal(await secondary.db('d').collection('g').countDocuments(), 2);
     });
 
+    test('RTE-2, RTE-5: secondaries without a primary serve by what it has stored, and by nothing older', { timeout: 120_000 }, async () => {
+        await cluster.admin({ shardCollection: 'd.alone', key: { k: 'hashed' } });
+        await client.db('d').collection('alone').insertMany([...Array(20).keys()].map((k) => ({ _id: k, k })), majority);
+        await client.db('d').collection('aloneToo').insertOne({ _id: 1 }, majority);
+        /* Its section has ended, and nobody has read it since. */
+        await client.db('d').collection('outdated').insertOne({ _id: 1, k: 1 }, majority);
+        await cluster.admin({ shardCollection: 'd.outdated', key: { _id: 1 } });
+        const [first] = cluster.shards;
+        await first.waitForSecondaries();
+        await first.waitForReplication();
+        const primary = await first.waitForPrimary();
+        const [rest, last] = first.members.filter((member) => member !== primary);
+        await primary.kill();
+        await rest.kill();
+        try {
+            await last.restart(); // knows nothing but what is stored
+            const reader = (await cluster.client({ readPreference: 'secondary', serverSelectionTimeoutMS: 60_000 })).db('d');
+            const read = (name) => reader.collection(name).find({}, { maxTimeMS: 20_000 }).toArray();
+            await waitFor(async () => (await first.hello(last))?.secondary === true, { what: 'the last member' });
+            assert.deepEqual(ids(await read('aloneToo')), [1]);
+            assert.deepEqual(ids(await read('alone')), [...Array(20).keys()]);
+            await assert.rejects(reader.collection('outdated').find({}, { maxTimeMS: 3000 }).toArray());
+        } finally {
+            await primary.start();
+            await rest.start();
+        }
+        await first.waitForPrimary();
+    });
+
+    test('RTE-3: what was stored before a section ended is not gone by', { timeout: 120_000 }, async () => {
+        const [first] = cluster.shards;
+        await first.waitForSecondaries();
+        const stored = async (name) => {
+            const direct = await first.direct(await first.waitForPrimary());
+            return direct.db('config').collection('cache.collections').findOne({ _id: `d.${name}` });
+        };
+        await cluster.admin({ shardCollection: 'd.o', key: { k: 1 } });
+        assert.equal((await stored('o'))?.outdated, true);
+        await client.db('d').collection('o').insertOne({ k: 1 }, majority);
+        assert.equal((await stored('o'))?.outdated, undefined);
+        assert.equal((await stored('o'))?.refreshing, false);
+        await client.db('d').collection('o').drop();
+        assert.equal(await stored('o'), null);
+    });
+
     async function hangAt(shard, member, phase) {
         const data = { at: phase, blockTimeMS: 60_000 };
         const { count } = await shard.command(member, { configureFailPoint: 'task.beforeRun', mode: 'alwaysOn', data });

@@ -147,6 +147,65 @@ describe('sharded collections', () => {
         assert.deepEqual((await here.find().toArray()).map(({ _id }) => _id), [3]);
     });
 
+    test('DDL-2: dropIndexes and collMod tell what each shard with a part of the collection said', async () => {
+        const addresses = cluster.shards.map(({ address }) => address);
+        const db = client.db('d');
+        await shard('d.raw', { k: 'hashed' });
+        await db.collection('raw').createIndexes([{ key: { a: 1 } }, { key: { b: 1 } }]);
+        const { raw } = await db.command({ dropIndexes: 'raw', index: 'a_1' });
+        assert.deepEqual(Object.keys(raw).sort(), addresses.sort());
+        for (const { ok, nIndexesWas } of Object.values(raw)) assert.deepEqual([ok, nIndexesWas], [1, 4]);
+        const changed = await db.command({ collMod: 'raw', index: { name: 'b_1', hidden: true } });
+        for (const { ok, hidden_new: isHidden } of Object.values(changed.raw)) assert.deepEqual([ok, isHidden], [1, true]);
+        await db.collection('plainRaw').createIndex({ a: 1 });
+        const plain = await db.command({ dropIndexes: 'plainRaw', index: 'a_1' });
+        assert.equal(plain.raw[cluster.shards[0].address].nIndexesWas, 2);
+        await db.collection('raw').drop();
+    });
+
+    test('DDL-2: createIndexes tells that a write concern could not be met, at the top of its reply', async () => {
+        const create = (key) => client.db('d').command({ createIndexes: 'ranged', indexes: [{ key, name: Object.entries(key).flat().join('_') }], writeConcern: { w: 2, wtimeout: 100 } });
+        for (const key of [{ wc: 1 }, { a: 1, b: 1 }])
+            await assert.rejects(create(key), (error) => error.constructor.name === 'MongoWriteConcernError' && error.code === 100);
+    });
+
+    test('RTE-3: a stale router merges into a collection by its newest table', async () => {
+        await client.db('d').collection('mergeFrom').insertMany([{ _id: 1 }, { _id: 2 }]);
+        await shard('d.mergeInto', { sk: 1, _id: 1 });
+        assert.equal(await stale.db('d').collection('mergeInto').countDocuments(), 0);
+        await client.db('d').collection('mergeInto').drop();
+        await stale.db('d').collection('mergeFrom').aggregate([{ $merge: { into: 'mergeInto' } }]).toArray();
+        assert.equal(await client.db('d').collection('mergeInto').countDocuments(), 2);
+        /* And the other way round: what it would write by itself would belong to nobody. */
+        await client.db('d').collection('mergeInto').drop();
+        await shard('d.mergeInto', { _id: 'hashed' });
+        await client.db('d').collection('mergeFrom').insertMany([...Array(40).keys()].map((i) => ({ _id: 10 + i })));
+        await stale.db('d').collection('mergeFrom').aggregate([{ $merge: { into: 'mergeInto' } }]).toArray();
+        assert.equal(await client.db('d').collection('mergeInto').countDocuments(), 42);
+    });
+
+    test('DDL-2: a drop removes zones also of collections that are not sharded, and what shards have stored', async () => {
+        await cluster.admin({ addShardToZone: 'shard0', zone: 'z' });
+        const range = (ns) => cluster.admin({ updateZoneKeyRange: ns, min: { x: 0 }, max: { x: 10 }, zone: 'z' });
+        const tags = (ns) => client.db('config').collection('tags').countDocuments({ ns });
+        await client.db('d').collection('zoned').insertOne({ x: 1 });
+        await range('d.zoned');
+        await range('d.nowhere');
+        assert.deepEqual([await tags('d.zoned'), await tags('d.nowhere')], [1, 1]);
+        await client.db('d').command({ drop: 'zoned' });
+        await client.db('d').command({ drop: 'nowhere' });
+        assert.deepEqual([await tags('d.zoned'), await tags('d.nowhere')], [0, 0]);
+        await cluster.admin({ removeShardFromZone: 'shard0', zone: 'z' });
+        await shard('d.stored', { k: 'hashed' });
+        await client.db('d').collection('stored').insertMany([...Array(20).keys()].map((k) => ({ k })));
+        await client.db('d').collection('stored').drop();
+        for (let i = 0; i < 2; i++) {
+            const config = (await direct(i)).db('config');
+            assert.equal(await config.collection('cache.collections').countDocuments({ _id: 'd.stored' }), 0);
+            assert.deepEqual(await config.listCollections({ name: 'cache.chunks.d.stored' }).toArray(), []);
+        }
+    });
+
     test('DDL-2: createIndexes, collMod and dropIndexes reach all shards', async () => {
         const coll = client.db('d').collection('hashed');
         await coll.createIndex({ fresh: 1 });

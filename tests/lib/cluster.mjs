@@ -33,10 +33,10 @@ export const makeRouter = (configAddress, { args = [], ...options } = {}) =>
     });
 
 export class Cluster {
-    /* shards, routers: how many. members, cacheGB: of each shard. shardArgs, routerArgs: more options. network: with
-     * shards of one member, the config server is in place 0 of it and shard i in place i + 1; routers are outside. */
-    constructor({ shards = 2, members = 1, routers = 1, cacheGB, shardArgs = [], routerArgs = [], network } = {}) {
-        Object.assign(this, { shardCount: shards, members, routerCount: routers, cacheGB, shardArgs, routerArgs, network });
+    /* shards, routers: how many. members, cacheGB: of each shard. configMembers: of the config server. shardArgs, routerArgs: more
+     * options. network: with sets of one member, the config server is in place 0 of it and shard i in place i + 1; routers are outside. */
+    constructor({ shards = 2, members = 1, configMembers = 1, routers = 1, cacheGB, shardArgs = [], routerArgs = [], network } = {}) {
+        Object.assign(this, { shardCount: shards, members, configMembers, routerCount: routers, cacheGB, shardArgs, routerArgs, network });
         this.shards = [];
         this.routers = [];
     }
@@ -44,7 +44,7 @@ export class Cluster {
     async start() {
         const names = Array.from({ length: this.shardCount }, (_, i) => `shard${i}`);
         [this.config, ...this.shards] = await Promise.all([
-            startConfigServer({ server: this.network?.server(0) }),
+            startConfigServer({ members: this.configMembers, server: this.network?.server(0) }),
             ...names.map((name, i) =>
                 startShard(name, { members: this.members, cacheGB: this.cacheGB, args: this.shardArgs, server: this.network?.server(i + 1) }),
             ),

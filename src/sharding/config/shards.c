@@ -46,14 +46,18 @@ typedef struct NewShard {
     uint64_t topology_ts;
 } NewShard;
 
-static ErrCode ask(NewShard *candidate, DocBuilder *b, ClientReply *reply, Error *err) {
+static ErrCode ask_in(NewShard *candidate, Str db, DocBuilder *b, ClientReply *reply, Error *err) {
     Cluster *cluster = candidate->op->service->cluster;
-    remote_build_end(cluster, b, STR("admin"), NULL, ELEM_MISSING);
+    remote_build_end(cluster, b, db, NULL, ELEM_MISSING);
     RemoteRequest request = {.shard = &candidate->shard,
                              .body = doc_builder_end(b),
                              .retry = REMOTE_IDEMPOTENT,
                              .deadline_us = clock_deadline_ms(ASK_MS_MAX)};
     return remote_run(cluster, candidate->op, &request, reply, NULL, err);
+}
+
+static ErrCode ask(NewShard *candidate, DocBuilder *b, ClientReply *reply, Error *err) {
+    return ask_in(candidate, STR("admin"), b, reply, err);
 }
 
 /* ---- may it be a shard? ---- */
@@ -104,6 +108,84 @@ static ErrCode check_databases(NewShard *candidate, Error *err) {
         candidate->databases[candidate->database_count++] = str_from(
             arena_strndup(&candidate->op->arena, elem_str(name).data, elem_str(name).size));
     }
+    return ERR_OK;
+}
+
+/* ---- its write concern ---- */
+
+static const Ns SETTINGS_NS = {
+    .size = sizeof("config.settings") - 1, .db_size = 6, .text = "config.settings"};
+#define CONCERNS_ID "ReadWriteConcernDefaults" /* default_concerns */
+
+static Elem default_write_concern(Doc settings) {
+    return doc_is_present(settings) ? doc_get_lit(settings, "defaultWriteConcern") : ELEM_MISSING;
+}
+
+/* The document of config.settings that the set has, from before it is a shard. */
+static ErrCode read_concern_of(NewShard *candidate, Elem *ret_concern, Error *err) {
+    DocBuilder b = doc_builder_in_arena(&candidate->op->arena);
+    build_cstr(&b, "find", "settings");
+    build_doc(&b, "filter", config_filter_str(candidate->op, "_id", STR(CONCERNS_ID)));
+    CLEANUP(client_reply_done) ClientReply reply = {0};
+    TRY(ask_in(candidate, STR("config"), &b, &reply, err));
+    Elem batch = doc_get_path(reply.body, "cursor.firstBatch"), found;
+    DocIter iter = doc_iter(elem_type(batch) == BT_ARRAY ? elem_doc(batch) : DOC_EMPTY);
+    *ret_concern = ELEM_MISSING;
+    if (doc_iter_next(&iter, &found) && elem_type(found) == BT_DOC)
+        *ret_concern = default_write_concern(doc_copy(elem_doc(found), &candidate->op->arena));
+    return ERR_OK;
+}
+
+/* Without a default of the cluster, a write is as safe as the members of its shard make it. */
+static ErrCode is_implicit_majority(NewShard *candidate, bool *ret_is_majority, Error *err) {
+    DocBuilder b = doc_builder_in_arena(&candidate->op->arena);
+    build_i32(&b, "replSetGetConfig", 1);
+    CLEANUP(client_reply_done) ClientReply reply = {0};
+    TRY(ask(candidate, &b, &reply, err));
+    Elem doc = doc_get_lit(reply.body, "config");
+    CLEANUP(repl_config_unref_ptr) ReplConfig *config = NULL;
+    TRY(repl_config_parse(elem_type(doc) == BT_DOC ? elem_doc(doc) : DOC_EMPTY,
+                          REPL_CONFIG_ALLOW_ARBITERS, &config, err));
+    *ret_is_majority = repl_config_implicit_write_concern(config).kind == REPL_W_MAJORITY;
+    return ERR_OK;
+}
+
+/* As if a field that is not given had its usual value. */
+static bool is_same_concern(Elem a, Elem b) {
+    static const Str NAMES[] = {STR("w"), STR("wtimeout"), STR("j")};
+    for (size_t i = 0; i < ARRAY_LEN(NAMES); i++) {
+        Elem x = doc_get(elem_doc(a), NAMES[i]), y = doc_get(elem_doc(b), NAMES[i]);
+        bool is_same = elem_is_present(x) && elem_is_present(y)
+                           ? elem_compare(x, y, NULL) == 0
+                           : elem_is_truthy(x) == elem_is_truthy(y);
+        if (!is_same)
+            return false;
+    }
+    return true;
+}
+
+/* One default for all: what the set has of its own must be what the cluster has. */
+static ErrCode check_concern(NewShard *candidate, Error *err) {
+    OpCtx *op = candidate->op;
+    Doc settings;
+    TRY(own_doc_read(op, &SETTINGS_NS, own_doc_id(op, STR(CONCERNS_ID)), &settings, err));
+    Elem of_cluster = default_write_concern(settings), of_set;
+    TRY(read_concern_of(candidate, &of_set, err));
+    bool is_set = elem_type(of_set) == BT_DOC, is_cluster_set = elem_type(of_cluster) == BT_DOC;
+    if (is_set && (!is_cluster_set || !is_same_concern(of_set, of_cluster)))
+        return error_set(err, ERR_OPERATION_FAILED,
+                         "cannot add %s as a shard: its default write concern is not that of the "
+                         "cluster; set the same with setDefaultRWConcern on either",
+                         candidate->address);
+    bool is_majority = true;
+    if (!is_cluster_set)
+        TRY(is_implicit_majority(candidate, &is_majority, err));
+    if (!is_majority)
+        return error_set(err, ERR_OPERATION_FAILED,
+                         "cannot add %s as a shard: with its arbiters a write that gives no write "
+                         "concern would not wait for a majority; set one for the cluster with "
+                         "setDefaultRWConcern first",
+                         candidate->address);
     return ERR_OK;
 }
 
@@ -194,6 +276,7 @@ static ErrCode add_new(NewShard *candidate, Str address, Error *err) {
     OpCtx *op = candidate->op;
     TRY(check_hello(candidate, address, err));
     TRY(check_databases(candidate, err));
+    TRY(check_concern(candidate, err));
     failpoint_hit(FP_ADD_SHARD_VALIDATED);
     TRY(write_identity(candidate, err));
     failpoint_hit(FP_ADD_SHARD_IDENTITY_WRITTEN);

@@ -151,6 +151,22 @@ static Doc result_of(DdlRun *run, Doc reply) {
     return doc_builder_end(&b);
 }
 
+/* A reply as it stands in `raw`, by the address of the shard. */
+static void build_raw(DocBuilder *b, const Shard *shard, Doc result) {
+    size_t row = build_open_doc(b, shard->address);
+    build_all(b, result);
+    build_f64(b, "ok", 1.0);
+    build_close(b, row);
+}
+
+/* The result of this shard, and those of all that have a part. */
+static Doc result_with_raw(DdlRun *run, Doc result, Doc raw) {
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    build_doc(&b, "raw", raw);
+    build_all(&b, result);
+    return doc_builder_end(&b);
+}
+
 ErrCode apply_primary(DdlRun *run, Error *err) {
     Ns ns;
     TRY(ddl_ns(run, &ns, err));
@@ -161,7 +177,10 @@ ErrCode apply_primary(DdlRun *run, Error *err) {
     CLEANUP(client_reply_done) ClientReply reply = {0};
     TRY(apply_on(run, self, &ns, &reply, err));
     if (route->map == NULL) {
-        task_set_result(run->task, result_of(run, reply.body));
+        Doc result = result_of(run, reply.body);
+        DocBuilder raw = doc_builder_in_arena(&run->op->arena);
+        build_raw(&raw, self, result);
+        task_set_result(run->task, result_with_raw(run, result, doc_builder_end(&raw)));
         task_go_to(run->task, TASK_DONE);
         return ERR_OK;
     }
@@ -182,21 +201,29 @@ ErrCode apply_others(DdlRun *run, Error *err) {
     CLEANUP(collection_route_done) CollectionRoute *route = NULL;
     TRY(ddl_read_route(run, &ns, &route, err));
     uint32_t count = route->map != NULL ? chunk_map_shard_count(route->map) : 0;
+    Elem stored = ddl_field(run, "result");
+    Doc result = elem_type(stored) == BT_DOC ? elem_doc(stored) : DOC_EMPTY;
+    DocBuilder raw = doc_builder_in_arena(&run->op->arena);
     for (ShardIndex i = 0; i < count; i++) {
         Str name = chunk_map_shard_name(route->map, i);
-        if (str_is(name, run->self))
-            continue;
         const Shard *shard;
         TRY(ddl_find_shard(run, name, &shard, err));
+        if (str_is(name, run->self)) {
+            if (chunk_map_chunks_of(route->map, i) > 0)
+                build_raw(&raw, shard, result);
+            continue;
+        }
         CLEANUP(client_reply_done) ClientReply reply = {0};
         ErrCode rc = apply_on(run, shard, &ns, &reply, err);
         if (rc != ERR_OK && !is_done_already(rc))
             return rc;
         error_reset(err);
-        if (rc == ERR_OK)
-            TRY(remote_check_write_concern(reply.body, err));
+        if (rc != ERR_OK)
+            continue;
+        TRY(remote_check_write_concern(reply.body, err));
+        if (chunk_map_chunks_of(route->map, i) > 0)
+            build_raw(&raw, shard, result_of(run, reply.body));
     }
-    Elem result = ddl_field(run, "result");
-    task_set_result(run->task, elem_type(result) == BT_DOC ? elem_doc(result) : DOC_EMPTY);
+    task_set_result(run->task, result_with_raw(run, result, doc_builder_end(&raw)));
     return ERR_OK;
 }

@@ -55,8 +55,25 @@ ErrCode drop_commit(DdlRun *run, Error *err) {
     return ddl_commit_drop(run, &ns, &uuid, err);
 }
 
+/* Ranges of zones may be given to a collection before it is sharded. */
+static ErrCode drop_zones(DdlRun *run, const Ns *ns, Error *err) {
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    build_str(&b, "ns", ns_str(ns));
+    ConfigQuery query = {.coll = "tags",
+                         .filter = doc_builder_end(&b),
+                         .sort = DOC_NONE,
+                         .count_max = 1,
+                         .limit = 1};
+    Doc *docs;
+    uint32_t count;
+    TRY(config_find(run->cluster, run->op, &query, &docs, &count, err));
+    Uuid none = uuid_new(); /* it has no entry */
+    return count > 0 ? ddl_commit_drop(run, ns, &none, err) : ERR_OK;
+}
+
 /* One that is not sharded, or a view, is dropped here and nowhere else. */
 static ErrCode drop_unsharded(DdlRun *run, const Ns *ns, Error *err) {
+    TRY(drop_zones(run, ns, err));
     DropResult result;
     TRY(ddl_drop(run->op, ns, NULL, &result, err));
     DocBuilder b = doc_builder_in_arena(&run->op->arena);

@@ -8,17 +8,21 @@
 #include "base/log.h"
 #include "base/pmap.h"
 #include "base/round_thread.h"
+#include "sharding/route/cluster_defaults.h"
+#include "sharding/route/cluster_keys.h"
 #include "sharding/route/collection_routes.h"
 #include "sharding/route/remote.h"
 #include "sharding/route/route_stats.h"
 
 enum {
     REGISTRY_INTERVAL_US = 30 * 1000 * 1000,
+    DEFAULTS_INTERVAL_US = 5 * 1000 * 1000,
     PING_INTERVAL_US = 10 * 1000 * 1000,
     PING_MS_MAX = 5000,
     HEARTBEAT_US = 10 * 1000 * 1000,
     SELECT_US_MAX = 15 * 1000 * 1000,
     SHARDS_MAX = 10000,
+    CHUNK_BYTES_DEFAULT = 128 << 20,
     DATABASES_MAX = 10000,
     /* Cursors that are not killed end by their time-out. */
     KILLS_MAX = 10000,
@@ -31,6 +35,9 @@ struct Cluster {
     ClusterFind find; /* on the config server; NULL elsewhere */
     Shard config;     /* the config server */
     CollectionRoutes *collections;
+    /* Of a router, NULL otherwise. */
+    ClusterKeys *keys;
+    ClusterDefaults *defaults;
     RouteStats stats;
     int64_t created_ms;
     RoundThread rounds;
@@ -38,6 +45,7 @@ struct Cluster {
     /* Atomic: each is a fact of its own, seeing an older one does no harm. */
     _Atomic uint64_t cluster_ts; /* the newest $clusterTime of all replies */
     _Atomic uint64_t config_ts;  /* the newest time of the config server */
+    _Atomic int64_t chunk_bytes;
     Mutex mu;
     /* Guarded by mu. */
     ShardList *shards;
@@ -59,6 +67,7 @@ typedef struct CursorKill {
 /* ---- life ---- */
 
 static void chores_run(void *arg);
+static void read_chunk_size(Cluster *cluster, OpCtx *op);
 
 ErrCode cluster_new(ServiceCtx *service, const ClusterSettings *settings, Cluster **ret_cluster,
                     Error *err) {
@@ -78,7 +87,12 @@ ErrCode cluster_new(ServiceCtx *service, const ClusterSettings *settings, Cluste
     snprintf(cluster->config.name, sizeof(cluster->config.name), SHARD_NAME_CONFIG);
     cluster->find = settings->find;
     cluster->collections = collection_routes_new(cluster);
+    if (settings->is_router) {
+        cluster->keys = cluster_keys_new(cluster);
+        cluster->defaults = cluster_defaults_new(cluster);
+    }
     cluster->created_ms = clock_wall_ms();
+    atomic_init(&cluster->chunk_bytes, CHUNK_BYTES_DEFAULT);
     /* None is known yet: a config server is asked before it has read its list. */
     ErrCode rc = shard_list_make(cluster->monitors, NULL, 0, &cluster->shards, err);
     if (rc == ERR_OK && settings->config_address != NULL)
@@ -95,6 +109,11 @@ ErrCode cluster_new(ServiceCtx *service, const ClusterSettings *settings, Cluste
 
 ErrCode cluster_start(Cluster *cluster, OpCtx *op, Error *err) {
     TRY(cluster_reload_shards(cluster, op, err));
+    read_chunk_size(cluster, op);
+    if (cluster->keys != NULL)
+        cluster_keys_try_read(cluster->keys, op);
+    if (cluster->defaults != NULL)
+        TRY(cluster_defaults_read(cluster->defaults, op, err));
     return round_thread_start(&cluster->rounds, "ClusterChores", chores_run, cluster, err);
 }
 
@@ -131,6 +150,8 @@ void cluster_free(Cluster *cluster) {
     if (cluster == NULL)
         return;
     collection_routes_free(cluster->collections);
+    cluster_keys_free(cluster->keys);
+    cluster_defaults_free(cluster->defaults);
     set_monitors_free(cluster->monitors);
     shard_list_unref(cluster->shards);
     pmap_unref(cluster->databases, &ROUTES);
@@ -154,6 +175,10 @@ uint32_t cluster_count_databases(Cluster *cluster) {
 
 SetMonitors *cluster_monitors(const Cluster *cluster) {
     return cluster->monitors;
+}
+
+ClusterDefaults *cluster_defaults(const Cluster *cluster) {
+    return cluster->defaults;
 }
 
 CollectionRoutes *cluster_collections(const Cluster *cluster) {
@@ -192,6 +217,28 @@ ErrCode cluster_reload_shards(Cluster *cluster, OpCtx *op, Error *err) {
     mutex_unlock(&cluster->mu);
     shard_list_unref(old);
     return ERR_OK;
+}
+
+int64_t cluster_chunk_bytes(const Cluster *cluster) {
+    return atomic_load_explicit(&cluster->chunk_bytes, memory_order_relaxed);
+}
+
+/* {_id: "chunksize", value: MB}; without it, or without an answer, it stays as it was. */
+static void read_chunk_size(Cluster *cluster, OpCtx *op) {
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    build_cstr(&b, "_id", "chunksize");
+    ConfigQuery query = {
+        .coll = "settings", .filter = doc_builder_end(&b), .sort = DOC_NONE, .count_max = 1};
+    Doc *docs;
+    uint32_t count;
+    CLEANUP(error_reset) Error err = {0};
+    if (config_find(cluster, op, &query, &docs, &count, &err) != ERR_OK)
+        return;
+    Elem value = count == 1 ? doc_get_lit(docs[0], "value") : ELEM_MISSING;
+    int64_t mb = elem_is_number(value) ? elem_as_i64(value) : 0;
+    bool is_usable = mb >= 1 && mb <= 1024;
+    atomic_store_explicit(&cluster->chunk_bytes, is_usable ? mb << 20 : CHUNK_BYTES_DEFAULT,
+                          memory_order_relaxed);
 }
 
 ErrCode cluster_get_shard(Cluster *cluster, OpCtx *op, Str name, ShardList **ret_list,
@@ -303,11 +350,23 @@ static void send_ping(Cluster *cluster, OpCtx *op) {
 typedef struct Chores {
     int64_t reload_us;
     int64_t ping_us;
+    int64_t defaults_us; /* INT64_MAX: never */
 } Chores;
 
 static bool is_announced(Cluster *cluster) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&cluster->mu);
     return cluster->own_host != NULL;
+}
+
+/* One that fails is made up for by the next. */
+static void read_defaults(Cluster *cluster, OpCtx *op) {
+    CLEANUP(error_reset) Error err = {0};
+    (void)!cluster_defaults_read(cluster->defaults, op, &err);
+}
+
+static int64_t next_due_us(const Chores *due) {
+    int64_t first_us = due->ping_us < due->reload_us ? due->ping_us : due->reload_us;
+    return due->defaults_us < first_us ? due->defaults_us : first_us;
 }
 
 static void do_chores(Cluster *cluster, OpCtx *op, Chores *due) {
@@ -320,9 +379,17 @@ static void do_chores(Cluster *cluster, OpCtx *op, Chores *due) {
         send_ping(cluster, op);
         due->ping_us = clock_mono_us() + PING_INTERVAL_US;
     }
-    if (clock_mono_us() < due->reload_us)
+    if (clock_mono_us() >= due->defaults_us) {
+        read_defaults(cluster, op);
+        due->defaults_us = clock_mono_us() + DEFAULTS_INTERVAL_US;
+    }
+    bool is_due = clock_mono_us() >= due->reload_us;
+    if (cluster->keys != NULL && (is_due || cluster_keys_are_missing(cluster->keys)))
+        cluster_keys_try_read(cluster->keys, op);
+    if (!is_due)
         return;
     due->reload_us = clock_mono_us() + REGISTRY_INTERVAL_US;
+    read_chunk_size(cluster, op);
     CLEANUP(error_reset) Error err = {0};
     if (cluster_reload_shards(cluster, op, &err) != ERR_OK)
         LOG_WARN(LOG_SHARDING, 7400201, "Could not read the list of shards",
@@ -338,9 +405,12 @@ static void chores_run(void *arg) {
     mutex_lock(&cluster->mu);
     cluster->op = op;
     mutex_unlock(&cluster->mu);
-    Chores due = {.reload_us = clock_mono_us() + REGISTRY_INTERVAL_US, .ping_us = INT64_MAX};
-    while (round_thread_wait(&cluster->rounds,
-                             due.ping_us < due.reload_us ? due.ping_us : due.reload_us)) {
+    int64_t now_us = clock_mono_us();
+    Chores due = {.reload_us = now_us + REGISTRY_INTERVAL_US,
+                  .ping_us = INT64_MAX,
+                  .defaults_us =
+                      cluster->defaults != NULL ? now_us + DEFAULTS_INTERVAL_US : INT64_MAX};
+    while (round_thread_wait(&cluster->rounds, next_due_us(&due))) {
         op_begin(op, &(OpDescription){.op_type = "none", .ns = "", .desc = "ClusterChores"});
         /* A stop that came before op_begin had nothing to kill. */
         if (!round_thread_is_stopping(&cluster->rounds))
@@ -482,10 +552,9 @@ static uint64_t cluster_time_of(Elem given) {
     return elem_type(time) == BT_TIMESTAMP ? (uint64_t)elem_i64(time) : 0;
 }
 
-void cluster_learn_times(Cluster *cluster, Doc reply, bool is_from_config) {
+void cluster_learn_times(Cluster *cluster, Doc reply) {
     advance(&cluster->cluster_ts, cluster_time_of(doc_get_lit(reply, "$clusterTime")));
-    cluster_learn_config_time(
-        cluster, doc_get(reply, is_from_config ? STR("operationTime") : STR("$configTime")));
+    cluster_learn_config_time(cluster, doc_get_lit(reply, "$configTime"));
 }
 
 void cluster_learn_config_time(Cluster *cluster, Elem time) {
@@ -493,21 +562,30 @@ void cluster_learn_config_time(Cluster *cluster, Elem time) {
         advance(&cluster->config_ts, (uint64_t)elem_i64(time));
 }
 
+ErrCode cluster_take_time(Cluster *cluster, OpCtx *op, const SignedTime *time, Error *err) {
+    bool is_proven = true;
+    if (time->key_id != 0 && cluster->keys != NULL)
+        TRY(cluster_keys_verify(cluster->keys, op, time, &is_proven, err));
+    if (is_proven)
+        advance(&cluster->cluster_ts, time->ts);
+    return ERR_OK;
+}
+
+uint64_t cluster_time(const Cluster *cluster) {
+    return atomic_load_explicit(&cluster->cluster_ts, memory_order_relaxed);
+}
+
 void cluster_build_cluster_time(Cluster *cluster, DocBuilder *b, Elem given) {
-    uint64_t ts = atomic_load_explicit(&cluster->cluster_ts, memory_order_relaxed);
+    uint64_t ts = cluster_time(cluster);
     uint64_t given_ts = cluster_time_of(given);
     if (given_ts > ts)
         ts = given_ts;
     if (ts == 0)
         return;
-    static const uint8_t UNSIGNED[20];
-    size_t opened = build_open_doc(b, "$clusterTime");
-    build_timestamp(b, "clusterTime", ts);
-    size_t signature = build_open_doc(b, "signature");
-    build_binary(b, "hash", 0, UNSIGNED, sizeof(UNSIGNED));
-    build_i64(b, "keyId", 0);
-    build_close(b, signature);
-    build_close(b, opened);
+    TimeProof proof = {0};
+    if (cluster->keys != NULL && !cluster_keys_sign(cluster->keys, ts, &proof))
+        round_thread_wake(&cluster->rounds);
+    build_signed_time(b, ts, &proof);
 }
 
 uint64_t cluster_config_time(Cluster *cluster) {

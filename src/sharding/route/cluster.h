@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "bson/namespace.h"
 #include "bson/uuid.h"
+#include "cluster_time/signed_time.h"
 #include "concurrency/op_ctx.h"
 #include "concurrency/service_ctx.h"
 #include "sharding/meta/versions.h"
@@ -28,6 +29,7 @@ typedef struct ClusterSettings {
     const char *config_address; /* "rs/a:1,b:2"; NULL: this is the config server */
     ClusterFind find;           /* there: reads its own collections */
     int64_t near_us;            /* localThreshold */
+    bool is_router;             /* signs times, knows the default concerns */
     /* See SetMonitorSettings. */
     void (*members_changed)(void *arg);
     void *members_arg;
@@ -57,6 +59,9 @@ ErrCode cluster_reload_shards(Cluster *cluster, OpCtx *op, Error *err) MUST_CHEC
 ErrCode cluster_get_shard(Cluster *cluster, OpCtx *op, Str name, ShardList **ret_list,
                           const Shard **ret_shard, Error *err) MUST_CHECK;
 
+/* The size that chunks may have, as config.settings says; read with the list of shards. */
+int64_t cluster_chunk_bytes(const Cluster *cluster);
+
 /* Ends a cursor of another node, some time soon, by the thread: for those who must not wait. */
 void cluster_kill_cursor(Cluster *cluster, const char *host, const Ns *ns, int64_t cursor_id);
 
@@ -83,19 +88,26 @@ void cluster_forget_database(Cluster *cluster, Str name);
 /* What is known of them may be old: read it again when it is needed. */
 void cluster_forget_databases(Cluster *cluster);
 
+/* ---- of a router: cluster_defaults.h ---- */
+
+struct ClusterDefaults *cluster_defaults(const Cluster *cluster);
+
 /* ---- collections: collection_routes.h ---- */
 
 struct CollectionRoutes *cluster_collections(const Cluster *cluster);
 
 /* ---- times ---- */
 
-/* The newest $clusterTime that any node has sent, and the newest time of the config server: taken
- * out of every reply. */
-void cluster_learn_times(Cluster *cluster, Doc reply, bool is_from_config);
+/* The newest $clusterTime that any node has sent, and the newest $configTime, which is what a
+ * majority of the config server has: taken out of every reply. */
+void cluster_learn_times(Cluster *cluster, Doc reply);
+/* Takes over the newer time of a client, if it is proven; see cluster_keys_verify. */
+ErrCode cluster_take_time(Cluster *cluster, OpCtx *op, const SignedTime *time, Error *err)
+    MUST_CHECK;
+/* The newest one; 0: none yet. */
+uint64_t cluster_time(const Cluster *cluster);
 /* Appends $clusterTime, which every request and every reply carries: the newest of all replies, or
- * that of the client (`given`; ELEM_MISSING: none) if it is newer. Not signed: each replica set
- * signs with keys of its own, which the others do not have, and there is no access control that
- * would ask for a proof. */
+ * that of somebody else (`given`; ELEM_MISSING: none) if it is newer. Signed, if that is wanted. */
 void cluster_build_cluster_time(Cluster *cluster, DocBuilder *b, Elem given);
 /* The time of the config server, by which metadata are read: others may have seen a newer one. */
 void cluster_learn_config_time(Cluster *cluster, Elem time);

@@ -34,7 +34,6 @@ ErrCode remote_run(Cluster *cluster, OpCtx *op, const RemoteRequest *request, Cl
     static const ReadPreference PRIMARY = READ_PREFERENCE_PRIMARY;
     const ReadPreference *preference = request->preference != NULL ? request->preference : &PRIMARY;
     WatchedSet *set = request->shard->set;
-    bool is_config = strcmp(request->shard->name, SHARD_NAME_CONFIG) == 0;
     ClientCommand command = {
         .body = request->body,
         .sequences = request->sequences,
@@ -50,7 +49,7 @@ ErrCode remote_run(Cluster *cluster, OpCtx *op, const RemoteRequest *request, Cl
             TRY(set_select(set, op, preference, host, err));
         rc = client_run(op->service->clients, op, host, &command, request->deadline_us, reply, err);
         if (doc_is_present(reply->body))
-            cluster_learn_times(cluster, reply->body, is_config);
+            cluster_learn_times(cluster, reply->body);
         if (ret_host != NULL)
             memcpy(ret_host, host, sizeof(host));
         if (LIKELY(rc == ERR_OK))

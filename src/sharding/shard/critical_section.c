@@ -5,6 +5,7 @@
 #include "catalog/access.h"
 #include "query/write/modify.h"
 #include "query/write/own_docs.h"
+#include "sharding/shard/placement_store.h"
 #include "sharding/shard/shard_internal.h"
 
 #define FENCES_TEXT "config.ddlFences"
@@ -63,7 +64,9 @@ ErrCode section_check_free(OpCtx *op, const Ns *ns, Error *err) {
     return doc_is_present(known) ? refuse_other(ns, err) : ERR_OK;
 }
 
+/* Without a primary, members go by what is stored: it must not be from before the section. */
 ErrCode section_leave(OpCtx *op, const Ns *ns, Doc reason, Error *err) {
+    TRY(placement_store_outdate(op, ns, err));
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_str(&b, "_id", ns_str(ns));
     build_doc(&b, "reason", reason);

@@ -59,6 +59,10 @@ static ErrCode write_entry(OpCtx *op, const CollectionRoute *route, bool is_refr
                           doc_builder_end(&b), err);
 }
 
+static bool is_outdated(Doc entry) {
+    return elem_is_truthy(doc_get_lit(entry, "outdated"));
+}
+
 /* Up to which version chunks are stored; false: none that can be gone on with. */
 static bool read_stored_version(Doc entry, const ChunkVersion *now, uint64_t *ret_number) {
     if (!doc_is_present(entry) || elem_is_truthy(doc_get_lit(entry, "refreshing")))
@@ -143,24 +147,28 @@ static ErrCode drop_chunks(OpCtx *op, const Ns *ns, Error *err) {
     return ddl_drop(op, ns, NULL, &result, err);
 }
 
+/* Chunks without an entry belong to nobody. */
+static ErrCode remove_entry(OpCtx *op, const Ns *ns, Error *err) {
+    Ns chunks;
+    TRY(chunks_ns(op, ns, &chunks, err));
+    TRY(delete_docs(op, &CACHE_COLLECTIONS_NS, id_filter(op, ns_str(ns)), err));
+    failpoint_hit_at(FP_PLACEMENT_STORING, "entryDeleted");
+    TRY(drop_chunks(op, &chunks, err));
+    failpoint_hit_at(FP_PLACEMENT_STORING, "chunksDropped");
+    return ERR_OK;
+}
+
 ErrCode placement_store_write(OpCtx *op, const CollectionRoute *route, Error *err) {
     Doc entry;
     TRY(own_doc_read(op, &CACHE_COLLECTIONS_NS, own_doc_id(op, ns_str(&route->ns)), &entry, err));
     Ns ns;
     TRY(chunks_ns(op, &route->ns, &ns, err));
-    if (route->map == NULL) {
-        if (!doc_is_present(entry))
-            return ERR_OK;
-        TRY(delete_docs(op, &CACHE_COLLECTIONS_NS, id_filter(op, ns_str(&route->ns)), err));
-        failpoint_hit_at(FP_PLACEMENT_STORING, "entryDeleted");
-        TRY(drop_chunks(op, &ns, err));
-        failpoint_hit_at(FP_PLACEMENT_STORING, "chunksDropped");
-        return ERR_OK;
-    }
+    if (route->map == NULL)
+        return doc_is_present(entry) ? remove_entry(op, &route->ns, err) : ERR_OK;
     ChunkVersion now = chunk_map_version(route->map);
     uint64_t since = 0;
     bool is_going_on = read_stored_version(entry, &now, &since);
-    if (is_going_on && since >= chunk_version_number(&now))
+    if (is_going_on && since >= chunk_version_number(&now) && !is_outdated(entry))
         return ERR_OK;
     TRY(write_entry(op, route, /* is_refreshing= */ true, err));
     failpoint_hit_at(FP_PLACEMENT_STORING, "begun");
@@ -216,7 +224,7 @@ ErrCode placement_store_read(OpCtx *op, const Ns *ns, CollectionRoute **ret_rout
         *ret_route = collection_route_unsharded(ns);
         return ERR_OK;
     }
-    if (elem_is_truthy(doc_get_lit(entry, "refreshing")))
+    if (elem_is_truthy(doc_get_lit(entry, "refreshing")) || is_outdated(entry))
         return error_set(err, ERR_CONFLICTING_OPERATION_IN_PROGRESS,
                          "the routing table of %s is being written", ns->text);
     CLEANUP(collection_route_done) CollectionRoute *route = NULL;
@@ -234,6 +242,59 @@ ErrCode placement_store_read(OpCtx *op, const Ns *ns, CollectionRoute **ret_rout
                          "the routing table of %s was written meanwhile", ns->text);
     *ret_route = TAKE_PTR(route);
     return ERR_OK;
+}
+
+static ErrCode find_local(OpCtx *op, const Ns *ns, bool *ret_found, Uuid *ret_uuid, Error *err) {
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_read(op, ns, &access, err));
+    *ret_found = access.coll != NULL;
+    if (access.coll != NULL)
+        *ret_uuid = access.coll->uuid;
+    return ERR_OK;
+}
+
+ErrCode placement_store_read_alone(OpCtx *op, const Ns *ns, CollectionRoute **ret_route,
+                                   Error *err) {
+    bool is_found;
+    Uuid uuid;
+    TRY(find_local(op, ns, &is_found, &uuid, err));
+    if (!is_found)
+        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "%s is not known to this member", ns->text);
+    CLEANUP(collection_route_done) CollectionRoute *route = NULL;
+    TRY(placement_store_read(op, ns, &route, err));
+    if (route->map != NULL && !uuid_equal(&route->uuid, &uuid))
+        return error_set(err, ERR_NAMESPACE_NOT_FOUND,
+                         "what is stored of %s is about another collection", ns->text);
+    *ret_route = TAKE_PTR(route);
+    return ERR_OK;
+}
+
+/* ---- outdating ---- */
+
+static ErrCode outdate_collection(OpCtx *op, const Ns *ns, Error *err) {
+    Doc entry;
+    TRY(own_doc_read(op, &CACHE_COLLECTIONS_NS, own_doc_id(op, ns_str(ns)), &entry, err));
+    bool is_found;
+    Uuid uuid;
+    TRY(find_local(op, ns, &is_found, &uuid, err));
+    if (!is_found)
+        return doc_is_present(entry) ? remove_entry(op, ns, err) : ERR_OK;
+    if (doc_is_present(entry) && is_outdated(entry))
+        return ERR_OK;
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    if (doc_is_present(entry))
+        build_all(&b, entry);
+    else
+        build_str(&b, "_id", ns_str(ns));
+    build_bool(&b, "outdated", true);
+    return own_doc_upsert(op, &CACHE_COLLECTIONS_NS, own_doc_id(op, ns_str(ns)),
+                          doc_builder_end(&b), err);
+}
+
+ErrCode placement_store_outdate(OpCtx *op, const Ns *ns, Error *err) {
+    return ns->size == ns->db_size
+               ? placement_store_write_database(op, ns_str(ns), STR(""), /* version= */ NULL, err)
+               : outdate_collection(op, ns, err);
 }
 
 /* ---- databases ---- */

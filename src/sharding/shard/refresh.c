@@ -47,9 +47,14 @@ static ErrCode ask_once(ShardState *state, OpCtx *op, Doc body, ClientReply *rep
                       clock_deadline_ms(ASK_ONCE_MS_MAX), reply, err);
 }
 
-/* Has the primary read and store it, and waits until this member has that, too. */
+static bool is_between_primaries(ErrCode code) {
+    return client_is_network_error(code) || error_is_of_state(code);
+}
+
+/* Has the primary read and store it, and waits until this member has that, too. `is_once`: fails
+ * if there is no primary at the moment. */
 static ErrCode ask_primary(ShardState *state, OpCtx *op, const char *command, Str name,
-                           Error *err) {
+                           bool is_once, Error *err) {
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_str(&b, command, name);
     build_bool(&b, "syncFromConfig", true);
@@ -61,9 +66,7 @@ static ErrCode ask_primary(ShardState *state, OpCtx *op, const char *command, St
     CLEANUP(client_reply_done) ClientReply reply = {0};
     int64_t until_us = clock_deadline_ms(ASK_MS_MAX);
     while (ask_once(state, op, body, &reply, err) != ERR_OK) {
-        bool is_between_primaries =
-            client_is_network_error(err->code) || error_is_of_state(err->code);
-        if (!is_between_primaries || clock_mono_us() >= until_us)
+        if (is_once || !is_between_primaries(err->code) || clock_mono_us() >= until_us)
             return err->code;
         client_reply_done(&reply);
         error_reset(err);
@@ -75,6 +78,20 @@ static ErrCode ask_primary(ShardState *state, OpCtx *op, const char *command, St
     return elem_type(done) == BT_TIMESTAMP
                ? repl_wait_applied(state->service->repl, op, (uint64_t)elem_i64(done), err)
                : ERR_OK;
+}
+
+/* The same. If there is no primary, and nothing is known here, *ret_is_alone: what is stored is
+ * better than nothing. If something is known it is what the request was refused by: only a primary
+ * can have news. */
+static ErrCode ask_or_go_alone(ShardState *state, OpCtx *op, const char *command, Str name,
+                               bool is_known, bool *ret_is_alone, Error *err) {
+    *ret_is_alone = false;
+    ErrCode rc = ask_primary(state, op, command, name, /* is_once= */ !is_known, err);
+    if (rc == ERR_OK || is_known || !is_between_primaries(rc))
+        return rc;
+    error_reset(err);
+    *ret_is_alone = true;
+    return ERR_OK;
 }
 
 /* ---- collections ---- */
@@ -91,9 +108,7 @@ static ErrCode read_on_primary(ShardState *state, OpCtx *op, const Ns *ns,
     return ERR_OK;
 }
 
-static ErrCode read_on_secondary(ShardState *state, OpCtx *op, const Ns *ns,
-                                 CollectionRoute **ret_route, Error *err) {
-    TRY(ask_primary(state, op, "_flushRoutingTableCacheUpdates", ns_str(ns), err));
+static ErrCode read_stored(OpCtx *op, const Ns *ns, CollectionRoute **ret_route, Error *err) {
     for (int attempt = 1;; attempt++) {
         ErrCode rc = placement_store_read(op, ns, ret_route, err);
         if (rc != ERR_CONFLICTING_OPERATION_IN_PROGRESS || attempt == STORE_READ_ATTEMPTS_MAX)
@@ -101,6 +116,21 @@ static ErrCode read_on_secondary(ShardState *state, OpCtx *op, const Ns *ns,
         error_reset(err);
         TRY(op_sleep_us(op, STORE_READ_PAUSE_US, err));
     }
+}
+
+static ErrCode read_on_secondary(ShardState *state, OpCtx *op, const Ns *ns,
+                                 CollectionRoute **ret_route, Error *err) {
+    static const char COMMAND[] = "_flushRoutingTableCacheUpdates";
+    CLEANUP(collection_route_done) CollectionRoute *known = placement_find(state, ns);
+    bool is_alone;
+    TRY(ask_or_go_alone(state, op, COMMAND, ns_str(ns), known != NULL, &is_alone, err));
+    if (!is_alone)
+        return read_stored(op, ns, ret_route, err);
+    if (placement_store_read_alone(op, ns, ret_route, err) == ERR_OK)
+        return ERR_OK;
+    error_reset(err);
+    TRY(ask_primary(state, op, COMMAND, ns_str(ns), /* is_once= */ false, err));
+    return read_stored(op, ns, ret_route, err);
 }
 
 /* A section that ends, or what the primary stores, while something is read may be newer than that:
@@ -142,7 +172,13 @@ static ErrCode read_database_on_primary(ShardState *state, OpCtx *op, Str name,
 static ErrCode read_database_on_secondary(ShardState *state, OpCtx *op, Str name,
                                           DatabaseVersion *ret_version, bool *ret_found,
                                           Error *err) {
-    TRY(ask_primary(state, op, "_flushDatabaseCacheUpdates", name, err));
+    static const char COMMAND[] = "_flushDatabaseCacheUpdates";
+    bool is_known = placement_find_database(state, name, ret_version), is_alone;
+    TRY(ask_or_go_alone(state, op, COMMAND, name, is_known, &is_alone, err));
+    TRY(placement_store_read_database(op, name, ret_version, ret_found, err));
+    if (!is_alone || *ret_found)
+        return ERR_OK;
+    TRY(ask_primary(state, op, COMMAND, name, /* is_once= */ false, err));
     return placement_store_read_database(op, name, ret_version, ret_found, err);
 }
 

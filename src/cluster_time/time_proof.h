@@ -45,6 +45,7 @@ bool time_proof_equal(const TimeProof *a, const uint8_t hash[TIME_HASH_BYTES]);
 bool time_key_is_good_for(const TimeKey *key, uint64_t ts);
 /* Which committed key signs `ts`, of the cluster's or of the set's own; NULL: none can. */
 const TimeKey *time_key_choose(const TimeKey *keys, size_t count, bool is_of_cluster, uint64_t ts);
+bool time_key_is_same(const TimeKey *a, const TimeKey *b); /* id and bytes */
 const TimeKey *time_key_find(const TimeKey *keys, size_t count, int64_t id);
 
 /* What is missing so that there is a key for `now_ts` and one after it: when the keys to be made

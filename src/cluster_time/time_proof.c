@@ -1,4 +1,4 @@
-#include "repl/time_proof.h"
+#include "cluster_time/time_proof.h"
 
 #include <assert.h>
 #include <string.h>
@@ -39,6 +39,10 @@ const TimeKey *time_key_choose(const TimeKey *keys, size_t count, bool is_of_clu
             (chosen == NULL || keys[i].expires_ts < chosen->expires_ts))
             chosen = &keys[i];
     return chosen;
+}
+
+bool time_key_is_same(const TimeKey *a, const TimeKey *b) {
+    return a->id == b->id && memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0;
 }
 
 const TimeKey *time_key_find(const TimeKey *keys, size_t count, int64_t id) {

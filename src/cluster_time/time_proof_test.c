@@ -1,5 +1,5 @@
 /* SES-6: proofs of cluster times, the choice of keys and when new ones are made. */
-#include "repl/time_proof.h"
+#include "cluster_time/time_proof.h"
 
 #include "base/alloc.h"
 #include "base/test.h"
