@@ -318,6 +318,8 @@ static ErrCode clone_range(MoveRun *run, Error *err) {
         return ERR_OK;
     }
     MigrationStats *stats = &run->migrations->stats;
+    /* What will be left behind, more or less. */
+    TRY(range_task_set_orphans(run->op, &run->move.id, count_of(reply.body, "counts.cloned"), err));
     atomic_fetch_add(&stats->docs_cloned_on_donor, count_of(reply.body, "counts.cloned"));
     atomic_fetch_add(&stats->bytes_cloned_on_donor, count_of(reply.body, "counts.clonedBytes"));
     Elem hash = doc_get_lit(task_doc(run->task), "definitionHash");

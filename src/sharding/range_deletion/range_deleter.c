@@ -247,6 +247,7 @@ static ErrCode delete_all(Range *range, Error *err) {
         TRY(rc);
         if (!result.has_more)
             return ERR_OK;
+        TRY(range_task_count_deleted(op, &range->task->id, result.deleted, err));
         if (is_limited && settings.batch_pause_ms > 0)
             TRY(op_sleep_us(op, settings.batch_pause_ms * 1000, err));
     }

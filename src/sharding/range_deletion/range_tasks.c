@@ -93,6 +93,23 @@ ErrCode range_task_make_ready(OpCtx *op, const Uuid *id, bool is_delayed, Error 
     return own_docs_update(op, &RANGE_DELETIONS_NS, filter_id(op, id), doc_builder_end(&b), err);
 }
 
+static ErrCode update_orphans(OpCtx *op, const Uuid *id, const char *operator, int64_t value,
+                              Error *err) {
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    size_t fields = build_open_doc(&b, operator);
+    build_i64(&b, "numOrphanDocs", value);
+    build_close(&b, fields);
+    return own_docs_update(op, &RANGE_DELETIONS_NS, filter_id(op, id), doc_builder_end(&b), err);
+}
+
+ErrCode range_task_set_orphans(OpCtx *op, const Uuid *id, int64_t count, Error *err) {
+    return update_orphans(op, id, "$set", count, err);
+}
+
+ErrCode range_task_count_deleted(OpCtx *op, const Uuid *id, int64_t count, Error *err) {
+    return update_orphans(op, id, "$inc", -count, err);
+}
+
 ErrCode range_task_remove(OpCtx *op, const Uuid *id, Error *err) {
     return own_docs_delete(op, &RANGE_DELETIONS_NS, filter_id(op, id), err);
 }

@@ -35,6 +35,10 @@ ErrCode range_task_parse(Doc doc, RangeTask *ret_task, Error *err) MUST_CHECK;
 ErrCode range_task_add(OpCtx *op, const RangeTask *task, Error *err) MUST_CHECK;
 /* The documents are to be deleted: `now`, or after the delay. One that is gone is fine. */
 ErrCode range_task_make_ready(OpCtx *op, const Uuid *id, bool is_delayed, Error *err) MUST_CHECK;
+/* About how many documents the task is about; told to the balancer. One that is gone is fine. */
+ErrCode range_task_set_orphans(OpCtx *op, const Uuid *id, int64_t count, Error *err) MUST_CHECK;
+/* So many of them have been deleted. */
+ErrCode range_task_count_deleted(OpCtx *op, const Uuid *id, int64_t count, Error *err) MUST_CHECK;
 ErrCode range_task_remove(OpCtx *op, const Uuid *id, Error *err) MUST_CHECK;
 
 /* Whether a task, pending or not, other than `except`, has keys of [min, max). */
