@@ -115,7 +115,7 @@ describe(`the balancer, TEST_SEED=${seed}`, () => {
             assert.equal(new Set(used).size, used.length, JSON.stringify(told.decisions));
         }
         const whats = await config.collection('changelog').distinct('what');
-        for (const what of ['moveChunk.start', 'moveChunk.commit']) assert.ok(whats.includes(what), `${whats}`);
+        for (const what of ['moveChunk.start', 'moveChunk.commit', 'moveChunk.from']) assert.ok(whats.includes(what), `${whats}`);
         await client.db('d').collection('c').drop();
     });
 
@@ -272,9 +272,10 @@ describe(`the balancer, TEST_SEED=${seed}`, () => {
             const count = await fill(coll, 6);
             const [member] = cluster.config.members;
             await cluster.config.crashAt(member, point);
-            await admin({ balancerStart: 1 }).catch(() => {});
+            const asked = admin({ balancerStart: 1 }).catch(() => {}); // waits for a config server
             await waitFor(() => !member.isRunning(), { timeoutMs: 30_000, what: 'the end of the config server' });
             await member.start();
+            await asked;
             await cluster.config.waitForPrimary();
             await onConfig({ setParameter: 1, balancerMigrationsThrottlingMs: 50 });
             await waitFor(() => admin({ balancerStart: 1 }).then(() => true, () => false), { timeoutMs: 60_000, what: 'a router that finds it' });
@@ -286,6 +287,27 @@ describe(`the balancer, TEST_SEED=${seed}`, () => {
             await checkPlaces(cluster, client, `d.${coll}`);
             await client.db('d').collection(coll).drop();
         });
+
+    test('BAL-1: a config primary that steps down leaves its moves to the donors; the next one goes on', async () => {
+        const count = await fill('stepped', 6);
+        const [donor] = cluster.shards;
+        const isCloning = await donor.hang(donor.members[0], 'mig.d.cloning');
+        await admin({ balancerStart: 1 });
+        await isCloning();
+        assert.equal((await admin({ balancerStatus: 1 })).inBalancerRound, true);
+        const began = Date.now();
+        await onConfig({ replSetStepDown: 1, force: true }).catch(() => {}); // it may close the connection
+        await cluster.config.waitForPrimary();
+        assert.ok(Date.now() - began < 20_000, 'nobody waits for the moves');
+        await waitFor(async () => (await admin({ balancerStatus: 1 }).catch(() => ({}))).mode === 'full', { timeoutMs: 30_000, what: 'its status' });
+        await donor.command(donor.members[0], { configureFailPoint: 'mig.d.cloning', mode: 'off' });
+        await settled('d.stepped');
+        await admin({ balancerStop: 1 });
+        assert.equal(await client.db('d').collection('stepped').countDocuments(), count);
+        await checkMovesOver(cluster, waitFor);
+        await checkPlaces(cluster, client, 'd.stepped');
+        await client.db('d').collection('stepped').drop();
+    });
 
     test('BAL-3: a shard that is to be removed is emptied, jumbo chunks too, then it goes', async () => {
         const count = await fill('drained', 2);

@@ -162,12 +162,12 @@ static ErrCode work(Balancer *balancer, const BalancerTuning *tuning, int64_t *r
         return ERR_OK;
     bool is_wanted = atomic_exchange(&balancer->is_wanted, false);
     if (is_wanted || clock_mono_us() >= balancer->round_due_us) {
-        bool has_moved = false;
+        bool is_changed = false;
         note_round(balancer, /* is_in_round= */ true);
-        ErrCode rc = round_run(balancer, &settings, &has_moved, err);
+        ErrCode rc = round_run(balancer, &settings, &is_changed, err);
         note_round(balancer, /* is_in_round= */ false);
         balancer->round_due_us =
-            has_moved ? clock_deadline_ms(tuning->pause_ms) : clock_deadline_us(ROUND_US);
+            is_changed ? clock_deadline_ms(tuning->pause_ms) : clock_deadline_us(ROUND_US);
         TRY(rc);
     }
     *ret_due_us = balancer->round_due_us;

@@ -84,6 +84,6 @@ struct Balancer {
  * forgotten. */
 bool balancer_may_go_on(Balancer *balancer);
 
-/* Something moved: *ret_has_moved. */
-ErrCode round_run(Balancer *balancer, const BalancerSettings *settings, bool *ret_has_moved,
+/* *ret_is_changed: something was moved, split or marked. */
+ErrCode round_run(Balancer *balancer, const BalancerSettings *settings, bool *ret_is_changed,
                   Error *err) MUST_CHECK;

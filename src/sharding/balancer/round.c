@@ -185,15 +185,20 @@ static ErrCode choose_all(Round *round, Error *err) {
 
 /* ---- what came of it ---- */
 
-static int64_t note_outcomes(Round *round) {
+/* *ret_is_changed: something was moved, split or marked: the next round finds something else. */
+static int64_t note_outcomes(Round *round, bool *ret_is_changed) {
+    Rests *rests = &round->balancer->rests;
     int64_t moved = 0, now_ms = clock_mono_us() / 1000;
+    *ret_is_changed = false;
     LIST_FOR_EACH (&round->moves, node) {
         const RoundMove *move = CONTAINER_OF(node, RoundMove, node);
         moved += move->rc == ERR_OK;
-        if (move->rc == ERR_OK || move->rc == ERR_CHUNK_TOO_BIG) /* split, or marked */
-            rests_note_success(&round->balancer->rests, &move->uuid, move->min);
+        bool is_changed = move->rc == ERR_OK || move->rc == ERR_CHUNK_TOO_BIG;
+        *ret_is_changed |= is_changed;
+        if (is_changed)
+            rests_note_success(rests, &move->uuid, move->min);
         else
-            rests_note_failure(&round->balancer->rests, &move->uuid, move->min, now_ms);
+            rests_note_failure(rests, &move->uuid, move->min, now_ms);
     }
     return moved;
 }
@@ -244,7 +249,7 @@ static void tell(Round *round, int64_t moved_count, const Error *error) {
     config_catalog_log_action(round->op, "balancer.round", doc_builder_end(&b));
 }
 
-ErrCode round_run(Balancer *balancer, const BalancerSettings *settings, bool *ret_has_moved,
+ErrCode round_run(Balancer *balancer, const BalancerSettings *settings, bool *ret_is_changed,
                   Error *err) {
     CLEANUP(round_done)
     Round round = {.balancer = balancer,
@@ -265,8 +270,7 @@ ErrCode round_run(Balancer *balancer, const BalancerSettings *settings, bool *re
     bool is_told = is_worth_telling(&round);
     moves_run(balancer, settings, &round.moves);
     failpoint_hit(FP_BALANCER_MOVED);
-    int64_t moved_count = note_outcomes(&round);
-    *ret_has_moved = moved_count > 0;
+    int64_t moved_count = note_outcomes(&round, ret_is_changed);
     if (is_told && balancer_may_go_on(balancer))
         tell(&round, moved_count, /* error= */ NULL);
     return ERR_OK;

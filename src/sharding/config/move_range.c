@@ -3,6 +3,8 @@
 #include "base/clock.h"
 #include "bson/json.h"
 #include "concurrency/service_ctx.h"
+#include "repl/oplog/oplog.h"
+#include "repl/repl.h"
 #include "sharding/config/balancing.h"
 #include "sharding/config/chunk_moves.h"
 #include "sharding/config/shards.h"
@@ -51,19 +53,38 @@ static Doc build_order(OpCtx *op, const RangeMove *move, const CollectionEntry *
     return doc_builder_end(&b);
 }
 
+/* Whoever gets a request of this config server is to see what this one has seen. */
+static void note_time(OpCtx *op) {
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    build_timestamp(&b, "t", oplog_applied(repl_oplog(op->service->repl)).ts);
+    cluster_learn_config_time(op->service->cluster, doc_get_lit(doc_builder_end(&b), "t"));
+}
+
+/* `note`: NULL: none. `error`: NULL: none. */
 static void log_move(OpCtx *op, const char *what, const RangeMove *move, const Chunk *chunk,
-                     const Error *error) {
+                     const char *note, const Error *error) {
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_doc(&b, "min", doc_is_present(move->min) ? move->min : chunk->min);
-    if (doc_is_present(move->max)) /* else the donor chooses it */
+    if (doc_is_present(move->max)) /* else the donor chooses it: moveChunk.commit has it */
         build_doc(&b, "max", move->max);
     build_str(&b, "from", chunk->shard);
     build_str(&b, "to", move->to);
-    if (error != NULL) {
-        build_i32(&b, "code", (int32_t)error->code);
+    if (note != NULL)
+        build_cstr(&b, "note", note);
+    if (error != NULL)
         build_cstr(&b, "errmsg", error_message(error));
-    }
     config_catalog_log(op, what, move->ns.text, doc_builder_end(&b));
+}
+
+/* sh.status() counts the entries moveChunk.from of the last day. */
+static void log_end(OpCtx *op, const RangeMove *move, const Chunk *chunk, ErrCode rc,
+                    const Error *error) {
+    if (rc == ERR_OK) {
+        log_move(op, "moveChunk.from", move, chunk, "success", /* error= */ NULL);
+    } else if (!error_is_of_state(rc) && op_check_interrupt_slow(op, &(Error){0}) == ERR_OK) {
+        log_move(op, "moveChunk.error", move, chunk, /* note= */ NULL, error);
+        log_move(op, "moveChunk.from", move, chunk, "aborted", error);
+    }
 }
 
 static ErrCode ask_donor(OpCtx *op, Str name, Doc order, Error *err) {
@@ -96,10 +117,9 @@ ErrCode config_move_range(OpCtx *op, const RangeMove *move, Error *err) {
                          doc_is_present(move->max) ? move->max : chunk.max, recipient, err));
     BalancerSettings settings;
     TRY(balancer_settings_read(op, &settings, err));
-    log_move(op, "moveChunk.start", move, &chunk, /* error= */ NULL);
+    note_time(op);
+    log_move(op, "moveChunk.start", move, &chunk, /* note= */ NULL, /* error= */ NULL);
     ErrCode rc = ask_donor(op, chunk.shard, build_order(op, move, &entry, &settings), err);
-    if (rc != ERR_OK && !error_is_of_state(rc) &&
-        op_check_interrupt_slow(op, &(Error){0}) == ERR_OK)
-        log_move(op, "moveChunk.error", move, &chunk, err);
+    log_end(op, move, &chunk, rc, err);
     return rc;
 }
