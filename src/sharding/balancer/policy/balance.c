@@ -36,7 +36,7 @@ void balance_choose(BalanceShard *shards, uint32_t shard_count, const BalanceCol
                 .coll = coll,
                 .zone_of = ARENA_ARRAY(arena, int32_t, coll->chunk_count),
                 .is_full = ARENA_ARRAY(arena, bool, shard_count)};
-    c.result.moves = ARENA_ARRAY(arena, BalanceMove, shard_count / 2 + 1);
+    c.result.moves = ARENA_ARRAY(arena, BalanceMove, shard_count / 2);
     c.result.refusals = ARENA_ARRAY(arena, BalanceRefusal, BALANCE_REFUSALS_MAX);
     find_zones(&c);
     choose_draining(&c);
@@ -121,6 +121,7 @@ static void refuse(Choice *c, BalanceReason reason, uint32_t chunk, const char *
 
 static void add_move(Choice *c, BalanceReason reason, uint32_t chunk, uint32_t to) {
     uint32_t from = c->coll->chunks[chunk].shard;
+    invariant(c->result.move_count < c->shard_count / 2); /* each has two shards of its own */
     c->shards[from].is_used = c->shards[to].is_used = true;
     c->result.moves[c->result.move_count++] = (BalanceMove){
         .reason = reason,
