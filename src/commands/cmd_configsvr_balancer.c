@@ -72,6 +72,8 @@ typedef struct CollectionRequest {
 static ErrCode collection_status_run(CommandCtx *ctx, void *arg, Error *err) {
     const CollectionRequest *request = arg;
     TRY(configsvr_check_role(ctx, err));
+    Ns ns;
+    TRY(ns_parse(request->ns, &ns, err));
     return balancer_collection_status(ctx->op, request->ns, ctx->reply, err);
 }
 
@@ -90,6 +92,8 @@ const CommandSpec CMD_CONFIGSVR_BALANCER_COLLECTION_STATUS = {
 static ErrCode configure_run(CommandCtx *ctx, void *arg, Error *err) {
     const CollectionRequest *request = arg;
     TRY(configsvr_check_role(ctx, err));
+    Ns ns;
+    TRY(ns_parse(request->ns, &ns, err));
     if (request->defragments)
         return error_set(err, ERR_NOT_IMPLEMENTED,
                          "defragmentCollection is not supported: chunks are merged by "

@@ -16,7 +16,8 @@ typedef struct StatsRequest {
 typedef struct CollectionStats {
     Str ns;
     Uuid uuid;
-    int64_t orphans; /* documents of moved ranges that are not deleted yet */
+    const Collection *coll; /* NULL: there is none */
+    int64_t orphans;        /* documents of moved ranges that are not deleted yet */
 } CollectionStats;
 
 typedef struct StatsRows {
@@ -43,6 +44,26 @@ static int64_t owned_bytes(const Collection *coll, int64_t orphans) {
     return bytes - orphans * (bytes / count);
 }
 
+/* {ns, UUID}: by its name, if it has that uuid, or none is given. */
+static ErrCode find_collection(const Catalog *catalog, Doc wanted, CollectionStats *row,
+                               Error *err) {
+    Elem name = doc_get_lit(wanted, "ns"), uuid = doc_get_lit(wanted, "UUID");
+    if (elem_type(name) != BT_STRING)
+        return error_set(err, ERR_TYPE_MISMATCH, "'ns' of a collection has to be a string");
+    Ns ns;
+    row->ns = elem_str(name);
+    TRY(ns_parse(row->ns, &ns, err));
+    row->coll = catalog_find(catalog, &ns);
+    if (elem_is_present(uuid)) {
+        TRY(configsvr_uuid(uuid, "UUID", &row->uuid, err));
+        if (row->coll != NULL && !uuid_equal(&row->coll->uuid, &row->uuid))
+            row->coll = NULL;
+    } else if (row->coll != NULL) {
+        row->uuid = row->coll->uuid;
+    }
+    return ERR_OK;
+}
+
 static ErrCode stats_run(CommandCtx *ctx, void *arg, Error *err) {
     const StatsRequest *request = arg;
     if (ctx->service->role != ROLE_SHARD)
@@ -54,20 +75,14 @@ static ErrCode stats_run(CommandCtx *ctx, void *arg, Error *err) {
     StatsRows stats = {.rows =
                            ARENA_ARRAY(cmd_arena(ctx), CollectionStats, request->collections.count),
                        .count = request->collections.count};
-    for (uint32_t i = 0; i < stats.count; i++) {
-        Elem ns = doc_get_lit(request->collections.docs[i], "ns");
-        if (elem_type(ns) != BT_STRING)
-            return error_set(err, ERR_TYPE_MISMATCH, "'ns' of a collection has to be a string");
-        stats.rows[i].ns = elem_str(ns);
-        TRY(configsvr_uuid(doc_get_lit(request->collections.docs[i], "UUID"), "UUID",
-                           &stats.rows[i].uuid, err));
-    }
-    TRY(range_tasks_each(ctx->op, count_orphans, &stats, err));
     CLEANUP(catalog_guard_done) CatalogGuard guard = cmd_catalog(ctx);
+    for (uint32_t i = 0; i < stats.count; i++)
+        TRY(find_collection(guard.catalog, request->collections.docs[i], &stats.rows[i], err));
+    TRY(range_tasks_each(ctx->op, count_orphans, &stats, err));
     size_t list = build_open_array(ctx->reply, "stats");
     for (uint32_t i = 0; i < stats.count; i++) {
         char name[INDEX_NAME_SIZE];
-        const Collection *coll = catalog_find_uuid(guard.catalog, &stats.rows[i].uuid);
+        const Collection *coll = stats.rows[i].coll;
         size_t row = build_open_doc_str(ctx->reply, index_name(i, name));
         build_str(ctx->reply, "namespace", stats.rows[i].ns);
         build_i64(ctx->reply, "collSize",

@@ -192,7 +192,8 @@ static ErrCode move_chunk_run(CommandCtx *ctx, void *arg, Error *err) {
 }
 
 static const FieldSpec MOVE_CHUNK_FIELDS[] = {
-    {"moveChunk", FIELD_STRING, FIELD_REQUIRED, offsetof(MoveChunkRequest, ns)},
+    {"moveChunk", FIELD_STRING, FIELD_OPTIONAL, offsetof(MoveChunkRequest, ns)},
+    {"movechunk", FIELD_STRING, FIELD_OPTIONAL, offsetof(MoveChunkRequest, ns)},
     {"to", FIELD_STRING, FIELD_REQUIRED, offsetof(MoveChunkRequest, to)},
     {"find", FIELD_DOC, FIELD_OPTIONAL, offsetof(MoveChunkRequest, find)},
     {"bounds", FIELD_ARRAY, FIELD_OPTIONAL, offsetof(MoveChunkRequest, bounds)},

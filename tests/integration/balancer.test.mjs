@@ -67,6 +67,7 @@ describe(`the balancer, TEST_SEED=${seed}`, () => {
         for (const shard of cluster.shards)
             await shard.command(shard.members[0], { setParameter: 1, orphanCleanupDelaySecs: 0 });
         await onConfig({ setParameter: 1, balancerMigrationsThrottlingMs: 50 });
+        await onConfig({ configureFailPoint: 'overrideBalanceRoundInterval', mode: 'alwaysOn', data: { intervalMs: 1000 } });
         await admin({ balancerStop: 1 });
         await setting('chunksize', { value: 1 });
         await admin({ enableSharding: 'd', primaryShard: 'shard0' });
@@ -122,14 +123,12 @@ describe(`the balancer, TEST_SEED=${seed}`, () => {
     test('BAL-1: what is switched off stays where it is: all, one collection, at this time of the day', async () => {
         await fill('off', 4);
         await admin({ balancerStop: 1 });
-        const begun = await rounds();
         assert.deepEqual((await admin({ balancerStatus: 1 })).mode, 'off');
         const hour = new Date().getHours();
         const at = (h) => `${String((h + 24) % 24).padStart(2, '0')}:00`;
         await setting('balancer', { activeWindow: { start: at(hour + 3), stop: at(hour + 5) } });
-        await admin({ balancerStart: 1 });
-        await new Promise((resolve) => setTimeout(resolve, 1000));
-        assert.equal(await rounds(), begun, 'not at this time');
+        await aRound();
+        assert.deepEqual(await ownersOf('d.off'), ['shard0'], 'not at this time');
         await config.collection('collections').updateOne({ _id: 'd.off' }, { $set: { noBalance: true } });
         await setting('balancer', { activeWindow: { start: at(hour - 1), stop: at(hour + 3) } });
         await aRound();
@@ -144,6 +143,7 @@ describe(`the balancer, TEST_SEED=${seed}`, () => {
         await fails(() => admin({ configureCollectionBalancing: 'd.off', defragmentCollection: true }), 238);
         await fails(() => admin({ configureCollectionBalancing: 'd.none', chunkSize: 1 }), 118);
         await fails(() => status('d.none'), 118);
+        await fails(() => status('d'), 73);
         await aRound();
         assert.deepEqual(await ownersOf('d.off'), ['shard0']);
         await admin({ configureCollectionBalancing: 'd.off', chunkSize: 0 });
@@ -180,6 +180,20 @@ describe(`the balancer, TEST_SEED=${seed}`, () => {
         for (const [shard, zone] of [['shard1', 'one'], ['shard2', 'two']]) await admin({ removeShardFromZone: shard, zone });
     });
 
+    test('MIG-1: moveRange with one bound moves about one chunk from there', async () => {
+        await admin({ balancerStop: 1 });
+        await fill('bound', 5);
+        await admin({ moveRange: 'd.bound', max: { k: 400 }, toShard: 'shard1' });
+        await admin({ moveRange: 'd.bound', min: { k: 10 }, toShard: 'shard2' });
+        const moved = (await chunksOf('d.bound')).filter(({ shard }) => shard !== 'shard0');
+        assert.deepEqual(moved.map(({ shard }) => shard), ['shard2', 'shard1']);
+        const [above, below] = moved;
+        assert.deepEqual([above.min.k, below.max.k], [10, 400]);
+        for (const { min, max } of moved) assert.ok(max.k - min.k > 80 && max.k - min.k < 120, `${min.k} to ${max.k}`);
+        assert.equal(await client.db('d').collection('bound').countDocuments(), 5 * 105);
+        await client.db('d').collection('bound').drop();
+    });
+
     test('BAL-2: a chunk that is too large is marked, left alone, and may be moved by order', async () => {
         const count = await fill('jumbo', 6, { k: () => 5 });
         const jumbo = async () => (await chunksOf('d.jumbo')).find((chunk) => chunk.jumbo === true);
@@ -201,7 +215,7 @@ describe(`the balancer, TEST_SEED=${seed}`, () => {
         const cleared = (await chunksOf('d.jumbo')).find(({ _id }) => _id.equals(marked._id));
         assert.ok(cleared.lastmod.getHighBits() > marked.lastmod.getHighBits(), 'a new major version');
         await admin({ clearJumboFlag: 'd.jumbo', bounds: [min, max] }); // again
-        await admin({ moveChunk: 'd.jumbo', bounds: [min, max], to: 'shard1', forceJumbo: true });
+        await admin({ movechunk: 'd.jumbo', bounds: [min, max], to: 'shard1', forceJumbo: true });
         assert.equal(await client.db('d').collection('jumbo').countDocuments(), count);
         await client.db('d').collection('jumbo').drop();
     });

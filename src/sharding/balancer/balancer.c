@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "repl/repl.h"
 #include "storage/engine.h"
@@ -146,6 +147,17 @@ static bool is_in_office(Balancer *balancer) {
     return is_primary;
 }
 
+/* For tests: {intervalMs}. */
+static int64_t round_us(void) {
+    if (LIKELY(!failpoint_enter(FP_OVERRIDE_ROUND_INTERVAL)))
+        return ROUND_US;
+    FailpointConfig config = failpoint_config(FP_OVERRIDE_ROUND_INTERVAL);
+    Elem ms = config.data != NULL ? doc_get_lit((Doc){config.data}, "intervalMs") : ELEM_MISSING;
+    int64_t us = elem_is_number(ms) ? clock_us_of_ms(elem_as_i64(ms)) : ROUND_US;
+    xfree(config.data);
+    return us;
+}
+
 static int local_minute(void) {
     time_t seconds = clock_wall_ms() / 1000;
     struct tm tm;
@@ -153,28 +165,47 @@ static int local_minute(void) {
     return tm.tm_hour * 60 + tm.tm_min;
 }
 
-static ErrCode work(Balancer *balancer, const BalancerTuning *tuning, int64_t *ret_due_us,
-                    Error *err) {
-    OpCtx *op = balancer->op;
+static bool is_allowed_now(const BalancerSettings *settings) {
+    return settings->is_on && balancer_settings_is_in_window(settings, local_minute());
+}
+
+/* A round that finds that it may do nothing is one, too: as of 7.0, whoever waits for a round to
+ * pass need not know the settings. */
+static ErrCode begin_round(Balancer *balancer, bool *ret_is_changed, Error *err) {
     BalancerSettings settings;
-    TRY(balancer_settings_read(op, &settings, err));
-    if (!settings.is_on || !balancer_settings_is_in_window(&settings, local_minute()))
-        return ERR_OK;
+    TRY(balancer_settings_read(balancer->op, &settings, err));
+    return is_allowed_now(&settings) ? round_run(balancer, &settings, ret_is_changed, err) : ERR_OK;
+}
+
+static ErrCode work(Balancer *balancer, const BalancerTuning *tuning, Error *err) {
     bool is_wanted = atomic_exchange(&balancer->is_wanted, false);
-    if (is_wanted || clock_mono_us() >= balancer->round_due_us) {
-        bool is_changed = false;
-        note_round(balancer, /* is_in_round= */ true);
-        ErrCode rc = round_run(balancer, &settings, &is_changed, err);
-        note_round(balancer, /* is_in_round= */ false);
-        balancer->round_due_us =
-            is_changed ? clock_deadline_ms(tuning->pause_ms) : clock_deadline_us(ROUND_US);
-        TRY(rc);
-    }
-    *ret_due_us = balancer->round_due_us;
-    if (settings.merges) {
-        int64_t merge_due_us = auto_merger_run(&balancer->merger, op, tuning);
-        *ret_due_us = merge_due_us < *ret_due_us ? merge_due_us : *ret_due_us;
-    }
+    if (!is_wanted && clock_mono_us() < balancer->round_due_us)
+        return ERR_OK;
+    bool is_changed = false;
+    note_round(balancer, /* is_in_round= */ true);
+    ErrCode rc = begin_round(balancer, &is_changed, err);
+    note_round(balancer, /* is_in_round= */ false);
+    balancer->round_due_us =
+        is_changed ? clock_deadline_ms(tuning->pause_ms) : clock_deadline_us(round_us());
+    return rc;
+}
+
+static ErrCode merge(Balancer *balancer, const BalancerTuning *tuning, int64_t *ret_due_us,
+                     Error *err) {
+    BalancerSettings settings;
+    TRY(balancer_settings_read(balancer->op, &settings, err));
+    *ret_due_us = is_allowed_now(&settings) && settings.merges
+                      ? auto_merger_run(&balancer->merger, balancer->op, tuning)
+                      : INT64_MAX;
+    return ERR_OK;
+}
+
+static ErrCode run_due(Balancer *balancer, int64_t *ret_due_us, Error *err) {
+    BalancerTuning tuning = balancer->tuning(balancer->service);
+    TRY(work(balancer, &tuning, err));
+    int64_t merge_due_us;
+    TRY(merge(balancer, &tuning, &merge_due_us, err));
+    *ret_due_us = merge_due_us < balancer->round_due_us ? merge_due_us : balancer->round_due_us;
     return ERR_OK;
 }
 
@@ -186,10 +217,9 @@ static void balancer_run(void *arg) {
         due_us = clock_deadline_us(ROUND_US);
         if (!is_in_office(balancer))
             continue;
-        BalancerTuning tuning = balancer->tuning(balancer->service);
         op_begin(op, &(OpDescription){.op_type = "none", .ns = "", .desc = "Balancer"});
         CLEANUP(error_reset) Error err = {0};
-        if (balancer_may_go_on(balancer) && work(balancer, &tuning, &due_us, &err) != ERR_OK &&
+        if (balancer_may_go_on(balancer) && run_due(balancer, &due_us, &err) != ERR_OK &&
             balancer_may_go_on(balancer) && !error_is_of_state(err.code))
             LOG_WARN(LOG_SHARDING, 21882, "A round of the balancer failed",
                      LOG_STR("error", error_message(&err)));

@@ -245,9 +245,10 @@ static ErrCode delete_all(Range *range, Error *err) {
         ErrCode rc = exec_range_delete(op, &range->task->ns, &request, &result, err);
         atomic_fetch_add_explicit(&deleter->deleted_docs, result.deleted, memory_order_relaxed);
         TRY(rc);
+        if (result.deleted > 0)
+            TRY(range_task_count_deleted(op, &range->task->id, result.deleted, err));
         if (!result.has_more)
             return ERR_OK;
-        TRY(range_task_count_deleted(op, &range->task->id, result.deleted, err));
         if (is_limited && settings.batch_pause_ms > 0)
             TRY(op_sleep_us(op, settings.batch_pause_ms * 1000, err));
     }
