@@ -49,15 +49,10 @@ describe(`the balancer, TEST_SEED=${seed}`, () => {
     };
     /* Waits until a round that began after this call has ended. */
     async function aRound() {
-        const begun = await rounds();
+        const { numBalancerRounds, inBalancerRound } = await admin({ balancerStatus: 1 });
+        const wanted = Number(numBalancerRounds) + (inBalancerRound ? 2 : 1);
         await admin({ balancerStart: 1 });
-        await waitFor(
-            async () => {
-                const { numBalancerRounds, inBalancerRound } = await admin({ balancerStatus: 1 });
-                return Number(numBalancerRounds) > begun + 1 || (Number(numBalancerRounds) > begun && !inBalancerRound);
-            },
-            { timeoutMs: 60_000, what: 'a round' },
-        );
+        await waitFor(async () => (await rounds()) >= wanted, { timeoutMs: 60_000, what: 'a round' });
     }
 
     before(async () => {
@@ -349,5 +344,52 @@ describe(`the balancer, TEST_SEED=${seed}`, () => {
         assert.equal(await client.db('d').collection('drained').countDocuments(), count);
         assert.ok((await decisions()).some(({ reason, outcome }) => reason === 'draining' && outcome === 'moved'));
         await fails(() => admin({ removeShard: 'shard2' }), 70);
+    });
+});
+
+describe('the balancer of a config server of three', () => {
+    let cluster;
+    before(async () => {
+        cluster = await startCluster({ configMembers: 3 });
+    });
+    after(() => cluster?.remove());
+
+    test('BAL-1: another member goes on after a step-down in the middle; all members have written the same', async () => {
+        const { config, shards } = cluster;
+        const client = await cluster.client();
+        for (const shard of shards) await shard.command(shard.members[0], { setParameter: 1, orphanCleanupDelaySecs: 0 });
+        await cluster.admin({ balancerStop: 1 });
+        await client.db('config').collection('settings').updateOne({ _id: 'chunksize' }, { $set: { value: 1 } }, { upsert: true });
+        await cluster.admin({ enableSharding: 'd', primaryShard: 'shard0' });
+        await cluster.admin({ shardCollection: 'd.c', key: { k: 1 } });
+        const pad = 'x'.repeat(10_000);
+        const docs = Array.from({ length: 1000 }, (_, i) => ({ _id: i, k: i, pad }));
+        await client.db('d').collection('c').insertMany(docs);
+        await cluster.admin({ balancerStart: 1 });
+        const moved = () => client.db('config').collection('changelog').countDocuments({ what: 'moveChunk.commit' });
+        await waitFor(async () => (await moved()) > 0, { timeoutMs: 60_000, what: 'a move' });
+        const first = await config.waitForPrimary();
+        await config.command(first, { replSetStepDown: 30, force: true }).catch(() => {}); // it may close the connection
+        await config.waitForPrimary({ other: first });
+        await waitFor(async () => (await cluster.admin({ balancerCollectionStatus: 'd.c' }).catch(() => ({}))).balancerCompliant, {
+            timeoutMs: 120_000,
+            what: 'the end of balancing',
+        });
+        await cluster.admin({ balancerStop: 1 });
+        assert.equal(await client.db('d').collection('c').countDocuments(), docs.length);
+        await checkMovesOver(cluster, waitFor);
+        await checkPlaces(cluster, client, 'd.c');
+        const NAMES = ['actionlog', 'changelog', 'chunks', 'collections', 'settings', 'shards', 'tags'];
+        const hashes = async () =>
+            Promise.all(
+                config.members.map(async (member) => {
+                    const { collections } = await config.command(member, { dbHash: 1 }, 'config');
+                    return NAMES.map((name) => collections[name]);
+                }),
+            );
+        await waitFor(async () => new Set((await hashes()).map((h) => JSON.stringify(h))).size === 1, {
+            timeoutMs: 30_000,
+            what: 'all members to have the same',
+        });
     });
 });

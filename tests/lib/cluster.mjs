@@ -33,9 +33,10 @@ export const makeRouter = (configAddress, { args = [], ...options } = {}) =>
     });
 
 export class Cluster {
-    /* shards, routers: how many. members, cacheGB: of each shard. shardArgs, routerArgs: more options. */
-    constructor({ shards = 2, members = 1, routers = 1, cacheGB, shardArgs = [], routerArgs = [] } = {}) {
-        Object.assign(this, { shardCount: shards, members, routerCount: routers, cacheGB, shardArgs, routerArgs });
+    /* shards, routers: how many. members, cacheGB: of each shard. configMembers: of the config server. shardArgs, routerArgs: more
+     * options. */
+    constructor({ shards = 2, members = 1, routers = 1, configMembers = 1, cacheGB, shardArgs = [], routerArgs = [] } = {}) {
+        Object.assign(this, { shardCount: shards, members, routerCount: routers, configMembers, cacheGB, shardArgs, routerArgs });
         this.shards = [];
         this.routers = [];
     }
@@ -43,7 +44,7 @@ export class Cluster {
     async start() {
         const names = Array.from({ length: this.shardCount }, (_, i) => `shard${i}`);
         [this.config, ...this.shards] = await Promise.all([
-            startConfigServer(),
+            startConfigServer({ members: this.configMembers }),
             ...names.map((name) =>
                 startShard(name, { members: this.members, cacheGB: this.cacheGB, args: this.shardArgs }),
             ),

@@ -124,7 +124,7 @@ bool balancer_may_go_on(Balancer *balancer) {
 static void note_round(Balancer *balancer, bool is_in_round) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&balancer->mu);
     balancer->is_in_round = is_in_round;
-    balancer->round_count += is_in_round;
+    balancer->round_count += !is_in_round;
     LIST_FOR_EACH (&balancer->waiters, node)
         op_signal(CONTAINER_OF(node, Waiter, node)->op);
 }

@@ -41,7 +41,7 @@ void balancer_note_state(Balancer *balancer);
 
 typedef struct BalancerStatus {
     bool is_in_round;
-    int64_t round_count; /* begun by this process */
+    int64_t round_count; /* ended, in this process */
 } BalancerStatus;
 BalancerStatus balancer_status(Balancer *balancer);
 /* Waits for the end of the round that is under way, if one is. ERR_EXCEEDED_TIME_LIMIT: it takes
