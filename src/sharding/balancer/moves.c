@@ -88,6 +88,7 @@ static ErrCode split_or_mark(RoundMove *move, Error *err) {
 
 static ErrCode run_move(RoundMove *move, Error *err) {
     RangeMove range = {.ns = move->ns,
+                       .uuid = &move->uuid,
                        .to = move->to,
                        .min = move->min,
                        .waits_for_delete = move->settings->waits_for_delete,

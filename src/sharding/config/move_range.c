@@ -104,6 +104,8 @@ static ErrCode ask_donor(OpCtx *op, Str name, Doc order, Error *err) {
 ErrCode config_move_range(OpCtx *op, const RangeMove *move, Error *err) {
     CLEANUP(collection_entry_done) CollectionEntry entry = {0};
     TRY(collection_entry_get(op, ns_str(&move->ns), &entry, err));
+    if (move->uuid != NULL)
+        TRY(collection_entry_check_uuid(&entry, move->uuid, err));
     Doc recipient;
     TRY(shard_entry_get(op, move->to, &recipient, err));
     if (!doc_is_present(move->min) && !doc_is_present(move->max))
