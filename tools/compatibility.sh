@@ -55,7 +55,7 @@ TXT
 - `$meta: "indexKey"`; `returnKey` where the keys of the index do not answer alone; `allowPartialResults` and `mirrored` of `find` are taken and mean nothing on one node.
 - `validate`: `logDiagnostics`; `fsync {lock: true}`; ranges of `dataSize`.
 - Start-up: access control and TLS options. Members of a set with `buildIndexes: false`.
-- Behind a router: transactions over several shards, updates that move a document to another shard, the balancer,
+- Behind a router: transactions over several shards, updates that move a document to another shard, defragmentation of collections,
   resharding, change streams over sharded collections and of the whole cluster, `$out` and `$merge`
   into another database, the database `local`.
 

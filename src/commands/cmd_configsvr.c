@@ -3,7 +3,6 @@
  */
 #include "commands/configsvr.h"
 #include "sharding/config/databases.h"
-#include "sharding/config/settings.h"
 #include "sharding/config/shards.h"
 
 typedef struct AddShardRequest {
@@ -71,29 +70,6 @@ static ErrCode move_primary_run(CommandCtx *ctx, void *arg, Error *err) {
     return ERR_OK;
 }
 
-static ErrCode balancer_start_run(CommandCtx *ctx, void *arg, Error *err) {
-    (void)arg;
-    TRY(configsvr_check_role(ctx, err));
-    return balancer_setting_write(ctx->op, /* is_on= */ true, err);
-}
-
-static ErrCode balancer_stop_run(CommandCtx *ctx, void *arg, Error *err) {
-    (void)arg;
-    TRY(configsvr_check_role(ctx, err));
-    return balancer_setting_write(ctx->op, /* is_on= */ false, err);
-}
-
-static ErrCode balancer_status_run(CommandCtx *ctx, void *arg, Error *err) {
-    (void)arg;
-    TRY(configsvr_check_role(ctx, err));
-    bool is_on;
-    TRY(balancer_setting_read(ctx->op, &is_on, err));
-    build_cstr(ctx->reply, "mode", is_on ? "full" : "off");
-    build_bool(ctx->reply, "inBalancerRound", false);
-    build_i64(ctx->reply, "numBalancerRounds", 0);
-    return ERR_OK;
-}
-
 static const FieldSpec ADD_SHARD_FIELDS[] = {
     {"_configsvrAddShard", FIELD_STRING, FIELD_REQUIRED, offsetof(AddShardRequest, address)},
     {"name", FIELD_STRING, FIELD_OPTIONAL, offsetof(AddShardRequest, name)},
@@ -140,24 +116,3 @@ static const FieldSpec MOVE_PRIMARY_FIELDS[] = {
 CONFIGSVR_COMMAND(CMD_CONFIGSVR_COMMIT_MOVE_PRIMARY, "_configsvrCommitMovePrimary",
                   "moves a database to another shard.", MovePrimaryRequest, MOVE_PRIMARY_FIELDS,
                   move_primary_run);
-
-const CommandSpec CMD_CONFIGSVR_BALANCER_START = {
-    .name = "_configsvrBalancerStart",
-    .summary = "Internal: lets the balancer run.",
-    .flags = CMD_ADMIN_ONLY | CMD_WRITES,
-    .run = balancer_start_run,
-};
-
-const CommandSpec CMD_CONFIGSVR_BALANCER_STOP = {
-    .name = "_configsvrBalancerStop",
-    .summary = "Internal: stops the balancer.",
-    .flags = CMD_ADMIN_ONLY | CMD_WRITES,
-    .run = balancer_stop_run,
-};
-
-const CommandSpec CMD_CONFIGSVR_BALANCER_STATUS = {
-    .name = "_configsvrBalancerStatus",
-    .summary = "Internal: tells whether the balancer may run.",
-    .flags = CMD_ADMIN_ONLY | CMD_TAKES_WRITE_CONCERN,
-    .run = balancer_status_run,
-};

@@ -5,6 +5,7 @@
 #include "request/request.h"
 #include "sharding/config/chunk_moves.h"
 #include "sharding/config/move_range.h"
+#include "sharding/config/shards.h"
 
 /* ---- _configsvrCommitChunkMigration ---- */
 
@@ -113,6 +114,7 @@ typedef struct MoveRangeRequest {
 static ErrCode move_run(CommandCtx *ctx, void *arg, Error *err) {
     MoveRangeRequest *request = arg;
     TRY(configsvr_check_role(ctx, err));
+    TRY(shard_resolve_name(ctx->op, &request->to, err));
     RangeMove move = {
         .to = request->to,
         .min = request->min,

@@ -46,6 +46,10 @@ static ErrCode move_range_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(ns_parse(request->ns, &order.ns, err));
     if (order.has_epoch)
         TRY(configsvr_oid(request->epoch, "epoch", &order.epoch, err));
+    /* The donor has to know the chunks that the config server has decided by. */
+    Cluster *cluster;
+    TRY(shard_get_cluster(ctx->service->shard, ctx->op, &cluster, err));
+    cluster_learn_config_time(cluster, ctx->args.config_time);
     return donor_move(ctx->service->migrations, ctx->op, &order, err);
 }
 

@@ -36,6 +36,7 @@ typedef struct ServiceCtx {
     struct Cluster *cluster;              /* of routers and config servers */
     struct ConfigCatalog *config_catalog; /* of config servers */
     struct ShardHosts *shard_hosts;       /* likewise */
+    struct Balancer *balancer;            /* likewise */
     struct ShardState *shard;             /* of shards */
     struct Migrations *migrations;        /* of shards */
     struct RangeDeleter *range_deleter;   /* of shards */

@@ -261,6 +261,62 @@ static ErrCode merge_run(CommandCtx *ctx, void *arg, Error *err) {
     return change_chunks(&order, merge_chunks, err);
 }
 
+/* ---- mergeAllChunksOnShard ---- */
+
+/* The config server chooses them: nothing here goes by a routing table. */
+static ErrCode merge_all_run(CommandCtx *ctx, void *arg, Error *err) {
+    (void)arg;
+    Ns ns;
+    TRY(full_ns(ctx, &ns, err));
+    Elem shard = doc_get_lit(ctx->body, "shard");
+    Elem count_max = doc_get_lit(ctx->body, "maxNumberOfChunksToMerge");
+    if (elem_type(shard) != BT_STRING)
+        return error_set(err, ERR_TYPE_MISMATCH, "'shard' has to be the name of a shard");
+    DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
+    build_str(&b, "_configsvrCommitMergeAllChunksOnShard", ns_str(&ns));
+    build_elem(&b, shard);
+    if (elem_is_present(count_max))
+        build_elem(&b, count_max);
+    CLEANUP(client_reply_done) ClientReply reply = {0};
+    TRY(config_run(ctx->service->cluster, ctx->op, &b, &reply, err));
+    cluster_forget_collection(ctx->service->cluster, &ns);
+    return ERR_OK;
+}
+
+/* ---- clearJumboFlag ---- */
+
+static ErrCode clear_jumbo(ChunkOrder *order, Routing *routing, bool *ret_is_sent, Error *err) {
+    const ChunkMap *map = routing->collection->map;
+    CommandCtx *ctx = order->ctx;
+    ChunkAt at;
+    TRY(choose_chunk(order, routing, &at, err));
+    ChunkToSplit chunk = {.min = chunk_map_min(map, at, cmd_arena(ctx)),
+                          .max = chunk_map_max(map, at, cmd_arena(ctx))};
+    TRY(check_chunk(order, &chunk, err));
+    ChunkVersion version = chunk_map_version(map);
+    DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
+    build_str(&b, "_configsvrClearJumboFlag", ns_str(&order->ns));
+    build_oid(&b, "epoch", &version.epoch);
+    build_doc(&b, "minKey", chunk.min);
+    build_doc(&b, "maxKey", chunk.max);
+    *ret_is_sent = true;
+    return config_run(ctx->service->cluster, ctx->op, &b, order->reply, err);
+}
+
+static ErrCode clear_jumbo_run(CommandCtx *ctx, void *arg, Error *err) {
+    (void)arg;
+    ChunkOrder order = {.ctx = ctx};
+    TRY(full_ns(ctx, &order.ns, err));
+    Elem bounds = doc_get_lit(ctx->body, "bounds");
+    TRY(parse_doc(doc_get_lit(ctx->body, "find"), &order.find, err));
+    if (elem_is_present(bounds))
+        TRY(parse_bounds(bounds, &order, err));
+    if (doc_is_present(order.find) == elem_is_present(bounds))
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "clearJumboFlag needs one of 'find' and 'bounds'");
+    return change_chunks(&order, clear_jumbo, err);
+}
+
 /* ---- what is known ---- */
 
 static ErrCode get_shard_version_run(CommandCtx *ctx, void *arg, Error *err) {
@@ -332,6 +388,10 @@ static ErrCode flush_run(CommandCtx *ctx, void *arg, Error *err) {
 CHUNK_COMMAND(ROUTER_SPLIT, "split", CMD_TAKES_WRITE_CONCERN, split_run, "Splits a chunk.");
 CHUNK_COMMAND(ROUTER_MERGE_CHUNKS, "mergeChunks", CMD_TAKES_WRITE_CONCERN, merge_run,
               "Makes one chunk of several on one shard.");
+CHUNK_COMMAND(ROUTER_MERGE_ALL_CHUNKS, "mergeAllChunksOnShard", CMD_TAKES_WRITE_CONCERN,
+              merge_all_run, "Merges all chunks of a shard that may be merged.");
+CHUNK_COMMAND(ROUTER_CLEAR_JUMBO_FLAG, "clearJumboFlag", CMD_TAKES_WRITE_CONCERN, clear_jumbo_run,
+              "Says that a chunk that was too large may be moved again.");
 CHUNK_COMMAND(ROUTER_GET_SHARD_VERSION, "getShardVersion", 0, get_shard_version_run,
               "Tells which version of a collection's routing table this router has.");
 CHUNK_COMMAND(ROUTER_GET_DATABASE_VERSION, "getDatabaseVersion", 0, get_database_version_run,

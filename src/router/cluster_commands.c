@@ -316,6 +316,10 @@ CLUSTER_COMMAND(ROUTER_MOVE_PRIMARY, "movePrimary", CMD_TAKES_WRITE_CONCERN, mov
                 .request = REQUEST_OF(MovePrimaryRequest, MOVE_PRIMARY_FIELDS));
 CLUSTER_COMMAND(ROUTER_GET_SHARD_MAP, "getShardMap", 0, get_shard_map_run,
                 "Lists the shards and their hosts.");
+CLUSTER_COMMAND(ROUTER_BALANCER_COLLECTION_STATUS, "balancerCollectionStatus", 0, to_config_run,
+                "Tells whether a collection lies as it should, and what is to be moved.");
+CLUSTER_COMMAND(ROUTER_CONFIGURE_COLLECTION_BALANCING, "configureCollectionBalancing",
+                CMD_TAKES_WRITE_CONCERN, to_config_run, "Says how a collection is balanced.");
 CLUSTER_COMMAND(ROUTER_BALANCER_START, "balancerStart", CMD_TAKES_WRITE_CONCERN, to_config_run,
                 "Lets the balancer run.");
 CLUSTER_COMMAND(ROUTER_BALANCER_STOP, "balancerStop", CMD_TAKES_WRITE_CONCERN, to_config_run,

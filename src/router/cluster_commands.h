@@ -11,6 +11,8 @@ extern const CommandSpec ROUTER_REMOVE_SHARD;
 extern const CommandSpec ROUTER_REMOVE_SHARD_FROM_ZONE;
 extern const CommandSpec ROUTER_UPDATE_ZONE_KEY_RANGE;
 extern const CommandSpec ROUTER_GET_SHARD_MAP;
+extern const CommandSpec ROUTER_BALANCER_COLLECTION_STATUS;
+extern const CommandSpec ROUTER_CONFIGURE_COLLECTION_BALANCING;
 extern const CommandSpec ROUTER_BALANCER_START;
 extern const CommandSpec ROUTER_BALANCER_STOP;
 extern const CommandSpec ROUTER_BALANCER_STATUS;

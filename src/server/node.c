@@ -29,6 +29,7 @@
 #include "server/process.h"
 #include "server/start_records.h"
 #include "sharding/config/config_catalog.h"
+#include "sharding/balancer/balancer.h"
 #include "sharding/config/shard_hosts.h"
 #include "sharding/ddl/coordinator.h"
 #include "sharding/migration/migrations.h"
@@ -206,6 +207,18 @@ static ErrCode open_catalog(Node *node, Error *err) {
     return rc;
 }
 
+/* A chunk that is merged forgets where it was: nobody must be able to ask for it any more. */
+static BalancerTuning balancer_tuning(const ServiceCtx *service) {
+    int64_t history_s = param_i64(service, PARAM_HISTORY_WINDOW_SECS);
+    int64_t txn_s = param_i64(service, PARAM_TXN_LIFETIME_SECS);
+    return (BalancerTuning){
+        .pause_ms = param_i64(service, PARAM_BALANCER_MIGRATIONS_THROTTLING_MS),
+        .merge_interval_s = param_i64(service, PARAM_AUTO_MERGER_INTERVAL_SECS),
+        .merge_pause_ms = param_i64(service, PARAM_AUTO_MERGER_THROTTLING_MS),
+        .history_s = history_s > txn_s ? history_s : txn_s,
+    };
+}
+
 static void on_members_changed(void *arg) {
     shard_hosts_wake(arg);
 }
@@ -217,6 +230,7 @@ static ErrCode open_config_catalog(Node *node, Error *err) {
         return ERR_OK;
     service->config_catalog = config_catalog_new();
     service->shard_hosts = shard_hosts_new(service);
+    service->balancer = balancer_new(service, balancer_tuning);
     ClusterSettings settings = {.find = config_catalog_find,
                                 .near_us = NEAR_US,
                                 .members_changed = on_members_changed,
@@ -232,6 +246,7 @@ static void on_topology_moves(ServiceCtx *service) {
 static void on_topology_changed(ServiceCtx *service) {
     shard_state_note_change(service->shard);
     range_deleter_wake(service->range_deleter);
+    balancer_note_state(service->balancer);
     if (service->commands != NULL)
         topology_changed(service->commands);
 }
@@ -369,6 +384,8 @@ static ErrCode start_services(Node *node, Error *err) {
         TRY(txn_expiry_start(service, &service->txn_expiry, err));
     if (service->shard_hosts != NULL)
         TRY(shard_hosts_start(service->shard_hosts, err));
+    if (service->balancer != NULL)
+        TRY(balancer_start(service->balancer, err));
     return ERR_OK;
 }
 
@@ -412,6 +429,7 @@ static void node_stop(Process *process) {
     session_refresher_stop(service->session_refresher);
     txn_expiry_stop(service->txn_expiry);
     shard_hosts_stop(service->shard_hosts);
+    balancer_stop(service->balancer);
     quiesce(service);
     failpoint_end_blocking(); /* threads that are waited for may be in one */
     repl_stop(service->repl);
@@ -436,6 +454,7 @@ static void node_stop(Process *process) {
     range_deleter_free(TAKE_PTR(service->range_deleter));
     migrations_free(TAKE_PTR(service->migrations));
     shard_hosts_free(TAKE_PTR(service->shard_hosts));
+    balancer_free(TAKE_PTR(service->balancer));
     shard_state_free(TAKE_PTR(service->shard));
     config_catalog_free(TAKE_PTR(service->config_catalog));
     stream_hub_free(TAKE_PTR(service->stream_hub));

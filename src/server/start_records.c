@@ -14,6 +14,7 @@
 #include "ddl/ddl.h"
 #include "query/write/own_docs.h"
 #include "repl/repl.h"
+#include "sharding/balancer/balancer.h"
 #include "sharding/config/config_catalog.h"
 #include "sharding/config/shard_hosts.h"
 
@@ -56,6 +57,7 @@ void start_records_begin_term(ServiceCtx *service, OpCtx *op) {
     if (service->role == ROLE_CONFIG_SERVER)
         note_failure(config_catalog_prepare(op, &err), "the catalog of the cluster", &err);
     shard_hosts_wake(service->shard_hosts);
+    balancer_wake(service->balancer);
 }
 
 static ErrCode ensure_fcv(OpCtx *op, Error *err) {

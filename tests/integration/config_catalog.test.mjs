@@ -145,6 +145,7 @@ describe('the catalog of sharded collections', () => {
         [member] = cluster.config.members;
         await connect();
         await cluster.admin({ enableSharding: 'db', primaryShard: 'shard0' });
+        await cluster.admin({ balancerStop: 1 }); // the catalog alone: nobody else is to change it
     });
     after(() => cluster?.remove());
 

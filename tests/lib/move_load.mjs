@@ -31,9 +31,9 @@ export class MoveLoad {
     writes = 0;
     failures = 0;
 
-    /* clients: of different routers. isLoose: nodes die meanwhile, replies may be lost. */
-    constructor(clients, { db = 'd', coll = 'c', rand, isLoose = false }) {
-        Object.assign(this, { clients, db, coll, rand, isLoose });
+    /* clients: of different routers. pad: bytes of a document, at most. isLoose: nodes die meanwhile, replies may be lost. */
+    constructor(clients, { db = 'd', coll = 'c', pad = 200, rand, isLoose = false }) {
+        Object.assign(this, { clients, db, coll, pad, rand, isLoose });
     }
 
     collection = (i) => this.clients[i % this.clients.length].db(this.db).collection(this.coll, { writeConcern: { w: 'majority' } });
@@ -68,7 +68,7 @@ export class MoveLoad {
         const _id = `d${this.#count++}`;
         const document = { k: this.rand.below(KEYS), n: 0, unsure: 0, isKnown: false, isDeleting: false };
         this.documents.set(_id, document);
-        document.isKnown = await this.#try(() => coll.insertOne({ _id, k: document.k, n: 0, pad: 'x'.repeat(this.rand.below(200)) }));
+        document.isKnown = await this.#try(() => coll.insertOne({ _id, k: document.k, n: 0, pad: 'x'.repeat(this.rand.below(this.pad)) }));
     }
 
     async #increment(coll, [_id, document]) {

@@ -37,10 +37,9 @@ static ErrCode changed(const MoveRun *run, OpCtx *op, const char *why, Error *er
                      shell_text_of_doc(move->max, &op->arena), why);
 }
 
-static ErrCode check_recipient(OpCtx *op, Str name, Error *err) {
-    Doc shard;
-    TRY(shard_entry_get(op, name, &shard, err));
-    if (!elem_is_truthy(doc_get_lit(shard, "draining")))
+ErrCode chunk_check_recipient(OpCtx *op, Str name, Doc *ret_shard, Error *err) {
+    TRY(shard_entry_get(op, name, ret_shard, err));
+    if (!elem_is_truthy(doc_get_lit(*ret_shard, "draining")))
         return ERR_OK;
     return error_set(err, ERR_SHARD_NOT_FOUND,
                      "the shard \"%.*s\" is being removed: nothing moves there", (int)name.size,
@@ -103,7 +102,8 @@ static ErrCode move_in_txn(void *arg, OpCtx *op, Error *err) {
     run->is_done = is_inside && str_equal(chunk.shard, move->to);
     if (run->is_done)
         return chunks_read_versions(op, &entry, move->from, &run->versions, err);
-    TRY(check_recipient(op, move->to, err));
+    Doc recipient;
+    TRY(chunk_check_recipient(op, move->to, &recipient, err));
     Elem allowed = doc_get_lit(entry.doc, "allowMigrations");
     if (elem_is_present(allowed) && !elem_is_truthy(allowed))
         return changed(run, op, "chunks of the collection must not move at the moment", err);

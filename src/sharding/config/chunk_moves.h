@@ -27,5 +27,8 @@ ErrCode chunk_commit_move(OpCtx *op, const ChunkMoveCommit *move, ChunkVersions 
 ErrCode chunk_ensure_newer(OpCtx *op, Str ns, const Uuid *uuid, Doc min, uint64_t version,
                            Error *err) MUST_CHECK;
 
+/* The document of a shard that may get something; ERR_SHARD_NOT_FOUND: it is gone or draining. */
+ErrCode chunk_check_recipient(OpCtx *op, Str name, Doc *ret_shard, Error *err) MUST_CHECK;
+
 /* The chunk that has the key `bound`; DOC_NONE: none. In a transaction or not. */
 ErrCode chunk_find_at(OpCtx *op, const Uuid *uuid, Doc bound, Doc *ret_doc, Error *err) MUST_CHECK;

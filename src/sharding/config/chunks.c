@@ -92,6 +92,13 @@ static Doc filter_ids(OpCtx *op, const Oid *ids, uint32_t count) {
     return doc_builder_end(&b);
 }
 
+ErrCode chunks_delete(OpCtx *op, const Chunk *chunks, uint32_t count, Error *err) {
+    Oid *ids = ARENA_ARRAY(&op->arena, Oid, count);
+    for (uint32_t i = 0; i < count; i++)
+        ids[i] = chunks[i].id;
+    return own_docs_delete(op, &CONFIG_CHUNKS_NS, filter_ids(op, ids, count), err);
+}
+
 ErrCode chunks_bump(OpCtx *op, const CollectionEntry *entry, Error *err) {
     Doc doc;
     TRY(chunks_find_newest(op, &entry->uuid, STR(""), &doc, err));
@@ -297,10 +304,7 @@ static ErrCode merge_in_txn(void *arg, OpCtx *op, Error *err) {
     TRY(chunks_merge(entry.key, chunks.rows, chunks.count, merge->min, merge->max, &newest,
                      &op->arena, &merged, &is_done, err));
     if (!is_done) {
-        Oid *ids = ARENA_ARRAY(&op->arena, Oid, chunks.count);
-        for (uint32_t i = 1; i < chunks.count; i++)
-            ids[i - 1] = chunks.rows[i].id;
-        TRY(own_docs_delete(op, &CONFIG_CHUNKS_NS, filter_ids(op, ids, chunks.count - 1), err));
+        TRY(chunks_delete(op, chunks.rows + 1, chunks.count - 1, err));
         TRY(chunks_replace(op, &merged, err));
         run->merged_count = chunks.count;
     }

@@ -11,6 +11,7 @@ ErrCode chunks_read_versions(OpCtx *op, const CollectionEntry *entry, Str shard,
                              ChunkVersions *ret_versions, Error *err) MUST_CHECK;
 /* Writes the chunk, over the one of the same _id if there is one. */
 ErrCode chunks_replace(OpCtx *op, const Chunk *chunk, Error *err) MUST_CHECK;
+ErrCode chunks_delete(OpCtx *op, const Chunk *chunks, uint32_t count, Error *err) MUST_CHECK;
 /* ERR_STALE_EPOCH: the entry is of another generation. `epoch` NULL, `timestamp` 0: not given. */
 ErrCode chunks_check_generation(const CollectionEntry *entry, const Oid *epoch, uint64_t timestamp,
                                 Error *err) MUST_CHECK;

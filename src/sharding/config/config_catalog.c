@@ -13,6 +13,7 @@
 
 enum {
     CHANGELOG_BYTES = 200 * 1024 * 1024,
+    ACTIONLOG_BYTES = 20 * 1024 * 1024,
     YIELD_PERIOD_US = 10 * 1000,
     SORT_BYTES_MAX = 100 * 1024 * 1024,
 };
@@ -26,6 +27,7 @@ const Ns CONFIG_CHUNKS_NS = CONFIG_NS("chunks");
 const Ns CONFIG_TAGS_NS = CONFIG_NS("tags");
 static const Ns VERSION_NS = CONFIG_NS("version");
 static const Ns CHANGELOG_NS = CONFIG_NS("changelog");
+static const Ns ACTIONLOG_NS = CONFIG_NS("actionlog");
 
 /* ---- collections and indexes ---- */
 
@@ -63,11 +65,11 @@ static ErrCode ensure_index(OpCtx *op, const IndexRow *row, Error *err) {
     return ddl_create_indexes(op, row->ns, &spec, 1, &result, err);
 }
 
-static ErrCode ensure_changelog(OpCtx *op, Error *err) {
+static ErrCode ensure_capped(OpCtx *op, const Ns *ns, int32_t bytes, Error *err) {
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_bool(&b, "capped", true);
-    build_i32(&b, "size", CHANGELOG_BYTES);
-    ErrCode rc = ddl_create_collection(op, &CHANGELOG_NS, doc_builder_end(&b), NULL, err);
+    build_i32(&b, "size", bytes);
+    ErrCode rc = ddl_create_collection(op, ns, doc_builder_end(&b), NULL, err);
     if (rc == ERR_NAMESPACE_EXISTS) {
         error_reset(err);
         return ERR_OK;
@@ -94,7 +96,8 @@ static ErrCode ensure_cluster_id(OpCtx *op, Error *err) {
 ErrCode config_catalog_prepare(OpCtx *op, Error *err) {
     TRY(ddl_ensure_collection(op, &CONFIG_DATABASES_NS, err));
     TRY(ddl_ensure_collection(op, &CONFIG_COLLECTIONS_NS, err));
-    TRY(ensure_changelog(op, err));
+    TRY(ensure_capped(op, &CHANGELOG_NS, CHANGELOG_BYTES, err));
+    TRY(ensure_capped(op, &ACTIONLOG_NS, ACTIONLOG_BYTES, err));
     for (size_t i = 0; i < ARRAY_LEN(INDEXES); i++)
         TRY(ensure_index(op, &INDEXES[i], err));
     return ensure_cluster_id(op, err);
@@ -241,7 +244,7 @@ ErrCode config_catalog_change(OpCtx *op, const char *name, InternalTxnBody body,
     return ERR_OK;
 }
 
-void config_catalog_log(OpCtx *op, const char *what, const char *ns, Doc details) {
+static void write_log(OpCtx *op, const Ns *log, const char *what, const char *ns, Doc details) {
     Oid id = oid_new();
     char hex[OID_HEX_SIZE];
     oid_to_hex(&id, hex);
@@ -257,11 +260,19 @@ void config_catalog_log(OpCtx *op, const char *what, const char *ns, Doc details
     /* A reply waits for the change itself if there is no entry that tells of it. */
     OpTime changed = op->last_optime;
     CLEANUP(error_reset) Error err = {0};
-    if (own_docs_insert(op, &CHANGELOG_NS, &doc, 1, &err) != ERR_OK)
+    if (own_docs_insert(op, log, &doc, 1, &err) != ERR_OK)
         LOG_WARN(LOG_SHARDING, 7400401, "Could not write to the change log", LOG_STR("what", what),
                  LOG_STR("error", error_message(&err)));
     if (optime_is_none(op->last_optime))
         op->last_optime = changed;
+}
+
+void config_catalog_log(OpCtx *op, const char *what, const char *ns, Doc details) {
+    write_log(op, &CHANGELOG_NS, what, ns, details);
+}
+
+void config_catalog_log_action(OpCtx *op, const char *what, Doc details) {
+    write_log(op, &ACTIONLOG_NS, what, "", details);
 }
 
 ConfigCatalog *config_catalog_new(void) {

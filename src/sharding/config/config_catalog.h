@@ -55,6 +55,8 @@ ErrCode config_catalog_change(OpCtx *op, const char *name, InternalTxnBody body,
 /* An entry of config.changelog; a failure is logged and no more, for what it tells of has happened.
  */
 void config_catalog_log(OpCtx *op, const char *what, const char *ns, Doc details);
+/* The same for config.actionlog: what the config server does by itself. */
+void config_catalog_log_action(OpCtx *op, const char *what, Doc details);
 
 /* Of a config server; hangs off the ServiceCtx. Changes of a kind happen one at a time. Whoever
  * needs several takes them in this order. */

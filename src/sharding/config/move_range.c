@@ -3,14 +3,12 @@
 #include "base/clock.h"
 #include "bson/json.h"
 #include "concurrency/service_ctx.h"
+#include "repl/oplog/oplog.h"
+#include "repl/repl.h"
+#include "sharding/config/balancing.h"
 #include "sharding/config/chunk_moves.h"
-#include "sharding/config/settings.h"
 #include "sharding/config/shards.h"
 #include "sharding/config/zones.h"
-
-enum {
-    CHUNK_BYTES_DEFAULT = 128 << 20,
-};
 
 /* The chunk that is meant; by its upper bound if only that is given. */
 static ErrCode find_chunk(OpCtx *op, const CollectionEntry *entry, const RangeMove *move,
@@ -37,7 +35,8 @@ static ErrCode find_chunk(OpCtx *op, const CollectionEntry *entry, const RangeMo
     return chunk_parse(doc, ret_chunk, err);
 }
 
-static Doc build_order(OpCtx *op, const RangeMove *move, const CollectionEntry *entry) {
+static Doc build_order(OpCtx *op, const RangeMove *move, const CollectionEntry *entry,
+                       const BalancerSettings *settings) {
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_str(&b, "_shardsvrMoveRange", ns_str(&move->ns));
     build_str(&b, "toShard", move->to);
@@ -49,17 +48,64 @@ static Doc build_order(OpCtx *op, const RangeMove *move, const CollectionEntry *
     build_bool(&b, "waitForDelete", move->waits_for_delete);
     build_bool(&b, "secondaryThrottle", move->is_throttled);
     build_i64(&b, "forceJumbo", move->force_jumbo);
-    Elem bytes = doc_get_lit(entry->doc, "maxChunkSizeBytes");
-    build_i64(&b, "maxChunkSizeBytes",
-              elem_is_number(bytes) ? elem_as_i64(bytes) : CHUNK_BYTES_DEFAULT);
+    build_i64(&b, "maxChunkSizeBytes", collection_chunk_bytes(entry->doc, settings));
     remote_build_end(op->service->cluster, &b, STR("admin"), NULL, ELEM_MISSING);
     return doc_builder_end(&b);
 }
 
-ErrCode config_move_range(OpCtx *op, const RangeMove *move, Error *err) {
+/* Whoever gets a request of this config server is to see what this one has seen. */
+static void note_time(OpCtx *op) {
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    build_timestamp(&b, "t", oplog_applied(repl_oplog(op->service->repl)).ts);
+    cluster_learn_config_time(op->service->cluster, doc_get_lit(doc_builder_end(&b), "t"));
+}
+
+/* `note`: NULL: none. `error`: NULL: none. */
+static void log_move(OpCtx *op, const char *what, const RangeMove *move, const Chunk *chunk,
+                     const char *note, const Error *error) {
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    build_doc(&b, "min", doc_is_present(move->min) ? move->min : chunk->min);
+    if (doc_is_present(move->max)) /* else the donor chooses it: moveChunk.commit has it */
+        build_doc(&b, "max", move->max);
+    build_str(&b, "from", chunk->shard);
+    build_str(&b, "to", move->to);
+    if (note != NULL)
+        build_cstr(&b, "note", note);
+    if (error != NULL)
+        build_cstr(&b, "errmsg", error_message(error));
+    config_catalog_log(op, what, move->ns.text, doc_builder_end(&b));
+}
+
+/* sh.status() counts the entries moveChunk.from of the last day. */
+static void log_end(OpCtx *op, const RangeMove *move, const Chunk *chunk, ErrCode rc,
+                    const Error *error) {
+    if (rc == ERR_OK) {
+        log_move(op, "moveChunk.from", move, chunk, "success", /* error= */ NULL);
+    } else if (!error_is_of_state(rc) && op_check_interrupt_slow(op, &(Error){0}) == ERR_OK) {
+        log_move(op, "moveChunk.error", move, chunk, /* note= */ NULL, error);
+        log_move(op, "moveChunk.from", move, chunk, "aborted", error);
+    }
+}
+
+static ErrCode ask_donor(OpCtx *op, Str name, Doc order, Error *err) {
     Cluster *cluster = op->service->cluster;
+    ShardList *list;
+    const Shard *donor;
+    TRY(cluster_get_shard(cluster, op, name, &list, &donor, err));
+    /* The donor joins the same move: asking again does no harm. */
+    RemoteRequest request = {
+        .shard = donor, .body = order, .retry = REMOTE_IDEMPOTENT, .deadline_us = INT64_MAX};
+    CLEANUP(client_reply_done) ClientReply reply = {0};
+    ErrCode rc = remote_run(cluster, op, &request, &reply, NULL, err);
+    shard_list_unref(list);
+    return rc;
+}
+
+ErrCode config_move_range(OpCtx *op, const RangeMove *move, Error *err) {
     CLEANUP(collection_entry_done) CollectionEntry entry = {0};
     TRY(collection_entry_get(op, ns_str(&move->ns), &entry, err));
+    if (move->uuid != NULL)
+        TRY(collection_entry_check_uuid(&entry, move->uuid, err));
     Doc recipient;
     TRY(shard_entry_get(op, move->to, &recipient, err));
     if (!doc_is_present(move->min) && !doc_is_present(move->max))
@@ -68,16 +114,14 @@ ErrCode config_move_range(OpCtx *op, const RangeMove *move, Error *err) {
     TRY(find_chunk(op, &entry, move, &chunk, err));
     if (str_equal(chunk.shard, move->to))
         return ERR_OK;
-    ShardList *list;
-    const Shard *donor;
-    TRY(cluster_get_shard(cluster, op, chunk.shard, &list, &donor, err));
-    /* The donor joins the same move: asking again does no harm. */
-    RemoteRequest request = {.shard = donor,
-                             .body = build_order(op, move, &entry),
-                             .retry = REMOTE_IDEMPOTENT,
-                             .deadline_us = INT64_MAX};
-    CLEANUP(client_reply_done) ClientReply reply = {0};
-    ErrCode rc = remote_run(cluster, op, &request, &reply, NULL, err);
-    shard_list_unref(list);
+    TRY(chunk_check_recipient(op, move->to, &recipient, err));
+    TRY(zone_check_shard(op, ns_str(&move->ns), doc_is_present(move->min) ? move->min : chunk.min,
+                         doc_is_present(move->max) ? move->max : chunk.max, recipient, err));
+    BalancerSettings settings;
+    TRY(balancer_settings_read(op, &settings, err));
+    note_time(op);
+    log_move(op, "moveChunk.start", move, &chunk, /* note= */ NULL, /* error= */ NULL);
+    ErrCode rc = ask_donor(op, chunk.shard, build_order(op, move, &entry, &settings), err);
+    log_end(op, move, &chunk, rc, err);
     return rc;
 }

@@ -7,6 +7,7 @@
 
 typedef struct RangeMove {
     Ns ns;
+    const Uuid *uuid; /* of the collection, ERR_INVALID_UUID if it has another one; NULL: any */
     Str to;
     Doc min; /* DOC_NONE: not given; one of both is */
     Doc max;

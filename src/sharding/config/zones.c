@@ -146,31 +146,76 @@ static ErrCode check_zone(OpCtx *op, Str zone, Error *err) {
                      zone.data);
 }
 
-/* *ret_is_there: exactly this range belongs to this zone. */
-static ErrCode check_overlaps(OpCtx *op, const ZoneKeyRange *range, bool *ret_is_there,
-                              Error *err) {
-    *ret_is_there = false;
+ErrCode zone_ranges_read(OpCtx *op, Str ns, ZoneRanges *ret_ranges, Error *err) {
+    DocBuilder sort = doc_builder_in_arena(&op->arena);
+    build_i32(&sort, "ns", 1);
+    build_i32(&sort, "min", 1);
     DocRows docs;
-    TRY(config_catalog_find_all(op, &CONFIG_TAGS_NS, config_filter_str(op, "ns", range->ns),
-                                DOC_NONE, /* limit= */ 0, &docs, err));
+    TRY(config_catalog_find_all(op, &CONFIG_TAGS_NS, config_filter_str(op, "ns", ns),
+                                doc_builder_end(&sort), /* limit= */ 0, &docs, err));
+    ZoneRanges ranges = {.rows = ARENA_ARRAY(&op->arena, ZoneKeyRange, docs.count),
+                         .count = docs.count};
     for (uint32_t i = 0; i < docs.count; i++) {
         Elem min = doc_get_lit(docs.rows[i], "min"), max = doc_get_lit(docs.rows[i], "max");
         Elem zone = doc_get_lit(docs.rows[i], "tag");
         if (elem_type(min) != BT_DOC || elem_type(max) != BT_DOC || elem_type(zone) != BT_STRING)
             return error_set(err, ERR_INCOMPATIBLE_SHARDING_METADATA,
                              "a document of config.tags needs \"min\", \"max\" and \"tag\"");
-        if (shard_key_compare(elem_doc(min), range->max) >= 0 ||
-            shard_key_compare(range->min, elem_doc(max)) >= 0)
+        ranges.rows[i] = (ZoneKeyRange){ns, elem_doc(min), elem_doc(max), elem_str(zone)};
+    }
+    *ret_ranges = ranges;
+    return ERR_OK;
+}
+
+static bool overlaps(const ZoneKeyRange *range, Doc min, Doc max) {
+    return shard_key_compare(range->min, max) < 0 && shard_key_compare(min, range->max) < 0;
+}
+
+/* *ret_is_there: exactly this range belongs to this zone. */
+static ErrCode check_overlaps(OpCtx *op, const ZoneKeyRange *range, bool *ret_is_there,
+                              Error *err) {
+    *ret_is_there = false;
+    ZoneRanges ranges;
+    TRY(zone_ranges_read(op, range->ns, &ranges, err));
+    for (uint32_t i = 0; i < ranges.count; i++) {
+        const ZoneKeyRange *known = &ranges.rows[i];
+        if (!overlaps(known, range->min, range->max))
             continue;
-        *ret_is_there = shard_key_compare(elem_doc(min), range->min) == 0 &&
-                        shard_key_compare(elem_doc(max), range->max) == 0 &&
-                        str_equal(elem_str(zone), range->zone);
+        *ret_is_there = shard_key_compare(known->min, range->min) == 0 &&
+                        shard_key_compare(known->max, range->max) == 0 &&
+                        str_equal(known->zone, range->zone);
         if (!*ret_is_there)
             return error_set(err, ERR_RANGE_OVERLAP_CONFLICT,
                              "the range from %s to %s overlaps one of the zone \"%.*s\"",
                              shell_text_of_doc(range->min, &op->arena),
-                             shell_text_of_doc(range->max, &op->arena), (int)elem_str(zone).size,
-                             elem_str(zone).data);
+                             shell_text_of_doc(range->max, &op->arena), (int)known->zone.size,
+                             known->zone.data);
+    }
+    return ERR_OK;
+}
+
+static bool shard_has_zone(Doc shard, Str zone) {
+    Elem tags = doc_get_lit(shard, "tags");
+    if (elem_type(tags) != BT_ARRAY)
+        return false;
+    DocIter iter = doc_iter(elem_doc(tags));
+    for (Elem tag; doc_iter_next(&iter, &tag);)
+        if (elem_type(tag) == BT_STRING && str_equal(elem_str(tag), zone))
+            return true;
+    return false;
+}
+
+ErrCode zone_check_shard(OpCtx *op, Str ns, Doc min, Doc max, Doc shard, Error *err) {
+    ZoneRanges ranges;
+    TRY(zone_ranges_read(op, ns, &ranges, err));
+    for (uint32_t i = 0; i < ranges.count; i++) {
+        const ZoneKeyRange *range = &ranges.rows[i];
+        if (overlaps(range, min, max) && !shard_has_zone(shard, range->zone))
+            return error_set(err, ERR_ILLEGAL_OPERATION,
+                             "the range from %s to %s has keys of the zone \"%.*s\", which the "
+                             "shard is not in",
+                             shell_text_of_doc(min, &op->arena), shell_text_of_doc(max, &op->arena),
+                             (int)range->zone.size, range->zone.data);
     }
     return ERR_OK;
 }

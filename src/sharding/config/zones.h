@@ -24,3 +24,13 @@ typedef struct ZoneKeyRange {
  * (ERR_SHARD_KEY_NOT_FOUND). ERR_ZONE_NOT_FOUND: no shard has the zone. ERR_RANGE_OVERLAP_CONFLICT:
  * a part of it belongs to a zone already. */
 ErrCode zone_update_key_range(OpCtx *op, const ZoneKeyRange *range, Error *err) MUST_CHECK;
+
+typedef struct ZoneRanges {
+    ZoneKeyRange *rows; /* in the operation's arena, sorted, not overlapping */
+    uint32_t count;
+} ZoneRanges;
+/* Of a collection. */
+ErrCode zone_ranges_read(OpCtx *op, Str ns, ZoneRanges *ret_ranges, Error *err) MUST_CHECK;
+/* `shard` (its document) is in every zone that has keys of [min, max), ERR_ILLEGAL_OPERATION
+ * otherwise. */
+ErrCode zone_check_shard(OpCtx *op, Str ns, Doc min, Doc max, Doc shard, Error *err) MUST_CHECK;

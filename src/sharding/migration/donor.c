@@ -70,41 +70,115 @@ static int64_t docs_max(const Collection *coll, int64_t chunk_bytes) {
     return 2 * (chunk_bytes / average) + 1;
 }
 
-typedef struct RangeSize {
-    int64_t count;   /* of documents, at least */
-    Doc cut;         /* where about a chunk of them ends; DOC_NONE: it is no more than that */
-    int64_t cut_at;  /* documents before it */
-    bool is_too_big; /* to be moved at once */
-} RangeSize;
+/* What was found in a range that is to move. */
+typedef struct Measured {
+    Doc cut; /* where about a chunk of it ends, or begins; DOC_NONE: it is all, or one key */
+    int64_t cut_count; /* documents on this side of the cut */
+    int64_t count;     /* of all of it, at least */
+    bool is_too_big;   /* to be moved at once: all of it, or the one key */
+} Measured;
 
-/* Looks at the documents of the range, until it is known to be too big. */
-static ErrCode measure(MoveRun *run, int64_t chunk_bytes, RangeSize *ret_size, Error *err) {
+static ErrCode open_range(MoveRun *run, RangeScan *ret_scan, Error *err) {
     const Move *move = &run->move;
+    return range_scan_open(run->op, &move->ns, &move->uuid, move->key, move->min, move->max,
+                           ret_scan, err);
+}
+
+/* From the lower end: the cut is behind at least one key that has documents. */
+static ErrCode measure(MoveRun *run, int64_t chunk_bytes, Measured *ret_measured, Error *err) {
+    Arena *arena = &run->op->arena;
     CLEANUP(range_scan_done) RangeScan scan = {0};
-    TRY(range_scan_open(run->op, &move->ns, &move->uuid, move->key, move->min, move->max, &scan,
-                        err));
+    TRY(open_range(run, &scan, err));
     int64_t count_max = docs_max(scan.access.coll, chunk_bytes);
-    RangeSize size = {.cut = DOC_NONE};
     int64_t bytes = 0;
-    while (!size.is_too_big) {
+    Doc first = DOC_NONE, key;
+    Measured measured = {0};
+    for (;;) {
         bool is_found;
         Doc doc;
         TRY(range_scan_next(&scan, &is_found, &doc, err));
         if (!is_found) {
-            size.cut = DOC_NONE; /* it is all of it after all */
+            measured.cut = DOC_NONE; /* it is all of it after all */
             break;
         }
         bytes += (int64_t)doc_size(doc);
-        Doc key;
-        if (!doc_is_present(size.cut) && bytes > chunk_bytes &&
-            shard_key_extract(move->key, doc, &run->op->arena, &key) &&
-            shard_key_compare(key, move->min) > 0) {
-            size.cut = key;
-            size.cut_at = size.count;
+        if (!doc_is_present(first) && shard_key_extract(run->move.key, doc, arena, &key))
+            first = key;
+        if (!doc_is_present(measured.cut) && bytes > chunk_bytes &&
+            shard_key_extract(run->move.key, doc, arena, &key) &&
+            shard_key_compare(key, first) > 0) {
+            measured.cut = key;
+            measured.cut_count = measured.count;
         }
-        size.is_too_big = ++size.count > count_max;
+        measured.is_too_big = ++measured.count > count_max;
+        if (measured.is_too_big)
+            break;
     }
-    *ret_size = size;
+    *ret_measured = measured;
+    return ERR_OK;
+}
+
+typedef struct Total {
+    int64_t count;
+    int64_t bytes;
+    int64_t count_max;
+} Total;
+
+static ErrCode measure_all(MoveRun *run, int64_t chunk_bytes, Total *ret_total, Error *err) {
+    CLEANUP(range_scan_done) RangeScan scan = {0};
+    TRY(open_range(run, &scan, err));
+    Total total = {.count_max = docs_max(scan.access.coll, chunk_bytes)};
+    for (;;) {
+        bool is_found;
+        Doc doc;
+        TRY(range_scan_next(&scan, &is_found, &doc, err));
+        if (!is_found)
+            break;
+        total.count++;
+        total.bytes += (int64_t)doc_size(doc);
+    }
+    *ret_total = total;
+    return ERR_OK;
+}
+
+/* From the upper end, for a range of which only that was given: the cut is the first key behind
+ * which no more than a chunk is left, or the last key of all. Reads the range twice. */
+static ErrCode measure_end(MoveRun *run, int64_t chunk_bytes, Measured *ret_measured, Error *err) {
+    Total total;
+    TRY(measure_all(run, chunk_bytes, &total, err));
+    Measured measured = {.count = total.count};
+    *ret_measured = measured;
+    if (total.count <= total.count_max)
+        return ERR_OK;
+    CLEANUP(range_scan_done) RangeScan scan = {0};
+    TRY(open_range(run, &scan, err));
+    CLEANUP(arena_done) Arena keys = {0};
+    Doc last = DOC_NONE;
+    int64_t behind = total.count;
+    for (int64_t count = total.count, bytes = total.bytes;; count--) {
+        bool is_found;
+        Doc doc, key;
+        TRY(range_scan_next(&scan, &is_found, &doc, err));
+        ArenaMark mark = arena_mark(&keys);
+        if (!is_found || !shard_key_extract(run->move.key, doc, &keys, &key))
+            break;
+        bool is_new = !doc_is_present(last) || shard_key_compare(key, last) != 0;
+        if (is_new) { /* alone in its memory: there may be very many of them */
+            arena_reset(&keys);
+            (void)shard_key_extract(run->move.key, doc, &keys, &last);
+            behind = count;
+        } else {
+            arena_rewind(&keys, mark);
+        }
+        if (is_new && bytes <= chunk_bytes)
+            break;
+        bytes -= (int64_t)doc_size(doc);
+    }
+    measured.is_too_big = behind > total.count_max;
+    measured.cut_count = behind;
+    if (doc_is_present(last) && !measured.is_too_big)
+        measured.cut = doc_copy(last, &run->op->arena);
+    *ret_measured = measured;
     return ERR_OK;
 }
 
@@ -173,14 +247,18 @@ static ErrCode choose(MoveRun *run, CollectionRoute *route, bool *ret_is_there, 
     Elem bytes = doc_get_lit(request, "maxChunkSizeBytes");
     int64_t chunk_bytes =
         elem_is_number(bytes) && elem_as_i64(bytes) > 0 ? elem_as_i64(bytes) : CHUNK_BYTES_DEFAULT;
-    RangeSize size;
-    TRY(measure(run, chunk_bytes, &size, err));
-    bool is_open = !doc_is_present(doc_field(request, "max"));
-    bool is_cut = is_open && doc_is_present(size.cut);
-    *ret_count = is_cut ? size.cut_at : size.is_too_big ? 0 : size.count;
-    if (is_cut)
-        move->max = size.cut;
-    else if (size.is_too_big && !elem_is_truthy(doc_get_lit(request, "forceJumbo")))
+    bool has_min = doc_is_present(doc_field(request, "min"));
+    bool has_max = doc_is_present(doc_field(request, "max"));
+    Measured measured;
+    TRY(has_min ? measure(run, chunk_bytes, &measured, err)
+                : measure_end(run, chunk_bytes, &measured, err));
+    bool is_cut = doc_is_present(measured.cut) && !(has_min && has_max);
+    *ret_count = is_cut ? measured.cut_count : measured.is_too_big ? 0 : measured.count;
+    if (!has_max && is_cut)
+        move->max = measured.cut;
+    else if (!has_min && is_cut)
+        move->min = measured.cut;
+    else if (measured.is_too_big && !elem_is_truthy(doc_get_lit(request, "forceJumbo")))
         return error_set(err, ERR_CHUNK_TOO_BIG,
                          "the range from %s has too many documents to be moved at once: split it, "
                          "or give forceJumbo",

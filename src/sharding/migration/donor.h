@@ -13,7 +13,7 @@
 typedef struct MoveOrder {
     Ns ns;
     Str to;
-    Doc min; /* DOC_NONE: what is below `max` in its chunk */
+    Doc min; /* DOC_NONE: what is below `max` in its chunk, or as much as is moved at once */
     Doc max; /* DOC_NONE: to the end of the chunk of `min`, or as much as is moved at once */
     bool has_epoch;
     Oid epoch;

@@ -173,6 +173,10 @@ static ErrCode catch_up(MoveRun *run, Error *err) {
 /* What follows from the outcome, on this shard. */
 static ErrCode end_as(MoveRun *run, MoveOutcome outcome, Error *err) {
     const Move *move = &run->move;
+    Receiving receiving = migrations_receiving(run->migrations);
+    int64_t orphans = receiving.documents > 0 ? receiving.documents : receiving.cloned;
+    if (outcome != MOVE_COMMITTED && uuid_equal(&receiving.id, &move->id))
+        TRY(range_task_set_orphans(run->op, &move->id, orphans, err));
     TRY(outcome == MOVE_COMMITTED
             ? range_task_remove(run->op, &move->id, err)
             : range_task_make_ready(run->op, &move->id, /* is_delayed= */ false, err));
