@@ -153,9 +153,12 @@ void moves_run(Balancer *balancer, const BalancerSettings *settings, List *moves
     LIST_FOR_EACH (&balancer->movers, node) {
         RoundMove *move = CONTAINER_OF(node, RoundMove, node);
         CLEANUP(error_reset) Error err = {0};
-        move->rc = thread_start(&move->thread, "BalancerMove", mover_run, move, &err);
-        if (move->rc != ERR_OK)
-            snprintf(move->why, sizeof(move->why), "%s", error_message(&err));
+        /* Once it runs, the outcome is the thread's. */
+        ErrCode rc = thread_start(&move->thread, "BalancerMove", mover_run, move, &err);
+        if (rc == ERR_OK)
+            continue;
+        move->rc = rc;
+        snprintf(move->why, sizeof(move->why), "%s", error_message(&err));
     }
     LIST_FOR_EACH (&balancer->movers, node) {
         RoundMove *move = CONTAINER_OF(node, RoundMove, node);
