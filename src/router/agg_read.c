@@ -27,9 +27,9 @@ static Doc pick_fields(CommandCtx *ctx, const char *const *names, size_t count) 
 }
 
 ErrCode agg_read_init(CommandCtx *ctx, Elem collation, Doc let, AggRead *ret_read, Error *err) {
-    static const char *const ALWAYS[] = {
-        "lsid",      "readConcern",         "comment", "allowDiskUse", "apiVersion",
-        "apiStrict", "apiDeprecationErrors"};
+    static const char *const ALWAYS[] = {"lsid",         "readConcern",         "comment",
+                                         "allowDiskUse", "collectionUUID",      "apiVersion",
+                                         "apiStrict",    "apiDeprecationErrors"};
     static const char *const ONCE[] = {"maxTimeMS", "txnNumber", "autocommit", "startTransaction"};
     static const char *const WRITES[] = {"writeConcern", "bypassDocumentValidation"};
     *ret_read = (AggRead){

@@ -106,6 +106,7 @@ ErrCode apply_begin(DdlRun *run, Error *err) {
     task_go_to(run->task, "apply.primary");
     Ns ns;
     TRY(ddl_ns(run, &ns, err));
+    TRY(ddl_check_expected(run, &ns, doc_get_lit(command_of(run), "collectionUUID"), err));
     CLEANUP(collection_route_done) CollectionRoute *route = NULL;
     TRY(ddl_read_route(run, &ns, &route, err));
     if (route->map == NULL)

@@ -10,22 +10,10 @@ static Doc arguments(const DdlRun *run) {
     return elem_doc(doc_get_lit(ddl_request(run), "arguments"));
 }
 
-static ErrCode check_expected(DdlRun *run, const Ns *ns, Error *err) {
-    Uuid expected, uuid;
-    if (!uuid_from_elem(doc_get_lit(arguments(run), "collectionUUID"), &expected))
-        return ERR_OK;
-    bool is_found;
-    TRY(ddl_local_uuid(run, ns, &is_found, &uuid, err));
-    if (is_found && uuid_equal(&uuid, &expected))
-        return ERR_OK;
-    return error_set(err, ERR_COLLECTION_UUID_MISMATCH,
-                     "the collection %s does not have the expected UUID", ns->text);
-}
-
 ErrCode drop_begin(DdlRun *run, Error *err) {
     Ns ns;
     TRY(ddl_ns(run, &ns, err));
-    TRY(check_expected(run, &ns, err));
+    TRY(ddl_check_expected(run, &ns, doc_get_lit(arguments(run), "collectionUUID"), err));
     CLEANUP(collection_route_done) CollectionRoute *route = NULL;
     TRY(ddl_read_route(run, &ns, &route, err));
     if (route->map == NULL) {

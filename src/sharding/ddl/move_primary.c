@@ -3,11 +3,14 @@
  * another shard, which is its primary from then on. Sharded collections stay where their chunks
  * are; the new primary gets those it does not have, empty.
  *
- *     block         writes to the database are blocked here and there; what is to be copied is
- * noted clone         it is copied: by this shard, which reads and sends catchup       both sides
- * are compared enterCritSec  reads are blocked, too commit        the config server decides clean
- * this shard drops what it had exitCritSec   requests are let in again, there and here refused the
- * config server says no: the copies are dropped, requests let in again
+ *     block         writes are blocked here and there; what is to be copied is noted
+ *     clone         it is copied: this shard reads and sends
+ *     catchup       both sides are compared
+ *     enterCritSec  reads are blocked, too
+ *     commit        the config server decides
+ *     clean         this shard drops what it had
+ *     exitCritSec   requests are let in again, there and here
+ *     refused       the config server says no: copies are dropped, requests let in again
  *
  * Nothing is read that a majority does not have: the section of `block` is the newest write of this
  * shard when the clone begins, and a majority has it; on a later primary, the first entry of its

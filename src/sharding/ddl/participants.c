@@ -213,6 +213,20 @@ ErrCode ddl_commit_drop(DdlRun *run, const Ns *ns, const Uuid *uuid, Error *err)
     return ddl_ask_config(run, &b, &reply, err);
 }
 
+ErrCode ddl_check_expected(DdlRun *run, const Ns *ns, Elem uuid, Error *err) {
+    Uuid expected;
+    if (!elem_is_present(uuid))
+        return ERR_OK;
+    if (!uuid_from_elem(uuid, &expected))
+        return error_set(err, ERR_TYPE_MISMATCH, "'collectionUUID' has to be a UUID, not %s",
+                         bson_type_name(elem_type(uuid)));
+    access_expect(run->op, ns, &expected);
+    CLEANUP(access_done) CollAccess access = {0};
+    ErrCode rc = access_read(run->op, ns, &access, err);
+    run->op->expected = NULL; /* of this question only: later phases have names of their own */
+    return rc;
+}
+
 ErrCode ddl_local_uuid(DdlRun *run, const Ns *ns, bool *ret_found, Uuid *ret_uuid, Error *err) {
     CLEANUP(access_done) CollAccess access = {0};
     TRY(access_read(run->op, ns, &access, err));

@@ -84,6 +84,9 @@ ErrCode ddl_read_route(DdlRun *run, const Ns *ns, CollectionRoute **ret_route, E
     MUST_CHECK;
 ErrCode ddl_ask_config(DdlRun *run, DocBuilder *b, ClientReply *reply, Error *err) MUST_CHECK;
 ErrCode ddl_commit_drop(DdlRun *run, const Ns *ns, const Uuid *uuid, Error *err) MUST_CHECK;
+/* `uuid` as a client gave it, or missing: does the name stand for that collection here?
+ * ERR_COLLECTION_UUID_MISMATCH. */
+ErrCode ddl_check_expected(DdlRun *run, const Ns *ns, Elem uuid, Error *err) MUST_CHECK;
 /* The uuid of a collection of this shard, if there is one. */
 ErrCode ddl_local_uuid(DdlRun *run, const Ns *ns, bool *ret_found, Uuid *ret_uuid, Error *err)
     MUST_CHECK;

@@ -19,9 +19,21 @@ static ErrCode read_names(const DdlRun *run, RenameNames *ret_names, Error *err)
     return ns_parse(elem_str(doc_get_lit(ddl_request(run), "to")), &ret_names->to, err);
 }
 
-static bool argument(const DdlRun *run, const char *name) {
+static Elem argument_elem(const DdlRun *run, const char *name) {
     Elem arguments = doc_get_lit(ddl_request(run), "arguments");
-    return elem_is_truthy(doc_get(elem_doc(arguments), str_from(name)));
+    return doc_get(elem_doc(arguments), str_from(name));
+}
+
+static bool argument(const DdlRun *run, const char *name) {
+    return elem_is_truthy(argument_elem(run, name));
+}
+
+/* Which collection is meant, and which one may be dropped for it. */
+static ErrCode check_uuids(DdlRun *run, const RenameNames *names, Error *err) {
+    Elem target = argument_elem(run, "dropTarget");
+    TRY(ddl_check_expected(run, &names->from, argument_elem(run, "collectionUUID"), err));
+    return elem_type(target) == BT_BINARY ? ddl_check_expected(run, &names->to, target, err)
+                                          : ERR_OK;
 }
 
 /* Of another database: only if it is on this shard, too, and nothing is sharded. */
@@ -79,6 +91,7 @@ ErrCode rename_begin(DdlRun *run, Error *err) {
     RenameNames names;
     TRY(read_names(run, &names, err));
     TRY(check_names(run, &names, err));
+    TRY(check_uuids(run, &names, err));
     CLEANUP(collection_route_done) CollectionRoute *from = NULL, *to = NULL;
     TRY(ddl_read_route(run, &names.from, &from, err));
     TRY(ddl_read_route(run, &names.to, &to, err));
