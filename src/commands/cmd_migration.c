@@ -182,11 +182,15 @@ static ErrCode digest_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(configsvr_timestamp(request->at, "at", &at_ts, err));
     CLEANUP(move_done) Move move = {0};
     TRY(donor_find(ctx->service->migrations, ctx->op, &id, &move, err));
+    Doc from = doc_is_present(request->from) ? request->from : move.min;
     RangeDigest digest;
-    TRY(range_digest(ctx->op, &move, at_ts, &digest, err));
+    Doc next;
+    TRY(range_digest_part(ctx->op, &move, from, at_ts, &digest, &next, err));
     build_i64(ctx->reply, "count", digest.count);
     build_i64(ctx->reply, "bytes", digest.bytes);
     build_i64(ctx->reply, "sum", (int64_t)digest.sum);
+    if (doc_is_present(next))
+        build_doc(ctx->reply, "next", next);
     return ERR_OK;
 }
 

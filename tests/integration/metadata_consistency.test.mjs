@@ -202,7 +202,7 @@ describe('checkMetadataConsistency', () => {
             { epoch: new ObjectId() },
             { key: { other: 1 } },
         ]) {
-            await cache.updateOne({ _id: 'd.ranged' }, { $set: changed });
+            await cache.updateOne({ _id: 'd.ranged' }, { $set: changed, $unset: { outdated: '' } });
             const details = await found('CachedMetadataMismatch', { args: ['d', 'ranged'], mend });
             assert.equal(details.shard, 'shard0');
         }

@@ -325,7 +325,7 @@ test('REP-4: currentOp shows phase, progress, locks and why a task waits', async
     const row = await waitForRow(id, ({ phase, progress }) => phase === 'second' && progress);
     assert.equal(row.type, 'op');
     assert.equal(row.desc, 'TestService');
-    assert.deepEqual(row.progress, { done: 0, total: 5 });
+    assert.deepEqual(row.progress, { done: 0, total: 5, percent: 0 });
     assert.deepEqual(row.locks, { cur: 'S', 'cur.x': 'X' });
     await waitForRow(id, ({ active, waitingFor }) => !active && waitingFor === 'its time');
     const { inprog } = await admin.command({ currentOp: 1, taskId: id });

@@ -256,7 +256,9 @@ static ErrCode visit_cached(void *arg, Doc doc, bool *is_over, Error *err) {
     (void)is_over, (void)err;
     LocalCheck *check = arg;
     Elem id = doc_get_lit(doc, "_id");
-    if (!is_in_scope(check->scope, id) || elem_is_truthy(doc_get_lit(doc, "refreshing")))
+    /* Nobody goes by what is being written, or has been marked as old. */
+    if (!is_in_scope(check->scope, id) || elem_is_truthy(doc_get_lit(doc, "refreshing")) ||
+        elem_is_truthy(doc_get_lit(doc, "outdated")))
         return ERR_OK;
     Doc entry = find_entry(check, elem_str(id));
     if (doc_is_present(entry) && !is_possible_copy(doc, entry) &&

@@ -1,7 +1,9 @@
 /*
- * range_digest.h - whether two shards have the same documents of a range, whatever their order.
+ * range_digest.h - the documents of a part of a range that moves, summed up whatever their order,
+ * by the donor and by the recipient.
  *
- * Not stable across versions: both sides of a move run this code at the same time.
+ * A range is looked at in parts, each as of a time of its own: storage keeps the past for some
+ * seconds only, and a range may be large.
  */
 #pragma once
 
@@ -11,13 +13,17 @@
 typedef struct RangeDigest {
     int64_t count;
     int64_t bytes;
-    uint64_t sum; /* of hashes of documents, modulo 2^64 */
+    uint64_t sum; /* of hashes */
 } RangeDigest;
 
 static inline bool range_digest_equal(const RangeDigest *a, const RangeDigest *b) {
     return a->count == b->count && a->bytes == b->bytes && a->sum == b->sum;
 }
 
-/* Of what this member has in the range as of `at_ts`; 0: now. */
-ErrCode range_digest(OpCtx *op, const Move *move, uint64_t at_ts, RangeDigest *ret_digest,
+/* Of [from, to) of the move's range, as it is now. */
+ErrCode range_digest(OpCtx *op, const Move *move, Doc from, Doc to, RangeDigest *ret_digest,
                      Error *err) MUST_CHECK;
+/* Of a part that begins at `from`, as of `at_ts`. *ret_next is where it ends, in the operation's
+ * arena; DOC_NONE: with the range. ERR_SNAPSHOT_TOO_OLD: that was too long ago. */
+ErrCode range_digest_part(OpCtx *op, const Move *move, Doc from, uint64_t at_ts,
+                          RangeDigest *ret_digest, Doc *ret_next, Error *err) MUST_CHECK;

@@ -16,7 +16,7 @@
 
 enum {
     ASK_MS_MAX = 60 * 1000,
-    DIGEST_MS_MAX = 30 * 60 * 1000,
+    LATE_MAX = 20,            /* digests in a row that were too late for the donor's storage */
     BATCH_DOCS = 1000 * 1000, /* batches end by their size */
     UNIT_DOCS_MAX = 500,      /* of one storage transaction */
     UNIT_BYTES_MAX = 1 << 20,
@@ -424,29 +424,56 @@ static void set_documents(Receiving *receiving, void *arg) {
     receiving->documents = *(int64_t *)arg;
 }
 
-ErrCode receive_verify(MoveRun *run, uint64_t at_ts, Error *err) {
+static ErrCode refuse_digest(MoveRun *run, const RangeDigest *here, const RangeDigest *there,
+                             Error *err) {
+    atomic_fetch_add(&run->migrations->stats.digest_mismatches, 1);
+    return error_set(
+        err, ERR_OPERATION_FAILED,
+        "the move is given up: of a part of the range the donor has %lld documents (%lld bytes), "
+        "this shard has got %lld (%lld bytes)%s",
+        (long long)there->count, (long long)there->bytes, (long long)here->count,
+        (long long)here->bytes,
+        here->count == there->count && here->bytes == there->bytes ? ", with other contents" : "");
+}
+
+static ErrCode ask_digest(MoveRun *run, Doc from, uint64_t at_ts, RangeDigest *ret_digest,
+                          Doc *ret_next, Error *err) {
     const Move *move = &run->move;
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
     build_str(&b, "_migrationDigest", ns_str(&move->ns));
     build_uuid(&b, "migrationId", &move->id);
+    build_doc(&b, "from", from);
     build_timestamp(&b, "at", at_ts);
     CLEANUP(client_reply_done) ClientReply reply = {0};
-    TRY(move_run_ask(run, move->from, &b, DIGEST_MS_MAX, &reply, err));
-    RangeDigest there = {.count = number(reply.body, "count"),
-                         .bytes = number(reply.body, "bytes"),
-                         .sum = (uint64_t)number(reply.body, "sum")};
-    RangeDigest here;
-    TRY(range_digest(run->op, move, 0, &here, err));
-    if (range_digest_equal(&here, &there)) {
-        migrations_change(run->migrations, set_documents, &here.count);
-        return range_task_set_orphans(run->op, &move->id, here.count, err);
+    TRY(move_run_ask(run, move->from, &b, ASK_MS_MAX, &reply, err));
+    *ret_digest = (RangeDigest){.count = number(reply.body, "count"),
+                                .bytes = number(reply.body, "bytes"),
+                                .sum = (uint64_t)number(reply.body, "sum")};
+    Elem next = doc_get_lit(reply.body, "next");
+    *ret_next = elem_type(next) == BT_DOC ? doc_copy(elem_doc(next), &run->op->arena) : DOC_NONE;
+    return ERR_OK;
+}
+
+ErrCode receive_verify(MoveRun *run, uint64_t at_ts, Verification *verification, Error *err) {
+    const Move *move = &run->move;
+    Doc from = doc_is_present(verification->from) ? verification->from : move->min;
+    RangeDigest here, there;
+    Doc next;
+    ErrCode rc = ask_digest(run, from, at_ts, &there, &next, err);
+    if (rc == ERR_SNAPSHOT_TOO_OLD && ++verification->late_count < LATE_MAX) {
+        error_reset(err); /* a busy machine: the same part again, as of a later time */
+        return ERR_OK;
     }
-    atomic_fetch_add(&run->migrations->stats.digest_mismatches, 1);
-    return error_set(
-        err, ERR_OPERATION_FAILED,
-        "the move is given up: the donor has %lld documents (%lld bytes) of the "
-        "range, this shard has got %lld (%lld bytes)%s",
-        (long long)there.count, (long long)there.bytes, (long long)here.count,
-        (long long)here.bytes,
-        here.count == there.count && here.bytes == there.bytes ? ", with other contents" : "");
+    TRY(rc);
+    TRY(range_digest(run->op, move, from, doc_is_present(next) ? next : move->max, &here, err));
+    if (!range_digest_equal(&here, &there))
+        return refuse_digest(run, &here, &there, err);
+    verification->count += here.count;
+    verification->from = next;
+    verification->late_count = 0;
+    verification->is_over = !doc_is_present(next);
+    if (!verification->is_over)
+        return ERR_OK;
+    migrations_change(run->migrations, set_documents, &verification->count);
+    return range_task_set_orphans(run->op, &move->id, verification->count, err);
 }

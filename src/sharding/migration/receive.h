@@ -17,6 +17,13 @@ ErrCode receive_clone(MoveRun *run, Error *err) MUST_CHECK;
 ErrCode receive_modifications(MoveRun *run, uint64_t *after_ts, uint64_t until_ts,
                               int64_t *ret_count, Error *err) MUST_CHECK;
 
-/* Compares what is here with what the donor has as of `at_ts`, which must be what was received up
- * to; so many documents there are then. */
-ErrCode receive_verify(MoveRun *run, uint64_t at_ts, Error *err) MUST_CHECK;
+/* A comparison of what is here with what the donor has, part by part. */
+typedef struct Verification {
+    Doc from;      /* the part that is next; DOC_NONE: the first one */
+    int64_t count; /* documents so far */
+    int32_t late_count;
+    bool is_over;
+} Verification;
+/* The next part as of `at_ts`, which must be what was received up to. */
+ErrCode receive_verify(MoveRun *run, uint64_t at_ts, Verification *verification, Error *err)
+    MUST_CHECK;
