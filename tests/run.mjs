@@ -1,9 +1,10 @@
 /*
  * run.mjs - runs test files and ends with one line: N passed, N failed.
  *
- *     node tests/run.mjs [--name PATTERN] [--verbose] [--router] FILE-OR-FOLDER...
+ *     node tests/run.mjs [--name PATTERN] [--verbose] [--router] [--except NAME,...] FILE-OR-FOLDER...
  *
  * Files run two at a time, each with nodes of its own. Folders stand for their *.test.mjs files.
+ * --except: files of folders that are left out, without .test.mjs.
  * --router: through a router with sharded collections (lib/router_suite.mjs); no file: all that it lists.
  *
  * UNSTABLE_MAX=n (default 0): if no more than n files fail, each is run once more, alone. One that passes then is
@@ -42,13 +43,17 @@ const { values, positionals } = parseArgs({
         name: { type: 'string' },
         verbose: { type: 'boolean', default: false },
         router: { type: 'boolean', default: false },
+        except: { type: 'string', default: '' },
     },
 });
 
 function testFiles(path) {
     if (!statSync(path).isDirectory()) return [path];
-    return readdirSync(path)
-        .filter((name) => name.endsWith('.test.mjs'))
+    const leftOut = values.except.split(',').map((name) => `${name}.test.mjs`);
+    const known = readdirSync(path).filter((name) => name.endsWith('.test.mjs'));
+    for (const name of leftOut) if (values.except !== '' && !known.includes(name)) throw new Error(`there is no ${name} to leave out`);
+    return known
+        .filter((name) => !leftOut.includes(name))
         .sort()
         .map((name) => join(path, name));
 }
