@@ -84,8 +84,8 @@ TXT
     echo "## MongoDB 7.0's own tests"
     echo
     echo "Of the public tests that \`../shared/jstests\` lists, about 60 % of each suite, on a replica set of one member or, of"
-    echo "the suite \`sharding\`, on the clusters that its tests start (\`tools/public_tests.txt\`; \`tools/public_tests.sh\`"
-    echo "counts):"
+    echo "the suite \`sharding\`, on the clusters that its tests start; through a router, on one that looks like a node"
+    echo "(\`tools/router_as_node.sh\`). \`tools/public_tests.sh\` counts, \`tools/public_tests.txt\` has the names:"
     echo
     echo "| suite | passed | others, by what they need that is not built |"
     echo "|---|---|---|"
