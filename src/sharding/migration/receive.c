@@ -460,9 +460,13 @@ ErrCode receive_verify(MoveRun *run, uint64_t at_ts, Verification *verification,
     RangeDigest here, there;
     Doc next;
     ErrCode rc = ask_digest(run, from, at_ts, &there, &next, err);
-    if (rc == ERR_SNAPSHOT_TOO_OLD && ++verification->late_count < LATE_MAX) {
+    if (rc == ERR_SNAPSHOT_TOO_OLD) {
         error_reset(err); /* a busy machine: the same part again, as of a later time */
-        return ERR_OK;
+        if (++verification->late_count < LATE_MAX)
+            return ERR_OK;
+        return error_set(err, ERR_OPERATION_FAILED,
+                         "the range cannot be compared with the donor's: its storage keeps the "
+                         "past for too short a time (minSnapshotHistoryWindowInSeconds)");
     }
     TRY(rc);
     TRY(range_digest(run->op, move, from, doc_is_present(next) ? next : move->max, &here, err));

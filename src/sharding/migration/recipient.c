@@ -149,8 +149,7 @@ static ErrCode pull_until_few(MoveRun *run, uint64_t *after_ts, Error *err) {
 static ErrCode verify(MoveRun *run, uint64_t *after_ts, Error *err) {
     Verification verification = {0};
     while (!verification.is_over) {
-        int64_t count;
-        TRY(pull(run, after_ts, 0, &count, err));
+        TRY(pull_until_few(run, after_ts, err));
         TRY(receive_verify(run, *after_ts, &verification, err));
     }
     return ERR_OK;

@@ -268,14 +268,30 @@ bool placement_find_database(ShardState *state, Str name, DatabaseVersion *ret_v
     return known != NULL;
 }
 
-void placement_forget_all_locked(ShardState *state) {
+/* Reads go on with what they have: they began before now, too. */
+static void outdate_all_locked(ShardState *state) {
+    uint64_t now_ts = storage_majority_ts(state->service->storage);
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&state->live_mu);
+    LIST_FOR_EACH (&state->live, node) {
+        uint64_t still_given = 0;
+        atomic_compare_exchange_strong(&CONTAINER_OF(node, Placement, live_node)->outdated_ts,
+                                       &still_given, now_ts > 0 ? now_ts : 1);
+    }
+}
+
+static void release_all(ShardState *state) {
     pmap_unref(TAKE_PTR(state->placements), &PLACEMENTS);
     pmap_unref(TAKE_PTR(state->outdated), &ROUTES);
     pmap_unref(TAKE_PTR(state->databases), &DATABASES);
 }
 
+void placement_forget_all_locked(ShardState *state) {
+    outdate_all_locked(state);
+    release_all(state);
+}
+
 void placements_free(ShardState *state) {
-    placement_forget_all_locked(state);
+    release_all(state);
 }
 
 /* ---- the check ---- */
