@@ -96,7 +96,7 @@ make --no-print-directory tsan || exit 1
 export TSAN_OPTIONS=suppressions=$PWD/tests/tsan.supp
 # Of repl: not the simulator, which has one thread, nor units of many MB, which take minutes with this sanitizer.
 for tests in base/round_thread concurrency/ transport/ storage/ ddl/ txn/ repl/oplog/oplog_test repl/oplog/sessions_test \
-    repl/apply/apply_ repl/task/ repl/flow repl/time; do
+    repl/apply/apply_ repl/task/ repl/flow cluster_time/; do
     part "threaded tests of $tests with the thread sanitizer" build-tsan/unit_tests "src/$tests"
 done
 
