@@ -30,20 +30,12 @@ enum {
     REASON_BYTES_MAX = 4096, /* of a result: messages may show keys */
 };
 
-typedef ErrCode (*DonorPhase)(MoveRun *run, Error *err);
-
-static ErrCode run_phase(Task *task, OpCtx *op, DonorPhase phase, Error *err) {
-    CLEANUP(move_run_done) MoveRun run = {0};
-    TRY(move_run_begin(task, op, &run, err));
-    return phase(&run, err);
-}
-
 static ErrCode refused(const char *why, Error *err) {
     return error_set(err, ERR_CONFLICTING_OPERATION_IN_PROGRESS, "could not move the range: %s",
                      why);
 }
 
-/* ---- begin ---- */
+/* ---- choosing the range ---- */
 
 static Doc doc_field(Doc doc, const char *name) {
     Elem field = doc_get(doc, str_from(name));
@@ -300,7 +292,7 @@ static void set_fields(MoveRun *run, DonorFields fields) {
     task_set_fields(run->task, doc_builder_end(&b));
 }
 
-static ErrCode begin(MoveRun *run, Error *err) {
+static ErrCode choose_step(MoveRun *run, StepAnswer *answer, Error *err) {
     Doc request = task_request(run->task);
     Move *move = &run->move;
     Elem ns = doc_get_lit(request, "ns"), to = doc_get_lit(request, "toShard");
@@ -317,17 +309,16 @@ static ErrCode begin(MoveRun *run, Error *err) {
     int64_t count = 0;
     TRY(choose(run, route, &is_there, &count, err));
     if (is_there) {
-        task_go_to(run->task, TASK_DONE);
+        *answer = STEP_OTHERWISE;
         return ERR_OK;
     }
     /* What is not majority-committed yet comes after it. */
     move->start_ts = storage_majority_ts(run->op->service->storage);
     set_fields(run, (DonorFields){.counted = count});
-    failpoint_hit(FP_MIG_D_REGISTERED);
     return ERR_OK;
 }
 
-/* ---- prepare ---- */
+/* ---- before the first document ---- */
 
 typedef struct Definition {
     Doc options;
@@ -357,9 +348,13 @@ static ErrCode read_definition(MoveRun *run, Definition *ret_definition, Error *
     return ERR_OK;
 }
 
-static ErrCode prepare(MoveRun *run, Error *err) {
+static ErrCode wait_majority(MoveRun *run, Error *err) {
+    return repl_wait_committed(run->op->service->repl, run->op, run->op->last_optime.ts, err);
+}
+
+static ErrCode add_range_task(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
     const Move *move = &run->move;
-    failpoint_hit(FP_MIG_D_COORD_DOC_WRITTEN);
     atomic_fetch_add(&run->migrations->stats.donor_started, 1);
     RangeTask task = {
         .id = move->id,
@@ -373,8 +368,12 @@ static ErrCode prepare(MoveRun *run, Error *err) {
         .is_delayed = !move->waits_for_delete,
     };
     TRY(range_task_add(run->op, &task, err));
-    TRY(repl_wait_committed(run->op->service->repl, run->op, run->op->last_optime.ts, err));
-    failpoint_hit(FP_MIG_D_RANGE_DEL_PENDING_WRITTEN);
+    return wait_majority(run, err);
+}
+
+static ErrCode start_recipient(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
+    const Move *move = &run->move;
     Definition definition;
     TRY(read_definition(run, &definition, err));
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
@@ -386,27 +385,19 @@ static ErrCode prepare(MoveRun *run, Error *err) {
     build_array(&b, "indexes", definition.indexes);
     CLEANUP(client_reply_done) ClientReply reply = {0};
     TRY(move_run_ask(run, move->to, &b, ASK_MS_MAX, &reply, err));
-    failpoint_hit(FP_MIG_D_RECV_CHUNK_START_SENT);
     DonorFields fields = fields_of(run);
     fields.definition_hash = (int64_t)definition.hash;
     set_fields(run, fields);
     return ERR_OK;
 }
 
-/* ---- clone ---- */
-
-static ErrCode ask_status(MoveRun *run, ClientReply *reply, Error *err) {
+static ErrCode ask_status(MoveRun *run, StepAnswer *answer, Error *err) {
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
     build_str(&b, "_recvChunkStatus", ns_str(&run->move.ns));
     build_uuid(&b, "migrationId", &run->move.id);
     build_i64(&b, "waitMs", STATUS_WAIT_MS);
-    return move_run_ask(run, run->move.to, &b, STATUS_MS_MAX, reply, err);
-}
-
-static ErrCode clone_range(MoveRun *run, Error *err) {
     CLEANUP(client_reply_done) ClientReply reply = {0};
-    failpoint_hit(FP_MIG_D_CLONING);
-    TRY(ask_status(run, &reply, err));
+    TRY(move_run_ask(run, run->move.to, &b, STATUS_MS_MAX, &reply, err));
     Elem state = doc_get_lit(reply.body, "state");
     bool is_steady = elem_type(state) == BT_STRING && str_is(elem_str(state), "steady");
     DonorFields fields = fields_of(run);
@@ -414,7 +405,7 @@ static ErrCode clone_range(MoveRun *run, Error *err) {
     if (elem_type(state) == BT_STRING && str_is(elem_str(state), "catchup"))
         failpoint_hit(FP_MIG_D_MODS_TRANSFER);
     if (!is_steady) {
-        task_again(run->task, 0);
+        *answer = STEP_NOT_YET;
         return ERR_OK;
     }
     MigrationStats *stats = &run->migrations->stats;
@@ -422,21 +413,32 @@ static ErrCode clone_range(MoveRun *run, Error *err) {
     atomic_fetch_add(&stats->bytes_cloned_on_donor, number_of(reply.body, "counts.clonedBytes"));
     fields.documents = number_of(reply.body, "counts.documents");
     set_fields(run, fields);
-    failpoint_hit(FP_MIG_D_READY_FOR_CRIT_SEC);
     return ERR_OK;
 }
 
-/* ---- commit ---- */
+/* ---- committing ---- */
 
 static Doc reason_of(const MoveRun *run) {
     return move_section_reason(&run->move, &run->op->arena);
 }
 
-static ErrCode wait_majority(MoveRun *run, Error *err) {
-    return repl_wait_committed(run->op->service->repl, run->op, run->op->last_optime.ts, err);
+static ErrCode ask_owner(MoveRun *run, StepAnswer *answer, Error *err) {
+    bool is_owned;
+    Str owner;
+    TRY(move_run_owner(run, &is_owned, &owner, err));
+    if (is_owned && str_equal(owner, run->move.to))
+        *answer = STEP_OTHERWISE;
+    return ERR_OK;
 }
 
-static ErrCode check_definition(MoveRun *run, Error *err) {
+static ErrCode block_writes(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
+    run->writes_blocked_us = clock_mono_us();
+    return move_run_block_writes(run, err);
+}
+
+static ErrCode check_definition(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
     Definition definition;
     TRY(read_definition(run, &definition, err));
     if (fields_of(run).definition_hash == (int64_t)definition.hash)
@@ -444,18 +446,38 @@ static ErrCode check_definition(MoveRun *run, Error *err) {
     return refused("indexes or options of the collection have changed meanwhile", err);
 }
 
-static ErrCode drain(MoveRun *run, DonorFields *fields, Error *err) {
+static ErrCode drain(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
     build_str(&b, "_recvChunkCommit", ns_str(&run->move.ns));
     build_uuid(&b, "migrationId", &run->move.id);
     build_timestamp(&b, "upTo", oplog_applied(repl_oplog(run->op->service->repl)).ts);
     CLEANUP(client_reply_done) ClientReply reply = {0};
     TRY(move_run_ask(run, run->move.to, &b, COMMIT_MS_MAX, &reply, err));
-    fields->documents = number_of(reply.body, "documents");
+    DonorFields fields = fields_of(run);
+    fields.documents = number_of(reply.body, "documents");
+    set_fields(run, fields);
     return ERR_OK;
 }
 
-static ErrCode commit_on_config(MoveRun *run, Error *err) {
+static ErrCode block_reads(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
+    TRY(section_enter(run->op, &run->move.ns, SECTION_READS_AND_WRITES, reason_of(run), err));
+    TRY(wait_majority(run, err));
+    run->reads_blocked_us = clock_mono_us();
+    return ERR_OK;
+}
+
+static void note_blocked_times(MoveRun *run) {
+    MigrationStats *stats = &run->migrations->stats;
+    int64_t now_us = clock_mono_us();
+    atomic_fetch_add(&stats->donor_section_us, now_us - run->writes_blocked_us);
+    atomic_fetch_add(&stats->donor_section_reads_us, now_us - run->reads_blocked_us);
+    atomic_store(&stats->last_section_us, now_us - run->writes_blocked_us);
+}
+
+static ErrCode commit(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
     const Move *move = &run->move;
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
     build_str(&b, "_configsvrCommitChunkMigration", ns_str(&move->ns));
@@ -468,19 +490,9 @@ static ErrCode commit_on_config(MoveRun *run, Error *err) {
     build_close(&b, chunk);
     chunk_version_build(&b, "fromShardCollectionVersion", &move->version);
     CLEANUP(client_reply_done) ClientReply reply = {0};
-    return config_run(run->cluster, run->op, &b, &reply, err);
-}
-
-/* Is it certain that what was asked for has not happened, and will not? */
-static bool is_final(ErrCode code) {
-    switch (task_error_class(code)) {
-    case TASK_ERROR_CONFLICT:
-    case TASK_ERROR_STALE:
-    case TASK_ERROR_OTHER:
-        return true;
-    default:
-        return false;
-    }
+    TRY(config_run(run->cluster, run->op, &b, &reply, err));
+    note_blocked_times(run);
+    return ERR_OK;
 }
 
 static ErrCode tell_outcome(MoveRun *run, MoveOutcome outcome, Error *err) {
@@ -492,26 +504,19 @@ static ErrCode tell_outcome(MoveRun *run, MoveOutcome outcome, Error *err) {
     return move_run_ask(run, run->move.to, &b, ASK_MS_MAX, &reply, err);
 }
 
-static ErrCode unblock(MoveRun *run, Error *err) {
+static ErrCode release_recipient(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
+    return tell_outcome(run, MOVE_COMMITTED, err);
+}
+
+static ErrCode unblock(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
     return section_leave(run->op, &run->move.ns, reason_of(run), err);
 }
 
-/* Everything up to the question to the config server. A failure here is the end of the move: nobody
- * has been asked to commit it. */
-static ErrCode block(MoveRun *run, DonorFields *fields, Error *err) {
-    TRY(move_run_block_writes(run, err));
-    failpoint_hit(FP_MIG_D_CRIT_SEC_WRITES);
-    TRY(check_definition(run, err));
-    failpoint_hit(FP_MIG_D_CRIT_SEC_SIGNAL_PERSISTED);
-    TRY(drain(run, fields, err));
-    failpoint_hit(FP_MIG_D_RECV_CHUNK_COMMIT_SENT);
-    TRY(section_enter(run->op, &run->move.ns, SECTION_READS_AND_WRITES, reason_of(run), err));
-    TRY(wait_majority(run, err));
-    failpoint_hit(FP_MIG_D_CRIT_SEC_READS);
-    return ERR_OK;
-}
+/* ---- ends ---- */
 
-static void refuse(MoveRun *run, const Error *why) {
+static void note_refused(MoveRun *run, const Error *why) {
     DonorFields fields = fields_of(run);
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
     build_fields(run, &fields, &b);
@@ -522,66 +527,14 @@ static void refuse(MoveRun *run, const Error *why) {
               (Str){text.data, text.size < REASON_BYTES_MAX ? text.size : REASON_BYTES_MAX});
     build_close(&b, error);
     task_set_fields(run->task, doc_builder_end(&b));
-    task_go_to(run->task, "refused");
 }
 
-static ErrCode fail_as(MoveRun *run, ErrCode rc, Error *err) {
-    /* The node steps down or stops: the next primary runs the phase again. */
-    if (op_check_interrupt_slow(run->op, &(Error){0}) != ERR_OK)
-        return rc;
-    refuse(run, err);
-    error_reset(err);
-    return ERR_OK;
-}
-
-static ErrCode commit(MoveRun *run, Error *err) {
-    bool is_owned;
-    Str owner;
-    TRY(move_run_owner(run, &is_owned, &owner, err));
-    MigrationStats *stats = &run->migrations->stats;
-    DonorFields fields = fields_of(run);
-    if (!is_owned || !str_equal(owner, run->move.to)) {
-        int64_t blocked_us = clock_mono_us();
-        ErrCode rc = block(run, &fields, err);
-        if (rc != ERR_OK)
-            return fail_as(run, rc, err);
-        int64_t reads_us = clock_mono_us();
-        failpoint_hit(FP_MIG_D_CONFIG_COMMIT_SENT);
-        rc = commit_on_config(run, err);
-        if (rc != ERR_OK)
-            return is_final(rc) ? fail_as(run, rc, err) : rc;
-        failpoint_hit(FP_MIG_D_CONFIG_COMMIT_REPLIED);
-        int64_t now_us = clock_mono_us();
-        atomic_fetch_add(&stats->donor_section_us, now_us - blocked_us);
-        atomic_fetch_add(&stats->donor_section_reads_us, now_us - reads_us);
-        atomic_store(&stats->last_section_us, now_us - blocked_us);
-    }
-    /* It is done. What follows is repeated by the next phase if it fails; it is done here, before
-     * that is stored, because clients wait for it. */
-    CLEANUP(error_reset) Error later = {0};
-    if (tell_outcome(run, MOVE_COMMITTED, &later) != ERR_OK)
-        error_reset(&later);
-    failpoint_hit(FP_MIG_D_RECIPIENT_CRIT_SEC_RELEASED);
-    TRY(unblock(run, err));
-    failpoint_hit(FP_MIG_D_METADATA_REFRESHED);
-    set_fields(run, fields);
-    task_go_to(run->task, "committed");
-    return ERR_OK;
-}
-
-/* ---- ends ---- */
-
-static ErrCode committed(MoveRun *run, Error *err) {
+static ErrCode make_deletable(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
     const Move *move = &run->move;
-    failpoint_hit(FP_MIG_D_DECISION_PERSISTED);
-    TRY(tell_outcome(run, MOVE_COMMITTED, err));
-    failpoint_hit(FP_MIG_D_TXN_NUM_BUMPED);
-    failpoint_hit(FP_MIG_D_RECIPIENT_TASK_DELETED);
-    TRY(unblock(run, err));
     TRY(range_task_set_orphans(run->op, &move->id, fields_of(run).documents, err));
     TRY(range_task_make_ready(run->op, &move->id, !move->waits_for_delete, err));
     range_deleter_wake(run->op->service->range_deleter);
-    failpoint_hit(FP_MIG_D_DONOR_TASK_READY);
     atomic_fetch_add(&run->migrations->stats.donor_committed, 1);
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
     build_uuid(&b, "migrationId", &move->id); /* no bounds: a result is small, keys may be large */
@@ -589,16 +542,8 @@ static ErrCode committed(MoveRun *run, Error *err) {
     return ERR_OK;
 }
 
-static ErrCode clean_up(MoveRun *run, Error *err) {
-    TRY(tell_outcome(run, MOVE_ABORTED, err));
-    TRY(range_task_remove(run->op, &run->move.id, err));
-    TRY(unblock(run, err));
-    atomic_fetch_add(&run->migrations->stats.donor_aborted, 1);
-    return ERR_OK;
-}
-
-/* A commit may still be under way, of a primary before this one. */
-static ErrCode refused_phase(MoveRun *run, Error *err) {
+static ErrCode fence_commit(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
     const Move *move = &run->move;
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
     build_i32(&b, "_configsvrEnsureChunkVersionIsGreaterThan", 1);
@@ -608,59 +553,64 @@ static ErrCode refused_phase(MoveRun *run, Error *err) {
     build_doc(&b, "maxKey", move->max);
     chunk_version_build(&b, "version", &move->version);
     CLEANUP(client_reply_done) ClientReply reply = {0};
-    TRY(config_run(run->cluster, run->op, &b, &reply, err));
-    bool is_owned;
-    Str owner;
-    TRY(move_run_owner(run, &is_owned, &owner, err));
-    if (is_owned && str_equal(owner, move->to)) {
-        set_fields(run, fields_of(run));
-        task_go_to(run->task, "committed");
-        return ERR_OK;
-    }
-    TRY(clean_up(run, err));
-    DocBuilder result = doc_builder_in_arena(&run->op->arena);
+    return config_run(run->cluster, run->op, &b, &reply, err);
+}
+
+/* Whoever asked for the move learns why it was refused. */
+static void set_refusal(MoveRun *run) {
     Elem why = doc_get_lit(task_doc(run->task), "refused");
     if (elem_type(why) == BT_DOC)
-        build_all(&result, elem_doc(why));
-    task_set_result(run->task, doc_builder_end(&result));
-    task_go_to(run->task, TASK_DONE);
+        task_set_result(run->task, elem_doc(why));
+}
+
+static ErrCode abort_recipient(MoveRun *run, StepAnswer *answer, Error *err) {
+    if (run->move.key == NULL) {
+        *answer = STEP_OTHERWISE; /* it had not begun */
+        return ERR_OK;
+    }
+    return tell_outcome(run, MOVE_ABORTED, err);
+}
+
+static ErrCode remove_range_task(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
+    TRY(range_task_remove(run->op, &run->move.id, err));
+    atomic_fetch_add(&run->migrations->stats.donor_aborted, 1);
+    set_refusal(run);
     return ERR_OK;
 }
 
-static ErrCode undo(MoveRun *run, Error *err) {
-    return run->move.key == NULL ? ERR_OK : clean_up(run, err); /* NULL: it had not begun */
+static const MoveStep STEPS[DONOR_STEP_COUNT] = {
+    [DONOR_CHOOSE] = choose_step,
+    [DONOR_ADD_RANGE_TASK] = add_range_task,
+    [DONOR_START_RECIPIENT] = start_recipient,
+    [DONOR_ASK_STATUS] = ask_status,
+    [DONOR_ASK_OWNER] = ask_owner,
+    [DONOR_BLOCK_WRITES] = block_writes,
+    [DONOR_CHECK_DEFINITION] = check_definition,
+    [DONOR_DRAIN] = drain,
+    [DONOR_BLOCK_READS] = block_reads,
+    [DONOR_COMMIT] = commit,
+    [DONOR_RELEASE_RECIPIENT] = release_recipient,
+    [DONOR_UNBLOCK] = unblock,
+    [DONOR_MAKE_DELETABLE] = make_deletable,
+    [DONOR_FENCE_COMMIT] = fence_commit,
+    [DONOR_ABORT_RECIPIENT] = abort_recipient,
+    [DONOR_REMOVE_RANGE_TASK] = remove_range_task,
+};
+
+static ErrCode run_phase(Task *task, OpCtx *op, Error *err) {
+    static const MoveSide DONOR = {&DONOR_STEPS, STEPS, note_refused};
+    return move_run_phase(task, op, &DONOR, err);
 }
 
-#define PHASE(name)                                                                                \
-    static ErrCode run_##name(Task *task, OpCtx *op, Error *err) {                                 \
-        return run_phase(task, op, name, err);                                                     \
-    }
-PHASE(begin)
-PHASE(prepare)
-PHASE(clone_range)
-PHASE(commit)
-PHASE(committed)
-PHASE(refused_phase)
-PHASE(undo)
-#undef PHASE
-
-/* What keeps a move from going on is told to whoever asked for it, who may ask again. */
-#define AT_ONCE                                                                                    \
-    {                                                                                              \
-        {                                                                                          \
-            [TASK_ERROR_TIMEOUT] = TASK_FAIL, [TASK_ERROR_CONFLICT] = TASK_FAIL,                   \
-            [TASK_ERROR_STALE] = TASK_FAIL, [TASK_ERROR_RESOURCE] = TASK_FAIL,                     \
-        }                                                                                          \
-    }
-
 static const TaskPhase PHASES[] = {
-    {"begin", TASK_OPEN, run_begin, {"prepare", TASK_DONE}, AT_ONCE},
-    {"prepare", TASK_OPEN, run_prepare, {"clone"}, AT_ONCE},
-    {"clone", TASK_OPEN, run_clone_range, {"commit"}, {{0}}},
-    {"commit", TASK_COMMITTED, run_commit, {"committed", "refused"}, {{0}}},
-    {"committed", TASK_COMMITTED, run_committed, {TASK_DONE}, {{0}}},
-    {"refused", TASK_COMMITTED, run_refused_phase, {TASK_DONE, "committed"}, {{0}}},
-    {"undo", TASK_ABORTING, run_undo, {TASK_DONE}, {{0}}},
+    {"begin", TASK_OPEN, run_phase, {"prepare", TASK_DONE}, MOVE_FAILS_AT_ONCE},
+    {"prepare", TASK_OPEN, run_phase, {"clone"}, MOVE_FAILS_AT_ONCE},
+    {"clone", TASK_OPEN, run_phase, {"commit"}, {{0}}},
+    {"commit", TASK_COMMITTED, run_phase, {"committed", "refused"}, {{0}}},
+    {"committed", TASK_COMMITTED, run_phase, {TASK_DONE}, {{0}}},
+    {"refused", TASK_COMMITTED, run_phase, {TASK_DONE, "committed"}, {{0}}},
+    {"undo", TASK_ABORTING, run_phase, {TASK_DONE}, {{0}}},
 };
 
 static void ended(void *arg, Doc doc) {

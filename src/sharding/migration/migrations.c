@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "catalog/access.h"
 #include "repl/repl.h"
 #include "sharding/shard/critical_section.h"
@@ -97,7 +98,7 @@ ErrCode migrations_wait(Migrations *migrations, OpCtx *op, ReceivingCondition is
 
 /* ---- runs of phases ---- */
 
-ErrCode move_run_begin(Task *task, OpCtx *op, MoveRun *ret_run, Error *err) {
+static ErrCode move_run_begin(Task *task, OpCtx *op, MoveRun *ret_run, Error *err) {
     Migrations *migrations = task_arg(task);
     MoveRun run = {
         .task = task, .op = op, .migrations = migrations, .shard = migrations->service->shard};
@@ -113,10 +114,60 @@ ErrCode move_run_begin(Task *task, OpCtx *op, MoveRun *ret_run, Error *err) {
     return ERR_OK;
 }
 
-void move_run_done(MoveRun *run) {
+static void move_run_done(MoveRun *run) {
     move_done(&run->move);
     shard_list_unref(run->shards);
     *run = (MoveRun){0};
+}
+
+static void hit(uint8_t point) {
+    if (point != 0)
+        failpoint_hit((FailpointId)(point - 1));
+}
+
+/* Is it certain that what was asked for has not happened, and will not? */
+static StepAnswer answer_of(ErrCode code) {
+    switch (task_error_class(code)) {
+    case TASK_ERROR_CONFLICT:
+    case TASK_ERROR_STALE:
+    case TASK_ERROR_OTHER:
+        return STEP_FAILED;
+    default:
+        return STEP_UNCERTAIN;
+    }
+}
+
+ErrCode move_run_phase(Task *task, OpCtx *op, const MoveSide *side, Error *err) {
+    CLEANUP(move_run_done) MoveRun run = {0};
+    TRY(move_run_begin(task, op, &run, err));
+    const StepRow *row =
+        step_table_first(side->table, elem_str(doc_get_lit(task_doc(task), "phase")));
+    StepThen then = {.row = row};
+    while (then.row != NULL) {
+        row = then.row;
+        hit(row->before);
+        StepAnswer answer = STEP_OK;
+        ErrCode rc = side->steps[row->step](&run, &answer, err);
+        if (rc != ERR_OK) {
+            /* The node steps down or stops: the next primary runs the phase again. */
+            if (op_check_interrupt_slow(op, &(Error){0}) != ERR_OK)
+                return rc;
+            answer = answer_of(rc);
+        }
+        then = step_then(side->table, row, answer);
+        if (then.is_error)
+            return rc;
+        if (then.is_refused)
+            side->note_refused(&run, err);
+        else if (answer != STEP_OTHERWISE && answer != STEP_NOT_YET)
+            hit(row->after);
+        error_reset(err);
+    }
+    if (then.is_again)
+        task_again(task, row->again_ms);
+    else
+        task_go_to(task, then.phase);
+    return ERR_OK;
 }
 
 ErrCode move_run_shard(MoveRun *run, Str name, const Shard **ret_shard, Error *err) {

@@ -11,6 +11,7 @@
 #include "concurrency/service_ctx.h"
 #include "repl/task/task_service.h"
 #include "sharding/migration/move.h"
+#include "sharding/migration/move_protocol.h"
 #include "sharding/route/collection_routes.h"
 #include "sharding/route/remote.h"
 #include "sharding/shard/shard_state.h"
@@ -119,10 +120,24 @@ typedef struct MoveRun {
     const char *self;
     ShardList *shards;
     Move move; /* parsed if there is one yet */
+    /* From step to step. */
+    int64_t writes_blocked_us; /* donor: since when, by this run; 0: not by this run */
+    int64_t reads_blocked_us;
+    uint64_t pulled_ts;  /* recipient: has all modifications up to here */
+    MoveOutcome outcome; /* recipient */
 } MoveRun;
 
-ErrCode move_run_begin(Task *task, OpCtx *op, MoveRun *ret_run, Error *err) MUST_CHECK;
-void move_run_done(MoveRun *run);
+typedef ErrCode (*MoveStep)(MoveRun *run, StepAnswer *ret_answer, Error *err);
+/* The donor or the recipient: which step follows which, and how each is done. */
+typedef struct MoveSide {
+    const StepTable *table;
+    const MoveStep *steps;
+    /* Before the phase of moves that are refused is stored. */
+    void (*note_refused)(MoveRun *run, const Error *why);
+} MoveSide;
+/* Runs the phase that the task is in. */
+ErrCode move_run_phase(Task *task, OpCtx *op, const MoveSide *side, Error *err) MUST_CHECK;
+
 /* Another shard of the cluster, by its name. */
 ErrCode move_run_shard(MoveRun *run, Str name, const Shard **ret_shard, Error *err) MUST_CHECK;
 /* Sends a command of "admin" to its primary, with the term of this one, waiting for a majority of
@@ -139,6 +154,16 @@ ErrCode move_run_owner(MoveRun *run, bool *ret_is_owned, Str *ret_owner, Error *
  * ERR_CONFLICTING_OPERATION_IN_PROGRESS: somebody else is in it, or writers do not end: they must
  * not keep all others waiting. */
 ErrCode move_run_block_writes(MoveRun *run, Error *err) MUST_CHECK;
+
+/* Rules of phases in which whatever keeps a move from going on is told at once to whoever asked for
+ * it, who may ask again. */
+#define MOVE_FAILS_AT_ONCE                                                                         \
+    {                                                                                              \
+        {                                                                                          \
+            [TASK_ERROR_TIMEOUT] = TASK_FAIL, [TASK_ERROR_CONFLICT] = TASK_FAIL,                   \
+            [TASK_ERROR_STALE] = TASK_FAIL, [TASK_ERROR_RESOURCE] = TASK_FAIL,                     \
+        }                                                                                          \
+    }
 
 extern const TaskServiceSpec MOVE_DONOR_SERVICE;
 extern const TaskServiceSpec MOVE_RECIPIENT_SERVICE;

@@ -1,7 +1,6 @@
 #include "sharding/migration/recipient.h"
 
 #include "base/clock.h"
-#include "base/failpoint.h"
 #include "repl/repl.h"
 #include "sharding/ddl/participant.h"
 #include "sharding/migration/receive.h"
@@ -11,9 +10,8 @@
 #include "sharding/shard/critical_section.h"
 
 enum {
-    PULL_MS = 10,         /* how often modifications are asked for while nothing else is wanted */
-    READY_MS = 60 * 1000, /* the donor wakes it */
-    OVERLAP_MS = 50,      /* between two looks whether a range deletion has ended */
+    PULL_MS = 10,    /* how often modifications are asked for while nothing else is wanted */
+    OVERLAP_MS = 50, /* between two looks whether a range deletion has ended */
     OVERLAP_LOOKS_MAX = 200,  /* receiveChunkWaitForRangeDeleterTimeoutMS: 10 s */
     COMMIT_MS_MAX = 5 * 1000, /* the donor blocks its writes meanwhile */
     FEW_MODIFICATIONS = 100,  /* so many are written in some milliseconds */
@@ -44,18 +42,13 @@ static void forget(Receiving *receiving, void *arg) {
         *receiving = (Receiving){0};
 }
 
-/* ---- phases ---- */
-
-typedef ErrCode (*RecipientPhase)(MoveRun *run, Error *err);
-
-static ErrCode run_phase(Task *task, OpCtx *op, RecipientPhase phase, Error *err) {
-    CLEANUP(move_run_done) MoveRun run = {0};
-    TRY(move_run_begin(task, op, &run, err));
-    return phase(&run, err);
-}
+/* ---- steps ---- */
 
 /* Does the range still belong to the donor, and to the collection that it belonged to? */
-static ErrCode check_owner(MoveRun *run, Error *err) {
+static ErrCode check_owner(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
+    enter_state(run, RECEIVE_PREPARE);
+    TRY(section_check_free(run->op, &run->move.ns, err));
     bool is_owned;
     Str owner;
     TRY(move_run_owner(run, &is_owned, &owner, err));
@@ -66,13 +59,13 @@ static ErrCode check_owner(MoveRun *run, Error *err) {
 }
 
 /* Documents of an earlier move that are still to be deleted would be taken for this one's. */
-static ErrCode wait_for_deletions(MoveRun *run, bool *ret_is_free, Error *err) {
+static ErrCode await_deletions(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
     const Move *move = &run->move;
     for (int look = 0; look < OVERLAP_LOOKS_MAX; look++) {
         bool is_found;
         TRY(range_tasks_overlap(run->op, &move->uuid, move->min, move->max, &move->id, &is_found,
                                 err));
-        *ret_is_free = !is_found;
         if (!is_found)
             return ERR_OK;
         TRY(op_sleep_us(run->op, (int64_t)OVERLAP_MS * 1000, err));
@@ -82,18 +75,18 @@ static ErrCode wait_for_deletions(MoveRun *run, bool *ret_is_free, Error *err) {
                      move->ns.text);
 }
 
-static ErrCode prepare(MoveRun *run, Error *err) {
+static ErrCode create(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
     const Move *move = &run->move;
     Doc request = task_request(run->task);
-    enter_state(run, RECEIVE_PREPARE);
-    TRY(section_check_free(run->op, &move->ns, err));
-    TRY(check_owner(run, err));
-    bool is_free;
-    TRY(wait_for_deletions(run, &is_free, err));
-    TRY(participant_create_here(run->op, &move->ns, &move->uuid,
-                                elem_doc(doc_get_lit(request, "options")),
-                                elem_doc(doc_get_lit(request, "indexes")), err));
-    failpoint_hit(FP_MIG_R_COLL_CREATED);
+    return participant_create_here(run->op, &move->ns, &move->uuid,
+                                   elem_doc(doc_get_lit(request, "options")),
+                                   elem_doc(doc_get_lit(request, "indexes")), err);
+}
+
+static ErrCode add_range_task(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
+    const Move *move = &run->move;
     RangeTask task = {
         .id = move->id,
         .ns = move->ns,
@@ -105,12 +98,12 @@ static ErrCode prepare(MoveRun *run, Error *err) {
         .is_pending = true,
     };
     TRY(range_task_add(run->op, &task, err));
-    failpoint_hit(FP_MIG_R_RANGE_DEL_WRITTEN);
     atomic_fetch_add(&run->migrations->stats.recipient_started, 1);
     return ERR_OK;
 }
 
-static ErrCode clone_range(MoveRun *run, Error *err) {
+static ErrCode clone_range(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
     enter_state(run, RECEIVE_CLONE);
     return receive_clone(run, err);
 }
@@ -128,121 +121,134 @@ static void count_caught_up(Receiving *receiving, void *arg) {
         receiving->caught_up += count;
 }
 
-static ErrCode pull(MoveRun *run, uint64_t *after_ts, uint64_t until_ts, int64_t *ret_count,
-                    Error *err) {
-    TRY(receive_modifications(run, after_ts, until_ts, ret_count, err));
+/* `until_ts` 0: whatever there is. */
+static ErrCode pull_once(MoveRun *run, uint64_t until_ts, int64_t *ret_count, Error *err) {
+    TRY(receive_modifications(run, &run->pulled_ts, until_ts, ret_count, err));
     if (*ret_count > 0)
         migrations_change(run->migrations, count_caught_up, ret_count);
     return ERR_OK;
 }
 
 /* Until no more is left than a critical section can wait for. */
-static ErrCode pull_until_few(MoveRun *run, uint64_t *after_ts, Error *err) {
+static ErrCode pull(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
     int64_t count;
     do
-        TRY(pull(run, after_ts, 0, &count, err));
+        TRY(pull_once(run, 0, &count, err));
     while (count > FEW_MODIFICATIONS);
     return ERR_OK;
 }
 
+static ErrCode receive_history(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
+    enter_state(run, RECEIVE_CATCH_UP);
+    run->pulled_ts = run->move.start_ts;
+    return session_history_receive(run, err);
+}
+
 /* Each part as of now, so that the donor need not look far into the past. */
-static ErrCode verify(MoveRun *run, uint64_t *after_ts, Error *err) {
+static ErrCode verify(MoveRun *run, StepAnswer *answer, Error *err) {
     Verification verification = {0};
     while (!verification.is_over) {
-        TRY(pull_until_few(run, after_ts, err));
-        TRY(receive_verify(run, *after_ts, &verification, err));
+        TRY(pull(run, answer, err));
+        TRY(receive_verify(run, run->pulled_ts, &verification, err));
     }
     return ERR_OK;
 }
 
-static ErrCode catch_up(MoveRun *run, Error *err) {
-    uint64_t after_ts = run->move.start_ts;
-    enter_state(run, RECEIVE_CATCH_UP);
-    TRY(session_history_receive(run, err));
-    TRY(pull_until_few(run, &after_ts, err));
-    failpoint_hit(FP_MIG_R_CATCHUP);
-    TRY(verify(run, &after_ts, err));
-    TRY(pull_until_few(run, &after_ts, err));
+static ErrCode be_steady(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer, (void)err;
     enter_state(run, RECEIVE_STEADY);
-    failpoint_hit(FP_MIG_R_STEADY);
-    for (;;) {
-        bool is_wanted;
+    return ERR_OK;
+}
+
+static ErrCode drain(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
+    for (bool is_wanted = false; !is_wanted;) {
         TRY(migrations_wait(run->migrations, run->op, is_commit_wanted, NULL,
                             clock_deadline_ms(PULL_MS), &is_wanted, err));
         uint64_t until_ts = is_wanted ? migrations_receiving(run->migrations).commit_ts : 0;
         int64_t count;
-        TRY(pull(run, &after_ts, until_ts, &count, err));
-        if (is_wanted)
-            break;
+        TRY(pull_once(run, until_ts, &count, err));
     }
-    failpoint_hit(FP_MIG_R_SESSIONS_APPLIED);
-    /* Stored with the next phase: a majority has both. */
+    return ERR_OK;
+}
+
+static ErrCode block_writes(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
     return move_run_block_writes(run, err);
 }
 
-/* What follows from the outcome, on this shard. */
-static ErrCode end_as(MoveRun *run, MoveOutcome outcome, Error *err) {
+static ErrCode read_outcome(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)err;
+    enter_state(run, RECEIVE_READY);
+    run->outcome = migrations_receiving(run->migrations).outcome;
+    if (run->outcome == MOVE_UNDECIDED)
+        *answer = STEP_NOT_YET;
+    return ERR_OK;
+}
+
+static ErrCode give_up(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer, (void)err;
+    migrations_note_given_up(run->migrations, &run->move.id, task_abort_message(run->task));
+    run->outcome = MOVE_ABORTED;
+    return ERR_OK;
+}
+
+static ErrCode settle_range_task(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
     const Move *move = &run->move;
+    if (run->outcome == MOVE_COMMITTED)
+        return range_task_remove(run->op, &move->id, err);
     Receiving receiving = migrations_receiving(run->migrations);
     int64_t orphans = receiving.documents > 0 ? receiving.documents : receiving.cloned;
-    if (outcome != MOVE_COMMITTED && uuid_equal(&receiving.id, &move->id))
+    if (uuid_equal(&receiving.id, &move->id))
         TRY(range_task_set_orphans(run->op, &move->id, orphans, err));
-    TRY(outcome == MOVE_COMMITTED
-            ? range_task_remove(run->op, &move->id, err)
-            : range_task_make_ready(run->op, &move->id, /* is_delayed= */ false, err));
+    return range_task_make_ready(run->op, &move->id, /* is_delayed= */ false, err);
+}
+
+static ErrCode unblock(MoveRun *run, StepAnswer *answer, Error *err) {
+    (void)answer;
+    const Move *move = &run->move;
     TRY(section_leave(run->op, &move->ns, move_section_reason(move, &run->op->arena), err));
     range_deleter_wake(run->op->service->range_deleter);
-    failpoint_hit(FP_MIG_R_CRIT_SEC_RELEASED);
     migrations_change(run->migrations, forget, (void *)&move->id);
     return ERR_OK;
 }
 
-static ErrCode ready(MoveRun *run, Error *err) {
-    failpoint_hit(FP_MIG_R_RECOVERY_DOC_WRITTEN);
-    enter_state(run, RECEIVE_READY);
-    MoveOutcome outcome = migrations_receiving(run->migrations).outcome;
-    if (outcome == MOVE_UNDECIDED) {
-        task_again(run->task, READY_MS);
-        return ERR_OK;
-    }
-    return end_as(run, outcome, err);
+static const MoveStep STEPS[RECIPIENT_STEP_COUNT] = {
+    [RECIPIENT_CHECK_OWNER] = check_owner,
+    [RECIPIENT_AWAIT_DELETIONS] = await_deletions,
+    [RECIPIENT_CREATE] = create,
+    [RECIPIENT_ADD_RANGE_TASK] = add_range_task,
+    [RECIPIENT_CLONE] = clone_range,
+    [RECIPIENT_RECEIVE_HISTORY] = receive_history,
+    [RECIPIENT_PULL] = pull,
+    [RECIPIENT_VERIFY] = verify,
+    [RECIPIENT_BE_STEADY] = be_steady,
+    [RECIPIENT_DRAIN] = drain,
+    [RECIPIENT_BLOCK_WRITES] = block_writes,
+    [RECIPIENT_READ_OUTCOME] = read_outcome,
+    [RECIPIENT_GIVE_UP] = give_up,
+    [RECIPIENT_SETTLE_RANGE_TASK] = settle_range_task,
+    [RECIPIENT_UNBLOCK] = unblock,
+};
+
+static ErrCode run_phase(Task *task, OpCtx *op, Error *err) {
+    static const MoveSide RECIPIENT = {&RECIPIENT_STEPS, STEPS, NULL};
+    return move_run_phase(task, op, &RECIPIENT, err);
 }
-
-static ErrCode undo(MoveRun *run, Error *err) {
-    migrations_note_given_up(run->migrations, &run->move.id, task_abort_message(run->task));
-    return end_as(run, MOVE_ABORTED, err);
-}
-
-#define PHASE(name)                                                                                \
-    static ErrCode run_##name(Task *task, OpCtx *op, Error *err) {                                 \
-        return run_phase(task, op, name, err);                                                     \
-    }
-PHASE(prepare)
-PHASE(clone_range)
-PHASE(catch_up)
-PHASE(ready)
-PHASE(undo)
-#undef PHASE
-
-/* Whatever keeps a move from beginning is for the donor to know at once. */
-#define AT_ONCE                                                                                    \
-    {                                                                                              \
-        {                                                                                          \
-            [TASK_ERROR_TIMEOUT] = TASK_FAIL, [TASK_ERROR_CONFLICT] = TASK_FAIL,                   \
-            [TASK_ERROR_STALE] = TASK_FAIL, [TASK_ERROR_RESOURCE] = TASK_FAIL,                     \
-        }                                                                                          \
-    }
 
 static const TaskPhase PHASES[] = {
-    {"prepare", TASK_OPEN, run_prepare, {"clone"}, AT_ONCE},
-    {"clone", TASK_OPEN, run_clone_range, {"catchUp"}, {{[TASK_ERROR_RESOURCE] = TASK_FAIL}}},
+    {"prepare", TASK_OPEN, run_phase, {"clone"}, MOVE_FAILS_AT_ONCE},
+    {"clone", TASK_OPEN, run_phase, {"catchUp"}, {{[TASK_ERROR_RESOURCE] = TASK_FAIL}}},
     {"catchUp",
      TASK_OPEN,
-     run_catch_up,
+     run_phase,
      {"ready"},
      {{[TASK_ERROR_RESOURCE] = TASK_FAIL, [TASK_ERROR_CONFLICT] = TASK_FAIL}}},
-    {"ready", TASK_COMMITTED, run_ready, {TASK_DONE}, {{0}}},
-    {"undo", TASK_ABORTING, run_undo, {TASK_DONE}, {{0}}},
+    {"ready", TASK_COMMITTED, run_phase, {TASK_DONE}, {{0}}},
+    {"undo", TASK_ABORTING, run_phase, {TASK_DONE}, {{0}}},
 };
 
 const TaskServiceSpec MOVE_RECIPIENT_SERVICE = {
