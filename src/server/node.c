@@ -167,6 +167,10 @@ static RangeDeleterSettings range_deleter_settings(ServiceCtx *service) {
     };
 }
 
+static int64_t clone_threads(ServiceCtx *service) {
+    return param_i64(service, PARAM_CHUNK_MIGRATION_CONCURRENCY);
+}
+
 static uint64_t read_floor(ServiceCtx *service, uint64_t applied_ts) {
     return service->shard != NULL ? placement_read_floor(service->shard, applied_ts) : 0;
 }
@@ -192,7 +196,7 @@ static ErrCode open_catalog(Node *node, Error *err) {
         service->shard = shard_state_new(service);
         shard_state_register(service->shard);
         ddl_coordinators_register(repl_tasks(service->repl), service->shard);
-        service->migrations = migrations_new(service);
+        service->migrations = migrations_new(service, clone_threads);
         migrations_register(service->migrations, repl_tasks(service->repl));
         service->range_deleter = range_deleter_new(service, range_deleter_settings);
     }

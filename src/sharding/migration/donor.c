@@ -52,14 +52,19 @@ static ChunkAt find_at(const ChunkMap *map, Doc bound, bool is_below) {
     return at;
 }
 
-/* How many documents may move at once: twice what a chunk is to have. */
-static int64_t docs_max(const Collection *coll, int64_t chunk_bytes) {
+/* Documents are counted, by their keys, and taken to be of average size. */
+typedef struct Average {
+    int64_t chunk_docs; /* how many make a chunk */
+    int64_t docs_max;   /* how many may move at once: twice as many */
+} Average;
+
+static Average average_of(const Collection *coll, int64_t chunk_bytes) {
     int64_t count = record_store_count(coll->records);
     int64_t bytes = record_store_data_size(coll->records);
     if (count <= 0 || bytes <= 0)
-        return DOCS_MAX_WITHOUT_STATS;
-    int64_t average = bytes / count > 0 ? bytes / count : 1;
-    return 2 * (chunk_bytes / average) + 1;
+        return (Average){DOCS_MAX_WITHOUT_STATS / 2, DOCS_MAX_WITHOUT_STATS};
+    int64_t size = bytes / count > 0 ? bytes / count : 1;
+    return (Average){chunk_bytes / size, 2 * (chunk_bytes / size) + 1};
 }
 
 /* What was found in a range that is to move. */
@@ -72,8 +77,8 @@ typedef struct Measured {
 
 static ErrCode open_range(MoveRun *run, RangeScan *ret_scan, Error *err) {
     const Move *move = &run->move;
-    return range_scan_open(run->op, &move->ns, &move->uuid, move->key, move->min, move->max,
-                           ret_scan, err);
+    return range_scan_open_keys(run->op, &move->ns, &move->uuid, move->key, move->min, move->max,
+                                ret_scan, err);
 }
 
 /* From the lower end: the cut is behind at least one key that has documents. */
@@ -81,8 +86,7 @@ static ErrCode measure(MoveRun *run, int64_t chunk_bytes, Measured *ret_measured
     Arena *arena = &run->op->arena;
     CLEANUP(range_scan_done) RangeScan scan = {0};
     TRY(open_range(run, &scan, err));
-    int64_t count_max = docs_max(scan.access.coll, chunk_bytes);
-    int64_t bytes = 0;
+    Average average = average_of(scan.access.coll, chunk_bytes);
     Doc first = DOC_NONE, key;
     Measured measured = {0};
     for (;;) {
@@ -93,16 +97,15 @@ static ErrCode measure(MoveRun *run, int64_t chunk_bytes, Measured *ret_measured
             measured.cut = DOC_NONE; /* it is all of it after all */
             break;
         }
-        bytes += (int64_t)doc_size(doc);
         if (!doc_is_present(first) && shard_key_extract(run->move.key, doc, arena, &key))
             first = key;
-        if (!doc_is_present(measured.cut) && bytes > chunk_bytes &&
+        if (!doc_is_present(measured.cut) && measured.count >= average.chunk_docs &&
             shard_key_extract(run->move.key, doc, arena, &key) &&
             shard_key_compare(key, first) > 0) {
             measured.cut = key;
             measured.cut_count = measured.count;
         }
-        measured.is_too_big = ++measured.count > count_max;
+        measured.is_too_big = ++measured.count > average.docs_max;
         if (measured.is_too_big)
             break;
     }
@@ -110,44 +113,35 @@ static ErrCode measure(MoveRun *run, int64_t chunk_bytes, Measured *ret_measured
     return ERR_OK;
 }
 
-typedef struct Total {
-    int64_t count;
-    int64_t bytes;
-    int64_t count_max;
-} Total;
-
-static ErrCode measure_all(MoveRun *run, int64_t chunk_bytes, Total *ret_total, Error *err) {
+static ErrCode measure_all(MoveRun *run, int64_t chunk_bytes, int64_t *ret_count,
+                           Average *ret_average, Error *err) {
     CLEANUP(range_scan_done) RangeScan scan = {0};
     TRY(open_range(run, &scan, err));
-    Total total = {.count_max = docs_max(scan.access.coll, chunk_bytes)};
-    for (;;) {
+    *ret_average = average_of(scan.access.coll, chunk_bytes);
+    for (*ret_count = 0;; *ret_count += 1) {
         bool is_found;
         Doc doc;
         TRY(range_scan_next(&scan, &is_found, &doc, err));
         if (!is_found)
-            break;
-        total.count++;
-        total.bytes += (int64_t)doc_size(doc);
+            return ERR_OK;
     }
-    *ret_total = total;
-    return ERR_OK;
 }
 
 /* From the upper end, for a range of which only that was given: the cut is the first key behind
  * which no more than a chunk is left, or the last key of all. Reads the range twice. */
 static ErrCode measure_end(MoveRun *run, int64_t chunk_bytes, Measured *ret_measured, Error *err) {
-    Total total;
-    TRY(measure_all(run, chunk_bytes, &total, err));
-    Measured measured = {.count = total.count};
+    Average average;
+    Measured measured = {0};
+    TRY(measure_all(run, chunk_bytes, &measured.count, &average, err));
     *ret_measured = measured;
-    if (total.count <= total.count_max)
+    if (measured.count <= average.docs_max)
         return ERR_OK;
     CLEANUP(range_scan_done) RangeScan scan = {0};
     TRY(open_range(run, &scan, err));
     CLEANUP(arena_done) Arena keys = {0};
     Doc last = DOC_NONE;
-    int64_t behind = total.count;
-    for (int64_t count = total.count, bytes = total.bytes;; count--) {
+    int64_t behind = measured.count;
+    for (int64_t count = measured.count;; count--) {
         bool is_found;
         Doc doc, key;
         TRY(range_scan_next(&scan, &is_found, &doc, err));
@@ -162,11 +156,10 @@ static ErrCode measure_end(MoveRun *run, int64_t chunk_bytes, Measured *ret_meas
         } else {
             arena_rewind(&keys, mark);
         }
-        if (is_new && bytes <= chunk_bytes)
+        if (is_new && count <= average.chunk_docs)
             break;
-        bytes -= (int64_t)doc_size(doc);
     }
-    measured.is_too_big = behind > total.count_max;
+    measured.is_too_big = behind > average.docs_max;
     measured.cut_count = behind;
     if (doc_is_present(last) && !measured.is_too_big)
         measured.cut = doc_copy(last, &run->op->arena);

@@ -22,9 +22,10 @@ const char *receive_state_name(ReceiveState state) {
     return NAMES[state];
 }
 
-Migrations *migrations_new(ServiceCtx *service) {
+Migrations *migrations_new(ServiceCtx *service, CloneThreadsFn clone_threads) {
     Migrations *migrations = NEW(Migrations);
     migrations->service = service;
+    migrations->clone_threads = clone_threads;
     mutex_init(&migrations->mu, LOCK_RANK_MIGRATIONS);
     list_init(&migrations->waiters);
     return migrations;

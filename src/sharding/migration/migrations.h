@@ -75,8 +75,12 @@ typedef struct MigrationStats {
     _Atomic int64_t digest_mismatches;
 } MigrationStats;
 
+/* How many threads insert what is cloned; asked for before each batch. */
+typedef int64_t (*CloneThreadsFn)(ServiceCtx *service);
+
 typedef struct Migrations {
     ServiceCtx *service;
+    CloneThreadsFn clone_threads;
     MigrationStats stats;
     Mutex mu;
     /* Guarded by mu. */
@@ -85,7 +89,7 @@ typedef struct Migrations {
     List waiters;
 } Migrations;
 
-Migrations *migrations_new(ServiceCtx *service);
+Migrations *migrations_new(ServiceCtx *service, CloneThreadsFn clone_threads);
 /* Before the node serves. */
 void migrations_register(Migrations *migrations, TaskServices *services);
 void migrations_free(Migrations *migrations); /* NULL is fine */

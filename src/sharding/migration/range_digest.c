@@ -55,26 +55,12 @@ static ErrCode add_part(OpCtx *op, const Move *move, Doc from, RangeDigest *dige
     }
 }
 
-ErrCode range_digest(OpCtx *op, const Move *move, Doc from, Doc to, RangeDigest *ret_digest,
-                     Error *err) {
-    *ret_digest = (RangeDigest){0};
-    CLEANUP(range_scan_done) RangeScan scan = {0};
-    TRY(range_scan_open(op, &move->ns, &move->uuid, move->key, from, to, &scan, err));
-    for (;;) {
-        bool is_found;
-        Doc doc;
-        TRY(range_scan_next(&scan, &is_found, &doc, err));
-        if (!is_found)
-            return ERR_OK;
-        add(ret_digest, doc);
-    }
-}
-
 ErrCode range_digest_part(OpCtx *op, const Move *move, Doc from, uint64_t at_ts,
                           RangeDigest *ret_digest, Doc *ret_next, Error *err) {
     *ret_digest = (RangeDigest){0};
     *ret_next = DOC_NONE;
-    ru_set_read_source(op->ru, READ_PROVIDED, at_ts);
+    if (at_ts != 0)
+        ru_set_read_source(op->ru, READ_PROVIDED, at_ts);
     ErrCode rc = add_part(op, move, from, ret_digest, ret_next, err);
     ru_set_read_source(op->ru, READ_LATEST, 0);
     return rc;

@@ -20,10 +20,7 @@ static inline bool range_digest_equal(const RangeDigest *a, const RangeDigest *b
     return a->count == b->count && a->bytes == b->bytes && a->sum == b->sum;
 }
 
-/* Of [from, to) of the move's range, as it is now. */
-ErrCode range_digest(OpCtx *op, const Move *move, Doc from, Doc to, RangeDigest *ret_digest,
-                     Error *err) MUST_CHECK;
-/* Of a part that begins at `from`, as of `at_ts`. *ret_next is where it ends, in the operation's
- * arena; DOC_NONE: with the range. ERR_SNAPSHOT_TOO_OLD: that was too long ago. */
+/* Of a part that begins at `from`, as of `at_ts` (0: now). *ret_next is where it ends, in the
+ * operation's arena; DOC_NONE: with the range. ERR_SNAPSHOT_TOO_OLD: that was too long ago. */
 ErrCode range_digest_part(OpCtx *op, const Move *move, Doc from, uint64_t at_ts,
                           RangeDigest *ret_digest, Doc *ret_next, Error *err) MUST_CHECK;

@@ -4,153 +4,21 @@
 
 #include "base/clock.h"
 #include "base/failpoint.h"
-#include "bson/json.h"
-#include "index/collection_write.h"
-#include "index/lookup.h"
 #include "repl/repl.h"
+#include "sharding/migration/beside.h"
+#include "sharding/migration/inserters.h"
+#include "sharding/migration/range_writer.h"
 #include "sharding/migration/session_history.h"
 #include "sharding/range_deletion/range_tasks.h"
 #include "sharding/shard/range_scan.h"
 #include "sharding/shard/support_index.h"
-#include "storage/unit_of_work.h"
 
 enum {
     ASK_MS_MAX = 60 * 1000,
     LATE_MAX = 20,            /* digests in a row that were too late for the donor's storage */
     BATCH_DOCS = 1000 * 1000, /* batches end by their size */
-    UNIT_DOCS_MAX = 500,      /* of one storage transaction */
-    UNIT_BYTES_MAX = 1 << 20,
-    REST_IDS = 100, /* asked for at once */
+    REST_IDS = 100,           /* asked for at once */
 };
-
-/* ---- writing ---- */
-
-typedef struct Writer {
-    MoveRun *run;
-    RangeKeys keys;
-    WriteScratch scratch;
-    Arena arena;  /* of one document */
-    int64_t more; /* documents than there were */
-} Writer;
-
-static void writer_init(Writer *writer, MoveRun *run) {
-    writer->run = run;
-    writer->more = 0;
-    range_keys_init(&writer->keys, run->move.key, run->move.min, run->move.max);
-    write_scratch_init(&writer->scratch);
-    arena_init(&writer->arena, 16 * 1024);
-}
-
-static void writer_done(Writer *writer) {
-    range_keys_done(&writer->keys);
-    write_scratch_done(&writer->scratch);
-    arena_done(&writer->arena);
-}
-
-static ErrCode open_collection(Writer *writer, CollAccess *ret_access, Error *err) {
-    const Move *move = &writer->run->move;
-    TRY(access_write(writer->run->op, &move->ns, LOCK_IX, ret_access, err));
-    if (ret_access->coll == NULL || !uuid_equal(&ret_access->coll->uuid, &move->uuid))
-        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "the collection %s was dropped",
-                         move->ns.text);
-    return ERR_OK;
-}
-
-/* One change of one document, in a unit of its own. */
-typedef struct Put {
-    Writer *writer;
-    const Collection *coll;
-    Elem id;
-    Doc doc;      /* DOC_NONE: it is to be deleted */
-    int64_t more; /* documents that there are after it */
-} Put;
-
-static ErrCode put_in_unit(void *arg, OpCtx *op, Error *err) {
-    Put *put = arg;
-    Writer *writer = put->writer;
-    arena_reset(&writer->arena);
-    CLEANUP(key_builder_done) KeyBuilder kb;
-    key_builder_init(&kb);
-    bool is_found;
-    RecordId rid;
-    Doc known = DOC_NONE;
-    TRY(lookup_record_id(op, put->coll, put->id, &kb, &is_found, &rid, err));
-    if (is_found)
-        TRY(record_read(op, put->coll->records, rid, &writer->arena, &known, err));
-    bool is_delete = !doc_is_present(put->doc);
-    put->more = 0;
-    if (doc_is_present(known) && !range_has_doc(&writer->keys, known)) {
-        /* A document of another range that has the same _id: it is not part of the move. */
-        if (is_delete)
-            return ERR_OK;
-        return error_set(err, ERR_DUPLICATE_KEY,
-                         "this shard has another document of %s with {_id: %s}, outside of the "
-                         "range: an _id must be unique in the whole collection",
-                         put->coll->ns.text, shell_text_of_elem(put->id, &op->arena));
-    }
-    if (!doc_is_present(known) && is_delete)
-        return ERR_OK;
-    put->more = is_delete ? -1 : !doc_is_present(known);
-    if (is_delete)
-        TRY(collection_delete(op, put->coll, rid, known, &writer->scratch, err));
-    else if (!doc_is_present(known))
-        TRY(collection_insert(op, put->coll, &put->doc, 1, &writer->scratch, err));
-    else if (!doc_equal_bytes(known, put->doc))
-        TRY(collection_replace(op, put->coll, rid, known, put->doc, &writer->scratch, err));
-    return ERR_OK;
-}
-
-static ErrCode put_document(Writer *writer, const Collection *coll, Elem id, Doc doc, Error *err) {
-    Put put = {writer, coll, id, doc, 0};
-    TRY(op_write_with_retry(writer->run->op, put_in_unit, &put, err));
-    writer->more += put.more;
-    return ERR_OK;
-}
-
-static ErrCode put_one(Writer *writer, Elem id, Doc doc, Error *err) {
-    CLEANUP(access_done) CollAccess access = {0};
-    TRY(open_collection(writer, &access, err));
-    return put_document(writer, access.coll, id, doc, err);
-}
-
-/* Documents that are new here, all in one unit; one by one where some are not. */
-static ErrCode insert_some(Writer *writer, const Doc *docs, uint32_t count, Error *err) {
-    {
-        CLEANUP(access_done) CollAccess access = {0};
-        TRY(open_collection(writer, &access, err));
-        ErrCode rc = collection_insert_unit(writer->run->op, access.coll, docs, count,
-                                            &writer->scratch, err);
-        if (rc != ERR_DUPLICATE_KEY)
-            return rc;
-        error_reset(err);
-    }
-    for (uint32_t i = 0; i < count; i++)
-        TRY(put_one(writer, doc_get_lit(docs[i], "_id"), docs[i], err));
-    return ERR_OK;
-}
-
-static ErrCode insert_batch(Writer *writer, Doc batch, int64_t *ret_count, int64_t *ret_bytes,
-                            Error *err) {
-    Doc docs[UNIT_DOCS_MAX];
-    uint32_t count = 0;
-    size_t bytes = 0;
-    DocIter iter = doc_iter(batch);
-    for (Elem row; doc_iter_next(&iter, &row);) {
-        if (elem_type(row) != BT_DOC)
-            continue;
-        docs[count++] = elem_doc(row);
-        bytes += doc_size(elem_doc(row));
-        *ret_bytes += (int64_t)doc_size(elem_doc(row));
-        *ret_count += 1;
-        if (count < UNIT_DOCS_MAX && bytes < UNIT_BYTES_MAX)
-            continue;
-        TRY(insert_some(writer, docs, count, err));
-        TRY(op_check_interrupt(writer->run->op, err));
-        count = 0;
-        bytes = 0;
-    }
-    return count > 0 ? insert_some(writer, docs, count, err) : ERR_OK;
-}
 
 /* ---- the clone ---- */
 
@@ -215,22 +83,16 @@ static ErrCode parse_cursor(Doc reply, CloneCursor *ret_cursor, Error *err) {
     return ERR_OK;
 }
 
-typedef struct Counts {
-    int64_t docs;
-    int64_t bytes;
-} Counts;
-
 static void add_cloned(Receiving *receiving, void *arg) {
-    const Counts *counts = arg;
+    const InsertedCounts *counts = arg;
     receiving->cloned += counts->docs;
     receiving->cloned_bytes += counts->bytes;
 }
 
-static ErrCode take_batch(Writer *writer, Doc batch, Error *err) {
-    MoveRun *run = writer->run;
+static ErrCode take_batch(MoveRun *run, Doc batch, Error *err) {
     MigrationStats *stats = &run->migrations->stats;
-    Counts counts = {0};
-    TRY(insert_batch(writer, batch, &counts.docs, &counts.bytes, err));
+    InsertedCounts counts;
+    TRY(insert_batch(run, batch, &counts, err));
     atomic_fetch_add(&stats->docs_cloned_on_recipient, counts.docs);
     atomic_fetch_add(&stats->bytes_cloned_on_recipient, counts.bytes);
     migrations_change(run->migrations, add_cloned, &counts);
@@ -248,9 +110,8 @@ static ErrCode take_batch(Writer *writer, Doc batch, Error *err) {
 }
 
 /* The donor reads the next batch while this one is written. */
-static ErrCode take_batches(Writer *writer, ClientCalls *calls, const char *host,
-                            ClientReply *reply, Error *err) {
-    MoveRun *run = writer->run;
+static ErrCode take_batches(MoveRun *run, ClientCalls *calls, const char *host, ClientReply *reply,
+                            Error *err) {
     for (;;) {
         CloneCursor cursor = {0};
         TRY(parse_cursor(reply->body, &cursor, err));
@@ -259,7 +120,7 @@ static ErrCode take_batches(Writer *writer, ClientCalls *calls, const char *host
             ClientCommand more = {.body = build_get_more(run, cursor.id)};
             (void)client_calls_add(calls, host, &more, clock_deadline_ms(ASK_MS_MAX), NULL);
         }
-        TRY(take_batch(writer, cursor.batch, err));
+        TRY(take_batch(run, cursor.batch, err));
         if (cursor.id == 0)
             return ERR_OK;
         for (;;) {
@@ -296,12 +157,9 @@ ErrCode receive_clone(MoveRun *run, Error *err) {
         set_note_failure(donor->set, host, rc);
         return rc;
     }
-    Writer writer;
-    writer_init(&writer, run);
     ClientCalls *calls = client_calls_new(run->op->service->clients, run->op);
-    rc = take_batches(&writer, calls, host, &reply, err);
+    rc = take_batches(run, calls, host, &reply, err);
     client_calls_free(calls);
-    writer_done(&writer);
     return rc;
 }
 
@@ -320,7 +178,7 @@ static ErrCode ask_modifications(MoveRun *run, uint64_t after_ts, uint64_t until
     return move_run_ask(run, run->move.from, &b, ASK_MS_MAX, reply, err);
 }
 
-static ErrCode apply(Writer *writer, Doc reply, int64_t *count, Error *err) {
+static ErrCode apply(RangeWriter *writer, Doc reply, int64_t *count, Error *err) {
     static const char *const LISTS[] = {"deleted", "reload"};
     for (size_t i = 0; i < ARRAY_LEN(LISTS); i++) {
         Elem list = doc_get(reply, str_from(LISTS[i]));
@@ -331,7 +189,7 @@ static ErrCode apply(Writer *writer, Doc reply, int64_t *count, Error *err) {
             if (elem_type(row) != BT_DOC)
                 continue;
             Doc doc = elem_doc(row);
-            TRY(put_one(writer, doc_get_lit(doc, "_id"), i == 0 ? DOC_NONE : doc, err));
+            TRY(range_writer_put(writer, doc_get_lit(doc, "_id"), i == 0 ? DOC_NONE : doc, err));
             *count += 1;
         }
     }
@@ -358,9 +216,8 @@ static Doc take_ids(Doc list, uint32_t count, Arena *arena, Doc *ret_left) {
 }
 
 /* Documents for which an answer had no room, asked for by their ids. */
-static ErrCode receive_rest(Writer *writer, uint64_t after_ts, Doc first, int64_t *count,
-                            Error *err) {
-    MoveRun *run = writer->run;
+static ErrCode receive_rest(MoveRun *run, RangeWriter *writer, uint64_t after_ts, Doc first,
+                            int64_t *count, Error *err) {
     Doc left = doc_copy(rest_of(first), &run->op->arena);
     while (!doc_is_empty(left)) {
         CLEANUP(client_reply_done) ClientReply reply = {0};
@@ -374,9 +231,8 @@ static ErrCode receive_rest(Writer *writer, uint64_t after_ts, Doc first, int64_
     return ERR_OK;
 }
 
-static ErrCode receive_round(Writer *writer, uint64_t *after_ts, uint64_t until_ts, int64_t *count,
-                             Error *err) {
-    MoveRun *run = writer->run;
+static ErrCode receive_round(MoveRun *run, RangeWriter *writer, uint64_t *after_ts,
+                             uint64_t until_ts, int64_t *count, Error *err) {
     CLEANUP(client_reply_done) ClientReply reply = {0};
     TRY(ask_modifications(run, *after_ts, until_ts, DOC_NONE, &reply, err));
     TRY(apply(writer, reply.body, count, err));
@@ -385,7 +241,7 @@ static ErrCode receive_round(Writer *writer, uint64_t *after_ts, uint64_t until_
     if (elem_type(up_to) != BT_TIMESTAMP)
         return error_set(err, ERR_FAILED_TO_PARSE, "the donor did not tell how far it has read");
     uint64_t next_ts = (uint64_t)elem_i64(up_to);
-    TRY(receive_rest(writer, *after_ts, reply.body, count, err));
+    TRY(receive_rest(run, writer, *after_ts, reply.body, count, err));
     *after_ts = next_ts;
     return ERR_OK;
 }
@@ -400,16 +256,16 @@ ErrCode receive_modifications(MoveRun *run, uint64_t *after_ts, uint64_t until_t
     run->op->mode.is_from_migrate = true;
     run->op->mode.is_validation_bypassed = true;
     *ret_count = 0;
-    Writer writer;
-    writer_init(&writer, run);
+    RangeWriter writer;
+    range_writer_init(&writer, run->op, &run->move);
     ErrCode rc = ERR_OK;
     do {
         ArenaMark mark = arena_mark(&run->op->arena);
-        rc = receive_round(&writer, after_ts, until_ts, ret_count, err);
+        rc = receive_round(run, &writer, after_ts, until_ts, ret_count, err);
         arena_rewind(&run->op->arena, mark);
     } while (rc == ERR_OK && *after_ts < until_ts);
     migrations_change(run->migrations, add_documents, &writer.more);
-    writer_done(&writer);
+    range_writer_done(&writer);
     return rc;
 }
 
@@ -454,12 +310,44 @@ static ErrCode ask_digest(MoveRun *run, Doc from, uint64_t at_ts, RangeDigest *r
     return ERR_OK;
 }
 
+/* The same part here, while the donor reads it. */
+typedef struct PartHere {
+    const Move *move;
+    Doc from;
+    RangeDigest digest;
+    Doc next;
+} PartHere;
+
+static ErrCode digest_here(void *arg, OpCtx *op, Error *err) {
+    PartHere *part = arg;
+    return range_digest_part(op, part->move, part->from, /* at_ts= */ 0, &part->digest, &part->next,
+                             err);
+}
+
+/* Both of them, at once: nothing is written here meanwhile. */
+static ErrCode read_part(MoveRun *run, Doc from, uint64_t at_ts, RangeDigest *ret_there,
+                         RangeDigest *ret_here, Doc *ret_next, Error *err) {
+    PartHere part = {.move = &run->move, .from = from};
+    CLEANUP(beside_done) Beside beside = {0};
+    beside_start(&beside, run, digest_here, &part);
+    TRY(ask_digest(run, from, at_ts, ret_there, ret_next, err));
+    TRY(beside_join(&beside, err));
+    *ret_here = part.digest;
+    /* Equal documents come to an end at the same key; others have other digests, in all likelihood.
+     */
+    bool is_end = !doc_is_present(part.next);
+    if (is_end != !doc_is_present(*ret_next) ||
+        (!is_end && shard_key_compare(part.next, *ret_next) != 0))
+        return refuse_digest(run, ret_here, ret_there, err);
+    return ERR_OK;
+}
+
 ErrCode receive_verify(MoveRun *run, uint64_t at_ts, Verification *verification, Error *err) {
     const Move *move = &run->move;
     Doc from = doc_is_present(verification->from) ? verification->from : move->min;
     RangeDigest here, there;
     Doc next;
-    ErrCode rc = ask_digest(run, from, at_ts, &there, &next, err);
+    ErrCode rc = read_part(run, from, at_ts, &there, &here, &next, err);
     if (rc == ERR_SNAPSHOT_TOO_OLD) {
         error_reset(err); /* a busy machine: the same part again, as of a later time */
         if (++verification->late_count < LATE_MAX)
@@ -469,7 +357,6 @@ ErrCode receive_verify(MoveRun *run, uint64_t at_ts, Verification *verification,
                          "past for too short a time (minSnapshotHistoryWindowInSeconds)");
     }
     TRY(rc);
-    TRY(range_digest(run->op, move, from, doc_is_present(next) ? next : move->max, &here, err));
     if (!range_digest_equal(&here, &there))
         return refuse_digest(run, &here, &there, err);
     verification->count += here.count;

@@ -26,7 +26,22 @@ RangeBounds range_bounds(const IndexDesc *index, const ShardKey *key, Doc min, D
     return bounds;
 }
 
-static ErrCode plan_range(RangeScan *scan, const ShardKey *key, Doc min, Doc max, Error *err) {
+/* A projection of the fields of the key, and nothing else. */
+static Doc key_fields(const ShardKey *key, Arena *arena) {
+    DocBuilder b = doc_builder_in_arena(arena);
+    bool has_id = false;
+    DocIter iter = doc_iter(shard_key_pattern(key));
+    for (Elem field; doc_iter_next(&iter, &field);) {
+        has_id |= elem_name_is(field, STR("_id"));
+        build_i32(&b, elem_name(field), 1);
+    }
+    if (!has_id)
+        build_i32(&b, "_id", 0);
+    return doc_builder_end(&b);
+}
+
+static ErrCode plan_range(RangeScan *scan, const ShardKey *key, Doc min, Doc max, bool is_of_keys,
+                          Error *err) {
     OpCtx *op = scan->access.op;
     const Collection *coll = scan->access.coll;
     const IndexDesc *index = support_index_find(coll, key);
@@ -40,24 +55,35 @@ static ErrCode plan_range(RangeScan *scan, const ShardKey *key, Doc min, Doc max
         .hint = doc_get_lit(doc_builder_end(&b), "hint"),
         .min = bounds.min,
         .max = bounds.max,
+        .projection = is_of_keys ? key_fields(key, &op->arena) : DOC_NONE,
         .yield_period_us = YIELD_US,
         .now_ms = clock_wall_ms(),
     };
     return plan_query(&scan->access, &spec, &scan->exec, err);
 }
 
-ErrCode range_scan_open(OpCtx *op, const Ns *ns, const Uuid *uuid, const ShardKey *key, Doc min,
-                        Doc max, RangeScan *ret_scan, Error *err) {
+static ErrCode open_scan(OpCtx *op, const Ns *ns, const Uuid *uuid, const ShardKey *key, Doc min,
+                         Doc max, bool is_of_keys, RangeScan *ret_scan, Error *err) {
     TRY(access_read(op, ns, &ret_scan->access, err));
     const Collection *coll = ret_scan->access.coll;
     ErrCode rc = ERR_OK;
     if (coll == NULL || !uuid_equal(&coll->uuid, uuid))
         rc = error_set(err, ERR_NAMESPACE_NOT_FOUND, "the collection %s was dropped", ns->text);
     else
-        rc = plan_range(ret_scan, key, min, max, err);
+        rc = plan_range(ret_scan, key, min, max, is_of_keys, err);
     if (rc != ERR_OK)
         range_scan_done(ret_scan);
     return rc;
+}
+
+ErrCode range_scan_open(OpCtx *op, const Ns *ns, const Uuid *uuid, const ShardKey *key, Doc min,
+                        Doc max, RangeScan *ret_scan, Error *err) {
+    return open_scan(op, ns, uuid, key, min, max, /* is_of_keys= */ false, ret_scan, err);
+}
+
+ErrCode range_scan_open_keys(OpCtx *op, const Ns *ns, const Uuid *uuid, const ShardKey *key,
+                             Doc min, Doc max, RangeScan *ret_scan, Error *err) {
+    return open_scan(op, ns, uuid, key, min, max, /* is_of_keys= */ true, ret_scan, err);
 }
 
 ErrCode range_scan_next(RangeScan *scan, bool *ret_found, Doc *ret_doc, Error *err) {
