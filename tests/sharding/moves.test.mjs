@@ -117,6 +117,30 @@ test('MIG-2: what cannot be moved is refused, and nothing changes', async () => 
     await checkMovesOver(cluster, waitFor);
 });
 
+test('MIG-3: a recipient that hangs does not keep the writers of the donor waiting', { timeout: 180_000 }, async () => {
+    await fill('hang', { k: 1 });
+    const [donor, recipient] = cluster.shards;
+    const hold = { configureFailPoint: 'mig.d.critSecWrites', mode: { times: 1 }, data: { blockTimeMS: 60_000 } };
+    const { count } = await donor.command(donor.members[0], hold);
+    const moving = tryMove('d.hang', { k: 0 }, 'shard1', { max: { k: 500 } }); // the router may try again, when the time was up
+    await donor.command(donor.members[0], { waitForFailPoint: hold.configureFailPoint, timesEntered: Number(count) + 1, maxTimeMS: 60_000 });
+    recipient.members[0].signal('SIGSTOP');
+    try {
+        await donor.command(donor.members[0], { ...hold, mode: 'off' });
+        const begun = performance.now();
+        await client.db('d').collection('hang').updateOne({ k: 1 }, { $set: { n: 1 } });
+        const waited = performance.now() - begun;
+        assert.ok(waited > 1000 && waited < 30_000, `a write waited for ${Math.round(waited)} ms`);
+    } finally {
+        recipient.members[0].signal('SIGCONT');
+    }
+    await moving;
+    await waitFor(() => tryMove('d.hang', { k: 0 }, 'shard1', { max: { k: 500 } }), { timeoutMs: 60_000, what: 'another try' });
+    assert.equal(await other.db('d').collection('hang').countDocuments({ n: 1 }), 1);
+    assert.equal(await other.db('d').collection('hang').countDocuments(), 1000);
+    await checkMovesOver(cluster, waitFor);
+});
+
 test('MIG-2: currentOp tells how far a move has come', { timeout: 120_000 }, async () => {
     await cluster.admin({ shardCollection: 'd.shown', key: { k: 1 } });
     const pad = 'x'.repeat(40_000);

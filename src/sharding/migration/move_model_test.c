@@ -874,7 +874,7 @@ static void walk(Explorer *x, Prng *prng) {
 
 /* Together they would be some ten million states: MOVE_MODEL=all has them looked at. */
 static const Budget BUDGETS[] = {
-    {.moves = 2, .writes = 2, .scans = 1, .crashes = 1},
+    {.moves = 2, .writes = 1, .scans = 1, .crashes = 1},
     {.moves = 1, .writes = 1, .scans = 1, .crashes = 1, .failures = 2},
     {.moves = 2, .writes = 1, .failures = 2},
     {.moves = 2, .writes = 2, .scans = 1, .crashes = 1, .failures = 1},

@@ -20,7 +20,7 @@ static const StepRow DONOR_ROWS[] = {
      .after = STEP_POINT(MIG_D_READY_FOR_CRIT_SEC)},
 
     /* An earlier run of this phase, or an earlier primary, may have come to any place of it. */
-    {"commit", .step = DONOR_ASK_OWNER, .otherwise_step = DONOR_RELEASE_RECIPIENT},
+    {"commit", .step = DONOR_ASK_OWNER, .otherwise_step = DONOR_UNBLOCK},
     {"commit", .step = DONOR_BLOCK_WRITES, .errors = ERRORS_REFUSE,
      .after = STEP_POINT(MIG_D_CRIT_SEC_WRITES)},
     {"commit", .step = DONOR_CHECK_DEFINITION, .errors = ERRORS_REFUSE,
@@ -33,24 +33,24 @@ static const StepRow DONOR_ROWS[] = {
      .before = STEP_POINT(MIG_D_CONFIG_COMMIT_SENT),
      .after = STEP_POINT(MIG_D_CONFIG_COMMIT_REPLIED)},
     /* It is done. These two belong to the next phase, and are done here as well, before that is
-     * stored, because clients wait for them. */
-    {"commit", .step = DONOR_RELEASE_RECIPIENT, .errors = ERRORS_PASS,
+     * stored, because clients wait for them; and those of the donor do not wait for a recipient
+     * that hangs. */
+    {"commit", .step = DONOR_UNBLOCK, .after = STEP_POINT(MIG_D_METADATA_REFRESHED)},
+    {"commit", .step = DONOR_RELEASE_RECIPIENT, .errors = ERRORS_PASS, .next = "committed",
      .after = STEP_POINT(MIG_D_RECIPIENT_CRIT_SEC_RELEASED)},
-    {"commit", .step = DONOR_UNBLOCK, .next = "committed",
-     .after = STEP_POINT(MIG_D_METADATA_REFRESHED)},
 
-    {"committed", .step = DONOR_RELEASE_RECIPIENT, .before = STEP_POINT(MIG_D_DECISION_PERSISTED),
-     .after = STEP_POINT(MIG_D_TXN_NUM_BUMPED)},
-    {"committed", .step = DONOR_UNBLOCK, .before = STEP_POINT(MIG_D_RECIPIENT_TASK_DELETED)},
+    {"committed", .step = DONOR_UNBLOCK, .before = STEP_POINT(MIG_D_DECISION_PERSISTED)},
+    {"committed", .step = DONOR_RELEASE_RECIPIENT, .after = STEP_POINT(MIG_D_TXN_NUM_BUMPED)},
     {"committed", .step = DONOR_MAKE_DELETABLE, .next = TASK_DONE,
+     .before = STEP_POINT(MIG_D_RECIPIENT_TASK_DELETED),
      .after = STEP_POINT(MIG_D_DONOR_TASK_READY)},
 
     /* A commit may still be under way, of this primary or of one before it. */
     {"refused", .step = DONOR_FENCE_COMMIT},
     {"refused", .step = DONOR_ASK_OWNER, .otherwise = "committed"},
+    {"refused", .step = DONOR_UNBLOCK}, /* first of all: the recipient may hang */
     {"refused", .step = DONOR_ABORT_RECIPIENT},
-    {"refused", .step = DONOR_REMOVE_RANGE_TASK},
-    {"refused", .step = DONOR_UNBLOCK, .next = TASK_DONE},
+    {"refused", .step = DONOR_REMOVE_RANGE_TASK, .next = TASK_DONE},
 
     {"undo", .step = DONOR_ABORT_RECIPIENT, .otherwise = TASK_DONE},
     {"undo", .step = DONOR_REMOVE_RANGE_TASK},
