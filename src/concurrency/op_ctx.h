@@ -86,6 +86,7 @@ typedef struct OpMode {
     bool is_applying;
     bool is_validation_bypassed; /* bypassDocumentValidation of the running statement */
     bool is_uninterruptible;     /* clean-up that must finish: kill and deadline are ignored */
+    bool uses_reserve; /* must come to its end on a nearly full disk, too: clients leave it room */
     bool is_from_migrate; /* documents move between shards: entries say so, change streams skip them
                            */
     uint64_t apply_ts;    /* commit timestamp of units of work that set none; 0: none */

@@ -100,7 +100,8 @@ ErrCode ddl_ensure_clustered(OpCtx *op, const Ns *ns, Error *err) {
 
 ErrCode ddl_build_collection(OpCtx *op, const Ns *ns, Doc options, const Uuid *uuid,
                              Collection **ret_coll, Error *err) {
-    TRY(storage_check_disk(op_storage(op), err));
+    if (!op->mode.uses_reserve)
+        TRY(storage_check_disk(op_storage(op), err));
     Collection *coll = NEW(Collection);
     coll->refs = 1;
     arena_init(&coll->arena, 1024);

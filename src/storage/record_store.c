@@ -136,7 +136,7 @@ ErrCode record_insert(OpCtx *op, RecordStore *rs, RecordId rid, Str data, Error 
 /* Internal work has its own reserve and checks for it before it begins (storage_has_room); undoing
  * something must work on a full disk, too. Deletes are never refused: they are the way out. */
 static ErrCode check_disk(const OpCtx *op, const RecordStore *rs, Error *err) {
-    if (op->mode.is_unreplicated || op->mode.is_uninterruptible)
+    if (op->mode.is_unreplicated || op->mode.is_uninterruptible || op->mode.uses_reserve)
         return ERR_OK;
     return storage_check_disk(rs->engine, err);
 }

@@ -53,6 +53,8 @@ static ErrCode wait_majority(Task *task, OpCtx *op, Error *err) {
 }
 
 static ErrCode store(Task *task, OpCtx *op, Doc doc, const char *phase, Error *err) {
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.uses_reserve = true;
     TRY(write_document(task, op, doc, err));
     task->is_written = true;
     failpoint_hit_at(FP_TASK_WRITTEN, phase);
@@ -183,6 +185,9 @@ static bool choose_next(Task *task) {
 
 static ErrCode run_phase(Task *task, OpCtx *op, Error *err) {
     const TaskPhase *phase = task->phase;
+    /* What can only be completed must be: others wait for it, and it may be what makes room. */
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.uses_reserve = phase->kind != TASK_OPEN;
     TRY(failpoint_check_at(FP_TASK_BEFORE_RUN, phase->name, err));
     bool is_wanted = enter_run(task);
     if (is_wanted) {

@@ -79,6 +79,7 @@ RangeDeleter *range_deleter_new(ServiceCtx *service, RangeDeleterSettingsFn sett
 
 ErrCode range_deleter_start(RangeDeleter *deleter, Error *err) {
     deleter->op = op_ctx_new(deleter->service->ops, NULL, NULL);
+    deleter->op->mode.uses_reserve = true; /* it makes room */
     deleter->op->service = deleter->service;
     op_attach_storage(deleter->op, deleter->service->storage);
     return round_thread_start(&deleter->rounds, "RangeDeleter", deleter_run, deleter, err);
