@@ -82,8 +82,8 @@ static ErrCode parse_sorted(Elem operand, const ExprParseContext *ctx, Arena *ar
             TRY(expr_parse(elem, ctx, arena, &acc->input, err));
         } else if (elem_name_is(elem, STR("sortBy"))) {
             if (elem_type(elem) != BT_DOC)
-                return error_set(err, (ErrCode)5788604,
-                                 "expected 'sortBy' to already be an object in the arguments to %s",
+                return error_set(err, (ErrCode)10065,
+                                 "invalid parameter: expected an object (sortBy) in %s",
                                  elem_name(operand));
             TRY(sort_pattern_parse(elem_doc(elem), SORT_SYNTAX_STAGE, arena, &acc->sort_by, err));
         } else {

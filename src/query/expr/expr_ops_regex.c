@@ -11,6 +11,10 @@ enum {
     REGEX_OPTIONS,
 };
 
+enum {
+    FOUND_VALUE_BYTES = 32, /* what a value counts beside its bytes */
+};
+
 typedef enum RegexResult { /* variants */
                            RESULT_MATCH,
                            RESULT_FIND,
@@ -104,6 +108,7 @@ static ErrCode find_all(Search *search, ExprEvalContext *ctx, Value *ret, Error 
     ExprLoop loop = expr_loop_begin(ctx);
     ArrayBuilder all;
     array_builder_init(&all, ctx->scratch);
+    size_t output_bytes = 0;
     do { /* an empty match at the very end counts only when there is nothing else */
         TRY(expr_step(ctx, err));
         bool is_match;
@@ -114,7 +119,8 @@ static ErrCode find_all(Search *search, ExprEvalContext *ctx, Value *ret, Error 
         RegexSpan span = search->spans[0];
         TRY(found_value(search, ctx, &found, err));
         array_builder_add(&all, found);
-        if (all.buf.overflowed)
+        output_bytes += value_bytes_size(&found) + FOUND_VALUE_BYTES * (search->group_count + 3);
+        if (output_bytes > VALUE_SIZE_MAX)
             return error_set(err, (ErrCode)51151,
                              "$regexFindAll: the size of buffer to store output exceeded the 64MB "
                              "limit");

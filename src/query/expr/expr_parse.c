@@ -164,10 +164,14 @@ static ErrCode check_name_rest(Str name, Error *err) {
     return ERR_OK;
 }
 
+bool expr_is_dbref_name(Str name) {
+    return str_is(name, "$ref") || str_is(name, "$id") || str_is(name, "$db");
+}
+
 ErrCode expr_check_field_name(Str name, Error *err) {
     if (name.size == 0)
         return error_set(err, (ErrCode)15998, "FieldPath field names may not be empty strings.");
-    if (name.data[0] == '$')
+    if (name.data[0] == '$' && !expr_is_dbref_name(name))
         return error_set(err, (ErrCode)16410,
                          "FieldPath field names may not start with '$'. Consider using $getField "
                          "or $setField.");
