@@ -43,12 +43,18 @@ static ErrCode ensure_n(NState *s, const Acc *acc, AccContext *ctx, Error *err) 
     return expr_check_n(value, eval.scratch, &s->n, err);
 }
 
+/* $firstN and $lastN, which take documents as they come. */
+static bool is_of_order(const char *name) {
+    return strcmp(name, "$firstN") == 0 || strcmp(name, "$lastN") == 0;
+}
+
 /* {n: ..., input: ...} */
 static ErrCode parse_n_input(Elem operand, const ExprParseContext *ctx, Arena *arena, Acc *acc,
                              Error *err) {
     if (elem_type(operand) != BT_DOC)
-        return error_set(err, (ErrCode)5787900, "specification must be an object; found %s: %s",
-                         elem_name(operand), bson_type_name(elem_type(operand)));
+        return error_set(err, is_of_order(elem_name(operand)) ? (ErrCode)5787801 : (ErrCode)5787900,
+                         "specification must be an object; found %s: %s", elem_name(operand),
+                         bson_type_name(elem_type(operand)));
     DocIter iter = doc_iter(elem_doc(operand));
     for (Elem elem; doc_iter_next(&iter, &elem);) {
         if (elem_name_is(elem, STR("n"))) {

@@ -143,7 +143,7 @@ TEST(malformed_pipelines_are_refused_with_the_codes_of_the_language) {
         {"[{'$geoNear':{}}]", ERR_NOT_IMPLEMENTED, "$geoNear is not supported yet"},
         {"[{'$changeStream':{}}]", 40602,
          "$changeStream is only valid as the first stage in a pipeline"},
-        {"[{'$search':{}}]", 31082, "$search"},
+        {"[{'$search':{}}]", 6047401, "$search"},
         {"[1]", ERR_TYPE_MISMATCH, "must be an object"},
         {"[{}]", 40323, "exactly one field"},
         {"[{'$match':1,'$limit':1}]", 40323, "exactly one field"},
