@@ -59,7 +59,6 @@ FUNCTION_OF_TWO(dec_add, bid128_add)
 FUNCTION_OF_TWO(dec_subtract, bid128_sub)
 FUNCTION_OF_TWO(dec_multiply, bid128_mul)
 FUNCTION_OF_TWO(dec_divide, bid128_div)
-FUNCTION_OF_TWO(dec_pow, bid128_pow)
 FUNCTION_OF_TWO(dec_atan2, bid128_atan2)
 FUNCTION_OF_ONE(dec_sqrt, bid128_sqrt)
 FUNCTION_OF_ONE(dec_exp, bid128_exp)
@@ -78,6 +77,13 @@ FUNCTION_OF_ONE(dec_tanh, bid128_tanh)
 FUNCTION_OF_ONE(dec_asinh, bid128_asinh)
 FUNCTION_OF_ONE(dec_acosh, bid128_acosh)
 FUNCTION_OF_ONE(dec_atanh, bid128_atanh)
+
+/* A zero of the smallest exponent is added, which makes all 34 digits of the result visible. */
+Decimal128 dec_pow(Decimal128 a, Decimal128 b) {
+    static const Decimal128 SMALLEST_ZERO = {0, 0};
+    _IDEC_flags flags = 0;
+    return dec_add(dec(bid128_pow(bid(a), bid(b), BID_HALF_EVEN, &flags)), SMALLEST_ZERO);
+}
 
 Decimal128 dec_mod(Decimal128 a, Decimal128 b) {
     _IDEC_flags flags = 0;

@@ -282,6 +282,21 @@ static ErrCode check_options(Doc spec, const char *stage, const char *const *nam
     return ERR_OK;
 }
 
+static ErrCode check_coll_stats(Doc spec, Error *err) {
+    DocIter iter = doc_iter(spec);
+    for (Elem elem; doc_iter_next(&iter, &elem);)
+        if (elem_type(elem) != BT_DOC)
+            return error_set(err, ERR_TYPE_MISMATCH,
+                             "BSON field '$collStats.%s' is the wrong type '%s', expected type "
+                             "'object'",
+                             elem_name(elem), bson_type_name(elem_type(elem)));
+    Elem count = doc_get_lit(spec, "count");
+    if (elem_is_present(count) && !doc_is_empty(elem_doc(count)))
+        return error_set(err, (ErrCode)31170,
+                         "count argument to $collStats must be an empty object");
+    return ERR_OK;
+}
+
 /* On a shard: its name, which is read before anything is opened. NULL: it is none. */
 static ErrCode find_shard_name(const Listing *listing, const char **ret_name, Error *err) {
     ShardState *state = listing->ctx->service->shard;
@@ -296,6 +311,7 @@ static ErrCode find_shard_name(const Listing *listing, const char **ret_name, Er
 static ErrCode list_coll_stats(Listing *listing, Error *err) {
     static const char *const KNOWN[] = {"storageStats", "count"};
     TRY(check_options(listing->spec, "$collStats", KNOWN, ARRAY_LEN(KNOWN), err));
+    TRY(check_coll_stats(listing->spec, err));
     Elem storage = doc_get_lit(listing->spec, "storageStats");
     int64_t scale = 1;
     if (elem_type(storage) == BT_DOC) {

@@ -132,12 +132,6 @@ ErrCode explain_aggregate(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOp
     TRY(agg_source_open(ctx->op, &target, resolved, &with_view, &source, err));
     CursorSource *base = agg_source_base(source);
     PlanExecutor *exec = agg_source_executor(source);
-    if (verbosity != EXPLAIN_QUERY_PLANNER && pipeline_is_writing(agg_source_pipeline(source))) {
-        cursor_source_free(base);
-        return error_set(err, (ErrCode)51029,
-                         "explain of a pipeline with $out or $merge is only possible with "
-                         "verbosity 'queryPlanner'");
-    }
     int64_t start_us = clock_mono_us(), returned = 0;
     ErrCode rc = ERR_OK;
     bool is_found = verbosity != EXPLAIN_QUERY_PLANNER;
@@ -152,6 +146,7 @@ ErrCode explain_aggregate(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOp
         /* The whole pipeline runs as a find: shown as one. */
         size_t planner = build_open_doc(b, "queryPlanner");
         plan_explain(exec, NULL, b);
+        build_bool(b, "optimizedPipeline", true);
         build_close(b, planner);
         if (verbosity != EXPLAIN_QUERY_PLANNER) {
             size_t stats = build_open_doc(b, "executionStats");
@@ -174,6 +169,10 @@ ErrCode explain_aggregate(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOp
                 build_close(b, stats);
             }
             build_close(b, cursor);
+            if (verbosity != EXPLAIN_QUERY_PLANNER) {
+                build_i64(b, "nReturned", exec->root->returned);
+                build_i64(b, "executionTimeMillisEstimate", duration_ms);
+            }
             build_close(b, row);
         }
         DocBuilder rest = doc_builder_in_arena_sized(cmd_arena(ctx), 512);

@@ -375,6 +375,22 @@ static ErrCode check_wildcard(Doc spec, const KindCount *count, Arena *arena, Er
     return ERR_OK;
 }
 
+/* Where a component begins with $; those of references may, unless they are the first. */
+static const char *find_illegal_dollar(const char *path) {
+    static const char *const ALLOWED[] = {"$ref", "$id", "$db"};
+    if (path[0] == '$')
+        return path;
+    for (const char *at = strstr(path, ".$"); at != NULL; at = strstr(at + 1, ".$")) {
+        size_t size = strcspn(at + 1, ".");
+        bool is_allowed = false;
+        for (size_t i = 0; i < ARRAY_LEN(ALLOWED); i++)
+            is_allowed |= size == strlen(ALLOWED[i]) && memcmp(at + 1, ALLOWED[i], size) == 0;
+        if (!is_allowed)
+            return at;
+    }
+    return NULL;
+}
+
 static ErrCode check_key(Doc key, Error *err) {
     if (doc_is_empty(key))
         return error_set(err, ERR_CANNOT_CREATE_INDEX, "Index keys cannot be an empty field.");
@@ -391,7 +407,7 @@ static ErrCode check_key(Doc key, Error *err) {
         if (path[0] == '.' || path[size - 1] == '.' || strstr(path, "..") != NULL)
             return error_set(err, ERR_CANNOT_CREATE_INDEX,
                              "Index keys cannot contain an empty field.");
-        const char *dollar = path[0] == '$' ? path : strstr(path, ".$");
+        const char *dollar = find_illegal_dollar(path);
         bool is_wildcard = wildcard_is_field(elem_name_str(elem));
         if (dollar != NULL && !(is_wildcard && dollar == path + size - (size > 3 ? 4 : 3)))
             return error_set(

@@ -121,6 +121,7 @@ static ErrCode parse_pipeline(OpCtx *const *op, const AggRead *read, Doc stages,
     };
     AggParseContext parse = {
         .expr = {.collator = collator, .let_values = read->query.let_values},
+        .db = ns_db(&read->ns),
         .depth = read->depth,
         .source_rows = rows,
         .source_row_count = ARRAY_LEN(rows),
@@ -408,6 +409,8 @@ static ErrCode open_merge_part(RoutedAgg *source, CommandCtx *ctx, Doc stages, E
     AggExecContext exec = {
         .check = {check_op, (void *)op},
         .stage_memory_bytes = (size_t)param_i64(ctx->service, PARAM_GROUP_MEMORY_BYTES_MAX),
+        .window_memory_bytes = (size_t)param_i64(ctx->service, PARAM_WINDOW_MEMORY_BYTES_MAX),
+        .densify_docs_max = (uint64_t)param_i64(ctx->service, PARAM_DENSIFY_DOCS_MAX),
         .foreign = &source->foreign,
         .now_ms = source->read.query.now_ms,
         .collator = source->collator,

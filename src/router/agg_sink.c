@@ -189,8 +189,7 @@ static ErrCode build_filter(RoutedSink *sink, Doc doc, Doc *ret_filter, Error *e
     DocBuilder b = doc_builder_in_arena(&sink->scratch);
     for (uint32_t i = 0; i < sink->on_count; i++) {
         const FieldPath *path = &sink->on[i];
-        Value value;
-        TRY(expr_eval_path(path, doc, &sink->scratch, &value, err));
+        Value value = value_from_elem(path_find_in_docs(path, doc));
         bool is_array = value.type == BT_ARRAY;
         if (is_array || value_is_nullish(value))
             return error_set(err, is_array ? (ErrCode)51185 : (ErrCode)51132,

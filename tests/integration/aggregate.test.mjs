@@ -267,8 +267,8 @@ test('stages out of scope are refused by name', async () => {
     for (const [stage, code] of [
         ['$changeStream', 40573],
         ['$geoNear', 238],
-        ['$search', 31082],
-        ['$vectorSearch', 31082],
+        ['$search', 6047401],
+        ['$vectorSearch', 6047401],
     ])
         await fails(c.aggregate([{ [stage]: {} }]).toArray(), code, {
             message: new RegExp(`\\${stage}`),

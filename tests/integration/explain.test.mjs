@@ -144,12 +144,21 @@ test('explain of aggregate shows the plan, and stages where there are some', asy
         'queryPlanner',
     );
     assert.deepEqual(stages(simple.queryPlanner.winningPlan), ['FETCH', 'IXSCAN']);
+    assert.equal(simple.queryPlanner.optimizedPipeline, true);
     const grouped = await explain(
         { aggregate: 'c', pipeline: [{ $match: { a: 1 } }, { $group: { _id: '$b' } }], cursor: {} },
         'queryPlanner',
     );
     assert.ok(grouped.stages[0].$cursor.queryPlanner.winningPlan);
     assert.ok('$group' in grouped.stages[1]);
+    const run = await explain(
+        { aggregate: 'c', pipeline: [{ $match: { a: 1 } }, { $group: { _id: '$b' } }], cursor: {} },
+        'executionStats',
+    );
+    for (const stage of run.stages)
+        for (const name of ['nReturned', 'executionTimeMillisEstimate'])
+            assert.ok(name in stage, name);
+    assert.ok(Number(run.stages[1].totalOutputDataSizeBytes) > 0);
 });
 
 test('explain refuses unknown verbosity and commands it cannot explain', async () => {

@@ -397,6 +397,53 @@ test('$unionWith streams more than one batch', async () => {
     assert.equal((await cursor.toArray()).length, 9000);
 });
 
+test('$graphLookup connects null to null only, and unwinds what it finds', async () => {
+    const graph = await node.collection([
+        { _id: 1, to: null },
+        { _id: 2, from: null },
+        { _id: 3 },
+        { _id: 'a', to: 'x' },
+        { _id: 'B', from: 'X' },
+        { _id: 'b', from: 'x' },
+    ]);
+    const stage = (start) => ({
+        $graphLookup: {
+            from: graph.collectionName,
+            startWith: start,
+            connectFromField: 'to',
+            connectToField: 'from',
+            as: 'found',
+        },
+    });
+    const [first] = await graph.aggregate([{ $match: { _id: 1 } }, stage('$to')]).toArray();
+    assert.deepEqual(
+        first.found.map((d) => d._id),
+        [2],
+    );
+    const both = await graph
+        .aggregate([{ $match: { _id: 'a' } }, stage('$to'), { $unwind: '$found' }], {
+            collation: { locale: 'en', strength: 2 },
+        })
+        .toArray();
+    assert.deepEqual(both.map((d) => d.found._id).sort(), ['B', 'b']);
+});
+
+test('fields of references are read by paths as others are', async () => {
+    const other = await node.collection([{ _id: 'x', n: 1 }]);
+    const link = { $ref: other.collectionName, $id: 'x' };
+    const collection = await node.collection([{ _id: 1, link, links: [link, link] }]);
+    const [read] = await collection
+        .aggregate([
+            { $project: { id: '$link.$id', ids: '$links.$id', 'link.$ref': 1 } },
+            { $lookup: { from: other.collectionName, localField: 'id', foreignField: '_id', as: 'o' } },
+        ])
+        .toArray();
+    assert.equal(read.id, 'x');
+    assert.deepEqual(read.ids, ['x', 'x']);
+    assert.deepEqual(read.o, [{ _id: 'x', n: 1 }]);
+    await fails(() => collection.aggregate([{ $project: { a: '$link.$other' } }]).toArray(), 16410);
+});
+
 test('$facet runs pipelines over one input', async () => {
     const c = await node.collection(
         Array.from({ length: 5000 }, (_, i) => ({ _id: i, k: i % 3, pad: 'x'.repeat(300) })),

@@ -87,6 +87,8 @@ test('$out is refused where it cannot be', async () => {
     await fails(() => run(source, { $out: { coll: 'x' } }), 40414);
     await fails(() => run(source, { $out: { db: 'admin', coll: 'x' } }), 31321);
     await fails(() => run(source, { $out: 'system.x' }), 17385);
+    await fails(() => run(source, { $merge: { into: { db: 'admin', coll: 'x' } } }), 31320);
+    await fails(() => run(source, { $merge: 'system.x' }), 31319);
     await fails(
         () =>
             node.db.createCollection(node.newName('v'), {
@@ -95,7 +97,9 @@ test('$out is refused where it cannot be', async () => {
             }),
         167,
     );
-    await fails(() => source.aggregate([{ $out: 'x' }]).explain('executionStats'), 51029);
+    const explained = await source.aggregate([{ $out: 'x' }]).explain('executionStats');
+    assert.equal(explained.stages[1].$out.coll, 'x');
+    assert.deepEqual(await node.db.listCollections({ name: 'x' }).toArray(), []);
 });
 
 const MODES = [
@@ -189,6 +193,34 @@ test('$merge makes its target, gives ids, and sees variables', async () => {
         )
         .toArray();
     assert.deepEqual(await sorted(target), [{ _id: 1, n: 215 }]);
+});
+
+test('$merge goes on after a document that fails, and then reports it', async () => {
+    const source = await node.collection([{ _id: 1 }, { _id: 2 }, { _id: 3 }]);
+    const target = await node.collection([
+        { _id: 1, old: true },
+        { _id: 3, old: true },
+    ]);
+    const into = target.collectionName;
+    const merge = { into, whenMatched: 'replace', whenNotMatched: 'fail' };
+    await fails(() => run(source, { $sort: { _id: 1 } }, { $merge: merge }), 13113);
+    assert.deepEqual(await sorted(target), [{ _id: 1 }, { _id: 3 }]);
+    await fails(() => run(source, { $merge: { into, whenMatched: 'fail' } }), 11000, {
+        message: /whenMatched: fail found an existing document/,
+    });
+    assert.deepEqual(await sorted(target), [{ _id: 1 }, { _id: 2 }, { _id: 3 }]);
+});
+
+test('$merge gives an _id that is one of several fields, and $$new beside other variables', async () => {
+    const source = await node.collection([{ _id: 1, a: 1 }]);
+    const target = await node.collection([{ _id: 1, a: 1 }]);
+    const into = target.collectionName;
+    await target.createIndex({ _id: 1, a: 1 }, { unique: true });
+    await run(source, { $project: { _id: 0 } }, { $merge: { into, on: ['_id', 'a'] } });
+    assert.equal(await target.countDocuments({ a: 1 }), 2);
+    const whenMatched = [{ $set: { sum: { $add: ['$$new.a', '$$ten'] } } }];
+    await run(source, { $merge: { into, let: { ten: 10 }, whenMatched } });
+    assert.deepEqual(await target.findOne({ _id: 1 }), { _id: 1, a: 1, sum: 11 });
 });
 
 test('validation holds for $out and $merge, unless bypassed', async () => {

@@ -43,12 +43,18 @@ static ErrCode ensure_n(NState *s, const Acc *acc, AccContext *ctx, Error *err) 
     return expr_check_n(value, eval.scratch, &s->n, err);
 }
 
+/* $firstN and $lastN, which take documents as they come. */
+static bool is_of_order(const char *name) {
+    return strcmp(name, "$firstN") == 0 || strcmp(name, "$lastN") == 0;
+}
+
 /* {n: ..., input: ...} */
 static ErrCode parse_n_input(Elem operand, const ExprParseContext *ctx, Arena *arena, Acc *acc,
                              Error *err) {
     if (elem_type(operand) != BT_DOC)
-        return error_set(err, (ErrCode)5787900, "specification must be an object; found %s: %s",
-                         elem_name(operand), bson_type_name(elem_type(operand)));
+        return error_set(err, is_of_order(elem_name(operand)) ? (ErrCode)5787801 : (ErrCode)5787900,
+                         "specification must be an object; found %s: %s", elem_name(operand),
+                         bson_type_name(elem_type(operand)));
     DocIter iter = doc_iter(elem_doc(operand));
     for (Elem elem; doc_iter_next(&iter, &elem);) {
         if (elem_name_is(elem, STR("n"))) {
@@ -82,8 +88,8 @@ static ErrCode parse_sorted(Elem operand, const ExprParseContext *ctx, Arena *ar
             TRY(expr_parse(elem, ctx, arena, &acc->input, err));
         } else if (elem_name_is(elem, STR("sortBy"))) {
             if (elem_type(elem) != BT_DOC)
-                return error_set(err, (ErrCode)5788604,
-                                 "expected 'sortBy' to already be an object in the arguments to %s",
+                return error_set(err, (ErrCode)10065,
+                                 "invalid parameter: expected an object (sortBy) in %s",
                                  elem_name(operand));
             TRY(sort_pattern_parse(elem_doc(elem), SORT_SYNTAX_STAGE, arena, &acc->sort_by, err));
         } else {

@@ -97,6 +97,9 @@ struct AggStageExec {
     Prng prng;
     uint64_t in_count;
     uint64_t out_count;
+    /* With AggExecContext.is_measured. */
+    int64_t elapsed_us; /* of this stage and those before it */
+    uint64_t out_bytes;
 };
 
 struct Pipeline {
@@ -261,6 +264,19 @@ typedef struct LookupStage {
     const UnwindStage *unwind; /* of `as`, found behind it by the optimizer; or NULL */
 } LookupStage;
 
+typedef struct GraphStage {
+    AggStage base;
+    Str from;
+    FieldPath as;
+    FieldPath connect_from;
+    Str connect_to;
+    Expr *start_with;
+    FieldPath depth_field;     /* count 0: none */
+    int64_t depth_max;         /* -1: none */
+    Doc restriction;           /* DOC_NONE: none */
+    const UnwindStage *unwind; /* as of LookupStage */
+} GraphStage;
+
 typedef struct UnionStage {
     AggStage base;
     Str coll; /* empty: the pipeline makes its documents */
@@ -272,6 +288,7 @@ typedef struct CountStage { /* $limit and $skip */
     int64_t count;
 } CountStage;
 
+extern const AggStageClass AGG_GRAPH_LOOKUP;
 extern const AggStageClass AGG_MATCH;
 extern const AggStageClass AGG_PROJECT;
 extern const AggStageClass AGG_SORT;

@@ -131,6 +131,7 @@ typedef enum AggPlace {
 
 typedef struct AggParseContext {
     ExprParseContext expr;
+    Str db; /* that of the collection; empty: not known, as in a check of a view */
     AggPlace place;
     uint32_t depth; /* pipelines around this one */
     const AggSourceRow *source_rows;
@@ -218,12 +219,15 @@ void pipeline_split(const Pipeline *pipeline, const AggSplitContext *ctx, Arena 
 
 typedef struct AggExecContext {
     CheckHook check;
-    size_t stage_memory_bytes; /* 0: AGG_STAGE_MEMORY_BYTES_DEFAULT */
+    size_t stage_memory_bytes;  /* 0: AGG_STAGE_MEMORY_BYTES_DEFAULT */
+    size_t window_memory_bytes; /* of $setWindowFields; 0: as other stages */
+    uint64_t densify_docs_max;  /* made by $densify; 0: 500,000 */
     bool allow_disk_use;
     const Spill *spill;        /* used when allow_disk_use; NULL: none */
     const AggForeign *foreign; /* NULL only when pipeline_uses_foreign says no */
     int64_t now_ms;
     const Collator *collator;
+    bool is_measured; /* stages count the time and bytes that pipeline_exec_stats tells */
 } AggExecContext;
 
 /* `source` is not used when the pipeline has its own. */

@@ -4,6 +4,7 @@
 #include <assert.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "query/agg/agg_internal.h"
 
 enum {
@@ -78,9 +79,10 @@ void pipeline_exec_stats(const PipelineExec *exec, DocBuilder *array) {
             stage->stage->class->to_bson(stage->stage, array);
         else
             build_elem(array, stage->stage->spec);
-        build_i64(array, "nReturned", (int64_t)stage->out_count);
         if (stage->stage->class->stats != NULL)
             stage->stage->class->stats(stage, array);
+        build_i64(array, "nReturned", (int64_t)stage->out_count);
+        build_i64(array, "executionTimeMillisEstimate", stage->elapsed_us / 1000);
         build_close(array, opened);
     }
 }
@@ -143,8 +145,21 @@ static ErrCode new_stage(PipelineExec *exec, const AggStage *stage, DocSource in
     return stage->class->exec_init == NULL ? ERR_OK : stage->class->exec_init(stage_exec, err);
 }
 
+static ErrCode measured_next(AggStageExec *exec, bool *ret_found, Doc *ret_doc, Error *err) {
+    int64_t start_us = clock_mono_us();
+    ErrCode rc = exec->stage->class->next(exec, ret_found, ret_doc, err);
+    exec->elapsed_us += clock_mono_us() - start_us;
+    if (rc == ERR_OK && *ret_found) {
+        exec->out_count++;
+        exec->out_bytes += doc_size(*ret_doc);
+    }
+    return rc;
+}
+
 static ErrCode stage_next(void *arg, bool *ret_found, Doc *ret_doc, Error *err) {
     AggStageExec *exec = arg;
+    if (UNLIKELY(exec->ctx->is_measured))
+        return measured_next(exec, ret_found, ret_doc, err);
     TRY(exec->stage->class->next(exec, ret_found, ret_doc, err));
     exec->out_count += *ret_found;
     return ERR_OK;

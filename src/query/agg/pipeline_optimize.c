@@ -47,7 +47,9 @@ static bool is_class(const Pipeline *pipeline, uint32_t at, const AggStageClass 
 }
 
 static bool is_one_to_one(const AggStage *stage) {
-    bool is_unwinding = stage->class == &AGG_LOOKUP && ((const LookupStage *)stage)->unwind != NULL;
+    bool is_unwinding =
+        (stage->class == &AGG_LOOKUP && ((const LookupStage *)stage)->unwind != NULL) ||
+        (stage->class == &AGG_GRAPH_LOOKUP && ((const GraphStage *)stage)->unwind != NULL);
     return stage->class->is_one_to_one && !is_unwinding;
 }
 
@@ -345,13 +347,25 @@ static bool move_match_through_renames(Pipeline *pipeline, uint32_t at) {
 }
 
 static bool merge_lookup_unwind(Pipeline *pipeline, uint32_t at) {
-    if (!is_class(pipeline, at, &AGG_LOOKUP) || !is_class(pipeline, at + 1, &AGG_UNWIND))
+    if (!is_class(pipeline, at + 1, &AGG_UNWIND))
         return false;
-    LookupStage *lookup = (LookupStage *)pipeline->stages[at];
+    const UnwindStage **merged;
+    Str as;
+    if (is_class(pipeline, at, &AGG_LOOKUP)) {
+        LookupStage *lookup = (LookupStage *)pipeline->stages[at];
+        merged = &lookup->unwind;
+        as = lookup->as.dotted;
+    } else if (is_class(pipeline, at, &AGG_GRAPH_LOOKUP)) {
+        GraphStage *graph = (GraphStage *)pipeline->stages[at];
+        merged = &graph->unwind;
+        as = graph->as.dotted;
+    } else {
+        return false;
+    }
     const UnwindStage *unwind = (const UnwindStage *)pipeline->stages[at + 1];
-    if (lookup->unwind != NULL || !str_equal(lookup->as.dotted, unwind->path.dotted))
+    if (*merged != NULL || !str_equal(as, unwind->path.dotted))
         return false;
-    lookup->unwind = unwind;
+    *merged = unwind;
     remove_stages(pipeline, at + 1, 1);
     return true;
 }

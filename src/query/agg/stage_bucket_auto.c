@@ -148,8 +148,13 @@ static ErrCode parse_output(AggParser *p, Elem output, BucketAutoStage *stage, E
     }
     acc_set_init(&stage->accs, doc_count(fields), p->arena);
     DocIter iter = doc_iter(fields);
-    for (Elem elem; doc_iter_next(&iter, &elem);)
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
         TRY(acc_set_parse(&stage->accs, elem, &p->ctx->expr, p->arena, err));
+        const Acc *acc = &stage->accs.accs[stage->accs.count - 1];
+        if (acc->n_expr != NULL && acc->n == 0) /* buckets have no key yet when it is needed */
+            return error_set(err, (ErrCode)4544714,
+                             "Can't refer to the group key in $bucketAuto: 'n' must be constant");
+    }
     return ERR_OK;
 }
 

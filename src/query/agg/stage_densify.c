@@ -68,6 +68,7 @@ static ErrCode field_of(DensifyExec *exec, Doc doc, Value *ret, Error *err);
 static ErrCode pull_waiting(DensifyExec *exec, Error *err);
 static ErrCode begin_partition(DensifyExec *exec, Error *err);
 static void next_value(DensifyExec *exec, Value *ret, bool *ret_is_over);
+static void step_on(DensifyExec *exec, Value value);
 static ErrCode emit_generated(DensifyExec *exec, Value value, Doc *ret_doc, Error *err);
 
 static const AggStageClass DENSIFY = {
@@ -244,6 +245,10 @@ static ErrCode parse_bounds(AggParser *p, Elem elem, DensifyStage *stage, Error 
         return error_set(err, (ErrCode)5733402,
                          "a bounding array must be an ascending array of either two dates or two "
                          "numbers");
+    bool is_decimal = stage->low.type == BT_DECIMAL || stage->high.type == BT_DECIMAL;
+    if (are_numbers && is_decimal && stage->step.type != BT_DECIMAL)
+        return error_set(err, (ErrCode)5876900,
+                         "if a bounding array has decimals, the step must be one too");
     if (are_dates && !stage->has_unit)
         return error_set(err, (ErrCode)5733410, "A bounding array of dates must specify a unit");
     return ERR_OK;
@@ -298,7 +303,7 @@ static ErrCode densify_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, E
                         : is_tail ? -1
                                   : values_compare(value, wanted, base->ctx->collator);
             if (order <= 0)
-                exec->sequence_index++;
+                step_on(exec, order < 0 ? value : wanted);
             if (order < 0)
                 return emit_generated(exec, value, ret_doc, err);
         }
@@ -495,15 +500,31 @@ static void next_value(DensifyExec *exec, Value *ret, bool *ret_is_over) {
     }
 }
 
+/* Numbers are added up one by one, with the rounding that this means; a document that is on the
+ * sequence takes its place, with its type. */
+static void step_on(DensifyExec *exec, Value value) {
+    const DensifyStage *stage = (const DensifyStage *)exec->base.stage;
+    if (stage->has_unit || !value_is_number(value)) {
+        exec->sequence_index++;
+        return;
+    }
+    kept_value_set(&exec->sequence_kept, value, &exec->kept_bytes);
+    exec->sequence_base = exec->sequence_kept.value;
+    exec->sequence_index = 1;
+}
+
 static ErrCode emit_generated(DensifyExec *exec, Value value, Doc *ret_doc, Error *err) {
     const DensifyStage *stage = (const DensifyStage *)exec->base.stage;
-    if (++exec->generated_count > GENERATED_MAX)
+    uint64_t docs_max = exec->base.ctx->densify_docs_max;
+    if (docs_max == 0)
+        docs_max = GENERATED_MAX;
+    if (++exec->generated_count > docs_max)
         return error_set(
             err, (ErrCode)5897900,
-            "Generated %d documents in $densify, which is over the limit of %d. "
+            "Generated %llu documents in $densify, which is over the limit of %llu. "
             "Increase the 'internalQueryMaxAllowedDensifyDocs' parameter to allow more "
             "generated documents",
-            GENERATED_MAX + 1, GENERATED_MAX);
+            (unsigned long long)docs_max + 1, (unsigned long long)docs_max);
     if (exec->generated_count % 1024 == 0)
         TRY(check_hook_run(&exec->base.ctx->check, err));
     Doc partition = exec->partition.is_set ? value_as_doc(exec->partition.value) : DOC_EMPTY;

@@ -14,18 +14,6 @@ enum {
     FILTER_BYTES_MAX = 4 * 1024 * 1024, /* one value more may be in it */
 };
 
-typedef struct GraphStage {
-    AggStage base;
-    Str from;
-    FieldPath as;
-    FieldPath connect_from;
-    Str connect_to;
-    Expr *start_with;
-    FieldPath depth_field; /* count 0: none */
-    int64_t depth_max;     /* -1: none */
-    Doc restriction;       /* DOC_NONE: none */
-} GraphStage;
-
 typedef struct GraphExec {
     AggStageExec base;
     Arena arena; /* of one search: both sets */
@@ -35,6 +23,11 @@ typedef struct GraphExec {
     Buffer with_depth;
     Buffer array;
     Buffer out;
+    Buffer with_index;
+    /* With an $unwind of the results behind it. */
+    bool is_unwinding;
+    Doc doc; /* of the input; stays until we pull again */
+    int64_t index;
 } GraphExec;
 
 static ErrCode check_args(const GraphStage *stage, Error *err);
@@ -44,9 +37,12 @@ static ErrCode graph_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Err
 static bool graph_add_paths(const AggStage *base, PathSet *set);
 static bool graph_preserves_path(const AggStage *base, Str dotted);
 static Str graph_foreign(const AggStage *base, Str *ret_db);
+static void graph_to_bson(const AggStage *base, DocBuilder *b);
+static void graph_write(const AggStage *base, StageList *list);
+static ErrCode next_unwound(GraphExec *exec, bool *ret_found, Doc *ret_doc, Error *err);
 static ErrCode search(GraphExec *exec, Error *err);
 
-static const AggStageClass GRAPH_LOOKUP = {
+const AggStageClass AGG_GRAPH_LOOKUP = {
     .name = "$graphLookup",
     .exec_size = sizeof(GraphExec),
     .exec_init = graph_init,
@@ -54,6 +50,8 @@ static const AggStageClass GRAPH_LOOKUP = {
     .next = graph_next,
     .add_paths = graph_add_paths,
     .preserves_path = graph_preserves_path,
+    .to_bson = graph_to_bson,
+    .write = graph_write,
     .is_one_to_one = true,
     .uses_foreign = true,
     .runs = AGG_RUNS_BY_FOREIGN,
@@ -105,12 +103,18 @@ static ErrCode parse_arg(AggParser *p, Elem elem, GraphStage *stage, Error *err)
     if (!is_known)
         return error_set(err, (ErrCode)40104, "Unknown argument to $graphLookup: %s",
                          elem_name(elem));
+    if (elem_name_is(elem, STR("from")) && elem_type(elem) != BT_STRING)
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "$graphLookup 'from' field must be a string, but found %s",
+                         bson_type_name(elem_type(elem)));
     if (elem_type(elem) != BT_STRING)
         return error_set(err, (ErrCode)40103, "expected string as argument for %s, found: %s",
                          elem_name(elem), bson_type_name(elem_type(elem)));
     if (elem_name_is(elem, STR("from"))) {
         stage->from = elem_str(elem);
-        return ERR_OK;
+        return stage->from.size > 0 ? ERR_OK
+                                    : error_set(err, ERR_INVALID_NAMESPACE,
+                                                "Invalid namespace specified for $graphLookup");
     }
     if (elem_name_is(elem, STR("as")))
         return parse_path_arg(p, elem, &stage->as, err);
@@ -134,7 +138,7 @@ ErrCode parse_graph_lookup(AggParser *p, Elem spec, Error *err) {
     for (Elem elem; doc_iter_next(&iter, &elem);)
         TRY(parse_arg(p, elem, &parsed, err));
     TRY(check_args(&parsed, err));
-    GraphStage *stage = agg_add_stage(p, &GRAPH_LOOKUP, sizeof(*stage), spec);
+    GraphStage *stage = agg_add_stage(p, &AGG_GRAPH_LOOKUP, sizeof(*stage), spec);
     parsed.base = stage->base;
     *stage = parsed;
     return ERR_OK;
@@ -159,6 +163,7 @@ static ErrCode graph_init(AggStageExec *base, Error *err) {
     buffer_init(&exec->with_depth, VALUE_SIZE_MAX);
     buffer_init(&exec->array, VALUE_SIZE_MAX);
     buffer_init(&exec->out, VALUE_SIZE_MAX);
+    buffer_init(&exec->with_index, VALUE_SIZE_MAX);
     return ERR_OK;
 }
 
@@ -169,11 +174,14 @@ static void graph_done(AggStageExec *base) {
     buffer_done(&exec->with_depth);
     buffer_done(&exec->array);
     buffer_done(&exec->out);
+    buffer_done(&exec->with_index);
 }
 
 static ErrCode graph_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err) {
     GraphExec *exec = (GraphExec *)base;
     const GraphStage *stage = (const GraphStage *)base->stage;
+    if (stage->unwind != NULL)
+        return next_unwound(exec, ret_found, ret_doc, err);
     Doc doc;
     TRY(agg_pull(base, ret_found, &doc, err));
     if (!*ret_found)
@@ -197,6 +205,70 @@ static ErrCode graph_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Err
     return doc_builder_finish(&b, "$graphLookup document", ret_doc, err);
 }
 
+static ErrCode emit_unwound(GraphExec *exec, Value element, Value index, Doc *ret_doc, Error *err) {
+    const GraphStage *stage = (const GraphStage *)exec->base.stage;
+    buffer_clear(&exec->out);
+    DocBuilder b;
+    doc_builder_init(&b, &exec->out);
+    agg_set_path(&b, &stage->as, exec->doc, element);
+    TRY(doc_builder_finish(&b, "$graphLookup document", ret_doc, err));
+    if (stage->unwind->index_path.count == 0)
+        return ERR_OK;
+    buffer_clear(&exec->with_index);
+    doc_builder_init(&b, &exec->with_index);
+    agg_set_path(&b, &stage->unwind->index_path, *ret_doc, index);
+    return doc_builder_finish(&b, "$graphLookup document", ret_doc, err);
+}
+
+static ErrCode next_unwound(GraphExec *exec, bool *ret_found, Doc *ret_doc, Error *err) {
+    const GraphStage *stage = (const GraphStage *)exec->base.stage;
+    while (true) {
+        if (!exec->is_unwinding) {
+            TRY(agg_pull(&exec->base, ret_found, &exec->doc, err));
+            if (!*ret_found)
+                return ERR_OK;
+            agg_begin_doc(&exec->base, exec->doc);
+            TRY(search(exec, err));
+            exec->is_unwinding = true;
+            exec->index = 0;
+        }
+        Doc found;
+        *ret_found = true;
+        if (doc_list_next(&exec->results, &found))
+            return emit_unwound(exec, value_doc(found), value_i64(exec->index++), ret_doc, err);
+        exec->is_unwinding = false;
+        if (exec->index == 0 && stage->unwind->preserves_empty)
+            return emit_unwound(exec, VALUE_MISSING, VALUE_NULL, ret_doc, err);
+    }
+}
+
+static void graph_to_bson(const AggStage *base, DocBuilder *b) {
+    const GraphStage *stage = (const GraphStage *)base;
+    size_t opened = build_open_doc(b, "$graphLookup");
+    build_all(b, elem_doc(base->spec));
+    if (stage->unwind != NULL) {
+        size_t unwinding = build_open_doc(b, "unwinding");
+        build_bool(b, "preserveNullAndEmptyArrays", stage->unwind->preserves_empty);
+        if (stage->unwind->index_path.count > 0)
+            build_str(b, "includeArrayIndex", stage->unwind->index_path.dotted);
+        build_close(b, unwinding);
+    }
+    build_close(b, opened);
+}
+
+/* For another node the two stages that it was made of. */
+static void graph_write(const AggStage *base, StageList *list) {
+    const GraphStage *stage = (const GraphStage *)base;
+    size_t opened = stage_list_open(list);
+    build_elem(&list->b, base->spec);
+    build_close(&list->b, opened);
+    if (stage->unwind == NULL)
+        return;
+    opened = stage_list_open(list);
+    build_elem(&list->b, stage->unwind->base.spec);
+    build_close(&list->b, opened);
+}
+
 static bool graph_add_paths(const AggStage *base, PathSet *set) {
     expr_add_paths(((const GraphStage *)base)->start_with, set);
     return false;
@@ -207,9 +279,16 @@ static Str graph_foreign(const AggStage *base, Str *ret_db) {
     return ((const GraphStage *)base)->from;
 }
 
+static bool are_on_one_path(Str a, Str b) {
+    return path_is_prefix(a, b) || path_is_prefix(b, a);
+}
+
 static bool graph_preserves_path(const AggStage *base, Str dotted) {
-    Str as = ((const GraphStage *)base)->as.dotted;
-    return !path_is_prefix(as, dotted) && !path_is_prefix(dotted, as);
+    const GraphStage *stage = (const GraphStage *)base;
+    if (stage->unwind != NULL && stage->unwind->index_path.count > 0 &&
+        are_on_one_path(stage->unwind->index_path.dotted, dotted))
+        return false;
+    return !are_on_one_path(stage->as.dotted, dotted);
 }
 
 /* ---- the search ---- */
@@ -266,6 +345,7 @@ static Doc build_stages(GraphExec *exec, uint32_t *at, uint32_t end, Arena *aren
     size_t match = build_open_doc(&b, "$match");
     size_t and = build_open_array(&b, "$and");
     size_t first = build_open_doc(&b, "0");
+    bool has_null = false;
     if (exec->values.values[*at].type == BT_REGEX) {
         size_t field = build_open_doc_str(&b, stage->connect_to);
         build_value_as(&b, STR("$eq"), exec->values.values[(*at)++]);
@@ -275,14 +355,24 @@ static Doc build_stages(GraphExec *exec, uint32_t *at, uint32_t end, Arena *aren
         size_t in = build_open_array(&b, "$in");
         for (uint32_t i = 0; *at < end && i < FILTER_VALUES_MAX && b.buf->size < FILTER_BYTES_MAX &&
                              exec->values.values[*at].type != BT_REGEX;
-             i++)
+             i++) {
+            has_null |= value_is_nullish(exec->values.values[*at]);
             build_value_as(&b, index_name(i, name), exec->values.values[(*at)++]);
+        }
         build_close(&b, in);
         build_close(&b, field);
     }
     build_close(&b, first);
+    uint32_t condition = 1;
+    if (has_null) { /* null connects to null, not to documents without the field */
+        size_t second = build_open_doc_str(&b, index_name(condition++, name));
+        size_t field = build_open_doc_str(&b, stage->connect_to);
+        build_bool(&b, "$exists", true);
+        build_close(&b, field);
+        build_close(&b, second);
+    }
     if (doc_is_present(stage->restriction))
-        build_doc(&b, "1", stage->restriction);
+        build_value_as(&b, index_name(condition, name), value_doc(stage->restriction));
     build_close(&b, and);
     build_close(&b, match);
     build_close(&b, row);
@@ -307,7 +397,7 @@ static ErrCode search(GraphExec *exec, Error *err) {
     arena_reset(&exec->arena);
     doc_list_clear(&exec->results);
     value_set_init(&exec->values, &exec->arena, base->ctx->collator);
-    value_set_init(&exec->ids, &exec->arena, base->ctx->collator);
+    value_set_init(&exec->ids, &exec->arena, NULL); /* documents are what they are */
 
     Value start;
     TRY(expr_eval(stage->start_with, &base->eval, &start, err));

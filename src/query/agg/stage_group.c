@@ -281,6 +281,7 @@ static ErrCode group_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Err
 
 static void group_stats(const AggStageExec *base, DocBuilder *b) {
     const GroupExec *exec = (const GroupExec *)base;
+    build_i64(b, "totalOutputDataSizeBytes", (int64_t)base->out_bytes);
     build_bool(b, "usedDisk", exec->close_count > 0);
     build_i64(b, "spills", exec->close_count);
 }

@@ -441,7 +441,7 @@ static ErrCode next_foreign(LookupExec *exec, bool *ret_found, Doc *ret_doc, Err
 static ErrCode emit_array(LookupExec *exec, Doc doc, Doc *ret_doc, Error *err) {
     const LookupStage *stage = (const LookupStage *)exec->base.stage;
     Buffer buf;
-    buffer_init_arena(&buf, &exec->base.scratch, 1024, BSON_DOC_SIZE_MAX_INTERNAL);
+    buffer_init_arena(&buf, &exec->base.scratch, 1024, VALUE_SIZE_MAX);
     DocBuilder b;
     doc_builder_init(&b, &buf);
     for (uint32_t i = 0;; i++) {
@@ -456,7 +456,7 @@ static ErrCode emit_array(LookupExec *exec, Doc doc, Doc *ret_doc, Error *err) {
             return error_set(err, (ErrCode)4568,
                              "Total size of documents in %.*s matching pipeline's $lookup stage "
                              "exceeds %d bytes",
-                             (int)stage->from.size, stage->from.data, BSON_DOC_SIZE_MAX_INTERNAL);
+                             (int)stage->from.size, stage->from.data, VALUE_SIZE_MAX);
     }
     close_foreign(exec);
     Doc array;

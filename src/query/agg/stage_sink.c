@@ -3,9 +3,13 @@
  */
 #include "query/agg/agg_internal.h"
 
+static const char *const MATCHED[] = {"replace", "keepExisting", "merge", "fail"};
+static const char *const NOT_MATCHED[] = {"insert", "discard", "fail"};
+
 typedef struct SinkStage {
     AggStage base;
     AggSinkSpec sink;
+    Str db;     /* of the pipeline */
     AggLet let; /* of $merge with a pipeline */
 } SinkStage;
 
@@ -16,11 +20,14 @@ typedef struct SinkExec {
     bool is_over;
 } SinkExec;
 
-static ErrCode parse_into(Elem elem, const char *stage_name, AggSinkSpec *sink, Error *err);
+static ErrCode parse_into(AggParser *p, Elem elem, const char *stage_name, AggSinkSpec *sink,
+                          Error *err);
 static ErrCode parse_on(AggParser *p, Elem elem, AggSinkSpec *sink, Error *err);
 static ErrCode parse_modes(Elem matched, Elem not_matched, AggSinkSpec *sink, Error *err);
 static ErrCode parse_update_pipeline(AggParser *p, Elem let, Doc stages, SinkStage *stage,
                                      Error *err);
+static void out_to_bson(const AggStage *base, DocBuilder *b);
+static void merge_to_bson(const AggStage *base, DocBuilder *b);
 static Str merge_foreign(const AggStage *base, Str *ret_db);
 static void sink_done(AggStageExec *base);
 static ErrCode sink_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
@@ -30,6 +37,7 @@ static const AggStageClass OUT = {
     .exec_size = sizeof(SinkExec),
     .exec_done = sink_done,
     .next = sink_next,
+    .to_bson = out_to_bson,
     .uses_foreign = true,
     .is_sink = true,
     .runs = AGG_RUNS_ON_MERGER,
@@ -41,6 +49,7 @@ static const AggStageClass MERGE = {
     .exec_size = sizeof(SinkExec),
     .exec_done = sink_done,
     .next = sink_next,
+    .to_bson = merge_to_bson,
     .uses_foreign = true,
     .is_sink = true,
     .runs = AGG_RUNS_BY_FOREIGN,
@@ -53,13 +62,14 @@ ErrCode parse_out(AggParser *p, Elem spec, Error *err) {
         return error_set(err, (ErrCode)16990,
                          "$out only supports a string or object argument, but found %s",
                          bson_type_name(elem_type(spec)));
-    TRY(parse_into(spec, "$out", &sink, err));
+    TRY(parse_into(p, spec, "$out", &sink, err));
     if (elem_type(spec) == BT_DOC && sink.db.size == 0)
         return error_set(err, (ErrCode)40414,
                          "BSON field '$out.db' is missing but a required field");
     sink.written = spec;
     SinkStage *stage = agg_add_stage(p, &OUT, sizeof(*stage), spec);
     stage->sink = sink;
+    stage->db = p->ctx->db;
     return ERR_OK;
 }
 
@@ -97,7 +107,7 @@ ErrCode parse_merge(AggParser *p, Elem spec, Error *err) {
         return error_set(err, (ErrCode)51178,
                          "$merge 'into' field must be either a string or an object, but found %s",
                          bson_type_name(elem_type(into)));
-    TRY(parse_into(into, "$merge", &parsed.sink, err));
+    TRY(parse_into(p, into, "$merge", &parsed.sink, err));
     TRY(parse_on(p, on, &parsed.sink, err));
     TRY(parse_modes(matched, not_matched, &parsed.sink, err));
     if (elem_is_present(let) && elem_type(let) != BT_DOC)
@@ -112,6 +122,7 @@ ErrCode parse_merge(AggParser *p, Elem spec, Error *err) {
                          elem_is_present(matched) ? (int)elem_str(matched).size : 5,
                          elem_is_present(matched) ? elem_str(matched).data : "merge");
     parsed.sink.written = spec;
+    parsed.db = p->ctx->db;
     SinkStage *stage = agg_add_stage(p, &MERGE, sizeof(*stage), spec);
     parsed.base = stage->base;
     *stage = parsed;
@@ -119,7 +130,8 @@ ErrCode parse_merge(AggParser *p, Elem spec, Error *err) {
 }
 
 /* "coll" or {db, coll}. */
-static ErrCode parse_into(Elem elem, const char *stage_name, AggSinkSpec *sink, Error *err) {
+static ErrCode parse_into(AggParser *p, Elem elem, const char *stage_name, AggSinkSpec *sink,
+                          Error *err) {
     if (elem_type(elem) == BT_STRING) {
         sink->coll = elem_str(elem);
     } else {
@@ -144,12 +156,14 @@ static ErrCode parse_into(Elem elem, const char *stage_name, AggSinkSpec *sink, 
     if (sink->coll.size == 0)
         return error_set(err, ERR_INVALID_NAMESPACE, "Invalid %s target namespace: no collection",
                          stage_name);
-    if (str_is(sink->db, "admin") || str_is(sink->db, "config") || str_is(sink->db, "local"))
-        return error_set(err, (ErrCode)31321, "Cannot %s to internal database: %.*s", stage_name,
-                         (int)sink->db.size, sink->db.data);
+    Str db = sink->db.size > 0 ? sink->db : p->ctx->db;
+    if (str_is(db, "admin") || str_is(db, "config") || str_is(db, "local"))
+        return error_set(err, sink->is_merge ? (ErrCode)31320 : (ErrCode)31321,
+                         "Cannot %s to internal database: %.*s", stage_name, (int)db.size, db.data);
     if (sink->coll.size >= 7 && memcmp(sink->coll.data, "system.", 7) == 0)
-        return error_set(err, (ErrCode)17385, "Can't %s to special collection: %.*s", stage_name,
-                         (int)sink->coll.size, sink->coll.data);
+        return error_set(err, sink->is_merge ? (ErrCode)31319 : (ErrCode)17385,
+                         "Cannot %s to special collection: %.*s", stage_name, (int)sink->coll.size,
+                         sink->coll.data);
     return ERR_OK;
 }
 
@@ -189,8 +203,6 @@ static ErrCode parse_on(AggParser *p, Elem elem, AggSinkSpec *sink, Error *err) 
 }
 
 static ErrCode parse_modes(Elem matched, Elem not_matched, AggSinkSpec *sink, Error *err) {
-    static const char *const MATCHED[] = {"replace", "keepExisting", "merge", "fail"};
-    static const char *const NOT_MATCHED[] = {"insert", "discard", "fail"};
     sink->when_matched = MERGE_MERGE;
     if (elem_type(matched) == BT_ARRAY) {
         sink->when_matched = MERGE_PIPELINE;
@@ -231,28 +243,66 @@ static ErrCode parse_modes(Elem matched, Elem not_matched, AggSinkSpec *sink, Er
     return ERR_OK;
 }
 
-/* Without `let`, $$new is the document that is merged. */
+/* Beside the variables of `let`, $$new is the document that is merged. */
 static ErrCode parse_update_pipeline(AggParser *p, Elem let, Doc stages, SinkStage *stage,
                                      Error *err) {
-    if (!elem_is_present(let)) {
-        DocBuilder b = doc_builder_in_arena(p->arena);
+    Doc given = elem_is_present(let) ? elem_doc(let) : DOC_EMPTY;
+    Elem new = doc_get_lit(given, "new");
+    if (!elem_is_present(new)) {
+        DocBuilder b = doc_builder_in_arena_sized(p->arena, doc_size(given) + 64);
         size_t opened = build_open_doc(&b, "let");
+        build_all(&b, given);
         build_cstr(&b, "new", "$$ROOT");
         build_close(&b, opened);
         let = doc_get_lit(doc_builder_end(&b), "let");
-    } else {
-        Elem new = doc_get_lit(elem_doc(let), "new");
-        bool is_root = elem_type(new) == BT_STRING && str_is(elem_str(new), "$$ROOT");
-        if (elem_is_present(new) && !is_root)
-            return error_set(err, (ErrCode)51273,
-                             "'let' may not define a value for the reserved 'new' variable other "
-                             "than '$$ROOT'");
+    } else if (elem_type(new) != BT_STRING || !str_is(elem_str(new), "$$ROOT")) {
+        return error_set(err, (ErrCode)51273,
+                         "'let' may not define a value for the reserved 'new' variable other "
+                         "than '$$ROOT'");
     }
     TRY(agg_parse_let(p, let, &stage->let, err));
     AggSubSpec sub = {.place = AGG_PLACE_TOP, .scope = stage->let.scope};
     Pipeline *checked;
     TRY(agg_parse_sub(p, stages, &sub, &checked, err));
     return pipeline_check_for_update(checked, err);
+}
+
+static void build_target(const SinkStage *stage, const char *name, DocBuilder *b) {
+    size_t target = build_open_doc(b, name);
+    build_str(b, "db", stage->sink.db.size > 0 ? stage->sink.db : stage->db);
+    build_str(b, "coll", stage->sink.coll);
+    build_close(b, target);
+}
+
+static void out_to_bson(const AggStage *base, DocBuilder *b) {
+    build_target((const SinkStage *)base, "$out", b);
+}
+
+/* What was written, with what was left to defaults. */
+static void merge_to_bson(const AggStage *base, DocBuilder *b) {
+    const SinkStage *stage = (const SinkStage *)base;
+    const AggSinkSpec *sink = &stage->sink;
+    size_t opened = build_open_doc(b, "$merge");
+    build_target(stage, "into", b);
+    if (sink->on_count < 2) {
+        build_str(b, "on", sink->on_count == 0 ? STR("_id") : sink->on[0]);
+    } else {
+        size_t on = build_open_array(b, "on");
+        char name[INDEX_NAME_SIZE];
+        for (uint32_t i = 0; i < sink->on_count; i++)
+            build_str(b, index_name(i, name).data, sink->on[i]);
+        build_close(b, on);
+    }
+    if (sink->when_matched == MERGE_PIPELINE) {
+        Elem let = doc_get_lit(elem_doc(sink->written), "let");
+        if (elem_is_present(let))
+            build_elem(b, let);
+        build_array(b, "whenMatched", sink->pipeline);
+    } else {
+        build_cstr(b, "whenMatched", MATCHED[sink->when_matched]);
+    }
+    build_cstr(b, "whenNotMatched", NOT_MATCHED[sink->when_not_matched]);
+    build_close(b, opened);
 }
 
 static Str merge_foreign(const AggStage *base, Str *ret_db) {

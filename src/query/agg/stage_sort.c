@@ -126,6 +126,7 @@ static void sort_split(const AggStage *base, AggSplitter *splitter) {
 
 static void sort_stats(const AggStageExec *base, DocBuilder *b) {
     SorterStats stats = sorter_stats(((const SortExec *)base)->sorter);
+    build_i64(b, "totalDataSizeSortedBytesEstimate", (int64_t)stats.memory_bytes_peak);
     build_bool(b, "usedDisk", stats.run_count > 0);
     build_i64(b, "spills", stats.run_count);
 }

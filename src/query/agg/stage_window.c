@@ -467,7 +467,9 @@ static void reset_fn(WindowFnExec *fn, const WindowClass *class) {
 static ErrCode check_memory(WindowExec *exec, Error *err) {
     const WindowPartition *p = &exec->partition;
     size_t used = p->doc_bytes + p->state_bytes + exec->kept_bytes;
-    size_t bytes_max = agg_memory_bytes_max(&exec->base);
+    size_t bytes_max = exec->base.ctx->window_memory_bytes;
+    if (bytes_max == 0)
+        bytes_max = agg_memory_bytes_max(&exec->base);
     if (LIKELY(used <= bytes_max))
         return ERR_OK;
     if (exec->base.ctx->allow_disk_use)

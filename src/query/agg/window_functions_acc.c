@@ -483,7 +483,8 @@ ErrCode parse_window_acc(const WindowParser *wp, Elem op, WindowFn *fn, Error *e
     TRY(window_bounds_parse(wp, fn, err));
     TRY(acc_parse(fn->path.dotted, op, &wp->agg->ctx->expr, wp->agg->arena, &fn->acc, err));
     if (fn->acc.n_expr != NULL && fn->acc.n == 0)
-        return error_set(err, ERR_FAILED_TO_PARSE, "'n' of %s must be a constant in a window",
+        return error_set(err, (ErrCode)5787902,
+                         "Value for 'n' must be of integral type: that of %s is no constant",
                          elem_name(op));
     if (fn->acc.class == &ACC_COUNT)
         fn->class = &WINDOW_COUNT;

@@ -235,6 +235,7 @@ static ErrCode open_source(AggCursorSource *source, const Ns *ns, Doc stages,
     source->options.collator = source->collator;
     AggParseContext parse = {
         .expr = {.collator = source->collator, .let_values = source->options.let_values},
+        .db = ns_db(&source->ns),
         .depth = options->depth,
         .source_rows = options->source_rows,
         .source_row_count = options->source_row_count,
@@ -261,11 +262,14 @@ static ErrCode open_source(AggCursorSource *source, const Ns *ns, Doc stages,
     AggExecContext exec = {
         .check = check,
         .stage_memory_bytes = options->stage_memory_bytes,
+        .window_memory_bytes = options->window_memory_bytes,
+        .densify_docs_max = options->densify_docs_max,
         .allow_disk_use = options->spill_dir != NULL,
         .spill = source->spill != NULL ? file_spill_interface(source->spill) : NULL,
         .foreign = &source->foreign,
         .now_ms = options->now_ms,
         .collator = source->collator,
+        .is_measured = options->is_explain,
     };
     return pipeline_exec_new(source->pipeline, docs, &exec, &source->exec, err);
 }
@@ -359,8 +363,28 @@ static void close_foreign(void *arg, DocSource docs) {
     agg_free(&source->base);
 }
 
+/* ---- a sink that is only explained writes nothing ---- */
+
+static ErrCode ignored_add(void *arg, Doc doc, Doc let_values, Error *err) {
+    (void)arg, (void)doc, (void)let_values, (void)err;
+    return ERR_OK;
+}
+
+static ErrCode ignored_finish(void *arg, Error *err) {
+    (void)arg, (void)err;
+    return ERR_OK;
+}
+
+static void ignored_free(void *arg) {
+    (void)arg;
+}
+
 static ErrCode open_sink(void *arg, const AggSinkSpec *spec, AggSink *ret_sink, Error *err) {
     AggCursorSource *source = arg;
+    if (source->options.is_explain) {
+        *ret_sink = (AggSink){NULL, ignored_add, ignored_finish, ignored_free};
+        return ERR_OK;
+    }
     Ns ns;
     TRY(ns_make(spec->db.size > 0 ? spec->db : ns_db(&source->ns), spec->coll, &ns, err));
     AggSinkOptions options = {

@@ -21,6 +21,8 @@ typedef struct AggOptions {
     uint32_t depth;              /* pipelines around this one; set by those that open others */
     uint32_t stages_around;      /* and their stages */
     size_t stage_memory_bytes;
+    size_t window_memory_bytes;
+    uint64_t densify_docs_max;
     size_t sort_memory_bytes;
     int64_t yield_period_us;
     int64_t now_ms;

@@ -62,7 +62,7 @@ ErrCode date_write(int64_t wall_ms, const TimeZone *zone, Str format, Buffer *ou
             buffer_printf(out, "%c%02lld%02lld", offset_minutes < 0 ? '-' : '+', absolute / 60,
                           absolute % 60);
         } else if (directive == 'Z') {
-            buffer_printf(out, "%+lld", offset_minutes);
+            buffer_printf(out, "%lld", offset_minutes);
         } else {
             buffer_append_byte(out, '%');
         }
@@ -72,11 +72,14 @@ ErrCode date_write(int64_t wall_ms, const TimeZone *zone, Str format, Buffer *ou
 
 ErrCode date_read(Str text, Str format, const TimeZone *zone, int64_t *ret_ms, Error *err) {
     TRY(date_check_format(format, DATE_FORMAT_READ, err));
+    /* Both end at their first zero byte. */
+    text.size = strnlen(text.data, text.size);
+    format.size = strnlen(format.data, format.size);
     DateReader r = {.text = text, .rest = text};
     for (size_t i = 0; i < format.size; i++) {
         char c = format.data[i];
         if (r.rest.size == 0)
-            return date_read_failed(&r, "Data missing", err);
+            return date_read_failed(&r, "Not enough data available to satisfy format", err);
         if (c != '%') {
             if (!date_take_char(&r, c))
                 return date_read_failed(&r, "Format literal not found", err);
@@ -190,6 +193,7 @@ static ErrCode read_directive(DateReader *r, char directive, Error *err) {
         return r->has_day ? ERR_OK : date_read_failed(r, "A two digit day could not be found", err);
     case 'j':
         r->has_year_day = date_take_number(r, 1, 3, &r->year_day);
+        r->year_day++; /* read from 0, though written from 1 */
         return r->has_year_day
                    ? ERR_OK
                    : date_read_failed(r, "A three digit day-of-year could not be found", err);

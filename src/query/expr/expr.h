@@ -102,6 +102,9 @@ ErrCode expr_eval_path(const FieldPath *path, Doc doc, Arena *scratch, Value *re
 
 /* Checks "a.b" as the name of a path: no empty parts, no part with a leading dollar sign. */
 ErrCode expr_check_path(Str dotted, Error *err) MUST_CHECK;
+/* $ref, $id or $db: names of fields though they begin as operators do. */
+bool expr_is_dbref_name(Str name);
+
 /* The same for one field name, which may also not contain dots. */
 ErrCode expr_check_field_name(Str name, Error *err) MUST_CHECK;
 

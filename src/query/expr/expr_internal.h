@@ -61,7 +61,7 @@ Expr *expr_new_literal(ExprParser *p, Value value, Elem source);
 /* Operators with named arguments: {$op: {a: ..., b: ...}}. */
 typedef struct ExprNamedArg {
     const char *name;
-    bool is_required;
+    int missing_code; /* 0: optional */
 } ExprNamedArg;
 
 typedef struct ExprNamedSpec {
@@ -69,7 +69,6 @@ typedef struct ExprNamedSpec {
     uint32_t count;
     int not_object_code;
     int unknown_code;
-    int missing_code;
 } ExprNamedSpec;
 
 /* Checks names and finds the arguments; absent ones are missing elements. */

@@ -4,12 +4,16 @@
 #include "query/expr/expr_internal.h"
 #include "query/expr/value_set.h"
 
+enum {
+    RANGE_COUNT_MAX = 100 * 1024 * 1024 / 16, /* numbers of $range: 100 MB of 16 bytes each */
+};
+
 static ErrCode eval_array_arg(const Expr *expr, uint32_t index, ExprEvalContext *ctx, int code,
                               const char *what, Value *ret, Error *err);
 static Value element_at(Doc array, int64_t index);
 static ErrCode object_pair(Elem elem, BsonType *expected, Value *ret_key, Value *ret_value,
                            Error *err);
-static ErrCode check_pair_key(Value key, Error *err);
+static ErrCode check_pair_key(Value key, bool is_of_array, Error *err);
 
 ErrCode eval_size(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value array;
@@ -66,20 +70,16 @@ ErrCode eval_first(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *er
     return ERR_OK;
 }
 
-static ErrCode slice_number(const Expr *expr, uint32_t index, ExprEvalContext *ctx,
-                            const char *which, int code, Value *ret_value, int32_t *ret,
-                            Error *err) {
-    TRY(expr_eval_arg(expr, index, ctx, ret_value, err));
-    if (value_is_nullish(*ret_value))
-        return ERR_OK;
-    if (!value_is_number(*ret_value))
+static ErrCode slice_number(Value value, ExprEvalContext *ctx, const char *which, int code,
+                            int32_t *ret, Error *err) {
+    if (!value_is_number(value))
         return error_set(err, (ErrCode)code,
                          "%s argument to $slice must be a numeric value, but is of type: %s", which,
-                         value_type_name(*ret_value));
-    if (!value_as_exact_i32(*ret_value, ret))
+                         value_type_name(value));
+    if (!value_as_exact_i32(value, ret))
         return error_set(err, (ErrCode)(code + 1),
                          "%s argument to $slice can't be represented as a 32-bit integer: %s",
-                         which, value_to_text(*ret_value, ctx->scratch));
+                         which, value_to_text(value, ctx->scratch));
     return ERR_OK;
 }
 
@@ -87,21 +87,26 @@ static ErrCode slice_number(const Expr *expr, uint32_t index, ExprEvalContext *c
 ErrCode eval_slice(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value array;
     Value second;
-    Value third = value_i32(0);
+    Value third;
     int32_t a = 0;
     int32_t b = 0;
-    TRY(expr_eval_arg(expr, 0, ctx, &array, err));
-    TRY(slice_number(expr, 1, ctx, "Second", 28725, &second, &a, err));
-    if (expr->arg_count == 3)
-        TRY(slice_number(expr, 2, ctx, "Third", 28727, &third, &b, err));
-    if (value_is_nullish(array) || value_is_nullish(second) || value_is_nullish(third))
+    TRY(expr_eval_pair(expr, ctx, &array, &second, err));
+    if (value_is_nullish(array) || value_is_nullish(second))
         return expr_null(ret);
     if (array.type != BT_ARRAY)
         return error_set(err, (ErrCode)28724,
                          "First argument to $slice must be an array, but is of type: %s",
                          value_type_name(array));
-    if (expr->arg_count == 3 && b <= 0)
-        return error_set(err, (ErrCode)28729, "Third argument to $slice must be positive: %d", b);
+    TRY(slice_number(second, ctx, "Second", 28725, &a, err));
+    if (expr->arg_count == 3) {
+        TRY(expr_eval_arg(expr, 2, ctx, &third, err));
+        if (value_is_nullish(third))
+            return expr_null(ret);
+        TRY(slice_number(third, ctx, "Third", 28727, &b, err));
+        if (b <= 0)
+            return error_set(err, (ErrCode)28729, "Third argument to $slice must be positive: %d",
+                             b);
+    }
     int64_t count = doc_count(value_as_doc(array));
     int64_t from = a >= 0 ? (expr->arg_count == 3 ? a : 0) : count + a;
     from = from < 0 ? 0 : from;
@@ -207,6 +212,11 @@ ErrCode eval_range(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *er
         TRY(range_number(expr, 2, ctx, "step", 34447, &step, err));
     if (step == 0)
         return error_set(err, (ErrCode)34449, "$range requires a non-zero step value");
+    int64_t count = ((int64_t)end - start) / step;
+    if (count > RANGE_COUNT_MAX)
+        return error_set(err, ERR_EXCEEDED_MEMORY_LIMIT,
+                         "$range would use too much memory (%lld elements), at most %d are allowed",
+                         (long long)count, RANGE_COUNT_MAX);
     ArrayBuilder range;
     array_builder_init(&range, ctx->scratch);
     for (int64_t at = start; step > 0 ? at < end : at > end; at += step) {
@@ -371,16 +381,17 @@ static ErrCode object_pair(Elem elem, BsonType *expected, Value *ret_key, Value 
                              "$arrayToObject requires an object with keys 'k' and 'v'. Missing "
                              "either or both keys");
     }
-    return check_pair_key(*ret_key, err);
+    return check_pair_key(*ret_key, type == BT_ARRAY, err);
 }
 
-static ErrCode check_pair_key(Value key, Error *err) {
+static ErrCode check_pair_key(Value key, bool is_of_array, Error *err) {
     if (key.type != BT_STRING)
-        return error_set(err, (ErrCode)40394,
+        return error_set(err, is_of_array ? (ErrCode)40395 : (ErrCode)40394,
                          "$arrayToObject requires keys of type string, found: %s",
                          value_type_name(key));
     Str name = value_as_str(key);
     if (memchr(name.data, '\0', name.size) != NULL)
-        return error_set(err, (ErrCode)4940400, "Key field cannot contain an embedded null byte");
+        return error_set(err, is_of_array ? (ErrCode)4940400 : (ErrCode)4940401,
+                         "Key field cannot contain an embedded null byte");
     return ERR_OK;
 }

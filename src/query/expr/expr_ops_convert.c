@@ -60,13 +60,13 @@ enum {
 
 ErrCode parse_convert(ExprParser *p, Elem operand, Expr *expr, Error *err) {
     static const ExprNamedArg ARGS[] = {
-        [CONVERT_INPUT] = {"input", true},
-        [CONVERT_TO] = {"to", true},
-        [CONVERT_ON_ERROR] = {"onError", false},
-        [CONVERT_ON_NULL] = {"onNull", false},
+        [CONVERT_INPUT] = {"input", ERR_FAILED_TO_PARSE},
+        [CONVERT_TO] = {"to", ERR_FAILED_TO_PARSE},
+        [CONVERT_ON_ERROR] = {"onError", 0},
+        [CONVERT_ON_NULL] = {"onNull", 0},
     };
     static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), ERR_FAILED_TO_PARSE,
-                                       ERR_FAILED_TO_PARSE, ERR_FAILED_TO_PARSE};
+                                       ERR_FAILED_TO_PARSE};
     return expr_parse_named(p, operand, &SPEC, expr, err);
 }
 

@@ -17,8 +17,8 @@ static bool is_named_form(Elem operand) {
 
 /* {$year: date}, {$year: [date]} or {$year: {date: ..., timezone: ...}}. */
 ErrCode parse_date_part(ExprParser *p, Elem operand, Expr *expr, Error *err) {
-    static const ExprNamedArg ARGS[] = {{"date", true}, {"timezone", false}};
-    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 40536, 40535, 40539};
+    static const ExprNamedArg ARGS[] = {{"date", 40539}, {"timezone", 0}};
+    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 40536, 40535};
     if (is_named_form(operand)) {
         TRY(expr_parse_named(p, operand, &SPEC, expr, err));
         expr_date_prepare_zone(p, expr, 1);
@@ -107,11 +107,11 @@ enum {
 
 ErrCode parse_date_to_parts(ExprParser *p, Elem operand, Expr *expr, Error *err) {
     static const ExprNamedArg ARGS[] = {
-        [TO_PARTS_DATE] = {"date", true},
-        [TO_PARTS_TIMEZONE] = {"timezone", false},
-        [TO_PARTS_ISO] = {"iso8601", false},
+        [TO_PARTS_DATE] = {"date", 40522},
+        [TO_PARTS_TIMEZONE] = {"timezone", 0},
+        [TO_PARTS_ISO] = {"iso8601", 0},
     };
-    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 40524, 40520, 40522};
+    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 40524, 40520};
     TRY(expr_parse_named(p, operand, &SPEC, expr, err));
     expr_date_prepare_zone(p, expr, TO_PARTS_TIMEZONE);
     return ERR_OK;
@@ -180,22 +180,21 @@ enum {
 };
 
 static const ExprNamedArg FROM_PARTS_ARGS[] = {
-    [FROM_PARTS_YEAR] = {"year", false},
-    [FROM_PARTS_MONTH] = {"month", false},
-    [FROM_PARTS_DAY] = {"day", false},
-    [FROM_PARTS_HOUR] = {"hour", false},
-    [FROM_PARTS_MINUTE] = {"minute", false},
-    [FROM_PARTS_SECOND] = {"second", false},
-    [FROM_PARTS_MILLISECOND] = {"millisecond", false},
-    [FROM_PARTS_ISO_YEAR] = {"isoWeekYear", false},
-    [FROM_PARTS_ISO_WEEK] = {"isoWeek", false},
-    [FROM_PARTS_ISO_WEEKDAY] = {"isoDayOfWeek", false},
-    [FROM_PARTS_TIMEZONE] = {"timezone", false},
+    [FROM_PARTS_YEAR] = {"year", 0},
+    [FROM_PARTS_MONTH] = {"month", 0},
+    [FROM_PARTS_DAY] = {"day", 0},
+    [FROM_PARTS_HOUR] = {"hour", 0},
+    [FROM_PARTS_MINUTE] = {"minute", 0},
+    [FROM_PARTS_SECOND] = {"second", 0},
+    [FROM_PARTS_MILLISECOND] = {"millisecond", 0},
+    [FROM_PARTS_ISO_YEAR] = {"isoWeekYear", 0},
+    [FROM_PARTS_ISO_WEEK] = {"isoWeek", 0},
+    [FROM_PARTS_ISO_WEEKDAY] = {"isoDayOfWeek", 0},
+    [FROM_PARTS_TIMEZONE] = {"timezone", 0},
 };
 
 ErrCode parse_date_from_parts(ExprParser *p, Elem operand, Expr *expr, Error *err) {
-    static const ExprNamedSpec SPEC = {FROM_PARTS_ARGS, ARRAY_LEN(FROM_PARTS_ARGS), 40519, 40518,
-                                       40518};
+    static const ExprNamedSpec SPEC = {FROM_PARTS_ARGS, ARRAY_LEN(FROM_PARTS_ARGS), 40519, 40518};
     TRY(expr_parse_named(p, operand, &SPEC, expr, err));
     Expr *const *args = expr->args;
     if (args[FROM_PARTS_YEAR] == NULL && args[FROM_PARTS_ISO_YEAR] == NULL)

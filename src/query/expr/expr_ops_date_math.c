@@ -35,12 +35,12 @@ static ErrCode date_of_value(const Expr *expr, const char *name, int code, Value
 /* $dateAdd and $dateSubtract: variant 0 and 1. */
 ErrCode parse_date_add(ExprParser *p, Elem operand, Expr *expr, Error *err) {
     static const ExprNamedArg ARGS[] = {
-        [ADD_START] = {"startDate", true},
-        [ADD_UNIT] = {"unit", true},
-        [ADD_AMOUNT] = {"amount", true},
-        [ADD_TIMEZONE] = {"timezone", false},
+        [ADD_START] = {"startDate", 5166402},
+        [ADD_UNIT] = {"unit", 5166402},
+        [ADD_AMOUNT] = {"amount", 5166402},
+        [ADD_TIMEZONE] = {"timezone", 0},
     };
-    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 5166400, 5166401, 5166402};
+    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 5166400, 5166401};
     TRY(expr_parse_named(p, operand, &SPEC, expr, err));
     expr_date_prepare_zone(p, expr, ADD_TIMEZONE);
     return ERR_OK;
@@ -98,26 +98,14 @@ ErrCode eval_date_add(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error 
     return ERR_OK;
 }
 
-/* Which argument is missing has a code of its own. */
-static ErrCode check_present(const Expr *expr, uint32_t arg, const char *name, int code,
-                             Error *err) {
-    if (expr->args[arg] != NULL)
-        return ERR_OK;
-    return error_set(err, (ErrCode)code, "Missing '%s' parameter to %s", name, expr_op_name(expr));
-}
-
 ErrCode parse_date_diff(ExprParser *p, Elem operand, Expr *expr, Error *err) {
     static const ExprNamedArg ARGS[] = {
-        [DIFF_START] = {"startDate", true},
-        [DIFF_END] = {"endDate", false},
-        [DIFF_UNIT] = {"unit", false},
-        [DIFF_TIMEZONE] = {"timezone", false},
-        [DIFF_WEEK_START] = {"startOfWeek", false},
+        [DIFF_START] = {"startDate", 5166303},  [DIFF_END] = {"endDate", 5166304},
+        [DIFF_UNIT] = {"unit", 5166305},        [DIFF_TIMEZONE] = {"timezone", 0},
+        [DIFF_WEEK_START] = {"startOfWeek", 0},
     };
-    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 5166301, 5166302, 5166303};
+    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 5166301, 5166302};
     TRY(expr_parse_named(p, operand, &SPEC, expr, err));
-    TRY(check_present(expr, DIFF_END, "endDate", 5166304, err));
-    TRY(check_present(expr, DIFF_UNIT, "unit", 5166305, err));
     expr_date_prepare_zone(p, expr, DIFF_TIMEZONE);
     return ERR_OK;
 }
@@ -163,15 +151,12 @@ ErrCode eval_date_diff(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error
 
 ErrCode parse_date_trunc(ExprParser *p, Elem operand, Expr *expr, Error *err) {
     static const ExprNamedArg ARGS[] = {
-        [TRUNC_DATE] = {"date", true},
-        [TRUNC_UNIT] = {"unit", false},
-        [TRUNC_BIN_SIZE] = {"binSize", false},
-        [TRUNC_TIMEZONE] = {"timezone", false},
-        [TRUNC_WEEK_START] = {"startOfWeek", false},
+        [TRUNC_DATE] = {"date", 5439009},        [TRUNC_UNIT] = {"unit", 5439010},
+        [TRUNC_BIN_SIZE] = {"binSize", 0},       [TRUNC_TIMEZONE] = {"timezone", 0},
+        [TRUNC_WEEK_START] = {"startOfWeek", 0},
     };
-    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 5439007, 5439008, 5439009};
+    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 5439007, 5439008};
     TRY(expr_parse_named(p, operand, &SPEC, expr, err));
-    TRY(check_present(expr, TRUNC_UNIT, "unit", 5439010, err));
     expr_date_prepare_zone(p, expr, TRUNC_TIMEZONE);
     return ERR_OK;
 }
@@ -231,9 +216,8 @@ static ErrCode unit_of_value(const Expr *expr, Value value, TimeUnit *ret, Error
         return error_set(err, (ErrCode)5439013, "%s requires 'unit' to be a string, but got %s",
                          expr_op_name(expr), value_type_name(value));
     if (!time_unit_parse(value_as_str(value), ret))
-        return error_set(err, (ErrCode)5439014,
-                         "%s parameter 'unit' value cannot be recognized as a time unit: %s",
-                         expr_op_name(expr), value_as_str(value).data);
+        return error_set(err, ERR_FAILED_TO_PARSE, "unknown time unit value: %s",
+                         value_as_str(value).data);
     return ERR_OK;
 }
 

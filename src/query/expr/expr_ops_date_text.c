@@ -25,12 +25,12 @@ static ErrCode read_text(const Expr *expr, ExprEvalContext *ctx, Value text, Val
 
 ErrCode parse_date_to_string(ExprParser *p, Elem operand, Expr *expr, Error *err) {
     static const ExprNamedArg ARGS[] = {
-        [TO_STRING_DATE] = {"date", true},
-        [TO_STRING_FORMAT] = {"format", false},
-        [TO_STRING_TIMEZONE] = {"timezone", false},
-        [TO_STRING_ON_NULL] = {"onNull", false},
+        [TO_STRING_DATE] = {"date", 18628},
+        [TO_STRING_FORMAT] = {"format", 0},
+        [TO_STRING_TIMEZONE] = {"timezone", 0},
+        [TO_STRING_ON_NULL] = {"onNull", 0},
     };
-    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 18629, 18534, 18628};
+    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 18629, 18534};
     TRY(expr_parse_named(p, operand, &SPEC, expr, err));
     expr_date_prepare_zone(p, expr, TO_STRING_TIMEZONE);
     return check_constant_format(expr->args[TO_STRING_FORMAT], DATE_FORMAT_WRITE, err);
@@ -60,8 +60,7 @@ ErrCode eval_date_to_string(const Expr *expr, ExprEvalContext *ctx, Value *ret, 
     if (is_zone_null || (has_format && value_is_nullish(format)))
         return expr_null(ret);
     TRY(expr_date_require(date, &ms, err));
-    Str default_format =
-        time_zone_is_utc(&zone) ? STR("%Y-%m-%dT%H:%M:%S.%LZ") : STR("%Y-%m-%dT%H:%M:%S.%L");
+    Str default_format = STR("%Y-%m-%dT%H:%M:%S.%LZ"); /* ends in Z also in other zones */
     Buffer text;
     buffer_init_arena(&text, ctx->scratch, 64, VALUE_SIZE_MAX);
     TRY(date_write(ms, &zone, has_format ? value_as_str(format) : default_format, &text, err));
@@ -72,11 +71,15 @@ ErrCode eval_date_to_string(const Expr *expr, ExprEvalContext *ctx, Value *ret, 
 
 ErrCode parse_date_from_string(ExprParser *p, Elem operand, Expr *expr, Error *err) {
     static const ExprNamedArg ARGS[] = {
-        [FROM_STRING_TEXT] = {"dateString", true},    [FROM_STRING_FORMAT] = {"format", false},
-        [FROM_STRING_TIMEZONE] = {"timezone", false}, [FROM_STRING_ON_ERROR] = {"onError", false},
-        [FROM_STRING_ON_NULL] = {"onNull", false},
+        [FROM_STRING_TEXT] = {"dateString", 40542}, [FROM_STRING_FORMAT] = {"format", 0},
+        [FROM_STRING_TIMEZONE] = {"timezone", 0},   [FROM_STRING_ON_ERROR] = {"onError", 0},
+        [FROM_STRING_ON_NULL] = {"onNull", 0},
     };
-    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 40540, 40541, 40542};
+    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 40540, 40541};
+    if (elem_type(operand) != BT_DOC)
+        return error_set(err, (ErrCode)40540,
+                         "$dateFromString only supports an object as an argument, found: %s",
+                         bson_type_name(elem_type(operand)));
     TRY(expr_parse_named(p, operand, &SPEC, expr, err));
     expr_date_prepare_zone(p, expr, FROM_STRING_TIMEZONE);
     return check_constant_format(expr->args[FROM_STRING_FORMAT], DATE_FORMAT_READ, err);
@@ -102,7 +105,8 @@ ErrCode eval_date_from_string(const Expr *expr, ExprEvalContext *ctx, Value *ret
                    ? ERR_OK
                    : expr_eval_arg(expr, FROM_STRING_ON_NULL, ctx, ret, err);
     }
-    if (is_zone_null || (has_format && value_is_nullish(format)))
+    bool is_null = is_zone_null || (has_format && value_is_nullish(format));
+    if (is_null && text.type == BT_STRING)
         return expr_null(ret);
     ErrCode rc = read_text(expr, ctx, text, format, &zone, ret, err);
     if (rc != ERR_CONVERSION_FAILURE || expr->args[FROM_STRING_ON_ERROR] == NULL)

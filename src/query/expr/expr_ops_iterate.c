@@ -27,8 +27,8 @@ static int compare_items(const void *a, const void *b);
 
 /* Arguments of $map and $filter: input, body, and for $filter the limit. */
 ErrCode parse_map(ExprParser *p, Elem operand, Expr *expr, Error *err) {
-    static const ExprNamedArg ARGS[] = {{"input", true}, {"as", false}, {"in", true}};
-    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 16878, 16879, 16880};
+    static const ExprNamedArg ARGS[] = {{"input", 16880}, {"as", 0}, {"in", 16882}};
+    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 16878, 16879};
     Elem elems[ARRAY_LEN(ARGS)];
     TRY(expr_find_named(expr->op, operand, &SPEC, elems, err));
     expr_alloc_args(p, expr, 2);
@@ -68,9 +68,8 @@ ErrCode eval_map(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err)
 }
 
 ErrCode parse_filter(ExprParser *p, Elem operand, Expr *expr, Error *err) {
-    static const ExprNamedArg ARGS[] = {
-        {"input", true}, {"as", false}, {"cond", true}, {"limit", false}};
-    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 28646, 28647, 28648};
+    static const ExprNamedArg ARGS[] = {{"input", 28648}, {"as", 0}, {"cond", 28650}, {"limit", 0}};
+    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 28646, 28647};
     Elem elems[ARRAY_LEN(ARGS)];
     TRY(expr_find_named(expr->op, operand, &SPEC, elems, err));
     expr_alloc_args(p, expr, 3);
@@ -116,8 +115,8 @@ ErrCode eval_filter(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *e
 
 /* Arguments: input, initialValue, in. */
 ErrCode parse_reduce(ExprParser *p, Elem operand, Expr *expr, Error *err) {
-    static const ExprNamedArg ARGS[] = {{"input", true}, {"initialValue", true}, {"in", true}};
-    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 40075, 40076, 40077};
+    static const ExprNamedArg ARGS[] = {{"input", 40077}, {"initialValue", 40078}, {"in", 40079}};
+    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 40075, 40076};
     Elem elems[ARRAY_LEN(ARGS)];
     TRY(expr_find_named(expr->op, operand, &SPEC, elems, err));
     expr_alloc_args(p, expr, 3);
@@ -171,8 +170,8 @@ static void rewind_keeping(Value *value, uint32_t size, const ExprLoop *loop,
 
 /* Arguments: the variables' values, then the body. */
 ErrCode parse_let(ExprParser *p, Elem operand, Expr *expr, Error *err) {
-    static const ExprNamedArg ARGS[] = {{"vars", true}, {"in", true}};
-    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 16874, 16875, 16876};
+    static const ExprNamedArg ARGS[] = {{"vars", 16876}, {"in", 16877}};
+    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 16874, 16875};
     Elem elems[ARRAY_LEN(ARGS)];
     TRY(expr_find_named(expr->op, operand, &SPEC, elems, err));
     if (elem_type(elems[0]) != BT_DOC)
@@ -220,8 +219,8 @@ typedef struct ZipShape {
 
 ErrCode parse_zip(ExprParser *p, Elem operand, Expr *expr, Error *err) {
     static const ExprNamedArg ARGS[] = {
-        {"inputs", true}, {"defaults", false}, {"useLongestLength", false}};
-    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 34460, 34464, 34465};
+        {"inputs", 34465}, {"defaults", 0}, {"useLongestLength", 0}};
+    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 34460, 34464};
     Elem elems[ARRAY_LEN(ARGS)];
     TRY(expr_find_named(expr->op, operand, &SPEC, elems, err));
     if (elem_type(elems[0]) != BT_ARRAY)
@@ -298,8 +297,8 @@ ErrCode eval_zip(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err)
 
 /* One argument, the input; `data` is an ArraySort. */
 ErrCode parse_sort_array(ExprParser *p, Elem operand, Expr *expr, Error *err) {
-    static const ExprNamedArg ARGS[] = {{"input", true}, {"sortBy", true}};
-    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 2942500, 2942501, 2942502};
+    static const ExprNamedArg ARGS[] = {{"input", 2942502}, {"sortBy", 2942503}};
+    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 2942500, 2942501};
     Elem elems[ARRAY_LEN(ARGS)];
     TRY(expr_find_named(expr->op, operand, &SPEC, elems, err));
     ArraySort *sort = ARENA_NEW(p->arena, ArraySort);

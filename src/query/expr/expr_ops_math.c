@@ -137,7 +137,8 @@ ErrCode eval_log(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err)
         return error_set(err, (ErrCode)28759,
                          "$log's base must be a positive number not equal to 1, but is %s",
                          value_to_text(base, ctx->scratch));
-    if (x.type == BT_DECIMAL || b.type == BT_DECIMAL)
+    bool is_nan = number_is_nan(x) || number_is_nan(b);
+    if ((x.type == BT_DECIMAL || b.type == BT_DECIMAL) && !is_nan)
         *ret = value_number(
             number_decimal(decimal_logarithm(number_to_decimal(x), number_to_decimal(b))),
             ctx->scratch);
@@ -327,6 +328,12 @@ static ErrCode eval_place(const Expr *expr, ExprEvalContext *ctx, Value *ret_val
     TRY(expr_eval_arg(expr, 1, ctx, ret_value, err));
     if (value_is_nullish(*ret_value))
         return ERR_OK;
+    if (!value_is_number(*ret_value))
+        return error_set(err, (ErrCode)16004, "can't convert from BSON type %s to long",
+                         value_type_name(*ret_value));
+    if (ret_value->type == BT_DOUBLE && !(fabs(ret_value->f64) < 0x1p63))
+        return error_set(err, (ErrCode)31109, "Can't coerce out of range value %s to long",
+                         value_to_text(*ret_value, ctx->scratch));
     if (!value_as_exact_i32(*ret_value, ret))
         return error_set(err, (ErrCode)51082, "precision argument to  %s must be a integral value",
                          expr_op_name(expr));
@@ -361,12 +368,11 @@ static ErrCode eval_logarithm(const Expr *expr, ExprEvalContext *ctx, int code,
     TRY(eval_number(expr, ctx, 28765, ret, &number, err));
     if (ret->type == BT_NULL)
         return ERR_OK;
-    /* NaN is the lowest number; only that of doubles has a logarithm. */
-    bool is_nan_of_double = number.type == BT_DOUBLE && isnan(number.f64);
-    if (!is_nan_of_double && number_compare(number, number_i32(0)) <= 0)
+    bool is_nan = number_is_nan(number);
+    if (!is_nan && number_compare(number, number_i32(0)) <= 0)
         return error_set(err, (ErrCode)code, "%s's argument must be a positive number, but is %s",
                          expr_op_name(expr), value_to_text(*ret, ctx->scratch));
-    if (number.type == BT_DECIMAL)
+    if (number.type == BT_DECIMAL && !is_nan) /* the logarithm of any NaN is that of doubles */
         *ret = value_number(number_decimal(of_decimal(number.dec)), ctx->scratch);
     else
         *ret = value_f64(of_double(number_to_f64(number)));

@@ -24,14 +24,9 @@ static int compare_items(const void *a, const void *b);
 
 /* {n: ..., input: ...} */
 ErrCode parse_n(ExprParser *p, Elem operand, Expr *expr, Error *err) {
-    static const ExprNamedArg ARGS[] = {[N_COUNT] = {"n", false}, [N_INPUT] = {"input", false}};
-    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 5787900, 5787901, 5787906};
-    TRY(expr_parse_named(p, operand, &SPEC, expr, err));
-    if (expr->args[N_COUNT] == NULL)
-        return error_set(err, (ErrCode)5787906, "Missing value for 'n'");
-    if (expr->args[N_INPUT] == NULL)
-        return error_set(err, (ErrCode)5787907, "Missing value for 'input'");
-    return ERR_OK;
+    static const ExprNamedArg ARGS[] = {[N_COUNT] = {"n", 5787906}, [N_INPUT] = {"input", 5787907}};
+    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 5787900, 5787901};
+    return expr_parse_named(p, operand, &SPEC, expr, err);
 }
 
 ErrCode expr_check_n(Value value, Arena *arena, int64_t *ret_n, Error *err) {

@@ -4,8 +4,15 @@
  */
 #include "query/expr/expr_internal.h"
 
-static ErrCode check_constant_name(const Expr *expr, Error *err);
-static ErrCode check_field_of_get(const Expr *field, Error *err);
+/* What is said when the name of a field is no constant string. */
+typedef struct NameCodes {
+    int path_code;
+    int not_constant_code;
+    int not_string_code;
+} NameCodes;
+
+static ErrCode check_constant_name(const Expr *expr, const NameCodes *codes, Error *err);
+static bool is_written_literal(const Expr *expr, Value *ret_value);
 
 ErrCode eval_merge_objects(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Doc merged = DOC_EMPTY;
@@ -36,8 +43,8 @@ ErrCode eval_merge_objects(const Expr *expr, ExprEvalContext *ctx, Value *ret, E
 
 /* {$getField: name} reads of the current document. Arguments: field, input or NULL. */
 ErrCode parse_get_field(ExprParser *p, Elem operand, Expr *expr, Error *err) {
-    static const ExprNamedArg ARGS[] = {{"field", true}, {"input", false}};
-    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 3041701, 3041701, 3041702};
+    static const ExprNamedArg ARGS[] = {{"field", 3041702}, {"input", 3041703}};
+    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 3041701, 3041701};
     bool is_named = false;
     if (elem_type(operand) == BT_DOC) {
         DocIter iter = doc_iter(elem_doc(operand));
@@ -46,38 +53,12 @@ ErrCode parse_get_field(ExprParser *p, Elem operand, Expr *expr, Error *err) {
     }
     if (is_named) {
         TRY(expr_parse_named(p, operand, &SPEC, expr, err));
-        if (expr->args[1] == NULL)
-            return error_set(err, (ErrCode)3041703, "$getField requires 'input' to be specified");
     } else {
         expr_alloc_args(p, expr, 2);
         TRY(expr_parse_any(p, operand, &expr->args[0], err));
     }
-    return check_field_of_get(expr->args[0], err);
-}
-
-/* A plain string or a $literal: expressions that happen to be constant are not taken. */
-static ErrCode check_field_of_get(const Expr *field, Error *err) {
-    Str path = field->path.dotted;
-    Value name;
-    if (field->eval == expr_eval_field || field->eval == expr_eval_variable)
-        return error_set(err, (ErrCode)5654600,
-                         "'$%.*s' is a field path reference which is not allowed in this context. "
-                         "Did you mean {$literal: '$%.*s'}?",
-                         (int)path.size, path.data == NULL ? "" : path.data, (int)path.size,
-                         path.data == NULL ? "" : path.data);
-    BsonType source = elem_type(field->source);
-    bool is_literal = field->is_source_operator ? elem_name_is(field->source, STR("$literal")) ||
-                                                      elem_name_is(field->source, STR("$const"))
-                                                : source != BT_DOC && source != BT_ARRAY;
-    if (!expr_is_literal(field, &name) || !is_literal)
-        return error_set(err, (ErrCode)5654601,
-                         "$getField requires 'field' to evaluate to a constant, but got a "
-                         "non-constant argument");
-    if (name.type != BT_STRING)
-        return error_set(err, (ErrCode)5654602,
-                         "$getField requires 'field' to evaluate to type String, but got %s",
-                         value_type_name(name));
-    return ERR_OK;
+    static const NameCodes CODES = {5654600, 5654601, 5654602};
+    return check_constant_name(expr, &CODES, err);
 }
 
 ErrCode eval_get_field(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
@@ -95,20 +76,22 @@ ErrCode eval_get_field(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error
     return ERR_OK;
 }
 
-/* Arguments: field, input, value. */
+static const NameCodes SET_NAME_CODES = {4161108, 4161106, 4161107};
+
+/* Arguments: field, value, input. */
 ErrCode parse_set_field(ExprParser *p, Elem operand, Expr *expr, Error *err) {
-    static const ExprNamedArg ARGS[] = {{"field", true}, {"input", true}, {"value", true}};
-    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 4161100, 4161101, 4161102};
+    static const ExprNamedArg ARGS[] = {{"field", 4161102}, {"value", 4161103}, {"input", 4161109}};
+    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 4161100, 4161101};
     TRY(expr_parse_named(p, operand, &SPEC, expr, err));
-    return check_constant_name(expr, err);
+    return check_constant_name(expr, &SET_NAME_CODES, err);
 }
 
 /* Arguments: field, input. */
 ErrCode parse_unset_field(ExprParser *p, Elem operand, Expr *expr, Error *err) {
-    static const ExprNamedArg ARGS[] = {{"field", true}, {"input", true}};
-    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 4161100, 4161101, 4161102};
+    static const ExprNamedArg ARGS[] = {{"field", 4161102}, {"input", 4161109}};
+    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 4161100, 4161101};
     TRY(expr_parse_named(p, operand, &SPEC, expr, err));
-    return check_constant_name(expr, err);
+    return check_constant_name(expr, &SET_NAME_CODES, err);
 }
 
 /* $setField; $unsetField has no value. A missing value removes the field. */
@@ -116,9 +99,10 @@ ErrCode eval_set_field(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error
     Value name_value;
     Value input;
     Value value = VALUE_MISSING;
-    TRY(expr_eval_pair(expr, ctx, &name_value, &input, err));
+    TRY(expr_eval_arg(expr, 0, ctx, &name_value, err));
+    TRY(expr_eval_arg(expr, expr->arg_count - 1, ctx, &input, err));
     if (expr->arg_count == 3)
-        TRY(expr_eval_arg(expr, 2, ctx, &value, err));
+        TRY(expr_eval_arg(expr, 1, ctx, &value, err));
     if (value_is_nullish(input))
         return expr_null(ret);
     if (input.type != BT_DOC)
@@ -177,16 +161,38 @@ ErrCode eval_binary_size(const Expr *expr, ExprEvalContext *ctx, Value *ret, Err
     return ERR_OK;
 }
 
-/* Names of fields to change must be known while parsing. */
-static ErrCode check_constant_name(const Expr *expr, Error *err) {
+/* Names of fields must be known while parsing. */
+static ErrCode check_constant_name(const Expr *expr, const NameCodes *codes, Error *err) {
+    const Expr *field = expr->args[0];
+    Str path = field->path.dotted;
     Value value;
-    if (!expr_is_literal(expr->args[0], &value) || value.type != BT_STRING)
-        return error_set(err, (ErrCode)4161106,
-                         "%s requires 'field' to evaluate to a constant of type String",
+    if (field->eval == expr_eval_field || field->eval == expr_eval_variable)
+        return error_set(err, (ErrCode)codes->path_code,
+                         "'$%.*s' is a field path reference which is not allowed in this context. "
+                         "Did you mean {$literal: '$%.*s'}?",
+                         (int)path.size, path.data == NULL ? "" : path.data, (int)path.size,
+                         path.data == NULL ? "" : path.data);
+    if (!is_written_literal(field, &value))
+        return error_set(err, (ErrCode)codes->not_constant_code,
+                         "%s requires 'field' to evaluate to a constant, but got a non-constant "
+                         "argument",
                          expr_op_name(expr));
+    if (value.type != BT_STRING)
+        return error_set(err, (ErrCode)codes->not_string_code,
+                         "%s requires 'field' to evaluate to type String, but got %s",
+                         expr_op_name(expr), value_type_name(value));
     Str name = value_as_str(value);
     if (memchr(name.data, '\0', name.size) != NULL)
         return error_set(err, (ErrCode)16411,
                          "FieldPath field names may not contain null bytes ('\\0').");
     return ERR_OK;
+}
+
+/* A plain value or a $literal: expressions that happen to be constant are not taken. */
+static bool is_written_literal(const Expr *expr, Value *ret_value) {
+    BsonType source = elem_type(expr->source);
+    bool is_literal = expr->is_source_operator ? elem_name_is(expr->source, STR("$literal")) ||
+                                                     elem_name_is(expr->source, STR("$const"))
+                                               : source != BT_DOC && source != BT_ARRAY;
+    return is_literal && expr_is_literal(expr, ret_value);
 }

@@ -11,6 +11,10 @@ enum {
     REGEX_OPTIONS,
 };
 
+enum {
+    FOUND_VALUE_BYTES = 32, /* what a value counts beside its bytes */
+};
+
 typedef enum RegexResult { /* variants */
                            RESULT_MATCH,
                            RESULT_FIND,
@@ -35,11 +39,11 @@ static ErrCode find_all(Search *search, ExprEvalContext *ctx, Value *ret, Error 
 
 ErrCode parse_regex(ExprParser *p, Elem operand, Expr *expr, Error *err) {
     static const ExprNamedArg ARGS[] = {
-        [REGEX_INPUT] = {"input", false},
-        [REGEX_PATTERN] = {"regex", false},
-        [REGEX_OPTIONS] = {"options", false},
+        [REGEX_INPUT] = {"input", 31022},
+        [REGEX_PATTERN] = {"regex", 31023},
+        [REGEX_OPTIONS] = {"options", 0},
     };
-    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 51103, 31024, 31022};
+    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 51103, 31024};
     TRY(expr_parse_named(p, operand, &SPEC, expr, err));
     Value pattern = VALUE_MISSING;
     Value options = VALUE_MISSING;
@@ -99,19 +103,27 @@ ErrCode eval_regex(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *er
 }
 
 static ErrCode find_all(Search *search, ExprEvalContext *ctx, Value *ret, Error *err) {
+    CLEANUP(regex_finder_done) RegexFinder finder;
+    regex_finder_init(&finder, search->regex, search->text);
     ExprLoop loop = expr_loop_begin(ctx);
     ArrayBuilder all;
     array_builder_init(&all, ctx->scratch);
+    size_t output_bytes = 0;
     do { /* an empty match at the very end counts only when there is nothing else */
         TRY(expr_step(ctx, err));
         bool is_match;
-        TRY(regex_find(search->regex, search->text, search->from, search->spans, &is_match, err));
+        TRY(regex_finder_find(&finder, search->from, search->spans, &is_match, err));
         if (!is_match)
             break;
         Value found;
         RegexSpan span = search->spans[0];
         TRY(found_value(search, ctx, &found, err));
         array_builder_add(&all, found);
+        output_bytes += value_bytes_size(&found) + FOUND_VALUE_BYTES * (search->group_count + 3);
+        if (output_bytes > VALUE_SIZE_MAX)
+            return error_set(err, (ErrCode)51151,
+                             "$regexFindAll: the size of buffer to store output exceeded the 64MB "
+                             "limit");
         expr_loop_turn(&loop, ctx, &all);
         search->from = span.end;
         if (span.end == span.start) /* an empty match must not be found again */

@@ -175,8 +175,8 @@ ErrCode eval_split(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *er
 
 /* $trim, $ltrim, $rtrim: variant is a set of TrimSide. */
 ErrCode parse_trim(ExprParser *p, Elem operand, Expr *expr, Error *err) {
-    static const ExprNamedArg ARGS[] = {{"input", true}, {"chars", false}};
-    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 50696, 50694, 50695};
+    static const ExprNamedArg ARGS[] = {{"input", 50695}, {"chars", 0}};
+    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 50696, 50694};
     return expr_parse_named(p, operand, &SPEC, expr, err);
 }
 
@@ -260,8 +260,8 @@ ErrCode eval_index_of(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error 
 }
 
 ErrCode parse_replace(ExprParser *p, Elem operand, Expr *expr, Error *err) {
-    static const ExprNamedArg ARGS[] = {{"input", true}, {"find", true}, {"replacement", true}};
-    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 51751, 51750, 51749};
+    static const ExprNamedArg ARGS[] = {{"input", 51749}, {"find", 51748}, {"replacement", 51747}};
+    static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 51751, 51750};
     return expr_parse_named(p, operand, &SPEC, expr, err);
 }
 

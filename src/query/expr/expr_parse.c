@@ -24,6 +24,8 @@ static const ExprOperator OPERATORS[] = {
 
 static ErrCode parse_string(ExprParser *p, Elem spec, Expr **ret_expr, Error *err);
 static ErrCode parse_variable(ExprParser *p, Str dotted, Elem spec, Expr **ret_expr, Error *err);
+static ErrCode check_read_name(Str name, Error *err);
+static ErrCode check_name_rest(Str name, Error *err);
 static ErrCode parse_builtin(ExprParser *p, Str name, Expr *expr, Error *err);
 static ErrCode parse_object(ExprParser *p, Elem spec, Expr **ret_expr, Error *err);
 static ErrCode check_unique_names(ExprParser *p, const Expr *expr, Error *err);
@@ -105,9 +107,9 @@ ErrCode expr_find_named(const ExprOperator *op, Elem operand, const ExprNamedSpe
         ret_elems[i] = elem;
     }
     for (uint32_t i = 0; i < spec->count; i++)
-        if (spec->args[i].is_required && !elem_is_present(ret_elems[i]))
-            return error_set(err, (ErrCode)spec->missing_code, "Missing '%s' parameter to %s",
-                             spec->args[i].name, op->name.data);
+        if (spec->args[i].missing_code != 0 && !elem_is_present(ret_elems[i]))
+            return error_set(err, (ErrCode)spec->args[i].missing_code,
+                             "Missing '%s' parameter to %s", spec->args[i].name, op->name.data);
     return ERR_OK;
 }
 
@@ -133,6 +135,23 @@ ErrCode expr_check_variable_name(Str name, Error *err) {
         return error_set(err, ERR_FAILED_TO_PARSE,
                          "'%.*s' starts with an invalid character for a user variable name",
                          (int)name.size, name.data);
+    return check_name_rest(name, err);
+}
+
+/* Names of variables that are read: those of the system begin with a capital. */
+static ErrCode check_read_name(Str name, Error *err) {
+    if (name.size == 0)
+        return error_set(err, ERR_FAILED_TO_PARSE, "empty variable names are not allowed");
+    unsigned char first = (unsigned char)name.data[0];
+    bool is_letter = (first >= 'a' && first <= 'z') || (first >= 'A' && first <= 'Z');
+    if (!is_letter && first < 0x80)
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "'%.*s' starts with an invalid character for a variable name",
+                         (int)name.size, name.data);
+    return check_name_rest(name, err);
+}
+
+static ErrCode check_name_rest(Str name, Error *err) {
     for (size_t i = 1; i < name.size; i++) {
         unsigned char c = (unsigned char)name.data[i];
         bool is_word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -145,10 +164,14 @@ ErrCode expr_check_variable_name(Str name, Error *err) {
     return ERR_OK;
 }
 
+bool expr_is_dbref_name(Str name) {
+    return str_is(name, "$ref") || str_is(name, "$id") || str_is(name, "$db");
+}
+
 ErrCode expr_check_field_name(Str name, Error *err) {
     if (name.size == 0)
         return error_set(err, (ErrCode)15998, "FieldPath field names may not be empty strings.");
-    if (name.data[0] == '$')
+    if (name.data[0] == '$' && !expr_is_dbref_name(name))
         return error_set(err, (ErrCode)16410,
                          "FieldPath field names may not start with '$'. Consider using $getField "
                          "or $setField.");
@@ -209,8 +232,7 @@ static ErrCode parse_string(ExprParser *p, Elem spec, Expr **ret_expr, Error *er
 
 static ErrCode parse_variable(ExprParser *p, Str dotted, Elem spec, Expr **ret_expr, Error *err) {
     Str name = path_first_part(dotted);
-    if (name.size == 0)
-        return error_set(err, ERR_FAILED_TO_PARSE, "empty variable names are not allowed");
+    TRY(check_read_name(name, err));
     Expr *expr = ARENA_NEW(p->arena, Expr);
     expr->source = spec;
     if (name.size < dotted.size) {
@@ -363,8 +385,16 @@ static ErrCode parse_arg_list(ExprParser *p, Elem operand, Expr *expr, Error *er
 }
 
 static ErrCode check_arg_count(const ExprOperator *op, uint32_t count, Error *err) {
+    static const struct {
+        Str name;
+        int code;
+    } OWN_CODES[] = {{STR("$ifNull"), 1257300}, {STR("$setEquals"), 17045}};
     if (count >= op->args_min && (count <= op->args_max || op->args_max == EXPR_ARGS_ANY))
         return ERR_OK;
+    for (size_t i = 0; i < ARRAY_LEN(OWN_CODES); i++)
+        if (str_equal(op->name, OWN_CODES[i].name))
+            return error_set(err, (ErrCode)OWN_CODES[i].code,
+                             "%s needs at least two arguments, had: %u", op->name.data, count);
     if (op->args_min == op->args_max)
         return error_set(err, (ErrCode)16020,
                          "Expression %s takes exactly %u arguments. %u were passed in.",

@@ -205,3 +205,16 @@ static bool visit_leaf(const Walk *walk, Elem elem, int32_t array_index) {
     }
     return walk->visit(walk->ctx, elem, array_index);
 }
+
+Elem path_find_in_docs(const FieldPath *path, Doc doc) {
+    Elem elem = ELEM_MISSING;
+    for (uint32_t i = 0; i < path->count; i++) {
+        elem = path_find_field(doc, &path->parts[i]);
+        if (i + 1 == path->count)
+            break;
+        if (elem_type(elem) != BT_DOC)
+            return ELEM_MISSING;
+        doc = elem_doc(elem);
+    }
+    return elem;
+}

@@ -58,6 +58,9 @@ ErrCode path_pick_position(Doc array, Str name, Elem *ret_elem, Error *err) MUST
 /* The first field of that name, or the missing element. */
 Elem path_find_field(Doc doc, const PathPart *part);
 
+/* The element at the end of the path, which goes through documents only; else missing. */
+Elem path_find_in_docs(const FieldPath *path, Doc doc);
+
 typedef enum PathLeaf {
     PATH_LEAF_EXPAND, /* an array at the end: its elements, then itself */
     PATH_LEAF_WHOLE,  /* an array at the end: only itself */

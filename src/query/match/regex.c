@@ -4,6 +4,7 @@
 #include <pcre2.h>
 
 #include "base/alloc.h"
+#include "bson/validate.h"
 
 enum {
     ERR_REGEX_MALFORMED = 51091,
@@ -23,8 +24,12 @@ static ErrCode parse_options(Str options, uint32_t *ret_flags, Error *err);
 static void find_literals(MatchRegex *regex, uint32_t flags);
 static ErrCode match_code(const MatchRegex *regex, Str text, size_t from, RegexSpan *ret_spans,
                           uint32_t span_count, bool *ret_is_match, Error *err);
+static ErrCode check_match(int rc, bool *ret_is_match, Error *err);
+static void copy_spans(const pcre2_match_data *data, RegexSpan *ret_spans, uint32_t span_count);
 static void *arena_memory(size_t size, void *arena);
 static void arena_memory_free(void *memory, void *arena);
+static void *heap_memory(size_t size, void *ignored);
+static void heap_memory_free(void *memory, void *ignored);
 static void *scratch_memory(size_t size, void *scratch);
 static void scratch_memory_free(void *memory, void *scratch);
 
@@ -111,10 +116,19 @@ static ErrCode match_code(const MatchRegex *regex, Str text, size_t from, RegexS
     pcre2_set_heap_limit(context, REGEX_HEAP_LIMIT_KIB);
     pcre2_match_data *data = pcre2_match_data_create(span_count == 0 ? 1 : span_count, memory);
     int rc = pcre2_match(regex->code, (PCRE2_SPTR)text.data, text.size, from, 0, data, context);
-    const PCRE2_SIZE *offsets = pcre2_get_ovector_pointer(data);
-    for (uint32_t i = 0; rc >= 0 && i < span_count; i++)
-        ret_spans[i] = (RegexSpan){offsets[2 * i], offsets[2 * i + 1]};
+    if (rc >= 0)
+        copy_spans(data, ret_spans, span_count);
     pcre2_match_data_free(data); /* may hold heap memory; the contexts never do */
+    return check_match(rc, ret_is_match, err);
+}
+
+static void copy_spans(const pcre2_match_data *data, RegexSpan *ret_spans, uint32_t span_count) {
+    const PCRE2_SIZE *offsets = pcre2_get_ovector_pointer((pcre2_match_data *)data);
+    for (uint32_t i = 0; i < span_count; i++)
+        ret_spans[i] = (RegexSpan){offsets[2 * i], offsets[2 * i + 1]};
+}
+
+static ErrCode check_match(int rc, bool *ret_is_match, Error *err) {
     if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) {
         char reason[160] = "";
         pcre2_get_error_message(rc, (PCRE2_UCHAR *)reason, sizeof(reason));
@@ -123,6 +137,52 @@ static ErrCode match_code(const MatchRegex *regex, Str text, size_t from, RegexS
     }
     *ret_is_match = rc >= 0;
     return ERR_OK;
+}
+
+void regex_finder_init(RegexFinder *finder, const MatchRegex *regex, Str text) {
+    *finder = (RegexFinder){.regex = regex, .text = text};
+    if (regex->code == NULL)
+        return;
+    finder->span_count = regex_group_count(regex) + 1;
+    finder->memory = pcre2_general_context_create(heap_memory, heap_memory_free, NULL);
+    finder->context = pcre2_match_context_create(finder->memory);
+    pcre2_set_match_limit(finder->context, REGEX_MATCH_LIMIT);
+    pcre2_set_heap_limit(finder->context, REGEX_HEAP_LIMIT_KIB);
+    finder->data = pcre2_match_data_create(finder->span_count, finder->memory);
+    /* The common code has the text checked anew by each match. */
+    uint32_t flags;
+    CLEANUP(error_reset) Error ignored = {0};
+    if (!utf8_is_valid((const uint8_t *)text.data, text.size) ||
+        parse_options(regex->options, &flags, &ignored) != ERR_OK)
+        return;
+    pcre2_compile_context *context = pcre2_compile_context_create(finder->memory);
+    int code;
+    size_t offset;
+    finder->valid_code =
+        pcre2_compile((PCRE2_SPTR)regex->pattern.data, regex->pattern.size,
+                      flags & ~(uint32_t)PCRE2_MATCH_INVALID_UTF, &code, &offset, context);
+    pcre2_compile_context_free(context);
+}
+
+void regex_finder_done(RegexFinder *finder) {
+    pcre2_code_free(finder->valid_code);
+    pcre2_match_data_free(finder->data);
+    pcre2_match_context_free(finder->context);
+    pcre2_general_context_free(finder->memory);
+    *finder = (RegexFinder){0};
+}
+
+ErrCode regex_finder_find(RegexFinder *finder, size_t from, RegexSpan *ret_spans,
+                          bool *ret_is_match, Error *err) {
+    if (finder->regex->code == NULL)
+        return regex_find(finder->regex, finder->text, from, ret_spans, ret_is_match, err);
+    const pcre2_code *code = finder->valid_code != NULL ? finder->valid_code : finder->regex->code;
+    int rc = pcre2_match(code, (PCRE2_SPTR)finder->text.data, finder->text.size, from,
+                         finder->valid_code != NULL ? PCRE2_NO_UTF_CHECK : 0, finder->data,
+                         finder->context);
+    if (rc >= 0)
+        copy_spans(finder->data, ret_spans, finder->span_count);
+    return check_match(rc, ret_is_match, err);
 }
 
 static ErrCode parse_options(Str options, uint32_t *ret_flags, Error *err) {
@@ -195,6 +255,16 @@ static void *arena_memory(size_t size, void *arena) {
 
 static void arena_memory_free(void *memory, void *arena) {
     (void)memory, (void)arena;
+}
+
+static void *heap_memory(size_t size, void *ignored) {
+    (void)ignored;
+    return xmalloc(size); /* bounded by REGEX_HEAP_LIMIT_KIB */
+}
+
+static void heap_memory_free(void *memory, void *ignored) {
+    (void)ignored;
+    xfree(memory);
 }
 
 static void *scratch_memory(size_t size, void *ctx) {

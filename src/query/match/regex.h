@@ -11,7 +11,7 @@
 #include "bson/doc.h"
 
 enum {
-    REGEX_PATTERN_SIZE_MAX = 32764, /* of a pattern in bytes, the limit clients know */
+    REGEX_PATTERN_SIZE_MAX = 16384, /* of a pattern in bytes, the limit clients know */
     REGEX_MATCH_LIMIT = 1000000,    /* backtracking steps of one match */
     REGEX_HEAP_LIMIT_KIB = 20000,
 };
@@ -48,3 +48,21 @@ uint32_t regex_group_count(const MatchRegex *regex);
  * `ret_spans` has room for regex_group_count() + 1. Fails as regex_search. */
 ErrCode regex_find(const MatchRegex *regex, Str text, size_t from, RegexSpan *ret_spans,
                    bool *ret_is_match, Error *err) MUST_CHECK;
+
+/* Finds match after match in one text. What all of them share is done once: the text is checked to
+ * be UTF-8, and the working memory is kept. */
+typedef struct RegexFinder {
+    const MatchRegex *regex;
+    Str text;
+    uint32_t span_count;
+    void *memory; /* of PCRE; NULL for plain text, as is the rest */
+    void *valid_code;
+    void *context;
+    void *data;
+} RegexFinder;
+
+void regex_finder_init(RegexFinder *finder, const MatchRegex *regex, Str text);
+void regex_finder_done(RegexFinder *finder);
+/* As regex_find. */
+ErrCode regex_finder_find(RegexFinder *finder, size_t from, RegexSpan *ret_spans,
+                          bool *ret_is_match, Error *err) MUST_CHECK;

@@ -53,10 +53,9 @@ static ErrCode parse_spec(Parser *p, Error *err) {
     Projection *projection = p->projection;
     if (syntax == PROJECT_ADD_FIELDS)
         projection->kind = PROJECT_KIND_ADD_FIELDS;
-    if (doc_is_empty(projection->spec) && syntax != PROJECT_FIND)
-        return error_set(err, syntax == PROJECT_STAGE ? (ErrCode)51272 : (ErrCode)40177,
-                         "%sspecification must have at least one field",
-                         syntax == PROJECT_STAGE ? "projection " : "");
+    if (doc_is_empty(projection->spec) && syntax == PROJECT_STAGE)
+        return error_set(err, (ErrCode)51272,
+                         "projection specification must have at least one field");
     TRY(parse_fields(p, projection->spec, (Str){"", 0}, 0, err));
     TRY(finish_kind(p, err));
     mark_subtree(projection, &projection->root);
@@ -99,12 +98,14 @@ static ErrCode parse_field(Parser *p, Elem elem, Str path, uint32_t depth, Error
         DocIter iter = doc_iter(elem_doc(elem));
         Elem first;
         if (!doc_iter_next(&iter, &first)) {
-            bool is_adding = p->ctx->syntax == PROJECT_ADD_FIELDS;
-            return error_set(err, is_adding ? (ErrCode)40180 : (ErrCode)51270,
-                             "An empty %s is not a valid value. Found empty object at path %.*s",
-                             is_adding ? "object" : "sub-projection", (int)path.size, path.data);
+            if (p->ctx->syntax == PROJECT_ADD_FIELDS)
+                return parse_expr(p, elem, path, err);
+            return error_set(err, (ErrCode)51270,
+                             "An empty sub-projection is not a valid value. Found empty object at "
+                             "path %.*s",
+                             (int)path.size, path.data);
         }
-        if (elem_name(first)[0] == '$')
+        if (elem_name(first)[0] == '$' && !expr_is_dbref_name(elem_name_str(first)))
             return parse_operator(p, elem, path, err);
         return parse_fields(p, elem_doc(elem), path, depth + 1, err);
     }

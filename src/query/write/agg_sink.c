@@ -15,6 +15,7 @@ enum {
     OUT_BATCH_DOCS_MAX = 1000,
     OUT_BATCH_BYTES_MAX = 4 * 1024 * 1024,
     MERGE_ATTEMPTS_MAX = 10,
+    MERGE_BATCH_DOCS_MAX = 1000,
 };
 
 #define TEMPORARY_PREFIX "tmp.agg_out."
@@ -224,6 +225,9 @@ typedef struct MergeSink {
     Doc let_values;
     const Collator *collator;
     Elem update; /* for MERGE_MERGE and MERGE_KEEP_EXISTING */
+    /* Documents are written in batches: the first failure within one is reported at its end. */
+    uint32_t batch_count;
+    FirstError failed;
 } MergeSink;
 
 static bool has_on_fields(const IndexDesc *index, const MergeSink *merge) {
@@ -285,8 +289,7 @@ static ErrCode build_merge_filter(MergeSink *merge, Doc doc, Doc *ret_filter, Er
     doc_builder_init(&b, buf);
     for (uint32_t i = 0; i < merge->on_count; i++) {
         const FieldPath *path = &merge->on[i];
-        Value value;
-        TRY(expr_eval_path(path, doc, &merge->scratch, &value, err));
+        Value value = value_from_elem(path_find_in_docs(path, doc));
         if (value_is_nullish(value))
             return error_set(err, (ErrCode)51132,
                              "$merge write error: 'on' field '%.*s' cannot be missing, null, "
@@ -362,6 +365,24 @@ static ErrCode update_match(MergeSink *merge, Doc doc, Doc let_values, bool *ret
     return rc;
 }
 
+static bool is_on_fields(const MergeSink *merge, Doc pattern) {
+    uint32_t found_count = 0;
+    for (uint32_t i = 0; i < merge->on_count; i++)
+        found_count += elem_is_present(doc_get(pattern, merge->on[i].dotted));
+    return found_count == merge->on_count && doc_count(pattern) == found_count;
+}
+
+/* A duplicate key says which key; what it means depends on whether that is the one of `on`. */
+static ErrCode explain_duplicate(const MergeSink *merge, Error *err) {
+    Elem pattern =
+        err->extra == NULL ? ELEM_MISSING : doc_get_lit((Doc){.data = err->extra}, "keyPattern");
+    bool is_of_on = elem_type(pattern) == BT_DOC && is_on_fields(merge, elem_doc(pattern));
+    if (is_of_on && merge->spec->when_matched == MERGE_FAIL)
+        return error_prefix(err, "$merge with whenMatched: fail found an existing document with "
+                                 "the same values for the 'on' fields :: caused by :");
+    return error_prefix(err, "$merge failed due to a DuplicateKey error :: caused by :");
+}
+
 /* An insert that meets a document which came after our look for one tries again. */
 static ErrCode merge_doc(MergeSink *merge, Doc doc, Doc let_values, Error *err) {
     const AggSinkSpec *spec = merge->spec;
@@ -377,9 +398,10 @@ static ErrCode merge_doc(MergeSink *merge, Doc doc, Doc let_values, Error *err) 
                              "for at least one document in the source collection");
         ErrCode rc =
             insert_all(merge->op, &merge->target, &doc, 1, merge->is_validation_bypassed, err);
-        if (rc != ERR_DUPLICATE_KEY || spec->when_matched == MERGE_FAIL ||
-            attempt + 1 == MERGE_ATTEMPTS_MAX)
+        if (rc != ERR_DUPLICATE_KEY)
             return rc;
+        if (spec->when_matched == MERGE_FAIL || attempt + 1 == MERGE_ATTEMPTS_MAX)
+            return explain_duplicate(merge, err);
         Error first = {0};
         error_move(&first, err);
         /* The duplicate may be of another unique index: then no attempt will find a match. */
@@ -389,8 +411,24 @@ static ErrCode merge_doc(MergeSink *merge, Doc doc, Doc let_values, Error *err) 
             return again;
         }
         error_move(err, &first);
-        return rc;
+        return explain_duplicate(merge, err);
     }
+}
+
+/* A failure of one document, which does not keep others from being merged. */
+static bool is_of_document(ErrCode code) {
+    return code == ERR_DUPLICATE_KEY || code == ERR_DOCUMENT_VALIDATION_FAILURE ||
+           code == ERR_MERGE_STAGE_NO_MATCHING_DOCUMENT || code == ERR_IMMUTABLE_FIELD ||
+           code == ERR_BAD_VALUE || code == ERR_TYPE_MISMATCH;
+}
+
+static ErrCode end_batch(MergeSink *merge, Error *err) {
+    merge->batch_count = 0;
+    if (!merge->failed.is_set)
+        return ERR_OK;
+    merge->failed.is_set = false;
+    error_move(err, &merge->failed.err);
+    return err->code;
 }
 
 static ErrCode merge_add(void *arg, Doc doc, Doc let_values, Error *err) {
@@ -398,23 +436,31 @@ static ErrCode merge_add(void *arg, Doc doc, Doc let_values, Error *err) {
     TRY(check_size(doc, err));
     arena_reset(&merge->scratch);
     TRY(op_check_interrupt_slow(merge->op, err));
-    bool is_by_id = merge->on_count == 1 && str_is(merge->on[0].dotted, "_id");
-    if (is_by_id)
+    bool has_id = false;
+    for (uint32_t i = 0; i < merge->on_count; i++)
+        has_id |= str_is(merge->on[i].dotted, "_id");
+    if (has_id)
         TRY(document_prepare(merge->op, doc, &merge->scratch, &doc, err));
-    else if (merge->spec->when_matched == MERGE_FAIL) {
-        Doc checked;
+    Doc checked;
+    if (merge->on_count > 1 || !has_id)
         TRY(build_merge_filter(merge, doc, &checked, err));
+    ErrCode rc = merge_doc(merge, doc, let_values, err);
+    if (rc != ERR_OK && !is_of_document(rc))
+        return rc;
+    if (rc != ERR_OK) {
+        note_error(&merge->failed, 0, err);
+        error_reset(err);
     }
-    return merge_doc(merge, doc, let_values, err);
+    return ++merge->batch_count == MERGE_BATCH_DOCS_MAX ? end_batch(merge, err) : ERR_OK;
 }
 
 static ErrCode merge_finish(void *arg, Error *err) {
-    (void)arg, (void)err;
-    return ERR_OK;
+    return end_batch(arg, err);
 }
 
 static void merge_free(void *arg) {
     MergeSink *merge = arg;
+    error_reset(&merge->failed.err);
     arena_done(&merge->arena);
     arena_done(&merge->scratch);
     xfree(merge);
