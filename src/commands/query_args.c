@@ -1,9 +1,11 @@
 #include "txn/transaction.h"
 #include "commands/query_args.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "bson/collator.h"
 #include "catalog/catalog.h"
+#include "commands/core/command_service.h"
 #include "commands/txn_rules.h"
 #include "params/params.h"
 #include "query/expr/expr.h"
@@ -39,6 +41,8 @@ void query_spec_defaults(const CommandCtx *ctx, QuerySpec *spec) {
     spec->is_table_scan_refused = param_bool(ctx->service, PARAM_NO_TABLE_SCAN);
     spec->is_scan_deprioritized = param_bool(ctx->service, PARAM_DEPRIORITIZE_SCANS);
     spec->is_index_scan_deprioritized = param_bool(ctx->service, PARAM_DEPRIORITIZE_INDEX_SCANS);
+    spec->is_shape_wanted = atomic_load_explicit(&command_settings(ctx->service)->profile_level,
+                                                 memory_order_relaxed) != 0;
     spec->now_ms = clock_wall_ms();
 }
 
@@ -105,6 +109,8 @@ ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_sour
         client_cursor->returned_count = batch.count;
         client_cursor->batch_count = 1;
         client_cursor->command = doc_copy_heap(ctx->body);
+        if (ctx->op->desc.plan_summary != NULL)
+            client_cursor->plan_summary = xstrdup(ctx->op->desc.plan_summary);
         if (elem_is_present(ctx->args.lsid))
             (void)uuid_from_elem(doc_get_lit(elem_doc(ctx->args.lsid), "id"),
                                  &client_cursor->session);
@@ -130,8 +136,5 @@ void build_snapshot_time(CommandCtx *ctx, DocBuilder *b) {
 }
 
 void note_plan(CommandCtx *ctx, const PlanExecutor *exec) {
-    OpCtx *op = ctx->op;
-    mutex_lock(&op->mu);
-    op->desc.plan_summary = arena_strdup(&op->arena, exec->summary);
-    mutex_unlock(&op->mu);
+    executor_note_plan(ctx->op, exec, arena_strdup(&ctx->op->arena, exec->summary));
 }

@@ -33,6 +33,7 @@ typedef struct ClientCursor {
     ReadConcern read_concern; /* holds for all batches; the time of a snapshot is chosen */
     int64_t limit;            /* of all batches together; 0: none */
     uint8_t *command;         /* heap copy of the originating command, for currentOp */
+    char *plan_summary;       /* heap; NULL: none */
     int64_t created_wall_ms;
     /* Owned by whoever has the cursor checked out. */
     CursorSource *source;

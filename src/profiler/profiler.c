@@ -1,5 +1,6 @@
 #include "profiler/profiler.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -50,6 +51,7 @@ typedef struct Profiled {
     Doc command;
     bool is_statement;
     const OpMetrics *metrics;
+    const char *plan_summary; /* NULL: none */
     int64_t duration_us;
     ErrCode rc;
     const char *error_text;
@@ -113,6 +115,7 @@ void profiler_on_finished(CommandCtx *ctx, int64_t duration_us, ErrCode rc, cons
         profile_one(profiler, ctx,
                     &(Profiled){.command = ctx->body,
                                 .metrics = &ctx->op->metrics,
+                                .plan_summary = ctx->op->desc.plan_summary,
                                 .duration_us = duration_us,
                                 .rc = rc,
                                 .error_text = rc != ERR_OK ? error_message(err) : NULL});
@@ -125,6 +128,7 @@ void profiler_on_finished(CommandCtx *ctx, int64_t duration_us, ErrCode rc, cons
                     &(Profiled){.command = note->statement,
                                 .is_statement = true,
                                 .metrics = &note->metrics,
+                                .plan_summary = note->plan_summary,
                                 .duration_us = note->duration_us,
                                 .rc = note->rc,
                                 .error_text = note->error_text});
@@ -230,6 +234,8 @@ static Doc build_profile(CommandCtx *ctx, const Profiled *what) {
     build_cstr(&b, "ns", op->desc.ns);
     build_command(&b, ctx, what);
     build_counter(&b, "cursorid", m->cursor_id);
+    if (doc_is_present(ctx->originating_command))
+        build_doc(&b, "originatingCommand", ctx->originating_command);
     build_count(&b, "keysExamined", m->keys_examined);
     build_count(&b, "docsExamined", m->docs_examined);
     if (m->has_sort_stage)
@@ -244,6 +250,13 @@ static Doc build_profile(CommandCtx *ctx, const Profiled *what) {
     build_counter(&b, "writeConflicts", m->write_conflicts);
     build_count(&b, "numYield", m->yields);
     build_count(&b, "nreturned", m->docs_returned);
+    if (op->desc.has_shape && !what->is_statement) {
+        char hex[16];
+        snprintf(hex, sizeof(hex), "%08X", op->desc.query_hash);
+        build_cstr(&b, "queryHash", hex);
+        snprintf(hex, sizeof(hex), "%08X", op->desc.plan_cache_key);
+        build_cstr(&b, "planCacheKey", hex);
+    }
     build_count(&b, "responseLength", (int64_t)ctx->wire_reply->buf->size);
     if (what->rc != ERR_OK) {
         char name[32];
@@ -253,8 +266,8 @@ static Doc build_profile(CommandCtx *ctx, const Profiled *what) {
     }
     build_cstr(&b, "protocol", "op_msg");
     build_count(&b, "millis", what->duration_us / 1000);
-    if (op->desc.plan_summary != NULL)
-        build_str(&b, "planSummary", utf8_cut(op->desc.plan_summary, PROFILE_TEXT_BYTES_MAX));
+    if (what->plan_summary != NULL)
+        build_str(&b, "planSummary", utf8_cut(what->plan_summary, PROFILE_TEXT_BYTES_MAX));
     build_date(&b, "ts", clock_wall_ms());
     build_cstr(&b, "client", ctx->client->conn->peer);
     if (ctx->client->app_name != NULL)

@@ -58,6 +58,7 @@ void statement_end(CommandCtx *ctx, Doc statement, ErrCode rc, const Error *err)
     *next_row(notes, cmd_arena(ctx)) = (StatementNote){
         .statement = statement,
         .metrics = metrics_since(&ctx->op->metrics, &notes->before),
+        .plan_summary = ctx->op->desc.plan_summary,
         .duration_us = clock_mono_us() - notes->start_us,
         .rc = rc,
         .error_text = rc != ERR_OK ? arena_printf(cmd_arena(ctx), "%.*s", ERROR_TEXT_BYTES_MAX,

@@ -69,6 +69,17 @@ ErrCode executor_next(PlanExecutor *exec, bool *ret_found, PlanRow *ret_row, Err
     return rc;
 }
 
+void executor_note_plan(OpCtx *op, const PlanExecutor *exec, const char *summary) {
+    mutex_lock(&op->mu);
+    op->desc.plan_summary = summary;
+    op->desc.has_shape = exec != NULL && exec->has_shape;
+    if (op->desc.has_shape) {
+        op->desc.query_hash = exec->shape.query_hash;
+        op->desc.plan_cache_key = exec->shape.key_hash;
+    }
+    mutex_unlock(&op->mu);
+}
+
 void executor_expect_works(PlanExecutor *exec, uint64_t works) {
     exec->cached_works = works;
     executor_set_pause(exec, JUDGED_WORKS_FACTOR * works + JUDGED_WORKS_MIN);

@@ -10,6 +10,7 @@
 #include "query/plan/planner_internal.h"
 
 static ErrCode parse(Planning *p, Error *err);
+static ErrCode check_hint(const Planning *p, Error *err);
 static ErrCode parse_projection(Planning *p, Error *err);
 static ErrCode plan_access(Planning *p, PlanStage **ret_stage, Error *err);
 static ErrCode plan_tailable(Planning *p, PlanStage **ret_stage, Error *err);
@@ -85,7 +86,29 @@ static ErrCode parse(Planning *p, Error *err) {
         p->filter = spec->parsed_filter;
     if (spec->parsed_sort != NULL)
         p->sort = spec->parsed_sort;
+    TRY(check_hint(p, err));
     return parse_projection(p, err);
+}
+
+/* {$natural: 1} and {$natural: -1} stand alone, and no index has the natural order. */
+static ErrCode check_hint(const Planning *p, Error *err) {
+    Elem hint = p->spec->hint;
+    if (LIKELY(!elem_is_present(hint)) ||
+        (elem_type(hint) == BT_DOC && doc_is_empty(elem_doc(hint))))
+        return ERR_OK;
+    Elem natural =
+        elem_type(hint) == BT_DOC ? doc_get_lit(elem_doc(hint), "$natural") : ELEM_MISSING;
+    if (!elem_is_present(natural)) {
+        if (p->sort != NULL && p->sort->natural_direction != 0)
+            return error_set(err, ERR_BAD_VALUE, "index hint not allowed with $natural sort order");
+        return ERR_OK;
+    }
+    if (doc_count(elem_doc(hint)) != 1)
+        return error_set(err, ERR_BAD_VALUE, "$natural hint cannot be combined with other hints");
+    double direction = elem_is_number(natural) ? elem_as_f64(natural) : 0;
+    if (direction != 1 && direction != -1)
+        return error_set(err, ERR_BAD_VALUE, "$natural hint must be 1 or -1");
+    return ERR_OK;
 }
 
 /* Which {$meta: ...} a plan can provide. */
@@ -351,14 +374,14 @@ static ErrCode plan_by_index(Planning *p, PlanStage **ret_stage, Error *err) {
         return ERR_OK;
     }
     bool is_cacheable = candidates_are_many(p);
-    if (is_cacheable) {
+    if (is_cacheable || p->spec->is_shape_wanted || p->spec->is_explain) {
         plan_shape_make(p->access, p->filter, p->sort, p->spec->projection, p->collator,
                         &exec->arena, &exec->shape);
         exec->has_shape = true;
         PlanChoice choice;
         Candidate known;
-        if (!p->spec->is_explain && plan_cache_get(p->coll, &exec->shape, &choice) &&
-            use_cached(p, &choice, &known)) {
+        if (is_cacheable && !p->spec->is_explain &&
+            plan_cache_get(p->coll, &exec->shape, &choice) && use_cached(p, &choice, &known)) {
             *ret_stage = use(p, &known);
             keep_for_replan(p, choice.works);
             return ERR_OK;
@@ -439,6 +462,19 @@ static bool is_unbounded(const Planning *p, const Candidate *candidate) {
     return false;
 }
 
+/* { a: 1, b: -1 }: directions are integers, however they were given. */
+static const char *key_pattern_text(Doc pattern, Arena *arena) {
+    DocBuilder b = doc_builder_in_arena(arena);
+    DocIter iter = doc_iter(pattern);
+    for (Elem part; doc_iter_next(&iter, &part);) {
+        if (elem_is_number(part))
+            build_i32(&b, elem_name(part), (int32_t)elem_as_i64(part));
+        else
+            build_elem(&b, part);
+    }
+    return shell_text_of_doc(doc_builder_end(&b), arena);
+}
+
 static PlanStage *use(Planning *p, const Candidate *candidate) {
     p->exec->is_low_priority =
         p->spec->is_index_scan_deprioritized && p->spec->limit == 0 && is_unbounded(p, candidate);
@@ -446,7 +482,7 @@ static PlanStage *use(Planning *p, const Candidate *candidate) {
     const char *kind = p->spec->is_count ? "COUNT_SCAN" : "IXSCAN";
     char *summary = NULL;
     for (uint32_t i = 0; i < (candidate->is_union ? candidate->path_count : 1); i++) {
-        const char *keys = shell_text_of_doc(candidate->paths[i].index->key_pattern, arena);
+        const char *keys = key_pattern_text(candidate->paths[i].index->key_pattern, arena);
         summary = summary == NULL ? arena_printf(arena, "%s %s", kind, keys)
                                   : arena_printf(arena, "%s, %s %s", summary, kind, keys);
     }
