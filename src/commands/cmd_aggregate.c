@@ -82,6 +82,9 @@ static ErrCode aggregate_run(CommandCtx *ctx, void *arg, Error *err) {
     if (request->is_explain && ctx->is_txn)
         return error_set(err, ERR_OPERATION_NOT_SUPPORTED_IN_TRANSACTION,
                          "Cannot explain in a multi-document transaction.");
+    if (request->is_explain && elem_is_present(ctx->args.write_concern))
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "Aggregation explain does not support the 'writeConcern' option");
     bool is_stream = is_stream_command(request->pipeline);
     if (request->is_explain && is_stream)
         return stream_explain(ctx, &ns, request->pipeline, &options, err);

@@ -40,6 +40,9 @@ static ErrCode check_id_index(Elem id_index, const Collator *coll_collator, Erro
         return ERR_OK;
     if (elem_type(id_index) != BT_DOC)
         return error_set(err, ERR_TYPE_MISMATCH, "'idIndex' has to be a document.");
+    if (doc_is_empty(elem_doc(id_index)))
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "The 'key' field is a required property of an index specification");
     DocIter iter = doc_iter(elem_doc(id_index));
     Elem elem;
     bool has_key = false;
@@ -150,8 +153,26 @@ static Doc build_options(CommandCtx *ctx, const CreateRequest *request, bool has
     return arena_doc_end(&doc);
 }
 
+/* Options that are not part of the stable API. */
+static ErrCode check_api(const CommandCtx *ctx, const CreateRequest *request, Error *err) {
+    const Elem unstable[] = {request->capped,
+                             request->size,
+                             request->max,
+                             request->storage_engine,
+                             request->auto_index_id,
+                             request->id_index,
+                             request->index_option_defaults};
+    for (size_t i = 0; elem_is_truthy(ctx->args.api_strict) && i < ARRAY_LEN(unstable); i++)
+        if (elem_is_present(unstable[i]))
+            return error_set(err, ERR_API_STRICT_ERROR,
+                             "BSON field 'create.%s' is not allowed with apiStrict:true.",
+                             elem_name(unstable[i]));
+    return ERR_OK;
+}
+
 static ErrCode create_run(CommandCtx *ctx, void *arg, Error *err) {
     const CreateRequest *request = arg;
+    TRY(check_api(ctx, request, err));
     Ns ns;
     TRY(cmd_ns(ctx, request->coll, &ns, err));
     TRY(own_collections_check(ctx->op, &ns, OWN_CHANGE_CREATE, err));

@@ -129,7 +129,9 @@ ErrCode explain_query(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec, Expl
         return explain_aggregate(ctx, ns, view_stages(ctx, &shown), &options, verbosity, err);
     }
     DocBuilder *b = ctx->reply;
-    const PlanOuter *outer = what != NULL ? &what->outer : NULL;
+    /* A collection that does not exist has nothing to write. */
+    bool is_nothing = what != NULL && what->is_write && !source->exec->has_coll;
+    const PlanOuter *outer = what != NULL && !is_nothing ? &what->outer : NULL;
     size_t planner = build_open_doc(b, "queryPlanner");
     plan_explain(source->exec, outer, /* is_whole_pipeline= */ false, b);
     build_close(b, planner);
@@ -346,7 +348,7 @@ static ErrCode explain_count(CommandCtx *ctx, Doc command, ExplainVerbosity verb
     QuerySpec spec = {.filter = request->query, .hint = request->hint, .is_count = true};
     int64_t limit = request->limit;
     ExplainedCount count = {
-        .base = {{"COUNT", false, build_count_stats}, take_counted},
+        .base = {{"COUNT", false, build_count_stats}, take_counted, false},
         .skip = request->skip,
         .limit = limit >= 0           ? limit
                  : limit == INT64_MIN ? INT64_MAX
@@ -417,9 +419,10 @@ static void build_update_stats(const PlanOuter *outer, DocBuilder *b) {
 static ErrCode explain_write(CommandCtx *ctx, Str coll, Elem collation, ModifyRequest *request,
                              ExplainVerbosity verbosity, Error *err) {
     ExplainedWrite write = {.ctx = ctx};
+    const char *deletes = request->is_multi ? "BATCHED_DELETE" : "DELETE";
     write.base = request->kind == MODIFY_DELETE
-                     ? (Explained){{"DELETE", false, build_delete_stats}, take_written}
-                     : (Explained){{"UPDATE", false, build_update_stats}, take_written};
+                     ? (Explained){{deletes, false, build_delete_stats}, take_written, true}
+                     : (Explained){{"UPDATE", false, build_update_stats}, take_written, true};
     QuerySpec spec = request->query;
     write.request = *request;
     /* What is wrong with an update is told, whether a document matches or not. */

@@ -18,6 +18,7 @@ typedef struct Explained {
     /* Of each document; *ret_is_enough (false before): no more are needed. */
     ErrCode (*take)(struct Explained *what, const PlanExecutor *exec, const PlanRow *row,
                     bool *ret_is_enough, Error *err);
+    bool is_write;
 } Explained;
 
 /* `what` NULL: documents are given back, as by find. */

@@ -582,3 +582,24 @@ test('the number of connections goes down again', async () => {
 
 test('an unknown cursor id of 64 bits does no harm', () =>
     fails(onTest({ getMore: Long.MAX_VALUE, collection: 'c' }), 43));
+
+test('applyOps runs writes and changes of the catalog, and tells how far it got', async () => {
+    const admin = node.client.db('admin');
+    const name = node.newName();
+    const ns = `test.${name}`;
+    const create = { op: 'c', ns: 'test.$cmd', o: { create: name, temp: true } };
+    const insert = (o) => ({ op: 'i', ns, o });
+    const { applied, results } = await admin.command({ applyOps: [create, { op: 'n', ns: '', o: {} }, insert({ _id: 1, x: 1 })] });
+    assert.equal(applied, 3);
+    assert.deepEqual(results, [true, true, true]);
+    const { options } = await node.db.listCollections({ name }).next();
+    assert.equal(options.temp, true);
+    const c = node.db.collection(name);
+    await c.createIndex({ x: 1 }, { unique: true });
+    const err = await fails(admin.command({ applyOps: [insert({ _id: 2, x: 2 }), insert({ _id: 3, x: 1 })] }), 11000);
+    assert.deepEqual([err.errorResponse.applied, err.errorResponse.results], [2, [true, false]]);
+    await admin.command({ applyOps: [{ op: 'u', ns, o2: { _id: 1 }, o: { _id: 1, x: 9 } }, { op: 'd', ns, o: { _id: 2 } }] });
+    assert.deepEqual(await c.find().toArray(), [{ _id: 1, x: 9 }]);
+    await fails(admin.command({ applyOps: [{ op: 'i', ns: 'test.no_such', o: { _id: 1 } }] }), 26);
+    await fails(admin.command({ applyOps: [{ op: '?', ns, o: {} }] }), 9);
+});

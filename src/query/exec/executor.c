@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "catalog/catalog.h"
 
 enum {
     /* Reading the clock for every key would be visible in a scan; 128 take some microseconds. */
@@ -110,12 +111,24 @@ void executor_save(PlanExecutor *exec) {
     exec->access = NULL;
 }
 
+/* Why the collection is not there any more. */
+static ErrCode tell_lost(const PlanExecutor *exec, OpCtx *op, Error *err) {
+    Catalog *catalog = catalog_acquire(op->service->catalog);
+    const Collection *renamed = catalog_find_uuid(catalog, &exec->uuid);
+    ErrCode rc =
+        renamed != NULL
+            ? error_set(err, ERR_QUERY_PLAN_KILLED, "collection renamed from '%s' to '%s'",
+                        exec->ns.text, renamed->ns.text)
+            : error_set(err, ERR_QUERY_PLAN_KILLED, "collection dropped. '%s'", exec->ns.text);
+    catalog_release(catalog);
+    return rc;
+}
+
 ErrCode executor_restore(PlanExecutor *exec, CollAccess *access, Error *err) {
     bool is_same =
         access->coll != NULL && exec->has_coll && uuid_equal(&access->coll->uuid, &exec->uuid);
     if (exec->has_coll && !is_same)
-        return error_set(err, ERR_QUERY_PLAN_KILLED, "collection dropped or renamed: '%s'",
-                         exec->ns.text);
+        return tell_lost(exec, access->op, err);
     executor_attach(exec, access);
     exec->last_yield_us = clock_mono_us();
     ErrCode rc = stage_restore_all(exec->root, err);

@@ -84,6 +84,10 @@ static void scan_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
         build_close(b, filter);
     }
     build_cstr(b, "direction", scan->options.is_forward ? "forward" : "backward");
+    if (elem_is_present(scan->options.low_value))
+        build_elem_as(b, STR("minRecord"), scan->options.low_value);
+    if (elem_is_present(scan->options.high_value))
+        build_elem_as(b, STR("maxRecord"), scan->options.high_value);
     if (has_stats)
         build_count(b, "docsExamined", stage->examined);
 }

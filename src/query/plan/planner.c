@@ -7,6 +7,7 @@
 #include "bson/json.h"
 #include "index/key_gen.h"
 #include "query/expr/expr.h"
+#include "query/plan/index_filters.h"
 #include "query/plan/planner_internal.h"
 
 static ErrCode parse(Planning *p, Error *err);
@@ -55,6 +56,16 @@ ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret
     access->op->metrics.has_sort_stage |= stage_has(exec->root, "SORT");
     executor_attach(exec, access);
     *ret_exec = TAKE_PTR(exec);
+    return ERR_OK;
+}
+
+ErrCode plan_query_shape(CollAccess *access, const QuerySpec *spec, Arena *arena,
+                         PlanShape *ret_shape, Error *err) {
+    CLEANUP(executor_free_ptr) PlanExecutor *exec = executor_new(&access->ns);
+    Planning p = {.access = access, .coll = access->coll, .spec = spec, .exec = exec};
+    p.collator = query_collator(spec, p.coll);
+    TRY(parse(&p, err));
+    plan_shape_make(access, p.filter, p.sort, spec->projection, p.collator, arena, ret_shape);
     return ERR_OK;
 }
 
@@ -180,11 +191,22 @@ static bool is_id_key(const Planning *p, Elem id) {
     return p->collator == p->coll->options.collator || !type_is_collatable(elem_type(id));
 }
 
+static void find_index_filter(Planning *p) {
+    PlanExecutor *exec = p->exec;
+    plan_shape_make(p->access, p->filter, p->sort, p->spec->projection, p->collator, &exec->arena,
+                    &exec->shape);
+    exec->has_shape = true;
+    p->has_index_filter = exec->has_index_filter =
+        index_filters_find(p->coll, exec->shape.query, &exec->arena, &p->allowed);
+}
+
 static ErrCode plan_access(Planning *p, PlanStage **ret_stage, Error *err) {
     const Collection *coll = p->coll;
     if (p->spec->is_tailable)
         return plan_tailable(p, ret_stage, err);
-    if (elem_is_present(p->spec->hint)) {
+    if (UNLIKELY(index_filters_exist(coll)))
+        find_index_filter(p);
+    if (elem_is_present(p->spec->hint) && LIKELY(!p->has_index_filter)) {
         bool is_planned;
         TRY(plan_hint(p, ret_stage, &is_planned, err));
         if (is_planned)
@@ -197,8 +219,10 @@ static ErrCode plan_access(Planning *p, PlanStage **ret_stage, Error *err) {
     Elem id =
         doc_is_present(p->spec->filter) ? match_find_id_equality(p->spec->filter) : ELEM_MISSING;
     const IndexDesc *id_index = collection_id_index(coll);
-    bool has_id_keys = id_index != NULL || coll->options.is_clustered;
-    if (elem_is_present(id) && has_id_keys && is_id_key(p, id) && !p->spec->is_return_key) {
+    /* By the record id of a clustered collection; explained as the scan that it is. */
+    bool has_id_keys = id_index != NULL || (coll->options.is_clustered && !p->spec->is_explain);
+    if (elem_is_present(id) && has_id_keys && is_id_key(p, id) && !p->spec->is_return_key &&
+        p->spec->skip == 0) {
         p->exec->summary = "IDHACK";
         *ret_stage = build_owned(p, stage_id_lookup(p->exec, coll, elem_copy(id, &p->exec->arena)));
         return ERR_OK; /* one document at most: no sort needed */
@@ -337,7 +361,7 @@ static bool use_cached(Planning *p, const PlanChoice *choice, Candidate *ret_can
         IndexDesc *index = p->coll->indexes[i];
         if (strcmp(index->ident, choice->index_ident) != 0)
             continue;
-        if (!index_is_usable(index))
+        if (!index_is_allowed(p, index))
             return false;
         if (index->kind == INDEX_KIND_WILDCARD) {
             /* An index that cannot be asked is met again where all candidates are looked for. */
@@ -354,7 +378,7 @@ static bool use_cached(Planning *p, const PlanChoice *choice, Candidate *ret_can
 }
 
 static void remember(Planning *p, const PlanShape *shape, const Candidate *best, uint64_t works) {
-    PlanChoice choice = {.works = works};
+    PlanChoice choice = {.works = works, .has_index_filter = p->has_index_filter};
     if (!best->is_union) {
         const IndexDesc *index = best->paths[0].index;
         Str path = index->whole != NULL ? wildcard_view_path(index) : STR("");
@@ -565,5 +589,7 @@ static PlanStage *clustered_scan(Planning *p, bool is_forward) {
     clustered_record_id_of_value(intervals.rows[intervals.count - 1].high, collator, &kb,
                                  &options.high);
     options.high.str = arena_memdup(arena, options.high.str, options.high.str_size);
+    options.low_value = intervals.rows[0].low;
+    options.high_value = intervals.rows[intervals.count - 1].high;
     return stage_collection_scan(p->exec, p->coll, &options);
 }

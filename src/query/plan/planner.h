@@ -66,6 +66,10 @@ static inline const Collator *query_collator(const QuerySpec *spec, const Collec
 ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret_exec, Error *err)
     MUST_CHECK;
 
+/* The shape of a query, whether it is planned by it or not. In the arena. */
+ErrCode plan_query_shape(CollAccess *access, const QuerySpec *spec, Arena *arena,
+                         PlanShape *ret_shape, Error *err) MUST_CHECK;
+
 /* What a command does with the documents of a plan, shown as a stage around it ("COUNT",
  * "DELETE"). */
 typedef struct PlanOuter {

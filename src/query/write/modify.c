@@ -57,6 +57,13 @@ static ErrCode modify_found(Modify *m, CollAccess *access, Error *err);
 static ErrCode modify_planned(Modify *m, CollAccess *access, PlanExecutor *exec, Error *err);
 static ErrCode modify_by_id(Modify *m, CollAccess *access, Elem id, Error *err);
 static ErrCode modify_target(void *arg, OpCtx *op, Error *err);
+/* A replacement that leaves its _id out is never the stored document itself: it counts as a change
+ * and is validated, also if it has the same fields. */
+static bool is_written_anyway(const Modify *m) {
+    return update_is_replacement(m->program) &&
+           !elem_is_present(doc_get_lit(elem_doc(m->request->update), "_id"));
+}
+
 static ErrCode change_document(Target *t, OpCtx *op, Error *err);
 static ErrCode read_again(Target *t, OpCtx *op, Error *err);
 static void note_outcome(Modify *m, const Target *t);
@@ -340,7 +347,7 @@ ErrCode modify_trial_apply(ModifyTrial *trial, const MatchExpr *filter, Doc befo
     ArenaMark mark = arena_mark(&trial->modify.op->arena);
     UpdateResult result;
     TRY(apply_update(&trial->modify, filter, before, &result, err));
-    *ret_is_changed = !result.is_noop;
+    *ret_is_changed = !result.is_noop || is_written_anyway(&trial->modify);
     arena_rewind(&trial->modify.op->arena, mark);
     return ERR_OK;
 }
@@ -356,7 +363,7 @@ static ErrCode change_document(Target *t, OpCtx *op, Error *err) {
     UpdateResult result;
     TRY(apply_update(m, t->filter, t->before, &result, err));
     t->after = result.after;
-    if (result.is_noop)
+    if (result.is_noop && !is_written_anyway(m))
         return ERR_OK;
     if (UNLIKELY(m->has_fcv))
         TRY(check_fcv(t->before, t->after, err));
