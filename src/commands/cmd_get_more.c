@@ -54,10 +54,14 @@ static void note_cursor(CommandCtx *ctx, const ClientCursor *cursor) {
         ctx->originating_command = doc_copy((Doc){cursor->command}, cmd_arena(ctx));
     if (cursor->plan_summary != NULL)
         executor_note_plan(ctx->op, NULL, arena_strdup(cmd_arena(ctx), cursor->plan_summary));
+    mutex_lock(&ctx->op->mu);
+    ctx->op->desc.has_shape = cursor->has_shape;
+    ctx->op->desc.query_hash = cursor->query_hash;
+    ctx->op->desc.plan_cache_key = cursor->plan_cache_key;
+    mutex_unlock(&ctx->op->mu);
 }
 
-/* What a client said of the API when it opened the cursor holds for the whole of it. A flag that
- * was left out is false. */
+/* What a client said of the API when it opened the cursor holds for the whole of it. */
 static ErrCode check_api(const CommandCtx *ctx, const ClientCursor *cursor, Error *err) {
     if (is_routed(ctx))
         return ERR_OK;
@@ -70,7 +74,8 @@ static ErrCode check_api(const CommandCtx *ctx, const ClientCursor *cursor, Erro
         {ctx->args.api_deprecation_errors, doc_get_lit(opened, "apiDeprecationErrors")},
     };
     for (size_t i = 0; i < ARRAY_LEN(PAIRS); i++)
-        if (elem_is_truthy(PAIRS[i].now) != elem_is_truthy(PAIRS[i].then))
+        if (elem_is_present(PAIRS[i].now) != elem_is_present(PAIRS[i].then) ||
+            elem_is_truthy(PAIRS[i].now) != elem_is_truthy(PAIRS[i].then))
             return error_set(
                 err, ERR_API_MISMATCH_ERROR,
                 "API parameter mismatch: getMore and the command that created the "
@@ -96,6 +101,7 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
     op_set_ns(ctx->op, arena_strdup(cmd_arena(ctx), ns.text)); /* its first field is a number */
+    ctx->ns_coll = request->coll;
     if (elem_type(request->id) != BT_INT64)
         return error_set(
             err, ERR_TYPE_MISMATCH,

@@ -10,7 +10,10 @@ static ErrCode rename_run(CommandCtx *ctx, void *arg, Error *err) {
     const RenameRequest *request = arg;
     Ns from;
     Ns to;
-    if (memchr(request->to.data, '$', request->to.size) != NULL)
+    const char *dollar = memchr(request->to.data, '$', request->to.size);
+    const char *dot = memchr(request->to.data, '.', request->to.size);
+    bool is_first = dollar != NULL && dot + 1 == dollar; /* no name of a collection at all */
+    if (dollar != NULL && !is_first)
         return error_set(err, ERR_ILLEGAL_OPERATION,
                          "error with target namespace: Invalid collection name: %.*s",
                          (int)request->to.size, request->to.data);

@@ -29,6 +29,16 @@ ErrCode request_ref_ns(const CommandCtx *ctx, const CollRef *coll, Ns *ret_ns, E
                      (int)ctx->args.db.size, ctx->args.db.data, text);
 }
 
+bool is_unconditional(Doc filter) {
+    if (!doc_is_present(filter))
+        return true;
+    DocIter iter = doc_iter(filter);
+    for (Elem elem; doc_iter_next(&iter, &elem);)
+        if (!elem_name_is(elem, STR("$comment")))
+            return false;
+    return true;
+}
+
 const char *spill_dir(const CommandCtx *ctx) {
     return arena_printf(&ctx->op->arena, "%s/_tmp", storage_dbpath(ctx->service->storage));
 }
@@ -109,6 +119,9 @@ ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_sour
         client_cursor->returned_count = batch.count;
         client_cursor->batch_count = 1;
         client_cursor->command = doc_copy_heap(ctx->body);
+        client_cursor->has_shape = ctx->op->desc.has_shape;
+        client_cursor->query_hash = ctx->op->desc.query_hash;
+        client_cursor->plan_cache_key = ctx->op->desc.plan_cache_key;
         if (ctx->op->desc.plan_summary != NULL)
             client_cursor->plan_summary = xstrdup(ctx->op->desc.plan_summary);
         if (elem_is_present(ctx->args.lsid))

@@ -53,6 +53,7 @@ typedef struct OpDescription {
     int64_t connection_id;          /* 0: internal */
     uint8_t session[16];            /* id of its logical session; zero: none */
     const char *plan_summary;       /* or NULL */
+    const uint8_t *exec_stats;      /* of the plan, BSON in the arena; NULL: none */
     uint32_t query_hash;            /* of the query's shape, with has_shape */
     uint32_t plan_cache_key;
     bool has_shape;

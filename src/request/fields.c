@@ -132,6 +132,11 @@ const FieldSpec *field_find(const FieldSpec *specs, size_t spec_count, Elem elem
 }
 
 ErrCode field_unknown(const char *context, Elem elem, Error *err) {
+    if (elem_name_is(elem, STR("jsonSchema")) || elem_name_is(elem, STR("isRemoteSchema")))
+        return error_set(err, (ErrCode)4662500,
+                         "BSON field '%s.%s' is an unknown field. This command may be meant for a "
+                         "mongocryptd process.",
+                         context, elem_name(elem));
     return error_set(err, (ErrCode)LOCATION_UNKNOWN_FIELD,
                      "BSON field '%s.%s' is an unknown field.", context, elem_name(elem));
 }

@@ -603,3 +603,32 @@ test('applyOps runs writes and changes of the catalog, and tells how far it got'
     await fails(admin.command({ applyOps: [{ op: 'i', ns: 'test.no_such', o: { _id: 1 } }] }), 26);
     await fails(admin.command({ applyOps: [{ op: '?', ns, o: {} }] }), 9);
 });
+
+test('MET-1: the profiler tells the plans of writes and of further batches, and forgets a dropped database', async () => {
+    const db = node.client.db('profiled_plans');
+    const c = db.collection('c');
+    await c.insertMany(Array.from({ length: 10 }, (_, i) => ({ _id: i, a: i % 2 })));
+    await c.createIndex({ a: 1 });
+    await db.command({ profile: 2 });
+    await c.updateOne({ a: 1 }, { $set: { b: 1 } });
+    await c.deleteOne({ a: 1 });
+    await c.find({ a: 0 }).batchSize(2).toArray();
+    await db.command({ profile: 0 });
+    const rows = await db.collection('system.profile').find().toArray();
+    const of = (op) => rows.find((row) => row.op === op);
+    for (const op of ['update', 'remove', 'query', 'getmore']) {
+        const row = of(op);
+        assert.equal(row.planSummary, 'IXSCAN { a: 1 }', op);
+        assert.ok(row.keysExamined > 0 && row.docsExamined > 0, op);
+        assert.equal(typeof row.execStats.stage, 'string', op);
+        assert.ok(row.locks.Global !== undefined && Number(row.cpuNanos) > 0, op);
+    }
+    assert.equal(of('getmore').originatingCommand.find, 'c');
+    assert.equal(of('getmore').queryHash, of('query').queryHash);
+    const { totals } = await node.client.db('admin').command({ top: 1 });
+    assert.ok(totals['profiled_plans.c'].getmore.count > 0);
+    await db.command({ profile: 1 });
+    await db.dropDatabase();
+    assert.equal((await db.command({ profile: -1 })).was, 0);
+    assert.equal((await node.client.db('admin').command({ top: 1 })).totals['profiled_plans.c'], undefined);
+});

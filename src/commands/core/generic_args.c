@@ -165,7 +165,8 @@ static ErrCode check_api(CommandCtx *ctx, Error *err) {
         return error_set(err, ERR_API_VERSION_ERROR, "API version must be \"1\"");
     if (elem_is_truthy(args->api_strict) && (ctx->spec->flags & CMD_API_V1) == 0)
         return error_set(err, ERR_API_STRICT_ERROR,
-                         "Provided apiStrict:true, but the command %s is not in API Version 1",
+                         "Provided apiStrict:true, but the command %s is not in API Version 1, see "
+                         "https://dochub.mongodb.org/core/manual-versioned-api",
                          ctx->spec->name);
     return ERR_OK;
 }
@@ -339,6 +340,9 @@ static ErrCode check_read_concern(CommandCtx *ctx, Error *err) {
             TRY(parse_concern_time(ctx, member, &parsed->after_cluster_ts, err));
         else if (elem_name_is(member, STR("atClusterTime")))
             TRY(parse_concern_time(ctx, member, &parsed->at_cluster_ts, err));
+        else if (elem_name_is(member, STR("afterOpTime")) && service_is_standalone(ctx->service))
+            return error_set(err, ERR_NOT_A_REPLICA_SET,
+                             "node needs to be a replica set member to use read concern");
         else
             return error_set(err, ERR_INVALID_OPTIONS, "Unrecognized option in readConcern: %s",
                              elem_name(member));

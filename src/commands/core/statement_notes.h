@@ -20,6 +20,7 @@ typedef struct StatementNote {
     Doc statement;            /* {q, u, ...} as it was given */
     OpMetrics metrics;        /* of this statement alone */
     const char *plan_summary; /* NULL: none */
+    const uint8_t *exec_stats;
     int64_t duration_us;
     ErrCode rc;
     const char *error_text; /* NULL: none */

@@ -30,6 +30,8 @@ PlanExecutor *executor_new(const Ns *ns) {
 void executor_free(PlanExecutor *exec) {
     if (exec == NULL)
         return;
+    if (UNLIKELY(exec->is_profiled) && exec->access != NULL && exec->root != NULL)
+        executor_note_stats(exec->access->op, exec);
     stage_free_all(exec->root);
     if (exec->has_stashed)
         xfree((void *)exec->stashed.data);
@@ -78,6 +80,17 @@ void executor_note_plan(OpCtx *op, const PlanExecutor *exec, const char *summary
         op->desc.query_hash = exec->shape.query_hash;
         op->desc.plan_cache_key = exec->shape.key_hash;
     }
+    mutex_unlock(&op->mu);
+}
+
+void executor_note_stats(OpCtx *op, const PlanExecutor *exec) {
+    if (LIKELY(!exec->is_profiled))
+        return;
+    DocBuilder b = doc_builder_in_arena_sized(&op->arena, 512);
+    stage_explain(exec->root, &b, "stats", /* has_stats= */ true);
+    Elem stats = doc_get_lit(doc_builder_end(&b), "stats");
+    mutex_lock(&op->mu);
+    op->desc.exec_stats = elem_type(stats) == BT_DOC ? elem_doc(stats).data : NULL;
     mutex_unlock(&op->mu);
 }
 

@@ -29,6 +29,7 @@ ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret
     CLEANUP(executor_free_ptr) PlanExecutor *exec = executor_new(&access->ns);
     exec->yield_period_us = spec->yield_period_us;
     exec->is_tailable = spec->is_tailable;
+    exec->is_profiled = spec->is_shape_wanted;
     Planning *p = ARENA_NEW(&exec->arena, Planning);
     p->access = access;
     p->coll = access->coll;

@@ -173,6 +173,7 @@ static ErrCode modify_found(Modify *m, CollAccess *access, Error *err) {
         TRY(plan_query(access, &spec, &exec, err));
         executor_note_plan(m->op, exec, arena_strdup(&m->op->arena, exec->summary));
         ErrCode rc = modify_planned(m, access, exec, err);
+        executor_note_stats(m->op, exec);
         int64_t keys, docs;
         stage_count_all(exec->root, &keys, &docs);
         m->op->metrics.keys_examined += keys;
