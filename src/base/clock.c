@@ -18,6 +18,12 @@ int64_t clock_mono_us(void) {
     return now_us(CLOCK_MONOTONIC);
 }
 
+int64_t clock_thread_cpu_ns(void) {
+    struct timespec at;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at);
+    return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
+}
+
 int64_t clock_wall_us(void) {
     return now_us(CLOCK_REALTIME) + atomic_load_explicit(&wall_offset_us, memory_order_relaxed);
 }

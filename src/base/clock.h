@@ -9,6 +9,8 @@
 #include <stdint.h>
 
 int64_t clock_mono_us(void);
+/* What this thread has computed so far. */
+int64_t clock_thread_cpu_ns(void);
 int64_t clock_wall_ms(void);
 int64_t clock_wall_us(void);
 /* CPU time of the calling thread. */

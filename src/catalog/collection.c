@@ -490,6 +490,9 @@ static CollectionShared *shared_ref(CollectionShared *shared) {
 static void shared_unref(CollectionShared *shared) {
     if (shared == NULL || atomic_fetch_sub_explicit(&shared->refs, 1, memory_order_acq_rel) > 1)
         return;
+    CollectionExtra *index_filters = atomic_load(&shared->index_filters);
+    if (index_filters != NULL)
+        index_filters->free(index_filters);
     mutex_done(&shared->mu);
     xfree(shared);
 }

@@ -122,6 +122,12 @@ typedef struct CollectionOptions {
     bool has_pre_images;      /* what a document was before each change is kept (preimages/) */
 } CollectionOptions;
 
+/* An object that a higher layer attaches to a collection or an instance of it: the head of its
+ * struct. */
+typedef struct CollectionExtra {
+    void (*free)(struct CollectionExtra *extra);
+} CollectionExtra;
+
 /* Shared by all instances of a collection. */
 typedef struct CollectionShared {
     _Atomic int32_t refs;
@@ -132,12 +138,9 @@ typedef struct CollectionShared {
     bool is_dropped;
     /* Atomic. */
     _Atomic int64_t capped_first_hint; /* no record id below this one is left */
+    /* Which indexes its queries may use; NULL: no filter was ever set. */
+    _Atomic(CollectionExtra *) index_filters;
 } CollectionShared;
-
-/* An object that a higher layer attaches to an instance: the head of its struct. */
-typedef struct CollectionExtra {
-    void (*free)(struct CollectionExtra *extra);
-} CollectionExtra;
 
 typedef struct Collection {
     _Atomic int32_t refs;

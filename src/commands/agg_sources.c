@@ -431,6 +431,7 @@ static ErrCode list_current_op(Listing *listing, Error *err) {
     CurrentOpQuery query = {
         .has_idle_connections = elem_is_truthy(doc_get_lit(listing->spec, "idleConnections")),
         .has_idle_sessions = !elem_is_present(sessions) || elem_is_truthy(sessions),
+        .has_idle_cursors = elem_is_truthy(doc_get_lit(listing->spec, "idleCursors")),
     };
     bool is_for_router = is_routed(listing->ctx) && listing->ctx->service->shard != NULL;
     return current_op_for_each(listing->ctx->service, &query,

@@ -12,6 +12,7 @@
 ErrCode aggregate_request_check(CommandCtx *ctx, const AggregateRequest *request, Ns *ret_ns,
                                 AggOptions *ret_options, FirstBatchOptions *ret_batch, Error *err) {
     *ret_options = (AggOptions){.hint = request->hint};
+    CollRef by_uuid = {.has_uuid = true};
     TRY(request_collation(request->collation, &ret_options->has_collation, &ret_options->collator,
                           err));
     ret_options->is_collectionless = elem_is_number(request->target);
@@ -30,6 +31,8 @@ ErrCode aggregate_request_check(CommandCtx *ctx, const AggregateRequest *request
         TRY(ns_make(ctx->args.db, STR("$cmd.aggregate"), ret_ns, err));
     } else if (elem_type(request->target) == BT_STRING) {
         TRY(request_ns(ctx, elem_str(request->target), ret_ns, err));
+    } else if (uuid_from_elem(request->target, &by_uuid.uuid)) {
+        TRY(request_ref_ns(ctx, &by_uuid, ret_ns, err));
     } else {
         return error_set(err, ERR_TYPE_MISMATCH, "collection name has invalid type %s",
                          bson_type_name(elem_type(request->target)));
@@ -79,6 +82,9 @@ static ErrCode aggregate_run(CommandCtx *ctx, void *arg, Error *err) {
     if (request->is_explain && ctx->is_txn)
         return error_set(err, ERR_OPERATION_NOT_SUPPORTED_IN_TRANSACTION,
                          "Cannot explain in a multi-document transaction.");
+    if (request->is_explain && elem_is_present(ctx->args.write_concern))
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "Aggregation explain does not support the 'writeConcern' option");
     bool is_stream = is_stream_command(request->pipeline);
     if (request->is_explain && is_stream)
         return stream_explain(ctx, &ns, request->pipeline, &options, err);

@@ -39,7 +39,7 @@ static ErrCode wait_run(CommandCtx *ctx, void *arg, Error *err) {
 static const FieldSpec CONFIGURE_FIELDS[] = {
     {"configureFailPoint", FIELD_STRING, FIELD_REQUIRED, offsetof(ConfigureRequest, name)},
     {"mode", FIELD_ELEM, FIELD_REQUIRED, offsetof(ConfigureRequest, mode)},
-    {"data", FIELD_DOC, FIELD_NULL_IS_ABSENT, offsetof(ConfigureRequest, data)},
+    {"data", FIELD_DOC, FIELD_OPTIONAL, offsetof(ConfigureRequest, data)},
 };
 
 const CommandSpec CMD_CONFIGURE_FAIL_POINT = {

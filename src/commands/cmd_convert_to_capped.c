@@ -9,6 +9,8 @@ static ErrCode convert_to_capped_run(CommandCtx *ctx, void *arg, Error *err) {
     Ns ns;
     TRY(cmd_ns(ctx, request->coll, &ns, err));
     TRY(own_collections_check(ctx->op, &ns, OWN_CHANGE_CAPPED, err));
+    if (str_is(ns_coll(&ns), "system.profile"))
+        return error_set(err, ERR_BAD_VALUE, "system.profile cannot be converted to a capped one");
     if (request->size <= 0)
         return error_set(err, ERR_INVALID_OPTIONS,
                          "Capped collection size must be greater than zero");

@@ -44,7 +44,7 @@ static ErrCode count_matching(CommandCtx *ctx, const Ns *ns, const QuerySpec *sp
 static ErrCode count_run(CommandCtx *ctx, void *arg, Error *err) {
     CountRequest *request = arg;
     Ns ns;
-    TRY(request_ns(ctx, request->coll, &ns, err));
+    TRY(request_ref_ns(ctx, &request->coll, &ns, err));
     int64_t limit = request->limit;
     if (limit < 0)
         limit = limit == INT64_MIN ? INT64_MAX : -limit;
@@ -55,7 +55,7 @@ static ErrCode count_run(CommandCtx *ctx, void *arg, Error *err) {
                       .is_count = true};
     TRY(request_collation(request->collation, &spec.has_collation, &spec.collator, err));
     query_spec_defaults(ctx, &spec);
-    bool is_all = !doc_is_present(request->query) || doc_is_empty(request->query);
+    bool is_all = is_unconditional(request->query) && !elem_is_present(request->hint);
     bool is_view, is_counted = false;
     int64_t count = 0;
     if (is_all) {

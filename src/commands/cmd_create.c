@@ -40,6 +40,9 @@ static ErrCode check_id_index(Elem id_index, const Collator *coll_collator, Erro
         return ERR_OK;
     if (elem_type(id_index) != BT_DOC)
         return error_set(err, ERR_TYPE_MISMATCH, "'idIndex' has to be a document.");
+    if (doc_is_empty(elem_doc(id_index)))
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "The 'key' field is a required property of an index specification");
     DocIter iter = doc_iter(elem_doc(id_index));
     Elem elem;
     bool has_key = false;
@@ -150,8 +153,18 @@ static Doc build_options(CommandCtx *ctx, const CreateRequest *request, bool has
     return arena_doc_end(&doc);
 }
 
+/* Capped collections are not part of the stable API. */
+static ErrCode check_api(const CommandCtx *ctx, const CreateRequest *request, Error *err) {
+    if (elem_is_truthy(ctx->args.api_strict) && elem_is_truthy(request->capped) &&
+        elem_is_present(request->size))
+        return error_set(err, ERR_API_STRICT_ERROR,
+                         "BSON field 'create.capped' is not allowed with apiStrict:true.");
+    return ERR_OK;
+}
+
 static ErrCode create_run(CommandCtx *ctx, void *arg, Error *err) {
     const CreateRequest *request = arg;
+    TRY(check_api(ctx, request, err));
     Ns ns;
     TRY(cmd_ns(ctx, request->coll, &ns, err));
     TRY(own_collections_check(ctx->op, &ns, OWN_CHANGE_CREATE, err));

@@ -16,7 +16,8 @@ typedef struct DbHashRequest {
 } DbHashRequest;
 
 static const FieldSpec DB_HASH_FIELDS[] = {
-    {"dbHash", FIELD_ELEM, FIELD_REQUIRED, offsetof(DbHashRequest, command)},
+    {"dbHash", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DbHashRequest, command)},
+    {"dbhash", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DbHashRequest, command)},
     {"collections", FIELD_ARRAY, FIELD_OPTIONAL, offsetof(DbHashRequest, collections)},
     {"skipTempCollections", FIELD_BOOL, FIELD_OPTIONAL, offsetof(DbHashRequest, is_temp_skipped)},
 };

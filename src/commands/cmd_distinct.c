@@ -1,5 +1,6 @@
 /* cmd_distinct.c - distinct: the different values of a field. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "bson/compare.h"
@@ -95,6 +96,7 @@ static ErrCode open_source(CommandCtx *ctx, const Ns *ns, const DistinctRequest 
     TRY(find_source_open(ctx->op, ns, &spec, &source, &is_view, err));
     if (is_view)
         return view_source(ctx, ns, &spec, ret_collator, ret_source, err);
+    note_plan(ctx, source->exec);
     *ret_collator = source->exec->collator;
     *ret_source = &source->base;
     return ERR_OK;
@@ -103,13 +105,16 @@ static ErrCode open_source(CommandCtx *ctx, const Ns *ns, const DistinctRequest 
 static ErrCode distinct_run(CommandCtx *ctx, void *arg, Error *err) {
     DistinctRequest *request = arg;
     Ns ns;
-    TRY(request_ns(ctx, request->coll, &ns, err));
+    TRY(request_ref_ns(ctx, &request->coll, &ns, err));
+    if (memchr(request->key.data, '\0', request->key.size) != NULL)
+        return error_set(err, (ErrCode)31032, "Key field cannot contain an embedded null byte");
     FieldPath path;
     TRY(path_parse(request->key, cmd_arena(ctx), &path, err));
     CursorSource *source;
     ValueSet set = {.arena = cmd_arena(ctx)};
     TRY(open_source(ctx, &ns, request, &source, &set.collator, err));
     ErrCode rc = collect(source, &path, &set, err);
+    source->ops->examined(source, &ctx->op->metrics.keys_examined, &ctx->op->metrics.docs_examined);
     cursor_source_free(source);
     if (rc == ERR_OK) {
         Elem *values = arena_alloc(cmd_arena(ctx), sizeof(Elem) * (set.count + 1));

@@ -1,5 +1,7 @@
 /* cmd_drop.c - drop: removes a collection or view; one that is not there is dropped already. */
 #include "catalog/own_collections.h"
+#include "commands/core/command_service.h"
+#include "commands/core/top.h"
 #include "commands/support.h"
 #include "ddl/ddl.h"
 #include "request/catalog_requests.h"
@@ -14,6 +16,7 @@ static ErrCode drop_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(ddl_drop(ctx->op, &ns, NULL, &result, err));
     if (!result.was_found)
         return ERR_OK;
+    top_forget_coll(command_top(ctx->service), ns.text);
     if (!result.was_view)
         build_i32(ctx->reply, "nIndexesWas", (int32_t)result.index_count);
     build_cstr(ctx->reply, "ns", ns.text);

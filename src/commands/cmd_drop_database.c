@@ -1,7 +1,10 @@
 /* cmd_drop_database.c - dropDatabase. */
 #include "catalog/own_collections.h"
+#include "commands/core/command_service.h"
+#include "commands/core/top.h"
 #include "commands/support.h"
 #include "ddl/ddl.h"
+#include "profiler/profiler.h"
 #include "request/catalog_requests.h"
 
 static ErrCode drop_database_run(CommandCtx *ctx, void *arg, Error *err) {
@@ -13,6 +16,9 @@ static ErrCode drop_database_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(own_databases_check_drop(ctx->op, db, err));
     bool existed = false;
     TRY(ddl_drop_database(ctx->op, db, &existed, err));
+    top_forget_db(command_top(ctx->service), db);
+    if (ctx->service->profiler != NULL)
+        profiler_forget_level(ctx->service->profiler, db);
     if (existed)
         build_str(ctx->reply, "dropped", db);
     return ERR_OK;

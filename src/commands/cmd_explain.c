@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "catalog/access.h"
 #include "commands/agg_args.h"
 #include "commands/core/command_service.h"
 #include "commands/core/generic_args.h"
@@ -60,9 +61,18 @@ static ErrCode explain_run(CommandCtx *ctx, void *arg, Error *err) {
     DocIter iter = doc_iter(request->command);
     Elem first = ELEM_MISSING;
     doc_iter_next(&iter, &first);
+    Elem db = doc_get_lit(request->command, "$db");
+    if (elem_is_present(db) &&
+        (elem_type(db) != BT_STRING || !str_equal(elem_str(db), ctx->args.db)))
+        return error_set(err, ERR_INVALID_NAMESPACE,
+                         "Mismatched $db in explain command. Expected %.*s", (int)ctx->args.db.size,
+                         ctx->args.db.data);
     for (size_t i = 0; i < ARRAY_LEN(EXPLAINABLE); i++) {
         if (!str_is(elem_name_str(first), EXPLAINABLE[i].name))
             continue;
+        if (elem_type(first) == BT_BINARY)
+            return error_set(err, ERR_INVALID_NAMESPACE,
+                             "collection name has invalid type binData");
         if (elem_type(first) == BT_STRING)
             ctx->ns_coll = elem_str(first);
         build_cstr(ctx->reply, "explainVersion", "1");
@@ -85,7 +95,28 @@ static ErrCode explain_run(CommandCtx *ctx, void *arg, Error *err) {
     return error_set(err, ERR_ILLEGAL_OPERATION, "Cannot explain cmd: %s", elem_name(first));
 }
 
-ErrCode explain_query(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec, const char *outer,
+/* Documents go through the command's own stage, until it needs no more. */
+static ErrCode run_plan(FindSource *source, Explained *what, int64_t *ret_returned, Error *err) {
+    PlanExecutor *exec = source->exec;
+    *ret_returned = 0;
+    if (what != NULL && what->outer.is_alone)
+        return ERR_OK;
+    for (;;) {
+        bool is_found, is_enough = false;
+        PlanRow row;
+        TRY(executor_next(exec, &is_found, &row, err));
+        if (!is_found)
+            return ERR_OK;
+        if (what != NULL)
+            TRY(what->take(what, exec, &row, &is_enough, err));
+        else
+            ++*ret_returned;
+        if (is_enough)
+            return ERR_OK;
+    }
+}
+
+ErrCode explain_query(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec, Explained *what,
                       ExplainVerbosity verbosity, Error *err) {
     CLEANUP(find_source_free_ptr) FindSource *source = NULL;
     bool is_view;
@@ -98,24 +129,28 @@ ErrCode explain_query(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec, cons
         return explain_aggregate(ctx, ns, view_stages(ctx, &shown), &options, verbosity, err);
     }
     DocBuilder *b = ctx->reply;
+    /* A collection that does not exist has nothing to write. */
+    bool is_nothing = what != NULL && what->is_write && !source->exec->has_coll;
+    const PlanOuter *outer = what != NULL && !is_nothing ? &what->outer : NULL;
     size_t planner = build_open_doc(b, "queryPlanner");
-    plan_explain(source->exec, outer, b);
+    plan_explain(source->exec, outer, /* is_whole_pipeline= */ false, b);
     build_close(b, planner);
     if (verbosity == EXPLAIN_QUERY_PLANNER)
         return ERR_OK;
-    int64_t start_us = clock_mono_us(), returned = 0;
-    for (;; returned++) {
-        bool is_found;
-        PlanRow row;
-        TRY(executor_next(source->exec, &is_found, &row, err));
-        if (!is_found)
-            break;
-    }
+    int64_t start_us = clock_mono_us();
+    PlanRun run = {0};
+    run.rc = run_plan(source, what, &run.returned, err);
+    if (run.rc != ERR_OK && (exec_is_fatal(run.rc) || source->exec->access == NULL))
+        return run.rc;
+    run.duration_ms = (clock_mono_us() - start_us) / 1000;
+    run.error_text = run.rc != ERR_OK ? error_message(err) : NULL;
     size_t stats = build_open_doc(b, "executionStats");
-    plan_explain_stats(source->exec, outer, b, returned, (clock_mono_us() - start_us) / 1000);
+    plan_explain_stats(source->exec, outer, &run, b);
     if (verbosity == EXPLAIN_ALL_PLANS)
         plan_explain_trials(source->exec, b);
     build_close(b, stats);
+    if (run.rc != ERR_OK)
+        error_reset(err);
     return ERR_OK;
 }
 
@@ -145,12 +180,14 @@ ErrCode explain_aggregate(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOp
     if (rc == ERR_OK && exec != NULL && pipeline_stage_count(agg_source_pipeline(source)) == 0) {
         /* The whole pipeline runs as a find: shown as one. */
         size_t planner = build_open_doc(b, "queryPlanner");
-        plan_explain(exec, NULL, b);
-        build_bool(b, "optimizedPipeline", true);
+        plan_explain(exec, NULL, /* is_whole_pipeline= */ true, b);
         build_close(b, planner);
         if (verbosity != EXPLAIN_QUERY_PLANNER) {
+            PlanRun run = {.returned = returned, .duration_ms = duration_ms};
             size_t stats = build_open_doc(b, "executionStats");
-            plan_explain_stats(exec, NULL, b, returned, duration_ms);
+            plan_explain_stats(exec, NULL, &run, b);
+            if (verbosity == EXPLAIN_ALL_PLANS)
+                plan_explain_trials(exec, b);
             build_close(b, stats);
         }
     } else if (rc == ERR_OK) {
@@ -161,11 +198,14 @@ ErrCode explain_aggregate(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOp
             size_t row = build_open_doc_str(b, index_name(count++, name));
             size_t cursor = build_open_doc(b, "$cursor");
             size_t planner = build_open_doc(b, "queryPlanner");
-            plan_explain(exec, NULL, b);
+            plan_explain(exec, NULL, /* is_whole_pipeline= */ false, b);
             build_close(b, planner);
             if (verbosity != EXPLAIN_QUERY_PLANNER) {
+                PlanRun run = {.returned = exec->root->returned, .duration_ms = duration_ms};
                 size_t stats = build_open_doc(b, "executionStats");
-                plan_explain_stats(exec, NULL, b, exec->root->returned, duration_ms);
+                plan_explain_stats(exec, NULL, &run, b);
+                if (verbosity == EXPLAIN_ALL_PLANS)
+                    plan_explain_trials(exec, b);
                 build_close(b, stats);
             }
             build_close(b, cursor);
@@ -227,7 +267,7 @@ static ErrCode explain_find(CommandCtx *ctx, Doc command, ExplainVerbosity verbo
     QuerySpec spec;
     FirstBatchOptions batch;
     TRY(find_request_check(ctx, request, &spec, &batch, err));
-    return explain_query(ctx, &ns, &spec, /* outer= */ NULL, verbosity, err);
+    return explain_query(ctx, &ns, &spec, /* what= */ NULL, verbosity, err);
 }
 
 static ErrCode explain_pipeline(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity,
@@ -244,15 +284,59 @@ static ErrCode explain_pipeline(CommandCtx *ctx, Doc command, ExplainVerbosity v
     return explain_aggregate(ctx, &ns, request->pipeline, &options, verbosity, err);
 }
 
-/* The search for the documents of a command; `outer` is the stage that uses them, or NULL. Writes
- * are explained by their search alone; nothing is changed. */
+/* The search for the documents of a command, and what it does with them (NULL: gives them back).
+ * Nothing is changed. */
 static ErrCode explain_search(CommandCtx *ctx, Str coll, Elem collation, QuerySpec *spec,
-                              const char *outer, ExplainVerbosity verbosity, Error *err) {
+                              Explained *what, ExplainVerbosity verbosity, Error *err) {
     query_spec_defaults(ctx, spec);
     TRY(request_collation(collation, &spec->has_collation, &spec->collator, err));
     Ns ns;
     TRY(request_ns(ctx, coll, &ns, err));
-    return explain_query(ctx, &ns, spec, outer, verbosity, err);
+    return explain_query(ctx, &ns, spec, what, verbosity, err);
+}
+
+/* ---- count and distinct ---- */
+
+typedef struct ExplainedCount {
+    Explained base;
+    int64_t counted;
+    int64_t skip;
+    int64_t skipped;
+    int64_t limit; /* 0: none */
+} ExplainedCount;
+
+static ErrCode take_counted(Explained *what, const PlanExecutor *exec, const PlanRow *row,
+                            bool *ret_is_enough, Error *err) {
+    (void)exec, (void)row, (void)err;
+    ExplainedCount *count = (ExplainedCount *)what;
+    if (count->skipped < count->skip)
+        count->skipped++;
+    else
+        count->counted++;
+    *ret_is_enough = count->limit > 0 && count->counted == count->limit;
+    return ERR_OK;
+}
+
+static void build_count_stats(const PlanOuter *outer, DocBuilder *b) {
+    const ExplainedCount *count = (const ExplainedCount *)outer;
+    build_count(b, "nCounted", count->counted);
+    build_count(b, "nSkipped", count->skipped);
+}
+
+/* A count of all documents is that of the collection's counter. */
+static ErrCode take_fast_count(CommandCtx *ctx, const Ns *ns, ExplainedCount *count, Error *err) {
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_read_owned(ctx->op, ns, &access, err));
+    if (access.coll == NULL || access.is_filtered)
+        return ERR_OK;
+    count->base.outer.name = "RECORD_STORE_FAST_COUNT";
+    count->base.outer.is_alone = true;
+    int64_t all = record_store_count(access.coll->records);
+    count->skipped = all < count->skip ? all : count->skip;
+    count->counted = all - count->skipped;
+    if (count->limit > 0 && count->counted > count->limit)
+        count->counted = count->limit;
+    return ERR_OK;
 }
 
 static ErrCode explain_count(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity, Error *err) {
@@ -260,7 +344,22 @@ static ErrCode explain_count(CommandCtx *ctx, Doc command, ExplainVerbosity verb
     TRY(parse_inner(ctx, &CMD_COUNT, command, &arg, err));
     const CountRequest *request = arg;
     QuerySpec spec = {.filter = request->query, .hint = request->hint, .is_count = true};
-    return explain_search(ctx, request->coll, request->collation, &spec, "COUNT", verbosity, err);
+    int64_t limit = request->limit;
+    ExplainedCount count = {
+        .base = {{"COUNT", false, build_count_stats}, take_counted, false},
+        .skip = request->skip,
+        .limit = limit >= 0           ? limit
+                 : limit == INT64_MIN ? INT64_MAX
+                                      : -limit,
+    };
+    bool is_all = is_unconditional(request->query);
+    if (is_all && !elem_is_present(request->hint)) {
+        Ns ns;
+        TRY(request_ns(ctx, request->coll.name, &ns, err));
+        TRY(take_fast_count(ctx, &ns, &count, err));
+    }
+    return explain_search(ctx, request->coll.name, request->collation, &spec, &count.base,
+                          verbosity, err);
 }
 
 static ErrCode explain_distinct(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity,
@@ -274,18 +373,83 @@ static ErrCode explain_distinct(CommandCtx *ctx, Doc command, ExplainVerbosity v
                       .hint = request->hint,
                       .needed_paths = &needed,
                       .is_distinct = true};
-    return explain_search(ctx, request->coll, request->collation, &spec, /* outer= */ NULL,
+    return explain_search(ctx, request->coll.name, request->collation, &spec, /* what= */ NULL,
                           verbosity, err);
+}
+
+/* ---- writes ---- */
+
+typedef struct ExplainedWrite {
+    Explained base;
+    CommandCtx *ctx;
+    ModifyRequest request;
+    ModifyTrial *trial; /* once there is a document to update */
+    int64_t matched;
+    int64_t changed;
+} ExplainedWrite;
+
+static ErrCode take_written(Explained *what, const PlanExecutor *exec, const PlanRow *row,
+                            bool *ret_is_enough, Error *err) {
+    ExplainedWrite *write = (ExplainedWrite *)what;
+    write->matched++;
+    *ret_is_enough = !write->request.is_multi;
+    if (write->request.kind == MODIFY_DELETE)
+        return ERR_OK;
+    if (write->trial == NULL)
+        TRY(modify_trial_new(write->ctx->op, &write->request, exec->collator, &write->trial, err));
+    bool is_changed;
+    TRY(modify_trial_apply(write->trial, exec->filter, row->doc, &is_changed, err));
+    write->changed += is_changed;
+    return ERR_OK;
+}
+
+static void build_delete_stats(const PlanOuter *outer, DocBuilder *b) {
+    build_count(b, "nWouldDelete", ((const ExplainedWrite *)outer)->matched);
+}
+
+static void build_update_stats(const PlanOuter *outer, DocBuilder *b) {
+    const ExplainedWrite *write = (const ExplainedWrite *)outer;
+    build_count(b, "nMatched", write->matched);
+    build_count(b, "nWouldModify", write->changed);
+    build_count(b, "nWouldUpsert", write->matched == 0 && write->request.is_upsert);
+}
+
+static ErrCode explain_write(CommandCtx *ctx, Str coll, Elem collation, ModifyRequest *request,
+                             ExplainVerbosity verbosity, Error *err) {
+    ExplainedWrite write = {.ctx = ctx};
+    const char *deletes = request->is_multi ? "BATCHED_DELETE" : "DELETE";
+    write.base = request->kind == MODIFY_DELETE
+                     ? (Explained){{deletes, false, build_delete_stats}, take_written, true}
+                     : (Explained){{"UPDATE", false, build_update_stats}, take_written, true};
+    QuerySpec spec = request->query;
+    write.request = *request;
+    /* What is wrong with an update is told, whether a document matches or not. */
+    if (request->kind == MODIFY_UPDATE) {
+        const Collator *collator;
+        bool is_given;
+        TRY(request_collation(collation, &is_given, &collator, err));
+        TRY(modify_trial_new(ctx->op, &write.request, collator, &write.trial, err));
+        write.trial = NULL; /* the collection's collation is known later */
+    }
+    return explain_search(ctx, coll, collation, &spec, &write.base, verbosity, err);
 }
 
 static ErrCode explain_find_and_modify(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity,
                                        Error *err) {
     void *arg;
     TRY(parse_inner(ctx, &CMD_FIND_AND_MODIFY, command, &arg, err));
-    const FindAndModifyRequest *request = arg;
-    QuerySpec spec = {.filter = request->query, .sort = request->sort, .hint = request->hint};
-    return explain_search(ctx, request->coll, request->collation, &spec,
-                          request->is_remove ? "DELETE" : "UPDATE", verbosity, err);
+    const FindAndModifyRequest *given = arg;
+    ModifyRequest request = {
+        .kind = given->is_remove ? MODIFY_DELETE : MODIFY_UPDATE,
+        .query = {.filter = given->query, .sort = given->sort, .hint = given->hint},
+        .is_upsert = given->is_upsert,
+        .update = given->update,
+        .array_filters = given->array_filters,
+    };
+    if (doc_is_present(given->sort) && !doc_is_empty(given->sort))
+        request.query.limit = 1;
+    TRY(query_spec_let(ctx, given->let, &request.query, err));
+    return explain_write(ctx, given->coll, given->collation, &request, verbosity, err);
 }
 
 static ErrCode check_one_statement(const DocList *statements, Error *err) {
@@ -298,24 +462,37 @@ static ErrCode explain_update(CommandCtx *ctx, Doc command, ExplainVerbosity ver
                               Error *err) {
     void *arg;
     TRY(parse_inner(ctx, &CMD_UPDATE, command, &arg, err));
-    const UpdateRequest *request = arg;
-    TRY(check_one_statement(&request->updates, err));
+    const UpdateRequest *given = arg;
+    TRY(check_one_statement(&given->updates, err));
     UpdateStatement statement = {0};
-    TRY(update_statements_parse(&request->updates, cmd_arena(ctx), &statement, err));
-    QuerySpec spec = {.filter = statement.q, .hint = statement.hint};
-    return explain_search(ctx, request->coll, statement.collation, &spec, "UPDATE", verbosity, err);
+    TRY(update_statements_parse(&given->updates, cmd_arena(ctx), &statement, err));
+    ModifyRequest request = {
+        .kind = MODIFY_UPDATE,
+        .query = {.filter = statement.q, .hint = statement.hint},
+        .is_multi = statement.is_multi,
+        .is_upsert = statement.is_upsert,
+        .update = statement.u,
+        .array_filters = statement.array_filters,
+    };
+    TRY(query_spec_let(ctx, given->let, &request.query, err));
+    return explain_write(ctx, given->coll, statement.collation, &request, verbosity, err);
 }
 
 static ErrCode explain_delete(CommandCtx *ctx, Doc command, ExplainVerbosity verbosity,
                               Error *err) {
     void *arg;
     TRY(parse_inner(ctx, &CMD_DELETE, command, &arg, err));
-    const DeleteRequest *request = arg;
-    TRY(check_one_statement(&request->deletes, err));
+    const DeleteRequest *given = arg;
+    TRY(check_one_statement(&given->deletes, err));
     DeleteStatement statement = {0};
-    TRY(delete_statements_parse(&request->deletes, cmd_arena(ctx), &statement, err));
-    QuerySpec spec = {.filter = statement.q, .hint = statement.hint};
-    return explain_search(ctx, request->coll, statement.collation, &spec, "DELETE", verbosity, err);
+    TRY(delete_statements_parse(&given->deletes, cmd_arena(ctx), &statement, err));
+    ModifyRequest request = {
+        .kind = MODIFY_DELETE,
+        .query = {.filter = statement.q, .hint = statement.hint},
+        .is_multi = statement.limit == 0,
+    };
+    TRY(query_spec_let(ctx, given->let, &request.query, err));
+    return explain_write(ctx, given->coll, statement.collation, &request, verbosity, err);
 }
 
 const CommandSpec CMD_EXPLAIN = {

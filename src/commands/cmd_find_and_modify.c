@@ -20,6 +20,8 @@ static ErrCode check(const FindAndModifyRequest *request, Error *err) {
             err, ERR_FAILED_TO_PARSE,
             "Cannot specify both new=true and remove=true; 'remove' always returns the "
             "deleted document");
+    if (request->is_remove && doc_is_present(request->array_filters))
+        return error_set(err, ERR_FAILED_TO_PARSE, "Cannot specify arrayFilters and remove=true");
     if (!request->is_remove && !has_update)
         return error_set(err, ERR_FAILED_TO_PARSE,
                          "Either an update or remove=true must be specified");

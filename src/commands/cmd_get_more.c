@@ -11,6 +11,7 @@
 
 enum {
     AWAIT_MS_DEFAULT = 1000,
+    ORIGIN_BYTES_MAX = 50 * 1024, /* a longer command is not shown */
 };
 
 static ErrCode parse_known_commit(const CommandCtx *ctx, Elem given, OpTime *ret_known, Error *err);
@@ -47,6 +48,51 @@ static ErrCode check_session(CommandCtx *ctx, const ClientCursor *cursor, Error 
     return check_txn(ctx, cursor, err);
 }
 
+/* What is told of it by currentOp and the profiler; the cursor may be gone by then. */
+static void note_cursor(CommandCtx *ctx, const ClientCursor *cursor) {
+    if (cursor->command != NULL && doc_size((Doc){cursor->command}) <= ORIGIN_BYTES_MAX)
+        ctx->originating_command = doc_copy((Doc){cursor->command}, cmd_arena(ctx));
+    if (cursor->plan_summary != NULL)
+        executor_note_plan(ctx->op, NULL, arena_strdup(cmd_arena(ctx), cursor->plan_summary));
+    mutex_lock(&ctx->op->mu);
+    ctx->op->desc.has_shape = cursor->has_shape;
+    ctx->op->desc.query_hash = cursor->query_hash;
+    ctx->op->desc.plan_cache_key = cursor->plan_cache_key;
+    mutex_unlock(&ctx->op->mu);
+}
+
+/* What a client said of the API when it opened the cursor holds for the whole of it. */
+static ErrCode check_api(const CommandCtx *ctx, const ClientCursor *cursor, Error *err) {
+    if (is_routed(ctx))
+        return ERR_OK;
+    Doc opened = {cursor->command};
+    const struct {
+        Elem now, then;
+    } PAIRS[] = {
+        {ctx->args.api_version, doc_get_lit(opened, "apiVersion")},
+        {ctx->args.api_strict, doc_get_lit(opened, "apiStrict")},
+        {ctx->args.api_deprecation_errors, doc_get_lit(opened, "apiDeprecationErrors")},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(PAIRS); i++)
+        if (elem_is_present(PAIRS[i].now) != elem_is_present(PAIRS[i].then) ||
+            elem_is_truthy(PAIRS[i].now) != elem_is_truthy(PAIRS[i].then))
+            return error_set(
+                err, ERR_API_MISMATCH_ERROR,
+                "API parameter mismatch: getMore and the command that created the "
+                "cursor differ in %s",
+                elem_name(elem_is_present(PAIRS[i].now) ? PAIRS[i].now : PAIRS[i].then));
+    return ERR_OK;
+}
+
+/* A time limit belongs to the command that opened a cursor; that of a getMore bounds its wait. */
+static ErrCode check_time(const CommandCtx *ctx, const ClientCursor *cursor, Error *err) {
+    if (cursor->is_await_data || cursor->source->ops->wait != NULL || is_routed(ctx) ||
+        !elem_is_present(ctx->args.max_time_ms) || elem_as_i64(ctx->args.max_time_ms) == 0)
+        return ERR_OK;
+    return error_set(err, ERR_BAD_VALUE,
+                     "cannot set maxTimeMS on getMore command for a non-awaitData cursor");
+}
+
 static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
     GetMoreRequest *request = arg;
     bool is_woken = take_parked(ctx, request);
@@ -55,6 +101,7 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
     op_set_ns(ctx->op, arena_strdup(cmd_arena(ctx), ns.text)); /* its first field is a number */
+    ctx->ns_coll = request->coll;
     if (elem_type(request->id) != BT_INT64)
         return error_set(
             err, ERR_TYPE_MISMATCH,
@@ -80,6 +127,7 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(found);
     const CursorWaitOps *wait = cursor->source->ops->wait;
     ctx->is_change_stream = wait != NULL;
+    note_cursor(ctx, cursor);
     if (is_woken && wait != NULL)
         wait->end_wait(cursor->source);
     if (!ns_equal(&ns, &cursor->ns)) {
@@ -90,6 +138,10 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
                          ns.text, cursor->ns.text);
     }
     ErrCode rc = check_session(ctx, cursor, err);
+    if (rc == ERR_OK)
+        rc = check_api(ctx, cursor, err);
+    if (rc == ERR_OK)
+        rc = check_time(ctx, cursor, err);
     if (rc != ERR_OK) {
         cursor_check_in(table, cursor);
         return rc;

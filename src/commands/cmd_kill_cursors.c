@@ -5,10 +5,9 @@
 static ErrCode kill_cursors_run(CommandCtx *ctx, void *arg, Error *err) {
     KillCursorsRequest *request = arg;
     uint32_t count = doc_count(request->cursors);
-    if (count == 0)
-        return error_set(err, ERR_BAD_VALUE, "Must specify at least one cursor id in: killCursors");
-    int64_t *killed = arena_alloc(cmd_arena(ctx), sizeof(int64_t) * count);
-    int64_t *not_found = arena_alloc(cmd_arena(ctx), sizeof(int64_t) * count);
+    (void)err;
+    int64_t *killed = arena_alloc(cmd_arena(ctx), sizeof(int64_t) * (count + 1));
+    int64_t *not_found = arena_alloc(cmd_arena(ctx), sizeof(int64_t) * (count + 1));
     uint32_t killed_count = 0, not_found_count = 0;
     DocIter iter = doc_iter(request->cursors);
     Elem elem;

@@ -1,4 +1,7 @@
 /* cmd_list_commands.c - listCommands: what there is, from the specs. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "commands/core/command.h"
 #include "commands/core/command_service.h"
 
@@ -6,9 +9,22 @@ typedef struct ListCommandsRequest {
     Elem list_commands;
 } ListCommandsRequest;
 
-static void add_command(void *arg, const CommandSpec *spec, int64_t total, int64_t failed) {
+typedef struct Specs {
+    const CommandSpec **rows;
+    size_t count;
+} Specs;
+
+static void add_spec(void *arg, const CommandSpec *spec, int64_t total, int64_t failed) {
     (void)total, (void)failed;
-    DocBuilder *b = arg;
+    Specs *specs = arg;
+    specs->rows[specs->count++] = spec;
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp((*(const CommandSpec *const *)a)->name, (*(const CommandSpec *const *)b)->name);
+}
+
+static void build_command(DocBuilder *b, const CommandSpec *spec) {
     size_t opened = build_open_doc(b, spec->name);
     build_cstr(b, "help", spec->summary);
     build_bool(b, "requiresAuth", (spec->flags & CMD_HANDSHAKE) == 0);
@@ -24,8 +40,14 @@ static void add_command(void *arg, const CommandSpec *spec, int64_t total, int64
 
 static ErrCode list_commands_run(CommandCtx *ctx, void *request, Error *err) {
     (void)request, (void)err;
+    CommandService *service = ctx->service->commands;
+    Specs specs = {.rows =
+                       ARENA_ARRAY(cmd_arena(ctx), const CommandSpec *, command_count(service))};
+    command_for_each(service, add_spec, &specs);
+    qsort(specs.rows, specs.count, sizeof(*specs.rows), compare_names);
     size_t opened = build_open_doc(ctx->reply, "commands");
-    command_for_each(ctx->service->commands, add_command, ctx->reply);
+    for (size_t i = 0; i < specs.count; i++)
+        build_command(ctx->reply, specs.rows[i]);
     build_close(ctx->reply, opened);
     return ERR_OK;
 }

@@ -39,6 +39,8 @@ static ErrCode profile_run(CommandCtx *ctx, void *arg, Error *err) {
     build_i32(b, "was", is_router ? 0 : profiler_level(profiler, ctx->args.db));
     build_i32(b, "slowms", settings->slow_ms);
     build_f64(b, "sampleRate", settings->slow_sample_rate);
+    if (!is_router && request->level > 0 && request->level <= 2)
+        TRY(profiler_ensure_collection(ctx->op, ctx->args.db, err));
     if (!is_router && request->level >= 0 && request->level <= 2)
         profiler_set_level(profiler, ctx->args.db, (int32_t)request->level);
     if (elem_is_present(request->slow_ms)) {

@@ -1,4 +1,6 @@
 /* cmd_rename_collection.c - renameCollection, also into another database. */
+#include <string.h>
+
 #include "catalog/own_collections.h"
 #include "commands/support.h"
 #include "ddl/ddl.h"
@@ -8,6 +10,13 @@ static ErrCode rename_run(CommandCtx *ctx, void *arg, Error *err) {
     const RenameRequest *request = arg;
     Ns from;
     Ns to;
+    const char *dollar = memchr(request->to.data, '$', request->to.size);
+    const char *dot = memchr(request->to.data, '.', request->to.size);
+    bool is_first = dollar != NULL && dot + 1 == dollar; /* no name of a collection at all */
+    if (dollar != NULL && !is_first)
+        return error_set(err, ERR_ILLEGAL_OPERATION,
+                         "error with target namespace: Invalid collection name: %.*s",
+                         (int)request->to.size, request->to.data);
     TRY(ns_parse(request->from, &from, err));
     TRY(ns_parse(request->to, &to, err));
     TRY(cmd_expect_uuid(ctx, &from, request->collection_uuid, err));

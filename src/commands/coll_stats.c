@@ -35,7 +35,13 @@ ErrCode build_collection_stats(DocBuilder *b, OpCtx *op, const Collection *coll,
     if (coll != NULL && coll->options.is_clustered)
         build_bool(b, "clustered", true);
     build_i32(b, "nindexes", coll != NULL ? (int32_t)coll->index_count : 0);
-    build_close(b, build_open_doc(b, "indexDetails"));
+    size_t details = build_open_doc(b, "indexDetails");
+    for (uint32_t i = 0; coll != NULL && i < coll->index_count; i++) {
+        size_t row = build_open_doc(b, coll->indexes[i]->name);
+        build_cstr(b, "type", "file");
+        build_close(b, row);
+    }
+    build_close(b, details);
     size_t builds = build_open_array(b, "indexBuilds");
     uint32_t build_count_now = 0;
     for (uint32_t i = 0; coll != NULL && i < coll->index_count; i++) {

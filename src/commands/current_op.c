@@ -43,6 +43,8 @@ static void rows_done(Rows *rows) {
 static void add_operation(void *arg, OpCtx *op);
 static void add_tasks(Rows *rows);
 static void add_parked(void *arg, const ClientCursor *cursor);
+static void add_idle_cursor(void *arg, const ClientCursor *cursor);
+static void build_cursor(DocBuilder *b, const ClientCursor *cursor);
 static void add_transaction(void *arg, const TxnInfo *info);
 static void add_connection(void *arg, const Connection *conn);
 static void build_operation(DocBuilder *b, const Rows *rows, const OpCtx *op);
@@ -58,6 +60,8 @@ ErrCode current_op_for_each(ServiceCtx *service, const CurrentOpQuery *query, Op
     if (service_is_member(service) && !query->is_own_only)
         add_tasks(&rows);
     cursor_table_for_each(service->cursors, add_parked, &rows);
+    if (query->has_idle_cursors)
+        cursor_table_for_each(service->cursors, add_idle_cursor, &rows);
     if (query->has_idle_sessions && service_is_member(service) && !query->is_own_only)
         txn_for_each(service->sessions, add_transaction, &rows);
     if (query->has_idle_connections && service->transport != NULL)
@@ -187,17 +191,44 @@ static void add_parked(void *arg, const ClientCursor *cursor) {
     build_i64(&b, "getMore", cursor->id);
     build_str(&b, "collection", ns_coll(&cursor->ns));
     build_close(&b, command);
-    size_t shown = build_open_doc(&b, "cursor");
-    build_i64(&b, "cursorId", cursor->id);
-    build_date(&b, "createdDate", cursor->created_wall_ms);
-    build_i64(&b, "nDocsReturned", cursor->returned_count);
-    build_i64(&b, "nBatchesReturned", cursor->batch_count);
-    build_bool(&b, "noCursorTimeout", cursor->has_no_timeout);
-    build_bool(&b, "tailable", cursor->is_tailable);
-    build_bool(&b, "awaitData", cursor->is_await_data);
-    if (doc_size((Doc){cursor->command}) <= CURRENT_OP_COMMAND_BYTES_MAX)
-        build_doc(&b, "originatingCommand", (Doc){cursor->command});
-    build_close(&b, shown);
+    build_cursor(&b, cursor);
+    doc_builder_end(&b);
+}
+
+static void build_cursor(DocBuilder *b, const ClientCursor *cursor) {
+    int64_t idle_ms = (clock_mono_us() - cursor->last_used_us) / 1000;
+    size_t shown = build_open_doc(b, "cursor");
+    build_i64(b, "cursorId", cursor->id);
+    build_date(b, "createdDate", cursor->created_wall_ms);
+    int64_t used_ms = clock_wall_ms() - idle_ms;
+    build_date(b, "lastAccessDate",
+               used_ms > cursor->created_wall_ms ? used_ms : cursor->created_wall_ms);
+    build_i64(b, "nDocsReturned", cursor->returned_count);
+    build_i64(b, "nBatchesReturned", cursor->batch_count);
+    build_bool(b, "noCursorTimeout", cursor->has_no_timeout);
+    build_bool(b, "tailable", cursor->is_tailable);
+    build_bool(b, "awaitData", cursor->is_await_data);
+    if (cursor->command != NULL && doc_size((Doc){cursor->command}) <= CURRENT_OP_COMMAND_BYTES_MAX)
+        build_doc(b, "originatingCommand", (Doc){cursor->command});
+    build_close(b, shown);
+}
+
+/* The sessions of cursors have no user: access control is off. */
+static void add_idle_cursor(void *arg, const ClientCursor *cursor) {
+    Rows *rows = arg;
+    if (cursor->parked_on != 0 || cursor->pinned_by != NULL || cursor->is_killed || is_full(rows) ||
+        rows->query->is_own_only)
+        return;
+    DocBuilder b;
+    begin_row_of(rows, "idleCursor", &b);
+    build_str(&b, "ns", ns_str(&cursor->ns));
+    if (!uuid_equal(&cursor->session, &(Uuid){{0}})) {
+        SessionId lsid = session_id_of_nobody(&cursor->session);
+        build_session_id(&b, "lsid", &lsid);
+    }
+    if (cursor->plan_summary != NULL)
+        build_cstr(&b, "planSummary", cursor->plan_summary);
+    build_cursor(&b, cursor);
     doc_builder_end(&b);
 }
 

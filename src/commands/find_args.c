@@ -76,6 +76,9 @@ ErrCode find_request_check(CommandCtx *ctx, const FindRequest *request, QuerySpe
     if (request->is_await_data && !request->is_tailable)
         return error_set(err, ERR_FAILED_TO_PARSE,
                          "Cannot set 'awaitData' without also setting 'tailable'");
+    if (request->is_tailable && request->is_single_batch)
+        return error_set(err, ERR_BAD_VALUE,
+                         "cannot use tailable option with the 'singleBatch' option");
     *ret_spec = (QuerySpec){
         .filter = request->filter,
         .sort = request->sort,

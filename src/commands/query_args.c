@@ -1,9 +1,11 @@
 #include "txn/transaction.h"
 #include "commands/query_args.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "bson/collator.h"
 #include "catalog/catalog.h"
+#include "commands/core/command_service.h"
 #include "commands/txn_rules.h"
 #include "params/params.h"
 #include "query/expr/expr.h"
@@ -27,6 +29,16 @@ ErrCode request_ref_ns(const CommandCtx *ctx, const CollRef *coll, Ns *ret_ns, E
                      (int)ctx->args.db.size, ctx->args.db.data, text);
 }
 
+bool is_unconditional(Doc filter) {
+    if (!doc_is_present(filter))
+        return true;
+    DocIter iter = doc_iter(filter);
+    for (Elem elem; doc_iter_next(&iter, &elem);)
+        if (!elem_name_is(elem, STR("$comment")))
+            return false;
+    return true;
+}
+
 const char *spill_dir(const CommandCtx *ctx) {
     return arena_printf(&ctx->op->arena, "%s/_tmp", storage_dbpath(ctx->service->storage));
 }
@@ -39,6 +51,8 @@ void query_spec_defaults(const CommandCtx *ctx, QuerySpec *spec) {
     spec->is_table_scan_refused = param_bool(ctx->service, PARAM_NO_TABLE_SCAN);
     spec->is_scan_deprioritized = param_bool(ctx->service, PARAM_DEPRIORITIZE_SCANS);
     spec->is_index_scan_deprioritized = param_bool(ctx->service, PARAM_DEPRIORITIZE_INDEX_SCANS);
+    spec->is_shape_wanted = atomic_load_explicit(&command_settings(ctx->service)->profile_level,
+                                                 memory_order_relaxed) != 0;
     spec->now_ms = clock_wall_ms();
 }
 
@@ -105,6 +119,11 @@ ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_sour
         client_cursor->returned_count = batch.count;
         client_cursor->batch_count = 1;
         client_cursor->command = doc_copy_heap(ctx->body);
+        client_cursor->has_shape = ctx->op->desc.has_shape;
+        client_cursor->query_hash = ctx->op->desc.query_hash;
+        client_cursor->plan_cache_key = ctx->op->desc.plan_cache_key;
+        if (ctx->op->desc.plan_summary != NULL)
+            client_cursor->plan_summary = xstrdup(ctx->op->desc.plan_summary);
         if (elem_is_present(ctx->args.lsid))
             (void)uuid_from_elem(doc_get_lit(elem_doc(ctx->args.lsid), "id"),
                                  &client_cursor->session);
@@ -130,8 +149,5 @@ void build_snapshot_time(CommandCtx *ctx, DocBuilder *b) {
 }
 
 void note_plan(CommandCtx *ctx, const PlanExecutor *exec) {
-    OpCtx *op = ctx->op;
-    mutex_lock(&op->mu);
-    op->desc.plan_summary = arena_strdup(&op->arena, exec->summary);
-    mutex_unlock(&op->mu);
+    executor_note_plan(ctx->op, exec, arena_strdup(&ctx->op->arena, exec->summary));
 }

@@ -22,6 +22,9 @@ const char *spill_dir(const CommandCtx *ctx);
 void query_spec_defaults(const CommandCtx *ctx, QuerySpec *spec);
 
 /* Does a router send the command? It says by which metadata. */
+/* Does the filter let every document through: is it empty, but for a comment? */
+bool is_unconditional(Doc filter);
+
 static inline bool is_routed(const CommandCtx *ctx) {
     return elem_is_present(ctx->args.shard_version);
 }

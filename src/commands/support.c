@@ -1,9 +1,11 @@
 #include "commands/support.h"
 
+#include "base/clock.h"
 #include "catalog/access.h"
 #include "commands/find_args.h"
 #include "cursor/list_source.h"
 
+#include "query/expr/expr.h"
 #include "storage/engine.h"
 
 enum {
@@ -81,7 +83,9 @@ ErrCode cmd_parse_filter(CommandCtx *ctx, Doc filter, MatchExpr **ret_expr, Erro
         *ret_expr = NULL;
         return ERR_OK;
     }
-    MatchParseContext context = {0};
+    ExprMatchHook *hook = ARENA_NEW(cmd_arena(ctx), ExprMatchHook);
+    hook->now_ms = clock_wall_ms();
+    MatchParseContext context = {.expr_hook = expr_match_hook(hook)};
     TRY(match_parse(filter, &context, cmd_arena(ctx), ret_expr, err));
     *ret_expr = match_optimize(*ret_expr, cmd_arena(ctx));
     return ERR_OK;

@@ -53,7 +53,11 @@ typedef struct OpDescription {
     int64_t connection_id;          /* 0: internal */
     uint8_t session[16];            /* id of its logical session; zero: none */
     const char *plan_summary;       /* or NULL */
-    const char *progress_msg;       /* or NULL; with done and total */
+    const uint8_t *exec_stats;      /* of the plan, BSON in the arena; NULL: none */
+    uint32_t query_hash;            /* of the query's shape, with has_shape */
+    uint32_t plan_cache_key;
+    bool has_shape;
+    const char *progress_msg; /* or NULL; with done and total */
     int64_t progress_done;
     int64_t progress_total;
 } OpDescription;

@@ -13,6 +13,7 @@
 typedef struct CurrentOpQuery {
     bool has_idle_connections;
     bool has_idle_sessions; /* transactions between two statements */
+    bool has_idle_cursors;  /* cursors between two batches */
     bool is_own_only;       /* those of `connection_id` */
     int64_t connection_id;
 } CurrentOpQuery;

@@ -217,6 +217,7 @@ static void unlink_locked(CursorTable *table, ClientCursor *cursor) {
 static void cursor_free(ClientCursor *cursor) {
     cursor_source_free(cursor->source);
     xfree(cursor->command);
+    xfree(cursor->plan_summary);
     xfree(cursor);
 }
 

@@ -33,6 +33,10 @@ typedef struct ClientCursor {
     ReadConcern read_concern; /* holds for all batches; the time of a snapshot is chosen */
     int64_t limit;            /* of all batches together; 0: none */
     uint8_t *command;         /* heap copy of the originating command, for currentOp */
+    char *plan_summary;       /* heap; NULL: none */
+    bool has_shape;           /* of its query, as OpDescription has it */
+    uint32_t query_hash;
+    uint32_t plan_cache_key;
     int64_t created_wall_ms;
     /* Owned by whoever has the cursor checked out. */
     CursorSource *source;

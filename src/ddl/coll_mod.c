@@ -225,6 +225,12 @@ static ErrCode check_index_change(const Collection *coll, const IndexDesc *index
             return error_set(err, ERR_INVALID_OPTIONS,
                              "TTL indexes are single-field indexes, compound indexes do not "
                              "support TTL");
+        if (!elem_is_number(change->expire_after))
+            return error_set(
+                err, ERR_TYPE_MISMATCH,
+                "BSON field 'collMod.index.expireAfterSeconds' is the wrong type '%s', "
+                "expected types '[long, int, decimal, double]'",
+                bson_type_name(elem_type(change->expire_after)));
         TRY(expire_after_parse(change->expire_after, ERR_INVALID_OPTIONS, &seconds, err));
     }
     bool is_unique_asked =

@@ -269,10 +269,19 @@ static void append_hash(KeyBuilder *kb, Elem value, const Collator *collator) {
     key_append_value(kb, BT_INT64, (const uint8_t *)&hash, NULL);
 }
 
+static bool has_value(const IndexDesc *index, const Spot *spots) {
+    for (uint32_t f = 0; f < index->field_count; f++)
+        if (elem_is_present(spots[f].value))
+            return true;
+    return false;
+}
+
 static ErrCode add_key(Walk *walk, const Spot *spots) {
     const IndexDesc *index = walk->index;
     if (index->kind == INDEX_KIND_WILDCARD)
         return add_wildcard_keys(walk, spots);
+    if (UNLIKELY(index->is_sparse) && !has_value(index, spots))
+        return ERR_OK; /* of an array: an element without any of the fields, or no element */
     KeyBuilder *kb = &walk->set->builder;
     key_builder_reset(kb, index->order);
     for (uint32_t f = 0; f < index->field_count; f++) {

@@ -81,6 +81,9 @@ ErrCode index_spec_check(Doc spec, Arena *arena, Doc *ret_spec, Error *err) {
     if (elem_type(name) != BT_STRING)
         return error_set(err, ERR_TYPE_MISMATCH, "The field 'name' must be a string, but got %s",
                          bson_type_name(elem_type(name)));
+    if (memchr(elem_str(name).data, '\0', elem_str(name).size) != NULL)
+        return error_set(err, ERR_CANNOT_CREATE_INDEX,
+                         "The name of an index cannot contain an embedded null byte");
     Elem id_only = doc_get_lit(elem_doc(key), "_id");
     bool is_id = doc_count(elem_doc(key)) == 1 && elem_is_number(id_only);
     if (elem_str(name).size == 0 || str_is(elem_str(name), "*"))

@@ -1,5 +1,6 @@
 #include "profiler/profiler.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -50,6 +51,8 @@ typedef struct Profiled {
     Doc command;
     bool is_statement;
     const OpMetrics *metrics;
+    const char *plan_summary; /* NULL: none */
+    const uint8_t *exec_stats;
     int64_t duration_us;
     ErrCode rc;
     const char *error_text;
@@ -104,6 +107,15 @@ void profiler_set_level(Profiler *profiler, Str db, int32_t level) {
     publish_locked(profiler);
 }
 
+void profiler_forget_level(Profiler *profiler, Str db) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&profiler->mu);
+    DbLevel *row;
+    (void)level_locked(profiler, db, &row);
+    if (row != NULL)
+        row->level = profiler->default_level;
+    publish_locked(profiler);
+}
+
 void profiler_on_finished(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Error *err) {
     Profiler *profiler = ctx->service->profiler;
     if (profiler == NULL)
@@ -113,6 +125,8 @@ void profiler_on_finished(CommandCtx *ctx, int64_t duration_us, ErrCode rc, cons
         profile_one(profiler, ctx,
                     &(Profiled){.command = ctx->body,
                                 .metrics = &ctx->op->metrics,
+                                .plan_summary = ctx->op->desc.plan_summary,
+                                .exec_stats = ctx->op->desc.exec_stats,
                                 .duration_us = duration_us,
                                 .rc = rc,
                                 .error_text = rc != ERR_OK ? error_message(err) : NULL});
@@ -125,6 +139,8 @@ void profiler_on_finished(CommandCtx *ctx, int64_t duration_us, ErrCode rc, cons
                     &(Profiled){.command = note->statement,
                                 .is_statement = true,
                                 .metrics = &note->metrics,
+                                .plan_summary = note->plan_summary,
+                                .exec_stats = note->exec_stats,
                                 .duration_us = note->duration_us,
                                 .rc = note->rc,
                                 .error_text = note->error_text});
@@ -220,6 +236,23 @@ static void build_write_counters(DocBuilder *b, const char *op_type, const OpMet
         build_count(b, "ndeleted", m->docs_deleted);
 }
 
+/* How often each mode was taken, of databases and collections together. Who locks one of them holds
+ * the intent above it, too. */
+static void build_locks(DocBuilder *b, const OpMetrics *m) {
+    static const char *const LEVELS[] = {"Global", "Database", "Collection"};
+    static const char *const MODES[] = {"r", "w", "R", "W"};
+    size_t locks = build_open_doc(b, "locks");
+    for (size_t i = 0; i < ARRAY_LEN(LEVELS); i++) {
+        size_t level = build_open_doc(b, LEVELS[i]);
+        size_t counts = build_open_doc(b, "acquireCount");
+        for (size_t mode = 0; mode < ARRAY_LEN(MODES); mode++)
+            build_counter(b, MODES[mode], m->lock_acquired[mode]);
+        build_close(b, counts);
+        build_close(b, level);
+    }
+    build_close(b, locks);
+}
+
 static Doc build_profile(CommandCtx *ctx, const Profiled *what) {
     OpCtx *op = ctx->op;
     const OpMetrics *m = what->metrics;
@@ -230,6 +263,8 @@ static Doc build_profile(CommandCtx *ctx, const Profiled *what) {
     build_cstr(&b, "ns", op->desc.ns);
     build_command(&b, ctx, what);
     build_counter(&b, "cursorid", m->cursor_id);
+    if (doc_is_present(ctx->originating_command))
+        build_doc(&b, "originatingCommand", ctx->originating_command);
     build_count(&b, "keysExamined", m->keys_examined);
     build_count(&b, "docsExamined", m->docs_examined);
     if (m->has_sort_stage)
@@ -244,6 +279,13 @@ static Doc build_profile(CommandCtx *ctx, const Profiled *what) {
     build_counter(&b, "writeConflicts", m->write_conflicts);
     build_count(&b, "numYield", m->yields);
     build_count(&b, "nreturned", m->docs_returned);
+    if (op->desc.has_shape && !what->is_statement) {
+        char hex[16];
+        snprintf(hex, sizeof(hex), "%08X", op->desc.query_hash);
+        build_cstr(&b, "queryHash", hex);
+        snprintf(hex, sizeof(hex), "%08X", op->desc.plan_cache_key);
+        build_cstr(&b, "planCacheKey", hex);
+    }
     build_count(&b, "responseLength", (int64_t)ctx->wire_reply->buf->size);
     if (what->rc != ERR_OK) {
         char name[32];
@@ -251,10 +293,15 @@ static Doc build_profile(CommandCtx *ctx, const Profiled *what) {
         build_cstr(&b, "errName", error_code_name(what->rc, name));
         build_i32(&b, "errCode", (int32_t)what->rc);
     }
+    build_locks(&b, &op->metrics);
+    if (ctx->cpu_start_ns != 0)
+        build_i64(&b, "cpuNanos", clock_thread_cpu_ns() - ctx->cpu_start_ns);
     build_cstr(&b, "protocol", "op_msg");
     build_count(&b, "millis", what->duration_us / 1000);
-    if (op->desc.plan_summary != NULL)
-        build_str(&b, "planSummary", utf8_cut(op->desc.plan_summary, PROFILE_TEXT_BYTES_MAX));
+    if (what->plan_summary != NULL)
+        build_str(&b, "planSummary", utf8_cut(what->plan_summary, PROFILE_TEXT_BYTES_MAX));
+    if (what->exec_stats != NULL)
+        build_doc(&b, "execStats", (Doc){what->exec_stats});
     build_date(&b, "ts", clock_wall_ms());
     build_cstr(&b, "client", ctx->client->conn->peer);
     if (ctx->client->app_name != NULL)
@@ -284,13 +331,20 @@ static ErrCode write_profile(OpCtx *op, const Ns *ns, Doc doc, Error *err) {
     TRY(op_run_with_retry(op, write_attempt, &args, err));
     if (!args.is_missing)
         return ERR_OK;
+    TRY(profiler_ensure_collection(op, ns_db(ns), err));
+    return op_run_with_retry(op, write_attempt, &args, err);
+}
+
+ErrCode profiler_ensure_collection(OpCtx *op, Str db, Error *err) {
+    Ns ns;
+    TRY(ns_make(db, STR("system.profile"), &ns, err));
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_bool(&b, "capped", true);
     build_i32(&b, "size", PROFILE_COLLECTION_BYTES);
-    ErrCode rc = ddl_create_collection(op, ns, doc_builder_end(&b), NULL, err);
-    if (rc == ERR_NAMESPACE_EXISTS) /* another operation was faster */
+    ErrCode rc = ddl_create_collection(op, &ns, doc_builder_end(&b), NULL, err);
+    if (rc == ERR_NAMESPACE_EXISTS) { /* also with options of its own */
         error_reset(err);
-    else if (rc != ERR_OK)
-        return rc;
-    return op_run_with_retry(op, write_attempt, &args, err);
+        return ERR_OK;
+    }
+    return rc;
 }

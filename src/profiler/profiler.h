@@ -19,6 +19,10 @@ void profiler_free(Profiler *profiler);
 
 int32_t profiler_level(Profiler *profiler, Str db);
 void profiler_set_level(Profiler *profiler, Str db, int32_t level);
+/* The database was dropped: back to the default. */
+void profiler_forget_level(Profiler *profiler, Str db);
+/* Creates system.profile, if it is not there. */
+ErrCode profiler_ensure_collection(OpCtx *op, Str db, Error *err) MUST_CHECK;
 
 /* Hook of the command service: writes the document if one is due. What goes wrong is logged, since
  * the operation itself is done. */

@@ -17,7 +17,7 @@ ErrCode field_parse(const FieldSpec *spec, const char *context, Elem elem, Arena
     void *at = (char *)out + spec->offset;
     BsonType type = elem_type(elem);
     int64_t number;
-    if ((spec->flags & FIELD_NULL_IS_ABSENT) != 0 && (type == BT_NULL || type == BT_UNDEFINED))
+    if (field_is_absent(spec, elem))
         return ERR_OK;
     switch (spec->type) {
     case FIELD_STRING:
@@ -102,10 +102,21 @@ ErrCode fields_parse(const FieldSpec *specs, size_t spec_count, const char *cont
             return field_unknown(context, elem, err);
         if ((seen >> index & 1) != 0)
             return field_duplicate(context, elem, err);
-        seen |= UINT64_C(1) << index;
+        seen |= (uint64_t)!field_is_absent(spec, elem) << index;
         TRY(field_parse(spec, context, elem, arena, out, err));
     }
     return fields_check_required(specs, spec_count, seen, context, err);
+}
+
+/* A collection's name must be told as one; where any value is taken a required field is whatever it
+ * is. */
+bool field_is_absent(const FieldSpec *spec, Elem elem) {
+    BsonType type = elem_type(elem);
+    if (LIKELY(type != BT_NULL && type != BT_UNDEFINED))
+        return false;
+    if (spec->type == FIELD_ELEM)
+        return (spec->flags & (FIELD_REQUIRED | FIELD_NULL_COUNTS)) == 0;
+    return spec->type != FIELD_COLL && spec->type != FIELD_COLL_OR_UUID;
 }
 
 const FieldSpec *field_find(const FieldSpec *specs, size_t spec_count, Elem elem,
@@ -121,6 +132,11 @@ const FieldSpec *field_find(const FieldSpec *specs, size_t spec_count, Elem elem
 }
 
 ErrCode field_unknown(const char *context, Elem elem, Error *err) {
+    if (elem_name_is(elem, STR("jsonSchema")) || elem_name_is(elem, STR("isRemoteSchema")))
+        return error_set(err, (ErrCode)4662500,
+                         "BSON field '%s.%s' is an unknown field. This command may be meant for a "
+                         "mongocryptd process.",
+                         context, elem_name(elem));
     return error_set(err, (ErrCode)LOCATION_UNKNOWN_FIELD,
                      "BSON field '%s.%s' is an unknown field.", context, elem_name(elem));
 }

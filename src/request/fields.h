@@ -3,7 +3,8 @@
  *
  * A row names a field, its type and where it goes. Whatever is not in the table is an error that
  * names the field; so are wrong types, missing required fields and repeated ones. Absent fields
- * leave the zeroed struct as it is.
+ * leave the zeroed struct as it is. Null and undefined stand for an absent field, except where any
+ * value is taken.
  */
 #pragma once
 
@@ -34,7 +35,7 @@ typedef enum FieldType {
 typedef enum FieldFlags {
     FIELD_OPTIONAL = 0,
     FIELD_REQUIRED = 1 << 0,
-    FIELD_NULL_IS_ABSENT = 1 << 1, /* null counts as not given */
+    FIELD_NULL_COUNTS = 1 << 1, /* of FIELD_ELEM: null is a value like others */
 } FieldFlags;
 
 typedef struct FieldSpec {
@@ -65,6 +66,8 @@ ErrCode field_parse(const FieldSpec *spec, const char *context, Elem elem, Arena
 ErrCode fields_parse(const FieldSpec *specs, size_t spec_count, const char *context, Doc doc,
                      Arena *arena, void *out, Error *err) MUST_CHECK;
 
+/* Whether the element is null or undefined in a place where that means: not given. */
+bool field_is_absent(const FieldSpec *spec, Elem elem);
 const FieldSpec *field_find(const FieldSpec *specs, size_t spec_count, Elem elem,
                             size_t *ret_index);
 ErrCode field_unknown(const char *context, Elem elem, Error *err);

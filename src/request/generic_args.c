@@ -2,6 +2,9 @@
 
 #define GENERIC(name, type, member)                                                                \
     { name, type, FIELD_OPTIONAL, offsetof(GenericArgs, member) }
+/* Where null is refused, or is a value. */
+#define GENERIC_ANY(name, member)                                                                  \
+    { name, FIELD_ELEM, FIELD_NULL_COUNTS, offsetof(GenericArgs, member) }
 #define GENERIC_IGNORED(name)                                                                      \
     { name, FIELD_IGNORED, FIELD_OPTIONAL, 0 }
 
@@ -12,10 +15,10 @@ static const FieldSpec GENERIC_FIELDS[] = {
     GENERIC("stmtId", FIELD_ELEM, stmt_id),
     GENERIC("autocommit", FIELD_ELEM, autocommit),
     GENERIC("startTransaction", FIELD_ELEM, start_transaction),
-    GENERIC("readConcern", FIELD_ELEM, read_concern),
-    GENERIC("writeConcern", FIELD_ELEM, write_concern),
+    GENERIC_ANY("readConcern", read_concern),
+    GENERIC_ANY("writeConcern", write_concern),
     GENERIC("$readPreference", FIELD_ELEM, read_preference),
-    GENERIC("comment", FIELD_ELEM, comment),
+    GENERIC_ANY("comment", comment),
     GENERIC("maxTimeMS", FIELD_ELEM, max_time_ms),
     GENERIC("apiVersion", FIELD_ELEM, api_version),
     GENERIC("apiStrict", FIELD_ELEM, api_strict),

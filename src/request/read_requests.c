@@ -3,9 +3,9 @@
 static const FieldSpec FIND_FIELDS[] = {
     {"find", FIELD_COLL_OR_UUID, FIELD_REQUIRED, offsetof(FindRequest, coll)},
     {"filter", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, filter)},
-    {"sort", FIELD_DOC, FIELD_NULL_IS_ABSENT, offsetof(FindRequest, sort)},
-    {"projection", FIELD_DOC, FIELD_NULL_IS_ABSENT, offsetof(FindRequest, projection)},
-    {"hint", FIELD_ELEM, FIELD_NULL_IS_ABSENT, offsetof(FindRequest, hint)},
+    {"sort", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, sort)},
+    {"projection", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, projection)},
+    {"hint", FIELD_ELEM, FIELD_OPTIONAL, offsetof(FindRequest, hint)},
     {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(FindRequest, collation)},
     {"let", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, let)},
     {"skip", FIELD_COUNT, FIELD_OPTIONAL, offsetof(FindRequest, skip)},
@@ -50,20 +50,20 @@ static const FieldSpec KILL_CURSORS_FIELDS[] = {
 const RequestSpec KILL_CURSORS_REQUEST = REQUEST_SPEC(KillCursorsRequest, KILL_CURSORS_FIELDS);
 
 static const FieldSpec COUNT_FIELDS[] = {
-    {"count", FIELD_COLL, FIELD_REQUIRED, offsetof(CountRequest, coll)},
-    {"query", FIELD_DOC, FIELD_NULL_IS_ABSENT, offsetof(CountRequest, query)},
-    {"limit", FIELD_I64, FIELD_NULL_IS_ABSENT, offsetof(CountRequest, limit)},
-    {"skip", FIELD_COUNT, FIELD_NULL_IS_ABSENT, offsetof(CountRequest, skip)},
-    {"hint", FIELD_ELEM, FIELD_NULL_IS_ABSENT, offsetof(CountRequest, hint)},
+    {"count", FIELD_COLL_OR_UUID, FIELD_REQUIRED, offsetof(CountRequest, coll)},
+    {"query", FIELD_DOC, FIELD_OPTIONAL, offsetof(CountRequest, query)},
+    {"limit", FIELD_I64, FIELD_OPTIONAL, offsetof(CountRequest, limit)},
+    {"skip", FIELD_COUNT, FIELD_OPTIONAL, offsetof(CountRequest, skip)},
+    {"hint", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CountRequest, hint)},
     {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CountRequest, collation)},
     {"fields", FIELD_IGNORED, FIELD_OPTIONAL, 0},
 };
 const RequestSpec COUNT_REQUEST = REQUEST_SPEC(CountRequest, COUNT_FIELDS);
 
 static const FieldSpec DISTINCT_FIELDS[] = {
-    {"distinct", FIELD_COLL, FIELD_REQUIRED, offsetof(DistinctRequest, coll)},
+    {"distinct", FIELD_COLL_OR_UUID, FIELD_REQUIRED, offsetof(DistinctRequest, coll)},
     {"key", FIELD_STRING, FIELD_REQUIRED, offsetof(DistinctRequest, key)},
-    {"query", FIELD_DOC, FIELD_NULL_IS_ABSENT, offsetof(DistinctRequest, query)},
+    {"query", FIELD_DOC, FIELD_OPTIONAL, offsetof(DistinctRequest, query)},
     {"hint", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DistinctRequest, hint)},
     {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DistinctRequest, collation)},
 };
@@ -75,7 +75,7 @@ static const FieldSpec AGGREGATE_FIELDS[] = {
     {"cursor", FIELD_DOC, FIELD_OPTIONAL, offsetof(AggregateRequest, cursor)},
     {"explain", FIELD_BOOL, FIELD_OPTIONAL, offsetof(AggregateRequest, is_explain)},
     {"allowDiskUse", FIELD_ELEM, FIELD_OPTIONAL, offsetof(AggregateRequest, allow_disk_use)},
-    {"hint", FIELD_ELEM, FIELD_NULL_IS_ABSENT, offsetof(AggregateRequest, hint)},
+    {"hint", FIELD_ELEM, FIELD_OPTIONAL, offsetof(AggregateRequest, hint)},
     {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(AggregateRequest, collation)},
     {"let", FIELD_DOC, FIELD_OPTIONAL, offsetof(AggregateRequest, let)},
     {"bypassDocumentValidation", FIELD_BOOL, FIELD_OPTIONAL,

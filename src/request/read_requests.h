@@ -50,7 +50,7 @@ typedef struct KillCursorsRequest {
 } KillCursorsRequest;
 
 typedef struct CountRequest {
-    Str coll;
+    CollRef coll;
     Doc query;
     int64_t limit;
     int64_t skip;
@@ -59,7 +59,7 @@ typedef struct CountRequest {
 } CountRequest;
 
 typedef struct DistinctRequest {
-    Str coll;
+    CollRef coll;
     Str key;
     Doc query;
     Elem hint;

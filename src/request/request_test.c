@@ -116,9 +116,7 @@ static bool is_told(const FieldSpec *field, Elem given) {
     bool is_number = field->type == FIELD_BOOL || field->type == FIELD_I32 ||
                      field->type == FIELD_I64 || field->type == FIELD_COUNT ||
                      field->type == FIELD_F64;
-    bool is_null = elem_type(given) == BT_NULL || elem_type(given) == BT_UNDEFINED;
-    if (!elem_is_present(given) || field->type == FIELD_IGNORED ||
-        ((field->flags & FIELD_NULL_IS_ABSENT) != 0 && is_null))
+    if (!elem_is_present(given) || field->type == FIELD_IGNORED || field_is_absent(field, given))
         return false;
     return !is_number || elem_is_truthy(given);
 }

@@ -74,7 +74,9 @@ static ErrCode count_view(CommandCtx *ctx, const Ns *ns, const Counting *countin
 static ErrCode count_run(CommandCtx *ctx, void *arg, Error *err) {
     Counting counting = {.request = arg};
     Ns ns;
-    TRY(request_ns(ctx, counting.request->coll, &ns, err));
+    if (counting.request->coll.has_uuid)
+        return error_set(err, ERR_INVALID_NAMESPACE, "collection name has invalid type binData");
+    TRY(request_ns(ctx, counting.request->coll.name, &ns, err));
     TRY(read_query_parse(ctx, counting.request->query, counting.request->collation, DOC_NONE,
                          &counting.query, err));
     TRY(read_preference_parse(ctx->args.read_preference, &counting.preference, err));

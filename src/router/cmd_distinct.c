@@ -156,7 +156,9 @@ static void build_values(CommandCtx *ctx, Distinct *distinct) {
 static ErrCode distinct_run(CommandCtx *ctx, void *arg, Error *err) {
     Distinct distinct = {.request = arg};
     Ns ns;
-    TRY(request_ns(ctx, distinct.request->coll, &ns, err));
+    if (distinct.request->coll.has_uuid)
+        return error_set(err, ERR_INVALID_NAMESPACE, "collection name has invalid type binData");
+    TRY(request_ns(ctx, distinct.request->coll.name, &ns, err));
     TRY(read_query_parse(ctx, distinct.request->query, distinct.request->collation, DOC_NONE,
                          &distinct.query, err));
     TRY(read_preference_parse(ctx->args.read_preference, &distinct.preference, err));

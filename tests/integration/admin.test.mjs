@@ -582,3 +582,53 @@ test('the number of connections goes down again', async () => {
 
 test('an unknown cursor id of 64 bits does no harm', () =>
     fails(onTest({ getMore: Long.MAX_VALUE, collection: 'c' }), 43));
+
+test('applyOps runs writes and changes of the catalog, and tells how far it got', async () => {
+    const admin = node.client.db('admin');
+    const name = node.newName();
+    const ns = `test.${name}`;
+    const create = { op: 'c', ns: 'test.$cmd', o: { create: name, temp: true } };
+    const insert = (o) => ({ op: 'i', ns, o });
+    const { applied, results } = await admin.command({ applyOps: [create, { op: 'n', ns: '', o: {} }, insert({ _id: 1, x: 1 })] });
+    assert.equal(applied, 3);
+    assert.deepEqual(results, [true, true, true]);
+    const { options } = await node.db.listCollections({ name }).next();
+    assert.equal(options.temp, true);
+    const c = node.db.collection(name);
+    await c.createIndex({ x: 1 }, { unique: true });
+    const err = await fails(admin.command({ applyOps: [insert({ _id: 2, x: 2 }), insert({ _id: 3, x: 1 })] }), 11000);
+    assert.deepEqual([err.errorResponse.applied, err.errorResponse.results], [2, [true, false]]);
+    await admin.command({ applyOps: [{ op: 'u', ns, o2: { _id: 1 }, o: { _id: 1, x: 9 } }, { op: 'd', ns, o: { _id: 2 } }] });
+    assert.deepEqual(await c.find().toArray(), [{ _id: 1, x: 9 }]);
+    await fails(admin.command({ applyOps: [{ op: 'i', ns: 'test.no_such', o: { _id: 1 } }] }), 26);
+    await fails(admin.command({ applyOps: [{ op: '?', ns, o: {} }] }), 9);
+});
+
+test('MET-1: the profiler tells the plans of writes and of further batches, and forgets a dropped database', async () => {
+    const db = node.client.db('profiled_plans');
+    const c = db.collection('c');
+    await c.insertMany(Array.from({ length: 10 }, (_, i) => ({ _id: i, a: i % 2 })));
+    await c.createIndex({ a: 1 });
+    await db.command({ profile: 2 });
+    await c.updateOne({ a: 1 }, { $set: { b: 1 } });
+    await c.deleteOne({ a: 1 });
+    await c.find({ a: 0 }).batchSize(2).toArray();
+    await db.command({ profile: 0 });
+    const rows = await db.collection('system.profile').find().toArray();
+    const of = (op) => rows.find((row) => row.op === op);
+    for (const op of ['update', 'remove', 'query', 'getmore']) {
+        const row = of(op);
+        assert.equal(row.planSummary, 'IXSCAN { a: 1 }', op);
+        assert.ok(row.keysExamined > 0 && row.docsExamined > 0, op);
+        assert.equal(typeof row.execStats.stage, 'string', op);
+        assert.ok(row.locks.Global !== undefined && Number(row.cpuNanos) > 0, op);
+    }
+    assert.equal(of('getmore').originatingCommand.find, 'c');
+    assert.equal(of('getmore').queryHash, of('query').queryHash);
+    const { totals } = await node.client.db('admin').command({ top: 1 });
+    assert.ok(totals['profiled_plans.c'].getmore.count > 0);
+    await db.command({ profile: 1 });
+    await db.dropDatabase();
+    assert.equal((await db.command({ profile: -1 })).was, 0);
+    assert.equal((await node.client.db('admin').command({ top: 1 })).totals['profiled_plans.c'], undefined);
+});

@@ -366,3 +366,28 @@ test('an exhaust stream whose client goes away closes its cursor', async () => {
     raw.close();
     await waitFor(async () => (await open()) <= before, { what: 'end of the cursor' });
 });
+
+test('a getMore has neither a time limit of its own nor another API than its find', async () => {
+    const c = await node.collection(numbered(10));
+    const { cursor } = await find(c, { batchSize: 2 });
+    await fails(getMore(c, cursor.id, { maxTimeMS: 1000 }), 2);
+    await fails(getMore(c, cursor.id, { apiVersion: '1' }), 347);
+    assert.equal((await getMore(c, cursor.id)).cursor.nextBatch.length, 8);
+    const none = await node.db.command({ killCursors: c.collectionName, cursors: [] });
+    assert.deepEqual([none.cursorsKilled, none.cursorsNotFound], [[], []]);
+});
+
+test('$currentOp lists idle cursors when it is asked to', async () => {
+    const c = await node.collection(numbered(10));
+    const { cursor } = await find(c, { batchSize: 2 });
+    const admin = node.client.db('admin');
+    const list = (idleCursors) =>
+        admin.aggregate([{ $currentOp: { idleCursors } }, { $match: { 'cursor.cursorId': cursor.id, type: 'idleCursor' } }]).toArray();
+    const [row, ...others] = await list(true);
+    assert.equal(others.length, 0);
+    assert.equal(row.ns, `test.${c.collectionName}`);
+    assert.equal(row.planSummary, 'IXSCAN { _id: 1 }');
+    assert.equal(Number(row.cursor.nDocsReturned), 2);
+    assert.equal(row.cursor.originatingCommand.find, c.collectionName);
+    assert.deepEqual(await list(false), []);
+});

@@ -1,6 +1,7 @@
 /* explain: the shapes tools read. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { UUID } from 'mongodb';
 import { fails, hasShape } from '../lib/expect.mjs';
 import { useServer } from '../lib/fixture.mjs';
 
@@ -125,7 +126,7 @@ test('explain of count, distinct, delete, update and findAndModify changes nothi
     assert.ok((await plan({ distinct: 'c', key: 'a' })).stage.length > 0);
     assert.equal(
         (await plan({ delete: 'c', deletes: [{ q: { a: 1 }, limit: 0 }] })).stage,
-        'DELETE',
+        'BATCHED_DELETE',
     );
     assert.equal(
         (await plan({ update: 'c', updates: [{ q: { a: 1 }, u: { $set: { z: 1 } } }] })).stage,
@@ -168,4 +169,41 @@ test('explain refuses unknown verbosity and commands it cannot explain', async (
     );
     await fails(explain({ ping: 1 }, 'queryPlanner'), 20);
     await fails(explain({ nope: 1 }, 'queryPlanner'), 59);
+});
+
+test('explain tells what a count, an update and a delete would do, and changes nothing', async () => {
+    const run = async (command) => (await explain(command, 'executionStats')).executionStats;
+    const count = (await run({ count: 'c', query: { a: 2 }, skip: 1, limit: 4 })).executionStages;
+    assert.deepEqual([count.stage, count.nCounted, count.nSkipped], ['COUNT', 4, 1]);
+    const fast = await run({ count: 'c' });
+    assert.deepEqual([fast.executionStages.stage, fast.executionStages.nCounted], ['RECORD_STORE_FAST_COUNT', 50]);
+    assert.equal(fast.totalDocsExamined, 0);
+    const update = (u, more) => run({ update: 'c', updates: [{ q: { a: 2 }, u, ...more }] });
+    const all = (await update({ $set: { a: 2 } }, { multi: true })).executionStages;
+    assert.deepEqual([all.stage, all.nMatched, all.nWouldModify, all.nWouldUpsert], ['UPDATE', 10, 0, 0]);
+    const one = (await update({ $inc: { z: 1 } })).executionStages;
+    assert.deepEqual([one.nMatched, one.nWouldModify], [1, 1]);
+    const none = (await run({ update: 'c', updates: [{ q: { a: 99 }, u: { $set: { b: 1 } }, upsert: true }] })).executionStages;
+    assert.equal(none.nWouldUpsert, 1);
+    const many = (await run({ delete: 'c', deletes: [{ q: { a: 2 }, limit: 0 }] })).executionStages;
+    assert.deepEqual([many.stage, many.nWouldDelete], ['BATCHED_DELETE', 10]);
+    const missing = await explain({ delete: 'no_such', deletes: [{ q: {}, limit: 0 }] }, 'queryPlanner');
+    assert.deepEqual(stages(missing.queryPlanner.winningPlan), ['EOF']);
+    assert.equal(await node.db.collection('c').countDocuments({ z: 1 }), 0);
+});
+
+test('explain has the hashes of every shape, knows its database and takes no UUID', async () => {
+    const { queryPlanner } = await explain({ find: 'c', filter: { nothing: 1 } }, 'queryPlanner');
+    assert.match(queryPlanner.queryHash, /^[0-9A-F]{8}$/);
+    assert.match(queryPlanner.planCacheKey, /^[0-9A-F]{8}$/);
+    const { queryPlanner: whole } = await explain({ aggregate: 'c', pipeline: [{ $match: { a: 1 } }], cursor: {} }, 'queryPlanner');
+    assert.equal(whole.optimizedPipeline, true);
+    await fails(explain({ find: 'c', $db: 'other' }), 73);
+    await fails(explain({ find: new UUID() }), 73);
+});
+
+test('an execution that fails is explained as such', async () => {
+    const { executionStats } = await explain({ find: 'c', filter: { $expr: { $divide: ['$b', 0] } } }, 'executionStats');
+    assert.equal(executionStats.executionSuccess, false);
+    assert.equal(executionStats.errorCode, 2);
 });

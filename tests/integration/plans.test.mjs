@@ -131,7 +131,7 @@ test('QRY-1: count and distinct read keys only', async () => {
     assert.equal(count.executionStats.totalDocsExamined, 0);
     assert.equal(await c.countDocuments({ a: { $gt: 5 } }), 400);
     const distinct = await db.command({ explain: { distinct: 'c', key: 's' }, verbosity: 'executionStats' });
-    assert.equal(distinct.queryPlanner.winningPlan.stage, 'DISTINCT_SCAN');
+    assert.equal(chain(distinct.queryPlanner.winningPlan), 'PROJECTION_COVERED DISTINCT_SCAN');
     assert.equal(distinct.executionStats.totalKeysExamined, 50);
     assert.equal((await c.distinct('s')).length, 50);
     assert.deepEqual(await c.distinct('a', { a: { $gte: 8 } }), [8, 9]);
@@ -139,7 +139,7 @@ test('QRY-1: count and distinct read keys only', async () => {
 
 test('QRY-1: the beginning of a regular expression bounds the keys', async () => {
     const found = await explained(c.find({ s: /^x4/ }));
-    assert.equal(found.keys, found.n);
+    assert.equal(found.keys, found.n + 1, 'and the one that tells that the first interval is over');
     assert.deepEqual(found.leaf.indexBounds.s, ['["x4", "x5")', '[/^x4/, /^x4/]']);
     const inside = await explained(c.find({ s: /4$/ }));
     assert.equal(inside.plan, 'FETCH IXSCAN');
@@ -149,7 +149,7 @@ test('QRY-1: the beginning of a regular expression bounds the keys', async () =>
 test('QRY-1: negations and missing fields have bounds', async () => {
     const ne = await explained(c.find({ b: { $ne: 3 } }).hint({ b: -1 }));
     assert.deepEqual(ne.leaf.indexBounds.b, ['[MaxKey, 3)', '(3, MinKey]']);
-    assert.equal(ne.keys, ne.n);
+    assert.equal(ne.keys, ne.n + 1, 'and one between the intervals');
     const missing = await explained(c.find({ a: { $exists: false } }).hint({ a: 1 }));
     assert.equal(missing.keys, 0);
 });
@@ -225,4 +225,46 @@ test('QRY-1: a cursor goes on when an array makes its index multikey', async () 
         seen.toSorted((a, b) => a - b),
         expected,
     );
+});
+
+test('QRY-1: an index filter decides which indexes a shape may use, also against a hint', async () => {
+    const d = db.collection('filtered');
+    await d.insertMany(Array.from({ length: 20 }, (_, i) => ({ x: i, y: i % 2 })));
+    await d.createIndexes([{ key: { x: 1 } }, { key: { y: 1 } }]);
+    const filters = async () => (await db.command({ planCacheListFilters: 'filtered' })).filters;
+    const plan = async (cursor) => (await cursor.explain('queryPlanner')).queryPlanner;
+    const indexOf = ({ winningPlan }) => winningPlan.inputStage?.indexName ?? winningPlan.stage;
+    assert.deepEqual(await filters(), []);
+    assert.equal(indexOf(await plan(d.find({ x: 3, y: 1 }))), 'x_1');
+    await db.command({ planCacheSetFilter: 'filtered', query: { x: 1, y: 1 }, indexes: [{ y: 1 }] });
+    const [shown] = await filters();
+    assert.deepEqual(shown, { query: { x: 1, y: 1 }, sort: {}, projection: {}, indexes: [{ y: 1 }] });
+    const filtered = await plan(d.find({ x: 3, y: 1 }).hint({ x: 1 }));
+    assert.equal(indexOf(filtered), 'y_1');
+    assert.equal(filtered.indexFilterSet, true);
+    assert.equal((await plan(d.find({ x: 3 }))).indexFilterSet, false, 'another shape');
+    await d.createIndex({ z: 1 });
+    assert.equal(indexOf(await plan(d.find({ x: 4, y: 0 }))), 'y_1', 'filters outlive changes of indexes');
+    assert.equal((await d.find({ x: 4, y: 0 }).toArray()).length, 1);
+    await db.command({ planCacheSetFilter: 'filtered', query: { x: 1, y: 1 }, indexes: ['nothing'] });
+    assert.equal(indexOf(await plan(d.find({ x: 4, y: 0 }))), 'COLLSCAN');
+    await db.command({ planCacheClearFilters: 'filtered', query: { x: 5, y: 5 } });
+    assert.equal((await plan(d.find({ x: 4, y: 0 }))).indexFilterSet, false);
+    await fails(db.command({ planCacheSetFilter: 'filtered', query: { x: 1 }, indexes: [] }), 2);
+    await fails(db.command({ planCacheSetFilter: 'no_such', query: { x: 1 }, indexes: [{ x: 1 }] }), 2);
+});
+
+test('QRY-1: a scan skips the gaps that later fields of its index leave', async () => {
+    const d = db.collection('gaps');
+    await d.insertMany(Array.from({ length: 1000 }, (_, i) => ({ x: Math.floor(i / 100), y: i % 100 })));
+    await d.createIndexes([{ key: { x: 1, y: -1 } }]);
+    for (const direction of [1, -1]) {
+        const cursor = d.find({ x: { $gte: 2, $lte: 5 }, y: { $in: [7, 50] } }).sort({ x: direction, y: -direction });
+        const { executionStats } = await cursor.explain('executionStats');
+        assert.equal(executionStats.nReturned, 8);
+        assert.ok(executionStats.totalKeysExamined <= 8 + 13, `${executionStats.totalKeysExamined} keys`);
+        const found = await d.find({ x: { $gte: 2, $lte: 5 }, y: { $in: [7, 50] } }).sort({ x: direction, y: -direction }).toArray();
+        const expected = [2, 3, 4, 5].flatMap((x) => [[x, 50], [x, 7]]);
+        assert.deepEqual(found.map(({ x, y }) => [x, y]), direction === 1 ? expected : expected.reverse());
+    }
 });

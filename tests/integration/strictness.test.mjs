@@ -278,3 +278,32 @@ test('write concern fields are checked', async () => {
     assert.equal(await code({ w: -1 }), 9);
     assert.ok([2, 9].includes(await code({ w: 51 })));
 });
+
+test('null stands for an option that is not given, also where a value has a type', async () => {
+    const c = await node.collection([{ _id: 1 }]);
+    const options = { filter: null, sort: null, projection: null, hint: null, collation: null, let: null, skip: null, limit: null };
+    const { cursor } = await run({ find: c.collectionName, ...options, batchSize: null, singleBatch: null, maxTimeMS: null });
+    assert.deepEqual(cursor.firstBatch, [{ _id: 1 }]);
+    assert.equal((await run({ count: c.collectionName, query: null, collation: null })).n, 1);
+    await fails(run({ distinct: c.collectionName, key: null }), 40414);
+    await fails(run({ find: null }), 73);
+});
+
+test('commands that read take the UUID of a collection', async () => {
+    const c = await node.collection([{ _id: 1, a: 2 }]);
+    const { info } = await node.db.listCollections({ name: c.collectionName }).next();
+    assert.equal((await run({ count: info.uuid })).n, 1);
+    assert.deepEqual((await run({ distinct: info.uuid, key: 'a' })).values, [2]);
+    assert.equal((await run({ aggregate: info.uuid, pipeline: [], cursor: {} })).cursor.firstBatch.length, 1);
+    await fails(run({ count: new UUID() }), 26);
+});
+
+test('hints of the natural order are one direction and stand alone', async () => {
+    const c = await node.collection([{ _id: 1 }]);
+    for (const hint of [{ $natural: 0 }, { $natural: 'x' }, { $natural: 1, _id: 1 }])
+        await fails(run({ find: c.collectionName, hint }), 2);
+    await fails(run({ find: c.collectionName, hint: { _id: 1 }, sort: { $natural: 1 } }), 2);
+    await fails(run({ count: c.collectionName, hint: 'no_such_index' }), 2);
+    await c.createIndex({ s: 1 }, { sparse: true });
+    assert.equal((await run({ count: c.collectionName, hint: { s: 1 } })).n, 0);
+});

@@ -83,8 +83,10 @@ typedef struct CommandCtx {
     bool is_txn;            /* a statement of a transaction, or its end */
     struct TxnStatement *txn_statement; /* while it runs; NULL: none */
     struct RouterTxn *router_txn;       /* of a router: the transaction it belongs to; NULL: none */
-    bool has_oplog_reader; /* run() read the oplog for another member: metadata are appended */
-    bool is_change_stream; /* getMore of one */
+    bool has_oplog_reader;   /* run() read the oplog for another member: metadata are appended */
+    bool is_change_stream;   /* getMore of one */
+    int64_t cpu_start_ns;    /* of the thread, while some database is profiled */
+    Doc originating_command; /* of a getMore: what opened the cursor; DOC_NONE: not known */
     struct StatementNotes *notes; /* of the statements that were executed; NULL: not profiled */
 } CommandCtx;
 

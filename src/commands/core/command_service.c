@@ -113,6 +113,10 @@ const CommandSpec *command_find(CommandService *service, Str name) {
     return row != NULL ? row->spec : NULL;
 }
 
+size_t command_count(CommandService *service) {
+    return service->commands->count;
+}
+
 void command_for_each(CommandService *service,
                       void (*visit)(void *arg, const CommandSpec *spec, int64_t total,
                                     int64_t failed),
@@ -238,6 +242,9 @@ static HandleResult on_message(void *arg, Worker *worker, Connection *conn,
         .reply = &builder,
         .wire_reply = reply,
     };
+    CommandSettings *settings = &service->commands->settings;
+    if (UNLIKELY(atomic_load_explicit(&settings->profile_level, memory_order_relaxed) > 0))
+        ctx.cpu_start_ns = clock_thread_cpu_ns();
     return run_message(service->commands, &ctx);
 }
 

@@ -42,6 +42,7 @@ void command_service_free(CommandService *service);
 TransportHandler command_service_handler(void);
 
 const CommandSpec *command_find(CommandService *service, Str name);
+size_t command_count(CommandService *service);
 void command_for_each(CommandService *service,
                       void (*visit)(void *arg, const CommandSpec *spec, int64_t total,
                                     int64_t failed),

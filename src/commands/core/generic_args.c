@@ -99,7 +99,7 @@ static ErrCode parse_elem(CommandCtx *ctx, Elem elem, void *request, uint64_t *s
     if (field != NULL) {
         if ((*seen >> index & 1) != 0)
             return field_duplicate(spec->name, elem, err);
-        *seen |= UINT64_C(1) << index;
+        *seen |= (uint64_t)!field_is_absent(field, elem) << index;
         return field_parse(field, spec->name, elem, cmd_arena(ctx), request, err);
     }
     field = field_find(GENERIC_ARGS.fields, GENERIC_ARGS.field_count, elem, &index);
@@ -140,6 +140,15 @@ static ErrCode parse_sequences(CommandCtx *ctx, void *request, uint64_t *seen, E
     return ERR_OK;
 }
 
+static ErrCode check_api_type(const CommandCtx *ctx, Elem given, BsonType wanted, Error *err) {
+    if (!elem_is_present(given) || elem_type(given) == wanted)
+        return ERR_OK;
+    return error_set(err, ERR_TYPE_MISMATCH,
+                     "BSON field '%s.%s' is the wrong type '%s', expected type '%s'",
+                     ctx->spec->name, elem_name(given), bson_type_name(elem_type(given)),
+                     bson_type_name(wanted));
+}
+
 static ErrCode check_api(CommandCtx *ctx, Error *err) {
     const GenericArgs *args = &ctx->args;
     if (!elem_is_present(args->api_version)) {
@@ -149,11 +158,15 @@ static ErrCode check_api(CommandCtx *ctx, Error *err) {
                 "Provided apiStrict or apiDeprecationErrors without passing apiVersion");
         return ERR_OK;
     }
-    if (elem_type(args->api_version) != BT_STRING || !str_is(elem_str(args->api_version), "1"))
+    TRY(check_api_type(ctx, args->api_version, BT_STRING, err));
+    TRY(check_api_type(ctx, args->api_strict, BT_BOOL, err));
+    TRY(check_api_type(ctx, args->api_deprecation_errors, BT_BOOL, err));
+    if (!str_is(elem_str(args->api_version), "1"))
         return error_set(err, ERR_API_VERSION_ERROR, "API version must be \"1\"");
     if (elem_is_truthy(args->api_strict) && (ctx->spec->flags & CMD_API_V1) == 0)
         return error_set(err, ERR_API_STRICT_ERROR,
-                         "Provided apiStrict:true, but the command %s is not in API Version 1",
+                         "Provided apiStrict:true, but the command %s is not in API Version 1, see "
+                         "https://dochub.mongodb.org/core/manual-versioned-api",
                          ctx->spec->name);
     return ERR_OK;
 }
@@ -327,6 +340,9 @@ static ErrCode check_read_concern(CommandCtx *ctx, Error *err) {
             TRY(parse_concern_time(ctx, member, &parsed->after_cluster_ts, err));
         else if (elem_name_is(member, STR("atClusterTime")))
             TRY(parse_concern_time(ctx, member, &parsed->at_cluster_ts, err));
+        else if (elem_name_is(member, STR("afterOpTime")) && service_is_standalone(ctx->service))
+            return error_set(err, ERR_NOT_A_REPLICA_SET,
+                             "node needs to be a replica set member to use read concern");
         else
             return error_set(err, ERR_INVALID_OPTIONS, "Unrecognized option in readConcern: %s",
                              elem_name(member));

@@ -15,6 +15,11 @@ void statement_begin(CommandCtx *ctx) {
         return;
     if (ctx->notes == NULL)
         ctx->notes = ARENA_NEW(cmd_arena(ctx), StatementNotes);
+    OpCtx *op = ctx->op;
+    mutex_lock(&op->mu);
+    op->desc.plan_summary = NULL;
+    op->desc.exec_stats = NULL;
+    mutex_unlock(&op->mu);
     ctx->notes->start_us = clock_mono_us();
     ctx->notes->before = ctx->op->metrics;
 }
@@ -58,6 +63,8 @@ void statement_end(CommandCtx *ctx, Doc statement, ErrCode rc, const Error *err)
     *next_row(notes, cmd_arena(ctx)) = (StatementNote){
         .statement = statement,
         .metrics = metrics_since(&ctx->op->metrics, &notes->before),
+        .plan_summary = ctx->op->desc.plan_summary,
+        .exec_stats = ctx->op->desc.exec_stats,
         .duration_us = clock_mono_us() - notes->start_us,
         .rc = rc,
         .error_text = rc != ERR_OK ? arena_printf(cmd_arena(ctx), "%.*s", ERROR_TEXT_BYTES_MAX,

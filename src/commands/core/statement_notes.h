@@ -17,8 +17,10 @@ enum {
 };
 
 typedef struct StatementNote {
-    Doc statement;     /* {q, u, ...} as it was given */
-    OpMetrics metrics; /* of this statement alone */
+    Doc statement;            /* {q, u, ...} as it was given */
+    OpMetrics metrics;        /* of this statement alone */
+    const char *plan_summary; /* NULL: none */
+    const uint8_t *exec_stats;
     int64_t duration_us;
     ErrCode rc;
     const char *error_text; /* NULL: none */

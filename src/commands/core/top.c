@@ -53,11 +53,41 @@ void top_count(TopTable *table, const char *ns, const char *op_type, int64_t dur
     atomic_fetch_add_explicit(&row->time_us[kind], duration_us, memory_order_relaxed);
 }
 
+static bool has_counts(const TopRow *row) {
+    for (int kind = 0; kind < TOP_KIND_COUNT; kind++)
+        if (atomic_load_explicit(&row->count[kind], memory_order_relaxed) != 0)
+            return true;
+    return false;
+}
+
 void top_for_each(TopTable *table, void (*visit)(void *arg, const TopRow *row), void *arg) {
     for (size_t i = 0; i < TOP_SLOTS; i++) {
         const TopRow *row = atomic_load_explicit(&table->slots[i], memory_order_acquire);
-        if (row != NULL)
+        if (row != NULL && has_counts(row))
             visit(arg, row);
+    }
+}
+
+static void forget_row(TopRow *row) {
+    for (int kind = 0; kind < TOP_KIND_COUNT; kind++) {
+        atomic_store_explicit(&row->count[kind], 0, memory_order_relaxed);
+        atomic_store_explicit(&row->time_us[kind], 0, memory_order_relaxed);
+    }
+}
+
+void top_forget_coll(TopTable *table, const char *ns) {
+    for (size_t i = 0; i < TOP_SLOTS; i++) {
+        TopRow *row = atomic_load_explicit(&table->slots[i], memory_order_acquire);
+        if (row != NULL && strcmp(row->ns, ns) == 0)
+            forget_row(row);
+    }
+}
+
+void top_forget_db(TopTable *table, Str db) {
+    for (size_t i = 0; i < TOP_SLOTS; i++) {
+        TopRow *row = atomic_load_explicit(&table->slots[i], memory_order_acquire);
+        if (row != NULL && strncmp(row->ns, db.data, db.size) == 0 && row->ns[db.size] == '.')
+            forget_row(row);
     }
 }
 

@@ -33,4 +33,7 @@ TopTable *top_table_new(void);
 void top_table_free(TopTable *table);
 /* `op_type` as CommandSpec has it; NULL counts as a command. */
 void top_count(TopTable *table, const char *ns, const char *op_type, int64_t duration_us);
+/* Of what was dropped: it is not told any more. */
+void top_forget_coll(TopTable *table, const char *ns);
+void top_forget_db(TopTable *table, Str db);
 void top_for_each(TopTable *table, void (*visit)(void *arg, const TopRow *row), void *arg);

@@ -266,6 +266,9 @@ static void multiply_field(RangeBuilder *rb, uint32_t field) {
 static void multiply_out(const IndexDesc *index, Arena *arena, IndexBounds *bounds) {
     uint64_t total = 1;
     bounds->has_single_points = true;
+    for (uint32_t f = 0; f < index->field_count; f++)
+        if (bounds->fields[f].count == 0 && !bounds->fields[f].is_all)
+            return; /* conditions that contradict each other: no range at all */
     while (bounds->point_fields < index->field_count) {
         const Intervals *list = &bounds->fields[bounds->point_fields];
         if (!intervals_are_points(list, index->collator) || total * list->count > BOUNDS_RANGES_MAX)

@@ -58,6 +58,8 @@ static void find_give_back(CursorSource *base, Doc doc) {
 
 static void find_detach(CursorSource *base) {
     FindSource *source = (FindSource *)base;
+    if (source->exec->access != NULL)
+        executor_note_stats(source->access.op, source->exec);
     executor_save(source->exec);
     access_suspend(&source->access);
 }

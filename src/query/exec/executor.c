@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "catalog/catalog.h"
 
 enum {
     /* Reading the clock for every key would be visible in a scan; 128 take some microseconds. */
@@ -29,6 +30,8 @@ PlanExecutor *executor_new(const Ns *ns) {
 void executor_free(PlanExecutor *exec) {
     if (exec == NULL)
         return;
+    if (UNLIKELY(exec->is_profiled) && exec->access != NULL && exec->root != NULL)
+        executor_note_stats(exec->access->op, exec);
     stage_free_all(exec->root);
     if (exec->has_stashed)
         xfree((void *)exec->stashed.data);
@@ -69,6 +72,28 @@ ErrCode executor_next(PlanExecutor *exec, bool *ret_found, PlanRow *ret_row, Err
     return rc;
 }
 
+void executor_note_plan(OpCtx *op, const PlanExecutor *exec, const char *summary) {
+    mutex_lock(&op->mu);
+    op->desc.plan_summary = summary;
+    op->desc.has_shape = exec != NULL && exec->has_shape;
+    if (op->desc.has_shape) {
+        op->desc.query_hash = exec->shape.query_hash;
+        op->desc.plan_cache_key = exec->shape.key_hash;
+    }
+    mutex_unlock(&op->mu);
+}
+
+void executor_note_stats(OpCtx *op, const PlanExecutor *exec) {
+    if (LIKELY(!exec->is_profiled))
+        return;
+    DocBuilder b = doc_builder_in_arena_sized(&op->arena, 512);
+    stage_explain(exec->root, &b, "stats", /* has_stats= */ true);
+    Elem stats = doc_get_lit(doc_builder_end(&b), "stats");
+    mutex_lock(&op->mu);
+    op->desc.exec_stats = elem_type(stats) == BT_DOC ? elem_doc(stats).data : NULL;
+    mutex_unlock(&op->mu);
+}
+
 void executor_expect_works(PlanExecutor *exec, uint64_t works) {
     exec->cached_works = works;
     executor_set_pause(exec, JUDGED_WORKS_FACTOR * works + JUDGED_WORKS_MIN);
@@ -99,12 +124,24 @@ void executor_save(PlanExecutor *exec) {
     exec->access = NULL;
 }
 
+/* Why the collection is not there any more. */
+static ErrCode tell_lost(const PlanExecutor *exec, OpCtx *op, Error *err) {
+    Catalog *catalog = catalog_acquire(op->service->catalog);
+    const Collection *renamed = catalog_find_uuid(catalog, &exec->uuid);
+    ErrCode rc =
+        renamed != NULL
+            ? error_set(err, ERR_QUERY_PLAN_KILLED, "collection renamed from '%s' to '%s'",
+                        exec->ns.text, renamed->ns.text)
+            : error_set(err, ERR_QUERY_PLAN_KILLED, "collection dropped. '%s'", exec->ns.text);
+    catalog_release(catalog);
+    return rc;
+}
+
 ErrCode executor_restore(PlanExecutor *exec, CollAccess *access, Error *err) {
     bool is_same =
         access->coll != NULL && exec->has_coll && uuid_equal(&access->coll->uuid, &exec->uuid);
     if (exec->has_coll && !is_same)
-        return error_set(err, ERR_QUERY_PLAN_KILLED, "collection dropped or renamed: '%s'",
-                         exec->ns.text);
+        return tell_lost(exec, access->op, err);
     executor_attach(exec, access);
     exec->last_yield_us = clock_mono_us();
     ErrCode rc = stage_restore_all(exec->root, err);

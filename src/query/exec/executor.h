@@ -35,7 +35,9 @@ struct PlanExecutor {
     const SortPattern *sort;  /* NULL: any order */
     const char *summary;      /* "IXSCAN { a: 1 }" */
     bool is_tailable;
-    bool is_low_priority; /* admitted after others, from its first yield on and in each getMore */
+    bool is_low_priority;  /* admitted after others, from its first yield on and in each getMore */
+    bool is_profiled;      /* its operation tells what it has done */
+    bool has_index_filter; /* a filter of the plan cache commands chose the indexes */
     bool has_shape;
     PlanShape shape;       /* when the query could be found in the plan cache */
     uint64_t cached_works; /* of a plan from the cache; 0: not cached, or already confirmed */
@@ -81,6 +83,12 @@ ErrCode executor_restore(PlanExecutor *exec, CollAccess *access, Error *err) MUS
 void executor_set_pause(PlanExecutor *exec, uint64_t ticks_from_now); /* UINT64_MAX: never */
 /* The plan is from the cache and took this much work in its trial. */
 void executor_expect_works(PlanExecutor *exec, uint64_t works);
+
+/* Tells the operation which plan it runs, for currentOp and the profiler. `summary` must live as
+ * long as the operation. */
+void executor_note_plan(OpCtx *op, const PlanExecutor *exec, const char *summary);
+/* Tells the operation what the plan has done so far, if that is wanted (is_profiled). */
+void executor_note_stats(OpCtx *op, const PlanExecutor *exec);
 
 /* For stages that examine keys or documents: counts, checks for interruption, and yields when
  * due. */

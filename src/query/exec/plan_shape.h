@@ -5,6 +5,7 @@
 
 typedef struct PlanShape {
     Str bytes;           /* shape, then what decides about indexes */
+    Str query;           /* the shape alone */
     uint32_t query_hash; /* of the shape alone; "queryHash" */
     uint32_t key_hash;   /* "planCacheKey" */
 } PlanShape;

@@ -77,6 +77,8 @@ typedef struct ScanOptions {
     RecordId low;     /* none: no bound */
     RecordId high;    /* none: no bound; both inclusive */
     RecordId after;   /* begins after this record, which must exist; none: unused */
+    Elem low_value;   /* of _id, where the bounds come from it; for explain */
+    Elem high_value;
 } ScanOptions;
 PlanStage *stage_collection_scan(PlanExecutor *exec, const Collection *coll,
                                  const ScanOptions *options);

@@ -1,6 +1,7 @@
 /* stage_index.c - IXSCAN and its kinds (COUNT_SCAN, DISTINCT_SCAN), and FETCH. */
 #include <string.h>
 
+#include "bson/compare.h"
 #include "query/exec/executor.h"
 #include "query/exec/key_doc.h"
 #include "query/exec/rid_set.h"
@@ -18,17 +19,22 @@ typedef struct IndexStage {
     bool is_fetch_open;
     bool is_in_range;
     bool is_skip_due; /* go on behind skip_key */
+    bool has_gaps;    /* a field behind those of the ranges is restricted, too */
     uint32_t range;   /* number of ranges begun */
+    uint32_t skips;   /* seeks over gaps */
     int64_t docs_examined;
     RidSet seen;
     KeyDoc key_doc;
     KeyBuilder skip_key;
+    Arena gap_scratch;
 } IndexStage;
 
 static ErrCode open_cursor(IndexStage *scan, Error *err);
 static ErrCode next_entry(IndexStage *scan, bool *ret_found, IndexEntry *ret_entry, Error *err);
 static ErrCode count_next(IndexStage *scan, bool *ret_found, Error *err);
 static ErrCode begin_range(IndexStage *scan, bool *ret_found, Error *err);
+static ErrCode check_gaps(IndexStage *scan, const IndexEntry *entry, bool *ret_is_inside,
+                          Error *err);
 static ErrCode use_key(IndexStage *scan, const IndexEntry *entry, bool *ret_is_match,
                        PlanRow *ret_row, Error *err);
 static ErrCode fetch_uncertain(IndexStage *scan, RecordId rid, bool *ret_found, Doc *ret_doc,
@@ -58,6 +64,12 @@ static ErrCode index_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, E
         if (!is_found)
             return ERR_OK;
         stage->examined++;
+        if (scan->has_gaps) {
+            bool is_inside;
+            TRY(check_gaps(scan, &entry, &is_inside, err));
+            if (!is_inside)
+                continue;
+        }
         if (scan->has_repeats) {
             bool is_new;
             TRY(rid_set_add(&scan->seen, entry.rid, &is_new, err));
@@ -111,6 +123,24 @@ static ErrCode begin_range(IndexStage *scan, bool *ret_found, Error *err) {
     return ERR_OK;
 }
 
+/* The key is behind the current range. False: it is in no range; the next one to begin is the first
+ * behind the key. */
+static bool move_to_range_of(IndexStage *scan, Str key) {
+    for (; scan->range < scan->bounds.range_count; scan->range++) {
+        scan->range++;
+        bool is_before_end = is_in_current_range(scan, key);
+        const KeyRange *range = current_range(scan);
+        bool is_behind_start = scan->options.is_forward ? compare_bytes(key, range->start) > 0
+                                                        : compare_bytes(key, range->end) < 0;
+        if (is_before_end && is_behind_start)
+            return true;
+        scan->range--;
+        if (is_before_end)
+            return false;
+    }
+    return false;
+}
+
 /* The next entry inside the bounds. */
 static ErrCode next_entry(IndexStage *scan, bool *ret_found, IndexEntry *ret_entry, Error *err) {
     if (scan->is_skip_due && scan->is_in_range) {
@@ -127,7 +157,11 @@ static ErrCode next_entry(IndexStage *scan, bool *ret_found, IndexEntry *ret_ent
         TRY(index_cursor_next(&scan->cursor, ret_found, ret_entry, err));
         if (*ret_found && is_in_current_range(scan, ret_entry->key))
             return ERR_OK;
-        scan->is_in_range = false; /* past this range's end: on to the next */
+        /* Past this range's end: on to the next, unless it begins right here. */
+        if (*ret_found && move_to_range_of(scan, ret_entry->key))
+            return ERR_OK;
+        scan->base.examined += *ret_found && (scan->bounds.range_count > 1 || scan->has_gaps);
+        scan->is_in_range = false;
     }
 }
 
@@ -147,6 +181,112 @@ static ErrCode count_next(IndexStage *scan, bool *ret_found, Error *err) {
         }
         scan->is_in_range = false;
     }
+}
+
+/* ---- gaps ----
+ *
+ * Ranges are made of the first fields, up to the first that is not a list of points. Restrictions
+ * of later fields leave gaps inside of a range: a key that lies in one tells where it ends, and the
+ * scan goes on from there. */
+
+static bool has_restricted_tail(const IndexDesc *index, const IndexBounds *bounds) {
+    if (index->collator != NULL || index->whole != NULL)
+        return false; /* their keys are not the values that intervals are made of */
+    bool is_restricted = false;
+    for (uint32_t f = 0; f < index->field_count; f++) {
+        if (index_field_is_hashed(index, f))
+            return false;
+        is_restricted |=
+            f >= bounds->point_fields + bounds->has_range_field && !bounds->fields[f].is_all;
+    }
+    return is_restricted;
+}
+
+/* In the order in which the scan meets the values of a field. */
+typedef struct GapField {
+    const Intervals *list;
+    bool is_rising;
+} GapField;
+
+static GapField gap_field(const IndexStage *scan, uint32_t field) {
+    bool is_descending = scan->options.index->fields[field].is_descending;
+    return (GapField){&scan->bounds.fields[field], scan->options.is_forward != is_descending};
+}
+
+/* Where the interval begins, in that order. */
+static Elem gap_start(const GapField *gap, uint32_t at, bool *ret_is_in) {
+    const Interval *row = &gap->list->rows[gap->is_rising ? at : gap->list->count - 1 - at];
+    *ret_is_in = gap->is_rising ? row->is_low_inclusive : row->is_high_inclusive;
+    return gap->is_rising ? row->low : row->high;
+}
+
+/* The interval that the value is in, or the next one behind it; `count`: it is behind all. */
+static uint32_t gap_find(const GapField *gap, Elem value, bool *ret_is_inside) {
+    *ret_is_inside = true;
+    if (gap->list->is_all)
+        return 0;
+    for (uint32_t i = 0; i < gap->list->count; i++) {
+        const Interval *row = &gap->list->rows[gap->is_rising ? i : gap->list->count - 1 - i];
+        int to_low = elem_compare(value, row->low, NULL);
+        int to_high = elem_compare(value, row->high, NULL);
+        bool is_above = to_low > 0 || (to_low == 0 && row->is_low_inclusive);
+        bool is_below = to_high < 0 || (to_high == 0 && row->is_high_inclusive);
+        if (is_above && is_below)
+            return i;
+        if (gap->is_rising ? !is_above : !is_below) {
+            *ret_is_inside = false;
+            return i;
+        }
+    }
+    *ret_is_inside = false;
+    return gap->list->count;
+}
+
+/* The first place behind the gap: the values before `field` as they are, from `field` on where the
+ * intervals begin; with `at` behind the last interval, the next value of the field before. */
+static void aim_behind_gap(IndexStage *scan, const Elem *values, uint32_t field, uint32_t at) {
+    const IndexDesc *index = scan->options.index;
+    bool is_forward = scan->options.is_forward;
+    KeyEnd whole = is_forward ? KEY_END_BEFORE : KEY_END_AFTER;
+    KeyEnd behind = is_forward ? KEY_END_AFTER : KEY_END_BEFORE;
+    key_builder_reset(&scan->skip_key, index->order);
+    for (uint32_t f = 0; f < field; f++)
+        key_append_elem(&scan->skip_key, values[f], NULL);
+    KeyEnd end = at == scan->bounds.fields[field].count ? behind : whole;
+    for (uint32_t f = field; f < index->field_count && end == whole; f++, at = 0) {
+        GapField gap = gap_field(scan, f);
+        if (gap.list->is_all || gap.list->count == 0)
+            break;
+        bool is_in;
+        key_append_elem(&scan->skip_key, gap_start(&gap, at, &is_in), NULL);
+        if (!is_in)
+            end = behind;
+    }
+    key_append_end(&scan->skip_key, end);
+    scan->is_skip_due = true;
+    scan->skips++;
+}
+
+static ErrCode check_gaps(IndexStage *scan, const IndexEntry *entry, bool *ret_is_inside,
+                          Error *err) {
+    const IndexDesc *index = scan->options.index;
+    arena_reset(&scan->gap_scratch);
+    Doc decoded;
+    TRY(key_decode((const uint8_t *)entry->key.data, entry->key.size,
+                   (const uint8_t *)entry->type_bits.data, entry->type_bits.size, index->order,
+                   &scan->gap_scratch, &decoded, err));
+    Elem values[INDEX_FIELDS_MAX];
+    DocIter iter = doc_iter(decoded);
+    *ret_is_inside = true;
+    for (uint32_t f = 0; f < index->field_count && doc_iter_next(&iter, &values[f]); f++) {
+        GapField gap = gap_field(scan, f);
+        uint32_t at = gap_find(&gap, values[f], ret_is_inside);
+        if (*ret_is_inside)
+            continue;
+        aim_behind_gap(scan, values, f, at);
+        return ERR_OK;
+    }
+    return ERR_OK;
 }
 
 /* Filters by the key and, for a covering scan, makes the row's document of it. */
@@ -246,6 +386,8 @@ static void index_free(PlanStage *stage) {
     rid_set_done(&scan->seen);
     key_doc_done(&scan->key_doc);
     key_builder_done(&scan->skip_key);
+    if (scan->has_gaps)
+        arena_done(&scan->gap_scratch);
     record_store_unref(scan->records);
     index_desc_unref(scan->options.index);
 }
@@ -277,6 +419,34 @@ static void explain_filter(const MatchExpr *filter, DocBuilder *b) {
     build_close(b, opened);
 }
 
+static bool has_one_interval(const IndexDesc *index, const IndexBounds *bounds) {
+    for (uint32_t f = 0; f < index->field_count; f++)
+        if (bounds->fields[f].count != 1)
+            return false;
+    return true;
+}
+
+/* One end of the only interval; returns whether the end belongs to it. */
+static bool explain_end(const IndexStage *scan, const char *name, bool is_start, DocBuilder *b) {
+    const IndexDesc *index = scan->options.index;
+    bool is_inclusive = true;
+    size_t opened = build_open_doc(b, name);
+    for (uint32_t f = 0; f < index->field_count; f++) {
+        const Interval *row = &scan->bounds.fields[f].rows[0];
+        bool is_low = (index->fields[f].is_descending != scan->options.is_forward) == is_start;
+        build_elem_as(b, str_from(index->fields[f].path), is_low ? row->low : row->high);
+        is_inclusive &= is_low ? row->is_low_inclusive : row->is_high_inclusive;
+    }
+    build_close(b, opened);
+    return is_inclusive;
+}
+
+/* A count of one range is bounded by two keys. */
+static void explain_ends(const IndexStage *scan, DocBuilder *b) {
+    build_bool(b, "startKeyInclusive", explain_end(scan, "startKey", true, b));
+    build_bool(b, "endKeyInclusive", explain_end(scan, "endKey", false, b));
+}
+
 static void index_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
     IndexStage *scan = (IndexStage *)stage;
     const IndexDesc *index = scan->options.index;
@@ -293,11 +463,14 @@ static void index_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
     build_i32(b, "indexVersion", 2);
     build_cstr(b, "direction", scan->options.is_forward ? "forward" : "backward");
     size_t bounds = build_open_doc(b, "indexBounds");
-    bounds_to_bson(&scan->bounds, index, scan->options.is_forward, &stage->exec->arena, b);
+    if (scan->options.is_counting && has_one_interval(index, &scan->bounds))
+        explain_ends(scan, b);
+    else
+        bounds_to_bson(&scan->bounds, index, scan->options.is_forward, &stage->exec->arena, b);
     build_close(b, bounds);
     if (has_stats) {
         build_count(b, "keysExamined", stage->examined);
-        build_count(b, "seeks", scan->range);
+        build_count(b, "seeks", (int64_t)scan->range + scan->skips);
         if (scan->docs_examined > 0)
             build_count(b, "docsExamined", scan->docs_examined);
     }
@@ -329,6 +502,10 @@ PlanStage *stage_index_scan(PlanExecutor *exec, const Collection *coll,
     scan->was_multikey = index_is_multikey(options->index);
     scan->has_repeats = scan->was_multikey || options->index->whole != NULL;
     key_builder_init(&scan->skip_key);
+    scan->has_gaps = !options->is_counting && !options->is_distinct &&
+                     has_restricted_tail(options->index, options->bounds);
+    if (scan->has_gaps)
+        arena_init(&scan->gap_scratch, 1024);
     if (options->key_fields != 0)
         key_doc_init(&scan->key_doc, options->index, options->key_fields);
     return &scan->base;

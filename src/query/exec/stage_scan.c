@@ -28,8 +28,13 @@ static ErrCode scan_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Er
         RecordId rid;
         Str data;
         TRY(record_cursor_next(&scan->cursor, &is_found, &rid, &data, err));
-        if (!is_found || (scan->is_bounded && is_past_end(scan, rid)))
+        if (!is_found)
             return ERR_OK;
+        if (scan->is_bounded && is_past_end(scan, rid)) {
+            /* A scan by _id has looked at the document that tells that it is over. */
+            stage->examined += elem_is_present(scan->options.high_value);
+            return ERR_OK;
+        }
         stage->examined++;
         Doc doc = {(const uint8_t *)data.data};
         if (filter != NULL) {
@@ -84,6 +89,10 @@ static void scan_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
         build_close(b, filter);
     }
     build_cstr(b, "direction", scan->options.is_forward ? "forward" : "backward");
+    if (elem_is_present(scan->options.low_value))
+        build_elem_as(b, STR("minRecord"), scan->options.low_value);
+    if (elem_is_present(scan->options.high_value))
+        build_elem_as(b, STR("maxRecord"), scan->options.high_value);
     if (has_stats)
         build_count(b, "docsExamined", stage->examined);
 }

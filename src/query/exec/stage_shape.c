@@ -44,7 +44,8 @@ static void sort_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
     build_count(b, "memLimit", (int64_t)sort->memory_bytes);
     if (sort->limit > 0)
         build_count(b, "limitAmount", sort->limit);
-    build_cstr(b, "type", "simple");
+    bool is_of_keys = stage_has(stage->input, "IXSCAN") && !stage_has(stage->input, "FETCH");
+    build_cstr(b, "type", is_of_keys ? "default" : "simple");
     if (has_stats) {
         SorterStats stats = sorter_stats(sort->sorter);
         build_count(b, "totalDataSizeSorted", (int64_t)stats.memory_bytes_peak);
@@ -233,7 +234,8 @@ PlanStage *stage_project(PlanExecutor *exec, PlanStage *input, const Projection 
                          const MatchExpr *filter, int64_t now_ms) {
     ProjectStage *project = ARENA_NEW(&exec->arena, ProjectStage);
     bool is_simple = !project_has_exprs(projection) && !project_needs_details(projection);
-    bool is_covered = stage_has(input, "IXSCAN") && !stage_has(input, "FETCH");
+    bool is_covered = (stage_has(input, "IXSCAN") || stage_has(input, "DISTINCT_SCAN")) &&
+                      !stage_has(input, "FETCH");
     project->base = (PlanStage){.ops = is_covered  ? &PROJECT_COVERED_OPS
                                        : is_simple ? &PROJECT_SIMPLE_OPS
                                                    : &PROJECT_DEFAULT_OPS,

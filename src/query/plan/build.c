@@ -120,7 +120,12 @@ static PlanStage *build_single(Planning *p, const IndexPath *path) {
         options.filter = is_exact ? NULL : p->filter;
         options.is_distinct = p->spec->is_distinct && is_exact && path->is_forward &&
                               of_paths == 1; /* the first field alone */
-        return stage_index_scan(p->exec, p->coll, &options);
+        PlanStage *scan = stage_index_scan(p->exec, p->coll, &options);
+        /* Keys tell the one field and nothing else: a projection is only shown. */
+        if (options.is_distinct && p->spec->is_explain)
+            scan = stage_project(p->exec, scan, project_only(&p->needed, &p->exec->arena),
+                                 /* filter= */ NULL, p->spec->now_ms);
+        return scan;
     }
     if (!is_exact && index->collator == NULL)
         options.filter = part_on_keys(p, path, &options.key_fields);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "query/plan/index_filters.h"
 #include "query/plan/planner_internal.h"
 
 static bool delivers_sort(const Planning *p, const IndexDesc *index, uint32_t fixed_fields,
@@ -20,6 +21,11 @@ static bool branch_path(Planning *p, const MatchExpr *branch, IndexPath *ret_pat
 
 bool index_is_usable(const IndexDesc *index) {
     return index->store != NULL && index->is_ready && !index->is_hidden;
+}
+
+bool index_is_allowed(const Planning *p, const IndexDesc *index) {
+    return index_is_usable(index) &&
+           (LIKELY(!p->has_index_filter) || index_filter_allows(p->allowed, index));
 }
 
 bool candidate_for_index(Planning *p, IndexDesc *index, bool is_told, Candidate *ret_candidate) {
@@ -50,7 +56,7 @@ bool candidates_are_many(const Planning *p) {
     uint32_t count = find_or(p->filter) != NULL;
     for (uint32_t i = 0; i < p->coll->index_count && count < 2; i++) {
         const IndexDesc *index = p->coll->indexes[i];
-        if (!index_is_usable(index))
+        if (!index_is_allowed(p, index))
             continue;
         if (index->kind == INDEX_KIND_WILDCARD) {
             Str paths[WILDCARD_VIEWS_MAX];
@@ -81,7 +87,7 @@ bool candidate_for_distinct(Planning *p, Candidate *ret_candidate) {
     for (uint32_t i = 0; i < p->coll->index_count; i++) {
         IndexDesc *index = p->coll->indexes[i];
         /* A document without the field contributes no value: a sparse index will do. */
-        if (!index_is_usable(index) || !str_is(path, index->fields[0].path) ||
+        if (!index_is_allowed(p, index) || !str_is(path, index->fields[0].path) ||
             index_field_is_hashed(index, 0) || index->partial_filter != NULL ||
             index->collator != p->collator || index_is_multikey(index))
             continue;
@@ -106,13 +112,13 @@ ErrCode candidates_find(Planning *p, Error *err) {
         if (index->kind == INDEX_KIND_WILDCARD) {
             uint32_t count = 0;
             if (p->candidate_count < CANDIDATES_MAX - 1 - WILDCARD_VIEWS_MAX &&
-                index_is_usable(index))
+                index_is_allowed(p, index))
                 TRY(candidates_for_wildcard(p, index, &p->candidates[p->candidate_count], &count,
                                             err));
             p->candidate_count += count;
             continue;
         }
-        if (p->candidate_count < CANDIDATES_MAX - 1 && index_is_usable(index) &&
+        if (p->candidate_count < CANDIDATES_MAX - 1 && index_is_allowed(p, index) &&
             candidate_for_index(p, index, /* is_told= */ false, &p->candidates[p->candidate_count]))
             p->candidate_count++;
     }
@@ -290,7 +296,7 @@ static bool branch_path(Planning *p, const MatchExpr *branch, IndexPath *ret_pat
     int best = -1;
     for (uint32_t i = 0; i < p->coll->index_count; i++) {
         IndexDesc *index = p->coll->indexes[i];
-        if (!index_is_usable(index))
+        if (!index_is_allowed(p, index))
             continue;
         if (index->kind != INDEX_KIND_WILDCARD) {
             try_branch(p, branch, index, &best, ret_path);

@@ -57,9 +57,10 @@ void plan_shape_make(const CollAccess *access, const MatchExpr *filter, const So
     if (sort != NULL)
         buffer_append(out, sort->spec.data, doc_size(sort->spec));
     buffer_append(out, "|", 1);
-    if (doc_is_present(projection))
+    if (doc_is_present(projection) && !doc_is_empty(projection))
         buffer_append(out, projection.data, doc_size(projection));
     buffer_append(out, &collator, sizeof(collator));
+    size_t query_size = out->size;
     ret_shape->query_hash = (uint32_t)hash_bytes(out->data, out->size);
     for (uint32_t i = 0; i < coll->index_count; i++) {
         const IndexDesc *index = coll->indexes[i];
@@ -78,6 +79,7 @@ void plan_shape_make(const CollAccess *access, const MatchExpr *filter, const So
     if (UNLIKELY(access->is_filtered))
         append_ownership(access, out);
     ret_shape->bytes = (Str){(const char *)out->data, out->size};
+    ret_shape->query = (Str){(const char *)out->data, query_size};
     ret_shape->key_hash = (uint32_t)hash_bytes(out->data, out->size);
 }
 
@@ -218,7 +220,7 @@ static void entry_to_bson(const CacheEntry *entry, const Collection *coll, DocBu
     }
     build_close(b, input);
     build_close(b, plan);
-    build_bool(b, "indexFilterSet", false);
+    build_bool(b, "indexFilterSet", entry->choice.has_index_filter);
 }
 
 void plan_cache_to_bson(const Collection *coll, DocBuilder *array) {

@@ -32,6 +32,7 @@ typedef struct PlanChoice {
     /* Of a wildcard index: which path of the filter; empty: the fields before the wildcard. */
     char wildcard_path[PLAN_CHOICE_PATH_SIZE];
     uint64_t works; /* work of its trial */
+    bool has_index_filter;
 } PlanChoice;
 
 void plan_shape_make(const CollAccess *access, const MatchExpr *filter, const SortPattern *sort,

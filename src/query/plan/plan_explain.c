@@ -3,21 +3,40 @@
 
 #include "query/plan/planner.h"
 
-static void explain_tree(PlanExecutor *exec, const char *outer, DocBuilder *b, const char *field,
-                         bool has_stats) {
+static void explain_outer(PlanExecutor *exec, const PlanOuter *outer, bool has_stats,
+                          DocBuilder *b) {
+    build_cstr(b, "stage", outer->name);
+    if (has_stats) {
+        int64_t works = outer->is_alone ? 1 : exec->root->works;
+        build_count(b, "nReturned", 0);
+        build_count(b, "executionTimeMillisEstimate", 0);
+        build_count(b, "works", works);
+        build_count(b, "advanced", 0);
+        build_count(b, "needTime", works > 0 ? works - 1 : 0);
+        build_count(b, "needYield", 0);
+        build_i32(b, "isEOF", 1);
+        if (outer->build_stats != NULL)
+            outer->build_stats(outer, b);
+    }
+    if (!outer->is_alone)
+        stage_explain(exec->root, b, "inputStage", has_stats);
+}
+
+static void explain_tree(PlanExecutor *exec, const PlanOuter *outer, DocBuilder *b,
+                         const char *field, bool has_stats) {
     if (outer == NULL) {
         stage_explain(exec->root, b, field, has_stats);
         return;
     }
     size_t opened = build_open_doc(b, field);
-    build_cstr(b, "stage", outer);
-    stage_explain(exec->root, b, "inputStage", has_stats);
+    explain_outer(exec, outer, has_stats, b);
     build_close(b, opened);
 }
 
-void plan_explain(PlanExecutor *exec, const char *outer, DocBuilder *b) {
+void plan_explain(PlanExecutor *exec, const PlanOuter *outer, bool is_whole_pipeline,
+                  DocBuilder *b) {
     build_cstr(b, "namespace", exec->ns.text);
-    build_bool(b, "indexFilterSet", false);
+    build_bool(b, "indexFilterSet", exec->has_index_filter);
     size_t parsed = build_open_doc(b, "parsedQuery");
     if (exec->filter != NULL)
         match_to_bson(exec->filter, b);
@@ -31,6 +50,8 @@ void plan_explain(PlanExecutor *exec, const char *outer, DocBuilder *b) {
         snprintf(hex, sizeof(hex), "%08X", exec->shape.key_hash);
         build_cstr(b, "planCacheKey", hex);
     }
+    if (is_whole_pipeline)
+        build_bool(b, "optimizedPipeline", true);
     build_bool(b, "maxIndexedOrSolutionsReached", false);
     build_bool(b, "maxIndexedAndSolutionsReached", false);
     build_bool(b, "maxScansToExplodeReached", false);
@@ -45,13 +66,18 @@ void plan_explain(PlanExecutor *exec, const char *outer, DocBuilder *b) {
     build_close(b, rejected);
 }
 
-void plan_explain_stats(PlanExecutor *exec, const char *outer, DocBuilder *b, int64_t returned,
-                        int64_t duration_ms) {
-    int64_t keys, docs;
-    stage_count_all(exec->root, &keys, &docs);
-    build_bool(b, "executionSuccess", true);
-    build_count(b, "nReturned", returned);
-    build_count(b, "executionTimeMillis", duration_ms);
+void plan_explain_stats(PlanExecutor *exec, const PlanOuter *outer, const PlanRun *run,
+                        DocBuilder *b) {
+    int64_t keys = 0, docs = 0;
+    if (outer == NULL || !outer->is_alone)
+        stage_count_all(exec->root, &keys, &docs);
+    build_bool(b, "executionSuccess", run->rc == ERR_OK);
+    if (run->rc != ERR_OK) {
+        build_cstr(b, "errorMessage", run->error_text);
+        build_i32(b, "errorCode", (int32_t)run->rc);
+    }
+    build_count(b, "nReturned", run->returned);
+    build_count(b, "executionTimeMillis", run->duration_ms);
     build_count(b, "totalKeysExamined", keys);
     build_count(b, "totalDocsExamined", docs);
     explain_tree(exec, outer, b, "executionStages", /* has_stats= */ true);

@@ -7,9 +7,11 @@
 #include "bson/json.h"
 #include "index/key_gen.h"
 #include "query/expr/expr.h"
+#include "query/plan/index_filters.h"
 #include "query/plan/planner_internal.h"
 
 static ErrCode parse(Planning *p, Error *err);
+static ErrCode check_hint(const Planning *p, Error *err);
 static ErrCode parse_projection(Planning *p, Error *err);
 static ErrCode plan_access(Planning *p, PlanStage **ret_stage, Error *err);
 static ErrCode plan_tailable(Planning *p, PlanStage **ret_stage, Error *err);
@@ -27,6 +29,7 @@ ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret
     CLEANUP(executor_free_ptr) PlanExecutor *exec = executor_new(&access->ns);
     exec->yield_period_us = spec->yield_period_us;
     exec->is_tailable = spec->is_tailable;
+    exec->is_profiled = spec->is_shape_wanted;
     Planning *p = ARENA_NEW(&exec->arena, Planning);
     p->access = access;
     p->coll = access->coll;
@@ -54,6 +57,16 @@ ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret
     access->op->metrics.has_sort_stage |= stage_has(exec->root, "SORT");
     executor_attach(exec, access);
     *ret_exec = TAKE_PTR(exec);
+    return ERR_OK;
+}
+
+ErrCode plan_query_shape(CollAccess *access, const QuerySpec *spec, Arena *arena,
+                         PlanShape *ret_shape, Error *err) {
+    CLEANUP(executor_free_ptr) PlanExecutor *exec = executor_new(&access->ns);
+    Planning p = {.access = access, .coll = access->coll, .spec = spec, .exec = exec};
+    p.collator = query_collator(spec, p.coll);
+    TRY(parse(&p, err));
+    plan_shape_make(access, p.filter, p.sort, spec->projection, p.collator, arena, ret_shape);
     return ERR_OK;
 }
 
@@ -85,7 +98,29 @@ static ErrCode parse(Planning *p, Error *err) {
         p->filter = spec->parsed_filter;
     if (spec->parsed_sort != NULL)
         p->sort = spec->parsed_sort;
+    TRY(check_hint(p, err));
     return parse_projection(p, err);
+}
+
+/* {$natural: 1} and {$natural: -1} stand alone, and no index has the natural order. */
+static ErrCode check_hint(const Planning *p, Error *err) {
+    Elem hint = p->spec->hint;
+    if (LIKELY(!elem_is_present(hint)) ||
+        (elem_type(hint) == BT_DOC && doc_is_empty(elem_doc(hint))))
+        return ERR_OK;
+    Elem natural =
+        elem_type(hint) == BT_DOC ? doc_get_lit(elem_doc(hint), "$natural") : ELEM_MISSING;
+    if (!elem_is_present(natural)) {
+        if (p->sort != NULL && p->sort->natural_direction != 0)
+            return error_set(err, ERR_BAD_VALUE, "index hint not allowed with $natural sort order");
+        return ERR_OK;
+    }
+    if (doc_count(elem_doc(hint)) != 1)
+        return error_set(err, ERR_BAD_VALUE, "$natural hint cannot be combined with other hints");
+    double direction = elem_is_number(natural) ? elem_as_f64(natural) : 0;
+    if (direction != 1 && direction != -1)
+        return error_set(err, ERR_BAD_VALUE, "$natural hint must be 1 or -1");
+    return ERR_OK;
 }
 
 /* Which {$meta: ...} a plan can provide. */
@@ -157,11 +192,22 @@ static bool is_id_key(const Planning *p, Elem id) {
     return p->collator == p->coll->options.collator || !type_is_collatable(elem_type(id));
 }
 
+static void find_index_filter(Planning *p) {
+    PlanExecutor *exec = p->exec;
+    plan_shape_make(p->access, p->filter, p->sort, p->spec->projection, p->collator, &exec->arena,
+                    &exec->shape);
+    exec->has_shape = true;
+    p->has_index_filter = exec->has_index_filter =
+        index_filters_find(p->coll, exec->shape.query, &exec->arena, &p->allowed);
+}
+
 static ErrCode plan_access(Planning *p, PlanStage **ret_stage, Error *err) {
     const Collection *coll = p->coll;
     if (p->spec->is_tailable)
         return plan_tailable(p, ret_stage, err);
-    if (elem_is_present(p->spec->hint)) {
+    if (UNLIKELY(index_filters_exist(coll)))
+        find_index_filter(p);
+    if (elem_is_present(p->spec->hint) && LIKELY(!p->has_index_filter)) {
         bool is_planned;
         TRY(plan_hint(p, ret_stage, &is_planned, err));
         if (is_planned)
@@ -174,8 +220,10 @@ static ErrCode plan_access(Planning *p, PlanStage **ret_stage, Error *err) {
     Elem id =
         doc_is_present(p->spec->filter) ? match_find_id_equality(p->spec->filter) : ELEM_MISSING;
     const IndexDesc *id_index = collection_id_index(coll);
-    bool has_id_keys = id_index != NULL || coll->options.is_clustered;
-    if (elem_is_present(id) && has_id_keys && is_id_key(p, id) && !p->spec->is_return_key) {
+    /* By the record id of a clustered collection; explained as the scan that it is. */
+    bool has_id_keys = id_index != NULL || (coll->options.is_clustered && !p->spec->is_explain);
+    if (elem_is_present(id) && has_id_keys && is_id_key(p, id) && !p->spec->is_return_key &&
+        p->spec->skip == 0) {
         p->exec->summary = "IDHACK";
         *ret_stage = build_owned(p, stage_id_lookup(p->exec, coll, elem_copy(id, &p->exec->arena)));
         return ERR_OK; /* one document at most: no sort needed */
@@ -314,7 +362,7 @@ static bool use_cached(Planning *p, const PlanChoice *choice, Candidate *ret_can
         IndexDesc *index = p->coll->indexes[i];
         if (strcmp(index->ident, choice->index_ident) != 0)
             continue;
-        if (!index_is_usable(index))
+        if (!index_is_allowed(p, index))
             return false;
         if (index->kind == INDEX_KIND_WILDCARD) {
             /* An index that cannot be asked is met again where all candidates are looked for. */
@@ -331,7 +379,7 @@ static bool use_cached(Planning *p, const PlanChoice *choice, Candidate *ret_can
 }
 
 static void remember(Planning *p, const PlanShape *shape, const Candidate *best, uint64_t works) {
-    PlanChoice choice = {.works = works};
+    PlanChoice choice = {.works = works, .has_index_filter = p->has_index_filter};
     if (!best->is_union) {
         const IndexDesc *index = best->paths[0].index;
         Str path = index->whole != NULL ? wildcard_view_path(index) : STR("");
@@ -351,14 +399,14 @@ static ErrCode plan_by_index(Planning *p, PlanStage **ret_stage, Error *err) {
         return ERR_OK;
     }
     bool is_cacheable = candidates_are_many(p);
-    if (is_cacheable) {
+    if (is_cacheable || p->spec->is_shape_wanted || p->spec->is_explain) {
         plan_shape_make(p->access, p->filter, p->sort, p->spec->projection, p->collator,
                         &exec->arena, &exec->shape);
         exec->has_shape = true;
         PlanChoice choice;
         Candidate known;
-        if (!p->spec->is_explain && plan_cache_get(p->coll, &exec->shape, &choice) &&
-            use_cached(p, &choice, &known)) {
+        if (is_cacheable && !p->spec->is_explain &&
+            plan_cache_get(p->coll, &exec->shape, &choice) && use_cached(p, &choice, &known)) {
             *ret_stage = use(p, &known);
             keep_for_replan(p, choice.works);
             return ERR_OK;
@@ -439,6 +487,19 @@ static bool is_unbounded(const Planning *p, const Candidate *candidate) {
     return false;
 }
 
+/* { a: 1, b: -1 }: directions are integers, however they were given. */
+static const char *key_pattern_text(Doc pattern, Arena *arena) {
+    DocBuilder b = doc_builder_in_arena(arena);
+    DocIter iter = doc_iter(pattern);
+    for (Elem part; doc_iter_next(&iter, &part);) {
+        if (elem_is_number(part))
+            build_i32(&b, elem_name(part), (int32_t)elem_as_i64(part));
+        else
+            build_elem(&b, part);
+    }
+    return shell_text_of_doc(doc_builder_end(&b), arena);
+}
+
 static PlanStage *use(Planning *p, const Candidate *candidate) {
     p->exec->is_low_priority =
         p->spec->is_index_scan_deprioritized && p->spec->limit == 0 && is_unbounded(p, candidate);
@@ -446,7 +507,7 @@ static PlanStage *use(Planning *p, const Candidate *candidate) {
     const char *kind = p->spec->is_count ? "COUNT_SCAN" : "IXSCAN";
     char *summary = NULL;
     for (uint32_t i = 0; i < (candidate->is_union ? candidate->path_count : 1); i++) {
-        const char *keys = shell_text_of_doc(candidate->paths[i].index->key_pattern, arena);
+        const char *keys = key_pattern_text(candidate->paths[i].index->key_pattern, arena);
         summary = summary == NULL ? arena_printf(arena, "%s %s", kind, keys)
                                   : arena_printf(arena, "%s, %s %s", summary, kind, keys);
     }
@@ -529,5 +590,7 @@ static PlanStage *clustered_scan(Planning *p, bool is_forward) {
     clustered_record_id_of_value(intervals.rows[intervals.count - 1].high, collator, &kb,
                                  &options.high);
     options.high.str = arena_memdup(arena, options.high.str, options.high.str_size);
+    options.low_value = intervals.rows[0].low;
+    options.high_value = intervals.rows[intervals.count - 1].high;
     return stage_collection_scan(p->exec, p->coll, &options);
 }

@@ -47,6 +47,7 @@ typedef struct QuerySpec {
     RecordId start_after;      /* likewise, but that record must be there */
     bool is_ownership_ignored; /* find_source_open: includes documents that the node does not own */
     bool is_explain;           /* keep the results of the trial of each candidate */
+    bool is_shape_wanted;      /* the executor tells its shape, whether it is cached or not */
     size_t sort_memory_bytes;
     const char *spill_dir; /* NULL: a sort may not use the disk */
     int64_t yield_period_us;
@@ -65,11 +66,32 @@ static inline const Collator *query_collator(const QuerySpec *spec, const Collec
 ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret_exec, Error *err)
     MUST_CHECK;
 
-/* Appends queryPlanner fields: namespace, parsedQuery, winningPlan, ... `outer` is shown as a stage
- * around the plan ("COUNT", "DELETE"); NULL: none. */
-void plan_explain(PlanExecutor *exec, const char *outer, DocBuilder *b);
-/* Appends executionStats fields after the executor ran to its end. */
-void plan_explain_stats(PlanExecutor *exec, const char *outer, DocBuilder *b, int64_t returned,
-                        int64_t duration_ms);
+/* The shape of a query, whether it is planned by it or not. In the arena. */
+ErrCode plan_query_shape(CollAccess *access, const QuerySpec *spec, Arena *arena,
+                         PlanShape *ret_shape, Error *err) MUST_CHECK;
+
+/* What a command does with the documents of a plan, shown as a stage around it ("COUNT",
+ * "DELETE"). */
+typedef struct PlanOuter {
+    const char *name;
+    bool is_alone; /* the documents are not looked at: there is no stage below */
+    /* Appends what the stage did; NULL: nothing. */
+    void (*build_stats)(const struct PlanOuter *outer, DocBuilder *b);
+} PlanOuter;
+
+typedef struct PlanRun {
+    int64_t returned;
+    int64_t duration_ms;
+    ErrCode rc; /* how it ended */
+    const char *error_text;
+} PlanRun;
+
+/* Appends queryPlanner fields: namespace, parsedQuery, winningPlan, ... `outer` may be NULL. With
+ * `is_whole_pipeline` the plan is all that is left of a pipeline. */
+void plan_explain(PlanExecutor *exec, const PlanOuter *outer, bool is_whole_pipeline,
+                  DocBuilder *b);
+/* Appends executionStats fields after the executor ran to its end, or failed. */
+void plan_explain_stats(PlanExecutor *exec, const PlanOuter *outer, const PlanRun *run,
+                        DocBuilder *b);
 /* Appends allPlansExecution: what the trial of each candidate showed. */
 void plan_explain_trials(PlanExecutor *exec, DocBuilder *b);

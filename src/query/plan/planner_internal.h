@@ -46,6 +46,8 @@ typedef struct Planning {
     PathSet needed;         /* what consumers read of the documents; is_all: anything */
     ExprParseContext expr;
     MatchParseContext match;
+    bool has_index_filter;
+    Doc allowed;           /* by that filter: names and key patterns of indexes */
     Candidate *candidates; /* CANDIDATES_MAX of them, once they are looked for */
     uint32_t candidate_count;
 } Planning;
@@ -62,8 +64,9 @@ bool candidate_for_or(Planning *p, Candidate *ret_candidate);
 /* An index that has the values of the one needed path in order, so that equal ones can be skipped.
  */
 bool candidate_for_distinct(Planning *p, Candidate *ret_candidate);
-/* Whether the index can be used at all. */
+/* Whether the index can be used at all, and by this query. */
 bool index_is_usable(const IndexDesc *index);
+bool index_is_allowed(const Planning *p, const IndexDesc *index);
 /* Whether several indexes could serve the query, so that caching the best is worthwhile. */
 bool candidates_are_many(const Planning *p);
 

@@ -11,6 +11,7 @@ typedef struct Apply {
     DocBuilder b;
     bool is_position_used; /* `a.$` has picked its element in an array further up */
     uint32_t depth;
+    uint32_t nested_arrays; /* arrays directly inside of arrays around the current field */
 } Apply;
 
 static ErrCode apply_doc(Apply *a, const ProjectNode *node, Doc in, Error *err);
@@ -284,8 +285,11 @@ static ErrCode apply_child(Apply *a, const ProjectNode *child, Elem elem, Error 
         return ERR_OK;
     case NODE_EXPR: /* not of an inclusion, which appends it later */
         return append_expr(a, child, err);
-    case NODE_SLICE:
-        append_slice(a, child, elem);
+    case NODE_SLICE: /* goes into one level of arrays only */
+        if (a->nested_arrays > 0)
+            build_elem(&a->b, elem);
+        else
+            append_slice(a, child, elem);
         return ERR_OK;
     case NODE_ELEM_MATCH:
         return is_inclusion ? ERR_OK : append_elem_match(a, child, elem, err);
@@ -331,7 +335,10 @@ static ErrCode apply_array(Apply *a, const ProjectNode *node, Str name, Doc arra
             continue;
         char buffer[INDEX_NAME_SIZE];
         size_t size_before = a->b.buf->size;
+        bool is_nested = elem_type(elem) == BT_ARRAY;
+        a->nested_arrays += is_nested;
         TRY(apply_children(a, node, index_name(count, buffer), elem, err));
+        a->nested_arrays -= is_nested;
         count += a->b.buf->size != size_before;
     }
     build_close(&a->b, opened);

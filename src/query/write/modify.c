@@ -57,6 +57,13 @@ static ErrCode modify_found(Modify *m, CollAccess *access, Error *err);
 static ErrCode modify_planned(Modify *m, CollAccess *access, PlanExecutor *exec, Error *err);
 static ErrCode modify_by_id(Modify *m, CollAccess *access, Elem id, Error *err);
 static ErrCode modify_target(void *arg, OpCtx *op, Error *err);
+/* A replacement that leaves its _id out is never the stored document itself: it counts as a change
+ * and is validated, also if it has the same fields. */
+static bool is_written_anyway(const Modify *m) {
+    return update_is_replacement(m->program) &&
+           !elem_is_present(doc_get_lit(elem_doc(m->request->update), "_id"));
+}
+
 static ErrCode change_document(Target *t, OpCtx *op, Error *err);
 static ErrCode read_again(Target *t, OpCtx *op, Error *err);
 static void note_outcome(Modify *m, const Target *t);
@@ -164,7 +171,14 @@ static ErrCode modify_found(Modify *m, CollAccess *access, Error *err) {
     for (int attempt = 0; attempt < SEARCH_ATTEMPTS_MAX; attempt++) {
         CLEANUP(executor_free_ptr) PlanExecutor *exec = NULL;
         TRY(plan_query(access, &spec, &exec, err));
-        TRY(modify_planned(m, access, exec, err));
+        executor_note_plan(m->op, exec, arena_strdup(&m->op->arena, exec->summary));
+        ErrCode rc = modify_planned(m, access, exec, err);
+        executor_note_stats(m->op, exec);
+        int64_t keys, docs;
+        stage_count_all(exec->root, &keys, &docs);
+        m->op->metrics.keys_examined += keys;
+        m->op->metrics.docs_examined += docs;
+        TRY(rc);
         if (spec.limit == 0 || !m->is_target_lost || m->outcome->matched > 0)
             break;
         m->is_target_lost = false;
@@ -225,7 +239,9 @@ static ErrCode modify_planned(Modify *m, CollAccess *access, PlanExecutor *exec,
 static ErrCode modify_by_id(Modify *m, CollAccess *access, Elem id, Error *err) {
     Target target = {.m = m, .access = access, .coll = access->coll};
     bool is_found;
+    executor_note_plan(m->op, NULL, "IDHACK");
     TRY(lookup_record_id(m->op, access->coll, id, &m->scratch.rid, &is_found, &target.rid, err));
+    m->op->metrics.keys_examined += is_found;
     if (!is_found)
         return ERR_OK;
     if (target.rid.str != NULL)
@@ -291,6 +307,52 @@ static ErrCode check_owner(const CollAccess *access, Doc after, Error *err) {
                      access->ns.text);
 }
 
+/* What the update makes of a document. */
+static ErrCode apply_update(const Modify *m, const MatchExpr *filter, Doc before,
+                            UpdateResult *ret_result, Error *err) {
+    UpdateApplyContext ctx = {.positional_index = -1,
+                              .now_ms = m->now_ms,
+                              .next_ts = service_next_ts,
+                              .next_ts_arg = m->op->service};
+    if (update_needs_positional(m->program) && filter != NULL) {
+        MatchDetails details = MATCH_DETAILS_NONE;
+        match_doc(filter, before, &details);
+        ctx.positional_index = details.array_index;
+    }
+    return update_apply(m->program, before, &ctx, &m->op->arena, ret_result, err);
+}
+
+struct ModifyTrial {
+    Modify modify;
+    ModifyOutcome outcome;
+};
+
+ErrCode modify_trial_new(OpCtx *op, const ModifyRequest *request, const Collator *collator,
+                         ModifyTrial **ret_trial, Error *err) {
+    ModifyTrial *trial = ARENA_NEW(&op->arena, ModifyTrial);
+    Modify *m = &trial->modify;
+    *m = (Modify){
+        .op = op, .request = request, .outcome = &trial->outcome, .now_ms = clock_wall_ms()};
+    ModifyRequest *with_collation = ARENA_NEW(&op->arena, ModifyRequest);
+    *with_collation = *request;
+    with_collation->query.has_collation = true;
+    with_collation->query.collator = collator;
+    m->request = with_collation;
+    TRY(parse(m, /* coll= */ NULL, err));
+    *ret_trial = trial;
+    return ERR_OK;
+}
+
+ErrCode modify_trial_apply(ModifyTrial *trial, const MatchExpr *filter, Doc before,
+                           bool *ret_is_changed, Error *err) {
+    ArenaMark mark = arena_mark(&trial->modify.op->arena);
+    UpdateResult result;
+    TRY(apply_update(&trial->modify, filter, before, &result, err));
+    *ret_is_changed = !result.is_noop || is_written_anyway(&trial->modify);
+    arena_rewind(&trial->modify.op->arena, mark);
+    return ERR_OK;
+}
+
 static ErrCode change_document(Target *t, OpCtx *op, Error *err) {
     Modify *m = t->m;
     if (m->request->kind == MODIFY_DELETE) {
@@ -299,19 +361,10 @@ static ErrCode change_document(Target *t, OpCtx *op, Error *err) {
         t->is_modified = true;
         return collection_delete(op, t->coll, t->rid, t->before, &m->scratch, err);
     }
-    UpdateApplyContext ctx = {.positional_index = -1,
-                              .now_ms = m->now_ms,
-                              .next_ts = service_next_ts,
-                              .next_ts_arg = op->service};
-    if (update_needs_positional(m->program) && t->filter != NULL) {
-        MatchDetails details = MATCH_DETAILS_NONE;
-        match_doc(t->filter, t->before, &details);
-        ctx.positional_index = details.array_index;
-    }
     UpdateResult result;
-    TRY(update_apply(m->program, t->before, &ctx, &op->arena, &result, err));
+    TRY(apply_update(m, t->filter, t->before, &result, err));
     t->after = result.after;
-    if (result.is_noop)
+    if (result.is_noop && !is_written_anyway(m))
         return ERR_OK;
     if (UNLIKELY(m->has_fcv))
         TRY(check_fcv(t->before, t->after, err));

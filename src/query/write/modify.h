@@ -44,6 +44,14 @@ typedef struct ModifyOutcome {
 ErrCode exec_modify(OpCtx *op, const Ns *ns, const ModifyRequest *request,
                     ModifyOutcome *ret_outcome, Error *err) MUST_CHECK;
 
+/* What an update would do with a document, without doing it. In the operation's arena; borrows the
+ * request. */
+typedef struct ModifyTrial ModifyTrial;
+ErrCode modify_trial_new(OpCtx *op, const ModifyRequest *request, const Collator *collator,
+                         ModifyTrial **ret_trial, Error *err) MUST_CHECK;
+ErrCode modify_trial_apply(ModifyTrial *trial, const MatchExpr *filter, Doc before,
+                           bool *ret_is_changed, Error *err) MUST_CHECK;
+
 /* Errors that end the whole command, not just one of its documents or statements: it was killed,
  * its deadline passed, or this node may no longer write. */
 bool exec_is_fatal(ErrCode rc);
