@@ -1,6 +1,7 @@
 /* cmd_conn_pool_stats.c - connPoolStats: connections from this node to others. */
 #include "commands/core/command_service.h"
 #include "sharding/route/cluster.h"
+#include "sharding/shard/shard_state.h"
 #include "transport/client.h"
 
 enum {
@@ -90,9 +91,11 @@ static void build_set(const Shard *shard, DocBuilder *b) {
     set_view_unref(view);
 }
 
-/* The replica sets of the cluster, as this router sees them. */
+/* The replica sets of the cluster, as this node sees them: a config server does not watch itself.
+ */
 static void build_sets(Cluster *cluster, DocBuilder *b) {
-    build_set(cluster_config_shard(cluster), b);
+    if (cluster_config_shard(cluster)->set != NULL)
+        build_set(cluster_config_shard(cluster), b);
     ShardList *shards = cluster_shards(cluster);
     for (uint32_t i = 0; i < shards->count; i++)
         build_set(&shards->rows[i], b);
@@ -124,8 +127,10 @@ static ErrCode conn_pool_stats_run(CommandCtx *ctx, void *request, Error *err) {
     build_hosts(b, hosts, count);
     build_close(b, all);
     size_t sets = build_open_doc(b, "replicaSets");
-    if (ctx->service->role == ROLE_ROUTER)
-        build_sets(ctx->service->cluster, b);
+    Cluster *cluster = ctx->service->shard != NULL ? shard_find_cluster(ctx->service->shard)
+                                                   : ctx->service->cluster;
+    if (cluster != NULL)
+        build_sets(cluster, b);
     build_close(b, sets);
     return ERR_OK;
 }

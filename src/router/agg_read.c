@@ -6,6 +6,7 @@
 #include "query/agg/foreign_names.h"
 #include "query/agg/query_stages.h"
 #include "router/agg_sink.h"
+#include "router/data_distribution.h"
 #include "router/local_ops.h"
 #include "router/merge_cursor.h"
 #include "router/pass_cursor.h"
@@ -118,6 +119,7 @@ static ErrCode parse_pipeline(OpCtx *const *op, const AggRead *read, Doc stages,
         {.name = "$listCatalog", .parse = parse_source_row},
         {.name = "$planCacheStats", .parse = parse_source_row},
         current_op_row(op, stages),
+        distribution_row(op),
     };
     AggParseContext parse = {
         .expr = {.collator = collator, .let_values = read->query.let_values},

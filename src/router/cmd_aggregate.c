@@ -3,6 +3,7 @@
 #include "query/agg/foreign_names.h"
 #include "request/read_requests.h"
 #include "router/agg_read.h"
+#include "router/data_distribution.h"
 #include "router/explain.h"
 #include "router/forward.h"
 #include "router/local_ops.h"
@@ -96,8 +97,13 @@ static ErrCode aggregate_run(CommandCtx *ctx, void *arg, Error *err) {
     bool is_stream = elem_is_present(doc_get_lit(first, "$changeStream"));
     if (is_stream)
         TRY(check_stream(ctx, request, err));
-    bool makes_documents =
-        elem_is_present(doc_get_lit(first, "$documents")) || asks_for_ops(request->pipeline);
+    bool is_distribution = asks_for_distribution(request->pipeline);
+    if (is_distribution)
+        TRY(distribution_check(request->pipeline,
+                               elem_is_number(request->target) && str_is(ctx->args.db, "admin"),
+                               err));
+    bool makes_documents = elem_is_present(doc_get_lit(first, "$documents")) ||
+                           asks_for_ops(request->pipeline) || is_distribution;
     /* A stream waits where its database is, or will be. What is not about a collection is about the
      * node. */
     if (is_stream || (elem_is_number(request->target) && !makes_documents))

@@ -253,6 +253,18 @@ describe('sharded collections', () => {
         await failsWith(cluster.admin({ renameCollection: 'd.ranged', to: 'e.ranged' }), 125);
     });
 
+    test('DDL-2: a name with zones, or too long for a sharded collection, is none to rename to', async () => {
+        const rename = (to) => cluster.admin({ renameCollection: 'd.ranged', to });
+        await cluster.admin({ addShardToZone: 'shard0', zone: 'z' });
+        await cluster.admin({ updateZoneKeyRange: 'd.zoned', min: { k: 0 }, max: { k: 1 }, zone: 'z' });
+        await failsWith(rename('d.zoned'), 125);
+        await cluster.admin({ updateZoneKeyRange: 'd.zoned', min: { k: 0 }, max: { k: 1 }, zone: null });
+        await cluster.admin({ removeShardFromZone: 'shard0', zone: 'z' });
+        await failsWith(rename(`d.${'x'.repeat(234)}`), 73);
+        await rename(`d.${'x'.repeat(233)}`);
+        await cluster.admin({ renameCollection: `d.${'x'.repeat(233)}`, to: 'd.ranged' });
+    });
+
     test('DDL-2: drop leaves nothing, on no shard', async () => {
         const { uuid } = await entry('d.ranged');
         assert.equal(await client.db('d').collection('ranged').drop(), true);

@@ -447,12 +447,14 @@ static bool timed_owns(const OwnershipFilter *filter, Doc doc) {
     const ChunkMap *map = timed->placement->route->map;
     KeyBuilder kb;
     key_builder_init(&kb);
-    ShardIndex owner;
-    bool is_owned =
-        shard_key_of_doc(chunk_map_key(map), doc, &kb) &&
-        chunk_map_owner_at(map, chunk_map_find(map, (Str){(const char *)kb.key.data, kb.key.size}),
-                           timed->ts, &owner) &&
-        owner == timed->placement->self;
+    bool is_owned = shard_key_of_doc(chunk_map_key(map), doc, &kb);
+    if (is_owned) {
+        ChunkAt at = chunk_map_find(map, (Str){(const char *)kb.key.data, kb.key.size});
+        /* Of a chunk without a history nothing is known but who has it now. */
+        ShardIndex owner = chunk_map_owner(map, at);
+        (void)chunk_map_owner_at(map, at, timed->ts, &owner);
+        is_owned = owner == timed->placement->self;
+    }
     key_builder_done(&kb);
     return is_owned;
 }
