@@ -208,9 +208,14 @@ ErrCode routed_agg_plan(Routing *routing, const AggRead *read, AggPlan *ret_plan
     *ret_plan = (AggPlan){.split = {.sort = DOC_NONE}};
     ForeignNames names = {.arena = cmd_arena(ctx)};
     foreign_names_add(&names, read->stages);
-    for (uint32_t i = 0; i < names.count; i++)
-        ret_plan->is_writing |= names.rows[i].is_sink;
     bool is_any_sharded_there = read->needs_merge;
+    for (uint32_t i = 0; i < names.count; i++) {
+        const ForeignName *name = &names.rows[i];
+        ret_plan->is_writing |= name->is_sink;
+        /* What a shard writes itself into another database is looked for elsewhere, perhaps. */
+        is_any_sharded_there |=
+            name->is_sink && name->db.size > 0 && !str_equal(name->db, ns_db(&routing->ns));
+    }
     if (!is_any_sharded_there)
         TRY(is_any_sharded(routing, &names, &is_any_sharded_there, err));
     bool is_sharded = routing_is_sharded(routing);

@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { MaxKey, MinKey } from 'mongodb';
 import { startCluster } from '../lib/cluster.mjs';
+import { RawSession } from '../lib/raw_session.mjs';
 
 const failsWith = (promise, code) =>
     assert.rejects(promise, (error) => {
@@ -312,6 +313,23 @@ describe('sharded collections', () => {
         await session.commitTransaction();
         await session.endSession();
         assert.equal((await coll.findOne({ k: 1 })).x, 1);
+    });
+
+    test('SES-4: a shard lets a transaction that was aborted begin again with its number, and no other', async () => {
+        const session = new RawSession(cluster.shards[0].members[0]);
+        const find = { find: 'txn', filter: { _id: 1 }, autocommit: false };
+        const start = { ...find, startTransaction: true };
+        const end = (command, number) => session.run({ [command]: 1, autocommit: false }, number, 'admin');
+        assert.equal((await session.run(start, 1, 'd')).ok, 1);
+        assert.equal((await session.run(start, 1, 'd')).code, 50911);
+        await end('abortTransaction', 1);
+        assert.equal((await session.run(start, 1, 'd')).ok, 1);
+        assert.equal((await session.run(find, 1, 'd')).cursor.firstBatch.length, 1);
+        assert.equal((await end('commitTransaction', 1)).ok, 1);
+        assert.equal((await session.run(start, 1, 'd')).code, 50911);
+        await session.run({ insert: 'plain', documents: [{ _id: 'once' }] }, 2, 'd');
+        assert.equal((await session.run(start, 2, 'd')).code, 50911);
+        session.close();
     });
 
     for (const [what, count] of [['an empty', 0], ['a filled', 20]])
