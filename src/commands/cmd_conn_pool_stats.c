@@ -93,13 +93,19 @@ static void build_set(const Shard *shard, DocBuilder *b) {
 
 /* The replica sets of the cluster, as this node sees them: a config server does not watch itself.
  */
-static void build_sets(Cluster *cluster, DocBuilder *b) {
+static void build_sets(CommandCtx *ctx, Cluster *cluster, DocBuilder *b) {
     if (cluster_config_shard(cluster)->set != NULL)
         build_set(cluster_config_shard(cluster), b);
-    ShardList *shards = cluster_shards(cluster);
+    CLEANUP(shard_list_done) ShardList *shards = cluster_shards(cluster);
+    if (shards->count == 0) { /* a member of the config server that had no reason to ask yet */
+        CLEANUP(error_reset) Error ignored = {0};
+        if (cluster_reload_shards(cluster, ctx->op, &ignored) == ERR_OK) {
+            shard_list_done(&shards);
+            shards = cluster_shards(cluster);
+        }
+    }
     for (uint32_t i = 0; i < shards->count; i++)
         build_set(&shards->rows[i], b);
-    shard_list_unref(shards);
 }
 
 static ErrCode conn_pool_stats_run(CommandCtx *ctx, void *request, Error *err) {
@@ -130,7 +136,7 @@ static ErrCode conn_pool_stats_run(CommandCtx *ctx, void *request, Error *err) {
     Cluster *cluster = ctx->service->shard != NULL ? shard_find_cluster(ctx->service->shard)
                                                    : ctx->service->cluster;
     if (cluster != NULL)
-        build_sets(cluster, b);
+        build_sets(ctx, cluster, b);
     build_close(b, sets);
     return ERR_OK;
 }
