@@ -178,6 +178,11 @@ static ErrCode get_shard_version_run(CommandCtx *ctx, void *arg, Error *err) {
     const char *name;
     TRY(shard_get_name(ctx->service->shard, ctx->op, &name, err));
     CollectionRoute *route = placement_find(ctx->service->shard, &ns);
+    if (route == NULL) { /* after every change of it, until somebody asks */
+        CLEANUP(error_reset) Error ignored = {0};
+        if (refresh_collection(ctx->service->shard, ctx->op, &ns, &ignored) == ERR_OK)
+            route = placement_find(ctx->service->shard, &ns);
+    }
     build_cstr(ctx->reply, "configServer", shard_config_address(ctx->service->shard));
     build_bool(ctx->reply, "inShardedMode", true);
     if (route == NULL) {

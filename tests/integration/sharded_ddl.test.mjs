@@ -185,6 +185,25 @@ describe('sharded collections', () => {
         assert.equal(await client.db('d').collection('mergeInto').countDocuments(), 42);
     });
 
+    test('RTE-3: a stale router joins all of a collection that was sharded since', async () => {
+        const from = client.db('d').collection('joining');
+        const other = client.db('d').collection('joined');
+        await from.insertMany([{ _id: 1 }, { _id: 2 }]);
+        await other.insertMany([{ _id: 1, of: 1 }, { _id: 2, of: 2 }]);
+        const join = async (who) => {
+            const pipeline = [{ $lookup: { from: 'joined', localField: '_id', foreignField: 'of', as: 'found' } }, { $sort: { _id: 1 } }];
+            return (await who.db('d').collection('joining').aggregate(pipeline).toArray()).map(({ found }) => found.length);
+        };
+        assert.deepEqual(await join(stale), [1, 1]);
+        await shard('d.joined', { _id: 1 });
+        await cluster.admin({ split: 'd.joined', middle: { _id: 2 } });
+        await cluster.admin({ moveChunk: 'd.joined', find: { _id: 2 }, to: 'shard1', _waitForDelete: true });
+        assert.deepEqual(await join(stale), [1, 1]);
+        assert.deepEqual(await join(client), [1, 1]);
+        await other.drop();
+        await from.drop();
+    });
+
     test('DDL-2: a drop removes zones also of collections that are not sharded, and what shards have stored', async () => {
         await cluster.admin({ addShardToZone: 'shard0', zone: 'z' });
         const range = (ns) => cluster.admin({ updateZoneKeyRange: ns, min: { x: 0 }, max: { x: 10 }, zone: 'z' });
