@@ -56,8 +56,7 @@ TXT
 - `validate`: `logDiagnostics`; `fsync {lock: true}`; ranges of `dataSize`.
 - Start-up: access control and TLS options. Members of a set with `buildIndexes: false`.
 - Behind a router: transactions over several shards, updates that move a document to another shard, defragmentation of collections,
-  resharding, change streams over sharded collections and of the whole cluster, `$out` and `$merge`
-  into another database, the database `local`.
+  resharding, change streams over sharded collections and of the whole cluster, the database `local`.
 
 ## Behind a router: what differs
 

@@ -3,11 +3,19 @@
 #include "catalog/access.h"
 #include "commands/core/command.h"
 #include "sharding/range_deletion/range_deleter.h"
+#include "sharding/shard/placement.h"
 
 typedef struct CleanupRequest {
     Str ns;
-    Doc start; /* startingFromKey: taken, and of no use: everything is waited for */
+    Doc start; /* startingFromKey: checked, and of no use: everything is waited for */
 } CleanupRequest;
+
+static ErrCode check_start(CommandCtx *ctx, const Ns *ns, Doc start, Error *err) {
+    CLEANUP(collection_route_done) CollectionRoute *route = placement_find(ctx->service->shard, ns);
+    if (!doc_is_present(start) || doc_is_empty(start) || route == NULL || route->map == NULL)
+        return ERR_OK;
+    return shard_key_check_bound(chunk_map_key(route->map), start, "startingFromKey", err);
+}
 
 static ErrCode cleanup_run(CommandCtx *ctx, void *arg, Error *err) {
     CleanupRequest *request = arg;
@@ -24,6 +32,7 @@ static ErrCode cleanup_run(CommandCtx *ctx, void *arg, Error *err) {
             return ERR_OK;
         uuid = access.coll->uuid;
     }
+    TRY(check_start(ctx, &ns, request->start, err));
     return range_deleter_wait_collection(ctx->service->range_deleter, ctx->op, &uuid, err);
 }
 

@@ -115,6 +115,7 @@ typedef struct AllowRequest {
     Str name;
     Elem uuid;
     bool is_allowed;
+    bool is_of_user; /* setAllowMigrations of a router, not a step of DDL */
 } AllowRequest;
 
 static ErrCode allow_run(CommandCtx *ctx, void *arg, Error *err) {
@@ -125,6 +126,7 @@ static ErrCode allow_run(CommandCtx *ctx, void *arg, Error *err) {
     if (has_uuid)
         TRY(configsvr_uuid(request->uuid, "collectionUUID", &uuid, err));
     return collection_set_allow_migrations(ctx->op, request->name, has_uuid ? &uuid : NULL,
+                                           request->is_of_user ? MOVE_VETO_USER : MOVE_VETO_DDL,
                                            request->is_allowed, err);
 }
 
@@ -132,6 +134,7 @@ static const FieldSpec ALLOW_FIELDS[] = {
     {"_configsvrSetAllowMigrations", FIELD_STRING, FIELD_REQUIRED, offsetof(AllowRequest, name)},
     {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(AllowRequest, uuid)},
     {"allowMigrations", FIELD_BOOL, FIELD_REQUIRED, offsetof(AllowRequest, is_allowed)},
+    {"ofUser", FIELD_BOOL, FIELD_OPTIONAL, offsetof(AllowRequest, is_of_user)},
 };
 CONFIGSVR_COMMAND(CMD_CONFIGSVR_SET_ALLOW_MIGRATIONS, "_configsvrSetAllowMigrations",
                   "lets the chunks of a collection move, or not.", AllowRequest, ALLOW_FIELDS,

@@ -1,6 +1,7 @@
 /* cmd_conn_pool_stats.c - connPoolStats: connections from this node to others. */
 #include "commands/core/command_service.h"
 #include "sharding/route/cluster.h"
+#include "sharding/shard/shard_state.h"
 #include "transport/client.h"
 
 enum {
@@ -90,13 +91,21 @@ static void build_set(const Shard *shard, DocBuilder *b) {
     set_view_unref(view);
 }
 
-/* The replica sets of the cluster, as this router sees them. */
-static void build_sets(Cluster *cluster, DocBuilder *b) {
-    build_set(cluster_config_shard(cluster), b);
-    ShardList *shards = cluster_shards(cluster);
+/* The replica sets of the cluster, as this node sees them: a config server does not watch itself.
+ */
+static void build_sets(CommandCtx *ctx, Cluster *cluster, DocBuilder *b) {
+    if (cluster_config_shard(cluster)->set != NULL)
+        build_set(cluster_config_shard(cluster), b);
+    CLEANUP(shard_list_done) ShardList *shards = cluster_shards(cluster);
+    if (shards->count == 0) { /* a member of the config server that had no reason to ask yet */
+        CLEANUP(error_reset) Error ignored = {0};
+        if (cluster_reload_shards(cluster, ctx->op, &ignored) == ERR_OK) {
+            shard_list_done(&shards);
+            shards = cluster_shards(cluster);
+        }
+    }
     for (uint32_t i = 0; i < shards->count; i++)
         build_set(&shards->rows[i], b);
-    shard_list_unref(shards);
 }
 
 static ErrCode conn_pool_stats_run(CommandCtx *ctx, void *request, Error *err) {
@@ -124,8 +133,10 @@ static ErrCode conn_pool_stats_run(CommandCtx *ctx, void *request, Error *err) {
     build_hosts(b, hosts, count);
     build_close(b, all);
     size_t sets = build_open_doc(b, "replicaSets");
-    if (ctx->service->role == ROLE_ROUTER)
-        build_sets(ctx->service->cluster, b);
+    Cluster *cluster = ctx->service->shard != NULL ? shard_find_cluster(ctx->service->shard)
+                                                   : ctx->service->cluster;
+    if (cluster != NULL)
+        build_sets(ctx, cluster, b);
     build_close(b, sets);
     return ERR_OK;
 }

@@ -6,6 +6,10 @@
 #include "query/write/own_docs.h"
 #include "sharding/shard/refresh.h"
 
+enum {
+    CHUNKS_BYTES_MAX = 15 << 20, /* of what is shown of chunks */
+};
+
 typedef struct AddShardRequest {
     Elem one;
     Doc identity;
@@ -122,6 +126,50 @@ typedef struct VersionRequest {
     bool wants_full;
 } VersionRequest;
 
+/* Chunks of this shard as [min, max], unless they are too many for a reply. */
+static void build_chunks(CommandCtx *ctx, const ChunkMap *map, ShardIndex self) {
+    Arena *arena = cmd_arena(ctx);
+    DocBuilder list = doc_builder_in_arena(arena);
+    size_t bytes = 0;
+    uint32_t count = 0;
+    ChunkAt at = chunk_map_first(map);
+    do {
+        if (chunk_map_owner(map, at) != self)
+            continue;
+        Doc min = chunk_map_min(map, at, arena), max = chunk_map_max(map, at, arena);
+        bytes += doc_size(min) + doc_size(max) + 32;
+        if (bytes > CHUNKS_BYTES_MAX)
+            return;
+        char name[INDEX_NAME_SIZE];
+        size_t pair = build_open_array(&list, index_name(count++, name).data);
+        build_doc(&list, "0", min);
+        build_doc(&list, "1", max);
+        build_close(&list, pair);
+    } while (chunk_map_next(map, &at));
+    build_array(ctx->reply, "chunks", doc_builder_end(&list));
+}
+
+static void build_metadata(CommandCtx *ctx, const CollectionRoute *route, const char *self) {
+    size_t metadata = build_open_doc(ctx->reply, "metadata");
+    if (route != NULL && route->map != NULL) {
+        ChunkVersion all = chunk_map_version(route->map);
+        ChunkVersion mine = collection_route_version(route, str_from(self));
+        build_timestamp(ctx->reply, "collVersion", chunk_version_number(&all));
+        build_oid(ctx->reply, "collVersionEpoch", &all.epoch);
+        build_timestamp(ctx->reply, "collVersionTimestamp", all.timestamp);
+        build_timestamp(ctx->reply, "shardVersion", chunk_version_number(&mine));
+        build_oid(ctx->reply, "shardVersionEpoch", &all.epoch);
+        build_timestamp(ctx->reply, "shardVersionTimestamp", all.timestamp);
+        build_doc(ctx->reply, "keyPattern", shard_key_pattern(chunk_map_key(route->map)));
+        ShardIndex own;
+        if (chunk_map_find_shard(route->map, str_from(self), &own))
+            build_chunks(ctx, route->map, own);
+        else
+            build_array(ctx->reply, "chunks", DOC_EMPTY);
+    }
+    build_close(ctx->reply, metadata);
+}
+
 static ErrCode get_shard_version_run(CommandCtx *ctx, void *arg, Error *err) {
     VersionRequest *request = arg;
     TRY(check_shard(ctx, err));
@@ -130,21 +178,31 @@ static ErrCode get_shard_version_run(CommandCtx *ctx, void *arg, Error *err) {
     const char *name;
     TRY(shard_get_name(ctx->service->shard, ctx->op, &name, err));
     CollectionRoute *route = placement_find(ctx->service->shard, &ns);
+    if (route == NULL) { /* after every change of it, until somebody asks */
+        CLEANUP(error_reset) Error ignored = {0};
+        if (refresh_collection(ctx->service->shard, ctx->op, &ns, &ignored) == ERR_OK)
+            route = placement_find(ctx->service->shard, &ns);
+    }
     build_cstr(ctx->reply, "configServer", shard_config_address(ctx->service->shard));
     build_bool(ctx->reply, "inShardedMode", true);
     if (route == NULL) {
         build_cstr(ctx->reply, "mine", "UNKNOWN");
         build_cstr(ctx->reply, "global", "UNKNOWN");
+        if (request->wants_full)
+            build_metadata(ctx, NULL, name);
         return ERR_OK;
     }
     ChunkVersion mine = collection_route_version(route, str_from(name));
     build_timestamp(ctx->reply, "mine", chunk_version_number(&mine));
-    ChunkVersion global = route->map != NULL ? chunk_map_version(route->map) : VERSION_UNSHARDED;
-    build_timestamp(ctx->reply, "global", chunk_version_number(&global));
     if (route->map != NULL) {
-        build_oid(ctx->reply, "epoch", &global.epoch);
-        build_timestamp(ctx->reply, "timestamp", global.timestamp);
+        build_timestamp(ctx->reply, "global", chunk_version_number(&mine));
+        build_oid(ctx->reply, "epoch", &mine.epoch);
+        build_timestamp(ctx->reply, "timestamp", mine.timestamp);
+    } else {
+        build_cstr(ctx->reply, "global", "UNSHARDED");
     }
+    if (request->wants_full)
+        build_metadata(ctx, route, name);
     collection_route_unref(route);
     return ERR_OK;
 }

@@ -22,7 +22,8 @@ static ErrCode parse_mode(Elem elem, ReadMode *ret_mode, Error *err) {
                      (int)elem_str(elem).size, elem_str(elem).data);
 }
 
-/* [{name: "value", ...}, ...]; an array without any set means the same as none. */
+/* [{name: "value", ...}, ...]; without any set, or with one that everybody fits alone, it means the
+ * same as none. */
 static ErrCode parse_tags(Elem elem, Doc *ret_tags, Error *err) {
     if (elem_type(elem) != BT_ARRAY)
         return error_set(err, ERR_TYPE_MISMATCH, "tags of $readPreference must be an array");
@@ -31,8 +32,12 @@ static ErrCode parse_tags(Elem elem, Doc *ret_tags, Error *err) {
         if (elem_type(set) != BT_DOC)
             return error_set(err, ERR_TYPE_MISMATCH,
                              "tags of $readPreference must be documents, one per tag set");
-    if (!doc_is_empty(elem_doc(elem)))
-        *ret_tags = elem_doc(elem);
+    Doc sets = elem_doc(elem);
+    Elem first = doc_get_lit(sets, "0");
+    bool is_none = doc_is_empty(sets) || (doc_count(sets) == 1 && elem_type(first) == BT_DOC &&
+                                          doc_is_empty(elem_doc(first)));
+    if (!is_none)
+        *ret_tags = sets;
     return ERR_OK;
 }
 

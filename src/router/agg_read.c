@@ -6,6 +6,7 @@
 #include "query/agg/foreign_names.h"
 #include "query/agg/query_stages.h"
 #include "router/agg_sink.h"
+#include "router/data_distribution.h"
 #include "router/local_ops.h"
 #include "router/merge_cursor.h"
 #include "router/pass_cursor.h"
@@ -118,6 +119,7 @@ static ErrCode parse_pipeline(OpCtx *const *op, const AggRead *read, Doc stages,
         {.name = "$listCatalog", .parse = parse_source_row},
         {.name = "$planCacheStats", .parse = parse_source_row},
         current_op_row(op, stages),
+        distribution_row(op),
     };
     AggParseContext parse = {
         .expr = {.collator = collator, .let_values = read->query.let_values},
@@ -207,9 +209,14 @@ ErrCode routed_agg_plan(Routing *routing, const AggRead *read, AggPlan *ret_plan
     *ret_plan = (AggPlan){.split = {.sort = DOC_NONE}};
     ForeignNames names = {.arena = cmd_arena(ctx)};
     foreign_names_add(&names, read->stages);
-    for (uint32_t i = 0; i < names.count; i++)
-        ret_plan->is_writing |= names.rows[i].is_sink;
     bool is_any_sharded_there = read->needs_merge;
+    for (uint32_t i = 0; i < names.count; i++) {
+        const ForeignName *name = &names.rows[i];
+        ret_plan->is_writing |= name->is_sink;
+        /* What a shard writes itself into another database is looked for elsewhere, perhaps. */
+        is_any_sharded_there |=
+            name->is_sink && name->db.size > 0 && !str_equal(name->db, ns_db(&routing->ns));
+    }
     if (!is_any_sharded_there)
         TRY(is_any_sharded(routing, &names, &is_any_sharded_there, err));
     bool is_sharded = routing_is_sharded(routing);

@@ -8,7 +8,8 @@
 #include "router/scatter.h"
 
 enum {
-    CHANGE_ATTEMPTS_MAX = 5, /* others may change chunks at the same time */
+    CHANGE_ATTEMPTS_MAX = 5,     /* others may change chunks at the same time */
+    CHUNKS_BYTES_MAX = 15 << 20, /* of what getShardVersion shows of them */
 };
 
 /* ---- a change of chunks ---- */
@@ -319,6 +320,27 @@ static ErrCode clear_jumbo_run(CommandCtx *ctx, void *arg, Error *err) {
 
 /* ---- what is known ---- */
 
+/* All chunks as [min, max], unless they are too many for a reply. */
+static void build_chunks(CommandCtx *ctx, const ChunkMap *map) {
+    Arena *arena = cmd_arena(ctx);
+    DocBuilder list = doc_builder_in_arena(arena);
+    size_t bytes = 0;
+    uint32_t count = 0;
+    ChunkAt at = chunk_map_first(map);
+    do {
+        Doc min = chunk_map_min(map, at, arena), max = chunk_map_max(map, at, arena);
+        bytes += doc_size(min) + doc_size(max) + 32;
+        if (bytes > CHUNKS_BYTES_MAX)
+            return;
+        char name[INDEX_NAME_SIZE];
+        size_t pair = build_open_array(&list, index_name(count++, name).data);
+        build_doc(&list, "0", min);
+        build_doc(&list, "1", max);
+        build_close(&list, pair);
+    } while (chunk_map_next(map, &at));
+    build_array(ctx->reply, "chunks", doc_builder_end(&list));
+}
+
 static ErrCode get_shard_version_run(CommandCtx *ctx, void *arg, Error *err) {
     (void)arg;
     Ns ns;
@@ -333,6 +355,8 @@ static ErrCode get_shard_version_run(CommandCtx *ctx, void *arg, Error *err) {
     build_timestamp(ctx->reply, "version", chunk_version_number(&version));
     build_oid(ctx->reply, "versionEpoch", &version.epoch);
     build_timestamp(ctx->reply, "versionTimestamp", version.timestamp);
+    if (elem_is_truthy(doc_get_lit(ctx->body, "fullMetadata")))
+        build_chunks(ctx, routing.collection->map);
     return ERR_OK;
 }
 

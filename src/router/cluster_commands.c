@@ -74,6 +74,28 @@ static ErrCode remove_shard_run(CommandCtx *ctx, void *arg, Error *err) {
     return ERR_OK;
 }
 
+typedef struct AllowMigrationsRequest {
+    Str ns;
+    bool is_allowed;
+} AllowMigrationsRequest;
+
+static const FieldSpec ALLOW_MIGRATIONS_FIELDS[] = {
+    {"setAllowMigrations", FIELD_STRING, FIELD_REQUIRED, offsetof(AllowMigrationsRequest, ns)},
+    {"allowMigrations", FIELD_BOOL, FIELD_REQUIRED, offsetof(AllowMigrationsRequest, is_allowed)},
+};
+
+static ErrCode set_allow_migrations_run(CommandCtx *ctx, void *arg, Error *err) {
+    const AllowMigrationsRequest *request = arg;
+    Ns ns;
+    TRY(ns_parse(request->ns, &ns, err));
+    DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
+    build_str(&b, "_configsvrSetAllowMigrations", ns_str(&ns));
+    build_bool(&b, "allowMigrations", request->is_allowed);
+    build_bool(&b, "ofUser", true);
+    CLEANUP(client_reply_done) ClientReply reply = {0};
+    return config_run(ctx->service->cluster, ctx->op, &b, &reply, err);
+}
+
 typedef struct MovePrimaryRequest {
     Str db;
     Str to;
@@ -314,6 +336,9 @@ CLUSTER_COMMAND(ROUTER_UPDATE_ZONE_KEY_RANGE, "updateZoneKeyRange", CMD_TAKES_WR
 CLUSTER_COMMAND(ROUTER_MOVE_PRIMARY, "movePrimary", CMD_TAKES_WRITE_CONCERN, move_primary_run,
                 "Moves a database to another shard.", .alias = "moveprimary",
                 .request = REQUEST_OF(MovePrimaryRequest, MOVE_PRIMARY_FIELDS));
+CLUSTER_COMMAND(ROUTER_SET_ALLOW_MIGRATIONS, "setAllowMigrations", CMD_TAKES_WRITE_CONCERN,
+                set_allow_migrations_run, "Lets the chunks of a collection move, or not.",
+                .request = REQUEST_OF(AllowMigrationsRequest, ALLOW_MIGRATIONS_FIELDS));
 CLUSTER_COMMAND(ROUTER_GET_SHARD_MAP, "getShardMap", 0, get_shard_map_run,
                 "Lists the shards and their hosts.");
 CLUSTER_COMMAND(ROUTER_BALANCER_COLLECTION_STATUS, "balancerCollectionStatus", 0, to_config_run,

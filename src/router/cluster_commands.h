@@ -18,6 +18,7 @@ extern const CommandSpec ROUTER_BALANCER_STOP;
 extern const CommandSpec ROUTER_BALANCER_STATUS;
 extern const CommandSpec ROUTER_LIST_SHARDS;
 extern const CommandSpec ROUTER_MOVE_PRIMARY;
+extern const CommandSpec ROUTER_SET_ALLOW_MIGRATIONS;
 extern const CommandSpec ROUTER_LIST_DATABASES;
 extern const CommandSpec ROUTER_ENABLE_SHARDING;
 extern const CommandSpec ROUTER_IS_DB_GRID;

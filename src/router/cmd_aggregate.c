@@ -1,26 +1,12 @@
 /* cmd_aggregate.c - aggregate through a router. */
 #include "commands/core/generic_args.h"
-#include "query/agg/foreign_names.h"
 #include "request/read_requests.h"
 #include "router/agg_read.h"
+#include "router/data_distribution.h"
 #include "router/explain.h"
 #include "router/forward.h"
 #include "router/local_ops.h"
 #include "router/router_commands.h"
-
-/* Written there it would be on a shard where no router looks for it. */
-static ErrCode check_sinks(CommandCtx *ctx, Doc stages, Error *err) {
-    ForeignNames names = {.arena = cmd_arena(ctx)};
-    foreign_names_add(&names, stages);
-    for (uint32_t i = 0; i < names.count; i++) {
-        const ForeignName *name = &names.rows[i];
-        if (name->is_sink && name->db.size > 0 && !str_equal(name->db, ctx->args.db))
-            return error_set(err, ERR_NOT_IMPLEMENTED,
-                             "$out and $merge into another database are not available through a "
-                             "router in this version");
-    }
-    return ERR_OK;
-}
 
 /* Stages that ask about the whole cluster: one shard cannot answer for all. */
 static ErrCode check_first_stage(Doc stage, Error *err) {
@@ -92,12 +78,16 @@ static ErrCode aggregate_run(CommandCtx *ctx, void *arg, Error *err) {
     AggregateRequest *request = arg;
     Doc first = first_stage(request->pipeline);
     TRY(check_first_stage(first, err));
-    TRY(check_sinks(ctx, request->pipeline, err));
     bool is_stream = elem_is_present(doc_get_lit(first, "$changeStream"));
     if (is_stream)
         TRY(check_stream(ctx, request, err));
-    bool makes_documents =
-        elem_is_present(doc_get_lit(first, "$documents")) || asks_for_ops(request->pipeline);
+    bool is_distribution = asks_for_distribution(request->pipeline);
+    if (is_distribution)
+        TRY(distribution_check(request->pipeline,
+                               elem_is_number(request->target) && str_is(ctx->args.db, "admin"),
+                               err));
+    bool makes_documents = elem_is_present(doc_get_lit(first, "$documents")) ||
+                           asks_for_ops(request->pipeline) || is_distribution;
     /* A stream waits where its database is, or will be. What is not about a collection is about the
      * node. */
     if (is_stream || (elem_is_number(request->target) && !makes_documents))

@@ -6,9 +6,11 @@
 #include "params/params.h"
 #include "query/agg/query_stages.h"
 #include "request/read_requests.h"
+#include "request/write_requests.h"
 #include "router/explain.h"
 #include "router/forward.h"
 #include "router/router_commands.h"
+#include "router/write_target.h"
 
 typedef enum ExplainMerge { MERGE_READS, MERGE_WRITES } ExplainMerge;
 
@@ -18,13 +20,17 @@ typedef struct Explainable {
     const char *filter; /* its field; NULL: of its only statement */
     const char *statements;
     ExplainMerge merge;
+    bool is_write;
 } Explainable;
 
 static const Explainable EXPLAINABLE[] = {
-    {"find", "filter", NULL, MERGE_READS},         {"count", "query", NULL, MERGE_READS},
-    {"distinct", "query", NULL, MERGE_READS},      {"findAndModify", "query", NULL, MERGE_READS},
-    {"findandmodify", "query", NULL, MERGE_READS}, {"update", NULL, "updates", MERGE_WRITES},
-    {"delete", NULL, "deletes", MERGE_WRITES},
+    {"find", "filter", NULL, MERGE_READS, false},
+    {"count", "query", NULL, MERGE_READS, false},
+    {"distinct", "query", NULL, MERGE_READS, false},
+    {"findAndModify", "query", NULL, MERGE_READS, true},
+    {"findandmodify", "query", NULL, MERGE_READS, true},
+    {"update", NULL, "updates", MERGE_WRITES, true},
+    {"delete", NULL, "deletes", MERGE_WRITES, true},
 };
 
 typedef struct Explaining {
@@ -229,9 +235,42 @@ static ErrCode run_calls(CommandCtx *ctx, ShardCalls *calls, const ReadPreferenc
     return shard_calls_check(calls, err);
 }
 
+static Doc searching_part(const Explaining *explaining);
+
+/* What is refused for want of a shard key is not explained either. */
+static ErrCode check_write(const Routing *routing, const Explaining *explaining, Error *err) {
+    const CollectionRoute *route = routing->collection;
+    if (!explaining->kind->is_write || !routing_is_sharded(routing))
+        return ERR_OK;
+    Arena *arena = cmd_arena(routing->ctx);
+    CLEANUP(write_targeter_done) WriteTargeter targeter = {0};
+    TRY(write_targeter_init(&targeter, route->map, route->collation, err));
+    Doc part = searching_part(explaining);
+    const DocList list = {&part, 1};
+    WriteTarget target;
+    if (explaining->kind->statements == NULL) {
+        Elem query = doc_get_lit(part, "query");
+        FindAndModifyRequest request = {
+            .query = elem_type(query) == BT_DOC ? elem_doc(query) : DOC_NONE,
+            .collation = doc_get_lit(part, "collation"),
+            .is_upsert = elem_is_truthy(doc_get_lit(part, "upsert")),
+        };
+        return write_target_modify(&targeter, &request, &target.shard, err);
+    }
+    if (strcmp(explaining->kind->name, "update") == 0) {
+        UpdateStatement *update = ARENA_NEW(arena, UpdateStatement);
+        TRY(update_statements_parse(&list, arena, update, err));
+        return write_target_update(&targeter, update, &target, err);
+    }
+    DeleteStatement *delete = ARENA_NEW(arena, DeleteStatement);
+    TRY(delete_statements_parse(&list, arena, delete, err));
+    return write_target_delete(&targeter, delete, &target, err);
+}
+
 static ErrCode explain_on_shards(void *arg, Routing *routing, Error *err) {
     Explaining *explaining = arg;
     CommandCtx *ctx = routing->ctx;
+    TRY(check_write(routing, explaining, err));
     ReadTarget target;
     TRY(read_target(routing, &explaining->query, &target, err));
     Doc inner = build_inner(routing, explaining, target.count > 1);

@@ -122,6 +122,14 @@ static ErrCode take_calls(MergeCursor *merge, ShardCalls *calls, Error *err) {
     return ERR_OK;
 }
 
+/* Operators want to know whose failure it is. What the router itself goes by stays as it came. */
+static ErrCode name_host(const char *host, Error *err) {
+    if (routing_is_stale_error(err->code) ||
+        err->code == ERR_COMMAND_ON_SHARDED_VIEW_NOT_SUPPORTED_ON_MONGOD)
+        return err->code;
+    return error_prefix(err, "Error on remote shard %s :: caused by :", host);
+}
+
 /* The first failure that counts; stale metadata go before all others. */
 static ErrCode check_calls(const MergeCursor *merge, ShardCalls *calls, Error *err) {
     ShardCall *failed = NULL;
@@ -135,7 +143,7 @@ static ErrCode check_calls(const MergeCursor *merge, ShardCalls *calls, Error *e
         return ERR_OK;
     error_reset(err);
     error_move(err, &failed->err);
-    return err->code;
+    return doc_is_present(failed->reply.body) ? name_host(failed->host, err) : err->code;
 }
 
 ErrCode merge_cursor_open(CommandCtx *ctx, ShardCalls *calls, const MergeOptions *options,
@@ -282,9 +290,10 @@ static ErrCode take_reply(MergeCursor *merge, CommandCtx *ctx, Remote *remote, E
         return ERR_OK;
     }
     error_move(err, call_err);
-    if (doc_is_present(reply->body))
-        err->code = scatter_hide_state(err->code);
-    return err->code;
+    if (!doc_is_present(reply->body))
+        return err->code;
+    err->code = scatter_hide_state(err->code);
+    return name_host(remote->host, err);
 }
 
 static ErrCode take_next_reply(MergeCursor *merge, CommandCtx *ctx, ClientCalls *calls,

@@ -162,8 +162,10 @@ static ErrCode take_bounds(MoveOrder *order, Doc bounds, Error *err) {
     if (!doc_is_present(bounds))
         return ERR_OK;
     Elem min = doc_get_lit(bounds, "0"), max = doc_get_lit(bounds, "1");
-    if (doc_count(bounds) != 2 || elem_type(min) != BT_DOC || elem_type(max) != BT_DOC)
+    if (doc_count(bounds) != 2)
         return error_set(err, ERR_BAD_VALUE, "'bounds' has to be an array of two documents");
+    if (elem_type(min) != BT_DOC || elem_type(max) != BT_DOC)
+        return error_set(err, ERR_TYPE_MISMATCH, "'bounds' has to be an array of documents");
     order->min = elem_doc(min);
     order->max = elem_doc(max);
     return ERR_OK;

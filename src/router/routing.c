@@ -35,6 +35,13 @@ void routing_done(Routing *routing) {
     *routing = (Routing){0};
 }
 
+static void forget_other(const Routing *routing, Str name) {
+    Ns ns;
+    CLEANUP(error_reset) Error unreadable = {0};
+    if (ns_parse(name, &ns, &unreadable) == ERR_OK)
+        cluster_forget_collection(routing->ctx->service->cluster, &ns);
+}
+
 void routing_mark_stale(Routing *routing, const Error *err, Str shard) {
     if (routing->database != NULL && err->code == ERR_STALE_DB_VERSION) {
         cluster_note_stale_database(routing->ctx->service->cluster, routing->database);
@@ -47,8 +54,10 @@ void routing_mark_stale(Routing *routing, const Error *err, Str shard) {
     if (shard.size == 0 && elem_type(named) == BT_STRING)
         shard = elem_str(named);
     /* A shard may speak of a collection that the command reads besides. */
-    if (elem_type(ns) == BT_STRING && !str_equal(elem_str(ns), ns_str(&routing->ns)))
+    if (elem_type(ns) == BT_STRING && !str_equal(elem_str(ns), ns_str(&routing->ns))) {
         shard = STR("");
+        forget_other(routing, elem_str(ns));
+    }
     Elem version = doc_get_lit(extra, "vWanted");
     ChunkVersion wanted;
     CLEANUP(error_reset) Error unreadable = {0};

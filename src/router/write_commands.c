@@ -16,6 +16,12 @@ enum {
     BODY_ROOM_BYTES = 64 * 1024,
 };
 
+/* Shards that rounds have gone to. */
+typedef struct TargetedShards {
+    const char **names;
+    uint32_t count;
+} TargetedShards;
+
 /* What an insert, an update and a delete have in common. */
 typedef struct WriteCommand {
     CommandCtx *ctx;
@@ -27,6 +33,7 @@ typedef struct WriteCommand {
     WriteBatch batch;
     int32_t *ids;    /* of statements; NULL: not retryable */
     bool is_changed; /* `list` is not what the client sent any more */
+    TargetedShards targeted;
     /* Parsed when they are needed first. */
     UpdateStatement *updates;
     DeleteStatement *deletes;
@@ -249,12 +256,6 @@ static WritePlanner make_planner(WriteCommand *command) {
                           .shard_count = routing->shards->count};
 }
 
-/* Shards that rounds have gone to. */
-typedef struct TargetedShards {
-    const char **names;
-    uint32_t count;
-} TargetedShards;
-
 static void add_targeted(TargetedShards *targeted, const WritePlan *plan) {
     for (uint32_t i = 0; i < plan->count; i++) {
         uint32_t at = 0;
@@ -276,11 +277,12 @@ static void count_targeted(const WriteCommand *command, uint32_t shard_count) {
 static ErrCode run_rounds(WriteCommand *command, Error *err) {
     TRY(prepare_parts(command, err));
     WritePlanner planner = make_planner(command);
-    TargetedShards targeted = {
-        ARENA_ARRAY(cmd_arena(command->ctx), const char *,
-                    planner.shard_count + planner.owner_count),
-        0,
-    };
+    TargetedShards *targeted = &command->targeted;
+    const char **names = ARENA_ARRAY(cmd_arena(command->ctx), const char *,
+                                     targeted->count + planner.shard_count + planner.owner_count);
+    if (targeted->count > 0) /* by metadata that were old in part */
+        memcpy(names, targeted->names, targeted->count * sizeof(*names));
+    targeted->names = names;
     while (write_batch_is_pending(&command->batch) && command->stale.code == ERR_OK) {
         /* What is kept of a round is in the batch; many rounds must not fill the arena. */
         ArenaMark mark = arena_mark(cmd_arena(command->ctx));
@@ -288,13 +290,13 @@ static ErrCode run_rounds(WriteCommand *command, Error *err) {
         WritePlan plan = write_batch_plan(&command->batch, &planner, cmd_arena(command->ctx));
         if (plan.count > 0)
             TRY(run_parts(command, &plan, &stale, err));
-        add_targeted(&targeted, &plan);
+        add_targeted(targeted, &plan);
         arena_rewind(cmd_arena(command->ctx), mark);
         if (stale.code != ERR_OK)
             TRY(note_stale(command, &stale, err));
     }
-    if (targeted.count > 0 && command->stale.code == ERR_OK)
-        count_targeted(command, targeted.count);
+    if (targeted->count > 0 && command->stale.code == ERR_OK)
+        count_targeted(command, targeted->count);
     return ERR_OK;
 }
 

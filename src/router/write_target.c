@@ -207,12 +207,14 @@ ErrCode write_target_modify(WriteTargeter *targeter, const FindAndModifyRequest 
     FilterTarget found;
     Doc query = doc_is_present(request->query) ? request->query : DOC_EMPTY;
     TRY(target_query(targeter, query, has_collation, collator, &found, err));
-    if (!found.has_whole_key)
-        return request->is_upsert
-                   ? refuse_upsert(err)
-                   : error_set(err, ERR_SHARD_KEY_NOT_FOUND,
-                               "findAndModify of a sharded collection needs the whole shard key in "
-                               "its query");
-    *ret_shard = first_of(&found.target.shards);
+    if (request->is_upsert && !found.has_whole_key)
+        return refuse_upsert(err);
+    uint32_t count = shard_set_size(&found.target.shards);
+    if (count > 1)
+        return error_set(err, ERR_SHARD_KEY_NOT_FOUND,
+                         "findAndModify of a sharded collection needs the shard key in its query: "
+                         "this one may concern %u shards",
+                         count);
+    *ret_shard = target_of(targeter, &found.target.shards).shard;
     return ERR_OK;
 }

@@ -149,7 +149,7 @@ TEST(inserts_go_where_their_key_belongs) {
     }
 }
 
-TEST(find_and_modify_needs_the_whole_key) {
+TEST(find_and_modify_goes_to_one_shard) {
     CLEANUP(arena_done) Arena arena = {0};
     CLEANUP(error_reset) Error err = {0};
     CLEANUP(map_unref) ChunkMap *map = map_of_k("{'k': 1}");
@@ -157,12 +157,21 @@ TEST(find_and_modify_needs_the_whole_key) {
     REQUIRE_OK(write_targeter_init(&targeter, map, DOC_NONE, &err), err);
     static const struct {
         const char *query, *target;
+        bool is_upsert;
     } CASES[] = {
-        {"{'k': 5}", "B"},    {"{'k': {'$eq': 15}, 'a': 1}", "C"}, {"{'k': null}", "A"},
-        {"{'_id': 5}", "61"}, {"{'k': {'$gt': 10}}", "61"},        {"{}", "61"},
+        {"{'k': 5}", "B", true},
+        {"{'k': {'$eq': 15}, 'a': 1}", "C", true},
+        {"{'k': null}", "A", true},
+        {"{'_id': 5}", "61", false},
+        {"{'k': {'$gt': 10}}", "C", false},
+        {"{'k': {'$gt': 10}}", "61", true},
+        {"{'k': {'$gt': 5}}", "61", false},
+        {"{'k': {'$in': []}}", "A", false}, /* nowhere: so anywhere */
+        {"{}", "61", false},
     };
     for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
-        FindAndModifyRequest request = {.query = test_query(CASES[i].query, &arena)};
+        FindAndModifyRequest request = {.query = test_query(CASES[i].query, &arena),
+                                        .is_upsert = CASES[i].is_upsert};
         WriteTarget target = {.is_single = true};
         ErrCode rc = write_target_modify(&targeter, &request, &target.shard, &err);
         EXPECT_STR(text_of(map, rc, &target, &arena), CASES[i].target);

@@ -10,6 +10,8 @@
 enum {
     SHARD_PORT = 27018,
     CONFIG_PORT = 27019,
+    VERBOSE_LEVEL_MAX = 5,
+    VERBOSE_LETTERS_MAX = 15,
 };
 
 typedef enum OptionType {
@@ -291,13 +293,14 @@ static ErrCode find_flag(Options *options, const char *argument, Flag *ret_flag,
                      (int)(size + (is_long ? 2 : 1)), argument);
 }
 
-/* -v, -vv, ... -vvvvv */
+/* -v, -vv, ...; there are no more than five levels. */
 static bool try_verbose_letters(Options *options, const char *argument) {
     if (argument[0] != '-' || argument[1] != 'v')
         return false;
     size_t count = strspn(argument + 1, "v");
-    if (argument[1 + count] != '\0' || count > 5)
+    if (argument[1 + count] != '\0' || count > VERBOSE_LETTERS_MAX)
         return false;
+    count = count > VERBOSE_LEVEL_MAX ? VERBOSE_LEVEL_MAX : count;
     OptionValue *value = &options->values[OPTION_VERBOSE];
     value->is_set = true;
     value->i64 = (int64_t)count;

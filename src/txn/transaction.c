@@ -85,6 +85,23 @@ static ErrCode no_such(const TxnRequest *request, const char *why, Error *err) {
                      (long long)request->number, why);
 }
 
+/* A router whose metadata were old has aborted the transaction here, and begins it anew with the
+ * same number. Others have no reason to. */
+static ErrCode start_again(TxnStatement *s, const TxnRequest *request, Error *err) {
+    NodeRole role = s->op->service->role;
+    if (role != ROLE_SHARD && role != ROLE_CONFIG_SERVER)
+        return error_set(err, ERR_CONFLICTING_OPERATION_IN_PROGRESS,
+                         "the session has used the transaction number %lld already: a new "
+                         "transaction needs a higher one",
+                         (long long)request->number);
+    if (s->session->txn_state != TXN_STATE_ABORTED)
+        return error_set(err, (ErrCode)50911,
+                         "Cannot start a transaction at given transaction number %lld: what the "
+                         "session has done with it was not aborted",
+                         (long long)request->number);
+    return session_begin_number(s->catalog, s->op, s->session, request->number, err);
+}
+
 static ErrCode check_number(TxnStatement *s, const TxnRequest *request, Error *err) {
     Session *session = s->session;
     if (request->number < session->txn_number)
@@ -99,10 +116,7 @@ static ErrCode check_number(TxnStatement *s, const TxnRequest *request, Error *e
         return session_begin_number(s->catalog, s->op, session, request->number, err);
     }
     if (request->is_start)
-        return error_set(err, ERR_CONFLICTING_OPERATION_IN_PROGRESS,
-                         "the session has used the transaction number %lld already: a new "
-                         "transaction needs a higher one",
-                         (long long)request->number);
+        return start_again(s, request, err);
     switch (session->txn_state) {
     case TXN_STATE_NONE:
         return error_set(err, ERR_INVALID_OPTIONS,

@@ -140,7 +140,7 @@ describe('chunks through routers', () => {
         await admin({ shardCollection: 'd.many', key: { k: 1 } });
         await Promise.all(
             Array.from({ length: 12 }, async (_, k) => {
-                for (let i = 0; i < 5; i++) {
+                for (let i = 0; i < 20; i++) {
                     try {
                         return await admin({ split: 'd.many', middle: { k } }, cluster.routers[k % 2]);
                     } catch (error) {
@@ -230,6 +230,101 @@ describe('chunks through routers', () => {
         }
         assert.notEqual(await seen(), first);
         await fails(() => admin({ flushRouterConfig: 'a b.c' }, there), 73);
+    });
+
+    test('RTE-3: fullMetadata has the chunks: all of them on a router, its own on a shard', async () => {
+        const bounds = (rows) => rows.map(({ min, max }) => [min, max]);
+        const rows = await chunks('d.h');
+        assert.deepEqual((await admin({ getShardVersion: 'd.h', fullMetadata: true })).chunks, bounds(rows));
+        assert.equal((await admin({ getShardVersion: 'd.h' })).chunks, undefined);
+        await client.db('d').collection('h').countDocuments();
+        const shard = (await cluster.shards[0].direct(cluster.shards[0].members[0])).db('admin');
+        const reply = await shard.command({ getShardVersion: 'd.h', fullMetadata: true });
+        const { metadata } = reply;
+        assert.deepEqual(metadata.chunks, bounds(rows.filter((row) => row.shard === 'shard0')));
+        assert.deepEqual(metadata.shardVersion, reply.global);
+        assert.deepEqual(metadata.collVersion, (await admin({ getShardVersion: 'd.h' })).version);
+        assert.deepEqual(metadata.keyPattern, { k: 'hashed' });
+        assert.deepEqual((await shard.command({ getShardVersion: 'd.none', fullMetadata: true })).metadata, {});
+    });
+
+    test('MIG-1: setAllowMigrations forbids moves of a collection, and allows them', async () => {
+        await admin({ shardCollection: 'd.kept', key: { k: 1 } });
+        const entry = () => client.db('config').collection('collections').findOne({ _id: 'd.kept' });
+        const move = () => admin({ moveChunk: 'd.kept', find: { k: 1 }, to: 'shard1' });
+        const version = (await admin({ getShardVersion: 'd.kept' })).version;
+        await admin({ setAllowMigrations: 'd.kept', allowMigrations: false });
+        await admin({ setAllowMigrations: 'd.kept', allowMigrations: false });
+        assert.equal((await entry()).permitMigrations, false);
+        assert.ok(!('allowMigrations' in (await entry())), 'that is for operations on the collection');
+        await admin({ flushRouterConfig: 'd.kept' });
+        assert.deepEqual((await admin({ getShardVersion: 'd.kept' })).version, version);
+        await fails(move, 117);
+        assert.deepEqual((await chunks('d.kept')).map(({ shard }) => shard), ['shard0']);
+        await admin({ setAllowMigrations: 'd.kept', allowMigrations: true });
+        assert.ok(!('permitMigrations' in (await entry())));
+        await move();
+        assert.deepEqual((await chunks('d.kept')).map(({ shard }) => shard), ['shard1']);
+        await fails(() => admin({ setAllowMigrations: 'd.plain', allowMigrations: true }), NAMESPACE_NOT_SHARDED);
+        await fails(() => admin({ setAllowMigrations: 'd.kept' }), 40414);
+        await fails(() => client.db('d').command({ setAllowMigrations: 'd.kept', allowMigrations: true }), 13);
+    });
+
+    test('MIG-1: moves, splits and deletions by an index that is multikey behind the shard key', async () => {
+        const many = client.db('d').collection('lists');
+        await many.createIndex({ k: 1, x: 1 });
+        await admin({ shardCollection: 'd.lists', key: { k: 1 } });
+        await many.insertMany(Array.from({ length: 300 }, (_, k) => ({ _id: k, k, x: [1, 2, 3, k] })));
+        assert.deepEqual((await many.indexes()).map(({ name }) => name), ['_id_', 'k_1_x_1']);
+        await admin({ split: 'd.lists', find: { k: 1 } });
+        assert.deepEqual(await points('d.lists'), [150]);
+        await admin({ moveChunk: 'd.lists', find: { k: 1 }, to: 'shard1', _waitForDelete: true });
+        assert.equal(await many.countDocuments(), 300);
+        assert.deepEqual(await many.distinct('k'), Array.from({ length: 300 }, (_, k) => k));
+        const left = (await cluster.shards[0].direct(cluster.shards[0].members[0])).db('d').collection('lists');
+        assert.equal(await left.countDocuments({}, { hint: { $natural: 1 } }), 150);
+        /* As a shard key it may not be: before a collection is sharded its values may be arrays. */
+        const plain = client.db('d').collection('arrays');
+        await plain.createIndex({ k: 1, x: 1 });
+        await plain.insertOne({ k: 1, x: [1, 2] });
+        await fails(() => admin({ shardCollection: 'd.arrays', key: { k: 1 } }), 72);
+    });
+
+    test('MIG-1: indexes of a collection with a collation have theirs on the other shard, too', async () => {
+        const french = await client.db('d').createCollection('french', { collation: { locale: 'fr', strength: 1 } });
+        await french.createIndex({ k: 1 }, { collation: { locale: 'simple' } });
+        await french.createIndex({ other: 1 });
+        await admin({ shardCollection: 'd.french', key: { k: 1 }, collation: { locale: 'simple' } });
+        await french.insertMany([{ _id: 1, k: 'a' }, { _id: 2, k: 'A' }]);
+        await admin({ moveChunk: 'd.french', find: { k: 'a' }, to: 'shard1', _waitForDelete: true });
+        const there = (await cluster.shards[1].direct(cluster.shards[1].members[0])).db('d').collection('french');
+        const locales = Object.fromEntries((await there.indexes()).map(({ name, collation }) => [name, collation?.locale]));
+        assert.deepEqual(locales, { _id_: 'fr', k_1: undefined, other_1: 'fr' });
+        assert.equal(await french.countDocuments(), 2);
+    });
+
+    test('RTE-6: $shardedDataDistribution tells how much of each collection is where', async () => {
+        const ask = (...more) => client.db('admin').aggregate([{ $shardedDataDistribution: {} }, ...more]).toArray();
+        const [many] = await ask({ $match: { ns: 'd.lists' } });
+        assert.deepEqual(many.shards.map(({ shardName, numOwnedDocuments, numOrphanedDocs, orphanedSizeBytes }) => [shardName, numOwnedDocuments, numOrphanedDocs, orphanedSizeBytes]), [
+            ['shard0', 150, 0, 0],
+            ['shard1', 150, 0, 0],
+        ]);
+        assert.ok(many.shards.every(({ ownedSizeBytes }) => ownedSizeBytes > 150 * 50));
+        assert.ok((await ask()).every(({ ns }) => ns !== 'd.plain'));
+        assert.deepEqual(await ask({ $match: { ns: 'd.plain' } }), []);
+        const run = (db, target, stage) => client.db(db).command({ aggregate: target, pipeline: [{ $shardedDataDistribution: stage }], cursor: {} });
+        await fails(() => run('admin', 1, 3), 6789100);
+        await fails(() => run('d', 'many', {}), 6789102);
+        const node = await cluster.shards[0].direct(cluster.shards[0].members[0]);
+        const direct = { aggregate: 1, pipeline: [{ $shardedDataDistribution: {} }], cursor: {} };
+        await fails(() => node.db('admin').command(direct), 6789101);
+    });
+
+    test('RTE-6: the error of a pipeline names the member that it is from', async () => {
+        const divide = client.db('d').collection('lists').aggregate([{ $project: { x: { $divide: ['$k', 0] } } }]);
+        const hosts = cluster.shards.map(({ address }) => address.split('/')[1]);
+        await fails(() => divide.toArray(), 2, { message: new RegExp(`Error on remote shard (${hosts.join('|')}) :: caused by ::`) });
     });
 
     test('RTE-6: statistics add up over shards', async () => {

@@ -212,17 +212,19 @@ describe('movePrimary', () => {
         assert.equal(await primaryOf(), 'shard0');
     });
 
-    test('DDL-2: a collection of that name with documents on the other shard: refused; all is as before', async () => {
+    test('DDL-2: a collection of that name on the other shard, even an empty one: refused; all is as before', async () => {
         await fillAll();
         const seen = await picture(client);
         const other = (await direct(1)).db(db);
         await other.collection('plain').insertOne({ orphan: 1 });
         await fails(move('shard1'), 48, { message: /plain/ });
-        assert.deepEqual(await onShard(1), ['plain', 'split']);
+        assert.deepEqual(await onShard(1), ['plain']); // it was found before anything was copied
         assert.equal(await other.collection('plain').countDocuments(), 1);
         assert.deepEqual(await picture(stale), seen);
         await client.db(db).collection('plain').insertOne({ _id: 'written', b: 'after' });
-        await other.collection('plain').deleteMany({}); // an empty one is garbage
+        await other.collection('plain').deleteMany({});
+        await fails(move('shard1'), 48, { message: /plain/ });
+        await other.collection('plain').drop();
         await move('shard1');
         assert.equal(await stale.db(db).collection('plain').countDocuments(), 3001);
         await checkConsistent();

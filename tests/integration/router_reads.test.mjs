@@ -392,6 +392,21 @@ describe('where reads go', () => {
         await failsWith(routed.command({ explain: { find: 'ranged', filter: { k: 1 }, nope: 1 } }), 40415);
     });
 
+    test('RTE-6: a write that is refused for want of the shard key is not explained either', async () => {
+        const explain = (command) => routed.command({ explain: command, verbosity: 'queryPlanner' });
+        const wide = { k: { $gte: 0 } };
+        await failsWith(explain({ findAndModify: 'ranged', query: wide, update: { $set: { x: 1 } } }), 61);
+        await failsWith(explain({ delete: 'ranged', deletes: [{ q: wide, limit: 1 }] }), 61);
+        await failsWith(explain({ update: 'ranged', updates: [{ q: wide, u: { $set: { x: 1 } } }] }), 72);
+        await failsWith(explain({ update: 'ranged', updates: [{ q: wide, u: { $set: { x: 1 } }, upsert: true }] }), 61);
+        for (const command of [
+            { findAndModify: 'ranged', query: { k: 5 }, remove: true },
+            { delete: 'ranged', deletes: [{ q: wide, limit: 0 }] },
+            { update: 'ranged', updates: [{ q: { k: 5 }, u: { $set: { x: 1 } }, upsert: true }] },
+        ])
+            assert.equal((await explain(command)).ok, 1);
+    });
+
     test('RTE-6: explain of a pipeline shows its two parts', async () => {
         const c = routed.collection('ranged');
         const group = await c.aggregate([{ $match: { g: 1 } }, { $group: { _id: '$word', n: { $sum: 1 } } }]).explain('queryPlanner');
@@ -597,6 +612,29 @@ describe('pipelines that write', () => {
         await failsWith(routed.collection('ranged').aggregate([{ $merge: { into: 'target', whenNotMatched: 'fail' } }]).toArray(), 13113);
         const names = (await routed.listCollections({}, { nameOnly: true }).toArray()).map(({ name }) => name);
         assert.deepEqual(names.filter((name) => name.startsWith('tmp.')), []);
+    });
+
+    test('RTE-7: $out and $merge into another database, wherever that is', async () => {
+        for (const shard of cluster.shards) {
+            const { name } = shard;
+            await cluster.admin({ enableSharding: `other_${name}`, primaryShard: name });
+            const there = (await cluster.client()).db(`other_${name}`);
+            for (const source of ['ranged', 'others']) {
+                const first = [{ $match: { _id: { $lt: 20 } } }, { $project: { x: '$_id' } }];
+                const all = await routed.collection(source).aggregate([...first, { $sort: { _id: 1 } }]).toArray();
+                await routed.collection(source).aggregate([...first, { $out: { db: there.databaseName, coll: 'out' } }]).toArray();
+                assert.deepEqual(await result(there, 'out'), all);
+                await routed.collection(source).aggregate([...first, { $set: { y: 1 } }, { $merge: { into: { db: there.databaseName, coll: 'out' } } }]).toArray();
+                assert.deepEqual(await result(there, 'out'), all.map((doc) => ({ ...doc, y: 1 })));
+            }
+            await routed.collection('ranged').aggregate([{ $match: { _id: -1 } }, { $out: { db: there.databaseName, coll: 'out' } }]).toArray();
+            assert.deepEqual(await result(there, 'out'), []);
+            await there.dropDatabase();
+        }
+        await routed.collection('others').aggregate([{ $limit: 1 }, { $merge: { into: { db: 'made_by_it', coll: 'out' } } }]).toArray();
+        const made = (await cluster.client()).db('made_by_it');
+        assert.equal((await result(made, 'out')).length, 1);
+        await made.dropDatabase();
     });
 
     test('RTE-7: $merge into a sharded collection puts documents where they belong', async () => {

@@ -284,6 +284,8 @@ test('moveChunk and moveRange take a shard by its name, its set, a member or its
     }
     await admin.command({ moveRange: 'test.spread', min: chunk.min, max: chunk.max, toShard: toFirst[2] });
     await fails(admin.command({ moveChunk: 'test.spread', bounds: [chunk.min, chunk.max], to: 'nobody' }), 70);
+    await fails(admin.command({ moveChunk: 'test.spread', bounds: [chunk.min, 5], to: 'shard1' }), 14);
+    await fails(admin.command({ moveChunk: 'test.spread', bounds: [chunk.min], to: 'shard1' }), 2);
     assert.equal(await db.collection('spread').countDocuments(), 100);
 });
 

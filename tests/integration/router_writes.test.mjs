@@ -191,7 +191,7 @@ describe('writes through routers over two shards', () => {
         const operations = docs.map(({ _id }) => ({ updateOne: { filter: { 'a.h': _id, b: 'x' }, update: { $set: { c: 1 } } } }));
         for (const ordered of [true, false])
             assert.equal((await c.bulkWrite(operations, { ordered })).matchedCount, 200);
-        await failsWith(c.findOneAndDelete({ 'a.h': 1 }), 61);
+        await failsWith(c.findOneAndDelete({ 'a.h': { $in: [0, 1, 2, 3, 4, 5, 6, 7, 8] } }), 61);
         assert.equal((await c.findOneAndDelete({ 'a.h': 1, b: 'x' }))._id, 1);
         assert.equal((await c.deleteMany({ 'a.h': { $in: [2, 3, 4] } })).deletedCount, 3);
         assert.equal((await c.deleteMany({ c: 1 })).deletedCount, 196);
@@ -262,7 +262,12 @@ describe('writes through routers over two shards', () => {
         assert.equal((await c.findOneAndUpdate({ k: -3 }, { $set: { a: 1 } }, { upsert: true, returnDocument: 'after' })).k, -3);
         assert.deepEqual(await c.findOneAndDelete({ k: -1 }), { _id: 1, k: -1 });
         await failsWith(c.findOneAndUpdate({ _id: 2 }, { $set: { a: 2 } }), 61);
-        await failsWith(c.findOneAndUpdate({ k: { $gt: 0 } }, { $set: { a: 2 } }), 61);
+        await failsWith(c.findOneAndUpdate({ k: { $gt: -3 } }, { $set: { a: 2 } }), 61);
+        await failsWith(c.findOneAndUpdate({ k: { $gt: 0 } }, { $set: { a: 2 } }, { upsert: true }), 61);
+        /* One shard has all that it may concern. */
+        assert.equal((await c.findOneAndUpdate({ k: { $gt: 0 } }, { $inc: { a: 1 } }, { returnDocument: 'after' })).a, 2);
+        assert.equal((await c.findOneAndUpdate({ k: { $gt: 0 } }, { $inc: { a: -1 } }, { returnDocument: 'after' })).a, 1);
+        assert.equal(await c.findOneAndDelete({ k: { $in: [] } }), null);
         await failsWith(c.findOneAndUpdate({ _id: 3 }, { $set: { a: 2 } }, { upsert: true }), 61);
         assert.deepEqual((await on(1, c)), [{ _id: 2, k: 1, a: 1 }]);
     });

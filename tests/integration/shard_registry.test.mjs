@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { startCluster } from '../lib/cluster.mjs';
+import { startCluster, startShard } from '../lib/cluster.mjs';
 import { freePorts } from '../lib/replica_set.mjs';
 import { Server, waitFor } from '../lib/server.mjs';
 
@@ -96,6 +96,33 @@ test('a router that starts finds a shard of which the first member is gone', { t
     client = await cluster.client();
     assert.deepEqual(await client.db('d').collection('c').find().toArray(), [{ _id: 1 }]);
     await client.db('d').collection('c').insertOne({ _id: 2 });
+});
+
+test('a set of the same name as one that was removed is another one, whose terms begin anew', { timeout: 120_000 }, async () => {
+    const first = await startShard('again');
+    /* Its elections are later than all of the next one. */
+    for (let i = 0; i < 3; i++) await first.command(await first.waitForPrimary(), { replSetStepDown: 1, force: true }).catch(() => {});
+    await first.waitForPrimary();
+    await cluster.admin({ addShard: first.address });
+    await waitFor(async () => (await cluster.admin({ removeShard: 'again' })).state === 'completed', { what: 'the removal' });
+    await first.remove();
+    const second = await startShard('again');
+    try {
+        await cluster.admin({ addShard: second.address });
+        await cluster.admin({ enableSharding: 'later', primaryShard: 'again' });
+        await client.db('later').collection('c').insertOne({ _id: 1 });
+        await cluster.admin({ movePrimary: 'later', to: 'shard0' });
+        await waitFor(async () => (await cluster.admin({ removeShard: 'again' })).state === 'completed', { what: 'the removal' });
+    } finally {
+        await second.remove();
+    }
+});
+
+test('shards and the config server tell of the sets that they watch', async () => {
+    for (const set of [cluster.shards[0], cluster.config]) {
+        const { replicaSets } = await set.command(await set.waitForPrimary(), { connPoolStats: 1 });
+        assert.ok(replicaSets.shard0.hosts.some(({ ok, ismaster }) => ok && ismaster), JSON.stringify(replicaSets));
+    }
 });
 
 test('a member may be given for a shard that is to be removed', async () => {

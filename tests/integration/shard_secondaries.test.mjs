@@ -74,6 +74,30 @@ describe('shards of three members', () => {
         await direct.db('d').collection('c').deleteMany({ isOrphan: true });
     });
 
+    test('REP-3: secondaries read a sharded collection at a time, also one before a chunk has moved', async () => {
+        await cluster.admin({ shardCollection: 'd.timed', key: { k: 1 } });
+        const insert = { insert: 'timed', documents: Array.from({ length: 20 }, (_, k) => ({ _id: k, k })) };
+        const { operationTime } = await client.db('d').command({ ...insert, ...majority });
+        const read = async (command, concern) => {
+            const { cursor } = await secondary.db('d').command({ ...command, readConcern: { level: 'snapshot', ...concern } }, { readPreference: 'secondary' });
+            return ids(cursor.firstBatch);
+        };
+        const find = { find: 'timed' };
+        const pipeline = { aggregate: 'timed', pipeline: [{ $sort: { _id: 1 } }], cursor: {} };
+        const all = Array.from({ length: 20 }, (_, i) => i);
+        for (const command of [find, pipeline]) {
+            assert.deepEqual(await read(command), all);
+            assert.deepEqual(await read(command, { atClusterTime: operationTime }), all);
+        }
+        await cluster.admin({ split: 'd.timed', middle: { k: 10 } });
+        await cluster.admin({ moveChunk: 'd.timed', find: { k: 10 }, to: 'shard1' });
+        await client.db('d').command({ delete: 'timed', deletes: [{ q: { k: 15 }, limit: 1 }], ...majority });
+        for (const command of [find, pipeline]) {
+            assert.deepEqual(await read(command), all.filter((i) => i !== 15));
+            assert.deepEqual(await read(command, { atClusterTime: operationTime }), all);
+        }
+    });
+
     test('RTE-3: secondaries notice that a collection was dropped and sharded anew', async () => {
         await client.db('d').collection('c').drop();
         await cluster.admin({ shardCollection: 'd.c', key: { other: 1 } });

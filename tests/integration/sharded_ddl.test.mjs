@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { MaxKey, MinKey } from 'mongodb';
 import { startCluster } from '../lib/cluster.mjs';
+import { RawSession } from '../lib/raw_session.mjs';
 
 const failsWith = (promise, code) =>
     assert.rejects(promise, (error) => {
@@ -184,6 +185,25 @@ describe('sharded collections', () => {
         assert.equal(await client.db('d').collection('mergeInto').countDocuments(), 42);
     });
 
+    test('RTE-3: a stale router joins all of a collection that was sharded since', async () => {
+        const from = client.db('d').collection('joining');
+        const other = client.db('d').collection('joined');
+        await from.insertMany([{ _id: 1 }, { _id: 2 }]);
+        await other.insertMany([{ _id: 1, of: 1 }, { _id: 2, of: 2 }]);
+        const join = async (who) => {
+            const pipeline = [{ $lookup: { from: 'joined', localField: '_id', foreignField: 'of', as: 'found' } }, { $sort: { _id: 1 } }];
+            return (await who.db('d').collection('joining').aggregate(pipeline).toArray()).map(({ found }) => found.length);
+        };
+        assert.deepEqual(await join(stale), [1, 1]);
+        await shard('d.joined', { _id: 1 });
+        await cluster.admin({ split: 'd.joined', middle: { _id: 2 } });
+        await cluster.admin({ moveChunk: 'd.joined', find: { _id: 2 }, to: 'shard1', _waitForDelete: true });
+        assert.deepEqual(await join(stale), [1, 1]);
+        assert.deepEqual(await join(client), [1, 1]);
+        await other.drop();
+        await from.drop();
+    });
+
     test('DDL-2: a drop removes zones also of collections that are not sharded, and what shards have stored', async () => {
         await cluster.admin({ addShardToZone: 'shard0', zone: 'z' });
         const range = (ns) => cluster.admin({ updateZoneKeyRange: ns, min: { x: 0 }, max: { x: 10 }, zone: 'z' });
@@ -253,6 +273,18 @@ describe('sharded collections', () => {
         await failsWith(cluster.admin({ renameCollection: 'd.ranged', to: 'e.ranged' }), 125);
     });
 
+    test('DDL-2: a name with zones, or too long for a sharded collection, is none to rename to', async () => {
+        const rename = (to) => cluster.admin({ renameCollection: 'd.ranged', to });
+        await cluster.admin({ addShardToZone: 'shard0', zone: 'z' });
+        await cluster.admin({ updateZoneKeyRange: 'd.zoned', min: { k: 0 }, max: { k: 1 }, zone: 'z' });
+        await failsWith(rename('d.zoned'), 125);
+        await cluster.admin({ updateZoneKeyRange: 'd.zoned', min: { k: 0 }, max: { k: 1 }, zone: null });
+        await cluster.admin({ removeShardFromZone: 'shard0', zone: 'z' });
+        await failsWith(rename(`d.${'x'.repeat(234)}`), 73);
+        await rename(`d.${'x'.repeat(233)}`);
+        await cluster.admin({ renameCollection: `d.${'x'.repeat(233)}`, to: 'd.ranged' });
+    });
+
     test('DDL-2: drop leaves nothing, on no shard', async () => {
         const { uuid } = await entry('d.ranged');
         assert.equal(await client.db('d').collection('ranged').drop(), true);
@@ -300,6 +332,23 @@ describe('sharded collections', () => {
         await session.commitTransaction();
         await session.endSession();
         assert.equal((await coll.findOne({ k: 1 })).x, 1);
+    });
+
+    test('SES-4: a shard lets a transaction that was aborted begin again with its number, and no other', async () => {
+        const session = new RawSession(cluster.shards[0].members[0]);
+        const find = { find: 'txn', filter: { _id: 1 }, autocommit: false };
+        const start = { ...find, startTransaction: true };
+        const end = (command, number) => session.run({ [command]: 1, autocommit: false }, number, 'admin');
+        assert.equal((await session.run(start, 1, 'd')).ok, 1);
+        assert.equal((await session.run(start, 1, 'd')).code, 50911);
+        await end('abortTransaction', 1);
+        assert.equal((await session.run(start, 1, 'd')).ok, 1);
+        assert.equal((await session.run(find, 1, 'd')).cursor.firstBatch.length, 1);
+        assert.equal((await end('commitTransaction', 1)).ok, 1);
+        assert.equal((await session.run(start, 1, 'd')).code, 50911);
+        await session.run({ insert: 'plain', documents: [{ _id: 'once' }] }, 2, 'd');
+        assert.equal((await session.run(start, 2, 'd')).code, 50911);
+        session.close();
     });
 
     for (const [what, count] of [['an empty', 0], ['a filled', 20]])

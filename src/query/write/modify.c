@@ -298,6 +298,16 @@ static ErrCode check_fcv(Doc before, Doc after, Error *err) {
     return ERR_OK;
 }
 
+/* A shard without the document that says which one it is would be none of its cluster any more. */
+static ErrCode check_identity(const OpCtx *op, Doc before, Error *err) {
+    Elem id = doc_get_lit(before, "_id");
+    if (op->service->role != ROLE_SHARD || elem_type(id) != BT_STRING ||
+        !str_is(elem_str(id), "shardIdentity"))
+        return ERR_OK;
+    return error_set(err, (ErrCode)40070,
+                     "cannot delete shardIdentity document while in --shardsvr mode");
+}
+
 /* An update must not leave a document where nobody looks for it: whoever sent it moves it. */
 static ErrCode check_owner(const CollAccess *access, Doc after, Error *err) {
     if (LIKELY(access_owns(access, after)))
@@ -356,8 +366,10 @@ ErrCode modify_trial_apply(ModifyTrial *trial, const MatchExpr *filter, Doc befo
 static ErrCode change_document(Target *t, OpCtx *op, Error *err) {
     Modify *m = t->m;
     if (m->request->kind == MODIFY_DELETE) {
-        if (UNLIKELY(m->has_fcv))
+        if (UNLIKELY(m->has_fcv)) {
             TRY(check_fcv(t->before, DOC_NONE, err));
+            TRY(check_identity(op, t->before, err));
+        }
         t->is_modified = true;
         return collection_delete(op, t->coll, t->rid, t->before, &m->scratch, err);
     }

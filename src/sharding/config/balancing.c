@@ -10,9 +10,7 @@ int64_t collection_chunk_bytes(Doc entry, const BalancerSettings *settings) {
 }
 
 bool collection_is_balanced(Doc entry) {
-    Elem allowed = doc_get_lit(entry, "allowMigrations");
-    return !elem_is_truthy(doc_get_lit(entry, "noBalance")) &&
-           (!elem_is_present(allowed) || elem_is_truthy(allowed));
+    return !elem_is_truthy(doc_get_lit(entry, "noBalance")) && collection_allows_moves(entry);
 }
 
 bool collection_is_merged(Doc entry) {

@@ -104,8 +104,7 @@ static ErrCode move_in_txn(void *arg, OpCtx *op, Error *err) {
         return chunks_read_versions(op, &entry, move->from, &run->versions, err);
     Doc recipient;
     TRY(chunk_check_recipient(op, move->to, &recipient, err));
-    Elem allowed = doc_get_lit(entry.doc, "allowMigrations");
-    if (elem_is_present(allowed) && !elem_is_truthy(allowed))
+    if (!collection_allows_moves(entry.doc))
         return changed(run, op, "chunks of the collection must not move at the moment", err);
     if (!is_inside || !str_equal(chunk.shard, move->from) || chunk.version > move->version)
         return changed(run, op, "its chunk was changed meanwhile", err);

@@ -278,9 +278,25 @@ ErrCode collection_commit_rename(OpCtx *op, const CollectionRename *rename, Erro
 
 /* ---- whether chunks may move ---- */
 
+static const char *const VETO_FIELDS[] = {
+    [MOVE_VETO_DDL] = "allowMigrations",
+    [MOVE_VETO_USER] = "permitMigrations",
+};
+
+/* Only a false value forbids it. */
+static bool is_vetoed(Doc entry, MoveVeto veto) {
+    Elem present = doc_get(entry, str_from(VETO_FIELDS[veto]));
+    return elem_is_present(present) && !elem_is_truthy(present);
+}
+
+bool collection_allows_moves(Doc entry) {
+    return !is_vetoed(entry, MOVE_VETO_DDL) && !is_vetoed(entry, MOVE_VETO_USER);
+}
+
 typedef struct AllowMigrations {
     Str name;
     const Uuid *uuid;
+    MoveVeto veto;
     bool is_allowed;
 } AllowMigrations;
 
@@ -290,22 +306,21 @@ static ErrCode allow_in_txn(void *arg, OpCtx *op, Error *err) {
     TRY(collection_entry_get(op, allow->name, &entry, err));
     if (allow->uuid != NULL)
         TRY(collection_entry_check_uuid(&entry, allow->uuid, err));
-    Elem present = doc_get_lit(entry.doc, "allowMigrations");
-    if ((!elem_is_present(present) || elem_is_truthy(present)) == allow->is_allowed)
+    if (is_vetoed(entry.doc, allow->veto) != allow->is_allowed)
         return ERR_OK;
     DocBuilder b = doc_builder_in_arena(&op->arena);
     size_t fields = build_open_doc(&b, allow->is_allowed ? "$unset" : "$set");
-    build_bool(&b, "allowMigrations", false);
-    build_bool(&b, "permitMigrations", false);
+    build_bool(&b, VETO_FIELDS[allow->veto], false);
     build_close(&b, fields);
     TRY(own_docs_update(op, &CONFIG_COLLECTIONS_NS, config_filter_str(op, "_id", allow->name),
                         doc_builder_end(&b), err));
-    return chunks_bump(op, &entry, err);
+    /* Shards do not go by what users say: the config server asks them for no move. */
+    return allow->veto == MOVE_VETO_DDL ? chunks_bump(op, &entry, err) : ERR_OK;
 }
 
-ErrCode collection_set_allow_migrations(OpCtx *op, Str name, const Uuid *uuid, bool is_allowed,
-                                        Error *err) {
-    AllowMigrations allow = {.name = name, .uuid = uuid, .is_allowed = is_allowed};
+ErrCode collection_set_allow_migrations(OpCtx *op, Str name, const Uuid *uuid, MoveVeto veto,
+                                        bool is_allowed, Error *err) {
+    AllowMigrations allow = {.name = name, .uuid = uuid, .veto = veto, .is_allowed = is_allowed};
     CLEANUP(op_mutex_unlock) OpMutexLock lock = {0};
     TRY(lock_chunks(op, &lock, err));
     return config_catalog_change(op, "allowMigrations", allow_in_txn, &allow, err);

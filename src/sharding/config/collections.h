@@ -68,7 +68,15 @@ typedef struct CollectionRename {
 /* Moves entry and zones to the new name. Done already is fine. Fails with ERR_NAMESPACE_NOT_SHARDED
  * (no `from`) and ERR_CONFLICTING_OPERATION_IN_PROGRESS (one of the names has another uuid). */
 ErrCode collection_commit_rename(OpCtx *op, const CollectionRename *rename, Error *err) MUST_CHECK;
-/* Whether chunks of the collection may move. A change is a new minor version, so that shards notice
- * it. `uuid` may be NULL; ERR_INVALID_UUID if it is another one. */
-ErrCode collection_set_allow_migrations(OpCtx *op, Str name, const Uuid *uuid, bool is_allowed,
-                                        Error *err) MUST_CHECK;
+/* Who says whether chunks may move: each has a field of its own, and they move if nobody forbids
+ * it. */
+typedef enum MoveVeto {
+    MOVE_VETO_DDL,  /* allowMigrations: operations that change the collection */
+    MOVE_VETO_USER, /* permitMigrations: setAllowMigrations */
+} MoveVeto;
+/* Whether chunks of the collection may move. A change by DDL is a new minor version, so that shards
+ * notice it. `uuid` may be NULL; ERR_INVALID_UUID if it is another one. */
+ErrCode collection_set_allow_migrations(OpCtx *op, Str name, const Uuid *uuid, MoveVeto veto,
+                                        bool is_allowed, Error *err) MUST_CHECK;
+/* By both of them; pure. */
+bool collection_allows_moves(Doc entry);

@@ -114,6 +114,10 @@ ErrCode config_move_range(OpCtx *op, const RangeMove *move, Error *err) {
     TRY(find_chunk(op, &entry, move, &chunk, err));
     if (str_equal(chunk.shard, move->to))
         return ERR_OK;
+    /* The commit says no, too; but a whole range need not be copied to hear that. */
+    if (!collection_allows_moves(entry.doc))
+        return error_set(err, ERR_CONFLICTING_OPERATION_IN_PROGRESS,
+                         "chunks of \"%s\" must not move at the moment", move->ns.text);
     TRY(chunk_check_recipient(op, move->to, &recipient, err));
     TRY(zone_check_shard(op, ns_str(&move->ns), doc_is_present(move->min) ? move->min : chunk.min,
                          doc_is_present(move->max) ? move->max : chunk.max, recipient, err));

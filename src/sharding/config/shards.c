@@ -349,6 +349,7 @@ ErrCode shard_add(OpCtx *op, Str address, Str name, const char **ret_name, Error
     snprintf(candidate->shard.name, sizeof(candidate->shard.name), "%.*s", (int)chosen.size,
              chosen.data);
     TRY(set_monitors_watch(cluster_monitors(cluster), address, &candidate->shard.set, err));
+    watched_set_forget_elections(candidate->shard.set); /* it is no shard: see check_known */
     TRY(add_new(candidate, address, err));
     *ret_name = arena_strdup(&op->arena, candidate->shard.name);
     return ERR_OK;

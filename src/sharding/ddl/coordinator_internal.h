@@ -52,6 +52,8 @@ ErrCode move_primary_begin(DdlRun *run, Error *err) MUST_CHECK;
 DDL_PHASES(PHASE)
 #undef PHASE
 
+/* Is it short enough for a sharded collection? */
+ErrCode ddl_check_sharded_name(const Ns *ns, Error *err) MUST_CHECK;
 /* Removes what participants have created for a collection that was not sharded after all. */
 ErrCode create_undo(DdlRun *run, Error *err) MUST_CHECK;
 /* Removes the copies, and lets requests in again. */

@@ -22,6 +22,14 @@ enum {
     ZONES_MAX = 100000,
 };
 
+ErrCode ddl_check_sharded_name(const Ns *ns, Error *err) {
+    if (ns->size <= NS_SIZE_MAX)
+        return ERR_OK;
+    return error_set(err, ERR_INVALID_NAMESPACE,
+                     "the name of a sharded collection has at most %d bytes: %s", NS_SIZE_MAX,
+                     ns->text);
+}
+
 /* ---- the request ---- */
 
 typedef struct ShardingRequest {
@@ -70,10 +78,7 @@ static ErrCode check_request(const ShardingRequest *request, Error *err) {
     if (ns_is_system(ns) || str_is(db, "config"))
         return error_set(err, ERR_ILLEGAL_OPERATION, "the collection %s cannot be sharded",
                          ns->text);
-    if (ns->size > NS_SIZE_MAX)
-        return error_set(err, ERR_INVALID_NAMESPACE,
-                         "the name of a sharded collection has at most %d bytes: %s", NS_SIZE_MAX,
-                         ns->text);
+    TRY(ddl_check_sharded_name(ns, err));
     if (request->is_unique && shard_key_has_hashed(request->shard_key))
         return error_set(err, ERR_INVALID_OPTIONS,
                          "a hashed shard key cannot be unique: equal hashes do not mean equal "
@@ -110,7 +115,7 @@ static ErrCode answer_sharded(DdlRun *run, const ShardingRequest *request,
 }
 
 static bool supports_key(const ShardingRequest *request, const IndexDesc *index) {
-    if (!support_index_is(index, request->shard_key))
+    if (!support_index_is_single(index, request->shard_key))
         return false;
     /* Whatever the types of its numbers. */
     return !request->is_unique || ((index->is_unique || index->is_id) &&

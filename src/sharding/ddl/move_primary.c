@@ -81,33 +81,6 @@ static ErrCode give_up_late(DdlRun *run, ErrCode rc, Error *err) {
     return err->code;
 }
 
-ErrCode move_primary_begin(DdlRun *run, Error *err) {
-    PrimaryMove move;
-    TRY(read_move(run, &move, err));
-    Str db = ns_str(&move.db);
-    if (str_is(db, "admin") || str_is(db, "config") || str_is(db, "local"))
-        return error_set(err, ERR_INVALID_OPTIONS, "Can't move primary for %s database",
-                         move.db.text);
-    DdlDatabase database;
-    TRY(ddl_read_database(run, db, &database, err));
-    if (!database.is_there)
-        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "database %s not found", move.db.text);
-    if (move.to == move.from) {
-        task_go_to(run->task, TASK_DONE);
-        return ERR_OK;
-    }
-    if (move.to->is_draining)
-        return error_set(err, ERR_SHARD_NOT_FOUND,
-                         "the shard \"%s\" is being removed: nothing moves there", move.to->name);
-    DocBuilder b = doc_builder_in_arena(&run->op->arena);
-    Uuid id = uuid_new();
-    build_uuid(&b, "operationId", &id);
-    database_version_build(&b, "version", &database.version);
-    ddl_set_fields(run, &b);
-    task_go_to(run->task, "movePrimary.block");
-    return ERR_OK;
-}
-
 /* ---- what there is ---- */
 
 typedef struct ShardedNames {
@@ -225,6 +198,89 @@ static ErrCode each_noted(DdlRun *run, const PrimaryMove *move, CollectionVisit 
         TRY(visit(run, move, &ns, &uuid, err));
         arena_rewind(&run->op->arena, mark);
     }
+    return ERR_OK;
+}
+
+/* ---- the beginning ---- */
+
+static ErrCode list_there(DdlRun *run, const PrimaryMove *move, ClientReply *reply, Doc *ret_list,
+                          Error *err) {
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    build_i32(&b, "listCollections", 1);
+    build_bool(&b, "nameOnly", true);
+    remote_build_end(run->cluster, &b, ns_str(&move->db), NULL, ELEM_MISSING);
+    RemoteRequest request = {.shard = move->to,
+                             .body = doc_builder_end(&b),
+                             .retry = REMOTE_IDEMPOTENT,
+                             .deadline_us = INT64_MAX};
+    TRY(remote_run(run->cluster, run->op, &request, reply, NULL, err));
+    Elem list = doc_get_path(reply->body, "cursor.firstBatch");
+    *ret_list = elem_type(list) == BT_ARRAY ? elem_doc(list) : DOC_EMPTY;
+    return ERR_OK;
+}
+
+static bool has_name(Doc rows, const char *field, Str name) {
+    DocIter iter = doc_iter(rows);
+    for (Elem row; doc_iter_next(&iter, &row);) {
+        Elem text = doc_get(elem_doc(row), str_from(field));
+        if (elem_type(text) == BT_STRING && str_equal(elem_str(text), name))
+            return true;
+    }
+    return false;
+}
+
+/* What the other shard has under a name that moves there is nobody's, but was somebody's once: it
+ * is not overwritten. */
+static ErrCode check_nothing_there(DdlRun *run, const PrimaryMove *move, Error *err) {
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    ErrCode rc = build_list(run, ns_str(&move->db), &b, err);
+    if (rc == ERR_BACKGROUND_OPERATION_IN_PROGRESS_FOR_NAMESPACE)
+        error_reset(err); /* it has ended when it matters */
+    else
+        TRY(rc);
+    Doc here = elem_doc(doc_get_lit(doc_builder_end(&b), "collections"));
+    CLEANUP(client_reply_done) ClientReply reply = {0};
+    Doc there;
+    TRY(list_there(run, move, &reply, &there, err));
+    DocIter iter = doc_iter(there);
+    for (Elem row; doc_iter_next(&iter, &row);) {
+        Elem name = doc_get_lit(elem_doc(row), "name");
+        Ns ns;
+        TRY(ns_make(ns_str(&move->db), elem_str(name), &ns, err));
+        if (has_name(here, "ns", ns_str(&ns)))
+            return error_set(err, ERR_NAMESPACE_EXISTS,
+                             "the shard \"%s\" has a collection %s already, which is not that of "
+                             "the database",
+                             move->to->name, ns.text);
+    }
+    return ERR_OK;
+}
+
+ErrCode move_primary_begin(DdlRun *run, Error *err) {
+    PrimaryMove move;
+    TRY(read_move(run, &move, err));
+    Str db = ns_str(&move.db);
+    if (str_is(db, "admin") || str_is(db, "config") || str_is(db, "local"))
+        return error_set(err, ERR_INVALID_OPTIONS, "Can't move primary for %s database",
+                         move.db.text);
+    DdlDatabase database;
+    TRY(ddl_read_database(run, db, &database, err));
+    if (!database.is_there)
+        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "database %s not found", move.db.text);
+    if (move.to == move.from) {
+        task_go_to(run->task, TASK_DONE);
+        return ERR_OK;
+    }
+    if (move.to->is_draining)
+        return error_set(err, ERR_SHARD_NOT_FOUND,
+                         "the shard \"%s\" is being removed: nothing moves there", move.to->name);
+    TRY(check_nothing_there(run, &move, err));
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    Uuid id = uuid_new();
+    build_uuid(&b, "operationId", &id);
+    database_version_build(&b, "version", &database.version);
+    ddl_set_fields(run, &b);
+    task_go_to(run->task, "movePrimary.block");
     return ERR_OK;
 }
 

@@ -48,6 +48,19 @@ static ErrCode is_there(OpCtx *op, const Ns *ns, const Uuid *uuid, bool *ret_exi
     return ERR_OK;
 }
 
+/* Without a collation an index has the simple one where it comes from; here it would get that of
+ * the collection. */
+static Doc with_collation(OpCtx *op, Doc spec) {
+    if (elem_is_present(doc_get_lit(spec, "collation")))
+        return spec;
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    build_all(&b, spec);
+    size_t collation = build_open_doc(&b, "collation");
+    build_cstr(&b, "locale", "simple");
+    build_close(&b, collation);
+    return doc_builder_end(&b);
+}
+
 static ErrCode create_indexes(OpCtx *op, const Ns *ns, Doc indexes, Error *err) {
     Doc specs[INDEXES_MAX];
     uint32_t count = 0;
@@ -56,7 +69,7 @@ static ErrCode create_indexes(OpCtx *op, const Ns *ns, Doc indexes, Error *err) 
         if (elem_type(row) != BT_DOC || count == INDEXES_MAX)
             return error_set(err, ERR_BAD_VALUE, "a collection has at most %d indexes",
                              INDEXES_MAX);
-        specs[count++] = elem_doc(row);
+        specs[count++] = with_collation(op, elem_doc(row));
     }
     CreateIndexesResult result;
     return count == 0 ? ERR_OK : ddl_create_indexes(op, ns, specs, count, &result, err);

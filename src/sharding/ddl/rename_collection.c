@@ -63,6 +63,27 @@ static ErrCode check_target(const RenameNames *names, bool has_target, bool is_d
     return error_set(err, ERR_NAMESPACE_EXISTS, "target namespace exists: %s", names->to.text);
 }
 
+static ErrCode note_found(void *arg, Doc doc, Error *err) {
+    (void)doc, (void)err;
+    *(bool *)arg = true;
+    return ERR_OK;
+}
+
+/* Zones of the new name are not those of the collection, which brings its own. */
+static ErrCode check_no_zones(DdlRun *run, const Ns *to, Error *err) {
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    build_str(&b, "ns", ns_str(to));
+    ConfigQuery query = {
+        .coll = "tags", .filter = doc_builder_end(&b), .sort = DOC_NONE, .limit = 1};
+    bool is_found = false;
+    TRY(config_each(run->cluster, run->op, &query, note_found, &is_found, err));
+    return is_found ? error_set(err, ERR_COMMAND_FAILED,
+                                "Can't rename to target collection %s because it must not have "
+                                "associated tags",
+                                to->text)
+                    : ERR_OK;
+}
+
 /* All that would fail in a later phase, again and again. */
 static ErrCode check_names(DdlRun *run, const RenameNames *names, Error *err) {
     if (ns_equal(&names->from, &names->to))
@@ -107,6 +128,9 @@ ErrCode rename_begin(DdlRun *run, Error *err) {
         return error_set(err, ERR_NAMESPACE_NOT_FOUND, "Source collection %s does not exist",
                          names.from.text);
     TRY(check_target(&names, has_target || to->map != NULL, argument(run, "dropTarget"), err));
+    if (from->map != NULL)
+        TRY(ddl_check_sharded_name(&names.to, err));
+    TRY(check_no_zones(run, &names.to, err));
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
     Uuid id = uuid_new();
     build_uuid(&b, "operationId", &id);

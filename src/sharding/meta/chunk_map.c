@@ -146,6 +146,32 @@ bool chunk_map_owner_at(const ChunkMap *map, ChunkAt at, uint64_t ts, ShardIndex
     return false;
 }
 
+uint64_t chunk_map_since(const ChunkMap *map, ChunkAt at) {
+    return map->pages[at.page]->rows[at.row].since;
+}
+
+static void build_owner(DocBuilder *b, uint32_t index, uint64_t since, Str shard) {
+    char name[INDEX_NAME_SIZE];
+    size_t opened = build_open_doc_str(b, index_name(index, name));
+    build_timestamp(b, "validAfter", since);
+    build_str(b, "shard", shard);
+    build_close(b, opened);
+}
+
+Doc chunk_map_history(const ChunkMap *map, ChunkAt at, Arena *arena) {
+    const ChunkPage *page = map->pages[at.page];
+    const PageRow *row = &page->rows[at.row];
+    if (row->since == 0)
+        return DOC_NONE;
+    DocBuilder b = doc_builder_in_arena(arena);
+    build_owner(&b, 0, row->since, chunk_map_shard_name(map, row->owner));
+    uint32_t count;
+    const PastOwner *past = chunk_page_past(page, at.row, &count);
+    for (uint32_t i = 0; i < count; i++)
+        build_owner(&b, i + 1, past[i].since, chunk_map_shard_name(map, past[i].shard));
+    return doc_builder_end(&b);
+}
+
 /* Chunks that were made with the collection are there since its own timestamp. */
 uint64_t chunk_map_last_arrival(const ChunkMap *map, ShardIndex shard) {
     uint64_t last = 0, made = chunk_map_version(map).timestamp;

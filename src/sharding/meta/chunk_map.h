@@ -77,6 +77,9 @@ ShardIndex chunk_map_owner(const ChunkMap *map, ChunkAt at);
 /* The owner at that cluster time, by the chunk's history; false: the history does not go back so
  * far. */
 bool chunk_map_owner_at(const ChunkMap *map, ChunkAt at, uint64_t ts, ShardIndex *ret_shard);
+/* Since when its owner has it; 0: not known. Its history, as chunk.h has it. */
+uint64_t chunk_map_since(const ChunkMap *map, ChunkAt at);
+Doc chunk_map_history(const ChunkMap *map, ChunkAt at, Arena *arena);
 /* When the last of the chunks that the shard has now came to it; 0: all were made there. */
 uint64_t chunk_map_last_arrival(const ChunkMap *map, ShardIndex shard);
 uint64_t chunk_map_chunk_version(const ChunkMap *map, ChunkAt at); /* chunk_version_number */

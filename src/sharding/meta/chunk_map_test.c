@@ -153,8 +153,7 @@ static const char *shard_name(uint32_t shard) {
     return NAMES[shard];
 }
 
-static void add_to_maker(ChunkMapMaker *maker, const Pool *pool, const ListChunk *row,
-                         Arena *arena) {
+static Doc list_history(const ListChunk *row, Arena *arena) {
     DocBuilder b = doc_builder_in_arena(arena);
     for (uint32_t i = 0; i < row->history_count; i++) {
         char name[INDEX_NAME_SIZE];
@@ -163,13 +162,18 @@ static void add_to_maker(ChunkMapMaker *maker, const Pool *pool, const ListChunk
         build_cstr(&b, "shard", shard_name(row->history[i].shard));
         build_close(&b, opened);
     }
+    return doc_builder_end(&b);
+}
+
+static void add_to_maker(ChunkMapMaker *maker, const Pool *pool, const ListChunk *row,
+                         Arena *arena) {
     Chunk chunk = {
         .min = pool->rows[row->low].bound,
         .max = pool->rows[row->high].bound,
         .shard = str_from(shard_name(row->history[0].shard)),
         .version = row->version,
         .since = row->history[0].since,
-        .history = doc_builder_end(&b),
+        .history = list_history(row, arena),
     };
     chunk_map_maker_add(maker, &chunk);
 }
@@ -392,6 +396,7 @@ static uint32_t list_find(const List *list, uint32_t place) {
 }
 
 static void check_searches(const ChunkMap *map, const List *list, Prng *prng) {
+    CLEANUP(arena_done) Arena arena = {0};
     for (int round = 0; round < 200; round++) {
         uint32_t place = (uint32_t)prng_below(prng, list->pool->count);
         const ListChunk *chunk = &list->rows[list_find(list, place)];
@@ -403,6 +408,8 @@ static void check_searches(const ChunkMap *map, const List *list, Prng *prng) {
         EXPECT(chunk_map_owner_at(map, at, ts, &shard) == (expected >= 0));
         if (expected >= 0)
             EXPECT_STR(owner_name(map, shard), shard_name((uint32_t)expected));
+        EXPECT(chunk_map_since(map, at) == chunk->history[0].since);
+        EXPECT(doc_equal_bytes(chunk_map_history(map, at, &arena), list_history(chunk, &arena)));
     }
 }
 

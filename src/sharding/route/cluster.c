@@ -200,6 +200,16 @@ ShardList *cluster_shards(Cluster *cluster) {
     return shard_list_ref(cluster->shards);
 }
 
+/* Shards that were removed, or removed and added again. */
+static void forget_left_shards(const ShardList *old, const ShardList *list) {
+    for (uint32_t i = 0; i < old->count; i++) {
+        const Shard *shard = &old->rows[i];
+        const Shard *now = shard_list_find_set(list, str_from(watched_set_name(shard->set)));
+        if (now == NULL || now->topology_ts != shard->topology_ts)
+            watched_set_forget_elections(shard->set);
+    }
+}
+
 ErrCode cluster_reload_shards(Cluster *cluster, OpCtx *op, Error *err) {
     Doc *docs;
     uint32_t count;
@@ -209,13 +219,16 @@ ErrCode cluster_reload_shards(Cluster *cluster, OpCtx *op, Error *err) {
     TRY(shard_list_make(cluster->monitors, docs, count, &list, err));
     mutex_lock(&cluster->mu);
     /* Two reloads may overtake each other: the one that saw more wins. */
-    ShardList *old = list;
+    ShardList *old = NULL;
     if (list->newest_topology_ts >= cluster->shards->newest_topology_ts) {
         old = cluster->shards;
-        cluster->shards = list;
+        cluster->shards = shard_list_ref(list);
     }
     mutex_unlock(&cluster->mu);
+    if (old != NULL)
+        forget_left_shards(old, list);
     shard_list_unref(old);
+    shard_list_unref(list);
     return ERR_OK;
 }
 

@@ -156,6 +156,11 @@ ErrCode set_monitors_watch(SetMonitors *monitors, Str address, WatchedSet **ret_
     return ERR_OK;
 }
 
+void watched_set_forget_elections(WatchedSet *set) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&set->monitors->mu);
+    publish_locked(set, set_view_without_elections(set->view));
+}
+
 const char *watched_set_name(const WatchedSet *set) {
     return set->name;
 }

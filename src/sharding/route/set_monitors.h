@@ -43,6 +43,9 @@ void set_monitors_free(SetMonitors *monitors); /* after _stop; NULL is fine */
 ErrCode set_monitors_watch(SetMonitors *monitors, Str address, WatchedSet **ret_set, Error *err)
     MUST_CHECK;
 
+/* The cluster does not use the set (any more): one that is met under its name later may be another,
+ * whose primaries are not to be taken for old ones. */
+void watched_set_forget_elections(WatchedSet *set);
 const char *watched_set_name(const WatchedSet *set);
 SetView *watched_set_view(WatchedSet *set); /* a reference */
 

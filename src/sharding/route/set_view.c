@@ -57,6 +57,14 @@ void set_view_unref(SetView *view) {
     xfree(view);
 }
 
+SetView *set_view_without_elections(SetView *view) {
+    if (!view->has_election)
+        return set_view_ref(view);
+    SetView *next = view_copy(view);
+    next->has_election = false;
+    return next;
+}
+
 ErrCode set_view_parse(Str text, SetView **ret_view, Error *err) {
     const char *slash = memchr(text.data, '/', text.size);
     size_t name_size = slash != NULL ? (size_t)(slash - text.data) : 0;

@@ -61,6 +61,8 @@ const char *set_view_text(const SetView *view, Arena *arena);
 /* With the members of `seeds` as well, if none of its own is known to be there; otherwise another
  * reference. */
 SetView *set_view_with_seeds(SetView *view, const SetView *seeds);
+/* Knows of no elections: the name may be that of another set by now, whose terms began anew. */
+SetView *set_view_without_elections(SetView *view);
 /* -1: not a member. */
 int set_view_find(const SetView *view, const char *host);
 int set_view_primary(const SetView *view); /* -1: none is known */

@@ -408,6 +408,18 @@ static ErrCode check_locked(ShardState *state, OpRouting *routing, bool is_write
     return check_collection_locked(state, routing, ret_placement, err);
 }
 
+/* A router has a shard read another collection only if it takes that for unsharded, as that of the
+ * request: then all of it is here. */
+static bool is_read_whole(const CollAccess *access, const OpRouting *routing) {
+    return !access->is_write && access->coll != NULL && !ns_is_system(&access->ns) &&
+           routing->has_version && chunk_version_is_unsharded(&routing->version);
+}
+
+static ErrCode refuse_beside(const ShardState *state, const CollAccess *access, Error *err) {
+    OpRouting other = {.ns = access->ns, .version = VERSION_UNSHARDED};
+    return refuse_collection(state, &other, NULL, "the collection is sharded", err);
+}
+
 /* A collection of the same database that a request concerns besides its own: by $lookup, $out and
  * the like. If it is not sharded either it is where the database is, and moves with it. */
 static ErrCode check_beside(ShardState *state, const CollAccess *access, OpRouting *routing,
@@ -423,6 +435,8 @@ static ErrCode check_beside(ShardState *state, const CollAccess *access, OpRouti
     if (section != NULL && (access->is_write || section->blocks_reads) &&
         !(is_sharded && section->spares_sharded))
         return refuse_blocked(state, routing, section, access->is_write, err);
+    if (is_sharded && is_read_whole(access, routing))
+        return refuse_beside(state, access, err);
     return is_sharded ? ERR_OK : check_database_locked(state, routing, err);
 }
 
@@ -447,12 +461,14 @@ static bool timed_owns(const OwnershipFilter *filter, Doc doc) {
     const ChunkMap *map = timed->placement->route->map;
     KeyBuilder kb;
     key_builder_init(&kb);
-    ShardIndex owner;
-    bool is_owned =
-        shard_key_of_doc(chunk_map_key(map), doc, &kb) &&
-        chunk_map_owner_at(map, chunk_map_find(map, (Str){(const char *)kb.key.data, kb.key.size}),
-                           timed->ts, &owner) &&
-        owner == timed->placement->self;
+    bool is_owned = shard_key_of_doc(chunk_map_key(map), doc, &kb);
+    if (is_owned) {
+        ChunkAt at = chunk_map_find(map, (Str){(const char *)kb.key.data, kb.key.size});
+        /* Of a chunk without a history nothing is known but who has it now. */
+        ShardIndex owner = chunk_map_owner(map, at);
+        (void)chunk_map_owner_at(map, at, timed->ts, &owner);
+        is_owned = owner == timed->placement->self;
+    }
     key_builder_done(&kb);
     return is_owned;
 }

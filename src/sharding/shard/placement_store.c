@@ -117,7 +117,8 @@ static ErrCode write_chunk(ChunkWriter *writer, ChunkAt at, Error *err) {
         .max = chunk_map_max(map, at, &writer->arena),
         .shard = chunk_map_shard_name(map, chunk_map_owner(map, at)),
         .version = chunk_map_chunk_version(map, at),
-        .history = DOC_NONE,
+        .since = chunk_map_since(map, at),
+        .history = chunk_map_history(map, at, &writer->arena),
     };
     if (writer->has_older)
         TRY(remove_overlapped(writer, chunk.min, chunk.max, err));
