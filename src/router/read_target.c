@@ -81,7 +81,11 @@ void build_snapshot(DocBuilder *b, const CommandCtx *ctx, uint64_t at_ts) {
     if (at_ts == 0)
         return;
     size_t opened = build_open_doc(b, "readConcern");
-    build_all(b, elem_doc(ctx->args.read_concern));
+    /* The time that was chosen is not before any that the client knows: not both. */
+    DocIter iter = doc_iter(elem_doc(ctx->args.read_concern));
+    for (Elem field; doc_iter_next(&iter, &field);)
+        if (!elem_name_is(field, STR("afterClusterTime")))
+            build_elem(b, field);
     build_timestamp(b, "atClusterTime", at_ts);
     build_close(b, opened);
 }

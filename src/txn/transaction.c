@@ -94,7 +94,8 @@ static ErrCode start_again(TxnStatement *s, const TxnRequest *request, Error *er
                          "the session has used the transaction number %lld already: a new "
                          "transaction needs a higher one",
                          (long long)request->number);
-    if (s->session->txn_state != TXN_STATE_ABORTED)
+    /* One that was prepared has entries of the oplog. */
+    if (s->session->txn_state != TXN_STATE_ABORTED || !optime_is_none(s->session->last_write))
         return error_set(err, (ErrCode)50911,
                          "Cannot start a transaction at given transaction number %lld: what the "
                          "session has done with it was not aborted",

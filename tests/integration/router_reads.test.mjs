@@ -537,6 +537,14 @@ describe('cursors', () => {
         }
     });
 
+    test('REP-3: a snapshot over several shards may be after a time', async () => {
+        const { operationTime } = await routed.command({ find: 'ranged', limit: 1 });
+        const readConcern = { level: 'snapshot', afterClusterTime: operationTime };
+        const { cursor } = await routed.command({ find: 'ranged', batchSize: 5, readConcern });
+        assert.ok(cursor.firstBatch.length === 5 && cursor.atClusterTime.greaterThanOrEqual(operationTime));
+        assert.equal((await routed.command({ distinct: 'ranged', key: 'k', readConcern })).values.length, COUNT);
+    });
+
     test('RTE-6: natural order, record ids and keys of an index come from several shards', async () => {
         const c = routed.collection('ranged');
         assert.deepEqual(ids(await c.find({}, { sort: { $natural: 1 } }).toArray()).sort((a, b) => a - b), Array.from({ length: COUNT }, (_, i) => i));
