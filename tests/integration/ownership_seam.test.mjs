@@ -72,11 +72,11 @@ const PLANS = [
     [{ count: 'a', query: { i: 3 }, hint: 'i' }, 'COUNT SHARDING_FILTER FETCH IXSCAN'],
     [{ count: 'a', query: { k: { $gt: 3 } }, hint: 'k' }, 'COUNT SHARDING_FILTER IXSCAN'],
     [{ count: 'b', query: { i: 3 }, hint: 'i' }, 'COUNT COUNT_SCAN'],
-    [{ distinct: 'a', key: 'k' }, 'SHARDING_FILTER DISTINCT_SCAN'],
-    [{ distinct: 'b', key: 'i' }, 'DISTINCT_SCAN'],
+    [{ distinct: 'a', key: 'k' }, 'SHARDING_FILTER PROJECTION_COVERED DISTINCT_SCAN'],
+    [{ distinct: 'b', key: 'i' }, 'PROJECTION_COVERED DISTINCT_SCAN'],
     [
         { delete: 'a', deletes: [{ q: { i: 3 }, limit: 0, hint: 'i' }] },
-        'DELETE SHARDING_FILTER FETCH IXSCAN',
+        'BATCHED_DELETE SHARDING_FILTER FETCH IXSCAN',
     ],
 ];
 
