@@ -35,6 +35,8 @@ export const ROUTER_SUITE = {
         leftOut('currentOp shows running operations', 'its own operation is one of the router: router_status.test.mjs'),
         leftOut('fsync flushes', PER_SHARD),
         leftOut('MET-1: the profiler records', NOT_OF_MONGOS),
+        leftOut('MET-1: the profiler tells the plans', NOT_OF_MONGOS),
+        leftOut('applyOps runs writes', NOT_OF_MONGOS),
         leftOut('top counts time by collection', NOT_OF_MONGOS),
         leftOut('lockInfo lists locks', NOT_OF_MONGOS),
         leftOut('dbHash is equal for equal data', NOT_OF_MONGOS),
@@ -65,6 +67,8 @@ export const ROUTER_SUITE = {
     cursors: [
         leftOut('with exhaustAllowed one getMore', 'a mongos answers a getMore once'),
         leftOut('an exhaust stream whose client goes away', 'a mongos answers a getMore once'),
+        leftOut('a getMore has neither a time limit', 'a router does not compare a getMore with its find yet'),
+        leftOut('$currentOp lists idle cursors', 'a router does not list its idle cursors yet'),
     ],
     ddl: [
         leftOut('CAT-7: drop removes a collection and says', 'a mongos does not tell how many indexes there were'),
@@ -125,6 +129,8 @@ export const ROUTER_SUITE = {
         unsharded('an $out that fails leaves', '$out does not go into a sharded collection'),
         leftOut('$out is refused where it cannot be', NOT_YET),
         unsharded('$merge identifies documents by other', UNIQUE),
+        unsharded('$merge gives an _id that is one of several', UNIQUE),
+        unsharded('$merge goes on after a document that fails', 'a router writes one document after the other, and stops'),
         unsharded('validation holds for $out', '$out does not go into a sharded collection'),
     ],
     mingo: [],
@@ -136,6 +142,7 @@ export const ROUTER_SUITE = {
     strictness: [
         leftOut('retryable writes are refused on', STANDALONE),
         leftOut('transactions are refused on', STANDALONE),
+        leftOut('commands that read take the UUID', 'a mongos takes names only'),
     ],
     ttl: [],
     update_indexes: [unsharded('random updates of all kinds', UNIQUE)],

@@ -130,7 +130,8 @@ ErrCode rename_begin(DdlRun *run, Error *err) {
     TRY(check_target(&names, has_target || to->map != NULL, argument(run, "dropTarget"), err));
     if (from->map != NULL)
         TRY(ddl_check_sharded_name(&names.to, err));
-    TRY(check_no_zones(run, &names.to, err));
+    if (to->map == NULL) /* those of a collection that is dropped go with it */
+        TRY(check_no_zones(run, &names.to, err));
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
     Uuid id = uuid_new();
     build_uuid(&b, "operationId", &id);
