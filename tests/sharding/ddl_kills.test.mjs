@@ -281,9 +281,10 @@ describe('operations on the cluster survive', () => {
         await operation.prepare(world);
         await world.client.db('d').collection('zz').insertOne({});
         const other = (await world.direct(recipient)).db('d');
+        const [outcome] = await runUpTo(donor, operation, 'movePrimary.clone'); // it has found nothing in its way
         await other.collection('zz').insertOne({ orphan: true });
         const recover = await crashAt(donor, 'movePrimary.undo');
-        const outcome = world.run(operation).catch(() => {});
+        await donor.release(donor.members[0], 'task.beforeRun');
         await recover();
         await outcome;
         await world.settle();
