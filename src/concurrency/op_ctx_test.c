@@ -45,7 +45,7 @@ TEST(operation_without_a_descriptor_still_waits) {
 
     char byte;
     EXPECT(read(ends[0], &byte, 1) == 1);
-    Thread killer;
+    Thread killer = {0};
     EXPECT_OK(thread_start(&killer, "killer", kill_soon, op, &err), err);
     ErrCode rc = ERR_OK;
     while (rc == ERR_OK)
