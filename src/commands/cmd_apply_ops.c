@@ -21,14 +21,16 @@ enum {
 
 typedef struct ApplyOpsRequest {
     DocList ops;
+    bool is_atomic;
     bool is_always_upsert;
+    Str mode;
 } ApplyOpsRequest;
 
 static const FieldSpec APPLY_OPS_FIELDS[] = {
     {"applyOps", FIELD_DOCS, FIELD_REQUIRED, offsetof(ApplyOpsRequest, ops)},
-    {"allowAtomic", FIELD_IGNORED, FIELD_OPTIONAL, 0},
+    {"allowAtomic", FIELD_BOOL, FIELD_OPTIONAL, offsetof(ApplyOpsRequest, is_atomic)},
     {"alwaysUpsert", FIELD_BOOL, FIELD_OPTIONAL, offsetof(ApplyOpsRequest, is_always_upsert)},
-    {"oplogApplicationMode", FIELD_IGNORED, FIELD_OPTIONAL, 0},
+    {"oplogApplicationMode", FIELD_STRING, FIELD_OPTIONAL, offsetof(ApplyOpsRequest, mode)},
     {"preCondition", FIELD_REFUSED, FIELD_OPTIONAL, 0},
 };
 
@@ -238,8 +240,20 @@ static void build_results(DocBuilder *b, uint32_t applied, bool has_failed) {
     build_close(b, results);
 }
 
+/* What is left to defaults is what there is: one write after the other, checked as a client's. */
+static ErrCode check_options(const ApplyOpsRequest *request, Error *err) {
+    if (request->is_atomic)
+        return error_set(err, ERR_NOT_IMPLEMENTED, "applyOps does not support allowAtomic: true");
+    if (request->mode.size > 0 && !str_is(request->mode, "ApplyOps"))
+        return error_set(err, ERR_NOT_IMPLEMENTED,
+                         "applyOps does not support oplogApplicationMode: \"%.*s\"",
+                         (int)request->mode.size, request->mode.data);
+    return ERR_OK;
+}
+
 static ErrCode apply_ops_run(CommandCtx *ctx, void *arg, Error *err) {
     const ApplyOpsRequest *request = arg;
+    TRY(check_options(request, err));
     Entry *entries = ARENA_ARRAY(cmd_arena(ctx), Entry, request->ops.count + 1);
     for (uint32_t i = 0; i < request->ops.count; i++) {
         TRY(parse_entry(request->ops.docs[i], &entries[i], err));

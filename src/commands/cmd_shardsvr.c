@@ -128,25 +128,9 @@ typedef struct VersionRequest {
 
 /* Chunks of this shard as [min, max], unless they are too many for a reply. */
 static void build_chunks(CommandCtx *ctx, const ChunkMap *map, ShardIndex self) {
-    Arena *arena = cmd_arena(ctx);
-    DocBuilder list = doc_builder_in_arena(arena);
-    size_t bytes = 0;
-    uint32_t count = 0;
-    ChunkAt at = chunk_map_first(map);
-    do {
-        if (chunk_map_owner(map, at) != self)
-            continue;
-        Doc min = chunk_map_min(map, at, arena), max = chunk_map_max(map, at, arena);
-        bytes += doc_size(min) + doc_size(max) + 32;
-        if (bytes > CHUNKS_BYTES_MAX)
-            return;
-        char name[INDEX_NAME_SIZE];
-        size_t pair = build_open_array(&list, index_name(count++, name).data);
-        build_doc(&list, "0", min);
-        build_doc(&list, "1", max);
-        build_close(&list, pair);
-    } while (chunk_map_next(map, &at));
-    build_array(ctx->reply, "chunks", doc_builder_end(&list));
+    DocBuilder list = doc_builder_in_arena(cmd_arena(ctx));
+    if (chunk_map_build_bounds(map, &self, CHUNKS_BYTES_MAX, cmd_arena(ctx), &list))
+        build_array(ctx->reply, "chunks", doc_builder_end(&list));
 }
 
 static void build_metadata(CommandCtx *ctx, const CollectionRoute *route, const char *self) {

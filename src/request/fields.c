@@ -134,8 +134,8 @@ const FieldSpec *field_find(const FieldSpec *specs, size_t spec_count, Elem elem
 ErrCode field_unknown(const char *context, Elem elem, Error *err) {
     if (elem_name_is(elem, STR("jsonSchema")) || elem_name_is(elem, STR("isRemoteSchema")))
         return error_set(err, (ErrCode)4662500,
-                         "BSON field '%s.%s' is an unknown field. This command may be meant for a "
-                         "mongocryptd process.",
+                         "BSON field '%s.%s' is an unknown field: it is part of client-side "
+                         "encryption, which this server does not take part in.",
                          context, elem_name(elem));
     return error_set(err, (ErrCode)LOCATION_UNKNOWN_FIELD,
                      "BSON field '%s.%s' is an unknown field.", context, elem_name(elem));

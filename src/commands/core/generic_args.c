@@ -165,8 +165,7 @@ static ErrCode check_api(CommandCtx *ctx, Error *err) {
         return error_set(err, ERR_API_VERSION_ERROR, "API version must be \"1\"");
     if (elem_is_truthy(args->api_strict) && (ctx->spec->flags & CMD_API_V1) == 0)
         return error_set(err, ERR_API_STRICT_ERROR,
-                         "Provided apiStrict:true, but the command %s is not in API Version 1, see "
-                         "https://dochub.mongodb.org/core/manual-versioned-api",
+                         "Provided apiStrict:true, but the command %s is not in API Version 1",
                          ctx->spec->name);
     return ERR_OK;
 }

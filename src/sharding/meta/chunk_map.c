@@ -150,6 +150,27 @@ uint64_t chunk_map_since(const ChunkMap *map, ChunkAt at) {
     return map->pages[at.page]->rows[at.row].since;
 }
 
+bool chunk_map_build_bounds(const ChunkMap *map, const ShardIndex *owner, size_t bytes_max,
+                            Arena *arena, DocBuilder *array) {
+    size_t bytes = 0;
+    uint32_t count = 0;
+    ChunkAt at = chunk_map_first(map);
+    do {
+        if (owner != NULL && chunk_map_owner(map, at) != *owner)
+            continue;
+        Doc min = chunk_map_min(map, at, arena), max = chunk_map_max(map, at, arena);
+        bytes += doc_size(min) + doc_size(max) + 32;
+        if (bytes > bytes_max)
+            return false;
+        char name[INDEX_NAME_SIZE];
+        size_t pair = build_open_array(array, index_name(count++, name).data);
+        build_doc(array, "0", min);
+        build_doc(array, "1", max);
+        build_close(array, pair);
+    } while (chunk_map_next(map, &at));
+    return true;
+}
+
 static void build_owner(DocBuilder *b, uint32_t index, uint64_t since, Str shard) {
     char name[INDEX_NAME_SIZE];
     size_t opened = build_open_doc_str(b, index_name(index, name));

@@ -80,6 +80,10 @@ bool chunk_map_owner_at(const ChunkMap *map, ChunkAt at, uint64_t ts, ShardIndex
 /* Since when its owner has it; 0: not known. Its history, as chunk.h has it. */
 uint64_t chunk_map_since(const ChunkMap *map, ChunkAt at);
 Doc chunk_map_history(const ChunkMap *map, ChunkAt at, Arena *arena);
+/* The chunks of that shard, with NULL all of them, as [min, max]; appends them to the open array.
+ * False: they have more than `bytes_max`, and not all of them are there. */
+bool chunk_map_build_bounds(const ChunkMap *map, const ShardIndex *owner, size_t bytes_max,
+                            Arena *arena, DocBuilder *array);
 /* When the last of the chunks that the shard has now came to it; 0: all were made there. */
 uint64_t chunk_map_last_arrival(const ChunkMap *map, ShardIndex shard);
 uint64_t chunk_map_chunk_version(const ChunkMap *map, ChunkAt at); /* chunk_version_number */

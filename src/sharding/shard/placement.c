@@ -466,8 +466,9 @@ static bool timed_owns(const OwnershipFilter *filter, Doc doc) {
         ChunkAt at = chunk_map_find(map, (Str){(const char *)kb.key.data, kb.key.size});
         /* Of a chunk without a history nothing is known but who has it now. */
         ShardIndex owner = chunk_map_owner(map, at);
-        (void)chunk_map_owner_at(map, at, timed->ts, &owner);
-        is_owned = owner == timed->placement->self;
+        bool is_known =
+            chunk_map_since(map, at) == 0 || chunk_map_owner_at(map, at, timed->ts, &owner);
+        is_owned = is_known && owner == timed->placement->self;
     }
     key_builder_done(&kb);
     return is_owned;
