@@ -549,6 +549,9 @@ static ErrCode load_documents(WorkloadRun *run, int fd, Buffer *buf, Error *err)
         DocBuilder b;
         doc_builder_init(&b, buf);
         build_cstr(&b, "insert", run->workload->collection);
+        /* Ordered, a batch would go to shards in runs of neighbours, each of which waits for the
+         * one before it to be durable. */
+        build_bool(&b, "ordered", false);
         build_cstr(&b, "$db", run->database);
         doc_builder_end(&b);
         size_t opened = wire_sequence_begin(buf, "documents");

@@ -1,9 +1,9 @@
 /*
  * run.mjs - runs test files and ends with one line: N passed, N failed.
  *
- *     node tests/run.mjs [--name PATTERN] [--verbose] [--router] [--except NAME,...] FILE-OR-FOLDER...
+ *     node tests/run.mjs [--name PATTERN] [--verbose] [--router] [--except NAME,...] [--jobs N] FILE-OR-FOLDER...
  *
- * Files run two at a time, each with nodes of its own. Folders stand for their *.test.mjs files.
+ * Files run two at a time (--jobs), each with nodes of its own. Folders stand for their *.test.mjs files.
  * --except: files of folders that are left out, without .test.mjs.
  * --router: through a router with sharded collections (lib/router_suite.mjs); no file: all that it lists.
  *
@@ -11,6 +11,7 @@
  * reported as unstable, with its failure, and the run passes: whole runs on a machine that others use are not lost
  * for one late timer. What is unstable has a mistake nevertheless, in the product or in the test.
  */
+import { setMaxListeners } from 'node:events';
 import { readdirSync, statSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -19,6 +20,8 @@ import { parseArgs } from 'node:util';
 import { ROUTER_SUITE, rowsOf, whyLeftOut } from './lib/router_suite.mjs';
 
 const SLOWEST_SHOWN = 6;
+// Files that fail before the rest is not run: a node that cannot even start lets each of them wait for minutes.
+const FAILED_FILES_MAX = 8;
 const HERE = dirname(fileURLToPath(import.meta.url));
 // Of a whole file; a long crash test may take what it needs.
 const FILE_MS_MAX =
@@ -44,6 +47,7 @@ const { values, positionals } = parseArgs({
         verbose: { type: 'boolean', default: false },
         router: { type: 'boolean', default: false },
         except: { type: 'string', default: '' },
+        jobs: { type: 'string', default: '2' },
     },
 });
 
@@ -86,6 +90,8 @@ function report(outcome, data) {
     const leftOut = values.router ? whyLeftOut(data.file, data.name) : undefined;
     if (NOT_CHOSEN.test(data.skip) && leftOut === undefined) return;
     if (leftOut !== undefined) data.skip = leftOut;
+    // A test whose `test` is called in another file could not be run again, and its own file would seem empty.
+    if (data.file !== undefined && !files.includes(data.file)) throw new Error(`${data.file} calls test() for a test of another file: ${data.name}`);
     count(data.file, outcome);
     const file = relative(HERE, data.file ?? '');
     if (outcome === 'failed')
@@ -114,9 +120,19 @@ function namePatterns() {
     return leftOut.length === 0 ? undefined : [new RegExp(`^(?!${none})`)];
 }
 
+const givenUp = new AbortController();
+setMaxListeners(0, givenUp.signal); // one for each file
+
+function giveUpIfHopeless() {
+    if (givenUp.signal.aborted || failedFiles().length <= FAILED_FILES_MAX) return;
+    console.log(`FAIL more than ${FAILED_FILES_MAX} files have failed: the others are not run`);
+    givenUp.abort();
+}
+
 function runFiles(chosen, concurrency) {
     return new Promise((done) => {
-        const stream = run({ files: chosen, concurrency, timeout: FILE_MS_MAX, testNamePatterns: namePatterns() });
+        const { signal } = givenUp;
+        const stream = run({ files: chosen, concurrency, timeout: FILE_MS_MAX, testNamePatterns: namePatterns(), signal });
         stream.on('test:pass', noteDuration);
         stream.on('test:fail', noteDuration);
         stream.on('test:pass', (data) => report(data.skip === undefined ? 'passed' : 'skipped', data));
@@ -130,6 +146,7 @@ function runFiles(chosen, concurrency) {
                 return;
             }
             report('failed', data);
+            giveUpIfHopeless();
         });
         stream.on('test:stderr', (data) => process.stderr.write(data.message));
         stream.on('test:stdout', (data) => values.verbose && process.stdout.write(data.message));
@@ -140,7 +157,7 @@ function runFiles(chosen, concurrency) {
 
 const failedFiles = () => files.filter((file) => counts.get(file)?.failed > 0);
 
-await runFiles(files, 2);
+await runFiles(files, Number(values.jobs));
 const again = failedFiles();
 if (again.length <= Number(process.env.UNSTABLE_MAX ?? 0))
     for (const file of again) {

@@ -2,15 +2,16 @@
 # Runs all tests and ends with one line: N passed, N failed.
 #
 #     T=name          only tests whose name contains it, in the release build
-#     CRASH_ROUNDS=n  rounds of the crash test (default 100)
-#     REPL_ROUNDS=n   rounds of the replica set faults (default 40)
-#     PARTITION_ROUNDS=n  rounds of partitions and step-downs (default 40)
+#     CRASH_ROUNDS=n  rounds of the crash test (default 60)
+#     REPL_ROUNDS=n   rounds of the replica set faults (default 25)
+#     PARTITION_ROUNDS=n  rounds of partitions and step-downs (default 25)
 #     STALE_ROUNDS=n  lives of a collection that one router changes and another uses (default 40)
 #     MOVE_ROUNDS=n   moves of ranges under load (default 12); MOVE_KILLS=n: kills at each of their steps (default 1)
 #     RANDOM_MOVES=n  moves of a random balancer (default 60)
 #     MOVE_PARTITIONS=n  broken links at their steps (default 8), or "all"
 #     DDL_KILLS=all   kills at every border of the operations on a cluster, not only one per phase
-#     TXN_HISTORIES=n histories of transactions that are checked (default 100)
+#     TXN_HISTORIES=n histories of transactions that are checked (default 60)
+#     RELEASE=all     the integration tests also in the release build (default: those that are left out with sanitizers)
 #     UNSTABLE_MAX=n  files of a part that may fail once and pass alone (default 0; run.mjs)
 #     RUNS=n          executions of each fuzzer (default 50,000)
 set -uo pipefail
@@ -73,21 +74,27 @@ fi
 
 part "tidy" tools/tidy/run.sh
 part "unit tests" build/unit_tests
-part "integration tests" integration tests/integration tests/smoke
+# The integration tests run once, with sanitizers (below). Those that wait most of their time, or have a driver work, cost minutes
+# there, and little of the nodes' code is theirs alone: they run here, in the release build.
+RELEASE_ONLY=index_build_resume,initial_sync,mingo,mongosh,mongosh_replica_set,mongoose,nested_pipelines,size_limits,up
+if [ "${RELEASE:-}" = all ]; then
+    part "integration tests" integration tests/integration
+else
+    mapfile -t files < <(tr , '\n' <<< "$RELEASE_ONLY" | sed 's|.*|tests/integration/&.test.mjs|')
+    part "integration tests in the release build" integration --jobs 3 "${files[@]}"
+fi
 part "integration tests through a router" integration --router
 part "crash tests" integration tests/crash
-part "replica set faults" integration tests/repl
-part "transactions under faults" integration tests/txn
-part "clusters under faults" integration tests/sharding
+# Nodes that are down or wait for elections leave the processors to others.
+part "replica set faults" integration --jobs 3 tests/repl
+part "transactions under faults" integration --jobs 3 tests/txn
+part "clusters under faults" integration --jobs 3 tests/sharding
 part "driver specifications" node tests/spec/run.mjs
 
 make --no-print-directory asan || exit 1
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0
 part "unit tests with address and undefined behaviour sanitizers" build-asan/unit_tests
-# Not those that wait most of their time, or have a driver work: they cost minutes, and little of the nodes' code is theirs alone.
-SHERD_BIN=$PWD/build-asan/sherd part "integration tests with those sanitizers" integration \
-    --except index_build_resume,mongosh,mongosh_replica_set,mongoose,size_limits,up tests/integration
-
+SHERD_BIN=$PWD/build-asan/sherd part "integration tests with those sanitizers" integration --except "$RELEASE_ONLY" tests/integration
 SHERD_BIN=$PWD/build-asan/sherd REPL_ROUNDS=6 part "replica set faults with those sanitizers" \
     integration tests/repl/faults.test.mjs
 SHERD_BIN=$PWD/build-asan/sherd part "moves with those sanitizers" integration tests/sharding/moves.test.mjs
@@ -95,7 +102,7 @@ SHERD_BIN=$PWD/build-asan/sherd part "moves with those sanitizers" integration t
 make --no-print-directory tsan || exit 1
 export TSAN_OPTIONS=suppressions=$PWD/tests/tsan.supp
 # Of repl: not the simulator, which has one thread, nor units of many MB, which take minutes with this sanitizer.
-for tests in base/round_thread concurrency/ transport/ storage/ ddl/ txn/ repl/oplog/oplog_test repl/oplog/sessions_test \
+for tests in base/fiber base/round_thread concurrency/ transport/ storage/ ddl/ txn/ repl/oplog/oplog_test repl/oplog/sessions_test \
     repl/apply/apply_ repl/task/ repl/flow cluster_time/; do
     part "threaded tests of $tests with the thread sanitizer" build-tsan/unit_tests "src/$tests"
 done

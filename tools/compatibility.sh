@@ -52,8 +52,9 @@ TXT
 - Indexes: text, geo, columnstore.
 - `create`: time series, `encryptedFields`.
 - `$changeStream`: `showMigrationEvents`, `allowToRunOnConfigDB`, `allowToRunOnSystemNS`.
-- `$meta: "indexKey"`; `returnKey` where the keys of the index do not answer alone; `allowPartialResults` and `mirrored` of `find` are taken and mean nothing on one node.
-- `validate`: `logDiagnostics`; `fsync {lock: true}`; ranges of `dataSize`.
+- `$meta: "indexKey"`; `returnKey` of an index with a collation; `allowPartialResults` and `mirrored` of `find` are taken and mean nothing on one node.
+- `validate`: `logDiagnostics`.
+- Indexes of `_id` with `v: 1` are kept and shown as such, but stored as those of version 2: decimals are not refused.
 - Start-up: access control and TLS options. Members of a set with `buildIndexes: false`.
 - Behind a router: transactions over several shards, updates that move a document to another shard, defragmentation of collections,
   resharding, change streams over sharded collections and of the whole cluster, the database `local`.
@@ -61,7 +62,8 @@ TXT
 ## Behind a router: what differs
 
 - Writes to a database that is being moved (movePrimary) wait until that is over, instead of failing with MovePrimaryInProgress.
-  A change stream that was opened through a router has to be opened anew then.
+- A change stream that was opened through a router ends with ChangeStreamFatalError, which says why, when its database moves or is dropped, or its
+  collection becomes sharded: what follows is on other shards, too, and streams over several shards are refused.
 
 ## Transactions: what differs
 
@@ -82,8 +84,8 @@ TXT
     echo
     echo "## MongoDB 7.0's own tests"
     echo
-    echo "Of the public tests that \`../shared/jstests\` lists, about 60 % of each suite, on a replica set of one member or, of"
-    echo "the suite \`sharding\`, on the clusters that its tests start; through a router, on one that looks like a node"
+    echo "Of the public tests that \`../shared/jstests\` lists, about 60 % of each suite: \`core\` and \`aggregation\` on a single node, \`core/txns\` and"
+    echo "\`change_streams\` on a replica set of one member, the others on what they start themselves; through a router, on one that looks like a node"
     echo "(\`tools/router_as_node.sh\`). \`tools/public_tests.sh\` counts, \`tools/public_tests.txt\` has the names:"
     echo
     echo "| suite | passed | others, by what they need that is not built |"

@@ -17,6 +17,7 @@
 #define MUST_CHECK        __attribute__((warn_unused_result))
 #define NORETURN          __attribute__((noreturn))
 #define PRINTF_LIKE(f, a) __attribute__((format(printf, f, a)))
+#define NOINLINE          __attribute__((noinline))
 #define LIKELY(x)         __builtin_expect(!!(x), 1)
 #define UNLIKELY(x)       __builtin_expect(!!(x), 0)
 #define ARRAY_LEN(a)      (sizeof(a) / sizeof((a)[0]))

@@ -1,5 +1,6 @@
 #include "base/failpoint.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -77,6 +78,21 @@ static void block(FailpointId id, int64_t block_ms, uint32_t setting) {
             return;
         thread_sleep_us(left_us < BLOCK_STEP_US ? left_us : BLOCK_STEP_US);
     }
+}
+
+void failpoint_tell_hang(FailpointId id) {
+    char text[FAILPOINT_TEXT_SIZE];
+    snprintf(text, sizeof(text), "%s fail point enabled. Blocking until fail point is disabled",
+             NAMES[id]);
+    LOG_INFO(LOG_REPL, 7300310, text);
+}
+
+void failpoint_hang(FailpointId id) {
+    if (!failpoint_enter(id))
+        return;
+    failpoint_tell_hang(id);
+    while (failpoint_is_set(id) && !atomic_load_explicit(&is_blocking_over, memory_order_relaxed))
+        thread_sleep_us(BLOCK_STEP_US);
 }
 
 ErrCode failpoint_check(FailpointId id, Error *err) {

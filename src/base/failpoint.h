@@ -37,6 +37,7 @@ typedef enum FailpointMode {
 enum {
     FAILPOINT_THREAD_SIZE = 16,
     FAILPOINT_AT_SIZE = 32,
+    FAILPOINT_TEXT_SIZE = 160, /* of a line of the log with a name */
 };
 
 typedef struct FailpointConfig {
@@ -78,6 +79,16 @@ static inline void failpoint_hit(FailpointId id) {
 
 static inline void failpoint_hit_at(FailpointId id, const char *place) {
     (void)failpoint_enter_at(id, place);
+}
+
+/* Tests find in the log that something hangs in a failpoint. */
+void failpoint_tell_hang(FailpointId id);
+/* Stays here as long as the failpoint is on, or until the node stops. */
+void failpoint_hang(FailpointId id);
+
+/* Is it set? Does not fire; for places that must not wait. */
+static inline bool failpoint_is_set(FailpointId id) {
+    return UNLIKELY(atomic_load_explicit(&failpoint_armed[id], memory_order_relaxed));
 }
 
 /* Fails with the configured errorCode when the failpoint fires. */

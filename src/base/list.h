@@ -51,6 +51,10 @@ static inline ListNode *list_first(const List *list) {
     return list_is_empty(list) ? NULL : list->head.next;
 }
 
+static inline ListNode *list_last(const List *list) {
+    return list_is_empty(list) ? NULL : list->head.prev;
+}
+
 #define CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 /* `node` may be removed inside the loop. */

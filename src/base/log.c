@@ -35,8 +35,12 @@ static struct {
 
 static _Thread_local char thread_name[32] = "-";
 
-static const char *const COMPONENT_NAMES[LOG_COMPONENT_COUNT] = {
-#define LOG_COMPONENT(symbol, name) [LOG_##symbol] = name,
+static const struct {
+    const char *name;
+    const char *key;
+    LogComponent parent;
+} COMPONENTS[LOG_COMPONENT_COUNT] = {
+#define LOG_COMPONENT(symbol, name, key, parent) [LOG_##symbol] = {name, key, LOG_##parent},
 #include "base/log_components.def"
 #undef LOG_COMPONENT
 };
@@ -136,15 +140,28 @@ void log_set_verbosity(LogComponent component, int verbosity) {
     atomic_store_explicit(&sink.verbosity[component], verbosity, memory_order_relaxed);
 }
 
+int log_own_verbosity(LogComponent component) {
+    pthread_once(&sink.once, sink_init);
+    return atomic_load_explicit(&sink.verbosity[component], memory_order_relaxed);
+}
+
 int log_verbosity(LogComponent component) {
-    int verbosity = atomic_load_explicit(&sink.verbosity[component], memory_order_relaxed);
-    return verbosity >= 0
-               ? verbosity
-               : atomic_load_explicit(&sink.verbosity[LOG_DEFAULT], memory_order_relaxed);
+    int verbosity;
+    while ((verbosity = atomic_load_explicit(&sink.verbosity[component], memory_order_relaxed)) < 0)
+        component = COMPONENTS[component].parent;
+    return verbosity;
 }
 
 const char *log_component_name(LogComponent component) {
-    return COMPONENT_NAMES[component];
+    return COMPONENTS[component].name;
+}
+
+const char *log_component_key(LogComponent component) {
+    return COMPONENTS[component].key;
+}
+
+LogComponent log_component_parent(LogComponent component) {
+    return COMPONENTS[component].parent;
 }
 
 int64_t log_for_each_line(LogRing ring_id, void (*on_line)(void *arg, const char *line),
@@ -208,7 +225,7 @@ static void format_line(Buffer *out, LogSeverity severity, LogComponent componen
     buffer_printf(out,
                   "{\"t\":{\"$date\":\"%s\"},\"s\":\"%s\",\"c\":\"%s\",\"id\":%d,\"ctx\":\"%s\","
                   "\"msg\":",
-                  date, SEVERITY_NAMES[severity], COMPONENT_NAMES[component], id, thread_name);
+                  date, SEVERITY_NAMES[severity], COMPONENTS[component].name, id, thread_name);
     append_json_text(out, msg);
     bool has_attr = false;
     for (size_t i = 0; i < attr_count; i++) {

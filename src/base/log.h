@@ -26,7 +26,7 @@ typedef enum LogSeverity {
 } LogSeverity;
 
 typedef enum LogComponent {
-#define LOG_COMPONENT(symbol, name) LOG_##symbol,
+#define LOG_COMPONENT(symbol, name, key, parent) LOG_##symbol,
 #include "base/log_components.def"
 #undef LOG_COMPONENT
     LOG_COMPONENT_COUNT,
@@ -91,9 +91,13 @@ ErrCode log_open_file(const char *path, bool is_append, Error *err) MUST_CHECK;
  * and reopens it, for use with logrotate. */
 ErrCode log_rotate(bool is_reopen, Error *err) MUST_CHECK;
 void log_set_quiet(bool is_quiet);
-void log_set_verbosity(LogComponent component, int verbosity); /* 0 .. 5; -1: as the default */
+void log_set_verbosity(LogComponent component, int verbosity); /* 0 .. 5; -1: as its parent */
+int log_own_verbosity(LogComponent component);                 /* as set */
 int log_verbosity(LogComponent component);
 const char *log_component_name(LogComponent component);
+/* Its name in logComponentVerbosity, and whose verbosity it has unless it has its own. */
+const char *log_component_key(LogComponent component);
+LogComponent log_component_parent(LogComponent component);
 
 /* Calls back for each kept line, oldest first; returns how many lines there ever were. */
 int64_t log_for_each_line(LogRing ring, void (*on_line)(void *arg, const char *line), void *arg);

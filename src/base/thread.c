@@ -11,12 +11,6 @@
 #include "base/alloc.h"
 
 enum {
-/* The deepest are pipelines within pipelines: see PIPELINE_NESTED_STAGES_MAX, some 700 KB. */
-#ifdef __SANITIZE_ADDRESS__
-    THREAD_STACK_BYTES = 8 * 1024 * 1024, /* frames are several times larger */
-#else
-    THREAD_STACK_BYTES = 2 * 1024 * 1024,
-#endif
     HELD_RANKS_MAX = 16,
 };
 

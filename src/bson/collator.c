@@ -191,7 +191,7 @@ static ErrCode configure(Doc spec, Str locale, UCollator *icu, Error *err) {
 static ErrCode open_icu(Doc spec, Str locale, UCollator **ret_icu, Error *err) {
     if (locale.size == 0)
         return error_set(err, ERR_BAD_VALUE, "Field 'locale' cannot be the empty string");
-    if (locale.size >= LOCALE_SIZE_MAX || memchr(locale.data, '\0', locale.size) != NULL)
+    if (locale.size >= LOCALE_SIZE_MAX || str_has_char(locale, '\0'))
         return error_set(err, ERR_BAD_VALUE, "Field 'locale' is invalid in a collation");
     UErrorCode status = U_ZERO_ERROR;
     UCollator *icu = ucol_open(locale.data, &status);
@@ -474,4 +474,15 @@ static void icu_append_sort_key(const Collator *base, Str text, Buffer *out) {
         out->size += (size_t)size - 1; /* without the terminating NUL */
     }
     xfree(heap_units);
+}
+
+bool elem_has_text(Elem value) {
+    BsonType type = elem_type(value);
+    if (type != BT_DOC && type != BT_ARRAY)
+        return type_is_collatable(type);
+    DocIter iter = doc_iter(elem_doc(value));
+    for (Elem member; doc_iter_next(&iter, &member);)
+        if (elem_has_text(member))
+            return true;
+    return false;
 }

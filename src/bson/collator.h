@@ -45,3 +45,6 @@ static inline bool type_is_collatable(BsonType type) {
     return type == BT_STRING || type == BT_SYMBOL || type == BT_DOC || type == BT_ARRAY ||
            type == BT_CODE_W_SCOPE;
 }
+
+/* Whether this value, or one in it, can compare differently under different collations. */
+bool elem_has_text(Elem value);

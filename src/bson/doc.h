@@ -99,6 +99,11 @@ static inline bool str_is(Str a, const char *text) {
     return a.size == strlen(text) && memcmp(a.data, text, a.size) == 0;
 }
 
+/* Of an absent text, too, for which memchr must not be asked. */
+static inline bool str_has_char(Str a, char c) {
+    return a.size > 0 && memchr(a.data, c, a.size) != NULL;
+}
+
 static inline int32_t load_i32(const uint8_t *at) {
     int32_t value;
     memcpy(&value, at, sizeof(value));

@@ -11,10 +11,13 @@ static void add_elem(Md5 *md5, Elem elem, bool with_name);
 static int32_t type_rank(BsonType type);
 
 int64_t index_hash(Elem elem) {
+    return index_hash_seeded(elem, 0);
+}
+
+int64_t index_hash_seeded(Elem elem, int32_t seed) {
     static const uint8_t NULL_ELEM[] = {BT_NULL, 0};
     Md5 md5;
     md5_init(&md5);
-    const int32_t seed = 0;
     md5_add(&md5, &seed, sizeof(seed));
     add_elem(&md5, elem_is_present(elem) ? elem : (Elem){NULL_ELEM, 0}, /* with_name= */ false);
     uint8_t digest[MD5_DIGEST_SIZE];
@@ -39,6 +42,9 @@ static void add_elem(Md5 *md5, Elem elem, bool with_name) {
         inner = (Doc){code + 4 + code_size};
     } else if (type_is_number(type)) {
         int64_t integer = number_to_i64(number_from_elem(elem));
+        /* What the first double beyond the integers was converted to when the hash was fixed. */
+        if (type == BT_DOUBLE && elem_f64(elem) == 0x1p63)
+            integer = INT64_MIN;
         md5_add(md5, &integer, sizeof(integer));
     } else {
         md5_add(md5, elem_value(elem), elem_value_size(elem));

@@ -12,6 +12,8 @@
 
 /* The missing element hashes as null. */
 int64_t index_hash(Elem elem);
+/* With another seed, as a client may ask for it. */
+int64_t index_hash_seeded(Elem elem, int32_t seed);
 /* The stored hash of a value; values equal under the collation have the same hash. NULL: the simple
  * collation. */
 int64_t index_hash_collated(Elem value, const Collator *collator);

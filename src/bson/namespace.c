@@ -84,7 +84,7 @@ ErrCode ns_check_creatable(const Ns *ns, Error *err) {
                                                  "system.keys",
                                                  "system.preimages"};
     Str coll = ns_coll(ns);
-    if (memchr(coll.data, '$', coll.size) != NULL)
+    if (str_has_char(coll, '$'))
         return error_set(err, ERR_INVALID_NAMESPACE, "Invalid collection name: %.*s",
                          (int)coll.size, coll.data);
     if (!ns_is_system(ns))

@@ -294,12 +294,23 @@ static ErrCode open_snapshot(OpCtx *op, CollAccess *access, Catalog **ret_catalo
     }
 }
 
+/* Only where there is no collection of that name. What is not made for a client, as when entries of
+ * the oplog are applied, goes on whatever system.views holds. */
+static ErrCode find_view(CollAccess *access, Error *err) {
+    access->view = NULL;
+    if (LIKELY(access->coll != NULL))
+        return ERR_OK;
+    access->view = catalog_find_view(access->catalog, &access->ns);
+    if (access->view != NULL || access->op->mode.is_applying || ns_is_system(&access->ns))
+        return ERR_OK;
+    return catalog_check_views(access->catalog, ns_db(&access->ns), err);
+}
+
 static ErrCode open_consistent_read(CollAccess *access, Error *err) {
     TRY(open_snapshot(access->op, access, &access->catalog, err));
     /* A change may be pending in this very version, or the read may be in the past. */
     TRY(catalog_find_in_snapshot(access->op, access->catalog, &access->ns, &access->coll, err));
-    access->view = access->coll == NULL ? catalog_find_view(access->catalog, &access->ns) : NULL;
-    return ERR_OK;
+    return find_view(access, err);
 }
 
 /* Also decides for accesses that lock only a database. */
@@ -338,11 +349,12 @@ static ErrCode take_write_locks(CollAccess *access, Error *err) {
     if (!access->is_coll_locked)
         return ERR_OK;
     access->coll = catalog_find_staged(op, access->catalog, &access->ns);
-    access->view = access->coll == NULL ? catalog_find_view(access->catalog, &access->ns) : NULL;
-    if (LIKELY(op->txn_catalog == NULL))
+    rc = find_view(access, err);
+    if (LIKELY(rc == ERR_OK && op->txn_catalog == NULL))
         return ERR_OK;
-    rc = access->is_creating ? find_in_txn(op, &access->ns, &access->coll, err)
-                             : check_unchanged_in_txn(access, err);
+    if (rc == ERR_OK)
+        rc = access->is_creating ? find_in_txn(op, &access->ns, &access->coll, err)
+                                 : check_unchanged_in_txn(access, err);
     if (rc != ERR_OK) {
         catalog_release(TAKE_PTR(access->catalog));
         access->coll = NULL;
@@ -391,8 +403,7 @@ static ErrCode open_read_in_txn(CollAccess *access, Error *err) {
     lock_release(op, coll);
     access->catalog = catalog_ref(op->txn_catalog);
     TRY(find_in_txn(op, &access->ns, &access->coll, err));
-    access->view = access->coll == NULL ? catalog_find_view(access->catalog, &access->ns) : NULL;
-    return ERR_OK;
+    return find_view(access, err);
 }
 
 /* A collection that was created, dropped or changed after the snapshot cannot be written in it:

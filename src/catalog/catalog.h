@@ -31,6 +31,9 @@ typedef struct View {
     Doc collation;            /* complete; DOC_NONE: simple */
     const Collator *collator; /* NULL: simple */
     Doc definition;           /* the document of system.views */
+    Str key;                  /* in the maps of a version */
+    const char *fault;        /* why nobody can use it; NULL: a view. Its `ns` is then system.views
+                                 if its _id is no name of a view. */
 } View;
 
 /* What to do with indexes whose builds had not finished when the last process ended. */
@@ -59,6 +62,9 @@ CatalogService *op_catalog(const OpCtx *op);
 const Collection *catalog_find(const Catalog *catalog, const Ns *ns);
 const Collection *catalog_find_uuid(const Catalog *catalog, const Uuid *uuid);
 const View *catalog_find_view(const Catalog *catalog, const Ns *ns);
+/* Fails with ERR_INVALID_VIEW_DEFINITION if system.views of the database has a row that is no view:
+ * whether a name that no collection has is a view can then not be told. */
+ErrCode catalog_check_views(const Catalog *catalog, Str db, Error *err) MUST_CHECK;
 /* What the operation's open unit of work has staged for the name; NULL: nothing. Only additions:
  * nobody looks for what it has dropped. */
 const Collection *catalog_stage_find(const OpCtx *op, const Ns *ns);
@@ -105,8 +111,10 @@ ErrCode catalog_stage_replace(OpCtx *op, const Collection *old, Collection *take
 ErrCode catalog_stage_drop(OpCtx *op, const Collection *coll, Error *err) MUST_CHECK;
 /* Index `position` leaves with the replacement; its table is dropped later. */
 void catalog_drop_index_table_on_commit(OpCtx *op, const IndexDesc *index);
-/* Views are rows of <db>.system.views; the caller has written the row. NULL definition: removed. */
-ErrCode catalog_stage_view(OpCtx *op, const Ns *ns, Doc definition, Error *err) MUST_CHECK;
+/* Views are rows of <db>.system.views, its `home`; the caller has written the row. DOC_NONE: the
+ * row with this _id is removed. A row that is no view is staged as such. All of them go when their
+ * home is dropped. */
+void catalog_stage_view(OpCtx *op, const Ns *home, Elem id, Doc definition);
 
 /* Persists multikey bits of an index in the operation's unit of work and makes them visible. An
  * operation with op->mode.multikey_notes only makes them visible and records the collection:

@@ -33,6 +33,7 @@ struct Catalog {
     PMap *by_uuid;    /* 16 bytes -> Collection */
     PMap *by_db;      /* "db" NUL uuid: Collection.db_key -> Collection */
     PMap *views;      /* "db.view" -> View */
+    PMap *bad_views;  /* rows of system.views that are none; hardly ever any */
     PMap *pending;    /* "db.coll" -> Pending */
     PMap *past_by_ns; /* "db.coll" and 16 bytes -> history.h */
     PMap *past_by_uuid;
@@ -91,13 +92,15 @@ ErrCode catalog_reconcile_and_load(OpCtx *op, CatalogService *service, CatalogUn
                                    Error *err) MUST_CHECK;
 
 /* catalog_version.c: versions are changed only before they are published. */
-View *view_from_definition(const Ns *ns, Doc definition, Error *err);
+/* Of a row of system.views; `fault` is set if it is no view. DOC_NONE: only its key. */
+View *view_from_row(const Ns *home, Elem id, Doc definition);
 void view_unref(View *view);
 Catalog *catalog_version_empty(void);
 void catalog_version_put(Catalog *version, Collection *coll);
 void catalog_version_remove(Catalog *version, const Collection *coll);
 void catalog_version_put_view(Catalog *version, View *view);
-void catalog_version_remove_view(Catalog *version, const Ns *ns);
+void catalog_version_remove_view(Catalog *version, const View *view);
+void catalog_version_remove_views_of(Catalog *version, Str db);
 void catalog_version_put_pending(Catalog *version, const Ns *ns, Collection *before,
                                  Collection *after);
 void catalog_version_clear_pending(Catalog *version, const Ns *ns);

@@ -21,9 +21,8 @@
 typedef struct StagedChange {
     Collection *before;
     Collection *after;
-    bool is_view;
-    Ns view_ns;
-    View *view; /* NULL: removed */
+    View *view; /* NULL: none */
+    bool is_view_removed;
 } StagedChange;
 
 /* All catalog changes of one unit of work; published together. Hangs off the operation. */
@@ -69,18 +68,10 @@ void catalog_drop_index_table_on_commit(OpCtx *op, const IndexDesc *index) {
     ru_on_rollback(op->ru, keep_index_table, (IndexDesc *)index);
 }
 
-ErrCode catalog_stage_view(OpCtx *op, const Ns *ns, Doc definition, Error *err) {
-    View *view = NULL;
-    if (doc_is_present(definition)) {
-        view = view_from_definition(ns, definition, err);
-        if (view == NULL)
-            return err->code;
-    }
+void catalog_stage_view(OpCtx *op, const Ns *home, Elem id, Doc definition) {
     StagedChange *change = stage_add(op);
-    change->is_view = true;
-    change->view_ns = *ns;
-    change->view = view;
-    return ERR_OK;
+    change->view = view_from_row(home, id, definition);
+    change->is_view_removed = !doc_is_present(definition);
 }
 
 const Collection *catalog_stage_find(const OpCtx *op, const Ns *ns) {
@@ -275,7 +266,7 @@ static ErrCode mark_pending(void *arg, OpCtx *op, Error *err) {
     Catalog *next = catalog_version_clone(service->current);
     for (uint32_t i = 0; i < stage->count; i++) {
         StagedChange *change = &stage->changes[i];
-        if (change->is_view)
+        if (change->view != NULL)
             continue;
         /* A rename concerns two names: each gets a mark of its own. */
         if (change->before != NULL && change->after != NULL &&
@@ -331,21 +322,26 @@ static void publish_stage(void *arg, OpCtx *op, uint64_t commit_ts) {
     Stage *stage = op->catalog_stage;
     mutex_lock(&service->ddl_mu);
     Catalog *next = catalog_version_clone(service->current);
-    for (uint32_t i = 0; i < stage->count; i++)
+    for (uint32_t i = 0; i < stage->count; i++) {
         /* All removals before all additions: a rename over an existing target removes and adds one
          * name. */
-        if (stage->changes[i].before != NULL)
-            catalog_version_remove(next, stage->changes[i].before);
+        const Collection *before = stage->changes[i].before;
+        if (before == NULL)
+            continue;
+        catalog_version_remove(next, before);
+        if (stage->changes[i].after == NULL && str_is(ns_coll(&before->ns), "system.views"))
+            catalog_version_remove_views_of(next, ns_db(&before->ns));
+    }
     for (uint32_t i = 0; i < stage->count; i++) {
         StagedChange *change = &stage->changes[i];
         if (change->after != NULL) {
             change->after->min_valid_ts = commit_ts;
             catalog_version_put(next, change->after);
         }
-        if (change->is_view && change->view != NULL)
+        if (change->view != NULL && !change->is_view_removed)
             catalog_version_put_view(next, change->view);
-        else if (change->is_view)
-            catalog_version_remove_view(next, &change->view_ns);
+        else if (change->view != NULL)
+            catalog_version_remove_view(next, change->view);
     }
     /* Without timestamps there are no reads in the past. */
     if (commit_ts != 0)

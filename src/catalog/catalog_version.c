@@ -96,34 +96,112 @@ void catalog_version_remove(Catalog *version, const Collection *coll) {
 }
 
 void catalog_version_put_view(Catalog *version, View *view) {
-    replace_map(&version->views,
-                pmap_put(version->views, &VIEWS, view->ns.text, view->ns.size, view), &VIEWS);
+    catalog_version_remove_view(version, view);
+    PMap **map = view->fault == NULL ? &version->views : &version->bad_views;
+    replace_map(map, pmap_put(*map, &VIEWS, view->key.data, view->key.size, view), &VIEWS);
 }
 
-View *view_from_definition(const Ns *ns, Doc definition, Error *err) {
-    Elem view_on = doc_get_lit(definition, "viewOn");
-    Elem pipeline = doc_get_lit(definition, "pipeline");
-    Ns on;
-    if (elem_type(view_on) != BT_STRING || elem_type(pipeline) != BT_ARRAY) {
-        (void)error_set(err, ERR_INVALID_VIEW_DEFINITION, "view \"%s\" needs viewOn and pipeline",
-                        ns->text);
-        return NULL;
+void catalog_version_remove_view(Catalog *version, const View *view) {
+    Str key = view->key;
+    replace_map(&version->views, pmap_remove(version->views, &VIEWS, key.data, key.size), &VIEWS);
+    replace_map(&version->bad_views, pmap_remove(version->bad_views, &VIEWS, key.data, key.size),
+                &VIEWS);
+}
+
+static bool take_first(void *arg, const void *key, size_t key_size, void *value) {
+    (void)key, (void)key_size;
+    *(View **)arg = value;
+    return false;
+}
+
+static const View *first_view_of(const PMap *map, Str db) {
+    char from[DB_NAME_SIZE_MAX + 1];
+    memcpy(from, db.data, db.size);
+    from[db.size] = '.';
+    View *view = NULL;
+    pmap_for_each_from(map, from, db.size + 1, take_first, &view);
+    return view != NULL && str_equal(ns_db(&view->ns), db) ? view : NULL;
+}
+
+void catalog_version_remove_views_of(Catalog *version, Str db) {
+    for (const View *view; (view = first_view_of(version->views, db)) != NULL;)
+        catalog_version_remove_view(version, view);
+    for (const View *view; (view = first_view_of(version->bad_views, db)) != NULL;)
+        catalog_version_remove_view(version, view);
+}
+
+ErrCode catalog_check_views(const Catalog *catalog, Str db, Error *err) {
+    if (LIKELY(catalog->bad_views == NULL))
+        return ERR_OK;
+    const View *bad = first_view_of(catalog->bad_views, db);
+    if (bad == NULL)
+        return ERR_OK;
+    return error_set(err, ERR_INVALID_VIEW_DEFINITION,
+                     "a document of %.*s.system.views is no view: %s; remove it or correct it",
+                     (int)db.size, db.data, bad->fault);
+}
+
+/* What the row of a view has to be; `ret_on` is the collection it is on. */
+static const char *find_fault(const View *view, Elem id, Ns *ret_on) {
+    CLEANUP(error_reset) Error err = {0};
+    if (elem_type(id) != BT_STRING || str_is(ns_coll(&view->ns), "system.views"))
+        return "its _id is not the name of a view of the database";
+    Elem view_on = doc_get_lit(view->definition, "viewOn");
+    if (elem_type(view_on) != BT_STRING ||
+        ns_make(ns_db(&view->ns), elem_str(view_on), ret_on, &err) != ERR_OK)
+        return "its viewOn is not the name of a collection";
+    Elem pipeline = doc_get_lit(view->definition, "pipeline");
+    if (elem_type(pipeline) != BT_ARRAY)
+        return "its pipeline is not an array";
+    DocIter stages = doc_iter(elem_doc(pipeline));
+    for (Elem stage; doc_iter_next(&stages, &stage);)
+        if (elem_type(stage) != BT_DOC)
+            return "a stage of its pipeline is not an object";
+    DocIter fields = doc_iter(view->definition);
+    for (Elem field; doc_iter_next(&fields, &field);)
+        if (!elem_name_is(field, STR("_id")) && !elem_name_is(field, STR("viewOn")) &&
+            !elem_name_is(field, STR("pipeline")) && !elem_name_is(field, STR("collation")) &&
+            !elem_name_is(field, STR("timeseries")))
+            return "it has a field that views do not have";
+    return NULL;
+}
+
+static void set_key(View *view, const Ns *home, Elem id) {
+    CLEANUP(error_reset) Error err = {0};
+    if (elem_type(id) == BT_STRING && ns_parse(elem_str(id), &view->ns, &err) == ERR_OK &&
+        str_equal(ns_db(&view->ns), ns_db(home))) {
+        view->key = ns_str(&view->ns);
+        return;
     }
-    if (ns_make(ns_db(ns), elem_str(view_on), &on, err) != ERR_OK)
-        return NULL;
+    /* The home's name, and what no name of a view can have after it: the value of the _id. */
+    view->ns = *home;
+    size_t size = elem_is_present(id) ? elem_value_size(id) : 0;
+    char *key = arena_alloc(&view->arena, home->size + 2 + size);
+    memcpy(key, home->text, home->size);
+    key[home->size] = '\0';
+    key[home->size + 1] = (char)elem_type(id);
+    if (size > 0)
+        memcpy(key + home->size + 2, elem_value(id), size);
+    view->key = (Str){key, home->size + 2 + size};
+}
+
+View *view_from_row(const Ns *home, Elem id, Doc definition) {
     View *view = NEW(View);
     view->refs = 1;
     arena_init(&view->arena, 1024);
-    view->ns = *ns;
-    view->view_on = on;
+    set_key(view, home, id);
+    if (!doc_is_present(definition))
+        return view;
     view->definition = doc_copy(definition, &view->arena);
+    view->fault = find_fault(view, id, &view->view_on);
+    if (view->fault != NULL)
+        return view;
     view->pipeline = elem_doc(doc_get_lit(view->definition, "pipeline"));
     Elem collation = doc_get_lit(view->definition, "collation");
+    CLEANUP(error_reset) Error err = {0};
     if (elem_is_present(collation) &&
-        collator_parse_elem(collation, "collation", &view->collator, err) != ERR_OK) {
-        view_unref(view);
-        return NULL;
-    }
+        collator_parse_elem(collation, "collation", &view->collator, &err) != ERR_OK)
+        view->fault = "its collation is none";
     view->collation = view->collator != NULL ? view->collator->spec : DOC_NONE;
     return view;
 }
@@ -141,6 +219,7 @@ Catalog *catalog_version_clone(const Catalog *version) {
     copy->by_uuid = pmap_ref(version->by_uuid);
     copy->by_db = pmap_ref(version->by_db);
     copy->views = pmap_ref(version->views);
+    copy->bad_views = pmap_ref(version->bad_views);
     copy->pending = pmap_ref(version->pending);
     copy->past_by_ns = pmap_ref(version->past_by_ns);
     copy->past_by_uuid = pmap_ref(version->past_by_uuid);
@@ -154,6 +233,7 @@ void catalog_release(Catalog *catalog) {
     pmap_unref(catalog->by_uuid, &COLLECTIONS);
     pmap_unref(catalog->by_db, &DB_ROWS);
     pmap_unref(catalog->views, &VIEWS);
+    pmap_unref(catalog->bad_views, &VIEWS);
     pmap_unref(catalog->pending, &PENDINGS);
     history_unref(catalog->past_by_ns);
     history_unref(catalog->past_by_uuid);
@@ -192,10 +272,6 @@ void catalog_version_put_pending(Catalog *version, const Ns *ns, Collection *bef
 void catalog_version_clear_pending(Catalog *version, const Ns *ns) {
     replace_map(&version->pending, pmap_remove(version->pending, &PENDINGS, ns->text, ns->size),
                 &PENDINGS);
-}
-
-void catalog_version_remove_view(Catalog *version, const Ns *ns) {
-    replace_map(&version->views, pmap_remove(version->views, &VIEWS, ns->text, ns->size), &VIEWS);
 }
 
 static void db_key(const Collection *coll, uint8_t out[DB_NAME_SIZE_MAX + 17], size_t *ret_size) {

@@ -12,10 +12,11 @@
 static void split_path(const char *dotted, Arena *arena, IndexField *ret_field);
 static CollectionShared *shared_ref(CollectionShared *shared);
 static void shared_unref(CollectionShared *shared);
+enum { LOCATION_MISSING_FIELD = 40414, LOCATION_UNKNOWN_FIELD = 40415 };
+
 static ErrCode parse_clustered(Elem elem, Arena *arena, CollectionOptions *options, Error *err);
 static ErrCode parse_validation_enum(Elem elem, const char *const *names, size_t name_count,
                                      int *ret_value, Error *err);
-static int64_t capped_size_rounded(int64_t size);
 static ErrCode check_validator_place(const Ns *ns, Error *err);
 
 Collection *collection_ref(Collection *coll) {
@@ -156,11 +157,17 @@ ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_o
                     bson_type_name(elem_type(elem)));
             options.is_capped = elem_is_truthy(elem);
         } else if (strcmp(name, "size") == 0) {
-            options.capped_size = capped_size_rounded(elem_as_i64(elem));
+            options.capped_size = elem_as_i64(elem);
         } else if (strcmp(name, "max") == 0) {
             options.capped_max = elem_as_i64(elem);
         } else if (strcmp(name, "temp") == 0) {
             options.is_temp = elem_is_truthy(elem);
+        } else if (strcmp(name, "autoIndexId") == 0) {
+            options.is_without_id_index = !elem_is_truthy(elem);
+        } else if (strcmp(name, "idIndex") == 0) {
+            Elem version =
+                elem_type(elem) == BT_DOC ? doc_get_lit(elem_doc(elem), "v") : ELEM_MISSING;
+            options.has_v1_id_index = elem_is_number(version) && elem_as_i64(version) == 1;
         } else if (strcmp(name, "clusteredIndex") == 0) {
             TRY(parse_clustered(elem, arena, &options, err));
         } else if (strcmp(name, "validator") == 0) {
@@ -193,6 +200,9 @@ ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_o
             err, ERR_INVALID_OPTIONS,
             "the 'capped' field needs to be true when either the 'size' or 'max' fields "
             "are present");
+    if (options.has_v1_id_index && options.collator != NULL)
+        return error_set(err, ERR_CANNOT_CREATE_INDEX,
+                         "an index with v=1 cannot have a collation, which the collection has");
     if (options.is_capped && options.is_clustered)
         return error_set(err, ERR_INVALID_OPTIONS,
                          "Cannot create a clustered collection that is also capped");
@@ -206,7 +216,6 @@ ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_o
 
 ErrCode pre_images_parse(Elem elem, bool *ret_is_enabled, Error *err) {
     static const char NAME[] = "changeStreamPreAndPostImages";
-    enum { LOCATION_MISSING_FIELD = 40414, LOCATION_UNKNOWN_FIELD = 40415 };
     if (elem_type(elem) != BT_DOC)
         return error_set(err, ERR_TYPE_MISMATCH,
                          "BSON field '%s' is the wrong type '%s', expected type 'object'", NAME,
@@ -234,12 +243,15 @@ Doc collection_options_normalize(const CollectionOptions *options, Arena *arena)
     Doc doc = options->doc;
     Elem clustered = doc_get_lit(doc, "clusteredIndex");
     Elem collation = doc_get_lit(doc, "collation");
-    if (elem_type(clustered) != BT_DOC && !elem_is_present(collation))
+    Elem id_index = doc_get_lit(doc, "idIndex");
+    if (elem_type(clustered) != BT_DOC && !elem_is_present(collation) && !elem_is_present(id_index))
         return doc;
     DocBuilder b = doc_builder_in_arena_sized(arena, doc_size(doc) + 512);
     DocIter iter = doc_iter(doc);
     Elem elem;
     while (doc_iter_next(&iter, &elem)) {
+        if (elem.data == id_index.data)
+            continue;
         if (elem.data == collation.data) {
             if (options->collator != NULL)
                 build_doc(&b, "collation", options->collator->spec);
@@ -511,7 +523,8 @@ static ErrCode parse_clustered(Elem elem, Arena *arena, CollectionOptions *optio
             bson_type_name(elem_type(elem)));
     DocIter iter = doc_iter(elem_doc(elem));
     Elem member;
-    bool has_key = false, is_unique = false;
+    bool has_key = false;
+    Elem unique = ELEM_MISSING;
     while (doc_iter_next(&iter, &member)) {
         if (elem_name_is(member, STR("key"))) {
             Elem id =
@@ -519,21 +532,27 @@ static ErrCode parse_clustered(Elem elem, Arena *arena, CollectionOptions *optio
             has_key =
                 elem_is_number(id) && elem_as_i64(id) == 1 && doc_count(elem_doc(member)) == 1;
         } else if (elem_name_is(member, STR("unique"))) {
-            is_unique = elem_is_truthy(member);
+            unique = member;
         } else if (elem_name_is(member, STR("name")) && elem_type(member) == BT_STRING) {
             options->clustered_name = arena_strdup(arena, elem_str(member).data);
-        } else if (!elem_name_is(member, STR("v"))) {
-            return error_set(err, ERR_INVALID_INDEX_SPECIFICATION_OPTION,
+        } else if (elem_name_is(member, STR("v"))) {
+            if (!elem_is_number(member) || elem_as_i64(member) != 2)
+                return error_set(err, (ErrCode)5979704, "a clustered index must have v=2");
+        } else {
+            return error_set(err, (ErrCode)LOCATION_UNKNOWN_FIELD,
                              "BSON field 'clusteredIndex.%s' is an unknown field.",
                              elem_name(member));
         }
     }
+    if (!elem_is_present(unique))
+        return error_set(err, (ErrCode)LOCATION_MISSING_FIELD,
+                         "BSON field 'clusteredIndex.unique' is missing but a required field");
+    if (!elem_is_truthy(unique))
+        return error_set(err, (ErrCode)5979700,
+                         "The clusteredIndex option requires unique: true to be specified");
     if (!has_key)
         return error_set(err, ERR_INVALID_INDEX_SPECIFICATION_OPTION,
                          "The clusteredIndex option requires key: {_id: 1}");
-    if (!is_unique)
-        return error_set(err, (ErrCode)5979700,
-                         "The clusteredIndex option requires unique: true to be specified");
     options->is_clustered = true;
     return ERR_OK;
 }
@@ -553,9 +572,24 @@ static ErrCode parse_validation_enum(Elem elem, const char *const *names, size_t
                      elem_str(elem).data, elem_name(elem));
 }
 
-/* MongoDB rounds the size of a capped collection up to a multiple of 256. */
-static int64_t capped_size_rounded(int64_t size) {
-    if (size > INT64_MAX - 255)
-        size = INT64_MAX - 255;
-    return size <= 0 ? size : (size + 255) & ~(int64_t)255;
+ErrCode capped_number_check(const char *command, Elem elem, int64_t least, Error *err) {
+    enum { LOCATION_OUT_OF_RANGE = 51024, PETABYTE_LOG2 = 50 };
+    if (!elem_is_present(elem))
+        return ERR_OK;
+    if (!elem_is_number(elem))
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "BSON field '%s.%s' is the wrong type '%s', expected types '[long, int, "
+                         "decimal, double]'",
+                         command, elem_name(elem), bson_type_name(elem_type(elem)));
+    int64_t value = elem_as_i64(elem);
+    if (value < least)
+        return error_set(err, (ErrCode)LOCATION_OUT_OF_RANGE,
+                         "BSON field '%s' value must be >= %lld, actual value '%lld'",
+                         elem_name(elem), (long long)least, (long long)value);
+    if (value > INT64_C(1) << PETABYTE_LOG2)
+        return error_set(err, (ErrCode)LOCATION_OUT_OF_RANGE,
+                         "BSON field '%s' value must be <= %lld, actual value '%lld'",
+                         elem_name(elem), (long long)(INT64_C(1) << PETABYTE_LOG2),
+                         (long long)value);
+    return ERR_OK;
 }

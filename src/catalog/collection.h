@@ -114,7 +114,9 @@ typedef struct CollectionOptions {
     bool is_clustered;
     const char *clustered_name;
     bool is_temp;
-    Doc validator; /* DOC_NONE: none */
+    bool is_without_id_index; /* unless somebody makes one later; only in "local" */
+    bool has_v1_id_index;     /* told at its creation, not stored: the index says it */
+    Doc validator;            /* DOC_NONE: none */
     ValidationLevel validation_level;
     ValidationAction validation_action;
     const Collator *collator; /* default of its queries and indexes; NULL: simple */
@@ -138,6 +140,8 @@ typedef struct CollectionShared {
     bool is_dropped;
     /* Atomic. */
     _Atomic int64_t capped_first_hint; /* no record id below this one is left */
+    _Atomic int64_t scans;             /* plans that read all of it, and those of them that tail */
+    _Atomic int64_t tailing_scans;
     /* Which indexes its queries may use; NULL: no filter was ever set. */
     _Atomic(CollectionExtra *) index_filters;
 } CollectionShared;
@@ -182,6 +186,10 @@ ErrCode collection_parse_validator(const Collection *coll, Arena *arena, MatchEx
 /* Checks and parses the options of create and collMod; pointers go into `arena`. */
 ErrCode collection_options_parse(Doc doc, Arena *arena, CollectionOptions *ret_options, Error *err)
     MUST_CHECK;
+
+/* Sizes and numbers of capped collections, as `command` has them: missing, or a number between
+ * `least` and a petabyte. */
+ErrCode capped_number_check(const char *command, Elem elem, int64_t least, Error *err) MUST_CHECK;
 
 /* {enabled: bool}, the form of changeStreamPreAndPostImages. */
 ErrCode pre_images_parse(Elem elem, bool *ret_is_enabled, Error *err) MUST_CHECK;

@@ -368,22 +368,13 @@ typedef struct ViewLoading {
 } ViewLoading;
 
 static ErrCode load_view(void *arg, RecordId rid, Str data, bool *is_over, Error *err) {
-    (void)rid, (void)is_over;
+    (void)rid, (void)is_over, (void)err;
     const ViewLoading *loading = arg;
     Doc definition = {(const uint8_t *)data.data};
-    Elem id = doc_get_lit(definition, "_id");
-    Ns ns;
-    View *view = NULL;
-    if (elem_type(id) == BT_STRING && ns_parse(elem_str(id), &ns, err) == ERR_OK)
-        view = view_from_definition(&ns, definition, err);
-    if (view == NULL) {
-        /* Not fatal: clients can write to system.views directly, and must be able to repair it. */
-        LOG_WARN(LOG_STORAGE, 7100204, "View definition is not valid and is ignored",
-                 LOG_STR("namespace", loading->home->ns.text),
-                 LOG_STR("error", error_message(err)));
-        error_reset(err);
-        return ERR_OK;
-    }
+    View *view = view_from_row(&loading->home->ns, doc_get_lit(definition, "_id"), definition);
+    if (view->fault != NULL) /* not fatal: whoever wrote it must be able to repair it */
+        LOG_WARN(LOG_STORAGE, 7100204, "View definition is not valid",
+                 LOG_STR("namespace", loading->home->ns.text), LOG_STR("error", view->fault));
     catalog_version_put_view(loading->version, view);
     view_unref(view);
     return ERR_OK;

@@ -81,7 +81,7 @@ static void add_path(ProjectionWalk *walk, Str path) {
 
 static ErrCode add_one(ProjectionWalk *walk, Str path, Elem elem, Error *err) {
     if (!elem_is_number(elem) && elem_type(elem) != BT_BOOL)
-        return error_set(err, ERR_FAILED_TO_PARSE,
+        return error_set(err, (ErrCode)51271,
                          "wildcardProjection can only include or exclude fields, but \"%.*s\" is "
                          "of type %s",
                          (int)path.size, path.data, bson_type_name(elem_type(elem)));

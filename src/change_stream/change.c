@@ -1,5 +1,6 @@
 #include "change_stream/change.h"
 
+#include "bson/compare.h"
 #include "catalog/write_group.h"
 #include "query/update/update_delta.h"
 
@@ -17,6 +18,7 @@ static const char *const KIND_NAMES[CHANGE_KIND_COUNT] = {
     [CHANGE_CREATE_INDEXES] = "createIndexes",
     [CHANGE_DROP_INDEXES] = "dropIndexes",
     [CHANGE_MODIFY] = "modify",
+    [CHANGE_AWAY] = "",
 };
 
 /* Commands of the oplog by the first field of `o`. */
@@ -84,6 +86,29 @@ static void read_command(StreamChange *change) {
         change->kind = CHANGE_NONE;
 }
 
+/* What a shard says by a no-op, in o2 (sharding/ddl): {shardCollection: ns}, or of a database
+ * {movePrimary or dropDatabase: name, databaseVersion}. */
+static bool is_mark(Elem o2, bool *ret_is_of_database) {
+    if (elem_type(o2) != BT_DOC)
+        return false;
+    Elem first;
+    DocIter iter = doc_iter(elem_doc(o2));
+    if (!doc_iter_next(&iter, &first))
+        return false;
+    *ret_is_of_database =
+        elem_name_is(first, STR("movePrimary")) || elem_name_is(first, STR("dropDatabase"));
+    return *ret_is_of_database || elem_name_is(first, STR("shardCollection"));
+}
+
+static void read_mark(StreamChange *change) {
+    bool is_of_database;
+    if (!is_mark(change->o2, &is_of_database))
+        return;
+    change->kind = CHANGE_AWAY;
+    if (is_of_database)
+        change->coll = (Str){"", 0};
+}
+
 /* The document of a view has its whole name as _id. */
 static void read_view(StreamChange *change) {
     static const ChangeKind KINDS[CHANGE_KIND_COUNT] = {
@@ -130,6 +155,8 @@ void change_read(Doc row, bool shows_views, StreamChange *ret_change) {
         return;
     if (op == 'c')
         read_command(&change);
+    else if (op == 'n')
+        read_mark(&change);
     else if (op == 'i')
         change.kind = CHANGE_INSERT;
     else if (op == 'd')
@@ -155,6 +182,11 @@ EntryForm entry_form(Doc entry) {
         return ENTRY_FORM_ONE;
     case 'c':
         break;
+    case 'n': {
+        bool is_of_database;
+        return is_mark(doc_get_lit(entry, "o2"), &is_of_database) ? ENTRY_FORM_ONE
+                                                                  : ENTRY_FORM_NOTHING;
+    }
     default:
         return ENTRY_FORM_NOTHING;
     }
@@ -198,9 +230,34 @@ static bool is_in_scope(const StreamFilter *filter, Str db, Str coll) {
     return str_equal(coll, ns_coll(&filter->ns));
 }
 
+static bool is_same_version(Doc a, Elem b) {
+    static const char *const FIELDS[] = {"uuid", "timestamp", "lastMod"};
+    if (elem_type(b) != BT_DOC)
+        return false;
+    for (size_t i = 0; i < ARRAY_LEN(FIELDS); i++)
+        if (!elem_equal(doc_get(a, str_from(FIELDS[i])), doc_get(elem_doc(b), str_from(FIELDS[i])),
+                        NULL))
+            return false;
+    return true;
+}
+
+/* A router sends a stream to the one shard that has all of what is watched. A mark about a database
+ * is for those that came by the version which ends with it: one that came later, and begins before
+ * it, was checked when it came (stream_source.c). */
+static bool takes_mark(const StreamFilter *filter, const StreamChange *change) {
+    if (!doc_is_present(filter->database_version) || !str_equal(change->db, ns_db(&filter->ns)))
+        return false;
+    if (change->coll.size == 0)
+        return is_same_version(filter->database_version,
+                               doc_get_lit(elem_doc(change->o2), "databaseVersion"));
+    return filter->scope != SCOPE_COLLECTION || str_equal(change->coll, ns_coll(&filter->ns));
+}
+
 bool filter_takes(const StreamFilter *filter, const StreamChange *change) {
     if (change->kind == CHANGE_NONE)
         return false;
+    if (change->kind == CHANGE_AWAY)
+        return takes_mark(filter, change);
     if (!filter->shows_expanded && change->kind > CHANGE_INVALIDATE)
         return false;
     if (change->is_view && (!filter->shows_expanded || filter->scope == SCOPE_COLLECTION))
@@ -214,6 +271,8 @@ bool filter_takes(const StreamFilter *filter, const StreamChange *change) {
 }
 
 bool filter_is_ended_by(const StreamFilter *filter, const StreamChange *change) {
+    if (change->kind == CHANGE_AWAY)
+        return true;
     switch (filter->scope) {
     case SCOPE_COLLECTION:
         return change->kind == CHANGE_DROP || change->kind == CHANGE_RENAME ||

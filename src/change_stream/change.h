@@ -24,6 +24,7 @@ typedef enum ChangeKind {
     CHANGE_CREATE_INDEXES,
     CHANGE_DROP_INDEXES,
     CHANGE_MODIFY,
+    CHANGE_AWAY, /* what follows is on other shards, too: no event, but the end of routed streams */
     CHANGE_KIND_COUNT,
 } ChangeKind;
 
@@ -68,6 +69,9 @@ typedef struct StreamFilter {
     bool shows_system;
     bool has_documents;     /* updates carry a whole document: what it holds is not known here */
     const MatchExpr *match; /* the leading $match of the pipeline behind; NULL: none */
+    /* The database as the router knew it that opened the stream; DOC_NONE: a client of this node
+     * did, and sees what happens here. */
+    Doc database_version;
 } StreamFilter;
 
 /* Is the change in the scope, and of a kind that the stream shows? */
@@ -87,9 +91,9 @@ bool filter_may_concern_write(const StreamFilter *filter, Doc write);
 /* What an entry consists of. */
 typedef enum EntryForm {
     ENTRY_FORM_NOTHING, /* partial, prepared, or no change at all */
-    ENTRY_FORM_ONE,
-    ENTRY_FORM_UNIT,   /* {applyOps: [...]}, perhaps the last one of a chain */
-    ENTRY_FORM_COMMIT, /* of a prepared transaction: its writes are in the entry before */
-    ENTRY_FORM_DROPS,  /* a dropDatabase that lists its collections in o2 */
+    ENTRY_FORM_ONE,     /* a write, or the mark of a shard */
+    ENTRY_FORM_UNIT,    /* {applyOps: [...]}, perhaps the last one of a chain */
+    ENTRY_FORM_COMMIT,  /* of a prepared transaction: its writes are in the entry before */
+    ENTRY_FORM_DROPS,   /* a dropDatabase that lists its collections in o2 */
 } EntryForm;
 EntryForm entry_form(Doc entry);

@@ -59,8 +59,7 @@ static bool is_ambiguous(const Walk *w) {
         const Component *component = &w->components[i];
         if (component->is_index)
             continue;
-        if (memchr(component->name.data, '.', component->name.size) != NULL ||
-            (i > 0 && path_index_of(component->name) >= 0))
+        if (str_has_char(component->name, '.') || (i > 0 && path_index_of(component->name) >= 0))
             return true;
     }
     return false;

@@ -129,6 +129,44 @@ static const struct {
      false},
 };
 
+#define MARK(ns, o2)      "{'op': 'n', 'ns': '" ns "', 'o': {'msg': 1}, 'o2': " o2 "}"
+#define VERSION(last_mod) "{'lastMod': " #last_mod ", 'uuid': 1, 'timestamp': 5}"
+
+static const struct {
+    StreamScope scope;
+    const char *entry;
+    bool is_taken;
+} MARKS[] = {
+    {SCOPE_COLLECTION, MARK("d.c", "{'shardCollection': 'd.c'}"), true},
+    {SCOPE_COLLECTION, MARK("d.x", "{'shardCollection': 'd.x'}"), false},
+    {SCOPE_DATABASE, MARK("d.x", "{'shardCollection': 'd.x'}"), true},
+    {SCOPE_DATABASE, MARK("x.c", "{'shardCollection': 'x.c'}"), false},
+    {SCOPE_COLLECTION, MARK("d.$cmd", "{'movePrimary': 'd', 'databaseVersion': " VERSION(3) "}"),
+     true},
+    {SCOPE_DATABASE, MARK("d.$cmd", "{'dropDatabase': 'd', 'databaseVersion': " VERSION(3) "}"),
+     true},
+    {SCOPE_DATABASE, MARK("d.$cmd", "{'dropDatabase': 'd', 'databaseVersion': " VERSION(2) "}"),
+     false},
+    {SCOPE_DATABASE, MARK("x.$cmd", "{'movePrimary': 'x', 'databaseVersion': " VERSION(3) "}"),
+     false},
+    {SCOPE_DATABASE, MARK("d.c", "{'other': 'd.c'}"), false},
+    {SCOPE_DATABASE, MARK("", "{}"), false},
+};
+
+TEST(marks_of_shards_end_streams_of_routers_alone) {
+    CLEANUP(error_reset) Error err = {0};
+    for (size_t i = 0; i < ARRAY_LEN(MARKS); i++) {
+        CLEANUP(arena_done) Arena arena = {0};
+        Doc entry = test_doc(MARKS[i].entry, &arena);
+        StreamFilter filter = {.scope = MARKS[i].scope};
+        REQUIRE_OK(ns_make(STR("d"), STR("c"), &filter.ns, &err), err);
+        EXPECT(!filter_may_concern(&filter, entry));
+        filter.database_version = test_doc("{'uuid': 1, 'timestamp': 5, 'lastMod': 3}", &arena);
+        if (filter_may_concern(&filter, entry) != MARKS[i].is_taken)
+            test_fail(__FILE__, __LINE__, "%s", MARKS[i].entry);
+    }
+}
+
 TEST(raw_entries_are_judged_by_the_scope_of_a_stream) {
     CLEANUP(error_reset) Error err = {0};
     for (size_t i = 0; i < ARRAY_LEN(SCOPES); i++) {

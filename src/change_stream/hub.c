@@ -7,7 +7,7 @@
  *
  *     waiters by what they watch: a table of buckets by the hash of "db.collection" or "db", and
  *     one list of those that watch everything. Writes of documents, alone or in a unit, look up two
- *     buckets; commands, chains and commits of prepared transactions go through all waiters.
+ *     buckets; commands, marks, chains and commits of prepared transactions go through all waiters.
  */
 #include "change_stream/hub.h"
 
@@ -208,7 +208,8 @@ static bool judge_write(StreamHub *hub, uint64_t ts, Doc write, Wakes *wakes) {
     Str name = elem_str(ns);
     const char *dot = memchr(name.data, '.', name.size);
     /* Views are documents of system.views, and shown to those who watch the database or more. */
-    if (elem_str(op).data[0] == 'c' || dot == NULL)
+    char kind = elem_str(op).data[0];
+    if (kind == 'c' || kind == 'n' || dot == NULL)
         return judge_all(hub, ts, filter_may_concern_write, write, wakes);
     List *const lists[] = {bucket_of(hub, name),
                            bucket_of(hub, (Str){name.data, (size_t)(dot - name.data)}),

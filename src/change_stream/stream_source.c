@@ -44,6 +44,7 @@ typedef struct StreamSource {
     ChangePlace invalidate_place;
     uint8_t *invalidate_token; /* heap */
     bool is_over;
+    char *away; /* heap: why nothing more can be told; NULL: it can */
 
     const MatchExpr *match; /* the leading $match; NULL: none */
     Pipeline *pipeline;
@@ -55,6 +56,7 @@ typedef struct StreamSource {
     uint8_t *last;     /* token of the result given last; NULL: none */
     uint8_t *previous; /* of the one before */
     int64_t returned;
+    int64_t returned_before; /* as of the beginning of this batch */
 } StreamSource;
 
 static void set_token(uint8_t **at, Doc token) {
@@ -118,6 +120,26 @@ static ErrCode next_invalidate(StreamSource *source, bool *ret_is_shown, Doc *re
     return ERR_OK;
 }
 
+/* Shards are told of what concerns other shards by marks in their oplogs. What was found before is
+ * given first: after the failure the stream is gone. */
+static void note_away(StreamSource *source, const StreamChange *change) {
+    Str db = change->db, coll = change->coll;
+    source->away =
+        coll.size > 0
+            ? xasprintf("the collection %.*s.%.*s has been sharded: change streams over sharded "
+                        "collections are not available in this version",
+                        (int)db.size, db.data, (int)coll.size, coll.data)
+            : xasprintf("the database %.*s has been dropped, or has moved to another shard: a "
+                        "change stream has to be opened anew, without a resume token of before",
+                        (int)db.size, db.data);
+}
+
+static ErrCode end_away(const StreamSource *source, Error *err) {
+    if (source->returned > source->returned_before)
+        return ERR_OK;
+    return error_set(err, ERR_CHANGE_STREAM_FATAL_ERROR, "%s", source->away);
+}
+
 /* The $match once more, now that the token is known: before documents are looked up, which costs
  * and can fail. */
 static bool is_worth_building(StreamSource *source, const StreamChange *change,
@@ -141,6 +163,10 @@ static ErrCode next_change(StreamSource *source, bool *ret_found, bool *ret_is_s
         /* Past the time of the token without having met its event. */
         if (source->is_resuming && source->reader.done_ts >= source->spec.token.ts)
             return not_found(source, err);
+        return ERR_OK;
+    }
+    if (UNLIKELY(change.kind == CHANGE_AWAY)) {
+        note_away(source, &change);
         return ERR_OK;
     }
     StreamToken token = event_token(&change, &place, &source->scratch);
@@ -184,6 +210,8 @@ static ErrCode pull_event(void *arg, bool *ret_found, Doc *ret_event, Error *err
         } else {
             if (source->is_over)
                 return ERR_OK;
+            if (UNLIKELY(source->away != NULL))
+                return end_away(source, err);
             bool is_read;
             TRY(next_change(source, &is_read, &is_shown, ret_event, err));
             if (!is_read)
@@ -284,6 +312,7 @@ static ErrCode stream_attach(CursorSource *base, OpCtx *op, Error *err) {
     (void)err;
     StreamSource *source = (StreamSource *)base;
     source->op = op;
+    source->returned_before = source->returned;
     return ERR_OK;
 }
 
@@ -318,6 +347,7 @@ static void stream_free(CursorSource *base) {
     change_reader_done(&source->reader);
     split_event_done(&source->split);
     xfree(source->invalidate_token);
+    xfree(source->away);
     xfree(source->stashed);
     xfree(source->last);
     xfree(source->previous);
@@ -453,7 +483,18 @@ static uint64_t present_ts(const OpCtx *op, const Oplog *oplog) {
                                                : oplog_applied(oplog).ts;
 }
 
-static ErrCode choose_start(StreamSource *source, OpCtx *op, Oplog *oplog, Error *err) {
+/* What happened to a database before it came to this shard is in the oplog of another one. */
+static ErrCode check_arrival(const StreamSource *source, uint64_t arrived_ts, Error *err) {
+    if (source->start_ts >= arrived_ts)
+        return ERR_OK;
+    Str db = ns_db(&source->filter.ns);
+    return error_set(err, ERR_CHANGE_STREAM_HISTORY_LOST,
+                     "the change stream is to begin before the database %.*s moved to this shard",
+                     (int)db.size, db.data);
+}
+
+static ErrCode choose_start(StreamSource *source, OpCtx *op, Oplog *oplog,
+                            const StreamOptions *options, Error *err) {
     const StreamSpec *spec = &source->spec;
     if (spec->has_token)
         source->start_ts = spec->token.ts;
@@ -465,6 +506,7 @@ static ErrCode choose_start(StreamSource *source, OpCtx *op, Oplog *oplog, Error
         source->start_ts = 1; /* a token made up; everything is after it */
     if (spec->has_token || spec->start_ts != 0)
         TRY(check_history(op, oplog, source->start_ts, err));
+    TRY(check_arrival(source, options->arrived_ts, err));
     source->is_resuming = spec->has_token && spec->token.type == TOKEN_EVENT;
     if (!source->is_resuming)
         return ERR_OK;
@@ -490,12 +532,15 @@ static ErrCode open_stream(StreamSource *source, OpCtx *op, const Ns *ns, Doc st
         .shows_expanded = source->spec.shows_expanded,
         .shows_system = source->spec.shows_system,
         .has_documents = source->spec.full_document != FULL_DOCUMENT_DEFAULT,
+        .database_version = doc_is_present(options->database_version)
+                                ? doc_copy(options->database_version, &source->arena)
+                                : DOC_NONE,
     };
     TRY(stream_spec_check_ns(&source->spec, ns, options->is_collectionless, &source->filter.scope,
                              err));
     TRY(parse_stages(source, rest, options, err));
     Oplog *oplog = repl_oplog(op->service->repl);
-    TRY(choose_start(source, op, oplog, err));
+    TRY(choose_start(source, op, oplog, options, err));
     StreamFilter filter = source->filter;
     filter.match = source->is_resuming ? NULL : source->match;
     source->filter.match = source->match;

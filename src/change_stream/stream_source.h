@@ -17,6 +17,9 @@ typedef struct StreamOptions {
     Doc let_values;
     int64_t now_ms;
     size_t stage_memory_bytes;
+    /* Of a stream that a router opens; see StreamFilter. DOC_NONE: no router does. */
+    Doc database_version;
+    uint64_t arrived_ts; /* the database has come to this shard then; 0: it was always here */
 } StreamOptions;
 
 /* Whether the pipeline begins with $changeStream. */

@@ -17,6 +17,7 @@ void agg_options_defaults(CommandCtx *ctx, AggOptions *options) {
     options->is_scan_deprioritized = param_bool(ctx->service, PARAM_DEPRIORITIZE_SCANS);
     options->is_index_scan_deprioritized = param_bool(ctx->service, PARAM_DEPRIORITIZE_INDEX_SCANS);
     options->now_ms = clock_wall_ms();
+    options->api.is_strict = elem_is_truthy(ctx->args.api_strict);
     agg_source_rows(ctx, options->is_collectionless, &options->source_rows,
                     &options->source_row_count);
 }
@@ -54,28 +55,36 @@ ErrCode agg_reply(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOptions *o
         return view_tell_router(ctx, ns, options, err);
     if (is_routed(ctx))
         TRY(check_foreign_views(ctx, ns, resolved, err));
+    ctx->read_coll = str_from(arena_strdup(cmd_arena(ctx), ns_coll(&target).data));
     AggCursorSource *source;
     TRY(agg_source_open(ctx->op, &target, resolved, &with_view, &source, err));
     if (agg_source_executor(source) != NULL)
         note_plan(ctx, agg_source_executor(source));
     FirstBatchOptions options_of_batch = *batch;
     if (pipeline_is_writing(agg_source_pipeline(source))) {
-        /* It gives no documents, so asking for one runs all of it: no cursor is left open. */
-        options_of_batch.batch_size = 1;
+        /* It gives no documents, so asking for one runs all of it and no cursor is left open,
+         * unless the client wants none yet: then its first getMore writes. Routers never do. */
+        options_of_batch.is_writing = batch->batch_size == 0 && !is_routed(ctx);
+        if (!options_of_batch.is_writing)
+            options_of_batch.batch_size = 1;
         if (ctx->read_concern.level == READ_CONCERN_LINEARIZABLE) {
             CursorSource *base = agg_source_base(source);
             base->ops->free(base);
             return error_set(err, ERR_INVALID_OPTIONS,
                              "$out and $merge cannot be used with a 'linearizable' read concern");
         }
-        ctx->is_writing = true;
+        ctx->is_writing = !options_of_batch.is_writing;
         ctx->op->is_ended_with_client = false;
     }
     return reply_with_cursor(ctx, ns, agg_source_base(source), &options_of_batch, err);
 }
 
 ErrCode check_view_pipeline(CommandCtx *ctx, Doc stages, Error *err) {
-    AggParseContext parse = {.place = AGG_PLACE_VIEW, .now_ms = clock_wall_ms()};
+    AggParseContext parse = {.expr.api.is_strict = elem_is_truthy(ctx->args.api_strict),
+                             .place = AGG_PLACE_VIEW,
+                             .now_ms = clock_wall_ms()};
+    agg_source_rows(ctx, /* is_collectionless= */ false, &parse.source_rows,
+                    &parse.source_row_count);
     Pipeline *pipeline;
     return pipeline_parse(stages, &parse, cmd_arena(ctx), &pipeline, err);
 }

@@ -8,7 +8,7 @@
 #include "request/read_requests.h"
 
 /* Checks a request and turns it into options; shared with explain. */
-ErrCode aggregate_request_check(CommandCtx *ctx, const AggregateRequest *request, Ns *ret_ns,
+ErrCode aggregate_request_check(CommandCtx *ctx, AggregateRequest *request, Ns *ret_ns,
                                 AggOptions *ret_options, FirstBatchOptions *ret_batch, Error *err)
     MUST_CHECK;
 /* Server settings and the stages that make documents. is_collectionless must be set. */

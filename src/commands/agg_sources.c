@@ -12,7 +12,10 @@
 #include "catalog/access.h"
 #include "commands/agg_args.h"
 #include "commands/coll_stats.h"
+#include "commands/core/command_service.h"
+#include "commands/core/top.h"
 #include "params/params.h"
+#include "query/agg/list_sessions.h"
 #include "commands/current_op.h"
 #include "query/plan/plan_cache.h"
 #include "sharding/shard/shard_state.h"
@@ -95,22 +98,6 @@ static ErrCode open_listing(const AggSource *base, DocSource *ret_docs, Error *e
     return rc;
 }
 
-/* The only source of the stable API is $collStats, with its count. */
-static ErrCode check_api_strict(const ListingKind *kind, Doc spec, Error *err) {
-    if (kind->list != list_coll_stats)
-        return error_set(err, ERR_API_STRICT_ERROR,
-                         "stage %s is not allowed with 'apiStrict: true' in API Version 1",
-                         kind->name);
-    DocIter iter = doc_iter(spec);
-    for (Elem option; doc_iter_next(&iter, &option);)
-        if (!elem_name_is(option, STR("count")))
-            return error_set(err, ERR_API_STRICT_ERROR,
-                             "only the 'count' option of %s is allowed with 'apiStrict: true' in "
-                             "API Version 1",
-                             kind->name);
-    return ERR_OK;
-}
-
 static ErrCode parse_listing(const AggSourceRow *row, Elem spec, Arena *arena,
                              AggSource **ret_source, Error *err) {
     CommandCtx *ctx = row->arg;
@@ -130,8 +117,6 @@ static ErrCode parse_listing(const AggSourceRow *row, Elem spec, Arena *arena,
         return error_set(err, ERR_INVALID_NAMESPACE,
                          "%s must be run against the 'admin' database with {aggregate: 1}",
                          kind->name);
-    if (elem_is_truthy(ctx->args.api_strict))
-        TRY(check_api_strict(kind, elem_doc(spec), err));
     ListingSource *source = ARENA_NEW(arena, ListingSource);
     source->base = (AggSource){open_listing, close_listing};
     source->kind = kind;
@@ -167,6 +152,7 @@ void agg_source_rows(CommandCtx *ctx, bool is_collectionless, const AggSourceRow
     for (size_t i = 0; i < ARRAY_LEN(CHANGE_STREAMS); i++)
         rows[count++] = (AggSourceRow){.name = CHANGE_STREAMS[i],
                                        .is_collectionless = is_collectionless,
+                                       .is_outermost = true,
                                        .parse = refuse_change_stream};
     *ret_rows = rows;
     *ret_count = count;
@@ -250,7 +236,8 @@ static ErrCode list_catalog_all(Listing *listing, Error *err) {
 
 static ErrCode open_target(Listing *listing, CollAccess *access, Error *err) {
     Ns ns;
-    TRY(request_ns(listing->ctx, listing->ctx->ns_coll, &ns, err));
+    const CommandCtx *ctx = listing->ctx;
+    TRY(request_ns(ctx, ctx->read_coll.size > 0 ? ctx->read_coll : ctx->ns_coll, &ns, err));
     return access_read(listing->ctx->op, &ns, access, err);
 }
 
@@ -267,30 +254,38 @@ static ErrCode list_catalog_one(Listing *listing, Error *err) {
 
 /* ---- $collStats ---- */
 
-static ErrCode check_options(Doc spec, const char *stage, const char *const *names, size_t count,
-                             Error *err) {
-    DocIter iter = doc_iter(spec);
-    Elem elem;
-    while (doc_iter_next(&iter, &elem)) {
-        bool is_known = false;
-        for (size_t i = 0; i < count; i++)
-            is_known |= str_is(elem_name_str(elem), names[i]);
-        if (!is_known)
-            return error_set(err, ERR_NOT_IMPLEMENTED, "option '%s' of %s is not supported yet",
-                             elem_name(elem), stage);
-    }
-    return ERR_OK;
-}
+typedef struct CollStatsWish {
+    Elem latency; /* {histograms}; each is missing or an object */
+    Elem storage; /* {scale} */
+    Elem count;
+    Elem query_exec;
+} CollStatsWish;
 
-static ErrCode check_coll_stats(Doc spec, Error *err) {
+static ErrCode parse_coll_stats(Doc spec, CollStatsWish *wish, Error *err) {
+    *wish = (CollStatsWish){ELEM_MISSING, ELEM_MISSING, ELEM_MISSING, ELEM_MISSING};
+    const struct {
+        const char *name;
+        Elem *elem;
+    } OPTIONS[] = {{"latencyStats", &wish->latency},
+                   {"storageStats", &wish->storage},
+                   {"count", &wish->count},
+                   {"queryExecStats", &wish->query_exec}};
     DocIter iter = doc_iter(spec);
-    for (Elem elem; doc_iter_next(&iter, &elem);)
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        size_t i = 0;
+        while (i < ARRAY_LEN(OPTIONS) && !str_is(elem_name_str(elem), OPTIONS[i].name))
+            i++;
+        if (i == ARRAY_LEN(OPTIONS))
+            return error_set(err, (ErrCode)40415, "BSON field '$collStats.%s' is an unknown field.",
+                             elem_name(elem));
         if (elem_type(elem) != BT_DOC)
             return error_set(err, ERR_TYPE_MISMATCH,
                              "BSON field '$collStats.%s' is the wrong type '%s', expected type "
                              "'object'",
                              elem_name(elem), bson_type_name(elem_type(elem)));
-    Elem count = doc_get_lit(spec, "count");
+        *OPTIONS[i].elem = elem;
+    }
+    Elem count = wish->count;
     if (elem_is_present(count) && !doc_is_empty(elem_doc(count)))
         return error_set(err, (ErrCode)31170,
                          "count argument to $collStats must be an empty object");
@@ -308,38 +303,80 @@ static ErrCode find_shard_name(const Listing *listing, const char **ret_name, Er
                                      : ERR_OK;
 }
 
+static void build_latency_stats(DocBuilder *b, const Listing *listing, const CollStatsWish *wish,
+                                const Ns *ns) {
+    static const Latencies NONE;
+    const TopRow *row = top_find(command_top(listing->ctx->service), ns->text);
+    size_t opened = build_open_doc(b, "latencyStats");
+    build_latencies(b, row != NULL ? &row->latencies : &NONE,
+                    elem_is_truthy(doc_get_lit(elem_doc(wish->latency), "histograms")));
+    build_close(b, opened);
+}
+
+static void build_query_exec_stats(DocBuilder *b, const Collection *coll) {
+    int64_t scans = atomic_load_explicit(&coll->shared->scans, memory_order_relaxed);
+    int64_t tailing = atomic_load_explicit(&coll->shared->tailing_scans, memory_order_relaxed);
+    size_t opened = build_open_doc(b, "queryExecStats");
+    size_t row = build_open_doc(b, "collectionScans");
+    build_i64(b, "total", scans);
+    build_i64(b, "nonTailable", scans - tailing);
+    build_close(b, row);
+    build_close(b, opened);
+}
+
+/* All but latencies is told of collections only. */
+static ErrCode check_coll_stats(const CollStatsWish *wish, const CollAccess *access, Error *err) {
+    const struct {
+        const char *name;
+        Elem elem;
+    } OF_COLLECTIONS[] = {{"storageStats", wish->storage},
+                          {"count", wish->count},
+                          {"queryExecStats", wish->query_exec}};
+    for (size_t i = 0; i < ARRAY_LEN(OF_COLLECTIONS) && access->coll == NULL; i++) {
+        if (!elem_is_present(OF_COLLECTIONS[i].elem))
+            continue;
+        if (access->view != NULL)
+            return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
+                             "cannot tell %s of \"%s\": it is a view", OF_COLLECTIONS[i].name,
+                             access->ns.text);
+        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "Collection [%s] not found.",
+                         access->ns.text);
+    }
+    return ERR_OK;
+}
+
 static ErrCode list_coll_stats(Listing *listing, Error *err) {
-    static const char *const KNOWN[] = {"storageStats", "count"};
-    TRY(check_options(listing->spec, "$collStats", KNOWN, ARRAY_LEN(KNOWN), err));
-    TRY(check_coll_stats(listing->spec, err));
-    Elem storage = doc_get_lit(listing->spec, "storageStats");
-    int64_t scale = 1;
-    if (elem_type(storage) == BT_DOC) {
-        Elem given = doc_get_lit(elem_doc(storage), "scale");
+    CollStatsWish wish;
+    TRY(parse_coll_stats(listing->spec, &wish, err));
+    CollStatsForm form = {.scale = 1};
+    if (elem_is_present(wish.storage)) {
+        Elem given = doc_get_lit(elem_doc(wish.storage), "scale");
         if (elem_is_present(given) && (!elem_is_number(given) || elem_as_i64(given) < 1))
             return error_set(err, ERR_BAD_VALUE, "scale has to be a number >= 1");
-        scale = elem_is_number(given) ? elem_as_i64(given) : 1;
+        form.scale = elem_is_number(given) ? elem_as_i64(given) : 1;
     }
     const char *shard;
     TRY(find_shard_name(listing, &shard, err));
     CLEANUP(access_done) CollAccess access = {0};
     TRY(open_target(listing, &access, err));
-    if (access.coll == NULL)
-        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "Collection [%s] not found.",
-                         access.ns.text);
+    TRY(check_coll_stats(&wish, &access, err));
     DocBuilder *b = begin_doc(listing);
     build_str(b, "ns", ns_str(&access.ns));
     if (shard != NULL)
         build_cstr(b, "shard", shard);
     build_cstr(b, "host", server_setup(listing->ctx->service)->host);
     build_date(b, "localTime", clock_wall_ms());
-    if (elem_is_present(storage)) {
+    if (elem_is_present(wish.latency))
+        build_latency_stats(b, listing, &wish, &access.ns);
+    if (elem_is_present(wish.storage)) {
         size_t opened = build_open_doc(b, "storageStats");
-        TRY(build_collection_stats(b, listing->ctx->op, access.coll, scale, err));
+        TRY(build_collection_stats(b, listing->ctx->op, access.coll, &form, err));
         build_close(b, opened);
     }
-    if (elem_is_present(doc_get_lit(listing->spec, "count")))
+    if (elem_is_present(wish.count))
         build_count(b, "count", record_store_count(access.coll->records));
+    if (elem_is_present(wish.query_exec))
+        build_query_exec_stats(b, access.coll);
     end_doc(listing, b);
     return ERR_OK;
 }
@@ -378,7 +415,7 @@ static ErrCode list_plan_cache(Listing *listing, Error *err) {
     CLEANUP(access_done) CollAccess access = {0};
     TRY(open_target(listing, &access, err));
     if (access.coll == NULL)
-        return ERR_OK;
+        return error_set(err, (ErrCode)50933, "collection '%s' does not exist", access.ns.text);
     DocBuilder array = doc_builder_in_arena_sized(&listing->arena, 1024);
     plan_cache_to_bson(access.coll, &array);
     DocIter iter = doc_iter(doc_builder_end(&array));
@@ -392,6 +429,21 @@ static ErrCode list_plan_cache(Listing *listing, Error *err) {
 }
 
 /* ---- $currentOp ---- */
+
+static ErrCode check_options(Doc spec, const char *stage, const char *const *names, size_t count,
+                             Error *err) {
+    DocIter iter = doc_iter(spec);
+    Elem elem;
+    while (doc_iter_next(&iter, &elem)) {
+        bool is_known = false;
+        for (size_t i = 0; i < count; i++)
+            is_known |= str_is(elem_name_str(elem), names[i]);
+        if (!is_known)
+            return error_set(err, ERR_NOT_IMPLEMENTED, "option '%s' of %s is not supported yet",
+                             elem_name(elem), stage);
+    }
+    return ERR_OK;
+}
 
 static ErrCode add_op(void *arg, Doc row, Error *err) {
     (void)err;
@@ -440,31 +492,10 @@ static ErrCode list_current_op(Listing *listing, Error *err) {
 
 /* ---- $listLocalSessions ---- */
 
-/* {}, {allUsers: true} or {users: [...]}. Without access control all sessions are of the same,
- * nameless user. */
 static ErrCode list_local_sessions(Listing *listing, Error *err) {
-    bool has_users = false;
-    bool is_for_all = false;
-    DocIter iter = doc_iter(listing->spec);
-    for (Elem elem; doc_iter_next(&iter, &elem);) {
-        if (elem_name_is(elem, STR("allUsers")) && elem_type(elem) == BT_BOOL)
-            is_for_all = elem_bool(elem);
-        else if (elem_name_is(elem, STR("users")) && elem_type(elem) == BT_ARRAY)
-            has_users = true;
-        else if (elem_name_is(elem, STR("allUsers")) || elem_name_is(elem, STR("users")))
-            return error_set(err, ERR_TYPE_MISMATCH,
-                             "BSON field '$listLocalSessions.%s' is the wrong type '%s'",
-                             elem_name(elem), bson_type_name(elem_type(elem)));
-        else
-            return error_set(err, (ErrCode)40415,
-                             "BSON field '$listLocalSessions.%s' is an unknown field.",
-                             elem_name(elem));
-    }
-    if (has_users && is_for_all)
-        return error_set(err, ERR_UNSUPPORTED_FORMAT,
-                         "$listLocalSessions may not specify {allUsers:true} and {users:[...]} at "
-                         "the same time");
-    if (has_users)
+    SessionsWish wish;
+    TRY(sessions_wish_parse("$listLocalSessions", listing->spec, &wish, err));
+    if (!sessions_wish_has_nobody(&wish))
         return ERR_OK;
     CLEANUP(session_changes_done) SessionChanges sessions;
     session_cache_list(listing->ctx->service->session_cache, &sessions);

@@ -7,9 +7,10 @@
 #include "commands/find_args.h"
 #include "commands/txn_rules.h"
 #include "commands/stream_args.h"
+#include "query/agg/list_sessions.h"
 #include "query/expr/expr.h"
 
-ErrCode aggregate_request_check(CommandCtx *ctx, const AggregateRequest *request, Ns *ret_ns,
+ErrCode aggregate_request_check(CommandCtx *ctx, AggregateRequest *request, Ns *ret_ns,
                                 AggOptions *ret_options, FirstBatchOptions *ret_batch, Error *err) {
     *ret_options = (AggOptions){.hint = request->hint};
     CollRef by_uuid = {.has_uuid = true};
@@ -20,6 +21,8 @@ ErrCode aggregate_request_check(CommandCtx *ctx, const AggregateRequest *request
     ret_options->is_validation_bypassed = request->is_validation_bypassed;
     ret_options->is_internal = request->is_from_router && is_routed(ctx);
     ret_options->now_ms = runtime_now(request->runtime, ret_options->now_ms);
+    count_option(ctx->service, OPTION_METRIC_AGGREGATE_DISK_USE,
+                 elem_is_truthy(request->allow_disk_use));
     if (elem_is_present(request->allow_disk_use))
         ret_options->spill_dir = elem_is_truthy(request->allow_disk_use) ? spill_dir(ctx) : NULL;
     if (ret_options->is_collectionless) {
@@ -37,6 +40,9 @@ ErrCode aggregate_request_check(CommandCtx *ctx, const AggregateRequest *request
         return error_set(err, ERR_TYPE_MISMATCH, "collection name has invalid type %s",
                          bson_type_name(elem_type(request->target)));
     }
+    if (!ret_options->api.is_strict) /* else its parser refuses the stage */
+        TRY(list_sessions_rewrite(ret_ns, request->pipeline, cmd_arena(ctx), &request->pipeline,
+                                  err));
     if (doc_is_present(request->let))
         TRY(expr_eval_let(request->let, ret_options->now_ms, cmd_arena(ctx),
                           &ret_options->let_values, err));
@@ -104,6 +110,7 @@ const CommandSpec CMD_AGGREGATE = {
     .summary = "Runs an aggregation pipeline.",
     .flags = CMD_IN_TXN | CMD_READS | CMD_API_V1 | CMD_TAKES_READ_CONCERN | CMD_TAKES_SNAPSHOT |
              CMD_TAKES_WRITE_CONCERN,
+    .latency = LATENCY_READS,
     .request = &AGGREGATE_REQUEST,
     .run = aggregate_run,
 };

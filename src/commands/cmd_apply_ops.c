@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "base/failpoint.h"
 #include "catalog/access.h"
 #include "catalog/own_collections.h"
 #include "commands/support.h"
@@ -40,6 +41,8 @@ typedef struct Entry {
     Doc o;
     Doc o2;
     bool is_upsert;
+    bool has_uuid;
+    Uuid uuid;
 } Entry;
 
 /* ---- writes ---- */
@@ -64,6 +67,42 @@ static Elem as_elem(Doc doc, Arena *arena) {
     return doc_get_lit(doc_builder_end(&b), "u");
 }
 
+/* {$v, diff} tells what changed: as a pipeline that makes that change. Else it is the document. */
+static Elem update_of(Doc o, Arena *arena) {
+    if (!elem_is_present(doc_get_lit(o, "$v")))
+        return as_elem(o, arena);
+    DocBuilder b = doc_builder_in_arena(arena);
+    size_t stages = build_open_array(&b, "u");
+    size_t stage = build_open_doc(&b, "0");
+    size_t spec = build_open_doc(&b, "$_internalApplyOplogUpdate");
+    build_doc(&b, "oplogUpdate", o);
+    build_close(&b, spec);
+    build_close(&b, stage);
+    build_close(&b, stages);
+    return doc_get_lit(doc_builder_end(&b), "u");
+}
+
+static ErrCode update_failed(const Entry *entry, Error *err) {
+    return error_set(err, (ErrCode)UPDATE_OPERATION_FAILED, "Failed to apply update: %s",
+                     entry->ns.text);
+}
+
+/* The only way to write what may be no view, as whoever replays an oplog needs it. */
+static ErrCode apply_to_views(CommandCtx *ctx, const Entry *entry, Doc key, Error *err) {
+    DocIter iter = doc_iter(entry->o);
+    Elem first;
+    if (entry->op == 'u' && doc_iter_next(&iter, &first) && elem_name(first)[0] == '$')
+        return error_set(err, ERR_NOT_IMPLEMENTED,
+                         "applyOps supports updates of %s that replace the document only",
+                         entry->ns.text);
+    bool was_there;
+    bool is_only_replaced = entry->op == 'u' && !entry->is_upsert;
+    TRY(ddl_write_view_row(ctx->op, &entry->ns, doc_get_lit(key, "_id"),
+                           entry->op == 'd' ? DOC_NONE : entry->o, is_only_replaced, &was_there,
+                           err));
+    return is_only_replaced && !was_there ? update_failed(entry, err) : ERR_OK;
+}
+
 static ErrCode apply_write(CommandCtx *ctx, const Entry *entry, Error *err) {
     Arena *arena = cmd_arena(ctx);
     Doc key = entry->op == 'u' ? entry->o2 : entry->o;
@@ -71,23 +110,21 @@ static ErrCode apply_write(CommandCtx *ctx, const Entry *entry, Error *err) {
         return error_set(err, ERR_NO_SUCH_KEY,
                          "Failed to apply operation due to missing _id: namespace \"%s\"",
                          entry->ns.text);
-    if (entry->op == 'u' && elem_is_present(doc_get_lit(entry->o, "$v")))
-        return error_set(err, ERR_NOT_IMPLEMENTED,
-                         "applyOps does not support updates that are told as differences ($v)");
+    if (str_is(ns_coll(&entry->ns), "system.views"))
+        return apply_to_views(ctx, entry, key, err);
     TRY(write_ns_check(ctx, &entry->ns, err));
     TRY(check_exists(ctx, &entry->ns, err));
     ModifyRequest modify = {
         .kind = entry->op == 'd' ? MODIFY_DELETE : MODIFY_UPDATE,
         .query = {.filter = id_of(key, arena)},
-        .update = as_elem(entry->o, arena),
+        .update = entry->op == 'u' ? update_of(entry->o, arena) : as_elem(entry->o, arena),
         .is_upsert = entry->op == 'i' || entry->is_upsert,
     };
     query_spec_defaults(ctx, &modify.query);
     ModifyOutcome outcome;
     TRY(exec_modify(ctx->op, &entry->ns, &modify, &outcome, err));
     if (entry->op == 'u' && outcome.matched == 0 && !outcome.is_upserted)
-        return error_set(err, (ErrCode)UPDATE_OPERATION_FAILED, "Failed to apply update: %s",
-                         entry->ns.text);
+        return update_failed(entry, err);
     return ERR_OK;
 }
 
@@ -103,24 +140,61 @@ static ErrCode ns_of_command(const Entry *entry, Ns *ret_ns, Error *err) {
     return ns_make(ns_db(&entry->ns), elem_str(first), ret_ns, err);
 }
 
-/* The fields of the command without its name and those of `left_out`. */
+/* The fields of the command without its name, its concern, which is that of the whole list, and
+ * `left_out`. */
 static Doc options_of(Doc o, const char *left_out, Arena *arena) {
     DocBuilder b = doc_builder_in_arena(arena);
     DocIter iter = doc_iter(o);
     Elem elem;
     doc_iter_next(&iter, &elem);
     while (doc_iter_next(&iter, &elem))
-        if (strcmp(elem_name(elem), left_out) != 0)
+        if (strcmp(elem_name(elem), left_out) != 0 && strcmp(elem_name(elem), "writeConcern") != 0)
             build_elem(&b, elem);
     return doc_builder_end(&b);
 }
 
+static bool find_uuid(CommandCtx *ctx, const Uuid *uuid, Ns *ret_ns) {
+    CLEANUP(catalog_guard_done) CatalogGuard guard = cmd_catalog(ctx);
+    const Collection *coll = catalog_find_uuid(guard.catalog, uuid);
+    if (coll != NULL)
+        *ret_ns = coll->ns;
+    return coll != NULL;
+}
+
+/* The collection is the one of that UUID: if it has another name, the entry gives it this one. */
 static ErrCode apply_create(CommandCtx *ctx, const Entry *entry, Error *err) {
     Ns ns;
     TRY(ns_of_command(entry, &ns, err));
     TRY(own_collections_check(ctx->op, &ns, OWN_CHANGE_CREATE, err));
-    return ddl_create_collection(ctx->op, &ns, options_of(entry->o, "idIndex", cmd_arena(ctx)),
-                                 NULL, err);
+    Ns present;
+    if (entry->has_uuid && find_uuid(ctx, &entry->uuid, &present)) {
+        if (ns_equal(&present, &ns))
+            return ERR_OK;
+        if (!str_equal(ns_db(&present), ns_db(&ns)))
+            return error_set(err, ERR_COMMAND_FAILED,
+                             "cannot create \"%s\": its UUID is that of \"%s\"", ns.text,
+                             present.text);
+        TRY(own_collections_check(ctx->op, &present, OWN_CHANGE_RENAME, err));
+        return ddl_rename(ctx->op, &present, &ns, /* is_drop_target= */ false, err);
+    }
+    return ddl_create_collection(ctx->op, &ns, options_of(entry->o, "", cmd_arena(ctx)),
+                                 entry->has_uuid ? &entry->uuid : NULL, err);
+}
+
+static ErrCode apply_coll_mod(CommandCtx *ctx, const Entry *entry, Error *err) {
+    Ns ns;
+    CollModRequest *request = ARENA_NEW(cmd_arena(ctx), CollModRequest);
+    TRY(ns_of_command(entry, &ns, err));
+    TRY(own_collections_check(ctx->op, &ns, OWN_CHANGE_OPTIONS, err));
+    TRY(request_parse(&COLL_MOD_REQUEST, "collMod", entry->o, cmd_arena(ctx), request, err));
+    const CollModChange *change = &request->change;
+    if (change->is_dry_run)
+        return error_set(err, ERR_INVALID_OPTIONS, "applyOps takes no collMod with 'dryRun'");
+    if (elem_is_present(change->pre_images) || elem_is_present(change->pipeline))
+        return error_set(err, ERR_NOT_IMPLEMENTED,
+                         "applyOps supports neither pre-images nor pipelines of collMod");
+    CollModResult result;
+    return ddl_coll_mod(ctx->op, &ns, change, &result, err);
 }
 
 static ErrCode apply_drop(CommandCtx *ctx, const Entry *entry, Error *err) {
@@ -174,6 +248,7 @@ static const struct {
     const char *name;
     ErrCode (*apply)(CommandCtx *ctx, const Entry *entry, Error *err);
 } COMMANDS[] = {
+    {"collMod", apply_coll_mod},
     {"create", apply_create},
     {"createIndexes", apply_create_indexes},
     {"drop", apply_drop},
@@ -213,6 +288,7 @@ static ErrCode parse_entry(Doc doc, Entry *ret_entry, Error *err) {
     if (elem_type(o) != BT_DOC)
         return error_set(err, ERR_FAILED_TO_PARSE, "\"o\" field is not an object");
     ret_entry->o = elem_doc(o);
+    ret_entry->has_uuid = uuid_from_elem(doc_get_lit(doc, "ui"), &ret_entry->uuid);
     ret_entry->o2 = elem_type(o2) == BT_DOC ? elem_doc(o2) : DOC_NONE;
     if (ret_entry->op != 'c')
         return ns_parse(elem_str(ns), &ret_entry->ns, err);
@@ -261,6 +337,7 @@ static ErrCode apply_ops_run(CommandCtx *ctx, void *arg, Error *err) {
     }
     for (uint32_t i = 0; i < request->ops.count; i++) {
         ErrCode rc = apply_entry(ctx, &entries[i], err);
+        failpoint_hang(FP_APPLY_OPS_PAUSE_BETWEEN);
         if (rc == ERR_OK)
             continue;
         if (exec_is_fatal(rc))

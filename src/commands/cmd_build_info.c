@@ -3,6 +3,14 @@
 #include "commands/core/command.h"
 #include "commands/version.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZER_FLAGS "-fsanitize=address"
+#elif defined(__SANITIZE_THREAD__)
+#define SANITIZER_FLAGS "-fsanitize=thread"
+#else
+#define SANITIZER_FLAGS ""
+#endif
+
 typedef struct BuildInfoRequest {
     Elem build_info;
 } BuildInfoRequest;
@@ -30,6 +38,8 @@ void build_build_info(DocBuilder *b) {
     build_cstr(b, "running", "disabled");
     build_close(b, openssl);
     size_t environment = build_open_doc(b, "buildEnvironment");
+    build_cstr(b, "cc", "cc");
+    build_cstr(b, "ccflags", SANITIZER_FLAGS);
     build_cstr(b, "distarch", "x86_64");
     build_cstr(b, "target_arch", "x86_64");
     build_cstr(b, "target_os", "linux");

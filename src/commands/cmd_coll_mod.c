@@ -6,9 +6,25 @@
 #include "preimages/preimage_store.h"
 #include "request/catalog_requests.h"
 
+/* Conversion of an index to a unique one is not part of the Stable API. */
+static ErrCode check_api(const CommandCtx *ctx, const CollModRequest *request, Error *err) {
+    static const char *const UNSTABLE[] = {"unique", "prepareUnique"};
+    if (LIKELY(!elem_is_truthy(ctx->args.api_strict)) || !doc_is_present(request->change.index))
+        return ERR_OK;
+    for (size_t i = 0; i < ARRAY_LEN(UNSTABLE); i++)
+        if (elem_is_present(doc_get(request->change.index, str_from(UNSTABLE[i]))))
+            return error_set(err, ERR_API_STRICT_ERROR,
+                             "BSON field 'collMod.index.%s' is not allowed with apiStrict:true.",
+                             UNSTABLE[i]);
+    return ERR_OK;
+}
+
 static ErrCode coll_mod_run(CommandCtx *ctx, void *arg, Error *err) {
     const CollModRequest *request = arg;
     Ns ns;
+    TRY(check_api(ctx, request, err));
+    TRY(capped_number_check("collMod", request->change.capped_size, 1, err));
+    TRY(capped_number_check("collMod", request->change.capped_max, INT64_MIN, err));
     TRY(cmd_ns(ctx, request->coll, &ns, err));
     TRY(cmd_expect_uuid(ctx, &ns, request->collection_uuid, err));
     TRY(own_collections_check(ctx->op, &ns, OWN_CHANGE_OPTIONS, err));

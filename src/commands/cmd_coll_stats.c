@@ -6,15 +6,15 @@
 static ErrCode coll_stats_run(CommandCtx *ctx, void *arg, Error *err) {
     const CollStatsRequest *request = arg;
     Ns ns;
-    int64_t scale;
+    CollStatsForm form = {.is_numeric_only = request->is_numeric_only};
     TRY(cmd_ns(ctx, request->coll, &ns, err));
-    TRY(cmd_parse_scale(request->scale, &scale, err));
+    TRY(cmd_parse_scale(request->scale, &form.scale, err));
     CLEANUP(catalog_guard_done) CatalogGuard guard = cmd_catalog(ctx);
     if (catalog_find_view(guard.catalog, &ns) != NULL)
         return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
                          "Namespace %s is a view, not a collection", ns.text);
     build_cstr(ctx->reply, "ns", ns.text);
-    return build_collection_stats(ctx->reply, ctx->op, catalog_find(guard.catalog, &ns), scale,
+    return build_collection_stats(ctx->reply, ctx->op, catalog_find(guard.catalog, &ns), &form,
                                   err);
 }
 
@@ -22,6 +22,7 @@ const CommandSpec CMD_COLL_STATS = {
     .name = "collStats",
     .alias = "collstats",
     .summary = "Shows counts and sizes of a collection.",
+    .flags = CMD_LOOSE,
     .request = &COLL_STATS_REQUEST,
     .run = coll_stats_run,
 };

@@ -108,6 +108,7 @@ typedef struct MoveRangeRequest {
     Doc max;
     bool waits_for_delete;
     bool is_throttled;
+    Doc throttle;
     int64_t force_jumbo;
 } MoveRangeRequest;
 
@@ -121,6 +122,7 @@ static ErrCode move_run(CommandCtx *ctx, void *arg, Error *err) {
         .max = request->max,
         .waits_for_delete = request->waits_for_delete,
         .is_throttled = request->is_throttled,
+        .throttle = request->throttle,
         .force_jumbo = request->force_jumbo,
     };
     TRY(ns_parse(request->ns, &move.ns, err));
@@ -134,6 +136,7 @@ static const FieldSpec MOVE_FIELDS[] = {
     {"max", FIELD_DOC, FIELD_OPTIONAL, offsetof(MoveRangeRequest, max)},
     {"waitForDelete", FIELD_BOOL, FIELD_OPTIONAL, offsetof(MoveRangeRequest, waits_for_delete)},
     {"secondaryThrottle", FIELD_BOOL, FIELD_OPTIONAL, offsetof(MoveRangeRequest, is_throttled)},
+    {"throttleConcern", FIELD_DOC, FIELD_OPTIONAL, offsetof(MoveRangeRequest, throttle)},
     {"forceJumbo", FIELD_I64, FIELD_OPTIONAL, offsetof(MoveRangeRequest, force_jumbo)},
 };
 CONFIGSVR_COMMAND(CMD_CONFIGSVR_MOVE_RANGE, "_configsvrMoveRange",

@@ -74,6 +74,7 @@ const CommandSpec CMD_COUNT = {
     .name = "count",
     .summary = "Counts the documents that match a filter.",
     .flags = CMD_READS | CMD_API_V1 | CMD_TAKES_READ_CONCERN,
+    .latency = LATENCY_READS,
     .request = &COUNT_REQUEST,
     .run = count_run,
 };

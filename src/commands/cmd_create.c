@@ -8,32 +8,6 @@
 #include "preimages/preimage_store.h"
 #include "request/catalog_requests.h"
 
-enum {
-    CAPPED_BYTES_MAX_LOG2 = 50, /* a petabyte */
-    LOCATION_OUT_OF_RANGE = 51024,
-};
-
-static ErrCode check_capped_number(Elem elem, const char *name, int64_t least, Error *err) {
-    if (!elem_is_present(elem))
-        return ERR_OK;
-    if (!elem_is_number(elem))
-        return error_set(
-            err, ERR_TYPE_MISMATCH,
-            "BSON field 'create.%s' is the wrong type '%s', expected types '[long, int, "
-            "decimal, double]'",
-            name, bson_type_name(elem_type(elem)));
-    int64_t value = elem_as_i64(elem);
-    if (value < least)
-        return error_set(err, (ErrCode)LOCATION_OUT_OF_RANGE,
-                         "BSON field '%s' value must be >= %lld, actual value '%lld'", name,
-                         (long long)least, (long long)value);
-    if (value > INT64_C(1) << CAPPED_BYTES_MAX_LOG2)
-        return error_set(err, (ErrCode)LOCATION_OUT_OF_RANGE,
-                         "BSON field '%s' value must be < %lld, actual value '%lld'", name,
-                         (long long)(INT64_C(1) << CAPPED_BYTES_MAX_LOG2), (long long)value);
-    return ERR_OK;
-}
-
 /* The _id index is made anyway; only one that says the same may be given. */
 static ErrCode check_id_index(Elem id_index, const Collator *coll_collator, Error *err) {
     if (!elem_is_present(id_index))
@@ -56,8 +30,13 @@ static ErrCode check_id_index(Elem id_index, const Collator *coll_collator, Erro
             if (collator != coll_collator)
                 return error_set(err, ERR_BAD_VALUE,
                                  "'idIndex' must have the same collation as the collection");
-        } else if (!elem_name_is(elem, STR("name")) && !elem_name_is(elem, STR("v")) &&
-                   !elem_name_is(elem, STR("ns"))) {
+        } else if (elem_name_is(elem, STR("v"))) {
+            if (!elem_is_number(elem))
+                return error_set(err, ERR_TYPE_MISMATCH, "The field 'v' must be a number");
+            if (elem_as_i64(elem) != 1 && elem_as_i64(elem) != 2)
+                return error_set(err, ERR_CANNOT_CREATE_INDEX, "cannot create an index with v=%lld",
+                                 (long long)elem_as_i64(elem));
+        } else if (!elem_name_is(elem, STR("name")) && !elem_name_is(elem, STR("ns"))) {
             return error_set(err, ERR_INVALID_INDEX_SPECIFICATION_OPTION,
                              "The field '%s' is not valid for an _id index specification",
                              elem_name(elem));
@@ -70,7 +49,7 @@ static ErrCode check_id_index(Elem id_index, const Collator *coll_collator, Erro
     return ERR_OK;
 }
 
-static ErrCode check_request(const CreateRequest *request, Error *err) {
+static ErrCode check_request(const CommandCtx *ctx, const CreateRequest *request, Error *err) {
     const Collator *collator = NULL;
     if (elem_is_present(request->collation))
         TRY(collator_parse_elem(request->collation, "create.collation", &collator, err));
@@ -81,14 +60,27 @@ static ErrCode check_request(const CreateRequest *request, Error *err) {
             "BSON field 'create.capped' is the wrong type '%s', expected types '[bool, long, "
             "int, decimal, double]'",
             bson_type_name(elem_type(request->capped)));
-    TRY(check_capped_number(request->size, "size", 1, err));
-    TRY(check_capped_number(request->max, "max", INT64_MIN, err));
+    TRY(capped_number_check("create", request->size, 1, err));
+    TRY(capped_number_check("create", request->max, INT64_MIN, err));
     TRY(check_id_index(request->id_index, collator, err));
     if (elem_is_present(request->expire_after)) {
         int64_t seconds;
         TRY(expire_after_parse(request->expire_after, ERR_INVALID_OPTIONS, &seconds, err));
     }
-    if (elem_is_present(request->auto_index_id) && !elem_is_truthy(request->auto_index_id))
+    Elem clustered = request->clustered_index;
+    if (elem_type(clustered) == BT_BOOL && elem_bool(clustered))
+        return error_set(err, (ErrCode)5979703,
+                         "clusteredIndex: true is for collections of the server's own, others say "
+                         "their key");
+    bool is_without_id =
+        elem_is_present(request->auto_index_id) && !elem_is_truthy(request->auto_index_id);
+    if (is_without_id && elem_is_truthy(clustered))
+        return error_set(err, (ErrCode)6026501,
+                         "autoIndexId:false is not allowed for clustered collections");
+    if (is_without_id && elem_is_present(request->id_index))
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "'idIndex' is not allowed when 'autoIndexId' is false");
+    if (is_without_id && !str_is(ctx->args.db, "local"))
         return error_set(err, ERR_INVALID_OPTIONS,
                          "autoIndexId:false is not allowed for collections in this database");
     const Elem empty_only[] = {request->index_option_defaults, request->storage_engine};
@@ -119,8 +111,11 @@ static ErrCode create_view(CommandCtx *ctx, const CreateRequest *request, const 
     };
     for (size_t i = 0; i < ARRAY_LEN(NOT_FOR_VIEWS); i++)
         if (elem_is_truthy(NOT_FOR_VIEWS[i].value))
-            return error_set(err, ERR_INVALID_OPTIONS, "'%s' is not supported on a view",
-                             NOT_FOR_VIEWS[i].name);
+            return error_set(err,
+                             NOT_FOR_VIEWS[i].value.data == request->clustered_index.data
+                                 ? (ErrCode)6026500
+                                 : ERR_INVALID_OPTIONS,
+                             "'%s' is not supported on a view", NOT_FOR_VIEWS[i].name);
     Doc pipeline = doc_is_present(request->pipeline) ? request->pipeline : DOC_EMPTY;
     TRY(check_view_pipeline(ctx, pipeline, err));
     return ddl_create_view(ctx->op, ns, request->view_on, pipeline, request->collation, err);
@@ -150,6 +145,10 @@ static Doc build_options(CommandCtx *ctx, const CreateRequest *request, bool has
         build_i64(&doc.b, "expireAfterSeconds", elem_as_i64(request->expire_after));
     if (has_pre_images)
         build_elem(&doc.b, request->pre_images);
+    if (elem_is_present(request->auto_index_id) && !elem_is_truthy(request->auto_index_id))
+        build_bool(&doc.b, "autoIndexId", false);
+    if (elem_is_present(request->id_index))
+        build_elem(&doc.b, request->id_index);
     return arena_doc_end(&doc);
 }
 
@@ -168,7 +167,7 @@ static ErrCode create_run(CommandCtx *ctx, void *arg, Error *err) {
     Ns ns;
     TRY(cmd_ns(ctx, request->coll, &ns, err));
     TRY(own_collections_check(ctx->op, &ns, OWN_CHANGE_CREATE, err));
-    TRY(check_request(request, err));
+    TRY(check_request(ctx, request, err));
     if (request->view_on.data != NULL && ctx->is_txn)
         return error_set(err, ERR_OPERATION_NOT_SUPPORTED_IN_TRANSACTION,
                          "Cannot create a view in a multi-document transaction.");

@@ -2,8 +2,22 @@
 #include "catalog/own_collections.h"
 #include "commands/support.h"
 #include "ddl/ddl.h"
+#include "index/spec.h"
 #include "repl/index_votes.h"
 #include "request/catalog_requests.h"
+
+/* Text indexes are not part of the Stable API. */
+static ErrCode check_api(const CommandCtx *ctx, Doc spec, Error *err) {
+    Elem key = doc_get_lit(spec, "key");
+    if (!elem_is_truthy(ctx->args.api_strict) || elem_type(key) != BT_DOC)
+        return ERR_OK;
+    DocIter iter = doc_iter(elem_doc(key));
+    for (Elem field; doc_iter_next(&iter, &field);)
+        if (elem_type(field) == BT_STRING && str_is(elem_str(field), "text"))
+            return error_set(err, ERR_API_STRICT_ERROR,
+                             "an index of the kind \"text\" is not allowed with apiStrict:true");
+    return ERR_OK;
+}
 
 static ErrCode create_indexes_run(CommandCtx *ctx, void *arg, Error *err) {
     const CreateIndexesRequest *request = arg;
@@ -19,12 +33,16 @@ static ErrCode create_indexes_run(CommandCtx *ctx, void *arg, Error *err) {
         return error_set(err, ERR_BAD_VALUE, "Standalones can't specify commitQuorum");
     if (has_quorum)
         TRY(repl_check_commit_quorum(repl, request->commit_quorum, err));
-    if (request->ignore_unknown_options)
-        return error_set(err, ERR_NOT_IMPLEMENTED,
-                         "'createIndexes.ignoreUnknownIndexOptions' is not supported yet");
+    Doc *specs = ARENA_ARRAY(cmd_arena(ctx), Doc, request->indexes.count);
+    for (uint32_t i = 0; i < request->indexes.count; i++) {
+        specs[i] = request->indexes.docs[i];
+        TRY(check_api(ctx, specs[i], err));
+        if (request->ignore_unknown_options)
+            specs[i] = index_spec_known(specs[i], cmd_arena(ctx));
+    }
     CreateIndexesResult result = {0};
-    TRY(ddl_create_indexes_by(ctx->op, &ns, request->indexes.docs, request->indexes.count,
-                              request->commit_quorum, &result, err));
+    TRY(ddl_create_indexes_by(ctx->op, &ns, specs, request->indexes.count, request->commit_quorum,
+                              &result, err));
     DocBuilder *b = ctx->reply;
     build_i32(b, "numIndexesBefore", (int32_t)result.count_before);
     build_i32(b, "numIndexesAfter", (int32_t)result.count_after);

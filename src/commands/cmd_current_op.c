@@ -5,6 +5,7 @@
 #include "commands/current_op.h"
 #include "commands/support.h"
 #include "request/current_op_request.h"
+#include "storage/fsync_lock.h"
 
 typedef struct RowState {
     CommandCtx *ctx;
@@ -36,6 +37,10 @@ static ErrCode current_op_run(CommandCtx *ctx, void *arg, Error *err) {
     size_t opened = build_open_array(ctx->reply, "inprog");
     TRY(current_op_for_each(ctx->service, &query, add_row, &state, err));
     build_close(ctx->reply, opened);
+    if (fsync_lock_is_held(ctx->service->fsync_lock)) {
+        build_bool(ctx->reply, "fsyncLock", true);
+        build_cstr(ctx->reply, "info", "writes wait until fsyncUnlock");
+    }
     return ERR_OK;
 }
 

@@ -1,26 +1,113 @@
-/* cmd_data_size.c - dataSize: how much a collection holds, from its counters. */
+/*
+ * cmd_data_size.c - dataSize: how much a collection holds, or a range of it.
+ *
+ * All of a collection is told by its counters. A range is read, with the index that has its keys;
+ * an estimate of it only counts its documents, and takes them to be of average size.
+ */
 #include "base/clock.h"
+#include "catalog/access.h"
+#include "commands/query_args.h"
 #include "commands/support.h"
+#include "query/plan/planner.h"
 #include "request/catalog_requests.h"
+#include "sharding/shard/support_index.h"
+
+typedef struct Sizing {
+    int64_t bytes;
+    int64_t objects;
+    bool is_cut; /* a limit was reached */
+} Sizing;
+
+/* The pattern of a range that has none: its bounds tell the fields. */
+static Doc infer_pattern(Doc min, Arena *arena) {
+    DocBuilder b = doc_builder_in_arena(arena);
+    DocIter iter = doc_iter(min);
+    for (Elem field; doc_iter_next(&iter, &field);)
+        build_i32(&b, elem_name(field), 1);
+    return doc_builder_end(&b);
+}
+
+static ErrCode choose_range(CommandCtx *ctx, const DataSizeRequest *request, const Collection *coll,
+                            QuerySpec *spec, Error *err) {
+    Arena *arena = cmd_arena(ctx);
+    CLEANUP(shard_key_unref_ptr) ShardKey *key = NULL;
+    bool has_pattern = doc_is_present(request->key_pattern) && !doc_is_empty(request->key_pattern);
+    TRY(shard_key_parse(has_pattern ? request->key_pattern : infer_pattern(request->min, arena),
+                        &key, err));
+    const IndexDesc *index = support_index_find(coll, key);
+    if (index == NULL)
+        return error_set(err, ERR_OPERATION_FAILED,
+                         "\"%s\" has no index that finds ranges of the key pattern", coll->ns.text);
+    DocBuilder b = doc_builder_in_arena(arena);
+    build_cstr(&b, "hint", index->name);
+    spec->hint = doc_get_lit(doc_builder_end(&b), "hint");
+    Doc min, max;
+    TRY(shard_key_extend_bound(key, request->min, /* with_max_key= */ false, "min", arena, &min,
+                               err));
+    TRY(shard_key_extend_bound(key, request->max, /* with_max_key= */ false, "max", arena, &max,
+                               err));
+    spec->min = query_index_bound(index, min, arena);
+    spec->max = query_index_bound(index, max, arena);
+    return ERR_OK;
+}
+
+static ErrCode read_sizes(CommandCtx *ctx, const DataSizeRequest *request, CollAccess *access,
+                          Sizing *sizing, Error *err) {
+    QuerySpec spec = {0};
+    query_spec_defaults(ctx, &spec);
+    if (doc_is_present(request->min))
+        TRY(choose_range(ctx, request, access->coll, &spec, err));
+    CLEANUP(executor_free_ptr) PlanExecutor *exec = NULL;
+    TRY(plan_query(access, &spec, &exec, err));
+    int64_t count = record_store_count(access->coll->records);
+    int64_t average = count > 0 ? record_store_data_size(access->coll->records) / count : 0;
+    for (;;) {
+        bool is_found;
+        PlanRow row;
+        TRY(executor_next(exec, &is_found, &row, err));
+        if (!is_found)
+            return ERR_OK;
+        sizing->objects++;
+        sizing->bytes += request->estimate ? average : (int64_t)doc_size(row.doc);
+        sizing->is_cut = (request->bytes_max > 0 && sizing->bytes > request->bytes_max) ||
+                         (request->objects_max > 0 && sizing->objects > request->objects_max);
+        if (sizing->is_cut)
+            return ERR_OK;
+    }
+}
 
 static ErrCode data_size_run(CommandCtx *ctx, void *arg, Error *err) {
     const DataSizeRequest *request = arg;
     Ns ns;
     TRY(ns_parse(request->ns, &ns, err));
-    CLEANUP(catalog_guard_done) CatalogGuard guard = cmd_catalog(ctx);
-    const Collection *coll = catalog_find(guard.catalog, &ns);
+    if (doc_is_present(request->min) != doc_is_present(request->max))
+        return error_set(err, ERR_BAD_VALUE, "dataSize takes both of min and max, or neither");
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_read(ctx->op, &ns, &access, err));
     int64_t start_us = clock_mono_us();
+    Sizing sizing = {0};
+    bool is_read =
+        doc_is_present(request->min) || request->bytes_max > 0 || request->objects_max > 0;
+    if (access.coll != NULL && is_read) {
+        TRY(read_sizes(ctx, request, &access, &sizing, err));
+    } else if (access.coll != NULL) {
+        sizing.bytes = record_store_data_size(access.coll->records);
+        sizing.objects = record_store_count(access.coll->records);
+    }
     build_bool(ctx->reply, "estimate", request->estimate);
-    build_count(ctx->reply, "size", coll != NULL ? record_store_data_size(coll->records) : 0);
-    build_count(ctx->reply, "numObjects", coll != NULL ? record_store_count(coll->records) : 0);
+    build_count(ctx->reply, "size", sizing.bytes);
+    build_count(ctx->reply, "numObjects", sizing.objects);
     build_count(ctx->reply, "millis", (clock_mono_us() - start_us) / 1000);
+    if (sizing.is_cut)
+        build_bool(ctx->reply, "maxReached", true);
     return ERR_OK;
 }
 
 const CommandSpec CMD_DATA_SIZE = {
     .name = "dataSize",
     .alias = "datasize",
-    .summary = "Tells how many bytes of documents a collection holds.",
+    .summary = "Tells how many bytes of documents a collection holds, or a range of it.",
+    .flags = CMD_NAMES_DB,
     .request = &DATA_SIZE_REQUEST,
     .run = data_size_run,
 };

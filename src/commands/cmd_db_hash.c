@@ -141,6 +141,9 @@ static ErrCode hash_all(CommandCtx *ctx, const Names *names, EVP_MD_CTX *md, Err
 }
 
 static ErrCode db_hash_run(CommandCtx *ctx, void *arg, Error *err) {
+    if (elem_type(((const DbHashRequest *)arg)->command) == BT_STRING)
+        return error_set(err, ERR_INVALID_NAMESPACE,
+                         "dbHash is of a whole database: its value cannot name a collection");
     DbHashRequest *request = arg;
     int64_t start_us = clock_mono_us();
     TRY(db_name_check(ctx->args.db, err));

@@ -1,5 +1,6 @@
 /* cmd_default_rw_concern.c - getDefaultRWConcern and setDefaultRWConcern: of a replica set,
  * or on the config server of the whole cluster. Shards have none: routers tell them. */
+#include "base/failpoint.h"
 #include "base/clock.h"
 #include "commands/core/command.h"
 #include "default_concerns/default_concerns.h"
@@ -143,6 +144,7 @@ static ErrCode set_run(CommandCtx *ctx, void *arg, Error *err) {
     build_timestamp(&b, "updateOpTime", oplog_cluster_time(repl_oplog(ctx->service->repl)));
     build_date(&b, "updateWallClockTime", clock_wall_ms());
     Doc doc = doc_builder_end(&b);
+    failpoint_hang(FP_HANG_WHILE_SETTING_DEFAULT_RWC);
     TRY(default_concerns_store(ctx->op, doc, err));
     build_defaults(ctx, doc);
     return ERR_OK;

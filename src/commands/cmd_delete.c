@@ -63,12 +63,14 @@ static ErrCode delete_run(CommandCtx *ctx, void *arg, Error *err) {
     int64_t n = 0;
     for (uint32_t i = 0; i < request->deletes.count; i++) {
         ModifyOutcome outcome = {0};
+        count_option(ctx->service, OPTION_METRIC_DELETE_MANY, statements[i].limit == 0);
         statement_begin(ctx);
         ErrCode rc = run_once(ctx, &ns, request, &statements[i], &retries, i, &outcome, err);
         statement_end(ctx, request->deletes.docs[i], rc, err);
-        n += outcome.modified; /* what a failing statement had done before is done */
-        if (rc == ERR_OK)
+        if (rc == ERR_OK) { /* a statement that fails does not tell what it had done before */
+            n += outcome.modified;
             continue;
+        }
         if (write_error_is_fatal(rc))
             return rc;
         write_errors_add(&errors, i, err);
@@ -87,6 +89,7 @@ const CommandSpec CMD_DELETE = {
     .summary = "Removes documents of a collection.",
     .flags = CMD_IN_TXN | CMD_WRITES | CMD_RETRYABLE | CMD_API_V1,
     .op_type = "remove",
+    .latency = LATENCY_WRITES,
     .request = &DELETE_REQUEST,
     .run = delete_run,
 };

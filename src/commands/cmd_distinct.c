@@ -88,7 +88,8 @@ static ErrCode open_source(CommandCtx *ctx, const Ns *ns, const DistinctRequest 
     QuerySpec spec = {.filter = request->query,
                       .hint = request->hint,
                       .needed_paths = &needed,
-                      .is_distinct = true};
+                      .distinct_path = request->key,
+                      .is_distinct_of_elements = true};
     query_spec_defaults(ctx, &spec);
     TRY(request_collation(request->collation, &spec.has_collation, &spec.collator, err));
     FindSource *source;
@@ -106,7 +107,7 @@ static ErrCode distinct_run(CommandCtx *ctx, void *arg, Error *err) {
     DistinctRequest *request = arg;
     Ns ns;
     TRY(request_ref_ns(ctx, &request->coll, &ns, err));
-    if (memchr(request->key.data, '\0', request->key.size) != NULL)
+    if (str_has_char(request->key, '\0'))
         return error_set(err, (ErrCode)31032, "Key field cannot contain an embedded null byte");
     FieldPath path;
     TRY(path_parse(request->key, cmd_arena(ctx), &path, err));
@@ -139,6 +140,7 @@ const CommandSpec CMD_DISTINCT = {
     .name = "distinct",
     .summary = "Lists the different values of a field.",
     .flags = CMD_IN_TXN | CMD_READS | CMD_TAKES_READ_CONCERN | CMD_TAKES_SNAPSHOT,
+    .latency = LATENCY_READS,
     .request = &DISTINCT_REQUEST,
     .run = distinct_run,
 };

@@ -27,7 +27,7 @@ static ErrCode drop_database_run(CommandCtx *ctx, void *arg, Error *err) {
 const CommandSpec CMD_DROP_DATABASE = {
     .name = "dropDatabase",
     .summary = "Removes a database with all its collections.",
-    .flags = CMD_WRITES | CMD_API_V1,
+    .flags = CMD_WRITES | CMD_API_V1 | CMD_WAITS_FOR_MAJORITY,
     .request = &DROP_DATABASE_REQUEST,
     .run = drop_database_run,
 };

@@ -13,6 +13,7 @@
 #include "commands/node_commands.h"
 #include "commands/version.h"
 #include "commands/view_query.h"
+#include "repl/repl.h"
 #include "request/read_requests.h"
 #include "request/write_requests.h"
 
@@ -74,10 +75,14 @@ static ErrCode explain_run(CommandCtx *ctx, void *arg, Error *err) {
             return error_set(err, ERR_INVALID_NAMESPACE,
                              "collection name has invalid type binData");
         if (elem_type(first) == BT_STRING)
-            ctx->ns_coll = elem_str(first);
+            command_set_coll(ctx, elem_str(first));
         build_cstr(ctx->reply, "explainVersion", "1");
         TRY(EXPLAINABLE[i].explain(ctx, request->command, verbosity, err));
-        build_doc(ctx->reply, "command", request->command);
+        const DocBuilder *b = ctx->reply;
+        if (b->buf->size - b->start + doc_size(request->command) <= BSON_DOC_SIZE_MAX)
+            build_doc(ctx->reply, "command", request->command);
+        else
+            build_cstr(ctx->reply, "warning", "the command is too large to be shown");
         size_t info = build_open_doc(ctx->reply, "serverInfo");
         build_server_info(ctx);
         build_close(ctx->reply, info);
@@ -140,6 +145,8 @@ ErrCode explain_query(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec, Expl
     int64_t start_us = clock_mono_us();
     PlanRun run = {0};
     run.rc = run_plan(source, what, &run.returned, err);
+    if (what != NULL)
+        run.returned = what->outer.returned;
     if (run.rc != ERR_OK && (exec_is_fatal(run.rc) || source->exec->access == NULL))
         return run.rc;
     run.duration_ms = (clock_mono_us() - start_us) / 1000;
@@ -163,6 +170,7 @@ ErrCode explain_aggregate(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOp
     TRY(view_resolve(ctx->op, ns, stages, cmd_arena(ctx), &with_view, &target, &resolved, err));
     if (is_routed(ctx) && !ns_equal(ns, &target))
         return view_tell_router(ctx, ns, options, err);
+    ctx->read_coll = str_from(arena_strdup(cmd_arena(ctx), ns_coll(&target).data));
     AggCursorSource *source;
     TRY(agg_source_open(ctx->op, &target, resolved, &with_view, &source, err));
     CursorSource *base = agg_source_base(source);
@@ -255,6 +263,8 @@ static ErrCode parse_inner(CommandCtx *ctx, const CommandSpec *spec, Doc command
     inner.spec = spec;
     inner.body = command;
     inner.message = &message;
+    if (elem_is_present(doc_get_lit(command, "writeConcern")))
+        return error_set(err, ERR_INVALID_OPTIONS, "explain does not take a write concern");
     return command_parse(&inner, ret_request, err);
 }
 
@@ -346,7 +356,7 @@ static ErrCode explain_count(CommandCtx *ctx, Doc command, ExplainVerbosity verb
     QuerySpec spec = {.filter = request->query, .hint = request->hint, .is_count = true};
     int64_t limit = request->limit;
     ExplainedCount count = {
-        .base = {{"COUNT", false, build_count_stats}, take_counted, false},
+        .base = {{"COUNT", false, build_count_stats, 0}, take_counted, false},
         .skip = request->skip,
         .limit = limit >= 0           ? limit
                  : limit == INT64_MIN ? INT64_MAX
@@ -372,7 +382,8 @@ static ErrCode explain_distinct(CommandCtx *ctx, Doc command, ExplainVerbosity v
     QuerySpec spec = {.filter = request->query,
                       .hint = request->hint,
                       .needed_paths = &needed,
-                      .is_distinct = true};
+                      .distinct_path = request->key,
+                      .is_distinct_of_elements = true};
     return explain_search(ctx, request->coll.name, request->collation, &spec, /* what= */ NULL,
                           verbosity, err);
 }
@@ -392,6 +403,7 @@ static ErrCode take_written(Explained *what, const PlanExecutor *exec, const Pla
                             bool *ret_is_enough, Error *err) {
     ExplainedWrite *write = (ExplainedWrite *)what;
     write->matched++;
+    what->outer.returned += write->request.image != IMAGE_NONE;
     *ret_is_enough = !write->request.is_multi;
     if (write->request.kind == MODIFY_DELETE)
         return ERR_OK;
@@ -416,11 +428,14 @@ static void build_update_stats(const PlanOuter *outer, DocBuilder *b) {
 
 static ErrCode explain_write(CommandCtx *ctx, Str coll, Elem collation, ModifyRequest *request,
                              ExplainVerbosity verbosity, Error *err) {
+    if (service_is_member(ctx->service) && !str_is(ctx->args.db, "local") &&
+        !repl_is_writable(ctx->service->repl))
+        return error_set(err, ERR_NOT_WRITABLE_PRIMARY, "not primary: a write is explained there");
     ExplainedWrite write = {.ctx = ctx};
     const char *deletes = request->is_multi ? "BATCHED_DELETE" : "DELETE";
     write.base = request->kind == MODIFY_DELETE
-                     ? (Explained){{deletes, false, build_delete_stats}, take_written, true}
-                     : (Explained){{"UPDATE", false, build_update_stats}, take_written, true};
+                     ? (Explained){{deletes, false, build_delete_stats, 0}, take_written, true}
+                     : (Explained){{"UPDATE", false, build_update_stats, 0}, take_written, true};
     QuerySpec spec = request->query;
     write.request = *request;
     /* What is wrong with an update is told, whether a document matches or not. */
@@ -445,6 +460,7 @@ static ErrCode explain_find_and_modify(CommandCtx *ctx, Doc command, ExplainVerb
         .is_upsert = given->is_upsert,
         .update = given->update,
         .array_filters = given->array_filters,
+        .image = given->is_new ? IMAGE_AFTER : IMAGE_BEFORE,
     };
     if (doc_is_present(given->sort) && !doc_is_empty(given->sort))
         request.query.limit = 1;
@@ -473,6 +489,7 @@ static ErrCode explain_update(CommandCtx *ctx, Doc command, ExplainVerbosity ver
         .is_upsert = statement.is_upsert,
         .update = statement.u,
         .array_filters = statement.array_filters,
+        .constants = statement.c,
     };
     TRY(query_spec_let(ctx, given->let, &request.query, err));
     return explain_write(ctx, given->coll, statement.collation, &request, verbosity, err);
@@ -498,7 +515,7 @@ static ErrCode explain_delete(CommandCtx *ctx, Doc command, ExplainVerbosity ver
 const CommandSpec CMD_EXPLAIN = {
     .name = "explain",
     .summary = "Shows how a command would run.",
-    .flags = CMD_API_V1 | CMD_TAKES_READ_CONCERN | CMD_TAKES_SNAPSHOT,
+    .flags = CMD_API_V1 | CMD_TAKES_READ_CONCERN | CMD_TAKES_SNAPSHOT | CMD_NEEDS_SECONDARY_OK,
     .request = &EXPLAIN_REQUEST,
     .run = explain_run,
 };

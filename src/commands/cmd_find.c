@@ -33,6 +33,7 @@ static ErrCode find_run(CommandCtx *ctx, void *arg, Error *err) {
     count_op(ctx->service, OP_COUNTER_QUERY, 1);
     Ns ns;
     TRY(request_ref_ns(ctx, &request->coll, &ns, err));
+    TRY(find_name_check(request->coll.name, err));
     if (UNLIKELY(request->coll.has_uuid))
         op_set_ns(ctx->op, arena_strdup(cmd_arena(ctx), ns.text));
     TRY(cmd_expect_uuid(ctx, &ns, request->collection_uuid, err));
@@ -56,6 +57,7 @@ const CommandSpec CMD_FIND = {
     .summary = "Reads documents of a collection.",
     .flags = CMD_IN_TXN | CMD_READS | CMD_API_V1 | CMD_TAKES_READ_CONCERN | CMD_TAKES_SNAPSHOT,
     .op_type = "query",
+    .latency = LATENCY_READS,
     .request = &FIND_REQUEST,
     .run = find_run,
 };

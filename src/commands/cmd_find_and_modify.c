@@ -32,36 +32,70 @@ static ErrCode check(const FindAndModifyRequest *request, Error *err) {
     return ERR_OK;
 }
 
+typedef struct ImageFields {
+    ExprMatchHook expr_hook;
+    MatchParseContext match;
+    Projection *projection;
+} ImageFields;
+
+static ErrCode parse_fields(CommandCtx *ctx, const FindAndModifyRequest *request,
+                            const QuerySpec *query, const Collator *collator, ImageFields *fields,
+                            Error *err) {
+    ExprParseContext expr = {.collator = collator, .let_values = query->let_values};
+    fields->expr_hook = (ExprMatchHook){.parse = expr, .now_ms = query->now_ms};
+    fields->match =
+        (MatchParseContext){.collator = collator, .expr_hook = expr_match_hook(&fields->expr_hook)};
+    ProjectContext context = {.syntax = PROJECT_FIND, .expr = &expr, .match = &fields->match};
+    return project_parse(request->fields, &context, cmd_arena(ctx), &fields->projection, err);
+}
+
+static bool has_fields(const FindAndModifyRequest *request) {
+    return doc_is_present(request->fields) && !doc_is_empty(request->fields);
+}
+
+/* What is wrong with the fields to return is told before anything is written. */
+static ErrCode check_fields(CommandCtx *ctx, const FindAndModifyRequest *request,
+                            const QuerySpec *query, Error *err) {
+    if (!has_fields(request))
+        return ERR_OK;
+    ImageFields fields;
+    TRY(parse_fields(ctx, request, query, query->collator, &fields, err));
+    uint32_t needed = project_needed_meta(fields.projection);
+    if ((needed >> PROJECT_META_SORT_KEY & 1) != 0)
+        return error_set(err, ERR_BAD_VALUE,
+                         "findAndModify cannot show $meta 'sortKey': it returns one document");
+    if (needed != 0)
+        return error_set(err, ERR_NOT_IMPLEMENTED, "$meta is not supported in findAndModify");
+    if (request->is_new && project_needs_details(fields.projection))
+        return error_set(err, ERR_BAD_VALUE,
+                         "a positional projection is of the document that was found: it cannot be "
+                         "used to return the new document");
+    return ERR_OK;
+}
+
 /* The image with the requested fields. */
 static ErrCode project_image(CommandCtx *ctx, const FindAndModifyRequest *request,
                              const QuerySpec *query, const ModifyOutcome *outcome, Doc *ret_doc,
                              Error *err) {
     Doc image = outcome->image;
     *ret_doc = image;
-    if (!doc_is_present(image) || !doc_is_present(request->fields) || doc_is_empty(request->fields))
+    if (!doc_is_present(image) || !has_fields(request))
         return ERR_OK;
     Arena *arena = cmd_arena(ctx);
-    ExprParseContext expr = {.collator = outcome->collator, .let_values = query->let_values};
-    ExprMatchHook expr_hook = {.parse = expr, .now_ms = query->now_ms};
-    MatchParseContext match = {.collator = outcome->collator,
-                               .expr_hook = expr_match_hook(&expr_hook)};
-    ProjectContext context = {.syntax = PROJECT_FIND, .expr = &expr, .match = &match};
-    Projection *projection;
-    TRY(project_parse(request->fields, &context, arena, &projection, err));
-    if (project_needed_meta(projection) != 0)
-        return error_set(err, ERR_NOT_IMPLEMENTED, "$meta is not supported in findAndModify");
+    ImageFields fields;
+    TRY(parse_fields(ctx, request, query, outcome->collator, &fields, err));
     MatchDetails details = MATCH_DETAILS_NONE;
-    if (project_needs_details(projection) && doc_is_present(request->query)) {
+    if (project_needs_details(fields.projection) && doc_is_present(request->query)) {
         MatchExpr *filter;
-        TRY(match_parse(request->query, &match, arena, &filter, err));
-        match_doc(filter, image, &details);
+        TRY(match_parse(request->query, &fields.match, arena, &filter, err));
+        match_doc(match_optimize(filter, arena), image, &details);
     }
     ExprEvalContext eval = {
         .scratch = arena, .now_ms = query->now_ms, .collator = outcome->collator};
     ProjectInput input = {.details = &details, .eval = &eval};
     Buffer *out = ARENA_NEW(arena, Buffer);
     buffer_init_arena(out, arena, doc_size(image) + 16, BSON_DOC_SIZE_MAX_INTERNAL);
-    return project_apply(projection, image, &input, out, ret_doc, err);
+    return project_apply(fields.projection, image, &input, out, ret_doc, err);
 }
 
 enum {
@@ -125,6 +159,7 @@ static ErrCode run_once(CommandCtx *ctx, const Ns *ns, const FindAndModifyReques
     }
     CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(ctx->op);
     ctx->op->mode.is_validation_bypassed = request->is_validation_bypassed;
+    ctx->op->mode.is_empty_ts_kept = request->is_empty_ts_kept;
     return exec_modify(ctx->op, ns, modify, ret_outcome, err);
 }
 
@@ -148,9 +183,14 @@ static ErrCode find_and_modify_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(request_collation(request->collation, &modify.query.has_collation, &modify.query.collator,
                           err));
     TRY(query_spec_let(ctx, request->let, &modify.query, err));
+    TRY(check_fields(ctx, request, &modify.query, err));
     Retries retries;
     TRY(retries_begin(ctx, &request->statement, 1, &retries, err));
     ModifyOutcome outcome = {0};
+    count_option(ctx->service, OPTION_METRIC_FIND_AND_MODIFY_PIPELINE,
+                 elem_type(request->update) == BT_ARRAY);
+    count_option(ctx->service, OPTION_METRIC_FIND_AND_MODIFY_ARRAY_FILTERS,
+                 doc_is_present(request->array_filters));
     TRY(run_once(ctx, &ns, request, &modify, &retries, &outcome, err));
     Doc image;
     TRY(project_image(ctx, request, &modify.query, &outcome, &image, err));
@@ -177,6 +217,7 @@ const CommandSpec CMD_FIND_AND_MODIFY = {
     .alias = "findandmodify",
     .summary = "Changes or removes one document and returns it.",
     .flags = CMD_IN_TXN | CMD_WRITES | CMD_RETRYABLE | CMD_API_V1,
+    .latency = LATENCY_WRITES,
     .request = &FIND_AND_MODIFY_REQUEST,
     .run = find_and_modify_run,
 };

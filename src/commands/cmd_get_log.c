@@ -1,4 +1,4 @@
-/* cmd_get_log.c - getLog: the newest lines of the log, or the warnings of the start. */
+/* cmd_get_log.c - getLog: the newest lines of the log, or the warnings of the start; clearLog. */
 #include "base/log.h"
 #include "commands/core/command.h"
 
@@ -68,6 +68,15 @@ static ErrCode get_log_run(CommandCtx *ctx, void *arg, Error *err) {
                      request->name.data);
 }
 
+static ErrCode clear_log_run(CommandCtx *ctx, void *arg, Error *err) {
+    (void)ctx;
+    const GetLogRequest *request = arg;
+    if (!str_is(request->name, "global"))
+        return error_set(err, ERR_INVALID_OPTIONS, "Only the 'global' log can be cleared");
+    log_clear_ring(LOG_RING_GLOBAL);
+    return ERR_OK;
+}
+
 static const FieldSpec GET_LOG_FIELDS[] = {
     {"getLog", FIELD_STRING, FIELD_REQUIRED, offsetof(GetLogRequest, name)},
 };
@@ -78,4 +87,16 @@ const CommandSpec CMD_GET_LOG = {
     .flags = CMD_ADMIN_ONLY,
     .request = REQUEST_OF(GetLogRequest, GET_LOG_FIELDS),
     .run = get_log_run,
+};
+
+static const FieldSpec CLEAR_LOG_FIELDS[] = {
+    {"clearLog", FIELD_STRING, FIELD_REQUIRED, offsetof(GetLogRequest, name)},
+};
+
+const CommandSpec CMD_CLEAR_LOG = {
+    .name = "clearLog",
+    .summary = "Forgets the lines of the log that getLog shows.",
+    .flags = CMD_ADMIN_ONLY | CMD_NEEDS_TEST_COMMANDS,
+    .request = REQUEST_OF(GetLogRequest, CLEAR_LOG_FIELDS),
+    .run = clear_log_run,
 };

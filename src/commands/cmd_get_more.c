@@ -3,15 +3,16 @@
 #include "base/failpoint.h"
 #include "commands/concerns.h"
 #include "commands/core/command_service.h"
+#include "commands/core/command_text.h"
 #include "catalog/catalog.h"
 #include "commands/find_args.h"
+#include "commands/shard_requests.h"
 #include "repl/repl.h"
 #include "request/read_requests.h"
 #include "txn/transaction.h"
 
 enum {
     AWAIT_MS_DEFAULT = 1000,
-    ORIGIN_BYTES_MAX = 50 * 1024, /* a longer command is not shown */
 };
 
 static ErrCode parse_known_commit(const CommandCtx *ctx, Elem given, OpTime *ret_known, Error *err);
@@ -50,10 +51,16 @@ static ErrCode check_session(CommandCtx *ctx, const ClientCursor *cursor, Error 
 
 /* What is told of it by currentOp and the profiler; the cursor may be gone by then. */
 static void note_cursor(CommandCtx *ctx, const ClientCursor *cursor) {
-    if (cursor->command != NULL && doc_size((Doc){cursor->command}) <= ORIGIN_BYTES_MAX)
-        ctx->originating_command = doc_copy((Doc){cursor->command}, cmd_arena(ctx));
+    if (cursor->command != NULL) {
+        Doc command = {cursor->command};
+        ctx->originating_command = doc_size(command) <= COMMAND_TOLD_BYTES_MAX
+                                       ? doc_copy(command, cmd_arena(ctx))
+                                       : command_cut(command, cmd_arena(ctx));
+    }
+    ctx->op->metrics.has_sort_stage = cursor->has_sort_stage;
+    ctx->op->metrics.is_from_trial = cursor->is_from_trial;
     if (cursor->plan_summary != NULL)
-        executor_note_plan(ctx->op, NULL, arena_strdup(cmd_arena(ctx), cursor->plan_summary));
+        executor_note_plan(ctx->op, NULL, cursor->plan_summary);
     mutex_lock(&ctx->op->mu);
     ctx->op->desc.has_shape = cursor->has_shape;
     ctx->op->desc.query_hash = cursor->query_hash;
@@ -61,36 +68,25 @@ static void note_cursor(CommandCtx *ctx, const ClientCursor *cursor) {
     mutex_unlock(&ctx->op->mu);
 }
 
-/* What a client said of the API when it opened the cursor holds for the whole of it. */
-static ErrCode check_api(const CommandCtx *ctx, const ClientCursor *cursor, Error *err) {
-    if (is_routed(ctx))
-        return ERR_OK;
-    Doc opened = {cursor->command};
-    const struct {
-        Elem now, then;
-    } PAIRS[] = {
-        {ctx->args.api_version, doc_get_lit(opened, "apiVersion")},
-        {ctx->args.api_strict, doc_get_lit(opened, "apiStrict")},
-        {ctx->args.api_deprecation_errors, doc_get_lit(opened, "apiDeprecationErrors")},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(PAIRS); i++)
-        if (elem_is_present(PAIRS[i].now) != elem_is_present(PAIRS[i].then) ||
-            elem_is_truthy(PAIRS[i].now) != elem_is_truthy(PAIRS[i].then))
-            return error_set(
-                err, ERR_API_MISMATCH_ERROR,
-                "API parameter mismatch: getMore and the command that created the "
-                "cursor differ in %s",
-                elem_name(elem_is_present(PAIRS[i].now) ? PAIRS[i].now : PAIRS[i].then));
-    return ERR_OK;
+/* The concern outlives the cursor, which is gone once it has written. */
+static void note_writes(CommandCtx *ctx, const ClientCursor *cursor) {
+    if (LIKELY(!cursor->is_writing))
+        return;
+    ctx->is_writing = true;
+    ctx->op->is_ended_with_client = false;
+    ctx->write_concern = cursor->write_concern;
+    if (cursor->write_concern.w_tag.size > 0)
+        ctx->write_concern.w_tag =
+            str_from(arena_strdup(cmd_arena(ctx), cursor->write_concern.w_tag.data));
 }
 
-/* A time limit belongs to the command that opened a cursor; that of a getMore bounds its wait. */
-static ErrCode check_time(const CommandCtx *ctx, const ClientCursor *cursor, Error *err) {
-    if (cursor->is_await_data || cursor->source->ops->wait != NULL || is_routed(ctx) ||
-        !elem_is_present(ctx->args.max_time_ms) || elem_as_i64(ctx->args.max_time_ms) == 0)
+/* A router has checked what its clients say. */
+static ErrCode check_client(const CommandCtx *ctx, const ClientCursor *cursor, Error *err) {
+    if (is_routed(ctx))
         return ERR_OK;
-    return error_set(err, ERR_BAD_VALUE,
-                     "cannot set maxTimeMS on getMore command for a non-awaitData cursor");
+    CursorApi api = {ctx->args.api_version, ctx->args.api_strict, ctx->args.api_deprecation_errors};
+    TRY(client_cursor_check_api(cursor, &api, err));
+    return client_cursor_check_time(cursor, ctx->args.max_time_ms, err);
 }
 
 static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
@@ -100,8 +96,7 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
         count_op(ctx->service, OP_COUNTER_GETMORE, 1);
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
-    op_set_ns(ctx->op, arena_strdup(cmd_arena(ctx), ns.text)); /* its first field is a number */
-    ctx->ns_coll = request->coll;
+    command_set_coll(ctx, request->coll); /* its first field is a number */
     if (elem_type(request->id) != BT_INT64)
         return error_set(
             err, ERR_TYPE_MISMATCH,
@@ -139,13 +134,13 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
     }
     ErrCode rc = check_session(ctx, cursor, err);
     if (rc == ERR_OK)
-        rc = check_api(ctx, cursor, err);
-    if (rc == ERR_OK)
-        rc = check_time(ctx, cursor, err);
+        rc = check_client(ctx, cursor, err);
     if (rc != ERR_OK) {
         cursor_check_in(table, cursor);
         return rc;
     }
+    shard_request_resume(ctx, cursor);
+    note_writes(ctx, cursor);
     if (!ctx->is_txn) /* else its snapshot is open */
         concerns_resume_read(ctx, &cursor->read_concern);
     if (!ctx->has_oplog_reader) /* meant for clients, not for other members */
@@ -316,6 +311,7 @@ const CommandSpec CMD_GET_MORE = {
     .summary = "Reads the next batch of a cursor.",
     .flags = CMD_IN_TXN | CMD_READS | CMD_API_V1 | CMD_TAKES_SNAPSHOT | CMD_CONTINUES_READ,
     .op_type = "getmore",
+    .latency = LATENCY_READS,
     .request = &GET_MORE_REQUEST,
     .run = get_more_run,
 };

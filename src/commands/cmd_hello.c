@@ -6,6 +6,7 @@
  * last reply. isMaster is the older name of the same; it calls the field isWritablePrimary
  * "ismaster".
  */
+#include "base/failpoint.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -198,6 +199,7 @@ static ErrCode wait_for_change(CommandCtx *ctx, const HelloRequest *request, boo
     if (wait_ms > INT32_MAX)
         wait_ms = INT32_MAX;
     ctx->wire_reply->park_deadline_us = clock_deadline_ms(wait_ms);
+    failpoint_hit(FP_WAIT_FOR_HELLO_RESPONSE);
     ctx->is_park_wanted = true;
     client->is_hello_parked = true;
     *ret_is_parked = true;

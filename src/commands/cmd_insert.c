@@ -64,6 +64,8 @@ static ErrCode insert_run(CommandCtx *ctx, void *arg, Error *err) {
         TRY(leave_out(ctx, &retries, request->documents, is_done, &pending, err));
     }
     int64_t inserted = 0;
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(ctx->op);
+    ctx->op->mode.is_empty_ts_kept = request->is_empty_ts_kept;
     TRY(exec_insert(ctx->op, &ns, pending.docs.docs, pending.docs.count, is_ordered,
                     request->is_validation_bypassed, on_error, &pending, &inserted, err));
     /* An ordered batch ends at its first failure, also for what was done before. */
@@ -85,6 +87,7 @@ const CommandSpec CMD_INSERT = {
     .summary = "Adds documents to a collection.",
     .flags = CMD_IN_TXN | CMD_WRITES | CMD_RETRYABLE | CMD_API_V1,
     .op_type = "insert",
+    .latency = LATENCY_WRITES,
     .request = &INSERT_REQUEST,
     .run = insert_run,
 };

@@ -1,11 +1,15 @@
 /* cmd_kill_cursors.c - killCursors: closes cursors before their end. */
+#include "commands/core/command_service.h"
 #include "commands/query_args.h"
 #include "request/read_requests.h"
 
 static ErrCode kill_cursors_run(CommandCtx *ctx, void *arg, Error *err) {
     KillCursorsRequest *request = arg;
+    if (elem_type(request->coll) != BT_STRING)
+        return error_set(err, ERR_BAD_VALUE, "collection name has invalid type %s",
+                         bson_type_name(elem_type(request->coll)));
+    command_set_coll(ctx, elem_str(request->coll));
     uint32_t count = doc_count(request->cursors);
-    (void)err;
     int64_t *killed = arena_alloc(cmd_arena(ctx), sizeof(int64_t) * (count + 1));
     int64_t *not_found = arena_alloc(cmd_arena(ctx), sizeof(int64_t) * (count + 1));
     uint32_t killed_count = 0, not_found_count = 0;

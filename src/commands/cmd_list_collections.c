@@ -71,6 +71,33 @@ static bool add_view(void *arg, const View *view) {
     return add_row(state, arena_doc_end(&doc));
 }
 
+/* Is it clear from the filter alone that it matches no view? */
+static bool excludes_views(const MatchExpr *filter) {
+    if (filter == NULL)
+        return false;
+    switch (filter->kind) {
+    case MATCH_AND:
+        for (uint32_t i = 0; i < filter->child_count; i++)
+            if (excludes_views(filter->children[i]))
+                return true;
+        return false;
+    case MATCH_OR:
+        for (uint32_t i = 0; i < filter->child_count; i++)
+            if (!excludes_views(filter->children[i]))
+                return false;
+        return true;
+    case MATCH_EQ:
+        return str_is(filter->path.dotted, "type") && !(elem_type(filter->operand) == BT_STRING &&
+                                                        str_is(elem_str(filter->operand), "view"));
+    case MATCH_NOT: {
+        const MatchExpr *child = filter->children[0];
+        return child->kind == MATCH_EXISTS && str_is(child->path.dotted, "type");
+    }
+    default:
+        return false;
+    }
+}
+
 static ErrCode list_collections_run(CommandCtx *ctx, void *arg, Error *err) {
     const ListCollectionsRequest *request = arg;
     TRY(db_name_check(ctx->args.db, err));
@@ -82,8 +109,11 @@ static ErrCode list_collections_run(CommandCtx *ctx, void *arg, Error *err) {
     list_reply_begin(&state.reply, ctx);
     catalog_for_each_in_db(guard.catalog, ctx->args.db, add_collection, &state);
     TRY(state.rc);
-    catalog_for_each_view_in_db(guard.catalog, ctx->args.db, add_view, &state);
-    TRY(state.rc);
+    if (!excludes_views(filter)) {
+        TRY(catalog_check_views(guard.catalog, ctx->args.db, err));
+        catalog_for_each_view_in_db(guard.catalog, ctx->args.db, add_view, &state);
+        TRY(state.rc);
+    }
     Ns ns;
     TRY(ns_make(ctx->args.db, STR("$cmd.listCollections"), &ns, err));
     return list_reply_end(&state.reply, &ns, request->cursor, err);

@@ -24,17 +24,25 @@ static int compare_names(const void *a, const void *b) {
     return strcmp((*(const CommandSpec *const *)a)->name, (*(const CommandSpec *const *)b)->name);
 }
 
+static void build_versions(DocBuilder *b, const char *name, bool has_1, bool has_2) {
+    size_t opened = build_open_array(b, name);
+    if (has_1)
+        build_cstr(b, "0", "1");
+    if (has_2)
+        build_cstr(b, has_1 ? "1" : "0", "2");
+    build_close(b, opened);
+}
+
 static void build_command(DocBuilder *b, const CommandSpec *spec) {
     size_t opened = build_open_doc(b, spec->name);
     build_cstr(b, "help", spec->summary);
     build_bool(b, "requiresAuth", (spec->flags & CMD_HANDSHAKE) == 0);
     build_bool(b, "secondaryOk", (spec->flags & CMD_WRITES) == 0);
     build_bool(b, "adminOnly", (spec->flags & CMD_ADMIN_ONLY) != 0);
-    size_t versions = build_open_array(b, "apiVersions");
-    if ((spec->flags & CMD_API_V1) != 0)
-        build_cstr(b, "0", "1");
-    build_close(b, versions);
-    build_close(b, build_open_array(b, "deprecatedApiVersions"));
+    build_versions(b, "apiVersions", (spec->flags & CMD_API_V1) != 0,
+                   (spec->flags & CMD_API_V2) != 0);
+    build_versions(b, "deprecatedApiVersions", (spec->flags & CMD_API_V1_DEPRECATED) != 0,
+                   (spec->flags & CMD_API_V2_DEPRECATED) != 0);
     build_close(b, opened);
 }
 

@@ -55,6 +55,8 @@ static void add_clustered(ListReply *reply, const Collection *coll) {
     build_cstr(b, "name", coll->options.clustered_name);
     build_bool(b, "unique", true);
     build_bool(b, "clustered", true);
+    if (coll->options.collator != NULL)
+        build_doc(b, "collation", coll->options.collator->spec);
     build_close(b, row);
 }
 

@@ -26,6 +26,7 @@ typedef struct MoveRangeRequest {
     Elem epoch;
     bool waits_for_delete;
     bool is_throttled;
+    Doc throttle;
     int64_t force_jumbo;
     int64_t chunk_bytes_max;
 } MoveRangeRequest;
@@ -40,6 +41,7 @@ static ErrCode move_range_run(CommandCtx *ctx, void *arg, Error *err) {
         .has_epoch = elem_is_present(request->epoch),
         .waits_for_delete = request->waits_for_delete,
         .is_throttled = request->is_throttled,
+        .throttle = request->throttle,
         .is_jumbo_forced = request->force_jumbo != 0,
         .chunk_bytes_max = request->chunk_bytes_max,
     };
@@ -61,6 +63,7 @@ static const FieldSpec MOVE_RANGE_FIELDS[] = {
     {"epoch", FIELD_ELEM, FIELD_OPTIONAL, offsetof(MoveRangeRequest, epoch)},
     {"waitForDelete", FIELD_BOOL, FIELD_OPTIONAL, offsetof(MoveRangeRequest, waits_for_delete)},
     {"secondaryThrottle", FIELD_BOOL, FIELD_OPTIONAL, offsetof(MoveRangeRequest, is_throttled)},
+    {"throttleConcern", FIELD_DOC, FIELD_OPTIONAL, offsetof(MoveRangeRequest, throttle)},
     {"forceJumbo", FIELD_I64, FIELD_OPTIONAL, offsetof(MoveRangeRequest, force_jumbo)},
     {"maxChunkSizeBytes", FIELD_I64, FIELD_OPTIONAL, offsetof(MoveRangeRequest, chunk_bytes_max)},
 };

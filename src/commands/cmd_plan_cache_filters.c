@@ -73,8 +73,9 @@ static ErrCode parse_filter(CommandCtx *ctx, const FilterRequest *request, Index
                             .sort = ret_filter->sort,
                             .projection = ret_filter->projection};
     query_spec_defaults(ctx, ret_spec);
-    return request_collation(request->collation, &ret_spec->has_collation, &ret_spec->collator,
-                             err);
+    TRY(request_collation(request->collation, &ret_spec->has_collation, &ret_spec->collator, err));
+    ret_spec->has_collation = true; /* as it was given: the collection's is not inherited */
+    return ERR_OK;
 }
 
 static ErrCode open_coll(CommandCtx *ctx, const FilterRequest *request, CollAccess *access,
@@ -102,7 +103,7 @@ static ErrCode set_run(CommandCtx *ctx, void *arg, Error *err) {
     PlanShape shape;
     TRY(plan_query_shape(&access, &spec, cmd_arena(ctx), &shape, err));
     index_filters_set(access.coll, shape.query, &filter);
-    (void)plan_cache_clear(access.coll, &shape.query_hash);
+    (void)plan_cache_clear(access.coll, NULL);
     return ERR_OK;
 }
 
@@ -137,7 +138,7 @@ static ErrCode clear_run(CommandCtx *ctx, void *arg, Error *err) {
     PlanShape shape;
     TRY(plan_query_shape(&access, &spec, cmd_arena(ctx), &shape, err));
     (void)index_filters_clear(access.coll, &shape.query);
-    (void)plan_cache_clear(access.coll, &shape.query_hash);
+    (void)plan_cache_clear(access.coll, NULL);
     return ERR_OK;
 }
 

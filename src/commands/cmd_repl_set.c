@@ -21,7 +21,8 @@ typedef struct ReplSetRequest {
     Elem catch_up_secs;
     bool skips_dry_run;
     bool has_commitment_status;
-    Elem size; /* MB */
+    bool is_newly_added_shown; /* for tests */
+    Elem size;                 /* MB */
     Elem hours_min;
 } ReplSetRequest;
 
@@ -31,7 +32,14 @@ static ErrCode initiate_run(CommandCtx *ctx, void *arg, Error *err) {
         return error_set(err, ERR_NO_REPLICATION_ENABLED,
                          "This node was not started with replication enabled.");
     Doc config = elem_type(request->first) == BT_DOC ? elem_doc(request->first) : DOC_NONE;
-    return repl_initiate(ctx->service->repl, ctx->op, config, err);
+    bool is_default = !doc_is_present(config) || doc_is_empty(config);
+    TRY(repl_initiate(ctx->service->repl, ctx->op, config, err));
+    if (is_default) {
+        build_cstr(ctx->reply, "info2",
+                   "no configuration was given: this node is the only member of the set");
+        build_cstr(ctx->reply, "me", repl_default_host(ctx->service->repl));
+    }
+    return ERR_OK;
 }
 
 /* Of a shard's cluster: only its config server knows. */
@@ -63,8 +71,10 @@ static ErrCode reconfig_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(cmd_repl(ctx, &repl, err));
     if (elem_type(request->first) != BT_DOC)
         return error_set(err, ERR_BAD_VALUE, "no configuration specified");
-    return repl_reconfig(repl, ctx->op, elem_doc(request->first), request->is_force,
-                         has_default_concern(ctx), err);
+    ReplDefaultConcern set = {
+        .is_set = has_default_concern(ctx),
+        .mode = str_from(arena_strdup(cmd_arena(ctx), default_concerns(ctx->op).mode))};
+    return repl_reconfig(repl, ctx->op, elem_doc(request->first), request->is_force, &set, err);
 }
 
 static ErrCode step_down_run(CommandCtx *ctx, void *arg, Error *err) {
@@ -75,6 +85,10 @@ static ErrCode step_down_run(CommandCtx *ctx, void *arg, Error *err) {
     if (secs == 0)
         secs = STEP_DOWN_SECS_DEFAULT;
     int64_t catch_up_secs = CATCH_UP_SECS_DEFAULT;
+    if (elem_is_present(request->catch_up_secs) && !elem_is_number(request->catch_up_secs))
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "secondaryCatchUpPeriodSecs must be a number, not %s",
+                         bson_type_name(elem_type(request->catch_up_secs)));
     if (elem_is_number(request->catch_up_secs))
         catch_up_secs = elem_as_i64(request->catch_up_secs);
     else if (request->is_force)
@@ -138,7 +152,7 @@ static void inspect_config(void *arg, const ReplCore *core) {
     ConfigView *view = arg;
     const ReplConfig *config = repl_core_config(core);
     view->config = config != NULL ? repl_config_ref(config) : NULL;
-    view->is_committed = config != NULL && repl_core_is_config_committed(core);
+    view->is_committed = config != NULL && repl_core_is_config_settled(core);
 }
 
 static ErrCode get_config_run(CommandCtx *ctx, void *arg, Error *err) {
@@ -151,7 +165,9 @@ static ErrCode get_config_run(CommandCtx *ctx, void *arg, Error *err) {
         return error_set(err, ERR_NOT_YET_INITIALIZED, "no replset config has been received");
     Buffer buf;
     buffer_init_arena(&buf, cmd_arena(ctx), 1024, BUFFER_UNBOUNDED);
-    build_doc(ctx->reply, "config", repl_config_build_for_user(&buf, view.config));
+    build_doc(ctx->reply, "config",
+              request->is_newly_added_shown ? view.config->doc
+                                            : repl_config_build_for_user(&buf, view.config));
     if (request->has_commitment_status)
         build_bool(ctx->reply, "commitmentStatus", view.is_committed);
     repl_config_unref(view.config);
@@ -192,6 +208,8 @@ static ErrCode resize_oplog_run(CommandCtx *ctx, void *arg, Error *err) {
         {"skipDryRun", FIELD_BOOL, FIELD_OPTIONAL, offsetof(ReplSetRequest, skips_dry_run)},       \
         {"commitmentStatus", FIELD_BOOL, FIELD_OPTIONAL,                                           \
          offsetof(ReplSetRequest, has_commitment_status)},                                         \
+        {"$_internalIncludeNewlyAdded", FIELD_BOOL, FIELD_OPTIONAL,                                \
+         offsetof(ReplSetRequest, is_newly_added_shown)},                                          \
         {"size", FIELD_ELEM, FIELD_OPTIONAL, offsetof(ReplSetRequest, size)},                      \
         {"minRetentionHours", FIELD_ELEM, FIELD_OPTIONAL, offsetof(ReplSetRequest, hours_min)},    \
     };                                                                                             \

@@ -3,10 +3,12 @@
 #include "commands/core/command.h"
 #include "commands/support.h"
 #include "repl/repl.h"
+#include "storage/engine.h"
 
 typedef struct StatusArgs {
     CommandCtx *ctx;
     ReplNow now;
+    uint64_t checkpoint_ts; /* 0: none */
     bool is_initialized;
 } StatusArgs;
 
@@ -80,6 +82,47 @@ static void build_optimes(DocBuilder *b, const ReplCore *core) {
     build_close(b, opened);
 }
 
+static void build_won_election(DocBuilder *b, const ReplWonElection *won) {
+    static const char *const REASONS[REPL_ELECTION_REASON_COUNT] = {
+        [REPL_ELECTION_TIMEOUT] = "electionTimeout",
+        [REPL_ELECTION_PRIORITY_TAKEOVER] = "priorityTakeover",
+        [REPL_ELECTION_CATCH_UP_TAKEOVER] = "catchupTakeover",
+        [REPL_ELECTION_STEP_UP] = "stepUpRequest",
+        [REPL_ELECTION_STEP_UP_SKIP_DRY_RUN] = "stepUpRequestSkipDryRun",
+        [REPL_ELECTION_SINGLE_NODE] = "singleNodePromptElection",
+        [REPL_ELECTION_FREEZE_OVER] = "singleNodePromptElection",
+    };
+    size_t opened = build_open_doc(b, "electionCandidateMetrics");
+    build_cstr(b, "lastElectionReason", REASONS[won->reason]);
+    build_date(b, "lastElectionDate", won->started_wall_ms);
+    build_i64(b, "electionTerm", won->term);
+    build_optime(b, "lastCommittedOpTimeAtElection", won->commit);
+    build_optime(b, "lastSeenOpTimeAtElection", won->last_seen);
+    build_i32(b, "numVotesNeeded", (int32_t)won->votes_needed);
+    build_f64(b, "priorityAtElection", won->priority);
+    build_i64(b, "electionTimeoutMillis", won->timeout_ms);
+    if (won->prior_primary_id != REPL_INDEX_NONE)
+        build_i32(b, "priorPrimaryMemberId", won->prior_primary_id);
+    if (won->writable_wall_ms != 0)
+        build_date(b, "newTermStartDate", won->writable_wall_ms);
+    if (won->majority_wall_ms != 0)
+        build_date(b, "wMajorityWriteAvailabilityDate", won->majority_wall_ms);
+    build_close(b, opened);
+}
+
+static void build_given_vote(DocBuilder *b, const ReplGivenVote *vote) {
+    size_t opened = build_open_doc(b, "electionParticipantMetrics");
+    build_bool(b, "votedForCandidate", vote->is_granted);
+    build_i64(b, "electionTerm", vote->term);
+    build_date(b, "lastVoteDate", vote->wall_ms);
+    build_i32(b, "electionCandidateMemberId", vote->candidate_id);
+    build_cstr(b, "voteReason", vote->reason);
+    build_optime(b, "lastAppliedOpTimeAtElection", vote->applied);
+    build_optime(b, "maxAppliedOpTimeInSet", vote->newest);
+    build_f64(b, "priorityAtElection", vote->priority);
+    build_close(b, opened);
+}
+
 static void look(void *arg, const ReplCore *core) {
     StatusArgs *args = arg;
     DocBuilder *b = args->ctx->reply;
@@ -100,6 +143,11 @@ static void look(void *arg, const ReplCore *core) {
     build_i32(b, "votingMembersCount", (int32_t)config->voter_count);
     build_i32(b, "writableVotingMembersCount", (int32_t)config->data_voter_count);
     build_optimes(b, core);
+    build_timestamp(b, "lastStableRecoveryTimestamp", args->checkpoint_ts);
+    if (repl_core_won_election(core)->is_present)
+        build_won_election(b, repl_core_won_election(core));
+    if (repl_core_given_vote(core)->is_present)
+        build_given_vote(b, repl_core_given_vote(core));
     size_t members = build_open_array(b, "members");
     for (uint32_t i = 0; i < config->member_count; i++)
         build_member(args, core, i);
@@ -110,7 +158,9 @@ static ErrCode get_status_run(CommandCtx *ctx, void *request, Error *err) {
     (void)request;
     Repl *repl;
     TRY(cmd_repl(ctx, &repl, err));
-    StatusArgs args = {.ctx = ctx, .now = repl_now()};
+    StatusArgs args = {.ctx = ctx,
+                       .now = repl_now(),
+                       .checkpoint_ts = storage_checkpoint_ts(ctx->service->storage)};
     repl_inspect(repl, look, &args);
     if (!args.is_initialized)
         return error_set(err, ERR_NOT_YET_INITIALIZED, "no replset config has been received");

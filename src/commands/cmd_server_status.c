@@ -6,6 +6,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -37,12 +38,14 @@ typedef struct StatusRequest {
 
 typedef struct StatusCtx {
     ServiceCtx *service;
+    OpCtx *op;
     DocBuilder *b;
     TransportStats transport;
     StorageStats storage;
     TicketStats read_tickets;
     TicketStats write_tickets;
     int64_t uptime_us;
+    Elem wish; /* what the request says of the section being built; may be missing */
 } StatusCtx;
 
 /* Which nodes have a section. */
@@ -170,10 +173,32 @@ static void build_mem(StatusCtx *s) {
     build_bool(s->b, "supported", true);
 }
 
+static const struct {
+    const char *command; /* "": it is told in the section "query" */
+    const char *name;
+} OPTION_METRICS[OPTION_METRIC_COUNT] = {
+    [OPTION_METRIC_AGGREGATE_DISK_USE] = {"aggregate", "allowDiskUseTrue"},
+    [OPTION_METRIC_DELETE_MANY] = {"", "deleteManyCount"},
+    [OPTION_METRIC_FIND_AND_MODIFY_ARRAY_FILTERS] = {"findAndModify", "arrayFilters"},
+    [OPTION_METRIC_FIND_AND_MODIFY_PIPELINE] = {"findAndModify", "pipeline"},
+    [OPTION_METRIC_UPDATE_ARRAY_FILTERS] = {"update", "arrayFilters"},
+    [OPTION_METRIC_UPDATE_MANY] = {"", "updateManyCount"},
+    [OPTION_METRIC_UPDATE_PIPELINE] = {"update", "pipeline"},
+};
+
+static void build_options(StatusCtx *s, const char *command) {
+    for (int i = 0; i < OPTION_METRIC_COUNT; i++)
+        if (strcmp(OPTION_METRICS[i].command, command) == 0)
+            build_i64(s->b, OPTION_METRICS[i].name,
+                      count_of(&command_stats(s->service)->options[i]));
+}
+
 static void build_command_metric(void *arg, const CommandSpec *spec, int64_t total,
                                  int64_t failed) {
-    DocBuilder *b = arg;
+    StatusCtx *s = arg;
+    DocBuilder *b = s->b;
     size_t opened = build_open_doc(b, spec->name);
+    build_options(s, spec->name);
     build_i64(b, "failed", failed);
     build_i64(b, "total", total);
     build_close(b, opened);
@@ -201,14 +226,40 @@ static void build_cursor_metrics(StatusCtx *s) {
 
 static void build_commands(StatusCtx *s) {
     size_t commands = build_open_doc(s->b, "commands");
-    command_for_each(s->service->commands, build_command_metric, s->b);
+    command_for_each(s->service->commands, build_command_metric, s);
     build_close(s->b, commands);
+}
+
+static void build_query_metrics(StatusCtx *s) {
+    size_t query = build_open_doc(s->b, "query");
+    build_options(s, "");
+    build_close(s->b, query);
 }
 
 /* What a router counts of what nodes with documents count. */
 static void build_router_metrics(StatusCtx *s) {
     build_commands(s);
     build_cursor_metrics(s);
+    build_query_metrics(s);
+}
+
+/* What was fetched from other members and is not applied yet. */
+static void build_repl_metrics(StatusCtx *s) {
+    if (!service_is_member(s->service))
+        return;
+    ReplBuffer waiting = repl_buffer(s->service->repl);
+    size_t repl = build_open_doc(s->b, "repl");
+    size_t buffer = build_open_doc(s->b, "buffer");
+    build_i64(s->b, "count", waiting.count);
+    build_i64(s->b, "maxSizeBytes", waiting.bytes_max);
+    build_i64(s->b, "sizeBytes", waiting.bytes);
+    build_close(s->b, buffer);
+    size_t network = build_open_doc(s->b, "network");
+    build_i64(s->b, "notPrimaryLegacyUnacknowledgedWrites", 0); /* their opcodes are refused */
+    build_i64(s->b, "notPrimaryUnacknowledgedWrites",
+              count_of(&command_stats(s->service)->unanswered_not_primary));
+    build_close(s->b, network);
+    build_close(s->b, repl);
 }
 
 static void build_metrics(StatusCtx *s) {
@@ -238,13 +289,17 @@ static void build_metrics(StatusCtx *s) {
     build_i64(b, "transactionTooLargeForCacheErrors", s->storage.transaction_too_large);
     build_i64(b, "writeConflicts", s->storage.write_conflicts);
     build_close(b, operation);
+    build_query_metrics(s);
     size_t executor = build_open_doc(b, "queryExecutor");
     build_i64(b, "scanned", count_of(&stats->keys_examined));
     build_i64(b, "scannedObjects", count_of(&stats->docs_examined));
     size_t scans = build_open_doc(b, "collectionScans");
-    build_i64(b, "total", count_of(&stats->collection_scans));
+    int64_t scan_count = count_of(&stats->scans);
+    build_i64(b, "nonTailable", scan_count - count_of(&stats->tailing_scans));
+    build_i64(b, "total", scan_count);
     build_close(b, scans);
     build_close(b, executor);
+    build_repl_metrics(s);
     TtlStats ttl = ttl_monitor_stats(s->service->ttl);
     size_t expiry = build_open_doc(b, "ttl");
     build_i64(b, "deletedDocuments", ttl.deleted);
@@ -291,18 +346,10 @@ static void build_network(StatusCtx *s) {
     build_close(s->b, compression);
 }
 
-static void build_latency(DocBuilder *b, const char *name, LatencyStats *stats) {
-    size_t opened = build_open_doc(b, name);
-    build_i64(b, "latency", count_of(&stats->latency_us));
-    build_i64(b, "ops", count_of(&stats->ops));
-    build_close(b, opened);
-}
-
 static void build_op_latencies(StatusCtx *s) {
-    CommandStats *stats = command_stats(s->service);
-    build_latency(s->b, "reads", &stats->reads);
-    build_latency(s->b, "writes", &stats->writes);
-    build_latency(s->b, "commands", &stats->commands);
+    bool has_histograms = elem_type(s->wish) == BT_DOC &&
+                          elem_is_truthy(doc_get_lit(elem_doc(s->wish), "histograms"));
+    build_latencies(s->b, &command_stats(s->service)->latencies, has_histograms);
 }
 
 static void build_op_counters(StatusCtx *s) {
@@ -319,6 +366,11 @@ static void build_op_counters(StatusCtx *s) {
 static void build_storage_engine(StatusCtx *s) {
     build_cstr(s->b, "name", "wiredTiger");
     build_bool(s->b, "supportsCommittedReads", true);
+    if (service_is_member(s->service)) {
+        uint64_t from_ts = repl_recovery_needs_from(s->service->repl);
+        if (from_ts != 0)
+            build_timestamp(s->b, "oldestRequiredTimestampForCrashRecovery", from_ts);
+    }
     build_bool(s->b, "supportsPendingDrops", true);
     build_bool(s->b, "supportsSnapshotReadConcern", true);
     build_bool(s->b, "readOnly", false);
@@ -434,8 +486,13 @@ static void build_repl(StatusCtx *s) {
 static void build_election(StatusCtx *s, const ReplElectionMetrics *m, const char *name,
                            ReplElectionReason reason) {
     size_t opened = build_open_doc(s->b, name);
-    build_count(s->b, "called", (int64_t)m->called[reason]);
-    build_count(s->b, "successful", (int64_t)m->successful[reason]);
+    int64_t called = (int64_t)m->called[reason], successful = (int64_t)m->successful[reason];
+    if (reason == REPL_ELECTION_STEP_UP) { /* whether with a dry run or without */
+        called += (int64_t)m->called[REPL_ELECTION_STEP_UP_SKIP_DRY_RUN];
+        successful += (int64_t)m->successful[REPL_ELECTION_STEP_UP_SKIP_DRY_RUN];
+    }
+    build_count(s->b, "called", called);
+    build_count(s->b, "successful", successful);
     build_close(s->b, opened);
 }
 
@@ -446,6 +503,7 @@ static void inspect_elections(void *arg, const ReplCore *core) {
     build_election(s, m, "priorityTakeover", REPL_ELECTION_PRIORITY_TAKEOVER);
     build_election(s, m, "catchUpTakeover", REPL_ELECTION_CATCH_UP_TAKEOVER);
     build_election(s, m, "electionTimeout", REPL_ELECTION_TIMEOUT);
+    build_election(s, m, "freezeTimeout", REPL_ELECTION_FREEZE_OVER);
     build_count(s->b, "numStepDownsCausedByHigherTerm", (int64_t)m->step_downs_by_higher_term);
     build_count(s->b, "numCatchUps", (int64_t)m->catch_ups_total);
     build_count(s->b, "numCatchUpsSucceeded", (int64_t)m->catch_ups_succeeded);
@@ -453,12 +511,36 @@ static void inspect_elections(void *arg, const ReplCore *core) {
     build_count(s->b, "numCatchUpsSkipped", (int64_t)m->catch_ups_skipped);
     build_count(s->b, "numCatchUpsTimedOut", (int64_t)m->catch_ups_timed_out);
     build_count(s->b, "numCatchUpsFailedWithNewTerm", (int64_t)m->catch_ups_failed_with_new_term);
+    build_count(s->b, "numCatchUpsFailedWithError", (int64_t)m->catch_ups_failed_with_error);
     build_count(s->b, "numCatchUpsFailedWithReplSetAbortPrimaryCatchUpCmd",
                 (int64_t)m->catch_ups_aborted);
 }
 
 static void build_flow_control(StatusCtx *s) {
     flow_control_build_status(repl_flow_control(s->service->repl), s->b);
+}
+
+/* Its first and last entry; null before there is one. */
+static void build_oplog(StatusCtx *s) {
+    Oplog *oplog = repl_oplog(s->service->repl);
+    uint64_t first_ts = 0, last_ts = 0;
+    Doc entry = DOC_NONE;
+    CLEANUP(error_reset) Error ignored = {0};
+    if (oplog_exists(oplog) && oplog_read_first(oplog, s->op, &entry, &ignored) == ERR_OK &&
+        doc_is_present(entry)) {
+        first_ts = oplog_entry_optime(entry).ts;
+        last_ts = oplog_ends(oplog).applied.ts;
+    }
+    build_timestamp(s->b, "latestOptime", last_ts);
+    build_timestamp(s->b, "earliestOptime", first_ts);
+}
+
+static void build_oplog_truncation(StatusCtx *s) {
+    OplogTrimStats stats = oplog_trim_stats(repl_oplog(s->service->repl));
+    build_i64(s->b, "totalTimeProcessingMicros", stats.measure_us);
+    build_cstr(s->b, "processingMethod", "scanning");
+    build_i64(s->b, "totalTimeTruncatingMicros", stats.trim_us);
+    build_i64(s->b, "truncateCount", stats.trims);
 }
 
 static void build_elections(StatusCtx *s) {
@@ -513,6 +595,8 @@ static const StatusSection SECTIONS[] = {
     {"network", true, build_network, STATUS_OF_ALL},
     {"opLatencies", true, build_op_latencies, STATUS_OF_DATA},
     {"opcounters", true, build_op_counters, STATUS_OF_ALL},
+    {"oplog", false, build_oplog, STATUS_OF_MEMBERS},
+    {"oplogTruncation", true, build_oplog_truncation, STATUS_OF_MEMBERS},
     {"repl", true, build_repl, STATUS_OF_MEMBERS},
     {"sharding", true, build_config_server, STATUS_OF_ROUTERS},
     {"sharding", true, build_config_server, STATUS_OF_SHARDS},
@@ -555,7 +639,7 @@ static bool has_section(const ServiceCtx *service, const StatusSection *section)
 
 static ErrCode server_status_run(CommandCtx *ctx, void *request, Error *err) {
     (void)request, (void)err;
-    StatusCtx s = {.service = ctx->service, .b = ctx->reply};
+    StatusCtx s = {.service = ctx->service, .op = ctx->op, .b = ctx->reply};
     read_counters(&s);
     const ServerSetup *setup = server_setup(ctx->service);
     DocBuilder *b = ctx->reply;
@@ -579,6 +663,7 @@ static ErrCode server_status_run(CommandCtx *ctx, void *request, Error *err) {
         if (!is_shown)
             continue;
         size_t opened = build_open_doc(b, section->name);
+        s.wish = wish;
         section->build(&s);
         build_close(b, opened);
     }

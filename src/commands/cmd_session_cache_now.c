@@ -16,13 +16,13 @@ static ErrCode reap_run(CommandCtx *ctx, void *request, Error *err) {
 const CommandSpec CMD_REFRESH_LOGICAL_SESSION_CACHE_NOW = {
     .name = "refreshLogicalSessionCacheNow",
     .summary = "Carries the sessions in use to config.system.sessions at once.",
-    .flags = CMD_ADMIN_ONLY | CMD_NEEDS_TEST_COMMANDS,
+    .flags = CMD_NEEDS_TEST_COMMANDS,
     .run = refresh_run,
 };
 
 const CommandSpec CMD_REAP_LOGICAL_SESSION_CACHE_NOW = {
     .name = "reapLogicalSessionCacheNow",
     .summary = "Removes what is stored of sessions that are gone at once.",
-    .flags = CMD_ADMIN_ONLY | CMD_NEEDS_TEST_COMMANDS,
+    .flags = CMD_NEEDS_TEST_COMMANDS,
     .run = reap_run,
 };

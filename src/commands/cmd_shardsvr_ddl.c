@@ -99,8 +99,8 @@ static DdlCaller caller_of(const ParticipantRequest *request) {
 
 /* A name without a dot is that of a database. */
 static ErrCode section_ns(Str name, Ns *ret_ns, Error *err) {
-    return memchr(name.data, '.', name.size) == NULL ? section_database_ns(name, ret_ns, err)
-                                                     : ns_parse(name, ret_ns, err);
+    return !str_has_char(name, '.') ? section_database_ns(name, ret_ns, err)
+                                    : ns_parse(name, ret_ns, err);
 }
 
 static ErrCode block_run(CommandCtx *ctx, void *arg, Error *err) {

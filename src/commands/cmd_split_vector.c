@@ -43,17 +43,6 @@ static void splitting_done(Splitting *s) {
 
 /* ---- the range ---- */
 
-/* Before everything in the index that begins with `bound`: what the index has besides the key is at
- * the lower end of its order. */
-static Doc index_bound(const IndexDesc *index, Doc bound, Arena *arena) {
-    DocBuilder b = doc_builder_in_arena(arena);
-    build_all(&b, bound);
-    for (uint32_t f = (uint32_t)doc_count(bound); f < index->field_count; f++)
-        (void)build_value(&b, index->fields[f].is_descending ? BT_MAX_KEY : BT_MIN_KEY,
-                          str_from(index->fields[f].path), 0);
-    return doc_builder_end(&b);
-}
-
 static ErrCode choose_range(Splitting *s, const IndexDesc *index, Error *err) {
     Arena *arena = cmd_arena(s->ctx);
     const SplitVectorRequest *request = s->request;
@@ -70,10 +59,10 @@ static ErrCode choose_range(Splitting *s, const IndexDesc *index, Error *err) {
                                err));
     TRY(shard_key_extend_bound(s->key, request->max, /* with_max_key= */ false, "max", arena, &max,
                                err));
-    s->spec.min = index_bound(index, min, arena);
+    s->spec.min = query_index_bound(index, min, arena);
     /* MaxKey is a value that documents may have: the last chunk has no upper end. */
     if (shard_key_compare(max, shard_key_max(s->key, arena)) != 0)
-        s->spec.max = index_bound(index, max, arena);
+        s->spec.max = query_index_bound(index, max, arena);
     return ERR_OK;
 }
 

@@ -31,7 +31,9 @@ static void build_row(void *arg, const TopRow *row) {
         total += count[k];
     }
     static const TopKind READS[] = {TOP_QUERIES, TOP_GETMORE, TOP_COMMANDS};
-    int64_t read_us = 0, reads = 0;
+    /* Commands hold the one or the other. */
+    int64_t read_us = -atomic_load_explicit(&row->writing_time_us, memory_order_relaxed);
+    int64_t reads = -atomic_load_explicit(&row->writing_count, memory_order_relaxed);
     for (size_t i = 0; i < ARRAY_LEN(READS); i++) {
         read_us += time_us[READS[i]];
         reads += count[READS[i]];

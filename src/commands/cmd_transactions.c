@@ -81,6 +81,22 @@ static ErrCode abort_run(CommandCtx *ctx, void *request, Error *err) {
     return ERR_OK;
 }
 
+static void look_for_arbiters(void *arg, const ReplCore *core) {
+    const ReplConfig *config = repl_core_config(core);
+    *(bool *)arg = config != NULL && config->arbiter_count > 0;
+}
+
+/* A set with an arbiter may elect a primary although a majority of those with data is down: then
+ * a prepared transaction, which waits for that majority, would hold up everything behind it. */
+static ErrCode check_arbiters(CommandCtx *ctx, Error *err) {
+    bool has_arbiters = false;
+    repl_inspect(ctx->service->repl, look_for_arbiters, &has_arbiters);
+    if (!has_arbiters)
+        return ERR_OK;
+    return error_set(err, ERR_READ_CONCERN_MAJORITY_NOT_ENABLED,
+                     "'prepareTransaction' is not supported for replica sets with arbiters");
+}
+
 /* A coordinator asks for it; without a cluster there is none, but tests. */
 static ErrCode prepare_run(CommandCtx *ctx, void *request, Error *err) {
     (void)request;
@@ -88,6 +104,10 @@ static ErrCode prepare_run(CommandCtx *ctx, void *request, Error *err) {
         !atomic_load(&command_settings(ctx->service)->is_test_commands_enabled))
         return error_set(err, ERR_COMMAND_NOT_SUPPORTED,
                          "prepareTransaction is only supported on members of a shard");
+    if (service_is_standalone(ctx->service))
+        return error_set(err, ERR_READ_CONCERN_MAJORITY_NOT_ENABLED,
+                         "a transaction can be prepared on a member of a replica set alone");
+    TRY(check_arbiters(ctx, err));
     TRY(check_statement(ctx, err));
     OpTime prepared;
     TRY(txn_prepare(ctx->txn_statement, &prepared, err));
@@ -100,6 +120,7 @@ const CommandSpec CMD_COMMIT_TRANSACTION = {
     .name = "commitTransaction",
     .summary = "Commits a transaction.",
     .flags = CMD_ENDS_TXN | CMD_ADMIN_ONLY | CMD_API_V1 | CMD_TAKES_WRITE_CONCERN,
+    .latency = LATENCY_TRANSACTIONS,
     .request = &COMMIT_TRANSACTION_REQUEST,
     .run = commit_run,
 };
@@ -108,6 +129,7 @@ const CommandSpec CMD_ABORT_TRANSACTION = {
     .name = "abortTransaction",
     .summary = "Aborts a transaction.",
     .flags = CMD_ENDS_TXN | CMD_ADMIN_ONLY | CMD_API_V1 | CMD_TAKES_WRITE_CONCERN,
+    .latency = LATENCY_TRANSACTIONS,
     .request = &ABORT_TRANSACTION_REQUEST,
     .run = abort_run,
 };
@@ -116,6 +138,7 @@ const CommandSpec CMD_PREPARE_TRANSACTION = {
     .name = "prepareTransaction",
     .summary = "Prepares a transaction to be committed by its coordinator.",
     .flags = CMD_ENDS_TXN | CMD_ADMIN_ONLY | CMD_TAKES_WRITE_CONCERN,
+    .latency = LATENCY_TRANSACTIONS,
     .request = &PREPARE_TRANSACTION_REQUEST,
     .run = prepare_run,
 };

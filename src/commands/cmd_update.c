@@ -21,6 +21,9 @@ static ErrCode run_statement(CommandCtx *ctx, const Ns *ns, const UpdateRequest 
         .is_upsert = statement->is_upsert,
         .update = statement->u,
         .array_filters = statement->array_filters,
+        .constants = statement->c,
+        .supplied =
+            statement->is_upsert_supplied ? elem_doc(doc_get_lit(statement->c, "new")) : DOC_NONE,
         .upsert_told_bytes_max = upsert_told_bytes_max,
     };
     query_spec_defaults(ctx, &modify.query);
@@ -86,19 +89,27 @@ static ErrCode update_run(CommandCtx *ctx, void *arg, Error *err) {
     int64_t n = 0, modified = 0;
     CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(ctx->op);
     ctx->op->mode.is_validation_bypassed = request->is_validation_bypassed;
+    ctx->op->mode.is_empty_ts_kept = request->is_empty_ts_kept;
     for (uint32_t i = 0; i < request->updates.count; i++) {
         ModifyOutcome outcome = {0};
+        count_option(ctx->service, OPTION_METRIC_UPDATE_PIPELINE,
+                     elem_type(statements[i].u) == BT_ARRAY);
+        count_option(ctx->service, OPTION_METRIC_UPDATE_ARRAY_FILTERS,
+                     doc_is_present(statements[i].array_filters));
+        count_option(ctx->service, OPTION_METRIC_UPDATE_MANY, statements[i].is_multi);
         statement_begin(ctx);
         ErrCode rc = run_once(ctx, &ns, request, &statements[i], &retries, i, &errors.bytes_left,
                               &outcome, err);
         statement_end(ctx, request->updates.docs[i], rc, err);
         if (rc != ERR_OK && write_error_is_fatal(rc))
             return rc;
-        n += outcome.matched + outcome.is_upserted;
-        modified += outcome.modified;
+        if (rc == ERR_OK) { /* a statement that fails does not tell what it had done before */
+            n += outcome.matched + outcome.is_upserted;
+            modified += outcome.modified;
+        }
         if (rc == ERR_OK && outcome.is_upserted)
             rc = write_errors_take_room(&errors, outcome.upserted_id, err);
-        if (rc != ERR_OK) { /* what a failing statement had done before is done */
+        if (rc != ERR_OK) {
             write_errors_add(&errors, i, err);
             error_reset(err);
             if (is_ordered)
@@ -128,6 +139,7 @@ const CommandSpec CMD_UPDATE = {
     .summary = "Changes documents of a collection.",
     .flags = CMD_IN_TXN | CMD_WRITES | CMD_RETRYABLE | CMD_API_V1,
     .op_type = "update",
+    .latency = LATENCY_WRITES,
     .request = &UPDATE_REQUEST,
     .run = update_run,
 };

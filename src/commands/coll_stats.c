@@ -1,8 +1,18 @@
 #include "commands/coll_stats.h"
 
+#include <string.h>
+
+#include "base/alloc.h"
+
 #include "commands/support.h"
 #include "sharding/range_deletion/range_tasks.h"
 #include "storage/engine.h"
+
+/* As MongoDB numbers its formats of tables. */
+enum {
+    FORMAT_OF_RECORDS = 1,
+    FORMAT_OF_KEYS = 8,
+};
 
 /* Documents that a shard has and does not own. */
 static ErrCode count_orphans(OpCtx *op, const Collection *coll, int64_t *ret_orphans, Error *err) {
@@ -12,8 +22,50 @@ static ErrCode count_orphans(OpCtx *op, const Collection *coll, int64_t *ret_orp
     return range_tasks_count_orphans(op, &coll->uuid, ret_orphans, err);
 }
 
-ErrCode build_collection_stats(DocBuilder *b, OpCtx *op, const Collection *coll, int64_t scale,
-                               Error *err) {
+/* WiredTiger's statistics of a table come one after the other, those of a section together. */
+typedef struct StatSections {
+    DocBuilder *b;
+    char section[64]; /* the open one; empty: none */
+    size_t opened;
+} StatSections;
+
+static void add_stat(void *arg, const char *name, int64_t value) {
+    StatSections *s = arg;
+    size_t size = strcspn(name, ":");
+    if (name[size] == '\0' || size >= sizeof(s->section))
+        return;
+    if (strncmp(s->section, name, size) != 0 || s->section[size] != '\0') {
+        if (s->section[0] != '\0')
+            build_close(s->b, s->opened);
+        memcpy(s->section, name, size);
+        s->section[size] = '\0';
+        s->opened = build_open_doc(s->b, s->section);
+    }
+    const char *what = name + size + 1;
+    build_count(s->b, what + strspn(what, " "), value);
+}
+
+static void build_table_stats(DocBuilder *b, OpCtx *op, const char *ident, int32_t format_version,
+                              const CollStatsForm *form) {
+    StorageEngine *engine = op->service->storage;
+    if (!form->is_numeric_only) {
+        size_t metadata = build_open_doc(b, "metadata");
+        build_i32(b, "formatVersion", format_version);
+        build_close(b, metadata);
+        CLEANUP(xfree_ptr) char *creation = storage_table_creation(engine, ident);
+        build_cstr(b, "creationString", creation != NULL ? creation : "");
+        build_cstr(b, "type", "file");
+        build_cstr(b, "uri", arena_printf(&op->arena, "statistics:table:%s", ident));
+    }
+    StatSections sections = {.b = b};
+    storage_table_stats(engine, ident, add_stat, &sections);
+    if (sections.section[0] != '\0')
+        build_close(b, sections.opened);
+}
+
+ErrCode build_collection_stats(DocBuilder *b, OpCtx *op, const Collection *coll,
+                               const CollStatsForm *form, Error *err) {
+    int64_t scale = form->scale;
     CollectionSizes sizes = {0};
     int64_t orphans;
     TRY(count_orphans(op, coll, &orphans, err));
@@ -34,11 +86,16 @@ ErrCode build_collection_stats(DocBuilder *b, OpCtx *op, const Collection *coll,
     }
     if (coll != NULL && coll->options.is_clustered)
         build_bool(b, "clustered", true);
+    if (coll != NULL) {
+        size_t engine = build_open_doc(b, "wiredTiger");
+        build_table_stats(b, op, record_store_ident(coll->records), FORMAT_OF_RECORDS, form);
+        build_close(b, engine);
+    }
     build_i32(b, "nindexes", coll != NULL ? (int32_t)coll->index_count : 0);
     size_t details = build_open_doc(b, "indexDetails");
     for (uint32_t i = 0; coll != NULL && i < coll->index_count; i++) {
         size_t row = build_open_doc(b, coll->indexes[i]->name);
-        build_cstr(b, "type", "file");
+        build_table_stats(b, op, coll->indexes[i]->ident, FORMAT_OF_KEYS, form);
         build_close(b, row);
     }
     build_close(b, details);

@@ -1,5 +1,6 @@
 #include "commands/concerns.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -18,6 +19,7 @@ static ErrCode check_state(CommandCtx *ctx, Repl *repl, Error *err);
 static ErrCode take_cluster_time(CommandCtx *ctx, Repl *repl, Error *err);
 static void choose_read_concern(CommandCtx *ctx);
 static ErrCode wait_read_concern(CommandCtx *ctx, Repl *repl, Error *err);
+static void set_read_source(CommandCtx *ctx, const ReadConcern *concern);
 
 ErrCode concerns_before_run(CommandCtx *ctx, Error *err) {
     Repl *repl = ctx->service->repl;
@@ -30,7 +32,14 @@ ErrCode concerns_before_run(CommandCtx *ctx, Error *err) {
     choose_read_concern(ctx);
     TRY(wait_read_concern(ctx, repl, err));
     TRY(shard_request_begin(ctx, err));
-    return sessions_before_run(ctx, err);
+    TRY(sessions_before_run(ctx, err));
+    /* Last, because concerns_after_run takes it back, which is called for what has begun: a command
+     * that is refused before that would leave its time to the next operation of this thread. */
+    if (ctx->is_txn) /* has a unit of its own, which keeps the time it began at */
+        return ERR_OK;
+    assert(ru_read_source(ctx->op->ru) == READ_LATEST);
+    set_read_source(ctx, &ctx->read_concern);
+    return ERR_OK;
 }
 
 ErrCode concerns_after_run(CommandCtx *ctx, ErrCode rc, Error *err) {
@@ -63,7 +72,7 @@ static ErrCode check_state(CommandCtx *ctx, Repl *repl, Error *err) {
         return ERR_OK;
     if ((flags & (CMD_WRITES | CMD_ENDS_TXN)) != 0 || ctx->is_txn)
         return error_set(err, ERR_NOT_WRITABLE_PRIMARY, "not primary");
-    if ((flags & CMD_READS) == 0)
+    if ((flags & (CMD_READS | CMD_NEEDS_SECONDARY_OK)) == 0)
         return ERR_OK;
     if (!repl_is_readable(repl))
         return error_set(err, ERR_NOT_PRIMARY_OR_SECONDARY,
@@ -143,8 +152,9 @@ static void choose_prepare_conflict(CommandCtx *ctx, const ReadConcern *concern)
 /* Reads of the operation begin where the concern says, as long as it has waited for that. */
 static void set_read_source(CommandCtx *ctx, const ReadConcern *concern) {
     choose_prepare_conflict(ctx, concern);
-    if (concern->level == READ_CONCERN_MAJORITY && !str_is(ctx->args.db, "local"))
-        ru_set_read_source(ctx->op->ru, READ_MAJORITY, 0);
+    if (concern->level == READ_CONCERN_MAJORITY)
+        ru_set_read_source(ctx->op->ru,
+                           str_is(ctx->args.db, "local") ? READ_OPLOG_MAJORITY : READ_MAJORITY, 0);
     else if (concern->level == READ_CONCERN_SNAPSHOT)
         ru_set_read_source(ctx->op->ru, READ_PROVIDED, concern->at_cluster_ts);
 }
@@ -182,13 +192,49 @@ static ErrCode wait_read_concern(CommandCtx *ctx, Repl *repl, Error *err) {
         if (ts == 0)
             concern->at_cluster_ts = storage_majority_ts(ctx->service->storage);
     }
-    set_read_source(ctx, concern);
     return ERR_OK;
 }
 
 void concerns_resume_read(CommandCtx *ctx, const ReadConcern *concern) {
     if (service_is_member(ctx->service))
         set_read_source(ctx, concern);
+}
+
+static void look_majority(void *arg, const ReplCore *core) {
+    const ReplConfig *config = repl_core_config(core);
+    *(int32_t *)arg = config != NULL ? (int32_t)config->write_majority_count : 0;
+}
+
+static int32_t write_majority(Repl *repl) {
+    int32_t count;
+    repl_inspect(repl, look_majority, &count);
+    return count;
+}
+
+/* Adds to a failure which concern it was, and whose. */
+static ErrCode tell_concern(CommandCtx *ctx, const WriteConcern *concern,
+                            const ReplWriteConcern *wanted, int64_t wtimeout_ms, Error *err) {
+    DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
+    size_t info = build_open_doc(&b, "errInfo");
+    if (err->code == ERR_WRITE_CONCERN_FAILED)
+        build_bool(&b, "wtimeout", true);
+    size_t opened = build_open_doc(&b, "writeConcern");
+    if (wanted->kind == REPL_W_MAJORITY)
+        build_cstr(&b, "w", "majority");
+    else if (wanted->kind == REPL_W_MODE)
+        build_str(&b, "w", wanted->mode);
+    else
+        build_i32(&b, "w", wanted->number);
+    build_count(&b, "wtimeout", wtimeout_ms);
+    bool is_custom = !concern->is_w_given && default_concerns(ctx->op).has_w;
+    build_cstr(&b, "provenance",
+               concern->is_w_given ? "clientSupplied"
+               : is_custom         ? "customDefault"
+                                   : "implicitDefault");
+    build_close(&b, opened);
+    build_close(&b, info);
+    error_set_extra(err, doc_builder_end(&b).data);
+    return err->code;
 }
 
 ErrCode concerns_wait_write(CommandCtx *ctx, const WriteConcern *concern, Error *err) {
@@ -215,15 +261,28 @@ ErrCode concerns_wait_write(CommandCtx *ctx, const WriteConcern *concern, Error 
         wanted.kind = REPL_W_MAJORITY;
     else if (concern->w_tag.size > 0)
         wanted = (ReplWriteConcern){.kind = REPL_W_MODE, .mode = concern->w_tag};
+    if ((ctx->spec->flags & CMD_WAITS_FOR_MAJORITY) != 0 && wanted.kind == REPL_W_NUMBER &&
+        wanted.number < write_majority(repl))
+        wanted.kind = REPL_W_MAJORITY;
     if (str_is(ctx->args.db, "local"))
         wanted = (ReplWriteConcern){.kind = REPL_W_NUMBER, .number = 1};
     is_journaled |=
         wanted.kind == REPL_W_MAJORITY && !concern->is_j_given && repl_is_majority_journaled(repl);
     int64_t deadline_us = wtimeout_ms > 0 ? clock_deadline_ms(wtimeout_ms) : INT64_MAX;
-    TRY(repl_wait_write_concern(repl, ctx->op, &wanted, is_journaled, ctx->op->last_optime,
-                                deadline_us, err));
+    ErrCode rc = repl_wait_write_concern(repl, ctx->op, &wanted, is_journaled, ctx->op->last_optime,
+                                         deadline_us, err);
+    if (rc != ERR_OK)
+        return tell_concern(ctx, concern, &wanted, wtimeout_ms, err);
     if (UNLIKELY(ctx->is_txn))
         failpoint_hit(ctx->spec == &CMD_PREPARE_TRANSACTION ? FP_TXN_PREPARED_MAJORITY
                                                             : FP_TXN_ACK_SENT);
     return ERR_OK;
+}
+
+ErrCode concerns_confirm_no_txn(CommandCtx *ctx, Error *err) {
+    /* An entry of its own: what was there before may be on a majority although another primary has
+     * been elected since. */
+    TRY(repl_write_note(ctx->service->repl, ctx->op, "confirm that there is no such transaction",
+                        &ctx->op->last_optime, err));
+    return concerns_wait_write(ctx, &ctx->write_concern, err);
 }

@@ -132,6 +132,8 @@ static void add_transaction(void *arg, const TxnInfo *info) {
     build_cstr(&b, "startWallClockTime", start);
     int64_t now_us = clock_mono_us();
     build_i64(&b, "timeOpenMicros", now_us - info->start_us);
+    if (info->is_prepared)
+        build_i64(&b, "timePreparedMicros", now_us - info->prepared_us);
     if (!info->is_prepared) {
         char expiry[CLOCK_ISO8601_SIZE];
         clock_format_iso8601(clock_wall_ms() + (info->expires_us - now_us) / 1000, expiry);
@@ -296,6 +298,9 @@ static void build_operation(DocBuilder *b, const Rows *rows, const OpCtx *op) {
         build_count(b, "total", desc->progress_total);
         build_close(b, progress);
     }
+    int64_t conflicts = atomic_load_explicit(&op->prepare_conflicts, memory_order_relaxed);
+    if (conflicts > 0)
+        build_i64(b, "prepareReadConflicts", conflicts);
     build_bool(b, "waitingForLock", op->is_waiting_for_lock);
     size_t locks = build_open_doc(b, "locks");
     if (op->is_waiting_for_lock) {

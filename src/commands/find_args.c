@@ -76,6 +76,9 @@ ErrCode find_request_check(CommandCtx *ctx, const FindRequest *request, QuerySpe
     if (request->is_await_data && !request->is_tailable)
         return error_set(err, ERR_FAILED_TO_PARSE,
                          "Cannot set 'awaitData' without also setting 'tailable'");
+    if (request->is_read_once && ctx->op->txn != NULL)
+        return error_set(err, ERR_OPERATION_NOT_SUPPORTED_IN_TRANSACTION,
+                         "the readOnce query option is not supported within a transaction");
     if (request->is_tailable && request->is_single_batch)
         return error_set(err, ERR_BAD_VALUE,
                          "cannot use tailable option with the 'singleBatch' option");
@@ -91,6 +94,7 @@ ErrCode find_request_check(CommandCtx *ctx, const FindRequest *request, QuerySpe
         .max = has_max ? request->max : DOC_NONE,
         .is_return_key = request->is_return_key,
         .is_show_record_id = request->is_show_record_id,
+        .is_read_once = request->is_read_once,
     };
     TRY(check_tokens(request, ret_spec, err));
     TRY(check_sort_key(ctx, request, err));

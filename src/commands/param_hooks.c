@@ -87,66 +87,69 @@ static void build_fcv(ServiceCtx *service, const char *name, DocBuilder *b) {
     build_close(b, opened);
 }
 
-/* {verbosity: n, command: {verbosity: n}, ...}; the names are those of the log lines in lower case.
- */
-static void component_key(LogComponent component, char out[32]) {
-    const char *name = log_component_name(component);
-    size_t i = 0;
-    for (; name[i] != '\0' && i < 31; i++)
-        out[i] = name[i] >= 'A' && name[i] <= 'Z' ? (char)(name[i] - 'A' + 'a') : name[i];
-    out[i] = '\0';
+/* {verbosity: n, command: {verbosity: n}, replication: {verbosity: n, election: {...}}, ...} */
+static void build_verbosities(LogComponent of, DocBuilder *b) {
+    build_i32(b, "verbosity", log_own_verbosity(of));
+    for (int i = LOG_DEFAULT + 1; i < LOG_COMPONENT_COUNT; i++) {
+        LogComponent component = (LogComponent)i;
+        if (log_component_parent(component) != of)
+            continue;
+        size_t inner = build_open_doc(b, log_component_key(component));
+        build_verbosities(component, b);
+        build_close(b, inner);
+    }
 }
 
 static void build_component_verbosity(ServiceCtx *service, const char *name, DocBuilder *b) {
     (void)service;
     size_t opened = build_open_doc(b, name);
-    build_i32(b, "verbosity", log_verbosity(LOG_DEFAULT));
-    for (int i = LOG_DEFAULT + 1; i < LOG_COMPONENT_COUNT; i++) {
-        char key[32];
-        component_key((LogComponent)i, key);
-        size_t inner = build_open_doc(b, key);
-        build_i32(b, "verbosity", log_verbosity((LogComponent)i));
-        build_close(b, inner);
-    }
+    build_verbosities(LOG_DEFAULT, b);
     build_close(b, opened);
 }
 
-static ErrCode parse_verbosity(Elem elem, int least, Error *err) {
+static ErrCode set_verbosity(LogComponent component, Elem elem, bool is_dry, Error *err) {
+    int least = component == LOG_DEFAULT ? 0 : -1;
     if (!elem_is_number(elem) || elem_as_i64(elem) < least || elem_as_i64(elem) > 5)
         return error_set(err, ERR_BAD_VALUE,
                          "verbosity of a log component has to be a number from %d to 5", least);
+    if (!is_dry)
+        log_set_verbosity(component, (int)elem_as_i64(elem));
     return ERR_OK;
 }
 
-static ErrCode set_one_component(Elem elem, bool is_dry, Error *err) {
-    if (strcmp(elem_name(elem), "verbosity") == 0) {
-        TRY(parse_verbosity(elem, 0, err));
-        if (!is_dry)
-            log_set_verbosity(LOG_DEFAULT, (int)elem_as_i64(elem));
-        return ERR_OK;
-    }
+static bool find_component(LogComponent parent, Str key, LogComponent *ret_component) {
     for (int i = LOG_DEFAULT + 1; i < LOG_COMPONENT_COUNT; i++) {
-        char key[32];
-        component_key((LogComponent)i, key);
-        if (strcmp(key, elem_name(elem)) != 0)
+        if (log_component_parent((LogComponent)i) != parent ||
+            !str_equal(str_from(log_component_key((LogComponent)i)), key))
             continue;
-        Elem value = elem_type(elem) == BT_DOC ? doc_get_lit(elem_doc(elem), "verbosity") : elem;
-        TRY(parse_verbosity(value, -1, err));
-        if (!is_dry)
-            log_set_verbosity((LogComponent)i, (int)elem_as_i64(value));
-        return ERR_OK;
+        *ret_component = (LogComponent)i;
+        return true;
     }
-    return error_set(err, ERR_BAD_VALUE, "Invalid component name %s", elem_name(elem));
+    return false;
+}
+
+/* `value`: {verbosity: n, <component>: <number, or a document again>, ...}; as deep as components
+ * are within each other. */
+static ErrCode set_verbosities(LogComponent of, Doc value, bool is_dry, Error *err) {
+    DocIter iter = doc_iter(value);
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        LogComponent component;
+        if (elem_name_is(elem, STR("verbosity")))
+            TRY(set_verbosity(of, elem, is_dry, err));
+        else if (!find_component(of, elem_name_str(elem), &component))
+            return error_set(err, ERR_BAD_VALUE, "Invalid component name %s", elem_name(elem));
+        else if (elem_type(elem) == BT_DOC)
+            TRY(set_verbosities(component, elem_doc(elem), is_dry, err));
+        else
+            TRY(set_verbosity(component, elem, is_dry, err));
+    }
+    return ERR_OK;
 }
 
 static ErrCode set_component_verbosity(Doc value, Error *err) {
-    for (int pass = 0; pass < 2; pass++) { /* all is checked before anything changes */
-        DocIter iter = doc_iter(value);
-        Elem elem;
-        while (doc_iter_next(&iter, &elem))
-            TRY(set_one_component(elem, /* is_dry= */ pass == 0, err));
-    }
-    return ERR_OK;
+    /* All is checked before anything changes. */
+    TRY(set_verbosities(LOG_DEFAULT, value, /* is_dry= */ true, err));
+    return set_verbosities(LOG_DEFAULT, value, /* is_dry= */ false, err);
 }
 
 const ParamHooks PARAM_HOOKS[PARAM_COUNT] = {

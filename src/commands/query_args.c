@@ -6,6 +6,7 @@
 #include "bson/collator.h"
 #include "catalog/catalog.h"
 #include "commands/core/command_service.h"
+#include "commands/shard_requests.h"
 #include "commands/txn_rules.h"
 #include "params/params.h"
 #include "query/expr/expr.h"
@@ -56,6 +57,15 @@ void query_spec_defaults(const CommandCtx *ctx, QuerySpec *spec) {
     spec->now_ms = clock_wall_ms();
 }
 
+Doc query_index_bound(const IndexDesc *index, Doc bound, Arena *arena) {
+    DocBuilder b = doc_builder_in_arena(arena);
+    build_all(&b, bound);
+    for (uint32_t f = (uint32_t)doc_count(bound); f < index->field_count; f++)
+        (void)build_value(&b, index->fields[f].is_descending ? BT_MAX_KEY : BT_MIN_KEY,
+                          str_from(index->fields[f].path), 0);
+    return doc_builder_end(&b);
+}
+
 int64_t runtime_now(Doc runtime, int64_t now_ms) {
     Elem now = doc_is_present(runtime) ? doc_get_lit(runtime, "localNow") : ELEM_MISSING;
     return elem_type(now) == BT_DATE ? elem_i64(now) : now_ms;
@@ -101,8 +111,10 @@ ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_sour
     if (is_tailing && batch.count == 0 && options->tailable_exec != NULL) {
         int64_t keys, docs;
         stage_count_all(options->tailable_exec->root, &keys, &docs);
-        /* An empty collection has no place to wait at; the oplog has one for every time. */
-        is_tailing = docs > 0 || ns_is_oplog(ns);
+        /* An empty collection has no place to wait at, unless nothing was looked for yet; the oplog
+         * has one for every time. */
+        is_tailing =
+            docs > 0 || (docs_max == 0 && options->tailable_exec->has_coll) || ns_is_oplog(ns);
     }
     bool is_kept =
         is_tailing || (!options->is_tailable && !batch.is_exhausted && !options->is_single_batch);
@@ -114,11 +126,15 @@ ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_sour
         client_cursor->has_no_timeout = options->has_no_timeout;
         client_cursor->read_concern = ctx->read_concern;
         client_cursor->limit = options->limit;
+        if (options->is_writing)
+            client_cursor_set_writing(client_cursor, &ctx->write_concern);
         if (ctx->op->deadline_us != INT64_MAX)
             client_cursor->time_left_us = ctx->op->deadline_us - clock_mono_us();
         client_cursor->returned_count = batch.count;
         client_cursor->batch_count = 1;
         client_cursor->command = doc_copy_heap(ctx->body);
+        client_cursor->has_sort_stage = ctx->op->metrics.has_sort_stage;
+        client_cursor->is_from_trial = ctx->op->metrics.is_from_trial;
         client_cursor->has_shape = ctx->op->desc.has_shape;
         client_cursor->query_hash = ctx->op->desc.query_hash;
         client_cursor->plan_cache_key = ctx->op->desc.plan_cache_key;
@@ -128,6 +144,7 @@ ErrCode reply_with_cursor(CommandCtx *ctx, const Ns *ns, CursorSource *take_sour
             (void)uuid_from_elem(doc_get_lit(elem_doc(ctx->args.lsid), "id"),
                                  &client_cursor->session);
         client_cursor->txn_number = op_txn_number(ctx->op);
+        shard_request_keep(ctx, client_cursor);
         txn_note_cursor(ctx->op);
         id = cursor_table_add(ctx->service->cursors, client_cursor);
     } else {
@@ -149,5 +166,5 @@ void build_snapshot_time(CommandCtx *ctx, DocBuilder *b) {
 }
 
 void note_plan(CommandCtx *ctx, const PlanExecutor *exec) {
-    executor_note_plan(ctx->op, exec, arena_strdup(&ctx->op->arena, exec->summary));
+    executor_note_plan(ctx->op, exec, exec->summary);
 }

@@ -21,10 +21,14 @@ const char *spill_dir(const CommandCtx *ctx);
 /* Settings of the server that a query needs. */
 void query_spec_defaults(const CommandCtx *ctx, QuerySpec *spec);
 
-/* Does a router send the command? It says by which metadata. */
 /* Does the filter let every document through: is it empty, but for a comment? */
 bool is_unconditional(Doc filter);
 
+/* As min or max of a query: before everything in the index that begins with `bound`. What the index
+ * has besides is at the lower end of its order. */
+Doc query_index_bound(const IndexDesc *index, Doc bound, Arena *arena);
+
+/* Does a router send the command? It says by which metadata. */
 static inline bool is_routed(const CommandCtx *ctx) {
     return elem_is_present(ctx->args.shard_version);
 }
@@ -46,6 +50,7 @@ typedef struct FirstBatchOptions {
     bool is_tailable;
     bool is_await_data;
     bool has_no_timeout;
+    bool is_writing;                   /* the next batch writes, with the command's concern */
     const PlanExecutor *tailable_exec; /* to tell an empty collection from one without matches */
 } FirstBatchOptions;
 /* Appends {cursor: {firstBatch, id, ns}} and keeps the rest as a client cursor. Takes the source,

@@ -1,5 +1,7 @@
 #include "commands/shard_requests.h"
 
+#include "base/alloc.h"
+#include "query/agg/foreign_names.h"
 #include "sharding/shard/refresh.h"
 #include "storage/engine.h"
 
@@ -18,6 +20,27 @@ static ErrCode parse_versions(CommandCtx *ctx, OpRouting *routing, Error *err) {
         TRY(database_version_parse(ctx->args.database_version, "databaseVersion",
                                    &routing->database_version, err));
     return ERR_OK;
+}
+
+/* A pipeline that a router takes for one of unsharded collections: this shard reads the others
+ * here, and must know that they are. What the stages of views name is known to routers, too: they
+ * take views apart. */
+static void look_beside(CommandCtx *ctx, OpRouting *routing) {
+    Elem stages = doc_get_lit(ctx->body, "pipeline");
+    if (!routing->has_version || !chunk_version_is_unsharded(&routing->version) ||
+        elem_type(stages) != BT_ARRAY)
+        return;
+    ForeignNames names = {.arena = cmd_arena(ctx)};
+    foreign_names_add(&names, elem_doc(stages));
+    routing->is_pipeline = names.count > 0;
+    for (uint32_t i = 0; i < names.count; i++) {
+        const ForeignName *name = &names.rows[i];
+        Ns ns;
+        CLEANUP(error_reset) Error bad_name = {0}; /* for who parses the stages */
+        if ((name->db.size == 0 || str_equal(name->db, ctx->args.db)) &&
+            ns_make(ctx->args.db, name->coll, &ns, &bad_name) == ERR_OK)
+            refresh_beside(ctx->service->shard, ctx->op, &ns);
+    }
 }
 
 static bool is_available_read(const CommandCtx *ctx) {
@@ -41,6 +64,8 @@ ErrCode shard_request_begin(CommandCtx *ctx, Error *err) {
     TRY(parse_ns(ctx, routing, err));
     TRY(parse_versions(ctx, routing, err));
     ctx->op->routing = routing;
+    if ((ctx->spec->flags & CMD_READS) != 0)
+        look_beside(ctx, routing);
     /* Reads and writes of documents are checked by their accesses; but a transaction must not begin
      * by a statement that is refused, for the router sends it again. What is about the database
      * alone need not access a collection. */
@@ -59,6 +84,22 @@ void shard_request_end(CommandCtx *ctx) {
     ctx->op->routing = NULL; /* what follows is not the client's */
     if (UNLIKELY(routing->is_blocked || routing->is_stale || routing->is_database_stale))
         refresh_after(ctx->service->shard, ctx->op, routing, ctx->is_txn);
+}
+
+void shard_request_keep(const CommandCtx *ctx, ClientCursor *cursor) {
+    const OpRouting *routing = ctx->op->routing;
+    if (LIKELY(routing == NULL || !routing->is_pipeline))
+        return;
+    cursor->routing = xmalloc(sizeof(OpRouting));
+    *cursor->routing = *routing;
+}
+
+void shard_request_resume(CommandCtx *ctx, const ClientCursor *cursor) {
+    if (LIKELY(cursor->routing == NULL))
+        return;
+    OpRouting *routing = ARENA_NEW(cmd_arena(ctx), OpRouting);
+    *routing = *cursor->routing;
+    ctx->op->routing = routing;
 }
 
 /* The config server tells what a majority of it has: others read metadata not before that, and

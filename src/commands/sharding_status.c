@@ -68,6 +68,8 @@ void build_move_statistics(ServiceCtx *service, DocBuilder *b) {
         {"countBytesClonedOnDonor", count_of(&stats->bytes_cloned_on_donor)},
         {"countDocsClonedOnRecipient", count_of(&stats->docs_cloned_on_recipient)},
         {"countBytesClonedOnRecipient", count_of(&stats->bytes_cloned_on_recipient)},
+        {"totalDonorChunkCloneTimeMillis", count_of(&stats->donor_clone_us) / 1000},
+        {"totalRecipientChunkCloneTimeMillis", count_of(&stats->recipient_clone_us) / 1000},
         {"totalCriticalSectionTimeMillis", count_of(&stats->donor_section_us) / 1000},
         {"totalCriticalSectionCommitTimeMillis", count_of(&stats->donor_section_reads_us) / 1000},
         {"lastCriticalSectionTimeMicros", count_of(&stats->last_section_us)},

@@ -2,6 +2,7 @@
 
 #include "change_stream/stream_source.h"
 #include "commands/node_commands.h"
+#include "sharding/shard/placement.h"
 
 bool is_stream_command(Doc stages) {
     return stream_is_wanted(stages);
@@ -49,6 +50,25 @@ static ErrCode check_api(CommandCtx *ctx, Doc stages, Error *err) {
     return ERR_OK;
 }
 
+/* The one shard that a router sends it to must have all of what is watched, from where the stream
+ * begins: checked now that this is chosen. What changes later is marked in the oplog. */
+static ErrCode check_routing(CommandCtx *ctx, Error *err) {
+    OpRouting *routing = ctx->op->routing;
+    return routing != NULL
+               ? placement_check(ctx->service->shard, routing, /* is_write= */ false, err)
+               : ERR_OK;
+}
+
+static void take_routing(const CommandCtx *ctx, StreamOptions *options) {
+    const OpRouting *routing = ctx->op->routing;
+    options->database_version = DOC_NONE;
+    if (routing == NULL || !routing->has_database_version)
+        return;
+    options->database_version = elem_doc(ctx->args.database_version);
+    if (routing->database_version.last_mod > 1)
+        options->arrived_ts = routing->database_version.timestamp;
+}
+
 static ErrCode open_source(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOptions *options,
                            CursorSource **ret_source, Error *err) {
     if (ctx->is_txn)
@@ -65,7 +85,16 @@ static ErrCode open_source(CommandCtx *ctx, const Ns *ns, Doc stages, const AggO
         .now_ms = options->now_ms,
         .stage_memory_bytes = options->stage_memory_bytes,
     };
-    return stream_source_open(ctx->op, ns, stages, &stream, ret_source, err);
+    take_routing(ctx, &stream);
+    CursorSource *source;
+    TRY(stream_source_open(ctx->op, ns, stages, &stream, &source, err));
+    ErrCode rc = check_routing(ctx, err);
+    if (rc != ERR_OK) {
+        cursor_source_free(source);
+        return rc;
+    }
+    *ret_source = source;
+    return ERR_OK;
 }
 
 ErrCode stream_reply(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOptions *options,

@@ -1,6 +1,8 @@
 #include "commands/txn_rules.h"
 
+#include "commands/core/command_service.h"
 #include "commands/node_commands.h"
+#include "repl/repl.h"
 #include "txn/transaction.h"
 
 enum {
@@ -31,7 +33,20 @@ static ErrCode check_collection(const CommandCtx *ctx, Error *err) {
                                         : ERR_OK;
 }
 
+/* A shard that counts what is not in a journal as committed could lose a part of what others have
+ * committed too. Tests may. */
+static ErrCode check_journaled(const CommandCtx *ctx, Error *err) {
+    if (LIKELY(ctx->service->role != ROLE_SHARD) ||
+        repl_is_majority_journaled(ctx->service->repl) ||
+        atomic_load(&command_settings(ctx->service)->is_test_commands_enabled))
+        return ERR_OK;
+    return error_set(err, ERR_OPERATION_NOT_SUPPORTED_IN_TRANSACTION,
+                     "Transactions are not allowed on shard servers when "
+                     "writeConcernMajorityJournalDefault is false");
+}
+
 ErrCode txn_rules_check(const CommandCtx *ctx, Error *err) {
+    TRY(check_journaled(ctx, err));
     return check_collection(ctx, err);
 }
 

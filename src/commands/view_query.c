@@ -16,7 +16,7 @@ Doc view_stages(CommandCtx *ctx, const QuerySpec *spec) {
 }
 
 void view_options(CommandCtx *ctx, const QuerySpec *spec, AggOptions *ret_options) {
-    *ret_options = (AggOptions){.hint = spec->hint,
+    *ret_options = (AggOptions){.hint = query_stages_hint(spec->hint, spec->sort, cmd_arena(ctx)),
                                 .let_values = spec->let_values,
                                 .has_collation = spec->has_collation,
                                 .collator = spec->collator};
@@ -44,9 +44,11 @@ ErrCode view_tell_router(CommandCtx *ctx, const Ns *ns, const AggOptions *option
 
 ErrCode view_find(CommandCtx *ctx, const Ns *ns, const QuerySpec *spec,
                   const FirstBatchOptions *batch, Error *err) {
-    const char *refused = spec->is_tailable                                        ? "tailable"
-                          : spec->is_return_key                                    ? "returnKey"
-                          : spec->is_show_record_id                                ? "showRecordId"
+    const char *refused = spec->is_tailable         ? "tailable"
+                          : spec->is_read_once      ? "readOnce"
+                          : spec->has_token         ? "$_requestResumeToken"
+                          : spec->is_return_key     ? "returnKey"
+                          : spec->is_show_record_id ? "showRecordId"
                           : doc_is_present(spec->min) || doc_is_present(spec->max) ? "min or max"
                                                                                    : NULL;
     if (refused != NULL)

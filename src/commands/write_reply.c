@@ -66,6 +66,11 @@ bool write_error_is_fatal(ErrCode rc) {
 
 ErrCode write_ns_check(const CommandCtx *ctx, const Ns *ns, Error *err) {
     TRY(own_collections_check(ctx->op, ns, OWN_CHANGE_WRITE, err));
+    if (UNLIKELY(elem_is_truthy(ctx->args.api_strict)) && str_is(ns_coll(ns), "system.js"))
+        return error_set(err, ERR_API_STRICT_ERROR,
+                         "Provided apiStrict:true, but the command %s attempts to write to "
+                         "system.js",
+                         ctx->spec->name);
     /* Such a write makes the sessions forget what they know: also the one it belongs to. */
     if (elem_is_present(ctx->args.lsid) && ns_equal(ns, &SESSION_TABLE_NS))
         return error_set(err, (ErrCode)40528,

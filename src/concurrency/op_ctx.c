@@ -33,6 +33,8 @@ struct OpRegistry {
 OpCtx *op_ctx_new(OpRegistry *registry, const BlockHooks *hooks, void *hooks_arg) {
     OpCtx *op = NEW(OpCtx);
     arena_init(&op->arena, ARENA_CHUNK_SIZE_DEFAULT);
+    buffer_init(&op->plan_text, BUFFER_UNBOUNDED);
+    buffer_init(&op->plan_stats, BUFFER_UNBOUNDED);
     op->deadline_us = INT64_MAX;
     op->hooks = hooks;
     op->hooks_arg = hooks_arg;
@@ -57,6 +59,8 @@ void op_ctx_free(OpCtx *op) {
     mutex_unlock(&op->registry->mu);
     op_parts_free(&op->parts);
     locker_done(&op->locker);
+    buffer_done(&op->plan_text);
+    buffer_done(&op->plan_stats);
     arena_done(&op->arena);
     if (op->wake_fd >= 0)
         close(op->wake_fd);
@@ -87,6 +91,7 @@ void op_begin(OpCtx *op, const OpDescription *desc) {
     op->last_optime = OPTIME_NONE;
     op->routing = NULL;
     op->expected = NULL;
+    op->cpu_start_ns = 0;
     op->next_check_us = op->start_us + LONG_RUNNING_US;
     memset(&op->metrics, 0, sizeof(op->metrics));
     uint32_t op_id =
@@ -94,6 +99,7 @@ void op_begin(OpCtx *op, const OpDescription *desc) {
     mutex_lock(&op->mu);
     assert(!op->is_active);
     atomic_store_explicit(&op->kill_code, ERR_OK, memory_order_relaxed);
+    atomic_store_explicit(&op->prepare_conflicts, 0, memory_order_relaxed);
     op->is_signaled = false;
     op->is_active = true;
     op->op_id = op_id;
@@ -295,12 +301,28 @@ static bool set_receiving(OpCtx *op, int fd) {
            atomic_load_explicit(&op->kill_code, memory_order_relaxed) == ERR_OK;
 }
 
+/* Without a thread that sleeps for it; false: it has to. */
+static bool await_readable(OpCtx *op, int fd) {
+    if (op->hooks == NULL || op->hooks->await_readable == NULL)
+        return false;
+    int64_t left_ns = op->cpu_start_ns != 0 ? clock_thread_cpu_ns() : 0;
+    if (!op->hooks->await_readable(op->hooks_arg, fd))
+        return false;
+    if (UNLIKELY(op->cpu_start_ns != 0)) /* the thread has worked for others, or is another one */
+        op->cpu_start_ns += clock_thread_cpu_ns() - left_ns;
+    return true;
+}
+
 ErrCode op_receive(OpCtx *op, int fd, void *data, size_t size, ssize_t *ret_count, Error *err) {
     *ret_count = -1;
     if (LIKELY(set_receiving(op, fd))) {
-        op_block_begin(op);
-        *ret_count = recv(fd, data, size, 0);
-        op_block_end(op);
+        if (LIKELY(await_readable(op, fd))) {
+            *ret_count = recv(fd, data, size, MSG_DONTWAIT);
+        } else {
+            op_block_begin(op);
+            *ret_count = recv(fd, data, size, 0);
+            op_block_end(op);
+        }
     }
     if (LIKELY(set_receiving(op, -1)))
         return ERR_OK;

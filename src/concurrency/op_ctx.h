@@ -17,6 +17,7 @@
 #include <sys/types.h>
 
 #include "base/arena.h"
+#include "base/buffer.h"
 #include "base/error.h"
 #include "base/list.h"
 #include "base/thread.h"
@@ -39,6 +40,9 @@ typedef struct BlockHooks {
     void (*long_running)(
         void *arg); /* the operation occupies its thread for long; called repeatedly */
     bool (*is_client_gone)(void *arg, const OpCtx *op); /* the client has disconnected */
+    /* Does other work with the thread until `fd` can be read, or some 100 ms have passed; false: it
+     * cannot. The operation may go on in another thread. NULL: never. */
+    bool (*await_readable)(void *arg, int fd);
 } BlockHooks;
 
 /* What currentOp shows of an operation. Pointers are borrowed for the operation's duration. */
@@ -52,8 +56,8 @@ typedef struct OpDescription {
     const uint8_t *client_metadata; /* BSON, or NULL */
     int64_t connection_id;          /* 0: internal */
     uint8_t session[16];            /* id of its logical session; zero: none */
-    const char *plan_summary;       /* or NULL */
-    const uint8_t *exec_stats;      /* of the plan, BSON in the arena; NULL: none */
+    const char *plan_summary;       /* in plan_text of the operation, or NULL */
+    const uint8_t *exec_stats;      /* of the plan, BSON in plan_stats; NULL: none */
     uint32_t query_hash;            /* of the query's shape, with has_shape */
     uint32_t plan_cache_key;
     bool has_shape;
@@ -89,6 +93,7 @@ typedef struct OpMode {
      * and entries of different documents come out of order. */
     bool is_applying;
     bool is_validation_bypassed; /* bypassDocumentValidation of the running statement */
+    bool is_empty_ts_kept;       /* bypassEmptyTsReplacement of the running statement */
     bool is_uninterruptible;     /* clean-up that must finish: kill and deadline are ignored */
     bool uses_reserve; /* must come to its end on a nearly full disk, too: clients leave it room */
     bool is_from_migrate; /* documents move between shards: entries say so, change streams skip them
@@ -100,15 +105,22 @@ typedef struct OpMode {
 struct OpCtx {
     /* Owned by the running thread. */
     Arena arena;
+    /* What `desc` tells of the newest plan. Not in the arena: those who rewind it may have run a
+     * query in between. Changed under mu. */
+    Buffer plan_text;
+    Buffer plan_stats;
     ServiceCtx *service; /* set by the creator of the operation */
     int64_t start_us;    /* clock_mono_us */
     int64_t deadline_us; /* INT64_MAX: none */
     int64_t next_check_us;
-    RecoveryUnit *ru; /* storage transaction state; made on first use, kept */
+    int64_t cpu_start_ns; /* clock_thread_cpu_ns, while some database is profiled; 0: none is */
+    RecoveryUnit *ru;     /* storage transaction state; made on first use, kept */
     Locker locker;
     TicketPool *held_ticket; /* the pool our admission ticket comes from, or NULL */
     AdmissionPriority admission_priority;
     OpMetrics metrics;
+    /* Atomic: reads that met what a prepared transaction has written. */
+    _Atomic int64_t prepare_conflicts;
     const BlockHooks *hooks;
     void *hooks_arg;
     struct CatalogStage *catalog_stage; /* DDL changes of the open unit of work, or NULL */

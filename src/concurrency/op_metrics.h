@@ -10,6 +10,8 @@ typedef struct OpMetrics {
     int64_t keys_examined;
     int64_t docs_examined;
     int64_t docs_returned;
+    int64_t scans; /* of whole collections, and those of them that tail */
+    int64_t tailing_scans;
     int64_t docs_inserted;
     int64_t docs_matched;
     int64_t docs_modified;
@@ -27,6 +29,7 @@ typedef struct OpMetrics {
     int64_t lock_acquired[4]; /* by mode: IS, IX, S, X; of database and collection locks */
     uint32_t check_count;     /* calls of op_check_interrupt */
     bool has_sort_stage;
+    bool is_from_trial; /* its plan won a trial of several */
     bool used_disk;
     bool is_upsert;
     bool is_cursor_exhausted;

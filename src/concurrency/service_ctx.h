@@ -49,6 +49,7 @@ typedef struct ServiceCtx {
     struct PreimagePurger *preimages; /* of members */
     struct SessionRefresher *session_refresher;
     struct TxnExpiry *txn_expiry;
+    struct FsyncLock *fsync_lock;
     struct DefaultConcernsCache *default_concerns;
     int64_t start_wall_ms;
     int64_t start_mono_us;

@@ -70,6 +70,46 @@ ClientCursor *client_cursor_new(const Ns *ns, CursorSource *take_source) {
     return cursor;
 }
 
+void client_cursor_set_writing(ClientCursor *cursor, const WriteConcern *concern) {
+    cursor->is_writing = true;
+    cursor->write_concern = *concern;
+    cursor->write_concern.w_tag = (Str){0};
+    if (concern->w_tag.size == 0)
+        return;
+    char *tag = xmalloc(concern->w_tag.size + 1);
+    memcpy(tag, concern->w_tag.data, concern->w_tag.size);
+    tag[concern->w_tag.size] = '\0';
+    cursor->write_concern.w_tag = (Str){tag, concern->w_tag.size};
+}
+
+ErrCode client_cursor_check_api(const ClientCursor *cursor, const CursorApi *now, Error *err) {
+    Doc opened = {cursor->command};
+    const struct {
+        Elem now, then;
+    } PAIRS[] = {
+        {now->version, doc_get_lit(opened, "apiVersion")},
+        {now->strict, doc_get_lit(opened, "apiStrict")},
+        {now->deprecation_errors, doc_get_lit(opened, "apiDeprecationErrors")},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(PAIRS); i++)
+        if (elem_is_present(PAIRS[i].now) != elem_is_present(PAIRS[i].then) ||
+            elem_is_truthy(PAIRS[i].now) != elem_is_truthy(PAIRS[i].then))
+            return error_set(
+                err, ERR_API_MISMATCH_ERROR,
+                "API parameter mismatch: getMore and the command that created the cursor differ in "
+                "%s",
+                elem_name(elem_is_present(PAIRS[i].now) ? PAIRS[i].now : PAIRS[i].then));
+    return ERR_OK;
+}
+
+ErrCode client_cursor_check_time(const ClientCursor *cursor, Elem max_time_ms, Error *err) {
+    if (cursor->is_await_data || cursor->source->ops->wait != NULL ||
+        !elem_is_present(max_time_ms) || elem_as_i64(max_time_ms) == 0)
+        return ERR_OK;
+    return error_set(err, ERR_BAD_VALUE,
+                     "cannot set maxTimeMS on getMore command for a non-awaitData cursor");
+}
+
 int64_t cursor_table_add(CursorTable *table, ClientCursor *take_cursor) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&table->mu);
     do {
@@ -218,6 +258,8 @@ static void cursor_free(ClientCursor *cursor) {
     cursor_source_free(cursor->source);
     xfree(cursor->command);
     xfree(cursor->plan_summary);
+    xfree(cursor->routing);
+    xfree((char *)cursor->write_concern.w_tag.data);
     xfree(cursor);
 }
 

@@ -29,12 +29,17 @@ typedef struct ClientCursor {
     bool is_tailable;
     bool is_await_data;
     bool has_no_timeout;
-    bool is_of_several;       /* of a router: several shards have a part of it */
-    ReadConcern read_concern; /* holds for all batches; the time of a snapshot is chosen */
-    int64_t limit;            /* of all batches together; 0: none */
-    uint8_t *command;         /* heap copy of the originating command, for currentOp */
-    char *plan_summary;       /* heap; NULL: none */
-    bool has_shape;           /* of its query, as OpDescription has it */
+    bool is_of_several;         /* of a router: several shards have a part of it */
+    ReadConcern read_concern;   /* holds for all batches; the time of a snapshot is chosen */
+    int64_t limit;              /* of all batches together; 0: none */
+    bool is_writing;            /* its first batch makes all the writes of a pipeline */
+    WriteConcern write_concern; /* of these; the tag is on the heap */
+    uint8_t *command;           /* heap copy of the originating command, for currentOp */
+    char *plan_summary;         /* heap; NULL: none */
+    struct OpRouting *routing;  /* heap; of a pipeline that reads other collections: see OpCtx */
+    bool has_sort_stage;        /* of its plan */
+    bool is_from_trial;
+    bool has_shape; /* of its query, as OpDescription has it */
     uint32_t query_hash;
     uint32_t plan_cache_key;
     int64_t created_wall_ms;
@@ -59,8 +64,20 @@ void cursor_table_free(CursorTable *table); /* NULL is fine; stops the thread */
 
 /* A cursor with its source, which must be detached; gets its id here. Checked in. */
 ClientCursor *client_cursor_new(const Ns *ns, CursorSource *take_source);
+/* Reading it writes; the concern of the command that opened it holds for that. */
+void client_cursor_set_writing(ClientCursor *cursor, const WriteConcern *concern);
 /* A cursor belongs to the session it was opened in; `lsid`: of the request, may be missing. */
 ErrCode client_cursor_check_session(const ClientCursor *cursor, Elem lsid, Error *err) MUST_CHECK;
+/* What a client said of the API when it opened the cursor holds for all of it. */
+typedef struct CursorApi {
+    Elem version, strict, deprecation_errors; /* of the getMore; may be missing */
+} CursorApi;
+ErrCode client_cursor_check_api(const ClientCursor *cursor, const CursorApi *now, Error *err)
+    MUST_CHECK;
+/* A time limit belongs to the command that opened a cursor; that of a getMore bounds the wait of
+ * one that waits. */
+ErrCode client_cursor_check_time(const ClientCursor *cursor, Elem max_time_ms, Error *err)
+    MUST_CHECK;
 int64_t cursor_table_add(CursorTable *table, ClientCursor *take_cursor);
 
 /* ERR_CURSOR_NOT_FOUND, ERR_CURSOR_IN_USE: also when it is parked for another connection. */

@@ -151,15 +151,26 @@ static ErrCode change_expiry(const Collection *coll, Elem given, Arena *arena, D
     return ERR_OK;
 }
 
-static int find_index(const Collection *coll, Doc request) {
+/* *ret_position is -1 when there is none. */
+static ErrCode find_index(const Collection *coll, Doc request, int *ret_position, Error *err) {
+    *ret_position = -1;
     Elem name = doc_get_lit(request, "name");
     Elem pattern = doc_get_lit(request, "keyPattern");
-    if (elem_type(name) == BT_STRING)
-        return collection_index_position(coll, elem_str(name));
-    for (uint32_t i = 0; elem_type(pattern) == BT_DOC && i < coll->index_count; i++)
-        if (doc_compare(coll->indexes[i]->key_pattern, elem_doc(pattern), NULL) == 0)
-            return (int)i;
-    return -1;
+    if (elem_type(name) == BT_STRING) {
+        *ret_position = collection_index_position(coll, elem_str(name));
+        return ERR_OK;
+    }
+    for (uint32_t i = 0; elem_type(pattern) == BT_DOC && i < coll->index_count; i++) {
+        if (doc_compare(coll->indexes[i]->key_pattern, elem_doc(pattern), NULL) != 0)
+            continue;
+        if (*ret_position >= 0)
+            return error_set(err, ERR_AMBIGUOUS_INDEX_KEY_PATTERN,
+                             "the key pattern means several indexes, among them '%s' and '%s': "
+                             "give the name",
+                             coll->indexes[*ret_position]->name, coll->indexes[i]->name);
+        *ret_position = (int)i;
+    }
+    return ERR_OK;
 }
 
 typedef struct IndexChange {
@@ -304,7 +315,8 @@ static ErrCode apply_index(OpCtx *op, Collection *changed, const CollModChange *
                            CollModResult *result, IndexDesc **ret_changed, Error *err) {
     IndexChange index_change;
     TRY(parse_index_change(change->index, &index_change, err));
-    int position = find_index(changed, change->index);
+    int position;
+    TRY(find_index(changed, change->index, &position, err));
     if (position < 0 || !changed->indexes[position]->is_ready)
         return error_set(err, ERR_INDEX_NOT_FOUND, "cannot find index for ns %s", changed->ns.text);
     IndexDesc *old = changed->indexes[position];

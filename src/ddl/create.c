@@ -15,13 +15,14 @@
 #include "index/spec.h"
 #include "storage/engine.h"
 
-static ErrCode make_tables(OpCtx *op, Collection *coll, Error *err);
+static ErrCode make_tables(OpCtx *op, Collection *coll, bool has_v1_id_index, Error *err);
 
 typedef struct CreateArgs {
     const Ns *ns;
     Doc options;
     const Uuid *uuid;
     bool is_existing_fine;
+    bool has_v1_id_index;
 } CreateArgs;
 
 static ErrCode commit_create(OpCtx *op, Collection *coll, Error *err) {
@@ -59,7 +60,8 @@ static ErrCode create_attempt(void *arg, OpCtx *op, Error *err) {
     /* Names that differ only in case would share files on some file systems. */
     TRY(ddl_check_db_case(op, args->ns, err));
     Collection *coll;
-    TRY(ddl_build_collection(op, args->ns, args->options, args->uuid, &coll, err));
+    TRY(ddl_build_collection(op, args->ns, args->options, args->uuid, args->has_v1_id_index, &coll,
+                             err));
     ErrCode rc = commit_create(op, coll, err);
     if (rc != ERR_OK)
         ddl_discard_collection(op, coll);
@@ -72,13 +74,14 @@ ErrCode ddl_create_collection(OpCtx *op, const Ns *ns, Doc options, const Uuid *
     CollectionOptions parsed; /* errors are reported in terms of the options as given */
     TRY(collection_options_parse(options, &op->arena, &parsed, err));
     options = collection_options_normalize(&parsed, &op->arena);
-    CreateArgs args = {ns, options, uuid, /* is_existing_fine= */ false};
+    CreateArgs args = {
+        .ns = ns, .options = options, .uuid = uuid, .has_v1_id_index = parsed.has_v1_id_index};
     return op_run_with_retry(op, create_attempt, &args, err);
 }
 
 ErrCode ddl_ensure_collection(OpCtx *op, const Ns *ns, Error *err) {
     TRY(ns_check_creatable(ns, err));
-    CreateArgs args = {ns, DOC_EMPTY, NULL, /* is_existing_fine= */ true};
+    CreateArgs args = {.ns = ns, .options = DOC_EMPTY, .is_existing_fine = true};
     return op_run_with_retry(op, create_attempt, &args, err);
 }
 
@@ -99,7 +102,7 @@ ErrCode ddl_ensure_clustered(OpCtx *op, const Ns *ns, Error *err) {
 }
 
 ErrCode ddl_build_collection(OpCtx *op, const Ns *ns, Doc options, const Uuid *uuid,
-                             Collection **ret_coll, Error *err) {
+                             bool has_v1_id_index, Collection **ret_coll, Error *err) {
     if (!op->mode.uses_reserve)
         TRY(storage_check_disk(op_storage(op), err));
     Collection *coll = NEW(Collection);
@@ -109,7 +112,7 @@ ErrCode ddl_build_collection(OpCtx *op, const Ns *ns, Doc options, const Uuid *u
     coll->uuid = uuid != NULL ? *uuid : uuid_new();
     ErrCode rc = collection_set_options(coll, options, err);
     if (rc == ERR_OK)
-        rc = make_tables(op, coll, err);
+        rc = make_tables(op, coll, has_v1_id_index, err);
     if (rc == ERR_OK)
         rc = catalog_new_id(op, &coll->catalog_id, err);
     if (rc != ERR_OK) {
@@ -122,7 +125,7 @@ ErrCode ddl_build_collection(OpCtx *op, const Ns *ns, Doc options, const Uuid *u
     return ERR_OK;
 }
 
-static ErrCode make_tables(OpCtx *op, Collection *coll, Error *err) {
+static ErrCode make_tables(OpCtx *op, Collection *coll, bool has_v1_id_index, Error *err) {
     StorageEngine *engine = op_storage(op);
     bool is_clustered = coll->options.is_clustered;
     CLEANUP(xfree_ptr) char *ident = storage_new_ident(engine, "collection");
@@ -132,9 +135,12 @@ static ErrCode make_tables(OpCtx *op, Collection *coll, Error *err) {
         record_store_set_oplog(coll->records);
     if (is_clustered || ns_is_oplog(&coll->ns)) /* both are looked up by record id */
         return ERR_OK;
+    if (coll->options.is_without_id_index)
+        return ERR_OK;
     IndexDesc *id_index;
-    TRY(index_desc_create(engine, &coll->ns, index_id_spec(coll->options.collator, &op->arena),
-                          is_clustered, /* is_ready= */ true, &id_index, err));
+    Doc spec = index_id_spec(coll->options.collator, has_v1_id_index, &op->arena);
+    TRY(index_desc_create(engine, &coll->ns, spec, is_clustered, /* is_ready= */ true, &id_index,
+                          err));
     collection_add_index(coll, id_index);
     return ERR_OK;
 }

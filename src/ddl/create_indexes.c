@@ -17,6 +17,10 @@
 #include "storage/engine.h"
 #include "storage/recovery_unit.h"
 
+enum {
+    LOCATION_CLUSTERED_BY_INDEX = 6100900,
+};
+
 /* What is to be done for one createIndexes, by the catalog as it was at a moment. */
 typedef struct Plan {
     Collection *coll;
@@ -67,8 +71,16 @@ ErrCode ddl_create_indexes_by(OpCtx *op, const Ns *ns, const Doc *specs, uint32_
     const Collection *known = catalog_find_staged(op, catalog, ns);
     ErrCode known_rc = access_check_expected(op, catalog, ns, known, err);
     bool exists = known != NULL;
+    bool is_clustered = exists && known->options.is_clustered;
     catalog_release(catalog);
     TRY(known_rc);
+    for (uint32_t i = 0; i < count && !is_clustered; i++)
+        if (elem_is_truthy(doc_get_lit(specs[i], "clustered")))
+            return error_set(
+                err, (ErrCode)(exists ? INDEX_LOCATION_NOT_CLUSTERED : LOCATION_CLUSTERED_BY_INDEX),
+                "the index option 'clustered' does not make a clustered collection of "
+                "\"%s\"",
+                ns->text);
     *ret_result = (CreateIndexesResult){.created_collection = !exists};
     if (!exists)
         TRY(ddl_ensure_collection(op, ns, err));
@@ -325,6 +337,13 @@ static ErrCode start_told(Creation *creation, IndexBuild *take_build, IndexBuild
 static ErrCode create_by_build(Creation *creation, OpCtx *op, Error *err) {
     const Plan *plan = creation->plan;
     IndexBuilds *builds = op_index_builds(op);
+    /* Its table has another form than those that builds fill. */
+    for (uint32_t i = 0; i < plan->count; i++)
+        if (str_is(elem_str(doc_get_lit(plan->specs[i], "name")), "_id_"))
+            return error_set(err, ERR_NOT_IMPLEMENTED,
+                             "an index on _id can be added to an empty collection only; \"%s\" has "
+                             "documents",
+                             creation->ns->text);
     TRY(index_build_check_disk(op, err));
     Uuid uuid = uuid_new();
     IndexBuild *build = index_build_new(op, plan->coll, &uuid);

@@ -15,7 +15,7 @@
 #include "request/catalog_requests.h"
 
 /* Fails with ERR_NAMESPACE_EXISTS, unless the collection exists with the same options. `options` is
- * checked by the catalog; `uuid` may be NULL. */
+ * checked by the catalog, and may have `idIndex`, whose version counts; `uuid` may be NULL. */
 ErrCode ddl_create_collection(OpCtx *op, const Ns *ns, Doc options, const Uuid *uuid, Error *err)
     MUST_CHECK;
 /* Creates the collection if it does not exist: for writes to new names. Fails for views. */
@@ -25,6 +25,10 @@ ErrCode ddl_ensure_collection(OpCtx *op, const Ns *ns, Error *err) MUST_CHECK;
 ErrCode ddl_ensure_clustered(OpCtx *op, const Ns *ns, Error *err) MUST_CHECK;
 ErrCode ddl_create_view(OpCtx *op, const Ns *ns, Str view_on, Doc pipeline, Elem collation,
                         Error *err) MUST_CHECK;
+/* Writes the row of system.views (`home`) with this _id as it is given, be it a view or not;
+ * DOC_NONE removes it. `is_only_replaced`: does nothing unless there is one. */
+ErrCode ddl_write_view_row(OpCtx *op, const Ns *home, Elem id, Doc row, bool is_only_replaced,
+                           bool *ret_was_there, Error *err) MUST_CHECK;
 
 typedef struct DropResult {
     bool was_found;
@@ -44,6 +48,9 @@ typedef struct RenameCheck {
 } RenameCheck;
 ErrCode ddl_rename(OpCtx *op, const Ns *from, const Ns *to, bool is_drop_target, Error *err)
     MUST_CHECK;
+/* A temporary collection stays one: it is dropped by the next primary. */
+ErrCode ddl_rename_as_temp(OpCtx *op, const Ns *from, const Ns *to, bool is_drop_target, Error *err)
+    MUST_CHECK;
 ErrCode ddl_rename_if(OpCtx *op, const Ns *from, const Ns *to, RenameCheck check, Error *err)
     MUST_CHECK; /* drops the target */
 /* An unused name for an intermediate collection: "tmp<random>.<suffix>". */
@@ -54,6 +61,9 @@ ErrCode ddl_drop_temporary(OpCtx *op, Error *err) MUST_CHECK;
 /* Copies the newest documents that fit into a capped collection of that size, which then replaces
  * it. */
 ErrCode ddl_convert_to_capped(OpCtx *op, const Ns *ns, int64_t size, Error *err) MUST_CHECK;
+/* The same, under a new name beside it. */
+ErrCode ddl_clone_as_capped(OpCtx *op, const Ns *from, const Ns *to, int64_t size, bool is_temp,
+                            Error *err) MUST_CHECK;
 
 typedef struct CollModResult {
     bool has_hidden_change;
@@ -111,6 +121,10 @@ ErrCode ddl_select_indexes(const Collection *coll, Elem which, bool *selected, E
     MUST_CHECK;
 /* "*", alone or in a list of one: all but that of _id. */
 bool ddl_is_all_indexes(Elem which);
+
+/* Makes all indexes anew, on a standalone node; *ret_specs is an array of them. */
+ErrCode ddl_reindex(OpCtx *op, const Ns *ns, Doc *ret_specs, uint32_t *ret_count, Error *err)
+    MUST_CHECK;
 
 /* For a repair: the collection and the one for documents that it cannot keep (lost_and_found_ns),
  * both names in X. The former is then opened as usual, which only increments the lock count. A

@@ -9,7 +9,7 @@
 
 /* A new, empty collection instance with its tables created; not in the catalog yet. */
 ErrCode ddl_build_collection(OpCtx *op, const Ns *ns, Doc options, const Uuid *uuid,
-                             Collection **ret_coll, Error *err) MUST_CHECK;
+                             bool has_v1_id_index, Collection **ret_coll, Error *err) MUST_CHECK;
 /* Discards the tables of such an instance. */
 void ddl_discard_collection(OpCtx *op, Collection *coll);
 /* A database name that differs from an existing one only in case is refused. */
@@ -37,7 +37,6 @@ Doc ddl_entry_drop_database(OpCtx *op);
 /* o2 of dropDatabase, {collections: {name: uuid, ...}}: change streams show a drop of each. None if
  * there are too many to be listed. */
 Doc ddl_entry_dropped(OpCtx *op, Doc dropped);
-Doc ddl_entry_rename(OpCtx *op, const Ns *from, const Ns *to, const Uuid *dropped);
 Doc ddl_entry_create_index(OpCtx *op, const Collection *coll, const IndexDesc *index);
 /* startIndexBuild, commitIndexBuild or abortIndexBuild of the build whose unfinished indexes `coll`
  * has. `cause` of an abort; else NULL. */
@@ -53,7 +52,9 @@ typedef struct RenameArgs {
     const Ns *to;
     bool is_drop_target;
     RenameCheck check;
+    bool stays_temp;
 } RenameArgs;
+Doc ddl_entry_rename(OpCtx *op, const RenameArgs *args, const Uuid *dropped);
 /* Checks whether the rename is allowed. Both names are locked. */
 ErrCode ddl_check_rename(OpCtx *op, const Catalog *catalog, const RenameArgs *args,
                          const Collection **ret_source, const Collection **ret_target, Error *err)
@@ -63,15 +64,25 @@ ErrCode ddl_rename_here(OpCtx *op, const RenameArgs *args, Error *err) MUST_CHEC
 /* Skips the oldest `skip_bytes`. Both are locked; `to` is empty. */
 ErrCode ddl_copy_documents(OpCtx *op, const Collection *from, const Collection *to,
                            int64_t skip_bytes, Error *err) MUST_CHECK;
-/* For convertToCapped: the collection in X, and how many bytes of it do not fit. */
+/* A capped copy: of a collection that it replaces (convertToCapped, `to` is `from`), or beside it
+ * (cloneCollectionAsCapped). */
+typedef struct CappedArgs {
+    const Ns *from;
+    const Ns *to;
+    int64_t size;
+    bool is_temp;
+} CappedArgs;
+/* Fails with ERR_NAMESPACE_EXISTS if a copy beside it finds its name in use. */
+ErrCode ddl_check_cappable(const Catalog *catalog, const CappedArgs *args, Error *err) MUST_CHECK;
+/* For a capped copy: the collection in X, and how many bytes of it do not fit. */
 ErrCode ddl_open_to_convert(OpCtx *op, const Ns *ns, CollAccess *ret_access, Error *err) MUST_CHECK;
 int64_t ddl_capped_excess(const Collection *coll, int64_t size);
-/* The options of the result of convertToCapped. */
+/* The options of such a copy. */
 Doc ddl_capped_options(OpCtx *op, const Collection *coll, int64_t size, bool is_temp);
 /* rename_by_steps.c: whether a change of that name is replicated. */
 bool ddl_is_told(const OpCtx *op, const Ns *ns);
 ErrCode ddl_rename_by_steps(OpCtx *op, const RenameArgs *args, Error *err) MUST_CHECK;
-ErrCode ddl_convert_by_steps(OpCtx *op, const Ns *ns, int64_t size, Error *err) MUST_CHECK;
+ErrCode ddl_cap_by_steps(OpCtx *op, const CappedArgs *args, Error *err) MUST_CHECK;
 Doc ddl_options_without(Doc options, const char *name, Arena *arena);
 /* Replaces, adds or removes (missing value) members of an options document. */
 Doc ddl_options_with(Doc options, const char *const *names, const Elem *values, size_t count,
@@ -98,6 +109,8 @@ bool ddl_is_of_build(const IndexDesc *index, const Uuid *build_uuid);
  * the observers of the cause. */
 ErrCode ddl_discard_build(OpCtx *op, const Ns *ns, const Uuid *coll_uuid, const Uuid *build_uuid,
                           const Error *cause, Error *err) MUST_CHECK;
+/* The catalog has the array paths of the index as they are now. */
+void ddl_note_multikey_persisted(const IndexDesc *index);
 /* One unit of work with the changed indexes. `entry` is for the observers; DOC_NONE: one of each
  * index that is new and ready. */
 ErrCode ddl_commit_indexes(OpCtx *op, const Collection *old, Collection *take_changed, Doc entry,

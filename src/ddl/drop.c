@@ -78,12 +78,6 @@ static bool abort_builds_of(void *arg, const Collection *coll) {
     return true;
 }
 
-static bool stage_view_drop_of(void *arg, const View *view) {
-    DbDropVisit *visit = arg;
-    visit->rc = catalog_stage_view(visit->op, &view->ns, DOC_NONE, visit->err);
-    return visit->rc == ERR_OK;
-}
-
 /* One unit of work: after a crash the database is there as it was, or gone. */
 static ErrCode drop_database_attempt(void *arg, OpCtx *op, Error *err) {
     DropDatabaseArgs *args = arg;
@@ -93,8 +87,6 @@ static ErrCode drop_database_attempt(void *arg, OpCtx *op, Error *err) {
     TRY(uow_begin(op, &uow, err));
     DbDropVisit visit = {op, err, ERR_OK, false, doc_builder_in_arena(&op->arena)};
     catalog_for_each_in_db(access.catalog, args->db, stage_drop_of, &visit);
-    TRY(visit.rc);
-    catalog_for_each_view_in_db(access.catalog, args->db, stage_view_drop_of, &visit);
     TRY(visit.rc);
     args->existed = visit.existed || catalog_is_db_emptied(op_catalog(op), args->db);
     if (args->existed)

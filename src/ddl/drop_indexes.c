@@ -141,6 +141,10 @@ ErrCode ddl_select_indexes(const Collection *coll, Elem which, bool *selected, E
                              "several indexes have this key pattern: drop by name");
         found = (int)i;
     }
+    Elem id = doc_get_lit(elem_doc(which), "_id");
+    if (coll->options.is_clustered && doc_count(elem_doc(which)) == 1 && elem_is_number(id) &&
+        elem_as_f64(id) == 1)
+        return select_by_name(coll, str_from(coll->options.clustered_name), selected, err);
     if (found < 0)
         return error_set(err, ERR_INDEX_NOT_FOUND, "can't find index with the given key pattern");
     return select_by_name(coll, str_from(coll->indexes[found]->name), selected, err);

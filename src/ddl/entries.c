@@ -62,11 +62,11 @@ Doc ddl_entry_dropped(OpCtx *op, Doc dropped) {
     return doc_builder_end(&b);
 }
 
-Doc ddl_entry_rename(OpCtx *op, const Ns *from, const Ns *to, const Uuid *dropped) {
+Doc ddl_entry_rename(OpCtx *op, const RenameArgs *args, const Uuid *dropped) {
     DocBuilder b = doc_builder_in_arena(&op->arena);
-    build_str(&b, "renameCollection", ns_str(from));
-    build_str(&b, "to", ns_str(to));
-    build_bool(&b, "stayTemp", false);
+    build_str(&b, "renameCollection", ns_str(args->from));
+    build_str(&b, "to", ns_str(args->to));
+    build_bool(&b, "stayTemp", args->stays_temp);
     if (dropped != NULL)
         build_uuid(&b, "dropTarget", dropped);
     return doc_builder_end(&b);

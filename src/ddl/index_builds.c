@@ -138,7 +138,7 @@ static ErrCode commit_build(IndexBuild *build, Error *err) {
 
 /* The index has not been used yet: its array paths are persisted with the entry that makes it
  * ready. */
-static void note_persisted(const IndexDesc *index) {
+void ddl_note_multikey_persisted(const IndexDesc *index) {
     IndexState *state = index->state;
     for (uint32_t f = 0; f < index->field_count; f++)
         atomic_store(&state->persisted_paths[f], atomic_load(&state->multikey_paths[f]));
@@ -166,7 +166,7 @@ static ErrCode commit_attempt(void *arg, OpCtx *op, Error *err) {
         TRY(ddl_commit_indexes(op, access.coll, changed, entry, err));
     }
     for (uint32_t i = 0; i < build->count; i++)
-        note_persisted(commit->ready[i]);
+        ddl_note_multikey_persisted(commit->ready[i]);
     failpoint_hit(FP_INDEX_BUILD_COMMITTED);
     return ERR_OK;
 }

@@ -33,8 +33,7 @@ enum {
     COPY_BYTES_PER_CAPPED = 1024 * 1024,
 };
 
-static ErrCode rename_collection(OpCtx *op, const Ns *from, const Ns *to, bool is_drop_target,
-                                 RenameCheck check, Error *err);
+static ErrCode rename_collection(OpCtx *op, RenameArgs *args, Error *err);
 static ErrCode rename_here(void *arg, OpCtx *op, Error *err);
 static ErrCode rename_across(void *arg, OpCtx *op, Error *err);
 static ErrCode copy_collection(OpCtx *op, const Collection *from, const Ns *ns, Doc options,
@@ -43,15 +42,24 @@ static ErrCode swap_in(OpCtx *op, const Collection *source, const Collection *ta
                        Collection *copy, const Ns *to, Error *err);
 
 ErrCode ddl_rename(OpCtx *op, const Ns *from, const Ns *to, bool is_drop_target, Error *err) {
-    return rename_collection(op, from, to, is_drop_target, (RenameCheck){0}, err);
+    RenameArgs args = {.from = from, .to = to, .is_drop_target = is_drop_target};
+    return rename_collection(op, &args, err);
+}
+
+ErrCode ddl_rename_as_temp(OpCtx *op, const Ns *from, const Ns *to, bool is_drop_target,
+                           Error *err) {
+    RenameArgs args = {
+        .from = from, .to = to, .is_drop_target = is_drop_target, .stays_temp = true};
+    return rename_collection(op, &args, err);
 }
 
 ErrCode ddl_rename_if(OpCtx *op, const Ns *from, const Ns *to, RenameCheck check, Error *err) {
-    return rename_collection(op, from, to, /* is_drop_target= */ true, check, err);
+    RenameArgs args = {.from = from, .to = to, .is_drop_target = true, .check = check};
+    return rename_collection(op, &args, err);
 }
 
-static ErrCode rename_collection(OpCtx *op, const Ns *from, const Ns *to, bool is_drop_target,
-                                 RenameCheck check, Error *err) {
+static ErrCode rename_collection(OpCtx *op, RenameArgs *args, Error *err) {
+    const Ns *from = args->from, *to = args->to;
     if (ns_equal(from, to))
         return error_set(err, ERR_ILLEGAL_OPERATION, "Can't rename a collection to itself");
     if (ns_is_system(from) != ns_is_system(to))
@@ -59,7 +67,6 @@ static ErrCode rename_collection(OpCtx *op, const Ns *from, const Ns *to, bool i
                          "error with target namespace: cannot rename "
                          "between system and user collections");
     TRY(ns_check_creatable(to, err));
-    RenameArgs args = {from, to, is_drop_target, check};
     bool is_same_db = str_equal(ns_db(from), ns_db(to));
     if (!is_same_db && storage_is_replicated(op_storage(op)) &&
         ns_is_replicated(from) != ns_is_replicated(to))
@@ -67,8 +74,8 @@ static ErrCode rename_collection(OpCtx *op, const Ns *from, const Ns *to, bool i
                          "Cannot rename collections between a replicated and an unreplicated "
                          "database");
     if (!is_same_db && ddl_is_told(op, to))
-        return ddl_rename_by_steps(op, &args, err);
-    return op_run_with_retry(op, is_same_db ? rename_here : rename_across, &args, err);
+        return ddl_rename_by_steps(op, args, err);
+    return op_run_with_retry(op, is_same_db ? rename_here : rename_across, args, err);
 }
 
 ErrCode ddl_check_rename(OpCtx *op, const Catalog *catalog, const RenameArgs *args,
@@ -108,17 +115,16 @@ static ErrCode rename_locked(OpCtx *op, const RenameArgs *args, const Catalog *c
     TRY(ddl_check_rename(op, catalog, args, &source, &target, err));
     Collection *renamed = collection_clone(source);
     renamed->ns = *args->to;
-    ErrCode rc = keep_for_good(op, renamed, err);
+    ErrCode rc = args->stays_temp ? ERR_OK : keep_for_good(op, renamed, err);
     if (rc != ERR_OK) {
         collection_unref(renamed);
         return rc;
     }
     CLEANUP(uow_done) UnitOfWork uow = {0};
     TRY(uow_begin(op, &uow, err));
-    rc = ddl_observe(
-        op, args->from, &source->uuid,
-        ddl_entry_rename(op, args->from, args->to, target != NULL ? &target->uuid : NULL),
-        target != NULL ? ddl_entry_num_records(op, target) : DOC_NONE, err);
+    rc = ddl_observe(op, args->from, &source->uuid,
+                     ddl_entry_rename(op, args, target != NULL ? &target->uuid : NULL),
+                     target != NULL ? ddl_entry_num_records(op, target) : DOC_NONE, err);
     if (rc == ERR_OK && target != NULL)
         rc = catalog_stage_drop(op, target, err);
     if (rc != ERR_OK) {
@@ -169,7 +175,7 @@ static ErrCode rename_across(void *arg, OpCtx *op, Error *err) {
     return rc;
 }
 
-/* One unit of work: source and old target are dropped, the copy is created. */
+/* One unit of work: source and old target, unless NULL, are dropped, the copy is created. */
 static ErrCode swap_in(OpCtx *op, const Collection *source, const Collection *target,
                        Collection *copy, const Ns *to, Error *err) {
     CLEANUP(uow_done) UnitOfWork uow = {0};
@@ -177,7 +183,7 @@ static ErrCode swap_in(OpCtx *op, const Collection *source, const Collection *ta
     TRY(ddl_observe(op, to, &copy->uuid, ddl_entry_create(op, copy), DOC_NONE, err));
     if (target != NULL)
         TRY(catalog_stage_drop(op, target, err));
-    if (source != target)
+    if (source != target) /* convertToCapped and its kin have one, or none */
         TRY(catalog_stage_drop(op, source, err));
     TRY(catalog_stage_create(op, collection_ref(copy), err));
     TRY(uow_commit(&uow, err));
@@ -191,7 +197,8 @@ static ErrCode copy_collection(OpCtx *op, const Collection *from, const Ns *ns, 
                                int64_t skip_bytes, Collection **ret_copy, Error *err) {
     StorageEngine *engine = op_storage(op);
     Collection *copy;
-    TRY(ddl_build_collection(op, ns, options, /* uuid= */ NULL, &copy, err));
+    TRY(ddl_build_collection(op, ns, options, /* uuid= */ NULL, /* has_v1_id_index= */ false, &copy,
+                             err));
     ErrCode rc = ERR_OK;
     for (uint32_t i = 0; rc == ERR_OK && i < from->index_count; i++) {
         const IndexDesc *index = from->indexes[i];
@@ -294,11 +301,6 @@ ErrCode ddl_copy_documents(OpCtx *op, const Collection *from, const Collection *
     return rc;
 }
 
-typedef struct CappedArgs {
-    const Ns *ns;
-    int64_t size;
-} CappedArgs;
-
 Doc ddl_capped_options(OpCtx *op, const Collection *coll, int64_t size, bool is_temp) {
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_bool(&b, "capped", true);
@@ -326,11 +328,20 @@ int64_t ddl_capped_excess(const Collection *coll, int64_t size) {
     return excess > 0 ? excess : 0;
 }
 
-static ErrCode convert_attempt(void *arg, OpCtx *op, Error *err) {
-    CappedArgs *args = arg;
+ErrCode ddl_check_cappable(const Catalog *catalog, const CappedArgs *args, Error *err) {
+    if (args->to == args->from ||
+        (catalog_find(catalog, args->to) == NULL && catalog_find_view(catalog, args->to) == NULL))
+        return ERR_OK;
+    return error_set(err, ERR_NAMESPACE_EXISTS,
+                     "could not copy \"%s\" into a capped collection: \"%s\" exists already",
+                     args->from->text, args->to->text);
+}
+
+static ErrCode cap_locked(OpCtx *op, const CappedArgs *args, const Catalog *catalog, Error *err) {
     CLEANUP(access_done) CollAccess access = {0};
-    TRY(ddl_open_to_convert(op, args->ns, &access, err));
-    Doc options = ddl_capped_options(op, access.coll, args->size, /* is_temp= */ false);
+    TRY(ddl_open_to_convert(op, args->from, &access, err));
+    TRY(ddl_check_cappable(catalog, args, err));
+    Doc options = ddl_capped_options(op, access.coll, args->size, args->is_temp);
     int64_t excess = ddl_capped_excess(access.coll, args->size);
     Collection *copy;
     Collection *bare =
@@ -338,22 +349,41 @@ static ErrCode convert_attempt(void *arg, OpCtx *op, Error *err) {
     for (uint32_t i = bare->index_count; i-- > 0;)
         if (!bare->indexes[i]->is_id)
             collection_remove_index(bare, i);
-    ErrCode rc = copy_collection(op, bare, args->ns, options, excess, &copy, err);
+    ErrCode rc = copy_collection(op, bare, args->to, options, excess, &copy, err);
     collection_unref(bare);
     TRY(rc);
     failpoint_hit(FP_RENAME_COPIED);
-    rc = swap_in(op, access.coll, access.coll, copy, args->ns, err);
+    const Collection *replaced = args->to == args->from ? access.coll : NULL;
+    rc = swap_in(op, replaced, replaced, copy, args->to, err);
     if (rc != ERR_OK)
         ddl_discard_collection(op, copy);
     collection_unref(copy);
     return rc;
 }
 
+static ErrCode cap_attempt(void *arg, OpCtx *op, Error *err) {
+    const CappedArgs *args = arg;
+    TRY(ddl_lock_two(op, args->from, args->to, err));
+    Catalog *catalog = catalog_acquire(op_catalog(op));
+    ErrCode rc = cap_locked(op, args, catalog, err);
+    catalog_release(catalog);
+    ddl_unlock_two(op, args->from, args->to);
+    return rc;
+}
+
+static ErrCode make_capped(OpCtx *op, CappedArgs *args, Error *err) {
+    if (ddl_is_told(op, args->to))
+        return ddl_cap_by_steps(op, args, err);
+    return op_run_with_retry(op, cap_attempt, args, err);
+}
+
 ErrCode ddl_convert_to_capped(OpCtx *op, const Ns *ns, int64_t size, Error *err) {
-    if (ddl_is_told(op, ns))
-        return ddl_convert_by_steps(op, ns, size, err);
-    CappedArgs args = {ns, size};
-    return op_run_with_retry(op, convert_attempt, &args, err);
+    return make_capped(op, &(CappedArgs){.from = ns, .to = ns, .size = size}, err);
+}
+
+ErrCode ddl_clone_as_capped(OpCtx *op, const Ns *from, const Ns *to, int64_t size, bool is_temp,
+                            Error *err) {
+    return make_capped(op, &(CappedArgs){from, to, size, is_temp}, err);
 }
 
 /* Rising ResourceId order: two renames in opposite directions must not deadlock. */

@@ -1,9 +1,10 @@
 /*
- * rename_by_steps.c - renameCollection across databases and convertToCapped on a member of a
- * replica set: in steps that can be replicated, each with its own oplog entry.
+ * rename_by_steps.c - renameCollection across databases, convertToCapped and
+ * cloneCollectionAsCapped on a member of a replica set: in steps that can be replicated, each with
+ * its own oplog entry.
  *
  *     temporary collection created | indexes created | filled | renamed over the target
- *     | source dropped
+ *     | source dropped, if it was renamed
  *
  * Crash or failure: before the rename the source is untouched, and the temporary collection, which
  * is marked as such, is dropped: on failure at once, after a crash by the next primary
@@ -105,6 +106,7 @@ typedef struct Copy {
     const Ns *temporary;
     Doc options;
     bool has_indexes;
+    bool stays_temp;
     int64_t skip_bytes;
 } Copy;
 
@@ -118,13 +120,17 @@ static ErrCode copy_and_rename(OpCtx *op, const Copy *copy, Error *err) {
     if (rc == ERR_OK)
         failpoint_hit(FP_RENAME_COPIED);
     if (rc == ERR_OK)
-        rc = ddl_rename_here(op, &(RenameArgs){ns, copy->to, /* is_drop_target= */ true, {0}}, err);
+        rc = ddl_rename_here(
+            op,
+            &(RenameArgs){
+                .from = ns, .to = copy->to, .is_drop_target = true, .stays_temp = copy->stays_temp},
+            err);
     if (rc != ERR_OK)
         drop_temporary(op, ns);
     return rc;
 }
 
-/* ---- the two commands ---- */
+/* ---- the commands ---- */
 
 static Doc temporary_options(Doc options, Arena *arena) {
     DocBuilder b = doc_builder_in_arena_sized(arena, doc_size(options) + 16);
@@ -160,24 +166,29 @@ ErrCode ddl_rename_by_steps(OpCtx *op, const RenameArgs *args, Error *err) {
     return rc;
 }
 
-static ErrCode convert_locked(OpCtx *op, const Ns *ns, int64_t size, const Ns *temporary,
-                              Error *err) {
+static ErrCode cap_locked(OpCtx *op, const CappedArgs *args, const Ns *temporary,
+                          const Catalog *catalog, Error *err) {
     CLEANUP(access_done) CollAccess access = {0};
-    TRY(ddl_open_to_convert(op, ns, &access, err));
+    TRY(ddl_open_to_convert(op, args->from, &access, err));
+    TRY(ddl_check_cappable(catalog, args, err));
     Copy copy = {.from = access.coll,
-                 .to = ns,
+                 .to = args->to,
                  .temporary = temporary,
-                 .options = ddl_capped_options(op, access.coll, size, /* is_temp= */ true),
-                 .skip_bytes = ddl_capped_excess(access.coll, size)};
+                 .options = ddl_capped_options(op, access.coll, args->size, /* is_temp= */ true),
+                 .stays_temp = args->is_temp,
+                 .skip_bytes = ddl_capped_excess(access.coll, args->size)};
     return copy_and_rename(op, &copy, err);
 }
 
-ErrCode ddl_convert_by_steps(OpCtx *op, const Ns *ns, int64_t size, Error *err) {
+ErrCode ddl_cap_by_steps(OpCtx *op, const CappedArgs *args, Error *err) {
     Ns temporary;
-    TRY(ddl_temp_ns(op, ns_db(ns), "convertToCapped", &temporary, err));
-    TRY(ddl_lock_two(op, ns, &temporary, err));
-    ErrCode rc = convert_locked(op, ns, size, &temporary, err);
-    ddl_unlock_two(op, ns, &temporary);
+    TRY(ddl_temp_ns(op, ns_db(args->to), "convertToCapped", &temporary, err));
+    const Ns *names[] = {args->from, args->to, &temporary};
+    TRY(ddl_lock_names(op, names, ARRAY_LEN(names), err));
+    Catalog *catalog = catalog_acquire(op_catalog(op));
+    ErrCode rc = cap_locked(op, args, &temporary, catalog, err);
+    catalog_release(catalog);
+    ddl_unlock_names(op, names, ARRAY_LEN(names));
     return rc;
 }
 

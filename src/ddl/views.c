@@ -18,12 +18,15 @@ typedef struct ViewArgs {
 } ViewArgs;
 
 static ErrCode check_collations(const Catalog *catalog, const ViewArgs *args, Error *err);
-static ErrCode write_row(OpCtx *op, const Collection *home, Doc definition, Str id, Error *err);
-static ErrCode find_row(OpCtx *op, const Collection *home, Str id, RecordId *ret_rid, Doc *ret_row,
+static ErrCode write_row(OpCtx *op, const Collection *home, Elem id, Doc definition,
+                         bool *ret_was_there, Error *err);
+static ErrCode find_row(OpCtx *op, const Collection *home, Elem id, RecordId *ret_rid, Doc *ret_row,
                         Error *err);
 static Doc build_definition(const Ns *ns, Str view_on, Doc pipeline, const Collator *collator,
                             Arena *arena);
 static ErrCode change_view(OpCtx *op, ViewArgs *args, Error *err);
+static Doc id_of(const Ns *ns, Arena *arena);
+static ErrCode row_attempt(void *arg, OpCtx *op, Error *err);
 
 ErrCode ddl_create_view(OpCtx *op, const Ns *ns, Str view_on, Doc pipeline, Elem collation,
                         Error *err) {
@@ -58,11 +61,42 @@ ErrCode view_modify(OpCtx *op, const Ns *ns, Str view_on, Doc pipeline, const Co
     return change_view(op, &args, err);
 }
 
+typedef struct RowArgs {
+    const Ns *home;
+    Elem id;
+    Doc row;
+    bool is_only_replaced;
+    bool was_there;
+} RowArgs;
+
+ErrCode ddl_write_view_row(OpCtx *op, const Ns *home, Elem id, Doc row, bool is_only_replaced,
+                           bool *ret_was_there, Error *err) {
+    RowArgs args = {home, id, row, is_only_replaced, false};
+    TRY(op_run_with_retry(op, row_attempt, &args, err));
+    *ret_was_there = args.was_there;
+    return ERR_OK;
+}
+
+static ErrCode row_attempt(void *arg, OpCtx *op, Error *err) {
+    RowArgs *args = arg;
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_write_owned(op, args->home, LOCK_X, &access, err));
+    if (access.coll == NULL)
+        return error_set(err, ERR_NAMESPACE_NOT_FOUND, "collection \"%s\" does not exist",
+                         args->home->text);
+    CLEANUP(uow_done) UnitOfWork uow = {0};
+    TRY(uow_begin(op, &uow, err));
+    TRY(write_row(op, access.coll, args->id, args->row, &args->was_there, err));
+    /* Otherwise the unit of work is given up. */
+    return args->is_only_replaced && !args->was_there ? ERR_OK : uow_commit(&uow, err);
+}
+
 static ErrCode change_attempt(void *arg, OpCtx *op, Error *err) {
     ViewArgs *args = arg;
     args->was_found = false;
     CLEANUP(access_done) CollAccess access = {0};
     TRY(access_write_owned(op, &args->home, LOCK_X, &access, err));
+    TRY(catalog_check_views(access.catalog, ns_db(args->ns), err));
     const View *present = catalog_find_view(access.catalog, args->ns);
     if (args->is_create && present != NULL &&
         doc_compare(present->definition, args->definition, NULL) == 0)
@@ -80,8 +114,9 @@ static ErrCode change_attempt(void *arg, OpCtx *op, Error *err) {
     }
     CLEANUP(uow_done) UnitOfWork uow = {0};
     TRY(uow_begin(op, &uow, err));
-    TRY(write_row(op, access.coll, args->definition, ns_str(args->ns), err));
-    TRY(catalog_stage_view(op, args->ns, args->definition, err));
+    bool was_there;
+    Doc key = id_of(args->ns, &op->arena);
+    TRY(write_row(op, access.coll, doc_get_lit(key, "_id"), args->definition, &was_there, err));
     return uow_commit(&uow, err);
 }
 
@@ -89,7 +124,9 @@ static ErrCode change_view(OpCtx *op, ViewArgs *args, Error *err) {
     return op_run_with_retry(op, change_attempt, args, err);
 }
 
-static ErrCode write_row(OpCtx *op, const Collection *home, Doc definition, Str id, Error *err) {
+/* The row and the view that it is, or was. */
+static ErrCode write_row(OpCtx *op, const Collection *home, Elem id, Doc definition,
+                         bool *ret_was_there, Error *err) {
     WriteScratch scratch;
     write_scratch_init(&scratch);
     RecordId rid = RECORD_ID_NONE;
@@ -102,10 +139,13 @@ static ErrCode write_row(OpCtx *op, const Collection *home, Doc definition, Str 
     else if (rc == ERR_OK && doc_is_present(definition))
         rc = collection_insert(op, home, &definition, 1, &scratch, err);
     write_scratch_done(&scratch);
+    *ret_was_there = doc_is_present(old);
+    if (rc == ERR_OK)
+        catalog_stage_view(op, &home->ns, id, definition);
     return rc;
 }
 
-static ErrCode find_row(OpCtx *op, const Collection *home, Str id, RecordId *ret_rid, Doc *ret_row,
+static ErrCode find_row(OpCtx *op, const Collection *home, Elem id, RecordId *ret_rid, Doc *ret_row,
                         Error *err) {
     CLEANUP(record_cursor_done) RecordCursor cursor = {0};
     TRY(record_cursor_open(op, home->records, /* is_forward= */ true, &cursor, err));
@@ -116,8 +156,7 @@ static ErrCode find_row(OpCtx *op, const Collection *home, Str id, RecordId *ret
         if (!is_found)
             return ERR_OK;
         Doc row = {(const uint8_t *)data.data};
-        Elem row_id = doc_get_lit(row, "_id");
-        if (elem_type(row_id) == BT_STRING && str_equal(elem_str(row_id), id)) {
+        if (elem_compare(doc_get_lit(row, "_id"), id, NULL) == 0) {
             *ret_row = doc_copy(row, &op->arena);
             return ERR_OK;
         }
@@ -134,6 +173,12 @@ static ErrCode check_collations(const Catalog *catalog, const ViewArgs *args, Er
                              "View %s has conflicting collation with view %s", args->ns->text,
                              view->ns.text);
     return ERR_OK;
+}
+
+static Doc id_of(const Ns *ns, Arena *arena) {
+    DocBuilder b = doc_builder_in_arena(arena);
+    build_str(&b, "_id", ns_str(ns));
+    return doc_builder_end(&b);
 }
 
 static Doc build_definition(const Ns *ns, Str view_on, Doc pipeline, const Collator *collator,

@@ -232,7 +232,7 @@ static ErrCode expand(Walk *walk, const Spot *spots) {
         is_empty = false;
         TRY(expand_element(walk, spots, array, element));
         if (walk->set->count > INDEX_KEYS_PER_DOC_MAX)
-            return error_set(walk->err, ERR_CANNOT_INDEX_PARALLEL_ARRAYS,
+            return error_set(walk->err, ERR_CANNOT_BUILD_INDEX_KEYS,
                              "index \"%s\" would have more than %d keys for one document",
                              index->name, INDEX_KEYS_PER_DOC_MAX);
     }

@@ -1,5 +1,25 @@
 #include "index/lookup.h"
 
+#include "bson/compare.h"
+
+typedef struct IdScan {
+    Elem id;
+    const Collator *collator;
+    bool *is_found;
+    RecordId *rid;
+} IdScan;
+
+static ErrCode compare_id(void *arg, RecordId rid, Str data, bool *is_over, Error *err) {
+    (void)err;
+    const IdScan *scan = arg;
+    Doc doc = {(const uint8_t *)data.data};
+    if (!elem_equal(doc_get_lit(doc, "_id"), scan->id, scan->collator))
+        return ERR_OK;
+    *scan->rid = rid;
+    *scan->is_found = *is_over = true;
+    return ERR_OK;
+}
+
 ErrCode lookup_record_id(OpCtx *op, const Collection *coll, Elem id, KeyBuilder *kb,
                          bool *ret_found, RecordId *ret_rid, Error *err) {
     *ret_found = coll->options.is_clustered;
@@ -8,8 +28,11 @@ ErrCode lookup_record_id(OpCtx *op, const Collection *coll, Elem id, KeyBuilder 
         return ERR_OK;
     }
     const IndexDesc *index = collection_id_index(coll);
-    if (index == NULL) /* the oplog */
+    if (index == NULL && !coll->options.is_without_id_index) /* the oplog */
         return ERR_OK;
+    if (index == NULL)
+        return record_store_each(op, coll->records, /* is_forward= */ true, compare_id,
+                                 &(IdScan){id, coll->options.collator, ret_found, ret_rid}, err);
     key_builder_reset(kb, 0);
     key_append_elem(kb, id, index->collator);
     key_append_end(kb, KEY_END_EXACT);

@@ -9,6 +9,7 @@
 #include "bson/compare.h"
 #include "bson/json.h"
 #include "bson/number.h"
+#include "index/spec_same.h"
 
 typedef enum OptionRule {
     OPTION_KEEP_BOOL, /* bool or number, kept as given */
@@ -37,7 +38,7 @@ static const struct {
     {"collation", OPTION_KEEP_DOC},
     {"expireAfterSeconds", OPTION_KEEP_SECONDS},
     {"prepareUnique", OPTION_KEEP_BOOL},
-    {"clustered", OPTION_REFUSED},
+    {"clustered", OPTION_SPECIAL},
     {"weights", OPTION_REFUSED},
     {"default_language", OPTION_REFUSED},
     {"language_override", OPTION_REFUSED},
@@ -64,9 +65,19 @@ static ErrCode refuse_kind(Str kind, Error *err);
 static ErrCode check_partial_filter(const MatchExpr *filter, uint32_t depth, Error *err);
 static ErrCode check_special(Elem elem, Error *err);
 static ErrCode check_option(Elem elem, bool *ret_is_kept, Error *err);
+static KindCount count_kinds(Doc key);
 static ErrCode check_kind(Doc spec, Arena *arena, Error *err);
 static bool same_collation(Doc a, Doc b);
 static bool same_options(Doc a, Doc b);
+
+/* `unique` belongs to the key of a clustered collection, which is told like an index. */
+static bool is_of_id_index(Elem option, Doc spec) {
+    static const char *const NAMES[] = {"key", "name", "ns", "v", "collation", "clustered"};
+    for (size_t i = 0; i < ARRAY_LEN(NAMES); i++)
+        if (strcmp(elem_name(option), NAMES[i]) == 0)
+            return true;
+    return elem_name_is(option, STR("unique")) && elem_is_truthy(doc_get_lit(spec, "clustered"));
+}
 
 ErrCode index_spec_check(Doc spec, Arena *arena, Doc *ret_spec, Error *err) {
     Elem key = doc_get_lit(spec, "key");
@@ -81,25 +92,36 @@ ErrCode index_spec_check(Doc spec, Arena *arena, Doc *ret_spec, Error *err) {
     if (elem_type(name) != BT_STRING)
         return error_set(err, ERR_TYPE_MISMATCH, "The field 'name' must be a string, but got %s",
                          bson_type_name(elem_type(name)));
-    if (memchr(elem_str(name).data, '\0', elem_str(name).size) != NULL)
+    if (str_has_char(elem_str(name), '\0'))
         return error_set(err, ERR_CANNOT_CREATE_INDEX,
                          "The name of an index cannot contain an embedded null byte");
     Elem id_only = doc_get_lit(elem_doc(key), "_id");
-    bool is_id = doc_count(elem_doc(key)) == 1 && elem_is_number(id_only);
+    int64_t direction = elem_is_number(id_only) ? elem_as_i64(id_only) : 0;
+    bool is_id = doc_count(elem_doc(key)) == 1 && (direction == 1 || direction == -1);
+    if (is_id && !(elem_is_number(id_only) && elem_as_f64(id_only) == 1))
+        return error_set(err, ERR_BAD_VALUE,
+                         "The field 'key' for an _id index must be {_id: 1}, but got %s",
+                         shell_text_of_doc(elem_doc(key), arena));
     if (elem_str(name).size == 0 || str_is(elem_str(name), "*"))
-        return error_set(err, ERR_BAD_VALUE, "The index name '%s' is not valid",
-                         elem_str(name).data);
+        return error_set(err, elem_str(name).size == 0 ? ERR_CANNOT_CREATE_INDEX : ERR_BAD_VALUE,
+                         "The index name '%s' is not valid", elem_str(name).data);
     if (str_is(elem_str(name), "_id_") && !is_id)
         return error_set(err, ERR_BAD_VALUE,
                          "The index name '_id_' is reserved for the _id index, which must have key "
                          "pattern {_id: 1}, found key: %s",
                          shell_text_of_doc(elem_doc(key), arena));
 
+    if (elem_is_truthy(doc_get_lit(spec, "clustered")) && !is_id)
+        return error_set(err, (ErrCode)INDEX_LOCATION_NOT_CLUSTERED,
+                         "the index option 'clustered' is for the key of a clustered collection");
+
     Buffer *buf = ARENA_NEW(arena, Buffer);
     buffer_init_arena(buf, arena, 256, BSON_DOC_SIZE_MAX);
     DocBuilder b;
     doc_builder_init(&b, buf);
-    build_i32(&b, "v", 2);
+    Elem version = doc_get_lit(spec, "v");
+    bool is_v1 = elem_is_number(version) && elem_as_i64(version) == 1;
+    build_i32(&b, "v", is_v1 ? 1 : 2);
     build_doc(&b, "key", elem_doc(key));
     build_cstr(&b, "name", is_id ? "_id_" : elem_str(name).data);
     DocIter iter = doc_iter(spec);
@@ -108,7 +130,7 @@ ErrCode index_spec_check(Doc spec, Arena *arena, Doc *ret_spec, Error *err) {
         bool is_kept = false;
         TRY(check_option(elem, &is_kept, err));
         bool is_collation = elem_name_is(elem, STR("collation"));
-        if (is_kept && is_id && !is_collation && !elem_name_is(elem, STR("unique")))
+        if (is_id && !is_of_id_index(elem, spec))
             return error_set(err, ERR_INVALID_INDEX_SPECIFICATION_OPTION,
                              "The field '%s' is not valid for an _id index specification. "
                              "Specification: %s",
@@ -132,6 +154,8 @@ ErrCode index_spec_check(Doc spec, Arena *arena, Doc *ret_spec, Error *err) {
     }
     TRY(doc_builder_finish(&b, "the index specification", ret_spec, err));
     TRY(check_kind(*ret_spec, arena, err));
+    if (is_v1 && count_kinds(elem_doc(key)).wildcard > 0)
+        return error_set(err, ERR_CANNOT_CREATE_INDEX, "a wildcard index must have v=2");
     if (elem_is_truthy(doc_get_lit(*ret_spec, "sparse")) &&
         elem_is_present(doc_get_lit(*ret_spec, "partialFilterExpression")))
         return error_set(err, ERR_CANNOT_CREATE_INDEX,
@@ -146,12 +170,30 @@ ErrCode index_spec_check(Doc spec, Arena *arena, Doc *ret_spec, Error *err) {
     return ERR_OK;
 }
 
+Doc index_spec_known(Doc spec, Arena *arena) {
+    DocBuilder b = doc_builder_in_arena(arena);
+    DocIter iter = doc_iter(spec);
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        bool is_known = false;
+        for (size_t i = 0; i < ARRAY_LEN(OPTIONS); i++)
+            is_known |= strcmp(OPTIONS[i].name, elem_name(elem)) == 0;
+        if (is_known)
+            build_elem(&b, elem);
+    }
+    return doc_builder_end(&b);
+}
+
 ErrCode index_spec_complete(Doc spec, const Collator *coll_collator, Arena *arena, Doc *ret_spec,
                             Error *err) {
     Elem given = doc_get_lit(spec, "collation");
-    const Collator *collator = coll_collator;
+    bool is_v1 = elem_as_i64(doc_get_lit(spec, "v")) == 1; /* such an index inherits none */
+    const Collator *collator = is_v1 ? NULL : coll_collator;
     if (elem_is_present(given))
         TRY(collator_parse(elem_doc(given), &collator, err));
+    if (collator != NULL && is_v1)
+        return error_set(err, ERR_CANNOT_CREATE_INDEX,
+                         "an index with v=1 cannot have a collation: %s",
+                         shell_text_of_doc(spec, arena));
     bool is_id = str_is(elem_str(doc_get_lit(spec, "name")), "_id_");
     if (is_id && collator != coll_collator)
         return error_set(
@@ -244,9 +286,9 @@ ErrCode index_spec_find_conflict(const Collection *coll, Doc spec, bool *ret_exi
     return ERR_OK;
 }
 
-Doc index_id_spec(const Collator *coll_collator, Arena *arena) {
+Doc index_id_spec(const Collator *coll_collator, bool is_v1, Arena *arena) {
     DocBuilder b = doc_builder_in_arena(arena);
-    build_i32(&b, "v", 2);
+    build_i32(&b, "v", is_v1 ? 1 : 2);
     size_t key = build_open_doc(&b, "key");
     build_i32(&b, "_id", 1);
     build_close(&b, key);
@@ -493,6 +535,16 @@ static ErrCode check_option(Elem elem, bool *ret_is_kept, Error *err) {
 }
 
 static ErrCode check_special(Elem elem, Error *err) {
+    if (elem_name_is(elem, STR("clustered"))) {
+        if (elem_type(elem) != BT_BOOL && !elem_is_number(elem))
+            return error_set(err, ERR_TYPE_MISMATCH,
+                             "The field 'clustered' has value %s, which is not convertible to bool",
+                             bson_type_name(elem_type(elem)));
+        if (!elem_is_truthy(elem))
+            return error_set(err, (ErrCode)6492800,
+                             "the index option 'clustered' can only be true");
+        return ERR_OK;
+    }
     if (elem_name_is(elem, STR("v"))) {
         int64_t version;
         if (!elem_is_number(elem) || !number_is_exact_i64(number_from_elem(elem), &version))
@@ -515,9 +567,5 @@ static bool same_collation(Doc a, Doc b) {
 static bool same_options(Doc a, Doc b) {
     return elem_is_truthy(doc_get_lit(a, "unique")) == elem_is_truthy(doc_get_lit(b, "unique")) &&
            elem_is_truthy(doc_get_lit(a, "sparse")) == elem_is_truthy(doc_get_lit(b, "sparse")) &&
-           same_collation(a, b) &&
-           elem_compare(doc_get_lit(a, "wildcardProjection"), doc_get_lit(b, "wildcardProjection"),
-                        NULL) == 0 &&
-           elem_compare(doc_get_lit(a, "partialFilterExpression"),
-                        doc_get_lit(b, "partialFilterExpression"), NULL) == 0;
+           same_collation(a, b) && index_same_wildcard(a, b) && index_same_partial_filter(a, b);
 }

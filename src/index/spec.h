@@ -6,9 +6,16 @@
 #include "base/error.h"
 #include "catalog/collection.h"
 
+enum {
+    INDEX_LOCATION_NOT_CLUSTERED = 6243700, /* `clustered`, but not the key of such a collection */
+};
+
 /* Checks a specification from createIndexes and normalizes it to the stored form {v, key, name,
  * ...}. Kinds and options that are not supported are refused by name. */
 ErrCode index_spec_check(Doc spec, Arena *arena, Doc *ret_spec, Error *err) MUST_CHECK;
+
+/* What of it index_spec_check knows, whether supported or not. In arena memory. */
+Doc index_spec_known(Doc spec, Arena *arena);
 
 /* Completes a checked specification with its collation: its own, otherwise the collection's; the
  * simple one is not stored. Fails with ERR_BAD_VALUE when an _id index would have another one than
@@ -25,4 +32,4 @@ ErrCode index_spec_find_conflict(const Collection *coll, Doc spec, bool *ret_exi
     MUST_CHECK;
 
 /* The stored form of the _id index, which has the collection's collation. */
-Doc index_id_spec(const Collator *coll_collator, Arena *arena);
+Doc index_id_spec(const Collator *coll_collator, bool is_v1, Arena *arena);

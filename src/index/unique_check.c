@@ -24,7 +24,8 @@ typedef struct UniqueCheck {
     DocBuilder b;
     Buffer out;
     uint32_t violation_count;
-    size_t ids; /* the open array of the current group */
+    bool is_cut; /* not all fitted */
+    size_t ids;  /* the open array of the current group */
     size_t violation;
     Group group;
 } UniqueCheck;
@@ -53,8 +54,11 @@ ErrCode index_check_unique(OpCtx *op, const Collection *coll, const IndexDesc *i
     bool is_whole = doc_builder_try_finish(&check.b, &extra);
     if (rc == ERR_OK && check.violation_count > 0) {
         rc = error_set(err, ERR_CANNOT_CONVERT_INDEX_TO_UNIQUE,
-                       "Cannot convert the index to unique. Please resolve conflicting documents "
-                       "before running collMod again.");
+                       "Cannot convert the index to unique. %s",
+                       check.is_cut ? "Too many conflicting documents were detected. Please "
+                                      "resolve them and rerun collMod."
+                                    : "Please resolve conflicting documents before running collMod "
+                                      "again.");
         if (is_whole)
             error_set_extra(err, extra.data);
     }
@@ -99,20 +103,18 @@ static ErrCode add_entry(UniqueCheck *check, const IndexEntry *entry, Error *err
         group->count = 1;
         return ERR_OK;
     }
-    /* Beyond the limit no new violation is opened, but the scan continues: one that is open is
-     * closed properly, and the result is the same error. */
-    if (check->out.size < VIOLATIONS_BYTES_MAX || group->count > 1) {
-        if (group->count == 1) {
-            char name[INDEX_NAME_SIZE];
-            check->violation =
-                build_open_doc(&check->b, index_name(check->violation_count++, name).data);
-            check->ids = build_open_array(&check->b, "ids");
-            TRY(add_id(check, group->first, 0, err));
-        }
-        if (check->out.size < VIOLATIONS_BYTES_MAX)
-            TRY(add_id(check, entry->rid, group->count, err));
-        group->count++;
+    /* Beyond the limit nothing is added, but what is open is closed properly. */
+    if (check->is_cut)
+        return ERR_OK;
+    if (group->count == 1) {
+        char name[INDEX_NAME_SIZE];
+        check->violation =
+            build_open_doc(&check->b, index_name(check->violation_count++, name).data);
+        check->ids = build_open_array(&check->b, "ids");
+        TRY(add_id(check, group->first, 0, err));
     }
+    TRY(add_id(check, entry->rid, group->count, err));
+    group->count++;
     return ERR_OK;
 }
 
@@ -123,8 +125,10 @@ static ErrCode add_id(UniqueCheck *check, RecordId rid, uint32_t position, Error
     if (!is_found)
         return ERR_OK; /* an index entry without a document is for validate to report */
     char name[INDEX_NAME_SIZE];
-    build_elem_as(&check->b, index_name(position, name),
-                  doc_get_lit((Doc){(const uint8_t *)data.data}, "_id"));
+    Elem id = doc_get_lit((Doc){(const uint8_t *)data.data}, "_id");
+    check->is_cut |= check->out.size + elem_size(id) > VIOLATIONS_BYTES_MAX;
+    if (!check->is_cut)
+        build_elem_as(&check->b, index_name(position, name), id);
     return ERR_OK;
 }
 

@@ -61,8 +61,11 @@ static void log_failure(const Collection *coll, Doc extra) {
     buffer_init(&text, 2 * LOGGED_BYTES_MAX);
     json_append_elem(&text, doc_get_lit(extra, "errInfo"), LOGGED_BYTES_MAX);
     buffer_append_byte(&text, '\0');
+    /* Text that was cut is no JSON any more. */
+    const char *info = (const char *)text.data;
     LOG_WARN(LOG_STORAGE, 20294, "Document would fail validation",
-             LOG_STR("namespace", coll->ns.text), LOG_STR("errInfo", (const char *)text.data));
+             LOG_STR("namespace", coll->ns.text),
+             text.size <= LOGGED_BYTES_MAX ? LOG_JSON("errInfo", info) : LOG_STR("errInfo", info));
 }
 
 /* A validator that cannot be evaluated on a document is not fulfilled by it. */

@@ -11,6 +11,7 @@
 #include "bson/validate.h"
 #include "catalog/access.h"
 #include "commands/core/command_service.h"
+#include "commands/core/command_text.h"
 #include "commands/core/statement_notes.h"
 #include "params/params.h"
 #include "ddl/ddl.h"
@@ -20,8 +21,6 @@
 enum {
     PROFILE_COLLECTION_BYTES = 1024 * 1024,
     PROFILE_DATABASES_MAX = 4096,
-    /* A longer command is cut: the collection holds 1 MB in all. */
-    PROFILE_COMMAND_BYTES_MAX = 50 * 1024,
     PROFILE_TEXT_BYTES_MAX = 4 * 1024,
 };
 
@@ -116,10 +115,17 @@ void profiler_forget_level(Profiler *profiler, Str db) {
     publish_locked(profiler);
 }
 
+/* A getMore of a cursor that is of no collection. */
+static bool is_of_list(const CommandCtx *ctx) {
+    static const char PREFIX[] = "$cmd.";
+    return strcmp(ctx->op->desc.op_type, "getmore") == 0 && ctx->ns_coll.size > strlen(PREFIX) &&
+           memcmp(ctx->ns_coll.data, PREFIX, strlen(PREFIX)) == 0;
+}
+
 void profiler_on_finished(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Error *err) {
     Profiler *profiler = ctx->service->profiler;
-    if (profiler == NULL)
-        return;
+    if (profiler == NULL || ctx->op->cpu_start_ns == 0 || is_of_list(ctx))
+        return; /* nothing was profiled when it began, or it is not told */
     const StatementNotes *notes = ctx->notes;
     if (notes == NULL || notes->count == 0) {
         profile_one(profiler, ctx,
@@ -210,16 +216,18 @@ static void build_counter(DocBuilder *b, const char *name, int64_t value) {
 /* A statement of an update has its options also where they were left out. */
 static void build_command(DocBuilder *b, const CommandCtx *ctx, const Profiled *what) {
     static const Str OPTIONS[] = {STR("multi"), STR("upsert")};
-    size_t opened = build_open_doc(b, "command");
-    if (doc_size(what->command) <= PROFILE_COMMAND_BYTES_MAX)
-        build_all(b, what->command);
-    else
-        build_cstr(b, "$truncated", ctx->spec->name);
-    bool is_update = what->is_statement && strcmp(ctx->op->desc.op_type, "update") == 0;
-    for (size_t i = 0; is_update && i < ARRAY_LEN(OPTIONS); i++)
-        if (!elem_is_present(doc_get(what->command, OPTIONS[i])))
-            build_bool(b, OPTIONS[i].data, false);
-    build_close(b, opened);
+    Arena *arena = &ctx->op->arena;
+    Doc command = what->command;
+    if (what->is_statement && strcmp(ctx->op->desc.op_type, "update") == 0) {
+        DocBuilder whole = doc_builder_in_arena_sized(arena, doc_size(command) + 64);
+        build_all(&whole, command);
+        for (size_t i = 0; i < ARRAY_LEN(OPTIONS); i++)
+            if (!elem_is_present(doc_get(command, OPTIONS[i])))
+                build_bool(&whole, OPTIONS[i].data, false);
+        command = doc_builder_end(&whole);
+    }
+    build_doc(b, "command",
+              doc_size(command) <= COMMAND_TOLD_BYTES_MAX ? command : command_cut(command, arena));
 }
 
 /* What the kind of operation is about is told also when it is 0. */
@@ -269,6 +277,8 @@ static Doc build_profile(CommandCtx *ctx, const Profiled *what) {
     build_count(&b, "docsExamined", m->docs_examined);
     if (m->has_sort_stage)
         build_bool(&b, "hasSortStage", true);
+    if (m->is_from_trial)
+        build_bool(&b, "fromMultiPlanner", true);
     if (m->used_disk)
         build_bool(&b, "usedDisk", true);
     if (m->is_cursor_exhausted)
@@ -294,8 +304,8 @@ static Doc build_profile(CommandCtx *ctx, const Profiled *what) {
         build_i32(&b, "errCode", (int32_t)what->rc);
     }
     build_locks(&b, &op->metrics);
-    if (ctx->cpu_start_ns != 0)
-        build_i64(&b, "cpuNanos", clock_thread_cpu_ns() - ctx->cpu_start_ns);
+    if (op->cpu_start_ns != 0)
+        build_i64(&b, "cpuNanos", clock_thread_cpu_ns() - op->cpu_start_ns);
     build_cstr(&b, "protocol", "op_msg");
     build_count(&b, "millis", what->duration_us / 1000);
     if (what->plan_summary != NULL)

@@ -183,6 +183,10 @@ static ErrCode initiate(Repl *repl, OpCtx *op, Doc doc, Error *err) {
     return ERR_OK;
 }
 
+const char *repl_default_host(const Repl *repl) {
+    return repl->host;
+}
+
 ErrCode repl_initiate(Repl *repl, OpCtx *op, Doc config, Error *err) {
     if (atomic_exchange(&repl->is_initiating, true))
         return error_set(err, ERR_ALREADY_INITIALIZED,
@@ -246,7 +250,31 @@ static ErrCode check_default_concern(const ReplConfig *a, const ReplConfig *b, E
         "write concern and try the reconfig again");
 }
 
-ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc doc, bool is_force, bool has_default_concern,
+/* An entry of the oplog tells when it was. Who is primary no longer needs none. */
+static ErrCode note_reconfig(Repl *repl, OpCtx *op, const ReplConfig *config, Error *err) {
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    build_cstr(&b, "msg", "Reconfig set");
+    build_i32(&b, "version", (int32_t)config->version);
+    ErrCode rc = repl_append_note(repl, op, doc_builder_end(&b), UINT64_MAX, err);
+    if (rc != ERR_NOT_WRITABLE_PRIMARY)
+        return rc;
+    error_reset(err);
+    return ERR_OK;
+}
+
+static ErrCode check_mode_stays(const ReplConfig *config, Str mode, Error *err) {
+    ReplWriteConcern concern = {.kind = REPL_W_MODE, .mode = mode};
+    CLEANUP(error_reset) Error why = {0};
+    if (mode.size == 0 || repl_config_check_write_concern(config, &concern, &why) == ERR_OK)
+        return ERR_OK;
+    return error_set(
+        err, ERR_NEW_REPLICA_SET_CONFIGURATION_INCOMPATIBLE,
+        "the default write concern of the set is \"%.*s\", which the new configuration "
+        "does not define",
+        (int)mode.size, mode.data);
+}
+
+ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc doc, bool is_force, const ReplDefaultConcern *set,
                       Error *err) {
     AdminRequest request = {.repl = repl, .is_force = is_force, .err = err};
     /* What is to be committed first may only wait for the next flush of the journal. */
@@ -265,8 +293,9 @@ ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc doc, bool is_force, bool has_de
     ErrCode rc = repl_config_for_reconfig(doc, &reconfig, &made, err);
     if (rc == ERR_OK)
         rc = check_supported(made, err);
-    if (rc == ERR_OK && !is_force && !has_default_concern)
-        rc = check_default_concern(old, made, err);
+    if (rc == ERR_OK && !is_force)
+        rc = set->is_set ? check_mode_stays(made, set->mode, err)
+                         : check_default_concern(old, made, err);
     if (rc == ERR_OK && !is_force) {
         request.config = made;
         rc = ask_until_committed(repl, op, check_new_config, &request);
@@ -282,6 +311,7 @@ ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc doc, bool is_force, bool has_de
     }
     if (rc != ERR_OK || is_force)
         return rc;
+    TRY(note_reconfig(repl, op, made, err));
     ReplWaiter waiter = {.kind = WAIT_CONFIG, .op = op};
     bool is_timed_out;
     TRY(repl_wait(repl, &waiter, INT64_MAX, &is_timed_out, err));
@@ -345,6 +375,8 @@ ErrCode repl_step_up(Repl *repl, OpCtx *op, bool skips_dry_run, Error *err) {
         repl_waiter_leave(repl, &waiter);
         return request.rc;
     }
+    LOG_INFO(LOG_REPL, 4615660, "Starting an election due to step up request",
+             LOG_BOOL("skipDryRun", skips_dry_run));
     bool is_timed_out;
     TRY(repl_wait_entered(repl, &waiter, INT64_MAX, &is_timed_out, err));
     return waiter.is_good

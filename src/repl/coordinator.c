@@ -6,6 +6,7 @@
  * the event; those that wait for a disk or a lock go to the coordinator thread, which keeps their
  * order: a step-down must not overtake the step-up before it.
  */
+#include "base/failpoint.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -224,9 +225,23 @@ static void do_light(Repl *repl, const LightWork *work) {
     advance_stable(repl);
 }
 
+/* Tests hold it where a failpoint says. */
+static uint64_t stable_limit(void) {
+    if (LIKELY(!failpoint_is_set(FP_HOLD_STABLE_AT)))
+        return UINT64_MAX;
+    FailpointConfig config = failpoint_config(FP_HOLD_STABLE_AT);
+    Elem limit = config.data != NULL ? doc_get_lit((Doc){config.data}, "timestamp") : ELEM_MISSING;
+    uint64_t limit_ts = elem_type(limit) == BT_TIMESTAMP ? (uint64_t)elem_i64(limit) : UINT64_MAX;
+    xfree(config.data);
+    return limit_ts;
+}
+
 /* Stable follows the commit point in intervals; oldest follows stable at the distance of the
  * history window. */
 static void advance_stable(Repl *repl) {
+    if (UNLIKELY(failpoint_is_set(FP_DISABLE_SNAPSHOTTING)))
+        return;
+    uint64_t hold_ts = stable_limit();
     uint64_t history = (uint64_t)repl->hooks.tuning(repl->service).history_secs << 32;
     uint64_t prepared_ts = prepared_oldest_ts(repl->service->sessions);
     mutex_lock(&repl->mu);
@@ -239,7 +254,7 @@ static void advance_stable(Repl *repl) {
     }
     repl->is_stable_dirty = false;
     repl->stable_set_us = now_us;
-    uint64_t stable_ts = repl->committed_ts;
+    uint64_t stable_ts = repl->committed_ts < hold_ts ? repl->committed_ts : hold_ts;
     bool is_trim_due = now_us - repl->trimmed_us >= TRIM_INTERVAL_US;
     if (is_trim_due)
         repl->trimmed_us = now_us;
@@ -428,6 +443,11 @@ static void do_heavy(Repl *repl, OpCtx *op, ReplAction *action) {
     switch (action->kind) {
     case REPL_ACTION_PERSIST_OWN_VOTE:
         args.term = action->last_vote.term;
+        if (action->is_dry_run_skipped)
+            LOG_INFO(LOG_REPL, 21436, "Skipping dry run and running for election",
+                     LOG_I64("newTerm", args.term));
+        else
+            LOG_INFO(LOG_REPL, 21444, "Running for election", LOG_I64("newTerm", args.term));
         /* The vote for itself counts only once it is durable: otherwise a restart could vote twice
          * in one term. */
         args.is_good = local_store_last_vote(op, action->last_vote, &err) == ERR_OK;

@@ -26,7 +26,6 @@ enum {
     REFUSED_FIRST_US = 100 * 1000,
     REFUSED_DOUBLINGS_MAX = 6,
     /* Fetching ahead hides the network; beyond this the source's oplog is the better buffer. */
-    QUEUE_BYTES_MAX = 256 * 1024 * 1024,
     /* No limit by count: replies are limited by their bytes. */
     BATCH_DOCS = 13981010,
     BATCH_BYTES_MAX = 64 * 1024 * 1024, /* more than any message has */
@@ -43,6 +42,7 @@ typedef struct Choice {
     OpTime last_fetched; /* newest entry of the stream, or the one it starts after */
     int32_t index;
     char host[REPL_HOST_SIZE];
+    char forced[REPL_HOST_SIZE]; /* the source a test wants; "": none */
     const char *deny_host;
     int64_t deny_ms;
     ReplOplogMetadata metadata;
@@ -59,6 +59,7 @@ static void free_choice(Choice **choice) {
 static void choose(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
     (void)actions;
     Choice *choice = arg;
+    repl_core_set_test_source(core, choice->forced);
     choice->index = repl_core_choose_sync_source(core, now, choice->last_fetched);
     choice->host[0] = '\0';
     if (choice->index >= 0)
@@ -219,7 +220,7 @@ static ErrCode enqueue(Sync *sync, Choice *choice, Doc docs, bool skips_first, E
         return rc;
     }
     mutex_lock(&sync->mu);
-    while (sync->queued_bytes > QUEUE_BYTES_MAX && !sync->is_stopping && sync->feed.is_open)
+    while (sync->queued_bytes > SYNC_QUEUE_BYTES_MAX && !sync->is_stopping && sync->feed.is_open)
         cond_wait(&sync->fetch_cond, &sync->mu);
     /* After the wait, under the lock of the queue: a drain or another stream may have begun
      * meanwhile. */
@@ -386,6 +387,8 @@ static ErrCode stream(Sync *sync, OpCtx *op, ClientConn *conn, Choice *choice, F
                                 clock_mono_us() + AWAIT_MS * INT64_C(1000) + AWAIT_SLACK_US,
                                 &more_to_come, &reply, err));
         TRY(client_check_reply(reply, err));
+        if (FAILPOINT(STOP_REPL_PRODUCER))
+            return error_set(err, ERR_INTERRUPTED, "a failpoint stops fetching");
         cursor_id = cursor_id_of(reply);
         TRY(take_reply(sync, choice, reply, "nextBatch", /* skips_first= */ false, err));
         arena_reset(&op->arena);
@@ -474,7 +477,8 @@ static void fetch_from(Sync *sync, OpCtx *op, Choice *choice) {
         sync_set_conn(sync, &sync->fetch_conn, NULL);
         set_source(sync, "");
     }
-    bool is_wanted = !sync_is_fetching_over(sync, choice->stream);
+    bool is_wanted =
+        !sync_is_fetching_over(sync, choice->stream) && !failpoint_is_set(FP_STOP_REPL_PRODUCER);
     if (rc != ERR_OK && is_wanted && rc != ERR_INVALID_SYNC_SOURCE) {
         LOG_INFO(LOG_REPL, 21090, "Fetching the oplog ended", LOG_STR("syncSource", choice->host),
                  LOG_STR("error", error_message(&err)));
@@ -487,11 +491,22 @@ static void fetch_from(Sync *sync, OpCtx *op, Choice *choice) {
     arena_reset(&op->arena);
 }
 
+/* The host that the failpoint's data name. */
+static void force_source(Choice *choice) {
+    FailpointConfig config = failpoint_config(FP_FORCE_SYNC_SOURCE_CANDIDATE);
+    Elem host = config.data != NULL ? doc_get_lit((Doc){config.data}, "hostAndPort") : ELEM_MISSING;
+    if (elem_type(host) == BT_STRING)
+        snprintf(choice->forced, sizeof(choice->forced), "%s", elem_str(host).data);
+    xfree(config.data);
+}
+
 /* Looks for a source and stays with it; false: there is none now. */
 static bool fetch_once(Sync *sync, OpCtx *op) {
     CLEANUP(free_choice) Choice *choice = NEW(Choice);
     if (!sync_open_stream(sync, &choice->stream, &choice->last_fetched))
         return false;
+    if (FAILPOINT(FORCE_SYNC_SOURCE_CANDIDATE))
+        force_source(choice);
     repl_event(sync->repl, choose, choice);
     bool is_found = choice->index >= 0;
     if (is_found)
@@ -510,7 +525,7 @@ void fetch_run(void *arg) {
         if (atomic_load(&sync->repl->state) == REPL_STARTUP2 && sync_needs_copy(sync)) {
             initial_sync(sync, op);
             arena_reset(&op->arena);
-        } else if (!fetch_once(sync, op)) {
+        } else if (FAILPOINT(STOP_REPL_PRODUCER) || !fetch_once(sync, op)) {
             sync_idle(sync, IDLE_US);
         }
     }

@@ -117,6 +117,7 @@ static void end_failed(Attempt *attempt, const Error *err) {
 }
 
 void initial_sync(Sync *sync, OpCtx *op) {
+    failpoint_hang(FP_INITIAL_SYNC_HANG_BEFORE_CHOOSING);
     SourceChoice choice = {0};
     repl_event(sync->repl, choose, &choice);
     if (choice.index < 0) {
@@ -142,8 +143,11 @@ void initial_sync(Sync *sync, OpCtx *op) {
         end_failed(&attempt, &err);
         return;
     }
+    failpoint_hang(FP_INITIAL_SYNC_HANG_BEFORE_FINISH);
     status_log(sync->initial_sync, 21191, "Initial sync done", /* is_now= */ true);
-    status_done(sync->initial_sync);
+    if (!failpoint_is_set(FP_SKIP_CLEAR_INITIAL_SYNC_STATE))
+        status_done(sync->initial_sync);
+    failpoint_hang(FP_INITIAL_SYNC_HANG_AFTER_FINISH);
     repl_event(repl, finish, repl);
 }
 
@@ -168,6 +172,7 @@ static ErrCode open_window(Attempt *attempt, Error *err) {
     int64_t wall_ms;
     Doc first;
     TRY(source_read_begin(&attempt->line, &begin, &wall_ms, &first, err));
+    failpoint_hang(FP_INITIAL_SYNC_HANG_AFTER_BEGIN);
     /* The first entry is stored as the anchor: fetching continues after it, and recovery needs an
      * oplog that reaches back to the data. */
     TRY(oplog_append_batch(attempt->repl->oplog, attempt->op, OPTIME_NONE, &first, 1, err));
@@ -225,9 +230,16 @@ static ErrCode apply_rest(Attempt *attempt, uint64_t end_ts, Error *err) {
 
 static ErrCode run_attempt(Attempt *attempt, Error *err) {
     TRY(source_line_open(&attempt->line, err));
+    failpoint_hang(FP_INITIAL_SYNC_HANG_BEFORE_OPLOG);
     TRY(throw_away(attempt, err));
     TRY(open_window(attempt, err));
+    if (failpoint_is_set(FP_FAIL_AND_HANG_INITIAL_SYNC)) {
+        failpoint_hang(FP_FAIL_AND_HANG_INITIAL_SYNC);
+        return error_set(err, ERR_INTERNAL_ERROR, "a failpoint ends this initial sync");
+    }
+    failpoint_hang(FP_INITIAL_SYNC_HANG_BEFORE_COPYING);
     TRY(copy_databases(attempt, err));
+    failpoint_hang(FP_INITIAL_SYNC_HANG_AFTER_CLONING);
 
     OpTime end, seen;
     int64_t wall_ms;

@@ -106,6 +106,10 @@ static ErrCode read_listing(SourceLine *line, void *arg, Error *err) {
         build_bool(&b, "includeBuildUUIDs", true);
     } else {
         build_i32(&b, "listCollections", 1);
+        /* Views come as rows of system.views; asking for them would fail if one is none. */
+        size_t filter = build_open_doc(&b, "filter");
+        build_cstr(&b, "type", "collection");
+        build_close(&b, filter);
     }
     Doc reply;
     TRY(source_ask(line, &b, listing->db, &reply, err));
@@ -139,6 +143,7 @@ typedef struct CollectionCopy {
     Ns ns; /* its name here until the oplog is applied */
     Uuid uuid;
     uint8_t *token; /* position of the copy; NULL: the beginning. Heap */
+    int64_t copied; /* documents */
     WriteScratch scratch;
 } CollectionCopy;
 
@@ -222,6 +227,36 @@ static ErrCode store_documents(CollectionCopy *copy, Doc rows, int64_t *ret_stor
     return ERR_OK;
 }
 
+/* Does the failpoint name something else? What it does not name is meant always. */
+static bool is_other(Doc data, const char *name, Str value) {
+    Elem named = doc_get(data, str_from(name));
+    return elem_type(named) == BT_STRING && elem_str(named).size > 0 &&
+           !str_equal(elem_str(named), value);
+}
+
+typedef struct CopyPlace {
+    const char *cloner; /* the names that tests use: what is copied, and which step of it */
+    const char *stage;
+    Str ns; /* of a database: its name */
+    int64_t copied;
+} CopyPlace;
+
+static void hang_at(FailpointId id, const CopyPlace *place) {
+    if (LIKELY(!failpoint_is_set(id)))
+        return;
+    FailpointConfig config = failpoint_config(id);
+    Doc data = config.data != NULL ? (Doc){config.data} : DOC_EMPTY;
+    Elem least = doc_get_lit(data, "numDocsToClone");
+    bool is_meant = !is_other(data, "cloner", str_from(place->cloner)) &&
+                    !is_other(data, "stage", str_from(place->stage)) &&
+                    !is_other(data, "nss", place->ns) && !is_other(data, "namespace", place->ns) &&
+                    !is_other(data, "database", place->ns) &&
+                    !(elem_is_number(least) && place->copied < elem_as_i64(least));
+    xfree(config.data);
+    if (is_meant)
+        failpoint_hang(id);
+}
+
 /* Stores one reply. The position advances only after everything is stored, so that a retry loses
  * nothing. */
 static ErrCode store_batch(CollectionCopy *copy, Doc reply, const char *batch, Error *err) {
@@ -243,6 +278,10 @@ static ErrCode store_batch(CollectionCopy *copy, Doc reply, const char *batch, E
     status_log(attempt->sync->initial_sync, 7300265, "Initial sync copies data",
                /* is_now= */ false);
     failpoint_hit(FP_INITIAL_SYNC_BATCH);
+    copy->copied += stored;
+    CopyPlace place = {"CollectionCloner", "query", ns_str(&copy->ns), copy->copied};
+    hang_at(FP_INITIAL_SYNC_HANG_DURING_CLONE, &place);
+    hang_at(FP_INITIAL_SYNC_HANG_AFTER_BATCH, &place);
     return attempt_check(attempt, err);
 }
 
@@ -335,10 +374,27 @@ static ErrCode copy_collection(Attempt *attempt, Str db, Doc row, Error *err) {
         return ERR_OK;
     InitialSyncStatus *status = attempt->sync->initial_sync;
     Sizes sizes = {.db = db, .coll = elem_str(name)};
+    CopyPlace place = {"CollectionCloner", "count", ns_str(&copy.ns), 0};
+    hang_at(FP_HANG_BEFORE_CLONER_STAGE, &place);
     TRY(read_sizes(attempt, &sizes, err));
+    hang_at(FP_HANG_AFTER_CLONER_STAGE, &place);
+    /* The sizes tell how many there are; they are listed after the documents. */
+    place.stage = "listIndexes";
+    hang_at(FP_HANG_BEFORE_CLONER_STAGE, &place);
     status_begin_collection(status, &copy.ns, sizes.docs, sizes.bytes, sizes.indexes);
-    TRY(ddl_create_collection(attempt->op, &copy.ns, elem_doc(options), &copy.uuid, err));
+    DocBuilder b = doc_builder_in_arena(&attempt->op->arena);
+    build_all(&b, elem_doc(options));
+    Elem id_index = doc_get_lit(row, "idIndex");
+    if (elem_is_present(id_index))
+        build_elem(&b, id_index);
+    place.stage = "createCollection";
+    hang_at(FP_HANG_BEFORE_CLONER_STAGE, &place);
+    TRY(ddl_create_collection(attempt->op, &copy.ns, doc_builder_end(&b), &copy.uuid, err));
+    hang_at(FP_HANG_AFTER_CLONER_STAGE, &place);
+    place.stage = "query";
+    hang_at(FP_HANG_BEFORE_CLONER_STAGE, &place);
     ErrCode rc = source_run(&attempt->line, copy_documents, &copy, err);
+    hang_at(FP_HANG_AFTER_CLONER_STAGE, &place);
     if (rc == ERR_NAMESPACE_NOT_FOUND) {
         error_reset(err); /* dropped meanwhile: the oplog contains the drop */
         rc = ERR_OK;
@@ -353,7 +409,10 @@ static ErrCode copy_collection(Attempt *attempt, Str db, Doc row, Error *err) {
 
 static ErrCode copy_database(Attempt *attempt, Str db, Error *err) {
     CLEANUP(listing_done) Listing found = {.db = db};
+    CopyPlace place = {"DatabaseCloner", "listCollections", db, 0};
+    hang_at(FP_HANG_BEFORE_CLONER_STAGE, &place);
     TRY(source_run(&attempt->line, read_listing, &found, err));
+    hang_at(FP_HANG_AFTER_CLONER_STAGE, &place);
     InitialSyncStatus *status = attempt->sync->initial_sync;
     status_begin_database(status, db, found.count);
     for (uint32_t i = 0; i < found.count; i++) {
@@ -407,7 +466,10 @@ static ErrCode list_databases(SourceLine *line, void *arg, Error *err) {
 
 ErrCode copy_databases(Attempt *attempt, Error *err) {
     CLEANUP(db_names_done) DbNames names = {0};
+    CopyPlace place = {"AllDatabaseCloner", "listDatabases", STR(""), 0};
+    hang_at(FP_HANG_BEFORE_CLONER_STAGE, &place);
     TRY(source_run(&attempt->line, list_databases, &names, err));
+    hang_at(FP_HANG_AFTER_CLONER_STAGE, &place);
     InitialSyncStatus *status = attempt->sync->initial_sync;
     status_set_database_count(status, names.count);
     for (uint32_t i = 0; i < names.count; i++) {

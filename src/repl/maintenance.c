@@ -13,15 +13,20 @@ enum {
 };
 
 /* Recovery starts from the last checkpoint; a rollback goes no further back either. */
+uint64_t repl_recovery_needs_from(Repl *repl) {
+    uint64_t checkpoint_ts = storage_checkpoint_ts(repl->engine);
+    if (checkpoint_ts == 0)
+        return 0;
+    uint64_t needed_ts = prepared_needed_from(repl->service->sessions, checkpoint_ts);
+    return needed_ts != 0 && needed_ts < checkpoint_ts ? needed_ts : checkpoint_ts;
+}
+
 static void trim(Repl *repl, OpCtx *op) {
     CLEANUP(error_reset) Error err = {0};
-    uint64_t keep_from_ts = storage_checkpoint_ts(repl->engine);
+    uint64_t keep_from_ts = repl_recovery_needs_from(repl);
     /* An initial sync puts entries there that are applied later. */
     if (!oplog_exists(repl->oplog) || keep_from_ts == 0 || atomic_load(&repl->is_copy_unfinished))
         return;
-    uint64_t needed_ts = prepared_needed_from(repl->service->sessions, keep_from_ts);
-    if (needed_ts != 0 && needed_ts < keep_from_ts)
-        keep_from_ts = needed_ts;
     if (oplog_trim(repl->oplog, op, keep_from_ts, &err) != ERR_OK &&
         !round_thread_is_stopping(&repl->maintenance.rounds))
         LOG_WARN(LOG_REPL, 7300240, "Could not trim the oplog",

@@ -171,6 +171,12 @@ static void deliver(Repl *repl, const ClientCallEnd *end) {
     answer.message = end->rc != ERR_OK     ? error_message(end->err)
                      : answer.rc != ERR_OK ? error_message(&err)
                                            : "";
+    if (action->kind == REPL_ACTION_REQUEST_VOTE && answer.rc == ERR_OK)
+        LOG_INFO(LOG_REPL, 51799, "A member answered a request for its vote",
+                 LOG_I64("term", action->vote_request.term),
+                 LOG_BOOL("dryRun", action->vote_request.is_dry_run),
+                 LOG_STR("vote", answer.vote.is_granted ? "yes" : "no"),
+                 LOG_STR("from", action->host), LOG_STR("reason", answer.vote.reason));
     repl_event(repl, action->kind == REPL_ACTION_HEARTBEAT ? heartbeat_answered : vote_answered,
                &answer);
     repl_config_unref((ReplConfig *)answer.config);

@@ -157,10 +157,15 @@ void repl_stop(Repl *repl) {
     thread_join(&repl->coordinator);
     task_services_stop(repl->tasks); /* nobody steps up any more now */
     repl_thread_stop(&repl->maintenance);
-    if (!atomic_load(&repl->accepts_writes))
-        return;
     OpCtx *op = repl_op_new(repl, "ReplStop");
-    transition_step_down(repl, op);
+    if (atomic_load(&repl->accepts_writes))
+        transition_step_down(repl, op);
+    /* Nobody writes any more, so the oplog has no gaps: a last flush says so. Otherwise the next
+     * start would cut off what was written after the one before it, though the stop is clean. */
+    CLEANUP(error_reset) Error err = {0};
+    if (oplog_exists(repl->oplog) && storage_wait_durable(repl->engine, op, &err) != ERR_OK)
+        LOG_WARN(LOG_REPL, 7300206, "Could not make the last writes durable",
+                 LOG_STR("error", error_message(&err)));
     op_end(op);
     op_ctx_free(op);
 }

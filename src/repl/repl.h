@@ -81,6 +81,8 @@ ErrCode repl_find_stored_config(OpCtx *op, bool *ret_found, Error *err) MUST_CHE
 /* NULL on a standalone node. */
 Repl *op_repl(const OpCtx *op);
 Oplog *repl_oplog(Repl *repl);
+/* From where on a start after a crash reads the oplog; 0: there is no checkpoint yet. */
+uint64_t repl_recovery_needs_from(Repl *repl);
 
 /* ---- state ---- */
 
@@ -110,10 +112,15 @@ TimeKeys *repl_time_keys(Repl *repl);
 
 /* `config` DOC_NONE or empty: a set of this node alone. */
 ErrCode repl_initiate(Repl *repl, OpCtx *op, Doc config, Error *err) MUST_CHECK;
-/* `has_default_concern`: the set has a write concern by setDefaultRWConcern, so the implicit one
- * may change. */
-ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc config, bool is_force, bool has_default_concern,
-                      Error *err) MUST_CHECK;
+/* How a set is told to reach this node if nobody says otherwise. */
+const char *repl_default_host(const Repl *repl);
+/* The write concern by setDefaultRWConcern. */
+typedef struct ReplDefaultConcern {
+    bool is_set; /* so that the implicit one may change */
+    Str mode;    /* of getLastErrorModes, which must stay; "": none */
+} ReplDefaultConcern;
+ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc config, bool is_force,
+                      const ReplDefaultConcern *set, Error *err) MUST_CHECK;
 ErrCode repl_step_down(Repl *repl, OpCtx *op, int64_t secs, int64_t catch_up_secs, bool is_force,
                        Error *err) MUST_CHECK;
 ErrCode repl_step_up(Repl *repl, OpCtx *op, bool skips_dry_run, Error *err) MUST_CHECK;
@@ -154,6 +161,13 @@ void repl_commit_reader_leave(Repl *repl, CommitReader *reader);
 
 /* Whether a write without a concern waits for the majority, and whether that includes the
  * journal. */
+/* Entries that wait to be applied. */
+typedef struct ReplBuffer {
+    int64_t count;
+    int64_t bytes;
+    int64_t bytes_max;
+} ReplBuffer;
+ReplBuffer repl_buffer(Repl *repl);
 bool repl_is_implicit_majority(const Repl *repl);
 bool repl_is_majority_journaled(const Repl *repl);
 
@@ -170,6 +184,9 @@ ErrCode repl_wait_applied(Repl *repl, OpCtx *op, uint64_t ts, Error *err) MUST_C
 ErrCode repl_wait_committed(Repl *repl, OpCtx *op, uint64_t ts, Error *err) MUST_CHECK;
 /* A no-op, as primary: fails where this node is none (any more). */
 ErrCode repl_write_note(Repl *repl, OpCtx *op, const char *text, OpTime *ret_optime, Error *err)
+    MUST_CHECK;
+/* The same about something of that name: oplog_write_mark. */
+ErrCode repl_write_mark(Repl *repl, OpCtx *op, const Ns *ns, Doc message, Doc what, Error *err)
     MUST_CHECK;
 /* As primary: a no-op entry with `data`, unless there is an entry at or after `max_ts` already:
  * ERR_STALE_CLUSTER_TIME. */

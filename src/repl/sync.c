@@ -205,6 +205,20 @@ void sync_idle(Sync *sync, int64_t us) {
     mutex_unlock(&sync->mu);
 }
 
+ReplBuffer repl_buffer(Repl *repl) {
+    ReplBuffer buffer = {.bytes_max = SYNC_QUEUE_BYTES_MAX};
+    Sync *sync = repl->sync;
+    if (sync == NULL)
+        return buffer;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&sync->mu);
+    buffer.bytes = (int64_t)sync->queued_bytes;
+    LIST_FOR_EACH (&sync->queue, node) {
+        const FetchedBatch *batch = CONTAINER_OF(node, FetchedBatch, node);
+        buffer.count += batch->count - batch->taken;
+    }
+    return buffer;
+}
+
 /* ---- applying ---- */
 
 /* A delayed member applies an entry only when it is old enough. */
@@ -269,6 +283,7 @@ static ErrCode apply_batch(Sync *sync, OpCtx *op, OpTime after, const Doc *entri
         TRY(applier_run(repl->applier, op, entries + done, end, APPLY_STEADY, err));
         done += end;
     }
+    failpoint_hang(FP_PAUSE_BATCH_BEFORE_COMPLETION);
     OpTime last;
     int64_t wall_ms;
     TRY(oplog_entry_position(entries[count - 1], &last, &wall_ms, err));
@@ -283,6 +298,13 @@ static ErrCode apply_batch(Sync *sync, OpCtx *op, OpTime after, const Doc *entri
 
 static void drained(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
     repl_core_on_drained(core, now, *(int64_t *)arg, actions);
+}
+
+/* A fetcher that waits for entries does not look at its failpoint. */
+static void end_fetching_locked(Sync *sync) {
+    assert_held(&sync->mu);
+    if (sync->fetch_conn != NULL && atomic_load(&sync->repl->state) != REPL_STARTUP2)
+        client_conn_interrupt(sync->fetch_conn);
 }
 
 static void apply_run(void *arg) {
@@ -304,6 +326,19 @@ static void apply_run(void *arg) {
         }
         if (sync->is_stopping)
             break;
+        if (failpoint_is_set(FP_STOP_REPL_PRODUCER))
+            end_fetching_locked(sync);
+        if (failpoint_is_set(FP_RS_SYNC_APPLY_STOP)) {
+            mutex_unlock(&sync->mu);
+            if (!sync->is_apply_held)
+                failpoint_tell_hang(FP_RS_SYNC_APPLY_STOP);
+            failpoint_hit(FP_RS_SYNC_APPLY_STOP);
+            mutex_lock(&sync->mu);
+            sync->is_apply_held = true;
+            (void)cond_wait_until(&sync->apply_cond, &sync->mu, clock_mono_us() + LOOK_US / 10);
+            continue;
+        }
+        sync->is_apply_held = false;
         OpTime after;
         size_t count = take_entries(sync, entries, &after);
         bool has_room = storage_has_room(sync->repl->engine);

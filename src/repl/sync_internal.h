@@ -29,10 +29,11 @@ struct Sync {
 
     Mutex mu;
     /* Guarded by mu. */
-    Cond fetch_cond; /* room in the queue, or something changed */
-    Cond apply_cond; /* entries in the queue, or something changed */
-    Feed feed;       /* what may go into the queue */
-    List queue;      /* FetchedBatch: what of the feed is not applied yet */
+    Cond fetch_cond;    /* room in the queue, or something changed */
+    Cond apply_cond;    /* entries in the queue, or something changed */
+    bool is_apply_held; /* by a failpoint; owned by the applier */
+    Feed feed;          /* what may go into the queue */
+    List queue;         /* FetchedBatch: what of the feed is not applied yet */
     size_t queued_bytes;
     bool is_stopping;
     bool is_source_change_wanted;
@@ -41,6 +42,8 @@ struct Sync {
     ClientConn *fetch_conn;
     ClientConn *window_conn; /* of an initial sync */
 };
+
+enum { SYNC_QUEUE_BYTES_MAX = 256 * 1024 * 1024 };
 
 /* fetch.c: the fetcher thread. */
 void fetch_run(void *sync);

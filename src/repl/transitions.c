@@ -36,10 +36,11 @@ static ErrCode check_write(void *arg, OpCtx *op, const Ns *ns, Error *err) {
 static ReadSource read_source(void *arg, OpCtx *op, const Ns *ns) {
     (void)op, (void)ns;
     const Repl *repl = arg;
-    if (atomic_load_explicit(&repl->accepts_writes, memory_order_relaxed) ||
+    /* Acquire pairs with the store of a step-down, before which the time to read at was set. A
+     * reader that just misses a transition reads a state that was valid a moment ago. */
+    if (atomic_load_explicit(&repl->accepts_writes, memory_order_acquire) ||
         storage_last_applied_ts(repl->engine) == 0)
         return READ_LATEST;
-    /* Relaxed: a reader that just misses a transition reads a state that was valid a moment ago. */
     return READ_LAST_APPLIED;
 }
 
@@ -158,12 +159,13 @@ void transition_step_down(Repl *repl, OpCtx *op) {
      * exist. */
     op->mode.is_uninterruptible = true;
     if (lock_state(op, &err) == ERR_OK) {
+        /* From here on reads are at the last applied batch; it must not be behind what a client has
+         * seen. First, because readers do not wait for the lock: one that came between the two
+         * would read as of the time before this member was primary. */
+        storage_set_last_applied_ts(repl->engine, oplog_applied(repl->oplog).ts);
         atomic_store(&repl->accepts_writes, false);
         oplog_end_term(repl->oplog);
         session_catalog_invalidate(repl->service->sessions);
-        /* From here on reads are at the last applied batch; it must not be behind what a client has
-         * seen. */
-        storage_set_last_applied_ts(repl->engine, oplog_applied(repl->oplog).ts);
         unlock_state(op);
     }
     index_builds_step_down(repl->service->index_builds);

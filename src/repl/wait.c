@@ -199,19 +199,30 @@ Doc repl_message(OpCtx *op, const char *text) {
     return doc_builder_end(&b);
 }
 
-/* Holds the RSTL like every writer. */
-static ErrCode write_note(Repl *repl, OpCtx *op, Doc note, OpTime *ret_optime, Error *err) {
+/* Holds the RSTL like every writer. `ns` NULL: it is about nothing in particular. */
+static ErrCode write_noop(Repl *repl, OpCtx *op, const Ns *ns, Doc note, Doc what,
+                          OpTime *ret_optime, Error *err) {
     TRY(op_lock_global(op, LOCK_IX, err));
     ErrCode rc = lock_acquire(op, RESOURCE_ID_RSTL, LOCK_IX, LOCK_DEFAULT, INT64_MAX, err);
     if (rc == ERR_OK) {
-        if (repl_is_writable(repl))
-            rc = oplog_write_noop(repl->oplog, op, note, ret_optime, err);
-        else
+        if (!repl_is_writable(repl))
             rc = error_set(err, ERR_NOT_WRITABLE_PRIMARY, "not primary");
+        else
+            rc = ns != NULL ? oplog_write_mark(repl->oplog, op, ns, note, what, ret_optime, err)
+                            : oplog_write_noop(repl->oplog, op, note, ret_optime, err);
         lock_release(op, RESOURCE_ID_RSTL);
     }
     op_unlock_global(op);
     return rc;
+}
+
+static ErrCode write_note(Repl *repl, OpCtx *op, Doc note, OpTime *ret_optime, Error *err) {
+    return write_noop(repl, op, NULL, note, DOC_NONE, ret_optime, err);
+}
+
+ErrCode repl_write_mark(Repl *repl, OpCtx *op, const Ns *ns, Doc message, Doc what, Error *err) {
+    OpTime optime;
+    return write_noop(repl, op, ns, message, what, &optime, err);
 }
 
 ErrCode repl_write_note(Repl *repl, OpCtx *op, const char *text, OpTime *ret_optime, Error *err) {

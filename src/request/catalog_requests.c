@@ -10,14 +10,14 @@ static const FieldSpec CREATE_FIELDS[] = {
     {"validationAction", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, validation_action)},
     {"clusteredIndex", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, clustered_index)},
     {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, collation)},
-    {"idIndex", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, id_index)},
-    {"autoIndexId", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, auto_index_id)},
-    {"indexOptionDefaults", FIELD_ELEM, FIELD_OPTIONAL,
+    {"idIndex", FIELD_ELEM, FIELD_UNSTABLE, offsetof(CreateRequest, id_index)},
+    {"autoIndexId", FIELD_ELEM, FIELD_UNSTABLE, offsetof(CreateRequest, auto_index_id)},
+    {"indexOptionDefaults", FIELD_ELEM, FIELD_UNSTABLE,
      offsetof(CreateRequest, index_option_defaults)},
-    {"storageEngine", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, storage_engine)},
+    {"storageEngine", FIELD_ELEM, FIELD_UNSTABLE, offsetof(CreateRequest, storage_engine)},
     {"viewOn", FIELD_STRING, FIELD_OPTIONAL, offsetof(CreateRequest, view_on)},
     {"pipeline", FIELD_ARRAY, FIELD_OPTIONAL, offsetof(CreateRequest, pipeline)},
-    {"temp", FIELD_BOOL, FIELD_OPTIONAL, offsetof(CreateRequest, is_temp)},
+    {"temp", FIELD_BOOL, FIELD_UNSTABLE, offsetof(CreateRequest, is_temp)},
     {"timeseries", FIELD_REFUSED, FIELD_OPTIONAL, 0},
     {"expireAfterSeconds", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateRequest, expire_after)},
     {"changeStreamPreAndPostImages", FIELD_ELEM, FIELD_OPTIONAL,
@@ -29,10 +29,10 @@ const RequestSpec CREATE_REQUEST = REQUEST_SPEC(CreateRequest, CREATE_FIELDS);
 static const FieldSpec CREATE_INDEXES_FIELDS[] = {
     {"createIndexes", FIELD_COLL, FIELD_REQUIRED, offsetof(CreateIndexesRequest, coll)},
     {"indexes", FIELD_DOCS, FIELD_REQUIRED, offsetof(CreateIndexesRequest, indexes)},
-    {"commitQuorum", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateIndexesRequest, commit_quorum)},
-    {"ignoreUnknownIndexOptions", FIELD_BOOL, FIELD_OPTIONAL,
+    {"commitQuorum", FIELD_ELEM, FIELD_UNSTABLE, offsetof(CreateIndexesRequest, commit_quorum)},
+    {"ignoreUnknownIndexOptions", FIELD_BOOL, FIELD_UNSTABLE,
      offsetof(CreateIndexesRequest, ignore_unknown_options)},
-    {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CreateIndexesRequest, collection_uuid)},
+    {"collectionUUID", FIELD_ELEM, FIELD_UNSTABLE, offsetof(CreateIndexesRequest, collection_uuid)},
 };
 const RequestSpec CREATE_INDEXES_REQUEST =
     REQUEST_SPEC(CreateIndexesRequest, CREATE_INDEXES_FIELDS);
@@ -51,17 +51,17 @@ static const FieldSpec COLL_MOD_FIELDS[] = {
     {"index", FIELD_DOC, FIELD_OPTIONAL, offsetof(CollModRequest, change.index)},
     {"expireAfterSeconds", FIELD_ELEM, FIELD_OPTIONAL,
      offsetof(CollModRequest, change.expire_after)},
-    {"dryRun", FIELD_BOOL, FIELD_OPTIONAL, offsetof(CollModRequest, change.is_dry_run)},
+    {"dryRun", FIELD_BOOL, FIELD_UNSTABLE, offsetof(CollModRequest, change.is_dry_run)},
     {"changeStreamPreAndPostImages", FIELD_ELEM, FIELD_OPTIONAL,
      offsetof(CollModRequest, change.pre_images)},
     {"timeseries", FIELD_REFUSED, FIELD_OPTIONAL, 0},
-    {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CollModRequest, collection_uuid)},
+    {"collectionUUID", FIELD_ELEM, FIELD_UNSTABLE, offsetof(CollModRequest, collection_uuid)},
 };
 const RequestSpec COLL_MOD_REQUEST = REQUEST_SPEC(CollModRequest, COLL_MOD_FIELDS);
 
 static const FieldSpec DROP_FIELDS[] = {
     {"drop", FIELD_COLL, FIELD_REQUIRED, offsetof(DropRequest, coll)},
-    {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DropRequest, collection_uuid)},
+    {"collectionUUID", FIELD_ELEM, FIELD_UNSTABLE, offsetof(DropRequest, collection_uuid)},
 };
 const RequestSpec DROP_REQUEST = REQUEST_SPEC(DropRequest, DROP_FIELDS);
 
@@ -69,7 +69,7 @@ static const FieldSpec DROP_INDEXES_FIELDS[] = {
     {"dropIndexes", FIELD_COLL, FIELD_OPTIONAL, offsetof(DropIndexesRequest, coll)},
     {"deleteIndexes", FIELD_COLL, FIELD_OPTIONAL, offsetof(DropIndexesRequest, coll)},
     {"index", FIELD_ELEM, FIELD_REQUIRED, offsetof(DropIndexesRequest, index)},
-    {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DropIndexesRequest, collection_uuid)},
+    {"collectionUUID", FIELD_ELEM, FIELD_UNSTABLE, offsetof(DropIndexesRequest, collection_uuid)},
 };
 const RequestSpec DROP_INDEXES_REQUEST = REQUEST_SPEC(DropIndexesRequest, DROP_INDEXES_FIELDS);
 
@@ -82,8 +82,8 @@ static const FieldSpec RENAME_FIELDS[] = {
     {"renameCollection", FIELD_STRING, FIELD_REQUIRED, offsetof(RenameRequest, from)},
     {"to", FIELD_STRING, FIELD_REQUIRED, offsetof(RenameRequest, to)},
     {"dropTarget", FIELD_ELEM, FIELD_OPTIONAL, offsetof(RenameRequest, drop_target)},
-    {"stayTemp", FIELD_REFUSED, FIELD_OPTIONAL, 0},
-    {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(RenameRequest, collection_uuid)},
+    {"stayTemp", FIELD_BOOL, FIELD_OPTIONAL, offsetof(RenameRequest, stays_temp)},
+    {"collectionUUID", FIELD_ELEM, FIELD_UNSTABLE, offsetof(RenameRequest, collection_uuid)},
 };
 const RequestSpec RENAME_REQUEST = REQUEST_SPEC(RenameRequest, RENAME_FIELDS);
 
@@ -99,7 +99,7 @@ static const FieldSpec LIST_COLLECTIONS_FIELDS[] = {
      offsetof(ListCollectionsRequest, list_collections)},
     {"filter", FIELD_DOC, FIELD_OPTIONAL, offsetof(ListCollectionsRequest, filter)},
     {"cursor", FIELD_DOC, FIELD_OPTIONAL, offsetof(ListCollectionsRequest, cursor)},
-    {"includePendingDrops", FIELD_BOOL, FIELD_OPTIONAL,
+    {"includePendingDrops", FIELD_BOOL, FIELD_UNSTABLE,
      offsetof(ListCollectionsRequest, includes_pending_drops)},
     {"nameOnly", FIELD_BOOL, FIELD_OPTIONAL, offsetof(ListCollectionsRequest, name_only)},
     {"authorizedCollections", FIELD_BOOL, FIELD_OPTIONAL,
@@ -134,6 +134,7 @@ static const FieldSpec COLL_STATS_FIELDS[] = {
     {"scale", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CollStatsRequest, scale)},
     {"verbose", FIELD_BOOL, FIELD_OPTIONAL, offsetof(CollStatsRequest, verbose)},
     {"waitForLock", FIELD_BOOL, FIELD_OPTIONAL, offsetof(CollStatsRequest, wait_for_lock)},
+    {"numericOnly", FIELD_BOOL, FIELD_OPTIONAL, offsetof(CollStatsRequest, is_numeric_only)},
 };
 const RequestSpec COLL_STATS_REQUEST = REQUEST_SPEC(CollStatsRequest, COLL_STATS_FIELDS);
 
@@ -148,12 +149,12 @@ const RequestSpec DB_STATS_REQUEST = REQUEST_SPEC(DbStatsRequest, DB_STATS_FIELD
 static const FieldSpec DATA_SIZE_FIELDS[] = {
     {"dataSize", FIELD_STRING, FIELD_OPTIONAL, offsetof(DataSizeRequest, ns)},
     {"datasize", FIELD_STRING, FIELD_OPTIONAL, offsetof(DataSizeRequest, ns)},
-    {"keyPattern", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DataSizeRequest, key_pattern)},
+    {"keyPattern", FIELD_DOC, FIELD_OPTIONAL, offsetof(DataSizeRequest, key_pattern)},
     {"estimate", FIELD_BOOL, FIELD_OPTIONAL, offsetof(DataSizeRequest, estimate)},
-    {"min", FIELD_REFUSED, FIELD_OPTIONAL, 0},
-    {"max", FIELD_REFUSED, FIELD_OPTIONAL, 0},
-    {"maxSize", FIELD_REFUSED, FIELD_OPTIONAL, 0},
-    {"maxObjects", FIELD_REFUSED, FIELD_OPTIONAL, 0},
+    {"min", FIELD_DOC, FIELD_OPTIONAL, offsetof(DataSizeRequest, min)},
+    {"max", FIELD_DOC, FIELD_OPTIONAL, offsetof(DataSizeRequest, max)},
+    {"maxSize", FIELD_COUNT, FIELD_OPTIONAL, offsetof(DataSizeRequest, bytes_max)},
+    {"maxObjects", FIELD_COUNT, FIELD_OPTIONAL, offsetof(DataSizeRequest, objects_max)},
 };
 const RequestSpec DATA_SIZE_REQUEST = REQUEST_SPEC(DataSizeRequest, DATA_SIZE_FIELDS);
 

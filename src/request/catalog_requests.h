@@ -77,6 +77,7 @@ typedef struct RenameRequest {
     Str to;
     Elem drop_target;
     Elem collection_uuid;
+    bool stays_temp;
 } RenameRequest;
 
 typedef struct ConvertToCappedRequest {
@@ -112,6 +113,7 @@ typedef struct CollStatsRequest {
     Elem scale;
     bool verbose;
     bool wait_for_lock;
+    bool is_numeric_only;
 } CollStatsRequest;
 
 typedef struct DbStatsRequest {
@@ -122,7 +124,11 @@ typedef struct DbStatsRequest {
 
 typedef struct DataSizeRequest {
     Str ns;
-    Elem key_pattern;
+    Doc key_pattern;
+    Doc min;
+    Doc max;
+    int64_t bytes_max; /* 0: any number, as of objects */
+    int64_t objects_max;
     bool estimate;
 } DataSizeRequest;
 

@@ -36,6 +36,7 @@ typedef enum FieldFlags {
     FIELD_OPTIONAL = 0,
     FIELD_REQUIRED = 1 << 0,
     FIELD_NULL_COUNTS = 1 << 1, /* of FIELD_ELEM: null is a value like others */
+    FIELD_UNSTABLE = 1 << 2,    /* not part of the Stable API */
 } FieldFlags;
 
 typedef struct FieldSpec {

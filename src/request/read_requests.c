@@ -1,5 +1,7 @@
 #include "request/read_requests.h"
 
+#include <string.h>
+
 static const FieldSpec FIND_FIELDS[] = {
     {"find", FIELD_COLL_OR_UUID, FIELD_REQUIRED, offsetof(FindRequest, coll)},
     {"filter", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, filter)},
@@ -12,24 +14,26 @@ static const FieldSpec FIND_FIELDS[] = {
     {"limit", FIELD_COUNT, FIELD_OPTIONAL, offsetof(FindRequest, limit)},
     {"batchSize", FIELD_ELEM, FIELD_OPTIONAL, offsetof(FindRequest, batch_size)},
     {"singleBatch", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FindRequest, is_single_batch)},
-    {"tailable", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FindRequest, is_tailable)},
-    {"awaitData", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FindRequest, is_await_data)},
-    {"noCursorTimeout", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FindRequest, has_no_timeout)},
-    {"showRecordId", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FindRequest, is_show_record_id)},
-    {"returnKey", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FindRequest, is_return_key)},
-    {"mirrored", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FindRequest, is_mirrored)},
-    {"allowPartialResults", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FindRequest, is_allow_partial)},
+    {"tailable", FIELD_BOOL, FIELD_UNSTABLE, offsetof(FindRequest, is_tailable)},
+    {"awaitData", FIELD_BOOL, FIELD_UNSTABLE, offsetof(FindRequest, is_await_data)},
+    {"noCursorTimeout", FIELD_BOOL, FIELD_UNSTABLE, offsetof(FindRequest, has_no_timeout)},
+    {"showRecordId", FIELD_BOOL, FIELD_UNSTABLE, offsetof(FindRequest, is_show_record_id)},
+    {"returnKey", FIELD_BOOL, FIELD_UNSTABLE, offsetof(FindRequest, is_return_key)},
+    {"mirrored", FIELD_BOOL, FIELD_UNSTABLE, offsetof(FindRequest, is_mirrored)},
+    {"allowPartialResults", FIELD_BOOL, FIELD_UNSTABLE, offsetof(FindRequest, is_allow_partial)},
     {"allowDiskUse", FIELD_ELEM, FIELD_OPTIONAL, offsetof(FindRequest, allow_disk_use)},
-    {"oplogReplay", FIELD_IGNORED, FIELD_OPTIONAL, 0},
-    {"term", FIELD_ELEM, FIELD_OPTIONAL, offsetof(FindRequest, term)},
-    {"$_requestResumeToken", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FindRequest, is_token_wanted)},
-    {"$_resumeAfter", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, resume_after)},
-    {"$_startAt", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, start_at)},
-    {"min", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, min)},
-    {"max", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, max)},
+    {"oplogReplay", FIELD_IGNORED, FIELD_UNSTABLE, 0},
+    {"term", FIELD_ELEM, FIELD_UNSTABLE, offsetof(FindRequest, term)},
+    {"$_requestResumeToken", FIELD_BOOL, FIELD_UNSTABLE, offsetof(FindRequest, is_token_wanted)},
+    {"$_resumeAfter", FIELD_DOC, FIELD_UNSTABLE, offsetof(FindRequest, resume_after)},
+    {"$_startAt", FIELD_DOC, FIELD_UNSTABLE, offsetof(FindRequest, start_at)},
+    {"min", FIELD_DOC, FIELD_UNSTABLE, offsetof(FindRequest, min)},
+    {"max", FIELD_DOC, FIELD_UNSTABLE, offsetof(FindRequest, max)},
+    {"readOnce", FIELD_BOOL, FIELD_UNSTABLE, offsetof(FindRequest, is_read_once)},
+    {"allowSpeculativeMajorityRead", FIELD_REFUSED, FIELD_UNSTABLE, 0},
     {"$_withSortKey", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FindRequest, is_sort_key_wanted)},
-    {"legacyRuntimeConstants", FIELD_DOC, FIELD_OPTIONAL, offsetof(FindRequest, runtime)},
-    {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(FindRequest, collection_uuid)},
+    {"runtimeConstants", FIELD_DOC, FIELD_UNSTABLE, offsetof(FindRequest, runtime)},
+    {"collectionUUID", FIELD_ELEM, FIELD_UNSTABLE, offsetof(FindRequest, collection_uuid)},
 };
 const RequestSpec FIND_REQUEST = REQUEST_SPEC(FindRequest, FIND_FIELDS);
 
@@ -38,13 +42,13 @@ static const FieldSpec GET_MORE_FIELDS[] = {
     {"collection", FIELD_COLL, FIELD_REQUIRED, offsetof(GetMoreRequest, coll)},
     {"batchSize", FIELD_ELEM, FIELD_OPTIONAL, offsetof(GetMoreRequest, batch_size)},
     {"term", FIELD_ELEM, FIELD_OPTIONAL, offsetof(GetMoreRequest, term)},
-    {"lastKnownCommittedOpTime", FIELD_ELEM, FIELD_OPTIONAL,
+    {"lastKnownCommittedOpTime", FIELD_ELEM, FIELD_UNSTABLE,
      offsetof(GetMoreRequest, known_commit)},
 };
 const RequestSpec GET_MORE_REQUEST = REQUEST_SPEC(GetMoreRequest, GET_MORE_FIELDS);
 
 static const FieldSpec KILL_CURSORS_FIELDS[] = {
-    {"killCursors", FIELD_COLL, FIELD_REQUIRED, offsetof(KillCursorsRequest, coll)},
+    {"killCursors", FIELD_ELEM, FIELD_REQUIRED, offsetof(KillCursorsRequest, coll)},
     {"cursors", FIELD_ARRAY, FIELD_REQUIRED, offsetof(KillCursorsRequest, cursors)},
 };
 const RequestSpec KILL_CURSORS_REQUEST = REQUEST_SPEC(KillCursorsRequest, KILL_CURSORS_FIELDS);
@@ -73,16 +77,21 @@ static const FieldSpec AGGREGATE_FIELDS[] = {
     {"aggregate", FIELD_ELEM, FIELD_REQUIRED, offsetof(AggregateRequest, target)},
     {"pipeline", FIELD_ARRAY, FIELD_REQUIRED, offsetof(AggregateRequest, pipeline)},
     {"cursor", FIELD_DOC, FIELD_OPTIONAL, offsetof(AggregateRequest, cursor)},
-    {"explain", FIELD_BOOL, FIELD_OPTIONAL, offsetof(AggregateRequest, is_explain)},
+    {"explain", FIELD_BOOL, FIELD_UNSTABLE, offsetof(AggregateRequest, is_explain)},
     {"allowDiskUse", FIELD_ELEM, FIELD_OPTIONAL, offsetof(AggregateRequest, allow_disk_use)},
     {"hint", FIELD_ELEM, FIELD_OPTIONAL, offsetof(AggregateRequest, hint)},
     {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(AggregateRequest, collation)},
     {"let", FIELD_DOC, FIELD_OPTIONAL, offsetof(AggregateRequest, let)},
     {"bypassDocumentValidation", FIELD_BOOL, FIELD_OPTIONAL,
      offsetof(AggregateRequest, is_validation_bypassed)},
-    {"fromMongos", FIELD_BOOL, FIELD_OPTIONAL, offsetof(AggregateRequest, is_from_router)},
-    {"legacyRuntimeConstants", FIELD_DOC, FIELD_OPTIONAL, offsetof(AggregateRequest, runtime)},
-    {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(AggregateRequest, collection_uuid)},
+    {"fromMongos", FIELD_BOOL, FIELD_UNSTABLE, offsetof(AggregateRequest, is_from_router)},
+    {"runtimeConstants", FIELD_DOC, FIELD_UNSTABLE, offsetof(AggregateRequest, runtime)},
+    {"collectionUUID", FIELD_ELEM, FIELD_UNSTABLE, offsetof(AggregateRequest, collection_uuid)},
+    {"isMapReduceCommand", FIELD_REFUSED, FIELD_UNSTABLE, 0},
+    {"needsMerge", FIELD_REFUSED, FIELD_UNSTABLE, 0},
+    {"exchange", FIELD_REFUSED, FIELD_UNSTABLE, 0},
+    {"passthroughToShard", FIELD_REFUSED, FIELD_UNSTABLE, 0},
+    {"$_requestReshardingResumeToken", FIELD_REFUSED, FIELD_UNSTABLE, 0},
 };
 const RequestSpec AGGREGATE_REQUEST = REQUEST_SPEC(AggregateRequest, AGGREGATE_FIELDS);
 
@@ -91,6 +100,13 @@ static const FieldSpec EXPLAIN_FIELDS[] = {
     {"verbosity", FIELD_ELEM, FIELD_OPTIONAL, offsetof(ExplainRequest, verbosity)},
 };
 const RequestSpec EXPLAIN_REQUEST = REQUEST_SPEC(ExplainRequest, EXPLAIN_FIELDS);
+
+ErrCode find_name_check(Str coll, Error *err) {
+    if (LIKELY(!str_has_char(coll, '$')) || str_is(coll, "oplog.$main"))
+        return ERR_OK;
+    return error_set(err, ERR_INVALID_NAMESPACE, "Invalid collection name: %.*s", (int)coll.size,
+                     coll.data);
+}
 
 ErrCode batch_size_parse(const char *command, Elem elem, int64_t *ret_size, Error *err) {
     *ret_size = -1;

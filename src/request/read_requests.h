@@ -24,6 +24,7 @@ typedef struct FindRequest {
     bool is_show_record_id;
     bool is_return_key;
     bool is_mirrored;
+    bool is_read_once; /* documents need not stay in the cache: nothing to do here */
     bool is_allow_partial;
     Elem allow_disk_use;
     Doc min;
@@ -45,7 +46,7 @@ typedef struct GetMoreRequest {
 } GetMoreRequest;
 
 typedef struct KillCursorsRequest {
-    Str coll;
+    Elem coll;
     Doc cursors;
 } KillCursorsRequest;
 
@@ -92,6 +93,8 @@ ErrCode batch_size_parse(const char *command, Elem elem, int64_t *ret_size, Erro
 ErrCode cursor_option_parse(Doc cursor, int64_t *ret_batch_size, Error *err) MUST_CHECK;
 
 extern const RequestSpec FIND_REQUEST;
+/* No collection has such a name, and those of cursors of other commands cannot be read. */
+ErrCode find_name_check(Str coll, Error *err) MUST_CHECK;
 extern const RequestSpec GET_MORE_REQUEST;
 extern const RequestSpec KILL_CURSORS_REQUEST;
 extern const RequestSpec COUNT_REQUEST;

@@ -13,8 +13,10 @@ static const FieldSpec INSERT_FIELDS[] = {
     {"ordered", FIELD_ELEM, FIELD_OPTIONAL, offsetof(InsertRequest, ordered)},
     {"bypassDocumentValidation", FIELD_BOOL, FIELD_OPTIONAL,
      offsetof(InsertRequest, is_validation_bypassed)},
+    {"bypassEmptyTsReplacement", FIELD_BOOL, FIELD_OPTIONAL,
+     offsetof(InsertRequest, is_empty_ts_kept)},
     STATEMENT_FIELDS_OF(InsertRequest, statements),
-    {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(InsertRequest, collection_uuid)},
+    {"collectionUUID", FIELD_ELEM, FIELD_UNSTABLE, offsetof(InsertRequest, collection_uuid)},
 };
 const RequestSpec INSERT_REQUEST = REQUEST_SPEC(InsertRequest, INSERT_FIELDS);
 
@@ -25,8 +27,10 @@ static const FieldSpec UPDATE_FIELDS[] = {
     {"let", FIELD_DOC, FIELD_OPTIONAL, offsetof(UpdateRequest, let)},
     {"bypassDocumentValidation", FIELD_BOOL, FIELD_OPTIONAL,
      offsetof(UpdateRequest, is_validation_bypassed)},
+    {"bypassEmptyTsReplacement", FIELD_BOOL, FIELD_OPTIONAL,
+     offsetof(UpdateRequest, is_empty_ts_kept)},
     STATEMENT_FIELDS_OF(UpdateRequest, statements),
-    {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(UpdateRequest, collection_uuid)},
+    {"collectionUUID", FIELD_ELEM, FIELD_UNSTABLE, offsetof(UpdateRequest, collection_uuid)},
 };
 const RequestSpec UPDATE_REQUEST = REQUEST_SPEC(UpdateRequest, UPDATE_FIELDS);
 
@@ -36,6 +40,7 @@ static const FieldSpec UPDATE_STATEMENT_FIELDS[] = {
     {"c", FIELD_DOC, FIELD_OPTIONAL, offsetof(UpdateStatement, c)},
     {"multi", FIELD_BOOL, FIELD_OPTIONAL, offsetof(UpdateStatement, is_multi)},
     {"upsert", FIELD_BOOL, FIELD_OPTIONAL, offsetof(UpdateStatement, is_upsert)},
+    {"upsertSupplied", FIELD_BOOL, FIELD_OPTIONAL, offsetof(UpdateStatement, is_upsert_supplied)},
     {"arrayFilters", FIELD_ARRAY, FIELD_OPTIONAL, offsetof(UpdateStatement, array_filters)},
     {"hint", FIELD_ELEM, FIELD_OPTIONAL, offsetof(UpdateStatement, hint)},
     {"collation", FIELD_ELEM, FIELD_OPTIONAL, offsetof(UpdateStatement, collation)},
@@ -49,7 +54,7 @@ static const FieldSpec DELETE_FIELDS[] = {
     {"let", FIELD_DOC, FIELD_OPTIONAL, offsetof(DeleteRequest, let)},
     {"bypassDocumentValidation", FIELD_IGNORED, FIELD_OPTIONAL, 0},
     STATEMENT_FIELDS_OF(DeleteRequest, statements),
-    {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DeleteRequest, collection_uuid)},
+    {"collectionUUID", FIELD_ELEM, FIELD_UNSTABLE, offsetof(DeleteRequest, collection_uuid)},
 };
 const RequestSpec DELETE_REQUEST = REQUEST_SPEC(DeleteRequest, DELETE_FIELDS);
 
@@ -77,6 +82,8 @@ static const FieldSpec FIND_AND_MODIFY_FIELDS[] = {
     {"upsert", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FindAndModifyRequest, is_upsert)},
     {"bypassDocumentValidation", FIELD_BOOL, FIELD_OPTIONAL,
      offsetof(FindAndModifyRequest, is_validation_bypassed)},
+    {"bypassEmptyTsReplacement", FIELD_BOOL, FIELD_OPTIONAL,
+     offsetof(FindAndModifyRequest, is_empty_ts_kept)},
     {"stmtId", FIELD_ELEM, FIELD_OPTIONAL, offsetof(FindAndModifyRequest, statement.first)},
 };
 const RequestSpec FIND_AND_MODIFY_REQUEST =
@@ -123,6 +130,20 @@ ErrCode statement_ids_parse(const StatementArgs *args, const char *command, uint
     return ERR_OK;
 }
 
+static ErrCode check_constants(const UpdateStatement *statement, Error *err) {
+    if (doc_is_present(statement->c) && elem_type(statement->u) != BT_ARRAY)
+        return error_set(err, (ErrCode)51198, "constants are for updates that are pipelines");
+    if (!statement->is_upsert_supplied)
+        return ERR_OK;
+    if (!statement->is_upsert)
+        return error_set(err, ERR_FAILED_TO_PARSE, "upsertSupplied needs an upsert");
+    Elem supplied = doc_is_present(statement->c) ? doc_get_lit(statement->c, "new") : ELEM_MISSING;
+    if (elem_type(supplied) != BT_DOC)
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "upsertSupplied needs the document to insert as the constant 'new'");
+    return ERR_OK;
+}
+
 ErrCode update_statements_parse(const DocList *list, Arena *arena, UpdateStatement *statements,
                                 Error *err) {
     for (uint32_t i = 0; i < list->count; i++) {
@@ -134,8 +155,7 @@ ErrCode update_statements_parse(const DocList *list, Arena *arena, UpdateStateme
         if (elem_type(statement->u) != BT_DOC && elem_type(statement->u) != BT_ARRAY)
             return error_set(err, ERR_FAILED_TO_PARSE,
                              "Update argument must be either an object or an array");
-        if (doc_is_present(statement->c))
-            return error_set(err, ERR_NOT_IMPLEMENTED, "'update.updates.c' is not supported yet");
+        TRY(check_constants(statement, err));
     }
     return ERR_OK;
 }

@@ -25,6 +25,7 @@ typedef struct InsertRequest {
     DocList documents;
     Elem ordered;
     bool is_validation_bypassed;
+    bool is_empty_ts_kept;
     StatementArgs statements;
     Elem collection_uuid;
 } InsertRequest;
@@ -35,6 +36,7 @@ typedef struct UpdateRequest {
     Elem ordered;
     Doc let;
     bool is_validation_bypassed;
+    bool is_empty_ts_kept;
     StatementArgs statements;
     Elem collection_uuid;
 } UpdateRequest;
@@ -42,9 +44,10 @@ typedef struct UpdateRequest {
 typedef struct UpdateStatement {
     Doc q;
     Elem u;
-    Doc c;
+    Doc c; /* constants of a pipeline; DOC_NONE: none */
     bool is_multi;
     bool is_upsert;
+    bool is_upsert_supplied; /* an upsert inserts `c.new` */
     Doc array_filters;
     Elem hint;
     Elem collation;
@@ -84,6 +87,7 @@ typedef struct FindAndModifyRequest {
     bool is_new;
     bool is_upsert;
     bool is_validation_bypassed;
+    bool is_empty_ts_kept;
     StatementArgs statement;
 } FindAndModifyRequest;
 

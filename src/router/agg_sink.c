@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "query/agg/merge_failures.h"
 #include "router/scatter.h"
 #include "sharding/meta/target.h"
 
@@ -26,6 +27,7 @@ typedef struct RoutedSink {
     /* Into a sharded one. */
     FieldPath *on;
     uint32_t on_count;
+    MergeFailures failures;
 } RoutedSink;
 
 static CommandCtx sink_ctx(const RoutedSink *sink) {
@@ -43,6 +45,12 @@ typedef struct SinkWrite {
     int64_t n;   /* of the reply */
 } SinkWrite;
 
+/* Of a write error: what a command that fails so says besides its message. */
+static bool is_about_failure(Str name) {
+    return str_is(name, "keyPattern") || str_is(name, "keyValue") || str_is(name, "collation") ||
+           str_is(name, "errInfo");
+}
+
 /* The first of writeErrors, if there is one. */
 static ErrCode check_write_errors(Doc reply, Error *err) {
     Elem errors = doc_get_lit(reply, "writeErrors");
@@ -51,8 +59,18 @@ static ErrCode check_write_errors(Doc reply, Error *err) {
         return remote_check_write_concern(reply, err);
     Elem code = doc_get_lit(elem_doc(first), "code");
     Elem message = doc_get_lit(elem_doc(first), "errmsg");
-    return error_set(err, elem_is_number(code) ? (ErrCode)elem_as_i64(code) : ERR_UNKNOWN_ERROR,
-                     "%s", elem_type(message) == BT_STRING ? elem_str(message).data : "");
+    (void)error_set(err, elem_is_number(code) ? (ErrCode)elem_as_i64(code) : ERR_UNKNOWN_ERROR,
+                    "%s", elem_type(message) == BT_STRING ? elem_str(message).data : "");
+    CLEANUP(buffer_done) Buffer buf;
+    buffer_init(&buf, BUFFER_UNBOUNDED);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    DocIter iter = doc_iter(elem_doc(first));
+    for (Elem field; doc_iter_next(&iter, &field);)
+        if (is_about_failure(elem_name_str(field)))
+            build_elem(&b, field);
+    error_set_extra(err, doc_builder_end(&b).data);
+    return err->code;
 }
 
 static ErrCode find_owner(Routing *routing, Doc owned, const Shard **ret_shard, Error *err) {
@@ -169,6 +187,7 @@ static void sink_free(void *arg) {
         (void)run_write(&sink->temporary, &write, &ignored);
         error_reset(&ignored);
     }
+    merge_failures_done(&sink->failures);
     arena_done(&sink->arena);
     arena_done(&sink->scratch);
     xfree(sink);
@@ -261,7 +280,8 @@ static ErrCode update_owned(RoutedSink *sink, Doc doc, Doc let_values, bool *ret
     build_close(&b, updates);
     build_let(&b, let);
     SinkWrite write = {sink, .command = doc_builder_end(&b), .owned = doc};
-    TRY(run_write(&sink->options.ns, &write, err));
+    if (run_write(&sink->options.ns, &write, err) != ERR_OK)
+        return merge_explain_update(err);
     *ret_is_matched = write.n > 0;
     return ERR_OK;
 }
@@ -286,11 +306,8 @@ static Doc with_id(RoutedSink *sink, Doc doc) {
     return doc_builder_end(&b);
 }
 
-static ErrCode merge_add(void *arg, Doc doc, Doc let_values, Error *err) {
-    RoutedSink *sink = arg;
+static ErrCode merge_doc(RoutedSink *sink, Doc doc, Doc let_values, Error *err) {
     const AggSinkSpec *spec = sink->spec;
-    arena_reset(&sink->scratch);
-    doc = with_id(sink, doc);
     bool is_matched = false;
     if (spec->when_matched != MERGE_FAIL)
         TRY(update_owned(sink, doc, let_values, &is_matched, err));
@@ -301,20 +318,30 @@ static ErrCode merge_add(void *arg, Doc doc, Doc let_values, Error *err) {
                          "$merge could not find a matching document in the target collection for "
                          "at least one document in the source collection");
     ErrCode rc = insert_owned(sink, doc, err);
-    if (rc != ERR_DUPLICATE_KEY || spec->when_matched == MERGE_FAIL)
+    if (rc != ERR_DUPLICATE_KEY)
         return rc;
+    if (spec->when_matched == MERGE_FAIL)
+        return merge_explain_duplicate(spec, sink->on, sink->on_count, err);
     /* It came after our look for it, or is that of another unique index. */
     CLEANUP(error_reset) Error first = {0};
     error_move(&first, err);
     TRY(update_owned(sink, doc, let_values, &is_matched, err));
-    if (!is_matched)
-        error_move(err, &first);
-    return err->code;
+    if (is_matched)
+        return ERR_OK;
+    error_move(err, &first);
+    return merge_explain_duplicate(spec, sink->on, sink->on_count, err);
+}
+
+static ErrCode merge_add(void *arg, Doc doc, Doc let_values, Error *err) {
+    RoutedSink *sink = arg;
+    arena_reset(&sink->scratch);
+    doc = with_id(sink, doc);
+    return merge_failures_add(&sink->failures, merge_doc(sink, doc, let_values, err), err);
 }
 
 static ErrCode merge_finish(void *arg, Error *err) {
-    (void)arg, (void)err;
-    return ERR_OK;
+    RoutedSink *sink = arg;
+    return merge_failures_end(&sink->failures, err);
 }
 
 static bool is_listed(const Str *names, uint32_t count, Str name) {

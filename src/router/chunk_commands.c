@@ -362,7 +362,7 @@ static ErrCode get_database_version_run(CommandCtx *ctx, void *arg, Error *err) 
 }
 
 static ErrCode forget_named(Cluster *cluster, Str name, Error *err) {
-    if (memchr(name.data, '.', name.size) != NULL) {
+    if (str_has_char(name, '.')) {
         Ns ns;
         TRY(ns_parse(name, &ns, err));
         cluster_forget_collection(cluster, &ns);

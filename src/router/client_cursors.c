@@ -18,7 +18,8 @@ static bool is_change_stream(Elem pipeline) {
            elem_is_present(doc_get_lit(elem_doc(first), "$changeStream"));
 }
 
-int64_t register_source(CommandCtx *ctx, const Ns *ns, CursorSource *take_source, int64_t limit) {
+int64_t register_source(CommandCtx *ctx, const Ns *ns, CursorSource *take_source, int64_t limit,
+                        int64_t returned_count) {
     ClientCursor *cursor = client_cursor_new(ns, take_source);
     if (elem_is_present(ctx->args.lsid))
         (void)uuid_from_elem(doc_get_lit(elem_doc(ctx->args.lsid), "id"), &cursor->session);
@@ -28,6 +29,8 @@ int64_t register_source(CommandCtx *ctx, const Ns *ns, CursorSource *take_source
     cursor->is_await_data = elem_is_truthy(doc_get_lit(ctx->body, "awaitData")) ||
                             is_change_stream(doc_get_lit(ctx->body, "pipeline"));
     cursor->limit = limit;
+    cursor->returned_count = returned_count;
+    cursor->batch_count = 1;
     cursor->command = doc_copy_heap(ctx->body);
     if (ctx->op->deadline_us != INT64_MAX)
         cursor->time_left_us = ctx->op->deadline_us - clock_mono_us();
@@ -57,8 +60,7 @@ ErrCode reply_with_source(CommandCtx *ctx, const Ns *ns, CursorSource *take_sour
         cursor_source_free(take_source);
     } else {
         take_source->ops->detach(take_source);
-        id = register_source(ctx, ns, take_source,
-                             options->limit > 0 ? options->limit - batch.count : 0);
+        id = register_source(ctx, ns, take_source, options->limit, batch.count);
     }
     if (options->is_partial)
         build_bool(ctx->reply, "partialResultsReturned", true);
@@ -78,7 +80,10 @@ static ErrCode check_cursor(CommandCtx *ctx, const ClientCursor *cursor, const N
                          "Requested getMore on namespace '%s', but cursor belongs to a different "
                          "namespace %s",
                          ns->text, cursor->ns.text);
-    return client_cursor_check_session(cursor, ctx->args.lsid, err);
+    TRY(client_cursor_check_session(cursor, ctx->args.lsid, err));
+    CursorApi api = {ctx->args.api_version, ctx->args.api_strict, ctx->args.api_deprecation_errors};
+    TRY(client_cursor_check_api(cursor, &api, err));
+    return client_cursor_check_time(cursor, ctx->args.max_time_ms, err);
 }
 
 static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {

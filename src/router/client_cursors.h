@@ -7,8 +7,10 @@
 #include "cursor/cursor_table.h"
 
 /* Keeps the source, which is detached, for getMore under the name `ns`; returns the cursor's id.
- * `limit`: how many documents it may still give; 0: any number. */
-int64_t register_source(CommandCtx *ctx, const Ns *ns, CursorSource *take_source, int64_t limit);
+ * `limit`: how many documents it may give in all; 0: any number. `returned_count`: how many its
+ * first batch has. */
+int64_t register_source(CommandCtx *ctx, const Ns *ns, CursorSource *take_source, int64_t limit,
+                        int64_t returned_count);
 
 typedef struct FirstBatch {
     int64_t batch_size; /* -1: the default */

@@ -1,12 +1,16 @@
 /* cmd_aggregate.c - aggregate through a router. */
 #include "commands/core/generic_args.h"
+#include "query/agg/list_sessions.h"
 #include "request/read_requests.h"
 #include "router/agg_read.h"
 #include "router/data_distribution.h"
 #include "router/explain.h"
 #include "router/forward.h"
 #include "router/local_ops.h"
+#include "router/merge_cursor.h"
+#include "router/pass_cursor.h"
 #include "router/router_commands.h"
+#include "router/scatter.h"
 
 /* Stages that ask about the whole cluster: one shard cannot answer for all. */
 static ErrCode check_first_stage(Doc stage, Error *err) {
@@ -34,21 +38,61 @@ static ErrCode count_sharded(CommandCtx *ctx, uint32_t *ret_count, Error *err) {
     return config_each(ctx->service->cluster, ctx->op, &query, count_one, ret_count, err);
 }
 
-/* One shard would tell of its own changes only. */
-static ErrCode check_stream(CommandCtx *ctx, const AggregateRequest *request, Error *err) {
-    uint32_t sharded_count;
-    if (elem_type(request->target) == BT_STRING) {
-        Ns ns;
-        TRY(request_ns(ctx, elem_str(request->target), &ns, err));
-        CLEANUP(collection_route_done) CollectionRoute *route = NULL;
-        TRY(cluster_find_collection(ctx->service->cluster, ctx->op, &ns, &route, err));
-        sharded_count = route->map != NULL ? 1 : 0;
-    } else
-        TRY(count_sharded(ctx, &sharded_count, err));
-    if (sharded_count == 0)
-        return ERR_OK;
+/* ---- change streams ---- */
+
+typedef struct StreamOpening {
+    bool is_of_database;
+} StreamOpening;
+
+static ErrCode refuse_stream(Error *err) {
     return error_set(err, ERR_NOT_IMPLEMENTED,
                      "change streams over sharded collections are not available in this version");
+}
+
+/* One shard would tell of its own changes only. That the collection is not sharded the shard checks
+ * once the stream has begun, and ends it when that changes. Of the other collections of a database
+ * it knows nothing: whatever was sharded before the stream began is known by now. */
+static ErrCode check_stream(const Routing *routing, const StreamOpening *opening, Error *err) {
+    uint32_t sharded_count = 0;
+    if (opening->is_of_database)
+        TRY(count_sharded(routing->ctx, &sharded_count, err));
+    return sharded_count == 0 ? ERR_OK : refuse_stream(err);
+}
+
+/* A stream waits where its database is, or will be. */
+static ErrCode open_stream(void *arg, Routing *routing, Error *err) {
+    const StreamOpening *opening = arg;
+    CommandCtx *ctx = routing->ctx;
+    if (routing_is_sharded(routing))
+        return refuse_stream(err);
+    ReadPreference preference;
+    TRY(read_preference_parse(ctx->args.read_preference, &preference, err));
+    CLEANUP(shard_calls_done) ShardCalls calls = shard_calls_new(ctx, 1);
+    ShardCall *call = &calls.rows[0];
+    TRY(routing_primary(routing, &call->shard, err));
+    DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
+    routing_copy_fields(ctx, &b, NULL);
+    call->body = routing_end_body(routing, &b, call->shard, &preference);
+    ScatterOptions options = {.preference = &preference, .retry = REMOTE_IDEMPOTENT};
+    TRY(scatter_run(ctx, &calls, &options, err));
+    TRY(shard_calls_check(&calls, err));
+    ErrCode rc = check_stream(routing, opening, err);
+    if (rc != ERR_OK) {
+        shard_calls_kill_cursors(ctx, &calls);
+        return rc;
+    }
+    return pass_cursor_reply(ctx, call->shard, call->host, call->reply.body, /* shown= */ NULL,
+                             err);
+}
+
+static ErrCode stream_run(CommandCtx *ctx, const AggregateRequest *request, Error *err) {
+    StreamOpening opening = {.is_of_database = elem_type(request->target) != BT_STRING};
+    Ns ns;
+    if (opening.is_of_database)
+        TRY(ns_make(ctx->args.db, STR("$cmd.aggregate"), &ns, err));
+    else
+        TRY(request_ns(ctx, elem_str(request->target), &ns, err));
+    return routing_run(ctx, &ns, ROUTING_CREATES, open_stream, &opening, err);
 }
 
 static Doc first_stage(Doc stages) {
@@ -71,7 +115,9 @@ ErrCode router_aggregate_read(CommandCtx *ctx, const AggregateRequest *request, 
     if (elem_type(request->target) != BT_STRING)
         return error_set(err, ERR_TYPE_MISMATCH, "collection name has invalid type %s",
                          bson_type_name(elem_type(request->target)));
-    return request_ns(ctx, elem_str(request->target), &ret_read->ns, err);
+    TRY(request_ns(ctx, elem_str(request->target), &ret_read->ns, err));
+    return list_sessions_rewrite(&ret_read->ns, request->pipeline, cmd_arena(ctx),
+                                 &ret_read->stages, err);
 }
 
 static ErrCode aggregate_run(CommandCtx *ctx, void *arg, Error *err) {
@@ -80,7 +126,7 @@ static ErrCode aggregate_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(check_first_stage(first, err));
     bool is_stream = elem_is_present(doc_get_lit(first, "$changeStream"));
     if (is_stream)
-        TRY(check_stream(ctx, request, err));
+        return stream_run(ctx, request, err);
     bool is_distribution = asks_for_distribution(request->pipeline);
     if (is_distribution)
         TRY(distribution_check(request->pipeline,
@@ -88,10 +134,9 @@ static ErrCode aggregate_run(CommandCtx *ctx, void *arg, Error *err) {
                                err));
     bool makes_documents = elem_is_present(doc_get_lit(first, "$documents")) ||
                            asks_for_ops(request->pipeline) || is_distribution;
-    /* A stream waits where its database is, or will be. What is not about a collection is about the
-     * node. */
-    if (is_stream || (elem_is_number(request->target) && !makes_documents))
-        return forward_run(ctx, &(ForwardUse){.has_cursor = true, .creates = is_stream}, err);
+    /* What is not about a collection is about the node. */
+    if (elem_is_number(request->target) && !makes_documents)
+        return forward_run(ctx, &(ForwardUse){.has_cursor = true}, err);
     AggRead read;
     TRY(router_aggregate_read(ctx, request, &read, err));
     if (request->is_explain)

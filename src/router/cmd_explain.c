@@ -412,7 +412,8 @@ static ErrCode explain_view(CommandCtx *ctx, const Ns *ns, const Explaining *exp
     TRY(agg_read_init(ctx, doc_get_lit(command, "collation"), doc_field(command, "let"), &read,
                       err));
     read.ns = *ns;
-    read.hint = doc_get_lit(command, "hint");
+    read.hint =
+        query_stages_hint(doc_get_lit(command, "hint"), doc_field(command, "sort"), cmd_arena(ctx));
     Elem skip = doc_get_lit(command, "skip"), limit = doc_get_lit(command, "limit");
     QueryStages query = {
         .filter = doc_field(command, "filter"),

@@ -32,6 +32,7 @@ static ErrCode find_run(CommandCtx *ctx, void *arg, Error *err) {
                          "internal options of find are for the nodes of a cluster alone");
     Ns ns;
     TRY(request_ns(ctx, request->coll.name, &ns, err));
+    TRY(find_name_check(request->coll.name, err));
     FindOpening opening = {.request = request};
     TRY(batch_size_parse("find", request->batch_size, &opening.batch_size, err));
     TRY(read_query_parse(ctx, request->filter, request->collation, request->let, &opening.query,
@@ -175,7 +176,7 @@ static ErrCode find_view(CommandCtx *ctx, const Ns *ns, const FindRequest *reque
     error_move(&view, err);
     TRY(agg_read_init(ctx, request->collation, request->let, &read, err));
     read.ns = *ns;
-    read.hint = request->hint;
+    read.hint = query_stages_hint(request->hint, request->sort, cmd_arena(ctx));
     QueryStages query = {
         .filter = request->filter,
         .sort = request->sort,

@@ -245,6 +245,9 @@ static ErrCode rename_run(CommandCtx *ctx, void *arg, Error *err) {
     Ns from, target;
     TRY(ns_parse(request->from, &from, err));
     TRY(ns_parse(request->to, &target, err));
+    if (request->stays_temp)
+        return error_set(err, ERR_NOT_IMPLEMENTED,
+                         "'renameCollection.stayTemp' is not supported through a router yet");
     CLEANUP(order_done)
     Order order = {.command = "_shardsvrRenameCollection",
                    .ns = ns_str(&from),
@@ -274,6 +277,7 @@ typedef struct ShardCollectionRequest {
     Doc collation;
     bool is_index_implicit;
     bool is_unique_enforced;
+    Elem uuid; /* of the collection, as the client knows it */
 } ShardCollectionRequest;
 
 static const FieldSpec SHARD_COLLECTION_FIELDS[] = {
@@ -290,6 +294,7 @@ static const FieldSpec SHARD_COLLECTION_FIELDS[] = {
      offsetof(ShardCollectionRequest, is_index_implicit)},
     {"enforceUniquenessCheck", FIELD_BOOL, FIELD_OPTIONAL,
      offsetof(ShardCollectionRequest, is_unique_enforced)},
+    {"collectionUUID", FIELD_ELEM, FIELD_OPTIONAL, offsetof(ShardCollectionRequest, uuid)},
     {"timeseries", FIELD_REFUSED, FIELD_OPTIONAL, 0},
 };
 

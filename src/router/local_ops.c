@@ -100,6 +100,7 @@ static ErrCode parse_current_op(const AggSourceRow *row, Elem spec, Arena *arena
     Elem sessions = doc_get_lit(elem_doc(spec), "idleSessions");
     source->query = (CurrentOpQuery){
         .has_idle_connections = elem_is_truthy(doc_get_lit(elem_doc(spec), "idleConnections")),
+        .has_idle_cursors = elem_is_truthy(doc_get_lit(elem_doc(spec), "idleCursors")),
         .has_idle_sessions = !elem_is_present(sessions) || elem_is_truthy(sessions),
     };
     *ret_source = &source->base;

@@ -14,6 +14,7 @@ typedef struct MoveOrder {
     Doc max;
     bool waits_for_delete;
     bool is_throttled;
+    Doc throttle; /* the write concern that each batch is to have; DOC_NONE: two members */
     bool is_jumbo_forced;
 } MoveOrder;
 
@@ -39,9 +40,15 @@ typedef struct MoveChunkRequest {
     Elem throttle_old;
 } MoveChunkRequest;
 
-/* A boolean, or a write concern, which means that two members are waited for. */
-static bool is_throttle(Elem throttle) {
-    return elem_is_truthy(throttle);
+/* A boolean, or a write concern; with true, that of the command counts. */
+static void take_throttle(MoveOrder *order, Elem throttle) {
+    if (!elem_is_truthy(throttle))
+        return;
+    order->is_throttled = true;
+    Elem concern =
+        elem_type(throttle) == BT_DOC ? throttle : doc_get_lit(order->ctx->body, "writeConcern");
+    if (elem_type(concern) == BT_DOC && elem_is_present(doc_get_lit(elem_doc(concern), "w")))
+        order->throttle = elem_doc(concern);
 }
 
 static ErrCode ask_config(const MoveOrder *order, Error *err) {
@@ -56,6 +63,8 @@ static ErrCode ask_config(const MoveOrder *order, Error *err) {
         build_doc(&b, "max", order->max);
     build_bool(&b, "waitForDelete", order->waits_for_delete);
     build_bool(&b, "secondaryThrottle", order->is_throttled);
+    if (doc_is_present(order->throttle))
+        build_doc(&b, "throttleConcern", order->throttle);
     build_i64(&b, "forceJumbo", order->is_jumbo_forced);
     remote_build_end(cluster, &b, STR("admin"), NULL, ELEM_MISSING);
     /* As long as it takes: a move of a large range is no failure of the network. */
@@ -93,8 +102,8 @@ static ErrCode move_range_run(CommandCtx *ctx, void *arg, Error *err) {
         .max = request->max,
         .waits_for_delete = request->waits_for_delete,
         .is_jumbo_forced = request->is_jumbo_forced,
-        .is_throttled = is_throttle(request->throttle),
     };
+    take_throttle(&order, request->throttle);
     TRY(ns_parse(request->ns, &order.ns, err));
     TRY(find_destination(&order, err));
     return ask_config(&order, err);
@@ -179,8 +188,9 @@ static ErrCode move_chunk_run(CommandCtx *ctx, void *arg, Error *err) {
         .find = request->find,
         .waits_for_delete = request->waits_for_delete || request->waits_for_delete_old,
         .is_jumbo_forced = request->is_jumbo_forced,
-        .is_throttled = is_throttle(request->throttle) || is_throttle(request->throttle_old),
     };
+    take_throttle(&order, request->throttle);
+    take_throttle(&order, request->throttle_old);
     TRY(ns_parse(request->ns, &order.ns, err));
     TRY(find_destination(&order, err));
     TRY(take_bounds(&order, request->bounds, err));

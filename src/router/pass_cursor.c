@@ -79,7 +79,7 @@ static int64_t register_cursor(CommandCtx *ctx, const Shard *shard, const char *
     snprintf(pass->host, sizeof(pass->host), "%s", host);
     pass->ns = remote->ns;
     pass->remote_id = remote->id;
-    return register_source(ctx, shown, &pass->base, /* limit= */ 0);
+    return register_source(ctx, shown, &pass->base, /* limit= */ 0, doc_count(remote->batch));
 }
 
 ErrCode pass_cursor_reply(CommandCtx *ctx, const Shard *shard, const char *host, Doc reply,
@@ -138,6 +138,10 @@ ErrCode pass_cursor_next(CommandCtx *ctx, ClientCursor *cursor, bool *ret_is_ove
     ReplyCursor batch;
     TRY(reply_cursor_parse(reply.body, &batch, err));
     pass->remote_id = batch.id;
+    if (batch.id != 0) {
+        cursor->returned_count += doc_count(batch.batch);
+        cursor->batch_count++;
+    }
     *ret_is_over = batch.id == 0;
     build_cursor(ctx, batch.doc, batch.id != 0 ? cursor->id : 0, &cursor->ns);
     forward_build_reply(ctx, reply.body, "cursor");

@@ -116,7 +116,7 @@ void build_collation(DocBuilder *b, const ReadQuery *query) {
 }
 
 void build_runtime(DocBuilder *b, int64_t now_ms) {
-    size_t runtime = build_open_doc(b, "legacyRuntimeConstants");
+    size_t runtime = build_open_doc(b, "runtimeConstants");
     build_date(b, "localNow", now_ms);
     build_timestamp(b, "clusterTime", 0);
     build_close(b, runtime);

@@ -45,5 +45,5 @@ void build_snapshot(DocBuilder *b, const CommandCtx *ctx, uint64_t at_ts);
 void build_let(DocBuilder *b, Doc let_values);
 /* Appends `collation` if the query has one. */
 void build_collation(DocBuilder *b, const ReadQuery *query);
-/* Appends legacyRuntimeConstants: $$NOW, which all shards are to have. */
+/* Appends runtimeConstants: $$NOW, which all shards are to have. */
 void build_runtime(DocBuilder *b, int64_t now_ms);

@@ -164,6 +164,11 @@ static ErrCode data_size_of(void *arg, Routing *routing, Error *err) {
     TRY(owners_ask_unversioned(routing, &preference, &calls, err));
     build_copied(routing->ctx->reply, &calls.rows[0], "estimate");
     build_sums(routing->ctx->reply, &calls, SUMS, ARRAY_LEN(SUMS));
+    bool is_cut = false;
+    for (uint32_t i = 0; i < calls.count; i++)
+        is_cut |= elem_is_truthy(field_of(&calls.rows[i], "maxReached"));
+    if (is_cut)
+        build_bool(routing->ctx->reply, "maxReached", true);
     return ERR_OK;
 }
 

@@ -414,6 +414,18 @@ typedef struct WriteKind {
     OpCounter counter;
 } WriteKind;
 
+/* Statements that may concern several documents. */
+static void count_many(CommandCtx *ctx, const WriteKind *kind, const DocList *list) {
+    for (uint32_t i = 0; i < list->count && kind->target != target_insert; i++) {
+        if (kind->target == target_update)
+            count_option(ctx->service, OPTION_METRIC_UPDATE_MANY,
+                         elem_is_truthy(doc_get_lit(list->docs[i], "multi")));
+        else
+            count_option(ctx->service, OPTION_METRIC_DELETE_MANY,
+                         !elem_is_truthy(doc_get_lit(list->docs[i], "limit")));
+    }
+}
+
 static ErrCode run_write(CommandCtx *ctx, const WriteKind *kind, const WriteRequest *request,
                          Error *err) {
     CLEANUP(write_command_done)
@@ -425,6 +437,7 @@ static ErrCode run_write(CommandCtx *ctx, const WriteKind *kind, const WriteRequ
     TRY(write_batch_check(request->list.count, err));
     TRY(ns_make(ctx->args.db, request->coll, &command.ns, err));
     count_op(ctx->service, kind->counter, request->list.count);
+    count_many(ctx, kind, &request->list);
     bool is_ordered =
         !elem_is_present(request->ordered) || elem_is_truthy(request->ordered) || ctx->is_txn;
     WriteBatch *batch = &command.batch;

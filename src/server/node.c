@@ -17,6 +17,7 @@
 #include "profiler/profiler.h"
 #include "session_refresh/session_refresh.h"
 #include "session_refresh/txn_expiry.h"
+#include "storage/fsync_lock.h"
 #include "concurrency/lock_manager.h"
 #include "ddl/ddl.h"
 #include "index/build/coordinator.h"
@@ -368,6 +369,7 @@ static ErrCode start_services(Node *node, Error *err) {
         .before_run = concerns_before_run,
         .after_run = concerns_after_run,
         .wait_write_concern = concerns_wait_write,
+        .confirm_no_txn = concerns_confirm_no_txn,
         .finish_reply = concerns_finish_reply,
         .on_disconnect = on_disconnect,
         .error_labels = stream_error_labels,
@@ -376,6 +378,7 @@ static ErrCode start_services(Node *node, Error *err) {
     process_open_commands(&node->process, &NODE_COMMANDS, &hooks);
     service->profiler = profiler_new(service, (int32_t)option_i64(options, OPTION_PROFILE));
 
+    service->fsync_lock = fsync_lock_new(service);
     service->cursors = cursor_table_new(service);
     TRY(cursor_table_start(service->cursors, cursor_timeout_ms, cursor_interval_s, err));
     TRY(ttl_monitor_start(service, ttl_settings, ttl_prepare, &service->ttl, err));
@@ -427,6 +430,7 @@ static void end_transactions(ServiceCtx *service) {
 static void node_stop(Process *process) {
     Node *node = CONTAINER_OF(process, Node, process);
     ServiceCtx *service = &process->service;
+    fsync_lock_end(service->fsync_lock); /* whoever is to end may be waiting for it */
     ttl_monitor_stop(service->ttl);
     range_deleter_stop(service->range_deleter);
     preimage_purger_stop(service->preimages);
@@ -452,6 +456,7 @@ static void node_stop(Process *process) {
     command_service_free(TAKE_PTR(service->commands));
     end_transactions(service);
     op_ctx_free(TAKE_PTR(node->start_op));
+    fsync_lock_free(TAKE_PTR(service->fsync_lock));
     index_builds_free(TAKE_PTR(service->index_builds));
     repl_free(TAKE_PTR(service->repl));
     cluster_free(TAKE_PTR(service->cluster));

@@ -119,6 +119,15 @@ ErrCode storage_find_table(StorageEngine *engine, const char *ident, bool *ret_f
     MUST_CHECK;
 int64_t storage_table_bytes(StorageEngine *engine, const char *ident);
 int64_t storage_table_reusable_bytes(StorageEngine *engine, const char *ident);
+/* What WiredTiger counts of a table, in its own order; a name is "section: what". Nothing, if the
+ * table is in use by one who has it alone. */
+typedef void (*StorageStatVisit)(void *arg, const char *name, int64_t value);
+void storage_table_stats(StorageEngine *engine, const char *ident, StorageStatVisit visit,
+                         void *arg);
+/* How it was made, in WiredTiger's words. Heap memory; NULL: not known. */
+char *storage_table_creation(StorageEngine *engine, const char *ident);
+/* Gives blocks at the end of its file back to the file system; reads and writes go on meanwhile. */
+ErrCode storage_compact_table(StorageEngine *engine, const char *ident, Error *err) MUST_CHECK;
 /* WiredTiger's own check of a table's file. *ret_is_checked is false when it is in use. */
 ErrCode storage_verify_table(StorageEngine *engine, const char *ident, bool *ret_is_checked,
                              Error *err) MUST_CHECK;

@@ -12,6 +12,7 @@
  */
 #include <assert.h>
 
+#include "base/failpoint.h"
 #include "concurrency/tickets.h"
 #include "storage/storage_internal.h"
 #include "storage/unit_of_work.h"
@@ -162,6 +163,8 @@ bool prepare_wait(RecoveryUnit *ru, PrepareWait *wait) {
     /* First conflict: repeat the read with the number of ends read before it. */
     if (!wait->is_begun) {
         wait->is_begun = true;
+        failpoint_hit(FP_PRINT_PREPARE_CONFLICT);
+        atomic_fetch_add_explicit(&ru->op->prepare_conflicts, 1, memory_order_relaxed);
         wait->seen = atomic_load(&engine->prepared_ends);
         return true;
     }

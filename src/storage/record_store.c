@@ -235,14 +235,25 @@ void record_cursor_done(RecordCursor *cursor) {
     table_cursor_done(&cursor->base);
 }
 
+/* Backward readers see all of the oplog, unless they may see only what a majority has: then they
+ * begin there. */
+static bool is_hidden_from_behind(const RecordCursor *cursor, const RecoveryUnit *ru) {
+    return cursor->rs->is_oplog && !cursor->base.is_forward &&
+           ru->read_source == READ_OPLOG_MAJORITY &&
+           (uint64_t)cursor->rid.num > ru->oplog_visible_ts;
+}
+
 ErrCode record_cursor_next(RecordCursor *cursor, bool *ret_found, RecordId *ret_rid, Str *ret_data,
                            Error *err) {
-    TRY(table_cursor_move(&cursor->base, ret_found, err));
-    if (!*ret_found)
-        return ERR_OK;
-    take_place(cursor);
+    const RecoveryUnit *ru = cursor->base.op->ru;
+    do {
+        TRY(table_cursor_move(&cursor->base, ret_found, err));
+        if (!*ret_found)
+            return ERR_OK;
+        take_place(cursor);
+    } while (UNLIKELY(is_hidden_from_behind(cursor, ru)));
     if (UNLIKELY(cursor->rs->is_oplog) && cursor->base.is_forward &&
-        (uint64_t)cursor->rid.num > cursor->base.op->ru->oplog_visible_ts) {
+        (uint64_t)cursor->rid.num > ru->oplog_visible_ts) {
         *ret_found = false;
         return stop_before(cursor, err);
     }

@@ -23,6 +23,7 @@ enum {
 };
 
 static ErrCode begin_transaction(RecoveryUnit *ru, Error *err);
+static bool has_read_ts(ReadSource source);
 static ErrCode resolve_read_ts(RecoveryUnit *ru, uint64_t *ret_ts, Error *err);
 static void end_transaction(RecoveryUnit *ru);
 static void add_change(RecoveryUnit *ru, RuChange change);
@@ -372,7 +373,7 @@ static ErrCode begin_transaction(RecoveryUnit *ru, Error *err) {
     ru->read_ts = 0;
     /* Writes apply to the newest state, whatever the operation reads (a $merge, for example): in an
      * older snapshot every write to a newer document would conflict forever. */
-    if (ru->read_source != READ_LATEST && ru->read_source != READ_CHECKPOINT && ru->depth == 0) {
+    if (has_read_ts(ru->read_source) && ru->depth == 0) {
         TRY(resolve_read_ts(ru, &ru->read_ts, err));
         ru_ts_config(is_ignoring ? "ignore_prepare=force,read_timestamp=" : "read_timestamp=",
                      ru->read_ts, config);
@@ -382,6 +383,11 @@ static ErrCode begin_transaction(RecoveryUnit *ru, Error *err) {
      * the other order the timestamp could cover entries that the snapshot does not contain. */
     ru->oplog_visible_ts =
         atomic_load_explicit(&ru->engine->oplog_visible_ts, memory_order_acquire);
+    if (UNLIKELY(ru->read_source == READ_OPLOG_MAJORITY)) {
+        uint64_t majority_ts = atomic_load(&ru->engine->majority_ts);
+        if (majority_ts < ru->oplog_visible_ts)
+            ru->oplog_visible_ts = majority_ts;
+    }
     int rc = WT_APART(ru->session->begin_transaction(ru->session, begin));
     if (rc == EINVAL && ru->read_ts != 0) {
         /* The transaction has begun; only its timestamp was refused. */
@@ -395,6 +401,10 @@ static ErrCode begin_transaction(RecoveryUnit *ru, Error *err) {
     ru->snapshot_id =
         1 + atomic_fetch_add_explicit(&ru->engine->snapshot_counter, 1, memory_order_relaxed);
     return ERR_OK;
+}
+
+static bool has_read_ts(ReadSource source) {
+    return source != READ_LATEST && source != READ_CHECKPOINT && source != READ_OPLOG_MAJORITY;
 }
 
 static ErrCode resolve_read_ts(RecoveryUnit *ru, uint64_t *ret_ts, Error *err) {
@@ -414,6 +424,7 @@ static ErrCode resolve_read_ts(RecoveryUnit *ru, uint64_t *ret_ts, Error *err) {
         break;
     case READ_LATEST:
     case READ_CHECKPOINT:
+    case READ_OPLOG_MAJORITY:
         break;
     }
     if (ts == 0)

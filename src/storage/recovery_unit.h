@@ -24,6 +24,9 @@ typedef enum ReadSource {
     READ_ALL_DURABLE,  /* at the point before which no commit is missing */
     READ_PROVIDED,     /* at a timestamp given by the caller */
     READ_CHECKPOINT,   /* the last checkpoint on disk */
+    /* As READ_LATEST, but of the oplog, which has no timestamps, only up to the majority commit
+     * point. */
+    READ_OPLOG_MAJORITY,
 } ReadSource;
 
 /* Only while no snapshot is open: an open one cannot be moved. `ts` is for READ_PROVIDED. */

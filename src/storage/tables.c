@@ -221,16 +221,24 @@ ErrCode storage_find_table(StorageEngine *engine, const char *ident, bool *ret_f
     return ERR_OK;
 }
 
-static int64_t table_stat(StorageEngine *engine, const char *ident, int key) {
+/* False: there are none. */
+static bool open_stats(StorageEngine *engine, const char *ident, WT_SESSION **ret_session,
+                       WT_CURSOR **ret_cursor) {
     Error err = {0};
+    CLEANUP(xfree_ptr) char *uri = xasprintf("statistics:table:%s", ident);
+    if (storage_open_session(engine, ret_session, &err) != ERR_OK) {
+        error_reset(&err);
+        return false;
+    }
+    WT_SESSION *session = *ret_session;
+    return session->open_cursor(session, uri, NULL, "statistics=(fast)", ret_cursor) == 0;
+}
+
+static int64_t table_stat(StorageEngine *engine, const char *ident, int key) {
     CLEANUP(wt_session_close) WT_SESSION *session = NULL;
     CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
-    CLEANUP(xfree_ptr) char *uri = xasprintf("statistics:table:%s", ident);
-    if (storage_open_session(engine, &session, &err) != ERR_OK ||
-        session->open_cursor(session, uri, NULL, "statistics=(fast)", &cursor) != 0) {
-        error_reset(&err);
+    if (!open_stats(engine, ident, &session, &cursor))
         return 0;
-    }
     const char *description;
     const char *text;
     int64_t value = 0;
@@ -238,6 +246,44 @@ static int64_t table_stat(StorageEngine *engine, const char *ident, int key) {
     if (cursor->search(cursor) != 0 || cursor->get_value(cursor, &description, &text, &value) != 0)
         return 0;
     return value;
+}
+
+void storage_table_stats(StorageEngine *engine, const char *ident, StorageStatVisit visit,
+                         void *arg) {
+    CLEANUP(wt_session_close) WT_SESSION *session = NULL;
+    CLEANUP(wt_cursor_close) WT_CURSOR *cursor = NULL;
+    if (!open_stats(engine, ident, &session, &cursor))
+        return;
+    const char *description;
+    const char *text;
+    int64_t value;
+    while (cursor->next(cursor) == 0 && cursor->get_value(cursor, &description, &text, &value) == 0)
+        visit(arg, description, value);
+}
+
+char *storage_table_creation(StorageEngine *engine, const char *ident) {
+    Error err = {0};
+    CLEANUP(wt_session_close) WT_SESSION *session = NULL;
+    CLEANUP(xfree_ptr) char *file = xasprintf("file:%s.wt", ident);
+    char *config = NULL;
+    bool is_found;
+    if (storage_open_session(engine, &session, &err) != ERR_OK ||
+        find_metadata(engine, session, file, &is_found, &config, &err) != ERR_OK)
+        error_reset(&err);
+    return config;
+}
+
+ErrCode storage_compact_table(StorageEngine *engine, const char *ident, Error *err) {
+    CLEANUP(wt_session_close) WT_SESSION *session = NULL;
+    TRY(storage_open_session(engine, &session, err));
+    CLEANUP(xfree_ptr) char *uri = xasprintf("table:%s", ident);
+    int rc = WT_APART(session->compact(session, uri, "timeout=0"));
+    if (rc == EBUSY)
+        return error_set(err, ERR_INTERRUPTED,
+                         "compaction of the file \"%s\" was interrupted: the "
+                         "cache is under pressure",
+                         ident);
+    return rc == 0 ? ERR_OK : wt_error(engine, rc, "compact the file", ident, err);
 }
 
 int64_t storage_table_bytes(StorageEngine *engine, const char *ident) {

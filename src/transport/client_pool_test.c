@@ -161,6 +161,7 @@ TEST(client_call_ends_at_once_when_its_operation_is_killed) {
 TEST(client_call_obeys_the_deadline_of_its_operation) {
     CLEANUP(fixture_done) ClientFixture fx;
     fixture_begin(&fx, NULL, /* has_server= */ true);
+    REQUIRE_OK(fixture_call(&fx, "echo", 5, 5000), fx.err); /* so that it has a connection */
     op_set_max_time(fx.op, 30);
     EXPECT_EQ_I64(fixture_call(&fx, "block", 1, 20000), ERR_MAX_TIME_MS_EXPIRED);
     EXPECT_EQ_U64(fixture_stats(&fx, fx.host).dropped, 1);

@@ -214,8 +214,11 @@ static Verdict run_input(Worker *w, Slot *slot) {
     return verdict;
 }
 
-/* Bytes received; 0: none now; -1: the stream has ended or broken. */
-static ssize_t receive(Worker *w, Slot *slot, uint8_t *into, size_t size, bool *ret_is_drained) {
+/* Out of line, as are the others that look at errno: a request may go on in another thread
+ * (base/fiber.h).
+ * Bytes received; 0: none now; -1: the stream has ended or broken. */
+NOINLINE static ssize_t receive(Worker *w, Slot *slot, uint8_t *into, size_t size,
+                                bool *ret_is_drained) {
     for (;;) {
         ssize_t got = recv(slot->fd, into, size, 0);
         if (LIKELY(got > 0)) {
@@ -322,7 +325,7 @@ static Verdict dispatch(Worker *w, Slot *slot, bool is_resumed) {
     /* Likewise: who wakes this request alone does so after the handler made itself known. */
     if (UNLIKELY(atomic_load_explicit(&slot->is_woken, memory_order_relaxed)))
         atomic_store_explicit(&slot->is_woken, false, memory_order_relaxed);
-    counter_add(&w->sequence, 1);
+    counter_add(&w->carrier->sequence, 1);
     HandleResult result =
         t->config.handler.on_message(t->config.ctx, w, &slot->conn, &w->message, &reply);
 
@@ -352,7 +355,7 @@ static Verdict dispatch(Worker *w, Slot *slot, bool is_resumed) {
     } else if (UNLIKELY(slot->held != NULL)) {
         xfree(TAKE_PTR(slot->held));
     }
-    counter_add(&w->sequence, 1);
+    counter_add(&w->carrier->sequence, 1);
     worker_trim(w, /* is_idle= */ false);
     return verdict;
 }
@@ -416,7 +419,7 @@ static bool send_reply(Worker *w, Slot *slot, Reply *reply, int32_t *ret_reply_i
     return send_all(w, slot, out->data, out->size);
 }
 
-static bool send_all(Worker *w, Slot *slot, const uint8_t *data, size_t size) {
+NOINLINE static bool send_all(Worker *w, Slot *slot, const uint8_t *data, size_t size) {
     while (size > 0) {
         ssize_t sent = send(slot->fd, data, size, MSG_NOSIGNAL);
         if (LIKELY(sent > 0)) {
@@ -433,7 +436,7 @@ static bool send_all(Worker *w, Slot *slot, const uint8_t *data, size_t size) {
 }
 
 /* Waits as a blocked worker for a slow reader. */
-static bool wait_writable(Worker *w, Slot *slot) {
+NOINLINE static bool wait_writable(Worker *w, Slot *slot) {
     int64_t deadline_us = clock_mono_us() + w->transport->config.send_stall_us_max;
     struct pollfd pollfd = {.fd = slot->fd, .events = POLLOUT};
     int rc;

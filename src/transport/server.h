@@ -195,5 +195,11 @@ void *worker_user(const Worker *worker);
 void worker_block_begin(Worker *worker);
 void worker_block_end(Worker *worker);
 
+/* The worker lends its thread to another one until `fd`, a socket of the caller's own, can be read
+ * or hung up, or AWAIT_US_MAX have passed: for replies of other nodes, without a thread that sleeps
+ * for each. The caller goes on in any thread of the pool, so it must hold no mutex and nothing else
+ * that belongs to a thread (base/fiber.h). False: it could not, and nothing has happened. */
+bool worker_await_readable(Worker *worker, int fd);
+
 /* The request has been running for long and will continue: counts as blocked until it ends. */
 void worker_is_long_running(Worker *worker);

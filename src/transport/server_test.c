@@ -19,6 +19,7 @@
 enum {
     WAIT_BUDGET_US = 20 * 1000 * 1000,
     CLIENT_TIMEOUT_S = 20,
+    AWAITS_MAX = 64,
 };
 
 /* The handler answers {cmd: n} with {n: n, ...}; the first field's name says what else to do. */
@@ -34,6 +35,10 @@ typedef struct EchoServer {
     _Atomic bool is_released; /* ends "block" and "spin" */
     _Atomic bool is_changed;  /* what "park" waits for */
     _Atomic bool refuses;
+    /* "await" n waits for a byte on the first socket of pair n. */
+    int pairs[AWAITS_MAX][2];
+    _Atomic int awaiting;
+    _Atomic int await_rounds;
 } EchoServer;
 
 static void *echo_worker_start(void *ctx, Worker *worker) {
@@ -94,6 +99,16 @@ static HandleResult echo_stream(EchoServer *server, int64_t n, Reply *reply) {
     return HANDLE_REPLY;
 }
 
+static void echo_await(EchoServer *server, Worker *worker, int fd) {
+    char bytes[1024]; /* all there are: what comes later is for the next request */
+    atomic_fetch_add(&server->awaiting, 1);
+    while (recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT) < 0) {
+        EXPECT(worker_await_readable(worker, fd));
+        atomic_fetch_add(&server->await_rounds, 1);
+    }
+    atomic_fetch_sub(&server->awaiting, 1);
+}
+
 static HandleResult echo_on_message(void *ctx, Worker *worker, Connection *conn,
                                     const WireMessage *message, Reply *reply) {
     EchoServer *server = ctx;
@@ -114,6 +129,8 @@ static HandleResult echo_on_message(void *ctx, Worker *worker, Connection *conn,
         atomic_fetch_sub(&server->blocked_now, 1);
         if (is_declared)
             worker_block_end(worker);
+    } else if (strcmp(name, "await") == 0) {
+        echo_await(server, worker, server->pairs[n][0]);
     } else if (strcmp(name, "member") == 0) {
         transport_keep_connection(server->transport, conn);
     } else if (strcmp(name, "long") == 0) {
@@ -884,4 +901,148 @@ TEST(server_lets_a_running_request_finish_before_it_stops) {
     EXPECT(!receive_exactly(fd, first, 1));
     thread_join(&stopper);
     close(fd);
+}
+
+/* ---- requests that await something ---- */
+
+static void pairs_open(EchoServer *server) {
+    for (int i = 0; i < AWAITS_MAX; i++)
+        EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, server->pairs[i]) == 0);
+}
+
+static void pairs_close(EchoServer *server) {
+    for (int i = 0; i < AWAITS_MAX; i++) {
+        close(server->pairs[i][0]);
+        close(server->pairs[i][1]);
+    }
+}
+
+TEST(server_requests_that_await_something_hold_no_thread) {
+    EchoServer server;
+    REQUIRE(echo_start(&server));
+    pairs_open(&server);
+    int fds[AWAITS_MAX];
+    for (int i = 0; i < AWAITS_MAX; i++) {
+        fds[i] = client_connect(&server);
+        EXPECT(client_send(fds[i], "await", i, 0, 0));
+    }
+    EXPECT_SOON(atomic_load(&server.awaiting) == AWAITS_MAX);
+    EXPECT(stats_of(&server).workers <= 3);
+    EXPECT_EQ_I64(stats_of(&server).connections_active, AWAITS_MAX);
+    int other = client_connect(&server);
+    EXPECT(client_ask(other, "ping", 1));
+    /* In the reverse order: none waits for another. */
+    for (int i = AWAITS_MAX - 1; i >= 0; i--) {
+        EXPECT_EQ_I64(send(server.pairs[i][1], "x", 1, 0), 1);
+        ClientReply reply = {0};
+        EXPECT(client_receive(fds[i], &reply) && reply.n == i);
+        close(fds[i]);
+    }
+    EXPECT(stats_of(&server).workers <= 3);
+    close(other);
+    pairs_close(&server);
+    echo_stop(&server);
+}
+
+TEST(server_resumes_what_awaits_for_long_and_what_is_hung_up_on) {
+    EchoServer server;
+    REQUIRE(echo_start(&server));
+    pairs_open(&server);
+    int fd = client_connect(&server);
+    EXPECT(client_send(fd, "await", 0, 0, 0));
+    /* Nothing comes: it looks around again and again. */
+    EXPECT_SOON(atomic_load(&server.await_rounds) >= 3);
+    EXPECT(shutdown(server.pairs[0][0], SHUT_RDWR) == 0); /* as a kill does */
+    ClientReply reply = {0};
+    EXPECT(client_receive(fd, &reply) && reply.n == 0);
+    /* What is there before it is awaited does not wait at all. */
+    EXPECT_EQ_I64(send(server.pairs[1][1], "x", 1, 0), 1);
+    EXPECT(client_ask(fd, "await", 1));
+    close(fd);
+    pairs_close(&server);
+    echo_stop(&server);
+}
+
+typedef struct Answerer {
+    EchoServer *server;
+    Thread thread;
+    int first;
+    _Atomic bool is_over;
+} Answerer;
+
+enum {
+    ANSWERERS = 2,
+    AWAIT_ROUNDS = 300,
+};
+
+/* Answers the requests of its half as they come, each at another time. */
+static void answerer_run(void *arg) {
+    Answerer *answerer = arg;
+    EchoServer *server = answerer->server;
+    for (uint32_t n = 0; !atomic_load(&answerer->is_over); n++) {
+        int i = answerer->first + (int)(n * 7 % (AWAITS_MAX / ANSWERERS));
+        (void)send(server->pairs[i][1], "x", 1, MSG_DONTWAIT);
+        if (n % 16 == 0)
+            thread_sleep_us(n % 5 * 20);
+    }
+}
+
+TEST(server_goes_on_with_what_awaits_whenever_the_answer_comes) {
+    /* Goal: no answer is lost between a request that leaves its thread and the event that resumes
+     * it. Method: answers come all the time, before, while and after they are awaited. */
+    EchoServer server;
+    REQUIRE(echo_start(&server));
+    pairs_open(&server);
+    Answerer answerers[ANSWERERS] = {0};
+    for (int i = 0; i < ANSWERERS; i++) {
+        CLEANUP(error_reset) Error err = {0};
+        answerers[i].server = &server;
+        answerers[i].first = i * (AWAITS_MAX / ANSWERERS);
+        EXPECT_OK(thread_start(&answerers[i].thread, "answerer", answerer_run, &answerers[i], &err),
+                  err);
+    }
+    int fds[AWAITS_MAX];
+    for (int i = 0; i < AWAITS_MAX; i++)
+        fds[i] = client_connect(&server);
+    for (int round = 0; round < AWAIT_ROUNDS; round++) {
+        for (int i = 0; i < AWAITS_MAX; i++)
+            EXPECT(client_send(fds[i], "await", i, 0, 0));
+        for (int i = 0; i < AWAITS_MAX; i++) {
+            ClientReply reply = {0};
+            REQUIRE(client_receive(fds[i], &reply) && reply.n == i);
+        }
+    }
+    for (int i = 0; i < ANSWERERS; i++) {
+        atomic_store(&answerers[i].is_over, true);
+        thread_join(&answerers[i].thread);
+    }
+    EXPECT(atomic_load(&server.await_rounds) > 0);
+    for (int i = 0; i < AWAITS_MAX; i++)
+        close(fds[i]);
+    pairs_close(&server);
+    echo_stop(&server);
+}
+
+TEST(server_frees_workers_that_are_not_needed_any_more) {
+    EchoServer server = {0};
+    TransportConfig config = echo_config(&server);
+    config.spare_idle_us_max = 20 * 1000;
+    REQUIRE(echo_start_with(&server, &config));
+    pairs_open(&server);
+    int fds[AWAITS_MAX];
+    for (int i = 0; i < AWAITS_MAX; i++) {
+        fds[i] = client_connect(&server);
+        EXPECT(client_send(fds[i], "await", i, 0, 0));
+    }
+    EXPECT_SOON(atomic_load(&server.awaiting) == AWAITS_MAX);
+    EXPECT(atomic_load(&server.worker_starts) >= AWAITS_MAX);
+    for (int i = 0; i < AWAITS_MAX; i++) {
+        EXPECT_EQ_I64(send(server.pairs[i][1], "x", 1, 0), 1);
+        ClientReply reply = {0};
+        EXPECT(client_receive(fds[i], &reply));
+        close(fds[i]);
+    }
+    EXPECT_SOON(atomic_load(&server.worker_starts) - atomic_load(&server.worker_stops) <= 8);
+    pairs_close(&server);
+    echo_stop(&server);
 }

@@ -98,6 +98,8 @@ void transport_free(Transport *t) {
         close(t->runnable_fd);
     if (t->stop_fd >= 0)
         close(t->stop_fd);
+    xfree(t->work.awaits);
+    xfree(t->work.await_free);
     cond_done(&t->work.governor_wake);
     mutex_done(&t->work.mu);
     slot_table_done(&t->table);
@@ -118,11 +120,16 @@ void transport_read_stats(Transport *t, TransportStats *ret_stats) {
     mutex_lock(&t->work.mu);
     worker_stats_add(&sum, &t->work.ended_stats);
     LIST_FOR_EACH (&t->work.workers, node) {
-        const Worker *w = CONTAINER_OF(node, Worker, in_pool);
+        const Worker *w = CONTAINER_OF(node, Worker, in_all);
         worker_stats_add(&sum, &w->stats);
-        stats.connections_active += atomic_load_explicit(&w->sequence, memory_order_relaxed) & 1;
     }
-    stats.workers = t->work.worker_count;
+    LIST_FOR_EACH (&t->work.carriers, node) {
+        const Carrier *carrier = CONTAINER_OF(node, Carrier, in_pool);
+        stats.connections_active +=
+            atomic_load_explicit(&carrier->sequence, memory_order_relaxed) & 1;
+    }
+    stats.connections_active += atomic_load_explicit(&t->work.awaiting, memory_order_relaxed);
+    stats.workers = t->work.carrier_count;
     stats.connections_parked = t->work.parked_count;
     mutex_unlock(&t->work.mu);
     int32_t unblocked = atomic_load_explicit(&t->work.unblocked, memory_order_relaxed);
@@ -162,16 +169,23 @@ static void apply_defaults(TransportConfig *config) {
 static void work_pool_init(WorkPool *work, const TransportConfig *config) {
     mutex_init(&work->mu, LOCK_RANK_WORKERS);
     cond_init(&work->governor_wake);
-    list_init(&work->workers);
+    list_init(&work->carriers);
     list_init(&work->ended);
     list_init(&work->spare);
+    list_init(&work->workers);
+    list_init(&work->idle);
+    list_init(&work->resumable);
     list_init(&work->parked);
     list_init(&work->runnable);
     work->parked_deadline_us_min = INT64_MAX;
     work->target = config->workers_target;
     atomic_store_explicit(&work->retire_above, (int32_t)config->workers_target,
                           memory_order_relaxed);
-    work->workers_max = config->workers_max;
+    work->carriers_max = config->workers_max;
+    /* One for each thread, and as many that await something. */
+    work->workers_max = 2 * config->workers_max;
+    work->awaits = xcalloc(work->workers_max, sizeof(*work->awaits));
+    work->await_free = xcalloc(work->workers_max, sizeof(*work->await_free));
 }
 
 static ErrCode open_epoll(Transport *t, Error *err) {

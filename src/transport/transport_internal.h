@@ -32,11 +32,16 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 
+#include "base/fiber.h"
 #include "base/list.h"
 #include "base/thread.h"
 #include "transport/server.h"
 
+typedef struct Carrier Carrier;
+
 enum {
+    /* Beyond this a worker that awaits something is resumed, to look around. */
+    AWAIT_US_MAX = 100 * 1000,
     WORKER_READ_SIZE = 64 * 1024,
     REPLY_KEEP_SIZE_MAX = 256 * 1024,
     GOVERNOR_TICK_US = 100 * 1000,
@@ -62,6 +67,8 @@ typedef enum ConnState {
 /* Epoll data of the event that says: the queue of runnable connections is not empty. Its index is
  * past any connection's. */
 #define EVENT_RUNNABLE UINT64_MAX
+/* In the low half of the epoll data: what follows is the place of a worker (await.c). */
+#define EVENT_AWAITED (1U << 31)
 
 typedef struct Slot {
     Connection conn; /* first: a Connection pointer is a Slot pointer */
@@ -124,12 +131,16 @@ typedef struct WorkerStats {
     _Atomic uint64_t unpacked[WIRE_COMPRESSOR_COUNT][2];
 } WorkerStats;
 
+/* What carries a request from the socket through the handler to the reply: its memory and its
+ * stack, on the thread of a carrier. */
 struct Worker {
     Transport *transport;
     void *user;
-    Thread thread;
+    uint32_t index; /* in work.awaits */
 
-    /* Owned by the worker's thread. */
+    /* Owned by the thread that runs it. */
+    Fiber fiber;
+    Carrier *carrier;
     uint8_t *read_buffer;
     Buffer reply;
     Buffer packed; /* a compressed reply */
@@ -142,39 +153,80 @@ struct Worker {
     uint32_t small_streak; /* requests in a row that needed no large buffer */
 
     /* Guarded by work.mu. */
-    ListNode in_pool; /* workers, or ended ones to be joined */
+    ListNode in_all;   /* work.workers */
+    ListNode in_queue; /* work.idle or work.resumable */
+
+    /* Atomic. Written for every request, so away from other cache lines. */
+    char pad_before[CACHE_LINE_SIZE];
+    WorkerStats stats;
+    char pad_after[CACHE_LINE_SIZE];
+};
+
+/* A thread that carries workers, one at a time; see worker.c and await.c. */
+struct Carrier {
+    Transport *transport;
+    Thread thread;
+
+    /* Owned by its thread. */
+    Fiber base;            /* of the thread itself: where it begins and ends */
+    Worker *worker;        /* the one it carries; NULL: at its base */
+    Worker *left;          /* the one it has just come from, */
+    bool is_left_awaiting; /* which awaits something, or is idle */
+    Worker *idle;          /* kept at hand for the next one that awaits something; NULL: none */
+
+    /* Guarded by work.mu. */
+    ListNode in_pool; /* carriers, or ended ones to be joined */
     ListNode in_spare;
     Cond spare_wake;
     bool is_woken;
 
-    /* Atomic. Written by the worker for every request, so away from other cache lines; the governor
-     * reads them. An odd sequence means that a request is running. */
+    /* Atomic. Written for every request, so away from other cache lines; the governor reads them.
+     * An odd sequence means that a request is running. */
     char pad_before[CACHE_LINE_SIZE];
     _Atomic uint64_t sequence;
     _Atomic bool is_counted; /* in work.unblocked; the thread that clears it subtracts */
-    WorkerStats stats;
     char pad_after[CACHE_LINE_SIZE];
     uint64_t sequence_at_last_tick; /* Owned by the governor. */
 };
+
+/* Where a worker that awaits something is found by the event it awaits; it outlives the worker, so
+ * that an event that comes late finds something to look at. */
+typedef struct AwaitPlace {
+    _Atomic uint64_t word; /* how often it was used, and AwaitState; see await.c */
+    _Atomic int64_t until_us;
+    Worker *worker; /* Guarded by the word: read by who has claimed it. */
+} AwaitPlace;
 
 /* The pool of workers and the connections that wait for one. */
 typedef struct WorkPool {
     Mutex mu; /* LOCK_RANK_WORKERS */
     /* Guarded by mu. */
-    List workers;
+    List carriers;
     List ended;
     List spare;
+    List workers;
+    List idle;      /* workers that nobody carries */
+    List resumable; /* workers that have awaited long enough */
     List parked;
     List runnable;
     uint64_t parked_count;
     int64_t parked_deadline_us_min; /* no parked request is due earlier */
+    uint32_t carrier_count;
     uint32_t worker_count;
+    uint32_t idle_count;
+    uint32_t idle_count_min; /* since the governor freed workers that were not needed, */
+    uint32_t idle_ticks;     /* how many ticks ago */
     Cond governor_wake;
     WorkerStats ended_stats;
+    uint32_t await_count; /* places that have been used; the rest is still zero */
+    uint32_t *await_free; /* places without a worker */
+    uint32_t await_free_count;
 
     /* Set at start, then constant. */
     uint32_t target;
+    uint32_t carriers_max;
     uint32_t workers_max;
+    AwaitPlace *awaits; /* of workers_max */
 
     _Atomic uint64_t wake_epoch; /* counts transport_wake_parked; changed under mu */
     _Atomic bool is_exiting;     /* workers have to exit; set under mu */
@@ -183,7 +235,8 @@ typedef struct WorkPool {
     char pad_before[CACHE_LINE_SIZE];
     _Atomic int32_t unblocked;
     _Atomic int32_t retire_above; /* set by the governor; see worker.c */
-    _Atomic uint32_t blocks;      /* how often workers were counted out since the last tick */
+    _Atomic uint32_t blocks;      /* how often carriers were counted out since the last tick */
+    _Atomic uint32_t awaiting;    /* workers that have been left */
     char pad_after[CACHE_LINE_SIZE];
 } WorkPool;
 
@@ -259,7 +312,24 @@ Slot *runnable_take(Transport *t);
 bool parked_release_locked(Transport *t, int64_t due_us);
 void runnable_signal(Transport *t);
 
+/* await.c */
+/* The worker that the event is for, which is the caller's to resume; NULL: it is late. */
+Worker *await_claim(Transport *t, uint64_t event_data);
+/* Leaves the worker, which is idle, for `next`, or with NULL for the base of its thread. Returns
+ * when somebody has use for it, maybe in another thread, with the worker to go on with at once;
+ * NULL: none. */
+Worker *worker_leave(Worker *w, Worker *next);
+/* After a thread has come from one fiber to another; see worker_leave. */
+Worker *carrier_arrive(Carrier *carrier);
+/* Of those that have awaited long enough; returns whether there are any, to be signaled. */
+bool awaits_release(Transport *t, int64_t now_us);
+Worker *resumable_take(Transport *t);
+
 /* worker.c */
+/* A worker that nobody carries, or a new one; NULL: there are as many as there may be. */
+Worker *worker_take(Transport *t);
+void carrier_count_in(Carrier *carrier);
+void carrier_count_out(Carrier *carrier);
 ErrCode workers_start(Transport *t, Error *err) MUST_CHECK;
 void workers_stop(Transport *t);
 void worker_stats_add(WorkerStats *to, const WorkerStats *from);

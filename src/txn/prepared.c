@@ -69,6 +69,7 @@ static void note_prepared(SessionCatalog *catalog, Session *session, OpTime firs
     mutex_lock(&catalog->mu);
     txn->start = first;
     txn->prepared = last;
+    txn->prepared_us = clock_mono_us();
     catalog->txn_stats.prepared++;
     mutex_unlock(&catalog->mu);
     session->txn_state = TXN_STATE_PREPARED;

@@ -55,7 +55,8 @@ struct Transaction {
     MultikeyNotes multikey; /* indexes that its writes have made multikey */
     /* Changed with the catalog's lock. */
     OpTime prepared; /* its prepare entry; none: not prepared */
-    OpTime start;    /* the first one of it */
+    int64_t prepared_us;
+    OpTime start; /* the first one of it */
     bool has_cursors;
     bool has_statement; /* see internal_txn.h */
     int32_t statement;

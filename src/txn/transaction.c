@@ -390,6 +390,7 @@ static TxnInfo info_locked(const Session *session) {
                      .expires_us = txn->expires_us,
                      .read_ts = txn->read_ts,
                      .is_prepared = !optime_is_none(txn->prepared),
+                     .prepared_us = txn->prepared_us,
                      .is_active = session->owner != NULL};
 }
 

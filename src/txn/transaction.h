@@ -88,7 +88,8 @@ typedef struct TxnInfo {
     int64_t expires_us;
     uint64_t read_ts; /* 0: none */
     bool is_prepared;
-    bool is_active; /* a statement is running */
+    int64_t prepared_us; /* when, of one that is prepared */
+    bool is_active;      /* a statement is running */
 } TxnInfo;
 
 /* Aborts those that `wants` picks (NULL: all), except prepared ones: at once if no statement is

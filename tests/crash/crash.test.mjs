@@ -5,7 +5,7 @@
  * a ledger while the node is killed at random instants and at each named failpoint; then it is
  * started again on the same directory and compared with ledger and model.
  *
- * CRASH_ROUNDS: how many rounds (100). TEST_SEED: repeat a run.
+ * CRASH_ROUNDS: how many rounds (60). TEST_SEED: repeat a run.
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -15,7 +15,7 @@ import { checkConsistency } from './consistency.mjs';
 import { Ledger, isConnectionLoss } from './ledger.mjs';
 import { World } from './world.mjs';
 
-const ROUNDS = Number(process.env.CRASH_ROUNDS ?? 100);
+const ROUNDS = Number(process.env.CRASH_ROUNDS ?? 60);
 const seed = seedOfRun();
 const rand = random(seed);
 console.error(`crash tests: ${ROUNDS} rounds, TEST_SEED=${seed}`);

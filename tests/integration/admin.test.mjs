@@ -349,16 +349,19 @@ test('dbStats adds up a database', async () => {
     assert.equal((await node.client.db('nodb').command({ dbStats: 1 })).collections, 0);
 });
 
-test('dataSize measures a collection and refuses ranges by name', async () => {
+test('dataSize measures a collection, or a range of it', async () => {
     const c = await node.collection(Array.from({ length: 10 }, (_, _id) => ({ _id })));
     const ns = `test.${c.collectionName}`;
     const all = await onTest({ dataSize: ns });
     hasShape(all, { size: 'number', numObjects: 'number', millis: 'number' });
     assert.equal(all.numObjects, 10);
-    await fails(
-        onTest({ dataSize: ns, keyPattern: { _id: 1 }, min: { _id: 2 }, max: { _id: 5 } }),
-        238,
-    );
+    const range = { dataSize: ns, min: { _id: 2 }, max: { _id: 5 } };
+    for (const keyPattern of [undefined, { _id: 1 }]) {
+        const part = await onTest({ ...range, ...(keyPattern && { keyPattern }) });
+        assert.deepEqual([part.numObjects, part.size], [3, 3 * (all.size / 10)]);
+    }
+    await fails(onTest({ dataSize: ns, min: { _id: 2 } }), 2);
+    await fails(onTest({ dataSize: ns, keyPattern: { a: 1 }, min: { a: 2 }, max: { a: 5 } }), 96);
 });
 
 test('DUR-5: validate finds a healthy collection valid', async () => {
@@ -600,6 +603,12 @@ test('applyOps runs writes and changes of the catalog, and tells how far it got'
     assert.deepEqual([err.errorResponse.applied, err.errorResponse.results], [2, [true, false]]);
     await admin.command({ applyOps: [{ op: 'u', ns, o2: { _id: 1 }, o: { _id: 1, x: 9 } }, { op: 'd', ns, o: { _id: 2 } }] });
     assert.deepEqual(await c.find().toArray(), [{ _id: 1, x: 9 }]);
+    await admin.command({ applyOps: [{ op: 'u', ns, o2: { _id: 1 }, o: { $v: 2, diff: { u: { x: 10 }, i: { y: 1 } } } }] });
+    assert.deepEqual(await c.find().toArray(), [{ _id: 1, x: 10, y: 1 }]);
+    const { info: { uuid: ui } } = await node.db.listCollections({ name }).next();
+    await admin.command({ applyOps: [{ op: 'c', ns: 'test.$cmd', ui, o: { create: 'renamed' } }] });
+    assert.equal(await node.db.collection('renamed').countDocuments(), 1);
+    await fails(admin.command({ applyOps: [{ op: 'c', ns: 'test2.$cmd', ui, o: { create: 'renamed' } }] }), 125);
     await fails(admin.command({ applyOps: [{ op: 'i', ns: 'test.no_such', o: { _id: 1 } }] }), 26);
     await fails(admin.command({ applyOps: [{ op: '?', ns, o: {} }] }), 9);
 });
@@ -631,4 +640,52 @@ test('MET-1: the profiler tells the plans of writes and of further batches, and 
     await db.dropDatabase();
     assert.equal((await db.command({ profile: -1 })).was, 0);
     assert.equal((await node.client.db('admin').command({ top: 1 })).totals['profiled_plans.c'], undefined);
+});
+
+test('OPS-2: fsync with lock keeps writers out, not readers, until as many unlocks', async () => {
+    const c = await node.collection([{ _id: 1 }]);
+    const lock = () => node.admin.command({ fsync: 1, lock: true });
+    const unlock = () => node.admin.command({ fsyncUnlock: 1 });
+    await fails(unlock(), 20);
+    assert.equal(Number((await lock()).lockCount), 1);
+    assert.equal(Number((await lock()).lockCount), 2);
+    let isWritten = false;
+    const write = c.insertOne({ _id: 2 }).then(() => (isWritten = true));
+    const dropped = c.drop().then(
+        () => 'dropped',
+        (error) => error.codeName,
+    );
+    const waiting = async (filter) => {
+        for (;;) {
+            const reply = await node.admin.command({ currentOp: 1, waitingForLock: true, ...filter });
+            assert.equal(reply.fsyncLock, true);
+            if (reply.inprog.length > 0) return reply.inprog[0];
+        }
+    };
+    assert.equal((await waiting({ 'command.insert': c.collectionName })).locks.Global, 'w');
+    const { opid } = await waiting({ 'command.drop': c.collectionName });
+    await node.admin.command({ killOp: 1, op: opid });
+    assert.equal(await dropped, 'Interrupted');
+    assert.deepEqual(await c.find().toArray(), [{ _id: 1 }]);
+    assert.equal(Number((await unlock()).lockCount), 1);
+    assert.equal(isWritten, false);
+    assert.equal(Number((await unlock()).lockCount), 0);
+    await write;
+    assert.equal((await node.admin.command({ currentOp: 1 })).fsyncLock, undefined);
+    assert.equal(await c.countDocuments(), 2);
+});
+
+test('CMD-1: _hashBSONElement tells the hash that hashed indexes have of a value', async () => {
+    const hash = async (key, seed) => {
+        const reply = await node.admin.command({ _hashBSONElement: key, seed }, { promoteLongs: false });
+        return reply.out.toString();
+    };
+    const c = await node.collection([{ _id: 'x' }]);
+    await c.createIndex({ _id: 'hashed' });
+    const [key] = await c.find({}, { promoteLongs: false }).hint({ _id: 'hashed' }).returnKey(true).toArray();
+    assert.equal(await hash('x', 0), key._id.toString());
+    assert.notEqual(await hash('x', 1), await hash('x', 0));
+    assert.equal(await hash(NaN, 1), await hash(0, 1));
+    assert.equal(await hash(2 ** 63, 1), await hash(-Infinity, 1));
+    assert.equal(await hash(2 ** 64, 1), await hash(Infinity, 1));
 });

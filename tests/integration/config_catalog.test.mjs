@@ -237,6 +237,16 @@ describe('the catalog of sharded collections', () => {
         await run({ _configsvrCommitDropCollection: kept.ns, uuid: kept.uuid });
     });
 
+    test('MET-1: a drop that goes in several transactions is logged as slow, with the plan of the last', async () => {
+        const coll = await create(Array.from({ length: 1500 }, (_, i) => i));
+        await client.db('admin').command({ profile: 0, slowms: -1 });
+        await run({ _configsvrCommitDropCollection: coll.ns, uuid: coll.uuid });
+        await client.db('admin').command({ profile: 0, slowms: 100 });
+        const isOfDrop = ({ id, attr }) => id === 51803 && attr.command?._configsvrCommitDropCollection === coll.ns;
+        const { attr } = await member.waitLog(isOfDrop);
+        assert.match(attr.planSummary, /^(IXSCAN|IDHACK|COLLSCAN)/);
+    });
+
     test('DDL-2: a rename takes chunks and zones along, in a new generation', async () => {
         const source = await create([1, 2]);
         const target = await create([7]);

@@ -341,6 +341,51 @@ test('ordered updates stop at the first error, unordered ones go on', async () =
     }
 });
 
+test('constants of a pipeline are values, and no other update has them', async () => {
+    const c = await node.collection([{ _id: 1 }]);
+    const run = (update) => node.db.command({ update: c.collectionName, updates: [{ q: { _id: 1 }, ...update }] });
+    await run({ u: [{ $set: { x: '$$v' } }], c: { v: { $add: [1, 2] } } });
+    assert.deepEqual(await c.findOne(), { _id: 1, x: { $add: [1, 2] } });
+    await fails(run({ u: { $set: { x: 1 } }, c: {} }), 51198);
+});
+
+test('an update of many that fails tells none of what it had done', async () => {
+    const c = await node.collection([{ _id: 1, n: 1 }, { _id: 2, n: 'x' }]);
+    const updates = [{ q: {}, u: { $inc: { n: 1 } }, multi: true }];
+    const reply = await node.db.command({ update: c.collectionName, updates });
+    assert.deepEqual([reply.n, reply.nModified, reply.writeErrors[0].code], [0, 0, 14]);
+});
+
+test('operators make no field whose name starts with $, but in a new document', async () => {
+    const c = await node.collection([{ _id: 1 }]);
+    await fails(c.updateOne({ _id: 1 }, { $set: { $x: 1 } }), 52);
+    await c.updateOne({ _id: 2 }, { $set: { $x: 1 } }, { upsert: true });
+    assert.deepEqual(await c.findOne({ _id: 2 }), { _id: 2, $x: 1 });
+});
+
+test('bypassEmptyTsReplacement keeps empty timestamps, as operators and pipelines do', async () => {
+    const c = await node.collection();
+    const name = c.collectionName;
+    const a = new Timestamp({ t: 0, i: 0 });
+    await node.db.command({ insert: name, documents: [{ _id: 1, a }], bypassEmptyTsReplacement: true });
+    const updates = [
+        { q: { _id: 2 }, u: { a }, upsert: true },
+        { q: { _id: 3 }, u: { $set: { a } }, upsert: true },
+        { q: { _id: 4 }, u: [{ $set: { a } }], upsert: true },
+    ];
+    await node.db.command({ update: name, updates });
+    const kept = await c.find({ a }).sort({ _id: 1 }).toArray();
+    assert.deepEqual(ids(kept), [1, 3, 4]);
+});
+
+test('what is wrong with the fields of findAndModify is told before it writes', async () => {
+    const c = await node.collection([{ _id: 1, a: [1] }]);
+    const run = (fields) => c.findOneAndUpdate({ a: 1 }, { $set: { b: 1 } }, { projection: fields, returnDocument: 'after' });
+    await fails(run({ 'a.$': 1 }), 2);
+    await fails(run({ a: 1, b: 0 }), 31254);
+    assert.deepEqual(await c.findOne(), { _id: 1, a: [1] });
+});
+
 test('update honours hint, arrayFilters and let', async () => {
     const c = await node.collection([
         { _id: 1, a: 5, l: [1, 5, 9] },

@@ -30,6 +30,39 @@ test('CAT-7: create of an existing collection fails unless it is the same', asyn
     });
 });
 
+test('CAT-7: only in "local" a collection can be without an index on _id', async () => {
+    const name = node.newName();
+    await fails(node.db.command({ create: name, autoIndexId: false }), 72);
+    const local = node.client.db('local');
+    await local.command({ create: name, autoIndexId: false });
+    const coll = local.collection(name);
+    assert.deepEqual(await coll.listIndexes().toArray(), []);
+    await coll.insertMany([1, 2, 2, 3].map((_id, at) => ({ _id, at })));
+    assert.equal((await coll.updateMany({ _id: 2 }, { $set: { x: 1 } })).modifiedCount, 2);
+    const newest = await coll.findOneAndUpdate({}, { $set: { y: 1 } }, { sort: { at: -1 } });
+    assert.equal((newest.value ?? newest)._id, 3);
+    assert.equal((await coll.deleteMany({ _id: 2 })).deletedCount, 2);
+    await fails(coll.createIndex({ _id: 1 }, { sparse: true }), 197);
+    await fails(coll.createIndex({ _id: 1 }), 238);
+    await coll.deleteMany({});
+    await coll.createIndex({ _id: 1 }, { name: 'other' });
+    assert.deepEqual(await coll.listIndexes().toArray(), [{ v: 2, key: { _id: 1 }, name: '_id_' }]);
+    await coll.drop();
+});
+
+test('CAT-7: indexes keep the version that they were made with', async () => {
+    const name = node.newName();
+    await node.db.command({ create: name, idIndex: { key: { _id: 1 }, name: '_id_', v: 1 } });
+    await node.db.collection(name).createIndex({ a: 1 }, { version: 1 });
+    const versions = (await node.db.collection(name).listIndexes().toArray()).map(({ v }) => v);
+    assert.deepEqual(versions, [1, 1]);
+    await fails(
+        node.db.collection(name).createIndex({ b: 1 }, { version: 1, collation: { locale: 'fr' } }),
+        67,
+    );
+    await fails(node.db.collection(name).createIndex({ _id: -1 }), 2);
+});
+
 const BAD_NAMES = [
     ['an empty name', ''],
     ['a name with $', 'a$b'],
@@ -61,6 +94,13 @@ const BAD_CREATES = [
         'a clustered index that is not unique',
         { clusteredIndex: { key: { _id: 1 }, unique: false } },
         5979700,
+    ],
+    ['a clustered index without unique', { clusteredIndex: { key: { _id: 1 } } }, 40414],
+    ['a clustered index without a key', { clusteredIndex: true }, 5979703],
+    [
+        'a clustered view',
+        { viewOn: 'x', clusteredIndex: { key: { _id: 1 }, unique: true } },
+        6026500,
     ],
 ];
 for (const [what, options, code] of BAD_CREATES) {
@@ -408,6 +448,52 @@ test('CAT-7: view pipelines that write or do not parse are refused', async () =>
 
 /* ---- capped, clustered ---- */
 
+const applyViewRow = (db, op, o) =>
+    node.client.db('admin').command({ applyOps: [{ op, ns: `${db}.system.views`, o }] });
+
+test('CAT-7: a row of system.views that applyOps writes is a view, also beside a collection', async () => {
+    const db = node.client.db(node.newName());
+    await db.collection('c').insertMany([{ a: 1 }, { a: 2 }]);
+    await db.command({ create: 'system.views' });
+    const row = { _id: `${db.databaseName}.v`, viewOn: 'c', pipeline: [{ $match: { a: 2 } }] };
+    await applyViewRow(db.databaseName, 'i', row);
+    assert.equal(await db.collection('v').countDocuments(), 1);
+    await applyViewRow(db.databaseName, 'i', { ...row, _id: `${db.databaseName}.c` });
+    const names = (await db.listCollections().toArray()).map((entry) => entry.name).sort();
+    assert.deepEqual(names, ['c', 'c', 'system.views', 'v']);
+    assert.equal(await db.collection('c').countDocuments(), 2);
+    await applyViewRow(db.databaseName, 'd', row);
+    assert.equal(await db.collection('v').countDocuments(), 0);
+    await db.collection('system.views').drop();
+    assert.deepEqual((await db.listCollections({ type: 'view' }).toArray()).length, 0);
+});
+
+const BAD_VIEWS = [
+    ['a pipeline that is no array', { viewOn: 'c', pipeline: {} }],
+    ['a stage that is no object', { viewOn: 'c', pipeline: [1] }],
+    ['no viewOn', { pipeline: [] }],
+    ['an _id that is no string', { _id: 7, viewOn: 'c', pipeline: [] }],
+    ['an _id that is no namespace', { _id: 'x', viewOn: 'c', pipeline: [] }],
+    ['a field that views do not have', { viewOn: 'c', pipeline: [], x: 1 }],
+];
+for (const [what, rest] of BAD_VIEWS) {
+    test(`CAT-7: with ${what} in system.views only collections can be used`, async () => {
+        const db = node.client.db(node.newName());
+        await db.collection('c').insertOne({ a: 1 });
+        await db.command({ create: 'system.views' });
+        const row = { _id: `${db.databaseName}.bad`, ...rest };
+        await applyViewRow(db.databaseName, 'i', row);
+        const invalid = { name: 'InvalidViewDefinition' };
+        await fails(db.command({ listCollections: 1 }), 182, invalid);
+        await fails(db.command({ find: 'other' }), 182, invalid);
+        await fails(db.command({ create: 'v', viewOn: 'c', pipeline: [] }), 182, invalid);
+        assert.equal((await db.listCollections({ type: 'collection' }).toArray()).length, 2);
+        assert.equal((await db.collection('c').updateMany({}, { $set: { b: 1 } })).modifiedCount, 1);
+        await applyViewRow(db.databaseName, 'd', row);
+        assert.equal((await db.listCollections().toArray()).length, 2);
+    });
+}
+
 test('CAP-1: convertToCapped keeps the newest documents that fit', async () => {
     const c = await node.collection(
         Array.from({ length: 100 }, (_, _id) => ({ _id, s: 'x'.repeat(200) })),
@@ -419,6 +505,26 @@ test('CAP-1: convertToCapped keeps the newest documents that fit', async () => {
     assert.equal(kept.at(-1), 99);
     assert.equal((await listed(c.collectionName)).options.capped, true);
     await fails(node.db.command({ convertToCapped: 'missing', size: 4096 }), 26);
+});
+
+test('CAP-1: cloneCollectionAsCapped copies the newest documents that fit beside their collection', async () => {
+    const c = await node.collection(Array.from({ length: 100 }, (_, _id) => ({ _id, s: 'x'.repeat(200) })));
+    await c.createIndex({ s: 1 });
+    const to = node.newName();
+    const clone = (options) => node.db.command({ cloneCollectionAsCapped: c.collectionName, toCollection: to, size: 8192, ...options });
+    await fails(clone({ size: 0 }), 72);
+    await fails(clone({ cloneCollectionAsCapped: 'missing' }), 26);
+    await fails(clone({ toCollection: c.collectionName }), 48);
+    await clone();
+    const kept = ids(await node.db.collection(to).find().toArray());
+    assert.ok(kept.length > 20 && kept.length < 50, `${kept.length} kept`);
+    assert.equal(kept.at(-1), 99);
+    assert.deepEqual((await listed(to)).options, { capped: true, size: 8192 });
+    assert.equal((await node.db.collection(to).indexes()).length, 1);
+    assert.equal(await c.countDocuments(), 100);
+    await fails(clone(), 48);
+    await clone({ toCollection: `${to}.temp`, temp: true });
+    assert.deepEqual((await listed(`${to}.temp`)).options, { capped: true, size: 8192, temp: true });
 });
 
 test('CAP-1: collMod changes the bounds of a capped collection', async () => {
@@ -462,6 +568,53 @@ test('CLU-1: a range of _id reads only that part', async () => {
     assert.deepEqual(ids(await c.find({ _id: { $in: [5, 7, 5000] } }).toArray()), [5, 7]);
 });
 
+test('CLU-1: a hint, min and max on the clustered key read that part of the collection', async () => {
+    const c = await clustered(Array.from({ length: 20 }, (_, _id) => ({ _id })), { name: 'mine' });
+    for (const hint of [{ _id: 1 }, 'mine']) {
+        const found = c.find().hint(hint).min({ _id: 5 }).max({ _id: 8 });
+        assert.deepEqual(ids(await found.clone().toArray()), [5, 6, 7]);
+        assert.deepEqual(ids(await found.clone().sort({ _id: -1 }).toArray()), [7, 6, 5]);
+        assert.deepEqual(ids(await found.clone().filter({ _id: { $gt: 6 } }).toArray()), [7]);
+    }
+    const bounded = (min, max) => c.find().hint('mine').min(min).max(max).toArray();
+    await fails(bounded({ _id: 8 }, { _id: 5 }), 6137401, { name: undefined });
+    await fails(bounded({ a: 8 }, { a: 9 }), 51174, { name: undefined });
+    await fails(c.find().hint({ _id: -1 }).toArray(), 2);
+    await fails(c.find().hint({ $natural: 1 }).min({ _id: 1 }).toArray(), 291);
+    const { queryPlanner } = await c.find({ _id: 3 }).hint({ $natural: -1 }).explain();
+    const { stage, direction, minRecord, maxRecord } = queryPlanner.winningPlan;
+    assert.deepEqual([stage, direction, minRecord, maxRecord], ['CLUSTERED_IXSCAN', 'backward', 3, 3]);
+});
+
+test('CLU-1: the order of a clustered collection serves sorts by _id, and no foreign collation', async () => {
+    const values = [5, 'B', 'a', 'c', { s: 'A' }];
+    const c = await node.collection(
+        values.map((_id) => ({ _id })),
+        { clusteredIndex: { key: { _id: 1 }, unique: true }, collation: { locale: 'en', strength: 2 } },
+    );
+    const collation = (await c.indexes())[0].collation;
+    assert.equal(collation.strength, 2);
+    const simple = { collation: { locale: 'simple' } };
+    const read = async (filter, options) =>
+        ids(await c.find(filter, options).sort({ _id: 1 }).toArray());
+    const sorts = async (filter, options) =>
+        JSON.stringify(
+            (await c.find(filter, options).sort({ _id: 1 }).explain('queryPlanner')).queryPlanner,
+        ).includes('"SORT"');
+    assert.deepEqual(await read({}), [5, 'a', 'B', 'c', { s: 'A' }]);
+    assert.deepEqual(await read({}, simple), [5, 'B', 'a', 'c', { s: 'A' }]);
+    assert.deepEqual(await read({ _id: 'A' }), ['a']);
+    assert.deepEqual(await read({ _id: 'A' }, simple), []);
+    assert.deepEqual(await read({ _id: { s: 'a' } }, simple), []);
+    assert.deepEqual(await read({ _id: { $gt: 'B', $lt: 'b' } }, simple), ['a']);
+    assert.deepEqual(await read({ _id: { $in: ['B', 5] } }, simple), [5, 'B']);
+    assert.equal(await sorts({}), false);
+    assert.equal(await sorts({}, simple), true);
+    assert.equal(await sorts({ _id: { $gt: 1 } }, simple), false);
+    const text = c.find({}, simple).hint({ _id: 1 }).min({ _id: 'a' });
+    await fails(text.toArray(), 6137400, { name: undefined });
+});
+
 test('CLU-1: listIndexes and listCollections show the clustered index', async () => {
     const c = await clustered([{ _id: 1 }], { name: 'mine' });
     assert.deepEqual(await c.indexes(), [
@@ -474,6 +627,20 @@ test('CLU-1: listIndexes and listCollections show the clustered index', async ()
         unique: true,
     });
     await fails(c.dropIndex('mine'), 5979800, { name: undefined });
+    const drop = { dropIndexes: c.collectionName, index: { _id: 1 } };
+    await fails(node.db.command(drop), 5979800, { name: undefined });
+    const make = (coll, index) =>
+        node.db.command({ createIndexes: coll, indexes: [{ ...index, clustered: true, unique: true }] });
+    await make(c.collectionName, { key: { _id: 1 }, name: 'mine' });
+    assert.equal((await c.indexes()).length, 1);
+    const plain = await node.collection([{ _id: 1 }]);
+    const refused = [
+        [c.collectionName, { key: { a: 1 }, name: 'a' }, 6243700],
+        [plain.collectionName, { key: { _id: 1 }, name: '_id_' }, 6243700],
+        [`${c.collectionName}_none`, { key: { _id: 1 }, name: '_id_' }, 6100900],
+    ];
+    for (const [coll, index, code] of refused)
+        await fails(make(coll, index), code, { name: undefined });
 });
 
 test('CLU-1: secondary indexes, updates and deletes work on a clustered collection', async () => {

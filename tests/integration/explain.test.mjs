@@ -207,3 +207,57 @@ test('an execution that fails is explained as such', async () => {
     assert.equal(executionStats.executionSuccess, false);
     assert.equal(executionStats.errorCode, 2);
 });
+
+test('QRY-1: a plan whose filter is larger than a reply can hold twice is explained without it', async () => {
+    const c = await node.collection([{ _id: 1, a: 1 }]);
+    await c.createIndex({ a: 1 });
+    const $in = Array.from({ length: 700_000 }, (_, i) => i);
+    const reply = await c.find({ a: { $in } }).explain('queryPlanner');
+    const { winningPlan } = reply.queryPlanner;
+    assert.equal(winningPlan.inputStage.indexName, 'a_1');
+    assert.equal(winningPlan.filter, undefined);
+    assert.match(winningPlan.warning ?? winningPlan.inputStage.warning, /too large/);
+});
+
+test('QRY-1: an explained $lookup tells what its pipelines examined, and with which indexes', async () => {
+    await node.db.collection('left').insertMany([{ a: 0 }, { a: 1 }, { a: 7 }]);
+    await node.db.collection('plain').insertMany(Array.from({ length: 8 }, (_, _id) => ({ _id, k: _id })));
+    const statsOf = async (stage, { rest = [], verbosity = 'executionStats' } = {}) => {
+        const command = { aggregate: 'left', pipeline: [{ $lookup: { as: 'f', ...stage } }, ...rest], cursor: {} };
+        const reply = await explain(command, verbosity);
+        const { $lookup: _, nReturned, executionTimeMillisEstimate, ...told } = reply.stages.find((s) => s.$lookup);
+        return { nReturned, ...told };
+    };
+    const examined = (nReturned, totalDocsExamined, totalKeysExamined, collectionScans, indexesUsed) => ({
+        nReturned,
+        totalDocsExamined,
+        totalKeysExamined,
+        collectionScans,
+        indexesUsed,
+    });
+    const onK = { from: 'plain', localField: 'a', foreignField: 'k' };
+    assert.deepEqual(await statsOf(onK), examined(3, 24, 0, 3, []));
+    assert.deepEqual(await statsOf(onK, { rest: [{ $unwind: '$f' }] }), examined(3, 24, 0, 3, []));
+    assert.deepEqual(await statsOf({ ...onK, foreignField: '_id' }), examined(3, 3, 3, 0, ['_id_']));
+    assert.deepEqual(
+        await statsOf({ from: 'c', localField: 'a', foreignField: 'a' }, { verbosity: 'allPlansExecution' }),
+        examined(3, 20, 20, 0, ['a_1_b_-1']),
+    );
+    assert.deepEqual(await statsOf({ ...onK, from: 'none' }), examined(3, 0, 0, 0, []));
+    // What a pipeline within it reads counts too; what gives the same for all is read once.
+    const inner = { $lookup: { from: 'c', localField: 'k', foreignField: 'a', as: 'g' } };
+    assert.deepEqual(
+        await statsOf({ from: 'plain', pipeline: [{ $match: { _id: { $lt: 2 } } }, inner] }),
+        examined(3, 2 + 20, 2 + 20, 0, ['_id_', 'a_1_b_-1']),
+    );
+    assert.deepEqual(await statsOf(onK, { verbosity: 'queryPlanner' }), { nReturned: undefined });
+
+    // The server counts the same reads: three documents here, eight there for each of them.
+    const counted = async () => (await node.db.admin().command({ serverStatus: 1 })).metrics.queryExecutor;
+    const before = await counted();
+    await node.db.collection('left').aggregate([{ $lookup: { ...onK, as: 'f' } }]).toArray();
+    const after = await counted();
+    assert.equal(after.scannedObjects - before.scannedObjects, 27);
+    assert.equal(after.scanned - before.scanned, 0);
+    assert.equal(after.collectionScans.total - before.collectionScans.total, 4);
+});

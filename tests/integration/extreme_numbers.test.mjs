@@ -71,17 +71,14 @@ test('skip and limit near the largest number mean all and none', async () => {
     assert.equal((await run({ count: 'c', query: { n: { $gte: 0 } }, limit: MIN })).n, 5);
 });
 
-test('a wtimeout or blockTimeMS near the largest number does not pass at once', async () => {
-    for (const wtimeout of [MAX, MAX.subtract(1), Long.fromString('9223372036854776')]) {
-        const reply = await run({
-            insert: 'w',
-            documents: [{}],
-            writeConcern: { w: 'majority', wtimeout },
-        });
-        assert.ok(reply.ok === 0 || reply.writeConcernError === undefined, JSON.stringify(reply));
+test('a wtimeout is a number of 32 bits, whose largest does not pass at once', async () => {
+    const write = (wtimeout) => run({ insert: 'w', documents: [{}], writeConcern: { w: 'majority', wtimeout } });
+    for (const wtimeout of [MAX, MIN, Long.fromString('2147483648'), new Double(1e300)])
+        assert.equal((await write(wtimeout)).code, 9);
+    for (const wtimeout of [new Int32(2147483647), new Int32(-1), new Double(NaN)]) {
+        const reply = await write(wtimeout);
+        assert.ok(reply.ok === 1 && reply.writeConcernError === undefined, JSON.stringify(reply));
     }
-    for (const wtimeout of [MIN, new Int32(-1), new Double(NaN), new Double(1e300)])
-        await run({ insert: 'w', documents: [{}], writeConcern: { w: 1, wtimeout } });
 });
 
 /* Places for a number in commands and in the language. */

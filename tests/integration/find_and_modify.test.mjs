@@ -6,6 +6,7 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { fails } from '../lib/expect.mjs';
 import { useServer } from '../lib/fixture.mjs';
 
 const node = useServer({ args: ['--setParameter', 'internalQueryExecYieldPeriodMS=0'] });
@@ -40,4 +41,19 @@ test('STX-3: of a queue that several empty each document is taken once, and all 
     };
     await Promise.all(Array.from({ length: 6 }, worker));
     assert.deepEqual(taken.sort((x, y) => x - y), documents.map(({ _id }) => _id));
+});
+
+test('fields that cannot be shown are refused before anything is written', async () => {
+    const c = await node.collection([{ _id: 1, a: 1 }]);
+    const modify = (fields) =>
+        node.db.command({
+            findAndModify: c.collectionName,
+            query: { _id: 1 },
+            sort: { a: 1 },
+            update: { $inc: { a: 1 } },
+            fields,
+        });
+    await fails(modify({ k: { $meta: 'sortKey' } }), 2);
+    await fails(modify({ a: 1, b: 0 }), 31254, { name: undefined });
+    assert.deepEqual(await c.findOne(), { _id: 1, a: 1 });
 });

@@ -268,6 +268,39 @@ test('$natural gives insertion order forwards and backwards', async () => {
     assert.deepEqual(ids(await c.find().hint({ $natural: -1 }).toArray()), [2, 1, 3]);
 });
 
+test('a scan of a capped collection fails when what it was at is gone, and leaves no gap', async () => {
+    const capped = await node.collection([], { capped: true, size: 100000, max: 5 });
+    await capped.insertMany([1, 2, 3, 4, 5].map((_id) => ({ _id })));
+    const cursor = capped.find().batchSize(2);
+    await cursor.next();
+    await capped.insertMany([6, 7, 8, 9].map((_id) => ({ _id })));
+    await fails(cursor.toArray(), 136);
+});
+
+test('hints and min and max that mean several things are refused', async () => {
+    const c = await node.collection([{ a: 1 }]);
+    await c.createIndex({ a: 1 }, { name: 'one' });
+    await c.createIndex({ a: 1 }, { name: 'two', sparse: true });
+    await fails(c.find().hint({ a: 1 }).toArray(), 27);
+    await fails(node.db.command({ collMod: c.collectionName, index: { keyPattern: { a: 1 }, hidden: true } }), 181);
+    await fails(c.find().min({ a: 1 }).max({ b: 1 }).hint('one').toArray(), 51176);
+});
+
+test('a variable of let whose value is missing is missing', async () => {
+    const c = await node.collection([{ _id: 1, a: null }, { _id: 2 }]);
+    const found = c.find({ $expr: { $eq: ['$a', '$$v'] } }, { let: { v: { $getField: { field: 'x', input: {} } } } });
+    assert.deepEqual(ids(await found.toArray()), [2]);
+});
+
+test('find on a view takes $natural as a hint, and no options that pipelines lack', async () => {
+    const c = await node.collection([{ _id: 1, a: [1] }, { _id: 2 }]);
+    const view = `${c.collectionName}_view`;
+    await node.db.createCollection(view, { viewOn: c.collectionName, pipeline: [] });
+    assert.equal((await node.db.collection(view).find().sort({ $natural: 1 }).toArray()).length, 2);
+    for (const option of [{ readOnce: true }, { projection: { a: { $elemMatch: { $eq: 1 } } } }])
+        await fails(node.db.command({ find: view, ...option }), 168);
+});
+
 test('let gives variables to $expr', async () => {
     const c = await node.collection([
         { _id: 1, a: 1 },
@@ -296,6 +329,8 @@ test('notablescan refuses collection scans only', async () => {
     try {
         await fails(c.find({ b: 1 }).toArray(), 291, { name: 'NoQueryExecutionPlans' });
         assert.equal((await c.find({ a: 1 }).toArray()).length, 1);
+        const capped = await node.collection([{ _id: 1 }], { capped: true, size: 4096 });
+        await fails(capped.find({}, { tailable: true }).next(), 291);
     } finally {
         await node.admin.command({ setParameter: 1, notablescan: false });
     }
@@ -411,8 +446,8 @@ test('resume tokens are checked', async () => {
     for (const token of [{}, { a: 1 }, { $recordId: 1.5 }, { $recordId: Long.ZERO }, { $recordId: Long.ONE, b: 1 }])
         await fails(run({ ...NATURAL, $_resumeAfter: token }), 2);
     const bytes = Buffer.from([1, 2, 3]);
-    await fails(run({ ...NATURAL, $_resumeAfter: { $recordId: bytes } }), 2);
-    await fails(run({ ...NATURAL, $_startAt: { $recordId: bytes } }), 2);
+    await fails(run({ ...NATURAL, $_resumeAfter: { $recordId: bytes } }), 7738600);
+    await fails(run({ ...NATURAL, $_startAt: { $recordId: bytes } }), 7738600);
 });
 
 test('find and listIndexes take the UUID of a collection', async () => {

@@ -102,8 +102,8 @@ test('a wildcard index is not used for what it cannot have', async () => {
         { a: { $ne: null } },
         { a: { $exists: false } },
         { a: { b: 1 } },
-        { a: [] },
-        { a: { $type: 'object' } },
+        { a: [1] },
+        { a: { $gte: {} } },
         { a: { $ne: 3 } },
         { 'a.0': 1 },
     ];
@@ -113,6 +113,13 @@ test('a wildcard index is not used for what it cannot have', async () => {
     }
     assert.equal((await scanOf(c.find().sort({ a: 1 }))).stage, 'COLLSCAN');
     assert.deepEqual(await idsOf(c.find({ a: { b: 1 } })), [1]);
+    const found = [
+        [{ a: [] }, [3]],
+        [{ a: {} }, []],
+        [{ a: { $type: 'object' } }, [1]],
+        [{ a: { $type: 'array' } }, [3]],
+    ];
+    for (const [filter, ids] of found) assert.deepEqual(await idsOf(c.find(filter).hint('all')), ids, JSON.stringify(filter));
 });
 
 test('a wildcard index keeps to its projection', async () => {

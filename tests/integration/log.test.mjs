@@ -105,7 +105,7 @@ test('logLevel and logComponentVerbosity change what is logged', async () => {
     assert.equal(logComponentVerbosity.command.verbosity, 1);
     await node.admin.command({
         setParameter: 1,
-        logComponentVerbosity: { command: { verbosity: -1 } },
+        logComponentVerbosity: { command: { verbosity: -1 }, replication: { verbosity: 0, election: 2 } },
     });
 });
 

@@ -428,6 +428,56 @@ test('$graphLookup connects null to null only, and unwinds what it finds', async
     assert.deepEqual(both.map((d) => d.found._id).sort(), ['B', 'b']);
 });
 
+test('numbers in localField and connectFromField name elements of arrays as well as fields', async () => {
+    const [left, right] = await twoCollections(
+        [
+            { _id: 1, a: [3, 7] },
+            { _id: 2, a: { 0: 3 } },
+            { _id: 3, a: { '00': 4 } },
+            { _id: 4, a: [{ 0: 4 }, 3] },
+            { _id: 5, a: [7, [3]] },
+        ],
+        [
+            { _id: 10, k: 3 },
+            { _id: 11, k: 4 },
+            { _id: 12, k: { 0: 4 } },
+        ],
+    );
+    const expected = {
+        'a.0': [[10], [10], [], [11, 12], []],
+        'a.00': [[10], [], [11], [12], []],
+        'a.1.0': [[], [], [], [], [10]],
+    };
+    for (const index of [undefined, { k: 1 }]) {
+        if (index) await right.createIndex(index);
+        for (const [localField, found] of Object.entries(expected)) {
+            const lookup = { from: right.collectionName, localField, foreignField: 'k', as: 'found' };
+            const documents = await looked(left, lookup, { $project: { found: 1 } });
+            assert.deepEqual(foundIds(documents), found, localField);
+        }
+    }
+    const graph = await node.collection([
+        { _id: 1, to: [9, 'b'] },
+        { _id: 'b', to: ['x', 'c'] },
+        { _id: 'c' },
+    ]);
+    const [reached] = await graph
+        .aggregate([
+            { $match: { _id: 1 } },
+            {
+                $graphLookup: {
+                    from: graph.collectionName,
+                    startWith: 'b',
+                    connectFromField: 'to.01',
+                    connectToField: '_id',
+                    as: 'found',
+                },
+            },
+        ])
+        .toArray();
+    assert.deepEqual(foundIds([reached]), [['b', 'c']]);
+});
+
 test('fields of references are read by paths as others are', async () => {
     const other = await node.collection([{ _id: 'x', n: 1 }]);
     const link = { $ref: other.collectionName, $id: 'x' };

@@ -86,7 +86,8 @@ test('a state that the driver knows already does not make it forget the server',
 });
 
 test('OPS-2: rs.initiate() without and rs.add() with members makes a set', async () => {
-    assert.equal((await evalOn(0, 'rs.initiate()')).ok, 1);
+    const initiated = await evalOn(0, 'rs.initiate()');
+    assert.deepEqual([initiated.ok, initiated.me], [1, host(0)]);
     await waitForStates(0, ['PRIMARY']);
     const conf = await evalOn(0, 'rs.conf()');
     assert.equal(conf._id, 'shellSet');

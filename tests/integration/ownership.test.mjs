@@ -134,7 +134,8 @@ test(`RNG-5: ${QUERIES} random queries find what is owned`, async () => {
             compared += await compare(find, isOrdered, why);
             if (n % 4 !== 0) continue;
             await compare(({ c }) => c.countDocuments(filter), false, why);
-            await compare(({ c }) => c.distinct('i', filter), false, why);
+            // Whether a missing field shows as null depends on the plan.
+            await compare(async ({ c }) => (await c.distinct('i', filter)).filter((i) => i != null), false, why);
         }
     });
     assert.ok(compared > QUERIES * 0.8, `only ${compared} could be compared`);

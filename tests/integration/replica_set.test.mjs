@@ -8,10 +8,10 @@ import { rmSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Long, Timestamp } from 'mongodb';
+import { Long, Timestamp, UUID } from 'mongodb';
 import { fails } from '../lib/expect.mjs';
 import { startReplicaSet } from '../lib/replica_set.mjs';
-import { RawConnection } from '../lib/wire.mjs';
+import { MORE_TO_COME, RawConnection, msg } from '../lib/wire.mjs';
 import { SHERD_BIN, Server, makeTempDir, waitFor } from '../lib/server.mjs';
 
 describe('a set of one member', () => {
@@ -237,7 +237,9 @@ describe('a set of one member', () => {
         assert.equal(await result({ w: 1 }), undefined);
         assert.equal(await result({ w: 'majority' }), undefined);
         assert.equal(await result({ w: 1, j: true }), undefined);
-        assert.equal((await result({ w: 2, wtimeout: 100 })).code, 100);
+        const unmet = await result({ w: 2, wtimeout: 100 });
+        assert.equal(unmet.code, 100);
+        assert.deepEqual(unmet.errInfo.writeConcern, { w: 2, wtimeout: 100, provenance: 'clientSupplied' });
         assert.equal((await result({ w: 'nowhere', wtimeout: 100 })).code, 79);
         assert.equal(await coll.countDocuments({}), 5, 'the writes themselves are done');
     });
@@ -332,6 +334,132 @@ describe('a set of three members', () => {
     });
     after(() => set.remove());
 
+    test('REP-1: replSetGetStatus tells of the election: the primary its own, others their vote', async () => {
+        await client.db('elected').collection('c').insertOne({}, { writeConcern: { w: 'majority' } });
+        const status = await client.db('admin').command({ replSetGetStatus: 1 });
+        const won = status.electionCandidateMetrics;
+        assert.equal(Number(won.electionTerm), Number(status.term));
+        assert.ok(won.wMajorityWriteAvailabilityDate >= won.lastElectionDate);
+        assert.equal(status.electionParticipantMetrics, undefined);
+    });
+
+    test('REP-1: a reconfiguration leaves a note in the oplog', async () => {
+        const admin = client.db('admin');
+        const { config } = await admin.command({ replSetGetConfig: 1 });
+        config.version++;
+        config.members[0].host = ` ${config.members[0].host} `; /* blanks are not meant */
+        await admin.command({ replSetReconfig: config });
+        const note = { op: 'n', 'o.msg': 'Reconfig set', 'o.version': config.version };
+        assert.ok(await client.db('local').collection('oplog.rs').findOne(note));
+    });
+
+    test('REP-3: stopReplProducer stops a member from fetching, and dropDatabase waits for a majority', async () => {
+        await whileStopped(async () => {
+            await client.db('gone').collection('c').insertOne({}, { writeConcern: { w: 1 } });
+            const dropped = client.db('gone').command({ dropDatabase: 1, writeConcern: { w: 1, wtimeout: 200 } });
+            const failure = await dropped.then(
+                (reply) => reply.writeConcernError,
+                (error) => error.errorResponse.writeConcernError,
+            );
+            assert.deepEqual([failure.code, failure.errInfo.wtimeout], [64, true]);
+        });
+    });
+
+    /* The members other than the primary fetch nothing while `work` runs. */
+    async function whileStopped(work) {
+        const stopped = [];
+        for (const member of await set.secondaries()) stopped.push(await set.direct(member));
+        const failpoint = (mode) =>
+            Promise.all(stopped.map((c) => c.db('admin').command({ configureFailPoint: 'stopReplProducer', mode })));
+        const before = await failpoint('alwaysOn');
+        try {
+            for (const [i, c] of stopped.entries())
+                await c.db('admin').command({ waitForFailPoint: 'stopReplProducer', timesEntered: Number(before[i].count) + 1 });
+            return await work();
+        } finally {
+            await failpoint('off');
+            for (const c of stopped) await c.close();
+            await set.waitForReplication();
+        }
+    }
+
+    test('REP-3: a majority read of the oplog ends at the commit point, in both directions', async () => {
+        const coll = client.db('committed').collection('c');
+        await coll.insertOne({ _id: 0 }, { writeConcern: { w: 3 } });
+        const seen = async (level, direction) => {
+            const oplog = client.db('local').collection('oplog.rs', { readConcern: { level } });
+            const entries = await oplog.find({ ns: 'committed.c' }).sort({ $natural: direction }).toArray();
+            return entries.map(({ o }) => o._id).sort();
+        };
+        await waitFor(async () => (await seen('majority', 1)).length === 1);
+        await whileStopped(async () => {
+            await coll.insertMany([{ _id: 1 }, { _id: 2 }], { writeConcern: { w: 1 } });
+            for (const direction of [1, -1]) {
+                assert.deepEqual(await seen('local', direction), [0, 1, 2]);
+                assert.deepEqual(await seen('majority', direction), [0]);
+            }
+            const last = { find: 'oplog.rs', sort: { $natural: -1 }, limit: 1, readConcern: { level: 'majority' } };
+            const { cursor } = await client.db('local').command(last);
+            assert.notEqual(cursor.firstBatch[0].o._id, 2);
+        });
+        for (const direction of [1, -1])
+            await waitFor(async () => (await seen('majority', direction)).length === 3);
+    });
+
+    test('SES-4: "no such transaction" is final only when the write concern of the commit is met', async () => {
+        const primary = await set.findPrimary();
+        const connection = await RawConnection.open({ port: primary.port, host: '127.0.0.1' });
+        const run = async (command) => (await connection.roundTrip(msg({ ...command, $db: command.$db ?? 'admin' }))).document;
+        const end = { lsid: { id: new UUID() }, txnNumber: Long.fromNumber(1), autocommit: false };
+        const majority = { w: 'majority', wtimeout: 200 };
+        await client.db('ended').collection('c').insertOne({}, { writeConcern: { w: 3 } });
+        const begun = await run({ insert: 'c', documents: [{}], $db: 'ended', startTransaction: true, ...end });
+        assert.equal(begun.ok, 1, begun.errmsg);
+        assert.equal((await run({ abortTransaction: 1, ...end })).ok, 1);
+        await whileStopped(async () => {
+            for (const name of ['commitTransaction', 'abortTransaction']) {
+                const late = await run({ [name]: 1, ...end, writeConcern: majority });
+                assert.deepEqual([late.code, late.writeConcernError?.code], [251, 64]);
+                assert.equal(late.errorLabels, undefined);
+                const once = await run({ [name]: 1, ...end, writeConcern: { w: 1 } });
+                assert.deepEqual([once.code, once.writeConcernError], [251, undefined]);
+                assert.deepEqual(once.errorLabels, ['TransientTransactionError']);
+            }
+        });
+        const sure = await run({ commitTransaction: 1, ...end, writeConcern: { w: 'majority' } });
+        assert.deepEqual([sure.code, sure.writeConcernError], [251, undefined]);
+        assert.deepEqual(sure.errorLabels, ['TransientTransactionError']);
+        connection.socket.destroy();
+    });
+
+    test('REP-1: a secondary closes the connection of an unacknowledged write, and counts it', async () => {
+        const [secondary] = await set.secondaries();
+        const direct = await set.direct(secondary);
+        const counted = async () =>
+            (await direct.db('admin').command({ serverStatus: 1 })).metrics.repl.network.notPrimaryUnacknowledgedWrites;
+        const before = Number(await counted());
+        const quiet = { writeConcern: { w: 0 }, $db: 'quiet' };
+        const writes = [
+            { insert: 'c', documents: [{}] },
+            { update: 'c', updates: [{ q: {}, u: { $set: { a: 1 } } }] },
+            { delete: 'c', deletes: [{ q: {}, limit: 0 }] },
+        ];
+        for (const write of writes) {
+            const connection = await RawConnection.open({ port: secondary.port, host: '127.0.0.1' });
+            connection.write(msg({ ...write, ...quiet }, { flags: MORE_TO_COME }));
+            assert.equal(await connection.receive(), null);
+        }
+        assert.equal(Number(await counted()), before + writes.length);
+        /* What fails for other reasons, or only reads, is no sign of a wrong address. */
+        const connection = await RawConnection.open({ port: secondary.port, host: '127.0.0.1' });
+        connection.write(msg({ insert: 'c', nonsense: 1, ...quiet }, { flags: MORE_TO_COME }));
+        connection.write(msg({ find: 'c', $db: 'quiet' }, { flags: MORE_TO_COME }));
+        assert.equal((await connection.roundTrip(msg({ ping: 1, $db: 'admin' }))).document.ok, 1);
+        connection.socket.destroy();
+        assert.equal(Number(await counted()), before + writes.length);
+        await direct.close();
+    });
+
     async function everywhere(read) {
         await set.waitForReplication();
         const results = [];
@@ -394,6 +522,8 @@ describe('a set of three members', () => {
         const raw = (command) => db.command(command, { readPreference: 'primary' });
         await fails(() => raw({ insert: 'x', documents: [{}] }), 10107);
         await fails(() => raw({ create: 'y' }), 10107);
+        assert.equal((await raw({ explain: { find: 'x' } })).ok, 1);
+        await fails(() => raw({ explain: { delete: 'x', deletes: [{ q: {}, limit: 0 }] } }), 10107);
         await fails(
             () => db.command({ find: 'x', readConcern: { level: 'linearizable' } }, { readPreference: 'secondary' }),
             10107,
@@ -676,6 +806,77 @@ test('the primary writes the version; a member started alone adds nothing to rep
         assert.equal(await direct.db('local').collection('startup_log').countDocuments(), 2);
     } finally {
         await alone?.remove();
+        await set.remove();
+    }
+});
+
+test('a pipeline that writes, opened without a batch, writes with the first getMore and its concern', async () => {
+    const set = await startReplicaSet({ members: 2 });
+    try {
+        const client = await set.client();
+        const db = client.db('late');
+        await client.db('admin').command({ setDefaultRWConcern: 1, defaultWriteConcern: { w: 1 } });
+        await db.collection('a').insertMany([{ _id: 1 }, { _id: 2 }], { writeConcern: { w: 2 } });
+        for (const stage of [{ $out: 'b' }, { $merge: 'c' }]) {
+            const target = Object.values(stage)[0];
+            const open = (w) => db.command({
+                aggregate: 'a', pipeline: [stage], cursor: { batchSize: 0 }, writeConcern: { w, wtimeout: 100 },
+            });
+            const { cursor } = await open(2);
+            assert.notEqual(Number(cursor.id), 0);
+            assert.equal(await db.collection(target).countDocuments(), 0);
+            const done = await db.command({ getMore: Long.fromValue(cursor.id), collection: 'a' });
+            assert.equal(Number(done.cursor.id), 0);
+            assert.equal(done.writeConcernError, undefined);
+            assert.equal(await db.collection(target).countDocuments(), 2);
+            const tagged = await open('no such mode');
+            const failed = await db.command({ getMore: Long.fromValue(tagged.cursor.id), collection: 'a' }).catch((err) => err);
+            assert.equal((failed.result ?? failed).writeConcernError?.code, 79);
+        }
+    } finally {
+        await set.remove();
+    }
+});
+
+test('what operators look at: oplog, recovery and commitment', async () => {
+    const set = await startReplicaSet({ members: 1 });
+    try {
+        const admin = (await set.client()).db('admin');
+        const { oplog } = await admin.command({ serverStatus: 1, oplog: 1 });
+        assert.ok(oplog.earliestOptime.lt(oplog.latestOptime));
+        const { oplog: unasked, oplogTruncation } = await admin.command({ serverStatus: 1 });
+        assert.equal(unasked, undefined);
+        assert.equal(oplogTruncation.processingMethod, 'scanning');
+        for (const name of ['totalTimeProcessingMicros', 'totalTimeTruncatingMicros', 'truncateCount'])
+            assert.ok(Number(oplogTruncation[name]) >= 0, name);
+        await admin.command({ fsync: 1 });
+        const status = await admin.command({ replSetGetStatus: 1 });
+        const { storageEngine } = await admin.command({ serverStatus: 1 });
+        assert.ok(storageEngine.oldestRequiredTimestampForCrashRecovery.lte(status.lastStableRecoveryTimestamp));
+        await waitFor(async () =>
+            (await admin.command({ replSetGetConfig: 1, commitmentStatus: true })).commitmentStatus);
+    } finally {
+        await set.remove();
+    }
+});
+
+test('a clean stop loses no write, however shortly before it', async () => {
+    const args = ['--setParameter', 'shutdownTimeoutMillisForSignaledShutdown=100'];
+    const set = await startReplicaSet({ members: 1, args });
+    try {
+        const [member] = set.members;
+        for (let round = 0; round < 4; round++) {
+            const client = await set.client();
+            await waitFor(async () => (await client.db('admin').command({ hello: 1 })).isWritablePrimary);
+            const coll = client.db('clean').collection('c');
+            assert.equal(await coll.countDocuments(), round * 100);
+            for (let i = 0; i < 100; i++) await coll.insertOne({ round, i }, { writeConcern: { w: 1, j: false } });
+            await member.stop();
+            await member.start();
+        }
+        const client = await set.client();
+        assert.equal(await client.db('clean').collection('c').countDocuments(), 400);
+    } finally {
         await set.remove();
     }
 });

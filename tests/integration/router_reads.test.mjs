@@ -5,7 +5,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { Long } from 'mongodb';
+import { Long, ObjectId, Timestamp } from 'mongodb';
 import { startCluster } from '../lib/cluster.mjs';
 import { startServer, waitFor } from '../lib/server.mjs';
 import { shardByHand } from '../lib/shard_by_hand.mjs';
@@ -189,6 +189,7 @@ const PIPELINES = [
     [{ $group: { _id: { g: '$g', w: '$word' }, ks: { $push: '$k' } } }, { $project: { n: { $size: '$ks' } } }, { $sort: { '_id.g': 1, '_id.w': 1 } }],
     [{ $limit: 2000 }, { $match: { g: 1 } }, { $count: 'n' }],
     [{ $sample: { size: 100 } }, { $count: 'n' }],
+    [{ $sample: { size: 0 } }],
     [{ $group: { _id: null, p: { $percentile: { input: '$k', p: [0.5], method: 'approximate' } } } }],
     [{ $group: { _id: null, top: { $topN: { n: 3, sortBy: { r: -1, k: 1 }, output: '$k' } } } }],
 ];
@@ -543,6 +544,20 @@ describe('cursors', () => {
         const { cursor } = await routed.command({ find: 'ranged', batchSize: 5, readConcern });
         assert.ok(cursor.firstBatch.length === 5 && cursor.atClusterTime.greaterThanOrEqual(operationTime));
         assert.equal((await routed.command({ distinct: 'ranged', key: 'k', readConcern })).values.length, COUNT);
+    });
+
+    test('REP-3: a pipeline at a time that a shard refuses leaves its time to nobody', async () => {
+        await routed.collection('later').insertOne({ _id: 0 });
+        const [{ members: [member] }] = cluster.shards;
+        const there = (await cluster.shards[0].direct(member, { maxPoolSize: 1 })).db('reads');
+        const { operationTime } = await there.command({ ping: 1 });
+        await there.collection('later').insertOne({ _id: 'newer' }, { writeConcern: { w: 'majority' } });
+        for (let i = 0; i < 30; i++) {
+            const readConcern = { level: 'snapshot', atClusterTime: operationTime };
+            const shardVersion = { e: new ObjectId(), t: new Timestamp({ t: 1, i: 1 }), v: new Timestamp({ t: 1, i: 0 }) };
+            await failsWith(there.command({ aggregate: 'ranged', pipeline: [], cursor: {}, readConcern, shardVersion }), 13388);
+            assert.equal(await there.collection('later').countDocuments({ _id: 'newer' }), 1);
+        }
     });
 
     test('RTE-6: natural order, record ids and keys of an index come from several shards', async () => {

@@ -300,6 +300,57 @@ test('serverStatus tells what routers and shards know of the config server', asy
     }
 });
 
+test('OPS-3: serverStatus counts statements that concern many documents, on routers and on shards', async () => {
+    const shard = (await cluster.shards[0].direct(cluster.shards[0].members[0])).db('admin');
+    const counts = async () => {
+        const found = [];
+        for (const node of [admin, shard]) {
+            const { query } = (await node.command({ serverStatus: 1 })).metrics;
+            found.push(Number(query.updateManyCount), Number(query.deleteManyCount));
+        }
+        return found;
+    };
+    const before = await counts();
+    const many = db.collection('many');
+    await many.insertMany([{ a: 1 }, { a: 1 }]);
+    await many.updateMany({}, { $set: { a: 2 } });
+    await many.updateOne({}, { $set: { a: 3 } });
+    await many.deleteOne({});
+    await many.deleteMany({});
+    await many.deleteMany({});
+    const grown = (await counts()).map((count, i) => count - before[i]);
+    assert.deepEqual(grown.slice(0, 2), [1, 2]);
+    const isHere = (await client.db('config').collection('databases').findOne({ _id: db.databaseName })).primary === 'shard0';
+    if (isHere) assert.deepEqual(grown.slice(2), [1, 2]);
+});
+
+test('MET-1: idle cursors of routers are listed, counted, and killed with their session', async () => {
+    for (const [name, kind] of [['spread', 'multiTarget'], ['idle', 'singleTarget']]) {
+        const coll = db.collection(name);
+        if (name === 'idle') await coll.insertMany(Array.from({ length: 10 }, (_, _id) => ({ _id })));
+        const open = async () => (await admin.command({ serverStatus: 1 })).metrics.cursor.open;
+        const before = await open();
+        const session = client.startSession();
+        const { cursor } = await db.command({ find: name, batchSize: 2 }, { session });
+        await db.command({ getMore: cursor.id, collection: name, batchSize: 3 }, { session });
+        const list = (options) =>
+            admin.aggregate([{ $currentOp: { localOps: true, ...options } }, { $match: { type: 'idleCursor', 'cursor.cursorId': cursor.id } }]).toArray();
+        const [row, ...others] = await list({ idleCursors: true });
+        assert.equal(others.length, 0);
+        assert.equal(row.ns, `${db.databaseName}.${name}`);
+        assert.deepEqual(row.lsid.id.toString('hex'), session.id.id.toString('hex'));
+        assert.deepEqual([row.cursor.nDocsReturned, row.cursor.nBatchesReturned].map(Number), [5, 2]);
+        assert.equal(row.cursor.originatingCommand.find, name);
+        assert.deepEqual(await list({}), []);
+        const during = await open();
+        assert.deepEqual([Number(during.total) - Number(before.total), Number(during[kind]) - Number(before[kind])], [1, 1]);
+        await admin.command({ killSessions: [{ id: session.id.id }] });
+        assert.deepEqual(await list({ idleCursors: true }), []);
+        await fails(db.command({ getMore: cursor.id, collection: name }, { session }), 43);
+        assert.ok(Number((await open()).total) < Number(during.total));
+    }
+});
+
 test('shardingState tells of a shard which cluster it belongs to', async () => {
     const shard = await cluster.shards[1].direct(cluster.shards[1].members[0]);
     const state = await shard.db('admin').command({ shardingState: 1 });

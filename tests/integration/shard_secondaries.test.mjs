@@ -55,6 +55,26 @@ describe('shards of three members', () => {
             });
     });
 
+    test('MIG-1: a move waits for the write concern that it is throttled by, and fails if there is none such', async () => {
+        const coll = client.db('d').collection('throttled');
+        await cluster.admin({ shardCollection: 'd.throttled', key: { _id: 1 } });
+        await coll.insertMany(Array.from({ length: 20 }, (_, _id) => ({ _id })), majority);
+        const owner = async () => (await client.db('config').collection('chunks').findOne({ uuid: (await client.db('config').collection('collections').findOne({ _id: 'd.throttled' })).uuid })).shard;
+        const move = (to, writeConcern, more = {}) =>
+            cluster.admin({ moveChunk: 'd.throttled', find: { _id: 1 }, to, _secondaryThrottle: true, _waitForDelete: true, writeConcern, ...more });
+        for (const [writeConcern, message] of [[{ w: 4, wtimeout: 3000 }, /Not enough data-bearing nodes/], [{ w: 'unknown' }, /unknown/]]) {
+            await assert.rejects(move('shard1', writeConcern), { code: 96, message });
+            assert.equal(await owner(), 'shard0');
+        }
+        await assert.rejects(move('shard1', { w: 1 }, { _secondaryThrottle: { w: 4 } }), { code: 96 });
+        for (const [to, writeConcern] of [['shard1', { w: 3, wtimeout: 30_000 }], ['shard0', { w: 'majority' }]]) {
+            const reply = await move(to, writeConcern);
+            assert.equal(reply.writeConcernError, undefined);
+            assert.equal(await owner(), to);
+        }
+        assert.equal(await coll.countDocuments(), 20);
+    });
+
     test('RNG-5: what a shard does not own is shown by none of its members', async () => {
         const [first] = cluster.shards;
         const direct = await first.direct(await first.waitForPrimary());

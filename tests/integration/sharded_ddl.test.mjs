@@ -313,6 +313,24 @@ describe('sharded collections', () => {
         assert.deepEqual(await (await direct(1)).db('gone').listCollections().toArray(), []);
     });
 
+    test('CAT-7: shardCollection takes the UUID of the collection that is meant', async () => {
+        const db = client.db('meant');
+        await cluster.admin({ enableSharding: 'meant', primaryShard: 'shard0' });
+        for (const name of ['a', 'b']) await db.collection(name).insertOne({ _id: 1 });
+        const uuidOf = async (name) => (await db.listCollections({ name }).toArray())[0].info.uuid;
+        const attempt = async (name, collectionUUID) => cluster.admin({ shardCollection: `meant.${name}`, key: { _id: 1 }, collectionUUID });
+        for (const name of ['a', 'none']) {
+            const error = await attempt(name, await uuidOf('b')).catch((thrown) => thrown);
+            assert.equal(error.code, 361);
+            assert.deepEqual([error.errorResponse.expectedCollection, error.errorResponse.actualCollection], [name, 'b']);
+        }
+        assert.equal(await client.db('config').collection('collections').countDocuments({ _id: /^meant/ }), 0);
+        await attempt('a', await uuidOf('a'));
+        await attempt('a', await uuidOf('a'));
+        assert.equal((await attempt('a', await uuidOf('b')).catch((thrown) => thrown)).code, 361);
+        await db.dropDatabase();
+    });
+
     test('REP-5: a change stream that would tell half of it is refused', async () => {
         await shard('d.streamed', { k: 'hashed' });
         await failsWith(client.db('d').collection('streamed').watch().tryNext(), 238);

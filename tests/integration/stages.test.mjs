@@ -168,6 +168,7 @@ test('$planCacheStats lists nothing, and only for a collection', async () => {
     const c = await node.collection([{ _id: 1 }]);
     assert.deepEqual(await run(c, [{ $planCacheStats: {} }]), []);
     await fails(() => run(c, [{ $match: {} }, { $planCacheStats: {} }]), 40602);
+    await fails(() => run(node.db.collection('missing'), [{ $planCacheStats: {} }]), 50933);
 });
 
 test('what an unfinished $out left behind is gone after a restart', async () => {

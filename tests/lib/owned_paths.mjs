@@ -38,7 +38,11 @@ export const INDEXES = [
 
 const find = (filter, options) => ({ c }) => c.find(filter, options).toArray();
 const count = (fields) => ({ c, db }) => db.command({ count: c.collectionName, ...fields });
-const distinct = (...args) => ({ c }) => c.distinct(...args);
+// Whether a missing field shows as null depends on the plan.
+const distinct =
+    (...args) =>
+    async ({ c }) =>
+        (await c.distinct(...args)).filter((value) => value != null);
 const pipeline = (stages, options) => ({ c }) => c.aggregate(stages, options).toArray();
 /* The stages depend on the other collection. */
 const joining = (makeStages) => ({ c, f }) => c.aggregate(makeStages(f.collectionName)).toArray();
@@ -156,7 +160,7 @@ export const FINDS = [
 ];
 
 const EN_VALUES = async ({ c }) =>
-    (await c.distinct('s', {}, { collation: EN })).map((value) => value?.toLowerCase());
+    (await c.distinct('s', {}, { collation: EN })).filter((value) => value != null).map((value) => value.toLowerCase());
 
 export const COUNTS = [
     ['estimated count', ({ c }) => c.estimatedDocumentCount()],

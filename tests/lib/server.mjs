@@ -124,6 +124,7 @@ export class Server {
         child.stderr.on('data', (data) => (this.stderr += data));
         this.#ended = once(child, 'exit').then(([code, signal]) => {
             running.delete(child);
+            this.#noteDeath(signal);
             return { code, signal };
         });
         this.port = await this.#waitReady(child);
@@ -195,6 +196,12 @@ export class Server {
         const { exitCode, signalCode } = this.#child;
         const end = `the node on port ${this.port} has ended with ${signalCode ?? exitCode}`;
         return [end, this.stderr.trim(), this.#newestLines()].filter((text) => text !== '').join('\n');
+    }
+
+    /* A node that nobody has ended is told of at once: the test that fails knows only a closed connection. */
+    #noteDeath(signal) {
+        if (signal === 'SIGKILL' || (signal === null && !/Sanitizer|runtime error/.test(this.stderr))) return;
+        process.stderr.write(`${this.lastWords()}\n`);
     }
 
     /* Where the threads of a node are that does not end; nothing where there is no debugger. */

@@ -4,7 +4,7 @@
  * with the same data, the same oplog and sound indexes. Method: a set of three real processes under
  * load; in each round one fault; then all members must agree with each other and with the ledger.
  *
- * REPL_ROUNDS: how many rounds (40). TEST_SEED: repeat a run. REPL_KINDS: only these, comma
+ * REPL_ROUNDS: how many rounds (25). TEST_SEED: repeat a run. REPL_KINDS: only these, comma
  * separated. REPL_KEEP: a folder for logs and data of a set that failed.
  */
 import assert from 'node:assert/strict';
@@ -16,7 +16,7 @@ import { DB, isExpected } from './load.mjs';
 import { Network } from '../lib/network.mjs';
 import { HIT_MS_MAX, MEMBERS, Victim } from './victim.mjs';
 
-const ROUNDS = Number(process.env.REPL_ROUNDS ?? 40);
+const ROUNDS = Number(process.env.REPL_ROUNDS ?? 25);
 const ROUNDS_PER_SET = 14;
 const ROLLBACK_MS_MAX = 60_000;
 const KINDS_WANTED = process.env.REPL_KINDS?.split(',');

@@ -4,7 +4,7 @@
  * back that was given up. Method: a set of three under load; in each round a random run of cuts,
  * heals, step-ups, step-downs and changes of source, then the ledger and all members must agree.
  *
- * PARTITION_ROUNDS: how many rounds (40). TEST_SEED: repeat a run.
+ * PARTITION_ROUNDS: how many rounds (25). TEST_SEED: repeat a run.
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -13,7 +13,7 @@ import { isExpected } from './load.mjs';
 import { Network } from '../lib/network.mjs';
 import { MEMBERS, Victim } from './victim.mjs';
 
-const ROUNDS = Number(process.env.PARTITION_ROUNDS ?? 40);
+const ROUNDS = Number(process.env.PARTITION_ROUNDS ?? 25);
 const STEPS_MAX = 9;
 const STEP_MS_MAX = 500;
 const seed = seedOfRun();

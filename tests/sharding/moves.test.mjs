@@ -163,6 +163,58 @@ test('MIG-2: currentOp tells how far a move has come', { timeout: 120_000 }, asy
     await moving;
 });
 
+const failpoint = async (shard, name, mode) => shard.command(shard.members[0], { configureFailPoint: name, mode });
+
+test('MIG-2: a move can be held after each step of the donor and of the recipient, and currentOp shows which', { timeout: 120_000 }, async () => {
+    await fill('steps', { k: 1 }, 100);
+    const sides = [
+        { set: cluster.shards[0], desc: 'MoveChunk', name: 'moveChunkHangAtStep', count: 6 },
+        { set: cluster.shards[1], desc: 'migrateThread', name: 'migrateThreadHangAtStep', count: 7 },
+    ];
+    let min = 0;
+    for (const { set, desc, name, count } of sides)
+        for (let step = 1; step <= count; step++) {
+            await failpoint(set, `${name}${step}`, 'alwaysOn');
+            const moved = move('d.steps', { k: min }, 'shard1', { max: { k: ++min } });
+            const admin = (await direct(set)).db('admin');
+            await waitFor(
+                async () => {
+                    const ops = await admin.aggregate([{ $currentOp: { allUsers: true } }, { $match: { desc } }]).toArray();
+                    return ops.some(({ msg }) => msg === `step ${step} of ${count}`);
+                },
+                { timeoutMs: 20_000, what: `${desc} to show step ${step}` },
+            );
+            await failpoint(set, `${name}${step}`, 'off');
+            await moved;
+        }
+    assert.equal(await client.db('d').collection('steps').countDocuments(), 100);
+    await checkMovesOver(cluster, waitFor);
+    assert.equal(await countOn(cluster.shards[1], 'steps'), min);
+});
+
+test('MIG-3: the answer to a commit is lost: the move finds out that it is done', async () => {
+    await fill('unheard', { k: 1 }, 100);
+    await failpoint(cluster.shards[0], 'migrationCommitNetworkError', { times: 1 });
+    await move('d.unheard', { k: 50 }, 'shard1', { max: { k: 60 } });
+    assert.deepEqual((await chunksOf('d.unheard')).map(({ shard }) => shard), ['shard0', 'shard1', 'shard0']);
+    await checkMovesOver(cluster, waitFor);
+    assert.deepEqual([await countOn(cluster.shards[0], 'unheard'), await countOn(cluster.shards[1], 'unheard')], [90, 10]);
+});
+
+test('RNG-1: while range deletion is suspended orphans stay, and nobody sees them', async () => {
+    const [donor] = cluster.shards;
+    await fill('suspended', { k: 1 }, 100);
+    const { count } = await failpoint(donor, 'suspendRangeDeletion', 'alwaysOn');
+    await move('d.suspended', { k: 0 }, 'shard1', { max: { k: 10 } });
+    await donor.command(donor.members[0], { waitForFailPoint: 'suspendRangeDeletion', timesEntered: Number(count) + 1, maxTimeMS: 20_000 });
+    const own = (await direct(donor)).db('d').collection('suspended');
+    assert.equal(await own.countDocuments({}, { readConcern: { level: 'available' } }), 100);
+    assert.equal(await client.db('d').collection('suspended').countDocuments(), 100);
+    await failpoint(donor, 'suspendRangeDeletion', 'off');
+    await checkMovesOver(cluster, waitFor);
+    assert.equal(await own.countDocuments({}, { readConcern: { level: 'available' } }), 90);
+});
+
 test('MIG-1: secondaryThrottle has nobody to wait for in sets of one member', async () => {
     await fill('throttled', { k: 1 });
     await move('d.throttled', { k: 0 }, 'shard1', { secondaryThrottle: true });

@@ -6,7 +6,7 @@
  * Method: short histories of list-append transactions, several at a time, while one fault happens; then
  * the checker of tests/lib/history judges each of them. Outcomes that stay unknown may be either.
  *
- * TXN_HISTORIES: how many (100). TEST_SEED: repeat a run (the faults and what clients wish, not the
+ * TXN_HISTORIES: how many (60). TEST_SEED: repeat a run (the faults and what clients wish, not the
  * instants). TXN_FAULTS: only these, comma separated. TXN_KEEP: see world.mjs.
  */
 import assert from 'node:assert/strict';
@@ -17,7 +17,7 @@ import { Network } from '../lib/network.mjs';
 import { attempt } from './attempt.mjs';
 import { DB, MEMBERS, World, pause } from './world.mjs';
 
-const HISTORIES = Number(process.env.TXN_HISTORIES ?? 100);
+const HISTORIES = Number(process.env.TXN_HISTORIES ?? 60);
 const AT_ONCE = 5;
 const ROUNDS = Math.ceil(HISTORIES / AT_ONCE);
 const ROUNDS_PER_CHECK = 10;

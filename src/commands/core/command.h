@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "bson/builder.h"
 #include "bson/doc.h"
+#include "commands/core/latency.h"
 #include "request/generic_args.h"
 #include "concurrency/op_ctx.h"
 #include "concurrency/service_ctx.h"
@@ -22,7 +23,7 @@
 #include "transport/wire.h"
 
 typedef enum CommandFlags {
-    CMD_READS = 1 << 0,      /* reads documents: counts as a read in the latency statistics */
+    CMD_READS = 1 << 0,      /* reads documents */
     CMD_WRITES = 1 << 1,     /* waits for the write concern afterwards */
     CMD_ADMIN_ONLY = 1 << 2, /* only on the database "admin" */
     CMD_API_V1 = 1 << 3,     /* part of the Stable API, version 1 */
@@ -31,6 +32,8 @@ typedef enum CommandFlags {
     CMD_TAKES_READ_CONCERN = 1 << 6,
     CMD_TAKES_WRITE_CONCERN = 1 << 7,  /* implied by CMD_WRITES */
     CMD_NOT_LOGGED_WHEN_SLOW = 1 << 8, /* waits by design: awaitable hello */
+    CMD_NEEDS_SECONDARY_OK = 1 << 17,  /* as a read does; implied by CMD_READS */
+    CMD_WAITS_FOR_MAJORITY = 1 << 16,  /* whatever less its write concern says */
     CMD_TAKES_SNAPSHOT = 1 << 11,      /* read concern "snapshot" as well */
     CMD_CONTINUES_READ = 1 << 14,      /* reads as its cursor does: a read concern has no effect */
     CMD_RETRYABLE = 1 << 10,           /* may be sent again with the same lsid and txnNumber */
@@ -38,6 +41,10 @@ typedef enum CommandFlags {
     CMD_ENDS_TXN = 1 << 13,            /* commits, aborts or prepares one */
     CMD_LOOSE = 1 << 9,                /* unknown fields are accepted (handshake, old commands) */
     CMD_REFUSED = 1 << 15,             /* MongoDB's, but not here: known in order to say so */
+    CMD_NAMES_DB = 1 << 16,            /* its value is a whole name, "db.coll" */
+    CMD_API_V1_DEPRECATED = 1 << 17,   /* part of it, but not to be used any more */
+    CMD_API_V2 = 1 << 18,              /* will be part of version 2, which is not accepted yet */
+    CMD_API_V2_DEPRECATED = 1 << 19,
 } CommandFlags;
 
 /* State of one client connection. Created at connect, freed at disconnect; used by the worker that
@@ -74,18 +81,20 @@ typedef struct CommandCtx {
     DocBuilder *reply;
     Reply *wire_reply;      /* for exhaust, parking and closing */
     Str ns_coll;            /* collection of the request, for logs; empty: none */
+    Str read_coll;          /* what its pipeline reads, views resolved; empty: ns_coll */
+    bool is_of_collection;  /* the command is about ns_coll */
     bool is_park_wanted;    /* run() has to be called again later */
     bool is_more_to_come;   /* run() streams: another reply follows */
     bool has_write_errors;  /* counts as failed although ok is 1 */
     bool is_writing;        /* run() wrote, although its command does not always write */
     bool has_forced_error;  /* failCommand makes the command fail: nothing has changed */
     bool has_forced_labels; /* failCommand sets the error labels */
+    bool has_concern_error; /* a failed command whose write concern failed as well */
     bool is_txn;            /* a statement of a transaction, or its end */
     struct TxnStatement *txn_statement; /* while it runs; NULL: none */
     struct RouterTxn *router_txn;       /* of a router: the transaction it belongs to; NULL: none */
     bool has_oplog_reader;   /* run() read the oplog for another member: metadata are appended */
     bool is_change_stream;   /* getMore of one */
-    int64_t cpu_start_ns;    /* of the thread, while some database is profiled */
     Doc originating_command; /* of a getMore: what opened the cursor; DOC_NONE: not known */
     struct StatementNotes *notes; /* of the statements that were executed; NULL: not profiled */
 } CommandCtx;
@@ -96,6 +105,7 @@ struct CommandSpec {
     const char *summary;
     uint32_t flags;
     const char *op_type; /* for currentOp and logs; NULL: "command" */
+    LatencyKind latency; /* what it counts as in the latency statistics */
     bool is_never_first_in_txn;
     const RequestSpec *request; /* NULL: no arguments of its own */
     ErrCode (*run)(CommandCtx *ctx, void *request, Error *err);

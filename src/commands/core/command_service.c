@@ -23,7 +23,8 @@ enum {
 
 typedef struct CommandRow {
     const CommandSpec *spec;
-    const char *name; /* the spec's name or alias */
+    const char *name;      /* the spec's name or alias */
+    bool is_of_collection; /* its value names one */
     _Atomic int64_t *total;
     _Atomic int64_t *failed;
 } CommandRow;
@@ -76,8 +77,11 @@ static bool hook_is_client_gone(void *arg, const OpCtx *op) {
     const ClientState *client = op->client;
     return client != NULL && transport_is_peer_gone(client->conn);
 }
+static bool hook_await_readable(void *arg, int fd) {
+    return worker_await_readable(arg, fd);
+}
 static const BlockHooks WORKER_HOOKS = {hook_block_begin, hook_block_end, hook_long_running,
-                                        hook_is_client_gone};
+                                        hook_is_client_gone, hook_await_readable};
 
 CommandService *command_service_new(ServiceCtx *service, const CommandTable *commands,
                                     const CommandHooks *hooks) {
@@ -242,9 +246,6 @@ static HandleResult on_message(void *arg, Worker *worker, Connection *conn,
         .reply = &builder,
         .wire_reply = reply,
     };
-    CommandSettings *settings = &service->commands->settings;
-    if (UNLIKELY(atomic_load_explicit(&settings->profile_level, memory_order_relaxed) > 0))
-        ctx.cpu_start_ns = clock_thread_cpu_ns();
     return run_message(service->commands, &ctx);
 }
 
@@ -282,9 +283,21 @@ TransportHandler command_service_handler(void) {
 
 /* ---- one message ---- */
 
+/* Whoever does not wait for an answer would go on to write to a node that cannot write: a closed
+ * connection is what tells it to look for the primary. */
+static HandleResult end_unanswered(CommandService *cs, const CommandCtx *ctx, ErrCode rc) {
+    bool is_write = ctx->spec != NULL && (ctx->spec->flags & CMD_WRITES) != 0;
+    if (LIKELY(!is_write || !error_is_of_state(rc) || service_is_standalone(ctx->service)))
+        return HANDLE_NO_REPLY;
+    atomic_fetch_add_explicit(&cs->stats.unanswered_not_primary, 1, memory_order_relaxed);
+    return HANDLE_CLOSE;
+}
+
 static HandleResult run_message(CommandService *cs, CommandCtx *ctx) {
     OpDescription desc = describe(ctx, "");
     op_begin(ctx->op, &desc);
+    if (UNLIKELY(atomic_load_explicit(&cs->settings.profile_level, memory_order_relaxed) > 0))
+        ctx->op->cpu_start_ns = clock_thread_cpu_ns();
     ctx->op->client = ctx->client;
     log_set_thread_name(ctx->client->name);
 
@@ -303,7 +316,7 @@ static HandleResult run_message(CommandService *cs, CommandCtx *ctx) {
         reply->more_to_come = ctx->is_more_to_come && rc == ERR_OK;
         reply->never_compress |= row != NULL && (row->spec->flags & CMD_HANDSHAKE) != 0;
         if (wire_is_fire_and_forget(ctx->message))
-            result = HANDLE_NO_REPLY;
+            result = end_unanswered(cs, ctx, rc);
     }
     if (result != HANDLE_PARK)
         note_finished(cs, ctx, row, rc, &err);
@@ -329,6 +342,25 @@ static bool reply_with_error(CommandService *cs, CommandCtx *ctx, const Error *e
     return close_reply(cs, ctx);
 }
 
+/* "No such transaction" tells the client that its transaction has not committed and never will, so
+ * that it may begin anew. With a write concern that is only said once it is fulfilled: a primary
+ * that was deposed without knowing it may have missed the commit. */
+static void confirm_no_txn(CommandService *cs, CommandCtx *ctx, Error *err) {
+    if (ctx->spec == NULL || (ctx->spec->flags & CMD_ENDS_TXN) == 0 || ctx->has_forced_error ||
+        !ctx->write_concern.is_w_given || cs->hooks.confirm_no_txn == NULL ||
+        service_is_standalone(ctx->service))
+        return;
+    CLEANUP(error_reset) Error wc_err = {0};
+    if (cs->hooks.confirm_no_txn(ctx, &wc_err) == ERR_OK)
+        return;
+    ctx->has_concern_error = true;
+    DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
+    size_t opened = build_open_doc(&b, "writeConcernError");
+    build_error_fields(&b, &wc_err, /* has_code_name= */ true);
+    build_close(&b, opened);
+    error_set_extra(err, doc_builder_end(&b).data);
+}
+
 /* Completes the reply, whatever its size: one that is too large becomes an error, and an error that
  * is too large loses its details. */
 static ErrCode end_reply(CommandService *cs, CommandCtx *ctx, ErrCode rc, Error *err) {
@@ -340,6 +372,8 @@ static ErrCode end_reply(CommandService *cs, CommandCtx *ctx, ErrCode rc, Error 
                        "the reply of %s is larger than the limit of %d bytes", ctx->spec->name,
                        BSON_DOC_SIZE_MAX_INTERNAL);
     }
+    if (UNLIKELY(rc == ERR_NO_SUCH_TRANSACTION))
+        confirm_no_txn(cs, ctx, err);
     err->labels |= labels_of(ctx, rc);
     if (ctx->spec != NULL && !ctx->has_forced_error && !service_is_standalone(ctx->service))
         err->labels |= cs->hooks.error_labels(ctx, rc);
@@ -363,6 +397,7 @@ static ErrCode run_command(CommandService *cs, CommandCtx *ctx, CommandRow **ret
     TRY(find_command(cs, ctx, ret_row, err));
     CommandRow *row = *ret_row;
     ctx->spec = row->spec;
+    atomic_fetch_add_explicit(row->total, 1, memory_order_relaxed);
     void *request;
     TRY(command_parse(ctx, &request, err));
     if (ctx->message->opcode == WIRE_OP_QUERY) {
@@ -383,7 +418,11 @@ static ErrCode run_command(CommandService *cs, CommandCtx *ctx, CommandRow **ret
     Elem first = {ctx->body.data + 4, (uint32_t)strlen((const char *)ctx->body.data + 5)};
     bool has_coll = elem_type(first) == BT_STRING;
     ctx->ns_coll = has_coll ? elem_str(first) : (Str){"", 0};
-    OpDescription desc = describe(ctx, join_ns(ctx, has_coll ? ctx->ns_coll : STR("$cmd")));
+    ctx->is_of_collection = row->is_of_collection;
+    OpDescription desc =
+        describe(ctx, has_coll && (row->spec->flags & CMD_NAMES_DB) != 0
+                          ? arena_strndup(cmd_arena(ctx), ctx->ns_coll.data, ctx->ns_coll.size)
+                          : join_ns(ctx, has_coll ? ctx->ns_coll : STR("$cmd")));
     if (elem_is_present(ctx->args.lsid)) {
         uint8_t subtype;
         Str id = elem_binary(doc_get_lit(elem_doc(ctx->args.lsid), "id"), &subtype);
@@ -413,6 +452,12 @@ static const char *join_ns(CommandCtx *ctx, Str coll) {
     memcpy(ns + db.size + 1, coll.data, coll.size);
     ns[db.size + 1 + coll.size] = '\0';
     return ns;
+}
+
+void command_set_coll(CommandCtx *ctx, Str coll) {
+    ctx->ns_coll = coll;
+    ctx->is_of_collection = true;
+    op_set_ns(ctx->op, join_ns(ctx, coll));
 }
 
 static ErrCode find_command(CommandService *cs, CommandCtx *ctx, CommandRow **ret_row, Error *err) {
@@ -445,15 +490,36 @@ static ErrCode finish_writes(CommandService *cs, CommandCtx *ctx, Error *err) {
     ErrCode rc = ERR_OK;
     if (ctx->write_concern.is_journaled || !service_is_standalone(ctx->service))
         rc = cs->hooks.wait_write_concern(ctx, &ctx->write_concern, &wc_err);
-    if (rc == ERR_OK && !fail_command_write_concern_error(ctx, &wc_err))
+    if (rc == ERR_OK && !fail_command_write_concern_error(ctx, &wc_err.code))
         return ERR_OK;
-    size_t opened = build_open_doc(ctx->reply, "writeConcernError");
-    build_error_fields(ctx->reply, &wc_err, /* has_code_name= */ true);
-    build_close(ctx->reply, opened);
+    if (rc != ERR_OK) {
+        size_t opened = build_open_doc(ctx->reply, "writeConcernError");
+        build_error_fields(ctx->reply, &wc_err, /* has_code_name= */ true);
+        build_close(ctx->reply, opened);
+    }
     build_error_labels(ctx->reply, labels_of(ctx, wc_err.code) & ERROR_LABEL_RETRYABLE_WRITE);
     build_state_of_error(ctx->service->commands, ctx, wc_err.code);
     error_reset(&wc_err);
     return ERR_OK;
+}
+
+static void count_documents(CommandStats *stats, const OpMetrics *metrics) {
+    const struct {
+        _Atomic int64_t *counter;
+        int64_t by;
+    } ROWS[] = {
+        {&stats->keys_examined, metrics->keys_examined},
+        {&stats->docs_examined, metrics->docs_examined},
+        {&stats->scans, metrics->scans},
+        {&stats->tailing_scans, metrics->tailing_scans},
+        {&stats->docs_returned, metrics->docs_returned},
+        {&stats->docs_inserted, metrics->docs_inserted},
+        {&stats->docs_updated, metrics->docs_modified},
+        {&stats->docs_deleted, metrics->docs_deleted},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(ROWS); i++)
+        if (ROWS[i].by > 0)
+            atomic_fetch_add_explicit(ROWS[i].counter, ROWS[i].by, memory_order_relaxed);
 }
 
 static void note_finished(CommandService *cs, CommandCtx *ctx, CommandRow *row, ErrCode rc,
@@ -463,20 +529,20 @@ static void note_finished(CommandService *cs, CommandCtx *ctx, CommandRow *row, 
         return;
     }
     int64_t duration_us = clock_mono_us() - ctx->op->start_us;
-    atomic_fetch_add_explicit(row->total, 1, memory_order_relaxed);
     if (row->spec->op_type == NULL)
         count_op(cs->service, OP_COUNTER_COMMAND, 1);
     if (UNLIKELY(rc != ERR_OK || ctx->has_write_errors)) {
         atomic_fetch_add_explicit(row->failed, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&cs->stats.asserts_user, 1, memory_order_relaxed);
     }
-    LatencyStats *latency = (row->spec->flags & CMD_WRITES) != 0  ? &cs->stats.writes
-                            : (row->spec->flags & CMD_READS) != 0 ? &cs->stats.reads
-                                                                  : &cs->stats.commands;
-    atomic_fetch_add_explicit(&latency->ops, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&latency->latency_us, duration_us, memory_order_relaxed);
-    if (ctx->ns_coll.size > 0 && ctx->op->desc.ns != NULL)
-        top_count(cs->top, ctx->op->desc.ns, row->spec->op_type, duration_us);
+    latency_add(&cs->stats.latencies, row->spec->latency, duration_us);
+    count_documents(&cs->stats, &ctx->op->metrics);
+    if (ctx->is_of_collection && ctx->ns_coll.size > 0)
+        top_count(cs->top, ctx->op->desc.ns,
+                  &(TopOp){.op_type = row->spec->op_type,
+                           .latency = row->spec->latency,
+                           .is_writing = (row->spec->flags & CMD_WRITES) != 0 || ctx->is_writing,
+                           .duration_us = duration_us});
     if ((row->spec->flags & CMD_NOT_LOGGED_WHEN_SLOW) != 0)
         return;
     int32_t slow_ms = atomic_load_explicit(&cs->settings.slow_ms, memory_order_relaxed);
@@ -516,7 +582,8 @@ static uint32_t labels_of(const CommandCtx *ctx, ErrCode rc) {
     /* A commit or abort may be sent again by itself; anything else in a transaction only with the
      * whole of it. */
     bool is_end = ctx->spec != NULL && (ctx->spec->flags & CMD_ENDS_TXN) != 0;
-    if (ctx->is_txn && error_is_transient(rc) && !(is_end && error_is_retriable(rc)))
+    if (ctx->is_txn && error_is_transient(rc) && !(is_end && error_is_retriable(rc)) &&
+        !ctx->has_concern_error)
         return ERROR_LABEL_TRANSIENT_TRANSACTION;
     if (!error_is_retriable(rc))
         return 0;
@@ -587,13 +654,27 @@ void build_error_fields(DocBuilder *b, const Error *err, bool has_code_name) {
 
 /* ---- table ---- */
 
+/* Others take any value: {ping: "anything"}. */
+static bool names_collection(const CommandSpec *spec, const char *name) {
+    if (spec->latency == LATENCY_READS || spec->latency == LATENCY_WRITES ||
+        (spec->flags & CMD_NAMES_DB) != 0)
+        return true;
+    for (size_t i = 0; spec->request != NULL && i < spec->request->field_count; i++) {
+        const FieldSpec *field = &spec->request->fields[i];
+        if (strcmp(field->name, name) == 0)
+            return field->type == FIELD_COLL || field->type == FIELD_COLL_OR_UUID;
+    }
+    return false;
+}
+
 static void add_name(CommandService *service, const char *name, size_t index) {
     size_t at = hash_text(name) & (COMMAND_TABLE_SIZE - 1);
     while (service->table[at].spec != NULL) {
         invariant(strcmp(service->table[at].name, name) != 0);
         at = (at + 1) & (COMMAND_TABLE_SIZE - 1);
     }
-    service->table[at] = (CommandRow){service->commands->specs[index], name,
+    const CommandSpec *spec = service->commands->specs[index];
+    service->table[at] = (CommandRow){spec, name, names_collection(spec, name),
                                       &service->totals[index], &service->failures[index]};
 }
 

@@ -23,6 +23,8 @@ typedef struct CommandHooks {
     ErrCode (*after_run)(CommandCtx *ctx, ErrCode rc, Error *err);
     /* Waits until the writes of the command satisfy the write concern. */
     ErrCode (*wait_write_concern)(CommandCtx *ctx, const WriteConcern *concern, Error *err);
+    /* A commit or abort found no such transaction: is that so for its write concern? NULL: yes. */
+    ErrCode (*confirm_no_txn)(CommandCtx *ctx, Error *err);
     /* Appends what goes into every reply. */
     void (*finish_reply)(CommandCtx *ctx);
     /* The connection is gone. */
@@ -40,6 +42,9 @@ void command_service_free(CommandService *service);
 
 /* Functions and context for TransportConfig. */
 TransportHandler command_service_handler(void);
+
+/* The collection of a command whose first field does not name it. */
+void command_set_coll(CommandCtx *ctx, Str coll);
 
 const CommandSpec *command_find(CommandService *service, Str name);
 size_t command_count(CommandService *service);
@@ -77,15 +82,21 @@ typedef enum OpCounter {
     OP_COUNTER_COMMAND,
     OP_COUNTER_COUNT,
 } OpCounter;
-typedef struct LatencyStats {
-    _Atomic int64_t ops;
-    _Atomic int64_t latency_us;
-} LatencyStats;
+/* Options that some commands count: rows of OPTION_METRICS. */
+typedef enum OptionMetric {
+    OPTION_METRIC_AGGREGATE_DISK_USE,
+    OPTION_METRIC_DELETE_MANY,
+    OPTION_METRIC_FIND_AND_MODIFY_ARRAY_FILTERS,
+    OPTION_METRIC_FIND_AND_MODIFY_PIPELINE,
+    OPTION_METRIC_UPDATE_ARRAY_FILTERS,
+    OPTION_METRIC_UPDATE_MANY,
+    OPTION_METRIC_UPDATE_PIPELINE,
+    OPTION_METRIC_COUNT,
+} OptionMetric;
 typedef struct CommandStats {
+    _Atomic int64_t options[OPTION_METRIC_COUNT];
     _Atomic int64_t op_counters[OP_COUNTER_COUNT];
-    LatencyStats reads;
-    LatencyStats writes;
-    LatencyStats commands;
+    Latencies latencies;
     _Atomic int64_t asserts_user;
     _Atomic int64_t asserts_warning;
     _Atomic int64_t docs_inserted;
@@ -94,12 +105,20 @@ typedef struct CommandStats {
     _Atomic int64_t docs_deleted;
     _Atomic int64_t keys_examined;
     _Atomic int64_t docs_examined;
-    _Atomic int64_t collection_scans;
+    _Atomic int64_t scans; /* of collections, and those of them that tail */
+    _Atomic int64_t tailing_scans;
+    _Atomic int64_t unanswered_not_primary; /* writes with w: 0 that a state refused or ended */
 } CommandStats;
 CommandStats *command_stats(ServiceCtx *service);
 static inline void count_op(ServiceCtx *service, OpCounter counter, int64_t by) {
     atomic_fetch_add_explicit(&command_stats(service)->op_counters[counter], by,
                               memory_order_relaxed);
+}
+
+static inline void count_option(ServiceCtx *service, OptionMetric metric, bool is_given) {
+    if (is_given)
+        atomic_fetch_add_explicit(&command_stats(service)->options[metric], 1,
+                                  memory_order_relaxed);
 }
 
 /* Time per collection. */

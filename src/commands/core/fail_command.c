@@ -45,7 +45,7 @@ ErrCode fail_command_check(CommandCtx *ctx, Error *err) {
     return err->code;
 }
 
-bool fail_command_write_concern_error(CommandCtx *ctx, Error *wc_err) {
+bool fail_command_write_concern_error(CommandCtx *ctx, ErrCode *ret_code) {
     if (LIKELY(!atomic_load_explicit(&failpoint_armed[FP_FAIL_COMMAND], memory_order_relaxed)))
         return false;
     FailpointConfig config = failpoint_config(FP_FAIL_COMMAND);
@@ -56,16 +56,8 @@ bool fail_command_write_concern_error(CommandCtx *ctx, Error *wc_err) {
     if (elem_type(wc) != BT_DOC || !applies(ctx, (Doc){bytes}) ||
         !failpoint_take_firing(FP_FAIL_COMMAND))
         return false;
-    Elem code = doc_get_lit(elem_doc(wc), "code");
-    Elem message = doc_get_lit(elem_doc(wc), "errmsg");
-    (void)error_set(wc_err, (ErrCode)elem_as_i64(code), "%s",
-                    elem_type(message) == BT_STRING ? elem_str(message).data : "");
-    Elem info = doc_get_lit(elem_doc(wc), "errInfo");
-    if (elem_type(info) == BT_DOC) {
-        DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
-        build_elem(&b, info);
-        error_set_extra(wc_err, doc_builder_end(&b).data);
-    }
+    *ret_code = (ErrCode)elem_as_i64(doc_get_lit(elem_doc(wc), "code"));
+    build_elem(ctx->reply, wc);
     Elem labels = doc_get_lit((Doc){bytes}, "errorLabels");
     ctx->has_forced_error = true;
     ctx->has_forced_labels = elem_type(labels) == BT_ARRAY;

@@ -91,6 +91,19 @@ ErrCode generic_args_check(CommandCtx *ctx, Error *err) {
     return parse_write_concern(ctx, err);
 }
 
+/* Told before what else is wrong with the field. A router has checked what its client said, and
+ * adds fields of its own: it says by which metadata it sends the command. */
+static ErrCode check_unstable(const CommandCtx *ctx, Elem elem, Error *err) {
+    Elem strict = doc_get_lit(ctx->body, "apiStrict");
+    if (elem_type(strict) != BT_BOOL || !elem_bool(strict) ||
+        elem_is_present(doc_get_lit(ctx->body, "shardVersion")) ||
+        elem_is_present(doc_get_lit(ctx->body, "databaseVersion")))
+        return ERR_OK;
+    return error_set(err, ERR_API_STRICT_ERROR,
+                     "BSON field '%s.%s' is not allowed with apiStrict:true.", ctx->spec->name,
+                     elem_name(elem));
+}
+
 static ErrCode parse_elem(CommandCtx *ctx, Elem elem, void *request, uint64_t *seen, Error *err) {
     const CommandSpec *spec = ctx->spec;
     size_t index;
@@ -100,6 +113,8 @@ static ErrCode parse_elem(CommandCtx *ctx, Elem elem, void *request, uint64_t *s
         if ((*seen >> index & 1) != 0)
             return field_duplicate(spec->name, elem, err);
         *seen |= (uint64_t)!field_is_absent(field, elem) << index;
+        if (UNLIKELY((field->flags & FIELD_UNSTABLE) != 0))
+            TRY(check_unstable(ctx, elem, err));
         return field_parse(field, spec->name, elem, cmd_arena(ctx), request, err);
     }
     field = field_find(GENERIC_ARGS.fields, GENERIC_ARGS.field_count, elem, &index);
@@ -165,7 +180,14 @@ static ErrCode check_api(CommandCtx *ctx, Error *err) {
         return error_set(err, ERR_API_VERSION_ERROR, "API version must be \"1\"");
     if (elem_is_truthy(args->api_strict) && (ctx->spec->flags & CMD_API_V1) == 0)
         return error_set(err, ERR_API_STRICT_ERROR,
-                         "Provided apiStrict:true, but the command %s is not in API Version 1",
+                         "Provided apiStrict:true, but the command %s is not in API Version 1; see "
+                         "https://dochub.mongodb.org/core/manual-versioned-api",
+                         ctx->spec->name);
+    if (elem_is_truthy(args->api_deprecation_errors) &&
+        (ctx->spec->flags & CMD_API_V1_DEPRECATED) != 0)
+        return error_set(err, ERR_API_DEPRECATION_ERROR,
+                         "Provided apiDeprecationErrors:true, but the command %s is deprecated in "
+                         "API Version 1",
                          ctx->spec->name);
     return ERR_OK;
 }
@@ -403,6 +425,10 @@ static ErrCode parse_write_concern(CommandCtx *ctx, Error *err) {
             concern->is_journaled |= elem_is_truthy(member);
         } else if (elem_name_is(member, STR("wtimeout"))) {
             concern->wtimeout_ms = elem_is_number(member) ? elem_as_i64(member) : 0;
+            if (concern->wtimeout_ms < INT32_MIN || concern->wtimeout_ms > INT32_MAX)
+                return error_set(err, ERR_FAILED_TO_PARSE,
+                                 "wtimeout has to be a number of 32 bits, not %lld",
+                                 (long long)concern->wtimeout_ms);
         } else if (!elem_name_is(member, STR("provenance")) &&
                    !elem_name_is(member, STR("getLastError"))) {
             return error_set(err, ERR_FAILED_TO_PARSE, "unrecognized write concern field: %s",

@@ -20,6 +20,7 @@ void statement_begin(CommandCtx *ctx) {
     op->desc.plan_summary = NULL;
     op->desc.exec_stats = NULL;
     mutex_unlock(&op->mu);
+    op->metrics.has_sort_stage = op->metrics.is_from_trial = false; /* of the last one */
     ctx->notes->start_us = clock_mono_us();
     ctx->notes->before = ctx->op->metrics;
 }
@@ -39,6 +40,7 @@ static OpMetrics metrics_since(const OpMetrics *now, const OpMetrics *before) {
         .write_conflicts = now->write_conflicts - before->write_conflicts,
         .yields = now->yields - before->yields,
         .has_sort_stage = now->has_sort_stage,
+        .is_from_trial = now->is_from_trial,
         .used_disk = now->used_disk,
     };
 }
@@ -60,15 +62,18 @@ void statement_end(CommandCtx *ctx, Doc statement, ErrCode rc, const Error *err)
     StatementNotes *notes = ctx->notes;
     if (LIKELY(notes == NULL))
         return;
-    *next_row(notes, cmd_arena(ctx)) = (StatementNote){
+    const OpDescription *desc = &ctx->op->desc;
+    Arena *arena = cmd_arena(ctx);
+    *next_row(notes, arena) = (StatementNote){
         .statement = statement,
         .metrics = metrics_since(&ctx->op->metrics, &notes->before),
-        .plan_summary = ctx->op->desc.plan_summary,
-        .exec_stats = ctx->op->desc.exec_stats,
+        .plan_summary = desc->plan_summary != NULL ? arena_strdup(arena, desc->plan_summary) : NULL,
+        .exec_stats =
+            desc->exec_stats != NULL ? doc_copy((Doc){desc->exec_stats}, arena).data : NULL,
         .duration_us = clock_mono_us() - notes->start_us,
         .rc = rc,
-        .error_text = rc != ERR_OK ? arena_printf(cmd_arena(ctx), "%.*s", ERROR_TEXT_BYTES_MAX,
-                                                  error_message(err))
-                                   : NULL,
+        .error_text = rc != ERR_OK
+                          ? arena_printf(arena, "%.*s", ERROR_TEXT_BYTES_MAX, error_message(err))
+                          : NULL,
     };
 }

@@ -33,7 +33,7 @@ void top_table_free(TopTable *table) {
     xfree(table);
 }
 
-void top_count(TopTable *table, const char *ns, const char *op_type, int64_t duration_us) {
+void top_count(TopTable *table, const char *ns, const TopOp *op) {
     static const struct {
         const char *op_type;
         TopKind kind;
@@ -46,11 +46,26 @@ void top_count(TopTable *table, const char *ns, const char *op_type, int64_t dur
     if (row == NULL)
         return;
     TopKind kind = TOP_COMMANDS;
-    for (size_t i = 0; op_type != NULL && i < ARRAY_LEN(KINDS); i++)
-        if (strcmp(op_type, KINDS[i].op_type) == 0)
+    for (size_t i = 0; op->op_type != NULL && i < ARRAY_LEN(KINDS); i++)
+        if (strcmp(op->op_type, KINDS[i].op_type) == 0)
             kind = KINDS[i].kind;
     atomic_fetch_add_explicit(&row->count[kind], 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&row->time_us[kind], duration_us, memory_order_relaxed);
+    atomic_fetch_add_explicit(&row->time_us[kind], op->duration_us, memory_order_relaxed);
+    if (kind == TOP_COMMANDS && op->is_writing) {
+        atomic_fetch_add_explicit(&row->writing_count, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&row->writing_time_us, op->duration_us, memory_order_relaxed);
+    }
+    latency_add(&row->latencies, op->latency, op->duration_us);
+}
+
+const TopRow *top_find(TopTable *table, const char *ns) {
+    size_t at = hash_text(ns) & (TOP_SLOTS - 1);
+    for (int probe = 0; probe < TOP_PROBES_MAX; probe++, at = (at + 1) & (TOP_SLOTS - 1)) {
+        const TopRow *row = atomic_load_explicit(&table->slots[at], memory_order_acquire);
+        if (row == NULL || strcmp(row->ns, ns) == 0)
+            return row;
+    }
+    return NULL;
 }
 
 static bool has_counts(const TopRow *row) {
@@ -73,6 +88,9 @@ static void forget_row(TopRow *row) {
         atomic_store_explicit(&row->count[kind], 0, memory_order_relaxed);
         atomic_store_explicit(&row->time_us[kind], 0, memory_order_relaxed);
     }
+    atomic_store_explicit(&row->writing_count, 0, memory_order_relaxed);
+    atomic_store_explicit(&row->writing_time_us, 0, memory_order_relaxed);
+    latencies_clear(&row->latencies);
 }
 
 void top_forget_coll(TopTable *table, const char *ns) {

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "bson/doc.h"
+#include "commands/core/latency.h"
 
 typedef enum TopKind {
     TOP_QUERIES,
@@ -25,14 +26,24 @@ typedef struct TopRow {
     char *ns;
     _Atomic int64_t time_us[TOP_KIND_COUNT];
     _Atomic int64_t count[TOP_KIND_COUNT];
+    _Atomic int64_t writing_time_us; /* of the commands, those that write */
+    _Atomic int64_t writing_count;
+    Latencies latencies;
 } TopRow;
 
 typedef struct TopTable TopTable;
 
 TopTable *top_table_new(void);
 void top_table_free(TopTable *table);
-/* `op_type` as CommandSpec has it; NULL counts as a command. */
-void top_count(TopTable *table, const char *ns, const char *op_type, int64_t duration_us);
+typedef struct TopOp {
+    const char *op_type; /* as CommandSpec has it; NULL counts as a command */
+    LatencyKind latency;
+    bool is_writing;
+    int64_t duration_us;
+} TopOp;
+void top_count(TopTable *table, const char *ns, const TopOp *op);
+/* What was counted of a namespace; NULL: nothing. */
+const TopRow *top_find(TopTable *table, const char *ns);
 /* Of what was dropped: it is not told any more. */
 void top_forget_coll(TopTable *table, const char *ns);
 void top_forget_db(TopTable *table, Str db);

@@ -213,8 +213,7 @@ static ErrCode parse_runs(Elem runs, Arena *arena, KeySorterMark *out, Error *er
         int64_t checksum;
         TRY(get_text(elem_doc(row), "file", /* is_optional= */ false, &file, err));
         /* A name, not a path: nothing outside of the directory is ever opened or removed. */
-        if (file.size >= sizeof(run->name) || memchr(file.data, '/', file.size) != NULL ||
-            file.data[0] == '.')
+        if (file.size >= sizeof(run->name) || str_has_char(file, '/') || file.data[0] == '.')
             return damaged("file", err);
         memcpy(run->name, file.data, file.size);
         run->name[file.size] = '\0';

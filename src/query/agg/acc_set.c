@@ -14,7 +14,7 @@ ErrCode acc_set_parse(AccSet *set, Elem field, const ExprParseContext *ctx, Aren
                       Error *err) {
     assert(set->count < set->capacity);
     Str name = elem_name_str(field);
-    if (memchr(name.data, '.', name.size) != NULL)
+    if (str_has_char(name, '.'))
         return error_set(err, (ErrCode)40235, "The field name '%s' cannot contain '.'", name.data);
     if (name.size > 0 && name.data[0] == '$')
         return error_set(err, (ErrCode)40236, "The field name '%s' cannot be an operator name",
@@ -41,7 +41,7 @@ void acc_set_add_paths(const AccSet *set, PathSet *paths) {
         const Acc *acc = &set->accs[i];
         expr_add_paths(acc->input, paths);
         for (uint32_t j = 0; acc->sort_by != NULL && j < acc->sort_by->count; j++)
-            path_set_add(paths, acc->sort_by->parts[j].path.dotted);
+            path_set_add_places(paths, acc->sort_by->parts[j].path.dotted);
     }
 }
 

@@ -230,7 +230,12 @@ static ErrCode push_add(void *state, const Acc *acc, Value value, AccContext *ct
     char name[INDEX_NAME_SIZE];
     build_value_as(&b, index_name(push->count++, name), value);
     *ctx->bytes += push->buf.capacity - capacity_before;
-    return buffer_check(&push->buf, "$push result", err);
+    if (UNLIKELY(push->buf.overflowed))
+        return error_set(err, ERR_EXCEEDED_MEMORY_LIMIT,
+                         "$push would make an array of more than %d bytes, which cannot be kept on "
+                         "disk in parts",
+                         VALUE_SIZE_MAX);
+    return ERR_OK;
 }
 
 static ErrCode push_finish(void *state, const Acc *acc, Arena *arena, Value *ret, Error *err) {

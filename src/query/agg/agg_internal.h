@@ -135,6 +135,9 @@ typedef ErrCode AggParseFn(AggParser *p, Elem spec, Error *err);
 #undef AGG_REFUSED
 #undef AGG_ELSEWHERE
 
+/* api_stages.c: fails with ERR_API_STRICT_ERROR. */
+ErrCode agg_check_api(Doc stages, uint32_t depth, Error *err) MUST_CHECK;
+
 /* Checks a pipeline within this one, an array of stages, and parses it. `scope` are the variables
  * that it sees besides those around it; NULL: none. */
 typedef struct AggSubSpec {
@@ -298,5 +301,5 @@ extern const AggStageClass AGG_UNWIND;
 extern const AggStageClass AGG_LOOKUP;
 extern const AggStageClass AGG_UNION_WITH;
 extern const AggStageClass AGG_GROUP;
-/* The expression that a $group's _id is. */
+/* The expression that a $group's _id is; NULL: it is a document around one. */
 const Expr *agg_group_id(const AggStage *stage);

@@ -21,6 +21,7 @@ bool agg_match_is_renamable(const MatchExpr *match, Str from, MatchReach reach) 
         return match->child_count > 0;
     case MATCH_EXISTS:
     case MATCH_SIZE:
+    case MATCH_TYPE:
         return reach != REACH_SELF && is_in_reach(match->path.dotted, from, reach);
     case MATCH_EQ:
     case MATCH_LT:

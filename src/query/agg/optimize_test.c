@@ -146,6 +146,29 @@ TEST(the_leading_part_goes_to_the_layer_below) {
     }
 }
 
+TEST(an_inclusion_at_the_front_can_be_taken_over) {
+    static const struct {
+        const char *pipeline;
+        bool is_taken;
+    } CASES[] = {
+        {"[{'$project':{'a':1}},{'$group':{'_id':'$a'}}]", true},
+        {"[{'$project':{'a':{'$add':['$a',1]}}}]", true},
+        {"[{'$project':{'a':0}}]", false},
+        {"[{'$addFields':{'a':1}}]", false},
+        {"[{'$group':{'_id':'$a'}},{'$project':{'a':1}}]", false},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+        Arena arena;
+        arena_init(&arena, 0);
+        Pipeline *pipeline = pipeline_of(CASES[i].pipeline, &arena);
+        uint32_t count = pipeline_stage_count(pipeline);
+        bool is_taken = pipeline_take_projection(pipeline) != NULL;
+        if (is_taken != CASES[i].is_taken || pipeline_stage_count(pipeline) != count - is_taken)
+            test_fail(__FILE__, __LINE__, "%s", CASES[i].pipeline);
+        arena_done(&arena);
+    }
+}
+
 TEST(a_pipeline_tells_which_paths_it_needs) {
     static const struct {
         const char *pipeline;
@@ -160,6 +183,10 @@ TEST(a_pipeline_tells_which_paths_it_needs) {
         {"[{'$match':{'$expr':{'$eq':['$$ROOT',1]}}},{'$count':'n'}]", "*"},
         {"[{'$unwind':'$a'},{'$group':{'_id':'$a.b'}}]", "a"},
         {"[{'$replaceRoot':{'newRoot':{'a':'$b'}}}]", "b"},
+        /* Numbers are names to expressions, and can be positions to others. */
+        {"[{'$lookup':{'from':'f','localField':'a.b.01.c','foreignField':'k','as':'o'}},"
+         "{'$match':{'m.0.n':1}},{'$sort':{'s.1':1}},{'$group':{'_id':'$e.0'}}]",
+         "a.b m s e.0"},
         {"[{'$group':{'_id':1,'t':{'$top':{'sortBy':{'s':1},'output':'$o'}}}}]", "o s"},
     };
     for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {

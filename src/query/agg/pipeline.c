@@ -13,7 +13,7 @@ typedef struct StageRow {
     int code;
     const char *message; /* behind the stage's name */
     bool is_internal;
-    bool is_elsewhere; /* of a change stream: always in a wrong place */
+    bool is_elsewhere; /* taken before: always in a wrong place */
 } StageRow;
 
 static const StageRow STAGES[] = {
@@ -55,6 +55,8 @@ ErrCode pipeline_parse(Doc stages, const AggParseContext *ctx, Arena *arena,
     if (count > (ctx->is_internal ? PIPELINE_NESTED_STAGES_MAX : PIPELINE_STAGES_MAX))
         return error_set(err, (ErrCode)7749501, "Pipeline length must be no longer than %d stages.",
                          PIPELINE_STAGES_MAX);
+    if (UNLIKELY(ctx->expr.api.is_strict))
+        TRY(agg_check_api(copy, ctx->depth, err));
     DocIter iter = doc_iter(copy);
     Elem elem;
     for (uint32_t i = 0; doc_iter_next(&iter, &elem); i++)
@@ -173,6 +175,9 @@ static ErrCode parse_stage(AggParser *p, Elem elem, uint32_t index, Error *err) 
                          elem_name(spec));
     if (row->is_elsewhere)
         TRY(check_outermost(p->ctx, elem_name(spec), err));
+    if (row->parse == NULL && p->ctx->place == AGG_PLACE_UPDATE)
+        return error_set(err, ERR_INVALID_OPTIONS, "%s is not allowed to be used within an update",
+                         elem_name(spec));
     if (row->parse == NULL)
         return error_set(err, (ErrCode)row->code, "%s %s", elem_name(spec), row->message);
     return row->parse(p, spec, err);
@@ -189,6 +194,8 @@ static ErrCode parse_source(AggParser *p, const AggSourceRow *row, Elem spec, ui
     if (!row->is_collectionless && p->ctx->is_collectionless)
         return error_set(err, ERR_INVALID_NAMESPACE,
                          "%s must be run against a collection, not with {aggregate: 1}", row->name);
+    if (row->is_outermost)
+        TRY(check_outermost(p->ctx, row->name, err));
     p->pipeline->source_name = row->name;
     p->pipeline->source_spec = spec;
     p->pipeline->source_runs_once = row->runs_once;
@@ -205,6 +212,7 @@ static ErrCode check_outermost(const AggParseContext *ctx, const char *name, Err
         [AGG_PLACE_LOOKUP] = {51047, "within a $lookup's sub-pipeline"},
         [AGG_PLACE_UNION] = {31441, "within a $unionWith's sub-pipeline"},
         [AGG_PLACE_FACET] = {40600, "to be used within a $facet stage"},
+        [AGG_PLACE_UPDATE] = {ERR_INVALID_OPTIONS, "to be used within an update"},
     };
     if (PLACES[ctx->place].code == 0)
         return ERR_OK;

@@ -24,6 +24,7 @@
 #include "query/expr/expr.h"
 #include "query/expr/path_set.h"
 #include "query/match/match.h"
+#include "query/project/project.h"
 #include "query/sort/sort_pattern.h"
 #include "query/sort/spill.h"
 
@@ -59,7 +60,8 @@ typedef struct AggSourceRow {
     bool is_collectionless; /* for {aggregate: 1} only; else for a collection only */
     ErrCode (*parse)(const struct AggSourceRow *row, Elem spec, Arena *arena,
                      AggSource **ret_source, Error *err);
-    void *arg; /* the layer's own */
+    void *arg;         /* the layer's own */
+    bool is_outermost; /* not of a view, nor of a pipeline within another */
     /* Of a sharded cluster: runs on the node that is asked; else every shard tells of itself. */
     bool runs_once;
 } AggSourceRow;
@@ -118,6 +120,18 @@ typedef struct AggForeign {
     ErrCode (*open_sink)(void *arg, const AggSinkSpec *spec, AggSink *ret_sink, Error *err);
 } AggForeign;
 
+/* What pipelines within a pipeline have read, for explain. */
+typedef struct AggExamined {
+    int64_t docs;
+    int64_t keys;
+    int64_t scans;        /* of collections without an index */
+    Arena *arena;         /* of the names; NULL: they are not told */
+    const char **indexes; /* that were used, in alphabetical order */
+    uint32_t index_count;
+} AggExamined;
+void agg_examined_add_index(AggExamined *sum, const char *name); /* once */
+void agg_examined_add(AggExamined *sum, const AggExamined *part);
+
 /* ---- parsing ---- */
 
 /* What a pipeline is part of: some stages may not be used everywhere. */
@@ -127,6 +141,7 @@ typedef enum AggPlace {
     AGG_PLACE_LOOKUP,
     AGG_PLACE_UNION,
     AGG_PLACE_FACET,
+    AGG_PLACE_UPDATE,
 } AggPlace;
 
 typedef struct AggParseContext {
@@ -171,10 +186,21 @@ typedef struct PipelineLeading {
 /* Takes over the leading filter, and the sort, skip and limit that directly follow it: they leave
  * the pipeline. To be called after pipeline_optimize. */
 void pipeline_split_leading(Pipeline *pipeline, PipelineLeading *ret_leading);
+/* Then takes over an inclusion at the front; NULL: there is none. */
+Projection *pipeline_take_projection(Pipeline *pipeline);
 
 /* What the pipeline reads of the documents from its source; is_all when it can show anything. Paths
  * are as written: a number in the path of a filter or sort may mean a position in an array. */
 void pipeline_needed_paths(const Pipeline *pipeline, PathSet *set);
+
+/* When the pipeline begins with a $group by one path that needs one document of each group: that
+ * path; else an empty one. It needs any, the first or the last. */
+typedef enum PipelineGroupNeed {
+    PIPELINE_GROUP_NEEDS_ANY,
+    PIPELINE_GROUP_NEEDS_FIRST,
+    PIPELINE_GROUP_NEEDS_LAST,
+} PipelineGroupNeed;
+Str pipeline_find_group_path(const Pipeline *pipeline, PipelineGroupNeed *ret_need);
 
 uint32_t pipeline_stage_count(const Pipeline *pipeline);
 /* The same with those of the longest pipeline of a $facet. */
@@ -225,6 +251,9 @@ typedef struct AggExecContext {
     bool allow_disk_use;
     const Spill *spill;        /* used when allow_disk_use; NULL: none */
     const AggForeign *foreign; /* NULL only when pipeline_uses_foreign says no */
+    /* Adds what a source that `foreign` has opened, and not closed yet, has read together with
+     * those opened from there. NULL: that is not known. */
+    void (*add_examined)(DocSource docs, AggExamined *sum);
     int64_t now_ms;
     const Collator *collator;
     bool is_measured; /* stages count the time and bytes that pipeline_exec_stats tells */

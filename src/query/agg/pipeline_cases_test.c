@@ -23,7 +23,7 @@ ErrCode pipeline_test_narrow(const Pipeline *pipeline, Doc *docs, uint32_t count
                              Error *err) {
     PathSet needed = path_set(arena);
     pipeline_needed_paths(pipeline, &needed);
-    const Projection *projection = project_only(&needed, arena);
+    const Projection *projection = project_only(&needed, /* is_deep= */ false, arena);
     for (uint32_t i = 0; projection != NULL && i < count; i++) {
         Buffer *out = ARENA_NEW(arena, Buffer);
         buffer_init_arena(out, arena, 256, BUFFER_UNBOUNDED);

@@ -492,7 +492,7 @@ static void check_pipeline(FuzzInput *in, Doc stages, bool is_collectionless, bo
     if (pipeline_uses_foreign(plain))
         return; /* nobody is there to open them */
     rc = run(plain, docs, count, arena, &plain_results);
-    Projection *only = project_only(&paths, arena);
+    Projection *only = project_only(&paths, /* is_deep= */ false, arena);
     /* Which of two fields of one name counts is open. */
     for (uint32_t i = 0; i < count; i++) {
         if (doc_validate(docs[i].data, doc_size(docs[i]), 1000, VALIDATE_UNIQUE, &err) != ERR_OK)

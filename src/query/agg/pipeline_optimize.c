@@ -89,7 +89,8 @@ void pipeline_split_leading(Pipeline *pipeline, PipelineLeading *ret_leading) {
             leading.match = match->match;
             leading.match_doc = match->filter;
         }
-        if (is_class(pipeline, at, &AGG_SORT)) {
+        if (is_class(pipeline, at, &AGG_SORT) &&
+            ((const SortStage *)pipeline->stages[at])->pattern->count > 0) {
             const SortStage *sort = (const SortStage *)pipeline->stages[at++];
             leading.sort = sort->pattern;
             leading.limit = sort->limit;
@@ -108,6 +109,16 @@ void pipeline_split_leading(Pipeline *pipeline, PipelineLeading *ret_leading) {
     }
     remove_stages(pipeline, 0, at);
     *ret_leading = leading;
+}
+
+Projection *pipeline_take_projection(Pipeline *pipeline) {
+    if (pipeline->source != NULL || !is_class(pipeline, 0, &AGG_PROJECT))
+        return NULL;
+    Projection *projection = ((const ProjectStage *)pipeline->stages[0])->projection;
+    if (!project_is_inclusion(projection) || project_needed_meta(projection) != 0)
+        return NULL;
+    remove_stages(pipeline, 0, 1);
+    return projection;
 }
 
 /* Tries to rewrite the stages `at` and `at` + 1. */
@@ -299,7 +310,8 @@ static MatchExpr *parse_again(Pipeline *pipeline, Doc filter) {
 static bool move_match_before_group(Pipeline *pipeline, uint32_t at) {
     if (!is_class(pipeline, at, &AGG_GROUP) || !is_class(pipeline, at + 1, &AGG_MATCH))
         return false;
-    const FieldPath *key = expr_field_path(agg_group_id(pipeline->stages[at]));
+    const Expr *id = agg_group_id(pipeline->stages[at]);
+    const FieldPath *key = id != NULL ? expr_field_path(id) : NULL;
     if (key == NULL || key->count != 1 || key->parts[0].index >= 0)
         return false;
     const MatchStage *match = (const MatchStage *)pipeline->stages[at + 1];

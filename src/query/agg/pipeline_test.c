@@ -23,6 +23,10 @@ TEST(match_sort_limit_and_skip_do_what_they_say) {
         {"[{'$sort':{'a':1,'b':-1}}]", "[{'a':1,'b':1},{'a':0,'b':1},{'a':1,'b':2}]",
          "[{'a':0,'b':1},{'a':1,'b':2},{'a':1,'b':1}]"},
         {"[{'$sort':{'a':1}},{'$limit':2}]", "[{'a':3},{'a':1},{'a':2}]", "[{'a':1},{'a':2}]"},
+        {"[{'$sort':{'r':{'$meta':'randVal'},'a':1}},{'$limit':2}]", "[{'a':3},{'a':1},{'a':2}]",
+         "[{'a':1},{'a':2}]"},
+        {"[{'$sort':{'r':{'$meta':'randVal'}}},{'$match':{'a':1}}]", "[{'a':3},{'a':1},{'a':2}]",
+         "[{'a':1}]"},
         {"[{'$sort':{'a':1}},{'$skip':1},{'$limit':1}]", "[{'a':3},{'a':1},{'a':2}]", "[{'a':2}]"},
         {"[{'$sort':{'a':1}},{'$limit':2},{'$match':{'a':3}}]", "[{'a':3},{'a':1},{'a':2}]", "[]"},
         {"[{'$sort':{'a':1}},{'$match':{'a':{'$gt':1}}},{'$limit':1}]", "[{'a':3},{'a':1},{'a':2}]",
@@ -133,6 +137,7 @@ TEST(stages_that_reshape_documents_do_so) {
         {"[{'$project':{'a':1}},{'$match':{'a':1,'b':{'$exists':false}}}]", "[{'a':1,'b':2}]",
          "[{'a':1}]"},
         {"[{'$sample':{'size':5}}]", "[{'a':1}]", "[{'a':1}]"},
+        {"[{'$sample':{'size':0}}]", "[{'a':1}]", "[]"},
     };
     pipeline_run_cases(CASES, ARRAY_LEN(CASES));
 }
@@ -159,6 +164,7 @@ TEST(malformed_pipelines_are_refused_with_the_codes_of_the_language) {
         {"[{'$sort':{'a':'x'}}]", 15974, "Illegal key in $sort specification"},
         {"[{'$sort':1}]", 15973, "the $sort key specification must be an object"},
         {"[{'$sort':{'a':{'$meta':'textScore'}}}]", 40218, "text score"},
+        {"[{'$sort':{'a':{'$meta':'geoNearDistance'}}}]", ERR_NOT_IMPLEMENTED, "geoNearDistance"},
         {"[{'$project':{}}]", 51272,
          "Invalid $project :: caused by :: projection specification must have at least one field"},
         {"[{'$project':{'a':1,'b':0}}]", 31254,
@@ -193,7 +199,7 @@ TEST(malformed_pipelines_are_refused_with_the_codes_of_the_language) {
         {"[{'$count':'$a'}]", 40158, "count"},
         {"[{'$count':'a.b'}]", 40160, "count"},
         {"[{'$sortByCount':1}]", 40149, "sortByCount"},
-        {"[{'$sample':{'size':0}}]", 28747, "positive"},
+        {"[{'$sample':{'size':-1}}]", 28747, "negative"},
         {"[{'$project':{'a':{'$foo':1}}}]", 31325, "Unknown expression $foo"},
         {"[{'$project':{'a':{'$divide':['$a',0]}}}]", ERR_BAD_VALUE, "can't $divide by zero"},
     };
@@ -272,8 +278,8 @@ static ErrCode test_source_parse(const AggSourceRow *row, Elem spec, Arena *aren
 
 TEST(sources_of_the_layer_above_must_be_first) {
     static const AggSourceRow ROWS[] = {
-        {"$indexStats", false, test_source_parse, NULL, false},
-        {"$currentOp", true, test_source_parse, NULL, false},
+        {"$indexStats", false, test_source_parse, NULL, false, false},
+        {"$currentOp", true, test_source_parse, NULL, false, false},
     };
     static const struct {
         const char *pipeline;

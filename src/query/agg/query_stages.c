@@ -19,10 +19,23 @@ static void add_number_stage(StageList *list, const char *stage, int64_t number)
     build_close(&list->b, opened);
 }
 
+static bool is_natural(Doc sort) {
+    return doc_is_present(sort) && elem_is_present(doc_get_lit(sort, "$natural"));
+}
+
+Elem query_stages_hint(Elem hint, Doc sort, Arena *arena) {
+    if (elem_is_present(hint) || !is_natural(sort))
+        return hint;
+    DocBuilder b = doc_builder_in_arena(arena);
+    build_doc(&b, "hint", sort);
+    return doc_get_lit(doc_builder_end(&b), "hint");
+}
+
 Doc query_stages(const QueryStages *query, Arena *arena) {
     StageList list = {.b = doc_builder_in_arena(arena)};
     add_doc_stage(&list, "$match", query->filter);
-    add_doc_stage(&list, "$sort", query->sort);
+    if (!is_natural(query->sort))
+        add_doc_stage(&list, "$sort", query->sort);
     add_number_stage(&list, "$skip", query->skip);
     add_number_stage(&list, "$limit", query->limit);
     add_doc_stage(&list, "$project", query->projection);
@@ -47,4 +60,13 @@ Doc stages_concat(Doc first, Doc second, Arena *arena) {
         }
     }
     return doc_builder_end(&b);
+}
+
+Str stages_first_name(Doc stages) {
+    DocIter iter = doc_iter(stages);
+    Elem stage, name;
+    if (!doc_iter_next(&iter, &stage) || elem_type(stage) != BT_DOC)
+        return STR("");
+    iter = doc_iter(elem_doc(stage));
+    return doc_iter_next(&iter, &name) ? elem_name_str(name) : STR("");
 }

@@ -38,7 +38,7 @@ ErrCode parse_add_sort_key(AggParser *p, Elem spec, Error *err) {
     if (elem_type(spec) != BT_DOC)
         return error_set(err, ERR_BAD_VALUE, "the $_internalAddSortKey pattern must be an object");
     SortPattern *pattern;
-    TRY(sort_pattern_parse(elem_doc(spec), SORT_SYNTAX_STAGE, p->arena, &pattern, err));
+    TRY(sort_pattern_parse(elem_doc(spec), SORT_SYNTAX_META, p->arena, &pattern, err));
     SortKeyStage *stage = agg_add_stage(p, &ADD_SORT_KEY, sizeof(*stage), spec);
     stage->pattern = pattern;
     return ERR_OK;
@@ -73,6 +73,6 @@ static ErrCode sort_key_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, 
 static bool sort_key_add_paths(const AggStage *base, PathSet *set) {
     const SortKeyStage *stage = (const SortKeyStage *)base;
     for (uint32_t i = 0; i < stage->pattern->count; i++)
-        path_set_add(set, stage->pattern->parts[i].path.dotted);
+        path_set_add_places(set, stage->pattern->parts[i].path.dotted);
     return false;
 }

@@ -39,9 +39,9 @@ ErrCode parse_count(AggParser *p, Elem spec, Error *err) {
         return error_set(err, (ErrCode)40157, "the count field must be a non-empty string");
     if (name.data[0] == '$')
         return error_set(err, (ErrCode)40158, "the count field cannot be a $-prefixed path");
-    if (memchr(name.data, '\0', name.size) != NULL)
+    if (str_has_char(name, '\0'))
         return error_set(err, (ErrCode)40159, "the count field cannot contain a null byte");
-    if (memchr(name.data, '.', name.size) != NULL)
+    if (str_has_char(name, '.'))
         return error_set(err, (ErrCode)40160, "the count field cannot contain '.'");
     CountNameStage *stage = agg_add_stage(p, &COUNT, sizeof(*stage), spec);
     stage->name = name;

@@ -88,6 +88,12 @@ static ErrCode parse_path_arg(AggParser *p, Elem elem, FieldPath *ret_path, Erro
     return path_parse(dotted, p->arena, ret_path, err);
 }
 
+static ErrCode parse_reference_arg(AggParser *p, Elem elem, FieldPath *ret_path, Error *err) {
+    Str dotted = elem_str(elem);
+    TRY(expr_check_path(dotted, err));
+    return path_parse_reference(dotted, p->arena, ret_path, err);
+}
+
 static ErrCode parse_arg(AggParser *p, Elem elem, GraphStage *stage, Error *err) {
     if (elem_name_is(elem, STR("startWith")))
         return expr_parse(elem, &p->ctx->expr, p->arena, &stage->start_with, err);
@@ -119,7 +125,7 @@ static ErrCode parse_arg(AggParser *p, Elem elem, GraphStage *stage, Error *err)
     if (elem_name_is(elem, STR("as")))
         return parse_path_arg(p, elem, &stage->as, err);
     if (elem_name_is(elem, STR("connectFromField")))
-        return parse_path_arg(p, elem, &stage->connect_from, err);
+        return parse_reference_arg(p, elem, &stage->connect_from, err);
     if (elem_name_is(elem, STR("depthField")))
         return parse_path_arg(p, elem, &stage->depth_field, err);
     FieldPath checked;

@@ -37,6 +37,7 @@ enum {
 typedef struct GroupStage {
     AggStage base;
     Expr *id;
+    Str id_field; /* _id is a document with this one field, which has the value of `id`; or empty */
     AccSet accs;
     PathSet needed;  /* of a document */
     bool is_partial; /* $willBeMerged: gives partials */
@@ -162,6 +163,23 @@ static ErrCode parse_options(GroupStage *stage, Error *err) {
     return ERR_OK;
 }
 
+/* {_id: {v: "$a"}} groups by the value of v: where it is missing it is null, as without the
+ * document around it. In documents of several fields a missing one stays missing. */
+static ErrCode parse_only_field(AggParser *p, GroupStage *stage, Elem id, Error *err) {
+    if (elem_type(id) != BT_DOC || doc_count(elem_doc(id)) != 1)
+        return ERR_OK;
+    for (uint32_t i = 0; i < stage->accs.count; i++)
+        if (stage->accs.accs[i].n_expr != NULL && stage->accs.accs[i].n == 0)
+            return ERR_OK; /* which is about the whole _id */
+    DocIter iter = doc_iter(elem_doc(id));
+    Elem field;
+    doc_iter_next(&iter, &field);
+    if (elem_name(field)[0] == '$')
+        return ERR_OK;
+    stage->id_field = str_from(elem_name(field));
+    return expr_parse(field, &p->ctx->expr, p->arena, &stage->id, err);
+}
+
 ErrCode parse_group(AggParser *p, Elem spec, Error *err) {
     if (elem_type(spec) != BT_DOC)
         return error_set(err, (ErrCode)15947, "a group's fields must be specified in an object");
@@ -169,6 +187,7 @@ ErrCode parse_group(AggParser *p, Elem spec, Error *err) {
     acc_set_init(&stage->accs, doc_count(elem_doc(spec)), p->arena);
     if (p->ctx->is_internal)
         TRY(parse_options(stage, err));
+    Elem id = ELEM_MISSING;
     DocIter iter = doc_iter(elem_doc(spec));
     for (Elem elem; doc_iter_next(&iter, &elem);) {
         if (p->ctx->is_internal && is_option(elem))
@@ -180,14 +199,17 @@ ErrCode parse_group(AggParser *p, Elem spec, Error *err) {
         if (stage->id != NULL)
             return error_set(err, (ErrCode)15948, "a group's _id may only be specified once");
         TRY(expr_parse(elem, &p->ctx->expr, p->arena, &stage->id, err));
+        id = elem;
     }
     if (stage->id == NULL)
         return error_set(err, (ErrCode)15955, "a group specification must include an _id");
+    TRY(parse_only_field(p, stage, id, err));
     if (stage->is_merging) { /* it was evaluated for the partials */
         DocBuilder b = doc_builder_in_arena(p->arena);
         build_cstr(&b, "_id", "$_id");
-        Elem id = doc_get_lit(doc_builder_end(&b), "_id");
+        id = doc_get_lit(doc_builder_end(&b), "_id");
         TRY(expr_parse(id, &p->ctx->expr, p->arena, &stage->id, err));
+        stage->id_field = STR("");
     }
     stage->needed = path_set(p->arena);
     group_add_paths(&stage->base, &stage->needed);
@@ -235,8 +257,30 @@ ErrCode parse_sort_by_count(AggParser *p, Elem spec, Error *err) {
     return parse_sort(p, doc_get_lit(stages, "$sort"), err);
 }
 
+Str pipeline_find_group_path(const Pipeline *pipeline, PipelineGroupNeed *ret_need) {
+    const Str none = STR("");
+    *ret_need = PIPELINE_GROUP_NEEDS_ANY;
+    if (pipeline->stage_count == 0 || pipeline->stages[0]->class != &AGG_GROUP)
+        return none;
+    const GroupStage *group = (const GroupStage *)pipeline->stages[0];
+    const FieldPath *path = expr_field_path(group->id);
+    if (path == NULL || group->is_merging)
+        return none;
+    for (uint32_t p = 0; p < path->count; p++)
+        if (path->parts[p].index >= 0)
+            return none; /* means a position in an index, and a name here */
+    for (uint32_t i = 0; i < group->accs.count; i++) {
+        const AccClass *class = group->accs.accs[i].class;
+        if ((class != &ACC_FIRST && class != &ACC_LAST) || class != group->accs.accs[0].class)
+            return none;
+        *ret_need = class == &ACC_FIRST ? PIPELINE_GROUP_NEEDS_FIRST : PIPELINE_GROUP_NEEDS_LAST;
+    }
+    return path->dotted;
+}
+
 const Expr *agg_group_id(const AggStage *base) {
-    return ((const GroupStage *)base)->id;
+    const GroupStage *stage = (const GroupStage *)base;
+    return stage->id_field.size == 0 ? stage->id : NULL;
 }
 
 static ErrCode group_init(AggStageExec *base, Error *err) {
@@ -566,7 +610,13 @@ static ErrCode emit(GroupExec *exec, Group *group, Doc *ret_doc, Error *err) {
     buffer_clear(&exec->out);
     DocBuilder b;
     doc_builder_init(&b, &exec->out);
-    build_value_as(&b, STR("_id"), group->id);
+    if (stage->id_field.size > 0) {
+        size_t opened = build_open_doc(&b, "_id");
+        build_value_as(&b, stage->id_field, group->id);
+        build_close(&b, opened);
+    } else {
+        build_value_as(&b, STR("_id"), group->id);
+    }
     if (stage->is_partial)
         TRY(acc_states_save(&stage->accs, states_of(group), &exec->base.scratch, &b, err));
     else

@@ -22,6 +22,8 @@ typedef struct LookupExec {
     DocList cache;
     Buffer out;
     Buffer with_index;
+    AggExamined examined; /* with is_measured */
+    Arena examined_names;
     /* Unwinding. */
     Doc doc;
     bool is_unwinding;
@@ -36,6 +38,7 @@ static ErrCode lookup_init(AggStageExec *base, Error *err);
 static void lookup_done(AggStageExec *base);
 static ErrCode lookup_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
 static void lookup_to_bson(const AggStage *base, DocBuilder *b);
+static void lookup_stats(const AggStageExec *base, DocBuilder *b);
 static Str lookup_foreign(const AggStage *base, Str *ret_db);
 static bool lookup_is_nested(const AggStage *base);
 static void lookup_write(const AggStage *base, StageList *list);
@@ -54,6 +57,7 @@ const AggStageClass AGG_LOOKUP = {
     .exec_done = lookup_done,
     .next = lookup_next,
     .to_bson = lookup_to_bson,
+    .stats = lookup_stats,
     .add_paths = lookup_add_paths,
     .preserves_path = lookup_preserves_path,
     .is_one_to_one = true, /* unless it unwinds; the optimizer knows */
@@ -100,7 +104,8 @@ ErrCode parse_lookup(AggParser *p, Elem spec, Error *err) {
             TRY(parse_path(p, text, &parsed.as, err));
             has_as = true;
         } else if (elem_name_is(elem, STR("localField"))) {
-            TRY(parse_path(p, text, &parsed.local, err));
+            TRY(expr_check_path(text, err));
+            TRY(path_parse_reference(text, p->arena, &parsed.local, err));
         } else if (elem_name_is(elem, STR("foreignField"))) {
             FieldPath ignored;
             TRY(parse_path(p, text, &ignored, err));
@@ -185,6 +190,8 @@ static ErrCode lookup_init(AggStageExec *base, Error *err) {
     doc_list_init(&exec->cache, agg_memory_bytes_max(base));
     buffer_init(&exec->out, VALUE_SIZE_MAX);
     buffer_init(&exec->with_index, VALUE_SIZE_MAX);
+    arena_init(&exec->examined_names, 0);
+    exec->examined.arena = &exec->examined_names;
     return ERR_OK;
 }
 
@@ -194,6 +201,7 @@ static void lookup_done(AggStageExec *base) {
     doc_list_done(&exec->cache);
     buffer_done(&exec->out);
     buffer_done(&exec->with_index);
+    arena_done(&exec->examined_names);
 }
 
 static ErrCode lookup_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err) {
@@ -236,6 +244,21 @@ static void lookup_to_bson(const AggStage *base, DocBuilder *b) {
     build_close(b, opened);
 }
 
+static void lookup_stats(const AggStageExec *base, DocBuilder *b) {
+    if (base->ctx->add_examined == NULL)
+        return;
+    const AggExamined *examined = &((const LookupExec *)base)->examined;
+    build_i64(b, "totalDocsExamined", examined->docs);
+    build_i64(b, "totalKeysExamined", examined->keys);
+    build_i64(b, "collectionScans", examined->scans);
+    size_t indexes = build_open_array(b, "indexesUsed");
+    for (uint32_t i = 0; i < examined->index_count; i++) {
+        char name[INDEX_NAME_SIZE];
+        build_str(b, index_name(i, name).data, str_from(examined->indexes[i]));
+    }
+    build_close(b, indexes);
+}
+
 static Str lookup_foreign(const AggStage *base, Str *ret_db) {
     *ret_db = STR("");
     return ((const LookupStage *)base)->from;
@@ -263,7 +286,7 @@ static void lookup_write(const AggStage *base, StageList *list) {
 static bool lookup_add_paths(const AggStage *base, PathSet *set) {
     const LookupStage *stage = (const LookupStage *)base;
     if (stage->local.count > 0)
-        path_set_add(set, stage->local.dotted);
+        path_set_add_places(set, stage->local.dotted);
     for (uint32_t i = 0; i < stage->let.count; i++)
         expr_add_paths(stage->let.exprs[i], set);
     return false;
@@ -424,8 +447,10 @@ static ErrCode open_foreign(LookupExec *exec, Doc doc, Error *err) {
 static void close_foreign(LookupExec *exec) {
     if (!exec->is_foreign_open)
         return;
-    const AggForeign *foreign = exec->base.ctx->foreign;
-    foreign->close(foreign->arg, exec->foreign);
+    const AggExecContext *ctx = exec->base.ctx;
+    if (UNLIKELY(ctx->is_measured) && ctx->add_examined != NULL)
+        ctx->add_examined(exec->foreign, &exec->examined);
+    ctx->foreign->close(ctx->foreign->arg, exec->foreign);
     exec->is_foreign_open = false;
 }
 

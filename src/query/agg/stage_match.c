@@ -67,7 +67,7 @@ static void add_match_paths(const MatchExpr *match, PathSet *set) {
     if (match->kind == MATCH_EXPR)
         expr_match_add_paths(match->custom, set);
     if (match->path.count > 0) {
-        path_set_add(set, match->path.dotted);
+        path_set_add_places(set, match->path.dotted);
         return;
     }
     for (uint32_t i = 0; i < match->child_count; i++)

@@ -59,7 +59,7 @@ ErrCode parse_unset(AggParser *p, Elem spec, Error *err) {
                              "$unset specification must be a string or an array containing only "
                              "string values");
         Str name = elem_str(elem);
-        if (memchr(name.data, '\0', name.size) != NULL)
+        if (str_has_char(name, '\0'))
             return error_set(err, (ErrCode)16411,
                              "FieldPath field names may not contain null bytes ('\\0').");
         uint8_t *at = build_value(&b, BT_BOOL, name, 1);

@@ -54,9 +54,8 @@ ErrCode parse_sample(AggParser *p, Elem spec, Error *err) {
         if (!elem_is_number(elem))
             return error_set(err, (ErrCode)28746, "size argument to $sample must be a number");
         size = elem_as_i64(elem);
-        if (size <= 0)
-            return error_set(err, (ErrCode)28747,
-                             "size argument to $sample must be a positive integer");
+        if (size < 0)
+            return error_set(err, (ErrCode)28747, "size argument to $sample must not be negative");
     }
     if (size < 0)
         return error_set(err, (ErrCode)28749, "$sample stage must specify a size");
@@ -89,6 +88,10 @@ static void sample_done(AggStageExec *base) {
 
 static ErrCode sample_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err) {
     SampleExec *exec = (SampleExec *)base;
+    if (((const SampleStage *)base->stage)->size == 0) { /* a sorter's limit of 0 is none */
+        *ret_found = false;
+        return ERR_OK;
+    }
     while (!exec->is_filled) {
         bool found;
         Doc doc;
@@ -118,8 +121,10 @@ static void sample_split(const AggStage *base, AggSplitter *splitter) {
     build_bool(&splitter->shards.b, "$willBeMerged", true);
     build_close(&splitter->shards.b, sample);
     build_close(&splitter->shards.b, opened);
-    opened = stage_list_open(&splitter->merge);
-    build_i64(&splitter->merge.b, "$limit", stage->size);
-    build_close(&splitter->merge.b, opened);
+    if (stage->size > 0) { /* else nobody sends any, and $limit takes no 0 */
+        opened = stage_list_open(&splitter->merge);
+        build_i64(&splitter->merge.b, "$limit", stage->size);
+        build_close(&splitter->merge.b, opened);
+    }
     splitter->result->is_sorted = true;
 }

@@ -261,7 +261,7 @@ static ErrCode parse_update_pipeline(AggParser *p, Elem let, Doc stages, SinkSta
                          "than '$$ROOT'");
     }
     TRY(agg_parse_let(p, let, &stage->let, err));
-    AggSubSpec sub = {.place = AGG_PLACE_TOP, .scope = stage->let.scope};
+    AggSubSpec sub = {.place = AGG_PLACE_UPDATE, .scope = stage->let.scope};
     Pipeline *checked;
     TRY(agg_parse_sub(p, stages, &sub, &checked, err));
     return pipeline_check_for_update(checked, err);

@@ -37,7 +37,7 @@ ErrCode parse_sort(AggParser *p, Elem spec, Error *err) {
     if (elem_type(spec) != BT_DOC)
         return error_set(err, (ErrCode)15973, "the $sort key specification must be an object");
     SortPattern *pattern;
-    TRY(sort_pattern_parse(elem_doc(spec), SORT_SYNTAX_STAGE, p->arena, &pattern, err));
+    TRY(sort_pattern_parse(elem_doc(spec), SORT_SYNTAX_META, p->arena, &pattern, err));
     SortStage *stage = agg_add_stage(p, &AGG_SORT, sizeof(*stage), spec);
     stage->pattern = pattern;
     return ERR_OK;
@@ -89,7 +89,7 @@ static void sort_to_bson(const AggStage *base, DocBuilder *b) {
 static bool sort_add_paths(const AggStage *base, PathSet *set) {
     const SortStage *stage = (const SortStage *)base;
     for (uint32_t i = 0; i < stage->pattern->count; i++)
-        path_set_add(set, stage->pattern->parts[i].path.dotted);
+        path_set_add_places(set, stage->pattern->parts[i].path.dotted);
     return false;
 }
 

@@ -106,6 +106,7 @@ ErrCode parse_set_window_fields(AggParser *p, Elem spec, Error *err) {
     if (!elem_is_present(output))
         return error_set(err, (ErrCode)40414,
                          "BSON field '$setWindowFields.output' is missing but a required field");
+    TRY(parse_outputs(p, output, stage, err));
     Value constant;
     if (stage->partition_by != NULL && expr_is_literal(stage->partition_by, &constant)) {
         if (constant.type == BT_ARRAY)
@@ -114,7 +115,7 @@ ErrCode parse_set_window_fields(AggParser *p, Elem spec, Error *err) {
                              "array");
         stage->partition_by = NULL;
     }
-    return parse_outputs(p, output, stage, err);
+    return ERR_OK;
 }
 
 static ErrCode parse_sort_by(AggParser *p, Elem elem, WindowStage *stage, Error *err) {
@@ -125,7 +126,7 @@ static ErrCode parse_sort_by(AggParser *p, Elem elem, WindowStage *stage, Error 
                          bson_type_name(elem_type(elem)));
     if (doc_is_empty(elem_doc(elem)))
         return ERR_OK;
-    return sort_pattern_parse(elem_doc(elem), SORT_SYNTAX_STAGE, p->arena, &stage->sort_by, err);
+    return sort_pattern_parse(elem_doc(elem), SORT_SYNTAX_META, p->arena, &stage->sort_by, err);
 }
 
 static ErrCode parse_outputs(AggParser *p, Elem output, WindowStage *stage, Error *err) {

@@ -2,6 +2,7 @@
  * sub_pipeline.c - what stages with pipelines of their own have in common, and lists of documents.
  */
 #include <ctype.h>
+#include <string.h>
 
 #include "query/agg/agg_internal.h"
 
@@ -153,4 +154,34 @@ static void set_path(DocBuilder *b, const FieldPath *path, uint32_t at, Doc in, 
         set_path(b, path, at + 1, DOC_EMPTY, value);
         build_close(b, opened);
     }
+}
+
+/* ---- what they have read ---- */
+
+void agg_examined_add_index(AggExamined *sum, const char *name) {
+    if (sum->arena == NULL)
+        return;
+    uint32_t at = 0;
+    while (at < sum->index_count && strcmp(sum->indexes[at], name) < 0)
+        at++;
+    if (at < sum->index_count && strcmp(sum->indexes[at], name) == 0)
+        return;
+    uint32_t count = sum->index_count;
+    if ((count & (count - 1)) == 0) { /* full at powers of two */
+        const char **grown = ARENA_ARRAY(sum->arena, const char *, count == 0 ? 1 : count * 2);
+        if (count > 0)
+            memcpy(grown, sum->indexes, count * sizeof(*grown));
+        sum->indexes = grown;
+    }
+    memmove(sum->indexes + at + 1, sum->indexes + at, (count - at) * sizeof(*sum->indexes));
+    sum->indexes[at] = arena_strdup(sum->arena, name);
+    sum->index_count++;
+}
+
+void agg_examined_add(AggExamined *sum, const AggExamined *part) {
+    sum->docs += part->docs;
+    sum->keys += part->keys;
+    sum->scans += part->scans;
+    for (uint32_t i = 0; i < part->index_count; i++)
+        agg_examined_add_index(sum, part->indexes[i]);
 }

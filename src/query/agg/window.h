@@ -63,6 +63,11 @@ typedef struct WindowParser {
     const SortPattern *sort_by; /* NULL: none */
 } WindowParser;
 
+/* Parts of sortBy, as they are written. */
+static inline uint32_t window_sort_count(const WindowParser *wp) {
+    return wp->sort_by == NULL ? 0 : wp->sort_by->count + wp->sort_by->meta_count;
+}
+
 struct WindowClass {
     size_t state_size;
     void (*init)(void *state); /* NULL: zeroed is right */

@@ -68,10 +68,12 @@ static ErrCode parse_bounds(Elem window, const WindowParser *wp, WindowBounds *r
     bool is_unbounded = ret->lower.kind == BOUND_UNBOUNDED && ret->upper.kind == BOUND_UNBOUNDED;
     if (!ret->is_range && !is_unbounded && wp->sort_by == NULL)
         return error_set(err, (ErrCode)5339901, "Document-based bounds require a sortBy");
-    if (ret->is_range && (wp->sort_by == NULL || wp->sort_by->count != 1))
+    if (ret->is_range && window_sort_count(wp) != 1)
         return error_set(err, (ErrCode)5339902, "Range-based bounds require sortBy a single field");
+    if (ret->is_range && wp->sort_by->count == 0)
+        return error_set(err, (ErrCode)8947400, "Range-based bounds require a sortBy of a field");
     if (ret->is_range && wp->sort_by->parts[0].is_descending)
-        return error_set(err, (ErrCode)8947400, "Range-based bounds require an ascending sortBy");
+        return error_set(err, (ErrCode)8947401, "Range-based bounds require an ascending sortBy");
     return ERR_OK;
 }
 

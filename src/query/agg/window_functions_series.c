@@ -73,7 +73,7 @@ ErrCode parse_window_rank(const WindowParser *wp, Elem op, WindowFn *fn, Error *
     if (elem_type(op) != BT_DOC || !doc_is_empty(elem_doc(op)))
         return error_set(err, (ErrCode)5371603,
                          "(None) %s must be specified with '{}' as the value", elem_name(op));
-    if (wp->sort_by == NULL || (!is_number && wp->sort_by->count != 1))
+    if (window_sort_count(wp) != 1)
         return error_set(err, (ErrCode)5371602,
                          "%s must be specified with a top level sortBy expression with exactly one "
                          "element",
@@ -153,7 +153,8 @@ typedef struct Point {
     double value;
     bool is_null; /* there is no value */
     bool is_decimal;
-    bool is_date; /* so is the time */
+    bool is_date;       /* so is the time */
+    bool is_value_date; /* then the value is in milliseconds */
 } Point;
 
 /* The first point is kept for windows that begin with the partition, whose documents go. */
@@ -174,10 +175,11 @@ static ErrCode point_at(const WindowFn *fn, WindowPartition *p, int64_t index, P
     ret->is_date = sort_value.type == BT_DATE;
     if (ret->is_null)
         return ERR_OK;
-    if (!value_is_number(value))
+    ret->is_value_date = value.type == BT_DATE;
+    if (!value_is_number(value) && !ret->is_value_date)
         return error_set(err, ERR_TYPE_MISMATCH, "%s requires numeric 'input', but found %s",
                          elem_name(fn->source), bson_type_name(value.type));
-    ret->value = number_to_f64(value_as_number(value));
+    ret->value = ret->is_value_date ? (double)value.i64 : number_to_f64(value_as_number(value));
     ret->is_decimal = value.type == BT_DECIMAL || time.type == BT_DECIMAL;
     return ERR_OK;
 }
@@ -207,6 +209,10 @@ static ErrCode derivative_result(void *state, const WindowFn *fn, WindowPartitio
     TRY(point_at(fn, p, high - 1, &last, err));
     if (first.is_null || last.is_null || first.time == last.time)
         return ERR_OK;
+    if (first.is_value_date != last.is_value_date)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "%s cannot take the difference of a date and a number",
+                         elem_name(fn->source));
     double time = (last.time - first.time) / (fn->has_unit ? (double)fn->unit_ms : 1);
     *ret = value_of_double((last.value - first.value) / time, first.is_decimal || last.is_decimal,
                            &p->base->scratch);
@@ -218,13 +224,13 @@ static const WindowClass WINDOW_DERIVATIVE = {.state_size = sizeof(DerivativeSta
 
 /* {input: ..., unit: ...}, with a window. */
 static ErrCode parse_over_time(const WindowParser *wp, Elem op, WindowFn *fn, Error *err) {
-    TRY(window_bounds_parse(wp, fn, err));
     if (elem_type(op) != BT_DOC)
         return error_set(err, ERR_FAILED_TO_PARSE, "%s expects an object, but got a %s",
                          elem_name(op), bson_type_name(elem_type(op)));
-    if (wp->sort_by == NULL || wp->sort_by->count != 1)
-        return error_set(err, ERR_FAILED_TO_PARSE, "%s requires a sortBy with exactly one element",
-                         elem_name(op));
+    if (window_sort_count(wp) != 1 || wp->sort_by->count != 1)
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "%s requires a sortBy with exactly one element, a field", elem_name(op));
+    TRY(window_bounds_parse(wp, fn, err));
     DocIter iter = doc_iter(elem_doc(op));
     for (Elem elem; doc_iter_next(&iter, &elem);) {
         if (elem_name_is(elem, STR("input"))) {
@@ -281,9 +287,9 @@ static ErrCode integral_add(void *state, const WindowFn *fn, WindowPartition *p,
     IntegralState *s = state;
     Point point;
     TRY(point_at(fn, p, index, &point, err));
-    if (point.is_null)
-        return error_set(err, (ErrCode)5423900, "%s requires numeric 'input', but found null",
-                         elem_name(fn->source));
+    if (point.is_null || point.is_value_date)
+        return error_set(err, (ErrCode)5423900, "%s requires numeric 'input', but found %s",
+                         elem_name(fn->source), point.is_null ? "null" : "date");
     if (s->points.count > 0)
         integral_change(s, window_ring_at(&s->points, s->points.count - 1), &point, 1);
     s->decimal_count += point.is_decimal;
@@ -620,7 +626,7 @@ static const WindowClass WINDOW_LINEAR_FILL = {.state_size = sizeof(FillState),
 
 ErrCode parse_window_linear_fill(const WindowParser *wp, Elem op, WindowFn *fn, Error *err) {
     TRY(refuse_window(op, fn, err));
-    if (wp->sort_by == NULL || wp->sort_by->count != 1)
+    if (window_sort_count(wp) != 1 || wp->sort_by->count != 1)
         return error_set(err, (ErrCode)605001,
                          "$linearFill must be specified with a top level sortBy expression with "
                          "exactly one element");

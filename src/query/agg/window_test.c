@@ -179,6 +179,11 @@ TEST(functions_over_the_order_see_their_neighbours) {
          R5("null", "4.0", "0.5", "2.6666666666666665", "0.75")},
         {WINDOW("{'$derivative':{'input':'$v','unit':'second'},'window':{'documents':[-1,0]}}"),
          "[{'t':" DAY("0") ",'v':0},{'t':" DAY("1") ",'v':50}]", "[{'r':null},{'r':0.5}]"},
+        {WINDOW("{'$derivative':{'input':'$v','unit':'hour'},'window':{'documents':[-1,0]}}"),
+         "[{'t':" DAY("0") ",'v':" DAY("0") "},{'t':" DAY("1") ",'v':" DAY("2") "}]",
+         "[{'r':null},{'r':7200000.0}]"},
+        {"[{'$setWindowFields':{'sortBy':{'x':{'$meta':'randVal'}},'output':{'r':{'$rank':{}}}}}]",
+         "[{'a':1},{'a':2}]", "[{'a':1,'r':1},{'a':2,'r':1}]"},
         {WINDOW("{'$integral':{'input':'$v'},'window':{'documents':[-1,0]}}"), POINTS,
          R5("0.0", "3.0", "3.5", "5.5", "6.5")},
         {WINDOW("{'$integral':{'input':'$v'},'window':{'documents':['unbounded',0]}}"), POINTS,
@@ -231,6 +236,20 @@ TEST(malformed_windows_are_refused) {
         {"[{'$setWindowFields':{'sortBy':{'a':1,'b':1},'output':{'a':{'$sum':1,'window':"
          "{'range':[0,1]}}}}}]",
          5339902, "single field"},
+        {"[{'$setWindowFields':{'sortBy':{'a':-1},'output':{'a':{'$sum':1,'window':"
+         "{'range':[0,1]}}}}}]",
+         8947401, "ascending"},
+        {"[{'$setWindowFields':{'sortBy':{'a':{'$meta':'randVal'}},'output':{'a':{'$sum':1,"
+         "'window':{'range':[0,1]}}}}}]",
+         8947400, "a field"},
+        {"[{'$setWindowFields':{'sortBy':{'a':{'$meta':'randVal'}},'output':{'a':{'$derivative':"
+         "{'input':1},'window':{'range':[0,1]}}}}}]",
+         ERR_FAILED_TO_PARSE, "a field"},
+        {"[{'$setWindowFields':{'partitionBy':['$a'],'output':{'a':{'$sum':1,'window':"
+         "{'range':[0,1]}}}}}]",
+         5339902, "single field"},
+        {"[{'$setWindowFields':{'sortBy':{'a':1,'b':1},'output':{'a':{'$documentNumber':{}}}}}]",
+         5371602, "sortBy"},
         {"[{'$setWindowFields':{'output':{'a':{'$rank':{}}}}}]", 5371602, "sortBy"},
         {WINDOW("{'$rank':{'a':1}}"), 5371603, "$rank"},
         {WINDOW("{'$shift':{'output':1}}"), ERR_FAILED_TO_PARSE, "'by'"},

@@ -1,5 +1,6 @@
 #include "query/bounds/bounds.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -9,9 +10,17 @@
 #include "query/bounds/wildcard.h"
 #include "query/interval/predicates.h"
 
-static uint32_t count_leaves(const MatchExpr *filter);
-static bool has_only_existence(const FieldPredicates *found);
-static bool has_numeric_part(const IndexDesc *index);
+/* What the bounds say of a filter. */
+typedef struct BoundsRest {
+    const FieldPredicates *found; /* per field of the index */
+    uint32_t field_count;
+    IntervalFit fit_min; /* what is said exactly */
+    Arena *arena;
+} BoundsRest;
+
+static const MatchExpr *rest_of(const BoundsRest *rest, const MatchExpr *filter);
+static bool is_of_subtree(const FieldPredicates *found);
+static bool has_restricted_tail(const IndexDesc *index, const IndexBounds *bounds);
 static bool field_has_numeric_part(const IndexField *field);
 static bool is_met_at_position(Predicate predicate);
 static bool shares_array(const IndexDesc *index, uint32_t a, uint32_t b);
@@ -45,48 +54,57 @@ bool bounds_is_relevant(const MatchExpr *filter, const IndexDesc *index, const C
 }
 
 bool bounds_for_index(const MatchExpr *filter, const IndexDesc *index, const Collator *collator,
-                      Arena *arena, IndexBounds *ret_bounds) {
+                      bool is_null_told, Arena *arena, IndexBounds *ret_bounds) {
     if (filter == NULL || bounds_may_miss_documents(filter, index))
         return false;
-    Intervals *fields = ARENA_ARRAY(arena, Intervals, index->field_count);
-    uint32_t exact_counts[INDEX_FIELDS_MAX] = {0};
+    *ret_bounds = (IndexBounds){.fields = ARENA_ARRAY(arena, Intervals, index->field_count)};
+    Intervals *fields = ret_bounds->fields;
+    FieldPredicates *found = ARENA_ARRAY(arena, FieldPredicates, index->field_count);
     bool is_multikey = index_is_multikey(index);
     for (uint32_t f = 0; f < index->field_count; f++) {
-        FieldPredicates found;
         if (index->whole != NULL && f == index->special_field) {
-            collect_for_field(filter, index, f + 1, collator, &found);
+            collect_for_field(filter, index, f + 1, collator, &found[f]);
             fields[f] = intervals_of_path(str_from(index->fields[f + 1].path),
-                                          /* is_subtree= */ has_only_existence(&found), arena);
+                                          /* is_subtree= */ is_of_subtree(&found[f]), arena);
+            found[f].count = 0;
             continue;
         }
-        collect_for_field(filter, index, f, collator, &found);
-        IntervalContext ctx = {arena, index->collator,
-                               is_multikey && index_multikey_paths(index, f) != 0};
-        bool is_usable = found.count > 0;
+        collect_for_field(filter, index, f, collator, &found[f]);
+        IntervalContext ctx = {.arena = arena,
+                               .collator = index->collator,
+                               .arrays = is_multikey ? index_multikey_paths(index, f) : 0,
+                               .is_dotted = index->fields[f].part_count > 1,
+                               .is_sparse = index->is_sparse && index->field_count == 1};
+        bool is_below_path = index->whole != NULL && f == index->special_field + 1;
+        bool is_usable = found[f].count > 0 && !(is_below_path && is_of_subtree(&found[f]));
         for (uint32_t g = 0; is_usable && is_multikey && g < f; g++)
             is_usable = fields[g].is_all || !shares_array(index, f, g);
-        if (!is_usable || !predicates_combine(&found, &ctx, &fields[f], &exact_counts[f]))
+        if (!is_usable || !predicates_combine(&found[f], &ctx, &fields[f]) ||
+            (index_field_is_hashed(index, f) && !intervals_hash(&fields[f], &ctx)))
             fields[f] = intervals_all(arena);
-        if (index_field_is_hashed(index, f)) {
-            exact_counts[f] = 0; /* others may have the same hash */
-            if (!intervals_hash(&fields[f], &ctx))
-                fields[f] = intervals_all(arena);
-        }
         if (f == 0 && fields[0].is_all)
             return false;
     }
-    *ret_bounds = (IndexBounds){.fields = fields};
     multiply_out(index, arena, ret_bounds);
-    uint32_t used = ret_bounds->point_fields + ret_bounds->has_range_field, exact_count = 0;
-    for (uint32_t f = 0; f < used; f++)
-        exact_count += exact_counts[f];
-    ret_bounds->is_exact = !is_multikey && index->whole == NULL &&
-                           exact_count == count_leaves(filter) && !has_numeric_part(index);
+    ret_bounds->is_tail_restricted = has_restricted_tail(index, ret_bounds);
+    uint32_t in_ranges = ret_bounds->point_fields + ret_bounds->has_range_field;
+    for (uint32_t f = 0; f < index->field_count; f++)
+        if ((f >= in_ranges && !ret_bounds->is_tail_restricted) || fields[f].is_all ||
+            index_field_is_hashed(index, f) || field_has_numeric_part(&index->fields[f]) ||
+            (index->whole != NULL && index->special_field == WILDCARD_FIELD_NONE))
+            found[f].count = 0; /* not in the bounds, or others have the same key */
+    IntervalFit fit_min = !is_null_told ? INTERVAL_FIT_EXACT
+                          : is_multikey ? INTERVAL_FIT_NULL_OR_EMPTY
+                                        : INTERVAL_FIT_NULL;
+    BoundsRest rest = {found, index->field_count, fit_min, arena};
+    ret_bounds->rest = rest_of(&rest, filter);
     return true;
 }
 
-void bounds_all(const IndexDesc *index, Arena *arena, IndexBounds *ret_bounds) {
-    *ret_bounds = (IndexBounds){.fields = ARENA_ARRAY(arena, Intervals, index->field_count)};
+void bounds_all(const IndexDesc *index, const MatchExpr *filter, Arena *arena,
+                IndexBounds *ret_bounds) {
+    *ret_bounds =
+        (IndexBounds){.fields = ARENA_ARRAY(arena, Intervals, index->field_count), .rest = filter};
     for (uint32_t f = 0; f < index->field_count; f++)
         ret_bounds->fields[f] = intervals_all(arena);
     multiply_out(index, arena, ret_bounds);
@@ -99,48 +117,50 @@ bool bounds_for_records(const MatchExpr *filter, Str path, const Collator *colla
         return false;
     FieldPredicates found = {.count = 0};
     predicates_collect(filter, path, &found);
-    IntervalContext ctx = {arena, collator, false};
-    uint32_t exact_count;
-    return found.count > 0 && predicates_combine(&found, &ctx, ret_intervals, &exact_count) &&
+    IntervalContext ctx = {.arena = arena, .collator = collator};
+    return found.count > 0 && predicates_combine(&found, &ctx, ret_intervals) &&
            !ret_intervals->is_all;
 }
 
 /* ---- from predicates to intervals ---- */
 
-/* Documents that only have the path are found by it, or by what is below it. */
-static bool has_only_existence(const FieldPredicates *found) {
+/* Are documents found by what is below the path, too? */
+static bool is_of_subtree(const FieldPredicates *found) {
     for (uint32_t i = 0; i < found->count; i++)
-        if (found->rows[i].expr->kind != MATCH_EXISTS)
+        if (!wildcard_is_of_subtree(found->rows[i]))
             return false;
     return true;
 }
 
-/* How many predicates must hold; UINT32_MAX: the filter is more than predicates joined by AND. */
-static uint32_t count_leaves(const MatchExpr *filter) {
-    if (filter->kind == MATCH_NOT)
-        return filter->children[0]->kind >= MATCH_EQ ? 1 : UINT32_MAX;
-    if (filter->kind >= MATCH_EQ)
-        return 1;
-    if (filter->kind != MATCH_AND)
-        return UINT32_MAX;
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < filter->child_count; i++) {
-        uint32_t below = count_leaves(filter->children[i]);
-        if (below == UINT32_MAX)
-            return UINT32_MAX;
-        count += below;
-    }
-    return count;
-}
-
-/* A number behind the first part of a path may mean a position in an array. */
-static bool has_numeric_part(const IndexDesc *index) {
-    for (uint32_t f = 0; f < index->field_count; f++)
-        if (field_has_numeric_part(&index->fields[f]))
-            return true;
+static bool is_said(const BoundsRest *rest, const MatchExpr *leaf) {
+    for (uint32_t f = 0; f < rest->field_count; f++)
+        for (uint32_t i = 0; i < rest->found[f].count; i++)
+            if (rest->found[f].rows[i].expr == leaf)
+                return rest->found[f].rows[i].fit >= rest->fit_min;
     return false;
 }
 
+/* The filter without the conditions that the bounds say exactly; NULL: nothing is left. */
+static const MatchExpr *rest_of(const BoundsRest *rest, const MatchExpr *filter) {
+    if (filter->kind == MATCH_NOT || filter->kind >= MATCH_EQ)
+        return is_said(rest, filter->kind == MATCH_NOT ? filter->children[0] : filter) ? NULL
+                                                                                       : filter;
+    if (filter->kind != MATCH_AND)
+        return filter;
+    MatchExpr *both = ARENA_NEW(rest->arena, MatchExpr);
+    *both = (MatchExpr){.kind = MATCH_AND};
+    both->children = ARENA_ARRAY(rest->arena, MatchExpr *, filter->child_count);
+    for (uint32_t i = 0; i < filter->child_count; i++) {
+        const MatchExpr *child = rest_of(rest, filter->children[i]);
+        if (child != NULL)
+            both->children[both->child_count++] = (MatchExpr *)child;
+    }
+    if (both->child_count < 2)
+        return both->child_count == 1 ? both->children[0] : NULL;
+    return both;
+}
+
+/* A number behind the first part of a path may mean a position in an array. */
 static bool field_has_numeric_part(const IndexField *field) {
     for (uint32_t p = 1; p < field->part_count; p++)
         if (path_index_of(field->parts[p]) >= 0)
@@ -153,7 +173,7 @@ static bool field_has_numeric_part(const IndexField *field) {
  * array; and the key of an array at the position is the array, not its elements. */
 static bool is_met_at_position(Predicate predicate) {
     const MatchExpr *expr = predicate.expr;
-    return !predicate.is_below_elem_match && expr->kind != MATCH_ELEM_MATCH_VALUE &&
+    return predicate.above_parts == 0 && expr->kind != MATCH_ELEM_MATCH_VALUE &&
            (predicate.is_negated || !expr->matches_missing);
 }
 
@@ -216,6 +236,21 @@ static const Collator *field_collator(const IndexDesc *index, uint32_t field) {
     return index->whole != NULL && field == index->special_field ? NULL : index->collator;
 }
 
+/* A range begins, and ends, where the fields behind it do. */
+static KeyEnd append_tail(RangeBuilder *rb, KeyBuilder *kb, uint32_t field, bool is_start) {
+    for (uint32_t f = field; f < rb->index->field_count; f++) {
+        const Intervals *list = &rb->bounds->fields[f];
+        if (list->is_all)
+            break;
+        bool is_low = is_start != rb->index->fields[f].is_descending;
+        const Interval *row = &list->rows[is_low ? 0 : list->count - 1];
+        key_append_elem(kb, is_low ? row->low : row->high, field_collator(rb->index, f));
+        if (!(is_low ? row->is_low_inclusive : row->is_high_inclusive))
+            return is_start ? KEY_END_AFTER : KEY_END_BEFORE;
+    }
+    return is_start ? KEY_END_BEFORE : KEY_END_AFTER;
+}
+
 static void add_key_range(RangeBuilder *rb, uint32_t point_count, const Interval *last) {
     bool is_descending = last != NULL && rb->index->fields[point_count].is_descending;
     key_builder_reset(&rb->low, rb->index->order);
@@ -234,8 +269,9 @@ static void add_key_range(RangeBuilder *rb, uint32_t point_count, const Interval
         const Collator *collator = field_collator(rb->index, point_count);
         key_append_elem(&rb->low, first, collator);
         key_append_elem(&rb->high, second, collator);
-        low_end = is_first_in ? KEY_END_BEFORE : KEY_END_AFTER;
-        high_end = is_second_in ? KEY_END_AFTER : KEY_END_BEFORE;
+        low_end = is_first_in ? append_tail(rb, &rb->low, point_count + 1, true) : KEY_END_AFTER;
+        high_end =
+            is_second_in ? append_tail(rb, &rb->high, point_count + 1, false) : KEY_END_BEFORE;
     }
     key_append_end(&rb->low, low_end);
     key_append_end(&rb->high, high_end);
@@ -298,6 +334,21 @@ static void multiply_out(const IndexDesc *index, Arena *arena, IndexBounds *boun
     bounds->range_count = rb.count;
 }
 
+/* Are fields restricted that the ranges leave out, and do keys hold the values that intervals are
+ * made of? */
+static bool has_restricted_tail(const IndexDesc *index, const IndexBounds *bounds) {
+    if (index->collator != NULL || index->whole != NULL)
+        return false;
+    bool is_restricted = false;
+    for (uint32_t f = 0; f < index->field_count; f++) {
+        if (index_field_is_hashed(index, f))
+            return false;
+        is_restricted |=
+            f >= bounds->point_fields + bounds->has_range_field && !bounds->fields[f].is_all;
+    }
+    return is_restricted;
+}
+
 static void append_key(KeyBuilder *kb, const IndexDesc *index, Doc values) {
     DocIter iter = doc_iter(values);
     Elem value;
@@ -305,9 +356,9 @@ static void append_key(KeyBuilder *kb, const IndexDesc *index, Doc values) {
         key_append_elem(kb, value, index->collator);
 }
 
-void bounds_min_max(const IndexDesc *index, Doc min, Doc max, Arena *arena,
+void bounds_min_max(const IndexDesc *index, const MatchExpr *filter, Doc min, Doc max, Arena *arena,
                     IndexBounds *ret_bounds) {
-    bounds_all(index, arena, ret_bounds);
+    bounds_all(index, filter, arena, ret_bounds);
     KeyBuilder kb;
     key_builder_init(&kb);
     KeyRange *range = &ret_bounds->ranges[0];
@@ -324,6 +375,19 @@ void bounds_min_max(const IndexDesc *index, Doc min, Doc max, Arena *arena,
         range->end = keep_key(&kb, arena);
     }
     key_builder_done(&kb);
+}
+
+void bounds_pick(const IndexBounds *bounds, const IndexDesc *index, uint32_t field, uint32_t at,
+                 Arena *arena, IndexBounds *ret_bounds) {
+    assert(at < bounds->range_count);
+    *ret_bounds = *bounds;
+    ret_bounds->fields =
+        arena_memdup(arena, bounds->fields, index->field_count * sizeof(*bounds->fields));
+    Intervals *list = &ret_bounds->fields[field];
+    list->rows += index->fields[field].is_descending ? list->count - 1 - at : at;
+    list->count = 1;
+    ret_bounds->ranges += at;
+    ret_bounds->range_count = 1;
 }
 
 /* ---- explain ---- */
@@ -354,6 +418,12 @@ void bounds_to_bson(const IndexBounds *bounds, const IndexDesc *index, bool is_f
             const Interval *row = &list->rows[is_reversed ? list->count - 1 - i : i];
             build_cstr(b, index_name(i, name).data, interval_text(row, is_reversed, arena));
         }
+        build_close(b, opened);
+    }
+    if (index->whole != NULL && index->special_field == WILDCARD_FIELD_NONE) {
+        size_t opened = build_open_array(b, "$_path"); /* of documents without a path, or any */
+        build_cstr(b, "0", "[MinKey, MinKey]");
+        build_cstr(b, "1", "[\"\", {})");
         build_close(b, opened);
     }
 }

@@ -25,10 +25,13 @@ typedef struct IndexBounds {
     Intervals *fields; /* per index field, for explain */
     KeyRange *ranges;  /* sorted in key order */
     uint32_t range_count;
-    uint32_t point_fields;  /* leading fields that are points */
-    bool has_single_points; /* those are one point each: the rest is in index order */
-    bool has_range_field;   /* the field after the points is restricted too */
-    bool is_exact;          /* what is in the ranges matches the filter: it need not be applied */
+    uint32_t point_fields;   /* leading fields that are points */
+    bool has_single_points;  /* those are one point each: the rest is in index order */
+    bool has_range_field;    /* the field after the points is restricted too */
+    bool is_tail_restricted; /* so are fields behind that: each key is to be compared with their
+                                intervals, too */
+    /* What of the filter is to be applied to what is found; NULL: nothing, the bounds are exact. */
+    const MatchExpr *rest;
 } IndexBounds;
 
 enum {
@@ -42,15 +45,20 @@ bool bounds_is_relevant(const MatchExpr *filter, const IndexDesc *index, const C
 /* May documents that match be missing from the index? */
 bool bounds_may_miss_documents(const MatchExpr *filter, const IndexDesc *index);
 
-/* False when the index is of no use for the filter. */
+/* False when the index is of no use for the filter. Keys do not tell null from a missing field:
+ * with `is_null_told` that does not matter, as the values of such fields are not asked for. */
 bool bounds_for_index(const MatchExpr *filter, const IndexDesc *index, const Collator *collator,
-                      Arena *arena, IndexBounds *ret_bounds);
+                      bool is_null_told, Arena *arena, IndexBounds *ret_bounds);
 /* The whole index, for hints and sorts. */
-void bounds_all(const IndexDesc *index, Arena *arena, IndexBounds *ret_bounds);
+void bounds_all(const IndexDesc *index, const MatchExpr *filter, Arena *arena,
+                IndexBounds *ret_bounds);
 /* One range of keys given as documents, for find's min (inclusive) and max (exclusive); missing
  * ones leave that side open. */
-void bounds_min_max(const IndexDesc *index, Doc min, Doc max, Arena *arena,
+void bounds_min_max(const IndexDesc *index, const MatchExpr *filter, Doc min, Doc max, Arena *arena,
                     IndexBounds *ret_bounds);
+/* Of bounds with one range for each interval of `field`: those of its interval number `at`. */
+void bounds_pick(const IndexBounds *bounds, const IndexDesc *index, uint32_t field, uint32_t at,
+                 Arena *arena, IndexBounds *ret_bounds);
 /* Intervals on the field that the record ids are made of: `_id` of a clustered collection, whose
  * collation must be the query's, or `ts` of the oplog; false: none. */
 bool bounds_for_records(const MatchExpr *filter, Str path, const Collator *collator, Arena *arena,

@@ -20,10 +20,12 @@ static ErrCode find_arrays(OpCtx *op, IndexDesc *view, Error *err);
 
 /* ---- which conditions ---- */
 
+/* Documents and arrays are stored by their parts, except empty ones. */
 static bool is_stored_value(Elem value) {
     switch (elem_type(value)) {
     case BT_DOC:
     case BT_ARRAY:
+        return doc_is_empty(elem_doc(value));
     case BT_NULL:
     case BT_UNDEFINED:
     case BT_REGEX:
@@ -41,33 +43,41 @@ bool wildcard_has_predicate(Predicate predicate) {
         return false;
     switch (expr->kind) {
     case MATCH_EQ:
+        return is_stored_value(expr->operand);
+    case MATCH_LTE: /* of {} means {} */
+        return elem_type(expr->operand) != BT_ARRAY && is_stored_value(expr->operand);
     case MATCH_LT:
-    case MATCH_LTE:
     case MATCH_GT:
     case MATCH_GTE:
-        return is_stored_value(expr->operand);
+        return elem_type(expr->operand) != BT_DOC && elem_type(expr->operand) != BT_ARRAY &&
+               is_stored_value(expr->operand);
     case MATCH_IN:
         for (uint32_t i = 0; i < expr->in.value_count; i++)
             if (!is_stored_value(expr->in.values[i]))
                 return false;
         return true;
-    case MATCH_TYPE: {
-        uint32_t not_stored = 1u << BT_DOC | 1u << BT_ARRAY | 1u << BT_NULL | 1u << BT_UNDEFINED;
-        return (expr->type_set & not_stored) == 0;
-    }
     case MATCH_ELEM_MATCH_VALUE:
         for (uint32_t i = 0; i < expr->child_count; i++)
             if (expr->children[i]->kind < MATCH_EQ || expr->children[i]->kind == MATCH_EXISTS ||
+                expr->children[i]->kind == MATCH_TYPE ||
                 !wildcard_has_predicate((Predicate){.expr = expr->children[i]}))
                 return false;
         return true;
     case MATCH_EXISTS:
+    case MATCH_TYPE:
     case MATCH_REGEX:
     case MATCH_MOD:
         return true;
     default:
         return false;
     }
+}
+
+bool wildcard_is_of_subtree(Predicate predicate) {
+    uint32_t stored_by_parts = 1u << BT_DOC | 1u << BT_ARRAY;
+    return predicate.expr->kind == MATCH_EXISTS ||
+           (predicate.expr->kind == MATCH_TYPE &&
+            (predicate.expr->type_set & stored_by_parts) != 0);
 }
 
 /* ---- which paths ---- */
@@ -138,7 +148,7 @@ static void add_path(PathList *list, Str prefix, Str path) {
     for (uint32_t i = 0; i < list->count; i++)
         if (str_equal(list->paths[i], path))
             return;
-    if (has_number(path) || memchr(path.data, WILDCARD_DOT, path.size) != NULL ||
+    if (has_number(path) || str_has_char(path, WILDCARD_DOT) ||
         wildcard_reach(list->index->wildcard, path) != WILDCARD_INSIDE)
         return;
     list->paths[list->count++] = path;

@@ -6,8 +6,8 @@
  * before the wildcard, an index on these. Whether the path passes arrays is
  * asked of the index itself, in the snapshot of the query (index/key_gen.h says how).
  *
- * Only conditions that need a value which is no document and no null can use it: documents without
- * the path have no entry, and documents as values are stored by their parts.
+ * Only conditions that need a value which is no null can use it, and no document or array unless it
+ * is empty: documents without the path have no entry, and documents are stored by their parts.
  *
  * Ownership: views live in the arena given; references to a view count for its index.
  */
@@ -26,6 +26,10 @@ enum {
 
 /* Can the values under a path of the index answer this condition? */
 bool wildcard_has_predicate(Predicate predicate);
+
+/* Is it fulfilled by what is below the path, too: a document or an array, which are stored by their
+ * parts? */
+bool wildcard_is_of_subtree(Predicate predicate);
 
 /* The paths that the filter can use, in its order; an empty one stands for the fields before the
  * wildcard alone. Cheap: asks nothing of the index. */

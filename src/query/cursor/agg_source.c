@@ -9,6 +9,8 @@
  */
 #include "query/cursor/agg_source.h"
 
+#include <string.h>
+
 #include "base/alloc.h"
 #include "bson/builder.h"
 #include "query/agg/query_stages.h"
@@ -39,10 +41,9 @@ struct AggCursorSource {
     Buffer batch; /* documents, one behind the other */
     size_t batch_next;
     size_t batch_bytes;
-    int64_t keys_examined; /* by pipelines that were opened from here and closed */
-    int64_t docs_examined;
-    FileSpill *spill; /* NULL: not allowed */
-    uint8_t *stashed; /* given back by the consumer, or NULL */
+    AggExamined examined; /* by pipelines that were opened from here and closed */
+    FileSpill *spill;     /* NULL: not allowed */
+    uint8_t *stashed;     /* given back by the consumer, or NULL */
     const Collator *collator;
 };
 
@@ -162,21 +163,50 @@ static void agg_examined(const CursorSource *base, int64_t *ret_keys, int64_t *r
     *ret_keys = *ret_docs = 0;
     if (source->inner != NULL)
         stage_count_all(source->inner->exec->root, ret_keys, ret_docs);
-    *ret_keys += source->keys_examined;
-    *ret_docs += source->docs_examined;
+    *ret_keys += source->examined.keys;
+    *ret_docs += source->examined.docs;
 }
 
 static const CursorSourceOps AGG_OPS = {agg_next, agg_give_back, agg_detach, agg_attach,
                                         agg_free, agg_examined,  NULL,       NULL};
 
+/* One document of each group may be all that a leading $group needs. */
+static void ask_for_groups(AggCursorSource *source, const PipelineLeading *leading,
+                           QuerySpec *spec) {
+    PipelineGroupNeed need;
+    Str path = pipeline_find_group_path(source->pipeline, &need);
+    bool is_ordered = need == PIPELINE_GROUP_NEEDS_ANY || leading->sort != NULL;
+    if (path.size == 0 || leading->skip > 0 || leading->limit > 0 || !is_ordered)
+        return;
+    spec->distinct_path = path;
+    spec->distinct_sort = leading->sort != NULL && need == PIPELINE_GROUP_NEEDS_LAST
+                              ? sort_pattern_reverse(leading->sort, &source->arena)
+                              : leading->sort;
+}
+
+/* A $match that stays in the pipeline may name fields that pipelines cannot: {"a.$b": 1}. It is
+ * refused where its fields are asked of the collection by name. */
+static ErrCode check_needed(const PathSet *needed, Error *err) {
+    for (uint32_t i = 0; !needed->is_all && i < needed->count; i++) {
+        if (LIKELY(!str_has_char(needed->paths[i], '$')))
+            continue;
+        if (expr_check_path(needed->paths[i], err) == (ErrCode)16410)
+            return err->code;
+        error_reset(err);
+    }
+    return ERR_OK;
+}
+
 static ErrCode open_inner(AggCursorSource *source, const Ns *ns, const AggOptions *options,
                           Error *err) {
     PipelineLeading leading;
     pipeline_split_leading(source->pipeline, &leading);
+    Projection *projection = pipeline_take_projection(source->pipeline);
     QuerySpec spec = {
         .filter = leading.match_doc,
         .parsed_filter = leading.match,
         .parsed_sort = leading.sort,
+        .parsed_projection = projection,
         .hint = options->hint,
         .is_explain = options->is_explain,
         .is_scan_deprioritized = options->is_scan_deprioritized,
@@ -193,7 +223,11 @@ static ErrCode open_inner(AggCursorSource *source, const Ns *ns, const AggOption
     };
     PathSet needed = path_set(&source->arena);
     pipeline_needed_paths(source->pipeline, &needed);
-    spec.needed_paths = &needed;
+    TRY(check_needed(&needed, err));
+    if (projection == NULL) { /* which reads what it reads, and shows other paths */
+        spec.needed_paths = &needed;
+        ask_for_groups(source, &leading, &spec);
+    }
     bool is_view;
     TRY(find_source_open(source_op(source), ns, &spec, &source->inner, &is_view, err));
     if (is_view) /* became one between view_resolve and here */
@@ -216,6 +250,26 @@ static void keep_options(AggCursorSource *source, const Ns *ns, const AggOptions
         source->options.spill_dir = arena_strdup(&source->arena, options->spill_dir);
 }
 
+static void add_leaves(const PlanStage *stage, AggExamined *sum) {
+    sum->scans += strcmp(stage->ops->name, "COLLSCAN") == 0;
+    if (stage->index_name != NULL)
+        agg_examined_add_index(sum, stage->index_name);
+    for (const PlanStage *input = stage->input; input != NULL; input = input->sibling)
+        add_leaves(input, sum);
+}
+
+static void add_examined(DocSource docs, AggExamined *sum) {
+    const AggCursorSource *source = docs.arg;
+    agg_examined_add(sum, &source->examined);
+    if (source->inner == NULL)
+        return;
+    int64_t keys, doc_count;
+    stage_count_all(source->inner->exec->root, &keys, &doc_count);
+    sum->keys += keys;
+    sum->docs += doc_count;
+    add_leaves(source->inner->exec->root, sum);
+}
+
 static const Collator *default_collator(OpCtx *op, const Ns *ns) {
     Catalog *catalog = catalog_acquire(op_catalog(op));
     const Collection *coll = catalog_find(catalog, ns);
@@ -234,7 +288,9 @@ static ErrCode open_source(AggCursorSource *source, const Ns *ns, Doc stages,
     source->options.has_collation = true;
     source->options.collator = source->collator;
     AggParseContext parse = {
-        .expr = {.collator = source->collator, .let_values = source->options.let_values},
+        .expr = {.collator = source->collator,
+                 .let_values = source->options.let_values,
+                 .api = options->api},
         .db = ns_db(&source->ns),
         .depth = options->depth,
         .source_rows = options->source_rows,
@@ -267,6 +323,7 @@ static ErrCode open_source(AggCursorSource *source, const Ns *ns, Doc stages,
         .allow_disk_use = options->spill_dir != NULL,
         .spill = source->spill != NULL ? file_spill_interface(source->spill) : NULL,
         .foreign = &source->foreign,
+        .add_examined = add_examined,
         .now_ms = options->now_ms,
         .collator = source->collator,
         .is_measured = options->is_explain,
@@ -283,6 +340,7 @@ static ErrCode open_child(AggCursorSource *parent, OpCtx *op, const Ns *ns, Doc 
     source->batch_bytes = BATCH_BYTES_FIRST;
     buffer_init(&source->batch, BUFFER_UNBOUNDED);
     arena_init(&source->arena, 4096);
+    source->examined.arena = options->is_explain ? &source->arena : NULL;
     ErrCode rc = open_source(source, ns, stages, options, err);
     if (rc != ERR_OK) {
         agg_free(&source->base);
@@ -356,10 +414,7 @@ static ErrCode open_foreign(void *arg, Str coll, Doc stages, Doc let_values, Doc
 static void close_foreign(void *arg, DocSource docs) {
     AggCursorSource *parent = arg;
     AggCursorSource *source = docs.arg;
-    int64_t keys, doc_count;
-    agg_examined(&source->base, &keys, &doc_count);
-    parent->keys_examined += keys;
-    parent->docs_examined += doc_count;
+    add_examined(docs, &parent->examined);
     agg_free(&source->base);
 }
 
@@ -406,7 +461,8 @@ ErrCode view_resolve(OpCtx *op, const Ns *ns, Doc stages, Arena *arena, AggOptio
     for (int depth = 0;; depth++) {
         const View *view =
             catalog_find(catalog, ret_ns) == NULL ? catalog_find_view(catalog, ret_ns) : NULL;
-        if (view == NULL)
+        /* Statistics are those of the name that they are asked of. */
+        if (view == NULL || str_is(stages_first_name(*ret_stages), "$collStats"))
             break;
         if (depth >= VIEW_DEPTH_MAX) {
             rc = error_set(err, ERR_VIEW_DEPTH_LIMIT_EXCEEDED,

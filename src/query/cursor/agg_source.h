@@ -16,6 +16,7 @@ typedef struct AggOptions {
     Doc let_values;
     const char *spill_dir; /* NULL: stages may not use the disk */
     bool is_collectionless;
+    ApiRules api;
     bool is_internal;            /* from a router: may have stages of the cluster's own */
     bool is_validation_bypassed; /* of documents that $out and $merge write */
     uint32_t depth;              /* pipelines around this one; set by those that open others */

@@ -56,7 +56,7 @@ void executor_attach(PlanExecutor *exec, CollAccess *access) {
 ErrCode executor_next(PlanExecutor *exec, bool *ret_found, PlanRow *ret_row, Error *err) {
     if (UNLIKELY(exec->has_stashed)) {
         Arena *arena = &exec->access->op->arena;
-        *ret_row = (PlanRow){RECORD_ID_NONE, doc_copy(exec->stashed, arena)};
+        *ret_row = (PlanRow){.rid = RECORD_ID_NONE, .doc = doc_copy(exec->stashed, arena)};
         xfree((void *)exec->stashed.data);
         exec->has_stashed = false;
         *ret_found = true;
@@ -74,7 +74,9 @@ ErrCode executor_next(PlanExecutor *exec, bool *ret_found, PlanRow *ret_row, Err
 
 void executor_note_plan(OpCtx *op, const PlanExecutor *exec, const char *summary) {
     mutex_lock(&op->mu);
-    op->desc.plan_summary = summary;
+    buffer_clear(&op->plan_text);
+    buffer_append(&op->plan_text, summary, strlen(summary) + 1);
+    op->desc.plan_summary = (const char *)op->plan_text.data;
     op->desc.has_shape = exec != NULL && exec->has_shape;
     if (op->desc.has_shape) {
         op->desc.query_hash = exec->shape.query_hash;
@@ -90,7 +92,12 @@ void executor_note_stats(OpCtx *op, const PlanExecutor *exec) {
     stage_explain(exec->root, &b, "stats", /* has_stats= */ true);
     Elem stats = doc_get_lit(doc_builder_end(&b), "stats");
     mutex_lock(&op->mu);
-    op->desc.exec_stats = elem_type(stats) == BT_DOC ? elem_doc(stats).data : NULL;
+    op->desc.exec_stats = NULL;
+    if (elem_type(stats) == BT_DOC) {
+        buffer_clear(&op->plan_stats);
+        buffer_append(&op->plan_stats, elem_doc(stats).data, doc_size(elem_doc(stats)));
+        op->desc.exec_stats = op->plan_stats.data;
+    }
     mutex_unlock(&op->mu);
 }
 

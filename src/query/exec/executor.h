@@ -13,7 +13,7 @@
 #include "query/exec/stage.h"
 #include "query/exec/plan_shape.h"
 
-/* Result of the trial of one candidate, for explain. */
+/* Result of the trial of one candidate, for explain and the plan cache. */
 typedef struct PlanTrial {
     Doc shown; /* {plan, stats} */
     double score;
@@ -37,6 +37,7 @@ struct PlanExecutor {
     bool is_tailable;
     bool is_low_priority;  /* admitted after others, from its first yield on and in each getMore */
     bool is_profiled;      /* its operation tells what it has done */
+    bool is_key_wanted;    /* rows carry the keys of their index */
     bool has_index_filter; /* a filter of the plan cache commands chose the indexes */
     bool has_shape;
     PlanShape shape;       /* when the query could be found in the plan cache */
@@ -84,8 +85,7 @@ void executor_set_pause(PlanExecutor *exec, uint64_t ticks_from_now); /* UINT64_
 /* The plan is from the cache and took this much work in its trial. */
 void executor_expect_works(PlanExecutor *exec, uint64_t works);
 
-/* Tells the operation which plan it runs, for currentOp and the profiler. `summary` must live as
- * long as the operation. */
+/* Tells the operation which plan it runs, for currentOp and the profiler. */
 void executor_note_plan(OpCtx *op, const PlanExecutor *exec, const char *summary);
 /* Tells the operation what the plan has done so far, if that is wanted (is_profiled). */
 void executor_note_stats(OpCtx *op, const PlanExecutor *exec);

@@ -25,8 +25,7 @@ void key_doc_done(KeyDoc *key_doc) {
     buffer_done(&key_doc->out);
 }
 
-ErrCode key_doc_make(KeyDoc *key_doc, const IndexEntry *entry, bool *ret_is_certain, Doc *ret_doc,
-                     Error *err) {
+ErrCode key_doc_make(KeyDoc *key_doc, const IndexEntry *entry, Doc *ret_doc, Error *err) {
     const IndexDesc *index = key_doc->index;
     arena_reset(&key_doc->scratch);
     Doc decoded;
@@ -34,13 +33,9 @@ ErrCode key_doc_make(KeyDoc *key_doc, const IndexEntry *entry, bool *ret_is_cert
                    (const uint8_t *)entry->type_bits.data, entry->type_bits.size, index->order,
                    &key_doc->scratch, &decoded, err));
     KeyValues kv = {.key_doc = key_doc, .left = key_doc->fields};
-    *ret_is_certain = true;
     DocIter iter = doc_iter(decoded);
-    for (uint32_t f = 0; f < index->field_count && doc_iter_next(&iter, &kv.values[f]); f++) {
-        BsonType type = elem_type(kv.values[f]);
-        if ((key_doc->fields >> f & 1) != 0 && (type == BT_NULL || type == BT_UNDEFINED))
-            *ret_is_certain = false;
-    }
+    for (uint32_t f = 0; f < index->field_count && doc_iter_next(&iter, &kv.values[f]);)
+        f++;
     buffer_clear(&key_doc->out);
     doc_builder_init(&kv.b, &key_doc->out);
     show_fields(&kv, kv.left, 0);
@@ -76,13 +71,4 @@ static void show_fields(KeyValues *kv, uint32_t group, uint32_t depth) {
         }
         kv->left &= ~same;
     }
-}
-
-Elem key_doc_first_value(const KeyDoc *key_doc) {
-    Doc doc = {key_doc->out.data};
-    const IndexField *field = &key_doc->index->fields[0];
-    Elem elem = doc_get(doc, field->parts[0]);
-    for (uint32_t p = 1; p < field->part_count && elem_type(elem) == BT_DOC; p++)
-        elem = doc_get(elem_doc(elem), field->parts[p]);
-    return elem;
 }

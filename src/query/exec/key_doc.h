@@ -20,9 +20,5 @@ typedef struct KeyDoc {
 void key_doc_init(KeyDoc *key_doc, const IndexDesc *index, uint32_t fields);
 void key_doc_done(KeyDoc *key_doc);
 
-/* *ret_is_certain is false when a field is null in the key: the document may have null there, or
- * nothing. */
-ErrCode key_doc_make(KeyDoc *key_doc, const IndexEntry *entry, bool *ret_is_certain, Doc *ret_doc,
-                     Error *err) MUST_CHECK;
-/* The value of the first field of the last key made. */
-Elem key_doc_first_value(const KeyDoc *key_doc);
+/* A field that is missing in the document is null in its keys, and so it is here. */
+ErrCode key_doc_make(KeyDoc *key_doc, const IndexEntry *entry, Doc *ret_doc, Error *err) MUST_CHECK;

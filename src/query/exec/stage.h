@@ -25,6 +25,7 @@ typedef struct PlanStage PlanStage;
 typedef struct PlanRow {
     RecordId rid; /* none after a sort */
     Doc doc;      /* DOC_NONE: not fetched */
+    Doc key;      /* of the index that led to it, if exec->is_key_wanted; else DOC_NONE */
 } PlanRow;
 
 typedef struct PlanStageOps {
@@ -47,6 +48,7 @@ struct PlanStage {
     int64_t returned;
     int64_t examined; /* documents or keys */
     bool is_at_end;
+    const char *index_name; /* of the index that a leaf reads; NULL: none */
 };
 
 static inline ErrCode stage_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
@@ -74,18 +76,19 @@ typedef struct ScanOptions {
     const MatchExpr *filter; /* NULL: all */
     bool is_forward;
     bool is_tailable; /* does not end: continues when there is more */
+    bool is_gapless;  /* of a capped collection: fails when the record it is at was removed */
     RecordId low;     /* none: no bound */
-    RecordId high;    /* none: no bound; both inclusive */
-    RecordId after;   /* begins after this record, which must exist; none: unused */
-    Elem low_value;   /* of _id, where the bounds come from it; for explain */
+    RecordId high;    /* none: no bound */
+    bool is_high_exclusive;
+    RecordId after; /* begins after this record, which must exist; none: unused */
+    Elem low_value; /* of _id, where the bounds come from it; for explain */
     Elem high_value;
 } ScanOptions;
 PlanStage *stage_collection_scan(PlanExecutor *exec, const Collection *coll,
                                  const ScanOptions *options);
 
 /* Index entries in the bounds, each record once. What the key contains can be used without fetching
- * the document: to filter, and to represent it. A null in the key does not say whether the document
- * has the field, so the document itself is fetched then. */
+ * the document: to filter, and to represent it, with null for a field that it lacks. */
 typedef struct IndexScanOptions {
     IndexDesc *index;
     const IndexBounds *bounds;
@@ -94,15 +97,16 @@ typedef struct IndexScanOptions {
     const MatchExpr *filter; /* on the key's document; NULL: none */
     bool is_covering;        /* rows carry the key's document */
     bool is_counting;        /* rows carry an empty document: only their number matters */
-    bool is_distinct;        /* one row per value of the first field; with is_covering */
+    bool is_rid_wanted;      /* rows of a count carry their record id all the same */
+    uint32_t
+        distinct_fields; /* one row per combination of values of that many fields; 0: all rows */
 } IndexScanOptions;
-PlanStage *stage_index_scan(PlanExecutor *exec, const Collection *coll,
-                            const IndexScanOptions *options);
+PlanStage *stage_index_scan(PlanExecutor *exec, const IndexScanOptions *options);
 
-/* The documents of the input's records. `is_exact`: all that the input finds match the filter, as
- * long as its index does not become multikey. */
+/* The documents of the input's records. `filter`: what is left to judge (NULL: nothing), as long as
+ * no path of the index becomes multikey; from then on it is the `whole` filter of the query. */
 PlanStage *stage_fetch(PlanExecutor *exec, const Collection *coll, PlanStage *input,
-                       const MatchExpr *filter, bool is_exact);
+                       const MatchExpr *filter, const MatchExpr *whole);
 
 /* Rows of all inputs (siblings of the first), each record once: one input after the other, or, with
  * a pattern, in the order that every input has already. */
@@ -137,5 +141,9 @@ PlanStage *stage_project(PlanExecutor *exec, PlanStage *input, const Projection 
 PlanStage *stage_take_sort_key(PlanExecutor *exec, PlanStage *input, const SortPattern *pattern,
                                const Collator *collator);
 PlanStage *stage_put_sort_key(PlanExecutor *exec, PlanStage *input, PlanStage *taken);
+/* The keys of the index in place of documents, {} where there are none. A sort keeps documents
+ * only: before it keys are put into them. */
+PlanStage *stage_return_key(PlanExecutor *exec, PlanStage *input);
+PlanStage *stage_put_index_key(PlanExecutor *exec, PlanStage *input);
 /* Adds the record id to each document, as `$recordId`. */
 PlanStage *stage_show_record_id(PlanExecutor *exec, PlanStage *input);

@@ -41,7 +41,7 @@ static ErrCode id_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Erro
     if (!is_found)
         return ERR_OK;
     Doc doc = {(const uint8_t *)data.data};
-    *ret_row = (PlanRow){rid, doc};
+    *ret_row = (PlanRow){.rid = rid, .doc = doc};
     *ret_found = true;
     return ERR_OK;
 }
@@ -78,6 +78,7 @@ PlanStage *stage_id_lookup(PlanExecutor *exec, const Collection *coll, Elem id) 
     lookup->base = (PlanStage){.ops = &ID_OPS, .exec = exec};
     const IndexDesc *index = collection_id_index(coll);
     lookup->index = index != NULL ? index_desc_ref((IndexDesc *)index) : NULL;
+    lookup->base.index_name = index != NULL ? index->name : NULL;
     lookup->records = record_store_ref(coll->records);
     lookup->id = id;
     lookup->collator = coll->options.collator;

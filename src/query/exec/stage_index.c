@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "bson/compare.h"
+#include "query/bounds/wildcard.h"
 #include "query/exec/executor.h"
 #include "query/exec/key_doc.h"
 #include "query/exec/rid_set.h"
@@ -10,23 +11,22 @@ typedef struct IndexStage {
     PlanStage base;
     IndexScanOptions options;
     IndexBounds bounds;
-    RecordStore *records;
-    bool was_multikey; /* when the plan was made */
-    bool has_repeats;  /* a record may be found more than once */
+    bool was_multikey;                 /* when the plan was made */
+    uint32_t arrays[INDEX_FIELDS_MAX]; /* then known multikey paths */
+    bool has_repeats;                  /* a record may be found more than once */
+    bool is_raw_count;                 /* each key in the ranges counts */
     IndexCursor cursor;
-    RecordCursor fetch; /* for keys that do not tell enough */
     bool is_open;
-    bool is_fetch_open;
     bool is_in_range;
     bool is_skip_due; /* go on behind skip_key */
     bool has_gaps;    /* a field behind those of the ranges is restricted, too */
     uint32_t range;   /* number of ranges begun */
     uint32_t skips;   /* seeks over gaps */
-    int64_t docs_examined;
     RidSet seen;
     KeyDoc key_doc;
     KeyBuilder skip_key;
     Arena gap_scratch;
+    Arena shown_key; /* if exec->is_key_wanted */
 } IndexStage;
 
 static ErrCode open_cursor(IndexStage *scan, Error *err);
@@ -37,8 +37,8 @@ static ErrCode check_gaps(IndexStage *scan, const IndexEntry *entry, bool *ret_i
                           Error *err);
 static ErrCode use_key(IndexStage *scan, const IndexEntry *entry, bool *ret_is_match,
                        PlanRow *ret_row, Error *err);
-static ErrCode fetch_uncertain(IndexStage *scan, RecordId rid, bool *ret_found, Doc *ret_doc,
-                               Error *err);
+static ErrCode aim_behind_value(IndexStage *scan, const IndexEntry *entry, Error *err);
+static ErrCode show_key(IndexStage *scan, const IndexEntry *entry, Doc *ret_key, Error *err);
 static ErrCode judge(const MatchExpr *filter, Doc doc, bool *ret_is_match, Error *err);
 
 static int compare_bytes(Str a, Str b) {
@@ -52,8 +52,8 @@ static ErrCode index_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, E
     *ret_found = false;
     if (UNLIKELY(!scan->is_open))
         TRY(open_cursor(scan, err));
-    if (scan->options.is_counting) {
-        *ret_row = (PlanRow){RECORD_ID_NONE, DOC_EMPTY};
+    if (scan->is_raw_count) {
+        *ret_row = (PlanRow){.rid = RECORD_ID_NONE, .doc = DOC_EMPTY};
         return count_next(scan, ret_found, err);
     }
     for (;;) {
@@ -76,14 +76,17 @@ static ErrCode index_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, E
             if (!is_new)
                 continue;
         }
-        *ret_row = (PlanRow){entry.rid, DOC_NONE};
+        *ret_row =
+            (PlanRow){.rid = entry.rid, .doc = scan->options.is_counting ? DOC_EMPTY : DOC_NONE};
         bool is_match = true;
         if (scan->options.key_fields != 0)
             TRY(use_key(scan, &entry, &is_match, ret_row, err));
         if (!is_match)
             continue;
+        if (UNLIKELY(stage->exec->is_key_wanted))
+            TRY(show_key(scan, &entry, &ret_row->key, err));
         *ret_found = true;
-        return ERR_OK;
+        return scan->options.distinct_fields > 0 ? aim_behind_value(scan, &entry, err) : ERR_OK;
     }
 }
 
@@ -115,7 +118,8 @@ static ErrCode begin_range(IndexStage *scan, bool *ret_found, Error *err) {
     Str start = scan->options.is_forward ? range->start : range->end;
     /* A distinct scan that has passed the beginning of this range goes on from where it is. */
     Str skip = {(const char *)scan->skip_key.key.data, scan->skip_key.key.size};
-    if (scan->is_skip_due && compare_bytes(start, skip) < 0)
+    int passed = scan->is_skip_due ? compare_bytes(start, skip) : 0;
+    if (scan->options.is_forward ? passed < 0 : passed > 0)
         start = skip;
     scan->is_skip_due = false;
     TRY(index_cursor_seek(&scan->cursor, start, err));
@@ -188,19 +192,6 @@ static ErrCode count_next(IndexStage *scan, bool *ret_found, Error *err) {
  * Ranges are made of the first fields, up to the first that is not a list of points. Restrictions
  * of later fields leave gaps inside of a range: a key that lies in one tells where it ends, and the
  * scan goes on from there. */
-
-static bool has_restricted_tail(const IndexDesc *index, const IndexBounds *bounds) {
-    if (index->collator != NULL || index->whole != NULL)
-        return false; /* their keys are not the values that intervals are made of */
-    bool is_restricted = false;
-    for (uint32_t f = 0; f < index->field_count; f++) {
-        if (index_field_is_hashed(index, f))
-            return false;
-        is_restricted |=
-            f >= bounds->point_fields + bounds->has_range_field && !bounds->fields[f].is_all;
-    }
-    return is_restricted;
-}
 
 /* In the order in which the scan meets the values of a field. */
 typedef struct GapField {
@@ -289,46 +280,54 @@ static ErrCode check_gaps(IndexStage *scan, const IndexEntry *entry, bool *ret_i
     return ERR_OK;
 }
 
+/* A distinct scan goes on behind all keys that begin as this one does. */
+static ErrCode aim_behind_value(IndexStage *scan, const IndexEntry *entry, Error *err) {
+    const IndexDesc *index = scan->options.index;
+    arena_reset(&scan->gap_scratch);
+    Doc decoded;
+    TRY(key_decode((const uint8_t *)entry->key.data, entry->key.size,
+                   (const uint8_t *)entry->type_bits.data, entry->type_bits.size, index->order,
+                   &scan->gap_scratch, &decoded, err));
+    key_builder_reset(&scan->skip_key, index->order);
+    DocIter iter = doc_iter(decoded);
+    Elem value;
+    for (uint32_t f = 0; f < scan->options.distinct_fields && doc_iter_next(&iter, &value); f++)
+        key_append_elem(&scan->skip_key, value, NULL); /* already by the collation */
+    key_append_end(&scan->skip_key, scan->options.is_forward ? KEY_END_AFTER : KEY_END_BEFORE);
+    scan->is_skip_due = true;
+    return ERR_OK;
+}
+
+/* {"a.b": 1}: values of the key under the paths of the index. */
+static ErrCode show_key(IndexStage *scan, const IndexEntry *entry, Doc *ret_key, Error *err) {
+    const IndexDesc *index = scan->options.index;
+    if (index->collator != NULL)
+        return error_set(err, ERR_NOT_IMPLEMENTED,
+                         "keys of index '%s' are not shown yet: it has a collation", index->name);
+    arena_reset(&scan->shown_key);
+    Doc decoded;
+    TRY(key_decode((const uint8_t *)entry->key.data, entry->key.size,
+                   (const uint8_t *)entry->type_bits.data, entry->type_bits.size, index->order,
+                   &scan->shown_key, &decoded, err));
+    DocBuilder b = doc_builder_in_arena(&scan->shown_key);
+    DocIter iter = doc_iter(decoded);
+    Elem value;
+    for (uint32_t f = 0; f < index->field_count && doc_iter_next(&iter, &value); f++)
+        build_elem_as(&b, str_from(index->fields[f].path), value);
+    *ret_key = doc_builder_end(&b);
+    return ERR_OK;
+}
+
 /* Filters by the key and, for a covering scan, makes the row's document of it. */
 static ErrCode use_key(IndexStage *scan, const IndexEntry *entry, bool *ret_is_match,
                        PlanRow *ret_row, Error *err) {
     const IndexScanOptions *options = &scan->options;
-    bool is_certain;
     Doc doc;
-    TRY(key_doc_make(&scan->key_doc, entry, &is_certain, &doc, err));
-    if (!is_certain && !options->is_covering)
-        return ERR_OK; /* the fetch will filter */
-    if (options->is_distinct && is_certain) {
-        key_builder_reset(&scan->skip_key, options->index->order);
-        key_append_elem(&scan->skip_key, key_doc_first_value(&scan->key_doc),
-                        options->index->collator);
-        key_append_end(&scan->skip_key, KEY_END_AFTER);
-        scan->is_skip_due = true;
-    }
-    if (!is_certain) {
-        TRY(fetch_uncertain(scan, entry->rid, ret_is_match, &doc, err));
-        if (!*ret_is_match)
-            return ERR_OK;
-    }
+    TRY(key_doc_make(&scan->key_doc, entry, &doc, err));
     if (options->filter != NULL)
         TRY(judge(options->filter, doc, ret_is_match, err));
     if (options->is_covering)
         ret_row->doc = doc;
-    return ERR_OK;
-}
-
-static ErrCode fetch_uncertain(IndexStage *scan, RecordId rid, bool *ret_found, Doc *ret_doc,
-                               Error *err) {
-    if (!scan->is_fetch_open) {
-        TRY(record_cursor_open(scan->base.exec->access->op, scan->records, /* is_forward= */ true,
-                               &scan->fetch, err));
-        scan->is_fetch_open = true;
-    }
-    Str data;
-    TRY(record_cursor_seek_exact(&scan->fetch, rid, ret_found, &data, err));
-    scan->docs_examined += *ret_found;
-    if (*ret_found)
-        *ret_doc = (Doc){(const uint8_t *)data.data};
     return ERR_OK;
 }
 
@@ -343,17 +342,35 @@ static void index_save(PlanStage *stage) {
     IndexStage *scan = (IndexStage *)stage;
     if (scan->is_open)
         index_cursor_save(&scan->cursor);
-    if (scan->is_fetch_open)
-        record_cursor_save(&scan->fetch);
 }
 
-/* Somebody stored an array under the index meanwhile. From now on a record can be met twice and a
- * key no longer tells the whole value: what rests on that cannot go on. */
-static ErrCode become_multikey(IndexStage *scan, Error *err) {
+/* The multikey paths that are known now. Those of a wildcard index are in the index itself. */
+static ErrCode find_arrays(const IndexStage *scan, uint32_t *ret_arrays, Error *err) {
+    IndexDesc *index = scan->options.index;
+    if (index->whole != NULL) {
+        OpCtx *op = scan->base.exec->access->op;
+        TRY(wildcard_view(op, index->whole, wildcard_view_path(index), &op->arena, &index, err));
+    }
+    for (uint32_t f = 0; f < index->field_count; f++)
+        ret_arrays[f] = index_multikey_paths(index, f);
+    return ERR_OK;
+}
+
+/* Somebody may have stored an array under the index meanwhile. From then on a record can be met
+ * twice and a key no longer tells the whole value: what rests on that cannot go on. */
+static ErrCode check_arrays(IndexStage *scan, Error *err) {
+    const IndexDesc *index = scan->options.index;
+    if (!index_is_multikey(index->whole != NULL ? index->whole : index))
+        return ERR_OK;
+    uint32_t arrays[INDEX_FIELDS_MAX] = {0};
+    TRY(find_arrays(scan, arrays, err));
+    if (memcmp(arrays, scan->arrays, sizeof(arrays)) == 0)
+        return ERR_OK;
     if (scan->options.is_counting || scan->options.is_covering)
         return error_set(err, ERR_QUERY_PLAN_KILLED,
                          "query plan killed :: index '%s' became multikey; run the query again",
-                         scan->options.index->name);
+                         index->name);
+    memcpy(scan->arrays, arrays, sizeof(arrays));
     scan->was_multikey = scan->has_repeats = true;
     scan->options.key_fields = 0;
     scan->base.exec->is_recheck_due = true;
@@ -368,27 +385,22 @@ static ErrCode index_restore(PlanStage *stage, Error *err) {
     if (present == NULL || present->store != index->store)
         return error_set(err, ERR_QUERY_PLAN_KILLED, "query plan killed :: index '%s' dropped",
                          index->name);
-    if (index_is_multikey(index) && !scan->was_multikey)
-        TRY(become_multikey(scan, err));
-    OpCtx *op = stage->exec->access->op;
-    if (scan->is_open)
-        TRY(index_cursor_restore(&scan->cursor, op, err));
-    bool is_kept;
-    return scan->is_fetch_open ? record_cursor_restore(&scan->fetch, op, &is_kept, err) : ERR_OK;
+    TRY(check_arrays(scan, err));
+    return scan->is_open ? index_cursor_restore(&scan->cursor, stage->exec->access->op, err)
+                         : ERR_OK;
 }
 
 static void index_free(PlanStage *stage) {
     IndexStage *scan = (IndexStage *)stage;
     if (scan->is_open)
         index_cursor_done(&scan->cursor);
-    if (scan->is_fetch_open)
-        record_cursor_done(&scan->fetch);
     rid_set_done(&scan->seen);
     key_doc_done(&scan->key_doc);
+    if (stage->exec->is_key_wanted)
+        arena_done(&scan->shown_key);
     key_builder_done(&scan->skip_key);
-    if (scan->has_gaps)
+    if (scan->has_gaps || scan->options.distinct_fields > 0)
         arena_done(&scan->gap_scratch);
-    record_store_unref(scan->records);
     index_desc_unref(scan->options.index);
 }
 
@@ -411,12 +423,22 @@ static void explain_multikey_paths(const IndexDesc *index, DocBuilder *b) {
     build_close(b, paths);
 }
 
+enum {
+    /* What is larger is left out: the whole filter, shown apart, has to fit into the reply, too. */
+    EXPLAIN_BYTES_MAX = 6 * 1024 * 1024,
+};
+
 static void explain_filter(const MatchExpr *filter, DocBuilder *b) {
     if (filter == NULL)
         return;
+    size_t from = b->buf->size;
     size_t opened = build_open_doc(b, "filter");
     match_to_bson(filter, b);
     build_close(b, opened);
+    if (b->buf->size - from <= EXPLAIN_BYTES_MAX)
+        return;
+    b->buf->size = from;
+    build_cstr(b, "warning", "the filter is too large to be shown");
 }
 
 static bool has_one_interval(const IndexDesc *index, const IndexBounds *bounds) {
@@ -447,6 +469,8 @@ static void explain_ends(const IndexStage *scan, DocBuilder *b) {
     build_bool(b, "endKeyInclusive", explain_end(scan, "endKey", false, b));
 }
 
+static const PlanStageOps COUNT_OPS;
+
 static void index_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
     IndexStage *scan = (IndexStage *)stage;
     const IndexDesc *index = scan->options.index;
@@ -460,25 +484,28 @@ static void index_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
     build_bool(b, "isUnique", index->is_unique);
     build_bool(b, "isSparse", index->is_sparse);
     build_bool(b, "isPartial", index->partial_filter != NULL);
-    build_i32(b, "indexVersion", 2);
+    build_i32(b, "indexVersion", (int32_t)elem_as_i64(doc_get_lit(index->spec, "v")));
     build_cstr(b, "direction", scan->options.is_forward ? "forward" : "backward");
-    size_t bounds = build_open_doc(b, "indexBounds");
-    if (scan->options.is_counting && has_one_interval(index, &scan->bounds))
-        explain_ends(scan, b);
+    DocBuilder bounds = doc_builder_in_arena(&stage->exec->arena);
+    if (stage->ops == &COUNT_OPS)
+        explain_ends(scan, &bounds);
     else
-        bounds_to_bson(&scan->bounds, index, scan->options.is_forward, &stage->exec->arena, b);
-    build_close(b, bounds);
+        bounds_to_bson(&scan->bounds, index, scan->options.is_forward, &stage->exec->arena,
+                       &bounds);
+    Doc shown = doc_builder_end(&bounds);
+    if (doc_size(shown) <= EXPLAIN_BYTES_MAX)
+        build_doc(b, "indexBounds", shown);
+    else
+        build_cstr(b, "warning", "the bounds are too large to be shown");
     if (has_stats) {
         build_count(b, "keysExamined", stage->examined);
         build_count(b, "seeks", (int64_t)scan->range + scan->skips);
-        if (scan->docs_examined > 0)
-            build_count(b, "docsExamined", scan->docs_examined);
     }
 }
 
 static void index_count(const PlanStage *stage, int64_t *keys, int64_t *docs) {
+    (void)docs;
     *keys += stage->examined;
-    *docs += ((const IndexStage *)stage)->docs_examined;
 }
 
 static const PlanStageOps INDEX_OPS = {"IXSCAN",   index_next,    index_save, index_restore,
@@ -488,24 +515,32 @@ static const PlanStageOps COUNT_OPS = {"COUNT_SCAN", index_next,    index_save, 
 static const PlanStageOps DISTINCT_OPS = {"DISTINCT_SCAN", index_next,    index_save, index_restore,
                                           index_free,      index_explain, index_count};
 
-PlanStage *stage_index_scan(PlanExecutor *exec, const Collection *coll,
-                            const IndexScanOptions *options) {
+PlanStage *stage_index_scan(PlanExecutor *exec, const IndexScanOptions *options) {
     IndexStage *scan = ARENA_NEW(&exec->arena, IndexStage);
-    scan->base = (PlanStage){.ops = options->is_counting   ? &COUNT_OPS
-                                    : options->is_distinct ? &DISTINCT_OPS
-                                                           : &INDEX_OPS,
+    bool is_count_scan = options->is_counting && !options->bounds->is_tail_restricted &&
+                         has_one_interval(options->index, options->bounds);
+    scan->base = (PlanStage){.ops = is_count_scan                  ? &COUNT_OPS
+                                    : options->distinct_fields > 0 ? &DISTINCT_OPS
+                                                                   : &INDEX_OPS,
                              .exec = exec};
     scan->options = *options;
     scan->bounds = *options->bounds;
     scan->options.index = index_desc_ref(options->index);
-    scan->records = record_store_ref(coll->records);
+    scan->base.index_name = options->index->name;
     scan->was_multikey = index_is_multikey(options->index);
-    scan->has_repeats = scan->was_multikey || options->index->whole != NULL;
+    /* Of a distinct scan each key is wanted for itself. */
+    scan->has_repeats =
+        (scan->was_multikey || options->index->whole != NULL) && options->distinct_fields == 0;
+    for (uint32_t f = 0; f < options->index->field_count; f++)
+        scan->arrays[f] = index_multikey_paths(options->index, f);
     key_builder_init(&scan->skip_key);
-    scan->has_gaps = !options->is_counting && !options->is_distinct &&
-                     has_restricted_tail(options->index, options->bounds);
-    if (scan->has_gaps)
+    scan->has_gaps = options->bounds->is_tail_restricted;
+    scan->is_raw_count =
+        options->is_counting && !options->is_rid_wanted && !scan->has_repeats && !scan->has_gaps;
+    if (scan->has_gaps || options->distinct_fields > 0)
         arena_init(&scan->gap_scratch, 1024);
+    if (exec->is_key_wanted)
+        arena_init(&scan->shown_key, 1024);
     if (options->key_fields != 0)
         key_doc_init(&scan->key_doc, options->index, options->key_fields);
     return &scan->base;
@@ -516,8 +551,8 @@ PlanStage *stage_index_scan(PlanExecutor *exec, const Collection *coll,
 typedef struct FetchStage {
     PlanStage base;
     RecordStore *records;
-    const MatchExpr *filter;  /* NULL: all */
-    const MatchExpr *recheck; /* for exec->is_recheck_due: the filter that the bounds stood for */
+    const MatchExpr *filter; /* NULL: all */
+    const MatchExpr *whole;  /* for exec->is_recheck_due */
     RecordCursor cursor;
     bool is_open;
 } FetchStage;
@@ -540,8 +575,8 @@ static ErrCode fetch_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, E
         stage->examined++;
         ret_row->doc = (Doc){(const uint8_t *)data.data};
         const MatchExpr *filter = fetch->filter;
-        if (UNLIKELY(stage->exec->is_recheck_due) && filter == NULL)
-            filter = fetch->recheck;
+        if (UNLIKELY(stage->exec->is_recheck_due))
+            filter = fetch->whole;
         if (filter != NULL)
             TRY(judge(filter, ret_row->doc, ret_found, err));
         if (*ret_found)
@@ -585,11 +620,11 @@ static const PlanStageOps FETCH_OPS = {"FETCH",    fetch_next,    fetch_save, fe
                                        fetch_free, fetch_explain, fetch_count};
 
 PlanStage *stage_fetch(PlanExecutor *exec, const Collection *coll, PlanStage *input,
-                       const MatchExpr *filter, bool is_exact) {
+                       const MatchExpr *filter, const MatchExpr *whole) {
     FetchStage *fetch = ARENA_NEW(&exec->arena, FetchStage);
     fetch->base = (PlanStage){.ops = &FETCH_OPS, .exec = exec, .input = input};
     fetch->records = record_store_ref(coll->records);
-    fetch->filter = is_exact ? NULL : filter;
-    fetch->recheck = filter;
+    fetch->filter = filter;
+    fetch->whole = whole;
     return &fetch->base;
 }

@@ -36,6 +36,9 @@ static ErrCode scan_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Er
             return ERR_OK;
         }
         stage->examined++;
+        if (UNLIKELY(scan->options.is_high_exclusive) &&
+            record_id_compare(rid, scan->options.high) == 0)
+            continue; /* going backwards */
         Doc doc = {(const uint8_t *)data.data};
         if (filter != NULL) {
             MatchDetails details = MATCH_DETAILS_NONE;
@@ -45,7 +48,7 @@ static ErrCode scan_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Er
                 continue;
             }
         }
-        *ret_row = (PlanRow){rid, doc};
+        *ret_row = (PlanRow){.rid = rid, .doc = doc};
         *ret_found = true;
         return ERR_OK;
     }
@@ -68,7 +71,7 @@ static ErrCode scan_restore(PlanStage *stage, Error *err) {
     RecordId start = scan->options.is_forward ? scan->options.low : scan->options.high;
     if (!scan->cursor.base.is_positioned && !record_id_is_none(start))
         return record_cursor_seek_near(&scan->cursor, start, err); /* nothing was there yet */
-    if (!is_kept && scan->options.is_tailable)
+    if (!is_kept && (scan->options.is_tailable || scan->options.is_gapless))
         return error_set(err, ERR_CAPPED_POSITION_LOST,
                          "CollectionScan died due to position in capped collection being deleted");
     return ERR_OK;
@@ -145,5 +148,7 @@ static bool is_past_end(const ScanStage *scan, RecordId rid) {
     if (record_id_is_none(end))
         return false;
     int rc = record_id_compare(rid, end);
-    return scan->options.is_forward ? rc > 0 : rc < 0;
+    if (!scan->options.is_forward)
+        return rc < 0;
+    return scan->options.is_high_exclusive ? rc >= 0 : rc > 0;
 }

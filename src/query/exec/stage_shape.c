@@ -29,6 +29,7 @@ static ErrCode sort_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Er
         TRY(sorter_add(sort->sorter, row.doc, err));
     }
     ret_row->rid = RECORD_ID_NONE;
+    ret_row->key = DOC_NONE;
     return sorter_next(sort->sorter, ret_found, &ret_row->doc, err);
 }
 
@@ -233,8 +234,9 @@ static const PlanStageOps PROJECT_DEFAULT_OPS = {"PROJECTION_DEFAULT", project_n
 PlanStage *stage_project(PlanExecutor *exec, PlanStage *input, const Projection *projection,
                          const MatchExpr *filter, int64_t now_ms) {
     ProjectStage *project = ARENA_NEW(&exec->arena, ProjectStage);
-    bool is_simple = !project_has_exprs(projection) && !project_needs_details(projection);
-    bool is_covered = (stage_has(input, "IXSCAN") || stage_has(input, "DISTINCT_SCAN")) &&
+    bool is_simple = project_is_simple(projection);
+    bool is_covered = is_simple &&
+                      (stage_has(input, "IXSCAN") || stage_has(input, "DISTINCT_SCAN")) &&
                       !stage_has(input, "FETCH");
     project->base = (PlanStage){.ops = is_covered  ? &PROJECT_COVERED_OPS
                                        : is_simple ? &PROJECT_SIMPLE_OPS
@@ -285,6 +287,55 @@ PlanStage *stage_show_record_id(PlanExecutor *exec, PlanStage *input) {
     show->base = (PlanStage){.ops = &RECORD_ID_OPS, .exec = exec, .input = input};
     buffer_init(&show->out, BSON_DOC_SIZE_MAX_INTERNAL);
     return &show->base;
+}
+
+/* ---- keys of an index ---- */
+
+static const char INDEX_KEY_NAME[] = "$indexKey"; /* no field of a stored document */
+
+static ErrCode return_key_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
+    TRY(stage_next(stage->input, ret_found, ret_row, err));
+    if (!*ret_found)
+        return ERR_OK;
+    Elem put = ELEM_MISSING;
+    if (!doc_is_present(ret_row->key) && doc_is_present(ret_row->doc))
+        put = doc_get(ret_row->doc, str_from(INDEX_KEY_NAME));
+    ret_row->doc = doc_is_present(ret_row->key) ? ret_row->key
+                   : elem_is_present(put)       ? elem_doc(put)
+                                                : DOC_EMPTY;
+    return ERR_OK;
+}
+
+static const PlanStageOps RETURN_KEY_OPS = {"RETURN_KEY", return_key_next, NULL, NULL, NULL, NULL,
+                                            NULL};
+
+PlanStage *stage_return_key(PlanExecutor *exec, PlanStage *input) {
+    PlanStage *stage = ARENA_NEW(&exec->arena, PlanStage);
+    *stage = (PlanStage){.ops = &RETURN_KEY_OPS, .exec = exec, .input = input};
+    return stage;
+}
+
+static ErrCode put_index_key_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
+    Buffer *out = &((RecordIdStage *)stage)->out;
+    TRY(stage_next(stage->input, ret_found, ret_row, err));
+    if (!*ret_found || !doc_is_present(ret_row->key))
+        return ERR_OK;
+    buffer_clear(out);
+    DocBuilder b;
+    doc_builder_init(&b, out);
+    build_all(&b, ret_row->doc);
+    build_doc(&b, INDEX_KEY_NAME, ret_row->key);
+    return doc_builder_finish(&b, "the document with its index key", &ret_row->doc, err);
+}
+
+static const PlanStageOps PUT_INDEX_KEY_OPS = {
+    "SORT_KEY_GENERATOR", put_index_key_next, NULL, NULL, record_id_free, NULL, NULL};
+
+PlanStage *stage_put_index_key(PlanExecutor *exec, PlanStage *input) {
+    RecordIdStage *put = ARENA_NEW(&exec->arena, RecordIdStage);
+    put->base = (PlanStage){.ops = &PUT_INDEX_KEY_OPS, .exec = exec, .input = input};
+    buffer_init(&put->out, BSON_DOC_SIZE_MAX_INTERNAL);
+    return &put->base;
 }
 
 /* ---- sort keys ---- */

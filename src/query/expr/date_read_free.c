@@ -39,7 +39,7 @@ ErrCode date_read_free(Str text, const TimeZone *zone, int64_t *ret_ms, Error *e
     date_take_spaces(&r);
     if (r.rest.size > 0 && !date_take_zone(&r))
         return date_read_failed(&r,
-                                memchr(r.rest.data, '/', r.rest.size) != NULL
+                                str_has_char(r.rest, '/')
                                     ? "passing a time zone identifier as part of the string is "
                                       "not allowed"
                                     : "The timezone could not be found in the database",

@@ -88,7 +88,8 @@ ErrCode expr_eval_let(Doc let, int64_t now_ms, Arena *arena, Doc *ret_values, Er
                              "examines any documents.");
         Value value;
         TRY(expr_eval(expr, &ctx, &value, err));
-        build_value_as(&b, elem_name_str(elem), value_is_missing(value) ? VALUE_NULL : value);
+        build_value_as(&b, elem_name_str(elem),
+                       value_is_missing(value) ? (Value){.type = BT_UNDEFINED} : value);
     }
     Doc values;
     TRY(doc_builder_finish(&b, "let", &values, err));

@@ -42,11 +42,17 @@ typedef struct ExprBinding {
     const struct ExprBinding *outer;
 } ExprBinding;
 
+/* What the client wants to be told of the Stable API. */
+typedef struct ApiRules {
+    bool is_strict; /* what is not part of version 1 is an error */
+} ApiRules;
+
 typedef struct ExprParseContext {
     const Collator *collator; /* of constant comparisons */
     /* Values of the command's `let`, or DOC_NONE; see expr_eval_let. Undefined means missing. */
     Doc let_values;
     const ExprScope *scope; /* NULL: no variables but the built-in ones */
+    ApiRules api;
 } ExprParseContext;
 
 /* Asks whether to go on: fails when the operation was killed or ran out of time. */

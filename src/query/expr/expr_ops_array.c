@@ -390,7 +390,7 @@ static ErrCode check_pair_key(Value key, bool is_of_array, Error *err) {
                          "$arrayToObject requires keys of type string, found: %s",
                          value_type_name(key));
     Str name = value_as_str(key);
-    if (memchr(name.data, '\0', name.size) != NULL)
+    if (str_has_char(name, '\0'))
         return error_set(err, is_of_array ? (ErrCode)4940400 : (ErrCode)4940401,
                          "Key field cannot contain an embedded null byte");
     return ERR_OK;

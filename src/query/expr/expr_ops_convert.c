@@ -232,8 +232,7 @@ static ErrCode to_double(Value input, Value *ret, Error *err) {
     case BT_STRING: {
         Str text = value_as_str(input);
         bool is_odd = text.size == 0 || strchr(" \t\n\v\f\r", text.data[0]) != NULL ||
-                      memchr(text.data, 'x', text.size) != NULL ||
-                      memchr(text.data, 'X', text.size) != NULL;
+                      str_has_char(text, 'x') || str_has_char(text, 'X');
         if (is_odd)
             return bad_text(text, text.size == 0 ? "Empty string" : "Did not consume whole string.",
                             err);

@@ -182,7 +182,7 @@ static ErrCode check_constant_name(const Expr *expr, const NameCodes *codes, Err
                          "%s requires 'field' to evaluate to type String, but got %s",
                          expr_op_name(expr), value_type_name(value));
     Str name = value_as_str(value);
-    if (memchr(name.data, '\0', name.size) != NULL)
+    if (str_has_char(name, '\0'))
         return error_set(err, (ErrCode)16411,
                          "FieldPath field names may not contain null bytes ('\\0').");
     return ERR_OK;

@@ -194,12 +194,12 @@ static ErrCode compile(const Expr *expr, Value pattern, Value options, Arena *ar
                              op);
         option_text = value_as_str(options);
     }
-    if (memchr(pattern_text.data, '\0', pattern_text.size) != NULL)
+    if (str_has_char(pattern_text, '\0'))
         return error_set(err, (ErrCode)51109,
                          "%s: regular expression cannot contain an embedded "
                          "null byte",
                          op);
-    if (memchr(option_text.data, '\0', option_text.size) != NULL)
+    if (str_has_char(option_text, '\0'))
         return error_set(err, (ErrCode)51110,
                          "%s: regular expression options cannot contain an embedded null byte", op);
     ErrCode rc = regex_compile(pattern_text, option_text, arena, ret_regex, err);

@@ -175,11 +175,11 @@ ErrCode expr_check_field_name(Str name, Error *err) {
         return error_set(err, (ErrCode)16410,
                          "FieldPath field names may not start with '$'. Consider using $getField "
                          "or $setField.");
-    if (memchr(name.data, '.', name.size) != NULL)
+    if (str_has_char(name, '.'))
         return error_set(err, (ErrCode)16412,
                          "FieldPath field names may not contain '.'. Consider using $getField or "
                          "$setField.");
-    if (memchr(name.data, '\0', name.size) != NULL)
+    if (str_has_char(name, '\0'))
         return error_set(err, (ErrCode)16411,
                          "FieldPath field names may not contain null bytes ('\\0').");
     return ERR_OK;
@@ -269,10 +269,11 @@ static ErrCode parse_builtin(ExprParser *p, Str name, Expr *expr, Error *err) {
     } else if (str_is(name, "REMOVE")) {
         expr->eval = expr_eval_literal;
         expr->literal = VALUE_MISSING;
-    } else if (str_is(name, "CLUSTER_TIME")) { /* only replica sets and clusters have one */
-        return error_set(err, (ErrCode)51144, "Builtin variable '$$CLUSTER_TIME' is not available");
-    } else if (str_is(name, "SEARCH_META") || str_is(name, "USER_ROLES") ||
-               str_is(name, "JS_SCOPE") || str_is(name, "IS_MR")) {
+    } else if (str_is(name, "CLUSTER_TIME") || str_is(name, "JS_SCOPE") || str_is(name, "IS_MR")) {
+        /* Only replica sets and clusters have a time; the others are of mapReduce. */
+        return error_set(err, (ErrCode)51144, "Builtin variable '$$%.*s' is not available",
+                         (int)name.size, name.data);
+    } else if (str_is(name, "SEARCH_META") || str_is(name, "USER_ROLES")) {
         return error_set(err, ERR_NOT_IMPLEMENTED, "variable $$%.*s is not supported yet",
                          (int)name.size, name.data);
     } else {

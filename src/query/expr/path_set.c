@@ -23,6 +23,13 @@ void path_set_add(PathSet *set, Str dotted) {
     set->paths[set->count++] = dotted;
 }
 
+void path_set_add_places(PathSet *set, Str dotted) {
+    for (size_t i = 0; i + 1 < dotted.size; i++)
+        if (dotted.data[i] == '.' && dotted.data[i + 1] >= '0' && dotted.data[i + 1] <= '9')
+            dotted.size = i;
+    path_set_add(set, dotted);
+}
+
 void path_set_add_all(PathSet *set) {
     set->is_all = true;
     set->count = 0;

@@ -26,6 +26,9 @@ static inline PathSet path_set(Arena *arena) {
 }
 
 void path_set_add(PathSet *set, Str dotted);
+/* The path as a filter, a sort or a $lookup reads it, to whom a number can mean a position in an
+ * array: what is above the first number. */
+void path_set_add_places(PathSet *set, Str dotted);
 void path_set_add_all(PathSet *set);
 
 /* Does the set hold the path or one above it? */

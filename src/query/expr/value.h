@@ -31,8 +31,8 @@ typedef struct Value {
 
 enum {
     /* Largest array, document or string that an expression may build. Larger than a stored
-     * document, as intermediate results may be. */
-    VALUE_SIZE_MAX = 64 * 1024 * 1024,
+     * document, as intermediate results may be, and as large as what a stage may keep. */
+    VALUE_SIZE_MAX = 100 * 1024 * 1024,
 };
 
 static inline Value value_i32(int32_t i32) {

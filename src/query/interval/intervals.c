@@ -29,13 +29,14 @@ static const uint8_t MAX_KEY[] = {BT_MAX_KEY, 0};
 #define STATIC_ELEM(bytes) ((Elem){(bytes), 0})
 
 static bool add_equality(Intervals *list, Elem value);
-static bool add_range(Intervals *list, MatchKind kind, Elem operand);
+static bool add_range(Intervals *list, MatchKind kind, Elem operand, bool has_arrays);
 static bool of_in(const MatchExpr *expr, const IntervalContext *ctx, Intervals *ret_list);
 static bool of_type(const MatchExpr *expr, const IntervalContext *ctx, Intervals *ret_list);
 static void of_regex(const MatchRegex *regex, const IntervalContext *ctx, Intervals *list);
 static bool of_elem_match(const MatchExpr *expr, const IntervalContext *ctx, Intervals *ret_list);
 static void complement(Intervals *list, const IntervalContext *ctx);
-static bool is_plain_value(Elem value);
+static IntervalFit fit_of_value(Elem value, bool has_arrays);
+static IntervalFit fit_of_in(const MatchIn *in, bool has_arrays, bool is_dotted);
 static Elem string_elem(Str text, Arena *arena);
 static void sort_and_merge(Intervals *list, const Collator *collator);
 
@@ -71,37 +72,50 @@ bool intervals_are_points(const Intervals *list, const Collator *collator) {
     return true;
 }
 
+bool intervals_are_without_text(const Intervals *list) {
+    for (uint32_t i = 0; i < list->count; i++) {
+        const Interval *row = &list->rows[i];
+        bool is_before = elem_compare(row->high, STATIC_ELEM(EMPTY_STRING), NULL) < 0;
+        bool is_behind = elem_compare(row->low, STATIC_ELEM(EMPTY_BINARY), NULL) >= 0;
+        if (!is_before && !is_behind)
+            return false;
+    }
+    return true;
+}
+
 bool intervals_of_predicate(Predicate predicate, const IntervalContext *ctx, Intervals *ret_list,
-                            bool *ret_is_exact) {
+                            IntervalFit *ret_fit) {
     const MatchExpr *expr = predicate.expr;
+    /* Arrays around the element that an $elemMatch judges do not matter. */
+    bool has_arrays =
+        (predicate.above_parts < 32 ? ctx->arrays >> predicate.above_parts : ctx->arrays) != 0;
     *ret_list = list_of(ctx->arena, 2);
-    *ret_is_exact = false;
+    *ret_fit = INTERVAL_FIT_WIDE;
     switch (expr->kind) {
     case MATCH_EQ:
         if (!add_equality(ret_list, expr->operand))
             return false;
-        *ret_is_exact = is_plain_value(expr->operand);
+        *ret_fit = fit_of_value(expr->operand, has_arrays);
         break;
     case MATCH_LT:
     case MATCH_LTE:
     case MATCH_GT:
     case MATCH_GTE:
-        if (!add_range(ret_list, expr->kind, expr->operand))
+        if (!add_range(ret_list, expr->kind, expr->operand, has_arrays))
             return false;
-        *ret_is_exact = is_plain_value(expr->operand);
+        *ret_fit = fit_of_value(expr->operand, has_arrays);
         break;
     case MATCH_IN:
         if (!of_in(expr, ctx, ret_list))
             return false;
-        *ret_is_exact = expr->in.regex_count == 0;
-        for (uint32_t i = 0; i < expr->in.value_count; i++)
-            *ret_is_exact &= is_plain_value(expr->in.values[i]);
+        *ret_fit = fit_of_in(&expr->in, has_arrays, ctx->is_dotted);
         break;
     case MATCH_REGEX:
         if (ctx->collator != NULL)
             return false; /* sort keys do not show the text */
         *ret_list = list_of(ctx->arena, 3);
         of_regex(expr->regex, ctx, ret_list);
+        *ret_fit = expr->regex->is_prefix_only ? INTERVAL_FIT_EXACT : INTERVAL_FIT_WIDE;
         break;
     case MATCH_TYPE:
         if (!of_type(expr, ctx, ret_list))
@@ -111,6 +125,11 @@ bool intervals_of_predicate(Predicate predicate, const IntervalContext *ctx, Int
         add_interval(ret_list, STATIC_ELEM(NAN_VALUE), true, STATIC_ELEM(PLUS_INF), true);
         break;
     case MATCH_EXISTS:
+        if (!predicate.is_negated && ctx->is_sparse) {
+            add_interval(ret_list, STATIC_ELEM(MIN_KEY), true, STATIC_ELEM(MAX_KEY), true);
+            *ret_fit = INTERVAL_FIT_EXACT;
+            return true;
+        }
         if (!predicate.is_negated)
             return false;
         add_point(ret_list, STATIC_ELEM(NULL_VALUE)); /* what is missing is indexed as null */
@@ -123,13 +142,12 @@ bool intervals_of_predicate(Predicate predicate, const IntervalContext *ctx, Int
     sort_and_merge(ret_list, ctx->collator);
     if (!predicate.is_negated)
         return true;
-    /* What is not in a list that is too wide may still match: only exact ones are turned over. The
-     * list of null is exact but for empty arrays, which count as arrays on the path. */
-    bool is_null = expr->kind == MATCH_EQ && (elem_type(expr->operand) == BT_NULL ||
-                                              elem_type(expr->operand) == BT_UNDEFINED);
-    if (!*ret_is_exact && !(is_null && !ctx->is_multikey))
+    /* What is not in a list that is too wide may still match: only exact ones are turned over. An
+     * array with a value out of the list may have others. */
+    if (*ret_fit == INTERVAL_FIT_WIDE)
         return false;
     complement(ret_list, ctx);
+    *ret_fit = has_arrays ? INTERVAL_FIT_WIDE : INTERVAL_FIT_EXACT;
     return true;
 }
 
@@ -208,6 +226,7 @@ static bool type_bracket(BsonType type, Elem *ret_low, Elem *ret_end, bool *ret_
         {BT_DOC, EMPTY_DOC, EMPTY_ARRAY},      {BT_BINARY, EMPTY_BINARY, ZERO_OID},
         {BT_OID, ZERO_OID, FALSE_VALUE},       {BT_BOOL, FALSE_VALUE, FIRST_DATE},
         {BT_DATE, FIRST_DATE, ZERO_TIMESTAMP}, {BT_TIMESTAMP, ZERO_TIMESTAMP, EMPTY_REGEX},
+        {BT_REGEX, EMPTY_REGEX, MAX_KEY},
     };
     for (size_t i = 0; i < ARRAY_LEN(BRACKETS); i++) {
         if (BRACKETS[i].type == type) {
@@ -220,23 +239,66 @@ static bool type_bracket(BsonType type, Elem *ret_low, Elem *ret_end, bool *ret_
     return false;
 }
 
+void intervals_type_range(Elem value, Elem *ret_low, Elem *ret_high) {
+    bool is_end_in;
+    if (elem_type(value) == BT_ARRAY) {
+        *ret_low = STATIC_ELEM(EMPTY_ARRAY);
+        *ret_high = STATIC_ELEM(EMPTY_BINARY);
+    } else if (!type_bracket(elem_type(value), ret_low, ret_high, &is_end_in)) {
+        *ret_low = STATIC_ELEM(MIN_KEY);
+        *ret_high = STATIC_ELEM(MAX_KEY);
+    }
+    if (elem_is_number(value)) /* which is below the others, and not comparable with them */
+        *ret_low = STATIC_ELEM(NAN_VALUE);
+}
+
 static bool is_nan_elem(Elem elem) {
     return elem_is_number(elem) && isnan(elem_as_f64(elem));
 }
 
-/* Found under exactly its own key, and nothing else is. */
-static bool is_plain_value(Elem value) {
+/* Most values are found under exactly their own key, and nothing else is. Empty arrays have the key
+ * of undefined, and an array stands for all its elements. */
+static IntervalFit fit_of_value(Elem value, bool has_arrays) {
     switch (elem_type(value)) {
     case BT_NULL:
     case BT_UNDEFINED:
-    case BT_ARRAY:
-    case BT_REGEX:
+        return has_arrays ? INTERVAL_FIT_WIDE : INTERVAL_FIT_NULL;
     case BT_MIN_KEY:
     case BT_MAX_KEY:
-        return false;
+        return has_arrays ? INTERVAL_FIT_WIDE : INTERVAL_FIT_EXACT;
+    case BT_ARRAY:
+    case BT_REGEX:
+        return INTERVAL_FIT_WIDE;
     default:
-        return true;
+        return INTERVAL_FIT_EXACT;
     }
+}
+
+static bool is_empty_array(Elem value) {
+    return elem_type(value) == BT_ARRAY && doc_is_empty(elem_doc(value));
+}
+
+/* Null and [] together are what the keys null and undefined stand for, unless the array is in front
+ * of the last part. */
+static IntervalFit fit_of_in(const MatchIn *in, bool has_arrays, bool is_dotted) {
+    bool has_empty_array = false;
+    for (uint32_t i = 0; i < in->value_count; i++)
+        has_empty_array |= is_empty_array(in->values[i]);
+    bool is_null_exact = !has_arrays || (has_empty_array && !is_dotted);
+    IntervalFit fit = INTERVAL_FIT_EXACT;
+    for (uint32_t i = 0; i < in->regex_count; i++)
+        if (!in->regexes[i]->is_prefix_only)
+            return INTERVAL_FIT_WIDE;
+    for (uint32_t i = 0; i < in->value_count; i++) {
+        Elem value = in->values[i];
+        IntervalFit one = is_empty_array(value) && in->has_null && is_null_exact
+                              ? INTERVAL_FIT_NULL_OR_EMPTY
+                              : fit_of_value(value, has_arrays && !is_null_exact);
+        if (one == INTERVAL_FIT_NULL && has_empty_array)
+            one = INTERVAL_FIT_NULL_OR_EMPTY;
+        fit = one < fit ? one : fit;
+    }
+    return fit;
 }
 
 /* The keys under which a document with this value can be found. */
@@ -266,7 +328,9 @@ static bool add_equality(Intervals *list, Elem value) {
     }
 }
 
-static bool add_range(Intervals *list, MatchKind kind, Elem operand) {
+/* An array is compared with MinKey and MaxKey as a whole, too: [MaxKey] is less than MaxKey, though
+ * its key is not. */
+static bool add_range(Intervals *list, MatchKind kind, Elem operand, bool has_arrays) {
     BsonType type = elem_type(operand);
     Elem low, end;
     if (type == BT_NULL) { /* <= null and >= null mean == null */
@@ -278,17 +342,25 @@ static bool add_range(Intervals *list, MatchKind kind, Elem operand) {
         return kind == MATCH_LTE || kind == MATCH_GTE;
     }
     bool is_end_in;
-    if (!type_bracket(type, &low, &end, &is_end_in))
+    if (type == BT_MIN_KEY || type == BT_MAX_KEY) { /* compared with values of all types */
+        low = STATIC_ELEM(MIN_KEY);
+        end = STATIC_ELEM(MAX_KEY);
+        is_end_in = true;
+    } else if (!type_bracket(type, &low, &end, &is_end_in)) {
         return false;
+    }
+    /* Nothing is below the least value and nothing above the greatest. */
+    if ((kind == MATCH_LT && type == BT_MIN_KEY) || (kind == MATCH_GT && type == BT_MAX_KEY))
+        return true;
     switch (kind) {
     case MATCH_LT:
-        add_interval(list, low, true, operand, false);
+        add_interval(list, low, true, operand, type == BT_MAX_KEY && has_arrays);
         return true;
     case MATCH_LTE:
         add_interval(list, low, true, operand, true);
         return true;
     case MATCH_GT:
-        add_interval(list, operand, false, end, is_end_in);
+        add_interval(list, operand, type == BT_MIN_KEY && has_arrays, end, is_end_in);
         return true;
     case MATCH_GTE:
         add_interval(list, operand, true, end, is_end_in);
@@ -359,18 +431,22 @@ static bool of_type(const MatchExpr *expr, const IntervalContext *ctx, Intervals
     for (uint32_t bit = 0; bit < 32; bit++) {
         if ((expr->type_set >> bit & 1) == 0)
             continue;
-        if (bit == MATCH_TYPE_BIT_MIN_KEY || bit == MATCH_TYPE_BIT_MAX_KEY)
-            return false;
+        if (bit == MATCH_TYPE_BIT_MIN_KEY || bit == MATCH_TYPE_BIT_MAX_KEY) {
+            add_point(ret_list, STATIC_ELEM(bit == MATCH_TYPE_BIT_MIN_KEY ? MIN_KEY : MAX_KEY));
+            continue;
+        }
         BsonType type = (BsonType)bit;
         Elem low, end;
         bool is_end_in;
-        if (type == BT_NULL) {
-            add_point(ret_list, STATIC_ELEM(NULL_VALUE));
+        if (type == BT_NULL || type == BT_UNDEFINED) {
+            add_point(ret_list, STATIC_ELEM(type == BT_NULL ? NULL_VALUE : UNDEFINED));
+        } else if (type == BT_ARRAY) { /* found by its elements, which can be anything */
+            add_interval(ret_list, STATIC_ELEM(MIN_KEY), true, STATIC_ELEM(MAX_KEY), true);
         } else if (type_bracket(type, &low, &end, &is_end_in)) {
             bool is_number = is_end_in;
             add_interval(ret_list, is_number ? STATIC_ELEM(NAN_VALUE) : low, true, end, is_end_in);
-        } else {
-            return false;
+        } else { /* rare types behind regular expressions */
+            add_interval(ret_list, STATIC_ELEM(EMPTY_REGEX), true, STATIC_ELEM(MAX_KEY), false);
         }
     }
     return true;
@@ -380,16 +456,20 @@ static bool of_type(const MatchExpr *expr, const IntervalContext *ctx, Intervals
  * cut with each other. */
 static bool of_elem_match(const MatchExpr *expr, const IntervalContext *ctx, Intervals *ret_list) {
     *ret_list = intervals_all(ctx->arena);
+    IntervalContext of_element = *ctx; /* which is judged by itself */
+    of_element.arrays = 0;
     for (uint32_t i = 0; i < expr->child_count; i++) {
         Intervals child;
-        bool is_exact;
+        IntervalFit fit;
         Predicate predicate = {.expr = expr->children[i]};
-        if (predicate.expr->kind == MATCH_NOT)
-            predicate = (Predicate){.expr = predicate.expr->children[0], .is_negated = true};
+        if (predicate.expr->kind == MATCH_NOT) {
+            predicate.expr = predicate.expr->children[0];
+            predicate.is_negated = true;
+        }
         /* A second $elemMatch looks into arrays inside the array, which are indexed as a whole. */
         MatchKind kind = predicate.expr->kind;
         if (kind == MATCH_ELEM_MATCH_VALUE || kind == MATCH_ELEM_MATCH_OBJECT ||
-            kind == MATCH_EXISTS || !intervals_of_predicate(predicate, ctx, &child, &is_exact))
+            kind == MATCH_EXISTS || !intervals_of_predicate(predicate, &of_element, &child, &fit))
             continue;
         intervals_intersect(ret_list, &child, ctx);
         ret_list->is_all = false;

@@ -4,19 +4,24 @@
 
 #include "bson/collator.h"
 
-static void collect(const MatchExpr *expr, Str path, Str prefix, FieldPredicates *found,
-                    bool is_below_elem_match);
+static void collect(const MatchExpr *expr, Str path, Str prefix, FieldPredicates *found);
 
 void predicates_collect(const MatchExpr *filter, Str path, FieldPredicates *found) {
-    collect(filter, path, STR(""), found, /* is_below_elem_match= */ false);
+    collect(filter, path, STR(""), found);
+}
+
+static uint32_t count_parts(Str path) {
+    uint32_t count = path.size > 0;
+    for (size_t i = 0; i < path.size; i++)
+        count += path.data[i] == '.';
+    return count;
 }
 
 /* `prefix` is the path of the $elemMatch that `expr` is inside of. */
-static void collect(const MatchExpr *expr, Str path, Str prefix, FieldPredicates *found,
-                    bool is_below_elem_match) {
+static void collect(const MatchExpr *expr, Str path, Str prefix, FieldPredicates *found) {
     if (expr->kind == MATCH_AND) {
         for (uint32_t i = 0; i < expr->child_count; i++)
-            collect(expr->children[i], path, prefix, found, is_below_elem_match);
+            collect(expr->children[i], path, prefix, found);
         return;
     }
     bool is_negated = expr->kind == MATCH_NOT;
@@ -30,14 +35,15 @@ static void collect(const MatchExpr *expr, Str path, Str prefix, FieldPredicates
     Str rest = {path.data + skip, path.size - skip};
     if (str_equal(expr->path.dotted, rest)) {
         if (expr->kind != MATCH_ELEM_MATCH_OBJECT)
-            found->rows[found->count++] = (Predicate){expr, is_negated, is_below_elem_match};
+            found->rows[found->count++] = (Predicate){
+                .expr = expr, .is_negated = is_negated, .above_parts = count_parts(prefix)};
         return;
     }
-    if (expr->kind == MATCH_ELEM_MATCH_OBJECT && !is_negated && !is_below_elem_match &&
+    if (expr->kind == MATCH_ELEM_MATCH_OBJECT && !is_negated && prefix.size == 0 &&
         expr->path.dotted.size < rest.size && rest.data[expr->path.dotted.size] == '.' &&
         memcmp(rest.data, expr->path.dotted.data, expr->path.dotted.size) == 0) {
         Str inner = {path.data, skip + expr->path.dotted.size};
-        collect(expr->children[0], path, inner, found, /* is_below_elem_match= */ true);
+        collect(expr->children[0], path, inner, found);
     }
 }
 
@@ -62,35 +68,39 @@ bool predicate_is_without_text(Predicate predicate) {
     }
 }
 
+static uint32_t selectivity_rank(Predicate row) {
+    MatchKind kind = row.expr->kind;
+    return row.is_negated       ? 4
+           : kind == MATCH_EQ   ? 0
+           : kind == MATCH_IN   ? 1
+           : kind == MATCH_TYPE ? 3
+                                : 2;
+}
+
 /* Over an array different elements may fulfil different conditions, so only one of them restricts:
  * the most selective kind. */
-bool predicates_combine(const FieldPredicates *found, const IntervalContext *ctx,
-                        Intervals *ret_list, uint32_t *ret_exact_count) {
-    bool has_any = false;
-    uint32_t best_rank = UINT32_MAX;
-    *ret_exact_count = 0;
+bool predicates_combine(FieldPredicates *found, const IntervalContext *ctx, Intervals *ret_list) {
+    Predicate *best = NULL;
     for (uint32_t i = 0; i < found->count; i++) {
+        Predicate *row = &found->rows[i];
+        row->fit = INTERVAL_FIT_WIDE;
         Intervals list;
-        bool is_exact;
-        if (!intervals_of_predicate(found->rows[i], ctx, &list, &is_exact))
+        IntervalFit fit;
+        if (!intervals_of_predicate(*row, ctx, &list, &fit))
             continue;
-        *ret_exact_count += is_exact && !found->rows[i].is_below_elem_match;
-        MatchKind kind = found->rows[i].expr->kind;
-        uint32_t rank = found->rows[i].is_negated ? 4
-                        : kind == MATCH_EQ        ? 0
-                        : kind == MATCH_IN        ? 1
-                        : kind == MATCH_TYPE      ? 3
-                                                  : 2;
-        if (!has_any) {
+        row->fit = row->above_parts == 0 ? fit : INTERVAL_FIT_WIDE;
+        if (best == NULL) {
             *ret_list = list;
-            best_rank = rank;
-        } else if (!ctx->is_multikey) {
+            best = row;
+        } else if (ctx->arrays == 0) {
             intervals_intersect(ret_list, &list, ctx);
-        } else if (rank < best_rank) {
+        } else if (selectivity_rank(*row) < selectivity_rank(*best)) {
             *ret_list = list;
-            best_rank = rank;
+            best->fit = INTERVAL_FIT_WIDE;
+            best = row;
+        } else {
+            row->fit = INTERVAL_FIT_WIDE;
         }
-        has_any = true;
     }
-    return has_any;
+    return best != NULL;
 }

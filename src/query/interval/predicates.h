@@ -21,7 +21,6 @@ void predicates_collect(const MatchExpr *filter, Str path, FieldPredicates *foun
 /* Does it mean the same under every collation? */
 bool predicate_is_without_text(Predicate predicate);
 
-/* The values that fulfil them; false: they do not restrict. *ret_exact_count: how many of them the
- * list says exactly. */
-bool predicates_combine(const FieldPredicates *found, const IntervalContext *ctx,
-                        Intervals *ret_list, uint32_t *ret_exact_count);
+/* The values that fulfil them; false: they do not restrict. Also notes how well the list says each
+ * of them. */
+bool predicates_combine(FieldPredicates *found, const IntervalContext *ctx, Intervals *ret_list);

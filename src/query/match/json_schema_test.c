@@ -259,15 +259,15 @@ static const struct {
      "{ operatorName: \"$gt\", specifiedAs: { a: { $gt: 5 } }, reason: \"comparison failed\", "
      "consideredValue: 3 }"},
     {"{'a': 5}", "{}",
-     "{ operatorName: \"$eq\", specifiedAs: { a: { $eq: 5 } }, reason: \"field was missing\" }"},
+     "{ operatorName: \"$eq\", specifiedAs: { a: 5 }, reason: \"field was missing\" }"},
     {"{'a': {'$lt': 1}}", "{'a': [1, 2]}",
      "{ operatorName: \"$lt\", specifiedAs: { a: { $lt: 1 } }, reason: \"comparison failed\", "
      "consideredValues: [ 1, 2, [ 1, 2 ] ] }"},
     {"{'a': {'$ne': 5}}", "{'a': 5}",
      "{ operatorName: \"$ne\", specifiedAs: { a: { $ne: 5 } }, reason: \"comparison succeeded\", "
      "consideredValue: 5 }"},
-    {"{'a': {'$nin': [5, 6]}}", "{'a': 5}",
-     "{ operatorName: \"$nin\", specifiedAs: { a: { $nin: [ 5, 6 ] } }, reason: \"matching value "
+    {"{'a': {'$nin': [6, 5]}}", "{'a': 5}",
+     "{ operatorName: \"$nin\", specifiedAs: { a: { $nin: [ 6, 5 ] } }, reason: \"matching value "
      "found in array\", consideredValue: 5 }"},
     {"{'a': {'$exists': false}}", "{'a': 5}",
      "{ operatorName: \"$exists\", specifiedAs: { a: { $exists: false } }, reason: \"path does "
@@ -280,11 +280,11 @@ static const struct {
      "reason: \"comparison succeeded\", consideredValue: 5 } }"},
     {"{'a': 1, 'b': 2}", "{'a': 1, 'b': 3}",
      "{ operatorName: \"$and\", clausesNotSatisfied: [ { index: 1, details: { operatorName: "
-     "\"$eq\", specifiedAs: { b: { $eq: 2 } }, reason: \"comparison failed\", consideredValue: 3 } "
+     "\"$eq\", specifiedAs: { b: 2 }, reason: \"comparison failed\", consideredValue: 3 } "
      "} ] }"},
     {"{'$nor': [{'a': 1}, {'b': 1}]}", "{'a': 2, 'b': 1}",
      "{ operatorName: \"$nor\", clausesSatisfied: [ { index: 1, details: { operatorName: \"$eq\", "
-     "specifiedAs: { b: { $eq: 1 } }, reason: \"comparison succeeded\", consideredValue: 1 } } ] "
+     "specifiedAs: { b: 1 }, reason: \"comparison succeeded\", consideredValue: 1 } } ] "
      "}"},
     {"{'$jsonSchema': {'required': ['a', 'b'], 'properties': {'a': {'bsonType': 'string', "
      "'description': 'must be text'}}}}",

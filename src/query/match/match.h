@@ -101,6 +101,7 @@ struct MatchExpr {
     uint8_t fast;         /* how comparisons go; private to match_eval.c */
     uint8_t accepts;      /* comparisons: which outcomes match; private to match_eval.c */
     bool matches_missing; /* leaves: what they say about a missing field */
+    bool is_implicit;     /* MATCH_EQ: written as {a: 1}, without $eq */
     FieldPath path;       /* leaves; without parts below MATCH_ELEM_MATCH_VALUE */
     Elem operand;
     const Collator *collator;

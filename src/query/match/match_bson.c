@@ -6,6 +6,7 @@
 #include "query/match/regex.h"
 
 static void append_operator(const MatchExpr *expr, DocBuilder *b);
+static void build_in(const MatchExpr *expr, const char *name, DocBuilder *b);
 static void append_operators(const MatchExpr *expr, DocBuilder *b);
 static void append_children(const MatchExpr *expr, const char *name, DocBuilder *b);
 static void append_types(const MatchExpr *expr, DocBuilder *b);
@@ -117,7 +118,7 @@ static void append_operator(const MatchExpr *expr, DocBuilder *b) {
         build_elem_as(b, str_from(name), expr->operand);
         return;
     case MATCH_IN:
-        match_build_in(expr, name, b);
+        build_in(expr, name, b);
         return;
     case MATCH_EXISTS:
         build_bool(b, name, true);
@@ -190,7 +191,7 @@ static void append_children(const MatchExpr *expr, const char *name, DocBuilder 
     build_close(b, array);
 }
 
-void match_build_in(const MatchExpr *expr, const char *name, DocBuilder *b) {
+static void build_in(const MatchExpr *expr, const char *name, DocBuilder *b) {
     size_t array = build_open_array(b, name);
     uint32_t at = 0;
     char buffer[INDEX_NAME_SIZE];

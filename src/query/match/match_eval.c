@@ -34,7 +34,7 @@ enum {
 /* One run of a tree over one document. */
 typedef struct MatchRun {
     MatchDetails *details; /* may be NULL */
-    bool is_recording;     /* array positions are wanted: details given, not below a negation */
+    bool is_recording; /* array positions are wanted: details given, not below $or or a negation */
 } MatchRun;
 
 /* The document judged: real, or of one field that exists only as an element. */
@@ -149,11 +149,13 @@ static bool eval(const MatchExpr *expr, const MatchRoot *root, MatchRun *run) {
             if (!eval(expr->children[i], root, run))
                 return false;
         return true;
-    case MATCH_OR:
+    case MATCH_OR: {
+        MatchRun inner = {run->details, false};
         for (uint32_t i = 0; i < expr->child_count; i++)
-            if (eval(expr->children[i], root, run))
+            if (eval(expr->children[i], root, &inner))
                 return true;
         return false;
+    }
     case MATCH_NOR:
     case MATCH_NOT: {
         MatchRun inner = {run->details, false};

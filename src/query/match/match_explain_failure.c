@@ -164,10 +164,8 @@ static bool note_present(void *ctx, Elem elem, int32_t array_index) {
 /* {a: {$ne: 1}}, {a: {$nin: [1]}}, {a: {$exists: false}}. */
 static void build_negation(const MatchExpr *expr, const char *negation, DocBuilder *b) {
     size_t field = build_open_doc_str(b, expr->path.dotted);
-    if (expr->kind == MATCH_EQ)
+    if (expr->kind == MATCH_EQ || expr->kind == MATCH_IN)
         build_elem_as(b, str_from(negation), expr->operand);
-    else if (expr->kind == MATCH_IN)
-        match_build_in(expr, negation, b);
     else
         build_bool(b, negation, false);
     build_close(b, field);
@@ -177,10 +175,19 @@ static void build_negation(const MatchExpr *expr, const char *negation, DocBuild
 static void explain_leaf(const MatchExpr *expr, const char *negation, const Explaining *e) {
     build_cstr(e->b, "operatorName", negation != NULL ? negation : match_operator_name(expr->kind));
     size_t given = build_open_doc(e->b, "specifiedAs");
-    if (negation != NULL)
+    bool is_own_form = expr->kind == MATCH_TYPE || expr->kind == MATCH_IN ||
+                       (expr->kind == MATCH_REGEX && elem_type(expr->operand) == BT_REGEX);
+    if (negation != NULL) {
         build_negation(expr, negation, e->b);
-    else
+    } else if (expr->kind == MATCH_EQ && expr->is_implicit) {
+        build_elem_as(e->b, expr->path.dotted, expr->operand);
+    } else if (is_own_form && elem_is_present(expr->operand)) {
+        size_t field = build_open_doc_str(e->b, expr->path.dotted);
+        build_elem_as(e->b, str_from(match_operator_name(expr->kind)), expr->operand);
+        build_close(e->b, field);
+    } else {
         match_to_bson(expr, e->b);
+    }
     build_close(e->b, given);
     bool has_path = expr->kind >= MATCH_EQ && expr->path.count > 0;
     bool is_there =

@@ -73,7 +73,4 @@ MatchCustom *sample_rate_new(double rate, Arena *arena);
 /* Sorts and removes duplicates. */
 uint32_t match_sort_values(Elem *values, uint32_t count, const Collator *collator);
 
-/* Appends the values of a MATCH_IN as an array of that name. */
-void match_build_in(const MatchExpr *expr, const char *name, DocBuilder *b);
-
 const char *match_operator_name(MatchKind kind); /* "$lt"; of leaves and logical kinds */

@@ -129,7 +129,7 @@ static bool drop_constants(MatchExpr *expr) {
 static bool is_mergeable(const MatchExpr *expr) {
     /* Equality with a regex value is by type and bytes, which IN would take as a pattern. */
     return (expr->kind == MATCH_EQ && elem_type(expr->operand) != BT_REGEX) ||
-           expr->kind == MATCH_IN;
+           expr->kind == MATCH_IN || expr->kind == MATCH_REGEX;
 }
 
 /* {$or: [{a: 1}, {b: 2}, {a: 3}]} is {$or: [{a: {$in: [1, 3]}}, {b: 2}]}. Quadratic in the number
@@ -168,19 +168,23 @@ static void merge_equalities_to_in(MatchExpr *expr, Arena *arena) {
 static MatchExpr *merge_to_in(MatchExpr **items, uint32_t count, Arena *arena) {
     uint32_t value_count = 0, regex_count = 0;
     for (uint32_t i = 0; i < count; i++) {
-        bool is_in = items[i]->kind == MATCH_IN;
-        value_count += is_in ? items[i]->in.value_count : 1;
-        regex_count += is_in ? items[i]->in.regex_count : 0;
+        bool is_in = items[i]->kind == MATCH_IN, is_regex = items[i]->kind == MATCH_REGEX;
+        value_count += is_in ? items[i]->in.value_count : !is_regex;
+        regex_count += is_in ? items[i]->in.regex_count : is_regex;
     }
     MatchExpr *merged = ARENA_NEW(arena, MatchExpr);
     merged->kind = MATCH_IN;
     merged->path = items[0]->path;
-    merged->collator = items[0]->collator;
     Elem *values = ARENA_ARRAY(arena, Elem, value_count);
     MatchRegex **regexes = ARENA_ARRAY(arena, MatchRegex *, regex_count);
     uint32_t value_at = 0, regex_at = 0;
     for (uint32_t i = 0; i < count; i++) {
         const MatchExpr *item = items[i];
+        if (item->kind == MATCH_REGEX) {
+            regexes[regex_at++] = item->regex;
+            continue;
+        }
+        merged->collator = item->collator;
         if (item->kind == MATCH_EQ) {
             values[value_at++] = item->operand;
             merged->in.has_null |= elem_type(item->operand) == BT_NULL;

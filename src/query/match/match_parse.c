@@ -33,6 +33,7 @@ static const OperatorRow *find_row(const OperatorRow *rows, size_t count, Str na
 static ErrCode parse_top_operator(MatchParser *p, Elem elem, MatchExpr **ret_expr, Error *err);
 static ErrCode parse_field(MatchParser *p, Elem elem, MatchList *list, Error *err);
 static ErrCode enter(MatchParser *p, Error *err);
+static bool is_reference_name(Str name);
 static ErrCode parse_elem_match_value(MatchParser *p, Doc operators, MatchExpr *expr, Error *err);
 
 ErrCode match_parse(Doc query, const MatchParseContext *ctx, Arena *arena, MatchExpr **ret_expr,
@@ -58,7 +59,14 @@ ErrCode match_parse_filter(MatchParser *p, Doc filter, MatchExpr **ret_expr, Err
     for (Elem elem; doc_iter_next(&iter, &elem);) {
         if (elem_name(elem)[0] == '$') {
             MatchExpr *expr = NULL;
-            TRY(parse_top_operator(p, elem, &expr, err));
+            /* {$elemMatch: {$ref: ..., $id: ...}}: fields of references, compared as they are. */
+            if (p->elem_match_depth > 0 && is_reference_name(elem_name_str(elem))) {
+                FieldPath path;
+                TRY(path_parse(elem_name_str(elem), p->arena, &path, err));
+                TRY(match_parse_equality(p, &path, elem, &expr, err));
+            } else {
+                TRY(parse_top_operator(p, elem, &expr, err));
+            }
             if (expr != NULL)
                 match_list_add(&list, p->arena, expr);
             continue;
@@ -108,8 +116,11 @@ bool match_is_operator_object(Elem elem) {
     if (!doc_iter_next(&iter, &first) || elem_name(first)[0] != '$')
         return false;
     /* A reference to another document is a value. */
-    Str name = elem_name_str(first);
-    return !str_is(name, "$ref") && !str_is(name, "$id") && !str_is(name, "$db");
+    return !is_reference_name(elem_name_str(first));
+}
+
+static bool is_reference_name(Str name) {
+    return str_is(name, "$ref") || str_is(name, "$id") || str_is(name, "$db");
 }
 
 MatchExpr *match_new(MatchParser *p, MatchKind kind, const FieldPath *path) {
@@ -196,6 +207,7 @@ static ErrCode parse_field(MatchParser *p, Elem elem, MatchList *list, Error *er
         TRY(match_parse_regex_value(p, &path, elem, &expr, err));
     else
         TRY(match_parse_equality(p, &path, elem, &expr, err));
+    expr->is_implicit = true;
     match_list_add(list, p->arena, expr);
     return ERR_OK;
 }

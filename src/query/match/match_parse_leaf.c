@@ -10,9 +10,8 @@
 #include "query/match/regex.h"
 
 enum {
-    ERR_REGEX_OPTIONS_TWICE = 51074, /* options in both the regex value and $options, in order */
-    ERR_REGEX_OPTIONS_TWICE_REVERSED = 51075,
-    ERR_REGEX_NUL = 51109,
+    ERR_REGEX_OPTIONS_TWICE = 51075, /* options in both the regex value and $options, in order */
+    ERR_REGEX_OPTIONS_TWICE_REVERSED = 51074,
     BIT_POSITIONS_MAX = 1 << 20,
 };
 
@@ -71,6 +70,7 @@ static ErrCode parse_in_values(MatchParser *p, const MatchSite *site, Elem opera
     if (elem_type(operand) != BT_ARRAY)
         return error_set(err, ERR_BAD_VALUE, "%s needs an array", elem_name(operand));
     MatchExpr *expr = match_new(p, MATCH_IN, &site->path);
+    expr->operand = operand;
     uint32_t count = doc_count(elem_doc(operand));
     Elem *values = ARENA_ARRAY(p->arena, Elem, count);
     uint32_t value_count = 0, regex_count = 0;
@@ -133,6 +133,7 @@ ErrCode match_op_type(MatchParser *p, const MatchSite *site, Elem operand, Match
     }
     MatchExpr *expr = match_new(p, MATCH_TYPE, &site->path);
     expr->type_set = type_set;
+    expr->operand = operand;
     match_finish_leaf(expr);
     *ret_expr = expr;
     return ERR_OK;
@@ -205,12 +206,13 @@ ErrCode match_op_regex(MatchParser *p, const MatchSite *site, Elem operand, Matc
                              "options set in both $regex and $options");
         options = elem_str(given);
     }
-    if (memchr(pattern.data, '\0', pattern.size) != NULL)
-        return error_set(err, (ErrCode)ERR_REGEX_NUL,
+    if (str_has_char(pattern, '\0'))
+        return error_set(err, ERR_BAD_VALUE,
                          "Regular expression cannot contain an embedded null byte");
 
     MatchExpr *expr = match_new(p, MATCH_REGEX, &site->path);
     TRY(regex_compile(pattern, options, p->arena, &expr->regex, err));
+    expr->operand = operand;
     match_finish_leaf(expr);
     *ret_expr = expr;
     return ERR_OK;

@@ -12,11 +12,22 @@ typedef struct Walk {
 
 static bool walk_doc(const Walk *walk, uint32_t at, Doc doc, int32_t array_index);
 static bool walk_elem(const Walk *walk, uint32_t at, Elem elem, int32_t array_index);
-static bool walk_array(const Walk *walk, uint32_t at, Doc array, int32_t array_index);
+static bool walk_array(const Walk *walk, uint32_t at, Elem array, int32_t array_index);
 static bool walk_indexed(const Walk *walk, uint32_t at, Elem elem, int32_t array_index);
 static bool visit_leaf(const Walk *walk, Elem elem, int32_t array_index);
 
+static int32_t index_of_digits(Str name);
+static ErrCode parse(Str dotted, bool is_reference, Arena *arena, FieldPath *ret_path, Error *err);
+
 ErrCode path_parse(Str dotted, Arena *arena, FieldPath *ret_path, Error *err) {
+    return parse(dotted, /* is_reference= */ false, arena, ret_path, err);
+}
+
+ErrCode path_parse_reference(Str dotted, Arena *arena, FieldPath *ret_path, Error *err) {
+    return parse(dotted, /* is_reference= */ true, arena, ret_path, err);
+}
+
+static ErrCode parse(Str dotted, bool is_reference, Arena *arena, FieldPath *ret_path, Error *err) {
     size_t count = 1;
     for (size_t i = 0; i < dotted.size; i++)
         count += dotted.data[i] == '.';
@@ -32,6 +43,8 @@ ErrCode path_parse(Str dotted, Arena *arena, FieldPath *ret_path, Error *err) {
         if (i < dotted.size && dotted.data[i] != '.')
             continue;
         parts[at] = path_part((Str){dotted.data + start, i - start});
+        if (is_reference)
+            parts[at].index = index_of_digits(parts[at].name);
         numeric_count += parts[at].index >= 0;
         start = i + 1;
         at++;
@@ -56,8 +69,12 @@ PathPart path_part(Str name) {
 }
 
 int32_t path_index_of(Str name) {
+    return name.size > 1 && name.data[0] == '0' ? -1 : index_of_digits(name);
+}
+
+static int32_t index_of_digits(Str name) {
     enum { DIGITS_MAX = 9 }; /* below 2^31 whatever they are */
-    if (name.size == 0 || name.size > DIGITS_MAX || (name.data[0] == '0' && name.size > 1))
+    if (name.size == 0 || name.size > DIGITS_MAX)
         return -1;
     int32_t index = 0;
     for (size_t i = 0; i < name.size; i++) {
@@ -159,17 +176,19 @@ static bool walk_elem(const Walk *walk, uint32_t at, Elem elem, int32_t array_in
     case BT_DOC:
         return walk_doc(walk, at + 1, elem_doc(elem), array_index);
     case BT_ARRAY:
-        return walk_array(walk, at + 1, elem_doc(elem), array_index);
+        return walk_array(walk, at + 1, elem, array_index);
     default:
         return walk->visit(walk->ctx, ELEM_MISSING, array_index);
     }
 }
 
-/* The elements of an array in the middle of the path; component `at` comes after the array. */
-static bool walk_array(const Walk *walk, uint32_t at, Doc array, int32_t array_index) {
+/* An array in the middle of the path; component `at` comes after it. */
+static bool walk_array(const Walk *walk, uint32_t at, Elem array, int32_t array_index) {
+    if (UNLIKELY(at + 1 == walk->count && walk->parts[at].name.size == 0))
+        return visit_leaf(walk, array, array_index);
     int32_t wanted = walk->parts[at].index;
     int32_t position = 0;
-    DocIter iter = doc_iter(array);
+    DocIter iter = doc_iter(elem_doc(array));
     for (Elem elem; doc_iter_next(&iter, &elem); position++) {
         int32_t own_index = array_index >= 0 ? array_index : position;
         if (elem_type(elem) == BT_DOC && walk_doc(walk, at, elem_doc(elem), own_index))
@@ -189,7 +208,7 @@ static bool walk_indexed(const Walk *walk, uint32_t at, Elem elem, int32_t array
     case BT_DOC:
         return walk_doc(walk, at + 1, elem_doc(elem), array_index);
     case BT_ARRAY:
-        return walk_array(walk, at + 1, elem_doc(elem), array_index);
+        return walk_array(walk, at + 1, elem, array_index);
     default:
         return false;
     }

@@ -7,9 +7,10 @@
  *   - at its end, an array stands for each of its elements and then for itself;
  *   - a numeric component is both the name of a field and the index of an array element; an element
  *     reached by its index stands for itself alone, even if it is an array.
- * A document in which the path ends early yields the missing element, once. An array without
- * sub-documents in the middle of the path yields nothing at all. Whether `null` matches rests on
- * this difference.
+ *   - an empty component at the end ("a.") is the field of that name in a document, and nothing
+ * more where the path has come to an array: "a." there is as good as "a". A document in which the
+ * path ends early yields the missing element, once. An array without sub-documents in the middle of
+ * the path yields nothing at all. Whether `null` matches rests on this difference.
  *
  * Ownership: a FieldPath borrows the text it was parsed from; its parts are in the arena.
  */
@@ -44,6 +45,10 @@ typedef struct FieldPath {
 /* Splits at dots; empty components are allowed and mean fields with empty names. Fails with
  * ERR_OVERFLOW over PATH_PARTS_MAX, ERR_BAD_VALUE over PATH_NUMERIC_PARTS_MAX. */
 ErrCode path_parse(Str dotted, Arena *arena, FieldPath *ret_path, Error *err) MUST_CHECK;
+
+/* The same for a path whose values refer to other documents ($lookup, $graphLookup): there a number
+ * with leading zeros can mean an element of an array, too. */
+ErrCode path_parse_reference(Str dotted, Arena *arena, FieldPath *ret_path, Error *err) MUST_CHECK;
 
 PathPart path_part(Str name);
 

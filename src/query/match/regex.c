@@ -1,5 +1,8 @@
 #include "query/match/regex.h"
 
+#include <ctype.h>
+#include <string.h>
+
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -21,7 +24,7 @@ typedef struct Scratch {
 } Scratch;
 
 static ErrCode parse_options(Str options, uint32_t *ret_flags, Error *err);
-static void find_literals(MatchRegex *regex, uint32_t flags);
+static void find_literals(MatchRegex *regex, uint32_t flags, Arena *arena);
 static ErrCode match_code(const MatchRegex *regex, Str text, size_t from, RegexSpan *ret_spans,
                           uint32_t span_count, bool *ret_is_match, Error *err);
 static ErrCode check_match(int rc, bool *ret_is_match, Error *err);
@@ -44,7 +47,7 @@ ErrCode regex_compile(Str pattern, Str options, Arena *arena, MatchRegex **ret_r
     regex->pattern = pattern;
     regex->options = options;
     regex->prefix = (Str){pattern.data, 0};
-    find_literals(regex, flags);
+    find_literals(regex, flags, arena);
     if (!regex->is_prefix_only && !regex->is_literal_only) {
         pcre2_general_context *memory =
             pcre2_general_context_create(arena_memory, arena_memory_free, arena);
@@ -217,36 +220,59 @@ static bool is_special(char c) {
     return c == '\0' || strchr("\\^$.[]|()?*+{}", c) != NULL;
 }
 
+/* Reads plain text from `at` on, up to what is special: \Q...\E, and characters that a backslash
+ * makes plain, among it. Returns where it ends. */
+static size_t read_plain(Str pattern, size_t at, char *text, size_t *ret_size) {
+    bool is_quoted = false;
+    size_t size = 0;
+    while (at < pattern.size) {
+        char c = pattern.data[at];
+        char next = at + 1 < pattern.size ? pattern.data[at + 1] : '\0';
+        if (c == '\\' && next == (is_quoted ? 'E' : 'Q')) {
+            is_quoted = !is_quoted;
+            at += 2;
+        } else if (is_quoted || !is_special(c)) {
+            text[size++] = c;
+            at++;
+        } else if (c == '\\' && next != '\0' && !isalnum((unsigned char)next)) {
+            text[size++] = next;
+            at += 2;
+        } else {
+            break;
+        }
+    }
+    *ret_size = size;
+    return at;
+}
+
 /* Finds plain text in the pattern. Only with options that leave plain characters and ^ as they are;
  * the prefix must hold for the whole pattern, so an alternative at any level rules it out. */
-static void find_literals(MatchRegex *regex, uint32_t flags) {
+static void find_literals(MatchRegex *regex, uint32_t flags, Arena *arena) {
     if ((flags & (PCRE2_CASELESS | PCRE2_MULTILINE | PCRE2_EXTENDED)) != 0)
         return;
     Str pattern = regex->pattern;
-    bool is_anchored = pattern.size > 0 && pattern.data[0] == '^';
-    size_t start = is_anchored ? 1 : 0;
-    size_t end = start;
-    while (end < pattern.size && !is_special(pattern.data[end]))
-        end++;
-    if (!is_anchored) {
+    if (pattern.size == 0 || pattern.data[0] != '^') {
+        size_t end = 0;
+        while (end < pattern.size && !is_special(pattern.data[end]))
+            end++;
         regex->is_literal_only = end == pattern.size && pattern.size > 0;
         return;
     }
-    if (end == pattern.size) {
-        regex->prefix = (Str){pattern.data + start, end - start};
-        regex->is_prefix_only = true;
-        return;
-    }
-    if (memchr(pattern.data, '|', pattern.size) != NULL)
+    char *text = arena_alloc(arena, pattern.size);
+    size_t size;
+    size_t end = read_plain(pattern, 1, text, &size);
+    Str rest = {pattern.data + end, pattern.size - end};
+    regex->is_prefix_only = rest.size == 0 || str_is(rest, ".*");
+    if (!regex->is_prefix_only && str_has_char(rest, '|'))
         return;
     /* A quantifier takes back the character before it, which may have several bytes. */
-    if (strchr("?*+{", pattern.data[end]) != NULL) {
-        if (end > start)
-            end--;
-        while (end > start && ((uint8_t)pattern.data[end] & 0xC0) == 0x80)
-            end--;
+    if (rest.size > 0 && strchr("?*+{", rest.data[0]) != NULL) {
+        if (size > 0)
+            size--;
+        while (size > 0 && ((uint8_t)text[size] & 0xC0) == 0x80)
+            size--;
     }
-    regex->prefix = (Str){pattern.data + start, end - start};
+    regex->prefix = (Str){text, size};
 }
 
 static void *arena_memory(size_t size, void *arena) {

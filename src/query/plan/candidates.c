@@ -8,10 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "query/interval/predicates.h"
 #include "query/plan/index_filters.h"
 #include "query/plan/planner_internal.h"
 
-static bool delivers_sort(const Planning *p, const IndexDesc *index, uint32_t fixed_fields,
+static bool delivers_sort(const Planning *p, const IndexPath *path, uint32_t fixed_fields,
                           bool *ret_is_forward);
 static bool path_delivers_sort(const Planning *p, IndexPath *path);
 static bool split_for_sort(Planning *p, Candidate *candidate);
@@ -28,20 +29,28 @@ bool index_is_allowed(const Planning *p, const IndexDesc *index) {
            (LIKELY(!p->has_index_filter) || index_filter_allows(p->allowed, index));
 }
 
+bool is_null_told(const Planning *p) {
+    if (p->needed.is_all || p->needed.count > 1)
+        return false;
+    return p->needed.count == 0 || str_is(p->needed.paths[0], "_id");
+}
+
 bool candidate_for_index(Planning *p, IndexDesc *index, bool is_told, Candidate *ret_candidate) {
     Arena *arena = &p->exec->arena;
     IndexPath *path = ARENA_NEW(arena, IndexPath);
     *path = (IndexPath){.index = index, .is_forward = true};
     *ret_candidate = (Candidate){.paths = path, .path_count = 1};
-    bool is_bounded = bounds_for_index(p->filter, index, p->collator, arena, &path->bounds);
-    if (!is_bounded && index->kind == INDEX_KIND_WILDCARD)
+    bool is_bounded =
+        bounds_for_index(p->filter, index, p->collator, is_null_told(p), arena, &path->bounds);
+    if (!is_bounded && index->kind == INDEX_KIND_WILDCARD &&
+        (!is_told || index->special_field != WILDCARD_FIELD_NONE))
         return false; /* it lacks documents without the path */
     if (!is_bounded) {
         /* Without a restriction an index is only useful for its order, and only if it contains
          * every document. */
         if (!is_told && (p->sort == NULL || bounds_may_miss_documents(p->filter, index)))
             return false;
-        bounds_all(index, arena, &path->bounds);
+        bounds_all(index, p->filter, arena, &path->bounds);
     }
     ret_candidate->is_sorted = path_delivers_sort(p, path);
     if (!ret_candidate->is_sorted && is_bounded)
@@ -70,33 +79,98 @@ bool candidates_are_many(const Planning *p) {
     return count >= 2;
 }
 
-ErrCode candidates_for_wildcard(Planning *p, IndexDesc *index, Candidate *ret_candidates,
-                                uint32_t *ret_count, Error *err) {
+/* Has the filter a condition on the first field? */
+static bool is_asked_for(const Planning *p, const IndexDesc *index) {
+    FieldPredicates found = {.count = 0};
+    predicates_collect(p->filter, str_from(index->fields[0].path), &found);
+    return found.count > 0;
+}
+
+ErrCode candidates_for_wildcard(Planning *p, IndexDesc *index, bool is_told,
+                                Candidate *ret_candidates, uint32_t *ret_count, Error *err) {
     IndexDesc *views[WILDCARD_VIEWS_MAX];
     uint32_t view_count;
     *ret_count = 0;
     TRY(wildcard_views(p->access->op, index, p->filter, &p->exec->arena, views, &view_count, err));
     for (uint32_t i = 0; i < view_count; i++)
-        if (candidate_for_index(p, views[i], /* is_told= */ false, &ret_candidates[*ret_count]))
+        if (candidate_for_index(p, views[i], is_told && is_asked_for(p, views[i]),
+                                &ret_candidates[*ret_count]))
             ++*ret_count;
     return ERR_OK;
 }
 
-bool candidate_for_distinct(Planning *p, Candidate *ret_candidate) {
-    Str path = p->needed.count == 1 ? p->needed.paths[0] : STR("");
-    for (uint32_t i = 0; i < p->coll->index_count; i++) {
-        IndexDesc *index = p->coll->indexes[i];
-        /* A document without the field contributes no value: a sparse index will do. */
-        if (!index_is_allowed(p, index) || !str_is(path, index->fields[0].path) ||
-            index_field_is_hashed(index, 0) || index->partial_filter != NULL ||
-            index->collator != p->collator || index_is_multikey(index))
-            continue;
-        if (candidate_for_index(p, index, /* is_told= */ true, ret_candidate) &&
-            ret_candidate->path_count == 1 &&
-            (p->filter == NULL || ret_candidate->paths[0].bounds.is_exact))
-            return true;
+static int find_field(const IndexDesc *index, Str path) {
+    for (uint32_t f = 0; f < index->field_count; f++)
+        if (str_is(path, index->fields[f].path))
+            return (int)f;
+    return -1;
+}
+
+static bool is_single_point(const Planning *p, const Intervals *list) {
+    return list->count == 1 && interval_is_point(&list->rows[0], p->collator);
+}
+
+/* Is the first key with a value of field number `field`, all fields before it being fixed, the one
+ * of the document that comes first? */
+static bool is_first_by_sort(const Planning *p, const IndexPath *path, uint32_t field) {
+    const SortPattern *sort = p->spec->distinct_sort;
+    if (sort == NULL || is_single_point(p, &path->bounds.fields[field]))
+        return true;
+    for (uint32_t s = 0; s < sort->count; s++) {
+        int at = find_field(path->index, sort->parts[s].path.dotted);
+        if (at >= (int)field)
+            return at == (int)field;
     }
     return false;
+}
+
+static bool distinct_by_index(Planning *p, IndexDesc *index, Candidate *ret_candidate) {
+    int field = find_field(index, p->spec->distinct_path);
+    if (!index_is_allowed(p, index) || index->kind == INDEX_KIND_WILDCARD || field < 0 ||
+        index_field_is_hashed(index, (uint32_t)field) || index->collator != p->collator)
+        return false;
+    /* A value may be left out that only documents have which are met by another one. */
+    bool is_of_elements = p->spec->is_distinct_of_elements;
+    if (index_multikey_paths(index, (uint32_t)field) != 0 && (!is_of_elements || p->filter != NULL))
+        return false;
+    if (index->partial_filter != NULL || (index->is_sparse && !is_of_elements))
+        return false;
+    if (!candidate_for_index(p, index, /* is_told= */ true, ret_candidate) ||
+        ret_candidate->path_count != 1)
+        return false;
+    const IndexPath *path = &ret_candidate->paths[0];
+    if (path->bounds.rest != NULL || !ret_candidate->is_sorted)
+        return false;
+    for (int f = 0; f < field; f++)
+        if (!is_single_point(p, &path->bounds.fields[f]))
+            return false;
+    ret_candidate->distinct_fields = (uint32_t)field + 1;
+    return is_first_by_sort(p, path, (uint32_t)field);
+}
+
+bool candidate_for_distinct(Planning *p, const IndexDesc *hinted, Candidate *ret_candidate) {
+    if (p->spec->distinct_path.size == 0)
+        return false;
+    /* The key that is met first may be of a document that the node does not own, unless that is the
+     * same for all that have the value. */
+    bool is_alone = !p->needed.is_all && p->needed.count == 1 &&
+                    str_equal(p->needed.paths[0], p->spec->distinct_path);
+    if (p->access->is_filtered && !is_alone)
+        return false;
+    const SortPattern *sort = p->sort;
+    p->sort = p->spec->distinct_sort;
+    bool is_found = false;
+    for (uint32_t i = 0; i < p->coll->index_count; i++) {
+        Candidate candidate;
+        if ((hinted == NULL || hinted == p->coll->indexes[i]) &&
+            distinct_by_index(p, p->coll->indexes[i], &candidate) &&
+            (!is_found || candidate.rank > ret_candidate->rank)) {
+            *ret_candidate = candidate;
+            is_found = true;
+        }
+    }
+    p->sort = sort;
+    return is_found;
 }
 
 static int compare_ranks(const void *a, const void *b) {
@@ -113,8 +187,8 @@ ErrCode candidates_find(Planning *p, Error *err) {
             uint32_t count = 0;
             if (p->candidate_count < CANDIDATES_MAX - 1 - WILDCARD_VIEWS_MAX &&
                 index_is_allowed(p, index))
-                TRY(candidates_for_wildcard(p, index, &p->candidates[p->candidate_count], &count,
-                                            err));
+                TRY(candidates_for_wildcard(p, index, /* is_told= */ false,
+                                            &p->candidates[p->candidate_count], &count, err));
             p->candidate_count += count;
             continue;
         }
@@ -125,9 +199,9 @@ ErrCode candidates_find(Planning *p, Error *err) {
     if (candidate_for_or(p, &p->candidates[p->candidate_count]))
         p->candidate_count++;
     qsort(p->candidates, p->candidate_count, sizeof(Candidate), compare_ranks);
-    /* The whole key of a unique index: one document at most, nothing can be better, so the trial is
-     * skipped. */
-    for (uint32_t i = 0; i < p->candidate_count; i++) {
+    /* The whole key of a unique index: one document at most. Nothing can be better if documents are
+     * needed at all, so the trial is skipped. */
+    for (uint32_t i = 0; p->needed.is_all && i < p->candidate_count; i++) {
         const IndexPath *path = &p->candidates[i].paths[0];
         if (p->candidates[i].path_count == 1 && path->index->is_unique &&
             path->bounds.range_count <= 1 &&
@@ -150,16 +224,23 @@ static int rank_of(const Planning *p, const Candidate *candidate) {
 
 /* ---- order ---- */
 
+/* Has the field one value in all documents that match, though not all fields before it have? A text
+ * that is one for the index may be several for the query. */
+static bool is_fixed_behind(const Planning *p, const IndexPath *path, uint32_t field) {
+    const Intervals *list = &path->bounds.fields[field];
+    return index_multikey_paths(path->index, field) == 0 && is_single_point(p, list) &&
+           (path->index->collator == p->collator || intervals_are_without_text(list));
+}
+
 /* Fields fixed to one value may be left out of the sort; the rest must follow the index, all in one
  * direction or all in the other. A multikey field has no single position in the order. */
-static bool delivers_sort(const Planning *p, const IndexDesc *index, uint32_t fixed_fields,
+static bool delivers_sort(const Planning *p, const IndexPath *path, uint32_t fixed_fields,
                           bool *ret_is_forward) {
+    const IndexDesc *index = path->index;
     const SortPattern *sort = p->sort;
     *ret_is_forward = true;
     if (sort == NULL || sort->natural_direction != 0)
         return true;
-    if (index->collator != p->collator)
-        return false;
     /* Outside of one path a wildcard index also contains the array marks, at a position of their
      * own. */
     if (index->whole != NULL && fixed_fields <= index->special_field)
@@ -168,12 +249,17 @@ static bool delivers_sort(const Planning *p, const IndexDesc *index, uint32_t fi
     bool is_direction_known = false;
     for (uint32_t s = 0; s < sort->count; s++) {
         const SortPart *part = &sort->parts[s];
-        while (at < index->field_count && at < fixed_fields &&
-               !str_is(part->path.dotted, index->fields[at].path))
+        int field = find_field(index, part->path.dotted);
+        if (field >= 0 && is_fixed_behind(p, path, (uint32_t)field))
+            continue;
+        while (at < index->field_count && !str_is(part->path.dotted, index->fields[at].path) &&
+               (at < fixed_fields || is_fixed_behind(p, path, at)))
             at++;
         if (at == index->field_count || !str_is(part->path.dotted, index->fields[at].path))
             return false;
         if (index_multikey_paths(index, at) != 0 || index_field_is_hashed(index, at))
+            return false;
+        if (index->collator != p->collator && !intervals_are_without_text(&path->bounds.fields[at]))
             return false;
         bool is_forward = part->is_descending == index->fields[at].is_descending;
         if (at >= fixed_fields) {
@@ -190,11 +276,10 @@ static bool delivers_sort(const Planning *p, const IndexDesc *index, uint32_t fi
 /* Also sets the direction. Several points before the fields of the order destroy it. */
 static bool path_delivers_sort(const Planning *p, IndexPath *path) {
     const IndexBounds *bounds = &path->bounds;
-    bool is_sorted =
-        delivers_sort(p, path->index, bounds->has_single_points ? bounds->point_fields : 0,
-                      &path->is_forward) &&
-        (p->sort == NULL || bounds->has_single_points);
-    if (!is_sorted)
+    bool is_sorted = delivers_sort(p, path, bounds->has_single_points ? bounds->point_fields : 0,
+                                   &path->is_forward) &&
+                     (p->sort == NULL || bounds->has_single_points);
+    if (!is_sorted || p->is_order_unseen)
         path->is_forward = true;
     return is_sorted;
 }
@@ -222,14 +307,15 @@ static Intervals *fields_of_scan(Planning *p, const IndexPath *whole, uint64_t s
 static bool split_for_sort(Planning *p, Candidate *candidate) {
     IndexPath whole = candidate->paths[0];
     IndexBounds *bounds = &whole.bounds;
-    if (p->sort == NULL || bounds->point_fields == 0 || index_is_multikey(whole.index))
+    if (p->sort == NULL || p->is_order_unseen || bounds->point_fields == 0 ||
+        index_is_multikey(whole.index))
         return false;
     uint64_t scans = 1;
     for (uint32_t f = 0; f < bounds->point_fields; f++)
         scans *= bounds->fields[f].count;
     uint32_t ranges_per_scan = scans > 0 ? (uint32_t)(bounds->range_count / scans) : 0;
     if (scans < 2 || scans > MERGED_SCANS_MAX || ranges_per_scan == 0 ||
-        !delivers_sort(p, whole.index, bounds->point_fields, &whole.is_forward))
+        !delivers_sort(p, &whole, bounds->point_fields, &whole.is_forward))
         return false;
     IndexPath *paths = ARENA_ARRAY(&p->exec->arena, IndexPath, scans);
     for (uint64_t i = 0; i < scans; i++) {
@@ -264,8 +350,9 @@ bool candidate_for_or(Planning *p, Candidate *ret_candidate) {
     *ret_candidate = (Candidate){.paths = ARENA_ARRAY(&p->exec->arena, IndexPath, or->child_count),
                                  .path_count = or->child_count,
                                  .is_union = true,
-                                 .is_sorted = p->sort == NULL,
-                                 .is_merged = p->sort != NULL && p->sort->natural_direction == 0};
+                                 .is_sorted = p->sort == NULL || p->is_order_unseen,
+                                 .is_merged = p->sort != NULL && !p->is_order_unseen &&
+                                              p->sort->natural_direction == 0};
     for (uint32_t i = 0; i < or->child_count; i++) {
         IndexPath *path = &ret_candidate->paths[i];
         if (!branch_path(p, or->children[i], path))
@@ -280,7 +367,8 @@ bool candidate_for_or(Planning *p, Candidate *ret_candidate) {
 static void try_branch(Planning *p, const MatchExpr *branch, IndexDesc *index, int *best,
                        IndexPath *best_path) {
     IndexPath path = {.index = index, .is_forward = true};
-    if (!bounds_for_index(branch, index, p->collator, &p->exec->arena, &path.bounds))
+    if (!bounds_for_index(branch, index, p->collator, /* is_null_told= */ false, &p->exec->arena,
+                          &path.bounds))
         return;
     Candidate alone = {.paths = &path, .path_count = 1};
     alone.is_sorted = path_delivers_sort(p, &path);

@@ -15,6 +15,8 @@ enum {
      * per hit. */
     PLAN_CACHE_PLACES = 512,
     SHAPE_SIZE_MAX = 64 * 1024,
+    TRIALS_SIZE_MAX = 64 * 1024, /* what is shown of the trials; more is left out */
+    WORKS_GROWTH = 2,
 };
 
 typedef struct CacheEntry {
@@ -25,6 +27,8 @@ typedef struct CacheEntry {
     uint8_t *filter; /* heap copies, or NULL */
     uint8_t *sort;
     uint8_t *projection;
+    uint8_t *trials;
+    bool is_active;
     int64_t created_wall_ms;
     int64_t hits;
 } CacheEntry;
@@ -129,48 +133,63 @@ bool plan_cache_get(const Collection *coll, const PlanShape *shape, PlanChoice *
         return false;
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&cache->mu);
     CacheEntry *entry = cache->places[shape->key_hash % PLAN_CACHE_PLACES];
-    if (entry == NULL || !str_equal(entry->key, shape->bytes))
+    if (entry == NULL || !entry->is_active || !str_equal(entry->key, shape->bytes))
         return false;
     entry->hits++;
     *ret_choice = entry->choice;
     return true;
 }
 
-void plan_cache_put(const Collection *coll, const PlanShape *shape, const PlanChoice *choice,
-                    Doc filter, Doc sort, Doc projection) {
-    if (shape->bytes.size >= SHAPE_SIZE_MAX)
-        return; /* truncated: it would stand for other queries, too */
+static uint8_t *copy_shown(Doc doc, size_t size_max) {
+    return doc_is_present(doc) && doc_size(doc) <= size_max ? doc_copy_heap(doc) : NULL;
+}
+
+static CacheEntry *entry_new(const PlanShape *shape, const PlanChoice *choice,
+                             const PlanOrigin *origin) {
     CacheEntry *entry = NEW(CacheEntry);
     entry->key = (Str){xmemdup(shape->bytes.data, shape->bytes.size), shape->bytes.size};
     entry->query_hash = shape->query_hash;
     entry->key_hash = shape->key_hash;
     entry->choice = *choice;
-    entry->filter = doc_is_present(filter) ? doc_copy_heap(filter) : NULL;
-    entry->sort = doc_is_present(sort) ? doc_copy_heap(sort) : NULL;
-    entry->projection = doc_is_present(projection) ? doc_copy_heap(projection) : NULL;
+    entry->filter = copy_shown(origin->filter, SIZE_MAX);
+    entry->sort = copy_shown(origin->sort, SIZE_MAX);
+    entry->projection = copy_shown(origin->projection, SIZE_MAX);
+    entry->trials = copy_shown(origin->trials, TRIALS_SIZE_MAX);
     entry->created_wall_ms = clock_wall_ms();
+    return entry;
+}
+
+void plan_cache_put(const Collection *coll, const PlanShape *shape, const PlanChoice *choice,
+                    const PlanOrigin *origin) {
+    if (shape->bytes.size >= SHAPE_SIZE_MAX)
+        return; /* truncated: it would stand for other queries, too */
+    CacheEntry *entry = entry_new(shape, choice, origin);
     PlanCache *cache = cache_of(coll, /* is_made= */ true);
     mutex_lock(&cache->mu);
     CacheEntry **place = &cache->places[shape->key_hash % PLAN_CACHE_PLACES];
     CacheEntry *old = *place;
-    *place = entry;
+    bool is_known = old != NULL && str_equal(old->key, shape->bytes);
+    if (is_known && choice->works > old->choice.works) {
+        /* At least one more, whatever the growth makes of it. */
+        if (!old->is_active)
+            old->choice.works = old->choice.works * WORKS_GROWTH + (old->choice.works == 0);
+        old = entry;
+    } else {
+        entry->is_active = is_known;
+        *place = entry;
+    }
     mutex_unlock(&cache->mu);
     entry_free(old);
 }
 
-void plan_cache_forget(const Collection *coll, const PlanShape *shape) {
+void plan_cache_deactivate(const Collection *coll, const PlanShape *shape) {
     PlanCache *cache = cache_of(coll, /* is_made= */ false);
     if (cache == NULL)
         return;
-    mutex_lock(&cache->mu);
-    CacheEntry **place = &cache->places[shape->key_hash % PLAN_CACHE_PLACES];
-    CacheEntry *old = *place;
-    bool is_same = old != NULL && str_equal(old->key, shape->bytes);
-    if (is_same)
-        *place = NULL;
-    mutex_unlock(&cache->mu);
-    if (is_same)
-        entry_free(old);
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&cache->mu);
+    CacheEntry *entry = cache->places[shape->key_hash % PLAN_CACHE_PLACES];
+    if (entry != NULL && str_equal(entry->key, shape->bytes))
+        entry->is_active = false;
 }
 
 uint32_t plan_cache_clear(const Collection *coll, const uint32_t *query_hash) {
@@ -193,7 +212,7 @@ uint32_t plan_cache_clear(const Collection *coll, const uint32_t *query_hash) {
     return count;
 }
 
-static void entry_to_bson(const CacheEntry *entry, const Collection *coll, DocBuilder *b) {
+static void entry_to_bson(const CacheEntry *entry, DocBuilder *b) {
     size_t created = build_open_doc(b, "createdFromQuery");
     build_doc(b, "query", entry->filter != NULL ? (Doc){entry->filter} : DOC_EMPTY);
     build_doc(b, "sort", entry->sort != NULL ? (Doc){entry->sort} : DOC_EMPTY);
@@ -204,22 +223,12 @@ static void entry_to_bson(const CacheEntry *entry, const Collection *coll, DocBu
     build_cstr(b, "queryHash", hex);
     snprintf(hex, sizeof(hex), "%08X", entry->key_hash);
     build_cstr(b, "planCacheKey", hex);
-    build_bool(b, "isActive", true);
+    build_bool(b, "isActive", entry->is_active);
     build_i64(b, "works", (int64_t)entry->choice.works);
     build_date(b, "timeOfCreation", entry->created_wall_ms);
     build_i64(b, "hits", entry->hits);
-    size_t plan = build_open_doc(b, "cachedPlan");
-    build_cstr(b, "stage", "FETCH");
-    size_t input = build_open_doc(b, "inputStage");
-    build_cstr(b, "stage", entry->choice.index_ident[0] != '\0' ? "IXSCAN" : "OR");
-    for (uint32_t i = 0; i < coll->index_count; i++) {
-        if (strcmp(coll->indexes[i]->ident, entry->choice.index_ident) != 0)
-            continue;
-        build_doc(b, "keyPattern", coll->indexes[i]->key_pattern);
-        build_cstr(b, "indexName", coll->indexes[i]->name);
-    }
-    build_close(b, input);
-    build_close(b, plan);
+    if (entry->trials != NULL)
+        build_all(b, (Doc){entry->trials});
     build_bool(b, "indexFilterSet", entry->choice.has_index_filter);
 }
 
@@ -234,7 +243,7 @@ void plan_cache_to_bson(const Collection *coll, DocBuilder *array) {
             continue;
         char name[INDEX_NAME_SIZE];
         size_t opened = build_open_doc(array, index_name(count++, name).data);
-        entry_to_bson(cache->places[i], coll, array);
+        entry_to_bson(cache->places[i], array);
         build_close(array, opened);
     }
 }
@@ -270,5 +279,6 @@ static void entry_free(CacheEntry *entry) {
     xfree(entry->filter);
     xfree(entry->sort);
     xfree(entry->projection);
+    xfree(entry->trials);
     xfree(entry);
 }

@@ -8,6 +8,11 @@
  * decide ownership) it is the key of an entry. A cache belongs to one instance of a collection: a
  * change of its indexes starts with an empty one, so there is no invalidation.
  *
+ * A new entry is inactive: one query may be an exception. The next trial of the shape makes it
+ * active if it needed no more work, and otherwise doubles the work that the entry allows, so that
+ * some later one does. Only active entries decide; one whose plan turns out worse than its trial
+ * becomes inactive again.
+ *
  * It has a fixed number of slots; a new shape evicts the entry in its slot.
  *
  * Threading: any thread. Lock: LEAF, held for lookups only.
@@ -39,10 +44,15 @@ void plan_shape_make(const CollAccess *access, const MatchExpr *filter, const So
                      Doc projection, const Collator *collator, Arena *arena, PlanShape *ret_shape);
 
 bool plan_cache_get(const Collection *coll, const PlanShape *shape, PlanChoice *ret_choice);
-/* Documents shown by $planCacheStats are copied. */
+/* What $planCacheStats shows of an entry, besides its state; copied. */
+typedef struct PlanOrigin {
+    Doc filter, sort, projection;
+    Doc trials; /* {cachedPlan, creationExecStats, candidatePlanScores} */
+} PlanOrigin;
+/* After a trial of the shape. */
 void plan_cache_put(const Collection *coll, const PlanShape *shape, const PlanChoice *choice,
-                    Doc filter, Doc sort, Doc projection);
-void plan_cache_forget(const Collection *coll, const PlanShape *shape);
+                    const PlanOrigin *origin);
+void plan_cache_deactivate(const Collection *coll, const PlanShape *shape);
 /* All entries, or with `query_hash` those of one shape; returns how many. */
 uint32_t plan_cache_clear(const Collection *coll, const uint32_t *query_hash);
 /* One document per entry, for $planCacheStats: appends them to the open array. */

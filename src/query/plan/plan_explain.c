@@ -1,5 +1,6 @@
 /* plan_explain.c - plans as explain shows them. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "query/plan/planner.h"
 
@@ -8,10 +9,10 @@ static void explain_outer(PlanExecutor *exec, const PlanOuter *outer, bool has_s
     build_cstr(b, "stage", outer->name);
     if (has_stats) {
         int64_t works = outer->is_alone ? 1 : exec->root->works;
-        build_count(b, "nReturned", 0);
+        build_count(b, "nReturned", outer->returned);
         build_count(b, "executionTimeMillisEstimate", 0);
         build_count(b, "works", works);
-        build_count(b, "advanced", 0);
+        build_count(b, "advanced", outer->returned);
         build_count(b, "needTime", works > 0 ? works - 1 : 0);
         build_count(b, "needYield", 0);
         build_i32(b, "isEOF", 1);
@@ -83,19 +84,50 @@ void plan_explain_stats(PlanExecutor *exec, const PlanOuter *outer, const PlanRu
     explain_tree(exec, outer, b, "executionStages", /* has_stats= */ true);
 }
 
+static void build_trial(const PlanTrial *trial, DocBuilder *b) {
+    build_count(b, "nReturned", trial->results);
+    build_count(b, "executionTimeMillisEstimate", 0);
+    build_count(b, "totalKeysExamined", trial->keys);
+    build_count(b, "totalDocsExamined", trial->docs);
+    build_f64(b, "score", trial->score);
+    build_elem_as(b, STR("executionStages"), doc_get_lit(trial->shown, "stats"));
+}
+
 void plan_explain_trials(PlanExecutor *exec, DocBuilder *b) {
     size_t all = build_open_array(b, "allPlansExecution");
     for (uint32_t i = 0; i < exec->trial_count; i++) {
         const PlanTrial *trial = &exec->trials[i];
         char name[INDEX_NAME_SIZE];
         size_t row = build_open_doc(b, index_name(i, name).data);
-        build_count(b, "nReturned", trial->results);
-        build_count(b, "executionTimeMillisEstimate", 0);
-        build_count(b, "totalKeysExamined", trial->keys);
-        build_count(b, "totalDocsExamined", trial->docs);
-        build_f64(b, "score", trial->score);
-        build_elem_as(b, STR("executionStages"), doc_get_lit(trial->shown, "stats"));
+        build_trial(trial, b);
         build_close(b, row);
     }
     build_close(b, all);
+}
+
+static int compare_scores(const void *a, const void *b) {
+    const PlanTrial *x = a, *y = b;
+    if (x->is_winner != y->is_winner) /* also among equals */
+        return x->is_winner ? -1 : 1;
+    return x->score > y->score ? -1 : x->score < y->score;
+}
+
+Doc plan_show_trials(PlanExecutor *exec) {
+    qsort(exec->trials, exec->trial_count, sizeof(*exec->trials), compare_scores);
+    DocBuilder b = doc_builder_in_arena_sized(&exec->arena, 2048);
+    if (exec->trial_count > 0)
+        build_elem_as(&b, STR("cachedPlan"), doc_get_lit(exec->trials[0].shown, "plan"));
+    size_t all = build_open_array(&b, "creationExecStats");
+    char name[INDEX_NAME_SIZE];
+    for (uint32_t i = 0; i < exec->trial_count; i++) {
+        size_t row = build_open_doc(&b, index_name(i, name).data);
+        build_trial(&exec->trials[i], &b);
+        build_close(&b, row);
+    }
+    build_close(&b, all);
+    all = build_open_array(&b, "candidatePlanScores");
+    for (uint32_t i = 0; i < exec->trial_count; i++)
+        build_f64(&b, index_name(i, name).data, exec->trials[i].score);
+    build_close(&b, all);
+    return doc_builder_end(&b);
 }

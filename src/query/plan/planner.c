@@ -21,15 +21,16 @@ static PlanStage *use(Planning *p, const Candidate *candidate);
 static void keep_for_replan(Planning *p, uint64_t works);
 static ErrCode plan_scan(Planning *p, bool is_forward, bool is_told, PlanStage **ret_stage,
                          Error *err);
+static bool is_resumed(const Planning *p);
 static ErrCode resume(Planning *p, ScanOptions *options, Error *err);
 static void bound_by_ts(Planning *p, ScanOptions *options);
-static PlanStage *clustered_scan(Planning *p, bool is_forward);
 
 ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret_exec, Error *err) {
     CLEANUP(executor_free_ptr) PlanExecutor *exec = executor_new(&access->ns);
     exec->yield_period_us = spec->yield_period_us;
     exec->is_tailable = spec->is_tailable;
     exec->is_profiled = spec->is_shape_wanted;
+    exec->is_key_wanted = spec->is_return_key;
     Planning *p = ARENA_NEW(&exec->arena, Planning);
     p->access = access;
     p->coll = access->coll;
@@ -47,11 +48,6 @@ ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret
         PlanStage *stage = NULL;
         TRY(plan_access(p, &stage, err));
         exec->root = stage; /* freed with the executor from here on */
-        if (spec->is_return_key && !stage_is_covering(stage))
-            return error_set(err, ERR_NOT_IMPLEMENTED,
-                             "'find.returnKey' is not supported yet for a query that its index "
-                             "does not answer alone; its plan is %s",
-                             exec->summary);
     }
     exec->root = build_shape(p, exec->root);
     access->op->metrics.has_sort_stage |= stage_has(exec->root, "SORT");
@@ -175,11 +171,21 @@ static ErrCode parse_projection(Planning *p, Error *err) {
                    project_needed_meta(projection) == 0 &&
                    project_add_paths(projection, &p->needed);
     }
+    if (spec->parsed_projection != NULL) {
+        p->projection = spec->parsed_projection;
+        is_known = project_add_paths(p->projection, &p->needed);
+    }
+    if (spec->is_return_key) { /* documents do not show */
+        p->needed = path_set(&p->exec->arena);
+        is_known = true;
+    }
+    /* Nobody sees the order of documents of which nothing is read. */
+    p->is_order_unseen = is_known && p->needed.count == 0 && spec->limit == 0 && spec->skip == 0 &&
+                         !spec->is_sort_key_wanted && !spec->is_return_key;
     /* A separate sort stage reads its fields, too. */
-    if (p->sort != NULL)
-        for (uint32_t i = 0; i < p->sort->count; i++)
-            path_set_add(&p->needed, p->sort->parts[i].path.dotted);
-    if (!is_known || spec->is_show_record_id)
+    for (uint32_t i = 0; p->sort != NULL && !p->is_order_unseen && i < p->sort->count; i++)
+        path_set_add(&p->needed, p->sort->parts[i].path.dotted);
+    if (!is_known || (spec->is_show_record_id && !spec->is_return_key))
         path_set_add_all(&p->needed);
     else if (p->access->is_filtered)
         need_ownership_paths(p);
@@ -197,12 +203,22 @@ static void find_index_filter(Planning *p) {
     plan_shape_make(p->access, p->filter, p->sort, p->spec->projection, p->collator, &exec->arena,
                     &exec->shape);
     exec->has_shape = true;
+    PlanShape given = exec->shape;
+    if (UNLIKELY(!p->spec->has_collation && p->collator != NULL)) /* filters inherit none */
+        plan_shape_make(p->access, p->filter, p->sort, p->spec->projection, NULL, &exec->arena,
+                        &given);
     p->has_index_filter = exec->has_index_filter =
-        index_filters_find(p->coll, exec->shape.query, &exec->arena, &p->allowed);
+        index_filters_find(p->coll, given.query, &exec->arena, &p->allowed);
 }
 
 static ErrCode plan_access(Planning *p, PlanStage **ret_stage, Error *err) {
     const Collection *coll = p->coll;
+    if (p->spec->is_tailable && p->spec->is_table_scan_refused)
+        return error_set(
+            err, ERR_NO_QUERY_EXECUTION_PLANS,
+            "error processing query: ns=%s planner returned error :: a tailable cursor "
+            "scans its collection, which is forbidden by 'notablescan'",
+            p->coll->ns.text);
     if (p->spec->is_tailable)
         return plan_tailable(p, ret_stage, err);
     if (UNLIKELY(index_filters_exist(coll)))
@@ -231,6 +247,17 @@ static ErrCode plan_access(Planning *p, PlanStage **ret_stage, Error *err) {
     return plan_by_index(p, ret_stage, err);
 }
 
+/* For $collStats and serverStatus. */
+static void note_scan(Planning *p) {
+    if (p->spec->is_explain)
+        return;
+    bool is_tailable = p->spec->is_tailable;
+    atomic_fetch_add_explicit(&p->coll->shared->scans, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->coll->shared->tailing_scans, is_tailable, memory_order_relaxed);
+    p->access->op->metrics.scans++;
+    p->access->op->metrics.tailing_scans += is_tailable;
+}
+
 static ErrCode plan_tailable(Planning *p, PlanStage **ret_stage, Error *err) {
     if (!p->coll->options.is_capped)
         return error_set(err, ERR_BAD_VALUE,
@@ -244,46 +271,55 @@ static ErrCode plan_tailable(Planning *p, PlanStage **ret_stage, Error *err) {
     if (ns_is_oplog(&p->coll->ns))
         bound_by_ts(p, &options);
     p->exec->summary = "COLLSCAN";
+    note_scan(p);
     *ret_stage = build_owned(p, stage_collection_scan(p->exec, p->coll, &options));
     return ERR_OK;
 }
 
 /* ---- hints ---- */
 
-static IndexDesc *find_hinted(const Collection *coll, Elem hint) {
+/* *ret_index is NULL when there is none. */
+static ErrCode find_hinted(const Collection *coll, Elem hint, IndexDesc **ret_index, Error *err) {
+    *ret_index = NULL;
     for (uint32_t i = 0; i < coll->index_count; i++) {
         IndexDesc *index = coll->indexes[i];
         bool is_named = elem_type(hint) == BT_STRING && str_is(elem_str(hint), index->name);
         bool is_keyed =
             elem_type(hint) == BT_DOC && doc_compare(index->key_pattern, elem_doc(hint), NULL) == 0;
-        if ((is_named || is_keyed) && index_is_usable(index))
-            return index;
+        if ((!is_named && !is_keyed) || !index_is_usable(index))
+            continue;
+        if (*ret_index != NULL)
+            return error_set(err, ERR_INDEX_NOT_FOUND,
+                             "the hint means several indexes, among them '%s' and '%s': hint by "
+                             "name",
+                             (*ret_index)->name, index->name);
+        *ret_index = index;
     }
-    return NULL;
+    return ERR_OK;
 }
 
-static bool is_clustered_hint(const Collection *coll, Elem hint) {
-    if (!coll->options.is_clustered)
-        return false;
-    if (elem_type(hint) == BT_STRING)
-        return str_is(elem_str(hint), coll->options.clustered_name);
-    return elem_is_number(doc_get_lit(elem_doc(hint), "_id")) && doc_count(elem_doc(hint)) == 1;
+static bool has_same_names(Doc a, Doc b) {
+    DocIter iter = doc_iter(a), others = doc_iter(b);
+    Elem elem, other;
+    for (;;) {
+        bool has_elem = doc_iter_next(&iter, &elem);
+        if (has_elem != doc_iter_next(&others, &other))
+            return false;
+        if (!has_elem)
+            return true;
+        if (!str_equal(elem_name_str(elem), elem_name_str(other)))
+            return false;
+    }
 }
 
 /* min and max name the fields of the index, all of them and in order. */
-static ErrCode check_min_max(const IndexDesc *index, Doc bound, Error *err) {
-    if (!doc_is_present(bound))
-        return ERR_OK;
-    DocIter iter = doc_iter(bound), keys = doc_iter(index->key_pattern);
-    Elem value, key;
-    bool has_value, has_key;
-    do {
-        has_value = doc_iter_next(&iter, &value);
-        has_key = doc_iter_next(&keys, &key);
-        if (has_value != has_key || (has_key && strcmp(elem_name(value), elem_name(key)) != 0))
-            return error_set(err, (ErrCode)51174,
-                             "The index chosen is not compatible with min/max");
-    } while (has_key);
+static ErrCode check_min_max(const IndexDesc *index, Doc min, Doc max, Error *err) {
+    bool has_min = doc_is_present(min), has_max = doc_is_present(max);
+    if (has_min && has_max && !has_same_names(min, max))
+        return error_set(err, (ErrCode)51176, "min and max must have the same fields");
+    if ((has_min && !has_same_names(min, index->key_pattern)) ||
+        (has_max && !has_same_names(max, index->key_pattern)))
+        return error_set(err, (ErrCode)51174, "The index chosen is not compatible with min/max");
     return ERR_OK;
 }
 
@@ -294,7 +330,7 @@ static ErrCode plan_wildcard_hint(Planning *p, IndexDesc *index, PlanStage **ret
         return error_set(err, (ErrCode)51174, "The index chosen is not compatible with min/max");
     Candidate candidates[WILDCARD_VIEWS_MAX];
     uint32_t count, best = 0;
-    TRY(candidates_for_wildcard(p, index, candidates, &count, err));
+    TRY(candidates_for_wildcard(p, index, /* is_told= */ true, candidates, &count, err));
     if (count == 0)
         return error_set(err, ERR_NO_QUERY_EXECUTION_PLANS,
                          "error processing query: ns=%s planner returned error :: caused by :: No "
@@ -319,12 +355,18 @@ static ErrCode plan_hint(Planning *p, PlanStage **ret_stage, bool *ret_is_planne
     Elem natural =
         elem_type(hint) == BT_DOC ? doc_get_lit(elem_doc(hint), "$natural") : ELEM_MISSING;
     if (elem_is_present(natural)) {
+        if (doc_is_present(p->spec->min) || doc_is_present(p->spec->max))
+            return error_set(err, ERR_NO_QUERY_EXECUTION_PLANS,
+                             "error processing query: ns=%s planner returned error :: caused by :: "
+                             "min and max need an index, and the hint is $natural",
+                             p->coll->ns.text);
         TRY(plan_scan(p, elem_as_f64(natural) >= 0, /* is_told= */ true, ret_stage, err));
         return ERR_OK;
     }
-    if (is_clustered_hint(p->coll, hint)) /* by record id, bounded if the filter allows */
+    if (clustered_is_hinted(p->coll, hint)) /* by record id, bounded if the filter allows */
         return plan_scan(p, true, /* is_told= */ false, ret_stage, err);
-    IndexDesc *index = find_hinted(p->coll, hint);
+    IndexDesc *index;
+    TRY(find_hinted(p->coll, hint, &index, err));
     if (index == NULL)
         return error_set(
             err, ERR_BAD_VALUE,
@@ -334,11 +376,12 @@ static ErrCode plan_hint(Planning *p, PlanStage **ret_stage, bool *ret_is_planne
     if (index->kind == INDEX_KIND_WILDCARD)
         return plan_wildcard_hint(p, index, ret_stage, err);
     Candidate told;
-    (void)candidate_for_index(p, index, /* is_told= */ true, &told);
+    if (!candidate_for_distinct(p, index, &told))
+        (void)candidate_for_index(p, index, /* is_told= */ true, &told);
     if (doc_is_present(p->spec->min) || doc_is_present(p->spec->max)) {
-        TRY(check_min_max(index, p->spec->min, err));
-        TRY(check_min_max(index, p->spec->max, err));
-        bounds_min_max(index, p->spec->min, p->spec->max, &p->exec->arena, &told.paths[0].bounds);
+        TRY(check_min_max(index, p->spec->min, p->spec->max, err));
+        bounds_min_max(index, p->filter, p->spec->min, p->spec->max, &p->exec->arena,
+                       &told.paths[0].bounds);
     }
     *ret_stage = use(p, &told);
     return ERR_OK;
@@ -388,13 +431,15 @@ static void remember(Planning *p, const PlanShape *shape, const Candidate *best,
         strncpy(choice.index_ident, index->ident, sizeof(choice.index_ident) - 1);
         memcpy(choice.wildcard_path, path.data, path.size);
     }
-    plan_cache_put(p->coll, shape, &choice, p->spec->filter, p->spec->sort, p->spec->projection);
+    PlanOrigin origin = {p->spec->filter, p->spec->sort, p->spec->projection,
+                         plan_show_trials(p->exec)};
+    plan_cache_put(p->coll, shape, &choice, &origin);
 }
 
 static ErrCode plan_by_index(Planning *p, PlanStage **ret_stage, Error *err) {
     PlanExecutor *exec = p->exec;
     Candidate distinct;
-    if (p->spec->is_distinct && candidate_for_distinct(p, &distinct)) {
+    if (candidate_for_distinct(p, /* hinted= */ NULL, &distinct)) {
         *ret_stage = use(p, &distinct);
         return ERR_OK;
     }
@@ -426,8 +471,8 @@ static ErrCode plan_by_index(Planning *p, PlanStage **ret_stage, Error *err) {
     return ERR_OK;
 }
 
-static void forget(const PlanExecutor *exec) {
-    plan_cache_forget(exec->access->coll, &exec->shape);
+static void deactivate(const PlanExecutor *exec) {
+    plan_cache_deactivate(exec->access->coll, &exec->shape);
 }
 
 /* The cached plan has done much more than when it was tried, and found nothing yet: all candidates
@@ -436,7 +481,7 @@ static ErrCode replan(PlanExecutor *exec, Error *err) {
     Planning *p = exec->planning;
     p->access = exec->access;
     p->coll = exec->access->coll;
-    forget(exec);
+    deactivate(exec);
     exec->cached_works = 0;
     executor_set_pause(exec, UINT64_MAX);
     stage_free_all(exec->root);
@@ -467,18 +512,20 @@ static void keep_for_replan(Planning *p, uint64_t works) {
         spec->spill_dir = arena_strdup(arena, spec->spill_dir);
     spec->hint = ELEM_MISSING;
     spec->needed_paths = NULL;
+    spec->distinct_path = STR("");
     spec->filter = spec->sort = spec->projection = DOC_NONE; /* parsed by now */
     p->spec = spec;
     p->exec->planning = p;
     p->exec->replan = replan;
-    p->exec->forget = forget;
+    p->exec->forget = deactivate;
     executor_expect_works(p->exec, works);
 }
 
 /* Does it read an index from end to end? Where keys are skipped for the sake of distinct values it
  * does not. */
 static bool is_unbounded(const Planning *p, const Candidate *candidate) {
-    if (p->spec->is_distinct || doc_is_present(p->spec->min) || doc_is_present(p->spec->max))
+    if (candidate->distinct_fields > 0 || doc_is_present(p->spec->min) ||
+        doc_is_present(p->spec->max))
         return false;
     for (uint32_t i = 0; i < candidate->path_count; i++)
         if (candidate->paths[i].bounds.point_fields == 0 &&
@@ -504,7 +551,9 @@ static PlanStage *use(Planning *p, const Candidate *candidate) {
     p->exec->is_low_priority =
         p->spec->is_index_scan_deprioritized && p->spec->limit == 0 && is_unbounded(p, candidate);
     Arena *arena = &p->exec->arena;
-    const char *kind = p->spec->is_count ? "COUNT_SCAN" : "IXSCAN";
+    const char *kind = p->spec->is_count                ? "COUNT_SCAN"
+                       : candidate->distinct_fields > 0 ? "DISTINCT_SCAN"
+                                                        : "IXSCAN";
     char *summary = NULL;
     for (uint32_t i = 0; i < (candidate->is_union ? candidate->path_count : 1); i++) {
         const char *keys = key_pattern_text(candidate->paths[i].index->key_pattern, arena);
@@ -519,10 +568,14 @@ static PlanStage *use(Planning *p, const Candidate *candidate) {
 
 static ErrCode plan_scan(Planning *p, bool is_forward, bool is_told, PlanStage **ret_stage,
                          Error *err) {
-    bool is_sorted = p->sort == NULL || p->sort->natural_direction != 0;
+    int direction = p->sort != NULL ? clustered_sort_direction(p) : 0;
+    if (!is_told && direction != 0)
+        is_forward = direction > 0;
+    bool is_sorted =
+        p->sort == NULL || p->sort->natural_direction != 0 || direction == (is_forward ? 1 : -1);
     PlanStage *scan = NULL;
-    if (!is_told && p->coll->options.is_clustered)
-        scan = clustered_scan(p, is_forward);
+    if (p->coll->options.is_clustered && !is_resumed(p))
+        TRY(clustered_scan(p, is_forward, &scan, err));
     p->exec->summary = "CLUSTERED_IXSCAN";
     if (scan == NULL) {
         if (p->spec->is_table_scan_refused && !is_told)
@@ -531,15 +584,22 @@ static ErrCode plan_scan(Planning *p, bool is_forward, bool is_told, PlanStage *
                              "plans available, and running with 'notablescan'",
                              p->coll->ns.text);
         p->exec->is_low_priority = p->spec->is_scan_deprioritized && p->spec->limit == 0;
-        ScanOptions options = {.filter = p->filter, .is_forward = is_forward};
+        ScanOptions options = {.filter = p->filter,
+                               .is_forward = is_forward,
+                               .is_gapless = p->coll->options.is_capped && !p->access->is_write};
         if (ns_is_oplog(&p->coll->ns))
             bound_by_ts(p, &options);
         TRY(resume(p, &options, err));
         p->exec->summary = "COLLSCAN";
+        note_scan(p);
         scan = stage_collection_scan(p->exec, p->coll, &options);
     }
     *ret_stage = build_sorted(p, build_owned(p, scan), is_sorted);
     return ERR_OK;
+}
+
+static bool is_resumed(const Planning *p) {
+    return !record_id_is_none(p->spec->start_at) || !record_id_is_none(p->spec->start_after);
 }
 
 /* A scan that goes on where another one ended. */
@@ -549,7 +609,7 @@ static ErrCode resume(Planning *p, ScanOptions *options, Error *err) {
         if (LIKELY(record_id_is_none(places[i])))
             continue;
         if (p->coll->options.is_clustered != (places[i].str != NULL))
-            return error_set(err, ERR_BAD_VALUE,
+            return error_set(err, (ErrCode)7738600,
                              "Malformed resume token: collection \"%s\" has other record ids",
                              p->coll->ns.text);
         if (places[i].str != NULL)
@@ -570,27 +630,4 @@ static void bound_by_ts(Planning *p, ScanOptions *options) {
         options->low = record_id_num(elem_i64(low));
     if (elem_type(high) == BT_TIMESTAMP && elem_i64(high) > 0)
         options->high = record_id_num(elem_i64(high));
-}
-
-static PlanStage *clustered_scan(Planning *p, bool is_forward) {
-    Arena *arena = &p->exec->arena;
-    Intervals intervals;
-    const Collator *collator = p->coll->options.collator;
-    if (collator != p->collator ||
-        !bounds_for_records(p->filter, STR("_id"), collator, arena, &intervals))
-        return NULL;
-    ScanOptions options = {.filter = p->filter, .is_forward = is_forward};
-    if (intervals.count == 0)
-        return stage_nothing(p->exec);
-    /* From the lowest to the highest value; the filter does the rest. */
-    KeyBuilder kb;
-    key_builder_init_arena(&kb, arena);
-    clustered_record_id_of_value(intervals.rows[0].low, collator, &kb, &options.low);
-    options.low.str = arena_memdup(arena, options.low.str, options.low.str_size);
-    clustered_record_id_of_value(intervals.rows[intervals.count - 1].high, collator, &kb,
-                                 &options.high);
-    options.high.str = arena_memdup(arena, options.high.str, options.high.str_size);
-    options.low_value = intervals.rows[0].low;
-    options.high_value = intervals.rows[intervals.count - 1].high;
-    return stage_collection_scan(p->exec, p->coll, &options);
 }

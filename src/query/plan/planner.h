@@ -23,6 +23,7 @@ typedef struct QuerySpec {
     /* Given instead by pipelines, whose arena outlives the executor. */
     MatchExpr *parsed_filter;
     const SortPattern *parsed_sort;
+    Projection *parsed_projection;
     const PathSet *needed_paths; /* paths that the pipeline reads; NULL: any */
     Doc projection;              /* DOC_NONE: whole documents */
     Elem hint;                   /* missing, a name, or a key pattern */
@@ -38,9 +39,15 @@ typedef struct QuerySpec {
     bool is_scan_deprioritized;       /* a scan of all documents is of low priority at admission */
     bool is_index_scan_deprioritized; /* and so is one of a whole index */
     bool is_count;                    /* only the number of rows matters */
-    bool is_distinct; /* only the distinct values of the single needed path matter */
+    /* Only the different values of this path matter, and for each of them one document: any, or the
+     * first in the order of distinct_sort; empty: all documents do. Then filter, sort and needed
+     * paths are as without it: it may be disregarded. */
+    Str distinct_path;
+    const SortPattern *distinct_sort;
+    bool is_distinct_of_elements; /* an array is its elements, a missing field no value */
     bool is_return_key;
     bool is_show_record_id;
+    bool is_read_once;
     bool is_sort_key_wanted;   /* documents begin with their sort keys, for who merges them */
     bool has_token;            /* rows carry their position: only with a hint of natural order */
     RecordId start_at;         /* of that scan; none: from its beginning */
@@ -77,6 +84,7 @@ typedef struct PlanOuter {
     bool is_alone; /* the documents are not looked at: there is no stage below */
     /* Appends what the stage did; NULL: nothing. */
     void (*build_stats)(const struct PlanOuter *outer, DocBuilder *b);
+    int64_t returned; /* documents that it gave on */
 } PlanOuter;
 
 typedef struct PlanRun {
@@ -95,3 +103,5 @@ void plan_explain_stats(PlanExecutor *exec, const PlanOuter *outer, const PlanRu
                         DocBuilder *b);
 /* Appends allPlansExecution: what the trial of each candidate showed. */
 void plan_explain_trials(PlanExecutor *exec, DocBuilder *b);
+/* {cachedPlan, creationExecStats, candidatePlanScores}, the best first; in the executor's arena. */
+Doc plan_show_trials(PlanExecutor *exec);

@@ -28,10 +28,11 @@ typedef struct IndexPath {
 typedef struct Candidate {
     IndexPath *paths; /* one, or several whose rows are put together */
     uint32_t path_count;
-    bool is_union;  /* paths are the branches of an $or: rows must be filtered */
-    bool is_merged; /* each path has the query's order: merged, they keep it */
-    bool is_sorted; /* delivers the query's order */
-    int rank;       /* by rules; the higher the better */
+    bool is_union;            /* paths are the branches of an $or: rows must be filtered */
+    bool is_merged;           /* each path has the query's order: merged, they keep it */
+    bool is_sorted;           /* delivers the query's order */
+    uint32_t distinct_fields; /* see IndexScanOptions */
+    int rank;                 /* by rules; the higher the better */
 } Candidate;
 
 typedef struct Planning {
@@ -41,6 +42,7 @@ typedef struct Planning {
     PlanExecutor *exec;
     MatchExpr *filter;       /* NULL: everything matches */
     const SortPattern *sort; /* NULL: any order */
+    bool is_order_unseen;    /* nothing is read of the documents: indexes by it, but do not sort */
     const Collator *collator;
     Projection *projection; /* NULL: whole documents */
     PathSet needed;         /* what consumers read of the documents; is_all: anything */
@@ -56,14 +58,18 @@ typedef struct Planning {
 /* All sensible candidates; none: the collection is scanned. */
 ErrCode candidates_find(Planning *p, Error *err) MUST_CHECK;
 /* One for each path of the filter that the wildcard index has; at most WILDCARD_VIEWS_MAX. */
-ErrCode candidates_for_wildcard(Planning *p, IndexDesc *index, Candidate *ret_candidates,
-                                uint32_t *ret_count, Error *err) MUST_CHECK;
+ErrCode candidates_for_wildcard(Planning *p, IndexDesc *index, bool is_told,
+                                Candidate *ret_candidates, uint32_t *ret_count, Error *err)
+    MUST_CHECK;
 /* The same for one index only, given by the plan cache or a hint. */
 bool candidate_for_index(Planning *p, IndexDesc *index, bool is_told, Candidate *ret_candidate);
 bool candidate_for_or(Planning *p, Candidate *ret_candidate);
-/* An index that has the values of the one needed path in order, so that equal ones can be skipped.
- */
-bool candidate_for_distinct(Planning *p, Candidate *ret_candidate);
+/* An index that has the values of the path whose different values are wanted in order, so that
+ * equal ones can be skipped. `hinted` is the only index to look at, or NULL. */
+bool candidate_for_distinct(Planning *p, const IndexDesc *hinted, Candidate *ret_candidate);
+/* Is nothing asked for but the number of documents or their _id, which is always there? Then it
+ * does not matter that keys do not tell null from a missing field. */
+bool is_null_told(const Planning *p);
 /* Whether the index can be used at all, and by this query. */
 bool index_is_usable(const IndexDesc *index);
 bool index_is_allowed(const Planning *p, const IndexDesc *index);
@@ -79,6 +85,12 @@ PlanStage *build_sorted(Planning *p, PlanStage *stage, bool is_sorted);
 PlanStage *build_shape(Planning *p, PlanStage *stage);
 /* Whether its rows are built from keys alone. */
 bool stage_is_covering(const PlanStage *stage);
+
+/* clustered.c: a scan of the records that the filter, min and max leave; NULL: they leave all. */
+ErrCode clustered_scan(Planning *p, bool is_forward, PlanStage **ret_stage, Error *err) MUST_CHECK;
+bool clustered_is_hinted(const Collection *coll, Elem hint);
+/* 1 or -1 if the order of the records, or its reverse, is the query's sort; else 0. */
+int clustered_sort_direction(const Planning *p);
 
 /* rank.c: runs the candidates in turns and picks the most productive; *ret_works is what it took to
  * its first results. */

@@ -27,7 +27,7 @@ typedef struct Trial {
 
 static ErrCode take_turn(Planning *p, Trial *trial, uint64_t works, Error *err);
 static double score_of(const Trial *trial);
-static void keep_for_explain(Planning *p, const Trial *trials, uint32_t best);
+static void keep_trials(Planning *p, const Trial *trials, uint32_t best);
 
 ErrCode rank_candidates(Planning *p, uint32_t *ret_best, uint64_t *ret_works, Error *err) {
     Trial trials[CANDIDATES_MAX] = {0};
@@ -36,6 +36,7 @@ ErrCode rank_candidates(Planning *p, uint32_t *ret_best, uint64_t *ret_works, Er
         trials[i].root =
             build_sorted(p, build_access(p, &p->candidates[i]), p->candidates[i].is_sorted);
     p->exec->is_on_trial = true;
+    p->access->op->metrics.is_from_trial = true;
     executor_attach(p->exec, p->access);
     ErrCode rc = ERR_OK;
     bool is_over = false;
@@ -68,8 +69,8 @@ ErrCode rank_candidates(Planning *p, uint32_t *ret_best, uint64_t *ret_works, Er
             *ret_best = i;
     }
     *ret_works = trials[*ret_best].works;
-    if (rc == ERR_OK && p->spec->is_explain)
-        keep_for_explain(p, trials, *ret_best);
+    if (rc == ERR_OK)
+        keep_trials(p, trials, *ret_best);
     for (uint32_t i = 0; i < count; i++)
         stage_free_all(trials[i].root);
     executor_set_pause(p->exec, UINT64_MAX);
@@ -114,8 +115,10 @@ static double score_of(const Trial *trial) {
     return score + trial->is_at_end;
 }
 
-static void keep_for_explain(Planning *p, const Trial *trials, uint32_t best) {
+/* For explain, and for the entry of the plan cache. */
+static void keep_trials(Planning *p, const Trial *trials, uint32_t best) {
     PlanExecutor *exec = p->exec;
+    exec->trial_count = 0;
     exec->trials = ARENA_ARRAY(&exec->arena, PlanTrial, p->candidate_count);
     for (uint32_t i = 0; i < p->candidate_count; i++) {
         DocBuilder b = doc_builder_in_arena_sized(&exec->arena, 1024);

@@ -56,6 +56,16 @@ bool project_has_exprs(const Projection *projection) {
     return projection->has_exprs;
 }
 
+bool project_is_simple(const Projection *projection) {
+    if (projection->has_exprs || projection->needed_meta != 0 || project_needs_details(projection))
+        return false;
+    DocIter iter = doc_iter(project_spec(projection));
+    for (Elem part; doc_iter_next(&iter, &part);)
+        if (elem_type(part) == BT_DOC || strchr(elem_name(part), '.') != NULL)
+            return false;
+    return true;
+}
+
 bool project_is_inclusion(const Projection *projection) {
     return projection->kind == PROJECT_KIND_INCLUSION;
 }
@@ -449,7 +459,8 @@ static ErrCode find_position(Apply *a, Doc array, Elem *ret_elem, Error *err) {
             return ERR_OK;
         }
     }
-    return error_set(err, (ErrCode)51246,
+    bool is_short = a->input->details != NULL && a->input->details->array_index >= 0;
+    return error_set(err, is_short ? (ErrCode)51247 : (ErrCode)51246,
                      "Executor error during find command :: caused by :: positional operator '.$' "
                      "couldn't find a matching element in the array");
 }

@@ -58,10 +58,10 @@ typedef struct ProjectInput {
 ErrCode project_parse(Doc spec, const ProjectContext *ctx, Arena *arena,
                       Projection **ret_projection, Error *err) MUST_CHECK;
 
-/* An inclusion of just these paths, with `_id` only if it is one of them. A path is cut in front of
- * a number, which may mean a position in an array. NULL when the set is everything, or has a path
- * that projections do not take. */
-Projection *project_only(const PathSet *paths, Arena *arena);
+/* An inclusion of just these paths, with `_id` only if it is one of them: of their first parts or,
+ * if `is_deep`, all parts. NULL when the set is everything, or has a path that projections do not
+ * take. */
+Projection *project_only(const PathSet *paths, bool is_deep, Arena *arena);
 
 /* Appends the projected document to `out`. `*ret_doc` points into it, until it moves. */
 ErrCode project_apply(const Projection *projection, Doc in, const ProjectInput *input, Buffer *out,
@@ -72,6 +72,8 @@ bool project_is_identity(const Projection *projection);
 /* The query must report the matched array element. */
 bool project_needs_details(const Projection *projection);
 bool project_has_exprs(const Projection *projection);
+/* Only shows or hides fields of the top level. */
+bool project_is_simple(const Projection *projection);
 /* A bit for each ProjectMetaKind that is shown. Who applies the projection refuses what it does not
  * have. */
 uint32_t project_needed_meta(const Projection *projection);

@@ -82,7 +82,7 @@ static ErrCode parse_fields(Parser *p, Doc fields, Str prefix, uint32_t depth, E
 
 static ErrCode parse_field(Parser *p, Elem elem, Str path, uint32_t depth, Error *err) {
     bool is_find = p->ctx->syntax == PROJECT_FIND;
-    if (is_find && path.size > 2 && memcmp(path.data + path.size - 2, ".$", 2) == 0)
+    if (is_find && path.size >= 2 && memcmp(path.data + path.size - 2, ".$", 2) == 0)
         return parse_positional(p, elem, path, err);
     if (is_find && strstr(path.data, ".$.") != NULL)
         return error_set(
@@ -144,6 +144,9 @@ static ErrCode parse_operator(Parser *p, Elem elem, Str path, Error *err) {
     doc_iter_next(&iter, &op);
     if (elem_name_is(op, STR("$meta")))
         return parse_meta(p, elem, op, path, err);
+    if (p->ctx->syntax == PROJECT_STAGE && elem_name_is(op, STR("$elemMatch")))
+        return error_set(err, ERR_INVALID_PIPELINE_OPERATOR,
+                         "the projection $elemMatch belongs to find, not to pipelines");
     if (p->ctx->syntax != PROJECT_FIND)
         return parse_expr(p, elem, path, err);
     if (elem_name_is(op, STR("$elemMatch")))
@@ -254,7 +257,7 @@ static ErrCode parse_elem_match(Parser *p, Elem elem, Str path, Error *err) {
         return error_set(err, (ErrCode)31274,
                          "elemMatch: Invalid argument, object required, but got %s",
                          bson_type_name(elem_type(operand)));
-    if (memchr(path.data, '.', path.size) != NULL)
+    if (str_has_char(path, '.'))
         return error_set(err, (ErrCode)31275, "Cannot use $elemMatch projection on a nested field");
     if (p->projection->has_positional)
         return error_set(err, (ErrCode)31255, "Cannot specify positional operator and $elemMatch.");
@@ -281,6 +284,8 @@ static ErrCode parse_positional(Parser *p, Elem elem, Str path, Error *err) {
         return error_set(err, (ErrCode)31394,
                          "As of 4.4, it's illegal to specify positional operator in the middle of "
                          "a path.");
+    if (array_path.size == 0)
+        return error_set(err, (ErrCode)5392900, "a positional projection needs a path");
     TRY(expr_check_path(array_path, err));
     if (p->projection->has_positional)
         return error_set(err, (ErrCode)31276,
@@ -424,13 +429,13 @@ static bool mark_subtree(Projection *projection, ProjectNode *node) {
     return node->has_computed;
 }
 
-Projection *project_only(const PathSet *paths, Arena *arena) {
+Projection *project_only(const PathSet *paths, bool is_deep, Arena *arena) {
     static const uint8_t TRUE_BYTES[] = {BT_BOOL, 0, 1};
     if (paths->is_all || paths->count == 0)
         return NULL;
     PathSet kept = path_set(arena);
     for (uint32_t i = 0; i < paths->count; i++)
-        path_set_add(&kept, path_first_part(paths->paths[i]));
+        path_set_add(&kept, is_deep ? paths->paths[i] : path_first_part(paths->paths[i]));
     DocBuilder b = doc_builder_in_arena(arena);
     for (uint32_t i = 0; i < kept.count; i++)
         build_elem_as(&b, kept.paths[i], (Elem){TRUE_BYTES, 0});

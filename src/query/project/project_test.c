@@ -175,7 +175,7 @@ TEST(malformed_projections_are_refused_with_the_codes_of_the_language) {
     static const ErrorCase STAGE_CASES[] = {
         {"{}", 51272, "Invalid $project :: caused by :: projection specification must have"},
         {"{'a.$':1}", 16410, "start with '$'"},
-        {"{'a':{'$elemMatch':{'x':1}}}", 31325, "$elemMatch"},
+        {"{'a':{'$elemMatch':{'x':1}}}", ERR_INVALID_PIPELINE_OPERATOR, "$elemMatch"},
     };
     static const ErrorCase ADD_CASES[] = {
         {"{'a':1,'a.b':1}", 40176, "two conflicting paths"},

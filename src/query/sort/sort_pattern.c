@@ -2,7 +2,8 @@
 
 #include "bson/json.h"
 
-static ErrCode parse_part(Elem elem, SortPattern *pattern, Arena *arena, Error *err);
+static ErrCode parse_part(Elem elem, SortSyntax syntax, SortPattern *pattern, Arena *arena,
+                          Error *err);
 static ErrCode parse_natural(Elem elem, SortSyntax syntax, uint32_t part_count,
                              SortPattern *pattern, Error *err);
 
@@ -11,7 +12,7 @@ ErrCode sort_pattern_parse(Doc spec, SortSyntax syntax, Arena *arena, SortPatter
     SortPattern *pattern = ARENA_NEW(arena, SortPattern);
     pattern->spec = doc_copy(spec, arena);
     uint32_t count = doc_count(pattern->spec);
-    if (count == 0 && syntax == SORT_SYNTAX_STAGE)
+    if (count == 0 && syntax != SORT_SYNTAX_FIND)
         return error_set(err, (ErrCode)15976, "$sort stage must have at least one sort key");
     if (count > KEYSTRING_FIELDS_MAX)
         return error_set(err, (ErrCode)13103, "too many compound keys");
@@ -21,14 +22,16 @@ ErrCode sort_pattern_parse(Doc spec, SortSyntax syntax, Arena *arena, SortPatter
         if (elem_name_is(elem, STR("$natural")))
             TRY(parse_natural(elem, syntax, count, pattern, err));
         else
-            TRY(parse_part(elem, pattern, arena, err));
+            TRY(parse_part(elem, syntax, pattern, arena, err));
     }
     *ret_pattern = pattern;
     return ERR_OK;
 }
 
-/* There is no text search whose score could be sorted by. */
-static ErrCode parse_meta(Elem elem, Error *err) {
+/* There is no text search whose score could be sorted by. Random values are those of $sample, which
+ * gives its documents in a random order already, and other documents have none: any order will do.
+ */
+static ErrCode parse_meta(Elem elem, SortSyntax syntax, SortPattern *pattern, Error *err) {
     Elem meta = doc_get_lit(elem_doc(elem), "$meta");
     if (doc_count(elem_doc(elem)) != 1)
         return error_set(err, (ErrCode)17312, "$meta is the only expression supported by $sort");
@@ -37,6 +40,10 @@ static ErrCode parse_meta(Elem elem, Error *err) {
     if (str_is(elem_str(meta), "textScore"))
         return error_set(err, (ErrCode)40218,
                          "query requires text score metadata, but it is not available");
+    if (syntax == SORT_SYNTAX_META && str_is(elem_str(meta), "randVal")) {
+        pattern->meta_count++;
+        return ERR_OK;
+    }
     if (str_is(elem_str(meta), "randVal") || str_is(elem_str(meta), "geoNearDistance") ||
         str_is(elem_str(meta), "searchScore"))
         return error_set(err, ERR_NOT_IMPLEMENTED, "$meta sort by '%s' is not supported",
@@ -44,11 +51,12 @@ static ErrCode parse_meta(Elem elem, Error *err) {
     return error_set(err, (ErrCode)31138, "Illegal $meta sort: $meta: \"%s\"", elem_str(meta).data);
 }
 
-static ErrCode parse_part(Elem elem, SortPattern *pattern, Arena *arena, Error *err) {
+static ErrCode parse_part(Elem elem, SortSyntax syntax, SortPattern *pattern, Arena *arena,
+                          Error *err) {
     Str name = elem_name_str(elem);
     if (elem_type(elem) == BT_DOC) {
         if (elem_is_present(doc_get_lit(elem_doc(elem), "$meta")))
-            return parse_meta(elem, err);
+            return parse_meta(elem, syntax, pattern, err);
         return error_set(err, (ErrCode)15974, "Illegal key in $sort specification: %s",
                          elem_name(elem));
     }
@@ -80,7 +88,7 @@ static ErrCode parse_part(Elem elem, SortPattern *pattern, Arena *arena, Error *
 
 static ErrCode parse_natural(Elem elem, SortSyntax syntax, uint32_t part_count,
                              SortPattern *pattern, Error *err) {
-    if (syntax == SORT_SYNTAX_STAGE)
+    if (syntax != SORT_SYNTAX_FIND)
         return error_set(err, (ErrCode)16410,
                          "FieldPath field names may not start with '$'. "
                          "Consider using $getField or $setField.");
@@ -94,4 +102,16 @@ static ErrCode parse_natural(Elem elem, SortSyntax syntax, uint32_t part_count,
                          "$natural sort cannot be set to a value other than -1 or 1.");
     pattern->natural_direction = (int)direction;
     return ERR_OK;
+}
+
+const SortPattern *sort_pattern_reverse(const SortPattern *pattern, Arena *arena) {
+    SortPattern *reverse = ARENA_NEW(arena, SortPattern);
+    *reverse = *pattern;
+    reverse->parts = arena_memdup(arena, pattern->parts, pattern->count * sizeof(SortPart));
+    reverse->natural_direction = -pattern->natural_direction;
+    for (uint32_t i = 0; i < pattern->count; i++) {
+        reverse->parts[i].is_descending = !pattern->parts[i].is_descending;
+        reverse->order ^= (KeyOrder)1 << i;
+    }
+    return reverse;
 }

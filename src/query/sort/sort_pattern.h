@@ -26,20 +26,25 @@ typedef struct SortPart {
 typedef struct SortPattern {
     Doc spec;
     SortPart *parts;
-    uint32_t count; /* 0: any order */
+    uint32_t count;      /* 0: any order */
+    uint32_t meta_count; /* parts that say nothing: {$meta: "randVal"}, by chance */
     KeyOrder order;
     int natural_direction; /* 1 or -1: {$natural: n}, then without parts; else 0 */
 } SortPattern;
 
 typedef enum SortSyntax {
     SORT_SYNTAX_FIND,  /* may be empty */
-    SORT_SYNTAX_STAGE, /* $sort: needs at least one part, knows no $natural */
+    SORT_SYNTAX_STAGE, /* needs at least one part, knows no $natural */
+    SORT_SYNTAX_META,  /* the same, and takes {$meta: "randVal"}: $sort, $setWindowFields */
 } SortSyntax;
 
 /* Fails with 15973..15976 for malformed patterns, 40218 for the score of a text search that
  * there is not. */
 ErrCode sort_pattern_parse(Doc spec, SortSyntax syntax, Arena *arena, SortPattern **ret_pattern,
                            Error *err) MUST_CHECK;
+
+/* The opposite order. */
+const SortPattern *sort_pattern_reverse(const SortPattern *pattern, Arena *arena);
 
 /* Makes the sort key of `doc` in `key` (reset first). Fails with ERR_BAD_VALUE when two parts pass
  * through different arrays. */

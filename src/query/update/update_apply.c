@@ -53,6 +53,11 @@ ErrCode update_apply(const UpdateProgram *program, Doc before, const UpdateApply
         *ret_result = (UpdateResult){after, doc_equal_bytes(before, after)};
         return ERR_OK;
     }
+    if (UNLIKELY(program->dollar_path.size > 0) && !ctx->is_insert)
+        return error_set(err, ERR_DOLLAR_PREFIXED_FIELD_NAME,
+                         "the field '%.*s' starts with a dollar sign: operators do not make such "
+                         "fields in documents that exist",
+                         (int)program->dollar_path.size, program->dollar_path.data);
     if (program->needs_positional && ctx->positional_index < 0)
         return error_set(err, ERR_BAD_VALUE,
                          "The positional operator did not find the match needed from the query.");
@@ -290,19 +295,21 @@ static ErrCode store_leaf(UpdateRun *run, const UpdateNode *node, Str name, Elem
     return ERR_OK;
 }
 
-/* A path leads into a value that has no fields. Fatal only for operators that would create them. */
+/* `elem` cannot have a field `child`, and an operator below needs that it could. */
+static ErrCode refuse_path(UpdateRun *run, const UpdateNode *child, Elem elem, Error *err) {
+    return error_set(err, ERR_PATH_NOT_VIABLE,
+                     update_node_find_creating(child, run) != NULL
+                         ? "Cannot create field '%.*s' in element %s"
+                         : "the path cannot lead to '%.*s' in element %s",
+                     (int)child->part.name.size, child->part.name.data,
+                     update_elem_text(elem, run->arena));
+}
+
+/* A path leads into a value that has no fields. */
 static ErrCode refuse_scalar(UpdateRun *run, const UpdateNode *node, Elem elem, Error *err) {
-    const UpdateNode *leaf = update_node_find_creating(node, run);
-    if (leaf != NULL) {
-        /* The component after the one that `elem` is at. */
-        const UpdateNode *child = node;
-        for (uint32_t i = 0; i < node->child_count && child == node; i++)
-            if (update_node_find_creating(node->children[i], run) != NULL)
-                child = node->children[i];
-        return error_set(err, ERR_PATH_NOT_VIABLE, "Cannot create field '%.*s' in element %s",
-                         (int)child->part.name.size, child->part.name.data,
-                         update_elem_text(elem, run->arena));
-    }
+    for (uint32_t i = 0; i < node->child_count; i++)
+        if (update_node_find(node->children[i], run, UPDATE_OP_CREATES | UPDATE_OP_VIABLE) != NULL)
+            return refuse_path(run, node->children[i], elem, err);
     build_elem(&run->out, elem);
     return ERR_OK;
 }
@@ -337,10 +344,8 @@ static ErrCode check_array_names(UpdateRun *run, const UpdateNode *node, Elem ar
         const UpdateNode *child = node->children[i];
         if (child->part_kind != UPDATE_PART_FIELD || child->part.index >= 0)
             continue;
-        if (update_node_find_creating(child, run) != NULL)
-            return error_set(err, ERR_PATH_NOT_VIABLE, "Cannot create field '%.*s' in element %s",
-                             (int)child->part.name.size, child->part.name.data,
-                             update_elem_text(array, run->arena));
+        if (update_node_find(child, run, UPDATE_OP_CREATES | UPDATE_OP_VIABLE) != NULL)
+            return refuse_path(run, child, array, err);
     }
     return ERR_OK;
 }

@@ -33,6 +33,7 @@ typedef enum UpdateOutcome {
 enum {
     UPDATE_OP_CREATES = 1 << 0,   /* makes fields that are missing */
     UPDATE_OP_ON_INSERT = 1 << 1, /* does nothing but for an upsert that inserts */
+    UPDATE_OP_VIABLE = 1 << 2,    /* makes none, but its path must be one where they could be */
 };
 
 typedef enum UpdateOpId {
@@ -120,7 +121,8 @@ struct UpdateProgram {
     uint32_t touched_count;
     uint32_t operand_bytes; /* an estimate of growth */
     bool needs_positional;
-    bool is_flat; /* only leaves directly below the root */
+    Str dollar_path; /* makes a field with such a name; empty: none does */
+    bool is_flat;    /* only leaves directly below the root */
 };
 
 struct UpdateParser {
@@ -145,6 +147,8 @@ ErrCode update_trie_add(UpdateParser *p, const UpdateOperator *op, const FieldPa
 UpdateNode *update_node_merge(const UpdateNode *a, const UpdateNode *b, Arena *arena);
 /* Is there a leaf below that would create what is missing? The first one, or NULL. */
 const UpdateNode *update_node_find_creating(const UpdateNode *node, const UpdateRun *run);
+/* The first leaf whose operator has one of `flags` and does something in this run; NULL: none. */
+const UpdateNode *update_node_find(const UpdateNode *node, const UpdateRun *run, uint32_t flags);
 const UpdateNode *update_node_first_leaf(const UpdateNode *node);
 
 /* Adds one path of one operator: checks its components, then the operand. */

@@ -257,7 +257,7 @@ ErrCode update_parse_rename(UpdateParser *p, UpdateNode *node, Error *err) {
         return error_set(err, ERR_BAD_VALUE, "The 'to' field for $rename must be a string: %s: %s",
                          elem_name(operand), shell_text_of_elem(operand, p->arena));
     Str from = elem_name_str(operand), to = elem_str(operand);
-    if (memchr(to.data, '\0', to.size) != NULL)
+    if (str_has_char(to, '\0'))
         return error_set(err, ERR_BAD_VALUE,
                          "The 'to' field for $rename cannot contain an embedded null byte");
     if (str_equal(from, to))
@@ -326,7 +326,8 @@ ErrCode update_resolve_renames(UpdateRun *run, Error *err) {
     return ERR_OK;
 }
 
-/* Follows the path through documents only; an array on the way is an error. */
+/* Follows the path through documents only; an element of an array on the way is an error. A path
+ * that cannot be followed is refused later, as that of any other operator. */
 static ErrCode check_rename_path(UpdateRun *run, const FieldPath *path, const char *side,
                                  Elem *ret_value, Error *err) {
     Doc doc = run->before;
@@ -337,7 +338,7 @@ static ErrCode check_rename_path(UpdateRun *run, const FieldPath *path, const ch
             *ret_value = elem;
             return ERR_OK;
         }
-        if (elem_type(elem) == BT_ARRAY) {
+        if (elem_type(elem) == BT_ARRAY && path->parts[i + 1].index >= 0) {
             Elem id = doc_get_lit(run->before, "_id");
             return error_set(err, ERR_BAD_VALUE,
                              "The %s field cannot be an array element, '%.*s' in doc with _id: %s "

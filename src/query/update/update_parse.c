@@ -8,6 +8,7 @@ static ErrCode parse_replacement(UpdateParser *p, Doc replacement, Error *err);
 static ErrCode parse_operators(UpdateParser *p, Doc update, Error *err);
 static ErrCode parse_pipeline(UpdateParser *p, Doc stages, Error *err);
 static ErrCode check_path(const FieldPath *path, Error *err);
+static bool makes_dollar_field(const UpdateOperator *op, const FieldPath *path);
 static void add_touched(UpdateParser *p, const FieldPath *path);
 static bool is_canonical_prefix(Str canonical, Str dotted);
 static Str next_part(Str *rest);
@@ -69,6 +70,8 @@ ErrCode update_parse_path(UpdateParser *p, const UpdateOperator *op, Str dotted,
     TRY(check_path(&path, err));
     TRY(update_trie_add(p, op, &path, operand, ret_leaf, err));
     (*ret_leaf)->depth_added = update_elem_depth(operand);
+    if (makes_dollar_field(op, &path))
+        p->program->dollar_path = path.dotted;
     TRY(op->parse(p, *ret_leaf, err));
     p->program->operand_bytes += (uint32_t)path.dotted.size + elem_value_size(operand) + 16;
     add_touched(p, &path);
@@ -89,9 +92,7 @@ static ErrCode parse_replacement(UpdateParser *p, Doc replacement, Error *err) {
     if (p->ctx->is_multi)
         return error_set(err, ERR_FAILED_TO_PARSE,
                          "multi update is not supported for replacement-style update");
-    if (doc_is_present(p->ctx->array_filters) && !doc_is_empty(p->ctx->array_filters))
-        return error_set(err, ERR_FAILED_TO_PARSE,
-                         "arrayFilters may not be specified for replacement-style updates");
+    TRY(update_parse_filters(p, err)); /* they must be good, though nothing asks them */
     DocIter iter = doc_iter(replacement);
     for (Elem elem; doc_iter_next(&iter, &elem);) {
         const char *name = elem_name(elem);
@@ -170,14 +171,13 @@ static ErrCode check_path(const FieldPath *path, Error *err) {
         return error_set(err, ERR_BAD_VALUE,
                          "Too many positional (i.e. '$') elements found in path '%.*s'",
                          (int)path->dotted.size, path->dotted.data);
-    if (first->name.data[0] == '$')
-        return error_set(err, ERR_DOLLAR_PREFIXED_FIELD_NAME,
-                         "The dollar ($) prefixed field '%.*s' in '%.*s' is not allowed in the "
-                         "context of an update's replacement document. Consider using an "
-                         "aggregation pipeline with $replaceWith.",
-                         (int)first->name.size, first->name.data, (int)path->dotted.size,
-                         path->dotted.data);
     return ERR_OK;
+}
+
+/* A document may be inserted with fields whose names start with `$`; operators give it none. */
+static bool makes_dollar_field(const UpdateOperator *op, const FieldPath *path) {
+    return path->parts[0].name.data[0] == '$' && (op->flags & UPDATE_OP_CREATES) != 0 &&
+           (op->flags & UPDATE_OP_ON_INSERT) == 0;
 }
 
 uint32_t update_elem_depth(Elem elem) {

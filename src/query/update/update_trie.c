@@ -119,8 +119,12 @@ UpdateNode *update_node_merge(const UpdateNode *a, const UpdateNode *b, Arena *a
 }
 
 const UpdateNode *update_node_find_creating(const UpdateNode *node, const UpdateRun *run) {
+    return update_node_find(node, run, UPDATE_OP_CREATES);
+}
+
+const UpdateNode *update_node_find(const UpdateNode *node, const UpdateRun *run, uint32_t flags) {
     if (node->op != NULL) {
-        if ((node->op->flags & UPDATE_OP_CREATES) == 0)
+        if ((node->op->flags & flags) == 0)
             return NULL;
         if ((node->op->flags & UPDATE_OP_ON_INSERT) != 0 && !run->ctx->is_insert)
             return NULL;
@@ -130,7 +134,7 @@ const UpdateNode *update_node_find_creating(const UpdateNode *node, const Update
         return node;
     }
     for (uint32_t i = 0; i < node->child_count; i++) {
-        const UpdateNode *found = update_node_find_creating(node->children[i], run);
+        const UpdateNode *found = update_node_find(node->children[i], run, flags);
         if (found != NULL)
             return found;
     }

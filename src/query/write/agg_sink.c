@@ -8,6 +8,7 @@
 #include "bson/uuid.h"
 #include "catalog/access.h"
 #include "ddl/ddl.h"
+#include "query/agg/merge_failures.h"
 #include "query/write/modify.h"
 #include "query/expr/value.h"
 
@@ -15,7 +16,6 @@ enum {
     OUT_BATCH_DOCS_MAX = 1000,
     OUT_BATCH_BYTES_MAX = 4 * 1024 * 1024,
     MERGE_ATTEMPTS_MAX = 10,
-    MERGE_BATCH_DOCS_MAX = 1000,
 };
 
 #define TEMPORARY_PREFIX "tmp.agg_out."
@@ -225,9 +225,7 @@ typedef struct MergeSink {
     Doc let_values;
     const Collator *collator;
     Elem update; /* for MERGE_MERGE and MERGE_KEEP_EXISTING */
-    /* Documents are written in batches: the first failure within one is reported at its end. */
-    uint32_t batch_count;
-    FirstError failed;
+    MergeFailures failures;
 } MergeSink;
 
 static bool has_on_fields(const IndexDesc *index, const MergeSink *merge) {
@@ -359,28 +357,7 @@ static ErrCode update_match(MergeSink *merge, Doc doc, Doc let_values, bool *ret
     ErrCode rc = exec_modify(op, &merge->target, &request, &outcome, err);
     arena_rewind(&op->arena, mark);
     *ret_matched = rc == ERR_OK && outcome.matched > 0;
-    if (rc == ERR_IMMUTABLE_FIELD)
-        return error_prefix(err, "$merge failed to update the matching document, did you attempt "
-                                 "to modify the _id or the shard key?");
-    return rc;
-}
-
-static bool is_on_fields(const MergeSink *merge, Doc pattern) {
-    uint32_t found_count = 0;
-    for (uint32_t i = 0; i < merge->on_count; i++)
-        found_count += elem_is_present(doc_get(pattern, merge->on[i].dotted));
-    return found_count == merge->on_count && doc_count(pattern) == found_count;
-}
-
-/* A duplicate key says which key; what it means depends on whether that is the one of `on`. */
-static ErrCode explain_duplicate(const MergeSink *merge, Error *err) {
-    Elem pattern =
-        err->extra == NULL ? ELEM_MISSING : doc_get_lit((Doc){.data = err->extra}, "keyPattern");
-    bool is_of_on = elem_type(pattern) == BT_DOC && is_on_fields(merge, elem_doc(pattern));
-    if (is_of_on && merge->spec->when_matched == MERGE_FAIL)
-        return error_prefix(err, "$merge with whenMatched: fail found an existing document with "
-                                 "the same values for the 'on' fields :: caused by :");
-    return error_prefix(err, "$merge failed due to a DuplicateKey error :: caused by :");
+    return rc == ERR_OK ? ERR_OK : merge_explain_update(err);
 }
 
 /* An insert that meets a document which came after our look for one tries again. */
@@ -401,7 +378,7 @@ static ErrCode merge_doc(MergeSink *merge, Doc doc, Doc let_values, Error *err) 
         if (rc != ERR_DUPLICATE_KEY)
             return rc;
         if (spec->when_matched == MERGE_FAIL || attempt + 1 == MERGE_ATTEMPTS_MAX)
-            return explain_duplicate(merge, err);
+            return merge_explain_duplicate(merge->spec, merge->on, merge->on_count, err);
         Error first = {0};
         error_move(&first, err);
         /* The duplicate may be of another unique index: then no attempt will find a match. */
@@ -411,24 +388,8 @@ static ErrCode merge_doc(MergeSink *merge, Doc doc, Doc let_values, Error *err) 
             return again;
         }
         error_move(err, &first);
-        return explain_duplicate(merge, err);
+        return merge_explain_duplicate(merge->spec, merge->on, merge->on_count, err);
     }
-}
-
-/* A failure of one document, which does not keep others from being merged. */
-static bool is_of_document(ErrCode code) {
-    return code == ERR_DUPLICATE_KEY || code == ERR_DOCUMENT_VALIDATION_FAILURE ||
-           code == ERR_MERGE_STAGE_NO_MATCHING_DOCUMENT || code == ERR_IMMUTABLE_FIELD ||
-           code == ERR_BAD_VALUE || code == ERR_TYPE_MISMATCH;
-}
-
-static ErrCode end_batch(MergeSink *merge, Error *err) {
-    merge->batch_count = 0;
-    if (!merge->failed.is_set)
-        return ERR_OK;
-    merge->failed.is_set = false;
-    error_move(err, &merge->failed.err);
-    return err->code;
 }
 
 static ErrCode merge_add(void *arg, Doc doc, Doc let_values, Error *err) {
@@ -444,23 +405,17 @@ static ErrCode merge_add(void *arg, Doc doc, Doc let_values, Error *err) {
     Doc checked;
     if (merge->on_count > 1 || !has_id)
         TRY(build_merge_filter(merge, doc, &checked, err));
-    ErrCode rc = merge_doc(merge, doc, let_values, err);
-    if (rc != ERR_OK && !is_of_document(rc))
-        return rc;
-    if (rc != ERR_OK) {
-        note_error(&merge->failed, 0, err);
-        error_reset(err);
-    }
-    return ++merge->batch_count == MERGE_BATCH_DOCS_MAX ? end_batch(merge, err) : ERR_OK;
+    return merge_failures_add(&merge->failures, merge_doc(merge, doc, let_values, err), err);
 }
 
 static ErrCode merge_finish(void *arg, Error *err) {
-    return end_batch(arg, err);
+    MergeSink *merge = arg;
+    return merge_failures_end(&merge->failures, err);
 }
 
 static void merge_free(void *arg) {
     MergeSink *merge = arg;
-    error_reset(&merge->failed.err);
+    merge_failures_done(&merge->failures);
     arena_done(&merge->arena);
     arena_done(&merge->scratch);
     xfree(merge);

@@ -54,7 +54,7 @@ ErrCode document_prepare(OpCtx *op, Doc doc, Arena *arena, Doc *ret_doc, Error *
             id = elem;
             is_id_first = i == 0;
         } else if (elem_type(elem) == BT_TIMESTAMP && elem_i64(elem) == 0) {
-            has_empty_timestamp = true;
+            has_empty_timestamp = !op->mode.is_empty_ts_kept;
         }
     }
     if (elem_is_present(id))
@@ -74,7 +74,7 @@ ErrCode document_prepare(OpCtx *op, Doc doc, Arena *arena, Doc *ret_doc, Error *
     while (doc_iter_next(&iter, &elem)) {
         if (elem.data == id.data)
             continue;
-        if (elem_type(elem) == BT_TIMESTAMP && elem_i64(elem) == 0)
+        if (has_empty_timestamp && elem_type(elem) == BT_TIMESTAMP && elem_i64(elem) == 0)
             build_timestamp(&b, elem_name(elem), service_next_ts(op->service));
         else
             build_elem(&b, elem);

@@ -137,8 +137,12 @@ static ErrCode parse(Modify *m, const Collection *coll, Error *err) {
 
 static ErrCode parse_update(Modify *m, Error *err) {
     const ModifyRequest *request = m->request;
-    m->pipeline_hook = (PipelineUpdateHook){
-        .let_values = request->query.let_values, .now_ms = m->now_ms, .collator = m->collator};
+    Doc variables = request->query.let_values;
+    if (doc_is_present(request->constants))
+        TRY(doc_merge(doc_is_present(variables) ? variables : DOC_EMPTY, request->constants,
+                      &m->op->arena, &variables, err));
+    m->pipeline_hook =
+        (PipelineUpdateHook){.let_values = variables, .now_ms = m->now_ms, .collator = m->collator};
     UpdateParseContext ctx = {.array_filters = request->array_filters,
                               .is_multi = request->is_multi,
                               .is_upsert = request->is_upsert,
@@ -159,7 +163,7 @@ static ErrCode modify_found(Modify *m, CollAccess *access, Error *err) {
                   : ELEM_MISSING;
     bool is_id_key = access->coll != NULL && (m->collator == access->coll->options.collator ||
                                               !type_is_collatable(elem_type(id)));
-    if (elem_is_present(id) && is_id_key)
+    if (elem_is_present(id) && is_id_key && !access->coll->options.is_without_id_index)
         return modify_by_id(m, access, id, err);
 
     QuerySpec spec = request->query;
@@ -171,7 +175,7 @@ static ErrCode modify_found(Modify *m, CollAccess *access, Error *err) {
     for (int attempt = 0; attempt < SEARCH_ATTEMPTS_MAX; attempt++) {
         CLEANUP(executor_free_ptr) PlanExecutor *exec = NULL;
         TRY(plan_query(access, &spec, &exec, err));
-        executor_note_plan(m->op, exec, arena_strdup(&m->op->arena, exec->summary));
+        executor_note_plan(m->op, exec, exec->summary);
         ErrCode rc = modify_planned(m, access, exec, err);
         executor_note_stats(m->op, exec);
         int64_t keys, docs;
@@ -322,7 +326,7 @@ static ErrCode apply_update(const Modify *m, const MatchExpr *filter, Doc before
                             UpdateResult *ret_result, Error *err) {
     UpdateApplyContext ctx = {.positional_index = -1,
                               .now_ms = m->now_ms,
-                              .next_ts = service_next_ts,
+                              .next_ts = m->op->mode.is_empty_ts_kept ? NULL : service_next_ts,
                               .next_ts_arg = m->op->service};
     if (update_needs_positional(m->program) && filter != NULL) {
         MatchDetails details = MATCH_DETAILS_NONE;
@@ -417,17 +421,25 @@ static ErrCode check_told(const ModifyRequest *request, Doc doc, Error *err) {
 static ErrCode upsert(Modify *m, Error *err) {
     OpCtx *op = m->op;
     Arena *arena = &op->arena;
-    Doc base;
-    TRY(update_upsert_base(m->upsert_filter, update_is_replacement(m->program), arena, &base, err));
-    UpdateApplyContext ctx = {.positional_index = -1,
-                              .is_insert = true,
-                              .now_ms = m->now_ms,
-                              .next_ts = service_next_ts,
-                              .next_ts_arg = op->service};
-    UpdateResult result;
-    TRY(update_apply(m->program, base, &ctx, arena, &result, err));
+    bool is_supplied = doc_is_present(m->request->supplied);
     Doc doc;
-    TRY(document_prepare(op, result.after, arena, &doc, err));
+    TRY(update_upsert_base(m->upsert_filter, is_supplied || update_is_replacement(m->program),
+                           arena, &doc, err));
+    if (is_supplied) {
+        TRY(doc_merge(doc, m->request->supplied, arena, &doc, err));
+    } else {
+        UpdateApplyContext ctx = {.positional_index = -1,
+                                  .is_insert = true,
+                                  .now_ms = m->now_ms,
+                                  .next_ts = op->mode.is_empty_ts_kept ? NULL : service_next_ts,
+                                  .next_ts_arg = op->service};
+        UpdateResult result;
+        TRY(update_apply(m->program, doc, &ctx, arena, &result, err));
+        doc = result.after;
+    }
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.is_empty_ts_kept = true; /* a replacement has been given its timestamps */
+    TRY(document_prepare(op, doc, arena, &doc, err));
     TRY(check_told(m->request, doc, err));
     for (;;) {
         CLEANUP(access_done) CollAccess access = {0};

@@ -26,6 +26,8 @@ typedef struct ModifyRequest {
     bool is_upsert;
     Elem update;       /* document or pipeline */
     Doc array_filters; /* DOC_NONE: none */
+    Doc constants;     /* further variables of a pipeline; DOC_NONE: none */
+    Doc supplied;      /* what an upsert inserts instead of what the update makes; DOC_NONE: that */
     ModifyImage image;
     /* An upsert whose _id (and image after) are larger is refused, since its reply could not report
      * them; NULL: unlimited. */

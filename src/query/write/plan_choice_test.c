@@ -160,8 +160,10 @@ TEST(plans_by_wildcard_indexes_are_remembered_with_their_path) {
     for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
         bool is_cached;
         const char *plan;
-        plan_once(&c, CASES[i].first, &is_cached, &plan);
-        EXPECT(!is_cached);
+        for (int trial = 0; trial < 2; trial++) { /* the second makes the entry active */
+            plan_once(&c, CASES[i].first, &is_cached, &plan);
+            EXPECT(!is_cached);
+        }
         plan_once(&c, CASES[i].second, &is_cached, &plan);
         if (is_cached != CASES[i].is_cached || strstr(plan, CASES[i].plan) == NULL)
             test_fail(__FILE__, __LINE__, "%s is %s, %s", CASES[i].second, plan,

@@ -43,7 +43,8 @@ static ErrCode parse(const UpdatePipelineHook *base, Doc stages, Arena *arena,
     PipelineUpdate *update = ARENA_NEW(arena, PipelineUpdate);
     update->base.apply = apply;
     update->collator = hook->collator;
-    AggParseContext ctx = {.expr = {.collator = hook->collator, .let_values = hook->let_values},
+    AggParseContext ctx = {.place = AGG_PLACE_UPDATE,
+                           .expr = {.collator = hook->collator, .let_values = hook->let_values},
                            .now_ms = hook->now_ms};
     TRY(pipeline_parse(stages, &ctx, arena, &update->pipeline, err));
     TRY(pipeline_check_for_update(update->pipeline, err));

@@ -148,7 +148,7 @@ static void change_catalog(Source *s) {
     uint32_t count;
     Doc spec = test_doc(INDEXES[prng_below(&s->prng, ARRAY_LEN(INDEXES))], &s->arena);
     ErrCode rc = ERR_OK;
-    switch (prng_below(&s->prng, 9)) {
+    switch (prng_below(&s->prng, 10)) {
     case 0:
         rc = ddl_create_indexes(op, &a, &spec, 1, &created, &err);
         break;
@@ -175,6 +175,9 @@ static void change_catalog(Source *s) {
         break;
     case 8:
         rc = ddl_convert_to_capped(op, &t, 1500, &err);
+        break;
+    case 9:
+        rc = ddl_clone_as_capped(op, &a, &t2, 1500, /* is_temp= */ false, &err);
         break;
     }
     bool is_fine = rc == ERR_OK || rc == ERR_INDEX_NOT_FOUND || rc == ERR_NAMESPACE_NOT_FOUND ||

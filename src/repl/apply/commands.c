@@ -199,7 +199,7 @@ static ErrCode apply_create(const Command *command, Error *err) {
     if (!ns_is_replicated(&ns))
         return error_set(err, ERR_INVALID_NAMESPACE,
                          "oplog entry for \"%s\", which is not replicated", ns.text);
-    Doc options = without(command->entry->o, op, "create", "idIndex");
+    Doc options = without(command->entry->o, op, "create", "create");
     if (!command->entry->has_uuid)
         return ddl_create_collection(op, &ns, options, NULL, err);
     const Uuid *uuid = &command->entry->uuid;
@@ -238,6 +238,7 @@ typedef struct Rename {
     Ns to;
     bool has_dropped;
     Uuid dropped; /* what the target was */
+    bool stays_temp;
 } Rename;
 
 static ErrCode parse_rename(const Command *command, Rename *ret_rename, Error *err) {
@@ -249,6 +250,7 @@ static ErrCode parse_rename(const Command *command, Rename *ret_rename, Error *e
     *ret_rename = (Rename){0};
     TRY(ns_parse(elem_str(command->first), &ret_rename->from, err));
     TRY(ns_parse(elem_str(to), &ret_rename->to, err));
+    ret_rename->stays_temp = elem_is_truthy(doc_get_lit(o, "stayTemp"));
     Elem drop = doc_get_lit(o, "dropTarget");
     ret_rename->has_dropped = uuid_from_elem(drop, &ret_rename->dropped);
     if (elem_is_present(drop) && !ret_rename->has_dropped && elem_type(drop) != BT_BOOL)
@@ -286,7 +288,8 @@ static ErrCode apply_rename(const Command *command, Error *err) {
         TRY(drop_uuid(op, &rename.dropped, err));
     if (has_target && !is_replaced)
         TRY(move_aside(command, &rename.to, "renameCollection", err));
-    return ddl_rename(op, &rename.from, &rename.to, is_replaced, err);
+    return rename.stays_temp ? ddl_rename_as_temp(op, &rename.from, &rename.to, is_replaced, err)
+                             : ddl_rename(op, &rename.from, &rename.to, is_replaced, err);
 }
 
 static ErrCode apply_coll_mod(const Command *command, Error *err) {

@@ -40,7 +40,6 @@ static ErrCode keep_image(const ApplyTarget *target, const Catalog *catalog, con
 static bool has_pre_image(const ApplyTarget *target, const ApplyOp *write, Doc before);
 static ErrCode keep_pre_image(const ApplyTarget *target, const Catalog *catalog,
                               const ApplyOp *write, Doc before, int64_t *ret_bytes, Error *err);
-static void stage_view(const ApplyTarget *target, Elem id, Doc definition);
 static void warn(const ApplyTarget *target, const ApplyOp *write, int id, const char *msg);
 
 void apply_writer_init(ApplyWriter *writer) {
@@ -171,7 +170,7 @@ static ErrCode write_attempt(void *arg, OpCtx *op, Error *err) {
     if (UNLIKELY(is_image_kept))
         TRY(keep_pre_image(target, catalog, write, before, &image_bytes, err));
     if (UNLIKELY(apply_is_views(ns_str(&target->coll->ns))))
-        stage_view(target, write->id, after);
+        catalog_stage_view(op, &target->coll->ns, write->id, after);
     TRY(uow_commit(&uow, err));
     if (UNLIKELY(image_bytes > 0))
         preimage_purger_note(op->service->preimages, &target->coll->uuid, write->place.entry_ts,
@@ -304,18 +303,6 @@ static ErrCode keep_pre_image(const ApplyTarget *target, const Catalog *catalog,
                       .before = before};
     return preimage_store(target->op, catalog_find(catalog, &PREIMAGES_NS), &image,
                           &target->writer->scratch, ret_bytes, err);
-}
-
-/* A row of system.views that is no view stays a row: that is how it was written elsewhere. */
-static void stage_view(const ApplyTarget *target, Elem id, Doc definition) {
-    CLEANUP(error_reset) Error err = {0};
-    Ns ns;
-    if (elem_type(id) == BT_STRING && ns_parse(elem_str(id), &ns, &err) == ERR_OK &&
-        str_equal(ns_db(&ns), ns_db(&target->coll->ns)) &&
-        catalog_stage_view(target->op, &ns, definition, &err) == ERR_OK)
-        return;
-    LOG_WARN(LOG_REPL, 2170003, "Applied a view that cannot be used",
-             LOG_STR("namespace", target->coll->ns.text), LOG_STR("error", error_message(&err)));
 }
 
 static void warn(const ApplyTarget *target, const ApplyOp *write, int id, const char *msg) {

@@ -83,7 +83,9 @@ Doc repl_config_build(Buffer *buf, const ReplConfig *config, const ReplConfigEdi
     doc_builder_init(&b, buf);
     build_cstr(&b, "_id", config->set_name);
     build_i32(&b, "version", (int32_t)(edit ? edit->version : config->version));
-    build_i64(&b, "term", edit ? edit->term : config->term);
+    int64_t term = edit ? edit->term : config->term;
+    if (term != REPL_CONFIG_TERM_NONE)
+        build_i64(&b, "term", term);
     size_t members = build_open_array(&b, "members");
     for (uint32_t i = 0; i < config->member_count; i++) {
         char name[INDEX_NAME_SIZE];

@@ -101,6 +101,25 @@ ErrCode repl_config_for_reconfig(Doc doc, const ReplReconfig *reconfig, ReplConf
     return ERR_OK;
 }
 
+/* With an arbiter and two members that hold data, a majority of votes may be without what only the
+ * old one of them has: a second one that can be elected must have been a voter before. */
+static ErrCode check_data_and_arbiter(const ReplConfig *old_config, const ReplConfig *config,
+                                      Error *err) {
+    uint32_t data_voters = 0, arbiters = 0, candidates = 0;
+    for (uint32_t i = 0; i < config->member_count; i++) {
+        const ReplMemberConfig *member = &config->members[i];
+        arbiters += member->is_arbiter && member->is_vote_configured;
+        data_voters += !member->is_arbiter && member->is_vote_configured;
+        candidates += !member->is_arbiter && member->priority > 0;
+    }
+    if (config->member_count != 3 || arbiters != 1 || data_voters != 2 || candidates != 2 ||
+        old_config->data_voter_count != 1)
+        return ERR_OK;
+    return error_set(err, ERR_NEW_REPLICA_SET_CONFIGURATION_INCOMPATIBLE,
+                     "the second member that holds data beside an arbiter must become a voter with "
+                     "priority 0 first, and get a priority in another reconfiguration");
+}
+
 static ErrCode check_reconfig(const ReplReconfig *reconfig, const ReplConfig *config, Error *err) {
     const ReplConfig *old_config = reconfig->old_config;
     const ErrCode code = ERR_NEW_REPLICA_SET_CONFIGURATION_INCOMPATIBLE;
@@ -139,6 +158,8 @@ static ErrCode check_reconfig(const ReplReconfig *reconfig, const ReplConfig *co
                          "No host described in new configuration with {version: %lld, term: %lld} "
                          "for replica set %s maps to this node",
                          (long long)config->version, (long long)config->term, config->set_name);
+    if (!reconfig->is_force)
+        TRY(check_data_and_arbiter(old_config, config, err));
     if (!reconfig->is_force && !config->members[self].is_electable)
         return error_set(err, code,
                          "This node, %s, with _id %d is not electable under the new configuration "

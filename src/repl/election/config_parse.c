@@ -153,7 +153,7 @@ static ErrCode parse_tags(Doc doc, Arena *arena, ReplMemberConfig *member, Error
             return error_set(err, ERR_TYPE_MISMATCH, "tags.%s field has non-string value: type %s",
                              elem_name(elem), bson_type_name(elem_type(elem)));
         Str value = elem_str(elem);
-        if (memchr(value.data, '\0', value.size) != NULL)
+        if (str_has_char(value, '\0'))
             return error_set(err, ERR_BAD_VALUE, "tags.%s contains a NUL", elem_name(elem));
         for (uint32_t k = 0; k < i; k++)
             if (strcmp(tags[k].name, elem_name(elem)) == 0)
@@ -201,6 +201,15 @@ static ErrCode check_member(const MemberFields *fields, const ReplMemberConfig *
     return ERR_OK;
 }
 
+/* Hosts come from people: blanks around them are not meant. */
+static Str trim(Str text) {
+    while (text.size > 0 && text.data[0] == ' ')
+        text = (Str){text.data + 1, text.size - 1};
+    while (text.size > 0 && text.data[text.size - 1] == ' ')
+        text.size--;
+    return text;
+}
+
 static ErrCode parse_member(Doc doc, ReplConfigParseFlags flags, Arena *arena,
                             ReplMemberConfig *ret_member, Error *err) {
     MemberFields fields = {.priority = 1, .builds_indexes = true, .votes = 1, .tags = DOC_EMPTY};
@@ -218,7 +227,7 @@ static ErrCode parse_member(Doc doc, ReplConfigParseFlags flags, Arena *arena,
                              "'newlyAdded' field must be true when it is given");
     }
     char host[REPL_HOST_SIZE];
-    if (!repl_host_normalise(str_from(fields.host), host))
+    if (!repl_host_normalise(trim(str_from(fields.host)), host))
         return error_set(err, ERR_FAILED_TO_PARSE, "members.host \"%s\" is no host and port",
                          fields.host);
 

@@ -126,6 +126,7 @@ void core_begin_event(ReplCore *core, ReplNow now) {
     /* Events of several threads may arrive with slightly older times; time never goes back here. */
     if (now.mono_ms > core->now_ms)
         core->now_ms = now.mono_ms;
+    core->now_wall_ms = now.wall_ms;
 }
 
 void core_end_event(ReplCore *core, ReplActions *actions) {

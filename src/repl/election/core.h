@@ -124,7 +124,8 @@ typedef struct ReplAction {
     bool is_won;
     ReplStepDownReason step_down_reason;
     ReplLastVote last_vote;
-    ReplConfig *config; /* owned reference */
+    bool is_dry_run_skipped; /* of the election that the own vote is for */
+    ReplConfig *config;      /* owned reference */
     char host[REPL_HOST_SIZE];
     const char *reason; /* static text */
     union {
@@ -263,9 +264,12 @@ ErrCode repl_core_begin_reconfig(ReplCore *core, bool is_force, Error *err) MUST
  * this member is still the writable primary of the same term. */
 ErrCode repl_core_check_new_config(const ReplCore *core, const ReplConfig *new_config, Error *err)
     MUST_CHECK;
-/* Whether the current configuration is on a majority of its voters (replSetReconfig waits for this,
- * commitmentStatus of replSetGetConfig). */
+/* Whether the current configuration is on a majority of its voters (replSetReconfig waits for
+ * this). */
 bool repl_core_is_config_committed(const ReplCore *core);
+/* And they have all that was committed under the previous one: the next may follow
+ * (commitmentStatus of replSetGetConfig). */
+bool repl_core_is_config_settled(const ReplCore *core);
 /* The present configuration without `member_id`'s newlyAdded, next version; NULL when it has
  * none. The caller owns the result. */
 ReplConfig *repl_core_config_for_newly_added(const ReplCore *core, int32_t member_id);
@@ -315,6 +319,8 @@ void repl_core_shut_down(ReplCore *core, ReplNow now, ReplActions *actions);
 
 /* ---- sync source ---- */
 
+/* The source that a test wants from now on; "": none. */
+void repl_core_set_test_source(ReplCore *core, const char *host);
 /* Chooses the sync source given the newest entry fetched; REPL_INDEX_NONE when there is none (retry
  * in a second). The choice is remembered as the current source. */
 int32_t repl_core_choose_sync_source(ReplCore *core, ReplNow now, OpTime last_fetched);
@@ -437,6 +443,7 @@ typedef enum ReplElectionReason {
     REPL_ELECTION_STEP_UP,
     REPL_ELECTION_STEP_UP_SKIP_DRY_RUN,
     REPL_ELECTION_SINGLE_NODE,
+    REPL_ELECTION_FREEZE_OVER, /* of a set of one, whose step-down or freeze has ended */
     REPL_ELECTION_REASON_COUNT,
 } ReplElectionReason;
 
@@ -452,11 +459,37 @@ typedef struct ReplElectionMetrics {
     uint64_t catch_ups_failed_with_new_term;
     uint64_t catch_ups_failed_with_error;
     uint64_t catch_ups_aborted;
-    /* The last election this member won: electionCandidateMetrics. */
-    ReplElectionReason last_reason;
-    int64_t last_election_term;
-    int64_t last_election_ms;
-    int64_t writable_since_ms;
 } ReplElectionMetrics;
 
+/* The election that made this member primary: electionCandidateMetrics. */
+typedef struct ReplWonElection {
+    bool is_present;
+    ReplElectionReason reason;
+    int64_t started_wall_ms;
+    int64_t term;
+    OpTime commit; /* as known when it began */
+    OpTime last_seen;
+    uint32_t votes_needed;
+    double priority;
+    int64_t timeout_ms;
+    int32_t prior_primary_id; /* REPL_INDEX_NONE: none was known */
+    int64_t writable_wall_ms; /* 0: not yet */
+    int64_t majority_wall_ms; /* since when writes of this term are committed; 0: not yet */
+} ReplWonElection;
+
+/* The vote of this member in the last election of another: electionParticipantMetrics. */
+typedef struct ReplGivenVote {
+    bool is_present;
+    bool is_granted;
+    int64_t term;
+    int64_t wall_ms;
+    int32_t candidate_id;
+    char reason[REPL_VOTE_REASON_SIZE]; /* why not; "": granted */
+    OpTime applied;
+    OpTime newest; /* that any member was known to have */
+    double priority;
+} ReplGivenVote;
+
 const ReplElectionMetrics *repl_core_metrics(const ReplCore *core);
+const ReplWonElection *repl_core_won_election(const ReplCore *core);
+const ReplGivenVote *repl_core_given_vote(const ReplCore *core);

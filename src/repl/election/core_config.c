@@ -145,6 +145,11 @@ static bool is_history_committed(const ReplCore *core) {
            optime_compare(majority, core->config_commit_point) >= 0;
 }
 
+bool repl_core_is_config_settled(const ReplCore *core) {
+    return repl_core_is_config_committed(core) &&
+           (core->phase != REPL_PHASE_WRITABLE || is_history_committed(core));
+}
+
 ErrCode repl_core_begin_reconfig(ReplCore *core, bool is_force, Error *err) {
     if (core->config == NULL)
         return error_set(err, ERR_NOT_YET_INITIALIZED,
@@ -259,6 +264,7 @@ ErrCode repl_core_freeze(ReplCore *core, ReplNow now, int64_t secs, ReplActions 
         return error_set(err, ERR_BAD_VALUE, "replSetFreeze needs a number of seconds from 0 on");
     core_begin_event(core, now);
     core->freeze_until_ms = secs == 0 ? 0 : now.mono_ms + secs * 1000;
+    core->was_frozen = true;
     core_end_event(core, actions);
     return ERR_OK;
 }

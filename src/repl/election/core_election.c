@@ -69,7 +69,9 @@ void core_tick_election(ReplCore *core, ReplNow now, ReplActions *actions) {
         return;
     if (core_is_alone(core)) {
         if (is_electable_now(core, now))
-            core_start_election(core, now, REPL_ELECTION_SINGLE_NODE, 0, actions);
+            core_start_election(
+                core, now, core->was_frozen ? REPL_ELECTION_FREEZE_OVER : REPL_ELECTION_SINGLE_NODE,
+                0, actions);
         return;
     }
     if (now.mono_ms >= core->election_deadline_ms) {
@@ -170,9 +172,21 @@ static void tick_takeovers(ReplCore *core, ReplNow now, ReplActions *actions) {
 
 void core_start_election(ReplCore *core, ReplNow now, ReplElectionReason reason,
                          uint64_t user_token, ReplActions *actions) {
-    core->metrics.called[reason]++;
     core->election.reason = reason;
     core->election.user_token = user_token;
+    core->was_frozen = false;
+    core->won = (ReplWonElection){
+        .reason = reason,
+        .started_wall_ms = now.wall_ms,
+        .commit = core->commit.optime,
+        .last_seen = core->applied.optime,
+        .votes_needed = core->config->majority_count,
+        .priority = core_self(core)->priority,
+        .timeout_ms = core->config->election_timeout_ms,
+        .prior_primary_id = core->primary_index == REPL_INDEX_NONE
+                                ? REPL_INDEX_NONE
+                                : core->config->members[core->primary_index].id,
+    };
     core->priority_takeover_ms = TIME_NEVER;
     core->catch_up_takeover_ms = TIME_NEVER;
     /* The dry run keeps a member that cannot win from raising the term, which would depose the
@@ -218,6 +232,7 @@ static void start_real_election(ReplCore *core, ReplNow now, ReplActions *action
         core_end_election(core, now, "there are no more terms", actions);
         return;
     }
+    core->metrics.called[core->election.reason]++; /* one that ended with its dry run is none */
     core->term++;
     core->primary_index = REPL_INDEX_NONE;
     /* In memory at once: from here on no other candidate of this term gets a vote, although the
@@ -228,6 +243,7 @@ static void start_real_election(ReplCore *core, ReplNow now, ReplActions *action
     ReplAction *action = core_add_action(actions, REPL_ACTION_PERSIST_OWN_VOTE);
     action->term = core->term;
     action->last_vote = core->last_vote;
+    action->is_dry_run_skipped = core->election.reason == REPL_ELECTION_STEP_UP_SKIP_DRY_RUN;
 }
 
 void repl_core_own_vote_persisted(ReplCore *core, ReplNow now, int64_t term, bool is_durable,
@@ -358,6 +374,23 @@ static void why_no_vote(const ReplCore *core, const ReplVoteRequest *request, ch
         snprintf(out, size, "can see a healthy primary of equal or greater priority");
 }
 
+static void note_vote(ReplCore *core, ReplNow now, const ReplVoteRequest *request,
+                      const char *why_not) {
+    int32_t candidate = request->candidate_index;
+    bool is_known = candidate >= 0 && candidate < (int32_t)core->config->member_count;
+    core->given_vote = (ReplGivenVote){
+        .is_present = true,
+        .is_granted = why_not[0] == '\0',
+        .term = request->term,
+        .wall_ms = now.wall_ms,
+        .candidate_id = is_known ? core->config->members[candidate].id : REPL_INDEX_NONE,
+        .applied = core->applied.optime,
+        .newest = newest_known_applied(core),
+        .priority = core_self(core)->priority,
+    };
+    snprintf(core->given_vote.reason, sizeof(core->given_vote.reason), "%s", why_not);
+}
+
 ErrCode repl_core_on_vote_request(ReplCore *core, ReplNow now, const ReplVoteRequest *request,
                                   ReplVoteReply *ret_reply, bool *ret_must_persist,
                                   ReplLastVote *ret_vote, ReplActions *actions, Error *err) {
@@ -385,6 +418,8 @@ ErrCode repl_core_on_vote_request(ReplCore *core, ReplNow now, const ReplVoteReq
         if (core->phase == REPL_PHASE_FOLLOWER)
             core_schedule_election(core, now);
     }
+    if (!request->is_dry_run && core_self(core) != NULL)
+        note_vote(core, now, request, reply.reason);
     reply.term = core->term;
     *ret_reply = reply;
     core_end_event(core, actions);

@@ -72,6 +72,7 @@ struct ReplCore {
     char set_name[REPL_SET_NAME_SIZE];
     char self_host[REPL_HOST_SIZE];
     int64_t now_ms; /* of the latest event */
+    int64_t now_wall_ms;
     bool is_shut_down;
     uint64_t next_token;
 
@@ -94,6 +95,7 @@ struct ReplCore {
     int32_t primary_index;
     int64_t primary_lost_ms; /* since when none is known, if none is */
     int64_t freeze_until_ms; /* not standing before this */
+    bool was_frozen;         /* since the last election */
     int64_t election_deadline_ms;
     int64_t priority_takeover_ms;
     int64_t catch_up_takeover_ms;
@@ -114,6 +116,7 @@ struct ReplCore {
 
     int32_t source_index;
     char wished_source_host[REPL_HOST_SIZE];
+    char test_source_host[REPL_HOST_SIZE]; /* "": none */
     ReplDenied denied[DENYLIST_MAX];
     uint32_t denied_count;
     int64_t source_changes_ms[SOURCE_CHANGES_KEPT_MAX]; /* ring */
@@ -122,6 +125,8 @@ struct ReplCore {
     int64_t source_news_ms;
 
     ReplElectionMetrics metrics;
+    ReplWonElection won;
+    ReplGivenVote given_vote;
     ReplHelloKey shown;
 };
 

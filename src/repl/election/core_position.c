@@ -158,6 +158,8 @@ void core_advance_commit_as_primary(ReplCore *core, ReplActions *actions) {
         if ((int32_t)i != core->self_index && optime_equal(optimes[i], majority))
             wall_ms = (is_durable ? core->peers[i].durable : core->peers[i].applied).wall_ms;
     set_commit(core, majority, wall_ms, actions);
+    if (core->won.majority_wall_ms == 0)
+        core->won.majority_wall_ms = core->now_wall_ms;
 }
 
 void core_learn_commit(ReplCore *core, OpTime optime, int64_t wall_ms, bool is_from_source,

@@ -23,9 +23,9 @@ void core_become_primary(ReplCore *core, ReplNow now, ReplActions *actions) {
                                      ? TIME_NEVER
                                      : now.mono_ms + core->config->catch_up_timeout_ms;
     core->metrics.successful[core->election.reason]++;
-    core->metrics.last_reason = core->election.reason;
-    core->metrics.last_election_term = core->term;
-    core->metrics.last_election_ms = now.mono_ms;
+    core->won.is_present = true;
+    core->won.term = core->term;
+    core->given_vote.is_present = false;
     core->metrics.catch_ups_total++;
     for (uint32_t i = 0; i < core->config->member_count; i++) {
         core->peers[i].is_heard_since_election = false;
@@ -132,8 +132,8 @@ void repl_core_on_drained(ReplCore *core, ReplNow now, int64_t term, ReplActions
     core_begin_event(core, now);
     if (core->phase == REPL_PHASE_DRAIN && core->term == term) {
         core->phase = REPL_PHASE_WRITABLE;
+        core->won.writable_wall_ms = now.wall_ms;
         core->source_index = REPL_INDEX_NONE;
-        core->metrics.writable_since_ms = now.mono_ms;
         offer_config_of_term(core, actions);
         ReplAction *action = core_add_action(actions, REPL_ACTION_BECOME_WRITABLE);
         action->term = term;
@@ -202,6 +202,7 @@ void core_step_down(ReplCore *core, ReplNow now, ReplStepDownReason reason, Repl
     if (reason == REPL_STEP_DOWN_HIGHER_TERM)
         core->metrics.step_downs_by_higher_term++;
     core->phase = REPL_PHASE_STEPPING_DOWN;
+    core->won.is_present = false;
     core->election_ts = 0;
     if (core->primary_index == core->self_index)
         core->primary_index = REPL_INDEX_NONE;
@@ -285,6 +286,7 @@ void core_check_step_down_wait(ReplCore *core, ReplNow now, ReplActions *actions
     if (is_safe || (is_over && core->is_step_down_forced)) {
         int32_t successor = choose_hand_off(core);
         core->freeze_until_ms = core->step_down_until_ms;
+        core->was_frozen = true;
         core_step_down(core, now, REPL_STEP_DOWN_COMMAND, actions);
         if (successor == REPL_INDEX_NONE || !core->options.is_hand_off_enabled)
             return;

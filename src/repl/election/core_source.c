@@ -76,11 +76,19 @@ static int32_t nearest_candidate(const ReplCore *core, ReplNow now, OpTime last_
     return best;
 }
 
+static const char *forced_source(const ReplCore *core) {
+    return core->options.forced_source_host[0] != '\0' ? core->options.forced_source_host
+                                                       : core->test_source_host;
+}
+
+void repl_core_set_test_source(ReplCore *core, const char *host) {
+    snprintf(core->test_source_host, sizeof(core->test_source_host), "%s", host);
+}
+
 /* A host requested by name: only what makes fetching impossible rules it out. */
 static int32_t take_wish(ReplCore *core) {
-    const char *host = core->options.forced_source_host[0] != '\0'
-                           ? core->options.forced_source_host
-                           : core->wished_source_host;
+    const char *forced = forced_source(core);
+    const char *host = forced[0] != '\0' ? forced : core->wished_source_host;
     int32_t index = host[0] == '\0' ? REPL_INDEX_NONE : repl_config_find_host(core->config, host);
     core->wished_source_host[0] = '\0';
     if (index == REPL_INDEX_NONE || index == core->self_index ||
@@ -163,9 +171,8 @@ static const char *why_change(const ReplCore *core, ReplNow now, OpTime last_fet
         return "the source is not in the configuration";
     if (core->wished_source_host[0] != '\0')
         return "another source was asked for";
-    if (core->options.forced_source_host[0] != '\0')
-        return strcmp(core->options.forced_source_host,
-                      core->config->members[core->source_index].host) != 0
+    if (forced_source(core)[0] != '\0')
+        return strcmp(forced_source(core), core->config->members[core->source_index].host) != 0
                    ? "another source is set by parameter"
                    : NULL;
     bool is_source_primary = core->source_index == core->primary_index;

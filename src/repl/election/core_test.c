@@ -261,6 +261,7 @@ TEST(repl_core_lost_dry_run_keeps_the_term) {
     EXPECT(repl_core_election_deadline_ms(fx.core) >= fx.now.mono_ms + 10000);
     const ReplAction *ended = find(&fx, REPL_ACTION_ELECTION_ENDED);
     EXPECT(ended != NULL && !ended->is_won);
+    EXPECT_EQ_U64(repl_core_metrics(fx.core)->called[REPL_ELECTION_TIMEOUT], 0);
 }
 
 TEST(repl_core_votes_by_the_rules) {

@@ -68,6 +68,14 @@ int64_t repl_core_election_deadline_ms(const ReplCore *core) {
     return core->election_deadline_ms;
 }
 
+const ReplWonElection *repl_core_won_election(const ReplCore *core) {
+    return &core->won;
+}
+
+const ReplGivenVote *repl_core_given_vote(const ReplCore *core) {
+    return &core->given_vote;
+}
+
 const ReplElectionMetrics *repl_core_metrics(const ReplCore *core) {
     return &core->metrics;
 }

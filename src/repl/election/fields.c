@@ -147,7 +147,7 @@ static ErrCode read_text(Elem elem, const char *doc_name, const ReplFieldSpec *s
     if (elem_type(elem) != BT_STRING)
         return wrong_type(elem, doc_name, spec, "string", err);
     Str text = elem_str(elem);
-    if (text.size >= (size_t)spec->max || memchr(text.data, '\0', text.size) != NULL)
+    if (text.size >= (size_t)spec->max || str_has_char(text, '\0'))
         return error_set(err, ERR_BAD_VALUE, "BSON field '%s.%s' is too long or contains a NUL",
                          doc_name, spec->name);
     memcpy(at, text.data, text.size);

@@ -39,6 +39,12 @@ OplogLimits oplog_limits(const Oplog *oplog) {
     return markers->limits;
 }
 
+OplogTrimStats oplog_trim_stats(const Oplog *oplog) {
+    OplogMarkers *markers = &((Oplog *)oplog)->markers;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&markers->mu);
+    return markers->stats;
+}
+
 void oplog_set_limits(Oplog *oplog, OplogLimits limits) {
     OplogMarkers *markers = &oplog->markers;
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&markers->mu);
@@ -156,8 +162,12 @@ ErrCode oplog_measure(Oplog *oplog, OpCtx *op, uint64_t until_ts, Error *err) {
     }
     if (rc == ERR_OK)
         put_before(&oplog->markers, &found);
+    int64_t duration_us = clock_mono_us() - start_us;
+    mutex_lock(&oplog->markers.mu);
+    oplog->markers.stats.measure_us += duration_us;
+    mutex_unlock(&oplog->markers.mu);
     LOG_INFO(LOG_REPL, 7300102, "Oplog measured", LOG_I64("markers", found.count),
-             LOG_I64("durationMillis", (clock_mono_us() - start_us) / 1000));
+             LOG_I64("durationMillis", duration_us / 1000));
     markers_done(&found);
     return rc;
 }
@@ -211,6 +221,7 @@ ErrCode oplog_trim(Oplog *oplog, OpCtx *op, uint64_t keep_from_ts, Error *err) {
     TRY(oplog_unit_begin_of(op, keep_from_ts, &keep_from_ts, err));
     while (find_due(oplog, keep_from_ts, &args.marker, &args.from)) {
         TRY(op_check_interrupt_slow(op, err));
+        int64_t start_us = clock_mono_us();
         TRY(op_lock_global(op, LOCK_IX, err));
         atomic_store(&markers->truncating_to, args.marker.last_ts);
         ErrCode rc = op_write_with_retry(op, trim_stretch, &args, err);
@@ -221,6 +232,8 @@ ErrCode oplog_trim(Oplog *oplog, OpCtx *op, uint64_t keep_from_ts, Error *err) {
         markers->first = (markers->first + 1) % markers->capacity;
         markers->count--;
         markers->truncated_to = args.marker.last_ts;
+        markers->stats.trims++;
+        markers->stats.trim_us += clock_mono_us() - start_us;
         mutex_unlock(&markers->mu);
     }
     return ERR_OK;

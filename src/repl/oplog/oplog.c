@@ -380,6 +380,7 @@ typedef struct NoopArgs {
     Oplog *oplog;
     Doc message;
     Doc o2;
+    const char *ns; /* NULL: none */
 } NoopArgs;
 
 static ErrCode stage_noop(void *arg, OpCtx *op, Error *err) {
@@ -390,7 +391,7 @@ static ErrCode stage_noop(void *arg, OpCtx *op, Error *err) {
     stage->count = 1;
     doc_builder_init(b, &stage->ops);
     build_cstr(b, "op", "n");
-    build_cstr(b, "ns", "");
+    build_cstr(b, "ns", args->ns != NULL ? args->ns : "");
     if (UNLIKELY(op->mode.is_from_migrate))
         build_bool(b, "fromMigrate", true);
     build_doc(b, "o", args->message);
@@ -412,11 +413,18 @@ static ErrCode write_noop(NoopArgs args, OpCtx *op, OpTime *ret_optime, Error *e
 }
 
 ErrCode oplog_write_noop(Oplog *oplog, OpCtx *op, Doc message, OpTime *ret_optime, Error *err) {
-    return write_noop((NoopArgs){oplog, message, DOC_NONE}, op, ret_optime, err);
+    return write_noop((NoopArgs){.oplog = oplog, .message = message, .o2 = DOC_NONE}, op,
+                      ret_optime, err);
+}
+
+ErrCode oplog_write_mark(Oplog *oplog, OpCtx *op, const Ns *ns, Doc message, Doc what,
+                         OpTime *ret_optime, Error *err) {
+    return write_noop((NoopArgs){oplog, message, what, ns->text}, op, ret_optime, err);
 }
 
 ErrCode oplog_write_statement(Oplog *oplog, OpCtx *op, Doc write, OpTime *ret_optime, Error *err) {
-    return write_noop((NoopArgs){oplog, DOC_EMPTY, write}, op, ret_optime, err);
+    return write_noop((NoopArgs){.oplog = oplog, .message = DOC_EMPTY, .o2 = write}, op, ret_optime,
+                      err);
 }
 
 typedef struct BatchArgs {

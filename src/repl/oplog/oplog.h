@@ -93,6 +93,10 @@ void oplog_end_term(Oplog *oplog);
 /* A no-op entry {op: "n", o: `message`} in a unit of work of its own. */
 ErrCode oplog_write_noop(Oplog *oplog, OpCtx *op, Doc message, OpTime *ret_optime, Error *err)
     MUST_CHECK;
+/* The same with `what` as o2: something of that name has changed which is no write, for readers of
+ * the oplog. */
+ErrCode oplog_write_mark(Oplog *oplog, OpCtx *op, const Ns *ns, Doc message, Doc what,
+                         OpTime *ret_optime, Error *err) MUST_CHECK;
 /* A statement of the operation's session (txn/retryable.h) that another shard has executed: a no-op
  * with its write as o2, fromMigrate. */
 ErrCode oplog_write_statement(Oplog *oplog, OpCtx *op, Doc write, OpTime *ret_optime, Error *err)
@@ -130,6 +134,13 @@ typedef struct OplogLimits {
  * Nothing is removed before. */
 ErrCode oplog_measure(Oplog *oplog, OpCtx *op, uint64_t until_ts, Error *err) MUST_CHECK;
 OplogLimits oplog_limits(const Oplog *oplog);
+/* Since the start. */
+typedef struct OplogTrimStats {
+    int64_t measure_us;
+    int64_t trim_us;
+    int64_t trims;
+} OplogTrimStats;
+OplogTrimStats oplog_trim_stats(const Oplog *oplog);
 /* Entries up to this one were removed from the old end since the start; 0: none. Set before they
  * go: a reader that asks after its read knows whether it missed some. */
 uint64_t oplog_truncated_to(const Oplog *oplog);

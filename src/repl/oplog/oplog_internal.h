@@ -70,6 +70,7 @@ typedef struct OplogMarkers {
     int64_t marker_bytes;
     OplogLimits limits;
     uint64_t truncated_to; /* everything up to here is gone */
+    OplogTrimStats stats;
     /* Atomic: everything up to here may be gone; stored before it goes. Readers of history load it
      * after their read. */
     _Atomic uint64_t truncating_to;

@@ -54,6 +54,7 @@ typedef struct TaskServiceSpec {
     const TaskPhase *phases;
     size_t phase_count;      /* the first one is where tasks begin */
     const char *abort_phase; /* NULL: these tasks cannot be aborted, a final error ends them */
+    const char *shown_as;    /* currentOp's name of who runs a phase; NULL: `name` */
     uint32_t threads_max;    /* how many of these tasks run a phase at once */
 
     /* What tasks block in memory. All three may be NULL; `arg` is that of the registration.

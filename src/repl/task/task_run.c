@@ -257,8 +257,10 @@ static Step begin_step(Task *task, OpCtx *op) {
         return STEP_NONE;
     /* Under mu, since op_begin forgets a kill: a step-down either comes before, and the task is
      * GONE, or after, and finds the operation. */
-    op_begin(op, &(OpDescription){
-                     .op_type = "none", .ns = task->row->spec->ns, .desc = task->row->spec->name});
+    const TaskServiceSpec *spec = task->row->spec;
+    op_begin(op, &(OpDescription){.op_type = "none",
+                                  .ns = spec->ns,
+                                  .desc = spec->shown_as != NULL ? spec->shown_as : spec->name});
     task->op = op;
     if (task->is_ended)
         return STEP_REMOVE;

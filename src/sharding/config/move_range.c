@@ -47,6 +47,8 @@ static Doc build_order(OpCtx *op, const RangeMove *move, const CollectionEntry *
     build_oid(&b, "epoch", &entry->epoch);
     build_bool(&b, "waitForDelete", move->waits_for_delete);
     build_bool(&b, "secondaryThrottle", move->is_throttled);
+    if (doc_is_present(move->throttle))
+        build_doc(&b, "throttleConcern", move->throttle);
     build_i64(&b, "forceJumbo", move->force_jumbo);
     build_i64(&b, "maxChunkSizeBytes", collection_chunk_bytes(entry->doc, settings));
     remote_build_end(op->service->cluster, &b, STR("admin"), NULL, ELEM_MISSING);

@@ -13,6 +13,7 @@ typedef struct RangeMove {
     Doc max;
     bool waits_for_delete;
     bool is_throttled;
+    Doc throttle; /* each batch waits for this write concern; DOC_NONE: for two members */
     int64_t force_jumbo;
 } RangeMove;
 

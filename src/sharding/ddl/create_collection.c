@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "base/failpoint.h"
 #include "bson/compare.h"
 #include "catalog/access.h"
 #include "concurrency/service_ctx.h"
@@ -187,6 +188,8 @@ ErrCode create_begin(DdlRun *run, Error *err) {
     CLEANUP(request_done) ShardingRequest request = {0};
     TRY(parse_request(run, &request, err));
     TRY(check_request(&request, err));
+    Doc arguments = elem_doc(doc_get_lit(ddl_request(run), "arguments"));
+    TRY(ddl_check_expected(run, &request.ns, doc_get_lit(arguments, "collectionUUID"), err));
     CLEANUP(collection_route_done) CollectionRoute *route = NULL;
     TRY(ddl_read_route(run, &request.ns, &route, err));
     if (route->map != NULL)
@@ -440,6 +443,8 @@ ErrCode create_release(DdlRun *run, Error *err) {
     /* So that the first request finds it known. */
     TRY(refresh_collection(run->state, run->op, &ns, err));
     CLEANUP(collection_route_done) CollectionRoute *route = placement_find(run->state, &ns);
+    TRY(ddl_mark_collection(run, "shardCollection", &ns, err));
+    failpoint_hit(FP_DDL_MARKED);
     const Shard *self;
     TRY(ddl_find_shard(run, str_from(run->self), &self, err));
     TRY(ddl_block(run, self, &ns, "Unblock", err));

@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "base/failpoint.h"
 #include "sharding/ddl/coordinator_internal.h"
 #include "sharding/shard/critical_section.h"
 
@@ -124,6 +125,8 @@ ErrCode drop_database_commit(DdlRun *run, Error *err) {
 ErrCode drop_database_release(DdlRun *run, Error *err) {
     Ns db;
     TRY(database_ns(run, &db, err));
+    TRY(ddl_mark_database(run, "dropDatabase", ns_str(&db), err));
+    failpoint_hit(FP_DDL_MARKED);
     TRY(ddl_block_all(run, &db, "Unblock", err));
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
     build_str(&b, "dropped", ns_str(&db));

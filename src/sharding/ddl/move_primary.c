@@ -581,6 +581,8 @@ static ErrCode drop_there(DdlRun *run, const PrimaryMove *move, const Ns *ns, co
 ErrCode move_primary_clean(DdlRun *run, Error *err) {
     PrimaryMove move;
     TRY(find_move(run, &move, err));
+    TRY(ddl_mark_database(run, "movePrimary", ns_str(&move.db), err));
+    failpoint_hit(FP_DDL_MARKED);
     if (move.from == NULL)
         return ERR_OK;
     TRY(each_noted(run, &move, drop_here, err));

@@ -4,6 +4,8 @@
 
 #include "base/clock.h"
 #include "catalog/access.h"
+#include "concurrency/service_ctx.h"
+#include "repl/repl.h"
 #include "sharding/shard/critical_section.h"
 
 enum {
@@ -159,6 +161,35 @@ ErrCode ddl_drop_all(DdlRun *run, const Ns *ns, const Uuid *uuid, Error *err) {
     const Shard *self;
     TRY(ddl_find_shard(run, str_from(run->self), &self, err));
     return ddl_drop_on(run, self, ns, uuid, err);
+}
+
+/* `b`: what o2 begins with. */
+static ErrCode write_mark(DdlRun *run, const char *kind, const Ns *ns, Str name, DocBuilder *b,
+                          Error *err) {
+    DocBuilder message = doc_builder_in_arena(&run->op->arena);
+    size_t inner = build_open_doc(&message, "msg");
+    build_str(&message, kind, name);
+    build_close(&message, inner);
+    return repl_write_mark(run->op->service->repl, run->op, ns, doc_builder_end(&message),
+                           doc_builder_end(b), err);
+}
+
+ErrCode ddl_mark_collection(DdlRun *run, const char *kind, const Ns *ns, Error *err) {
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    build_str(&b, kind, ns_str(ns));
+    return write_mark(run, kind, ns, ns_str(ns), &b, err);
+}
+
+ErrCode ddl_mark_database(DdlRun *run, const char *kind, Str db, Error *err) {
+    Elem version = ddl_field(run, "version");
+    if (!elem_is_present(version))
+        return ERR_OK;
+    Ns ns;
+    TRY(ns_make(db, STR("$cmd"), &ns, err));
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    build_str(&b, kind, db);
+    build_elem_as(&b, STR("databaseVersion"), version);
+    return write_mark(run, kind, &ns, db, &b, err);
 }
 
 /* ---- metadata ---- */

@@ -65,6 +65,13 @@ ErrCode ddl_drop_all(DdlRun *run, const Ns *ns, const Uuid *uuid, Error *err) MU
 ErrCode ddl_drop_on(DdlRun *run, const Shard *shard, const Ns *ns, const Uuid *uuid, Error *err)
     MUST_CHECK;
 
+/* A no-op in the oplog of this shard, o2: {`kind`: name, ...}: ends change streams that routers
+ * have opened here (change_stream/change.c). Once the change is certain and before requests are let
+ * in again; another run of the phase writes it again. */
+ErrCode ddl_mark_collection(DdlRun *run, const char *kind, const Ns *ns, Error *err) MUST_CHECK;
+/* Of the version that was stored as `version`, if one was. */
+ErrCode ddl_mark_database(DdlRun *run, const char *kind, Str db, Error *err) MUST_CHECK;
+
 /* ---- metadata ---- */
 
 typedef struct DdlDatabase {

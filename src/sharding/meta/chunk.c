@@ -48,7 +48,7 @@ static ErrCode parse_common(Doc doc, Chunk *chunk, Error *err) {
     chunk->history =
         elem_is_present(history) && !doc_is_empty(elem_doc(history)) ? elem_doc(history) : DOC_NONE;
     chunk->is_jumbo = elem_is_present(jumbo) && elem_bool(jumbo);
-    if (chunk->shard.size == 0 || memchr(chunk->shard.data, '\0', chunk->shard.size) != NULL)
+    if (chunk->shard.size == 0 || str_has_char(chunk->shard, '\0'))
         return error_set(err, ERR_BAD_VALUE, "%s must have the name of a shard", WHAT);
     if (chunk->version == 0)
         return error_set(err, ERR_BAD_VALUE, "%s must have a version", WHAT);

@@ -112,6 +112,10 @@ void shard_key_unref(ShardKey *key) {
     xfree(key);
 }
 
+void shard_key_unref_ptr(ShardKey **key) {
+    shard_key_unref(*key);
+}
+
 Doc shard_key_pattern(const ShardKey *key) {
     return key->pattern;
 }

@@ -28,7 +28,8 @@ typedef struct ShardKeyField {
  * codes of 7.0. */
 ErrCode shard_key_parse(Doc pattern, ShardKey **ret_key, Error *err) MUST_CHECK;
 ShardKey *shard_key_ref(ShardKey *key);
-void shard_key_unref(ShardKey *key); /* NULL is fine */
+void shard_key_unref(ShardKey *key);      /* NULL is fine */
+void shard_key_unref_ptr(ShardKey **key); /* for CLEANUP */
 
 Doc shard_key_pattern(const ShardKey *key);
 const ShardKeyField *shard_key_fields(const ShardKey *key, uint32_t *ret_count);

@@ -108,7 +108,7 @@ bool target_try_values(const ChunkMap *map, Doc filter, const Collator *collator
     DocIter iter = doc_iter(filter);
     for (Elem value; doc_iter_next(&iter, &value);) {
         Str name = elem_name_str(value);
-        if (name.size == 0 || name.data[0] == '$' || memchr(name.data, '.', name.size) != NULL ||
+        if (name.size == 0 || name.data[0] == '$' || str_has_char(name, '.') ||
             !is_plain(value, collator))
             return false;
         for (uint32_t f = 0; f < field_count; f++)
@@ -226,10 +226,9 @@ static Intervals intervals_of_field(const Targeting *t, uint32_t field, const Co
             found.rows[kept++] = found.rows[i];
     found.count = kept;
     /* Documents with arrays there have no shard key and do not exist. */
-    IntervalContext ctx = {t->arena, /* collator= */ NULL, /* is_multikey= */ false};
+    IntervalContext ctx = {.arena = t->arena};
     Intervals list;
-    uint32_t exact_count;
-    if (!predicates_combine(&found, &ctx, &list, &exact_count) ||
+    if (!predicates_combine(&found, &ctx, &list) ||
         (list.count > 0 && t->fields[field].is_hashed && !intervals_hash(&list, &ctx)))
         return intervals_all(t->arena);
     return list;

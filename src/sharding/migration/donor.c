@@ -295,6 +295,7 @@ static ErrCode choose_step(MoveRun *run, StepAnswer *answer, Error *err) {
     move->to = elem_str(to);
     move->waits_for_delete = elem_is_truthy(doc_get_lit(request, "waitForDelete"));
     move->is_throttled = elem_is_truthy(doc_get_lit(request, "secondaryThrottle"));
+    move->throttle = doc_field(request, "throttleConcern");
     TRY(section_check_free(run->op, &move->ns, err));
     CLEANUP(collection_route_done) CollectionRoute *route = NULL;
     TRY(move_run_route(run, &route, err));
@@ -381,6 +382,7 @@ static ErrCode start_recipient(MoveRun *run, StepAnswer *answer, Error *err) {
     DonorFields fields = fields_of(run);
     fields.definition_hash = (int64_t)definition.hash;
     set_fields(run, fields);
+    atomic_store(&run->migrations->stats.donor_clone_begun_us, clock_mono_us());
     return ERR_OK;
 }
 
@@ -404,6 +406,9 @@ static ErrCode ask_status(MoveRun *run, StepAnswer *answer, Error *err) {
     MigrationStats *stats = &run->migrations->stats;
     atomic_fetch_add(&stats->docs_cloned_on_donor, number_of(reply.body, "counts.cloned"));
     atomic_fetch_add(&stats->bytes_cloned_on_donor, number_of(reply.body, "counts.clonedBytes"));
+    int64_t begun_us = atomic_exchange(&stats->donor_clone_begun_us, 0);
+    if (begun_us != 0)
+        atomic_fetch_add(&stats->donor_clone_us, clock_mono_us() - begun_us);
     fields.documents = number_of(reply.body, "counts.documents");
     set_fields(run, fields);
     return ERR_OK;
@@ -484,6 +489,8 @@ static ErrCode commit(MoveRun *run, StepAnswer *answer, Error *err) {
     chunk_version_build(&b, "fromShardCollectionVersion", &move->version);
     CLEANUP(client_reply_done) ClientReply reply = {0};
     TRY(config_run(run->cluster, run->op, &b, &reply, err));
+    if (FAILPOINT(MIGRATION_COMMIT_NETWORK_ERROR))
+        return error_set(err, ERR_HOST_UNREACHABLE, "a failpoint lost the config server's answer");
     note_blocked_times(run);
     return ERR_OK;
 }
@@ -592,7 +599,16 @@ static const MoveStep STEPS[DONOR_STEP_COUNT] = {
 };
 
 static ErrCode run_phase(Task *task, OpCtx *op, Error *err) {
-    static const MoveSide DONOR = {&DONOR_STEPS, STEPS, note_refused};
+    static const char *const TEXTS[] = {"step 1 of 6", "step 2 of 6", "step 3 of 6",
+                                        "step 4 of 6", "step 5 of 6", "step 6 of 6"};
+    static const MoveSide DONOR = {.table = &DONOR_STEPS,
+                                   .steps = STEPS,
+                                   .note_refused = note_refused,
+                                   .step_texts = TEXTS,
+                                   .step_count = ARRAY_LEN(TEXTS),
+                                   .first_pause = FP_MOVE_CHUNK_HANG_1};
+    _Static_assert(FP_MOVE_CHUNK_HANG_6 - FP_MOVE_CHUNK_HANG_1 + 1 == ARRAY_LEN(TEXTS),
+                   "a failpoint for each");
     return move_run_phase(task, op, &DONOR, err);
 }
 
@@ -613,6 +629,7 @@ static void ended(void *arg, Doc doc) {
 
 const TaskServiceSpec MOVE_DONOR_SERVICE = {
     .name = MOVE_DONORS,
+    .shown_as = "MoveChunk",
     .ns = DONORS_TEXT,
     .phases = PHASES,
     .phase_count = ARRAY_LEN(PHASES),
@@ -635,6 +652,8 @@ static Doc build_request(OpCtx *op, const MoveOrder *order) {
         build_oid(&b, "epoch", &order->epoch);
     build_bool(&b, "waitForDelete", order->waits_for_delete);
     build_bool(&b, "secondaryThrottle", order->is_throttled);
+    if (doc_is_present(order->throttle))
+        build_doc(&b, "throttleConcern", order->throttle);
     build_bool(&b, "forceJumbo", order->is_jumbo_forced);
     build_i64(&b, "maxChunkSizeBytes", order->chunk_bytes_max);
     return doc_builder_end(&b);

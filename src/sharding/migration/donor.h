@@ -19,6 +19,7 @@ typedef struct MoveOrder {
     Oid epoch;
     bool waits_for_delete;
     bool is_throttled;
+    Doc throttle; /* see Move */
     bool is_jumbo_forced;
     int64_t chunk_bytes_max; /* 0: the default */
 } MoveOrder;

@@ -126,6 +126,21 @@ static void hit(uint8_t point) {
         failpoint_hit((FailpointId)(point - 1));
 }
 
+/* Tells that a step has ended, and stays there as long as its failpoint is on. */
+static ErrCode show_step(OpCtx *op, const MoveSide *side, uint8_t shown, Error *err) {
+    enum { PAUSE_US = 10 * 1000 };
+    if (shown == 0)
+        return ERR_OK;
+    op_set_progress(op, side->step_texts[shown - 1], shown, side->step_count);
+    FailpointId pause = side->first_pause + (FailpointId)(shown - 1);
+    if (!failpoint_enter(pause))
+        return ERR_OK;
+    failpoint_tell_hang(pause);
+    while (failpoint_is_set(pause))
+        TRY(op_sleep_us(op, PAUSE_US, err));
+    return ERR_OK;
+}
+
 /* Is it certain that what was asked for has not happened, and will not? */
 static StepAnswer answer_of(ErrCode code) {
     switch (task_error_class(code)) {
@@ -160,9 +175,11 @@ ErrCode move_run_phase(Task *task, OpCtx *op, const MoveSide *side, Error *err) 
             return rc;
         if (then.is_refused)
             side->note_refused(&run, err);
-        else if (answer != STEP_OTHERWISE && answer != STEP_NOT_YET)
-            hit(row->after);
         error_reset(err);
+        if (!then.is_refused && answer != STEP_OTHERWISE && answer != STEP_NOT_YET) {
+            hit(row->after);
+            TRY(show_step(op, side, row->shown, err));
+        }
     }
     if (then.is_again)
         task_again(task, row->again_ms);

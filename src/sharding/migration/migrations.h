@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "base/failpoint.h"
 #include "base/list.h"
 #include "concurrency/op_ctx.h"
 #include "concurrency/service_ctx.h"
@@ -69,6 +70,9 @@ typedef struct MigrationStats {
     _Atomic int64_t bytes_cloned_on_recipient;
     _Atomic int64_t docs_cloned_on_donor;
     _Atomic int64_t bytes_cloned_on_donor;
+    _Atomic int64_t recipient_clone_us;
+    _Atomic int64_t donor_clone_us;         /* until the recipient is steady */
+    _Atomic int64_t donor_clone_begun_us;   /* of the move that runs; 0: by an earlier primary */
     _Atomic int64_t donor_section_us;       /* writes blocked, all together */
     _Atomic int64_t donor_section_reads_us; /* reads as well */
     _Atomic int64_t last_section_us;        /* of the last move */
@@ -138,6 +142,11 @@ typedef struct MoveSide {
     const MoveStep *steps;
     /* Before the phase of moves that are refused is stored. */
     void (*note_refused)(MoveRun *run, const Error *why);
+    /* Steps as currentOp shows them (StepRow.shown), and the failpoint that stays after the first;
+     * those of the others follow it. */
+    const char *const *step_texts;
+    uint8_t step_count;
+    FailpointId first_pause;
 } MoveSide;
 /* Runs the phase that the task is in. */
 ErrCode move_run_phase(Task *task, OpCtx *op, const MoveSide *side, Error *err) MUST_CHECK;

@@ -20,6 +20,8 @@ void move_build(DocBuilder *b, const Move *move) {
     build_timestamp(b, "startTimestamp", move->start_ts);
     build_bool(b, "waitForDelete", move->waits_for_delete);
     build_bool(b, "secondaryThrottle", move->is_throttled);
+    if (doc_is_present(move->throttle))
+        build_doc(b, "throttleConcern", move->throttle);
 }
 
 static ErrCode parse_range(Doc doc, Move *move, Error *err) {
@@ -61,6 +63,8 @@ ErrCode move_parse(Doc doc, Move *ret_move, Error *err) {
     move.start_ts = (uint64_t)elem_i64(start);
     move.waits_for_delete = elem_is_truthy(doc_get_lit(doc, "waitForDelete"));
     move.is_throttled = elem_is_truthy(doc_get_lit(doc, "secondaryThrottle"));
+    Elem throttle = doc_get_lit(doc, "throttleConcern");
+    move.throttle = elem_type(throttle) == BT_DOC ? elem_doc(throttle) : DOC_NONE;
     TRY(chunk_version_parse(doc_get_lit(doc, "preMigrationChunkVersion"),
                             "preMigrationChunkVersion", &move.version, err));
     if (elem_type(pattern) != BT_DOC)

@@ -23,6 +23,7 @@ typedef struct Move {
     uint64_t start_ts;    /* writes of the donor after this time are modifications */
     bool waits_for_delete;
     bool is_throttled; /* _secondaryThrottle: two members have each batch before the next one */
+    Doc throttle;      /* a write concern that each batch is to have instead; DOC_NONE: none */
 } Move;
 
 /* {migrationId, nss, collectionUuid, donorShardId, recipientShardId, range, keyPattern,

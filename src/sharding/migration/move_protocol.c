@@ -8,16 +8,17 @@ enum {
 };
 
 static const StepRow DONOR_ROWS[] = {
-    {"begin", .step = DONOR_CHOOSE, .next = "prepare", .otherwise = TASK_DONE,
+    {"begin", .step = DONOR_CHOOSE, .shown = 1, .next = "prepare", .otherwise = TASK_DONE,
      .after = STEP_POINT(MIG_D_REGISTERED)},
 
-    {"prepare", .step = DONOR_ADD_RANGE_TASK, .before = STEP_POINT(MIG_D_COORD_DOC_WRITTEN),
+    {"prepare", .step = DONOR_ADD_RANGE_TASK, .shown = 2,
+     .before = STEP_POINT(MIG_D_COORD_DOC_WRITTEN),
      .after = STEP_POINT(MIG_D_RANGE_DEL_PENDING_WRITTEN)},
-    {"prepare", .step = DONOR_START_RECIPIENT, .next = "clone",
+    {"prepare", .step = DONOR_START_RECIPIENT, .shown = 3, .next = "clone",
      .after = STEP_POINT(MIG_D_RECV_CHUNK_START_SENT)},
 
-    {"clone", .step = DONOR_ASK_STATUS, .next = "commit", .before = STEP_POINT(MIG_D_CLONING),
-     .after = STEP_POINT(MIG_D_READY_FOR_CRIT_SEC)},
+    {"clone", .step = DONOR_ASK_STATUS, .shown = 4, .next = "commit",
+     .before = STEP_POINT(MIG_D_CLONING), .after = STEP_POINT(MIG_D_READY_FOR_CRIT_SEC)},
 
     /* An earlier run of this phase, or an earlier primary, may have come to any place of it. */
     {"commit", .step = DONOR_ASK_OWNER, .otherwise_step = DONOR_UNBLOCK},
@@ -25,7 +26,7 @@ static const StepRow DONOR_ROWS[] = {
      .after = STEP_POINT(MIG_D_CRIT_SEC_WRITES)},
     {"commit", .step = DONOR_CHECK_DEFINITION, .errors = ERRORS_REFUSE,
      .after = STEP_POINT(MIG_D_CRIT_SEC_SIGNAL_PERSISTED)},
-    {"commit", .step = DONOR_DRAIN, .errors = ERRORS_REFUSE,
+    {"commit", .step = DONOR_DRAIN, .shown = 5, .errors = ERRORS_REFUSE,
      .after = STEP_POINT(MIG_D_RECV_CHUNK_COMMIT_SENT)},
     {"commit", .step = DONOR_BLOCK_READS, .errors = ERRORS_REFUSE,
      .after = STEP_POINT(MIG_D_CRIT_SEC_READS)},
@@ -36,8 +37,8 @@ static const StepRow DONOR_ROWS[] = {
      * stored, because clients wait for them; and those of the donor do not wait for a recipient
      * that hangs. */
     {"commit", .step = DONOR_UNBLOCK, .after = STEP_POINT(MIG_D_METADATA_REFRESHED)},
-    {"commit", .step = DONOR_RELEASE_RECIPIENT, .errors = ERRORS_PASS, .next = "committed",
-     .after = STEP_POINT(MIG_D_RECIPIENT_CRIT_SEC_RELEASED)},
+    {"commit", .step = DONOR_RELEASE_RECIPIENT, .shown = 6, .errors = ERRORS_PASS,
+     .next = "committed", .after = STEP_POINT(MIG_D_RECIPIENT_CRIT_SEC_RELEASED)},
 
     {"committed", .step = DONOR_UNBLOCK, .before = STEP_POINT(MIG_D_DECISION_PERSISTED)},
     {"committed", .step = DONOR_RELEASE_RECIPIENT, .after = STEP_POINT(MIG_D_TXN_NUM_BUMPED)},
@@ -59,26 +60,26 @@ static const StepRow DONOR_ROWS[] = {
 
 static const StepRow RECIPIENT_ROWS[] = {
     {"prepare", .step = RECIPIENT_CHECK_OWNER},
-    {"prepare", .step = RECIPIENT_AWAIT_DELETIONS},
-    {"prepare", .step = RECIPIENT_CREATE, .after = STEP_POINT(MIG_R_COLL_CREATED)},
-    {"prepare", .step = RECIPIENT_ADD_RANGE_TASK, .next = "clone",
+    {"prepare", .step = RECIPIENT_AWAIT_DELETIONS, .shown = 1},
+    {"prepare", .step = RECIPIENT_CREATE, .shown = 2, .after = STEP_POINT(MIG_R_COLL_CREATED)},
+    {"prepare", .step = RECIPIENT_ADD_RANGE_TASK, .shown = 3, .next = "clone",
      .after = STEP_POINT(MIG_R_RANGE_DEL_WRITTEN)},
 
-    {"clone", .step = RECIPIENT_CLONE, .next = "catchUp"},
+    {"clone", .step = RECIPIENT_CLONE, .shown = 4, .next = "catchUp"},
 
     {"catchUp", .step = RECIPIENT_RECEIVE_HISTORY},
     {"catchUp", .step = RECIPIENT_PULL, .after = STEP_POINT(MIG_R_CATCHUP)},
     {"catchUp", .step = RECIPIENT_VERIFY},
-    {"catchUp", .step = RECIPIENT_PULL},
+    {"catchUp", .step = RECIPIENT_PULL, .shown = 5},
     {"catchUp", .step = RECIPIENT_BE_STEADY, .after = STEP_POINT(MIG_R_STEADY)},
-    {"catchUp", .step = RECIPIENT_DRAIN, .after = STEP_POINT(MIG_R_SESSIONS_APPLIED)},
+    {"catchUp", .step = RECIPIENT_DRAIN, .shown = 6, .after = STEP_POINT(MIG_R_SESSIONS_APPLIED)},
     /* Stored with the next phase: a majority has both. */
     {"catchUp", .step = RECIPIENT_BLOCK_WRITES, .next = "ready"},
 
     {"ready", .step = RECIPIENT_READ_OUTCOME, .again_ms = READY_MS,
      .before = STEP_POINT(MIG_R_RECOVERY_DOC_WRITTEN)},
     {"ready", .step = RECIPIENT_SETTLE_RANGE_TASK},
-    {"ready", .step = RECIPIENT_UNBLOCK, .next = TASK_DONE,
+    {"ready", .step = RECIPIENT_UNBLOCK, .shown = 7, .next = TASK_DONE,
      .after = STEP_POINT(MIG_R_CRIT_SEC_RELEASED)},
 
     {"undo", .step = RECIPIENT_GIVE_UP},

@@ -81,6 +81,7 @@ typedef struct StepRow {
     uint8_t otherwise_step; /* this one, further down */
     int32_t again_ms;       /* how long "not yet" waits, if nobody wakes it */
     uint8_t before, after;  /* failpoints there, as STEP_POINT; 0: none */
+    uint8_t shown;          /* the number of the step that users see end with this one; 0: none */
 } StepRow;
 
 #define STEP_POINT(name) (1 + FP_##name)

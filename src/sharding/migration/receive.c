@@ -89,6 +89,34 @@ static void add_cloned(Receiving *receiving, void *arg) {
     receiving->cloned_bytes += counts->bytes;
 }
 
+static ReplWriteConcern throttle_of(const Move *move) {
+    ReplWriteConcern concern = {.kind = REPL_W_NUMBER, .number = 2};
+    Elem w = doc_is_present(move->throttle) ? doc_get_lit(move->throttle, "w") : ELEM_MISSING;
+    if (elem_is_number(w))
+        concern.number = (int32_t)elem_as_i64(w);
+    else if (elem_type(w) == BT_STRING && str_is(elem_str(w), "majority"))
+        concern.kind = REPL_W_MAJORITY;
+    else if (elem_type(w) == BT_STRING)
+        concern = (ReplWriteConcern){.kind = REPL_W_MODE, .mode = elem_str(w)};
+    return concern;
+}
+
+static ErrCode wait_for_throttle(MoveRun *run, Error *err) {
+    const Move *move = &run->move;
+    bool is_given = doc_is_present(move->throttle);
+    ReplWriteConcern concern = throttle_of(move);
+    Elem timeout = is_given ? doc_get_lit(move->throttle, "wtimeout") : ELEM_MISSING;
+    int64_t ms_max = elem_is_number(timeout) ? elem_as_i64(timeout) : 0;
+    bool is_journaled = is_given && elem_is_truthy(doc_get_lit(move->throttle, "j"));
+    ErrCode rc = repl_wait_write_concern(
+        run->op->service->repl, run->op, &concern, is_journaled, run->op->last_optime,
+        clock_deadline_ms(ms_max > 0 && ms_max < ASK_MS_MAX ? ms_max : ASK_MS_MAX), err);
+    if (is_given || rc != ERR_UNSATISFIABLE_WRITE_CONCERN)
+        return rc;
+    error_reset(err); /* there is no secondary that it could hurt */
+    return ERR_OK;
+}
+
 static ErrCode take_batch(MoveRun *run, Doc batch, Error *err) {
     MigrationStats *stats = &run->migrations->stats;
     InsertedCounts counts;
@@ -97,16 +125,7 @@ static ErrCode take_batch(MoveRun *run, Doc batch, Error *err) {
     atomic_fetch_add(&stats->bytes_cloned_on_recipient, counts.bytes);
     migrations_change(run->migrations, add_cloned, &counts);
     failpoint_hit(FP_MIG_R_CLONE_BATCH_APPLIED);
-    if (!run->move.is_throttled)
-        return ERR_OK;
-    ReplWriteConcern two = {.kind = REPL_W_NUMBER, .number = 2};
-    ErrCode rc =
-        repl_wait_write_concern(run->op->service->repl, run->op, &two, /* is_journaled= */ false,
-                                run->op->last_optime, clock_deadline_ms(ASK_MS_MAX), err);
-    if (rc != ERR_UNSATISFIABLE_WRITE_CONCERN)
-        return rc;
-    error_reset(err); /* there is no secondary that it could hurt */
-    return ERR_OK;
+    return run->move.is_throttled ? wait_for_throttle(run, err) : ERR_OK;
 }
 
 /* The donor reads the next batch while this one is written. */

@@ -105,7 +105,10 @@ static ErrCode add_range_task(MoveRun *run, StepAnswer *answer, Error *err) {
 static ErrCode clone_range(MoveRun *run, StepAnswer *answer, Error *err) {
     (void)answer;
     enter_state(run, RECEIVE_CLONE);
-    return receive_clone(run, err);
+    int64_t begun_us = clock_mono_us();
+    TRY(receive_clone(run, err));
+    atomic_fetch_add(&run->migrations->stats.recipient_clone_us, clock_mono_us() - begun_us);
+    return ERR_OK;
 }
 
 static bool is_commit_wanted(const Receiving *receiving, void *arg) {
@@ -235,7 +238,15 @@ static const MoveStep STEPS[RECIPIENT_STEP_COUNT] = {
 };
 
 static ErrCode run_phase(Task *task, OpCtx *op, Error *err) {
-    static const MoveSide RECIPIENT = {&RECIPIENT_STEPS, STEPS, NULL};
+    static const char *const TEXTS[] = {"step 1 of 7", "step 2 of 7", "step 3 of 7", "step 4 of 7",
+                                        "step 5 of 7", "step 6 of 7", "step 7 of 7"};
+    static const MoveSide RECIPIENT = {.table = &RECIPIENT_STEPS,
+                                       .steps = STEPS,
+                                       .step_texts = TEXTS,
+                                       .step_count = ARRAY_LEN(TEXTS),
+                                       .first_pause = FP_MIGRATE_THREAD_HANG_1};
+    _Static_assert(FP_MIGRATE_THREAD_HANG_7 - FP_MIGRATE_THREAD_HANG_1 + 1 == ARRAY_LEN(TEXTS),
+                   "a failpoint for each");
     return move_run_phase(task, op, &RECIPIENT, err);
 }
 
@@ -253,6 +264,7 @@ static const TaskPhase PHASES[] = {
 
 const TaskServiceSpec MOVE_RECIPIENT_SERVICE = {
     .name = MOVE_RECIPIENTS,
+    .shown_as = "migrateThread",
     .ns = "config.migrationRecipients",
     .phases = PHASES,
     .phase_count = ARRAY_LEN(PHASES),

@@ -55,8 +55,7 @@ static bool may_be_in_range(RangeKeys *keys, const StreamChange *change) {
     uint32_t count;
     const ShardKeyField *fields = shard_key_fields(keys->key, &count);
     for (uint32_t i = 0; i < count; i++)
-        if (memchr(fields[i].path.data, '.', fields[i].path.size) != NULL ||
-            !elem_is_present(doc_get(key, fields[i].path)))
+        if (str_has_char(fields[i].path, '.') || !elem_is_present(doc_get(key, fields[i].path)))
             return true;
     return range_has_doc(keys, key);
 }

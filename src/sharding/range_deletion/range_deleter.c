@@ -13,6 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "base/round_thread.h"
@@ -355,6 +356,10 @@ static ErrCode process(Range *range, int64_t *ret_due_us, Error *err) {
     int64_t free_us = due_of_secondaries(deleter, task);
     if (now_us < free_us) {
         *ret_due_us = free_us < now_us + READERS_US ? free_us : now_us + READERS_US;
+        return ERR_OK;
+    }
+    if (FAILPOINT(SUSPEND_RANGE_DELETION)) {
+        *ret_due_us = now_us + READERS_US;
         return ERR_OK;
     }
     TRY(mark_processing(deleter->op, task, err));

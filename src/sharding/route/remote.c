@@ -141,7 +141,7 @@ Doc config_filter_scope(Str scope, Arena *arena) {
     if (scope.size == 0)
         return DOC_EMPTY;
     DocBuilder b = doc_builder_in_arena(arena);
-    if (memchr(scope.data, '.', scope.size) != NULL) {
+    if (str_has_char(scope, '.')) {
         build_str(&b, "_id", scope);
         return doc_builder_end(&b);
     }

@@ -408,16 +408,39 @@ static ErrCode check_locked(ShardState *state, OpRouting *routing, bool is_write
     return check_collection_locked(state, routing, ret_placement, err);
 }
 
-/* A router has a shard read another collection only if it takes that for unsharded, as that of the
- * request: then all of it is here. */
-static bool is_read_whole(const CollAccess *access, const OpRouting *routing) {
-    return !access->is_write && access->coll != NULL && !ns_is_system(&access->ns) &&
-           routing->has_version && chunk_version_is_unsharded(&routing->version);
+static ErrCode refuse_beside(const ShardState *state, const Ns *ns, const char *why, Error *err) {
+    OpRouting other = {.ns = *ns, .version = VERSION_UNSHARDED};
+    return refuse_collection(state, &other, NULL, why, err);
 }
 
-static ErrCode refuse_beside(const ShardState *state, const CollAccess *access, Error *err) {
-    OpRouting other = {.ns = access->ns, .version = VERSION_UNSHARDED};
-    return refuse_collection(state, &other, NULL, "the collection is sharded", err);
+/* A router has a shard read (or write, by $out and $merge) another collection only if it takes that
+ * for unsharded, as that of the request: then all of it is here. That must be known: a pipeline
+ * looks for it before it begins (refresh_beside), and is sent again if it was forgotten since. */
+static ErrCode check_whole(ShardState *state, const CollAccess *access, OpRouting *routing,
+                           const Placement *placement, Error *err) {
+    const Ns *ns = &access->ns;
+    if (!routing->is_pipeline || ns_is_system(ns))
+        return ERR_OK;
+    if (placement != NULL)
+        return placement->route->map == NULL
+                   ? ERR_OK
+                   : refuse_beside(state, ns, "the collection is sharded", err);
+    return access->is_write ? ERR_OK /* one of the pipeline's own, for results; or read before */
+                            : refuse_beside(state, ns, "this shard does not know it yet", err);
+}
+
+/* The own section of the other collection. It is waited for under its name. */
+static ErrCode check_section_beside(const ShardState *state, const CollAccess *access,
+                                    OpRouting *routing, Error *err) {
+    const Section *section = pmap_get(state->sections, access->ns.text, access->ns.size);
+    if (section == NULL || !routing->is_pipeline || !(access->is_write || section->blocks_reads))
+        return ERR_OK;
+    Ns *ns = ARENA_NEW(&access->op->arena, Ns);
+    *ns = access->ns;
+    routing->is_blocked = true;
+    routing->is_write = access->is_write;
+    routing->beside = ns;
+    return refuse_beside(state, ns, "it is about to change", err);
 }
 
 /* A collection of the same database that a request concerns besides its own: by $lookup, $out and
@@ -435,8 +458,9 @@ static ErrCode check_beside(ShardState *state, const CollAccess *access, OpRouti
     if (section != NULL && (access->is_write || section->blocks_reads) &&
         !(is_sharded && section->spares_sharded))
         return refuse_blocked(state, routing, section, access->is_write, err);
-    if (is_sharded && is_read_whole(access, routing))
-        return refuse_beside(state, access, err);
+    if (UNLIKELY(state->sections != NULL))
+        TRY(check_section_beside(state, access, routing, err));
+    TRY(check_whole(state, access, routing, placement, err));
     return is_sharded ? ERR_OK : check_database_locked(state, routing, err);
 }
 

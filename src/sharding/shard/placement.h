@@ -18,7 +18,9 @@ typedef struct OpRouting {
     bool has_database_version;
     ChunkVersion version;
     DatabaseVersion database_version;
+    bool is_pipeline; /* that names other collections */
     /* Found by checks. */
+    const Ns *beside;       /* the other collection that is blocked; NULL: its own, or none is */
     bool is_blocked;        /* by a critical section */
     bool is_stale;          /* the placement of the collection is old here, or not known */
     bool is_database_stale; /* likewise */

@@ -214,7 +214,8 @@ static bool is_section_over(void *arg) {
 
 static ErrCode wait_for_section(ShardState *state, OpCtx *op, const OpRouting *routing,
                                 int64_t deadline_us, Error *err) {
-    SectionLook look = {state, &routing->ns, routing->is_write, routing->is_sharded};
+    SectionLook look = {state, routing->beside != NULL ? routing->beside : &routing->ns,
+                        routing->is_write, routing->is_sharded};
     SectionWaiter waiter = {.op = op};
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&state->mu);
     list_push_back(&state->waiters, &waiter.node);
@@ -242,6 +243,14 @@ static ErrCode refresh_aside(ShardState *state, OpCtx *op, const OpRouting *rout
     op_end(own);
     op_ctx_free(own);
     return rc;
+}
+
+void refresh_beside(ShardState *state, OpCtx *op, const Ns *ns) {
+    CLEANUP(collection_route_done) CollectionRoute *known = placement_find(state, ns);
+    if (LIKELY(known != NULL))
+        return;
+    OpRouting other = {.ns = *ns, .is_stale = true};
+    refresh_after(state, op, &other, /* is_in_txn= */ false);
 }
 
 void refresh_after(ShardState *state, OpCtx *op, const OpRouting *routing, bool is_in_txn) {

@@ -9,6 +9,10 @@
  * request's: it is sent again in any case, and refused again. */
 void refresh_after(ShardState *state, OpCtx *op, const OpRouting *routing, bool is_in_txn);
 
+/* A pipeline is going to read, or write, that collection besides its own: sees to it that it is
+ * known where that is. If that fails the access is refused. */
+void refresh_beside(ShardState *state, OpCtx *op, const Ns *ns);
+
 /* A primary: from the config server; stores what it read. A secondary: what its primary stored, at
  * its request. The placement is installed. */
 ErrCode refresh_collection(ShardState *state, OpCtx *op, const Ns *ns, Error *err) MUST_CHECK;
