@@ -8,6 +8,7 @@
 
 enum {
     MMAP_BYTES_MIN = 256 * 1024,
+    SHARED_HEAPS = 2,
 };
 
 /* By itself glibc takes the first large block that is freed as a sign to keep such blocks in the
@@ -18,6 +19,10 @@ enum {
  * count. */
 void alloc_setup(void) {
     (void)mallopt(M_MMAP_THRESHOLD, MMAP_BYTES_MIN);
+}
+
+void alloc_share_heaps(void) {
+    (void)mallopt(M_ARENA_MAX, SHARED_HEAPS);
 }
 
 static void *check(void *memory, size_t size) {

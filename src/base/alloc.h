@@ -14,6 +14,10 @@
 /* Once, at the start of a server: large blocks are returned to the system when they are freed. */
 void alloc_setup(void);
 
+/* For a process that keeps little: its threads share a few heaps, so that what one of them freed serves the others. Before there
+ * are threads. */
+void alloc_share_heaps(void);
+
 void *xmalloc(size_t size) __attribute__((malloc, returns_nonnull));
 void *xcalloc(size_t count, size_t size) __attribute__((malloc, returns_nonnull));
 void *xrealloc(void *old, size_t size) __attribute__((returns_nonnull));
