@@ -218,6 +218,35 @@ for (let i = 0; i < TIMES; i++)
     for (const [name, event] of Object.entries(EVENTS))
         claim(`prepared transactions outlive ${name} (${i})`, () => throughEvent(name, event));
 
+/* Where the index was marked lies before the history of a member that copied its data later. */
+claim('an initial sync marks the index that a prepared transaction made multikey', async () => {
+    const primary = await world.primary();
+    const must = async (command) => {
+        const reply = await ask(primary, { ...command, $db: DB });
+        assert.equal(reply?.ok, 1, JSON.stringify(reply));
+    };
+    await must({ createIndexes: 'lists', indexes: [{ key: { x: 1 }, name: 'x' }], ...majority });
+    const transaction = new PreparedTransaction();
+    await must({ insert: 'lists', documents: [{ _id: 1, x: [1, 2, 3] }], ...transaction.identity, startTransaction: true });
+    await transaction.mustPrepare(primary);
+    await must({ insert: 'lists', documents: [{ _id: 2, x: 4 }], ...majority });
+    const [member] = world.others(primary);
+    await resync(member);
+    await transaction.mustDecide(world.set, 'commit');
+    await world.set.waitForReplication();
+    const found = await ask(member, {
+        find: 'lists',
+        filter: { x: { $in: [1, 3, 4] } },
+        hint: { x: 1 },
+        $readPreference: { mode: 'secondaryPreferred' },
+        $db: DB,
+    });
+    assert.deepEqual(
+        found.cursor.firstBatch.map(({ _id }) => _id),
+        [1, 2],
+    );
+});
+
 claim('what only a minority prepared is gone after a rollback', async () => {
     let transaction = null;
     await rollBack(async (primary) => {
