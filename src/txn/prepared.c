@@ -253,8 +253,9 @@ ErrCode txn_abort_prepared(TxnStatement *statement, Error *err) {
 
 /* ---- members that apply entries ---- */
 
-/* What makes indexes multikey is written at once, with the time of the entry: see write_prepare. After an initial sync that time
- * may lie before the history that the node has; the copy has not seen the documents, so it is written at the node's first time. */
+/* What makes indexes multikey is written at once, with the time of the entry: see write_prepare.
+ * After an initial sync that time may lie before the history that the node has; the copy has not
+ * seen the documents, so it is written at the node's first time. */
 static ErrCode persist_multikey(OpCtx *op, Transaction *txn, uint64_t ts, Error *err) {
     if (txn->multikey.count == 0)
         return ERR_OK;
