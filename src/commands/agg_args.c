@@ -10,6 +10,7 @@ void agg_options_defaults(CommandCtx *ctx, AggOptions *options) {
     options->stage_memory_bytes = (size_t)param_i64(ctx->service, PARAM_GROUP_MEMORY_BYTES_MAX);
     options->window_memory_bytes = (size_t)param_i64(ctx->service, PARAM_WINDOW_MEMORY_BYTES_MAX);
     options->densify_docs_max = (uint64_t)param_i64(ctx->service, PARAM_DENSIFY_DOCS_MAX);
+    options->densify_memory_bytes = (size_t)param_i64(ctx->service, PARAM_DENSIFY_MEMORY_BYTES_MAX);
     options->sort_memory_bytes = (size_t)param_i64(ctx->service, PARAM_SORT_MEMORY_BYTES_MAX);
     options->yield_period_us = param_i64(ctx->service, PARAM_YIELD_PERIOD_MS) * 1000;
     options->spill_dir =

@@ -418,6 +418,7 @@ static ErrCode open_merge_part(RoutedAgg *source, CommandCtx *ctx, Doc stages, E
         .stage_memory_bytes = (size_t)param_i64(ctx->service, PARAM_GROUP_MEMORY_BYTES_MAX),
         .window_memory_bytes = (size_t)param_i64(ctx->service, PARAM_WINDOW_MEMORY_BYTES_MAX),
         .densify_docs_max = (uint64_t)param_i64(ctx->service, PARAM_DENSIFY_DOCS_MAX),
+        .densify_memory_bytes = (size_t)param_i64(ctx->service, PARAM_DENSIFY_MEMORY_BYTES_MAX),
         .foreign = &source->foreign,
         .now_ms = source->read.query.now_ms,
         .collator = source->collator,

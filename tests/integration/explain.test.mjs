@@ -261,3 +261,52 @@ test('QRY-1: an explained $lookup tells what its pipelines examined, and with wh
     assert.equal(after.scanned - before.scanned, 0);
     assert.equal(after.collectionScans.total - before.collectionScans.total, 4);
 });
+
+test('QRY-1: windows and gaps are sorted by a $sort of their own, which an index can serve and a later sort shares', async () => {
+    const explained = async (pipeline) => (await explain({ aggregate: 'c', pipeline, cursor: {} }, 'queryPlanner')).stages;
+    const output = { sum: { $sum: '$b', window: { documents: ['unbounded', 'current'] } } };
+    const window = { $setWindowFields: { partitionBy: '$a', sortBy: { b: -1 }, output } };
+    const [cursor, ...others] = await explained([window, { $sort: { a: 1 } }]);
+    assert.deepEqual(stages(cursor.$cursor.queryPlanner.winningPlan), ['FETCH', 'IXSCAN']);
+    assert.deepEqual(others, [
+        { $_internalSetWindowFields: { partitionBy: '$a', sortBy: { b: -1 }, output } },
+    ]);
+
+    const computed = await explained([
+        { $setWindowFields: { partitionBy: { $mod: ['$a', 2] }, output: { n: { $sum: 1 } } } },
+    ]);
+    const [key] = Object.keys(computed[1].$addFields);
+    assert.deepEqual(computed.slice(1), [
+        { $addFields: { [key]: { $mod: ['$a', { $const: 2 }] } } },
+        { $sort: { sortKey: { [key]: 1 } } },
+        {
+            $_internalSetWindowFields: {
+                partitionBy: `$${key}`,
+                output: { n: { $sum: 1, window: { documents: ['unbounded', 'unbounded'] } } },
+            },
+        },
+        { $project: { [key]: false, _id: true } },
+    ]);
+
+    const range = { step: 1, bounds: 'full' };
+    const densified = await explained([{ $densify: { field: 'a', range } }, { $sort: { a: 1 } }]);
+    assert.deepEqual(densified.slice(1), [
+        { $_internalDensify: { field: 'a', partitionByFields: [], range } },
+    ]);
+    await fails(
+        node.db.command({ aggregate: 'c', pipeline: [{ $_internalDensify: { field: 'a', range } }], cursor: {} }),
+        5491300,
+    );
+});
+
+test('QRY-1: partitions of $densify have a limit of memory of their own', async () => {
+    const admin = node.client.db('admin');
+    const name = 'internalDocumentSourceDensifyMaxMemoryBytes';
+    const pipeline = [
+        { $densify: { field: 'b', partitionByFields: ['_id'], range: { step: 1, bounds: 'partition' } } },
+    ];
+    const { was } = await admin.command({ setParameter: 1, [name]: 1000 });
+    await fails(node.db.command({ aggregate: 'c', pipeline, cursor: {} }), 6007200);
+    await admin.command({ setParameter: 1, [name]: was });
+    assert.equal((await node.db.collection('c').aggregate(pipeline).toArray()).length, 50);
+});

@@ -59,6 +59,9 @@ struct AccClass {
 ErrCode acc_parse(Str field, Elem op, const ExprParseContext *ctx, Arena *arena, Acc *ret_acc,
                   Error *err) MUST_CHECK;
 
+/* {$sum: expression}, for explain: appends the element. */
+void acc_to_bson(const Acc *acc, DocBuilder *b);
+
 /* What a partial must be; fails with ERR_BAD_VALUE. */
 ErrCode acc_check_partial(const Acc *acc, Value partial, BsonType type, Error *err) MUST_CHECK;
 /* Merges a partial that is an array of values by adding them one by one. */

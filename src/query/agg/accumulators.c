@@ -56,6 +56,14 @@ ErrCode acc_merge_array(void *state, const Acc *acc, Value partial, AccContext *
     return ERR_OK;
 }
 
+void acc_to_bson(const Acc *acc, DocBuilder *b) {
+    bool is_plain = acc->class->parse == NULL && acc->input != NULL;
+    if (is_plain)
+        expr_to_bson(acc->input, elem_name_str(acc->source), b);
+    else
+        build_elem(b, acc->source);
+}
+
 void kept_value_set(KeptValue *kept, Value value, size_t *bytes) {
     kept->is_set = true;
     kept->value = value;

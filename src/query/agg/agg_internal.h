@@ -301,5 +301,13 @@ extern const AggStageClass AGG_UNWIND;
 extern const AggStageClass AGG_LOOKUP;
 extern const AggStageClass AGG_UNION_WITH;
 extern const AggStageClass AGG_GROUP;
+extern const AggStageClass AGG_DENSIFY;
+/* Is what comes out sorted as what goes in? */
+bool agg_densify_keeps_order(const AggStage *stage);
+extern const AggStageClass AGG_WINDOW;
+/* The field that tells partitions apart, if it is one of the top level that stays as it is. */
+Str agg_window_key(const AggStage *stage);
+/* Does it write to the path, below it or around it? */
+bool agg_window_sets(const AggStage *stage, Str dotted);
 /* The expression that a $group's _id is; NULL: it is a document around one. */
 const Expr *agg_group_id(const AggStage *stage);

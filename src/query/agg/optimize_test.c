@@ -23,6 +23,10 @@ static Doc bson_of(const Pipeline *pipeline, Arena *arena) {
     return doc_builder_end(&b);
 }
 
+#define WINDOW(fields, rest) "[{'$setWindowFields':{" fields "}}," rest "]"
+#define SORTED(key, fields)                                                                        \
+    "[{'$sort':{'sortKey':" key "}},{'$_internalSetWindowFields':{" fields "}}"
+
 TEST(pipelines_are_rewritten_to_do_less) {
     static const struct {
         const char *pipeline;
@@ -37,11 +41,12 @@ TEST(pipelines_are_rewritten_to_do_less) {
          "[{'$sort':{'sortKey':{'a':1},'limit':{'$numberLong':'8'}}},"
          "{'$skip':{'$numberLong':'3'}}]"},
         {"[{'$sort':{'a':1}},{'$project':{'a':1}},{'$limit':5}]",
-         "[{'$sort':{'sortKey':{'a':1},'limit':{'$numberLong':'5'}}},{'$project':{'a':1}}]"},
+         "[{'$sort':{'sortKey':{'a':1},'limit':{'$numberLong':'5'}}},"
+         "{'$project':{'_id':true,'a':true}}]"},
         {"[{'$limit':9},{'$limit':5},{'$skip':1},{'$skip':2}]",
          "[{'$limit':{'$numberLong':'5'}},{'$skip':{'$numberLong':'3'}}]"},
         {"[{'$project':{'a':1,'x':'$y'}},{'$match':{'a':1}}]",
-         "[{'$match':{'a':{'$eq':1}}},{'$project':{'a':1,'x':'$y'}}]"},
+         "[{'$match':{'a':{'$eq':1}}},{'$project':{'_id':true,'a':true,'x':'$y'}}]"},
         {"[{'$addFields':{'x':'$y'}},{'$match':{'x':1}}]",
          "[{'$match':{'y':{'$eq':1}}},{'$addFields':{'x':'$y'}}]"},
         {"[{'$addFields':{'x':'$y.z'}},{'$match':{'x':1}}]",
@@ -51,16 +56,16 @@ TEST(pipelines_are_rewritten_to_do_less) {
         {"[{'$project':{'x':'$y','z':'$w'}},{'$match':{'$or':[{'x.a':1},{'x':{'$exists':true}}],"
          "'z':{'$in':[1,2]}}}]",
          "[{'$match':{'$and':[{'$or':[{'y.a':{'$eq':1}},{'y':{'$exists':true}}]},"
-         "{'w':{'$in':[1,2]}}]}},{'$project':{'x':'$y','z':'$w'}}]"},
+         "{'w':{'$in':[1,2]}}]}},{'$project':{'_id':true,'x':'$y','z':'$w'}}]"},
         {"[{'$project':{'x':'$y','z':'$w'}},{'$match':{'$or':[{'x':1},{'z':1}]}}]",
-         "[{'$project':{'x':'$y','z':'$w'}},"
+         "[{'$project':{'_id':true,'x':'$y','z':'$w'}},"
          "{'$match':{'$or':[{'x':{'$eq':1}},{'z':{'$eq':1}}]}}]"},
         {"[{'$limit':5},{'$match':{'a':1}}]",
          "[{'$limit':{'$numberLong':'5'}},{'$match':{'a':{'$eq':1}}}]"},
         {"[{'$group':{'_id':'$a'}},{'$match':{'_id':1}}]",
          "[{'$match':{'a':{'$eq':1}}},{'$group':{'_id':'$a'}}]"},
         {"[{'$group':{'_id':'$a','n':{'$sum':1}}},{'$match':{'_id':{'$gt':1},'n':2}}]",
-         "[{'$match':{'a':{'$gt':1}}},{'$group':{'_id':'$a','n':{'$sum':1}}},"
+         "[{'$match':{'a':{'$gt':1}}},{'$group':{'_id':'$a','n':{'$sum':{'$const':1}}}},"
          "{'$match':{'n':{'$eq':2}}}]"},
         {"[{'$group':{'_id':'$a.b'}},{'$match':{'_id':1}}]",
          "[{'$group':{'_id':'$a.b'}},{'$match':{'_id':{'$eq':1}}}]"},
@@ -93,6 +98,63 @@ TEST(pipelines_are_rewritten_to_do_less) {
          "[{'$match':{'d':{'$eq':1}}},{'$lookup':{'from':'f','localField':'a','foreignField':'b',"
          "'as':'c','unwinding':{'preserveNullAndEmptyArrays':false},"
          "'pipeline':[{'$match':{'x':{'$eq':1}}}]}},{'$match':{'c':{'$eq':2}}}]"},
+        {"[{'$sort':{'a':1}},{'$sort':{'b':1}}]", "[{'$sort':{'sortKey':{'b':1}}}]"},
+        {"[{'$sort':{'a':1}},{'$limit':5},{'$sort':{'b':1}}]",
+         "[{'$sort':{'sortKey':{'a':1},'limit':{'$numberLong':'5'}}},{'$sort':{'sortKey':{'b':1}}}"
+         "]"},
+        {WINDOW("'sortBy':{'a':1,'b':1},'output':{'r':{'$shift':{'output':'$v','by':1}}}",
+                "{'$sort':{'a':1}}"),
+         SORTED("{'a':1,'b':1}",
+                "'sortBy':{'a':1,'b':1},'output':{'r':{'$shift':{'output':'$v','by':1}}}") "]"},
+        {WINDOW("'sortBy':{'a':1},'output':{'r':{'$shift':{'output':'$v','by':1}}}",
+                "{'$sort':{'a':1,'b':-1}},{'$sort':{'a':1}}"),
+         SORTED("{'a':1,'b':-1}",
+                "'sortBy':{'a':1},'output':{'r':{'$shift':{'output':'$v','by':1}}}") "]"},
+        {WINDOW("'sortBy':{'a':1},'output':{'r':{'$shift':{'output':'$v','by':1}}}",
+                "{'$sort':{'a':-1}}"),
+         SORTED("{'a':1}",
+                "'sortBy':{'a':1},'output':{'r':{'$shift':{'output':'$v','by':1}}}") ",{'$sort':{'"
+                                                                                     "sortKey':{'a'"
+                                                                                     ":-1}}}]"},
+        {WINDOW("'sortBy':{'a':1},'output':{'a.b':{'$shift':{'output':'$v','by':1}}}",
+                "{'$sort':{'a':1}}"),
+         SORTED("{'a':1}",
+                "'sortBy':{'a':1},'output':{'a.b':{'$shift':{'output':'$v','by':1}}}") ",{'$sort':{"
+                                                                                       "'sortKey':{"
+                                                                                       "'a':1}}}]"},
+        {WINDOW("'partitionBy':'$k','output':{'r':{'$sum':'$v'}}",
+                "{'$match':{'k':{'$gt':1},'r':2}}"),
+         "[{'$match':{'k':{'$gt':1}}},{'$sort':{'sortKey':{'k':1}}},"
+         "{'$_internalSetWindowFields':{'partitionBy':'$k','output':{'r':{'$sum':'$v',"
+         "'window':{'documents':['unbounded','unbounded']}}}}},{'$match':{'r':{'$eq':2}}}]"},
+        {WINDOW(
+             "'partitionBy':'$k','output':{'k':{'$shift':{'output':'$v','by':1}}},'sortBy':{'a':1}",
+             "{'$match':{'k':1}}"),
+         SORTED("{'k':1,'a':1}", "'partitionBy':'$k','sortBy':{'a':1},'output':{'k':{'$shift':{'"
+                                 "output':'$v','by':1}}}") ","
+                                                           "{'$match':{'k':"
+                                                           "{'$eq':1}}}]"},
+        {WINDOW(
+             "'partitionBy':'$k','output':{'r':{'$shift':{'output':'$v','by':1}}},'sortBy':{'a':1}",
+             "{'$match':{'k':{'$exists':true}}}"),
+         SORTED("{'k':1,'a':1}",
+                "'partitionBy':'$k','sortBy':{'a':1},"
+                "'output':{'r':{'$shift':{'output':'$v','by':1}}}") ","
+                                                                    "{'$match':{'k':{'$exists':"
+                                                                    "true}}}]"},
+        {"[{'$densify':{'field':'a','range':{'step':1,'bounds':'full'}}},{'$sort':{'a':1}}]",
+         "[{'$sort':{'sortKey':{'a':1}}},{'$_internalDensify':{'field':'a','partitionByFields':[],"
+         "'range':{'step':1,'bounds':'full'}}}]"},
+        {"[{'$densify':{'field':'a','partitionByFields':['k'],'range':{'step':1,'bounds':'full'}}},"
+         "{'$sort':{'a':1}}]",
+         "[{'$sort':{'sortKey':{'a':1}}},{'$_internalDensify':{'field':'a',"
+         "'partitionByFields':['k'],'range':{'step':1,'bounds':'full'}}},"
+         "{'$sort':{'sortKey':{'a':1}}}]"},
+        {"[{'$densify':{'field':'a','partitionByFields':['k'],'range':{'step':1,"
+         "'bounds':'partition'}}},{'$sort':{'k':1,'a':1,'c':1}}]",
+         "[{'$sort':{'sortKey':{'k':1,'a':1}}},{'$_internalDensify':{'field':'a',"
+         "'partitionByFields':['k'],'range':{'step':1,'bounds':'partition'}}},"
+         "{'$sort':{'sortKey':{'k':1,'a':1,'c':1}}}]"},
         {"[{'$unwind':'$a'},{'$match':{'b':1}},{'$match':{'a.x':1}}]",
          "[{'$match':{'b':{'$eq':1}}},{'$unwind':'$a'},{'$match':{'a.x':{'$eq':1}}}]"},
     };

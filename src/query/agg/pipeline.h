@@ -245,9 +245,10 @@ void pipeline_split(const Pipeline *pipeline, const AggSplitContext *ctx, Arena 
 
 typedef struct AggExecContext {
     CheckHook check;
-    size_t stage_memory_bytes;  /* 0: AGG_STAGE_MEMORY_BYTES_DEFAULT */
-    size_t window_memory_bytes; /* of $setWindowFields; 0: as other stages */
-    uint64_t densify_docs_max;  /* made by $densify; 0: 500,000 */
+    size_t stage_memory_bytes;   /* 0: AGG_STAGE_MEMORY_BYTES_DEFAULT */
+    size_t window_memory_bytes;  /* of $setWindowFields; 0: as other stages */
+    uint64_t densify_docs_max;   /* made by $densify; 0: 500,000 */
+    size_t densify_memory_bytes; /* of its partitions; 0: AGG_STAGE_MEMORY_BYTES_DEFAULT */
     bool allow_disk_use;
     const Spill *spill;        /* used when allow_disk_use; NULL: none */
     const AggForeign *foreign; /* NULL only when pipeline_uses_foreign says no */

@@ -11,6 +11,10 @@
  *     skip m, skip n        skip m+n
  *     one-to-one, limit     limit, one-to-one      also skip
  *     sort, limit n         sort that keeps n
+ *     sort, sort            the second one
+ *     sort, window, sort    one sort, by the longer pattern, if the window leaves its fields alone
+ *     sort, densify, sort   the first one, if it is by the longer pattern
+ *     window, match         match, window          conditions on what tells its partitions apart
  *     group by a, match     match, group           conditions on _id, as conditions on a
  *     project x: "$a", match x    match a, project
  *     lookup, unwind        lookup that unwinds    of its array
@@ -27,10 +31,13 @@
 static bool rewrite_at(Pipeline *pipeline, uint32_t at);
 static bool merge_counts(Pipeline *pipeline, uint32_t at);
 static bool merge_sort_limit(Pipeline *pipeline, uint32_t at);
+static bool merge_sorts(Pipeline *pipeline, uint32_t at);
+static bool merge_sorts_around(Pipeline *pipeline, uint32_t at);
 static bool merge_matches(Pipeline *pipeline, uint32_t at);
 static bool move_match_left(Pipeline *pipeline, uint32_t at);
 static bool merge_lookup_unwind(Pipeline *pipeline, uint32_t at);
 static bool move_match_before_group(Pipeline *pipeline, uint32_t at);
+static bool move_match_before_window(Pipeline *pipeline, uint32_t at);
 static bool move_match_through_renames(Pipeline *pipeline, uint32_t at);
 static bool move_match_into_lookup(Pipeline *pipeline, uint32_t at);
 static bool move_match_into_union(Pipeline *pipeline, uint32_t at);
@@ -126,10 +133,11 @@ static bool rewrite_at(Pipeline *pipeline, uint32_t at) {
     if (at + 1 >= pipeline->stage_count)
         return false;
     return merge_counts(pipeline, at) || merge_sort_limit(pipeline, at) ||
+           merge_sorts(pipeline, at) || merge_sorts_around(pipeline, at) ||
            merge_matches(pipeline, at) || move_match_left(pipeline, at) ||
            move_match_through_renames(pipeline, at) || merge_lookup_unwind(pipeline, at) ||
-           move_match_before_group(pipeline, at) || move_match_into_lookup(pipeline, at) ||
-           move_match_into_union(pipeline, at);
+           move_match_before_group(pipeline, at) || move_match_before_window(pipeline, at) ||
+           move_match_into_lookup(pipeline, at) || move_match_into_union(pipeline, at);
 }
 
 static bool merge_counts(Pipeline *pipeline, uint32_t at) {
@@ -173,6 +181,49 @@ static bool merge_sort_limit(Pipeline *pipeline, uint32_t at) {
     int64_t limit = *count_of(pipeline, at + 1);
     if (sort->limit == 0 || limit < sort->limit)
         sort->limit = limit;
+    remove_stages(pipeline, at + 1, 1);
+    return true;
+}
+
+/* The first pattern orders by the parts of the second one, and perhaps by more. Those by chance are
+ * like nothing else. */
+static bool is_longer_pattern(const SortPattern *longer, const SortPattern *shorter) {
+    if (longer->meta_count > 0 || shorter->meta_count > 0 || longer->count < shorter->count)
+        return false;
+    for (uint32_t i = 0; i < shorter->count; i++)
+        if (longer->parts[i].is_descending != shorter->parts[i].is_descending ||
+            !str_equal(longer->parts[i].path.dotted, shorter->parts[i].path.dotted))
+            return false;
+    return true;
+}
+
+/* Documents that are to be in another order in the end. */
+static bool merge_sorts(Pipeline *pipeline, uint32_t at) {
+    if (!is_class(pipeline, at, &AGG_SORT) || !is_class(pipeline, at + 1, &AGG_SORT) ||
+        ((const SortStage *)pipeline->stages[at])->limit > 0)
+        return false;
+    remove_stages(pipeline, at, 1);
+    return true;
+}
+
+/* What $setWindowFields and $densify give is in the order in which they take it. */
+static bool merge_sorts_around(Pipeline *pipeline, uint32_t at) {
+    bool is_window = is_class(pipeline, at, &AGG_WINDOW);
+    if (at == 0 || !is_class(pipeline, at - 1, &AGG_SORT) ||
+        !is_class(pipeline, at + 1, &AGG_SORT) ||
+        (!is_window && !is_class(pipeline, at, &AGG_DENSIFY)))
+        return false;
+    SortStage *before = (SortStage *)pipeline->stages[at - 1];
+    const SortStage *after = (const SortStage *)pipeline->stages[at + 1];
+    if (after->limit > 0 || (!is_window && !agg_densify_keeps_order(pipeline->stages[at])))
+        return false;
+    for (uint32_t i = 0; is_window && i < after->pattern->count; i++)
+        if (agg_window_sets(pipeline->stages[at], after->pattern->parts[i].path.dotted))
+            return false;
+    if (is_window && before->limit == 0 && is_longer_pattern(after->pattern, before->pattern))
+        before->pattern = after->pattern;
+    if (!is_longer_pattern(before->pattern, after->pattern))
+        return false;
     remove_stages(pipeline, at + 1, 1);
     return true;
 }
@@ -323,6 +374,26 @@ static bool move_match_before_group(Pipeline *pipeline, uint32_t at) {
     if (before == NULL)
         return false;
     AggStage *stage = new_match(pipeline, match, before);
+    keep_staying(pipeline, at, &split);
+    insert_stage(pipeline, at, stage);
+    return true;
+}
+
+static MatchExpr *if_on_partition(Pipeline *pipeline, MatchExpr *condition, const AggStage *stage) {
+    (void)pipeline;
+    Str key = agg_window_key(stage);
+    return key.size > 0 && agg_match_is_renamable(condition, key, REACH_SELF) ? condition : NULL;
+}
+
+/* What holds for one document of a partition holds for all of it, as it does for a group. */
+static bool move_match_before_window(Pipeline *pipeline, uint32_t at) {
+    if (!is_class(pipeline, at, &AGG_WINDOW) || !is_class(pipeline, at + 1, &AGG_MATCH))
+        return false;
+    const MatchStage *match = (const MatchStage *)pipeline->stages[at + 1];
+    Split split = split_match(pipeline, match, pipeline->stages[at], if_on_partition);
+    if (split.moved == NULL)
+        return false;
+    AggStage *stage = new_match(pipeline, match, split.moved);
     keep_staying(pipeline, at, &split);
     insert_stage(pipeline, at, stage);
     return true;

@@ -1,11 +1,16 @@
 /*
  * stage_densify.c - $densify: documents for values that are missing in a sequence.
  *
- * Input is sorted by partition and field. In each partition the sequence is base, base + step,
- * base + 2 * step, ...; a document is made for each of its values that no document has. Documents
- * without the field pass through.
+ * Sorting is left to a $sort before it, which the optimizer and the indexes know how to serve:
+ *
+ *     $sort: {partition..., field: 1}, $_internalDensify       {$sort: {field: 1}} for full bounds
+ *
+ * In each partition the sequence is base, base + step, base + 2 * step, ...; a document is made for
+ * each of its values that no document has. Documents without the field pass through. All partitions
+ * are remembered: with full bounds they come mixed, and end where the last document of all does.
  */
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "query/agg/accumulator.h"
 #include "query/agg/agg_internal.h"
 #include "query/expr/date_math.h"
@@ -13,6 +18,7 @@
 enum {
     GENERATED_MAX = 500000, /* documents that one stage may make */
     PARTITION_FIELDS_MAX = 100,
+    PARTITION_SLOTS_FIRST = 16, /* a power of two */
 };
 
 typedef enum DensifyBounds {
@@ -35,44 +41,60 @@ typedef struct DensifyStage {
     Value high;
 } DensifyStage;
 
+/* A partition and where its sequence is. */
+typedef struct Sequence {
+    struct Sequence *next; /* in order of arrival */
+    uint64_t hash;
+    Doc partition;  /* its values by their numbers; owned */
+    bool has_array; /* such partitions are not in one run: a path sorts by an element of it */
+    bool is_over;
+    bool has_base;
+    Value base; /* borrowed: from the stage, the least of all values, or kept */
+    KeptValue kept;
+    int64_t index; /* of the next value to be had */
+} Sequence;
+
 typedef struct DensifyExec {
     AggStageExec base;
-    Sorter *sorter;
-    KeyBuilder key;
-    bool is_sorted;
-    bool has_ended;
-    KeptValue partition; /* object of the partition fields by their number */
-    bool has_partition;
-    KeptValue min; /* of all, for BOUNDS_FULL */
+    Sequence **slots; /* a hash table */
+    size_t slot_count;
+    size_t sequence_count;
+    Sequence *first;
+    Sequence *last;
+    Sequence *first_open; /* once the input has ended: those before it are over */
+    Sequence *current;    /* of `waiting` */
+    Sequence *ending;     /* gets what is missing at its end; NULL: none does */
+    KeptValue min;        /* of all, for BOUNDS_FULL */
     KeptValue max;
-    Value sequence_base; /* borrowed: from the stage, min, or sequence_kept */
-    KeptValue sequence_kept;
-    bool has_base;
-    int64_t sequence_index; /* of the next value to be had */
-    uint8_t *waiting;       /* a document that comes out when the values before it are there */
-    bool is_new_partition;  /* `waiting` begins one, the last is not over yet */
+    uint8_t *waiting; /* a document that comes out when the values before it are there */
+    bool has_ended;   /* no more input */
     uint64_t generated_count;
     size_t kept_bytes;
     Buffer out;
 } DensifyExec;
 
+static ErrCode parse_stage(AggParser *p, Elem spec, DensifyStage **ret_stage, Error *err);
+static ErrCode add_sort(AggParser *p, const DensifyStage *stage, Error *err);
+static ErrCode add_stage(AggParser *p, Elem spec, const DensifyStage *parsed, Error *err);
 static ErrCode parse_range(AggParser *p, Elem range, DensifyStage *stage, Error *err);
 static ErrCode parse_bounds(AggParser *p, Elem elem, DensifyStage *stage, Error *err);
 static ErrCode parse_partition(AggParser *p, Elem elem, DensifyStage *stage, Error *err);
 static ErrCode densify_init(AggStageExec *base, Error *err);
 static void densify_done(AggStageExec *base);
 static ErrCode densify_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
-static ErrCode sort_input(DensifyExec *exec, Error *err);
-static ErrCode partition_of(DensifyExec *exec, Doc doc, Value *ret, Error *err);
-static ErrCode field_of(DensifyExec *exec, Doc doc, Value *ret, Error *err);
 static ErrCode pull_waiting(DensifyExec *exec, Error *err);
-static ErrCode begin_partition(DensifyExec *exec, Error *err);
-static void next_value(DensifyExec *exec, Value *ret, bool *ret_is_over);
-static void step_on(DensifyExec *exec, Value value);
-static ErrCode emit_generated(DensifyExec *exec, Value value, Doc *ret_doc, Error *err);
+static ErrCode partition_of(DensifyExec *exec, Doc doc, Doc *ret, Error *err);
+static ErrCode field_of(DensifyExec *exec, Doc doc, Value *ret, Error *err);
+static ErrCode ensure_sequence(DensifyExec *exec, Doc partition, Sequence **ret, Error *err);
+static void grow_slots(DensifyExec *exec);
+static void next_value(const DensifyExec *exec, Sequence *seq, Value *ret, bool *ret_is_over);
+static void step_on(DensifyExec *exec, Sequence *seq, Value value);
+static void set_base(DensifyExec *exec, Sequence *seq, Value value);
+static ErrCode emit_generated(DensifyExec *exec, const Sequence *seq, Value value, Doc *ret_doc,
+                              Error *err);
 
-static const AggStageClass DENSIFY = {
-    .name = "$densify",
+const AggStageClass AGG_DENSIFY = {
+    .name = "$_internalDensify",
     .exec_size = sizeof(DensifyExec),
     .exec_init = densify_init,
     .exec_done = densify_done,
@@ -83,11 +105,67 @@ static const AggStageClass DENSIFY = {
 /* ---- parsing ---- */
 
 ErrCode parse_densify(AggParser *p, Elem spec, Error *err) {
+    DensifyStage *stage;
+    TRY(parse_stage(p, spec, &stage, err));
+    TRY(add_sort(p, stage, err));
+    return add_stage(p, spec, stage, err);
+}
+
+ErrCode parse_internal_densify(AggParser *p, Elem spec, Error *err) {
+    DensifyStage *stage;
+    TRY(parse_stage(p, spec, &stage, err));
+    return add_stage(p, spec, stage, err);
+}
+
+/* {field: 1}, behind the partition unless the bounds are those of all documents. */
+static ErrCode add_sort(AggParser *p, const DensifyStage *stage, Error *err) {
+    Buffer buf;
+    buffer_init_arena(&buf, p->arena, 64, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    size_t sort = build_open_doc(&b, "$sort");
+    for (uint32_t i = 0; i < stage->partition_count && stage->bounds != BOUNDS_FULL; i++)
+        build_i32(&b, stage->partition[i].dotted.data, 1);
+    build_i32(&b, stage->field.dotted.data, 1);
+    build_close(&b, sort);
+    Doc doc;
+    TRY(doc_builder_finish(&b, "$densify", &doc, err));
+    return parse_sort(p, doc_get_lit(doc, "$sort"), err);
+}
+
+/* Under its own name, with the list of partition fields also when there are none. */
+static ErrCode add_stage(AggParser *p, Elem spec, const DensifyStage *parsed, Error *err) {
+    Buffer buf;
+    buffer_init_arena(&buf, p->arena, elem_size(spec) + 64, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    Doc fields = elem_doc(spec);
+    size_t densify = build_open_doc(&b, AGG_DENSIFY.name);
+    build_elem(&b, doc_get_lit(fields, "field"));
+    size_t partition = build_open_array(&b, "partitionByFields");
+    char name[INDEX_NAME_SIZE];
+    for (uint32_t i = 0; i < parsed->partition_count; i++)
+        build_str(&b, index_name(i, name).data, parsed->partition[i].dotted);
+    build_close(&b, partition);
+    build_elem(&b, doc_get_lit(fields, "range"));
+    build_close(&b, densify);
+    Doc doc;
+    TRY(doc_builder_finish(&b, "$densify", &doc, err));
+    Elem written = doc_get_lit(doc, "$_internalDensify");
+    DensifyStage *stage = agg_add_stage(p, &AGG_DENSIFY, sizeof(*stage), written);
+    AggStage base = stage->base;
+    *stage = *parsed;
+    stage->base = base;
+    return ERR_OK;
+}
+
+static ErrCode parse_stage(AggParser *p, Elem spec, DensifyStage **ret_stage, Error *err) {
     if (elem_type(spec) != BT_DOC)
         return error_set(err, (ErrCode)5733201,
                          "The $densify stage specification must be an object, found %s",
                          bson_type_name(elem_type(spec)));
-    DensifyStage *stage = agg_add_stage(p, &DENSIFY, sizeof(*stage), spec);
+    DensifyStage *stage = ARENA_NEW(p->arena, DensifyStage);
+    *ret_stage = stage;
     Elem range = ELEM_MISSING;
     Elem partition = ELEM_MISSING;
     DocIter iter = doc_iter(elem_doc(spec));
@@ -121,6 +199,13 @@ ErrCode parse_densify(AggParser *p, Elem spec, Error *err) {
                          "non-empty array of partitionByFields. You may have meant to specify "
                          "'full' bounds.");
     return ERR_OK;
+}
+
+/* With full bounds partitions are mixed, and those that are not complete end one after the other.
+ */
+bool agg_densify_keeps_order(const AggStage *base) {
+    const DensifyStage *stage = (const DensifyStage *)base;
+    return stage->bounds != BOUNDS_FULL || stage->partition_count == 0;
 }
 
 static ErrCode parse_partition(AggParser *p, Elem elem, DensifyStage *stage, Error *err) {
@@ -257,62 +342,71 @@ static ErrCode parse_bounds(AggParser *p, Elem elem, DensifyStage *stage, Error 
 /* ---- execution ---- */
 
 static ErrCode densify_init(AggStageExec *base, Error *err) {
-    (void)err;
     DensifyExec *exec = (DensifyExec *)base;
-    key_builder_init(&exec->key);
+    const DensifyStage *stage = (const DensifyStage *)base->stage;
     buffer_init(&exec->out, VALUE_SIZE_MAX);
-    SorterOptions options = {
-        .collator = base->ctx->collator,
-        .memory_bytes = agg_memory_bytes_max(base),
-        .spill = base->ctx->allow_disk_use ? base->ctx->spill : NULL,
-    };
-    exec->sorter = sorter_new(&options);
+    exec->slot_count = PARTITION_SLOTS_FIRST;
+    exec->slots = xcalloc(exec->slot_count, sizeof(*exec->slots));
+    /* Explicit bounds are filled even when there is no document at all. */
+    Sequence *seq;
+    if (stage->bounds == BOUNDS_EXPLICIT && stage->partition_count == 0)
+        TRY(ensure_sequence(exec, DOC_EMPTY, &seq, err));
     return ERR_OK;
 }
 
 static void densify_done(AggStageExec *base) {
     DensifyExec *exec = (DensifyExec *)base;
-    sorter_free(exec->sorter);
-    key_builder_done(&exec->key);
+    while (exec->first != NULL) {
+        Sequence *seq = exec->first;
+        exec->first = seq->next;
+        kept_value_done(&seq->kept);
+        xfree((void *)seq->partition.data);
+        xfree(seq);
+    }
+    xfree(exec->slots);
     buffer_done(&exec->out);
-    kept_value_done(&exec->partition);
     kept_value_done(&exec->min);
     kept_value_done(&exec->max);
-    kept_value_done(&exec->sequence_kept);
     xfree(exec->waiting);
 }
 
 static ErrCode densify_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err) {
     DensifyExec *exec = (DensifyExec *)base;
-    if (!exec->is_sorted)
-        TRY(sort_input(exec, err));
     *ret_found = true;
     while (true) {
         arena_reset(&base->scratch);
-        if (exec->waiting == NULL && !exec->has_ended)
+        if (exec->ending == NULL && exec->waiting == NULL && !exec->has_ended) {
             TRY(pull_waiting(exec, err));
-        bool is_tail = exec->has_ended || exec->is_new_partition; /* the last one is to be ended */
-        Value wanted = VALUE_MISSING;
-        if (!is_tail)
+            continue;
+        }
+        if (exec->ending == NULL && exec->has_ended) {
+            while (exec->first_open != NULL && exec->first_open->is_over)
+                exec->first_open = exec->first_open->next;
+            if (exec->first_open == NULL) {
+                *ret_found = false;
+                return ERR_OK;
+            }
+            exec->ending = exec->first_open;
+        }
+        Sequence *seq = exec->ending != NULL ? exec->ending : exec->current;
+        Value wanted = VALUE_NULL;
+        if (exec->ending == NULL)
             TRY(field_of(exec, (Doc){exec->waiting}, &wanted, err));
-        if (is_tail || !value_is_nullish(wanted)) {
+        if (exec->ending != NULL || !value_is_nullish(wanted)) {
             Value value;
             bool is_over;
-            next_value(exec, &value, &is_over);
-            int order = is_over   ? 1
-                        : is_tail ? -1
-                                  : values_compare(value, wanted, base->ctx->collator);
+            next_value(exec, seq, &value, &is_over);
+            int order = is_over                ? 1
+                        : exec->ending != NULL ? -1
+                                               : values_compare(value, wanted, base->ctx->collator);
             if (order <= 0)
-                step_on(exec, order < 0 ? value : wanted);
+                step_on(exec, seq, order < 0 ? value : wanted);
             if (order < 0)
-                return emit_generated(exec, value, ret_doc, err);
+                return emit_generated(exec, seq, value, ret_doc, err);
         }
-        if (exec->has_ended) {
-            *ret_found = false;
-            return ERR_OK;
-        }
-        if (exec->is_new_partition) {
-            TRY(begin_partition(exec, err));
+        if (exec->ending != NULL) {
+            exec->ending->is_over = true;
+            exec->ending = NULL;
             continue;
         }
         /* Everything before the document is out. It stays in `out`, as it is borrowed. */
@@ -326,47 +420,46 @@ static ErrCode densify_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, E
     }
 }
 
-static ErrCode sort_input(DensifyExec *exec, Error *err) {
-    AggStageExec *base = &exec->base;
-    const DensifyStage *stage = (const DensifyStage *)base->stage;
-    const Collator *collator = base->ctx->collator;
-    while (true) {
-        bool found;
-        Doc doc;
-        TRY(agg_pull(base, &found, &doc, err));
-        if (!found)
-            break;
-        arena_reset(&base->scratch);
-        Value partition;
-        Value value;
-        TRY(partition_of(exec, doc, &partition, err));
-        TRY(field_of(exec, doc, &value, err));
-        key_builder_reset(&exec->key, 0);
-        key_append_value(&exec->key, partition.type, value_bytes(&partition), collator);
-        key_append_value(&exec->key, value.type, value_bytes(&value), collator);
-        TRY(buffer_check(&exec->key.key, "sort key", err));
-        TRY(sorter_add_with_key(exec->sorter, exec->key.key.data, exec->key.key.size, doc, err));
-        if (value_is_nullish(value) || stage->bounds != BOUNDS_FULL)
-            continue;
-        if (!exec->min.is_set || values_compare(value, exec->min.value, collator) < 0)
+static ErrCode pull_waiting(DensifyExec *exec, Error *err) {
+    const DensifyStage *stage = (const DensifyStage *)exec->base.stage;
+    bool found;
+    Doc doc;
+    TRY(agg_pull(&exec->base, &found, &doc, err));
+    exec->has_ended = !found;
+    exec->first_open = exec->first;
+    if (!found)
+        return ERR_OK;
+    Value value;
+    Doc partition;
+    TRY(field_of(exec, doc, &value, err));
+    TRY(partition_of(exec, doc, &partition, err));
+    bool has_value = !value_is_nullish(value);
+    /* A partition without values has no sequence of its own, but may have that of all. */
+    if (has_value || stage->bounds != BOUNDS_PARTITION) {
+        const Sequence *before = exec->current;
+        TRY(ensure_sequence(exec, partition, &exec->current, err));
+        Sequence *seq = exec->current;
+        if (stage->bounds == BOUNDS_EXPLICIT && before != NULL && before != seq &&
+            !before->has_array)
+            exec->ending = (Sequence *)before;
+        if (stage->bounds == BOUNDS_PARTITION && !seq->has_base)
+            set_base(exec, seq, value);
+    }
+    if (has_value && stage->bounds == BOUNDS_FULL) {
+        if (!exec->min.is_set)
             kept_value_set(&exec->min, value, &exec->kept_bytes);
-        if (!exec->max.is_set || values_compare(value, exec->max.value, collator) > 0)
-            kept_value_set(&exec->max, value, &exec->kept_bytes);
+        kept_value_set(&exec->max, value, &exec->kept_bytes);
     }
-    TRY(sorter_finish(exec->sorter, err));
-    exec->is_sorted = true;
-    /* Explicit bounds are filled even when there is no document at all. */
-    if (stage->bounds == BOUNDS_EXPLICIT && stage->partition_count == 0) {
-        exec->sequence_base = stage->low;
-        exec->has_base = true;
-        exec->has_partition = true;
-    }
+    exec->waiting = doc_copy_heap(doc);
     return ERR_OK;
 }
-
 /* The partition's values as an object; what is missing is left out. */
-static ErrCode partition_of(DensifyExec *exec, Doc doc, Value *ret, Error *err) {
+static ErrCode partition_of(DensifyExec *exec, Doc doc, Doc *ret, Error *err) {
     const DensifyStage *stage = (const DensifyStage *)exec->base.stage;
+    if (stage->partition_count == 0) {
+        *ret = DOC_EMPTY;
+        return ERR_OK;
+    }
     Buffer buf;
     buffer_init_arena(&buf, &exec->base.scratch, 64, VALUE_SIZE_MAX);
     DocBuilder b;
@@ -377,10 +470,7 @@ static ErrCode partition_of(DensifyExec *exec, Doc doc, Value *ret, Error *err) 
         char name[INDEX_NAME_SIZE];
         build_value_as(&b, index_name(i, name), value);
     }
-    Doc values;
-    TRY(doc_builder_finish(&b, "partition", &values, err));
-    *ret = value_doc(values);
-    return ERR_OK;
+    return doc_builder_finish(&b, "partition", ret, err);
 }
 
 static ErrCode field_of(DensifyExec *exec, Doc doc, Value *ret, Error *err) {
@@ -403,76 +493,24 @@ static ErrCode field_of(DensifyExec *exec, Doc doc, Value *ret, Error *err) {
     return ERR_OK;
 }
 
-static ErrCode pull_waiting(DensifyExec *exec, Error *err) {
-    const DensifyStage *stage = (const DensifyStage *)exec->base.stage;
-    bool found;
-    Doc doc;
-    TRY(sorter_next(exec->sorter, &found, &doc, err));
-    exec->has_ended = !found;
-    if (!found)
-        return ERR_OK;
-    exec->waiting = doc_copy_heap(doc);
-    doc = (Doc){exec->waiting};
-    if (!exec->has_partition)
-        return begin_partition(exec, err);
-    if (stage->partition_count > 0) {
-        Value partition;
-        TRY(partition_of(exec, doc, &partition, err));
-        exec->is_new_partition =
-            !values_equal(partition, exec->partition.value, exec->base.ctx->collator);
-    }
-    Value value;
-    TRY(field_of(exec, doc, &value, err));
-    if (!exec->is_new_partition && !exec->has_base && !value_is_nullish(value))
-        return begin_partition(exec, err); /* documents without the field came first */
-    return ERR_OK;
-}
-
-/* `waiting` is the first of its partition, or the first that has the field. */
-static ErrCode begin_partition(DensifyExec *exec, Error *err) {
-    const DensifyStage *stage = (const DensifyStage *)exec->base.stage;
-    Doc doc = {exec->waiting};
-    Value partition;
-    Value value;
-    TRY(partition_of(exec, doc, &partition, err));
-    TRY(field_of(exec, doc, &value, err));
-    kept_value_set(&exec->partition, partition, &exec->kept_bytes);
-    exec->has_partition = true;
-    exec->is_new_partition = false;
-    exec->sequence_index = 0;
-    switch (stage->bounds) {
-    case BOUNDS_FULL:
-        exec->has_base = exec->min.is_set;
-        exec->sequence_base = exec->min.value;
-        break;
-    case BOUNDS_EXPLICIT:
-        exec->has_base = true;
-        exec->sequence_base = stage->low;
-        break;
-    case BOUNDS_PARTITION:
-        exec->has_base = !value_is_nullish(value);
-        if (exec->has_base)
-            kept_value_set(&exec->sequence_kept, value, &exec->kept_bytes);
-        exec->sequence_base = exec->sequence_kept.value;
-        break;
-    }
-    return ERR_OK;
-}
-
 /* The value of the sequence that is to be had next; is_over past its end. */
-static void next_value(DensifyExec *exec, Value *ret, bool *ret_is_over) {
+static void next_value(const DensifyExec *exec, Sequence *seq, Value *ret, bool *ret_is_over) {
     const DensifyStage *stage = (const DensifyStage *)exec->base.stage;
     const Collator *collator = exec->base.ctx->collator;
+    if (!seq->has_base && stage->bounds == BOUNDS_FULL && exec->min.is_set) {
+        seq->base = exec->min.value;
+        seq->has_base = true;
+    }
     *ret = VALUE_NULL;
-    *ret_is_over = !exec->has_base;
-    if (!exec->has_base)
+    *ret_is_over = !seq->has_base;
+    if (!seq->has_base)
         return;
     if (stage->has_unit) {
         TimeZone utc = TIME_ZONE_UTC;
         int64_t amount;
         int64_t ms;
-        if (__builtin_mul_overflow(stage->step_units, exec->sequence_index, &amount) ||
-            !date_add(exec->sequence_base.i64, stage->unit, amount, &utc, &ms)) {
+        if (__builtin_mul_overflow(stage->step_units, seq->index, &amount) ||
+            !date_add(seq->base.i64, stage->unit, amount, &utc, &ms)) {
             *ret_is_over = true;
             return;
         }
@@ -480,12 +518,10 @@ static void next_value(DensifyExec *exec, Value *ret, bool *ret_is_over) {
     } else {
         Number offset;
         Number sum;
-        number_multiply(value_as_number(stage->step),
-                        value_as_number(value_count(exec->sequence_index)),
+        number_multiply(value_as_number(stage->step), value_as_number(value_count(seq->index)),
                         /* is_widening_to_double= */ true, &offset);
-        number_add(value_as_number(exec->sequence_base), offset, /* is_widening_to_double= */ true,
-                   &sum);
-        *ret = value_number(sum, &exec->base.scratch);
+        number_add(value_as_number(seq->base), offset, /* is_widening_to_double= */ true, &sum);
+        *ret = value_number(sum, (Arena *)&exec->base.scratch);
     }
     switch (stage->bounds) {
     case BOUNDS_FULL:
@@ -495,25 +531,86 @@ static void next_value(DensifyExec *exec, Value *ret, bool *ret_is_over) {
         *ret_is_over = values_compare(*ret, stage->high, collator) >= 0;
         break;
     case BOUNDS_PARTITION: /* nothing comes after the last document */
-        *ret_is_over = exec->has_ended || exec->is_new_partition;
+        *ret_is_over = seq == exec->ending;
         break;
     }
 }
 
 /* Numbers are added up one by one, with the rounding that this means; a document that is on the
  * sequence takes its place, with its type. */
-static void step_on(DensifyExec *exec, Value value) {
+static void step_on(DensifyExec *exec, Sequence *seq, Value value) {
     const DensifyStage *stage = (const DensifyStage *)exec->base.stage;
     if (stage->has_unit || !value_is_number(value)) {
-        exec->sequence_index++;
+        seq->index++;
         return;
     }
-    kept_value_set(&exec->sequence_kept, value, &exec->kept_bytes);
-    exec->sequence_base = exec->sequence_kept.value;
-    exec->sequence_index = 1;
+    set_base(exec, seq, value);
+    seq->index = 1;
 }
 
-static ErrCode emit_generated(DensifyExec *exec, Value value, Doc *ret_doc, Error *err) {
+static void set_base(DensifyExec *exec, Sequence *seq, Value value) {
+    kept_value_set(&seq->kept, value, &exec->kept_bytes);
+    seq->base = seq->kept.value;
+    seq->has_base = true;
+}
+
+/* That of the partition, from its beginning if it is new. */
+static ErrCode ensure_sequence(DensifyExec *exec, Doc partition, Sequence **ret, Error *err) {
+    const DensifyStage *stage = (const DensifyStage *)exec->base.stage;
+    const Collator *collator = exec->base.ctx->collator;
+    uint64_t hash = value_hash(value_doc(partition), collator);
+    size_t slot = hash & (exec->slot_count - 1);
+    for (Sequence *seq; (seq = exec->slots[slot]) != NULL;
+         slot = (slot + 1) & (exec->slot_count - 1)) {
+        if (seq->hash == hash &&
+            values_equal(value_doc(seq->partition), value_doc(partition), collator)) {
+            *ret = seq;
+            return ERR_OK;
+        }
+    }
+    Sequence *seq = NEW(Sequence);
+    seq->hash = hash;
+    seq->partition = (Doc){doc_copy_heap(partition)};
+    DocIter iter = doc_iter(partition);
+    for (Elem elem; doc_iter_next(&iter, &elem);)
+        seq->has_array |= elem_type(elem) == BT_ARRAY;
+    if (stage->bounds == BOUNDS_EXPLICIT) {
+        seq->base = stage->low;
+        seq->has_base = true;
+    }
+    if (exec->last == NULL)
+        exec->first = seq;
+    else
+        exec->last->next = seq;
+    exec->last = seq;
+    exec->slots[slot] = seq;
+    exec->kept_bytes += sizeof(*seq) + doc_size(partition);
+    if (++exec->sequence_count * 2 > exec->slot_count)
+        grow_slots(exec);
+    *ret = seq;
+    size_t bytes_max = exec->base.ctx->densify_memory_bytes;
+    if (bytes_max == 0)
+        bytes_max = AGG_STAGE_MEMORY_BYTES_DEFAULT;
+    if (exec->kept_bytes + exec->slot_count * sizeof(*exec->slots) > bytes_max)
+        return error_set(err, (ErrCode)6007200,
+                         "$densify has more partitions than fit the limit of %zu bytes", bytes_max);
+    return ERR_OK;
+}
+
+static void grow_slots(DensifyExec *exec) {
+    xfree(exec->slots);
+    exec->slot_count *= 2;
+    exec->slots = xcalloc(exec->slot_count, sizeof(*exec->slots));
+    for (Sequence *seq = exec->first; seq != NULL; seq = seq->next) {
+        size_t slot = seq->hash & (exec->slot_count - 1);
+        while (exec->slots[slot] != NULL)
+            slot = (slot + 1) & (exec->slot_count - 1);
+        exec->slots[slot] = seq;
+    }
+}
+
+static ErrCode emit_generated(DensifyExec *exec, const Sequence *seq, Value value, Doc *ret_doc,
+                              Error *err) {
     const DensifyStage *stage = (const DensifyStage *)exec->base.stage;
     uint64_t docs_max = exec->base.ctx->densify_docs_max;
     if (docs_max == 0)
@@ -527,14 +624,13 @@ static ErrCode emit_generated(DensifyExec *exec, Value value, Doc *ret_doc, Erro
             (unsigned long long)docs_max + 1, (unsigned long long)docs_max);
     if (exec->generated_count % 1024 == 0)
         TRY(check_hook_run(&exec->base.ctx->check, err));
-    Doc partition = exec->partition.is_set ? value_as_doc(exec->partition.value) : DOC_EMPTY;
     Doc doc = DOC_EMPTY;
     /* Fields that share the beginning of a path are rare: each is merged in. */
     for (uint32_t i = 0; i <= stage->partition_count; i++) {
         const FieldPath *path = i < stage->partition_count ? &stage->partition[i] : &stage->field;
         char name[INDEX_NAME_SIZE];
         Value field = i < stage->partition_count
-                          ? value_from_elem(doc_get(partition, index_name(i, name)))
+                          ? value_from_elem(doc_get(seq->partition, index_name(i, name)))
                           : value;
         if (value_is_missing(field))
             continue;

@@ -97,6 +97,7 @@ typedef struct GroupExec {
 static ErrCode group_init(AggStageExec *base, Error *err);
 static void group_done(AggStageExec *base);
 static ErrCode group_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
+static void group_to_bson(const AggStage *base, DocBuilder *b);
 static void group_stats(const AggStageExec *base, DocBuilder *b);
 static bool group_add_paths(const AggStage *base, PathSet *set);
 static void group_split(const AggStage *base, AggSplitter *splitter);
@@ -121,6 +122,7 @@ const AggStageClass AGG_GROUP = {
     .exec_init = group_init,
     .exec_done = group_done,
     .next = group_next,
+    .to_bson = group_to_bson,
     .stats = group_stats,
     .add_paths = group_add_paths,
     .runs = AGG_RUNS_SPLIT,
@@ -321,6 +323,28 @@ static ErrCode group_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Err
         if (!next_partition(exec))
             return ERR_OK;
     }
+}
+
+static void group_to_bson(const AggStage *base, DocBuilder *b) {
+    const GroupStage *stage = (const GroupStage *)base;
+    size_t opened = build_open_doc(b, AGG_GROUP.name);
+    if (stage->id_field.size > 0) {
+        size_t id = build_open_doc(b, "_id");
+        expr_to_bson(stage->id, stage->id_field, b);
+        build_close(b, id);
+    } else {
+        expr_to_bson(stage->id, STR("_id"), b);
+    }
+    for (uint32_t i = 0; i < stage->accs.count; i++) {
+        size_t field = build_open_doc_str(b, stage->accs.accs[i].field);
+        acc_to_bson(&stage->accs.accs[i], b);
+        build_close(b, field);
+    }
+    if (stage->is_partial)
+        build_bool(b, "$willBeMerged", true);
+    if (stage->is_merging)
+        build_bool(b, "$doingMerge", true);
+    build_close(b, opened);
 }
 
 static void group_stats(const AggStageExec *base, DocBuilder *b) {

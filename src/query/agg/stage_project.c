@@ -13,6 +13,7 @@ static ErrCode add_projection(AggParser *p, Elem spec, Doc fields, ProjectSyntax
 static ErrCode project_init(AggStageExec *base, Error *err);
 static void project_done(AggStageExec *base);
 static ErrCode project_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
+static void project_stage_to_bson(const AggStage *base, DocBuilder *b);
 static bool project_stage_add_paths(const AggStage *base, PathSet *set);
 static bool project_stage_preserves_path(const AggStage *base, Str dotted);
 
@@ -22,6 +23,7 @@ const AggStageClass AGG_PROJECT = {
     .exec_init = project_init,
     .exec_done = project_done,
     .next = project_next,
+    .to_bson = project_stage_to_bson,
     .add_paths = project_stage_add_paths,
     .preserves_path = project_stage_preserves_path,
     .is_one_to_one = true,
@@ -113,6 +115,14 @@ static ErrCode project_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, E
     ProjectInput input = {.eval = &base->eval};
     return project_apply(((const ProjectStage *)base->stage)->projection, doc, &input, &exec->out,
                          ret_doc, err);
+}
+
+/* $unset is a $project. */
+static void project_stage_to_bson(const AggStage *base, DocBuilder *b) {
+    bool is_unset = elem_name_is(base->spec, STR("$unset"));
+    size_t opened = build_open_doc_str(b, is_unset ? STR("$project") : elem_name_str(base->spec));
+    project_to_bson(((const ProjectStage *)base)->projection, b);
+    build_close(b, opened);
 }
 
 static bool project_stage_add_paths(const AggStage *base, PathSet *set) {

@@ -2,12 +2,19 @@
  * stage_window.c - $setWindowFields: documents sorted by partition and sortBy, each with fields
  * computed from the documents around it.
  *
- * Input is sorted first, unless there is nothing to sort by. Then documents of one partition are
- * read as far ahead as the windows reach, and kept as far back as they do.
+ * Sorting is left to a $sort before it, which the optimizer and the indexes know how to serve; a
+ * partition that is more than a field is made one first, and taken away again:
+ *
+ *     [$addFields: {key: partitionBy}], [$sort: {key: 1, sortBy...}],
+ *     $_internalSetWindowFields: {partitionBy: "$key", sortBy, output}, [$project: {key: false}]
+ *
+ * The stage itself reads the documents of one partition as far ahead as the windows reach, and
+ * keeps them as far back as they do.
  */
 #include <assert.h>
 
 #include "base/alloc.h"
+#include "bson/uuid.h"
 #include "query/agg/window.h"
 
 enum {
@@ -15,6 +22,14 @@ enum {
     OUTPUTS_MAX = 1000,
     EVICTED_MAX = 64, /* free places in front before the rest moves up */
 };
+
+/* {partitionBy, sortBy, output}; missing elements are not given. */
+typedef struct WindowSpec {
+    Elem partition_by;
+    Elem sort_by;
+    Elem output;
+    Str key; /* path of the field that tells partitions apart; empty: there is one */
+} WindowSpec;
 
 typedef struct WindowStage {
     AggStage base;
@@ -39,28 +54,32 @@ typedef struct WindowExec {
     AggStageExec base;
     WindowPartition partition;
     WindowFnExec *fns;
-    Sorter *sorter; /* NULL: nothing to sort by */
-    bool is_sorted;
     bool is_exhausted; /* no more input */
-    KeyBuilder key;    /* of the partition, and of accumulators */
-    KeyBuilder sort_key;
+    KeyBuilder key;    /* of accumulators */
     KeptValue partition_id;
     int64_t at;        /* the document to come out next */
     uint8_t *waiting;  /* first document of the next partition; NULL: none */
     size_t kept_bytes; /* of partition_id and results */
+    size_t bytes_peak;
     Buffer out;
     Buffer out2; /* dotted outputs are set one after the other */
 } WindowExec;
 
-static ErrCode parse_sort_by(AggParser *p, Elem elem, WindowStage *stage, Error *err);
+static ErrCode find_fields(AggParser *p, Elem spec, WindowSpec *ret, Error *err);
+static ErrCode add_key(AggParser *p, WindowSpec *window, Error *err);
+static ErrCode add_sort(AggParser *p, const WindowSpec *window, Error *err);
+static ErrCode add_window(AggParser *p, const WindowSpec *window, Error *err);
+static ErrCode remove_key(AggParser *p, const WindowSpec *window, Error *err);
+static ErrCode parse_window(AggParser *p, const WindowSpec *window, Elem written, Error *err);
+static ErrCode parse_sort_by(Elem elem, Arena *arena, SortPattern **ret, Error *err);
 static ErrCode parse_outputs(AggParser *p, Elem output, WindowStage *stage, Error *err);
 static ErrCode parse_output(const WindowParser *wp, Elem field, WindowFn *fn, Error *err);
 static ErrCode check_outputs(const WindowStage *stage, Error *err);
 static ErrCode window_init(AggStageExec *base, Error *err);
 static void window_done(AggStageExec *base);
 static ErrCode window_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
-static ErrCode pull_sorted(WindowExec *exec, bool *ret_found, Doc *ret_doc, Error *err);
-static ErrCode add_to_sorter(WindowExec *exec, Doc doc, Error *err);
+static void window_to_bson(const AggStage *base, DocBuilder *b);
+static void window_stats(const AggStageExec *base, DocBuilder *b);
 static ErrCode partition_id_of(WindowExec *exec, Doc doc, Value *ret, Error *err);
 static ErrCode begin_partition(WindowExec *exec, bool *ret_found, Error *err);
 static void keep_doc(WindowPartition *p, uint8_t *take_doc);
@@ -72,53 +91,172 @@ static ErrCode look_ahead(WindowExec *exec, uint32_t index, Error *err);
 static ErrCode compute(WindowExec *exec, uint32_t index, Value *ret, Error *err);
 static ErrCode emit(WindowExec *exec, const Value *values, Doc *ret_doc, Error *err);
 
-static const AggStageClass SET_WINDOW_FIELDS = {
-    .name = "$setWindowFields",
+const AggStageClass AGG_WINDOW = {
+    .name = "$_internalSetWindowFields",
     .exec_size = sizeof(WindowExec),
     .exec_init = window_init,
     .exec_done = window_done,
     .next = window_next,
+    .to_bson = window_to_bson,
+    .stats = window_stats,
     .runs = AGG_RUNS_ON_MERGER,
 };
 
 /* ---- parsing ---- */
 
 ErrCode parse_set_window_fields(AggParser *p, Elem spec, Error *err) {
+    WindowSpec window;
+    TRY(find_fields(p, spec, &window, err));
+    bool is_computed = elem_is_present(window.partition_by) && window.key.size == 0;
+    if (is_computed)
+        TRY(add_key(p, &window, err));
+    TRY(add_sort(p, &window, err));
+    TRY(add_window(p, &window, err));
+    return is_computed ? remove_key(p, &window, err) : ERR_OK;
+}
+
+ErrCode parse_internal_window(AggParser *p, Elem spec, Error *err) {
+    WindowSpec window;
+    TRY(find_fields(p, spec, &window, err));
+    return parse_window(p, &window, spec, err);
+}
+
+/* A constant partition is as good as none. */
+static ErrCode find_fields(AggParser *p, Elem spec, WindowSpec *ret, Error *err) {
     if (elem_type(spec) != BT_DOC)
         return error_set(err, ERR_FAILED_TO_PARSE,
                          "the $setWindowFields stage specification must be an object, found %s",
                          bson_type_name(elem_type(spec)));
-    WindowStage *stage = agg_add_stage(p, &SET_WINDOW_FIELDS, sizeof(*stage), spec);
-    Elem output = ELEM_MISSING;
+    *ret = (WindowSpec){ELEM_MISSING, ELEM_MISSING, ELEM_MISSING, STR("")};
     DocIter iter = doc_iter(elem_doc(spec));
     for (Elem elem; doc_iter_next(&iter, &elem);) {
         if (elem_name_is(elem, STR("partitionBy")))
-            TRY(expr_parse(elem, &p->ctx->expr, p->arena, &stage->partition_by, err));
+            ret->partition_by = elem;
         else if (elem_name_is(elem, STR("sortBy")))
-            TRY(parse_sort_by(p, elem, stage, err));
+            ret->sort_by = elem;
         else if (elem_name_is(elem, STR("output")))
-            output = elem;
+            ret->output = elem;
         else
             return error_set(err, (ErrCode)40415,
                              "BSON field '$setWindowFields.%s' is an unknown field.",
                              elem_name(elem));
     }
-    if (!elem_is_present(output))
+    if (!elem_is_present(ret->output))
         return error_set(err, (ErrCode)40414,
                          "BSON field '$setWindowFields.output' is missing but a required field");
-    TRY(parse_outputs(p, output, stage, err));
-    Value constant;
-    if (stage->partition_by != NULL && expr_is_literal(stage->partition_by, &constant)) {
-        if (constant.type == BT_ARRAY)
-            return error_set(err, ERR_TYPE_MISMATCH,
-                             "An expression used to partition cannot evaluate to value of type "
-                             "array");
-        stage->partition_by = NULL;
+    if (!elem_is_present(ret->partition_by))
+        return ERR_OK;
+    Expr *expr;
+    TRY(expr_parse(ret->partition_by, &p->ctx->expr, p->arena, &expr, err));
+    const FieldPath *path = expr_field_path(expr);
+    if (path != NULL && path->count > 0) {
+        ret->key = path->dotted;
+        return ERR_OK;
     }
+    Value constant;
+    if (!expr_is_literal(expr, &constant))
+        return ERR_OK;
+    if (constant.type == BT_ARRAY)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "An expression used to partition cannot evaluate to value of type array");
+    ret->partition_by = ELEM_MISSING;
     return ERR_OK;
 }
 
-static ErrCode parse_sort_by(AggParser *p, Elem elem, WindowStage *stage, Error *err) {
+/* Documents being written for the parsers of stages, in the arena. */
+typedef struct Written {
+    Buffer buf;
+    DocBuilder b;
+} Written;
+
+static void begin_written(AggParser *p, Written *w) {
+    buffer_init_arena(&w->buf, p->arena, 256, BSON_DOC_SIZE_MAX_INTERNAL);
+    doc_builder_init(&w->b, &w->buf);
+}
+
+/* The one element of the document. */
+static ErrCode end_written(Written *w, Elem *ret, Error *err) {
+    Doc doc;
+    TRY(doc_builder_finish(&w->b, "$setWindowFields", &doc, err));
+    DocIter iter = doc_iter(doc);
+    doc_iter_next(&iter, ret);
+    return ERR_OK;
+}
+
+/* The partition becomes a field, of a name that no document has. */
+static ErrCode add_key(AggParser *p, WindowSpec *window, Error *err) {
+    Uuid uuid = uuid_new();
+    char hex[UUID_TEXT_SIZE];
+    uuid_to_text(&uuid, hex);
+    window->key = str_from(arena_printf(p->arena, "__partition_%s", hex));
+    Written w;
+    begin_written(p, &w);
+    size_t fields = build_open_doc(&w.b, "$addFields");
+    build_elem_as(&w.b, window->key, window->partition_by);
+    build_close(&w.b, fields);
+    Elem stage;
+    TRY(end_written(&w, &stage, err));
+    return parse_add_fields(p, stage, err);
+}
+
+static ErrCode remove_key(AggParser *p, const WindowSpec *window, Error *err) {
+    Written w;
+    begin_written(p, &w);
+    size_t fields = build_open_doc(&w.b, "$project");
+    build_bool(&w.b, window->key.data, false);
+    build_close(&w.b, fields);
+    Elem stage;
+    TRY(end_written(&w, &stage, err));
+    return parse_project(p, stage, err);
+}
+
+/* By the partition, then by sortBy; what is the same in all of the partition need not be said. */
+static ErrCode add_sort(AggParser *p, const WindowSpec *window, Error *err) {
+    SortPattern *sort_by = NULL;
+    if (elem_is_present(window->sort_by))
+        TRY(parse_sort_by(window->sort_by, p->arena, &sort_by, err));
+    if (window->key.size == 0 && sort_by == NULL)
+        return ERR_OK;
+    Written w;
+    begin_written(p, &w);
+    size_t sort = build_open_doc(&w.b, "$sort");
+    if (window->key.size > 0)
+        build_i32(&w.b, window->key.data, 1);
+    DocIter iter = doc_iter(sort_by != NULL ? sort_by->spec : DOC_EMPTY);
+    for (Elem elem; doc_iter_next(&iter, &elem);)
+        if (!elem_name_is(elem, window->key))
+            build_elem(&w.b, elem);
+    build_close(&w.b, sort);
+    Elem stage;
+    TRY(end_written(&w, &stage, err));
+    return parse_sort(p, stage, err);
+}
+
+static ErrCode add_window(AggParser *p, const WindowSpec *window, Error *err) {
+    Written w;
+    begin_written(p, &w);
+    size_t fields = build_open_doc(&w.b, AGG_WINDOW.name);
+    if (window->key.size > 0)
+        build_cstr(&w.b, "partitionBy", arena_printf(p->arena, "$%s", window->key.data));
+    if (elem_is_present(window->sort_by))
+        build_elem(&w.b, window->sort_by);
+    build_elem(&w.b, window->output);
+    build_close(&w.b, fields);
+    Elem stage;
+    TRY(end_written(&w, &stage, err));
+    return parse_internal_window(p, stage, err);
+}
+
+static ErrCode parse_window(AggParser *p, const WindowSpec *window, Elem written, Error *err) {
+    WindowStage *stage = agg_add_stage(p, &AGG_WINDOW, sizeof(*stage), written);
+    if (elem_is_present(window->partition_by))
+        TRY(expr_parse(window->partition_by, &p->ctx->expr, p->arena, &stage->partition_by, err));
+    if (elem_is_present(window->sort_by))
+        TRY(parse_sort_by(window->sort_by, p->arena, &stage->sort_by, err));
+    return parse_outputs(p, window->output, stage, err);
+}
+
+static ErrCode parse_sort_by(Elem elem, Arena *arena, SortPattern **ret, Error *err) {
     if (elem_type(elem) != BT_DOC)
         return error_set(err, ERR_TYPE_MISMATCH,
                          "BSON field '$setWindowFields.sortBy' is the wrong type '%s', expected "
@@ -126,7 +264,25 @@ static ErrCode parse_sort_by(AggParser *p, Elem elem, WindowStage *stage, Error 
                          bson_type_name(elem_type(elem)));
     if (doc_is_empty(elem_doc(elem)))
         return ERR_OK;
-    return sort_pattern_parse(elem_doc(elem), SORT_SYNTAX_META, p->arena, &stage->sort_by, err);
+    return sort_pattern_parse(elem_doc(elem), SORT_SYNTAX_META, arena, ret, err);
+}
+
+bool agg_window_sets(const AggStage *base, Str dotted) {
+    const WindowStage *stage = (const WindowStage *)base;
+    for (uint32_t i = 0; i < stage->fn_count; i++)
+        if (path_is_prefix(stage->fns[i].path.dotted, dotted) ||
+            path_is_prefix(dotted, stage->fns[i].path.dotted))
+            return true;
+    return false;
+}
+
+Str agg_window_key(const AggStage *base) {
+    const WindowStage *stage = (const WindowStage *)base;
+    const FieldPath *path =
+        stage->partition_by != NULL ? expr_field_path(stage->partition_by) : NULL;
+    bool is_plain = path != NULL && path->count == 1 && path->parts[0].index < 0 &&
+                    !agg_window_sets(base, path->dotted);
+    return is_plain ? path->dotted : STR("");
 }
 
 static ErrCode parse_outputs(AggParser *p, Elem output, WindowStage *stage, Error *err) {
@@ -206,7 +362,6 @@ static ErrCode window_init(AggStageExec *base, Error *err) {
     WindowExec *exec = (WindowExec *)base;
     const WindowStage *stage = (const WindowStage *)base->stage;
     key_builder_init(&exec->key);
-    key_builder_init(&exec->sort_key);
     buffer_init(&exec->out, VALUE_SIZE_MAX);
     buffer_init(&exec->out2, VALUE_SIZE_MAX);
     exec->fns = xcalloc(stage->fn_count + 1, sizeof(*exec->fns));
@@ -223,15 +378,6 @@ static ErrCode window_init(AggStageExec *base, Error *err) {
         .key = &exec->key,
         .group_id = VALUE_MISSING,
     };
-    if (stage->partition_by != NULL || stage->sort_by != NULL) {
-        SorterOptions options = {
-            .pattern = stage->sort_by,
-            .collator = base->ctx->collator,
-            .memory_bytes = agg_memory_bytes_max(base),
-            .spill = base->ctx->allow_disk_use ? base->ctx->spill : NULL,
-        };
-        exec->sorter = sorter_new(&options);
-    }
     return ERR_OK;
 }
 
@@ -250,9 +396,7 @@ static void window_done(AggStageExec *base) {
     xfree(exec->partition.docs);
     xfree(exec->waiting);
     kept_value_done(&exec->partition_id);
-    sorter_free(exec->sorter);
     key_builder_done(&exec->key);
-    key_builder_done(&exec->sort_key);
     buffer_done(&exec->out);
     buffer_done(&exec->out2);
 }
@@ -282,46 +426,10 @@ static ErrCode window_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Er
     return check_memory(exec, err);
 }
 
-/* The next document in order, valid until the next call. */
-static ErrCode pull_sorted(WindowExec *exec, bool *ret_found, Doc *ret_doc, Error *err) {
-    if (exec->sorter == NULL) {
-        TRY(agg_pull(&exec->base, ret_found, ret_doc, err));
-        exec->is_exhausted = !*ret_found;
-        return ERR_OK;
-    }
-    while (!exec->is_sorted) {
-        bool found;
-        Doc doc;
-        TRY(agg_pull(&exec->base, &found, &doc, err));
-        if (found) {
-            TRY(add_to_sorter(exec, doc, err));
-        } else {
-            TRY(sorter_finish(exec->sorter, err));
-            exec->is_sorted = true;
-        }
-    }
-    TRY(sorter_next(exec->sorter, ret_found, ret_doc, err));
+static ErrCode pull(WindowExec *exec, bool *ret_found, Doc *ret_doc, Error *err) {
+    TRY(agg_pull(&exec->base, ret_found, ret_doc, err));
     exec->is_exhausted = !*ret_found;
     return ERR_OK;
-}
-
-/* The sort key is that of the partition, then that of sortBy. */
-static ErrCode add_to_sorter(WindowExec *exec, Doc doc, Error *err) {
-    const WindowStage *stage = (const WindowStage *)exec->base.stage;
-    if (stage->partition_by == NULL)
-        return sorter_add(exec->sorter, doc, err);
-    arena_reset(&exec->base.scratch);
-    Value id;
-    TRY(partition_id_of(exec, doc, &id, err));
-    const Collator *collator = exec->base.ctx->collator;
-    key_builder_reset(&exec->key, 0);
-    key_append_value(&exec->key, id.type, value_bytes(&id), collator);
-    if (stage->sort_by != NULL) {
-        TRY(sort_key_make(stage->sort_by, doc, collator, &exec->sort_key, err));
-        buffer_append(&exec->key.key, exec->sort_key.key.data, exec->sort_key.key.size);
-    }
-    TRY(buffer_check(&exec->key.key, "sort key", err));
-    return sorter_add_with_key(exec->sorter, exec->key.key.data, exec->key.key.size, doc, err);
 }
 
 static ErrCode partition_id_of(WindowExec *exec, Doc doc, Value *ret, Error *err) {
@@ -353,7 +461,7 @@ static ErrCode begin_partition(WindowExec *exec, bool *ret_found, Error *err) {
     }
     if (exec->waiting == NULL && !exec->is_exhausted) {
         Doc doc;
-        TRY(pull_sorted(exec, ret_found, &doc, err));
+        TRY(pull(exec, ret_found, &doc, err));
         if (*ret_found)
             exec->waiting = doc_copy_heap(doc);
     }
@@ -377,7 +485,7 @@ ErrCode window_fetch(WindowPartition *p, int64_t index, bool *ret_found, Error *
     while (index >= p->end && !p->is_complete) {
         bool found;
         Doc doc;
-        TRY(pull_sorted(exec, &found, &doc, err));
+        TRY(pull(exec, &found, &doc, err));
         if (!found) {
             p->is_complete = true;
             break;
@@ -468,6 +576,8 @@ static void reset_fn(WindowFnExec *fn, const WindowClass *class) {
 static ErrCode check_memory(WindowExec *exec, Error *err) {
     const WindowPartition *p = &exec->partition;
     size_t used = p->doc_bytes + p->state_bytes + exec->kept_bytes;
+    if (used > exec->bytes_peak)
+        exec->bytes_peak = used;
     size_t bytes_max = exec->base.ctx->window_memory_bytes;
     if (bytes_max == 0)
         bytes_max = agg_memory_bytes_max(&exec->base);
@@ -484,11 +594,46 @@ static ErrCode check_memory(WindowExec *exec, Error *err) {
                      used, bytes_max);
 }
 
-/* ---- results ---- */
-
 static bool has_window(const WindowFn *fn) {
     return fn->bounds.is_given || fn->class->add != NULL || fn->acc.class != NULL;
 }
+
+/* ---- explain ---- */
+
+static void window_to_bson(const AggStage *base, DocBuilder *b) {
+    const WindowStage *stage = (const WindowStage *)base;
+    size_t fields = build_open_doc(b, AGG_WINDOW.name);
+    if (stage->partition_by != NULL)
+        expr_to_bson(stage->partition_by, STR("partitionBy"), b);
+    if (stage->sort_by != NULL)
+        build_doc(b, "sortBy", stage->sort_by->spec);
+    size_t output = build_open_doc(b, "output");
+    for (uint32_t i = 0; i < stage->fn_count; i++) {
+        const WindowFn *fn = &stage->fns[i];
+        size_t field = build_open_doc_str(b, fn->path.dotted);
+        build_elem(b, fn->source);
+        if (fn->bounds.is_given) {
+            build_elem(b, fn->window);
+        } else if (has_window(fn)) {
+            size_t window = build_open_doc(b, "window");
+            size_t bounds = build_open_array(b, "documents");
+            build_cstr(b, "0", "unbounded");
+            build_cstr(b, "1", "unbounded");
+            build_close(b, bounds);
+            build_close(b, window);
+        }
+        build_close(b, field);
+    }
+    build_close(b, output);
+    build_close(b, fields);
+}
+
+static void window_stats(const AggStageExec *base, DocBuilder *b) {
+    build_i64(b, "maxTotalMemoryUsageBytes", (int64_t)((const WindowExec *)base)->bytes_peak);
+    build_bool(b, "usedDisk", false);
+}
+
+/* ---- results ---- */
 
 /* Moves the function's window to the current document. */
 static ErrCode look_ahead(WindowExec *exec, uint32_t index, Error *err) {

@@ -24,6 +24,7 @@ typedef struct AggOptions {
     size_t stage_memory_bytes;
     size_t window_memory_bytes;
     uint64_t densify_docs_max;
+    size_t densify_memory_bytes;
     size_t sort_memory_bytes;
     int64_t yield_period_us;
     int64_t now_ms;

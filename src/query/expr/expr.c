@@ -120,17 +120,6 @@ const FieldPath *expr_field_path(const Expr *expr) {
     return expr->eval == expr_eval_field && expr->path.count > 0 ? &expr->path : NULL;
 }
 
-void expr_to_bson(const Expr *expr, Str name, DocBuilder *b) {
-    if (!expr->is_source_operator) {
-        build_elem_as(b, name, expr->source);
-        return;
-    }
-    /* `source` of an operator is its element alone: the object around it is made again. */
-    size_t opened = build_open_doc_str(b, name);
-    build_elem(b, expr->source);
-    build_close(b, opened);
-}
-
 /* Component `at` is looked up in `value`. */
 ErrCode expr_path_of_value(const FieldPath *path, uint32_t at, Value value, Arena *scratch,
                            Value *ret, Error *err) {

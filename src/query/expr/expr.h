@@ -118,7 +118,7 @@ ErrCode expr_check_field_name(Str name, Error *err) MUST_CHECK;
  * number above 0. */
 ErrCode expr_check_n(Value value, Arena *arena, int64_t *ret_n, Error *err) MUST_CHECK;
 
-/* The specification as given. */
+/* As it will be evaluated, for explain: with what was constant computed. */
 void expr_to_bson(const Expr *expr, Str name, DocBuilder *b);
 
 /* ---- $expr in filters ---- */

@@ -88,6 +88,8 @@ ErrCode expr_check_variable_name(Str name, Error *err) MUST_CHECK;
 ErrCode expr_path_of_value(const FieldPath *path, uint32_t at, Value value, Arena *scratch,
                            Value *ret, Error *err) MUST_CHECK;
 
+ExprEvalFn expr_eval_array;
+ExprEvalFn expr_eval_object;
 ExprEvalFn expr_eval_literal;
 ExprEvalFn expr_eval_field;
 ExprEvalFn expr_eval_variable;

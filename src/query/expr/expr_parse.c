@@ -37,8 +37,6 @@ static ErrCode check_arg_count(const ExprOperator *op, uint32_t count, Error *er
 static const ExprOperator *find_operator(Str name);
 static bool find_in_scope(const ExprScope *scope, Str name, uint32_t *ret_depth);
 static Expr *fold_if_constant(ExprParser *p, Expr *expr);
-static ExprEvalFn eval_object;
-static ExprEvalFn eval_array;
 static ExprEvalFn eval_now;
 
 ErrCode expr_parse(Elem spec, const ExprParseContext *ctx, Arena *arena, Expr **ret_expr,
@@ -298,7 +296,7 @@ static ErrCode parse_object(ExprParser *p, Elem spec, Expr **ret_expr, Error *er
     }
 
     Expr *expr = ARENA_NEW(p->arena, Expr);
-    expr->eval = eval_object;
+    expr->eval = expr_eval_object;
     expr->source = spec;
     expr_alloc_args(p, expr, count);
     expr->names = ARENA_ARRAY(p->arena, Str, count);
@@ -334,7 +332,7 @@ static int compare_names(const void *a, const void *b) {
 
 static ErrCode parse_array(ExprParser *p, Elem spec, Expr **ret_expr, Error *err) {
     Expr *expr = ARENA_NEW(p->arena, Expr);
-    expr->eval = eval_array;
+    expr->eval = expr_eval_array;
     expr->source = spec;
     expr_alloc_args(p, expr, doc_count(elem_doc(spec)));
     DocIter iter = doc_iter(elem_doc(spec));
@@ -459,7 +457,7 @@ static Expr *fold_if_constant(ExprParser *p, Expr *expr) {
     return literal;
 }
 
-static ErrCode eval_object(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+ErrCode expr_eval_object(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Buffer buf;
     buffer_init_arena(&buf, ctx->scratch, 128, VALUE_SIZE_MAX);
     DocBuilder b;
@@ -475,7 +473,7 @@ static ErrCode eval_object(const Expr *expr, ExprEvalContext *ctx, Value *ret, E
     return ERR_OK;
 }
 
-static ErrCode eval_array(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
+ErrCode expr_eval_array(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     ArrayBuilder array;
     array_builder_init(&array, ctx->scratch);
     for (uint32_t i = 0; i < expr->arg_count; i++) {

@@ -74,6 +74,53 @@ uint32_t project_needed_meta(const Projection *projection) {
     return projection->needed_meta;
 }
 
+static const char *const META_NAMES[] = {
+    [PROJECT_META_SORT_KEY] = "sortKey",
+    [PROJECT_META_RECORD_ID] = "recordId",
+    [PROJECT_META_INDEX_KEY] = "indexKey",
+    [PROJECT_META_TEXT_SCORE] = "textScore",
+};
+
+/* The fields that are shown or hidden, or those that are computed. */
+static void show_children(const ProjectNode *node, bool is_computed, DocBuilder *b) {
+    for (uint32_t i = 0; i < node->child_count; i++) {
+        const ProjectNode *child = node->children[i];
+        Str name = child->name.name;
+        bool is_flag = child->kind == NODE_INCLUDE || child->kind == NODE_EXCLUDE;
+        bool is_id = str_is(child->path, "_id");
+        if (child->kind == NODE_CHILDREN && child->has_computed == is_computed) {
+            size_t opened = build_open_doc_str(b, name);
+            show_children(child, /* is_computed= */ false, b);
+            show_children(child, /* is_computed= */ true, b);
+            build_close(b, opened);
+        } else if (is_flag && !is_computed && !is_id) {
+            build_bool(b, name.data, child->kind == NODE_INCLUDE);
+        } else if (child->kind == NODE_EXPR && is_computed && !child->is_meta) {
+            expr_to_bson(child->expr, name, b);
+        } else if (child->kind == NODE_EXPR && is_computed) {
+            size_t opened = build_open_doc_str(b, name);
+            build_cstr(b, "$meta", META_NAMES[child->meta]);
+            build_close(b, opened);
+        }
+    }
+}
+
+void project_to_bson(const Projection *projection, DocBuilder *b) {
+    const ProjectNode *root = &projection->root;
+    const ProjectNode *id = NULL;
+    for (uint32_t i = 0; i < root->child_count; i++)
+        if (str_is(root->children[i]->path, "_id"))
+            id = root->children[i];
+    if (id != NULL && id->kind == NODE_INCLUDE)
+        build_bool(b, "_id", true);
+    show_children(root, /* is_computed= */ false, b);
+    if (id != NULL && id->kind == NODE_EXCLUDE)
+        build_bool(b, "_id", false);
+    else if (id == NULL && projection->kind == PROJECT_KIND_EXCLUSION)
+        build_bool(b, "_id", true);
+    show_children(root, /* is_computed= */ true, b);
+}
+
 Doc project_spec(const Projection *projection) {
     return projection->spec;
 }

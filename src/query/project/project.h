@@ -92,3 +92,5 @@ Str project_renamed_field(const Projection *projection, Str field);
 
 /* The specification as given. */
 Doc project_spec(const Projection *projection);
+/* As it will be done, for explain: appends the fields to the open document. */
+void project_to_bson(const Projection *projection, DocBuilder *b);
