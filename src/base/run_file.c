@@ -16,6 +16,7 @@ enum {
     /* Disk space is asked for in such steps: writing into it costs half of what growing does. */
     GROWTH_BYTES = 8 * 1024 * 1024,
     LENGTH_SIZE = 4,
+    PIECE_BYTES = 16 * 1024, /* read at once from anywhere: neighbours are likely to be wanted */
 };
 
 /* A record is a 32-bit size, then that many bytes. While writing, the buffer holds what is not in
@@ -33,6 +34,10 @@ struct RunFile {
     off_t size;
     off_t reserved;
     uint32_t checksum; /* of what was written; of named ones only */
+    uint8_t *piece;    /* run_file_read: what it has read last; NULL: nothing yet */
+    size_t piece_capacity;
+    size_t piece_size;
+    off_t piece_at;
 };
 
 static ErrCode failed(const RunFile *run, const char *what, Error *err) {
@@ -46,6 +51,8 @@ static void give_back(RunFile *run) {
     run->fd = -1;
     xfree(run->buffer);
     run->buffer = NULL;
+    xfree(run->piece);
+    run->piece = NULL;
 }
 
 static ErrCode create(const char *dir, const char *prefix, bool is_named, RunFile **ret_run,
@@ -186,6 +193,56 @@ ErrCode run_file_next(RunFile *run, bool *ret_found, const uint8_t **ret_record,
     *ret_size = length;
     run->next += LENGTH_SIZE + (size_t)length;
     *ret_found = true;
+    return ERR_OK;
+}
+
+/* ---- from anywhere ---- */
+
+int64_t run_file_end(const RunFile *run) {
+    return run->offset + (off_t)run->filled;
+}
+
+static bool is_in_piece(const RunFile *run, off_t at, size_t size) {
+    return run->piece != NULL && at >= run->piece_at &&
+           at + (off_t)size <= run->piece_at + (off_t)run->piece_size;
+}
+
+static ErrCode read_piece(RunFile *run, off_t at, size_t size, Error *err) {
+    if (is_in_piece(run, at, size))
+        return ERR_OK;
+    if (at + (off_t)size > run->offset) {
+        TRY(write_all(run, run->buffer, run->filled, err));
+        run->filled = 0;
+    }
+    size_t wanted = size < PIECE_BYTES ? PIECE_BYTES : size;
+    if (run->piece == NULL || run->piece_capacity < wanted) {
+        run->piece = xrealloc(run->piece, wanted);
+        run->piece_capacity = wanted;
+    }
+    run->piece_at = at;
+    run->piece_size = 0;
+    while (run->piece_size < size) {
+        ssize_t got = pread(run->fd, run->piece + run->piece_size, wanted - run->piece_size,
+                            at + (off_t)run->piece_size);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            errno = got == 0 ? EIO : errno;
+            return failed(run, "read a", err);
+        }
+        run->piece_size += (size_t)got;
+    }
+    return ERR_OK;
+}
+
+ErrCode run_file_read(RunFile *run, int64_t at, const uint8_t **ret_record, size_t *ret_size,
+                      Error *err) {
+    TRY(read_piece(run, at, LENGTH_SIZE, err));
+    uint32_t length;
+    memcpy(&length, run->piece + (at - run->piece_at), LENGTH_SIZE);
+    TRY(read_piece(run, at, LENGTH_SIZE + (size_t)length, err));
+    *ret_record = run->piece + (at - run->piece_at) + LENGTH_SIZE;
+    *ret_size = length;
     return ERR_OK;
 }
 

@@ -1,6 +1,6 @@
 /*
  * run_file.h - records on disk, written once and then read once from the start: a run of a sorter
- * or of a spilled group.
+ * or of a spilled group. Or read from anywhere while they are written: documents of a window.
  *
  * Crash: most are unlinked as soon as they are open, so that nothing is left behind. Those that the
  * next process needs (runs of an index build) keep a name, and the start removes the ones that are
@@ -44,6 +44,12 @@ ErrCode run_file_finish(RunFile *run, Error *err) MUST_CHECK;
 /* The next record as it was appended; valid until the next call. At the end the disk space of a
  * file without a name is released. */
 ErrCode run_file_next(RunFile *run, bool *ret_found, const uint8_t **ret_record, size_t *ret_size,
+                      Error *err) MUST_CHECK;
+
+/* Where the next record will be. */
+int64_t run_file_end(const RunFile *run);
+/* The record there, of a file that is not finished; valid until the next call. */
+ErrCode run_file_read(RunFile *run, int64_t at, const uint8_t **ret_record, size_t *ret_size,
                       Error *err) MUST_CHECK;
 
 /* Makes a finished, named file durable and leaves it on disk when it is freed. */

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
+#include "base/prng.h"
 #include "base/test.h"
 
 static RunFile *kept_run(const char *dir, RunFileMark *ret_mark) {
@@ -90,4 +92,34 @@ TEST(the_sweep_of_run_files_leaves_only_what_is_wanted) {
     EXPECT(run_file_open(dir, &other, &run, &err) == ERR_FILE_STREAM_FAILED);
     error_reset(&err);
     run_files_sweep("/nonexistent/sherd", is_named, "");
+}
+
+/* Records from nothing to some that are larger than every buffer, read in any order while more of
+ * them are written: some are still in memory then. */
+TEST(records_are_read_from_anywhere_while_others_are_written) {
+    enum { COUNT = 2000, SIZE_MAX_TEST = 300 * 1024 };
+    Error err = {0};
+    RunFile *run;
+    EXPECT_OK(run_file_new(test_temp_dir(), &run, &err), err);
+    Prng prng = prng_seeded(7);
+    uint8_t *record = xmalloc(SIZE_MAX_TEST);
+    int64_t places[COUNT];
+    size_t sizes[COUNT];
+    for (uint32_t i = 0; i < COUNT; i++) {
+        sizes[i] = prng_below(&prng, i % 100 == 0 ? SIZE_MAX_TEST : 1000);
+        places[i] = run_file_end(run);
+        memset(record, (int)(i % 251), sizes[i]);
+        EXPECT_OK(run_file_append(run, record, sizes[i], &err), err);
+        uint32_t wanted = i % 2 == 0 ? i : (uint32_t)prng_below(&prng, i);
+        const uint8_t *found;
+        size_t size;
+        EXPECT_OK(run_file_read(run, places[wanted], &found, &size, &err), err);
+        EXPECT_EQ_U64(size, sizes[wanted]);
+        bool is_same = true;
+        for (size_t at = 0; at < size; at++)
+            is_same &= found[at] == wanted % 251;
+        EXPECT(is_same);
+    }
+    xfree(record);
+    run_file_free(run);
 }

@@ -19,6 +19,8 @@ const node = useServer(
             `internalQueryMaxBlockingSortMemoryUsageBytes=${LIMIT_MB * MB}`,
             '--setParameter',
             `internalDocumentSourceGroupMaxMemoryBytes=${LIMIT_MB * MB}`,
+            '--setParameter',
+            `internalDocumentSourceSetWindowFieldsMaxMemoryBytes=${LIMIT_MB * MB}`,
         ],
     },
     {
@@ -67,6 +69,16 @@ const PIPELINES = [
         ],
         1,
     ],
+    [
+        'a window that looks far ahead',
+        [
+            { $setWindowFields: { sortBy: { _id: 1 }, output: { later: { $shift: { output: '$r', by: DOCS / 2 } } } } },
+            { $match: { $expr: { $eq: ['$later', { $mod: [{ $multiply: [{ $add: ['$_id', DOCS / 2] }, 7919] }, DOCS] }] } } },
+            { $count: 'n' },
+            { $match: { n: DOCS / 2 } },
+        ],
+        1,
+    ],
 ];
 for (const [name, pipeline, count] of PIPELINES) {
     test(`${name} stays within its memory on ten times as much input`, async () => {
@@ -80,3 +92,27 @@ for (const [name, pipeline, count] of PIPELINES) {
         await assert.rejects(refused, ({ code }) => [292, 5643011].includes(code));
     });
 }
+
+test('MET-1: what went to the disk is told by explain and by the profiler', async () => {
+    const pipeline = [
+        { $setWindowFields: { sortBy: { _id: 1 }, output: { later: { $shift: { output: '$r', by: DOCS / 2 } } } } },
+        { $count: 'n' },
+    ];
+    const explained = await node.db.command({
+        explain: { aggregate: 'big', pipeline, cursor: {}, allowDiskUse: true },
+        verbosity: 'executionStats',
+    });
+    const window = explained.stages.find((stage) => '$_internalSetWindowFields' in stage);
+    assert.equal(window.usedDisk, true);
+    assert.ok(window.maxTotalMemoryUsageBytes > LIMIT_MB * MB / 2);
+    assert.ok(window.maxFunctionMemoryUsageBytes.later >= 0);
+    await node.db.command({ profile: 2 });
+    for (const comment of ['windows', 'sort'])
+        await node.db
+            .collection('big')
+            .aggregate(comment === 'sort' ? [{ $sort: { r: 1 } }, { $skip: DOCS - 1 }] : pipeline, { allowDiskUse: true, comment })
+            .toArray();
+    await node.db.command({ profile: 0 });
+    for (const comment of ['windows', 'sort'])
+        assert.equal((await node.db.collection('system.profile').findOne({ 'command.comment': comment })).usedDisk, true);
+});

@@ -8,6 +8,7 @@ static ErrCode check_pipeline(Elem stages, uint32_t depth, Error *err);
 
 static ErrCode check_stage(Elem stage, Error *err) {
     static const char *const UNSTABLE[] = {
+        "$_internalDensify",   "$_internalSetWindowFields",
         "$currentOp",          "$indexStats",
         "$listCatalog",        "$listLocalSessions",
         "$listSampledQueries", "$listSearchIndexes",

@@ -65,6 +65,8 @@ static Doc results_of(const char *json, const Doc *docs, size_t memory_bytes, co
     return doc_builder_end(&b);
 }
 
+#define WINDOW(output) "[{'$setWindowFields':{'sortBy':{'n':1},'output':" output "}}]"
+
 /* The last $sort brings both results into one order; its memory does not spill. */
 TEST(what_is_spilled_gives_the_results_of_what_is_not) {
     static const char *const PIPELINES[] = {
@@ -78,6 +80,11 @@ TEST(what_is_spilled_gives_the_results_of_what_is_not) {
         "[{'$bucketAuto':{'groupBy':'$k','buckets':7,'output':{'n':{'$sum':1},'l':{'$last':'$n'}}}"
         "}]",
         "[{'$bucketAuto':{'groupBy':'$s','buckets':3}}]",
+        WINDOW("{'r':{'$sum':'$n','window':{'documents':['unbounded',900]}}}"),
+        WINDOW("{'r':{'$max':'$s','window':{'documents':[-200,300]}},"
+               "'f':{'$first':'$s','window':{'documents':[-400,-300]}}}"),
+        WINDOW("{'r':{'$lastN':{'n':3,'input':'$s'},'window':{'range':[-500,700]}},"
+               "'s':{'$shift':{'by':250,'output':'$s'}},'k':{'$rank':{}}}"),
     };
     Arena arena;
     arena_init(&arena, 0);

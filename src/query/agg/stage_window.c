@@ -28,7 +28,8 @@ typedef struct WindowSpec {
     Elem partition_by;
     Elem sort_by;
     Elem output;
-    Str key; /* path of the field that tells partitions apart; empty: there is one */
+    Str key;          /* path of the field that tells partitions apart; empty: there is one */
+    bool is_by_array; /* which is none */
 } WindowSpec;
 
 typedef struct WindowStage {
@@ -46,7 +47,8 @@ typedef struct WindowFnExec {
     int64_t high;
     int64_t next_low; /* the window of the current document */
     int64_t next_high;
-    size_t bytes;     /* of the state, within the partition's */
+    size_t bytes; /* of the state, within the partition's */
+    size_t bytes_peak;
     KeptValue result; /* of a window that is the whole partition */
 } WindowFnExec;
 
@@ -60,6 +62,9 @@ typedef struct WindowExec {
     int64_t at;        /* the document to come out next */
     uint8_t *waiting;  /* first document of the next partition; NULL: none */
     size_t kept_bytes; /* of partition_id and results */
+    uint32_t run;      /* documents that do not fit in memory; of one partition */
+    bool has_run;
+    int64_t spill_count;
     size_t bytes_peak;
     Buffer out;
     Buffer out2; /* dotted outputs are set one after the other */
@@ -87,7 +92,9 @@ static void evict_docs(WindowExec *exec);
 static void drop_docs(WindowPartition *p, int64_t until);
 static void reset_fn(WindowFnExec *fn, const WindowClass *class);
 static ErrCode check_memory(WindowExec *exec, Error *err);
+static ErrCode spill_docs(WindowExec *exec, Error *err);
 static ErrCode look_ahead(WindowExec *exec, uint32_t index, Error *err);
+static ErrCode move_window(WindowExec *exec, uint32_t index, Error *err);
 static ErrCode compute(WindowExec *exec, uint32_t index, Value *ret, Error *err);
 static ErrCode emit(WindowExec *exec, const Value *values, Doc *ret_doc, Error *err);
 
@@ -112,6 +119,9 @@ ErrCode parse_set_window_fields(AggParser *p, Elem spec, Error *err) {
         TRY(add_key(p, &window, err));
     TRY(add_sort(p, &window, err));
     TRY(add_window(p, &window, err));
+    if (window.is_by_array) /* said last: what else is wrong goes first */
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "An expression used to partition cannot evaluate to value of type array");
     return is_computed ? remove_key(p, &window, err) : ERR_OK;
 }
 
@@ -127,7 +137,7 @@ static ErrCode find_fields(AggParser *p, Elem spec, WindowSpec *ret, Error *err)
         return error_set(err, ERR_FAILED_TO_PARSE,
                          "the $setWindowFields stage specification must be an object, found %s",
                          bson_type_name(elem_type(spec)));
-    *ret = (WindowSpec){ELEM_MISSING, ELEM_MISSING, ELEM_MISSING, STR("")};
+    *ret = (WindowSpec){ELEM_MISSING, ELEM_MISSING, ELEM_MISSING, STR(""), false};
     DocIter iter = doc_iter(elem_doc(spec));
     for (Elem elem; doc_iter_next(&iter, &elem);) {
         if (elem_name_is(elem, STR("partitionBy")))
@@ -156,9 +166,7 @@ static ErrCode find_fields(AggParser *p, Elem spec, WindowSpec *ret, Error *err)
     Value constant;
     if (!expr_is_literal(expr, &constant))
         return ERR_OK;
-    if (constant.type == BT_ARRAY)
-        return error_set(err, ERR_TYPE_MISMATCH,
-                         "An expression used to partition cannot evaluate to value of type array");
+    ret->is_by_array = constant.type == BT_ARRAY;
     ret->partition_by = ELEM_MISSING;
     return ERR_OK;
 }
@@ -419,6 +427,8 @@ static ErrCode window_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Er
     for (uint32_t i = 0; i < stage->fn_count; i++)
         TRY(look_ahead(exec, i, err));
     for (uint32_t i = 0; i < stage->fn_count; i++)
+        TRY(move_window(exec, i, err));
+    for (uint32_t i = 0; i < stage->fn_count; i++)
         TRY(compute(exec, i, &values[i], err));
     TRY(emit(exec, values, ret_doc, err));
     exec->at++;
@@ -450,6 +460,9 @@ static ErrCode begin_partition(WindowExec *exec, bool *ret_found, Error *err) {
     WindowPartition *p = &exec->partition;
     drop_docs(p, p->end);
     p->first = p->end = 0;
+    if (exec->has_run)
+        exec->base.ctx->spill->run_free(exec->base.ctx->spill->arg, exec->run);
+    exec->has_run = false;
     p->state_bytes = 0;
     exec->at = 0;
     for (uint32_t i = 0; i < stage->fn_count; i++) {
@@ -509,16 +522,38 @@ ErrCode window_fetch(WindowPartition *p, int64_t index, bool *ret_found, Error *
     return ERR_OK;
 }
 
+static inline WindowDoc *doc_at(const WindowPartition *p, int64_t index) {
+    return &p->docs[p->evicted + (size_t)(index - p->first)];
+}
+
+ErrCode window_doc(const WindowPartition *p, int64_t index, Doc *ret, Error *err) {
+    const WindowDoc *doc = doc_at(p, index);
+    *ret = doc->doc;
+    if (LIKELY(doc->doc.data != NULL))
+        return ERR_OK;
+    const WindowExec *exec = (const WindowExec *)p->base;
+    const Spill *spill = exec->base.ctx->spill;
+    const uint8_t *record;
+    size_t size;
+    TRY(spill->run_read(spill->arg, exec->run, doc->place, &record, &size, err));
+    *ret = doc_copy((Doc){record}, &p->base->scratch);
+    return ERR_OK;
+}
+
 ErrCode window_eval(WindowPartition *p, const Expr *expr, int64_t index, Value *ret, Error *err) {
-    p->base->eval.root = window_doc(p, index);
+    TRY(window_doc(p, index, &p->base->eval.root, err));
     return expr_eval(expr, &p->base->eval, ret, err);
 }
 
 ErrCode window_sort_value(WindowPartition *p, int64_t index, Value *ret, Error *err) {
-    TRY(expr_eval_path(&p->sort_by->parts[0].path, window_doc(p, index), &p->base->scratch, ret,
-                       err));
+    ArenaMark mark = arena_mark(&p->base->scratch);
+    Doc doc;
+    TRY(window_doc(p, index, &doc, err));
+    TRY(expr_eval_path(&p->sort_by->parts[0].path, doc, &p->base->scratch, ret, err));
     if (value_is_missing(*ret))
         *ret = VALUE_NULL;
+    if (value_type_is_inline(ret->type)) /* what was read from disk is not needed any more */
+        arena_rewind(&p->base->scratch, mark);
     return ERR_OK;
 }
 
@@ -527,8 +562,8 @@ ErrCode window_sort_value(WindowPartition *p, int64_t index, Value *ret, Error *
 static void keep_doc(WindowPartition *p, uint8_t *take_doc) {
     size_t used = p->evicted + (size_t)(p->end - p->first);
     ARRAY_RESERVE(p->docs, used, p->capacity);
-    p->docs[used] = (Doc){take_doc};
-    p->doc_bytes += doc_size((Doc){take_doc}) + sizeof(Doc);
+    p->docs[used] = (WindowDoc){{take_doc}, -1};
+    p->doc_bytes += doc_size((Doc){take_doc}) + sizeof(WindowDoc);
     p->end++;
 }
 
@@ -551,11 +586,18 @@ static void evict_docs(WindowExec *exec) {
         drop_docs(&exec->partition, until);
 }
 
+static void free_doc(WindowPartition *p, WindowDoc *doc) {
+    if (doc->doc.data == NULL)
+        return;
+    p->doc_bytes -= doc_size(doc->doc);
+    xfree((void *)doc->doc.data);
+    doc->doc.data = NULL;
+}
+
 static void drop_docs(WindowPartition *p, int64_t until) {
     for (; p->first < until && p->first < p->end; p->first++) {
-        Doc doc = window_doc(p, p->first);
-        p->doc_bytes -= doc_size(doc) + sizeof(Doc);
-        xfree((void *)doc.data);
+        free_doc(p, doc_at(p, p->first));
+        p->doc_bytes -= sizeof(WindowDoc);
         p->evicted++;
     }
     size_t count = (size_t)(p->end - p->first);
@@ -573,9 +615,14 @@ static void reset_fn(WindowFnExec *fn, const WindowClass *class) {
         class->init(fn->state);
 }
 
-static ErrCode check_memory(WindowExec *exec, Error *err) {
+static size_t bytes_used(const WindowExec *exec) {
     const WindowPartition *p = &exec->partition;
-    size_t used = p->doc_bytes + p->state_bytes + exec->kept_bytes;
+    return p->doc_bytes + p->state_bytes + exec->kept_bytes;
+}
+
+/* To be called when nobody holds values that lie in documents, but for the current one. */
+static ErrCode check_memory(WindowExec *exec, Error *err) {
+    size_t used = bytes_used(exec);
     if (used > exec->bytes_peak)
         exec->bytes_peak = used;
     size_t bytes_max = exec->base.ctx->window_memory_bytes;
@@ -583,15 +630,43 @@ static ErrCode check_memory(WindowExec *exec, Error *err) {
         bytes_max = agg_memory_bytes_max(&exec->base);
     if (LIKELY(used <= bytes_max))
         return ERR_OK;
-    if (exec->base.ctx->allow_disk_use)
-        return error_set(err, (ErrCode)5414201,
+    bool can_spill = exec->base.ctx->allow_disk_use && exec->base.ctx->spill != NULL;
+    if (!can_spill)
+        return error_set(err, (ErrCode)5643011,
                          "Exceeded memory limit in $setWindowFields, used %zu bytes but max "
-                         "allowed is %zu; windows cannot be kept on disk",
+                         "allowed is %zu. Set allowDiskUse: true to allow spilling",
                          used, bytes_max);
-    return error_set(err, (ErrCode)5643011,
+    TRY(spill_docs(exec, err));
+    used = bytes_used(exec);
+    if (used <= bytes_max)
+        return ERR_OK;
+    return error_set(err, (ErrCode)5414201,
                      "Exceeded memory limit in $setWindowFields, used %zu bytes but max allowed is "
-                     "%zu. Set allowDiskUse: true to allow spilling",
+                     "%zu, with all documents on disk: its functions need more",
                      used, bytes_max);
+}
+
+/* All but the current document go to disk; those that are there already just leave memory. */
+static ErrCode spill_docs(WindowExec *exec, Error *err) {
+    WindowPartition *p = &exec->partition;
+    const Spill *spill = exec->base.ctx->spill;
+    if (!exec->has_run) {
+        TRY(spill->run_new(spill->arg, &exec->run, err));
+        exec->has_run = true;
+    }
+    for (int64_t i = p->first; i < p->end; i++) {
+        WindowDoc *doc = doc_at(p, i);
+        if (i == exec->at || doc->doc.data == NULL)
+            continue;
+        if (doc->place < 0) {
+            int64_t place = spill->run_end(spill->arg, exec->run);
+            TRY(spill->run_append(spill->arg, exec->run, doc->doc.data, doc_size(doc->doc), err));
+            doc->place = place;
+        }
+        free_doc(p, doc);
+    }
+    exec->spill_count++;
+    return ERR_OK;
 }
 
 static bool has_window(const WindowFn *fn) {
@@ -629,8 +704,19 @@ static void window_to_bson(const AggStage *base, DocBuilder *b) {
 }
 
 static void window_stats(const AggStageExec *base, DocBuilder *b) {
-    build_i64(b, "maxTotalMemoryUsageBytes", (int64_t)((const WindowExec *)base)->bytes_peak);
-    build_bool(b, "usedDisk", false);
+    const WindowExec *exec = (const WindowExec *)base;
+    const WindowStage *stage = (const WindowStage *)base->stage;
+    size_t functions = build_open_doc(b, "maxFunctionMemoryUsageBytes");
+    for (uint32_t i = 0; i < stage->fn_count; i++) {
+        const WindowFn *fn = &stage->fns[i];
+        size_t bytes = fn->class->state_size + exec->fns[i].bytes_peak;
+        if (fn->acc.class != NULL)
+            bytes += fn->acc.class->state_size;
+        build_i64(b, fn->path.dotted.data, (int64_t)bytes);
+    }
+    build_close(b, functions);
+    build_i64(b, "maxTotalMemoryUsageBytes", (int64_t)exec->bytes_peak);
+    build_bool(b, "usedDisk", exec->spill_count > 0);
 }
 
 /* ---- results ---- */
@@ -649,17 +735,14 @@ static ErrCode look_ahead(WindowExec *exec, uint32_t index, Error *err) {
                : fn->class->look_ahead(state->state, fn, &exec->partition, exec->at, err);
 }
 
-/* Lets documents in and out of the state, and asks for its value. */
-static ErrCode compute(WindowExec *exec, uint32_t index, Value *ret, Error *err) {
-    const WindowStage *stage = (const WindowStage *)exec->base.stage;
-    const WindowFn *fn = &stage->fns[index];
+/* Lets documents in and out of the state. */
+static ErrCode move_window(WindowExec *exec, uint32_t index, Error *err) {
+    const WindowFn *fn = &((const WindowStage *)exec->base.stage)->fns[index];
     const WindowClass *class = fn->class;
     WindowFnExec *state = &exec->fns[index];
     WindowPartition *p = &exec->partition;
-    if (state->result.is_set) {
-        *ret = state->result.value;
+    if (state->result.is_set)
         return ERR_OK;
-    }
     int64_t low = state->next_low;
     int64_t high = state->next_high;
     int64_t add_from = state->high > low ? state->high : low;
@@ -682,9 +765,22 @@ static ErrCode compute(WindowExec *exec, uint32_t index, Value *ret, Error *err)
             TRY(check_hook_run(&exec->base.ctx->check, err));
     }
     state->bytes += p->state_bytes - bytes_before;
+    if (state->bytes > state->bytes_peak)
+        state->bytes_peak = state->bytes;
     state->low = low;
     state->high = high;
-    TRY(class->result(state->state, fn, p, low, high, exec->at, ret, err));
+    return ERR_OK;
+}
+
+static ErrCode compute(WindowExec *exec, uint32_t index, Value *ret, Error *err) {
+    const WindowFn *fn = &((const WindowStage *)exec->base.stage)->fns[index];
+    WindowFnExec *state = &exec->fns[index];
+    if (state->result.is_set) {
+        *ret = state->result.value;
+        return ERR_OK;
+    }
+    TRY(fn->class->result(state->state, fn, &exec->partition, state->low, state->high, exec->at,
+                          ret, err));
     if (value_is_missing(*ret))
         *ret = VALUE_NULL;
     bool is_whole = has_window(fn) && window_is_from_start(&fn->bounds) &&
@@ -718,7 +814,8 @@ static void set_fields(DocBuilder *b, const WindowStage *stage, Doc in, const Va
 
 static ErrCode emit(WindowExec *exec, const Value *values, Doc *ret_doc, Error *err) {
     const WindowStage *stage = (const WindowStage *)exec->base.stage;
-    Doc doc = window_doc(&exec->partition, exec->at);
+    Doc doc;
+    TRY(window_doc(&exec->partition, exec->at, &doc, err));
     DocBuilder b;
     if (!stage->has_dotted_output) {
         bool *is_set = ARENA_ARRAY(&exec->base.scratch, bool, stage->fn_count + 1);

@@ -88,11 +88,17 @@ struct WindowClass {
                       int64_t high, int64_t at, Value *ret, Error *err);
 };
 
+/* A document of the partition: in memory, on disk, or both. */
+typedef struct WindowDoc {
+    Doc doc;       /* owned; data NULL: on disk only */
+    int64_t place; /* in the run; -1: not there */
+} WindowDoc;
+
 /* One execution's view of the partition at hand. */
 struct WindowPartition {
     AggStageExec *base;
     const SortPattern *sort_by;
-    Doc *docs; /* those from `first` to `end`, behind `evicted` places that are free */
+    WindowDoc *docs; /* those from `first` to `end`, behind `evicted` places that are free */
     size_t evicted;
     size_t capacity;
     int64_t first;
@@ -106,9 +112,9 @@ struct WindowPartition {
 /* Reads on until the document at `index` is there; false when the partition has no such one. */
 ErrCode window_fetch(WindowPartition *p, int64_t index, bool *ret_found, Error *err) MUST_CHECK;
 
-static inline Doc window_doc(const WindowPartition *p, int64_t index) {
-    return p->docs[p->evicted + (size_t)(index - p->first)];
-}
+/* Valid until the stage's scratch memory is reset, or until the next window_fetch if it is not the
+ * current document. */
+ErrCode window_doc(const WindowPartition *p, int64_t index, Doc *ret, Error *err) MUST_CHECK;
 
 /* The expression on a document that is there. */
 ErrCode window_eval(WindowPartition *p, const Expr *expr, int64_t index, Value *ret, Error *err)

@@ -32,7 +32,9 @@ static ErrCode rank_result(void *state, const WindowFn *fn, WindowPartition *p, 
     (void)low, (void)high;
     RankState *s = state;
     KeyBuilder *key = p->acc_ctx.key;
-    TRY(sort_key_make(p->sort_by, window_doc(p, at), p->acc_ctx.collator, key, err));
+    Doc doc;
+    TRY(window_doc(p, at, &doc, err));
+    TRY(sort_key_make(p->sort_by, doc, p->acc_ctx.collator, key, err));
     bool is_equal = s->has_last && s->last_key.size == key->key.size &&
                     memcmp(s->last_key.data, key->key.data, key->key.size) == 0;
     s->number++;

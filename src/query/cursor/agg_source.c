@@ -118,6 +118,13 @@ static ErrCode check_op(void *arg, Error *err) {
     return op_check_interrupt(source_op(arg), err);
 }
 
+static ErrCode next_result(AggCursorSource *source, bool *ret_found, Doc *ret_doc, Error *err) {
+    TRY(pipeline_exec_next(source->exec, ret_found, ret_doc, err));
+    if (UNLIKELY(file_spill_is_used(source->spill)))
+        source_op(source)->metrics.used_disk = true;
+    return ERR_OK;
+}
+
 static ErrCode agg_next(CursorSource *base, bool *ret_found, Doc *ret_doc, Error *err) {
     AggCursorSource *source = (AggCursorSource *)base;
     if (UNLIKELY(source->stashed != NULL)) {
@@ -127,7 +134,7 @@ static ErrCode agg_next(CursorSource *base, bool *ret_found, Doc *ret_doc, Error
         *ret_found = true;
         return ERR_OK;
     }
-    return pipeline_exec_next(source->exec, ret_found, ret_doc, err);
+    return next_result(source, ret_found, ret_doc, err);
 }
 
 static void agg_give_back(CursorSource *base, Doc doc) {
@@ -376,7 +383,7 @@ const Pipeline *agg_source_pipeline(AggCursorSource *source) {
 
 static ErrCode next_foreign(void *arg, bool *ret_found, Doc *ret_doc, Error *err) {
     AggCursorSource *source = arg;
-    return pipeline_exec_next(source->exec, ret_found, ret_doc, err);
+    return next_result(source, ret_found, ret_doc, err);
 }
 
 static ErrCode open_foreign(void *arg, Str coll, Doc stages, Doc let_values, DocSource *ret_docs,

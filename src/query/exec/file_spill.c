@@ -32,10 +32,26 @@ static ErrCode run_next(void *arg, uint32_t run, bool *ret_found, const uint8_t 
     return run_file_next(((FileSpill *)arg)->runs[run], ret_found, ret_record, ret_size, err);
 }
 
+static int64_t run_end(void *arg, uint32_t run) {
+    return run_file_end(((FileSpill *)arg)->runs[run]);
+}
+
+static ErrCode run_read(void *arg, uint32_t run, int64_t at, const uint8_t **ret_record,
+                        size_t *ret_size, Error *err) {
+    return run_file_read(((FileSpill *)arg)->runs[run], at, ret_record, ret_size, err);
+}
+
+static void run_free(void *arg, uint32_t run) {
+    FileSpill *spill = arg;
+    run_file_free(spill->runs[run]);
+    spill->runs[run] = NULL;
+}
+
 FileSpill *file_spill_new(const char *dir) {
     FileSpill *spill = NEW(FileSpill);
     spill->dir = xstrdup(dir);
-    spill->interface = (Spill){spill, run_new, run_append, run_finish, run_next};
+    spill->interface =
+        (Spill){spill, run_new, run_append, run_finish, run_next, run_end, run_read, run_free};
     return spill;
 }
 
@@ -51,4 +67,8 @@ void file_spill_free(FileSpill *spill) {
 
 const Spill *file_spill_interface(FileSpill *spill) {
     return &spill->interface;
+}
+
+bool file_spill_is_used(const FileSpill *spill) {
+    return spill != NULL && spill->count > 0;
 }

@@ -15,3 +15,4 @@ typedef struct FileSpill FileSpill;
 FileSpill *file_spill_new(const char *dir);
 void file_spill_free(FileSpill *spill); /* NULL is fine */
 const Spill *file_spill_interface(FileSpill *spill);
+bool file_spill_is_used(const FileSpill *spill); /* something went to disk; NULL: no */

@@ -23,6 +23,7 @@ static ErrCode sort_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Er
         TRY(stage_next(stage->input, &is_found, &row, err));
         if (!is_found) {
             TRY(sorter_finish(sort->sorter, err));
+            stage->exec->access->op->metrics.used_disk |= file_spill_is_used(sort->spill);
             sort->is_filled = true;
             break;
         }

@@ -56,6 +56,23 @@ static inline ErrCode spill_next(void *arg, uint32_t run, bool *ret_found,
     return ERR_OK;
 }
 
+static inline int64_t spill_end(void *arg, uint32_t run) {
+    return (int64_t)((MemorySpill *)arg)->runs[run].records.size;
+}
+
+static inline ErrCode spill_read(void *arg, uint32_t run, int64_t at, const uint8_t **ret_record,
+                                 size_t *ret_size, Error *err) {
+    (void)err;
+    const uint8_t *record = ((MemorySpill *)arg)->runs[run].records.data + at;
+    memcpy(ret_size, record, sizeof(*ret_size));
+    *ret_record = record + sizeof(*ret_size);
+    return ERR_OK;
+}
+
+static inline void spill_free_run(void *arg, uint32_t run) {
+    buffer_done(&((MemorySpill *)arg)->runs[run].records);
+}
+
 static inline void spill_free(MemorySpill *spill) {
     for (uint32_t i = 0; i < spill->count; i++)
         buffer_done(&spill->runs[i].records);
@@ -63,5 +80,6 @@ static inline void spill_free(MemorySpill *spill) {
 }
 
 static inline Spill memory_spill_interface(MemorySpill *spill) {
-    return (Spill){spill, spill_new, spill_append, spill_finish, spill_next};
+    return (Spill){spill,      spill_new, spill_append, spill_finish,
+                   spill_next, spill_end, spill_read,   spill_free_run};
 }

@@ -1,6 +1,7 @@
 /*
  * spill.h - where a sorter puts what does not fit in memory: runs of records, written once and then
- * read once from the start. Implemented by a layer that has files.
+ * read once from the start, or read from anywhere while they are written. Implemented by a layer
+ * that has files.
  */
 #pragma once
 
@@ -20,4 +21,11 @@ typedef struct Spill {
     /* The next record as it was appended; valid until the next call for the same run. */
     ErrCode (*run_next)(void *arg, uint32_t run, bool *ret_found, const uint8_t **ret_record,
                         size_t *ret_size, Error *err);
+    /* Of runs that are not finished: where the next record will be, and the one that is there,
+     * valid until the next call for the same run. */
+    int64_t (*run_end)(void *arg, uint32_t run);
+    ErrCode (*run_read)(void *arg, uint32_t run, int64_t at, const uint8_t **ret_record,
+                        size_t *ret_size, Error *err);
+    /* Gives its disk space back early. */
+    void (*run_free)(void *arg, uint32_t run);
 } Spill;
