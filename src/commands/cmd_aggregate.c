@@ -3,6 +3,7 @@
 #include "commands/support.h"
 #include "commands/agg_args.h"
 #include "commands/core/command_service.h"
+#include "commands/core/generic_args.h"
 #include "commands/explain.h"
 #include "commands/find_args.h"
 #include "commands/txn_rules.h"
@@ -92,6 +93,8 @@ static ErrCode aggregate_run(CommandCtx *ctx, void *arg, Error *err) {
         return error_set(err, ERR_FAILED_TO_PARSE,
                          "Aggregation explain does not support the 'writeConcern' option");
     bool is_stream = is_stream_command(request->pipeline);
+    if (request->is_explain)
+        TRY(generic_args_check_explained(ctx, ctx->body, err));
     if (request->is_explain && is_stream)
         return stream_explain(ctx, &ns, request->pipeline, &options, err);
     if (request->is_explain)

@@ -7,6 +7,7 @@
 #include "commands/core/command_service.h"
 #include "commands/core/generic_args.h"
 #include "params/params.h"
+#include "commands/core/generic_args.h"
 #include "commands/explain.h"
 #include "commands/stream_args.h"
 #include "commands/find_args.h"
@@ -289,6 +290,7 @@ static ErrCode explain_pipeline(CommandCtx *ctx, Doc command, ExplainVerbosity v
     AggOptions options;
     FirstBatchOptions batch;
     TRY(aggregate_request_check(ctx, request, &ns, &options, &batch, err));
+    TRY(generic_args_check_explained(ctx, command, err));
     if (is_stream_command(request->pipeline))
         return stream_explain(ctx, &ns, request->pipeline, &options, err);
     return explain_aggregate(ctx, &ns, request->pipeline, &options, verbosity, err);

@@ -306,3 +306,16 @@ test('QRY-1: partitions of $densify have a limit of memory of their own', async 
     await admin.command({ setParameter: 1, [name]: was });
     assert.equal((await node.db.collection('c').aggregate(pipeline).toArray()).length, 50);
 });
+
+test('an explained aggregate takes no read concern but the local one', async () => {
+    const aggregate = { aggregate: 'c', pipeline: [], cursor: {} };
+    const other = { readConcern: { level: 'available' } };
+    for (const command of [
+        { aggregate: 'c', pipeline: [], explain: true, ...other },
+        { explain: aggregate, ...other },
+        { explain: { ...aggregate, ...other } },
+    ])
+        await fails(node.db.command(command), 72, /read concern/);
+    await node.db.command({ explain: aggregate, readConcern: { level: 'local' } });
+    await node.db.command({ explain: { find: 'c' }, ...other });
+});

@@ -397,6 +397,19 @@ static ErrCode check_read_concern(CommandCtx *ctx, Error *err) {
     return ERR_OK;
 }
 
+ErrCode generic_args_check_explained(const CommandCtx *ctx, Doc command, Error *err) {
+    Elem concern = doc_get_lit(command, "readConcern");
+    Elem level =
+        elem_type(concern) == BT_DOC ? doc_get_lit(elem_doc(concern), "level") : ELEM_MISSING;
+    bool has_other = elem_type(level) == BT_STRING && !str_is(elem_str(level), "local");
+    bool is_other = ctx->read_concern.is_given && ctx->read_concern.level != READ_CONCERN_LOCAL;
+    if (!has_other && !is_other)
+        return ERR_OK;
+    return error_set(err, ERR_INVALID_OPTIONS,
+                     "an explained aggregate takes no readConcern but 'local': read concern not "
+                     "supported");
+}
+
 static ErrCode parse_write_concern(CommandCtx *ctx, Error *err) {
     WriteConcern *concern = &ctx->write_concern;
     concern->w = 1;

@@ -11,5 +11,8 @@
 ErrCode command_parse(CommandCtx *ctx, void **ret_request, Error *err) MUST_CHECK;
 /* All checks of the arguments that are possible before running. */
 ErrCode generic_args_check(CommandCtx *ctx, Error *err) MUST_CHECK;
+/* Of an aggregate that is explained: only the local read concern may be given, in it or around it.
+ */
+ErrCode generic_args_check_explained(const CommandCtx *ctx, Doc command, Error *err) MUST_CHECK;
 /* Namespace of the request, checked. */
 ErrCode request_ns(const CommandCtx *ctx, Str coll, Ns *ret_ns, Error *err) MUST_CHECK;
