@@ -106,6 +106,21 @@ test('MET-1: what went to the disk is told by explain and by the profiler', asyn
     assert.equal(window.usedDisk, true);
     assert.ok(window.maxTotalMemoryUsageBytes > LIMIT_MB * MB / 2);
     assert.ok(window.maxFunctionMemoryUsageBytes.later >= 0);
+    const grouped = await node.db.command({
+        explain: {
+            aggregate: 'big',
+            pipeline: [{ $group: { _id: '$r', first: { $first: '$pad' }, n: { $sum: 1 } } }],
+            cursor: {},
+            allowDiskUse: true,
+        },
+        verbosity: 'executionStats',
+    });
+    const group = grouped.stages.find((stage) => '$group' in stage);
+    assert.equal(group.usedDisk, true);
+    assert.ok(group.spills > 0 && group.spilledRecords > 0 && group.spilledRecords <= 3 * DOCS);
+    assert.ok(group.spilledDataStorageSize > group.spilledRecords * 960);
+    const { first, n } = group.maxAccumulatorMemoryUsageBytes;
+    assert.ok(first > n && n > 0 && first + n < LIMIT_MB * MB);
     await node.db.command({ profile: 2 });
     for (const comment of ['windows', 'sort'])
         await node.db

@@ -26,15 +26,18 @@ ErrCode acc_set_parse(AccSet *set, Elem field, const ExprParseContext *ctx, Aren
 void acc_set_add_paths(const AccSet *set, PathSet *paths);
 
 void acc_states_init(const AccSet *set, void *states);
-/* Adds the document that is the root of ctx->eval. */
+/* Adds the document that is the root of ctx->eval to the state of one accumulator, or of all. */
+MUST_CHECK static inline ErrCode acc_state_add(const AccSet *set, uint32_t index, void *states,
+                                               AccContext *ctx, Error *err) {
+    const Acc *acc = &set->accs[index];
+    Value value;
+    TRY(expr_eval(acc->input, ctx->eval, &value, err));
+    return acc->class->add((uint8_t *)states + set->offsets[index], acc, value, ctx, err);
+}
 MUST_CHECK static inline ErrCode acc_states_add(const AccSet *set, void *states, AccContext *ctx,
                                                 Error *err) {
-    for (uint32_t i = 0; i < set->count; i++) {
-        const Acc *acc = &set->accs[i];
-        Value value;
-        TRY(expr_eval(acc->input, ctx->eval, &value, err));
-        TRY(acc->class->add((uint8_t *)states + set->offsets[i], acc, value, ctx, err));
-    }
+    for (uint32_t i = 0; i < set->count; i++)
+        TRY(acc_state_add(set, i, states, ctx, err));
     return ERR_OK;
 }
 /* Appends a field per accumulator; null for missing. */

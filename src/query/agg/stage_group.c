@@ -89,6 +89,10 @@ typedef struct GroupExec {
     size_t partition_count;
     size_t partition_capacity;
     int64_t close_count; /* tables that were too small */
+    int64_t spilled_records;
+    int64_t spilled_bytes;
+    size_t *acc_bytes; /* of the states of each accumulator, with AggExecContext.is_measured */
+    size_t *acc_bytes_peak;
     AccContext acc_ctx;
     KeyBuilder key;
     Buffer out;
@@ -104,6 +108,7 @@ static void group_split(const AggStage *base, AggSplitter *splitter);
 static ErrCode parse_options(GroupStage *stage, Error *err);
 static ErrCode fill(GroupExec *exec, Error *err);
 static ErrCode add_document(GroupExec *exec, Doc doc, Error *err);
+static ErrCode add_measured(GroupExec *exec, Group *group, Error *err);
 static Group *find_slot(const GroupExec *exec, Value id, uint64_t hash, size_t *ret_slot);
 static Group *add_group(GroupExec *exec, Value id, uint64_t hash, size_t slot);
 static void grow_slots(GroupTable *table);
@@ -291,6 +296,11 @@ static ErrCode group_init(AggStageExec *base, Error *err) {
     buffer_init(&exec->out, VALUE_SIZE_MAX);
     key_builder_init(&exec->key);
     exec->table = table_new(exec, /* level= */ 0);
+    if (base->ctx->is_measured) {
+        uint32_t count = ((const GroupStage *)base->stage)->accs.count;
+        exec->acc_bytes = xcalloc(count + 1, sizeof(*exec->acc_bytes));
+        exec->acc_bytes_peak = xcalloc(count + 1, sizeof(*exec->acc_bytes_peak));
+    }
     return ERR_OK;
 }
 
@@ -305,6 +315,8 @@ static void group_done(AggStageExec *base) {
         table_unref(exec->partitions[i].table);
     }
     xfree(exec->partitions);
+    xfree(exec->acc_bytes);
+    xfree(exec->acc_bytes_peak);
     buffer_done(&exec->out);
     key_builder_done(&exec->key);
 }
@@ -349,9 +361,17 @@ static void group_to_bson(const AggStage *base, DocBuilder *b) {
 
 static void group_stats(const AggStageExec *base, DocBuilder *b) {
     const GroupExec *exec = (const GroupExec *)base;
+    const AccSet *accs = &((const GroupStage *)base->stage)->accs;
+    size_t memory = build_open_doc(b, "maxAccumulatorMemoryUsageBytes");
+    for (uint32_t i = 0; i < accs->count; i++)
+        build_i64(b, accs->accs[i].field.data, (int64_t)exec->acc_bytes_peak[i]);
+    build_close(b, memory);
     build_i64(b, "totalOutputDataSizeBytes", (int64_t)base->out_bytes);
     build_bool(b, "usedDisk", exec->close_count > 0);
     build_i64(b, "spills", exec->close_count);
+    build_i64(b, "spilledDataStorageSize", exec->spilled_bytes);
+    build_i64(b, "numBytesSpilledEstimate", exec->spilled_bytes);
+    build_i64(b, "spilledRecords", exec->spilled_records);
 }
 
 static bool group_add_paths(const AggStage *base, PathSet *set) {
@@ -433,7 +453,9 @@ static ErrCode add_document(GroupExec *exec, Doc doc, Error *err) {
     if (group == NULL)
         group = add_group(exec, id, hash, slot);
     exec->acc_ctx.group_id = group->id;
-    if (UNLIKELY(stage->is_merging))
+    if (UNLIKELY(base->ctx->is_measured) && !stage->is_merging)
+        TRY(add_measured(exec, group, err));
+    else if (UNLIKELY(stage->is_merging))
         TRY(acc_states_merge(&stage->accs, states_of(group), doc, &exec->acc_ctx, err));
     else
         TRY(acc_states_add(&stage->accs, states_of(group), &exec->acc_ctx, err));
@@ -441,6 +463,21 @@ static ErrCode add_document(GroupExec *exec, Doc doc, Error *err) {
         arena_used(&table->arena) + table->slot_count * sizeof(*table->slots) + table->state_bytes;
     if (UNLIKELY(used > table->budget) && !table->is_closed)
         return close_table(exec, err);
+    return ERR_OK;
+}
+
+/* As acc_states_add, for explain: tells the memory of the accumulators apart. */
+static ErrCode add_measured(GroupExec *exec, Group *group, Error *err) {
+    const AccSet *accs = &((const GroupStage *)exec->base.stage)->accs;
+    for (uint32_t i = 0; i < accs->count; i++) {
+        size_t before = *exec->acc_ctx.bytes;
+        TRY(acc_state_add(accs, i, states_of(group), &exec->acc_ctx, err));
+        exec->acc_bytes[i] += *exec->acc_ctx.bytes - before;
+        size_t bytes =
+            exec->acc_bytes[i] + exec->table->group_count * accs->accs[i].class->state_size;
+        if (bytes > exec->acc_bytes_peak[i])
+            exec->acc_bytes_peak[i] = bytes;
+    }
     return ERR_OK;
 }
 
@@ -521,6 +558,8 @@ static ErrCode spill_document(GroupExec *exec, Doc doc, uint32_t run, Error *err
                 build_elem(&b, elem);
         TRY(doc_builder_finish(&b, "spilled document", &doc, err));
     }
+    exec->spilled_records++;
+    exec->spilled_bytes += (int64_t)doc_size(doc);
     return spill->run_append(spill->arg, run, doc.data, doc_size(doc), err);
 }
 
@@ -580,6 +619,9 @@ static bool next_partition(GroupExec *exec) {
     Partition partition = exec->partitions[--exec->partition_count];
     table_unref(exec->table);
     exec->table = table_new(exec, partition.level);
+    if (exec->acc_bytes != NULL)
+        memset(exec->acc_bytes, 0,
+               ((const GroupStage *)exec->base.stage)->accs.count * sizeof(*exec->acc_bytes));
     exec->table->upper = partition.table;
     for (Group *group = partition.inherited.first, *next; group != NULL; group = next) {
         next = group->next;

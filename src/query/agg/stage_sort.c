@@ -129,4 +129,5 @@ static void sort_stats(const AggStageExec *base, DocBuilder *b) {
     build_i64(b, "totalDataSizeSortedBytesEstimate", (int64_t)stats.memory_bytes_peak);
     build_bool(b, "usedDisk", stats.run_count > 0);
     build_i64(b, "spills", stats.run_count);
+    build_i64(b, "spilledDataStorageSize", stats.spilled_bytes);
 }

@@ -53,6 +53,7 @@ static void sort_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
         build_count(b, "totalDataSizeSorted", (int64_t)stats.memory_bytes_peak);
         build_bool(b, "usedDisk", stats.run_count > 0);
         build_count(b, "spills", stats.run_count);
+        build_count(b, "spilledDataStorageSize", stats.spilled_bytes);
     }
 }
 

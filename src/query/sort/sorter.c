@@ -244,6 +244,8 @@ static ErrCode spill_run(Sorter *sorter, Error *err) {
             prefetch_record(sorter->entries[i + PREFETCH_DISTANCE].record);
         const uint8_t *record = sorter->entries[i].record;
         TRY(spill->run_append(spill->arg, run.spill_run, record, record_size(record), err));
+        sorter->stats.spilled_records++;
+        sorter->stats.spilled_bytes += (int64_t)record_size(record);
         freed += record_size(record) + sizeof(Entry);
     }
     TRY(spill->run_finish(spill->arg, run.spill_run, err));

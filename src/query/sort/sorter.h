@@ -39,6 +39,8 @@ typedef struct SorterStats {
     uint64_t added_count;
     uint64_t memory_bytes_peak;
     uint32_t run_count; /* spilled */
+    int64_t spilled_records;
+    int64_t spilled_bytes;
 } SorterStats;
 
 Sorter *sorter_new(const SorterOptions *options);
