@@ -120,7 +120,6 @@ const CommandSpec CMD_COMMIT_TRANSACTION = {
     .name = "commitTransaction",
     .summary = "Commits a transaction.",
     .flags = CMD_ENDS_TXN | CMD_ADMIN_ONLY | CMD_API_V1 | CMD_TAKES_WRITE_CONCERN,
-    .latency = LATENCY_TRANSACTIONS,
     .request = &COMMIT_TRANSACTION_REQUEST,
     .run = commit_run,
 };
@@ -129,7 +128,6 @@ const CommandSpec CMD_ABORT_TRANSACTION = {
     .name = "abortTransaction",
     .summary = "Aborts a transaction.",
     .flags = CMD_ENDS_TXN | CMD_ADMIN_ONLY | CMD_API_V1 | CMD_TAKES_WRITE_CONCERN,
-    .latency = LATENCY_TRANSACTIONS,
     .request = &ABORT_TRANSACTION_REQUEST,
     .run = abort_run,
 };
@@ -138,7 +136,6 @@ const CommandSpec CMD_PREPARE_TRANSACTION = {
     .name = "prepareTransaction",
     .summary = "Prepares a transaction to be committed by its coordinator.",
     .flags = CMD_ENDS_TXN | CMD_ADMIN_ONLY | CMD_TAKES_WRITE_CONCERN,
-    .latency = LATENCY_TRANSACTIONS,
     .request = &PREPARE_TRANSACTION_REQUEST,
     .run = prepare_run,
 };

@@ -288,6 +288,11 @@ static void on_committed(ServiceCtx *service) {
     stream_hub_committed(service->stream_hub);
 }
 
+static void count_transaction(ServiceCtx *service, int64_t duration_us) {
+    if (service->commands != NULL)
+        latency_add(&command_stats(service)->latencies, LATENCY_TRANSACTIONS, duration_us);
+}
+
 static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
     const Options *options = node->process.options;
     char host[300];
@@ -302,6 +307,7 @@ static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
         .has_test_service = param_bool(&node->process.service, PARAM_ENABLE_TEST_COMMANDS),
     };
     node->process.service.sessions = session_catalog_new(&node->process.service);
+    txn_observe_ends(node->process.service.sessions, count_transaction);
     node->process.service.default_concerns = default_concerns_cache_new();
     node->process.service.tick = tick;
     node->process.service.stream_hub = stream_hub_new(&node->process.service);

@@ -112,7 +112,8 @@ struct SessionCatalog {
     List open_txns; /* of Session.open_node */
     OpUnit *spare_units[TXN_UNITS_KEPT];
     uint32_t spare_count;
-    TxnStats txn_stats; /* all but what is open */
+    TxnStats txn_stats;                                              /* all but what is open */
+    void (*txn_has_ended)(ServiceCtx *service, int64_t duration_us); /* NULL: nobody asks */
     PreparedPin *pins;
     uint32_t pin_count;
     uint32_t pin_capacity;

@@ -331,9 +331,16 @@ void txn_close(SessionCatalog *catalog, OpCtx *op, Session *session, TxnState en
     stats->prepared_committed += was_prepared && end == TXN_STATE_COMMITTED;
     stats->prepared_aborted += was_prepared && end == TXN_STATE_ABORTED;
     mutex_unlock(&catalog->mu);
+    if (catalog->txn_has_ended != NULL)
+        catalog->txn_has_ended(catalog->service, clock_mono_us() - txn->start_us);
     session->txn = NULL;
     session->txn_state = end;
     txn_free(catalog, txn);
+}
+
+void txn_observe_ends(SessionCatalog *catalog,
+                      void (*has_ended)(ServiceCtx *service, int64_t duration_us)) {
+    catalog->txn_has_ended = has_ended;
 }
 
 bool txn_is_open(const TxnStatement *statement) {

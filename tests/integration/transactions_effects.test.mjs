@@ -545,3 +545,22 @@ describe('three members', () => {
         await three.checkCollection('waiting');
     });
 });
+
+test('MET-1: opLatencies counts a transaction once it has ended, for as long as it was open', async () => {
+    const c = await newCollection([{ _id: 1 }]);
+    const latencies = async () => (await db.command({ serverStatus: 1 })).opLatencies.transactions;
+    const before = await latencies();
+    const begun = Date.now();
+    await inTransaction(async (session) => {
+        await c.insertOne({ _id: 2 }, { session });
+        await waitFor(() => Date.now() - begun > 50, { what: 'the time to pass' });
+        assert.equal(Number((await latencies()).ops), Number(before.ops));
+    });
+    const session = client.startSession();
+    session.startTransaction();
+    await assert.rejects(c.insertOne({ _id: 1 }, { session }), { code: 11000 });
+    const after = await latencies();
+    assert.equal(Number(after.ops), Number(before.ops) + 2);
+    assert.ok(Number(after.latency) - Number(before.latency) >= 50_000);
+    await session.endSession();
+});
