@@ -196,6 +196,7 @@ void index_build_log(const IndexBuild *build, const char *msg, int32_t id, const
 ErrCode index_build_fill(IndexBuild *build, Error *err) {
     if (build->phase == INDEX_BUILD_INITIALIZED) {
         failpoint_hit(FP_INDEX_BUILD_STARTED);
+        build_show_scan(build);
         failpoint_hang(FP_HANG_AFTER_STARTING_INDEX_BUILD);
     }
     TRY(op_check_interrupt_slow(build->active.op, err));

@@ -55,6 +55,11 @@ size_t build_sorter_bytes(OpCtx *op, uint32_t index_count) {
     return (size_t)atomic_load(&params->memory_mb_max) * 1024 * 1024 / index_count;
 }
 
+void build_show_scan(IndexBuild *build) {
+    op_set_progress(build->active.op, "Index Build: scanning collection", build->scanned_count,
+                    record_store_count(build->records));
+}
+
 ErrCode build_scan(IndexBuild *build, Error *err) {
     OpCtx *op = build->active.op;
     build->phase = INDEX_BUILD_SCAN;
@@ -69,8 +74,7 @@ ErrCode build_scan(IndexBuild *build, Error *err) {
     while (!scan.is_at_end) {
         TRY(op_check_interrupt_slow(op, err));
         TRY(index_build_check_disk(op, err));
-        op_set_progress(op, "Index Build: scanning collection", build->scanned_count,
-                        record_store_count(build->records));
+        build_show_scan(build);
         TRY(scan_slice(&scan, err));
         TRY(build_flush_skipped(build, err));
         failpoint_hit(FP_INDEX_BUILD_SCANNING);
