@@ -189,11 +189,11 @@ static ErrCode resize_oplog_run(CommandCtx *ctx, void *arg, Error *err) {
     double mb = elem_is_number(request->size) ? elem_as_f64(request->size) : 0;
     double hours = elem_is_number(request->hours_min) ? elem_as_f64(request->hours_min) : -1;
     if (elem_is_present(request->size) && (mb < OPLOG_MB_MIN || mb > OPLOG_MB_MAX))
-        return error_set(err, ERR_BAD_VALUE,
+        return error_set(err, (ErrCode)51024,
                          "BSON field 'size' value must be >= %d and <= %lld, actual value '%g'",
                          OPLOG_MB_MIN, (long long)OPLOG_MB_MAX, mb);
     if (elem_is_present(request->hours_min) && hours < 0)
-        return error_set(err, ERR_BAD_VALUE,
+        return error_set(err, (ErrCode)51024,
                          "BSON field 'minRetentionHours' value must be >= 0, actual value '%g'",
                          hours);
     return repl_resize_oplog(repl, ctx->op, (int64_t)(mb * 1024 * 1024), hours, err);

@@ -213,6 +213,7 @@ uint32_t plan_cache_clear(const Collection *coll, const uint32_t *query_hash) {
 }
 
 static void entry_to_bson(const CacheEntry *entry, DocBuilder *b) {
+    build_cstr(b, "version", "1"); /* of the form of the row */
     size_t created = build_open_doc(b, "createdFromQuery");
     build_doc(b, "query", entry->filter != NULL ? (Doc){entry->filter} : DOC_EMPTY);
     build_doc(b, "sort", entry->sort != NULL ? (Doc){entry->sort} : DOC_EMPTY);
