@@ -3,6 +3,7 @@
 #include "base/failpoint.h"
 #include "base/clock.h"
 #include "commands/core/command.h"
+#include "commands/status_sections.h"
 #include "default_concerns/default_concerns.h"
 #include "repl/repl.h"
 
@@ -30,8 +31,7 @@ static ErrCode check_member(CommandCtx *ctx, Error *err) {
     return ERR_OK;
 }
 
-static void build_defaults(CommandCtx *ctx, Doc doc) {
-    DocBuilder *b = ctx->reply;
+void build_default_concerns(ServiceCtx *service, Doc doc, DocBuilder *b) {
     Elem read = doc_is_present(doc) ? doc_get_lit(doc, "defaultReadConcern") : ELEM_MISSING;
     Elem write = doc_is_present(doc) ? doc_get_lit(doc, "defaultWriteConcern") : ELEM_MISSING;
     if (elem_is_present(read)) {
@@ -43,7 +43,7 @@ static void build_defaults(CommandCtx *ctx, Doc doc) {
     }
     if (elem_is_present(write)) {
         build_elem(b, write);
-    } else if (repl_is_implicit_majority(ctx->service->repl)) {
+    } else if (repl_is_implicit_majority(service->repl)) {
         size_t opened = build_open_doc(b, "defaultWriteConcern");
         build_cstr(b, "w", "majority");
         build_i32(b, "wtimeout", 0);
@@ -63,7 +63,7 @@ static ErrCode get_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(check_member(ctx, err));
     Doc doc;
     TRY(default_concerns_read(ctx->op, &doc, err));
-    build_defaults(ctx, doc);
+    build_default_concerns(ctx->service, doc, ctx->reply);
     if (request->is_in_memory)
         build_bool(ctx->reply, "inMemory", true);
     return ERR_OK;
@@ -146,7 +146,7 @@ static ErrCode set_run(CommandCtx *ctx, void *arg, Error *err) {
     Doc doc = doc_builder_end(&b);
     failpoint_hang(FP_HANG_WHILE_SETTING_DEFAULT_RWC);
     TRY(default_concerns_store(ctx->op, doc, err));
-    build_defaults(ctx, doc);
+    build_default_concerns(ctx->service, doc, ctx->reply);
     return ERR_OK;
 }
 

@@ -17,11 +17,13 @@
 #include "params/params.h"
 #include "commands/hello_repl.h"
 #include "commands/sharding_status.h"
+#include "commands/status_sections.h"
 #include "session_refresh/session_refresh.h"
 #include "commands/version.h"
 #include "concurrency/lock_manager.h"
 #include "concurrency/tickets.h"
 #include "cursor/cursor_table.h"
+#include "default_concerns/default_concerns.h"
 #include "repl/repl.h"
 #include "sharding/route/cluster.h"
 #include "sharding/shard/shard_state.h"
@@ -577,19 +579,81 @@ static void build_config_server(StatusCtx *s) {
     build_i64(s->b, "maxChunkSizeInBytes", cluster_chunk_bytes(cluster));
 }
 
+static void build_read_counts(StatusCtx *s, const char *name, bool is_txn) {
+    static const struct {
+        const char *name;
+        ReadConcernCount count;
+        bool is_txn; /* transactions have it */
+    } LEVELS[] = {
+        {"local", READ_COUNT_LOCAL, true},
+        {"available", READ_COUNT_AVAILABLE, false},
+        {"majority", READ_COUNT_MAJORITY, true},
+        {"linearizable", READ_COUNT_LINEARIZABLE, false},
+    };
+    _Atomic int64_t *counts = command_stats(s->service)->read_concerns[is_txn];
+    int64_t local = count_of(&counts[READ_COUNT_NONE_LOCAL]);
+    int64_t majority = count_of(&counts[READ_COUNT_NONE_MAJORITY]);
+    size_t kind = build_open_doc(s->b, name);
+    build_i64(s->b, "none", local + majority);
+    size_t none = build_open_doc(s->b, "noneInfo");
+    size_t set = build_open_doc(s->b, "CWRC"); /* the default that was set */
+    build_i64(s->b, "local", 0);
+    if (!is_txn)
+        build_i64(s->b, "available", 0);
+    build_i64(s->b, "majority", majority);
+    build_close(s->b, set);
+    size_t implicit = build_open_doc(s->b, "implicitDefault");
+    build_i64(s->b, "local", local);
+    if (!is_txn)
+        build_i64(s->b, "available", 0);
+    build_close(s->b, implicit);
+    build_close(s->b, none);
+    for (size_t i = 0; i < ARRAY_LEN(LEVELS); i++)
+        if (LEVELS[i].is_txn || !is_txn)
+            build_i64(s->b, LEVELS[i].name, count_of(&counts[LEVELS[i].count]));
+    size_t snapshot = build_open_doc(s->b, "snapshot");
+    build_i64(s->b, "withClusterTime", count_of(&counts[READ_COUNT_SNAPSHOT_AT]));
+    build_i64(s->b, "withoutClusterTime", count_of(&counts[READ_COUNT_SNAPSHOT]));
+    build_close(s->b, snapshot);
+    build_close(s->b, kind);
+}
+
+static void build_read_concerns(StatusCtx *s) {
+    build_read_counts(s, "nonTransactionOps", /* is_txn= */ false);
+    build_read_counts(s, "transactionOps", /* is_txn= */ true);
+}
+
+static void build_defaults(StatusCtx *s) {
+    Doc doc = DOC_NONE;
+    CLEANUP(error_reset) Error ignored = {0};
+    if (default_concerns_read(s->op, &doc, &ignored) == ERR_OK)
+        build_default_concerns(s->service, doc, s->b);
+}
+
+static void build_catalog(StatusCtx *s) {
+    build_catalog_stats(s->service, s->b);
+}
+
+static void build_indexes(StatusCtx *s) {
+    build_index_stats(s->service, s->b);
+}
+
 static void build_moves(StatusCtx *s) {
     build_move_statistics(s->service, s->b);
 }
 
 static const StatusSection SECTIONS[] = {
     {"asserts", true, build_asserts, STATUS_OF_ALL},
+    {"catalogStats", true, build_catalog, STATUS_OF_DATA},
     {"changeStreamPreImages", true, build_preimages, STATUS_OF_MEMBERS},
     {"changeStreams", true, build_change_streams, STATUS_OF_MEMBERS},
     {"connections", true, build_connections, STATUS_OF_ALL},
+    {"defaultRWConcern", true, build_defaults, STATUS_OF_MEMBERS},
     {"electionMetrics", true, build_elections, STATUS_OF_MEMBERS},
     {"extra_info", true, build_extra_info, STATUS_OF_ALL},
     {"flowControl", true, build_flow_control, STATUS_OF_MEMBERS},
     {"globalLock", true, build_global_lock, STATUS_OF_DATA},
+    {"indexStats", true, build_indexes, STATUS_OF_DATA},
     {"locks", true, build_locks, STATUS_OF_DATA},
     {"logicalSessionRecordCache", true, build_sessions, STATUS_OF_ALL},
     {"network", true, build_network, STATUS_OF_ALL},
@@ -597,6 +661,7 @@ static const StatusSection SECTIONS[] = {
     {"opcounters", true, build_op_counters, STATUS_OF_ALL},
     {"oplog", false, build_oplog, STATUS_OF_MEMBERS},
     {"oplogTruncation", true, build_oplog_truncation, STATUS_OF_MEMBERS},
+    {"readConcernCounters", true, build_read_concerns, STATUS_OF_DATA},
     {"repl", true, build_repl, STATUS_OF_MEMBERS},
     {"sharding", true, build_config_server, STATUS_OF_ROUTERS},
     {"sharding", true, build_config_server, STATUS_OF_SHARDS},

@@ -228,3 +228,35 @@ test('applyOps runs collMod, but for what only looks', async () => {
     assert.deepEqual((await apply({ index: { name: 'a_1', unique: true } })).results, [true]);
     assert.equal((await c.indexes()).find(({ name }) => name === 'a_1').unique, true);
 });
+
+test('MET-1: serverStatus counts collections, indexes by their kinds, and reads by their concern', async () => {
+    const read = async () => {
+        const { catalogStats, indexStats, readConcernCounters } = await node.admin.command({ serverStatus: 1 });
+        return { catalogStats, indexStats, reads: readConcernCounters.nonTransactionOps };
+    };
+    const before = await read();
+    const c = await node.collection([{ a: 1 }], { capped: true, size: 4096 });
+    await c.createIndex({ a: 1, b: 1 }, { unique: true });
+    await onTest({ create: node.newName('clustered'), clusteredIndex: { key: { _id: 1 }, unique: true } });
+    await onTest({ create: node.newName('view'), viewOn: c.collectionName });
+    await c.find({ a: 1 }).toArray();
+    for (const level of ['local', 'available', 'available'])
+        await onTest({ count: c.collectionName, readConcern: { level } });
+    const after = await read();
+    const grown = (path) => {
+        const at = (from) => Number(path.split('.').reduce((value, name) => value[name], from));
+        return at(after) - at(before);
+    };
+    assert.deepEqual(
+        ['collections', 'capped', 'clustered', 'views', 'timeseries'].map((kind) => grown(`catalogStats.${kind}`)),
+        [2, 1, 1, 1, 0],
+    );
+    assert.equal(grown('indexStats.count'), 2);
+    for (const [feature, count, accesses] of [['id', 1, 0], ['compound', 1, 1], ['unique', 1, 1], ['ttl', 0, 0]])
+        assert.deepEqual(
+            [grown(`indexStats.features.${feature}.count`), grown(`indexStats.features.${feature}.accesses`)],
+            [count, accesses],
+            feature,
+        );
+    assert.deepEqual([grown('reads.none'), grown('reads.local'), grown('reads.available')], [1, 1, 2]);
+});

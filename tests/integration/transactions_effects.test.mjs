@@ -564,3 +564,20 @@ test('MET-1: opLatencies counts a transaction once it has ended, for as long as 
     assert.ok(Number(after.latency) - Number(before.latency) >= 50_000);
     await session.endSession();
 });
+
+test('MET-1: serverStatus counts transactions by their read concern, and shows the defaults of the set', async () => {
+    const c = await newCollection([{ _id: 1 }]);
+    const status = () => db.command({ serverStatus: 1 });
+    const before = (await status()).readConcernCounters.transactionOps;
+    await inTransaction((session) => c.findOne({}, { session }), { readConcern: { level: 'snapshot' } });
+    await inTransaction(async (session) => {
+        await c.findOne({}, { session });
+        await c.findOne({}, { session });
+    });
+    const { readConcernCounters, defaultRWConcern } = await status();
+    const after = readConcernCounters.transactionOps;
+    assert.equal(Number(after.snapshot.withoutClusterTime), Number(before.snapshot.withoutClusterTime) + 1);
+    assert.equal(Number(after.none), Number(before.none) + 1);
+    assert.deepEqual(defaultRWConcern.defaultReadConcern, { level: 'local' });
+    assert.equal(defaultRWConcern.defaultWriteConcern.w, 'majority');
+});

@@ -522,6 +522,31 @@ static void count_documents(CommandStats *stats, const OpMetrics *metrics) {
             atomic_fetch_add_explicit(ROWS[i].counter, ROWS[i].by, memory_order_relaxed);
 }
 
+/* Of a transaction its first statement says it, whatever that is. */
+static void count_read_concern(CommandStats *stats, const CommandCtx *ctx) {
+    bool is_start = elem_is_present(ctx->args.start_transaction);
+    bool is_read =
+        ctx->spec->latency == LATENCY_READS && (ctx->spec->flags & CMD_CONTINUES_READ) == 0;
+    if (ctx->is_txn ? !is_start : !is_read)
+        return;
+    static const ReadConcernCount GIVEN[] = {
+        [READ_CONCERN_LOCAL] = READ_COUNT_LOCAL,
+        [READ_CONCERN_AVAILABLE] = READ_COUNT_AVAILABLE,
+        [READ_CONCERN_MAJORITY] = READ_COUNT_MAJORITY,
+        [READ_CONCERN_LINEARIZABLE] = READ_COUNT_LINEARIZABLE,
+        [READ_CONCERN_SNAPSHOT] = READ_COUNT_SNAPSHOT,
+    };
+    const ReadConcern *concern = &ctx->read_concern;
+    ReadConcernCount count =
+        concern->level == READ_CONCERN_MAJORITY ? READ_COUNT_NONE_MAJORITY : READ_COUNT_NONE_LOCAL;
+    if (concern->is_given)
+        count = GIVEN[concern->level];
+    if (count == READ_COUNT_SNAPSHOT &&
+        elem_is_present(doc_get_lit(elem_doc(ctx->args.read_concern), "atClusterTime")))
+        count = READ_COUNT_SNAPSHOT_AT;
+    atomic_fetch_add_explicit(&stats->read_concerns[ctx->is_txn][count], 1, memory_order_relaxed);
+}
+
 static void note_finished(CommandService *cs, CommandCtx *ctx, CommandRow *row, ErrCode rc,
                           const Error *err) {
     if (row == NULL) {
@@ -537,6 +562,7 @@ static void note_finished(CommandService *cs, CommandCtx *ctx, CommandRow *row, 
     }
     latency_add(&cs->stats.latencies, row->spec->latency, duration_us);
     count_documents(&cs->stats, &ctx->op->metrics);
+    count_read_concern(&cs->stats, ctx);
     if (ctx->is_of_collection && ctx->ns_coll.size > 0)
         top_count(cs->top, ctx->op->desc.ns,
                   &(TopOp){.op_type = row->spec->op_type,

@@ -93,9 +93,22 @@ typedef enum OptionMetric {
     OPTION_METRIC_UPDATE_PIPELINE,
     OPTION_METRIC_COUNT,
 } OptionMetric;
+/* How often reads asked for which read concern. */
+typedef enum ReadConcernCount {
+    READ_COUNT_NONE_LOCAL, /* none given: what the default was */
+    READ_COUNT_NONE_MAJORITY,
+    READ_COUNT_LOCAL,
+    READ_COUNT_AVAILABLE,
+    READ_COUNT_MAJORITY,
+    READ_COUNT_LINEARIZABLE,
+    READ_COUNT_SNAPSHOT,
+    READ_COUNT_SNAPSHOT_AT, /* a time that the client gave */
+    READ_COUNT_COUNT,
+} ReadConcernCount;
 typedef struct CommandStats {
     _Atomic int64_t options[OPTION_METRIC_COUNT];
     _Atomic int64_t op_counters[OP_COUNTER_COUNT];
+    _Atomic int64_t read_concerns[2][READ_COUNT_COUNT]; /* without and with a transaction */
     Latencies latencies;
     _Atomic int64_t asserts_user;
     _Atomic int64_t asserts_warning;
