@@ -365,25 +365,35 @@ static void append_key(KeyBuilder *kb, const IndexDesc *index, Doc values) {
         key_append_elem(kb, value, index->collator);
 }
 
+static Str end_of_range(const IndexDesc *index, Doc key, KeyEnd end, Arena *arena) {
+    CLEANUP(key_builder_done) KeyBuilder kb;
+    key_builder_init(&kb);
+    key_builder_reset(&kb, index->order);
+    append_key(&kb, index, key);
+    key_append_end(&kb, end);
+    return keep_key(&kb, arena);
+}
+
 void bounds_min_max(const IndexDesc *index, const MatchExpr *filter, Doc min, Doc max, Arena *arena,
                     IndexBounds *ret_bounds) {
     bounds_all(index, filter, arena, ret_bounds);
-    KeyBuilder kb;
-    key_builder_init(&kb);
     KeyRange *range = &ret_bounds->ranges[0];
-    if (doc_is_present(min)) {
-        key_builder_reset(&kb, index->order);
-        append_key(&kb, index, min);
-        key_append_end(&kb, KEY_END_BEFORE);
-        range->start = keep_key(&kb, arena);
-    }
-    if (doc_is_present(max)) {
-        key_builder_reset(&kb, index->order);
-        append_key(&kb, index, max);
-        key_append_end(&kb, KEY_END_BEFORE);
-        range->end = keep_key(&kb, arena);
-    }
-    key_builder_done(&kb);
+    if (doc_is_present(min))
+        range->start = end_of_range(index, min, KEY_END_BEFORE, arena);
+    if (doc_is_present(max))
+        range->end = end_of_range(index, max, KEY_END_BEFORE, arena);
+}
+
+void bounds_between(const IndexDesc *index, Doc low, bool is_low_inclusive, Doc high,
+                    bool is_high_inclusive, Arena *arena, IndexBounds *ret_bounds) {
+    bounds_all(index, /* filter= */ NULL, arena, ret_bounds);
+    KeyRange *range = &ret_bounds->ranges[0];
+    if (!doc_is_empty(low))
+        range->start =
+            end_of_range(index, low, is_low_inclusive ? KEY_END_BEFORE : KEY_END_AFTER, arena);
+    if (!doc_is_empty(high))
+        range->end =
+            end_of_range(index, high, is_high_inclusive ? KEY_END_AFTER : KEY_END_BEFORE, arena);
 }
 
 void bounds_pick(const IndexBounds *bounds, const IndexDesc *index, uint32_t field, uint32_t at,
