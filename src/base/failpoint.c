@@ -109,6 +109,13 @@ ErrCode failpoint_check_at(FailpointId id, const char *place, Error *err) {
     return error_set(err, config.error_code, "failpoint \"%s\" is active", NAMES[id]);
 }
 
+bool failpoint_is_on(FailpointId id) {
+    pthread_once(&once, init);
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&mu);
+    return failpoints[id].config.mode != FAILPOINT_OFF &&
+           !atomic_load_explicit(&is_blocking_over, memory_order_relaxed);
+}
+
 bool failpoint_take_firing(FailpointId id) {
     pthread_once(&once, init);
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&mu);

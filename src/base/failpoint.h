@@ -95,6 +95,9 @@ static inline bool failpoint_is_set(FailpointId id) {
 ErrCode failpoint_check_at(FailpointId id, const char *place, Error *err) MUST_CHECK;
 ErrCode failpoint_check(FailpointId id, Error *err) MUST_CHECK;
 
+/* As failpoint_is_set, but not when it has fired as often as it should. */
+bool failpoint_is_on(FailpointId id);
+
 /* Decides by the mode whether a firing is due, without acting: for failCommand, whose conditions
  * are checked before a firing is counted. */
 bool failpoint_take_firing(FailpointId id);

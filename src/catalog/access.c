@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "catalog/access_policy.h"
 #include "catalog/catalog_internal.h"
+#include "concurrency/op_failpoint.h"
 #include "storage/global_lock.h"
 
 static void choose_read_source(CollAccess *access);
@@ -198,7 +199,9 @@ ErrCode access_yield(CollAccess *access, Error *err) {
     Catalog *old = access->catalog;
     access->catalog = NULL;
     access->coll = NULL;
-    ErrCode rc = op_lock_global(op, access->is_write ? LOCK_IX : LOCK_IS, err);
+    ErrCode rc = op_hang(op, FP_YIELD_HANG, access->ns.text, err);
+    if (rc == ERR_OK)
+        rc = op_lock_global(op, access->is_write ? LOCK_IX : LOCK_IS, err);
     if (rc != ERR_OK) {
         access->op = NULL;
         catalog_release(old);

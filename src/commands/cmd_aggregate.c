@@ -8,6 +8,7 @@
 #include "commands/find_args.h"
 #include "commands/txn_rules.h"
 #include "commands/stream_args.h"
+#include "ddl/views.h"
 #include "query/agg/list_sessions.h"
 #include "query/expr/expr.h"
 
@@ -77,6 +78,11 @@ static ErrCode check_uuid(CommandCtx *ctx, const AggregateRequest *request, cons
     return access_check_expected(ctx->op, guard.catalog, ns, NULL, err);
 }
 
+static ErrCode check_views(CommandCtx *ctx, Doc pipeline, Error *err) {
+    CLEANUP(catalog_guard_done) CatalogGuard guard = cmd_catalog(ctx);
+    return view_graph_check_pipeline(ctx->op, guard.catalog, ctx->args.db, pipeline, err);
+}
+
 static ErrCode aggregate_run(CommandCtx *ctx, void *arg, Error *err) {
     AggregateRequest *request = arg;
     Ns ns;
@@ -84,6 +90,7 @@ static ErrCode aggregate_run(CommandCtx *ctx, void *arg, Error *err) {
     FirstBatchOptions batch;
     TRY(aggregate_request_check(ctx, request, &ns, &options, &batch, err));
     TRY(check_uuid(ctx, request, &ns, &options, err));
+    TRY(check_views(ctx, request->pipeline, err));
     if (ctx->is_txn)
         TRY(txn_rules_check_pipeline(request->pipeline, err));
     if (request->is_explain && ctx->is_txn)

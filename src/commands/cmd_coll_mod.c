@@ -19,6 +19,39 @@ static ErrCode check_api(const CommandCtx *ctx, const CollModRequest *request, E
     return ERR_OK;
 }
 
+/* A view has no options but what it is made of. */
+static ErrCode check_view(CommandCtx *ctx, const Ns *ns, const CollModChange *change, Error *err) {
+    const struct {
+        const char *name;
+        bool is_given;
+    } OF_COLLECTIONS[] = {
+        {"index", doc_is_present(change->index)},
+        {"validator", elem_is_present(change->validator)},
+        {"validationLevel", elem_is_present(change->validation_level)},
+        {"validationAction", elem_is_present(change->validation_action)},
+        {"expireAfterSeconds", elem_is_present(change->expire_after)},
+        {"cappedSize", elem_is_present(change->capped_size)},
+        {"cappedMax", elem_is_present(change->capped_max)},
+    };
+    CLEANUP(catalog_guard_done) CatalogGuard guard = cmd_catalog(ctx);
+    if (catalog_find_view(guard.catalog, ns) == NULL)
+        return ERR_OK;
+    for (size_t i = 0; i < ARRAY_LEN(OF_COLLECTIONS); i++)
+        if (OF_COLLECTIONS[i].is_given)
+            return error_set(err, ERR_INVALID_OPTIONS,
+                             "option '%s' is of collections, and '%s' is a view",
+                             OF_COLLECTIONS[i].name, ns->text);
+    return ERR_OK;
+}
+
+static ErrCode check_type(const char *name, Elem given, BsonType type, Error *err) {
+    if (!elem_is_present(given) || elem_type(given) == type || elem_type(given) == BT_NULL)
+        return ERR_OK;
+    return error_set(err, ERR_TYPE_MISMATCH,
+                     "BSON field 'collMod.%s' is the wrong type '%s', expected type '%s'", name,
+                     bson_type_name(elem_type(given)), bson_type_name(type));
+}
+
 static ErrCode coll_mod_run(CommandCtx *ctx, void *arg, Error *err) {
     const CollModRequest *request = arg;
     Ns ns;
@@ -28,6 +61,9 @@ static ErrCode coll_mod_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(cmd_ns(ctx, request->coll, &ns, err));
     TRY(cmd_expect_uuid(ctx, &ns, request->collection_uuid, err));
     TRY(own_collections_check(ctx->op, &ns, OWN_CHANGE_OPTIONS, err));
+    TRY(check_type("pipeline", request->change.pipeline, BT_ARRAY, err));
+    TRY(check_type("viewOn", request->change.view_on, BT_STRING, err));
+    TRY(check_view(ctx, &ns, &request->change, err));
     if (elem_type(request->change.pipeline) == BT_ARRAY)
         TRY(check_view_pipeline(ctx, elem_doc(request->change.pipeline), err));
     if (request->change.is_dry_run && !doc_is_present(request->change.index))

@@ -21,6 +21,7 @@ static ErrCode run_statement(CommandCtx *ctx, const Ns *ns, const DeleteRequest 
     };
     query_spec_defaults(ctx, &modify.query);
     TRY(query_spec_let(ctx, request->let, &modify.query, err));
+    TRY(modify_pass_failpoints(ctx->op, ns, MODIFY_DELETE, err));
     return exec_modify(ctx->op, ns, &modify, ret_outcome, err);
 }
 

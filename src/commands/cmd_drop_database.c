@@ -12,6 +12,8 @@ static ErrCode drop_database_run(CommandCtx *ctx, void *arg, Error *err) {
     Str db = ctx->args.db;
     if (!elem_is_number(request->drop_database) || elem_as_i64(request->drop_database) != 1)
         return error_set(err, (ErrCode)5255100, "Have to pass 1 as 'drop' parameter");
+    if (UNLIKELY(str_has_char(db, '$'))) /* cannot be there */
+        return ERR_OK;
     TRY(db_name_check(db, err));
     TRY(own_databases_check_drop(ctx->op, db, err));
     bool existed = false;

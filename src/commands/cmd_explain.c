@@ -63,6 +63,7 @@ static ErrCode explain_run(CommandCtx *ctx, void *arg, Error *err) {
     DocIter iter = doc_iter(request->command);
     Elem first = ELEM_MISSING;
     doc_iter_next(&iter, &first);
+    command_show_comment(ctx, doc_get_lit(request->command, "comment"));
     Elem db = doc_get_lit(request->command, "$db");
     if (elem_is_present(db) &&
         (elem_type(db) != BT_STRING || !str_equal(elem_str(db), ctx->args.db)))

@@ -4,6 +4,7 @@
 #include "commands/core/command_service.h"
 #include "commands/find_args.h"
 #include "commands/view_query.h"
+#include "concurrency/op_failpoint.h"
 
 enum {
     OPEN_TRIES_MAX = 3,
@@ -49,6 +50,11 @@ static ErrCode find_run(CommandCtx *ctx, void *arg, Error *err) {
     note_plan(ctx, source->exec);
     if (spec.is_tailable)
         batch.tailable_exec = source->exec;
+    ErrCode rc = op_hang(ctx->op, FP_FIND_WAIT_BEFORE_BATCH, ns.text, err);
+    if (UNLIKELY(rc != ERR_OK)) {
+        find_source_free_ptr(&source);
+        return rc;
+    }
     return reply_with_cursor(ctx, &ns, &source->base, &batch, err);
 }
 

@@ -160,6 +160,7 @@ static ErrCode run_once(CommandCtx *ctx, const Ns *ns, const FindAndModifyReques
     CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(ctx->op);
     ctx->op->mode.is_validation_bypassed = request->is_validation_bypassed;
     ctx->op->mode.is_empty_ts_kept = request->is_empty_ts_kept;
+    TRY(modify_check_failpoint(ctx->op, FP_FAIL_ALL_FIND_AND_MODIFY, ns, err));
     return exec_modify(ctx->op, ns, modify, ret_outcome, err);
 }
 

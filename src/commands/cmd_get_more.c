@@ -7,6 +7,7 @@
 #include "catalog/catalog.h"
 #include "commands/find_args.h"
 #include "commands/shard_requests.h"
+#include "concurrency/op_failpoint.h"
 #include "repl/repl.h"
 #include "request/read_requests.h"
 #include "txn/transaction.h"
@@ -57,6 +58,8 @@ static void note_cursor(CommandCtx *ctx, const ClientCursor *cursor) {
                                        ? doc_copy(command, cmd_arena(ctx))
                                        : command_cut(command, cmd_arena(ctx));
     }
+    if (cursor->command != NULL)
+        command_show_comment(ctx, doc_get_lit((Doc){cursor->command}, "comment"));
     ctx->op->metrics.has_sort_stage = cursor->has_sort_stage;
     ctx->op->metrics.is_from_trial = cursor->is_from_trial;
     if (cursor->plan_summary != NULL)
@@ -87,6 +90,11 @@ static ErrCode check_client(const CommandCtx *ctx, const ClientCursor *cursor, E
     CursorApi api = {ctx->args.api_version, ctx->args.api_strict, ctx->args.api_deprecation_errors};
     TRY(client_cursor_check_api(cursor, &api, err));
     return client_cursor_check_time(cursor, ctx->args.max_time_ms, err);
+}
+
+static ErrCode hang_pinned(OpCtx *op, const Ns *ns, Error *err) {
+    TRY(op_hang(op, FP_GET_MORE_HANG_AFTER_PIN, ns->text, err));
+    return op_hang(op, FP_GET_MORE_WAIT_AFTER_PIN, ns->text, err);
 }
 
 static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
@@ -144,6 +152,8 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
     if (!ctx->is_txn) /* else its snapshot is open */
         concerns_resume_read(ctx, &cursor->read_concern);
     if (!ctx->has_oplog_reader) /* meant for clients, not for other members */
+        rc = hang_pinned(ctx->op, &ns, err);
+    if (rc == ERR_OK && !ctx->has_oplog_reader)
         rc = failpoint_check(FP_FAIL_GET_MORE_AFTER_CURSOR_CHECKOUT, err);
     BatchResult batch = {0};
     DocBuilder *b = ctx->reply;
@@ -157,6 +167,8 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
             next_batch(ctx, cursor, docs_max, is_commit_wanted ? &known_commit : NULL, &batch, err);
     if (is_parked)
         return rc;
+    if (rc == ERR_OK && !ctx->has_oplog_reader)
+        rc = op_hang(ctx->op, FP_GET_MORE_WAIT_BEFORE_UNPIN, ns.text, err);
     if (rc != ERR_OK) {
         cursor_finish(table, cursor);
         return rc;
@@ -212,6 +224,13 @@ static ErrCode wait_at_end(CommandCtx *ctx, const Collection *coll, uint64_t see
     return rc;
 }
 
+static ErrCode attached_batch(CommandCtx *ctx, ClientCursor *cursor, int64_t docs_max,
+                              BatchResult *ret_batch, Error *err) {
+    if (!ctx->has_oplog_reader)
+        TRY(op_hang(ctx->op, FP_GET_MORE_WAIT_IN_BATCH, cursor->ns.text, err));
+    return build_batch(ctx, cursor->source, "nextBatch", docs_max, ret_batch, err);
+}
+
 static ErrCode next_batch(CommandCtx *ctx, ClientCursor *cursor, int64_t docs_max,
                           const OpTime *known_commit, BatchResult *ret_batch, Error *err) {
     CursorSource *source = cursor->source;
@@ -234,11 +253,14 @@ static ErrCode next_batch(CommandCtx *ctx, ClientCursor *cursor, int64_t docs_ma
         size_t before = ctx->reply->buf->size;
         ErrCode rc = source->ops->attach(source, ctx->op, err);
         if (rc == ERR_OK) {
-            rc = build_batch(ctx, source, "nextBatch", docs_max, ret_batch, err);
+            rc = attached_batch(ctx, cursor, docs_max, ret_batch, err);
             source->ops->detach(source);
         }
-        bool is_waiting =
-            rc == ERR_OK && ret_batch->count == 0 && coll != NULL && clock_mono_us() < deadline_us;
+        bool is_waiting = rc == ERR_OK && ret_batch->count == 0 && coll != NULL &&
+                          clock_mono_us() < deadline_us && !FAILPOINT(DISABLE_AWAIT_DATA);
+        if (is_waiting)
+            rc = op_hang(ctx->op, FP_PLAN_HANG_BEFORE_WAIT, cursor->ns.text, err);
+        is_waiting &= rc == ERR_OK;
         bool is_due = false;
         if (is_waiting)
             rc = wait_at_end(ctx, coll, seen, known_commit, deadline_us, &is_due, err);
@@ -291,7 +313,7 @@ static ErrCode next_stream_batch(CommandCtx *ctx, ClientCursor *cursor, int64_t 
     for (;;) {
         size_t before = ctx->reply->buf->size;
         TRY(source->ops->attach(source, ctx->op, err));
-        ErrCode rc = build_batch(ctx, source, "nextBatch", docs_max, ret_batch, err);
+        ErrCode rc = attached_batch(ctx, cursor, docs_max, ret_batch, err);
         source->ops->detach(source);
         TRY(rc);
         if (ret_batch->count > 0 || source->ops->wait->is_over(source) ||

@@ -2,6 +2,7 @@
 #include "base/failpoint.h"
 #include "commands/core/command_service.h"
 #include "commands/node_commands.h"
+#include "concurrency/op_failpoint.h"
 #include "repl/repl.h"
 #include "request/write_requests.h"
 #include "txn/prepared.h"
@@ -61,6 +62,7 @@ static ErrCode commit_any(CommandCtx *ctx, Elem commit_ts, Error *err) {
 static ErrCode commit_run(CommandCtx *ctx, void *arg, Error *err) {
     const CommitTransactionRequest *request = arg;
     TRY(check_statement(ctx, err));
+    TRY(op_hang(ctx->op, FP_HANG_BEFORE_COMMITTING_TXN, NULL, err));
     TRY(commit_any(ctx, request->commit_timestamp, err));
     ctx->is_writing = true;
     /* The session is free for others while this one waits. */
@@ -73,6 +75,7 @@ static ErrCode commit_run(CommandCtx *ctx, void *arg, Error *err) {
 static ErrCode abort_run(CommandCtx *ctx, void *request, Error *err) {
     (void)request;
     TRY(check_statement(ctx, err));
+    TRY(op_hang(ctx->op, FP_HANG_BEFORE_ABORTING_TXN, NULL, err));
     if (txn_is_prepared(ctx->txn_statement))
         TRY(txn_abort_prepared(ctx->txn_statement, err));
     else
@@ -113,6 +116,7 @@ static ErrCode prepare_run(CommandCtx *ctx, void *request, Error *err) {
     TRY(txn_prepare(ctx->txn_statement, &prepared, err));
     ctx->is_writing = true;
     build_timestamp(ctx->reply, "prepareTimestamp", prepared.ts);
+    failpoint_hit(FP_PREPARE_COMMAND_LOGGED);
     return ERR_OK;
 }
 

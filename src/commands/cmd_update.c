@@ -28,7 +28,9 @@ static ErrCode run_statement(CommandCtx *ctx, const Ns *ns, const UpdateRequest 
     };
     query_spec_defaults(ctx, &modify.query);
     TRY(query_spec_let(ctx, request->let, &modify.query, err));
-    return exec_modify(ctx->op, ns, &modify, ret_outcome, err);
+    TRY(modify_pass_failpoints(ctx->op, ns, MODIFY_UPDATE, err));
+    TRY(exec_modify(ctx->op, ns, &modify, ret_outcome, err));
+    return op_hang(ctx->op, FP_HANG_AFTER_BATCH_UPDATE, ns->text, err);
 }
 
 /* What the statement did when it was executed. */

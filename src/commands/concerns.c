@@ -4,13 +4,13 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/failpoint.h"
 #include "cluster_time/signed_time.h"
 #include "params/params.h"
 #include "default_concerns/default_concerns.h"
 #include "commands/node_commands.h"
 #include "commands/sessions.h"
 #include "commands/shard_requests.h"
+#include "concurrency/op_failpoint.h"
 #include "repl/repl.h"
 #include "storage/engine.h"
 #include "storage/recovery_unit.h"
@@ -268,6 +268,7 @@ ErrCode concerns_wait_write(CommandCtx *ctx, const WriteConcern *concern, Error 
         wanted = (ReplWriteConcern){.kind = REPL_W_NUMBER, .number = 1};
     is_journaled |=
         wanted.kind == REPL_W_MAJORITY && !concern->is_j_given && repl_is_majority_journaled(repl);
+    TRY(op_hang(ctx->op, FP_HANG_BEFORE_WRITE_CONCERN, NULL, err));
     int64_t deadline_us = wtimeout_ms > 0 ? clock_deadline_ms(wtimeout_ms) : INT64_MAX;
     ErrCode rc = repl_wait_write_concern(repl, ctx->op, &wanted, is_journaled, ctx->op->last_optime,
                                          deadline_us, err);
@@ -280,6 +281,7 @@ ErrCode concerns_wait_write(CommandCtx *ctx, const WriteConcern *concern, Error 
 }
 
 ErrCode concerns_confirm_no_txn(CommandCtx *ctx, Error *err) {
+    TRY(op_hang(ctx->op, FP_FAIL_TXN_NOOP_WRITE, NULL, err));
     /* An entry of its own: what was there before may be on a majority although another primary has
      * been elected since. */
     TRY(repl_write_note(ctx->service->repl, ctx->op, "confirm that there is no such transaction",

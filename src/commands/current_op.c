@@ -291,6 +291,8 @@ static void build_operation(DocBuilder *b, const Rows *rows, const OpCtx *op) {
         build_cstr(b, "planSummary", desc->plan_summary);
     if (atomic_load_explicit(&op->kill_code, memory_order_relaxed) != ERR_OK)
         build_bool(b, "killPending", true);
+    if (desc->failpoint_msg != NULL)
+        build_cstr(b, "failpointMsg", desc->failpoint_msg);
     if (desc->progress_msg != NULL) {
         build_cstr(b, "msg", desc->progress_msg);
         size_t progress = build_open_doc(b, "progress");

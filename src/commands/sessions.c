@@ -4,6 +4,7 @@
 #include "bson/json.h"
 #include "commands/node_commands.h"
 #include "commands/txn_rules.h"
+#include "concurrency/op_failpoint.h"
 #include "params/params.h"
 #include "cursor/cursor_table.h"
 #include "txn/retryable.h"
@@ -83,10 +84,14 @@ ErrCode sessions_before_run(CommandCtx *ctx, Error *err) {
                           param_i64(ctx->service, PARAM_SESSIONS_MAX), err));
     if (!elem_is_present(ctx->args.txn_number)) /* a standalone node has refused it before */
         return ERR_OK;
-    if (ctx->is_txn)
-        return begin_statement(ctx, &id, err);
-    return retryable_begin(ctx->service->sessions, ctx->op, &id, elem_i64(ctx->args.txn_number),
-                           err);
+    TRY(op_hang(ctx->op, FP_HANG_BEFORE_SESSION_CHECK_OUT, NULL, err));
+    TRY(ctx->is_txn ? begin_statement(ctx, &id, err)
+                    : retryable_begin(ctx->service->sessions, ctx->op, &id,
+                                      elem_i64(ctx->args.txn_number), err));
+    ErrCode rc = op_hang(ctx->op, FP_HANG_AFTER_SESSION_CHECK_OUT, NULL, err);
+    if (rc == ERR_OK && elem_is_present(ctx->args.start_transaction))
+        rc = op_hang(ctx->op, FP_HANG_AFTER_SNAPSHOT, NULL, err);
+    return LIKELY(rc == ERR_OK) ? ERR_OK : sessions_after_run(ctx, rc, err);
 }
 
 ErrCode sessions_after_run(CommandCtx *ctx, ErrCode rc, Error *err) {

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "concurrency/lock_manager.h"
 
 enum {
@@ -143,6 +144,12 @@ void op_set_max_time(OpCtx *op, int64_t max_time_ms) {
         op->deadline_us = deadline_us;
 }
 
+static bool is_out_of_time(const OpCtx *op, int64_t now_us) {
+    if (UNLIKELY(FAILPOINT(MAX_TIME_ALWAYS)))
+        return true;
+    return now_us >= op->deadline_us && LIKELY(!FAILPOINT(MAX_TIME_NEVER));
+}
+
 ErrCode op_check_interrupt_slow(OpCtx *op, Error *err) {
     if (op->mode.is_uninterruptible)
         return ERR_OK;
@@ -152,7 +159,7 @@ ErrCode op_check_interrupt_slow(OpCtx *op, Error *err) {
                          kill_code == ERR_INTERRUPTED_AT_SHUTDOWN ? "interrupted at shutdown"
                                                                   : "operation was interrupted");
     int64_t now_us = clock_mono_us();
-    if (now_us >= op->deadline_us)
+    if (op->deadline_us != INT64_MAX && is_out_of_time(op, now_us))
         return error_set(err, ERR_MAX_TIME_MS_EXPIRED, "operation exceeded time limit");
     if (now_us >= op->next_check_us) {
         op->next_check_us = now_us + LONG_RUNNING_US;
@@ -169,10 +176,15 @@ ErrCode op_check_interrupt_slow(OpCtx *op, Error *err) {
     return ERR_OK;
 }
 
+/* Until when an operation waits that would wait until `deadline_us`. */
+static int64_t wait_end(const OpCtx *op, int64_t deadline_us) {
+    bool is_limited = !op->mode.is_uninterruptible && op->deadline_us < deadline_us &&
+                      LIKELY(!failpoint_is_set(FP_MAX_TIME_NEVER));
+    return is_limited ? op->deadline_us : deadline_us;
+}
+
 ErrCode op_wait(OpCtx *op, int64_t deadline_us, bool *ret_timed_out, Error *err) {
-    int64_t until_us = deadline_us;
-    if (!op->mode.is_uninterruptible && op->deadline_us < until_us)
-        until_us = op->deadline_us;
+    int64_t until_us = wait_end(op, deadline_us);
 
     op_block_begin(op);
     bool is_in_time = true;
@@ -265,9 +277,7 @@ static void end_poll(OpCtx *op) {
 }
 
 ErrCode op_poll(OpCtx *op, struct pollfd *fds, uint32_t count, int64_t deadline_us, Error *err) {
-    int64_t until_us = deadline_us;
-    if (!op->mode.is_uninterruptible && op->deadline_us < until_us)
-        until_us = op->deadline_us;
+    int64_t until_us = wait_end(op, deadline_us);
     for (uint32_t i = 0; i < count; i++)
         fds[i].revents = 0;
     int ready = 0;

@@ -4,6 +4,7 @@
 #include "base/failpoint.h"
 #include "bson/builder.h"
 #include "bson/compare.h"
+#include "concurrency/op_failpoint.h"
 #include "ddl/ddl_internal.h"
 #include "ddl/views.h"
 #include "index/unique_check.h"
@@ -28,6 +29,7 @@ static ErrCode coll_mod_attempt(void *arg, OpCtx *op, Error *err) {
     *args->result = (CollModResult){0};
     CLEANUP(access_done) CollAccess access = {0};
     TRY(access_write(op, args->ns, LOCK_X, &access, err));
+    TRY(op_hang(op, FP_COLL_MOD_HANG_LOCKED, args->ns->text, err));
     if (access.coll == NULL)
         return error_set(err, ERR_NAMESPACE_NOT_FOUND, "ns does not exist: %s", args->ns->text);
     if (elem_is_present(args->change->view_on) || elem_is_present(args->change->pipeline))

@@ -28,6 +28,8 @@ typedef struct CreateArgs {
 static ErrCode commit_create(OpCtx *op, Collection *coll, Error *err) {
     CLEANUP(uow_done) UnitOfWork uow = {0};
     TRY(uow_begin(op, &uow, err));
+    if (op->txn != NULL && FAILPOINT(CREATE_CONFLICT_IN_TXN))
+        return error_set(err, ERR_WRITE_CONFLICT, "a failpoint stands for a write conflict");
     TRY(ddl_observe(op, &coll->ns, &coll->uuid, ddl_entry_create(op, coll), DOC_NONE, err));
     TRY(catalog_stage_create(op, collection_ref(coll), err));
     TRY(uow_commit(&uow, err));

@@ -122,14 +122,23 @@ static void height_of(ViewGraph *graph, ViewNode *node, uint32_t depth) {
         node->height = VIEW_DEPTH_MAX + 1;
 }
 
-static bool add_view(void *arg, const View *view) {
+static bool add_any_view(void *arg, const View *view) {
     ViewGraph *graph = arg;
-    if (str_equal(ns_coll(&view->ns), graph->nodes[0].name))
-        return true; /* what it was before */
     ARRAY_RESERVE(graph->nodes, graph->count, graph->capacity);
     graph->nodes[graph->count++] = (ViewNode){
         .name = ns_coll(&view->ns), .view_on = ns_coll(&view->view_on), .pipeline = view->pipeline};
     return true;
+}
+
+static bool add_view(void *arg, const View *view) {
+    const ViewGraph *graph = arg;
+    bool is_changed = str_equal(ns_coll(&view->ns), graph->nodes[0].name);
+    return is_changed || add_any_view(arg, view); /* of the changed one, what it was before is out */
+}
+
+static ErrCode refuse_depth(Error *err) {
+    return error_set(err, ERR_VIEW_DEPTH_LIMIT_EXCEEDED,
+                     "View depth limit exceeded; maximum depth is %d", VIEW_DEPTH_MAX);
 }
 
 static ErrCode judge(ViewGraph *graph, const Ns *ns, ViewNode *changed, Error *err) {
@@ -144,10 +153,7 @@ static ErrCode judge(ViewGraph *graph, const Ns *ns, ViewNode *changed, Error *e
         height_of(graph, &graph->nodes[i], 1);
         is_too_deep = graph->nodes[i].reaches_changed && graph->nodes[i].height > VIEW_DEPTH_MAX;
     }
-    if (is_too_deep)
-        return error_set(err, ERR_VIEW_DEPTH_LIMIT_EXCEEDED,
-                         "View depth limit exceeded; maximum depth is %d", VIEW_DEPTH_MAX);
-    return ERR_OK;
+    return is_too_deep ? refuse_depth(err) : ERR_OK;
 }
 
 ErrCode view_graph_check(OpCtx *op, const Catalog *catalog, const Ns *ns, Str view_on, Doc pipeline,
@@ -161,4 +167,34 @@ ErrCode view_graph_check(OpCtx *op, const Catalog *catalog, const Ns *ns, Str vi
     ErrCode rc = judge(&graph, ns, find_node(&graph, ns_coll(ns)), err);
     xfree(graph.nodes);
     return rc;
+}
+
+typedef struct Search {
+    const Catalog *catalog;
+    Str db;
+    bool is_found;
+} Search;
+
+static void look_for_view(void *arg, Str coll) {
+    Search *search = arg;
+    Ns ns;
+    CLEANUP(error_reset) Error ignored = {0};
+    if (ns_make(search->db, coll, &ns, &ignored) == ERR_OK)
+        search->is_found |= catalog_find_view(search->catalog, &ns) != NULL;
+}
+
+ErrCode view_graph_check_pipeline(OpCtx *op, const Catalog *catalog, Str db, Doc pipeline,
+                                  Error *err) {
+    Search search = {.catalog = catalog, .db = db};
+    each_reference(pipeline, look_for_view, &search, 0);
+    if (LIKELY(!search.is_found))
+        return ERR_OK;
+    ViewGraph graph = {.op = op};
+    catalog_for_each_view_in_db(catalog, db, add_any_view, &graph);
+    qsort(graph.nodes, graph.count, sizeof(*graph.nodes), compare_names);
+    ViewNode run = {.height = 1};
+    Visit visit = {&graph, &run, 1};
+    each_reference(pipeline, visit_reference, &visit, 0);
+    xfree(graph.nodes);
+    return run.height > VIEW_DEPTH_MAX ? refuse_depth(err) : ERR_OK;
 }

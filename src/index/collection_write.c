@@ -2,9 +2,12 @@
 
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/log.h"
+#include "bson/compare.h"
 #include "bson/json.h"
 #include "catalog/write_observer.h"
+#include "concurrency/op_failpoint.h"
 #include "index/key_show.h"
 #include "index/side_writes.h"
 #include "storage/recovery_unit.h"
@@ -99,9 +102,22 @@ typedef struct InsertUnit {
     WriteScratch *scratch;
 } InsertUnit;
 
+/* Waits with the writes done, their place in the oplog reserved and nothing committed. */
+static ErrCode hang_after_inserts(OpCtx *op, const InsertUnit *unit, Error *err) {
+    FailpointConfig config = failpoint_config(FP_HANG_AFTER_INSERTS);
+    CLEANUP(xfree_ptr) uint8_t *data = config.data;
+    Elem first = data != NULL ? doc_get_lit((Doc){data}, "first_id") : ELEM_MISSING;
+    if (elem_is_present(first) &&
+        elem_compare(first, doc_get_lit(unit->docs[0], "_id"), NULL) != 0)
+        return ERR_OK;
+    return op_hang(op, FP_HANG_AFTER_INSERTS, unit->coll->ns.text, err);
+}
+
 static ErrCode insert_unit(void *arg, OpCtx *op, Error *err) {
     const InsertUnit *unit = arg;
-    return collection_insert(op, unit->coll, unit->docs, unit->count, unit->scratch, err);
+    TRY(collection_insert(op, unit->coll, unit->docs, unit->count, unit->scratch, err));
+    return UNLIKELY(failpoint_is_set(FP_HANG_AFTER_INSERTS)) ? hang_after_inserts(op, unit, err)
+                                                             : ERR_OK;
 }
 
 ErrCode collection_insert_unit(OpCtx *op, const Collection *coll, const Doc *docs, size_t count,

@@ -2,9 +2,9 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/failpoint.h"
 #include "catalog/access.h"
 #include "concurrency/lock_manager.h"
+#include "concurrency/op_failpoint.h"
 #include "storage/engine.h"
 #include "storage/global_lock.h"
 #include "txn/retryable.h"
@@ -131,6 +131,7 @@ static ErrCode write_prepare(Phase *phase, Error *err) {
     TRY(uow_begin(op, &uow, err));
     int64_t wall_ms;
     TRY(phase->catalog->log.write_prepare(phase->catalog->log.arg, op, &wall_ms, err));
+    TRY(op_hang(op, FP_HANG_AFTER_PREPARE_TIME, NULL, err));
     /* With the entries, not with the prepared writes: others that need the same would conflict with
      * it, and the applier would wait for a commit that comes after them. */
     TRY(catalog_persist_multikey_in_unit(op, &phase->txn->multikey, err));
@@ -150,6 +151,7 @@ ErrCode txn_prepare(TxnStatement *statement, OpTime *ret_prepared, Error *err) {
     if (op->catalog_stage != NULL)
         return error_set(err, ERR_OPERATION_NOT_SUPPORTED_IN_TRANSACTION,
                          "Cannot prepare a transaction that creates collections or indexes.");
+    TRY(op_hang(op, FP_HANG_AFTER_PREPARE_START, NULL, err));
     Phase phase = {.catalog = statement->catalog, .op = op, .txn = txn};
     phase.group = (WriteGroup){.build_identity = txn->group.build_identity,
                                .arg = txn,

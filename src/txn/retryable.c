@@ -36,7 +36,11 @@ ErrCode retryable_begin(SessionCatalog *catalog, OpCtx *op, const SessionId *id,
     TRY(session_ensure_tables(catalog, op, err));
     SessionWrite *write = session_write_of(op);
     Session *session;
-    TRY(session_check_out(catalog, op, id, &session, err));
+    bool has_waited;
+    do {
+        TRY(session_check_out(catalog, op, id, &session, err));
+        TRY(session_wait_for_prepared(catalog, op, session, txn_number, &has_waited, err));
+    } while (has_waited);
     write->catalog = catalog;
     write->session = session;
     write->txn_number = txn_number;

@@ -138,6 +138,7 @@ static Session *find_or_make_locked(SessionCatalog *catalog, const SessionId *id
     session->txn_number = SESSION_TXN_NONE;
     session->last_write = OPTIME_NONE;
     list_init(&session->waiters);
+    list_init(&session->end_waiters);
     session->next_in_bucket = *bucket;
     *bucket = session;
     catalog->session_count++;

@@ -70,6 +70,7 @@ struct Session {
     ListNode idle_node; /* linked while idle */
     OpCtx *owner;       /* NULL: idle */
     List waiters;
+    List end_waiters; /* for the end of its prepared transaction; none once it has no transaction */
     size_t bytes_counted; /* in the catalog's sum */
     ListNode open_node;   /* linked while it has a transaction */
     ErrCode end_wanted;   /* somebody else wants that to end; ERR_OK: nobody */
@@ -133,7 +134,14 @@ ErrCode session_ensure_tables(SessionCatalog *catalog, OpCtx *op, Error *err) MU
 ErrCode session_ensure_loaded(SessionCatalog *catalog, OpCtx *op, Session *session, Error *err)
     MUST_CHECK;
 ErrCode session_too_old(const Session *session, int64_t txn_number, Error *err);
-/* transaction.c: a newer number begins. Fails if the open transaction is prepared. */
+/* transaction.c: lets those go on that wait for the end of the session's transaction. */
+void session_wake_end_waiters_locked(SessionCatalog *catalog, Session *session);
+/* If the session's transaction is prepared and a statement with the newer `txn_number` comes: checks
+ * the session in and waits for the end of that transaction; *ret_has_waited tells that the session
+ * has to be checked out again. */
+ErrCode session_wait_for_prepared(SessionCatalog *catalog, OpCtx *op, Session *session,
+                                  int64_t txn_number, bool *ret_has_waited, Error *err) MUST_CHECK;
+/* A newer number begins. Fails if the open transaction is prepared. */
 ErrCode session_begin_number(SessionCatalog *catalog, OpCtx *op, Session *session,
                              int64_t txn_number, Error *err) MUST_CHECK;
 Transaction *txn_new(SessionCatalog *catalog, Session *session, int64_t number);

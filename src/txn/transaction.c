@@ -14,9 +14,9 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/failpoint.h"
 #include "catalog/access.h"
 #include "concurrency/lock_manager.h"
+#include "concurrency/op_failpoint.h"
 #include "storage/engine.h"
 #include "txn/retryable.h"
 #include "txn/session_internal.h"
@@ -37,7 +37,13 @@ ErrCode txn_statement_begin(SessionCatalog *catalog, OpCtx *op, const SessionId 
     if (request->is_start)
         TRY(session_ensure_tables(catalog, op, err));
     TxnStatement s = {.catalog = catalog, .op = op, .id = *id, .verb = request->verb};
-    TRY(session_check_out(catalog, op, id, &s.session, err));
+    bool has_waited = false;
+    do {
+        TRY(session_check_out(catalog, op, id, &s.session, err));
+        if (request->is_start)
+            TRY(session_wait_for_prepared(catalog, op, s.session, request->number, &has_waited,
+                                          err));
+    } while (has_waited);
     ErrCode rc = session_ensure_loaded(catalog, op, s.session, err);
     if (rc == ERR_OK)
         rc = check_number(&s, request, err);
@@ -141,6 +147,48 @@ static ErrCode check_number(TxnStatement *s, const TxnRequest *request, Error *e
         break;
     }
     return ERR_OK;
+}
+
+typedef struct EndWaiter {
+    ListNode node;
+    OpCtx *op;
+    bool has_ended;
+} EndWaiter;
+
+static bool has_ended(void *arg) {
+    return ((const EndWaiter *)arg)->has_ended;
+}
+
+void session_wake_end_waiters_locked(SessionCatalog *catalog, Session *session) {
+    assert_held(&catalog->mu);
+    LIST_FOR_EACH (&session->end_waiters, node) {
+        EndWaiter *waiter = CONTAINER_OF(node, EndWaiter, node);
+        list_remove(node);
+        waiter->has_ended = true;
+        op_signal(waiter->op);
+    }
+}
+
+/* Registered while the session is still owned: its transaction cannot end before that. */
+ErrCode session_wait_for_prepared(SessionCatalog *catalog, OpCtx *op, Session *session,
+                                  int64_t txn_number, bool *ret_has_waited, Error *err) {
+    *ret_has_waited =
+        session->txn_state == TXN_STATE_PREPARED && txn_number > session->txn_number;
+    if (LIKELY(!*ret_has_waited))
+        return ERR_OK;
+    EndWaiter waiter = {.op = op};
+    mutex_lock(&catalog->mu);
+    list_push_back(&session->end_waiters, &waiter.node);
+    mutex_unlock(&catalog->mu);
+    session_check_in(catalog, op, session);
+    ErrCode rc = op_hang(op, FP_WAIT_BEHIND_PREPARE, NULL, err);
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&catalog->mu);
+    bool is_met = waiter.has_ended;
+    if (rc == ERR_OK)
+        rc = op_wait_until(op, &catalog->mu, has_ended, &waiter, INT64_MAX, &is_met, err);
+    if (!is_met)
+        list_remove(&waiter.node);
+    return rc;
 }
 
 ErrCode session_begin_number(SessionCatalog *catalog, OpCtx *op, Session *session,
@@ -325,6 +373,7 @@ void txn_close(SessionCatalog *catalog, OpCtx *op, Session *session, TxnState en
     bool was_prepared = !optime_is_none(txn->prepared);
     mutex_lock(&catalog->mu);
     list_remove(&session->open_node);
+    session_wake_end_waiters_locked(catalog, session);
     TxnStats *stats = &catalog->txn_stats;
     stats->committed += end == TXN_STATE_COMMITTED;
     stats->aborted += end == TXN_STATE_ABORTED;

@@ -435,6 +435,34 @@ test('CAT-7: too many views upon each other fail with ViewDepthLimitExceeded', a
     );
 });
 
+test('CAT-7: a pipeline that would open views deeper than is allowed is refused at once', async () => {
+    const names = Array.from({ length: 20 }, () => node.newName('wide'));
+    for (const [i, name] of names.entries()) {
+        const next = names[i + 1] ?? 'base';
+        const lookup = { $lookup: { from: next, localField: 'a', foreignField: 'b', as: 'c' } };
+        await node.db.createCollection(name, { viewOn: next, pipeline: [lookup, { $facet: { f: [lookup] } }, { $unionWith: next }] });
+    }
+    const run = (pipeline) => node.db.collection(names[10]).aggregate(pipeline, { maxTimeMS: 10_000 }).toArray();
+    await fails(run([{ $unionWith: names[0] }]), 165);
+    await fails(run([{ $lookup: { from: names[0], pipeline: [], as: 'x' } }]), 165);
+    for (const name of names) await node.db.dropCollection(name);
+});
+
+test('CAT-7: collMod of a view takes what a view is made of, and nothing else', async () => {
+    const v = await makeView('base', []);
+    const change = (more) => node.db.command({ collMod: v.collectionName, viewOn: 'base', ...more });
+    await fails(change({ pipeline: {} }), 14);
+    await fails(change({ viewOn: 1, pipeline: [] }), 14);
+    await fails(change({ pipeline: [], expireAfterSeconds: 1 }), 72);
+    await fails(change({ pipeline: [], index: { name: 'x', hidden: true } }), 72);
+    assert.equal((await change({ pipeline: [{ $limit: 1 }] })).ok, 1);
+});
+
+test('CAT-7: a database whose name has a dollar is not there to be dropped', async () => {
+    assert.equal((await node.client.db('$x').command({ dropDatabase: 1 })).ok, 1);
+    await fails(node.client.db('$x').command({ create: 'c' }), 73);
+});
+
 test('CAT-7: view pipelines that write or do not parse are refused', async () => {
     await fails(
         node.db.createCollection(node.newName(), { viewOn: 'x', pipeline: [{ $nope: 1 }] }),

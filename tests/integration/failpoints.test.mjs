@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fails } from '../lib/expect.mjs';
 import { useServer } from '../lib/fixture.mjs';
+import { waitFor } from '../lib/server.mjs';
 
 const node = useServer();
 const failCommand = (mode, data, body) => node.withFailpoint('failCommand', mode, data, body);
@@ -229,4 +230,108 @@ test('waitForFailPoint returns once it was hit that often', async () => {
     });
     await fails(node.db.command({ count: 'c' }), 8);
     assert.equal((await waiting).ok, 1);
+});
+
+/* ---- failpoints at which an operation waits ---- */
+
+const waitingIn = (name) =>
+    waitFor(async () => {
+        const { inprog } = await node.admin.command({ currentOp: 1, failpointMsg: name });
+        return inprog.length === 1 && inprog[0];
+    });
+
+test('operations wait in the failpoints that are named after their places, and currentOp says where', async () => {
+    const c = await node.collection([{ _id: 1 }, { _id: 2 }, { _id: 3 }]);
+    const coll = c.collectionName;
+    const nss = `test.${coll}`;
+    const cursorOf = async () => (await node.db.command({ find: coll, batchSize: 1 })).cursor.id;
+    const getMore = async () => ({ getMore: await cursorOf(), collection: coll });
+    const cases = [
+        ['waitInFindBeforeMakingBatch', { nss }, () => ({ find: coll })],
+        ['waitAfterPinningCursorBeforeGetMoreBatch', { nss }, getMore],
+        ['getMoreHangAfterPinCursor', {}, getMore],
+        ['waitWithPinnedCursorDuringGetMoreBatch', {}, getMore],
+        ['waitBeforeUnpinningOrDeletingCursorAfterGetMoreBatch', {}, getMore],
+        ['hangDuringBatchInsert', { nss }, () => ({ insert: coll, documents: [{}] })],
+        ['hangInsertBeforeWrite', { ns: nss }, () => ({ insert: coll, documents: [{}] })],
+        ['hangAfterCollectionInserts', { collectionNS: nss, first_id: 9 }, () => ({ insert: coll, documents: [{ _id: 9 }] })],
+        ['hangDuringBatchUpdate', {}, () => ({ update: coll, updates: [{ q: {}, u: { $set: { a: 1 } } }] })],
+        ['hangAfterBatchUpdate', {}, () => ({ update: coll, updates: [{ q: {}, u: { $set: { a: 2 } } }] })],
+        ['hangBeforeUpsertPerformsInsert', {}, () => ({ update: coll, updates: [{ q: { _id: 'n' }, u: { a: 1 }, upsert: true }] })],
+        ['hangDuringBatchRemove', {}, () => ({ delete: coll, deletes: [{ q: { _id: 1 }, limit: 1 }] })],
+        ['hangAfterDatabaseLock', {}, () => ({ collMod: coll })],
+        ['setYieldAllLocksHang', { namespace: nss }, () => ({ count: coll, query: { a: 1 } })],
+        ['waitAfterCommandFinishesExecution', { ns: nss, commands: ['distinct'] }, () => ({ distinct: coll, key: 'a' })],
+    ];
+    for (const [name, data, command] of cases) {
+        const body = await command();
+        let running;
+        await node.withFailpoint(name, 'alwaysOn', data, async () => {
+            running = node.db.command(body);
+            const op = await waitingIn(name);
+            assert.equal(Object.keys(op.command)[0], Object.keys(body)[0], name);
+            await node.db.command({ ping: 1 });
+        });
+        assert.equal((await running).ok, 1, name);
+    }
+});
+
+test('such a failpoint lets others pass, and ends with the operation if it is told to look', async () => {
+    const c = await node.collection([{ _id: 1 }]);
+    await node.withFailpoint('hangDuringBatchInsert', 'alwaysOn', { nss: 'test.another' }, () => c.insertOne({}));
+    await node.withFailpoint('waitAfterCommandFinishesExecution', 'alwaysOn', { commands: ['count'] }, () => c.findOne());
+    await node.withFailpoint('hangDuringBatchInsert', 'alwaysOn', { shouldCheckForInterrupt: true }, () =>
+        fails(node.db.command({ insert: c.collectionName, documents: [{}], maxTimeMS: 200 }), 50),
+    );
+});
+
+test('maxTimeAlwaysTimeOut ends every operation that has a limit, maxTimeNeverTimeOut none', async () => {
+    const c = await node.collection([{ _id: 1 }]);
+    const coll = c.collectionName;
+    await node.withFailpoint('maxTimeAlwaysTimeOut', 'alwaysOn', undefined, async () => {
+        await fails(node.db.command({ find: coll, maxTimeMS: 100000 }), 50);
+        assert.equal(await c.countDocuments(), 1);
+    });
+    await node.withFailpoint('maxTimeNeverTimeOut', 'alwaysOn', undefined, async () => {
+        let waiting;
+        await node.withFailpoint('waitInFindBeforeMakingBatch', 'alwaysOn', { shouldCheckForInterrupt: true }, async () => {
+            waiting = node.db.command({ find: coll, maxTimeMS: 1 });
+            await waitingIn('waitInFindBeforeMakingBatch');
+        });
+        assert.equal((await waiting).ok, 1);
+    });
+});
+
+test('failpoints fail all inserts, updates, removes, findAndModify and plans', async () => {
+    const c = await node.collection([{ _id: 1 }]);
+    const cases = [
+        ['failAllInserts', () => c.insertOne({}), 1],
+        ['failAllUpdates', () => c.updateOne({}, { $set: { a: 1 } }), 1],
+        ['failAllRemoves', () => c.deleteOne({}), 1],
+        ['failAllFindAndModify', () => c.findOneAndDelete({}), 1],
+        ['planExecutorAlwaysFails', () => c.find({ a: 1 }).toArray(), 4382101],
+    ];
+    for (const [name, run, code] of cases) await node.withFailpoint(name, 'alwaysOn', undefined, () => fails(run(), code));
+    assert.deepEqual(await c.find().toArray(), [{ _id: 1 }]);
+});
+
+test('getMore and explain show the comment of the command that they belong to, unless they have their own', async () => {
+    const c = await node.collection([{ _id: 1 }, { _id: 2 }, { _id: 3 }]);
+    const coll = c.collectionName;
+    const shown = async (command) => {
+        let op, running;
+        await node.withFailpoint('waitAfterCommandFinishesExecution', 'alwaysOn', { commands: [Object.keys(command)[0]] }, async () => {
+            running = node.db.command(command);
+            op = await waitingIn('waitAfterCommandFinishesExecution');
+        });
+        await running;
+        return op.command.comment;
+    };
+    const { cursor } = await node.db.command({ find: coll, batchSize: 1, comment: { a: 1 } });
+    const getMore = { getMore: cursor.id, collection: coll, batchSize: 1 };
+    assert.deepEqual(await shown(getMore), { a: 1 });
+    assert.deepEqual(await shown({ ...getMore, comment: 'mine' }), 'mine');
+    const find = { find: coll, comment: 'inner' };
+    assert.deepEqual(await shown({ explain: find }), 'inner');
+    assert.deepEqual(await shown({ explain: find, comment: 'outer' }), 'outer');
 });

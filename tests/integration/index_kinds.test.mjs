@@ -105,7 +105,7 @@ test('a wildcard index is not used for what it cannot have', async () => {
         { a: [1] },
         { a: { $gte: {} } },
         { a: { $ne: 3 } },
-        { 'a.0': 1 },
+        { 'a.0.1': 1 },
     ];
     for (const filter of filters) {
         assert.equal((await scanOf(c.find(filter))).stage, 'COLLSCAN', JSON.stringify(filter));
@@ -120,6 +120,33 @@ test('a wildcard index is not used for what it cannot have', async () => {
         [{ a: { $type: 'array' } }, [3]],
     ];
     for (const [filter, ids] of found) assert.deepEqual(await idsOf(c.find(filter).hint('all')), ids, JSON.stringify(filter));
+});
+
+test('a number in a path finds positions in arrays and names of fields with a wildcard index', async () => {
+    const c = await node.collection([
+        { _id: 1, a: [{ b: 1 }, { b: 2 }] },
+        { _id: 2, a: { 0: { b: 1 } } },
+        { _id: 3, a: [{ b: 2 }, { b: 1 }] },
+        { _id: 4, a: [[{ b: 1 }]] },
+        { _id: 5, a: { b: 1 } },
+        { _id: 6, c: [4, 5] },
+        { _id: 7, c: [[5], 4] },
+        { _id: 8, c: { 0: 5, 1: [] } },
+    ]);
+    await create(c, { key: { '$**': 1 }, name: 'all' });
+    const cases = [
+        [{ 'a.0.b': 1 }, [1, 2, 4]],
+        [{ 'a.1.b': { $lt: 2 } }, [3]],
+        [{ 'c.0': 5 }, [8]],
+        [{ 'c.1': { $in: [4, 5] } }, [6, 7]],
+        [{ 'c.1': [] }, [8]],
+    ];
+    for (const [filter, ids] of cases) {
+        assert.deepEqual(await idsOf(c.find(filter).hint('all')), ids, JSON.stringify(filter));
+        assert.deepEqual(await idsOf(c.find(filter).hint({ $natural: 1 })), ids, JSON.stringify(filter));
+    }
+    const nine = Array.from({ length: 9 }, () => 'x.0').join('.');
+    await fails(c.find({ [nine]: 1 }).hint('all').toArray(), 291);
 });
 
 test('a wildcard index keeps to its projection', async () => {

@@ -336,3 +336,44 @@ test('QRY-1: an index finds what is beside MinKey and MaxKey as a scan does, arr
             assert.deepEqual(await found({ val: 1 }), await found({ $natural: 1 }), `${operator} ${end._bsontype}`);
         }
 });
+
+test('$expr that demands an equality of a field finds it with an index, in every command that has a filter', async () => {
+    const filter = { $expr: { $and: [{ $eq: ['$a', 3] }, { $gt: ['$n', 500] }] } };
+    const found = await explained(c.find(filter));
+    assert.equal(found.plan, 'FETCH IXSCAN');
+    assert.equal(found.n, 50);
+    assert.ok(found.docs <= 100, String(found.docs));
+    assert.deepEqual(await c.find(filter).toArray(), await c.find(filter).hint({ $natural: 1 }).toArray());
+    assert.equal(await c.countDocuments(filter), 50);
+    const { queryPlanner } = await db.command({ explain: { update: 'c', updates: [{ q: filter, u: { $set: { x: 1 } } }] } });
+    assert.match(chain(queryPlanner.winningPlan), /IXSCAN/);
+    const negated = await explained(c.find({ $expr: { $ne: ['$a', 3] } }));
+    assert.equal(negated.plan, 'COLLSCAN');
+});
+
+test('stageDebug runs a tree of stages, and refuses what it does not have', async () => {
+    const run = async (plan) => (await db.command({ stageDebug: { collection: 'c', plan } })).results.map(({ _id }) => _id);
+    const range = (from, to, direction, more) => ({
+        args: { keyPattern: { s: 1, n: 1 }, startKey: from, endKey: to, startKeyInclusive: true, endKeyInclusive: false, direction },
+        ...more,
+    });
+    const x1 = { s: 'x1', n: 101 };
+    const x2 = { s: 'x2', n: 102 };
+    assert.deepEqual(await run({ cscan: { args: { direction: -1 }, filter: { _id: { $lt: 3 } } } }), [2, 1, 0]);
+    assert.deepEqual(await run({ ixscan: range(x1, { s: 'x1', n: 301 }, 1) }), [101, 151, 201, 251]);
+    assert.deepEqual(await run({ limit: { args: { num: 2, node: { ixscan: range(x1, {}, -1) } } } }), [101, 51]);
+    assert.deepEqual(await run({ skip: { args: { num: 3, node: { ixscan: range(x1, { s: 'x1', n: 301 }, 1) } } } }), [251]);
+    assert.deepEqual(await run({ ixscan: range(x1, { s: 'x1', n: 301 }, 1, { filter: { n: 201 } }) }), [201]);
+    const fetch = { fetch: { args: { node: { ixscan: range(x1, { s: 'x1', n: 301 }, 1) } }, filter: { _id: { $gt: 200 } } } };
+    assert.deepEqual(await run(fetch), [201, 251]);
+    const both = { nodes: [{ ixscan: range(x2, { s: 'x2', n: 202 }, 1) }, { ixscan: range(x1, { s: 'x1', n: 201 }, 1) }, fetch] };
+    assert.deepEqual(await run({ or: { args: both } }), [102, 152, 101, 151, 201, 251]);
+    assert.deepEqual(await run({ mergeSort: { args: { ...both, pattern: { n: 1 } } } }), [101, 102, 151, 152, 201, 251]);
+    assert.deepEqual(await run({ sort: { args: { node: { or: { args: both } }, pattern: { n: -1 }, limit: 2 } } }), [251, 201]);
+    await fails(run({ ixscan: range(x1, {}, 1, { filter: { a: 1 } }) }), 2);
+    await fails(run({ andHash: { args: both } }), 238);
+    await fails(run({ limit: { args: { num: 1 } } }), 9);
+    let deep = { cscan: { args: { direction: 1 } } };
+    for (let i = 0; i < 30; i++) deep = { limit: { args: { num: 1, node: deep } } };
+    await fails(run(deep), 2);
+});

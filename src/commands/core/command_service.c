@@ -14,6 +14,7 @@
 #include "commands/core/generic_args.h"
 #include "commands/core/slow_log.h"
 #include "commands/core/top.h"
+#include "concurrency/op_failpoint.h"
 #include "transport/client.h"
 
 enum {
@@ -434,6 +435,8 @@ static ErrCode run_command(CommandService *cs, CommandCtx *ctx, CommandRow **ret
     TRY(fail_command_check(ctx, err));
     TRY(cs->hooks.before_run(ctx, err));
     ErrCode rc = row->spec->run(ctx, request, err);
+    if (rc == ERR_OK && !ctx->is_park_wanted)
+        rc = op_hang(ctx->op, FP_WAIT_AFTER_COMMAND, NULL, err);
     TRY(cs->hooks.after_run(ctx, rc, err));
     if (ctx->is_park_wanted)
         return ERR_OK;
@@ -452,6 +455,17 @@ static const char *join_ns(CommandCtx *ctx, Str coll) {
     memcpy(ns + db.size + 1, coll.data, coll.size);
     ns[db.size + 1 + coll.size] = '\0';
     return ns;
+}
+
+void command_show_comment(CommandCtx *ctx, Elem comment) {
+    if (!elem_is_present(comment) || elem_is_present(doc_get_lit(ctx->body, "comment")))
+        return;
+    DocBuilder b = doc_builder_in_arena_sized(cmd_arena(ctx), doc_size(ctx->body) + 256);
+    build_all(&b, ctx->body);
+    build_elem(&b, comment);
+    ctx->body = doc_builder_end(&b);
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&ctx->op->mu);
+    ctx->op->desc.command = ctx->body.data;
 }
 
 void command_set_coll(CommandCtx *ctx, Str coll) {

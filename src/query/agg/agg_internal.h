@@ -223,10 +223,6 @@ bool agg_match_is_renamable(const MatchExpr *match, Str from, MatchReach reach);
 /* The filter as a document, with `to` in place of `from` in all paths; an empty `to` takes away
  * `from` and its dot. */
 Doc agg_match_renamed(const MatchExpr *match, Str from, Str to, Arena *arena);
-/* What a filter's $expr demands by equalities of fields, said in the query language as well, which
- * indexes understand. NULL: nothing. */
-MatchExpr *agg_match_of_equalities(const MatchExpr *match, const MatchParseContext *ctx,
-                                   Arena *arena);
 
 /* ---- stages that the optimizer knows ---- */
 

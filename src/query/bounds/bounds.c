@@ -26,6 +26,9 @@ static bool is_met_at_position(Predicate predicate);
 static bool shares_array(const IndexDesc *index, uint32_t a, uint32_t b);
 static void multiply_out(const IndexDesc *index, Arena *arena, IndexBounds *bounds);
 
+/* An element without a name. */
+static const uint8_t EMPTY_ARRAY[] = {BT_ARRAY, 0, 5, 0, 0, 0, 0};
+
 static void collect_for_field(const MatchExpr *filter, const IndexDesc *index, uint32_t field,
                               const Collator *collator, FieldPredicates *found) {
     found->count = 0;
@@ -38,7 +41,8 @@ static void collect_for_field(const MatchExpr *filter, const IndexDesc *index, u
     for (uint32_t i = 0; i < found->count; i++)
         if ((is_same_order || predicate_is_without_text(found->rows[i])) &&
             (!is_wildcard_value || wildcard_has_predicate(found->rows[i])) &&
-            (!has_position || is_met_at_position(found->rows[i])))
+            (!has_position || (is_met_at_position(found->rows[i]) &&
+                               !(is_wildcard_value && wildcard_is_of_subtree(found->rows[i])))))
             found->rows[kept++] = found->rows[i];
     found->count = kept;
 }
@@ -64,8 +68,10 @@ bool bounds_for_index(const MatchExpr *filter, const IndexDesc *index, const Col
     for (uint32_t f = 0; f < index->field_count; f++) {
         if (index->whole != NULL && f == index->special_field) {
             collect_for_field(filter, index, f + 1, collator, &found[f]);
-            fields[f] = intervals_of_path(str_from(index->fields[f + 1].path),
-                                          /* is_subtree= */ is_of_subtree(&found[f]), arena);
+            fields[f] = index->entry_path_count > 0
+                            ? intervals_of_paths(index->entry_paths, index->entry_path_count, arena)
+                            : intervals_of_path(str_from(index->fields[f + 1].path),
+                                                /* is_subtree= */ is_of_subtree(&found[f]), arena);
             found[f].count = 0;
             continue;
         }
@@ -82,6 +88,9 @@ bool bounds_for_index(const MatchExpr *filter, const IndexDesc *index, const Col
         if (!is_usable || !predicates_combine(&found[f], &ctx, &fields[f]) ||
             (index_field_is_hashed(index, f) && !intervals_hash(&fields[f], &ctx)))
             fields[f] = intervals_all(arena);
+        /* Arrays in arrays have one entry, as a value. */
+        if (is_below_path && index->entry_path_count > 0 && !fields[f].is_all)
+            intervals_add_type(&fields[f], (Elem){EMPTY_ARRAY, 0}, &ctx);
         if (f == 0 && fields[0].is_all)
             return false;
     }
@@ -356,25 +365,35 @@ static void append_key(KeyBuilder *kb, const IndexDesc *index, Doc values) {
         key_append_elem(kb, value, index->collator);
 }
 
+static Str end_of_range(const IndexDesc *index, Doc key, KeyEnd end, Arena *arena) {
+    CLEANUP(key_builder_done) KeyBuilder kb;
+    key_builder_init(&kb);
+    key_builder_reset(&kb, index->order);
+    append_key(&kb, index, key);
+    key_append_end(&kb, end);
+    return keep_key(&kb, arena);
+}
+
 void bounds_min_max(const IndexDesc *index, const MatchExpr *filter, Doc min, Doc max, Arena *arena,
                     IndexBounds *ret_bounds) {
     bounds_all(index, filter, arena, ret_bounds);
-    KeyBuilder kb;
-    key_builder_init(&kb);
     KeyRange *range = &ret_bounds->ranges[0];
-    if (doc_is_present(min)) {
-        key_builder_reset(&kb, index->order);
-        append_key(&kb, index, min);
-        key_append_end(&kb, KEY_END_BEFORE);
-        range->start = keep_key(&kb, arena);
-    }
-    if (doc_is_present(max)) {
-        key_builder_reset(&kb, index->order);
-        append_key(&kb, index, max);
-        key_append_end(&kb, KEY_END_BEFORE);
-        range->end = keep_key(&kb, arena);
-    }
-    key_builder_done(&kb);
+    if (doc_is_present(min))
+        range->start = end_of_range(index, min, KEY_END_BEFORE, arena);
+    if (doc_is_present(max))
+        range->end = end_of_range(index, max, KEY_END_BEFORE, arena);
+}
+
+void bounds_between(const IndexDesc *index, Doc low, bool is_low_inclusive, Doc high,
+                    bool is_high_inclusive, Arena *arena, IndexBounds *ret_bounds) {
+    bounds_all(index, /* filter= */ NULL, arena, ret_bounds);
+    KeyRange *range = &ret_bounds->ranges[0];
+    if (!doc_is_empty(low))
+        range->start =
+            end_of_range(index, low, is_low_inclusive ? KEY_END_BEFORE : KEY_END_AFTER, arena);
+    if (!doc_is_empty(high))
+        range->end =
+            end_of_range(index, high, is_high_inclusive ? KEY_END_AFTER : KEY_END_BEFORE, arena);
 }
 
 void bounds_pick(const IndexBounds *bounds, const IndexDesc *index, uint32_t field, uint32_t at,

@@ -56,6 +56,9 @@ void bounds_all(const IndexDesc *index, const MatchExpr *filter, Arena *arena,
  * ones leave that side open. */
 void bounds_min_max(const IndexDesc *index, const MatchExpr *filter, Doc min, Doc max, Arena *arena,
                     IndexBounds *ret_bounds);
+/* The same with either end included or not, and empty ones for sides that are open. */
+void bounds_between(const IndexDesc *index, Doc low, bool is_low_inclusive, Doc high,
+                    bool is_high_inclusive, Arena *arena, IndexBounds *ret_bounds);
 /* Of bounds with one range for each interval of `field`: those of its interval number `at`. */
 void bounds_pick(const IndexBounds *bounds, const IndexDesc *index, uint32_t field, uint32_t at,
                  Arena *arena, IndexBounds *ret_bounds);

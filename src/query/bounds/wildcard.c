@@ -1,9 +1,15 @@
 #include "query/bounds/wildcard.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "bson/builder.h"
 #include "index/key_gen.h"
+#include "query/match/path.h"
+
+enum {
+    PATH_NUMBERS_MAX = 8, /* each of them doubles the places to look at */
+};
 
 typedef struct PathList {
     const IndexDesc *index;
@@ -14,9 +20,12 @@ typedef struct PathList {
 
 static void collect_paths(PathList *list, const MatchExpr *expr, Str prefix);
 static void add_path(PathList *list, Str prefix, Str path);
+static bool may_have_number(const MatchExpr *expr, Str prefix);
 static IndexDesc *make_view(IndexDesc *index, Str path, Arena *arena);
 static IndexDesc *make_prefix_view(IndexDesc *index, Arena *arena);
 static ErrCode find_arrays(OpCtx *op, IndexDesc *view, Error *err);
+static ErrCode find_entry_paths(OpCtx *op, IndexDesc *view, Arena *arena, Error *err);
+static uint32_t count_numbers(Str path);
 
 /* ---- which conditions ---- */
 
@@ -96,7 +105,10 @@ uint32_t wildcard_paths(const IndexDesc *index, const MatchExpr *filter, Arena *
 ErrCode wildcard_view(OpCtx *op, IndexDesc *index, Str path, Arena *arena, IndexDesc **ret_view,
                       Error *err) {
     *ret_view = path.size == 0 ? make_prefix_view(index, arena) : make_view(index, path, arena);
-    return path.size > 0 && index_is_multikey(index) ? find_arrays(op, *ret_view, err) : ERR_OK;
+    if (path.size == 0 || !index_is_multikey(index))
+        return ERR_OK;
+    return count_numbers(path) > 0 ? find_entry_paths(op, *ret_view, arena, err)
+                                   : find_arrays(op, *ret_view, err);
 }
 
 Str wildcard_view_path(const IndexDesc *view) {
@@ -121,20 +133,79 @@ static void collect_paths(PathList *list, const MatchExpr *expr, Str prefix) {
     } else if (expr->kind == MATCH_ELEM_MATCH_OBJECT && prefix.size == 0) {
         collect_paths(list, expr->children[0], expr->path.dotted);
     } else if (expr->kind >= MATCH_EQ && expr->kind != MATCH_ELEM_MATCH_OBJECT &&
-               wildcard_has_predicate((Predicate){.expr = expr})) {
+               wildcard_has_predicate((Predicate){.expr = expr}) &&
+               may_have_number(expr, prefix)) {
         add_path(list, prefix, expr->path.dotted);
     }
 }
 
-/* A number in a path may be a position in an array, which paths of the index do not have. */
-static bool has_number(Str path) {
-    bool is_part_start = true;
-    for (size_t i = 0; i < path.size; i++) {
-        if (is_part_start && path.data[i] >= '0' && path.data[i] <= '9')
-            return true;
-        is_part_start = path.data[i] == '.';
+/* ---- numbers in paths ---- */
+
+/* A number behind the first part may be a position in an array, and paths of the index do not have
+ * those: the entry of {a: [{b: 1}]} is at "a.b", where "a.0.b" finds the document. */
+static Str next_part(Str path, size_t *at) {
+    size_t start = *at;
+    while (*at < path.size && path.data[*at] != '.')
+        (*at)++;
+    Str part = {path.data + start, *at - start};
+    if (*at < path.size)
+        (*at)++;
+    return part;
+}
+
+/* How many numbers; UINT32_MAX: two of them in a row, which means arrays in arrays, whose elements
+ * have no entries. */
+static uint32_t count_numbers(Str path) {
+    uint32_t count = 0;
+    size_t at = 0;
+    (void)next_part(path, &at);
+    for (bool was_number = false; at < path.size;) {
+        bool is_number = path_index_of(next_part(path, &at)) >= 0;
+        if (is_number && was_number)
+            return UINT32_MAX;
+        count += is_number;
+        was_number = is_number;
     }
-    return false;
+    return count;
+}
+
+/* The path without those numbers that `left_out` has a bit for. */
+static Str leave_out(Str path, uint32_t left_out, Arena *arena) {
+    char *text = arena_alloc(arena, path.size + 1);
+    size_t at = 0, size = 0;
+    for (uint32_t part_count = 0, number = 0; at < path.size; part_count++) {
+        Str part = next_part(path, &at);
+        if (part_count > 0 && path_index_of(part) >= 0 && (left_out >> number++ & 1) != 0)
+            continue;
+        if (part_count > 0)
+            text[size++] = '.';
+        memcpy(text + size, part.data, part.size);
+        size += part.size;
+    }
+    text[size] = '\0';
+    return (Str){text, size};
+}
+
+/* Does the index have all the paths under which there may be entries? */
+static bool is_inside(const WildcardPaths *wildcard, Str path, Arena *arena) {
+    uint32_t numbers = count_numbers(path);
+    if (numbers > PATH_NUMBERS_MAX)
+        return false;
+    for (uint32_t left_out = 0; left_out < UINT32_C(1) << numbers; left_out++)
+        if (wildcard_reach(wildcard, leave_out(path, left_out, arena)) != WILDCARD_INSIDE)
+            return false;
+    return true;
+}
+
+/* Like the match itself: what a position in an array has is one value, not the array's own. */
+static bool may_have_number(const MatchExpr *expr, Str prefix) {
+    size_t at = 0;
+    Str path = expr->path.dotted, first = next_part(path, &at);
+    bool is_below_number = prefix.size > 0 && (path_index_of(first) >= 0 || count_numbers(prefix) > 0);
+    if (count_numbers(path) == 0 && !is_below_number)
+        return true;
+    return prefix.size == 0 && expr->kind != MATCH_ELEM_MATCH_VALUE && !expr->matches_missing &&
+           !wildcard_is_of_subtree((Predicate){.expr = expr});
 }
 
 static void add_path(PathList *list, Str prefix, Str path) {
@@ -148,8 +219,7 @@ static void add_path(PathList *list, Str prefix, Str path) {
     for (uint32_t i = 0; i < list->count; i++)
         if (str_equal(list->paths[i], path))
             return;
-    if (has_number(path) || str_has_char(path, WILDCARD_DOT) ||
-        wildcard_reach(list->index->wildcard, path) != WILDCARD_INSIDE)
+    if (str_has_char(path, WILDCARD_DOT) || !is_inside(list->index->wildcard, path, list->arena))
         return;
     list->paths[list->count++] = path;
 }
@@ -224,40 +294,115 @@ static IndexDesc *make_prefix_view(IndexDesc *index, Arena *arena) {
     return view;
 }
 
-/* Asks the index for the marks of arrays on the path and each part in front of it. */
-static ErrCode find_arrays(OpCtx *op, IndexDesc *view, Error *err) {
+/* Reads the marks of arrays that a wildcard index has. */
+typedef struct MarkReader {
+    const IndexDesc *view;
+    OpCtx *op;
+    IndexCursor cursor;
+    KeyBuilder kb;
+} MarkReader;
+
+static ErrCode mark_reader_open(OpCtx *op, const IndexDesc *view, MarkReader *ret_reader,
+                                Error *err) {
+    *ret_reader = (MarkReader){.view = view, .op = op};
+    key_builder_init(&ret_reader->kb);
+    return index_cursor_open(op, view->store, /* is_forward= */ true, &ret_reader->cursor, err);
+}
+
+static void mark_reader_done(MarkReader *reader) {
+    index_cursor_done(&reader->cursor);
+    key_builder_done(&reader->kb);
+}
+
+/* Is there an array at the path in any document? */
+static ErrCode mark_reader_look(MarkReader *reader, Str path, bool *ret_is_array, Error *err) {
     static const uint8_t MIN_KEY[] = {BT_MIN_KEY, 0};
     static const int32_t MARK = 1;
-    const IndexField *field = &view->fields[view->special_field + 1];
-    CLEANUP(index_cursor_done) IndexCursor cursor = {0};
-    TRY(index_cursor_open(op, view->store, /* is_forward= */ true, &cursor, err));
-    CLEANUP(key_builder_done) KeyBuilder kb;
-    key_builder_init(&kb);
-    uint32_t bits = 0;
-    for (uint32_t p = 0; p < field->part_count; p++) {
-        int32_t size = (int32_t)(field->parts[p].data + field->parts[p].size - field->path);
-        key_builder_reset(&kb, view->order);
-        for (uint32_t f = 0; f < view->special_field; f++)
-            key_append_elem(&kb, (Elem){MIN_KEY, 0}, NULL);
-        key_append_value(&kb, BT_INT32, (const uint8_t *)&MARK, NULL);
-        uint8_t *text = arena_alloc(&op->arena, (size_t)size + 5);
-        int32_t stored = size + 1;
-        memcpy(text, &stored, sizeof(stored));
-        memcpy(text + 4, field->path, (size_t)size);
-        text[4 + size] = '\0';
-        key_append_value(&kb, BT_STRING, text, NULL);
-        size_t fields_size = kb.key.size;
-        key_append_end(&kb, KEY_END_BEFORE);
-        TRY(index_cursor_seek(&cursor, (Str){(const char *)kb.key.data, kb.key.size}, err));
-        bool is_found;
-        IndexEntry entry;
-        TRY(index_cursor_next(&cursor, &is_found, &entry, err));
-        if (is_found && entry.key.size > fields_size &&
-            memcmp(entry.key.data, kb.key.data, fields_size) == 0)
-            bits |= UINT32_C(1) << (p < INDEX_PATH_PARTS_MAX ? p : INDEX_PATH_PARTS_MAX - 1);
-    }
+    const IndexDesc *view = reader->view;
+    KeyBuilder *kb = &reader->kb;
+    key_builder_reset(kb, view->order);
+    for (uint32_t f = 0; f < view->special_field; f++)
+        key_append_elem(kb, (Elem){MIN_KEY, 0}, NULL);
+    key_append_value(kb, BT_INT32, (const uint8_t *)&MARK, NULL);
+    uint8_t *text = arena_alloc(&reader->op->arena, path.size + 5);
+    int32_t stored = (int32_t)path.size + 1;
+    memcpy(text, &stored, sizeof(stored));
+    memcpy(text + 4, path.data, path.size);
+    text[4 + path.size] = '\0';
+    key_append_value(kb, BT_STRING, text, NULL);
+    size_t fields_size = kb->key.size;
+    key_append_end(kb, KEY_END_BEFORE);
+    TRY(index_cursor_seek(&reader->cursor, (Str){(const char *)kb->key.data, kb->key.size}, err));
+    bool is_found;
+    IndexEntry entry;
+    TRY(index_cursor_next(&reader->cursor, &is_found, &entry, err));
+    *ret_is_array = is_found && entry.key.size > fields_size &&
+                    memcmp(entry.key.data, kb->key.data, fields_size) == 0;
+    return ERR_OK;
+}
+
+static void set_arrays(IndexDesc *view, uint32_t bits) {
     atomic_store(&view->state->multikey_paths[view->special_field + 1], bits);
     if (bits != 0)
         atomic_store(&view->state->is_multikey, true);
+}
+
+/* Asks the index for the marks of arrays on the path and each part in front of it. */
+static ErrCode find_arrays(OpCtx *op, IndexDesc *view, Error *err) {
+    const IndexField *field = &view->fields[view->special_field + 1];
+    CLEANUP(mark_reader_done) MarkReader reader;
+    TRY(mark_reader_open(op, view, &reader, err));
+    uint32_t bits = 0;
+    for (uint32_t p = 0; p < field->part_count; p++) {
+        Str path = {field->path,
+                    (size_t)(field->parts[p].data + field->parts[p].size - field->path)};
+        bool is_array;
+        TRY(mark_reader_look(&reader, path, &is_array, err));
+        if (is_array)
+            bits |= UINT32_C(1) << (p < INDEX_PATH_PARTS_MAX ? p : INDEX_PATH_PARTS_MAX - 1);
+    }
+    set_arrays(view, bits);
+    return ERR_OK;
+}
+
+static int compare_paths(const void *a, const void *b) {
+    const Str *x = a, *y = b;
+    int order = memcmp(x->data, y->data, x->size < y->size ? x->size : y->size);
+    return order != 0 ? order : (x->size > y->size) - (x->size < y->size);
+}
+
+/* Part by part: behind a path that has arrays a number may be a position in one or a name, else it
+ * is a name. How the values lie in arrays is not looked at: any of the parts may have some. */
+static ErrCode find_entry_paths(OpCtx *op, IndexDesc *view, Arena *arena, Error *err) {
+    const IndexField *field = &view->fields[view->special_field + 1];
+    CLEANUP(mark_reader_done) MarkReader reader;
+    TRY(mark_reader_open(op, view, &reader, err));
+    Str *paths = ARENA_ARRAY(arena, Str, UINT32_C(2) << PATH_NUMBERS_MAX);
+    Str *outer = ARENA_ARRAY(arena, Str, UINT32_C(1) << PATH_NUMBERS_MAX);
+    uint32_t count = 1, outer_count = 0;
+    paths[0] = field->parts[0];
+    for (uint32_t p = 1; p < field->part_count; p++) {
+        bool is_number = path_index_of(field->parts[p]) >= 0;
+        for (uint32_t i = 0, before = count; i < before; i++) {
+            bool is_array = false;
+            if (is_number)
+                TRY(mark_reader_look(&reader, paths[i], &is_array, err));
+            if (is_array) {
+                outer[outer_count++] = paths[i]; /* of arrays in it, with all that is in those */
+                paths[count++] = paths[i];
+            }
+            paths[i] = str_from(arena_printf(arena, "%.*s.%.*s", (int)paths[i].size, paths[i].data,
+                                             (int)field->parts[p].size, field->parts[p].data));
+        }
+    }
+    memcpy(paths + count, outer, outer_count * sizeof(*outer));
+    count += outer_count;
+    qsort(paths, count, sizeof(*paths), compare_paths);
+    view->entry_paths = paths;
+    view->entry_path_count = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (i == 0 || !str_equal(paths[i], paths[i - 1]))
+            paths[view->entry_path_count++] = paths[i];
+    set_arrays(view, UINT32_MAX);
     return ERR_OK;
 }

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "catalog/catalog.h"
+#include "concurrency/op_failpoint.h"
 
 enum {
     /* Reading the clock for every key would be visible in a scan; 128 take some microseconds. */
@@ -12,6 +13,7 @@ enum {
     JUDGED_RESULTS = 101, /* as many as a trial waits for: the costs are comparable */
     JUDGED_WORKS_FACTOR = 10,
     JUDGED_WORKS_MIN = 1000,
+    LOCATION_PLAN_ALWAYS_FAILS = 4382101,
 };
 
 static ErrCode yield(PlanExecutor *exec, Error *err);
@@ -163,13 +165,25 @@ void executor_set_pause(PlanExecutor *exec, uint64_t ticks_from_now) {
     exec->tick_limit = exec->ticks; /* takes effect with the next tick */
 }
 
+static ErrCode check_failpoints(PlanExecutor *exec, Error *err) {
+    OpCtx *op = exec->access->op;
+    if (op_failpoint_take(op, FP_PLAN_ALWAYS_FAILS, exec->ns.text))
+        return error_set(err, (ErrCode)LOCATION_PLAN_ALWAYS_FAILS, "the failpoint %s fails every plan",
+                         failpoint_name(FP_PLAN_ALWAYS_FAILS));
+    return LIKELY(op->txn_catalog == NULL)
+               ? ERR_OK
+               : op_hang(op, FP_INTERRUPT_ONLY_HANG, exec->ns.text, err);
+}
+
 ErrCode executor_tick_slow(PlanExecutor *exec, Error *err) {
     if (exec->ticks >= exec->pause_at)
         return ERR_PLAN_PAUSED;
     OpCtx *op = exec->access->op;
+    TRY(check_failpoints(exec, err));
     TRY(op_check_interrupt_slow(op, err));
     /* Plans on trial do not yield: their turns are short, and there are several of them. */
-    if (!exec->is_on_trial && clock_mono_us() - exec->last_yield_us >= exec->yield_period_us)
+    if (!exec->is_on_trial && (clock_mono_us() - exec->last_yield_us >= exec->yield_period_us ||
+                               failpoint_is_set(FP_YIELD_HANG)))
         TRY(yield(exec, err));
     exec->ticks++;
     exec->tick_limit = exec->ticks + TICKS_PER_LOOK;

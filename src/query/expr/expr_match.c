@@ -78,6 +78,9 @@ void expr_match_add_paths(const MatchCustom *base, PathSet *set) {
     expr_add_paths(((const ExprCustom *)base)->expr, set);
 }
 
+/* Calls `visit` for each {$eq: [<path of the root>, <literal>]} that must hold, alone or below $and. */
+typedef void (*ExprEqualityFn)(void *ctx, const FieldPath *path, Value literal);
+
 static void visit_equalities(const Expr *expr, ExprEqualityFn visit, void *ctx) {
     if (expr->op == NULL)
         return;
@@ -94,9 +97,60 @@ static void visit_equalities(const Expr *expr, ExprEqualityFn visit, void *ctx) 
     }
 }
 
-void expr_match_equalities(const MatchCustom *base, ExprEqualityFn visit, void *ctx) {
+static void custom_equalities(const MatchCustom *base, ExprEqualityFn visit, void *ctx) {
     if (is_expr(base))
         visit_equalities(((const ExprCustom *)base)->expr, visit, ctx);
+}
+
+typedef struct Equalities {
+    DocBuilder b; /* an array of filters */
+    uint32_t count;
+} Equalities;
+
+/* The expression compares whole values, the query language also looks into arrays: what it says is
+ * weaker, so saying it too changes nothing. The exception is an array at the end of a path through
+ * arrays, which only expressions put together. */
+static void add_equality(void *ctx, const FieldPath *path, Value literal) {
+    Equalities *equalities = ctx;
+    bool is_array = literal.type == BT_ARRAY;
+    if (literal.type == BT_EOO || literal.type == BT_UNDEFINED || (is_array && path->count > 1))
+        return;
+    for (uint32_t i = 0; i < path->count; i++)
+        if (path->parts[i].index >= 0) /* a field here, perhaps a position there */
+            return;
+    char name[INDEX_NAME_SIZE];
+    size_t row = build_open_doc_str(&equalities->b, index_name(equalities->count++, name));
+    size_t field = build_open_doc_str(&equalities->b, path->dotted);
+    build_value_as(&equalities->b, STR("$eq"), literal);
+    build_close(&equalities->b, field);
+    build_close(&equalities->b, row);
+}
+
+static void visit_match(const MatchExpr *match, Equalities *equalities) {
+    if (match->kind == MATCH_EXPR)
+        custom_equalities(match->custom, add_equality, equalities);
+    for (uint32_t i = 0; match->kind == MATCH_AND && i < match->child_count; i++)
+        visit_match(match->children[i], equalities);
+}
+
+MatchExpr *expr_match_of_equalities(const MatchExpr *match, const MatchParseContext *ctx,
+                                   Arena *arena) {
+    Buffer buf;
+    buffer_init_arena(&buf, arena, 64, BSON_DOC_SIZE_MAX_INTERNAL);
+    DocBuilder filter;
+    doc_builder_init(&filter, &buf);
+    size_t all = build_open_array(&filter, "$and");
+    Equalities equalities = {.b = filter};
+    visit_match(match, &equalities);
+    build_close(&filter, all);
+    Doc doc;
+    bool is_whole = doc_builder_try_finish(&filter, &doc);
+    CLEANUP(error_reset) Error ignored = {0};
+    MatchExpr *added = NULL;
+    if (equalities.count == 0 || !is_whole ||
+        match_parse(doc, ctx, arena, &added, &ignored) != ERR_OK)
+        return NULL;
+    return added;
 }
 
 static void custom_explain(const MatchCustom *base, Doc doc, bool is_inverted, DocBuilder *b) {

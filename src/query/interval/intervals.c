@@ -179,6 +179,37 @@ Intervals intervals_of_path(Str path, bool is_subtree, Arena *arena) {
     return list;
 }
 
+Intervals intervals_of_paths(const Str *paths, uint32_t count, Arena *arena) {
+    Intervals list = list_of(arena, count);
+    for (uint32_t i = 0; i < count; i++)
+        add_point(&list, string_elem(paths[i], arena));
+    return list;
+}
+
+void intervals_add_type(Intervals *list, Elem value, const IntervalContext *ctx) {
+    Interval added = {.is_low_inclusive = true, .is_high_inclusive = true};
+    intervals_type_range(value, &added.low, &added.high);
+    Intervals out = list_of(ctx->arena, list->count + 1);
+    uint32_t i = 0;
+    while (i < list->count && elem_compare(list->rows[i].high, added.low, ctx->collator) < 0)
+        out.rows[out.count++] = list->rows[i++];
+    for (; i < list->count && elem_compare(list->rows[i].low, added.high, ctx->collator) <= 0; i++) {
+        const Interval *row = &list->rows[i];
+        if (elem_compare(row->low, added.low, ctx->collator) < 0) {
+            added.low = row->low;
+            added.is_low_inclusive = row->is_low_inclusive;
+        }
+        if (elem_compare(row->high, added.high, ctx->collator) > 0) {
+            added.high = row->high;
+            added.is_high_inclusive = row->is_high_inclusive;
+        }
+    }
+    out.rows[out.count++] = added;
+    while (i < list->count)
+        out.rows[out.count++] = list->rows[i++];
+    *list = out;
+}
+
 void intervals_intersect(Intervals *list, const Intervals *other, const IntervalContext *ctx) {
     Intervals out = list_of(ctx->arena, list->count + other->count + 1);
     uint32_t i = 0, j = 0;

@@ -70,5 +70,10 @@ void intervals_type_range(Elem value, Elem *ret_low, Elem *ret_high);
 bool intervals_hash(Intervals *list, const IntervalContext *ctx);
 /* A path of a wildcard index, and with `is_subtree` those below it. */
 Intervals intervals_of_path(Str path, bool is_subtree, Arena *arena);
+/* The same of several, rising, without what is below them. */
+Intervals intervals_of_paths(const Str *paths, uint32_t count, Arena *arena);
+
+/* All values of the value's type as well. */
+void intervals_add_type(Intervals *list, Elem value, const IntervalContext *ctx);
 
 void intervals_intersect(Intervals *list, const Intervals *other, const IntervalContext *ctx);

@@ -354,6 +354,7 @@ static ErrCode update_match(MergeSink *merge, Doc doc, Doc let_values, bool *ret
     ModifyOutcome outcome;
     CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
     op->mode.is_validation_bypassed = merge->is_validation_bypassed;
+    TRY(modify_pass_failpoints(op, &merge->target, MODIFY_UPDATE, err));
     ErrCode rc = exec_modify(op, &merge->target, &request, &outcome, err);
     arena_rewind(&op->arena, mark);
     *ret_matched = rc == ERR_OK && outcome.matched > 0;

@@ -140,6 +140,12 @@ ErrCode exec_insert(OpCtx *op, const Ns *ns, const Doc *docs, uint32_t count, bo
     return rc;
 }
 
+static ErrCode pass_failpoints(OpCtx *op, const Ns *ns, Error *err) {
+    TRY(op_hang(op, FP_HANG_DURING_BATCH_INSERT, ns->text, err));
+    TRY(op_hang(op, FP_HANG_BEFORE_INSERT_WRITE, ns->text, err));
+    return modify_check_failpoint(op, FP_FAIL_ALL_INSERTS, ns, err);
+}
+
 static ErrCode run_batches(OpCtx *op, InsertRun *run, Error *err) {
     uint32_t from = 0;
     while (from < run->count && !run->is_stopped) {
@@ -148,6 +154,8 @@ static ErrCode run_batches(OpCtx *op, InsertRun *run, Error *err) {
             continue;
         }
         TRY(op_check_interrupt_slow(op, err));
+        if (op->client != NULL)
+            TRY(pass_failpoints(op, run->ns, err));
         CLEANUP(access_done) CollAccess access = {0};
         /* What is inserted is not filtered: whoever chose this node did it by a version of the
          * distribution, which the policies look at here. */

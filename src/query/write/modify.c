@@ -69,6 +69,20 @@ static ErrCode read_again(Target *t, OpCtx *op, Error *err);
 static void note_outcome(Modify *m, const Target *t);
 static ErrCode upsert(Modify *m, Error *err);
 
+ErrCode modify_check_failpoint(OpCtx *op, FailpointId id, const Ns *ns, Error *err) {
+    if (LIKELY(!op_failpoint_take(op, id, ns->text)))
+        return ERR_OK;
+    return error_set(err, ERR_INTERNAL_ERROR, "the failpoint %s is on", failpoint_name(id));
+}
+
+ErrCode modify_pass_failpoints(OpCtx *op, const Ns *ns, ModifyKind kind, Error *err) {
+    bool is_delete = kind == MODIFY_DELETE;
+    TRY(op_hang(op, is_delete ? FP_HANG_DURING_BATCH_REMOVE : FP_HANG_DURING_BATCH_UPDATE, ns->text,
+                err));
+    return modify_check_failpoint(op, is_delete ? FP_FAIL_ALL_REMOVES : FP_FAIL_ALL_UPDATES, ns,
+                                  err);
+}
+
 ErrCode exec_modify(OpCtx *op, const Ns *ns, const ModifyRequest *request,
                     ModifyOutcome *ret_outcome, Error *err) {
     *ret_outcome = (ModifyOutcome){0};
@@ -441,6 +455,7 @@ static ErrCode upsert(Modify *m, Error *err) {
     op->mode.is_empty_ts_kept = true; /* a replacement has been given its timestamps */
     TRY(document_prepare(op, doc, arena, &doc, err));
     TRY(check_told(m->request, doc, err));
+    TRY(op_hang(op, FP_HANG_BEFORE_UPSERT_INSERTS, m->ns->text, err));
     for (;;) {
         CLEANUP(access_done) CollAccess access = {0};
         TRY(access_write_owned(op, m->ns, LOCK_IX, &access, err));

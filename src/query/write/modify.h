@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "bson/namespace.h"
-#include "concurrency/op_ctx.h"
+#include "concurrency/op_failpoint.h"
 #include "query/plan/planner.h"
 #include "query/update/update.h"
 
@@ -57,6 +57,9 @@ ErrCode modify_trial_apply(ModifyTrial *trial, const MatchExpr *filter, Doc befo
 /* Errors that end the whole command, not just one of its documents or statements: it was killed,
  * its deadline passed, or this node may no longer write. */
 bool exec_is_fatal(ErrCode rc);
+/* What a failpoint does to one statement of a client: fails it, or makes it wait. */
+ErrCode modify_check_failpoint(OpCtx *op, FailpointId id, const Ns *ns, Error *err) MUST_CHECK;
+ErrCode modify_pass_failpoints(OpCtx *op, const Ns *ns, ModifyKind kind, Error *err) MUST_CHECK;
 /* A capped collection cannot be written in a transaction: its order is that of the commits. */
 ErrCode modify_check_capped(const CollAccess *access, Error *err) MUST_CHECK;
 

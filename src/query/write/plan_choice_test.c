@@ -53,8 +53,8 @@ TEST(scans_from_end_to_end_have_low_priority) {
         const char *spec; /* filter, sort, hint, min, limit, count, distinct */
         bool is_low;
     } CASES[] = {
-        {"{'filter': {'c.0': 1}}", true},
-        {"{'filter': {'c.0': 1}, 'limit': 5}", false},
+        {"{'filter': {'c.0.0': 1}}", true},
+        {"{'filter': {'c.0.0': 1}, 'limit': 5}", false},
         {"{'sort': {'a': 1}}", true},
         {"{'sort': {'a': 1}, 'limit': 5}", false},
         {"{'filter': {'b': {'$ne': 3}}, 'hint': 'ab'}", true},

@@ -9,6 +9,7 @@
  */
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "catalog/document_key.h"
 #include "catalog/write_observer.h"
 #include "query/update/update_delta.h"
@@ -117,7 +118,8 @@ static ErrCode before_inserts(void *arg, OpCtx *op, const Collection *coll, cons
     invariant(!stage->is_vectored); /* vectored inserts are alone in their unit of work */
     /* A capped collection may delete in the same unit of work, and a group has one timestamp:
      * neither can be vectored. */
-    if (count < 2 || stage->count > 0 || coll->options.is_capped || op->write_group != NULL)
+    bool is_alone = count < 2 && LIKELY(!failpoint_is_set(FP_HANG_AFTER_INSERTS));
+    if (is_alone || stage->count > 0 || coll->options.is_capped || op->write_group != NULL)
         return ERR_OK;
     stage->is_vectored = true;
     return oplog_reserve(arg, op, stage, count, err);

@@ -9,8 +9,11 @@
  * consecutive, without another unit's entry between them, in one slot. No reader sees a part of the
  * chain here, and a crash keeps all of it or nothing, since it is one storage transaction.
  */
-#include "base/failpoint.h"
+#include <stdio.h>
+#include <string.h>
+
 #include "catalog/write_group.h"
+#include "concurrency/op_failpoint.h"
 #include "repl/oplog/oplog_internal.h"
 #include "storage/op_unit.h"
 #include "storage/recovery_unit.h"
@@ -23,6 +26,7 @@ enum {
     /* A chain is split where an entry would exceed this; a single write may be as large as
      * OPLOG_ENTRY_BYTES_MAX with its frame. */
     ENTRY_BYTES_TARGET = BSON_DOC_SIZE_MAX,
+    LOCATION_CREATE_FAILPOINT = 51267,
     ROW_FRAME_BYTES_MAX = 1 + INDEX_NAME_SIZE,
 };
 
@@ -182,6 +186,21 @@ static ErrCode write_groups(UnitWriter *w, Error *err) {
     return ERR_OK;
 }
 
+/* The place in the oplog that it had remains empty. */
+static ErrCode fail_create(OpCtx *op, Doc entry, Error *err) {
+    Elem ns = doc_get_lit(entry, "ns"), name = doc_get_path(entry, "o.create");
+    if (elem_type(ns) != BT_STRING || elem_type(name) != BT_STRING)
+        return ERR_OK;
+    char text[NS_TEXT_SIZE];
+    snprintf(text, sizeof(text), "%.*s.%s", (int)strcspn(elem_str(ns).data, "."),
+             elem_str(ns).data, elem_str(name).data);
+    bool is_hit;
+    TRY(op_hang_slow(op, FP_CREATE_HANG_WITH_OPTIME, text, &is_hit, err));
+    return is_hit ? error_set(err, (ErrCode)LOCATION_CREATE_FAILPOINT,
+                              "a failpoint fails the creation of %s", text)
+                  : ERR_OK;
+}
+
 static ErrCode write_single(UnitWriter *w, Error *err) {
     OplogStage *stage = w->stage;
     uint64_t count = session_write_needs_image(w->op) ? 2 : 1;
@@ -196,6 +215,8 @@ static ErrCode write_single(UnitWriter *w, Error *err) {
     stage->records = 1;
     stage->bytes = doc_size(entry);
     TRY(oplog_insert(w->oplog, w->op, stage->last.ts, entry, err));
+    if (UNLIKELY(failpoint_is_set(FP_CREATE_HANG_WITH_OPTIME)))
+        TRY(fail_create(w->op, entry, err));
     return LIKELY(stage->images.count == 0) ? ERR_OK
                                             : images_write(stage, w->op, 0, 1, stage->last.ts, err);
 }
