@@ -8,7 +8,7 @@
 
 enum {
     TIMEOUT_SECS_DEFAULT = 15,
-    STEP_DOWN_SECS = 120, /* does not stand again before it is gone */
+    STEP_DOWN_SECS_MIN = 120, /* does not stand again before it is gone */
 };
 
 typedef struct ShutdownRequest {
@@ -23,7 +23,8 @@ static ErrCode hand_over(CommandCtx *ctx, const ShutdownRequest *request, Error 
     if (!service_is_member(ctx->service) || request->force || !repl_is_writable(repl))
         return ERR_OK;
     int64_t secs = request->timeout_secs > 0 ? request->timeout_secs : TIMEOUT_SECS_DEFAULT;
-    return repl_step_down(repl, ctx->op, STEP_DOWN_SECS, secs, /* is_force= */ false, err);
+    int64_t down_secs = secs > STEP_DOWN_SECS_MIN ? secs : STEP_DOWN_SECS_MIN;
+    return repl_step_down(repl, ctx->op, down_secs, secs, /* is_force= */ false, err);
 }
 
 static ErrCode shutdown_run(CommandCtx *ctx, void *request, Error *err) {

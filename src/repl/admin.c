@@ -113,7 +113,7 @@ static ErrCode parse_initiate(Repl *repl, OpCtx *op, Doc doc, ReplConfig **ret_c
     }
     doc = with_defaults(repl, op, doc);
     CLEANUP(repl_config_unref_ptr) ReplConfig *given = NULL;
-    ErrCode rc = repl_config_parse(doc, REPL_CONFIG_FROM_USER, &given, err);
+    ErrCode rc = repl_config_parse(doc, REPL_CONFIG_FROM_USER | repl->config_flags, &given, err);
     if (rc != ERR_OK) {
         err->code = ERR_INVALID_REPLICA_SET_CONFIG;
         return err->code;
@@ -125,7 +125,7 @@ static ErrCode parse_initiate(Repl *repl, OpCtx *op, Doc doc, ReplConfig **ret_c
                          "replica set %s maps to this node",
                          repl->set_name);
     return repl_config_for_initiate(doc, repl->set_name, given->members[*ret_self].host, &set_id,
-                                    REPL_CONFIG_FROM_USER, ret_config, err);
+                                    REPL_CONFIG_FROM_USER | repl->config_flags, ret_config, err);
 }
 
 /* The first entry: from here on there is a history. */
@@ -287,7 +287,7 @@ ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc doc, bool is_force, const ReplD
                              .term = request.term,
                              .is_force = is_force,
                              .marks_new_voters = !is_force,
-                             .flags = REPL_CONFIG_FROM_USER};
+                             .flags = REPL_CONFIG_FROM_USER | repl->config_flags};
     secure_random(&reconfig.random, sizeof(reconfig.random));
     CLEANUP(repl_config_unref_ptr) ReplConfig *made = NULL;
     ErrCode rc = repl_config_for_reconfig(doc, &reconfig, &made, err);

@@ -32,6 +32,7 @@ typedef struct LightWork {
     bool is_source_wanted;
     bool is_report_wanted;
     bool is_kick_wanted;
+    bool is_removed;
     int64_t catch_up_term; /* OPTIME_TERM_NONE: none */
     int64_t drain_term;    /* likewise */
 } LightWork;
@@ -96,6 +97,7 @@ void repl_event(Repl *repl, ReplEventFn event, void *arg) {
     atomic_store(&repl->state, state);
     atomic_store(&repl->is_core_writable, repl_core_is_writable(repl->core));
     work.is_kick_wanted = state != state_before;
+    work.is_removed = work.is_kick_wanted && state == REPL_REMOVED;
     note_config(repl);
     /* The coordinator thread is woken only if it sleeps for too long; otherwise every write would
      * wake it. */
@@ -105,6 +107,13 @@ void repl_event(Repl *repl, ReplEventFn event, void *arg) {
     repl_wake_waiters(repl);
     mutex_unlock(&repl->mu);
     do_light(repl, &work);
+}
+
+void repl_tell_topology(Repl *repl) {
+    if (repl->hooks.topology_moves != NULL)
+        repl->hooks.topology_moves(repl->service);
+    if (repl->hooks.topology_changed != NULL)
+        repl->hooks.topology_changed(repl->service);
 }
 
 static void own_position(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
@@ -135,6 +144,8 @@ static void push_heavy(Repl *repl, ReplAction *action) {
 
 /* Whether majority reads see more than before. */
 static bool note_commit_point(Repl *repl, OpTime commit) {
+    if (UNLIKELY(failpoint_is_set(FP_DISABLE_SNAPSHOTTING)))
+        return false;
     OpTime applied = oplog_applied(repl->oplog);
     /* A majority may have entries that are not applied here; stable must not pass them. */
     uint64_t ts = commit.ts < applied.ts ? commit.ts : applied.ts;
@@ -220,6 +231,8 @@ static void do_light(Repl *repl, const LightWork *work) {
     }
     if (work->is_topology_changed && repl->hooks.topology_changed != NULL)
         repl->hooks.topology_changed(repl->service);
+    if (work->is_removed && repl->hooks.removed != NULL)
+        repl->hooks.removed(repl->service);
     if (work->is_commit_moved && repl->hooks.committed != NULL)
         repl->hooks.committed(repl->service);
     advance_stable(repl);

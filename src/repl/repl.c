@@ -73,6 +73,8 @@ ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hook
     repl->hooks = *hooks;
     repl->port = settings->port;
     repl->oplog_bytes = settings->oplog_bytes;
+    repl->config_flags =
+        settings->allows_arbiters ? REPL_CONFIG_ALLOW_ARBITERS : REPL_CONFIG_PARSE_DEFAULT;
     snprintf(repl->set_name, sizeof(repl->set_name), "%s", settings->set_name);
     snprintf(repl->host, sizeof(repl->host), "%s", settings->host);
     mutex_init(&repl->mu, LOCK_RANK_REPL);
@@ -400,11 +402,14 @@ void repl_build_cluster_time(Repl *repl, DocBuilder *b, uint64_t ts) {
     build_signed_time(b, ts, &proof);
 }
 
-void repl_build_metadata(Repl *repl, DocBuilder *b) {
+void repl_build_metadata(Repl *repl, DocBuilder *b, bool is_majority) {
     ReplMetadata metadata;
     mutex_lock(&repl->mu);
     repl_core_metadata(repl->core, &metadata);
     mutex_unlock(&repl->mu);
+    /* The core may not have heard yet of the newest own write. */
+    OpTime applied = oplog_applied(repl->oplog);
+    metadata.last_visible = is_majority ? optime_min(metadata.commit_point, applied) : applied;
     build_repl_metadata(b, &metadata);
 }
 

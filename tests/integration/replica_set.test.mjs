@@ -275,6 +275,60 @@ describe('a set of one member', () => {
         });
     });
 
+    test('OPL-2: a scan of the oplog says up to which time it has read, also past what its filter leaves out', async () => {
+        const local = client.db('local');
+        const coll = db.collection('scanned');
+        await coll.insertMany([{ _id: 1 }, { _id: 2 }]);
+        const scan = (more) =>
+            local.command({ find: 'oplog.rs', hint: { $natural: 1 }, $_requestResumeToken: true, ...more });
+        const filter = { ns: 'one.scanned', op: 'i' };
+        const first = (await scan({ filter, batchSize: 1 })).cursor;
+        const ts = first.postBatchResumeToken.ts;
+        assert.deepEqual(ts, first.firstBatch[0].ts);
+        const rest = (await scan({ filter: { ...filter, ts: { $gt: ts } } })).cursor;
+        assert.deepEqual(rest.firstBatch.map(({ o }) => o._id), [2]);
+        assert.ok(rest.postBatchResumeToken.ts.greaterThanOrEqual(rest.firstBatch[0].ts));
+        const none = { filter: { ns: 'one.nothing' }, tailable: true, awaitData: true };
+        const { cursor } = await scan(none);
+        assert.deepEqual(cursor.firstBatch, []);
+        assert.ok(cursor.postBatchResumeToken.ts.greaterThanOrEqual(rest.firstBatch[0].ts));
+        await coll.insertOne({ _id: 3 });
+        const more = await local.command({ getMore: cursor.id, collection: 'oplog.rs', maxTimeMS: 50 });
+        assert.deepEqual(more.cursor.nextBatch, []);
+        assert.ok(more.cursor.postBatchResumeToken.ts.greaterThan(cursor.postBatchResumeToken.ts));
+        await fails(() => scan({ $_resumeAfter: { ts } }), 2);
+    });
+
+    test('REP-3: a reply says on request what it has seen, and reads wait for that', async () => {
+        const run = (command) => db.command({ ...command, $replData: 1 });
+        const { $replData: written } = await run({ insert: 'seen', documents: [{}], writeConcern: { w: 'majority' } });
+        const after = (level) => run({ find: 'seen', readConcern: { level, afterOpTime: written.lastOpVisible } });
+        for (const level of ['local', 'majority']) {
+            const { cursor, $replData: seen } = await after(level);
+            assert.equal(cursor.firstBatch.length, 1);
+            assert.ok(seen.lastOpVisible.ts.greaterThanOrEqual(written.lastOpVisible.ts));
+        }
+        assert.equal((await db.command({ find: 'seen' })).$replData, undefined);
+        const { ts, t } = written.lastOpVisible;
+        const later = { ts: new Timestamp({ t: ts.high + 1000, i: 1 }), t };
+        const soon = (readConcern) => db.command({ find: 'seen', maxTimeMS: 50, readConcern });
+        await fails(() => soon({ afterOpTime: later }), 50);
+        await fails(() => soon({ afterOpTime: { ts, t: Number(t) + 1 } }), 50);
+        await fails(() => soon({ afterOpTime: later, afterClusterTime: ts }), 72);
+        await fails(() => soon({ level: 'snapshot', afterOpTime: later }), 72);
+        await fails(() => soon({ afterOpTime: 1 }), 14);
+    });
+
+    test('REP-1: each change of the state wakes clients once', async () => {
+        const admin = client.db('admin');
+        const before = (await admin.command({ hello: 1 })).topologyVersion;
+        await admin.command({ replSetStepDown: 1, force: true, secondaryCatchUpPeriodSecs: 0 });
+        await set.waitForPrimary();
+        const { topologyVersion: now } = await admin.command({ hello: 1 });
+        /* Writes end, it is a secondary; it is elected, the configuration has its term, writes are taken. */
+        assert.equal(Number(now.counter) - Number(before.counter), 5);
+    });
+
     test('DUR-2: a restart comes back with all writes, by checkpoint and oplog', async () => {
         const coll = db.collection('durable');
         const [member] = set.members;
@@ -635,7 +689,9 @@ for (const isRestarted of [false, true])
                 return ok === 1 ? myState : `error ${myState}`;
             };
             let removed;
+            const old = await RawConnection.open({ port: member.port, host: '127.0.0.1' });
             await reconfig((config) => ([removed] = config.members.splice(2, 1)));
+            assert.equal(await old.receive(20_000), null, 'its clients look for the set anew');
             // REMOVED, or InvalidReplicaSetConfig where nobody told it of another set.
             await waitFor(async () => [10, 'error 93'].includes(await stateOf()), {
                 timeoutMs: 20_000,
@@ -888,4 +944,84 @@ test('a standalone node refuses what needs a set', async () => {
     await fails(() => client.db('admin').command({ replSetInitiate: {} }), 76);
     await client.close();
     await server.remove();
+});
+
+describe('a set of two members', () => {
+    let set, primary, other, client;
+    before(async () => {
+        set = await startReplicaSet({ members: [{}, { priority: 0.5 }], settings: { electionTimeoutMillis: 10_000 } });
+        primary = await set.waitForPrimary();
+        other = set.members.find((member) => member !== primary);
+        client = await set.client();
+        await client.db('admin').command({ setDefaultRWConcern: 1, defaultWriteConcern: { w: 1 } });
+    });
+    after(() => set.remove());
+    const failpoint = (member, name, mode) => set.command(member, { configureFailPoint: name, mode });
+
+    test('REP-1: an ordinary configuration may follow a forced one before its members have everything', async () => {
+        const { config } = await set.command(primary, { replSetGetConfig: 1 });
+        const reconfig = (members, force) =>
+            set.command(primary, {
+                replSetReconfig: { ...config, version: (config.version += 100_000), members },
+                ...(force && { force }),
+            });
+        await failpoint(other, 'stopReplProducer', 'alwaysOn');
+        await reconfig(config.members.slice(0, 1), true);
+        config.version = Number((await set.command(primary, { replSetGetConfig: 1 })).config.version);
+        await client.db('forced').collection('c').insertOne({ _id: 1 }, { writeConcern: { w: 'majority' } });
+        await reconfig(config.members, true);
+        config.version = Number((await set.command(primary, { replSetGetConfig: 1 })).config.version);
+        await reconfig(config.members, false);
+        await failpoint(other, 'stopReplProducer', 'off');
+        await client.db('forced').collection('c').insertOne({ _id: 2 }, { writeConcern: { w: 2 } });
+    });
+
+    test('REP-3: a member without news of its own knows which times were given out', async () => {
+        await failpoint(other, 'stopReplProducer', 'alwaysOn');
+        const { operationTime } = await set.command(primary, { insert: 'c', documents: [{}] }, 'forced');
+        await waitFor(async () => (await set.command(other, { ping: 1 })).$clusterTime.clusterTime.greaterThanOrEqual(operationTime), {
+            timeoutMs: 10_000,
+            what: 'the time of the write',
+        });
+        await failpoint(other, 'stopReplProducer', 'off');
+    });
+
+    test('REP-1: a member that is elected and does not write yet can be told to step down', async () => {
+        await failpoint(other, 'rsSyncApplyStop', 'alwaysOn');
+        const coll = client.db('draining').collection('c');
+        await coll.insertMany([{}, {}, {}]);
+        const buffered = async () =>
+            (await set.command(other, { serverStatus: 1 })).metrics.repl.buffer.count;
+        await waitFor(async () => Number(await buffered()) > 0, { timeoutMs: 20_000, what: 'entries to apply' });
+        await set.command(other, { replSetStepUp: 1 });
+        assert.equal((await set.hello(other)).isWritablePrimary, false);
+        await fails(() => set.command(other, { replSetStepDown: 5 }), 262);
+        await set.command(other, { replSetStepDown: 5, force: true });
+        assert.equal((await set.command(other, { replSetGetStatus: 1 })).myState, 2);
+        await failpoint(other, 'rsSyncApplyStop', 'off');
+        primary = await set.waitForPrimary();
+        await coll.insertOne({}, { writeConcern: { w: 2 } });
+    });
+
+    test('REP-1: a member that copies data and has no oplog yet says so to who waits for a time', async () => {
+        primary = await set.waitForPrimary();
+        other = set.members.find((member) => member !== primary);
+        await other.stop();
+        rmSync(other.dbpath, { recursive: true });
+        other.args.push('--setParameter', 'failpoint.initialSyncHangBeforeCreatingOplog={"mode": "alwaysOn"}');
+        await other.start();
+        other.args.splice(-2);
+        const where = 'initialSyncHangBeforeCreatingOplog';
+        await set.command(other, { waitForFailPoint: where, timesEntered: 1, maxTimeMS: 20_000 });
+        const readConcern = { afterClusterTime: new Timestamp({ t: 1, i: 1 }) };
+        await fails(() => set.command(other, { find: 'c', readConcern }, 'local'), 94);
+        await failpoint(other, where, 'off');
+        await set.waitForSecondaries();
+    });
+
+    test('NOD-2: a stop may wait longer for another member than the office would be refused', async () => {
+        primary = await set.waitForPrimary();
+        await assert.rejects(set.command(primary, { shutdown: 1, timeoutSecs: 300 }));
+        await waitFor(() => !primary.isRunning(), { timeoutMs: 30_000, what: 'the end of the primary' });
+    });
 });

@@ -171,7 +171,9 @@ ErrCode repl_core_begin_reconfig(ReplCore *core, bool is_force, Error *err) {
                              "Cannot run replSetReconfig because the current config: {version: "
                              "%lld, term: %lld} is not majority committed.",
                              (long long)core->config->version, (long long)core->config->term);
-        if (!is_history_committed(core))
+        /* A forced configuration gives up that guarantee anyway, and an operator who forced it wants
+         * to go on from there. */
+        if (core->config->term != REPL_CONFIG_TERM_NONE && !is_history_committed(core))
             return error_set(err, ERR_CURRENT_CONFIG_NOT_COMMITTED_YET,
                              "Cannot run replSetReconfig because the last committed operation of "
                              "the previous config is not committed in the current one.");
