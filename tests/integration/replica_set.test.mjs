@@ -986,23 +986,6 @@ describe('a set of two members', () => {
         await failpoint(other, 'stopReplProducer', 'off');
     });
 
-    test('REP-1: a member that is elected and does not write yet can be told to step down', async () => {
-        await failpoint(other, 'rsSyncApplyStop', 'alwaysOn');
-        const coll = client.db('draining').collection('c');
-        await coll.insertMany([{}, {}, {}]);
-        const buffered = async () =>
-            (await set.command(other, { serverStatus: 1 })).metrics.repl.buffer.count;
-        await waitFor(async () => Number(await buffered()) > 0, { timeoutMs: 20_000, what: 'entries to apply' });
-        await set.command(other, { replSetStepUp: 1 });
-        assert.equal((await set.hello(other)).isWritablePrimary, false);
-        await fails(() => set.command(other, { replSetStepDown: 5 }), 262);
-        await set.command(other, { replSetStepDown: 5, force: true });
-        assert.equal((await set.command(other, { replSetGetStatus: 1 })).myState, 2);
-        await failpoint(other, 'rsSyncApplyStop', 'off');
-        primary = await set.waitForPrimary();
-        await coll.insertOne({}, { writeConcern: { w: 2 } });
-    });
-
     test('REP-1: a member that copies data and has no oplog yet says so to who waits for a time', async () => {
         primary = await set.waitForPrimary();
         other = set.members.find((member) => member !== primary);
@@ -1024,4 +1007,31 @@ describe('a set of two members', () => {
         await assert.rejects(set.command(primary, { shutdown: 1, timeoutSecs: 300 }));
         await waitFor(() => !primary.isRunning(), { timeoutMs: 30_000, what: 'the end of the primary' });
     });
+});
+
+test('REP-1: a member that is elected and does not write yet can be told to step down', async () => {
+    const set = await startReplicaSet({ members: [{ priority: 2 }, {}, {}], settings: { electionTimeoutMillis: 10_000 } });
+    try {
+        const primary = await set.waitForPrimary();
+        const others = set.members.filter((member) => member !== primary);
+        const [heir] = others;
+        const apply = (mode) =>
+            Promise.all(others.map((member) => set.command(member, { configureFailPoint: 'rsSyncApplyStop', mode })));
+        await apply('alwaysOn');
+        const client = await set.client();
+        const coll = client.db('draining').collection('c');
+        await coll.insertMany([{}, {}, {}], { writeConcern: { w: 1 } });
+        const buffered = async () => (await set.command(heir, { serverStatus: 1 })).metrics.repl.buffer.count;
+        await waitFor(async () => Number(await buffered()) > 0, { timeoutMs: 20_000, what: 'entries to apply' });
+        await set.command(heir, { replSetStepUp: 1 });
+        assert.equal((await set.hello(heir)).isWritablePrimary, false);
+        await fails(() => set.command(heir, { replSetStepDown: 5 }), 262);
+        await set.command(heir, { replSetStepDown: 5, force: true });
+        assert.equal((await set.command(heir, { replSetGetStatus: 1 })).myState, 2);
+        await apply('off');
+        await set.waitForPrimary();
+        await coll.insertOne({}, { writeConcern: { w: 3 } });
+    } finally {
+        await set.remove();
+    }
 });
