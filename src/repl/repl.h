@@ -73,6 +73,8 @@ ErrCode repl_start(Repl *repl, Error *err) MUST_CHECK;
 /* Before shutdown: a primary steps down in favour of a member that has everything it has, if there
  * is one within `timeout_ms`. Returns whether it was primary. */
 bool repl_hand_over(Repl *repl, int64_t timeout_ms);
+/* Is there a member that could be elected once it has everything? */
+bool repl_has_heir(Repl *repl);
 /* Ends participation: a primary steps down first. No thread is left; status commands still work. */
 void repl_stop(Repl *repl);
 void repl_free(Repl *repl); /* NULL is fine */
@@ -121,7 +123,13 @@ const char *repl_default_host(const Repl *repl);
 typedef struct ReplDefaultConcern {
     bool is_set; /* so that the implicit one may change */
     Str mode;    /* of getLastErrorModes, which must stay; "": none */
+    uint64_t version; /* repl_default_concern_version, asked before the others */
 } ReplDefaultConcern;
+/* A change of the default write concern, which may name a mode, and one of the modes exclude each
+ * other. Fails with ERR_CONFLICTING_OPERATION_IN_PROGRESS, or when there is no such mode. */
+ErrCode repl_begin_default_concern(Repl *repl, Str mode, Error *err) MUST_CHECK;
+void repl_end_default_concern(Repl *repl);
+uint64_t repl_default_concern_version(Repl *repl); /* counts the changes */
 ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc config, bool is_force,
                       const ReplDefaultConcern *set, Error *err) MUST_CHECK;
 ErrCode repl_step_down(Repl *repl, OpCtx *op, int64_t secs, int64_t catch_up_secs, bool is_force,

@@ -56,6 +56,10 @@ struct Repl {
     uint16_t port;
     int64_t oplog_bytes;
     ReplConfigParseFlags config_flags;
+    /* Guarded by mu: changes of the default write concern under way, and done; see repl.h. */
+    uint32_t default_concern_changes;
+    uint64_t default_concern_version;
+    bool is_modes_changing;
     uint64_t oldest_ts_min;          /* reads before it are not possible: history begins here */
     _Atomic bool is_copy_unfinished; /* an initial sync was begun and not finished */
     FlowControl flow;

@@ -166,6 +166,8 @@ ErrCode rollback_run(Sync *sync, OpCtx *op, ClientConn *source, Error *err) {
         rc = check_span(&r, err);
     if (rc == ERR_OK)
         rc = go_back(&r, err);
+    if (rc == ERR_UNRECOVERABLE_ROLLBACK_ERROR)
+        failpoint_hang(FP_HANG_BEFORE_UNRECOVERABLE);
     /* Also after a failure: nothing has changed yet, and another source may do. */
     state = REPL_SECONDARY;
     if (rc == ERR_OK)

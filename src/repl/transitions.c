@@ -100,6 +100,7 @@ static void begin_writing(Repl *repl, OpCtx *op) {
 }
 
 ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *err) {
+    failpoint_hang(FP_HANG_AFTER_DRAIN_RECONFIG);
     TRY(task_services_settle(repl->tasks, err));
     TRY(lock_state(op, err));
     ErrCode rc = ERR_OK;

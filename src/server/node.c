@@ -420,6 +420,7 @@ static void quiesce(ServiceCtx *service) {
     LOG_INFO(LOG_REPL, 4695102, "Entering quiesce mode for shutdown",
              LOG_I64("quiesceTimeMillis", quiesce_us / 1000));
     command_service_begin_quiesce(service->commands, deadline_us);
+    failpoint_hang(FP_HANG_IN_QUIESCE);
     thread_sleep_us(quiesce_us < deadline_us - clock_mono_us() ? quiesce_us : 0);
 }
 

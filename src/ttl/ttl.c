@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/round_thread.h"
 #include "concurrency/op_ctx.h"
@@ -99,6 +100,7 @@ static void monitor_run(void *arg) {
             (void)round_thread_wait(&monitor->rounds, due_us);
             continue; /* a change of the settings is what wakes it */
         }
+        failpoint_hang(FP_HANG_TTL_BETWEEN_PASSES);
         if (settings.is_enabled)
             run_pass(monitor);
         last_pass_us = clock_mono_us();
