@@ -1001,6 +1001,57 @@ describe('a set of two members', () => {
         await set.waitForSecondaries();
     });
 
+    test('REP-1: a member whose name is not known when it starts takes part as soon as it is', async () => {
+        primary = await set.waitForPrimary();
+        other = set.members.find((member) => member !== primary);
+        await other.stop();
+        other.args.push('--setParameter', 'failpoint.failIsSelfCheck={"mode": "alwaysOn"}');
+        await other.start();
+        other.args.splice(-2);
+        await fails(() => set.command(other, { replSetGetStatus: 1 }), 93);
+        await failpoint(other, 'failIsSelfCheck', 'off');
+        const secondary = { replSetTest: 1, waitForMemberState: 2, timeoutMillis: 20_000 };
+        await set.command(other, secondary);
+        await fails(() => set.command(primary, { ...secondary, timeoutMillis: 10 }), 262);
+        await client.db('forced').collection('c').insertOne({}, { writeConcern: { w: 2, wtimeoutMS: 20_000 } });
+    });
+
+    test('REP-1: the status of a member tells when the term that it voted for began', async () => {
+        await set.stepDown({ secs: 3 });
+        primary = await set.waitForPrimary();
+        other = set.members.find((member) => member !== primary);
+        await client.db('forced').collection('c').insertOne({}, { writeConcern: { w: 2 } });
+        const { electionParticipantMetrics: vote } = await set.command(other, { replSetGetStatus: 1 });
+        assert.ok(vote.newTermStartDate >= vote.lastVoteDate);
+        assert.ok(vote.newTermAppliedDate >= vote.newTermStartDate);
+    });
+
+    test('REP-3: the modes of write concerns stay while a default that may name one is set', async () => {
+        primary = await set.waitForPrimary();
+        const { config } = await set.command(primary, { replSetGetConfig: 1 });
+        const reconfig = (edit) => {
+            config.version = Number(config.version) + 1;
+            edit();
+            return set.command(primary, { replSetReconfig: config });
+        };
+        await reconfig(() => {
+            config.members.forEach((member) => (member.tags = { place: String(member._id) }));
+            config.settings.getLastErrorModes = { both: { place: 2 } };
+        });
+        const set_ = (w) => set.command(primary, { setDefaultRWConcern: 1, defaultWriteConcern: { w } });
+        await fails(() => set_('nowhere'), 79);
+        const where = 'hangWhileSettingDefaultRWC';
+        const entered = await set.hang(primary, where, 0);
+        const setting = set_('both');
+        await entered();
+        await reconfig(() => (config.settings.catchUpTimeoutMillis = 1000));
+        await fails(() => reconfig(() => (config.settings.getLastErrorModes = { all: { place: 2 } })), 117);
+        await failpoint(primary, where, 'off');
+        await setting;
+        await fails(() => reconfig(() => {}), 103);
+        await set_(1);
+    });
+
     test('NOD-2: a stop may wait longer for another member than the office would be refused', async () => {
         primary = await set.waitForPrimary();
         await assert.rejects(set.command(primary, { shutdown: 1, timeoutSecs: 300 }));
@@ -1014,6 +1065,7 @@ test('REP-1: a member that is elected and does not write yet can be told to step
         const primary = await set.waitForPrimary();
         const others = set.members.filter((member) => member !== primary);
         const [heir] = others;
+        await set.waitForReplication();
         const apply = (mode) =>
             Promise.all(others.map((member) => set.command(member, { configureFailPoint: 'rsSyncApplyStop', mode })));
         await apply('alwaysOn');
@@ -1030,6 +1082,40 @@ test('REP-1: a member that is elected and does not write yet can be told to step
         await apply('off');
         await set.waitForPrimary();
         await coll.insertOne({}, { writeConcern: { w: 3 } });
+    } finally {
+        await set.remove();
+    }
+});
+
+test('DUR-3: a member does not undo by itself the writes of a longer time than rollbackTimeLimitSecs', async () => {
+    const set = await startReplicaSet({ members: [{ priority: 2 }, {}, {}] });
+    try {
+        const old = await set.waitForPrimary();
+        const others = set.members.filter((member) => member !== old);
+        const client = await set.client();
+        await client.db('undo').collection('c').insertOne({ _id: 0 }, { writeConcern: { w: 3 } });
+        for (const member of others)
+            await set.command(member, { configureFailPoint: 'stopReplProducer', mode: 'alwaysOn' });
+        const insert = () => set.command(old, { insert: 'c', documents: [{}], writeConcern: { w: 1, j: true } }, 'undo');
+        await insert();
+        await sleep(2500); // that long is the time of the writes
+        await insert();
+        await old.kill();
+        for (const member of others)
+            await set.command(member, { configureFailPoint: 'stopReplProducer', mode: 'off' });
+        await set.waitForSuccessor(old);
+        old.args.push('--setParameter', 'rollbackTimeLimitSecs=1');
+        await old.start();
+        await waitFor(async () => (await set.command(old, { replSetGetStatus: 1 })).myState === 3, {
+            timeoutMs: 20_000,
+            what: 'RECOVERING',
+        });
+        assert.ok(old.log.some(({ id }) => id === 7300275));
+        await old.stop();
+        old.args.splice(-2); // a day
+        await old.start();
+        await set.waitForSecondaries();
+        await set.checkCollection('c', 'undo');
     } finally {
         await set.remove();
     }
