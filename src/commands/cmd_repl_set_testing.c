@@ -1,4 +1,5 @@
-/* cmd_repl_set_testing.c - replSetTest: waits until this member is in a certain state; for tests. */
+/* cmd_repl_set_testing.c - replSetTest: waits until this member is in a certain state; for tests.
+ */
 #include "base/clock.h"
 #include "commands/core/command.h"
 #include "commands/support.h"

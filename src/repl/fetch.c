@@ -245,7 +245,8 @@ static ErrCode enqueue(Sync *sync, Choice *choice, Doc docs, bool skips_first, E
 }
 
 /* The documents of a batch before position `at`, or those from it on. */
-static Doc part_of(Doc docs, uint32_t at, bool is_rest, Buffer *buf) {
+static ErrCode take_part(Doc docs, uint32_t at, bool is_rest, Buffer *buf, Doc *ret_part,
+                         Error *err) {
     buffer_init(buf, BATCH_BYTES_MAX);
     DocBuilder b;
     doc_builder_init(&b, buf);
@@ -254,7 +255,7 @@ static Doc part_of(Doc docs, uint32_t at, bool is_rest, Buffer *buf) {
     for (uint32_t i = 0; doc_iter_next(&iter, &elem); i++)
         if ((i >= at) == is_rest)
             build_elem(&b, elem);
-    return doc_builder_end(&b);
+    return doc_builder_finish(&b, "a part of a batch", ret_part, err);
 }
 
 /* Where the first entry is that a test stops at; `count` of them if none is. */
@@ -290,10 +291,12 @@ static ErrCode enqueue_in_parts(Sync *sync, Choice *choice, Doc docs, bool skips
         return enqueue(sync, choice, docs, skips_first, err);
     CLEANUP(buffer_done) Buffer first = {0};
     CLEANUP(buffer_done) Buffer rest = {0};
-    TRY(enqueue(sync, choice, part_of(docs, at, /* is_rest= */ false, &first), skips_first, err));
+    Doc part;
+    TRY(take_part(docs, at, /* is_rest= */ false, &first, &part, err));
+    TRY(enqueue(sync, choice, part, skips_first, err));
     failpoint_hang(FP_STOP_REPL_PRODUCER_ON_DOCUMENT);
-    return enqueue(sync, choice, part_of(docs, at, /* is_rest= */ true, &rest),
-                   /* skips_first= */ false, err);
+    TRY(take_part(docs, at, /* is_rest= */ true, &rest, &part, err));
+    return enqueue(sync, choice, part, /* skips_first= */ false, err);
 }
 
 /* The metadata were produced after the entries were read: so the rollback id in them shows whether

@@ -139,7 +139,8 @@ static void build_request(Repl *repl, DocBuilder *b, const ReplAction *action) {
         repl_build_cluster_time(repl, b, now_ts);
 }
 
-static ErrCode read_answer(const Repl *repl, const ReplAction *action, Doc reply, Answer *answer, Error *err) {
+static ErrCode read_answer(const Repl *repl, const ReplAction *action, Doc reply, Answer *answer,
+                           Error *err) {
     if (action->kind == REPL_ACTION_REQUEST_VOTE)
         return parse_vote_reply(reply, &answer->vote, err);
     TRY(parse_heartbeat_reply(reply, &answer->heartbeat, err));

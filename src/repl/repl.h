@@ -48,9 +48,9 @@ typedef struct ReplTuning {
 
 /* Callbacks of the server; called from any thread. */
 typedef struct ReplHooks {
-    void (*topology_moves)(ServiceCtx *service); /* about to change; with the core locked */
+    void (*topology_moves)(ServiceCtx *service);   /* about to change; with the core locked */
     void (*topology_changed)(ServiceCtx *service); /* after each of the moves */
-    void (*removed)(ServiceCtx *service); /* a configuration without this node. May be NULL */
+    void (*removed)(ServiceCtx *service);   /* a configuration without this node. May be NULL */
     void (*committed)(ServiceCtx *service); /* the commit point has moved. May be NULL */
     FlowSettings (*flow_settings)(ServiceCtx *service);
     InitialSyncSettings (*initial_sync_settings)(ServiceCtx *service);
@@ -121,8 +121,8 @@ ErrCode repl_initiate(Repl *repl, OpCtx *op, Doc config, Error *err) MUST_CHECK;
 const char *repl_default_host(const Repl *repl);
 /* The write concern by setDefaultRWConcern. */
 typedef struct ReplDefaultConcern {
-    bool is_set; /* so that the implicit one may change */
-    Str mode;    /* of getLastErrorModes, which must stay; "": none */
+    bool is_set;      /* so that the implicit one may change */
+    Str mode;         /* of getLastErrorModes, which must stay; "": none */
     uint64_t version; /* repl_default_concern_version, asked before the others */
 } ReplDefaultConcern;
 /* A change of the default write concern, which may name a mode, and one of the modes exclude each
@@ -194,8 +194,8 @@ ErrCode repl_wait_applied(Repl *repl, OpCtx *op, uint64_t ts, Error *err) MUST_C
 /* Waits until everything up to `ts` is majority-committed; 0: until anything is. */
 ErrCode repl_wait_committed(Repl *repl, OpCtx *op, uint64_t ts, Error *err) MUST_CHECK;
 /* Waits until an entry, or one of a later term, is applied here or majority-committed. */
-ErrCode repl_wait_optime(Repl *repl, OpCtx *op, OpTime optime, bool is_majority,
-                         Error *err) MUST_CHECK;
+ErrCode repl_wait_optime(Repl *repl, OpCtx *op, OpTime optime, bool is_majority, Error *err)
+    MUST_CHECK;
 /* A no-op, as primary: fails where this node is none (any more). */
 ErrCode repl_write_note(Repl *repl, OpCtx *op, const char *text, OpTime *ret_optime, Error *err)
     MUST_CHECK;

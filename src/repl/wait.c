@@ -43,11 +43,10 @@ static bool look_at(Repl *repl, ReplWaiter *waiter) {
         waiter->is_good = repl_core_own_applied(core).optime.ts >= waiter->optime.ts;
         break;
     case WAIT_OPTIME:
-        waiter->is_good =
-            optime_compare(waiter->is_majority ? repl_core_commit_point(core).optime
-                                               : repl_core_own_applied(core).optime,
-                           waiter->optime) >= 0 &&
-            (!waiter->is_majority || repl->committed_ts >= waiter->optime.ts);
+        waiter->is_good = optime_compare(waiter->is_majority ? repl_core_commit_point(core).optime
+                                                             : repl_core_own_applied(core).optime,
+                                         waiter->optime) >= 0 &&
+                          (!waiter->is_majority || repl->committed_ts >= waiter->optime.ts);
         break;
     case WAIT_COMMITTED:
         waiter->is_good = repl->committed_ts >= waiter->optime.ts && repl->committed_ts > 0;

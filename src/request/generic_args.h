@@ -52,7 +52,7 @@ typedef struct GenericArgs {
     Elem cluster_time;
     /* Between the nodes of a cluster. */
     Elem config_time;
-    Elem repl_data; /* true: the reply says where the replica set is */
+    Elem repl_data;     /* true: the reply says where the replica set is */
     Elem shard_version; /* by which a router sends it here */
     Elem database_version;
 } GenericArgs;

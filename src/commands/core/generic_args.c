@@ -354,8 +354,8 @@ static ErrCode check_optime(const CommandCtx *ctx, const ReadConcern *concern, E
     if (concern->after_cluster_ts != 0)
         return error_set(err, ERR_INVALID_OPTIONS,
                          "readConcern takes afterOpTime or afterClusterTime, not both");
-    if (ctx->is_txn || (concern->level != READ_CONCERN_LOCAL &&
-                        concern->level != READ_CONCERN_MAJORITY))
+    if (ctx->is_txn ||
+        (concern->level != READ_CONCERN_LOCAL && concern->level != READ_CONCERN_MAJORITY))
         return error_set(err, ERR_INVALID_OPTIONS,
                          "readConcern afterOpTime needs the level local or majority, and no "
                          "transaction");

@@ -251,8 +251,8 @@ void repl_core_config_stored(ReplCore *core, ReplNow now, const ReplConfig *conf
                              int32_t self_index, ReplActions *actions);
 /* This node is a member of the present configuration after all: who it is depends on names, which
  * could not be resolved before. */
-void repl_core_found_self(ReplCore *core, ReplNow now, const ReplConfig *config,
-                          int32_t self_index, ReplActions *actions);
+void repl_core_found_self(ReplCore *core, ReplNow now, const ReplConfig *config, int32_t self_index,
+                          ReplActions *actions);
 /* STORE_CONFIG failed: repeated with the next heartbeat. */
 void repl_core_config_store_failed(ReplCore *core);
 

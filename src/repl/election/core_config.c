@@ -118,8 +118,8 @@ void repl_core_config_stored(ReplCore *core, ReplNow now, const ReplConfig *conf
     core_end_event(core, actions);
 }
 
-void repl_core_found_self(ReplCore *core, ReplNow now, const ReplConfig *config,
-                          int32_t self_index, ReplActions *actions) {
+void repl_core_found_self(ReplCore *core, ReplNow now, const ReplConfig *config, int32_t self_index,
+                          ReplActions *actions) {
     invariant(self_index >= 0 && self_index < (int32_t)config->member_count);
     core_begin_event(core, now);
     if (core->config == config && core->self_index == REPL_INDEX_NONE) {
@@ -186,8 +186,8 @@ ErrCode repl_core_begin_reconfig(ReplCore *core, bool is_force, Error *err) {
                              "Cannot run replSetReconfig because the current config: {version: "
                              "%lld, term: %lld} is not majority committed.",
                              (long long)core->config->version, (long long)core->config->term);
-        /* A forced configuration gives up that guarantee anyway, and an operator who forced it wants
-         * to go on from there. */
+        /* A forced configuration gives up that guarantee anyway, and an operator who forced it
+         * wants to go on from there. */
         if (core->config->term != REPL_CONFIG_TERM_NONE && !is_history_committed(core))
             return error_set(err, ERR_CURRENT_CONFIG_NOT_COMMITTED_YET,
                              "Cannot run replSetReconfig because the last committed operation of "
