@@ -116,6 +116,13 @@ static ErrCode check_given(const DefaultsRequest *request, Error *err) {
     return ERR_OK;
 }
 
+/* The name of a mode of the configuration; "": none. */
+static Str mode_of(Elem write) {
+    Elem w = elem_type(write) == BT_DOC ? doc_get_lit(elem_doc(write), "w") : ELEM_MISSING;
+    bool is_mode = elem_type(w) == BT_STRING && !str_is(elem_str(w), "majority");
+    return is_mode ? elem_str(w) : STR("");
+}
+
 static ErrCode set_run(CommandCtx *ctx, void *arg, Error *err) {
     DefaultsRequest *request = arg;
     TRY(check_member(ctx, err));
@@ -144,8 +151,14 @@ static ErrCode set_run(CommandCtx *ctx, void *arg, Error *err) {
     build_timestamp(&b, "updateOpTime", oplog_cluster_time(repl_oplog(ctx->service->repl)));
     build_date(&b, "updateWallClockTime", clock_wall_ms());
     Doc doc = doc_builder_end(&b);
+    Repl *repl = ctx->service->repl;
+    /* Those of a cluster are for its shards, whose modes are not known here. */
+    bool is_own = ctx->service->role != ROLE_CONFIG_SERVER;
+    TRY(repl_begin_default_concern(repl, is_own ? mode_of(write) : STR(""), err));
     failpoint_hang(FP_HANG_WHILE_SETTING_DEFAULT_RWC);
-    TRY(default_concerns_store(ctx->op, doc, err));
+    ErrCode rc = default_concerns_store(ctx->op, doc, err);
+    repl_end_default_concern(repl);
+    TRY(rc);
     build_default_concerns(ctx->service, doc, ctx->reply);
     return ERR_OK;
 }

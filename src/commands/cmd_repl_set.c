@@ -72,6 +72,7 @@ static ErrCode reconfig_run(CommandCtx *ctx, void *arg, Error *err) {
     if (elem_type(request->first) != BT_DOC)
         return error_set(err, ERR_BAD_VALUE, "no configuration specified");
     ReplDefaultConcern set = {
+        .version = repl_default_concern_version(repl),
         .is_set = has_default_concern(ctx),
         .mode = str_from(arena_strdup(cmd_arena(ctx), default_concerns(ctx->op).mode))};
     return repl_reconfig(repl, ctx->op, elem_doc(request->first), request->is_force, &set, err);

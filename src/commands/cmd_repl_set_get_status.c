@@ -10,6 +10,7 @@ typedef struct StatusArgs {
     ReplNow now;
     uint64_t checkpoint_ts; /* 0: none */
     bool is_initialized;
+    bool is_member;
 } StatusArgs;
 
 static int64_t wall_of(const StatusArgs *args, int64_t mono_ms) {
@@ -120,6 +121,10 @@ static void build_given_vote(DocBuilder *b, const ReplGivenVote *vote) {
     build_optime(b, "lastAppliedOpTimeAtElection", vote->applied);
     build_optime(b, "maxAppliedOpTimeInSet", vote->newest);
     build_f64(b, "priorityAtElection", vote->priority);
+    if (vote->term_began_wall_ms != 0) {
+        build_date(b, "newTermStartDate", vote->term_began_wall_ms);
+        build_date(b, "newTermAppliedDate", vote->term_applied_wall_ms);
+    }
     build_close(b, opened);
 }
 
@@ -128,7 +133,8 @@ static void look(void *arg, const ReplCore *core) {
     DocBuilder *b = args->ctx->reply;
     const ReplConfig *config = repl_core_config(core);
     args->is_initialized = config != NULL;
-    if (config == NULL)
+    args->is_member = repl_core_state(core) != REPL_REMOVED;
+    if (config == NULL || !args->is_member)
         return;
     build_cstr(b, "set", config->set_name);
     build_date(b, "date", args->now.wall_ms);
@@ -158,13 +164,19 @@ static ErrCode get_status_run(CommandCtx *ctx, void *request, Error *err) {
     (void)request;
     Repl *repl;
     TRY(cmd_repl(ctx, &repl, err));
+    Elem initial_sync = doc_get_lit(ctx->body, "initialSync");
+    if (elem_is_present(initial_sync) && !elem_is_number(initial_sync) &&
+        elem_type(initial_sync) != BT_BOOL)
+        return error_set(err, ERR_TYPE_MISMATCH, "replSetGetStatus.initialSync is a number");
     StatusArgs args = {.ctx = ctx,
                        .now = repl_now(),
                        .checkpoint_ts = storage_checkpoint_ts(ctx->service->storage)};
     repl_inspect(repl, look, &args);
     if (!args.is_initialized)
         return error_set(err, ERR_NOT_YET_INITIALIZED, "no replset config has been received");
-    Elem initial_sync = doc_get_lit(ctx->body, "initialSync");
+    if (!args.is_member)
+        return error_set(err, ERR_INVALID_REPLICA_SET_CONFIG,
+                         "this node is not a member of the replica set config that it has");
     if (!elem_is_present(initial_sync) || elem_is_truthy(initial_sync))
         repl_build_initial_sync_status(repl, ctx->reply);
     return ERR_OK;

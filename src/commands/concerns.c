@@ -114,8 +114,10 @@ void concerns_finish_reply(CommandCtx *ctx) {
     Oplog *oplog = repl_oplog(repl);
     shard_request_finish_reply(ctx);
     if (ctx->has_oplog_reader) {
-        repl_build_metadata(repl, ctx->reply);
+        repl_build_metadata(repl, ctx->reply, /* is_majority= */ false);
         ctx->client->told_commit = repl_build_oplog_metadata(repl, ctx->reply);
+    } else if (UNLIKELY(elem_is_truthy(ctx->args.repl_data))) {
+        repl_build_metadata(repl, ctx->reply, ctx->read_concern.level == READ_CONCERN_MAJORITY);
     }
     uint64_t now_ts = oplog_cluster_time(oplog);
     if (now_ts == 0)
@@ -177,6 +179,9 @@ static ErrCode wait_read_concern(CommandCtx *ctx, Repl *repl, Error *err) {
         return wait_to_begin_txn(ctx, repl, err);
     if (concern->after_cluster_ts != 0)
         TRY(repl_wait_applied(repl, ctx->op, concern->after_cluster_ts, err));
+    if (!optime_is_none(concern->after_optime))
+        TRY(repl_wait_optime(repl, ctx->op, concern->after_optime,
+                             concern->level == READ_CONCERN_MAJORITY, err));
     if (concern->level == READ_CONCERN_MAJORITY) {
         TRY(repl_wait_committed(repl, ctx->op, concern->after_cluster_ts, err));
     } else if (concern->level == READ_CONCERN_SNAPSHOT) {

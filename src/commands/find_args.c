@@ -44,8 +44,8 @@ static ErrCode check_tokens(const FindRequest *request, QuerySpec *spec, Error *
     if (doc_is_present(request->resume_after) && doc_is_present(request->start_at))
         return error_set(err, ERR_BAD_VALUE,
                          "only one of '$_resumeAfter' and '$_startAt' is allowed");
-    if (request->is_tailable)
-        return error_set(err, ERR_BAD_VALUE, "a tailable cursor has no resume tokens");
+    if (request->is_tailable && is_resumed)
+        return error_set(err, ERR_BAD_VALUE, "a tailable cursor cannot begin at a resume token");
     spec->has_token = true;
     if (doc_is_present(request->resume_after))
         TRY(parse_token("_resumeAfter", request->resume_after, &spec->start_after, err));

@@ -50,11 +50,10 @@ static void look(void *arg, const ReplCore *core) {
     ReplHelloView view = repl_core_hello(core);
     bool is_primary = view.is_writable_primary && args->is_writable;
     build_bool(b, args->primary_field, is_primary);
-    build_bool(b, "secondary", view.is_secondary);
+    bool is_almost = view.is_writable_primary && !is_primary; /* about to take writes */
+    build_bool(b, "secondary", view.is_secondary || is_almost);
     if (view.config == NULL || !view.is_member) {
-        build_cstr(b, "info",
-                   view.config == NULL ? "Does not have a valid replica set config"
-                                       : "This node is not a member of the config");
+        build_cstr(b, "info", "Does not have a valid replica set config");
         build_bool(b, "isreplicaset", true);
         return;
     }

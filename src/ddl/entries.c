@@ -76,6 +76,8 @@ static void build_spec(DocBuilder *b, const Collection *coll, const IndexDesc *i
     build_all(b, index->spec);
     if (coll->options.collator == NULL || index->collator != NULL)
         return;
+    if (elem_as_i64(doc_get_lit(index->spec, "v")) == 1) /* inherits none */
+        return;
     /* Not stored; but a specification without one would get the collection's. */
     size_t collation = build_open_doc(b, "collation");
     build_cstr(b, "locale", "simple");

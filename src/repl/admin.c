@@ -113,7 +113,7 @@ static ErrCode parse_initiate(Repl *repl, OpCtx *op, Doc doc, ReplConfig **ret_c
     }
     doc = with_defaults(repl, op, doc);
     CLEANUP(repl_config_unref_ptr) ReplConfig *given = NULL;
-    ErrCode rc = repl_config_parse(doc, REPL_CONFIG_FROM_USER, &given, err);
+    ErrCode rc = repl_config_parse(doc, REPL_CONFIG_FROM_USER | repl->config_flags, &given, err);
     if (rc != ERR_OK) {
         err->code = ERR_INVALID_REPLICA_SET_CONFIG;
         return err->code;
@@ -125,7 +125,7 @@ static ErrCode parse_initiate(Repl *repl, OpCtx *op, Doc doc, ReplConfig **ret_c
                          "replica set %s maps to this node",
                          repl->set_name);
     return repl_config_for_initiate(doc, repl->set_name, given->members[*ret_self].host, &set_id,
-                                    REPL_CONFIG_FROM_USER, ret_config, err);
+                                    REPL_CONFIG_FROM_USER | repl->config_flags, ret_config, err);
 }
 
 /* The first entry: from here on there is a history. */
@@ -250,6 +250,50 @@ static ErrCode check_default_concern(const ReplConfig *a, const ReplConfig *b, E
         "write concern and try the reconfig again");
 }
 
+ErrCode repl_begin_default_concern(Repl *repl, Str mode, Error *err) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
+    if (repl->is_modes_changing)
+        return error_set(err, ERR_CONFLICTING_OPERATION_IN_PROGRESS,
+                         "a reconfiguration is changing the modes of write concerns");
+    const ReplConfig *config = repl_core_config(repl->core);
+    ReplWriteConcern concern = {.kind = REPL_W_MODE, .mode = mode};
+    if (mode.size > 0 && config != NULL)
+        TRY(repl_config_check_write_concern(config, &concern, err));
+    repl->default_concern_changes++;
+    return ERR_OK;
+}
+
+void repl_end_default_concern(Repl *repl) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
+    repl->default_concern_changes--;
+    repl->default_concern_version++;
+}
+
+uint64_t repl_default_concern_version(Repl *repl) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
+    return repl->default_concern_version;
+}
+
+static ErrCode begin_modes(Repl *repl, const ReplConfig *old, const ReplConfig *made,
+                           const ReplDefaultConcern *set, Error *err) {
+    Elem before = doc_get_path(old->doc, "settings.getLastErrorModes");
+    Elem after = doc_get_path(made->doc, "settings.getLastErrorModes");
+    if (elem_compare(before, after, NULL) == 0)
+        return ERR_OK;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
+    if (repl->default_concern_changes > 0 || repl->default_concern_version != set->version)
+        return error_set(err, ERR_CONFLICTING_OPERATION_IN_PROGRESS,
+                         "the default write concern is being changed: it may name a mode that this "
+                         "reconfiguration changes");
+    repl->is_modes_changing = true;
+    return ERR_OK;
+}
+
+static void end_modes(Repl *repl) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
+    repl->is_modes_changing = false;
+}
+
 /* An entry of the oplog tells when it was. Who is primary no longer needs none. */
 static ErrCode note_reconfig(Repl *repl, OpCtx *op, const ReplConfig *config, Error *err) {
     DocBuilder b = doc_builder_in_arena(&op->arena);
@@ -287,7 +331,7 @@ ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc doc, bool is_force, const ReplD
                              .term = request.term,
                              .is_force = is_force,
                              .marks_new_voters = !is_force,
-                             .flags = REPL_CONFIG_FROM_USER};
+                             .flags = REPL_CONFIG_FROM_USER | repl->config_flags};
     secure_random(&reconfig.random, sizeof(reconfig.random));
     CLEANUP(repl_config_unref_ptr) ReplConfig *made = NULL;
     ErrCode rc = repl_config_for_reconfig(doc, &reconfig, &made, err);
@@ -300,6 +344,8 @@ ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc doc, bool is_force, const ReplD
         request.config = made;
         rc = ask_until_committed(repl, op, check_new_config, &request);
     }
+    if (rc == ERR_OK && !is_force)
+        rc = begin_modes(repl, old, made, set, err);
     if (rc != ERR_OK) {
         repl_event(repl, forget_reconfig, NULL);
         return rc;
@@ -309,6 +355,7 @@ ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc doc, bool is_force, const ReplD
         op->mode.is_unreplicated = true;
         rc = repl_install_config(repl, op, made, err);
     }
+    end_modes(repl); /* nobody else reconfigures meanwhile */
     if (rc != ERR_OK || is_force)
         return rc;
     TRY(note_reconfig(repl, op, made, err));
@@ -446,11 +493,16 @@ static void find_heir(void *arg, const ReplCore *core) {
     }
 }
 
+bool repl_has_heir(Repl *repl) {
+    bool has_heir = false;
+    repl_inspect(repl, find_heir, &has_heir);
+    return has_heir;
+}
+
 bool repl_hand_over(Repl *repl, int64_t timeout_ms) {
     if (repl == NULL || !repl_is_writable(repl))
         return false;
-    bool has_heir = false;
-    repl_inspect(repl, find_heir, &has_heir);
+    bool has_heir = repl_has_heir(repl);
     OpCtx *op = repl_op_new(repl, "ReplStop");
     CLEANUP(error_reset) Error err = {0};
     int64_t catch_up_secs = has_heir ? (timeout_ms + 999) / 1000 : 0;

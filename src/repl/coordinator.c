@@ -32,6 +32,7 @@ typedef struct LightWork {
     bool is_source_wanted;
     bool is_report_wanted;
     bool is_kick_wanted;
+    bool is_removed;
     int64_t catch_up_term; /* OPTIME_TERM_NONE: none */
     int64_t drain_term;    /* likewise */
 } LightWork;
@@ -96,6 +97,7 @@ void repl_event(Repl *repl, ReplEventFn event, void *arg) {
     atomic_store(&repl->state, state);
     atomic_store(&repl->is_core_writable, repl_core_is_writable(repl->core));
     work.is_kick_wanted = state != state_before;
+    work.is_removed = work.is_kick_wanted && state == REPL_REMOVED;
     note_config(repl);
     /* The coordinator thread is woken only if it sleeps for too long; otherwise every write would
      * wake it. */
@@ -105,6 +107,13 @@ void repl_event(Repl *repl, ReplEventFn event, void *arg) {
     repl_wake_waiters(repl);
     mutex_unlock(&repl->mu);
     do_light(repl, &work);
+}
+
+void repl_tell_topology(Repl *repl) {
+    if (repl->hooks.topology_moves != NULL)
+        repl->hooks.topology_moves(repl->service);
+    if (repl->hooks.topology_changed != NULL)
+        repl->hooks.topology_changed(repl->service);
 }
 
 static void own_position(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
@@ -135,6 +144,8 @@ static void push_heavy(Repl *repl, ReplAction *action) {
 
 /* Whether majority reads see more than before. */
 static bool note_commit_point(Repl *repl, OpTime commit) {
+    if (UNLIKELY(failpoint_is_set(FP_DISABLE_SNAPSHOTTING)))
+        return false;
     OpTime applied = oplog_applied(repl->oplog);
     /* A majority may have entries that are not applied here; stable must not pass them. */
     uint64_t ts = commit.ts < applied.ts ? commit.ts : applied.ts;
@@ -220,6 +231,8 @@ static void do_light(Repl *repl, const LightWork *work) {
     }
     if (work->is_topology_changed && repl->hooks.topology_changed != NULL)
         repl->hooks.topology_changed(repl->service);
+    if (work->is_removed && repl->hooks.removed != NULL)
+        repl->hooks.removed(repl->service);
     if (work->is_commit_moved && repl->hooks.committed != NULL)
         repl->hooks.committed(repl->service);
     advance_stable(repl);
@@ -259,6 +272,8 @@ static void advance_stable(Repl *repl) {
     if (is_trim_due)
         repl->trimmed_us = now_us;
     uint64_t oldest_ts = stable_ts > history ? stable_ts - history : 1;
+    if (UNLIKELY(failpoint_is_set(FP_OLDEST_IS_STABLE)))
+        oldest_ts = stable_ts;
     if (oldest_ts < repl->oldest_ts_min)
         oldest_ts = repl->oldest_ts_min;
     /* A prepared transaction may commit at any time from its prepare on. */
@@ -409,14 +424,35 @@ ErrCode repl_install_config(Repl *repl, OpCtx *op, const ReplConfig *config, Err
 /* A failure is logged, and the configuration comes again with the next heartbeat. */
 static void install(Repl *repl, OpCtx *op, const ReplConfig *config) {
     CLEANUP(error_reset) Error err = {0};
-    if (repl_install_config(repl, op, config, &err) != ERR_OK)
+    mutex_lock(&repl->mu);
+    bool is_first = repl_core_config(repl->core) == NULL;
+    mutex_unlock(&repl->mu);
+    /* Nobody may take part in a set by a configuration in which it does not find itself; a name may
+     * be known by the next heartbeat. */
+    if (is_first && repl_find_self(repl, config) < 0) {
+        LOG_WARN(LOG_REPL, 7300216, "A first replica set config does not have this node: not used",
+                 LOG_STR("replSet", config->set_name), LOG_I64("version", config->version));
+        repl_event(repl, config_stored, &(OutcomeArgs){.is_good = false});
+    } else if (repl_install_config(repl, op, config, &err) != ERR_OK) {
         error_reset(&err);
+    }
 }
 
 static void step_down(Repl *repl, OpCtx *op, const ReplAction *action) {
+    static const char *const REASONS[] = {
+        [REPL_STEP_DOWN_NONE] = "none",
+        [REPL_STEP_DOWN_HIGHER_TERM] = "another member has a higher term",
+        [REPL_STEP_DOWN_NO_MAJORITY] = "a majority of the members does not answer",
+        [REPL_STEP_DOWN_COMMAND] = "a command",
+        [REPL_STEP_DOWN_RECONFIG] = "a configuration in which it cannot be primary",
+        [REPL_STEP_DOWN_SHUTDOWN] = "the server is shutting down",
+        [REPL_STEP_DOWN_CANNOT_WRITE] = "it could not take writes",
+    };
     LOG_INFO(LOG_REPL, 21343, "Stepping down from primary",
-             LOG_STR("reason", action->reason != NULL ? action->reason : ""),
-             LOG_I64("term", action->term));
+             LOG_STR("reason", REASONS[action->step_down_reason]), LOG_I64("term", action->term));
+    if (action->step_down_reason == REPL_STEP_DOWN_HIGHER_TERM ||
+        action->step_down_reason == REPL_STEP_DOWN_NO_MAJORITY)
+        failpoint_hang(FP_BLOCK_HEARTBEAT_STEP_DOWN);
     transition_step_down(repl, op);
     repl_event(repl, stepped_down, NULL);
     mutex_lock(&repl->mu);
@@ -468,6 +504,7 @@ static void do_heavy(Repl *repl, OpCtx *op, ReplAction *action) {
         break;
     case REPL_ACTION_STORE_CONFIG:
         install(repl, op, action->config);
+        failpoint_hit(FP_HEARTBEAT_RECONFIG_DONE);
         break;
     case REPL_ACTION_REMOVE_NEWLY_ADDED:
         repl_event(repl, begin_without_newly_added, &args);

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "query/match/match.h"
 #include "repl/sync_internal.h"
 
 enum {
@@ -59,7 +60,7 @@ static void free_choice(Choice **choice) {
 static void choose(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
     (void)actions;
     Choice *choice = arg;
-    repl_core_set_test_source(core, choice->forced);
+    repl_core_set_test_source(core, choice->forced, failpoint_is_set(FP_DISABLE_SOURCE_LAG));
     choice->index = repl_core_choose_sync_source(core, now, choice->last_fetched);
     choice->host[0] = '\0';
     if (choice->index >= 0)
@@ -243,6 +244,61 @@ static ErrCode enqueue(Sync *sync, Choice *choice, Doc docs, bool skips_first, E
     return ERR_OK;
 }
 
+/* The documents of a batch before position `at`, or those from it on. */
+static ErrCode take_part(Doc docs, uint32_t at, bool is_rest, Buffer *buf, Doc *ret_part,
+                         Error *err) {
+    buffer_init(buf, BATCH_BYTES_MAX);
+    DocBuilder b;
+    doc_builder_init(&b, buf);
+    DocIter iter = doc_iter(docs);
+    Elem elem;
+    for (uint32_t i = 0; doc_iter_next(&iter, &elem); i++)
+        if ((i >= at) == is_rest)
+            build_elem(&b, elem);
+    return doc_builder_finish(&b, "a part of a batch", ret_part, err);
+}
+
+/* Where the first entry is that a test stops at; `count` of them if none is. */
+static ErrCode find_stop(Doc docs, uint32_t *ret_at, Error *err) {
+    CLEANUP(arena_done) Arena arena;
+    arena_init(&arena, ARENA_CHUNK_SIZE_DEFAULT);
+    FailpointConfig config = failpoint_config(FP_STOP_REPL_PRODUCER_ON_DOCUMENT);
+    Elem filter = config.data != NULL ? doc_get_lit((Doc){config.data}, "document") : ELEM_MISSING;
+    const MatchParseContext ctx = {0};
+    MatchExpr *match = NULL;
+    ErrCode rc = match_parse(elem_type(filter) == BT_DOC ? elem_doc(filter) : DOC_EMPTY, &ctx,
+                             &arena, &match, err);
+    xfree(config.data);
+    TRY(rc);
+    DocIter iter = doc_iter(docs);
+    *ret_at = 0;
+    for (Elem elem; doc_iter_next(&iter, &elem); ++*ret_at) {
+        MatchDetails details = MATCH_DETAILS_NONE;
+        details.err = err;
+        if (elem_type(elem) == BT_DOC && match_doc(match, elem_doc(elem), &details))
+            return ERR_OK;
+        TRY(details.rc);
+    }
+    return ERR_OK;
+}
+
+/* A test lets come what is before a certain entry, and holds up that one and the others. */
+static ErrCode enqueue_in_parts(Sync *sync, Choice *choice, Doc docs, bool skips_first,
+                                Error *err) {
+    uint32_t at;
+    TRY(find_stop(docs, &at, err));
+    if (at >= doc_count(docs) || (at == 0 && skips_first))
+        return enqueue(sync, choice, docs, skips_first, err);
+    CLEANUP(buffer_done) Buffer first = {0};
+    CLEANUP(buffer_done) Buffer rest = {0};
+    Doc part;
+    TRY(take_part(docs, at, /* is_rest= */ false, &first, &part, err));
+    TRY(enqueue(sync, choice, part, skips_first, err));
+    failpoint_hang(FP_STOP_REPL_PRODUCER_ON_DOCUMENT);
+    TRY(take_part(docs, at, /* is_rest= */ true, &rest, &part, err));
+    return enqueue(sync, choice, part, /* skips_first= */ false, err);
+}
+
 /* The metadata were produced after the entries were read: so the rollback id in them shows whether
  * the source is still on the branch on which the stream was opened. */
 static ErrCode take_reply(Sync *sync, Choice *choice, Doc reply, const char *name, bool skips_first,
@@ -254,7 +310,11 @@ static ErrCode take_reply(Sync *sync, Choice *choice, Doc reply, const char *nam
     if (!has_oplog_data)
         return error_set(err, ERR_FAILED_TO_PARSE, "%s answers without $oplogQueryData",
                          choice->host);
-    TRY(enqueue(sync, choice, batch_of(reply, name), skips_first, err));
+    Doc docs = batch_of(reply, name);
+    if (LIKELY(!failpoint_is_set(FP_STOP_REPL_PRODUCER_ON_DOCUMENT)))
+        TRY(enqueue(sync, choice, docs, skips_first, err));
+    else
+        TRY(enqueue_in_parts(sync, choice, docs, skips_first, err));
     choice->term = has_repl_data ? repl_data.term : OPTIME_TERM_NONE;
     choice->source_index = choice->index;
     choice->is_change_wanted = false;

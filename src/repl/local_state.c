@@ -102,7 +102,8 @@ ErrCode local_load_config(OpCtx *op, ReplConfig **ret_config, Error *err) {
     TRY(load(op, &CONFIG_NS, &doc, err));
     if (!doc_is_present(doc))
         return ERR_OK;
-    if (repl_config_parse(doc, REPL_CONFIG_PARSE_DEFAULT, ret_config, err) != ERR_OK)
+    /* It was allowed when it was stored; the set has it whatever this start says. */
+    if (repl_config_parse(doc, REPL_CONFIG_ALLOW_ARBITERS, ret_config, err) != ERR_OK)
         return error_prefix(err, "the stored replica set config cannot be used");
     return ERR_OK;
 }

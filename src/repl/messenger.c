@@ -122,7 +122,7 @@ static void vote_answered(void *arg, ReplCore *core, ReplNow now, ReplActions *a
         repl_core_on_vote_failure(core, now, action->token, action->member_index, actions);
 }
 
-static void build_request(DocBuilder *b, const ReplAction *action) {
+static void build_request(Repl *repl, DocBuilder *b, const ReplAction *action) {
     if (action->kind == REPL_ACTION_HEARTBEAT)
         build_heartbeat(b, &action->heartbeat);
     else if (action->kind == REPL_ACTION_REQUEST_VOTE)
@@ -132,16 +132,22 @@ static void build_request(DocBuilder *b, const ReplAction *action) {
         build_bool(b, "skipDryRun", true);
     }
     build_cstr(b, "$db", "admin");
+    /* A member that gets no entries still learns which times were given out: a client may ask it to
+     * read as of one. */
+    uint64_t now_ts = oplog_cluster_time(repl->oplog);
+    if (now_ts != 0)
+        repl_build_cluster_time(repl, b, now_ts);
 }
 
-static ErrCode read_answer(const ReplAction *action, Doc reply, Answer *answer, Error *err) {
+static ErrCode read_answer(const Repl *repl, const ReplAction *action, Doc reply, Answer *answer,
+                           Error *err) {
     if (action->kind == REPL_ACTION_REQUEST_VOTE)
         return parse_vote_reply(reply, &answer->vote, err);
     TRY(parse_heartbeat_reply(reply, &answer->heartbeat, err));
     if (!doc_is_present(answer->heartbeat.config))
         return ERR_OK;
     ReplConfig *config;
-    TRY(repl_config_parse(answer->heartbeat.config, REPL_CONFIG_PARSE_DEFAULT, &config, err));
+    TRY(repl_config_parse(answer->heartbeat.config, repl->config_flags, &config, err));
     answer->config = config;
     return ERR_OK;
 }
@@ -151,7 +157,7 @@ static void send_letter(Messenger *messenger, ClientCalls *calls, OpCtx *op, Let
     const ReplAction *action = &letter->action;
     int64_t timeout_ms = action->kind == REPL_ACTION_HAND_OFF ? HAND_OFF_MS : action->timeout_ms;
     DocBuilder b = doc_builder_in_arena(&op->arena);
-    build_request(&b, action);
+    build_request(messenger->repl, &b, action);
     ClientCommand command = {.body = doc_builder_end(&b)};
     letter->sent_us = clock_mono_us();
     client_calls_add(calls, action->host, &command, letter->sent_us + timeout_ms * 1000, letter);
@@ -167,7 +173,7 @@ static void deliver(Repl *repl, const ClientCallEnd *end) {
     Answer answer = {.action = action, .rc = end->rc};
     answer.rtt_ms = (clock_mono_us() - letter->sent_us) / 1000;
     if (answer.rc == ERR_OK)
-        answer.rc = read_answer(action, end->reply, &answer, &err);
+        answer.rc = read_answer(repl, action, end->reply, &answer, &err);
     answer.message = end->rc != ERR_OK     ? error_message(end->err)
                      : answer.rc != ERR_OK ? error_message(&err)
                                            : "";

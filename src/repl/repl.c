@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/prng.h"
 #include "catalog/document_key.h"
@@ -41,6 +42,11 @@ static ErrCode open_core(Repl *repl, OpCtx *op, Error *err) {
                        .last_applied = repl_own_positions(repl).applied};
     if (config != NULL)
         start.self_index = repl_find_self(repl, config);
+    if (config != NULL && start.self_index < 0)
+        LOG_WARN(LOG_REPL, 21405,
+                 "The stored replica set config does not have this node; looks again when a member "
+                 "sends a heartbeat",
+                 LOG_I64("version", config->version));
     if (start.self_index >= 0)
         start.self_host = config->members[start.self_index].host;
     TRY(local_load_last_vote(op, &start.last_vote, err));
@@ -73,6 +79,8 @@ ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hook
     repl->hooks = *hooks;
     repl->port = settings->port;
     repl->oplog_bytes = settings->oplog_bytes;
+    repl->config_flags =
+        settings->allows_arbiters ? REPL_CONFIG_ALLOW_ARBITERS : REPL_CONFIG_PARSE_DEFAULT;
     snprintf(repl->set_name, sizeof(repl->set_name), "%s", settings->set_name);
     snprintf(repl->host, sizeof(repl->host), "%s", settings->host);
     mutex_init(&repl->mu, LOCK_RANK_REPL);
@@ -293,6 +301,7 @@ typedef struct Message {
     ReplHeartbeatReply heartbeat_reply;
     ReplVoteReply vote_reply;
     bool must_persist;
+    bool is_vote_refused; /* a test wants it */
     bool is_durable;
     ReplLastVote vote;
     bool is_news;
@@ -329,6 +338,40 @@ static bool has_user_data(Repl *repl) {
     return total > local;
 }
 
+typedef struct FoundSelf {
+    ReplConfig *config;
+    int32_t self_index;
+} FoundSelf;
+
+static void inspect_config(void *arg, const ReplCore *core) {
+    FoundSelf *found = arg;
+    if (repl_core_config(core) != NULL && repl_core_self_index(core) == REPL_INDEX_NONE)
+        found->config = repl_config_ref(repl_core_config(core));
+}
+
+static void found_self(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
+    FoundSelf *found = arg;
+    repl_core_found_self(core, now, found->config, found->self_index, actions);
+}
+
+/* Somebody takes this node for a member, and it did not find itself in the configuration: a name
+ * may not have been known when it started. */
+static void look_for_self(Repl *repl) {
+    if (LIKELY(atomic_load(&repl->state) != REPL_REMOVED))
+        return;
+    FoundSelf found = {NULL, REPL_INDEX_NONE};
+    repl_inspect(repl, inspect_config, &found);
+    if (found.config == NULL)
+        return;
+    found.self_index = repl_find_self(repl, found.config);
+    if (found.self_index >= 0) {
+        LOG_INFO(LOG_REPL, 7300215, "This node is a member of its configuration after all",
+                 LOG_STR("host", found.config->members[found.self_index].host));
+        repl_event(repl, found_self, &found);
+    }
+    repl_config_unref(found.config);
+}
+
 ErrCode repl_handle_heartbeat(Repl *repl, OpCtx *op, Doc request, DocBuilder *reply, Error *err) {
     Message *m = ARENA_NEW(&op->arena, Message);
     m->err = err;
@@ -338,6 +381,7 @@ ErrCode repl_handle_heartbeat(Repl *repl, OpCtx *op, Doc request, DocBuilder *re
     repl_feed_positions(repl);
     repl_event(repl, on_heartbeat, m);
     TRY(m->rc);
+    look_for_self(repl);
     /* After the position was read: a read that ends now has ended for it. */
     if (repl->hooks.read_floor != NULL)
         m->heartbeat_reply.read_floor_ts =
@@ -348,6 +392,7 @@ ErrCode repl_handle_heartbeat(Repl *repl, OpCtx *op, Doc request, DocBuilder *re
 
 static void on_vote_request(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
     Message *m = arg;
+    repl_core_set_test_vote(core, m->is_vote_refused);
     m->rc = repl_core_on_vote_request(core, now, &m->vote_request, &m->vote_reply, &m->must_persist,
                                       &m->vote, actions, m->err);
 }
@@ -363,6 +408,8 @@ ErrCode repl_handle_vote_request(Repl *repl, OpCtx *op, Doc request, DocBuilder 
     Message *m = ARENA_NEW(&op->arena, Message);
     m->err = err;
     TRY(parse_vote_request(request, &m->vote_request, err));
+    m->is_vote_refused =
+        FAILPOINT(VOTE_NO) || (!m->vote_request.is_dry_run && FAILPOINT(VOTE_NO_AFTER_DRY_RUN));
     repl_feed_positions(repl);
     repl_event(repl, on_vote_request, m);
     TRY(m->rc);
@@ -400,11 +447,14 @@ void repl_build_cluster_time(Repl *repl, DocBuilder *b, uint64_t ts) {
     build_signed_time(b, ts, &proof);
 }
 
-void repl_build_metadata(Repl *repl, DocBuilder *b) {
+void repl_build_metadata(Repl *repl, DocBuilder *b, bool is_majority) {
     ReplMetadata metadata;
     mutex_lock(&repl->mu);
     repl_core_metadata(repl->core, &metadata);
     mutex_unlock(&repl->mu);
+    /* The core may not have heard yet of the newest own write. */
+    OpTime applied = oplog_applied(repl->oplog);
+    metadata.last_visible = is_majority ? optime_min(metadata.commit_point, applied) : applied;
     build_repl_metadata(b, &metadata);
 }
 

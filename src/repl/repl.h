@@ -30,6 +30,7 @@ typedef struct ReplSettings {
     uint16_t port;       /* to find itself in a configuration */
     int64_t oplog_bytes; /* 0: by the size of the disk */
     bool has_test_service;
+    bool allows_arbiters; /* more than one */
 } ReplSettings;
 
 typedef struct InitialSyncSettings {
@@ -42,12 +43,14 @@ typedef struct InitialSyncSettings {
 typedef struct ReplTuning {
     int64_t key_rotation_secs; /* how long a key signs cluster times */
     int64_t history_secs;      /* how far back reads at a timestamp may go */
+    int64_t rollback_secs_max; /* the longest time whose writes a member undoes by itself */
 } ReplTuning;
 
 /* Callbacks of the server; called from any thread. */
 typedef struct ReplHooks {
-    void (*topology_moves)(ServiceCtx *service); /* about to change; with the core locked */
-    void (*topology_changed)(ServiceCtx *service);
+    void (*topology_moves)(ServiceCtx *service);   /* about to change; with the core locked */
+    void (*topology_changed)(ServiceCtx *service); /* after each of the moves */
+    void (*removed)(ServiceCtx *service);   /* a configuration without this node. May be NULL */
     void (*committed)(ServiceCtx *service); /* the commit point has moved. May be NULL */
     FlowSettings (*flow_settings)(ServiceCtx *service);
     InitialSyncSettings (*initial_sync_settings)(ServiceCtx *service);
@@ -70,6 +73,8 @@ ErrCode repl_start(Repl *repl, Error *err) MUST_CHECK;
 /* Before shutdown: a primary steps down in favour of a member that has everything it has, if there
  * is one within `timeout_ms`. Returns whether it was primary. */
 bool repl_hand_over(Repl *repl, int64_t timeout_ms);
+/* Is there a member that could be elected once it has everything? */
+bool repl_has_heir(Repl *repl);
 /* Ends participation: a primary steps down first. No thread is left; status commands still work. */
 void repl_stop(Repl *repl);
 void repl_free(Repl *repl); /* NULL is fine */
@@ -116,9 +121,15 @@ ErrCode repl_initiate(Repl *repl, OpCtx *op, Doc config, Error *err) MUST_CHECK;
 const char *repl_default_host(const Repl *repl);
 /* The write concern by setDefaultRWConcern. */
 typedef struct ReplDefaultConcern {
-    bool is_set; /* so that the implicit one may change */
-    Str mode;    /* of getLastErrorModes, which must stay; "": none */
+    bool is_set;      /* so that the implicit one may change */
+    Str mode;         /* of getLastErrorModes, which must stay; "": none */
+    uint64_t version; /* repl_default_concern_version, asked before the others */
 } ReplDefaultConcern;
+/* A change of the default write concern, which may name a mode, and one of the modes exclude each
+ * other. Fails with ERR_CONFLICTING_OPERATION_IN_PROGRESS, or when there is no such mode. */
+ErrCode repl_begin_default_concern(Repl *repl, Str mode, Error *err) MUST_CHECK;
+void repl_end_default_concern(Repl *repl);
+uint64_t repl_default_concern_version(Repl *repl); /* counts the changes */
 ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc config, bool is_force,
                       const ReplDefaultConcern *set, Error *err) MUST_CHECK;
 ErrCode repl_step_down(Repl *repl, OpCtx *op, int64_t secs, int64_t catch_up_secs, bool is_force,
@@ -143,7 +154,7 @@ ErrCode repl_handle_update_position(Repl *repl, OpCtx *op, Doc request, Error *e
 /* $clusterTime, signed. */
 void repl_build_cluster_time(Repl *repl, DocBuilder *b, uint64_t ts);
 /* $replData and $oplogQueryData, for the replies that have them. */
-void repl_build_metadata(Repl *repl, DocBuilder *b);
+void repl_build_metadata(Repl *repl, DocBuilder *b, bool is_majority);
 OpTime repl_build_oplog_metadata(Repl *repl, DocBuilder *b); /* which commit point it tells */
 
 /* A member that waits at the end of the oplog also has to be notified of the commit point. Between
@@ -182,6 +193,9 @@ ErrCode repl_wait_write_concern(Repl *repl, OpCtx *op, const ReplWriteConcern *c
 ErrCode repl_wait_applied(Repl *repl, OpCtx *op, uint64_t ts, Error *err) MUST_CHECK;
 /* Waits until everything up to `ts` is majority-committed; 0: until anything is. */
 ErrCode repl_wait_committed(Repl *repl, OpCtx *op, uint64_t ts, Error *err) MUST_CHECK;
+/* Waits until an entry, or one of a later term, is applied here or majority-committed. */
+ErrCode repl_wait_optime(Repl *repl, OpCtx *op, OpTime optime, bool is_majority, Error *err)
+    MUST_CHECK;
 /* A no-op, as primary: fails where this node is none (any more). */
 ErrCode repl_write_note(Repl *repl, OpCtx *op, const char *text, OpTime *ret_optime, Error *err)
     MUST_CHECK;

@@ -24,6 +24,7 @@ typedef struct IndexVotes IndexVotes;
 typedef enum ReplWaiterKind {
     WAIT_CONCERN,   /* until enough members have `optime` */
     WAIT_APPLIED,   /* until this one has */
+    WAIT_OPTIME,    /* until this one has, compared with its term; or the majority has */
     WAIT_COMMITTED, /* until it is majority-committed */
     WAIT_ELECTION,  /* until the election `token` is over */
     WAIT_STEP_DOWN,
@@ -37,6 +38,7 @@ typedef struct ReplWaiter {
     OpCtx *op;
     ReplWriteConcern concern;
     bool is_journaled;
+    bool is_majority; /* of WAIT_OPTIME */
     OpTime optime;
     uint64_t token;
     bool is_over;
@@ -53,6 +55,11 @@ struct Repl {
     char host[REPL_HOST_SIZE];
     uint16_t port;
     int64_t oplog_bytes;
+    ReplConfigParseFlags config_flags;
+    /* Guarded by mu: changes of the default write concern under way, and done; see repl.h. */
+    uint32_t default_concern_changes;
+    uint64_t default_concern_version;
+    bool is_modes_changing;
     uint64_t oldest_ts_min;          /* reads before it are not possible: history begins here */
     _Atomic bool is_copy_unfinished; /* an initial sync was begun and not finished */
     FlowControl flow;
@@ -108,6 +115,8 @@ struct Repl {
  * returns, heavy ones by the coordinator thread. */
 typedef void (*ReplEventFn)(void *arg, ReplCore *core, ReplNow now, ReplActions *actions);
 void repl_event(Repl *repl, ReplEventFn event, void *arg);
+/* What hello says has changed without an event of the core. */
+void repl_tell_topology(Repl *repl);
 /* The oplog has advanced: informs the core. */
 void repl_feed_positions(Repl *repl);
 void coordinator_run(void *repl);

@@ -65,6 +65,8 @@ typedef struct Rollback {
     ClientConn *source;
     OpTime common;
     int64_t common_wall_ms;
+    int64_t first_wall_ms; /* of the entries that are undone */
+    int64_t last_wall_ms;
     uint64_t stable_ts;
     int64_t undone; /* entries after the common point */
     int64_t removed_docs;
@@ -123,6 +125,23 @@ static ErrCode check_history(const Rollback *r, Error *err) {
                      "the common point is before the data of this member were copied");
 }
 
+/* So much is seldom undone on purpose: somebody should look at it first. */
+static ErrCode check_span(const Rollback *r, Error *err) {
+    int64_t secs_max = r->repl->hooks.tuning(r->repl->service).rollback_secs_max;
+    int64_t secs = (r->last_wall_ms - r->first_wall_ms) / 1000;
+    if (r->undone == 0 || secs <= secs_max)
+        return ERR_OK;
+    LOG_ERROR(LOG_REPL, 7300275,
+              "Not willing to undo the writes of so long a time: see rollbackTimeLimitSecs. "
+              "Otherwise this member has to be synced anew, with an empty directory",
+              LOG_I64("seconds", secs), LOG_I64("limitSeconds", secs_max),
+              LOG_I64("entries", r->undone));
+    return error_set(err, ERR_UNRECOVERABLE_ROLLBACK_ERROR,
+                     "the writes to undo cover %lld s, more than the %lld s of "
+                     "rollbackTimeLimitSecs",
+                     (long long)secs, (long long)secs_max);
+}
+
 ErrCode rollback_run(Sync *sync, OpCtx *op, ClientConn *source, Error *err) {
     Rollback r = {.sync = sync, .repl = sync->repl, .op = op, .source = source};
     error_reset(err);
@@ -144,7 +163,11 @@ ErrCode rollback_run(Sync *sync, OpCtx *op, ClientConn *source, Error *err) {
     if (rc == ERR_OK)
         rc = check_history(&r, err);
     if (rc == ERR_OK)
+        rc = check_span(&r, err);
+    if (rc == ERR_OK)
         rc = go_back(&r, err);
+    if (rc == ERR_UNRECOVERABLE_ROLLBACK_ERROR)
+        failpoint_hang(FP_HANG_BEFORE_UNRECOVERABLE);
     /* Also after a failure: nothing has changed yet, and another source may do. */
     state = REPL_SECONDARY;
     if (rc == ERR_OK)
@@ -239,7 +262,9 @@ static ErrCode walk(Rollback *r, RecordCursor *mine, Error *err) {
             r->common_wall_ms = wall_ms;
             return ERR_OK;
         }
-        r->undone++;
+        if (r->undone++ == 0)
+            r->last_wall_ms = wall_ms;
+        r->first_wall_ms = wall_ms;
     }
 }
 

@@ -11,6 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
+#include "base/failpoint.h"
 #include "repl/repl_internal.h"
 
 /* An address is local when a socket can be bound to it. */
@@ -23,7 +25,20 @@ static bool is_local_address(const struct addrinfo *address) {
     return is_local;
 }
 
+/* As if the name could not be resolved: of one host that the data name, or of all. */
+static bool is_made_to_fail(const char *host) {
+    if (LIKELY(!failpoint_is_set(FP_FAIL_IS_SELF)))
+        return false;
+    FailpointConfig config = failpoint_config(FP_FAIL_IS_SELF);
+    Elem name = config.data != NULL ? doc_get_lit((Doc){config.data}, "hostAndPort") : ELEM_MISSING;
+    bool is_other = elem_type(name) == BT_STRING && !str_is(elem_str(name), host);
+    xfree(config.data);
+    return !is_other && FAILPOINT(FAIL_IS_SELF);
+}
+
 static bool is_self(const Repl *repl, const char *host) {
+    if (is_made_to_fail(host))
+        return false;
     if (strcmp(host, repl->host) == 0)
         return true;
     const char *colon = strrchr(host, ':');

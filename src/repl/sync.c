@@ -272,12 +272,34 @@ static void drop_entries(Sync *sync, size_t count) {
     }
 }
 
+typedef struct NewTerm {
+    OpTime first;
+    int64_t wall_ms;
+} NewTerm;
+
+static void note_new_term(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
+    (void)actions;
+    NewTerm *begun = arg;
+    repl_core_note_new_term(core, now, begun->first.term, begun->wall_ms);
+}
+
+/* For the status, which tells how long the set was without a primary. */
+static ErrCode tell_new_term(Repl *repl, int64_t term, const Doc *entries, size_t count,
+                             Error *err) {
+    NewTerm begun = {.first = OPTIME_NONE};
+    for (size_t i = 0; i < count && begun.first.term != term; i++)
+        TRY(oplog_entry_position(entries[i], &begun.first, &begun.wall_ms, err));
+    repl_event(repl, note_new_term, &begun);
+    return ERR_OK;
+}
+
 static ErrCode apply_batch(Sync *sync, OpCtx *op, OpTime after, const Doc *entries, size_t count,
                            Error *err) {
     Repl *repl = sync->repl;
     /* The oplog first: a checkpoint must never contain data whose entries are not in the journal.
      * `after` makes the oplog check that the batch follows its end. */
     TRY(oplog_append_batch(repl->oplog, op, after, entries, count, err));
+    failpoint_hang(FP_PAUSE_AFTER_OPLOG_WRITTEN);
     for (size_t done = 0; done < count;) {
         size_t end = apply_batch_end(entries + done, count - done);
         TRY(applier_run(repl->applier, op, entries + done, end, APPLY_STEADY, err));
@@ -287,6 +309,8 @@ static ErrCode apply_batch(Sync *sync, OpCtx *op, OpTime after, const Doc *entri
     OpTime last;
     int64_t wall_ms;
     TRY(oplog_entry_position(entries[count - 1], &last, &wall_ms, err));
+    if (UNLIKELY(last.term != after.term))
+        TRY(tell_new_term(repl, last.term, entries, count, err));
     /* Readable before it is reported: a client that learns of the position from us must find the
      * data. */
     storage_set_last_applied_ts(repl->engine, last.ts);

@@ -100,6 +100,7 @@ static void begin_writing(Repl *repl, OpCtx *op) {
 }
 
 ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *err) {
+    failpoint_hang(FP_HANG_AFTER_DRAIN_RECONFIG);
     TRY(task_services_settle(repl->tasks, err));
     TRY(lock_state(op, err));
     ErrCode rc = ERR_OK;
@@ -143,8 +144,7 @@ ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *e
                  LOG_I64("term", term));
         repl_feed_positions(repl);
         index_votes_step_up(repl, op);
-        if (repl->hooks.topology_changed != NULL)
-            repl->hooks.topology_changed(repl->service);
+        repl_tell_topology(repl);
     }
     return ERR_OK;
 }
@@ -172,6 +172,5 @@ void transition_step_down(Repl *repl, OpCtx *op) {
     repl_feed_positions(repl);
     /* A client whose operation was killed awaits a topology change after that error, so this comes
      * last. */
-    if (repl->hooks.topology_changed != NULL)
-        repl->hooks.topology_changed(repl->service);
+    repl_tell_topology(repl);
 }

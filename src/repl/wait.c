@@ -42,6 +42,12 @@ static bool look_at(Repl *repl, ReplWaiter *waiter) {
     case WAIT_APPLIED:
         waiter->is_good = repl_core_own_applied(core).optime.ts >= waiter->optime.ts;
         break;
+    case WAIT_OPTIME:
+        waiter->is_good = optime_compare(waiter->is_majority ? repl_core_commit_point(core).optime
+                                                             : repl_core_own_applied(core).optime,
+                                         waiter->optime) >= 0 &&
+                          (!waiter->is_majority || repl->committed_ts >= waiter->optime.ts);
+        break;
     case WAIT_COMMITTED:
         waiter->is_good = repl->committed_ts >= waiter->optime.ts && repl->committed_ts > 0;
         break;
@@ -99,13 +105,17 @@ void repl_commit_reader_leave(Repl *repl, CommitReader *reader) {
 
 /* ---- waiting ---- */
 
+static bool is_of_applied(const ReplWaiter *waiter) {
+    return waiter->kind == WAIT_APPLIED || waiter->kind == WAIT_OPTIME;
+}
+
 bool repl_waiter_enter(Repl *repl, ReplWaiter *waiter) {
     /* A stale signal of an earlier wait would only cost one extra evaluation. */
     op_clear_signal(waiter->op);
     /* Before the list is entered: a writer that sees 0 skips the event, and this waiter then sees
      * the new position when it enters. */
     atomic_fetch_add(&repl->waiter_count, 1);
-    if (waiter->kind == WAIT_APPLIED)
+    if (is_of_applied(waiter))
         atomic_fetch_add(&repl->applied_waiter_count, 1);
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
     list_push_back(&repl->waiters, &waiter->node);
@@ -117,7 +127,7 @@ void repl_waiter_leave(Repl *repl, ReplWaiter *waiter) {
     list_remove(&waiter->node);
     mutex_unlock(&repl->mu);
     atomic_fetch_sub(&repl->waiter_count, 1);
-    if (waiter->kind == WAIT_APPLIED)
+    if (is_of_applied(waiter))
         atomic_fetch_sub(&repl->applied_waiter_count, 1);
 }
 
@@ -244,6 +254,9 @@ ErrCode repl_append_note(Repl *repl, OpCtx *op, Doc data, uint64_t max_ts, Error
 ErrCode repl_wait_applied(Repl *repl, OpCtx *op, uint64_t ts, Error *err) {
     if (oplog_applied(repl->oplog).ts >= ts)
         return ERR_OK;
+    if (!oplog_exists(repl->oplog))
+        return error_set(err, ERR_NOT_YET_INITIALIZED,
+                         "this member has no oplog yet: it cannot wait for a time");
     if (ts > oplog_cluster_time(repl->oplog))
         return error_set(err, ERR_INVALID_OPTIONS,
                          "readConcern afterClusterTime value must not be greater than the current "
@@ -275,6 +288,15 @@ ErrCode repl_wait_applied(Repl *repl, OpCtx *op, uint64_t ts, Error *err) {
 
 ErrCode repl_wait_committed(Repl *repl, OpCtx *op, uint64_t ts, Error *err) {
     ReplWaiter waiter = {.kind = WAIT_COMMITTED, .op = op, .optime = {ts, OPTIME_TERM_NONE}};
+    bool is_timed_out;
+    return repl_wait(repl, &waiter, INT64_MAX, &is_timed_out, err);
+}
+
+ErrCode repl_wait_optime(Repl *repl, OpCtx *op, OpTime optime, bool is_majority, Error *err) {
+    if (!is_majority && optime_compare(oplog_applied(repl->oplog), optime) >= 0)
+        return ERR_OK;
+    ReplWaiter waiter = {
+        .kind = WAIT_OPTIME, .op = op, .is_majority = is_majority, .optime = optime};
     bool is_timed_out;
     return repl_wait(repl, &waiter, INT64_MAX, &is_timed_out, err);
 }

@@ -25,6 +25,7 @@ static const FieldSpec GENERIC_FIELDS[] = {
     GENERIC("apiDeprecationErrors", FIELD_ELEM, api_deprecation_errors),
     GENERIC("$clusterTime", FIELD_ELEM, cluster_time),
     GENERIC("$configTime", FIELD_ELEM, config_time),
+    GENERIC("$replData", FIELD_ELEM, repl_data),
     GENERIC("shardVersion", FIELD_ELEM, shard_version),
     GENERIC("databaseVersion", FIELD_ELEM, database_version),
     GENERIC_IGNORED("$audit"),

@@ -3,6 +3,7 @@
  */
 #pragma once
 
+#include "bson/optime.h"
 #include "request/request.h"
 
 typedef struct WriteConcern {
@@ -29,6 +30,7 @@ typedef struct ReadConcern {
     ReadConcernLevel level;
     uint64_t after_cluster_ts; /* 0: none */
     uint64_t at_cluster_ts;    /* 0: none */
+    OpTime after_optime;       /* ts 0: none */
 } ReadConcern;
 
 /* Arguments that any command may carry. */
@@ -50,6 +52,7 @@ typedef struct GenericArgs {
     Elem cluster_time;
     /* Between the nodes of a cluster. */
     Elem config_time;
+    Elem repl_data;     /* true: the reply says where the replica set is */
     Elem shard_version; /* by which a router sends it here */
     Elem database_version;
 } GenericArgs;

@@ -256,6 +256,13 @@ static void on_topology_changed(ServiceCtx *service) {
         topology_changed(service->commands);
 }
 
+/* Clients that keep asking a node which is no longer part of their set would be served what it
+ * happens to have: they look for the set anew. */
+static void on_removed(ServiceCtx *service) {
+    if (service->transport != NULL)
+        transport_close_all(service->transport);
+}
+
 static FlowSettings flow_settings(ServiceCtx *service) {
     return (FlowSettings){
         .is_enabled = param_bool(service, PARAM_ENABLE_FLOW_CONTROL),
@@ -281,6 +288,7 @@ static ReplTuning repl_tuning(ServiceCtx *service) {
     return (ReplTuning){
         .key_rotation_secs = param_i64(service, PARAM_KEYS_ROTATION_SECS),
         .history_secs = param_i64(service, PARAM_HISTORY_WINDOW_SECS),
+        .rollback_secs_max = param_i64(service, PARAM_ROLLBACK_SECS_MAX),
     };
 }
 
@@ -305,6 +313,7 @@ static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
                            ? option_i64(options, OPTION_OPLOG_SIZE) * 1024 * 1024
                            : 0,
         .has_test_service = param_bool(&node->process.service, PARAM_ENABLE_TEST_COMMANDS),
+        .allows_arbiters = param_bool(&node->process.service, PARAM_ALLOW_MULTIPLE_ARBITERS),
     };
     node->process.service.sessions = session_catalog_new(&node->process.service);
     txn_observe_ends(node->process.service.sessions, count_transaction);
@@ -314,6 +323,7 @@ static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
     node->process.service.preimages = preimage_purger_new(&node->process.service, &PURGE_HOOKS);
     const ReplHooks hooks = {.topology_moves = on_topology_moves,
                              .topology_changed = on_topology_changed,
+                             .removed = on_removed,
                              .committed = on_committed,
                              .flow_settings = flow_settings,
                              .initial_sync_settings = initial_sync_settings,
@@ -416,6 +426,7 @@ static void quiesce(ServiceCtx *service) {
     LOG_INFO(LOG_REPL, 4695102, "Entering quiesce mode for shutdown",
              LOG_I64("quiesceTimeMillis", quiesce_us / 1000));
     command_service_begin_quiesce(service->commands, deadline_us);
+    failpoint_hang(FP_HANG_IN_QUIESCE);
     thread_sleep_us(quiesce_us < deadline_us - clock_mono_us() ? quiesce_us : 0);
 }
 

@@ -180,6 +180,12 @@ void journal_flusher_run(void *arg) {
     log_set_thread_name("JournalFlusher");
     mutex_lock(&journal->mu);
     while (!journal->is_stopping) {
+        if (UNLIKELY(failpoint_is_set(FP_PAUSE_JOURNAL_FLUSHER))) {
+            mutex_unlock(&journal->mu);
+            failpoint_hang(FP_PAUSE_JOURNAL_FLUSHER);
+            mutex_lock(&journal->mu);
+            continue;
+        }
         if (journal->requested > journal->done && !journal->is_leader_at_work) {
             flush_as_leader(engine, journal);
             continue;

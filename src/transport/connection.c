@@ -262,6 +262,12 @@ bool transport_close_connection(Transport *t, uint64_t id) {
     return false;
 }
 
+void transport_close_all(Transport *t) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&t->table.mu);
+    LIST_FOR_EACH (&t->table.live, node)
+        shutdown(CONTAINER_OF(node, Slot, in_table)->fd, SHUT_RDWR);
+}
+
 void transport_for_each_connection(Transport *t, void (*visit)(void *arg, const Connection *conn),
                                    void *arg) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&t->table.mu);

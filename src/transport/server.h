@@ -172,6 +172,8 @@ void transport_wake(Transport *transport, uint64_t ticket);
 
 /* Closes one connection as if the client had disconnected. False when there is none of that id. */
 bool transport_close_connection(Transport *transport, uint64_t id);
+/* Closes all that there are; new ones are accepted. */
+void transport_close_all(Transport *transport);
 
 /* For the handler: keeps a connection that is_extra. */
 void transport_keep_connection(Transport *transport, Connection *conn);

@@ -275,6 +275,60 @@ describe('a set of one member', () => {
         });
     });
 
+    test('OPL-2: a scan of the oplog says up to which time it has read, also past what its filter leaves out', async () => {
+        const local = client.db('local');
+        const coll = db.collection('scanned');
+        await coll.insertMany([{ _id: 1 }, { _id: 2 }]);
+        const scan = (more) =>
+            local.command({ find: 'oplog.rs', hint: { $natural: 1 }, $_requestResumeToken: true, ...more });
+        const filter = { ns: 'one.scanned', op: 'i' };
+        const first = (await scan({ filter, batchSize: 1 })).cursor;
+        const ts = first.postBatchResumeToken.ts;
+        assert.deepEqual(ts, first.firstBatch[0].ts);
+        const rest = (await scan({ filter: { ...filter, ts: { $gt: ts } } })).cursor;
+        assert.deepEqual(rest.firstBatch.map(({ o }) => o._id), [2]);
+        assert.ok(rest.postBatchResumeToken.ts.greaterThanOrEqual(rest.firstBatch[0].ts));
+        const none = { filter: { ns: 'one.nothing' }, tailable: true, awaitData: true };
+        const { cursor } = await scan(none);
+        assert.deepEqual(cursor.firstBatch, []);
+        assert.ok(cursor.postBatchResumeToken.ts.greaterThanOrEqual(rest.firstBatch[0].ts));
+        await coll.insertOne({ _id: 3 });
+        const more = await local.command({ getMore: cursor.id, collection: 'oplog.rs', maxTimeMS: 50 });
+        assert.deepEqual(more.cursor.nextBatch, []);
+        assert.ok(more.cursor.postBatchResumeToken.ts.greaterThan(cursor.postBatchResumeToken.ts));
+        await fails(() => scan({ $_resumeAfter: { ts } }), 2);
+    });
+
+    test('REP-3: a reply says on request what it has seen, and reads wait for that', async () => {
+        const run = (command) => db.command({ ...command, $replData: 1 });
+        const { $replData: written } = await run({ insert: 'seen', documents: [{}], writeConcern: { w: 'majority' } });
+        const after = (level) => run({ find: 'seen', readConcern: { level, afterOpTime: written.lastOpVisible } });
+        for (const level of ['local', 'majority']) {
+            const { cursor, $replData: seen } = await after(level);
+            assert.equal(cursor.firstBatch.length, 1);
+            assert.ok(seen.lastOpVisible.ts.greaterThanOrEqual(written.lastOpVisible.ts));
+        }
+        assert.equal((await db.command({ find: 'seen' })).$replData, undefined);
+        const { ts, t } = written.lastOpVisible;
+        const later = { ts: new Timestamp({ t: ts.high + 1000, i: 1 }), t };
+        const soon = (readConcern) => db.command({ find: 'seen', maxTimeMS: 50, readConcern });
+        await fails(() => soon({ afterOpTime: later }), 50);
+        await fails(() => soon({ afterOpTime: { ts, t: Number(t) + 1 } }), 50);
+        await fails(() => soon({ afterOpTime: later, afterClusterTime: ts }), 72);
+        await fails(() => soon({ level: 'snapshot', afterOpTime: later }), 72);
+        await fails(() => soon({ afterOpTime: 1 }), 14);
+    });
+
+    test('REP-1: each change of the state wakes clients once', async () => {
+        const admin = client.db('admin');
+        const before = (await admin.command({ hello: 1 })).topologyVersion;
+        await admin.command({ replSetStepDown: 1, force: true, secondaryCatchUpPeriodSecs: 0 });
+        await set.waitForPrimary();
+        const { topologyVersion: now } = await admin.command({ hello: 1 });
+        /* Writes end, it is a secondary; it is elected, the configuration has its term, writes are taken. */
+        assert.equal(Number(now.counter) - Number(before.counter), 5);
+    });
+
     test('DUR-2: a restart comes back with all writes, by checkpoint and oplog', async () => {
         const coll = db.collection('durable');
         const [member] = set.members;
@@ -635,9 +689,10 @@ for (const isRestarted of [false, true])
                 return ok === 1 ? myState : `error ${myState}`;
             };
             let removed;
+            const old = await RawConnection.open({ port: member.port, host: '127.0.0.1' });
             await reconfig((config) => ([removed] = config.members.splice(2, 1)));
-            // REMOVED, or InvalidReplicaSetConfig where nobody told it of another set.
-            await waitFor(async () => [10, 'error 93'].includes(await stateOf()), {
+            assert.equal(await old.receive(20_000), null, 'its clients look for the set anew');
+            await waitFor(async () => (await stateOf()) === 'error 93', {
                 timeoutMs: 20_000,
                 what: 'the removal',
             });
@@ -888,4 +943,180 @@ test('a standalone node refuses what needs a set', async () => {
     await fails(() => client.db('admin').command({ replSetInitiate: {} }), 76);
     await client.close();
     await server.remove();
+});
+
+describe('a set of two members', () => {
+    let set, primary, other, client;
+    before(async () => {
+        set = await startReplicaSet({ members: [{}, { priority: 0.5 }], settings: { electionTimeoutMillis: 10_000 } });
+        primary = await set.waitForPrimary();
+        other = set.members.find((member) => member !== primary);
+        client = await set.client();
+        await client.db('admin').command({ setDefaultRWConcern: 1, defaultWriteConcern: { w: 1 } });
+    });
+    after(() => set.remove());
+    const failpoint = (member, name, mode) => set.command(member, { configureFailPoint: name, mode });
+
+    test('REP-1: an ordinary configuration may follow a forced one before its members have everything', async () => {
+        const { config } = await set.command(primary, { replSetGetConfig: 1 });
+        const reconfig = (members, force) =>
+            set.command(primary, {
+                replSetReconfig: { ...config, version: (config.version += 100_000), members },
+                ...(force && { force }),
+            });
+        await failpoint(other, 'stopReplProducer', 'alwaysOn');
+        await reconfig(config.members.slice(0, 1), true);
+        config.version = Number((await set.command(primary, { replSetGetConfig: 1 })).config.version);
+        await client.db('forced').collection('c').insertOne({ _id: 1 }, { writeConcern: { w: 'majority' } });
+        await reconfig(config.members, true);
+        config.version = Number((await set.command(primary, { replSetGetConfig: 1 })).config.version);
+        await reconfig(config.members, false);
+        await failpoint(other, 'stopReplProducer', 'off');
+        await client.db('forced').collection('c').insertOne({ _id: 2 }, { writeConcern: { w: 2 } });
+    });
+
+    test('REP-3: a member without news of its own knows which times were given out', async () => {
+        await failpoint(other, 'stopReplProducer', 'alwaysOn');
+        const { operationTime } = await set.command(primary, { insert: 'c', documents: [{}] }, 'forced');
+        await waitFor(async () => (await set.command(other, { ping: 1 })).$clusterTime.clusterTime.greaterThanOrEqual(operationTime), {
+            timeoutMs: 10_000,
+            what: 'the time of the write',
+        });
+        await failpoint(other, 'stopReplProducer', 'off');
+    });
+
+    test('REP-1: a member that copies data and has no oplog yet says so to who waits for a time', async () => {
+        primary = await set.waitForPrimary();
+        other = set.members.find((member) => member !== primary);
+        await other.stop();
+        rmSync(other.dbpath, { recursive: true });
+        other.args.push('--setParameter', 'failpoint.initialSyncHangBeforeCreatingOplog={"mode": "alwaysOn"}');
+        await other.start();
+        other.args.splice(-2);
+        const where = 'initialSyncHangBeforeCreatingOplog';
+        await set.command(other, { waitForFailPoint: where, timesEntered: 1, maxTimeMS: 20_000 });
+        const readConcern = { afterClusterTime: new Timestamp({ t: 1, i: 1 }) };
+        await fails(() => set.command(other, { find: 'c', readConcern }, 'local'), 94);
+        await failpoint(other, where, 'off');
+        await set.waitForSecondaries();
+    });
+
+    test('REP-1: a member whose name is not known when it starts takes part as soon as it is', async () => {
+        primary = await set.waitForPrimary();
+        other = set.members.find((member) => member !== primary);
+        await other.stop();
+        other.args.push('--setParameter', 'failpoint.failIsSelfCheck={"mode": "alwaysOn"}');
+        await other.start();
+        other.args.splice(-2);
+        await fails(() => set.command(other, { replSetGetStatus: 1 }), 93);
+        await failpoint(other, 'failIsSelfCheck', 'off');
+        const secondary = { replSetTest: 1, waitForMemberState: 2, timeoutMillis: 20_000 };
+        await set.command(other, secondary);
+        await fails(() => set.command(primary, { ...secondary, timeoutMillis: 10 }), 262);
+        await client.db('forced').collection('c').insertOne({}, { writeConcern: { w: 2, wtimeoutMS: 20_000 } });
+    });
+
+    test('REP-1: the status of a member tells when the term that it voted for began', async () => {
+        await set.stepDown({ secs: 3 });
+        primary = await set.waitForPrimary();
+        other = set.members.find((member) => member !== primary);
+        await client.db('forced').collection('c').insertOne({}, { writeConcern: { w: 2 } });
+        const { electionParticipantMetrics: vote } = await set.command(other, { replSetGetStatus: 1 });
+        assert.ok(vote.newTermStartDate >= vote.lastVoteDate);
+        assert.ok(vote.newTermAppliedDate >= vote.newTermStartDate);
+    });
+
+    test('REP-3: the modes of write concerns stay while a default that may name one is set', async () => {
+        primary = await set.waitForPrimary();
+        const { config } = await set.command(primary, { replSetGetConfig: 1 });
+        const reconfig = (edit) => {
+            config.version = Number(config.version) + 1;
+            edit();
+            return set.command(primary, { replSetReconfig: config });
+        };
+        await reconfig(() => {
+            config.members.forEach((member) => (member.tags = { place: String(member._id) }));
+            config.settings.getLastErrorModes = { both: { place: 2 } };
+        });
+        const set_ = (w) => set.command(primary, { setDefaultRWConcern: 1, defaultWriteConcern: { w } });
+        await fails(() => set_('nowhere'), 79);
+        const where = 'hangWhileSettingDefaultRWC';
+        const entered = await set.hang(primary, where, 0);
+        const setting = set_('both');
+        await entered();
+        await reconfig(() => (config.settings.catchUpTimeoutMillis = 1000));
+        await fails(() => reconfig(() => (config.settings.getLastErrorModes = { all: { place: 2 } })), 117);
+        await failpoint(primary, where, 'off');
+        await setting;
+        await fails(() => reconfig(() => {}), 103);
+        await set_(1);
+    });
+
+    test('NOD-2: a stop may wait longer for another member than the office would be refused', async () => {
+        primary = await set.waitForPrimary();
+        await assert.rejects(set.command(primary, { shutdown: 1, timeoutSecs: 300 }));
+        await waitFor(() => !primary.isRunning(), { timeoutMs: 30_000, what: 'the end of the primary' });
+    });
+});
+
+test('REP-1: a member that is elected and does not write yet can be told to step down', async () => {
+    const set = await startReplicaSet({ members: [{ priority: 2 }, {}, {}], settings: { electionTimeoutMillis: 10_000 } });
+    try {
+        const primary = await set.waitForPrimary();
+        const others = set.members.filter((member) => member !== primary);
+        const [heir] = others;
+        await set.waitForReplication();
+        const apply = (mode) =>
+            Promise.all(others.map((member) => set.command(member, { configureFailPoint: 'rsSyncApplyStop', mode })));
+        await apply('alwaysOn');
+        const client = await set.client();
+        const coll = client.db('draining').collection('c');
+        await coll.insertMany([{}, {}, {}], { writeConcern: { w: 1 } });
+        const buffered = async () => (await set.command(heir, { serverStatus: 1 })).metrics.repl.buffer.count;
+        await waitFor(async () => Number(await buffered()) > 0, { timeoutMs: 20_000, what: 'entries to apply' });
+        await set.command(heir, { replSetStepUp: 1 });
+        assert.equal((await set.hello(heir)).isWritablePrimary, false);
+        await fails(() => set.command(heir, { replSetStepDown: 5 }), 262);
+        await set.command(heir, { replSetStepDown: 5, force: true });
+        assert.equal((await set.command(heir, { replSetGetStatus: 1 })).myState, 2);
+        await apply('off');
+        await set.waitForPrimary();
+        await coll.insertOne({}, { writeConcern: { w: 3 } });
+    } finally {
+        await set.remove();
+    }
+});
+
+test('DUR-3: a member does not undo by itself the writes of a longer time than rollbackTimeLimitSecs', async () => {
+    const set = await startReplicaSet({ members: [{ priority: 2 }, {}, {}] });
+    try {
+        const old = await set.waitForPrimary();
+        const others = set.members.filter((member) => member !== old);
+        const client = await set.client();
+        await client.db('undo').collection('c').insertOne({ _id: 0 }, { writeConcern: { w: 3 } });
+        for (const member of others)
+            await set.command(member, { configureFailPoint: 'stopReplProducer', mode: 'alwaysOn' });
+        const insert = () => set.command(old, { insert: 'c', documents: [{}], writeConcern: { w: 1, j: true } }, 'undo');
+        await insert();
+        await sleep(2500); // that long is the time of the writes
+        await insert();
+        await old.kill();
+        for (const member of others)
+            await set.command(member, { configureFailPoint: 'stopReplProducer', mode: 'off' });
+        await set.waitForSuccessor(old);
+        old.args.push('--setParameter', 'rollbackTimeLimitSecs=1');
+        await old.start();
+        await waitFor(async () => (await set.command(old, { replSetGetStatus: 1 })).myState === 3, {
+            timeoutMs: 20_000,
+            what: 'RECOVERING',
+        });
+        assert.ok(old.log.some(({ id }) => id === 7300275));
+        await old.stop();
+        old.args.splice(-2); // a day
+        await old.start();
+        await set.waitForSecondaries();
+        await set.checkCollection('c', 'undo');
+    } finally {
+        await set.remove();
+    }
 });

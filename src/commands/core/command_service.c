@@ -148,13 +148,13 @@ void build_topology_version(DocBuilder *b, TopologyVersion version) {
 }
 
 void topology_changed(CommandService *service) {
-    topology_moves(service);
     if (service->service->transport != NULL)
         transport_wake_parked(service->service->transport);
 }
 
 void command_service_begin_quiesce(CommandService *service, int64_t until_us) {
     atomic_store(&service->quiesce_until_us, until_us);
+    topology_moves(service);
     topology_changed(service);
 }
 

@@ -341,6 +341,27 @@ static ErrCode parse_concern_time(CommandCtx *ctx, Elem elem, uint64_t *ret_ts, 
     return ERR_OK;
 }
 
+static ErrCode parse_concern_optime(Elem elem, OpTime *ret_optime, Error *err) {
+    if (!optime_from_elem(elem, ret_optime))
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "readConcern afterOpTime is a document {ts: <timestamp>, t: <term>}");
+    return ERR_OK;
+}
+
+static ErrCode check_optime(const CommandCtx *ctx, const ReadConcern *concern, Error *err) {
+    if (LIKELY(optime_is_none(concern->after_optime)))
+        return ERR_OK;
+    if (concern->after_cluster_ts != 0)
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "readConcern takes afterOpTime or afterClusterTime, not both");
+    if (ctx->is_txn ||
+        (concern->level != READ_CONCERN_LOCAL && concern->level != READ_CONCERN_MAJORITY))
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "readConcern afterOpTime needs the level local or majority, and no "
+                         "transaction");
+    return ERR_OK;
+}
+
 static ErrCode check_read_concern(CommandCtx *ctx, Error *err) {
     Elem concern = ctx->args.read_concern;
     if (!elem_is_present(concern))
@@ -364,6 +385,8 @@ static ErrCode check_read_concern(CommandCtx *ctx, Error *err) {
         else if (elem_name_is(member, STR("afterOpTime")) && service_is_standalone(ctx->service))
             return error_set(err, ERR_NOT_A_REPLICA_SET,
                              "node needs to be a replica set member to use read concern");
+        else if (elem_name_is(member, STR("afterOpTime")))
+            TRY(parse_concern_optime(member, &parsed->after_optime, err));
         else
             return error_set(err, ERR_INVALID_OPTIONS, "Unrecognized option in readConcern: %s",
                              elem_name(member));
@@ -391,6 +414,7 @@ static ErrCode check_read_concern(CommandCtx *ctx, Error *err) {
         return error_set(err, ERR_INVALID_OPTIONS,
                          "afterClusterTime field can be set only if level is equal to local, "
                          "majority, or snapshot");
+    TRY(check_optime(ctx, parsed, err));
     /* Drivers send that of a snapshot session with every command; a cursor has its own. */
     if ((ctx->spec->flags & CMD_CONTINUES_READ) != 0)
         *parsed = (ReadConcern){0};

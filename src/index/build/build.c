@@ -214,6 +214,7 @@ ErrCode index_build_fill(IndexBuild *build, Error *err) {
                   begin_us);
         build->phase = INDEX_BUILD_DRAIN;
     }
+    failpoint_hang(FP_HANG_AFTER_BULK_INSERTS);
     return build_drain_first(build, err);
 }
 
@@ -225,6 +226,7 @@ ErrCode index_build_drain(IndexBuild *build, Error *err) {
     TRY(build_drain_again(build, err));
     op_set_progress(build->active.op, NULL, 0, 0);
     log_phase(build, "Index build: drained side writes", 20689, begin_us);
+    failpoint_hang(FP_HANG_AFTER_SECOND_DRAIN);
     return ERR_OK;
 }
 

@@ -75,6 +75,7 @@ ErrCode build_drain_first(IndexBuild *build, Error *err) {
         TRY(drain_to_ends(build, ends, err));
     }
     failpoint_hit(FP_INDEX_BUILD_FIRST_DRAIN);
+    failpoint_hang(FP_HANG_AFTER_FIRST_DRAIN);
     return op_check_interrupt_slow(op, err);
 }
 

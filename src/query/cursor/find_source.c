@@ -23,7 +23,13 @@ static void find_build_token(const CursorSource *base, DocBuilder *b) {
         return;
     const KeptRecordId *last = &source->last;
     size_t token = build_open_doc(b, "postBatchResumeToken");
-    if (last->bytes.size > 0)
+    if (source->is_oplog)
+        /* Also what the filter left out: who reads on from there need not read it again. */
+        build_timestamp(b, "ts",
+                        (uint64_t)(last->num > source->exec->passed_num
+                                       ? last->num
+                                       : source->exec->passed_num));
+    else if (last->bytes.size > 0)
         build_binary(b, "$recordId", /* subtype= */ 0, last->bytes.data, last->bytes.size);
     else if (last->num != 0)
         build_i64(b, "$recordId", last->num);
@@ -105,6 +111,7 @@ ErrCode find_source_open(OpCtx *op, const Ns *ns, const QuerySpec *spec, FindSou
     }
     if (rc == ERR_OK)
         rc = plan_query(&source->access, spec, &source->exec, err);
+    source->is_oplog = ns_is_oplog(ns);
     if (rc != ERR_OK) {
         find_free(&source->base);
         return rc;

@@ -18,6 +18,7 @@ typedef struct FindSource {
     CollAccess access;
     PlanExecutor *exec;
     bool has_token;      /* the client requested a resume token */
+    bool is_oplog;       /* whose tokens are timestamps */
     KeptRecordId last;   /* of the last row; none at first */
     KeptRecordId before; /* of the previous row, in case `last` does not fit into the batch */
 } FindSource;

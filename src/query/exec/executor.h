@@ -53,6 +53,7 @@ struct PlanExecutor {
     bool is_recheck_due; /* an index became multikey: its bounds are not exact any more */
     PlanTrial *trials;   /* of all candidates, with QuerySpec.is_explain */
     uint32_t trial_count;
+    int64_t passed_num;  /* the last record that a scan looked at before it ran out; 0: none */
     uint64_t ticks;      /* entries and documents looked at */
     uint64_t tick_limit; /* when to take the slow path: for a yield, or for pause_at */
     uint64_t pause_at;   /* UINT64_MAX: never */

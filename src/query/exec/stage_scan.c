@@ -22,14 +22,19 @@ static ErrCode scan_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Er
     if (UNLIKELY(!scan->is_open))
         TRY(open_cursor(scan, err));
     const MatchExpr *filter = scan->options.filter;
+    int64_t passed = 0;
     for (;;) {
         TRY(executor_tick(stage->exec, err));
         bool is_found;
         RecordId rid;
         Str data;
         TRY(record_cursor_next(&scan->cursor, &is_found, &rid, &data, err));
-        if (!is_found)
+        if (!is_found) {
+            if (passed != 0)
+                stage->exec->passed_num = passed;
             return ERR_OK;
+        }
+        passed = rid.num;
         if (scan->is_bounded && is_past_end(scan, rid)) {
             /* A scan by _id has looked at the document that tells that it is over. */
             stage->examined += elem_is_present(scan->options.high_value);

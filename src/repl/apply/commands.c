@@ -7,6 +7,8 @@
  */
 #include <string.h>
 
+#include "base/alloc.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "ddl/ddl.h"
 #include "repl/apply/apply_internal.h"
@@ -35,6 +37,7 @@ typedef struct CommandRow {
 
 static ErrCode apply_create(const Command *command, Error *err);
 static ErrCode apply_drop(const Command *command, Error *err);
+static void hang_after_drop(Str db);
 static ErrCode apply_drop_database(const Command *command, Error *err);
 static ErrCode apply_rename(const Command *command, Error *err);
 static ErrCode apply_coll_mod(const Command *command, Error *err);
@@ -219,7 +222,20 @@ static ErrCode apply_drop(const Command *command, Error *err) {
     Ns ns;
     TRY(find_target(command, &ns, err));
     DropResult result;
-    return ddl_drop(command->op, &ns, NULL, &result, err);
+    TRY(ddl_drop(command->op, &ns, NULL, &result, err));
+    if (UNLIKELY(failpoint_is_set(FP_HANG_AFTER_APPLYING_DROP)))
+        hang_after_drop(command->db);
+    return ERR_OK;
+}
+
+/* In the database that the failpoint's data name; without data in any. */
+static void hang_after_drop(Str db) {
+    FailpointConfig config = failpoint_config(FP_HANG_AFTER_APPLYING_DROP);
+    Elem name = config.data != NULL ? doc_get_lit((Doc){config.data}, "dbName") : ELEM_MISSING;
+    bool is_other = elem_type(name) == BT_STRING && !str_equal(elem_str(name), db);
+    xfree(config.data);
+    if (!is_other)
+        failpoint_hang(FP_HANG_AFTER_APPLYING_DROP);
 }
 
 static ErrCode apply_drop_database(const Command *command, Error *err) {

@@ -249,6 +249,10 @@ void repl_core_oplog_metadata(const ReplCore *core, int32_t rollback_id,
  * the current is ignored. Also used by replSetInitiate and replSetReconfig to install theirs. */
 void repl_core_config_stored(ReplCore *core, ReplNow now, const ReplConfig *config,
                              int32_t self_index, ReplActions *actions);
+/* This node is a member of the present configuration after all: who it is depends on names, which
+ * could not be resolved before. */
+void repl_core_found_self(ReplCore *core, ReplNow now, const ReplConfig *config, int32_t self_index,
+                          ReplActions *actions);
 /* STORE_CONFIG failed: repeated with the next heartbeat. */
 void repl_core_config_store_failed(ReplCore *core);
 
@@ -317,10 +321,13 @@ void repl_core_cannot_write(ReplCore *core, ReplNow now, int64_t term, ReplActio
 /* No more elections and no more vote requests; a primary steps down. */
 void repl_core_shut_down(ReplCore *core, ReplNow now, ReplActions *actions);
 
+/* Whether a test wants the next votes refused. */
+void repl_core_set_test_vote(ReplCore *core, bool is_refused);
+
 /* ---- sync source ---- */
 
-/* The source that a test wants from now on; "": none. */
-void repl_core_set_test_source(ReplCore *core, const char *host);
+/* The source that a test wants from now on, "": none; and whether one may lag however much. */
+void repl_core_set_test_source(ReplCore *core, const char *host, bool is_any_lag_fine);
 /* Chooses the sync source given the newest entry fetched; REPL_INDEX_NONE when there is none (retry
  * in a second). The choice is remembered as the current source. */
 int32_t repl_core_choose_sync_source(ReplCore *core, ReplNow now, OpTime last_fetched);
@@ -488,8 +495,12 @@ typedef struct ReplGivenVote {
     OpTime applied;
     OpTime newest; /* that any member was known to have */
     double priority;
+    int64_t term_began_wall_ms;   /* by its first entry; 0: not heard of */
+    int64_t term_applied_wall_ms; /* when this member had applied that */
 } ReplGivenVote;
 
 const ReplElectionMetrics *repl_core_metrics(const ReplCore *core);
 const ReplWonElection *repl_core_won_election(const ReplCore *core);
 const ReplGivenVote *repl_core_given_vote(const ReplCore *core);
+/* The first entry of a term has been applied here. */
+void repl_core_note_new_term(ReplCore *core, ReplNow now, int64_t term, int64_t began_wall_ms);

@@ -118,6 +118,21 @@ void repl_core_config_stored(ReplCore *core, ReplNow now, const ReplConfig *conf
     core_end_event(core, actions);
 }
 
+void repl_core_found_self(ReplCore *core, ReplNow now, const ReplConfig *config, int32_t self_index,
+                          ReplActions *actions) {
+    invariant(self_index >= 0 && self_index < (int32_t)config->member_count);
+    core_begin_event(core, now);
+    if (core->config == config && core->self_index == REPL_INDEX_NONE) {
+        core->self_index = self_index;
+        snprintf(core->self_host, sizeof(core->self_host), "%s", core_self(core)->host);
+        core_restart_heartbeats(core, now);
+        core_schedule_election(core, now);
+        core_add_action(actions, REPL_ACTION_CHOOSE_SOURCE);
+        core_add_action(actions, REPL_ACTION_REPORT_POSITION);
+    }
+    core_end_event(core, actions);
+}
+
 /* ---- reconfiguring ---- */
 
 bool repl_core_is_config_committed(const ReplCore *core) {
@@ -171,7 +186,9 @@ ErrCode repl_core_begin_reconfig(ReplCore *core, bool is_force, Error *err) {
                              "Cannot run replSetReconfig because the current config: {version: "
                              "%lld, term: %lld} is not majority committed.",
                              (long long)core->config->version, (long long)core->config->term);
-        if (!is_history_committed(core))
+        /* A forced configuration gives up that guarantee anyway, and an operator who forced it
+         * wants to go on from there. */
+        if (core->config->term != REPL_CONFIG_TERM_NONE && !is_history_committed(core))
             return error_set(err, ERR_CURRENT_CONFIG_NOT_COMMITTED_YET,
                              "Cannot run replSetReconfig because the last committed operation of "
                              "the previous config is not committed in the current one.");

@@ -346,12 +346,18 @@ static bool sees_as_good_primary(const ReplCore *core, const ReplVoteRequest *re
            members[core->primary_index].priority >= members[request->candidate_index].priority;
 }
 
+void repl_core_set_test_vote(ReplCore *core, bool is_refused) {
+    core->is_vote_refused = is_refused;
+}
+
 /* Writes the reason for refusing the vote; "" if it can be granted. The order of the checks is that
  * of their importance for the message, not for safety: all of them must pass. */
 static void why_no_vote(const ReplCore *core, const ReplVoteRequest *request, char *out,
                         size_t size) {
     out[0] = '\0';
-    if (request->term < core->term)
+    if (UNLIKELY(core->is_vote_refused))
+        snprintf(out, size, "a failpoint refuses the vote");
+    else if (request->term < core->term)
         snprintf(out, size, "candidate's term (%lld) is lower than mine (%lld)",
                  (long long)request->term, (long long)core->term);
     else if (repl_config_compare_ids(request->config_term, request->config_version,

@@ -117,6 +117,8 @@ struct ReplCore {
     int32_t source_index;
     char wished_source_host[REPL_HOST_SIZE];
     char test_source_host[REPL_HOST_SIZE]; /* "": none */
+    bool is_any_lag_fine;                  /* for a test */
+    bool is_vote_refused;                  /* likewise */
     ReplDenied denied[DENYLIST_MAX];
     uint32_t denied_count;
     int64_t source_changes_ms[SOURCE_CHANGES_KEPT_MAX]; /* ring */

@@ -132,6 +132,7 @@ void repl_core_on_drained(ReplCore *core, ReplNow now, int64_t term, ReplActions
     core_begin_event(core, now);
     if (core->phase == REPL_PHASE_DRAIN && core->term == term) {
         core->phase = REPL_PHASE_WRITABLE;
+        core->shown.is_writable = true; /* clients hear it from the glue, once writes are taken */
         core->won.writable_wall_ms = now.wall_ms;
         core->source_index = REPL_INDEX_NONE;
         offer_config_of_term(core, actions);
@@ -227,7 +228,8 @@ ErrCode repl_core_step_down(ReplCore *core, ReplNow now, int64_t secs, int64_t c
     if (core->phase == REPL_PHASE_STEP_DOWN_WAIT || core->phase == REPL_PHASE_STEPPING_DOWN)
         return error_set(err, ERR_CONFLICTING_OPERATION_IN_PROGRESS,
                          "A stepdown attempt is already in progress");
-    if (core->phase != REPL_PHASE_WRITABLE)
+    bool is_new = core->phase == REPL_PHASE_CATCH_UP || core->phase == REPL_PHASE_DRAIN;
+    if (core->phase != REPL_PHASE_WRITABLE && !is_new)
         return error_set(err, ERR_NOT_WRITABLE_PRIMARY, "not primary so can't step down");
     if (secs < 0 || secs > WAIT_SECS_MAX)
         return error_set(err, ERR_BAD_VALUE, "stepdown period must be a positive integer");
@@ -237,8 +239,16 @@ ErrCode repl_core_step_down(ReplCore *core, ReplNow now, int64_t secs, int64_t c
     if (catch_up_secs > secs)
         return error_set(err, ERR_BAD_VALUE,
                          "stepdown period must be longer than secondaryCatchUpPeriodSecs");
+    /* One that accepts no writes yet has none that others lack: nobody need be waited for. What it
+     * still has to apply is only known at the end, so without force it goes on. */
+    if (is_new && !is_force)
+        return error_set(err, ERR_EXCEEDED_TIME_LIMIT,
+                         "this member is primary and still applies what was written before: use "
+                         "{force: true}, or try again later");
     core_begin_event(core, now);
     core->phase = REPL_PHASE_STEP_DOWN_WAIT;
+    if (is_new)
+        catch_up_secs = 0;
     core->step_down_wait_until_ms = now.mono_ms + catch_up_secs * 1000;
     core->step_down_until_ms = now.mono_ms + secs * 1000;
     core->is_step_down_forced = is_force;

@@ -30,7 +30,8 @@ static bool is_chaining_allowed(const ReplCore *core, ReplNow now) {
 
 /* The oldest second of an acceptable source, in the strict pass. */
 static int64_t oldest_secs(const ReplCore *core) {
-    if (core->primary_index == REPL_INDEX_NONE || core->primary_index == core->self_index)
+    if (core->primary_index == REPL_INDEX_NONE || core->primary_index == core->self_index ||
+        core->is_any_lag_fine)
         return INT64_MIN;
     return (int64_t)ts_seconds(core->peers[core->primary_index].applied.optime.ts) -
            core->options.source_lag_secs_max;
@@ -81,7 +82,8 @@ static const char *forced_source(const ReplCore *core) {
                                                        : core->test_source_host;
 }
 
-void repl_core_set_test_source(ReplCore *core, const char *host) {
+void repl_core_set_test_source(ReplCore *core, const char *host, bool is_any_lag_fine) {
+    core->is_any_lag_fine = is_any_lag_fine;
     snprintf(core->test_source_host, sizeof(core->test_source_host), "%s", host);
 }
 
@@ -147,6 +149,8 @@ static bool is_much_closer_known(const ReplCore *core, ReplNow now, OpTime last_
 /* Whether another candidate is ahead of the source by more than the allowed lag. */
 static bool is_source_lagging(const ReplCore *core, ReplNow now, OpTime last_fetched,
                               OpTime source_applied) {
+    if (core->is_any_lag_fine)
+        return false;
     int64_t limit = (int64_t)ts_seconds(source_applied.ts) + core->options.source_lag_secs_max;
     for (uint32_t i = 0; i < core->config->member_count; i++)
         if ((int32_t)i != core->source_index &&

@@ -72,6 +72,13 @@ const ReplWonElection *repl_core_won_election(const ReplCore *core) {
     return &core->won;
 }
 
+void repl_core_note_new_term(ReplCore *core, ReplNow now, int64_t term, int64_t began_wall_ms) {
+    if (!core->given_vote.is_present || core->given_vote.term != term)
+        return;
+    core->given_vote.term_began_wall_ms = began_wall_ms;
+    core->given_vote.term_applied_wall_ms = now.wall_ms;
+}
+
 const ReplGivenVote *repl_core_given_vote(const ReplCore *core) {
     return &core->given_vote;
 }
