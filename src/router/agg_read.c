@@ -474,7 +474,7 @@ typedef struct AggOpening {
 
 /* All parts, and all that is read later, at one time. */
 static void choose_snapshot(CommandCtx *ctx, AggRead *read) {
-    uint64_t at_ts = read->at_cluster_ts == 0 ? read_choose_snapshot(ctx) : 0;
+    uint64_t at_ts = read_choose_snapshot(ctx);
     if (at_ts == 0)
         return;
     read->at_cluster_ts = at_ts;

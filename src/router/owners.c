@@ -48,12 +48,14 @@ ErrCode owners_ask_shards(Routing *routing, const Shard *const *shards, uint32_t
     return ask(routing, shards, count, /* is_versioned= */ false, preference, ret_calls, err);
 }
 
+static const char *raw_name(const Shard *shard) {
+    return shard->address != NULL ? shard->address : shard->name;
+}
+
 void owners_build_raw(CommandCtx *ctx, const ShardCalls *calls) {
     size_t raw = build_open_doc(ctx->reply, "raw");
     for (uint32_t i = 0; i < calls->count; i++) {
-        const Shard *shard = calls->rows[i].shard;
-        size_t row =
-            build_open_doc(ctx->reply, shard->address != NULL ? shard->address : shard->name);
+        size_t row = build_open_doc(ctx->reply, raw_name(calls->rows[i].shard));
         forward_build_reply(ctx, calls->rows[i].reply.body, NULL);
         build_f64(ctx->reply, "ok", 1.0);
         build_close(ctx->reply, row);
@@ -67,4 +69,30 @@ void owners_build_raw(CommandCtx *ctx, const ShardCalls *calls) {
             return;
         }
     }
+}
+
+static void build_raw_failure(DocBuilder *b, Doc reply) {
+    static const Str SHOWN[] = {STR("ok"), STR("errmsg"), STR("code"), STR("codeName")};
+    DocIter iter = doc_iter(reply);
+    for (Elem field; doc_iter_next(&iter, &field);)
+        for (size_t i = 0; i < ARRAY_LEN(SHOWN); i++)
+            if (elem_name_is(field, SHOWN[i]))
+                build_elem(b, field);
+}
+
+ErrCode owners_add_raw(CommandCtx *ctx, const ShardCalls *calls, Error *err) {
+    if (routing_is_stale_error(err->code) || err->extra != NULL)
+        return err->code;
+    DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
+    size_t raw = build_open_doc(&b, "raw");
+    for (uint32_t i = 0; i < calls->count; i++) {
+        if (!doc_is_present(calls->rows[i].reply.body))
+            continue;
+        size_t row = build_open_doc(&b, raw_name(calls->rows[i].shard));
+        build_raw_failure(&b, calls->rows[i].reply.body);
+        build_close(&b, row);
+    }
+    build_close(&b, raw);
+    error_set_extra(err, doc_builder_end(&b).data);
+    return err->code;
 }
