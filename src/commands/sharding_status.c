@@ -70,6 +70,7 @@ void build_move_statistics(ServiceCtx *service, DocBuilder *b) {
         const char *name;
         int64_t value;
     } ROWS[] = {
+        {"countStaleConfigErrors", shard_state_stale_count(service->shard)},
         {"countDonorMoveChunkStarted", count_of(&stats->donor_started)},
         {"countDonorMoveChunkCommitted", count_of(&stats->donor_committed)},
         {"countDonorMoveChunkAborted", count_of(&stats->donor_aborted)},
@@ -88,6 +89,10 @@ void build_move_statistics(ServiceCtx *service, DocBuilder *b) {
         {"lastCriticalSectionTimeMicros", count_of(&stats->last_section_us)},
         {"countDigestMismatches", count_of(&stats->digest_mismatches)},
         {"countDocsDeletedByRangeDeleter", deleter.deleted_docs},
+        {"countBytesDeletedByRangeDeleter", deleter.deleted_bytes},
+        {"countDonorMoveChunkLockTimeout", count_of(&stats->donor_lock_timeouts)},
+        {"countDonorMoveChunkAbortConflictingIndexOperation",
+         count_of(&stats->donor_index_conflicts)},
         {"rangeDeleterTasks", deleter.tasks},
     };
     for (size_t i = 0; i < ARRAY_LEN(ROWS); i++)

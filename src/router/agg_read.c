@@ -119,6 +119,7 @@ static ErrCode parse_pipeline(OpCtx *const *op, const AggRead *read, Doc stages,
         {.name = "$listCatalog", .parse = parse_source_row},
         {.name = "$planCacheStats", .parse = parse_source_row},
         current_op_row(op, stages),
+        local_sessions_row(op),
         distribution_row(op),
     };
     AggParseContext parse = {

@@ -133,7 +133,8 @@ static ErrCode aggregate_run(CommandCtx *ctx, void *arg, Error *err) {
                                elem_is_number(request->target) && str_is(ctx->args.db, "admin"),
                                err));
     bool makes_documents = elem_is_present(doc_get_lit(first, "$documents")) ||
-                           asks_for_ops(request->pipeline) || is_distribution;
+                           asks_for_ops(request->pipeline) ||
+                           asks_for_sessions(request->pipeline) || is_distribution;
     /* What is not about a collection is about the node. */
     if (elem_is_number(request->target) && !makes_documents)
         return forward_run(ctx, &(ForwardUse){.has_cursor = true}, err);

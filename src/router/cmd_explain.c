@@ -337,15 +337,26 @@ static void build_shard_plan(DocBuilder *b, const ShardCall *call) {
     build_close(b, row);
 }
 
+/* A pipeline that no shard runs a part of. */
+static void explain_here(CommandCtx *ctx, const AggPlan *plan, Doc command) {
+    build_cstr(ctx->reply, "explainVersion", "1");
+    build_null(ctx->reply, "splitPipeline");
+    size_t mongos = build_open_doc(ctx->reply, "mongos");
+    build_cstr(ctx->reply, "host", server_setup(ctx->service)->host);
+    build_array(ctx->reply, "stages", plan->split.merge);
+    build_close(ctx->reply, mongos);
+    build_doc(ctx->reply, "command", command);
+}
+
 static ErrCode explain_agg_on_shards(void *arg, Routing *routing, Error *err) {
     ExplainingAgg *explaining = arg;
     CommandCtx *ctx = routing->ctx;
     AggPlan plan;
     TRY(routed_agg_plan(routing, explaining->read, &plan, err));
-    if (plan.target.count == 0)
-        return error_set(err, ERR_NOT_IMPLEMENTED,
-                         "explain of a pipeline that no shard runs a part of is not available in "
-                         "this version");
+    if (plan.target.count == 0) {
+        explain_here(ctx, &plan, explaining->command);
+        return ERR_OK;
+    }
     DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
     agg_build_part(explaining->read, &plan, &b);
     Doc inner = doc_builder_end(&b);

@@ -148,7 +148,8 @@ static ErrCode check_unique_indexes(const Routing *routing, Error *err) {
 }
 
 static ErrCode create_indexes_on_owners(void *arg, Routing *routing, Error *err) {
-    TRY(check_unique_indexes(routing, err));
+    if (check_unique_indexes(routing, err) != ERR_OK)
+        return owners_refuse(routing, err);
     return to_owners(arg, routing, err);
 }
 

@@ -297,6 +297,44 @@ describe('a router gives what a node gives', () => {
         await db.collection('spread').dropIndexes();
     });
 
+    test('$listLocalSessions lists the sessions of the router, and is explained', async () => {
+        const { id } = await admin.command({ startSession: 1 });
+        const mine = async (spec) => (await admin.aggregate([{ $listLocalSessions: spec }, { $match: { '_id.id': id.id } }]).toArray()).length;
+        assert.deepEqual([await mine({}), await mine({ allUsers: true }), await mine({ users: [{ user: 'a', db: 'b' }] })], [1, 1, 0]);
+        const plan = await admin.command({ aggregate: 1, pipeline: [{ $listLocalSessions: {} }], explain: true });
+        assert.deepEqual([plan.splitPipeline, plan.mongos.stages], [null, [{ $listLocalSessions: {} }]]);
+        await fails(admin.aggregate([{ $listLocalSessions: { nonsense: 1 } }]).toArray(), 40415);
+    });
+
+    test('dataSize takes the pattern and the bounds of the shard key, and no others', async () => {
+        await admin.command({ shardCollection: 'test.sized', key: { k: 1 } });
+        await db.collection('sized').insertMany([{ k: 1 }, { k: 2 }]);
+        const size = (more) => admin.command({ dataSize: 'test.sized', ...more });
+        const keyPattern = { k: 1 };
+        assert.equal((await size({ keyPattern })).numObjects, 2);
+        assert.equal((await size({ keyPattern, min: { k: 2 }, max: { k: 9 } })).numObjects, 1);
+        assert.equal((await size({ keyPattern: {}, min: {}, max: {} })).numObjects, 2);
+        await fails(size({ keyPattern: { x: 1 } }), 2);
+        await fails(size({ keyPattern, min: { x: 1 }, max: { x: 2 } }), 2);
+        await fails(size({ keyPattern, min: { k: 1, x: 1 }, max: { k: 2, x: 2 } }), 2);
+        await db.collection('sized').drop();
+    });
+
+    test('a shard key does not become an array, whoever owns the documents', async () => {
+        await admin.command({ shardCollection: 'test.single', key: { 'a.b': 1 } });
+        const single = db.collection('single');
+        await single.insertOne({ a: { b: 1 } });
+        for (const update of [{ $set: { 'a.b': [2] } }, { $set: { a: [{ b: 2 }] } }])
+            await fails(single.updateOne({ 'a.b': 1 }, update), 54);
+        await single.updateOne({ 'a.b': 1 }, { $push: { 'a.c': 1 } });
+        await single.drop();
+    });
+
+    test('shards forget where collections are by flushRouterConfig, too', async () => {
+        const shard = (await cluster.shards[0].direct(cluster.shards[0].members[0])).db('admin');
+        for (const what of [1, 'test', 'test.spread']) assert.equal((await shard.command({ flushRouterConfig: what })).flushed, true);
+    });
+
     test('what concerns no shard has an operation time, too', async () => {
         const { operationTime, $clusterTime } = await admin.command({ ping: 1 });
         assert.equal(operationTime.compare($clusterTime.clusterTime) <= 0, true);
@@ -397,6 +435,27 @@ test('OPS-3: serverStatus of a router counts updates by pipelines and with array
     await counted.findOneAndUpdate({ _id: 1 }, [{ $set: { b: 2 } }]);
     await counted.findOneAndUpdate({ _id: 1 }, { $set: { 'a.$[e]': 7 } }, { arrayFilters });
     assert.deepEqual((await counts()).map((count, i) => count - before[i]), [1, 1, 1, 1]);
+});
+
+test('OPS-3: serverStatus of a shard counts moves, what they deleted, and stale requests, by the names of 7.0', async () => {
+    const donor = (await cluster.shards[0].direct(cluster.shards[0].members[0])).db('admin');
+    const stats = async () => {
+        const found = (await donor.command({ serverStatus: 1 })).shardingStatistics;
+        return Object.fromEntries(Object.entries(found).map(([name, value]) => [name, Number(value)]));
+    };
+    await admin.command({ shardCollection: 'test.counts', key: { _id: 1 } });
+    const counts = db.collection('counts');
+    await counts.insertMany([{ _id: 1 }, { _id: 2 }]);
+    const before = await stats();
+    for (const name of ['countStaleConfigErrors', 'countDonorMoveChunkLockTimeout', 'countDonorMoveChunkAbortConflictingIndexOperation', 'unfinishedMigrationFromPreviousPrimary'])
+        assert.ok(name in before, name);
+    await admin.command({ moveRange: 'test.counts', min: { _id: 2 }, toShard: 'shard1' });
+    await waitFor(async () => (await stats()).countDocsDeletedByRangeDeleter > before.countDocsDeletedByRangeDeleter);
+    const now = await stats();
+    assert.equal(now.countDonorMoveChunkStarted, before.countDonorMoveChunkStarted + 1);
+    assert.equal(now.countBytesDeletedByRangeDeleter, before.countBytesDeletedByRangeDeleter + 14);
+    assert.ok(now.totalDonorMoveChunkTimeMillis > before.totalDonorMoveChunkTimeMillis);
+    await counts.drop();
 });
 
 test('OPS-3: serverStatus of the config server counts sharded collections', async () => {

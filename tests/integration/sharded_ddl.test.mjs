@@ -278,6 +278,7 @@ describe('sharded collections', () => {
             [{ dropIndexes: 'unspread', index: 'none' }, 27],
             [{ createIndexes: 'unspread', indexes: [{ key: {}, name: 'x' }] }, 67],
             [{ collMod: 'unspread', index: { name: 'none', hidden: true } }, 27],
+            [{ createIndexes: 'ranged', indexes: [{ key: { other: 1 }, name: 'x', unique: true }] }, 67],
         ])
             await assert.rejects(db.command(command), (error) => {
                 const { raw } = error.errorResponse;

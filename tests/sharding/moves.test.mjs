@@ -392,6 +392,27 @@ test('MIG-2: moves under load lose nothing and double nothing', { timeout: 300_0
     console.error(`${moved} moves, ${load.writes} writes, ${load.scans} scans`);
 });
 
+test('MIG-2: a move is held where its commit was decided, by the name of that place, and refused by that of its commit', async () => {
+    await fill('held', { k: 1 });
+    const [donor] = cluster.shards;
+    const set = (configureFailPoint, mode) => donor.command(donor.members[0], { configureFailPoint, mode });
+    const HELD = 'hangBeforeForgettingMigrationAfterCommitDecision';
+    const { count } = await set(HELD, 'alwaysOn');
+    const moving = move('d.held', { k: 0 }, 'shard1');
+    await donor.command(donor.members[0], { waitForFailPoint: HELD, timesEntered: Number(count) + 1, maxTimeMS: 60_000 });
+    const coordinators = (await direct(donor)).db('config').collection('migrationCoordinators');
+    assert.equal(await coordinators.countDocuments(), 1);
+    const task = await (await direct(donor)).db('config').collection('rangeDeletions').findOne({ nss: 'd.held' });
+    assert.ok(task === null || !('pending' in task)); // it may be carried out already
+    await set(HELD, 'off');
+    await moving;
+    await set('failMigrationCommit', 'alwaysOn');
+    await assert.rejects(move('d.held', { k: -1000 }, 'shard1'));
+    await set('failMigrationCommit', 'off');
+    await checkMovesOver(cluster, waitFor);
+    await client.db('d').collection('held').drop();
+});
+
 test('DDL-3: dropping a collection ends its moves', async () => {
     await fill('dropped', { k: 1 });
     const [donor] = cluster.shards;

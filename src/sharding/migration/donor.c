@@ -433,7 +433,10 @@ static ErrCode ask_owner(MoveRun *run, StepAnswer *answer, Error *err) {
 static ErrCode block_writes(MoveRun *run, StepAnswer *answer, Error *err) {
     (void)answer;
     run->writes_blocked_us = clock_mono_us();
-    return move_run_block_writes(run, err);
+    ErrCode rc = move_run_block_writes(run, err);
+    if (rc == ERR_CONFLICTING_OPERATION_IN_PROGRESS)
+        atomic_fetch_add(&run->migrations->stats.donor_lock_timeouts, 1);
+    return rc;
 }
 
 static ErrCode check_definition(MoveRun *run, StepAnswer *answer, Error *err) {
@@ -442,6 +445,7 @@ static ErrCode check_definition(MoveRun *run, StepAnswer *answer, Error *err) {
     TRY(read_definition(run, &definition, err));
     if (fields_of(run).definition_hash == (int64_t)definition.hash)
         return ERR_OK;
+    atomic_fetch_add(&run->migrations->stats.donor_index_conflicts, 1);
     return refused("indexes or options of the collection have changed meanwhile", err);
 }
 
@@ -489,6 +493,8 @@ static ErrCode commit(MoveRun *run, StepAnswer *answer, Error *err) {
     build_close(&b, chunk);
     chunk_version_build(&b, "fromShardCollectionVersion", &move->version);
     CLEANUP(client_reply_done) ClientReply reply = {0};
+    if (FAILPOINT(FAIL_MIGRATION_COMMIT))
+        return refused("a failpoint forbids the commit", err);
     TRY(config_run(run->cluster, run->op, &b, &reply, err));
     if (FAILPOINT(MIGRATION_COMMIT_NETWORK_ERROR))
         return error_set(err, ERR_HOST_UNREACHABLE, "a failpoint lost the config server's answer");

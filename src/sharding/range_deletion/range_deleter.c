@@ -57,6 +57,7 @@ struct RangeDeleter {
     RoundThread rounds;
     OpCtx *op; /* of the thread */
     _Atomic int64_t deleted_docs;
+    _Atomic int64_t deleted_bytes;
     _Atomic int64_t tasks;
     _Atomic int64_t tasks_done;
     /* Owned by the thread. */
@@ -111,6 +112,7 @@ void range_deleter_wake(RangeDeleter *deleter) {
 
 RangeDeleterStats range_deleter_stats(RangeDeleter *deleter) {
     return (RangeDeleterStats){.deleted_docs = atomic_load(&deleter->deleted_docs),
+                               .deleted_bytes = atomic_load(&deleter->deleted_bytes),
                                .tasks = atomic_load(&deleter->tasks),
                                .tasks_done = atomic_load(&deleter->tasks_done)};
 }
@@ -249,6 +251,8 @@ static ErrCode delete_all(Range *range, Error *err) {
         RangeDeleteResult result;
         ErrCode rc = exec_range_delete(op, &range->task->ns, &request, &result, err);
         atomic_fetch_add_explicit(&deleter->deleted_docs, result.deleted, memory_order_relaxed);
+        atomic_fetch_add_explicit(&deleter->deleted_bytes, result.deleted_bytes,
+                                  memory_order_relaxed);
         TRY(rc);
         if (!result.has_more)
             return ERR_OK;
