@@ -41,6 +41,7 @@ ErrCode agg_read_init(CommandCtx *ctx, Elem collation, Doc let, AggRead *ret_rea
         .lsid = ctx->args.lsid,
         .read_preference = ctx->args.read_preference,
         .at_cluster_ts = ctx->read_concern.at_cluster_ts,
+        .is_strict = elem_is_truthy(ctx->args.api_strict),
     };
     return read_query_parse(ctx, DOC_NONE, collation, let, &ret_read->query, err);
 }
@@ -123,7 +124,9 @@ static ErrCode parse_pipeline(OpCtx *const *op, const AggRead *read, Doc stages,
         distribution_row(op),
     };
     AggParseContext parse = {
-        .expr = {.collator = collator, .let_values = read->query.let_values},
+        .expr = {.collator = collator,
+                 .let_values = read->query.let_values,
+                 .api.is_strict = read->is_strict && !is_internal},
         .db = ns_db(&read->ns),
         .depth = read->depth,
         .source_rows = rows,
@@ -297,6 +300,8 @@ ErrCode agg_resolve_view(CommandCtx *ctx, AggRead *read, Error *err) {
         return error_set(err, ERR_FAILED_TO_PARSE, "a shard sent a view that cannot be read");
     TRY(ns_parse(elem_str(ns), &read->ns, err));
     read->stages = stages_concat(elem_doc(stages), read->stages, arena);
+    read->is_strict =
+        false; /* a shard has checked the client's own, and what a view is made of is free */
     bool is_given;
     TRY(request_collation(doc_get_lit(resolved, "collation"), &is_given, &read->query.collator,
                           err));

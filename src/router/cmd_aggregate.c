@@ -116,6 +116,8 @@ ErrCode router_aggregate_read(CommandCtx *ctx, const AggregateRequest *request, 
         return error_set(err, ERR_TYPE_MISMATCH, "collection name has invalid type %s",
                          bson_type_name(elem_type(request->target)));
     TRY(request_ns(ctx, elem_str(request->target), &ret_read->ns, err));
+    if (ret_read->is_strict) /* else its parser refuses the stage */
+        return ERR_OK;
     return list_sessions_rewrite(&ret_read->ns, request->pipeline, cmd_arena(ctx),
                                  &ret_read->stages, err);
 }

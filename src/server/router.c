@@ -63,6 +63,7 @@ static const CommandSpec *const SHARED_SPECS[] = {
     &CMD_START_SESSION,
     &CMD_END_SESSIONS,
     &CMD_REFRESH_SESSIONS,
+    &CMD_WAIT_FOR_FAIL_POINT,
     &CMD_WHATS_MY_URI,
 };
 

@@ -306,6 +306,18 @@ describe('a router gives what a node gives', () => {
         await fails(admin.aggregate([{ $listLocalSessions: { nonsense: 1 } }]).toArray(), 40415);
     });
 
+    test('apiStrict refuses unstable stages of sharded and other collections', async () => {
+        const version = { apiVersion: '1', apiStrict: true };
+        await db.createCollection('stable');
+        for (const coll of ['stable', 'spread']) {
+            for (const stage of [{ $listSessions: {} }, { $indexStats: {} }, { $planCacheStats: {} }, { $unionWith: { coll: 'stable', pipeline: [{ $indexStats: {} }] } }])
+                await fails(db.command({ aggregate: coll, pipeline: [stage], cursor: {}, ...version }), 323);
+            const pipeline = [{ $sort: { _id: 1 } }, { $group: { _id: null, n: { $sum: 1 } } }];
+            assert.equal((await db.command({ aggregate: coll, pipeline, cursor: {}, ...version })).ok, 1);
+        }
+        assert.equal((await db.command({ aggregate: 'view', pipeline: [{ $limit: 1 }], cursor: {}, ...version })).cursor.firstBatch.length, 1);
+    });
+
     test('dataSize takes the pattern and the bounds of the shard key, and no others', async () => {
         await admin.command({ shardCollection: 'test.sized', key: { k: 1 } });
         await db.collection('sized').insertMany([{ k: 1 }, { k: 2 }]);
@@ -333,6 +345,14 @@ describe('a router gives what a node gives', () => {
     test('shards forget where collections are by flushRouterConfig, too', async () => {
         const shard = (await cluster.shards[0].direct(cluster.shards[0].members[0])).db('admin');
         for (const what of [1, 'test', 'test.spread']) assert.equal((await shard.command({ flushRouterConfig: what })).flushed, true);
+    });
+
+    test('failpoints of a router can be waited for', async () => {
+        const set = (mode) => admin.command({ configureFailPoint: 'failCommand', mode, ...(mode !== 'off' && { data: { failCommands: ['ping'], errorCode: 8 } }) });
+        const { count } = await set('alwaysOn');
+        await fails(admin.command({ ping: 1 }), 8);
+        await admin.command({ waitForFailPoint: 'failCommand', timesEntered: Number(count) + 1, maxTimeMS: 10_000 });
+        await set('off');
     });
 
     test('what concerns no shard has an operation time, too', async () => {
