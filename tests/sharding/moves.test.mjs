@@ -6,7 +6,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { MaxKey, MinKey } from 'mongodb';
+import { MaxKey, MinKey, UUID } from 'mongodb';
 import { startCluster } from '../lib/cluster.mjs';
 import { fails, random, seedOfRun } from '../lib/expect.mjs';
 import { KEYS, MoveLoad, checkMovesOver, checkPlaces } from '../lib/move_load.mjs';
@@ -284,6 +284,29 @@ test('RNG-1: what a collection has left behind is deleted after it was renamed; 
     assert.equal(await other.db('d').collection('new').countDocuments(), 1000);
     const { shardingStatistics: told } = await donor.command(donor.members[0], { serverStatus: 1 });
     assert.ok(told.countDonorMoveChunkCommitted >= 1 && told.countDocsDeletedByRangeDeleter >= 500, JSON.stringify(told));
+});
+
+test('RNG-1: a task that somebody else has written is carried out, by the shard key of its collection', async () => {
+    await fill('written', { k: 1 });
+    await move('d.written', { k: 500 }, 'shard1', { waitForDelete: true });
+    const [donor] = cluster.shards;
+    const own = (await direct(donor)).db('d').collection('written');
+    await own.insertMany([600, 601, 602].map((k) => ({ _id: k, k })));
+    const { uuid } = await client.db('config').collection('collections').findOne({ _id: 'd.written' });
+    const tasks = (await direct(donor)).db('config').collection('rangeDeletions');
+    const task = (collectionUuid) => ({
+        _id: new UUID(),
+        nss: 'd.written',
+        collectionUuid,
+        donorShardId: 'nobody',
+        numOrphanDocs: 3,
+        range: { min: { k: 600 }, max: { k: 700 } },
+        whenToClean: 'now',
+    });
+    await tasks.insertMany([task(uuid), task(new UUID())]); // the second one is of no collection
+    await waitFor(async () => (await tasks.countDocuments()) === 0, { what: 'both to be done' });
+    assert.equal(await own.countDocuments(), 500);
+    assert.equal(await other.db('d').collection('written').countDocuments(), 1000);
 });
 
 test('TTL-1: a shard that receives a range leaves expired documents of it to their owner', async () => {
