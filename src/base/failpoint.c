@@ -150,11 +150,34 @@ int64_t failpoint_fired_count(FailpointId id) {
     return failpoints[id].counts.fired;
 }
 
-int failpoint_find(const char *name) {
+static const struct {
+    FailpointId id;
+    const char *name;
+} SECOND_NAMES[] = {
+#define FAILPOINT_ROW(symbol, name)
+#define FAILPOINT_STAY(symbol, name) {FP_##symbol, name},
+#include "base/failpoints.def"
+#undef FAILPOINT_ROW
+};
+
+int failpoint_find(const char *name, bool *ret_stays) {
+    *ret_stays = false;
     for (int i = 0; i < FP_COUNT; i++)
         if (strcmp(NAMES[i], name) == 0)
             return i;
+    *ret_stays = true;
+    for (size_t i = 0; i < ARRAY_LEN(SECOND_NAMES); i++)
+        if (strcmp(SECOND_NAMES[i].name, name) == 0)
+            return SECOND_NAMES[i].id;
     return -1;
+}
+
+bool failpoint_stays(FailpointId id) {
+    if (!failpoint_is_set(id) || atomic_load_explicit(&is_blocking_over, memory_order_relaxed))
+        return false;
+    pthread_once(&once, init);
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&mu);
+    return failpoints[id].config.stays;
 }
 
 const char *failpoint_name(FailpointId id) {

@@ -44,6 +44,7 @@ typedef struct FailpointConfig {
     FailpointMode mode;
     int64_t count;      /* of FAILPOINT_TIMES and FAILPOINT_SKIP */
     double probability; /* of FAILPOINT_RANDOM */
+    bool stays;         /* set by its second name: whoever is there waits until it is off */
     bool is_crash;
     bool is_block; /* blocks for block_ms */
     int64_t block_ms;
@@ -115,5 +116,10 @@ FailpointCounts failpoint_configure(FailpointId id, const FailpointConfig *take_
 /* Ends all delays: the node is shutting down. */
 void failpoint_end_blocking(void);
 int64_t failpoint_fired_count(FailpointId id);
-int failpoint_find(const char *name); /* -1: none of that name */
+/* -1: none of that name. *ret_stays: it is a second one. */
+int failpoint_find(const char *name, bool *ret_stays);
+/* After it has fired: is one to stay here? Places whose waits can be interrupted ask again and
+ * again.
+ */
+bool failpoint_stays(FailpointId id);
 const char *failpoint_name(FailpointId id);

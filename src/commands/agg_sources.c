@@ -497,13 +497,5 @@ static ErrCode list_local_sessions(Listing *listing, Error *err) {
     TRY(sessions_wish_parse("$listLocalSessions", listing->spec, &wish, err));
     if (!sessions_wish_has_nobody(&wish))
         return ERR_OK;
-    CLEANUP(session_changes_done) SessionChanges sessions;
-    session_cache_list(listing->ctx->service->session_cache, &sessions);
-    for (uint32_t i = 0; i < sessions.used_count; i++) {
-        DocBuilder *b = begin_doc(listing);
-        build_session_id(b, "_id", &sessions.used[i].id);
-        build_date(b, "lastUse", sessions.used[i].last_use_ms);
-        end_doc(listing, b);
-    }
-    return ERR_OK;
+    return current_sessions_for_each(listing->ctx->service, add_op, listing, err);
 }

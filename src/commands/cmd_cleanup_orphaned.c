@@ -4,6 +4,7 @@
 #include "commands/core/command.h"
 #include "sharding/range_deletion/range_deleter.h"
 #include "sharding/shard/placement.h"
+#include "sharding/shard/refresh.h"
 
 typedef struct CleanupRequest {
     Str ns;
@@ -11,8 +12,15 @@ typedef struct CleanupRequest {
 } CleanupRequest;
 
 static ErrCode check_start(CommandCtx *ctx, const Ns *ns, Doc start, Error *err) {
-    CLEANUP(collection_route_done) CollectionRoute *route = placement_find(ctx->service->shard, ns);
-    if (!doc_is_present(start) || doc_is_empty(start) || route == NULL || route->map == NULL)
+    if (!doc_is_present(start) || doc_is_empty(start))
+        return ERR_OK;
+    ShardState *shard = ctx->service->shard;
+    CLEANUP(collection_route_done) CollectionRoute *route = placement_find(shard, ns);
+    if (route == NULL) {
+        TRY(refresh_collection(shard, ctx->op, ns, err));
+        route = placement_find(shard, ns);
+    }
+    if (route == NULL || route->map == NULL)
         return ERR_OK;
     return shard_key_check_bound(chunk_map_key(route->map), start, "startingFromKey", err);
 }

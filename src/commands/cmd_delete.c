@@ -1,4 +1,5 @@
 /* cmd_delete.c - delete: removes documents. */
+#include "base/clock.h"
 #include "commands/support.h"
 #include "commands/core/statement_notes.h"
 #include "commands/query_args.h"
@@ -65,9 +66,12 @@ static ErrCode delete_run(CommandCtx *ctx, void *arg, Error *err) {
     for (uint32_t i = 0; i < request->deletes.count; i++) {
         ModifyOutcome outcome = {0};
         count_option(ctx->service, OPTION_METRIC_DELETE_MANY, statements[i].limit == 0);
+        int64_t begun_us = clock_mono_us();
         statement_begin(ctx);
         ErrCode rc = run_once(ctx, &ns, request, &statements[i], &retries, i, &outcome, err);
         statement_end(ctx, request->deletes.docs[i], rc, err);
+        if (rc == ERR_OK && statements[i].limit == 0)
+            count_many(ctx->service, outcome.modified, clock_mono_us() - begun_us);
         if (rc == ERR_OK) { /* a statement that fails does not tell what it had done before */
             n += outcome.modified;
             continue;

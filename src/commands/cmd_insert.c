@@ -23,6 +23,14 @@ static void on_error(void *arg, uint32_t index, const Error *err) {
     write_errors_add(&pending->errors, in_batch, err);
 }
 
+/* Another collection has that name: an error of each statement, as those of update and delete. */
+static void refuse_all(PendingInserts *pending, bool is_ordered, Error *err) {
+    uint32_t count = is_ordered && pending->docs.count > 0 ? 1 : pending->docs.count;
+    for (uint32_t i = 0; i < count; i++)
+        on_error(pending, i, err);
+    error_reset(err);
+}
+
 /* Leaves out the documents that were inserted before; *ret_is_done tells which. */
 static ErrCode leave_out(CommandCtx *ctx, const Retries *retries, DocList all, bool *ret_is_done,
                          PendingInserts *pending, Error *err) {
@@ -66,8 +74,13 @@ static ErrCode insert_run(CommandCtx *ctx, void *arg, Error *err) {
     int64_t inserted = 0;
     CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(ctx->op);
     ctx->op->mode.is_empty_ts_kept = request->is_empty_ts_kept;
-    TRY(exec_insert(ctx->op, &ns, pending.docs.docs, pending.docs.count, is_ordered,
-                    request->is_validation_bypassed, on_error, &pending, &inserted, err));
+    ErrCode rc = exec_insert(ctx->op, &ns, pending.docs.docs, pending.docs.count, is_ordered,
+                             request->is_validation_bypassed, on_error, &pending, &inserted, err);
+    if (UNLIKELY(rc == ERR_COLLECTION_UUID_MISMATCH && !ctx->is_txn)) {
+        refuse_all(&pending, is_ordered, err);
+        rc = ERR_OK;
+    }
+    TRY(rc);
     /* An ordered batch ends at its first failure, also for what was done before. */
     uint32_t end = is_ordered && pending.failed_first < request->documents.count
                        ? pending.failed_first

@@ -57,6 +57,7 @@ typedef enum StatusOwner {
     STATUS_OF_MEMBERS, /* of a replica set */
     STATUS_OF_ROUTERS,
     STATUS_OF_SHARDS,
+    STATUS_OF_CONFIG_SERVER,
 } StatusOwner;
 
 typedef struct StatusSection {
@@ -233,8 +234,15 @@ static void build_commands(StatusCtx *s) {
 }
 
 static void build_query_metrics(StatusCtx *s) {
+    CommandStats *stats = command_stats(s->service);
     size_t query = build_open_doc(s->b, "query");
     build_options(s, "");
+    if (s->service->role != ROLE_ROUTER) {
+        build_i64(s->b, "updateDeleteManyDocumentsMaxCount", count_of(&stats->many_docs_most));
+        build_i64(s->b, "updateDeleteManyDocumentsTotalCount", count_of(&stats->many_docs));
+        build_i64(s->b, "updateDeleteManyDurationMaxMs", count_of(&stats->many_us_most) / 1000);
+        build_i64(s->b, "updateDeleteManyDurationTotalMs", count_of(&stats->many_us) / 1000);
+    }
     build_close(s->b, query);
 }
 
@@ -642,6 +650,10 @@ static void build_moves(StatusCtx *s) {
     build_move_statistics(s->service, s->b);
 }
 
+static void build_sharded(StatusCtx *s) {
+    build_config_statistics(s->service, s->b);
+}
+
 static const StatusSection SECTIONS[] = {
     {"asserts", true, build_asserts, STATUS_OF_ALL},
     {"catalogStats", true, build_catalog, STATUS_OF_DATA},
@@ -667,6 +679,7 @@ static const StatusSection SECTIONS[] = {
     {"sharding", true, build_config_server, STATUS_OF_SHARDS},
     {"shardingStatistics", true, build_sharding, STATUS_OF_ROUTERS},
     {"shardingStatistics", true, build_moves, STATUS_OF_SHARDS},
+    {"shardingStatistics", true, build_sharded, STATUS_OF_CONFIG_SERVER},
     {"storageEngine", true, build_storage_engine, STATUS_OF_DATA},
     {"transactions", true, build_transactions, STATUS_OF_DATA},
     {"wiredTiger", true, build_wired_tiger, STATUS_OF_DATA},
@@ -698,6 +711,8 @@ static bool has_section(const ServiceCtx *service, const StatusSection *section)
         return service->role == ROLE_ROUTER;
     case STATUS_OF_SHARDS:
         return service->role == ROLE_SHARD;
+    case STATUS_OF_CONFIG_SERVER:
+        return service->role == ROLE_CONFIG_SERVER;
     }
     return false;
 }

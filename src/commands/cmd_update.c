@@ -1,4 +1,5 @@
 /* cmd_update.c - update: changes documents, one or many per statement. */
+#include "base/clock.h"
 #include "commands/support.h"
 #include "commands/core/statement_notes.h"
 #include "commands/query_args.h"
@@ -99,12 +100,15 @@ static ErrCode update_run(CommandCtx *ctx, void *arg, Error *err) {
         count_option(ctx->service, OPTION_METRIC_UPDATE_ARRAY_FILTERS,
                      doc_is_present(statements[i].array_filters));
         count_option(ctx->service, OPTION_METRIC_UPDATE_MANY, statements[i].is_multi);
+        int64_t begun_us = clock_mono_us();
         statement_begin(ctx);
         ErrCode rc = run_once(ctx, &ns, request, &statements[i], &retries, i, &errors.bytes_left,
                               &outcome, err);
         statement_end(ctx, request->updates.docs[i], rc, err);
         if (rc != ERR_OK && write_error_is_fatal(rc))
             return rc;
+        if (rc == ERR_OK && statements[i].is_multi)
+            count_many(ctx->service, outcome.matched, clock_mono_us() - begun_us);
         if (rc == ERR_OK) { /* a statement that fails does not tell what it had done before */
             n += outcome.matched + outcome.is_upserted;
             modified += outcome.modified;

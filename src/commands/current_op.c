@@ -9,6 +9,7 @@
 #include "cursor/cursor_table.h"
 #include "repl/repl.h"
 #include "transport/server.h"
+#include "txn/session_cache.h"
 #include "txn/session_id.h"
 #include "txn/transaction.h"
 
@@ -49,7 +50,23 @@ static void add_transaction(void *arg, const TxnInfo *info);
 static void add_connection(void *arg, const Connection *conn);
 static void build_operation(DocBuilder *b, const Rows *rows, const OpCtx *op);
 
-const OpListing CURRENT_OPS = {current_op_for_each};
+const OpListing CURRENT_OPS = {current_op_for_each, current_sessions_for_each};
+
+ErrCode current_sessions_for_each(ServiceCtx *service, OpRowVisit visit, void *arg, Error *err) {
+    CLEANUP(session_changes_done) SessionChanges sessions;
+    session_cache_list(service->session_cache, &sessions);
+    CLEANUP(arena_done) Arena arena;
+    arena_init(&arena, 1024);
+    for (uint32_t i = 0; i < sessions.used_count; i++) {
+        ArenaMark mark = arena_mark(&arena);
+        DocBuilder b = doc_builder_in_arena(&arena);
+        build_session_id(&b, "_id", &sessions.used[i].id);
+        build_date(&b, "lastUse", sessions.used[i].last_use_ms);
+        TRY(visit(arg, doc_builder_end(&b), err));
+        arena_rewind(&arena, mark);
+    }
+    return ERR_OK;
+}
 
 ErrCode current_op_for_each(ServiceCtx *service, const CurrentOpQuery *query, OpRowVisit visit,
                             void *arg, Error *err) {

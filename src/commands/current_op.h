@@ -9,4 +9,7 @@
 /* OpListing.for_each */
 ErrCode current_op_for_each(ServiceCtx *service, const CurrentOpQuery *query, OpRowVisit visit,
                             void *arg, Error *err) MUST_CHECK;
+/* OpListing.for_each_session */
+ErrCode current_sessions_for_each(ServiceCtx *service, OpRowVisit visit, void *arg, Error *err)
+    MUST_CHECK;
 extern const OpListing CURRENT_OPS;

@@ -5,12 +5,17 @@
 #include "base/log.h"
 #include "bson/json.h"
 
-ErrCode fail_point_find(Str name, FailpointId *ret_id, Error *err) {
-    int id = failpoint_find(name.data);
+static ErrCode find(Str name, FailpointId *ret_id, bool *ret_stays, Error *err) {
+    int id = failpoint_find(name.data, ret_stays);
     if (id < 0)
         return error_set(err, (ErrCode)4, "%.*s not found", (int)name.size, name.data);
     *ret_id = (FailpointId)id;
     return ERR_OK;
+}
+
+ErrCode fail_point_find(Str name, FailpointId *ret_id, Error *err) {
+    bool stays;
+    return find(name, ret_id, &stays, err);
 }
 
 static ErrCode parse_count(Elem elem, int64_t least, int64_t *ret_count, Error *err) {
@@ -67,8 +72,8 @@ static ErrCode parse_mode(Elem mode, FailpointConfig *config, Error *err) {
 ErrCode fail_point_configure(Str name, Elem mode, Doc data, FailpointCounts *ret_counts,
                              Error *err) {
     FailpointId id = FP_COUNT;
-    TRY(fail_point_find(name, &id, err));
     FailpointConfig config = {0};
+    TRY(find(name, &id, &config.stays, err));
     TRY(parse_mode(mode, &config, err));
     if (doc_is_present(data) && config.mode != FAILPOINT_OFF) {
         config.is_crash = elem_is_truthy(doc_get_lit(data, "crash"));

@@ -82,6 +82,8 @@ void shard_request_end(CommandCtx *ctx) {
     if (LIKELY(routing == NULL))
         return;
     ctx->op->routing = NULL; /* what follows is not the client's */
+    if (UNLIKELY(routing->is_stale))
+        shard_state_count_stale(ctx->service->shard);
     if (UNLIKELY(routing->is_blocked || routing->is_stale || routing->is_database_stale))
         refresh_after(ctx->service->shard, ctx->op, routing, ctx->is_txn);
 }

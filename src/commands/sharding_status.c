@@ -1,8 +1,11 @@
 #include "commands/sharding_status.h"
 
+#include "catalog/catalog.h"
+#include "sharding/config/config_catalog.h"
 #include "sharding/migration/migrations.h"
 #include "sharding/range_deletion/range_deleter.h"
 #include "sharding/route/route_stats.h"
+#include "storage/record_store.h"
 
 static int64_t count_of(_Atomic int64_t *counter) {
     return atomic_load_explicit(counter, memory_order_relaxed);
@@ -50,6 +53,13 @@ void build_sharding_statistics(Cluster *cluster, DocBuilder *b) {
     build_cache(cluster, stats, b);
 }
 
+void build_config_statistics(ServiceCtx *service, DocBuilder *b) {
+    Catalog *catalog = catalog_acquire(service->catalog);
+    const Collection *coll = catalog_find(catalog, &CONFIG_COLLECTIONS_NS);
+    build_i64(b, "numShardedCollections", coll != NULL ? record_store_count(coll->records) : 0);
+    catalog_release(catalog);
+}
+
 void build_move_statistics(ServiceCtx *service, DocBuilder *b) {
     Cluster *cluster = shard_find_cluster(service->shard);
     if (cluster != NULL) /* it is part of one by now */
@@ -60,6 +70,7 @@ void build_move_statistics(ServiceCtx *service, DocBuilder *b) {
         const char *name;
         int64_t value;
     } ROWS[] = {
+        {"countStaleConfigErrors", shard_state_stale_count(service->shard)},
         {"countDonorMoveChunkStarted", count_of(&stats->donor_started)},
         {"countDonorMoveChunkCommitted", count_of(&stats->donor_committed)},
         {"countDonorMoveChunkAborted", count_of(&stats->donor_aborted)},
@@ -68,6 +79,9 @@ void build_move_statistics(ServiceCtx *service, DocBuilder *b) {
         {"countBytesClonedOnDonor", count_of(&stats->bytes_cloned_on_donor)},
         {"countDocsClonedOnRecipient", count_of(&stats->docs_cloned_on_recipient)},
         {"countBytesClonedOnRecipient", count_of(&stats->bytes_cloned_on_recipient)},
+        {"unfinishedMigrationFromPreviousPrimary", count_of(&stats->donor_taken_over)},
+        {"chunkMigrationConcurrency", service->migrations->clone_threads(service)},
+        {"totalDonorMoveChunkTimeMillis", count_of(&stats->donor_move_us) / 1000},
         {"totalDonorChunkCloneTimeMillis", count_of(&stats->donor_clone_us) / 1000},
         {"totalRecipientChunkCloneTimeMillis", count_of(&stats->recipient_clone_us) / 1000},
         {"totalCriticalSectionTimeMillis", count_of(&stats->donor_section_us) / 1000},
@@ -75,6 +89,10 @@ void build_move_statistics(ServiceCtx *service, DocBuilder *b) {
         {"lastCriticalSectionTimeMicros", count_of(&stats->last_section_us)},
         {"countDigestMismatches", count_of(&stats->digest_mismatches)},
         {"countDocsDeletedByRangeDeleter", deleter.deleted_docs},
+        {"countBytesDeletedByRangeDeleter", deleter.deleted_bytes},
+        {"countDonorMoveChunkLockTimeout", count_of(&stats->donor_lock_timeouts)},
+        {"countDonorMoveChunkAbortConflictingIndexOperation",
+         count_of(&stats->donor_index_conflicts)},
         {"rangeDeleterTasks", deleter.tasks},
     };
     for (size_t i = 0; i < ARRAY_LEN(ROWS); i++)

@@ -26,4 +26,6 @@ typedef struct OpListing {
      * returns it. No lock is held during the calls. */
     ErrCode (*for_each)(ServiceCtx *service, const CurrentOpQuery *query, OpRowVisit visit,
                         void *arg, Error *err);
+    /* The same with {_id, lastUse} of each logical session that this process has in use. */
+    ErrCode (*for_each_session)(ServiceCtx *service, OpRowVisit visit, void *arg, Error *err);
 } OpListing;

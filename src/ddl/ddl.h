@@ -34,6 +34,7 @@ typedef struct DropResult {
     bool was_found;
     bool was_view;
     uint32_t index_count;
+    Uuid uuid; /* of a collection */
 } DropResult;
 ErrCode ddl_drop(OpCtx *op, const Ns *ns, const Uuid *expected_uuid, DropResult *ret_result,
                  Error *err) MUST_CHECK;

@@ -26,6 +26,7 @@ static ErrCode drop_attempt(void *arg, OpCtx *op, Error *err) {
                          "Collection UUID does not match that specified");
     args->result->was_found = true;
     args->result->index_count = access.coll->index_count;
+    args->result->uuid = access.coll->uuid;
     CLEANUP(uow_done) UnitOfWork uow = {0};
     TRY(uow_begin(op, &uow, err));
     TRY(ddl_observe(op, args->ns, &access.coll->uuid, ddl_entry_drop(op, args->ns),

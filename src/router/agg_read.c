@@ -41,6 +41,7 @@ ErrCode agg_read_init(CommandCtx *ctx, Elem collation, Doc let, AggRead *ret_rea
         .lsid = ctx->args.lsid,
         .read_preference = ctx->args.read_preference,
         .at_cluster_ts = ctx->read_concern.at_cluster_ts,
+        .is_strict = elem_is_truthy(ctx->args.api_strict),
     };
     return read_query_parse(ctx, DOC_NONE, collation, let, &ret_read->query, err);
 }
@@ -119,10 +120,13 @@ static ErrCode parse_pipeline(OpCtx *const *op, const AggRead *read, Doc stages,
         {.name = "$listCatalog", .parse = parse_source_row},
         {.name = "$planCacheStats", .parse = parse_source_row},
         current_op_row(op, stages),
+        local_sessions_row(op),
         distribution_row(op),
     };
     AggParseContext parse = {
-        .expr = {.collator = collator, .let_values = read->query.let_values},
+        .expr = {.collator = collator,
+                 .let_values = read->query.let_values,
+                 .api.is_strict = read->is_strict && !is_internal},
         .db = ns_db(&read->ns),
         .depth = read->depth,
         .source_rows = rows,
@@ -296,6 +300,8 @@ ErrCode agg_resolve_view(CommandCtx *ctx, AggRead *read, Error *err) {
         return error_set(err, ERR_FAILED_TO_PARSE, "a shard sent a view that cannot be read");
     TRY(ns_parse(elem_str(ns), &read->ns, err));
     read->stages = stages_concat(elem_doc(stages), read->stages, arena);
+    read->is_strict =
+        false; /* a shard has checked the client's own, and what a view is made of is free */
     bool is_given;
     TRY(request_collation(doc_get_lit(resolved, "collation"), &is_given, &read->query.collator,
                           err));
@@ -475,7 +481,7 @@ typedef struct AggOpening {
 
 /* All parts, and all that is read later, at one time. */
 static void choose_snapshot(CommandCtx *ctx, AggRead *read) {
-    uint64_t at_ts = read->at_cluster_ts == 0 ? read_choose_snapshot(ctx) : 0;
+    uint64_t at_ts = read_choose_snapshot(ctx);
     if (at_ts == 0)
         return;
     read->at_cluster_ts = at_ts;

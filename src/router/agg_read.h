@@ -31,6 +31,7 @@ typedef struct AggRead {
     uint64_t at_cluster_ts;
     uint32_t depth; /* pipelines around this one */
     uint32_t stages_around;
+    bool is_strict;   /* apiStrict: checked as a whole, before stages are split */
     bool needs_merge; /* a shard said that it cannot run it alone */
 } AggRead;
 

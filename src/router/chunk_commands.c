@@ -361,33 +361,6 @@ static ErrCode get_database_version_run(CommandCtx *ctx, void *arg, Error *err) 
     return ERR_OK;
 }
 
-static ErrCode forget_named(Cluster *cluster, Str name, Error *err) {
-    if (str_has_char(name, '.')) {
-        Ns ns;
-        TRY(ns_parse(name, &ns, err));
-        cluster_forget_collection(cluster, &ns);
-        return ERR_OK;
-    }
-    TRY(db_name_check(name, err));
-    cluster_forget_database(cluster, name);
-    cluster_forget_collections(cluster, name);
-    return ERR_OK;
-}
-
-/* 1: everything; "db"; "db.coll". */
-static ErrCode flush_run(CommandCtx *ctx, void *arg, Error *err) {
-    (void)arg;
-    Cluster *cluster = ctx->service->cluster;
-    if (ctx->ns_coll.size > 0) {
-        TRY(forget_named(cluster, ctx->ns_coll, err));
-    } else {
-        cluster_forget_databases(cluster);
-        cluster_forget_collections(cluster, STR(""));
-    }
-    build_bool(ctx->reply, "flushed", true);
-    return ERR_OK;
-}
-
 #define CHUNK_COMMAND(symbol, text, more_flags, function, words, ...)                              \
     const CommandSpec symbol = {.name = text,                                                      \
                                 .summary = words,                                                  \
@@ -406,5 +379,3 @@ CHUNK_COMMAND(ROUTER_GET_SHARD_VERSION, "getShardVersion", 0, get_shard_version_
               "Tells which version of a collection's routing table this router has.");
 CHUNK_COMMAND(ROUTER_GET_DATABASE_VERSION, "getDatabaseVersion", 0, get_database_version_run,
               "Tells which version of a database's routing this router has.");
-CHUNK_COMMAND(ROUTER_FLUSH_CONFIG, "flushRouterConfig", 0, flush_run,
-              "Forgets what this router knows of the cluster.");

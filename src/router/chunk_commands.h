@@ -12,4 +12,3 @@ extern const CommandSpec ROUTER_MERGE_ALL_CHUNKS;
 extern const CommandSpec ROUTER_CLEAR_JUMBO_FLAG;
 extern const CommandSpec ROUTER_GET_SHARD_VERSION;
 extern const CommandSpec ROUTER_GET_DATABASE_VERSION;
-extern const CommandSpec ROUTER_FLUSH_CONFIG;

@@ -116,6 +116,8 @@ ErrCode router_aggregate_read(CommandCtx *ctx, const AggregateRequest *request, 
         return error_set(err, ERR_TYPE_MISMATCH, "collection name has invalid type %s",
                          bson_type_name(elem_type(request->target)));
     TRY(request_ns(ctx, elem_str(request->target), &ret_read->ns, err));
+    if (ret_read->is_strict) /* else its parser refuses the stage */
+        return ERR_OK;
     return list_sessions_rewrite(&ret_read->ns, request->pipeline, cmd_arena(ctx),
                                  &ret_read->stages, err);
 }
@@ -133,7 +135,8 @@ static ErrCode aggregate_run(CommandCtx *ctx, void *arg, Error *err) {
                                elem_is_number(request->target) && str_is(ctx->args.db, "admin"),
                                err));
     bool makes_documents = elem_is_present(doc_get_lit(first, "$documents")) ||
-                           asks_for_ops(request->pipeline) || is_distribution;
+                           asks_for_ops(request->pipeline) ||
+                           asks_for_sessions(request->pipeline) || is_distribution;
     /* What is not about a collection is about the node. */
     if (elem_is_number(request->target) && !makes_documents)
         return forward_run(ctx, &(ForwardUse){.has_cursor = true}, err);

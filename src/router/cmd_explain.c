@@ -12,6 +12,10 @@
 #include "router/router_commands.h"
 #include "router/write_target.h"
 
+enum {
+    END_SIZE = 1024, /* what comes after the command: times, ok */
+};
+
 typedef enum ExplainMerge { MERGE_READS, MERGE_WRITES } ExplainMerge;
 
 /* What decides where a command goes is found in its fields: shards parse all of them. */
@@ -222,7 +226,12 @@ static void build_server_info(CommandCtx *ctx, const ShardCall *call) {
 static void build_end(CommandCtx *ctx, const ShardCalls *calls, Doc command) {
     build_server_info(ctx, &calls->rows[0]);
     build_doc(ctx->reply, "serverParameters", part_of(&calls->rows[0], "serverParameters"));
-    build_doc(ctx->reply, "command", command);
+    /* Plans may be as large as their command: both of them may not fit. */
+    const DocBuilder *b = ctx->reply;
+    if (b->buf->size - b->start + doc_size(command) + END_SIZE <= BSON_DOC_SIZE_MAX)
+        build_doc(ctx->reply, "command", command);
+    else
+        build_cstr(ctx->reply, "warning", "the command is too large to be shown");
 }
 
 /* ---- commands with a filter ---- */
@@ -328,15 +337,26 @@ static void build_shard_plan(DocBuilder *b, const ShardCall *call) {
     build_close(b, row);
 }
 
+/* A pipeline that no shard runs a part of. */
+static void explain_here(CommandCtx *ctx, const AggPlan *plan, Doc command) {
+    build_cstr(ctx->reply, "explainVersion", "1");
+    build_null(ctx->reply, "splitPipeline");
+    size_t mongos = build_open_doc(ctx->reply, "mongos");
+    build_cstr(ctx->reply, "host", server_setup(ctx->service)->host);
+    build_array(ctx->reply, "stages", plan->split.merge);
+    build_close(ctx->reply, mongos);
+    build_doc(ctx->reply, "command", command);
+}
+
 static ErrCode explain_agg_on_shards(void *arg, Routing *routing, Error *err) {
     ExplainingAgg *explaining = arg;
     CommandCtx *ctx = routing->ctx;
     AggPlan plan;
     TRY(routed_agg_plan(routing, explaining->read, &plan, err));
-    if (plan.target.count == 0)
-        return error_set(err, ERR_NOT_IMPLEMENTED,
-                         "explain of a pipeline that no shard runs a part of is not available in "
-                         "this version");
+    if (plan.target.count == 0) {
+        explain_here(ctx, &plan, explaining->command);
+        return ERR_OK;
+    }
     DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
     agg_build_part(explaining->read, &plan, &b);
     Doc inner = doc_builder_end(&b);
@@ -397,17 +417,12 @@ static Doc searching_part(const Explaining *explaining) {
     return elem_type(first) == BT_DOC ? elem_doc(first) : DOC_EMPTY;
 }
 
-/* A find that turned out to be one of a view. */
+/* A read that turned out to be one of a view: as the pipeline that it is then. */
 static ErrCode explain_view(CommandCtx *ctx, const Ns *ns, const Explaining *explaining,
                             Error *err) {
     CLEANUP(error_reset) Error view = {0};
     error_move(&view, err);
     Doc command = explaining->command;
-    if (strcmp(explaining->kind->name, "find") != 0)
-        return error_set(err, ERR_NOT_IMPLEMENTED,
-                         "explain of %s on a view is not available through a router in this "
-                         "version",
-                         explaining->kind->name);
     AggRead read;
     TRY(agg_read_init(ctx, doc_get_lit(command, "collation"), doc_field(command, "let"), &read,
                       err));
@@ -415,12 +430,16 @@ static ErrCode explain_view(CommandCtx *ctx, const Ns *ns, const Explaining *exp
     read.hint =
         query_stages_hint(doc_get_lit(command, "hint"), doc_field(command, "sort"), cmd_arena(ctx));
     Elem skip = doc_get_lit(command, "skip"), limit = doc_get_lit(command, "limit");
+    int64_t limit_docs = elem_is_number(limit) ? elem_as_i64(limit) : 0;
     QueryStages query = {
-        .filter = doc_field(command, "filter"),
+        .filter = doc_field(command, explaining->kind->filter),
         .sort = doc_field(command, "sort"),
         .projection = doc_field(command, "projection"),
         .skip = elem_is_number(skip) ? elem_as_i64(skip) : 0,
-        .limit = elem_is_number(limit) ? elem_as_i64(limit) : 0,
+        .limit = limit_docs >= 0           ? limit_docs
+                 : limit_docs == INT64_MIN ? INT64_MAX
+                                           : -limit_docs,
+        .is_count = strcmp(explaining->kind->name, "count") == 0,
     };
     read.stages = query_stages(&query, cmd_arena(ctx));
     error_move(err, &view);
@@ -435,9 +454,12 @@ static ErrCode explain_search(CommandCtx *ctx, Explaining *explaining, const Ns 
                          doc_field(explaining->command, "let"), &explaining->query, err));
     TRY(read_preference_parse(ctx->args.read_preference, &explaining->preference, err));
     ErrCode rc = routing_run(ctx, ns, ROUTING_READS, explain_on_shards, explaining, err);
-    if (rc == ERR_COMMAND_ON_SHARDED_VIEW_NOT_SUPPORTED_ON_MONGOD)
-        return explain_view(ctx, ns, explaining, err);
-    return rc;
+    if (rc != ERR_COMMAND_ON_SHARDED_VIEW_NOT_SUPPORTED_ON_MONGOD)
+        return rc;
+    if (explaining->kind->is_write)
+        return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
+                         "Namespace %s is a view, not a collection", ns->text);
+    return explain_view(ctx, ns, explaining, err);
 }
 
 static ErrCode explain_inner_aggregate(CommandCtx *ctx, Doc command, Str verbosity, Error *err) {

@@ -119,7 +119,8 @@ static ErrCode pass_on(void *arg, Routing *routing, Error *err) {
 static ErrCode to_owners(void *arg, Routing *routing, Error *err) {
     (void)arg;
     CLEANUP(shard_calls_done) ShardCalls calls = {0};
-    TRY(owners_ask(routing, /* preference= */ NULL, &calls, err));
+    if (owners_ask(routing, /* preference= */ NULL, &calls, err) != ERR_OK)
+        return owners_add_raw(routing->ctx, &calls, err);
     owners_build_raw(routing->ctx, &calls);
     return ERR_OK;
 }
@@ -147,7 +148,8 @@ static ErrCode check_unique_indexes(const Routing *routing, Error *err) {
 }
 
 static ErrCode create_indexes_on_owners(void *arg, Routing *routing, Error *err) {
-    TRY(check_unique_indexes(routing, err));
+    if (check_unique_indexes(routing, err) != ERR_OK)
+        return owners_refuse(routing, err);
     return to_owners(arg, routing, err);
 }
 
@@ -192,29 +194,30 @@ static ErrCode list_indexes_run(CommandCtx *ctx, void *arg, Error *err) {
 }
 
 /* {<command>: coll} in the form of an order. */
-static ErrCode order_collection(CommandCtx *ctx, const char *internal, Error *err) {
+static ErrCode order_collection(CommandCtx *ctx, const char *internal, bool has_raw, Error *err) {
     Ns ns;
     TRY(command_ns(ctx, &ns, err));
     if (is_on_config_server(ctx->args.db))
         return routing_run(ctx, &ns, ROUTING_READS, pass_on, &(Passed){0}, err);
     CLEANUP(order_done)
     Order order = {.command = internal, .ns = ns_str(&ns), .arguments = copy_arguments(ctx)};
-    return run_order(ctx, &order, &ns, ROUTING_READS, err);
+    ErrCode rc = run_order(ctx, &order, &ns, ROUTING_READS, err);
+    return rc == ERR_OK || !has_raw ? rc : owners_add_raw(ctx, &order.calls, err);
 }
 
 static ErrCode drop_run(CommandCtx *ctx, void *arg, Error *err) {
     (void)arg;
-    return order_collection(ctx, "_shardsvrDropCollection", err);
+    return order_collection(ctx, "_shardsvrDropCollection", /* has_raw= */ false, err);
 }
 
 static ErrCode coll_mod_run(CommandCtx *ctx, void *arg, Error *err) {
     (void)arg;
-    return order_collection(ctx, "_shardsvrCollMod", err);
+    return order_collection(ctx, "_shardsvrCollMod", /* has_raw= */ true, err);
 }
 
 static ErrCode drop_indexes_run(CommandCtx *ctx, void *arg, Error *err) {
     (void)arg;
-    return order_collection(ctx, "_shardsvrDropIndexes", err);
+    return order_collection(ctx, "_shardsvrDropIndexes", /* has_raw= */ true, err);
 }
 
 static ErrCode drop_database_run(CommandCtx *ctx, void *arg, Error *err) {

@@ -5,6 +5,7 @@
 #include "router/defaults.h"
 #include "router/router_txn.h"
 #include "router/routing.h"
+#include "router/uuid_names.h"
 #include "sharding/route/cluster.h"
 
 /* From here on it is this router's own time that goes out. */
@@ -31,6 +32,7 @@ ErrCode router_before_run(CommandCtx *ctx, Error *err) {
 ErrCode router_after_run(CommandCtx *ctx, ErrCode rc, Error *err) {
     if (rc == ERR_OK)
         rc = all_shards_after(ctx, err);
+    uuid_names_complete_error(ctx, err);
     router_txn_end(ctx, rc != ERR_OK || ctx->has_write_errors);
     return rc;
 }
@@ -43,8 +45,11 @@ ErrCode router_wait_write_concern(CommandCtx *ctx, const WriteConcern *concern, 
 
 void router_finish_reply(CommandCtx *ctx) {
     cluster_build_cluster_time(ctx->service->cluster, ctx->reply, ELEM_MISSING);
-    if (ctx->op->last_optime.ts != 0)
-        build_timestamp(ctx->reply, "operationTime", ctx->op->last_optime.ts);
+    /* What no shard was asked for is as of now. */
+    Cluster *cluster = ctx->service->cluster;
+    uint64_t ts = ctx->op->last_optime.ts != 0 ? ctx->op->last_optime.ts : cluster_time(cluster);
+    if (ts != 0)
+        build_timestamp(ctx->reply, "operationTime", ts);
     router_txn_build_reply(ctx);
 }
 

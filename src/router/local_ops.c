@@ -2,11 +2,14 @@
 
 #include "base/alloc.h"
 #include "concurrency/op_listing.h"
+#include "query/agg/list_sessions.h"
 
 typedef struct OpSource {
     AggSource base;
     OpCtx *const *op;
     CurrentOpQuery query;
+    bool is_of_sessions;
+    bool is_empty;
 } OpSource;
 
 /* An execution: the documents, in their own arena. */
@@ -18,15 +21,23 @@ typedef struct OpRows {
     size_t next;
 } OpRows;
 
-static Elem spec_of(Doc stages) {
+static Doc first_of(Doc stages) {
     DocIter iter = doc_iter(stages);
     Elem first;
     bool has_stage = doc_iter_next(&iter, &first) && elem_type(first) == BT_DOC;
-    return has_stage ? doc_get_lit(elem_doc(first), "$currentOp") : ELEM_MISSING;
+    return has_stage ? elem_doc(first) : DOC_EMPTY;
+}
+
+static Elem spec_of(Doc stages) {
+    return doc_get_lit(first_of(stages), "$currentOp");
 }
 
 bool asks_for_ops(Doc stages) {
     return elem_is_present(spec_of(stages));
+}
+
+bool asks_for_sessions(Doc stages) {
+    return elem_is_present(doc_get_lit(first_of(stages), "$listLocalSessions"));
 }
 
 static ErrCode add_row(void *arg, Doc row, Error *err) {
@@ -62,7 +73,11 @@ static ErrCode open_rows(const AggSource *base, DocSource *ret_docs, Error *err)
     OpRows *rows = NEW(OpRows);
     arena_init(&rows->arena, ARENA_CHUNK_SIZE_DEFAULT);
     *ret_docs = (DocSource){rows, next_row};
-    ErrCode rc = service->op_listing->for_each(service, &source->query, add_row, rows, err);
+    ErrCode rc = ERR_OK;
+    if (source->is_of_sessions && !source->is_empty)
+        rc = service->op_listing->for_each_session(service, add_row, rows, err);
+    else if (!source->is_of_sessions)
+        rc = service->op_listing->for_each(service, &source->query, add_row, rows, err);
     if (rc != ERR_OK) {
         close_rows(base, *ret_docs);
         *ret_docs = (DocSource){0};
@@ -116,5 +131,33 @@ AggSourceRow current_op_row(OpCtx *const *op, Doc stages) {
         .arg = (void *)op,
         .runs_once =
             elem_type(spec) == BT_DOC && elem_is_truthy(doc_get_lit(elem_doc(spec), "localOps")),
+    };
+}
+
+/* ---- $listLocalSessions ---- */
+
+static ErrCode parse_local_sessions(const AggSourceRow *row, Elem spec, Arena *arena,
+                                    AggSource **ret_source, Error *err) {
+    if (elem_type(spec) != BT_DOC)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "the $listLocalSessions stage specification must be an object");
+    SessionsWish wish;
+    TRY(sessions_wish_parse("$listLocalSessions", elem_doc(spec), &wish, err));
+    OpSource *source = ARENA_NEW(arena, OpSource);
+    source->base = (AggSource){open_rows, close_rows};
+    source->op = row->arg;
+    source->is_of_sessions = true;
+    source->is_empty = !sessions_wish_has_nobody(&wish);
+    *ret_source = &source->base;
+    return ERR_OK;
+}
+
+AggSourceRow local_sessions_row(OpCtx *const *op) {
+    return (AggSourceRow){
+        .name = "$listLocalSessions",
+        .is_collectionless = true,
+        .parse = parse_local_sessions,
+        .arg = (void *)op,
+        .runs_once = true,
     };
 }

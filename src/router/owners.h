@@ -20,3 +20,8 @@ ErrCode owners_ask_shards(Routing *routing, const Shard *const *shards, uint32_t
 
 /* Appends {raw: {"rs/host:port": reply, ...}}. */
 void owners_build_raw(CommandCtx *ctx, const ShardCalls *calls);
+/* The same of a command that failed, as an addition to its error: what each shard said. Returns its
+ * code. */
+ErrCode owners_add_raw(CommandCtx *ctx, const ShardCalls *calls, Error *err);
+/* For a command that is refused for what this router knows: as if each of them had refused it. */
+ErrCode owners_refuse(Routing *routing, Error *err);

@@ -12,16 +12,12 @@
 #include "router/forward.h"
 #include "router/move_commands.h"
 #include "router/op_commands.h"
+#include "router/plan_cache_commands.h"
 #include "router/router_txn.h"
 #include "router/stats_commands.h"
 #include "router/write_commands.h"
 
 /* ---- forwards ---- */
-
-static ErrCode run_plain(CommandCtx *ctx, void *arg, Error *err) {
-    (void)arg;
-    return forward_run(ctx, &(ForwardUse){0}, err);
-}
 
 /* Reads with a cursor. */
 static ErrCode run_cursor(CommandCtx *ctx, void *arg, Error *err) {
@@ -40,7 +36,6 @@ static ErrCode run_cursor(CommandCtx *ctx, void *arg, Error *err) {
                                        more}
 
 FORWARD(LIST_COLLECTIONS, "listCollections", CMD_READS | CMD_LOOSE | CMD_API_V1, run_cursor, );
-FORWARD(PLAN_CACHE_CLEAR, "planCacheClear", CMD_LOOSE, run_plain, );
 
 #define REFUSED_COMMAND(symbol, command, reason)                                                   \
     static const CommandSpec symbol = REFUSED_SPEC(command, reason);
@@ -60,7 +55,10 @@ const CommandSpec *const ROUTER_SPECS[] = {
     &ROUTER_DROP_INDEXES,
     &LIST_COLLECTIONS,
     &ROUTER_LIST_INDEXES,
-    &PLAN_CACHE_CLEAR,
+    &ROUTER_PLAN_CACHE_CLEAR,
+    &ROUTER_PLAN_CACHE_CLEAR_FILTERS,
+    &ROUTER_PLAN_CACHE_LIST_FILTERS,
+    &ROUTER_PLAN_CACHE_SET_FILTER,
     &ROUTER_VALIDATE,
     &ROUTER_AGGREGATE,
     &ROUTER_COUNT,
@@ -89,7 +87,6 @@ const CommandSpec *const ROUTER_SPECS[] = {
     &ROUTER_MOVE_PRIMARY,
     &ROUTER_LIST_DATABASES,
     &ROUTER_ENABLE_SHARDING,
-    &ROUTER_FLUSH_CONFIG,
     &ROUTER_IS_DB_GRID,
     &ROUTER_GET_DEFAULT_RW_CONCERN,
     &ROUTER_SET_DEFAULT_RW_CONCERN,
@@ -107,6 +104,7 @@ const CommandSpec *const ROUTER_SPECS[] = {
     &ROUTER_CHECK_METADATA_CONSISTENCY,
     &ROUTER_CURRENT_OP,
     &ROUTER_FSYNC,
+    &ROUTER_FSYNC_UNLOCK,
     &ROUTER_KILL_OP,
 #define REFUSED_COMMAND(symbol, command, reason) &(symbol),
 #include "router/refused_commands.def"

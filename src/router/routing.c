@@ -66,7 +66,17 @@ void routing_mark_stale(Routing *routing, const Error *err, Str shard) {
     collection_route_note_stale(routing->collection, shard, has_wanted ? &wanted : NULL);
 }
 
+/* The time was chosen for the client, by this router or by the shard: there is a later one. */
+static bool is_snapshot_of_ours(const CommandCtx *ctx, ErrCode code) {
+    return (code == ERR_SNAPSHOT_TOO_OLD || code == ERR_SNAPSHOT_UNAVAILABLE ||
+            code == ERR_STALE_CHUNK_HISTORY) &&
+           ctx->read_concern.level == READ_CONCERN_SNAPSHOT &&
+           ctx->read_concern.at_cluster_ts == 0 && !router_txn_is_statement(ctx);
+}
+
 bool routing_note_stale(Routing *routing, const Error *err) {
+    if (UNLIKELY(is_snapshot_of_ours(routing->ctx, err->code)))
+        return true;
     if (!routing_is_stale_error(err->code))
         return false;
     route_count(&cluster_route_stats(routing->ctx->service->cluster)->stale_errors, 1);

@@ -7,6 +7,7 @@
 #include "router/router_txn.h"
 #include "router/routing.h"
 #include "router/scatter.h"
+#include "router/uuid_names.h"
 #include "router/write_batch.h"
 
 enum {
@@ -414,15 +415,35 @@ typedef struct WriteKind {
     OpCounter counter;
 } WriteKind;
 
-/* Statements that may concern several documents. */
-static void count_many(CommandCtx *ctx, const WriteKind *kind, const DocList *list) {
+static void count_update_options(ServiceCtx *service, Doc statement) {
+    count_option(service, OPTION_METRIC_UPDATE_MANY,
+                 elem_is_truthy(doc_get_lit(statement, "multi")));
+    count_option(service, OPTION_METRIC_UPDATE_PIPELINE,
+                 elem_type(doc_get_lit(statement, "u")) == BT_ARRAY);
+    count_option(service, OPTION_METRIC_UPDATE_ARRAY_FILTERS,
+                 elem_type(doc_get_lit(statement, "arrayFilters")) == BT_ARRAY);
+}
+
+static void count_options(CommandCtx *ctx, const WriteKind *kind, const DocList *list) {
     for (uint32_t i = 0; i < list->count && kind->target != target_insert; i++) {
         if (kind->target == target_update)
-            count_option(ctx->service, OPTION_METRIC_UPDATE_MANY,
-                         elem_is_truthy(doc_get_lit(list->docs[i], "multi")));
+            count_update_options(ctx->service, list->docs[i]);
         else
             count_option(ctx->service, OPTION_METRIC_DELETE_MANY,
                          !elem_is_truthy(doc_get_lit(list->docs[i], "limit")));
+    }
+}
+
+/* All of them are about the same collection: one answer is enough. */
+static void complete_errors(CommandCtx *ctx, WriteBatch *batch) {
+    Doc complete = DOC_NONE;
+    for (uint32_t i = 0; i < batch->docs.count; i++) {
+        WriteStatement *statement = &batch->statements[i];
+        if (statement->state != WRITE_FAILED || !uuid_names_is_missing(statement->error))
+            continue;
+        if (!doc_is_present(complete))
+            complete = uuid_names_complete(ctx, statement->error);
+        statement->error = complete;
     }
 }
 
@@ -437,7 +458,7 @@ static ErrCode run_write(CommandCtx *ctx, const WriteKind *kind, const WriteRequ
     TRY(write_batch_check(request->list.count, err));
     TRY(ns_make(ctx->args.db, request->coll, &command.ns, err));
     count_op(ctx->service, kind->counter, request->list.count);
-    count_many(ctx, kind, &request->list);
+    count_options(ctx, kind, &request->list);
     bool is_ordered =
         !elem_is_present(request->ordered) || elem_is_truthy(request->ordered) || ctx->is_txn;
     WriteBatch *batch = &command.batch;
@@ -449,6 +470,8 @@ static ErrCode run_write(CommandCtx *ctx, const WriteKind *kind, const WriteRequ
     TRY(run_until_done(&command, &is_over, err));
     if (is_over)
         return ERR_OK;
+    if (elem_is_present(doc_get_lit(ctx->body, "collectionUUID")))
+        complete_errors(ctx, batch);
     write_batch_build(batch, ctx->reply);
     ctx->has_write_errors |= batch->error_count > 0;
     return ERR_OK;
@@ -512,6 +535,10 @@ static ErrCode run_find_and_modify(CommandCtx *ctx, void *arg, Error *err) {
     const FindAndModifyRequest *request = arg;
     Ns ns;
     TRY(ns_make(ctx->args.db, request->coll, &ns, err));
+    count_option(ctx->service, OPTION_METRIC_FIND_AND_MODIFY_PIPELINE,
+                 elem_type(request->update) == BT_ARRAY);
+    count_option(ctx->service, OPTION_METRIC_FIND_AND_MODIFY_ARRAY_FILTERS,
+                 doc_is_present(request->array_filters));
     return routing_run(ctx, &ns, ROUTING_CREATES, find_and_modify_routed, arg, err);
 }
 

@@ -538,6 +538,30 @@ describe('cursors', () => {
         }
     });
 
+    test('REP-3: a snapshot whose time the client did not choose is taken anew if a shard has it no more', async () => {
+        const { members } = cluster.shards[1];
+        const fail = (command, mode, errorCode = 239) =>
+            cluster.shards[1].command(members[0], {
+                configureFailPoint: 'failCommand',
+                mode,
+                ...(mode !== 'off' && { data: { failCommands: [command], errorCode, failInternalCommands: true } }),
+            });
+        const { operationTime: atClusterTime } = await routed.command({ find: 'ranged', limit: 1 });
+        const filter = { $expr: { $gte: ['$k', 0] } };
+        for (const [name, command] of Object.entries({
+            find: { find: 'ranged', filter },
+            aggregate: { aggregate: 'ranged', pipeline: [{ $group: { _id: null, n: { $sum: 1 } } }], cursor: {} },
+            distinct: { distinct: 'ranged', key: 'k' },
+        })) {
+            await fail(name, { times: 3 });
+            await routed.command({ ...command, readConcern: { level: 'snapshot' } });
+            await fail(name, 'alwaysOn');
+            for (const readConcern of [{ level: 'snapshot' }, { level: 'snapshot', atClusterTime }])
+                await assert.rejects(routed.command({ ...command, readConcern }), { code: 239 });
+            await fail(name, 'off');
+        }
+    });
+
     test('REP-3: a snapshot over several shards may be after a time', async () => {
         const { operationTime } = await routed.command({ find: 'ranged', limit: 1 });
         const readConcern = { level: 'snapshot', afterClusterTime: operationTime };

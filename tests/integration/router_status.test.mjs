@@ -182,7 +182,30 @@ describe('operations of a cluster', () => {
         const reply = await admin.command({ fsync: 1 });
         assert.deepEqual(Object.keys(reply.all).sort(), ['shard0', 'shard1']);
         assert.equal(reply.numFiles, 2);
-        await fails(admin.command({ fsync: 1, lock: true }), 125);
+    });
+
+    test('fsync with lock keeps writers out of all shards and the config server, until fsyncUnlock', async () => {
+        await fails(admin.command({ fsyncUnlock: 1 }), 20);
+        const reply = await admin.command({ fsync: 1, lock: true });
+        assert.deepEqual(Object.keys(reply.all).sort(), ['config', 'shard0', 'shard1']);
+        for (const { lockCount } of Object.values(reply.all)) assert.equal(Number(lockCount), 1);
+        assert.equal(Number((await admin.command({ fsync: 1, lock: true })).all.shard0.lockCount), 2);
+        const write = db.collection('spread').updateMany({}, { $set: { locked: 1 } });
+        const waiting = { waitingForLock: true, ns: 'test.spread' };
+        await waitFor(async () => (await admin.aggregate([{ $currentOp: {} }, { $match: waiting }]).toArray()).length > 0);
+        assert.equal(await db.collection('spread').countDocuments({ locked: 1 }), 0);
+        assert.equal(Number((await admin.command({ fsyncUnlock: 1 })).lockCount), 1);
+        assert.equal(Number((await admin.command({ fsyncUnlock: 1 })).lockCount), 0);
+        assert.equal((await write).modifiedCount, 100);
+    });
+
+    test('a lock of fsync that one shard refuses is taken off the others', async () => {
+        const shard = cluster.shards[1];
+        const data = { failCommands: ['fsync'], errorCode: 8, failInternalCommands: true };
+        await shard.command(shard.members[0], { configureFailPoint: 'failCommand', mode: { times: 1 }, data });
+        await fails(admin.command({ fsync: 1, lock: true }), 8);
+        await fails(admin.command({ fsyncUnlock: 1 }), 20);
+        await db.collection('spread').updateMany({}, { $unset: { locked: 1 } });
     });
 
     test('what is no id is refused', async () => {
@@ -239,9 +262,102 @@ describe('a router gives what a node gives', () => {
 
     test('an empty name of a collection is an invalid namespace, a view cannot be renamed', async () => {
         await fails(db.command({ create: '' }), 73);
-        await db.createCollection('view', { viewOn: 'spread', pipeline: [] });
-        await fails(admin.command({ renameCollection: 'test.view', to: 'test.other' }), 166);
+        for (const name of ['view', 'view2']) await db.createCollection(name, { viewOn: 'spread', pipeline: [] });
+        for (const to of ['other', 'spread', 'view2']) await fails(admin.command({ renameCollection: 'test.view', to: `test.${to}` }), 166);
         await fails(admin.command({ renameCollection: 'test.spread', to: 'test.view' }), 48);
+    });
+
+    test('count and distinct of a view are explained, writes to it are not', async () => {
+        for (const command of [{ count: 'view', query: { _id: 1 } }, { distinct: 'view', key: '_id' }])
+            assert.ok('shards' in (await db.command({ explain: command })) || 'stages' in (await db.command({ explain: command })));
+        await fails(db.command({ explain: { delete: 'view', deletes: [{ q: {}, limit: 0 }] } }), 166);
+    });
+
+    test('an explained command is left out if the plan and it do not fit a reply', async () => {
+        const filter = { x: { $in: Array.from({ length: 800_000 }, (_, i) => i) } };
+        const reply = await db.command({ explain: { find: 'whole', filter }, verbosity: 'queryPlanner' });
+        assert.equal(reply.queryPlanner.winningPlan.shards.length, 1);
+        assert.deepEqual(['command' in reply, 'warning' in reply], [false, true]);
+    });
+
+    test('index filters are those of all shards', async () => {
+        const query = { a: 1, b: 1 };
+        await db.collection('spread').createIndexes([{ key: { a: 1 } }, { key: { b: 1 } }]);
+        await db.command({ planCacheSetFilter: 'spread', query, indexes: [{ b: 1 }] });
+        const listed = await db.command({ planCacheListFilters: 'spread' });
+        assert.deepEqual(listed.filters.map(({ indexes }) => indexes), [[{ b: 1 }]]);
+        for (const shard of ['shard0', 'shard1']) assert.deepEqual(listed[shard].filters, listed.filters);
+        const plan = await db.collection('spread').find(query).explain('queryPlanner');
+        for (const { winningPlan, indexFilterSet } of plan.queryPlanner.winningPlan.shards)
+            assert.deepEqual([indexFilterSet, JSON.stringify(winningPlan).includes('"b_1"')], [true, true]);
+        await db.command({ planCacheClearFilters: 'spread' });
+        assert.deepEqual((await db.command({ planCacheListFilters: 'spread' })).filters, []);
+        await db.command({ planCacheClear: 'spread' });
+        await fails(db.command({ planCacheSetFilter: 'spread', query, indexes: [] }), 2);
+        await db.collection('spread').dropIndexes();
+    });
+
+    test('$listLocalSessions lists the sessions of the router, and is explained', async () => {
+        const { id } = await admin.command({ startSession: 1 });
+        const mine = async (spec) => (await admin.aggregate([{ $listLocalSessions: spec }, { $match: { '_id.id': id.id } }]).toArray()).length;
+        assert.deepEqual([await mine({}), await mine({ allUsers: true }), await mine({ users: [{ user: 'a', db: 'b' }] })], [1, 1, 0]);
+        const plan = await admin.command({ aggregate: 1, pipeline: [{ $listLocalSessions: {} }], explain: true });
+        assert.deepEqual([plan.splitPipeline, plan.mongos.stages], [null, [{ $listLocalSessions: {} }]]);
+        await fails(admin.aggregate([{ $listLocalSessions: { nonsense: 1 } }]).toArray(), 40415);
+    });
+
+    test('apiStrict refuses unstable stages of sharded and other collections', async () => {
+        const version = { apiVersion: '1', apiStrict: true };
+        await db.createCollection('stable');
+        for (const coll of ['stable', 'spread']) {
+            for (const stage of [{ $listSessions: {} }, { $indexStats: {} }, { $planCacheStats: {} }, { $unionWith: { coll: 'stable', pipeline: [{ $indexStats: {} }] } }])
+                await fails(db.command({ aggregate: coll, pipeline: [stage], cursor: {}, ...version }), 323);
+            const pipeline = [{ $sort: { _id: 1 } }, { $group: { _id: null, n: { $sum: 1 } } }];
+            assert.equal((await db.command({ aggregate: coll, pipeline, cursor: {}, ...version })).ok, 1);
+        }
+        assert.equal((await db.command({ aggregate: 'view', pipeline: [{ $limit: 1 }], cursor: {}, ...version })).cursor.firstBatch.length, 1);
+    });
+
+    test('dataSize takes the pattern and the bounds of the shard key, and no others', async () => {
+        await admin.command({ shardCollection: 'test.sized', key: { k: 1 } });
+        await db.collection('sized').insertMany([{ k: 1 }, { k: 2 }]);
+        const size = (more) => admin.command({ dataSize: 'test.sized', ...more });
+        const keyPattern = { k: 1 };
+        assert.equal((await size({ keyPattern })).numObjects, 2);
+        assert.equal((await size({ keyPattern, min: { k: 2 }, max: { k: 9 } })).numObjects, 1);
+        assert.equal((await size({ keyPattern: {}, min: {}, max: {} })).numObjects, 2);
+        await fails(size({ keyPattern: { x: 1 } }), 2);
+        await fails(size({ keyPattern, min: { x: 1 }, max: { x: 2 } }), 2);
+        await fails(size({ keyPattern, min: { k: 1, x: 1 }, max: { k: 2, x: 2 } }), 2);
+        await db.collection('sized').drop();
+    });
+
+    test('a shard key does not become an array, whoever owns the documents', async () => {
+        await admin.command({ shardCollection: 'test.single', key: { 'a.b': 1 } });
+        const single = db.collection('single');
+        await single.insertOne({ a: { b: 1 } });
+        for (const update of [{ $set: { 'a.b': [2] } }, { $set: { a: [{ b: 2 }] } }])
+            await fails(single.updateOne({ 'a.b': 1 }, update), 54);
+        await single.updateOne({ 'a.b': 1 }, { $push: { 'a.c': 1 } });
+        await single.drop();
+    });
+
+    test('shards forget where collections are by flushRouterConfig, too', async () => {
+        const shard = (await cluster.shards[0].direct(cluster.shards[0].members[0])).db('admin');
+        for (const what of [1, 'test', 'test.spread']) assert.equal((await shard.command({ flushRouterConfig: what })).flushed, true);
+    });
+
+    test('failpoints of a router can be waited for', async () => {
+        const set = (mode) => admin.command({ configureFailPoint: 'failCommand', mode, ...(mode !== 'off' && { data: { failCommands: ['ping'], errorCode: 8 } }) });
+        const { count } = await set('alwaysOn');
+        await fails(admin.command({ ping: 1 }), 8);
+        await admin.command({ waitForFailPoint: 'failCommand', timesEntered: Number(count) + 1, maxTimeMS: 10_000 });
+        await set('off');
+    });
+
+    test('what concerns no shard has an operation time, too', async () => {
+        const { operationTime, $clusterTime } = await admin.command({ ping: 1 });
+        assert.equal(operationTime.compare($clusterTime.clusterTime) <= 0, true);
     });
 
     test('a name that a sharded collection cannot have is refused before anything is done', async () => {
@@ -307,6 +423,7 @@ test('OPS-3: serverStatus counts statements that concern many documents, on rout
         for (const node of [admin, shard]) {
             const { query } = (await node.command({ serverStatus: 1 })).metrics;
             found.push(Number(query.updateManyCount), Number(query.deleteManyCount));
+            if (node === shard) found.push(Number(query.updateDeleteManyDocumentsTotalCount));
         }
         return found;
     };
@@ -321,7 +438,54 @@ test('OPS-3: serverStatus counts statements that concern many documents, on rout
     const grown = (await counts()).map((count, i) => count - before[i]);
     assert.deepEqual(grown.slice(0, 2), [1, 2]);
     const isHere = (await client.db('config').collection('databases').findOne({ _id: db.databaseName })).primary === 'shard0';
-    if (isHere) assert.deepEqual(grown.slice(2), [1, 2]);
+    if (isHere) assert.deepEqual(grown.slice(2), [1, 2, 3]);
+});
+
+test('OPS-3: serverStatus of a router counts updates by pipelines and with arrayFilters', async () => {
+    const counts = async () => {
+        const { update, findAndModify } = (await admin.command({ serverStatus: 1 })).metrics.commands;
+        return [update.pipeline, update.arrayFilters, findAndModify.pipeline, findAndModify.arrayFilters].map(Number);
+    };
+    const before = await counts();
+    const counted = db.collection('counted');
+    await counted.insertOne({ _id: 1, a: [1, 5] });
+    const arrayFilters = [{ e: { $gt: 2 } }];
+    await counted.updateOne({ _id: 1 }, [{ $set: { b: 1 } }]);
+    await counted.updateOne({ _id: 1 }, { $set: { 'a.$[e]': 6 } }, { arrayFilters });
+    await counted.findOneAndUpdate({ _id: 1 }, [{ $set: { b: 2 } }]);
+    await counted.findOneAndUpdate({ _id: 1 }, { $set: { 'a.$[e]': 7 } }, { arrayFilters });
+    assert.deepEqual((await counts()).map((count, i) => count - before[i]), [1, 1, 1, 1]);
+});
+
+test('OPS-3: serverStatus of a shard counts moves, what they deleted, and stale requests, by the names of 7.0', async () => {
+    const donor = (await cluster.shards[0].direct(cluster.shards[0].members[0])).db('admin');
+    const stats = async () => {
+        const found = (await donor.command({ serverStatus: 1 })).shardingStatistics;
+        return Object.fromEntries(Object.entries(found).map(([name, value]) => [name, Number(value)]));
+    };
+    await admin.command({ shardCollection: 'test.counts', key: { _id: 1 } });
+    const counts = db.collection('counts');
+    await counts.insertMany([{ _id: 1 }, { _id: 2 }]);
+    const before = await stats();
+    for (const name of ['countStaleConfigErrors', 'countDonorMoveChunkLockTimeout', 'countDonorMoveChunkAbortConflictingIndexOperation', 'unfinishedMigrationFromPreviousPrimary'])
+        assert.ok(name in before, name);
+    await admin.command({ moveRange: 'test.counts', min: { _id: 2 }, toShard: 'shard1' });
+    await waitFor(async () => (await stats()).countDocsDeletedByRangeDeleter > before.countDocsDeletedByRangeDeleter);
+    const now = await stats();
+    assert.equal(now.countDonorMoveChunkStarted, before.countDonorMoveChunkStarted + 1);
+    assert.equal(now.countBytesDeletedByRangeDeleter, before.countBytesDeletedByRangeDeleter + 14);
+    assert.ok(now.totalDonorMoveChunkTimeMillis > before.totalDonorMoveChunkTimeMillis);
+    await counts.drop();
+});
+
+test('OPS-3: serverStatus of the config server counts sharded collections', async () => {
+    const config = (await cluster.config.direct(cluster.config.members[0])).db('admin');
+    const count = async () => Number((await config.command({ serverStatus: 1 })).shardingStatistics.numShardedCollections);
+    const before = await count();
+    await admin.command({ shardCollection: 'test.oneMore', key: { _id: 1 } });
+    assert.equal(await count(), before + 1);
+    await db.collection('oneMore').drop();
+    assert.equal(await count(), before);
 });
 
 test('MET-1: idle cursors of routers are listed, counted, and killed with their session', async () => {

@@ -75,7 +75,8 @@ describe('writes through routers over two shards', () => {
     });
     const failing = async (shard, data, mode = { times: 1 }) => {
         const { members } = cluster.shards[shard];
-        await cluster.shards[shard].command(members[0], { configureFailPoint: 'failCommand', mode, data });
+        const both = { ...data, failInternalCommands: true };
+        await cluster.shards[shard].command(members[0], { configureFailPoint: 'failCommand', mode, data: both });
         return () =>
             cluster.shards[shard].command(members[0], { configureFailPoint: 'failCommand', mode: 'off' });
     };
@@ -153,6 +154,35 @@ describe('writes through routers over two shards', () => {
         assert.equal(ordered.n, 1);
         assert.deepEqual(ordered.writeErrors.map(({ index, code }) => [index, code]), [[1, 11000]]);
         assert.deepEqual(await ids(c), [[1, 'a'], ['b']]);
+    });
+
+    test('CAT-7: a write with the UUID of another collection is told its name, also by a shard that has no part of it', async () => {
+        const c = await sharded();
+        const other = `${c.collectionName}other`;
+        await db.collection(other).insertOne({ _id: 1 });
+        const [{ info }] = await db.listCollections({ name: other }).toArray();
+        const ask = async (command) => (await raw(0, { ...command, collectionUUID: info.uuid })).writeErrors;
+        const rows = [
+            ...(await ask({ insert: c.collectionName, documents: [{ k: 1 }] })),
+            ...(await ask({ insert: c.collectionName, documents: [{ k: 1 }, { k: -1 }], ordered: false })),
+            ...(await ask({ update: c.collectionName, updates: [{ q: { k: 1 }, u: { $set: { a: 1 } } }] })),
+            ...(await ask({ delete: c.collectionName, deletes: [{ q: { k: 1 }, limit: 1 }] })),
+        ];
+        assert.deepEqual(rows.map(({ code, actualCollection }) => [code, actualCollection]), Array(5).fill([361, other]));
+        const found = await refuses(0, { find: c.collectionName, filter: { k: 1 }, collectionUUID: info.uuid }, 361);
+        assert.equal(found.actualCollection, other);
+        const nobody = await refuses(0, { find: c.collectionName, filter: { k: 1 }, collectionUUID: new UUID() }, 361);
+        assert.equal(nobody.actualCollection, null);
+    });
+
+    test('failCommand spares what routers send, unless it is told not to', async () => {
+        const c = await sharded();
+        const member = cluster.shards[1].members[0];
+        const data = { failCommands: ['insert'], errorCode: 8 };
+        await cluster.shards[1].command(member, { configureFailPoint: 'failCommand', mode: 'alwaysOn', data });
+        await c.insertOne({ k: 1 });
+        await failsWith(direct[1].db('test').collection('own').insertOne({}), 8);
+        await cluster.shards[1].command(member, { configureFailPoint: 'failCommand', mode: 'off' });
     });
 
     test('RTE-6: updates and deletes go by the shard key, by _id, or everywhere', async () => {

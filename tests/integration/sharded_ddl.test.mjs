@@ -257,6 +257,53 @@ describe('sharded collections', () => {
         await coll.drop();
     });
 
+    test('DDL-2: the index of a hashed shard key can be dropped by its name, and made again', async () => {
+        await shard('d.hashkey', { k: 'hashed' });
+        const coll = client.db('d').collection('hashkey');
+        await coll.insertMany([{ k: 1 }, { k: 2 }]);
+        await coll.dropIndexes();
+        assert.deepEqual((await coll.indexes()).map(({ name }) => name).sort(), ['_id_', 'k_hashed']);
+        await coll.dropIndex('k_hashed');
+        assert.deepEqual((await coll.indexes()).map(({ name }) => name), ['_id_']);
+        assert.equal(await coll.countDocuments({ k: 1 }), 1);
+        await coll.createIndex({ k: 'hashed' });
+        await coll.drop();
+    });
+
+    test('DDL-2: an error of dropIndexes, collMod and createIndexes tells what the shards said', async () => {
+        const db = client.db('d');
+        const first = cluster.shards[0].address;
+        await db.createCollection('unspread');
+        for (const [command, code] of [
+            [{ dropIndexes: 'unspread', index: 'none' }, 27],
+            [{ createIndexes: 'unspread', indexes: [{ key: {}, name: 'x' }] }, 67],
+            [{ collMod: 'unspread', index: { name: 'none', hidden: true } }, 27],
+            [{ createIndexes: 'ranged', indexes: [{ key: { other: 1 }, name: 'x', unique: true }] }, 67],
+        ])
+            await assert.rejects(db.command(command), (error) => {
+                const { raw } = error.errorResponse;
+                assert.deepEqual([error.code, Object.keys(raw), raw[first].ok, raw[first].code], [code, [first], 0, code]);
+                return true;
+            });
+        await db.collection('unspread').drop();
+    });
+
+    test('RNG-1: a drop takes the tasks that would delete ranges of the collection with it', async () => {
+        await shard('d.ranges', { k: 1 });
+        const coll = client.db('d').collection('ranges');
+        await coll.insertMany([{ k: 1 }, { k: 2 }]);
+        const { uuid } = await entry('d.ranges');
+        const donor = cluster.shards[0];
+        const suspend = (mode) => donor.command(donor.members[0], { configureFailPoint: 'suspendRangeDeletion', mode });
+        await suspend('alwaysOn');
+        await cluster.admin({ moveRange: 'd.ranges', min: { k: 2 }, toShard: 'shard1' });
+        const tasks = (await direct(0)).db('config').collection('rangeDeletions');
+        assert.equal(await tasks.countDocuments({ collectionUuid: uuid }), 1);
+        await coll.drop();
+        assert.equal(await tasks.countDocuments({ collectionUuid: uuid }), 0);
+        await suspend('off');
+    });
+
     test('DDL-2: a sharded collection is renamed, as a new generation of the same chunks', async () => {
         const before = await entry('d.hashed');
         const rows = await chunks('d.hashed');

@@ -37,7 +37,11 @@ const find = (i) => coll.findOne({ k: own[i] });
 const update = (i) => coll.updateOne({ k: own[i] }, { $inc: { n: 1 } });
 
 const failCommand = (set, mode, data) =>
-    set.command(set.members[0], { configureFailPoint: 'failCommand', mode, ...(data && { data }) });
+    set.command(set.members[0], {
+        configureFailPoint: 'failCommand',
+        mode,
+        ...(data && { data: { ...data, failInternalCommands: true } }),
+    });
 
 /* The next command of that name is refused by shard0, once; `extra`: what the error says besides. */
 const refuse = (command, extra) =>

@@ -6,7 +6,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { MaxKey, MinKey } from 'mongodb';
+import { MaxKey, MinKey, UUID } from 'mongodb';
 import { startCluster } from '../lib/cluster.mjs';
 import { fails, random, seedOfRun } from '../lib/expect.mjs';
 import { KEYS, MoveLoad, checkMovesOver, checkPlaces } from '../lib/move_load.mjs';
@@ -286,6 +286,29 @@ test('RNG-1: what a collection has left behind is deleted after it was renamed; 
     assert.ok(told.countDonorMoveChunkCommitted >= 1 && told.countDocsDeletedByRangeDeleter >= 500, JSON.stringify(told));
 });
 
+test('RNG-1: a task that somebody else has written is carried out, by the shard key of its collection', async () => {
+    await fill('written', { k: 1 });
+    await move('d.written', { k: 500 }, 'shard1', { waitForDelete: true });
+    const [donor] = cluster.shards;
+    const own = (await direct(donor)).db('d').collection('written');
+    await own.insertMany([600, 601, 602].map((k) => ({ _id: k, k })));
+    const { uuid } = await client.db('config').collection('collections').findOne({ _id: 'd.written' });
+    const tasks = (await direct(donor)).db('config').collection('rangeDeletions');
+    const task = (collectionUuid) => ({
+        _id: new UUID(),
+        nss: 'd.written',
+        collectionUuid,
+        donorShardId: 'nobody',
+        numOrphanDocs: 3,
+        range: { min: { k: 600 }, max: { k: 700 } },
+        whenToClean: 'now',
+    });
+    await tasks.insertMany([task(uuid), task(new UUID())]); // the second one is of no collection
+    await waitFor(async () => (await tasks.countDocuments()) === 0, { what: 'both to be done' });
+    assert.equal(await own.countDocuments(), 500);
+    assert.equal(await other.db('d').collection('written').countDocuments(), 1000);
+});
+
 test('TTL-1: a shard that receives a range leaves expired documents of it to their owner', async () => {
     await cluster.admin({ shardCollection: 'd.ttl', key: { k: 1 } });
     const coll = client.db('d').collection('ttl');
@@ -390,6 +413,27 @@ test('MIG-2: moves under load lose nothing and double nothing', { timeout: 300_0
     await checkMovesOver(cluster, waitFor);
     await checkPlaces(cluster, client, 'd.load');
     console.error(`${moved} moves, ${load.writes} writes, ${load.scans} scans`);
+});
+
+test('MIG-2: a move is held where its commit was decided, by the name of that place, and refused by that of its commit', async () => {
+    await fill('held', { k: 1 });
+    const [donor] = cluster.shards;
+    const set = (configureFailPoint, mode) => donor.command(donor.members[0], { configureFailPoint, mode });
+    const HELD = 'hangBeforeForgettingMigrationAfterCommitDecision';
+    const { count } = await set(HELD, 'alwaysOn');
+    const moving = move('d.held', { k: 0 }, 'shard1');
+    await donor.command(donor.members[0], { waitForFailPoint: HELD, timesEntered: Number(count) + 1, maxTimeMS: 60_000 });
+    const coordinators = (await direct(donor)).db('config').collection('migrationCoordinators');
+    assert.equal(await coordinators.countDocuments(), 1);
+    const task = await (await direct(donor)).db('config').collection('rangeDeletions').findOne({ nss: 'd.held' });
+    assert.ok(task === null || !('pending' in task)); // it may be carried out already
+    await set(HELD, 'off');
+    await moving;
+    await set('failMigrationCommit', 'alwaysOn');
+    await assert.rejects(move('d.held', { k: -1000 }, 'shard1'));
+    await set('failMigrationCommit', 'off');
+    await checkMovesOver(cluster, waitFor);
+    await client.db('d').collection('held').drop();
 });
 
 test('DDL-3: dropping a collection ends its moves', async () => {

@@ -162,6 +162,21 @@ int64_t command_service_quiesce_until(CommandService *service) {
     return atomic_load(&service->quiesce_until_us);
 }
 
+static void raise_to(_Atomic int64_t *most, int64_t value) {
+    int64_t known = atomic_load_explicit(most, memory_order_relaxed);
+    while (value > known && !atomic_compare_exchange_weak_explicit(
+                                most, &known, value, memory_order_relaxed, memory_order_relaxed)) {
+    }
+}
+
+void count_many(ServiceCtx *service, int64_t docs, int64_t duration_us) {
+    CommandStats *stats = command_stats(service);
+    atomic_fetch_add_explicit(&stats->many_docs, docs, memory_order_relaxed);
+    atomic_fetch_add_explicit(&stats->many_us, duration_us, memory_order_relaxed);
+    raise_to(&stats->many_docs_most, docs);
+    raise_to(&stats->many_us_most, duration_us);
+}
+
 CommandStats *command_stats(ServiceCtx *service) {
     return &service->commands->stats;
 }

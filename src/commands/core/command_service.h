@@ -123,6 +123,9 @@ typedef struct CommandStats {
     _Atomic int64_t docs_examined;
     _Atomic int64_t scans; /* of collections, and those of them that tail */
     _Atomic int64_t tailing_scans;
+    /* Of statements that may concern many documents: all together, and the most of one. */
+    _Atomic int64_t many_docs, many_docs_most;
+    _Atomic int64_t many_us, many_us_most;
     _Atomic int64_t unanswered_not_primary; /* writes with w: 0 that a state refused or ended */
 } CommandStats;
 CommandStats *command_stats(ServiceCtx *service);
@@ -130,6 +133,9 @@ static inline void count_op(ServiceCtx *service, OpCounter counter, int64_t by) 
     atomic_fetch_add_explicit(&command_stats(service)->op_counters[counter], by,
                               memory_order_relaxed);
 }
+
+/* An update or delete with multi has found so many documents. */
+void count_many(ServiceCtx *service, int64_t docs, int64_t duration_us);
 
 static inline void count_option(ServiceCtx *service, OptionMetric metric, bool is_given) {
     if (is_given)

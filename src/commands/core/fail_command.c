@@ -85,10 +85,16 @@ static bool is_fetching(CommandCtx *ctx) {
            elem_is_present(doc_get_lit(ctx->body, "term"));
 }
 
+/* A request of a router or of another node of the cluster: only they know its metadata's time. */
+static bool is_of_cluster(const CommandCtx *ctx) {
+    return elem_is_present(ctx->args.config_time);
+}
+
 static bool applies(CommandCtx *ctx, Doc data) {
     if (strcmp(ctx->spec->name, "configureFailPoint") == 0)
         return false;
-    if (is_fetching(ctx) && !elem_is_truthy(doc_get_lit(data, "failInternalCommands")))
+    if ((is_fetching(ctx) || is_of_cluster(ctx)) &&
+        !elem_is_truthy(doc_get_lit(data, "failInternalCommands")))
         return false;
     Elem app = doc_get_lit(data, "appName");
     if (elem_type(app) == BT_STRING && !is_app(ctx, elem_str(app)))

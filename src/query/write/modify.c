@@ -1,5 +1,7 @@
 #include "query/write/modify.h"
 
+#include <string.h>
+
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "bson/builder.h"
@@ -326,8 +328,40 @@ static ErrCode check_identity(const OpCtx *op, Doc before, Error *err) {
                      "cannot delete shardIdentity document while in --shardsvr mode");
 }
 
+/* Is there an array on the way to the value, or in its place? */
+static bool meets_array(Doc doc, Str path) {
+    while (path.size > 0) {
+        const char *dot = memchr(path.data, '.', path.size);
+        Str name = {path.data, dot != NULL ? (size_t)(dot - path.data) : path.size};
+        Elem value = doc_get(doc, name);
+        if (elem_type(value) != BT_DOC)
+            return elem_type(value) == BT_ARRAY;
+        doc = elem_doc(value);
+        if (dot == NULL)
+            return false;
+        path = (Str){dot + 1, path.size - name.size - 1};
+    }
+    return false;
+}
+
+/* Values that say which shard a document belongs to are single ones, also where one has them all.
+ */
+static ErrCode check_single_values(const CollAccess *access, Doc after, Error *err) {
+    for (uint32_t i = 0; i < ACCESS_POLICIES_MAX; i++) {
+        const OwnershipFilter *filter = access->filters[i];
+        for (uint32_t k = 0; filter != NULL && k < filter->path_count; k++)
+            if (meets_array(after, filter->paths[k]))
+                return error_set(err, ERR_NOT_SINGLE_VALUE_FIELD,
+                                 "the field \"%.*s\" of the shard key of %s cannot become an array",
+                                 (int)filter->paths[k].size, filter->paths[k].data,
+                                 access->ns.text);
+    }
+    return ERR_OK;
+}
+
 /* An update must not leave a document where nobody looks for it: whoever sent it moves it. */
 static ErrCode check_owner(const CollAccess *access, Doc after, Error *err) {
+    TRY(check_single_values(access, after, err));
     if (LIKELY(access_owns(access, after)))
         return ERR_OK;
     return error_set(err, ERR_WOULD_CHANGE_OWNING_SHARD,

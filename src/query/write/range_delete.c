@@ -26,6 +26,7 @@ typedef struct Deletion {
     RecordId *batch;
     uint32_t batch_count;
     uint32_t deleted_in_batch;
+    int64_t bytes_in_batch;
 } Deletion;
 
 static ErrCode run(Deletion *d, RangeDeleteResult *result, Error *err);
@@ -98,7 +99,9 @@ static ErrCode run(Deletion *d, RangeDeleteResult *result, Error *err) {
         if (d->batch_count > 0)
             TRY(op_write_with_retry(d->op, delete_batch, d, err));
         result->deleted += d->deleted_in_batch;
+        result->deleted_bytes += d->bytes_in_batch;
         d->deleted_in_batch = 0;
+        d->bytes_in_batch = 0;
         arena_rewind(&d->op->arena, mark);
         if (is_at_end)
             return ERR_OK;
@@ -206,6 +209,7 @@ static ErrCode delete_batch(void *arg, OpCtx *op, Error *err) {
     Deletion *d = arg;
     const Collection *coll = d->access->coll;
     d->deleted_in_batch = 0;
+    d->bytes_in_batch = 0;
     CLEANUP(record_cursor_done) RecordCursor cursor = {0};
     TRY(record_cursor_open(op, coll->records, /* is_forward= */ true, &cursor, err));
     for (uint32_t i = 0; i < d->batch_count; i++) {
@@ -223,6 +227,7 @@ static ErrCode delete_batch(void *arg, OpCtx *op, Error *err) {
         if (is_taken) {
             TRY(collection_delete(op, coll, d->batch[i], doc, &d->scratch, err));
             d->deleted_in_batch++;
+            d->bytes_in_batch += doc_size(doc);
         }
         arena_rewind(&op->arena, mark);
     }

@@ -36,6 +36,7 @@ typedef struct RangeDelete {
 
 typedef struct RangeDeleteResult {
     int64_t deleted;
+    int64_t deleted_bytes;
     bool has_more; /* stopped by a limit */
 } RangeDeleteResult;
 

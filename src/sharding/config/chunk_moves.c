@@ -1,5 +1,6 @@
 #include "sharding/config/chunk_moves.h"
 
+#include "base/failpoint.h"
 #include "bson/json.h"
 #include "concurrency/service_ctx.h"
 #include "sharding/config/chunks_internal.h"
@@ -115,6 +116,8 @@ static ErrCode move_in_txn(void *arg, OpCtx *op, Error *err) {
 ErrCode chunk_commit_move(OpCtx *op, const ChunkMoveCommit *move, ChunkVersions *ret_versions,
                           Error *err) {
     MoveRun run = {.move = move};
+    if (FAILPOINT(MIGRATION_COMMIT_VERSION_ERROR))
+        return error_set(err, ERR_STALE_EPOCH, "a failpoint finds the collection sharded anew");
     {
         CLEANUP(op_mutex_unlock) OpMutexLock lock = {0};
         TRY(op_mutex_lock(&op->service->config_catalog->chunks, op, &lock, err));

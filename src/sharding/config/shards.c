@@ -150,17 +150,23 @@ static ErrCode is_implicit_majority(NewShard *candidate, bool *ret_is_majority, 
     return ERR_OK;
 }
 
-/* As if a field that is not given had its usual value. */
+/* A field that is not given has its usual value, but for `j`: a majority waits for journals unless
+ * it is told not to. */
+static bool is_same_field(Str name, Elem a, Elem b) {
+    bool has_a = elem_is_present(a), has_b = elem_is_present(b);
+    if (has_a && has_b)
+        return elem_compare(a, b, NULL) == 0;
+    if (has_a != has_b && str_is(name, "j"))
+        return false;
+    return elem_is_truthy(a) == elem_is_truthy(b);
+}
+
 static bool is_same_concern(Elem a, Elem b) {
     static const Str NAMES[] = {STR("w"), STR("wtimeout"), STR("j")};
-    for (size_t i = 0; i < ARRAY_LEN(NAMES); i++) {
-        Elem x = doc_get(elem_doc(a), NAMES[i]), y = doc_get(elem_doc(b), NAMES[i]);
-        bool is_same = elem_is_present(x) && elem_is_present(y)
-                           ? elem_compare(x, y, NULL) == 0
-                           : elem_is_truthy(x) == elem_is_truthy(y);
-        if (!is_same)
+    for (size_t i = 0; i < ARRAY_LEN(NAMES); i++)
+        if (!is_same_field(NAMES[i], doc_get(elem_doc(a), NAMES[i]),
+                           doc_get(elem_doc(b), NAMES[i])))
             return false;
-    }
     return true;
 }
 

@@ -46,7 +46,9 @@ static Doc name_indexes(DdlRun *run, const Collection *coll, const bool *selecte
     return doc_builder_end(&b);
 }
 
-/* "*" leaves the index that supports the shard key; who names the last one is refused. */
+/* "*" leaves the index that supports the shard key; who names the last one is refused, unless the
+ * key is hashed: reads do not need that index, but ranges cannot be moved or deleted until there is
+ * one again. */
 static ErrCode keep_shard_key_index(DdlRun *run, const Ns *ns, const ShardKey *key, Error *err) {
     Elem which = doc_get_lit(command_of(run), "index");
     CLEANUP(access_done) CollAccess access = {0};
@@ -58,6 +60,8 @@ static ErrCode keep_shard_key_index(DdlRun *run, const Ns *ns, const ShardKey *k
     TRY(ddl_select_indexes(coll, which, selected, err));
     const IndexDesc *kept = support_index_find(coll, key);
     if (kept == NULL || is_supported_without(coll, key, selected))
+        return ERR_OK;
+    if (!ddl_is_all_indexes(which) && shard_key_has_hashed(key))
         return ERR_OK;
     if (!ddl_is_all_indexes(which))
         return error_set(err, ERR_CANNOT_DROP_SHARD_KEY_INDEX,

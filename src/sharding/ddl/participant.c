@@ -2,6 +2,7 @@
 
 #include "catalog/access.h"
 #include "ddl/ddl.h"
+#include "sharding/range_deletion/range_tasks.h"
 #include "sharding/shard/critical_section.h"
 #include "storage/record_store.h"
 
@@ -109,12 +110,15 @@ ErrCode participant_drop(OpCtx *op, const DdlCaller *caller, const Ns *ns, const
     TRY(fence_pass(op, ns_str(ns), caller->coordinator, caller->term, &lock, err));
     CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
     op->mode.is_from_migrate = is_from_migrate;
-    DropResult result;
-    if (uuid == NULL)
-        return ddl_drop(op, ns, NULL, &result, err);
-    bool exists, is_same, is_empty;
-    TRY(is_there(op, ns, uuid, &exists, &is_same, &is_empty, err));
-    return is_same ? ddl_drop(op, ns, uuid, &result, err) : ERR_OK;
+    DropResult result = {0};
+    bool exists, is_same = true, is_empty;
+    if (uuid != NULL)
+        TRY(is_there(op, ns, uuid, &exists, &is_same, &is_empty, err));
+    if (is_same)
+        TRY(ddl_drop(op, ns, uuid, &result, err));
+    /* Their documents went with it. A crash in between leaves them to the range deleter. */
+    return result.was_found && !result.was_view ? range_tasks_remove(op, &result.uuid, err)
+                                                : ERR_OK;
 }
 
 ErrCode participant_drop_database(OpCtx *op, const DdlCaller *caller, Str db, bool is_from_migrate,

@@ -111,6 +111,7 @@ static ErrCode check_no_view(DdlRun *run, const Ns *ns, Error *err) {
 ErrCode rename_begin(DdlRun *run, Error *err) {
     RenameNames names;
     TRY(read_names(run, &names, err));
+    TRY(check_no_view(run, &names.from, err));
     TRY(check_names(run, &names, err));
     TRY(check_uuids(run, &names, err));
     CLEANUP(collection_route_done) CollectionRoute *from = NULL, *to = NULL;
@@ -122,8 +123,6 @@ ErrCode rename_begin(DdlRun *run, Error *err) {
     bool has_source, has_target;
     TRY(ddl_local_uuid(run, &names.from, &has_source, &source, err));
     TRY(ddl_local_uuid(run, &names.to, &has_target, &target, err));
-    if (!has_source && from->map == NULL)
-        TRY(check_no_view(run, &names.from, err));
     if (!has_source && from->map == NULL)
         return error_set(err, ERR_NAMESPACE_NOT_FOUND, "Source collection %s does not exist",
                          names.from.text);

@@ -350,6 +350,7 @@ static ErrCode add_range_task(MoveRun *run, StepAnswer *answer, Error *err) {
     (void)answer;
     const Move *move = &run->move;
     atomic_fetch_add(&run->migrations->stats.donor_started, 1);
+    atomic_store(&run->migrations->stats.donor_begun_us, clock_mono_us());
     RangeTask task = {
         .id = move->id,
         .ns = move->ns,
@@ -432,7 +433,10 @@ static ErrCode ask_owner(MoveRun *run, StepAnswer *answer, Error *err) {
 static ErrCode block_writes(MoveRun *run, StepAnswer *answer, Error *err) {
     (void)answer;
     run->writes_blocked_us = clock_mono_us();
-    return move_run_block_writes(run, err);
+    ErrCode rc = move_run_block_writes(run, err);
+    if (rc == ERR_CONFLICTING_OPERATION_IN_PROGRESS)
+        atomic_fetch_add(&run->migrations->stats.donor_lock_timeouts, 1);
+    return rc;
 }
 
 static ErrCode check_definition(MoveRun *run, StepAnswer *answer, Error *err) {
@@ -441,6 +445,7 @@ static ErrCode check_definition(MoveRun *run, StepAnswer *answer, Error *err) {
     TRY(read_definition(run, &definition, err));
     if (fields_of(run).definition_hash == (int64_t)definition.hash)
         return ERR_OK;
+    atomic_fetch_add(&run->migrations->stats.donor_index_conflicts, 1);
     return refused("indexes or options of the collection have changed meanwhile", err);
 }
 
@@ -488,6 +493,8 @@ static ErrCode commit(MoveRun *run, StepAnswer *answer, Error *err) {
     build_close(&b, chunk);
     chunk_version_build(&b, "fromShardCollectionVersion", &move->version);
     CLEANUP(client_reply_done) ClientReply reply = {0};
+    if (FAILPOINT(FAIL_MIGRATION_COMMIT))
+        return refused("a failpoint forbids the commit", err);
     TRY(config_run(run->cluster, run->op, &b, &reply, err));
     if (FAILPOINT(MIGRATION_COMMIT_NETWORK_ERROR))
         return error_set(err, ERR_HOST_UNREACHABLE, "a failpoint lost the config server's answer");
@@ -535,7 +542,11 @@ static ErrCode make_deletable(MoveRun *run, StepAnswer *answer, Error *err) {
     TRY(range_task_set_orphans(run->op, &move->id, fields_of(run).documents, err));
     TRY(range_task_make_ready(run->op, &move->id, !move->waits_for_delete, err));
     range_deleter_wake(run->op->service->range_deleter);
-    atomic_fetch_add(&run->migrations->stats.donor_committed, 1);
+    MigrationStats *stats = &run->migrations->stats;
+    atomic_fetch_add(&stats->donor_committed, 1);
+    int64_t begun_us = atomic_exchange(&stats->donor_begun_us, 0);
+    if (begun_us != 0)
+        atomic_fetch_add(&stats->donor_move_us, clock_mono_us() - begun_us);
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
     build_uuid(&b, "migrationId", &move->id); /* no bounds: a result is small, keys may be large */
     task_set_result(run->task, doc_builder_end(&b));
@@ -622,6 +633,19 @@ static const TaskPhase PHASES[] = {
     {"undo", TASK_ABORTING, run_phase, {TASK_DONE}, {{0}}},
 };
 
+static void forget_taken_over(void *arg) {
+    Migrations *migrations = arg;
+    atomic_store(&migrations->stats.donor_taken_over, 0);
+    atomic_store(&migrations->stats.donor_begun_us, 0);
+}
+
+static ErrCode note_taken_over(void *arg, OpCtx *op, Doc doc, Error *err) {
+    (void)op, (void)doc, (void)err;
+    Migrations *migrations = arg;
+    atomic_fetch_add(&migrations->stats.donor_taken_over, 1);
+    return ERR_OK;
+}
+
 static void ended(void *arg, Doc doc) {
     (void)arg, (void)doc;
     failpoint_hit(FP_MIG_D_COORD_DOC_DELETED);
@@ -635,6 +659,8 @@ const TaskServiceSpec MOVE_DONOR_SERVICE = {
     .phase_count = ARRAY_LEN(PHASES),
     .abort_phase = "undo",
     .threads_max = 2,
+    .reset = forget_taken_over,
+    .rebuild = note_taken_over,
     .ended = ended,
 };
 

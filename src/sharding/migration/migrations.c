@@ -121,14 +121,23 @@ static void move_run_done(MoveRun *run) {
     *run = (MoveRun){0};
 }
 
-static void hit(uint8_t point) {
-    if (point != 0)
-        failpoint_hit((FailpointId)(point - 1));
+enum {
+    PAUSE_US = 10 * 1000, /* between two looks at a failpoint that keeps one there */
+};
+
+static ErrCode hit(OpCtx *op, uint8_t point, Error *err) {
+    if (point == 0 || !failpoint_enter((FailpointId)(point - 1)))
+        return ERR_OK;
+    FailpointId id = (FailpointId)(point - 1);
+    if (failpoint_stays(id))
+        failpoint_tell_hang(id);
+    while (failpoint_stays(id))
+        TRY(op_sleep_us(op, PAUSE_US, err));
+    return ERR_OK;
 }
 
 /* Tells that a step has ended, and stays there as long as its failpoint is on. */
 static ErrCode show_step(OpCtx *op, const MoveSide *side, uint8_t shown, Error *err) {
-    enum { PAUSE_US = 10 * 1000 };
     if (shown == 0)
         return ERR_OK;
     op_set_progress(op, side->step_texts[shown - 1], shown, side->step_count);
@@ -161,7 +170,7 @@ ErrCode move_run_phase(Task *task, OpCtx *op, const MoveSide *side, Error *err) 
     StepThen then = {.row = row};
     while (then.row != NULL) {
         row = then.row;
-        hit(row->before);
+        TRY(hit(op, row->before, err));
         StepAnswer answer = STEP_OK;
         ErrCode rc = side->steps[row->step](&run, &answer, err);
         if (rc != ERR_OK) {
@@ -177,7 +186,7 @@ ErrCode move_run_phase(Task *task, OpCtx *op, const MoveSide *side, Error *err) 
             side->note_refused(&run, err);
         error_reset(err);
         if (!then.is_refused && answer != STEP_OTHERWISE && answer != STEP_NOT_YET) {
-            hit(row->after);
+            TRY(hit(op, row->after, err));
             TRY(show_step(op, side, row->shown, err));
         }
     }

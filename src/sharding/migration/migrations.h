@@ -65,6 +65,11 @@ typedef struct MigrationStats {
     _Atomic int64_t donor_started;
     _Atomic int64_t donor_committed;
     _Atomic int64_t donor_aborted;
+    _Atomic int64_t donor_lock_timeouts;   /* given up for writers that did not end */
+    _Atomic int64_t donor_index_conflicts; /* for indexes that changed meanwhile */
+    _Atomic int64_t donor_taken_over;      /* by this primary, of the one before it */
+    _Atomic int64_t donor_begun_us;        /* of the move that runs; 0: by an earlier primary */
+    _Atomic int64_t donor_move_us;         /* of those committed by the primary that began them */
     _Atomic int64_t recipient_started;
     _Atomic int64_t docs_cloned_on_recipient;
     _Atomic int64_t bytes_cloned_on_recipient;

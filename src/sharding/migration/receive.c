@@ -124,6 +124,8 @@ static ErrCode take_batch(MoveRun *run, Doc batch, Error *err) {
     atomic_fetch_add(&stats->docs_cloned_on_recipient, counts.docs);
     atomic_fetch_add(&stats->bytes_cloned_on_recipient, counts.bytes);
     migrations_change(run->migrations, add_cloned, &counts);
+    TRY(range_task_set_orphans(run->op, &run->move.id, migrations_receiving(run->migrations).cloned,
+                               err));
     failpoint_hit(FP_MIG_R_CLONE_BATCH_APPLIED);
     return run->move.is_throttled ? wait_for_throttle(run, err) : ERR_OK;
 }

@@ -57,6 +57,7 @@ struct RangeDeleter {
     RoundThread rounds;
     OpCtx *op; /* of the thread */
     _Atomic int64_t deleted_docs;
+    _Atomic int64_t deleted_bytes;
     _Atomic int64_t tasks;
     _Atomic int64_t tasks_done;
     /* Owned by the thread. */
@@ -111,6 +112,7 @@ void range_deleter_wake(RangeDeleter *deleter) {
 
 RangeDeleterStats range_deleter_stats(RangeDeleter *deleter) {
     return (RangeDeleterStats){.deleted_docs = atomic_load(&deleter->deleted_docs),
+                               .deleted_bytes = atomic_load(&deleter->deleted_bytes),
                                .tasks = atomic_load(&deleter->tasks),
                                .tasks_done = atomic_load(&deleter->tasks_done)};
 }
@@ -249,6 +251,8 @@ static ErrCode delete_all(Range *range, Error *err) {
         RangeDeleteResult result;
         ErrCode rc = exec_range_delete(op, &range->task->ns, &request, &result, err);
         atomic_fetch_add_explicit(&deleter->deleted_docs, result.deleted, memory_order_relaxed);
+        atomic_fetch_add_explicit(&deleter->deleted_bytes, result.deleted_bytes,
+                                  memory_order_relaxed);
         TRY(rc);
         if (!result.has_more)
             return ERR_OK;
@@ -260,19 +264,21 @@ static ErrCode delete_all(Range *range, Error *err) {
 }
 
 /* A rename keeps the uuid: the name of the task may be that of another collection by now. */
-static void find_name(Range *range) {
+static bool find_name(Range *range) {
     Catalog *catalog = catalog_acquire(range->deleter->service->catalog);
     const Collection *coll = catalog_find_uuid(catalog, &range->task->uuid);
-    if (coll != NULL)
+    bool is_found = coll != NULL;
+    if (is_found)
         range->task->ns = coll->ns;
     catalog_release(catalog);
+    return is_found;
 }
 
 /* The collection and the index that finds the range; *ret_is_gone: there is nothing to delete. */
 static ErrCode find_range(Range *range, bool *ret_is_gone, Error *err) {
     RangeTask *task = range->task;
     OpCtx *op = range->deleter->op;
-    find_name(range);
+    (void)find_name(range);
     CLEANUP(access_done) CollAccess access = {0};
     TRY(access_read(op, &task->ns, &access, err));
     *ret_is_gone = access.coll == NULL || !uuid_equal(&access.coll->uuid, &task->uuid);
@@ -367,6 +373,26 @@ static ErrCode process(Range *range, int64_t *ret_due_us, Error *err) {
     return finish(range, err);
 }
 
+/* A task that somebody else wrote may not tell the pattern: it is that of the collection then.
+ * *ret_is_gone: there is no such collection here. */
+static ErrCode find_key(Range *range, bool *ret_is_gone, Error *err) {
+    *ret_is_gone = !find_name(range);
+    if (*ret_is_gone)
+        return ERR_OK;
+    const RangeTask *task = range->task;
+    ShardState *shard = range->deleter->service->shard;
+    CLEANUP(collection_route_done) CollectionRoute *route = placement_find(shard, &task->ns);
+    if (route == NULL) {
+        TRY(refresh_collection(shard, range->deleter->op, &task->ns, err));
+        route = placement_find(shard, &task->ns);
+    }
+    if (route == NULL || route->map == NULL || !uuid_equal(&route->uuid, &task->uuid))
+        return error_set(err, ERR_INCOMPATIBLE_SHARDING_METADATA,
+                         "it has no keyPattern, and %s is not the sharded collection it is about",
+                         task->ns.text);
+    return shard_key_parse(shard_key_pattern(chunk_map_key(route->map)), &range->key, err);
+}
+
 static int64_t work_on(RangeDeleter *deleter, Doc doc) {
     OpCtx *op = deleter->op;
     CLEANUP(error_reset) Error err = {0};
@@ -376,11 +402,13 @@ static int64_t work_on(RangeDeleter *deleter, Doc doc) {
     op_begin(op, &(OpDescription){
                      .op_type = "remove", .ns = "config.rangeDeletions", .desc = "RangeDeleter"});
     ErrCode rc = range_task_parse(doc, &task, &err);
-    if (rc == ERR_OK && !doc_is_present(task.key))
-        rc = error_set(&err, ERR_INCOMPATIBLE_SHARDING_METADATA, "it has no keyPattern");
+    bool is_gone = false;
     if (rc == ERR_OK)
-        rc = shard_key_parse(task.key, &range.key, &err);
-    if (rc == ERR_OK) {
+        rc = doc_is_present(task.key) ? shard_key_parse(task.key, &range.key, &err)
+                                      : find_key(&range, &is_gone, &err);
+    if (rc == ERR_OK && is_gone) {
+        rc = finish(&range, &err);
+    } else if (rc == ERR_OK) {
         range_keys_init(&range.keys, range.key, task.min, task.max);
         op->admission_priority = ADMISSION_LOW;
         /* A kill before op_begin would be forgotten. */

@@ -30,6 +30,7 @@ typedef RangeDeleterSettings (*RangeDeleterSettingsFn)(ServiceCtx *service);
 
 typedef struct RangeDeleterStats {
     int64_t deleted_docs;
+    int64_t deleted_bytes;
     int64_t tasks; /* seen in the last round, pending ones too */
     int64_t tasks_done;
 } RangeDeleterStats;

@@ -105,6 +105,12 @@ ErrCode range_task_remove(OpCtx *op, const Uuid *id, Error *err) {
     return own_docs_delete(op, &RANGE_DELETIONS_NS, filter_id(op, id), err);
 }
 
+ErrCode range_tasks_remove(OpCtx *op, const Uuid *uuid, Error *err) {
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    build_uuid(&b, "collectionUuid", uuid);
+    return own_docs_delete(op, &RANGE_DELETIONS_NS, doc_builder_end(&b), err);
+}
+
 /* ---- all of them ---- */
 
 typedef struct Visiting {

@@ -37,6 +37,8 @@ ErrCode range_task_add(OpCtx *op, const RangeTask *task, Error *err) MUST_CHECK;
 ErrCode range_task_make_ready(OpCtx *op, const Uuid *id, bool is_delayed, Error *err) MUST_CHECK;
 ErrCode range_task_set_orphans(OpCtx *op, const Uuid *id, int64_t orphans, Error *err) MUST_CHECK;
 ErrCode range_task_remove(OpCtx *op, const Uuid *id, Error *err) MUST_CHECK;
+/* All of a collection that is gone. */
+ErrCode range_tasks_remove(OpCtx *op, const Uuid *uuid, Error *err) MUST_CHECK;
 
 /* Whether a task, pending or not, other than `except`, has keys of [min, max). */
 ErrCode range_tasks_overlap(OpCtx *op, const Uuid *uuid, Doc min, Doc max, const Uuid *except,

@@ -54,7 +54,8 @@ struct ShardState {
     _Atomic uint64_t loaded_count;
     _Atomic uint64_t change_count; /* of documents, as the observer sees them */
     _Atomic int32_t pending_count;
-    _Atomic(Cluster *) cluster; /* released once made: readers see a complete one */
+    _Atomic int64_t stale_count; /* of requests that were refused for their versions */
+    _Atomic(Cluster *) cluster;  /* released once made: readers see a complete one */
     OpMutex connecting;
     OpMutex loading;
     /* By hash of the name: shard_mutex_of. */

@@ -159,6 +159,14 @@ const Section *section_find_locked(const ShardState *state, const Ns *ns, bool i
 
 /* ---- reading them ---- */
 
+void shard_state_count_stale(ShardState *state) {
+    atomic_fetch_add_explicit(&state->stale_count, 1, memory_order_relaxed);
+}
+
+int64_t shard_state_stale_count(const ShardState *state) {
+    return atomic_load_explicit(&state->stale_count, memory_order_relaxed);
+}
+
 void shard_state_note_change(ShardState *state) {
     if (state != NULL)
         atomic_fetch_add_explicit(&state->unnoticed_count, 1, memory_order_release);

@@ -24,6 +24,10 @@ void shard_state_free(ShardState *state); /* after _stop; NULL is fine */
  * rollback). They are read again before the next versioned request. */
 void shard_state_note_change(ShardState *state);
 
+/* Requests that were refused because of the versions they came with. */
+void shard_state_count_stale(ShardState *state);
+int64_t shard_state_stale_count(const ShardState *state);
+
 /* Reads identity and sections if need be. Before anything that depends on them. */
 ErrCode shard_state_load(ShardState *state, OpCtx *op, Error *err) MUST_CHECK;
 
