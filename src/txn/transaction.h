@@ -120,7 +120,7 @@ typedef struct TxnStats {
 TxnStats txn_stats(SessionCatalog *catalog);
 /* Tells a layer above how long each transaction was open. Set before there are any. */
 void txn_observe_ends(SessionCatalog *catalog,
-                      void (*has_ended)(ServiceCtx *service, int64_t duration_us));
+                      void (*ended)(ServiceCtx *service, int64_t duration_us));
 
 /* The statement has opened a client cursor, which must not outlive the transaction. */
 void txn_note_cursor(OpCtx *op); /* no effect outside of one */
