@@ -107,8 +107,8 @@ static ErrCode find_index(const Builder *b, Doc args, IndexDesc **ret_index, Err
                : error_set(err, ERR_INDEX_NOT_FOUND, "the collection has no such ordered index");
 }
 
-static ErrCode make_index_scan(Builder *b, Doc args, const MatchExpr *filter,
-                               PlanStage **ret_stage, Error *err) {
+static ErrCode make_index_scan(Builder *b, Doc args, const MatchExpr *filter, PlanStage **ret_stage,
+                               Error *err) {
     IndexDesc *index = NULL;
     Doc start, end;
     bool is_forward;
