@@ -14,8 +14,8 @@
 /* Once, at the start of a server: large blocks are returned to the system when they are freed. */
 void alloc_setup(void);
 
-/* For a process that keeps little: its threads share a few heaps, so that what one of them freed serves the others. Before there
- * are threads. */
+/* For a process that keeps little: its threads share a few heaps, so that what one of them freed
+ * serves the others. Before there are threads. */
 void alloc_share_heaps(void);
 
 void *xmalloc(size_t size) __attribute__((malloc, returns_nonnull));

@@ -78,8 +78,8 @@ typedef struct IndexDesc {
     /* A wildcard index as the planner sees it for one path: fields[special_field] is "$_path" and
      * the next one the path. References count for the whole index. NULL: the index itself. */
     struct IndexDesc *whole;
-    /* Of such a view whose path has numbers: the paths under which entries may be, rising. Empty: the
-     * path alone. */
+    /* Of such a view whose path has numbers: the paths under which entries may be, rising. Empty:
+     * the path alone. */
     Str *entry_paths;
     uint32_t entry_path_count;
     bool is_id;

@@ -62,7 +62,7 @@ typedef struct OpDescription {
     uint32_t plan_cache_key;
     bool has_shape;
     const char *failpoint_msg; /* the failpoint it waits in, or NULL */
-    const char *progress_msg; /* or NULL; with done and total */
+    const char *progress_msg;  /* or NULL; with done and total */
     int64_t progress_done;
     int64_t progress_total;
 } OpDescription;

@@ -1,10 +1,10 @@
 /*
  * op_failpoint.h - failpoints at which operations wait, and that a test restricts to some of them.
  *
- * An operation that waits shows the failpoint's name in currentOp, as `failpointMsg`. Members of the
- * failpoint's data that choose: `ns`, `nss`, `namespace` or `collectionNS` an operation's namespace,
- * `commands` its command. `shouldCheckForInterrupt: true` lets a kill or a deadline end the wait; else
- * it ends only with the failpoint, or when the node stops.
+ * An operation that waits shows the failpoint's name in currentOp, as `failpointMsg`. Members of
+ * the failpoint's data that choose: `ns`, `nss`, `namespace` or `collectionNS` an operation's
+ * namespace, `commands` its command. `shouldCheckForInterrupt: true` lets a kill or a deadline end
+ * the wait; else it ends only with the failpoint, or when the node stops.
  */
 #pragma once
 
@@ -13,8 +13,8 @@
 
 bool op_failpoint_take_slow(OpCtx *op, FailpointId id, const char *ns);
 /* *ret_is_hit: it was for this operation, which has waited. */
-ErrCode op_hang_slow(OpCtx *op, FailpointId id, const char *ns, bool *ret_is_hit,
-                     Error *err) MUST_CHECK;
+ErrCode op_hang_slow(OpCtx *op, FailpointId id, const char *ns, bool *ret_is_hit, Error *err)
+    MUST_CHECK;
 
 /* Does it fire for this operation? `ns` NULL: the one that the operation shows. */
 static inline bool op_failpoint_take(OpCtx *op, FailpointId id, const char *ns) {

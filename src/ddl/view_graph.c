@@ -133,7 +133,8 @@ static bool add_any_view(void *arg, const View *view) {
 static bool add_view(void *arg, const View *view) {
     const ViewGraph *graph = arg;
     bool is_changed = str_equal(ns_coll(&view->ns), graph->nodes[0].name);
-    return is_changed || add_any_view(arg, view); /* of the changed one, what it was before is out */
+    return is_changed ||
+           add_any_view(arg, view); /* of the changed one, what it was before is out */
 }
 
 static ErrCode refuse_depth(Error *err) {

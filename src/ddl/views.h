@@ -16,7 +16,8 @@ ErrCode view_graph_check(OpCtx *op, const Catalog *catalog, const Ns *ns, Str vi
                          Error *err) MUST_CHECK;
 
 /* The same of a pipeline that is run: what its stages read is one level deeper. Without this, views
- * that refer to the next one in several stages could be opened more often than a lifetime allows. */
+ * that refer to the next one in several stages could be opened more often than a lifetime allows.
+ */
 ErrCode view_graph_check_pipeline(OpCtx *op, const Catalog *catalog, Str db, Doc pipeline,
                                   Error *err) MUST_CHECK;
 

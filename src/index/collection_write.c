@@ -107,8 +107,7 @@ static ErrCode hang_after_inserts(OpCtx *op, const InsertUnit *unit, Error *err)
     FailpointConfig config = failpoint_config(FP_HANG_AFTER_INSERTS);
     CLEANUP(xfree_ptr) uint8_t *data = config.data;
     Elem first = data != NULL ? doc_get_lit((Doc){data}, "first_id") : ELEM_MISSING;
-    if (elem_is_present(first) &&
-        elem_compare(first, doc_get_lit(unit->docs[0], "_id"), NULL) != 0)
+    if (elem_is_present(first) && elem_compare(first, doc_get_lit(unit->docs[0], "_id"), NULL) != 0)
         return ERR_OK;
     return op_hang(op, FP_HANG_AFTER_INSERTS, unit->coll->ns.text, err);
 }

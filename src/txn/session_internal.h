@@ -135,9 +135,9 @@ ErrCode session_ensure_loaded(SessionCatalog *catalog, OpCtx *op, Session *sessi
 ErrCode session_too_old(const Session *session, int64_t txn_number, Error *err);
 /* transaction.c: lets those go on that wait for the end of the session's transaction. */
 void session_wake_end_waiters_locked(SessionCatalog *catalog, Session *session);
-/* If the session's transaction is prepared and a statement with the newer `txn_number` comes: checks
- * the session in and waits for the end of that transaction; *ret_has_waited tells that the session
- * has to be checked out again. */
+/* If the session's transaction is prepared and a statement with the newer `txn_number` comes:
+ * checks the session in and waits for the end of that transaction; *ret_has_waited tells that the
+ * session has to be checked out again. */
 ErrCode session_wait_for_prepared(SessionCatalog *catalog, OpCtx *op, Session *session,
                                   int64_t txn_number, bool *ret_has_waited, Error *err) MUST_CHECK;
 /* A newer number begins. Fails if the open transaction is prepared. */

@@ -172,8 +172,7 @@ void session_wake_end_waiters_locked(SessionCatalog *catalog, Session *session) 
 /* Registered while the session is still owned: its transaction cannot end before that. */
 ErrCode session_wait_for_prepared(SessionCatalog *catalog, OpCtx *op, Session *session,
                                   int64_t txn_number, bool *ret_has_waited, Error *err) {
-    *ret_has_waited =
-        session->txn_state == TXN_STATE_PREPARED && txn_number > session->txn_number;
+    *ret_has_waited = session->txn_state == TXN_STATE_PREPARED && txn_number > session->txn_number;
     if (LIKELY(!*ret_has_waited))
         return ERR_OK;
     EndWaiter waiter = {.op = op};

@@ -43,8 +43,8 @@ void command_service_free(CommandService *service);
 /* Functions and context for TransportConfig. */
 TransportHandler command_service_handler(void);
 
-/* To those who look at the running operation, its command has the comment of the one that it belongs
- * to, unless it has its own. */
+/* To those who look at the running operation, its command has the comment of the one that it
+ * belongs to, unless it has its own. */
 void command_show_comment(CommandCtx *ctx, Elem comment);
 /* The collection of a command whose first field does not name it. */
 void command_set_coll(CommandCtx *ctx, Str coll);

@@ -440,7 +440,8 @@ static bool move_match_into_union(Pipeline *pipeline, uint32_t at) {
 }
 
 static void add_equalities(Pipeline *pipeline, MatchStage *match) {
-    MatchExpr *added = expr_match_of_equalities(match->match, &pipeline->match_ctx, pipeline->arena);
+    MatchExpr *added =
+        expr_match_of_equalities(match->match, &pipeline->match_ctx, pipeline->arena);
     if (added == NULL)
         return;
     MatchExpr **children = ARENA_ARRAY(pipeline->arena, MatchExpr *, 2);

@@ -133,8 +133,7 @@ static void collect_paths(PathList *list, const MatchExpr *expr, Str prefix) {
     } else if (expr->kind == MATCH_ELEM_MATCH_OBJECT && prefix.size == 0) {
         collect_paths(list, expr->children[0], expr->path.dotted);
     } else if (expr->kind >= MATCH_EQ && expr->kind != MATCH_ELEM_MATCH_OBJECT &&
-               wildcard_has_predicate((Predicate){.expr = expr}) &&
-               may_have_number(expr, prefix)) {
+               wildcard_has_predicate((Predicate){.expr = expr}) && may_have_number(expr, prefix)) {
         add_path(list, prefix, expr->path.dotted);
     }
 }
@@ -201,7 +200,8 @@ static bool is_inside(const WildcardPaths *wildcard, Str path, Arena *arena) {
 static bool may_have_number(const MatchExpr *expr, Str prefix) {
     size_t at = 0;
     Str path = expr->path.dotted, first = next_part(path, &at);
-    bool is_below_number = prefix.size > 0 && (path_index_of(first) >= 0 || count_numbers(prefix) > 0);
+    bool is_below_number =
+        prefix.size > 0 && (path_index_of(first) >= 0 || count_numbers(prefix) > 0);
     if (count_numbers(path) == 0 && !is_below_number)
         return true;
     return prefix.size == 0 && expr->kind != MATCH_ELEM_MATCH_VALUE && !expr->matches_missing &&

@@ -168,8 +168,8 @@ void executor_set_pause(PlanExecutor *exec, uint64_t ticks_from_now) {
 static ErrCode check_failpoints(PlanExecutor *exec, Error *err) {
     OpCtx *op = exec->access->op;
     if (op_failpoint_take(op, FP_PLAN_ALWAYS_FAILS, exec->ns.text))
-        return error_set(err, (ErrCode)LOCATION_PLAN_ALWAYS_FAILS, "the failpoint %s fails every plan",
-                         failpoint_name(FP_PLAN_ALWAYS_FAILS));
+        return error_set(err, (ErrCode)LOCATION_PLAN_ALWAYS_FAILS,
+                         "the failpoint %s fails every plan", failpoint_name(FP_PLAN_ALWAYS_FAILS));
     return LIKELY(op->txn_catalog == NULL)
                ? ERR_OK
                : op_hang(op, FP_INTERRUPT_ONLY_HANG, exec->ns.text, err);

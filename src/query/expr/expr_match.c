@@ -78,7 +78,8 @@ void expr_match_add_paths(const MatchCustom *base, PathSet *set) {
     expr_add_paths(((const ExprCustom *)base)->expr, set);
 }
 
-/* Calls `visit` for each {$eq: [<path of the root>, <literal>]} that must hold, alone or below $and. */
+/* Calls `visit` for each {$eq: [<path of the root>, <literal>]} that must hold, alone or below
+ * $and. */
 typedef void (*ExprEqualityFn)(void *ctx, const FieldPath *path, Value literal);
 
 static void visit_equalities(const Expr *expr, ExprEqualityFn visit, void *ctx) {
@@ -134,7 +135,7 @@ static void visit_match(const MatchExpr *match, Equalities *equalities) {
 }
 
 MatchExpr *expr_match_of_equalities(const MatchExpr *match, const MatchParseContext *ctx,
-                                   Arena *arena) {
+                                    Arena *arena) {
     Buffer buf;
     buffer_init_arena(&buf, arena, 64, BSON_DOC_SIZE_MAX_INTERNAL);
     DocBuilder filter;

@@ -193,7 +193,8 @@ void intervals_add_type(Intervals *list, Elem value, const IntervalContext *ctx)
     uint32_t i = 0;
     while (i < list->count && elem_compare(list->rows[i].high, added.low, ctx->collator) < 0)
         out.rows[out.count++] = list->rows[i++];
-    for (; i < list->count && elem_compare(list->rows[i].low, added.high, ctx->collator) <= 0; i++) {
+    for (; i < list->count && elem_compare(list->rows[i].low, added.high, ctx->collator) <= 0;
+         i++) {
         const Interval *row = &list->rows[i];
         if (elem_compare(row->low, added.low, ctx->collator) < 0) {
             added.low = row->low;

@@ -192,8 +192,8 @@ static ErrCode fail_create(OpCtx *op, Doc entry, Error *err) {
     if (elem_type(ns) != BT_STRING || elem_type(name) != BT_STRING)
         return ERR_OK;
     char text[NS_TEXT_SIZE];
-    snprintf(text, sizeof(text), "%.*s.%s", (int)strcspn(elem_str(ns).data, "."),
-             elem_str(ns).data, elem_str(name).data);
+    snprintf(text, sizeof(text), "%.*s.%s", (int)strcspn(elem_str(ns).data, "."), elem_str(ns).data,
+             elem_str(name).data);
     bool is_hit;
     TRY(op_hang_slow(op, FP_CREATE_HANG_WITH_OPTIME, text, &is_hit, err));
     return is_hit ? error_set(err, (ErrCode)LOCATION_CREATE_FAILPOINT,
