@@ -182,13 +182,18 @@ static ErrCode make_fetch(Builder *b, Doc args, const MatchExpr *filter, PlanSta
     return ERR_OK;
 }
 
+static ErrCode get_count_and_input(Builder *b, Doc args, int64_t *ret_count, PlanStage **ret_input,
+                                   Error *err) {
+    TRY(get_number(args, "num", ret_count, err));
+    return build_input(b, args, ret_input, err);
+}
+
 static ErrCode make_limit(Builder *b, Doc args, const MatchExpr *filter, PlanStage **ret_stage,
                           Error *err) {
     (void)filter;
     int64_t count;
     PlanStage *input;
-    TRY(get_number(args, "num", &count, err));
-    TRY(build_input(b, args, &input, err));
+    TRY(get_count_and_input(b, args, &count, &input, err));
     *ret_stage = stage_limit(b->exec, input, count);
     return ERR_OK;
 }
@@ -198,8 +203,7 @@ static ErrCode make_skip(Builder *b, Doc args, const MatchExpr *filter, PlanStag
     (void)filter;
     int64_t count;
     PlanStage *input;
-    TRY(get_number(args, "num", &count, err));
-    TRY(build_input(b, args, &input, err));
+    TRY(get_count_and_input(b, args, &count, &input, err));
     *ret_stage = stage_skip(b->exec, input, count);
     return ERR_OK;
 }

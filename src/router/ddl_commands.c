@@ -225,6 +225,8 @@ static ErrCode drop_database_run(CommandCtx *ctx, void *arg, Error *err) {
     if (is_on_config_server(ctx->args.db))
         return error_set(err, ERR_ILLEGAL_OPERATION, "the database \"%.*s\" cannot be dropped",
                          (int)ctx->args.db.size, ctx->args.db.data);
+    if (UNLIKELY(str_has_char(ctx->args.db, '$'))) /* cannot be there */
+        return ERR_OK;
     Ns ns;
     TRY(ns_make(ctx->args.db, STR("$cmd"), &ns, err));
     Cluster *cluster = ctx->service->cluster;

@@ -54,46 +54,59 @@ const isStopped = (pid) =>
     readdirSync(`/proc/${pid}/task`).every((thread) => /\) T /.test(readFileSync(`/proc/${pid}/task/${thread}/stat`, 'utf8')));
 
 describe('a session whose transaction is prepared', () => {
-    /* As a driver does not let us: statements of one session by hand. */
-    const prepare = async (c) => {
-        const lsid = { id: new UUID() };
-        const statement = { lsid, txnNumber: Long.fromNumber(1), autocommit: false };
-        await db.command({ insert: c.collectionName, documents: [{ _id: 1 }], startTransaction: true, ...statement });
-        const { prepareTimestamp } = await client.db('admin').command({ prepareTransaction: 1, ...statement, ...majority });
-        const end = (command) => client.db('admin').command({ ...command, ...statement, ...majority });
-        return { lsid, commit: () => end({ commitTransaction: 1, commitTimestamp: prepareTimestamp }), abort: () => end({ abortTransaction: 1 }) };
+    const FAILPOINT = 'waitAfterNewStatementBlocksBehindPrepare';
+    const ask = async (command) => {
+        const wire = await RawConnection.open({ host: member.host, port: member.port });
+        const reply = await wire.command({ ...command, $db: command.$db ?? 'test' });
+        wire.close();
+        return reply;
     };
-    const whileBehind = async (begin, body) => {
-        const admin = client.db('admin');
-        const name = 'waitAfterNewStatementBlocksBehindPrepare';
-        const { count } = await admin.command({ configureFailPoint: name, mode: 'alwaysOn' });
-        const running = begin();
-        await admin.command({ waitForFailPoint: name, timesEntered: Number(count) + 1, maxTimeMS: 10_000 });
-        await admin.command({ configureFailPoint: name, mode: 'off' });
-        await body();
-        return running;
-    };
-
-    test('TXN-1: its next transaction and its next retryable write wait for the end of the prepared one', async () => {
+    const prepare = async () => {
         const c = await newCollection();
-        const first = await prepare(c);
-        const next = { lsid: first.lsid, txnNumber: Long.fromNumber(2) };
-        const insert = { insert: c.collectionName, documents: [{ _id: 2 }], startTransaction: true, autocommit: false, ...next };
-        assert.equal((await whileBehind(() => db.command(insert), first.commit)).n, 1);
-        await client.db('admin').command({ commitTransaction: 1, autocommit: false, ...next });
-        const second = await prepare(await newCollection());
-        const write = { insert: c.collectionName, documents: [{ _id: 3 }], lsid: second.lsid, txnNumber: Long.fromNumber(2) };
-        assert.equal((await whileBehind(() => db.command(write), second.abort)).n, 1);
-        assert.deepEqual((await c.find().sort({ _id: 1 }).toArray()).map(({ _id }) => _id), [1, 2, 3]);
+        const identity = { lsid: { id: new UUID() }, txnNumber: Long.fromNumber(1), autocommit: false };
+        const end = (command) => ask({ ...command, ...identity, ...majority, $db: 'admin' });
+        await ask({ insert: c.collectionName, documents: [{ _id: 1 }], startTransaction: true, ...identity });
+        const { prepareTimestamp } = await end({ prepareTransaction: 1 });
+        return {
+            c,
+            next: { insert: c.collectionName, documents: [{ _id: 2 }], lsid: identity.lsid, txnNumber: Long.fromNumber(2) },
+            commit: () => end({ commitTransaction: 1, commitTimestamp: prepareTimestamp }),
+            abort: () => end({ abortTransaction: 1 }),
+        };
+    };
+    const runBehind = async (command, endFirst) => {
+        const admin = client.db('admin');
+        const { count } = await admin.command({ configureFailPoint: FAILPOINT, mode: 'alwaysOn' });
+        const running = ask(command);
+        await admin.command({ waitForFailPoint: FAILPOINT, timesEntered: Number(count) + 1, maxTimeMS: 10_000 });
+        await admin.command({ configureFailPoint: FAILPOINT, mode: 'off' });
+        await endFirst();
+        const reply = await running;
+        assert.equal(reply.ok, 1, JSON.stringify(reply));
+    };
+    const idsOf = async (c) => (await c.find().sort({ _id: 1 }).toArray()).map(({ _id }) => _id);
+
+    test('TXN-1: its next transaction waits for the end of the prepared one', async () => {
+        const { c, next, commit } = await prepare();
+        await runBehind({ ...next, startTransaction: true, autocommit: false }, commit);
+        assert.deepEqual(await idsOf(c), [1]);
+        const { lsid, txnNumber } = next;
+        assert.equal((await ask({ commitTransaction: 1, lsid, txnNumber, autocommit: false, $db: 'admin' })).ok, 1);
+        assert.deepEqual(await idsOf(c), [1, 2]);
+    });
+
+    test('TXN-1: so does its next retryable write', async () => {
+        const { c, next, abort } = await prepare();
+        await runBehind(next, abort);
+        assert.deepEqual(await idsOf(c), [2]);
     });
 
     test('TXN-6: that wait has the time limit of the statement', async () => {
-        const c = await newCollection();
-        const first = await prepare(c);
-        const next = { lsid: first.lsid, txnNumber: Long.fromNumber(2), startTransaction: true, autocommit: false };
-        await fails(db.command({ insert: c.collectionName, documents: [{}], maxTimeMS: 200, ...next }), MAX_TIME);
-        await first.commit();
-        assert.equal(await c.countDocuments(), 1);
+        const { c, next, commit } = await prepare();
+        const reply = await ask({ ...next, maxTimeMS: 200, startTransaction: true, autocommit: false });
+        assert.equal(reply.code, MAX_TIME, JSON.stringify(reply));
+        await commit();
+        assert.deepEqual(await idsOf(c), [1]);
     });
 });
 
