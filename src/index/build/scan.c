@@ -75,7 +75,13 @@ ErrCode build_scan(IndexBuild *build, Error *err) {
         TRY(build_flush_skipped(build, err));
         failpoint_hit(FP_INDEX_BUILD_SCANNING);
     }
-    return ERR_OK;
+    if (UNLIKELY(failpoint_is_set(FP_HANG_AFTER_STARTING_INDEX_BUILD))) {
+        /* Seen in currentOp as a scan that is nearly done. */
+        op_set_progress(op, "Index Build: scanning collection", build->scanned_count,
+                        record_store_count(build->records));
+        failpoint_hang(FP_HANG_AFTER_STARTING_INDEX_BUILD);
+    }
+    return op_check_interrupt_slow(op, err);
 }
 
 static bool is_slice_over(int64_t count, int64_t until_us) {
