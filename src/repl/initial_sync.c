@@ -178,7 +178,6 @@ static ErrCode open_window(Attempt *attempt, Error *err) {
     TRY(oplog_append_batch(attempt->repl->oplog, attempt->op, OPTIME_NONE, &first, 1, err));
     status_set_ends(attempt->sync->initial_sync, begin.ts, 0);
     attempt->has_window = true;
-    failpoint_hang(FP_HANG_BEFORE_OPLOG_FETCHER);
     return window_start(&attempt->window, attempt, begin, wall_ms, err);
 }
 
