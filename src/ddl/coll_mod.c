@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/failpoint.h"
+#include "base/log.h"
 #include "bson/builder.h"
 #include "bson/compare.h"
 #include "concurrency/op_failpoint.h"
@@ -87,7 +88,9 @@ ErrCode ddl_coll_mod(OpCtx *op, const Ns *ns, const CollModChange *change,
     if (is_view)
         return view_modify(op, ns, view_on, pipeline, collator, err);
     CollModArgs args = {ns, change, ret_result};
-    return op_run_with_retry(op, coll_mod_attempt, &args, err);
+    TRY(op_run_with_retry(op, coll_mod_attempt, &args, err));
+    LOG_INFO(LOG_STORAGE, 5324200, "Collection changed", LOG_STR("namespace", ns->text));
+    return ERR_OK;
 }
 
 static ErrCode apply_options(Collection *changed, const CollModChange *change, Arena *arena,

@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/failpoint.h"
+#include "base/log.h"
 #include "bson/builder.h"
 #include "bson/compare.h"
 #include "ddl/ddl_internal.h"
@@ -33,6 +34,8 @@ static ErrCode commit_create(OpCtx *op, Collection *coll, Error *err) {
     TRY(ddl_observe(op, &coll->ns, &coll->uuid, ddl_entry_create(op, coll), DOC_NONE, err));
     TRY(catalog_stage_create(op, collection_ref(coll), err));
     TRY(uow_commit(&uow, err));
+    if (op->txn == NULL) /* else it is there once the transaction commits */
+        LOG_INFO(LOG_STORAGE, 20320, "Collection created", LOG_STR("namespace", coll->ns.text));
     failpoint_hit(FP_COLL_CREATED_COMMIT);
     return ERR_OK;
 }

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/failpoint.h"
+#include "base/log.h"
 #include "bson/builder.h"
 #include "ddl/ddl_internal.h"
 #include "ddl/views.h"
@@ -33,6 +34,7 @@ static ErrCode drop_attempt(void *arg, OpCtx *op, Error *err) {
                     ddl_entry_num_records(op, access.coll), err));
     TRY(catalog_stage_drop(op, access.coll, err));
     TRY(uow_commit(&uow, err));
+    LOG_INFO(LOG_STORAGE, 518070, "Collection dropped", LOG_STR("namespace", args->ns->text));
     /* After the commit: the drop decides, this only ends the builds early. Before it, a failed drop
      * would have killed them for nothing. */
     index_builds_abort_collection(op_index_builds(op), &access.coll->uuid,
@@ -94,6 +96,8 @@ static ErrCode drop_database_attempt(void *arg, OpCtx *op, Error *err) {
         TRY(ddl_observe(op, &access.ns, NULL, ddl_entry_drop_database(op),
                         ddl_entry_dropped(op, doc_builder_end(&visit.dropped)), err));
     TRY(uow_commit(&uow, err));
+    if (args->existed)
+        LOG_INFO(LOG_STORAGE, 20336, "Database dropped", LOG_STR("db", access.ns.text));
     catalog_forget_emptied_db(op_catalog(op), args->db);
     catalog_for_each_in_db(access.catalog, args->db, abort_builds_of, op);
     return ERR_OK;

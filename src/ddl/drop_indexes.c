@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "base/log.h"
 #include "bson/compare.h"
 #include "ddl/ddl_internal.h"
 #include "index/build/coordinator.h"
@@ -66,6 +67,10 @@ static ErrCode drop_attempt(void *arg, OpCtx *op, Error *err) {
     }
     TRY(catalog_stage_replace(op, access.coll, changed, err));
     TRY(uow_commit(&uow, err));
+    for (uint32_t i = 0; i < access.coll->index_count; i++)
+        if (selected[i])
+            LOG_INFO(LOG_INDEX, 51806, "Index dropped", LOG_STR("namespace", args->ns->text),
+                     LOG_STR("index", access.coll->indexes[i]->name));
     for (uint32_t i = 0; i < access.coll->index_count; i++)
         if (selected[i] && !access.coll->indexes[i]->is_ready)
             index_builds_abort(op_index_builds(op), &access.coll->indexes[i]->build_uuid,

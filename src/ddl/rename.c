@@ -18,6 +18,7 @@
 
 #include "base/alloc.h"
 #include "base/failpoint.h"
+#include "base/log.h"
 #include "bson/builder.h"
 #include "ddl/ddl_internal.h"
 #include "index/collection_write.h"
@@ -74,8 +75,12 @@ static ErrCode rename_collection(OpCtx *op, RenameArgs *args, Error *err) {
                          "Cannot rename collections between a replicated and an unreplicated "
                          "database");
     if (!is_same_db && ddl_is_told(op, to))
-        return ddl_rename_by_steps(op, args, err);
-    return op_run_with_retry(op, is_same_db ? rename_here : rename_across, args, err);
+        TRY(ddl_rename_by_steps(op, args, err));
+    else
+        TRY(op_run_with_retry(op, is_same_db ? rename_here : rename_across, args, err));
+    LOG_INFO(LOG_STORAGE, 20400, "Collection renamed", LOG_STR("from", from->text),
+             LOG_STR("to", to->text));
+    return ERR_OK;
 }
 
 ErrCode ddl_check_rename(OpCtx *op, const Catalog *catalog, const RenameArgs *args,

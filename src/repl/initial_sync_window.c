@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "repl/initial_sync_internal.h"
 
@@ -147,6 +148,7 @@ static void window_run(void *arg) {
     Window *window = arg;
     log_set_thread_name("ReplWindow");
     CLEANUP(error_reset) Error err = {0};
+    failpoint_hang(FP_HANG_BEFORE_OPLOG_FETCHER);
     ErrCode rc = source_run(&window->line, fetch, window, &err);
     source_line_close(&window->line);
     mutex_lock(&window->mu);

@@ -32,7 +32,7 @@ enum {
 
 static ErrCode prepare(Process *process, const char *process_name, Error *err);
 static ErrCode begin(Process *process, Error *err);
-static void wait_for_stop(Process *process);
+static SignalEvent wait_for_stop(Process *process);
 static void tell_ready(int ready_fd);
 
 static void request_shutdown(ServiceCtx *service) {
@@ -46,6 +46,7 @@ int process_run(Process *process, const ProgramSpec *program, const Options *opt
     arena_init(&process->arena, ARENA_CHUNK_SIZE_DEFAULT);
     CLEANUP(error_reset) Error err = {0};
     int exit_code = EXIT_CODE_BAD_OPTIONS;
+    SignalEvent event = SIGNAL_EVENT_STOP;
     log_set_thread_name("initandlisten");
     ServiceCtx *service = &process->service;
     service->role = program->role(options);
@@ -65,13 +66,14 @@ int process_run(Process *process, const ProgramSpec *program, const Options *opt
         exit_code = EXIT_CODE_CLEAN;
         if (ready_fd >= 0)
             tell_ready(ready_fd);
-        wait_for_stop(process);
+        event = wait_for_stop(process);
     } else {
         LOG_ERROR(LOG_CONTROL, 20557, "DBException in initAndListen, terminating",
                   LOG_STR("error", error_message(&err)));
         fprintf(stderr, "%s: %s\n", options->program, error_message(&err));
     }
-    signals_arm_kill();
+    /* Who sends the first signal cannot know that a client has asked for the stop already. */
+    signals_arm_kill(/* spared= */ event == SIGNAL_EVENT_REQUEST ? 1 : 0);
     program->stop(process);
     client_pool_free(TAKE_PTR(service->clients));
     if (service->ops != NULL)
@@ -420,7 +422,7 @@ ErrCode process_listen(Process *process, int *ret_exit_code, Error *err) {
 
 /* ---- run and stop ---- */
 
-static void wait_for_stop(Process *process) {
+static SignalEvent wait_for_stop(Process *process) {
     for (;;) {
         SignalInfo info;
         SignalEvent event = signals_wait(&process->signals, &info);
@@ -439,7 +441,7 @@ static void wait_for_stop(Process *process) {
                      LOG_I64("pid", info.sender_pid), LOG_I64("uid", info.sender_uid));
             LOG_INFO(LOG_CONTROL, 23381, "Will terminate after current cmd ends");
         }
-        return;
+        return event;
     }
 }
 

@@ -57,13 +57,19 @@ void signals_request_stop(Signals *signals) {
     eventfd_write(signals->request_fd, 1);
 }
 
+/* Changed by the handler alone once it is set: only one thread gets these signals. */
+static volatile sig_atomic_t spared_signals;
+
 static void kill_now(int number) {
     (void)number;
+    if (spared_signals-- > 0)
+        return;
     _exit(EXIT_CODE_KILLED);
 }
 
-void signals_arm_kill(void) {
-    struct sigaction action = {.sa_handler = kill_now};
+void signals_arm_kill(int spared) {
+    spared_signals = spared;
+    struct sigaction action = {.sa_handler = kill_now, .sa_flags = SA_RESTART};
     sigset_t set;
     sigemptyset(&set);
     sigaction(SIGTERM, &action, NULL);

@@ -34,5 +34,5 @@ void signals_close(Signals *signals);
 SignalEvent signals_wait(Signals *signals, SignalInfo *ret_info);
 /* Wakes signals_wait; any thread. */
 void signals_request_stop(Signals *signals);
-/* From now on SIGTERM and SIGINT end the process at once. */
-void signals_arm_kill(void);
+/* From now on SIGTERM and SIGINT end the process at once, but for so many of them. */
+void signals_arm_kill(int spared);

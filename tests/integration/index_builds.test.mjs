@@ -245,6 +245,23 @@ test('IDX-6: currentOp shows the progress of a build', async () => {
     assert.equal(body.command.createIndexes, c.collectionName);
 });
 
+test('a build that a test holds up after its scan is seen as one that scans', async () => {
+    const c = await node.collection(Array.from({ length: 50 }, (_, i) => ({ _id: i, a: i })));
+    const where = 'hangAfterStartingIndexBuild';
+    const { count } = await node.admin.command({ configureFailPoint: where, mode: 'alwaysOn' });
+    const built = c.createIndex({ a: 1 });
+    try {
+        await node.admin.command({ waitForFailPoint: where, timesEntered: Number(count) + 1, maxTimeMS: 20_000 });
+        const { inprog } = await node.admin.command({ currentOp: 1, 'command.createIndexes': c.collectionName, progress: { $exists: true } });
+        assert.equal(inprog.length, 1);
+        assert.match(inprog[0].msg, /^Index Build: scanning collection/);
+        assert.deepEqual([Number(inprog[0].progress.done), Number(inprog[0].progress.total)], [50, 50]);
+    } finally {
+        await node.admin.command({ configureFailPoint: where, mode: 'off' });
+    }
+    await built;
+});
+
 test('IDX-3: a duplicate that is gone at the end is no duplicate, one that comes is', async () => {
     const c = await node.collection([...many(), { _id: 'twin', a: 7 }]);
     const spec = [{ key: { a: 1 }, unique: true }];

@@ -90,6 +90,30 @@ test('connections and client metadata are logged', async () => {
     await node.server.waitLog(({ msg }) => msg === 'Connection ended');
 });
 
+test('changes of the catalog are logged with what they are about', async () => {
+    const c = await node.collection([{ _id: 1, a: 1 }]);
+    const { namespace, collectionName } = c;
+    const told = (id, attr) =>
+        node.server.log.some((line) => line.id === id && Object.entries(attr).every(([k, v]) => line.attr[k] === v));
+    await c.createIndex({ a: 1 });
+    await node.db.command({ collMod: collectionName, validationLevel: 'moderate' });
+    await c.dropIndex('a_1');
+    const to = `${collectionName}_renamed`;
+    await c.rename(to);
+    await node.db.collection(to).drop();
+    const other = node.client.db(`${node.db.databaseName}_gone`);
+    await other.createCollection('c');
+    await other.dropDatabase();
+    await node.db.collection('never').drop();
+    await waitFor(() => told(20336, { db: other.databaseName }));
+    assert.ok(told(20320, { namespace }));
+    assert.ok(told(5324200, { namespace }));
+    assert.ok(told(51806, { namespace, index: 'a_1' }));
+    assert.ok(told(20400, { from: namespace, to: `${node.db.databaseName}.${to}` }));
+    assert.ok(told(518070, { namespace: `${node.db.databaseName}.${to}` }));
+    assert.ok(!told(518070, { namespace: `${node.db.databaseName}.never` }), 'nothing was dropped');
+});
+
 test('logLevel and logComponentVerbosity change what is logged', async () => {
     await node.admin.command({ setParameter: 1, logLevel: 2 });
     assert.equal((await node.admin.command({ getParameter: 1, logLevel: 1 })).logLevel, 2);

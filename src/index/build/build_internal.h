@@ -24,7 +24,6 @@ ErrCode build_check_stable(const IndexBuild *build, Error *err) MUST_CHECK;
 
 /* Scans the collection into the sorters. */
 ErrCode build_scan(IndexBuild *build, Error *err) MUST_CHECK;
-void build_show_scan(IndexBuild *build); /* in currentOp */
 /* From the sorters into the empty index tables. */
 ErrCode build_load(IndexBuild *build, Error *err) MUST_CHECK;
 

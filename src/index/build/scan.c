@@ -55,11 +55,6 @@ size_t build_sorter_bytes(OpCtx *op, uint32_t index_count) {
     return (size_t)atomic_load(&params->memory_mb_max) * 1024 * 1024 / index_count;
 }
 
-void build_show_scan(IndexBuild *build) {
-    op_set_progress(build->active.op, "Index Build: scanning collection", build->scanned_count,
-                    record_store_count(build->records));
-}
-
 ErrCode build_scan(IndexBuild *build, Error *err) {
     OpCtx *op = build->active.op;
     build->phase = INDEX_BUILD_SCAN;
@@ -74,12 +69,19 @@ ErrCode build_scan(IndexBuild *build, Error *err) {
     while (!scan.is_at_end) {
         TRY(op_check_interrupt_slow(op, err));
         TRY(index_build_check_disk(op, err));
-        build_show_scan(build);
+        op_set_progress(op, "Index Build: scanning collection", build->scanned_count,
+                        record_store_count(build->records));
         TRY(scan_slice(&scan, err));
         TRY(build_flush_skipped(build, err));
         failpoint_hit(FP_INDEX_BUILD_SCANNING);
     }
-    return ERR_OK;
+    if (UNLIKELY(failpoint_is_set(FP_HANG_AFTER_STARTING_INDEX_BUILD))) {
+        /* Seen in currentOp as a scan that is nearly done. */
+        op_set_progress(op, "Index Build: scanning collection", build->scanned_count,
+                        record_store_count(build->records));
+        failpoint_hang(FP_HANG_AFTER_STARTING_INDEX_BUILD);
+    }
+    return op_check_interrupt_slow(op, err);
 }
 
 static bool is_slice_over(int64_t count, int64_t until_us) {
