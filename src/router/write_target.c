@@ -164,6 +164,10 @@ static ErrCode refuse_upsert(Error *err) {
 
 ErrCode write_target_update(WriteTargeter *targeter, const UpdateStatement *statement,
                             WriteTarget *ret_target, Error *err) {
+    if (statement->is_multi && is_replacement(statement->u))
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "an update of a sharded collection with multi takes operators or a "
+                         "pipeline, not a whole document");
     FilterTarget found;
     TRY(target_query(targeter, statement->q, statement->has_collation, statement->collator, &found,
                      err));

@@ -87,6 +87,7 @@ TEST(updates_go_to_the_shards_of_their_filter) {
         {"{'q': {'a': 1}, 'u': {}}", "A"},
         {"{'q': {'a': 1}, 'u': {'k': [1]}}", "72"},
         {"{'q': {'_id': 1}, 'u': {'k': [1]}}", "all"},
+        {"{'q': {'k': 5}, 'u': {'k': 5}, 'multi': true}", "72"},
     };
     for (size_t i = 0; i < ARRAY_LEN(CASES); i++)
         expect_update(map, DOC_NONE, CASES[i].update, CASES[i].target);
