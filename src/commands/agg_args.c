@@ -18,6 +18,7 @@ void agg_options_defaults(CommandCtx *ctx, AggOptions *options) {
     options->is_scan_deprioritized = param_bool(ctx->service, PARAM_DEPRIORITIZE_SCANS);
     options->is_index_scan_deprioritized = param_bool(ctx->service, PARAM_DEPRIORITIZE_INDEX_SCANS);
     options->now_ms = clock_wall_ms();
+    options->cluster_ts = ctx->op->cluster_ts;
     options->api.is_strict = elem_is_truthy(ctx->args.api_strict);
     agg_source_rows(ctx, options->is_collectionless, &options->source_rows,
                     &options->source_row_count);
@@ -82,6 +83,7 @@ ErrCode agg_reply(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOptions *o
 
 ErrCode check_view_pipeline(CommandCtx *ctx, Doc stages, Error *err) {
     AggParseContext parse = {.expr.api.is_strict = elem_is_truthy(ctx->args.api_strict),
+                             .expr.cluster_ts = ctx->op->cluster_ts,
                              .place = AGG_PLACE_VIEW,
                              .now_ms = clock_wall_ms()};
     agg_source_rows(ctx, /* is_collectionless= */ false, &parse.source_rows,

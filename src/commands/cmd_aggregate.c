@@ -22,7 +22,7 @@ ErrCode aggregate_request_check(CommandCtx *ctx, AggregateRequest *request, Ns *
     agg_options_defaults(ctx, ret_options);
     ret_options->is_validation_bypassed = request->is_validation_bypassed;
     ret_options->is_internal = request->is_from_router && is_routed(ctx);
-    ret_options->now_ms = runtime_now(request->runtime, ret_options->now_ms);
+    runtime_take(request->runtime, &ret_options->now_ms, &ret_options->cluster_ts);
     count_option(ctx->service, OPTION_METRIC_AGGREGATE_DISK_USE,
                  elem_is_truthy(request->allow_disk_use));
     if (elem_is_present(request->allow_disk_use))
@@ -46,8 +46,8 @@ ErrCode aggregate_request_check(CommandCtx *ctx, AggregateRequest *request, Ns *
         TRY(list_sessions_rewrite(ret_ns, request->pipeline, cmd_arena(ctx), &request->pipeline,
                                   err));
     if (doc_is_present(request->let))
-        TRY(expr_eval_let(request->let, ret_options->now_ms, cmd_arena(ctx),
-                          &ret_options->let_values, err));
+        TRY(expr_eval_let(request->let, ret_options->now_ms, ret_options->cluster_ts,
+                          cmd_arena(ctx), &ret_options->let_values, err));
     *ret_batch = (FirstBatchOptions){.batch_size = -1};
     if (!doc_is_present(request->cursor))
         return ERR_OK;

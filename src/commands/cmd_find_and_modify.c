@@ -41,7 +41,8 @@ typedef struct ImageFields {
 static ErrCode parse_fields(CommandCtx *ctx, const FindAndModifyRequest *request,
                             const QuerySpec *query, const Collator *collator, ImageFields *fields,
                             Error *err) {
-    ExprParseContext expr = {.collator = collator, .let_values = query->let_values};
+    ExprParseContext expr = {
+        .collator = collator, .let_values = query->let_values, .cluster_ts = query->cluster_ts};
     fields->expr_hook = (ExprMatchHook){.parse = expr, .now_ms = query->now_ms};
     fields->match =
         (MatchParseContext){.collator = collator, .expr_hook = expr_match_hook(&fields->expr_hook)};

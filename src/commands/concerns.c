@@ -26,6 +26,7 @@ ErrCode concerns_before_run(CommandCtx *ctx, Error *err) {
     if (service_is_standalone(ctx->service))
         return sessions_before_run(ctx, err);
     TRY(take_cluster_time(ctx, repl, err));
+    ctx->op->cluster_ts = oplog_cluster_time(repl_oplog(repl));
     TRY(check_state(ctx, repl, err));
     if ((ctx->spec->flags & CMD_WRITES) != 0 && !ctx->is_txn)
         TRY(flow_control_acquire(repl_flow_control(repl), ctx->op, err));

@@ -100,7 +100,7 @@ ErrCode find_request_check(CommandCtx *ctx, const FindRequest *request, QuerySpe
     TRY(check_sort_key(ctx, request, err));
     ret_spec->is_sort_key_wanted = request->is_sort_key_wanted;
     query_spec_defaults(ctx, ret_spec);
-    ret_spec->now_ms = runtime_now(request->runtime, ret_spec->now_ms);
+    runtime_take(request->runtime, &ret_spec->now_ms, &ret_spec->cluster_ts);
     TRY(request_collation(request->collation, &ret_spec->has_collation, &ret_spec->collator, err));
     if (elem_is_present(request->allow_disk_use))
         ret_spec->spill_dir = elem_is_truthy(request->allow_disk_use) ? spill_dir(ctx) : NULL;

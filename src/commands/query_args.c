@@ -55,6 +55,7 @@ void query_spec_defaults(const CommandCtx *ctx, QuerySpec *spec) {
     spec->is_shape_wanted = atomic_load_explicit(&command_settings(ctx->service)->profile_level,
                                                  memory_order_relaxed) != 0;
     spec->now_ms = clock_wall_ms();
+    spec->cluster_ts = ctx->op->cluster_ts;
 }
 
 Doc query_index_bound(const IndexDesc *index, Doc bound, Arena *arena) {
@@ -66,15 +67,22 @@ Doc query_index_bound(const IndexDesc *index, Doc bound, Arena *arena) {
     return doc_builder_end(&b);
 }
 
-int64_t runtime_now(Doc runtime, int64_t now_ms) {
-    Elem now = doc_is_present(runtime) ? doc_get_lit(runtime, "localNow") : ELEM_MISSING;
-    return elem_type(now) == BT_DATE ? elem_i64(now) : now_ms;
+void runtime_take(Doc runtime, int64_t *now_ms, uint64_t *cluster_ts) {
+    if (!doc_is_present(runtime))
+        return;
+    Elem now = doc_get_lit(runtime, "localNow");
+    Elem time = doc_get_lit(runtime, "clusterTime");
+    if (elem_type(now) == BT_DATE)
+        *now_ms = elem_i64(now);
+    if (elem_type(time) == BT_TIMESTAMP && elem_i64(time) != 0)
+        *cluster_ts = (uint64_t)elem_i64(time);
 }
 
 ErrCode query_spec_let(CommandCtx *ctx, Doc let, QuerySpec *spec, Error *err) {
     if (!doc_is_present(let))
         return ERR_OK;
-    return expr_eval_let(let, spec->now_ms, cmd_arena(ctx), &spec->let_values, err);
+    return expr_eval_let(let, spec->now_ms, spec->cluster_ts, cmd_arena(ctx), &spec->let_values,
+                         err);
 }
 
 ErrCode build_batch(CommandCtx *ctx, CursorSource *source, const char *field, int64_t docs_max,

@@ -32,8 +32,8 @@ Doc query_index_bound(const IndexDesc *index, Doc bound, Arena *arena);
 static inline bool is_routed(const CommandCtx *ctx) {
     return elem_is_present(ctx->args.shard_version);
 }
-/* $$NOW, if a router has chosen it for all shards: {localNow}. */
-int64_t runtime_now(Doc runtime, int64_t now_ms);
+/* $$NOW and $$CLUSTER_TIME, if a router has chosen them for all shards: {localNow, clusterTime}. */
+void runtime_take(Doc runtime, int64_t *now_ms, uint64_t *cluster_ts);
 
 /* Evaluates `let` into spec->let_values. */
 ErrCode query_spec_let(CommandCtx *ctx, Doc let, QuerySpec *spec, Error *err) MUST_CHECK;

@@ -137,6 +137,7 @@ struct OpCtx {
     /* Which collection it takes its namespace for (catalog/access.h); NULL: any. */
     const struct ExpectedCollection *expected;
     OpTime last_optime;          /* of the last replicated write; none: did not write */
+    uint64_t cluster_ts;         /* when it began, for $$CLUSTER_TIME; 0: there is no such time */
     OpMode mode;                 /* changed in scopes only; see op_mode_scope */
     void *client;                /* ClientState of commands/core; NULL for internal operations */
     bool is_ended_with_client;   /* a read: aborted when the client disconnects */

@@ -58,7 +58,7 @@ void agg_build_part(const AggRead *read, const AggPlan *plan, DocBuilder *b) {
     build_close(b, cursor);
     if (!plan->is_whole)
         build_bool(b, "fromMongos", true);
-    build_runtime(b, read->query.now_ms);
+    build_runtime(b, &read->query);
     build_let(b, read->query.let_values);
     build_collation(b, &read->query);
     if (elem_is_present(read->hint))
@@ -126,6 +126,7 @@ static ErrCode parse_pipeline(OpCtx *const *op, const AggRead *read, Doc stages,
     AggParseContext parse = {
         .expr = {.collator = collator,
                  .let_values = read->query.let_values,
+                 .cluster_ts = read->query.cluster_ts,
                  .api.is_strict = read->is_strict && !is_internal},
         .db = ns_db(&read->ns),
         .depth = read->depth,

@@ -168,7 +168,7 @@ static ErrCode gather_finish(void *arg, Error *err) {
     build_close(&b, stages);
     size_t cursor = build_open_doc(&b, "cursor");
     build_close(&b, cursor);
-    build_runtime(&b, query->now_ms);
+    build_runtime(&b, query);
     build_let(&b, query->let_values);
     build_collation(&b, query);
     SinkWrite write = {sink, .command = doc_builder_end(&b), .owned = DOC_NONE};

@@ -25,6 +25,7 @@ static ErrCode take_cluster_time(CommandCtx *ctx, Error *err) {
 
 ErrCode router_before_run(CommandCtx *ctx, Error *err) {
     TRY(take_cluster_time(ctx, err));
+    ctx->op->cluster_ts = cluster_time(ctx->service->cluster);
     defaults_apply(ctx);
     return router_txn_begin(ctx, err);
 }

@@ -5,11 +5,15 @@
 
 ErrCode read_query_parse(CommandCtx *ctx, Doc filter, Elem collation, Doc let, ReadQuery *ret_query,
                          Error *err) {
-    *ret_query = (ReadQuery){.filter = filter, .let_values = DOC_NONE, .now_ms = clock_wall_ms()};
+    *ret_query = (ReadQuery){.filter = filter,
+                             .let_values = DOC_NONE,
+                             .now_ms = clock_wall_ms(),
+                             .cluster_ts = ctx->op->cluster_ts};
     TRY(request_collation(collation, &ret_query->has_collation, &ret_query->collator, err));
     if (!doc_is_present(let))
         return ERR_OK;
-    return expr_eval_let(let, ret_query->now_ms, cmd_arena(ctx), &ret_query->let_values, err);
+    return expr_eval_let(let, ret_query->now_ms, ret_query->cluster_ts, cmd_arena(ctx),
+                         &ret_query->let_values, err);
 }
 
 ErrCode read_collator(Routing *routing, const ReadQuery *query, const Collator **ret_collator,
@@ -60,7 +64,9 @@ ErrCode read_target(Routing *routing, const ReadQuery *query, ReadTarget *ret_ta
     if (routing->ctx->read_concern.at_cluster_ts == 0 &&
         target_try_values(routing->collection->map, query->filter, collator, arena, &target))
         return shards_of_target(routing, &target, ret_target, err);
-    ExprMatchHook hook = {.parse = {.collator = collator, .let_values = query->let_values},
+    ExprMatchHook hook = {.parse = {.collator = collator,
+                                    .let_values = query->let_values,
+                                    .cluster_ts = query->cluster_ts},
                           .now_ms = query->now_ms};
     MatchParseContext parse = {.collator = collator, .expr_hook = expr_match_hook(&hook)};
     MatchExpr *filter;
@@ -115,9 +121,9 @@ void build_collation(DocBuilder *b, const ReadQuery *query) {
     build_close(b, simple);
 }
 
-void build_runtime(DocBuilder *b, int64_t now_ms) {
+void build_runtime(DocBuilder *b, const ReadQuery *query) {
     size_t runtime = build_open_doc(b, "runtimeConstants");
-    build_date(b, "localNow", now_ms);
-    build_timestamp(b, "clusterTime", 0);
+    build_date(b, "localNow", query->now_ms);
+    build_timestamp(b, "clusterTime", query->cluster_ts);
     build_close(b, runtime);
 }

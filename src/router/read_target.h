@@ -13,6 +13,7 @@ typedef struct ReadQuery {
     const Collator *collator;
     Doc let_values; /* evaluated; DOC_NONE: none */
     int64_t now_ms;
+    uint64_t cluster_ts; /* $$CLUSTER_TIME */
 } ReadQuery;
 
 typedef struct ReadTarget {
@@ -45,5 +46,5 @@ void build_snapshot(DocBuilder *b, const CommandCtx *ctx, uint64_t at_ts);
 void build_let(DocBuilder *b, Doc let_values);
 /* Appends `collation` if the query has one. */
 void build_collation(DocBuilder *b, const ReadQuery *query);
-/* Appends runtimeConstants: $$NOW, which all shards are to have. */
-void build_runtime(DocBuilder *b, int64_t now_ms);
+/* Appends runtimeConstants: $$NOW and $$CLUSTER_TIME, which all shards are to have. */
+void build_runtime(DocBuilder *b, const ReadQuery *query);

@@ -584,6 +584,25 @@ describe('cursors', () => {
         }
     });
 
+    test('QRY-1: $$NOW and $$CLUSTER_TIME are the same on all shards, and in what the router does', async () => {
+        const stages = [
+            { $group: { _id: { now: '$$NOW', time: '$$CLUSTER_TIME' }, n: { $sum: 1 } } },
+            { $set: { now: '$$NOW', time: '$$CLUSTER_TIME' } },
+        ];
+        const [row, ...more] = await routed.collection('ranged').aggregate(stages).toArray();
+        assert.deepEqual(more, []);
+        assert.equal(row.n, COUNT);
+        assert.ok(row.time.equals(row._id.time) && row.now.getTime() === row._id.now.getTime());
+        const { operationTime } = await routed.command({ ping: 1 });
+        assert.ok(row.time.lessThanOrEqual(operationTime));
+        const shown = await routed
+            .collection('ranged')
+            .find({ $expr: { $lt: [new Timestamp({ t: 1, i: 1 }), '$$CLUSTER_TIME'] } }, { projection: { t: '$$CLUSTER_TIME' } })
+            .toArray();
+        assert.equal(shown.length, COUNT);
+        assert.ok(shown.every((found) => found.t.equals(shown[0].t)));
+    });
+
     test('RTE-6: natural order, record ids and keys of an index come from several shards', async () => {
         const c = routed.collection('ranged');
         assert.deepEqual(ids(await c.find({}, { sort: { $natural: 1 } }).toArray()).sort((a, b) => a - b), Array.from({ length: COUNT }, (_, i) => i));

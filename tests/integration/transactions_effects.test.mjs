@@ -638,3 +638,29 @@ test('MET-1: serverStatus counts transactions by their read concern, and shows t
     assert.deepEqual(defaultRWConcern.defaultReadConcern, { level: 'local' });
     assert.equal(defaultRWConcern.defaultWriteConcern.w, 'majority');
 });
+
+test('QRY-1: $$CLUSTER_TIME is the time of the set when an operation began, the same in all of it', async () => {
+    const c = await newCollection(Array.from({ length: 200 }, (_, _id) => ({ _id, at: new Timestamp({ t: 1, i: _id }) })));
+    const { operationTime: before } = await db.command({ ping: 1 });
+    const times = await c
+        .aggregate([
+            { $set: { t: '$$CLUSTER_TIME', inner: { $type: '$$CLUSTER_TIME.x' } } },
+            { $lookup: { from: c.collectionName, pipeline: [{ $limit: 1 }, { $project: { t: '$$CLUSTER_TIME' } }], as: 'other' } },
+        ], { batchSize: 10 })
+        .toArray();
+    const { operationTime: after } = await db.command({ ping: 1 });
+    const [{ t }] = times;
+    assert.ok(t instanceof Timestamp && t.greaterThanOrEqual(before) && t.lessThanOrEqual(after));
+    assert.ok(times.every((row) => row.t.equals(t) && row.other[0].t.equals(t) && row.inner === 'missing'));
+
+    const older = { $lt: ['$at', '$$CLUSTER_TIME'] };
+    assert.equal(await c.countDocuments({ $expr: older }), 200);
+    assert.equal((await c.find({ $expr: { $lt: ['$at', '$$now'] } }, { let: { now: '$$CLUSTER_TIME' } }).toArray()).length, 200);
+    await c.updateOne({ _id: 1, $expr: older }, [{ $set: { seen: '$$CLUSTER_TIME' } }]);
+    const shown = await c.findOneAndUpdate(
+        { _id: 1 },
+        { $set: { a: 1 } },
+        { projection: { seen: 1, now: '$$CLUSTER_TIME' }, returnDocument: 'after' },
+    );
+    assert.ok(shown.seen.greaterThanOrEqual(t) && shown.now.greaterThan(shown.seen));
+});

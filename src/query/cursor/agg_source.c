@@ -227,6 +227,7 @@ static ErrCode open_inner(AggCursorSource *source, const Ns *ns, const AggOption
         .spill_dir = options->spill_dir,
         .yield_period_us = options->yield_period_us,
         .now_ms = options->now_ms,
+        .cluster_ts = options->cluster_ts,
     };
     PathSet needed = path_set(&source->arena);
     pipeline_needed_paths(source->pipeline, &needed);
@@ -297,6 +298,7 @@ static ErrCode open_source(AggCursorSource *source, const Ns *ns, Doc stages,
     AggParseContext parse = {
         .expr = {.collator = source->collator,
                  .let_values = source->options.let_values,
+                 .cluster_ts = options->cluster_ts,
                  .api = options->api},
         .db = ns_db(&source->ns),
         .depth = options->depth,

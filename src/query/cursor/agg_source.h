@@ -28,6 +28,7 @@ typedef struct AggOptions {
     size_t sort_memory_bytes;
     int64_t yield_period_us;
     int64_t now_ms;
+    uint64_t cluster_ts; /* $$CLUSTER_TIME */
     const AggSourceRow *source_rows;
     uint32_t source_row_count;
 } AggOptions;

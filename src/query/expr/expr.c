@@ -67,12 +67,13 @@ ErrCode expr_step(ExprEvalContext *ctx, Error *err) {
     return check_hook_run(&ctx->check, err);
 }
 
-ErrCode expr_eval_let(Doc let, int64_t now_ms, Arena *arena, Doc *ret_values, Error *err) {
+ErrCode expr_eval_let(Doc let, int64_t now_ms, uint64_t cluster_ts, Arena *arena, Doc *ret_values,
+                      Error *err) {
     Buffer buf;
     buffer_init_arena(&buf, arena, doc_size(let) + 64, BSON_DOC_SIZE_MAX_INTERNAL);
     DocBuilder b;
     doc_builder_init(&b, &buf);
-    ExprParseContext parse_ctx = {0};
+    ExprParseContext parse_ctx = {.cluster_ts = cluster_ts};
     ExprEvalContext ctx = {.root = DOC_EMPTY, .scratch = arena, .now_ms = now_ms};
     DocIter iter = doc_iter(let);
     for (Elem elem; doc_iter_next(&iter, &elem);) {

@@ -52,6 +52,7 @@ typedef struct ExprParseContext {
     /* Values of the command's `let`, or DOC_NONE; see expr_eval_let. Undefined means missing. */
     Doc let_values;
     const ExprScope *scope; /* NULL: no variables but the built-in ones */
+    uint64_t cluster_ts;    /* $$CLUSTER_TIME; 0: there is none, as on a standalone node */
     ApiRules api;
 } ExprParseContext;
 
@@ -89,8 +90,8 @@ ErrCode expr_parse_operator(Elem op, const ExprParseContext *ctx, Arena *arena, 
 ErrCode expr_eval(const Expr *expr, ExprEvalContext *ctx, Value *ret_value, Error *err) MUST_CHECK;
 
 /* Evaluates the command's `let` document: each field is an expression without fields. */
-ErrCode expr_eval_let(Doc let, int64_t now_ms, Arena *arena, Doc *ret_values, Error *err)
-    MUST_CHECK;
+ErrCode expr_eval_let(Doc let, int64_t now_ms, uint64_t cluster_ts, Arena *arena, Doc *ret_values,
+                      Error *err) MUST_CHECK;
 
 /* Which paths of the root document the expression reads. */
 void expr_add_paths(const Expr *expr, PathSet *set);

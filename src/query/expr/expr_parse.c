@@ -267,6 +267,10 @@ static ErrCode parse_builtin(ExprParser *p, Str name, Expr *expr, Error *err) {
     } else if (str_is(name, "REMOVE")) {
         expr->eval = expr_eval_literal;
         expr->literal = VALUE_MISSING;
+    } else if (str_is(name, "CLUSTER_TIME") && p->ctx->cluster_ts != 0) {
+        bool is_whole = expr->path.count == 0;
+        expr->eval = expr_eval_literal;
+        expr->literal = is_whole ? value_timestamp(p->ctx->cluster_ts) : VALUE_MISSING;
     } else if (str_is(name, "CLUSTER_TIME") || str_is(name, "JS_SCOPE") || str_is(name, "IS_MR")) {
         /* Only replica sets and clusters have a time; the others are of mapReduce. */
         return error_set(err, (ErrCode)51144, "Builtin variable '$$%.*s' is not available",

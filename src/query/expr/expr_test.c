@@ -581,3 +581,27 @@ TEST(loops_keep_their_results_and_not_what_led_to_them) {
         arena_done(&arena);
     }
 }
+
+TEST(the_cluster_time_is_a_constant_where_there_is_one) {
+    Arena arena;
+    arena_init(&arena, 0);
+    Error err = {0};
+    ExprParseContext ctx = {.cluster_ts = UINT64_C(5) << 32 | 7};
+    static const struct {
+        const char *json;
+        BsonType type;
+    } CASES[] = {{"'$$CLUSTER_TIME'", BT_TIMESTAMP},
+                 {"'$$CLUSTER_TIME.x'", BT_EOO},
+                 {"{'$type':'$$CLUSTER_TIME'}", BT_STRING}};
+    for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+        Expr *expr;
+        REQUIRE_OK(expr_parse(test_query_elem(CASES[i].json, &arena), &ctx, &arena, &expr, &err),
+                   err);
+        Value value = VALUE_MISSING;
+        EXPECT(expr_is_literal(expr, &value));
+        EXPECT(value.type == CASES[i].type);
+        if (value.type == BT_TIMESTAMP)
+            EXPECT(value.i64 == (INT64_C(5) << 32 | 7));
+    }
+    arena_done(&arena);
+}

@@ -55,6 +55,10 @@ static inline Value value_date(int64_t wall_ms) {
     return (Value){.type = BT_DATE, .i64 = wall_ms};
 }
 
+static inline Value value_timestamp(uint64_t ts) {
+    return (Value){.type = BT_TIMESTAMP, .i64 = (int64_t)ts};
+}
+
 static inline Value value_doc(Doc doc) {
     return (Value){.type = BT_DOC, .bytes = doc.data};
 }

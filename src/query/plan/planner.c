@@ -86,6 +86,7 @@ static ErrCode parse(Planning *p, Error *err) {
     p->expr = (ExprParseContext){.let_values = doc_is_present(spec->let_values)
                                                    ? doc_copy(spec->let_values, arena)
                                                    : DOC_NONE,
+                                 .cluster_ts = spec->cluster_ts,
                                  .collator = p->collator};
     ExprMatchHook *hook = ARENA_NEW(arena, ExprMatchHook);
     hook->parse = p->expr;

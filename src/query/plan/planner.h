@@ -59,6 +59,7 @@ typedef struct QuerySpec {
     const char *spill_dir; /* NULL: a sort may not use the disk */
     int64_t yield_period_us;
     int64_t now_ms;
+    uint64_t cluster_ts; /* $$CLUSTER_TIME */
 } QuerySpec;
 
 /* The collation that the query has on that collection, which may be NULL. */

@@ -137,8 +137,10 @@ static ErrCode parse(Modify *m, const Collection *coll, Error *err) {
     const QuerySpec *query = &m->request->query;
     m->outcome->collator = m->collator = query_collator(query, coll);
     m->match.collator = m->collator;
-    m->expr_hook = (ExprMatchHook){
-        .parse = {.collator = m->collator, .let_values = query->let_values}, .now_ms = m->now_ms};
+    m->expr_hook = (ExprMatchHook){.parse = {.collator = m->collator,
+                                             .let_values = query->let_values,
+                                             .cluster_ts = m->op->cluster_ts},
+                                   .now_ms = m->now_ms};
     m->match.expr_hook = expr_match_hook(&m->expr_hook);
     if (m->request->kind == MODIFY_DELETE)
         return ERR_OK;
@@ -157,8 +159,10 @@ static ErrCode parse_update(Modify *m, Error *err) {
     if (doc_is_present(request->constants))
         TRY(doc_merge(doc_is_present(variables) ? variables : DOC_EMPTY, request->constants,
                       &m->op->arena, &variables, err));
-    m->pipeline_hook =
-        (PipelineUpdateHook){.let_values = variables, .now_ms = m->now_ms, .collator = m->collator};
+    m->pipeline_hook = (PipelineUpdateHook){.let_values = variables,
+                                            .now_ms = m->now_ms,
+                                            .cluster_ts = m->op->cluster_ts,
+                                            .collator = m->collator};
     UpdateParseContext ctx = {.array_filters = request->array_filters,
                               .is_multi = request->is_multi,
                               .is_upsert = request->is_upsert,

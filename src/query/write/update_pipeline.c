@@ -44,7 +44,9 @@ static ErrCode parse(const UpdatePipelineHook *base, Doc stages, Arena *arena,
     update->base.apply = apply;
     update->collator = hook->collator;
     AggParseContext ctx = {.place = AGG_PLACE_UPDATE,
-                           .expr = {.collator = hook->collator, .let_values = hook->let_values},
+                           .expr = {.collator = hook->collator,
+                                    .let_values = hook->let_values,
+                                    .cluster_ts = hook->cluster_ts},
                            .now_ms = hook->now_ms};
     TRY(pipeline_parse(stages, &ctx, arena, &update->pipeline, err));
     TRY(pipeline_check_for_update(update->pipeline, err));

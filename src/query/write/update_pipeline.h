@@ -9,6 +9,7 @@ typedef struct PipelineUpdateHook {
     UpdatePipelineHook base;
     Doc let_values; /* DOC_NONE: none */
     int64_t now_ms;
+    uint64_t cluster_ts;
     const Collator *collator; /* NULL: simple */
 } PipelineUpdateHook;
 
