@@ -20,6 +20,11 @@ enum {
     CURRENT_OP_BYTES_MAX = 128 * 1024 * 1024,
 };
 
+typedef struct PinnedCursor {
+    int64_t id;
+    size_t start; /* of {cursor: {...}} in Rows.cursors */
+} PinnedCursor;
+
 /* Rows are built while an operation cannot end, and handed out afterwards. */
 typedef struct Rows {
     ServiceCtx *service;
@@ -33,16 +38,25 @@ typedef struct Rows {
     size_t busy_capacity;
     char now_text[CLOCK_ISO8601_SIZE];
     DocBuilder task_row; /* the one that is open */
+    /* What cursors that operations use are shown as; their operations are shown later. */
+    PinnedCursor *pinned;
+    size_t pinned_count;
+    size_t pinned_capacity;
+    Buffer cursors;
 } Rows;
 
 static void rows_done(Rows *rows) {
     buffer_done(&rows->bytes);
+    buffer_done(&rows->cursors);
+    xfree(rows->pinned);
     xfree(rows->starts);
     xfree(rows->busy_connections);
 }
 
 static void add_operation(void *arg, OpCtx *op);
 static void add_tasks(Rows *rows);
+static void add_cursor(const Rows *rows, const OpCtx *op, DocBuilder *b);
+static void note_pinned(void *arg, const ClientCursor *cursor);
 static void add_parked(void *arg, const ClientCursor *cursor);
 static void add_idle_cursor(void *arg, const ClientCursor *cursor);
 static void build_cursor(DocBuilder *b, const ClientCursor *cursor);
@@ -71,8 +85,10 @@ ErrCode current_sessions_for_each(ServiceCtx *service, OpRowVisit visit, void *a
 ErrCode current_op_for_each(ServiceCtx *service, const CurrentOpQuery *query, OpRowVisit visit,
                             void *arg, Error *err) {
     CLEANUP(rows_done) Rows rows = {.service = service, .query = query};
-    buffer_init(&rows.bytes, BUFFER_UNBOUNDED); /* CURRENT_OP_BYTES_MAX and one row */
+    buffer_init(&rows.bytes, BUFFER_UNBOUNDED);   /* CURRENT_OP_BYTES_MAX and one row */
+    buffer_init(&rows.cursors, BUFFER_UNBOUNDED); /* a bounded number of them, see note_pinned */
     clock_format_iso8601(clock_wall_ms(), rows.now_text);
+    cursor_table_for_each(service->cursors, note_pinned, &rows);
     op_registry_for_each(service->ops, add_operation, &rows);
     if (service_is_member(service) && !query->is_own_only)
         add_tasks(&rows);
@@ -122,6 +138,34 @@ static void add_operation(void *arg, OpCtx *op) {
     DocBuilder b;
     begin_row(rows, &b);
     build_operation(&b, rows, op);
+    add_cursor(rows, op, &b);
+    doc_builder_end(&b);
+}
+
+/* {getMore: id, ...} is told with its cursor. */
+static void add_cursor(const Rows *rows, const OpCtx *op, DocBuilder *b) {
+    if (op->desc.command == NULL || rows->pinned_count == 0)
+        return;
+    DocIter iter = doc_iter((Doc){op->desc.command});
+    Elem first;
+    if (!doc_iter_next(&iter, &first) || elem_type(first) != BT_INT64 ||
+        !elem_name_is(first, STR("getMore")))
+        return;
+    for (size_t i = 0; i < rows->pinned_count; i++)
+        if (rows->pinned[i].id == elem_i64(first))
+            build_all(b, (Doc){rows->cursors.data + rows->pinned[i].start});
+}
+
+static void note_pinned(void *arg, const ClientCursor *cursor) {
+    Rows *rows = arg;
+    if (cursor->pinned_by == NULL || rows->pinned_count == CURRENT_OP_ROWS_MAX ||
+        rows->cursors.size > CURRENT_OP_BYTES_MAX)
+        return;
+    ARRAY_RESERVE(rows->pinned, rows->pinned_count, rows->pinned_capacity);
+    rows->pinned[rows->pinned_count++] = (PinnedCursor){cursor->id, rows->cursors.size};
+    DocBuilder b;
+    doc_builder_init(&b, &rows->cursors);
+    build_cursor(&b, cursor);
     doc_builder_end(&b);
 }
 
@@ -290,6 +334,7 @@ static void build_operation(DocBuilder *b, const Rows *rows, const OpCtx *op) {
         build_doc(b, "clientMetadata", (Doc){desc->client_metadata});
     build_bool(b, "active", true);
     build_cstr(b, "currentOpTime", rows->now_text);
+    build_bool(b, "threaded", true);
     build_count(b, "opid", op->op_id);
     int64_t running_us = clock_mono_us() - op->active_since_us;
     if (running_us < 0)

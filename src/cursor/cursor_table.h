@@ -45,8 +45,8 @@ typedef struct ClientCursor {
     int64_t created_wall_ms;
     /* Owned by whoever has the cursor checked out. */
     CursorSource *source;
-    int64_t returned_count;
-    int64_t batch_count;
+    _Atomic int64_t returned_count; /* these two are told by currentOp meanwhile */
+    _Atomic int64_t batch_count;
     int64_t time_left_us; /* of the originating command's maxTimeMS; INT64_MAX: no limit */
     /* Guarded by the table. */
     int64_t last_used_us;

@@ -391,3 +391,21 @@ test('$currentOp lists idle cursors when it is asked to', async () => {
     assert.equal(row.cursor.originatingCommand.find, c.collectionName);
     assert.deepEqual(await list(false), []);
 });
+
+test('OPS-3: currentOp shows a getMore that runs with its cursor and the command it comes from', async () => {
+    const name = node.newName('c');
+    const c = await node.db.createCollection(name, { capped: true, size: 4096 });
+    await c.insertOne({ _id: 1 });
+    const { cursor } = await node.db.command({ find: name, tailable: true, awaitData: true, comment: 'waits' });
+    const waiting = node.db.command({ getMore: cursor.id, collection: name, maxTimeMS: 20_000 });
+    const admin = node.client.db('admin');
+    const shown = () =>
+        admin.aggregate([{ $currentOp: {} }, { $match: { op: 'getmore', 'cursor.originatingCommand.comment': 'waits' } }]).toArray();
+    await waitFor(async () => (await shown()).length === 1, { what: 'the getMore' });
+    const [row] = await shown();
+    assert.equal(String(row.cursor.cursorId), String(row.command.getMore)); // behind a router those of the shard
+    assert.deepEqual([row.cursor.tailable, row.cursor.awaitData, Number(row.cursor.nDocsReturned)], [true, true, 1]);
+    await c.insertOne({ _id: 2 });
+    assert.equal((await waiting).cursor.nextBatch.length, 1);
+    assert.deepEqual(await shown(), []);
+});
