@@ -14,10 +14,12 @@ typedef struct Specs {
     size_t count;
 } Specs;
 
+/* Those with a leading underscore are for other nodes and for tests, not for clients. */
 static void add_spec(void *arg, const CommandSpec *spec, int64_t total, int64_t failed) {
     (void)total, (void)failed;
     Specs *specs = arg;
-    specs->rows[specs->count++] = spec;
+    if (spec->name[0] != '_')
+        specs->rows[specs->count++] = spec;
 }
 
 static int compare_names(const void *a, const void *b) {

@@ -1,11 +1,11 @@
 /*
- * cmd_test_primary_task.c - testPrimaryTask: tasks of the service for tests (REP-4); what a request
- * can say is in repl/task/test_service.c.
+ * cmd_test_primary_task.c - _testPrimaryTask: tasks of the service for tests (REP-4); what a
+ * request can say is in repl/task/test_service.c.
  *
- *     {testPrimaryTask: <id>, branch, steps, hold, sleepMS, block, errors,   what the task does
+ *     {_testPrimaryTask: <id>, branch, steps, hold, sleepMS, block, errors,   what the task does
  *      locks: [{name: "db"}, {name: "db.c", exclusive: true}], queue: true,
  *      keepOutcomeMS: 60000, wait: true}
- *     {testPrimaryTask: <id>, action: "wait" | "abort" | "resume" | "acknowledge", code, reason}
+ *     {_testPrimaryTask: <id>, action: "wait" | "abort" | "resume" | "acknowledge", code, reason}
  */
 #include "commands/core/command.h"
 #include "commands/support.h"
@@ -119,7 +119,7 @@ static ErrCode test_primary_task_run(CommandCtx *ctx, void *arg, Error *err) {
 }
 
 static const FieldSpec TEST_TASK_FIELDS[] = {
-    {"testPrimaryTask", FIELD_ELEM, FIELD_REQUIRED, offsetof(TestTaskRequest, id)},
+    {"_testPrimaryTask", FIELD_ELEM, FIELD_REQUIRED, offsetof(TestTaskRequest, id)},
     {"action", FIELD_STRING, FIELD_OPTIONAL, offsetof(TestTaskRequest, action)},
     {"branch", FIELD_STRING, FIELD_OPTIONAL, offsetof(TestTaskRequest, branch)},
     {"steps", FIELD_COUNT, FIELD_OPTIONAL, offsetof(TestTaskRequest, steps)},
@@ -136,7 +136,7 @@ static const FieldSpec TEST_TASK_FIELDS[] = {
 };
 
 const CommandSpec CMD_TEST_PRIMARY_TASK = {
-    .name = "testPrimaryTask",
+    .name = "_testPrimaryTask",
     .summary = "For tests: begins a task that the primary, whoever it is, carries through.",
     .flags = CMD_ADMIN_ONLY | CMD_WRITES | CMD_NEEDS_TEST_COMMANDS,
     .request = REQUEST_OF(TestTaskRequest, TEST_TASK_FIELDS),

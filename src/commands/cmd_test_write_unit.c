@@ -1,5 +1,5 @@
 /*
- * cmd_test_write_unit.c - testWriteUnit, for tests: documents of up to two collections written in
+ * cmd_test_write_unit.c - _testWriteUnit, for tests: documents of up to two collections written in
  * one unit of work, of any size.
  *
  * Each of the documents _id: first .. first + count - 1 becomes {_id, value, pad: "xxx"}, in both
@@ -124,7 +124,7 @@ static ErrCode write_unit_run(CommandCtx *ctx, void *arg, Error *err) {
 }
 
 static const FieldSpec WRITE_UNIT_FIELDS[] = {
-    {"testWriteUnit", FIELD_COLL, FIELD_REQUIRED, offsetof(WriteUnitRequest, coll)},
+    {"_testWriteUnit", FIELD_COLL, FIELD_REQUIRED, offsetof(WriteUnitRequest, coll)},
     {"also", FIELD_STRING, FIELD_OPTIONAL, offsetof(WriteUnitRequest, also)},
     {"first", FIELD_I64, FIELD_OPTIONAL, offsetof(WriteUnitRequest, first)},
     {"count", FIELD_COUNT, FIELD_REQUIRED, offsetof(WriteUnitRequest, count)},
@@ -136,7 +136,7 @@ static const FieldSpec WRITE_UNIT_FIELDS[] = {
 };
 
 const CommandSpec CMD_TEST_WRITE_UNIT = {
-    .name = "testWriteUnit",
+    .name = "_testWriteUnit",
     .summary = "For tests: writes documents of two collections in one unit of work.",
     .flags = CMD_WRITES | CMD_NEEDS_TEST_COMMANDS,
     .request = REQUEST_OF(WriteUnitRequest, WRITE_UNIT_FIELDS),

@@ -258,6 +258,14 @@ test('listCommands describes every command', async () => {
         });
     assert.equal(commands.shutdown.adminOnly, true);
     assert.equal(commands.find.adminOnly, false);
+    const ofNodes = Object.keys(commands).filter((name) => name.startsWith('_'));
+    assert.deepEqual(ofNodes, [], 'commands between nodes are not for clients');
+});
+
+test('explain is not deprecated in version 1 of the API', async () => {
+    await onTest({ explain: { find: 'c' }, apiVersion: '1', apiDeprecationErrors: true });
+});
+    await fails(admin({ testDeprecation: 1, ...deprecated }), 323 + 1);
 });
 
 test('listDatabases gives names and sizes', async () => {

@@ -241,7 +241,7 @@ test('REP-5: a stream resumes strictly after any event, also within a unit of se
     await of.createCollection('b');
     const stream = await RawStream.open(1, { of });
     await of.command({
-        testWriteUnit: 'a', also: 'b',
+        _testWriteUnit: 'a', also: 'b',
         count: 12, size: 1 << 20, value: Long.fromNumber(1),
     });
     await a.insertOne({ _id: 'last' });

@@ -106,7 +106,7 @@ describe('three members', () => {
     test('REP-5: the writes of one unit, in one entry or a chain, have an image each', async () => {
         await db.createCollection('units', ON);
         await db.createCollection('also', ON);
-        const unit = { testWriteUnit: 'units', also: 'also', first: 0, writeConcern: { w: 3 } };
+        const unit = { _testWriteUnit: 'units', also: 'also', first: 0, writeConcern: { w: 3 } };
         await db.command({ ...unit, count: 10, size: 10, value: 1 });
         await db.command({ ...unit, count: 10, size: 10, value: 2 });
         await db.command({ ...unit, count: 10, size: 1_000_000, value: 3 });

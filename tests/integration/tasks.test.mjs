@@ -1,6 +1,6 @@
 /*
  * Goal (REP-4): tasks of the primary do what their table says: phases, branches, results, errors,
- * locks, retries, aborts, operators, and what currentOp shows of them. Method: testPrimaryTask on a set
+ * locks, retries, aborts, operators, and what currentOp shows of them. Method: _testPrimaryTask on a set
  * of one member, which steps down and up again by itself; what needs other members, and kills, is in
  * tests/repl/task_kills.test.mjs.
  */
@@ -44,8 +44,8 @@ before(async () => {
 after(() => set?.remove());
 
 const newId = () => `task ${nextId++}`;
-const begin = (id, options = {}) => admin.command({ testPrimaryTask: id, ...options });
-const act = (id, action, options = {}) => admin.command({ testPrimaryTask: id, action, ...options });
+const begin = (id, options = {}) => admin.command({ _testPrimaryTask: id, ...options });
+const act = (id, action, options = {}) => admin.command({ _testPrimaryTask: id, action, ...options });
 const run = (id, options = {}) => begin(id, { ...options, wait: true });
 
 /* {phase: runs} */

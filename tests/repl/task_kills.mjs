@@ -149,8 +149,8 @@ async function killAt(world, kind, border, phase) {
     const { options, path, isAborted, isAcknowledged, keepOutcomeMS = KEEP_MS } = kinds[kind];
     const id = world.newId();
     const locks = [{ name: 'kills' }, { name: `kills.${id}`, exclusive: true }];
-    const begin = { testPrimaryTask: id, ...options, locks, keepOutcomeMS };
-    const abort = { testPrimaryTask: id, action: 'abort', code: ABORTED, reason: 'enough' };
+    const begin = { _testPrimaryTask: id, ...options, locks, keepOutcomeMS };
+    const abort = { _testPrimaryTask: id, action: 'abort', code: ABORTED, reason: 'enough' };
     const primary = await world.set.waitForPrimary();
     /* The driver may still take the one before for the primary, and does not repeat commands. */
     await waitFor(() => world.command({ hello: 1 }).then(({ isWritablePrimary }) => isWritablePrimary, () => false), {
@@ -166,7 +166,7 @@ async function killAt(world, kind, border, phase) {
     }
     if (isAcknowledged) {
         await world.insist({ ...begin, wait: true }); // it is over, or was not heard of
-        second = world.insist({ testPrimaryTask: id, action: 'acknowledge' });
+        second = world.insist({ _testPrimaryTask: id, action: 'acknowledge' });
     }
     await reached();
     await world.failOver(primary);
@@ -176,9 +176,9 @@ async function killAt(world, kind, border, phase) {
     await checkOutcome(world, kind, begin, abort);
     await checkEffects(world, id, path);
     /* The same locks are free, and the document goes. */
-    const next = await world.insist({ testPrimaryTask: world.newId(), locks, wait: true });
+    const next = await world.insist({ _testPrimaryTask: world.newId(), locks, wait: true });
     assert.equal(next.error, undefined);
-    await world.insist({ testPrimaryTask: id, action: 'acknowledge' });
+    await world.insist({ _testPrimaryTask: id, action: 'acknowledge' });
     await waitFor(async () => (await world.documents.countDocuments({ _id: id })) === 0, {
         timeoutMs: 10_000,
         what: 'the removal of the document',
@@ -187,7 +187,7 @@ async function killAt(world, kind, border, phase) {
 
 async function checkOutcome(world, kind, begin, abort) {
     const { isAborted, keepOutcomeMS, isAcknowledged } = kinds[kind];
-    const wait = { testPrimaryTask: begin.testPrimaryTask, action: 'wait' };
+    const wait = { _testPrimaryTask: begin._testPrimaryTask, action: 'wait' };
     if (keepOutcomeMS === 0 || isAcknowledged) {
         /* Over and forgotten, or still known: but nothing else. */
         const { reply, error } = await world.insist(wait);
@@ -259,7 +259,7 @@ class Hammer {
 
 async function hammer(world) {
     const id = world.newId();
-    const begin = { testPrimaryTask: id, hold: true, block: 'test.hammer', keepOutcomeMS: KEEP_MS };
+    const begin = { _testPrimaryTask: id, hold: true, block: 'test.hammer', keepOutcomeMS: KEEP_MS };
     const writers = new Hammer(world);
     try {
         await writers.waitFor('acknowledged');

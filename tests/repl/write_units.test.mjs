@@ -1,7 +1,7 @@
 /*
  * Goal (OPL-1, APP-2, DUR-2, DUR-3, INI-2): a unit of work of 40 MB is several entries of the oplog and
  * yet one thing: nobody sees half of it, on any member, whatever dies in the middle; and entries say
- * which document they are about by its whole key. Method: testWriteUnit writes documents of two
+ * which document they are about by its whole key. Method: _testWriteUnit writes documents of two
  * collections with one value in one unit; whoever sees two values has seen half of one. Members are
  * killed at failpoints between the entries, start, copy and roll back from the middle of a chain.
  */
@@ -35,7 +35,7 @@ after(() => set?.remove());
 let value = 0; // of the last unit that was committed
 const others = (member) => set.members.filter((other) => other !== member);
 const unit = (next, more = {}) => ({
-    testWriteUnit: 'a',
+    _testWriteUnit: 'a',
     also: 'b',
     count: DOCUMENTS,
     size: SIZE,

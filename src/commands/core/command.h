@@ -22,6 +22,7 @@
 #include "transport/server.h"
 #include "transport/wire.h"
 
+/* In the order of their bits. */
 typedef enum CommandFlags {
     CMD_READS = 1 << 0,      /* reads documents */
     CMD_WRITES = 1 << 1,     /* waits for the write concern afterwards */
@@ -32,19 +33,19 @@ typedef enum CommandFlags {
     CMD_TAKES_READ_CONCERN = 1 << 6,
     CMD_TAKES_WRITE_CONCERN = 1 << 7,  /* implied by CMD_WRITES */
     CMD_NOT_LOGGED_WHEN_SLOW = 1 << 8, /* waits by design: awaitable hello */
-    CMD_NEEDS_SECONDARY_OK = 1 << 17,  /* as a read does; implied by CMD_READS */
-    CMD_WAITS_FOR_MAJORITY = 1 << 16,  /* whatever less its write concern says */
-    CMD_TAKES_SNAPSHOT = 1 << 11,      /* read concern "snapshot" as well */
-    CMD_CONTINUES_READ = 1 << 14,      /* reads as its cursor does: a read concern has no effect */
+    CMD_LOOSE = 1 << 9,                /* unknown fields are accepted (handshake, old commands) */
     CMD_RETRYABLE = 1 << 10,           /* may be sent again with the same lsid and txnNumber */
+    CMD_TAKES_SNAPSHOT = 1 << 11,      /* read concern "snapshot" as well */
     CMD_IN_TXN = 1 << 12,              /* may be a statement of a transaction */
     CMD_ENDS_TXN = 1 << 13,            /* commits, aborts or prepares one */
-    CMD_LOOSE = 1 << 9,                /* unknown fields are accepted (handshake, old commands) */
+    CMD_CONTINUES_READ = 1 << 14,      /* reads as its cursor does: a read concern has no effect */
     CMD_REFUSED = 1 << 15,             /* MongoDB's, but not here: known in order to say so */
     CMD_NAMES_DB = 1 << 16,            /* its value is a whole name, "db.coll" */
     CMD_API_V1_DEPRECATED = 1 << 17,   /* part of it, but not to be used any more */
     CMD_API_V2 = 1 << 18,              /* will be part of version 2, which is not accepted yet */
     CMD_API_V2_DEPRECATED = 1 << 19,
+    CMD_NEEDS_SECONDARY_OK = 1 << 20, /* as a read does; implied by CMD_READS */
+    CMD_WAITS_FOR_MAJORITY = 1 << 21, /* whatever less its write concern says */
 } CommandFlags;
 
 /* State of one client connection. Created at connect, freed at disconnect; used by the worker that

@@ -1,5 +1,5 @@
 /*
- * test_service.h - a service for tests, registered with enableTestCommands; testPrimaryTask begins
+ * test_service.h - a service for tests, registered with enableTestCommands; _testPrimaryTask begins
  * its tasks. It shows all that the framework can: branches, an abort path, a point of no return,
  * progress, failures of every class, waiting without a thread, and a block of writes that survives
  * a fail-over.
