@@ -265,8 +265,6 @@ test('listCommands describes every command', async () => {
 test('explain is not deprecated in version 1 of the API', async () => {
     await onTest({ explain: { find: 'c' }, apiVersion: '1', apiDeprecationErrors: true });
 });
-    await fails(admin({ testDeprecation: 1, ...deprecated }), 323 + 1);
-});
 
 test('listDatabases gives names and sizes', async () => {
     await node.client
