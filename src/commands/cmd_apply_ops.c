@@ -51,6 +51,8 @@ static ErrCode check_exists(CommandCtx *ctx, const Ns *ns, Error *err) {
     CLEANUP(catalog_guard_done) CatalogGuard guard = cmd_catalog(ctx);
     if (catalog_find(guard.catalog, ns) != NULL)
         return ERR_OK;
+    if (catalog_find_view(guard.catalog, ns) != NULL)
+        return cmd_refuse_view(ns, err);
     return error_set(err, ERR_NAMESPACE_NOT_FOUND,
                      "Failed to apply operation: collection \"%s\" does not exist", ns->text);
 }

@@ -2,6 +2,7 @@
  * own. */
 #include "catalog/access.h"
 #include "commands/core/command.h"
+#include "commands/support.h"
 #include "sharding/range_deletion/range_deleter.h"
 #include "sharding/shard/placement.h"
 #include "sharding/shard/refresh.h"
@@ -27,9 +28,7 @@ static ErrCode check_start(CommandCtx *ctx, const Ns *ns, Doc start, Error *err)
 
 static ErrCode cleanup_run(CommandCtx *ctx, void *arg, Error *err) {
     CleanupRequest *request = arg;
-    if (ctx->service->role != ROLE_SHARD)
-        return error_set(err, ERR_NO_SHARDING_ENABLED,
-                         "cleanupOrphaned can only be run on a shard");
+    TRY(cmd_check_shard(ctx, err));
     Ns ns;
     Uuid uuid;
     TRY(ns_parse(request->ns, &ns, err));

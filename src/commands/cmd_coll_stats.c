@@ -11,8 +11,7 @@ static ErrCode coll_stats_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(cmd_parse_scale(request->scale, &form.scale, err));
     CLEANUP(catalog_guard_done) CatalogGuard guard = cmd_catalog(ctx);
     if (catalog_find_view(guard.catalog, &ns) != NULL)
-        return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
-                         "Namespace %s is a view, not a collection", ns.text);
+        return cmd_refuse_view(&ns, err);
     build_cstr(ctx->reply, "ns", ns.text);
     return build_collection_stats(ctx->reply, ctx->op, catalog_find(guard.catalog, &ns), &form,
                                   err);

@@ -119,6 +119,8 @@ static ErrCode data_size_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(check_pattern(ctx, request, &ns, err));
     CLEANUP(access_done) CollAccess access = {0};
     TRY(access_read(ctx->op, &ns, &access, err));
+    if (access.view != NULL)
+        return cmd_refuse_view(&ns, err);
     int64_t start_us = clock_mono_us();
     Sizing sizing = {0};
     bool is_read = has_range(request) || request->bytes_max > 0 || request->objects_max > 0;

@@ -67,8 +67,7 @@ static ErrCode list_indexes_run(CommandCtx *ctx, void *arg, Error *err) {
                                : cmd_ns(ctx, request->coll.name, &ns, err));
     CLEANUP(catalog_guard_done) CatalogGuard guard = cmd_catalog(ctx);
     if (catalog_find_view(guard.catalog, &ns) != NULL)
-        return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
-                         "Namespace %s is a view, not a collection", ns.text);
+        return cmd_refuse_view(&ns, err);
     const Collection *coll = catalog_find(guard.catalog, &ns);
     if (coll == NULL)
         return error_set(err, ERR_NAMESPACE_NOT_FOUND, "ns does not exist: %s", ns.text);

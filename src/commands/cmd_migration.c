@@ -2,19 +2,13 @@
  * cmd_migration.c - what shards ask each other during a move, and the config server of the donor.
  */
 #include "commands/configsvr.h"
+#include "commands/support.h"
 #include "request/request.h"
 #include "sharding/migration/donor.h"
 #include "sharding/migration/modifications.h"
 #include "sharding/migration/range_digest.h"
 #include "sharding/migration/recipient.h"
 #include "sharding/migration/session_history.h"
-
-static ErrCode check_role(const CommandCtx *ctx, Error *err) {
-    if (ctx->service->role == ROLE_SHARD)
-        return ERR_OK;
-    return error_set(err, ERR_NO_SHARDING_ENABLED, "%s can only be run on a shard",
-                     ctx->spec->name);
-}
 
 /* ---- the donor, asked by the config server ---- */
 
@@ -33,7 +27,7 @@ typedef struct MoveRangeRequest {
 
 static ErrCode move_range_run(CommandCtx *ctx, void *arg, Error *err) {
     MoveRangeRequest *request = arg;
-    TRY(check_role(ctx, err));
+    TRY(cmd_check_shard(ctx, err));
     MoveOrder order = {
         .to = request->to,
         .min = request->min,
@@ -96,7 +90,7 @@ typedef struct MovePartRequest {
 
 static ErrCode start_run(CommandCtx *ctx, void *arg, Error *err) {
     MovePartRequest *request = arg;
-    TRY(check_role(ctx, err));
+    TRY(cmd_check_shard(ctx, err));
     MoveCaller caller = {request->coordinator, request->term};
     return recipient_start(ctx->service->migrations, ctx->op, &caller, request->move,
                            request->options, request->indexes, err);
@@ -104,7 +98,7 @@ static ErrCode start_run(CommandCtx *ctx, void *arg, Error *err) {
 
 static ErrCode part_begin(CommandCtx *ctx, const MovePartRequest *request, Uuid *ret_id,
                           Error *err) {
-    TRY(check_role(ctx, err));
+    TRY(cmd_check_shard(ctx, err));
     return configsvr_uuid(request->id, "migrationId", ret_id, err);
 }
 

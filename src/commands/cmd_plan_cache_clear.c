@@ -2,6 +2,7 @@
 #include "catalog/access.h"
 #include "commands/core/command_service.h"
 #include "commands/query_args.h"
+#include "commands/support.h"
 #include "query/plan/plan_cache.h"
 #include "query/plan/planner.h"
 #include "request/catalog_requests.h"
@@ -17,6 +18,8 @@ static ErrCode plan_cache_clear_run(CommandCtx *ctx, void *arg, Error *err) {
     if (!has_shape) {
         CLEANUP(access_done) CollAccess access = {0};
         TRY(access_read(ctx->op, &ns, &access, err));
+        if (access.view != NULL)
+            return cmd_refuse_view(&ns, err);
         if (access.coll != NULL)
             (void)plan_cache_clear(access.coll, NULL);
         return ERR_OK;
@@ -29,7 +32,9 @@ static ErrCode plan_cache_clear_run(CommandCtx *ctx, void *arg, Error *err) {
     query_spec_defaults(ctx, &spec);
     bool is_view;
     TRY(find_source_open(ctx->op, &ns, &spec, &source, &is_view, err));
-    if (!is_view && source->access.coll != NULL && source->exec->has_shape)
+    if (is_view)
+        return cmd_refuse_view(&ns, err);
+    if (source->access.coll != NULL && source->exec->has_shape)
         (void)plan_cache_clear(source->access.coll, &source->exec->shape.query_hash);
     return ERR_OK;
 }

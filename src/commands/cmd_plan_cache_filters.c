@@ -2,6 +2,7 @@
  * indexes the planner considers for a shape of query. */
 #include "catalog/access.h"
 #include "commands/query_args.h"
+#include "commands/support.h"
 #include "query/plan/index_filters.h"
 #include "query/plan/plan_cache.h"
 #include "query/plan/planner.h"
@@ -84,8 +85,7 @@ static ErrCode open_coll(CommandCtx *ctx, const FilterRequest *request, CollAcce
     TRY(request_ns(ctx, request->coll, &ns, err));
     TRY(access_read(ctx->op, &ns, access, err));
     if (access->view != NULL)
-        return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
-                         "Namespace %s is a view, not a collection", ns.text);
+        return cmd_refuse_view(&ns, err);
     return ERR_OK;
 }
 

@@ -3,6 +3,7 @@
  */
 #include "catalog/fcv.h"
 #include "commands/core/command.h"
+#include "commands/support.h"
 #include "query/write/own_docs.h"
 #include "sharding/shard/refresh.h"
 
@@ -75,15 +76,9 @@ typedef struct FlushRequest {
     bool syncs;
 } FlushRequest;
 
-static ErrCode check_shard(const CommandCtx *ctx, Error *err) {
-    if (ctx->service->role == ROLE_SHARD)
-        return ERR_OK;
-    return error_set(err, ERR_ILLEGAL_OPERATION, "%s can only be run on a shard", ctx->spec->name);
-}
-
 static ErrCode flush_collection_run(CommandCtx *ctx, void *arg, Error *err) {
     FlushRequest *request = arg;
-    TRY(check_shard(ctx, err));
+    TRY(cmd_check_shard(ctx, err));
     Ns ns;
     TRY(ns_parse(request->name, &ns, err));
     return request->syncs ? refresh_collection(ctx->service->shard, ctx->op, &ns, err) : ERR_OK;
@@ -91,7 +86,7 @@ static ErrCode flush_collection_run(CommandCtx *ctx, void *arg, Error *err) {
 
 static ErrCode flush_database_run(CommandCtx *ctx, void *arg, Error *err) {
     FlushRequest *request = arg;
-    TRY(check_shard(ctx, err));
+    TRY(cmd_check_shard(ctx, err));
     TRY(db_name_check(request->name, err));
     return request->syncs ? refresh_database(ctx->service->shard, ctx->op, request->name, err)
                           : ERR_OK;
@@ -156,7 +151,7 @@ static void build_metadata(CommandCtx *ctx, const CollectionRoute *route, const 
 
 static ErrCode get_shard_version_run(CommandCtx *ctx, void *arg, Error *err) {
     VersionRequest *request = arg;
-    TRY(check_shard(ctx, err));
+    TRY(cmd_check_shard(ctx, err));
     Ns ns;
     TRY(ns_parse(request->name, &ns, err));
     const char *name;
@@ -193,7 +188,7 @@ static ErrCode get_shard_version_run(CommandCtx *ctx, void *arg, Error *err) {
 
 static ErrCode get_database_version_run(CommandCtx *ctx, void *arg, Error *err) {
     VersionRequest *request = arg;
-    TRY(check_shard(ctx, err));
+    TRY(cmd_check_shard(ctx, err));
     DatabaseVersion version;
     if (placement_find_database(ctx->service->shard, request->name, &version))
         database_version_build(ctx->reply, "dbVersion", &version);

@@ -66,9 +66,7 @@ static ErrCode find_collection(const Catalog *catalog, Doc wanted, CollectionSta
 
 static ErrCode stats_run(CommandCtx *ctx, void *arg, Error *err) {
     const StatsRequest *request = arg;
-    if (ctx->service->role != ROLE_SHARD)
-        return error_set(err, ERR_NO_SHARDING_ENABLED, "%s can only be run on a shard",
-                         ctx->spec->name);
+    TRY(cmd_check_shard(ctx, err));
     if (request->scale < 0)
         return error_set(err, ERR_BAD_VALUE, "scaleFactor has to be above 0");
     int64_t scale = request->scale > 0 ? request->scale : 1;

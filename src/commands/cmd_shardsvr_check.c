@@ -3,6 +3,7 @@
  * primary shard of a database, and that one of all shards.
  */
 #include "commands/core/command.h"
+#include "commands/support.h"
 #include "sharding/ddl/consistency.h"
 #include "sharding/shard/shard_state.h"
 
@@ -14,9 +15,7 @@ typedef struct CheckRequest {
 
 static ErrCode begin(CommandCtx *ctx, const CheckRequest *request, ConsistencyScope *ret_scope,
                      Error *err) {
-    if (ctx->service->role != ROLE_SHARD)
-        return error_set(err, ERR_NO_SHARDING_ENABLED, "%s can only be run on a shard",
-                         ctx->spec->name);
+    TRY(cmd_check_shard(ctx, err));
     TRY(consistency_scope_parse(request->name, request->primary, request->with_indexes, ret_scope,
                                 err));
     /* Metadata are not to be read as of a time before that of whoever asks. */

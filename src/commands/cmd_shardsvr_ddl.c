@@ -3,18 +3,12 @@
  * the shards that take part.
  */
 #include "commands/core/command.h"
+#include "commands/support.h"
 #include "sharding/ddl/coordinator.h"
 #include "sharding/ddl/database_copy.h"
 #include "sharding/ddl/participant.h"
 #include "sharding/migration/migrations.h"
 #include "sharding/shard/critical_section.h"
-
-static ErrCode check_role(const CommandCtx *ctx, Error *err) {
-    if (ctx->service->role == ROLE_SHARD)
-        return ERR_OK;
-    return error_set(err, ERR_NO_SHARDING_ENABLED, "%s can only be run on a shard",
-                     ctx->spec->name);
-}
 
 /* ---- coordinators ---- */
 
@@ -26,7 +20,7 @@ typedef struct DdlRequest {
 
 static ErrCode coordinate(CommandCtx *ctx, const DdlRequest *request, DdlOperation operation,
                           Error *err) {
-    TRY(check_role(ctx, err));
+    TRY(cmd_check_shard(ctx, err));
     DdlOrder order = {.operation = operation, .arguments = request->arguments};
     Ns to;
     bool is_of_database = operation == DDL_DROP_DATABASE || operation == DDL_MOVE_PRIMARY;
@@ -105,7 +99,7 @@ static ErrCode section_ns(Str name, Ns *ret_ns, Error *err) {
 
 static ErrCode block_run(CommandCtx *ctx, void *arg, Error *err) {
     ParticipantRequest *request = arg;
-    TRY(check_role(ctx, err));
+    TRY(cmd_check_shard(ctx, err));
     Ns ns;
     TRY(section_ns(request->ns, &ns, err));
     DdlCaller caller = caller_of(request);
@@ -124,7 +118,7 @@ static ErrCode block_run(CommandCtx *ctx, void *arg, Error *err) {
 
 static ErrCode create_run(CommandCtx *ctx, void *arg, Error *err) {
     ParticipantRequest *request = arg;
-    TRY(check_role(ctx, err));
+    TRY(cmd_check_shard(ctx, err));
     Ns ns;
     Uuid uuid;
     TRY(ns_parse(request->ns, &ns, err));
@@ -137,7 +131,7 @@ static ErrCode create_run(CommandCtx *ctx, void *arg, Error *err) {
 
 static ErrCode drop_run(CommandCtx *ctx, void *arg, Error *err) {
     ParticipantRequest *request = arg;
-    TRY(check_role(ctx, err));
+    TRY(cmd_check_shard(ctx, err));
     Ns ns;
     Uuid uuid;
     TRY(ns_parse(request->ns, &ns, err));
@@ -149,7 +143,7 @@ static ErrCode drop_run(CommandCtx *ctx, void *arg, Error *err) {
 
 static ErrCode drop_database_run(CommandCtx *ctx, void *arg, Error *err) {
     ParticipantRequest *request = arg;
-    TRY(check_role(ctx, err));
+    TRY(cmd_check_shard(ctx, err));
     TRY(db_name_check(request->ns, err));
     DdlCaller caller = caller_of(request);
     return participant_drop_database(ctx->op, &caller, request->ns, request->is_from_migrate, err);
@@ -157,7 +151,7 @@ static ErrCode drop_database_run(CommandCtx *ctx, void *arg, Error *err) {
 
 static ErrCode rename_run(CommandCtx *ctx, void *arg, Error *err) {
     ParticipantRequest *request = arg;
-    TRY(check_role(ctx, err));
+    TRY(cmd_check_shard(ctx, err));
     Ns from, to;
     Uuid uuid;
     TRY(ns_parse(request->ns, &from, err));
@@ -178,7 +172,7 @@ static ErrCode parse_copy(const ParticipantRequest *request, Ns *ret_ns, Uuid *r
 
 static ErrCode copy_insert_run(CommandCtx *ctx, void *arg, Error *err) {
     ParticipantRequest *request = arg;
-    TRY(check_role(ctx, err));
+    TRY(cmd_check_shard(ctx, err));
     Ns ns;
     Uuid uuid;
     TRY(parse_copy(request, &ns, &uuid, err));
@@ -189,7 +183,7 @@ static ErrCode copy_insert_run(CommandCtx *ctx, void *arg, Error *err) {
 
 static ErrCode copy_views_run(CommandCtx *ctx, void *arg, Error *err) {
     ParticipantRequest *request = arg;
-    TRY(check_role(ctx, err));
+    TRY(cmd_check_shard(ctx, err));
     TRY(db_name_check(request->ns, err));
     DdlCaller caller = caller_of(request);
     return database_copy_views(ctx->op, &caller, request->ns, request->documents.docs,
@@ -198,7 +192,7 @@ static ErrCode copy_views_run(CommandCtx *ctx, void *arg, Error *err) {
 
 static ErrCode copy_digest_run(CommandCtx *ctx, void *arg, Error *err) {
     ParticipantRequest *request = arg;
-    TRY(check_role(ctx, err));
+    TRY(cmd_check_shard(ctx, err));
     Ns ns;
     Uuid uuid;
     TRY(parse_copy(request, &ns, &uuid, err));

@@ -6,6 +6,7 @@
  */
 #include "catalog/access.h"
 #include "commands/query_args.h"
+#include "commands/support.h"
 #include "query/plan/planner.h"
 #include "request/request.h"
 #include "sharding/shard/support_index.h"
@@ -184,6 +185,8 @@ static ErrCode split_vector_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(ns_parse(s.request->ns, &ns, err));
     TRY(shard_key_parse(s.request->key_pattern, &s.key, err));
     TRY(access_read(ctx->op, &ns, &s.access, err));
+    if (s.access.view != NULL)
+        return cmd_refuse_view(&ns, err);
     if (s.access.coll == NULL)
         return error_set(err, ERR_NAMESPACE_NOT_FOUND, "there is no collection %s", ns.text);
     const IndexDesc *index = support_index_find(s.access.coll, s.key);

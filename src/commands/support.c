@@ -78,6 +78,18 @@ ErrCode list_reply_end(ListReply *list, const Ns *ns, Doc cursor, Error *err) {
     return reply_with_cursor(list->ctx, ns, list_source_new(rows), &batch, err);
 }
 
+ErrCode cmd_refuse_view(const Ns *view, Error *err) {
+    return error_set(err, ERR_COMMAND_NOT_SUPPORTED_ON_VIEW,
+                     "Namespace %s is a view, not a collection", view->text);
+}
+
+ErrCode cmd_check_shard(const CommandCtx *ctx, Error *err) {
+    if (ctx->service->role == ROLE_SHARD)
+        return ERR_OK;
+    return error_set(err, ERR_NO_SHARDING_ENABLED, "%s can only be run on a shard",
+                     ctx->spec->name);
+}
+
 ErrCode cmd_parse_filter(CommandCtx *ctx, Doc filter, MatchExpr **ret_expr, Error *err) {
     if (!doc_is_present(filter) || doc_is_empty(filter)) {
         *ret_expr = NULL;

@@ -24,6 +24,10 @@ typedef struct CatalogGuard {
     Catalog *catalog;
 } CatalogGuard;
 CatalogGuard cmd_catalog(CommandCtx *ctx);
+/* Fails with ERR_NO_SHARDING_ENABLED on a node that is no shard. */
+ErrCode cmd_check_shard(const CommandCtx *ctx, Error *err) MUST_CHECK;
+/* ERR_COMMAND_NOT_SUPPORTED_ON_VIEW. */
+ErrCode cmd_refuse_view(const Ns *view, Error *err);
 void catalog_guard_done(CatalogGuard *guard);
 
 /* ---- {cursor: {firstBatch: [...], id, ns}} of a list in memory ---- */

@@ -260,3 +260,22 @@ test('MET-1: serverStatus counts collections, indexes by their kinds, and reads 
         );
     assert.deepEqual([grown('reads.none'), grown('reads.local'), grown('reads.available')], [1, 1, 2]);
 });
+
+test('what is of collections alone refuses views, and what is of shards other nodes', async () => {
+    const c = await node.collection([{ _id: 1 }]);
+    const view = node.newName('view');
+    await onTest({ create: view, viewOn: c.collectionName });
+    const ns = `test.${view}`;
+    for (const command of [
+        { dataSize: ns },
+        { planCacheClear: view },
+        { planCacheClear: view, query: { a: 1 } },
+        { planCacheSetFilter: view, query: { a: 1 }, indexes: [{ a: 1 }] },
+        { collStats: view },
+        { listIndexes: view },
+        { splitVector: ns, keyPattern: { _id: 1 }, maxChunkSize: 1 },
+    ])
+        await fails(onTest(command), 166);
+    await fails(node.admin.command({ applyOps: [{ op: 'i', ns, o: { _id: 2 } }] }), 166);
+    await fails(node.admin.command({ getShardVersion: ns }), 193);
+});
