@@ -436,12 +436,12 @@ static ErrCode pull_waiting(DensifyExec *exec, Error *err) {
     bool has_value = !value_is_nullish(value);
     /* A partition without values has no sequence of its own, but may have that of all. */
     if (has_value || stage->bounds != BOUNDS_PARTITION) {
-        const Sequence *before = exec->current;
+        Sequence *before = exec->current;
         TRY(ensure_sequence(exec, partition, &exec->current, err));
         Sequence *seq = exec->current;
         if (stage->bounds == BOUNDS_EXPLICIT && before != NULL && before != seq &&
             !before->has_array)
-            exec->ending = (Sequence *)before;
+            exec->ending = before;
         if (stage->bounds == BOUNDS_PARTITION && !seq->has_base)
             set_base(exec, seq, value);
     }
@@ -453,6 +453,7 @@ static ErrCode pull_waiting(DensifyExec *exec, Error *err) {
     exec->waiting = doc_copy_heap(doc);
     return ERR_OK;
 }
+
 /* The partition's values as an object; what is missing is left out. */
 static ErrCode partition_of(DensifyExec *exec, Doc doc, Doc *ret, Error *err) {
     const DensifyStage *stage = (const DensifyStage *)exec->base.stage;
