@@ -88,7 +88,7 @@ export const ROUTER_SUITE = {
         unsharded('CLU-1: listIndexes and listCollections show the clustered', UNIQUE),
         unsharded('CAT-1: everything is there again', UNIQUE),
     ],
-    expressions: [],
+    expressions: [leftOut('a cluster time that is not there', STANDALONE)],
     extreme_numbers: [
         leftOut('skip and limit near the largest number', 'a mongos asks its shards for the sum of both'),
     ],
