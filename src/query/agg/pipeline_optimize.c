@@ -385,18 +385,24 @@ static MatchExpr *if_on_partition(Pipeline *pipeline, MatchExpr *condition, cons
     return key.size > 0 && agg_match_is_renamable(condition, key, REACH_SELF) ? condition : NULL;
 }
 
-/* What holds for one document of a partition holds for all of it, as it does for a group. */
-static bool move_match_before_window(Pipeline *pipeline, uint32_t at) {
-    if (!is_class(pipeline, at, &AGG_WINDOW) || !is_class(pipeline, at + 1, &AGG_MATCH))
+/* Those conditions go before a stage of the class, as `move` has them. */
+static bool move_match_before(Pipeline *pipeline, uint32_t at, const AggStageClass *class,
+                              MovedFn *move) {
+    if (!is_class(pipeline, at, class) || !is_class(pipeline, at + 1, &AGG_MATCH))
         return false;
     const MatchStage *match = (const MatchStage *)pipeline->stages[at + 1];
-    Split split = split_match(pipeline, match, pipeline->stages[at], if_on_partition);
+    Split split = split_match(pipeline, match, pipeline->stages[at], move);
     if (split.moved == NULL)
         return false;
-    AggStage *stage = new_match(pipeline, match, split.moved);
+    AggStage *before = new_match(pipeline, match, split.moved);
     keep_staying(pipeline, at, &split);
-    insert_stage(pipeline, at, stage);
+    insert_stage(pipeline, at, before);
     return true;
+}
+
+/* What holds for one document of a partition holds for all of it, as it does for a group. */
+static bool move_match_before_window(Pipeline *pipeline, uint32_t at) {
+    return move_match_before(pipeline, at, &AGG_WINDOW, if_on_partition);
 }
 
 static Str first_path(const MatchExpr *match) {
@@ -417,16 +423,7 @@ static MatchExpr *rename_back(Pipeline *pipeline, MatchExpr *condition, const Ag
 }
 
 static bool move_match_through_renames(Pipeline *pipeline, uint32_t at) {
-    if (!is_class(pipeline, at, &AGG_PROJECT) || !is_class(pipeline, at + 1, &AGG_MATCH))
-        return false;
-    const MatchStage *match = (const MatchStage *)pipeline->stages[at + 1];
-    Split split = split_match(pipeline, match, pipeline->stages[at], rename_back);
-    if (split.moved == NULL)
-        return false;
-    AggStage *before = new_match(pipeline, match, split.moved);
-    keep_staying(pipeline, at, &split);
-    insert_stage(pipeline, at, before);
-    return true;
+    return move_match_before(pipeline, at, &AGG_PROJECT, rename_back);
 }
 
 static bool merge_lookup_unwind(Pipeline *pipeline, uint32_t at) {
