@@ -18,8 +18,8 @@
 #include "index/build/build.h"
 #include "index/lookup.h"
 #include "query/write/modify.h"
+#include "repl/ask_primary.h"
 #include "repl/repl_internal.h"
-#include "transport/client.h"
 
 enum {
     SEND_TIMEOUT_US = 10 * 1000 * 1000,
@@ -227,30 +227,19 @@ static void forget_vote(IndexVotes *votes, const Uuid *build) {
     }
 }
 
-typedef struct Hosts {
-    char self[REPL_HOST_SIZE];    /* "": no member */
-    char primary[REPL_HOST_SIZE]; /* "": none known, or this one */
-} Hosts;
-
-static void inspect_hosts(void *arg, const ReplCore *core) {
-    Hosts *hosts = arg;
-    const ReplConfig *config = repl_core_config(core);
-    int32_t self = repl_core_self_index(core), primary = repl_core_primary_index(core);
-    if (config == NULL || self < 0)
-        return;
-    snprintf(hosts->self, sizeof(hosts->self), "%s", config->members[self].host);
-    if (primary >= 0 && primary != self)
-        snprintf(hosts->primary, sizeof(hosts->primary), "%s", config->members[primary].host);
+static void look_for_self(void *arg, const ReplCore *core) {
+    char *host = arg;
+    int32_t self = repl_core_self_index(core);
+    if (self >= 0)
+        snprintf(host, REPL_HOST_SIZE, "%s", repl_core_config(core)->members[self].host);
 }
 
 static ErrCode send_vote(IndexVotes *votes, OpCtx *op, const Vote *vote, Error *err) {
-    Hosts hosts = {0};
-    repl_inspect(votes->repl, inspect_hosts, &hosts);
-    if (hosts.primary[0] == '\0')
-        return error_set(err, ERR_NOT_WRITABLE_PRIMARY, "no primary is known");
+    char self[REPL_HOST_SIZE] = "";
+    repl_inspect(votes->repl, look_for_self, self);
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_uuid(&b, vote->is_abort ? "voteAbortIndexBuild" : "voteCommitIndexBuild", &vote->build);
-    build_cstr(&b, "hostAndPort", hosts.self);
+    build_cstr(&b, "hostAndPort", self);
     if (vote->is_abort)
         build_cstr(&b, "reason", vote->reason);
     size_t concern = build_open_doc(&b, "writeConcern");
@@ -258,9 +247,8 @@ static ErrCode send_vote(IndexVotes *votes, OpCtx *op, const Vote *vote, Error *
     build_close(&b, concern);
     build_cstr(&b, "$db", "admin");
     CLEANUP(client_reply_done) ClientReply reply = {0};
-    ErrCode rc = client_run(votes->repl->service->clients, op, hosts.primary,
-                            &(ClientCommand){.body = doc_builder_end(&b)},
-                            clock_mono_us() + SEND_TIMEOUT_US, &reply, err);
+    ErrCode rc = repl_ask_primary(votes->repl, op, doc_builder_end(&b),
+                                  clock_mono_us() + SEND_TIMEOUT_US, &reply, err);
     if (rc == ERR_OK)
         failpoint_hit(FP_INDEX_BUILD_VOTE_SENT);
     return rc;
@@ -377,11 +365,11 @@ static ErrCode count_votes(Repl *repl, OpCtx *op, IndexBuild *build, bool *ret_i
     QuorumLook look = {.err = err};
     TRY(parse_quorum(doc_get_lit(entry, "commitQuorum"), &look.concern, err));
     bool is_voting = look.concern.kind != REPL_W_NUMBER || look.concern.number > 0;
-    Hosts hosts = {0};
-    repl_inspect(repl, inspect_hosts, &hosts);
-    if (is_voting && !has_voted(hosts_of(entry), hosts.self)) {
+    char self[REPL_HOST_SIZE] = "";
+    repl_inspect(repl, look_for_self, self);
+    if (is_voting && !has_voted(hosts_of(entry), self)) {
         int64_t matched;
-        TRY(add_vote(op, uuid, str_from(hosts.self), &matched, err));
+        TRY(add_vote(op, uuid, str_from(self), &matched, err));
         TRY(load(op, uuid, &entry, err));
     }
     look.hosts = hosts_of(entry);

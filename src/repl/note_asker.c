@@ -1,13 +1,11 @@
 #include "repl/note_asker.h"
 
-#include <stdio.h>
-
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "repl/ask_primary.h"
 #include "repl/repl_internal.h"
 #include "repl/repl_thread.h"
-#include "transport/client.h"
 
 enum {
     ASK_TIMEOUT_US = 2 * 1000 * 1000,
@@ -58,24 +56,15 @@ void note_asker_wish(NoteAsker *asker, uint64_t ts) {
 
 /* ---- the thread ---- */
 
-typedef struct SetView {
-    char primary[REPL_HOST_SIZE]; /* "": none known, or this member */
-    uint64_t newest_ts;           /* that any member is known to have */
-} SetView;
-
-static void inspect_set(void *arg, const ReplCore *core) {
-    SetView *view = arg;
+/* The newest time that any member is known to have. */
+static void look_for_newest(void *arg, const ReplCore *core) {
+    uint64_t *newest_ts = arg;
     const ReplConfig *config = repl_core_config(core);
-    int32_t primary = repl_core_primary_index(core);
-    if (config == NULL)
-        return;
-    for (uint32_t i = 0; i < config->member_count; i++) {
+    for (uint32_t i = 0; config != NULL && i < config->member_count; i++) {
         uint64_t ts = repl_core_member(core, i).applied.optime.ts;
-        if (ts > view->newest_ts)
-            view->newest_ts = ts;
+        if (ts > *newest_ts)
+            *newest_ts = ts;
     }
-    if (primary >= 0 && primary != repl_core_self_index(core))
-        snprintf(view->primary, sizeof(view->primary), "%s", config->members[primary].host);
 }
 
 /* The time goes along with its proof: the primary's clock must get there before the entry. */
@@ -91,16 +80,13 @@ static Doc note_command(Repl *repl, OpCtx *op, uint64_t ts) {
 
 static ErrCode ask(NoteAsker *asker, OpCtx *op, uint64_t ts, Error *err) {
     Repl *repl = asker->repl;
-    SetView view = {0};
-    repl_inspect(repl, inspect_set, &view);
-    if (view.newest_ts >= ts || repl_is_writable(repl))
+    uint64_t newest_ts = 0;
+    repl_inspect(repl, look_for_newest, &newest_ts);
+    if (newest_ts >= ts || repl_is_writable(repl))
         return ERR_OK;
-    if (view.primary[0] == '\0')
-        return error_set(err, ERR_NOT_WRITABLE_PRIMARY, "no primary is known");
     CLEANUP(client_reply_done) ClientReply reply = {0};
-    ErrCode rc = client_run(repl->service->clients, op, view.primary,
-                            &(ClientCommand){.body = note_command(repl, op, ts)},
-                            clock_mono_us() + ASK_TIMEOUT_US, &reply, err);
+    ErrCode rc = repl_ask_primary(repl, op, note_command(repl, op, ts),
+                                  clock_mono_us() + ASK_TIMEOUT_US, &reply, err);
     if (rc != ERR_STALE_CLUSTER_TIME)
         return rc;
     error_reset(err); /* it is there already */

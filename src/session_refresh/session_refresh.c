@@ -1,7 +1,5 @@
 #include "session_refresh/session_refresh.h"
 
-#include <stdio.h>
-
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -12,7 +10,7 @@
 #include "index/lookup.h"
 #include "cursor/cursor_table.h"
 #include "query/write/modify.h"
-#include "repl/repl.h"
+#include "repl/ask_primary.h"
 #include "storage/engine.h"
 #include "transport/client.h"
 #include "txn/retryable.h"
@@ -209,18 +207,6 @@ static ErrCode write_there(OpCtx *op, const char *primary, const CachedSession *
     return ERR_OK;
 }
 
-typedef struct PrimaryHost {
-    char host[REPL_HOST_SIZE]; /* empty: none is known */
-} PrimaryHost;
-
-static void find_primary(void *arg, const ReplCore *core) {
-    PrimaryHost *found = arg;
-    int32_t index = repl_core_primary_index(core);
-    const ReplConfig *config = repl_core_config(core);
-    if (index >= 0 && config != NULL)
-        snprintf(found->host, sizeof(found->host), "%s", config->members[index].host);
-}
-
 static ErrCode write_changes(SessionRefresher *refresher, OpCtx *op, const SessionChanges *changes,
                              Error *err) {
     Repl *repl = refresher->service->repl;
@@ -236,13 +222,11 @@ static ErrCode write_changes(SessionRefresher *refresher, OpCtx *op, const Sessi
     }
     if (changes->used_count == 0 && changes->ended_count == 0)
         return ERR_OK;
-    PrimaryHost found = {0};
-    repl_inspect(repl, find_primary, &found);
-    if (found.host[0] == '\0')
+    char primary[REPL_HOST_SIZE];
+    if (!repl_find_primary(repl, primary))
         return error_set(err, ERR_NOT_YET_INITIALIZED, "no primary is known");
-    TRY(write_there(op, found.host, changes->used, changes->used_count, /* is_delete= */ false,
-                    err));
-    return write_there(op, found.host, changes->ended, changes->ended_count, /* is_delete= */ true,
+    TRY(write_there(op, primary, changes->used, changes->used_count, /* is_delete= */ false, err));
+    return write_there(op, primary, changes->ended, changes->ended_count, /* is_delete= */ true,
                        err);
 }
 

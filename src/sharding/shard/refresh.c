@@ -1,11 +1,9 @@
 #include "sharding/shard/refresh.h"
 
-#include <stdio.h>
-
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "repl/repl.h"
+#include "repl/ask_primary.h"
 #include "sharding/route/remote.h"
 #include "sharding/shard/placement_store.h"
 #include "sharding/shard/shard_internal.h"
@@ -26,27 +24,6 @@ enum {
 
 /* ---- a secondary asks its primary ---- */
 
-typedef struct PrimaryHost {
-    char host[REPL_HOST_SIZE]; /* "": none is known */
-} PrimaryHost;
-
-static void find_primary(void *arg, const ReplCore *core) {
-    PrimaryHost *primary = arg;
-    const ReplConfig *config = repl_core_config(core);
-    int32_t index = repl_core_primary_index(core);
-    if (config != NULL && index >= 0 && index != repl_core_self_index(core))
-        snprintf(primary->host, sizeof(primary->host), "%s", config->members[index].host);
-}
-
-static ErrCode ask_once(ShardState *state, OpCtx *op, Doc body, ClientReply *reply, Error *err) {
-    PrimaryHost primary = {0};
-    repl_inspect(state->service->repl, find_primary, &primary);
-    if (primary.host[0] == '\0')
-        return error_set(err, ERR_NOT_WRITABLE_PRIMARY, "no primary is known to this member");
-    return client_run(state->service->clients, op, primary.host, &(ClientCommand){.body = body},
-                      clock_deadline_ms(ASK_ONCE_MS_MAX), reply, err);
-}
-
 static bool is_between_primaries(ErrCode code) {
     return client_is_network_error(code) || error_is_of_state(code);
 }
@@ -65,7 +42,8 @@ static ErrCode ask_primary(ShardState *state, OpCtx *op, const char *command, St
     Doc body = doc_builder_end(&b);
     CLEANUP(client_reply_done) ClientReply reply = {0};
     int64_t until_us = clock_deadline_ms(ASK_MS_MAX);
-    while (ask_once(state, op, body, &reply, err) != ERR_OK) {
+    while (repl_ask_primary(state->service->repl, op, body, clock_deadline_ms(ASK_ONCE_MS_MAX),
+                            &reply, err) != ERR_OK) {
         if (is_once || !is_between_primaries(err->code) || clock_mono_us() >= until_us)
             return err->code;
         client_reply_done(&reply);
