@@ -182,6 +182,14 @@ void build_all(DocBuilder *b, Doc doc) {
     buffer_append(b->buf, doc.data + 4, doc_size(doc) - BSON_DOC_SIZE_MIN);
 }
 
+void build_some(DocBuilder *b, Doc doc, const char *const *names, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        Elem elem = doc_get(doc, str_from(names[i]));
+        if (elem_is_present(elem))
+            build_elem(b, elem);
+    }
+}
+
 Str index_name(uint32_t index, char buffer[INDEX_NAME_SIZE]) {
     static const char SMALL[10][2] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
     if (index < ARRAY_LEN(SMALL))

@@ -68,6 +68,8 @@ void build_elem(DocBuilder *b, Elem elem);
 void build_elem_as(DocBuilder *b, Str name, Elem elem);
 /* Appends all elements of `doc` at this level. */
 void build_all(DocBuilder *b, Doc doc);
+/* Appends those of the named elements that `doc` has. */
+void build_some(DocBuilder *b, Doc doc, const char *const *names, size_t count);
 
 /* "0", "1", ... for array elements; buffer-free for small ones. */
 enum {

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "commands/view_query.h"
+#include "commands/write_on_primary.h"
 #include "params/params.h"
 #include "query/agg/foreign_names.h"
 #include "query/agg/pipeline.h"
@@ -52,6 +53,7 @@ ErrCode agg_reply(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOptions *o
     Ns target;
     Doc resolved;
     AggOptions with_view = *options;
+    with_view.writer = writer_of_pipeline(ctx);
     TRY(view_resolve(ctx->op, ns, stages, cmd_arena(ctx), &with_view, &target, &resolved, err));
     if (is_routed(ctx) && !ns_equal(ns, &target))
         return view_tell_router(ctx, ns, options, err);
@@ -66,8 +68,10 @@ ErrCode agg_reply(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOptions *o
     if (pipeline_is_writing(agg_source_pipeline(source))) {
         /* It gives no documents, so asking for one runs all of it and no cursor is left open,
          * unless the client wants none yet: then its first getMore writes. Routers never do. */
-        options_of_batch.is_writing = batch->batch_size == 0 && !is_routed(ctx);
-        if (!options_of_batch.is_writing)
+        bool is_later = batch->batch_size == 0 && !is_routed(ctx);
+        bool is_written_here = with_view.writer.run == NULL;
+        options_of_batch.is_writing = is_later && is_written_here;
+        if (!is_later)
             options_of_batch.batch_size = 1;
         if (ctx->read_concern.level == READ_CONCERN_LINEARIZABLE) {
             CursorSource *base = agg_source_base(source);
@@ -75,7 +79,7 @@ ErrCode agg_reply(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOptions *o
             return error_set(err, ERR_INVALID_OPTIONS,
                              "$out and $merge cannot be used with a 'linearizable' read concern");
         }
-        ctx->is_writing = !options_of_batch.is_writing;
+        ctx->is_writing = !is_later && is_written_here;
         ctx->op->is_ended_with_client = false;
     }
     return reply_with_cursor(ctx, ns, agg_source_base(source), &options_of_batch, err);

@@ -85,6 +85,7 @@ static ErrCode delete_run(CommandCtx *ctx, void *arg, Error *err) {
     }
     build_count(ctx->reply, "n", n);
     write_errors_build(&errors);
+    write_reply_build_optime(ctx);
     retries_build(&retries);
     return ERR_OK;
 }

@@ -91,6 +91,7 @@ static ErrCode insert_run(CommandCtx *ctx, void *arg, Error *err) {
     }
     build_count(ctx->reply, "n", inserted + retries.retried_count);
     write_errors_build(&pending.errors);
+    write_reply_build_optime(ctx);
     retries_build(&retries);
     return ERR_OK;
 }

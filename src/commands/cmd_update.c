@@ -136,6 +136,7 @@ static ErrCode update_run(CommandCtx *ctx, void *arg, Error *err) {
         build_array(ctx->reply, "upserted", upserted_rows);
     build_count(ctx->reply, "nModified", modified);
     write_errors_build(&errors);
+    write_reply_build_optime(ctx);
     retries_build(&retries);
     return ERR_OK;
 }

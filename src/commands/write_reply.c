@@ -2,6 +2,7 @@
 
 #include "catalog/own_collections.h"
 #include "query/write/modify.h"
+#include "repl/repl.h"
 #include "txn/session_tables.h"
 
 _Static_assert(WRITE_BATCH_STATEMENTS_MAX *WRITE_STATEMENT_BYTES + WRITE_REPLY_BYTES +
@@ -51,6 +52,18 @@ void write_errors_build(WriteErrors *errors) {
         return;
     build_array(errors->ctx->reply, "writeErrors", rows);
     errors->ctx->has_write_errors = true;
+}
+
+void write_reply_build_optime(CommandCtx *ctx) {
+    if (!service_is_member(ctx->service))
+        return;
+    /* One that changed nothing tells what it may have seen. */
+    OpTime done = optime_is_none(ctx->op->last_optime)
+                      ? oplog_applied(repl_oplog(ctx->service->repl))
+                      : ctx->op->last_optime;
+    Oid election_id = repl_election_id(done.term);
+    build_oid(ctx->reply, "electionId", &election_id);
+    build_optime(ctx->reply, "opTime", done);
 }
 
 bool write_batch_is_ordered(const CommandCtx *ctx, Elem ordered) {

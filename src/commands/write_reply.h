@@ -36,6 +36,8 @@ void write_errors_add(WriteErrors *errors, uint32_t index, const Error *err);
 ErrCode write_errors_take_room(WriteErrors *errors, Elem value, Error *err) MUST_CHECK;
 /* Appends writeErrors when there are any. */
 void write_errors_build(WriteErrors *errors);
+/* On a set: opTime and electionId, by which callers of the old protocol wait for members. */
+void write_reply_build_optime(CommandCtx *ctx);
 /* Failures that concern the whole command (killed, shutdown), not one statement. */
 bool write_error_is_fatal(ErrCode rc);
 /* A transaction does not survive a failure, so its batches end there. */

@@ -137,3 +137,33 @@ ErrCode cursor_option_parse(Doc cursor, int64_t *ret_batch_size, Error *err) {
     }
     return ERR_OK;
 }
+
+void build_let(DocBuilder *b, Doc let_values) {
+    if (!doc_is_present(let_values))
+        return;
+    size_t let = build_open_doc(b, "let");
+    DocIter iter = doc_iter(let_values);
+    for (Elem value; doc_iter_next(&iter, &value);) {
+        size_t opened = build_open_doc_str(b, elem_name_str(value));
+        build_elem_as(b, STR("$literal"), value);
+        build_close(b, opened);
+    }
+    build_close(b, let);
+}
+
+void build_collation(DocBuilder *b, const Collator *collator) {
+    if (collator != NULL) {
+        build_doc(b, "collation", collator->spec);
+        return;
+    }
+    size_t simple = build_open_doc(b, "collation");
+    build_cstr(b, "locale", "simple");
+    build_close(b, simple);
+}
+
+void build_runtime(DocBuilder *b, int64_t now_ms, uint64_t cluster_ts) {
+    size_t runtime = build_open_doc(b, "runtimeConstants");
+    build_date(b, "localNow", now_ms);
+    build_timestamp(b, "clusterTime", cluster_ts);
+    build_close(b, runtime);
+}

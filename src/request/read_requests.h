@@ -3,6 +3,8 @@
  */
 #pragma once
 
+#include "bson/builder.h"
+#include "bson/collator.h"
 #include "request/request.h"
 
 typedef struct FindRequest {
@@ -86,6 +88,14 @@ typedef struct ExplainRequest {
     Doc command;
     Elem verbosity;
 } ExplainRequest;
+
+/* Fields of a request that another node is to run in this one's place, with the same results. */
+/* `let` with the values. */
+void build_let(DocBuilder *b, Doc let_values);
+/* NULL: the simple one, whatever the collection says. */
+void build_collation(DocBuilder *b, const Collator *collator);
+/* runtimeConstants: $$NOW and $$CLUSTER_TIME. */
+void build_runtime(DocBuilder *b, int64_t now_ms, uint64_t cluster_ts);
 
 /* A batchSize: a number >= 0. -1 when not given. */
 ErrCode batch_size_parse(const char *command, Elem elem, int64_t *ret_size, Error *err) MUST_CHECK;

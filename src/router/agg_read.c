@@ -5,6 +5,7 @@
 #include "params/params.h"
 #include "query/agg/foreign_names.h"
 #include "query/agg/query_stages.h"
+#include "request/read_requests.h"
 #include "router/agg_sink.h"
 #include "router/data_distribution.h"
 #include "router/local_ops.h"
@@ -19,11 +20,7 @@ enum {
 
 static Doc pick_fields(CommandCtx *ctx, const char *const *names, size_t count) {
     DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
-    for (size_t i = 0; i < count; i++) {
-        Elem field = doc_get(ctx->body, str_from(names[i]));
-        if (elem_is_present(field))
-            build_elem(&b, field);
-    }
+    build_some(&b, ctx->body, names, count);
     return doc_builder_end(&b);
 }
 
@@ -58,9 +55,10 @@ void agg_build_part(const AggRead *read, const AggPlan *plan, DocBuilder *b) {
     build_close(b, cursor);
     if (!plan->is_whole)
         build_bool(b, "fromMongos", true);
-    build_runtime(b, &read->query);
+    build_runtime(b, read->query.now_ms, read->query.cluster_ts);
     build_let(b, read->query.let_values);
-    build_collation(b, &read->query);
+    if (read->query.has_collation)
+        build_collation(b, read->query.collator);
     if (elem_is_present(read->hint))
         build_elem_as(b, STR("hint"), read->hint);
     build_all(b, read->passed);
@@ -614,6 +612,7 @@ static ErrCode open_sink(void *arg, const AggSinkSpec *spec, AggSink *ret_sink, 
         .op = &source->root->op,
         .ns = ns,
         .query = &source->read.query,
+        .collator = source->collator,
         .lsid = source->read.lsid,
         .passed = source->read.passed_writes,
     };

@@ -1,31 +1,18 @@
 #include "router/agg_sink.h"
 
-#include <stdio.h>
-
 #include "base/alloc.h"
+#include "query/agg/gather_sink.h"
 #include "query/agg/merge_failures.h"
+#include "request/read_requests.h"
 #include "router/scatter.h"
 #include "sharding/meta/target.h"
-
-enum {
-    BATCH_DOCS_MAX = 1000,
-    BATCH_BYTES_MAX = 4 * 1024 * 1024,
-};
-
-#define TEMPORARY_PREFIX "tmp.agg_out."
 
 typedef struct RoutedSink {
     RoutedSinkOptions options;
     const AggSinkSpec *spec;
     Arena arena;   /* as long as the sink */
     Arena scratch; /* of one document or batch */
-    /* Into an unsharded collection. */
-    Ns temporary;
-    bool is_made;
-    DocBuilder batch; /* the documents to be inserted, in `scratch` */
-    uint32_t batch_count;
-    /* Into a sharded one. */
-    FieldPath *on;
+    FieldPath *on; /* of a sharded collection: what identifies a document */
     uint32_t on_count;
     MergeFailures failures;
 } RoutedSink;
@@ -40,38 +27,12 @@ static CommandCtx sink_ctx(const RoutedSink *sink) {
 /* A write to one shard: the primary shard, or the owner of a document. */
 typedef struct SinkWrite {
     RoutedSink *sink;
-    Doc command; /* its name and arguments */
-    Doc owned;   /* the document whose owner it goes to; DOC_NONE: the primary shard */
-    int64_t n;   /* of the reply */
+    Doc command;    /* its name and arguments */
+    Doc owned;      /* the document whose owner it goes to; DOC_NONE: the primary shard */
+    int64_t ms_max; /* how long it may take; 0: as long as the operation */
+    Arena *arena;   /* of the reply */
+    Doc reply;
 } SinkWrite;
-
-/* Of a write error: what a command that fails so says besides its message. */
-static bool is_about_failure(Str name) {
-    return str_is(name, "keyPattern") || str_is(name, "keyValue") || str_is(name, "collation") ||
-           str_is(name, "errInfo");
-}
-
-/* The first of writeErrors, if there is one. */
-static ErrCode check_write_errors(Doc reply, Error *err) {
-    Elem errors = doc_get_lit(reply, "writeErrors");
-    Elem first = elem_type(errors) == BT_ARRAY ? doc_get_lit(elem_doc(errors), "0") : ELEM_MISSING;
-    if (elem_type(first) != BT_DOC)
-        return remote_check_write_concern(reply, err);
-    Elem code = doc_get_lit(elem_doc(first), "code");
-    Elem message = doc_get_lit(elem_doc(first), "errmsg");
-    (void)error_set(err, elem_is_number(code) ? (ErrCode)elem_as_i64(code) : ERR_UNKNOWN_ERROR,
-                    "%s", elem_type(message) == BT_STRING ? elem_str(message).data : "");
-    CLEANUP(buffer_done) Buffer buf;
-    buffer_init(&buf, BUFFER_UNBOUNDED);
-    DocBuilder b;
-    doc_builder_init(&b, &buf);
-    DocIter iter = doc_iter(elem_doc(first));
-    for (Elem field; doc_iter_next(&iter, &field);)
-        if (is_about_failure(elem_name_str(field)))
-            build_elem(&b, field);
-    error_set_extra(err, doc_builder_end(&b).data);
-    return err->code;
-}
 
 static ErrCode find_owner(Routing *routing, Doc owned, const Shard **ret_shard, Error *err) {
     if (!doc_is_present(owned))
@@ -95,15 +56,14 @@ static ErrCode write_on_shard(void *arg, Routing *routing, Error *err) {
     TRY(find_owner(routing, write->owned, &call->shard, err));
     DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
     build_all(&b, write->command);
-    build_all(&b, write->sink->options.passed);
     if (elem_is_present(write->sink->options.lsid))
         build_elem_as(&b, STR("lsid"), write->sink->options.lsid);
     call->body = routing_end_body(routing, &b, call->shard, NULL);
-    TRY(scatter_run(ctx, &calls, &(ScatterOptions){.retry = REMOTE_ONCE}, err));
+    ScatterOptions options = {.retry = REMOTE_ONCE, .ms_max = write->ms_max};
+    TRY(scatter_run(ctx, &calls, &options, err));
     TRY(shard_calls_check(&calls, err));
-    TRY(check_write_errors(call->reply.body, err));
-    Elem n = doc_get_lit(call->reply.body, "n");
-    write->n = elem_is_number(n) ? elem_as_i64(n) : 0;
+    TRY(client_check_writes(call->reply.body, err));
+    write->reply = doc_copy(call->reply.body, write->arena);
     return ERR_OK;
 }
 
@@ -115,90 +75,55 @@ static ErrCode run_write(const Ns *ns, SinkWrite *write, Error *err) {
     return rc;
 }
 
+static void build_pipeline_collation(const RoutedSink *sink, DocBuilder *b) {
+    if (sink->options.query->has_collation || sink->options.collator != NULL)
+        build_collation(b, sink->options.collator);
+}
+
 /* ---- into an unsharded collection ---- */
 
-static void begin_batch(RoutedSink *sink) {
-    arena_reset(&sink->scratch);
-    sink->batch = doc_builder_in_arena(&sink->scratch);
-    sink->batch_count = 0;
-}
-
-static ErrCode flush(RoutedSink *sink, Error *err) {
-    if (sink->batch_count == 0)
-        return ERR_OK;
-    Doc docs = doc_builder_end(&sink->batch);
-    DocBuilder b = doc_builder_in_arena(&sink->scratch);
-    build_str(&b, "insert", ns_coll(&sink->temporary));
-    build_array(&b, "documents", docs);
-    SinkWrite write = {sink, .command = doc_builder_end(&b), .owned = DOC_NONE};
-    sink->is_made = true;
-    ErrCode rc = run_write(&sink->temporary, &write, err);
-    begin_batch(sink);
-    return rc;
-}
-
-/* Within a document of its own: there may be several with one _id. */
-static ErrCode gather_add(void *arg, Doc doc, Doc let_values, Error *err) {
-    (void)let_values; /* the shard evaluates them */
+static ErrCode gather_run(void *arg, const GatherRequest *request, Arena *arena, Doc *ret_reply,
+                          Error *err) {
     RoutedSink *sink = arg;
-    if (sink->batch_count == BATCH_DOCS_MAX ||
-        (sink->batch_count > 0 && sink->batch.buf->size + doc_size(doc) > BATCH_BYTES_MAX))
-        TRY(flush(sink, err));
-    char name[INDEX_NAME_SIZE];
-    size_t opened = build_open_doc_str(&sink->batch, index_name(sink->batch_count++, name));
-    build_doc(&sink->batch, "d", doc);
-    build_close(&sink->batch, opened);
+    OpCtx *op = *sink->options.op;
+    if (op == NULL) /* a cursor that is freed between two operations */
+        return error_set(err, ERR_CURSOR_KILLED, "the pipeline was given up");
+    CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
+    op->mode.is_uninterruptible = request->is_clean_up;
+    SinkWrite write = {.sink = sink,
+                       .command = request->command,
+                       .ms_max = request->is_clean_up ? GATHER_CLEAN_UP_MS_MAX : 0,
+                       .owned = DOC_NONE,
+                       .arena = arena};
+    TRY(run_write(request->ns, &write, err));
+    *ret_reply = write.reply;
     return ERR_OK;
-}
-
-/* The primary shard runs the stage over what was gathered. */
-static ErrCode gather_finish(void *arg, Error *err) {
-    RoutedSink *sink = arg;
-    TRY(flush(sink, err));
-    const ReadQuery *query = sink->options.query;
-    DocBuilder b = doc_builder_in_arena(&sink->scratch);
-    build_str(&b, "aggregate", ns_coll(&sink->temporary));
-    size_t stages = build_open_array(&b, "pipeline");
-    size_t stage = build_open_doc(&b, "0");
-    build_cstr(&b, "$replaceWith", "$d");
-    build_close(&b, stage);
-    stage = build_open_doc(&b, "1");
-    build_elem(&b, sink->spec->written);
-    build_close(&b, stage);
-    build_close(&b, stages);
-    size_t cursor = build_open_doc(&b, "cursor");
-    build_close(&b, cursor);
-    build_runtime(&b, query);
-    build_let(&b, query->let_values);
-    build_collation(&b, query);
-    SinkWrite write = {sink, .command = doc_builder_end(&b), .owned = DOC_NONE};
-    return run_write(&sink->temporary, &write, err);
 }
 
 static void sink_free(void *arg) {
     RoutedSink *sink = arg;
-    if (sink->is_made && *sink->options.op != NULL) {
-        arena_reset(&sink->scratch);
-        DocBuilder b = doc_builder_in_arena(&sink->scratch);
-        build_str(&b, "drop", ns_coll(&sink->temporary));
-        sink->options.passed = DOC_EMPTY;
-        SinkWrite write = {sink, .command = doc_builder_end(&b), .owned = DOC_NONE};
-        Error ignored = {0};
-        (void)run_write(&sink->temporary, &write, &ignored);
-        error_reset(&ignored);
-    }
     merge_failures_done(&sink->failures);
     arena_done(&sink->arena);
     arena_done(&sink->scratch);
     xfree(sink);
 }
 
-static ErrCode name_temporary(RoutedSink *sink, Error *err) {
-    Uuid uuid = uuid_new();
-    char text[UUID_TEXT_SIZE], name[sizeof(TEMPORARY_PREFIX) + UUID_TEXT_SIZE];
-    uuid_to_text(&uuid, text);
-    int size = snprintf(name, sizeof(name), TEMPORARY_PREFIX "%s", text);
-    return ns_make(ns_db(&sink->options.ns), (Str){name, (size_t)size}, &sink->temporary, err);
+static ErrCode open_gather(RoutedSink *sink, AggSink *ret_sink, Error *err) {
+    const ReadQuery *query = sink->options.query;
+    DocBuilder b = doc_builder_in_arena(&sink->scratch);
+    build_runtime(&b, query->now_ms, query->cluster_ts);
+    build_let(&b, query->let_values);
+    build_pipeline_collation(sink, &b);
+    build_all(&b, sink->options.passed);
+    GatherSinkOptions options = {
+        .ns = sink->options.ns,
+        .written = sink->spec->written,
+        .fields = doc_builder_end(&b),
+        .run = gather_run,
+        .free = sink_free,
+        .arg = sink,
+    };
+    return gather_sink_open(&options, ret_sink, err);
 }
 
 /* ---- into a sharded collection ---- */
@@ -275,14 +200,16 @@ static ErrCode update_owned(RoutedSink *sink, Doc doc, Doc let_values, bool *ret
     size_t statement = build_open_doc(&b, "0");
     build_doc(&b, "q", filter);
     build_update(sink, &b, doc);
-    build_collation(&b, sink->options.query);
+    build_pipeline_collation(sink, &b);
     build_close(&b, statement);
     build_close(&b, updates);
     build_let(&b, let);
-    SinkWrite write = {sink, .command = doc_builder_end(&b), .owned = doc};
+    build_all(&b, sink->options.passed);
+    SinkWrite write = {sink, .command = doc_builder_end(&b), .owned = doc, .arena = &sink->scratch};
     if (run_write(&sink->options.ns, &write, err) != ERR_OK)
         return merge_explain_update(err);
-    *ret_is_matched = write.n > 0;
+    Elem n = doc_get_lit(write.reply, "n");
+    *ret_is_matched = elem_is_number(n) && elem_as_i64(n) > 0;
     return ERR_OK;
 }
 
@@ -292,7 +219,8 @@ static ErrCode insert_owned(RoutedSink *sink, Doc doc, Error *err) {
     size_t documents = build_open_array(&b, "documents");
     build_doc(&b, "0", doc);
     build_close(&b, documents);
-    SinkWrite write = {sink, .command = doc_builder_end(&b), .owned = doc};
+    build_all(&b, sink->options.passed);
+    SinkWrite write = {sink, .command = doc_builder_end(&b), .owned = doc, .arena = &sink->scratch};
     return run_write(&sink->options.ns, &write, err);
 }
 
@@ -383,14 +311,9 @@ static ErrCode choose_on(RoutedSink *sink, const CollectionRoute *route, Error *
 
 /* ---- opening ---- */
 
-static ErrCode open_by_route(RoutedSink *sink, const CollectionRoute *route, AggSink *ret_sink,
-                             Error *err) {
+static ErrCode open_sharded(RoutedSink *sink, const CollectionRoute *route, AggSink *ret_sink,
+                            Error *err) {
     TRY(ns_check_creatable(&sink->options.ns, err));
-    if (route->map == NULL) {
-        *ret_sink = (AggSink){sink, gather_add, gather_finish, sink_free};
-        begin_batch(sink);
-        return name_temporary(sink, err);
-    }
     if (!sink->spec->is_merge)
         return error_set(err, (ErrCode)28769,
                          "namespace '%s' is sharded so it can't be used for $out",
@@ -409,7 +332,9 @@ ErrCode routed_sink_open(const AggSinkSpec *spec, const RoutedSinkOptions *optio
     sink->spec = spec;
     arena_init(&sink->arena, 0);
     arena_init(&sink->scratch, 0);
-    ErrCode rc = open_by_route(sink, route, ret_sink, err);
+    if (route->map == NULL)
+        return open_gather(sink, ret_sink, err);
+    ErrCode rc = open_sharded(sink, route, ret_sink, err);
     if (rc != ERR_OK)
         sink_free(sink);
     return rc;

@@ -15,6 +15,7 @@ typedef struct RoutedSinkOptions {
     OpCtx *const *op; /* where the present operation is found */
     Ns ns;            /* where the documents go */
     const ReadQuery *query;
+    const Collator *collator; /* of the pipeline; NULL: simple, or that of its collection */
     Elem lsid;
     Doc passed; /* fields of the client's command for writes */
 } RoutedSinkOptions;

@@ -104,7 +104,7 @@ static Doc build_part(Routing *routing, const FindOpening *opening, const Shard 
     if (request->limit > 0)
         build_i64(&b, "limit", request->limit + request->skip);
     build_let(&b, opening->query.let_values);
-    build_runtime(&b, &opening->query);
+    build_runtime(&b, opening->query.now_ms, opening->query.cluster_ts);
     if (is_sorted)
         build_bool(&b, "$_withSortKey", true);
     return routing_end_body(routing, &b, shard, &opening->preference);

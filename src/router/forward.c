@@ -125,7 +125,8 @@ ErrCode forward_send(CommandCtx *ctx, const ForwardTarget *target, ForwardReply 
 
 void forward_build_reply(CommandCtx *ctx, Doc reply, const char *without) {
     static const Str OWN[] = {STR("ok"),          STR("$clusterTime"),  STR("operationTime"),
-                              STR("$configTime"), STR("$topologyTime"), STR("topologyVersion")};
+                              STR("$configTime"), STR("$topologyTime"), STR("topologyVersion"),
+                              STR("electionId"),  STR("opTime")};
     Str left_out = str_from(without != NULL ? without : "");
     DocIter iter = doc_iter(reply);
     for (Elem field; doc_iter_next(&iter, &field);) {

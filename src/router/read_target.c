@@ -95,35 +95,3 @@ void build_snapshot(DocBuilder *b, const CommandCtx *ctx, uint64_t at_ts) {
     build_timestamp(b, "atClusterTime", at_ts);
     build_close(b, opened);
 }
-
-void build_let(DocBuilder *b, Doc let_values) {
-    if (!doc_is_present(let_values))
-        return;
-    size_t let = build_open_doc(b, "let");
-    DocIter iter = doc_iter(let_values);
-    for (Elem value; doc_iter_next(&iter, &value);) {
-        size_t opened = build_open_doc_str(b, elem_name_str(value));
-        build_elem_as(b, STR("$literal"), value);
-        build_close(b, opened);
-    }
-    build_close(b, let);
-}
-
-void build_collation(DocBuilder *b, const ReadQuery *query) {
-    if (!query->has_collation)
-        return;
-    if (query->collator != NULL) {
-        build_doc(b, "collation", query->collator->spec);
-        return;
-    }
-    size_t simple = build_open_doc(b, "collation");
-    build_cstr(b, "locale", "simple");
-    build_close(b, simple);
-}
-
-void build_runtime(DocBuilder *b, const ReadQuery *query) {
-    size_t runtime = build_open_doc(b, "runtimeConstants");
-    build_date(b, "localNow", query->now_ms);
-    build_timestamp(b, "clusterTime", query->cluster_ts);
-    build_close(b, runtime);
-}

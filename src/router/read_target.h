@@ -41,10 +41,3 @@ ErrCode read_target_parsed(Routing *routing, const MatchExpr *filter, const Coll
 uint64_t read_choose_snapshot(CommandCtx *ctx);
 /* The read concern of the request, with that time; appends nothing if it is 0. */
 void build_snapshot(DocBuilder *b, const CommandCtx *ctx, uint64_t at_ts);
-
-/* Appends `let` with the values, so that all shards have the same. */
-void build_let(DocBuilder *b, Doc let_values);
-/* Appends `collation` if the query has one. */
-void build_collation(DocBuilder *b, const ReadQuery *query);
-/* Appends runtimeConstants: $$NOW and $$CLUSTER_TIME, which all shards are to have. */
-void build_runtime(DocBuilder *b, const ReadQuery *query);

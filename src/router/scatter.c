@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "router/router_txn.h"
 #include "router/routing.h"
 
@@ -41,6 +42,10 @@ static void end_call(CommandCtx *ctx, ShardCall *call) {
     }
 }
 
+static int64_t call_deadline(const ScatterOptions *options) {
+    return options->ms_max > 0 ? clock_deadline_ms(options->ms_max) : INT64_MAX;
+}
+
 static ErrCode run_single(CommandCtx *ctx, ShardCall *call, const ScatterOptions *options,
                           Error *err) {
     RemoteRequest request = {
@@ -50,7 +55,7 @@ static ErrCode run_single(CommandCtx *ctx, ShardCall *call, const ScatterOptions
         .sequences = call->sequences,
         .sequence_count = call->sequence_count,
         .retry = options->retry,
-        .deadline_us = INT64_MAX,
+        .deadline_us = call_deadline(options),
     };
     call->rc =
         remote_run(ctx->service->cluster, ctx->op, &request, &call->reply, call->host, &call->err);
@@ -93,7 +98,8 @@ static ErrCode send_call(Scatter *scatter, ShardCall *call, Error *err) {
     ClientCommand command = {
         .body = call->body, .sequences = call->sequences, .sequence_count = call->sequence_count};
     call->rc = ERR_CALLBACK_CANCELED; /* until it ends */
-    (void)client_calls_add(scatter->calls, call->host, &command, INT64_MAX, call);
+    (void)client_calls_add(scatter->calls, call->host, &command, call_deadline(scatter->options),
+                           call);
     return ERR_OK;
 }
 

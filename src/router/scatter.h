@@ -27,6 +27,7 @@ typedef struct ScatterOptions {
     const ReadPreference *preference; /* NULL: primaries */
     RemoteRetry retry;
     bool stops_at_error; /* what is still under way when the first one fails is given up */
+    int64_t ms_max;      /* how long a call may take; 0: as long as the operation */
 } ScatterOptions;
 
 /* Calls, zeroed, in the operation's arena; shard_calls_done releases what they got. */

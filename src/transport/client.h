@@ -163,6 +163,9 @@ void client_reply_done(ClientReply *reply);
 /* {ok: 0} as an error: code, message, labels, and as extra all fields but those that every reply
  * may have. */
 ErrCode client_check_reply(Doc reply, Error *err) MUST_CHECK;
+/* Of a reply {ok: 1}: the first of writeErrors as an error, or ERR_WRITE_CONCERN_FAILED: it was
+ * done, and may be undone by a rollback. */
+ErrCode client_check_writes(Doc reply, Error *err) MUST_CHECK;
 /* True for failures of the network, which are no statement about the command: it may have been
  * executed. */
 bool client_is_network_error(ErrCode code);

@@ -81,3 +81,39 @@ ErrCode client_check_reply(Doc reply, Error *err) {
     keep_extra(reply, err);
     return rc;
 }
+
+/* Of a write error: what a command that fails so says besides its message. */
+static bool is_about_failure(Str name) {
+    return str_is(name, "keyPattern") || str_is(name, "keyValue") || str_is(name, "collation") ||
+           str_is(name, "errInfo");
+}
+
+static ErrCode take_write_error(Doc failed, Error *err) {
+    Elem code = doc_get_lit(failed, "code");
+    Elem message = doc_get_lit(failed, "errmsg");
+    (void)error_set(err, elem_is_number(code) ? (ErrCode)elem_as_i64(code) : ERR_UNKNOWN_ERROR,
+                    "%s", elem_type(message) == BT_STRING ? elem_str(message).data : "");
+    CLEANUP(buffer_done) Buffer buf;
+    buffer_init(&buf, BUFFER_UNBOUNDED);
+    DocBuilder b;
+    doc_builder_init(&b, &buf);
+    DocIter iter = doc_iter(failed);
+    for (Elem field; doc_iter_next(&iter, &field);)
+        if (is_about_failure(elem_name_str(field)))
+            build_elem(&b, field);
+    error_set_extra(err, doc_builder_end(&b).data);
+    return err->code;
+}
+
+ErrCode client_check_writes(Doc reply, Error *err) {
+    Elem errors = doc_get_lit(reply, "writeErrors");
+    Elem first = elem_type(errors) == BT_ARRAY ? doc_get_lit(elem_doc(errors), "0") : ELEM_MISSING;
+    if (elem_type(first) == BT_DOC)
+        return take_write_error(elem_doc(first), err);
+    Elem failed = doc_get_lit(reply, "writeConcernError");
+    if (elem_type(failed) != BT_DOC)
+        return ERR_OK;
+    Elem text = doc_get_lit(elem_doc(failed), "errmsg");
+    return error_set(err, ERR_WRITE_CONCERN_FAILED, "it is not known to be durable: %s",
+                     elem_type(text) == BT_STRING ? elem_str(text).data : "write concern failed");
+}

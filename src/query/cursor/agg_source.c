@@ -16,6 +16,7 @@
 #include "query/agg/query_stages.h"
 #include "query/write/agg_sink.h"
 #include "query/exec/file_spill.h"
+#include "request/read_requests.h"
 
 enum {
     VIEW_DEPTH_MAX = 20,
@@ -254,6 +255,8 @@ static void keep_options(AggCursorSource *source, const Ns *ns, const AggOptions
     source->options.source_row_count = 0;
     if (doc_is_present(options->let_values))
         source->options.let_values = doc_copy(options->let_values, &source->arena);
+    if (options->writer.run != NULL)
+        source->options.writer.fields = doc_copy(options->writer.fields, &source->arena);
     if (options->spill_dir != NULL)
         source->options.spill_dir = arena_strdup(&source->arena, options->spill_dir);
 }
@@ -444,6 +447,31 @@ static void ignored_free(void *arg) {
     (void)arg;
 }
 
+static ErrCode write_elsewhere(void *arg, const GatherRequest *request, Arena *arena,
+                               Doc *ret_reply, Error *err) {
+    AggCursorSource *source = arg;
+    return source->options.writer.run(source_op(source), request, arena, ret_reply, err);
+}
+
+static ErrCode open_writer(AggCursorSource *source, const AggSinkSpec *spec, const Ns *ns,
+                           AggSink *ret_sink, Error *err) {
+    const AggOptions *options = &source->options;
+    ArenaMark mark = arena_mark(&source->arena);
+    DocBuilder b = doc_builder_in_arena(&source->arena);
+    build_runtime(&b, options->now_ms, options->cluster_ts);
+    build_let(&b, options->let_values);
+    build_collation(&b, source->collator);
+    build_all(&b, options->writer.fields);
+    GatherSinkOptions sink = {.ns = *ns,
+                              .written = spec->written,
+                              .fields = doc_builder_end(&b),
+                              .run = write_elsewhere,
+                              .arg = source};
+    ErrCode rc = gather_sink_open(&sink, ret_sink, err);
+    arena_rewind(&source->arena, mark);
+    return rc;
+}
+
 static ErrCode open_sink(void *arg, const AggSinkSpec *spec, AggSink *ret_sink, Error *err) {
     AggCursorSource *source = arg;
     if (source->options.is_explain) {
@@ -452,6 +480,8 @@ static ErrCode open_sink(void *arg, const AggSinkSpec *spec, AggSink *ret_sink, 
     }
     Ns ns;
     TRY(ns_make(spec->db.size > 0 ? spec->db : ns_db(&source->ns), spec->coll, &ns, err));
+    if (source->options.writer.run != NULL && !str_is(ns_db(&ns), "local"))
+        return open_writer(source, spec, &ns, ret_sink, err);
     AggSinkOptions options = {
         .let_values = source->options.let_values,
         .collator = source->collator,

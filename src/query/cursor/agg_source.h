@@ -3,8 +3,17 @@
  */
 #pragma once
 
+#include "query/agg/gather_sink.h"
 #include "query/agg/pipeline.h"
 #include "query/cursor/find_source.h"
+
+/* Who writes for a node that may not: $out and $merge of a secondary. */
+typedef struct AggWriter {
+    /* As that of GatherSinkOptions. NULL: this node writes. */
+    ErrCode (*run)(OpCtx *op, const GatherRequest *request, Arena *arena, Doc *ret_reply,
+                   Error *err);
+    Doc fields; /* of the client's command, for the one that writes */
+} AggWriter;
 
 typedef struct AggOptions {
     Elem hint;
@@ -29,6 +38,7 @@ typedef struct AggOptions {
     int64_t yield_period_us;
     int64_t now_ms;
     uint64_t cluster_ts; /* $$CLUSTER_TIME */
+    AggWriter writer;
     const AggSourceRow *source_rows;
     uint32_t source_row_count;
 } AggOptions;

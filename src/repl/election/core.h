@@ -377,7 +377,7 @@ ReplPosition repl_core_commit_point(const ReplCore *core);
 ReplPosition repl_core_own_applied(const ReplCore *core);
 ReplPosition repl_core_own_durable(const ReplCore *core);
 ReplLastVote repl_core_last_vote(const ReplCore *core);
-Oid repl_core_election_id(const ReplCore *core);      /* of hello; while primary */
+Oid repl_election_id(int64_t term);                   /* of the primary of that term */
 uint64_t repl_core_election_ts(const ReplCore *core); /* 0 unless primary */
 int64_t repl_core_election_deadline_ms(const ReplCore *core);
 /* Has a write concern been reached for `optime`? By durable positions when is_journaled. A majority

@@ -88,11 +88,10 @@ const ReplElectionMetrics *repl_core_metrics(const ReplCore *core) {
 }
 
 /* 7fffffff in front makes it larger than any id made from a clock, as drivers compare them. */
-Oid repl_core_election_id(const ReplCore *core) {
+Oid repl_election_id(int64_t term) {
     Oid id = {{0x7f, 0xff, 0xff, 0xff}};
-    uint64_t term = (uint64_t)core->term;
     for (int i = 0; i < 8; i++)
-        id.bytes[11 - i] = (uint8_t)(term >> (8 * i));
+        id.bytes[11 - i] = (uint8_t)((uint64_t)term >> (8 * i));
     return id;
 }
 
@@ -196,6 +195,6 @@ ReplHelloView repl_core_hello(const ReplCore *core) {
         view.primary = &core->config->members[primary];
     view.has_election_id = view.is_writable_primary;
     if (view.has_election_id)
-        view.election_id = repl_core_election_id(core);
+        view.election_id = repl_election_id(core->term);
     return view;
 }

@@ -239,7 +239,7 @@ static ErrCode write_identity(NewShard *candidate, Error *err) {
     build_close(&b, concern);
     TRY(ask(candidate, &b, &reply, err));
     /* One that could be rolled back is none. */
-    return remote_check_write_concern(reply.body, err);
+    return client_check_writes(reply.body, err);
 }
 
 /* ---- entries ---- */

@@ -225,7 +225,7 @@ ErrCode apply_others(DdlRun *run, Error *err) {
         error_reset(err);
         if (rc != ERR_OK)
             continue;
-        TRY(remote_check_write_concern(reply.body, err));
+        TRY(client_check_writes(reply.body, err));
         if (chunk_map_chunks_of(route->map, i) > 0)
             build_raw(&raw, shard, result_of(run, reply.body));
     }

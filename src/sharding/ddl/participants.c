@@ -97,7 +97,7 @@ ErrCode ddl_ask_more(DdlRun *run, const Shard *shard, DocBuilder *b, const DdlQu
     ClientReply *reply = question->reply != NULL ? question->reply : &own;
     ErrCode rc = remote_run(run->cluster, run->op, &request, reply, NULL, err);
     if (rc == ERR_OK)
-        rc = remote_check_write_concern(reply->body, err);
+        rc = client_check_writes(reply->body, err);
     return rc == ERR_OK ? ERR_OK : error_prefix(err, "shard \"%s\"", shard->name);
 }
 

@@ -227,7 +227,7 @@ ErrCode move_run_ask(MoveRun *run, Str shard, DocBuilder *b, int64_t ms_max, Cli
                              .deadline_us = clock_deadline_ms(ms_max)};
     ErrCode rc = remote_run(run->cluster, run->op, &request, reply, NULL, err);
     if (rc == ERR_OK)
-        rc = remote_check_write_concern(reply->body, err);
+        rc = client_check_writes(reply->body, err);
     return rc == ERR_OK ? ERR_OK : error_prefix(err, "shard \"%.*s\"", (int)shard.size, shard.data);
 }
 

@@ -61,15 +61,6 @@ ErrCode remote_run(Cluster *cluster, OpCtx *op, const RemoteRequest *request, Cl
     return rc;
 }
 
-ErrCode remote_check_write_concern(Doc reply, Error *err) {
-    Elem failed = doc_get_lit(reply, "writeConcernError");
-    if (elem_type(failed) != BT_DOC)
-        return ERR_OK;
-    Elem text = doc_get_lit(elem_doc(failed), "errmsg");
-    return error_set(err, ERR_WRITE_CONCERN_FAILED, "it is not known to be durable: %s",
-                     elem_type(text) == BT_STRING ? elem_str(text).data : "write concern failed");
-}
-
 /* ---- the config server ---- */
 
 ErrCode config_run(Cluster *cluster, OpCtx *op, DocBuilder *b, ClientReply *reply, Error *err) {
@@ -84,7 +75,7 @@ ErrCode config_run(Cluster *cluster, OpCtx *op, DocBuilder *b, ClientReply *repl
         .deadline_us = clock_deadline_ms(CONFIG_MS_MAX),
     };
     TRY(remote_run(cluster, op, &request, reply, NULL, err));
-    return remote_check_write_concern(reply->body, err);
+    return client_check_writes(reply->body, err);
 }
 
 /* {find | getMore ...} with what every read of metadata needs. */

@@ -44,9 +44,6 @@ ErrCode remote_run(Cluster *cluster, OpCtx *op, const RemoteRequest *request, Cl
 /* For those who send by themselves: may a request that failed with `code` be sent again? */
 bool remote_is_repeatable(RemoteRetry retry, ErrCode code);
 
-/* ERR_WRITE_CONCERN_FAILED: it was done, and may be undone by a rollback. */
-ErrCode remote_check_write_concern(Doc reply, Error *err) MUST_CHECK;
-
 /* ---- the config server ---- */
 
 /* Runs a command on its primary, in "admin": `b` has its name and arguments, and is ended here.
