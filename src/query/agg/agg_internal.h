@@ -250,6 +250,18 @@ typedef struct UnwindStage {
     bool preserves_empty;
 } UnwindStage;
 
+/* unwound.c: what a stage gives that takes the $unwind of its results along: `doc` with one of them
+ * at `as`, and its index. `buffers` keep it. */
+typedef struct UnwoundBuffers {
+    Buffer out;
+    Buffer with_index;
+} UnwoundBuffers;
+ErrCode agg_unwound_build(const UnwindStage *unwind, const FieldPath *as, Doc doc, Value element,
+                          Value index, UnwoundBuffers *buffers, Doc *ret_doc, Error *err)
+    MUST_CHECK;
+/* As explain shows it; nothing for NULL. */
+void agg_unwound_explain(const UnwindStage *unwind, DocBuilder *b);
+
 typedef struct LookupStage {
     AggStage base;
     Str from; /* empty: the pipeline makes its documents */

@@ -22,8 +22,7 @@ typedef struct GraphExec {
     DocList results;
     Buffer with_depth;
     Buffer array;
-    Buffer out;
-    Buffer with_index;
+    UnwoundBuffers unwound; /* its `out` also for whole results */
     /* With an $unwind of the results behind it. */
     bool is_unwinding;
     Doc doc; /* of the input; stays until we pull again */
@@ -168,8 +167,8 @@ static ErrCode graph_init(AggStageExec *base, Error *err) {
     doc_list_init(&exec->results, agg_memory_bytes_max(base));
     buffer_init(&exec->with_depth, VALUE_SIZE_MAX);
     buffer_init(&exec->array, VALUE_SIZE_MAX);
-    buffer_init(&exec->out, VALUE_SIZE_MAX);
-    buffer_init(&exec->with_index, VALUE_SIZE_MAX);
+    buffer_init(&exec->unwound.out, VALUE_SIZE_MAX);
+    buffer_init(&exec->unwound.with_index, VALUE_SIZE_MAX);
     return ERR_OK;
 }
 
@@ -179,8 +178,8 @@ static void graph_done(AggStageExec *base) {
     doc_list_done(&exec->results);
     buffer_done(&exec->with_depth);
     buffer_done(&exec->array);
-    buffer_done(&exec->out);
-    buffer_done(&exec->with_index);
+    buffer_done(&exec->unwound.out);
+    buffer_done(&exec->unwound.with_index);
 }
 
 static ErrCode graph_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err) {
@@ -205,25 +204,16 @@ static ErrCode graph_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Err
     }
     Doc array;
     TRY(doc_builder_finish(&b, "$graphLookup result", &array, err));
-    buffer_clear(&exec->out);
-    doc_builder_init(&b, &exec->out);
+    buffer_clear(&exec->unwound.out);
+    doc_builder_init(&b, &exec->unwound.out);
     agg_set_path(&b, &stage->as, doc, value_array(array));
     return doc_builder_finish(&b, "$graphLookup document", ret_doc, err);
 }
 
 static ErrCode emit_unwound(GraphExec *exec, Value element, Value index, Doc *ret_doc, Error *err) {
     const GraphStage *stage = (const GraphStage *)exec->base.stage;
-    buffer_clear(&exec->out);
-    DocBuilder b;
-    doc_builder_init(&b, &exec->out);
-    agg_set_path(&b, &stage->as, exec->doc, element);
-    TRY(doc_builder_finish(&b, "$graphLookup document", ret_doc, err));
-    if (stage->unwind->index_path.count == 0)
-        return ERR_OK;
-    buffer_clear(&exec->with_index);
-    doc_builder_init(&b, &exec->with_index);
-    agg_set_path(&b, &stage->unwind->index_path, *ret_doc, index);
-    return doc_builder_finish(&b, "$graphLookup document", ret_doc, err);
+    return agg_unwound_build(stage->unwind, &stage->as, exec->doc, element, index, &exec->unwound,
+                             ret_doc, err);
 }
 
 static ErrCode next_unwound(GraphExec *exec, bool *ret_found, Doc *ret_doc, Error *err) {
@@ -252,13 +242,7 @@ static void graph_to_bson(const AggStage *base, DocBuilder *b) {
     const GraphStage *stage = (const GraphStage *)base;
     size_t opened = build_open_doc(b, "$graphLookup");
     build_all(b, elem_doc(base->spec));
-    if (stage->unwind != NULL) {
-        size_t unwinding = build_open_doc(b, "unwinding");
-        build_bool(b, "preserveNullAndEmptyArrays", stage->unwind->preserves_empty);
-        if (stage->unwind->index_path.count > 0)
-            build_str(b, "includeArrayIndex", stage->unwind->index_path.dotted);
-        build_close(b, unwinding);
-    }
+    agg_unwound_explain(stage->unwind, b);
     build_close(b, opened);
 }
 

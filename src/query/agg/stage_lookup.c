@@ -20,9 +20,8 @@ typedef struct LookupExec {
     bool is_foreign_open;
     CacheState cache_state;
     DocList cache;
-    Buffer out;
-    Buffer with_index;
-    AggExamined examined; /* with is_measured */
+    UnwoundBuffers unwound; /* its `out` also for whole results */
+    AggExamined examined;   /* with is_measured */
     Arena examined_names;
     /* Unwinding. */
     Doc doc;
@@ -188,8 +187,8 @@ static ErrCode lookup_init(AggStageExec *base, Error *err) {
     (void)err;
     LookupExec *exec = (LookupExec *)base;
     doc_list_init(&exec->cache, agg_memory_bytes_max(base));
-    buffer_init(&exec->out, VALUE_SIZE_MAX);
-    buffer_init(&exec->with_index, VALUE_SIZE_MAX);
+    buffer_init(&exec->unwound.out, VALUE_SIZE_MAX);
+    buffer_init(&exec->unwound.with_index, VALUE_SIZE_MAX);
     arena_init(&exec->examined_names, 0);
     exec->examined.arena = &exec->examined_names;
     return ERR_OK;
@@ -199,8 +198,8 @@ static void lookup_done(AggStageExec *base) {
     LookupExec *exec = (LookupExec *)base;
     close_foreign(exec);
     doc_list_done(&exec->cache);
-    buffer_done(&exec->out);
-    buffer_done(&exec->with_index);
+    buffer_done(&exec->unwound.out);
+    buffer_done(&exec->unwound.with_index);
     arena_done(&exec->examined_names);
 }
 
@@ -233,13 +232,7 @@ static void lookup_to_bson(const AggStage *base, DocBuilder *b) {
     const LookupStage *stage = (const LookupStage *)base;
     size_t opened = build_open_doc(b, "$lookup");
     build_arguments(stage, b);
-    if (stage->unwind != NULL) {
-        size_t unwinding = build_open_doc(b, "unwinding");
-        build_bool(b, "preserveNullAndEmptyArrays", stage->unwind->preserves_empty);
-        if (stage->unwind->index_path.count > 0)
-            build_str(b, "includeArrayIndex", stage->unwind->index_path.dotted);
-        build_close(b, unwinding);
-    }
+    agg_unwound_explain(stage->unwind, b);
     build_pipeline(stage, b);
     build_close(b, opened);
 }
@@ -486,9 +479,9 @@ static ErrCode emit_array(LookupExec *exec, Doc doc, Doc *ret_doc, Error *err) {
     close_foreign(exec);
     Doc array;
     TRY(doc_builder_finish(&b, "looked up array", &array, err));
-    buffer_clear(&exec->out);
+    buffer_clear(&exec->unwound.out);
     DocBuilder out;
-    doc_builder_init(&out, &exec->out);
+    doc_builder_init(&out, &exec->unwound.out);
     agg_set_path(&out, &stage->as, doc, value_array(array));
     return doc_builder_finish(&out, "looked up document", ret_doc, err);
 }
@@ -496,17 +489,8 @@ static ErrCode emit_array(LookupExec *exec, Doc doc, Doc *ret_doc, Error *err) {
 static ErrCode emit_unwound(LookupExec *exec, Value element, Value index, Doc *ret_doc,
                             Error *err) {
     const LookupStage *stage = (const LookupStage *)exec->base.stage;
-    buffer_clear(&exec->out);
-    DocBuilder b;
-    doc_builder_init(&b, &exec->out);
-    agg_set_path(&b, &stage->as, exec->doc, element);
-    TRY(doc_builder_finish(&b, "looked up document", ret_doc, err));
-    if (stage->unwind->index_path.count == 0)
-        return ERR_OK;
-    buffer_clear(&exec->with_index);
-    doc_builder_init(&b, &exec->with_index);
-    agg_set_path(&b, &stage->unwind->index_path, *ret_doc, index);
-    return doc_builder_finish(&b, "looked up document", ret_doc, err);
+    return agg_unwound_build(stage->unwind, &stage->as, exec->doc, element, index, &exec->unwound,
+                             ret_doc, err);
 }
 
 /* The input's document stays until we pull again, that is until its last result is out. */
