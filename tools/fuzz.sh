@@ -27,25 +27,33 @@ export -f compile
 export cflags out
 echo "$sources" | xargs -P "$(nproc)" -I{} bash -c 'compile {}' || exit 1
 
-passed=0
-failed=0
+# One target after the other on each processor; what it prints comes in one piece.
+fuzz() {
+    local target=$1 name sources_of
+    name=$(basename "$target" .c)
+    compile "$target" || return 1
+    mkdir -p "$out/corpus/$name" "tests/fuzz_corpus/$name"
+    mapfile -t sources_of < <(echo "$target" "$sources" | tr ' ' '\n' | objects)
+    clang -fsanitize=fuzzer,address,undefined "${sources_of[@]}" -o "$out/$name" $libs || return 1
+    if "$out/$name" -runs="$runs" -max_len=4096 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+        "$out/corpus/$name" "tests/fuzz_corpus/$name" > "$out/$name.log" 2>&1; then
+        echo "fuzz: $name, $runs executions, nothing found"
+    else
+        echo "fuzz: $name FAILED"$'\n'"$(tail -30 "$out/$name.log")"
+        return 1
+    fi
+}
+export -f fuzz objects
+export sources libs runs
+
+results=$out/results
+rm -rf $results && mkdir $results
 for target in src/*/*_fuzz.c src/*/*/*_fuzz.c; do
     name=$(basename "$target" .c)
     [ -n "$only" ] && [ "$only" != "$name" ] && [ "$only" != "${name%_fuzz}" ] && continue
-    compile "$target" || exit 1
-    mkdir -p "$out/corpus/$name" "tests/fuzz_corpus/$name"
-    clang -fsanitize=fuzzer,address,undefined $(echo "$target" "$sources" | tr ' ' '\n' | objects) \
-        -o "$out/$name" $libs || exit 1
-    run=("$out/$name" -runs="$runs" -max_len=4096 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1
-        "$out/corpus/$name" "tests/fuzz_corpus/$name")
-    if "${run[@]}" > "$out/$name.log" 2>&1; then
-        echo "fuzz: $name, $runs executions, nothing found"
-        passed=$((passed + 1))
-    else
-        echo "fuzz: $name FAILED"
-        tail -30 "$out/$name.log"
-        failed=$((failed + 1))
-    fi
-done
+    echo "$target"
+done | xargs -P "$(nproc)" -I{} bash -c 'fuzz {}; echo $? > '$results'/$(basename {})'
+passed=$(grep -lx 0 $results/* 2> /dev/null | wc -l)
+failed=$(grep -Lx 0 $results/* 2> /dev/null | wc -l)
 echo "fuzz: $passed passed, $failed failed"
 [ "$failed" -eq 0 ]
