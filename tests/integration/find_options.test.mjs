@@ -284,6 +284,8 @@ test('hints and min and max that mean several things are refused', async () => {
     await fails(c.find().hint({ a: 1 }).toArray(), 27);
     await fails(node.db.command({ collMod: c.collectionName, index: { keyPattern: { a: 1 }, hidden: true } }), 181);
     await fails(c.find().min({ a: 1 }).max({ b: 1 }).hint('one').toArray(), 51176);
+    for (const max of [1, 2]) await fails(c.find().min({ a: 2 }).max({ a: max }).hint('one').toArray(), 51175);
+    await fails(c.find().hint({ $natural: 1 }).sort({ $natural: -1 }).toArray(), 2);
 });
 
 test('a variable of let whose value is missing is missing', async () => {

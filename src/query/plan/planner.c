@@ -132,6 +132,10 @@ static ErrCode check_hint(const Planning *p, Error *err) {
     double direction = elem_is_number(natural) ? elem_as_f64(natural) : 0;
     if (direction != 1 && direction != -1)
         return error_set(err, ERR_BAD_VALUE, "$natural hint must be 1 or -1");
+    if (p->sort != NULL && p->sort->natural_direction != 0 &&
+        p->sort->natural_direction != (int)direction)
+        return error_set(err, ERR_BAD_VALUE,
+                         "$natural hint must be in the same direction as $natural sort order");
     return ERR_OK;
 }
 
@@ -396,8 +400,11 @@ static ErrCode plan_hint(Planning *p, PlanStage **ret_stage, bool *ret_is_planne
         (void)candidate_for_index(p, index, /* is_told= */ true, &told);
     if (doc_is_present(p->spec->min) || doc_is_present(p->spec->max)) {
         TRY(check_min_max(index, p->spec->min, p->spec->max, err));
-        bounds_min_max(index, p->filter, p->spec->min, p->spec->max, &p->exec->arena,
-                       &told.paths[0].bounds);
+        IndexBounds *bounds = &told.paths[0].bounds;
+        bounds_min_max(index, p->filter, p->spec->min, p->spec->max, &p->exec->arena, bounds);
+        if (str_compare(bounds->ranges[0].start, bounds->ranges[0].end) >= 0)
+            return error_set(err, (ErrCode)51175, "min does not come before max in the index '%s'",
+                             index->name);
     }
     *ret_stage = use(p, &told);
     return ERR_OK;
