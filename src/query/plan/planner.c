@@ -66,10 +66,10 @@ ErrCode plan_query_shape(CollAccess *access, const QuerySpec *spec, Arena *arena
     return ERR_OK;
 }
 
-/* What $expr says by equalities, said in the query language as well: indexes understand that. */
-static void add_equalities(Planning *p) {
+/* What $expr says by comparisons, said in the query language as well: indexes understand that. */
+static void add_comparisons(Planning *p) {
     Arena *arena = &p->exec->arena;
-    MatchExpr *added = expr_match_of_equalities(p->filter, &p->match, arena);
+    MatchExpr *added = expr_match_of_comparisons(p->filter, &p->match, arena);
     if (LIKELY(added == NULL))
         return;
     MatchExpr *both = ARENA_NEW(arena, MatchExpr);
@@ -95,7 +95,7 @@ static ErrCode parse(Planning *p, Error *err) {
     p->match.collator = p->collator;
     if (doc_is_present(spec->filter) && !doc_is_empty(spec->filter)) {
         TRY(match_parse(spec->filter, &p->match, arena, &p->filter, err));
-        add_equalities(p);
+        add_comparisons(p);
         p->filter = match_optimize(p->filter, arena);
         if (p->filter->kind == MATCH_ALWAYS_TRUE ||
             (p->filter->kind == MATCH_AND && p->filter->child_count == 0))
