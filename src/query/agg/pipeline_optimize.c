@@ -122,7 +122,7 @@ Projection *pipeline_take_projection(Pipeline *pipeline) {
     if (pipeline->source != NULL || !is_class(pipeline, 0, &AGG_PROJECT))
         return NULL;
     Projection *projection = ((const ProjectStage *)pipeline->stages[0])->projection;
-    if (!project_is_inclusion(projection) || project_needed_meta(projection) != 0)
+    if (!project_is_inclusion(projection) && project_needed_meta(projection) == 0)
         return NULL;
     remove_stages(pipeline, 0, 1);
     return projection;

@@ -148,6 +148,8 @@ static ErrCode check_meta(const Planning *p, uint32_t needed, Error *err) {
         return error_set(err, ERR_NOT_IMPLEMENTED, "$meta 'indexKey' is not supported yet");
     if ((needed >> PROJECT_META_SORT_KEY & 1) == 0)
         return ERR_OK;
+    if ((p->sort == NULL || p->sort->count == 0) && p->spec->parsed_projection != NULL)
+        return ERR_OK; /* of a pipeline: missing */
     if (p->sort == NULL || p->sort->count == 0)
         return error_set(err, ERR_BAD_VALUE, "cannot use sortKey $meta projection without a sort");
     if (p->collator != NULL)
@@ -193,7 +195,9 @@ static ErrCode parse_projection(Planning *p, Error *err) {
     }
     if (spec->parsed_projection != NULL) {
         p->projection = spec->parsed_projection;
-        is_known = project_add_paths(p->projection, &p->needed);
+        TRY(check_meta(p, project_needed_meta(p->projection), err));
+        is_known =
+            project_add_paths(p->projection, &p->needed) && project_needed_meta(p->projection) == 0;
     }
     if (spec->is_return_key) { /* documents do not show */
         p->needed = path_set(&p->exec->arena);
