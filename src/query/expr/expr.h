@@ -141,4 +141,4 @@ void expr_match_add_paths(const MatchCustom *custom, PathSet *set);
 /* Conditions that follow from the comparisons in the $expr of a filter, which an index may have;
  * NULL: none. `ctx` is that of the filter. */
 MatchExpr *expr_match_of_comparisons(const MatchExpr *match, const MatchParseContext *ctx,
-                                    Arena *arena);
+                                     Arena *arena);
