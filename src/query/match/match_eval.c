@@ -203,14 +203,14 @@ static bool eval_leaf(const MatchExpr *expr, const MatchRoot *root, MatchRun *ru
     else
         first = str_equal(root->single_name, path->parts[0].name) ? root->single : ELEM_MISSING;
 
-    if (expr->kind >= MATCH_EXPR_LT)
-        return eval_expr_order(expr, first);
     if (LIKELY(path->count == 1)) {
         if (first.data == NULL)
             return expr->matches_missing;
         if (LIKELY(elem_type(first) != BT_ARRAY))
             return eval_value(expr, first, run);
     }
+    if (expr->kind >= MATCH_EXPR_LT)
+        return eval_expr_order(expr, first);
 
     /* Operators on arrays want the array itself, not its elements. */
     bool is_on_array = expr->kind == MATCH_SIZE || expr->kind == MATCH_ELEM_MATCH_OBJECT ||
