@@ -48,11 +48,12 @@ TXT
 
 ## Also refused by name
 
-- `$meta` other than `sortKey` and `recordId` in find; `encrypt` in `$jsonSchema`.
+- `$meta` other than `sortKey` and `recordId`; in pipelines also those, but in the first `$project` or `$addFields` behind `$match`, `$sort`,
+  `$skip` and `$limit`; `encrypt` in `$jsonSchema`.
 - Indexes: text, geo, columnstore.
 - `create`: time series, `encryptedFields`.
 - `$changeStream`: `showMigrationEvents`, `allowToRunOnConfigDB`, `allowToRunOnSystemNS`.
-- `$meta: "indexKey"`; `returnKey` of an index with a collation; `allowPartialResults` and `mirrored` of `find` are taken and mean nothing on one node.
+- `returnKey` of an index with a collation; `allowPartialResults` and `mirrored` of `find` are taken and mean nothing on one node.
 - `validate`: `logDiagnostics`.
 - Indexes of `_id` with `v: 1` are kept and shown as such, but stored as those of version 2: decimals are not refused.
 - Start-up: access control and TLS options. Members of a set with `buildIndexes: false`.

@@ -85,8 +85,8 @@ ErrCode agg_reply(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOptions *o
     return reply_with_cursor(ctx, ns, agg_source_base(source), &options_of_batch, err);
 }
 
-ErrCode check_view_pipeline(CommandCtx *ctx, Doc stages, Error *err) {
-    AggParseContext parse = {.expr.api.is_strict = elem_is_truthy(ctx->args.api_strict),
+ErrCode check_view_pipeline(CommandCtx *ctx, Doc stages, bool is_api_strict, Error *err) {
+    AggParseContext parse = {.expr.api.is_strict = is_api_strict,
                              .expr.cluster_ts = ctx->op->cluster_ts,
                              .place = AGG_PLACE_VIEW,
                              .now_ms = clock_wall_ms()};

@@ -17,8 +17,8 @@ void agg_options_defaults(CommandCtx *ctx, AggOptions *options);
 ErrCode agg_reply(CommandCtx *ctx, const Ns *ns, Doc stages, const AggOptions *options,
                   const FirstBatchOptions *batch, Error *err) MUST_CHECK;
 
-/* Does the pipeline of a view parse? */
-ErrCode check_view_pipeline(CommandCtx *ctx, Doc stages, Error *err) MUST_CHECK;
+/* Does the pipeline of a view parse, and with `is_api_strict` as part of the Stable API? */
+ErrCode check_view_pipeline(CommandCtx *ctx, Doc stages, bool is_api_strict, Error *err) MUST_CHECK;
 
 /* agg_sources.c: the stages that make documents; in the command's arena. */
 void agg_source_rows(CommandCtx *ctx, bool is_collectionless, const AggSourceRow **ret_rows,

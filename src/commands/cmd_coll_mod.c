@@ -65,7 +65,8 @@ static ErrCode coll_mod_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(check_type("viewOn", request->change.view_on, BT_STRING, err));
     TRY(check_view(ctx, &ns, &request->change, err));
     if (elem_type(request->change.pipeline) == BT_ARRAY)
-        TRY(check_view_pipeline(ctx, elem_doc(request->change.pipeline), err));
+        TRY(check_view_pipeline(ctx, elem_doc(request->change.pipeline),
+                                elem_is_truthy(ctx->args.api_strict), err));
     if (request->change.is_dry_run && !doc_is_present(request->change.index))
         return error_set(err, ERR_INVALID_OPTIONS,
                          "The 'dryRun' mode is only supported for converting an index to unique");

@@ -117,7 +117,7 @@ static ErrCode create_view(CommandCtx *ctx, const CreateRequest *request, const 
                                  : ERR_INVALID_OPTIONS,
                              "'%s' is not supported on a view", NOT_FOR_VIEWS[i].name);
     Doc pipeline = doc_is_present(request->pipeline) ? request->pipeline : DOC_EMPTY;
-    TRY(check_view_pipeline(ctx, pipeline, err));
+    TRY(check_view_pipeline(ctx, pipeline, elem_is_truthy(ctx->args.api_strict), err));
     return ddl_create_view(ctx->op, ns, request->view_on, pipeline, request->collation, err);
 }
 

@@ -6,10 +6,19 @@
 #include "repl/index_votes.h"
 #include "request/catalog_requests.h"
 
-/* Text indexes are not part of the Stable API. */
+/* Text indexes and some options are not part of the Stable API. */
 static ErrCode check_api(const CommandCtx *ctx, Doc spec, Error *err) {
+    static const char *const UNSTABLE[] = {"background", "bucketSize", "sparse", "storageEngine"};
+    if (!elem_is_truthy(ctx->args.api_strict))
+        return ERR_OK;
+    for (size_t i = 0; i < ARRAY_LEN(UNSTABLE); i++)
+        if (elem_is_present(doc_get(spec, str_from(UNSTABLE[i]))))
+            return error_set(
+                err, ERR_API_STRICT_ERROR,
+                "BSON field 'createIndexes.indexes.%s' is not allowed with apiStrict:true",
+                UNSTABLE[i]);
     Elem key = doc_get_lit(spec, "key");
-    if (!elem_is_truthy(ctx->args.api_strict) || elem_type(key) != BT_DOC)
+    if (elem_type(key) != BT_DOC)
         return ERR_OK;
     DocIter iter = doc_iter(elem_doc(key));
     for (Elem field; doc_iter_next(&iter, &field);)

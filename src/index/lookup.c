@@ -36,7 +36,6 @@ ErrCode lookup_record_id(OpCtx *op, const Collection *coll, Elem id, KeyBuilder 
     key_builder_reset(kb, 0);
     key_append_elem(kb, id, index->collator);
     key_append_end(kb, KEY_END_EXACT);
-    op->metrics.keys_examined++;
     return ordered_index_find(op, index->store, (Str){(const char *)kb->key.data, kb->key.size},
                               ret_found, ret_rid, NULL, err);
 }

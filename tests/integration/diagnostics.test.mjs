@@ -207,6 +207,15 @@ test('MET-1: the profiler cuts long commands, tells of trials and sorts, also of
     assert.equal(command.comment, 'mine');
     await c.updateOne({ s: 'x'.repeat(60000) }, { $set: { t: 1 } });
     assert.match((await newest({ op: 'update' })).command.$truncated, /^{ q: { s: "x+\.\.\." }.*multi: false, upsert: false }$/);
+    await c.insertOne({ _id: 7 });
+    for (const [_id, examined] of [
+        [7, 1],
+        [8, 0],
+    ]) {
+        await c.updateOne({ _id }, { $set: { t: 1 } });
+        const { keysExamined, docsExamined, planSummary } = await newest({ op: 'update' });
+        assert.deepEqual({ keysExamined, docsExamined, planSummary }, { keysExamined: examined, docsExamined: examined, planSummary: 'IDHACK' });
+    }
     await c.find({ a: { $gte: 0 } }, { batchSize: 4, comment: 'y'.repeat(50) }).sort({ b: 1 }).toArray();
     assert.equal((await newest({ op: 'getmore' })).hasSortStage, true);
     await c.createIndexes([{ key: { a: 1 } }, { key: { b: 1 } }]);

@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import { UUID } from 'mongodb';
 import { fails, hasShape } from '../lib/expect.mjs';
 import { useServer } from '../lib/fixture.mjs';
+import { startServer } from '../lib/server.mjs';
 
 const node = useServer(
     {},
@@ -200,6 +201,31 @@ test('explain has the hashes of every shape, knows its database and takes no UUI
     assert.equal(whole.optimizedPipeline, true);
     await fails(explain({ find: 'c', $db: 'other' }), 73);
     await fails(explain({ find: new UUID() }), 73);
+});
+
+test('hashes of shapes and plans are the same after a restart, and tell shapes and indexes apart', async () => {
+    const filters = [{ a: 1 }, { a: { $gt: 1 } }, { b: 1 }, { $expr: { $gt: ['$a', 1] } }, { $or: [{ a: 1 }, { b: 1 }] }];
+    const server = await startServer();
+    try {
+        const connect = async () => (await server.client()).db('test').collection('c');
+        const hashes = async (c) => {
+            const plans = await Promise.all(filters.map((filter) => c.find(filter).explain('queryPlanner')));
+            return plans.map(({ queryPlanner }) => [queryPlanner.queryHash, queryPlanner.planCacheKey]);
+        };
+        const first = await connect();
+        await first.createIndex({ a: 1 });
+        const before = await hashes(first);
+        assert.equal(new Set(before.map(([shape]) => shape)).size, filters.length);
+        await server.restart();
+        const again = await connect();
+        assert.deepEqual(await hashes(again), before);
+        await again.createIndex({ b: 1 });
+        const more = await hashes(again);
+        assert.deepEqual(more.map(([shape]) => shape), before.map(([shape]) => shape));
+        assert.notEqual(more[2][1], before[2][1], 'another index may be used');
+    } finally {
+        await server.remove();
+    }
 });
 
 test('an execution that fails is explained as such', async () => {

@@ -284,6 +284,8 @@ test('hints and min and max that mean several things are refused', async () => {
     await fails(c.find().hint({ a: 1 }).toArray(), 27);
     await fails(node.db.command({ collMod: c.collectionName, index: { keyPattern: { a: 1 }, hidden: true } }), 181);
     await fails(c.find().min({ a: 1 }).max({ b: 1 }).hint('one').toArray(), 51176);
+    for (const max of [1, 2]) await fails(c.find().min({ a: 2 }).max({ a: max }).hint('one').toArray(), 51175);
+    await fails(c.find().hint({ $natural: 1 }).sort({ $natural: -1 }).toArray(), 2);
 });
 
 test('a variable of let whose value is missing is missing', async () => {
@@ -334,6 +336,32 @@ test('notablescan refuses collection scans only', async () => {
     } finally {
         await node.admin.command({ setParameter: 1, notablescan: false });
     }
+});
+
+test('$meta shows the same in the first projection of a pipeline, and is refused in others', async () => {
+    const c = await node.collection([
+        { _id: 1, a: 2, b: 'x' },
+        { _id: 2, a: 1, b: 'y' },
+    ]);
+    const key = { $meta: 'sortKey' };
+    const run = (...stages) => c.aggregate(stages).toArray();
+    for (const hasIndex of [false, true]) {
+        if (hasIndex) await c.createIndex({ a: 1, b: -1 });
+        assert.deepEqual(await run({ $match: { a: { $gt: 0 } } }, { $sort: { a: 1, b: -1 } }, { $limit: 1 }, { $addFields: { key } }), [
+            { _id: 2, a: 1, b: 'y', key: [1, 'y'] },
+        ]);
+        assert.deepEqual(await run({ $sort: { a: -1 } }, { $project: { _id: 1, key } }, { $sort: { key: 1 } }, { $match: { key: { $ne: 5 } } }), [
+            { _id: 2, key: [1] },
+            { _id: 1, key: [2] },
+        ]);
+        assert.deepEqual(await run({ $match: { a: 1 } }, { $project: { b: 0, key } }), [{ _id: 2, a: 1 }], 'there is none');
+    }
+    assert.equal((await run({ $match: { _id: 2 } }, { $project: { r: { $meta: 'recordId' } } }))[0].r, 2);
+    assert.deepEqual(await run({ $sort: { a: 1 } }, { $group: { _id: '$a' } }, { $sort: { _id: 1 } }), [{ _id: 1 }, { _id: 2 }]);
+    await fails(run({ $group: { _id: '$a' } }, { $project: { key } }), 238);
+    await fails(run({ $facet: { f: [{ $project: { key } }] } }), 238);
+    await fails(run({ $project: { k: { $meta: 'textScore' } } }), 40218);
+    await fails(c.updateOne({}, [{ $set: { key } }]), 238);
 });
 
 test('$meta shows the sort key and the record id, and refuses what there is not', async () => {

@@ -351,6 +351,44 @@ test('$expr that demands an equality of a field finds it with an index, in every
     assert.equal(negated.plan, 'COLLSCAN');
 });
 
+test('$expr with an order of a field and a constant finds with an index what a scan does', async () => {
+    const values = [undefined, null, new MinKey(), NaN, -1, 5, 6.5, Infinity, 'a', 'B', 'c', {}, { b: 3 }, new Date(9), true, new MaxKey()];
+    const literals = [...values.slice(1), {}, new Date(3)].map(($literal) => ({ $literal }));
+    const docs = values.flatMap((a) => [a === undefined ? {} : { a }, { o: a === undefined ? {} : { a } }, { o: a === undefined ? 1 : a }]);
+    const kinds = [{}, { sparse: true }, { collation: { locale: 'en', strength: 2 } }];
+    const keys = [{ a: 1 }, { a: -1 }, { 'o.a': 1 }, { a: 1, 'o.a': 1 }];
+    const arrays = [{ a: [] }, { a: [5, 'b'] }, { o: [] }, { o: [{ a: 5 }, { a: 'a' }] }];
+    const filters = ['$gt', '$gte', '$lt', '$lte'].flatMap((operator) =>
+        literals.flatMap((literal) =>
+            ['$a', '$o.a'].flatMap((path) => [{ [operator]: [path, literal] }, { $and: [{ [operator]: [literal, path] }, { $gte: ['$_id', 2] }] }])
+        )
+    );
+    const d = db.collection('orders');
+    await d.insertMany(docs.map((doc, _id) => ({ ...doc, _id })));
+    const found = async ($expr, options) => (await d.find({ $expr }, { ...options, projection: { _id: 1 } }).toArray()).map(({ _id }) => _id);
+    for (const hasArrays of [false, true]) {
+        if (hasArrays) await d.insertMany(arrays.map((doc, i) => ({ ...doc, _id: docs.length + i })));
+        for (const key of keys)
+            for (const kind of kinds) {
+                await d.createIndex(key, kind);
+                for (const filter of filters.filter((_, i) => i % keys.length === keys.indexOf(key))) {
+                    const collation = kind.collation;
+                    const expected = await found({ $or: [filter] }, { hint: { $natural: 1 }, collation }); // of which nothing follows
+                    assert.deepEqual((await found(filter, { collation })).sort((x, y) => x - y), expected, JSON.stringify([key, kind, filter]));
+                }
+                await d.dropIndexes();
+            }
+    }
+    await d.deleteMany({ _id: { $gte: docs.length } });
+    await d.dropIndexes();
+    await d.createIndex({ a: 1 });
+    const { plan, keys: examined, n } = await explained(d.find({ $expr: { $and: [{ $gt: ['$a', 5] }, { $lte: ['$a', 'B'] }] } }));
+    assert.deepEqual([plan, examined, n], ['FETCH IXSCAN', 3, 3]);
+    const joined = [{ $lookup: { from: 'orders', let: { low: '$a' }, pipeline: [{ $match: { $expr: { $lt: ['$a', '$$low'] } } }], as: 'x' } }];
+    const { stages } = await d.aggregate([{ $match: { a: -1 } }, ...joined]).explain('executionStats');
+    assert.deepEqual(stages[1].indexesUsed, ['a_1']);
+});
+
 test('stageDebug runs a tree of stages, and refuses what it does not have', async () => {
     const run = async (plan) => (await db.command({ stageDebug: { collection: 'c', plan } })).results.map(({ _id }) => _id);
     const range = (from, to, direction, more) => ({

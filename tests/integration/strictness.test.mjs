@@ -256,6 +256,32 @@ test('apiStrict refuses stages outside of version 1 with APIStrictError', async 
     assert.equal(cursor.firstBatch.reduce((sum, { count }) => sum + count, 0), 1);
 });
 
+test('validateDBMetadata tells what is not in the stable API, and createIndexes refuses it', async () => {
+    const db = node.client.db('metadata');
+    const strict = { apiVersion: '1', apiStrict: true };
+    await db.createCollection('c');
+    const create = (options) => db.command({ createIndexes: 'c', indexes: [{ key: { a: 1 }, name: 'a', ...options }], ...strict });
+    for (const options of [{ sparse: true }, { background: true }, { storageEngine: {} }, { key: { a: 'text' } }]) await fails(create(options), 323);
+    await create({ unique: true });
+    await db.collection('c').createIndex({ b: 1 }, { sparse: true });
+    await db.createCollection('v', { viewOn: 'c', pipeline: [{ $match: { a: 1 } }] });
+    await db.createCollection('w', { viewOn: 'c', pipeline: [{ $indexStats: {} }] });
+    const validate = async (command, apiParameters = { version: '1', strict: true }) => {
+        const reply = await node.admin.command({ validateDBMetadata: 1, ...command, apiParameters });
+        return reply.apiVersionErrors.map(({ ns, code, codeName }) => [ns, code, codeName]).sort();
+    };
+    const ofSparse = ['metadata.c', 323, 'APIStrictError'];
+    const ofView = ['metadata.w', 323, 'APIStrictError'];
+    assert.deepEqual(await validate({ db: 'metadata' }), [ofSparse, ofView]);
+    assert.deepEqual(await validate({ db: null, collection: 'w' }), [ofView]);
+    assert.deepEqual(await validate({ collection: 'v' }), []);
+    assert.deepEqual(await validate({ db: 'other' }), []);
+    assert.deepEqual(await validate({ db: 'metadata' }, { version: '1' }), []);
+    await fails(node.admin.command({ validateDBMetadata: 1 }), 40414);
+    await fails(validate({}, { strict: true }), 40414);
+    await fails(validate({}, { version: '2' }), 322);
+});
+
 test('a driver with the stable API works', async () => {
     const client = await node.server.client({
         serverApi: { version: '1', strict: true, deprecationErrors: true },

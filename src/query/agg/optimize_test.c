@@ -73,6 +73,8 @@ TEST(pipelines_are_rewritten_to_do_less) {
          "[{'$group':{'_id':'$a'}},{'$match':{'_id':{'$exists':true}}}]"},
         {"[{'$addFields':{'x':'$y'}},{'$match':{'$expr':{'$gt':['$a','$b']}}}]",
          "[{'$match':{'$expr':{'$gt':['$a','$b']}}},{'$addFields':{'x':'$y'}}]"},
+        {"[{'$addFields':{'x':1}},{'$match':{'$expr':{'$eq':[{'$getField':'x'},1]}}}]",
+         "[{'$addFields':{'x':{'$const':1}}},{'$match':{'$expr':{'$eq':[{'$getField':'x'},1]}}}]"},
         {"[{'$addFields':{'x':'$y'}},{'$match':{'$expr':{'$gt':['$x','$b']}}}]",
          "[{'$addFields':{'x':'$y'}},{'$match':{'$expr':{'$gt':['$x','$b']}}}]"},
         {"[{'$unwind':'$x'},{'$match':{'$expr':{'$gt':['$a','$b']}}}]",

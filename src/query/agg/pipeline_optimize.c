@@ -22,7 +22,7 @@
  *     union, match          match, union           with the filter in its pipeline too
  *
  * Every rewrite removes a stage or moves a filter, limit or skip to the left, so there is an end.
- * Before that, equalities in $expr are said in the query language too, since that has indexes.
+ * Before that, comparisons in $expr are said in the query language too, since that has indexes.
  */
 #include <assert.h>
 
@@ -42,7 +42,7 @@ static bool move_match_through_renames(Pipeline *pipeline, uint32_t at);
 static bool move_match_into_lookup(Pipeline *pipeline, uint32_t at);
 static bool move_match_into_union(Pipeline *pipeline, uint32_t at);
 static bool is_movable(const MatchExpr *match, const AggStage *stage);
-static void add_equalities(Pipeline *pipeline, MatchStage *match);
+static void add_comparisons(Pipeline *pipeline, MatchStage *match);
 static MatchExpr *new_and(Pipeline *pipeline, MatchExpr **children, uint32_t count);
 static bool is_always_true(const MatchExpr *match);
 static void remove_stages(Pipeline *pipeline, uint32_t at, uint32_t count);
@@ -67,7 +67,7 @@ static int64_t *count_of(const Pipeline *pipeline, uint32_t at) {
 void pipeline_optimize(Pipeline *pipeline) {
     for (uint32_t i = 0; i < pipeline->stage_count; i++)
         if (is_class(pipeline, i, &AGG_MATCH))
-            add_equalities(pipeline, (MatchStage *)pipeline->stages[i]);
+            add_comparisons(pipeline, (MatchStage *)pipeline->stages[i]);
     uint32_t at = 0;
     while (at < pipeline->stage_count) {
         MatchStage *match = (MatchStage *)pipeline->stages[at];
@@ -122,7 +122,7 @@ Projection *pipeline_take_projection(Pipeline *pipeline) {
     if (pipeline->source != NULL || !is_class(pipeline, 0, &AGG_PROJECT))
         return NULL;
     Projection *projection = ((const ProjectStage *)pipeline->stages[0])->projection;
-    if (!project_is_inclusion(projection) || project_needed_meta(projection) != 0)
+    if (!project_is_inclusion(projection) && project_needed_meta(projection) == 0)
         return NULL;
     remove_stages(pipeline, 0, 1);
     return projection;
@@ -507,9 +507,9 @@ static bool move_match_into_union(Pipeline *pipeline, uint32_t at) {
     return true;
 }
 
-static void add_equalities(Pipeline *pipeline, MatchStage *match) {
+static void add_comparisons(Pipeline *pipeline, MatchStage *match) {
     MatchExpr *added =
-        expr_match_of_equalities(match->match, &pipeline->match_ctx, pipeline->arena);
+        expr_match_of_comparisons(match->match, &pipeline->match_ctx, pipeline->arena);
     if (added == NULL)
         return;
     MatchExpr **children = ARENA_ARRAY(pipeline->arena, MatchExpr *, 2);

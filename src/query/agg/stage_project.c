@@ -93,8 +93,13 @@ static ErrCode add_projection(AggParser *p, Elem spec, Doc fields, ProjectSyntax
     return ERR_OK;
 }
 
+/* What is known of a document besides its fields does not go along the stages: the layer below has
+ * it, and takes over a projection that directly follows what else it takes over. */
 static ErrCode project_init(AggStageExec *base, Error *err) {
-    (void)err;
+    if (project_needed_meta(((const ProjectStage *)base->stage)->projection) != 0)
+        return error_set(err, ERR_NOT_IMPLEMENTED,
+                         "$meta is only supported in the first $project or $addFields of a "
+                         "pipeline, behind $match, $sort, $skip and $limit");
     ProjectExec *exec = (ProjectExec *)base;
     buffer_init(&exec->out, VALUE_SIZE_MAX);
     return ERR_OK;

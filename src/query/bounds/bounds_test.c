@@ -56,6 +56,9 @@ static const struct {
      "{ $_path: [ \"[\\\"a\\\", \\\"a\\\"]\", \"[\\\"a.\\\", \\\"a/\\\")\" ], a: [ \"[MinKey, "
      "MaxKey]\" ] }"},
     {"{'x': 1, 'a.$**': 1}", "{'a.b': 2}", NULL},
+    {"{'a': 1}", "{'a': {'$_internalExprGt': 5}}", "{ a: [ \"(5, MaxKey]\" ] }"},
+    {"{'a': 1}", "{'a': {'$_internalExprLt': null}}", "{ a: [ \"[MinKey, null]\" ] }"},
+    {"{'$**': 1}", "{'a': {'$_internalExprGt': 5}}", NULL},
 };
 
 /* Of the index, or of the first view that the filter has of a wildcard index. */

@@ -180,7 +180,8 @@ static ErrCode collect_meta(ProjectStage *project, const PlanRow *row, Error *er
         else
             build_binary(&b, "recordId", 0, row->rid.str, row->rid.str_size);
     }
-    if ((needed >> PROJECT_META_SORT_KEY & 1) != 0)
+    const SortPattern *sort = project->base.exec->sort;
+    if ((needed >> PROJECT_META_SORT_KEY & 1) != 0 && sort != NULL && sort->count > 0)
         TRY(collect_sort_key(project, row->doc, &b, err));
     Doc known;
     TRY(doc_builder_finish(&b, "the sort key", &known, err));

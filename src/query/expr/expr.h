@@ -138,7 +138,7 @@ const MatchExprHook *expr_match_hook(ExprMatchHook *hook);
 
 /* Of a judge that this hook made: which paths it reads. */
 void expr_match_add_paths(const MatchCustom *custom, PathSet *set);
-/* Conditions that follow from the equalities in the $expr of a filter, which an index may have;
+/* Conditions that follow from the comparisons in the $expr of a filter, which an index may have;
  * NULL: none. `ctx` is that of the filter. */
-MatchExpr *expr_match_of_equalities(const MatchExpr *match, const MatchParseContext *ctx,
-                                    Arena *arena);
+MatchExpr *expr_match_of_comparisons(const MatchExpr *match, const MatchParseContext *ctx,
+                                     Arena *arena);

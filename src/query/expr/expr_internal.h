@@ -55,6 +55,9 @@ struct Expr {
 /* ---- parsing ---- */
 
 ErrCode expr_parse_any(ExprParser *p, Elem spec, Expr **ret_expr, Error *err) MUST_CHECK;
+/* $$dotted: a variable or a field of one. `spec` is what it stands for in the specification. */
+ErrCode expr_parse_variable(ExprParser *p, Str dotted, Elem spec, Expr **ret_expr, Error *err)
+    MUST_CHECK;
 void expr_alloc_args(ExprParser *p, Expr *expr, uint32_t count);
 Expr *expr_new_literal(ExprParser *p, Value value, Elem source);
 

@@ -1,6 +1,8 @@
 /*
  * expr_match.c - $expr: an expression as the judge of a document.
  */
+#include <string.h>
+
 #include "base/clock.h"
 #include "query/expr/expr_internal.h"
 
@@ -78,77 +80,90 @@ void expr_match_add_paths(const MatchCustom *base, PathSet *set) {
     expr_add_paths(((const ExprCustom *)base)->expr, set);
 }
 
-/* Calls `visit` for each {$eq: [<path of the root>, <literal>]} that must hold, alone or below
- * $and. */
-typedef void (*ExprEqualityFn)(void *ctx, const FieldPath *path, Value literal);
+/* The comparisons that conditions of the query language follow from, with the operators of those:
+ * as they are, and with the sides exchanged. */
+static const struct {
+    const char *name;
+    const char *condition;
+    const char *exchanged;
+} COMPARISONS[] = {
+    {"$eq", "$eq", "$eq"},
+    {"$gt", "$_internalExprGt", "$_internalExprLt"},
+    {"$gte", "$_internalExprGte", "$_internalExprLte"},
+    {"$lt", "$_internalExprLt", "$_internalExprGt"},
+    {"$lte", "$_internalExprLte", "$_internalExprGte"},
+};
 
-static void visit_equalities(const Expr *expr, ExprEqualityFn visit, void *ctx) {
-    if (expr->op == NULL)
-        return;
-    if (str_is(expr->op->name, "$and"))
-        for (uint32_t i = 0; i < expr->arg_count; i++)
-            visit_equalities(expr->args[i], visit, ctx);
-    if (!str_is(expr->op->name, "$eq"))
-        return;
-    for (uint32_t i = 0; i < 2; i++) {
-        Value literal;
-        const FieldPath *path = expr_field_path(expr->args[i]);
-        if (path != NULL && expr_is_literal(expr->args[1 - i], &literal))
-            visit(ctx, path, literal);
-    }
-}
-
-static void custom_equalities(const MatchCustom *base, ExprEqualityFn visit, void *ctx) {
-    if (is_expr(base))
-        visit_equalities(((const ExprCustom *)base)->expr, visit, ctx);
-}
-
-typedef struct Equalities {
+typedef struct Conditions {
     DocBuilder b; /* an array of filters */
     uint32_t count;
-} Equalities;
+} Conditions;
 
-/* The expression compares whole values, the query language also looks into arrays: what it says is
- * weaker, so saying it too changes nothing. The exception is an array at the end of a path through
- * arrays, which only expressions put together. */
-static void add_equality(void *ctx, const FieldPath *path, Value literal) {
-    Equalities *equalities = ctx;
+/* The expression compares whole values; {$eq: ...} of the query language also looks into arrays: it
+ * is weaker, so saying it too changes nothing. The exception is an array at the end of a path
+ * through arrays, which only expressions put together. */
+static void add_condition(Conditions *conditions, const FieldPath *path, const char *operator,
+                          Value literal) {
+    bool is_equality = strcmp(operator, "$eq") == 0;
     bool is_array = literal.type == BT_ARRAY;
-    if (literal.type == BT_EOO || literal.type == BT_UNDEFINED || (is_array && path->count > 1))
+    if (literal.type == BT_EOO || literal.type == BT_UNDEFINED ||
+        (is_array && (!is_equality || path->count > 1)) ||
+        (literal.type == BT_REGEX && !is_equality))
         return;
     for (uint32_t i = 0; i < path->count; i++)
         if (path->parts[i].index >= 0) /* a field here, perhaps a position there */
             return;
     char name[INDEX_NAME_SIZE];
-    size_t row = build_open_doc_str(&equalities->b, index_name(equalities->count++, name));
-    size_t field = build_open_doc_str(&equalities->b, path->dotted);
-    build_value_as(&equalities->b, STR("$eq"), literal);
-    build_close(&equalities->b, field);
-    build_close(&equalities->b, row);
+    size_t row = build_open_doc_str(&conditions->b, index_name(conditions->count++, name));
+    size_t field = build_open_doc_str(&conditions->b, path->dotted);
+    build_value_as(&conditions->b, str_from(operator), literal);
+    build_close(&conditions->b, field);
+    build_close(&conditions->b, row);
 }
 
-static void visit_match(const MatchExpr *match, Equalities *equalities) {
-    if (match->kind == MATCH_EXPR)
-        custom_equalities(match->custom, add_equality, equalities);
+/* Adds what each comparison of a path of the root with a literal says, if it must hold: alone or
+ * below $and. */
+static void add_comparisons(const Expr *expr, Conditions *conditions) {
+    if (expr->op == NULL)
+        return;
+    if (str_is(expr->op->name, "$and"))
+        for (uint32_t i = 0; i < expr->arg_count; i++)
+            add_comparisons(expr->args[i], conditions);
+    size_t row = 0;
+    while (row < ARRAY_LEN(COMPARISONS) && !str_is(expr->op->name, COMPARISONS[row].name))
+        row++;
+    for (uint32_t i = 0; row < ARRAY_LEN(COMPARISONS) && i < 2; i++) {
+        Value literal;
+        const FieldPath *path = expr_field_path(expr->args[i]);
+        if (path != NULL && expr_is_literal(expr->args[1 - i], &literal))
+            add_condition(conditions, path,
+                          i == 0 ? COMPARISONS[row].condition : COMPARISONS[row].exchanged,
+                          literal);
+    }
+}
+
+static void visit_match(const MatchExpr *match, Conditions *conditions) {
+    if (match->kind == MATCH_EXPR && is_expr(match->custom))
+        add_comparisons(((const ExprCustom *)match->custom)->expr, conditions);
     for (uint32_t i = 0; match->kind == MATCH_AND && i < match->child_count; i++)
-        visit_match(match->children[i], equalities);
+        visit_match(match->children[i], conditions);
 }
 
-MatchExpr *expr_match_of_equalities(const MatchExpr *match, const MatchParseContext *ctx,
-                                    Arena *arena) {
+MatchExpr *expr_match_of_comparisons(const MatchExpr *match, const MatchParseContext *ctx,
+                                     Arena *arena) {
     Buffer buf;
     buffer_init_arena(&buf, arena, 64, BSON_DOC_SIZE_MAX_INTERNAL);
     DocBuilder filter;
     doc_builder_init(&filter, &buf);
     size_t all = build_open_array(&filter, "$and");
-    Equalities equalities = {.b = filter};
-    visit_match(match, &equalities);
+    Conditions conditions = {.b = filter};
+    visit_match(match, &conditions);
     build_close(&filter, all);
     Doc doc;
     bool is_whole = doc_builder_try_finish(&filter, &doc);
     CLEANUP(error_reset) Error ignored = {0};
     MatchExpr *added = NULL;
-    if (equalities.count == 0 || !is_whole ||
+    if (conditions.count == 0 || !is_whole ||
         match_parse(doc, ctx, arena, &added, &ignored) != ERR_OK)
         return NULL;
     return added;

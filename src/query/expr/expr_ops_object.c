@@ -41,7 +41,8 @@ ErrCode eval_merge_objects(const Expr *expr, ExprEvalContext *ctx, Value *ret, E
     return ERR_OK;
 }
 
-/* {$getField: name} reads of the current document. Arguments: field, input or NULL. */
+/* {$getField: name} reads of $$CURRENT, which counts as a use of the document as if it had been
+ * written out: filters do not move before what makes the field. Arguments: field, input. */
 ErrCode parse_get_field(ExprParser *p, Elem operand, Expr *expr, Error *err) {
     static const ExprNamedArg ARGS[] = {{"field", 3041702}, {"input", 3041703}};
     static const ExprNamedSpec SPEC = {ARGS, ARRAY_LEN(ARGS), 3041701, 3041701};
@@ -56,6 +57,7 @@ ErrCode parse_get_field(ExprParser *p, Elem operand, Expr *expr, Error *err) {
     } else {
         expr_alloc_args(p, expr, 2);
         TRY(expr_parse_any(p, operand, &expr->args[0], err));
+        TRY(expr_parse_variable(p, STR("CURRENT"), operand, &expr->args[1], err));
     }
     static const NameCodes CODES = {5654600, 5654601, 5654602};
     return check_constant_name(expr, &CODES, err);
@@ -64,9 +66,8 @@ ErrCode parse_get_field(ExprParser *p, Elem operand, Expr *expr, Error *err) {
 ErrCode eval_get_field(const Expr *expr, ExprEvalContext *ctx, Value *ret, Error *err) {
     Value name;
     TRY(expr_eval_arg(expr, 0, ctx, &name, err));
-    Value input = value_doc(ctx->root);
-    if (expr->args[1] != NULL)
-        TRY(expr_eval_arg(expr, 1, ctx, &input, err));
+    Value input;
+    TRY(expr_eval_arg(expr, 1, ctx, &input, err));
     if (value_is_nullish(input))
         *ret = value_is_missing(input) ? VALUE_MISSING : VALUE_NULL;
     else if (input.type != BT_DOC)

@@ -23,7 +23,6 @@ static const ExprOperator OPERATORS[] = {
 };
 
 static ErrCode parse_string(ExprParser *p, Elem spec, Expr **ret_expr, Error *err);
-static ErrCode parse_variable(ExprParser *p, Str dotted, Elem spec, Expr **ret_expr, Error *err);
 static ErrCode check_read_name(Str name, Error *err);
 static ErrCode check_name_rest(Str name, Error *err);
 static ErrCode parse_builtin(ExprParser *p, Str name, Expr *expr, Error *err);
@@ -215,7 +214,7 @@ static ErrCode parse_string(ExprParser *p, Elem spec, Expr **ret_expr, Error *er
     if (text.size == 1)
         return error_set(err, (ErrCode)16872, "'$' by itself is not a valid FieldPath");
     if (text.data[1] == '$')
-        return parse_variable(p, (Str){text.data + 2, text.size - 2}, spec, ret_expr, err);
+        return expr_parse_variable(p, (Str){text.data + 2, text.size - 2}, spec, ret_expr, err);
 
     Str dotted = {text.data + 1, text.size - 1};
     TRY(expr_check_path(dotted, err));
@@ -228,7 +227,7 @@ static ErrCode parse_string(ExprParser *p, Elem spec, Expr **ret_expr, Error *er
     return ERR_OK;
 }
 
-static ErrCode parse_variable(ExprParser *p, Str dotted, Elem spec, Expr **ret_expr, Error *err) {
+ErrCode expr_parse_variable(ExprParser *p, Str dotted, Elem spec, Expr **ret_expr, Error *err) {
     Str name = path_first_part(dotted);
     TRY(check_read_name(name, err));
     Expr *expr = ARENA_NEW(p->arena, Expr);

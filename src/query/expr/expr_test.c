@@ -36,6 +36,7 @@ TEST(paths_and_variables_find_their_values) {
          "[2,1]"},
         {"{'$let':{'vars':{'CURRENT':'$o'},'in':'$x'}}", "1"},
         {"{'$let':{'vars':{},'in':1}}", "1"},
+        {"{'$let':{'vars':{'CURRENT':'$o'},'in':{'$getField':'x'}}}", "1"},
     };
     expr_run_cases(CASES, ARRAY_LEN(CASES));
 }

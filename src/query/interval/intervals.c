@@ -30,6 +30,7 @@ static const uint8_t MAX_KEY[] = {BT_MAX_KEY, 0};
 
 static bool add_equality(Intervals *list, Elem value);
 static bool add_range(Intervals *list, MatchKind kind, Elem operand, bool has_arrays);
+static IntervalFit of_expr_order(const MatchExpr *expr, Intervals *list);
 static bool of_in(const MatchExpr *expr, const IntervalContext *ctx, Intervals *ret_list);
 static bool of_type(const MatchExpr *expr, const IntervalContext *ctx, Intervals *ret_list);
 static void of_regex(const MatchRegex *regex, const IntervalContext *ctx, Intervals *list);
@@ -104,6 +105,14 @@ bool intervals_of_predicate(Predicate predicate, const IntervalContext *ctx, Int
         if (!add_range(ret_list, expr->kind, expr->operand, has_arrays))
             return false;
         *ret_fit = fit_of_value(expr->operand, has_arrays);
+        break;
+    case MATCH_EXPR_LT:
+    case MATCH_EXPR_LTE:
+    case MATCH_EXPR_GT:
+    case MATCH_EXPR_GTE:
+        if (ctx->arrays != 0) /* keys have the elements, the condition is about the whole */
+            return false;
+        *ret_fit = of_expr_order(expr, ret_list);
         break;
     case MATCH_IN:
         if (!of_in(expr, ctx, ret_list))
@@ -399,6 +408,26 @@ static bool add_range(Intervals *list, MatchKind kind, Elem operand, bool has_ar
         return true;
     default:
         return false;
+    }
+}
+
+/* From one end of all types to the operand. The key of null stands for what is missing, too, which
+ * comes right before null. */
+static IntervalFit of_expr_order(const MatchExpr *expr, Intervals *list) {
+    bool is_null = elem_type(expr->operand) == BT_NULL;
+    switch (expr->kind) {
+    case MATCH_EXPR_LT:
+        add_interval(list, STATIC_ELEM(MIN_KEY), true, expr->operand, is_null);
+        return is_null ? INTERVAL_FIT_WIDE : INTERVAL_FIT_EXACT;
+    case MATCH_EXPR_LTE:
+        add_interval(list, STATIC_ELEM(MIN_KEY), true, expr->operand, true);
+        return INTERVAL_FIT_EXACT;
+    case MATCH_EXPR_GT:
+        add_interval(list, expr->operand, false, STATIC_ELEM(MAX_KEY), true);
+        return INTERVAL_FIT_EXACT;
+    default:
+        add_interval(list, expr->operand, true, STATIC_ELEM(MAX_KEY), true);
+        return is_null ? INTERVAL_FIT_WIDE : INTERVAL_FIT_EXACT;
     }
 }
 

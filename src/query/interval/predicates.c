@@ -55,6 +55,10 @@ bool predicate_is_without_text(Predicate predicate) {
     case MATCH_LTE:
     case MATCH_GT:
     case MATCH_GTE:
+    case MATCH_EXPR_LT:
+    case MATCH_EXPR_LTE:
+    case MATCH_EXPR_GT:
+    case MATCH_EXPR_GTE:
         return !type_is_collatable(elem_type(expr->operand));
     case MATCH_IN:
         for (uint32_t i = 0; i < expr->in.value_count; i++)

@@ -45,6 +45,13 @@ typedef enum MatchKind {
     MATCH_BITS_ANY_CLEAR,
     MATCH_ELEM_MATCH_OBJECT, /* one child, judges each element as a document */
     MATCH_ELEM_MATCH_VALUE,  /* children, each judges the bare element; their paths are empty */
+    /* As $expr compares: the value as a whole, in the order of all types, where what is missing
+     * comes before null. An array in the middle of the path matches: the expression that they
+     * follow from, see expr_match_of_comparisons, puts its values together and has to judge. */
+    MATCH_EXPR_LT,
+    MATCH_EXPR_LTE,
+    MATCH_EXPR_GT,
+    MATCH_EXPR_GTE,
 } MatchKind;
 
 enum {

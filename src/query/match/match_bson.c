@@ -115,6 +115,10 @@ static void append_operator(const MatchExpr *expr, DocBuilder *b) {
     case MATCH_LTE:
     case MATCH_GT:
     case MATCH_GTE:
+    case MATCH_EXPR_LT:
+    case MATCH_EXPR_LTE:
+    case MATCH_EXPR_GT:
+    case MATCH_EXPR_GTE:
         build_elem_as(b, str_from(name), expr->operand);
         return;
     case MATCH_IN:

@@ -54,6 +54,8 @@ static bool eval(const MatchExpr *expr, const MatchRoot *root, MatchRun *run);
 static bool eval_leaf(const MatchExpr *expr, const MatchRoot *root, MatchRun *run);
 static bool eval_value(const MatchExpr *expr, Elem elem, MatchRun *run);
 static bool eval_comparison(const MatchExpr *expr, Elem elem);
+static bool eval_expr_order(const MatchExpr *expr, Elem elem);
+static bool eval_expr_order_of_value(const MatchExpr *expr, Elem elem);
 static bool eval_in(const MatchExpr *expr, Elem elem, MatchRun *run);
 static bool eval_regex(const MatchRegex *regex, Elem elem, MatchRun *run);
 static bool eval_mod(const MatchExpr *expr, Elem elem);
@@ -99,8 +101,14 @@ void match_finish_leaf(MatchExpr *expr) {
         [MATCH_LTE] = ACCEPT_LESS | ACCEPT_EQUAL,
         [MATCH_GT] = ACCEPT_GREATER,
         [MATCH_GTE] = ACCEPT_GREATER | ACCEPT_EQUAL,
+        [MATCH_EXPR_LT] = ACCEPT_LESS,
+        [MATCH_EXPR_LTE] = ACCEPT_LESS | ACCEPT_EQUAL,
+        [MATCH_EXPR_GT] = ACCEPT_GREATER,
+        [MATCH_EXPR_GTE] = ACCEPT_GREATER | ACCEPT_EQUAL,
     };
     expr->fast = FAST_NONE;
+    if (expr->kind >= MATCH_EXPR_LT)
+        expr->accepts = ACCEPTS[expr->kind];
     if (expr->kind >= MATCH_EQ && expr->kind <= MATCH_GTE) {
         expr->accepts = ACCEPTS[expr->kind];
         expr->fast = FAST_GENERIC;
@@ -140,6 +148,9 @@ void match_finish_leaf(MatchExpr *expr) {
     }
     MatchRun run = {0};
     expr->matches_missing = eval_value(expr, ELEM_MISSING, &run);
+    /* Sparse indexes may lack documents in which the path leads into an empty array. */
+    if (expr->kind >= MATCH_EXPR_LT && expr->path.count > 1)
+        expr->matches_missing = true;
 }
 
 static bool eval(const MatchExpr *expr, const MatchRoot *root, MatchRun *run) {
@@ -198,6 +209,8 @@ static bool eval_leaf(const MatchExpr *expr, const MatchRoot *root, MatchRun *ru
         if (LIKELY(elem_type(first) != BT_ARRAY))
             return eval_value(expr, first, run);
     }
+    if (expr->kind >= MATCH_EXPR_LT)
+        return eval_expr_order(expr, first);
 
     /* Operators on arrays want the array itself, not its elements. */
     bool is_on_array = expr->kind == MATCH_SIZE || expr->kind == MATCH_ELEM_MATCH_OBJECT ||
@@ -220,6 +233,11 @@ static bool eval_value(const MatchExpr *expr, Elem elem, MatchRun *run) {
     case MATCH_GT:
     case MATCH_GTE:
         return eval_comparison(expr, elem);
+    case MATCH_EXPR_LT:
+    case MATCH_EXPR_LTE:
+    case MATCH_EXPR_GT:
+    case MATCH_EXPR_GTE:
+        return eval_expr_order_of_value(expr, elem);
     case MATCH_IN:
         return eval_in(expr, elem, run);
     case MATCH_EXISTS:
@@ -276,6 +294,23 @@ static bool eval_value(const MatchExpr *expr, Elem elem, MatchRun *run) {
 static inline bool accepts(const MatchExpr *expr, int order) {
     uint8_t outcome = order < 0 ? ACCEPT_LESS : order > 0 ? ACCEPT_GREATER : ACCEPT_EQUAL;
     return (expr->accepts & outcome) != 0;
+}
+
+static bool eval_expr_order_of_value(const MatchExpr *expr, Elem elem) {
+    if (elem_is_present(elem))
+        return accepts(expr, elem_compare(elem, expr->operand, expr->collator));
+    return accepts(expr, elem_type(expr->operand) == BT_MIN_KEY ? 1 : -1);
+}
+
+/* `elem`: at the first part of the path. */
+static bool eval_expr_order(const MatchExpr *expr, Elem elem) {
+    for (uint32_t i = 1; i < expr->path.count; i++) {
+        if (elem_type(elem) == BT_ARRAY)
+            return true;
+        elem = elem_type(elem) == BT_DOC ? path_find_field(elem_doc(elem), &expr->path.parts[i])
+                                         : ELEM_MISSING;
+    }
+    return eval_expr_order_of_value(expr, elem);
 }
 
 static bool compare_with_integer(const MatchExpr *expr, Elem elem) {

@@ -40,6 +40,19 @@ ErrCode match_op_comparison(MatchParser *p, const MatchSite *site, Elem operand,
     return ERR_OK;
 }
 
+ErrCode match_op_expr_order(MatchParser *p, const MatchSite *site, Elem operand,
+                            MatchExpr **ret_expr, Error *err) {
+    BsonType type = elem_type(operand);
+    if (type == BT_ARRAY || type == BT_UNDEFINED || type == BT_REGEX)
+        return error_set(err, ERR_BAD_VALUE, "%s cannot compare to a value of type %s",
+                         match_operator_name(site->kind), bson_type_name(type));
+    MatchExpr *expr = match_new(p, site->kind, &site->path);
+    expr->operand = operand;
+    match_finish_leaf(expr);
+    *ret_expr = expr;
+    return ERR_OK;
+}
+
 ErrCode match_op_not_equal(MatchParser *p, const MatchSite *site, Elem operand,
                            MatchExpr **ret_expr, Error *err) {
     if (elem_type(operand) == BT_REGEX)

@@ -64,6 +64,26 @@ static void run_error_cases(const ErrorCase *cases, size_t count) {
     }
 }
 
+TEST(match_orders_of_expr_are_about_whole_values_of_all_types) {
+    static const Case CASES[] = {
+        {"{'a': {'$_internalExprGt': 5}}", "{'a': 6}", true},
+        {"{'a': {'$_internalExprGt': 5}}", "{'a': 5}", false},
+        {"{'a': {'$_internalExprGt': 5}}", "{'a': 'x'}", true},
+        {"{'a': {'$_internalExprGt': 5}}", "{'a': [1]}", true},
+        {"{'a': {'$_internalExprGte': 5}}", "{'a': 5.0}", true},
+        {"{'a': {'$_internalExprGte': null}}", "{'a': null}", true},
+        {"{'a': {'$_internalExprGte': null}}", "{}", false},
+        {"{'a': {'$_internalExprLt': null}}", "{}", true},
+        {"{'a': {'$_internalExprLt': 'x'}}", "{'a': [1]}", false},
+        {"{'a': {'$_internalExprLte': {'$minKey': 1}}}", "{}", false},
+        {"{'a.b': {'$_internalExprLt': 5}}", "{'a': {'b': 4}}", true},
+        {"{'a.b': {'$_internalExprLt': 5}}", "{'a': 9}", true},
+        {"{'a.b': {'$_internalExprLt': 5}}", "{'a': {'b': 6}}", false},
+        {"{'a.b': {'$_internalExprLt': 5}}", "{'a': [{'b': 6}]}", true}, /* not told */
+    };
+    run_cases(CASES, ARRAY_LEN(CASES));
+}
+
 TEST(match_equality_finds_values_and_array_elements) {
     static const Case CASES[] = {
         {"{}", "{}", true},

@@ -302,7 +302,7 @@ static bool has_array(const MatchExpr *leaf) {
 static bool needs_document(const Planning *p, const MatchExpr *leaf, const IndexDesc *index) {
     bool is_null_seen = !is_null_told(p) || index_is_multikey(index);
     uint32_t nulls = 1u << BT_NULL | 1u << BT_UNDEFINED;
-    return leaf->kind == MATCH_EXISTS ||
+    return leaf->kind == MATCH_EXISTS || leaf->kind >= MATCH_EXPR_LT ||
            (leaf->kind == MATCH_TYPE && (leaf->type_set & nulls) != 0) ||
            (leaf->kind <= MATCH_IN && ((leaf->matches_missing && is_null_seen) || has_array(leaf)));
 }

@@ -66,10 +66,10 @@ ErrCode plan_query_shape(CollAccess *access, const QuerySpec *spec, Arena *arena
     return ERR_OK;
 }
 
-/* What $expr says by equalities, said in the query language as well: indexes understand that. */
-static void add_equalities(Planning *p) {
+/* What $expr says by comparisons, said in the query language as well: indexes understand that. */
+static void add_comparisons(Planning *p) {
     Arena *arena = &p->exec->arena;
-    MatchExpr *added = expr_match_of_equalities(p->filter, &p->match, arena);
+    MatchExpr *added = expr_match_of_comparisons(p->filter, &p->match, arena);
     if (LIKELY(added == NULL))
         return;
     MatchExpr *both = ARENA_NEW(arena, MatchExpr);
@@ -95,7 +95,7 @@ static ErrCode parse(Planning *p, Error *err) {
     p->match.collator = p->collator;
     if (doc_is_present(spec->filter) && !doc_is_empty(spec->filter)) {
         TRY(match_parse(spec->filter, &p->match, arena, &p->filter, err));
-        add_equalities(p);
+        add_comparisons(p);
         p->filter = match_optimize(p->filter, arena);
         if (p->filter->kind == MATCH_ALWAYS_TRUE ||
             (p->filter->kind == MATCH_AND && p->filter->child_count == 0))
@@ -132,6 +132,10 @@ static ErrCode check_hint(const Planning *p, Error *err) {
     double direction = elem_is_number(natural) ? elem_as_f64(natural) : 0;
     if (direction != 1 && direction != -1)
         return error_set(err, ERR_BAD_VALUE, "$natural hint must be 1 or -1");
+    if (p->sort != NULL && p->sort->natural_direction != 0 &&
+        p->sort->natural_direction != (int)direction)
+        return error_set(err, ERR_BAD_VALUE,
+                         "$natural hint must be in the same direction as $natural sort order");
     return ERR_OK;
 }
 
@@ -144,6 +148,8 @@ static ErrCode check_meta(const Planning *p, uint32_t needed, Error *err) {
         return error_set(err, ERR_NOT_IMPLEMENTED, "$meta 'indexKey' is not supported yet");
     if ((needed >> PROJECT_META_SORT_KEY & 1) == 0)
         return ERR_OK;
+    if ((p->sort == NULL || p->sort->count == 0) && p->spec->parsed_projection != NULL)
+        return ERR_OK; /* of a pipeline: missing */
     if (p->sort == NULL || p->sort->count == 0)
         return error_set(err, ERR_BAD_VALUE, "cannot use sortKey $meta projection without a sort");
     if (p->collator != NULL)
@@ -189,7 +195,9 @@ static ErrCode parse_projection(Planning *p, Error *err) {
     }
     if (spec->parsed_projection != NULL) {
         p->projection = spec->parsed_projection;
-        is_known = project_add_paths(p->projection, &p->needed);
+        TRY(check_meta(p, project_needed_meta(p->projection), err));
+        is_known =
+            project_add_paths(p->projection, &p->needed) && project_needed_meta(p->projection) == 0;
     }
     if (spec->is_return_key) { /* documents do not show */
         p->needed = path_set(&p->exec->arena);
@@ -396,8 +404,11 @@ static ErrCode plan_hint(Planning *p, PlanStage **ret_stage, bool *ret_is_planne
         (void)candidate_for_index(p, index, /* is_told= */ true, &told);
     if (doc_is_present(p->spec->min) || doc_is_present(p->spec->max)) {
         TRY(check_min_max(index, p->spec->min, p->spec->max, err));
-        bounds_min_max(index, p->filter, p->spec->min, p->spec->max, &p->exec->arena,
-                       &told.paths[0].bounds);
+        IndexBounds *bounds = &told.paths[0].bounds;
+        bounds_min_max(index, p->filter, p->spec->min, p->spec->max, &p->exec->arena, bounds);
+        if (str_compare(bounds->ranges[0].start, bounds->ranges[0].end) >= 0)
+            return error_set(err, (ErrCode)51175, "min does not come before max in the index '%s'",
+                             index->name);
     }
     *ret_stage = use(p, &told);
     return ERR_OK;

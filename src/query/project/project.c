@@ -192,7 +192,7 @@ Str project_renamed_field(const Projection *projection, Str field) {
     const ProjectNode *root = &projection->root;
     for (uint32_t i = 0; i < root->child_count; i++) {
         const ProjectNode *child = root->children[i];
-        if (child->kind != NODE_EXPR || !str_equal(child->name.name, field))
+        if (child->kind != NODE_EXPR || child->is_meta || !str_equal(child->name.name, field))
             continue;
         const FieldPath *path = expr_field_path(child->expr);
         /* A longer path, through arrays, has another meaning in filters. */

@@ -179,8 +179,6 @@ static ErrCode parse_meta(Parser *p, Elem elem, Elem op, Str path, Error *err) {
         {"timeseriesBucketMinTime", -1},
         {"timeseriesBucketMaxTime", -1},
     };
-    if (p->ctx->syntax != PROJECT_FIND)
-        return error_set(err, ERR_NOT_IMPLEMENTED, "$meta is not supported in pipelines yet");
     if (elem_type(op) != BT_STRING)
         return error_set(err, (ErrCode)17307, "$meta only supports string arguments");
     if (doc_count(elem_doc(elem)) != 1)

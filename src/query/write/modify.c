@@ -265,7 +265,7 @@ static ErrCode modify_by_id(Modify *m, CollAccess *access, Elem id, Error *err) 
     bool is_found;
     executor_note_plan(m->op, NULL, "IDHACK");
     TRY(lookup_record_id(m->op, access->coll, id, &m->scratch.rid, &is_found, &target.rid, err));
-    m->op->metrics.keys_examined += is_found;
+    m->op->metrics.keys_examined += is_found && !access->coll->options.is_clustered;
     if (!is_found)
         return ERR_OK;
     if (target.rid.str != NULL)
