@@ -11,6 +11,8 @@ enum {
     ASK_ONCE = 1 << 0,          /* it counts how often it came */
     ASK_CONFIG_SERVER = 1 << 1, /* as well */
     UNLOCK_MS_MAX = 10 * 1000,
+    /* Of validateDBMetadata; a page that somebody reads. More are named by `hasMoreErrors`. */
+    METADATA_ERRORS_MAX = 1000,
 };
 
 /* Sends the client's command to the primaries of all shards. `*ret_list` keeps them alive. */
@@ -122,6 +124,47 @@ static ErrCode fsync_unlock_run(CommandCtx *ctx, void *arg, Error *err) {
     return ERR_OK;
 }
 
+/* ---- validateDBMetadata ---- */
+
+/* A sharded collection is on several shards: what each of them says of it is told once. */
+static bool is_told(const Doc *told, uint32_t count, Doc found) {
+    for (uint32_t i = 0; i < count; i++)
+        if (doc_equal_bytes(told[i], found))
+            return true;
+    return false;
+}
+
+static ErrCode validate_db_metadata_run(CommandCtx *ctx, void *arg, Error *err) {
+    (void)arg;
+    CLEANUP(shard_list_done) ShardList *list = NULL;
+    CLEANUP(shard_calls_done) ShardCalls calls = {0};
+    TRY(ask_all(ctx, 0, &list, &calls, err));
+    Doc *told = ARENA_ARRAY(cmd_arena(ctx), Doc, METADATA_ERRORS_MAX);
+    uint32_t count = 0;
+    bool has_more = false;
+    size_t opened = build_open_array(ctx->reply, "apiVersionErrors");
+    for (uint32_t i = 0; i < calls.count; i++) {
+        Doc reply = calls.rows[i].reply.body;
+        has_more |= elem_is_truthy(doc_get_lit(reply, "hasMoreErrors"));
+        Elem errors = doc_get_lit(reply, "apiVersionErrors");
+        DocIter iter = doc_iter(elem_type(errors) == BT_ARRAY ? elem_doc(errors) : DOC_EMPTY);
+        for (Elem row; doc_iter_next(&iter, &row);) {
+            if (elem_type(row) != BT_DOC || is_told(told, count, elem_doc(row)))
+                continue;
+            has_more |= count == METADATA_ERRORS_MAX;
+            if (count == METADATA_ERRORS_MAX)
+                break;
+            char name[INDEX_NAME_SIZE];
+            build_doc(ctx->reply, index_name(count, name).data, elem_doc(row));
+            told[count++] = elem_doc(row);
+        }
+    }
+    build_close(ctx->reply, opened);
+    if (has_more)
+        build_bool(ctx->reply, "hasMoreErrors", true);
+    return ERR_OK;
+}
+
 const CommandSpec ROUTER_FSYNC = {
     .name = "fsync",
     .summary = "Flushes the data of all shards to their disks, and may keep writers out after it.",
@@ -134,4 +177,12 @@ const CommandSpec ROUTER_FSYNC_UNLOCK = {
     .summary = "Ends the lock of fsync on all shards and the config server.",
     .flags = CMD_ADMIN_ONLY | CMD_LOOSE,
     .run = fsync_unlock_run,
+};
+
+/* CMD_LOOSE: the shards parse it. */
+const CommandSpec ROUTER_VALIDATE_DB_METADATA = {
+    .name = "validateDBMetadata",
+    .summary = "Tells which views and indexes are not of a version of the Stable API.",
+    .flags = CMD_LOOSE,
+    .run = validate_db_metadata_run,
 };

@@ -10,3 +10,4 @@ ErrCode all_shards_after(CommandCtx *ctx, Error *err) MUST_CHECK;
 
 extern const CommandSpec ROUTER_FSYNC;
 extern const CommandSpec ROUTER_FSYNC_UNLOCK;
+extern const CommandSpec ROUTER_VALIDATE_DB_METADATA;

@@ -105,6 +105,7 @@ const CommandSpec *const ROUTER_SPECS[] = {
     &ROUTER_CURRENT_OP,
     &ROUTER_FSYNC,
     &ROUTER_FSYNC_UNLOCK,
+    &ROUTER_VALIDATE_DB_METADATA,
     &ROUTER_KILL_OP,
 #define REFUSED_COMMAND(symbol, command, reason) &(symbol),
 #include "router/refused_commands.def"
