@@ -57,7 +57,7 @@ TXT
 - `validate`: `logDiagnostics`.
 - Indexes of `_id` with `v: 1` are kept and shown as such, but stored as those of version 2: decimals are not refused.
 - Start-up: access control and TLS options. Members of a set with `buildIndexes: false`.
-- Behind a router: transactions over several shards, updates that move a document to another shard, defragmentation of collections,
+- Behind a router: transactions over several shards, updates that move a document to another shard,
   resharding, change streams over sharded collections and of the whole cluster, the database `local`.
 
 ## Behind a router: what differs

@@ -65,7 +65,7 @@ const CommandSpec CMD_CONFIGSVR_BALANCER_STATUS = {
 typedef struct CollectionRequest {
     Str ns;
     Elem chunk_size;
-    bool defragments;
+    Elem defragments;
     Elem merges;
 } CollectionRequest;
 
@@ -94,10 +94,6 @@ static ErrCode configure_run(CommandCtx *ctx, void *arg, Error *err) {
     TRY(configsvr_check_role(ctx, err));
     Ns ns;
     TRY(ns_parse(request->ns, &ns, err));
-    if (request->defragments)
-        return error_set(err, ERR_NOT_IMPLEMENTED,
-                         "defragmentCollection is not supported: chunks are merged by "
-                         "mergeAllChunksOnShard and by the auto-merger in this version");
     if (elem_is_present(request->chunk_size) && !elem_is_number(request->chunk_size))
         return error_set(err, ERR_TYPE_MISMATCH, "chunkSize has to be a number of megabytes");
     BalancingChange change = {
@@ -106,6 +102,8 @@ static ErrCode configure_run(CommandCtx *ctx, void *arg, Error *err) {
         .chunk_mb = elem_as_i64(request->chunk_size),
         .has_merges = elem_is_present(request->merges),
         .merges = elem_is_truthy(request->merges),
+        .has_defragments = elem_is_present(request->defragments),
+        .defragments = elem_is_truthy(request->defragments),
     };
     TRY(collection_configure_balancing(ctx->op, &change, err));
     balancer_wake(ctx->service->balancer);
@@ -116,7 +114,7 @@ static const FieldSpec CONFIGURE_FIELDS[] = {
     {"_configsvrConfigureCollectionBalancing", FIELD_STRING, FIELD_REQUIRED,
      offsetof(CollectionRequest, ns)},
     {"chunkSize", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CollectionRequest, chunk_size)},
-    {"defragmentCollection", FIELD_BOOL, FIELD_OPTIONAL, offsetof(CollectionRequest, defragments)},
+    {"defragmentCollection", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CollectionRequest, defragments)},
     {"enableAutoMerger", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CollectionRequest, merges)},
 };
 CONFIGSVR_COMMAND(CMD_CONFIGSVR_CONFIGURE_BALANCING, "_configsvrConfigureCollectionBalancing",

@@ -220,6 +220,7 @@ static BalancerTuning balancer_tuning(const ServiceCtx *service) {
         .pause_ms = param_i64(service, PARAM_BALANCER_MIGRATIONS_THROTTLING_MS),
         .merge_interval_s = param_i64(service, PARAM_AUTO_MERGER_INTERVAL_SECS),
         .merge_pause_ms = param_i64(service, PARAM_AUTO_MERGER_THROTTLING_MS),
+        .defragment_pause_ms = param_i64(service, PARAM_CHUNK_DEFRAGMENTATION_THROTTLING_MS),
         .history_s = history_s > txn_s ? history_s : txn_s,
     };
 }

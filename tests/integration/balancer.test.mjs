@@ -135,7 +135,6 @@ describe(`the balancer, TEST_SEED=${seed}`, () => {
         const { balancerCompliant, chunkSize } = await status('d.off');
         assert.deepEqual([balancerCompliant, Number(chunkSize)], [true, 2]);
         await fails(() => admin({ configureCollectionBalancing: 'd.off', chunkSize: 2000 }), 72);
-        await fails(() => admin({ configureCollectionBalancing: 'd.off', defragmentCollection: true }), 238);
         await fails(() => admin({ configureCollectionBalancing: 'd.none', chunkSize: 1 }), 118);
         await fails(() => status('d.none'), 118);
         await fails(() => status('d'), 73);
@@ -225,6 +224,102 @@ describe(`the balancer, TEST_SEED=${seed}`, () => {
         for await (const { _id } of client.db('d').collection('mixed').find({}, { projection: { _id: 1 } })) ids.add(_id);
         assert.equal(ids.size, 6 * 105);
         await client.db('d').collection('mixed').drop();
+    });
+
+    /* Ranges of ten keys on shards in turn, with so many documents of 10 KB each. */
+    async function fragment(coll, counts) {
+        await admin({ shardCollection: `d.${coll}`, key: { k: 1 } });
+        const c = client.db('d').collection(coll);
+        for (const [i, count] of counts.entries()) {
+            if (i > 0) await admin({ split: `d.${coll}`, middle: { k: i * 10 } });
+            if (i > 0) await admin({ moveChunk: `d.${coll}`, find: { k: i * 10 }, to: `shard${i % 3}` });
+            if (count > 0) await c.insertMany(Array.from({ length: count }, (_, j) => ({ _id: i * 1000 + j, k: i * 10 + (j % 10), pad: 'x'.repeat(10_000) })));
+        }
+    }
+    const entryOf = (ns) => config.collection('collections').findOne({ _id: ns });
+    const areOneLater = (chunks) => chunks.some(({ shard }, i) => i > 0 && chunks[i - 1].shard === shard);
+
+    test('BAL-2: a collection is defragmented: small chunks join their neighbours, and it is told how far that is', async () => {
+        await admin({ balancerStop: 1 });
+        await onConfig({ setParameter: 1, chunkDefragmentationThrottlingMS: 0 });
+        // Of a wanted size of 1 MB: less than 25 documents are small.
+        const counts = [2, 90, 3, 0, 95, 1, 5, 7, 80];
+        await fragment('frag', counts);
+        const total = counts.reduce((a, b) => a + b);
+        await config.collection('collections').updateOne({ _id: 'd.frag' }, { $set: { noBalance: true } });
+        assert.equal((await chunksOf('d.frag')).length, counts.length);
+        await admin({ configureCollectionBalancing: 'd.frag', defragmentCollection: true });
+        const { balancerCompliant, firstComplianceViolation, details } = await status('d.frag');
+        assert.deepEqual([balancerCompliant, firstComplianceViolation], [false, 'defragmentingChunks']);
+        assert.deepEqual(details, { currentPhase: 'mergeAndMeasureChunks', progress: { remainingChunksToProcess: counts.length } });
+        await aRound();
+        await settled('d.frag');
+        await admin({ balancerStop: 1 });
+        const chunks = await chunksOf('d.frag');
+        assert.ok(!areOneLater(chunks), JSON.stringify(chunks));
+        assert.ok(chunks.length <= 4, `${chunks.length} chunks`);
+        assert.ok(chunks.every((chunk) => !('estimatedDataSizeBytes' in chunk)));
+        const entry = await entryOf('d.frag');
+        assert.ok(!('defragmentCollection' in entry) && !('defragmentationPhase' in entry), JSON.stringify(entry));
+        assert.equal(await client.db('d').collection('frag').countDocuments(), total);
+        assert.ok((await decisions()).some(({ ns, reason, outcome }) => ns === 'd.frag' && reason === 'defragmentingChunks' && outcome === 'moved'));
+        await checkMovesOver(cluster, waitFor);
+        await checkPlaces(cluster, client, 'd.frag');
+        assert.equal((await admin({ checkMetadataConsistency: 1 })).cursor.firstBatch.length, 0);
+        await client.db('d').collection('frag').drop();
+    });
+
+    test('BAL-2: a defragmentation that is to stop merges what it has moved, and moves nothing more', async () => {
+        await fragment('stop', [1, 60, 1, 60]);
+        await admin({ configureCollectionBalancing: 'd.stop', defragmentCollection: false });
+        assert.ok(!('defragmentationPhase' in (await entryOf('d.stop'))), 'there was none');
+        await admin({ configureCollectionBalancing: 'd.stop', defragmentCollection: true });
+        await admin({ configureCollectionBalancing: 'd.stop', defragmentCollection: false });
+        const { details } = await status('d.stop');
+        assert.deepEqual(details, { currentPhase: 'mergeChunks', progress: { remainingChunksToProcess: 0 } });
+        await aRound();
+        await settled('d.stop');
+        await admin({ balancerStop: 1 });
+        assert.equal((await chunksOf('d.stop')).length, 4);
+        assert.ok(!('defragmentCollection' in (await entryOf('d.stop'))));
+        await client.db('d').collection('stop').drop();
+    });
+
+    test('BAL-2: a defragmentation goes on after the config server was killed between any two of its steps', async () => {
+        const counts = [2, 90, 3, 1, 95];
+        await fragment('kill', counts);
+        await admin({ configureCollectionBalancing: 'd.kill', defragmentCollection: true });
+        const [member] = cluster.config.members;
+        const isOver = async () => !('defragmentationPhase' in (await entryOf('d.kill')));
+        const fast = async () => {
+            await cluster.config.waitForPrimary();
+            await onConfig({ configureFailPoint: 'overrideBalanceRoundInterval', mode: 'alwaysOn', data: { intervalMs: 100 } });
+            await onConfig({ setParameter: 1, balancerMigrationsThrottlingMs: 50 });
+            await onConfig({ setParameter: 1, chunkDefragmentationThrottlingMS: 0 });
+        };
+        let kills = 0;
+        await fast();
+        await admin({ balancerStart: 1 });
+        for (let life = 1; life <= 12; life++) {
+            // One look is let through, with what follows from it; the next one is the end.
+            await cluster.config.crashAt(member, 'afterBuildingNextDefragmentationPhase', { skip: 1 });
+            const died = await waitFor(() => !member.isRunning(), { timeoutMs: 8000, what: 'the end' }).then(() => true, () => false);
+            if (!died && (await isOver())) break;
+            assert.ok(died, 'it neither ended nor was killed');
+            await member.start();
+            await fast();
+            kills++;
+        }
+        assert.ok(kills >= 3, `${kills} kills`);
+        await onConfig({ configureFailPoint: 'afterBuildingNextDefragmentationPhase', mode: 'off' });
+        await onConfig({ configureFailPoint: 'overrideBalanceRoundInterval', mode: 'alwaysOn', data: { intervalMs: 1000 } });
+        await waitFor(isOver, { timeoutMs: 60_000, what: 'the end' });
+        await admin({ balancerStop: 1 });
+        const chunks = await chunksOf('d.kill');
+        assert.ok(!areOneLater(chunks) && chunks.length <= 2, JSON.stringify(chunks));
+        assert.equal(await client.db('d').collection('kill').countDocuments(), counts.reduce((a, b) => a + b));
+        await checkMovesOver(cluster, waitFor);
+        await client.db('d').collection('kill').drop();
     });
 
     test('BAL-2: mergeAllChunksOnShard and the auto-merger merge what is old enough, and no more', async () => {

@@ -21,10 +21,11 @@ typedef struct Balancer Balancer;
 
 /* Asked for before each use, so that changes count at once. */
 typedef struct BalancerTuning {
-    int64_t pause_ms;         /* after a round that has moved something */
-    int64_t merge_interval_s; /* between two times that all collections are looked at */
-    int64_t merge_pause_ms;   /* between two merges of one collection */
-    int64_t history_s;        /* chunks that have moved since then are not merged */
+    int64_t pause_ms;            /* after a round that has moved something */
+    int64_t merge_interval_s;    /* between two times that all collections are looked at */
+    int64_t merge_pause_ms;      /* between two merges of one collection */
+    int64_t defragment_pause_ms; /* the same, while it is being defragmented */
+    int64_t history_s;           /* chunks that have moved since then are not merged */
 } BalancerTuning;
 typedef BalancerTuning (*BalancerTuningFn)(const ServiceCtx *service);
 

@@ -6,6 +6,7 @@
 #include "sharding/balancer/balancer.h"
 #include "sharding/balancer/decisions.h"
 #include "sharding/balancer/rests.h"
+#include "sharding/config/defragmentation.h"
 
 /* ---- moves of one round: moves.c ---- */
 
@@ -53,6 +54,24 @@ typedef struct AutoMerger {
 int64_t auto_merger_run(AutoMerger *merger, OpCtx *op, const BalancerTuning *tuning);
 void auto_merger_reset(AutoMerger *merger); /* a new time in office */
 void auto_merger_done(AutoMerger *merger);
+
+/* ---- defragmentation: defragment.c ---- */
+
+typedef struct DefragStep {
+    BalanceCollection input; /* what was looked at: chunks of the moves */
+    BalanceMove *moves;      /* that it needs now */
+    uint32_t move_count;
+    bool is_changed; /* something was merged, measured, or is over: there will be more to do */
+} DefragStep;
+
+/* Merges and measures for some seconds at most, and chooses moves among the shards that have none
+ * yet. `rests`: chunks that are left alone. In the operation's arena. */
+ErrCode defragment_step(OpCtx *op, const BalancerSettings *settings, const BalancerTuning *tuning,
+                        const Rests *rests, const ShardsLook *shards, const CollectionLook *coll,
+                        DefragStep *ret_step, Error *err) MUST_CHECK;
+/* Appends {currentPhase, progress: {remainingChunksToProcess}}. */
+void defragment_build_status(DocBuilder *b, DefragPhase phase, OpCtx *op, const ShardsLook *shards,
+                             const BalanceCollection *input);
 
 /* ---- all of it ---- */
 

@@ -92,7 +92,7 @@ static void take_sizes(Doc reply, uint32_t shard, CollectionLook *colls, uint32_
     }
 }
 
-static ErrCode ask_shard(OpCtx *op, Str name, Doc body, ClientReply *reply, Error *err) {
+ErrCode look_ask_shard(OpCtx *op, Str name, Doc body, ClientReply *reply, Error *err) {
     Cluster *cluster = op->service->cluster;
     ShardList *list;
     const Shard *shard;
@@ -112,7 +112,7 @@ ErrCode look_at_sizes(OpCtx *op, const ShardsLook *shards, CollectionLook *colls
     for (uint32_t i = 0; i < shards->count; i++) {
         CLEANUP(client_reply_done) ClientReply reply = {0};
         CLEANUP(error_reset) Error unreachable = {0};
-        if (ask_shard(op, shards->rows[i].name, body, &reply, &unreachable) == ERR_OK)
+        if (look_ask_shard(op, shards->rows[i].name, body, &reply, &unreachable) == ERR_OK)
             take_sizes(reply.body, i, colls, count);
         TRY(op_check_interrupt_slow(op, err));
     }
@@ -168,6 +168,7 @@ static ErrCode add_chunk(void *arg, Doc doc, bool *is_over, Error *err) {
         read->rows = grown;
         read->capacity = capacity;
     }
+    Elem bytes = doc_get_lit(doc, "estimatedDataSizeBytes");
     Doc end = read->count > 0 ? read->rows[read->count - 1].max : DOC_NONE;
     bool follows = doc_is_present(end) && doc_equal_bytes(end, chunk.min);
     read->is_whole &= follows || read->count == 0;
@@ -176,6 +177,7 @@ static ErrCode add_chunk(void *arg, Doc doc, bool *is_over, Error *err) {
         .max = doc_copy(chunk.max, arena),
         .shard = find_shard(read, chunk.shard),
         .is_jumbo = chunk.is_jumbo,
+        .bytes = elem_is_number(bytes) ? elem_as_i64(bytes) : -1,
     };
     return ERR_OK;
 }

@@ -36,3 +36,6 @@ ErrCode look_at_zones(OpCtx *op, const CollectionLook *coll, const BalancerSetti
  * together. */
 ErrCode look_at_chunks(OpCtx *op, const CollectionLook *coll, const ShardsLook *shards,
                        BalanceCollection *input, bool *ret_is_whole, Error *err) MUST_CHECK;
+
+/* Asks the primary of a shard; bounded in time. */
+ErrCode look_ask_shard(OpCtx *op, Str name, Doc body, ClientReply *reply, Error *err) MUST_CHECK;

@@ -23,6 +23,7 @@ typedef struct Round {
     DocBuilder refusals; /* a list */
     Doc refused;         /* the same, ended */
     uint32_t refusal_count;
+    bool is_changed; /* by defragmentation, besides the moves */
 } Round;
 
 static void round_done(Round *round) {
@@ -124,12 +125,25 @@ static ErrCode choose_of(Round *round, const CollectionLook *coll, Error *err) {
     return take_result(round, coll, &input, &result, err);
 }
 
+static ErrCode defragment_of(Round *round, const CollectionLook *coll, Error *err) {
+    DefragStep step = {0};
+    BalancerTuning tuning = balancer_tuning_now(round->balancer);
+    ErrCode rc = defragment_step(round->op, round->settings, &tuning, &round->balancer->rests,
+                                 &round->shards, coll, &step, err);
+    round->is_changed |= step.is_changed;
+    TRY(rc);
+    for (uint32_t i = 0; i < step.move_count; i++)
+        TRY(add_move(round, coll, &step.input, &step.moves[i], err));
+    return ERR_OK;
+}
+
 /* A collection whose metadata change while they are looked at, or are damaged, must not keep others
  * from being balanced. */
 static ErrCode choose_or_skip(Round *round, const CollectionLook *coll, Error *err) {
     ArenaMark mark = arena_mark(&round->op->arena);
     CLEANUP(error_reset) Error own = {0};
-    ErrCode rc = choose_of(round, coll, &own);
+    ErrCode rc = defrag_phase_of(coll->entry) != DEFRAG_NONE ? defragment_of(round, coll, &own)
+                                                             : choose_of(round, coll, &own);
     arena_rewind(&round->op->arena, mark);
     TRY(op_check_interrupt_slow(round->op, err));
     if (error_is_of_state(rc)) {
@@ -162,25 +176,31 @@ static ErrCode choose_batch(Round *round, const DocRows *entries, uint32_t first
     return ERR_OK;
 }
 
-static ErrCode choose_all(Round *round, Error *err) {
-    OpCtx *op = round->op;
-    DocRows entries;
-    TRY(look_at_shards(op, &round->shards, err));
-    if (round->shards.count < 2)
-        return ERR_OK;
-    TRY(config_catalog_find_all(op, &CONFIG_COLLECTIONS_NS, DOC_EMPTY, DOC_NONE, /* limit= */ 0,
-                                &entries, err));
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < entries.count; i++)
-        if (collection_is_balanced(entries.rows[i]))
-            entries.rows[kept++] = entries.rows[i];
-    entries.count = kept;
-    for (uint32_t first = 0; first < entries.count; first += BATCH_COLLECTIONS) {
-        uint32_t left = entries.count - first;
-        TRY(choose_batch(round, &entries, first,
-                         left < BATCH_COLLECTIONS ? left : BATCH_COLLECTIONS, err));
+static ErrCode choose_listed(Round *round, const DocRows *entries, Error *err) {
+    for (uint32_t first = 0; first < entries->count; first += BATCH_COLLECTIONS) {
+        uint32_t left = entries->count - first;
+        TRY(choose_batch(round, entries, first, left < BATCH_COLLECTIONS ? left : BATCH_COLLECTIONS,
+                         err));
     }
     return ERR_OK;
+}
+
+/* What somebody has ordered comes before what is found to be better: it gets the shards first. */
+static ErrCode choose_all(Round *round, Error *err) {
+    OpCtx *op = round->op;
+    DocRows all;
+    TRY(look_at_shards(op, &round->shards, err));
+    TRY(config_catalog_find_all(op, &CONFIG_COLLECTIONS_NS, DOC_EMPTY, DOC_NONE, /* limit= */ 0,
+                                &all, err));
+    DocRows ordered = {.rows = ARENA_ARRAY(&op->arena, Doc, all.count)}, others = ordered;
+    others.rows = ARENA_ARRAY(&op->arena, Doc, all.count);
+    for (uint32_t i = 0; i < all.count; i++)
+        if (defrag_phase_of(all.rows[i]) != DEFRAG_NONE)
+            ordered.rows[ordered.count++] = all.rows[i];
+        else if (collection_is_balanced(all.rows[i]))
+            others.rows[others.count++] = all.rows[i];
+    TRY(choose_listed(round, &ordered, err));
+    return round->shards.count < 2 ? ERR_OK : choose_listed(round, &others, err);
 }
 
 /* ---- what came of it ---- */
@@ -271,6 +291,7 @@ ErrCode round_run(Balancer *balancer, const BalancerSettings *settings, bool *re
     moves_run(balancer, settings, &round.moves);
     failpoint_hit(FP_BALANCER_MOVED);
     int64_t moved_count = note_outcomes(&round, ret_is_changed);
+    *ret_is_changed |= round.is_changed;
     if (is_told && balancer_may_go_on(balancer))
         tell(&round, moved_count, /* error= */ NULL);
     return ERR_OK;

@@ -2,6 +2,7 @@
 
 #include "concurrency/service_ctx.h"
 #include "query/write/own_docs.h"
+#include "sharding/config/defragmentation.h"
 
 int64_t collection_chunk_bytes(Doc entry, const BalancerSettings *settings) {
     Elem bytes = doc_get_lit(entry, "maxChunkSizeBytes");
@@ -10,7 +11,8 @@ int64_t collection_chunk_bytes(Doc entry, const BalancerSettings *settings) {
 }
 
 bool collection_is_balanced(Doc entry) {
-    return !elem_is_truthy(doc_get_lit(entry, "noBalance")) && collection_allows_moves(entry);
+    return !elem_is_truthy(doc_get_lit(entry, "noBalance")) && collection_allows_moves(entry) &&
+           defrag_phase_of(entry) == DEFRAG_NONE;
 }
 
 bool collection_is_merged(Doc entry) {
@@ -28,6 +30,10 @@ static ErrCode configure_in_txn(void *arg, OpCtx *op, Error *err) {
         build_i64(&b, "maxChunkSizeBytes", change->chunk_mb << 20);
     if (change->has_merges)
         build_bool(&b, "enableAutoMerge", change->merges);
+    DefragPhase phase = defrag_phase_of(entry.doc);
+    bool is_ending = phase == DEFRAG_NONE || phase == DEFRAG_MERGE;
+    if (change->has_defragments && change->defragments == is_ending)
+        defrag_build_phase(&b, change->defragments ? DEFRAG_MEASURE : DEFRAG_MERGE);
     build_close(&b, set);
     if (change->has_chunk_size && change->chunk_mb == 0) {
         size_t unset = build_open_doc(&b, "$unset");

@@ -2,11 +2,6 @@
 
 #include "sharding/meta/shard_key.h"
 
-enum {
-    ZONE_NONE = -1,
-    ZONE_SEVERAL = -2, /* a border is inside: it has to be split first */
-};
-
 #define NOBODY UINT32_MAX
 
 /* One call. */
@@ -14,18 +9,18 @@ typedef struct Choice {
     BalanceShard *shards;
     uint32_t shard_count;
     const BalanceCollection *coll;
-    int32_t *zone_of; /* each chunk's range in coll->zones, ZONE_NONE, ZONE_SEVERAL */
-    bool *is_full;    /* shards that have nothing to give in the zone that is looked at */
+    const int32_t *zone_of; /* balance_zones_of */
+    bool *is_full;          /* shards that have nothing to give in the zone that is looked at */
     BalanceResult result;
 } Choice;
 
-static void find_zones(Choice *c);
 static void choose_draining(Choice *c);
 static void choose_zones(Choice *c);
 static void choose_levelling(Choice *c);
 
 const char *balance_reason_text(BalanceReason reason) {
-    static const char *const TEXTS[] = {"draining", "zoneViolation", "chunksImbalance"};
+    static const char *const TEXTS[] = {"draining", "zoneViolation", "chunksImbalance",
+                                        "defragmentingChunks"};
     return TEXTS[reason];
 }
 
@@ -34,11 +29,10 @@ void balance_choose(BalanceShard *shards, uint32_t shard_count, const BalanceCol
     Choice c = {.shards = shards,
                 .shard_count = shard_count,
                 .coll = coll,
-                .zone_of = ARENA_ARRAY(arena, int32_t, coll->chunk_count),
+                .zone_of = balance_zones_of(coll, arena),
                 .is_full = ARENA_ARRAY(arena, bool, shard_count)};
     c.result.moves = ARENA_ARRAY(arena, BalanceMove, shard_count / 2);
     c.result.refusals = ARENA_ARRAY(arena, BalanceRefusal, BALANCE_REFUSALS_MAX);
-    find_zones(&c);
     choose_draining(&c);
     choose_zones(&c);
     choose_levelling(&c);
@@ -51,7 +45,7 @@ static bool is_known(const Choice *c, uint32_t shard) {
     return shard < c->shard_count && c->coll->bytes[shard] >= 0;
 }
 
-static bool has_zone(const BalanceShard *shard, Str zone) {
+bool balance_has_zone(const BalanceShard *shard, Str zone) {
     for (uint32_t i = 0; i < shard->zone_count; i++)
         if (str_equal(shard->zones[i], zone))
             return true;
@@ -60,7 +54,7 @@ static bool has_zone(const BalanceShard *shard, Str zone) {
 
 /* May the shard have keys of this zone? `zone` empty: of none. */
 static bool is_allowed(const Choice *c, uint32_t shard, Str zone) {
-    return zone.size == 0 || has_zone(&c->shards[shard], zone);
+    return zone.size == 0 || balance_has_zone(&c->shards[shard], zone);
 }
 
 /* Of those that may take keys of the zone, the one with the least of the collection; NOBODY. */
@@ -90,21 +84,22 @@ static Str zone_text(const Choice *c, int32_t zone) {
 }
 
 /* Both lists are sorted: one walk. */
-static void find_zones(Choice *c) {
-    const BalanceCollection *coll = c->coll;
+int32_t *balance_zones_of(const BalanceCollection *coll, Arena *arena) {
+    int32_t *zone_of = ARENA_ARRAY(arena, int32_t, coll->chunk_count);
     uint32_t z = 0;
     for (uint32_t i = 0; i < coll->chunk_count; i++) {
         const BalanceChunk *chunk = &coll->chunks[i];
         while (z < coll->zone_count && shard_key_compare(coll->zones[z].max, chunk->min) <= 0)
             z++;
         if (z == coll->zone_count || shard_key_compare(coll->zones[z].min, chunk->max) >= 0)
-            c->zone_of[i] = ZONE_NONE;
+            zone_of[i] = BALANCE_ZONE_NONE;
         else if (shard_key_compare(coll->zones[z].min, chunk->min) <= 0 &&
                  shard_key_compare(chunk->max, coll->zones[z].max) <= 0)
-            c->zone_of[i] = (int32_t)z;
+            zone_of[i] = (int32_t)z;
         else
-            c->zone_of[i] = ZONE_SEVERAL;
+            zone_of[i] = BALANCE_ZONE_SEVERAL;
     }
+    return zone_of;
 }
 
 static void refuse(Choice *c, BalanceReason reason, uint32_t chunk, const char *why) {
@@ -135,7 +130,7 @@ static void add_move(Choice *c, BalanceReason reason, uint32_t chunk, uint32_t t
 
 /* NULL: it may move. */
 static const char *chunk_problem(const Choice *c, uint32_t chunk, bool is_jumbo_moved) {
-    if (c->zone_of[chunk] == ZONE_SEVERAL)
+    if (c->zone_of[chunk] == BALANCE_ZONE_SEVERAL)
         return "a border of a zone is inside of the chunk: it has to be split first";
     if (c->coll->chunks[chunk].is_jumbo && !is_jumbo_moved)
         return "the chunk is marked as jumbo";
@@ -213,8 +208,8 @@ static uint32_t find_donor(const Choice *c, Str zone) {
 /* The first chunk of that zone that the shard can give away; NOBODY. */
 static uint32_t find_chunk(Choice *c, uint32_t shard, Str zone) {
     for (uint32_t i = 0; i < c->coll->chunk_count; i++) {
-        if (c->coll->chunks[i].shard != shard ||
-            (c->zone_of[i] != ZONE_SEVERAL && !str_equal(zone_text(c, c->zone_of[i]), zone)))
+        if (c->coll->chunks[i].shard != shard || (c->zone_of[i] != BALANCE_ZONE_SEVERAL &&
+                                                  !str_equal(zone_text(c, c->zone_of[i]), zone)))
             continue;
         const char *problem = chunk_problem(c, i, c->coll->moves_jumbo);
         if (problem == NULL)

@@ -39,6 +39,7 @@ typedef struct BalanceChunk {
     uint32_t shard; /* index; count of shards or more: a shard that is not known */
     bool is_jumbo;
     bool is_resting; /* a move of it failed a short time ago */
+    int64_t bytes;   /* estimated, while its collection is being defragmented; -1: not known */
 } BalanceChunk;
 
 typedef struct BalanceCollection {
@@ -55,8 +56,10 @@ typedef enum BalanceReason {
     BALANCE_DRAINING,
     BALANCE_ZONE,
     BALANCE_IMBALANCE,
+    BALANCE_DEFRAGMENT,
 } BalanceReason;
-/* "draining", "zoneViolation", "chunksImbalance": as balancerCollectionStatus spells them. */
+/* "draining", "zoneViolation", "chunksImbalance", "defragmentingChunks": as
+ * balancerCollectionStatus spells them. */
 const char *balance_reason_text(BalanceReason reason);
 
 typedef struct BalanceMove {
@@ -86,6 +89,14 @@ void balance_choose(BalanceShard *shards, uint32_t shard_count, const BalanceCol
 /* Without looking at chunks: may there be something to move? */
 bool balance_is_due(const BalanceShard *shards, uint32_t shard_count,
                     const BalanceCollection *coll);
+
+enum {
+    BALANCE_ZONE_NONE = -1,
+    BALANCE_ZONE_SEVERAL = -2, /* a border is inside: it has to be split first */
+};
+/* Of each chunk which of coll->zones it lies in, or one of the above. In the arena. */
+int32_t *balance_zones_of(const BalanceCollection *coll, Arena *arena);
+bool balance_has_zone(const BalanceShard *shard, Str zone);
 
 /* Where a chunk has to be cut so that each piece is in one zone, or in none. */
 typedef struct BalanceSplit {
