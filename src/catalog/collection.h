@@ -103,6 +103,12 @@ typedef struct IndexDesc {
     RecordStore *side_writes;
 } IndexDesc;
 
+/* A query goes by the index: $indexStats. */
+static inline void index_note_access(const IndexDesc *index) {
+    IndexState *state = index->whole != NULL ? index->whole->state : index->state;
+    atomic_fetch_add_explicit(&state->access_count, 1, memory_order_relaxed);
+}
+
 typedef enum ValidationLevel {
     VALIDATION_STRICT,
     VALIDATION_MODERATE,

@@ -270,6 +270,17 @@ test('MET-1: serverStatus counts collections, indexes by their kinds, and reads 
     assert.deepEqual([grown('reads.none'), grown('reads.local'), grown('reads.available')], [1, 1, 2]);
 });
 
+test('OPS-3: $indexStats counts what goes by an index, by _id too', async () => {
+    const c = await node.collection([{ _id: 1, a: 1 }]);
+    await c.createIndex({ a: 1 });
+    await c.findOne({ _id: 1 });
+    await c.updateOne({ _id: 1 }, { $set: { b: 1 } });
+    await c.deleteOne({ _id: 7 });
+    await c.findOne({ a: 1 });
+    const stats = await c.aggregate([{ $indexStats: {} }]).toArray();
+    assert.deepEqual(Object.fromEntries(stats.map(({ name, accesses }) => [name, Number(accesses.ops)])), { _id_: 3, a_1: 1 });
+});
+
 test('what is of collections alone refuses views, and what is of shards other nodes', async () => {
     const c = await node.collection([{ _id: 1 }]);
     const view = node.newName('view');

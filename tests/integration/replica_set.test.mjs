@@ -34,15 +34,16 @@ describe('a set of one member', () => {
     });
 
     test('REP-1: replies of writes tell their time in the oplog and who was primary', async () => {
+        const told = client.db('told'); // entries of the other database are counted below
         const { electionId } = await client.db('admin').command({ hello: 1 });
-        const reply = await db.command({ insert: 'told', documents: [{ _id: 1 }] });
+        const reply = await told.command({ insert: 'c', documents: [{ _id: 1 }] });
         assert.ok(reply.opTime.ts.equals(reply.operationTime));
         assert.equal(Number(reply.opTime.t), 1);
         assert.ok(reply.electionId.equals(electionId));
         // What changes nothing tells a time at which all is there that it may have seen.
-        const unchanged = await db.command({ update: 'told', updates: [{ q: { _id: 1 }, u: { $set: { _id: 1 } } }] });
+        const unchanged = await told.command({ update: 'c', updates: [{ q: { _id: 1 }, u: { $set: { _id: 1 } } }] });
         assert.ok(unchanged.opTime.ts.greaterThanOrEqual(reply.opTime.ts));
-        const deleted = await db.command({ delete: 'told', deletes: [{ q: {}, limit: 0 }] });
+        const deleted = await told.command({ delete: 'c', deletes: [{ q: {}, limit: 0 }] });
         assert.ok(deleted.opTime.ts.greaterThan(reply.opTime.ts));
     });
 

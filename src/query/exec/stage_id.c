@@ -77,6 +77,8 @@ PlanStage *stage_id_lookup(PlanExecutor *exec, const Collection *coll, Elem id) 
     IdStage *lookup = ARENA_NEW(&exec->arena, IdStage);
     lookup->base = (PlanStage){.ops = &ID_OPS, .exec = exec};
     const IndexDesc *index = collection_id_index(coll);
+    if (index != NULL)
+        index_note_access(index);
     lookup->index = index != NULL ? index_desc_ref((IndexDesc *)index) : NULL;
     lookup->base.index_name = index != NULL ? index->name : NULL;
     lookup->records = record_store_ref(coll->records);

@@ -26,12 +26,9 @@ enum {
 };
 
 PlanStage *build_access(Planning *p, const Candidate *candidate) {
-    for (uint32_t i = 0; i < candidate->path_count; i++) {
-        const IndexDesc *index = candidate->paths[i].index;
-        IndexState *state = index->whole != NULL ? index->whole->state : index->state;
-        atomic_fetch_add_explicit(&state->access_count, i == 0 || candidate->is_union,
-                                  memory_order_relaxed);
-    }
+    for (uint32_t i = 0; i < candidate->path_count; i++)
+        if (i == 0 || candidate->is_union)
+            index_note_access(candidate->paths[i].index);
     if (candidate->distinct_fields > 0)
         return build_owned(p, build_distinct(p, candidate));
     return build_owned(p, candidate->is_merged  ? build_merge(p, candidate)

@@ -264,6 +264,9 @@ static ErrCode modify_by_id(Modify *m, CollAccess *access, Elem id, Error *err) 
     Target target = {.m = m, .access = access, .coll = access->coll};
     bool is_found;
     executor_note_plan(m->op, NULL, "IDHACK");
+    const IndexDesc *index = collection_id_index(access->coll);
+    if (index != NULL)
+        index_note_access(index);
     TRY(lookup_record_id(m->op, access->coll, id, &m->scratch.rid, &is_found, &target.rid, err));
     m->op->metrics.keys_examined += is_found && !access->coll->options.is_clustered;
     if (!is_found)
