@@ -316,12 +316,27 @@ static Doc changed_spec(const IndexDesc *old, const IndexChange *change, CollMod
     return doc_builder_end(&b);
 }
 
+/* The index of a clustered collection is the order of its records. */
+static bool names_clustered_index(const Collection *coll, Doc request) {
+    Elem name = doc_get_lit(request, "name"), pattern = doc_get_lit(request, "keyPattern");
+    if (!coll->options.is_clustered)
+        return false;
+    if (elem_type(name) == BT_STRING)
+        return str_is(elem_str(name), coll->options.clustered_name);
+    return elem_type(pattern) == BT_DOC && doc_count(elem_doc(pattern)) == 1 &&
+           elem_is_number(doc_get_lit(elem_doc(pattern), "_id"));
+}
+
 static ErrCode apply_index(OpCtx *op, Collection *changed, const CollModChange *change,
                            CollModResult *result, IndexDesc **ret_changed, Error *err) {
     IndexChange index_change;
     TRY(parse_index_change(change->index, &index_change, err));
     int position;
     TRY(find_index(changed, change->index, &position, err));
+    if (position < 0 && names_clustered_index(changed, change->index))
+        return error_set(err, (ErrCode)6011800,
+                         "cannot change the clusteredIndex of collection \"%s\" as an index",
+                         changed->ns.text);
     if (position < 0 || !changed->indexes[position]->is_ready)
         return error_set(err, ERR_INDEX_NOT_FOUND, "cannot find index for ns %s", changed->ns.text);
     IndexDesc *old = changed->indexes[position];

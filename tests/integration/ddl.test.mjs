@@ -671,6 +671,14 @@ test('CLU-1: listIndexes and listCollections show the clustered index', async ()
         await fails(make(coll, index), code, { name: undefined });
 });
 
+test('CLU-1: collMod does not take the clustered index for one that could be changed', async () => {
+    const name = node.newName('clustered');
+    await node.db.createCollection(name, { clusteredIndex: { key: { _id: 1 }, unique: true, name: 'by id' } });
+    for (const index of [{ keyPattern: { _id: 1 }, hidden: true }, { name: 'by id', hidden: true }])
+        await fails(node.db.command({ collMod: name, index }), 6011800);
+    await fails(node.db.command({ collMod: name, index: { name: 'none', hidden: true } }), 27);
+});
+
 test('CLU-1: secondary indexes, updates and deletes work on a clustered collection', async () => {
     const c = await clustered(
         [

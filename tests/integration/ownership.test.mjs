@@ -121,6 +121,13 @@ function randomFind(expressions) {
     return [filter, options];
 }
 
+function withoutNulls(value) {
+    if (Array.isArray(value)) return value.map(withoutNulls);
+    if (value === null || Object.getPrototypeOf(value) !== Object.prototype) return value;
+    const fields = Object.entries(value).filter(([, field]) => field !== null && field !== undefined);
+    return Object.fromEntries(fields.map(([name, field]) => [name, withoutNulls(field)]));
+}
+
 test(`RNG-5: ${QUERIES} random queries find what is owned`, async () => {
     await refill(node.db);
     const expressions = new Expressions(rand);
@@ -130,11 +137,12 @@ test(`RNG-5: ${QUERIES} random queries find what is owned`, async () => {
             const [filter, options] = randomFind(expressions);
             const why = `TEST_SEED=${SEED}, query ${n}: ${text(filter)} ${text(options)}`;
             const isOrdered = options.sort !== undefined;
-            const find = ({ c }) => c.find(filter, options).toArray();
+            // Whether a missing field shows as null depends on the plan: one that reads keys alone cannot know.
+            const known = options.projection ? withoutNulls : (docs) => docs;
+            const find = async ({ c }) => known(await c.find(filter, options).toArray());
             compared += await compare(find, isOrdered, why);
             if (n % 4 !== 0) continue;
             await compare(({ c }) => c.countDocuments(filter), false, why);
-            // Whether a missing field shows as null depends on the plan.
             await compare(async ({ c }) => (await c.distinct('i', filter)).filter((i) => i != null), false, why);
         }
     });

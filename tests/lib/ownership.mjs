@@ -10,6 +10,7 @@ import { EJSON } from 'bson';
 import { random, seedOfRun } from './expect.mjs';
 import { makeDocument } from './generate.mjs';
 import { INDEXES } from './owned_paths.mjs';
+import { plain } from './raw_session.mjs';
 
 export const SEED = seedOfRun();
 export const POLICY = { ns: ['test.a', 'test.fa'], paths: ['k'], modulus: 3, remainder: 0 };
@@ -79,8 +80,7 @@ export function shown(result, isOrdered = false) {
         return (isOrdered ? rows : rows.sort()).join('\n');
     }
     if (typeof result !== 'object' || result === null) return text(result);
-    const { $clusterTime, operationTime, ...rest } = result;
-    return text(rest);
+    return text(plain(result));
 }
 
 /* Runs the row on both sides; the results must be equal. */

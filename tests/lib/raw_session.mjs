@@ -5,8 +5,8 @@ import assert from 'node:assert/strict';
 import { Long, UUID } from 'mongodb';
 import { RawConnection } from './wire.mjs';
 
-/* A reply without what every reply has. */
-export function plain({ $clusterTime: _, operationTime: __, ...reply }) {
+/* A reply without what every reply of a member has, or every one of a write. */
+export function plain({ $clusterTime: _, operationTime: __, opTime: ___, electionId: ____, ...reply }) {
     return reply;
 }
 
