@@ -75,6 +75,10 @@ ErrCode own_collections_check(const OpCtx *op, const Ns *ns, OwnChange change, E
     bool is_own_db = str_is(db, "local") || str_is(db, "config") || str_is(db, "admin");
     if (LIKELY(!is_own_db && !ns_is_system(ns)))
         return ERR_OK;
+    /* Also on a standalone node, which may be a member again. */
+    if (change == OWN_CHANGE_DROP && ns_is_oplog(ns) && !storage_is_replicated(op_storage(op)))
+        return error_set(err, ERR_ILLEGAL_OPERATION,
+                         "can't drop the oplog; its size is changed by replSetResizeOplog");
     const OwnCollection *own = find(ns);
     if (own == NULL || (own->refused & change) == 0 ||
         (own->is_of_member && !storage_is_replicated(op_storage(op))))

@@ -169,6 +169,18 @@ static void note_pinned(void *arg, const ClientCursor *cursor) {
     doc_builder_end(&b);
 }
 
+static void build_client(DocBuilder *b, int64_t connection_id, const char *client,
+                         const char *app_name, const uint8_t *metadata) {
+    if (connection_id != 0) {
+        build_count(b, "connectionId", connection_id);
+        build_cstr(b, "client", client != NULL ? client : "");
+    }
+    if (app_name != NULL)
+        build_cstr(b, "appName", app_name);
+    if (metadata != NULL)
+        build_doc(b, "clientMetadata", (Doc){metadata});
+}
+
 /* One that runs a statement is a row of that. */
 static void add_transaction(void *arg, const TxnInfo *info) {
     Rows *rows = arg;
@@ -179,6 +191,9 @@ static void add_transaction(void *arg, const TxnInfo *info) {
     build_cstr(&b, "desc",
                info->is_prepared ? "inactive prepared transaction" : "inactive transaction");
     build_session_id(&b, "lsid", &info->id);
+    if (info->client->connection_id != 0)
+        build_client(&b, info->client->connection_id, info->client->client, info->client->app_name,
+                     info->client->metadata);
     build_bool(&b, "active", false);
     build_cstr(&b, "currentOpTime", rows->now_text);
     size_t transaction = build_open_doc(&b, "transaction");
@@ -192,7 +207,12 @@ static void add_transaction(void *arg, const TxnInfo *info) {
     clock_format_iso8601(info->start_wall_ms, start);
     build_cstr(&b, "startWallClockTime", start);
     int64_t now_us = clock_mono_us();
-    build_i64(&b, "timeOpenMicros", now_us - info->start_us);
+    int64_t open_us = now_us - info->start_us;
+    /* The first statement began before the transaction did. */
+    int64_t active_us = info->active_us < open_us ? info->active_us : open_us;
+    build_i64(&b, "timeOpenMicros", open_us);
+    build_i64(&b, "timeActiveMicros", active_us);
+    build_i64(&b, "timeInactiveMicros", open_us - active_us);
     if (info->is_prepared)
         build_i64(&b, "timePreparedMicros", now_us - info->prepared_us);
     if (!info->is_prepared) {
@@ -324,14 +344,7 @@ static void build_operation(DocBuilder *b, const Rows *rows, const OpCtx *op) {
         SessionId lsid = session_id_of_nobody(&session);
         build_session_id(b, "lsid", &lsid);
     }
-    if (desc->connection_id != 0) {
-        build_count(b, "connectionId", desc->connection_id);
-        build_cstr(b, "client", desc->client != NULL ? desc->client : "");
-    }
-    if (desc->app_name != NULL)
-        build_cstr(b, "appName", desc->app_name);
-    if (desc->client_metadata != NULL)
-        build_doc(b, "clientMetadata", (Doc){desc->client_metadata});
+    build_client(b, desc->connection_id, desc->client, desc->app_name, desc->client_metadata);
     build_bool(b, "active", true);
     build_cstr(b, "currentOpTime", rows->now_text);
     build_bool(b, "threaded", true);

@@ -60,6 +60,10 @@ struct Transaction {
     bool has_cursors;
     bool has_statement; /* see internal_txn.h */
     int32_t statement;
+    /* Owned by the operation that has the session checked out; of its statements that have ended.
+     */
+    int64_t active_us;
+    TxnClient client; /* its text, name and metadata are copies */
 };
 
 struct Session {

@@ -68,6 +68,30 @@ ErrCode txn_statement_check(const TxnStatement *statement, Error *err) {
                      "a write of the transaction has failed; please retry the transaction");
 }
 
+static void forget_client(TxnClient *client) {
+    xfree((char *)client->client);
+    xfree((char *)client->app_name);
+    xfree((uint8_t *)client->metadata);
+    *client = (TxnClient){0};
+}
+
+/* The connection may be gone when somebody asks: so its description is copied, but only if another
+ * connection goes on with the transaction. */
+static void note_statement(Transaction *txn, const OpCtx *op) {
+    const OpDescription *desc = &op->desc;
+    txn->active_us += clock_mono_us() - op->active_since_us;
+    if (LIKELY(txn->client.connection_id == desc->connection_id))
+        return;
+    forget_client(&txn->client);
+    const uint8_t *metadata = desc->client_metadata;
+    txn->client = (TxnClient){
+        .connection_id = desc->connection_id,
+        .client = xstrdup(desc->client != NULL ? desc->client : ""),
+        .app_name = desc->app_name != NULL ? xstrdup(desc->app_name) : NULL,
+        .metadata = metadata != NULL ? xmemdup(metadata, doc_size((Doc){metadata})) : NULL,
+    };
+}
+
 void txn_statement_end(TxnStatement *statement, bool is_failed) {
     OpCtx *op = statement->op;
     if (op == NULL)
@@ -78,10 +102,12 @@ void txn_statement_end(TxnStatement *statement, bool is_failed) {
     statement->has_cursors |= txn != NULL && txn->has_cursors;
     if (txn != NULL && op->txn == txn) {
         /* A prepared one is decided by its coordinator alone. */
-        if (is_failed && session->txn_state == TXN_STATE_IN_PROGRESS)
+        if (is_failed && session->txn_state == TXN_STATE_IN_PROGRESS) {
             txn_abort_open(statement->catalog, op, session);
-        else
+        } else {
+            note_statement(txn, op);
             txn_take_off(op, txn);
+        }
     }
     session_check_in(statement->catalog, op, session);
 }
@@ -276,6 +302,7 @@ void txn_free(SessionCatalog *catalog, Transaction *txn) {
     if (!is_kept)
         op_unit_free(txn->unit);
     write_scratch_done(&txn->scratch);
+    forget_client(&txn->client);
     xfree(txn->multikey.rows);
     xfree(txn);
 }
@@ -438,6 +465,7 @@ void txn_abort_open(SessionCatalog *catalog, OpCtx *op, Session *session) {
 
 static TxnInfo info_locked(const Session *session) {
     const Transaction *txn = session->txn;
+    bool is_active = session->owner != NULL;
     return (TxnInfo){.id = session->id,
                      .number = txn->number,
                      .start_us = txn->start_us,
@@ -446,7 +474,9 @@ static TxnInfo info_locked(const Session *session) {
                      .read_ts = txn->read_ts,
                      .is_prepared = !optime_is_none(txn->prepared),
                      .prepared_us = txn->prepared_us,
-                     .is_active = session->owner != NULL};
+                     .is_active = is_active,
+                     .active_us = is_active ? 0 : txn->active_us,
+                     .client = is_active ? NULL : &txn->client};
 }
 
 /* Marks those in use, and returns the first that is not, now owned by `op`; NULL: none. */

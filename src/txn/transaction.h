@@ -79,6 +79,14 @@ void txn_abort(TxnStatement *statement);
 
 /* ---- transactions of others ---- */
 
+/* Who has sent the last statement. */
+typedef struct TxnClient {
+    int64_t connection_id;   /* 0: none, as of a transaction of the server's own */
+    const char *client;      /* "127.0.0.1:1234" */
+    const char *app_name;    /* or NULL */
+    const uint8_t *metadata; /* BSON, or NULL */
+} TxnClient;
+
 /* What others may know of an open one. */
 typedef struct TxnInfo {
     SessionId id;
@@ -90,6 +98,9 @@ typedef struct TxnInfo {
     bool is_prepared;
     int64_t prepared_us; /* when, of one that is prepared */
     bool is_active;      /* a statement is running */
+    /* Of those that have ended; not told while one is running. */
+    int64_t active_us;
+    const TxnClient *client; /* valid while the catalog's lock is held */
 } TxnInfo;
 
 /* Aborts those that `wants` picks (NULL: all), except prepared ones: at once if no statement is

@@ -80,6 +80,7 @@ test('OPS-2: a node started alone may repair them', async () => {
             .updateOne({}, { $set: { 'settings.heartbeatTimeoutSecs': 11 } });
         assert.equal(changed.modifiedCount, 1);
         await local.collection('replset.initialSyncId').drop();
+        await fails(local.command({ drop: 'oplog.rs' }), 20);
         await local.dropDatabase();
         assert.deepEqual(await local.listCollections().toArray(), []);
     } finally {

@@ -53,6 +53,34 @@ const now = async () => (await client.db('admin').command({ hello: 1 })).lastWri
 const isStopped = (pid) =>
     readdirSync(`/proc/${pid}/task`).every((thread) => /\) T /.test(readFileSync(`/proc/${pid}/task/${thread}/stat`, 'utf8')));
 
+test('SES-4: currentOp shows a transaction between two statements: since when, how long it worked, and who sent the last one', async () => {
+    const c = await newCollection([{ _id: 1 }]);
+    const lsid = { id: new UUID() };
+    const rest = { lsid, txnNumber: Long.fromNumber(1), autocommit: false };
+    const rows = () =>
+        client.db('admin').aggregate([{ $currentOp: {} }, { $match: { active: false, 'lsid.id': lsid.id, transaction: { $exists: true } } }]).toArray();
+    const wire = await RawConnection.open({ host: member.host, port: member.port });
+    await wire.command({ find: c.collectionName, $db: 'test', startTransaction: true, ...rest });
+    const [first] = await rows();
+    assert.equal(first.appName, undefined);
+    assert.match(first.client, /^127/);
+    const wide = await RawConnection.open({ host: member.host, port: member.port });
+    await wide.command({ hello: 1, $db: 'admin', client: { application: { name: 'second' }, driver: { name: 'd', version: '1' }, os: { type: 'x' } } });
+    await wide.command({ find: c.collectionName, $db: 'test', ...rest });
+    wide.close();
+    const [second] = await rows();
+    assert.notEqual(Number(second.connectionId), Number(first.connectionId));
+    assert.equal(second.appName, 'second');
+    assert.equal(second.clientMetadata.driver.name, 'd');
+    const [was, is] = [first.transaction, second.transaction];
+    for (const { timeOpenMicros, timeActiveMicros, timeInactiveMicros } of [was, is])
+        assert.equal(Number(timeOpenMicros), Number(timeActiveMicros) + Number(timeInactiveMicros));
+    assert.ok(Number(is.timeActiveMicros) > Number(was.timeActiveMicros) && Number(was.timeActiveMicros) > 0);
+    await wire.command({ abortTransaction: 1, $db: 'admin', ...rest });
+    assert.deepEqual(await rows(), []);
+    wire.close();
+});
+
 describe('a session whose transaction is prepared', () => {
     const FAILPOINT = 'waitAfterNewStatementBlocksBehindPrepare';
     const ask = async (command) => {
