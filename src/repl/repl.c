@@ -101,7 +101,7 @@ ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hook
         catalog_set_document_key_source(op_catalog(op), &DOCUMENT_KEY_TEST_SOURCE);
     CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
     op->mode.is_unreplicated = true;
-    ErrCode rc = oplog_open(op, &repl->oplog, err);
+    ErrCode rc = oplog_open(op, settings->oplog_hours_min, &repl->oplog, err);
     if (rc == ERR_OK)
         rc = local_state_open(op, err);
     uint32_t threads = 2 * (uint32_t)thread_cpu_count();

@@ -26,9 +26,11 @@ typedef struct Repl Repl;
 
 typedef struct ReplSettings {
     const char *set_name;
-    const char *host;    /* "name:port" others can reach this node at, as far as it knows */
-    uint16_t port;       /* to find itself in a configuration */
-    int64_t oplog_bytes; /* 0: by the size of the disk */
+    const char *host;       /* "name:port" others can reach this node at, as far as it knows */
+    uint16_t port;          /* to find itself in a configuration */
+    int64_t oplog_bytes;    /* 0: by the size of the disk */
+    double oplog_hours_min; /* entries are kept so long, whatever the size; replSetResizeOplog
+                               changes it until the next start */
     bool has_test_service;
     bool allows_arbiters; /* more than one */
 } ReplSettings;

@@ -313,6 +313,7 @@ static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
         .oplog_bytes = option_is_set(options, OPTION_OPLOG_SIZE)
                            ? option_i64(options, OPTION_OPLOG_SIZE) * 1024 * 1024
                            : 0,
+        .oplog_hours_min = option_f64(options, OPTION_OPLOG_RETENTION),
         .has_test_service = param_bool(&node->process.service, PARAM_ENABLE_TEST_COMMANDS),
         .allows_arbiters = param_bool(&node->process.service, PARAM_ALLOW_MULTIPLE_ARBITERS),
     };

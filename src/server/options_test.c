@@ -72,6 +72,9 @@ TEST(options_that_mean_nothing_here_are_refused_by_name) {
     expect_refused(ARGS("--tlsMode", "requireTLS"), "only 'disabled'");
     expect_refused(ARGS("--logRotate", "other"), "rename|reopen");
     expect_refused(ARGS("--fork"), "--logpath");
+    expect_refused(ARGS("--configExpand=rest"), "only 'none'");
+    expect_refused(ARGS("--redactClientLogData"), "is not available");
+    expect_refused(ARGS("--oplogMinRetentionHours=-1"), "outside of the range");
 }
 
 TEST(the_one_supported_value_of_an_option_is_accepted) {

@@ -149,6 +149,7 @@ static ErrCode set_parameters(Process *process, Error *err) {
                      (double)option_i64(options, OPTION_JOURNAL_COMMIT_INTERVAL));
     param_set_number(params, PARAM_LOG_LEVEL, (double)option_i64(options, OPTION_VERBOSE));
     param_set_number(params, PARAM_QUIET, option_bool(options, OPTION_QUIET));
+    param_set_number(params, PARAM_NO_TABLE_SCAN, option_bool(options, OPTION_NO_TABLE_SCAN));
     const OptionValue *list = &options->values[OPTION_SET_PARAMETER];
     const char *needs_tests = NULL;
     for (uint32_t i = 0; i < list->list_count; i++) {

@@ -13,6 +13,7 @@ import {
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
+import { startReplicaSet } from '../lib/replica_set.mjs';
 import {
     SHERD_BIN,
     Server,
@@ -264,6 +265,28 @@ test('OPS-2: called as mongos it is a router, which needs a config server', asyn
         const { code, stderr } = await runToEnd(args, { bin: mongos });
         assert.equal(code, 2, stderr);
         assert.match(stderr, message);
+    }
+});
+
+test('OPS-3: flags of mongod that name a parameter, a limit, or what there is not', async () => {
+    const args = ['--notablescan', '--noscripting', '--upgrade', '--configExpand', 'none', '--oplogMinRetentionHours', '1.5'];
+    const set = await startReplicaSet({ members: 1, args });
+    try {
+        const [member] = set.members;
+        const admin = (await set.client()).db('admin');
+        assert.equal((await admin.command({ getParameter: 1, notablescan: 1 })).notablescan, true);
+        const { parsed } = await admin.command({ getCmdLineOpts: 1 });
+        assert.deepEqual([parsed.storage.oplogMinRetentionHours, parsed.security.javascriptEnabled], [1.5, false]);
+        await admin.command({ replSetResizeOplog: 1, size: 990 });
+        const { attr } = await member.waitLog(({ msg }) => msg === 'replSetResizeOplog success');
+        assert.equal(attr.minRetentionHours, 1.5);
+    } finally {
+        await set.remove();
+    }
+    for (const flag of ['--redactClientLogData', '--outputConfig', '--restore', '--queryableBackupMode']) {
+        const { code, stderr, stdout } = await serve('--dbpath', newDir(), flag);
+        assert.equal(code, 2);
+        assert.match(stderr + stdout, new RegExp(`option '${flag}' is refused`));
     }
 });
 

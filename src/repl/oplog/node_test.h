@@ -28,7 +28,7 @@ static inline void test_node_reopen(TestNode *node, bool has_oplog) {
     CatalogService *catalog;
     EXPECT_OK(catalog_service_open(node->op, CATALOG_UNFINISHED_DISCARD, &catalog, &err), err);
     if (has_oplog) {
-        EXPECT_OK(oplog_open(node->op, &node->oplog, &err), err);
+        EXPECT_OK(oplog_open(node->op, /* hours_min= */ 0, &node->oplog, &err), err);
         EXPECT_OK(oplog_ensure(node->oplog, node->op, INT64_C(64) << 20, &err), err);
     }
 }

@@ -24,7 +24,7 @@ static void take_collection(Oplog *oplog);
 static bool drop_finished(Oplog *oplog);
 static ErrCode read_end(Oplog *oplog, OpCtx *op, bool is_forward, Doc *ret_entry, Error *err);
 
-ErrCode oplog_open(OpCtx *op, Oplog **ret_oplog, Error *err) {
+ErrCode oplog_open(OpCtx *op, double hours_min, Oplog **ret_oplog, Error *err) {
     Oplog *oplog = NEW(Oplog);
     oplog->service = op->service;
     oplog->engine = op_storage(op);
@@ -35,6 +35,7 @@ ErrCode oplog_open(OpCtx *op, Oplog **ret_oplog, Error *err) {
     oplog->slot_capacity = SLOTS_INITIAL;
     markers_init(&oplog->markers);
     oplog_register_observer(oplog);
+    oplog_set_limits(oplog, (OplogLimits){.hours_min = hours_min});
     take_collection(oplog);
     ErrCode rc = ERR_OK;
     if (oplog->coll != NULL)
@@ -70,7 +71,9 @@ static void take_collection(Oplog *oplog) {
     const Collection *coll = catalog_find(catalog, &OPLOG_NS);
     if (coll != NULL) {
         oplog->coll = collection_ref((Collection *)coll);
-        oplog_set_limits(oplog, (OplogLimits){.bytes_max = coll->options.capped_size});
+        OplogLimits limits = oplog_limits(oplog);
+        limits.bytes_max = coll->options.capped_size;
+        oplog_set_limits(oplog, limits);
     }
     catalog_release(catalog);
 }

@@ -34,8 +34,8 @@ enum {
 typedef void (*OplogMovedFn)(void *arg, bool is_durable);
 
 /* Opens an existing oplog, if any. No unit of work may have begun yet: registers the write observer
- * and the storage hooks. */
-ErrCode oplog_open(OpCtx *op, Oplog **ret_oplog, Error *err) MUST_CHECK;
+ * and the storage hooks. `hours_min`: of its limits (below). */
+ErrCode oplog_open(OpCtx *op, double hours_min, Oplog **ret_oplog, Error *err) MUST_CHECK;
 void oplog_free(Oplog *oplog); /* NULL is fine */
 void oplog_set_moved(Oplog *oplog, OplogMovedFn fn, void *arg);
 
