@@ -307,15 +307,60 @@ typedef struct ExplainingAgg {
     ReadPreference preference;
 } ExplainingAgg;
 
-static void build_split(CommandCtx *ctx, const AggPlan *plan) {
+/* The stages of the shards as MongoDB shows them: keys to merge by are not a stage there. */
+static void build_shards_part(const AggPlan *plan, DocBuilder *b) {
+    char name[INDEX_NAME_SIZE];
+    uint32_t count = 0;
+    size_t part = build_open_array(b, "shardsPart");
+    DocIter iter = doc_iter(plan->split.shards);
+    for (Elem stage; doc_iter_next(&iter, &stage);) {
+        Doc doc = elem_doc(stage);
+        Elem sort = doc_get_lit(doc, "$sort");
+        if (elem_is_present(doc_get_lit(doc, "$_internalAddSortKey")))
+            continue;
+        size_t row = build_open_doc(b, index_name(count++, name).data);
+        if (elem_is_present(sort)) {
+            size_t opened = build_open_doc(b, "$sort");
+            build_elem_as(b, STR("sortKey"), sort);
+            build_close(b, opened);
+        } else {
+            build_all(b, doc);
+        }
+        build_close(b, row);
+    }
+    build_close(b, part);
+}
+
+/* Begins with how what the shards give becomes one stream. */
+static void build_merger_part(const AggPlan *plan, const Ns *ns, DocBuilder *b) {
+    char name[INDEX_NAME_SIZE];
+    uint32_t count = 0;
+    size_t part = build_open_array(b, "mergerPart");
+    size_t first = build_open_doc(b, index_name(count++, name).data);
+    size_t merge = build_open_doc(b, "$mergeCursors");
+    if (doc_is_present(plan->split.sort))
+        build_doc(b, "sort", plan->split.sort);
+    build_bool(b, "compareWholeSortKey", false);
+    build_cstr(b, "tailableMode", "normal");
+    build_str(b, "nss", ns_str(ns));
+    build_bool(b, "allowPartialResults", false);
+    build_close(b, merge);
+    build_close(b, first);
+    DocIter iter = doc_iter(plan->split.merge);
+    for (Elem stage; doc_iter_next(&iter, &stage);)
+        build_elem_as(b, index_name(count++, name), stage);
+    build_close(b, part);
+}
+
+static void build_split(CommandCtx *ctx, const AggPlan *plan, const Ns *ns) {
     if (plan->is_whole) {
         build_null(ctx->reply, "splitPipeline");
         return;
     }
     build_cstr(ctx->reply, "mergeType", "mongos");
     size_t split = build_open_doc(ctx->reply, "splitPipeline");
-    build_array(ctx->reply, "shardsPart", plan->split.shards);
-    build_array(ctx->reply, "mergerPart", plan->split.merge);
+    build_shards_part(plan, ctx->reply);
+    build_merger_part(plan, ns, ctx->reply);
     build_close(ctx->reply, split);
 }
 
@@ -372,7 +417,7 @@ static ErrCode explain_agg_on_shards(void *arg, Routing *routing, Error *err) {
         return ERR_OK;
     }
     build_cstr(ctx->reply, "explainVersion", "1");
-    build_split(ctx, &plan);
+    build_split(ctx, &plan, &routing->ns);
     size_t shards = build_open_doc(ctx->reply, "shards");
     for (uint32_t i = 0; i < calls.count; i++)
         build_shard_plan(ctx->reply, &calls.rows[i]);

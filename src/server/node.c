@@ -168,8 +168,12 @@ static RangeDeleterSettings range_deleter_settings(ServiceCtx *service) {
     };
 }
 
-static int64_t clone_threads(ServiceCtx *service) {
-    return param_i64(service, PARAM_CHUNK_MIGRATION_CONCURRENCY);
+static MigrationSettings migration_settings(ServiceCtx *service) {
+    return (MigrationSettings){
+        .clone_threads = param_i64(service, PARAM_CHUNK_MIGRATION_CONCURRENCY),
+        .writers_ms_max = param_i64(service, PARAM_MIGRATION_LOCK_WAIT_MS),
+        .deletions_ms_max = param_i64(service, PARAM_RECEIVE_DELETER_WAIT_MS),
+    };
 }
 
 static uint64_t read_floor(ServiceCtx *service, uint64_t applied_ts) {
@@ -197,7 +201,7 @@ static ErrCode open_catalog(Node *node, Error *err) {
         service->shard = shard_state_new(service);
         shard_state_register(service->shard);
         ddl_coordinators_register(repl_tasks(service->repl), service->shard);
-        service->migrations = migrations_new(service, clone_threads);
+        service->migrations = migrations_new(service, migration_settings);
         migrations_register(service->migrations, repl_tasks(service->repl));
         service->range_deleter = range_deleter_new(service, range_deleter_settings);
     }

@@ -102,6 +102,45 @@ ErrCode participant_create_here(OpCtx *op, const Ns *ns, const Uuid *uuid, Doc o
     return create_indexes(op, ns, indexes, err);
 }
 
+static ErrCode find_missing(OpCtx *op, const Ns *ns, const Uuid *uuid, Doc indexes,
+                            const char **ret_name, Error *err) {
+    *ret_name = NULL;
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_read(op, ns, &access, err));
+    if (access.coll == NULL || !uuid_equal(&access.coll->uuid, uuid))
+        return ERR_OK;
+    DocIter iter = doc_iter(indexes);
+    for (Elem row; doc_iter_next(&iter, &row);) {
+        Elem name = elem_type(row) == BT_DOC ? doc_get_lit(elem_doc(row), "name") : ELEM_MISSING;
+        if (elem_type(name) != BT_STRING)
+            continue;
+        const IndexDesc *index = collection_find_index(access.coll, elem_str(name));
+        if (index != NULL && index->is_ready)
+            continue;
+        Str text = elem_str(name);
+        *ret_name = arena_strndup(&op->arena, text.data, text.size);
+        return ERR_OK;
+    }
+    return ERR_OK;
+}
+
+ErrCode participant_check_indexes(OpCtx *op, const Ns *ns, const Uuid *uuid, Doc indexes,
+                                  Error *err) {
+    const char *missing;
+    TRY(find_missing(op, ns, uuid, indexes, &missing, err));
+    if (missing == NULL)
+        return ERR_OK;
+    bool exists, is_same, is_empty;
+    TRY(is_there(op, ns, uuid, &exists, &is_same, &is_empty, err));
+    if (!is_same || is_empty)
+        return ERR_OK;
+    return error_set(err, ERR_CANNOT_CREATE_INDEX,
+                     "the collection %s has documents on this shard, but not the index \"%s\" of "
+                     "the donor, or its build has not ended. Non-trivial index creation should be "
+                     "scheduled manually",
+                     ns->text, missing);
+}
+
 /* ---- drop and rename ---- */
 
 ErrCode participant_drop(OpCtx *op, const DdlCaller *caller, const Ns *ns, const Uuid *uuid,
