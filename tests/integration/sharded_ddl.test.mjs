@@ -451,4 +451,64 @@ describe('sharded collections', () => {
         await client.db('d').collection('race').drop();
         assert.equal(await entry('d.race'), null);
     });
+
+    test('DDL-3: currentOp names the coordinator of an operation, and its collection', async () => {
+        const coll = client.db('d').collection('shown');
+        await coll.insertOne({ k: 1 });
+        const { primary } = await client.db('config').collection('databases').findOne({ _id: 'd' });
+        const coordinating = cluster.shards.find(({ name }) => name === primary);
+        const [member] = coordinating.members;
+        const reached = await coordinating.hang(member, 'hangBeforeRunningCoordinatorInstance');
+        const renamed = coll.rename('shown2');
+        await reached();
+        const stages = [{ $currentOp: { allUsers: true } }, { $match: { desc: 'RenameCollectionCoordinator', 'command.$a': { $exists: false } } }];
+        const ops = await client.db('admin').aggregate(stages).toArray();
+        assert.deepEqual(ops.map(({ ns, op }) => [ns, op]), [['d.shown', 'command']]);
+        await coordinating.release(member, 'hangBeforeRunningCoordinatorInstance');
+        await renamed;
+        assert.equal(await client.db('d').collection('shown2').countDocuments(), 1);
+        await client.db('d').collection('shown2').drop();
+    });
+
+    test('SHM-3: a shard reads its placement anew when it is told to; names of the other kind are refused', async () => {
+        await shard('d.flushed', { k: 1 });
+        await cluster.admin({ split: 'd.flushed', middle: { k: 0 } });
+        for (const set of cluster.shards) {
+            const on = (command) => set.command(set.members[0], command);
+            await on({ _flushRoutingTableCacheUpdates: 'd.flushed' });
+            const { metadata } = await on({ getShardVersion: 'd.flushed', fullMetadata: true });
+            const { primary } = await client.db('config').collection('databases').findOne({ _id: 'd' });
+            if (set.name === primary) assert.equal(metadata.chunks.length, 2);
+            await assert.rejects(on({ _flushRoutingTableCacheUpdates: 'd' }), { codeName: 'IllegalOperation' });
+            await assert.rejects(on({ _flushDatabaseCacheUpdates: 'd.flushed' }), { codeName: 'IllegalOperation' });
+        }
+        await client.db('d').collection('flushed').drop();
+    });
+
+    test('TXN-4: a transaction on a node of the cluster itself may read the database config, but not write it', async () => {
+        for (const set of [cluster.config, ...cluster.shards]) {
+            const node = await set.direct(set.members[0]);
+            await node.withSession(async (session) => {
+                const run = async (work) => {
+                    session.startTransaction({ readPreference: 'primary' });
+                    try {
+                        return await work(node.db('config'));
+                    } finally {
+                        await session.abortTransaction();
+                    }
+                };
+                assert.deepEqual(await run((config) => config.collection('nothing').find({}, { session }).toArray()), []);
+                const refused = { codeName: 'OperationNotSupportedInTransaction' };
+                await assert.rejects(run((config) => config.collection('transactions').find({}, { session }).toArray()), refused);
+                await assert.rejects(run((config) => config.collection('nothing').insertOne({}, { session })), refused);
+            });
+        }
+        await client.withSession(async (session) => {
+            session.startTransaction();
+            await assert.rejects(client.db('config').collection('chunks').find({}, { session }).toArray(), {
+                codeName: 'OperationNotSupportedInTransaction',
+            });
+            await session.abortTransaction();
+        });
+    });
 });

@@ -4,8 +4,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/round_thread.h"
+#include "cluster_params/cluster_params.h"
 #include "query/write/own_docs.h"
 #include "repl/repl.h"
+#include "sharding/route/remote.h"
 #include "sharding/shard/shard_internal.h"
 #include "storage/engine.h"
 
@@ -79,6 +81,19 @@ static ErrCode write_hosts(OpCtx *op, Elem known, const char *now, Error *err) {
     return ERR_OK;
 }
 
+/* What this shard was not told when it was set. */
+static ErrCode adopt_parameters(Cluster *cluster, OpCtx *op, Error *err) {
+    enum { PARAMETERS_MAX = 1000 };
+    ConfigQuery query = {
+        .coll = "clusterParameters", .filter = DOC_EMPTY, .count_max = PARAMETERS_MAX};
+    Doc *docs;
+    uint32_t count;
+    TRY(config_find(cluster, op, &query, &docs, &count, err));
+    for (uint32_t i = 0; i < count; i++)
+        TRY(cluster_param_adopt(op, docs[i], err));
+    return ERR_OK;
+}
+
 static ErrCode run_round(OpCtx *op, Error *err) {
     ShardState *state = op->service->shard;
     TRY(shard_state_load(state, op, err));
@@ -86,6 +101,7 @@ static ErrCode run_round(OpCtx *op, Error *err) {
         return ERR_OK; /* not a part of any cluster yet */
     Cluster *cluster;
     TRY(shard_get_cluster(state, op, &cluster, err));
+    TRY(adopt_parameters(cluster, op, err));
     const char *now = find_hosts(cluster, op);
     if (now == NULL)
         return ERR_OK;
