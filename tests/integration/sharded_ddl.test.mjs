@@ -7,6 +7,7 @@ import { after, before, describe, test } from 'node:test';
 import { MaxKey, MinKey } from 'mongodb';
 import { startCluster } from '../lib/cluster.mjs';
 import { RawSession } from '../lib/raw_session.mjs';
+import { waitFor } from '../lib/server.mjs';
 
 const failsWith = (promise, code) =>
     assert.rejects(promise, (error) => {
@@ -450,6 +451,34 @@ describe('sharded collections', () => {
         await Promise.all(rounds);
         await client.db('d').collection('race').drop();
         assert.equal(await entry('d.race'), null);
+    });
+
+    test('DDL-4: a shard that is stale builds an index beside the others, not after them', async () => {
+        await shard('d.beside', { k: 1 });
+        const { primary } = await client.db('config').collection('databases').findOne({ _id: 'd' });
+        const [other] = cluster.shards.filter(({ name }) => name !== primary);
+        const [own] = cluster.shards.filter(({ name }) => name === primary);
+        const coll = client.db('d').collection('beside');
+        const deletes = (isOn) => own.command(own.members[0], { setParameter: 1, disableResumableRangeDeleter: !isOn });
+        await deletes(false); // it would ask where the collection is
+        await cluster.admin({ moveRange: 'd.beside', min: { k: 0 }, toShard: other.name });
+        await coll.insertOne({ k: 10 });
+        await cluster.admin({ split: 'd.beside', middle: { k: -10 } });
+        await cluster.admin({ moveRange: 'd.beside', min: { k: -10 }, max: { k: 0 }, toShard: other.name });
+        await coll.find({ k: 10 }).toArray(); // now the other one knows where it all is, and its former owner does not
+        const [member] = other.members;
+        const reached = await other.hang(member, 'hangIndexBuildBeforeCommit');
+        const created = coll.createIndex({ y: 1 });
+        try {
+            await reached();
+            const there = (await own.direct(own.members[0])).db('d').collection('beside');
+            await waitFor(() => there.indexExists('y_1'), { what: 'the index of the shard that was stale' });
+        } finally {
+            await other.release(member, 'hangIndexBuildBeforeCommit');
+            await deletes(true);
+        }
+        assert.equal(await created, 'y_1');
+        await coll.drop();
     });
 
     test('DDL-3: currentOp names the coordinator of an operation, and its collection', async () => {
