@@ -60,6 +60,31 @@ test('MIG-2: a recipient that has documents and lacks an index refuses the move;
     await checkMovesOver(cluster, waitFor);
 });
 
+test('MIG-2: an index that is being built holds a move up only where the shard has no chunk yet', async () => {
+    await fill('building');
+    const [, recipient] = cluster.shards;
+    const coll = client.db('d').collection('building');
+    const there = (await direct(recipient)).db('d').collection('building');
+    await move('d.building', { k: 90 }, 'shard1', { waitForDelete: true });
+    await on(recipient, { configureFailPoint: 'suspendRangeDeletion', mode: 'alwaysOn' });
+    await held(
+        recipient,
+        'hangIndexBuildBeforeCommit',
+        () => coll.createIndex({ x: 1 }),
+        async () => {
+            await waitFor(async () => (await (await direct(cluster.shards[0])).db('d').collection('building').indexes()).length === 3, { what: 'the donor' });
+            await move('d.building', { k: 80 }, 'shard1', { max: { k: 90 } }); // among its own
+            for (const k of [80, 90]) await move('d.building', { k }, 'shard0');
+            assert.equal(await there.countDocuments(), 20); // which are to be deleted
+            await assert.rejects(move('d.building', { k: 10 }, 'shard1', { max: { k: 20 } }), /its build has not ended/);
+        },
+    );
+    await on(recipient, { configureFailPoint: 'suspendRangeDeletion', mode: 'off' });
+    await waitFor(() => move('d.building', { k: 10 }, 'shard1', { max: { k: 20 } }).then(() => true, () => false), { what: 'the move' });
+    assert.deepEqual([await coll.countDocuments(), await there.indexExists('x_1')], [100, true]);
+    await checkMovesOver(cluster, waitFor);
+});
+
 test('MIG-2: a move that nobody asked the config server to commit changes no version', async () => {
     await fill('unsent');
     const [donor] = cluster.shards;

@@ -79,13 +79,26 @@ static ErrCode await_deletions(MoveRun *run, StepAnswer *answer, Error *err) {
                      move->ns.text);
 }
 
+static ErrCode owns_chunks(MoveRun *run, bool *ret_is_owner, Error *err) {
+    CLEANUP(collection_route_done) CollectionRoute *route = NULL;
+    TRY(move_run_route(run, &route, err));
+    ShardIndex own;
+    *ret_is_owner = route->map != NULL && uuid_equal(&route->uuid, &run->move.uuid) &&
+                    chunk_map_find_shard(route->map, str_from(run->self), &own) &&
+                    chunk_map_chunks_of(route->map, own) > 0;
+    return ERR_OK;
+}
+
 static ErrCode create(MoveRun *run, StepAnswer *answer, Error *err) {
     (void)answer;
     const Move *move = &run->move;
     Doc request = task_request(run->task);
     Doc indexes = elem_doc(doc_get_lit(request, "indexes"));
     failpoint_hang(FP_HANG_RECIPIENT_BEFORE_BUILDS);
-    TRY(participant_check_indexes(run->op, &move->ns, &move->uuid, indexes, err));
+    bool is_owner;
+    TRY(owns_chunks(run, &is_owner, err));
+    TRY(participant_choose_indexes(run->op, &move->ns, &move->uuid, indexes, is_owner, &indexes,
+                                   err));
     return participant_create_here(run->op, &move->ns, &move->uuid,
                                    elem_doc(doc_get_lit(request, "options")), indexes, err);
 }
