@@ -28,8 +28,8 @@ ErrCode cluster_param_read(OpCtx *op, Str name, Doc *ret_doc, Error *err) MUST_C
 
 /* Its clusterParameterTime; 0: it was never set. */
 uint64_t cluster_param_time(Doc doc);
-/* Stores a document of the cluster's config server, unless what is here is as new. One of a name that
- * this version does not know is left out: nobody reads it. */
+/* Stores a document of the cluster's config server, unless what is here is as new. One of a name
+ * that this version does not know is left out: nobody reads it. */
 ErrCode cluster_param_adopt(OpCtx *op, Doc doc, Error *err) MUST_CHECK;
 
 /* changeStreamOptions.preAndPostImages.expireAfterSeconds; -1: "off". */

@@ -1,6 +1,7 @@
 /*
  * cmd_cluster_parameter_internal.c - setClusterParameter of a cluster: what routers ask the config
- * server, and what that tells the shards. getClusterParameter for routers is beside its public form.
+ * server, and what that tells the shards. getClusterParameter for routers is beside its public
+ * form.
  */
 #include "cluster_params/cluster_params.h"
 #include "commands/configsvr.h"

@@ -84,8 +84,8 @@ static bool syncs(const FlushRequest *request) {
 static ErrCode check_kind(Str name, bool is_of_collection, Error *err) {
     if ((memchr(name.data, '.', name.size) != NULL) == is_of_collection)
         return ERR_OK;
-    return error_set(err, ERR_ILLEGAL_OPERATION, "\"%.*s\" is not the name of a %s",
-                     (int)name.size, name.data, is_of_collection ? "collection" : "database");
+    return error_set(err, ERR_ILLEGAL_OPERATION, "\"%.*s\" is not the name of a %s", (int)name.size,
+                     name.data, is_of_collection ? "collection" : "database");
 }
 
 static ErrCode flush_collection_run(CommandCtx *ctx, void *arg, Error *err) {

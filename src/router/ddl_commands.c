@@ -163,8 +163,8 @@ static Doc build_look(Routing *routing, const Shard *shard) {
 }
 
 /* Builds may take hours. A shard that refuses the request because of its version, and gets it again
- * when all have answered, would only begin when the others are done: so each is asked before whether
- * it agrees. */
+ * when all have answered, would only begin when the others are done: so each is asked before
+ * whether it agrees. */
 static ErrCode check_versions(Routing *routing, Error *err) {
     CommandCtx *ctx = routing->ctx;
     if (!routing_is_sharded(routing) || router_txn_is_statement(ctx))

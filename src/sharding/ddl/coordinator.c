@@ -14,10 +14,12 @@ typedef struct OperationRow {
 } OperationRow;
 
 static const OperationRow OPERATIONS[] = {
-    [DDL_SHARD_COLLECTION] = {"createCollection_V3", "CreateCollectionCoordinator", create_begin, false},
+    [DDL_SHARD_COLLECTION] = {"createCollection_V3", "CreateCollectionCoordinator", create_begin,
+                              false},
     [DDL_DROP_COLLECTION] = {"dropCollection_V2", "DropCollectionCoordinator", drop_begin, false},
     [DDL_DROP_DATABASE] = {"dropDatabase_V2", "DropDatabaseCoordinator", drop_database_begin, true},
-    [DDL_RENAME_COLLECTION] = {"renameCollection_V2", "RenameCollectionCoordinator", rename_begin, false},
+    [DDL_RENAME_COLLECTION] = {"renameCollection_V2", "RenameCollectionCoordinator", rename_begin,
+                               false},
     [DDL_COLL_MOD] = {"collMod_V3", "CollModCoordinator", apply_begin, false},
     [DDL_DROP_INDEXES] = {"dropIndexes", "DropIndexesCoordinator", apply_begin, false},
     [DDL_MOVE_PRIMARY] = {"movePrimary", "MovePrimaryCoordinator", move_primary_begin, true},

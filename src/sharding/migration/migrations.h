@@ -131,8 +131,8 @@ GivenUp migrations_given_up(Migrations *migrations);
 /* No move is shown any more: it is over, or this node has become primary. */
 void migrations_hide(Migrations *migrations);
 void migrations_count_statements(Migrations *migrations, bool is_sent, bool is_recorded);
-/* The donor is about to commit this move for the first time; NULL: from here on it may be asked for,
- * or this node has become primary and does not know. */
+/* The donor is about to commit this move for the first time; NULL: from here on it may be asked
+ * for, or this node has become primary and does not know. */
 void migrations_note_uncommitted(Migrations *migrations, const Uuid *id);
 bool migrations_is_uncommitted(Migrations *migrations, const Uuid *id);
 /* serverStatus.sharding.migrations; nothing without a move. */

@@ -2,14 +2,15 @@
  * config_hosts.h - a shard notes which members its config server has, and the parameters of its
  * cluster.
  *
- * The identity of a shard tells where the config server is. Members of that come and go; a shard that
- * starts when none of those is left that it was added with would not find its cluster any more. So
- * its primary writes down the members that a primary of the config server names. Cluster parameters
- * are told to all shards when they are set; one that could not be reached then asks for them here.
+ * The identity of a shard tells where the config server is. Members of that come and go; a shard
+ * that starts when none of those is left that it was added with would not find its cluster any
+ * more. So its primary writes down the members that a primary of the config server names. Cluster
+ * parameters are told to all shards when they are set; one that could not be reached then asks for
+ * them here.
  *
- * Ownership: hangs off the ServiceCtx of shards; stopped before the monitors that wake it, and freed
- * after them. Threading: one thread of its own. Durability: what a stop leaves is found by the next
- * round.
+ * Ownership: hangs off the ServiceCtx of shards; stopped before the monitors that wake it, and
+ * freed after them. Threading: one thread of its own. Durability: what a stop leaves is found by
+ * the next round.
  */
 #pragma once
 
