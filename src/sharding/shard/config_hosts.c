@@ -14,7 +14,7 @@
 enum {
     /* Without a change: a shard that was added meanwhile knows its config server from then on. */
     ROUND_INTERVAL_US = 30 * 1000 * 1000,
-    RETRY_INTERVAL_US = 1000 * 1000,
+    RETRY_INTERVAL_US = 5 * 1000 * 1000, /* the config server may be away for long */
 };
 
 struct ConfigHosts {
