@@ -164,7 +164,7 @@ static Doc build_look(Routing *routing, const Shard *shard) {
 
 /* Builds may take hours. A shard that refuses the request because of its version, and gets it again
  * when all have answered, would only begin when the others are done: so each is asked before
- * whether it agrees. */
+ * whether it agrees. Whatever else keeps it from answering is told with the request itself. */
 static ErrCode check_versions(Routing *routing, Error *err) {
     CommandCtx *ctx = routing->ctx;
     if (!routing_is_sharded(routing) || router_txn_is_statement(ctx))
@@ -179,8 +179,13 @@ static ErrCode check_versions(Routing *routing, Error *err) {
         calls.rows[i].shard = shards[i];
         calls.rows[i].body = build_look(routing, shards[i]);
     }
-    TRY(scatter_run(ctx, &calls, &(ScatterOptions){.retry = REMOTE_IDEMPOTENT}, err));
-    return shard_calls_check(&calls, err);
+    ErrCode rc = scatter_run(ctx, &calls, &(ScatterOptions){.retry = REMOTE_IDEMPOTENT}, err);
+    if (rc == ERR_OK)
+        rc = shard_calls_check(&calls, err);
+    if (rc == ERR_OK || routing_is_stale_error(rc))
+        return rc;
+    error_reset(err);
+    return ERR_OK;
 }
 
 static ErrCode create_indexes_on_owners(void *arg, Routing *routing, Error *err) {
