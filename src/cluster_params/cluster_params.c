@@ -131,6 +131,30 @@ ErrCode cluster_param_read(OpCtx *op, Str name, Doc *ret_doc, Error *err) {
     return ERR_OK;
 }
 
+uint64_t cluster_param_time(Doc doc) {
+    Elem time = doc_get_lit(doc, "clusterParameterTime");
+    return elem_type(time) == BT_TIMESTAMP ? (uint64_t)elem_i64(time) : 0;
+}
+
+ErrCode cluster_param_adopt(OpCtx *op, Doc doc, Error *err) {
+    Elem name = doc_get_lit(doc, "_id");
+    if (elem_type(name) != BT_STRING || !cluster_param_exists(elem_str(name)))
+        return ERR_OK;
+    Doc own;
+    TRY(cluster_param_read(op, elem_str(name), &own, err));
+    if (cluster_param_time(doc) <= cluster_param_time(own))
+        return ERR_OK;
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    size_t value = build_open_doc_str(&b, elem_str(name));
+    DocIter iter = doc_iter(doc);
+    for (Elem field; doc_iter_next(&iter, &field);)
+        if (!elem_name_is(field, STR("_id")) && !elem_name_is(field, STR("clusterParameterTime")))
+            build_elem(&b, field);
+    build_close(&b, value);
+    Doc given = doc_builder_end(&b);
+    return cluster_param_set(op, doc_get(given, elem_str(name)), cluster_param_time(doc), err);
+}
+
 /* A document that somebody has written past the command, and is no setting, has no effect. */
 ErrCode cluster_param_image_seconds(OpCtx *op, int64_t *ret_seconds, Error *err) {
     Doc doc;

@@ -26,5 +26,11 @@ ErrCode cluster_param_set(OpCtx *op, Elem value, uint64_t ts, Error *err) MUST_C
 /* The document, or the one of its default; in the operation's arena. */
 ErrCode cluster_param_read(OpCtx *op, Str name, Doc *ret_doc, Error *err) MUST_CHECK;
 
+/* Its clusterParameterTime; 0: it was never set. */
+uint64_t cluster_param_time(Doc doc);
+/* Stores a document of the cluster's config server, unless what is here is as new. One of a name
+ * that this version does not know is left out: nobody reads it. */
+ErrCode cluster_param_adopt(OpCtx *op, Doc doc, Error *err) MUST_CHECK;
+
 /* changeStreamOptions.preAndPostImages.expireAfterSeconds; -1: "off". */
 ErrCode cluster_param_image_seconds(OpCtx *op, int64_t *ret_seconds, Error *err) MUST_CHECK;

@@ -21,6 +21,11 @@ static ErrCode check_member(CommandCtx *ctx, Error *err) {
 static ErrCode set_run(CommandCtx *ctx, void *arg, Error *err) {
     const SetRequest *request = arg;
     TRY(check_member(ctx, err));
+    if (ctx->service->role == ROLE_SHARD || ctx->service->role == ROLE_CONFIG_SERVER)
+        return error_set(err, ERR_NOT_IMPLEMENTED,
+                         "parameters of a sharded cluster are set through its routers: %s is not "
+                         "for one of its nodes",
+                         ctx->spec->name);
     DocIter iter = doc_iter(request->value);
     Elem value, other;
     if (!doc_iter_next(&iter, &value) || doc_iter_next(&iter, &other))
@@ -64,9 +69,9 @@ static ErrCode get_run(CommandCtx *ctx, void *arg, Error *err) {
     BsonType type = elem_type(request->which);
     if (type != BT_STRING && type != BT_ARRAY)
         return error_set(err, ERR_TYPE_MISMATCH,
-                         "BSON field 'getClusterParameter' is the wrong type '%s', expected types "
+                         "BSON field '%s' is the wrong type '%s', expected types "
                          "'[string, array]'",
-                         bson_type_name(type));
+                         ctx->spec->name, bson_type_name(type));
     size_t rows = build_open_array(ctx->reply, "clusterParameters");
     if (type == BT_ARRAY)
         TRY(build_named(ctx, elem_doc(request->which), err));
@@ -98,5 +103,18 @@ const CommandSpec CMD_GET_CLUSTER_PARAMETER = {
     .summary = "Shows parameters of the whole replica set.",
     .flags = CMD_ADMIN_ONLY,
     .request = REQUEST_OF(GetRequest, GET_FIELDS),
+    .run = get_run,
+};
+
+/* The same for routers. */
+static const FieldSpec CONFIGSVR_GET_FIELDS[] = {
+    {"_configsvrGetClusterParameter", FIELD_ELEM, FIELD_REQUIRED, offsetof(GetRequest, which)},
+};
+
+const CommandSpec CMD_CONFIGSVR_GET_CLUSTER_PARAMETER = {
+    .name = "_configsvrGetClusterParameter",
+    .summary = "Internal: shows parameters of the whole cluster.",
+    .flags = CMD_ADMIN_ONLY | CMD_TAKES_WRITE_CONCERN,
+    .request = REQUEST_OF(GetRequest, CONFIGSVR_GET_FIELDS),
     .run = get_run,
 };

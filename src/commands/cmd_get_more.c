@@ -155,6 +155,8 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
         rc = hang_pinned(ctx->op, &ns, err);
     if (rc == ERR_OK && !ctx->has_oplog_reader)
         rc = failpoint_check(FP_FAIL_GET_MORE_AFTER_CURSOR_CHECKOUT, err);
+    if (rc == ERR_OK && !ctx->has_oplog_reader && FAILPOINT(FAIL_GET_MORE))
+        rc = error_set(err, ERR_COMMAND_FAILED, "a failpoint fails every getMore");
     BatchResult batch = {0};
     DocBuilder *b = ctx->reply;
     size_t opened = build_open_doc(b, "cursor");

@@ -25,6 +25,7 @@
 #include "cursor/cursor_table.h"
 #include "default_concerns/default_concerns.h"
 #include "repl/repl.h"
+#include "sharding/migration/migrations.h"
 #include "sharding/route/cluster.h"
 #include "sharding/shard/shard_state.h"
 #include "storage/engine.h"
@@ -585,6 +586,8 @@ static void build_config_server(StatusCtx *s) {
     build_i64(s->b, "t", -1); /* is not told */
     build_close(s->b, time);
     build_i64(s->b, "maxChunkSizeInBytes", cluster_chunk_bytes(cluster));
+    if (s->service->migrations != NULL)
+        migrations_build_shown(s->service->migrations, s->b);
 }
 
 static void build_read_counts(StatusCtx *s, const char *name, bool is_txn) {

@@ -73,29 +73,43 @@ const CommandSpec CMD_ADD_SHARD_INTERNAL = {
 
 typedef struct FlushRequest {
     Str name;
-    bool syncs;
+    Elem sync; /* missing: yes */
 } FlushRequest;
+
+static bool syncs(const FlushRequest *request) {
+    return !elem_is_present(request->sync) || elem_is_truthy(request->sync);
+}
+
+/* The command of the other kind of name. */
+static ErrCode check_kind(Str name, bool is_of_collection, Error *err) {
+    if ((memchr(name.data, '.', name.size) != NULL) == is_of_collection)
+        return ERR_OK;
+    return error_set(err, ERR_ILLEGAL_OPERATION, "\"%.*s\" is not the name of a %s", (int)name.size,
+                     name.data, is_of_collection ? "collection" : "database");
+}
 
 static ErrCode flush_collection_run(CommandCtx *ctx, void *arg, Error *err) {
     FlushRequest *request = arg;
     TRY(cmd_check_shard(ctx, err));
+    TRY(check_kind(request->name, /* is_of_collection= */ true, err));
     Ns ns;
     TRY(ns_parse(request->name, &ns, err));
-    return request->syncs ? refresh_collection(ctx->service->shard, ctx->op, &ns, err) : ERR_OK;
+    return syncs(request) ? refresh_collection(ctx->service->shard, ctx->op, &ns, err) : ERR_OK;
 }
 
 static ErrCode flush_database_run(CommandCtx *ctx, void *arg, Error *err) {
     FlushRequest *request = arg;
     TRY(cmd_check_shard(ctx, err));
+    TRY(check_kind(request->name, /* is_of_collection= */ false, err));
     TRY(db_name_check(request->name, err));
-    return request->syncs ? refresh_database(ctx->service->shard, ctx->op, request->name, err)
+    return syncs(request) ? refresh_database(ctx->service->shard, ctx->op, request->name, err)
                           : ERR_OK;
 }
 
 #define FLUSH_COMMAND(symbol, text, function, words)                                               \
     static const FieldSpec symbol##_FIELDS[] = {                                                   \
         {text, FIELD_STRING, FIELD_REQUIRED, offsetof(FlushRequest, name)},                        \
-        {"syncFromConfig", FIELD_BOOL, FIELD_OPTIONAL, offsetof(FlushRequest, syncs)},             \
+        {"syncFromConfig", FIELD_ELEM, FIELD_OPTIONAL, offsetof(FlushRequest, sync)},              \
     };                                                                                             \
     const CommandSpec symbol = {                                                                   \
         .name = text,                                                                              \

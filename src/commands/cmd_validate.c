@@ -1,4 +1,5 @@
 /* cmd_validate.c - validate: checks a collection and its indexes. */
+#include "base/failpoint.h"
 #include "catalog/access.h"
 #include "commands/core/command_service.h"
 #include "commands/query_args.h"
@@ -54,6 +55,11 @@ static ErrCode validate_run(CommandCtx *ctx, void *arg, Error *err) {
         .ensure_collection = ddl_ensure_collection,
         .is_metadata_only = request->is_metadata_only,
     };
+    if (FAILPOINT(VALIDATE_NOT_VALID)) {
+        build_str(ctx->reply, "ns", ns_str(&ns));
+        build_bool(ctx->reply, "valid", false);
+        return ERR_OK;
+    }
     return collection_validate(&access, &options, !request->is_background, ctx->reply, err);
 }
 

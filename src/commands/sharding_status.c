@@ -80,7 +80,7 @@ void build_move_statistics(ServiceCtx *service, DocBuilder *b) {
         {"countDocsClonedOnRecipient", count_of(&stats->docs_cloned_on_recipient)},
         {"countBytesClonedOnRecipient", count_of(&stats->bytes_cloned_on_recipient)},
         {"unfinishedMigrationFromPreviousPrimary", count_of(&stats->donor_taken_over)},
-        {"chunkMigrationConcurrency", service->migrations->clone_threads(service)},
+        {"chunkMigrationConcurrency", service->migrations->settings(service).clone_threads},
         {"totalDonorMoveChunkTimeMillis", count_of(&stats->donor_move_us) / 1000},
         {"totalDonorChunkCloneTimeMillis", count_of(&stats->donor_clone_us) / 1000},
         {"totalRecipientChunkCloneTimeMillis", count_of(&stats->recipient_clone_us) / 1000},

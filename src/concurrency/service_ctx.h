@@ -38,6 +38,7 @@ typedef struct ServiceCtx {
     struct ShardHosts *shard_hosts;       /* likewise */
     struct Balancer *balancer;            /* likewise */
     struct ShardState *shard;             /* of shards */
+    struct ConfigHosts *config_hosts;     /* of shards */
     struct Migrations *migrations;        /* of shards */
     struct RangeDeleter *range_deleter;   /* of shards */
     struct TxnTable *router_txns;         /* of routers */

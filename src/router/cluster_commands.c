@@ -351,6 +351,10 @@ CLUSTER_COMMAND(ROUTER_BALANCER_STOP, "balancerStop", CMD_TAKES_WRITE_CONCERN, t
                 "Stops the balancer.");
 CLUSTER_COMMAND(ROUTER_BALANCER_STATUS, "balancerStatus", 0, to_config_run,
                 "Tells whether the balancer may run.");
+CLUSTER_COMMAND(ROUTER_GET_CLUSTER_PARAMETER, "getClusterParameter", 0, to_config_run,
+                "Shows parameters of the whole cluster.");
+CLUSTER_COMMAND(ROUTER_SET_CLUSTER_PARAMETER, "setClusterParameter", CMD_TAKES_WRITE_CONCERN,
+                to_config_run, "Sets a parameter of the whole cluster.");
 CLUSTER_COMMAND(ROUTER_LIST_SHARDS, "listShards", 0, list_shards_run, "Lists the shards.");
 CLUSTER_COMMAND(ROUTER_LIST_DATABASES, "listDatabases", CMD_API_V1, list_databases_run,
                 "Lists the databases of all shards.");

@@ -16,6 +16,8 @@ extern const CommandSpec ROUTER_CONFIGURE_COLLECTION_BALANCING;
 extern const CommandSpec ROUTER_BALANCER_START;
 extern const CommandSpec ROUTER_BALANCER_STOP;
 extern const CommandSpec ROUTER_BALANCER_STATUS;
+extern const CommandSpec ROUTER_GET_CLUSTER_PARAMETER;
+extern const CommandSpec ROUTER_SET_CLUSTER_PARAMETER;
 extern const CommandSpec ROUTER_LIST_SHARDS;
 extern const CommandSpec ROUTER_MOVE_PRIMARY;
 extern const CommandSpec ROUTER_SET_ALLOW_MIGRATIONS;

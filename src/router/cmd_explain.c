@@ -307,15 +307,85 @@ typedef struct ExplainingAgg {
     ReadPreference preference;
 } ExplainingAgg;
 
-static void build_split(CommandCtx *ctx, const AggPlan *plan) {
+/* A filter is shown in its parsed form, as shards show theirs; one with $expr as it was written. */
+static void build_stage(CommandCtx *ctx, Doc stage, DocBuilder *b) {
+    Elem filter = doc_get_lit(stage, "$match");
+    MatchParseContext parse = {0};
+    MatchExpr *match;
+    CLEANUP(error_reset) Error err = {0};
+    if (elem_type(filter) != BT_DOC ||
+        match_parse(elem_doc(filter), &parse, cmd_arena(ctx), &match, &err) != ERR_OK) {
+        build_all(b, stage);
+        return;
+    }
+    size_t opened = build_open_doc(b, "$match");
+    match_to_bson(match, b);
+    build_close(b, opened);
+}
+
+static void build_stages(CommandCtx *ctx, Doc stages, uint32_t *count, DocBuilder *b) {
+    char name[INDEX_NAME_SIZE];
+    DocIter iter = doc_iter(stages);
+    for (Elem stage; doc_iter_next(&iter, &stage);) {
+        size_t row = build_open_doc(b, index_name((*count)++, name).data);
+        build_stage(ctx, elem_doc(stage), b);
+        build_close(b, row);
+    }
+}
+
+/* The stages of the shards as MongoDB shows them: keys to merge by are not a stage there. */
+static void build_shards_part(CommandCtx *ctx, const AggPlan *plan) {
+    DocBuilder *b = ctx->reply;
+    char name[INDEX_NAME_SIZE];
+    uint32_t count = 0;
+    size_t part = build_open_array(b, "shardsPart");
+    DocIter iter = doc_iter(plan->split.shards);
+    for (Elem stage; doc_iter_next(&iter, &stage);) {
+        Doc doc = elem_doc(stage);
+        Elem sort = doc_get_lit(doc, "$sort");
+        if (elem_is_present(doc_get_lit(doc, "$_internalAddSortKey")))
+            continue;
+        size_t row = build_open_doc(b, index_name(count++, name).data);
+        if (elem_is_present(sort)) {
+            size_t opened = build_open_doc(b, "$sort");
+            build_elem_as(b, STR("sortKey"), sort);
+            build_close(b, opened);
+        } else {
+            build_stage(ctx, doc, b);
+        }
+        build_close(b, row);
+    }
+    build_close(b, part);
+}
+
+/* Begins with how what the shards give becomes one stream. */
+static void build_merger_part(CommandCtx *ctx, const AggPlan *plan, const Ns *ns) {
+    DocBuilder *b = ctx->reply;
+    uint32_t count = 1;
+    size_t part = build_open_array(b, "mergerPart");
+    size_t first = build_open_doc(b, "0");
+    size_t merge = build_open_doc(b, "$mergeCursors");
+    if (doc_is_present(plan->split.sort))
+        build_doc(b, "sort", plan->split.sort);
+    build_bool(b, "compareWholeSortKey", false);
+    build_cstr(b, "tailableMode", "normal");
+    build_str(b, "nss", ns_str(ns));
+    build_bool(b, "allowPartialResults", false);
+    build_close(b, merge);
+    build_close(b, first);
+    build_stages(ctx, plan->split.merge, &count, b);
+    build_close(b, part);
+}
+
+static void build_split(CommandCtx *ctx, const AggPlan *plan, const Ns *ns) {
     if (plan->is_whole) {
         build_null(ctx->reply, "splitPipeline");
         return;
     }
     build_cstr(ctx->reply, "mergeType", "mongos");
     size_t split = build_open_doc(ctx->reply, "splitPipeline");
-    build_array(ctx->reply, "shardsPart", plan->split.shards);
-    build_array(ctx->reply, "mergerPart", plan->split.merge);
+    build_shards_part(ctx, plan);
+    build_merger_part(ctx, plan, ns);
     build_close(ctx->reply, split);
 }
 
@@ -343,7 +413,10 @@ static void explain_here(CommandCtx *ctx, const AggPlan *plan, Doc command) {
     build_null(ctx->reply, "splitPipeline");
     size_t mongos = build_open_doc(ctx->reply, "mongos");
     build_cstr(ctx->reply, "host", server_setup(ctx->service)->host);
-    build_array(ctx->reply, "stages", plan->split.merge);
+    uint32_t count = 0;
+    size_t stages = build_open_array(ctx->reply, "stages");
+    build_stages(ctx, plan->split.merge, &count, ctx->reply);
+    build_close(ctx->reply, stages);
     build_close(ctx->reply, mongos);
     build_doc(ctx->reply, "command", command);
 }
@@ -372,7 +445,7 @@ static ErrCode explain_agg_on_shards(void *arg, Routing *routing, Error *err) {
         return ERR_OK;
     }
     build_cstr(ctx->reply, "explainVersion", "1");
-    build_split(ctx, &plan);
+    build_split(ctx, &plan, &routing->ns);
     size_t shards = build_open_doc(ctx->reply, "shards");
     for (uint32_t i = 0; i < calls.count; i++)
         build_shard_plan(ctx->reply, &calls.rows[i]);

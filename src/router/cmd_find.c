@@ -1,6 +1,7 @@
 /* cmd_find.c - find through a router: on one shard, or on several with their results merged. */
 #include "commands/core/command_service.h"
 #include "commands/core/generic_args.h"
+#include "concurrency/op_failpoint.h"
 #include "query/agg/query_stages.h"
 #include "query/sort/sort_pattern.h"
 #include "request/read_requests.h"
@@ -156,7 +157,9 @@ static ErrCode find_on_one(FindOpening *opening, Routing *routing, const Shard *
 
 static ErrCode find_on_shards(void *arg, Routing *routing, Error *err) {
     FindOpening *opening = arg;
+    CommandCtx *ctx = routing->ctx;
     ReadTarget target;
+    TRY(op_hang(ctx->op, FP_FIND_WAIT_BEFORE_BATCH, routing->ns.text, err));
     TRY(read_target(routing, &opening->query, &target, err));
     routing_count_target(routing, TARGETED_FIND, target.count);
     /* A shard alone cannot leave itself out. */

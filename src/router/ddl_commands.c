@@ -4,6 +4,7 @@
 #include "router/forward.h"
 #include "router/owners.h"
 #include "router/pass_cursor.h"
+#include "router/router_txn.h"
 #include "router/routing.h"
 #include "router/scatter.h"
 
@@ -147,9 +148,50 @@ static ErrCode check_unique_indexes(const Routing *routing, Error *err) {
     return ERR_OK;
 }
 
+static Doc build_look(Routing *routing, const Shard *shard) {
+    CommandCtx *ctx = routing->ctx;
+    DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
+    build_str(&b, "find", ctx->ns_coll);
+    size_t filter = build_open_doc(&b, "filter");
+    build_i32(&b, "$alwaysFalse", 1);
+    build_close(&b, filter);
+    build_i32(&b, "limit", 1);
+    build_bool(&b, "singleBatch", true);
+    if (elem_is_present(ctx->args.max_time_ms))
+        build_elem(&b, ctx->args.max_time_ms);
+    return routing_end_body(routing, &b, shard, /* preference= */ NULL);
+}
+
+/* Builds may take hours. A shard that refuses the request because of its version, and gets it again
+ * when all have answered, would only begin when the others are done: so each is asked before
+ * whether it agrees. Whatever else keeps it from answering is told with the request itself. */
+static ErrCode check_versions(Routing *routing, Error *err) {
+    CommandCtx *ctx = routing->ctx;
+    if (!routing_is_sharded(routing) || router_txn_is_statement(ctx))
+        return ERR_OK;
+    const Shard **shards;
+    uint32_t count;
+    TRY(routing_owners(routing, &shards, &count, err));
+    if (count < 2)
+        return ERR_OK;
+    CLEANUP(shard_calls_done) ShardCalls calls = shard_calls_new(ctx, count);
+    for (uint32_t i = 0; i < count; i++) {
+        calls.rows[i].shard = shards[i];
+        calls.rows[i].body = build_look(routing, shards[i]);
+    }
+    ErrCode rc = scatter_run(ctx, &calls, &(ScatterOptions){.retry = REMOTE_IDEMPOTENT}, err);
+    if (rc == ERR_OK)
+        rc = shard_calls_check(&calls, err);
+    if (rc == ERR_OK || routing_is_stale_error(rc))
+        return rc;
+    error_reset(err);
+    return ERR_OK;
+}
+
 static ErrCode create_indexes_on_owners(void *arg, Routing *routing, Error *err) {
     if (check_unique_indexes(routing, err) != ERR_OK)
         return owners_refuse(routing, err);
+    TRY(check_versions(routing, err));
     return to_owners(arg, routing, err);
 }
 

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/failpoint.h"
 #include "router/router_txn.h"
 
 bool routing_is_stale_error(ErrCode code) {
@@ -18,6 +19,8 @@ ErrCode routing_begin(CommandCtx *ctx, const Ns *ns, RoutingUse use, bool is_rep
     TRY(use == ROUTING_CREATES
             ? cluster_ensure_database(cluster, ctx->op, ns_db(ns), &ret_routing->database, err)
             : cluster_find_database(cluster, ctx->op, ns_db(ns), &ret_routing->database, err));
+    if (use == ROUTING_CREATES)
+        failpoint_hang(FP_WAIT_DATABASE_DROPPED);
     /* A statement of a transaction that is refused cannot be repeated. */
     ret_routing->is_fresh = is_repeat || router_txn_is_statement(ctx);
     TRY(ret_routing->is_fresh

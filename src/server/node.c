@@ -32,6 +32,7 @@
 #include "sharding/config/config_catalog.h"
 #include "sharding/balancer/balancer.h"
 #include "sharding/config/shard_hosts.h"
+#include "sharding/shard/config_hosts.h"
 #include "sharding/ddl/coordinator.h"
 #include "sharding/migration/migrations.h"
 #include "sharding/range_deletion/range_deleter.h"
@@ -168,8 +169,12 @@ static RangeDeleterSettings range_deleter_settings(ServiceCtx *service) {
     };
 }
 
-static int64_t clone_threads(ServiceCtx *service) {
-    return param_i64(service, PARAM_CHUNK_MIGRATION_CONCURRENCY);
+static MigrationSettings migration_settings(ServiceCtx *service) {
+    return (MigrationSettings){
+        .clone_threads = param_i64(service, PARAM_CHUNK_MIGRATION_CONCURRENCY),
+        .writers_ms_max = param_i64(service, PARAM_MIGRATION_LOCK_WAIT_MS),
+        .deletions_ms_max = param_i64(service, PARAM_RECEIVE_DELETER_WAIT_MS),
+    };
 }
 
 static uint64_t read_floor(ServiceCtx *service, uint64_t applied_ts) {
@@ -194,10 +199,11 @@ static ErrCode open_catalog(Node *node, Error *err) {
     if (rc == ERR_OK && service_is_member(service))
         rc = open_repl(node, op, err);
     if (rc == ERR_OK && service->role == ROLE_SHARD) {
+        service->config_hosts = config_hosts_new(service);
         service->shard = shard_state_new(service);
         shard_state_register(service->shard);
         ddl_coordinators_register(repl_tasks(service->repl), service->shard);
-        service->migrations = migrations_new(service, clone_threads);
+        service->migrations = migrations_new(service, migration_settings);
         migrations_register(service->migrations, repl_tasks(service->repl));
         service->range_deleter = range_deleter_new(service, range_deleter_settings);
     }
@@ -402,6 +408,8 @@ static ErrCode start_services(Node *node, Error *err) {
     TRY(ttl_monitor_start(service, ttl_settings, ttl_prepare, &service->ttl, err));
     if (service->role == ROLE_SHARD)
         TRY(range_deleter_start(service->range_deleter, err));
+    if (service->role == ROLE_SHARD)
+        TRY(config_hosts_start(service->config_hosts, err));
     if (service_is_member(service))
         TRY(preimage_purger_start(service->preimages, err));
     TRY(session_refresher_start(service, &service->session_refresher, err));
@@ -456,6 +464,7 @@ static void node_stop(Process *process) {
     session_refresher_stop(service->session_refresher);
     txn_expiry_stop(service->txn_expiry);
     shard_hosts_stop(service->shard_hosts);
+    config_hosts_stop(service->config_hosts);
     balancer_stop(service->balancer);
     quiesce(service);
     failpoint_end_blocking(); /* threads that are waited for may be in one */
@@ -484,6 +493,7 @@ static void node_stop(Process *process) {
     shard_hosts_free(TAKE_PTR(service->shard_hosts));
     balancer_free(TAKE_PTR(service->balancer));
     shard_state_free(TAKE_PTR(service->shard));
+    config_hosts_free(TAKE_PTR(service->config_hosts));
     config_catalog_free(TAKE_PTR(service->config_catalog));
     stream_hub_free(TAKE_PTR(service->stream_hub));
     preimage_purger_free(TAKE_PTR(service->preimages));

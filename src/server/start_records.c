@@ -17,6 +17,7 @@
 #include "sharding/balancer/balancer.h"
 #include "sharding/config/config_catalog.h"
 #include "sharding/config/shard_hosts.h"
+#include "sharding/shard/config_hosts.h"
 
 enum {
     STARTUP_LOG_BYTES = 10 * 1024 * 1024,
@@ -57,6 +58,7 @@ void start_records_begin_term(ServiceCtx *service, OpCtx *op) {
     if (service->role == ROLE_CONFIG_SERVER)
         note_failure(config_catalog_prepare(op, &err), "the catalog of the cluster", &err);
     shard_hosts_wake(service->shard_hosts);
+    config_hosts_wake(service->config_hosts);
     balancer_wake(service->balancer);
 }
 

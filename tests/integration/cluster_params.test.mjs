@@ -1,8 +1,9 @@
-/* Cluster parameters: settings of a whole replica set, kept in config.clusterParameters. */
+/* Cluster parameters: settings of a whole replica set, or of a sharded cluster, kept in config.clusterParameters. */
 import assert from 'node:assert/strict';
 import { rmSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { Long, Timestamp } from 'mongodb';
+import { startCluster, startShard } from '../lib/cluster.mjs';
 import { fails } from '../lib/expect.mjs';
 import { startReplicaSet } from '../lib/replica_set.mjs';
 import { startServer, waitFor } from '../lib/server.mjs';
@@ -94,4 +95,62 @@ test('REP-5: a standalone node has no cluster parameters', async () => {
     } finally {
         await server.remove();
     }
+});
+
+describe('cluster parameters of a sharded cluster', () => {
+    let cluster, client, admin;
+    before(async () => {
+        cluster = await startCluster({ shards: 2, routers: 2 });
+        client = await cluster.client();
+        admin = client.db('admin');
+    });
+    after(async () => await cluster?.remove());
+
+    const value = (expireAfterSeconds) => ({ [NAME]: { preAndPostImages: { expireAfterSeconds } } });
+    const put = (seconds) => admin.command({ setClusterParameter: value(seconds), maxTimeMS: 60_000 });
+    const here = async (set) => (await set.command(await set.waitForPrimary(), { getClusterParameter: NAME })).clusterParameters[0];
+    const isOn = async (set, seconds) => Number((await here(set)).preAndPostImages.expireAfterSeconds) === seconds;
+
+    test('one that is set through a router is the same on the config server, on all shards and for all routers', async () => {
+        const [unset] = (await admin.command({ getClusterParameter: NAME })).clusterParameters;
+        assert.deepEqual(unset.clusterParameterTime, new Timestamp(0n));
+        await put(77);
+        const wanted = await here(cluster.config);
+        assert.equal(Number(wanted.preAndPostImages.expireAfterSeconds), 77);
+        for (const shard of cluster.shards) assert.deepEqual(await here(shard), wanted);
+        for (const router of cluster.routers)
+            for (const which of [NAME, [NAME], '*']) {
+                const other = (await cluster.client({}, router)).db('admin');
+                assert.deepEqual((await other.command({ getClusterParameter: which })).clusterParameters, [wanted]);
+            }
+    });
+
+    test('bad ones are refused and change nothing; nodes of a cluster are not for setting them', async () => {
+        await fails(() => admin.command({ setClusterParameter: { nonsense: { a: 1 } } }), 20);
+        await fails(() => admin.command({ setClusterParameter: { [NAME]: 1 } }), 20);
+        await fails(() => admin.command({ setClusterParameter: { ...value(1), other: {} } }), 72);
+        await fails(() => put(-5), 2);
+        await fails(() => admin.command({ getClusterParameter: 'nonsense' }), 4);
+        for (const set of [cluster.config, ...cluster.shards])
+            await fails(() => set.command(set.members[0], { setClusterParameter: value(5) }), 238);
+        for (const set of [cluster.config, ...cluster.shards]) assert.ok(await isOn(set, 77));
+    });
+
+    test('a shard that was away follows, and one that is added has what was set before', { timeout: 120_000 }, async () => {
+        const [first, second] = cluster.shards;
+        await second.members[0].stop();
+        await assert.rejects(put(88), /shard1/); // stored, and known to the other one
+        assert.ok(await isOn(cluster.config, 88));
+        assert.ok(await isOn(first, 88));
+        await second.members[0].start();
+        await waitFor(() => isOn(second, 88), { timeoutMs: 60_000, what: 'the shard to follow' });
+        const third = await startShard('shard2');
+        try {
+            await cluster.admin({ addShard: third.address });
+            assert.ok(await isOn(third, 88));
+            await waitFor(async () => (await cluster.admin({ removeShard: 'shard2' })).state === 'completed', { what: 'the removal' });
+        } finally {
+            await third.remove();
+        }
+    });
 });

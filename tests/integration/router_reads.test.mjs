@@ -413,6 +413,12 @@ describe('where reads go', () => {
         const group = await c.aggregate([{ $match: { g: 1 } }, { $group: { _id: '$word', n: { $sum: 1 } } }]).explain('queryPlanner');
         assert.equal(group.mergeType, 'mongos');
         assert.deepEqual(Object.keys(group.splitPipeline), ['shardsPart', 'mergerPart']);
+        assert.deepEqual(group.splitPipeline.shardsPart[0], { $match: { g: { $eq: 1 } } });
+        const unordered = { compareWholeSortKey: false, tailableMode: 'normal', nss: c.namespace, allowPartialResults: false };
+        assert.deepEqual(group.splitPipeline.mergerPart[0], { $mergeCursors: unordered });
+        const sorted = await c.aggregate([{ $sort: { word: 1 } }, { $limit: 3 }]).explain('queryPlanner');
+        assert.deepEqual(sorted.splitPipeline.shardsPart[0], { $sort: { sortKey: { word: 1 } } });
+        assert.deepEqual(sorted.splitPipeline.mergerPart[0], { $mergeCursors: { sort: { word: 1 }, ...unordered } });
         assert.deepEqual(Object.keys(group.shards).sort(), OWNERS);
         assert.ok(group.shards.shard0.host.includes(':'));
         assert.ok(group.shards.shard0.stages ?? group.shards.shard0.queryPlanner);

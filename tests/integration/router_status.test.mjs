@@ -141,6 +141,24 @@ describe('operations of a cluster', () => {
         });
     });
 
+    test('a find that a router is killed for is shown as such until it ends', async () => {
+        await admin.command({ configureFailPoint: 'waitInFindBeforeMakingBatch', mode: 'alwaysOn', data: { nss: 'test.spread' } });
+        const outcome = db.collection('spread').find({}, { comment: 'held' }).toArray().then(
+            () => 0,
+            (error) => error.code,
+        );
+        const ops = () =>
+            admin.aggregate([{ $currentOp: { localOps: true } }, { $match: { 'command.comment': 'held', failpointMsg: { $exists: true } } }]).toArray();
+        const [{ opid }] = await waitFor(async () => {
+            const found = await ops();
+            return found.length > 0 && found;
+        });
+        await admin.command({ killOp: 1, op: opid });
+        assert.equal((await ops())[0].killPending, true);
+        await admin.command({ configureFailPoint: 'waitInFindBeforeMakingBatch', mode: 'off' });
+        assert.equal(await outcome, 11601);
+    });
+
     test('killOp takes the id of an operation of a shard', async () => {
         const code = await whileFindRuns(async () => {
             const ops = await waitFor(async () => {

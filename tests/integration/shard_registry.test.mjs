@@ -28,13 +28,21 @@ const nameOf = ({ host, fixedPort }) => `${host}:${fixedPort}`;
 const entry = () => client.db('config').collection('shards').findOne({ _id: 'shard1' });
 const addressOf = (members) => `shard1/${members.map(nameOf).sort().join(',')}`;
 
-async function reconfigure(change) {
-    const primary = await shard.waitForPrimary();
-    const { config } = await shard.command(primary, { replSetGetConfig: 1 });
-    change(config.members);
-    config.version++;
-    await shard.command(primary, { replSetReconfig: config });
-}
+/* The set may change its configuration itself meanwhile: members that join become full ones. */
+const reconfigure = (change, set = shard) =>
+    waitFor(
+        async () => {
+            const primary = await set.waitForPrimary();
+            const { config } = await set.command(primary, { replSetGetConfig: 1 });
+            change(config.members);
+            config.version++;
+            return set.command(primary, { replSetReconfig: config }).catch((error) => {
+                if (error.code !== 103) throw error;
+                return false;
+            });
+        },
+        { what: 'the new configuration' },
+    );
 
 test('a shard is found by its name, its set, a member and its address', async () => {
     const [{ address }] = cluster.shards;
@@ -129,4 +137,42 @@ test('a member may be given for a shard that is to be removed', async () => {
     const { host } = await entry();
     const { state, shard: name } = await cluster.admin({ removeShard: host.split(/[/,]/)[1] });
     assert.deepEqual([state, name], ['started', 'shard1']);
+});
+
+test('a shard notes the members of its config server, and finds it when none of the first ones is left', { timeout: 180_000 }, async () => {
+    const [first] = cluster.shards;
+    const config = cluster.config;
+    const noted = async () => (await first.direct(first.members[0])).db('admin').collection('system.version').findOne({ _id: 'shardIdentity' });
+    const addressOfConfig = (members) => `config/${members.map(nameOf).sort().join(',')}`;
+    const [seed] = config.members;
+    const before_ = await noted();
+    const others = [];
+    for (const port of await freePorts(2)) {
+        const member = await new Server({ port, args: ['--replSet', 'config', ...config.args] }).start();
+        added.push(member);
+        others.push(member);
+    }
+    for (const [i, member] of others.entries()) {
+        await reconfigure((members) => members.push({ _id: 10 + i, host: nameOf(member) }), config);
+        config.members.push(member);
+        await config.waitForSecondaries();
+    }
+    const has = (wanted) => async () => (await noted()).configsvrConnectionString.split(',').sort().join() === wanted.split(',').sort().join();
+    await waitFor(has(addressOfConfig(config.members)), { timeoutMs: 45_000, what: 'the new members of the config server' });
+    await config.stepDown();
+    await config.waitForPrimary({ other: seed });
+    await reconfigure((members) => members.splice(0, 1), config);
+    await waitFor(has(addressOfConfig(others)), { timeoutMs: 45_000, what: 'the config server without its first member' });
+    const { clusterId, shardName } = await noted();
+    assert.deepEqual([clusterId, shardName], [before_.clusterId, before_.shardName]);
+    await seed.stop();
+    config.members.shift();
+    await first.members[0].stop();
+    await first.members[0].start();
+    await first.waitForPrimary();
+    /* Only the config server knows where a collection is that nobody has asked this member for. */
+    await waitFor(() => first.command(first.members[0], { _flushRoutingTableCacheUpdates: 'd.nothing', syncFromConfig: true }).then(() => true, () => false), {
+        timeoutMs: 45_000,
+        what: 'the shard to find its config server',
+    });
 });

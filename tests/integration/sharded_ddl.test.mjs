@@ -7,6 +7,7 @@ import { after, before, describe, test } from 'node:test';
 import { MaxKey, MinKey } from 'mongodb';
 import { startCluster } from '../lib/cluster.mjs';
 import { RawSession } from '../lib/raw_session.mjs';
+import { waitFor } from '../lib/server.mjs';
 
 const failsWith = (promise, code) =>
     assert.rejects(promise, (error) => {
@@ -450,5 +451,93 @@ describe('sharded collections', () => {
         await Promise.all(rounds);
         await client.db('d').collection('race').drop();
         assert.equal(await entry('d.race'), null);
+    });
+
+    test('DDL-4: a shard that is stale builds an index beside the others, not after them', async () => {
+        await shard('d.beside', { k: 1 });
+        const { primary } = await client.db('config').collection('databases').findOne({ _id: 'd' });
+        const [other] = cluster.shards.filter(({ name }) => name !== primary);
+        const [own] = cluster.shards.filter(({ name }) => name === primary);
+        const coll = client.db('d').collection('beside');
+        const deletes = (isOn) => own.command(own.members[0], { setParameter: 1, disableResumableRangeDeleter: !isOn });
+        await deletes(false); // it would ask where the collection is
+        await cluster.admin({ moveRange: 'd.beside', min: { k: 0 }, toShard: other.name });
+        await coll.insertOne({ k: 10 });
+        await cluster.admin({ split: 'd.beside', middle: { k: -10 } });
+        await cluster.admin({ moveRange: 'd.beside', min: { k: -10 }, max: { k: 0 }, toShard: other.name });
+        await coll.find({ k: 10 }).toArray(); // now the other one knows where it all is, and its former owner does not
+        const [member] = other.members;
+        const reached = await other.hang(member, 'hangIndexBuildBeforeCommit');
+        const created = coll.createIndex({ y: 1 });
+        try {
+            await reached();
+            const there = (await own.direct(own.members[0])).db('d').collection('beside');
+            await waitFor(() => there.indexExists('y_1'), { what: 'the index of the shard that was stale' });
+        } finally {
+            await other.release(member, 'hangIndexBuildBeforeCommit');
+            await deletes(true);
+        }
+        assert.equal(await created, 'y_1');
+        await coll.drop();
+    });
+
+    test('DDL-3: currentOp names the coordinator of an operation, and its collection', async () => {
+        const coll = client.db('d').collection('shown');
+        await coll.insertOne({ k: 1 });
+        const { primary } = await client.db('config').collection('databases').findOne({ _id: 'd' });
+        const coordinating = cluster.shards.find(({ name }) => name === primary);
+        const [member] = coordinating.members;
+        const reached = await coordinating.hang(member, 'hangBeforeRunningCoordinatorInstance');
+        const renamed = coll.rename('shown2');
+        await reached();
+        const stages = [{ $currentOp: { allUsers: true } }, { $match: { desc: 'RenameCollectionCoordinator', 'command.$a': { $exists: false } } }];
+        const ops = await client.db('admin').aggregate(stages).toArray();
+        assert.deepEqual(ops.map(({ ns, op }) => [ns, op]), [['d.shown', 'command']]);
+        await coordinating.release(member, 'hangBeforeRunningCoordinatorInstance');
+        await renamed;
+        assert.equal(await client.db('d').collection('shown2').countDocuments(), 1);
+        await client.db('d').collection('shown2').drop();
+    });
+
+    test('SHM-3: a shard reads its placement anew when it is told to; names of the other kind are refused', async () => {
+        await shard('d.flushed', { k: 1 });
+        await cluster.admin({ split: 'd.flushed', middle: { k: 0 } });
+        for (const set of cluster.shards) {
+            const on = (command) => set.command(set.members[0], command);
+            await on({ _flushRoutingTableCacheUpdates: 'd.flushed' });
+            const { metadata } = await on({ getShardVersion: 'd.flushed', fullMetadata: true });
+            const { primary } = await client.db('config').collection('databases').findOne({ _id: 'd' });
+            if (set.name === primary) assert.equal(metadata.chunks.length, 2);
+            await assert.rejects(on({ _flushRoutingTableCacheUpdates: 'd' }), { codeName: 'IllegalOperation' });
+            await assert.rejects(on({ _flushDatabaseCacheUpdates: 'd.flushed' }), { codeName: 'IllegalOperation' });
+        }
+        await client.db('d').collection('flushed').drop();
+    });
+
+    test('TXN-4: a transaction on a node of the cluster itself may read the database config, but not write it', async () => {
+        for (const set of [cluster.config, ...cluster.shards]) {
+            const node = await set.direct(set.members[0]);
+            await node.withSession(async (session) => {
+                const run = async (work) => {
+                    session.startTransaction({ readPreference: 'primary' });
+                    try {
+                        return await work(node.db('config'));
+                    } finally {
+                        await session.abortTransaction();
+                    }
+                };
+                assert.deepEqual(await run((config) => config.collection('nothing').find({}, { session }).toArray()), []);
+                const refused = { codeName: 'OperationNotSupportedInTransaction' };
+                await assert.rejects(run((config) => config.collection('transactions').find({}, { session }).toArray()), refused);
+                await assert.rejects(run((config) => config.collection('nothing').insertOne({}, { session })), refused);
+            });
+        }
+        await client.withSession(async (session) => {
+            session.startTransaction();
+            await assert.rejects(client.db('config').collection('chunks').find({}, { session }).toArray(), {
+                codeName: 'OperationNotSupportedInTransaction',
+            });
+            await session.abortTransaction();
+        });
     });
 });

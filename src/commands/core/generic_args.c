@@ -239,15 +239,26 @@ static ErrCode check_transaction(CommandCtx *ctx, Error *err) {
     return ERR_OK;
 }
 
+/* Who talks to a node of a cluster itself may read what it has in "config", but for the state of
+ * transactions. */
+static bool is_config_read(const CommandCtx *ctx) {
+    NodeRole role = ctx->service->role;
+    Elem coll = {ctx->body.data + 4, (uint32_t)strlen((const char *)ctx->body.data + 5)};
+    return (role == ROLE_SHARD || role == ROLE_CONFIG_SERVER) && str_is(ctx->args.db, "config") &&
+           (ctx->spec->flags & CMD_READS) != 0 && (ctx->spec->flags & CMD_WRITES) == 0 &&
+           !(elem_type(coll) == BT_STRING && str_is(elem_str(coll), "transactions"));
+}
+
 /* What the command may be, and say, inside of a transaction. */
 static ErrCode check_in_txn(CommandCtx *ctx, Error *err) {
     static const char *const CLOSED_DBS[] = {"admin", "config", "local"};
     uint32_t flags = ctx->spec->flags;
+    bool is_everywhere = (flags & CMD_ENDS_TXN) != 0 || is_config_read(ctx);
     bool is_start = elem_is_present(ctx->args.start_transaction);
     if ((flags & (CMD_IN_TXN | CMD_ENDS_TXN)) == 0)
         return error_set(err, ERR_OPERATION_NOT_SUPPORTED_IN_TRANSACTION,
                          "Cannot run '%s' in a multi-document transaction.", ctx->spec->name);
-    for (size_t i = 0; i < ARRAY_LEN(CLOSED_DBS) && (flags & CMD_ENDS_TXN) == 0; i++)
+    for (size_t i = 0; i < ARRAY_LEN(CLOSED_DBS) && !is_everywhere; i++)
         if (str_is(ctx->args.db, CLOSED_DBS[i]))
             return error_set(err, ERR_OPERATION_NOT_SUPPORTED_IN_TRANSACTION,
                              "collections of the database '%s' cannot be used in a transaction",

@@ -224,6 +224,7 @@ ErrCode index_build_drain(IndexBuild *build, Error *err) {
     op_set_progress(build->active.op, NULL, 0, 0);
     log_phase(build, "Index build: drained side writes", 20689, begin_us);
     failpoint_hang(FP_HANG_AFTER_SECOND_DRAIN);
+    failpoint_hang(FP_HANG_BEFORE_BUILD_COMMIT);
     return ERR_OK;
 }
 

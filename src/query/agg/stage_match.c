@@ -19,28 +19,12 @@ const AggStageClass AGG_MATCH = {
     .write = match_write,
 };
 
-/* Pipelines know no fields with a leading dollar sign, but those of references. */
-static ErrCode check_paths(const MatchExpr *match, Error *err) {
-    for (uint32_t i = 0; i < match->path.count; i++) {
-        Str name = match->path.parts[i].name;
-        if (name.size > 0 && name.data[0] == '$' && !expr_is_dbref_name(name))
-            return error_set(err, (ErrCode)16410,
-                             "the path '%.*s' has a field name that starts with '$', which "
-                             "pipelines do not take",
-                             (int)match->path.dotted.size, match->path.dotted.data);
-    }
-    for (uint32_t i = 0; match->path.count == 0 && i < match->child_count; i++)
-        TRY(check_paths(match->children[i], err));
-    return ERR_OK;
-}
-
 ErrCode parse_match(AggParser *p, Elem spec, Error *err) {
     if (elem_type(spec) != BT_DOC)
         return error_set(err, (ErrCode)15959,
                          "the match filter must be an expression in an object");
     MatchExpr *match;
     TRY(match_parse(elem_doc(spec), &p->pipeline->match_ctx, p->arena, &match, err));
-    TRY(check_paths(match, err));
     MatchStage *stage = agg_add_stage(p, &AGG_MATCH, sizeof(*stage), spec);
     stage->match = match;
     stage->filter = elem_doc(spec);

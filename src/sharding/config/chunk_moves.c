@@ -118,6 +118,8 @@ ErrCode chunk_commit_move(OpCtx *op, const ChunkMoveCommit *move, ChunkVersions 
     MoveRun run = {.move = move};
     if (FAILPOINT(MIGRATION_COMMIT_VERSION_ERROR))
         return error_set(err, ERR_STALE_EPOCH, "a failpoint finds the collection sharded anew");
+    if (FAILPOINT(MIGRATE_COMMIT_NO_CHUNK))
+        return error_set(err, ERR_UPDATE_OPERATION_FAILED, "a failpoint does not find the chunk");
     {
         CLEANUP(op_mutex_unlock) OpMutexLock lock = {0};
         TRY(op_mutex_lock(&op->service->config_catalog->chunks, op, &lock, err));

@@ -1,3 +1,4 @@
+#include "sharding/config/cluster_parameters.h"
 #include "sharding/config/shards.h"
 
 #include <stdio.h>
@@ -286,6 +287,7 @@ static ErrCode add_new(NewShard *candidate, Str address, Error *err) {
     failpoint_hit(FP_ADD_SHARD_VALIDATED);
     TRY(write_identity(candidate, err));
     failpoint_hit(FP_ADD_SHARD_IDENTITY_WRITTEN);
+    TRY(cluster_parameters_tell(op, &candidate->shard, err));
     candidate->topology_ts = service_next_ts(op->service);
     TRY(internal_txn_run(op, &(InternalTxn){0}, insert_entries, candidate, err));
     failpoint_hit(FP_ADD_SHARD_DOC_WRITTEN);

@@ -2,30 +2,56 @@
 
 #include <string.h>
 
+#include "base/failpoint.h"
 #include "repl/repl.h"
 #include "sharding/ddl/coordinator_internal.h"
 
 typedef struct OperationRow {
-    const char *name; /* operationType */
+    const char *name;  /* operationType */
+    const char *shown; /* currentOp's `desc` */
     ErrCode (*begin)(DdlRun *run, Error *err);
     bool is_of_database;
 } OperationRow;
 
 static const OperationRow OPERATIONS[] = {
-    [DDL_SHARD_COLLECTION] = {"createCollection_V3", create_begin, false},
-    [DDL_DROP_COLLECTION] = {"dropCollection_V2", drop_begin, false},
-    [DDL_DROP_DATABASE] = {"dropDatabase_V2", drop_database_begin, true},
-    [DDL_RENAME_COLLECTION] = {"renameCollection_V2", rename_begin, false},
-    [DDL_COLL_MOD] = {"collMod_V3", apply_begin, false},
-    [DDL_DROP_INDEXES] = {"dropIndexes", apply_begin, false},
-    [DDL_MOVE_PRIMARY] = {"movePrimary", move_primary_begin, true},
+    [DDL_SHARD_COLLECTION] = {"createCollection_V3", "CreateCollectionCoordinator", create_begin,
+                              false},
+    [DDL_DROP_COLLECTION] = {"dropCollection_V2", "DropCollectionCoordinator", drop_begin, false},
+    [DDL_DROP_DATABASE] = {"dropDatabase_V2", "DropDatabaseCoordinator", drop_database_begin, true},
+    [DDL_RENAME_COLLECTION] = {"renameCollection_V2", "RenameCollectionCoordinator", rename_begin,
+                               false},
+    [DDL_COLL_MOD] = {"collMod_V3", "CollModCoordinator", apply_begin, false},
+    [DDL_DROP_INDEXES] = {"dropIndexes", "DropIndexesCoordinator", apply_begin, false},
+    [DDL_MOVE_PRIMARY] = {"movePrimary", "MovePrimaryCoordinator", move_primary_begin, true},
 };
 
 /* ---- phases ---- */
 
+static const OperationRow *operation_of(const DdlRun *run) {
+    Elem name = doc_get_lit(ddl_request(run), "operation");
+    for (size_t i = 0; i < ARRAY_LEN(OPERATIONS); i++)
+        if (elem_type(name) == BT_STRING && str_is(elem_str(name), OPERATIONS[i].name))
+            return &OPERATIONS[i];
+    return NULL;
+}
+
+/* currentOp tells which operation it is, and of what. */
+static void show(const DdlRun *run) {
+    const OperationRow *row = operation_of(run);
+    Elem ns = doc_get_lit(ddl_request(run), "ns");
+    if (row == NULL || elem_type(ns) != BT_STRING)
+        return;
+    Str text = elem_str(ns);
+    op_describe(run->op,
+                &(OpDescription){.op_type = "command",
+                                 .ns = arena_strndup(&run->op->arena, text.data, text.size),
+                                 .desc = row->shown});
+}
+
 static ErrCode run_phase(Task *task, OpCtx *op, DdlPhase phase, Error *err) {
     CLEANUP(ddl_run_done) DdlRun run = {0};
     TRY(ddl_run_begin(task, op, &run, err));
+    show(&run);
     return phase(&run, err);
 }
 
@@ -35,14 +61,6 @@ static ErrCode run_phase(Task *task, OpCtx *op, DdlPhase phase, Error *err) {
     }
 DDL_PHASES(PHASE)
 #undef PHASE
-
-static const OperationRow *operation_of(const DdlRun *run) {
-    Elem name = doc_get_lit(ddl_request(run), "operation");
-    for (size_t i = 0; i < ARRAY_LEN(OPERATIONS); i++)
-        if (elem_type(name) == BT_STRING && str_is(elem_str(name), OPERATIONS[i].name))
-            return &OPERATIONS[i];
-    return NULL;
-}
 
 static Str database_of(const DdlRun *run) {
     Str ns = elem_str(doc_get_lit(ddl_request(run), "ns"));
@@ -57,6 +75,7 @@ static ErrCode begin(DdlRun *run, Error *err) {
     if (row == NULL)
         return error_set(err, ERR_INCOMPATIBLE_SHARDING_METADATA,
                          "a coordinator has no operation that this version knows");
+    failpoint_hang(FP_HANG_BEFORE_DDL);
     TRY(ddl_check_primary(run, database_of(run), err));
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
     Uuid id = uuid_new();

@@ -102,6 +102,46 @@ ErrCode participant_create_here(OpCtx *op, const Ns *ns, const Uuid *uuid, Doc o
     return create_indexes(op, ns, indexes, err);
 }
 
+static bool is_built(const Collection *coll, Elem name, bool is_owner) {
+    const IndexDesc *index =
+        elem_type(name) == BT_STRING ? collection_find_index(coll, elem_str(name)) : NULL;
+    return index != NULL && (index->is_ready || is_owner);
+}
+
+static ErrCode find_unbuilt(OpCtx *op, const Ns *ns, const Uuid *uuid, Doc indexes, bool is_owner,
+                            Doc *ret_unbuilt, Error *err) {
+    CLEANUP(access_done) CollAccess access = {0};
+    TRY(access_read(op, ns, &access, err));
+    bool is_here = access.coll != NULL && uuid_equal(&access.coll->uuid, uuid);
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    uint32_t count = 0;
+    DocIter iter = doc_iter(indexes);
+    for (Elem row; doc_iter_next(&iter, &row);) {
+        char name[INDEX_NAME_SIZE];
+        if (elem_type(row) == BT_DOC &&
+            !(is_here && is_built(access.coll, doc_get_lit(elem_doc(row), "name"), is_owner)))
+            build_doc(&b, index_name(count++, name).data, elem_doc(row));
+    }
+    *ret_unbuilt = doc_builder_end(&b);
+    return ERR_OK;
+}
+
+ErrCode participant_choose_indexes(OpCtx *op, const Ns *ns, const Uuid *uuid, Doc indexes,
+                                   bool is_owner, Doc *ret_wanted, Error *err) {
+    TRY(find_unbuilt(op, ns, uuid, indexes, is_owner, ret_wanted, err));
+    bool exists, is_same, is_empty;
+    TRY(is_there(op, ns, uuid, &exists, &is_same, &is_empty, err));
+    if (doc_is_empty(*ret_wanted) || !is_same || is_empty)
+        return ERR_OK;
+    Elem first = doc_get_lit(*ret_wanted, "0");
+    Elem name = doc_get_lit(elem_doc(first), "name");
+    return error_set(err, ERR_CANNOT_CREATE_INDEX,
+                     "the collection %s has documents on this shard, but not the index \"%s\" of "
+                     "the donor, or its build has not ended. Non-trivial index creation should be "
+                     "scheduled manually",
+                     ns->text, elem_type(name) == BT_STRING ? elem_str(name).data : "");
+}
+
 /* ---- drop and rename ---- */
 
 ErrCode participant_drop(OpCtx *op, const DdlCaller *caller, const Ns *ns, const Uuid *uuid,

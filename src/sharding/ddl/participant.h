@@ -23,6 +23,12 @@ ErrCode participant_create(OpCtx *op, const DdlCaller *caller, const Ns *ns, con
 /* The same for who has made sure of that: the task of a move, on this shard. */
 ErrCode participant_create_here(OpCtx *op, const Ns *ns, const Uuid *uuid, Doc options, Doc indexes,
                                 Error *err) MUST_CHECK;
+/* For a move: which of these indexes are to be created here. ERR_CANNOT_CREATE_INDEX: the
+ * collection is here, with documents, and lacks one, whose build would hold the move up. One that
+ * is being built counts as there if this shard has chunks of the collection (`is_owner`): the build
+ * is waited for by whoever asked all owners for it. */
+ErrCode participant_choose_indexes(OpCtx *op, const Ns *ns, const Uuid *uuid, Doc indexes,
+                                   bool is_owner, Doc *ret_wanted, Error *err) MUST_CHECK;
 /* `uuid` NULL: whatever has the name. `is_from_migrate`: change streams do not hear of it. */
 ErrCode participant_drop(OpCtx *op, const DdlCaller *caller, const Ns *ns, const Uuid *uuid,
                          bool is_from_migrate, Error *err) MUST_CHECK;

@@ -256,7 +256,8 @@ static int64_t number_of(Doc doc, const char *path) {
     return elem_is_number(value) ? elem_as_i64(value) : 0;
 }
 
-/* What the task stores, beside its request: {move, counted, definitionHash, documents}. */
+/* What the task stores, beside its request: {move, counted, definitionHash, documents}, and for
+ * operators what MongoDB's document of a migration says. */
 typedef struct DonorFields {
     int64_t counted;         /* documents of the range when it began; 0: not known */
     int64_t definition_hash; /* of the collection, when the recipient was told */
@@ -274,6 +275,7 @@ static void build_fields(MoveRun *run, const DonorFields *fields, DocBuilder *b)
     size_t move = build_open_doc(b, "move");
     move_build(b, &run->move);
     build_close(b, move);
+    move_build_shown(b, &run->move);
     build_i64(b, "counted", fields->counted);
     build_i64(b, "definitionHash", fields->definition_hash);
     build_i64(b, "documents", fields->documents);
@@ -412,6 +414,7 @@ static ErrCode ask_status(MoveRun *run, StepAnswer *answer, Error *err) {
         atomic_fetch_add(&stats->donor_clone_us, clock_mono_us() - begun_us);
     fields.documents = number_of(reply.body, "counts.documents");
     set_fields(run, fields);
+    migrations_note_uncommitted(run->migrations, &run->move.id);
     return ERR_OK;
 }
 
@@ -495,6 +498,7 @@ static ErrCode commit(MoveRun *run, StepAnswer *answer, Error *err) {
     CLEANUP(client_reply_done) ClientReply reply = {0};
     if (FAILPOINT(FAIL_MIGRATION_COMMIT))
         return refused("a failpoint forbids the commit", err);
+    migrations_note_uncommitted(run->migrations, NULL);
     TRY(config_run(run->cluster, run->op, &b, &reply, err));
     if (FAILPOINT(MIGRATION_COMMIT_NETWORK_ERROR))
         return error_set(err, ERR_HOST_UNREACHABLE, "a failpoint lost the config server's answer");
@@ -527,6 +531,8 @@ static void note_refused(MoveRun *run, const Error *why) {
     DonorFields fields = fields_of(run);
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
     build_fields(run, &fields, &b);
+    if (migrations_is_uncommitted(run->migrations, &run->move.id))
+        build_bool(&b, "neverCommitted", true);
     size_t error = build_open_doc(&b, "refused");
     build_i32(&b, "code", (int32_t)why->code);
     Str text = str_from(error_message(why));
@@ -553,9 +559,13 @@ static ErrCode make_deletable(MoveRun *run, StepAnswer *answer, Error *err) {
     return ERR_OK;
 }
 
+/* Makes a commit that is still under way come too late, unless nobody has ever asked for one: the
+ * versions of the collection stay as they are then, and nobody reads them anew. */
 static ErrCode fence_commit(MoveRun *run, StepAnswer *answer, Error *err) {
     (void)answer;
     const Move *move = &run->move;
+    if (elem_is_truthy(doc_get_lit(task_doc(run->task), "neverCommitted")))
+        return ERR_OK;
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
     build_i32(&b, "_configsvrEnsureChunkVersionIsGreaterThan", 1);
     build_str(&b, "nss", ns_str(&move->ns));
@@ -635,6 +645,8 @@ static const TaskPhase PHASES[] = {
 
 static void forget_taken_over(void *arg) {
     Migrations *migrations = arg;
+    migrations_hide(migrations);
+    migrations_note_uncommitted(migrations, NULL);
     atomic_store(&migrations->stats.donor_taken_over, 0);
     atomic_store(&migrations->stats.donor_begun_us, 0);
 }
@@ -647,7 +659,8 @@ static ErrCode note_taken_over(void *arg, OpCtx *op, Doc doc, Error *err) {
 }
 
 static void ended(void *arg, Doc doc) {
-    (void)arg, (void)doc;
+    (void)doc;
+    migrations_hide(arg);
     failpoint_hit(FP_MIG_D_COORD_DOC_DELETED);
 }
 

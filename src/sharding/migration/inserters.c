@@ -79,7 +79,7 @@ static ErrCode insert_units(void *arg, OpCtx *op, Error *err) {
 }
 
 static uint32_t helpers_of(const MoveRun *run, const Batch *batch) {
-    int64_t threads = run->migrations->clone_threads(run->op->service);
+    int64_t threads = run->migrations->settings(run->op->service).clone_threads;
     int64_t wanted = threads < batch->count ? threads : batch->count;
     wanted = wanted < THREADS_MAX ? wanted : THREADS_MAX;
     return wanted > 1 ? (uint32_t)wanted - 1 : 0;

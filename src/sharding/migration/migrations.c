@@ -12,20 +12,16 @@
 #include "sharding/shard/critical_section.h"
 #include "sharding/shard/placement.h"
 
-enum {
-    WRITERS_MS_MAX = 500, /* migrationLockAcquisitionMaxWaitMS */
-};
-
 const char *receive_state_name(ReceiveState state) {
     static const char *const NAMES[] = {"none",    "ready",  "clone",
                                         "catchup", "steady", "enteredCritSec"};
     return NAMES[state];
 }
 
-Migrations *migrations_new(ServiceCtx *service, CloneThreadsFn clone_threads) {
+Migrations *migrations_new(ServiceCtx *service, MigrationSettingsFn settings) {
     Migrations *migrations = NEW(Migrations);
     migrations->service = service;
-    migrations->clone_threads = clone_threads;
+    migrations->settings = settings;
     mutex_init(&migrations->mu, LOCK_RANK_MIGRATIONS);
     list_init(&migrations->waiters);
     return migrations;
@@ -39,6 +35,7 @@ void migrations_register(Migrations *migrations, TaskServices *services) {
 void migrations_free(Migrations *migrations) {
     if (migrations == NULL)
         return;
+    xfree(migrations->shown.doc);
     mutex_done(&migrations->mu);
     xfree(migrations);
 }
@@ -72,6 +69,92 @@ void migrations_note_given_up(Migrations *migrations, const Uuid *id, const char
 GivenUp migrations_given_up(Migrations *migrations) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&migrations->mu);
     return migrations->given_up;
+}
+
+/* ---- what is shown ---- */
+
+enum {
+    SHOWN_BOUNDS_BYTES_MAX = 64 * 1024, /* serverStatus is asked for often */
+};
+
+static uint8_t *build_shown(const Move *move, bool is_donor, Arena *arena) {
+    DocBuilder b = doc_builder_in_arena(arena);
+    build_str(&b, "source", move->from);
+    build_str(&b, "destination", move->to);
+    build_bool(&b, "isDonorShard", is_donor);
+    if (doc_size(move->min) + doc_size(move->max) <= SHOWN_BOUNDS_BYTES_MAX) {
+        size_t chunk = build_open_doc(&b, "chunk");
+        build_doc(&b, "min", move->min);
+        build_doc(&b, "max", move->max);
+        build_close(&b, chunk);
+    }
+    build_str(&b, "collection", ns_str(&move->ns));
+    Doc doc = doc_builder_end(&b);
+    return xmemdup(doc.data, doc_size(doc));
+}
+
+static void show_move(const MoveRun *run, bool is_donor) {
+    const Move *move = &run->move;
+    Migrations *migrations = run->migrations;
+    if (move->key == NULL) /* nothing was chosen yet */
+        return;
+    uint8_t *doc = build_shown(move, is_donor, &run->op->arena);
+    {
+        CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&migrations->mu);
+        ShownMove *shown = &migrations->shown;
+        if (shown->doc == NULL || !uuid_equal(&shown->id, &move->id)) {
+            uint8_t *old = shown->doc;
+            *shown = (ShownMove){.id = move->id, .doc = doc};
+            doc = old;
+        }
+    }
+    xfree(doc);
+}
+
+void migrations_hide(Migrations *migrations) {
+    uint8_t *doc;
+    {
+        CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&migrations->mu);
+        doc = TAKE_PTR(migrations->shown.doc);
+    }
+    xfree(doc);
+}
+
+void migrations_note_uncommitted(Migrations *migrations, const Uuid *id) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&migrations->mu);
+    migrations->uncommitted = id != NULL ? *id : (Uuid){0};
+}
+
+bool migrations_is_uncommitted(Migrations *migrations, const Uuid *id) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&migrations->mu);
+    return uuid_equal(&migrations->uncommitted, id);
+}
+
+void migrations_count_statements(Migrations *migrations, bool is_sent, bool is_recorded) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&migrations->mu);
+    ShownMove *shown = &migrations->shown;
+    shown->statements_sent += is_sent;
+    shown->statements_skipped += !is_sent && !is_recorded;
+    shown->statements_recorded += is_recorded;
+}
+
+void migrations_build_shown(Migrations *migrations, DocBuilder *b) {
+    if (!repl_is_writable(migrations->service->repl)) /* what it was in before */
+        return;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&migrations->mu);
+    const ShownMove *shown = &migrations->shown;
+    if (shown->doc == NULL)
+        return;
+    Doc doc = {shown->doc};
+    size_t migrations_part = build_open_doc(b, "migrations");
+    build_all(b, doc);
+    if (elem_is_truthy(doc_get_lit(doc, "isDonorShard"))) {
+        build_i64(b, "sessionOplogEntriesToBeMigratedSoFar", shown->statements_sent);
+        build_i64(b, "sessionOplogEntriesSkippedSoFarLowerBound", shown->statements_skipped);
+    } else {
+        build_i64(b, "sessionOplogEntriesMigrated", shown->statements_recorded);
+    }
+    build_close(b, migrations_part);
 }
 
 typedef struct Wanted {
@@ -165,6 +248,7 @@ static StepAnswer answer_of(ErrCode code) {
 ErrCode move_run_phase(Task *task, OpCtx *op, const MoveSide *side, Error *err) {
     CLEANUP(move_run_done) MoveRun run = {0};
     TRY(move_run_begin(task, op, &run, err));
+    show_move(&run, side->table == &DONOR_STEPS);
     const StepRow *row =
         step_table_first(side->table, elem_str(doc_get_lit(task_doc(task), "phase")));
     StepThen then = {.row = row};
@@ -266,7 +350,8 @@ ErrCode move_run_block_writes(MoveRun *run, Error *err) {
     OpCtx *op = run->op;
     Doc reason = move_section_reason(&run->move, &op->arena);
     int64_t deadline_us = op->deadline_us;
-    op_set_max_time(op, WRITERS_MS_MAX);
+    int64_t ms_max = run->migrations->settings(op->service).writers_ms_max;
+    op_set_max_time(op, ms_max > 0 ? ms_max : 1); /* 0 would be no limit */
     ErrCode rc = section_enter(op, &run->move.ns, SECTION_WRITES, reason, err);
     op->deadline_us = deadline_us;
     if (rc != ERR_MAX_TIME_MS_EXPIRED)
@@ -274,8 +359,8 @@ ErrCode move_run_block_writes(MoveRun *run, Error *err) {
     error_reset(err);
     return error_set(err, ERR_CONFLICTING_OPERATION_IN_PROGRESS,
                      "could not move the range: writers of %s, perhaps transactions, did not end "
-                     "within %d ms",
-                     run->move.ns.text, WRITERS_MS_MAX);
+                     "within %lld ms",
+                     run->move.ns.text, (long long)ms_max);
 }
 
 /* ---- stopping ---- */

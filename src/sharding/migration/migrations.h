@@ -61,6 +61,15 @@ typedef struct GivenUp {
     char why[GIVEN_UP_SIZE];
 } GivenUp;
 
+/* The move that this shard takes part in, as serverStatus shows it. */
+typedef struct ShownMove {
+    Uuid id;
+    uint8_t *doc; /* heap: {source, destination, isDonorShard, chunk, collection}; NULL: none */
+    int64_t statements_sent;     /* donor: of retryable writes, that the recipient was told */
+    int64_t statements_skipped;  /* donor: seen, and not of the range */
+    int64_t statements_recorded; /* recipient */
+} ShownMove;
+
 typedef struct MigrationStats {
     _Atomic int64_t donor_started;
     _Atomic int64_t donor_committed;
@@ -84,21 +93,30 @@ typedef struct MigrationStats {
     _Atomic int64_t digest_mismatches;
 } MigrationStats;
 
-/* How many threads insert what is cloned; asked for before each batch. */
-typedef int64_t (*CloneThreadsFn)(ServiceCtx *service);
+/* As operators may change them at any time. */
+typedef struct MigrationSettings {
+    int64_t clone_threads;    /* insert what is cloned */
+    int64_t writers_ms_max;   /* the donor's have so long to end before a critical section */
+    int64_t deletions_ms_max; /* so long a recipient waits for documents of the range to go */
+} MigrationSettings;
+typedef MigrationSettings (*MigrationSettingsFn)(ServiceCtx *service);
 
 typedef struct Migrations {
     ServiceCtx *service;
-    CloneThreadsFn clone_threads;
+    MigrationSettingsFn settings;
     MigrationStats stats;
     Mutex mu;
     /* Guarded by mu. */
     Receiving receiving;
     GivenUp given_up; /* the last one */
+    ShownMove shown;
+    /* The donor's move that no primary has asked the config server to commit, as far as this one
+     * knows since it took office; zero: none. */
+    Uuid uncommitted;
     List waiters;
 } Migrations;
 
-Migrations *migrations_new(ServiceCtx *service, CloneThreadsFn clone_threads);
+Migrations *migrations_new(ServiceCtx *service, MigrationSettingsFn settings);
 /* Before the node serves. */
 void migrations_register(Migrations *migrations, TaskServices *services);
 void migrations_free(Migrations *migrations); /* NULL is fine */
@@ -110,6 +128,15 @@ Receiving migrations_receiving(Migrations *migrations);
 /* `why` NULL: nobody knows. */
 void migrations_note_given_up(Migrations *migrations, const Uuid *id, const char *why);
 GivenUp migrations_given_up(Migrations *migrations);
+/* No move is shown any more: it is over, or this node has become primary. */
+void migrations_hide(Migrations *migrations);
+void migrations_count_statements(Migrations *migrations, bool is_sent, bool is_recorded);
+/* The donor is about to commit this move for the first time; NULL: from here on it may be asked
+ * for, or this node has become primary and does not know. */
+void migrations_note_uncommitted(Migrations *migrations, const Uuid *id);
+bool migrations_is_uncommitted(Migrations *migrations, const Uuid *id);
+/* serverStatus.sharding.migrations; nothing without a move. */
+void migrations_build_shown(Migrations *migrations, DocBuilder *b);
 /* Waits until `is_met` says so, or the deadline passes (*ret_is_met false). */
 typedef bool (*ReceivingCondition)(const Receiving *receiving, void *arg);
 ErrCode migrations_wait(Migrations *migrations, OpCtx *op, ReceivingCondition is_met, void *arg,

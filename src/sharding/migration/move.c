@@ -5,7 +5,7 @@ static ErrCode invalid(const char *what, Error *err) {
                      "the document of a move has no valid \"%s\"", what);
 }
 
-void move_build(DocBuilder *b, const Move *move) {
+void move_build_shown(DocBuilder *b, const Move *move) {
     build_uuid(b, "migrationId", &move->id);
     build_str(b, "nss", ns_str(&move->ns));
     build_uuid(b, "collectionUuid", &move->uuid);
@@ -15,8 +15,12 @@ void move_build(DocBuilder *b, const Move *move) {
     build_doc(b, "min", move->min);
     build_doc(b, "max", move->max);
     build_close(b, range);
-    build_doc(b, "keyPattern", shard_key_pattern(move->key));
     chunk_version_build(b, "preMigrationChunkVersion", &move->version);
+}
+
+void move_build(DocBuilder *b, const Move *move) {
+    move_build_shown(b, move);
+    build_doc(b, "keyPattern", shard_key_pattern(move->key));
     build_timestamp(b, "startTimestamp", move->start_ts);
     build_bool(b, "waitForDelete", move->waits_for_delete);
     build_bool(b, "secondaryThrottle", move->is_throttled);

@@ -29,6 +29,8 @@ typedef struct Move {
 /* {migrationId, nss, collectionUuid, donorShardId, recipientShardId, range, keyPattern,
  * preMigrationChunkVersion, startTimestamp, ...}. A parsed move borrows from the document. */
 void move_build(DocBuilder *b, const Move *move);
+/* What operators look for: {migrationId, nss, ..., preMigrationChunkVersion}. */
+void move_build_shown(DocBuilder *b, const Move *move);
 ErrCode move_parse(Doc doc, Move *ret_move, Error *err) MUST_CHECK;
 void move_done(Move *move);
 

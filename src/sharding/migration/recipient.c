@@ -1,6 +1,7 @@
 #include "sharding/migration/recipient.h"
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "repl/repl.h"
 #include "sharding/ddl/participant.h"
 #include "sharding/migration/receive.h"
@@ -12,7 +13,6 @@
 enum {
     PULL_MS = 10,    /* how often modifications are asked for while nothing else is wanted */
     OVERLAP_MS = 50, /* between two looks whether a range deletion has ended */
-    OVERLAP_LOOKS_MAX = 200,  /* receiveChunkWaitForRangeDeleterTimeoutMS: 10 s */
     COMMIT_MS_MAX = 5 * 1000, /* the donor blocks its writes meanwhile */
     FEW_MODIFICATIONS = 100,  /* so many are written in some milliseconds */
 };
@@ -62,12 +62,16 @@ static ErrCode check_owner(MoveRun *run, StepAnswer *answer, Error *err) {
 static ErrCode await_deletions(MoveRun *run, StepAnswer *answer, Error *err) {
     (void)answer;
     const Move *move = &run->move;
-    for (int look = 0; look < OVERLAP_LOOKS_MAX; look++) {
+    int64_t begun_us = clock_mono_us();
+    for (;;) {
         bool is_found;
         TRY(range_tasks_overlap(run->op, &move->uuid, move->min, move->max, &move->id, &is_found,
                                 err));
         if (!is_found)
             return ERR_OK;
+        int64_t ms_max = run->migrations->settings(run->op->service).deletions_ms_max;
+        if (clock_mono_us() - begun_us >= ms_max * 1000)
+            break;
         TRY(op_sleep_us(run->op, (int64_t)OVERLAP_MS * 1000, err));
     }
     return error_set(err, ERR_EXCEEDED_TIME_LIMIT,
@@ -75,13 +79,28 @@ static ErrCode await_deletions(MoveRun *run, StepAnswer *answer, Error *err) {
                      move->ns.text);
 }
 
+static ErrCode owns_chunks(MoveRun *run, bool *ret_is_owner, Error *err) {
+    CLEANUP(collection_route_done) CollectionRoute *route = NULL;
+    TRY(move_run_route(run, &route, err));
+    ShardIndex own;
+    *ret_is_owner = route->map != NULL && uuid_equal(&route->uuid, &run->move.uuid) &&
+                    chunk_map_find_shard(route->map, str_from(run->self), &own) &&
+                    chunk_map_chunks_of(route->map, own) > 0;
+    return ERR_OK;
+}
+
 static ErrCode create(MoveRun *run, StepAnswer *answer, Error *err) {
     (void)answer;
     const Move *move = &run->move;
     Doc request = task_request(run->task);
+    Doc indexes = elem_doc(doc_get_lit(request, "indexes"));
+    failpoint_hang(FP_HANG_RECIPIENT_BEFORE_BUILDS);
+    bool is_owner;
+    TRY(owns_chunks(run, &is_owner, err));
+    TRY(participant_choose_indexes(run->op, &move->ns, &move->uuid, indexes, is_owner, &indexes,
+                                   err));
     return participant_create_here(run->op, &move->ns, &move->uuid,
-                                   elem_doc(doc_get_lit(request, "options")),
-                                   elem_doc(doc_get_lit(request, "indexes")), err);
+                                   elem_doc(doc_get_lit(request, "options")), indexes, err);
 }
 
 static ErrCode add_range_task(MoveRun *run, StepAnswer *answer, Error *err) {
@@ -144,6 +163,8 @@ static ErrCode pull(MoveRun *run, StepAnswer *answer, Error *err) {
 
 static ErrCode receive_history(MoveRun *run, StepAnswer *answer, Error *err) {
     (void)answer;
+    if (FAILPOINT(FAIL_MIGRATION_ON_RECIPIENT))
+        return error_set(err, ERR_COMMAND_FAILED, "a failpoint ends the move behind its clone");
     enter_state(run, RECEIVE_CATCH_UP);
     run->pulled_ts = run->move.start_ts;
     return session_history_receive(run, err);
@@ -214,6 +235,8 @@ static ErrCode unblock(MoveRun *run, StepAnswer *answer, Error *err) {
     (void)answer;
     const Move *move = &run->move;
     TRY(section_leave(run->op, &move->ns, move_section_reason(move, &run->op->arena), err));
+    /* Nothing is read anew before somebody asks: there is no refresh that this could make fail. */
+    failpoint_hit(FP_MIG_R_POST_COMMIT_REFRESH);
     range_deleter_wake(run->op->service->range_deleter);
     migrations_change(run->migrations, forget, (void *)&move->id);
     return ERR_OK;
@@ -262,6 +285,11 @@ static const TaskPhase PHASES[] = {
     {"undo", TASK_ABORTING, run_phase, {TASK_DONE}, {{0}}},
 };
 
+static void ended(void *arg, Doc doc) {
+    (void)doc;
+    migrations_hide(arg);
+}
+
 const TaskServiceSpec MOVE_RECIPIENT_SERVICE = {
     .name = MOVE_RECIPIENTS,
     .shown_as = "migrateThread",
@@ -270,6 +298,7 @@ const TaskServiceSpec MOVE_RECIPIENT_SERVICE = {
     .phase_count = ARRAY_LEN(PHASES),
     .abort_phase = "undo",
     .threads_max = 2,
+    .ended = ended,
 };
 
 /* ---- requests ---- */

@@ -129,8 +129,10 @@ ErrCode statements_add(StatementList *list, const SessionId *session, int64_t tx
     StreamChange change;
     change_read(write, /* shows_views= */ false, &change);
     Uuid uuid;
-    if (!change_is_of_document(change.kind) || !uuid_from_elem(change.uuid, &uuid) ||
-        !uuid_equal(&uuid, &list->move->uuid) || !may_be_in_range(list->keys, &change))
+    bool is_sent = change_is_of_document(change.kind) && uuid_from_elem(change.uuid, &uuid) &&
+                   uuid_equal(&uuid, &list->move->uuid) && may_be_in_range(list->keys, &change);
+    migrations_count_statements(list->op->service->migrations, is_sent, /* is_recorded= */ false);
+    if (!is_sent)
         return ERR_OK;
     DocBuilder *b = &list->rows;
     size_t row = open_row(list, session, txn_number, statement);
@@ -334,6 +336,9 @@ static ErrCode record_if_new(OpCtx *op, const Statement *statement, Error *err) 
     TRY(oplog_write_statement(repl_oplog(op->service->repl), op, statement->write, &optime, err));
     if (statement->id == INCOMPLETE_STATEMENT)
         retryable_set_incomplete(op);
+    else
+        migrations_count_statements(op->service->migrations, /* is_sent= */ false,
+                                    /* is_recorded= */ true);
     return ERR_OK;
 }
 

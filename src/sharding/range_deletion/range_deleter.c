@@ -249,11 +249,13 @@ static ErrCode delete_all(Range *range, Error *err) {
             .is_ownership_ignored = true,
         };
         RangeDeleteResult result;
+        failpoint_hang(FP_HANG_BEFORE_DELETION);
         ErrCode rc = exec_range_delete(op, &range->task->ns, &request, &result, err);
         atomic_fetch_add_explicit(&deleter->deleted_docs, result.deleted, memory_order_relaxed);
         atomic_fetch_add_explicit(&deleter->deleted_bytes, result.deleted_bytes,
                                   memory_order_relaxed);
         TRY(rc);
+        failpoint_hang(FP_HANG_AFTER_DELETION);
         if (!result.has_more)
             return ERR_OK;
         range->task->orphans -= result.deleted;

@@ -80,6 +80,8 @@ static inline OpMutex *shard_mutex_of(OpMutex *mutexes, Str name) {
 }
 
 extern const Ns SECTIONS_NS;
+extern const Ns VERSION_NS; /* with the identity, whose _id is: */
+#define IDENTITY_ID "shardIdentity"
 /* The section of the collection, or of its database, that is in the way; NULL: none. */
 const Section *section_find_locked(const ShardState *state, const Ns *ns, bool is_write,
                                    bool is_sharded);

@@ -9,14 +9,14 @@
 #include "catalog/write_observer.h"
 #include "query/write/own_docs.h"
 #include "repl/repl.h"
+#include "sharding/shard/config_hosts.h"
 #include "sharding/shard/placement_store.h"
 
 enum {
     NEAR_US = 15 * 1000, /* members of other sets, as seen from a shard */
 };
 
-static const Ns VERSION_NS = {.size = sizeof(FCV_NS_TEXT) - 1, .db_size = 5, .text = FCV_NS_TEXT};
-#define IDENTITY_ID "shardIdentity"
+const Ns VERSION_NS = {.size = sizeof(FCV_NS_TEXT) - 1, .db_size = 5, .text = FCV_NS_TEXT};
 
 #define SECTIONS_TEXT "config.collection_critical_sections"
 const Ns SECTIONS_NS = {.size = sizeof(SECTIONS_TEXT) - 1, .db_size = 6, .text = SECTIONS_TEXT};
@@ -268,6 +268,10 @@ Cluster *shard_find_cluster(ShardState *state) {
     return atomic_load_explicit(&state->cluster, memory_order_acquire);
 }
 
+static void on_members_changed(void *arg) {
+    config_hosts_wake(arg);
+}
+
 ErrCode shard_get_cluster(ShardState *state, OpCtx *op, Cluster **ret_cluster, Error *err) {
     *ret_cluster = shard_find_cluster(state);
     if (LIKELY(*ret_cluster != NULL))
@@ -279,7 +283,10 @@ ErrCode shard_get_cluster(ShardState *state, OpCtx *op, Cluster **ret_cluster, E
     *ret_cluster = shard_find_cluster(state);
     if (*ret_cluster != NULL)
         return ERR_OK;
-    ClusterSettings settings = {.config_address = state->config_address, .near_us = NEAR_US};
+    ClusterSettings settings = {.config_address = state->config_address,
+                                .near_us = NEAR_US,
+                                .members_changed = on_members_changed,
+                                .members_arg = state->service->config_hosts};
     Cluster *cluster;
     TRY(cluster_new(state->service, &settings, &cluster, err));
     ErrCode rc = cluster_start(cluster, op, err);

@@ -1,0 +1,22 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { startCluster } from '/work/wt-shard/tests/lib/cluster.mjs';
+let cluster, client;
+before(async () => { cluster = await startCluster(); client = await cluster.client(); await cluster.admin({ enableSharding: 'd', primaryShard: 'shard0' }); });
+after(() => cluster?.remove());
+test('x', async () => {
+    const on = (s, c) => s.command(s.members[0], c);
+    const direct = async (shard) => shard.direct(shard.members[0]);
+    await cluster.admin({ shardCollection: 'd.c', key: { x: 1 } });
+    await cluster.admin({ moveRange: 'd.c', min: { x: 1 }, toShard: 'shard1' });
+    const c = client.db('d').collection('c');
+    await on(cluster.shards[1], { configureFailPoint: 'suspendRangeDeletion', mode: 'alwaysOn' });
+    await c.insertOne({ x: 10 });
+    const { count } = await on(cluster.shards[1], { configureFailPoint: 'hangIndexBuildBeforeCommit', mode: 'alwaysOn' });
+    const p = c.createIndex({ y: 1 });
+    await on(cluster.shards[1], { waitForFailPoint: 'hangIndexBuildBeforeCommit', timesEntered: Number(count) + 1, maxTimeMS: 20000 });
+    await cluster.admin({ moveRange: 'd.c', min: { x: 1 }, toShard: 'shard0' });
+    console.error(await cluster.admin({ moveRange: 'd.c', min: { x: new (await import('mongodb')).MinKey() }, max: {x: 1}, toShard: 'shard1' }).catch((e) => e.message));
+    await on(cluster.shards[1], { configureFailPoint: 'hangIndexBuildBeforeCommit', mode: 'off' });
+    await p;
+});
