@@ -135,7 +135,7 @@ ErrCode field_unknown(const char *context, Elem elem, Error *err) {
     if (elem_name_is(elem, STR("jsonSchema")) || elem_name_is(elem, STR("isRemoteSchema")))
         return error_set(err, (ErrCode)4662500,
                          "BSON field '%s.%s' is an unknown field: it is part of client-side "
-                         "encryption, which this server does not take part in.",
+                         "encryption. This command may be meant for a mongocryptd process.",
                          context, elem_name(elem));
     return error_set(err, (ErrCode)LOCATION_UNKNOWN_FIELD,
                      "BSON field '%s.%s' is an unknown field.", context, elem_name(elem));
