@@ -298,6 +298,15 @@ test('QRY-1: an index filter decides which indexes a shape may use, also against
     assert.equal(indexOf(await plan(d.find({ x: 4, y: 0 }))), 'COLLSCAN');
     await db.command({ planCacheClearFilters: 'filtered', query: { x: 5, y: 5 } });
     assert.equal((await plan(d.find({ x: 4, y: 0 }))).indexFilterSet, false);
+    const projection = { y: 1, x: true, _id: 0 };
+    await db.command({ planCacheSetFilter: 'filtered', query: { x: 1 }, projection, indexes: [{ z: 1 }] });
+    const isFiltered = async (p) => (await plan(d.find({ x: 3 }, { projection: p }))).indexFilterSet;
+    assert.equal(await isFiltered({ _id: false, x: 1, y: 5.5 }), true, 'the same projection in other words');
+    assert.equal(await isFiltered({ x: 1, y: 1 }), false);
+    assert.equal(await isFiltered({ _id: 0 }), false);
+    const pipeline = [{ $match: { x: 3 } }, { $group: { _id: '$x', s: { $sum: '$y' } } }];
+    const grouped = await db.command({ explain: { aggregate: 'filtered', pipeline, cursor: {} } });
+    assert.equal(grouped.stages[0].$cursor.queryPlanner.indexFilterSet, true, 'what a pipeline reads is its projection');
     const collation = { locale: 'fr' };
     await db.createCollection('french', { collation });
     const f = db.collection('french');
