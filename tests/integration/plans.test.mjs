@@ -275,6 +275,40 @@ test('QRY-1: a cursor goes on when an array makes its index multikey', async () 
     );
 });
 
+test('QRY-1: an index with arrays gives the order of a sort, unless conditions leave some of their elements out', async () => {
+    const d = db.collection('sorted_arrays');
+    const values = [[3, 1], 2, [], null, [[4], 0], [7, 'x'], 5, 'w', [2], [null, 9], { k: 1 }, [{ k: [1, 2] }, 6]];
+    await d.insertMany(values.map((a, i) => ({ _id: i, a, x: i % 3, e: [{ f: i % 4, g: [i, -i] }, { f: 9 - i, g: 3 }] })));
+    await d.insertMany([{ _id: 100, x: 1 }, { _id: 101, x: 2, e: [] }, { _id: 102, x: 0, e: 5 }]);
+    const sorts = [{ a: 1 }, { x: 1, a: -1 }, { a: 1, x: 1 }, { 'e.f': 1, 'e.g': -1 }, { 'e.f': -1 }];
+    const shown = { k: { $meta: 'sortKey' } };
+    const keysOf = async (cursor) => (await cursor.toArray()).map((doc) => doc.k);
+    for (const sort of sorts) {
+        const name = await d.createIndex(sort);
+        for (const sign of [1, -1]) {
+            const wanted = Object.fromEntries(Object.entries(sort).map(([path, order]) => [path, order * sign]));
+            const find = (filter, hint) => d.find(filter, { sort: wanted, hint, projection: shown });
+            const hasSort = async (filter) => JSON.stringify(await find(filter, name).explain('queryPlanner')).includes('"SORT"');
+            assert.equal(await hasSort({}), false, JSON.stringify(wanted));
+            for (const filter of [{}, { x: { $ne: 1 } }, { a: { $gt: 1 } }, { 'e.f': { $lt: 3 } }, { 'e.g': 3 }])
+                assert.deepEqual(await keysOf(find(filter, name)), await keysOf(find(filter, { $natural: 1 })));
+        }
+        await d.dropIndex(name);
+    }
+    await d.createIndexes([{ key: { a: 1 } }, { key: { 'e.f': 1, 'e.g': 1 } }, { key: { x: 1, a: 1 } }]);
+    const plan = async (cursor) => JSON.stringify((await cursor.explain('queryPlanner')).queryPlanner.winningPlan);
+    assert.match(await plan(d.find({ a: { $gt: 2 } }).sort({ a: 1 }).hint({ a: 1 })), /"SORT"/);
+    assert.match(await plan(d.find({ 'e.f': 3 }).sort({ 'e.g': 1 }).hint({ 'e.f': 1, 'e.g': 1 })), /"SORT"/);
+    assert.doesNotMatch(await plan(d.find({ x: 2 }).sort({ a: 1 })), /"SORT"/);
+    const first = [{ $sort: { x: 1, a: 1 } }, { $group: { _id: '$x', a: { $first: '$a' } } }];
+    assert.match(JSON.stringify(await d.aggregate(first).explain()), /DISTINCT_SCAN/);
+    const last = [{ $sort: { x: -1, a: -1 } }, { $group: { _id: '$x', a: { $last: '$a' } } }];
+    assert.doesNotMatch(JSON.stringify(await d.aggregate(last).explain()), /DISTINCT_SCAN/, 'the last by the largest element');
+    const grouped = async (pipeline, hint) => (await d.aggregate([...pipeline, { $sort: { _id: 1 } }], { hint }).toArray());
+    for (const pipeline of [first, last])
+        assert.deepEqual(await grouped(pipeline, { x: 1, a: 1 }), await grouped(pipeline, { $natural: 1 }));
+});
+
 test('QRY-1: an index filter decides which indexes a shape may use, also against a hint', async () => {
     const d = db.collection('filtered');
     await d.insertMany(Array.from({ length: 20 }, (_, i) => ({ x: i, y: i % 2 })));

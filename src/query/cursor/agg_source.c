@@ -188,6 +188,7 @@ static void ask_for_groups(AggCursorSource *source, const PipelineLeading *leadi
     if (path.size == 0 || leading->skip > 0 || leading->limit > 0 || !is_ordered)
         return;
     spec->distinct_path = path;
+    spec->is_distinct_sort_reversed = need == PIPELINE_GROUP_NEEDS_LAST;
     spec->distinct_sort = leading->sort != NULL && need == PIPELINE_GROUP_NEEDS_LAST
                               ? sort_pattern_reverse(leading->sort, &source->arena)
                               : leading->sort;
