@@ -39,7 +39,8 @@ static inline bool uuid_from_elem(Elem elem, Uuid *ret_uuid) {
     return true;
 }
 
-/* The code of an element that is no UUID: one that has the type, but not the size, is told apart. */
+/* The code of an element that is no UUID: one that has the type, but not the size, is told apart.
+ */
 static inline ErrCode uuid_why_not(Elem elem) {
     uint8_t subtype = 0;
     if (elem_type(elem) == BT_BINARY)

@@ -1,6 +1,6 @@
 /*
- * profile_filter.h - which operations of a database are told of, by a filter on the document that the
- * profiler would write of them.
+ * profile_filter.h - which operations of a database are told of, by a filter on the document that
+ * the profiler would write of them.
  *
  * Threading: a filter never changes and is shared by reference.
  */
@@ -11,7 +11,8 @@
 
 typedef struct ProfileFilter ProfileFilter;
 
-/* Fails as filters of queries do, and with 4910200 when it names a field that no such document has. */
+/* Fails as filters of queries do, and with 4910200 when it names a field that no such document has.
+ */
 ErrCode profile_filter_new(Doc spec, ProfileFilter **ret_filter, Error *err) MUST_CHECK;
 ProfileFilter *profile_filter_ref(ProfileFilter *filter); /* NULL stays NULL */
 void profile_filter_unref(ProfileFilter *filter);

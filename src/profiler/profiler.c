@@ -130,7 +130,8 @@ void profiler_forget_level(Profiler *profiler, Str db) {
     publish_locked(profiler);
 }
 
-/* That of the database, made if need be; NULL: there are too many, or no such database can exist. */
+/* That of the database, made if need be; NULL: there are too many, or no such database can exist.
+ */
 static DbLevel *row_locked(Profiler *profiler, Str db) {
     assert_held(&profiler->mu);
     DbLevel *row = NULL;
@@ -213,8 +214,7 @@ static void profile_one(Profiler *profiler, CommandCtx *ctx, const Profiled *wha
     profile_filter_unref(filter);
     CLEANUP(error_reset) Error write_err = {0};
     Ns ns;
-    if (!is_wanted ||
-        ns_make(ctx->args.db, STR("system.profile"), &ns, &write_err) != ERR_OK)
+    if (!is_wanted || ns_make(ctx->args.db, STR("system.profile"), &ns, &write_err) != ERR_OK)
         return;
     OpCtx *op = ctx->op;
     /* The operation may have been ended by a kill or its time limit; this is still to be written.

@@ -2,8 +2,8 @@
  * profiler.h - keeps documents about operations in <database>.system.profile.
  *
  * Each database has its own level (0: nothing, 1: slow operations, 2: all); the threshold and the
- * sample rate are those of the slow log. A database may have a filter, which decides in their place, for
- * level 1 and for the slow log. Levels and filters are forgotten when the server stops.
+ * sample rate are those of the slow log. A database may have a filter, which decides in their
+ * place, for level 1 and for the slow log. Levels and filters are forgotten when the server stops.
  *
  * Ownership: made by server/, hangs off the ServerSetup.
  * Threading: any thread. Lock: LOCK_RANK_PARAMETERS.
@@ -33,7 +33,7 @@ ErrCode profiler_ensure_collection(OpCtx *op, Str db, Error *err) MUST_CHECK;
  * the operation itself is done. */
 void profiler_on_finished(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Error *err);
 
-/* Hook of the command service, where some database has a filter: false if that of the operation has none,
- * so that its duration decides. */
+/* Hook of the command service, where some database has a filter: false if that of the operation has
+ * none, so that its duration decides. */
 bool profiler_is_logged(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Error *err,
                         bool *ret_is_logged);

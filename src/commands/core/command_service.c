@@ -603,8 +603,7 @@ static void note_finished(CommandService *cs, CommandCtx *ctx, CommandRow *row, 
     int32_t slow_ms = atomic_load_explicit(&cs->settings.slow_ms, memory_order_relaxed);
     bool is_logged = duration_us >= (int64_t)slow_ms * 1000;
     bool is_filtered =
-        UNLIKELY(
-            atomic_load_explicit(&cs->settings.has_profile_filters, memory_order_relaxed)) &&
+        UNLIKELY(atomic_load_explicit(&cs->settings.has_profile_filters, memory_order_relaxed)) &&
         cs->hooks.is_logged(ctx, duration_us, rc, err, &is_logged);
     if (UNLIKELY(is_logged) && (is_filtered || slow_log_is_sampled(ctx)))
         slow_log_write(ctx, duration_us, rc, err);

@@ -291,7 +291,8 @@ static const Collator *default_collator(OpCtx *op, const Ns *ns) {
     return collator;
 }
 
-/* Views that the pipeline reads have its collation, whether or not a document makes it read them. */
+/* Views that the pipeline reads have its collation, whether or not a document makes it read them.
+ */
 static ErrCode check_foreign_views(AggCursorSource *source, Doc stages, Error *err) {
     ForeignNames names = {.arena = &source->arena};
     foreign_names_add(&names, stages);

@@ -234,9 +234,9 @@ static bool is_fixed_behind(const Planning *p, const IndexPath *path, uint32_t f
            (path->index->collator == p->collator || intervals_are_without_text(list));
 }
 
-/* Is the first key of each document that a scan meets the one that a sort goes by? That of an array is
- * its smallest or largest element, so none may be left out; conditions on another field of the same
- * array would leave some out, too. */
+/* Is the first key of each document that a scan meets the one that a sort goes by? That of an array
+ * is its smallest or largest element, so none may be left out; conditions on another field of the
+ * same array would leave some out, too. */
 static bool begins_with_sort_keys(const IndexPath *path) {
     if (path->index->whole != NULL)
         return false;

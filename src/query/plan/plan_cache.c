@@ -52,8 +52,7 @@ static void append_ownership(const CollAccess *access, Buffer *out);
 /* ---- shapes ---- */
 
 void plan_shape_make(const CollAccess *access, const MatchExpr *filter, const SortPattern *sort,
-                     PathSet *shown, const Collator *collator, Arena *arena,
-                     PlanShape *ret_shape) {
+                     PathSet *shown, const Collator *collator, Arena *arena, PlanShape *ret_shape) {
     const Collection *coll = access->coll;
     Buffer *out = ARENA_NEW(arena, Buffer);
     buffer_init_arena(out, arena, 512, SHAPE_SIZE_MAX);

@@ -236,8 +236,7 @@ static void find_index_filter(Planning *p) {
     exec->has_shape = true;
     PlanShape given = exec->shape;
     if (UNLIKELY(!p->spec->has_collation && p->collator != NULL)) /* filters inherit none */
-        plan_shape_make(p->access, p->filter, p->sort, p->shown, NULL, &exec->arena,
-                        &given);
+        plan_shape_make(p->access, p->filter, p->sort, p->shown, NULL, &exec->arena, &given);
     p->has_index_filter = exec->has_index_filter =
         index_filters_find(p->coll, given.query, &exec->arena, &p->allowed);
 }
@@ -479,8 +478,8 @@ static ErrCode plan_by_index(Planning *p, PlanStage **ret_stage, Error *err) {
     }
     bool is_cacheable = candidates_are_many(p);
     if (is_cacheable || p->spec->is_shape_wanted || p->spec->is_explain) {
-        plan_shape_make(p->access, p->filter, p->sort, p->shown, p->collator,
-                        &exec->arena, &exec->shape);
+        plan_shape_make(p->access, p->filter, p->sort, p->shown, p->collator, &exec->arena,
+                        &exec->shape);
         exec->has_shape = true;
         PlanChoice choice;
         Candidate known;

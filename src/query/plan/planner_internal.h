@@ -46,7 +46,7 @@ typedef struct Planning {
     const Collator *collator;
     Projection *projection; /* NULL: whole documents */
     PathSet *shown; /* of documents, where a projection or a pipeline says it; NULL: all of them */
-    PathSet needed;         /* what consumers read of the documents; is_all: anything */
+    PathSet needed; /* what consumers read of the documents; is_all: anything */
     ExprParseContext expr;
     MatchParseContext match;
     bool has_index_filter;

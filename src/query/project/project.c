@@ -205,8 +205,9 @@ Str project_renamed_field(const Projection *projection, Str field) {
     return STR("");
 }
 
-static void seen_done(Seen *seen) {
-    xfree(seen->others);
+static inline void seen_done(Seen *seen) {
+    if (UNLIKELY(seen->others != NULL))
+        xfree(seen->others);
 }
 
 static inline void see(Seen *seen, uint32_t child) {
@@ -281,8 +282,7 @@ static inline uint32_t find_child(const ProjectNode *node, const Field *field) {
 
 /* Stops when every child that is read was met: projections of the first fields do not look at the
  * rest. */
-static ErrCode include_fields(Apply *a, const ProjectNode *node, Doc in, Seen *seen,
-                              Error *err) {
+static ErrCode include_fields(Apply *a, const ProjectNode *node, Doc in, Seen *seen, Error *err) {
     const uint8_t *end = in.data + doc_size(in);
     uint32_t left = node->read_count;
     Field field = {.next = in.data + 4};

@@ -391,8 +391,7 @@ static ProjectNode *find_child(const ProjectNode *node, Str name) {
 static uint32_t *slot_of(const ProjectNode *node, Str name) {
     uint32_t mask = node->slot_count - 1;
     uint32_t at = (uint32_t)hash_bytes(name.data, name.size) & mask;
-    while (node->slots[at] != 0 &&
-           !str_equal(node->children[node->slots[at] - 1]->name.name, name))
+    while (node->slots[at] != 0 && !str_equal(node->children[node->slots[at] - 1]->name.name, name))
         at = (at + 1) & mask;
     return &node->slots[at];
 }
@@ -414,7 +413,8 @@ static void note_in_slots(ProjectNode *node, Arena *arena) {
         return;
     uint32_t first = node->child_count - 1;
     if (node->child_count * 2 > node->slot_count) {
-        node->slot_count = node->slot_count == 0 ? PROJECT_CHILDREN_LISTED * 4 : node->slot_count * 2;
+        node->slot_count =
+            node->slot_count == 0 ? PROJECT_CHILDREN_LISTED * 4 : node->slot_count * 2;
         node->slots = ARENA_ARRAY(arena, uint32_t, node->slot_count);
         memset(node->slots, 0, node->slot_count * sizeof(*node->slots));
         first = 0;

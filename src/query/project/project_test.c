@@ -263,9 +263,9 @@ TEST(many_fields_are_projected_as_few_are) {
         buffer_init_arena(&out, &arena, 256, 1 << 24);
         ExprEvalContext eval = {.scratch = &arena};
         Doc result = DOC_NONE;
-        REQUIRE_OK(project_apply(projection, doc, &(ProjectInput){.eval = &eval}, &out, &result,
-                                 &err),
-                   err);
+        REQUIRE_OK(
+            project_apply(projection, doc, &(ProjectInput){.eval = &eval}, &out, &result, &err),
+            err);
         EXPECT_EQ_U64(doc_count(result), FIELDS[i]);
     }
     arena_done(&arena);
