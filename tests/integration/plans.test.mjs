@@ -235,6 +235,35 @@ test('QRY-1: a remembered plan that has become bad is tried again', async () => 
     assert.equal(await cached(), 'x_1');
 });
 
+test('record ids are shown behind every kind of plan', async () => {
+    const clusteredIndex = { key: { _id: 1 }, unique: true };
+    await db.createCollection('ids_clustered', { clusteredIndex });
+    for (const name of ['ids_numbered', 'ids_clustered']) {
+        const d = db.collection(name);
+        await d.insertMany(Array.from({ length: 30 }, (_, i) => ({ _id: `k${i}`, a: i % 5, b: -i, t: [i, -i] })));
+        await d.createIndexes([{ key: { a: 1, b: 1 } }, { key: { b: 1 } }]);
+        const idOf = new Map((await d.find({}, { showRecordId: true }).toArray()).map((doc) => [doc._id, doc.$recordId]));
+        assert.equal(new Set([...idOf.values()].map(String)).size, 30);
+        const queries = [
+            [{}, { sort: { t: 1 } }],
+            [{}, { sort: { t: -1 }, limit: 7, skip: 2 }],
+            [{ a: { $in: [1, 2] } }, { sort: { b: 1 } }],
+            [{ $or: [{ a: 1 }, { b: -2 }] }, { sort: { b: 1 } }],
+            [{ $or: [{ a: 1 }, { b: -2 }] }, {}],
+            [{ a: 2 }, { sort: { t: 1 }, projection: { t: 1 } }],
+            [{ a: 2 }, { sort: { t: 1 }, projection: { b: 0 } }],
+            [{ _id: 'k3' }, { projection: { b: 1 } }],
+        ];
+        for (const [filter, options] of queries) {
+            const plain = await d.find(filter, options).toArray();
+            const shown = await d.find(filter, { ...options, showRecordId: true }).toArray();
+            assert.deepEqual(shown, plain.map((doc) => ({ ...doc, $recordId: idOf.get(doc._id) })), JSON.stringify([filter, options]));
+        }
+        const [first] = await d.find({}, { sort: { t: 1 }, projection: { b: 1, r: { $meta: 'recordId' } } }).toArray();
+        assert.deepEqual(first, { _id: 'k29', b: -29, r: idOf.get('k29') });
+    }
+});
+
 test('find takes min and max of a hinted index, returnKey and showRecordId', async () => {
     const range = c.find({}).min({ a: 3 }).max({ a: 5 }).hint({ a: 1 });
     assert.equal((await range.toArray()).length, 200);
