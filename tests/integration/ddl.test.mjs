@@ -596,6 +596,13 @@ test('CLU-1: a range of _id reads only that part', async () => {
     assert.deepEqual(ids(await c.find({ _id: { $in: [5, 7, 5000] } }).toArray()), [5, 7]);
 });
 
+test('CLU-1: collMod refuses to change the clustered key', async () => {
+    const c = await clustered([], { name: 'mine' });
+    const change = (index) => node.db.command({ collMod: c.collectionName, index });
+    for (const index of [{ name: 'mine' }, { keyPattern: { _id: 1 } }]) await fails(change({ ...index, hidden: true }), 6011800);
+    await fails(change({ name: 'other', hidden: true }), 27);
+});
+
 test('CLU-1: a hint, min and max on the clustered key read that part of the collection', async () => {
     const c = await clustered(Array.from({ length: 20 }, (_, _id) => ({ _id })), { name: 'mine' });
     for (const hint of [{ _id: 1 }, 'mine']) {
