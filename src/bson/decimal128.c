@@ -78,11 +78,42 @@ FUNCTION_OF_ONE(dec_asinh, bid128_asinh)
 FUNCTION_OF_ONE(dec_acosh, bid128_acosh)
 FUNCTION_OF_ONE(dec_atanh, bid128_atanh)
 
+/* 1 * 10^exponent. */
+static BID_UINT128 power_of_ten(int exponent) {
+    Decimal128 value;
+    decimal_to_value((Decimal){.coefficient = 1, .exponent = exponent}, (uint8_t *)&value);
+    return bid(value);
+}
+
+/* A power that has no more than 34 digits: the library goes by logarithms, whose last digit may be
+ * off. */
+static bool find_exact_power(BID_UINT128 base, BID_UINT128 exponent, BID_UINT128 *ret) {
+    enum { EXPONENT_MAX = 10000 };
+    _IDEC_flags flags = 0;
+    int64_t n = bid128_to_int64_xint(exponent, &flags);
+    if (flags != 0 || n > EXPONENT_MAX || n < -EXPONENT_MAX)
+        return false;
+    BID_UINT128 power = power_of_ten(0);
+    if (n < 0)
+        base = bid128_div(power, base, BID_HALF_EVEN, &flags);
+    for (int64_t left = n < 0 ? -n : n; left > 0 && flags == 0; left /= 2) {
+        if (left % 2 != 0)
+            power = bid128_mul(power, base, BID_HALF_EVEN, &flags);
+        if (left > 1)
+            base = bid128_mul(base, base, BID_HALF_EVEN, &flags);
+    }
+    *ret = power;
+    return flags == 0;
+}
+
 /* A zero of the smallest exponent is added, which makes all 34 digits of the result visible. */
 Decimal128 dec_pow(Decimal128 a, Decimal128 b) {
     static const Decimal128 SMALLEST_ZERO = {0, 0};
     _IDEC_flags flags = 0;
-    return dec_add(dec(bid128_pow(bid(a), bid(b), BID_HALF_EVEN, &flags)), SMALLEST_ZERO);
+    BID_UINT128 power;
+    if (!find_exact_power(bid(a), bid(b), &power))
+        power = bid128_pow(bid(a), bid(b), BID_HALF_EVEN, &flags);
+    return dec_add(dec(power), SMALLEST_ZERO);
 }
 
 Decimal128 dec_mod(Decimal128 a, Decimal128 b) {
@@ -96,13 +127,6 @@ Decimal128 dec_negate(Decimal128 value) {
 
 Decimal128 dec_abs(Decimal128 value) {
     return dec(bid128_abs(bid(value)));
-}
-
-/* 1 * 10^exponent. */
-static BID_UINT128 power_of_ten(int exponent) {
-    Decimal128 value;
-    decimal_to_value((Decimal){.coefficient = 1, .exponent = exponent}, (uint8_t *)&value);
-    return bid(value);
 }
 
 static Decimal128 quantize(Decimal128 value, int exponent, int mode) {

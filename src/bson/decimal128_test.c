@@ -35,6 +35,11 @@ TEST(the_decimal_library_takes_values_and_modes_as_we_pass_them) {
     EXPECT_DECIMAL(dec_log2(decimal_of("8")), "3");
     EXPECT_DECIMAL(dec_pow(decimal_of("2"), decimal_of("100")),
                    "1267650600228229401496703205376.000");
+    EXPECT_DECIMAL(dec_pow(decimal_of("0.2"), decimal_of("112")),
+                   "5.192296858534827628530496329220096E-79");
+    EXPECT_DECIMAL(dec_pow(decimal_of("-5"), decimal_of("-112")),
+                   "5.192296858534827628530496329220096E-79");
+    EXPECT_DECIMAL(dec_pow(decimal_of("Infinity"), decimal_of("-3")), "0E-6176");
     EXPECT_DECIMAL(dec_pow(decimal_of("2"), decimal_of("0.5")),
                    "1.414213562373095048801688724209698");
     EXPECT_DECIMAL(dec_sin(decimal_of("1")), "0.8414709848078965066525023216302991");

@@ -39,6 +39,15 @@ static inline bool uuid_from_elem(Elem elem, Uuid *ret_uuid) {
     return true;
 }
 
+/* The code of an element that is no UUID: one that has the type, but not the size, is told apart.
+ */
+static inline ErrCode uuid_why_not(Elem elem) {
+    uint8_t subtype = 0;
+    if (elem_type(elem) == BT_BINARY)
+        (void)elem_binary(elem, &subtype);
+    return subtype == BSON_BINARY_UUID ? ERR_INVALID_UUID : ERR_TYPE_MISMATCH;
+}
+
 static inline void build_uuid(DocBuilder *b, const char *name, const Uuid *uuid) {
     build_binary(b, name, BSON_BINARY_UUID, uuid->bytes, sizeof(uuid->bytes));
 }

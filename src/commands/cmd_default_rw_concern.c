@@ -3,6 +3,7 @@
 #include "base/failpoint.h"
 #include "base/clock.h"
 #include "commands/core/command.h"
+#include "commands/core/generic_args.h"
 #include "commands/status_sections.h"
 #include "default_concerns/default_concerns.h"
 #include "repl/repl.h"
@@ -98,7 +99,7 @@ static ErrCode check_read_concern(Elem concern, Error *err) {
     return ERR_OK;
 }
 
-static ErrCode check_given(const DefaultsRequest *request, Error *err) {
+static ErrCode check_given(const CommandCtx *ctx, const DefaultsRequest *request, Error *err) {
     if (!elem_is_present(request->read_concern) && !elem_is_present(request->write_concern))
         return error_set(err, ERR_BAD_VALUE,
                          "At least one of the \"defaultReadConcern\" or \"defaultWriteConcern\" "
@@ -108,11 +109,13 @@ static ErrCode check_given(const DefaultsRequest *request, Error *err) {
         return ERR_OK;
     if (elem_type(request->write_concern) != BT_DOC)
         return error_set(err, ERR_TYPE_MISMATCH, "defaultWriteConcern has to be a document");
-    Elem w = doc_get_lit(elem_doc(request->write_concern), "w");
-    if (elem_is_number(w) && elem_as_i64(w) < 1)
-        return error_set(err, ERR_BAD_VALUE, "Unsatisfiable default write concern: w is below 1");
-    if (!elem_is_number(w) && elem_type(w) != BT_STRING)
+    WriteConcern concern = {0};
+    TRY(generic_args_parse_write_concern(ctx, elem_doc(request->write_concern), &concern, err));
+    if (!concern.is_w_given)
         return error_set(err, ERR_BAD_VALUE, "The global default write concern needs a 'w'");
+    bool is_number = !concern.is_majority && concern.w_tag.size == 0;
+    if (is_number && concern.w < 1)
+        return error_set(err, ERR_BAD_VALUE, "Unsatisfiable default write concern: w is below 1");
     return ERR_OK;
 }
 
@@ -126,7 +129,7 @@ static Str mode_of(Elem write) {
 static ErrCode set_run(CommandCtx *ctx, void *arg, Error *err) {
     DefaultsRequest *request = arg;
     TRY(check_member(ctx, err));
-    TRY(check_given(request, err));
+    TRY(check_given(ctx, request, err));
     /* It is not subject to the defaults, neither the new nor the old: one that cannot be satisfied
      * could not be changed. */
     if (!ctx->write_concern.is_w_given)

@@ -6,6 +6,12 @@
 
 static ErrCode drop_indexes_run(CommandCtx *ctx, void *arg, Error *err) {
     const DropIndexesRequest *request = arg;
+    BsonType type = elem_type(request->index);
+    if (type != BT_STRING && type != BT_ARRAY && type != BT_DOC)
+        return error_set(err, ERR_TYPE_MISMATCH,
+                         "BSON field 'dropIndexes.index' is the wrong type '%s', expected types "
+                         "'[string, array, object]'",
+                         bson_type_name(type));
     Ns ns;
     TRY(cmd_ns(ctx, request->coll, &ns, err));
     TRY(cmd_expect_uuid(ctx, &ns, request->collection_uuid, err));

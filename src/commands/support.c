@@ -21,7 +21,7 @@ ErrCode cmd_expect_uuid(CommandCtx *ctx, const Ns *ns, Elem uuid, Error *err) {
         return ERR_OK;
     Uuid wanted;
     if (!uuid_from_elem(uuid, &wanted))
-        return error_set(err, ERR_TYPE_MISMATCH,
+        return error_set(err, uuid_why_not(uuid),
                          "BSON field '%s.collectionUUID' has to be a UUID, not %s", ctx->spec->name,
                          bson_type_name(elem_type(uuid)));
     access_expect(ctx->op, ns, &wanted);

@@ -178,6 +178,20 @@ static ErrCode find_index(const Collection *coll, Doc request, int *ret_position
     return ERR_OK;
 }
 
+/* The clustered key is no index that could be found, and has nothing that could be changed. */
+static ErrCode check_not_clustered_key(const Collection *coll, Doc request, Error *err) {
+    Elem name = doc_get_lit(request, "name");
+    Elem pattern = doc_get_lit(request, "keyPattern");
+    bool is_named = elem_type(name) == BT_STRING
+                        ? str_is(elem_str(name), coll->options.clustered_name)
+                        : elem_type(pattern) == BT_DOC && doc_count(elem_doc(pattern)) == 1 &&
+                              elem_is_present(doc_get_lit(elem_doc(pattern), "_id"));
+    if (!is_named)
+        return ERR_OK;
+    return error_set(err, (ErrCode)6011800, "cannot modify the clustered index of \"%s\"",
+                     coll->ns.text);
+}
+
 typedef struct IndexChange {
     Elem hidden;
     Elem expire_after;
@@ -316,27 +330,14 @@ static Doc changed_spec(const IndexDesc *old, const IndexChange *change, CollMod
     return doc_builder_end(&b);
 }
 
-/* The index of a clustered collection is the order of its records. */
-static bool names_clustered_index(const Collection *coll, Doc request) {
-    Elem name = doc_get_lit(request, "name"), pattern = doc_get_lit(request, "keyPattern");
-    if (!coll->options.is_clustered)
-        return false;
-    if (elem_type(name) == BT_STRING)
-        return str_is(elem_str(name), coll->options.clustered_name);
-    return elem_type(pattern) == BT_DOC && doc_count(elem_doc(pattern)) == 1 &&
-           elem_is_number(doc_get_lit(elem_doc(pattern), "_id"));
-}
-
 static ErrCode apply_index(OpCtx *op, Collection *changed, const CollModChange *change,
                            CollModResult *result, IndexDesc **ret_changed, Error *err) {
     IndexChange index_change;
     TRY(parse_index_change(change->index, &index_change, err));
+    if (changed->options.is_clustered)
+        TRY(check_not_clustered_key(changed, change->index, err));
     int position;
     TRY(find_index(changed, change->index, &position, err));
-    if (position < 0 && names_clustered_index(changed, change->index))
-        return error_set(err, (ErrCode)6011800,
-                         "cannot change the clusteredIndex of collection \"%s\" as an index",
-                         changed->ns.text);
     if (position < 0 || !changed->indexes[position]->is_ready)
         return error_set(err, ERR_INDEX_NOT_FOUND, "cannot find index for ns %s", changed->ns.text);
     IndexDesc *old = changed->indexes[position];

@@ -145,11 +145,6 @@ ErrCode collection_replace(OpCtx *op, const Collection *coll, RecordId rid, Doc 
 
 static ErrCode update_one(OpCtx *op, const Collection *coll, RecordId rid, Doc before, Doc after,
                           WriteScratch *scratch, Error *err) {
-    if (coll->options.is_capped && doc_size(before) != doc_size(after) &&
-        doc_size(after) > doc_size(before) && !op->mode.is_applying)
-        return error_set(err, ERR_ILLEGAL_OPERATION,
-                         "Cannot change the size of a document in a capped collection: %u != %u",
-                         doc_size(before), doc_size(after));
     TRY(check_size(op, coll, after, err));
     TRY(collection_check_validator(op, coll, before, after, err));
     TRY(record_update(op, coll->records, rid, bytes_of(after), doc_size(before), err));

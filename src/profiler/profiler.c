@@ -27,6 +27,7 @@ enum {
 typedef struct DbLevel {
     char db[DB_NAME_SIZE_MAX + 1];
     int32_t level;
+    ProfileFilter *filter; /* NULL: none */
 } DbLevel;
 
 struct Profiler {
@@ -57,9 +58,10 @@ typedef struct Profiled {
     const char *error_text;
 } Profiled;
 
+static DbLevel *row_locked(Profiler *profiler, Str db);
 static int32_t level_locked(const Profiler *profiler, Str db, DbLevel **ret_row);
 static void publish_locked(Profiler *profiler);
-static bool is_due(Profiler *profiler, CommandCtx *ctx, int64_t duration_us);
+static bool is_sampled(CommandCtx *ctx, int64_t duration_us);
 static void profile_one(Profiler *profiler, CommandCtx *ctx, const Profiled *what);
 static Doc build_profile(CommandCtx *ctx, const Profiled *what);
 static ErrCode write_profile(OpCtx *op, const Ns *ns, Doc doc, Error *err);
@@ -79,6 +81,8 @@ void profiler_free(Profiler *profiler) {
     if (profiler == NULL)
         return;
     mutex_done(&profiler->mu);
+    for (size_t i = 0; i < profiler->count; i++)
+        profile_filter_unref(profiler->rows[i].filter);
     xfree(profiler->rows);
     xfree(profiler);
 }
@@ -90,19 +94,27 @@ int32_t profiler_level(Profiler *profiler, Str db) {
 }
 
 void profiler_set_level(Profiler *profiler, Str db, int32_t level) {
-    if (db.size > DB_NAME_SIZE_MAX)
-        return; /* no such database can exist */
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&profiler->mu);
-    DbLevel *row = NULL;
-    (void)level_locked(profiler, db, &row);
-    if (row == NULL && profiler->count < PROFILE_DATABASES_MAX) {
-        ARRAY_RESERVE(profiler->rows, profiler->count, profiler->capacity);
-        row = &profiler->rows[profiler->count++];
-        memcpy(row->db, db.data, db.size);
-        row->db[db.size] = '\0';
-    }
+    DbLevel *row = row_locked(profiler, db);
     if (row != NULL)
         row->level = level;
+    publish_locked(profiler);
+}
+
+ProfileFilter *profiler_filter(Profiler *profiler, Str db) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&profiler->mu);
+    DbLevel *row;
+    (void)level_locked(profiler, db, &row);
+    return row != NULL ? profile_filter_ref(row->filter) : NULL;
+}
+
+void profiler_set_filter(Profiler *profiler, Str db, ProfileFilter *filter) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&profiler->mu);
+    DbLevel *row = row_locked(profiler, db);
+    if (row != NULL) {
+        profile_filter_unref(row->filter);
+        row->filter = profile_filter_ref(filter);
+    }
     publish_locked(profiler);
 }
 
@@ -110,9 +122,27 @@ void profiler_forget_level(Profiler *profiler, Str db) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&profiler->mu);
     DbLevel *row;
     (void)level_locked(profiler, db, &row);
-    if (row != NULL)
+    if (row != NULL) {
         row->level = profiler->default_level;
+        profile_filter_unref(row->filter);
+        row->filter = NULL;
+    }
     publish_locked(profiler);
+}
+
+/* That of the database, made if need be; NULL: there are too many, or no such database can exist.
+ */
+static DbLevel *row_locked(Profiler *profiler, Str db) {
+    assert_held(&profiler->mu);
+    DbLevel *row = NULL;
+    int32_t level = level_locked(profiler, db, &row);
+    if (row != NULL || db.size > DB_NAME_SIZE_MAX || profiler->count == PROFILE_DATABASES_MAX)
+        return row;
+    ARRAY_RESERVE(profiler->rows, profiler->count, profiler->capacity);
+    row = &profiler->rows[profiler->count++];
+    *row = (DbLevel){.level = level};
+    memcpy(row->db, db.data, db.size);
+    return row;
 }
 
 /* A getMore of a cursor that is of no collection. */
@@ -122,20 +152,39 @@ static bool is_of_list(const CommandCtx *ctx) {
            memcmp(ctx->ns_coll.data, PREFIX, strlen(PREFIX)) == 0;
 }
 
+static Profiled whole_command(const CommandCtx *ctx, int64_t duration_us, ErrCode rc,
+                              const Error *err) {
+    return (Profiled){.command = ctx->body,
+                      .metrics = &ctx->op->metrics,
+                      .plan_summary = ctx->op->desc.plan_summary,
+                      .exec_stats = ctx->op->desc.exec_stats,
+                      .duration_us = duration_us,
+                      .rc = rc,
+                      .error_text = rc != ERR_OK ? error_message(err) : NULL};
+}
+
+bool profiler_is_logged(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Error *err,
+                        bool *ret_is_logged) {
+    Profiler *profiler = ctx->service->profiler;
+    if (profiler == NULL || ctx->op->desc.op_type == NULL)
+        return false;
+    ProfileFilter *filter = profiler_filter(profiler, ctx->args.db);
+    if (filter == NULL)
+        return false;
+    Profiled whole = whole_command(ctx, duration_us, rc, err);
+    *ret_is_logged = profile_filter_matches(filter, build_profile(ctx, &whole));
+    profile_filter_unref(filter);
+    return true;
+}
+
 void profiler_on_finished(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Error *err) {
     Profiler *profiler = ctx->service->profiler;
     if (profiler == NULL || ctx->op->cpu_start_ns == 0 || is_of_list(ctx))
         return; /* nothing was profiled when it began, or it is not told */
     const StatementNotes *notes = ctx->notes;
     if (notes == NULL || notes->count == 0) {
-        profile_one(profiler, ctx,
-                    &(Profiled){.command = ctx->body,
-                                .metrics = &ctx->op->metrics,
-                                .plan_summary = ctx->op->desc.plan_summary,
-                                .exec_stats = ctx->op->desc.exec_stats,
-                                .duration_us = duration_us,
-                                .rc = rc,
-                                .error_text = rc != ERR_OK ? error_message(err) : NULL});
+        Profiled whole = whole_command(ctx, duration_us, rc, err);
+        profile_one(profiler, ctx, &whole);
         return;
     }
     bool is_ring = notes->count > STATEMENT_NOTES_MAX;
@@ -154,14 +203,20 @@ void profiler_on_finished(CommandCtx *ctx, int64_t duration_us, ErrCode rc, cons
 }
 
 static void profile_one(Profiler *profiler, CommandCtx *ctx, const Profiled *what) {
-    if (!is_due(profiler, ctx, what->duration_us))
+    int32_t level = profiler_level(profiler, ctx->args.db);
+    if (level == 0)
         return;
+    ProfileFilter *filter = level == 1 ? profiler_filter(profiler, ctx->args.db) : NULL;
+    if (level == 1 && filter == NULL && !is_sampled(ctx, what->duration_us))
+        return;
+    Doc doc = build_profile(ctx, what);
+    bool is_wanted = filter == NULL || profile_filter_matches(filter, doc);
+    profile_filter_unref(filter);
     CLEANUP(error_reset) Error write_err = {0};
     Ns ns;
-    if (ns_make(ctx->args.db, STR("system.profile"), &ns, &write_err) != ERR_OK)
+    if (!is_wanted || ns_make(ctx->args.db, STR("system.profile"), &ns, &write_err) != ERR_OK)
         return;
     OpCtx *op = ctx->op;
-    Doc doc = build_profile(ctx, what);
     /* The operation may have been ended by a kill or its time limit; this is still to be written.
      */
     CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
@@ -187,18 +242,19 @@ static int32_t level_locked(const Profiler *profiler, Str db, DbLevel **ret_row)
 static void publish_locked(Profiler *profiler) {
     assert_held(&profiler->mu);
     int32_t highest = profiler->default_level;
-    for (size_t i = 0; i < profiler->count; i++)
+    bool has_filters = false;
+    for (size_t i = 0; i < profiler->count; i++) {
         if (profiler->rows[i].level > highest)
             highest = profiler->rows[i].level;
+        has_filters |= profiler->rows[i].filter != NULL;
+    }
     command_settings(profiler->service)->profile_level = highest;
+    command_settings(profiler->service)->has_profile_filters = has_filters;
 }
 
-static bool is_due(Profiler *profiler, CommandCtx *ctx, int64_t duration_us) {
-    int32_t level = profiler_level(profiler, ctx->args.db);
-    if (level == 2)
-        return true;
+static bool is_sampled(CommandCtx *ctx, int64_t duration_us) {
     CommandSettings *settings = command_settings(ctx->service);
-    if (level != 1 || duration_us < (int64_t)atomic_load(&settings->slow_ms) * 1000)
+    if (duration_us < (int64_t)atomic_load(&settings->slow_ms) * 1000)
         return false;
     double rate = atomic_load(&settings->slow_sample_rate);
     if (rate >= 1.0)

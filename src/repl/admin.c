@@ -418,7 +418,8 @@ ErrCode repl_step_up(Repl *repl, OpCtx *op, bool skips_dry_run, Error *err) {
         .repl = repl, .skips_dry_run = skips_dry_run, .waiter = &waiter, .err = err};
     repl_waiter_enter(repl, &waiter);
     repl_event(repl, begin_step_up, &request);
-    if (request.rc != ERR_OK) {
+    bool is_primary = request.rc == ERR_OK && waiter.token == 0;
+    if (request.rc != ERR_OK || is_primary) {
         repl_waiter_leave(repl, &waiter);
         return request.rc;
     }

@@ -287,6 +287,9 @@ ErrCode repl_wait_applied(Repl *repl, OpCtx *op, uint64_t ts, Error *err) {
 }
 
 ErrCode repl_wait_committed(Repl *repl, OpCtx *op, uint64_t ts, Error *err) {
+    if (!oplog_exists(repl->oplog))
+        return error_set(err, ERR_NOT_YET_INITIALIZED,
+                         "this member has no oplog yet: nothing is committed by a majority");
     ReplWaiter waiter = {.kind = WAIT_COMMITTED, .op = op, .optime = {ts, OPTIME_TERM_NONE}};
     bool is_timed_out;
     return repl_wait(repl, &waiter, INT64_MAX, &is_timed_out, err);

@@ -26,13 +26,17 @@ ErrCode field_parse(const FieldSpec *spec, const char *context, Elem elem, Arena
         *(Str *)at = elem_str(elem);
         return ERR_OK;
     case FIELD_BOOL:
+    case FIELD_BOOL_ELEM:
         if (type != BT_BOOL && !type_is_number(type))
             return error_set(
                 err, ERR_TYPE_MISMATCH,
                 "BSON field '%s.%s' is the wrong type '%s', expected types '[bool, long, "
                 "int, decimal, double]'",
                 context, spec->name, bson_type_name(type));
-        *(bool *)at = elem_is_truthy(elem);
+        if (spec->type == FIELD_BOOL)
+            *(bool *)at = elem_is_truthy(elem);
+        else
+            *(Elem *)at = elem;
         return ERR_OK;
     case FIELD_I32:
         TRY(parse_integer(context, spec->name, elem, INT32_MIN, INT32_MAX, "int", &number, err));
@@ -135,7 +139,7 @@ ErrCode field_unknown(const char *context, Elem elem, Error *err) {
     if (elem_name_is(elem, STR("jsonSchema")) || elem_name_is(elem, STR("isRemoteSchema")))
         return error_set(err, (ErrCode)4662500,
                          "BSON field '%s.%s' is an unknown field: it is part of client-side "
-                         "encryption, which this server does not take part in.",
+                         "encryption. This command may be meant for a mongocryptd process.",
                          context, elem_name(elem));
     return error_set(err, (ErrCode)LOCATION_UNKNOWN_FIELD,
                      "BSON field '%s.%s' is an unknown field.", context, elem_name(elem));

@@ -18,6 +18,7 @@
 typedef enum FieldType {
     FIELD_STRING,       /* Str */
     FIELD_BOOL,         /* bool; numbers are taken as in MongoDB's safeBool */
+    FIELD_BOOL_ELEM,    /* Elem; the same, where what is missing is not false */
     FIELD_I32,          /* int32_t; any number with an integral value that fits */
     FIELD_I64,          /* int64_t */
     FIELD_COUNT,        /* int64_t >= 0 */

@@ -46,6 +46,7 @@ static bool is_given(const FieldSpec *field, const void *at) {
     case FIELD_ARRAY:
         return doc_is_present(*(const Doc *)at);
     case FIELD_ELEM:
+    case FIELD_BOOL_ELEM:
         return elem_is_present(*(const Elem *)at);
     case FIELD_DOCS:
         return ((const DocList *)at)->docs != NULL;
@@ -85,6 +86,7 @@ static void build_field(const FieldSpec *field, const void *at, DocBuilder *b) {
         build_array(b, name, *(const Doc *)at);
         break;
     case FIELD_ELEM:
+    case FIELD_BOOL_ELEM:
         build_elem_as(b, str_from(name), *(const Elem *)at);
         break;
     case FIELD_DOCS:

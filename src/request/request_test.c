@@ -73,6 +73,7 @@ static void random_field(DocBuilder *b, const FieldSpec *field, Prng *prng) {
             build_cstr(b, field->name, prng_below(prng, 4) == 0 ? "" : "text");
         break;
     case FIELD_BOOL:
+    case FIELD_BOOL_ELEM:
         build_bool(b, field->name, prng_below(prng, 2) == 0);
         break;
     case FIELD_I32:

@@ -10,7 +10,7 @@
 static const FieldSpec INSERT_FIELDS[] = {
     {"insert", FIELD_COLL, FIELD_REQUIRED, offsetof(InsertRequest, coll)},
     {"documents", FIELD_DOCS, FIELD_REQUIRED, offsetof(InsertRequest, documents)},
-    {"ordered", FIELD_ELEM, FIELD_OPTIONAL, offsetof(InsertRequest, ordered)},
+    {"ordered", FIELD_BOOL_ELEM, FIELD_OPTIONAL, offsetof(InsertRequest, ordered)},
     {"bypassDocumentValidation", FIELD_BOOL, FIELD_OPTIONAL,
      offsetof(InsertRequest, is_validation_bypassed)},
     {"bypassEmptyTsReplacement", FIELD_BOOL, FIELD_OPTIONAL,
@@ -23,7 +23,7 @@ const RequestSpec INSERT_REQUEST = REQUEST_SPEC(InsertRequest, INSERT_FIELDS);
 static const FieldSpec UPDATE_FIELDS[] = {
     {"update", FIELD_COLL, FIELD_REQUIRED, offsetof(UpdateRequest, coll)},
     {"updates", FIELD_DOCS, FIELD_REQUIRED, offsetof(UpdateRequest, updates)},
-    {"ordered", FIELD_ELEM, FIELD_OPTIONAL, offsetof(UpdateRequest, ordered)},
+    {"ordered", FIELD_BOOL_ELEM, FIELD_OPTIONAL, offsetof(UpdateRequest, ordered)},
     {"let", FIELD_DOC, FIELD_OPTIONAL, offsetof(UpdateRequest, let)},
     {"bypassDocumentValidation", FIELD_BOOL, FIELD_OPTIONAL,
      offsetof(UpdateRequest, is_validation_bypassed)},
@@ -50,7 +50,7 @@ const RequestSpec UPDATE_STATEMENT = REQUEST_SPEC(UpdateStatement, UPDATE_STATEM
 static const FieldSpec DELETE_FIELDS[] = {
     {"delete", FIELD_COLL, FIELD_REQUIRED, offsetof(DeleteRequest, coll)},
     {"deletes", FIELD_DOCS, FIELD_REQUIRED, offsetof(DeleteRequest, deletes)},
-    {"ordered", FIELD_ELEM, FIELD_OPTIONAL, offsetof(DeleteRequest, ordered)},
+    {"ordered", FIELD_BOOL_ELEM, FIELD_OPTIONAL, offsetof(DeleteRequest, ordered)},
     {"let", FIELD_DOC, FIELD_OPTIONAL, offsetof(DeleteRequest, let)},
     {"bypassDocumentValidation", FIELD_IGNORED, FIELD_OPTIONAL, 0},
     STATEMENT_FIELDS_OF(DeleteRequest, statements),

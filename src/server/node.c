@@ -398,6 +398,7 @@ static ErrCode start_services(Node *node, Error *err) {
         .on_disconnect = on_disconnect,
         .error_labels = stream_error_labels,
         .on_finished = profiler_on_finished,
+        .is_logged = profiler_is_logged,
     };
     process_open_commands(&node->process, &NODE_COMMANDS, &hooks);
     service->profiler = profiler_new(service, (int32_t)option_i64(options, OPTION_PROFILE));

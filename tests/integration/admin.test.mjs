@@ -619,6 +619,35 @@ test('applyOps runs writes and changes of the catalog, and tells how far it got'
     await fails(admin.command({ applyOps: [{ op: '?', ns, o: {} }] }), 9);
 });
 
+test('MET-1: a filter decides what is profiled and logged, whatever that took', async () => {
+    const db = node.client.db('profile_filtered');
+    const coll = db.collection('c');
+    await coll.insertMany([{ _id: 1 }, { _id: 2 }]);
+    const filter = { op: 'query', nreturned: { $gte: 2 }, $expr: { $eq: ['$ns', 'profile_filtered.c'] } };
+    const logged = () => node.server.log.filter((line) => line.msg === 'Slow query' && line.attr.ns === 'profile_filtered.c');
+    assert.equal((await db.command({ profile: 1, filter, slowms: 100_000 })).filter, undefined);
+    await coll.find().toArray();
+    await coll.find({ _id: 1 }).toArray();
+    await coll.insertOne({ _id: 3 });
+    const was = await db.command({ profile: 0 });
+    assert.deepEqual([was.was, was.filter, typeof was.note], [1, filter, 'string']);
+    const rows = await db.collection('system.profile').find().toArray();
+    assert.deepEqual(rows.map((row) => [row.op, row.nreturned]), [['query', 2]]);
+    await coll.find({ _id: { $gt: 0 } }).toArray(); // the log is told also at level 0
+    await waitFor(() => logged().length === 2, { what: 'both in the log' });
+    await node.client.db('elsewhere').collection('c').find().toArray();
+    for (const wrong of [5, 'x', [1]]) await fails(() => db.command({ profile: 0, filter: wrong }), 2);
+    await fails(() => db.command({ profile: 0, filter: { $foo: 1 } }), 2);
+    await fails(() => db.command({ profile: 0, filter: { $or: [{ op: 'query' }, { milis: 1 }] } }), 4910200);
+    assert.deepEqual((await db.command({ profile: -1, filter: 'unset', slowms: 100 })).filter, filter);
+    assert.equal((await db.command({ profile: -1 })).filter, undefined);
+    await coll.find().toArray();
+    assert.equal(logged().length, 2);
+    await db.command({ profile: -1, filter });
+    await db.dropDatabase();
+    assert.equal((await db.command({ profile: -1 })).filter, undefined, 'forgotten with the database');
+});
+
 test('MET-1: the profiler tells the plans of writes and of further batches, and forgets a dropped database', async () => {
     const db = node.client.db('profiled_plans');
     const c = db.collection('c');

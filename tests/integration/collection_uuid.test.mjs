@@ -4,12 +4,13 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { UUID } from 'mongodb';
+import { Binary, UUID } from 'mongodb';
 import { replyOf } from '../lib/expect.mjs';
 import { useServer } from '../lib/fixture.mjs';
 
 const MISMATCH = 361;
 const TYPE_MISMATCH = 14;
+const INVALID_UUID = 207;
 
 let db;
 let mine;
@@ -62,6 +63,8 @@ for (const [name, command] of Object.entries(COMMANDS)) {
             );
         }
         assert.equal(errorOf(await replyOf(db, { ...command, collectionUUID: 'text' })).code, TYPE_MISMATCH);
+        const short = new Binary(Buffer.alloc(5), Binary.SUBTYPE_UUID);
+        assert.equal(errorOf(await replyOf(db, { ...command, collectionUUID: short })).code, INVALID_UUID);
         assert.equal(JSON.stringify(await db.collection('mine').find().toArray()), before);
         assert.equal((await db.listCollections({ name: 'nobody' }).toArray()).length, 0);
     });

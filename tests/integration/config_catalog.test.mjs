@@ -374,7 +374,7 @@ describe('the catalog of sharded collections', () => {
         await refused(merge(coll, 20, MAX), 20); // two shards
         await refused(merge(coll, MIN, 10), 20); // ends in the middle of one
         await refused(merge(coll, 0, 20, { shard: 'shard1' }), 20);
-        await refused(merge(coll, MIN, 20, { collUUID: new UUID() }), 154);
+        await refused(merge(coll, MIN, 20, { collUUID: new UUID() }), 207);
         await refused(merge(coll, MIN, 20, { epoch: new ObjectId() }), 150);
         await refused(merge(coll, MIN, 20, { timestamp: ts(1) }), 150);
         await refused(merge({ ...coll, ns: 'db.none' }, MIN, 20), 118);
@@ -436,7 +436,7 @@ describe('the catalog of sharded collections', () => {
         const coll = await create([0]);
         const set = { _configsvrSetAllowMigrations: coll.ns, collectionUUID: coll.uuid, allowMigrations: false };
         const newest = async () => text((await chunksOf(coll)).map(({ lastmod }) => lastmod).sort((a, b) => a.compare(b)).at(-1));
-        await refused({ ...set, collectionUUID: new UUID() }, 154);
+        await refused({ ...set, collectionUUID: new UUID() }, 207);
         await refused({ ...set, _configsvrSetAllowMigrations: 'db.none' }, 118);
         await again(set);
         const entry = await entryOf(coll);

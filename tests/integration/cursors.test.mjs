@@ -195,6 +195,19 @@ test('CAP-1: a capped collection stays within its size', async () => {
     assert.ok(kept.length >= 55);
 });
 
+test('CAP-1: documents of a capped collection may grow and shrink, and the next insert makes room', async () => {
+    const c = await capped([], { size: 65536 });
+    await c.insertMany(Array.from({ length: 50 }, (_, _id) => ({ _id, s: 'x'.repeat(1000) })));
+    assert.equal((await c.updateOne({ _id: 49 }, { $set: { s: 'y'.repeat(30_000) } })).modifiedCount, 1);
+    assert.equal((await c.findOneAndReplace({ _id: 48 }, { s: 'z' }, { returnDocument: 'after' })).s, 'z');
+    assert.equal(await c.countDocuments(), 50);
+    await c.insertOne({ _id: 50 });
+    const stats = await node.db.command({ collStats: c.collectionName });
+    assert.ok(stats.size <= 65536, `${stats.size} bytes`);
+    assert.deepEqual(ids(await c.find().toArray()).slice(-3), [48, 49, 50]);
+    assert.equal((await node.db.command({ validate: c.collectionName })).valid, true);
+});
+
 test('CAP-1: a tailable cursor stays open at the end and goes on with new documents', async () => {
     const c = await capped([{ _id: 1 }, { _id: 2 }]);
     const { cursor } = await find(c, { tailable: true, sort: {} });

@@ -280,7 +280,8 @@ test('$lookup with wrong arguments is refused', async () => {
         [{ from: 'x', as: 'a', pipeline: 1 }, 14],
         [{ from: 'x', as: 'a', pipeline: [{ $out: 'y' }] }, 51047],
         [{ from: 'x', as: 'a', pipeline: [{ $match: { $expr: '$$u' } }] }, 17276],
-        [{ from: 'x', as: 'a', let: { UP: 1 }, pipeline: [] }, 16867],
+        [{ from: 'x', as: 'a', let: { UP: 1 }, pipeline: [] }, 9],
+        [{ from: 'x', as: 'a', let: { 'a-b': 1 }, pipeline: [] }, 9],
         [{ from: 'x', as: '$a', pipeline: [] }, 16410],
     ];
     for (const [stage, code] of cases)
@@ -644,4 +645,24 @@ test('sub-pipelines and $merge use the collation of the aggregation', async () =
     await right.createIndex({ k: 1 }, { unique: true, name: 'folded', collation });
     await left.aggregate(merge, { collation }).toArray();
     assert.deepEqual(await right.findOne({ _id: 1 }), { _id: 1, k: 'A', merged: true });
+});
+
+test('a pipeline reads no view of another collation, whether or not there is a document to read it for', async () => {
+    const db = node.db;
+    const [empty, right] = await twoCollections([], [{ _id: 1, k: 'a' }]);
+    const [same, other] = [`${right.collectionName}_same`, `${right.collectionName}_other`];
+    await db.createCollection(same, { viewOn: right.collectionName, pipeline: [] });
+    await db.createCollection(other, { viewOn: right.collectionName, pipeline: [], collation: { locale: 'fr' } });
+    const stages = (from) => [
+        { $lookup: { from, localField: 'k', foreignField: 'k', as: 'f' } },
+        { $lookup: { from, pipeline: [], as: 'f' } },
+        { $graphLookup: { from, startWith: '$k', connectFromField: 'k', connectToField: 'k', as: 'f' } },
+        { $unionWith: from },
+        { $facet: { inner: [{ $unionWith: from }] } },
+    ];
+    for (const [from, collation, refused] of [[same, 'simple', other], [other, 'fr', same]]) {
+        const options = { collation: { locale: collation } };
+        for (const stage of stages(from)) await empty.aggregate([stage], options).toArray();
+        for (const stage of stages(refused)) await fails(() => empty.aggregate([stage], options).toArray(), 167);
+    }
 });

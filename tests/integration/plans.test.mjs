@@ -235,6 +235,35 @@ test('QRY-1: a remembered plan that has become bad is tried again', async () => 
     assert.equal(await cached(), 'x_1');
 });
 
+test('record ids are shown behind every kind of plan', async () => {
+    const clusteredIndex = { key: { _id: 1 }, unique: true };
+    await db.createCollection('ids_clustered', { clusteredIndex });
+    for (const name of ['ids_numbered', 'ids_clustered']) {
+        const d = db.collection(name);
+        await d.insertMany(Array.from({ length: 30 }, (_, i) => ({ _id: `k${i}`, a: i % 5, b: -i, t: [i, -i] })));
+        await d.createIndexes([{ key: { a: 1, b: 1 } }, { key: { b: 1 } }]);
+        const idOf = new Map((await d.find({}, { showRecordId: true }).toArray()).map((doc) => [doc._id, doc.$recordId]));
+        assert.equal(new Set([...idOf.values()].map(String)).size, 30);
+        const queries = [
+            [{}, { sort: { t: 1 } }],
+            [{}, { sort: { t: -1 }, limit: 7, skip: 2 }],
+            [{ a: { $in: [1, 2] } }, { sort: { b: 1 } }],
+            [{ $or: [{ a: 1 }, { b: -2 }] }, { sort: { b: 1 } }],
+            [{ $or: [{ a: 1 }, { b: -2 }] }, {}],
+            [{ a: 2 }, { sort: { t: 1 }, projection: { t: 1 } }],
+            [{ a: 2 }, { sort: { t: 1 }, projection: { b: 0 } }],
+            [{ _id: 'k3' }, { projection: { b: 1 } }],
+        ];
+        for (const [filter, options] of queries) {
+            const plain = await d.find(filter, options).toArray();
+            const shown = await d.find(filter, { ...options, showRecordId: true }).toArray();
+            assert.deepEqual(shown, plain.map((doc) => ({ ...doc, $recordId: idOf.get(doc._id) })), JSON.stringify([filter, options]));
+        }
+        const [first] = await d.find({}, { sort: { t: 1 }, projection: { b: 1, r: { $meta: 'recordId' } } }).toArray();
+        assert.deepEqual(first, { _id: 'k29', b: -29, r: idOf.get('k29') });
+    }
+});
+
 test('find takes min and max of a hinted index, returnKey and showRecordId', async () => {
     const range = c.find({}).min({ a: 3 }).max({ a: 5 }).hint({ a: 1 });
     assert.equal((await range.toArray()).length, 200);
@@ -275,6 +304,40 @@ test('QRY-1: a cursor goes on when an array makes its index multikey', async () 
     );
 });
 
+test('QRY-1: an index with arrays gives the order of a sort, unless conditions leave some of their elements out', async () => {
+    const d = db.collection('sorted_arrays');
+    const values = [[3, 1], 2, [], null, [[4], 0], [7, 'x'], 5, 'w', [2], [null, 9], { k: 1 }, [{ k: [1, 2] }, 6]];
+    await d.insertMany(values.map((a, i) => ({ _id: i, a, x: i % 3, e: [{ f: i % 4, g: [i, -i] }, { f: 9 - i, g: 3 }] })));
+    await d.insertMany([{ _id: 100, x: 1 }, { _id: 101, x: 2, e: [] }, { _id: 102, x: 0, e: 5 }]);
+    const sorts = [{ a: 1 }, { x: 1, a: -1 }, { a: 1, x: 1 }, { 'e.f': 1, 'e.g': -1 }, { 'e.f': -1 }];
+    const shown = { k: { $meta: 'sortKey' } };
+    const keysOf = async (cursor) => (await cursor.toArray()).map((doc) => doc.k);
+    for (const sort of sorts) {
+        const name = await d.createIndex(sort);
+        for (const sign of [1, -1]) {
+            const wanted = Object.fromEntries(Object.entries(sort).map(([path, order]) => [path, order * sign]));
+            const find = (filter, hint) => d.find(filter, { sort: wanted, hint, projection: shown });
+            const hasSort = async (filter) => JSON.stringify(await find(filter, name).explain('queryPlanner')).includes('"SORT"');
+            assert.equal(await hasSort({}), false, JSON.stringify(wanted));
+            for (const filter of [{}, { x: { $ne: 1 } }, { a: { $gt: 1 } }, { 'e.f': { $lt: 3 } }, { 'e.g': 3 }])
+                assert.deepEqual(await keysOf(find(filter, name)), await keysOf(find(filter, { $natural: 1 })));
+        }
+        await d.dropIndex(name);
+    }
+    await d.createIndexes([{ key: { a: 1 } }, { key: { 'e.f': 1, 'e.g': 1 } }, { key: { x: 1, a: 1 } }]);
+    const plan = async (cursor) => JSON.stringify((await cursor.explain('queryPlanner')).queryPlanner.winningPlan);
+    assert.match(await plan(d.find({ a: { $gt: 2 } }).sort({ a: 1 }).hint({ a: 1 })), /"SORT"/);
+    assert.match(await plan(d.find({ 'e.f': 3 }).sort({ 'e.g': 1 }).hint({ 'e.f': 1, 'e.g': 1 })), /"SORT"/);
+    assert.doesNotMatch(await plan(d.find({ x: 2 }).sort({ a: 1 })), /"SORT"/);
+    const first = [{ $sort: { x: 1, a: 1 } }, { $group: { _id: '$x', a: { $first: '$a' } } }];
+    assert.match(JSON.stringify(await d.aggregate(first).explain()), /DISTINCT_SCAN/);
+    const last = [{ $sort: { x: -1, a: -1 } }, { $group: { _id: '$x', a: { $last: '$a' } } }];
+    assert.doesNotMatch(JSON.stringify(await d.aggregate(last).explain()), /DISTINCT_SCAN/, 'the last by the largest element');
+    const grouped = async (pipeline, hint) => (await d.aggregate([...pipeline, { $sort: { _id: 1 } }], { hint }).toArray());
+    for (const pipeline of [first, last])
+        assert.deepEqual(await grouped(pipeline, { x: 1, a: 1 }), await grouped(pipeline, { $natural: 1 }));
+});
+
 test('QRY-1: an index filter decides which indexes a shape may use, also against a hint', async () => {
     const d = db.collection('filtered');
     await d.insertMany(Array.from({ length: 20 }, (_, i) => ({ x: i, y: i % 2 })));
@@ -298,6 +361,15 @@ test('QRY-1: an index filter decides which indexes a shape may use, also against
     assert.equal(indexOf(await plan(d.find({ x: 4, y: 0 }))), 'COLLSCAN');
     await db.command({ planCacheClearFilters: 'filtered', query: { x: 5, y: 5 } });
     assert.equal((await plan(d.find({ x: 4, y: 0 }))).indexFilterSet, false);
+    const projection = { y: 1, x: true, _id: 0 };
+    await db.command({ planCacheSetFilter: 'filtered', query: { x: 1 }, projection, indexes: [{ z: 1 }] });
+    const isFiltered = async (p) => (await plan(d.find({ x: 3 }, { projection: p }))).indexFilterSet;
+    assert.equal(await isFiltered({ _id: false, x: 1, y: 5.5 }), true, 'the same projection in other words');
+    assert.equal(await isFiltered({ x: 1, y: 1 }), false);
+    assert.equal(await isFiltered({ _id: 0 }), false);
+    const pipeline = [{ $match: { x: 3 } }, { $group: { _id: '$x', s: { $sum: '$y' } } }];
+    const grouped = await db.command({ explain: { aggregate: 'filtered', pipeline, cursor: {} } });
+    assert.equal(grouped.stages[0].$cursor.queryPlanner.indexFilterSet, true, 'what a pipeline reads is its projection');
     const collation = { locale: 'fr' };
     await db.createCollection('french', { collation });
     const f = db.collection('french');

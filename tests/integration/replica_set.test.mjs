@@ -263,8 +263,12 @@ describe('a set of one member', () => {
         const implicit = await admin.command({ getDefaultRWConcern: 1 });
         assert.deepEqual(implicit.defaultWriteConcern, { w: 'majority', wtimeout: 0 });
         assert.equal(implicit.defaultWriteConcernSource, 'implicit');
+        assert.equal((await admin.command({ replSetStepUp: 1 })).ok, 1, 'it is the primary already');
         await fails(() => admin.command({ setDefaultRWConcern: 1 }), 2);
         await fails(() => admin.command({ setDefaultRWConcern: 1, defaultWriteConcern: { w: 0 } }), 2);
+        await fails(() => admin.command({ setDefaultRWConcern: 1, defaultWriteConcern: { j: true } }), 2);
+        for (const malformed of [{ w: -1 }, { w: 51 }, { w: [] }, { w: 1, x: 1 }, { w: 1, wtimeout: Long.fromString('9999999999') }])
+            await fails(() => admin.command({ setDefaultRWConcern: 1, defaultWriteConcern: malformed }), 9);
         await fails(() => admin.command({ setDefaultRWConcern: 1, defaultReadConcern: { level: 'snapshot' } }), 2);
         // Empty ones mean none; a write concern stays once it is set.
         await admin.command({ setDefaultRWConcern: 1, defaultReadConcern: {}, defaultWriteConcern: {} });
@@ -948,6 +952,14 @@ test('a clean stop loses no write, however shortly before it', async () => {
     } finally {
         await set.remove();
     }
+});
+
+test('a member that belongs to no set yet says so to a read that waits for a majority, and does not wait', async () => {
+    const server = await new Server({ args: ['--replSet', 'none'] }).start();
+    const local = (await server.client()).db('local');
+    for (const level of ['majority', 'snapshot'])
+        await fails(() => local.command({ find: 'c', readConcern: { level } }), 94);
+    await server.remove();
 });
 
 test('a standalone node refuses what needs a set', async () => {

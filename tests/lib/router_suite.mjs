@@ -38,6 +38,7 @@ export const ROUTER_SUITE = {
         leftOut('OPS-2: fsync with lock keeps writers out', PER_SHARD),
         leftOut('MET-1: the profiler records', NOT_OF_MONGOS),
         leftOut('MET-1: the profiler tells the plans', NOT_OF_MONGOS),
+        leftOut('MET-1: a filter decides what is profiled', 'a router has no profiler'),
         leftOut('applyOps runs writes', NOT_OF_MONGOS),
         leftOut('top counts time by collection', NOT_OF_MONGOS),
         leftOut('lockInfo lists locks', NOT_OF_MONGOS),
@@ -131,6 +132,7 @@ export const ROUTER_SUITE = {
     lookup: [
         leftOut('documents that sub-pipelines examine', NOT_OF_MONGOS),
         unsharded('sub-pipelines and $merge use', UNIQUE),
+        leftOut('a pipeline reads no view of another collation', 'shards without documents of a collection do not read the others'),
     ],
     match: [],
     merge_out: [

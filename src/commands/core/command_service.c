@@ -601,7 +601,11 @@ static void note_finished(CommandService *cs, CommandCtx *ctx, CommandRow *row, 
     if ((row->spec->flags & CMD_NOT_LOGGED_WHEN_SLOW) != 0)
         return;
     int32_t slow_ms = atomic_load_explicit(&cs->settings.slow_ms, memory_order_relaxed);
-    if (UNLIKELY(duration_us >= (int64_t)slow_ms * 1000))
+    bool is_logged = duration_us >= (int64_t)slow_ms * 1000;
+    bool is_filtered =
+        UNLIKELY(atomic_load_explicit(&cs->settings.has_profile_filters, memory_order_relaxed)) &&
+        cs->hooks.is_logged(ctx, duration_us, rc, err, &is_logged);
+    if (UNLIKELY(is_logged) && (is_filtered || slow_log_is_sampled(ctx)))
         slow_log_write(ctx, duration_us, rc, err);
     if (UNLIKELY(atomic_load_explicit(&cs->settings.profile_level, memory_order_relaxed) > 0))
         cs->hooks.on_finished(ctx, duration_us, rc, err);

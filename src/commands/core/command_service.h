@@ -33,6 +33,9 @@ typedef struct CommandHooks {
     uint32_t (*error_labels)(const CommandCtx *ctx, ErrCode rc);
     /* After each command: profiler. */
     void (*on_finished)(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Error *err);
+    /* Whether a filter tells of the command in the log; false: there is none. */
+    bool (*is_logged)(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Error *err,
+                      bool *ret_is_logged);
 } CommandHooks;
 
 /* `commands` is borrowed and constant. */
@@ -151,6 +154,7 @@ typedef struct CommandSettings {
     _Atomic int32_t slow_ms;
     _Atomic double slow_sample_rate;
     _Atomic int32_t profile_level;
+    _Atomic bool has_profile_filters;
     _Atomic bool is_test_commands_enabled;
     _Atomic bool is_quiet;
 } CommandSettings;

@@ -15,7 +15,7 @@ static ErrCode check_transaction(CommandCtx *ctx, Error *err);
 static ErrCode check_txn_number(CommandCtx *ctx, Error *err);
 static ErrCode check_read_concern(CommandCtx *ctx, Error *err);
 static ErrCode parse_write_concern(CommandCtx *ctx, Error *err);
-static ErrCode parse_w(CommandCtx *ctx, Elem elem, WriteConcern *concern, Error *err);
+static ErrCode parse_w(const CommandCtx *ctx, Elem elem, WriteConcern *concern, Error *err);
 
 static const RequestSpec *request_spec(const CommandSpec *spec) {
     static const RequestSpec NO_ARGUMENTS = {0};
@@ -460,9 +460,13 @@ static ErrCode parse_write_concern(CommandCtx *ctx, Error *err) {
             "BSON field '%s.writeConcern' is the wrong type '%s', expected type 'object'",
             ctx->spec->name, bson_type_name(elem_type(elem)));
     concern->is_given = true;
-    DocIter iter = doc_iter(elem_doc(elem));
-    Elem member;
-    while (doc_iter_next(&iter, &member)) {
+    return generic_args_parse_write_concern(ctx, elem_doc(elem), concern, err);
+}
+
+ErrCode generic_args_parse_write_concern(const CommandCtx *ctx, Doc doc, WriteConcern *concern,
+                                         Error *err) {
+    DocIter iter = doc_iter(doc);
+    for (Elem member; doc_iter_next(&iter, &member);) {
         if (elem_name_is(member, STR("w"))) {
             TRY(parse_w(ctx, member, concern, err));
         } else if (elem_name_is(member, STR("j")) || elem_name_is(member, STR("fsync"))) {
@@ -486,7 +490,7 @@ static ErrCode parse_write_concern(CommandCtx *ctx, Error *err) {
     return ERR_OK;
 }
 
-static ErrCode parse_w(CommandCtx *ctx, Elem elem, WriteConcern *concern, Error *err) {
+static ErrCode parse_w(const CommandCtx *ctx, Elem elem, WriteConcern *concern, Error *err) {
     concern->is_w_given = true;
     if (elem_is_number(elem)) {
         concern->w = elem_as_i64(elem);

@@ -14,14 +14,16 @@ static LogAttr counter(const char *name, int64_t value) {
     return value != 0 ? LOG_I64(name, value) : (LogAttr){0};
 }
 
-void slow_log_write(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Error *err) {
+bool slow_log_is_sampled(const CommandCtx *ctx) {
     double rate = atomic_load(&command_settings(ctx->service)->slow_sample_rate);
-    if (rate < 1.0) {
-        uint64_t bits;
-        secure_random(&bits, sizeof(bits));
-        if ((double)(bits >> 11) * 0x1.0p-53 >= rate)
-            return;
-    }
+    if (rate >= 1.0)
+        return true;
+    uint64_t bits;
+    secure_random(&bits, sizeof(bits));
+    return (double)(bits >> 11) * 0x1.0p-53 < rate;
+}
+
+void slow_log_write(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Error *err) {
     OpCtx *op = ctx->op;
     const OpMetrics *m = &op->metrics;
     Buffer text, line;

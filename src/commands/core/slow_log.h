@@ -5,4 +5,6 @@
 
 #include "commands/core/command.h"
 
+/* One of those that the sample rate asks for? */
+bool slow_log_is_sampled(const CommandCtx *ctx);
 void slow_log_write(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Error *err);

@@ -1,7 +1,6 @@
 /*
  * sub_pipeline.c - what stages with pipelines of their own have in common, and lists of documents.
  */
-#include <ctype.h>
 #include <string.h>
 
 #include "query/agg/agg_internal.h"
@@ -25,24 +24,6 @@ ErrCode agg_parse_sub(AggParser *p, Doc stages, const AggSubSpec *spec, Pipeline
     return pipeline_parse(stages, ctx, p->arena, ret_pipeline, err);
 }
 
-static ErrCode check_variable_name(Str name, Error *err) {
-    if (name.size == 0)
-        return error_set(err, (ErrCode)16866, "empty variable names are not allowed");
-    uint8_t first = (uint8_t)name.data[0];
-    if (!islower(first) && first < 128)
-        return error_set(err, (ErrCode)16867,
-                         "'%s' starts with an invalid character for a user variable name",
-                         name.data);
-    for (size_t i = 1; i < name.size; i++) {
-        uint8_t c = (uint8_t)name.data[i];
-        if (!isalnum(c) && c != '_' && c < 128)
-            return error_set(err, (ErrCode)16868,
-                             "'%s' contains an invalid character for a variable name: '%c'",
-                             name.data, c);
-    }
-    return ERR_OK;
-}
-
 ErrCode agg_parse_let(AggParser *p, Elem let, AggLet *ret_let, Error *err) {
     AggLet parsed = {.scope = p->ctx->expr.scope};
     if (elem_is_present(let)) {
@@ -55,7 +36,7 @@ ErrCode agg_parse_let(AggParser *p, Elem let, AggLet *ret_let, Error *err) {
         DocIter iter = doc_iter(elem_doc(let));
         for (Elem elem; doc_iter_next(&iter, &elem);) {
             Str name = elem_name_str(elem);
-            TRY(check_variable_name(name, err));
+            TRY(expr_check_variable_name(name, err));
             TRY(expr_parse(elem, &p->ctx->expr, p->arena, &parsed.exprs[parsed.count], err));
             parsed.names[parsed.count++] = name;
             ExprScope *scope = ARENA_NEW(p->arena, ExprScope);

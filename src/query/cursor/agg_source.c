@@ -13,6 +13,7 @@
 
 #include "base/alloc.h"
 #include "bson/builder.h"
+#include "query/agg/foreign_names.h"
 #include "query/agg/query_stages.h"
 #include "query/write/agg_sink.h"
 #include "query/exec/file_spill.h"
@@ -187,6 +188,7 @@ static void ask_for_groups(AggCursorSource *source, const PipelineLeading *leadi
     if (path.size == 0 || leading->skip > 0 || leading->limit > 0 || !is_ordered)
         return;
     spec->distinct_path = path;
+    spec->is_distinct_sort_reversed = need == PIPELINE_GROUP_NEEDS_LAST;
     spec->distinct_sort = leading->sort != NULL && need == PIPELINE_GROUP_NEEDS_LAST
                               ? sort_pattern_reverse(leading->sort, &source->arena)
                               : leading->sort;
@@ -289,6 +291,31 @@ static const Collator *default_collator(OpCtx *op, const Ns *ns) {
     return collator;
 }
 
+/* Views that the pipeline reads have its collation, whether or not a document makes it read them.
+ */
+static ErrCode check_foreign_views(AggCursorSource *source, Doc stages, Error *err) {
+    ForeignNames names = {.arena = &source->arena};
+    foreign_names_add(&names, stages);
+    Catalog *catalog = catalog_acquire(op_catalog(source_op(source)));
+    ErrCode rc = ERR_OK;
+    for (uint32_t i = 0; i < names.count && rc == ERR_OK; i++) {
+        const ForeignName *name = &names.rows[i];
+        Ns ns;
+        Error ignored = {0};
+        if (name->is_sink || name->db.size > 0 ||
+            ns_make(ns_db(&source->ns), name->coll, &ns, &ignored) != ERR_OK) {
+            error_reset(&ignored); /* names are checked where they are read */
+            continue;
+        }
+        const View *view = catalog_find_view(catalog, &ns);
+        if (view != NULL && view->collator != source->collator)
+            rc = error_set(err, ERR_OPTION_NOT_SUPPORTED_ON_VIEW,
+                           "Cannot override a view's default collation: %s", ns.text);
+    }
+    catalog_release(catalog);
+    return rc;
+}
+
 static ErrCode open_source(AggCursorSource *source, const Ns *ns, Doc stages,
                            const AggOptions *options, Error *err) {
     CheckHook check = {check_op, source};
@@ -319,6 +346,8 @@ static ErrCode open_source(AggCursorSource *source, const Ns *ns, Doc stages,
         return error_set(err, (ErrCode)7749501,
                          "Pipelines within pipelines must have no more than %d stages together",
                          PIPELINE_NESTED_STAGES_MAX);
+    if (source->parent == NULL && pipeline_uses_foreign(source->pipeline))
+        TRY(check_foreign_views(source, stages, err));
     source->is_batched = source->parent != NULL || pipeline_uses_foreign(source->pipeline);
     source->foreign = (AggForeign){source, open_foreign, close_foreign, open_sink};
     DocSource docs = {0};

@@ -129,6 +129,7 @@ typedef struct SortOptions {
     int64_t limit;
     size_t memory_bytes;
     const char *spill_dir;
+    bool keeps_record_ids; /* rows have theirs behind the sort, too */
 } SortOptions;
 PlanStage *stage_sort(PlanExecutor *exec, PlanStage *input, const SortOptions *options);
 PlanStage *stage_skip(PlanExecutor *exec, PlanStage *input, int64_t count);

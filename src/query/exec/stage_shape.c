@@ -13,7 +13,42 @@ typedef struct SortStage {
     FileSpill *spill; /* NULL: not allowed */
     Sorter *sorter;
     bool is_filled;
+    bool keeps_record_ids; /* as the last field of what is sorted */
+    Buffer out;
 } SortStage;
+
+static ErrCode append_record_id(Buffer *out, Doc doc, RecordId rid, Doc *ret_doc, Error *err) {
+    buffer_clear(out);
+    DocBuilder b;
+    doc_builder_init(&b, out);
+    build_all(&b, doc);
+    if (rid.str != NULL)
+        build_binary(&b, "$recordId", 0, rid.str, rid.str_size);
+    else
+        build_i64(&b, "$recordId", rid.num);
+    return doc_builder_finish(&b, "the document with its record id", ret_doc, err);
+}
+
+/* Takes it off again. */
+static ErrCode take_record_id(SortStage *sort, PlanRow *row, Error *err) {
+    Elem last = ELEM_MISSING;
+    DocIter iter = doc_iter(row->doc);
+    for (Elem elem; doc_iter_next(&iter, &elem);)
+        last = elem;
+    if (elem_type(last) == BT_BINARY) {
+        uint8_t subtype;
+        Str bytes = elem_binary(last, &subtype);
+        row->rid = (RecordId){0, (const uint8_t *)bytes.data, (uint32_t)bytes.size};
+    } else {
+        row->rid = record_id_num(elem_i64(last));
+    }
+    const uint8_t *first = row->doc.data + sizeof(int32_t);
+    buffer_clear(&sort->out);
+    DocBuilder b;
+    doc_builder_init(&b, &sort->out);
+    buffer_append(b.buf, first, (size_t)(last.data - first));
+    return doc_builder_finish(&b, "the sorted document", &row->doc, err);
+}
 
 static ErrCode sort_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
     SortStage *sort = (SortStage *)stage;
@@ -27,17 +62,22 @@ static ErrCode sort_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Er
             sort->is_filled = true;
             break;
         }
+        if (UNLIKELY(sort->keeps_record_ids))
+            TRY(append_record_id(&sort->out, row.doc, row.rid, &row.doc, err));
         TRY(sorter_add(sort->sorter, row.doc, err));
     }
     ret_row->rid = RECORD_ID_NONE;
     ret_row->key = DOC_NONE;
-    return sorter_next(sort->sorter, ret_found, &ret_row->doc, err);
+    TRY(sorter_next(sort->sorter, ret_found, &ret_row->doc, err));
+    return *ret_found && UNLIKELY(sort->keeps_record_ids) ? take_record_id(sort, ret_row, err)
+                                                          : ERR_OK;
 }
 
 static void sort_free(PlanStage *stage) {
     SortStage *sort = (SortStage *)stage;
     sorter_free(sort->sorter);
     file_spill_free(sort->spill);
+    buffer_done(&sort->out);
 }
 
 static void sort_explain(PlanStage *stage, DocBuilder *b, bool has_stats) {
@@ -65,6 +105,8 @@ PlanStage *stage_sort(PlanExecutor *exec, PlanStage *input, const SortOptions *o
     sort->pattern = options->pattern;
     sort->limit = options->limit;
     sort->memory_bytes = options->memory_bytes;
+    sort->keeps_record_ids = options->keeps_record_ids;
+    buffer_init(&sort->out, BSON_DOC_SIZE_MAX_INTERNAL);
     sort->spill = options->spill_dir != NULL ? file_spill_new(options->spill_dir) : NULL;
     sort->sorter = sorter_new(
         &(SorterOptions){.pattern = options->pattern,
@@ -267,15 +309,7 @@ static ErrCode record_id_next(PlanStage *stage, bool *ret_found, PlanRow *ret_ro
     TRY(stage_next(stage->input, ret_found, ret_row, err));
     if (!*ret_found || record_id_is_none(ret_row->rid))
         return ERR_OK;
-    buffer_clear(&show->out);
-    DocBuilder b;
-    doc_builder_init(&b, &show->out);
-    build_all(&b, ret_row->doc);
-    if (ret_row->rid.str != NULL)
-        build_binary(&b, "$recordId", 0, ret_row->rid.str, ret_row->rid.str_size);
-    else
-        build_i64(&b, "$recordId", ret_row->rid.num);
-    return doc_builder_finish(&b, "the document with its record id", &ret_row->doc, err);
+    return append_record_id(&show->out, ret_row->doc, ret_row->rid, &ret_row->doc, err);
 }
 
 static void record_id_free(PlanStage *stage) {

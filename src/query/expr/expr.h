@@ -78,6 +78,9 @@ typedef struct ExprEvalContext {
     uint32_t step_count;         /* private to expr.c */
 } ExprEvalContext;
 
+/* Names of variables that users define: begin with a lower-case letter, or CURRENT. */
+ErrCode expr_check_variable_name(Str name, Error *err) MUST_CHECK;
+
 /* Fails with ERR_INVALID_PIPELINE_OPERATOR for unknown operators, with ERR_NOT_IMPLEMENTED for
  * known ones that are not supported, and with the codes of the language for malformed ones. */
 ErrCode expr_parse(Elem spec, const ExprParseContext *ctx, Arena *arena, Expr **ret_expr,

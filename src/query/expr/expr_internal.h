@@ -82,9 +82,6 @@ ErrCode expr_find_named(const ExprOperator *op, Elem operand, const ExprNamedSpe
 ErrCode expr_parse_named(ExprParser *p, Elem operand, const ExprNamedSpec *spec, Expr *expr,
                          Error *err) MUST_CHECK;
 
-/* Names of variables that users define: begin with a lower-case letter, or CURRENT. */
-ErrCode expr_check_variable_name(Str name, Error *err) MUST_CHECK;
-
 /* ---- evaluation ---- */
 
 /* Continues with component `at` of the path in `value`. */

@@ -397,6 +397,9 @@ static ErrCode check_arg_count(const ExprOperator *op, uint32_t count, Error *er
         if (str_equal(op->name, OWN_CODES[i].name))
             return error_set(err, (ErrCode)OWN_CODES[i].code,
                              "%s needs at least two arguments, had: %u", op->name.data, count);
+    if (op->eval == eval_to_type)
+        return error_set(err, (ErrCode)50723, "%s requires a single argument, got %u",
+                         op->name.data, count);
     if (op->args_min == op->args_max)
         return error_set(err, (ErrCode)16020,
                          "Expression %s takes exactly %u arguments. %u were passed in.",

@@ -444,6 +444,8 @@ TEST(malformed_expressions_are_refused_with_the_codes_of_the_language) {
         {"{'$switch':{'branches':[{'case':false,'then':1}]}}", 40066, "no default"},
         {"{'$cond':[1,2]}", 16020, "exactly 3 arguments"},
         {"{'$cond':{'if':1,'then':1}}", 17082, "Missing 'else'"},
+        {"{'$toInt':[1,2]}", 50723, "single argument"},
+        {"{'$toDate':[]}", 50723, "single argument"},
         {"{'$toInt':'x'}", ERR_CONVERSION_FAILURE,
          "Failed to parse number 'x' in $convert with no onError value"},
         {"{'$toInt':3e9}", ERR_CONVERSION_FAILURE, "overflow"},

@@ -48,6 +48,9 @@ PlanStage *build_sorted(Planning *p, PlanStage *stage, bool is_sorted) {
                            .collator = p->collator,
                            .memory_bytes = spec->sort_memory_bytes,
                            .spill_dir = spec->spill_dir};
+    uint32_t meta = p->projection != NULL ? project_needed_meta(p->projection) : 0;
+    options.keeps_record_ids = (spec->is_show_record_id && !spec->is_return_key) ||
+                               (meta >> PROJECT_META_RECORD_ID & 1) != 0;
     if (spec->limit > 0 && spec->limit <= INT64_MAX - spec->skip)
         options.limit = spec->limit + spec->skip;
     /* With a limit few documents are kept; without one it pays to keep only the needed fields of

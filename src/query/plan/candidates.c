@@ -135,6 +135,8 @@ static bool distinct_by_index(Planning *p, IndexDesc *index, Candidate *ret_cand
         return false;
     if (index->partial_filter != NULL || (index->is_sparse && !is_of_elements))
         return false;
+    if (p->spec->is_distinct_sort_reversed && index_is_multikey(index))
+        return false;
     if (!candidate_for_index(p, index, /* is_told= */ true, ret_candidate) ||
         ret_candidate->path_count != 1)
         return false;
@@ -232,8 +234,20 @@ static bool is_fixed_behind(const Planning *p, const IndexPath *path, uint32_t f
            (path->index->collator == p->collator || intervals_are_without_text(list));
 }
 
+/* Is the first key of each document that a scan meets the one that a sort goes by? That of an array
+ * is its smallest or largest element, so none may be left out; conditions on another field of the
+ * same array would leave some out, too. */
+static bool begins_with_sort_keys(const IndexPath *path) {
+    if (path->index->whole != NULL)
+        return false;
+    for (uint32_t f = 0; f < path->index->field_count; f++)
+        if (index_multikey_paths(path->index, f) != 0 && !path->bounds.fields[f].is_all)
+            return false;
+    return true;
+}
+
 /* Fields fixed to one value may be left out of the sort; the rest must follow the index, all in one
- * direction or all in the other. A multikey field has no single position in the order. */
+ * direction or all in the other. */
 static bool delivers_sort(const Planning *p, const IndexPath *path, uint32_t fixed_fields,
                           bool *ret_is_forward) {
     const IndexDesc *index = path->index;
@@ -257,7 +271,8 @@ static bool delivers_sort(const Planning *p, const IndexPath *path, uint32_t fix
             at++;
         if (at == index->field_count || !str_is(part->path.dotted, index->fields[at].path))
             return false;
-        if (index_multikey_paths(index, at) != 0 || index_field_is_hashed(index, at))
+        if (index_field_is_hashed(index, at) ||
+            (index_multikey_paths(index, at) != 0 && !begins_with_sort_keys(path)))
             return false;
         if (index->collator != p->collator && !intervals_are_without_text(&path->bounds.fields[at]))
             return false;

@@ -44,6 +44,7 @@ static PlanCache *cache_of(const Collection *coll, bool is_made);
 static void cache_free(CollectionExtra *base);
 static void entry_free(CacheEntry *entry);
 static void append_filter(const MatchExpr *filter, Buffer *out);
+static void append_shown(PathSet *shown, Buffer *out);
 static void append_wildcard(const IndexDesc *index, const MatchExpr *filter, Arena *arena,
                             Buffer *out);
 static void append_ownership(const CollAccess *access, Buffer *out);
@@ -51,7 +52,7 @@ static void append_ownership(const CollAccess *access, Buffer *out);
 /* ---- shapes ---- */
 
 void plan_shape_make(const CollAccess *access, const MatchExpr *filter, const SortPattern *sort,
-                     Doc projection, const Collator *collator, Arena *arena, PlanShape *ret_shape) {
+                     PathSet *shown, const Collator *collator, Arena *arena, PlanShape *ret_shape) {
     const Collection *coll = access->coll;
     Buffer *out = ARENA_NEW(arena, Buffer);
     buffer_init_arena(out, arena, 512, SHAPE_SIZE_MAX);
@@ -61,8 +62,8 @@ void plan_shape_make(const CollAccess *access, const MatchExpr *filter, const So
     if (sort != NULL)
         buffer_append(out, sort->spec.data, doc_size(sort->spec));
     buffer_append(out, "|", 1);
-    if (doc_is_present(projection) && !doc_is_empty(projection))
-        buffer_append(out, projection.data, doc_size(projection));
+    if (shown != NULL && !shown->is_all)
+        append_shown(shown, out);
     buffer_append(out, &collator, sizeof(collator));
     size_t query_size = out->size;
     ret_shape->query_hash = (uint32_t)hash_bytes(out->data, out->size);
@@ -85,6 +86,21 @@ void plan_shape_make(const CollAccess *access, const MatchExpr *filter, const So
     ret_shape->bytes = (Str){(const char *)out->data, out->size};
     ret_shape->query = (Str){(const char *)out->data, query_size};
     ret_shape->key_hash = (uint32_t)hash_bytes(out->data, out->size);
+}
+
+static int compare_paths(const void *a, const void *b) {
+    return str_compare(*(const Str *)a, *(const Str *)b);
+}
+
+/* All of a projection that matters for a plan, in whatever order and words it was said. */
+static void append_shown(PathSet *shown, Buffer *out) {
+    if (shown->count > 1)
+        qsort(shown->paths, shown->count, sizeof(*shown->paths), compare_paths);
+    for (uint32_t i = 0; i < shown->count; i++) {
+        buffer_append(out, shown->paths[i].data, shown->paths[i].size);
+        buffer_append(out, "", 1);
+    }
+    buffer_append(out, "P", 1); /* also when nothing is read */
 }
 
 /* The paths that decide ownership: indexes that contain them can cover, others cannot. */

@@ -2,11 +2,12 @@
  * plan_cache.h - which plan was best for a shape of query, so that the next query of that shape
  * needs no trial.
  *
- * A shape is the filter without its values, the sort, the projection and the collation. Together
- * with what decides whether an index is usable (whether a partial or sparse one is eligible,
- * whether a text compares as the index does, which paths of a wildcard are relevant, which paths
- * decide ownership) it is the key of an entry. A cache belongs to one instance of a collection: a
- * change of its indexes starts with an empty one, so there is no invalidation.
+ * A shape is the filter without its values, the sort, which fields of documents are read if those
+ * are not all, and the collation. Together with what decides whether an index is usable (whether a
+ * partial or sparse one is eligible, whether a text compares as the index does, which paths of a
+ * wildcard are relevant, which paths decide ownership) it is the key of an entry. A cache belongs
+ * to one instance of a collection: a change of its indexes starts with an empty one, so there is no
+ * invalidation.
  *
  * A new entry is inactive: one query may be an exception. The next trial of the shape makes it
  * active if it needed no more work, and otherwise doubles the work that the entry allows, so that
@@ -23,6 +24,7 @@
 #include "bson/builder.h"
 #include "catalog/access.h"
 #include "query/exec/plan_shape.h"
+#include "query/expr/path_set.h"
 #include "query/sort/sort_pattern.h"
 
 typedef struct PlanCache PlanCache;
@@ -40,8 +42,9 @@ typedef struct PlanChoice {
     bool has_index_filter;
 } PlanChoice;
 
+/* shown: the fields that are read besides; NULL: all. It is put in order. */
 void plan_shape_make(const CollAccess *access, const MatchExpr *filter, const SortPattern *sort,
-                     Doc projection, const Collator *collator, Arena *arena, PlanShape *ret_shape);
+                     PathSet *shown, const Collator *collator, Arena *arena, PlanShape *ret_shape);
 
 bool plan_cache_get(const Collection *coll, const PlanShape *shape, PlanChoice *ret_choice);
 /* What $planCacheStats shows of an entry, besides its state; copied. */

@@ -62,7 +62,7 @@ ErrCode plan_query_shape(CollAccess *access, const QuerySpec *spec, Arena *arena
     Planning p = {.access = access, .coll = access->coll, .spec = spec, .exec = exec};
     p.collator = query_collator(spec, p.coll);
     TRY(parse(&p, err));
-    plan_shape_make(access, p.filter, p.sort, spec->projection, p.collator, arena, ret_shape);
+    plan_shape_make(access, p.filter, p.sort, p.shown, p.collator, arena, ret_shape);
     return ERR_OK;
 }
 
@@ -199,6 +199,13 @@ static ErrCode parse_projection(Planning *p, Error *err) {
         is_known =
             project_add_paths(p->projection, &p->needed) && project_needed_meta(p->projection) == 0;
     }
+    if (is_known && !spec->is_count) {
+        PathSet *shown = ARENA_NEW(&p->exec->arena, PathSet);
+        *shown = path_set(&p->exec->arena);
+        for (uint32_t i = 0; i < p->needed.count; i++)
+            path_set_add(shown, p->needed.paths[i]);
+        p->shown = shown;
+    }
     if (spec->is_return_key) { /* documents do not show */
         p->needed = path_set(&p->exec->arena);
         is_known = true;
@@ -224,13 +231,12 @@ static bool is_id_key(const Planning *p, Elem id) {
 
 static void find_index_filter(Planning *p) {
     PlanExecutor *exec = p->exec;
-    plan_shape_make(p->access, p->filter, p->sort, p->spec->projection, p->collator, &exec->arena,
+    plan_shape_make(p->access, p->filter, p->sort, p->shown, p->collator, &exec->arena,
                     &exec->shape);
     exec->has_shape = true;
     PlanShape given = exec->shape;
     if (UNLIKELY(!p->spec->has_collation && p->collator != NULL)) /* filters inherit none */
-        plan_shape_make(p->access, p->filter, p->sort, p->spec->projection, NULL, &exec->arena,
-                        &given);
+        plan_shape_make(p->access, p->filter, p->sort, p->shown, NULL, &exec->arena, &given);
     p->has_index_filter = exec->has_index_filter =
         index_filters_find(p->coll, given.query, &exec->arena, &p->allowed);
 }
@@ -472,8 +478,8 @@ static ErrCode plan_by_index(Planning *p, PlanStage **ret_stage, Error *err) {
     }
     bool is_cacheable = candidates_are_many(p);
     if (is_cacheable || p->spec->is_shape_wanted || p->spec->is_explain) {
-        plan_shape_make(p->access, p->filter, p->sort, p->spec->projection, p->collator,
-                        &exec->arena, &exec->shape);
+        plan_shape_make(p->access, p->filter, p->sort, p->shown, p->collator, &exec->arena,
+                        &exec->shape);
         exec->has_shape = true;
         PlanChoice choice;
         Candidate known;

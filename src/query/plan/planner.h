@@ -44,7 +44,9 @@ typedef struct QuerySpec {
      * paths are as without it: it may be disregarded. */
     Str distinct_path;
     const SortPattern *distinct_sort;
-    bool is_distinct_of_elements; /* an array is its elements, a missing field no value */
+    bool is_distinct_sort_reversed; /* of one whose last document is wanted: the order of arrays is
+                                       no other one backwards */
+    bool is_distinct_of_elements;   /* an array is its elements, a missing field no value */
     bool is_return_key;
     bool is_show_record_id;
     bool is_read_once;

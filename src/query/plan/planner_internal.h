@@ -45,7 +45,8 @@ typedef struct Planning {
     bool is_order_unseen;    /* nothing is read of the documents: indexes by it, but do not sort */
     const Collator *collator;
     Projection *projection; /* NULL: whole documents */
-    PathSet needed;         /* what consumers read of the documents; is_all: anything */
+    PathSet *shown; /* of documents, where a projection or a pipeline says it; NULL: all of them */
+    PathSet needed; /* what consumers read of the documents; is_all: anything */
     ExprParseContext expr;
     MatchParseContext match;
     bool has_index_filter;

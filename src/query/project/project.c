@@ -3,6 +3,7 @@
  */
 #include <assert.h>
 
+#include "base/alloc.h"
 #include "query/project/project_internal.h"
 
 typedef struct Apply {
@@ -14,12 +15,16 @@ typedef struct Apply {
     uint32_t nested_arrays; /* arrays directly inside of arrays around the current field */
 } Apply;
 
+/* Which children the document has: a bit for each. */
+typedef struct Seen {
+    uint64_t first;
+    uint64_t *others; /* of children behind the first 64; NULL: nobody asks */
+} Seen;
+
 static ErrCode apply_doc(Apply *a, const ProjectNode *node, Doc in, Error *err);
-static ErrCode include_fields(Apply *a, const ProjectNode *node, Doc in, uint64_t *ret_seen,
-                              Error *err);
-static ErrCode keep_other_fields(Apply *a, const ProjectNode *node, Doc in, uint64_t *ret_seen,
-                                 Error *err);
-static ErrCode append_computed(Apply *a, const ProjectNode *node, Doc in, uint64_t seen,
+static ErrCode include_fields(Apply *a, const ProjectNode *node, Doc in, Seen *seen, Error *err);
+static ErrCode keep_other_fields(Apply *a, const ProjectNode *node, Doc in, Seen *seen, Error *err);
+static ErrCode append_computed(Apply *a, const ProjectNode *node, Doc in, const Seen *seen,
                                Error *err);
 static ErrCode apply_child(Apply *a, const ProjectNode *child, Elem elem, Error *err);
 static ErrCode apply_children(Apply *a, const ProjectNode *node, Str name, Elem elem, Error *err);
@@ -174,12 +179,10 @@ bool project_preserves_path(const Projection *projection, Str dotted) {
         if (i < dotted.size && dotted.data[i] != '.')
             continue;
         Str name = {dotted.data + start, i - start};
-        const ProjectNode *child = NULL;
-        for (uint32_t j = 0; j < node->child_count && child == NULL; j++)
-            if (str_equal(node->children[j]->name.name, name))
-                child = node->children[j];
-        if (child == NULL)
+        uint32_t place = project_find_child(node, name);
+        if (place == node->child_count)
             return projection->kind != PROJECT_KIND_INCLUSION;
+        const ProjectNode *child = node->children[place];
         if (child->kind != NODE_CHILDREN)
             return child->kind == NODE_INCLUDE;
         node = child;
@@ -202,13 +205,32 @@ Str project_renamed_field(const Projection *projection, Str field) {
     return STR("");
 }
 
+static inline void seen_done(Seen *seen) {
+    if (UNLIKELY(seen->others != NULL))
+        xfree(seen->others);
+}
+
+static inline void see(Seen *seen, uint32_t child) {
+    if (LIKELY(child < 64))
+        seen->first |= UINT64_C(1) << child;
+    else if (seen->others != NULL)
+        seen->others[child / 64] |= UINT64_C(1) << (child % 64);
+}
+
+static inline bool is_seen_child(const Seen *seen, uint32_t child) {
+    uint64_t word = child < 64 ? seen->first : seen->others != NULL ? seen->others[child / 64] : 0;
+    return (word >> (child % 64) & 1) != 0;
+}
+
 static ErrCode apply_doc(Apply *a, const ProjectNode *node, Doc in, Error *err) {
-    uint64_t seen = 0;
+    CLEANUP(seen_done) Seen seen = {0};
+    if (UNLIKELY(node->has_appended && node->child_count > 64))
+        seen.others = xcalloc((node->child_count + 63) / 64, sizeof(uint64_t));
     if (a->projection->kind == PROJECT_KIND_INCLUSION)
         TRY(include_fields(a, node, in, &seen, err));
     else
         TRY(keep_other_fields(a, node, in, &seen, err));
-    return node->has_appended ? append_computed(a, node, in, seen, err) : ERR_OK;
+    return node->has_appended ? append_computed(a, node, in, &seen, err) : ERR_OK;
 }
 
 /* A field of the document being read. Names of up to seven bytes, nearly all, cost one load for
@@ -246,7 +268,7 @@ static inline bool next_field(const uint8_t *at, const uint8_t *end, Field *ret)
 static inline uint32_t find_child(const ProjectNode *node, const Field *field) {
     Str name = elem_name_str(field->elem);
     uint32_t i = 0;
-    if (LIKELY(field->word != 0)) {
+    if (LIKELY(field->word != 0 && node->slots == NULL)) {
         for (; i < node->child_count; i++) {
             const PathPart *part = &node->children[i]->name;
             if ((field->word & part->mask) == part->word && name.size == part->name.size &&
@@ -255,19 +277,12 @@ static inline uint32_t find_child(const ProjectNode *node, const Field *field) {
         }
         return i;
     }
-    while (i < node->child_count && !str_equal(name, node->children[i]->name.name))
-        i++;
-    return i;
-}
-
-static inline uint64_t seen_bit(uint32_t child) {
-    return child < 64 ? UINT64_C(1) << child : 0;
+    return project_find_child(node, name);
 }
 
 /* Stops when every child that is read was met: projections of the first fields do not look at the
  * rest. */
-static ErrCode include_fields(Apply *a, const ProjectNode *node, Doc in, uint64_t *ret_seen,
-                              Error *err) {
+static ErrCode include_fields(Apply *a, const ProjectNode *node, Doc in, Seen *seen, Error *err) {
     const uint8_t *end = in.data + doc_size(in);
     uint32_t left = node->read_count;
     Field field = {.next = in.data + 4};
@@ -279,7 +294,7 @@ static ErrCode include_fields(Apply *a, const ProjectNode *node, Doc in, uint64_
         if (kind == NODE_EXPR || kind == NODE_EXCLUDE)
             continue;
         left--;
-        *ret_seen |= seen_bit(child);
+        see(seen, child);
         if (LIKELY(kind == NODE_INCLUDE))
             buffer_append(a->b.buf, field.elem.data, (size_t)(field.next - field.elem.data));
         else
@@ -289,7 +304,7 @@ static ErrCode include_fields(Apply *a, const ProjectNode *node, Doc in, uint64_
 }
 
 /* Exclusion and added fields: stretches between fields that the tree names are copied whole. */
-static ErrCode keep_other_fields(Apply *a, const ProjectNode *node, Doc in, uint64_t *ret_seen,
+static ErrCode keep_other_fields(Apply *a, const ProjectNode *node, Doc in, Seen *seen,
                                  Error *err) {
     const uint8_t *end = in.data + doc_size(in);
     Field field = {.next = in.data + 4};
@@ -298,7 +313,7 @@ static ErrCode keep_other_fields(Apply *a, const ProjectNode *node, Doc in, uint
         uint32_t child = find_child(node, &field);
         if (child == node->child_count)
             continue;
-        *ret_seen |= seen_bit(child);
+        see(seen, child);
         buffer_append(a->b.buf, stretch, (size_t)(field.elem.data - stretch));
         stretch = field.next;
         TRY(apply_child(a, node->children[child], field.elem, err));
@@ -307,15 +322,13 @@ static ErrCode keep_other_fields(Apply *a, const ProjectNode *node, Doc in, uint
     return ERR_OK;
 }
 
-/* What is computed and was not put in the place of a field. `seen` has a bit for each of the first
- * 64 children that the document has; others are looked up. */
-static ErrCode append_computed(Apply *a, const ProjectNode *node, Doc in, uint64_t seen,
+/* What is computed and was not put in the place of a field. */
+static ErrCode append_computed(Apply *a, const ProjectNode *node, Doc in, const Seen *seen,
                                Error *err) {
     bool is_inclusion = a->projection->kind == PROJECT_KIND_INCLUSION;
     for (uint32_t i = 0; i < node->child_count; i++) {
         const ProjectNode *child = node->children[i];
-        bool is_seen =
-            i < 64 ? (seen & seen_bit(i)) != 0 : elem_is_present(path_find_field(in, &child->name));
+        bool is_seen = is_seen_child(seen, i);
         if (child->kind == NODE_EXPR) {
             bool is_appended = is_inclusion || !is_seen;
             if (is_appended && child != a->projection->computed_id)
@@ -407,7 +420,7 @@ static ErrCode apply_array(Apply *a, const ProjectNode *node, Str name, Doc arra
 /* A document of nothing but what the tree computes, where the input has none. */
 static ErrCode append_computed_doc(Apply *a, const ProjectNode *node, Str name, Error *err) {
     size_t opened = build_open_doc_str(&a->b, name);
-    TRY(append_computed(a, node, DOC_EMPTY, /* seen= */ 0, err));
+    TRY(append_computed(a, node, DOC_EMPTY, &(Seen){0}, err));
     build_close(&a->b, opened);
     return ERR_OK;
 }

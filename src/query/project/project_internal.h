@@ -7,9 +7,10 @@
 
 enum {
     PROJECT_DEPTH_MAX = BSON_DEPTH_MAX, /* of the tree, and of arrays within arrays */
-    /* Fields are looked up one by one among their siblings; a hostile specification with a million
-     * of them would keep a thread busy for minutes. */
-    PROJECT_FIELDS_MAX = 10000,
+    /* Of a tree: about 40 MB of nodes. */
+    PROJECT_FIELDS_MAX = 250000,
+    /* More children of one node than this are found by hash, fewer by a look at each. */
+    PROJECT_CHILDREN_LISTED = 32,
 };
 
 typedef enum ProjectKind {
@@ -41,6 +42,8 @@ struct ProjectNode {
     ProjectNode **children; /* in order of the specification */
     uint32_t child_count;
     uint32_t child_capacity;
+    uint32_t *slots;     /* of many children: their places + 1, by the hash of the name; 0: none */
+    uint32_t slot_count; /* a power of two, at least twice as many as children */
     uint32_t read_count; /* children that an inclusion has to look for in the document */
     union {
         Expr *expr;
@@ -63,3 +66,6 @@ struct Projection {
     bool has_positional;
     uint32_t needed_meta;
 };
+
+/* The place of the child with that name; child_count when there is none. */
+uint32_t project_find_child(const ProjectNode *node, Str name);

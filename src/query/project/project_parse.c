@@ -3,6 +3,7 @@
  */
 #include <assert.h>
 
+#include "base/hash.h"
 #include "bson/json.h"
 #include "query/project/project_internal.h"
 
@@ -383,10 +384,43 @@ static ErrCode collision(Parser *p, Str path, size_t at, Error *err) {
 }
 
 static ProjectNode *find_child(const ProjectNode *node, Str name) {
-    for (uint32_t i = 0; i < node->child_count; i++)
-        if (str_equal(node->children[i]->name.name, name))
-            return node->children[i];
-    return NULL;
+    uint32_t at = project_find_child(node, name);
+    return at < node->child_count ? node->children[at] : NULL;
+}
+
+static uint32_t *slot_of(const ProjectNode *node, Str name) {
+    uint32_t mask = node->slot_count - 1;
+    uint32_t at = (uint32_t)hash_bytes(name.data, name.size) & mask;
+    while (node->slots[at] != 0 && !str_equal(node->children[node->slots[at] - 1]->name.name, name))
+        at = (at + 1) & mask;
+    return &node->slots[at];
+}
+
+uint32_t project_find_child(const ProjectNode *node, Str name) {
+    if (UNLIKELY(node->slots != NULL)) {
+        uint32_t place = *slot_of(node, name);
+        return place != 0 ? place - 1 : node->child_count;
+    }
+    uint32_t i = 0;
+    while (i < node->child_count && !str_equal(node->children[i]->name.name, name))
+        i++;
+    return i;
+}
+
+/* Keeps the slots of a node that has got one more child. */
+static void note_in_slots(ProjectNode *node, Arena *arena) {
+    if (node->child_count <= PROJECT_CHILDREN_LISTED)
+        return;
+    uint32_t first = node->child_count - 1;
+    if (node->child_count * 2 > node->slot_count) {
+        node->slot_count =
+            node->slot_count == 0 ? PROJECT_CHILDREN_LISTED * 4 : node->slot_count * 2;
+        node->slots = ARENA_ARRAY(arena, uint32_t, node->slot_count);
+        memset(node->slots, 0, node->slot_count * sizeof(*node->slots));
+        first = 0;
+    }
+    for (uint32_t i = first; i < node->child_count; i++)
+        *slot_of(node, node->children[i]->name.name) = i + 1;
 }
 
 static ProjectNode *new_child(Parser *p, ProjectNode *parent, Str name, Str path) {
@@ -402,6 +436,7 @@ static ProjectNode *new_child(Parser *p, ProjectNode *parent, Str name, Str path
     child->name = path_part(name);
     child->path = path;
     parent->children[parent->child_count++] = child;
+    note_in_slots(parent, p->arena);
     return child;
 }
 

@@ -235,3 +235,38 @@ TEST(only_the_empty_projection_is_the_identity) {
     EXPECT(!project_is_identity(projection));
     arena_done(&arena);
 }
+
+TEST(many_fields_are_projected_as_few_are) {
+    enum { COUNT = 20000 };
+    Arena arena;
+    arena_init(&arena, 0);
+    CLEANUP(error_reset) Error err = {0};
+    DocBuilder shown = doc_builder_in_arena(&arena), added = doc_builder_in_arena(&arena);
+    DocBuilder in = doc_builder_in_arena(&arena);
+    build_i32(&in, "_id", 1);
+    for (int i = 0; i < COUNT; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), i % 2 == 0 ? "f%d" : "a_longer_name_%d", i);
+        build_i32(&shown, name, 1);
+        build_cstr(&added, name, "$_id");
+        if (i % 3 == 0)
+            build_i32(&in, name, i);
+    }
+    Doc doc = doc_builder_end(&in);
+    const Doc SPECS[] = {doc_builder_end(&shown), doc_builder_end(&added)};
+    const ProjectContext *CTX[] = {&FIND, &ADD_FIELDS};
+    const uint32_t FIELDS[] = {1 + (COUNT + 2) / 3, 1 + COUNT};
+    for (size_t i = 0; i < ARRAY_LEN(SPECS); i++) {
+        Projection *projection = NULL;
+        REQUIRE_OK(project_parse(SPECS[i], CTX[i], &arena, &projection, &err), err);
+        Buffer out;
+        buffer_init_arena(&out, &arena, 256, 1 << 24);
+        ExprEvalContext eval = {.scratch = &arena};
+        Doc result = DOC_NONE;
+        REQUIRE_OK(
+            project_apply(projection, doc, &(ProjectInput){.eval = &eval}, &out, &result, &err),
+            err);
+        EXPECT_EQ_U64(doc_count(result), FIELDS[i]);
+    }
+    arena_done(&arena);
+}

@@ -293,7 +293,7 @@ ErrCode repl_core_freeze(ReplCore *core, ReplNow now, int64_t secs, ReplActions 
                          Error *err) MUST_CHECK;
 
 /* replSetStepUp. Fails with ERR_COMMAND_FAILED when this member cannot stand; else the
- * ELECTION_ENDED of ret_token tells. */
+ * ELECTION_ENDED of ret_token tells. A primary that stays one has nothing to do: ret_token is 0. */
 ErrCode repl_core_step_up(ReplCore *core, ReplNow now, bool skips_dry_run, uint64_t *ret_token,
                           ReplActions *actions, Error *err) MUST_CHECK;
 

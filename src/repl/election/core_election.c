@@ -318,6 +318,9 @@ void core_end_election(ReplCore *core, ReplNow now, const char *reason, ReplActi
 
 ErrCode repl_core_step_up(ReplCore *core, ReplNow now, bool skips_dry_run, uint64_t *ret_token,
                           ReplActions *actions, Error *err) {
+    *ret_token = 0;
+    if (core_is_primary(core) && core->phase != REPL_PHASE_STEP_DOWN_WAIT)
+        return ERR_OK;
     const char *why_not = repl_core_why_not_electable(core, now);
     if (why_not[0] != '\0')
         return error_set(err, ERR_COMMAND_FAILED, "Election failed: %s", why_not);

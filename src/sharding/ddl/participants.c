@@ -249,7 +249,7 @@ ErrCode ddl_check_expected(DdlRun *run, const Ns *ns, Elem uuid, Error *err) {
     if (!elem_is_present(uuid))
         return ERR_OK;
     if (!uuid_from_elem(uuid, &expected))
-        return error_set(err, ERR_TYPE_MISMATCH, "'collectionUUID' has to be a UUID, not %s",
+        return error_set(err, uuid_why_not(uuid), "'collectionUUID' has to be a UUID, not %s",
                          bson_type_name(elem_type(uuid)));
     access_expect(run->op, ns, &expected);
     CLEANUP(access_done) CollAccess access = {0};
