@@ -62,6 +62,11 @@ static int64_t next_tick_us(const Repl *repl) {
     return ms > INT64_MAX / 1000 ? INT64_MAX : ms * 1000;
 }
 
+void repl_note_indexes(Repl *repl, const ReplMemberConfig *self) {
+    atomic_store(&repl->skips_indexes, !self->builds_indexes);
+    applier_set_skips_indexes(repl->applier, !self->builds_indexes);
+}
+
 /* Copies of what hot paths need of the configuration, so that they do not lock the core. */
 static void note_config(Repl *repl) {
     const ReplConfig *config = repl_core_config(repl->core);
@@ -71,6 +76,8 @@ static void note_config(Repl *repl) {
     repl->noted_config = config != NULL ? repl_config_ref(config) : NULL;
     int32_t self = repl_core_self_index(repl->core);
     bool is_member = config != NULL && self >= 0;
+    if (is_member) /* one that was removed has nothing to apply, and may come back */
+        repl_note_indexes(repl, &config->members[self]);
     atomic_store(&repl->delay_ms, is_member ? config->members[self].delay_secs * 1000 : 0);
     atomic_store(&repl->is_implicit_majority,
                  config != NULL &&

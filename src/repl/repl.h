@@ -30,7 +30,8 @@ typedef struct ReplSettings {
     uint16_t port;       /* to find itself in a configuration */
     int64_t oplog_bytes; /* 0: by the size of the disk */
     bool has_test_service;
-    bool allows_arbiters; /* more than one */
+    bool allows_arbiters;    /* more than one */
+    bool allows_horizon_ips; /* disableSplitHorizonIPCheck */
 } ReplSettings;
 
 typedef struct InitialSyncSettings {

@@ -81,6 +81,7 @@ struct Repl {
     _Atomic int32_t rollback_id;
     _Atomic bool is_initiating;
     _Atomic int64_t delay_ms;             /* secondaryDelaySecs of this member */
+    _Atomic bool skips_indexes;           /* buildIndexes: false */
     _Atomic bool is_implicit_majority;    /* implicit default write concern is majority */
     _Atomic bool is_majority_journaled;   /* writeConcernMajorityJournalDefault */
     _Atomic bool is_too_stale;            /* no source had the entry that follows ours */
@@ -115,6 +116,8 @@ struct Repl {
  * returns, heavy ones by the coordinator thread. */
 typedef void (*ReplEventFn)(void *arg, ReplCore *core, ReplNow now, ReplActions *actions);
 void repl_event(Repl *repl, ReplEventFn event, void *arg);
+/* Whether this member builds indexes, for all that is applied from now on. */
+void repl_note_indexes(Repl *repl, const ReplMemberConfig *self);
 /* What hello says has changed without an event of the core. */
 void repl_tell_topology(Repl *repl);
 /* The oplog has advanced: informs the core. */

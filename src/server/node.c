@@ -314,6 +314,7 @@ static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
                            : 0,
         .has_test_service = param_bool(&node->process.service, PARAM_ENABLE_TEST_COMMANDS),
         .allows_arbiters = param_bool(&node->process.service, PARAM_ALLOW_MULTIPLE_ARBITERS),
+        .allows_horizon_ips = param_bool(&node->process.service, PARAM_DISABLE_HORIZON_IP_CHECK),
     };
     node->process.service.sessions = session_catalog_new(&node->process.service);
     txn_observe_ends(node->process.service.sessions, count_transaction);

@@ -308,6 +308,10 @@ static ErrCode apply_rename(const Command *command, Error *err) {
                              : ddl_rename(op, &rename.from, &rename.to, is_replaced, err);
 }
 
+static bool skips_indexes(const Command *command) {
+    return atomic_load_explicit(&command->writer->skips_indexes, memory_order_relaxed);
+}
+
 static ErrCode apply_coll_mod(const Command *command, Error *err) {
     Ns ns;
     TRY(find_target(command, &ns, err));
@@ -327,6 +331,9 @@ static ErrCode apply_coll_mod(const Command *command, Error *err) {
         .pre_images = doc_get_lit(o, "changeStreamPreAndPostImages"),
         .index = elem_is_present(index) ? elem_doc(index) : DOC_NONE,
     };
+    /* Not there: the rest of the change must happen all the same. */
+    if (skips_indexes(command))
+        change.index = DOC_NONE;
     CollModResult result;
     return ddl_coll_mod(command->op, &ns, &change, &result, err);
 }
@@ -338,6 +345,8 @@ static ErrCode apply_coll_mod(const Command *command, Error *err) {
 static ErrCode build_indexes(const Command *command, const Doc *specs, uint32_t count, Error *err) {
     Ns ns;
     TRY(find_target(command, &ns, err));
+    if (skips_indexes(command))
+        return ERR_OK;
     CreateIndexesResult result;
     return ddl_create_indexes(command->op, &ns, specs, count, &result, err);
 }
@@ -381,7 +390,7 @@ static ErrCode parse_build(const Command *command, BuildEntry *ret_build, Error 
 static ErrCode apply_start_build(const Command *command, Error *err) {
     BuildEntry build;
     TRY(parse_build(command, &build, err));
-    if (command->mode == APPLY_INITIAL_SYNC)
+    if (command->mode == APPLY_INITIAL_SYNC || skips_indexes(command))
         return ERR_OK;
     return ddl_start_index_build_of(command->op, &build.ns, &build.uuid, build.specs, build.count,
                                     err);
