@@ -164,7 +164,7 @@ static ErrCode initiate(Repl *repl, OpCtx *op, Doc doc, Error *err) {
     TRY(begin_history(repl, op, err));
     TRY(local_renew_initial_sync_id(op, err));
     TRY(local_store_config(op, config, err));
-    TRY(storage_checkpoint(repl->engine, err));
+    TRY(repl_first_checkpoint(repl, repl->oldest_ts_min, err));
     AdminRequest request = {.repl = repl, .config = config, .self_index = self};
     repl_event(repl, use_first_config, &request);
     LOG_INFO(LOG_REPL, 21356, "replSetInitiate config now in use",

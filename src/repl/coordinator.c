@@ -62,6 +62,13 @@ static int64_t next_tick_us(const Repl *repl) {
     return ms > INT64_MAX / 1000 ? INT64_MAX : ms * 1000;
 }
 
+ErrCode repl_first_checkpoint(Repl *repl, uint64_t stable_ts, Error *err) {
+    LOG_INFO(LOG_REPL, 7300243, "Triggering the first stable checkpoint",
+             LOG_I64("stableSeconds", ts_seconds(stable_ts)),
+             LOG_I64("stableCounter", (uint32_t)stable_ts));
+    return storage_checkpoint(repl->engine, err);
+}
+
 void repl_note_indexes(Repl *repl, const ReplMemberConfig *self) {
     atomic_store(&repl->skips_indexes, !self->builds_indexes);
     applier_set_skips_indexes(repl->applier, !self->builds_indexes);

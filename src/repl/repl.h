@@ -180,6 +180,19 @@ typedef struct ReplBuffer {
     int64_t bytes_max;
 } ReplBuffer;
 ReplBuffer repl_buffer(Repl *repl);
+/* What was fetched and applied since the start. */
+typedef struct ReplSyncStats {
+    int64_t readers;       /* streams opened */
+    int64_t replies;       /* batches that came over them */
+    int64_t empty_replies; /* of them, those that only told the commit point */
+    int64_t wait_us;       /* for the replies */
+    int64_t entries;
+    int64_t bytes; /* of the entries */
+    int64_t batches_applied;
+    int64_t entries_applied;
+    int64_t apply_us;
+} ReplSyncStats;
+ReplSyncStats repl_sync_stats(Repl *repl);
 bool repl_is_implicit_majority(const Repl *repl);
 bool repl_is_majority_journaled(const Repl *repl);
 

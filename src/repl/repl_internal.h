@@ -137,6 +137,8 @@ typedef struct OwnPositions {
     ReplPosition durable;
 } OwnPositions;
 OwnPositions repl_own_positions(const Repl *repl);
+/* The data of this member begin at `stable_ts`: from here on there is something to recover from. */
+ErrCode repl_first_checkpoint(Repl *repl, uint64_t stable_ts, Error *err) MUST_CHECK;
 OpCtx *repl_op_new(Repl *repl, const char *name);
 
 /* ---- maintenance.c ---- */
@@ -162,7 +164,8 @@ ErrCode local_load_rollback_id(OpCtx *op, int32_t *ret_id, Error *err) MUST_CHEC
 ErrCode local_store_rollback_id(OpCtx *op, int32_t id, Error *err) MUST_CHECK;
 /* An initial sync was begun and not finished: the data are worthless. */
 ErrCode local_load_initial_sync_flag(OpCtx *op, bool *ret_is_set, Error *err) MUST_CHECK;
-ErrCode local_store_initial_sync_flag(OpCtx *op, bool is_set, Error *err) MUST_CHECK;
+/* `end`: when it is finished, up to where data were applied for it; it is only shown. */
+ErrCode local_store_initial_sync_flag(OpCtx *op, bool is_set, OpTime end, Error *err) MUST_CHECK;
 /* The data of this member were replaced: members copying from it must notice. */
 ErrCode local_renew_initial_sync_id(OpCtx *op, Error *err) MUST_CHECK;
 

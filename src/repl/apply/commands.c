@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "bson/json.h"
 #include "ddl/ddl.h"
 #include "repl/apply/apply_internal.h"
 
@@ -104,6 +105,19 @@ static ErrCode prepare(Command *command, Error *err) {
     return ERR_OK;
 }
 
+/* Changes of the catalog, by which operators find what changed when. */
+static void log_command(const CommandRow *row, const ApplyOp *entry, ApplyMode mode) {
+    if (row->apply == apply_nothing || row->apply == apply_ops)
+        return;
+    CLEANUP(buffer_done) Buffer text;
+    buffer_init(&text, BUFFER_UNBOUNDED);
+    const LogAttr attr = json_log_attr("oplogEntry", entry->entry, &text);
+    /* MongoDB tells it twice; here it is one thread that takes an entry alone and applies it. */
+    if (mode == APPLY_STEADY)
+        LOG_INFO(LOG_REPL, 7360109, "Processing DDL command oplog entry in OplogBatcher", attr);
+    LOG_INFO(LOG_REPL, 7360110, "Applying DDL command oplog entry", attr);
+}
+
 ErrCode apply_command(OpCtx *op, ApplyWriter *writer, const ApplyOp *entry, ApplyMode mode,
                       int depth, Error *err) {
     Command command = {op, writer, entry, mode, depth, {NULL, 0}, ELEM_MISSING};
@@ -118,6 +132,7 @@ ErrCode apply_command(OpCtx *op, ApplyWriter *writer, const ApplyOp *entry, Appl
     if (row->apply == NULL)
         return error_set(err, ERR_NOT_IMPLEMENTED, "oplog entry: command '%s' is not supported yet",
                          name);
+    log_command(row, entry, mode);
     CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
     op->mode.apply_ts = apply_has_timestamps(mode) ? entry->ts : 0;
     ErrCode rc = row->apply(&command, err);

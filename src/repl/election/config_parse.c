@@ -87,6 +87,7 @@ static const ReplFieldSpec SETTINGS_FIELDS[] = {
     {"getLastErrorModes", REPL_FIELD_DOC, offsetof(SettingsFields, modes), 0, 0, false},
     {"getLastErrorDefaults", REPL_FIELD_DOC, offsetof(SettingsFields, defaults), 0, 0, false},
     {"replicaSetId", REPL_FIELD_ELEM, offsetof(SettingsFields, replica_set_id), 0, 0, false},
+    {"protocolVersion", REPL_FIELD_SKIP, 0, 0, 0, false}, /* never meant anything here; allowed */
 };
 
 static ErrCode parse_members(Doc array, ReplConfigParseFlags flags, ReplConfigHolder *holder,
