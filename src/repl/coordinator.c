@@ -462,7 +462,7 @@ static void step_down(Repl *repl, OpCtx *op, const ReplAction *action) {
         [REPL_STEP_DOWN_SHUTDOWN] = "the server is shutting down",
         [REPL_STEP_DOWN_CANNOT_WRITE] = "it could not take writes",
     };
-    LOG_INFO(LOG_REPL, 21343, "Stepping down from primary",
+    LOG_INFO(LOG_REPL, 7300244, "Stepping down from primary",
              LOG_STR("reason", REASONS[action->step_down_reason]), LOG_I64("term", action->term));
     if (action->step_down_reason == REPL_STEP_DOWN_HIGHER_TERM ||
         action->step_down_reason == REPL_STEP_DOWN_NO_MAJORITY)

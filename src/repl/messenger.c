@@ -5,6 +5,7 @@
  */
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "repl/repl_internal.h"
 #include "transport/client.h"
@@ -209,6 +210,10 @@ static void deliver(Repl *repl, const ClientCallEnd *end) {
                  LOG_BOOL("dryRun", action->vote_request.is_dry_run),
                  LOG_STR("vote", answer.vote.is_granted ? "yes" : "no"),
                  LOG_STR("from", action->host), LOG_STR("reason", answer.vote.reason));
+    if (action->kind == REPL_ACTION_REQUEST_VOTE && !action->vote_request.is_dry_run) {
+        failpoint_hang(FP_HANG_BEFORE_VOTE_ANSWER);
+        failpoint_hit(FP_ELECTION_WON); /* by this vote, perhaps */
+    }
     repl_event(repl, action->kind == REPL_ACTION_HEARTBEAT ? heartbeat_answered : vote_answered,
                &answer);
     repl_config_unref((ReplConfig *)answer.config);

@@ -158,7 +158,10 @@ void transition_step_down(Repl *repl, OpCtx *op) {
     /* A step-down cannot be abandoned: the core has already decided, and another primary may
      * exist. */
     op->mode.is_uninterruptible = true;
-    if (lock_state(op, &err) == ERR_OK) {
+    LOG_INFO(LOG_REPL, 21343, "Starting to kill user operations");
+    ErrCode rc = lock_state(op, &err);
+    LOG_INFO(LOG_REPL, 21344, "Stopped killing user operations");
+    if (rc == ERR_OK) {
         /* From here on reads are at the last applied batch; it must not be behind what a client has
          * seen. First, because readers do not wait for the lock: one that came between the two
          * would read as of the time before this member was primary. */

@@ -14,6 +14,7 @@
 #include "storage/unit_of_work.h"
 
 enum {
+    SLOW_READ_US = 100 * 1000, /* of a failpoint */
     /* The monitor checks the disk once a second. A bulk load writes hundreds of megabytes in that
      * time, so committers check after this many bytes as well. */
     DISK_CHECK_BYTES = 16 * 1024 * 1024, /* written by us since the monitor last looked */
@@ -411,6 +412,8 @@ static ErrCode resolve_read_ts(RecoveryUnit *ru, uint64_t *ret_ts, Error *err) {
     uint64_t ts = 0;
     switch (ru->read_source) {
     case READ_MAJORITY:
+        if (FAILPOINT(SLOW_MAJORITY_READ))
+            thread_sleep_us(SLOW_READ_US);
         ts = atomic_load(&ru->engine->majority_ts);
         break;
     case READ_LAST_APPLIED:
