@@ -164,6 +164,10 @@ static void shut_down(void *arg, ReplCore *core, ReplNow now, ReplActions *actio
     repl_core_shut_down(core, now, actions);
 }
 
+void repl_end_candidacy(Repl *repl) {
+    repl_event(repl, shut_down, NULL);
+}
+
 void repl_stop(Repl *repl) {
     if (repl == NULL || repl->core == NULL)
         return;

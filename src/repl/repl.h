@@ -74,6 +74,9 @@ ErrCode repl_start(Repl *repl, Error *err) MUST_CHECK;
 /* Before shutdown: a primary steps down in favour of a member that has everything it has, if there
  * is one within `timeout_ms`. Returns whether it was primary. */
 bool repl_hand_over(Repl *repl, int64_t timeout_ms);
+/* From here on this member does not stand for election, and one under way is over; it goes on
+ * fetching, applying and voting. */
+void repl_end_candidacy(Repl *repl);
 /* Is there a member that could be elected once it has everything? */
 bool repl_has_heir(Repl *repl);
 /* Ends participation: a primary steps down first. No thread is left; status commands still work. */

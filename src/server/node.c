@@ -426,6 +426,7 @@ static void quiesce(ServiceCtx *service) {
     int64_t quiesce_us = was_primary ? QUIESCE_US : QUIESCE_US / 4;
     LOG_INFO(LOG_REPL, 4695102, "Entering quiesce mode for shutdown",
              LOG_I64("quiesceTimeMillis", quiesce_us / 1000));
+    repl_end_candidacy(service->repl); /* clients would come to a primary that is about to end */
     command_service_begin_quiesce(service->commands, deadline_us);
     failpoint_hang(FP_HANG_IN_QUIESCE);
     thread_sleep_us(quiesce_us < deadline_us - clock_mono_us() ? quiesce_us : 0);

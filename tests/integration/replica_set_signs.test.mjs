@@ -7,6 +7,7 @@ import { after, before, describe, test } from 'node:test';
 import { fails } from '../lib/expect.mjs';
 import { startReplicaSet } from '../lib/replica_set.mjs';
 import { waitFor } from '../lib/server.mjs';
+import { RawConnection, msg } from '../lib/wire.mjs';
 
 const CURSOR_NOT_FOUND = 43;
 
@@ -133,5 +134,26 @@ test('REP-1: a member of another set with the same name is no member: it is down
         assert.equal(Number((await sets[1].command(b, { replSetGetConfig: 1 })).config.version), 1);
     } finally {
         for (const set of sets) await set.remove();
+    }
+});
+
+test('REP-3: a member that is going away does not stand for election, and a second SIGTERM means nothing', async () => {
+    const set = await startReplicaSet({ members: 3 });
+    try {
+        const [, secondary] = set.members;
+        const connection = await RawConnection.open({ port: secondary.port, host: '127.0.0.1' });
+        const run = async (command) => (await connection.roundTrip(msg({ ...command, $db: 'admin' }))).document;
+        const failpoint = { configureFailPoint: 'hangDuringQuiesceMode' };
+        await run({ ...failpoint, mode: 'alwaysOn' });
+        secondary.signal('SIGTERM');
+        await run({ waitForFailPoint: 'hangDuringQuiesceMode', timesEntered: 1, maxTimeMS: 20_000 });
+        assert.equal((await run({ replSetStepUp: 1 })).code, 125);
+        secondary.signal('SIGTERM');
+        assert.equal((await run({ ping: 1 })).ok, 1);
+        await run({ ...failpoint, mode: 'off' });
+        assert.deepEqual(await secondary.waitEnd(), { code: 0, signal: null });
+        connection.socket.destroy();
+    } finally {
+        await set.remove();
     }
 });
