@@ -285,6 +285,12 @@ static void build_repl_metrics(StatusCtx *s) {
     build_i64(s->b, "ops", sync.entries);
     build_i64(s->b, "readersCreated", sync.readers);
     build_close(s->b, network);
+    ReplTransition last = repl_last_transition(s->service->repl);
+    size_t transition = build_open_doc(s->b, "stateTransition");
+    build_cstr(s->b, "lastStateTransition", last.kind);
+    build_i64(s->b, "userOperationsKilled", last.killed);
+    build_i64(s->b, "userOperationsRunning", last.running);
+    build_close(s->b, transition);
     build_close(s->b, repl);
 }
 

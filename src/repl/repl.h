@@ -196,6 +196,14 @@ typedef struct ReplSyncStats {
     int64_t apply_us;
 } ReplSyncStats;
 ReplSyncStats repl_sync_stats(Repl *repl);
+/* The last change between primary, secondary and rollback, and what it did to clients' operations.
+ */
+typedef struct ReplTransition {
+    const char *kind; /* "stepUp", "stepDown", "rollback"; "": none yet */
+    int64_t killed;
+    int64_t running; /* that outlived it */
+} ReplTransition;
+ReplTransition repl_last_transition(Repl *repl);
 bool repl_is_implicit_majority(const Repl *repl);
 bool repl_is_majority_journaled(const Repl *repl);
 

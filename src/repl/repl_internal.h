@@ -102,6 +102,7 @@ struct Repl {
     bool is_stable_held; /* by a rollback: counts are corrected relative to it */
     int64_t stable_set_us;
     uint64_t committed_ts; /* what majority reads see */
+    ReplTransition transition;
     int64_t trimmed_us;
     Cond cond; /* wakes the coordinator */
 
@@ -174,6 +175,8 @@ ErrCode local_renew_initial_sync_id(OpCtx *op, Error *err) MUST_CHECK;
 ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *err) MUST_CHECK;
 void transition_step_down(Repl *repl, OpCtx *op);
 void transition_set_policy(Repl *repl);
+/* For the status. */
+void transition_note(Repl *repl, const char *kind, int64_t killed);
 
 /* ---- index_votes.c ---- */
 

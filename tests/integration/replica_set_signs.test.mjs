@@ -86,6 +86,19 @@ describe('a set of two members', () => {
         });
     });
 
+    test('MET-1: the last change of state is told, and how many operations it ended', async () => {
+        const transition = async (member) =>
+            (await set.command(member, { serverStatus: 1 })).metrics.repl.stateTransition;
+        assert.equal((await transition(set.members[0])).lastStateTransition, 'stepUp');
+        assert.equal((await transition(set.members[1])).lastStateTransition, '');
+        await set.command(set.members[0], { replSetStepDown: 60, force: true });
+        const { lastStateTransition, userOperationsKilled } = await transition(set.members[0]);
+        assert.deepEqual([lastStateTransition, Number(userOperationsKilled)], ['stepDown', 0]);
+        assert.ok(set.members[0].log.some(({ id }) => id === 21343));
+        await set.command(set.members[0], { replSetFreeze: 0 });
+        await set.waitForPrimary();
+    });
+
     test('REP-2: after an initial sync minvalid tells where it ended', async () => {
         const { cursor } = await set.command(set.members[1], { find: 'replset.minvalid' }, 'local');
         const [{ ts, t }] = cursor.firstBatch;
