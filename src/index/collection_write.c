@@ -113,7 +113,7 @@ static ErrCode hang_after_inserts(OpCtx *op, const InsertUnit *unit, Error *err)
     Elem first = data != NULL ? doc_get_lit((Doc){data}, "first_id") : ELEM_MISSING;
     if (elem_is_present(first) && elem_compare(first, doc_get_lit(unit->docs[0], "_id"), NULL) != 0)
         return ERR_OK;
-    return op_hang(op, FP_HANG_AFTER_INSERTS, unit->coll->ns.text, err);
+    return op_hang_until_killed(op, FP_HANG_AFTER_INSERTS, unit->coll->ns.text, err);
 }
 
 static ErrCode insert_unit(void *arg, OpCtx *op, Error *err) {
