@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "base/log.h"
 #include "storage/storage_internal.h"
 #include "concurrency/lock_manager.h"
 #include "storage/unit_of_work.h"
@@ -308,6 +309,11 @@ ErrCode op_run_with_retry(OpCtx *op, ErrCode (*attempt)(void *arg, OpCtx *op, Er
         end_transaction(ru);
         if (rc == ERR_WRITE_CONFLICT) {
             op->metrics.write_conflicts++;
+            if (UNLIKELY(
+                    atomic_load_explicit(&engine->retry.is_conflict_logged, memory_order_relaxed)))
+                LOG_INFO(LOG_STORAGE, 4640401, "Caught WriteConflictException",
+                         LOG_STR("namespace", op->desc.ns), LOG_I64("attempt", conflicts),
+                         LOG_STR("reason", error_message(err)));
             TRY(op_check_interrupt_slow(op, err));
             int64_t wait_us = conflict_backoff_us(conflicts++);
             error_reset(err);
