@@ -123,6 +123,26 @@ describe('a set of two members', () => {
         await session.endSession();
     });
 
+    test('REP-1: a member that is recovering tells nothing of its catalog, either', async () => {
+        const [, secondary] = set.members;
+        const connection = await RawConnection.open({ port: secondary.port, host: '127.0.0.1' });
+        const run = async (command, $db) => (await connection.roundTrip(msg({ ...command, $db }))).document;
+        const commands = [
+            [{ listDatabases: 1 }, 'admin'],
+            [{ listCollections: 1 }, 'signs'],
+            [{ listIndexes: 'read' }, 'signs'],
+            [{ dbStats: 1 }, 'signs'],
+            [{ collStats: 'read' }, 'signs'],
+            [{ dataSize: 'signs.read' }, 'signs'],
+        ];
+        await run({ replSetMaintenance: true }, 'admin');
+        for (const [command, db] of commands) assert.equal((await run(command, db)).code, 13436, JSON.stringify(command));
+        assert.equal((await run({ listCollections: 1 }, 'local')).ok, 1); // is its own
+        await run({ replSetMaintenance: false }, 'admin');
+        for (const [command, db] of commands) assert.equal((await run(command, db)).ok, 1, JSON.stringify(command));
+        connection.socket.destroy();
+    });
+
     test('REP-1: settings.protocolVersion, which old tools write, is taken and not kept', async () => {
         const { config } = await set.command(set.members[0], { replSetGetConfig: 1 });
         const next = { ...config, version: config.version + 1 };
