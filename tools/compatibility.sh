@@ -56,7 +56,7 @@ TXT
 - `returnKey` of an index with a collation; `allowPartialResults` and `mirrored` of `find` are taken and mean nothing on one node.
 - `validate`: `logDiagnostics`.
 - Indexes of `_id` with `v: 1` are kept and shown as such, but stored as those of version 2: decimals are not refused.
-- Start-up: access control and TLS options. Members of a set with `buildIndexes: false`.
+- Start-up: access control and TLS options.
 - Behind a router: transactions over several shards, updates that move a document to another shard,
   resharding, change streams over sharded collections and of the whole cluster, the database `local`.
 

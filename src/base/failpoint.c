@@ -80,11 +80,29 @@ static void block(FailpointId id, int64_t block_ms, uint32_t setting) {
     }
 }
 
+static const struct {
+    FailpointId failpoint;
+    int log_id;
+    const char *before; /* the name */
+} LINES[] = {
+#define FAILPOINT_ROW(symbol, name)
+#define FAILPOINT_LINE(symbol, id, before) {FP_##symbol, id, before},
+#include "base/failpoints.def"
+#undef FAILPOINT_ROW
+};
+
 void failpoint_tell_hang(FailpointId id) {
+    int log_id = 7300310;
+    const char *before = "";
+    for (size_t i = 0; i < ARRAY_LEN(LINES); i++)
+        if (LINES[i].failpoint == id) {
+            log_id = LINES[i].log_id;
+            before = LINES[i].before;
+        }
     char text[FAILPOINT_TEXT_SIZE];
-    snprintf(text, sizeof(text), "%s fail point enabled. Blocking until fail point is disabled",
-             NAMES[id]);
-    LOG_INFO(LOG_REPL, 7300310, text);
+    snprintf(text, sizeof(text), "%s%s fail point enabled. Blocking until fail point is disabled",
+             before, NAMES[id]);
+    LOG_INFO(LOG_REPL, log_id, text);
 }
 
 void failpoint_hang(FailpointId id) {

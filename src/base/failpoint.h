@@ -3,11 +3,11 @@
  *
  * configureFailPoint sets a mode (off, alwaysOn, {times: n}, {skip: n}, {activationProbability: p})
  * and data, a document whose meaning depends on the failpoint. Some members of data mean the same
- * everywhere: `crash: true` ends the process at once with _exit(137), `blockTimeMS` delays, at most
- * until the failpoint is set anew or turned off, or the node stops, `errorCode` fails
- * failpoint_check, `thread` restricts it to threads whose name begins so, `at` to one place where a
- * failpoint stands for many (the phases of a task), `call: n` to the n-th call since the failpoint
- * was set, once.
+ * everywhere: `crash: true` ends the process at once with _exit(137), `blockTimeMS` or
+ * `waitForMillis` delays, at most until the failpoint is set anew or turned off, or the node stops,
+ * `errorCode` fails failpoint_check, `thread` restricts it to threads whose name begins so, `at` to
+ * one place where a failpoint stands for many (the phases of a task), `call: n` to the n-th call
+ * since the failpoint was set, once.
  *
  * Threading: any thread. An unarmed failpoint costs one relaxed load and a predicted branch.
  */

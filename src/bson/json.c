@@ -77,6 +77,14 @@ void json_append_string(Buffer *out, Str text) {
     put_quoted(&w, text);
 }
 
+LogAttr json_log_attr(const char *name, Doc doc, Buffer *text) {
+    json_append_doc(text, doc, LOG_LINE_BYTES_MAX / 2);
+    bool is_cut = text->data[text->size - 1] != '}';
+    buffer_append_byte(text, '\0');
+    const char *json = (const char *)text->data;
+    return is_cut ? LOG_STR(name, json) : LOG_JSON(name, json);
+}
+
 char *shell_text_of_doc(Doc doc, Arena *arena) {
     Buffer out;
     buffer_init_arena(&out, arena, 128, 2 * SHELL_TEXT_SIZE_MAX);

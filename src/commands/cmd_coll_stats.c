@@ -21,7 +21,7 @@ const CommandSpec CMD_COLL_STATS = {
     .name = "collStats",
     .alias = "collstats",
     .summary = "Shows counts and sizes of a collection.",
-    .flags = CMD_LOOSE,
+    .flags = CMD_LOOSE | CMD_NEEDS_READABLE,
     .request = &COLL_STATS_REQUEST,
     .run = coll_stats_run,
 };

@@ -79,6 +79,7 @@ const CommandSpec CMD_DB_STATS = {
     .name = "dbStats",
     .alias = "dbstats",
     .summary = "Shows counts and sizes of a database.",
+    .flags = CMD_NEEDS_READABLE,
     .request = &DB_STATS_REQUEST,
     .run = db_stats_run,
 };

@@ -140,7 +140,11 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
                          "namespace %s",
                          ns.text, cursor->ns.text);
     }
-    ErrCode rc = check_session(ctx, cursor, err);
+    ErrCode rc = ERR_OK;
+    if (!ctx->has_oplog_reader) /* meant for clients, not for other members */
+        rc = hang_pinned(ctx->op, &ns, err);
+    if (rc == ERR_OK)
+        rc = check_session(ctx, cursor, err);
     if (rc == ERR_OK)
         rc = check_client(ctx, cursor, err);
     if (rc != ERR_OK) {
@@ -151,9 +155,7 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
     note_writes(ctx, cursor);
     if (!ctx->is_txn) /* else its snapshot is open */
         concerns_resume_read(ctx, &cursor->read_concern);
-    if (!ctx->has_oplog_reader) /* meant for clients, not for other members */
-        rc = hang_pinned(ctx->op, &ns, err);
-    if (rc == ERR_OK && !ctx->has_oplog_reader)
+    if (!ctx->has_oplog_reader)
         rc = failpoint_check(FP_FAIL_GET_MORE_AFTER_CURSOR_CHECKOUT, err);
     if (rc == ERR_OK && !ctx->has_oplog_reader && FAILPOINT(FAIL_GET_MORE))
         rc = error_set(err, ERR_COMMAND_FAILED, "a failpoint fails every getMore");

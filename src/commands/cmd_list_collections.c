@@ -122,7 +122,7 @@ static ErrCode list_collections_run(CommandCtx *ctx, void *arg, Error *err) {
 const CommandSpec CMD_LIST_COLLECTIONS = {
     .name = "listCollections",
     .summary = "Lists the collections and views of a database.",
-    .flags = CMD_API_V1,
+    .flags = CMD_API_V1 | CMD_NEEDS_READABLE,
     .request = &LIST_COLLECTIONS_REQUEST,
     .run = list_collections_run,
 };

@@ -65,7 +65,7 @@ static ErrCode list_databases_run(CommandCtx *ctx, void *arg, Error *err) {
 const CommandSpec CMD_LIST_DATABASES = {
     .name = "listDatabases",
     .summary = "Lists the databases.",
-    .flags = CMD_ADMIN_ONLY | CMD_API_V1,
+    .flags = CMD_ADMIN_ONLY | CMD_API_V1 | CMD_NEEDS_READABLE,
     .request = &LIST_DATABASES_REQUEST,
     .run = list_databases_run,
 };

@@ -83,7 +83,7 @@ static ErrCode list_indexes_run(CommandCtx *ctx, void *arg, Error *err) {
 const CommandSpec CMD_LIST_INDEXES = {
     .name = "listIndexes",
     .summary = "Lists the indexes of a collection.",
-    .flags = CMD_API_V1,
+    .flags = CMD_API_V1 | CMD_NEEDS_READABLE,
     .request = &LIST_INDEXES_REQUEST,
     .run = list_indexes_run,
 };

@@ -254,22 +254,44 @@ static void build_router_metrics(StatusCtx *s) {
     build_query_metrics(s);
 }
 
-/* What was fetched from other members and is not applied yet. */
+/* What was fetched from other members, was applied, and is not applied yet. */
 static void build_repl_metrics(StatusCtx *s) {
     if (!service_is_member(s->service))
         return;
     ReplBuffer waiting = repl_buffer(s->service->repl);
+    ReplSyncStats sync = repl_sync_stats(s->service->repl);
     size_t repl = build_open_doc(s->b, "repl");
+    size_t apply = build_open_doc(s->b, "apply");
+    size_t batches = build_open_doc(s->b, "batches");
+    build_i64(s->b, "num", sync.batches_applied);
+    build_i64(s->b, "totalMillis", sync.apply_us / 1000);
+    build_close(s->b, batches);
+    build_i64(s->b, "ops", sync.entries_applied);
+    build_close(s->b, apply);
     size_t buffer = build_open_doc(s->b, "buffer");
     build_i64(s->b, "count", waiting.count);
     build_i64(s->b, "maxSizeBytes", waiting.bytes_max);
     build_i64(s->b, "sizeBytes", waiting.bytes);
     build_close(s->b, buffer);
     size_t network = build_open_doc(s->b, "network");
+    build_i64(s->b, "bytes", sync.bytes);
+    size_t get_mores = build_open_doc(s->b, "getmores");
+    build_i64(s->b, "num", sync.replies);
+    build_i64(s->b, "totalMillis", sync.wait_us / 1000);
+    build_i64(s->b, "numEmptyBatches", sync.empty_replies);
+    build_close(s->b, get_mores);
     build_i64(s->b, "notPrimaryLegacyUnacknowledgedWrites", 0); /* their opcodes are refused */
     build_i64(s->b, "notPrimaryUnacknowledgedWrites",
               count_of(&command_stats(s->service)->unanswered_not_primary));
+    build_i64(s->b, "ops", sync.entries);
+    build_i64(s->b, "readersCreated", sync.readers);
     build_close(s->b, network);
+    ReplTransition last = repl_last_transition(s->service->repl);
+    size_t transition = build_open_doc(s->b, "stateTransition");
+    build_cstr(s->b, "lastStateTransition", last.kind);
+    build_i64(s->b, "userOperationsKilled", last.killed);
+    build_i64(s->b, "userOperationsRunning", last.running);
+    build_close(s->b, transition);
     build_close(s->b, repl);
 }
 

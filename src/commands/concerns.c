@@ -73,11 +73,14 @@ static ErrCode check_state(CommandCtx *ctx, Repl *repl, Error *err) {
         return ERR_OK;
     if ((flags & (CMD_WRITES | CMD_ENDS_TXN)) != 0 || ctx->is_txn)
         return error_set(err, ERR_NOT_WRITABLE_PRIMARY, "not primary");
-    if ((flags & (CMD_READS | CMD_NEEDS_SECONDARY_OK)) == 0)
+    bool is_read = (flags & (CMD_READS | CMD_NEEDS_SECONDARY_OK)) != 0;
+    if (!is_read && (flags & CMD_NEEDS_READABLE) == 0)
         return ERR_OK;
     if (!repl_is_readable(repl))
         return error_set(err, ERR_NOT_PRIMARY_OR_SECONDARY,
                          "node is not in primary or recovering state");
+    if (!is_read)
+        return ERR_OK;
     if (ctx->read_concern.level == READ_CONCERN_LINEARIZABLE)
         return error_set(err, ERR_NOT_WRITABLE_PRIMARY,
                          "cannot satisfy linearizable read concern on non-primary node");

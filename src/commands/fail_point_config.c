@@ -78,6 +78,8 @@ ErrCode fail_point_configure(Str name, Elem mode, Doc data, FailpointCounts *ret
     if (doc_is_present(data) && config.mode != FAILPOINT_OFF) {
         config.is_crash = elem_is_truthy(doc_get_lit(data, "crash"));
         Elem block = doc_get_lit(data, "blockTimeMS");
+        if (!elem_is_present(block))
+            block = doc_get_lit(data, "waitForMillis");
         config.is_block = elem_is_number(block);
         config.block_ms = config.is_block ? elem_as_i64(block) : 0;
         Elem code = doc_get_lit(data, "errorCode");

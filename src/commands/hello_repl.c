@@ -70,6 +70,8 @@ static void look(void *arg, const ReplCore *core) {
         build_bool(b, "passive", true);
     if (view.self->is_hidden)
         build_bool(b, "hidden", true);
+    if (!view.self->builds_indexes)
+        build_bool(b, "buildIndexes", false);
     if (view.self->delay_secs > 0)
         build_i64(b, "secondaryDelaySecs", view.self->delay_secs);
     build_tags(b, view.self);

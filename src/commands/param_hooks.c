@@ -53,6 +53,7 @@ static void apply_retries(ServiceCtx *service, ParamId id) {
     retry->temporarily_unavailable_backoff_base_ms =
         (int32_t)param_i64(service, PARAM_TEMPORARILY_UNAVAILABLE_BACKOFF_MS);
     retry->transaction_too_large_threshold = param_f64(service, PARAM_TXN_TOO_LARGE_THRESHOLD);
+    retry->is_conflict_logged = param_bool(service, PARAM_TRACE_WRITE_CONFLICTS);
 }
 
 static void apply_index_builds(ServiceCtx *service, ParamId id) {
@@ -175,6 +176,7 @@ const ParamHooks PARAM_HOOKS[PARAM_COUNT] = {
     [PARAM_TTL_MONITOR_ENABLED] = {.apply = apply_ttl},
     [PARAM_TTL_MONITOR_SLEEP_SECS] = {.apply = apply_ttl},
     [PARAM_TXN_TOO_LARGE_THRESHOLD] = {.apply = apply_retries},
+    [PARAM_TRACE_WRITE_CONFLICTS] = {.apply = apply_retries},
     [PARAM_WRITE_TICKETS] = {.apply = apply_tickets},
 };
 

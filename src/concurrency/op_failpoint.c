@@ -52,6 +52,8 @@ bool op_failpoint_take_slow(OpCtx *op, FailpointId id, const char *ns) {
     return take(op, id, ns, &has_checks);
 }
 
+static ErrCode hang(OpCtx *op, FailpointId id, bool has_checks, Error *err);
+
 static const char *show(OpCtx *op, const char *msg) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&op->mu);
     const char *before = op->desc.failpoint_msg;
@@ -62,8 +64,14 @@ static const char *show(OpCtx *op, const char *msg) {
 ErrCode op_hang_slow(OpCtx *op, FailpointId id, const char *ns, bool *ret_is_hit, Error *err) {
     bool has_checks;
     *ret_is_hit = take(op, id, ns, &has_checks);
-    if (!*ret_is_hit)
-        return ERR_OK;
+    return *ret_is_hit ? hang(op, id, has_checks, err) : ERR_OK;
+}
+
+ErrCode op_hang_until_killed(OpCtx *op, FailpointId id, const char *ns, Error *err) {
+    return op_failpoint_take(op, id, ns) ? hang(op, id, /* has_checks= */ true, err) : ERR_OK;
+}
+
+static ErrCode hang(OpCtx *op, FailpointId id, bool has_checks, Error *err) {
     const char *before = show(op, failpoint_name(id));
     failpoint_tell_hang(id);
     ErrCode rc = ERR_OK;

@@ -16,6 +16,9 @@ bool op_failpoint_take_slow(OpCtx *op, FailpointId id, const char *ns);
 ErrCode op_hang_slow(OpCtx *op, FailpointId id, const char *ns, bool *ret_is_hit, Error *err)
     MUST_CHECK;
 
+/* The same, where a kill ends the wait in any case. */
+ErrCode op_hang_until_killed(OpCtx *op, FailpointId id, const char *ns, Error *err) MUST_CHECK;
+
 /* Does it fire for this operation? `ns` NULL: the one that the operation shows. */
 static inline bool op_failpoint_take(OpCtx *op, FailpointId id, const char *ns) {
     return failpoint_is_set(id) && op_failpoint_take_slow(op, id, ns);

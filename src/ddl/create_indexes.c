@@ -36,6 +36,7 @@ typedef struct Creation {
     const Doc *specs; /* checked */
     uint32_t spec_count;
     Elem commit_quorum;      /* missing: the usual */
+    bool is_of_build;        /* of another member: `specs` are what it has stored */
     bool is_known_not_empty; /* whatever the fast count says */
     const Plan *plan;
     IndexDesc *ready[COLLECTION_INDEXES_MAX]; /* what the indexes will be */
@@ -150,8 +151,9 @@ static ErrCode make_plan(Creation *creation, OpCtx *op, Plan *ret_plan, Error *e
     ret_plan->specs = ARENA_ARRAY(&op->arena, Doc, creation->spec_count);
     for (uint32_t i = 0; i < creation->spec_count; i++) {
         Doc spec;
-        TRY(index_spec_complete(creation->specs[i], coll->options.collator, &op->arena, &spec,
-                                err));
+        TRY(index_spec_complete(creation->specs[i], coll->options.collator,
+                                /* is_stored= */ creation->is_of_build || op->mode.is_applying,
+                                &op->arena, &spec, err));
         bool exists;
         TRY(check_spec(ret_plan, creation->ns, spec, &exists, op, err));
         if (!exists) {
@@ -273,8 +275,11 @@ ErrCode ddl_start_index_build_of(OpCtx *op, const Ns *ns, const Uuid *uuid, cons
     Doc *checked = ARENA_ARRAY(&op->arena, Doc, count);
     for (uint32_t i = 0; i < count; i++)
         TRY(index_spec_check(specs[i], &op->arena, &checked[i], err));
-    Creation creation = {
-        .ns = ns, .specs = checked, .spec_count = count, .commit_quorum = ELEM_MISSING};
+    Creation creation = {.ns = ns,
+                         .specs = checked,
+                         .spec_count = count,
+                         .is_of_build = true,
+                         .commit_quorum = ELEM_MISSING};
     CLEANUP(plan_done) Plan plan = {0};
     TRY(make_plan(&creation, op, &plan, err));
     if (plan.count == 0)

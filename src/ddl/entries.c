@@ -72,22 +72,10 @@ Doc ddl_entry_rename(OpCtx *op, const RenameArgs *args, const Uuid *dropped) {
     return doc_builder_end(&b);
 }
 
-static void build_spec(DocBuilder *b, const Collection *coll, const IndexDesc *index) {
-    build_all(b, index->spec);
-    if (coll->options.collator == NULL || index->collator != NULL)
-        return;
-    if (elem_as_i64(doc_get_lit(index->spec, "v")) == 1) /* inherits none */
-        return;
-    /* Not stored; but a specification without one would get the collection's. */
-    size_t collation = build_open_doc(b, "collation");
-    build_cstr(b, "locale", "simple");
-    build_close(b, collation);
-}
-
 Doc ddl_entry_create_index(OpCtx *op, const Collection *coll, const IndexDesc *index) {
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_str(&b, "createIndexes", ns_coll(&coll->ns));
-    build_spec(&b, coll, index);
+    build_all(&b, index->spec);
     return doc_builder_end(&b);
 }
 
@@ -103,7 +91,7 @@ Doc ddl_entry_index_build(OpCtx *op, const char *command, const Collection *coll
             continue;
         char name[INDEX_NAME_SIZE];
         size_t row = build_open_doc(&b, index_name(count++, name).data);
-        build_spec(&b, coll, coll->indexes[i]);
+        build_all(&b, coll->indexes[i]->spec);
         build_close(&b, row);
     }
     build_close(&b, rows);

@@ -68,6 +68,10 @@ void write_scratch_done(WriteScratch *scratch) {
 
 ErrCode collection_insert(OpCtx *op, const Collection *coll, const Doc *docs, size_t count,
                           WriteScratch *scratch, Error *err) {
+    if (op_failpoint_take(op, FP_FAIL_COLLECTION_INSERTS, coll->ns.text))
+        return error_set(err, ERR_INTERNAL_ERROR,
+                         "the failpoint failCollectionInserts rejects inserts into %s",
+                         coll->ns.text);
     WriteObservers *observers = catalog_write_observers(op_catalog(op));
     for (size_t o = 0; o < observers->count; o++) {
         write_observer_heard(observers, op, o);
@@ -109,12 +113,15 @@ static ErrCode hang_after_inserts(OpCtx *op, const InsertUnit *unit, Error *err)
     Elem first = data != NULL ? doc_get_lit((Doc){data}, "first_id") : ELEM_MISSING;
     if (elem_is_present(first) && elem_compare(first, doc_get_lit(unit->docs[0], "_id"), NULL) != 0)
         return ERR_OK;
-    return op_hang(op, FP_HANG_AFTER_INSERTS, unit->coll->ns.text, err);
+    return op_hang_until_killed(op, FP_HANG_AFTER_INSERTS, unit->coll->ns.text, err);
 }
 
 static ErrCode insert_unit(void *arg, OpCtx *op, Error *err) {
     const InsertUnit *unit = arg;
     TRY(collection_insert(op, unit->coll, unit->docs, unit->count, unit->scratch, err));
+    /* As another writer would make it fail; meant for copies of whole collections. */
+    if (op->mode.is_applying && FAILPOINT(FAIL_AFTER_BULK_INSERT))
+        return error_set(err, ERR_WRITE_CONFLICT, "a failpoint makes this insert conflict");
     return UNLIKELY(failpoint_is_set(FP_HANG_AFTER_INSERTS)) ? hang_after_inserts(op, unit, err)
                                                              : ERR_OK;
 }

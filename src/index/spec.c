@@ -183,18 +183,18 @@ Doc index_spec_known(Doc spec, Arena *arena) {
     return doc_builder_end(&b);
 }
 
-ErrCode index_spec_complete(Doc spec, const Collator *coll_collator, Arena *arena, Doc *ret_spec,
-                            Error *err) {
+ErrCode index_spec_complete(Doc spec, const Collator *coll_collator, bool is_stored, Arena *arena,
+                            Doc *ret_spec, Error *err) {
     Elem given = doc_get_lit(spec, "collation");
+    bool is_id = str_is(elem_str(doc_get_lit(spec, "name")), "_id_");
     bool is_v1 = elem_as_i64(doc_get_lit(spec, "v")) == 1; /* such an index inherits none */
-    const Collator *collator = is_v1 ? NULL : coll_collator;
+    const Collator *collator = is_v1 || (is_stored && !is_id) ? NULL : coll_collator;
     if (elem_is_present(given))
         TRY(collator_parse(elem_doc(given), &collator, err));
     if (collator != NULL && is_v1)
         return error_set(err, ERR_CANNOT_CREATE_INDEX,
                          "an index with v=1 cannot have a collation: %s",
                          shell_text_of_doc(spec, arena));
-    bool is_id = str_is(elem_str(doc_get_lit(spec, "name")), "_id_");
     if (is_id && collator != coll_collator)
         return error_set(
             err, ERR_BAD_VALUE,

@@ -18,10 +18,10 @@ ErrCode index_spec_check(Doc spec, Arena *arena, Doc *ret_spec, Error *err) MUST
 Doc index_spec_known(Doc spec, Arena *arena);
 
 /* Completes a checked specification with its collation: its own, otherwise the collection's; the
- * simple one is not stored. Fails with ERR_BAD_VALUE when an _id index would have another one than
- * the collection. */
-ErrCode index_spec_complete(Doc spec, const Collator *coll_collator, Arena *arena, Doc *ret_spec,
-                            Error *err) MUST_CHECK;
+ * simple one is not stored, so that of another member (`is_stored`) says all, and gets none. Fails
+ * with ERR_BAD_VALUE when an _id index would have another one than the collection. */
+ErrCode index_spec_complete(Doc spec, const Collator *coll_collator, bool is_stored, Arena *arena,
+                            Doc *ret_spec, Error *err) MUST_CHECK;
 
 /* "a_1_b_-1". In arena memory. */
 char *index_default_name(Doc key, Arena *arena);

@@ -51,7 +51,7 @@ TEST(indexes_inherit_the_collation_of_their_collection) {
         int rc = (int)index_spec_check(test_doc(COLLATIONS[i].spec, &arena), &arena, &spec, &err);
         if (rc == 0)
             rc = (int)index_spec_complete(spec, collator_of(COLLATIONS[i].coll_collation, &arena),
-                                          &arena, &spec, &err);
+                                          /* is_stored= */ false, &arena, &spec, &err);
         if (rc != COLLATIONS[i].code)
             test_fail(__FILE__, __LINE__, "%s gives %d %s", COLLATIONS[i].spec, rc,
                       error_message(&err));
@@ -65,6 +65,27 @@ TEST(indexes_inherit_the_collation_of_their_collection) {
             EXPECT_STR(elem_str(doc_get_lit(elem_doc(collation), "version")).data,
                        COLLATION_VERSION);
         }
+        arena_done(&arena);
+    }
+}
+
+TEST(stored_indexes_inherit_no_collation_but_that_on_id) {
+    static const struct {
+        const char *spec;
+        bool has_collation;
+    } CASES[] = {{"{'key': {'a': 1}, 'name': 'x'}", false},
+                 {"{'key': {'a': 1}, 'name': 'x', 'collation': {'locale': 'fr'}}", true},
+                 {"{'key': {'_id': 1}, 'name': '_id_'}", true}};
+    for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+        Arena arena;
+        arena_init(&arena, 4096);
+        CLEANUP(error_reset) Error err = {0};
+        Doc spec = DOC_EMPTY;
+        REQUIRE_OK(index_spec_check(test_doc(CASES[i].spec, &arena), &arena, &spec, &err), err);
+        REQUIRE_OK(index_spec_complete(spec, collator_of("{'locale': 'fr'}", &arena),
+                                       /* is_stored= */ true, &arena, &spec, &err),
+                   err);
+        EXPECT(elem_is_present(doc_get_lit(spec, "collation")) == CASES[i].has_collation);
         arena_done(&arena);
     }
 }

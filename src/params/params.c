@@ -93,7 +93,8 @@ ErrCode param_set_text(ServerParams *params, const char *name, const char *text,
         return rc;
     }
     int64_t value;
-    TRY(parse_text(spec, text, &value, err));
+    if (parse_text(spec, text, &value, err) != ERR_OK)
+        return error_prefix(err, "Bad value for parameter \"%s\"", name);
     atomic_store_explicit(&params->values[id], value, memory_order_relaxed);
     return ERR_OK;
 }

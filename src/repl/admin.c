@@ -89,16 +89,6 @@ static Doc with_defaults(const Repl *repl, OpCtx *op, Doc doc) {
     return doc_builder_end(&b);
 }
 
-/* What a configuration may say and this version does not do. */
-static ErrCode check_supported(const ReplConfig *config, Error *err) {
-    for (uint32_t i = 0; i < config->member_count; i++)
-        if (!config->members[i].builds_indexes)
-            return error_set(err, ERR_NOT_IMPLEMENTED,
-                             "members.%u.buildIndexes: members without indexes are not supported",
-                             i);
-    return ERR_OK;
-}
-
 static ErrCode parse_initiate(Repl *repl, OpCtx *op, Doc doc, ReplConfig **ret_config,
                               int32_t *ret_self, Error *err) {
     Oid set_id = oid_new();
@@ -170,12 +160,11 @@ static ErrCode initiate(Repl *repl, OpCtx *op, Doc doc, Error *err) {
     CLEANUP(repl_config_unref_ptr) ReplConfig *config = NULL;
     int32_t self = REPL_INDEX_NONE;
     TRY(parse_initiate(repl, op, doc, &config, &self, err));
-    TRY(check_supported(config, err));
     TRY(check_members(repl, op, config, self, err));
     TRY(begin_history(repl, op, err));
     TRY(local_renew_initial_sync_id(op, err));
     TRY(local_store_config(op, config, err));
-    TRY(storage_checkpoint(repl->engine, err));
+    TRY(repl_first_checkpoint(repl, repl->oldest_ts_min, err));
     AdminRequest request = {.repl = repl, .config = config, .self_index = self};
     repl_event(repl, use_first_config, &request);
     LOG_INFO(LOG_REPL, 21356, "replSetInitiate config now in use",
@@ -335,8 +324,6 @@ ErrCode repl_reconfig(Repl *repl, OpCtx *op, Doc doc, bool is_force, const ReplD
     secure_random(&reconfig.random, sizeof(reconfig.random));
     CLEANUP(repl_config_unref_ptr) ReplConfig *made = NULL;
     ErrCode rc = repl_config_for_reconfig(doc, &reconfig, &made, err);
-    if (rc == ERR_OK)
-        rc = check_supported(made, err);
     if (rc == ERR_OK && !is_force)
         rc = set->is_set ? check_mode_stays(made, set->mode, err)
                          : check_default_concern(old, made, err);

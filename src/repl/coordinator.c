@@ -62,6 +62,18 @@ static int64_t next_tick_us(const Repl *repl) {
     return ms > INT64_MAX / 1000 ? INT64_MAX : ms * 1000;
 }
 
+ErrCode repl_first_checkpoint(Repl *repl, uint64_t stable_ts, Error *err) {
+    LOG_INFO(LOG_REPL, 7300243, "Triggering the first stable checkpoint",
+             LOG_I64("stableSeconds", ts_seconds(stable_ts)),
+             LOG_I64("stableCounter", (uint32_t)stable_ts));
+    return storage_checkpoint(repl->engine, err);
+}
+
+void repl_note_indexes(Repl *repl, const ReplMemberConfig *self) {
+    atomic_store(&repl->skips_indexes, !self->builds_indexes);
+    applier_set_skips_indexes(repl->applier, !self->builds_indexes);
+}
+
 /* Copies of what hot paths need of the configuration, so that they do not lock the core. */
 static void note_config(Repl *repl) {
     const ReplConfig *config = repl_core_config(repl->core);
@@ -71,6 +83,8 @@ static void note_config(Repl *repl) {
     repl->noted_config = config != NULL ? repl_config_ref(config) : NULL;
     int32_t self = repl_core_self_index(repl->core);
     bool is_member = config != NULL && self >= 0;
+    if (is_member) /* one that was removed has nothing to apply, and may come back */
+        repl_note_indexes(repl, &config->members[self]);
     atomic_store(&repl->delay_ms, is_member ? config->members[self].delay_secs * 1000 : 0);
     atomic_store(&repl->is_implicit_majority,
                  config != NULL &&
@@ -448,7 +462,7 @@ static void step_down(Repl *repl, OpCtx *op, const ReplAction *action) {
         [REPL_STEP_DOWN_SHUTDOWN] = "the server is shutting down",
         [REPL_STEP_DOWN_CANNOT_WRITE] = "it could not take writes",
     };
-    LOG_INFO(LOG_REPL, 21343, "Stepping down from primary",
+    LOG_INFO(LOG_REPL, 7300244, "Stepping down from primary",
              LOG_STR("reason", REASONS[action->step_down_reason]), LOG_I64("term", action->term));
     if (action->step_down_reason == REPL_STEP_DOWN_HIGHER_TERM ||
         action->step_down_reason == REPL_STEP_DOWN_NO_MAJORITY)

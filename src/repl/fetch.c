@@ -227,6 +227,8 @@ static ErrCode enqueue(Sync *sync, Choice *choice, Doc docs, bool skips_first, E
      * meanwhile. */
     bool is_taken = feed_take(&sync->feed, choice->stream, choice->metadata.rollback_id,
                               choice->last_fetched, last, batch->count);
+    sync->stats.entries += is_taken ? batch->count : 0;
+    sync->stats.bytes += is_taken ? (int64_t)batch->docs.size : 0;
     if (is_taken && batch->count > 0) {
         list_push_back(&sync->queue, &batch->node);
         sync->queued_bytes += batch->docs.size;
@@ -415,6 +417,13 @@ static ErrCode ask_rollback_id(OpCtx *op, ClientConn *conn, int32_t *ret_id, Err
     return ERR_OK;
 }
 
+static void count_reply(Sync *sync, Doc reply, int64_t wait_us) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&sync->mu);
+    sync->stats.replies++;
+    sync->stats.empty_replies += doc_is_empty(batch_of(reply, "nextBatch"));
+    sync->stats.wait_us += wait_us;
+}
+
 static ErrCode stream(Sync *sync, OpCtx *op, ClientConn *conn, Choice *choice, FetchEnd *ret_end,
                       Error *err) {
     CoreFacts facts;
@@ -431,6 +440,9 @@ static ErrCode stream(Sync *sync, OpCtx *op, ClientConn *conn, Choice *choice, F
     TRY(check_first(sync, op, conn, choice, rollback_id, batch_of(reply, "firstBatch"), ret_end,
                     err));
     end_staleness(sync);
+    mutex_lock(&sync->mu);
+    sync->stats.readers++;
+    mutex_unlock(&sync->mu);
     TRY(take_reply(sync, choice, reply, "firstBatch", /* skips_first= */ true, err));
     bool more_to_come = false;
     while (!sync_is_fetching_over(sync, choice->stream)) {
@@ -443,6 +455,7 @@ static ErrCode stream(Sync *sync, OpCtx *op, ClientConn *conn, Choice *choice, F
                                       .is_exhaust = true};
             TRY(client_conn_send(conn, op, &get_more, clock_mono_us() + AWAIT_SLACK_US, err));
         }
+        int64_t start_us = clock_mono_us();
         TRY(client_conn_receive(conn, op,
                                 clock_mono_us() + AWAIT_MS * INT64_C(1000) + AWAIT_SLACK_US,
                                 &more_to_come, &reply, err));
@@ -450,6 +463,7 @@ static ErrCode stream(Sync *sync, OpCtx *op, ClientConn *conn, Choice *choice, F
         if (FAILPOINT(STOP_REPL_PRODUCER))
             return error_set(err, ERR_INTERRUPTED, "a failpoint stops fetching");
         cursor_id = cursor_id_of(reply);
+        count_reply(sync, reply, clock_mono_us() - start_us);
         TRY(take_reply(sync, choice, reply, "nextBatch", /* skips_first= */ false, err));
         arena_reset(&op->arena);
     }

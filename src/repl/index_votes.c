@@ -33,6 +33,10 @@ static const Ns BUILDS_NS = {.size = sizeof("config.system.indexBuilds") - 1,
                              .db_size = 6,
                              .text = "config.system.indexBuilds"};
 
+static const ReplWriteConcern DEFAULT_QUORUM = {
+    .kind = REPL_W_MODE,
+    .mode = {REPL_WRITE_CONCERN_VOTING, sizeof(REPL_WRITE_CONCERN_VOTING) - 1}};
+
 typedef struct Vote {
     ListNode node;
     Uuid build;
@@ -72,8 +76,7 @@ static ErrCode parse_quorum(Elem quorum, ReplWriteConcern *ret_concern, Error *e
     if (str_is(mode, "majority"))
         *ret_concern = (ReplWriteConcern){.kind = REPL_W_MAJORITY};
     else if (str_is(mode, REPL_COMMIT_QUORUM_DEFAULT))
-        *ret_concern =
-            (ReplWriteConcern){.kind = REPL_W_MODE, .mode = STR(REPL_WRITE_CONCERN_VOTING)};
+        *ret_concern = DEFAULT_QUORUM;
     else
         *ret_concern = (ReplWriteConcern){.kind = REPL_W_MODE, .mode = mode};
     return ERR_OK;
@@ -93,12 +96,13 @@ static void inspect_quorum(void *arg, const ReplCore *core) {
     const ReplConfig *config = repl_core_config(core);
     look->rc = config == NULL
                    ? error_set(look->err, ERR_NOT_YET_INITIALIZED, "no replica set config yet")
-                   : repl_config_check_write_concern(config, &look->concern, look->err);
+                   : repl_config_check_commit_quorum(config, &look->concern, look->err);
 }
 
 ErrCode repl_check_commit_quorum(Repl *repl, Elem quorum, Error *err) {
-    QuorumLook look = {.err = err};
-    TRY(parse_quorum(quorum, &look.concern, err));
+    QuorumLook look = {.err = err, .concern = DEFAULT_QUORUM};
+    if (elem_is_present(quorum))
+        TRY(parse_quorum(quorum, &look.concern, err));
     repl_inspect(repl, inspect_quorum, &look);
     if (look.rc != ERR_UNSATISFIABLE_WRITE_CONCERN)
         return look.rc;
@@ -306,7 +310,10 @@ static void send_run(void *arg) {
 
 static ErrCode begin(void *arg, OpCtx *op, IndexBuild *build, const Doc *specs, uint32_t count,
                      Elem quorum, Error *err) {
-    (void)arg;
+    /* One that was given has been checked; of the default, which asks all voters, it is not certain
+     * either that all of them build indexes. */
+    if (!elem_is_present(quorum))
+        TRY(repl_check_commit_quorum(arg, quorum, err));
     return store_build(op, build, specs, count, quorum, err);
 }
 

@@ -158,7 +158,7 @@ static ErrCode throw_away(Attempt *attempt, Error *err) {
     attempt->is_begun = true;
     atomic_store(&repl->is_copy_unfinished, true);
     /* Before anything is dropped: from here on a restart must not trust the data. */
-    TRY(local_store_initial_sync_flag(attempt->op, true, err));
+    TRY(local_store_initial_sync_flag(attempt->op, true, OPTIME_NONE, err));
     failpoint_hit(FP_INITIAL_SYNC_FLAG_SET);
     TRY(drop_databases(attempt, err));
     TRY(oplog_ensure(repl->oplog, attempt->op, repl->oplog_bytes, err));
@@ -168,31 +168,34 @@ static ErrCode throw_away(Attempt *attempt, Error *err) {
 }
 
 static ErrCode open_window(Attempt *attempt, Error *err) {
-    OpTime begin;
-    int64_t wall_ms;
-    Doc first;
+    OpTime begin, copied_after;
+    int64_t wall_ms, ignored_ms;
+    Doc first, ignored;
     TRY(source_read_begin(&attempt->line, &begin, &wall_ms, &first, err));
+    /* What is to be copied has everything up to here. After the begin was read: a transaction that
+     * was prepared before the window and has ended since has ended before this. */
+    TRY(source_read_end(&attempt->line, &copied_after, &ignored_ms, &ignored, err));
     failpoint_hang(FP_INITIAL_SYNC_HANG_AFTER_BEGIN);
     /* The first entry is stored as the anchor: fetching continues after it, and recovery needs an
      * oplog that reaches back to the data. */
     TRY(oplog_append_batch(attempt->repl->oplog, attempt->op, OPTIME_NONE, &first, 1, err));
     status_set_ends(attempt->sync->initial_sync, begin.ts, 0);
     attempt->has_window = true;
-    return window_start(&attempt->window, attempt, begin, wall_ms, err);
+    return window_start(&attempt->window, attempt, begin, wall_ms, copied_after.ts, err);
 }
 
-/* After this the data are those of `end_ts` and survive a crash. */
-static ErrCode make_durable(Attempt *attempt, uint64_t end_ts, Error *err) {
+/* After this the data are those of `end` and survive a crash. */
+static ErrCode make_durable(Attempt *attempt, OpTime end, Error *err) {
     Repl *repl = attempt->repl;
     OpCtx *op = attempt->op;
-    TRY(storage_set_stable_and_oldest(repl->engine, end_ts, end_ts, err));
-    repl->oldest_ts_min = end_ts;
+    TRY(storage_set_stable_and_oldest(repl->engine, end.ts, end.ts, err));
+    repl->oldest_ts_min = end.ts;
     TRY(local_renew_initial_sync_id(op, err));
     /* Journal, then checkpoint, then the flag: a node without the flag must find both the oplog
-     * from `end_ts` on and the data at `end_ts`. */
+     * from `end` on and the data at `end`. */
     TRY(storage_wait_durable(repl->engine, op, err));
-    TRY(storage_checkpoint(repl->engine, err));
-    TRY(local_store_initial_sync_flag(op, false, err));
+    TRY(repl_first_checkpoint(repl, end.ts, err));
+    TRY(local_store_initial_sync_flag(op, false, end, err));
     preimage_purger_forget(repl->service->preimages); /* the copy was not counted */
     failpoint_hit(FP_INITIAL_SYNC_FLAG_CLEARED);
     atomic_store(&repl->is_copy_unfinished, false);
@@ -258,6 +261,6 @@ static ErrCode run_attempt(Attempt *attempt, Error *err) {
     /* Last, after all reads: had the source rolled back in between, the copy could contain undone
      * writes. */
     TRY(source_check_identity(&attempt->line, err));
-    TRY(make_durable(attempt, end.ts, err));
+    TRY(make_durable(attempt, end, err));
     return apply_rest(attempt, end.ts, err);
 }

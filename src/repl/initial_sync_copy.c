@@ -584,6 +584,8 @@ static bool collect_name(void *arg, const Collection *coll) {
 }
 
 ErrCode copy_indexes(Attempt *attempt, Error *err) {
+    if (atomic_load(&attempt->repl->skips_indexes))
+        return ERR_OK;
     CLEANUP(db_names_done) DbNames names = {0};
     CLEANUP(collection_names_done) CollectionNames found = {0};
     Catalog *catalog = catalog_acquire(attempt->repl->service->catalog);

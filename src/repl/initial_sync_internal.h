@@ -79,9 +79,11 @@ typedef struct Window {
     Error err;
 } Window;
 
-/* `begin`: where the window begins; its entry is in the own oplog. */
-ErrCode window_start(Window *window, Attempt *attempt, OpTime begin, int64_t wall_ms, Error *err)
-    MUST_CHECK;
+/* `begin`: where the window begins; its entry is in the own oplog. The entries up to `copied_ts`
+ * are only kept: the copy has them, and those of ends of transactions need what may be before the
+ * window. */
+ErrCode window_start(Window *window, Attempt *attempt, OpTime begin, int64_t wall_ms,
+                     uint64_t copied_ts, Error *err) MUST_CHECK;
 /* No more fetching; also for one whose thread could not be started. */
 void window_stop(Window *window);
 void window_done(Window *window);

@@ -24,9 +24,10 @@ static void window_run(void *window);
 
 /* ---- fetching ---- */
 
-ErrCode window_start(Window *window, Attempt *attempt, OpTime begin, int64_t wall_ms, Error *err) {
+ErrCode window_start(Window *window, Attempt *attempt, OpTime begin, int64_t wall_ms,
+                     uint64_t copied_ts, Error *err) {
     *window = (Window){.attempt = attempt,
-                       .applied_ts = begin.ts,
+                       .applied_ts = copied_ts,
                        .fetched = begin,
                        .fetched_wall_ms = wall_ms,
                        .line = {.attempt = attempt, .place = &attempt->sync->window_conn}};

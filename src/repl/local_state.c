@@ -170,11 +170,11 @@ ErrCode local_load_initial_sync_flag(OpCtx *op, bool *ret_is_set, Error *err) {
     return ERR_OK;
 }
 
-ErrCode local_store_initial_sync_flag(OpCtx *op, bool is_set, Error *err) {
+ErrCode local_store_initial_sync_flag(OpCtx *op, bool is_set, OpTime end, Error *err) {
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_cstr(&b, "_id", "minvalid");
-    build_timestamp(&b, "ts", 0);
-    build_i64(&b, "t", OPTIME_TERM_NONE);
+    build_timestamp(&b, "ts", end.ts);
+    build_i64(&b, "t", end.term);
     if (is_set)
         build_bool(&b, "doingInitialSync", true);
     return store(op, &MINVALID_NS, doc_builder_end(&b), err);

@@ -5,6 +5,7 @@
  */
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "repl/repl_internal.h"
 #include "transport/client.h"
@@ -164,6 +165,26 @@ static void send_letter(Messenger *messenger, ClientCalls *calls, OpCtx *op, Let
     arena_reset(&op->arena);
 }
 
+typedef struct SetCheck {
+    const ReplHeartbeatReply *reply;
+    ErrCode rc;
+    Error *err;
+} SetCheck;
+
+static void check_set(void *arg, const ReplCore *core) {
+    SetCheck *check = arg;
+    check->rc = repl_core_check_set(core, check->reply, check->err);
+}
+
+static void warn_of_other_set(Repl *repl, const char *host, const ReplHeartbeatReply *reply) {
+    CLEANUP(error_reset) Error err = {0};
+    SetCheck check = {.reply = reply, .err = &err};
+    repl_inspect(repl, check_set, &check);
+    if (check.rc != ERR_OK)
+        LOG_WARN(LOG_REPL, 7300242, "A heartbeat was answered by a member of another set",
+                 LOG_STR("target", host), LOG_STR("error", error_message(&err)));
+}
+
 static void deliver(Repl *repl, const ClientCallEnd *end) {
     const Letter *letter = end->user;
     const ReplAction *action = &letter->action;
@@ -177,12 +198,22 @@ static void deliver(Repl *repl, const ClientCallEnd *end) {
     answer.message = end->rc != ERR_OK     ? error_message(end->err)
                      : answer.rc != ERR_OK ? error_message(&err)
                                            : "";
+    if (action->kind == REPL_ACTION_HEARTBEAT)
+        LOG_DEBUG(LOG_REPL_HEARTBEATS, 4615620, "Received response to heartbeat",
+                  LOG_STR("target", action->host),
+                  LOG_STR("error", answer.rc == ERR_OK ? "" : answer.message));
+    if (action->kind == REPL_ACTION_HEARTBEAT && answer.rc == ERR_OK)
+        warn_of_other_set(repl, action->host, &answer.heartbeat);
     if (action->kind == REPL_ACTION_REQUEST_VOTE && answer.rc == ERR_OK)
         LOG_INFO(LOG_REPL, 51799, "A member answered a request for its vote",
                  LOG_I64("term", action->vote_request.term),
                  LOG_BOOL("dryRun", action->vote_request.is_dry_run),
                  LOG_STR("vote", answer.vote.is_granted ? "yes" : "no"),
                  LOG_STR("from", action->host), LOG_STR("reason", answer.vote.reason));
+    if (action->kind == REPL_ACTION_REQUEST_VOTE && !action->vote_request.is_dry_run) {
+        failpoint_hang(FP_HANG_BEFORE_VOTE_ANSWER);
+        failpoint_hit(FP_ELECTION_WON); /* by this vote, perhaps */
+    }
     repl_event(repl, action->kind == REPL_ACTION_HEARTBEAT ? heartbeat_answered : vote_answered,
                &answer);
     repl_config_unref((ReplConfig *)answer.config);

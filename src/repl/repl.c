@@ -27,29 +27,40 @@ Oplog *repl_oplog(Repl *repl) {
     return repl->oplog;
 }
 
-static ErrCode open_core(Repl *repl, OpCtx *op, Error *err) {
-    CLEANUP(repl_config_unref_ptr) ReplConfig *config = NULL;
-    TRY(local_load_config(op, &config, err));
-    if (config != NULL && strcmp(config->set_name, repl->set_name) != 0)
+/* What it says of this member holds for the entries that recovery applies. */
+static ErrCode load_config(Repl *repl, OpCtx *op, ReplConfig **ret_config, ReplStart *start,
+                           Error *err) {
+    start->self_index = REPL_INDEX_NONE;
+    TRY(local_load_config(op, ret_config, err));
+    const ReplConfig *config = start->config = *ret_config;
+    if (config == NULL)
+        return ERR_OK;
+    if (strcmp(config->set_name, repl->set_name) != 0)
         return error_set(err, ERR_INVALID_REPLICA_SET_CONFIG,
                          "this node belongs to the replica set \"%s\", but was started with "
                          "--replSet %s",
                          config->set_name, repl->set_name);
-    ReplStart start = {.set_name = repl->set_name,
-                       .self_host = repl->host,
-                       .config = config,
-                       .self_index = REPL_INDEX_NONE,
-                       .last_applied = repl_own_positions(repl).applied};
-    if (config != NULL)
-        start.self_index = repl_find_self(repl, config);
-    if (config != NULL && start.self_index < 0)
+    const char *ip = repl_config_find_horizon_ip(config);
+    if (ip != NULL)
+        log_startup_warning(7300241, "Found split horizon configuration using IP",
+                            &LOG_STR("host", ip), 1);
+    start->self_index = repl_find_self(repl, config);
+    if (start->self_index >= 0)
+        repl_note_indexes(repl, &config->members[start->self_index]);
+    else
         LOG_WARN(LOG_REPL, 21405,
                  "The stored replica set config does not have this node; looks again when a member "
                  "sends a heartbeat",
                  LOG_I64("version", config->version));
-    if (start.self_index >= 0)
-        start.self_host = config->members[start.self_index].host;
-    TRY(local_load_last_vote(op, &start.last_vote, err));
+    return ERR_OK;
+}
+
+static ErrCode open_core(Repl *repl, OpCtx *op, ReplStart *start, Error *err) {
+    start->set_name = repl->set_name;
+    start->self_host =
+        start->self_index >= 0 ? start->config->members[start->self_index].host : repl->host;
+    start->last_applied = repl_own_positions(repl).applied;
+    TRY(local_load_last_vote(op, &start->last_vote, err));
     int32_t rollback_id;
     TRY(local_load_rollback_id(op, &rollback_id, err));
     /* Entries that were not on disk yet are lost, and so is what they wrote: whoever copied it from
@@ -57,9 +68,9 @@ static ErrCode open_core(Repl *repl, OpCtx *op, Error *err) {
     if (storage_was_unclean(repl->engine) && oplog_exists(repl->oplog))
         TRY(local_store_rollback_id(op, ++rollback_id, err));
     atomic_store(&repl->rollback_id, rollback_id);
-    secure_random(&start.seed, sizeof(start.seed));
+    secure_random(&start->seed, sizeof(start->seed));
     ReplOptions options = repl_options_default();
-    repl->core = repl_core_new(&start, &options, repl_now());
+    repl->core = repl_core_new(start, &options, repl_now());
     atomic_store(&repl->state, (int)repl_core_state(repl->core));
     return ERR_OK;
 }
@@ -80,7 +91,8 @@ ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hook
     repl->port = settings->port;
     repl->oplog_bytes = settings->oplog_bytes;
     repl->config_flags =
-        settings->allows_arbiters ? REPL_CONFIG_ALLOW_ARBITERS : REPL_CONFIG_PARSE_DEFAULT;
+        (settings->allows_arbiters ? REPL_CONFIG_ALLOW_ARBITERS : REPL_CONFIG_PARSE_DEFAULT) |
+        (settings->allows_horizon_ips ? REPL_CONFIG_ALLOW_HORIZON_IPS : REPL_CONFIG_PARSE_DEFAULT);
     snprintf(repl->set_name, sizeof(repl->set_name), "%s", settings->set_name);
     snprintf(repl->host, sizeof(repl->host), "%s", settings->host);
     mutex_init(&repl->mu, LOCK_RANK_REPL);
@@ -108,10 +120,14 @@ ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hook
     if (rc == ERR_OK)
         rc = applier_new(op->service, threads < APPLIER_THREADS_MAX ? threads : APPLIER_THREADS_MAX,
                          &repl->applier, err);
+    CLEANUP(repl_config_unref_ptr) ReplConfig *config = NULL;
+    ReplStart start = {0};
+    if (rc == ERR_OK)
+        rc = load_config(repl, op, &config, &start, err);
     if (rc == ERR_OK)
         rc = repl_recover(repl, op, err);
     if (rc == ERR_OK)
-        rc = open_core(repl, op, err);
+        rc = open_core(repl, op, &start, err);
     if (rc != ERR_OK) {
         repl_free(repl);
         return rc;
@@ -146,6 +162,10 @@ ErrCode repl_start(Repl *repl, Error *err) {
 static void shut_down(void *arg, ReplCore *core, ReplNow now, ReplActions *actions) {
     (void)arg;
     repl_core_shut_down(core, now, actions);
+}
+
+void repl_end_candidacy(Repl *repl) {
+    repl_event(repl, shut_down, NULL);
 }
 
 void repl_stop(Repl *repl) {

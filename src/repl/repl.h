@@ -32,7 +32,8 @@ typedef struct ReplSettings {
     double oplog_hours_min; /* entries are kept so long, whatever the size; replSetResizeOplog
                                changes it until the next start */
     bool has_test_service;
-    bool allows_arbiters; /* more than one */
+    bool allows_arbiters;    /* more than one */
+    bool allows_horizon_ips; /* disableSplitHorizonIPCheck */
 } ReplSettings;
 
 typedef struct InitialSyncSettings {
@@ -75,6 +76,9 @@ ErrCode repl_start(Repl *repl, Error *err) MUST_CHECK;
 /* Before shutdown: a primary steps down in favour of a member that has everything it has, if there
  * is one within `timeout_ms`. Returns whether it was primary. */
 bool repl_hand_over(Repl *repl, int64_t timeout_ms);
+/* From here on this member does not stand for election, and one under way is over; it goes on
+ * fetching, applying and voting. */
+void repl_end_candidacy(Repl *repl);
 /* Is there a member that could be elected once it has everything? */
 bool repl_has_heir(Repl *repl);
 /* Ends participation: a primary steps down first. No thread is left; status commands still work. */
@@ -181,6 +185,27 @@ typedef struct ReplBuffer {
     int64_t bytes_max;
 } ReplBuffer;
 ReplBuffer repl_buffer(Repl *repl);
+/* What was fetched and applied since the start. */
+typedef struct ReplSyncStats {
+    int64_t readers;       /* streams opened */
+    int64_t replies;       /* batches that came over them */
+    int64_t empty_replies; /* of them, those that only told the commit point */
+    int64_t wait_us;       /* for the replies */
+    int64_t entries;
+    int64_t bytes; /* of the entries */
+    int64_t batches_applied;
+    int64_t entries_applied;
+    int64_t apply_us;
+} ReplSyncStats;
+ReplSyncStats repl_sync_stats(Repl *repl);
+/* The last change between primary, secondary and rollback, and what it did to clients' operations.
+ */
+typedef struct ReplTransition {
+    const char *kind; /* "stepUp", "stepDown", "rollback"; "": none yet */
+    int64_t killed;
+    int64_t running; /* that outlived it */
+} ReplTransition;
+ReplTransition repl_last_transition(Repl *repl);
 bool repl_is_implicit_majority(const Repl *repl);
 bool repl_is_majority_journaled(const Repl *repl);
 

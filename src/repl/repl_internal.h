@@ -81,6 +81,7 @@ struct Repl {
     _Atomic int32_t rollback_id;
     _Atomic bool is_initiating;
     _Atomic int64_t delay_ms;             /* secondaryDelaySecs of this member */
+    _Atomic bool skips_indexes;           /* buildIndexes: false */
     _Atomic bool is_implicit_majority;    /* implicit default write concern is majority */
     _Atomic bool is_majority_journaled;   /* writeConcernMajorityJournalDefault */
     _Atomic bool is_too_stale;            /* no source had the entry that follows ours */
@@ -101,6 +102,7 @@ struct Repl {
     bool is_stable_held; /* by a rollback: counts are corrected relative to it */
     int64_t stable_set_us;
     uint64_t committed_ts; /* what majority reads see */
+    ReplTransition transition;
     int64_t trimmed_us;
     Cond cond; /* wakes the coordinator */
 
@@ -115,6 +117,8 @@ struct Repl {
  * returns, heavy ones by the coordinator thread. */
 typedef void (*ReplEventFn)(void *arg, ReplCore *core, ReplNow now, ReplActions *actions);
 void repl_event(Repl *repl, ReplEventFn event, void *arg);
+/* Whether this member builds indexes, for all that is applied from now on. */
+void repl_note_indexes(Repl *repl, const ReplMemberConfig *self);
 /* What hello says has changed without an event of the core. */
 void repl_tell_topology(Repl *repl);
 /* The oplog has advanced: informs the core. */
@@ -134,6 +138,8 @@ typedef struct OwnPositions {
     ReplPosition durable;
 } OwnPositions;
 OwnPositions repl_own_positions(const Repl *repl);
+/* The data of this member begin at `stable_ts`: from here on there is something to recover from. */
+ErrCode repl_first_checkpoint(Repl *repl, uint64_t stable_ts, Error *err) MUST_CHECK;
 OpCtx *repl_op_new(Repl *repl, const char *name);
 
 /* ---- maintenance.c ---- */
@@ -159,7 +165,8 @@ ErrCode local_load_rollback_id(OpCtx *op, int32_t *ret_id, Error *err) MUST_CHEC
 ErrCode local_store_rollback_id(OpCtx *op, int32_t id, Error *err) MUST_CHECK;
 /* An initial sync was begun and not finished: the data are worthless. */
 ErrCode local_load_initial_sync_flag(OpCtx *op, bool *ret_is_set, Error *err) MUST_CHECK;
-ErrCode local_store_initial_sync_flag(OpCtx *op, bool is_set, Error *err) MUST_CHECK;
+/* `end`: when it is finished, up to where data were applied for it; it is only shown. */
+ErrCode local_store_initial_sync_flag(OpCtx *op, bool is_set, OpTime end, Error *err) MUST_CHECK;
 /* The data of this member were replaced: members copying from it must notice. */
 ErrCode local_renew_initial_sync_id(OpCtx *op, Error *err) MUST_CHECK;
 
@@ -168,6 +175,8 @@ ErrCode local_renew_initial_sync_id(OpCtx *op, Error *err) MUST_CHECK;
 ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *err) MUST_CHECK;
 void transition_step_down(Repl *repl, OpCtx *op);
 void transition_set_policy(Repl *repl);
+/* For the status. */
+void transition_note(Repl *repl, const char *kind, int64_t killed);
 
 /* ---- index_votes.c ---- */
 

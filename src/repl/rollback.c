@@ -152,6 +152,7 @@ ErrCode rollback_run(Sync *sync, OpCtx *op, ClientConn *source, Error *err) {
      * meantime. */
     if (atomic_load(&r.repl->state) != REPL_ROLLBACK)
         return error_set(err, ERR_NOT_SECONDARY, "the state changed before the rollback began");
+    transition_note(r.repl, "rollback", /* killed= */ 0);
     LOG_INFO(LOG_REPL, 21593, "Rollback begins", LOG_STR("syncSource", client_conn_host(source)));
     failpoint_hit(FP_ROLLBACK_STARTED);
     ErrCode rc = find_common_point(&r, err);

@@ -219,6 +219,12 @@ ReplBuffer repl_buffer(Repl *repl) {
     return buffer;
 }
 
+ReplSyncStats repl_sync_stats(Repl *repl) {
+    Sync *sync = repl->sync;
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&sync->mu);
+    return sync->stats;
+}
+
 /* ---- applying ---- */
 
 /* A delayed member applies an entry only when it is old enough. */
@@ -378,6 +384,7 @@ static void apply_run(void *arg) {
         }
         mutex_unlock(&sync->mu);
         CLEANUP(error_reset) Error err = {0};
+        int64_t start_us = clock_mono_us();
         if (apply_batch(sync, op, after, entries, count, &err) != ERR_OK) {
             /* Data and oplog would diverge: restart from the last checkpoint instead. */
             LOG_FATAL(LOG_REPL, 21238, "Failed to apply the oplog; stopping at once",
@@ -386,6 +393,9 @@ static void apply_run(void *arg) {
         }
         arena_reset(&op->arena);
         mutex_lock(&sync->mu);
+        sync->stats.batches_applied++;
+        sync->stats.entries_applied += (int64_t)count;
+        sync->stats.apply_us += clock_mono_us() - start_us;
         drop_entries(sync, count);
         cond_signal(&sync->fetch_cond);
     }

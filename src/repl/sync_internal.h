@@ -35,6 +35,7 @@ struct Sync {
     Feed feed;          /* what may go into the queue */
     List queue;         /* FetchedBatch: what of the feed is not applied yet */
     size_t queued_bytes;
+    ReplSyncStats stats;
     bool is_stopping;
     bool is_source_change_wanted;
     char source_host[REPL_HOST_SIZE]; /* "": none */

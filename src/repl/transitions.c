@@ -50,9 +50,29 @@ void transition_set_policy(Repl *repl) {
     catalog_add_access_policy(repl->service->catalog, &policy);
 }
 
+static void count_running(void *arg, OpCtx *op) {
+    *(int64_t *)arg += op->is_active && op->desc.connection_id > 0;
+}
+
+void transition_note(Repl *repl, const char *kind, int64_t killed) {
+    ReplTransition transition = {.kind = kind, .killed = killed};
+    op_registry_for_each(repl->service->ops, count_running, &transition.running);
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
+    repl->transition = transition;
+}
+
+ReplTransition repl_last_transition(Repl *repl) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&repl->mu);
+    ReplTransition transition = repl->transition;
+    if (transition.kind == NULL)
+        transition.kind = "";
+    return transition;
+}
+
 /* Writers that do not release the lock soon are killed; their clients retry on the next primary. */
-static ErrCode lock_state(OpCtx *op, Error *err) {
+static ErrCode lock_state(OpCtx *op, int64_t *ret_killed, Error *err) {
     SessionCatalog *sessions = op->service->sessions;
+    *ret_killed = 0;
     txn_set_refused(sessions, true);
     for (;;) {
         /* Idle ones hold the lock, too, and no operation that could be killed. */
@@ -74,6 +94,7 @@ static ErrCode lock_state(OpCtx *op, Error *err) {
         error_reset(err);
         int killed = op_registry_kill_state_holders(op->service->ops, op,
                                                     ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE);
+        *ret_killed += killed;
         if (killed > 0)
             LOG_INFO(LOG_REPL, 21340, "Killed operations that held up a change of state",
                      LOG_I64("count", killed));
@@ -102,7 +123,8 @@ static void begin_writing(Repl *repl, OpCtx *op) {
 ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *err) {
     failpoint_hang(FP_HANG_AFTER_DRAIN_RECONFIG);
     TRY(task_services_settle(repl->tasks, err));
-    TRY(lock_state(op, err));
+    int64_t killed;
+    TRY(lock_state(op, &killed, err));
     ErrCode rc = ERR_OK;
     OpTime optime = OPTIME_NONE;
     mutex_lock(&repl->mu);
@@ -130,6 +152,7 @@ ErrCode transition_become_writable(Repl *repl, OpCtx *op, int64_t term, Error *e
     }
     unlock_state(op);
     if (is_current && rc == ERR_OK) {
+        transition_note(repl, "stepUp", killed);
         begin_writing(repl, op);
         /* Outside the lock: these start threads and write, which takes the RSTL in IX. */
         task_services_open(repl->tasks, optime);
@@ -158,7 +181,11 @@ void transition_step_down(Repl *repl, OpCtx *op) {
     /* A step-down cannot be abandoned: the core has already decided, and another primary may
      * exist. */
     op->mode.is_uninterruptible = true;
-    if (lock_state(op, &err) == ERR_OK) {
+    LOG_INFO(LOG_REPL, 21343, "Starting to kill user operations");
+    int64_t killed;
+    ErrCode rc = lock_state(op, &killed, &err);
+    LOG_INFO(LOG_REPL, 21344, "Stopped killing user operations");
+    if (rc == ERR_OK) {
         /* From here on reads are at the last applied batch; it must not be behind what a client has
          * seen. First, because readers do not wait for the lock: one that came between the two
          * would read as of the time before this member was primary. */
@@ -168,6 +195,7 @@ void transition_step_down(Repl *repl, OpCtx *op) {
         session_catalog_invalidate(repl->service->sessions);
         unlock_state(op);
     }
+    transition_note(repl, "stepDown", killed);
     index_builds_step_down(repl->service->index_builds);
     repl_feed_positions(repl);
     /* A client whose operation was killed awaits a topology change after that error, so this comes

@@ -322,6 +322,7 @@ static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
         .oplog_hours_min = option_f64(options, OPTION_OPLOG_RETENTION),
         .has_test_service = param_bool(&node->process.service, PARAM_ENABLE_TEST_COMMANDS),
         .allows_arbiters = param_bool(&node->process.service, PARAM_ALLOW_MULTIPLE_ARBITERS),
+        .allows_horizon_ips = param_bool(&node->process.service, PARAM_DISABLE_HORIZON_IP_CHECK),
     };
     node->process.service.sessions = session_catalog_new(&node->process.service);
     txn_observe_ends(node->process.service.sessions, count_transaction);
@@ -436,6 +437,7 @@ static void quiesce(ServiceCtx *service) {
     int64_t quiesce_us = was_primary ? QUIESCE_US : QUIESCE_US / 4;
     LOG_INFO(LOG_REPL, 4695102, "Entering quiesce mode for shutdown",
              LOG_I64("quiesceTimeMillis", quiesce_us / 1000));
+    repl_end_candidacy(service->repl); /* clients would come to a primary that is about to end */
     command_service_begin_quiesce(service->commands, deadline_us);
     failpoint_hang(FP_HANG_IN_QUIESCE);
     thread_sleep_us(quiesce_us < deadline_us - clock_mono_us() ? quiesce_us : 0);

@@ -500,7 +500,9 @@ static void build_place(DocBuilder *b, const char *prefix, const Options *option
         const char *name = place + prefix_size;
         size_t size = strcspn(name, ".");
         if (name[size] == '\0') {
-            build_option(b, name, i, &options->values[i]);
+            /* Whether the set was named by the flag or in the file is told, as in MongoDB. */
+            bool is_flag = i == OPTION_REPL_SET && !options->values[i].is_from_file;
+            build_option(b, is_flag ? "replSet" : name, i, &options->values[i]);
             continue;
         }
         /* The first of those with this part opens the document and writes them all. */

@@ -130,6 +130,20 @@ TEST(config_file_errors_name_the_line_and_the_option) {
     }
 }
 
+TEST(parsed_options_tell_where_the_set_was_named) {
+    CLEANUP(options_done) Options options;
+    CLEANUP(error_reset) Error err = {0};
+    REQUIRE_OK(parse(&options, ARGS("--replSet", "a"), &err), err);
+    char *text = shell_text_of_doc(options_parsed_doc(&options, &options.arena), &options.arena);
+    EXPECT_STR(text, "{ replication: { replSet: \"a\" } }");
+    CLEANUP(options_done) Options of_file;
+    options_init(&of_file, PROGRAM_NODE, "sherd serve");
+    const char *yaml = "replication: {replSetName: b}";
+    REQUIRE_OK(options_read_yaml(&of_file, yaml, strlen(yaml), &err), err);
+    text = shell_text_of_doc(options_parsed_doc(&of_file, &of_file.arena), &of_file.arena);
+    EXPECT_STR(text, "{ replication: { replSetName: \"b\" } }");
+}
+
 TEST(parsed_options_are_shown_as_a_config_file) {
     CLEANUP(options_done) Options options;
     CLEANUP(error_reset) Error err = {0};

@@ -72,7 +72,7 @@ void signals_arm_kill(int spared) {
     struct sigaction action = {.sa_handler = kill_now, .sa_flags = SA_RESTART};
     sigset_t set;
     sigemptyset(&set);
-    sigaction(SIGTERM, &action, NULL);
+    signal(SIGTERM, SIG_IGN); /* supervisors repeat it; the stop is under way */
     sigaction(SIGINT, &action, NULL);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);

@@ -34,5 +34,6 @@ void signals_close(Signals *signals);
 SignalEvent signals_wait(Signals *signals, SignalInfo *ret_info);
 /* Wakes signals_wait; any thread. */
 void signals_request_stop(Signals *signals);
-/* From now on SIGTERM and SIGINT end the process at once, but for so many of them. */
+/* From now on SIGINT ends the process at once, but for so many of them; SIGTERM means nothing new.
+ */
 void signals_arm_kill(int spared);

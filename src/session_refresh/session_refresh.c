@@ -266,13 +266,21 @@ static void collect_cursor(void *arg, const ClientCursor *cursor) {
         found->ids[found->count++] = cursor->session;
 }
 
-/* Cursors whose session was not used for long, here or elsewhere. */
-static ErrCode close_expired_cursors(SessionRefresher *refresher, OpCtx *op, int64_t *ret_closed,
-                                     Error *err) {
+/* Whether config.system.sessions has, here and now, every session that was used before this round.
+ * Elsewhere it may lag, or be spread over shards. */
+static bool is_record_complete(const ServiceCtx *service) {
+    return service->role == ROLE_MEMBER && is_writable(service);
+}
+
+/* Cursors whose session is gone: it was not used for long, here or elsewhere, or its record was
+ * removed and it was not used since this round began. */
+static ErrCode close_expired_cursors(SessionRefresher *refresher, OpCtx *op, int64_t round_ms,
+                                     int64_t *ret_closed, Error *err) {
     ServiceCtx *service = refresher->service;
     CursorSessions found = {.ids = ARENA_ARRAY(&op->arena, Uuid, CURSOR_SESSIONS_MAX)};
     cursor_table_for_each(service->cursors, collect_cursor, &found);
-    int64_t since_ms = clock_wall_ms() - timeout_ms(service);
+    int64_t since_ms =
+        is_record_complete(service) ? round_ms : clock_wall_ms() - timeout_ms(service);
     for (uint32_t i = 0; i < found.count; i++) {
         SessionId id = session_id_of_nobody(&found.ids[i]);
         bool is_recorded_there;
@@ -291,13 +299,14 @@ ErrCode session_refresh_now(SessionRefresher *refresher, OpCtx *op, Error *err) 
         return ERR_OK;
     int64_t start_us = clock_mono_us();
     SessionChanges changes;
+    int64_t round_ms = clock_wall_ms();
     session_cache_take(service->session_cache, clock_wall_ms() - timeout_ms(service), &changes);
     ErrCode rc = write_changes(refresher, op, &changes, err);
     int64_t closed = 0;
     if (rc == ERR_OK) {
         for (uint32_t i = 0; i < changes.ended_count; i++)
             closed += end_session(refresher, op, &changes.ended[i].id);
-        rc = close_expired_cursors(refresher, op, &closed, err);
+        rc = close_expired_cursors(refresher, op, round_ms, &closed, err);
     } else {
         session_cache_put_back(service->session_cache, &changes);
     }

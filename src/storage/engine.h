@@ -239,5 +239,6 @@ typedef struct StorageRetryParams {
     _Atomic int32_t temporarily_unavailable_retries_max;
     _Atomic int32_t temporarily_unavailable_backoff_base_ms;
     _Atomic double transaction_too_large_threshold;
+    _Atomic bool is_conflict_logged; /* each write conflict */
 } StorageRetryParams;
 StorageRetryParams *storage_retry_params(StorageEngine *engine);

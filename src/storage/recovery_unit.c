@@ -9,11 +9,13 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "base/log.h"
 #include "storage/storage_internal.h"
 #include "concurrency/lock_manager.h"
 #include "storage/unit_of_work.h"
 
 enum {
+    SLOW_READ_US = 100 * 1000, /* of a failpoint */
     /* The monitor checks the disk once a second. A bulk load writes hundreds of megabytes in that
      * time, so committers check after this many bytes as well. */
     DISK_CHECK_BYTES = 16 * 1024 * 1024, /* written by us since the monitor last looked */
@@ -307,6 +309,11 @@ ErrCode op_run_with_retry(OpCtx *op, ErrCode (*attempt)(void *arg, OpCtx *op, Er
         end_transaction(ru);
         if (rc == ERR_WRITE_CONFLICT) {
             op->metrics.write_conflicts++;
+            if (UNLIKELY(
+                    atomic_load_explicit(&engine->retry.is_conflict_logged, memory_order_relaxed)))
+                LOG_INFO(LOG_STORAGE, 4640401, "Caught WriteConflictException",
+                         LOG_STR("namespace", op->desc.ns), LOG_I64("attempt", conflicts),
+                         LOG_STR("reason", error_message(err)));
             TRY(op_check_interrupt_slow(op, err));
             int64_t wait_us = conflict_backoff_us(conflicts++);
             error_reset(err);
@@ -411,6 +418,8 @@ static ErrCode resolve_read_ts(RecoveryUnit *ru, uint64_t *ret_ts, Error *err) {
     uint64_t ts = 0;
     switch (ru->read_source) {
     case READ_MAJORITY:
+        if (FAILPOINT(SLOW_MAJORITY_READ))
+            thread_sleep_us(SLOW_READ_US);
         ts = atomic_load(&ru->engine->majority_ts);
         break;
     case READ_LAST_APPLIED:

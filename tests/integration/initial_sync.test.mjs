@@ -437,3 +437,43 @@ test('REP-2: a member that is taken out of the set gives up its copy', async () 
     assert.equal(logged('Starting initial sync').length, 2);
     await assertEqualData();
 });
+
+test('REP-2: an index with the simple collation stays one where the collection has another', async () => {
+    await fill('french', 20, { collation: { locale: 'fr' } });
+    await db.collection('french').createIndex({ a: 1 }, { collation: { locale: 'simple' } });
+    await db.collection('french').createIndex({ pad: 1 });
+    await resync();
+    await waitForData();
+    await assertEqualData();
+    const [, simple, french] = await (await set.direct(member)).db(DB).collection('french').indexes();
+    assert.equal(simple.collation, undefined);
+    assert.equal(french.collation.locale, 'fr');
+    await db.collection('french').drop();
+});
+
+test('REP-2: a transaction prepared before the window, and committed in it before the copy, is complete', async () => {
+    await fill('prepared', 20);
+    const begin = async (id) => {
+        const session = client.startSession();
+        session.startTransaction();
+        await db.collection('prepared').insertOne({ _id: id }, { session });
+        const ask = (command) => client.db('admin').command(command, { session });
+        const { prepareTimestamp } = await ask({ prepareTransaction: 1 });
+        return async () => {
+            await ask({ commitTransaction: 1, commitTimestamp: prepareTimestamp });
+            await session.commitTransaction();
+            await session.endSession();
+        };
+    };
+    const commitFirst = await begin('first');
+    const commitSecond = await begin('second'); // the window begins with it
+    await commitFirst();
+    await resync();
+    await waitForEnd();
+    assertNoFailure();
+    await commitSecond();
+    await set.waitForReplication();
+    await assertEqualData();
+    assert.equal(await (await set.direct(member)).db(DB).collection('prepared').countDocuments({}), 22);
+    await db.collection('prepared').drop();
+});

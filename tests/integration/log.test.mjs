@@ -222,3 +222,18 @@ test('a restart keeps the old log aside, with logappend continues it', async () 
         removeTempDir(directory);
     }
 });
+
+test('MET-1: write conflicts are logged when traceWriteConflictExceptions is on', async () => {
+    const c = await node.collection([]);
+    const conflict = () => node.admin.command({ configureFailPoint: 'WTWriteConflictException', mode: { times: 1 } });
+    const isOfConflict = ({ id, attr }) => id === 4640401 && attr.namespace.endsWith(c.collectionName);
+    await conflict();
+    await c.insertOne({});
+    assert.ok(!node.server.log.some(isOfConflict));
+    await node.admin.command({ setParameter: 1, traceWriteConflictExceptions: true });
+    await conflict();
+    await c.insertOne({});
+    await node.server.waitLog(isOfConflict);
+    await node.admin.command({ setParameter: 1, traceWriteConflictExceptions: false });
+    assert.equal(await c.countDocuments({}), 2);
+});

@@ -250,7 +250,7 @@ test('OPS-2: rs.reconfigForPSASet() gives a member its vote and priority in two 
     assert.match(out, /Running second reconfig/);
     assert.equal(JSON.parse(out.slice(out.indexOf('>>') + 2)).ok, 1);
     await waitFor(async () => (await primaryIndex()) === other, {
-        timeoutMs: MS_MAX,
+        timeoutMs: 2 * MS_MAX, // it may have been told to step down for 30 s, a moment ago
         what: 'the take-over of the member with the higher priority',
     });
 });

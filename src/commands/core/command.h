@@ -46,6 +46,7 @@ typedef enum CommandFlags {
     CMD_API_V2_DEPRECATED = 1 << 19,
     CMD_NEEDS_SECONDARY_OK = 1 << 20, /* as a read does; implied by CMD_READS */
     CMD_WAITS_FOR_MAJORITY = 1 << 21, /* whatever less its write concern says */
+    CMD_NEEDS_READABLE = 1 << 22, /* what it tells is not whole while data are copied or undone */
 } CommandFlags;
 
 /* State of one client connection. Created at connect, freed at disconnect; used by the worker that

@@ -149,6 +149,11 @@ void applier_set_copied_ts(Applier *applier, uint64_t ts) {
         applier->workers[i].writer.copied_ts = ts;
 }
 
+void applier_set_skips_indexes(Applier *applier, bool skips_indexes) {
+    for (uint32_t i = 0; i < applier->worker_count; i++)
+        atomic_store(&applier->workers[i].writer.skips_indexes, skips_indexes);
+}
+
 static void worker_run(void *arg) {
     ApplyWorker *worker = arg;
     Applier *applier = worker->applier;

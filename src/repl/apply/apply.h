@@ -43,6 +43,10 @@ ErrCode applier_run(Applier *applier, OpCtx *op, const Doc *entries, size_t coun
  * when the entries after it were written. Not during a run. */
 void applier_set_copied_ts(Applier *applier, uint64_t ts);
 
+/* Whether this member keeps no indexes but those on _id (`buildIndexes: false`): entries of others
+ * do nothing. At any time; holds for entries that come after. */
+void applier_set_skips_indexes(Applier *applier, bool skips_indexes);
+
 /* After all entries of a start, a rollback or an initial sync: transactions that are still prepared
  * are so again in storage. */
 ErrCode applier_prepare_again(Applier *applier, OpCtx *op, Error *err) MUST_CHECK;

@@ -3,6 +3,8 @@
  */
 #pragma once
 
+#include <stdatomic.h>
+
 #include "base/thread.h"
 #include "bson/uuid.h"
 #include "index/collection_write.h"
@@ -75,7 +77,8 @@ typedef struct ApplyWriter {
     WriteScratch scratch;
     KeyBuilder key;
     MultikeyNotes multikey;
-    uint64_t copied_ts; /* see applier_set_copied_ts */
+    uint64_t copied_ts;         /* see applier_set_copied_ts */
+    _Atomic bool skips_indexes; /* see applier_set_skips_indexes */
 } ApplyWriter;
 void apply_writer_init(ApplyWriter *writer);
 void apply_writer_done(ApplyWriter *writer);

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "bson/json.h"
 #include "ddl/ddl.h"
 #include "repl/apply/apply_internal.h"
 
@@ -104,6 +105,19 @@ static ErrCode prepare(Command *command, Error *err) {
     return ERR_OK;
 }
 
+/* Changes of the catalog, by which operators find what changed when. */
+static void log_command(const CommandRow *row, const ApplyOp *entry, ApplyMode mode) {
+    if (row->apply == apply_nothing || row->apply == apply_ops)
+        return;
+    CLEANUP(buffer_done) Buffer text;
+    buffer_init(&text, BUFFER_UNBOUNDED);
+    const LogAttr attr = json_log_attr("oplogEntry", entry->entry, &text);
+    /* MongoDB tells it twice; here it is one thread that takes an entry alone and applies it. */
+    if (mode == APPLY_STEADY)
+        LOG_INFO(LOG_REPL, 7360109, "Processing DDL command oplog entry in OplogBatcher", attr);
+    LOG_INFO(LOG_REPL, 7360110, "Applying DDL command oplog entry", attr);
+}
+
 ErrCode apply_command(OpCtx *op, ApplyWriter *writer, const ApplyOp *entry, ApplyMode mode,
                       int depth, Error *err) {
     Command command = {op, writer, entry, mode, depth, {NULL, 0}, ELEM_MISSING};
@@ -118,6 +132,7 @@ ErrCode apply_command(OpCtx *op, ApplyWriter *writer, const ApplyOp *entry, Appl
     if (row->apply == NULL)
         return error_set(err, ERR_NOT_IMPLEMENTED, "oplog entry: command '%s' is not supported yet",
                          name);
+    log_command(row, entry, mode);
     CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
     op->mode.apply_ts = apply_has_timestamps(mode) ? entry->ts : 0;
     ErrCode rc = row->apply(&command, err);
@@ -308,6 +323,10 @@ static ErrCode apply_rename(const Command *command, Error *err) {
                              : ddl_rename(op, &rename.from, &rename.to, is_replaced, err);
 }
 
+static bool skips_indexes(const Command *command) {
+    return atomic_load_explicit(&command->writer->skips_indexes, memory_order_relaxed);
+}
+
 static ErrCode apply_coll_mod(const Command *command, Error *err) {
     Ns ns;
     TRY(find_target(command, &ns, err));
@@ -327,6 +346,9 @@ static ErrCode apply_coll_mod(const Command *command, Error *err) {
         .pre_images = doc_get_lit(o, "changeStreamPreAndPostImages"),
         .index = elem_is_present(index) ? elem_doc(index) : DOC_NONE,
     };
+    /* Not there: the rest of the change must happen all the same. */
+    if (skips_indexes(command))
+        change.index = DOC_NONE;
     CollModResult result;
     return ddl_coll_mod(command->op, &ns, &change, &result, err);
 }
@@ -338,6 +360,8 @@ static ErrCode apply_coll_mod(const Command *command, Error *err) {
 static ErrCode build_indexes(const Command *command, const Doc *specs, uint32_t count, Error *err) {
     Ns ns;
     TRY(find_target(command, &ns, err));
+    if (skips_indexes(command))
+        return ERR_OK;
     CreateIndexesResult result;
     return ddl_create_indexes(command->op, &ns, specs, count, &result, err);
 }
@@ -381,7 +405,7 @@ static ErrCode parse_build(const Command *command, BuildEntry *ret_build, Error 
 static ErrCode apply_start_build(const Command *command, Error *err) {
     BuildEntry build;
     TRY(parse_build(command, &build, err));
-    if (command->mode == APPLY_INITIAL_SYNC)
+    if (command->mode == APPLY_INITIAL_SYNC || skips_indexes(command))
         return ERR_OK;
     return ddl_start_index_build_of(command->op, &build.ns, &build.uuid, build.specs, build.count,
                                     err);

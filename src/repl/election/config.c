@@ -45,6 +45,12 @@ static void build_member(DocBuilder *b, const char *name, const ReplMemberConfig
     for (uint32_t i = 0; i < member->tag_count; i++)
         build_cstr(b, member->tags[i].name, member->tags[i].value);
     build_close(b, tags);
+    if (member->horizon_count > 0) {
+        size_t horizons = build_open_doc(b, "horizons");
+        for (uint32_t i = 0; i < member->horizon_count; i++)
+            build_cstr(b, member->horizons[i].name, member->horizons[i].host);
+        build_close(b, horizons);
+    }
     build_i64(b, "secondaryDelaySecs", member->delay_secs);
     build_i32(b, "votes", member->is_vote_configured);
     if (is_newly_added)

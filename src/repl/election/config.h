@@ -22,6 +22,7 @@ enum {
     REPL_HOST_SIZE = 264,     /* "name:port" with the terminating NUL */
     REPL_MODES_MAX = 64,
     REPL_TAGS_MAX = 64, /* of one member or one mode */
+    REPL_HORIZONS_MAX = 64,
     REPL_PORT_DEFAULT = 27017,
 };
 #define REPL_CONFIG_VERSION_MAX      INT32_MAX
@@ -39,6 +40,13 @@ typedef struct ReplTag {
     const char *value;
 } ReplTag;
 
+/* How clients that came by another name of a host than members use reach a member. Only a TLS
+ * handshake says by which name a client came, so that here nobody is told. */
+typedef struct ReplHorizon {
+    const char *name;
+    const char *host; /* "name:port" */
+} ReplHorizon;
+
 typedef struct ReplMemberConfig {
     int32_t id;
     const char *host; /* "name:port", the port always given */
@@ -53,6 +61,8 @@ typedef struct ReplMemberConfig {
     int64_t delay_secs;
     const ReplTag *tags;
     uint32_t tag_count;
+    const ReplHorizon *horizons;
+    uint32_t horizon_count;
 } ReplMemberConfig;
 
 /* One row of settings.getLastErrorModes: for each tag, so many distinct values of it. */
@@ -104,12 +114,13 @@ typedef enum ReplConfigParseFlags {
     REPL_CONFIG_ALLOW_ARBITERS = 1 << 0, /* parameter allowMultipleArbiters */
     REPL_CONFIG_FROM_USER = 1 << 1,      /* a command's argument: newlyAdded and term are not to be
                                           * given;      a term is dropped, newlyAdded refused */
+    REPL_CONFIG_ALLOW_HORIZON_IPS = 1 << 2, /* parameter disableSplitHorizonIPCheck */
 } ReplConfigParseFlags;
 
 /* Parses and checks a valid BSON document (doc_validate has passed). Unknown fields are refused.
  * Fails with the code of the broken rule: BadValue, TypeMismatch, NoSuchKey, IDLUnknownField
- * (40415), NotImplemented for split horizons; InvalidReplicaSetConfig only where the protocol says
- * so. Commands use the two checks below, which give the codes that clients see. */
+ * (40415); InvalidReplicaSetConfig only where the protocol says so. Commands use the two checks
+ * below, which give the codes that clients see. */
 ErrCode repl_config_parse(Doc doc, ReplConfigParseFlags flags, ReplConfig **ret_config, Error *err)
     MUST_CHECK;
 
@@ -151,6 +162,10 @@ int32_t repl_config_find_id(const ReplConfig *config, int32_t member_id);  /* in
 uint32_t repl_config_priority_rank(const ReplConfig *config, uint32_t member_index);
 /* Appends ":27017" when no port is given; false when the text is no host. */
 bool repl_host_normalise(Str host, char ret_host[REPL_HOST_SIZE]);
+
+/* The first host of a horizon that is an IP address or a range of them; NULL: none. Clients could
+ * not come by such a name, so that users may not configure one. */
+const char *repl_config_find_horizon_ip(const ReplConfig *config);
 
 /* ---- checks for commands ---- */
 
@@ -206,6 +221,10 @@ typedef struct ReplWriteConcern {
 /* Can this configuration ever satisfy it? Fails with ERR_UNSATISFIABLE_WRITE_CONCERN or
  * ERR_UNKNOWN_REPL_WRITE_CONCERN. */
 ErrCode repl_config_check_write_concern(const ReplConfig *config, const ReplWriteConcern *concern,
+                                        Error *err) MUST_CHECK;
+
+/* Can members that build indexes ever satisfy it, as a commit quorum? The errors are the same. */
+ErrCode repl_config_check_commit_quorum(const ReplConfig *config, const ReplWriteConcern *quorum,
                                         Error *err) MUST_CHECK;
 
 /* Have enough members reached `optime`? `member_optimes` has one per member of the configuration,

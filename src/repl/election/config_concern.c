@@ -56,25 +56,40 @@ static bool is_met_by(const ReplConfig *config, const ReplWriteConcern *concern,
     return mode != NULL && is_mode_met(config, mode, member_mask);
 }
 
-ErrCode repl_config_check_write_concern(const ReplConfig *config, const ReplWriteConcern *concern,
-                                        Error *err) {
+/* Could the members of the mask, data-bearing ones, ever do? */
+static ErrCode check_by(const ReplConfig *config, const ReplWriteConcern *concern,
+                        uint64_t member_mask, Error *err) {
     bool is_named = concern->kind == REPL_W_MODE;
     if (is_named && !str_is(concern->mode, REPL_WRITE_CONCERN_VOTING) &&
         find_mode(config, concern->mode) == NULL)
         return error_set(err, ERR_UNKNOWN_REPL_WRITE_CONCERN,
                          "No write concern mode named '%.*s' found in replica set configuration",
                          (int)concern->mode.size, concern->mode.data);
-    uint64_t data_mask = 0;
-    for (uint32_t i = 0; i < config->member_count; i++)
-        if (!config->members[i].is_arbiter)
-            data_mask |= UINT64_C(1) << i;
-    if (is_met_by(config, concern, data_mask))
+    if (is_met_by(config, concern, member_mask))
         return ERR_OK;
     if (is_named)
         return error_set(err, ERR_UNSATISFIABLE_WRITE_CONCERN,
                          "Not enough nodes match write concern mode \"%.*s\"",
                          (int)concern->mode.size, concern->mode.data);
     return error_set(err, ERR_UNSATISFIABLE_WRITE_CONCERN, "Not enough data-bearing nodes");
+}
+
+ErrCode repl_config_check_write_concern(const ReplConfig *config, const ReplWriteConcern *concern,
+                                        Error *err) {
+    uint64_t data_mask = 0;
+    for (uint32_t i = 0; i < config->member_count; i++)
+        if (!config->members[i].is_arbiter)
+            data_mask |= UINT64_C(1) << i;
+    return check_by(config, concern, data_mask, err);
+}
+
+ErrCode repl_config_check_commit_quorum(const ReplConfig *config, const ReplWriteConcern *quorum,
+                                        Error *err) {
+    uint64_t builder_mask = 0;
+    for (uint32_t i = 0; i < config->member_count; i++)
+        if (!config->members[i].is_arbiter && config->members[i].builds_indexes)
+            builder_mask |= UINT64_C(1) << i;
+    return check_by(config, quorum, builder_mask, err);
 }
 
 bool repl_config_is_concern_met(const ReplConfig *config, const ReplWriteConcern *concern,

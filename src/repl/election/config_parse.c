@@ -87,6 +87,7 @@ static const ReplFieldSpec SETTINGS_FIELDS[] = {
     {"getLastErrorModes", REPL_FIELD_DOC, offsetof(SettingsFields, modes), 0, 0, false},
     {"getLastErrorDefaults", REPL_FIELD_DOC, offsetof(SettingsFields, defaults), 0, 0, false},
     {"replicaSetId", REPL_FIELD_ELEM, offsetof(SettingsFields, replica_set_id), 0, 0, false},
+    {"protocolVersion", REPL_FIELD_SKIP, 0, 0, 0, false}, /* never meant anything here; allowed */
 };
 
 static ErrCode parse_members(Doc array, ReplConfigParseFlags flags, ReplConfigHolder *holder,
@@ -127,6 +128,7 @@ ErrCode repl_config_parse(Doc doc, ReplConfigParseFlags flags, ReplConfig **ret_
     TRY(parse_settings(fields.settings, holder, err));
     derive_counts(config);
     TRY(check_set(config, flags, err));
+    TRY(repl_horizons_check(config, flags, err));
 
     Buffer buf;
     buffer_init_arena(&buf, &holder->arena, 2048, BUFFER_UNBOUNDED);
@@ -215,9 +217,6 @@ static ErrCode parse_member(Doc doc, ReplConfigParseFlags flags, Arena *arena,
     MemberFields fields = {.priority = 1, .builds_indexes = true, .votes = 1, .tags = DOC_EMPTY};
     TRY(repl_fields_parse(doc, "MemberConfig", MEMBER_FIELDS, ARRAY_LEN(MEMBER_FIELDS),
                           REPL_FIELDS_STRICT, &fields, err));
-    if (elem_is_present(fields.horizons) &&
-        !(elem_type(fields.horizons) == BT_DOC && doc_is_empty(elem_doc(fields.horizons))))
-        return error_set(err, ERR_NOT_IMPLEMENTED, "members.horizons is not supported");
     if (elem_is_present(fields.newly_added)) {
         if (flags & REPL_CONFIG_FROM_USER)
             return error_set(err, ERR_INVALID_REPLICA_SET_CONFIG,
@@ -248,6 +247,8 @@ static ErrCode parse_member(Doc doc, ReplConfigParseFlags flags, Arena *arena,
     member.is_voter = member.is_vote_configured && !member.is_newly_added;
     member.is_electable = member.priority > 0 && !member.is_arbiter && !member.is_newly_added;
     TRY(parse_tags(fields.tags, arena, &member, err));
+    if (elem_is_present(fields.horizons))
+        TRY(repl_horizons_parse(fields.horizons, arena, &member, err));
     TRY(check_member(&fields, &member, err));
     *ret_member = member;
     return ERR_OK;

@@ -79,7 +79,23 @@ static const struct {
     {SET(M(0, "") "," M(1, ", 'slaveDelay': 5, 'priority': 0")), 40415, "slaveDelay"},
     {SET(M(0, ", 'tags': {'dc': 'a'}")), 0, ""},
     {SET(M(0, ", 'tags': {'dc': 1}")), 14, "non-string value"},
-    {SET(M(0, ", 'horizons': {'x': 'y:1'}")), 238, "horizons"},
+    /* Horizons. */
+    {SET(M(0, ", 'horizons': {'x': 'y:1'}")), 0, ""},
+    {SET(M(0, ", 'horizons': {}")), 2, "cannot be empty"},
+    {SET(M(0, ", 'horizons': 'x'")), 14, "horizons field has non-object value"},
+    {SET(M(0, ", 'horizons': {'x': 1}")), 14, "horizons.x field has non-string value"},
+    {SET(M(0, ", 'horizons': {'': 'y:1'}")), 2, "empty names"},
+    {SET(M(0, ", 'horizons': {'__default': 'y:1'}")), 2, "the one of the field 'host'"},
+    {SET(M(0, ", 'horizons': {'x': 'y:0'}")), 9, "is no host and port"},
+    {SET(M(0, ", 'horizons': {'x': 'y:1', 'x': 'z:1'}")), 2, "Duplicate horizon name found \"x\""},
+    {SET(M(0, ", 'horizons': {'x': 'y:1', 'z': 'y:2'}")), 2, "Duplicate horizon member found"},
+    {SET(M(0, ", 'horizons': {'x': 'y:1'}") "," M(1, "")), 2, "same horizons"},
+    {SET(M(0, "") "," M(1, ", 'horizons': {'x': 'y:1'}")), 2, "same horizons"},
+    {SET(M(0, ", 'horizons': {'x': 'y:1'}") "," M(1, ", 'horizons': {'z': 'y:2'}")), 2,
+     "same horizons"},
+    {SET(M(0, ", 'horizons': {'x': 'y:1'}") "," M(1, ", 'horizons': {'x': 'y:1'}")), 2,
+     "have the same host \"y:1\" in the horizon \"x\""},
+    {SET(M(0, ", 'horizons': {'x': 'y:1'}") "," M(1, ", 'horizons': {'x': 'y:2'}")), 0, ""},
     {SET(M(0, "") "," M(1, ", 'newlyAdded': false")), 93, "must be true"},
     {SET(M(0, "") "," M(1, ", 'newlyAdded': true")), 0, ""},
     /* Arbiters. */
@@ -152,15 +168,18 @@ TEST(repl_config_document_comes_back_complete) {
     CLEANUP(repl_config_unref_ptr)
     ReplConfig *config = parse_ok(
         "{'_id': 'rs', 'version': 7, 'term': 3, 'members': ["
-        "{'_id': 0, 'host': 'a', 'priority': 2.5, 'tags': {'dc': 'x'}},"
-        "{'_id': 5, 'host': 'b:2', 'priority': 0, 'hidden': true, 'secondaryDelaySecs': 60},"
-        "{'_id': 6, 'host': 'c:3', 'newlyAdded': true},"
-        "{'_id': 7, 'host': 'd:3', 'arbiterOnly': true}],"
+        "{'_id': 0, 'host': 'a', 'priority': 2.5, 'tags': {'dc': 'x'}, 'horizons': {'o': 'e'}},"
+        "{'_id': 5, 'host': 'b:2', 'priority': 0, 'hidden': true, 'secondaryDelaySecs': 60,"
+        "'buildIndexes': false, 'horizons': {'o': 'f:1'}},"
+        "{'_id': 6, 'host': 'c:3', 'newlyAdded': true, 'horizons': {'o': 'f:2'}},"
+        "{'_id': 7, 'host': 'd:3', 'arbiterOnly': true, 'horizons': {'o': 'f:3'}}],"
         "'writeConcernMajorityJournalDefault': false,"
         "'settings': {'chainingAllowed': false, 'electionTimeoutMillis': 5000,"
         "'getLastErrorModes': {'m': {'dc': 1}}, 'replicaSetId': {'$oid': "
         "'0102030405060708090a0b0c'}}}");
     EXPECT_STR(config->members[0].host, "a:27017");
+    EXPECT_STR(config->members[0].horizons[0].host, "e:27017");
+    EXPECT(!config->members[1].builds_indexes);
     EXPECT_EQ_U64(config->voter_count, 3);
     EXPECT_EQ_U64(config->majority_count, 2);
     EXPECT_EQ_U64(config->write_majority_count, 2);
@@ -189,6 +208,34 @@ TEST(repl_config_document_comes_back_complete) {
     CLEANUP(arena_done) Arena arena = {0};
     EXPECT(strstr(shell_text_of_doc((Doc){buf.data}, &arena), "newlyAdded") == NULL);
     EXPECT(strstr(shell_text_of_doc(config->doc, &arena), "newlyAdded: true") != NULL);
+}
+
+TEST(repl_config_takes_addresses_as_horizons_from_no_user) {
+    static const struct {
+        const char *host;
+        bool is_ip;
+    } CASES[] = {{"1.2.3.4:5", true},   {"1.2.3.4", true}, {"1.2.3.4/20", true}, {"[::1]:5", true},
+                 {"[fe80::/10]", true}, {"h:5", false},    {"1.2.3.4.h", false}, {"1.2", false}};
+    for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+        CLEANUP(buffer_done) Buffer buf;
+        buffer_init(&buf, BUFFER_UNBOUNDED);
+        buffer_printf(&buf,
+                      "{'_id': 'rs', 'version': 1, 'members': [{'_id': 0, 'host': 'a', 'horizons': "
+                      "{'x': '%s'}}]}",
+                      CASES[i].host);
+        buffer_append_byte(&buf, '\0');
+        CLEANUP(repl_config_unref_ptr) ReplConfig *config = parse_ok((const char *)buf.data);
+        EXPECT((repl_config_find_horizon_ip(config) != NULL) == CASES[i].is_ip);
+        CLEANUP(error_reset) Error err = {0};
+        CLEANUP(repl_config_unref_ptr)
+        ReplConfig *given = parse((const char *)buf.data, REPL_CONFIG_FROM_USER, &err);
+        EXPECT_EQ_I64(err.code, CASES[i].is_ip ? ERR_UNSUPPORTED_FORMAT : ERR_OK);
+        CLEANUP(error_reset) Error none = {0};
+        CLEANUP(repl_config_unref_ptr)
+        ReplConfig *allowed = parse((const char *)buf.data,
+                                    REPL_CONFIG_FROM_USER | REPL_CONFIG_ALLOW_HORIZON_IPS, &none);
+        EXPECT_EQ_I64(none.code, ERR_OK);
+    }
 }
 
 TEST(repl_config_order_is_by_term_then_version) {
@@ -400,4 +447,29 @@ TEST(repl_write_concerns) {
     OpTime majority = repl_config_majority_optime(config, optimes);
     EXPECT_EQ_I64(majority.term, 1);
     EXPECT_EQ_U64(majority.ts, 90);
+}
+
+TEST(repl_commit_quorums_count_members_that_build_indexes) {
+    CLEANUP(repl_config_unref_ptr)
+    ReplConfig *config = parse_ok(
+        "{'_id': 'rs', 'version': 1, 'members': [{'_id': 0, 'host': 'a'}, {'_id': 1, 'host': 'b'},"
+        "{'_id': 2, 'host': 'c', 'priority': 0, 'buildIndexes': false, 'tags': {'dc': 'x'}},"
+        "{'_id': 3, 'host': 'd', 'votes': 0, 'priority': 0}],"
+        "'settings': {'getLastErrorModes': {'dcs': {'dc': 1}}}}");
+    static const struct {
+        ReplWriteConcern quorum;
+        int32_t code;
+    } CASES[] = {
+        {{.kind = REPL_W_NUMBER, .number = 3}, 0},
+        {{.kind = REPL_W_NUMBER, .number = 4}, 100},
+        {{.kind = REPL_W_MAJORITY}, 0},
+        {{.kind = REPL_W_MODE, .mode = STR("$votingMembers")}, 100},
+        {{.kind = REPL_W_MODE, .mode = STR("dcs")}, 100},
+        {{.kind = REPL_W_MODE, .mode = STR("nosuch")}, 79},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+        CLEANUP(error_reset) Error err = {0};
+        EXPECT_EQ_I64(repl_config_check_commit_quorum(config, &CASES[i].quorum, &err),
+                      CASES[i].code);
+    }
 }

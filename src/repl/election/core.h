@@ -178,7 +178,12 @@ ErrCode repl_core_on_heartbeat(ReplCore *core, ReplNow now, const ReplHeartbeat 
                                bool has_data, ReplHeartbeatReply *ret_reply, ReplActions *actions,
                                Error *err) MUST_CHECK;
 
-/* `new_config`: reply->config parsed, or NULL; borrowed. `rtt_ms`: round trip of this attempt. */
+/* Is it of a member of this set? Two sets may have one name, and a host of one be configured in the
+ * other. */
+ErrCode repl_core_check_set(const ReplCore *core, const ReplHeartbeatReply *reply, Error *err)
+    MUST_CHECK;
+/* A reply of another set counts as none. `new_config`: reply->config parsed, or NULL; borrowed.
+ * `rtt_ms`: round trip of this attempt. */
 void repl_core_on_heartbeat_reply(ReplCore *core, ReplNow now, uint64_t token,
                                   const ReplHeartbeatReply *reply, const ReplConfig *new_config,
                                   int64_t rtt_ms, ReplActions *actions);

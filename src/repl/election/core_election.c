@@ -6,6 +6,10 @@
 static void start_round(ReplCore *core, ReplNow now, bool is_dry_run, ReplActions *actions);
 static void start_real_election(ReplCore *core, ReplNow now, ReplActions *actions);
 static void check_round(ReplCore *core, ReplNow now, ReplActions *actions);
+enum {
+    TAKEOVER_OFFSET_PART = 10,
+};
+
 static void tick_takeovers(ReplCore *core, ReplNow now, ReplActions *actions);
 
 bool core_is_alone(const ReplCore *core) {
@@ -139,6 +143,14 @@ static bool wants_catch_up_takeover(const ReplCore *core) {
            optime_compare(core->applied.optime, primary) > 0;
 }
 
+/* Only so that two members with the same entries do not stand at the same time: short against the
+ * delay that was configured, however long an election time-out is. */
+static int64_t takeover_offset_ms(ReplCore *core) {
+    int64_t limit = core->config->catch_up_takeover_delay_ms / TAKEOVER_OFFSET_PART;
+    int64_t offset = random_offset_ms(core);
+    return offset < limit ? offset : limit > 0 ? offset % (limit + 1) : 0;
+}
+
 static void tick_takeovers(ReplCore *core, ReplNow now, ReplActions *actions) {
     if (!wants_priority_takeover(core)) {
         core->priority_takeover_ms = TIME_NEVER;
@@ -160,10 +172,12 @@ static void tick_takeovers(ReplCore *core, ReplNow now, ReplActions *actions) {
         core->catch_up_takeover_ms = TIME_NEVER;
     } else if (core->catch_up_takeover_ms == TIME_NEVER) {
         core->catch_up_takeover_ms =
-            now.mono_ms + core->config->catch_up_takeover_delay_ms + random_offset_ms(core);
+            now.mono_ms + core->config->catch_up_takeover_delay_ms + takeover_offset_ms(core);
     } else if (now.mono_ms >= core->catch_up_takeover_ms) {
         core->catch_up_takeover_ms = TIME_NEVER;
-        if (is_electable_now(core, now))
+        /* Of several that are ahead the one with most: nothing that any of them has is lost. */
+        bool is_newest = optime_compare(core->applied.optime, newest_known_applied(core)) >= 0;
+        if (is_newest && is_electable_now(core, now))
             core_start_election(core, now, REPL_ELECTION_CATCH_UP_TAKEOVER, 0, actions);
     }
 }

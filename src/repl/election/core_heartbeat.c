@@ -3,6 +3,7 @@
  * others.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "repl/election/core_internal.h"
 
@@ -138,6 +139,8 @@ static void fill_reply(const ReplCore *core, const ReplHeartbeat *heartbeat,
         .commit_wall_ms = core->commit.wall_ms,
         .config = DOC_NONE,
     };
+    if (core->config != NULL && core->config->has_replica_set_id)
+        reply->replica_set_id = core->config->replica_set_id;
     const ReplMemberConfig *self = core_self(core);
     reply->is_electable = self != NULL && self->is_electable &&
                           (reply->state == REPL_SECONDARY || reply->state == REPL_PRIMARY) &&
@@ -224,12 +227,30 @@ static int32_t find_token(const ReplCore *core, uint64_t token) {
     return REPL_INDEX_NONE;
 }
 
+ErrCode repl_core_check_set(const ReplCore *core, const ReplHeartbeatReply *reply, Error *err) {
+    static const Oid NONE;
+    if (strcmp(reply->set_name, core->set_name) != 0)
+        return error_set(err, ERR_INCONSISTENT_REPLICA_SET_NAMES,
+                         "replica set names do not match, ours: %s; remote node's: %s",
+                         core->set_name, reply->set_name);
+    if (core->config == NULL || !core->config->has_replica_set_id ||
+        memcmp(&reply->replica_set_id, &NONE, sizeof(Oid)) == 0 ||
+        memcmp(&reply->replica_set_id, &core->config->replica_set_id, sizeof(Oid)) == 0)
+        return ERR_OK;
+    char own[OID_HEX_SIZE], other[OID_HEX_SIZE];
+    oid_to_hex(&core->config->replica_set_id, own);
+    oid_to_hex(&reply->replica_set_id, other);
+    return error_set(err, ERR_INVALID_REPLICA_SET_CONFIG,
+                     "replica set IDs do not match, ours: %s; remote node's: %s", own, other);
+}
+
 void repl_core_on_heartbeat_reply(ReplCore *core, ReplNow now, uint64_t token,
                                   const ReplHeartbeatReply *reply, const ReplConfig *new_config,
                                   int64_t rtt_ms, ReplActions *actions) {
     core_begin_event(core, now);
     int32_t index = find_token(core, token);
-    bool is_ours = strcmp(reply->set_name, core->set_name) == 0;
+    CLEANUP(error_reset) Error other = {0};
+    bool is_ours = repl_core_check_set(core, reply, &other) == ERR_OK;
     if (token != 0 && token == core->stray_token)
         core->stray_token = 0;
     if (is_ours) {
@@ -240,7 +261,7 @@ void repl_core_on_heartbeat_reply(ReplCore *core, ReplNow now, uint64_t token,
         if (index != REPL_INDEX_NONE)
             note_reply(core, now, (uint32_t)index, reply, rtt_ms, actions);
     } else if (index != REPL_INDEX_NONE) {
-        note_failure(core, now, (uint32_t)index, "the replica set name differs", actions);
+        note_failure(core, now, (uint32_t)index, error_message(&other), actions);
     }
     core_end_event(core, actions);
 }

@@ -396,6 +396,42 @@ TEST(repl_core_takes_over_by_priority_when_fresh) {
     }
 }
 
+TEST(repl_core_takes_over_from_a_primary_that_cannot_catch_up_if_nobody_has_more) {
+    static const struct {
+        int64_t other_secs;
+        int64_t delay_min_ms, delay_max_ms; /* 0: not at all */
+    } CASES[] = {{95, 30000, 33000}, {100, 30000, 33000}, {105, 0, 0}};
+    for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+        /* However long an election time-out is. */
+        CLEANUP(fixture_done)
+        Fixture fx = fixture("{'_id': 'rs', 'version': 1, 'term': 1, 'members': [" MEMBER(
+            0, "") "," MEMBER(1, "") "," MEMBER(2, "") "], 'settings': "
+                                                       "{'electionTimeoutMillis': 86400000}}");
+        tick(&fx, 0);
+        int64_t start_ms = 0;
+        int64_t stood_ms = 0;
+        for (uint32_t round = 0; round < 500 && stood_ms == 0; round++) {
+            ReplHeartbeatReply primary = reply_of(&fx, REPL_PRIMARY, AT(90, 1));
+            ReplHeartbeatReply other = reply_of(&fx, REPL_SECONDARY, AT(CASES[i].other_secs, 1));
+            primary.term = other.term = 2;
+            if (count(&fx, REPL_ACTION_HEARTBEAT) > 0) {
+                answer_with(&fx, 1, &primary, 5);
+                answer_with(&fx, 2, &other, 5);
+                if (start_ms == 0)
+                    start_ms = fx.now.mono_ms;
+            }
+            tick(&fx, 100);
+            if (repl_core_phase(fx.core) == REPL_PHASE_DRY_RUN)
+                stood_ms = fx.now.mono_ms - start_ms;
+        }
+        bool is_right = CASES[i].delay_min_ms == 0 ? stood_ms == 0
+                                                   : stood_ms >= CASES[i].delay_min_ms &&
+                                                         stood_ms <= CASES[i].delay_max_ms + 200;
+        if (!is_right)
+            test_fail(__FILE__, __LINE__, "case %zu stood after %lld ms", i, (long long)stood_ms);
+    }
+}
+
 /* ---- primaries ---- */
 
 TEST(repl_core_higher_term_ends_a_primary_at_once) {

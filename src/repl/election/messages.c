@@ -117,6 +117,7 @@ void build_heartbeat_reply(DocBuilder *b, const ReplHeartbeatReply *reply) {
         .term = reply->term,
         .commit_point = reply->commit_point,
         .commit_wall_ms = reply->commit_wall_ms,
+        .replica_set_id = reply->replica_set_id,
         .last_visible = reply->commit_point,
         .config_version = reply->config_version,
         .config_term = reply->config_term,
@@ -150,6 +151,7 @@ ErrCode parse_heartbeat_reply(Doc doc, ReplHeartbeatReply *ret_reply, Error *err
     if (found) {
         fields.reply.commit_point = metadata.commit_point;
         fields.reply.commit_wall_ms = metadata.commit_wall_ms;
+        fields.reply.replica_set_id = metadata.replica_set_id;
     }
     *ret_reply = fields.reply;
     return ERR_OK;

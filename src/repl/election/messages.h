@@ -62,6 +62,7 @@ typedef struct ReplHeartbeatReply {
     uint64_t read_floor_ts;          /* see ReplHooks; 0: not told */
     OpTime commit_point;             /* from $replData, OPTIME_NONE when absent */
     int64_t commit_wall_ms;
+    Oid replica_set_id; /* from $replData; all zero: not told */
     /* The sender's configuration when the asker's is older: the document in build, in a parsed
      * reply a pointer into the parsed document. */
     Doc config;

@@ -10,6 +10,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "base/log.h"
+#include "bson/json.h"
 #include "catalog/document_key.h"
 #include "catalog/write_observer.h"
 #include "query/update/update_delta.h"
@@ -195,6 +197,38 @@ static ErrCode on_delete(void *arg, OpCtx *op, const Collection *coll, Doc befor
     return ERR_OK;
 }
 
+/* One line for each change of the catalog, by which operators find who changed what and when. */
+static void log_ddl(const OpCtx *op, const DdlEntry *entry) {
+    static const struct {
+        const char *command;
+        int id;
+        int id_in_txn;
+        const char *msg;
+    } LINES[] = {
+        {"create", 7360103, 7360102, "Wrote oplog entry for create"},
+        {"createIndexes", 7360101, 7360100, "Wrote oplog entry for createIndexes"},
+        {"collMod", 7360104, 7360104, "Wrote oplog entry for collMod"},
+        {"dropDatabase", 7360105, 7360105, "Wrote oplog entry for dropDatabase"},
+        {"drop", 7360106, 7360106, "Wrote oplog entry for drop"},
+        {"dropIndexes", 7360107, 7360107, "Wrote oplog entry for dropIndexes"},
+        {"renameCollection", 7360108, 7360108, "Wrote oplog entry for renameCollection"},
+    };
+    DocIter iter = doc_iter(entry->o);
+    Elem command;
+    if (!doc_iter_next(&iter, &command))
+        return;
+    bool is_in_txn = op_txn_number(op) >= 0;
+    for (size_t i = 0; i < ARRAY_LEN(LINES); i++) {
+        if (!elem_name_is(command, str_from(LINES[i].command)))
+            continue;
+        CLEANUP(buffer_done) Buffer object;
+        buffer_init(&object, BUFFER_UNBOUNDED);
+        LOG_INFO(LOG_REPL, is_in_txn ? LINES[i].id_in_txn : LINES[i].id, LINES[i].msg,
+                 LOG_STR("namespace", entry->ns->text), json_log_attr("object", entry->o, &object));
+        return;
+    }
+}
+
 static ErrCode on_ddl(void *arg, OpCtx *op, const DdlEntry *entry, Error *err) {
     (void)err;
     bool is_database = entry->ns->size == entry->ns->db_size;
@@ -206,6 +240,7 @@ static ErrCode on_ddl(void *arg, OpCtx *op, const DdlEntry *entry, Error *err) {
     build_doc(b, "o", entry->o);
     if (doc_is_present(entry->o2))
         build_doc(b, "o2", entry->o2);
+    log_ddl(op, entry);
     return ERR_OK;
 }
 

@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/failpoint.h"
+#include "base/thread.h"
 #include "catalog/write_group.h"
 #include "concurrency/op_failpoint.h"
 #include "repl/oplog/oplog_internal.h"
@@ -27,6 +29,7 @@ enum {
      * OPLOG_ENTRY_BYTES_MAX with its frame. */
     ENTRY_BYTES_TARGET = BSON_DOC_SIZE_MAX,
     LOCATION_CREATE_FAILPOINT = 51267,
+    SLEEP_BEFORE_COMMIT_US = 100 * 1000, /* of a failpoint */
     ROW_FRAME_BYTES_MAX = 1 + INDEX_NAME_SIZE,
 };
 
@@ -205,6 +208,7 @@ static ErrCode write_single(UnitWriter *w, Error *err) {
     OplogStage *stage = w->stage;
     uint64_t count = session_write_needs_image(w->op) ? 2 : 1;
     TRY(oplog_reserve(w->oplog, w->op, stage, count, err));
+    failpoint_hit(FP_SLEEP_AFTER_OPTIME);
     TRY(ru_set_commit_ts(w->op->ru, stage->last.ts, err));
     if (session_write_has_statements(w->op))
         session_write_build_entry(w->op, stage->last, 1, /* is_last= */ true, &stage->open);
@@ -239,7 +243,11 @@ ErrCode oplog_before_commit(void *arg, OpCtx *op, Error *err) {
     }
     if (UNLIKELY(op->write_group != NULL) && op->write_group->store != NULL)
         TRY(op->write_group->store(op->write_group->arg, op, stage->wall_ms, err));
-    return session_write_has_statements(op) ? session_write_store(op, stage->wall_ms, err) : ERR_OK;
+    if (session_write_has_statements(op))
+        TRY(session_write_store(op, stage->wall_ms, err));
+    if (FAILPOINT(SLEEP_BEFORE_COMMIT))
+        thread_sleep_us(SLEEP_BEFORE_COMMIT_US);
+    return ERR_OK;
 }
 
 /* ---- the two phases of a transaction (txn/prepared.h) ---- */
