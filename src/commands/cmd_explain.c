@@ -457,6 +457,7 @@ static ErrCode explain_find_and_modify(CommandCtx *ctx, Doc command, ExplainVerb
     void *arg;
     TRY(parse_inner(ctx, &CMD_FIND_AND_MODIFY, command, &arg, err));
     const FindAndModifyRequest *given = arg;
+    TRY(find_and_modify_check(given, err));
     ModifyRequest request = {
         .kind = given->is_remove ? MODIFY_DELETE : MODIFY_UPDATE,
         .query = {.filter = given->query, .sort = given->sort, .hint = given->hint},

@@ -8,30 +8,6 @@
 #include "request/write_requests.h"
 #include "txn/retryable.h"
 
-static ErrCode check(const FindAndModifyRequest *request, Error *err) {
-    bool has_update = elem_is_present(request->update);
-    if (request->is_remove && has_update)
-        return error_set(err, ERR_FAILED_TO_PARSE, "Cannot specify both an update and remove=true");
-    if (request->is_remove && request->is_upsert)
-        return error_set(err, ERR_FAILED_TO_PARSE,
-                         "Cannot specify both upsert=true and remove=true");
-    if (request->is_remove && request->is_new)
-        return error_set(
-            err, ERR_FAILED_TO_PARSE,
-            "Cannot specify both new=true and remove=true; 'remove' always returns the "
-            "deleted document");
-    if (request->is_remove && doc_is_present(request->array_filters))
-        return error_set(err, ERR_FAILED_TO_PARSE, "Cannot specify arrayFilters and remove=true");
-    if (!request->is_remove && !has_update)
-        return error_set(err, ERR_FAILED_TO_PARSE,
-                         "Either an update or remove=true must be specified");
-    if (has_update && elem_type(request->update) != BT_DOC &&
-        elem_type(request->update) != BT_ARRAY)
-        return error_set(err, ERR_FAILED_TO_PARSE,
-                         "Update argument must be either an object or an array");
-    return ERR_OK;
-}
-
 typedef struct ImageFields {
     ExprMatchHook expr_hook;
     MatchParseContext match;
@@ -167,7 +143,7 @@ static ErrCode run_once(CommandCtx *ctx, const Ns *ns, const FindAndModifyReques
 
 static ErrCode find_and_modify_run(CommandCtx *ctx, void *arg, Error *err) {
     FindAndModifyRequest *request = arg;
-    TRY(check(request, err));
+    TRY(find_and_modify_check(request, err));
     Ns ns;
     TRY(request_ns(ctx, request->coll, &ns, err));
     TRY(write_ns_check(ctx, &ns, err));

@@ -89,6 +89,30 @@ static const FieldSpec FIND_AND_MODIFY_FIELDS[] = {
 const RequestSpec FIND_AND_MODIFY_REQUEST =
     REQUEST_SPEC(FindAndModifyRequest, FIND_AND_MODIFY_FIELDS);
 
+ErrCode find_and_modify_check(const FindAndModifyRequest *request, Error *err) {
+    bool has_update = elem_is_present(request->update);
+    if (request->is_remove && has_update)
+        return error_set(err, ERR_FAILED_TO_PARSE, "Cannot specify both an update and remove=true");
+    if (request->is_remove && request->is_upsert)
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "Cannot specify both upsert=true and remove=true");
+    if (request->is_remove && request->is_new)
+        return error_set(
+            err, ERR_FAILED_TO_PARSE,
+            "Cannot specify both new=true and remove=true; 'remove' always returns the "
+            "deleted document");
+    if (request->is_remove && doc_is_present(request->array_filters))
+        return error_set(err, ERR_FAILED_TO_PARSE, "Cannot specify arrayFilters and remove=true");
+    if (!request->is_remove && !has_update)
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "Either an update or remove=true must be specified");
+    if (has_update && elem_type(request->update) != BT_DOC &&
+        elem_type(request->update) != BT_ARRAY)
+        return error_set(err, ERR_FAILED_TO_PARSE,
+                         "Update argument must be either an object or an array");
+    return ERR_OK;
+}
+
 /* ---- batches ---- */
 
 ErrCode write_batch_check(uint32_t count, Error *err) {

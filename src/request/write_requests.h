@@ -98,6 +98,9 @@ ErrCode update_statements_parse(const DocList *list, Arena *arena, UpdateStateme
 ErrCode delete_statements_parse(const DocList *list, Arena *arena, DeleteStatement *statements,
                                 Error *err) MUST_CHECK;
 
+/* What single fields cannot say: ERR_FAILED_TO_PARSE. */
+ErrCode find_and_modify_check(const FindAndModifyRequest *request, Error *err) MUST_CHECK;
+
 extern const RequestSpec INSERT_REQUEST;
 extern const RequestSpec UPDATE_REQUEST;
 extern const RequestSpec UPDATE_STATEMENT;

@@ -119,6 +119,12 @@ for (const [claim, more, expected] of PLANS) {
     });
 }
 
+test('explain refuses what findAndModify itself would refuse', async () => {
+    const c = await node.collection([{ _id: 1 }]);
+    for (const rest of [{}, { remove: true, update: { $set: { b: 3 } } }, { remove: true, new: true }, { remove: true, upsert: true }, { update: 5 }])
+        await fails(node.db.command({ explain: { findAndModify: c.collectionName, ...rest } }), 9);
+});
+
 test('explain of count, distinct, delete, update and findAndModify changes nothing', async () => {
     const before = await node.db.collection('c').find().toArray();
     const plan = async (command) =>
