@@ -335,6 +335,11 @@ static Doc build_profile(CommandCtx *ctx, const Profiled *what) {
         build_bool(&b, "hasSortStage", true);
     if (m->is_from_trial)
         build_bool(&b, "fromMultiPlanner", true);
+    if (m->replan_works > 0) {
+        char reason[REPLAN_REASON_SIZE];
+        build_bool(&b, "replanned", true);
+        build_cstr(&b, "replanReason", op_replan_reason(m, reason));
+    }
     if (m->used_disk)
         build_bool(&b, "usedDisk", true);
     if (m->is_cursor_exhausted)

@@ -338,6 +338,24 @@ test('QRY-1: an index with arrays gives the order of a sort, unless conditions l
         assert.deepEqual(await grouped(pipeline, { x: 1, a: 1 }), await grouped(pipeline, { $natural: 1 }));
 });
 
+test('MET-1: a plan that was remembered and finds nothing for long is replaced, and the profiler says so', async () => {
+    const d = db.collection('replanned');
+    await d.insertMany(Array.from({ length: 30000 }, (_, i) => ({ a: i < 50 ? 2 : 1, b: i < 50 ? 7 : i })));
+    await d.createIndexes([{ key: { a: 1 } }, { key: { b: 1 } }]);
+    const ask = (a, b) => d.find({ a, b: { $gte: b, $lte: b + 1 } }).toArray();
+    for (let i = 0; i < 3; i++) assert.equal((await ask(2, 7)).length, 50); // by a and by b alike: the first one is taken
+    const rows = () => db.collection('system.profile').find({ ns: `${db.databaseName}.replanned`, replanned: true }).toArray();
+    await db.command({ profile: 2 });
+    assert.equal((await ask(1, 29990)).length, 2);
+    await db.command({ profile: 0 });
+    const told = await rows();
+    for (const { replanReason, fromMultiPlanner } of told) {
+        assert.match(replanReason, /^cached plan was less efficient than expected: no result after \d+ works/);
+        assert.equal(fromMultiPlanner, true);
+    }
+    assert.equal(told.length, 1, 'by a there are 29940 keys before it');
+});
+
 test('QRY-1: an index filter decides which indexes a shape may use, also against a hint', async () => {
     const d = db.collection('filtered');
     await d.insertMany(Array.from({ length: 20 }, (_, i) => ({ x: i, y: i % 2 })));

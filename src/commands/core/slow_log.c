@@ -36,7 +36,7 @@ void slow_log_write(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Erro
     buffer_append_byte(&line, '\0');
     const char *command = (const char *)line.data;
     bool is_read = (ctx->spec->flags & CMD_READS) != 0;
-    char code_name[32];
+    char code_name[32], reason[REPLAN_REASON_SIZE];
     const char *plan = op->desc.plan_summary;
     LOG_INFO(
         LOG_COMMAND, 51803, "Slow query", LOG_STR("type", op->desc.op_type),
@@ -55,6 +55,8 @@ void slow_log_write(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Erro
         counter("numYields", m->yields), counter("writeConflicts", m->write_conflicts),
         counter("temporarilyUnavailableErrors", m->temporarily_unavailable),
         m->has_sort_stage ? LOG_BOOL("hasSortStage", true) : (LogAttr){0},
+        m->replan_works > 0 ? LOG_BOOL("replanned", true) : (LogAttr){0},
+        m->replan_works > 0 ? LOG_STR("replanReason", op_replan_reason(m, reason)) : (LogAttr){0},
         rc != ERR_OK ? LOG_STR("errMsg", error_message(err)) : (LogAttr){0},
         rc != ERR_OK ? LOG_STR("errName", error_code_name(rc, code_name)) : (LogAttr){0},
         rc != ERR_OK ? LOG_I64("errCode", rc) : (LogAttr){0},

@@ -21,6 +21,7 @@ void statement_begin(CommandCtx *ctx) {
     op->desc.exec_stats = NULL;
     mutex_unlock(&op->mu);
     op->metrics.has_sort_stage = op->metrics.is_from_trial = false; /* of the last one */
+    op->metrics.replan_works = 0;
     ctx->notes->start_us = clock_mono_us();
     ctx->notes->before = ctx->op->metrics;
 }
@@ -39,6 +40,8 @@ static OpMetrics metrics_since(const OpMetrics *now, const OpMetrics *before) {
         .keys_deleted = now->keys_deleted - before->keys_deleted,
         .write_conflicts = now->write_conflicts - before->write_conflicts,
         .yields = now->yields - before->yields,
+        .replan_works_expected = now->replan_works_expected,
+        .replan_works = now->replan_works,
         .has_sort_stage = now->has_sort_stage,
         .is_from_trial = now->is_from_trial,
         .used_disk = now->used_disk,

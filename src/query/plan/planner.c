@@ -512,6 +512,9 @@ static void deactivate(const PlanExecutor *exec) {
  * are tried again. */
 static ErrCode replan(PlanExecutor *exec, Error *err) {
     Planning *p = exec->planning;
+    OpMetrics *metrics = &exec->access->op->metrics;
+    metrics->replan_works_expected = (int64_t)exec->cached_works;
+    metrics->replan_works = (int64_t)exec->ticks;
     p->access = exec->access;
     p->coll = exec->access->coll;
     deactivate(exec);
