@@ -20,6 +20,27 @@ enum {
     CURRENT_OP_BYTES_MAX = 128 * 1024 * 1024,
 };
 
+/* As they are shown; the barrier of transactions is the server's own affair. */
+typedef enum LockKind {
+    LOCK_KIND_RSTL,
+    LOCK_KIND_GLOBAL,
+    LOCK_KIND_DATABASE,
+    LOCK_KIND_COLLECTION,
+    LOCK_KIND_MUTEX,
+    LOCK_KIND_COUNT,
+} LockKind;
+
+static LockKind lock_kind(ResourceId resource) {
+    static const LockKind KINDS[] = {[RESOURCE_DATABASE] = LOCK_KIND_DATABASE,
+                                     [RESOURCE_COLLECTION] = LOCK_KIND_COLLECTION,
+                                     [RESOURCE_MUTEX] = LOCK_KIND_MUTEX};
+    if (resource_type(resource) != RESOURCE_GLOBAL)
+        return KINDS[resource_type(resource)];
+    return resource == RESOURCE_ID_RSTL     ? LOCK_KIND_RSTL
+           : resource == RESOURCE_ID_GLOBAL ? LOCK_KIND_GLOBAL
+                                            : LOCK_KIND_COUNT;
+}
+
 typedef struct PinnedCursor {
     int64_t id;
     size_t start; /* of {cursor: {...}} in Rows.cursors */
@@ -169,6 +190,31 @@ static void note_pinned(void *arg, const ClientCursor *cursor) {
     doc_builder_end(&b);
 }
 
+/* Of each kind the strongest mode, what it waits for included. */
+static void build_locks(DocBuilder *b, const ShownLock *rows, uint32_t count) {
+    static const char *const NAMES[] = {
+        [LOCK_KIND_RSTL] = "ReplicationStateTransition",
+        [LOCK_KIND_GLOBAL] = "Global",
+        [LOCK_KIND_DATABASE] = "Database",
+        [LOCK_KIND_COLLECTION] = "Collection",
+        [LOCK_KIND_MUTEX] = "Mutex",
+    };
+    LockMode modes[LOCK_KIND_COUNT];
+    bool has[LOCK_KIND_COUNT] = {false};
+    for (uint32_t i = 0; i < count; i++) {
+        LockKind kind = lock_kind(rows[i].resource);
+        if (kind == LOCK_KIND_COUNT)
+            continue;
+        modes[kind] = has[kind] && modes[kind] > rows[i].mode ? modes[kind] : rows[i].mode;
+        has[kind] = true;
+    }
+    size_t locks = build_open_doc(b, "locks");
+    for (int kind = 0; kind < LOCK_KIND_COUNT; kind++)
+        if (has[kind])
+            build_cstr(b, NAMES[kind], lock_mode_name(modes[kind]));
+    build_close(b, locks);
+}
+
 static void build_client(DocBuilder *b, int64_t connection_id, const char *client,
                          const char *app_name, const uint8_t *metadata) {
     if (connection_id != 0) {
@@ -221,6 +267,8 @@ static void add_transaction(void *arg, const TxnInfo *info) {
         build_cstr(&b, "expiryTime", expiry);
     }
     build_close(&b, transaction);
+    build_bool(&b, "waitingForLock", false);
+    build_locks(&b, info->locks, info->lock_count);
     doc_builder_end(&b);
 }
 
@@ -379,12 +427,11 @@ static void build_operation(DocBuilder *b, const Rows *rows, const OpCtx *op) {
     if (conflicts > 0)
         build_i64(b, "prepareReadConflicts", conflicts);
     build_bool(b, "waitingForLock", op->is_waiting_for_lock);
-    size_t locks = build_open_doc(b, "locks");
-    if (op->is_waiting_for_lock) {
-        static const char *const NAMES[] = {"", "Global", "Database", "Collection", "Mutex"};
-        build_cstr(b, NAMES[resource_type(op->waiting_resource)], lock_mode_name(op->waiting_mode));
-    }
-    build_close(b, locks);
+    ShownLock held[LOCKS_SHOWN_MAX + 1];
+    uint32_t held_count = lock_shown(op, held);
+    if (op->is_waiting_for_lock)
+        held[held_count++] = (ShownLock){lock_shown_id(op->waiting_resource), op->waiting_mode};
+    build_locks(b, held, held_count);
     build_bool(b, "waitingForFlowControl", false);
     build_close(b, build_open_doc(b, "lockStats"));
 }

@@ -89,6 +89,7 @@ static ErrCode wait_for_grant(OpCtx *op, Bucket *bucket, Waiter *waiter, int64_t
                               Error *err);
 static void release_held(OpCtx *op, HeldLock *held);
 static void grow(Locker *locker);
+static void show_from(OpCtx *op, uint32_t first, uint32_t count);
 
 LockManager *lock_manager_new(void) {
     LockManager *manager = aligned_alloc(64, (sizeof(LockManager) + 63) & ~(size_t)63);
@@ -308,6 +309,11 @@ static LockMode join_modes(LockMode a, LockMode b) {
     return covers(a, b) ? a : covers(b, a) ? b : LOCK_X;
 }
 
+static void set_held_mode(OpCtx *op, HeldLock *held, LockMode mode) {
+    held->mode = mode;
+    show_from(op, (uint32_t)(held - op->locker.held), op->locker.held_count);
+}
+
 /* Ahead of the queue: those in it wait for this holder anyway. Two that raise the same lock to X
  * block each other until the time limit of one of them. */
 static ErrCode raise_held(OpCtx *op, HeldLock *held, LockMode mode, int64_t deadline_us,
@@ -323,7 +329,7 @@ static ErrCode raise_held(OpCtx *op, HeldLock *held, LockMode mode, int64_t dead
         head->granted[held->mode]--;
         head->granted[mode]++;
         mutex_unlock(&bucket->mu);
-        held->mode = mode;
+        set_held_mode(op, held, mode);
         return ERR_OK;
     }
     bucket->stats[resource_type(id)].waited[mode]++;
@@ -332,7 +338,7 @@ static ErrCode raise_held(OpCtx *op, HeldLock *held, LockMode mode, int64_t dead
     TicketPool *pool = op->held_ticket;
     ticket_release(op);
     TRY(wait_for_grant(op, bucket, &waiter, deadline_us, err)); /* unlocks */
-    held->mode = mode;
+    set_held_mode(op, held, mode);
     return pool != NULL ? ticket_acquire(pool, op, err) : ERR_OK;
 }
 
@@ -393,6 +399,7 @@ static void release_held(OpCtx *op, HeldLock *held) {
     uint32_t index = (uint32_t)(held - locker->held);
     memmove(held, held + 1, sizeof(HeldLock) * (locker->held_count - index - 1));
     locker->held_count--;
+    show_from(op, index, locker->held_count + 1);
     if (row.resource == RESOURCE_ID_RSTL)
         atomic_store_explicit(&op->has_state_lock, false, memory_order_relaxed);
 
@@ -560,9 +567,54 @@ static void add_held(OpCtx *op, ResourceId id, LockMode mode, LockFlags flags, b
                    .count = 1,
                    .is_fast = is_fast,
                    .is_compatible_first = (flags & LOCK_COMPATIBLE_FIRST) != 0};
+    show_from(op, locker->held_count - 1, locker->held_count);
     if (id == RESOURCE_ID_RSTL)
         atomic_store_explicit(&op->has_state_lock, true, memory_order_relaxed);
     op->metrics.lock_acquired[mode]++;
+}
+
+/* ---- what others see ---- */
+
+/* The mode takes the place of two bits of the hash. */
+#define SHOWN_MODE_SHIFT 59
+#define SHOWN_MODE_BITS  (UINT64_C(3) << SHOWN_MODE_SHIFT)
+
+/* Rows from `first` on have changed; `count` were shown until now. */
+static void show_from(OpCtx *op, uint32_t first, uint32_t count) {
+    const Locker *locker = &op->locker;
+    for (uint32_t i = first; i < count && i < LOCKS_SHOWN_MAX; i++) {
+        const HeldLock *held = &locker->held[i];
+        uint64_t word = i < locker->held_count ? lock_shown_id(held->resource) |
+                                                     (uint64_t)held->mode << SHOWN_MODE_SHIFT
+                                               : 0;
+        atomic_store_explicit(&op->shown_locks[i], word, memory_order_relaxed);
+    }
+}
+
+void lock_show_all(OpCtx *op) {
+    show_from(op, 0, LOCKS_SHOWN_MAX);
+}
+
+ResourceId lock_shown_id(ResourceId id) {
+    return id & ~SHOWN_MODE_BITS;
+}
+
+uint32_t lock_shown(const OpCtx *op, ShownLock *ret_rows) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < LOCKS_SHOWN_MAX; i++) {
+        uint64_t word = atomic_load_explicit(&op->shown_locks[i], memory_order_relaxed);
+        if (word != 0)
+            ret_rows[count++] = (ShownLock){
+                lock_shown_id(word), (LockMode)((word & SHOWN_MODE_BITS) >> SHOWN_MODE_SHIFT)};
+    }
+    return count;
+}
+
+uint32_t locker_shown(const Locker *locker, ShownLock *ret_rows) {
+    uint32_t count = locker->held_count < LOCKS_SHOWN_MAX ? locker->held_count : LOCKS_SHOWN_MAX;
+    for (uint32_t i = 0; i < count; i++)
+        ret_rows[i] = (ShownLock){lock_shown_id(locker->held[i].resource), locker->held[i].mode};
+    return count;
 }
 
 static bool covers(LockMode held, LockMode requested) {

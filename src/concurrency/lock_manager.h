@@ -79,7 +79,20 @@ bool lock_is_held(const OpCtx *op, ResourceId id, LockMode mode); /* in that or 
 void lock_unit_of_work_begin(OpCtx *op);
 void lock_unit_of_work_end(OpCtx *op);
 
-/* One row per waiter; holders are found through the operations. For lockInfo. */
+/* What others see of a lock that is held: by an operation that is running, or by a locker that no
+ * operation uses. At most LOCKS_SHOWN_MAX of each. */
+typedef struct ShownLock {
+    ResourceId resource; /* as lock_shown_id gives it */
+    LockMode mode;
+} ShownLock;
+uint32_t lock_shown(const OpCtx *op, ShownLock *ret_rows);
+uint32_t locker_shown(const Locker *locker, ShownLock *ret_rows);
+/* A resource in the lists above: two that differ may have the same one, though hardly ever. */
+ResourceId lock_shown_id(ResourceId id);
+/* After the operation's locker was exchanged for another one. */
+void lock_show_all(OpCtx *op);
+
+/* One row per waiter. For lockInfo. */
 typedef struct LockWaiterInfo {
     ResourceId resource;
     uint32_t op_id;

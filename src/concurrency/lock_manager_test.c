@@ -100,6 +100,46 @@ static void start_waiting(Waiting *w) {
         thread_sleep_us(200);
 }
 
+TEST(others_see_which_locks_an_operation_holds) {
+    /* Goal (LCK-1): whatever is acquired, raised or released, the list for others is the locker's.
+     * Method: random requests of one operation, looked at after each. */
+    LockFixture fx;
+    fixture_init(&fx);
+    OpCtx *op = fx.ops[0];
+    op->locker.request_us_max = 1; /* any order, as transactions do */
+    Prng prng = prng_seeded(7);
+    uint32_t acquired[12] = {0};
+    for (int round = 0; round < 5000; round++) {
+        uint32_t i = (uint32_t)prng_below(&prng, ARRAY_LEN(acquired));
+        char name[2] = {(char)('a' + i), '\0'};
+        ResourceId id = i == 0 ? RESOURCE_ID_GLOBAL : resource_id(RESOURCE_COLLECTION, name, 1);
+        if (acquired[i] > 0 && prng_below(&prng, 2) == 0) {
+            lock_release(op, id);
+            acquired[i]--;
+        } else if (i != 0 || acquired[i] == 0) {
+            LockMode mode = i == 0 ? LOCK_IX : (LockMode)prng_below(&prng, LOCK_MODE_COUNT);
+            EXPECT(try_lock(op, id, mode));
+            acquired[i]++;
+        }
+        ShownLock shown[LOCKS_SHOWN_MAX], held[LOCKS_SHOWN_MAX];
+        uint32_t count = lock_shown(op, shown);
+        EXPECT_EQ_U64(count, locker_shown(&op->locker, held));
+        for (uint32_t k = 0; k < count; k++) {
+            EXPECT_EQ_U64(shown[k].resource, held[k].resource);
+            EXPECT_EQ_I64(shown[k].mode, held[k].mode);
+        }
+    }
+    for (uint32_t i = 0; i < ARRAY_LEN(acquired); i++) {
+        char name[2] = {(char)('a' + i), '\0'};
+        for (; acquired[i] > 0; acquired[i]--)
+            lock_release(op,
+                         i == 0 ? RESOURCE_ID_GLOBAL : resource_id(RESOURCE_COLLECTION, name, 1));
+    }
+    ShownLock none[LOCKS_SHOWN_MAX];
+    EXPECT_EQ_U64(lock_shown(op, none), 0);
+    fixture_done(&fx);
+}
+
 TEST(locks_are_granted_in_order_of_arrival) {
     /* Goal: a reader that comes after a waiting X waits behind it, and at-front requests go first.
      * Method: op 0 holds S; X (1), IS (2) and an at-front X (3) queue up; release and look at the

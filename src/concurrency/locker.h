@@ -24,6 +24,7 @@ enum {
     /* Global ones, two databases, the collections of one DDL operation; a transaction that locks
      * more gets heap memory. */
     LOCKER_HELD_INLINE = 16,
+    LOCKS_SHOWN_MAX = 8, /* of one operation to others: a line of the cache */
 };
 
 typedef struct HeldLock {

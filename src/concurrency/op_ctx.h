@@ -151,6 +151,9 @@ struct OpCtx {
     /* Holds the RSTL: maintained by the lock manager, so that a step-down can kill exactly the
      * operations that block it without looking into their lockers. */
     _Atomic bool has_state_lock;
+    /* What it holds, one word each, for whoever lists locks: written by the lock manager in the
+     * operation's thread. Read with relaxed order: a list is old when it is read, anyway. */
+    _Atomic uint64_t shown_locks[LOCKS_SHOWN_MAX];
 
     OpRegistry *registry;
     ListNode registry_node;

@@ -37,6 +37,7 @@ void op_unit_swap(OpCtx *op, OpUnit *unit) {
     SWAP(op->write_group, unit->write_group);
     SWAP(op->observers_heard, unit->observers_heard);
     locker_swap(&op->locker, &unit->locker);
+    lock_show_all(op);
     op->ru->op = op;
     unit->ru->op = NULL;
     /* A change of the node's state finds those that it must end by this mark. */

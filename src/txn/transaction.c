@@ -466,17 +466,20 @@ void txn_abort_open(SessionCatalog *catalog, OpCtx *op, Session *session) {
 static TxnInfo info_locked(const Session *session) {
     const Transaction *txn = session->txn;
     bool is_active = session->owner != NULL;
-    return (TxnInfo){.id = session->id,
-                     .number = txn->number,
-                     .start_us = txn->start_us,
-                     .start_wall_ms = txn->start_wall_ms,
-                     .expires_us = txn->expires_us,
-                     .read_ts = txn->read_ts,
-                     .is_prepared = !optime_is_none(txn->prepared),
-                     .prepared_us = txn->prepared_us,
-                     .is_active = is_active,
-                     .active_us = is_active ? 0 : txn->active_us,
-                     .client = is_active ? NULL : &txn->client};
+    TxnInfo info = {.id = session->id,
+                    .number = txn->number,
+                    .start_us = txn->start_us,
+                    .start_wall_ms = txn->start_wall_ms,
+                    .expires_us = txn->expires_us,
+                    .read_ts = txn->read_ts,
+                    .is_prepared = !optime_is_none(txn->prepared),
+                    .prepared_us = txn->prepared_us,
+                    .is_active = is_active,
+                    .active_us = is_active ? 0 : txn->active_us,
+                    .client = is_active ? NULL : &txn->client};
+    if (!is_active)
+        info.lock_count = locker_shown(&txn->unit->locker, info.locks);
+    return info;
 }
 
 /* Marks those in use, and returns the first that is not, now owned by `op`; NULL: none. */

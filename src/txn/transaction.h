@@ -23,6 +23,7 @@
 
 #include "catalog/catalog.h"
 #include "catalog/write_group.h"
+#include "concurrency/lock_manager.h"
 #include "storage/op_unit.h"
 #include "storage/recovery_unit.h"
 #include "storage/unit_of_work.h"
@@ -100,6 +101,8 @@ typedef struct TxnInfo {
     bool is_active;      /* a statement is running */
     /* Of those that have ended; not told while one is running. */
     int64_t active_us;
+    ShownLock locks[LOCKS_SHOWN_MAX];
+    uint32_t lock_count;
     const TxnClient *client; /* valid while the catalog's lock is held */
 } TxnInfo;
 

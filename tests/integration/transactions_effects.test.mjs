@@ -81,6 +81,36 @@ test('SES-4: currentOp shows a transaction between two statements: since when, h
     wire.close();
 });
 
+test('LCK-1: lockInfo and currentOp name who holds a lock, also between two statements, and who waits for it', async () => {
+    const c = await newCollection([{ _id: 1 }]);
+    const admin = client.db('admin');
+    const session = client.startSession();
+    session.startTransaction();
+    await c.updateOne({ _id: 1 }, { $set: { a: 1 } }, { session });
+    const idle = async () => (await admin.aggregate([{ $currentOp: {} }, { $match: { active: false, 'lsid.id': session.id.id } }]).toArray())[0];
+    const { locks, waitingForLock } = await idle();
+    assert.deepEqual([locks, waitingForLock], [{ ReplicationStateTransition: 'w', Global: 'w', Database: 'w', Collection: 'w' }, false]);
+
+    const dropped = c.drop();
+    const waiting = async () => (await admin.aggregate([{ $currentOp: {} }, { $match: { 'command.drop': c.collectionName, waitingForLock: true } }]).toArray())[0];
+    await waitFor(async () => (await waiting()) !== undefined, { what: 'the drop to wait' });
+    const op = await waiting();
+    assert.equal(op.locks.Collection, 'W');
+    const { lockInfo } = await admin.command({ lockInfo: 1 });
+    const contended = lockInfo.filter(({ pending }) => pending.length > 0);
+    assert.equal(contended.length, 1, JSON.stringify(lockInfo));
+    const [{ resourceId, granted, pending }] = contended;
+    assert.match(resourceId, /: Collection, /);
+    assert.deepEqual(granted.map(({ mode, clientInfo }) => [mode, clientInfo.desc, hexOf(clientInfo.lsid.id)]), [['IX', 'inactive transaction', hexOf(session.id.id)]]);
+    assert.deepEqual(pending.map(({ mode, clientInfo }) => [mode, clientInfo.opid]), [['X', op.opid]]);
+    const asker = lockInfo.find(({ granted: holders }) => holders.some(({ clientInfo }) => clientInfo.opid === op.opid));
+    assert.ok(asker, 'the drop holds locks above the collection');
+    await session.commitTransaction();
+    await session.endSession();
+    await dropped;
+    assert.deepEqual((await admin.command({ lockInfo: 1 })).lockInfo.filter(({ pending: left }) => left.length > 0), []);
+});
+
 describe('a session whose transaction is prepared', () => {
     const FAILPOINT = 'waitAfterNewStatementBlocksBehindPrepare';
     const ask = async (command) => {
