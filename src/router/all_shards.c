@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "router/forward.h"
+#include "router/owners.h"
 #include "router/routing.h"
 #include "router/scatter.h"
 
@@ -49,6 +50,18 @@ ErrCode all_shards_after(CommandCtx *ctx, Error *err) {
     CLEANUP(shard_list_done) ShardList *list = NULL;
     CLEANUP(shard_calls_done) ShardCalls calls = {0};
     return ask_all(ctx, 0, &list, &calls, err);
+}
+
+/* ---- appendOplogNote ---- */
+
+static ErrCode append_oplog_note_run(CommandCtx *ctx, void *arg, Error *err) {
+    (void)arg;
+    CLEANUP(shard_list_done) ShardList *list = NULL;
+    CLEANUP(shard_calls_done) ShardCalls calls = {0};
+    if (ask_all(ctx, ASK_ONCE, &list, &calls, err) != ERR_OK)
+        return owners_add_raw(ctx, &calls, err);
+    owners_build_raw(ctx, &calls);
+    return ERR_OK;
 }
 
 /* ---- fsync ---- */
@@ -164,6 +177,14 @@ static ErrCode validate_db_metadata_run(CommandCtx *ctx, void *arg, Error *err) 
         build_bool(ctx->reply, "hasMoreErrors", true);
     return ERR_OK;
 }
+
+/* CMD_LOOSE: the shards parse it. */
+const CommandSpec ROUTER_APPEND_OPLOG_NOTE = {
+    .name = "appendOplogNote",
+    .summary = "Writes a no-op with a document of the client's into the oplogs of all shards.",
+    .flags = CMD_ADMIN_ONLY | CMD_LOOSE | CMD_TAKES_WRITE_CONCERN,
+    .run = append_oplog_note_run,
+};
 
 const CommandSpec ROUTER_FSYNC = {
     .name = "fsync",

@@ -262,6 +262,13 @@ static ErrCode drop_indexes_run(CommandCtx *ctx, void *arg, Error *err) {
     return order_collection(ctx, "_shardsvrDropIndexes", /* has_raw= */ true, err);
 }
 
+static ErrCode set_commit_quorum_run(CommandCtx *ctx, void *arg, Error *err) {
+    (void)arg;
+    Ns ns;
+    TRY(command_ns(ctx, &ns, err));
+    return routing_run(ctx, &ns, ROUTING_READS, to_owners, NULL, err);
+}
+
 static ErrCode drop_database_run(CommandCtx *ctx, void *arg, Error *err) {
     (void)arg;
     if (is_on_config_server(ctx->args.db))
@@ -388,6 +395,8 @@ DDL_COMMAND(ROUTER_LIST_INDEXES, "listIndexes", CMD_LOOSE | CMD_READS | CMD_API_
             list_indexes_run, "Lists the indexes of a collection.");
 DDL_COMMAND(ROUTER_RENAME_COLLECTION, "renameCollection", CMD_ADMIN_ONLY | WRITES, rename_run,
             "Renames a collection.", .request = &RENAME_REQUEST);
+DDL_COMMAND(ROUTER_SET_INDEX_COMMIT_QUORUM, "setIndexCommitQuorum", CMD_LOOSE | WRITES,
+            set_commit_quorum_run, "Changes how many members must be ready to commit an index.");
 DDL_COMMAND(ROUTER_SHARD_COLLECTION, "shardCollection", CMD_ADMIN_ONLY | WRITES,
             shard_collection_run, "Spreads a collection over shards.", .alias = "shardcollection",
             .request = REQUEST_OF(ShardCollectionRequest, SHARD_COLLECTION_FIELDS));

@@ -21,4 +21,5 @@ extern const CommandSpec ROUTER_DROP_DATABASE;
 extern const CommandSpec ROUTER_DROP_INDEXES;
 extern const CommandSpec ROUTER_LIST_INDEXES;
 extern const CommandSpec ROUTER_RENAME_COLLECTION;
+extern const CommandSpec ROUTER_SET_INDEX_COMMIT_QUORUM;
 extern const CommandSpec ROUTER_SHARD_COLLECTION;

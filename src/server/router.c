@@ -31,14 +31,17 @@ typedef struct Router {
     CommandTable commands;
 } Router;
 
-/* Commands that are the same on every kind of node: they concern the process alone. */
+/* Commands that are the same on every kind of node: they concern the process alone, or nothing that
+ * any node has. */
 static const CommandSpec *const SHARED_SPECS[] = {
     &CMD_BUILD_INFO,
+    &CMD_CLEAR_LOG,
     &CMD_CONFIGURE_FAIL_POINT,
     &CMD_CONNECTION_STATUS,
     &CMD_CONN_POOL_STATS,
     &CMD_FLUSH_ROUTER_CONFIG,
     &CMD_GET_CMD_LINE_OPTS,
+    &CMD_GET_DIAGNOSTIC_DATA,
     &CMD_GET_LOG,
     &CMD_GET_PARAMETER,
     &CMD_HASH_BSON_ELEMENT,
@@ -54,7 +57,9 @@ static const CommandSpec *const SHARED_SPECS[] = {
     &CMD_PING,
     &CMD_PROFILE,
     &CMD_SERVER_STATUS,
+    &CMD_SET_FEATURE_COMPATIBILITY_VERSION,
     &CMD_SET_PARAMETER,
+    &CMD_SHUTDOWN,
     &CMD_TEST_DEPRECATION,
     &CMD_TEST_DEPRECATION_IN_VERSION_2,
     &CMD_TEST_REMOVAL,
@@ -63,8 +68,12 @@ static const CommandSpec *const SHARED_SPECS[] = {
     &CMD_START_SESSION,
     &CMD_END_SESSIONS,
     &CMD_REFRESH_SESSIONS,
+    &CMD_USERS_INFO,
     &CMD_WAIT_FOR_FAIL_POINT,
     &CMD_WHATS_MY_URI,
+#define REFUSED_COMMAND(symbol, name, reason) &(symbol),
+#include "commands/refused_commands.def"
+#undef REFUSED_COMMAND
 };
 
 static NodeRole role_of(const Options *options) {

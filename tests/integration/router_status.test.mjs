@@ -543,6 +543,63 @@ test('shardingState tells of a shard which cluster it belongs to', async () => {
     assert.equal((await config.db('admin').command({ shardingState: 1 })).enabled, false);
 });
 
+describe('commands of a mongos that concern no collection', () => {
+    test('users, versions and the log are told of, and the log is cleared', async () => {
+        assert.deepEqual((await admin.command({ usersInfo: 1 })).users, []);
+        assert.equal((await admin.command({ setFeatureCompatibilityVersion: '7.0', confirm: true })).ok, 1);
+        await fails(admin.command({ setFeatureCompatibilityVersion: '5.0', confirm: true }), 4926900);
+        const { data } = await admin.command({ getDiagnosticData: 1 });
+        assert.equal(data.serverStatus.process, 'mongos');
+        assert.equal((await admin.command({ clearLog: 'global' })).ok, 1);
+        assert.ok((await admin.command({ getLog: 'global' })).totalLinesWritten < 10);
+    });
+
+    test('a note goes into the oplogs of all shards', async () => {
+        const { raw } = await admin.command({ appendOplogNote: 1, data: { routed: 1 } });
+        assert.equal(Object.keys(raw).length, 2);
+        for (const shard of cluster.shards) {
+            const oplog = (await shard.direct(shard.members[0])).db('local').collection('oplog.rs');
+            assert.equal(await oplog.countDocuments({ op: 'n', 'o.routed': 1 }), 1);
+        }
+        await fails(admin.command({ appendOplogNote: 1 }), 4);
+    });
+
+    test('IDX-4: the commit quorum of a build changes on all shards that have the collection', async () => {
+        await fails(db.command({ setIndexCommitQuorum: 'spread', indexNames: ['a_1'], commitQuorum: 1 }), 27);
+        const primaries = await Promise.all(cluster.shards.map((shard) => shard.direct(shard.members[0])));
+        const each = (command) => Promise.all(primaries.map((one) => one.db('admin').command(command)));
+        const name = 'hangAfterStartingIndexBuild';
+        const set = await each({ configureFailPoint: name, mode: 'alwaysOn' });
+        const build = db.collection('spread').createIndex({ a: 1 });
+        try {
+            for (const [i, one] of primaries.entries())
+                await one.db('admin').command({ waitForFailPoint: name, timesEntered: Number(set[i].count) + 1, maxTimeMS: 20_000 });
+            const { raw } = await db.command({ setIndexCommitQuorum: 'spread', indexNames: ['a_1'], commitQuorum: 1 });
+            assert.deepEqual(Object.values(raw).map(({ ok }) => ok), [1, 1]);
+        } finally {
+            await each({ configureFailPoint: name, mode: 'off' });
+        }
+        assert.equal(await build, 'a_1');
+    });
+
+    test('NOD-2: shutdown ends the router with code 0', async () => {
+        const router = await cluster.addRouter({});
+        const other = await router.client();
+        await fails(other.db('test').command({ shutdown: 1 }), 13);
+        await assert.rejects(other.db('admin').command({ shutdown: 1 }), { name: /Network|ServerError/ });
+        assert.deepEqual(await router.waitEnd(), { code: 0, signal: null });
+    });
+
+    test('what neither nodes nor routers can do is refused by name, also by the shards', async () => {
+        const shard = await cluster.shards[0].direct(cluster.shards[0].members[0]);
+        for (const name of ['mapReduce', 'createUser', 'saslStart', 'analyzeShardKey', 'rotateCertificates'])
+            for (const one of [client, shard])
+                await fails(one.db('admin').command({ [name]: 1 }), 238, { message: new RegExp(`^${name} is not supported: `) });
+        await fails(admin.command({ replSetGetStatus: 1 }), 238, { message: /no member of a replica set/ });
+        await fails(admin.command({ noSuchCommand: 1 }), 59);
+    });
+});
+
 test('the database config need not be enabled', async () => {
     assert.equal((await admin.command({ enableSharding: 'config' })).ok, 1);
     await fails(admin.command({ enableSharding: 'local' }), 72);

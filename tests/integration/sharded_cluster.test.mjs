@@ -231,7 +231,7 @@ describe('a cluster of two shards', () => {
     });
 
     test('what a router cannot do yet is refused by name', async () => {
-        for (const name of ['refineCollectionShardKey', 'reshardCollection'])
+        for (const name of ['refineCollectionShardKey', 'reshardCollection', 'abortReshardCollection', 'commitReshardCollection'])
             await failsWith(cluster.admin({ [name]: 'x' }), 238);
         await failsWith(client.db('crud').command({ noSuchCommand: 1 }), 59);
         await failsWith(client.db('local').collection('c').find().toArray(), 20);
