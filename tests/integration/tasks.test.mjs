@@ -138,6 +138,18 @@ test('REP-4: an outcome is kept for its time, over a fail-over too, until it is 
     await isGone(brief);
 });
 
+test('REP-4: an outcome that is acknowledged before its task has quite ended goes, too', async () => {
+    const id = newId();
+    await failpoint('task.ended', 'alwaysOn', { blockTimeMS: 60_000 });
+    try {
+        await run(id, KEEP);
+        await act(id, 'acknowledge');
+    } finally {
+        await failpoint('task.ended', 'off');
+    }
+    await isGone(id);
+});
+
 test('REP-4: of the outcomes of a service only so many are kept, the newest', async () => {
     const prefix = newId();
     for (let i = 0; i < 270; i += 10)

@@ -230,10 +230,12 @@ static ErrCode store_chosen(Task *task, OpCtx *op, Error *err) {
     }
     TRY(store(task, op, next, chosen, err));
     failpoint_hit_at(FP_TASK_STORED, chosen);
-    if (is_over)
+    if (is_over) {
         finish(task, next);
-    else
+        failpoint_hit(FP_TASK_ENDED);
+    } else {
         adopt(task, next);
+    }
     xfree(TAKE_PTR(task->next_fields));
     return ERR_OK;
 }

@@ -487,8 +487,10 @@ void task_resume(Task *task) {
 
 void task_acknowledge(Task *task) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&task->services->mu);
-    if (!task->is_ended || task->state != TASK_READY)
+    if (!task->is_ended || task->state == TASK_GONE)
         return;
+    /* Whoever was told of the end may be here before the worker has left its step: that one looks
+     * for what is due, next. */
     task->due_us = 0;
     task_pool_kick_locked(task->services);
 }
