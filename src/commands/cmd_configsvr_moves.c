@@ -15,6 +15,7 @@ typedef struct CommitRequest {
     Str to;
     Doc chunk;
     Elem version;
+    Doc counts;
 } CommitRequest;
 
 typedef struct MovedChunk {
@@ -47,6 +48,7 @@ static ErrCode commit_run(CommandCtx *ctx, void *arg, Error *err) {
         .version = chunk_version_number(&version),
         .min = chunk.min,
         .max = chunk.max,
+        .counts = request->counts,
     };
     ChunkVersions versions;
     TRY(chunk_commit_move(ctx->op, &move, &versions, err));
@@ -60,6 +62,7 @@ static const FieldSpec COMMIT_FIELDS[] = {
     {"toShard", FIELD_STRING, FIELD_REQUIRED, offsetof(CommitRequest, to)},
     {"migratedChunk", FIELD_DOC, FIELD_REQUIRED, offsetof(CommitRequest, chunk)},
     {"fromShardCollectionVersion", FIELD_ELEM, FIELD_OPTIONAL, offsetof(CommitRequest, version)},
+    {"counts", FIELD_DOC, FIELD_OPTIONAL, offsetof(CommitRequest, counts)},
 };
 CONFIGSVR_COMMAND(CMD_CONFIGSVR_COMMIT_CHUNK_MIGRATION, "_configsvrCommitChunkMigration",
                   "gives a range to another shard.", CommitRequest, COMMIT_FIELDS, commit_run);

@@ -46,7 +46,10 @@ static ErrCode move_range_run(CommandCtx *ctx, void *arg, Error *err) {
     Cluster *cluster;
     TRY(shard_get_cluster(ctx->service->shard, ctx->op, &cluster, err));
     cluster_learn_config_time(cluster, ctx->args.config_time);
-    return donor_move(ctx->service->migrations, ctx->op, &order, err);
+    Doc account;
+    TRY(donor_move(ctx->service->migrations, ctx->op, &order, &account, err));
+    build_all(ctx->reply, account);
+    return ERR_OK;
 }
 
 static const FieldSpec MOVE_RANGE_FIELDS[] = {
@@ -102,6 +105,16 @@ static ErrCode part_begin(CommandCtx *ctx, const MovePartRequest *request, Uuid 
     return configsvr_uuid(request->id, "migrationId", ret_id, err);
 }
 
+static void build_counts(DocBuilder *b, const Receiving *receiving) {
+    size_t counts = build_open_doc(b, "counts");
+    build_i64(b, "cloned", receiving->cloned);
+    build_i64(b, "clonedBytes", receiving->cloned_bytes);
+    build_i64(b, "documents", receiving->documents);
+    build_i64(b, "catchup", receiving->caught_up);
+    build_i64(b, "steady", receiving->steady);
+    build_close(b, counts);
+}
+
 static ErrCode status_run(CommandCtx *ctx, void *arg, Error *err) {
     MovePartRequest *request = arg;
     Uuid id;
@@ -111,13 +124,7 @@ static ErrCode status_run(CommandCtx *ctx, void *arg, Error *err) {
                          err));
     build_bool(ctx->reply, "active", true);
     build_cstr(ctx->reply, "state", receive_state_name(receiving.state));
-    size_t counts = build_open_doc(ctx->reply, "counts");
-    build_i64(ctx->reply, "cloned", receiving.cloned);
-    build_i64(ctx->reply, "clonedBytes", receiving.cloned_bytes);
-    build_i64(ctx->reply, "documents", receiving.documents);
-    build_i64(ctx->reply, "catchup", receiving.caught_up);
-    build_i64(ctx->reply, "steady", receiving.steady);
-    build_close(ctx->reply, counts);
+    build_counts(ctx->reply, &receiving);
     return ERR_OK;
 }
 
@@ -130,6 +137,15 @@ static ErrCode commit_run(CommandCtx *ctx, void *arg, Error *err) {
     int64_t documents;
     TRY(recipient_commit(ctx->service->migrations, ctx->op, &id, ts, &documents, err));
     build_i64(ctx->reply, "documents", documents);
+    Migrations *migrations = ctx->service->migrations;
+    Receiving receiving = migrations_receiving(migrations);
+    size_t account = build_open_doc(ctx->reply, "account");
+    if (uuid_equal(&receiving.id, &id))
+        build_counts(ctx->reply, &receiving);
+    size_t steps = build_open_doc(ctx->reply, "steps");
+    migrations_build_account(migrations, &id, RECIPIENT_STEPS_SHOWN, ctx->reply);
+    build_close(ctx->reply, steps);
+    build_close(ctx->reply, account);
     return ERR_OK;
 }
 

@@ -140,6 +140,47 @@ test('MIG-2: serverStatus and config.migrationCoordinators tell what is moving, 
     for (const shard of cluster.shards) await waitFor(async () => (await status(shard)) === undefined, { what: 'no move to be shown' });
 });
 
+test('MIG-3: the changelog tells what a move copied, how long each of its steps took, and how long clients were blocked', async () => {
+    await fill('told');
+    const pausedMs = 300;
+    const [donor, recipient] = cluster.shards;
+    const { count } = await on(recipient, { configureFailPoint: 'migrateThreadHangAtStep4', mode: 'alwaysOn' });
+    const moved = move('d.told', { k: 40 }, 'shard1', { max: { k: 60 } });
+    try {
+        await on(recipient, { waitForFailPoint: 'migrateThreadHangAtStep4', timesEntered: Number(count) + 1, maxTimeMS: 60_000 });
+        await client.db('d').collection('told').updateMany({ k: { $gte: 40, $lt: 43 } }, { $set: { x: 1 } });
+        await new Promise((done) => setTimeout(done, pausedMs)); // is to be seen in the times
+    } finally {
+        await on(recipient, { configureFailPoint: 'migrateThreadHangAtStep4', mode: 'off' });
+        await moved;
+    }
+    const entry = async (what) => {
+        const found = await client.db('config').collection('changelog').find({ what, ns: 'd.told' }).toArray();
+        assert.equal(found.length, 1, what);
+        return found[0].details;
+    };
+    const { counts } = await entry('moveChunk.commit');
+    assert.equal(Number(counts.cloned), 20);
+    assert.ok(Number(counts.clonedBytes) > 20 * 20);
+    assert.equal(Number(counts.catchup) + Number(counts.steady), 3);
+    const steps = (details, total) => Array.from({ length: total }, (_, i) => Number(details[`step ${i + 1} of ${total}`] ?? NaN));
+    const from = await entry('moveChunk.from');
+    assert.deepEqual([from.from, from.to, from.note], ['shard0', 'shard1', 'success']);
+    assert.ok(steps(from, 6).every((ms) => ms >= 0 && ms < 60_000), JSON.stringify(from));
+    assert.ok(steps(from, 6)[3] >= pausedMs, JSON.stringify(from));
+    assert.ok(Number(from.criticalSectionTimeMillis) >= Number(from.criticalSectionCommitTimeMillis));
+    const to = await entry('moveChunk.to');
+    assert.ok(steps(to, 7).slice(0, 6).every((ms) => ms >= 0 && ms < 60_000), JSON.stringify(to));
+    assert.ok(steps(to, 7)[4] >= pausedMs, JSON.stringify(to));
+
+    const failed = { configureFailPoint: 'failMigrationCommit', mode: { times: 1 } };
+    await on(donor, failed);
+    await assert.rejects(move('d.told', { k: 80 }, 'shard1'));
+    const last = await client.db('config').collection('changelog').findOne({ what: 'moveChunk.from', 'details.note': 'aborted', ns: 'd.told' });
+    assert.match(last.details.errmsg, /a failpoint forbids the commit/);
+    await checkMovesOver(cluster, waitFor);
+});
+
 test('MIG-2: a recipient gives a move up behind its clone, and another one succeeds', async () => {
     await fill('behind');
     const [, recipient] = cluster.shards;

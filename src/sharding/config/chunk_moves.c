@@ -136,6 +136,8 @@ ErrCode chunk_commit_move(OpCtx *op, const ChunkMoveCommit *move, ChunkVersions 
     build_doc(&b, "max", move->max);
     build_str(&b, "from", move->from);
     build_str(&b, "to", move->to);
+    if (doc_is_present(move->counts))
+        build_doc(&b, "counts", move->counts);
     config_catalog_log(op, "moveChunk.commit",
                        arena_strndup(&op->arena, move->ns.data, move->ns.size),
                        doc_builder_end(&b));

@@ -14,6 +14,7 @@ typedef struct ChunkMoveCommit {
     uint64_t version; /* of the chunk when the move began: chunk_version_number */
     Doc min;
     Doc max;
+    Doc counts; /* of what was moved, for the changelog; DOC_NONE: the donor does not know */
 } ChunkMoveCommit;
 
 /* Gives [min, max) to `to`; `to` having it already is fine. ret_versions->shard is that of `from`.

@@ -62,13 +62,15 @@ static void note_time(OpCtx *op) {
     cluster_learn_config_time(op->service->cluster, doc_get_lit(doc_builder_end(&b), "t"));
 }
 
-/* `note`: NULL: none. `error`: NULL: none. */
+/* `account`: what is known of how it went; DOC_NONE: nothing. `note`, `error` NULL: none. */
 static void log_move(OpCtx *op, const char *what, const RangeMove *move, const Chunk *chunk,
-                     const char *note, const Error *error) {
+                     Doc account, const char *note, const Error *error) {
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_doc(&b, "min", doc_is_present(move->min) ? move->min : chunk->min);
     if (doc_is_present(move->max)) /* else the donor chooses it: moveChunk.commit has it */
         build_doc(&b, "max", move->max);
+    if (doc_is_present(account))
+        build_all(&b, account);
     build_str(&b, "from", chunk->shard);
     build_str(&b, "to", move->to);
     if (note != NULL)
@@ -78,18 +80,27 @@ static void log_move(OpCtx *op, const char *what, const RangeMove *move, const C
     config_catalog_log(op, what, move->ns.text, doc_builder_end(&b));
 }
 
-/* sh.status() counts the entries moveChunk.from of the last day. */
-static void log_end(OpCtx *op, const RangeMove *move, const Chunk *chunk, ErrCode rc,
+static Doc part_of(Doc reply, const char *path) {
+    Elem part = doc_is_present(reply) ? doc_get_path(reply, path) : ELEM_MISSING;
+    return elem_type(part) == BT_DOC ? elem_doc(part) : DOC_NONE;
+}
+
+/* sh.status() counts the entries moveChunk.from of the last day. `reply` is the donor's. */
+static void log_end(OpCtx *op, const RangeMove *move, const Chunk *chunk, Doc reply, ErrCode rc,
                     const Error *error) {
     if (rc == ERR_OK) {
-        log_move(op, "moveChunk.from", move, chunk, "success", /* error= */ NULL);
+        Doc recipient = part_of(reply, "recipient.steps");
+        log_move(op, "moveChunk.from", move, chunk, part_of(reply, "donor"), "success",
+                 /* error= */ NULL);
+        if (doc_is_present(recipient))
+            log_move(op, "moveChunk.to", move, chunk, recipient, "success", /* error= */ NULL);
     } else if (!error_is_of_state(rc) && op_check_interrupt_slow(op, &(Error){0}) == ERR_OK) {
-        log_move(op, "moveChunk.error", move, chunk, /* note= */ NULL, error);
-        log_move(op, "moveChunk.from", move, chunk, "aborted", error);
+        log_move(op, "moveChunk.error", move, chunk, DOC_NONE, /* note= */ NULL, error);
+        log_move(op, "moveChunk.from", move, chunk, DOC_NONE, "aborted", error);
     }
 }
 
-static ErrCode ask_donor(OpCtx *op, Str name, Doc order, Error *err) {
+static ErrCode ask_donor(OpCtx *op, Str name, Doc order, Doc *ret_reply, Error *err) {
     Cluster *cluster = op->service->cluster;
     ShardList *list;
     const Shard *donor;
@@ -100,6 +111,8 @@ static ErrCode ask_donor(OpCtx *op, Str name, Doc order, Error *err) {
     CLEANUP(client_reply_done) ClientReply reply = {0};
     ErrCode rc = remote_run(cluster, op, &request, &reply, NULL, err);
     shard_list_unref(list);
+    if (rc == ERR_OK)
+        *ret_reply = doc_copy(reply.body, &op->arena);
     return rc;
 }
 
@@ -126,8 +139,9 @@ ErrCode config_move_range(OpCtx *op, const RangeMove *move, Error *err) {
     BalancerSettings settings;
     TRY(balancer_settings_read(op, &settings, err));
     note_time(op);
-    log_move(op, "moveChunk.start", move, &chunk, /* note= */ NULL, /* error= */ NULL);
-    ErrCode rc = ask_donor(op, chunk.shard, build_order(op, move, &entry, &settings), err);
-    log_end(op, move, &chunk, rc, err);
+    log_move(op, "moveChunk.start", move, &chunk, DOC_NONE, /* note= */ NULL, /* error= */ NULL);
+    Doc reply = DOC_NONE;
+    ErrCode rc = ask_donor(op, chunk.shard, build_order(op, move, &entry, &settings), &reply, err);
+    log_end(op, move, &chunk, reply, rc, err);
     return rc;
 }

@@ -256,19 +256,21 @@ static int64_t number_of(Doc doc, const char *path) {
     return elem_is_number(value) ? elem_as_i64(value) : 0;
 }
 
-/* What the task stores, beside its request: {move, counted, definitionHash, documents}, and for
- * operators what MongoDB's document of a migration says. */
+/* What the task stores, beside its request: {move, counted, definitionHash, documents, recipient},
+ * and for operators what MongoDB's document of a migration says. */
 typedef struct DonorFields {
     int64_t counted;         /* documents of the range when it began; 0: not known */
     int64_t definition_hash; /* of the collection, when the recipient was told */
     int64_t documents;       /* of the range, as the recipient counts them */
+    Doc told;                /* by the recipient, of its part: {counts, steps}; DOC_NONE: nothing */
 } DonorFields;
 
 static DonorFields fields_of(const MoveRun *run) {
     Doc doc = task_doc(run->task);
     return (DonorFields){.counted = number_of(doc, "counted"),
                          .definition_hash = number_of(doc, "definitionHash"),
-                         .documents = number_of(doc, "documents")};
+                         .documents = number_of(doc, "documents"),
+                         .told = doc_field(doc, "recipient")};
 }
 
 static void build_fields(MoveRun *run, const DonorFields *fields, DocBuilder *b) {
@@ -279,6 +281,8 @@ static void build_fields(MoveRun *run, const DonorFields *fields, DocBuilder *b)
     build_i64(b, "counted", fields->counted);
     build_i64(b, "definitionHash", fields->definition_hash);
     build_i64(b, "documents", fields->documents);
+    if (doc_is_present(fields->told))
+        build_doc(b, "recipient", fields->told);
 }
 
 static void set_fields(MoveRun *run, DonorFields fields) {
@@ -462,6 +466,8 @@ static ErrCode drain(MoveRun *run, StepAnswer *answer, Error *err) {
     TRY(move_run_ask(run, run->move.to, &b, COMMIT_MS_MAX, &reply, err));
     DonorFields fields = fields_of(run);
     fields.documents = number_of(reply.body, "documents");
+    Doc told = doc_field(reply.body, "account");
+    fields.told = run->told = doc_is_present(told) ? doc_copy(told, &run->op->arena) : DOC_NONE;
     set_fields(run, fields);
     return ERR_OK;
 }
@@ -477,9 +483,12 @@ static ErrCode block_reads(MoveRun *run, StepAnswer *answer, Error *err) {
 static void note_blocked_times(MoveRun *run) {
     MigrationStats *stats = &run->migrations->stats;
     int64_t now_us = clock_mono_us();
-    atomic_fetch_add(&stats->donor_section_us, now_us - run->writes_blocked_us);
-    atomic_fetch_add(&stats->donor_section_reads_us, now_us - run->reads_blocked_us);
-    atomic_store(&stats->last_section_us, now_us - run->writes_blocked_us);
+    int64_t writes_us = now_us - run->writes_blocked_us;
+    int64_t reads_us = now_us - run->reads_blocked_us;
+    atomic_fetch_add(&stats->donor_section_us, writes_us);
+    atomic_fetch_add(&stats->donor_section_reads_us, reads_us);
+    atomic_store(&stats->last_section_us, writes_us);
+    migrations_note_blocked(run->migrations, &run->move.id, writes_us, reads_us);
 }
 
 static ErrCode commit(MoveRun *run, StepAnswer *answer, Error *err) {
@@ -495,6 +504,9 @@ static ErrCode commit(MoveRun *run, StepAnswer *answer, Error *err) {
     build_doc(&b, "max", move->max);
     build_close(&b, chunk);
     chunk_version_build(&b, "fromShardCollectionVersion", &move->version);
+    Doc counts = doc_is_present(run->told) ? doc_field(run->told, "counts") : DOC_NONE;
+    if (doc_is_present(counts))
+        build_doc(&b, "counts", counts);
     CLEANUP(client_reply_done) ClientReply reply = {0};
     if (FAILPOINT(FAIL_MIGRATION_COMMIT))
         return refused("a failpoint forbids the commit", err);
@@ -542,6 +554,19 @@ static void note_refused(MoveRun *run, const Error *why) {
     task_set_fields(run->task, doc_builder_end(&b));
 }
 
+/* {migrationId, donor, recipient}: no bounds, since a result is small, and keys may be large. */
+static void set_account(MoveRun *run) {
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    build_uuid(&b, "migrationId", &run->move.id);
+    size_t donor = build_open_doc(&b, "donor");
+    migrations_build_account(run->migrations, &run->move.id, DONOR_STEPS_SHOWN, &b);
+    build_close(&b, donor);
+    Doc told = fields_of(run).told;
+    if (doc_is_present(told))
+        build_doc(&b, "recipient", told);
+    task_set_result(run->task, doc_builder_end(&b));
+}
+
 static ErrCode make_deletable(MoveRun *run, StepAnswer *answer, Error *err) {
     (void)answer;
     const Move *move = &run->move;
@@ -553,9 +578,7 @@ static ErrCode make_deletable(MoveRun *run, StepAnswer *answer, Error *err) {
     int64_t begun_us = atomic_exchange(&stats->donor_begun_us, 0);
     if (begun_us != 0)
         atomic_fetch_add(&stats->donor_move_us, clock_mono_us() - begun_us);
-    DocBuilder b = doc_builder_in_arena(&run->op->arena);
-    build_uuid(&b, "migrationId", &move->id); /* no bounds: a result is small, keys may be large */
-    task_set_result(run->task, doc_builder_end(&b));
+    set_account(run);
     return ERR_OK;
 }
 
@@ -628,7 +651,8 @@ static ErrCode run_phase(Task *task, OpCtx *op, Error *err) {
                                    .step_texts = TEXTS,
                                    .step_count = ARRAY_LEN(TEXTS),
                                    .first_pause = FP_MOVE_CHUNK_HANG_1};
-    _Static_assert(FP_MOVE_CHUNK_HANG_6 - FP_MOVE_CHUNK_HANG_1 + 1 == ARRAY_LEN(TEXTS),
+    _Static_assert(FP_MOVE_CHUNK_HANG_6 - FP_MOVE_CHUNK_HANG_1 + 1 == ARRAY_LEN(TEXTS) &&
+                       ARRAY_LEN(TEXTS) == DONOR_STEPS_SHOWN,
                    "a failpoint for each");
     return move_run_phase(task, op, &DONOR, err);
 }
@@ -646,6 +670,7 @@ static const TaskPhase PHASES[] = {
 static void forget_taken_over(void *arg) {
     Migrations *migrations = arg;
     migrations_hide(migrations);
+    migrations_forget_account(migrations);
     migrations_note_uncommitted(migrations, NULL);
     atomic_store(&migrations->stats.donor_taken_over, 0);
     atomic_store(&migrations->stats.donor_begun_us, 0);
@@ -728,7 +753,8 @@ static ErrCode wait_for_delete(OpCtx *op, Doc result, Error *err) {
     return range_deleter_wait_task(op->service->range_deleter, op, &id, err);
 }
 
-ErrCode donor_move(Migrations *migrations, OpCtx *op, const MoveOrder *order, Error *err) {
+ErrCode donor_move(Migrations *migrations, OpCtx *op, const MoveOrder *order, Doc *ret_account,
+                   Error *err) {
     LockSet locks = {0};
     TRY(lock_set_add(&locks, STR(MIGRATION_LOCK), /* is_exclusive= */ true, err));
     TaskRequest request = {.service = MOVE_DONORS,
@@ -742,6 +768,7 @@ ErrCode donor_move(Migrations *migrations, OpCtx *op, const MoveOrder *order, Er
     task_unref(task);
     TRY(rc);
     TRY(check_result(result, err));
+    *ret_account = result;
     return order->waits_for_delete ? wait_for_delete(op, result, err) : ERR_OK;
 }
 

@@ -25,9 +25,9 @@ typedef struct MoveOrder {
 } MoveOrder;
 
 /* Moves it and waits for the end; joins the same move if it is under way. A range that is on `to`
- * already is fine. */
-ErrCode donor_move(Migrations *migrations, OpCtx *op, const MoveOrder *order, Error *err)
-    MUST_CHECK;
+ * already is fine. *ret_account, in the operation's arena: {donor, recipient}, how it went. */
+ErrCode donor_move(Migrations *migrations, OpCtx *op, const MoveOrder *order, Doc *ret_account,
+                   Error *err) MUST_CHECK;
 
 /* The move of that id that this shard donates; ERR_NO_SUCH_KEY: there is none, or it has ended.
  * move_done is for the caller; the document it borrows from is in the arena. */

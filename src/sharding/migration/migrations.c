@@ -120,6 +120,52 @@ void migrations_hide(Migrations *migrations) {
     xfree(doc);
 }
 
+/* ---- how it went ---- */
+
+static void note_step(const MoveRun *run, uint8_t shown) {
+    Migrations *migrations = run->migrations;
+    int64_t now_us = clock_mono_us();
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&migrations->mu);
+    MoveAccount *account = &migrations->account;
+    if (!uuid_equal(&account->id, &run->move.id))
+        *account = (MoveAccount){.id = run->move.id, .mark_us = run->begun_us};
+    account->step_us[shown - 1] += now_us - account->mark_us;
+    account->mark_us = now_us;
+}
+
+void migrations_note_blocked(Migrations *migrations, const Uuid *id, int64_t writes_us,
+                             int64_t reads_us) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&migrations->mu);
+    MoveAccount *account = &migrations->account;
+    if (!uuid_equal(&account->id, id))
+        return;
+    account->writes_blocked_us = writes_us;
+    account->reads_blocked_us = reads_us;
+}
+
+void migrations_forget_account(Migrations *migrations) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&migrations->mu);
+    migrations->account = (MoveAccount){0};
+}
+
+void migrations_build_account(Migrations *migrations, const Uuid *id, uint32_t count,
+                              DocBuilder *b) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&migrations->mu);
+    const MoveAccount *account = &migrations->account;
+    if (!uuid_equal(&account->id, id))
+        return;
+    for (uint32_t i = 0; i < count; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "step %u of %u", i + 1, count);
+        if (account->step_us[i] > 0)
+            build_i64(b, name, account->step_us[i] / 1000);
+    }
+    if (account->writes_blocked_us > 0) {
+        build_i64(b, "criticalSectionTimeMillis", account->writes_blocked_us / 1000);
+        build_i64(b, "criticalSectionCommitTimeMillis", account->reads_blocked_us / 1000);
+    }
+}
+
 void migrations_note_uncommitted(Migrations *migrations, const Uuid *id) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&migrations->mu);
     migrations->uncommitted = id != NULL ? *id : (Uuid){0};
@@ -185,7 +231,12 @@ ErrCode migrations_wait(Migrations *migrations, OpCtx *op, ReceivingCondition is
 static ErrCode move_run_begin(Task *task, OpCtx *op, MoveRun *ret_run, Error *err) {
     Migrations *migrations = task_arg(task);
     MoveRun run = {
-        .task = task, .op = op, .migrations = migrations, .shard = migrations->service->shard};
+        .task = task,
+        .op = op,
+        .migrations = migrations,
+        .shard = migrations->service->shard,
+        .begun_us = clock_mono_us(),
+    };
     TRY(shard_get_name(run.shard, op, &run.self, err));
     TRY(shard_get_cluster(run.shard, op, &run.cluster, err));
     Elem move = doc_get_lit(task_doc(task), "move");
@@ -208,7 +259,7 @@ enum {
     PAUSE_US = 10 * 1000, /* between two looks at a failpoint that keeps one there */
 };
 
-static ErrCode hit(OpCtx *op, uint8_t point, Error *err) {
+static ErrCode hit(OpCtx *op, uint16_t point, Error *err) {
     if (point == 0 || !failpoint_enter((FailpointId)(point - 1)))
         return ERR_OK;
     FailpointId id = (FailpointId)(point - 1);
@@ -220,9 +271,11 @@ static ErrCode hit(OpCtx *op, uint8_t point, Error *err) {
 }
 
 /* Tells that a step has ended, and stays there as long as its failpoint is on. */
-static ErrCode show_step(OpCtx *op, const MoveSide *side, uint8_t shown, Error *err) {
+static ErrCode show_step(const MoveRun *run, const MoveSide *side, uint8_t shown, Error *err) {
     if (shown == 0)
         return ERR_OK;
+    OpCtx *op = run->op;
+    note_step(run, shown);
     op_set_progress(op, side->step_texts[shown - 1], shown, side->step_count);
     FailpointId pause = side->first_pause + (FailpointId)(shown - 1);
     if (!failpoint_enter(pause))
@@ -271,7 +324,7 @@ ErrCode move_run_phase(Task *task, OpCtx *op, const MoveSide *side, Error *err) 
         error_reset(err);
         if (!then.is_refused && answer != STEP_OTHERWISE && answer != STEP_NOT_YET) {
             TRY(hit(op, row->after, err));
-            TRY(show_step(op, side, row->shown, err));
+            TRY(show_step(&run, side, row->shown, err));
         }
     }
     if (then.is_again)

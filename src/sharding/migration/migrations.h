@@ -70,6 +70,15 @@ typedef struct ShownMove {
     int64_t statements_recorded; /* recipient */
 } ShownMove;
 
+/* How a move went, as far as this primary was there: for the changelog. */
+typedef struct MoveAccount {
+    Uuid id;
+    int64_t mark_us;                  /* when the last step that is known has ended */
+    int64_t step_us[STEPS_SHOWN_MAX]; /* 0: has not ended, or of another primary */
+    int64_t writes_blocked_us;        /* donor */
+    int64_t reads_blocked_us;
+} MoveAccount;
+
 typedef struct MigrationStats {
     _Atomic int64_t donor_started;
     _Atomic int64_t donor_committed;
@@ -110,6 +119,7 @@ typedef struct Migrations {
     Receiving receiving;
     GivenUp given_up; /* the last one */
     ShownMove shown;
+    MoveAccount account;
     /* The donor's move that no primary has asked the config server to commit, as far as this one
      * knows since it took office; zero: none. */
     Uuid uncommitted;
@@ -135,6 +145,13 @@ void migrations_count_statements(Migrations *migrations, bool is_sent, bool is_r
  * for, or this node has become primary and does not know. */
 void migrations_note_uncommitted(Migrations *migrations, const Uuid *id);
 bool migrations_is_uncommitted(Migrations *migrations, const Uuid *id);
+/* {"step 1 of <count>": ms, ...} of this move, and how long it blocked clients. */
+void migrations_build_account(Migrations *migrations, const Uuid *id, uint32_t count,
+                              DocBuilder *b);
+void migrations_note_blocked(Migrations *migrations, const Uuid *id, int64_t writes_us,
+                             int64_t reads_us);
+/* This node has become primary: what it knew of an earlier time is not of this one. */
+void migrations_forget_account(Migrations *migrations);
 /* serverStatus.sharding.migrations; nothing without a move. */
 void migrations_build_shown(Migrations *migrations, DocBuilder *b);
 /* Waits until `is_met` says so, or the deadline passes (*ret_is_met false). */
@@ -160,7 +177,9 @@ typedef struct MoveRun {
     const char *self;
     ShardList *shards;
     Move move; /* parsed if there is one yet */
+    int64_t begun_us;
     /* From step to step. */
+    Doc told; /* donor: what the recipient tells of its part; DOC_NONE: nothing yet */
     int64_t writes_blocked_us; /* donor: since when, by this run; 0: not by this run */
     int64_t reads_blocked_us;
     uint64_t pulled_ts;  /* recipient: has all modifications up to here */

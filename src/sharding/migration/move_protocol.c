@@ -88,7 +88,7 @@ static const StepRow RECIPIENT_ROWS[] = {
      .after = STEP_POINT(MIG_R_CRIT_SEC_RELEASED)},
 };
 
-_Static_assert(FP_COUNT < UINT8_MAX, "failpoints of steps fit into their fields");
+_Static_assert(FP_COUNT < UINT16_MAX, "failpoints of steps fit into their fields");
 
 const StepTable DONOR_STEPS = {DONOR_ROWS, ARRAY_LEN(DONOR_ROWS), "refused"};
 const StepTable RECIPIENT_STEPS = {RECIPIENT_ROWS, ARRAY_LEN(RECIPIENT_ROWS), NULL};

@@ -64,6 +64,13 @@ typedef enum StepAnswer {
     STEP_FAILED,    /* failed; it has not happened and will not */
 } StepAnswer;
 
+/* Of the steps that users see (StepRow.shown), how many. */
+enum {
+    DONOR_STEPS_SHOWN = 6,
+    RECIPIENT_STEPS_SHOWN = 7,
+    STEPS_SHOWN_MAX = RECIPIENT_STEPS_SHOWN,
+};
+
 /* What an error of a step means to the move. */
 typedef enum StepErrors {
     ERRORS_BY_RULE,    /* what the phase says (error_rules.h): again, or given up */
@@ -80,7 +87,7 @@ typedef struct StepRow {
     const char *otherwise;  /* the phase that follows then; NULL: a step of the same phase, */
     uint8_t otherwise_step; /* this one, further down */
     int32_t again_ms;       /* how long "not yet" waits, if nobody wakes it */
-    uint8_t before, after;  /* failpoints there, as STEP_POINT; 0: none */
+    uint16_t before, after; /* failpoints there, as STEP_POINT; 0: none */
     uint8_t shown;          /* the number of the step that users see end with this one; 0: none */
 } StepRow;
 

@@ -268,7 +268,8 @@ static ErrCode run_phase(Task *task, OpCtx *op, Error *err) {
                                        .step_texts = TEXTS,
                                        .step_count = ARRAY_LEN(TEXTS),
                                        .first_pause = FP_MIGRATE_THREAD_HANG_1};
-    _Static_assert(FP_MIGRATE_THREAD_HANG_7 - FP_MIGRATE_THREAD_HANG_1 + 1 == ARRAY_LEN(TEXTS),
+    _Static_assert(FP_MIGRATE_THREAD_HANG_7 - FP_MIGRATE_THREAD_HANG_1 + 1 == ARRAY_LEN(TEXTS) &&
+                       ARRAY_LEN(TEXTS) == RECIPIENT_STEPS_SHOWN,
                    "a failpoint for each");
     return move_run_phase(task, op, &RECIPIENT, err);
 }
