@@ -83,6 +83,8 @@ ErrCode collection_set_options(Collection *coll, Doc options, Error *err) {
 
 static ErrCode check_validator_place(const Ns *ns, Error *err) {
     static const char *const INTERNAL[] = {"admin", "local", "config"};
+    if (str_is(ns_str(ns), "config.settings")) /* the config server's own (sharding/config) */
+        return ERR_OK;
     for (size_t i = 0; i < ARRAY_LEN(INTERNAL); i++)
         if (str_is(ns_db(ns), INTERNAL[i]))
             return error_set(err, ERR_INVALID_OPTIONS,

@@ -1,5 +1,6 @@
 #include "catalog/own_collections.h"
 
+#include "concurrency/service_ctx.h"
 #include "storage/engine.h"
 
 enum {
@@ -101,5 +102,9 @@ ErrCode own_databases_check_drop(const OpCtx *op, Str db, Error *err) {
     if (str_is(db, "local") && storage_is_replicated(op_storage(op)))
         return error_set(err, ERR_ILLEGAL_OPERATION,
                          "Cannot drop 'local' database while replication is active");
+    NodeRole role = op->service->role;
+    if (str_is(db, "config") && (role == ROLE_CONFIG_SERVER || role == ROLE_SHARD))
+        return error_set(err, ERR_ILLEGAL_OPERATION,
+                         "Cannot drop 'config' database of a member of a sharded cluster");
     return ERR_OK;
 }

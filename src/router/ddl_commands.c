@@ -247,8 +247,17 @@ static ErrCode order_collection(CommandCtx *ctx, const char *internal, bool has_
     return rc == ERR_OK || !has_raw ? rc : owners_add_raw(ctx, &order.calls, err);
 }
 
+/* The metadata of the cluster are the config server's to make and to drop. */
+static ErrCode refuse_config(const char *what, Str db, Error *err) {
+    if (!str_is(db, "config"))
+        return ERR_OK;
+    return error_set(err, ERR_ILLEGAL_OPERATION,
+                     "collections of the database \"config\" cannot be %s through a router", what);
+}
+
 static ErrCode drop_run(CommandCtx *ctx, void *arg, Error *err) {
     (void)arg;
+    TRY(refuse_config("dropped", ctx->args.db, err));
     return order_collection(ctx, "_shardsvrDropCollection", /* has_raw= */ false, err);
 }
 
@@ -299,6 +308,12 @@ static ErrCode rename_run(CommandCtx *ctx, void *arg, Error *err) {
     Ns from, target;
     TRY(ns_parse(request->from, &from, err));
     TRY(ns_parse(request->to, &target, err));
+    TRY(refuse_config("renamed", ns_db(&from), err));
+    TRY(refuse_config("replaced", ns_db(&target), err));
+    if (is_on_config_server(ns_db(&from)))
+        return error_set(
+            err, ERR_ILLEGAL_OPERATION,
+            "collections of the database \"admin\" cannot be renamed through a router");
     if (request->stays_temp)
         return error_set(err, ERR_NOT_IMPLEMENTED,
                          "'renameCollection.stayTemp' is not supported through a router yet");

@@ -146,6 +146,27 @@ describe(`the balancer, TEST_SEED=${seed}`, () => {
         await client.db('d').collection('off').drop();
     });
 
+    test('BAL-1: a setting that the balancer could not read is refused when it is written, others are not', async () => {
+        const { options } = (await config.listCollections({ name: 'settings' }).toArray())[0];
+        assert.ok(options.validator.$jsonSchema);
+        const bad = [
+            ['chunksize', { value: 'large' }],
+            ['chunksize', { value: 0 }],
+            ['chunksize', { value: 2000 }],
+            ['balancer', { mode: 'sometimes' }],
+            ['balancer', { stopped: 'yes' }],
+            ['balancer', { activeWindow: { start: '10:00' } }],
+            ['balancer', { _secondaryThrottle: 1 }],
+            ['automerge', { enabled: 'no' }],
+        ];
+        for (const [id, change] of bad) await fails(setting(id, change), 121);
+        assert.equal((await config.collection('settings').findOne({ _id: 'chunksize' })).value, 1);
+        await setting('balancer', { _secondaryThrottle: { w: 2 } });
+        await setting('ofSomebodyElse', { value: 'anything' });
+        await config.collection('settings').deleteOne({ _id: 'ofSomebodyElse' });
+        await config.collection('settings').updateOne({ _id: 'balancer' }, { $unset: { _secondaryThrottle: 1 } });
+    });
+
     test('BAL-1: zones are obeyed, by the balancer and by moves that users ask for', async () => {
         await fill('zoned', 3);
         const docs = await client.db('d').collection('zoned').countDocuments();

@@ -86,12 +86,18 @@ async function indexesOf(member) {
 const tablesOf = (member) =>
     readdirSync(member.dbpath).filter((name) => /^(index|internal)-.*\.wt$/.test(name));
 
+/* A rollback that was interrupted begins anew: its member may have been a secondary for a moment. */
+function whyNot(error) {
+    if (error.codeName !== 'NotPrimaryOrSecondary') throw error;
+    return error.codeName;
+}
+
 async function everywhere(expected) {
     await set.waitForSecondaries();
     let seen;
     const isThere = async () => {
         seen = [];
-        for (const member of set.members) seen.push((await indexesOf(member)).join());
+        for (const member of set.members) seen.push(await indexesOf(member).then((names) => names.join(), whyNot));
         return seen.every((names) => names === ['_id_', ...expected].join());
     };
     await waitFor(isThere, { timeoutMs: 30_000, what: `indexes ${expected}` }).catch((error) => {

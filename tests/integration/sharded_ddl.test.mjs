@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { MaxKey, MinKey } from 'mongodb';
 import { startCluster } from '../lib/cluster.mjs';
+import { fails } from '../lib/expect.mjs';
 import { RawSession } from '../lib/raw_session.mjs';
 import { waitFor } from '../lib/server.mjs';
 
@@ -341,6 +342,24 @@ describe('sharded collections', () => {
         for (let i = 0; i < 2; i++)
             assert.deepEqual(await (await direct(i)).db('d').listCollections({ name: 'ranged' }).toArray(), []);
         await client.db('d').collection('ranged').drop(); // again is fine
+    });
+
+    test('RTE-1: what the config server keeps is not dropped or renamed by clients, nor is the database of that name on any member', async () => {
+        const config = client.db('config');
+        const admin = client.db('admin');
+        await fails(config.command({ drop: 'shards' }), 20);
+        await fails(config.command({ drop: 'noSuchCollection' }), 20);
+        await fails(config.command({ dropDatabase: 1 }), 20);
+        await fails(admin.command({ dropDatabase: 1 }), 20);
+        await fails(admin.command({ renameCollection: 'config.shards', to: 'config.old' }), 20);
+        await client.db('mine').collection('c').insertOne({ _id: 1 });
+        await fails(admin.command({ renameCollection: 'mine.c', to: 'config.shards', dropTarget: true }), 20);
+        await fails(admin.command({ renameCollection: 'admin.a', to: 'admin.b' }), 20);
+        for (const set of [cluster.config, ...cluster.shards])
+            await fails((await set.direct(set.members[0])).db('config').command({ dropDatabase: 1 }), 20);
+        assert.equal(await config.collection('shards').countDocuments(), cluster.shards.length);
+        assert.equal(await client.db('mine').collection('c').countDocuments(), 1);
+        await client.db('mine').dropDatabase();
     });
 
     test('DDL-2: dropDatabase drops all of it, and the name can be used again', async () => {

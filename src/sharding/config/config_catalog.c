@@ -10,6 +10,7 @@
 #include "ddl/ddl.h"
 #include "query/plan/planner.h"
 #include "query/write/own_docs.h"
+#include "sharding/config/settings.h"
 
 enum {
     CHANGELOG_BYTES = 200 * 1024 * 1024,
@@ -96,6 +97,7 @@ static ErrCode ensure_cluster_id(OpCtx *op, Error *err) {
 ErrCode config_catalog_prepare(OpCtx *op, Error *err) {
     TRY(ddl_ensure_collection(op, &CONFIG_DATABASES_NS, err));
     TRY(ddl_ensure_collection(op, &CONFIG_COLLECTIONS_NS, err));
+    TRY(balancer_settings_prepare(op, err));
     TRY(ensure_capped(op, &CHANGELOG_NS, CHANGELOG_BYTES, err));
     TRY(ensure_capped(op, &ACTIONLOG_NS, ACTIONLOG_BYTES, err));
     for (size_t i = 0; i < ARRAY_LEN(INDEXES); i++)

@@ -1,5 +1,9 @@
 #include "sharding/config/settings.h"
 
+#include "bson/json.h"
+#include "catalog/catalog.h"
+#include "concurrency/service_ctx.h"
+#include "ddl/ddl.h"
 #include "query/write/own_docs.h"
 
 static const Ns SETTINGS_NS = {
@@ -84,6 +88,55 @@ bool balancer_settings_is_in_window(const BalancerSettings *settings, int minute
     bool is_before_stop = minute_of_day < settings->stop_minute;
     return settings->start_minute < settings->stop_minute ? is_after_start && is_before_stop
                                                           : is_after_start || is_before_stop;
+}
+
+/* ---- what may be written ---- */
+
+/* A mistake in a setting is told to whoever makes it: found later it would only stop the balancer.
+ * Documents of other names are left alone. */
+static const char VALIDATOR[] =
+    "{'$jsonSchema': {'anyOf': ["
+    "{'properties': {"
+    "  '_id': {'enum': ['chunksize']},"
+    "  'value': {'bsonType': 'number', 'minimum': 1, 'maximum': 1024}},"
+    " 'required': ['value'], 'additionalProperties': false},"
+    "{'properties': {"
+    "  '_id': {'enum': ['balancer']},"
+    "  'mode': {'enum': ['full', 'autoSplitOnly', 'off']},"
+    "  'stopped': {'bsonType': 'bool'},"
+    "  'activeWindow': {'bsonType': 'object', 'required': ['start', 'stop']},"
+    "  '_secondaryThrottle': {'bsonType': ['bool', 'object']}}},"
+    "{'properties': {"
+    "  '_id': {'enum': ['automerge', 'autosplit']},"
+    "  'enabled': {'bsonType': 'bool'}}},"
+    "{'properties': {"
+    "  '_id': {'not': {'enum': ['chunksize', 'balancer', 'automerge', 'autosplit']}}}}"
+    "]}}";
+_Static_assert(CHUNK_MB_MAX == 1024, "as the validator says");
+
+static ErrCode add_validator(OpCtx *op, Doc options, Error *err) {
+    Catalog *catalog = catalog_acquire(op_catalog(op));
+    const Collection *coll = catalog_find(catalog, &SETTINGS_NS);
+    bool has_validator = coll != NULL && doc_is_present(coll->options.validator);
+    catalog_release(catalog);
+    if (has_validator)
+        return ERR_OK;
+    CollModChange change = {.validator = doc_get_lit(options, "validator")};
+    CollModResult ignored;
+    return ddl_coll_mod(op, &SETTINGS_NS, &change, &ignored, err);
+}
+
+ErrCode balancer_settings_prepare(OpCtx *op, Error *err) {
+    Doc validator;
+    TRY(doc_from_json(VALIDATOR, &op->arena, &validator, err));
+    DocBuilder b = doc_builder_in_arena(&op->arena);
+    build_doc(&b, "validator", validator);
+    Doc options = doc_builder_end(&b);
+    ErrCode rc = ddl_create_collection(op, &SETTINGS_NS, options, NULL, err);
+    if (rc != ERR_NAMESPACE_EXISTS)
+        return rc;
+    error_reset(err); /* perhaps by a version that did not check */
+    return add_validator(op, options, err);
 }
 
 /* ---- reading and writing ---- */

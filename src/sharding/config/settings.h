@@ -31,6 +31,9 @@ ErrCode balancer_settings_parse(Doc balancer, Doc chunk_size, Doc auto_merge,
 /* Pure. */
 bool balancer_settings_is_in_window(const BalancerSettings *settings, int minute_of_day);
 
+/* Makes the collection, which refuses what the balancer could not read. */
+ErrCode balancer_settings_prepare(OpCtx *op, Error *err) MUST_CHECK;
+
 ErrCode balancer_settings_read(OpCtx *op, BalancerSettings *ret_settings, Error *err) MUST_CHECK;
 /* Whether chunks may be moved without being asked for. */
 ErrCode balancer_setting_write(OpCtx *op, bool is_on, Error *err) MUST_CHECK;
