@@ -35,10 +35,9 @@ typedef struct ServiceCtx {
     struct ClientPool *clients;           /* connections to other nodes */
     struct Cluster *cluster;              /* of routers and config servers */
     struct ConfigCatalog *config_catalog; /* of config servers */
-    struct ShardHosts *shard_hosts;       /* likewise */
-    struct Balancer *balancer;            /* likewise */
+    struct PrimaryRounds *hosts;          /* likewise, and of shards: notes each other's members */
+    struct Balancer *balancer;            /* of config servers */
     struct ShardState *shard;             /* of shards */
-    struct ConfigHosts *config_hosts;     /* of shards */
     struct Migrations *migrations;        /* of shards */
     struct RangeDeleter *range_deleter;   /* of shards */
     struct TxnTable *router_txns;         /* of routers */

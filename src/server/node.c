@@ -199,7 +199,7 @@ static ErrCode open_catalog(Node *node, Error *err) {
     if (rc == ERR_OK && service_is_member(service))
         rc = open_repl(node, op, err);
     if (rc == ERR_OK && service->role == ROLE_SHARD) {
-        service->config_hosts = config_hosts_new(service);
+        service->hosts = primary_rounds_new(service, &CONFIG_HOSTS);
         service->shard = shard_state_new(service);
         shard_state_register(service->shard);
         ddl_coordinators_register(repl_tasks(service->repl), service->shard);
@@ -232,7 +232,7 @@ static BalancerTuning balancer_tuning(const ServiceCtx *service) {
 }
 
 static void on_members_changed(void *arg) {
-    shard_hosts_wake(arg);
+    primary_rounds_wake(arg);
 }
 
 /* A config server knows its shards, to ask them what it needs for its decisions. */
@@ -241,12 +241,12 @@ static ErrCode open_config_catalog(Node *node, Error *err) {
     if (service->role != ROLE_CONFIG_SERVER)
         return ERR_OK;
     service->config_catalog = config_catalog_new();
-    service->shard_hosts = shard_hosts_new(service);
+    service->hosts = primary_rounds_new(service, &SHARD_HOSTS);
     service->balancer = balancer_new(service, balancer_tuning);
     ClusterSettings settings = {.find = config_catalog_find,
                                 .near_us = NEAR_US,
                                 .members_changed = on_members_changed,
-                                .members_arg = service->shard_hosts};
+                                .members_arg = service->hosts};
     return cluster_new(service, &settings, &service->cluster, err);
 }
 
@@ -410,15 +410,13 @@ static ErrCode start_services(Node *node, Error *err) {
     TRY(ttl_monitor_start(service, ttl_settings, ttl_prepare, &service->ttl, err));
     if (service->role == ROLE_SHARD)
         TRY(range_deleter_start(service->range_deleter, err));
-    if (service->role == ROLE_SHARD)
-        TRY(config_hosts_start(service->config_hosts, err));
     if (service_is_member(service))
         TRY(preimage_purger_start(service->preimages, err));
     TRY(session_refresher_start(service, &service->session_refresher, err));
     if (service_is_member(service))
         TRY(txn_expiry_start(service, &service->txn_expiry, err));
-    if (service->shard_hosts != NULL)
-        TRY(shard_hosts_start(service->shard_hosts, err));
+    if (service->hosts != NULL)
+        TRY(primary_rounds_start(service->hosts, err));
     if (service->balancer != NULL)
         TRY(balancer_start(service->balancer, err));
     return ERR_OK;
@@ -466,8 +464,7 @@ static void node_stop(Process *process) {
     preimage_purger_stop(service->preimages);
     session_refresher_stop(service->session_refresher);
     txn_expiry_stop(service->txn_expiry);
-    shard_hosts_stop(service->shard_hosts);
-    config_hosts_stop(service->config_hosts);
+    primary_rounds_stop(service->hosts);
     balancer_stop(service->balancer);
     quiesce(service);
     failpoint_end_blocking(); /* threads that are waited for may be in one */
@@ -493,10 +490,9 @@ static void node_stop(Process *process) {
     cluster_free(TAKE_PTR(service->cluster));
     range_deleter_free(TAKE_PTR(service->range_deleter));
     migrations_free(TAKE_PTR(service->migrations));
-    shard_hosts_free(TAKE_PTR(service->shard_hosts));
     balancer_free(TAKE_PTR(service->balancer));
     shard_state_free(TAKE_PTR(service->shard));
-    config_hosts_free(TAKE_PTR(service->config_hosts));
+    primary_rounds_free(TAKE_PTR(service->hosts)); /* those who wake it are gone */
     config_catalog_free(TAKE_PTR(service->config_catalog));
     stream_hub_free(TAKE_PTR(service->stream_hub));
     preimage_purger_free(TAKE_PTR(service->preimages));

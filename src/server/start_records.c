@@ -13,11 +13,10 @@
 #include "session_refresh/session_refresh.h"
 #include "ddl/ddl.h"
 #include "query/write/own_docs.h"
+#include "repl/primary_rounds.h"
 #include "repl/repl.h"
 #include "sharding/balancer/balancer.h"
 #include "sharding/config/config_catalog.h"
-#include "sharding/config/shard_hosts.h"
-#include "sharding/shard/config_hosts.h"
 
 enum {
     STARTUP_LOG_BYTES = 10 * 1024 * 1024,
@@ -57,8 +56,7 @@ void start_records_begin_term(ServiceCtx *service, OpCtx *op) {
     note_failure(ensure_fcv(op, &err), FCV_NS_TEXT, &err);
     if (service->role == ROLE_CONFIG_SERVER)
         note_failure(config_catalog_prepare(op, &err), "the catalog of the cluster", &err);
-    shard_hosts_wake(service->shard_hosts);
-    config_hosts_wake(service->config_hosts);
+    primary_rounds_wake(service->hosts);
     balancer_wake(service->balancer);
 }
 

@@ -2,61 +2,15 @@
 
 #include <string.h>
 
-#include "base/alloc.h"
-#include "base/clock.h"
 #include "base/log.h"
-#include "base/round_thread.h"
 #include "query/write/own_docs.h"
-#include "repl/repl.h"
 #include "sharding/config/config_catalog.h"
-#include "storage/engine.h"
 
 enum {
     /* Without a change: shards that another primary has added are watched from then on. */
     ROUND_INTERVAL_US = 30 * 1000 * 1000,
     RETRY_INTERVAL_US = 1000 * 1000,
 };
-
-struct ShardHosts {
-    ServiceCtx *service;
-    RoundThread rounds;
-    OpCtx *op; /* used by the thread; killed by shard_hosts_stop */
-};
-
-/* ---- life ---- */
-
-ShardHosts *shard_hosts_new(ServiceCtx *service) {
-    ShardHosts *hosts = NEW(ShardHosts);
-    hosts->service = service;
-    round_thread_init(&hosts->rounds);
-    hosts->op = op_ctx_new(service->ops, NULL, NULL);
-    hosts->op->service = service;
-    op_attach_storage(hosts->op, service->storage);
-    return hosts;
-}
-
-void shard_hosts_stop(ShardHosts *hosts) {
-    if (hosts == NULL || !round_thread_is_started(&hosts->rounds))
-        return;
-    round_thread_begin_stop(&hosts->rounds);
-    op_kill(hosts->op, ERR_INTERRUPTED_AT_SHUTDOWN);
-    round_thread_stop(&hosts->rounds);
-}
-
-void shard_hosts_free(ShardHosts *hosts) {
-    if (hosts == NULL)
-        return;
-    op_ctx_free(hosts->op);
-    round_thread_done(&hosts->rounds);
-    xfree(hosts);
-}
-
-void shard_hosts_wake(ShardHosts *hosts) {
-    if (hosts != NULL)
-        round_thread_wake(&hosts->rounds);
-}
-
-/* ---- one round ---- */
 
 typedef struct NewHosts {
     Str shard;
@@ -123,27 +77,9 @@ static ErrCode write_all(OpCtx *op, Error *err) {
     return is_changed ? cluster_reload_shards(cluster, op, err) : ERR_OK;
 }
 
-static void hosts_run(void *arg) {
-    ShardHosts *hosts = arg;
-    OpCtx *op = hosts->op;
-    log_set_thread_name("ShardHosts");
-    for (int64_t due_us = 0; round_thread_wait(&hosts->rounds, due_us);) {
-        due_us = clock_mono_us() + ROUND_INTERVAL_US;
-        if (!repl_is_writable(hosts->service->repl))
-            continue;
-        op_begin(op, &(OpDescription){.op_type = "none", .ns = "", .desc = "ShardHosts"});
-        CLEANUP(error_reset) Error err = {0};
-        /* A stop that came before op_begin had nothing to kill. */
-        if (!round_thread_is_stopping(&hosts->rounds) && write_all(op, &err) != ERR_OK) {
-            due_us = clock_mono_us() + RETRY_INTERVAL_US;
-            if (!round_thread_is_stopping(&hosts->rounds) && !error_is_of_state(err.code))
-                LOG_WARN(LOG_SHARDING, 7400411, "Could not write down the members of a shard",
-                         LOG_STR("error", error_message(&err)));
-        }
-        op_end(op);
-    }
-}
-
-ErrCode shard_hosts_start(ShardHosts *hosts, Error *err) {
-    return round_thread_start(&hosts->rounds, "ShardHosts", hosts_run, hosts, err);
-}
+const PrimaryRoundsSpec SHARD_HOSTS = {
+    .name = "ShardHosts",
+    .interval_us = ROUND_INTERVAL_US,
+    .retry_us = RETRY_INTERVAL_US,
+    .run = write_all,
+};

@@ -1,62 +1,16 @@
 #include "sharding/shard/config_hosts.h"
 
-#include "base/alloc.h"
-#include "base/clock.h"
 #include "base/log.h"
-#include "base/round_thread.h"
 #include "cluster_params/cluster_params.h"
 #include "query/write/own_docs.h"
-#include "repl/repl.h"
 #include "sharding/route/remote.h"
 #include "sharding/shard/shard_internal.h"
-#include "storage/engine.h"
 
 enum {
     /* Without a change: a shard that was added meanwhile knows its config server from then on. */
     ROUND_INTERVAL_US = 30 * 1000 * 1000,
     RETRY_INTERVAL_US = 5 * 1000 * 1000, /* the config server may be away for long */
 };
-
-struct ConfigHosts {
-    ServiceCtx *service;
-    RoundThread rounds;
-    OpCtx *op; /* used by the thread; killed by config_hosts_stop */
-};
-
-/* ---- life ---- */
-
-ConfigHosts *config_hosts_new(ServiceCtx *service) {
-    ConfigHosts *hosts = NEW(ConfigHosts);
-    hosts->service = service;
-    round_thread_init(&hosts->rounds);
-    hosts->op = op_ctx_new(service->ops, NULL, NULL);
-    hosts->op->service = service;
-    op_attach_storage(hosts->op, service->storage);
-    return hosts;
-}
-
-void config_hosts_stop(ConfigHosts *hosts) {
-    if (hosts == NULL || !round_thread_is_started(&hosts->rounds))
-        return;
-    round_thread_begin_stop(&hosts->rounds);
-    op_kill(hosts->op, ERR_INTERRUPTED_AT_SHUTDOWN);
-    round_thread_stop(&hosts->rounds);
-}
-
-void config_hosts_free(ConfigHosts *hosts) {
-    if (hosts == NULL)
-        return;
-    op_ctx_free(hosts->op);
-    round_thread_done(&hosts->rounds);
-    xfree(hosts);
-}
-
-void config_hosts_wake(ConfigHosts *hosts) {
-    if (hosts != NULL)
-        round_thread_wake(&hosts->rounds);
-}
-
-/* ---- one round ---- */
 
 /* What the config server is made of as its primary says; NULL: not known. */
 static const char *find_hosts(const Cluster *cluster, OpCtx *op) {
@@ -115,28 +69,9 @@ static ErrCode run_round(OpCtx *op, Error *err) {
     return shard_has_address(&written, str_from(now)) ? ERR_OK : write_hosts(op, known, now, err);
 }
 
-static void hosts_run(void *arg) {
-    ConfigHosts *hosts = arg;
-    OpCtx *op = hosts->op;
-    log_set_thread_name("ConfigHosts");
-    for (int64_t due_us = 0; round_thread_wait(&hosts->rounds, due_us);) {
-        due_us = clock_mono_us() + ROUND_INTERVAL_US;
-        if (!repl_is_writable(hosts->service->repl))
-            continue;
-        op_begin(op, &(OpDescription){.op_type = "none", .ns = "", .desc = "ConfigHosts"});
-        CLEANUP(error_reset) Error err = {0};
-        /* A stop that came before op_begin had nothing to kill. */
-        if (!round_thread_is_stopping(&hosts->rounds) && run_round(op, &err) != ERR_OK) {
-            due_us = clock_mono_us() + RETRY_INTERVAL_US;
-            if (!round_thread_is_stopping(&hosts->rounds) && !error_is_of_state(err.code))
-                LOG_WARN(LOG_SHARDING, 7400413,
-                         "Could not write down the members of the config server",
-                         LOG_STR("error", error_message(&err)));
-        }
-        op_end(op);
-    }
-}
-
-ErrCode config_hosts_start(ConfigHosts *hosts, Error *err) {
-    return round_thread_start(&hosts->rounds, "ConfigHosts", hosts_run, hosts, err);
-}
+const PrimaryRoundsSpec CONFIG_HOSTS = {
+    .name = "ConfigHosts",
+    .interval_us = ROUND_INTERVAL_US,
+    .retry_us = RETRY_INTERVAL_US,
+    .run = run_round,
+};

@@ -8,8 +8,8 @@
 #include "catalog/fcv.h"
 #include "catalog/write_observer.h"
 #include "query/write/own_docs.h"
+#include "repl/primary_rounds.h"
 #include "repl/repl.h"
-#include "sharding/shard/config_hosts.h"
 #include "sharding/shard/placement_store.h"
 
 enum {
@@ -269,7 +269,7 @@ Cluster *shard_find_cluster(ShardState *state) {
 }
 
 static void on_members_changed(void *arg) {
-    config_hosts_wake(arg);
+    primary_rounds_wake(arg);
 }
 
 ErrCode shard_get_cluster(ShardState *state, OpCtx *op, Cluster **ret_cluster, Error *err) {
@@ -286,7 +286,7 @@ ErrCode shard_get_cluster(ShardState *state, OpCtx *op, Cluster **ret_cluster, E
     ClusterSettings settings = {.config_address = state->config_address,
                                 .near_us = NEAR_US,
                                 .members_changed = on_members_changed,
-                                .members_arg = state->service->config_hosts};
+                                .members_arg = state->service->hosts};
     Cluster *cluster;
     TRY(cluster_new(state->service, &settings, &cluster, err));
     ErrCode rc = cluster_start(cluster, op, err);
