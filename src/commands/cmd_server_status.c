@@ -24,6 +24,7 @@
 #include "concurrency/tickets.h"
 #include "cursor/cursor_table.h"
 #include "default_concerns/default_concerns.h"
+#include "repl/apply/apply.h"
 #include "repl/repl.h"
 #include "sharding/migration/migrations.h"
 #include "sharding/route/cluster.h"
@@ -316,6 +317,16 @@ static void build_metrics(StatusCtx *s) {
     build_i64(b, "returned", count_of(&stats->docs_returned));
     build_i64(b, "updated", count_of(&stats->docs_updated));
     build_close(b, document);
+    size_t waits = build_open_doc(b, "getLastError");
+    size_t by_default = build_open_doc(b, "default");
+    build_i64(b, "wtimeouts", count_of(&stats->write_timeouts_by_default));
+    build_close(b, by_default);
+    size_t time = build_open_doc(b, "wtime");
+    build_i64(b, "num", count_of(&stats->write_waits));
+    build_i64(b, "totalMillis", count_of(&stats->write_wait_us) / 1000);
+    build_close(b, time);
+    build_i64(b, "wtimeouts", count_of(&stats->write_timeouts));
+    build_close(b, waits);
     size_t operation = build_open_doc(b, "operation");
     build_i64(b, "temporarilyUnavailableErrors", s->storage.temporarily_unavailable);
     build_i64(b, "temporarilyUnavailableErrorsEscaped", s->storage.temporarily_unavailable_escaped);
@@ -394,6 +405,16 @@ static void build_op_counters(StatusCtx *s) {
     CommandStats *stats = command_stats(s->service);
     for (int i = 0; i < OP_COUNTER_COUNT; i++)
         build_i64(s->b, NAMES[i], count_of(&stats->op_counters[i]));
+}
+
+static void build_repl_op_counters(StatusCtx *s) {
+    ApplyCounts counts = repl_applied_counts(s->service->repl);
+    build_i64(s->b, "insert", counts.inserts);
+    build_i64(s->b, "query", 0); /* the oplog has only writes */
+    build_i64(s->b, "update", counts.updates);
+    build_i64(s->b, "delete", counts.deletes);
+    build_i64(s->b, "getmore", 0);
+    build_i64(s->b, "command", counts.commands);
 }
 
 static void build_storage_engine(StatusCtx *s) {
@@ -696,6 +717,7 @@ static const StatusSection SECTIONS[] = {
     {"network", true, build_network, STATUS_OF_ALL},
     {"opLatencies", true, build_op_latencies, STATUS_OF_DATA},
     {"opcounters", true, build_op_counters, STATUS_OF_ALL},
+    {"opcountersRepl", true, build_repl_op_counters, STATUS_OF_MEMBERS},
     {"oplog", false, build_oplog, STATUS_OF_MEMBERS},
     {"oplogTruncation", true, build_oplog_truncation, STATUS_OF_MEMBERS},
     {"readConcernCounters", true, build_read_concerns, STATUS_OF_DATA},

@@ -246,6 +246,21 @@ static ErrCode tell_concern(CommandCtx *ctx, const WriteConcern *concern,
     return err->code;
 }
 
+static void count_write_wait(CommandCtx *ctx, const WriteConcern *concern,
+                             const ReplWriteConcern *wanted, int64_t begun_us, ErrCode rc) {
+    CommandStats *stats = command_stats(ctx->service);
+    if (wanted->kind != REPL_W_NUMBER || wanted->number > 1) {
+        atomic_fetch_add_explicit(&stats->write_waits, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&stats->write_wait_us, clock_mono_us() - begun_us,
+                                  memory_order_relaxed);
+    }
+    if (LIKELY(rc != ERR_WRITE_CONCERN_FAILED))
+        return;
+    atomic_fetch_add_explicit(&stats->write_timeouts, 1, memory_order_relaxed);
+    if (!concern->is_w_given)
+        atomic_fetch_add_explicit(&stats->write_timeouts_by_default, 1, memory_order_relaxed);
+}
+
 ErrCode concerns_wait_write(CommandCtx *ctx, const WriteConcern *concern, Error *err) {
     Repl *repl = ctx->service->repl;
     if (service_is_standalone(ctx->service))
@@ -279,8 +294,10 @@ ErrCode concerns_wait_write(CommandCtx *ctx, const WriteConcern *concern, Error 
         wanted.kind == REPL_W_MAJORITY && !concern->is_j_given && repl_is_majority_journaled(repl);
     TRY(op_hang(ctx->op, FP_HANG_BEFORE_WRITE_CONCERN, NULL, err));
     int64_t deadline_us = wtimeout_ms > 0 ? clock_deadline_ms(wtimeout_ms) : INT64_MAX;
+    int64_t begun_us = clock_mono_us();
     ErrCode rc = repl_wait_write_concern(repl, ctx->op, &wanted, is_journaled, ctx->op->last_optime,
                                          deadline_us, err);
+    count_write_wait(ctx, concern, &wanted, begun_us, rc);
     if (rc != ERR_OK)
         return tell_concern(ctx, concern, &wanted, wtimeout_ms, err);
     if (UNLIKELY(ctx->is_txn))

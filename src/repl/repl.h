@@ -198,6 +198,8 @@ typedef struct ReplSyncStats {
     int64_t apply_us;
 } ReplSyncStats;
 ReplSyncStats repl_sync_stats(Repl *repl);
+struct ApplyCounts;
+struct ApplyCounts repl_applied_counts(const Repl *repl);
 /* The last change between primary, secondary and rollback, and what it did to clients' operations.
  */
 typedef struct ReplTransition {

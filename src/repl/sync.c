@@ -225,6 +225,10 @@ ReplSyncStats repl_sync_stats(Repl *repl) {
     return sync->stats;
 }
 
+ApplyCounts repl_applied_counts(const Repl *repl) {
+    return applier_counts(repl->applier);
+}
+
 /* ---- applying ---- */
 
 /* A delayed member applies an entry only when it is old enough. */

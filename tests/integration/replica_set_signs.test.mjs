@@ -62,6 +62,39 @@ describe('a set of two members', () => {
         }
     });
 
+    test('MET-1: a secondary counts the writes it applies by kind, not among those of clients; a primary counts how long writes are waited for', async () => {
+        const [primary, secondary] = set.members;
+        const status = (member) => set.command(member, { serverStatus: 1 });
+        const kinds = ['insert', 'query', 'update', 'delete', 'getmore'];
+        const counts = (doc) => kinds.map((kind) => Number(doc[kind]));
+        const [applied, own, waits] = [await status(secondary), await status(secondary), await status(primary)];
+        const both = { writeConcern: { w: 2 } };
+        const coll = db.collection('kinds');
+        await coll.insertMany([1, 2, 3].map((_id) => ({ _id })), both);
+        await coll.updateMany({ _id: { $lt: 3 } }, { $set: { x: 1 } }, both);
+        await coll.deleteOne({ _id: 3 }, both);
+        await fails(coll.insertOne({}, { writeConcern: { w: 3, wtimeout: 1 } }), 100); // no such member: refused, not waited for
+        const now = await status(secondary);
+        const grown = counts(now.opcountersRepl).map((count, i) => count - counts(applied.opcountersRepl)[i]);
+        assert.deepEqual([grown[1], grown[4]], [0, 0]);
+        for (const [i, least] of [[0, 3], [2, 2], [3, 1]]) assert.ok(grown[i] >= least, `${kinds[i]}: ${grown[i]}`);
+        assert.ok(Number(now.opcountersRepl.command) > Number(applied.opcountersRepl.command)); // the collection
+        for (const i of [0, 2, 3]) assert.equal(counts(now.opcounters)[i], counts(own.opcounters)[i], kinds[i]);
+
+        const { getLastError: before } = waits.metrics;
+        await set.command(secondary, { configureFailPoint: 'stopReplProducer', mode: 'alwaysOn' });
+        try {
+            await fails(coll.insertOne({}, { writeConcern: { w: 2, wtimeout: 50 } }), 64);
+        } finally {
+            await set.command(secondary, { configureFailPoint: 'stopReplProducer', mode: 'off' });
+        }
+        const { getLastError: after } = (await status(primary)).metrics;
+        assert.ok(Number(after.wtime.num) >= Number(before.wtime.num) + 4);
+        assert.ok(Number(after.wtime.totalMillis) >= Number(before.wtime.totalMillis) + 49);
+        assert.equal(Number(after.wtimeouts), Number(before.wtimeouts) + 1);
+        assert.equal(Number(after.default.wtimeouts), Number(before.default.wtimeouts));
+    });
+
     test('MET-1: a secondary counts what it fetches and applies', async () => {
         const read = async () => (await set.command(set.members[1], { serverStatus: 1 })).metrics.repl;
         const one = await read();

@@ -129,6 +129,9 @@ typedef struct CommandStats {
     /* Of statements that may concern many documents: all together, and the most of one. */
     _Atomic int64_t many_docs, many_docs_most;
     _Atomic int64_t many_us, many_us_most;
+    /* Commands that waited for more than this node to have their writes, how long, and for which it
+     * took too long; of the latter those that only had the default write concern. */
+    _Atomic int64_t write_waits, write_wait_us, write_timeouts, write_timeouts_by_default;
     _Atomic int64_t unanswered_not_primary; /* writes with w: 0 that a state refused or ended */
 } CommandStats;
 CommandStats *command_stats(ServiceCtx *service);

@@ -41,6 +41,8 @@ typedef struct ApplyWorker {
     Error err; /* of this run */
 } ApplyWorker;
 
+enum { COUNT_INSERTS, COUNT_UPDATES, COUNT_DELETES, COUNT_COMMANDS, COUNT_KINDS };
+
 struct Applier {
     ServiceCtx *service;
     ApplyWorker workers[APPLY_SHARES_MAX];
@@ -59,6 +61,7 @@ struct Applier {
     uint32_t share_count;
     ApplyMode mode;
     KeyBuilder key;
+    _Atomic int64_t counts[COUNT_KINDS]; /* written by that caller, too */
 
     Mutex mu;
     Cond work_cond;
@@ -257,9 +260,29 @@ static ErrCode run_unit(Applier *applier, OpCtx *op, Doc last, Error *err) {
     return ERR_OK;
 }
 
+static void count(Applier *applier, ApplyKind kind) {
+    int row = kind == APPLY_INSERT   ? COUNT_INSERTS
+              : kind == APPLY_UPDATE ? COUNT_UPDATES
+              : kind == APPLY_DELETE ? COUNT_DELETES
+                                     : COUNT_COMMANDS;
+    atomic_fetch_add_explicit(&applier->counts[row], 1, memory_order_relaxed);
+}
+
+static int64_t count_of(const Applier *applier, int row) {
+    return atomic_load_explicit(&applier->counts[row], memory_order_relaxed);
+}
+
+ApplyCounts applier_counts(const Applier *applier) {
+    return (ApplyCounts){.inserts = count_of(applier, COUNT_INSERTS),
+                         .updates = count_of(applier, COUNT_UPDATES),
+                         .deletes = count_of(applier, COUNT_DELETES),
+                         .commands = count_of(applier, COUNT_COMMANDS)};
+}
+
 static ErrCode run_alone(Applier *applier, OpCtx *op, Doc entry, Error *err) {
     ApplyOp alone;
     TRY(apply_parse(entry, 0, &alone, err));
+    count(applier, alone.kind);
     ApplyWriter *writer = &applier->workers[0].writer;
     return alone.kind == APPLY_COMMAND
                ? apply_command(op, writer, &alone, applier->mode, /* depth= */ 0, err)
@@ -460,6 +483,7 @@ static ErrCode deal_out(Applier *applier, OpCtx *op, Error *err) {
     RunCollection *row = NULL;
     for (uint32_t i = 0; rc == ERR_OK && i < applier->op_count; i++) {
         ApplyOp *write = &applier->ops[i];
+        count(applier, write->kind);
         if (row == NULL || !write->has_uuid || !uuid_equal(&row->uuid, &write->uuid))
             rc = row_of(applier, catalog, write, &row, err);
         if (rc != ERR_OK || row == NULL)

@@ -28,6 +28,14 @@ typedef enum ApplyMode {
     APPLY_PREPARED,     /* inside of a unit that is going to be prepared: likewise */
 } ApplyMode;
 
+/* What was applied since the start, by kind. */
+typedef struct ApplyCounts {
+    int64_t inserts;
+    int64_t updates;
+    int64_t deletes;
+    int64_t commands;
+} ApplyCounts;
+
 typedef struct Applier Applier;
 
 ErrCode applier_new(ServiceCtx *service, uint32_t threads, Applier **ret_applier, Error *err)
@@ -38,6 +46,9 @@ void applier_free(Applier *applier); /* NULL is fine */
  * not: the caller must not expose that state to readers, and cannot continue. */
 ErrCode applier_run(Applier *applier, OpCtx *op, const Doc *entries, size_t count, ApplyMode mode,
                     Error *err) MUST_CHECK;
+
+/* At any time. */
+ApplyCounts applier_counts(const Applier *applier);
 
 /* In an initial sync: from here on all data had been copied, so that documents are what they were
  * when the entries after it were written. Not during a run. */
