@@ -66,6 +66,13 @@ TXT
 - A change stream that was opened through a router ends with ChangeStreamFatalError, which says why, when its database moves or is dropped, or its
   collection becomes sharded: what follows is on other shards, too, and streams over several shards are refused.
 
+## Diagnostics: what is left out
+
+- `serverStatus` has no sections about what this server does not have or count: `batchedDeletes`, `bucketCatalog`, `collectionCatalog`,
+  `indexBulkBuilder`, `internalTransactions`, `mirroredReads`, `scramCache`, `security`, `tcmalloc`, `trafficRecording`, `transportSecurity`,
+  `twoPhaseCommitCoordinator`; `metrics` no `aggStageCounters`, `apiVersions`, `dotsAndDollarsFields` and `operatorCounters`;
+  `wiredTiger` what monitors read: `cache`, `log`, `session`, `transaction`, `concurrentTransactions`, `disk`.
+
 ## Transactions: what differs
 
 - A write that meets a document of a prepared transaction by reading it waits for its end, up to maxTimeMS; one that meets only

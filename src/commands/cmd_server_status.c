@@ -24,6 +24,7 @@
 #include "concurrency/tickets.h"
 #include "cursor/cursor_table.h"
 #include "default_concerns/default_concerns.h"
+#include "index/build/coordinator.h"
 #include "repl/apply/apply.h"
 #include "repl/repl.h"
 #include "sharding/migration/migrations.h"
@@ -688,6 +689,14 @@ static void build_catalog(StatusCtx *s) {
     build_catalog_stats(s->service, s->b);
 }
 
+static void build_index_builds(StatusCtx *s) {
+    IndexBuildStats stats = index_builds_stats(s->service->index_builds);
+    build_i64(s->b, "failedDueToDataCorruption",
+              0); /* bad documents fail a build by their own code */
+    build_i64(s->b, "killedDueToInsufficientDiskSpace", stats.out_of_disk);
+    build_i64(s->b, "total", stats.begun);
+}
+
 static void build_indexes(StatusCtx *s) {
     build_index_stats(s->service, s->b);
 }
@@ -711,6 +720,7 @@ static const StatusSection SECTIONS[] = {
     {"extra_info", true, build_extra_info, STATUS_OF_ALL},
     {"flowControl", true, build_flow_control, STATUS_OF_MEMBERS},
     {"globalLock", true, build_global_lock, STATUS_OF_DATA},
+    {"indexBuilds", true, build_index_builds, STATUS_OF_DATA},
     {"indexStats", true, build_indexes, STATUS_OF_DATA},
     {"locks", true, build_locks, STATUS_OF_DATA},
     {"logicalSessionRecordCache", true, build_sessions, STATUS_OF_ALL},

@@ -403,6 +403,8 @@ test('IDX-6: a build waits while maxNumActiveUserIndexBuilds are running', async
 
 test('IDX-6: a build neither starts nor ends with too little disk, an empty collection needs none', async () => {
     const c = await node.collection(many());
+    const counts = async () => (await node.admin.command({ serverStatus: 1 })).indexBuilds;
+    const before = await counts();
     await node.admin.command({ setParameter: 1, indexBuildMinAvailableDiskSpaceMB: 8388608 });
     try {
         await fails(c.createIndex({ a: 1 }), 14031);
@@ -413,6 +415,9 @@ test('IDX-6: a build neither starts nor ends with too little disk, an empty coll
         );
         assert.equal(error?.code, 14031, `${error}`);
         assert.equal((await c.indexes()).length, 1);
+        const after = await counts();
+        assert.equal(Number(after.total), Number(before.total) + 1);
+        assert.equal(Number(after.killedDueToInsufficientDiskSpace), Number(before.killedDueToInsufficientDiskSpace) + 1);
     } finally {
         await node.admin.command({ setParameter: 1, indexBuildMinAvailableDiskSpaceMB: 500 });
     }

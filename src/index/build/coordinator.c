@@ -132,7 +132,13 @@ ErrCode index_builds_enter(IndexBuilds *builds, ActiveBuild *build, bool is_limi
         TRY(wait_in_line(builds, build->op, has_room, builds, err));
     list_push_back(&builds->active, &build->node);
     builds->count++;
+    builds->stats.begun++;
     return ERR_OK;
+}
+
+IndexBuildStats index_builds_stats(IndexBuilds *builds) {
+    CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    return builds->stats;
 }
 
 void index_builds_leave(IndexBuilds *builds, ActiveBuild *build) {

@@ -110,6 +110,12 @@ typedef struct IndexBuildWaiter {
 
 /* With is_resuming a clean shutdown saves the state of the builds, and the next start resumes
  * them. */
+/* Since the start. */
+typedef struct IndexBuildStats {
+    int64_t begun;
+    int64_t out_of_disk; /* of them, given up because less room was left than builds want */
+} IndexBuildStats;
+
 IndexBuilds *index_builds_new(bool is_resuming);
 void index_builds_free(IndexBuilds *builds);
 /* Of the operation's service. NULL where there is no server (tests): nothing runs there, and
@@ -146,6 +152,7 @@ void index_builds_abort_collection(IndexBuilds *builds, const Uuid *coll_uuid, c
  * build (any more). A commit may fail here, which leaves nothing of it. */
 ErrCode index_builds_apply_decision(IndexBuilds *builds, OpCtx *op, const Uuid *uuid,
                                     IndexBuildDecision decision, Error *err) MUST_CHECK;
+IndexBuildStats index_builds_stats(IndexBuilds *builds);
 bool index_builds_is_active(IndexBuilds *builds, const Uuid *uuid);
 bool index_builds_is_decided(IndexBuilds *builds, const ActiveBuild *build);
 

@@ -36,6 +36,7 @@ struct IndexBuilds {
     List tasks;   /* whose threads were not joined yet */
     List waiters; /* of any change */
     uint32_t count;
+    IndexBuildStats stats;
     bool is_stopping; /* no more settling: leave builds as they are */
     bool is_halting;
     IndexBuildMembers members;

@@ -217,6 +217,7 @@ static void finish_task(BuildTask *task, Error *err) {
         op_end(task->op);
     }
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&builds->mu);
+    builds->stats.out_of_disk += err->code == ERR_OUT_OF_DISK_SPACE;
     if (task->waiter != NULL) {
         error_move(&task->waiter->result, err);
         task->waiter->last_optime = task->op->last_optime;
