@@ -531,17 +531,35 @@ describe('cursors', () => {
         const time = session.snapshotTime;
         assert.equal(time._bsontype, 'Timestamp');
         for (const there of direct) await there.updateMany({}, { $set: { v: 'new' } }, majority);
-        assert.deepEqual(await c.distinct('v', {}, { session }), ['old']);
         assert.deepEqual(await c.aggregate([{ $group: { _id: '$v', n: { $sum: 1 } } }], { session }).toArray(), [{ _id: 'old', n: 3 }]);
         assert.deepEqual(session.snapshotTime, time);
         await session.endSession();
         assert.deepEqual(await c.distinct('v'), ['new']);
-        for (const read of [(options) => c.distinct('v', {}, options), async (options) => (await c.aggregate([{ $group: { _id: '$v' } }], options).toArray()).map(({ _id }) => _id)]) {
-            const other = client.startSession({ snapshot: true });
-            assert.deepEqual(await read({ session: other }), ['new']);
-            assert.equal(other.snapshotTime._bsontype, 'Timestamp');
-            await other.endSession();
-        }
+        const other = client.startSession({ snapshot: true });
+        assert.deepEqual(await c.aggregate([{ $group: { _id: '$v' } }], { session: other }).toArray(), [{ _id: 'new' }]);
+        assert.equal(other.snapshotTime._bsontype, 'Timestamp');
+        await other.endSession();
+    });
+
+    test('REP-3: distinct of a sharded collection is refused at a snapshot and in a transaction, of others not', async () => {
+        await shardByHand(cluster, 'reads.values', { key: { k: 1 }, points: [], owners: OWNERS.slice(0, 1) });
+        await routed.collection('values').insertOne({ _id: 0, k: 0 });
+        await routed.collection('unsharded_values').insertOne({ _id: 0, k: 0 });
+        await routed.createCollection('values_view', { viewOn: 'values', pipeline: [] });
+        const readConcern = { level: 'snapshot' };
+        await failsWith(routed.command({ distinct: 'values', key: 'k', readConcern }), 72);
+        assert.deepEqual((await routed.command({ distinct: 'values', key: 'k', readConcern: { level: 'majority' } })).values, [0]);
+        for (const name of ['unsharded_values', 'values_view'])
+            assert.deepEqual((await routed.command({ distinct: name, key: 'k', readConcern })).values, [0]);
+        const session = client.startSession();
+        const inTransaction = async (body) => {
+            session.startTransaction();
+            await body();
+            await session.abortTransaction();
+        };
+        await inTransaction(() => failsWith(routed.collection('values').distinct('k', {}, { session }), 263));
+        await inTransaction(async () => assert.deepEqual(await routed.collection('unsharded_values').distinct('k', {}, { session }), [0]));
+        await session.endSession();
     });
 
     test('REP-3: a snapshot whose time the client did not choose is taken anew if a shard has it no more', async () => {
@@ -557,7 +575,6 @@ describe('cursors', () => {
         for (const [name, command] of Object.entries({
             find: { find: 'ranged', filter },
             aggregate: { aggregate: 'ranged', pipeline: [{ $group: { _id: null, n: { $sum: 1 } } }], cursor: {} },
-            distinct: { distinct: 'ranged', key: 'k' },
         })) {
             await fail(name, { times: 3 });
             await routed.command({ ...command, readConcern: { level: 'snapshot' } });
@@ -573,7 +590,6 @@ describe('cursors', () => {
         const readConcern = { level: 'snapshot', afterClusterTime: operationTime };
         const { cursor } = await routed.command({ find: 'ranged', batchSize: 5, readConcern });
         assert.ok(cursor.firstBatch.length === 5 && cursor.atClusterTime.greaterThanOrEqual(operationTime));
-        assert.equal((await routed.command({ distinct: 'ranged', key: 'k', readConcern })).values.length, COUNT);
     });
 
     test('REP-3: a pipeline at a time that a shard refuses leaves its time to nobody', async () => {
