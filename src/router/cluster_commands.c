@@ -126,8 +126,7 @@ static ErrCode move_primary_run(CommandCtx *ctx, void *arg, Error *err) {
     const MovePrimaryRequest *request = arg;
     Cluster *cluster = ctx->service->cluster;
     TRY(db_name_check(request->db, err));
-    if (str_is(request->db, "admin") || str_is(request->db, "config") ||
-        str_is(request->db, "local"))
+    if (db_is_internal(request->db))
         return error_set(err, ERR_INVALID_OPTIONS, "Can't move primary for %.*s database",
                          (int)request->db.size, request->db.data);
     if (request->to.size == 0)

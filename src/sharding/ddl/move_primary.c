@@ -259,7 +259,7 @@ ErrCode move_primary_begin(DdlRun *run, Error *err) {
     PrimaryMove move;
     TRY(read_move(run, &move, err));
     Str db = ns_str(&move.db);
-    if (str_is(db, "admin") || str_is(db, "config") || str_is(db, "local"))
+    if (db_is_internal(db))
         return error_set(err, ERR_INVALID_OPTIONS, "Can't move primary for %s database",
                          move.db.text);
     DdlDatabase database;
