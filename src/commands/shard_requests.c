@@ -104,19 +104,23 @@ void shard_request_resume(CommandCtx *ctx, const ClientCursor *cursor) {
     ctx->op->routing = routing;
 }
 
-/* The config server tells what a majority of it has: others read metadata not before that, and
- * would wait for more as long as it has no primary. */
-static uint64_t config_time(const CommandCtx *ctx) {
-    if (ctx->service->role == ROLE_CONFIG_SERVER)
-        return storage_majority_ts(ctx->service->storage);
-    Cluster *cluster = ctx->service->shard != NULL ? shard_find_cluster(ctx->service->shard) : NULL;
-    return cluster != NULL ? cluster_config_time(cluster) : 0;
+static void build_time(CommandCtx *ctx, const char *name, uint64_t ts) {
+    if (ts != 0)
+        build_timestamp(ctx->reply, name, ts);
 }
 
+/* The config server tells what a majority of it has: others read metadata not before that, and
+ * would wait for more as long as it has no primary. */
 void shard_request_finish_reply(CommandCtx *ctx) {
     if (LIKELY(!elem_is_present(ctx->args.config_time)))
         return;
-    uint64_t ts = config_time(ctx);
-    if (ts != 0)
-        build_timestamp(ctx->reply, "$configTime", ts);
+    const ServiceCtx *service = ctx->service;
+    Cluster *cluster =
+        service->shard != NULL ? shard_find_cluster(service->shard) : service->cluster;
+    if (cluster == NULL)
+        return;
+    build_time(ctx, "$configTime",
+               service->role == ROLE_CONFIG_SERVER ? storage_majority_ts(service->storage)
+                                                   : cluster_config_time(cluster));
+    build_time(ctx, "$topologyTime", cluster_topology_time(cluster));
 }

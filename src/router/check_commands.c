@@ -189,8 +189,8 @@ static void add_hidden(CheckRun *run, const Databases *known, const ShardCall *b
 }
 
 static ErrCode check_hidden(CheckRun *run, Error *err) {
-    CLEANUP(forward_target_done)
-    ForwardTarget keep = {.list = cluster_shards(run->ctx->service->cluster)};
+    CLEANUP(forward_target_done) ForwardTarget keep = {0};
+    TRY(cluster_newest_shards(run->ctx->service->cluster, run->ctx->op, &keep.list, err));
     ShardList *shards = keep.list;
     CLEANUP(shard_calls_done) ShardCalls before = {0}, behind = {0};
     Databases known;

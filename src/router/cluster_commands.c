@@ -285,10 +285,11 @@ static ErrCode ask_databases(CommandCtx *ctx, const Shard *shard, DatabaseRows *
 
 static ErrCode list_databases_run(CommandCtx *ctx, void *arg, Error *err) {
     (void)arg;
-    CLEANUP(forward_target_done)
-    ForwardTarget keep = {.list = cluster_shards(ctx->service->cluster)};
+    Cluster *cluster = ctx->service->cluster;
     DatabaseRows list = {0};
-    TRY(ask_databases(ctx, cluster_config_shard(ctx->service->cluster), &list, err));
+    TRY(ask_databases(ctx, cluster_config_shard(cluster), &list, err));
+    CLEANUP(forward_target_done) ForwardTarget keep = {0};
+    TRY(cluster_newest_shards(cluster, ctx->op, &keep.list, err)); /* the reply told of it */
     for (uint32_t i = 0; i < keep.list->count; i++)
         TRY(ask_databases(ctx, &keep.list->rows[i], &list, err));
     bool is_name_only = elem_is_truthy(doc_get_lit(ctx->body, "nameOnly"));
