@@ -107,17 +107,17 @@ static const FieldSpec MOVE_PRIMARY_FIELDS[] = {
     {"to", FIELD_STRING, FIELD_OPTIONAL, offsetof(MovePrimaryRequest, to)},
 };
 
-/* By its name, or as "set/host,host". */
+/* By its name, that of its set, a member, or its address; members may have changed since. */
 static ErrCode find_destination(CommandCtx *ctx, Str to, ForwardTarget *ret_target, Error *err) {
     ShardList *list = cluster_shards(ctx->service->cluster);
     const char *slash = memchr(to.data, '/', to.size);
-    Str set = {to.data, slash != NULL ? (size_t)(slash - to.data) : 0};
-    for (uint32_t i = 0; i < list->count; i++)
-        if (str_equal(set, str_from(watched_set_name(list->rows[i].set)))) {
-            *ret_target = (ForwardTarget){.list = list, .shard = &list->rows[i]};
-            return ERR_OK;
-        }
-    shard_list_unref(list);
+    const Shard *shard = shard_list_find_any(list, to);
+    if (shard == NULL && slash != NULL)
+        shard = shard_list_find_set(list, (Str){to.data, (size_t)(slash - to.data)});
+    *ret_target = (ForwardTarget){.list = list, .shard = shard};
+    if (shard != NULL)
+        return ERR_OK;
+    forward_target_done(ret_target);
     return cluster_get_shard(ctx->service->cluster, ctx->op, to, &ret_target->list,
                              &ret_target->shard, err);
 }

@@ -365,6 +365,12 @@ describe('a router gives what a node gives', () => {
         for (const what of [1, 'test', 'test.spread']) assert.equal((await shard.command({ flushRouterConfig: what })).flushed, true);
     });
 
+    test('shutdown ends the router it is sent to, cleanly', async () => {
+        const router = await cluster.addRouter();
+        await assert.rejects((await cluster.client({}, router)).db('admin').command({ shutdown: 1 }), { name: /MongoNetworkError/ });
+        assert.equal((await router.waitEnd()).code, 0);
+    });
+
     test('failpoints of a router can be waited for', async () => {
         const set = (mode) => admin.command({ configureFailPoint: 'failCommand', mode, ...(mode !== 'off' && { data: { failCommands: ['ping'], errorCode: 8 } }) });
         const { count } = await set('alwaysOn');
