@@ -369,7 +369,8 @@ describe('where reads go', () => {
         assert.equal(shard.shardName, 'shard0');
         assert.equal(shard.connectionString, cluster.shards[0].address);
         assert.equal(shard.namespace, 'reads.ranged');
-        assert.equal(shard.winningPlan.inputStage.stage, 'IXSCAN');
+        assert.equal(shard.winningPlan.inputStage.stage, 'FETCH'); // below SHARDING_FILTER
+        assert.equal(shard.winningPlan.inputStage.inputStage.stage, 'IXSCAN');
         assert.equal(one.executionStats.nReturned, 1);
         assert.equal(one.executionStats.executionStages.stage, 'SINGLE_SHARD');
         assert.equal(one.command.find, 'ranged');
@@ -391,6 +392,20 @@ describe('where reads go', () => {
         assert.equal((await routed.collection('others').find({}).explain('queryPlanner')).queryPlanner.winningPlan.stage, 'SINGLE_SHARD');
         await failsWith(routed.command({ explain: { insert: 'ranged', documents: [{}] } }), 20);
         await failsWith(routed.command({ explain: { find: 'ranged', filter: { k: 1 }, nope: 1 } }), 40415);
+    });
+
+    test('RTE-6: shards explain by the version of the router: what they do not own is not counted, and a stale router is told', async () => {
+        await shardByHand(cluster, 'reads.explained', { key: { k: 1 }, points: [{ k: 10 }], owners: OWNERS.slice(0, 2) });
+        const c = routed.collection('explained');
+        await c.insertMany([{ _id: 1, k: 1 }, { _id: 2, k: 2 }, { _id: 11, k: 11 }]);
+        const there = (await cluster.shards[0].direct(cluster.shards[0].members[0])).db('reads').collection('explained');
+        await there.insertOne({ _id: 99, k: 99 }); // not its own
+        const { queryPlanner, executionStats } = await c.find({ _id: { $gt: 0 } }).explain('executionStats');
+        assert.equal(executionStats.nReturned, 3);
+        for (const { winningPlan } of queryPlanner.winningPlan.shards) assert.match(JSON.stringify(winningPlan), /SHARDING_FILTER/);
+        const group = await c.aggregate([{ $match: { k: { $gt: 0 } } }, { $group: { _id: null, n: { $sum: 1 } } }]).explain('executionStats');
+        for (const part of Object.values(group.shards)) assert.match(JSON.stringify(part), /SHARDING_FILTER/);
+        await there.deleteOne({ _id: 99 });
     });
 
     test('RTE-6: a write that is refused for want of the shard key is not explained either', async () => {
